@@ -1,0 +1,153 @@
+package driver
+
+import (
+	"fmt"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Limits on the small texts of a message and on names. They are the same for
+// every backend, so that a program that works on one works on the next.
+const (
+	MaxNameBytes          = 255
+	MaxDedupKeyBytes      = 256
+	MaxGroupBytes         = 256
+	MaxReplyToBytes       = 1024
+	MaxCorrelationIDBytes = 256
+	MaxAttributes         = 64
+	MaxAttributeKeyBytes  = 256
+	MaxAttributeBytes     = 64 << 10 // keys and values of one message, added up
+	MaxCauseBytes         = 4 << 10  // longer causes are cut, not refused
+)
+
+// CheckName returns ErrInvalid, saying why, if name cannot name a queue: it
+// must be 1…MaxNameBytes bytes of UTF-8 without control characters or braces.
+// Braces are kept out because they mean something in Redis key names.
+func CheckName(name string) error {
+	switch {
+	case name == "":
+		return nameError("is empty")
+	case len(name) > MaxNameBytes:
+		return nameError(fmt.Sprintf("has %d bytes, at most %d are allowed", len(name), MaxNameBytes))
+	case !utf8.ValidString(name):
+		return nameError("is not valid UTF-8")
+	case strings.ContainsAny(name, "{}"):
+		return nameError("contains a brace")
+	case strings.ContainsFunc(name, unicode.IsControl):
+		return nameError("contains a control character")
+	}
+	return nil
+}
+
+func nameError(detail string) error {
+	return &Error{Code: ErrInvalid, Op: "open", Field: "name", Detail: detail}
+}
+
+// Check returns nil if a queue with these traits can take m, and otherwise an
+// *Error (ErrInvalid, ErrTooLarge or ErrUnsupported) that names the field and
+// its limit. Backends call it before they do anything.
+func (m *Outgoing) Check(t *Traits) error {
+	switch {
+	case len(m.Body) > t.MaxBodyBytes:
+		return sendError(ErrTooLarge, "Body", fmt.Sprintf("%d bytes, at most %d are allowed", len(m.Body), t.MaxBodyBytes))
+	case m.Delay < 0 || m.Delay > t.MaxDelay:
+		return sendError(ErrInvalid, "Delay", outside(m.Delay, t.MaxDelay))
+	case m.DedupKey != "" && t.DedupWindow == 0:
+		return sendError(ErrUnsupported, "DedupKey", "this queue keeps no dedup window")
+	case m.Group != "" && !t.Groups:
+		return sendError(ErrUnsupported, "Group", "this queue has no groups")
+	}
+	for _, text := range []struct {
+		field, value string
+		limit        int
+	}{
+		{"DedupKey", m.DedupKey, MaxDedupKeyBytes},
+		{"Group", m.Group, MaxGroupBytes},
+		{"ReplyTo", m.ReplyTo, MaxReplyToBytes},
+		{"CorrelationID", m.CorrelationID, MaxCorrelationIDBytes},
+	} {
+		if len(text.value) > text.limit {
+			return sendError(ErrInvalid, text.field, fmt.Sprintf("%d bytes, at most %d are allowed", len(text.value), text.limit))
+		}
+		if !utf8.ValidString(text.value) {
+			return sendError(ErrInvalid, text.field, "is not valid UTF-8")
+		}
+	}
+	if len(m.Attributes) > 0 {
+		return checkAttributes(m.Attributes)
+	}
+	return nil
+}
+
+func checkAttributes(attributes map[string]string) error {
+	if len(attributes) > MaxAttributes {
+		return sendError(ErrInvalid, "Attributes", fmt.Sprintf("%d entries, at most %d are allowed", len(attributes), MaxAttributes))
+	}
+	total := 0
+	for key, value := range attributes {
+		switch {
+		case key == "":
+			return sendError(ErrInvalid, "Attributes", "a key is empty")
+		case len(key) > MaxAttributeKeyBytes:
+			return sendError(ErrInvalid, "Attributes", fmt.Sprintf("a key has %d bytes, at most %d are allowed", len(key), MaxAttributeKeyBytes))
+		case !utf8.ValidString(key) || !utf8.ValidString(value):
+			return sendError(ErrInvalid, "Attributes", "an entry is not valid UTF-8")
+		}
+		total += len(key) + len(value)
+	}
+	if total > MaxAttributeBytes {
+		return sendError(ErrInvalid, "Attributes", fmt.Sprintf("%d bytes in all, at most %d are allowed", total, MaxAttributeBytes))
+	}
+	return nil
+}
+
+func sendError(code Code, field, detail string) error {
+	return &Error{Code: code, Op: "send", Field: field, Detail: detail}
+}
+
+// Check returns the request with Max clamped to what the queue allows, or
+// ErrInvalid naming the field and its limit.
+func (r ReceiveRequest) Check(t *Traits) (ReceiveRequest, error) {
+	switch {
+	case r.Max < 1:
+		return r, receiveError("Max", fmt.Sprintf("%d, at least 1 is needed", r.Max))
+	case r.MaxBytes < 0:
+		return r, receiveError("MaxBytes", fmt.Sprintf("%d is negative; 0 means no bound", r.MaxBytes))
+	case r.Visibility < 0 || r.Visibility > t.MaxVisibility:
+		return r, receiveError("Visibility", outside(r.Visibility, t.MaxVisibility))
+	case r.Wait < 0:
+		return r, receiveError("Wait", fmt.Sprintf("%v is negative", r.Wait))
+	case t.MaxWait > 0 && r.Wait > t.MaxWait:
+		return r, receiveError("Wait", outside(r.Wait, t.MaxWait))
+	}
+	r.Max = min(r.Max, t.MaxBatch)
+	return r, nil
+}
+
+func receiveError(field, detail string) error {
+	return &Error{Code: ErrInvalid, Op: "receive", Field: field, Detail: detail}
+}
+
+// CheckVisibility returns ErrInvalid if d is outside 0…t.MaxVisibility. It is
+// the rule for Extension.Visibility ("extend") and Nack.Delay ("nack").
+func CheckVisibility(op, field string, d time.Duration, t *Traits) error {
+	if d < 0 || d > t.MaxVisibility {
+		return &Error{Code: ErrInvalid, Op: op, Field: field, Detail: outside(d, t.MaxVisibility)}
+	}
+	return nil
+}
+
+// TrimCause cuts a cause to MaxCauseBytes without splitting a character: an
+// error text of any length must never be a reason to fail a nack.
+func TrimCause(cause string) string {
+	if len(cause) <= MaxCauseBytes {
+		return cause
+	}
+	return strings.ToValidUTF8(cause[:MaxCauseBytes], "")
+}
+
+func outside(d, limit time.Duration) string {
+	return fmt.Sprintf("%v is outside 0…%v", d, limit)
+}

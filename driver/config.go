@@ -1,0 +1,98 @@
+package driver
+
+import (
+	"fmt"
+	"time"
+)
+
+// Config is what can be set per queue. The zero Config is the backend's
+// default: one shard, FIFO, no bounds but the machine's, no delivery limit.
+type Config struct {
+	// Shards splits the queue so that more cores, disks or machines can serve
+	// it; order then holds within a shard. 0 means 1.
+	Shards int
+	// StrictGroups delivers each group in order and never two batches of one
+	// group at a time.
+	StrictGroups bool
+	// MaxDeliveries is how often a message is delivered before it becomes a
+	// dead letter. 0 means no limit.
+	MaxDeliveries int
+	// MaxMessages and MaxBytes bound what waits (ready, delayed and in
+	// flight; bytes are those of the bodies). 0 means no bound.
+	MaxMessages int
+	MaxBytes    int
+	// MaxInFlight bounds how many messages are leased at once. 0: no bound.
+	MaxInFlight int
+	// MaxDead bounds the dead letters. When they are full, a message that
+	// ought to die stays in the queue and is delayed by DeadRetry instead.
+	// 0 means no bound.
+	MaxDead int
+	// DedupWindow is how long a dedup key is remembered, and DedupMax how many
+	// keys are. 0 means the backend's defaults.
+	DedupWindow time.Duration
+	DedupMax    int
+	// RetainReady and RetainDead bound how long, and how many, messages are
+	// kept. A ready or delayed message past its time becomes a dead letter
+	// with reason expired; a dead letter past its time is removed.
+	RetainReady Retention
+	RetainDead  Retention
+	// MaxHold bounds how long one delivery can be held by extending it, as a
+	// multiple of the visibility first asked for. 0 means no bound.
+	MaxHold int
+	// DeadLetterTo sends messages that die to another queue of the same
+	// backend instead of keeping them as this queue's dead letters.
+	DeadLetterTo string
+}
+
+// Retention bounds by age and by number; zero fields do not bound.
+type Retention struct {
+	Age   time.Duration
+	Count int
+}
+
+// DeadRetry is how long a message that ought to be dead is delayed when the
+// dead letters are full.
+const DeadRetry = time.Minute
+
+// MaxShards is the most shards a queue can have: receipts carry the shard in
+// 16 bits, and nobody needs more.
+const MaxShards = 1024
+
+// Validate returns ErrInvalid, naming the field and its limit, for a value no
+// backend can honour.
+func (c Config) Validate() error {
+	if c.Shards < 0 || c.Shards > MaxShards {
+		return configError("Shards", fmt.Sprintf("%d is outside 0…%d", c.Shards, MaxShards))
+	}
+	for _, bound := range []struct {
+		field string
+		value int64
+	}{
+		{"MaxDeliveries", int64(c.MaxDeliveries)},
+		{"MaxMessages", int64(c.MaxMessages)},
+		{"MaxBytes", int64(c.MaxBytes)},
+		{"MaxInFlight", int64(c.MaxInFlight)},
+		{"MaxDead", int64(c.MaxDead)},
+		{"DedupWindow", int64(c.DedupWindow)},
+		{"DedupMax", int64(c.DedupMax)},
+		{"RetainReady.Age", int64(c.RetainReady.Age)},
+		{"RetainReady.Count", int64(c.RetainReady.Count)},
+		{"RetainDead.Age", int64(c.RetainDead.Age)},
+		{"RetainDead.Count", int64(c.RetainDead.Count)},
+		{"MaxHold", int64(c.MaxHold)},
+	} {
+		if bound.value < 0 {
+			return configError(bound.field, fmt.Sprintf("%d is negative; 0 turns it off", bound.value))
+		}
+	}
+	if c.DeadLetterTo != "" {
+		if err := CheckName(c.DeadLetterTo); err != nil {
+			return configError("DeadLetterTo", err.Error())
+		}
+	}
+	return nil
+}
+
+func configError(field, detail string) error {
+	return &Error{Code: ErrInvalid, Op: "configure", Field: field, Detail: detail}
+}

@@ -1,0 +1,154 @@
+package driver
+
+import (
+	"context"
+	"iter"
+)
+
+// An Opener opens queues by name. It is what a backend package constructs and
+// what mailbox.Open takes.
+type Opener interface {
+	// OpenQueue returns the queue called name, creating it with the backend's
+	// defaults if the backend creates queues on use. Opening the same name
+	// twice gives two handles on one queue.
+	//
+	// It may block on I/O; cancelling ctx abandons the attempt. It is safe to
+	// repeat. Codes: ErrInvalid (the name, see CheckName), ErrNotFound (the
+	// backend does not create on use), ErrUnavailable, ErrClosed.
+	OpenQueue(ctx context.Context, name string) (Queue, error)
+}
+
+// A Queue is one handle on one named queue.
+//
+// Batches keep positions: where some elements of a batch fail and others do
+// not, the error is a *BatchError whose Errs[i] belongs to element i. Any
+// other error means that no element took effect. An empty batch does nothing.
+type Queue interface {
+	// Send enqueues msgs in order and returns one result for each. When it
+	// returns, each sent message is as durable as Traits says. A failed
+	// message leaves nothing behind.
+	//
+	// It does not wait for room: a full queue answers ErrFull at once, with a
+	// RetryAfter hint. Repeating a Send whose outcome is unknown may enqueue
+	// twice unless every message carries a DedupKey. Codes: ErrInvalid,
+	// ErrTooLarge, ErrFull, ErrConflict (dedup key used for another body),
+	// ErrUnsupported, ErrUnavailable, ErrClosed.
+	Send(ctx context.Context, msgs []Outgoing) ([]Sent, error)
+
+	// Receive leases up to req.Max ready messages, in order. It returns as
+	// soon as it has one, and never waits to fill a batch. With nothing ready
+	// it blocks for up to req.Wait and then returns no messages and no error.
+	//
+	// Cancelling ctx or closing the handle wakes it at once; a message that
+	// was already leased is returned rather than stranded. Repeating is safe:
+	// it leases further messages. Codes: ErrInvalid, ErrFull (the in-flight
+	// ceiling), ErrUnavailable, ErrClosed.
+	Receive(ctx context.Context, req ReceiveRequest) ([]Delivery, error)
+
+	// Ack removes messages for ever, as durably as Traits says.
+	//
+	// It does not wait for anything but the backend. Repeating it is safe and
+	// answers ErrReceiptExpired for what is already settled. Codes per
+	// position: ErrReceiptExpired; for the call: ErrUnavailable, ErrClosed.
+	Ack(ctx context.Context, receipts []Receipt) error
+
+	// Nack gives messages back: ready again after Delay, at the tail (in a
+	// strict group: at their own place), with Cause kept as the last error. A
+	// message at its delivery limit becomes a dead letter instead.
+	//
+	// Repeating it is safe and answers ErrReceiptExpired. Codes per position:
+	// ErrReceiptExpired, ErrInvalid (delay); for the call: ErrUnavailable,
+	// ErrClosed.
+	Nack(ctx context.Context, nacks []Nack) error
+
+	// Extend moves deadlines to Visibility from now, later or earlier; zero
+	// ends the lease, and the message is ready at its old place.
+	//
+	// Repeating it is safe. Codes per position: ErrReceiptExpired, ErrInvalid
+	// (visibility); for the call: ErrUnavailable, ErrClosed.
+	Extend(ctx context.Context, extensions []Extension) error
+
+	// Purge removes all ready, delayed and in-flight messages and returns how
+	// many there were; receipts for them expire. Dead letters and the dedup
+	// window stay. Repeating it is safe. Codes: ErrUnavailable, ErrClosed,
+	// ErrFull (Traits.PurgeCooldown has not passed).
+	Purge(ctx context.Context) (removed int, err error)
+
+	// Stats counts the messages in each state: exactly where
+	// Traits.ExactStats says so. Codes: ErrUnavailable, ErrClosed.
+	Stats(ctx context.Context) (Stats, error)
+
+	// Traits says what this queue promises and where its limits are. It does
+	// no I/O and gives the same answer until the queue is configured anew.
+	Traits() Traits
+
+	// Close ends this handle: receives that wait return ErrClosed, and so does
+	// everything called later. Messages are not touched, and neither are other
+	// handles on the same queue. Closing twice is fine.
+	Close() error
+}
+
+// A DeadLetterer keeps dead letters with the queue they died in. A Queue
+// implements it exactly when Traits.DeadLetters is set.
+type DeadLetterer interface {
+	// DeadLetter moves leased messages to the dead letters in one step each.
+	// When the dead letters are full the message stays in flight, for the
+	// caller to nack. Repeating it is safe and answers ErrReceiptExpired.
+	// Codes per position: ErrReceiptExpired, ErrInvalid (reason), ErrFull.
+	DeadLetter(ctx context.Context, burials []Burial) error
+
+	// DeadLetters lists the dead letters, oldest death first, without leasing
+	// or changing any of them. Letters that die or leave while it runs may or
+	// may not be seen. An error ends the sequence.
+	DeadLetters(ctx context.Context) iter.Seq2[DeadLetter, error]
+
+	// Redrive makes dead letters ready again at the tail, with the same id, no
+	// deliveries and one more redrive on record; the dedup window is not
+	// consulted. Nil ids mean all. At most limit letters move, oldest death
+	// first; 0 means no limit. Unknown ids are passed over. It stops with
+	// ErrFull when the queue is full, having moved what it says.
+	Redrive(ctx context.Context, ids []string, limit int) (moved int, err error)
+
+	// Discard removes the dead letters with these ids for ever. Unknown ids
+	// are passed over.
+	Discard(ctx context.Context, ids []string) (removed int, err error)
+
+	// PurgeDead removes all dead letters and returns how many there were.
+	PurgeDead(ctx context.Context) (removed int, err error)
+}
+
+// A Peeker looks at messages without leasing them or changing anything,
+// delivery counts included.
+type Peeker interface {
+	// Peek yields the messages that match query: ready ones in the order they
+	// would be delivered, then delayed, in flight and dead ones by time. What
+	// moves while it runs may be seen in its old state, in its new one, or
+	// not at all. An error ends the sequence. Codes: ErrInvalid, ErrClosed.
+	Peek(ctx context.Context, query Query) iter.Seq2[Peeked, error]
+}
+
+// An Admin manages the queues of a backend. Openers implement it.
+type Admin interface {
+	// ConfigureQueue creates the queue or changes its configuration; messages
+	// are kept. Codes: ErrInvalid (the field and its limit), ErrUnsupported (a
+	// setting the backend cannot honour, or cannot change on a live queue).
+	ConfigureQueue(ctx context.Context, name string, config Config) error
+
+	// QueueConfig returns the configuration in force. Codes: ErrNotFound.
+	QueueConfig(ctx context.Context, name string) (Config, error)
+
+	// Queues lists the names of all queues, in order. An error ends the
+	// sequence.
+	Queues(ctx context.Context) iter.Seq2[string, error]
+
+	// DeleteQueue removes a queue with everything in it, dead letters
+	// included. Open handles on it answer ErrNotFound from then on. Codes:
+	// ErrNotFound.
+	DeleteQueue(ctx context.Context, name string) error
+}
+
+// A Pinger can tell whether its backend would answer right now.
+type Pinger interface {
+	// Ping returns nil when the backend is reachable and taking writes.
+	Ping(ctx context.Context) error
+}

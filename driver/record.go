@@ -1,0 +1,183 @@
+package driver
+
+import "time"
+
+// Outgoing is a message to be sent.
+type Outgoing struct {
+	Body       []byte
+	Attributes map[string]string
+	// Delay keeps the message from being delivered before its time,
+	// 0…Traits.MaxDelay. It does not cost the message its place.
+	Delay time.Duration
+	// DedupKey makes repeats harmless: within the queue's dedup window the
+	// same key with the same body is the same message. Empty means none.
+	DedupKey string
+	// Group pins the message to a shard, and in a queue with strict groups
+	// orders it. Empty is no pin, and one group of its own when strict.
+	Group string
+	// ReplyTo says where an answer is expected.
+	ReplyTo       string
+	CorrelationID string
+}
+
+// Sent is the result of sending one message.
+type Sent struct {
+	// ID is a ULID, unique in the queue.
+	ID string
+	// Duplicate says that an earlier send with the same dedup key put the
+	// message there, and ID is that one's.
+	Duplicate bool
+}
+
+// ReceiveRequest asks for messages.
+type ReceiveRequest struct {
+	// Max is how many at most: at least 1, and clamped to Traits.MaxBatch.
+	Max int
+	// MaxBytes bounds the sum of the bodies, except that one message is always
+	// allowed. 0 means no bound.
+	MaxBytes int
+	// Visibility is how long nobody else gets the messages,
+	// 0…Traits.MaxVisibility.
+	Visibility time.Duration
+	// Wait is how long to block when nothing is ready, 0…Traits.MaxWait.
+	Wait time.Duration
+}
+
+// Message is what a backend keeps of one message.
+type Message struct {
+	ID            string
+	Body          []byte
+	Attributes    map[string]string
+	Group         string
+	ReplyTo       string
+	CorrelationID string
+	// Deliveries counts how often the message was handed out since it was sent
+	// or redriven; on its first delivery it is 1.
+	Deliveries int
+	// EnqueuedAt is when it was sent, in UTC.
+	EnqueuedAt time.Time
+	// FirstReceivedAt is when it was delivered for the first time; zero if it
+	// never was.
+	FirstReceivedAt time.Time
+	// LastError is the cause of the latest nack; empty if there was none.
+	LastError string
+}
+
+// Delivery is a message handed to one receiver for a while.
+type Delivery struct {
+	Message
+	Receipt Receipt
+}
+
+// Nack gives a delivery back.
+type Nack struct {
+	Receipt Receipt
+	// Delay is how long to wait before the next delivery,
+	// 0…Traits.MaxVisibility.
+	Delay time.Duration
+	// Cause is kept as the message's last error.
+	Cause string
+}
+
+// Extension moves the deadline of a delivery.
+type Extension struct {
+	Receipt    Receipt
+	Visibility time.Duration
+}
+
+// Burial sends a delivery to the dead letters.
+type Burial struct {
+	Receipt Receipt
+	Reason  Reason
+	// Error and ErrorType describe the failure, for people.
+	Error     string
+	ErrorType string
+}
+
+// A Reason says why a message is dead.
+type Reason string
+
+// The reasons a message can die of.
+const (
+	// ReasonMaxDeliveries: the next delivery would have been one too many.
+	ReasonMaxDeliveries Reason = "max_attempts"
+	// ReasonFatal: a consumer said that trying again cannot help.
+	ReasonFatal Reason = "fatal"
+	// ReasonParse: the body could not be decoded.
+	ReasonParse Reason = "parse"
+	// ReasonIntegrity: the stored bytes are not those that were sent.
+	ReasonIntegrity Reason = "integrity"
+	// ReasonExpired: it was older than the queue keeps messages.
+	ReasonExpired Reason = "expired"
+	// ReasonOperator: a person moved it.
+	ReasonOperator Reason = "operator"
+)
+
+// Valid reports whether r is one of the reasons above.
+func (r Reason) Valid() bool {
+	switch r {
+	case ReasonMaxDeliveries, ReasonFatal, ReasonParse, ReasonIntegrity, ReasonExpired, ReasonOperator:
+		return true
+	}
+	return false
+}
+
+// DeadLetter is a message that will not be delivered any more, and why.
+type DeadLetter struct {
+	Message
+	// Source is the queue it died in.
+	Source    string
+	Reason    Reason
+	ErrorType string
+	DeadAt    time.Time
+	// Redrives counts how often it was dead before and sent back.
+	Redrives int
+}
+
+// Stats counts the messages of a queue by state.
+type Stats struct {
+	Ready    int
+	Delayed  int
+	InFlight int
+	Dead     int
+}
+
+// Waiting is the number of messages that are not dead: what SQS calls the
+// approximate count.
+func (s Stats) Waiting() int { return s.Ready + s.Delayed + s.InFlight }
+
+// A State is where in its life a message is.
+type State string
+
+// The four states.
+const (
+	StateReady    State = "ready"
+	StateDelayed  State = "delayed"
+	StateInFlight State = "in flight"
+	StateDead     State = "dead"
+)
+
+// Query selects messages to look at. The zero Query selects all; conditions
+// add up.
+type Query struct {
+	// States to look in; none means all four.
+	States []State
+	// ID selects one message.
+	ID string
+	// Attributes must all be there with these values.
+	Attributes map[string]string
+	// OlderThan selects by time since the message was sent.
+	OlderThan time.Duration
+	// Reason selects dead letters by cause of death, and only dead letters.
+	Reason Reason
+	// Limit bounds how many are yielded; 0 means no bound.
+	Limit int
+}
+
+// Peeked is a message that was looked at.
+type Peeked struct {
+	DeadLetter // Source, Reason, ErrorType and DeadAt are set for dead ones only
+	State      State
+	// DueAt is when a delayed or in-flight message becomes ready by itself.
+	DueAt time.Time
+}

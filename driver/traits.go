@@ -1,0 +1,73 @@
+package driver
+
+import "time"
+
+// Traits says what a queue promises. Options beyond it are refused, and the
+// conformance suite asserts both the promise and the refusal.
+type Traits struct {
+	Ordering   Ordering
+	Durability Durability
+	// ExactStats: Stats is a snapshot, not an estimate.
+	ExactStats bool
+	// Groups: Outgoing.Group is accepted.
+	Groups bool
+	// StrictGroups: this queue delivers each group in order, one batch of it
+	// at a time.
+	StrictGroups bool
+	// DeadLetters: the queue implements DeadLetterer.
+	DeadLetters bool
+	// DedupWindow is how long a dedup key is remembered; 0 means that
+	// Outgoing.DedupKey is refused.
+	DedupWindow time.Duration
+
+	MaxBodyBytes  int
+	MaxBatch      int
+	MaxDelay      time.Duration
+	MaxVisibility time.Duration
+	// MaxWait bounds ReceiveRequest.Wait; 0 means no bound.
+	MaxWait time.Duration
+	// PurgeCooldown is the least time between two purges; 0 means none.
+	PurgeCooldown time.Duration
+}
+
+// Ordering is what a queue promises about first deliveries.
+type Ordering string
+
+// The orderings.
+const (
+	// OrderingNone: messages may arrive in any order.
+	OrderingNone Ordering = "none"
+	// OrderingFIFO: messages arrive in the order they were sent.
+	OrderingFIFO Ordering = "fifo"
+	// OrderingPerShard: messages of one shard, and so of one group, arrive in
+	// the order they were sent.
+	OrderingPerShard Ordering = "fifo per shard"
+)
+
+// Durability is what a message survives once Send has returned.
+type Durability string
+
+// The durabilities, weakest first.
+const (
+	// DurabilityNone: messages die with the process.
+	DurabilityNone Durability = "none"
+	// DurabilityProcess: messages survive the process, not the machine.
+	DurabilityProcess Durability = "process"
+	// DurabilityDisk: messages are on stable storage before Send returns.
+	DurabilityDisk Durability = "disk"
+	// DurabilityReplicated: messages are on more than one machine before Send
+	// returns.
+	DurabilityReplicated Durability = "replicated"
+)
+
+// Restarts reports whether messages survive an orderly restart.
+func (d Durability) Restarts() bool { return d != DurabilityNone && d != "" }
+
+// Limits common to the backends of this module. SQS has the first three too.
+const (
+	DefaultMaxDelay      = 15 * time.Minute
+	DefaultMaxVisibility = 12 * time.Hour
+	DefaultMaxBodyBytes  = 1 << 20
+	DefaultMaxBatch      = 256
+	DefaultDedupWindow   = 5 * time.Minute
+)
