@@ -181,3 +181,12 @@ type Peeked struct {
 	// DueAt is when a delayed or in-flight message becomes ready by itself.
 	DueAt time.Time
 }
+
+// Attributes that a message gets when it dies and Config.DeadLetterTo sends it
+// to another queue.
+const (
+	AttributeDeadReason     = "mailbox.dead.reason"
+	AttributeDeadSource     = "mailbox.dead.source"
+	AttributeDeadDeliveries = "mailbox.dead.deliveries"
+	AttributeDeadError      = "mailbox.dead.error"
+)

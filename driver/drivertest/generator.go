@@ -1,0 +1,384 @@
+package drivertest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+// A plan is a random program together with what the model says it must come
+// back with, operation by operation.
+type plan struct {
+	Program
+	want []result
+}
+
+// GoString keeps rapid's log of what it drew to one line; the program is part
+// of the failure's own text.
+func (p *plan) GoString() string { return fmt.Sprintf("a program of %d operations", len(p.Operations)) }
+
+// An ability is what a backend can be asked to do, as far as random programs
+// differ by it.
+type ability struct {
+	traits      driver.Traits
+	admin       bool
+	deadLetters bool
+	peek        bool
+	untimed     bool
+	crashes     []Crash
+}
+
+// A planner draws programs. It runs each operation on a model as soon as it is
+// drawn, so that the next one can be chosen with an eye on what there is:
+// receipts that are good or have just gone stale, messages that are dead,
+// deadlines to land on exactly.
+type planner struct {
+	ability
+	model  *Model
+	player *player
+	now    time.Duration
+	config driver.Config
+	waits  time.Duration // receives that waited
+	plan   *plan
+	// settledOn is set after a send that was taken: everything up to it is
+	// stored.
+	stored bool
+}
+
+// plans generates programs for backends with an ability.
+func plans(a ability) *rapid.Generator[*plan] {
+	return rapid.Custom(func(t *rapid.T) *plan {
+		g := newPlanner(t, a)
+		for len(g.plan.Operations) < maxOperations {
+			if !step(g).Draw(t, "step") {
+				break
+			}
+		}
+		return g.plan
+	})
+}
+
+const maxOperations = 200
+
+// modelStart is when models begin: like the clock of a synctest bubble.
+var modelStart = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
+
+func newPlanner(t *rapid.T, a ability) *planner {
+	g := &planner{ability: a, plan: &plan{}}
+	if a.admin {
+		g.config = drawConfig(t, a)
+	}
+	g.plan.Config, g.plan.Untimed = g.config, a.untimed
+	g.model = NewModel(randomQueueName, a.traits, g.config, modelStart)
+	queue := &modelQueue{
+		model: g.model,
+		clock: func() time.Duration { return g.now },
+		pause: func(_ context.Context, d time.Duration) error { g.now += d; return nil },
+	}
+	g.player = newPlayer(t.Context(), queue, modelStart)
+	g.player.untimed = a.untimed
+	g.player.clock = queue.clock
+	g.player.advance = func(d time.Duration) { g.now += d }
+	g.player.configure = queue.configure
+	return g
+}
+
+// step draws one more operation and runs it on the model; false ends the
+// program. Each step is a value of its own to rapid, so that it can take steps
+// out when it looks for a shorter program.
+func step(g *planner) *rapid.Generator[bool] {
+	return rapid.Custom(func(t *rapid.T) bool {
+		// One in 128. Coins, because rapid prefers small numbers, and all
+		// tails, because it makes bits zero to shorten a program.
+		if !coins(t, 7) {
+			return false
+		}
+		op := g.draw(t)
+		g.plan.Operations = append(g.plan.Operations, op)
+		r := g.player.play(op)
+		g.plan.want = append(g.plan.want, r)
+		send, ok := op.(sendOperation)
+		g.stored = ok && len(r.hints) == 0 && len(send.messages) > 0
+		return true
+	})
+}
+
+// coins reports whether any of n coins shows heads.
+func coins(t *rapid.T, n int) bool {
+	for range n {
+		if rapid.Bool().Draw(t, "coin") {
+			return true
+		}
+	}
+	return false
+}
+
+// rarely is true once in 2ⁿ times.
+func rarely(t *rapid.T, n int) bool {
+	for range n {
+		if !rapid.Bool().Draw(t, "coin") {
+			return false
+		}
+	}
+	return true
+}
+
+func pick[E any](t *rapid.T, from ...E) E { return rapid.SampledFrom(from).Draw(t, "pick") }
+
+func upTo(t *rapid.T, most int) int { return rapid.IntRange(1, most).Draw(t, "number") }
+
+func drawConfig(t *rapid.T, a ability) (c driver.Config) {
+	sometimes := func(most int) int {
+		if rarely(t, 2) {
+			return upTo(t, most)
+		}
+		return 0
+	}
+	c.MaxMessages = sometimes(8)
+	c.MaxBytes = 8 * sometimes(5)
+	c.MaxInFlight = sometimes(4)
+	c.MaxHold = sometimes(3)
+	if a.deadLetters {
+		c.MaxDeliveries = sometimes(3)
+		c.MaxDead = sometimes(3)
+		c.RetainReady.Count = sometimes(5)
+		c.RetainDead.Count = sometimes(4)
+	}
+	if a.deadLetters && !a.untimed {
+		c.RetainReady.Age = pick(t, 0, 0, 0, 3*time.Second, 10*time.Second, 100*time.Second)
+		c.RetainDead.Age = pick(t, 0, 0, 0, 3*time.Second, 10*time.Second, 100*time.Second)
+	}
+	if a.traits.DedupWindow > 0 {
+		c.DedupWindow = pick(t, 0, 5*time.Second, 20*time.Second)
+		if a.untimed {
+			c.DedupWindow = time.Hour
+		}
+		c.DedupMax = sometimes(3)
+	}
+	if a.traits.Groups {
+		c.StrictGroups = rarely(t, 1)
+	}
+	return c
+}
+
+// draw chooses the next operation.
+func (g *planner) draw(t *rapid.T) Operation {
+	choices := []func(*rapid.T) Operation{
+		g.send, g.receive, g.send, g.receive, g.send, g.receive,
+		g.ack, g.nack, g.ack, g.nack, g.extend, g.extend, g.purge,
+	}
+	if !g.untimed {
+		choices = append(choices, g.advance, g.advance, g.advance, g.advance)
+	}
+	if g.deadLetters {
+		choices = append(choices, g.bury, g.bury, g.redrive, g.redrive, g.discard, g.listDead)
+	}
+	if g.peek {
+		choices = append(choices, g.look)
+	}
+	if g.admin {
+		choices = append(choices, g.configure)
+	}
+	if len(g.crashes) > 0 {
+		choices = append(choices, g.restart)
+	}
+	return pick(t, choices...)(t)
+}
+
+func (g *planner) send(t *rapid.T) Operation {
+	var op sendOperation
+	for range upTo(t, 4) {
+		op.messages = append(op.messages, g.message(t))
+	}
+	return op
+}
+
+func (g *planner) message(t *rapid.T) driver.Outgoing {
+	msg := driver.Outgoing{Body: []byte(strings.Repeat(pick(t, "a", "b", "c"), upTo(t, 12)-1))}
+	if g.traits.Groups {
+		msg.Group = pick(t, "", "g1", "g2", "g3")
+	}
+	if g.traits.DedupWindow > 0 && rarely(t, 2) {
+		msg.DedupKey = pick(t, "k1", "k2", "k3", "k4")
+		msg.Body = []byte(pick(t, "a", "a", "a", "b"))
+	}
+	if rarely(t, 2) {
+		msg.Delay = g.duration(t)
+	}
+	if rarely(t, 3) {
+		msg.Attributes = map[string]string{"colour": pick(t, "red", "blue")}
+	}
+	if rarely(t, 4) {
+		msg.ReplyTo, msg.CorrelationID = "answers", "c1"
+	}
+	if rarely(t, 5) {
+		msg.Delay = g.traits.MaxDelay + time.Second
+	}
+	return msg
+}
+
+// duration is a delay or a visibility. There are few of them, so that many
+// things fall due together.
+func (g *planner) duration(t *rapid.T) time.Duration {
+	if g.untimed {
+		return pick(t, 0, 10*time.Minute)
+	}
+	return pick(t, 0, 1, 2, 3, 5, 10, 60, 90) * time.Second
+}
+
+func (g *planner) receive(t *rapid.T) Operation {
+	request := driver.ReceiveRequest{Max: pick(t, 1, 2, 3, 10, 1000), Visibility: g.duration(t)}
+	if rarely(t, 2) {
+		request.MaxBytes = upTo(t, 20)
+	}
+	if rarely(t, 6) {
+		request.Max = 0
+	}
+	if !g.untimed && rarely(t, 2) {
+		// The odd microseconds keep a wait from ending at the very moment
+		// something falls due: either order would be right.
+		g.waits++
+		request.Wait = g.duration(t) + g.waits*time.Microsecond
+	}
+	return receiveOperation{request}
+}
+
+// deliveries names receipts to use, most of them good.
+func (g *planner) deliveries(t *rapid.T) []deliveryNumber {
+	var good []deliveryNumber
+	for i, receipt := range g.player.receipts {
+		if g.model.held(receipt) != nil {
+			good = append(good, deliveryNumber(i+1))
+		}
+	}
+	numbers := make([]deliveryNumber, upTo(t, 3))
+	for i := range numbers {
+		all := len(g.player.receipts)
+		switch {
+		case len(good) > 0 && coins(t, 3):
+			numbers[i] = pick(t, good...)
+		case all > 0 && coins(t, 3):
+			numbers[i] = deliveryNumber(all + 1 - upTo(t, all)) // rather a late one
+		case all > 0:
+			numbers[i] = deliveryNumber(-upTo(t, all))
+		}
+	}
+	return numbers
+}
+
+func (g *planner) ack(t *rapid.T) Operation { return ackOperation{g.deliveries(t)} }
+
+func (g *planner) nack(t *rapid.T) Operation {
+	return nackOperation{deliveries: g.deliveries(t), delay: g.duration(t), cause: pick(t, "", "oops", "no")}
+}
+
+func (g *planner) extend(t *rapid.T) Operation {
+	return extendOperation{deliveries: g.deliveries(t), visibility: g.duration(t)}
+}
+
+func (g *planner) bury(t *rapid.T) Operation {
+	return buryOperation{deliveries: g.deliveries(t), burial: driver.Burial{
+		Reason:    pick(t, driver.ReasonFatal, driver.ReasonParse, driver.ReasonOperator, driver.Reason("boredom")),
+		Error:     pick(t, "", "broken"),
+		ErrorType: pick(t, "", "*json.SyntaxError"),
+	}}
+}
+
+// letters names messages, most of them dead.
+func (g *planner) letters(t *rapid.T) []messageNumber {
+	numbers := make([]messageNumber, upTo(t, 3)-1)
+	for i := range numbers {
+		switch {
+		case len(g.model.dead) > 0 && coins(t, 2):
+			numbers[i] = g.player.number(pick(t, g.model.dead...).ID)
+		case len(g.player.ids) > 0 && coins(t, 2):
+			numbers[i] = messageNumber(upTo(t, len(g.player.ids)))
+		default:
+			numbers[i] = nobody
+		}
+	}
+	return numbers
+}
+
+func (g *planner) redrive(t *rapid.T) Operation {
+	op := redriveOperation{limit: upTo(t, 3) - 1}
+	if rarely(t, 1) {
+		op.messages = g.letters(t)
+	}
+	return op
+}
+
+func (g *planner) discard(t *rapid.T) Operation { return discardOperation{g.letters(t)} }
+
+func (g *planner) purge(t *rapid.T) Operation {
+	switch {
+	case !rarely(t, 2):
+		return g.receive(t) // purges would leave little to look at
+	case g.deadLetters && rarely(t, 1):
+		return purgeDeadOperation{}
+	}
+	return purgeOperation{}
+}
+
+func (g *planner) listDead(*rapid.T) Operation { return listDeadOperation{} }
+
+func (g *planner) look(t *rapid.T) Operation {
+	var op peekOperation
+	if rarely(t, 2) {
+		op.message = messageNumber(upTo(t, len(g.player.ids)+1))
+	}
+	if rarely(t, 1) {
+		op.query.States = []driver.State{pick(t, driver.StateReady, driver.StateDelayed, driver.StateInFlight, driver.StateDead)}
+	}
+	if rarely(t, 2) {
+		op.query.Attributes = map[string]string{"colour": pick(t, "red", "blue")}
+	}
+	if rarely(t, 2) && !g.untimed {
+		op.query.OlderThan = g.duration(t) + 500*time.Nanosecond // never exactly its age
+	}
+	if rarely(t, 2) && g.deadLetters {
+		op.query.Reason = pick(t, driver.ReasonMaxDeliveries, driver.ReasonExpired, driver.ReasonFatal)
+	}
+	ordered := len(op.query.States) > 0 && (op.query.States[0] == driver.StateReady || op.query.States[0] == driver.StateDead)
+	if rarely(t, 1) && ordered { // elsewhere a limit could cut through a tie
+		op.query.Limit = upTo(t, 3)
+	}
+	return op
+}
+
+// advance lets time pass, most often exactly up to the next event.
+func (g *planner) advance(t *rapid.T) Operation {
+	next, ok := g.model.NextEvent()
+	if !ok || !coins(t, 2) {
+		return advanceOperation{g.duration(t)}
+	}
+	return advanceOperation{max(0, next-g.now+pick(t, 0, 0, 0, -time.Nanosecond, time.Nanosecond))}
+}
+
+func (g *planner) configure(t *rapid.T) Operation {
+	if !rarely(t, 2) {
+		return g.receive(t)
+	}
+	config := drawConfig(t, g.ability)
+	config.StrictGroups, config.DedupWindow = g.config.StrictGroups, g.config.DedupWindow
+	return configureOperation{config}
+}
+
+// restart takes the backend down. Only what was stored must survive a crash
+// that is not clean, and leases need not be stored; but what came before a
+// message that is stored is stored too.
+func (g *planner) restart(t *rapid.T) Operation {
+	how := pick(t, g.crashes...)
+	if how != CrashClean && !g.stored {
+		return g.send(t)
+	}
+	return restartOperation{how}
+}
+
+var errUnsupportedConfig = errors.New("the backend does not support this configuration")

@@ -1,0 +1,257 @@
+package drivertest
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+// This file is the part of a Model that nobody has to ask for: what happens as
+// time passes, how messages die, and how they are looked at.
+
+// advance lets everything happen that falls due up to now, each at its own
+// time: what a queue looks like never depends on when somebody looked.
+func (m *Model) advance(now time.Duration) {
+	for {
+		next, ok := m.NextEvent()
+		if !ok || next > now {
+			break
+		}
+		m.now = next
+		m.settle()
+	}
+	m.now = max(m.now, now)
+}
+
+// NextEvent returns the next time at which a message becomes ready, dies or
+// disappears by itself, or a dedup key becomes free; ok is false if nothing of
+// that will happen.
+func (m *Model) NextEvent() (at time.Duration, ok bool) {
+	consider := func(t time.Duration) {
+		if t > m.now && (!ok || t < at) {
+			at, ok = t, true
+		}
+	}
+	for _, msg := range m.waiting {
+		if msg.leased {
+			consider(msg.deadline)
+			continue
+		}
+		consider(msg.due)
+		if m.config.RetainReady.Age > 0 {
+			consider(msg.born + m.config.RetainReady.Age)
+		}
+	}
+	for _, letter := range m.dead {
+		if m.config.RetainDead.Age > 0 {
+			consider(letter.diedAt + m.config.RetainDead.Age)
+		}
+	}
+	for _, known := range m.keys {
+		consider(known.end)
+	}
+	return at, ok
+}
+
+// settle applies the rules that hold at all times. Of what falls due at one
+// time, leases end first, then messages expire, then dead letters do; among
+// equals the one sent first goes first.
+func (m *Model) settle() {
+	for _, msg := range m.byRank() {
+		if msg.leased && msg.deadline <= m.now { // VIS-1: at its deadline a lease is over
+			msg.leased = false // and the message stands where it stood (ORD-2)
+			m.comeBack(msg)
+		}
+	}
+	m.retain()
+	m.dead = slices.DeleteFunc(m.dead, func(letter *modelMessage) bool { // RET-1
+		return m.config.RetainDead.Age > 0 && letter.diedAt+m.config.RetainDead.Age <= m.now
+	})
+	m.trimDead()
+	m.retain()                                                     // there may be room for dead letters now
+	m.keys = slices.DeleteFunc(m.keys, func(known modelKey) bool { // DUP-3
+		return known.end <= m.now
+	})
+}
+
+// comeBack judges a message whose lease is over: first by its deliveries, then
+// by its age, then by how many messages there are.
+func (m *Model) comeBack(msg *modelMessage) {
+	switch {
+	case m.exhausted(msg):
+		m.dieOrWait(msg)
+	case m.tooOld(msg) && !m.deadFull():
+		m.die(msg, driver.ReasonExpired)
+	}
+	m.retainCount()
+}
+
+// retain turns messages that wait past their retention into dead letters
+// (RET-1). It waits for room among the dead letters; until then they stay
+// what they are.
+func (m *Model) retain() {
+	for _, msg := range m.byRank() {
+		if m.tooOld(msg) && !msg.leased && !m.deadFull() {
+			m.die(msg, driver.ReasonExpired)
+		}
+	}
+	m.retainCount()
+}
+
+func (m *Model) retainCount() {
+	for _, msg := range m.byRank() {
+		most := m.config.RetainReady.Count
+		if most > 0 && m.unleased() > most && !msg.leased && !m.deadFull() {
+			m.die(msg, driver.ReasonExpired)
+		}
+	}
+}
+
+func (m *Model) tooOld(msg *modelMessage) bool {
+	return m.config.RetainReady.Age > 0 && m.now >= msg.born+m.config.RetainReady.Age
+}
+
+// exhausted reports whether one more delivery would be one too many (DLQ-1).
+func (m *Model) exhausted(msg *modelMessage) bool {
+	return m.config.MaxDeliveries > 0 && msg.Deliveries >= m.config.MaxDeliveries
+}
+
+func (m *Model) deadFull() bool {
+	return m.config.MaxDead > 0 && len(m.dead) >= m.config.MaxDead
+}
+
+// die makes a message a dead letter (DLQ-4).
+func (m *Model) die(msg *modelMessage, reason driver.Reason) {
+	m.remove(msg)
+	msg.leased = false
+	msg.Source, msg.Reason, msg.DeadAt, msg.diedAt = m.name, reason, m.wall(), m.now
+	m.dead = append(m.dead, msg)
+	m.trimDead()
+}
+
+// dieOrWait lets an exhausted message die or, if the dead letters are full,
+// wait for at least DeadRetry without losing its place (DLQ-5).
+func (m *Model) dieOrWait(msg *modelMessage) {
+	if m.deadFull() {
+		msg.due = max(msg.due, m.now+driver.DeadRetry)
+		return
+	}
+	m.die(msg, driver.ReasonMaxDeliveries)
+}
+
+// trimDead removes the oldest dead letters beyond RetainDead.Count (RET-1).
+func (m *Model) trimDead() {
+	if most := m.config.RetainDead.Count; most > 0 && len(m.dead) > most {
+		m.dead = m.dead[len(m.dead)-most:]
+	}
+}
+
+func (m *Model) remove(msg *modelMessage) {
+	m.waiting = slices.DeleteFunc(m.waiting, func(other *modelMessage) bool { return other == msg })
+}
+
+func (m *Model) removeDead(letter *modelMessage) {
+	m.dead = slices.DeleteFunc(m.dead, func(other *modelMessage) bool { return other == letter })
+}
+
+// held returns the message that a receipt is good for: the receipt is that of
+// the latest delivery, and the lease is not over (VIS-2).
+func (m *Model) held(receipt driver.Receipt) *modelMessage {
+	for _, msg := range m.waiting {
+		if msg.leased && msg.nonce == receipt.Nonce && msg.ID == receipt.Handle {
+			return msg
+		}
+	}
+	return nil
+}
+
+// fits reports whether there is room for one more message (SND-5).
+func (m *Model) fits(size int) bool {
+	for _, msg := range m.waiting {
+		size += len(msg.Body)
+	}
+	return (m.config.MaxMessages == 0 || len(m.waiting) < m.config.MaxMessages) &&
+		(m.config.MaxBytes == 0 || size <= m.config.MaxBytes)
+}
+
+// unleased counts the messages that are ready or delayed.
+func (m *Model) unleased() (n int) {
+	for _, msg := range m.waiting {
+		if !msg.leased {
+			n++
+		}
+	}
+	return n
+}
+
+func (m *Model) state(msg *modelMessage) driver.State {
+	switch {
+	case msg.Reason != "":
+		return driver.StateDead
+	case msg.leased:
+		return driver.StateInFlight
+	case msg.due > m.now:
+		return driver.StateDelayed
+	}
+	return driver.StateReady
+}
+
+func (m *Model) byPlace() []*modelMessage {
+	return slices.SortedFunc(slices.Values(m.waiting), func(a, b *modelMessage) int { return cmp.Compare(a.place, b.place) })
+}
+
+// byRank returns the messages that are not dead in the order in which they
+// were sent or redriven.
+func (m *Model) byRank() []*modelMessage {
+	return slices.SortedFunc(slices.Values(m.waiting), func(a, b *modelMessage) int { return cmp.Compare(a.rank, b.rank) })
+}
+
+// Peek returns the messages that match query: ready ones in order of place,
+// then delayed, in flight and dead ones by time (CNT-2).
+func (m *Model) Peek(now time.Duration, query driver.Query) []driver.Peeked {
+	m.advance(now)
+	var found []driver.Peeked
+	for _, state := range []driver.State{driver.StateReady, driver.StateDelayed, driver.StateInFlight, driver.StateDead} {
+		messages := m.byPlace()
+		if state == driver.StateDead {
+			messages = m.dead
+		}
+		var inState []driver.Peeked
+		for _, msg := range messages {
+			if m.state(msg) == state && m.matches(msg, query) {
+				inState = append(inState, m.peeked(msg))
+			}
+		}
+		slices.SortStableFunc(inState, func(a, b driver.Peeked) int { return a.DueAt.Compare(b.DueAt) })
+		found = append(found, inState...)
+	}
+	if query.Limit > 0 && len(found) > query.Limit {
+		found = found[:query.Limit]
+	}
+	return found
+}
+
+func (m *Model) matches(msg *modelMessage, query driver.Query) bool {
+	for key, value := range query.Attributes {
+		if got, ok := msg.Attributes[key]; !ok || got != value {
+			return false
+		}
+	}
+	return (len(query.States) == 0 || slices.Contains(query.States, m.state(msg))) &&
+		(query.ID == "" || query.ID == msg.ID) &&
+		(query.OlderThan == 0 || m.wall().Sub(msg.EnqueuedAt) >= query.OlderThan) &&
+		(query.Reason == "" || query.Reason == msg.Reason)
+}
+
+func (m *Model) peeked(msg *modelMessage) driver.Peeked {
+	peeked := driver.Peeked{DeadLetter: msg.DeadLetter, State: m.state(msg)}
+	switch peeked.State {
+	case driver.StateDelayed:
+		peeked.DueAt = m.start.Add(msg.due).UTC()
+	case driver.StateInFlight:
+		peeked.DueAt = m.start.Add(msg.deadline).UTC()
+	}
+	return peeked
+}

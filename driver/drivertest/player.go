@@ -1,0 +1,394 @@
+package drivertest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+// A player runs the operations of a program on one queue and writes down what
+// came back in a form that does not depend on the backend: ids and receipts
+// as numbers, times since the start, errors as codes.
+type player struct {
+	ctx       context.Context
+	queue     driver.Queue
+	start     time.Time
+	clock     func() time.Duration // since start
+	untimed   bool
+	advance   func(time.Duration)
+	configure func(context.Context, driver.Config) error
+	restart   func(Crash) (driver.Queue, error)
+
+	ids      []string // of message number n at n-1
+	numbers  map[string]messageNumber
+	receipts []driver.Receipt // of delivery number n at n-1
+	given    map[driver.Receipt]bool
+}
+
+// newPlayer returns a player for a queue that was opened at start.
+func newPlayer(ctx context.Context, queue driver.Queue, start time.Time) *player {
+	return &player{
+		ctx:     ctx,
+		queue:   queue,
+		start:   start,
+		clock:   func() time.Duration { return time.Since(start) },
+		advance: time.Sleep,
+		numbers: make(map[string]messageNumber),
+		given:   make(map[driver.Receipt]bool),
+	}
+}
+
+// A result is what an operation came back with.
+type result struct {
+	text string
+	// hints are the RetryAfter values of the operation's ErrFull errors.
+	hints []time.Duration
+}
+
+func (r *result) addf(format string, args ...any) { r.text += fmt.Sprintf(format, args...) + "\n" }
+
+// agrees reports whether got is what want asks for. A hint of someTime asks
+// for any; exactHints says that others must be met to the millisecond.
+func (want result) agrees(got result, exactHints bool) bool {
+	return want.text == got.text && slices.EqualFunc(want.hints, got.hints, func(w, g time.Duration) bool {
+		if exactHints && w != someTime {
+			return w.Truncate(time.Millisecond) == g.Truncate(time.Millisecond)
+		}
+		return (w > 0) == (g > 0)
+	})
+}
+
+func (r result) String() string {
+	text := r.text
+	for _, hint := range r.hints {
+		switch hint {
+		case 0:
+			text += "without a retry hint\n"
+		case someTime:
+			text += "with a retry hint\n"
+		default:
+			text += fmt.Sprintf("with the retry hint %v\n", hint)
+		}
+	}
+	return text
+}
+
+// play runs one operation, and then counts: every operation must leave the
+// counts of the model behind.
+func (p *player) play(op Operation) result {
+	r := op.play(p)
+	stats, err := p.queue.Stats(p.ctx)
+	if err != nil {
+		r.addf("stats failed: %v", err)
+		return r
+	}
+	r.addf("leaves %d ready, %d delayed, %d in flight, %d dead", stats.Ready, stats.Delayed, stats.InFlight, stats.Dead)
+	return r
+}
+
+func (o sendOperation) play(p *player) (r result) {
+	sent, err := p.queue.Send(p.ctx, o.messages)
+	for i := range o.messages {
+		switch failed := driver.At(err, i); {
+		case failed != nil:
+			r.addf("%s", verdict(failed))
+			if errors.Is(failed, driver.ErrFull) {
+				r.hints = append(r.hints, driver.RetryAfter(failed))
+			}
+		case i >= len(sent):
+			r.addf("no result")
+		case sent[i].Duplicate:
+			r.addf("%v, a duplicate", p.number(sent[i].ID))
+		default:
+			r.addf("%v", p.meet(sent[i].ID))
+		}
+	}
+	r.addShape(err)
+	return r
+}
+
+func (o receiveOperation) play(p *player) (r result) {
+	before := p.clock()
+	deliveries, err := p.queue.Receive(p.ctx, o.request)
+	if err != nil {
+		r.addf("%s", verdict(err))
+		if errors.Is(err, driver.ErrFull) {
+			r.hints = append(r.hints, driver.RetryAfter(err))
+		}
+	}
+	for i := range deliveries {
+		receipt := deliveries[i].Receipt
+		freshness := ""
+		if p.given[receipt] {
+			freshness = ", with a receipt that was given out before"
+		}
+		p.given[receipt] = true
+		p.receipts = append(p.receipts, receipt)
+		r.addf("%v: %s%s", deliveryNumber(len(p.receipts)), p.describe(&deliveries[i].Message), freshness)
+	}
+	if o.request.Wait > 0 {
+		r.addf("after %v", p.clock()-before)
+	}
+	return r
+}
+
+func (o ackOperation) play(p *player) result {
+	receipts := make([]driver.Receipt, len(o.deliveries))
+	for i, n := range o.deliveries {
+		receipts[i] = p.receipt(n)
+	}
+	return positions(len(receipts), p.queue.Ack(p.ctx, receipts))
+}
+
+func (o nackOperation) play(p *player) result {
+	nacks := make([]driver.Nack, len(o.deliveries))
+	for i, n := range o.deliveries {
+		nacks[i] = driver.Nack{Receipt: p.receipt(n), Delay: o.delay, Cause: o.cause}
+	}
+	return positions(len(nacks), p.queue.Nack(p.ctx, nacks))
+}
+
+func (o extendOperation) play(p *player) result {
+	extensions := make([]driver.Extension, len(o.deliveries))
+	for i, n := range o.deliveries {
+		extensions[i] = driver.Extension{Receipt: p.receipt(n), Visibility: o.visibility}
+	}
+	return positions(len(extensions), p.queue.Extend(p.ctx, extensions))
+}
+
+func (o buryOperation) play(p *player) result {
+	burials := make([]driver.Burial, len(o.deliveries))
+	for i, n := range o.deliveries {
+		burials[i] = o.burial
+		burials[i].Receipt = p.receipt(n)
+	}
+	return positions(len(burials), p.graveyard().DeadLetter(p.ctx, burials))
+}
+
+func (o redriveOperation) play(p *player) (r result) {
+	moved, err := p.graveyard().Redrive(p.ctx, p.idsOf(o.messages), o.limit)
+	r.addf("%d moved, %s", moved, verdict(err))
+	return r
+}
+
+func (o discardOperation) play(p *player) (r result) {
+	removed, err := p.graveyard().Discard(p.ctx, p.idsOf(o.messages))
+	r.addf("%d removed, %s", removed, verdict(err))
+	return r
+}
+
+func (purgeDeadOperation) play(p *player) (r result) {
+	removed, err := p.graveyard().PurgeDead(p.ctx)
+	r.addf("%d removed, %s", removed, verdict(err))
+	return r
+}
+
+func (purgeOperation) play(p *player) (r result) {
+	removed, err := p.queue.Purge(p.ctx)
+	r.addf("%d removed, %s", removed, verdict(err))
+	return r
+}
+
+func (listDeadOperation) play(p *player) (r result) {
+	for letter, err := range p.graveyard().DeadLetters(p.ctx) {
+		if err != nil {
+			r.addf("%s", verdict(err))
+			break
+		}
+		r.addf("%s", p.describeDead(&letter))
+	}
+	return r
+}
+
+func (o peekOperation) play(p *player) (r result) {
+	query := o.query
+	if o.message != 0 {
+		query.ID = p.id(o.message)
+	}
+	var found []sighting
+	for peeked, err := range p.queue.(driver.Peeker).Peek(p.ctx, query) {
+		if err != nil {
+			r.addf("%s", verdict(err))
+			break
+		}
+		found = append(found, p.sight(&peeked))
+	}
+	sortTies(found)
+	for _, s := range found {
+		r.addf("%s", s.text)
+	}
+	return r
+}
+
+func (o advanceOperation) play(p *player) (r result) {
+	p.advance(o.by)
+	return r
+}
+
+func (o configureOperation) play(p *player) (r result) {
+	r.addf("%s", verdict(p.configure(p.ctx, o.config)))
+	return r
+}
+
+func (o restartOperation) play(p *player) (r result) {
+	if p.restart == nil {
+		return r
+	}
+	queue, err := p.restart(o.how)
+	if err != nil {
+		r.addf("%s", verdict(err))
+		return r
+	}
+	p.queue = queue
+	return r
+}
+
+// positions is the result of a batch of n.
+func positions(n int, err error) (r result) {
+	for i := range n {
+		r.addf("%s", verdict(driver.At(err, i)))
+	}
+	r.addShape(err)
+	return r
+}
+
+// addShape notes an error that does not keep positions.
+func (r *result) addShape(err error) {
+	if _, ok := errors.AsType[*driver.BatchError](err); err != nil && !ok {
+		r.addf("the call failed as a whole: %v", err)
+	}
+}
+
+// verdict is the code of an error. Backends must give it in an *Error.
+func verdict(err error) string {
+	if err == nil {
+		return "ok"
+	}
+	if e, ok := errors.AsType[*driver.Error](err); ok {
+		return string(e.Code)
+	}
+	return fmt.Sprintf("%T: %v", err, err)
+}
+
+func (p *player) graveyard() driver.DeadLetterer { return p.queue.(driver.DeadLetterer) }
+
+// meet numbers the id of a message that was sent just now.
+func (p *player) meet(id string) messageNumber {
+	if known, ok := p.numbers[id]; ok {
+		return known
+	}
+	p.ids = append(p.ids, id)
+	p.numbers[id] = messageNumber(len(p.ids))
+	return p.numbers[id]
+}
+
+// number returns the number of an id, and nobody for one that was never sent.
+func (p *player) number(id string) messageNumber {
+	if known, ok := p.numbers[id]; ok {
+		return known
+	}
+	return nobody
+}
+
+func (p *player) id(n messageNumber) string {
+	if n < 1 || int(n) > len(p.ids) {
+		return "00000000000000000000000000" // a ULID that no clock makes
+	}
+	return p.ids[n-1]
+}
+
+func (p *player) idsOf(numbers []messageNumber) []string {
+	if numbers == nil {
+		return nil
+	}
+	ids := make([]string, len(numbers))
+	for i, n := range numbers {
+		ids[i] = p.id(n)
+	}
+	return ids
+}
+
+func (p *player) receipt(n deliveryNumber) driver.Receipt {
+	forged := n < 0
+	if forged {
+		n = -n
+	}
+	if n == 0 || int(n) > len(p.receipts) {
+		return driver.Receipt{Handle: "00000000000000000000000000", Place: 1, Nonce: 1}
+	}
+	receipt := p.receipts[n-1]
+	if forged {
+		receipt.Nonce ^= 1 << 40
+	}
+	return receipt
+}
+
+// describe writes down everything about a message.
+func (p *player) describe(msg *driver.Message) string {
+	text := fmt.Sprintf("%v %q delivery %d, enqueued %s, first received %s",
+		p.number(msg.ID), msg.Body, msg.Deliveries, p.time(msg.EnqueuedAt), p.time(msg.FirstReceivedAt))
+	if len(msg.Attributes) > 0 {
+		text += " " + describeAttributes(msg.Attributes)
+	}
+	for _, part := range []struct{ name, value string }{
+		{"group", msg.Group}, {"reply to", msg.ReplyTo}, {"correlation", msg.CorrelationID}, {"last error", msg.LastError},
+	} {
+		if part.value != "" {
+			text += ", " + part.name + " " + part.value
+		}
+	}
+	return text
+}
+
+func (p *player) describeDead(letter *driver.DeadLetter) string {
+	return fmt.Sprintf("%s; from %q, reason %q, type %q, died %s, %d redrives",
+		p.describe(&letter.Message), letter.Source, letter.Reason, letter.ErrorType, p.time(letter.DeadAt), letter.Redrives)
+}
+
+// time writes a wall time as time since the start. It is cut to milliseconds:
+// wall time is for people, and stores may keep no more of it. Untimed programs
+// know only that there was one.
+func (p *player) time(t time.Time) string {
+	switch {
+	case t.IsZero():
+		return "never"
+	case p.untimed:
+		return "at some time"
+	}
+	return t.Sub(p.start).Truncate(time.Millisecond).String()
+}
+
+// A sighting is a message that was seen by Peek.
+type sighting struct {
+	text   string
+	tie    string // delayed and in-flight messages of one tie may come in any order
+	number messageNumber
+}
+
+func (p *player) sight(peeked *driver.Peeked) sighting {
+	s := sighting{number: p.number(peeked.ID)}
+	s.text = string(peeked.State) + " " + p.describeDead(&peeked.DeadLetter)
+	if peeked.State == driver.StateDelayed || peeked.State == driver.StateInFlight {
+		due := p.time(peeked.DueAt)
+		s.text += ", due " + due
+		s.tie = string(peeked.State) + due
+	}
+	return s
+}
+
+// sortTies orders by number what has no order of its own: each run of
+// sightings with one tie.
+func sortTies(found []sighting) {
+	for first := 0; first < len(found); {
+		after := first + 1
+		for after < len(found) && found[first].tie != "" && found[after].tie == found[first].tie {
+			after++
+		}
+		slices.SortFunc(found[first:after], func(a, b sighting) int { return int(a.number - b.number) })
+		first = after
+	}
+}

@@ -1,0 +1,251 @@
+package drivertest
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+// A Program is a sequence of operations on one queue. It names messages and
+// deliveries by number, in the order in which they first appeared (m1, m2, …
+// and d1, d2, …), so that one program runs on any backend and the results can
+// be compared.
+type Program struct {
+	// Config is the queue's; it is the zero Config where the opener has no
+	// Admin.
+	Config driver.Config
+	// Untimed programs do nothing whose outcome depends on how fast they run:
+	// what expires does so at once or not for an hour, and no time passes on
+	// purpose. Backends that cannot live in virtual time run these.
+	Untimed    bool
+	Operations []Operation
+}
+
+// An Operation is one step of a Program. Its String is what a reader of a
+// failing program sees.
+type Operation interface {
+	fmt.Stringer
+	play(p *player) result
+}
+
+// String lists the operations, one per line.
+func (p Program) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "  0. configure %s\n", describeConfig(p.Config))
+	for i, op := range p.Operations {
+		fmt.Fprintf(&b, "%3d. %v\n", i+1, op)
+	}
+	return b.String()
+}
+
+// The operations.
+type (
+	sendOperation    struct{ messages []driver.Outgoing }
+	receiveOperation struct{ request driver.ReceiveRequest }
+	ackOperation     struct{ deliveries []deliveryNumber }
+	nackOperation    struct {
+		deliveries []deliveryNumber
+		delay      time.Duration
+		cause      string
+	}
+	extendOperation struct {
+		deliveries []deliveryNumber
+		visibility time.Duration
+	}
+	buryOperation struct {
+		deliveries []deliveryNumber
+		burial     driver.Burial
+	}
+	redriveOperation struct {
+		messages []messageNumber // nil means all
+		limit    int
+	}
+	discardOperation   struct{ messages []messageNumber }
+	purgeOperation     struct{}
+	purgeDeadOperation struct{}
+	listDeadOperation  struct{}
+	peekOperation      struct {
+		message messageNumber // 0 means any
+		query   driver.Query
+	}
+	advanceOperation   struct{ by time.Duration }
+	configureOperation struct{ config driver.Config }
+	restartOperation   struct{ how Crash }
+)
+
+// A messageNumber names the n-th message that was sent; nobody is an id that
+// no message has.
+type messageNumber int
+
+const nobody messageNumber = -1
+
+func (n messageNumber) String() string {
+	if n == nobody {
+		return "m?"
+	}
+	return fmt.Sprintf("m%d", int(n))
+}
+
+// A deliveryNumber names the receipt of the n-th delivery, and -n the same
+// receipt with another nonce. 0 is a receipt that nobody gave out.
+type deliveryNumber int
+
+func (n deliveryNumber) String() string {
+	switch {
+	case n < 0:
+		return fmt.Sprintf("forged-d%d", -int(n))
+	case n == 0:
+		return "d?"
+	}
+	return fmt.Sprintf("d%d", int(n))
+}
+
+func (o sendOperation) String() string {
+	texts := make([]string, len(o.messages))
+	for i, msg := range o.messages {
+		texts[i] = describeOutgoing(msg)
+	}
+	return "send " + strings.Join(texts, ", ")
+}
+
+func describeOutgoing(msg driver.Outgoing) string {
+	text := fmt.Sprintf("%q", msg.Body)
+	if len(msg.Attributes) > 0 {
+		text += " " + describeAttributes(msg.Attributes)
+	}
+	for _, part := range []struct{ name, value string }{
+		{"key", msg.DedupKey}, {"group", msg.Group}, {"reply to", msg.ReplyTo}, {"correlation", msg.CorrelationID},
+	} {
+		if part.value != "" {
+			text += fmt.Sprintf(" %s %s", part.name, part.value)
+		}
+	}
+	if msg.Delay != 0 {
+		text += fmt.Sprintf(" delayed by %v", msg.Delay)
+	}
+	return text
+}
+
+func (o receiveOperation) String() string {
+	text := fmt.Sprintf("receive up to %d for %v", o.request.Max, o.request.Visibility)
+	if o.request.MaxBytes != 0 {
+		text += fmt.Sprintf(", at most %d bytes", o.request.MaxBytes)
+	}
+	if o.request.Wait != 0 {
+		text += fmt.Sprintf(", waiting %v", o.request.Wait)
+	}
+	return text
+}
+
+func (o ackOperation) String() string { return "ack " + join(o.deliveries) }
+
+func (o nackOperation) String() string {
+	return fmt.Sprintf("nack %s, delay %v, cause %q", join(o.deliveries), o.delay, o.cause)
+}
+
+func (o extendOperation) String() string {
+	return fmt.Sprintf("extend %s to %v", join(o.deliveries), o.visibility)
+}
+
+func (o buryOperation) String() string {
+	return fmt.Sprintf("dead-letter %s, reason %s, error %q of type %q", join(o.deliveries), o.burial.Reason, o.burial.Error, o.burial.ErrorType)
+}
+
+func (o redriveOperation) String() string {
+	text := "redrive all"
+	if o.messages != nil {
+		text = "redrive " + join(o.messages)
+	}
+	if o.limit != 0 {
+		text += fmt.Sprintf(", at most %d", o.limit)
+	}
+	return text
+}
+
+func (o discardOperation) String() string { return "discard " + join(o.messages) }
+func (purgeOperation) String() string     { return "purge" }
+func (purgeDeadOperation) String() string { return "purge the dead letters" }
+func (listDeadOperation) String() string  { return "list the dead letters" }
+
+func (o peekOperation) String() string {
+	text := "peek"
+	if o.message != 0 {
+		text += fmt.Sprintf(" for %v", o.message)
+	}
+	for _, state := range o.query.States {
+		text += fmt.Sprintf(" %s", state)
+	}
+	if len(o.query.Attributes) > 0 {
+		text += " " + describeAttributes(o.query.Attributes)
+	}
+	if o.query.OlderThan != 0 {
+		text += fmt.Sprintf(" older than %v", o.query.OlderThan)
+	}
+	if o.query.Reason != "" {
+		text += fmt.Sprintf(" dead of %s", o.query.Reason)
+	}
+	if o.query.Limit != 0 {
+		text += fmt.Sprintf(", at most %d", o.query.Limit)
+	}
+	return text
+}
+
+func (o advanceOperation) String() string   { return fmt.Sprintf("let %v pass", o.by) }
+func (o configureOperation) String() string { return "configure " + describeConfig(o.config) }
+func (o restartOperation) String() string   { return fmt.Sprintf("go through %v", o.how) }
+
+// describeConfig prints the fields that are set.
+func describeConfig(c driver.Config) string {
+	var set []string
+	for _, field := range []struct {
+		name  string
+		value any
+	}{
+		{"Shards", c.Shards},
+		{"StrictGroups", c.StrictGroups},
+		{"MaxDeliveries", c.MaxDeliveries},
+		{"MaxMessages", c.MaxMessages},
+		{"MaxBytes", c.MaxBytes},
+		{"MaxInFlight", c.MaxInFlight},
+		{"MaxDead", c.MaxDead},
+		{"DedupWindow", c.DedupWindow},
+		{"DedupMax", c.DedupMax},
+		{"RetainReady.Age", c.RetainReady.Age},
+		{"RetainReady.Count", c.RetainReady.Count},
+		{"RetainDead.Age", c.RetainDead.Age},
+		{"RetainDead.Count", c.RetainDead.Count},
+		{"MaxHold", c.MaxHold},
+		{"DeadLetterTo", c.DeadLetterTo},
+	} {
+		switch field.value {
+		case 0, "", false, time.Duration(0):
+		default:
+			set = append(set, fmt.Sprintf("%s %v", field.name, field.value))
+		}
+	}
+	if len(set) == 0 {
+		return "nothing"
+	}
+	return strings.Join(set, ", ")
+}
+
+// describeAttributes prints attributes in a fixed order.
+func describeAttributes(attributes map[string]string) string {
+	var pairs []string
+	for key, value := range attributes {
+		pairs = append(pairs, key+"="+value)
+	}
+	slices.Sort(pairs)
+	return "{" + strings.Join(pairs, " ") + "}"
+}
+
+func join[E fmt.Stringer](elements []E) string {
+	texts := make([]string, len(elements))
+	for i, element := range elements {
+		texts[i] = element.String()
+	}
+	return strings.Join(texts, " ")
+}

@@ -1,0 +1,139 @@
+package engine
+
+import (
+	"fmt"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+// Check verifies every structural invariant and returns the first that does
+// not hold. It looks at every message: for tests and offline tools.
+func (s *Shard) Check() error {
+	var counted driver.Stats
+	size := 0
+	for e := range s.entries {
+		size += len(e.Body)
+		switch e.State {
+		case Ready:
+			counted.Ready++
+		case Delayed:
+			counted.Delayed++
+		case InFlight:
+			counted.InFlight++
+		case Gone, Dead:
+			return fmt.Errorf("engine: entry %d waits in state %d", e.Seq, e.State)
+		}
+		if e.Seq >= s.nextSeq || e.Place >= s.nextSeq {
+			return fmt.Errorf("engine: entry %d at place %d is beyond %d", e.Seq, e.Place, s.nextSeq)
+		}
+		if s.tracksAge() && e.State != InFlight && e.unaged {
+			return fmt.Errorf("engine: waiting entry %d is not in the order by age", e.Seq)
+		}
+	}
+	for e := range s.dead.all {
+		counted.Dead++
+		if s.dead.byID[e.ID] != e {
+			return fmt.Errorf("engine: dead letter %s is not found by its id", e.ID)
+		}
+	}
+	if s.window.limit > 0 {
+		counted.Ready += s.window.stored
+	} else if size != s.bytes {
+		return fmt.Errorf("engine: bodies have %d bytes, counted %d", size, s.bytes)
+	}
+	if counted != s.stats {
+		return fmt.Errorf("engine: found %+v, counted %+v", counted, s.stats)
+	}
+	if len(s.inFlight) != s.stats.InFlight {
+		return fmt.Errorf("engine: %d leases for %d messages in flight", len(s.inFlight), s.stats.InFlight)
+	}
+	if err := s.checkTimers(); err != nil {
+		return err
+	}
+	if err := checkOrder("ready", &s.ready); err != nil {
+		return err
+	}
+	if err := checkOrder("ages", &s.ages); err != nil {
+		return err
+	}
+	return s.checkGroups()
+}
+
+func (s *Shard) checkTimers() error {
+	if len(s.timers) != s.stats.Delayed+s.stats.InFlight {
+		return fmt.Errorf("engine: %d timers for %+v", len(s.timers), s.stats)
+	}
+	for i, e := range s.timers {
+		if int(e.timerIndex) != i {
+			return fmt.Errorf("engine: timer %d thinks it is %d", i, e.timerIndex)
+		}
+		if i > 0 && s.timers.before(i, (i-1)/2) {
+			return fmt.Errorf("engine: timer %d is before its parent", i)
+		}
+	}
+	return nil
+}
+
+func checkOrder(name string, o *order) error {
+	inside, gone := 0, 0
+	var last uint64
+	for e := range o.fifo.all {
+		if n := o.number(e); n <= last {
+			return fmt.Errorf("engine: %s: %d follows %d", name, n, last)
+		}
+		last = o.number(e)
+		inside++
+		if e.State == Gone {
+			gone++
+		}
+	}
+	for i, e := range o.back {
+		if o.number(e) < o.number(o.back[(i-1)/2]) && i > 0 {
+			return fmt.Errorf("engine: %s: returned entry %d is before its parent", name, i)
+		}
+		inside++
+		if e.State == Gone {
+			gone++
+		}
+	}
+	if inside != o.size || gone != o.gone {
+		return fmt.Errorf("engine: %s: %d entries, %d gone; counted %d and %d", name, inside, gone, o.size, o.gone)
+	}
+	return nil
+}
+
+func (s *Shard) checkGroups() error {
+	out, eligible := 0, 0
+	for name, g := range s.groups.byName {
+		head := g.waiting.head()
+		out += g.out
+		if head == nil && g.out == 0 {
+			return fmt.Errorf("engine: group %q is empty", name)
+		}
+		mayGo := head != nil && head.State == Ready && g.out == 0
+		if mayGo != (g.index >= 0) {
+			return fmt.Errorf("engine: group %q may go: %v, is in the heap: %v", name, mayGo, g.index >= 0)
+		}
+		if mayGo {
+			eligible++
+			if g.place != head.Place || s.groups.eligible[g.index] != g {
+				return fmt.Errorf("engine: group %q is misplaced in the heap", name)
+			}
+		}
+		if err := checkOrder("group "+name, &g.waiting); err != nil {
+			return err
+		}
+	}
+	if s.config.StrictGroups && out != s.stats.InFlight {
+		return fmt.Errorf("engine: groups have %d out, %d are in flight", out, s.stats.InFlight)
+	}
+	if eligible != len(s.groups.eligible) {
+		return fmt.Errorf("engine: %d groups may go, %d are in the heap", eligible, len(s.groups.eligible))
+	}
+	for i, g := range s.groups.eligible {
+		if i > 0 && s.groups.eligible[(i-1)/2].place > g.place {
+			return fmt.Errorf("engine: eligible group %d is before its parent", i)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,216 @@
+package engine
+
+import (
+	"encoding/binary"
+	"math/bits"
+	"time"
+)
+
+// Dedup remembers dedup keys for a window of time. It belongs to a queue and
+// not to a shard: a key must be found whatever shard its message went to. Like
+// a Shard it is pure and not safe for concurrent use.
+//
+// An entry must live through its whole window, so there is no eviction: a full
+// table refuses. Entries are kept in the order they came, which is the order
+// in which they end, in chunks; beside them stands an open-addressed index of
+// 32-bit numbers. That makes an entry cost its 56 bytes and about five more.
+type Dedup struct {
+	window time.Duration
+	max    int
+
+	chunks []*dedupChunk // from the chunk of first on
+	spare  *dedupChunk
+	first  uint64 // number of the oldest entry
+	next   uint64 // number of the next entry
+	live   int    // entries found through the index
+
+	index []uint32 // low bits of entry numbers; 0 is empty
+}
+
+// Digest is a 128-bit hash. Keys are hashed with a secret, so that nobody can
+// make two of them meet.
+type Digest [16]byte
+
+type dedupEntry struct {
+	key     Digest
+	payload Digest
+	id      [16]byte
+	ends    Instant
+}
+
+const dedupChunkLen = 256
+
+type dedupChunk [dedupChunkLen]dedupEntry
+
+// Verdict is what Dedup knows about a key.
+type Verdict uint8
+
+// The verdicts.
+const (
+	// Fresh: the key is free, and there is room to remember it.
+	Fresh Verdict = iota
+	// Repeated: the key was used for the same payload.
+	Repeated
+	// Conflicting: the key was used for another payload.
+	Conflicting
+	// Crowded: the key is free, but the table is full.
+	Crowded
+)
+
+// NewDedup returns a table that remembers up to most keys for window each.
+func NewDedup(window time.Duration, most int) *Dedup {
+	return &Dedup{window: window, max: most, first: 1, next: 1}
+}
+
+// Configure changes the window of keys to come and the size of the table. Keys
+// that are there keep their time.
+func (d *Dedup) Configure(window time.Duration, most int) { d.window, d.max = window, most }
+
+// Len is the number of keys remembered, some of which may be past their time.
+func (d *Dedup) Len() int { return d.live }
+
+// Judge says what is known about a key. The id is that of the first message
+// for Repeated; wait is how long until there is room for Crowded.
+func (d *Dedup) Judge(now Instant, key, payload Digest) (v Verdict, id [16]byte, wait time.Duration) {
+	d.expire(now)
+	if slot := d.find(key); slot >= 0 {
+		e := d.entry(d.number(d.index[slot]))
+		switch {
+		case e.ends <= now: // a longer window before it keeps it from being dropped
+		case e.payload == payload:
+			return Repeated, e.id, 0
+		default:
+			return Conflicting, e.id, 0
+		}
+	}
+	if d.live >= d.max {
+		return Crowded, id, time.Duration(d.entry(d.first).ends - now)
+	}
+	return Fresh, id, 0
+}
+
+// Remember notes a key that Judge has found Fresh.
+func (d *Dedup) Remember(now Instant, key, payload Digest, id [16]byte) {
+	if slot := d.find(key); slot >= 0 {
+		d.unindex(slot) // past its time, see Judge
+	}
+	if d.live >= len(d.index)/8*7 {
+		d.resize(max(64, len(d.index)+len(d.index)/4))
+	}
+	if uint32(d.next) == 0 { // in the index, 0 means empty
+		d.append(dedupEntry{ends: now})
+	}
+	d.place(d.append(dedupEntry{key: key, payload: payload, id: id, ends: now.Add(d.window)}))
+	d.live++
+}
+
+// expire drops the oldest entries that are past their time.
+func (d *Dedup) expire(now Instant) {
+	for d.first < d.next {
+		e := d.entry(d.first)
+		if e.ends > now {
+			break
+		}
+		if slot := d.find(e.key); slot >= 0 && d.number(d.index[slot]) == d.first {
+			d.unindex(slot)
+		}
+		d.first++
+		if d.first%dedupChunkLen == 0 {
+			d.spare = d.chunks[0]
+			d.chunks = d.chunks[1:]
+		}
+	}
+	if len(d.index) > 1024 && d.live < len(d.index)/4 {
+		d.resize(max(64, d.live*2))
+	}
+}
+
+func (d *Dedup) append(e dedupEntry) (number uint64) {
+	number = d.next
+	d.next++
+	chunk := int(number/dedupChunkLen - d.first/dedupChunkLen)
+	if chunk == len(d.chunks) {
+		fresh := d.spare
+		if fresh == nil {
+			fresh = new(dedupChunk)
+		}
+		d.spare = nil
+		d.chunks = append(d.chunks, fresh)
+	}
+	d.chunks[chunk][number%dedupChunkLen] = e
+	return number
+}
+
+func (d *Dedup) entry(number uint64) *dedupEntry {
+	return &d.chunks[number/dedupChunkLen-d.first/dedupChunkLen][number%dedupChunkLen]
+}
+
+// number restores an entry number from its low bits: all numbers in the index
+// are within 2³² of the first.
+func (d *Dedup) number(low uint32) uint64 { return d.first + uint64(low-uint32(d.first)) }
+
+func (d *Dedup) home(key Digest) int {
+	hi, _ := bits.Mul64(binary.LittleEndian.Uint64(key[:8]), uint64(len(d.index)))
+	return int(hi)
+}
+
+// find returns the slot of key in the index, or -1.
+func (d *Dedup) find(key Digest) int {
+	if len(d.index) == 0 {
+		return -1
+	}
+	for slot := d.home(key); ; slot = d.after(slot) {
+		low := d.index[slot]
+		if low == 0 {
+			return -1
+		}
+		if d.entry(d.number(low)).key == key {
+			return slot
+		}
+	}
+}
+
+func (d *Dedup) after(slot int) int {
+	if slot++; slot < len(d.index) {
+		return slot
+	}
+	return 0
+}
+
+func (d *Dedup) place(number uint64) {
+	slot := d.home(d.entry(number).key)
+	for d.index[slot] != 0 {
+		slot = d.after(slot)
+	}
+	d.index[slot] = uint32(number)
+}
+
+// unindex empties a slot and closes the gap, so that no search stops early.
+func (d *Dedup) unindex(slot int) {
+	d.live--
+	gap := slot
+	d.index[gap] = 0
+	for next := d.after(gap); d.index[next] != 0; next = d.after(next) {
+		home := d.home(d.entry(d.number(d.index[next])).key)
+		// The entry may move to the gap unless its home lies after it.
+		between := gap < home && home <= next
+		if gap > next {
+			between = gap < home || home <= next
+		}
+		if !between {
+			d.index[gap], d.index[next] = d.index[next], 0
+			gap = next
+		}
+	}
+}
+
+// resize rebuilds the index with n slots.
+func (d *Dedup) resize(n int) {
+	old := d.index
+	d.index = make([]uint32, n)
+	for _, low := range old {
+		if low != 0 {
+			d.place(d.number(low))
+		}
+	}
+}

@@ -1,0 +1,134 @@
+package engine
+
+import (
+	"time"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+// Instant is a number of nanoseconds on a monotonic axis that the owner
+// chooses. It may be negative.
+type Instant int64
+
+// Add returns the instant d later.
+func (i Instant) Add(d time.Duration) Instant { return i + Instant(d) }
+
+// never is later than every deadline.
+const never = Instant(1<<63 - 1)
+
+// Moment is a point in time: At decides, Wall (Unix nanoseconds) is for
+// people.
+type Moment struct {
+	At   Instant
+	Wall int64
+}
+
+// earlier returns the moment at, which is not after m, on the same clocks.
+func (m Moment) earlier(at Instant) Moment {
+	return Moment{At: at, Wall: m.Wall - int64(m.At-at)}
+}
+
+// State is where an entry is.
+type State uint8
+
+// The states. A gone entry was removed, but a queue may still hold a pointer
+// to it; whoever takes it out passes it over.
+const (
+	Gone State = iota
+	Ready
+	Delayed
+	InFlight
+	Dead
+)
+
+// Entry is one message in a shard. Owners read it between calls and never
+// change it; after the call that removed it, it may be reused.
+//
+// A waiting message costs this struct and its body, so its size is a feature:
+// what most messages do not have is behind a pointer.
+type Entry struct {
+	// Seq names the message in its shard and orders messages by age; a
+	// redriven message gets a new one.
+	Seq uint64
+	// Place orders the waiting messages.
+	Place uint64
+	ID    string
+	Body  []byte
+	// Extra holds what most messages do not have; nil if there is nothing.
+	Extra *Extra
+	// EnqueuedAt and FirstReceivedAt are wall times; 0 means never.
+	EnqueuedAt      int64
+	FirstReceivedAt int64
+	// Due is when a delayed message may go and when a lease ends.
+	Due Instant
+	// Nonce names the latest delivery.
+	Nonce      uint64
+	Deliveries uint32
+	State      State
+	// unaged: in flight, and not in the order by age; see retention.go.
+	unaged bool
+
+	timerIndex int32
+	// born is when retention started counting; for a dead entry, when it died.
+	born Instant
+	// holdUntil bounds extending the current lease.
+	holdUntil Instant
+	group     *group
+}
+
+// Extra is the part of an entry that most messages do not have.
+type Extra struct {
+	Attributes    map[string]string
+	Group         string
+	ReplyTo       string
+	CorrelationID string
+
+	LastError string
+	Redrives  int
+	// Reason, ErrorType and DeadAt (a wall time) are set while it is dead.
+	Reason    driver.Reason
+	ErrorType string
+	DeadAt    int64
+}
+
+// extra returns e.Extra, made if need be.
+func (e *Entry) extra() *Extra {
+	if e.Extra == nil {
+		e.Extra = &Extra{}
+	}
+	return e.Extra
+}
+
+func (e *Entry) groupName() string {
+	if e.Extra == nil {
+		return ""
+	}
+	return e.Extra.Group
+}
+
+// Effect is something that happened to an entry and that an owner may have to
+// act on.
+type Effect struct {
+	Kind  EffectKind
+	Entry *Entry
+}
+
+// EffectKind says what happened.
+type EffectKind uint8
+
+// The kinds of effects.
+const (
+	// Sent: a new message, ready or delayed.
+	Sent EffectKind = iota + 1
+	// Leased: handed out, or its lease extended.
+	Leased
+	// Returned: waiting again, ready or delayed, after a lease, a delay or a
+	// redrive.
+	Returned
+	// Acked: gone because it was acked.
+	Acked
+	// Died: now a dead letter.
+	Died
+	// Discarded: a dead letter that is gone, by request or by retention.
+	Discarded
+)

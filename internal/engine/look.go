@@ -1,0 +1,61 @@
+package engine
+
+import (
+	"cmp"
+	"iter"
+	"slices"
+)
+
+// InState yields the entries in one state: ready ones in the order of their
+// places, delayed and in-flight ones by Due, dead ones by death. The shard must
+// not be changed while it runs. Stopping early saves the rest of the work where
+// the order is at hand, which it is for ready messages without strict groups
+// and for dead ones.
+func (s *Shard) InState(state State) iter.Seq[*Entry] {
+	switch {
+	case state == Dead:
+		return s.dead.all
+	case state == Ready && !s.config.StrictGroups:
+		return s.ready.sorted
+	}
+	return func(yield func(*Entry) bool) {
+		var found []*Entry
+		for e := range s.entries {
+			if e.State == state {
+				found = append(found, e)
+			}
+		}
+		slices.SortFunc(found, func(a, b *Entry) int {
+			if state == Ready {
+				return cmp.Compare(a.Place, b.Place)
+			}
+			return cmp.Or(cmp.Compare(a.Due, b.Due), cmp.Compare(a.Seq, b.Seq))
+		})
+		for _, e := range found {
+			if !yield(e) {
+				return
+			}
+		}
+	}
+}
+
+// sorted yields the entries that are not gone, lowest first.
+func (o *order) sorted(yield func(*Entry) bool) {
+	back := slices.Clone(o.back)
+	slices.SortFunc(back, func(a, b *Entry) int { return cmp.Compare(o.number(a), o.number(b)) })
+	next := 0
+	upTo := func(limit uint64) bool {
+		for ; next < len(back) && o.number(back[next]) < limit; next++ {
+			if back[next].State != Gone && !yield(back[next]) {
+				return false
+			}
+		}
+		return true
+	}
+	for e := range o.fifo.all {
+		if !upTo(o.number(e)) || (e.State != Gone && !yield(e)) {
+			return
+		}
+	}
+	upTo(^uint64(0))
+}

@@ -1,0 +1,214 @@
+package engine
+
+import "slices"
+
+// order holds entries sorted by one of their numbers. Nearly all arrive in
+// ascending order and go into a FIFO; the few that come back to an earlier
+// place go into a heap beside it.
+//
+// Entries that were removed elsewhere stay inside, marked Gone, until they
+// come to the head or are more than half of all: removing from the middle
+// costs nothing, and what was removed does not pile up behind a head that
+// never moves.
+type order struct {
+	fifo  fifo
+	last  uint64 // highest number in fifo; meaningless when it is empty
+	back  []*Entry
+	size  int  // entries inside, gone ones included
+	gone  int  // of which are gone
+	bySeq bool // sort by Seq and not by Place
+}
+
+// compactAbove keeps small orders from being rebuilt over and over.
+const compactAbove = 64
+
+func (o *order) number(e *Entry) uint64 {
+	if o.bySeq {
+		return e.Seq
+	}
+	return e.Place
+}
+
+// push adds e.
+func (o *order) push(e *Entry) {
+	o.size++
+	n := o.number(e)
+	if o.fifo.empty() || n > o.last {
+		o.last = n
+		o.fifo.push(e)
+		return
+	}
+	o.back = append(o.back, e)
+	for i := len(o.back) - 1; i > 0; {
+		parent := (i - 1) / 2
+		if o.number(o.back[parent]) <= o.number(o.back[i]) {
+			break
+		}
+		o.back[parent], o.back[i] = o.back[i], o.back[parent]
+		i = parent
+	}
+}
+
+// head returns the lowest entry that is not gone, or nil.
+func (o *order) head() *Entry {
+	for {
+		e, fromBack := o.lowest()
+		if e == nil || e.State != Gone {
+			return e
+		}
+		o.drop(fromBack)
+		o.gone--
+	}
+}
+
+// lost notes that an entry inside has become Gone.
+func (o *order) lost() {
+	o.gone++
+	if o.gone > compactAbove && o.gone > o.size/2 {
+		o.truncate(o.size)
+	}
+}
+
+// pop removes the entry that head returned last.
+func (o *order) pop() {
+	_, fromBack := o.lowest()
+	o.drop(fromBack)
+}
+
+func (o *order) lowest() (e *Entry, fromBack bool) {
+	first := o.fifo.first()
+	if len(o.back) == 0 {
+		return first, false
+	}
+	if first == nil || o.number(o.back[0]) < o.number(first) {
+		return o.back[0], true
+	}
+	return first, false
+}
+
+func (o *order) drop(fromBack bool) {
+	o.size--
+	if !fromBack {
+		o.fifo.pop()
+		return
+	}
+	last := len(o.back) - 1
+	o.back[0] = o.back[last]
+	o.back[last] = nil
+	o.back = o.back[:last]
+	for i := 0; ; {
+		least := i
+		for child := 2*i + 1; child <= 2*i+2 && child < last; child++ {
+			if o.number(o.back[child]) < o.number(o.back[least]) {
+				least = child
+			}
+		}
+		if least == i {
+			return
+		}
+		o.back[i], o.back[least] = o.back[least], o.back[i]
+		i = least
+	}
+}
+
+// all yields every entry that is not gone, in no particular order.
+func (o *order) all(yield func(*Entry) bool) {
+	for e := range o.fifo.all {
+		if e.State != Gone && !yield(e) {
+			return
+		}
+	}
+	for _, e := range o.back {
+		if e.State != Gone && !yield(e) {
+			return
+		}
+	}
+}
+
+// truncate keeps the n lowest entries and returns the others, lowest first.
+func (o *order) truncate(n int) []*Entry {
+	var entries []*Entry
+	for e := range o.all {
+		entries = append(entries, e)
+	}
+	slices.SortFunc(entries, func(a, b *Entry) int {
+		if o.number(a) < o.number(b) {
+			return -1
+		}
+		return 1
+	})
+	o.clear()
+	n = min(n, len(entries))
+	for _, e := range entries[:n] {
+		o.push(e)
+	}
+	return entries[n:]
+}
+
+func (o *order) clear() { *o = order{bySeq: o.bySeq} }
+
+// fifo is a first-in-first-out list of entries in chunks, so that a million
+// entries cost a pointer each and growing never copies them.
+type fifo struct {
+	head, tail *chunk
+}
+
+type chunk struct {
+	next  *chunk
+	read  int
+	items []*Entry
+}
+
+// Chunks double from the first to the last size: a group with three messages
+// should not pay for five hundred.
+const (
+	firstChunk = 4
+	lastChunk  = 512
+)
+
+func (f *fifo) empty() bool { return f.first() == nil }
+
+func (f *fifo) push(e *Entry) {
+	if f.tail == nil {
+		f.tail = &chunk{items: make([]*Entry, 0, firstChunk)}
+		f.head = f.tail
+	}
+	if len(f.tail.items) == cap(f.tail.items) {
+		next := &chunk{items: make([]*Entry, 0, min(2*cap(f.tail.items), lastChunk))}
+		f.tail.next = next
+		f.tail = next
+	}
+	f.tail.items = append(f.tail.items, e)
+}
+
+func (f *fifo) first() *Entry {
+	c := f.head
+	if c == nil || c.read == len(c.items) {
+		return nil // pop leaves no drained chunk in front of a full one
+	}
+	return c.items[c.read]
+}
+
+func (f *fifo) pop() {
+	c := f.head
+	c.items[c.read] = nil
+	c.read++
+	if c.read < len(c.items) {
+		return
+	}
+	if c.next != nil {
+		f.head = c.next
+		return
+	}
+	c.read, c.items = 0, c.items[:0]
+}
+
+func (f *fifo) all(yield func(*Entry) bool) {
+	for c := f.head; c != nil; c = c.next {
+		for _, e := range c.items[c.read:] {
+			if !yield(e) {
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,111 @@
+package engine
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+// at is a moment i seconds into a test.
+func at(i int) Moment {
+	return Moment{At: Instant(i) * Instant(time.Second), Wall: int64(i) * int64(time.Second)}
+}
+
+// anyConfig draws a configuration in which every bound is small enough to be
+// met.
+func anyConfig(t *rapid.T) driver.Config {
+	small := func(name string) int { return rapid.SampledFrom([]int{0, 0, 1, 3, 8}).Draw(t, name) }
+	seconds := func(name string) time.Duration {
+		return time.Duration(rapid.SampledFrom([]int{0, 0, 5, 30}).Draw(t, name)) * time.Second
+	}
+	return driver.Config{
+		StrictGroups:  rapid.Bool().Draw(t, "strict"),
+		MaxDeliveries: rapid.SampledFrom([]int{0, 1, 2}).Draw(t, "max deliveries"),
+		MaxMessages:   small("max messages"),
+		MaxBytes:      small("max bytes"),
+		MaxInFlight:   small("max in flight"),
+		MaxDead:       small("max dead"),
+		RetainReady:   driver.Retention{Age: seconds("ready age"), Count: small("ready count")},
+		RetainDead:    driver.Retention{Age: seconds("dead age"), Count: small("dead count")},
+		MaxHold:       rapid.SampledFrom([]int{0, 2}).Draw(t, "max hold"),
+	}
+}
+
+// TestStructureHoldsUnderRandomPrograms runs random operations and checks every
+// invariant after each of them.
+func TestStructureHoldsUnderRandomPrograms(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := New(anyConfig(t), 1)
+		s.RecordEffects(rapid.Bool().Draw(t, "effects"))
+		now, sent := 0, 0
+		var deliveries []Delivery
+		anyDelivery := func() Delivery {
+			if len(deliveries) == 0 {
+				return Delivery{Seq: 1, Nonce: 1, ID: "1"}
+			}
+			return rapid.SampledFrom(deliveries).Draw(t, "delivery")
+		}
+		seconds := func(name string, most int) time.Duration {
+			return time.Duration(rapid.IntRange(0, most).Draw(t, name)) * time.Second
+		}
+		actions := map[string]func(*rapid.T){
+			"send": func(t *rapid.T) {
+				body := make([]byte, rapid.IntRange(0, 3).Draw(t, "size"))
+				if s.Room(at(now), len(body)) != nil {
+					return
+				}
+				sent++
+				group := rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "group")
+				s.Send(at(now), fmt.Sprint(sent), body, &Extra{Group: group}, seconds("delay", 4))
+			},
+			"receive": func(t *rapid.T) {
+				most := rapid.IntRange(1, 4).Draw(t, "most")
+				got, _ := s.Receive(at(now), most, rapid.IntRange(0, 4).Draw(t, "bytes"), seconds("visibility", 6), nil)
+				for _, e := range got {
+					deliveries = append(deliveries, Delivery{Seq: e.Seq, Nonce: e.Nonce, ID: e.ID})
+				}
+			},
+			"ack":    func(*rapid.T) { _ = s.Ack(at(now), anyDelivery()) },
+			"nack":   func(*rapid.T) { _ = s.Nack(at(now), anyDelivery(), seconds("delay", 4), "cause") },
+			"extend": func(*rapid.T) { _ = s.Extend(at(now), anyDelivery(), seconds("visibility", 6)) },
+			"bury":   func(*rapid.T) { _ = s.DeadLetter(at(now), anyDelivery(), driver.ReasonFatal, "cause", "type") },
+			"redrive": func(*rapid.T) {
+				s.Advance(at(now))
+				if letter := s.dead.oldest(); letter != nil {
+					_ = s.Redrive(at(now), letter)
+				}
+			},
+			"discard": func(t *rapid.T) {
+				s.Advance(at(now))
+				var ids []string
+				for e := range s.DeadLetters {
+					ids = append(ids, e.ID)
+				}
+				if len(ids) > 0 {
+					s.Discard(at(now), s.FindDead(rapid.SampledFrom(ids).Draw(t, "id")))
+				}
+			},
+			"time": func(t *rapid.T) { now += rapid.IntRange(0, 8).Draw(t, "seconds") },
+			"purge": func(t *rapid.T) {
+				if rapid.IntRange(0, 9).Draw(t, "really") == 0 {
+					s.Purge(at(now))
+				}
+			},
+			"configure": func(t *rapid.T) { s.Configure(at(now), anyConfig(t)) },
+			"": func(t *rapid.T) {
+				s.Effects()
+				if err := s.Check(); err != nil {
+					t.Fatal(err)
+				}
+				if next, ok := s.NextDeadline(); ok && next < s.clock && !s.deadFull() {
+					t.Fatalf("next deadline %d is before the clock %d", next, s.clock)
+				}
+			},
+		}
+		t.Repeat(actions)
+	})
+}

@@ -1,0 +1,122 @@
+package engine
+
+import (
+	"time"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+// Receive leases up to most ready messages whose bodies add up to no more than
+// maxBytes (0: no bound; the first is always allowed), appends them to out and
+// returns it. The entries are valid until the next call.
+//
+// blocked says that it took nothing although something was ready, because the
+// in-flight ceiling is reached.
+func (s *Shard) Receive(now Moment, most, maxBytes int, visibility time.Duration, out []*Entry) (leased []*Entry, blocked bool) {
+	s.Advance(now)
+	taken, size := 0, 0
+	for taken < most {
+		e := s.head()
+		if e == nil {
+			break
+		}
+		if s.exhausted(e) {
+			s.take(e)
+			s.dieOrDelay(now, e, driver.ReasonMaxDeliveries, 0)
+			continue
+		}
+		if s.config.MaxInFlight > 0 && s.stats.InFlight >= s.config.MaxInFlight {
+			blocked = taken == 0
+			break
+		}
+		if taken > 0 && maxBytes > 0 && size+len(e.Body) > maxBytes {
+			break
+		}
+		s.take(e)
+		if e.group != nil {
+			s.hold(e.group)
+		}
+		s.lease(now, e, visibility)
+		out = append(out, e)
+		taken++
+		size += len(e.Body)
+	}
+	for _, g := range s.taken {
+		g.taken = false
+		s.groups.settle(g)
+	}
+	clear(s.taken)
+	s.taken = s.taken[:0]
+	return out, blocked
+}
+
+// head returns the message that goes next, or nil.
+func (s *Shard) head() *Entry {
+	if !s.config.StrictGroups {
+		return s.ready.head()
+	}
+	if len(s.groups.eligible) == 0 {
+		return nil
+	}
+	return s.groups.eligible[0].waiting.head()
+}
+
+// take removes the head from its order.
+func (s *Shard) take(e *Entry) {
+	s.stats.Ready--
+	if e.group != nil {
+		e.group.waiting.pop()
+		return
+	}
+	s.ready.pop()
+}
+
+// hold counts one more message of g out. The batch being received may go on
+// taking from g.
+func (s *Shard) hold(g *group) {
+	g.out++
+	if !g.taken {
+		g.taken = true
+		s.taken = append(s.taken, g)
+	}
+	s.groups.settle(g)
+}
+
+// lease hands e out.
+func (s *Shard) lease(now Moment, e *Entry, visibility time.Duration) {
+	e.State = InFlight
+	e.Deliveries++
+	e.Nonce = s.nextNonce
+	s.nextNonce++
+	e.Due = now.At.Add(visibility)
+	e.holdUntil = never
+	if s.config.MaxHold > 0 {
+		e.holdUntil = now.At.Add(time.Duration(s.config.MaxHold) * visibility)
+	}
+	if e.FirstReceivedAt == 0 {
+		e.FirstReceivedAt = now.Wall
+	}
+	s.stats.InFlight++
+	s.inFlight[e.Seq] = e
+	s.timers.push(e)
+	s.effect(Leased, e)
+}
+
+// exhausted reports whether one more delivery of e would be one too many.
+func (s *Shard) exhausted(e *Entry) bool {
+	return s.config.MaxDeliveries > 0 && int(e.Deliveries) >= s.config.MaxDeliveries
+}
+
+// Available is an upper bound on how many messages a Receive could take now.
+// 0 means that waking a receiver is pointless.
+func (s *Shard) Available(now Moment) int {
+	s.Advance(now)
+	n := s.stats.Ready
+	if s.config.StrictGroups && len(s.groups.eligible) == 0 {
+		n = 0
+	}
+	if s.config.MaxInFlight > 0 {
+		n = min(n, s.config.MaxInFlight-s.stats.InFlight)
+	}
+	return n
+}

@@ -1,0 +1,269 @@
+package engine
+
+import (
+	"time"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+// Shard is one shard of a queue. It is not safe for concurrent use.
+type Shard struct {
+	config driver.Config
+	stats  driver.Stats
+	bytes  int // bodies of what is not dead
+
+	nextSeq   uint64 // Seq and Place of the next message that arrives
+	nextNonce uint64
+
+	ready    order  // ready messages, unless groups are strict
+	groups   groups // ready and delayed messages, if groups are strict
+	inFlight map[uint64]*Entry
+	timers   timers // delayed and in-flight messages by Due
+	ages     order  // waiting messages by Seq, if retention needs them
+	dead     deadLetters
+	window   window
+
+	recordEffects bool
+	effects       []Effect
+
+	clock Instant  // up to when everything has happened
+	spare []*Entry // entries to use again
+	taken []*group // groups touched by the batch being received
+}
+
+// maxSpare bounds the entries kept for reuse.
+const maxSpare = 1024
+
+// New returns an empty shard. Nonces start at nonce: an owner that forgets
+// leases when it restarts passes a random one, so that old receipts stay
+// invalid.
+func New(config driver.Config, nonce uint64) *Shard {
+	s := &Shard{
+		config:    config,
+		nextSeq:   1,
+		nextNonce: nonce,
+		inFlight:  make(map[uint64]*Entry),
+	}
+	s.clock = -never
+	s.ages.bySeq = true
+	s.window.complete()
+	return s
+}
+
+// Config returns the configuration in force.
+func (s *Shard) Config() driver.Config { return s.config }
+
+// Configure changes everything but StrictGroups, and applies new limits to
+// what is there.
+func (s *Shard) Configure(now Moment, config driver.Config) {
+	s.Advance(now)
+	agedBefore := s.tracksAge()
+	config.StrictGroups = s.config.StrictGroups
+	s.config = config
+	switch {
+	case s.tracksAge() && !agedBefore:
+		s.rebuildAges()
+	case !s.tracksAge():
+		s.ages.clear()
+	}
+	s.Advance(now)
+}
+
+// Stats counts the messages in each state, as of now.
+func (s *Shard) Stats(now Moment) driver.Stats {
+	s.Advance(now)
+	return s.stats
+}
+
+// Bytes is the size of the bodies of all messages that are not dead.
+func (s *Shard) Bytes() int { return s.bytes }
+
+// RecordEffects makes the shard keep effects for Effects.
+func (s *Shard) RecordEffects(on bool) { s.recordEffects = on }
+
+// Effects returns what happened since it was last called. The entries are
+// valid until the next call of any other method.
+func (s *Shard) Effects() []Effect {
+	effects := s.effects
+	s.effects = s.effects[:0]
+	return effects
+}
+
+func (s *Shard) effect(kind EffectKind, e *Entry) {
+	if s.recordEffects {
+		s.effects = append(s.effects, Effect{Kind: kind, Entry: e})
+	}
+}
+
+// Room returns nil if one more message with a body of this size fits, and
+// ErrFull if it does not.
+func (s *Shard) Room(now Moment, size int) error {
+	s.Advance(now)
+	if s.config.MaxMessages > 0 && s.stats.Waiting() >= s.config.MaxMessages {
+		return driver.ErrFull
+	}
+	if s.config.MaxBytes > 0 && s.bytes+size > s.config.MaxBytes {
+		return driver.ErrFull
+	}
+	return nil
+}
+
+// Send adds a message. The caller has made sure that there is Room. Body and
+// extra belong to the shard from now on.
+func (s *Shard) Send(now Moment, id string, body []byte, extra *Extra, delay time.Duration) *Entry {
+	s.Advance(now)
+	e := s.newEntry()
+	e.ID, e.Body, e.Extra = id, body, extra
+	e.EnqueuedAt = now.Wall
+	s.arrive(now, e, delay)
+	s.effect(Sent, e)
+	return e
+}
+
+// arrive gives e a place at the tail and lets it wait.
+func (s *Shard) arrive(now Moment, e *Entry, delay time.Duration) {
+	e.Seq, e.Place = s.nextSeq, s.nextSeq
+	s.nextSeq++
+	e.born = now.At
+	e.timerIndex = -1
+	e.unaged = false
+	s.bytes += len(e.Body)
+	if s.tracksAge() {
+		s.ages.push(e)
+	}
+	s.wait(e, now.At, delay)
+	s.expireByCount(now)
+}
+
+// wait makes e ready, or delayed until its delay is over. It is how every
+// message that is not in any order enters one.
+func (s *Shard) wait(e *Entry, at Instant, delay time.Duration) {
+	if s.config.StrictGroups {
+		if e.group == nil {
+			e.group = s.groups.get(e.groupName())
+		}
+		e.group.waiting.push(e)
+	}
+	if delay > 0 {
+		e.State = Delayed
+		e.Due = at.Add(delay)
+		s.stats.Delayed++
+		s.timers.push(e)
+	} else {
+		e.State = Ready
+		s.stats.Ready++
+		s.offer(e)
+	}
+	if e.group != nil {
+		s.groups.settle(e.group)
+	}
+}
+
+// offer puts a ready message where Receive finds it. In strict groups it is
+// there already.
+func (s *Shard) offer(e *Entry) {
+	if e.group != nil {
+		return
+	}
+	if !s.window.admits(e, &s.ready) {
+		s.release(e)
+		return
+	}
+	s.ready.push(e)
+	s.trim()
+}
+
+// extract takes a waiting message out of the middle of its order. It leaves a
+// Gone entry behind; the copy it returns is the message, in no order at all.
+func (s *Shard) extract(e *Entry) *Entry {
+	moved := *e
+	wasReady := e.State == Ready
+	if wasReady {
+		s.stats.Ready--
+	} else {
+		s.stats.Delayed--
+		s.timers.remove(e)
+	}
+	s.vanish(e)
+	moved.timerIndex = -1
+	if moved.group != nil {
+		moved.group.waiting.lost()
+		s.leaveGroup(&moved)
+	} else if wasReady {
+		s.ready.lost()
+	}
+	return &moved
+}
+
+// vanish turns e into a Gone entry that keeps nothing else alive. Orders that
+// still hold it go on comparing its numbers.
+func (s *Shard) vanish(e *Entry) {
+	if s.tracksAge() && !e.unaged {
+		defer s.ages.lost()
+	}
+	*e = Entry{Seq: e.Seq, Place: e.Place, timerIndex: -1}
+}
+
+// leaveGroup settles the group of a message that is not in it any more.
+func (s *Shard) leaveGroup(e *Entry) {
+	if g := e.group; g != nil {
+		e.group = nil
+		s.groups.settle(g)
+	}
+}
+
+// entries yields every message that is not dead, in no particular order.
+func (s *Shard) entries(yield func(*Entry) bool) {
+	for e := range s.ready.all {
+		if !yield(e) {
+			return
+		}
+	}
+	for _, e := range s.timers {
+		if !yield(e) {
+			return
+		}
+	}
+	for _, g := range s.groups.byName {
+		for e := range g.waiting.all {
+			if e.State == Ready && !yield(e) { // delayed ones are in timers
+				return
+			}
+		}
+	}
+}
+
+// newEntry returns an entry to fill.
+func (s *Shard) newEntry() *Entry {
+	if last := len(s.spare) - 1; last >= 0 {
+		e := s.spare[last]
+		s.spare = s.spare[:last]
+		*e = Entry{}
+		return e
+	}
+	return new(Entry)
+}
+
+// release keeps an entry that no order holds for reuse. It stays readable
+// until the next message arrives.
+func (s *Shard) release(e *Entry) {
+	if !s.tracksAge() && len(s.spare) < maxSpare {
+		s.spare = append(s.spare, e)
+	}
+}
+
+// Purge removes all messages that are not dead and returns how many.
+func (s *Shard) Purge(now Moment) (removed int) {
+	s.Advance(now)
+	removed = s.stats.Waiting()
+	s.stats = driver.Stats{Dead: s.stats.Dead}
+	s.bytes = 0
+	s.ready.clear()
+	s.groups = groups{}
+	s.ages.clear()
+	clear(s.inFlight)
+	clear(s.timers)
+	s.timers = s.timers[:0]
+	s.window.complete()
+	return removed
+}

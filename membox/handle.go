@@ -1,0 +1,277 @@
+package membox
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/engine"
+)
+
+// handle is one opening of a queue.
+type handle struct {
+	*queue
+	closed    chan struct{}
+	isClosed  atomic.Bool // what closed says, cheaper to ask
+	closeOnce sync.Once
+}
+
+var (
+	_ driver.Queue        = (*handle)(nil)
+	_ driver.DeadLetterer = (*handle)(nil)
+	_ driver.Peeker       = (*handle)(nil)
+)
+
+func newHandle(q *queue) *handle { return &handle{queue: q, closed: make(chan struct{})} }
+
+// check returns why an operation cannot start, or nil.
+func (h *handle) check(ctx context.Context, op string) error {
+	if h.isClosed.Load() {
+		return h.failure(driver.ErrClosed, op)
+	}
+	if h.isEnded.Load() {
+		return h.failure(h.code, op)
+	}
+	return ctx.Err()
+}
+
+func (q *queue) failure(code driver.Code, op string) error {
+	return &driver.Error{Code: code, Op: op, Queue: q.name}
+}
+
+// named adds what a check does not know to its error.
+func (q *queue) named(err error, op string) error {
+	if e, ok := err.(*driver.Error); ok { //nolint:errorlint // fresh from a check, never wrapped
+		e.Queue, e.Op = q.name, op
+	}
+	return err
+}
+
+// retryAfter is the hint that goes with a full queue: nobody knows when a
+// consumer will ack, so it is only a pace.
+const retryAfter = time.Second
+
+func (h *handle) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sent, error) {
+	if err := h.check(ctx, "send"); err != nil {
+		return nil, err
+	}
+	if len(msgs) == 0 {
+		return nil, nil
+	}
+	traits := &h.settings.Load().traits
+	sent := make([]driver.Sent, len(msgs))
+	var failures failures
+	ready, delayed := 0, false
+	for i := range msgs {
+		msg := &msgs[i]
+		err := msg.Check(traits)
+		if err == nil {
+			sent[i], err = h.sendOne(msg)
+		}
+		switch {
+		case err != nil:
+			failures.add(len(msgs), i, h.named(err, "send"))
+		case msg.Delay > 0:
+			delayed = true
+		case !sent[i].Duplicate:
+			ready++
+		}
+	}
+	h.waiters.wake(ready)
+	if delayed {
+		h.refresh()
+	}
+	return sent, failures.err()
+}
+
+// sendOne sends a message that was checked.
+func (q *queue) sendOne(msg *driver.Outgoing) (driver.Sent, error) {
+	if msg.DedupKey != "" {
+		return q.sendOnce(msg)
+	}
+	sh := q.shardFor(msg)
+	sh.lock()
+	defer sh.unlock()
+	id, _, err := sh.sendLocked(q.now(), msg)
+	if err != nil {
+		return driver.Sent{}, q.full("the queue is full", retryAfter)
+	}
+	return driver.Sent{ID: id}, nil
+}
+
+// sendOnce sends a message unless its dedup key was used before.
+func (q *queue) sendOnce(msg *driver.Outgoing) (driver.Sent, error) {
+	q.dedup.mu.Lock()
+	defer q.dedup.mu.Unlock()
+	key, payload := q.dedup.keyLocked(msg.DedupKey), q.dedup.payloadLocked(msg.Body)
+	sh := q.shardFor(msg)
+	sh.lock()
+	defer sh.unlock()
+	now := q.now()
+	verdict, first, wait := q.dedup.table.Judge(now.At, key, payload)
+	switch verdict {
+	case engine.Repeated:
+		return driver.Sent{ID: idText(first), Duplicate: true}, nil
+	case engine.Conflicting:
+		return driver.Sent{}, &driver.Error{
+			Code: driver.ErrConflict, MessageID: idText(first), Field: "DedupKey",
+			Detail: "was used for another body",
+		}
+	case engine.Crowded:
+		return driver.Sent{}, q.full("the dedup table is full", wait)
+	case engine.Fresh:
+	}
+	text, id, err := sh.sendLocked(now, msg)
+	if err != nil {
+		return driver.Sent{}, q.full("the queue is full", retryAfter)
+	}
+	q.dedup.table.Remember(now.At, key, payload, id)
+	return driver.Sent{ID: text}, nil
+}
+
+func (q *queue) full(detail string, wait time.Duration) error {
+	return &driver.Error{Code: driver.ErrFull, Queue: q.name, Detail: detail, RetryAfter: wait}
+}
+
+func (h *handle) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
+	if err := h.check(ctx, "receive"); err != nil {
+		return nil, err
+	}
+	req, err := req.Check(&h.settings.Load().traits)
+	if err != nil {
+		return nil, h.named(err, "receive")
+	}
+	got, blocked := h.take(req)
+	if len(got) > 0 || req.Wait == 0 {
+		return got, h.ceiling(blocked)
+	}
+	return h.await(ctx, req)
+}
+
+// await takes messages when there are some, for as long as the request says.
+func (h *handle) await(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
+	patience := time.NewTimer(req.Wait)
+	defer patience.Stop()
+	w := h.waiters.join()
+	for {
+		got, blocked := h.take(req)
+		if len(got) > 0 {
+			h.waiters.leave(w, false)
+			h.refresh()
+			return got, nil
+		}
+		h.refresh()
+		var err error
+		select {
+		case <-w.signal:
+			h.waiters.rest(w)
+			continue
+		case <-patience.C:
+			err = h.ceiling(blocked)
+		case <-ctx.Done():
+			err = ctx.Err()
+		case <-h.closed:
+			err = h.failure(driver.ErrClosed, "receive")
+		case <-h.ended:
+			err = h.failure(h.code, "receive")
+		}
+		h.waiters.leave(w, true)
+		return nil, err
+	}
+}
+
+// take leases what is ready. blocked says that only the in-flight ceiling kept
+// it from taking anything.
+func (q *queue) take(req driver.ReceiveRequest) (got []driver.Delivery, blocked bool) {
+	first := uint64(0)
+	if len(q.shards) > 1 {
+		first = q.nextTake.Add(1)
+	}
+	for i := range q.shards {
+		sh := q.shards[(first+uint64(i))%uint64(len(q.shards))]
+		sh.lock()
+		entries, full := sh.engine.Receive(q.now(), req.Max-len(got), req.MaxBytes, req.Visibility, sh.batch[:0])
+		if len(entries) > 0 && got == nil {
+			got = make([]driver.Delivery, 0, len(entries))
+		}
+		for _, e := range entries {
+			got = append(got, sh.delivery(e))
+		}
+		clear(entries)
+		sh.batch = entries
+		sh.unlock()
+		blocked = blocked || full
+		if len(got) == req.Max || (len(got) > 0 && req.MaxBytes > 0) {
+			break
+		}
+	}
+	if len(got) > 0 {
+		q.refresh() // others may wait for these deadlines
+		return got, false
+	}
+	return nil, blocked
+}
+
+// ceiling is the error for a receive that found the in-flight ceiling reached.
+func (q *queue) ceiling(blocked bool) error {
+	if !blocked {
+		return nil
+	}
+	wait := retryAfter
+	for _, sh := range q.shards {
+		sh.lock()
+		if at, ok := sh.engine.NextDeadline(); ok {
+			wait = min(wait, max(time.Duration(at-q.now().At), time.Millisecond))
+		}
+		sh.unlock()
+	}
+	return &driver.Error{
+		Code: driver.ErrFull, Op: "receive", Queue: q.name, Field: "MaxInFlight",
+		Detail: "as many messages are in flight as may be", RetryAfter: wait,
+	}
+}
+
+func (h *handle) Purge(ctx context.Context) (removed int, err error) {
+	if err := h.check(ctx, "purge"); err != nil {
+		return 0, err
+	}
+	for _, sh := range h.shards {
+		sh.lock()
+		removed += sh.engine.Purge(h.now())
+		sh.unlock()
+	}
+	return removed, nil
+}
+
+func (h *handle) Stats(ctx context.Context) (driver.Stats, error) {
+	if err := h.check(ctx, "stats"); err != nil {
+		return driver.Stats{}, err
+	}
+	var total driver.Stats
+	for _, sh := range h.shards {
+		sh.lock()
+		part := sh.engine.Stats(h.now())
+		if sh.target != nil { // what died just now is about to leave
+			sh.forwardLocked()
+			part = sh.engine.Stats(h.now())
+		}
+		sh.unlock()
+		total.Ready += part.Ready
+		total.Delayed += part.Delayed
+		total.InFlight += part.InFlight
+		total.Dead += part.Dead
+	}
+	return total, nil
+}
+
+func (h *handle) Traits() driver.Traits { return h.settings.Load().traits }
+
+func (h *handle) Close() error {
+	h.closeOnce.Do(func() {
+		h.isClosed.Store(true)
+		close(h.closed)
+	})
+	return nil
+}

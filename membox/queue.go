@@ -1,0 +1,176 @@
+package membox
+
+import (
+	"fmt"
+	"hash/maphash"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/engine"
+	"github.com/mailboxmq/mailbox/internal/ident"
+)
+
+// queue is what all handles of one name share.
+type queue struct {
+	backend *Backend
+	name    string
+	shards  []*shard
+	dedup   dedup
+	waiters waiters
+
+	settings atomic.Pointer[settings]
+	nextSend atomic.Uint64 // spreads messages without a group over the shards
+	nextTake atomic.Uint64 // spreads receives over the shards
+
+	// ended is closed when the queue is deleted or its backend closed; code
+	// says which and is written before.
+	ended   chan struct{}
+	isEnded atomic.Bool // what ended says, cheaper to ask
+	endOnce sync.Once
+	code    driver.Code
+}
+
+// settings is what a configuration comes down to.
+type settings struct {
+	config driver.Config
+	traits driver.Traits
+}
+
+// defaultDedupMax bounds the dedup table unless the queue says otherwise: at
+// some 62 bytes an entry that is 62 MB.
+const defaultDedupMax = 1_000_000
+
+func newQueue(b *Backend, name string, config driver.Config) *queue {
+	q := &queue{backend: b, name: name, ended: make(chan struct{})}
+	q.waiters.init(q)
+	for i := range max(config.Shards, 1) {
+		q.shards = append(q.shards, &shard{
+			queue:  q,
+			number: uint64(i),
+			engine: engine.New(config, ident.Nonce()),
+			ids:    ident.NewSource(),
+		})
+	}
+	q.dedup.init()
+	q.settings.Store(&settings{config: config})
+	return q
+}
+
+// checkChange refuses changes that would need messages to move.
+func (q *queue) checkChange(config driver.Config) error {
+	old := q.settings.Load().config
+	fixed := func(field string, from, to any) error {
+		return &driver.Error{
+			Code: driver.ErrUnsupported, Op: "configure", Queue: q.name, Field: field,
+			Detail: fmt.Sprintf("cannot change from %v to %v on an existing queue; delete it first", from, to),
+		}
+	}
+	if max(config.Shards, 1) != len(q.shards) {
+		return fixed("Shards", len(q.shards), max(config.Shards, 1))
+	}
+	if config.StrictGroups != old.StrictGroups {
+		return fixed("StrictGroups", old.StrictGroups, config.StrictGroups)
+	}
+	return nil
+}
+
+// configure puts a valid configuration into force; target is the queue called
+// DeadLetterTo.
+func (q *queue) configure(config driver.Config, target *queue) {
+	traits := driver.Traits{
+		Ordering:      driver.OrderingFIFO,
+		Durability:    driver.DurabilityNone,
+		ExactStats:    true,
+		Groups:        true,
+		StrictGroups:  config.StrictGroups,
+		DeadLetters:   true,
+		DedupWindow:   config.DedupWindow,
+		MaxBodyBytes:  q.backend.options.MaxBodyBytes,
+		MaxBatch:      driver.DefaultMaxBatch,
+		MaxDelay:      driver.DefaultMaxDelay,
+		MaxVisibility: driver.DefaultMaxVisibility,
+	}
+	if traits.DedupWindow == 0 {
+		traits.DedupWindow = driver.DefaultDedupWindow
+	}
+	if len(q.shards) > 1 {
+		traits.Ordering = driver.OrderingPerShard
+	}
+	q.settings.Store(&settings{config: config, traits: traits})
+	most := config.DedupMax
+	if most == 0 {
+		most = defaultDedupMax
+	}
+	q.dedup.configure(traits.DedupWindow, most)
+	for i, sh := range q.shards {
+		sh.lock()
+		sh.target = target
+		sh.engine.RecordEffects(target != nil)
+		sh.engine.Configure(q.now(), splitConfig(config, len(q.shards), i))
+		sh.unlock()
+	}
+	q.refresh()
+}
+
+// splitConfig returns the part of the bounds that falls to shard i of n. The
+// parts add up to the whole.
+func splitConfig(config driver.Config, n, i int) driver.Config {
+	for _, bound := range []*int{
+		&config.MaxMessages, &config.MaxBytes, &config.MaxInFlight, &config.MaxDead,
+		&config.RetainReady.Count, &config.RetainDead.Count,
+	} {
+		part := *bound / n
+		if i < *bound%n {
+			part++
+		}
+		*bound = part
+	}
+	return config
+}
+
+// forgetTarget keeps dead letters here from now on if they went to target.
+func (q *queue) forgetTarget(target *queue) {
+	for _, sh := range q.shards {
+		sh.lock()
+		if sh.target == target {
+			sh.target = nil
+			sh.engine.RecordEffects(false)
+		}
+		sh.unlock()
+	}
+}
+
+// end makes every handle answer code from now on.
+func (q *queue) end(code driver.Code) {
+	q.endOnce.Do(func() {
+		q.code = code
+		q.isEnded.Store(true)
+		close(q.ended)
+		q.waiters.stop()
+	})
+}
+
+// now is the current time on the engines' axis. Callers hold the shard they
+// use it for, so that time does not run backwards in it.
+func (q *queue) now() engine.Moment {
+	now := time.Now()
+	return engine.Moment{At: engine.Instant(now.Sub(q.backend.start)), Wall: now.UnixNano()}
+}
+
+// groupSeed is fixed at start: which shard a group goes to matters only while
+// the queue lives, and that is as long as the process does.
+var groupSeed = maphash.MakeSeed()
+
+// shardFor picks the shard of a message: that of its group, or the next.
+func (q *queue) shardFor(msg *driver.Outgoing) *shard {
+	n := uint64(len(q.shards))
+	switch {
+	case n == 1:
+		return q.shards[0]
+	case msg.Group != "" || q.settings.Load().config.StrictGroups:
+		return q.shards[maphash.String(groupSeed, msg.Group)%n]
+	}
+	return q.shards[q.nextSend.Add(1)%n]
+}

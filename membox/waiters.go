@@ -1,0 +1,163 @@
+package membox
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/mailboxmq/mailbox/internal/engine"
+)
+
+// waiters are the receivers that wait on a queue, oldest first.
+//
+// A waiter is woken by a signal and then takes messages itself, under the
+// shard's lock like everybody else. Nothing is handed over, so a waiter that is
+// cancelled has nothing to give back; if it was signalled it passes the signal
+// on. A waiter first registers and then looks, and a sender first inserts and
+// then looks for waiters, so one of them always sees the other.
+type waiters struct {
+	queue *queue
+	count atomic.Int32 // read without the lock, to skip it when nobody waits
+
+	mu          sync.Mutex // guards the fields below
+	first, last *waiter
+	// timer fires when something falls due that a waiter may want. It is set
+	// only while somebody waits, and never moved to a later time: firing early
+	// costs a look.
+	timer   *time.Timer
+	armed   engine.Instant
+	isArmed bool
+	stopped bool
+}
+
+type waiter struct {
+	signal     chan struct{} // holds one signal
+	signalled  bool
+	prev, next *waiter
+}
+
+func (ws *waiters) init(q *queue) { ws.queue = q }
+
+// join registers a new waiter.
+func (ws *waiters) join() *waiter {
+	w := &waiter{signal: make(chan struct{}, 1)}
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	w.prev = ws.last
+	if ws.last == nil {
+		ws.first = w
+	} else {
+		ws.last.next = w
+	}
+	ws.last = w
+	ws.count.Add(1)
+	return w
+}
+
+// leave removes a waiter. If it goes empty-handed, a signal it has got goes to
+// the next.
+func (ws *waiters) leave(w *waiter, emptyHanded bool) {
+	ws.mu.Lock()
+	if w.prev == nil {
+		ws.first = w.next
+	} else {
+		w.prev.next = w.next
+	}
+	if w.next == nil {
+		ws.last = w.prev
+	} else {
+		w.next.prev = w.prev
+	}
+	ws.count.Add(-1)
+	if ws.count.Load() == 0 && ws.timer != nil {
+		ws.timer.Stop()
+		ws.isArmed = false
+	}
+	passOn := w.signalled && emptyHanded
+	ws.mu.Unlock()
+	if passOn {
+		ws.wake(1)
+	}
+}
+
+// rest says that a signalled waiter has found nothing and waits on.
+func (ws *waiters) rest(w *waiter) {
+	ws.mu.Lock()
+	w.signalled = false
+	ws.mu.Unlock()
+}
+
+// wake signals the n oldest waiters that have no signal yet.
+func (ws *waiters) wake(n int) {
+	if n <= 0 || ws.count.Load() == 0 {
+		return
+	}
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	for w := ws.first; w != nil && n > 0; w = w.next {
+		if !w.signalled {
+			w.signalled = true
+			w.signal <- struct{}{}
+			n--
+		}
+	}
+}
+
+// arm makes the timer fire at the given instant, or before.
+func (ws *waiters) arm(at, now engine.Instant) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	if ws.stopped || ws.count.Load() == 0 || (ws.isArmed && ws.armed <= at) {
+		return
+	}
+	ws.armed, ws.isArmed = at, true
+	delay := time.Duration(max(at-now, 0))
+	if ws.timer == nil {
+		ws.timer = time.AfterFunc(delay, ws.fire)
+		return
+	}
+	ws.timer.Reset(delay)
+}
+
+func (ws *waiters) fire() {
+	ws.mu.Lock()
+	ws.isArmed = false
+	ws.mu.Unlock()
+	ws.queue.refresh()
+}
+
+// stop ends the timer for good.
+func (ws *waiters) stop() {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	ws.stopped = true
+	if ws.timer != nil {
+		ws.timer.Stop()
+	}
+}
+
+// refresh wakes as many waiters as there is work for, and sets the timer for
+// what falls due next. Everything that may change either of these calls it.
+func (q *queue) refresh() {
+	if q.waiters.count.Load() == 0 {
+		return
+	}
+	available := 0
+	var next, now engine.Instant
+	found := false
+	for _, sh := range q.shards {
+		sh.lock()
+		moment := q.now()
+		available += sh.engine.Available(moment)
+		at, ok := sh.engine.NextDeadline()
+		sh.unlock()
+		now = moment.At
+		if ok && (!found || at < next) {
+			next, found = at, true
+		}
+	}
+	q.waiters.wake(available)
+	if found {
+		q.waiters.arm(next, now)
+	}
+}
