@@ -59,6 +59,18 @@ func (m *Outgoing) Check(t *Traits) error {
 	case m.Group != "" && !t.Groups:
 		return sendError(ErrUnsupported, "Group", "this queue has no groups")
 	}
+	if m.DedupKey != "" || m.Group != "" || m.ReplyTo != "" || m.CorrelationID != "" {
+		if err := m.checkTexts(); err != nil {
+			return err
+		}
+	}
+	if len(m.Attributes) > 0 {
+		return checkAttributes(m.Attributes)
+	}
+	return nil
+}
+
+func (m *Outgoing) checkTexts() error {
 	for _, text := range []struct {
 		field, value string
 		limit        int
@@ -74,9 +86,6 @@ func (m *Outgoing) Check(t *Traits) error {
 		if !utf8.ValidString(text.value) {
 			return sendError(ErrInvalid, text.field, "is not valid UTF-8")
 		}
-	}
-	if len(m.Attributes) > 0 {
-		return checkAttributes(m.Attributes)
 	}
 	return nil
 }

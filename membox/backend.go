@@ -7,7 +7,6 @@ import (
 	"maps"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
 )
@@ -16,7 +15,7 @@ import (
 // driver.Pinger, and safe for concurrent use.
 type Backend struct {
 	options Options
-	start   time.Time // zero of the engines' time axis
+	clock   clock
 
 	mu     sync.Mutex // guards the fields below, and keeps configurations apart
 	queues map[string]*queue
@@ -41,7 +40,8 @@ var (
 
 // New returns an empty backend. It does no I/O.
 func New(options *Options) *Backend {
-	b := &Backend{start: time.Now(), queues: make(map[string]*queue)}
+	b := &Backend{queues: make(map[string]*queue)}
+	b.clock.init()
 	if options != nil {
 		b.options = *options
 	}

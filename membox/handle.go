@@ -93,8 +93,8 @@ func (q *queue) sendOne(msg *driver.Outgoing) (driver.Sent, error) {
 	}
 	sh := q.shardFor(msg)
 	sh.lock()
-	defer sh.unlock()
 	id, _, err := sh.sendLocked(q.now(), msg)
+	sh.unlock()
 	if err != nil {
 		return driver.Sent{}, q.full("the queue is full", retryAfter)
 	}
@@ -193,11 +193,13 @@ func (q *queue) take(req driver.ReceiveRequest) (got []driver.Delivery, blocked 
 		sh := q.shards[(first+uint64(i))%uint64(len(q.shards))]
 		sh.lock()
 		entries, full := sh.engine.Receive(q.now(), req.Max-len(got), req.MaxBytes, req.Visibility, sh.batch[:0])
-		if len(entries) > 0 && got == nil {
-			got = make([]driver.Delivery, 0, len(entries))
+		if n := len(got); n == 0 {
+			got = make([]driver.Delivery, len(entries))
+		} else {
+			got = append(got, make([]driver.Delivery, len(entries))...)
 		}
-		for _, e := range entries {
-			got = append(got, sh.delivery(e))
+		for i, e := range entries {
+			sh.deliver(&got[len(got)-len(entries)+i], e)
 		}
 		clear(entries)
 		sh.batch = entries

@@ -146,7 +146,7 @@ func (q *queue) peeked(state driver.State, e *engine.Entry, now engine.Moment) d
 		p.DueAt = time.Unix(0, now.Wall+int64(e.Due-now.At)).UTC()
 		fallthrough
 	default:
-		p.Message = message(e)
+		fill(&p.Message, e)
 		if e.Extra != nil {
 			p.Redrives = e.Extra.Redrives
 		}

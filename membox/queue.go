@@ -5,7 +5,6 @@ import (
 	"hash/maphash"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/engine"
@@ -154,10 +153,7 @@ func (q *queue) end(code driver.Code) {
 
 // now is the current time on the engines' axis. Callers hold the shard they
 // use it for, so that time does not run backwards in it.
-func (q *queue) now() engine.Moment {
-	now := time.Now()
-	return engine.Moment{At: engine.Instant(now.Sub(q.backend.start)), Wall: now.UnixNano()}
-}
+func (q *queue) now() engine.Moment { return q.backend.clock.now() }
 
 // groupSeed is fixed at start: which shard a group goes to matters only while
 // the queue lives, and that is as long as the process does.

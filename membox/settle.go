@@ -31,8 +31,9 @@ func (h *handle) ack(receipt driver.Receipt) error {
 		return h.expired("ack", receipt)
 	}
 	sh.lock()
-	defer sh.unlock()
-	if err := sh.engine.Ack(h.now(), delivery); err != nil {
+	err := sh.engine.Ack(h.now(), delivery)
+	sh.unlock()
+	if err != nil {
 		return h.expired("ack", receipt)
 	}
 	return nil

@@ -118,21 +118,18 @@ func (q *queue) acceptDead(source string, letter *engine.Entry) bool {
 	return true
 }
 
-// delivery shows an entry in flight to its receiver.
-func (sh *shard) delivery(e *engine.Entry) driver.Delivery {
-	return driver.Delivery{
-		Message: message(e),
-		Receipt: driver.Receipt{Handle: e.ID, Place: sh.place(e.Seq), Nonce: e.Nonce},
-	}
+// deliver shows an entry in flight to its receiver. It fills d in place: a
+// delivery is large, and this is the hot path.
+func (sh *shard) deliver(d *driver.Delivery, e *engine.Entry) {
+	fill(&d.Message, e)
+	d.Receipt = driver.Receipt{Handle: e.ID, Place: sh.place(e.Seq), Nonce: e.Nonce}
 }
 
-func message(e *engine.Entry) driver.Message {
-	m := driver.Message{
-		ID:         e.ID,
-		Body:       e.Body,
-		Deliveries: int(e.Deliveries),
-		EnqueuedAt: wallTime(e.EnqueuedAt),
-	}
+func fill(m *driver.Message, e *engine.Entry) {
+	m.ID = e.ID
+	m.Body = e.Body
+	m.Deliveries = int(e.Deliveries)
+	m.EnqueuedAt = wallTime(e.EnqueuedAt)
 	if e.FirstReceivedAt != 0 {
 		m.FirstReceivedAt = wallTime(e.FirstReceivedAt)
 	}
@@ -143,18 +140,18 @@ func message(e *engine.Entry) driver.Message {
 		m.CorrelationID = x.CorrelationID
 		m.LastError = x.LastError
 	}
-	return m
 }
 
 func wallTime(nanoseconds int64) time.Time { return time.Unix(0, nanoseconds).UTC() }
 
 func deadLetter(source string, e *engine.Entry) driver.DeadLetter {
-	return driver.DeadLetter{
-		Message:   message(e),
+	letter := driver.DeadLetter{
 		Source:    source,
 		Reason:    e.Extra.Reason,
 		ErrorType: e.Extra.ErrorType,
 		DeadAt:    wallTime(e.Extra.DeadAt),
 		Redrives:  e.Extra.Redrives,
 	}
+	fill(&letter.Message, e)
+	return letter
 }

@@ -108,10 +108,9 @@ func (s *Shard) Room(now Moment, size int) error {
 	return nil
 }
 
-// Send adds a message. The caller has made sure that there is Room. Body and
-// extra belong to the shard from now on.
+// Send adds a message. The caller has made sure, at the same moment, that
+// there is Room. Body and extra belong to the shard from now on.
 func (s *Shard) Send(now Moment, id string, body []byte, extra *Extra, delay time.Duration) *Entry {
-	s.Advance(now)
 	e := s.newEntry()
 	e.ID, e.Body, e.Extra = id, body, extra
 	e.EnqueuedAt = now.Wall

@@ -78,7 +78,10 @@ func TestWindowedShardBehavesLikeAWholeOne(t *testing.T) {
 			"send": func(t *rapid.T) {
 				sent++
 				delay := time.Duration(rapid.IntRange(0, 2).Draw(t, "delay")) * time.Second
-				step(func(s *Shard) string { return fmt.Sprint(s.Send(at(now), fmt.Sprint(sent), nil, nil, delay).Seq) })
+				step(func(s *Shard) string {
+					s.Advance(at(now))
+					return fmt.Sprint(s.Send(at(now), fmt.Sprint(sent), nil, nil, delay).Seq)
+				})
 			},
 			"receive": func(t *rapid.T) {
 				most := rapid.IntRange(1, 3).Draw(t, "most")

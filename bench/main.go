@@ -1,0 +1,118 @@
+// Command bench runs Mailbox side by side with its peers and with the limits of
+// the machine, in one process and one run, and prints ratios. Figures from two
+// runs, or two machines, say little; ratios within a run say enough.
+//
+//	go run . [-suite memory] [-rounds 3] [-time 300ms]
+//
+// It is a module of its own so that nobody who uses Mailbox downloads its
+// peers.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"text/tabwriter"
+	"time"
+)
+
+// suites by name, in the order they run.
+var suites = []struct {
+	name string
+	run  func(*report)
+}{
+	{"memory", memorySuite},
+}
+
+func main() {
+	testing.Init()
+	only := flag.String("suite", "", "run only this suite")
+	rounds := flag.Int("rounds", 3, "how often each case runs; the median counts")
+	each := flag.Duration("time", 300*time.Millisecond, "how long one case runs")
+	flag.Parse()
+	if err := flag.Set("test.benchtime", each.String()); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(2)
+	}
+	for _, suite := range suites {
+		if *only == "" || *only == suite.name {
+			fmt.Printf("== %s ==\n", suite.name)
+			suite.run(&report{rounds: *rounds})
+		}
+	}
+}
+
+// report runs cases and prints what they took.
+type report struct{ rounds int }
+
+// contender is one thing to measure in a case.
+type contender struct {
+	name string
+	// limit is the most that the yardstick, the first contender, may be faster
+	// by; 0 if nothing was promised.
+	limit float64
+	// atLeast is how many times slower than ours this contender must be.
+	atLeast float64
+	ours    bool
+	run     func(*testing.B)
+}
+
+// compare measures contenders in turns, so that a slow spell of the machine
+// hits all of them, and prints the medians beside each other. Our promises are
+// judged and the verdict printed with them.
+func (r *report) compare(title string, contenders []contender) {
+	results := make([][]testing.BenchmarkResult, len(contenders))
+	for range r.rounds {
+		for i, c := range contenders {
+			results[i] = append(results[i], testing.Benchmark(c.run))
+		}
+	}
+	medians := make([]float64, len(contenders))
+	ours := 0.0
+	for i, rounds := range results {
+		slices.SortFunc(rounds, func(a, b testing.BenchmarkResult) int {
+			return int(nanoseconds(a)*1000) - int(nanoseconds(b)*1000)
+		})
+		medians[i] = nanoseconds(rounds[len(rounds)/2])
+		if contenders[i].ours && ours == 0 {
+			ours = medians[i]
+		}
+	}
+	fmt.Printf("\n%s\n", title)
+	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "  \tns/op\tallocs/op\tB/op\tof "+contenders[0].name+"\tpromise")
+	for i, c := range contenders {
+		middle := results[i][len(results[i])/2]
+		fmt.Fprintf(table, "  %s\t%.0f\t%d\t%d\t%.2f×\t%s\n", c.name, medians[i],
+			middle.AllocsPerOp(), middle.AllocedBytesPerOp(), medians[i]/medians[0], verdict(c, medians[i], medians[0], ours))
+	}
+	_ = table.Flush()
+}
+
+func verdict(c contender, got, yardstick, ours float64) string {
+	var parts []string
+	if c.limit > 0 {
+		parts = append(parts, fmt.Sprintf("at most %.1f× of it: %s", c.limit, kept(got/yardstick <= c.limit)))
+	}
+	if c.atLeast > 0 && ours > 0 {
+		parts = append(parts, fmt.Sprintf("ours is %.1f× faster, promised %.0f×: %s", got/ours, c.atLeast, kept(got/ours >= c.atLeast)))
+	}
+	return strings.Join(parts, "; ")
+}
+
+func kept(ok bool) string {
+	if ok {
+		return "kept"
+	}
+	return "MISSED"
+}
+
+func nanoseconds(r testing.BenchmarkResult) float64 {
+	if r.N == 0 {
+		return 0
+	}
+	return float64(r.T.Nanoseconds()) / float64(r.N)
+}

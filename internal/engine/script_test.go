@@ -1,0 +1,278 @@
+package engine
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+var rewrite = flag.Bool("rewrite", false, "write what the scripts print into testdata")
+
+// TestScripts plays testdata/*.txt. Each file is a story: commands, one a line,
+// a line of dashes, what they print, and an empty line. Run with -rewrite after
+// a change of behaviour and read the difference.
+func TestScripts(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatal("no scripts", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
+			content, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := play(t, string(content))
+			if *rewrite {
+				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+			if got != string(content) {
+				t.Errorf("%s differs; run with -rewrite and compare. Got:\n%s", file, got)
+			}
+		})
+	}
+}
+
+// play returns the script with the output of its commands filled in.
+func play(t *testing.T, content string) string {
+	player := &player{t: t, latest: map[string]Delivery{}}
+	var out strings.Builder
+	for block := range strings.SplitSeq(strings.TrimRight(content, "\n"), "\n\n") {
+		commands, _, _ := strings.Cut(block+"\n", "----\n")
+		commands = strings.TrimRight(commands, "\n")
+		if out.Len() > 0 {
+			out.WriteByte('\n')
+		}
+		out.WriteString(commands + "\n")
+		if strings.HasPrefix(commands, "#") {
+			continue
+		}
+		out.WriteString("----\n")
+		for command := range strings.SplitSeq(commands, "\n") {
+			out.WriteString(player.run(command))
+			if err := player.shard.Check(); err != nil {
+				t.Fatalf("after %q: %v", command, err)
+			}
+		}
+	}
+	return out.String()
+}
+
+// player keeps the shard a script talks to. Messages are known by their bodies.
+type player struct {
+	t      *testing.T
+	shard  *Shard
+	now    time.Duration
+	latest map[string]Delivery
+	older  map[string]Delivery
+}
+
+func (p *player) moment() Moment { return Moment{At: Instant(p.now), Wall: int64(p.now)} }
+
+func (p *player) run(command string) string {
+	words := strings.Fields(command)
+	options := map[string]string{}
+	var names []string
+	for _, word := range words[1:] {
+		if key, value, ok := strings.Cut(word, "="); ok {
+			options[key] = value
+		} else {
+			names = append(names, word)
+		}
+	}
+	switch words[0] {
+	case "queue":
+		p.shard = New(p.config(options), 1)
+		return ""
+	case "configure":
+		p.shard.Configure(p.moment(), p.config(options))
+		return ""
+	case "send":
+		return p.send(names, options)
+	case "receive":
+		return p.receive(options)
+	case "time":
+		p.now += p.duration(names[0])
+		p.shard.Advance(p.moment())
+		return fmt.Sprintf("now %v\n", p.now)
+	case "ack", "nack", "extend", "bury":
+		return p.settle(words[0], names, options)
+	case "redrive", "discard":
+		return p.revive(words[0], names)
+	case "purge":
+		return fmt.Sprintf("%d removed\n", p.shard.Purge(p.moment()))
+	case "look":
+		return p.look()
+	}
+	p.t.Fatalf("unknown command %q", command)
+	return ""
+}
+
+func (p *player) config(options map[string]string) (c driver.Config) {
+	for key, value := range options {
+		switch key {
+		case "strict":
+			c.StrictGroups = true
+		case "max-deliveries":
+			c.MaxDeliveries = p.number(value)
+		case "max-messages":
+			c.MaxMessages = p.number(value)
+		case "max-in-flight":
+			c.MaxInFlight = p.number(value)
+		case "max-dead":
+			c.MaxDead = p.number(value)
+		case "max-hold":
+			c.MaxHold = p.number(value)
+		case "retain-ready":
+			c.RetainReady.Age = p.duration(value)
+		case "retain-ready-count":
+			c.RetainReady.Count = p.number(value)
+		case "retain-dead":
+			c.RetainDead.Age = p.duration(value)
+		case "retain-dead-count":
+			c.RetainDead.Count = p.number(value)
+		default:
+			p.t.Fatalf("unknown setting %q", key)
+		}
+	}
+	return c
+}
+
+func (p *player) send(names []string, options map[string]string) (out string) {
+	for _, name := range names {
+		if err := p.shard.Room(p.moment(), len(name)); err != nil {
+			out += fmt.Sprintf("%s: %v\n", name, err)
+			continue
+		}
+		p.shard.Send(p.moment(), name, []byte(name), &Extra{Group: options["group"]}, p.duration(options["delay"]))
+	}
+	return out
+}
+
+func (p *player) receive(options map[string]string) (out string) {
+	visibility := 30 * time.Second
+	if text, ok := options["visibility"]; ok {
+		visibility = p.duration(text)
+	}
+	most := 1
+	if text, ok := options["max"]; ok {
+		most = p.number(text)
+	}
+	got, blocked := p.shard.Receive(p.moment(), most, p.number(options["bytes"]), visibility, nil)
+	for _, e := range got {
+		if p.older == nil {
+			p.older = map[string]Delivery{}
+		}
+		p.older[e.ID] = p.latest[e.ID]
+		p.latest[e.ID] = Delivery{Seq: e.Seq, Nonce: e.Nonce, ID: e.ID}
+		out += fmt.Sprintf("%s delivery %d\n", e.ID, e.Deliveries)
+	}
+	switch {
+	case blocked:
+		out += "blocked by the in-flight ceiling\n"
+	case len(got) == 0:
+		out += "nothing\n"
+	}
+	return out
+}
+
+func (p *player) settle(op string, names []string, options map[string]string) (out string) {
+	for _, name := range names {
+		delivery := p.latest[name]
+		if options["receipt"] == "older" {
+			delivery = p.older[name]
+		}
+		var err error
+		switch op {
+		case "ack":
+			err = p.shard.Ack(p.moment(), delivery)
+		case "nack":
+			err = p.shard.Nack(p.moment(), delivery, p.duration(options["delay"]), options["cause"])
+		case "extend":
+			err = p.shard.Extend(p.moment(), delivery, p.duration(options["visibility"]))
+		case "bury":
+			err = p.shard.DeadLetter(p.moment(), delivery, driver.Reason(options["reason"]), options["cause"], "")
+		}
+		if err != nil {
+			out += fmt.Sprintf("%s: %v\n", name, err)
+		}
+	}
+	return out
+}
+
+func (p *player) revive(op string, names []string) (out string) {
+	for _, name := range names {
+		letter := p.shard.FindDead(name)
+		switch {
+		case letter == nil:
+			out += name + ": not found\n"
+		case op == "discard":
+			p.shard.Discard(p.moment(), letter)
+		default:
+			if err := p.shard.Redrive(p.moment(), letter); err != nil {
+				out += fmt.Sprintf("%s: %v\n", name, err)
+			}
+		}
+	}
+	return out
+}
+
+// look shows every message and when something happens next.
+func (p *player) look() (out string) {
+	p.shard.Advance(p.moment())
+	for _, state := range []struct {
+		name  string
+		state State
+	}{{"ready", Ready}, {"delayed", Delayed}, {"in flight", InFlight}, {"dead", Dead}} {
+		var shown []string
+		for e := range p.shard.InState(state.state) {
+			text := e.ID
+			if e.State == Dead {
+				text += "(" + string(e.Extra.Reason) + ")"
+			}
+			shown = append(shown, text)
+		}
+		if len(shown) > 0 {
+			out += state.name + ": " + strings.Join(shown, " ") + "\n"
+		}
+	}
+	if out == "" {
+		out = "empty\n"
+	}
+	if next, ok := p.shard.NextDeadline(); ok {
+		out += fmt.Sprintf("next deadline in %v\n", time.Duration(next)-p.now)
+	}
+	return out
+}
+
+func (p *player) duration(text string) time.Duration {
+	if text == "" {
+		return 0
+	}
+	d, err := time.ParseDuration(strings.TrimPrefix(text, "+"))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return d
+}
+
+func (p *player) number(text string) int {
+	if text == "" {
+		return 0
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return n
+}
