@@ -8,7 +8,7 @@ import "github.com/mailboxmq/mailbox/driver"
 func (s *Shard) Advance(now Moment) {
 	for {
 		at, what := s.nextEvent()
-		if at > now.At || what == nothing {
+		if what == nothing || at > now.At {
 			break
 		}
 		// What was held up (retention waits for room among the dead) happens

@@ -20,7 +20,10 @@ func (s *Shard) Check() error {
 			counted.Delayed++
 		case InFlight:
 			counted.InFlight++
-		case Gone, Dead:
+			if s.inFlight.get(e.Seq) != e {
+				return fmt.Errorf("engine: entry %d is in flight and not found", e.Seq)
+			}
+		case Gone, Dead, Staged:
 			return fmt.Errorf("engine: entry %d waits in state %d", e.Seq, e.State)
 		}
 		if e.Seq >= s.nextSeq || e.Place >= s.nextSeq {
@@ -36,6 +39,12 @@ func (s *Shard) Check() error {
 			return fmt.Errorf("engine: dead letter %s is not found by its id", e.ID)
 		}
 	}
+	for _, e := range s.inFlight.slots {
+		if e != nil && e.State == Staged {
+			counted.InFlight++ // out of the timers, still in flight for everybody
+			size += len(e.Body)
+		}
+	}
 	if s.window.limit > 0 {
 		counted.Ready += s.window.stored
 	} else if size != s.bytes {
@@ -44,8 +53,8 @@ func (s *Shard) Check() error {
 	if counted != s.stats {
 		return fmt.Errorf("engine: found %+v, counted %+v", counted, s.stats)
 	}
-	if len(s.inFlight) != s.stats.InFlight {
-		return fmt.Errorf("engine: %d leases for %d messages in flight", len(s.inFlight), s.stats.InFlight)
+	if s.inFlight.count != s.stats.InFlight {
+		return fmt.Errorf("engine: %d leases for %d messages in flight", s.inFlight.count, s.stats.InFlight)
 	}
 	if err := s.checkTimers(); err != nil {
 		return err
@@ -60,7 +69,13 @@ func (s *Shard) Check() error {
 }
 
 func (s *Shard) checkTimers() error {
-	if len(s.timers) != s.stats.Delayed+s.stats.InFlight {
+	staged := 0
+	for _, e := range s.inFlight.slots {
+		if e != nil && e.State == Staged {
+			staged++
+		}
+	}
+	if len(s.timers) != s.stats.Delayed+s.stats.InFlight-staged {
 		return fmt.Errorf("engine: %d timers for %+v", len(s.timers), s.stats)
 	}
 	for i, e := range s.timers {

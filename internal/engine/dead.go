@@ -1,10 +1,6 @@
 package engine
 
-import (
-	"time"
-
-	"github.com/mailboxmq/mailbox/driver"
-)
+import "github.com/mailboxmq/mailbox/driver"
 
 // deadLetters holds the dead letters of a shard, oldest death first.
 type deadLetters struct {
@@ -62,9 +58,9 @@ func (s *Shard) deadFull() bool {
 	return s.config.MaxDead > 0 && s.stats.Dead >= s.config.MaxDead
 }
 
-// die makes a message that is in no order, but perhaps the one by age, a dead
-// letter.
-func (s *Shard) die(now Moment, e *Entry, reason driver.Reason) {
+// die makes a condemned message that is in no order, but perhaps the one by
+// age, a dead letter.
+func (s *Shard) die(now Moment, e *Entry) {
 	s.leaveGroup(e)
 	letter := e
 	if s.tracksAge() {
@@ -72,14 +68,12 @@ func (s *Shard) die(now Moment, e *Entry, reason driver.Reason) {
 		letter = &moved
 		s.vanish(e)
 	}
-	s.bury(now, letter, reason)
+	s.bury(now, letter)
 }
 
-// bury adds a letter that no order holds.
-func (s *Shard) bury(now Moment, letter *Entry, reason driver.Reason) {
-	x := letter.extra()
-	x.Reason = reason
-	x.DeadAt = now.Wall
+// bury adds a condemned letter that no order holds.
+func (s *Shard) bury(now Moment, letter *Entry) {
+	letter.extra().DeadAt = now.Wall
 	letter.State = Dead
 	letter.born = now.At
 	s.bytes -= len(letter.Body)
@@ -87,16 +81,6 @@ func (s *Shard) bury(now Moment, letter *Entry, reason driver.Reason) {
 	s.dead.add(letter)
 	s.effect(Died, letter)
 	s.expireDeadByCount()
-}
-
-// dieOrDelay lets a message that is in no order die. If the dead letters are
-// full it waits instead, and is tried again when it would next be delivered.
-func (s *Shard) dieOrDelay(now Moment, e *Entry, reason driver.Reason, delay time.Duration) {
-	if s.deadFull() {
-		s.keep(now, e, max(delay, driver.DeadRetry))
-		return
-	}
-	s.die(now, e, reason)
 }
 
 // DeadLetters yields the dead letters, oldest death first. The shard must not
@@ -121,8 +105,9 @@ func (s *Shard) Redrive(now Moment, letter *Entry) error {
 	x.Redrives++
 	x.Reason, x.ErrorType, x.DeadAt = "", "", 0
 	e.Deliveries = 0
-	s.arrive(now, e, 0)
-	s.effect(Returned, e)
+	e.Due = now.At
+	s.arrive(now, e)
+	s.fulfil(now, e)
 	s.Advance(now) // retention may have waited for the room
 	return nil
 }

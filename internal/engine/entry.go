@@ -32,13 +32,15 @@ func (m Moment) earlier(at Instant) Moment {
 type State uint8
 
 // The states. A gone entry was removed, but a queue may still hold a pointer
-// to it; whoever takes it out passes it over.
+// to it; whoever takes it out passes it over. A staged entry is between two
+// states, see stage.go.
 const (
 	Gone State = iota
 	Ready
 	Delayed
 	InFlight
 	Dead
+	Staged
 )
 
 // Entry is one message in a shard. Owners read it between calls and never
@@ -59,12 +61,15 @@ type Entry struct {
 	// EnqueuedAt and FirstReceivedAt are wall times; 0 means never.
 	EnqueuedAt      int64
 	FirstReceivedAt int64
-	// Due is when a delayed message may go and when a lease ends.
+	// Due is when a delayed message may go and when a lease ends. For a staged
+	// one that will wait, it is when it may go.
 	Due Instant
 	// Nonce names the latest delivery.
 	Nonce      uint64
 	Deliveries uint32
 	State      State
+	// fate is what becomes of a staged message.
+	fate fate
 	// unaged: in flight, and not in the order by age; see retention.go.
 	unaged bool
 
@@ -98,6 +103,9 @@ func (e *Entry) extra() *Extra {
 	}
 	return e.Extra
 }
+
+// waits reports whether e is waiting to be delivered.
+func (e *Entry) waits() bool { return e.State == Ready || e.State == Delayed }
 
 func (e *Entry) groupName() string {
 	if e.Extra == nil {

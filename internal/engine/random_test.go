@@ -43,6 +43,12 @@ func TestStructureHoldsUnderRandomPrograms(t *testing.T) {
 		s.RecordEffects(rapid.Bool().Draw(t, "effects"))
 		now, sent := 0, 0
 		var deliveries []Delivery
+		var staged []*Entry
+		stage := func(e *Entry, err error) {
+			if err == nil {
+				staged = append(staged, e)
+			}
+		}
 		anyDelivery := func() Delivery {
 			if len(deliveries) == 0 {
 				return Delivery{Seq: 1, Nonce: 1, ID: "1"}
@@ -69,6 +75,21 @@ func TestStructureHoldsUnderRandomPrograms(t *testing.T) {
 					deliveries = append(deliveries, Delivery{Seq: e.Seq, Nonce: e.Nonce, ID: e.ID})
 				}
 			},
+			"stage a send": func(t *rapid.T) {
+				if s.Room(at(now), 1) == nil {
+					sent++
+					stage(s.StageSend(at(now), fmt.Sprint(sent), []byte{1}, &Extra{Group: "a"}, seconds("delay", 4)), nil)
+				}
+			},
+			"stage an ack":   func(*rapid.T) { stage(s.StageAck(at(now), anyDelivery())) },
+			"stage a nack":   func(*rapid.T) { stage(s.StageNack(at(now), anyDelivery(), seconds("delay", 4), "cause")) },
+			"stage a burial": func(*rapid.T) { stage(s.StageDeadLetter(at(now), anyDelivery(), driver.ReasonFatal, "", "")) },
+			"publish": func(*rapid.T) {
+				if len(staged) > 0 {
+					s.Publish(at(now), staged[0])
+					staged = staged[1:]
+				}
+			},
 			"ack":    func(*rapid.T) { _ = s.Ack(at(now), anyDelivery()) },
 			"nack":   func(*rapid.T) { _ = s.Nack(at(now), anyDelivery(), seconds("delay", 4), "cause") },
 			"extend": func(*rapid.T) { _ = s.Extend(at(now), anyDelivery(), seconds("visibility", 6)) },
@@ -91,7 +112,7 @@ func TestStructureHoldsUnderRandomPrograms(t *testing.T) {
 			},
 			"time": func(t *rapid.T) { now += rapid.IntRange(0, 8).Draw(t, "seconds") },
 			"purge": func(t *rapid.T) {
-				if rapid.IntRange(0, 9).Draw(t, "really") == 0 {
+				if len(staged) == 0 && rapid.IntRange(0, 9).Draw(t, "really") == 0 {
 					s.Purge(at(now))
 				}
 			},

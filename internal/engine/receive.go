@@ -1,10 +1,6 @@
 package engine
 
-import (
-	"time"
-
-	"github.com/mailboxmq/mailbox/driver"
-)
+import "time"
 
 // Receive leases up to most ready messages whose bodies add up to no more than
 // maxBytes (0: no bound; the first is always allowed), appends them to out and
@@ -22,7 +18,12 @@ func (s *Shard) Receive(now Moment, most, maxBytes int, visibility time.Duration
 		}
 		if s.exhausted(e) {
 			s.take(e)
-			s.dieOrDelay(now, e, driver.ReasonMaxDeliveries, 0)
+			s.judge(now, e, 0)
+			if e.fate == dies {
+				s.die(now, e)
+			} else {
+				s.keep(now, e)
+			}
 			continue
 		}
 		if s.config.MaxInFlight > 0 && s.stats.InFlight >= s.config.MaxInFlight {
@@ -97,7 +98,7 @@ func (s *Shard) lease(now Moment, e *Entry, visibility time.Duration) {
 		e.FirstReceivedAt = now.Wall
 	}
 	s.stats.InFlight++
-	s.inFlight[e.Seq] = e
+	s.inFlight.add(e)
 	s.timers.push(e)
 	s.effect(Leased, e)
 }

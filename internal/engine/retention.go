@@ -25,7 +25,7 @@ func (s *Shard) trackAge(e *Entry) {
 func (s *Shard) oldestWaiting() *Entry {
 	for {
 		e := s.ages.head()
-		if e == nil || e.State != InFlight {
+		if e == nil || e.waits() {
 			return e
 		}
 		e.unaged = true
@@ -36,11 +36,18 @@ func (s *Shard) oldestWaiting() *Entry {
 // expireOldest handles the oldest message, whose time is over.
 func (s *Shard) expireOldest(at Moment) {
 	oldest := s.ages.head()
-	if oldest.State == InFlight {
-		s.oldestWaiting()
+	if !oldest.waits() {
+		s.oldestWaiting() // moves it out of the way
 		return
 	}
-	s.bury(at, s.extract(oldest), driver.ReasonExpired)
+	s.expireWaiting(at, oldest)
+}
+
+// expireWaiting makes a waiting message an expired dead letter.
+func (s *Shard) expireWaiting(at Moment, e *Entry) {
+	letter := s.extract(e)
+	s.condemn(letter, driver.ReasonExpired)
+	s.bury(at, letter)
 }
 
 // tooOld reports whether e is past its retention.
@@ -61,7 +68,7 @@ func (s *Shard) expireByCount(now Moment) {
 		if e == nil {
 			return
 		}
-		s.bury(now, s.extract(e), driver.ReasonExpired)
+		s.expireWaiting(now, e)
 	}
 }
 
@@ -76,6 +83,11 @@ func (s *Shard) expireDeadByCount() {
 
 // rebuildAges fills the order by age when retention is turned on.
 func (s *Shard) rebuildAges() {
+	for _, e := range s.inFlight.slots {
+		if e != nil {
+			e.unaged = true // staged ones are not among the entries below
+		}
+	}
 	var all []*Entry
 	for e := range s.entries {
 		e.unaged = false

@@ -1,10 +1,6 @@
 package engine
 
-import (
-	"time"
-
-	"github.com/mailboxmq/mailbox/driver"
-)
+import "github.com/mailboxmq/mailbox/driver"
 
 // Shard is one shard of a queue. It is not safe for concurrent use.
 type Shard struct {
@@ -12,12 +8,14 @@ type Shard struct {
 	stats  driver.Stats
 	bytes  int // bodies of what is not dead
 
+	arriving, arrivingBytes int // messages staged to arrive
+
 	nextSeq   uint64 // Seq and Place of the next message that arrives
 	nextNonce uint64
 
 	ready    order  // ready messages, unless groups are strict
 	groups   groups // ready and delayed messages, if groups are strict
-	inFlight map[uint64]*Entry
+	inFlight leases
 	timers   timers // delayed and in-flight messages by Due
 	ages     order  // waiting messages by Seq, if retention needs them
 	dead     deadLetters
@@ -42,7 +40,6 @@ func New(config driver.Config, nonce uint64) *Shard {
 		config:    config,
 		nextSeq:   1,
 		nextNonce: nonce,
-		inFlight:  make(map[uint64]*Entry),
 	}
 	s.clock = -never
 	s.ages.bySeq = true
@@ -99,53 +96,26 @@ func (s *Shard) effect(kind EffectKind, e *Entry) {
 // ErrFull if it does not.
 func (s *Shard) Room(now Moment, size int) error {
 	s.Advance(now)
-	if s.config.MaxMessages > 0 && s.stats.Waiting() >= s.config.MaxMessages {
+	if s.config.MaxMessages > 0 && s.stats.Waiting()+s.arriving >= s.config.MaxMessages {
 		return driver.ErrFull
 	}
-	if s.config.MaxBytes > 0 && s.bytes+size > s.config.MaxBytes {
+	if s.config.MaxBytes > 0 && s.bytes+s.arrivingBytes+size > s.config.MaxBytes {
 		return driver.ErrFull
 	}
 	return nil
 }
 
-// Send adds a message. The caller has made sure, at the same moment, that
-// there is Room. Body and extra belong to the shard from now on.
-func (s *Shard) Send(now Moment, id string, body []byte, extra *Extra, delay time.Duration) *Entry {
-	e := s.newEntry()
-	e.ID, e.Body, e.Extra = id, body, extra
-	e.EnqueuedAt = now.Wall
-	s.arrive(now, e, delay)
-	s.effect(Sent, e)
-	return e
-}
-
-// arrive gives e a place at the tail and lets it wait.
-func (s *Shard) arrive(now Moment, e *Entry, delay time.Duration) {
-	e.Seq, e.Place = s.nextSeq, s.nextSeq
-	s.nextSeq++
-	e.born = now.At
-	e.timerIndex = -1
-	e.unaged = false
-	s.bytes += len(e.Body)
-	if s.tracksAge() {
-		s.ages.push(e)
-	}
-	s.wait(e, now.At, delay)
-	s.expireByCount(now)
-}
-
-// wait makes e ready, or delayed until its delay is over. It is how every
-// message that is not in any order enters one.
-func (s *Shard) wait(e *Entry, at Instant, delay time.Duration) {
+// wait makes e ready, or delayed until it is due. It is how every message that
+// is in no order enters one.
+func (s *Shard) wait(now Instant, e *Entry) {
 	if s.config.StrictGroups {
 		if e.group == nil {
 			e.group = s.groups.get(e.groupName())
 		}
 		e.group.waiting.push(e)
 	}
-	if delay > 0 {
+	if e.Due > now {
 		e.State = Delayed
-		e.Due = at.Add(delay)
 		s.stats.Delayed++
 		s.timers.push(e)
 	} else {
@@ -260,7 +230,7 @@ func (s *Shard) Purge(now Moment) (removed int) {
 	s.ready.clear()
 	s.groups = groups{}
 	s.ages.clear()
-	clear(s.inFlight)
+	s.inFlight = leases{}
 	clear(s.timers)
 	s.timers = s.timers[:0]
 	s.window.complete()

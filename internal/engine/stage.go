@@ -1,0 +1,211 @@
+package engine
+
+import (
+	"time"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+// Sending and settling happen in two steps, so that an owner with a disk can
+// put the disk between them. Staging decides everything: it checks the receipt,
+// reserves the room, takes the place, and from then on nobody else can settle
+// the message and no deadline can reach it. Publishing makes it visible: only
+// then is it counted, delivered, or lets its group go on. An owner writes what
+// it staged, waits until that is durable, and publishes in the order in which
+// it staged. Without a disk the two steps follow each other at once; Send, Ack,
+// Nack and DeadLetter do both.
+
+// fate is what becomes of a staged message when it is published.
+type fate uint8
+
+const (
+	arrives fate = iota + 1
+	leaves
+	waits
+	dies
+)
+
+// Delivery names one delivery: what a receipt says about this shard.
+type Delivery struct {
+	Seq   uint64
+	Nonce uint64
+	ID    string
+}
+
+// StageSend prepares a message. The caller has made sure, at the same moment,
+// that there is Room. Body and extra belong to the shard from now on.
+func (s *Shard) StageSend(now Moment, id string, body []byte, extra *Extra, delay time.Duration) *Entry {
+	e := s.newEntry()
+	e.ID, e.Body, e.Extra = id, body, extra
+	e.EnqueuedAt = now.Wall
+	e.Due = now.At.Add(delay)
+	s.arrive(now, e)
+	return e
+}
+
+// arrive gives e a place at the tail and reserves its room.
+func (s *Shard) arrive(now Moment, e *Entry) {
+	e.Seq, e.Place = s.nextSeq, s.nextSeq
+	s.nextSeq++
+	e.born = now.At
+	e.timerIndex = -1
+	e.unaged = false
+	e.State, e.fate = Staged, arrives
+	s.arriving++
+	s.arrivingBytes += len(e.Body)
+}
+
+// StageAck prepares to remove a message for ever, or returns ErrReceiptExpired.
+func (s *Shard) StageAck(now Moment, d Delivery) (*Entry, error) {
+	e, err := s.stage(now, d)
+	if err != nil {
+		return nil, err
+	}
+	e.fate = leaves
+	return e, nil
+}
+
+// StageNack prepares to give a message back, ready after delay, or to let it
+// die if it was delivered as often as it may be. It may return
+// ErrReceiptExpired.
+func (s *Shard) StageNack(now Moment, d Delivery, delay time.Duration, cause string) (*Entry, error) {
+	e, err := s.stage(now, d)
+	if err != nil {
+		return nil, err
+	}
+	if cause != "" {
+		e.extra().LastError = cause
+	}
+	if !s.config.StrictGroups && !s.exhausted(e) {
+		e.Place = s.nextSeq
+		s.nextSeq++
+	}
+	s.judge(now, e, delay)
+	return e, nil
+}
+
+// StageDeadLetter prepares to make a message a dead letter. It may return
+// ErrReceiptExpired, or ErrFull, which changes nothing.
+func (s *Shard) StageDeadLetter(now Moment, d Delivery, reason driver.Reason, cause, causeType string) (*Entry, error) {
+	s.Advance(now)
+	if s.held(d) == nil {
+		return nil, driver.ErrReceiptExpired
+	}
+	if s.deadFull() {
+		return nil, driver.ErrFull
+	}
+	e, err := s.stage(now, d)
+	if err != nil {
+		return nil, err
+	}
+	x := e.extra()
+	x.ErrorType = causeType
+	if cause != "" {
+		x.LastError = cause
+	}
+	s.condemn(e, reason)
+	return e, nil
+}
+
+// stage takes a message that is in flight out of everybody's reach.
+func (s *Shard) stage(now Moment, d Delivery) (*Entry, error) {
+	s.Advance(now)
+	e := s.held(d)
+	if e == nil {
+		return nil, driver.ErrReceiptExpired
+	}
+	s.timers.remove(e)
+	e.State = Staged
+	return e, nil
+}
+
+// held returns the message that d names if d is its latest delivery and the
+// lease is not over, and nil otherwise.
+func (s *Shard) held(d Delivery) *Entry {
+	e := s.inFlight.get(d.Seq)
+	if e == nil || e.State != InFlight || e.Nonce != d.Nonce || e.ID != d.ID {
+		return nil
+	}
+	return e
+}
+
+// judge decides what becomes of a message that was delivered and comes back.
+// While the dead letters are full, one that ought to die waits instead.
+func (s *Shard) judge(now Moment, e *Entry, delay time.Duration) {
+	e.fate = waits
+	e.Due = now.At.Add(delay)
+	switch {
+	case s.exhausted(e) && s.deadFull():
+		e.Due = now.At.Add(max(delay, driver.DeadRetry))
+	case s.exhausted(e):
+		s.condemn(e, driver.ReasonMaxDeliveries)
+	case s.tooOld(now.At, e) && !s.deadFull():
+		s.condemn(e, driver.ReasonExpired)
+	}
+}
+
+func (s *Shard) condemn(e *Entry, reason driver.Reason) {
+	e.fate = dies
+	e.extra().Reason = reason
+}
+
+// Publish lets a staged message meet its fate.
+func (s *Shard) Publish(now Moment, e *Entry) {
+	s.Advance(now)
+	s.fulfil(now, e)
+	s.Advance(now) // it may have come due, or grown old, meanwhile
+}
+
+func (s *Shard) fulfil(now Moment, e *Entry) {
+	if e.fate == arrives {
+		s.arriving--
+		s.arrivingBytes -= len(e.Body)
+		s.bytes += len(e.Body)
+		if s.tracksAge() {
+			s.ages.push(e)
+		}
+		s.wait(now.At, e)
+		s.effect(Sent, e)
+		s.expireByCount(now)
+		return
+	}
+	s.unlease(e)
+	switch e.fate {
+	case leaves:
+		s.effect(Acked, e)
+		s.remove(e)
+	case waits:
+		s.keep(now, e)
+		s.expireByCount(now)
+	case dies:
+		s.die(now, e)
+	}
+}
+
+// unlease takes e out of flight; it is then in no order but perhaps the one by
+// age, and its group is for the caller to settle.
+func (s *Shard) unlease(e *Entry) {
+	s.inFlight.remove(e)
+	s.stats.InFlight--
+	if e.group != nil {
+		e.group.out--
+	}
+}
+
+// keep lets a message that is in no order wait.
+func (s *Shard) keep(now Moment, e *Entry) {
+	s.wait(now.At, e)
+	s.trackAge(e)
+	s.effect(Returned, e)
+}
+
+// remove drops a message that is in no order but perhaps the one by age.
+func (s *Shard) remove(e *Entry) {
+	s.bytes -= len(e.Body)
+	s.leaveGroup(e)
+	if s.tracksAge() {
+		s.vanish(e)
+		return
+	}
+	s.release(e)
+}
