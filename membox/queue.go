@@ -103,6 +103,7 @@ func (q *queue) configure(config driver.Config, target *queue) {
 		most = defaultDedupMax
 	}
 	q.dedup.configure(traits.DedupWindow, most)
+	q.waiters.elsewhere.Store(target != nil)
 	for i, sh := range q.shards {
 		sh.lock()
 		sh.target = target
@@ -136,6 +137,7 @@ func (q *queue) forgetTarget(target *queue) {
 		if sh.target == target {
 			sh.target = nil
 			sh.engine.RecordEffects(false)
+			q.waiters.elsewhere.Store(false)
 		}
 		sh.unlock()
 	}

@@ -18,11 +18,14 @@ import (
 type waiters struct {
 	queue *queue
 	count atomic.Int32 // read without the lock, to skip it when nobody waits
+	// elsewhere: the queue's dead letters go to another, where somebody may
+	// wait for them, so the timer runs even if nobody waits here.
+	elsewhere atomic.Bool
 
 	mu          sync.Mutex // guards the fields below
 	first, last *waiter
 	// timer fires when something falls due that a waiter may want. It is set
-	// only while somebody waits, and never moved to a later time: firing early
+	// only while it is wanted, and never moved to a later time: firing early
 	// costs a look.
 	timer   *time.Timer
 	armed   engine.Instant
@@ -37,6 +40,9 @@ type waiter struct {
 }
 
 func (ws *waiters) init(q *queue) { ws.queue = q }
+
+// wanted reports whether anybody would notice if the timer fired.
+func (ws *waiters) wanted() bool { return ws.count.Load() > 0 || ws.elsewhere.Load() }
 
 // join registers a new waiter.
 func (ws *waiters) join() *waiter {
@@ -69,7 +75,7 @@ func (ws *waiters) leave(w *waiter, emptyHanded bool) {
 		w.next.prev = w.prev
 	}
 	ws.count.Add(-1)
-	if ws.count.Load() == 0 && ws.timer != nil {
+	if !ws.wanted() && ws.timer != nil {
 		ws.timer.Stop()
 		ws.isArmed = false
 	}
@@ -107,7 +113,7 @@ func (ws *waiters) wake(n int) {
 func (ws *waiters) arm(at, now engine.Instant) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	if ws.stopped || ws.count.Load() == 0 || (ws.isArmed && ws.armed <= at) {
+	if ws.stopped || !ws.wanted() || (ws.isArmed && ws.armed <= at) {
 		return
 	}
 	ws.armed, ws.isArmed = at, true
@@ -139,7 +145,7 @@ func (ws *waiters) stop() {
 // refresh wakes as many waiters as there is work for, and sets the timer for
 // what falls due next. Everything that may change either of these calls it.
 func (q *queue) refresh() {
-	if q.waiters.count.Load() == 0 {
+	if !q.waiters.wanted() {
 		return
 	}
 	available := 0

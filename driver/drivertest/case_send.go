@@ -159,9 +159,9 @@ func delaysAreIndependent(s *session, q driver.Queue) {
 	s.sendLater(q, 3*s.tick, "third")
 	s.sendLater(q, s.tick, "first")
 	s.sendLater(q, 2*s.tick, "second")
-	s.expectArrival(q, sent.Add(s.tick), "first")
-	s.expectArrival(q, sent.Add(2*s.tick), "second")
-	s.expectArrival(q, sent.Add(3*s.tick), "third")
+	s.expectArrivals(q, map[string]time.Time{
+		"first": sent.Add(s.tick), "second": sent.Add(2 * s.tick), "third": sent.Add(3 * s.tick),
+	})
 }
 
 func delayHoldsUpNobody(s *session, q driver.Queue) {

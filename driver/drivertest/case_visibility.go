@@ -68,8 +68,7 @@ func leasesAreIndependent(s *session, q driver.Queue) {
 	got := s.expectBodies(q, s.receive(q, 2), "long", "short")
 	s.extend(q, got[0], 3*s.tick)
 	s.extend(q, got[1], s.tick)
-	s.expectArrival(q, start.Add(s.tick), "short")
-	s.expectArrival(q, start.Add(3*s.tick), "long")
+	s.expectArrivals(q, map[string]time.Time{"short": start.Add(s.tick), "long": start.Add(3 * s.tick)})
 }
 
 func visibilityZero(s *session, q driver.Queue) {

@@ -324,16 +324,18 @@ func (m *Model) Redrive(now time.Duration, ids []string, limit int) (moved int, 
 	return moved, nil
 }
 
-// Discard removes dead letters for ever (DLQ-5).
+// Discard removes dead letters for ever, one after the other (DLQ-5).
 func (m *Model) Discard(now time.Duration, ids []string) (removed int) {
 	m.advance(now)
-	for _, msg := range slices.Clone(m.dead) {
-		if slices.Contains(ids, msg.ID) {
-			m.removeDead(msg)
-			removed++
+	for _, id := range ids {
+		for _, letter := range slices.Clone(m.dead) {
+			if letter.ID == id {
+				m.removeDead(letter)
+				removed++
+			}
 		}
+		m.settle()
 	}
-	m.settle()
 	return removed
 }
 

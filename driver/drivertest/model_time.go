@@ -29,30 +29,35 @@ func (m *Model) advance(now time.Duration) {
 // disappears by itself, or a dedup key becomes free; ok is false if nothing of
 // that will happen.
 func (m *Model) NextEvent() (at time.Duration, ok bool) {
-	consider := func(t time.Duration) {
+	for _, t := range m.events() {
 		if t > m.now && (!ok || t < at) {
 			at, ok = t, true
 		}
 	}
+	return at, ok
+}
+
+// events returns when things happen, and some times that are past.
+func (m *Model) events() (times []time.Duration) {
 	for _, msg := range m.waiting {
-		if msg.leased {
-			consider(msg.deadline)
-			continue
-		}
-		consider(msg.due)
-		if m.config.RetainReady.Age > 0 {
-			consider(msg.born + m.config.RetainReady.Age)
+		switch {
+		case msg.leased:
+			times = append(times, msg.deadline)
+		case m.config.RetainReady.Age > 0:
+			times = append(times, msg.due, msg.born+m.config.RetainReady.Age)
+		default:
+			times = append(times, msg.due)
 		}
 	}
 	for _, letter := range m.dead {
 		if m.config.RetainDead.Age > 0 {
-			consider(letter.diedAt + m.config.RetainDead.Age)
+			times = append(times, letter.diedAt+m.config.RetainDead.Age)
 		}
 	}
 	for _, known := range m.keys {
-		consider(known.end)
+		times = append(times, known.end)
 	}
-	return at, ok
+	return times
 }
 
 // settle applies the rules that hold at all times. Of what falls due at one

@@ -15,6 +15,7 @@ import (
 // as numbers, times since the start, errors as codes.
 type player struct {
 	ctx       context.Context
+	name      string // of the queue
 	queue     driver.Queue
 	start     time.Time
 	clock     func() time.Duration // since start
@@ -30,9 +31,10 @@ type player struct {
 }
 
 // newPlayer returns a player for a queue that was opened at start.
-func newPlayer(ctx context.Context, queue driver.Queue, start time.Time) *player {
+func newPlayer(ctx context.Context, name string, queue driver.Queue, start time.Time) *player {
 	return &player{
 		ctx:     ctx,
+		name:    name,
 		queue:   queue,
 		start:   start,
 		clock:   func() time.Duration { return time.Since(start) },
@@ -77,10 +79,12 @@ func (r result) String() string {
 	return text
 }
 
-// play runs one operation, and then counts: every operation must leave the
-// counts of the model behind.
+// play runs one operation, and then counts.
 func (p *player) play(op Operation) result {
 	r := op.play(p)
+	if pause, ok := op.(advanceOperation); ok && pause.unseen {
+		return r
+	}
 	stats, err := p.queue.Stats(p.ctx)
 	if err != nil {
 		r.addf("stats failed: %v", err)
@@ -345,8 +349,12 @@ func (p *player) describe(msg *driver.Message) string {
 }
 
 func (p *player) describeDead(letter *driver.DeadLetter) string {
+	source := letter.Source
+	if source == p.name { // names differ from run to run
+		source = "here"
+	}
 	return fmt.Sprintf("%s; from %q, reason %q, type %q, died %s, %d redrives",
-		p.describe(&letter.Message), letter.Source, letter.Reason, letter.ErrorType, p.time(letter.DeadAt), letter.Redrives)
+		p.describe(&letter.Message), source, letter.Reason, letter.ErrorType, p.time(letter.DeadAt), letter.Redrives)
 }
 
 // time writes a wall time as time since the start. It is cut to milliseconds:

@@ -71,7 +71,12 @@ type (
 		message messageNumber // 0 means any
 		query   driver.Query
 	}
-	advanceOperation   struct{ by time.Duration }
+	advanceOperation struct {
+		by time.Duration
+		// unseen: nobody counts afterwards, so that the next operation is the
+		// first to see what has fallen due.
+		unseen bool
+	}
 	configureOperation struct{ config driver.Config }
 	restartOperation   struct{ how Crash }
 )
@@ -193,7 +198,13 @@ func (o peekOperation) String() string {
 	return text
 }
 
-func (o advanceOperation) String() string   { return fmt.Sprintf("let %v pass", o.by) }
+func (o advanceOperation) String() string {
+	if o.unseen {
+		return fmt.Sprintf("let %v pass unseen", o.by)
+	}
+	return fmt.Sprintf("let %v pass", o.by)
+}
+
 func (o configureOperation) String() string { return "configure " + describeConfig(o.config) }
 func (o restartOperation) String() string   { return fmt.Sprintf("go through %v", o.how) }
 

@@ -8,12 +8,9 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"pgregory.net/rapid"
-
-	"github.com/mailboxmq/mailbox/driver"
 )
 
 // randomQueueName is the name of the queue that random programs run on.
@@ -71,4 +68,116 @@ func RunAgainst(t *testing.T, reference, subject Backend, steps int) {
 		}
 		return compare(p.Program, "the reference", want, got, false)
 	})
+}
+
+// runPrograms draws programs until steps operations were checked. Failures go
+// to tb, which is t except where a test wants to see them.
+func runPrograms(t *testing.T, tb rapid.TB, a ability, steps int, check func(*plan) error) {
+	t.Helper()
+	budget, err := newBudget(t, steps)
+	if err != nil {
+		t.Fatal(err)
+	}
+	generator := plans(a)
+	programs, skipped, failed := 0, 0, false
+	for !budget.spent() && !tb.Failed() {
+		rapid.Check(tb, func(rt *rapid.T) {
+			if budget.spent() && !failed {
+				return
+			}
+			p := generator.Draw(rt, "program")
+			programs++
+			budget.done += len(p.Operations)
+			switch err := check(p); {
+			case errors.Is(err, errUnsupportedConfig):
+				skipped++
+			case err != nil:
+				failed = true // from now on rapid looks for a shorter program
+				rt.Fatalf("%v", err)
+			}
+		})
+		if seedGiven() {
+			break // the same seed would draw the same programs again
+		}
+	}
+	t.Logf("%d operations in %d programs, %d of them skipped, in %v", budget.done, programs, skipped, time.Since(budget.start).Round(time.Millisecond))
+	if programs > 0 && skipped == programs {
+		t.Errorf("the backend supports none of %d configurations", programs)
+	}
+}
+
+// A budget says how long to go on.
+type budget struct {
+	steps int
+	done  int
+	start time.Time
+	until time.Time // zero if steps count
+}
+
+func newBudget(t *testing.T, steps int) (*budget, error) {
+	b := &budget{steps: steps, start: time.Now()}
+	if text := os.Getenv("MAILBOX_RANDOM_STEPS"); text != "" {
+		n, err := strconv.Atoi(text)
+		if err != nil {
+			return nil, fmt.Errorf("MAILBOX_RANDOM_STEPS: %w", err)
+		}
+		b.steps = n
+	}
+	if text := os.Getenv("MAILBOX_RANDOM_FOR"); text != "" {
+		d, err := time.ParseDuration(text)
+		if err != nil {
+			return nil, fmt.Errorf("MAILBOX_RANDOM_FOR: %w", err)
+		}
+		b.until = b.start.Add(d)
+	}
+	if deadline, ok := t.Deadline(); ok && !b.until.IsZero() && deadline.Before(b.until) {
+		return nil, fmt.Errorf("MAILBOX_RANDOM_FOR goes beyond the test's -timeout")
+	}
+	return b, nil
+}
+
+func (b *budget) spent() bool {
+	if b.until.IsZero() {
+		return b.done >= b.steps
+	}
+	return time.Now().After(b.until)
+}
+
+func seedGiven() bool {
+	seed := flag.Lookup("rapid.seed")
+	return seed != nil && seed.Value.String() != "0"
+}
+
+// compare returns an error that shows the program up to the first operation
+// whose results differ, or nil.
+func compare(p Program, whose string, want, got []result, exactHints bool) error {
+	for i := range want {
+		if !want[i].agrees(got[i], exactHints) {
+			return fmt.Errorf("operation %d differs from %s\n\n%sgot:\n%s\n%s says:\n%s",
+				i+1, whose, listing(p, want[:i]), indent(got[i]), whose, indent(want[i]))
+		}
+	}
+	return nil
+}
+
+// listing prints the operations that went well with their results, and the
+// one after them.
+func listing(p Program, results []result) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "  0. configure %s\n", describeConfig(p.Config))
+	for i := range len(results) + 1 {
+		fmt.Fprintf(&b, "%3d. %v\n", i+1, p.Operations[i])
+		if i < len(results) {
+			b.WriteString(indent(results[i]))
+		}
+	}
+	return b.String()
+}
+
+func indent(r result) string {
+	var b strings.Builder
+	for line := range strings.Lines(r.String()) {
+		b.WriteString("       " + line)
+	}
+	return b.String()
 }

@@ -1,0 +1,112 @@
+# The workshop of Mailbox. `make` alone lists what can be done here. Everything
+# works on a machine with Go, git, make and gcc (the race detector needs it).
+
+SHELL       := bash
+.SHELLFLAGS := -euo pipefail -c
+MAKEFLAGS   += --no-builtin-rules --warn-undefined-variables
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+# What can be set from outside: make fuzz FUZZTIME=5m
+GO         ?= go
+FUZZTIME   ?= 30s
+RANDOM_FOR ?= 10m
+BENCHFLAGS ?=
+
+# A test that hangs is a failure, and should be one while somebody still looks.
+TIMEOUT := 12m
+
+# The linter is pinned in a module of its own, so that none of its dependencies
+# is one of Mailbox.
+LINT := $(GO) tool -modfile=tools/go.mod golangci-lint
+
+##@ Every day
+
+.PHONY: run
+run: ## Watch messages live and die: a tour on the memory backend
+	$(GO) run ./examples/tour
+
+.PHONY: test
+test: format-check vet ## Everything a commit must pass; CI runs exactly this
+	$(GO) test -race -timeout $(TIMEOUT) ./...
+	@echo
+	@echo "Conformance cases of the memory backend, by rule:"
+	$(GO) test -v -timeout $(TIMEOUT) -run '^TestConformance$$' ./membox | $(CASES)
+	@echo
+	@echo "Saboteurs, and what caught them:"
+	$(GO) test -v -timeout $(TIMEOUT) -run '^TestEverySaboteurIsCaught$$' ./driver/drivertest/... | $(CASES)
+
+# Keeps the results of subtests from the output of go test -v, one a line, with
+# the blanks that go test writes as underscores.
+CASES := awk '/^ +--- (PASS|FAIL|SKIP): / { sub(/^ +--- /, "  "); sub(/: [^\/]*\//, "  "); sub(/ \([0-9.]+s\)$$/, ""); gsub("_", " "); print } /^(ok|FAIL|panic)/'
+
+.PHONY: check
+check: test lint generate-check ## test, lint and generate-check: before a review
+
+.PHONY: lint
+lint: ## Run golangci-lint (the first time builds it: a few minutes)
+	$(LINT) run ./...
+
+.PHONY: format
+format: ## Format all Go code
+	$(LINT) fmt ./...
+
+.PHONY: format-check
+format-check:
+	@unformatted=$$(gofmt -l .); \
+	if [[ -n "$$unformatted" ]]; then echo "not formatted, run make format:"; echo "$$unformatted"; exit 1; fi
+
+.PHONY: vet
+vet:
+	$(GO) vet ./...
+
+##@ Now and then
+
+.PHONY: race
+race: ## All tests under the race detector, on one, two and four processors
+	$(GO) test -race -timeout 60m -cpu 1,2,4 ./...
+
+.PHONY: random
+random: ## Random programs against the model for RANDOM_FOR (10m)
+	MAILBOX_RANDOM_FOR=$(RANDOM_FOR) $(GO) test -v -count=1 -timeout 0 -run Random ./membox
+
+.PHONY: fuzz
+fuzz: ## Each fuzz target for FUZZTIME (30s)
+	@found=0; \
+	for package in $$($(GO) list ./...); do \
+		for target in $$($(GO) test -list '^Fuzz' "$$package" | sed -n '/^Fuzz/p'); do \
+			found=1; echo "$$package $$target"; \
+			$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "$$package"; \
+		done; \
+	done; \
+	if [[ $$found == 0 ]]; then echo "there are no fuzz targets"; exit 1; fi
+
+.PHONY: bench
+bench: ## Mailbox beside other libraries, in one run (BENCHFLAGS="-rounds 5")
+	cd bench && $(GO) run . $(BENCHFLAGS)
+
+.PHONY: generate
+generate: ## Generate code again
+	$(GO) generate ./...
+
+# Compares the tree with itself, so that it also works while you have changes.
+.PHONY: generate-check
+generate-check: ## Fail if generating changes anything
+	@tree() { git ls-files -z --cached --others --exclude-standard | xargs -0 sha256sum; }; \
+	before=$$(tree); $(GO) generate ./...; after=$$(tree); \
+	if [[ "$$before" != "$$after" ]]; then \
+		echo "generated code is out of date, run make generate and commit:"; \
+		diff <(echo "$$before") <(echo "$$after") || true; exit 1; \
+	fi
+
+.PHONY: clean
+clean: ## Remove what the other targets made
+	rm -rf bin .cache
+	find . -path ./.git -prune -o -type f \( -name '*.test' -o -name '*.prof' \) -exec rm -f {} +
+	$(GO) clean -testcache
+
+.PHONY: help
+help: ## Show this list
+	@awk 'BEGIN { FS = ":.*## " } \
+		/^##@ / { printf "\n%s\n", substr($$0, 5) } \
+		/^[a-z-]+:.*## / { printf "  \033[1m%-15s\033[0m %s\n", $$1, $$2 }' $(MAKEFILE_LIST)

@@ -1,0 +1,168 @@
+package mailbox
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+// DefaultVisibility is the visibility of a receive without WithVisibility, or
+// Traits.MaxVisibility where that is shorter.
+const DefaultVisibility = 30 * time.Second
+
+// A backend that answers "nothing" before its time, or a poisonous message
+// that comes straight back, must not make a receive spin. It pauses for
+// idlePauseMin, doubling up to idlePauseMax.
+const (
+	idlePauseMin = 10 * time.Millisecond
+	idlePauseMax = time.Second
+)
+
+// Receive takes up to WithMax messages that are ready, in order, and holds
+// them for WithVisibility. It returns as soon as it has one, and never waits
+// to fill a batch. With nothing ready it blocks for up to WithWait, in several
+// steps if that is longer than Traits.MaxWait, and then returns no messages
+// and no error.
+//
+// Messages whose body cannot be decoded are disposed of (see Options.Poison)
+// and not returned; if there were no others, Receive looks on. Cancelling ctx
+// or closing the mailbox wakes it at once, and messages that it had taken by
+// then are returned rather than stranded. Repeating it is safe. Codes: ErrFull
+// when too many messages are in flight.
+func (m *Mailbox[T]) Receive(ctx context.Context, options ...ReceiveOption) ([]*Message[T], error) {
+	return m.receive(ctx, 0, 0, options)
+}
+
+// receive is Receive with another default for the wait, and a least one.
+func (m *Mailbox[T]) receive(ctx context.Context, defaultWait, leastWait time.Duration, options []ReceiveOption) ([]*Message[T], error) {
+	if err := m.ready(ctx, opReceive); err != nil {
+		return nil, err
+	}
+	if m.sendOnly {
+		return nil, m.fail(opReceive, ErrInvalid, "Codec", errNoDecode.Error())
+	}
+	traits := m.queue.Traits()
+	request := applyReceive(driver.ReceiveRequest{
+		Max: 1, Visibility: min(DefaultVisibility, traits.MaxVisibility), Wait: defaultWait,
+	}, options)
+	wait := request.Wait
+	if wait >= 0 { // a negative one is refused below
+		wait = max(wait, leastWait)
+	}
+	request.Wait = longestStep(wait, &traits)
+	request, err := request.Check(&traits)
+	if err != nil {
+		return nil, m.located(err)
+	}
+	if wait == 0 {
+		return m.receiveUntil(ctx, request, time.Time{}, &traits)
+	}
+	return m.receiveUntil(ctx, request, time.Now().Add(wait), &traits)
+}
+
+// longestStep is how much of a wait the backend takes at a time.
+func longestStep(wait time.Duration, traits *driver.Traits) time.Duration {
+	if traits.MaxWait > 0 {
+		return min(wait, traits.MaxWait)
+	}
+	return wait
+}
+
+// receiveUntil polls until it has a message to return or the deadline has
+// passed; the zero deadline has passed already.
+func (m *Mailbox[T]) receiveUntil(ctx context.Context, request driver.ReceiveRequest, deadline time.Time, traits *driver.Traits) ([]*Message[T], error) {
+	idle := idlePauseMin
+	for {
+		asked := startIf(!deadline.IsZero())
+		deliveries, err := m.poll(ctx, request)
+		messages, poison := m.open(ctx, deliveries)
+		if len(messages) > 0 {
+			return messages, nil
+		}
+		// A full in-flight ceiling is no reason to cut the wait short: the next
+		// ack may make room.
+		if err != nil && !errors.Is(err, ErrFull) {
+			return nil, err
+		}
+		var remaining time.Duration
+		if !deadline.IsZero() {
+			remaining = max(0, time.Until(deadline))
+		}
+		cleared := poison.found && !poison.returns
+		if remaining == 0 && !cleared {
+			return nil, err
+		}
+		if early := request.Wait > 0 && time.Since(asked) < request.Wait; !cleared && (early || poison.found) {
+			if err := m.pause(ctx, min(idle, remaining)); err != nil {
+				return nil, err
+			}
+			idle = min(2*idle, idlePauseMax)
+			remaining = max(0, time.Until(deadline))
+		}
+		request.Wait = longestStep(remaining, traits)
+	}
+}
+
+// poll asks the backend once.
+func (m *Mailbox[T]) poll(ctx context.Context, request driver.ReceiveRequest) ([]driver.Delivery, error) {
+	start := startIf(m.trace.Polled != nil)
+	deliveries, err := m.queue.Receive(ctx, request)
+	if m.trace.Polled != nil {
+		m.trace.Polled(ctx, PolledEvent{
+			Queue: m.name, Request: request, Deliveries: len(deliveries),
+			Duration: time.Since(start), Err: err,
+		})
+	}
+	return deliveries, err
+}
+
+// open decodes deliveries into messages and disposes of those that cannot be.
+func (m *Mailbox[T]) open(ctx context.Context, deliveries []driver.Delivery) ([]*Message[T], poisonFound) {
+	if len(deliveries) == 0 {
+		return nil, poisonFound{}
+	}
+	receivedAt := startIf(m.trace.Settled != nil)
+	var messages []*Message[T]
+	var poisoned []poisonedDelivery
+	for i := range deliveries {
+		delivery := &deliveries[i]
+		if m.trace.Received != nil {
+			m.trace.Received(ctx, m.name, delivery)
+		}
+		body, err := m.codec.Decode(delivery.Body)
+		if err != nil {
+			poisoned = append(poisoned, poisonedDelivery{delivery: delivery, cause: err})
+			continue
+		}
+		message := newMessage(&messages, len(deliveries))
+		message.load(m, delivery, body, receivedAt)
+	}
+	if len(poisoned) == 0 {
+		return messages, poisonFound{}
+	}
+	return messages, m.dispose(ctx, poisoned)
+}
+
+// newMessage appends a new message to messages, of which there will be at most
+// n. A single message, the usual case, is one allocation together with its
+// slice. Those of a batch are not one block, because a receiver that holds on
+// to one of them would then hold on to the bodies of all.
+func newMessage[T any](messages *[]*Message[T], n int) *Message[T] {
+	if n == 1 {
+		single := new(struct {
+			message Message[T]
+			slice   [1]*Message[T]
+		})
+		single.slice[0] = &single.message
+		*messages = single.slice[:]
+		return &single.message
+	}
+	if *messages == nil {
+		*messages = make([]*Message[T], 0, n)
+	}
+	message := new(Message[T])
+	*messages = append(*messages, message)
+	return message
+}

@@ -1,0 +1,216 @@
+package drivertest
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+var limitCases = []testCase{
+	{id: "SND-1", title: "bad queue names are refused", run: badNamesAreRefused},
+	{id: "SND-1", title: "odd but good queue names work", run: oddNamesWork},
+	{id: "SND-2", title: "a delay outside its limits is refused", run: badDelaysAreRefused},
+	{id: "SND-3", title: "a body over its limit is refused", run: largeBodyIsRefused},
+	{id: "SND-3", title: "bad attributes are refused", run: badAttributesAreRefused},
+	{id: "SND-3", title: "texts over their limits are refused", run: badTextsAreRefused},
+	{id: "SND-3", title: "texts at their limits are kept", run: textsAtTheLimitAreKept},
+	{id: "DUP-1", title: "a dedup key over its limit is refused", needs: []need{needDedup}, run: badDedupKeysAreRefused},
+	{id: "ORD-3", title: "a group over its limit is refused", needs: []need{needGroups}, run: badGroupsAreRefused},
+	{id: "RCV-1", title: "a receive outside its limits is refused", run: badReceivesAreRefused},
+	{id: "VIS-1", title: "a visibility outside its limits is refused", run: badVisibilitiesAreRefused},
+	{id: "VIS-3", title: "an extension outside its limits is refused and the lease stays", run: badExtensionsAreRefused},
+	{id: "ACK-1", title: "a nack delay outside its limits is refused and the lease stays", run: badNackDelaysAreRefused},
+}
+
+const noUTF8 = "\xff\xfe"
+
+// expectBadSend checks that a message is refused and leaves nothing behind.
+func (s *session) expectBadSend(q driver.Queue, msg driver.Outgoing, code driver.Code, limit any, what string) {
+	s.t.Helper()
+	before, err := q.Stats(s.ctx())
+	s.ok(err, "stats")
+	if msg.Body == nil {
+		msg.Body = []byte("bad")
+	}
+	_, err = q.Send(s.ctx(), []driver.Outgoing{msg})
+	s.expectInvalid(err, code, fmt.Sprint(limit), "send with "+what)
+	s.expectStats(q, before)
+}
+
+func badNamesAreRefused(s *session, _ driver.Queue) {
+	for what, name := range map[string]string{
+		"an empty name":                  "",
+		"a name that is too long":        strings.Repeat("n", driver.MaxNameBytes+1),
+		"a name that is not UTF-8":       noUTF8,
+		"a name with a brace":            "orders{1}",
+		"a name with a closing brace":    "orders}",
+		"a name with a newline":          "orders\n",
+		"a name with a zero byte":        "orders\x00",
+		"a name with a control sequence": "\x1b[31morders",
+	} {
+		limit := ""
+		if len(name) > driver.MaxNameBytes {
+			limit = fmt.Sprint(driver.MaxNameBytes)
+		}
+		_, err := s.opener.OpenQueue(s.ctx(), name)
+		s.expectInvalid(err, driver.ErrInvalid, limit, "open with "+what)
+		if admin, ok := s.opener.(driver.Admin); ok {
+			err := admin.ConfigureQueue(s.ctx(), name, driver.Config{})
+			s.expectInvalid(err, driver.ErrInvalid, limit, "configure with "+what)
+		}
+	}
+}
+
+func oddNamesWork(s *session, _ driver.Queue) {
+	names := []string{
+		"a", "A", "with space", "tenant/user:42", "dots.and-dashes_", "größe ✓ 漢字", "%2F..%00", "../up", "*", "?x=y#z",
+		strings.Repeat("n", driver.MaxNameBytes),
+	}
+	for _, name := range names {
+		s.send(s.open(name), name)
+	}
+	for _, name := range names {
+		q := s.open(name)
+		s.expectNext(q, brief([]byte(name)))
+		s.expectStats(q, driver.Stats{InFlight: 1})
+	}
+}
+
+func badDelaysAreRefused(s *session, q driver.Queue) {
+	longest := q.Traits().MaxDelay
+	for _, delay := range []time.Duration{-1, -time.Second, longest + 1, longest + time.Minute, 1<<63 - 1} {
+		s.expectBadSend(q, driver.Outgoing{Delay: delay}, driver.ErrInvalid, longest, fmt.Sprintf("a delay of %v", delay))
+	}
+	s.expectNothing(q)
+}
+
+func largeBodyIsRefused(s *session, q driver.Queue) {
+	const sane = 64 << 20
+	largest := q.Traits().MaxBodyBytes
+	if largest > sane {
+		s.t.Logf("not tried with a body over %d bytes", largest)
+		return
+	}
+	s.expectBadSend(q, driver.Outgoing{Body: make([]byte, largest+1)}, driver.ErrTooLarge, largest, "a body of one byte too many")
+	s.expectEmpty(q)
+}
+
+func badAttributesAreRefused(s *session, q driver.Queue) {
+	tooMany := make(map[string]string)
+	for i := range driver.MaxAttributes + 1 {
+		tooMany[fmt.Sprint(i)] = ""
+	}
+	longKey := strings.Repeat("k", driver.MaxAttributeKeyBytes+1)
+	for _, bad := range []struct {
+		what       string
+		attributes map[string]string
+		limit      any
+	}{
+		{"too many attributes", tooMany, driver.MaxAttributes},
+		{"an attribute key that is too long", map[string]string{longKey: ""}, driver.MaxAttributeKeyBytes},
+		{"attributes that are too large", map[string]string{"k": strings.Repeat("v", driver.MaxAttributeBytes)}, driver.MaxAttributeBytes},
+		{"an empty attribute key", map[string]string{"": "v", "k": "v"}, ""},
+		{"an attribute key that is not UTF-8", map[string]string{noUTF8: "v"}, ""},
+		{"an attribute value that is not UTF-8", map[string]string{"k": noUTF8}, ""},
+	} {
+		s.expectBadSend(q, driver.Outgoing{Attributes: bad.attributes}, driver.ErrInvalid, bad.limit, bad.what)
+	}
+	s.expectEmpty(q)
+}
+
+func badTextsAreRefused(s *session, q driver.Queue) {
+	s.expectBadSend(q, driver.Outgoing{ReplyTo: strings.Repeat("r", driver.MaxReplyToBytes+1)},
+		driver.ErrInvalid, driver.MaxReplyToBytes, "a reply address that is too long")
+	s.expectBadSend(q, driver.Outgoing{CorrelationID: strings.Repeat("c", driver.MaxCorrelationIDBytes+1)},
+		driver.ErrInvalid, driver.MaxCorrelationIDBytes, "a correlation id that is too long")
+	s.expectBadSend(q, driver.Outgoing{ReplyTo: noUTF8}, driver.ErrInvalid, "", "a reply address that is not UTF-8")
+	s.expectBadSend(q, driver.Outgoing{CorrelationID: noUTF8}, driver.ErrInvalid, "", "a correlation id that is not UTF-8")
+	s.expectEmpty(q)
+}
+
+func textsAtTheLimitAreKept(s *session, q driver.Queue) {
+	msg := driver.Outgoing{
+		Body:          []byte("body"),
+		ReplyTo:       strings.Repeat("r", driver.MaxReplyToBytes),
+		CorrelationID: strings.Repeat("c", driver.MaxCorrelationIDBytes),
+	}
+	if q.Traits().Groups {
+		msg.Group = strings.Repeat("g", driver.MaxGroupBytes)
+	}
+	if q.Traits().DedupWindow > 0 {
+		msg.DedupKey = strings.Repeat("d", driver.MaxDedupKeyBytes)
+	}
+	id := s.sendOne(q, msg).ID
+	s.expectMessage(s.receive(q, 1)[0].Message, msg, id, 1)
+}
+
+func badDedupKeysAreRefused(s *session, q driver.Queue) {
+	s.expectBadSend(q, driver.Outgoing{DedupKey: strings.Repeat("d", driver.MaxDedupKeyBytes+1)},
+		driver.ErrInvalid, driver.MaxDedupKeyBytes, "a dedup key that is too long")
+	s.expectBadSend(q, driver.Outgoing{DedupKey: noUTF8}, driver.ErrInvalid, "", "a dedup key that is not UTF-8")
+	s.expectEmpty(q)
+}
+
+func badGroupsAreRefused(s *session, q driver.Queue) {
+	s.expectBadSend(q, driver.Outgoing{Group: strings.Repeat("g", driver.MaxGroupBytes+1)},
+		driver.ErrInvalid, driver.MaxGroupBytes, "a group that is too long")
+	s.expectBadSend(q, driver.Outgoing{Group: noUTF8}, driver.ErrInvalid, "", "a group that is not UTF-8")
+	s.expectEmpty(q)
+}
+
+// expectBadReceive checks that a request is refused at once and leases nothing.
+func (s *session) expectBadReceive(q driver.Queue, req driver.ReceiveRequest, limit any, what string) {
+	s.t.Helper()
+	start := time.Now()
+	_, err := q.Receive(s.ctx(), req)
+	s.expectInvalid(err, driver.ErrInvalid, fmt.Sprint(limit), "receive with "+what)
+	s.expectPrompt(start, "the refusal of a receive with "+what)
+	s.expectStats(q, driver.Stats{Ready: 1})
+}
+
+func badReceivesAreRefused(s *session, q driver.Queue) {
+	s.send(q, "a")
+	s.expectBadReceive(q, driver.ReceiveRequest{Max: 0, Visibility: s.hold}, 1, "Max 0")
+	s.expectBadReceive(q, driver.ReceiveRequest{Max: -1, Visibility: s.hold}, 1, "Max -1")
+	s.expectBadReceive(q, driver.ReceiveRequest{Max: 1, MaxBytes: -1, Visibility: s.hold}, 0, "MaxBytes -1")
+	s.expectBadReceive(q, driver.ReceiveRequest{Max: 1, Wait: -1, Visibility: s.hold}, "", "a negative wait")
+	if longest := q.Traits().MaxWait; longest > 0 {
+		s.expectBadReceive(q, driver.ReceiveRequest{Max: 1, Wait: longest + 1, Visibility: s.hold}, longest, "a wait that is too long")
+	}
+	s.expectNext(q, "a")
+}
+
+func badVisibilitiesAreRefused(s *session, q driver.Queue) {
+	longest := q.Traits().MaxVisibility
+	s.send(q, "a")
+	for _, visibility := range []time.Duration{-1, -time.Hour, longest + 1, 1<<63 - 1} {
+		s.expectBadReceive(q, driver.ReceiveRequest{Max: 1, Visibility: visibility}, longest, fmt.Sprintf("a visibility of %v", visibility))
+	}
+	s.expectNext(q, "a")
+}
+
+func badExtensionsAreRefused(s *session, q driver.Queue) {
+	longest := q.Traits().MaxVisibility
+	s.send(q, "a")
+	held := s.receive(q, 1)[0]
+	for _, visibility := range []time.Duration{-1, longest + 1, 1<<63 - 1} {
+		err := tryExtend(s, q, held, visibility)
+		s.expectInvalid(err, driver.ErrInvalid, fmt.Sprint(longest), fmt.Sprintf("extend by %v", visibility))
+	}
+	s.expectStats(q, driver.Stats{InFlight: 1})
+	s.ack(q, held)
+}
+
+func badNackDelaysAreRefused(s *session, q driver.Queue) {
+	longest := q.Traits().MaxVisibility
+	s.send(q, "a")
+	held := s.receive(q, 1)[0]
+	for _, delay := range []time.Duration{-1, longest + 1, 1<<63 - 1} {
+		err := tryNack(s, q, held, delay, "bad")
+		s.expectInvalid(err, driver.ErrInvalid, fmt.Sprint(longest), fmt.Sprintf("nack with a delay of %v", delay))
+	}
+	s.expectStats(q, driver.Stats{InFlight: 1})
+	s.ack(q, held)
+}

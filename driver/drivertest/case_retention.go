@@ -1,0 +1,181 @@
+package drivertest
+
+import (
+	"time"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+// aging is a queue whose messages may wait for two ticks.
+func aging(s *session) driver.Config {
+	return driver.Config{RetainReady: driver.Retention{Age: 2 * s.tick}}
+}
+
+var retentionCases = []testCase{
+	{id: "RET-1", title: "a ready message that is too old becomes a dead letter, by the clock alone",
+		config: aging, needs: []need{needDeadLetters}, run: oldReadyExpires},
+	{id: "RET-1", title: "a delayed message that is too old becomes a dead letter",
+		config: aging, needs: []need{needDeadLetters}, run: oldDelayedExpires},
+	{id: "RET-1", title: "a message in flight does not age out, but does when it comes back",
+		config: aging, needs: []need{needDeadLetters}, run: oldInFlightExpiresOnReturn},
+	{id: "RET-1", title: "a nack does not make a message younger",
+		config: aging, needs: []need{needDeadLetters}, run: nackDoesNotRejuvenate},
+	{id: "RET-1", title: "a redrive makes a message young again",
+		config: aging, needs: []need{needDeadLetters}, run: redriveRejuvenates},
+	{id: "RET-1", title: "a message that is both old and out of deliveries died of the deliveries",
+		config: func(s *session) driver.Config {
+			config := aging(s)
+			config.MaxDeliveries = 1
+			return config
+		}, needs: []need{needDeadLetters}, run: deliveriesBeforeAge},
+	{id: "RET-1", title: "of too many waiting messages the oldest become dead letters",
+		config: always(driver.Config{RetainReady: driver.Retention{Count: 3}}), needs: []need{needDeadLetters}, run: tooManyReadyExpire},
+	{id: "RET-1", title: "delayed messages count towards the number kept, those in flight do not",
+		config: always(driver.Config{RetainReady: driver.Retention{Count: 2}}), needs: []need{needDeadLetters}, run: retentionCountsWaiting},
+	{id: "RET-1", title: "a dead letter that is too old is removed",
+		config: func(s *session) driver.Config { return driver.Config{RetainDead: driver.Retention{Age: s.tick}} },
+		needs:  []need{needDeadLetters}, run: oldDeadIsRemoved},
+	{id: "RET-1", title: "of too many dead letters the oldest deaths are removed",
+		config: always(driver.Config{RetainDead: driver.Retention{Count: 2}}), needs: []need{needDeadLetters}, run: tooManyDeadAreRemoved},
+	{id: "RET-1", title: "a queue without retention keeps what it has", needs: []need{needDeadLetters}, run: noRetentionKeepsAll},
+}
+
+// expectExpiredLetter checks the last of the dead letters.
+func (s *session) expectExpiredLetter(q driver.Queue, body string, reason driver.Reason) {
+	s.t.Helper()
+	letters := s.dead(q)
+	if len(letters) == 0 {
+		s.failf("no dead letter where %q was expected", body)
+	}
+	if last := letters[len(letters)-1]; string(last.Body) != body || last.Reason != reason {
+		s.failf("dead letter: got %q with reason %q, want %q with reason %q", last.Body, last.Reason, body, reason)
+	}
+}
+
+func oldReadyExpires(s *session, q driver.Queue) {
+	sent := time.Now()
+	s.send(q, "a")
+	s.expectStatsAt(q, sent.Add(2*s.tick), driver.Stats{Dead: 1}, "the end of a message that is too old")
+	s.expectNothing(q)
+	s.expectExpiredLetter(q, "a", driver.ReasonExpired)
+}
+
+func oldDelayedExpires(s *session, q driver.Queue) {
+	sent := time.Now()
+	s.sendLater(q, s.hold, "a")
+	s.expectStatsAt(q, sent.Add(2*s.tick), driver.Stats{Dead: 1}, "the end of a delayed message that is too old")
+	s.expectExpiredLetter(q, "a", driver.ReasonExpired)
+}
+
+// takeBeforeOld receives a message that must not be old yet, and gives the
+// case up where a slow machine let it grow old.
+func (s *session) takeBeforeOld(q driver.Queue, sent time.Time) driver.Delivery {
+	s.t.Helper()
+	got := s.receiveOnce(q, driver.ReceiveRequest{Max: 1, Visibility: s.hold})
+	if len(got) == 0 {
+		if s.backend.Virtual || time.Since(sent) < 2*s.tick-s.slack {
+			s.failf("receive: got nothing %v after the send, want a message that may wait for %v", time.Since(sent), 2*s.tick)
+		}
+		s.t.Skip("the machine is too slow: the message was old before it could be received")
+	}
+	return got[0]
+}
+
+func oldInFlightExpiresOnReturn(s *session, q driver.Queue) {
+	sent := time.Now()
+	s.send(q, "a")
+	held := s.takeBeforeOld(q, sent)
+	s.sleep(3 * s.tick)
+	s.expectStats(q, driver.Stats{InFlight: 1})
+	s.extend(q, held, s.hold)
+	s.expire(q, held)
+	s.expectStats(q, driver.Stats{Dead: 1})
+	s.expectNothing(q)
+	s.expectExpiredLetter(q, "a", driver.ReasonExpired)
+}
+
+func nackDoesNotRejuvenate(s *session, q driver.Queue) {
+	sent := time.Now()
+	s.send(q, "a")
+	held := s.takeBeforeOld(q, sent)
+	s.sleep(2 * s.tick)
+	s.nack(q, held, 0, "failure")
+	s.expectNothing(q)
+	s.expectStats(q, driver.Stats{Dead: 1})
+	s.expectExpiredLetter(q, "a", driver.ReasonExpired)
+}
+
+func redriveRejuvenates(s *session, q driver.Queue) {
+	sent := time.Now()
+	s.send(q, "a")
+	s.bury(q, s.takeBeforeOld(q, sent), driver.ReasonFatal)
+	s.sleep(3 * s.tick)
+	redriven := time.Now()
+	s.redrive(q, nil, 0, 1)
+	s.expectStatsAt(q, redriven.Add(2*s.tick), driver.Stats{Dead: 1}, "the end of a redriven message that is too old")
+	s.expectExpiredLetter(q, "a", driver.ReasonExpired)
+}
+
+func deliveriesBeforeAge(s *session, q driver.Queue) {
+	sent := time.Now()
+	s.send(q, "a")
+	held := s.takeBeforeOld(q, sent)
+	s.sleep(3 * s.tick)
+	s.expire(q, held)
+	s.expectExpiredLetter(q, "a", driver.ReasonMaxDeliveries)
+}
+
+func tooManyReadyExpire(s *session, q driver.Queue) {
+	s.send(q, "a", "b", "c")
+	s.expectStats(q, driver.Stats{Ready: 3})
+	s.send(q, "d", "e") // a and b expire
+	s.expectStats(q, driver.Stats{Ready: 3, Dead: 2})
+	for _, letter := range s.expectDead(q, "a", "b") {
+		if letter.Reason != driver.ReasonExpired {
+			s.failf("dead letter %q: got reason %q, want %q", letter.Body, letter.Reason, driver.ReasonExpired)
+		}
+	}
+	s.expectNext(q, "c", "d", "e")
+}
+
+func retentionCountsWaiting(s *session, q driver.Queue) {
+	s.send(q, "a")
+	held := s.receive(q, 1)
+	s.sendLater(q, s.hold, "b")
+	s.send(q, "c")
+	s.expectStats(q, driver.Stats{Ready: 1, Delayed: 1, InFlight: 1})
+	s.send(q, "d") // b is the oldest that waits
+	s.expectStats(q, driver.Stats{Ready: 2, InFlight: 1, Dead: 1})
+	s.expectExpiredLetter(q, "b", driver.ReasonExpired)
+	s.sleep(time.Millisecond)
+	s.expire(q, held...) // and now a is
+	s.expectStats(q, driver.Stats{Ready: 2, Dead: 2})
+	s.expectExpiredLetter(q, "a", driver.ReasonExpired)
+	s.expectNext(q, "c", "d")
+}
+
+func oldDeadIsRemoved(s *session, q driver.Queue) {
+	s.send(q, "a")
+	held := s.receive(q, 1)[0]
+	died := time.Now()
+	s.bury(q, held, driver.ReasonFatal)
+	s.expectStatsAt(q, died.Add(s.tick), driver.Stats{}, "the removal of a dead letter that is too old")
+	s.expectDead(q)
+	s.redrive(q, nil, 0, 0)
+}
+
+func tooManyDeadAreRemoved(s *session, q driver.Queue) {
+	s.kill(q, "a", "b", "c", "d")
+	s.expectStats(q, driver.Stats{Dead: 2})
+	s.expectDead(q, "c", "d")
+}
+
+func noRetentionKeepsAll(s *session, q driver.Queue) {
+	s.kill(q, "dead")
+	s.send(q, "ready")
+	if s.backend.Virtual {
+		s.sleep(365 * 24 * time.Hour)
+	}
+	s.expectStats(q, driver.Stats{Ready: 1, Dead: 1})
+	s.expectNext(q, "ready")
+}

@@ -1,0 +1,312 @@
+package drivertest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+// Load says how hard RunConcurrent works; zero fields mean the defaults.
+type Load struct {
+	// Producers and Consumers are 32 each by default.
+	Producers, Consumers int
+	// Messages is how many are sent in all, besides repeats. By default
+	// 10,000 in virtual time and 1,000 on the real clock.
+	Messages int
+	// Config is the queue's. It must let all messages through in the end.
+	Config driver.Config
+	// Restarts is how often the backend goes down meanwhile; Backend.Restart
+	// must be set.
+	Restarts int
+	// Seed fixes the random choices, though not who runs when. 0 takes one
+	// at random; it is logged.
+	Seed uint64
+}
+
+// RunConcurrent lets producers and consumers loose on one queue, misbehaving
+// all the way: they repeat sends under one dedup key, cancel, settle late,
+// twice and in races, give back, dead-letter and redrive. It records
+// everything and checks the history; see Check for what must hold. If
+// MAILBOX_HISTORY names a directory, the history is written there.
+func RunConcurrent(t *testing.T, b Backend, load Load) {
+	t.Helper()
+	load = load.withDefaults(b)
+	t.Logf("seed %d", load.Seed)
+	var crowd *crowd
+	run := func(t *testing.T) {
+		crowd = newCrowd(t, b, load)
+		crowd.run()
+	}
+	if b.Virtual {
+		synctest.Test(t, run)
+	} else {
+		run(t)
+	}
+	history := crowd.recorder.History()
+	if dir := os.Getenv("MAILBOX_HISTORY"); dir != "" {
+		if err := saveHistory(filepath.Join(dir, "history.jsonl"), history); err != nil {
+			t.Error(err)
+		}
+	}
+	report := Check(history, crowd.final, crowd.terms)
+	if err := report.Err(); err != nil {
+		t.Error(err)
+	}
+	t.Logf("%d events, %d messages, %d deliveries (%d repeated after crashes), reorder depth %d, left over %+v",
+		len(history.Events), report.Messages, report.Deliveries, report.Repeats, report.ReorderDepth, crowd.final.Stats)
+	if report.Deliveries <= load.Messages {
+		t.Errorf("only %d deliveries of %d messages: nothing was ever delivered again", report.Deliveries, load.Messages)
+	}
+}
+
+func (l Load) withDefaults(b Backend) Load {
+	setDefault := func(field *int, value int) {
+		if *field == 0 {
+			*field = value
+		}
+	}
+	setDefault(&l.Producers, 32)
+	setDefault(&l.Consumers, 32)
+	if b.Virtual {
+		setDefault(&l.Messages, 10_000)
+	}
+	setDefault(&l.Messages, 1_000)
+	if l.Seed == 0 {
+		l.Seed = rand.Uint64()
+	}
+	return l
+}
+
+func saveHistory(path string, h History) error {
+	file, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(h.Write(file), file.Close())
+}
+
+// A crowd is producers and consumers on one queue.
+type crowd struct {
+	t        *testing.T
+	backend  Backend
+	load     Load
+	recorder *Recorder
+	unit     time.Duration // a short visibility
+	sent     atomic.Bool   // the producers are done
+
+	mu     sync.RWMutex // guards the fields below
+	opener driver.Opener
+	queue  driver.Queue
+
+	final FinalState
+	terms Terms
+}
+
+const crowdQueueName = "crowd"
+
+func newCrowd(t *testing.T, b Backend, load Load) *crowd {
+	c := &crowd{t: t, backend: b, load: load, recorder: NewRecorder(""), unit: time.Second}
+	if !b.Virtual {
+		c.unit = max(b.Tick, 200*time.Millisecond)
+		c.terms.Tolerance = 20 * time.Millisecond
+	}
+	c.opener = b.Open(t)
+	if admin, ok := c.opener.(driver.Admin); ok {
+		if err := admin.ConfigureQueue(t.Context(), crowdQueueName, load.Config); err != nil {
+			t.Fatalf("configure %s: %v", describeConfig(load.Config), err)
+		}
+	} else if load.Config != (driver.Config{}) {
+		t.Fatalf("the backend has no Admin to configure %s", describeConfig(load.Config))
+	}
+	c.reopen()
+	c.terms.Config, c.terms.Traits = load.Config, c.queue.Traits()
+	return c
+}
+
+func (c *crowd) reopen() {
+	queue, err := c.opener.OpenQueue(c.t.Context(), crowdQueueName)
+	if err != nil {
+		c.t.Errorf("open: %v", err)
+		return
+	}
+	c.queue = c.recorder.Queue(queue)
+}
+
+// handle returns the queue as it is open now.
+func (c *crowd) handle() driver.Queue {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.queue
+}
+
+// run lets everybody go, and returns when everything sent has been settled.
+func (c *crowd) run() {
+	var producers, consumers, others sync.WaitGroup
+	done, stop := context.WithCancel(c.t.Context())
+	for i := range c.load.Producers {
+		producers.Go(func() { c.newMember(i).produce(i) })
+	}
+	for i := range c.load.Consumers {
+		consumers.Go(func() { c.newMember(c.load.Producers + i).consume() })
+	}
+	others.Go(func() { c.newMember(-1).operate(done) })
+	others.Go(func() { c.crash(done) })
+	producers.Wait()
+	c.sent.Store(true)
+	consumers.Wait()
+	stop()
+	others.Wait()
+
+	var err error
+	if c.final, err = Observe(c.t.Context(), c.handle()); err != nil {
+		c.t.Errorf("observe the end: %v", err)
+	}
+	if err := c.handle().Close(); err != nil {
+		c.t.Errorf("close: %v", err)
+	}
+	closeOpener(c.t, c.opener)
+}
+
+// crash restarts the backend now and then, under everybody's feet.
+func (c *crowd) crash(done context.Context) {
+	crashes := c.backend.Crashes
+	if crashes == nil {
+		crashes = []Crash{CrashClean}
+	}
+	for i := range c.load.Restarts {
+		if pause(done, 3*c.unit) != nil {
+			return
+		}
+		c.recorder.Crash(func() {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.opener = c.backend.Restart(c.t, c.opener, crashes[i%len(crashes)])
+			c.reopen()
+		})
+	}
+}
+
+// pause waits, and returns the context's error if it ends first.
+func pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
+}
+
+// A member is one goroutine of a crowd, with random choices of its own.
+type member struct {
+	*crowd
+	rand *rand.Rand
+}
+
+func (c *crowd) newMember(number int) *member {
+	return &member{crowd: c, rand: rand.New(rand.NewPCG(c.load.Seed, uint64(number)))}
+}
+
+// chance is true once in n times.
+func (m *member) chance(n int) bool { return m.rand.IntN(n) == 0 }
+
+// upTo returns a random duration up to most units, often a whole number of
+// them, so that many things fall due together.
+func (m *member) upTo(most int) time.Duration {
+	if m.chance(2) {
+		return time.Duration(m.rand.IntN(most+1)) * m.unit
+	}
+	return time.Duration(m.rand.Int64N(int64(most)*int64(m.unit) + 1))
+}
+
+// impatient returns a context that may end at any moment.
+func (m *member) impatient() (context.Context, context.CancelFunc) {
+	if !m.chance(8) {
+		return m.t.Context(), func() {}
+	}
+	return context.WithTimeout(m.t.Context(), m.upTo(1))
+}
+
+// expected fails the test for errors that nothing done here explains.
+func (m *member) expected(what string, err error) {
+	for _, code := range []driver.Code{
+		driver.ErrFull, driver.ErrConflict, driver.ErrReceiptExpired, driver.ErrUnavailable,
+	} {
+		if errors.Is(err, code) {
+			return
+		}
+	}
+	cancelled := errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+	closed := errors.Is(err, driver.ErrClosed) && m.load.Restarts > 0
+	if err != nil && !cancelled && !closed {
+		m.t.Errorf("%s: %v", what, err)
+	}
+}
+
+// produce sends this producer's share.
+func (m *member) produce(number int) {
+	share := m.load.Messages / m.load.Producers
+	for next := 0; next < share; {
+		batch := make([]driver.Outgoing, min(share-next, 1+m.rand.IntN(8)))
+		for i := range batch {
+			batch[i] = m.message(fmt.Sprintf("p%d-%d", number, next+i))
+		}
+		next += len(batch)
+		m.send(batch)
+		if m.chance(8) { // a client that did not hear the answer
+			m.send(batch[:1+m.rand.IntN(len(batch))])
+		}
+		if m.chance(32) {
+			batch[0].Body = []byte("another body")
+			m.send(batch[:1])
+		}
+		if m.chance(8) {
+			_ = pause(m.t.Context(), m.upTo(1))
+		}
+	}
+}
+
+func (m *member) message(body string) driver.Outgoing {
+	msg := driver.Outgoing{Body: []byte(body)}
+	traits := m.terms.Traits
+	if traits.DedupWindow > 0 && m.chance(2) {
+		msg.DedupKey = "key of " + body
+	}
+	if traits.Groups {
+		msg.Group = fmt.Sprintf("group %d", m.rand.IntN(16))
+	}
+	if m.chance(8) {
+		msg.Delay = m.upTo(2)
+	}
+	return msg
+}
+
+// send sends a batch, and again those for which there was no room.
+func (m *member) send(batch []driver.Outgoing) {
+	for len(batch) > 0 {
+		ctx, cancel := m.impatient()
+		_, err := m.handle().Send(ctx, batch)
+		cancel()
+		m.expected("send", err)
+		var refused []driver.Outgoing
+		for i, msg := range batch {
+			if failed := driver.At(err, i); errors.Is(failed, driver.ErrFull) || errors.Is(failed, driver.ErrClosed) {
+				refused = append(refused, msg)
+			}
+		}
+		if batch = refused; len(batch) > 0 {
+			_ = pause(m.t.Context(), m.unit)
+		}
+	}
+}

@@ -1,0 +1,106 @@
+package drivertest
+
+import (
+	"context"
+	"iter"
+	"maps"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+// modelBox is a backend made of models on the real clock, or that of a bubble.
+// It is what the machinery of this package is tested with; spoil, if set,
+// makes it a wrong one.
+type modelBox struct {
+	start time.Time
+	spoil func(*modelQueue) driver.Queue
+
+	mu     sync.Mutex
+	queues map[string]*modelQueue
+}
+
+var _ driver.Admin = (*modelBox)(nil)
+
+func newModelBox(spoil func(*modelQueue) driver.Queue) *modelBox {
+	return &modelBox{start: time.Now(), spoil: spoil, queues: make(map[string]*modelQueue)}
+}
+
+// modelBackend is a Backend of model boxes.
+func modelBackend(spoil func(*modelQueue) driver.Queue) Backend {
+	return Backend{
+		Virtual: true,
+		Open:    func(testing.TB) driver.Opener { return newModelBox(spoil) },
+	}
+}
+
+var modelTraits = driver.Traits{
+	Ordering:      driver.OrderingFIFO,
+	ExactStats:    true,
+	Groups:        true,
+	DeadLetters:   true,
+	DedupWindow:   driver.DefaultDedupWindow,
+	MaxBodyBytes:  driver.DefaultMaxBodyBytes,
+	MaxBatch:      driver.DefaultMaxBatch,
+	MaxDelay:      driver.DefaultMaxDelay,
+	MaxVisibility: driver.DefaultMaxVisibility,
+}
+
+func (b *modelBox) queue(name string) *modelQueue {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if q := b.queues[name]; q != nil {
+		return q
+	}
+	q := &modelQueue{
+		model: NewModel(name, modelTraits, driver.Config{}, b.start),
+		clock: func() time.Duration { return time.Since(b.start) },
+		pause: pauseBriefly,
+	}
+	b.queues[name] = q
+	return q
+}
+
+// pauseBriefly polls: nobody wakes a receiver of a model.
+func pauseBriefly(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(min(d, 100*time.Millisecond)):
+		return nil
+	}
+}
+
+func (b *modelBox) OpenQueue(_ context.Context, name string) (driver.Queue, error) {
+	if err := driver.CheckName(name); err != nil {
+		return nil, err
+	}
+	if b.spoil != nil {
+		return b.spoil(b.queue(name)), nil
+	}
+	return b.queue(name), nil
+}
+
+func (b *modelBox) ConfigureQueue(ctx context.Context, name string, config driver.Config) error {
+	return b.queue(name).configure(ctx, config)
+}
+
+func (b *modelBox) QueueConfig(_ context.Context, name string) (driver.Config, error) {
+	return b.queue(name).model.config, nil
+}
+
+func (b *modelBox) Queues(context.Context) iter.Seq2[string, error] {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return withoutErrors(slices.Sorted(maps.Keys(b.queues)))
+}
+
+func (b *modelBox) DeleteQueue(_ context.Context, name string) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.queues, name)
+	return nil
+}

@@ -1,0 +1,379 @@
+package drivertest
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+func TestModelAgreesWithItself(t *testing.T) {
+	RunRandom(t, modelBackend(nil), 20_000)
+}
+
+func TestModelAgreesWithItselfOnTheRealClock(t *testing.T) {
+	b := modelBackend(nil)
+	b.Virtual = false
+	RunRandom(t, b, 20_000)
+}
+
+func TestModelAgreesWithAModelThatRestarts(t *testing.T) {
+	restarting, restarts := modelBackend(nil), 0
+	restarting.Crashes = []Crash{CrashClean, CrashKill, CrashPower}
+	restarting.Restart = func(_ testing.TB, old driver.Opener, _ Crash) driver.Opener {
+		restarts++
+		return old
+	}
+	RunAgainst(t, modelBackend(nil), restarting, 10_000)
+	if restarts == 0 {
+		t.Error("nothing was restarted")
+	}
+}
+
+// failures is a rapid.TB that keeps failures to itself.
+type failures struct {
+	testing.TB
+	failed bool
+	text   strings.Builder
+}
+
+func (f *failures) Errorf(format string, args ...any) {
+	f.failed = true
+	fmt.Fprintf(&f.text, format, args...)
+}
+func (f *failures) Failed() bool              { return f.failed }
+func (f *failures) FailNow()                  {}
+func (f *failures) Logf(string, ...any)       {}
+func (f *failures) Error(args ...any)         { f.Errorf("%s", fmt.Sprint(args...)) }
+func (f *failures) Fatalf(s string, a ...any) { f.Errorf(s, a...) }
+
+// setFlag sets a flag of rapid for the rest of the test.
+func setFlag(t *testing.T, name, value string) {
+	t.Helper()
+	old := flag.Lookup(name).Value.String()
+	if err := flag.Set(name, value); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = flag.Set(name, old) })
+}
+
+// provoke runs programs on a backend that is wrong, and returns the failure.
+func provoke(t *testing.T, b Backend, steps int) string {
+	t.Helper()
+	setFlag(t, "rapid.nofailfile", "true")
+	f := &failures{TB: t}
+	a := abilityOf(t, b)
+	stage := newStage(t, b)
+	runPrograms(t, f, a, steps, func(p *plan) error {
+		got, err := stage.run(p.Program)
+		if err != nil {
+			return err
+		}
+		return compare(p.Program, "the model", p.want, got, !a.untimed)
+	})
+	return f.text.String()
+}
+
+// A mutant is a model with one defect. A method that is set replaces the
+// queue's own.
+type mutant struct {
+	*modelQueue
+	send    func(q *modelQueue, msgs []driver.Outgoing) ([]driver.Sent, error)
+	receive func(q *modelQueue, req driver.ReceiveRequest) ([]driver.Delivery, error)
+	ack     func(q *modelQueue, receipts []driver.Receipt) error
+	nack    func(q *modelQueue, nacks []driver.Nack) error
+	extend  func(q *modelQueue, extensions []driver.Extension) error
+	bury    func(q *modelQueue, burials []driver.Burial) error
+	redrive func(q *modelQueue, ids []string, limit int) (int, error)
+	purge   func(q *modelQueue) (int, error)
+	stats   func(q *modelQueue) (driver.Stats, error)
+}
+
+func (m *mutant) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sent, error) {
+	if m.send != nil {
+		return m.send(m.modelQueue, msgs)
+	}
+	return m.modelQueue.Send(ctx, msgs)
+}
+
+func (m *mutant) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
+	if m.receive != nil {
+		return m.receive(m.modelQueue, req)
+	}
+	return m.modelQueue.Receive(ctx, req)
+}
+
+func (m *mutant) Ack(ctx context.Context, receipts []driver.Receipt) error {
+	if m.ack != nil {
+		return m.ack(m.modelQueue, receipts)
+	}
+	return m.modelQueue.Ack(ctx, receipts)
+}
+
+func (m *mutant) Nack(ctx context.Context, nacks []driver.Nack) error {
+	if m.nack != nil {
+		return m.nack(m.modelQueue, nacks)
+	}
+	return m.modelQueue.Nack(ctx, nacks)
+}
+
+func (m *mutant) Extend(ctx context.Context, extensions []driver.Extension) error {
+	if m.extend != nil {
+		return m.extend(m.modelQueue, extensions)
+	}
+	return m.modelQueue.Extend(ctx, extensions)
+}
+
+func (m *mutant) DeadLetter(ctx context.Context, burials []driver.Burial) error {
+	if m.bury != nil {
+		return m.bury(m.modelQueue, burials)
+	}
+	return m.modelQueue.DeadLetter(ctx, burials)
+}
+
+func (m *mutant) Redrive(ctx context.Context, ids []string, limit int) (int, error) {
+	if m.redrive != nil {
+		return m.redrive(m.modelQueue, ids, limit)
+	}
+	return m.modelQueue.Redrive(ctx, ids, limit)
+}
+
+func (m *mutant) Purge(ctx context.Context) (int, error) {
+	if m.purge != nil {
+		return m.purge(m.modelQueue)
+	}
+	return m.modelQueue.Purge(ctx)
+}
+
+func (m *mutant) Stats(ctx context.Context) (driver.Stats, error) {
+	if m.stats != nil {
+		return m.stats(m.modelQueue)
+	}
+	return m.modelQueue.Stats(ctx)
+}
+
+// mutants each break one promise.
+var mutants = []struct {
+	name string
+	mutant
+}{
+	{"a nack keeps the place", mutant{nack: func(q *modelQueue, nacks []driver.Nack) error {
+		places := make(map[*modelMessage]uint64)
+		for _, msg := range q.model.waiting {
+			places[msg] = msg.place
+		}
+		err := q.Nack(context.Background(), nacks)
+		for _, msg := range q.model.waiting {
+			msg.place = places[msg]
+		}
+		return err
+	}}},
+	{"an expired message goes to the tail", mutant{receive: func(q *modelQueue, req driver.ReceiveRequest) ([]driver.Delivery, error) {
+		leased := make(map[*modelMessage]bool)
+		for _, msg := range q.model.waiting {
+			leased[msg] = msg.leased
+		}
+		_, _ = q.Stats(context.Background()) // lets leases end
+		for _, msg := range q.model.byRank() {
+			if leased[msg] && !msg.leased {
+				q.model.place++
+				msg.place = q.model.place
+			}
+		}
+		return q.Receive(context.Background(), req)
+	}}},
+	{"a delayed message gets its place when it is due", mutant{receive: func(q *modelQueue, req driver.ReceiveRequest) ([]driver.Delivery, error) {
+		_, _ = q.Stats(context.Background())
+		for _, msg := range q.model.byRank() {
+			if msg.Deliveries == 0 && msg.due > msg.born && msg.due <= q.model.now {
+				msg.due = msg.born
+				q.model.place++
+				msg.place = q.model.place
+			}
+		}
+		return q.Receive(context.Background(), req)
+	}}},
+	{"a receive takes one too many", mutant{receive: func(q *modelQueue, req driver.ReceiveRequest) ([]driver.Delivery, error) {
+		req.Max++
+		return q.Receive(context.Background(), req)
+	}}},
+	{"a receive ignores MaxBytes", mutant{receive: func(q *modelQueue, req driver.ReceiveRequest) ([]driver.Delivery, error) {
+		req.MaxBytes = 0
+		return q.Receive(context.Background(), req)
+	}}},
+	{"a receive does not wait", mutant{receive: func(q *modelQueue, req driver.ReceiveRequest) ([]driver.Delivery, error) {
+		req.Wait = 0
+		return q.Receive(context.Background(), req)
+	}}},
+	{"a visibility of 0 lasts a second", mutant{receive: func(q *modelQueue, req driver.ReceiveRequest) ([]driver.Delivery, error) {
+		if req.Visibility == 0 {
+			req.Visibility = time.Second
+		}
+		return q.Receive(context.Background(), req)
+	}}},
+	{"a delivery is a nanosecond longer", mutant{receive: func(q *modelQueue, req driver.ReceiveRequest) ([]driver.Delivery, error) {
+		req.Visibility++
+		return q.Receive(context.Background(), req)
+	}}},
+	{"the first delivery is that of this life", mutant{redrive: func(q *modelQueue, ids []string, limit int) (int, error) {
+		moved, err := q.Redrive(context.Background(), ids, limit)
+		for _, msg := range q.model.waiting {
+			if msg.Redrives > 0 && msg.Deliveries == 0 {
+				msg.FirstReceivedAt = time.Time{}
+			}
+		}
+		return moved, err
+	}}},
+	{"a redrive keeps the place", mutant{redrive: func(q *modelQueue, ids []string, limit int) (int, error) {
+		places := make(map[*modelMessage]uint64)
+		for _, msg := range q.model.dead {
+			places[msg] = msg.place
+		}
+		moved, err := q.Redrive(context.Background(), ids, limit)
+		for _, msg := range q.model.waiting {
+			if old, ok := places[msg]; ok {
+				msg.place = old
+			}
+		}
+		return moved, err
+	}}},
+	{"a redrive of no ids moves all", mutant{redrive: func(q *modelQueue, ids []string, limit int) (int, error) {
+		if len(ids) == 0 {
+			ids = nil
+		}
+		return q.Redrive(context.Background(), ids, limit)
+	}}},
+	{"an ack works twice", mutant{ack: func(q *modelQueue, receipts []driver.Receipt) error {
+		_ = q.Ack(context.Background(), receipts)
+		return nil
+	}}},
+	{"an extension cannot shorten", mutant{extend: func(q *modelQueue, extensions []driver.Extension) error {
+		for i, e := range extensions {
+			if msg := q.model.held(e.Receipt); msg != nil {
+				extensions[i].Visibility = max(e.Visibility, msg.deadline-q.model.now)
+			}
+		}
+		return q.Extend(context.Background(), extensions)
+	}}},
+	{"an extension knows no MaxHold", mutant{extend: func(q *modelQueue, extensions []driver.Extension) error {
+		for _, msg := range q.model.waiting {
+			msg.holdUntil = 0
+		}
+		return q.Extend(context.Background(), extensions)
+	}}},
+	{"a dead letter forgets its error", mutant{bury: func(q *modelQueue, burials []driver.Burial) error {
+		for i := range burials {
+			burials[i].Error = ""
+		}
+		return q.DeadLetter(context.Background(), burials)
+	}}},
+	{"a dead letter needs no room", mutant{bury: func(q *modelQueue, burials []driver.Burial) error {
+		most := q.model.config.MaxDead
+		q.model.config.MaxDead = 0
+		err := q.DeadLetter(context.Background(), burials)
+		q.model.config.MaxDead = most
+		return err
+	}}},
+	{"a send fits when there is no room", mutant{send: func(q *modelQueue, msgs []driver.Outgoing) ([]driver.Sent, error) {
+		if q.model.config.MaxMessages == 0 {
+			return q.Send(context.Background(), msgs)
+		}
+		q.model.config.MaxMessages++
+		sent, err := q.Send(context.Background(), msgs)
+		q.model.config.MaxMessages--
+		return sent, err
+	}}},
+	{"a full queue gives no hint", mutant{send: func(q *modelQueue, msgs []driver.Outgoing) ([]driver.Sent, error) {
+		sent, err := q.Send(context.Background(), msgs)
+		for i := range msgs {
+			if failed, ok := driver.At(err, i).(*driver.Error); ok { //nolint:errorlint // made by the model
+				failed.RetryAfter = 0
+			}
+		}
+		return sent, err
+	}}},
+	{"a repeat extends the dedup window", mutant{send: func(q *modelQueue, msgs []driver.Outgoing) ([]driver.Sent, error) {
+		sent, err := q.Send(context.Background(), msgs)
+		for i := range q.model.keys {
+			for j := range sent {
+				if known := &q.model.keys[i]; sent[j].Duplicate && known.id == sent[j].ID {
+					known.end = q.model.now + q.model.traits.DedupWindow
+				}
+			}
+		}
+		return sent, err
+	}}},
+	{"a purge empties the dedup table", mutant{purge: func(q *modelQueue) (int, error) {
+		removed, err := q.Purge(context.Background())
+		q.model.keys = nil
+		return removed, err
+	}}},
+	{"a purge forgets what is in flight", mutant{purge: func(q *modelQueue) (int, error) {
+		var kept []*modelMessage
+		for _, msg := range q.model.waiting {
+			if msg.leased {
+				kept = append(kept, msg)
+			}
+		}
+		removed, err := q.Purge(context.Background())
+		q.model.waiting = kept
+		return removed, err
+	}}},
+	{"a delayed message counts as ready", mutant{stats: func(q *modelQueue) (driver.Stats, error) {
+		stats, err := q.Stats(context.Background())
+		stats.Ready, stats.Delayed = stats.Ready+stats.Delayed, 0
+		return stats, err
+	}}},
+}
+
+func TestRandomProgramsFindEveryMutant(t *testing.T) {
+	setFlag(t, "rapid.shrinktime", "1ms") // finding them is enough here
+	for _, test := range mutants {
+		t.Run(test.name, func(t *testing.T) {
+			spoil := func(q *modelQueue) driver.Queue {
+				m := test.mutant
+				m.modelQueue = q
+				return &m
+			}
+			if failure := provoke(t, modelBackend(spoil), 100_000); failure == "" {
+				t.Error("nothing was found")
+			}
+		})
+	}
+}
+
+func TestFailingProgramIsShortAndReadable(t *testing.T) {
+	failure := provoke(t, modelBackend(func(q *modelQueue) driver.Queue {
+		m := mutants[0].mutant
+		m.modelQueue = q
+		return &m
+	}), 100_000)
+	for _, want := range []string{"send", "receive up to", "nack d1", "differs from the model", "the model says:", "-rapid.seed="} {
+		if !strings.Contains(failure, want) {
+			t.Errorf("the failure does not say %q:\n%s", want, failure)
+		}
+	}
+	if strings.Contains(failure, "  9. ") {
+		t.Errorf("the program is longer than needed:\n%s", failure)
+	}
+}
+
+func TestUnsupportedConfigurationsAreSkipped(t *testing.T) {
+	b := modelBackend(nil)
+	b.Open = func(testing.TB) driver.Opener { return onlyPlain{newModelBox(nil)} }
+	RunRandom(t, b, 2_000)
+}
+
+// onlyPlain supports no configuration with strict groups.
+type onlyPlain struct{ *modelBox }
+
+func (o onlyPlain) ConfigureQueue(ctx context.Context, name string, config driver.Config) error {
+	if config.StrictGroups {
+		return &driver.Error{Code: driver.ErrUnsupported, Op: "configure", Field: "StrictGroups"}
+	}
+	return o.modelBox.ConfigureQueue(ctx, name, config)
+}

@@ -1,0 +1,130 @@
+package drivertest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+// errUnsupportedConfig: the backend refused a program's configuration, as it
+// may.
+var errUnsupportedConfig = errors.New("the backend does not support this configuration")
+
+// A stage runs programs on one backend, each on a queue of its own. In virtual
+// time each program also has a backend of its own; elsewhere they share one,
+// because opening it may be slow.
+type stage struct {
+	t       *testing.T
+	backend Backend
+	shared  driver.Opener
+	queues  int
+}
+
+func newStage(t *testing.T, b Backend) *stage { return &stage{t: t, backend: b} }
+
+// run returns the results of all operations.
+func (s *stage) run(p Program) (results []result, err error) {
+	if s.backend.Virtual {
+		synctest.Test(s.t, func(t *testing.T) {
+			opener := s.backend.Open(t)
+			results, opener, err = s.play(t, opener, randomQueueName, p)
+			closeOpener(t, opener)
+		})
+		return results, err
+	}
+	if s.shared == nil {
+		s.shared = s.backend.Open(s.t)
+	}
+	s.queues++
+	name := fmt.Sprintf("%s-%d", randomQueueName, s.queues)
+	results, s.shared, err = s.play(s.t, s.shared, name, p)
+	if admin, ok := s.shared.(driver.Admin); ok {
+		err = errors.Join(err, admin.DeleteQueue(s.t.Context(), name))
+	}
+	return results, err
+}
+
+// play runs a program on a new queue, and returns the opener that is in use
+// after its last restart.
+func (s *stage) play(t *testing.T, opener driver.Opener, name string, p Program) ([]result, driver.Opener, error) {
+	ctx := t.Context()
+	if admin, ok := opener.(driver.Admin); ok {
+		err := admin.ConfigureQueue(ctx, name, p.Config)
+		if errors.Is(err, driver.ErrUnsupported) {
+			return nil, opener, errUnsupportedConfig
+		}
+		if err != nil {
+			return nil, opener, fmt.Errorf("configure %s: %w", describeConfig(p.Config), err)
+		}
+	}
+	queue, err := opener.OpenQueue(ctx, name)
+	if err != nil {
+		return nil, opener, err
+	}
+	player := newPlayer(ctx, name, queue, time.Now())
+	player.untimed = p.Untimed
+	player.configure = func(ctx context.Context, config driver.Config) error {
+		return opener.(driver.Admin).ConfigureQueue(ctx, name, config)
+	}
+	if s.backend.Restart != nil {
+		player.restart = func(how Crash) (driver.Queue, error) {
+			opener = s.backend.Restart(t, opener, how)
+			return opener.OpenQueue(ctx, name)
+		}
+	}
+	results := make([]result, len(p.Operations))
+	for i, op := range p.Operations {
+		results[i] = player.play(op)
+	}
+	return results, opener, player.queue.Close()
+}
+
+// abilityOf finds out what random programs can ask of a backend. It skips the
+// test if they could not be judged.
+func abilityOf(t *testing.T, b Backend) (a ability) {
+	t.Helper()
+	look := func(t *testing.T) {
+		opener := b.Open(t)
+		queue, err := opener.OpenQueue(t.Context(), randomQueueName)
+		if err != nil {
+			t.Fatalf("open: %v", err)
+		}
+		a.traits = queue.Traits()
+		_, a.admin = opener.(driver.Admin)
+		_, a.deadLetters = queue.(driver.DeadLetterer)
+		_, a.peek = queue.(driver.Peeker)
+		if err := queue.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+		closeOpener(t, opener)
+	}
+	if b.Virtual {
+		synctest.Test(t, look)
+	} else {
+		look(t)
+	}
+	a.untimed = !b.Virtual
+	if b.Restart != nil {
+		a.crashes = b.Crashes
+		if a.crashes == nil {
+			a.crashes = []Crash{CrashClean}
+		}
+	}
+	if a.traits.Ordering == driver.OrderingNone || !a.traits.ExactStats {
+		t.Skip("the model keeps order and counts exactly, which this backend does not promise")
+	}
+	return a
+}
+
+func closeOpener(t testing.TB, opener driver.Opener) {
+	if c, ok := opener.(interface{ Close() error }); ok {
+		if err := c.Close(); err != nil {
+			t.Errorf("close the backend: %v", err)
+		}
+	}
+}

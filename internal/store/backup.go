@@ -1,0 +1,93 @@
+package store
+
+import (
+	"context"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+// Backup writes a complete copy of the store to dir, which must not exist or be
+// empty, while the store goes on working. The copy holds at least everything
+// that was committed when Backup was called, and each later commit entirely or
+// not at all. Open opens it like any store, in place or copied elsewhere.
+//
+// On the same file system tables are linked, not copied, so a backup takes
+// little time and, at first, no space. When ctx ends, Backup stops and returns
+// its error; like every error, that leaves nothing of the copy behind. A full
+// disk or a failing one under dir is an error of the backup and does not stop
+// the store. Codes: ErrConflict, ErrInvalid, ErrFull, ErrUnavailable, ErrClosed.
+func (s *Store) Backup(ctx context.Context, dir string) error {
+	if err := s.enter(); err != nil {
+		return err
+	}
+	defer s.leave()
+	if s.options.ReadOnly {
+		return &driver.Error{Code: driver.ErrUnsupported, Op: "backup", Detail: "the store is open for reading only"}
+	}
+	s.backups.Lock()
+	defer s.backups.Unlock()
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	fs := s.options.FS
+	if fs == vfs.Default {
+		dir = canonical(dir)
+	}
+	if inside(fs, dir, s.dir) {
+		return fileError(driver.ErrInvalid, "backup", dir, "is inside of the store; choose another directory", nil)
+	}
+	fresh, err := prepareDir(fs, dir, false)
+	if err != nil {
+		return err
+	}
+	if !fresh {
+		return fileError(driver.ErrConflict, "backup", dir, "holds a store already; choose another directory", nil)
+	}
+	creating := fs.PathJoin(dir, creatingDir)
+	if err := fs.RemoveAll(creating); err != nil {
+		return ioError("backup", creating, err)
+	}
+	if err := s.copyTo(ctx, creating); err != nil {
+		_ = fs.RemoveAll(creating)
+		return err
+	}
+	if err := publish(fs, dir, s.id); err != nil {
+		_ = fs.RemoveAll(creating)
+		return err
+	}
+	return nil
+}
+
+// inside reports whether path is dir or below it.
+func inside(fs vfs.FS, path, dir string) bool {
+	for path != dir {
+		parent := fs.PathDir(path)
+		if parent == path {
+			return false
+		}
+		path = parent
+	}
+	return true
+}
+
+// copyTo lets the engine copy itself. The log is sealed first, so that the copy
+// of it is covered by a watermark too.
+func (s *Store) copyTo(ctx context.Context, path string) error {
+	if err := s.sealLog(); err != nil {
+		return err
+	}
+	cancelled := func() error { return context.Cause(ctx) }
+	s.guard.outside.Store(&cancelled)
+	defer s.guard.outside.Store(nil)
+	err := s.db.Checkpoint(path, pebble.WithFlushedWAL())
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if failure := s.fuse.blown(); failure != nil {
+		return failure
+	}
+	return ioError("backup", path, err)
+}

@@ -1,0 +1,244 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"path"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/store/storetest"
+)
+
+// rotten is a store to flip bits in: an image of its disk and everything that
+// was committed to it, in order.
+type rotten struct {
+	options func(vfs.FS) *Options
+	image   *vfs.MemFS
+	want    map[string]string
+	last    string // the key of the last commit
+}
+
+// newRotten fills a store with tables on several levels, a manifest of several
+// edits, and a log of commits both smaller and larger than the engine's blocks,
+// and takes its disk away in the state that end leaves it in.
+func newRotten(t *testing.T, configure func(*Options), end func(*Store) error) *rotten {
+	const seed = 1
+	options := func(fs vfs.FS) *Options {
+		o := memOptions(fs)
+		o.MemTableBytes = 8 << 20 // the last part stays in the log
+		o.maxManifestBytes = 1 << 20
+		configure(o)
+		return o
+	}
+	rng := rand.New(rand.NewPCG(seed, 1))
+	disk := storetest.NewDisk()
+	s := mustOpen(t, testDir, options(disk.FS()))
+	r := &rotten{options: options, want: make(map[string]string)}
+	commit := func(n, size int) {
+		b := s.NewBatch()
+		for range n {
+			key := numbered("k", rng.IntN(100000))
+			value := string(noise(rng, rng.IntN(size+1)))
+			b.Set([]byte(key), []byte(value))
+			r.want[key] = value
+			r.last = key
+		}
+		if err := s.Commit(b, true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 4 {
+		commit(60, 300)
+		if err := s.db.Flush(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 40 {
+		if rng.IntN(4) == 0 {
+			commit(20, 6000)
+		}
+		commit(1, 600)
+	}
+	if err := end(s); err != nil {
+		t.Fatal(err)
+	}
+	r.image = disk.Mem().CrashClone(vfs.CrashCloneCfg{})
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// flipClass names what a file is, for the statistics and to choose from all
+// kinds alike.
+func flipClass(name string) string {
+	base := path.Base(name)
+	switch {
+	case strings.HasPrefix(base, sealPrefix):
+		return "seal"
+	case base == formatFile:
+		return "format"
+	case strings.HasPrefix(base, "OPTIONS-"):
+		return "options"
+	case classOf(base) == classLog:
+		return "log"
+	case classOf(base) == classManifest:
+		return "manifest"
+	case classOf(base) == classTable:
+		return "table"
+	}
+	return "other" // empty: locks and markers
+}
+
+const (
+	noticed  = "noticed"
+	harmless = "harmless"
+)
+
+// outcome opens the image with one bit changed and says whether that was
+// noticed or did not matter. tolerate says which keys may be gone.
+func (r *rotten) outcome(t *testing.T, image *vfs.MemFS, tolerate map[string]bool) (string, error) {
+	before := contents(t, image)
+	s, err := Open(t.Context(), testDir, r.options(image))
+	if err != nil {
+		if _, ok := errors.AsType[*driver.Error](err); !ok {
+			return "", fmt.Errorf("%T is not an *driver.Error: %w", err, err)
+		}
+		if strings.Contains(err.Error(), "nothing was changed") && !maps.Equal(before, contents(t, image)) {
+			return "", fmt.Errorf("the files were changed after all: %w", err)
+		}
+		return noticed, nil
+	}
+	result := harmless
+	seen := make(map[string]bool)
+	damaged := 0
+	for key, value := range r.want {
+		got, err := s.Get([]byte(key), nil)
+		switch {
+		case errors.Is(err, driver.ErrIntegrity):
+			// Every read of a damaged block is slow, because the engine looks
+			// for the bit.
+			if damaged++; damaged == 3 {
+				return noticed, s.Close()
+			}
+			result = noticed
+		case tolerate[key]:
+		case err != nil:
+			return "", errors.Join(fmt.Errorf("%s: %w", key, err), s.Close())
+		case string(got) != value:
+			return "", errors.Join(fmt.Errorf("%s has a wrong value", key), s.Close())
+		}
+	}
+	it := s.Iterate(nil, nil)
+	for key := range it.All() {
+		if _, ok := r.want[string(key)]; !ok {
+			return "", errors.Join(fmt.Errorf("%q was never written", key), it.Close(), s.Close())
+		}
+		seen[string(key)] = true
+	}
+	switch err := it.Close(); {
+	case errors.Is(err, driver.ErrIntegrity):
+		result = noticed
+	case err != nil:
+		return "", errors.Join(err, s.Close())
+	case len(seen)+len(tolerate) < len(r.want):
+		return "", errors.Join(fmt.Errorf("%d keys of %d", len(seen), len(r.want)), s.Close())
+	}
+	return result, s.Close()
+}
+
+// contents returns the files of an image, without those that opening a store
+// creates or empties.
+func contents(t *testing.T, image *vfs.MemFS) map[string]string {
+	files := make(map[string]string)
+	for _, name := range storetest.Files(image) {
+		if path.Base(name) != lockFile {
+			files[name] = string(readFile(t, image, name))
+		}
+	}
+	return files
+}
+
+// flip flips bits in all kinds of files, in turn, and counts the outcomes.
+func (r *rotten) flip(t *testing.T, flips int, seed uint64, tolerate map[string]bool) (counts map[string]int, err error) {
+	rng := rand.New(rand.NewPCG(seed, 2))
+	byClass := make(map[string][]string)
+	for _, name := range storetest.Files(r.image) {
+		byClass[flipClass(name)] = append(byClass[flipClass(name)], name)
+	}
+	delete(byClass, "other")
+	classes := slices.Sorted(maps.Keys(byClass))
+	counts = make(map[string]int)
+	for i := range flips {
+		class := classes[i%len(classes)]
+		name := byClass[class][rng.IntN(len(byClass[class]))]
+		image := r.image.CrashClone(vfs.CrashCloneCfg{})
+		offset, ok := storetest.Flip(image, name, rng)
+		if !ok {
+			continue
+		}
+		result, err := r.outcome(t, image, tolerate)
+		if err != nil {
+			return counts, fmt.Errorf("a bit of %s at %d, flip %d of seed %d, went unnoticed: %w", name, offset, i, seed, err)
+		}
+		counts[class+" "+result]++
+	}
+	return counts, nil
+}
+
+func reportFlips(t *testing.T, counts map[string]int) {
+	t.Helper()
+	for _, outcome := range slices.Sorted(maps.Keys(counts)) {
+		t.Logf("%-20s %d", outcome, counts[outcome])
+	}
+}
+
+func TestNoFlippedBitGoesUnnoticed(t *testing.T) {
+	states := map[string]func(*Store) error{
+		"closed":  (*Store).Close,
+		"idle":    (*Store).sealLog,
+		"crashed": func(*Store) error { return nil },
+	}
+	for name, end := range states {
+		t.Run(name, func(t *testing.T) {
+			r := newRotten(t, func(*Options) {}, end)
+			// After a crash, damage in the last commit cannot be told from a
+			// commit that never got to the disk. All before it are covered by
+			// the watermark that it carries.
+			tolerate := make(map[string]bool)
+			if name == "crashed" {
+				tolerate[r.last] = true
+			}
+			counts, err := r.flip(t, scaled(t, 120), 1, tolerate)
+			reportFlips(t, counts)
+			if err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
+// Without its seals and watermarks a store loses data to single bits and does
+// not know it. If these tests did not see that, they would see nothing.
+func TestFlippedBitsGoUnnoticedWithoutSealsAndWatermarks(t *testing.T) {
+	for name, forget := range map[string]func(*Options){
+		"seals":      func(o *Options) { o.forgetSeals = true },
+		"watermarks": func(o *Options) { o.forgetWatermarks = true },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRotten(t, forget, (*Store).sealLog)
+			if _, err := r.flip(t, 600, 1, nil); err == nil {
+				t.Fatal("not caught")
+			} else {
+				t.Log(err)
+			}
+		})
+	}
+}

@@ -1,0 +1,75 @@
+package store
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+// formatVersion is the version of the layout described in the package
+// documentation. A store with a higher one is refused. Every later version
+// keeps the first line of the format file and its two checked copies, so that
+// this code can always tell newer from damaged.
+const formatVersion = 1
+
+const formatTitle = "mailbox disk format "
+
+// A storeID names one store. It is random and not public: watermarks in the
+// log carry it, and whoever cannot know it cannot put something that looks
+// like a watermark into a message body.
+type storeID [16]byte
+
+func newStoreID() storeID {
+	var id storeID
+	rand.Read(id[:]) // never fails, see its documentation
+	return id
+}
+
+func (id storeID) String() string { return hex.EncodeToString(id[:]) }
+
+func formatText(version int, id storeID) string {
+	return fmt.Sprintf("%s%d\nstore %s\n", formatTitle, version, id)
+}
+
+func writeFormat(fs vfs.FS, dir string, id storeID) error {
+	return writeChecked(fs, fs.PathJoin(dir, formatFile), formatText(formatVersion, id))
+}
+
+// readFormat returns the id of the store in dir, or an *driver.Error that says
+// why this code must not touch it.
+func readFormat(fs vfs.FS, dir string) (storeID, error) {
+	path := fs.PathJoin(dir, formatFile)
+	body, err := readChecked(fs, path)
+	switch {
+	case errors.Is(err, errDamaged):
+		return storeID{}, fileError(driver.ErrIntegrity, "open", path,
+			"the file is damaged; nothing was changed; restore the directory from a backup", err)
+	case isNotExist(err):
+		return storeID{}, fileError(driver.ErrIntegrity, "open", path,
+			"the file is missing from a directory that looks like a store; nothing was changed; restore the directory from a backup", err)
+	case err != nil:
+		return storeID{}, ioError("open", path, err)
+	}
+	title, rest, _ := strings.Cut(body, "\n")
+	number, isFormat := strings.CutPrefix(title, formatTitle)
+	version, err := strconv.Atoi(number)
+	if !isFormat || err != nil || version < 1 {
+		return storeID{}, fileError(driver.ErrConflict, "open", path, "this is not a Mailbox format file; choose another directory", nil)
+	}
+	if version > formatVersion {
+		return storeID{}, fileError(driver.ErrUnsupported, "open", path,
+			fmt.Sprintf("the store has format %d, this program reads formats up to %d; use the version that wrote it, or a newer one", version, formatVersion), nil)
+	}
+	var id storeID
+	if n, err := hex.Decode(id[:], []byte(fields(rest)["store"])); err != nil || n != len(id) {
+		return storeID{}, fileError(driver.ErrIntegrity, "open", path, "the store id is missing; nothing was changed; restore the directory from a backup", err)
+	}
+	return id, nil
+}

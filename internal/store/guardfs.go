@@ -1,0 +1,277 @@
+package store
+
+import (
+	"os"
+	"sync/atomic"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// guardFS is where a failing disk is noticed. The engine answers a failed write
+// with Logger.Fatalf or with a panic, on whatever goroutine it happens, some of
+// them holding locks; if the process then goes on, callers hang. So no failed
+// write ever reaches the engine. guardFS blows the fuse, and from that moment
+// the engine lives in limbo: what it writes goes to memory, what it syncs or
+// removes stays as it is, the files on disk are left exactly as they were. The
+// engine's goroutines all finish their work, and every caller, on its way out
+// of this package, is told that the store failed (Store.Commit looks at the
+// fuse after the engine has returned).
+//
+// Tables are the exception. A table that cannot be written because the disk is
+// full is a failed flush or compaction, which loses nothing, and the engine
+// tries again by itself.
+//
+// What is written outside of dir, a backup, concerns whoever asked for it.
+type guardFS struct {
+	vfs.FS
+	plain vfs.FS // the same without vfs.OnDiskFull, for what is outside
+	dir   string // the engine's directory
+	fuse  *fuse
+	limbo *vfs.MemFS
+	// outside is asked before anything is written outside of dir.
+	outside atomic.Pointer[func() error]
+}
+
+// retryPause keeps the engine, which retries a failed flush at once, from
+// spinning while the disk is full.
+const retryPause = 100 * time.Millisecond
+
+// newGuardFS guards dir. onFull is called when a write there finds the disk
+// full, and the write is then tried again.
+func newGuardFS(inner vfs.FS, dir string, f *fuse, onFull func()) *guardFS {
+	return &guardFS{FS: vfs.OnDiskFull(inner, onFull), plain: inner, dir: dir, fuse: f, limbo: vfs.NewMem()}
+}
+
+func (g *guardFS) Unwrap() vfs.FS { return g.FS }
+
+// owns reports whether the guard is responsible for path: the engine's
+// directory and everything in it.
+func (g *guardFS) owns(path string) bool {
+	return path == g.dir || g.PathDir(path) == g.dir
+}
+
+// through returns the file system that changes to path go through.
+func (g *guardFS) through(path string) vfs.FS {
+	if g.owns(path) {
+		return g.FS
+	}
+	return g.plain
+}
+
+func (g *guardFS) frozen() bool { return g.fuse.state.Load() != nil }
+
+// admit is called before something outside of the directory is changed.
+func (g *guardFS) admit() error {
+	if err := g.fuse.blown(); err != nil {
+		return err
+	}
+	if check := g.outside.Load(); check != nil {
+		return (*check)()
+	}
+	return nil
+}
+
+// judge decides what a failed operation means. It returns the error if the
+// engine may see it, and nil if the fuse was blown because of it.
+func (g *guardFS) judge(path, what string, err error) error {
+	switch {
+	case err == nil, isNotExist(err):
+		return err
+	case classOf(g.PathBase(path)) == classTable && passing(err):
+		time.Sleep(retryPause)
+		return err
+	}
+	g.fuse.blow(path, what, err)
+	return nil
+}
+
+func (g *guardFS) limboFile(path string) (vfs.File, error) {
+	f, err := g.limbo.Create(g.PathBase(path), vfs.WriteCategoryUnspecified)
+	return &guardFile{File: f, guard: g, path: path, limbo: true}, err
+}
+
+// Create and the other methods that change something are those of vfs.FS.
+func (g *guardFS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	return g.openForWrite(name, "create", func() (vfs.File, error) { return g.through(name).Create(name, category) })
+}
+
+func (g *guardFS) ReuseForWrite(oldname, newname string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	return g.openForWrite(newname, "reuse", func() (vfs.File, error) { return g.through(newname).ReuseForWrite(oldname, newname, category) })
+}
+
+func (g *guardFS) OpenReadWrite(name string, category vfs.DiskWriteCategory, opts ...vfs.OpenOption) (vfs.File, error) {
+	return g.openForWrite(name, "open", func() (vfs.File, error) { return g.through(name).OpenReadWrite(name, category, opts...) })
+}
+
+func (g *guardFS) openForWrite(name, what string, open func() (vfs.File, error)) (vfs.File, error) {
+	if !g.owns(name) {
+		if err := g.admit(); err != nil {
+			return nil, err
+		}
+		f, err := open()
+		if err != nil {
+			return nil, err
+		}
+		return &outsideFile{File: f, guard: g}, nil
+	}
+	if g.frozen() {
+		return g.limboFile(name)
+	}
+	f, err := open()
+	if err == nil {
+		return &guardFile{File: f, guard: g, path: name}, nil
+	}
+	if err := g.judge(name, what, err); err != nil {
+		return nil, err
+	}
+	return g.limboFile(name)
+}
+
+func (g *guardFS) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
+	if g.frozen() && g.owns(name) {
+		if f, err := g.limbo.Open(g.PathBase(name)); err == nil {
+			return f, nil
+		}
+	}
+	return g.FS.Open(name, opts...)
+}
+
+func (g *guardFS) Stat(name string) (vfs.FileInfo, error) {
+	if g.frozen() && g.owns(name) {
+		if info, err := g.limbo.Stat(g.PathBase(name)); err == nil {
+			return info, nil
+		}
+	}
+	return g.FS.Stat(name)
+}
+
+func (g *guardFS) OpenDir(name string) (vfs.File, error) {
+	f, err := g.through(name).OpenDir(name)
+	if err != nil {
+		return nil, err
+	}
+	if !g.owns(name) {
+		return &outsideFile{File: f, guard: g}, nil
+	}
+	return &guardFile{File: f, guard: g, path: name}, nil
+}
+
+func (g *guardFS) Rename(oldname, newname string) error {
+	return g.change(oldname, "rename", func() error { return g.through(oldname).Rename(oldname, newname) })
+}
+
+func (g *guardFS) MkdirAll(dir string, perm os.FileMode) error {
+	return g.change(dir, "create directory", func() error { return g.through(dir).MkdirAll(dir, perm) })
+}
+
+// Link is only used for backups: from inside to outside.
+func (g *guardFS) Link(oldname, newname string) error {
+	return g.change(newname, "link", func() error { return g.through(newname).Link(oldname, newname) })
+}
+
+func (g *guardFS) change(name, what string, do func() error) error {
+	if !g.owns(name) {
+		if err := g.admit(); err != nil {
+			return err
+		}
+		return do()
+	}
+	if g.frozen() {
+		return nil
+	}
+	return g.judge(name, what, do())
+}
+
+// Remove never blows the fuse: a file that cannot be removed takes space and
+// does no harm.
+func (g *guardFS) Remove(name string) error {
+	if g.frozen() && g.owns(name) {
+		return nil
+	}
+	return g.through(name).Remove(name)
+}
+
+func (g *guardFS) RemoveAll(name string) error {
+	if g.frozen() && g.owns(name) {
+		return nil
+	}
+	return g.through(name).RemoveAll(name)
+}
+
+// guardFile is a file, or the directory, that is open for writing.
+type guardFile struct {
+	vfs.File
+	guard *guardFS
+	path  string
+	limbo bool // the file is in memory; there is nothing to guard
+}
+
+// idle reports whether an operation must not reach the disk any more.
+func (f *guardFile) idle() bool { return !f.limbo && f.guard.frozen() }
+
+func (f *guardFile) Write(p []byte) (int, error) {
+	if f.idle() {
+		return len(p), nil
+	}
+	n, err := f.File.Write(p)
+	if err != nil {
+		if err := f.guard.judge(f.path, "write", err); err != nil {
+			return n, err
+		}
+	}
+	return len(p), nil
+}
+
+func (f *guardFile) WriteAt(p []byte, offset int64) (int, error) {
+	if f.idle() {
+		return len(p), nil
+	}
+	n, err := f.File.WriteAt(p, offset)
+	if err != nil {
+		if err := f.guard.judge(f.path, "write", err); err != nil {
+			return n, err
+		}
+	}
+	return len(p), nil
+}
+
+func (f *guardFile) Sync() error     { return f.sync(f.File.Sync) }
+func (f *guardFile) SyncData() error { return f.sync(f.File.SyncData) }
+
+func (f *guardFile) sync(do func() error) error {
+	if f.idle() {
+		return nil
+	}
+	return f.guard.judge(f.path, "sync", do())
+}
+
+func (f *guardFile) SyncTo(length int64) (bool, error) {
+	if f.idle() {
+		return false, nil
+	}
+	full, err := f.File.SyncTo(length)
+	return full, f.guard.judge(f.path, "sync", err)
+}
+
+// Close reports no error: whatever had to be durable was synced before.
+func (f *guardFile) Close() error {
+	if err := f.File.Close(); err != nil && !f.idle() {
+		f.guard.fuse.blow(f.path, "close", err)
+	}
+	return nil
+}
+
+// outsideFile belongs to a backup; writing it stops when the backup is
+// cancelled.
+type outsideFile struct {
+	vfs.File
+	guard *guardFS
+}
+
+func (f *outsideFile) Write(p []byte) (int, error) {
+	if err := f.guard.admit(); err != nil {
+		return 0, err
+	}
+	return f.File.Write(p)
+}

@@ -1,0 +1,131 @@
+package store
+
+import (
+	"encoding/binary"
+	"hash/crc32"
+	"sync"
+	"sync/atomic"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// logTracker knows how far the log that is being written is durable.
+type logTracker struct {
+	// lazy logs are synced when they are closed and while somebody forces it;
+	// the engine's other syncs end in the operating system's memory.
+	lazy   bool
+	forced atomic.Int32
+
+	mu      sync.Mutex
+	durable watermark
+}
+
+func (t *logTracker) set(w watermark) {
+	t.mu.Lock()
+	t.durable = w
+	t.mu.Unlock()
+}
+
+// get returns the latest watermark; its length is 0 if nothing is durable yet.
+func (t *logTracker) get() watermark {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.durable
+}
+
+// logFile is a log that is being written, from its beginning, by one goroutine
+// at a time.
+type logFile struct {
+	vfs.File
+	tracker *logTracker
+	at      watermark // of what was written, durable or not
+	owing   bool      // a sync was put off
+	scratch []byte
+}
+
+func (f *logFile) Write(p []byte) (int, error) {
+	if f.tracker.lazy {
+		f.scratch = append(f.scratch[:0], p...)
+		p = f.scratch
+		withdrawPromises(p, f.at.length)
+	}
+	f.at.crc = crc32.Update(f.at.crc, castagnoli, p) // before the file: vfs.File.Write may change p
+	f.at.length += uint64(len(p))
+	return f.File.Write(p)
+}
+
+func (f *logFile) Sync() error     { return f.sync(f.File.Sync) }
+func (f *logFile) SyncData() error { return f.sync(f.File.SyncData) }
+
+func (f *logFile) sync(do func() error) error {
+	if f.tracker.lazy && f.tracker.forced.Load() == 0 {
+		f.owing = true
+		return nil
+	}
+	err := do()
+	if err == nil {
+		f.owing = false
+		f.tracker.set(f.at)
+	}
+	return err
+}
+
+// Close pays what is owed: the engine takes it for granted that all logs but
+// the last one are complete.
+func (f *logFile) Close() error {
+	var err error
+	if f.owing {
+		if err = f.File.SyncData(); err == nil {
+			f.tracker.set(f.at)
+		}
+	}
+	if closeErr := f.File.Close(); err == nil {
+		err = closeErr
+	}
+	return err
+}
+
+// The frames of the engine's log, as its package record documents them: blocks
+// of 32 KiB that hold chunks; a chunk's header is checksum (4 bytes), size (2),
+// kind (1), log number (4), sync offset (8), in little endian.
+const (
+	logBlockBytes  = 32 << 10
+	chunkHeader    = 19
+	chunkKindFull  = 9
+	chunkKindLast  = 12
+	chunkSizeAt    = 4
+	chunkKindAt    = 6
+	chunkPromiseAt = 11
+)
+
+// withdrawPromises rewrites a piece of a log that starts at the given offset.
+// Every chunk says how far the log was synced when it was made, and the engine
+// takes a gap before that point for damage. In a lazy log those syncs did not
+// happen, so after a crash of the machine an honest gap would keep the store
+// from opening. With an offset of 0 a chunk promises nothing.
+func withdrawPromises(p []byte, offset uint64) {
+	for len(p) > 0 {
+		room := logBlockBytes - int(offset%logBlockBytes)
+		if room < chunkHeader {
+			skip := min(room, len(p))
+			p, offset = p[skip:], offset+uint64(skip)
+			continue
+		}
+		if len(p) < chunkHeader || p[chunkKindAt] < chunkKindFull || p[chunkKindAt] > chunkKindLast {
+			return // the end of the log
+		}
+		size := chunkHeader + int(binary.LittleEndian.Uint16(p[chunkSizeAt:]))
+		if size > len(p) {
+			return
+		}
+		binary.LittleEndian.PutUint64(p[chunkPromiseAt:], 0)
+		binary.LittleEndian.PutUint32(p, chunkChecksum(p[chunkKindAt:size]))
+		p, offset = p[size:], offset+uint64(size)
+	}
+}
+
+// chunkChecksum is the engine's variant of CRC-32C.
+func chunkChecksum(b []byte) uint32 {
+	c := crc32.Checksum(b, castagnoli)
+	return (c>>15 | c<<17) + 0xa282ead8
+}

@@ -1,0 +1,327 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"sync"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+// Open opens the store in dir, and makes one if dir does not exist or is empty.
+// It checks the seal of the MANIFEST and the watermarks of the logs before the
+// engine reads them, so it takes at least as long as reading the logs does. ctx
+// is looked at between the steps.
+//
+// Errors name the file and say what to do. Nothing is ever deleted, except what
+// a crash left of the store's own making. Codes: ErrInvalid (dir is not a
+// directory, or an option is wrong), ErrConflict (dir is in use, or holds
+// something else), ErrUnsupported (a newer format), ErrIntegrity (a file is
+// damaged), ErrNotFound (ReadOnly, and there is no store), ErrFull,
+// ErrUnavailable.
+func Open(ctx context.Context, dir string, options *Options) (*Store, error) {
+	o, err := options.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	if o.FS == vfs.Default {
+		dir = canonical(dir)
+	}
+	fresh, err := prepareDir(o.FS, dir, o.ReadOnly)
+	if err != nil {
+		return nil, err
+	}
+	lock, err := lockDir(o.FS, dir)
+	if err != nil {
+		return nil, err
+	}
+	s, err := openLocked(ctx, dir, o, fresh)
+	if err != nil {
+		_ = lock.Close()
+		return nil, err
+	}
+	s.lock = lock
+	s.fuse.armed.Store(true)
+	return s, nil
+}
+
+// canonical makes two ways to write the same directory the same, because locks
+// do not exclude a process from what it has locked itself.
+func canonical(dir string) string {
+	if absolute, err := filepath.Abs(dir); err == nil {
+		dir = absolute
+	}
+	if resolved, err := filepath.EvalSymlinks(dir); err == nil {
+		dir = resolved
+	}
+	return dir
+}
+
+// prepareDir makes the directory if need be, and reports whether the store is
+// still to be made. A directory that holds something else is not touched.
+func prepareDir(files vfs.FS, dir string, readOnly bool) (fresh bool, err error) {
+	info, err := files.Stat(dir)
+	switch {
+	case isNotExist(err) && readOnly:
+		return false, fileError(driver.ErrNotFound, "open", dir, "there is no store; check the path", err)
+	case isNotExist(err):
+		if err := makeDir(files, dir); err != nil {
+			return false, ioError("open", dir, err)
+		}
+		return true, nil
+	case err != nil:
+		return false, ioError("open", dir, err)
+	case !info.IsDir():
+		return false, fileError(driver.ErrInvalid, "open", dir, "is not a directory; give the path of one", nil)
+	}
+	names, err := files.List(dir)
+	if err != nil {
+		return false, ioError("open", dir, err)
+	}
+	if slices.Contains(names, engineDir) {
+		return false, nil
+	}
+	if readOnly {
+		return false, fileError(driver.ErrNotFound, "open", dir, "there is no store; check the path", nil)
+	}
+	for _, name := range names {
+		switch name {
+		case lockFile, creatingDir, ballastFile, "lost+found":
+		default:
+			return false, fileError(driver.ErrConflict, "open", dir,
+				fmt.Sprintf("the directory is not empty and not a store (it holds %q); choose another one", name), nil)
+		}
+	}
+	return true, nil
+}
+
+// makeDir creates dir and what is missing above it, durably.
+func makeDir(fs vfs.FS, dir string) error {
+	var parents []string
+	for path := dir; ; {
+		parent := fs.PathDir(path)
+		if parent == path {
+			break
+		}
+		parents = append(parents, parent)
+		if _, err := fs.Stat(parent); err == nil || !isNotExist(err) {
+			break
+		}
+		path = parent
+	}
+	if err := fs.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	for _, parent := range slices.Backward(parents) {
+		if err := syncDir(fs, parent); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// settleNames makes the entries of dir durable, and its own in the directory
+// above. Whoever may not open that one did not make dir either.
+func settleNames(files vfs.FS, dir string) error {
+	if err := syncDir(files, dir); err != nil {
+		return err
+	}
+	err := syncDir(files, files.PathDir(dir))
+	if errors.Is(err, fs.ErrPermission) {
+		return nil
+	}
+	return err
+}
+
+func lockDir(files vfs.FS, dir string) (io.Closer, error) {
+	path := files.PathJoin(dir, lockFile)
+	lock, err := files.Lock(path)
+	if err == nil {
+		return lock, nil
+	}
+	// An error with a path is about the file; one without is about the lock.
+	if _, aboutFile := errors.AsType[*fs.PathError](err); aboutFile {
+		return nil, ioError("open", path, err)
+	}
+	return nil, fileError(driver.ErrConflict, "open", dir, "the store is in use by another process, or opened twice by this one; close it there first", err)
+}
+
+// openLocked does what Open does under the lock.
+func openLocked(ctx context.Context, dir string, o Options, fresh bool) (*Store, error) {
+	path := o.FS.PathJoin(dir, engineDir)
+	creating := o.FS.PathJoin(dir, creatingDir)
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if fresh {
+		if err := create(dir, o); err != nil {
+			return nil, err
+		}
+	}
+	if !o.ReadOnly {
+		if err := o.FS.RemoveAll(creating); err != nil {
+			return nil, ioError("open", creating, err)
+		}
+		// Not only after creating: a process that was killed may have left a
+		// name that can be seen and is not durable.
+		if err := settleNames(o.FS, dir); err != nil {
+			return nil, ioError("open", dir, err)
+		}
+	}
+	id, err := readFormat(o.FS, path)
+	if err != nil {
+		return nil, err
+	}
+	if !o.forgetSeals {
+		if err := verifySeal(o.FS, path); err != nil {
+			return nil, err
+		}
+	}
+	if err := auditLogs(o.FS, path, id); err != nil {
+		return nil, err
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	s := newStore(dir, path, o, id)
+	if !o.ReadOnly {
+		if err := s.tidy(path); err != nil {
+			return nil, err
+		}
+	}
+	if err := s.openEngine(path); err != nil {
+		s.watch.stop()
+		return nil, err
+	}
+	return s, nil
+}
+
+// newStore puts the parts together; the engine comes later.
+func newStore(dir, path string, o Options, id storeID) *Store {
+	s := &Store{
+		dir: dir, options: o, id: id,
+		gate:    newGate(),
+		fuse:    &fuse{log: o.Logger, onFail: o.OnFail},
+		damage:  &damage{onCorruption: o.OnCorruption},
+		misuse:  &misuse{log: o.Logger},
+		tracker: &logTracker{lazy: o.Sync.mode != syncEach},
+	}
+	s.watch = newDiskWatch(o.SlowDisk, s.slowDisk)
+	watched := &watchFS{FS: o.FS, watch: s.watch}
+	s.space = &space{fs: watched, dir: dir, minBytes: uint64(o.MinFreeBytes), minPercent: uint64(o.MinFreePercent), ballast: o.BallastBytes}
+	s.guard = newGuardFS(watched, path, s.fuse, s.space.diskFull)
+	s.sealer = &sealer{policy: o.Sync, after: o.SealAfter, sync: s.inBackground(s.syncLog), seal: s.inBackground(s.sealLog)}
+	return s
+}
+
+// inBackground makes a call of the engine safe for a timer: it does not run
+// when the store is closed, and its error is the fuse's to tell.
+func (s *Store) inBackground(do func() error) func() {
+	return func() {
+		if s.enter() == nil {
+			_ = do()
+			s.leave()
+		}
+	}
+}
+
+func (s *Store) slowDisk(op SlowOperation) {
+	s.options.Logger.Warn("slow disk", "file", op.Path, "operation", op.Operation, "duration", op.Duration)
+	if s.options.OnSlowDisk != nil {
+		s.options.OnSlowDisk(op)
+	}
+}
+
+// tidy removes what a crash left behind and puts the ballast back.
+func (s *Store) tidy(path string) error {
+	if err := removeStaleSeals(s.options.FS, path); err != nil {
+		return ioError("open", path, err)
+	}
+	if err := s.space.ensureBallast(); err != nil {
+		s.options.Logger.Warn("no ballast", "dir", s.dir, "error", err)
+	}
+	return nil
+}
+
+// openEngine opens what is there already and asserts that it is what it should
+// be.
+func (s *Store) openEngine(path string) error {
+	fs := &sealFS{FS: s.guard, dir: path, tracker: s.tracker, forgetful: s.options.forgetSeals}
+	options := s.options.engineOptions(fs, s.fuse, &pebble.EventListener{
+		BackgroundError:   func(err error) { s.options.Logger.Warn("engine in the background", "error", err) },
+		DataCorruption:    s.damage.add,
+		PossibleAPIMisuse: s.misuse.add,
+	})
+	options.ErrorIfNotExists = true
+	db, err := pebble.Open(path, options)
+	if failure := s.fuse.blownAtOpen("open"); failure != nil {
+		if db != nil {
+			_ = db.Close()
+		}
+		return failure
+	}
+	if err != nil {
+		return engineOpenError(path, err)
+	}
+	s.db = db
+	if err := s.checkEngine(path); err != nil {
+		_ = db.Close()
+		return err
+	}
+	return nil
+}
+
+func (s *Store) checkEngine(path string) error {
+	if have := s.db.FormatMajorVersion(); have != pebble.FormatNewest && !s.options.ReadOnly {
+		return fileError(driver.ErrUnavailable, "open", path, fmt.Sprintf("the engine opened with format %d instead of %d", have, pebble.FormatNewest), nil)
+	}
+	boot, err := s.Get(bootKey, nil)
+	switch {
+	case errors.Is(err, driver.ErrNotFound):
+		return fileError(driver.ErrIntegrity, "open", path, "the store's first record is missing; restore from a backup", nil)
+	case err != nil:
+		return err
+	case string(boot) != string(s.id[:]):
+		return fileError(driver.ErrIntegrity, "open", path, "the files come from two different stores; restore from a backup", nil)
+	}
+	return nil
+}
+
+// engineOpenError finds the code for an error of pebble.Open. The engine marks
+// as corruption only some of what cannot be anything else.
+func engineOpenError(path string, err error) error {
+	classified := ioError("open", path, err)
+	e, _ := errors.AsType[*driver.Error](classified)
+	if e.Code != driver.ErrUnavailable || e.Detail != "" {
+		return classified
+	}
+	if _, aboutFile := errors.AsType[*fs.PathError](err); aboutFile && !isNotExist(err) {
+		return classified
+	}
+	return fileError(driver.ErrIntegrity, "open", path, "the engine cannot read its files; restore from a backup", err)
+}
+
+// misuse counts what the engine suspects to be a wrong use of it. There should
+// be none; tests look.
+type misuse struct {
+	log interface {
+		Error(string, ...any)
+	}
+	mu    sync.Mutex
+	found []string
+}
+
+func (m *misuse) add(info pebble.PossibleAPIMisuseInfo) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.found = append(m.found, info.String())
+	m.log.Error("engine used in a wrong way", "details", info.String())
+}

@@ -1,0 +1,186 @@
+package store
+
+import (
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+// Options configures a store. Nil and the zero value are the defaults, which
+// are right for production.
+type Options struct {
+	// FS is the file system to use. Nil means that of the operating system.
+	// Tests give one that crashes, fails or lies.
+	FS vfs.FS
+	// Sync says what a durable commit waits for. The zero value is SyncEach.
+	Sync SyncPolicy
+	// ReadOnly opens an existing store without changing it; commits are
+	// refused.
+	ReadOnly bool
+
+	// MemTableBytes is how much is kept in memory before a table is written.
+	// Messages that are settled before that never become a table. The default
+	// is 32 MiB. Up to four are held in memory, and about six times as much on
+	// disk (see the package documentation). At least 64 KiB.
+	MemTableBytes int
+	// CacheBytes bounds the memory that holds parts of tables. The default is
+	// 64 MiB.
+	CacheBytes int64
+	// SealAfter is how long a store must be idle before the end of its log is
+	// sealed. The default is 50 ms.
+	SealAfter time.Duration
+
+	// MinFreeBytes and MinFreePercent say how much of the disk must stay free;
+	// the larger one holds. Below it Admit refuses new data, and commits still
+	// go through. The defaults are 1 GiB and 5 %; negative means no bound.
+	MinFreeBytes   int64
+	MinFreePercent int
+	// BallastBytes is the size of a file that is removed when the disk is full,
+	// to have room for an orderly end. The default is 16 MiB; negative means
+	// none.
+	BallastBytes int64
+	// SlowDisk is how long an operation on the disk may take before Health and
+	// OnSlowDisk report it. The default is 2 s.
+	SlowDisk time.Duration
+
+	// Logger gets what the engine has to say. Nil means silence.
+	Logger *slog.Logger
+	// OnFail is called once, in a goroutine of its own, when a write or a sync
+	// has failed. Every call in flight, and every later one, returns an error
+	// that wraps ErrFailed; the callback may close the store. Nil means that
+	// the process prints one line to its standard error and exits with
+	// ExitCode, at once.
+	OnFail func(error)
+	// OnCorruption is called once for each damaged file that a read meets, in a
+	// goroutine of its own.
+	OnCorruption func(Corruption)
+	// OnSlowDisk is called once for each operation on the disk that takes too
+	// long, while it does. It must return soon.
+	OnSlowDisk func(SlowOperation)
+
+	// For the tests of this package.
+	maxManifestBytes int64
+	forgetSeals      bool
+	forgetWatermarks bool
+}
+
+// A SyncPolicy says what a durable commit waits for.
+type SyncPolicy struct {
+	mode  syncMode
+	every time.Duration
+}
+
+type syncMode uint8
+
+const (
+	syncEach syncMode = iota
+	syncInterval
+	syncNone
+)
+
+// SyncEach makes every durable commit wait until it is on stable storage.
+// Commits that wait at the same time share one sync. It is the default.
+func SyncEach() SyncPolicy { return SyncPolicy{} }
+
+// SyncInterval makes durable commits wait until the operating system has them,
+// and no longer: they survive the end of the process. They are synced at most
+// every later; a crash of the machine loses what was not.
+func SyncInterval(every time.Duration) SyncPolicy {
+	return SyncPolicy{mode: syncInterval, every: every}
+}
+
+// SyncNone is SyncInterval without the interval: the operating system decides
+// when to write. Close syncs.
+func SyncNone() SyncPolicy { return SyncPolicy{mode: syncNone} }
+
+func (p SyncPolicy) String() string {
+	switch p.mode {
+	case syncInterval:
+		return fmt.Sprintf("every %v", p.every)
+	case syncNone:
+		return "none"
+	}
+	return "each commit"
+}
+
+const (
+	minMemTableBytes = 64 << 10
+	maxMemTableBytes = 1 << 30
+)
+
+// withDefaults returns a copy that is complete, or ErrInvalid.
+func (o *Options) withDefaults() (Options, error) {
+	var c Options
+	if o != nil {
+		c = *o
+	}
+	if c.FS == nil {
+		c.FS = vfs.Default
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	setDefault(&c.MemTableBytes, 32<<20)
+	setDefault(&c.CacheBytes, 64<<20)
+	setDefault(&c.SealAfter, 50*time.Millisecond)
+	setDefault(&c.MinFreeBytes, 1<<30)
+	setDefault(&c.MinFreePercent, 5)
+	setDefault(&c.BallastBytes, 16<<20)
+	setDefault(&c.SlowDisk, 2*time.Second)
+	setDefault(&c.maxManifestBytes, 16<<20)
+	c.MinFreeBytes = max(c.MinFreeBytes, 0)
+	c.MinFreePercent = max(c.MinFreePercent, 0)
+	switch {
+	case c.MemTableBytes < minMemTableBytes || c.MemTableBytes > maxMemTableBytes:
+		return c, optionError("MemTableBytes", fmt.Sprintf("%d is outside %d…%d", c.MemTableBytes, minMemTableBytes, maxMemTableBytes))
+	case c.CacheBytes < 0:
+		return c, optionError("CacheBytes", "is negative")
+	case c.SealAfter < 0:
+		return c, optionError("SealAfter", "is negative")
+	case c.SlowDisk < 0:
+		return c, optionError("SlowDisk", "is negative")
+	case c.MinFreePercent > 99:
+		return c, optionError("MinFreePercent", "is over 99")
+	case c.Sync.mode == syncInterval && c.Sync.every <= 0:
+		return c, optionError("Sync", "the interval must be positive")
+	}
+	return c, nil
+}
+
+func setDefault[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+func optionError(field, detail string) error {
+	return &driver.Error{Code: driver.ErrInvalid, Op: "open", Field: field, Detail: detail}
+}
+
+// engineOptions returns the options of the engine. Where its default would do,
+// it is left alone.
+func (o *Options) engineOptions(fs vfs.FS, f *fuse, events *pebble.EventListener) *pebble.Options {
+	options := &pebble.Options{
+		FS:     fs,
+		Logger: f,
+		// The default is the oldest format there is, without checksummed sync
+		// offsets in the log and without DeleteSized.
+		FormatMajorVersion:          pebble.FormatNewest,
+		EventListener:               events,
+		MemTableSize:                uint64(o.MemTableBytes),
+		MemTableStopWritesThreshold: 4,
+		CacheSize:                   o.CacheBytes,
+		L0CompactionThreshold:       2,
+		MaxOpenFiles:                1000,
+		MaxManifestFileSize:         o.maxManifestBytes,
+		ReadOnly:                    o.ReadOnly,
+	}
+	options.Experimental.CompactionScheduler = newQuietScheduler()
+	return options
+}

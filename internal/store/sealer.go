@@ -1,0 +1,148 @@
+package store
+
+import (
+	"sync"
+	"time"
+)
+
+// sealer looks after what commits leave behind: commits that did not wait for
+// the disk, which must be synced at some time, and the end of the log, which
+// no watermark covers yet. It has one timer, and that runs only while there is
+// something to do; a sealed store sleeps.
+type sealer struct {
+	policy SyncPolicy
+	after  time.Duration // without a commit, until the log is sealed
+	// sync makes everything that was committed durable; seal does too, and
+	// then writes a watermark that covers it.
+	sync func()
+	seal func()
+
+	mu         sync.Mutex
+	timer      *time.Timer
+	armed      bool
+	stopped    bool
+	lastCommit time.Time
+	unsealed   bool // something was committed since the last seal
+	// commits numbers the commits that did not wait for the disk; the one
+	// numbered waiting, and all before it, may not be durable yet.
+	commits       uint64
+	waiting       uint64
+	waitingSince  time.Time
+	somethingWait bool
+}
+
+// rideAlong is how long a commit that does not wait for the disk waits at most
+// for one that does, before it is synced for its own sake.
+const rideAlong = time.Second
+
+// begin is called before a commit; what it returns tells end which earlier
+// commits a sync of this one covers.
+func (s *sealer) begin() (earlier uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.commits
+}
+
+// end is called after a commit that was, or was not, synced.
+func (s *sealer) end(earlier uint64, synced bool, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lastCommit = now
+	s.unsealed = true
+	if synced {
+		s.covered(earlier)
+	} else {
+		s.commits++
+		s.waiting = s.commits
+		if !s.somethingWait {
+			s.somethingWait, s.waitingSince = true, now
+		}
+	}
+	s.arm(now)
+}
+
+// covered notes that the commits up to number n are durable. s.mu must be held.
+func (s *sealer) covered(n uint64) {
+	if s.waiting <= n {
+		s.somethingWait = false
+	}
+}
+
+// due returns when something must be done next. s.mu must be held.
+func (s *sealer) due() (at time.Time, ok bool) {
+	if s.policy.mode == syncNone {
+		return time.Time{}, false
+	}
+	if s.unsealed {
+		at, ok = s.lastCommit.Add(s.after), true
+	}
+	if s.somethingWait {
+		limit := rideAlong
+		if s.policy.mode == syncInterval {
+			limit = s.policy.every
+		}
+		if syncAt := s.waitingSince.Add(limit); !ok || syncAt.Before(at) {
+			at, ok = syncAt, true
+		}
+	}
+	return at, ok
+}
+
+// arm starts the timer if there is something to do. s.mu must be held.
+func (s *sealer) arm(now time.Time) {
+	at, ok := s.due()
+	if !ok || s.armed || s.stopped {
+		return
+	}
+	s.armed = true
+	if s.timer == nil {
+		s.timer = time.AfterFunc(at.Sub(now), s.fire)
+		return
+	}
+	s.timer.Reset(at.Sub(now))
+}
+
+// fire runs when the timer does. While commits keep coming, the time to seal
+// keeps moving, and fire only starts the timer again.
+func (s *sealer) fire() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	if at, ok := s.due(); ok && !now.Before(at) && !s.stopped {
+		idle := s.unsealed && !now.Before(s.lastCommit.Add(s.after))
+		upTo := s.commits
+		if idle {
+			s.unsealed = false
+		}
+		s.mu.Unlock()
+		if idle {
+			s.seal()
+		} else {
+			s.sync()
+		}
+		s.mu.Lock()
+		s.covered(upTo)
+	}
+	s.armed = false
+	s.arm(time.Now())
+}
+
+// sealed notes that somebody else has sealed the log.
+func (s *sealer) sealed() (needed bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	needed = s.unsealed
+	s.unsealed = false
+	s.somethingWait = false
+	return needed
+}
+
+// stop ends the timer. A seal that is being written goes on.
+func (s *sealer) stop() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stopped = true
+	if s.timer != nil {
+		s.timer.Stop()
+	}
+}

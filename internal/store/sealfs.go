@@ -1,0 +1,203 @@
+package store
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/atomicfs"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+// sealFS adds to the engine's files what the engine does not check itself.
+//
+// A damaged MANIFEST looks to the engine like one that was cut short by a
+// crash: it forgets the tables named after the damage, and then deletes them.
+// So after each sync of a MANIFEST, sealFS writes its length and hash to a side
+// file, and verifySeal compares them before the engine is let near the
+// directory. A crash between the sync and the side file leaves a seal that
+// covers a prefix, which is still true.
+//
+// Logs get their watermarks (see watermark) through the same wrapper.
+type sealFS struct {
+	vfs.FS
+	dir     string
+	tracker *logTracker
+	// forgetful leaves the seals out. Tests use it to prove that they notice.
+	forgetful bool
+}
+
+func (s *sealFS) Unwrap() vfs.FS { return s.FS }
+
+func (s *sealFS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	f, err := s.FS.Create(name, category)
+	if err != nil {
+		return nil, err
+	}
+	return s.wrap(name, f), nil
+}
+
+func (s *sealFS) ReuseForWrite(oldname, newname string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	f, err := s.FS.ReuseForWrite(oldname, newname, category)
+	if err != nil {
+		return nil, err
+	}
+	return s.wrap(newname, f), nil
+}
+
+func (s *sealFS) wrap(name string, f vfs.File) vfs.File {
+	base := s.PathBase(name)
+	switch classOf(base) {
+	case classManifest:
+		if !s.forgetful {
+			return &manifestFile{File: f, fs: s.FS, path: name, sum: sha256.New()}
+		}
+	case classLog:
+		// A log outside of the directory is a copy made by a backup. It has
+		// the number of a live log, and must not be taken for it.
+		if number, ok := logNumber(base); ok && s.PathDir(name) == s.dir {
+			return &logFile{File: f, tracker: s.tracker, at: watermark{log: number}}
+		}
+	}
+	return f
+}
+
+// Remove takes the seal away with its MANIFEST. If that fails or a crash comes
+// between, removeStaleSeals does it later.
+func (s *sealFS) Remove(name string) error {
+	err := s.FS.Remove(name)
+	if err == nil && classOf(s.PathBase(name)) == classManifest {
+		_ = s.FS.Remove(sealPath(s.FS, name))
+	}
+	return err
+}
+
+// manifestFile is a MANIFEST that is being written.
+type manifestFile struct {
+	vfs.File
+	fs      vfs.FS
+	path    string
+	written uint64
+	sum     hash.Hash
+}
+
+func (f *manifestFile) Write(p []byte) (int, error) {
+	f.sum.Write(p) // before the file: vfs.File.Write may change p
+	f.written += uint64(len(p))
+	return f.File.Write(p)
+}
+
+func (f *manifestFile) Sync() error {
+	if err := f.File.Sync(); err != nil {
+		return err
+	}
+	return f.seal()
+}
+
+func (f *manifestFile) SyncData() error {
+	if err := f.File.SyncData(); err != nil {
+		return err
+	}
+	return f.seal()
+}
+
+func (f *manifestFile) seal() error {
+	body := fmt.Sprintf("file %s\nbytes %d\nsha256 %x\n", f.fs.PathBase(f.path), f.written, f.sum.Sum(nil))
+	return writeChecked(f.fs, sealPath(f.fs, f.path), body)
+}
+
+func sealPath(fs vfs.FS, manifest string) string {
+	return fs.PathJoin(fs.PathDir(manifest), sealPrefix+fs.PathBase(manifest))
+}
+
+// verifySeal returns ErrIntegrity if the MANIFEST that the engine would read
+// is not, from its beginning to the length that was sealed, what was written.
+// It changes nothing.
+func verifySeal(fs vfs.FS, dir string) error {
+	name, err := atomicfs.ReadMarker(fs, dir, manifestMarker)
+	if err != nil {
+		return fileError(driver.ErrIntegrity, "open", dir, "the names of its marker files are damaged; nothing was changed; restore from a backup", err)
+	}
+	if name == "" {
+		return fileError(driver.ErrIntegrity, "open", dir, "the marker of the current MANIFEST is missing; nothing was changed; restore from a backup", nil)
+	}
+	manifest := fs.PathJoin(dir, name)
+	length, sum, err := readSeal(fs, manifest)
+	if err != nil {
+		return err
+	}
+	f, err := fs.Open(manifest)
+	if err != nil {
+		if isNotExist(err) {
+			return fileError(driver.ErrIntegrity, "open", manifest, "the file is missing; nothing was changed; restore from a backup", err)
+		}
+		return ioError("open", manifest, err)
+	}
+	defer func() { _ = f.Close() }()
+	h := sha256.New()
+	n, err := io.CopyN(h, f, length)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return ioError("open", manifest, err)
+	}
+	if n != length || [sha256.Size]byte(h.Sum(nil)) != sum {
+		return fileError(driver.ErrIntegrity, "open", manifest,
+			fmt.Sprintf("the file is not what was written: its first %d bytes do not match %s; nothing was changed; restore from a backup", length, fs.PathBase(sealPath(fs, manifest))), nil)
+	}
+	return nil
+}
+
+func readSeal(fs vfs.FS, manifest string) (length int64, sum [sha256.Size]byte, err error) {
+	path := sealPath(fs, manifest)
+	body, err := readChecked(fs, path)
+	switch {
+	case errors.Is(err, errDamaged):
+		return 0, sum, fileError(driver.ErrIntegrity, "open", path, "the seal is damaged; nothing was changed; restore from a backup", err)
+	case isNotExist(err):
+		return 0, sum, fileError(driver.ErrIntegrity, "open", path, "the seal is missing; nothing was changed; restore from a backup", err)
+	case err != nil:
+		return 0, sum, ioError("open", path, err)
+	}
+	values := fields(body)
+	length, err = strconv.ParseInt(values["bytes"], 10, 64)
+	if err == nil {
+		var n int
+		n, err = hex.Decode(sum[:], []byte(values["sha256"]))
+		if err == nil && n != len(sum) {
+			err = io.ErrUnexpectedEOF
+		}
+	}
+	if err != nil || values["file"] != fs.PathBase(manifest) {
+		return 0, sum, fileError(driver.ErrIntegrity, "open", path, "the seal makes no sense; nothing was changed; restore from a backup", err)
+	}
+	return length, sum, nil
+}
+
+// removeStaleSeals removes the seals of manifests that are gone, and what a
+// crash left half written.
+func removeStaleSeals(fs vfs.FS, dir string) error {
+	names, err := fs.List(dir)
+	if err != nil {
+		return err
+	}
+	present := make(map[string]bool, len(names))
+	for _, name := range names {
+		present[name] = true
+	}
+	for _, name := range names {
+		manifest, isSeal := strings.CutPrefix(name, sealPrefix+manifestPrefix)
+		if !isSeal || present[manifestPrefix+manifest] {
+			continue
+		}
+		if err := fs.Remove(fs.PathJoin(dir, name)); err != nil && !isNotExist(err) {
+			return err
+		}
+	}
+	return nil
+}

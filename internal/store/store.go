@@ -1,0 +1,261 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+// A Store is an ordered map from keys to values, on disk. All methods may be
+// called from many goroutines at once. Keys are compared byte by byte; they are
+// not empty and do not start with a zero byte, which the store keeps for
+// itself.
+type Store struct {
+	dir     string
+	options Options
+	id      storeID
+
+	db      *pebble.DB
+	lock    io.Closer
+	guard   *guardFS
+	fuse    *fuse
+	space   *space
+	watch   *diskWatch
+	damage  *damage
+	misuse  *misuse
+	tracker *logTracker
+	sealer  *sealer
+	gate    *gate
+
+	backups   sync.Mutex // one at a time
+	closeOnce sync.Once
+	closeErr  error
+}
+
+// bootKey holds the store's id. It is written when the store is made.
+var bootKey = []byte("\x00boot")
+
+// lowestKey is the first key that is not the store's own.
+var lowestKey = []byte{1}
+
+// Dir returns the directory of the store.
+func (s *Store) Dir() string { return s.dir }
+
+// enter returns nil if a call may go on; leave must follow then.
+func (s *Store) enter() error {
+	if err := s.fuse.blown(); err != nil {
+		return err
+	}
+	if !s.gate.enter() {
+		return driver.ErrClosed
+	}
+	return nil
+}
+
+func (s *Store) leave() { s.gate.leave() }
+
+// outcome is what a call returns that the engine ended with err. The fuse is
+// looked at after the engine, and comes first: once it has blown, the engine's
+// "ok" means nothing.
+func (s *Store) outcome(op string, err error) error {
+	if failure := s.fuse.blown(); failure != nil {
+		return failure
+	}
+	return ioError(op, s.dir, err)
+}
+
+// Commit applies all operations of b, or none, and empties b for its next use.
+// If durable, and the store's policy is SyncEach, it returns only when they are
+// on stable storage; concurrent commits share one sync. Otherwise it returns
+// when they are in the log, and they become durable with the next durable
+// commit, or a moment later.
+//
+// What is committed can be read before it is durable, even while a durable
+// Commit still waits. A caller that must never answer from what a crash can
+// take back publishes it only when Commit has returned nil.
+//
+// Commit blocks while the disk does, and while memory waits to be written to
+// it. Codes: ErrUnavailable (wrapping ErrFailed: the store is at its end, the
+// outcome is unknown), ErrInvalid (a key that is not allowed; nothing was
+// done), ErrTooLarge (nothing was done), ErrUnsupported (ReadOnly), ErrClosed.
+func (s *Store) Commit(b *Batch, durable bool) error {
+	if err := s.enter(); err != nil {
+		return err
+	}
+	defer s.leave()
+	switch {
+	case b.err != nil:
+		return b.err
+	case s.options.ReadOnly:
+		return &driver.Error{Code: driver.ErrUnsupported, Op: "commit", Detail: "the store is open for reading only"}
+	case b.Len() == 0:
+		return s.fuse.blown()
+	}
+	size := b.Size()
+	flush := durable
+	synced := durable && s.options.Sync.mode == syncEach
+	if synced {
+		b.addWatermark(s)
+	}
+	earlier := s.sealer.begin()
+	err := s.db.Apply(b.batch, writeOptions(flush))
+	if err := s.outcome("commit", err); err != nil {
+		return err
+	}
+	b.Reset()
+	now := time.Now()
+	s.sealer.end(earlier, synced, now)
+	s.space.note(size, now)
+	return nil
+}
+
+func writeOptions(sync bool) *pebble.WriteOptions {
+	if sync {
+		return pebble.Sync
+	}
+	return pebble.NoSync
+}
+
+// Sync makes everything that was committed durable, whatever the policy. It
+// blocks while the disk does. Codes: ErrUnavailable, ErrClosed.
+func (s *Store) Sync() error {
+	if err := s.enter(); err != nil {
+		return err
+	}
+	defer s.leave()
+	if s.options.ReadOnly {
+		return nil
+	}
+	return s.syncLog()
+}
+
+// syncLog syncs the log by way of a record that says how far it was durable
+// before.
+func (s *Store) syncLog() error {
+	s.tracker.forced.Add(1)
+	defer s.tracker.forced.Add(-1)
+	return s.outcome("sync", s.db.LogData(s.watermark(nil), pebble.Sync))
+}
+
+// sealLog makes the whole log durable and ends it with a watermark that covers
+// all of it, written twice because a frame of the engine may cut one in two.
+func (s *Store) sealLog() error {
+	if err := s.syncLog(); err != nil {
+		return err
+	}
+	s.tracker.forced.Add(1)
+	defer s.tracker.forced.Add(-1)
+	return s.outcome("seal", s.db.LogData(s.watermark(s.watermark(nil)), pebble.Sync))
+}
+
+// watermark appends the latest watermark to dst.
+func (s *Store) watermark(dst []byte) []byte {
+	if s.options.forgetWatermarks {
+		return dst
+	}
+	return s.tracker.get().append(dst, s.id)
+}
+
+// Get appends the value of key to dst, and returns the result. It blocks while
+// the disk does. Codes: ErrNotFound, ErrIntegrity (the stored bytes are
+// damaged), ErrUnavailable, ErrClosed.
+func (s *Store) Get(key, dst []byte) ([]byte, error) {
+	if err := s.enter(); err != nil {
+		return dst, err
+	}
+	defer s.leave()
+	value, closer, err := s.db.Get(key)
+	if errors.Is(err, pebble.ErrNotFound) {
+		if failure := s.fuse.blown(); failure != nil {
+			return dst, failure
+		}
+		return dst, driver.ErrNotFound
+	}
+	if err := s.outcome("get", err); err != nil {
+		return dst, err
+	}
+	dst = append(dst, value...)
+	_ = closer.Close() // only gives memory back
+	return dst, nil
+}
+
+// DropRange removes all keys from lo up to, and without, hi, for good when it
+// returns. It costs about the same for ten keys and for ten million, but more
+// than a commit with a DeleteRange: use it to drop a whole queue, not to trim
+// one. It is not atomic with any commit; nothing may be committed to the range
+// meanwhile. It blocks while the disk does; ctx is looked at once, before it
+// starts. Codes: ErrInvalid, ErrUnavailable, ErrUnsupported (ReadOnly),
+// ErrClosed.
+func (s *Store) DropRange(ctx context.Context, lo, hi []byte) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if err := s.enter(); err != nil {
+		return err
+	}
+	defer s.leave()
+	switch {
+	case s.options.ReadOnly:
+		return &driver.Error{Code: driver.ErrUnsupported, Op: "drop", Detail: "the store is open for reading only"}
+	case badKey(lo) || string(lo) >= string(hi):
+		return &driver.Error{Code: driver.ErrInvalid, Op: "drop", Field: "range", Detail: "lo must be a key that is allowed, and below hi"}
+	}
+	return s.outcome("drop", s.db.Excise(ctx, pebble.KeyRange{Start: lo, End: hi}))
+}
+
+// Verify reads everything in the store and returns ErrIntegrity at the first
+// stored byte that is not what was written. It blocks for as long as that
+// takes, or until ctx ends, and then returns its error.
+func (s *Store) Verify(ctx context.Context) error {
+	if err := s.enter(); err != nil {
+		return err
+	}
+	defer s.leave()
+	if err := s.outcome("verify", s.db.CheckLevels(nil)); err != nil {
+		return err
+	}
+	it := s.Iterate(nil, nil)
+	for n := 0; it.Next(); n++ {
+		if n%1024 == 0 && ctx.Err() != nil {
+			break
+		}
+	}
+	err := it.Close()
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return err
+}
+
+// Close seals the store and closes it. It waits for calls in flight and for
+// open iterators. Later calls of other methods return ErrClosed, and of Close
+// what the first one did: nil, or why the store may not be sealed.
+func (s *Store) Close() error {
+	s.closeOnce.Do(func() { s.closeErr = s.close() })
+	return s.closeErr
+}
+
+func (s *Store) close() error {
+	s.gate.shut()
+	s.sealer.stop()
+	var err error
+	if !s.options.ReadOnly && s.fuse.blown() == nil && s.sealer.sealed() {
+		err = s.sealLog()
+	}
+	// Even when the fuse has blown, to end the engine's goroutines; the guard
+	// keeps it from touching the disk.
+	if closeErr := s.db.Close(); err == nil {
+		err = s.outcome("close", closeErr)
+	}
+	s.watch.stop()
+	if unlockErr := s.lock.Close(); err == nil {
+		err = ioError("close", s.dir, unlockErr)
+	}
+	return err
+}

@@ -1,0 +1,132 @@
+package store
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+// A watermark is a statement about a log, written into that log: its first
+// length bytes were durable, and had this checksum, when the watermark was
+// made.
+//
+// The engine cannot tell a damaged record from the torn end that a crash leaves
+// behind, and in doubt drops the damaged record and everything after it. Its
+// own remedy, the sync offsets in newer logs, counts only the bytes of blocks
+// that were not yet full when they were synced, so for commits near or above
+// 32 KiB it covers a fraction of the log. A watermark covers all of it: every
+// durable commit carries one that covers the commits before it, and an idle
+// store writes one that covers everything (see sealer). auditLogs compares
+// them with the logs before the engine reads a byte.
+//
+// A watermark is found by searching for the store's secret id, so nothing here
+// depends on how the engine frames its records. One that happens to be cut in
+// two by a frame is not found and not missed: the next one says more.
+type watermark struct {
+	log    uint64
+	length uint64
+	crc    uint32
+}
+
+// id, log, length, crc, checksum of all that
+const watermarkBytes = len(storeID{}) + 8 + 8 + 4 + 4
+
+func (w watermark) append(dst []byte, id storeID) []byte {
+	start := len(dst)
+	dst = append(dst, id[:]...)
+	dst = binary.BigEndian.AppendUint64(dst, w.log)
+	dst = binary.BigEndian.AppendUint64(dst, w.length)
+	dst = binary.BigEndian.AppendUint32(dst, w.crc)
+	return binary.BigEndian.AppendUint32(dst, crc32.Checksum(dst[start:], castagnoli))
+}
+
+// parseWatermark reads what append wrote; ok is false if b is damaged.
+func parseWatermark(b []byte) (w watermark, ok bool) {
+	sumAt := watermarkBytes - 4
+	if crc32.Checksum(b[:sumAt], castagnoli) != binary.BigEndian.Uint32(b[sumAt:]) {
+		return watermark{}, false
+	}
+	b = b[len(storeID{}):]
+	return watermark{
+		log:    binary.BigEndian.Uint64(b),
+		length: binary.BigEndian.Uint64(b[8:]),
+		crc:    binary.BigEndian.Uint32(b[16:]),
+	}, true
+}
+
+// auditLogs returns ErrIntegrity if a log does not hold what one of its own
+// watermarks says it held. It changes nothing.
+func auditLogs(fs vfs.FS, dir string, id storeID) error {
+	names, err := fs.List(dir)
+	if err != nil {
+		return ioError("open", dir, err)
+	}
+	buf := make([]byte, 256<<10)
+	for _, name := range names {
+		number, ok := logNumber(name)
+		if !ok {
+			continue
+		}
+		path := fs.PathJoin(dir, name)
+		if err := auditLog(fs, path, number, id, buf); err != nil {
+			return ioError("open", path, err)
+		}
+	}
+	return nil
+}
+
+func auditLog(fs vfs.FS, path string, number uint64, id storeID, buf []byte) error {
+	f, err := fs.Open(path, vfs.SequentialReadsOption)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }()
+	highest, found, err := highestWatermark(f, number, id, buf)
+	if err != nil || !found {
+		return err
+	}
+	sum := crc32.New(castagnoli)
+	n, err := io.CopyBuffer(sum, io.NewSectionReader(f, 0, int64(highest.length)), buf)
+	if err != nil {
+		return err
+	}
+	if uint64(n) != highest.length || sum.Sum32() != highest.crc {
+		return fileError(driver.ErrIntegrity, "open", path,
+			fmt.Sprintf("the log is not what was written: something in its first %d bytes was changed; nothing was changed now; restore from a backup", highest.length), nil)
+	}
+	return nil
+}
+
+// highestWatermark finds the watermark of this log that covers most of it.
+// Watermarks of other logs are what an earlier use of the file left behind.
+func highestWatermark(r io.Reader, number uint64, id storeID, buf []byte) (highest watermark, found bool, err error) {
+	kept := 0 // bytes of a possible watermark that reaches into what comes next
+	for {
+		n, err := io.ReadFull(r, buf[kept:])
+		window := buf[:kept+n]
+		for {
+			i := bytes.Index(window, id[:])
+			if i < 0 || len(window)-i < watermarkBytes {
+				break
+			}
+			if w, ok := parseWatermark(window[i:]); ok && w.log == number && w.length >= highest.length {
+				highest, found = w, true
+			}
+			window = window[i+1:]
+		}
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			return highest, found, nil
+		}
+		if err != nil {
+			return highest, found, err
+		}
+		kept = copy(buf, window[max(0, len(window)-watermarkBytes+1):])
+	}
+}

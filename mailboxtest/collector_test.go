@@ -1,0 +1,154 @@
+package mailboxtest_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/mailboxmq/mailbox"
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/mailboxtest"
+	"github.com/mailboxmq/mailbox/membox"
+)
+
+func TestCollectorRemembersWhatWasSentAndWhere(t *testing.T) {
+	collector := mailboxtest.NewCollector(nil)
+	orders := open(t, collector)
+	bills, err := mailbox.Open(t.Context(), collector, "bills", &mailbox.Options[int]{})
+	wantError(t, err, nil)
+	defer bills.Close()
+
+	mustSend(t, orders, "tea")
+	bill, err := bills.Send(t.Context(), 350, mailbox.WithAttribute("k", "v"), mailbox.WithDelay(time.Minute))
+	wantError(t, err, nil)
+	mustSend(t, orders, "milk")
+
+	sent := collector.Sent()
+	wantEqual(t, "number of messages", len(sent), 3)
+	wantSame(t, "second message", sent[1], mailboxtest.Collected{
+		Queue: "bills", ID: bill.ID, Outgoing: driver.Outgoing{
+			Body: []byte("350"), Attributes: map[string]string{"k": "v"}, Delay: time.Minute,
+		},
+	})
+	bodies, err := mailboxtest.Bodies(mailbox.JSON[string](), collector.Sent("orders"))
+	wantError(t, err, nil)
+	wantSame(t, "orders", bodies, []string{"tea", "milk"})
+	if _, err := mailboxtest.Bodies(mailbox.JSON[string](), sent); err == nil {
+		t.Error("a number was decoded as text")
+	}
+	wantEqual(t, "messages to other queues", len(collector.Sent("elsewhere")), 0)
+	collector.Reset()
+	wantEqual(t, "messages after a reset", len(collector.Sent()), 0)
+}
+
+func TestCollectorPassesOverSendsThatFailed(t *testing.T) {
+	backend := membox.New(&membox.Options{Defaults: driver.Config{MaxMessages: 2}})
+	collector := mailboxtest.NewCollector(backend)
+	m := open(t, collector)
+	_, err := m.SendAll(t.Context(), []string{"a", "b", "c"})
+	wantError(t, mailbox.ErrorAt(err, 2), mailbox.ErrFull)
+	wantEqual(t, "messages", len(collector.Sent()), 2)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = m.Send(ctx, "d")
+	wantError(t, err, context.Canceled)
+	wantEqual(t, "messages", len(collector.Sent()), 2)
+}
+
+func TestCollectorKeepsCopies(t *testing.T) {
+	collector := mailboxtest.NewCollector(nil)
+	m, err := mailbox.Open(t.Context(), collector, "orders", &mailbox.Options[[]byte]{Codec: mailbox.Bytes()})
+	wantError(t, err, nil)
+	body, attributes := []byte("tea"), map[string]string{"k": "v"}
+	_, err = m.Send(t.Context(), body, mailbox.WithAttributes(attributes))
+	wantError(t, err, nil)
+	copy(body, "XXX")
+	attributes["k"] = "changed"
+	sent := collector.Sent()[0]
+	wantEqual(t, "body", string(sent.Body), "tea")
+	wantEqual(t, "attribute", sent.Attributes["k"], "v")
+}
+
+func TestCollectorInFrontOfABackendKeepsItsAbilities(t *testing.T) {
+	backend := membox.New(nil)
+	collector := mailboxtest.NewCollector(backend)
+	m := open(t, collector)
+	first, err := m.Send(t.Context(), "tea", mailbox.WithDedupKey("k"))
+	wantError(t, err, nil)
+	_, err = m.Send(t.Context(), "tea", mailbox.WithDedupKey("k"))
+	wantError(t, err, nil)
+	sent := collector.Sent()
+	wantEqual(t, "duplicate", sent[1].Duplicate && sent[1].ID == first.ID && !sent[0].Duplicate, true)
+
+	wantError(t, mustReceive(t, m).DeadLetter(t.Context(), mailbox.ReasonFatal, nil), nil)
+	for peeked, err := range m.Peek(t.Context(), mailbox.Query{}) {
+		wantError(t, err, nil)
+		wantEqual(t, "state", peeked.State, mailbox.StateDead)
+	}
+	wantError(t, backend.Close(), nil)
+	_, err = mailbox.Open[string](t.Context(), collector, "orders", nil)
+	wantError(t, err, mailbox.ErrClosed)
+}
+
+// partial hides abilities of the queues of a backend.
+type partial struct {
+	driver.Opener
+	hide func(driver.Queue) driver.Queue
+}
+
+func (p partial) OpenQueue(ctx context.Context, name string) (driver.Queue, error) {
+	queue, err := p.Opener.OpenQueue(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	return p.hide(queue), nil
+}
+
+func TestDoublesHaveTheAbilitiesOfTheirBackendAndNoOthers(t *testing.T) {
+	type letters struct {
+		driver.Queue
+		driver.DeadLetterer
+	}
+	type peek struct {
+		driver.Queue
+		driver.Peeker
+	}
+	for name, hide := range map[string]func(driver.Queue) driver.Queue{
+		"nothing": func(q driver.Queue) driver.Queue { return struct{ driver.Queue }{q} },
+		"letters": func(q driver.Queue) driver.Queue { return letters{Queue: q} },
+		"peek":    func(q driver.Queue) driver.Queue { return peek{Queue: q} },
+		"both":    func(q driver.Queue) driver.Queue { return q },
+	} {
+		backend := partial{membox.New(nil), hide}
+		for _, double := range []driver.Opener{mailboxtest.NewCollector(backend), mailboxtest.NewFaults(backend)} {
+			queue, err := double.OpenQueue(t.Context(), "orders")
+			wantError(t, err, nil)
+			_, letters := queue.(driver.DeadLetterer)
+			_, peek := queue.(driver.Peeker)
+			wantEqual(t, name+": letters", letters, name == "letters" || name == "both")
+			wantEqual(t, name+": peek", peek, name == "peek" || name == "both")
+		}
+	}
+}
+
+func TestCollectorWaitsForMessages(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		collector := mailboxtest.NewCollector(nil)
+		m := open(t, collector)
+		start := time.Now()
+		for _, at := range []time.Duration{time.Second, time.Minute} {
+			time.AfterFunc(at, func() { mustSend(t, m, at.String()) })
+		}
+		sent, err := collector.Wait(t.Context(), 2, "orders")
+		wantError(t, err, nil)
+		wantEqual(t, "messages", len(sent), 2)
+		wantEqual(t, "time waited", time.Since(start), time.Minute)
+
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		sent, err = collector.Wait(ctx, 3)
+		wantEqual(t, "error", err, context.DeadlineExceeded)
+		wantEqual(t, "messages", len(sent), 2)
+	})
+}

@@ -1,0 +1,299 @@
+package mailboxtest_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/mailboxmq/mailbox"
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/mailboxtest"
+	"github.com/mailboxmq/mailbox/membox"
+)
+
+func newFaults(t *testing.T) (*mailboxtest.Faults, *mailbox.Mailbox[string]) {
+	t.Helper()
+	faults := mailboxtest.NewFaults(nil)
+	t.Cleanup(func() { faults.Close() })
+	return faults, open(t, faults)
+}
+
+// calls makes a call of each operation of a queue that works.
+func calls(t *testing.T, m *mailbox.Mailbox[string]) map[mailboxtest.Op]func() error {
+	queue := m.Queue()
+	letters, keepsLetters := queue.(driver.DeadLetterer)
+	peeker, peeks := queue.(driver.Peeker)
+	if !keepsLetters || !peeks {
+		t.Fatal("the queue has lost an ability")
+	}
+	ctx := t.Context()
+	return map[mailboxtest.Op]func() error{
+		mailboxtest.OpSend:       func() error { _, err := queue.Send(ctx, nil); return err },
+		mailboxtest.OpReceive:    func() error { _, err := queue.Receive(ctx, driver.ReceiveRequest{Max: 1}); return err },
+		mailboxtest.OpAck:        func() error { return queue.Ack(ctx, nil) },
+		mailboxtest.OpNack:       func() error { return queue.Nack(ctx, nil) },
+		mailboxtest.OpExtend:     func() error { return queue.Extend(ctx, nil) },
+		mailboxtest.OpPurge:      func() error { _, err := queue.Purge(ctx); return err },
+		mailboxtest.OpStats:      func() error { _, err := queue.Stats(ctx); return err },
+		mailboxtest.OpDeadLetter: func() error { return letters.DeadLetter(ctx, nil) },
+		mailboxtest.OpRedrive:    func() error { _, err := letters.Redrive(ctx, nil, 0); return err },
+		mailboxtest.OpDiscard:    func() error { _, err := letters.Discard(ctx, nil); return err },
+		mailboxtest.OpPurgeDead:  func() error { _, err := letters.PurgeDead(ctx); return err },
+		mailboxtest.OpDeadLetters: func() (last error) {
+			for _, last = range letters.DeadLetters(ctx) {
+			}
+			return last
+		},
+		mailboxtest.OpPeek: func() (last error) {
+			for _, last = range peeker.Peek(ctx, driver.Query{}) {
+			}
+			return last
+		},
+	}
+}
+
+func TestFaultHitsItsOperationAndNoOther(t *testing.T) {
+	faults, m := newFaults(t)
+	all := calls(t, m)
+	for op := range all {
+		for _, late := range []bool{false, true} {
+			remove := faults.Add(mailboxtest.Fault{Op: op, Err: io.ErrUnexpectedEOF, Late: late})
+			for other, call := range all {
+				if other == op {
+					wantEqual(t, string(op), call(), io.ErrUnexpectedEOF)
+					continue
+				}
+				wantError(t, call(), nil)
+			}
+			remove()
+			wantError(t, all[op](), nil)
+		}
+	}
+	for op := range all {
+		wantEqual(t, "calls of "+string(op), faults.Calls(op), 2*len(all)+2)
+	}
+	wantEqual(t, "calls", faults.Calls(mailboxtest.OpAny), 1+len(all)*(2*len(all)+2))
+}
+
+func TestFaultWithoutAnOperationHitsAllUntilItIsCleared(t *testing.T) {
+	faults, m := newFaults(t)
+	faults.Add(mailboxtest.Fault{Err: mailbox.ErrUnavailable})
+	for op, call := range calls(t, m) {
+		err := call()
+		if e, ok := errors.AsType[*mailbox.Error](err); !ok || e.Code != mailbox.ErrUnavailable || e.Op != string(op) || e.Queue != "orders" {
+			t.Errorf("error of %s is %#v", op, err)
+		}
+	}
+	_, err := mailbox.Open[string](t.Context(), faults, "orders", nil)
+	wantError(t, err, mailbox.ErrUnavailable)
+	faults.Clear()
+	for _, call := range calls(t, m) {
+		wantError(t, call(), nil)
+	}
+	wantError(t, m.Close(), nil)
+}
+
+func TestFaultOfOneQueueLeavesOthersAlone(t *testing.T) {
+	faults, orders := newFaults(t)
+	bills, err := mailbox.Open[string](t.Context(), faults, "bills", nil)
+	wantError(t, err, nil)
+	defer bills.Close()
+	faults.Add(mailboxtest.Fault{Queue: "bills", Err: mailbox.ErrUnavailable})
+	_, err = orders.Send(t.Context(), "tea")
+	wantError(t, err, nil)
+	_, err = bills.Send(t.Context(), "tea")
+	wantError(t, err, mailbox.ErrUnavailable)
+}
+
+func TestFaultHitsEveryNthCallSoManyTimes(t *testing.T) {
+	faults, m := newFaults(t)
+	faults.Add(mailboxtest.Fault{Op: mailboxtest.OpSend, Err: mailbox.ErrFull, Every: 3, Times: 2})
+	var failed []int
+	for i := range 12 {
+		if _, err := m.Send(t.Context(), "tea"); err != nil {
+			failed = append(failed, i+1)
+		}
+	}
+	wantSame(t, "calls that failed", failed, []int{3, 6})
+	wantStats(t, m, mailbox.Stats{Ready: 10})
+}
+
+func TestLateFaultLosesTheAnswerAndNotTheQuestion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		faults, m := newFaults(t)
+		late := func(op mailboxtest.Op) {
+			faults.Clear()
+			faults.Add(mailboxtest.Fault{Op: op, Err: mailbox.ErrUnavailable, Late: true})
+		}
+		late(mailboxtest.OpSend)
+		_, err := m.Send(t.Context(), "tea")
+		wantError(t, err, mailbox.ErrUnavailable)
+		wantStats(t, m, mailbox.Stats{Ready: 1})
+
+		late(mailboxtest.OpReceive)
+		_, err = m.Receive(t.Context(), mailbox.WithVisibility(time.Minute))
+		wantError(t, err, mailbox.ErrUnavailable)
+		wantStats(t, m, mailbox.Stats{InFlight: 1})
+		faults.Clear()
+		time.Sleep(time.Minute)
+		message := mustReceive(t, m)
+
+		late(mailboxtest.OpAck)
+		wantError(t, message.Ack(t.Context()), mailbox.ErrUnavailable)
+		wantStats(t, m, mailbox.Stats{})
+		faults.Clear()
+		wantError(t, message.Ack(t.Context()), mailbox.ErrReceiptExpired)
+
+		late(mailboxtest.OpOpen)
+		_, err = mailbox.Open[string](t.Context(), faults, "orders", nil)
+		wantError(t, err, mailbox.ErrUnavailable)
+	})
+}
+
+func TestDelayHoldsUpCallsUntilTheContextEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		faults, m := newFaults(t)
+		faults.Add(mailboxtest.Fault{Op: mailboxtest.OpSend, Delay: time.Second})
+		faults.Add(mailboxtest.Fault{Delay: 2 * time.Second})
+		start := time.Now()
+		mustSend(t, m, "tea")
+		wantEqual(t, "time of a send", time.Since(start), 3*time.Second)
+		start = time.Now()
+		wantStats(t, m, mailbox.Stats{Ready: 1})
+		wantEqual(t, "time of others", time.Since(start), 2*time.Second)
+
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := m.Send(ctx, "milk")
+		wantEqual(t, "error", err, context.DeadlineExceeded)
+		wantStats(t, m, mailbox.Stats{Ready: 1})
+	})
+}
+
+func TestWaitingReceiveMeetsANewFaultAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		faults, m := newFaults(t)
+		start := time.Now()
+		time.AfterFunc(time.Second, func() {
+			faults.Add(mailboxtest.Fault{Op: mailboxtest.OpSend, Err: mailbox.ErrUnavailable})
+			faults.Add(mailboxtest.Fault{Queue: "bills", Err: mailbox.ErrUnavailable})
+		})
+		time.AfterFunc(time.Minute, func() {
+			faults.Add(mailboxtest.Fault{Op: mailboxtest.OpReceive, Err: mailbox.ErrUnavailable})
+		})
+		_, err := m.Receive(t.Context(), mailbox.WithWait(time.Hour))
+		wantError(t, err, mailbox.ErrUnavailable)
+		wantEqual(t, "time of the error", time.Since(start), time.Minute)
+	})
+}
+
+func TestWaitingReceiveThatIsNotHitWaitsOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		faults, m := newFaults(t)
+		start := time.Now()
+		time.AfterFunc(time.Minute, func() {
+			faults.Add(mailboxtest.Fault{Op: mailboxtest.OpReceive, Err: mailbox.ErrUnavailable, Every: 2})
+		})
+		messages, err := m.Receive(t.Context(), mailbox.WithWait(time.Hour))
+		wantError(t, err, nil)
+		wantEqual(t, "messages", len(messages), 0)
+		wantEqual(t, "time waited", time.Since(start), time.Hour)
+
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		faults.Clear()
+		_, err = m.Receive(ctx, mailbox.WithWait(time.Hour))
+		wantEqual(t, "error", err, context.DeadlineExceeded)
+	})
+}
+
+func TestExpireEndsADelivery(t *testing.T) {
+	faults, m := newFaults(t)
+	mustSend(t, m, "first", "second")
+	message := mustReceive(t, m)
+	wantError(t, faults.Expire(t.Context(), m.Name(), message.Receipt), nil)
+	wantError(t, message.Ack(t.Context()), mailbox.ErrReceiptExpired)
+	wantError(t, faults.Expire(t.Context(), m.Name(), message.Receipt), mailbox.ErrReceiptExpired)
+	again := mustReceive(t, m)
+	wantEqual(t, "body, at its old place", again.Body, "first")
+	wantEqual(t, "deliveries", again.Deliveries, 2)
+	wantError(t, again.Ack(t.Context()), nil)
+	wantError(t, faults.Expire(t.Context(), "", message.Receipt), mailbox.ErrInvalid)
+}
+
+func TestInjectedMessageHasAPast(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		faults, m := newFaults(t)
+		mustSend(t, m, "before")
+		long := time.Now().Add(-time.Hour).UTC()
+		id, err := faults.Inject(t.Context(), m.Name(), mailboxtest.Injection{
+			Outgoing:   driver.Outgoing{Body: []byte(`"old"`), ReplyTo: "answers"},
+			Deliveries: 5, LastError: "no milk", FirstReceivedAt: long,
+		})
+		wantError(t, err, nil)
+		wantEqual(t, "first body", mustReceive(t, m, mailbox.WithVisibility(time.Hour)).Body, "before")
+
+		old := mustReceive(t, m)
+		wantSame(t, "message", []any{old.ID, old.Body, old.ReplyTo, old.Deliveries, old.LastError, old.FirstReceivedAt},
+			[]any{id, "old", "answers", 5, "no milk", long})
+		wantError(t, old.Nack(t.Context(), 0, errors.New("no sugar")), nil)
+		again := mustReceive(t, m)
+		wantEqual(t, "deliveries", again.Deliveries, 6)
+		wantEqual(t, "last error", again.LastError, "no sugar")
+		time.Sleep(mailbox.DefaultVisibility)
+		wantError(t, again.Ack(t.Context()), mailbox.ErrReceiptExpired)
+		last := mustReceive(t, m)
+		wantEqual(t, "deliveries", last.Deliveries, 7)
+		wantError(t, last.Ack(t.Context()), nil)
+		wantStats(t, m, mailbox.Stats{InFlight: 1})
+	})
+}
+
+func TestInjectedMessageKeepsItsPastUntilItIsRedriven(t *testing.T) {
+	faults, m := newFaults(t)
+	for _, body := range []string{`"a"`, `"b"`} {
+		_, err := faults.Inject(t.Context(), m.Name(), mailboxtest.Injection{Outgoing: driver.Outgoing{Body: []byte(body)}, Deliveries: 9})
+		wantError(t, err, nil)
+		message := mustReceive(t, m)
+		wantError(t, message.DeadLetter(t.Context(), mailbox.ReasonFatal, nil), nil)
+	}
+	for letter, err := range m.DeadLetters(t.Context()) {
+		wantError(t, err, nil)
+		wantEqual(t, "deliveries of a dead letter", letter.Deliveries, 9)
+	}
+	moved, err := m.RedriveAll(t.Context(), 1)
+	wantError(t, err, nil)
+	wantEqual(t, "moved", moved, 1)
+	wantEqual(t, "deliveries after the redrive", mustReceive(t, m).Deliveries, 1)
+	for peeked, err := range m.Peek(t.Context(), mailbox.Query{States: []mailbox.State{mailbox.StateDead}}) {
+		wantError(t, err, nil)
+		wantEqual(t, "deliveries of the other", peeked.Deliveries, 9)
+	}
+}
+
+func TestInjectRefusesWhatSendRefuses(t *testing.T) {
+	faults, m := newFaults(t)
+	_, err := faults.Inject(t.Context(), m.Name(), mailboxtest.Injection{Outgoing: driver.Outgoing{Delay: -1}})
+	wantError(t, err, mailbox.ErrInvalid)
+	_, err = faults.Inject(t.Context(), m.Name(), mailboxtest.Injection{Deliveries: -1})
+	wantError(t, err, mailbox.ErrInvalid)
+	_, err = faults.Inject(t.Context(), "", mailboxtest.Injection{})
+	wantError(t, err, mailbox.ErrInvalid)
+	wantStats(t, m, mailbox.Stats{})
+}
+
+func TestFaultsClosesOnlyItsOwnBackend(t *testing.T) {
+	backend := membox.New(nil)
+	defer backend.Close()
+	faults := mailboxtest.NewFaults(backend)
+	wantError(t, faults.Close(), nil)
+	mustSend(t, open(t, faults), "tea")
+
+	own := mailboxtest.NewFaults(nil)
+	wantError(t, own.Close(), nil)
+	_, err := mailbox.Open[string](t.Context(), own, "orders", nil)
+	wantError(t, err, mailbox.ErrClosed)
+}

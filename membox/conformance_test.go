@@ -1,0 +1,18 @@
+package membox_test
+
+import (
+	"testing"
+
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/driver/drivertest"
+	"github.com/mailboxmq/mailbox/membox"
+)
+
+var backend = drivertest.Backend{
+	Open:    func(testing.TB) driver.Opener { return membox.New(nil) },
+	Virtual: true,
+}
+
+func TestConformance(t *testing.T) { drivertest.Run(t, backend) }
+
+func BenchmarkConformance(b *testing.B) { drivertest.Benchmark(b, backend) }

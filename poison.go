@@ -1,0 +1,183 @@
+package mailbox
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+// A Disposition says what becomes of a delivery whose body cannot be decoded.
+// The zero Disposition is to bury it.
+type Disposition struct {
+	Action PoisonAction
+	// Delay is for PoisonNack, and is cut to what the backend allows.
+	Delay time.Duration
+}
+
+// A PoisonAction is a kind of Disposition.
+type PoisonAction string
+
+// The actions.
+const (
+	// PoisonBury moves it to the dead letters with reason parse. Where the
+	// backend keeps none, or they are full, it is nacked with the longest
+	// delay: PoisonDelay, or Traits.MaxVisibility where that is shorter.
+	PoisonBury PoisonAction = ""
+	// PoisonNack gives it back after Disposition.Delay, for a receiver that
+	// can read it.
+	PoisonNack PoisonAction = "nack"
+	// PoisonAck removes it for ever, for a Poison function that has put it
+	// somewhere else.
+	PoisonAck PoisonAction = "ack"
+)
+
+// PoisonDelay is how long an undecodable message is put off where there are no
+// dead letters for it.
+const PoisonDelay = 15 * time.Minute
+
+// String returns "bury", "nack after 1m0s" or "ack".
+func (d Disposition) String() string {
+	switch d.Action {
+	case PoisonBury:
+		return "bury"
+	case PoisonNack:
+		return "nack after " + d.Delay.String()
+	}
+	return string(d.Action)
+}
+
+// poisonedDelivery is a delivery that could not be decoded, and why.
+type poisonedDelivery struct {
+	delivery    *driver.Delivery
+	cause       error // the codec's own
+	err         error // the same as an Error
+	disposition Disposition
+	failure     error // why it could not be disposed of
+}
+
+// poisonFound tells a receive what it met.
+type poisonFound struct {
+	found bool
+	// returns says that some of it may be delivered again at once, so that
+	// looking again without a pause would be a busy loop.
+	returns bool
+}
+
+// dispose asks for the disposition of each poisoned delivery and carries it
+// out, with one call of the backend for each kind.
+func (m *Mailbox[T]) dispose(ctx context.Context, poisoned []poisonedDelivery) poisonFound {
+	traits := m.queue.Traits()
+	_, err := deadLettererOf(m.queue, string(OutcomeDeadLetter))
+	canBury := err == nil
+	for i := range poisoned {
+		p := &poisoned[i]
+		p.err = m.encodingError(opReceive, p.delivery.ID, p.cause)
+		if m.poison != nil {
+			p.disposition = m.poison(ctx, *p.delivery, p.err)
+		}
+		p.disposition = p.disposition.within(&traits, canBury)
+	}
+	m.carryOut(ctx, poisoned, PoisonBury)
+	for i := range poisoned {
+		// A full dead-letter store leaves the message in flight.
+		if p := &poisoned[i]; p.disposition.Action == PoisonBury && errors.Is(p.failure, ErrFull) {
+			p.disposition, p.failure = longestNack(&traits), nil
+		}
+	}
+	m.carryOut(ctx, poisoned, PoisonNack)
+	m.carryOut(ctx, poisoned, PoisonAck)
+
+	result := poisonFound{found: true}
+	for i := range poisoned {
+		p := &poisoned[i]
+		m.report(ctx, p)
+		putOff := p.disposition.Action != PoisonNack || p.disposition.Delay >= idlePauseMax
+		if p.failure != nil || !putOff {
+			result.returns = true
+		}
+	}
+	return result
+}
+
+// within turns a disposition into one that the queue can carry out.
+func (d Disposition) within(traits *driver.Traits, canBury bool) Disposition {
+	switch d.Action {
+	case PoisonAck:
+		return Disposition{Action: PoisonAck}
+	case PoisonNack:
+		return Disposition{Action: PoisonNack, Delay: max(0, min(d.Delay, traits.MaxVisibility))}
+	}
+	if !canBury {
+		return longestNack(traits)
+	}
+	return Disposition{}
+}
+
+func longestNack(traits *driver.Traits) Disposition {
+	return Disposition{Action: PoisonNack, Delay: min(PoisonDelay, traits.MaxVisibility)}
+}
+
+// carryOut makes one call of the backend for the deliveries that have kind as
+// their disposition, and notes for each how it went. Deliveries came in one
+// batch, so they are not too many for one.
+func (m *Mailbox[T]) carryOut(ctx context.Context, poisoned []poisonedDelivery, kind PoisonAction) {
+	batch := actionBatches.get()
+	defer batch.free()
+	var positions []int
+	var last action
+	for i := range poisoned {
+		p := &poisoned[i]
+		if p.disposition.Action != kind {
+			continue
+		}
+		switch kind {
+		case PoisonBury:
+			last = action{kind: OutcomeDeadLetter, reason: driver.ReasonParse, cause: p.cause}
+		case PoisonNack:
+			last = action{kind: OutcomeNack, duration: p.disposition.Delay, cause: p.cause}
+		case PoisonAck:
+			last = action{kind: OutcomeAck}
+		}
+		batch.add(p.delivery.Receipt, last)
+		positions = append(positions, i)
+	}
+	if len(positions) == 0 {
+		return
+	}
+	err := batch.send(ctx, m.queue, last)
+	for j, i := range positions {
+		poisoned[i].failure = ErrorAt(err, j)
+	}
+}
+
+// report tells the log and the trace about one poisoned delivery. The body is
+// left out: it may hold secrets, and it is kept where the disposition put it.
+func (m *Mailbox[T]) report(ctx context.Context, p *poisonedDelivery) {
+	level, text := slog.LevelWarn, "mailbox: body cannot be decoded"
+	if p.failure != nil {
+		level, text = slog.LevelError, "mailbox: body cannot be decoded, and the message could not be disposed of"
+	}
+	if m.logger.Enabled(ctx, level) {
+		attrs := []slog.Attr{
+			slog.String("queue", m.name),
+			slog.String("id", p.delivery.ID),
+			slog.Int("deliveries", p.delivery.Deliveries),
+			slog.Int("body_bytes", len(p.delivery.Body)),
+			slog.String("disposition", p.disposition.String()),
+			slog.Any("err", p.err),
+		}
+		if p.failure != nil {
+			attrs = append(attrs, slog.Any("failure", p.failure))
+		}
+		m.logger.LogAttrs(ctx, level, text, attrs...)
+	}
+	if m.trace.Poisoned != nil {
+		m.trace.Poisoned(ctx, PoisonedEvent{
+			Queue: m.name, Delivery: p.delivery,
+			Cause: p.err, Disposition: p.disposition, Err: p.failure,
+		})
+	}
+}
