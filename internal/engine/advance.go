@@ -18,6 +18,8 @@ func (s *Shard) Advance(now Moment) {
 		switch what {
 		case timerEvent:
 			s.fire(then, s.timers[0])
+		case shelfEvent:
+			s.fillDelayed()
 		case retentionEvent:
 			s.expireOldest(then)
 		case deadRetentionEvent:
@@ -36,6 +38,9 @@ func (s *Shard) fire(at Moment, e *Entry) {
 		return
 	}
 	s.timers.remove(e)
+	if s.window != nil {
+		s.window.heldDelayed--
+	}
 	s.stats.Delayed--
 	s.stats.Ready++
 	e.State = Ready
@@ -58,6 +63,7 @@ type event uint8
 const (
 	nothing event = iota
 	timerEvent
+	shelfEvent
 	retentionEvent
 	deadRetentionEvent
 )
@@ -70,16 +76,19 @@ func (s *Shard) nextEvent() (at Instant, what event) {
 	if len(s.timers) > 0 {
 		at, what = s.timers[0].Due, timerEvent
 	}
+	if w := s.window; w != nil && w.dueHorizon.Due < at {
+		at, what = w.dueHorizon.Due, shelfEvent
+	}
 	if s.config.RetainReady.Age > 0 && !s.deadFull() {
 		if oldest := s.ages.head(); oldest != nil {
-			if due := oldest.born.Add(s.config.RetainReady.Age); due < at {
+			if due := oldest.Born.Add(s.config.RetainReady.Age); due < at {
 				at, what = due, retentionEvent
 			}
 		}
 	}
 	if s.config.RetainDead.Age > 0 {
 		if oldest := s.dead.oldest(); oldest != nil {
-			if due := oldest.born.Add(s.config.RetainDead.Age); due < at {
+			if due := oldest.Born.Add(s.config.RetainDead.Age); due < at {
 				at, what = due, deadRetentionEvent
 			}
 		}

@@ -12,7 +12,7 @@ func (s *Shard) Check() error {
 	var counted driver.Stats
 	size := 0
 	for e := range s.entries {
-		size += len(e.Body)
+		size += int(e.Size)
 		switch e.State {
 		case Ready:
 			counted.Ready++
@@ -42,12 +42,14 @@ func (s *Shard) Check() error {
 	for _, e := range s.inFlight.slots {
 		if e != nil && e.State == Staged {
 			counted.InFlight++ // out of the timers, still in flight for everybody
-			size += len(e.Body)
+			size += int(e.Size)
 		}
 	}
-	if s.window.limit > 0 {
-		counted.Ready += s.window.stored
-	} else if size != s.bytes {
+	if s.window != nil { // what is only on the shelf cannot be counted here
+		counted.Ready, counted.Delayed = s.stats.Ready, s.stats.Delayed
+		size = s.bytes
+	}
+	if size != s.bytes {
 		return fmt.Errorf("engine: bodies have %d bytes, counted %d", size, s.bytes)
 	}
 	if counted != s.stats {
@@ -75,7 +77,11 @@ func (s *Shard) checkTimers() error {
 			staged++
 		}
 	}
-	if len(s.timers) != s.stats.Delayed+s.stats.InFlight-staged {
+	delayed := s.stats.Delayed
+	if s.window != nil {
+		delayed = s.window.heldDelayed
+	}
+	if len(s.timers) != delayed+s.stats.InFlight-staged {
 		return fmt.Errorf("engine: %d timers for %+v", len(s.timers), s.stats)
 	}
 	for i, e := range s.timers {

@@ -75,8 +75,8 @@ func (s *Shard) die(now Moment, e *Entry) {
 func (s *Shard) bury(now Moment, letter *Entry) {
 	letter.extra().DeadAt = now.Wall
 	letter.State = Dead
-	letter.born = now.At
-	s.bytes -= len(letter.Body)
+	letter.Born = now.At
+	s.bytes -= int(letter.Size)
 	s.stats.Dead++
 	s.dead.add(letter)
 	s.effect(Died, letter)
@@ -93,7 +93,7 @@ func (s *Shard) FindDead(id string) *Entry { return s.dead.byID[id] }
 // Redrive makes a dead letter ready again, at the tail, under the same id. It
 // may return ErrFull.
 func (s *Shard) Redrive(now Moment, letter *Entry) error {
-	if err := s.Room(now, len(letter.Body)); err != nil {
+	if err := s.Room(now, int(letter.Size)); err != nil {
 		return err
 	}
 	if letter.State != Dead { // Room has just let it expire

@@ -67,15 +67,19 @@ type Entry struct {
 	// Nonce names the latest delivery.
 	Nonce      uint64
 	Deliveries uint32
-	State      State
+	// Size is that of the body, also when the body is not held.
+	Size  uint32
+	State State
 	// fate is what becomes of a staged message.
 	fate fate
+	// placed: staged with a place that is not published yet.
+	placed bool
 	// unaged: in flight, and not in the order by age; see retention.go.
 	unaged bool
 
 	timerIndex int32
-	// born is when retention started counting; for a dead entry, when it died.
-	born Instant
+	// Born is when retention started counting; for a dead entry, when it died.
+	Born Instant
 	// holdUntil bounds extending the current lease.
 	holdUntil Instant
 	group     *group

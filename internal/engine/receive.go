@@ -30,7 +30,7 @@ func (s *Shard) Receive(now Moment, most, maxBytes int, visibility time.Duration
 			blocked = taken == 0
 			break
 		}
-		if taken > 0 && maxBytes > 0 && size+len(e.Body) > maxBytes {
+		if taken > 0 && maxBytes > 0 && size+int(e.Size) > maxBytes {
 			break
 		}
 		s.take(e)
@@ -40,7 +40,7 @@ func (s *Shard) Receive(now Moment, most, maxBytes int, visibility time.Duration
 		s.lease(now, e, visibility)
 		out = append(out, e)
 		taken++
-		size += len(e.Body)
+		size += int(e.Size)
 	}
 	for _, g := range s.taken {
 		g.taken = false
@@ -54,6 +54,10 @@ func (s *Shard) Receive(now Moment, most, maxBytes int, visibility time.Duration
 // head returns the message that goes next, or nil.
 func (s *Shard) head() *Entry {
 	if !s.config.StrictGroups {
+		if e := s.ready.head(); e != nil || s.window == nil {
+			return e
+		}
+		s.fillReady()
 		return s.ready.head()
 	}
 	if len(s.groups.eligible) == 0 {

@@ -53,7 +53,7 @@ func (s *Shard) expireWaiting(at Moment, e *Entry) {
 // tooOld reports whether e is past its retention.
 func (s *Shard) tooOld(at Instant, e *Entry) bool {
 	age := s.config.RetainReady.Age
-	return age > 0 && e.born.Add(age) <= at
+	return age > 0 && e.Born.Add(age) <= at
 }
 
 // expireByCount lets the oldest waiting messages die while there are more than

@@ -19,7 +19,7 @@ type Shard struct {
 	timers   timers // delayed and in-flight messages by Due
 	ages     order  // waiting messages by Seq, if retention needs them
 	dead     deadLetters
-	window   window
+	window   *window // nil: everything is held
 
 	recordEffects bool
 	effects       []Effect
@@ -43,7 +43,6 @@ func New(config driver.Config, nonce uint64) *Shard {
 	}
 	s.clock = -never
 	s.ages.bySeq = true
-	s.window.complete()
 	return s
 }
 
@@ -79,10 +78,13 @@ func (s *Shard) Bytes() int { return s.bytes }
 func (s *Shard) RecordEffects(on bool) { s.recordEffects = on }
 
 // Effects returns what happened since it was last called. The entries are
-// valid until the next call of any other method.
+// valid until the next call of any other method, and so must be the shelf.
 func (s *Shard) Effects() []Effect {
 	effects := s.effects
 	s.effects = s.effects[:0]
+	if s.window != nil {
+		clear(s.window.doomed)
+	}
 	return effects
 }
 
@@ -115,9 +117,8 @@ func (s *Shard) wait(now Instant, e *Entry) {
 		e.group.waiting.push(e)
 	}
 	if e.Due > now {
-		e.State = Delayed
 		s.stats.Delayed++
-		s.timers.push(e)
+		s.delay(e)
 	} else {
 		e.State = Ready
 		s.stats.Ready++
@@ -134,12 +135,24 @@ func (s *Shard) offer(e *Entry) {
 	if e.group != nil {
 		return
 	}
-	if !s.window.admits(e, &s.ready) {
+	if s.window != nil && !s.window.admits(e, &s.ready) {
 		s.release(e)
 		return
 	}
 	s.ready.push(e)
-	s.trim()
+	if s.window != nil {
+		s.trimReady()
+	}
+}
+
+// delay puts a delayed message where Advance finds it.
+func (s *Shard) delay(e *Entry) {
+	e.State = Delayed
+	if s.window != nil && !e.duePoint().before(s.window.dueHorizon) {
+		s.release(e)
+		return
+	}
+	s.holdDelayed(e)
 }
 
 // extract takes a waiting message out of the middle of its order. It leaves a
@@ -233,6 +246,8 @@ func (s *Shard) Purge(now Moment) (removed int) {
 	s.inFlight = leases{}
 	clear(s.timers)
 	s.timers = s.timers[:0]
-	s.window.complete()
+	if w := s.window; w != nil {
+		w.horizon, w.dueHorizon, w.heldDelayed = allPlaces, allTimes, 0
+	}
 	return removed
 }

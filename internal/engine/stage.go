@@ -37,6 +37,7 @@ type Delivery struct {
 func (s *Shard) StageSend(now Moment, id string, body []byte, extra *Extra, delay time.Duration) *Entry {
 	e := s.newEntry()
 	e.ID, e.Body, e.Extra = id, body, extra
+	e.Size = uint32(len(body))
 	e.EnqueuedAt = now.Wall
 	e.Due = now.At.Add(delay)
 	s.arrive(now, e)
@@ -45,14 +46,24 @@ func (s *Shard) StageSend(now Moment, id string, body []byte, extra *Extra, dela
 
 // arrive gives e a place at the tail and reserves its room.
 func (s *Shard) arrive(now Moment, e *Entry) {
-	e.Seq, e.Place = s.nextSeq, s.nextSeq
-	s.nextSeq++
-	e.born = now.At
+	e.Seq = s.nextSeq
+	s.moveToTail(e)
+	e.Born = now.At
 	e.timerIndex = -1
 	e.unaged = false
 	e.State, e.fate = Staged, arrives
 	s.arriving++
-	s.arrivingBytes += len(e.Body)
+	s.arrivingBytes += int(e.Size)
+}
+
+// moveToTail gives e the next place.
+func (s *Shard) moveToTail(e *Entry) {
+	e.Place = s.nextSeq
+	s.nextSeq++
+	if s.window != nil {
+		s.window.unpublished = append(s.window.unpublished, e.Place)
+		e.placed = true
+	}
 }
 
 // StageAck prepares to remove a message for ever, or returns ErrReceiptExpired.
@@ -77,8 +88,7 @@ func (s *Shard) StageNack(now Moment, d Delivery, delay time.Duration, cause str
 		e.extra().LastError = cause
 	}
 	if !s.config.StrictGroups && !s.exhausted(e) {
-		e.Place = s.nextSeq
-		s.nextSeq++
+		s.moveToTail(e)
 	}
 	s.judge(now, e, delay)
 	return e, nil
@@ -157,10 +167,14 @@ func (s *Shard) Publish(now Moment, e *Entry) {
 }
 
 func (s *Shard) fulfil(now Moment, e *Entry) {
+	if e.placed {
+		e.placed = false
+		s.window.unpublished = s.window.unpublished[1:]
+	}
 	if e.fate == arrives {
 		s.arriving--
-		s.arrivingBytes -= len(e.Body)
-		s.bytes += len(e.Body)
+		s.arrivingBytes -= int(e.Size)
+		s.bytes += int(e.Size)
 		if s.tracksAge() {
 			s.ages.push(e)
 		}
@@ -201,7 +215,7 @@ func (s *Shard) keep(now Moment, e *Entry) {
 
 // remove drops a message that is in no order but perhaps the one by age.
 func (s *Shard) remove(e *Entry) {
-	s.bytes -= len(e.Body)
+	s.bytes -= int(e.Size)
 	s.leaveGroup(e)
 	if s.tracksAge() {
 		s.vanish(e)
