@@ -94,7 +94,7 @@ func (m *Mailbox[T]) receiveUntil(ctx context.Context, request driver.ReceiveReq
 		if remaining == 0 && !cleared {
 			return nil, err
 		}
-		if early := request.Wait > 0 && time.Since(asked) < request.Wait; !cleared && (early || poison.found) {
+		if early := time.Since(asked) < request.Wait; early && !cleared {
 			if err := m.pause(ctx, min(idle, remaining)); err != nil {
 				return nil, err
 			}

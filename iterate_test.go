@@ -178,6 +178,28 @@ func TestMessagesGoesOnAfterErrorsWithGrowingPauses(t *testing.T) {
 	})
 }
 
+func TestMessageMakesThePausesShortAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		queue := newFake()
+		queue.receive = func(context.Context, driver.ReceiveRequest) ([]driver.Delivery, error) {
+			if n := queue.count(); n == 10 {
+				return []driver.Delivery{delivery("1", `"tea"`)}, nil
+			}
+			return nil, errUnavailable
+		}
+		last, yielded := time.Now(), 0
+		for range mailbox.New[string]("orders", queue, nil).Messages(t.Context()) {
+			if yielded++; yielded == 12 { // 11 is the first error after the message
+				break
+			}
+			last = time.Now()
+		}
+		if pause := time.Since(last); pause > 50*time.Millisecond {
+			t.Errorf("the pause after the first error in a row is %v", pause)
+		}
+	})
+}
+
 func TestMessagesHeedsRetryAfter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hint := 7 * time.Second

@@ -135,6 +135,7 @@ func (h *handle) PurgeDead(ctx context.Context) (removed int, err error) {
 type foundLetter struct {
 	id     string
 	deadAt int64
+	death  uint64 // orders those of one shard that died at the same time
 	shard  *shard
 }
 
@@ -146,7 +147,7 @@ func (q *queue) findDead(ids []string) []foundLetter {
 		sh.lock()
 		sh.engine.Advance(q.now())
 		add := func(e *engine.Entry) bool {
-			found = append(found, foundLetter{id: e.ID, deadAt: e.Extra.DeadAt, shard: sh})
+			found = append(found, foundLetter{id: e.ID, deadAt: e.Extra.DeadAt, death: e.Place, shard: sh})
 			return true
 		}
 		if ids == nil {

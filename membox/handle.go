@@ -155,12 +155,17 @@ func (h *handle) await(ctx context.Context, req driver.ReceiveRequest) ([]driver
 	patience := time.NewTimer(req.Wait)
 	defer patience.Stop()
 	w := h.waiters.join()
+	expired := false
 	for {
 		got, blocked := h.take(req)
 		if len(got) > 0 {
 			h.waiters.leave(w, false)
 			h.refresh()
 			return got, nil
+		}
+		if expired {
+			h.waiters.leave(w, true)
+			return nil, h.ceiling(blocked)
 		}
 		h.refresh()
 		var err error
@@ -169,7 +174,8 @@ func (h *handle) await(ctx context.Context, req driver.ReceiveRequest) ([]driver
 			h.waiters.rest(w)
 			continue
 		case <-patience.C:
-			err = h.ceiling(blocked)
+			expired = true // one last look: what was in the way may be gone
+			continue
 		case <-ctx.Done():
 			err = ctx.Err()
 		case <-h.closed:

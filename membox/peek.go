@@ -155,5 +155,7 @@ func (q *queue) peeked(state driver.State, e *engine.Entry, now engine.Moment) d
 }
 
 func sortByDeath(found []foundLetter) {
-	slices.SortStableFunc(found, func(a, b foundLetter) int { return cmp.Compare(a.deadAt, b.deadAt) })
+	slices.SortFunc(found, func(a, b foundLetter) int {
+		return cmp.Or(cmp.Compare(a.deadAt, b.deadAt), cmp.Compare(a.shard.number, b.shard.number), cmp.Compare(a.death, b.death))
+	})
 }

@@ -152,7 +152,15 @@ type checker struct {
 	byID       map[string]*lifetime
 	byReceipt  map[driver.Receipt]*delivery
 	byOp       map[Op][]*Event
+	aims       map[aim][]*Event    // redrives, discards and purges that did not fail
 	unsure     map[string][]*Event // sends of unknown outcome by digest
+	blind      bool                // there are receives of unknown outcome
+}
+
+// An aim is a message as the target of an operation; no id means all.
+type aim struct {
+	op Op
+	id string
 }
 
 // A lifetime is everything known about one message.
@@ -178,6 +186,7 @@ func newChecker(h History, final FinalState, terms Terms) *checker {
 		byID:      make(map[string]*lifetime),
 		byReceipt: make(map[driver.Receipt]*delivery),
 		byOp:      make(map[Op][]*Event),
+		aims:      make(map[aim][]*Event),
 		unsure:    make(map[string][]*Event),
 	}
 	for i := range h.Events {
@@ -195,8 +204,12 @@ func newChecker(h History, final FinalState, terms Terms) *checker {
 			c.unsure[e.Digest] = append(c.unsure[e.Digest], e)
 		case e.Op == OpSend && e.Outcome == OutcomeOK:
 			c.addSend(e)
+		case e.Op == OpReceive && e.Outcome == OutcomeUnknown:
+			c.blind = true
 		case e.Op == OpReceive && e.ID != "":
 			c.addDelivery(e)
+		case e.Outcome != OutcomeFail:
+			c.aims[aim{e.Op, e.ID}] = append(c.aims[aim{e.Op, e.ID}], e)
 		}
 	}
 	for _, op := range []Op{OpAck, OpNack, OpExtend, OpDeadLetter} {
@@ -294,16 +307,11 @@ func (c *checker) anyBetween(events []*Event, a, b *Event) bool {
 }
 
 // redrives returns the redrives that may have moved a message.
-func (c *checker) redrives(id string) []*Event { return c.aimedAt(c.byOp[OpRedrive], id) }
+func (c *checker) redrives(id string) []*Event { return c.aimedAt(OpRedrive, id) }
 
-// aimedAt returns those of events that name id or all, and did not fail.
-func (c *checker) aimedAt(events []*Event, id string) (aimed []*Event) {
-	for _, e := range events {
-		if e.Outcome != OutcomeFail && (e.ID == id || e.ID == "") {
-			aimed = append(aimed, e)
-		}
-	}
-	return aimed
+// aimedAt returns the operations that name id or all, and did not fail.
+func (c *checker) aimedAt(op Op, id string) []*Event {
+	return slices.Concat(c.aims[aim{op, id}], c.aims[aim{op, ""}])
 }
 
 func (c *checker) violate(rule string, m *lifetime, detail string, events ...*Event) {

@@ -24,7 +24,7 @@ type Model struct {
 	config driver.Config
 	now    time.Duration
 
-	waiting []*modelMessage // ready, delayed and in flight, in no order
+	waiting []*modelMessage // ready, delayed and in flight, first sent or redriven first
 	dead    []*modelMessage // oldest death first
 	keys    []modelKey      // live dedup keys, oldest first
 	sends   int             // ids given out
@@ -39,7 +39,6 @@ type modelMessage struct {
 
 	place  uint64
 	due    time.Duration // delayed until then
-	rank   uint64        // its place when it was sent or redriven
 	born   time.Duration // when it was sent or redriven
 	diedAt time.Duration
 
@@ -135,7 +134,7 @@ func (m *Model) send(msg *driver.Outgoing) (driver.Sent, error) {
 // enqueue adds a message at the tail (ORD-1); its age counts from here.
 func (m *Model) enqueue(msg *modelMessage) {
 	m.place++
-	msg.place, msg.rank, msg.born = m.place, m.place, m.now
+	msg.place, msg.born = m.place, m.now
 	m.waiting = append(m.waiting, msg)
 }
 

@@ -64,7 +64,7 @@ func (m *Model) events() (times []time.Duration) {
 // time, leases end first, then messages expire, then dead letters do; among
 // equals the one sent first goes first.
 func (m *Model) settle() {
-	for _, msg := range m.byRank() {
+	for _, msg := range slices.Clone(m.waiting) {
 		if msg.leased && msg.deadline <= m.now { // VIS-1: at its deadline a lease is over
 			msg.leased = false // and the message stands where it stood (ORD-2)
 			m.comeBack(msg)
@@ -97,7 +97,7 @@ func (m *Model) comeBack(msg *modelMessage) {
 // (RET-1). It waits for room among the dead letters; until then they stay
 // what they are.
 func (m *Model) retain() {
-	for _, msg := range m.byRank() {
+	for _, msg := range slices.Clone(m.waiting) {
 		if m.tooOld(msg) && !msg.leased && !m.deadFull() {
 			m.die(msg, driver.ReasonExpired)
 		}
@@ -106,9 +106,12 @@ func (m *Model) retain() {
 }
 
 func (m *Model) retainCount() {
-	for _, msg := range m.byRank() {
-		most := m.config.RetainReady.Count
-		if most > 0 && m.unleased() > most && !msg.leased && !m.deadFull() {
+	most := m.config.RetainReady.Count
+	if most == 0 {
+		return
+	}
+	for _, msg := range slices.Clone(m.waiting) {
+		if m.unleased() > most && !msg.leased && !m.deadFull() {
 			m.die(msg, driver.ReasonExpired)
 		}
 	}
@@ -205,12 +208,6 @@ func (m *Model) state(msg *modelMessage) driver.State {
 
 func (m *Model) byPlace() []*modelMessage {
 	return slices.SortedFunc(slices.Values(m.waiting), func(a, b *modelMessage) int { return cmp.Compare(a.place, b.place) })
-}
-
-// byRank returns the messages that are not dead in the order in which they
-// were sent or redriven.
-func (m *Model) byRank() []*modelMessage {
-	return slices.SortedFunc(slices.Values(m.waiting), func(a, b *modelMessage) int { return cmp.Compare(a.rank, b.rank) })
 }
 
 // Peek returns the messages that match query: ready ones in order of place,

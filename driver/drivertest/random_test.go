@@ -178,7 +178,7 @@ var mutants = []struct {
 			leased[msg] = msg.leased
 		}
 		_, _ = q.Stats(context.Background()) // lets leases end
-		for _, msg := range q.model.byRank() {
+		for _, msg := range q.model.waiting {
 			if leased[msg] && !msg.leased {
 				q.model.place++
 				msg.place = q.model.place
@@ -188,7 +188,7 @@ var mutants = []struct {
 	}}},
 	{"a delayed message gets its place when it is due", mutant{receive: func(q *modelQueue, req driver.ReceiveRequest) ([]driver.Delivery, error) {
 		_, _ = q.Stats(context.Background())
-		for _, msg := range q.model.byRank() {
+		for _, msg := range q.model.waiting {
 			if msg.Deliveries == 0 && msg.due > msg.born && msg.due <= q.model.now {
 				msg.due = msg.born
 				q.model.place++

@@ -75,6 +75,8 @@ func (s *Shard) die(now Moment, e *Entry) {
 func (s *Shard) bury(now Moment, letter *Entry) {
 	letter.extra().DeadAt = now.Wall
 	letter.State = Dead
+	s.deaths++
+	letter.Place = s.deaths
 	letter.Born = now.At
 	s.bytes -= int(letter.Size)
 	s.stats.Dead++

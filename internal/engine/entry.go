@@ -52,7 +52,7 @@ type Entry struct {
 	// Seq names the message in its shard and orders messages by age; a
 	// redriven message gets a new one.
 	Seq uint64
-	// Place orders the waiting messages.
+	// Place orders the waiting messages, and the dead ones by death.
 	Place uint64
 	ID    string
 	Body  []byte

@@ -12,6 +12,7 @@ type Shard struct {
 
 	nextSeq   uint64 // Seq and Place of the next message that arrives
 	nextNonce uint64
+	deaths    uint64 // how many messages have died; the Place of the latest
 
 	ready    order  // ready messages, unless groups are strict
 	groups   groups // ready and delayed messages, if groups are strict
@@ -62,6 +63,7 @@ func (s *Shard) Configure(now Moment, config driver.Config) {
 	case !s.tracksAge():
 		s.ages.clear()
 	}
+	s.expireDeadByCount()
 	s.Advance(now)
 }
 

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"sync"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -73,18 +74,46 @@ func inside(fs vfs.FS, path, dir string) bool {
 	return true
 }
 
+// A backupRun is a backup that is being written.
+type backupRun struct {
+	cancelled func() error
+	path      string
+
+	mu  sync.Mutex
+	err error
+}
+
+// fail notes the first error that the engine was not told.
+func (r *backupRun) fail(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.err == nil {
+		r.err = ioError("backup", r.path, err)
+	}
+}
+
+// problem returns why the backup must stop, or nil.
+func (r *backupRun) problem() error {
+	if err := r.cancelled(); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.err
+}
+
 // copyTo lets the engine copy itself. The log is sealed first, so that the copy
 // of it is covered by a watermark too.
 func (s *Store) copyTo(ctx context.Context, path string) error {
 	if err := s.sealLog(); err != nil {
 		return err
 	}
-	cancelled := func() error { return context.Cause(ctx) }
-	s.guard.outside.Store(&cancelled)
-	defer s.guard.outside.Store(nil)
+	run := &backupRun{cancelled: ctx.Err, path: path}
+	s.guard.backup.Store(run)
+	defer s.guard.backup.Store(nil)
 	err := s.db.Checkpoint(path, pebble.WithFlushedWAL())
-	if ctx.Err() != nil {
-		return ctx.Err()
+	if problem := run.problem(); problem != nil {
+		return problem
 	}
 	if failure := s.fuse.blown(); failure != nil {
 		return failure

@@ -45,8 +45,10 @@ func (b *Batch) Delete(key []byte) {
 	}
 }
 
-// DeleteSized is Delete for a caller that knows the size of the value, which
-// lets the engine reclaim the space of large ones sooner.
+// DeleteSized is Delete for a caller that knows that key is there, and the size
+// of its value, which lets the engine reclaim the space of large ones sooner. A
+// wrong size, or a second DeleteSized of the same value, does no harm to the
+// data, but the engine logs it as a mistake.
 func (b *Batch) DeleteSized(key []byte, valueSize int) {
 	if b.accept(key, 0) {
 		b.keep(b.batch.DeleteSized(key, uint32(valueSize), nil))

@@ -25,12 +25,11 @@ import (
 // What is written outside of dir, a backup, concerns whoever asked for it.
 type guardFS struct {
 	vfs.FS
-	plain vfs.FS // the same without vfs.OnDiskFull, for what is outside
-	dir   string // the engine's directory
-	fuse  *fuse
-	limbo *vfs.MemFS
-	// outside is asked before anything is written outside of dir.
-	outside atomic.Pointer[func() error]
+	plain  vfs.FS // the same without vfs.OnDiskFull, for what is outside
+	dir    string // the engine's directory
+	fuse   *fuse
+	limbo  *vfs.MemFS
+	backup atomic.Pointer[backupRun]
 }
 
 // retryPause keeps the engine, which retries a failed flush at once, from
@@ -66,8 +65,8 @@ func (g *guardFS) admit() error {
 	if err := g.fuse.blown(); err != nil {
 		return err
 	}
-	if check := g.outside.Load(); check != nil {
-		return (*check)()
+	if run := g.backup.Load(); run != nil {
+		return run.problem()
 	}
 	return nil
 }
@@ -152,7 +151,7 @@ func (g *guardFS) OpenDir(name string) (vfs.File, error) {
 		return nil, err
 	}
 	if !g.owns(name) {
-		return &outsideFile{File: f, guard: g}, nil
+		return &outsideDir{File: f, guard: g}, nil
 	}
 	return &guardFile{File: f, guard: g, path: name}, nil
 }
@@ -274,4 +273,20 @@ func (f *outsideFile) Write(p []byte) (int, error) {
 		return 0, err
 	}
 	return f.File.Write(p)
+}
+
+// outsideDir is the directory of a backup. The engine panics when it cannot be
+// synced, so the error waits until something else is asked for.
+type outsideDir struct {
+	vfs.File
+	guard *guardFS
+}
+
+func (d *outsideDir) Sync() error {
+	err := d.File.Sync()
+	if run := d.guard.backup.Load(); err != nil && run != nil {
+		run.fail(err)
+		return nil
+	}
+	return err
 }

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -12,12 +13,9 @@ import (
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
-	"go.uber.org/goleak"
 
 	"github.com/mailboxmq/mailbox/driver"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const testDir = "/data/mail"
 
@@ -165,3 +163,5 @@ func scaled(t testing.TB, n int) int {
 }
 
 func numbered(prefix string, n int) string { return fmt.Sprintf("%s%08d", prefix, n) }
+
+var exampleContext = context.Background()

@@ -3,6 +3,7 @@ package store
 import (
 	"encoding/binary"
 	"hash/crc32"
+	"io"
 	"sync"
 	"sync/atomic"
 
@@ -17,7 +18,29 @@ type logTracker struct {
 	forced atomic.Int32
 
 	mu      sync.Mutex
+	current uint64 // the number of the log that is being written
 	durable watermark
+}
+
+// start notes that a new log is being written.
+func (t *logTracker) start(log uint64) {
+	t.mu.Lock()
+	t.current = log
+	t.mu.Unlock()
+}
+
+// stable returns how many bytes of a log will not change any more, and false if
+// that is all of them.
+func (t *logTracker) stable(log uint64) (length int64, partly bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case log != t.current:
+		return 0, false
+	case log != t.durable.log:
+		return 0, true
+	}
+	return int64(t.durable.length), true
 }
 
 func (t *logTracker) set(w watermark) {
@@ -84,6 +107,20 @@ func (f *logFile) Close() error {
 	}
 	return err
 }
+
+// stableLog is the part of a log that will not change any more, for reading. A
+// backup copies logs while they are written; without this, it could copy the
+// beginning of a file before, and the end after it was written.
+type stableLog struct {
+	vfs.File
+	left io.Reader
+}
+
+func newStableLog(f vfs.File, length int64) *stableLog {
+	return &stableLog{File: f, left: io.LimitReader(f, length)}
+}
+
+func (f *stableLog) Read(p []byte) (int, error) { return f.left.Read(p) }
 
 // The frames of the engine's log, as its package record documents them: blocks
 // of 32 KiB that hold chunks; a chunk's header is checksum (4 bytes), size (2),

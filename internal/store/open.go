@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"log/slog"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -312,16 +313,19 @@ func engineOpenError(path string, err error) error {
 // misuse counts what the engine suspects to be a wrong use of it. There should
 // be none; tests look.
 type misuse struct {
-	log interface {
-		Error(string, ...any)
-	}
+	log   *slog.Logger
 	mu    sync.Mutex
 	found []string
 }
 
+const maxMisuses = 8
+
 func (m *misuse) add(info pebble.PossibleAPIMisuseInfo) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if len(m.found) == maxMisuses {
+		return // the first ones say it all
+	}
 	m.found = append(m.found, info.String())
 	m.log.Error("engine used in a wrong way", "details", info.String())
 }

@@ -63,10 +63,25 @@ func (s *sealFS) wrap(name string, f vfs.File) vfs.File {
 		// A log outside of the directory is a copy made by a backup. It has
 		// the number of a live log, and must not be taken for it.
 		if number, ok := logNumber(base); ok && s.PathDir(name) == s.dir {
+			s.tracker.start(number)
 			return &logFile{File: f, tracker: s.tracker, at: watermark{log: number}}
 		}
 	}
 	return f
+}
+
+// Open opens a log that is being written only as far as it is stable.
+func (s *sealFS) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
+	f, err := s.FS.Open(name, opts...)
+	if err != nil {
+		return nil, err
+	}
+	if number, ok := logNumber(s.PathBase(name)); ok && s.PathDir(name) == s.dir {
+		if length, partly := s.tracker.stable(number); partly {
+			return newStableLog(f, length), nil
+		}
+	}
+	return f, nil
 }
 
 // Remove takes the seal away with its MANIFEST. If that fails or a crash comes

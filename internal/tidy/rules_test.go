@@ -67,7 +67,8 @@ func TestImportsFindsWrongDirections(t *testing.T) {
 		{"reply on worker", tidy.Package{Rel: "reply", Deps: []string{root + "/worker"}}, []string{"a layer above it"}},
 		{
 			"a surface on the broker",
-			tidy.Package{Rel: "server/internal/httpapi", Imports: []string{root + "/server/internal/broker"}}, nil,
+			tidy.Package{Rel: "server/internal/httpapi", Imports: []string{root + "/server/internal/broker"}},
+			nil,
 		},
 		{
 			"a surface on another",

@@ -1,0 +1,153 @@
+package faulty
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"sync/atomic"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+var capacities = []Saboteur{
+	{Name: "overshoots-by-one", Breaks: "SND-5",
+		What: "The bound on messages lets one too many in.",
+		Wrap: misreads(func(config *driver.Config) {
+			if config.MaxMessages > 0 {
+				config.MaxMessages++
+			}
+		})},
+	{Name: "overshoots-in-parallel", Breaks: "SND-5",
+		What: "Room is looked for and taken in two steps, so that sends at once can let one too many in.",
+		Wrap: perQueue(func(q passing, race *roomRace) handle { return overshoots{q, race} })},
+	{Name: "ignores-the-bound-on-bytes", Breaks: "SND-5",
+		What: "MaxBytes does not bound anything.",
+		Wrap: misreads(func(config *driver.Config) { config.MaxBytes = 0 })},
+	{Name: "gives-no-hint-when-full", Breaks: "SND-5",
+		What: "A full queue does not say when to try again.",
+		Wrap: perHandle(func(q passing) handle { return givesNoHint{q} })},
+	{Name: "lets-the-delayed-in-free", Breaks: "SND-5",
+		What: "Delayed messages take no room.",
+		Wrap: perHandle(func(q passing) handle {
+			return adjustsRoom{q, func(stats driver.Stats) int { return stats.Delayed }}
+		})},
+	{Name: "lets-the-leased-in-free", Breaks: "SND-5",
+		What: "Messages in flight take no room.",
+		Wrap: perHandle(func(q passing) handle {
+			return adjustsRoom{q, func(stats driver.Stats) int { return stats.InFlight }}
+		})},
+	{Name: "counts-the-dead-as-waiting", Breaks: "SND-5",
+		What: "Dead letters take room.",
+		Wrap: perHandle(func(q passing) handle {
+			return adjustsRoom{q, func(stats driver.Stats) int { return -stats.Dead }}
+		})},
+	{Name: "refuses-a-batch-that-does-not-fit", Breaks: "SND-5",
+		What: "A batch of which a part fits is refused as a whole.",
+		Wrap: perHandle(func(q passing) handle { return refusesWholeBatch{q} })},
+
+	{Name: "leaves-a-failed-send", Breaks: "SND-6",
+		What: "A message that is refused for its fields is enqueued without them.",
+		Wrap: perHandle(func(q passing) handle { return leavesFailedSend{q} })},
+	{Name: "uses-up-the-key-of-a-failed-send", Breaks: "SND-6",
+		What: "A keyed message that found no room counts as sent when it comes again.",
+		Wrap: perQueue(func(q passing, failed *table[string, driver.Sent]) handle { return usesUpKey{q, failed} })},
+}
+
+// A roomRace is lost by the queue.
+type roomRace struct {
+	sending atomic.Int32
+	over    atomic.Bool
+}
+
+type overshoots struct {
+	passing
+	*roomRace
+}
+
+func (q overshoots) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sent, error) {
+	q.sending.Add(1)
+	defer q.sending.Add(-1)
+	runtime.Gosched() // so that others are at it too
+	sent, err := q.Queue.Send(ctx, msgs)
+	if !errors.Is(err, driver.ErrFull) || q.config().MaxMessages == 0 || len(msgs) > 1 || q.sending.Load() < 2 || q.over.Swap(true) {
+		return sent, err
+	}
+	if err := q.reconfigure(ctx, func(config *driver.Config) { config.MaxMessages++ }); err != nil {
+		return nil, err
+	}
+	return q.Queue.Send(ctx, msgs)
+}
+
+type givesNoHint struct{ passing }
+
+func (q givesNoHint) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sent, error) {
+	return sendEach(msgs, func(msg driver.Outgoing) (driver.Sent, error) {
+		sent, err := q.sendOne(ctx, msg)
+		if detail, ok := errors.AsType[*driver.Error](err); ok && detail.Code == driver.ErrFull {
+			mute := *detail
+			mute.RetryAfter = 0
+			err = &mute
+		}
+		return sent, err
+	})
+}
+
+// adjustsRoom gives the queue more or less room than it should have.
+type adjustsRoom struct {
+	passing
+	extra func(driver.Stats) int
+}
+
+func (q adjustsRoom) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sent, error) {
+	if stats, err := q.Queue.Stats(ctx); err == nil && q.config().MaxMessages > 0 {
+		err := q.reconfigure(ctx, func(config *driver.Config) {
+			config.MaxMessages = max(config.MaxMessages+q.extra(stats), 1)
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return q.Queue.Send(ctx, msgs)
+}
+
+type refusesWholeBatch struct{ passing }
+
+func (q refusesWholeBatch) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sent, error) {
+	stats, err := q.Queue.Stats(ctx)
+	if limit := q.config().MaxMessages; err != nil || limit == 0 || len(msgs) < 2 || stats.Waiting()+len(msgs) <= limit {
+		return q.Queue.Send(ctx, msgs)
+	}
+	return make([]driver.Sent, len(msgs)), each(msgs, func(driver.Outgoing) error {
+		return &driver.Error{Code: driver.ErrFull, Op: "send", Queue: q.name, RetryAfter: 1}
+	})
+}
+
+type leavesFailedSend struct{ passing }
+
+func (q leavesFailedSend) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sent, error) {
+	return sendEach(msgs, func(msg driver.Outgoing) (driver.Sent, error) {
+		sent, err := q.sendOne(ctx, msg)
+		if errors.Is(err, driver.ErrInvalid) {
+			_, _ = q.sendOne(ctx, driver.Outgoing{Body: msg.Body})
+		}
+		return sent, err
+	})
+}
+
+type usesUpKey struct {
+	passing
+	failed *table[string, driver.Sent]
+}
+
+func (q usesUpKey) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sent, error) {
+	return sendEach(msgs, func(msg driver.Outgoing) (driver.Sent, error) {
+		if sent, ok := q.failed.get(msg.DedupKey); ok {
+			return sent, nil
+		}
+		sent, err := q.sendOne(ctx, msg)
+		if errors.Is(err, driver.ErrFull) && msg.DedupKey != "" {
+			q.failed.put(msg.DedupKey, driver.Sent{ID: "01J00000000000000000000000", Duplicate: true})
+		}
+		return sent, err
+	})
+}

@@ -1,0 +1,449 @@
+package faulty
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+var dedupers = []Saboteur{
+	{Name: "hides-duplicates", Breaks: "DUP-1",
+		What: "A duplicate is not marked as one.",
+		Wrap: perHandle(func(q passing) handle { return hidesDuplicates{q} })},
+	{Name: "compares-attributes-too", Breaks: "DUP-1",
+		What: "The same key and body with other attributes is another message.",
+		Wrap: perHandle(func(q passing) handle {
+			return renamesKeys{q, func(msg driver.Outgoing) string { return fmt.Sprint(msg.DedupKey, msg.Attributes) }}
+		})},
+	{Name: "keeps-keys-by-group", Breaks: "DUP-1", Rare: true,
+		What: "The same key and body in another group is another message, as with a table per shard.",
+		Wrap: perHandle(func(q passing) handle {
+			return renamesKeys{q, func(msg driver.Outgoing) string { return msg.Group + "\x00" + msg.DedupKey }}
+		})},
+	{Name: "cuts-keys", Breaks: "DUP-1",
+		What: "Only the first 64 bytes of a key count.",
+		Wrap: perHandle(func(q passing) handle {
+			return renamesKeys{q, func(msg driver.Outgoing) string { return msg.DedupKey[:min(len(msg.DedupKey), 64)] }}
+		})},
+	{Name: "shares-keys-between-queues", Breaks: "DUP-1",
+		What: "A key used in one queue is used in all.",
+		Wrap: perHandle(func(q passing) handle { return sharesKeys{q, memoryOf[table[string, keyUse]](q.box, "")} })},
+	{Name: "races-on-a-key", Breaks: "DUP-1",
+		What: "A key is looked up and noted in two steps, so that sends at once can all be first.",
+		Wrap: perQueue(func(q passing, race *keyRace) handle { return racesOnKey{q, race} })},
+	{Name: "wants-room-for-duplicates", Breaks: "DUP-1",
+		What: "A duplicate is refused when the queue is full.",
+		Wrap: perHandle(func(q passing) handle { return wantsRoom{q} })},
+
+	{Name: "ignores-another-body", Breaks: "DUP-2",
+		What: "A used key with another body is taken for a duplicate.",
+		Wrap: perQueue(func(q passing, used *table[string, keyUse]) handle { return ignoresBody{q, used} })},
+	{Name: "forgets-conflicts-on-ack", Breaks: "DUP-2",
+		What: "Once the message is acked, its key can be used for another body.",
+		Wrap: perQueue(func(q passing, used *usedKeys) handle { return forgetsConflicts{freesKeys{q, used}} })},
+
+	{Name: "ends-the-window-early", Breaks: "DUP-3",
+		What: "A key is free when nine tenths of the window have passed.",
+		Wrap: misreadsAndHides(func(config *driver.Config) { config.DedupWindow = config.DedupWindow * 9 / 10 },
+			func(q passing) handle { return hidesWindow{q} })},
+	{Name: "ends-the-window-late", Breaks: "DUP-3",
+		What: "A key is free when eleven tenths of the window have passed.",
+		Wrap: misreadsAndHides(func(config *driver.Config) { config.DedupWindow = config.DedupWindow * 11 / 10 },
+			func(q passing) handle { return hidesWindow{q} })},
+	{Name: "extends-the-window-on-repeats", Breaks: "DUP-3",
+		What: "The window of a key starts anew with each duplicate.",
+		Wrap: perQueue(func(q passing, used *table[string, keyUse]) handle { return extendsWindow{q, used} })},
+	{Name: "evicts-the-oldest-key", Breaks: "DUP-3",
+		What: "A full table forgets its oldest key to take a new one.",
+		Wrap: func(inner driver.Opener) driver.Opener {
+			b := newBox(inner)
+			b.rewrite = func(config driver.Config) driver.Config { config.DedupMax = 0; return config }
+			b.spoil = func(q passing) handle { return evictsOldest{freesKeys{q, memoryOf[usedKeys](b, q.name)}} }
+			return exposed(b, inner)
+		}},
+	{Name: "lets-keys-through-a-full-table", Breaks: "DUP-3",
+		What: "When the table is full, keyed messages are sent as if they had no key.",
+		Wrap: perHandle(func(q passing) handle { return letsKeysThrough{q} })},
+	{Name: "hints-at-the-newest-key", Breaks: "DUP-3",
+		What: "A full table says to come back after a whole window, not when its oldest entry ends.",
+		Wrap: perHandle(func(q passing) handle { return hintsTooLate{q} })},
+	{Name: "forgets-keys-on-ack", Breaks: "DUP-3",
+		What: "An ack frees the key of its message.",
+		Wrap: perQueue(func(q passing, used *usedKeys) handle { return forgetsOnAck{freesKeys{q, used}} })},
+	{Name: "forgets-keys-on-purge", Breaks: "DUP-3",
+		What: "A purge frees all keys.",
+		Wrap: perQueue(func(q passing, used *usedKeys) handle { return forgetsOnPurge{freesKeys{q, used}} })},
+	{Name: "forgets-keys-on-death", Breaks: "DUP-3",
+		What: "A key is free once its message was dead-lettered.",
+		Wrap: perQueue(func(q passing, used *usedKeys) handle { return forgetsOnDeath{freesKeys{q, used}} })},
+	{Name: "remembers-bodies-for-ever", Breaks: "DUP-3", Rare: true,
+		What: "After the window a key is free for its old body, and still in conflict with any other.",
+		Wrap: perQueue(func(q passing, used *table[string, keyUse]) handle { return remembersBodies{q, used} })},
+}
+
+// A keyUse is what a table of keys remembers.
+type keyUse struct {
+	queue string
+	id    string
+	body  []byte
+	at    time.Time
+}
+
+// renamesKeys makes other keys of the keys it is given.
+type renamesKeys struct {
+	passing
+	rename func(driver.Outgoing) string
+}
+
+func (q renamesKeys) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sent, error) {
+	renamed := slices.Clone(msgs)
+	for i, msg := range msgs {
+		if msg.DedupKey != "" && len(msg.DedupKey) <= driver.MaxDedupKeyBytes {
+			renamed[i].DedupKey = shortKey(q.rename(msg))
+		}
+	}
+	return q.Queue.Send(ctx, renamed)
+}
+
+// shortKey returns a key that is not longer than allowed.
+func shortKey(key string) string {
+	if len(key) <= driver.MaxDedupKeyBytes {
+		return key
+	}
+	return fmt.Sprintf("%x", sha256.Sum256([]byte(key)))
+}
+
+type hidesDuplicates struct{ passing }
+
+func (q hidesDuplicates) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sent, error) {
+	sent, err := q.Queue.Send(ctx, msgs)
+	for i := range sent {
+		sent[i].Duplicate = false
+	}
+	return sent, err
+}
+
+type sharesKeys struct {
+	passing
+	used *table[string, keyUse]
+}
+
+func (q sharesKeys) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sent, error) {
+	return sendEach(msgs, func(msg driver.Outgoing) (driver.Sent, error) {
+		if first, ok := q.used.get(msg.DedupKey); ok && first.queue != q.name && bytes.Equal(first.body, msg.Body) {
+			return driver.Sent{ID: first.id, Duplicate: true}, nil
+		}
+		sent, err := q.sendOne(ctx, msg)
+		if err == nil && msg.DedupKey != "" {
+			q.used.put(msg.DedupKey, keyUse{queue: q.name, id: sent.ID, body: bytes.Clone(msg.Body)})
+		}
+		return sent, err
+	})
+}
+
+// A keyRace is lost by the queue.
+type keyRace struct {
+	mu      sync.Mutex // guards the fields below
+	sending map[string]int
+	salt    int
+}
+
+// enter returns the key to use: one of its own while others use the same.
+func (r *keyRace) enter(key string) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.sending == nil {
+		r.sending = make(map[string]int)
+	}
+	r.sending[key]++
+	if r.sending[key] == 1 {
+		return key
+	}
+	r.salt++
+	return shortKey(fmt.Sprintf("%s %d", key, r.salt))
+}
+
+func (r *keyRace) leave(key string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.sending[key]--
+}
+
+type racesOnKey struct {
+	passing
+	*keyRace
+}
+
+func (q racesOnKey) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sent, error) {
+	return sendEach(msgs, func(msg driver.Outgoing) (driver.Sent, error) {
+		if key := msg.DedupKey; key != "" && len(key) <= driver.MaxDedupKeyBytes {
+			msg.DedupKey = q.enter(key)
+			defer q.leave(key)
+			runtime.Gosched() // so that others are at it too
+		}
+		return q.sendOne(ctx, msg)
+	})
+}
+
+type wantsRoom struct{ passing }
+
+func (q wantsRoom) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sent, error) {
+	return sendEach(msgs, func(msg driver.Outgoing) (driver.Sent, error) {
+		limit := q.config().MaxMessages
+		if stats, err := q.Queue.Stats(ctx); err == nil && limit > 0 && stats.Waiting() >= limit {
+			return driver.Sent{}, &driver.Error{Code: driver.ErrFull, Op: "send", Queue: q.name, RetryAfter: time.Second}
+		}
+		return q.sendOne(ctx, msg)
+	})
+}
+
+type ignoresBody struct {
+	passing
+	used *table[string, keyUse]
+}
+
+func (q ignoresBody) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sent, error) {
+	return sendEach(msgs, func(msg driver.Outgoing) (driver.Sent, error) {
+		sent, err := q.sendOne(ctx, msg)
+		if first, ok := q.used.get(msg.DedupKey); ok && errors.Is(err, driver.ErrConflict) {
+			return driver.Sent{ID: first.id, Duplicate: true}, nil
+		}
+		if err == nil {
+			q.used.put(msg.DedupKey, keyUse{id: sent.ID})
+		}
+		return sent, err
+	})
+}
+
+type hidesWindow struct{ passing }
+
+func (q hidesWindow) Traits() driver.Traits {
+	traits := q.Queue.Traits()
+	if window := q.config().DedupWindow; window > 0 {
+		traits.DedupWindow = window
+	}
+	return traits
+}
+
+type extendsWindow struct {
+	passing
+	used *table[string, keyUse]
+}
+
+func (q extendsWindow) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sent, error) {
+	return sendEach(msgs, func(msg driver.Outgoing) (driver.Sent, error) {
+		if msg.DedupKey == "" {
+			return q.sendOne(ctx, msg)
+		}
+		now := time.Now()
+		last, ok := q.used.get(msg.DedupKey)
+		if ok && bytes.Equal(last.body, msg.Body) && now.Before(last.at.Add(q.Traits().DedupWindow)) {
+			q.used.put(msg.DedupKey, keyUse{id: last.id, body: last.body, at: now})
+			return driver.Sent{ID: last.id, Duplicate: true}, nil
+		}
+		sent, err := q.sendOne(ctx, msg)
+		if err == nil {
+			q.used.put(msg.DedupKey, keyUse{id: sent.ID, body: bytes.Clone(msg.Body), at: now})
+		}
+		return sent, err
+	})
+}
+
+// usedKeys can make the queue behind forget a key, by using another in its
+// place from then on.
+type usedKeys struct {
+	mu       sync.Mutex // guards the fields below
+	instead  map[string]string
+	messages map[string]string // keys by message id
+	inOrder  []string
+
+	delivered table[driver.Receipt, string] // message ids
+}
+
+func (u *usedKeys) translate(key string) string {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if other, ok := u.instead[key]; ok {
+		return other
+	}
+	return key
+}
+
+func (u *usedKeys) note(key, id string) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.messages == nil {
+		u.messages, u.instead = make(map[string]string), make(map[string]string)
+	}
+	u.messages[id] = key
+	u.inOrder = append(u.inOrder, key)
+}
+
+// forget frees keys; all of them if none is named.
+func (u *usedKeys) forget(keys ...string) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if len(keys) == 0 {
+		keys = slices.Clone(u.inOrder)
+	}
+	for _, key := range keys {
+		u.instead[key] = shortKey(fmt.Sprint("again ", u.instead[key], key))
+		u.inOrder = slices.DeleteFunc(u.inOrder, func(other string) bool { return other == key })
+	}
+}
+
+// forgetDelivered frees the key of a message that was delivered, if it has one.
+func (u *usedKeys) forgetDelivered(receipt driver.Receipt) {
+	id, _ := u.delivered.get(receipt)
+	u.mu.Lock()
+	key, ok := u.messages[id]
+	u.mu.Unlock()
+	if ok {
+		u.forget(key)
+	}
+}
+
+// freesKeys keeps the books for saboteurs that free keys too early.
+type freesKeys struct {
+	passing
+	used *usedKeys
+}
+
+func (q freesKeys) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sent, error) {
+	return sendEach(msgs, func(msg driver.Outgoing) (driver.Sent, error) {
+		key := msg.DedupKey
+		msg.DedupKey = q.used.translate(key)
+		sent, err := q.sendOne(ctx, msg)
+		if err == nil && key != "" && !sent.Duplicate {
+			q.used.note(key, sent.ID)
+		}
+		return sent, err
+	})
+}
+
+func (q freesKeys) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
+	got, err := q.Queue.Receive(ctx, req)
+	for _, d := range got {
+		q.used.delivered.put(d.Receipt, d.ID)
+	}
+	return got, err
+}
+
+type evictsOldest struct{ freesKeys }
+
+func (q evictsOldest) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sent, error) {
+	return sendEach(msgs, func(msg driver.Outgoing) (driver.Sent, error) {
+		sent, err := q.freesKeys.Send(ctx, []driver.Outgoing{msg})
+		if len(sent) == 0 {
+			return driver.Sent{}, err
+		}
+		q.used.mu.Lock()
+		inOrder, limit := slices.Clone(q.used.inOrder), q.config().DedupMax
+		q.used.mu.Unlock()
+		if limit > 0 && len(inOrder) > limit {
+			q.used.forget(inOrder[0])
+		}
+		return sent[0], err
+	})
+}
+
+type forgetsOnAck struct{ freesKeys }
+
+func (q forgetsOnAck) Ack(ctx context.Context, acked []driver.Receipt) error {
+	err := q.freesKeys.Ack(ctx, acked)
+	for i, receipt := range acked {
+		if driver.At(err, i) == nil {
+			q.used.forgetDelivered(receipt)
+		}
+	}
+	return err
+}
+
+type forgetsConflicts struct{ freesKeys }
+
+func (q forgetsConflicts) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sent, error) {
+	return sendEach(msgs, func(msg driver.Outgoing) (driver.Sent, error) {
+		sent, err := q.freesKeys.Send(ctx, []driver.Outgoing{msg})
+		stats, _ := q.Queue.Stats(ctx)
+		if errors.Is(err, driver.ErrConflict) && stats == (driver.Stats{}) { // its message is gone
+			q.used.forget(msg.DedupKey)
+			sent, err = q.freesKeys.Send(ctx, []driver.Outgoing{msg})
+		}
+		if len(sent) == 0 {
+			return driver.Sent{}, err
+		}
+		return sent[0], err
+	})
+}
+
+type forgetsOnPurge struct{ freesKeys }
+
+func (q forgetsOnPurge) Purge(ctx context.Context) (int, error) {
+	q.used.forget()
+	return q.freesKeys.Purge(ctx)
+}
+
+type forgetsOnDeath struct{ freesKeys }
+
+func (q forgetsOnDeath) DeadLetter(ctx context.Context, burials []driver.Burial) error {
+	err := q.freesKeys.DeadLetter(ctx, burials)
+	for i, burial := range burials {
+		if driver.At(err, i) == nil {
+			q.used.forgetDelivered(burial.Receipt)
+		}
+	}
+	return err
+}
+
+type letsKeysThrough struct{ passing }
+
+func (q letsKeysThrough) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sent, error) {
+	return sendEach(msgs, func(msg driver.Outgoing) (driver.Sent, error) {
+		sent, err := q.sendOne(ctx, msg)
+		if errors.Is(err, driver.ErrFull) && msg.DedupKey != "" {
+			msg.DedupKey = ""
+			return q.sendOne(ctx, msg)
+		}
+		return sent, err
+	})
+}
+
+type hintsTooLate struct{ passing }
+
+func (q hintsTooLate) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sent, error) {
+	return sendEach(msgs, func(msg driver.Outgoing) (driver.Sent, error) {
+		sent, err := q.sendOne(ctx, msg)
+		if detail, ok := errors.AsType[*driver.Error](err); ok && detail.Code == driver.ErrFull && msg.DedupKey != "" {
+			late := *detail
+			late.RetryAfter = q.Traits().DedupWindow
+			err = &late
+		}
+		return sent, err
+	})
+}
+
+type remembersBodies struct {
+	passing
+	used *table[string, keyUse]
+}
+
+func (q remembersBodies) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sent, error) {
+	return sendEach(msgs, func(msg driver.Outgoing) (driver.Sent, error) {
+		if first, ok := q.used.get(msg.DedupKey); ok && !bytes.Equal(first.body, msg.Body) {
+			return driver.Sent{}, &driver.Error{Code: driver.ErrConflict, Op: "send", Queue: q.name, MessageID: first.id, Field: "DedupKey"}
+		}
+		sent, err := q.sendOne(ctx, msg)
+		if err == nil && msg.DedupKey != "" {
+			q.used.put(msg.DedupKey, keyUse{id: sent.ID, body: bytes.Clone(msg.Body)})
+		}
+		return sent, err
+	})
+}

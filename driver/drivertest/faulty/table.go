@@ -1,0 +1,42 @@
+package faulty
+
+import "sync"
+
+// A table is a map for many goroutines. The zero table is empty.
+type table[K comparable, V any] struct {
+	mu      sync.Mutex // guards entries
+	entries map[K]V
+}
+
+func (t *table[K, V]) get(key K) (V, bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	value, ok := t.entries[key]
+	return value, ok
+}
+
+func (t *table[K, V]) put(key K, value V) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.entries == nil {
+		t.entries = make(map[K]V)
+	}
+	t.entries[key] = value
+}
+
+func (t *table[K, V]) drop(key K) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.entries, key)
+}
+
+// keys returns the keys in any order.
+func (t *table[K, V]) keys() []K {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	keys := make([]K, 0, len(t.entries))
+	for key := range t.entries {
+		keys = append(keys, key)
+	}
+	return keys
+}

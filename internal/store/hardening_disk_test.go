@@ -1,0 +1,343 @@
+package store
+
+import (
+	"errors"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/store/storetest"
+)
+
+func TestH8NewDataIsRefusedBeforeTheDiskIsFull(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mem := vfs.NewMem()
+		o := memOptions(mem)
+		o.MinFreeBytes = 1000
+		o.MinFreePercent = 5
+		const total = 100_000
+		set := func(free uint64) {
+			mem.TestingSetDiskUsage(vfs.DiskUsage{AvailBytes: free, TotalBytes: total, UsedBytes: total - free})
+			time.Sleep(spaceEvery)
+		}
+		set(total / 2)
+		s := mustOpen(t, testDir, o)
+		defer mustClose(t, s)
+		if err := s.Admit(); err != nil {
+			t.Errorf("half empty: %v", err)
+		}
+		set(total/20 - 1) // 5 % are more than 1000 bytes
+		err := s.Admit()
+		wantError(t, err, driver.ErrFull, testDir, "4999", "5000", "free some space")
+		if driver.RetryAfter(err) <= 0 {
+			t.Error("no hint when to try again")
+		}
+		if h := s.Health(); !h.WritesRefused || h.DiskFull || h.FreeBytes != total/20-1 || h.TotalBytes != total || h.Ready() {
+			t.Errorf("health: %+v", h)
+		}
+		put(t, s, "ack", "goes on")
+		set(total / 20)
+		if s.Admit() == nil {
+			t.Error("at the edge it should not change its mind yet")
+		}
+		set(total / 10)
+		if err := s.Admit(); err != nil {
+			t.Errorf("after space was freed: %v", err)
+		}
+	})
+}
+
+func TestH8FreeSpaceIsAskedForRarely(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		counting := &usageCountingFS{FS: vfs.NewMem()}
+		o := memOptions(counting)
+		o.MinFreeBytes = 1000
+		s := mustOpen(t, testDir, o)
+		defer mustClose(t, s)
+		counting.asked.Store(0)
+		for range 1000 {
+			_ = s.Admit()
+			_ = s.Health()
+		}
+		if n := counting.asked.Load(); n > 1 {
+			t.Errorf("asked %d times at one moment", n)
+		}
+		counting.asked.Store(0)
+		b := s.NewBatch()
+		b.Set([]byte("large"), make([]byte, spaceBytes))
+		if err := s.Commit(b, true); err != nil {
+			t.Fatal(err)
+		}
+		if counting.asked.Load() == 0 {
+			t.Error("not asked after much was written")
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		counting.asked.Store(0)
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if n := counting.asked.Load(); n != 0 {
+			t.Errorf("asked %d times while idle", n)
+		}
+	})
+}
+
+type usageCountingFS struct {
+	vfs.FS
+	asked atomic.Int64
+}
+
+func (fs *usageCountingFS) GetDiskUsage(string) (vfs.DiskUsage, error) {
+	fs.asked.Add(1)
+	return vfs.DiskUsage{AvailBytes: 1 << 40, TotalBytes: 1 << 41}, nil
+}
+
+// fullDisk makes writes fail while the ballast is on it, or always.
+func fullDisk(disk *storetest.Disk, withoutBallastToo bool) (full *atomic.Bool) {
+	full = new(atomic.Bool)
+	disk.Before(func(op storetest.Operation) error {
+		if !full.Load() || op.Kind != storetest.Write && op.Kind != storetest.Create {
+			return nil
+		}
+		if _, err := disk.Mem().Stat(disk.Mem().PathJoin(testDir, ballastFile)); err == nil || withoutBallastToo {
+			return syscall.ENOSPC
+		}
+		return nil
+	})
+	return full
+}
+
+func TestH8TheBallastKeepsAFullDiskFromStoppingTheStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		disk := storetest.NewDisk()
+		o := memOptions(disk.FS())
+		o.BallastBytes = 100_000
+		s := mustOpen(t, testDir, o)
+		ballast := disk.Mem().PathJoin(testDir, ballastFile)
+		if info, err := disk.Mem().Stat(ballast); err != nil || info.Size() != o.BallastBytes {
+			t.Fatalf("ballast: %v, %v", info, err)
+		}
+		full := fullDisk(disk, false)
+		put(t, s, "a", "1")
+		full.Store(true)
+		put(t, s, "b", "2")
+		if _, err := disk.Mem().Stat(ballast); err == nil {
+			t.Error("the ballast is still there")
+		}
+		if h := s.Health(); !h.DiskFull || !h.WritesRefused || h.Failed != nil {
+			t.Errorf("health: %+v", h)
+		}
+		wantError(t, s.Admit(), driver.ErrFull)
+		put(t, s, "ack", "goes on")
+		full.Store(false)
+		time.Sleep(fullFor)
+		if err := s.Admit(); err != nil {
+			t.Errorf("after space was freed: %v", err)
+		}
+		mustClose(t, s)
+		s = mustOpen(t, testDir, o)
+		defer mustClose(t, s)
+		wantValue(t, s, "b", "2")
+		if info, err := disk.Mem().Stat(ballast); err != nil || info.Size() != o.BallastBytes {
+			t.Errorf("the ballast is not back: %v", err)
+		}
+	})
+}
+
+// A log that cannot be written ends the store even so; a table that cannot be
+// written does not.
+func TestH8AFullDiskIsFatalForTheLogOnly(t *testing.T) {
+	t.Run("log", func(t *testing.T) {
+		disk := storetest.NewDisk()
+		s := mustOpen(t, testDir, memOptions(disk.FS()))
+		put(t, s, "a", "1")
+		fullDisk(disk, true).Store(true)
+		b := s.NewBatch()
+		b.Set([]byte("b"), []byte("2"))
+		err := s.Commit(b, true)
+		if !errors.Is(err, ErrFailed) || !errors.Is(err, syscall.ENOSPC) {
+			t.Errorf("Commit: %v", err)
+		}
+		_ = s.Close()
+		again := mustOpen(t, testDir, memOptions(disk.Mem().CrashClone(vfs.CrashCloneCfg{})))
+		defer mustClose(t, again)
+		wantValue(t, again, "a", "1")
+	})
+	t.Run("table", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			disk := storetest.NewDisk()
+			s := mustOpen(t, testDir, memOptions(disk.FS()))
+			var full atomic.Bool
+			full.Store(true)
+			disk.Before(func(op storetest.Operation) error {
+				if full.Load() && strings.HasSuffix(op.Path, ".sst") {
+					return syscall.ENOSPC
+				}
+				return nil
+			})
+			for i := range 20 { // more than a memtable
+				put(t, s, numbered("k", i), strings.Repeat("x", 5000))
+			}
+			time.Sleep(10 * time.Second) // the engine tries again and again
+			full.Store(false)
+			for i := range 100 {
+				put(t, s, numbered("l", i), strings.Repeat("x", 5000))
+			}
+			if h := s.Health(); h.Failed != nil {
+				t.Errorf("health: %+v", h)
+			}
+			mustClose(t, s)
+		})
+	})
+}
+
+func TestH8OpeningOnAFullDiskSaysSo(t *testing.T) {
+	disk := storetest.NewDisk()
+	fullDisk(disk, true).Store(true)
+	_, err := Open(t.Context(), testDir, memOptions(disk.FS()))
+	wantError(t, err, driver.ErrFull, testDir, "free some space")
+}
+
+func TestH10SingleDeleteIsNotOfferedAndSizedDeletesAreUnderstood(t *testing.T) {
+	// mustClose fails if the engine suspects that a delete was wrong.
+	s := mustOpen(t, testDir, memOptions(vfs.NewMem()))
+	b := s.NewBatch()
+	for i := range 400 {
+		key := []byte(numbered("k", i))
+		b.Set(key, make([]byte, i))
+		if err := s.Commit(b, true); err != nil {
+			t.Fatal(err)
+		}
+		b.DeleteSized(key, i)
+		if i%3 == 0 {
+			b.Set(key, make([]byte, i/2))
+		}
+		if err := s.Commit(b, false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.db.Compact(t.Context(), []byte("a"), []byte("z"), false); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 400 {
+		if i%3 == 0 {
+			wantValue(t, s, numbered("k", i), string(make([]byte, i/2)))
+		} else {
+			wantMissing(t, s, numbered("k", i))
+		}
+	}
+	mustClose(t, s)
+}
+
+func TestH10AWrongSizeIsSuspectedAndDoesNoHarm(t *testing.T) {
+	s := mustOpen(t, testDir, memOptions(vfs.NewMem()))
+	put(t, s, "kept", "1")
+	put(t, s, "k", "12345")
+	b := s.NewBatch()
+	b.DeleteSized([]byte("k"), 5)
+	b.DeleteSized([]byte("k"), 5) // again: there is nothing left to delete
+	if err := s.Commit(b, true); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.db.Compact(t.Context(), []byte("a"), []byte("z"), false); err != nil {
+		t.Fatal(err)
+	}
+	wantMissing(t, s, "k")
+	wantValue(t, s, "kept", "1")
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if len(s.misuse.found) == 0 {
+		t.Error("not suspected: the other tests would not notice either")
+	}
+}
+
+// Pipelining with ApplyNoSyncWait is marked experimental by the engine. This
+// package does not need it: commits that wait at the same time share syncs.
+func TestH11ConcurrentCommitsShareSyncs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		disk := storetest.NewDisk()
+		s := mustOpen(t, testDir, memOptions(disk.FS()))
+		defer mustClose(t, s)
+		var syncs atomic.Int64
+		disk.Before(func(op storetest.Operation) error {
+			if op.Kind == storetest.Sync && strings.HasSuffix(op.Path, logSuffix) {
+				syncs.Add(1)
+				time.Sleep(time.Millisecond) // a disk
+			}
+			return nil
+		})
+		const callers = 64
+		done := make(chan error)
+		for i := range callers {
+			go func() {
+				b := s.NewBatch()
+				b.Set([]byte(numbered("k", i)), []byte("v"))
+				done <- s.Commit(b, true)
+			}()
+		}
+		for range callers {
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		}
+		if n := syncs.Load(); n > 8 {
+			t.Errorf("%d commits took %d syncs", callers, n)
+		}
+	})
+}
+
+func TestH12ASlowDiskIsReported(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		disk := storetest.NewDisk()
+		o := memOptions(disk.FS())
+		o.SlowDisk = time.Second
+		reports := make(chan SlowOperation, 10)
+		o.OnSlowDisk = func(op SlowOperation) { reports <- op }
+		s := mustOpen(t, testDir, o)
+		defer mustClose(t, s)
+		put(t, s, "a", "1")
+		time.Sleep(time.Minute)
+		if h := s.Health(); h.SlowDisk || !h.Ready() {
+			t.Errorf("health before: %+v", h)
+		}
+		var slow atomic.Bool
+		slow.Store(true)
+		disk.Before(func(op storetest.Operation) error {
+			if op.Kind == storetest.Sync && slow.CompareAndSwap(true, false) {
+				time.Sleep(30 * time.Second)
+			}
+			return nil
+		})
+		done := make(chan struct{})
+		go func() {
+			put(t, s, "b", "2")
+			close(done)
+		}()
+		time.Sleep(5 * time.Second)
+		if h := s.Health(); !h.SlowDisk || h.Ready() {
+			t.Errorf("health meanwhile: %+v", h)
+		}
+		report := <-reports
+		if !strings.HasSuffix(report.Path, logSuffix) || report.Operation != "sync" || report.Duration < o.SlowDisk {
+			t.Errorf("report: %+v", report)
+		}
+		<-done
+		if !s.Health().SlowDisk {
+			t.Error("forgotten at once")
+		}
+		time.Sleep(slowFor)
+		if s.Health().SlowDisk {
+			t.Error("never forgotten")
+		}
+		if len(reports) != 0 {
+			t.Error("reported more than once")
+		}
+	})
+}

@@ -1,0 +1,499 @@
+package store
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/store/storetest"
+)
+
+// The engine's defaults are not safe enough for messages that must not be lost.
+// Each test here is named after one point of the list in the package
+// documentation.
+
+func TestH1NewestFormatIsAsserted(t *testing.T) {
+	fs := vfs.NewMem()
+	s := mustOpen(t, testDir, memOptions(fs))
+	if have := s.db.FormatMajorVersion(); have != pebble.FormatNewest {
+		t.Errorf("format %d, want %d", have, pebble.FormatNewest)
+	}
+	// DeleteSized panics on the format that the engine chooses by itself.
+	b := s.NewBatch()
+	b.Set([]byte("a"), []byte("1"))
+	b.DeleteSized([]byte("a"), 1)
+	if err := s.Commit(b, true); err != nil {
+		t.Error(err)
+	}
+	mustClose(t, s)
+	desc, err := pebble.Peek(fs.PathJoin(testDir, engineDir), fs)
+	if err != nil || desc.FormatMajorVersion != pebble.FormatNewest {
+		t.Errorf("on disk: %v, %v", desc, err)
+	}
+}
+
+// chunkKinds returns the kinds of the chunks in a log, up to its end.
+func chunkKinds(log []byte) (kinds []byte) {
+	for len(log) >= chunkHeader && log[chunkKindAt] != 0 {
+		kinds = append(kinds, log[chunkKindAt])
+		size := int(binary.LittleEndian.Uint16(log[chunkSizeAt:]))
+		log = log[min(len(log), chunkHeader+size):]
+	}
+	return kinds
+}
+
+func TestH2FirstLogOfANewStoreHasSyncOffsets(t *testing.T) {
+	fs := vfs.NewMem()
+	s := mustOpen(t, testDir, memOptions(fs))
+	defer mustClose(t, s)
+	put(t, s, "a", "1")
+	logs := engineFiles(t, fs, isLog)
+	if len(logs) != 1 {
+		t.Fatalf("logs: %v", logs)
+	}
+	kinds := chunkKinds(readFile(t, fs, logs[0]))
+	if len(kinds) == 0 {
+		t.Fatal("no chunk")
+	}
+	for _, kind := range kinds {
+		if kind != chunkKindFull {
+			t.Errorf("a chunk of kind %d, want %d", kind, chunkKindFull)
+		}
+	}
+}
+
+// lastWatermark returns the highest watermark in the store's current log.
+func lastWatermark(t *testing.T, s *Store) watermark {
+	t.Helper()
+	var last watermark
+	for _, name := range engineFiles(t, s.options.FS, isLog) {
+		number, _ := logNumber(s.options.FS.PathBase(name))
+		f, err := s.options.FS.Open(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w, _, err := highestWatermark(f, number, s.id, make([]byte, 1<<10))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = f.Close()
+		if w.log > last.log {
+			last = w
+		}
+	}
+	return last
+}
+
+func TestH3AnIdleStoreIsSealed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := mustOpen(t, testDir, memOptions(vfs.NewMem()))
+		defer mustClose(t, s)
+		for i := range 20 {
+			put(t, s, numbered("k", i), strings.Repeat("x", 5000))
+			time.Sleep(s.options.SealAfter - time.Millisecond)
+			synctest.Wait()
+		}
+		durable := s.tracker.get()
+		if mark := lastWatermark(t, s); mark.length >= durable.length {
+			t.Fatalf("sealed while busy: watermark at %d, durable %d", mark.length, durable.length)
+		}
+		time.Sleep(s.options.SealAfter)
+		synctest.Wait()
+		if mark := lastWatermark(t, s); mark.length < durable.length {
+			t.Errorf("watermark at %d, durable were %d", mark.length, durable.length)
+		}
+	})
+}
+
+func TestH3CommitsThatDoNotWaitAreSealedToo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		disk := storetest.NewDisk()
+		s := mustOpen(t, testDir, memOptions(disk.FS()))
+		defer mustClose(t, s)
+		b := s.NewBatch()
+		b.Set([]byte("lease"), []byte("1"))
+		if err := s.Commit(b, false); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(s.options.SealAfter)
+		synctest.Wait()
+		after := mustOpen(t, testDir, memOptions(disk.Mem().CrashClone(vfs.CrashCloneCfg{})))
+		defer mustClose(t, after)
+		wantValue(t, after, "lease", "1")
+	})
+}
+
+// A store with tickers would take minutes to sleep for a year of virtual time.
+func TestH3ASealedStoreSleeps(t *testing.T) {
+	start := time.Now()
+	var operations atomic.Int64
+	synctest.Test(t, func(t *testing.T) {
+		disk := storetest.NewDisk()
+		s := mustOpen(t, testDir, memOptions(disk.FS()))
+		defer mustClose(t, s)
+		for i := range 200 {
+			put(t, s, numbered("k", i), strings.Repeat("x", 5000))
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		disk.Before(func(storetest.Operation) error {
+			operations.Add(1)
+			return nil
+		})
+		time.Sleep(365 * 24 * time.Hour)
+		synctest.Wait()
+		if n := operations.Load(); n != 0 {
+			t.Errorf("%d operations on the disk while idle", n)
+		}
+	})
+	if took := time.Since(start); took > 30*time.Second {
+		t.Errorf("a year of sleep took %v: something wakes up all the time", took)
+	}
+}
+
+func TestH3CloseAndBackupSeal(t *testing.T) {
+	fs := vfs.NewMem()
+	o := memOptions(fs)
+	o.SealAfter = time.Hour
+	s := mustOpen(t, testDir, o)
+	put(t, s, "a", strings.Repeat("x", 5000))
+	durable := s.tracker.get()
+	if err := s.Backup(t.Context(), "/backup"); err != nil {
+		t.Fatal(err)
+	}
+	if mark := lastWatermark(t, s); mark.length < durable.length {
+		t.Errorf("Backup: watermark at %d, durable were %d", mark.length, durable.length)
+	}
+	put(t, s, "b", strings.Repeat("x", 5000))
+	durable = s.tracker.get()
+	mustClose(t, s)
+	if mark := lastWatermark(t, s); mark.length < durable.length {
+		t.Errorf("Close: watermark at %d, durable were %d", mark.length, durable.length)
+	}
+}
+
+// The seal that was recommended first, a record longer than a block, leaves
+// most of a log uncovered when commits are large. A watermark covers all of it.
+func TestH3WatermarksCoverLargeCommits(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 3))
+	disk := storetest.NewDisk()
+	o := memOptions(disk.FS())
+	o.MemTableBytes = 16 << 20
+	s := mustOpen(t, testDir, o)
+	for i := range 30 {
+		put(t, s, numbered("k", i), string(noise(rng, 100<<10)))
+	}
+	covered := s.tracker.get()
+	if err := s.sealLog(); err != nil {
+		t.Fatal(err)
+	}
+	image := disk.Mem().CrashClone(vfs.CrashCloneCfg{})
+	mustClose(t, s)
+	log := image.PathJoin(testDir, engineDir, fmt.Sprintf("%06d.log", covered.log))
+	for range 50 {
+		damaged := image.CrashClone(vfs.CrashCloneCfg{})
+		data, err := damaged.UnsafeGetFileDataBuffer(log)
+		if err != nil {
+			t.Fatal(err)
+		}
+		data[rng.IntN(int(covered.length))] ^= 1 << rng.IntN(8)
+		_, err = Open(t.Context(), testDir, memOptions(damaged))
+		wantError(t, err, driver.ErrIntegrity, log, "restore")
+	}
+}
+
+func TestH4ADamagedManifestIsRefusedAndLeftAlone(t *testing.T) {
+	rng := rand.New(rand.NewPCG(4, 4))
+	base := vfs.NewCrashableMem()
+	s := mustOpen(t, testDir, memOptions(base))
+	for i := range 200 {
+		put(t, s, numbered("k", i), string(noise(rng, 2000)))
+	}
+	mustClose(t, s)
+	image := base.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rng})
+	current, err := pebble.Peek(image.PathJoin(testDir, engineDir), image)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 30 {
+		damaged := image.CrashClone(vfs.CrashCloneCfg{})
+		if _, ok := storetest.Flip(damaged, current.ManifestFilename, rng); !ok {
+			t.Fatal("the manifest is empty")
+		}
+		before := contents(t, damaged)
+		_, err = Open(t.Context(), testDir, memOptions(damaged))
+		wantError(t, err, driver.ErrIntegrity, current.ManifestFilename, "nothing was changed", "restore")
+		for name, content := range contents(t, damaged) {
+			if before[name] != content {
+				t.Fatalf("%s was changed", name)
+			}
+		}
+	}
+}
+
+func TestH4EveryManifestOnDiskHasItsSealAndNoOther(t *testing.T) {
+	fs := vfs.NewMem()
+	o := memOptions(fs)
+	for round := range 3 {
+		s := mustOpen(t, testDir, o)
+		for i := range 60 {
+			put(t, s, numbered("k", round*1000+i), strings.Repeat("x", 5000))
+		}
+		mustClose(t, s)
+		manifests := engineFiles(t, fs, func(base string) bool { return classOf(base) == classManifest })
+		seals := engineFiles(t, fs, func(base string) bool { return strings.HasPrefix(base, sealPrefix) })
+		if len(manifests) != len(seals) {
+			t.Fatalf("manifests %v, seals %v", manifests, seals)
+		}
+		for _, name := range manifests {
+			if _, _, err := readSeal(fs, name); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
+func TestH4StaleSealsAreRemoved(t *testing.T) {
+	fs := vfs.NewMem()
+	mustClose(t, mustOpen(t, testDir, memOptions(fs)))
+	stale := fs.PathJoin(testDir, engineDir, sealPrefix+manifestPrefix+"999999")
+	writeFile(t, fs, stale, []byte("old"))
+	writeFile(t, fs, stale+tempSuffix, []byte("half"))
+	mustClose(t, mustOpen(t, testDir, memOptions(fs)))
+	for _, name := range []string{stale, stale + tempSuffix} {
+		if _, err := fs.Stat(name); err == nil {
+			t.Errorf("%s is still there", name)
+		}
+	}
+}
+
+func TestH5ACrashWhileCreatingLeavesAnOpenableDirectory(t *testing.T) {
+	rng := rand.New(rand.NewPCG(5, 5))
+	for _, existing := range []bool{false, true} {
+		disk := storetest.NewDisk()
+		if existing {
+			if err := disk.Mem().MkdirAll(testDir, 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		images := 0
+		disk.Before(func(op storetest.Operation) error {
+			if op.Kind.Durability() {
+				for range 2 {
+					images++
+					s, err := Open(t.Context(), testDir, memOptions(disk.Image(rng)))
+					if err != nil {
+						t.Errorf("after a cut before %s of %s: %v", op.Kind, op.Path, err)
+						continue
+					}
+					mustClose(t, s)
+				}
+			}
+			return nil
+		})
+		s := mustOpen(t, testDir, memOptions(disk.FS()))
+		disk.Before(func(storetest.Operation) error { return nil })
+		mustClose(t, s)
+		if images < 80 {
+			t.Errorf("only %d images", images)
+		}
+		if names, _ := disk.Mem().List(testDir); len(names) != 2 {
+			t.Errorf("the directory holds %v, want %s and %s", names, engineDir, lockFile)
+		}
+	}
+}
+
+// A durable commit returns after the sync, and what it wrote can be read by
+// others before that. So whoever answers from the store must wait for Commit.
+func TestH6ADurableCommitReturnsAfterItsSync(t *testing.T) {
+	disk := storetest.NewDisk()
+	s := mustOpen(t, testDir, memOptions(disk.FS()))
+	defer mustClose(t, s)
+	syncing, release := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	disk.Before(func(op storetest.Operation) error {
+		if op.Kind == storetest.Sync && strings.HasSuffix(op.Path, logSuffix) {
+			once.Do(func() {
+				close(syncing)
+				<-release
+			})
+		}
+		return nil
+	})
+	done := make(chan error, 1)
+	go func() {
+		b := s.NewBatch()
+		b.Set([]byte("a"), []byte("1"))
+		done <- s.Commit(b, true)
+	}()
+	<-syncing
+	// Not durable yet, but visible: this is why the rule exists.
+	for {
+		if _, err := s.Get([]byte("a"), nil); err == nil {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	select {
+	case err := <-done:
+		t.Fatalf("Commit returned %v before the sync did", err)
+	default:
+	}
+	lost := mustOpen(t, testDir, memOptions(disk.Mem().CrashClone(vfs.CrashCloneCfg{})))
+	wantMissing(t, lost, "a")
+	mustClose(t, lost)
+	close(release)
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	kept := mustOpen(t, testDir, memOptions(disk.Mem().CrashClone(vfs.CrashCloneCfg{})))
+	wantValue(t, kept, "a", "1")
+	mustClose(t, kept)
+}
+
+func TestH7AFailedSyncIsTheEnd(t *testing.T) {
+	disk := storetest.NewDisk()
+	failures := make(chan error, 2)
+	o := memOptions(disk.FS())
+	o.OnFail = func(err error) { failures <- err }
+	s := mustOpen(t, testDir, o)
+	put(t, s, "before", "1")
+	it := s.Iterate(nil, nil)
+	var broken atomic.Bool
+	disk.Before(func(op storetest.Operation) error {
+		if op.Kind == storetest.Sync && strings.HasSuffix(op.Path, logSuffix) && broken.CompareAndSwap(false, true) {
+			return syscall.EIO // once: the next sync would claim to succeed
+		}
+		return nil
+	})
+	b := s.NewBatch()
+	b.Set([]byte("lost"), []byte("1"))
+	err := s.Commit(b, true)
+	wantError(t, err, driver.ErrUnavailable, logSuffix, "sync")
+	if !errors.Is(err, ErrFailed) || !errors.Is(err, syscall.EIO) {
+		t.Errorf("%v does not wrap ErrFailed and EIO", err)
+	}
+	for call, err := range map[string]error{
+		"Commit":  s.Commit(b, true),
+		"Commit2": s.Commit(s.NewBatch(), false),
+		"Sync":    s.Sync(),
+		"Get":     func() error { _, err := s.Get([]byte("before"), nil); return err }(),
+		"Get2":    func() error { _, err := s.Get([]byte("lost"), nil); return err }(),
+		"Iterate": s.Iterate(nil, nil).Close(),
+		"Next":    func() error { it.Next(); return it.Err() }(),
+		"Drop":    s.DropRange(t.Context(), []byte("a"), []byte("z")),
+		"Backup":  s.Backup(t.Context(), "/backup"),
+		"Verify":  s.Verify(t.Context()),
+		"Admit":   s.Admit(),
+		"Health":  s.Health().Failed,
+	} {
+		if !errors.Is(err, ErrFailed) {
+			t.Errorf("%s after the failure: %v", call, err)
+		}
+	}
+	_ = it.Close()
+	if err := s.Close(); !errors.Is(err, ErrFailed) {
+		t.Errorf("Close: %v", err)
+	}
+	if err := <-failures; !errors.Is(err, ErrFailed) {
+		t.Errorf("OnFail got %v", err)
+	}
+	if len(failures) != 0 {
+		t.Error("OnFail was called twice")
+	}
+	again := mustOpen(t, testDir, memOptions(disk.Mem().CrashClone(vfs.CrashCloneCfg{})))
+	defer mustClose(t, again)
+	wantValue(t, again, "before", "1")
+	wantMissing(t, again, "lost")
+}
+
+// Whoever waits for the disk when it fails gets the error, and nobody hangs.
+func TestH7NobodyHangsWhenTheDiskFails(t *testing.T) {
+	disk := storetest.NewDisk()
+	o := memOptions(disk.FS())
+	closed := make(chan error, 1)
+	var s *Store
+	o.OnFail = func(error) { closed <- s.Close() }
+	s = mustOpen(t, testDir, o)
+	var syncs atomic.Int64
+	disk.Before(func(op storetest.Operation) error {
+		if op.Kind == storetest.Sync && syncs.Add(1) > 40 {
+			return syscall.EIO
+		}
+		return nil
+	})
+	var wg sync.WaitGroup
+	for w := range 16 {
+		wg.Go(func() {
+			b := s.NewBatch()
+			for i := 0; ; i++ {
+				b.Set([]byte(numbered(fmt.Sprintf("w%d/", w), i)), make([]byte, 3000))
+				if err := s.Commit(b, i%3 != 0); err != nil {
+					if !errors.Is(err, ErrFailed) && !errors.Is(err, driver.ErrClosed) {
+						t.Errorf("Commit: %v", err)
+					}
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if err := <-closed; !errors.Is(err, ErrFailed) {
+		t.Errorf("Close: %v", err)
+	}
+}
+
+func TestH7DamagedTablesAreReportedNotFatal(t *testing.T) {
+	rng := rand.New(rand.NewPCG(7, 7))
+	fs := vfs.NewMem()
+	s := mustOpen(t, testDir, memOptions(fs))
+	for i := range 100 {
+		put(t, s, numbered("k", i), string(noise(rng, 500)))
+	}
+	if err := s.db.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.db.Compact(t.Context(), []byte("k"), []byte("l"), false); err != nil {
+		t.Fatal(err)
+	}
+	mustClose(t, s)
+	tables := engineFiles(t, fs, func(base string) bool { return classOf(base) == classTable })
+	data, err := fs.UnsafeGetFileDataBuffer(tables[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	data[100] ^= 1 // in the first block of the table
+	reports := make(chan Corruption, 10)
+	o := memOptions(fs)
+	o.OnCorruption = func(c Corruption) { reports <- c }
+	s = mustOpen(t, testDir, o)
+	_, err = s.Get([]byte(numbered("k", 0)), nil)
+	wantError(t, err, driver.ErrIntegrity)
+	it := s.Iterate(nil, nil)
+	for it.Next() {
+	}
+	wantError(t, it.Close(), driver.ErrIntegrity)
+	wantError(t, s.Verify(t.Context()), driver.ErrIntegrity)
+	report := <-reports
+	if report.File != tables[0] || string(report.First) > numbered("k", 0) || report.Err == nil {
+		t.Errorf("report: %+v", report)
+	}
+	if h := s.Health(); len(h.Corruptions) != 1 || h.Failed != nil || h.Ready() {
+		t.Errorf("health: %+v", h)
+	}
+	put(t, s, "still", "working")
+	wantValue(t, s, "still", "working")
+	mustClose(t, s)
+}

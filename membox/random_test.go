@@ -1,0 +1,30 @@
+package membox_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/driver/drivertest"
+)
+
+func TestAgreesWithTheModel(t *testing.T) { drivertest.RunRandom(t, backend, 200_000) }
+
+func TestKeepsItsPromisesUnderLoad(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		config driver.Config
+	}{
+		{"defaults", driver.Config{}},
+		{"strict groups", driver.Config{StrictGroups: true}},
+		{"several shards", driver.Config{Shards: 4}},
+		{"several shards of strict groups", driver.Config{Shards: 4, StrictGroups: true}},
+		{"tight bounds", driver.Config{MaxMessages: 500, MaxInFlight: 50, MaxHold: 2}},
+		{"few deliveries", driver.Config{MaxDeliveries: 3, MaxDead: 100}},
+		{"a short memory", driver.Config{DedupWindow: 5 * time.Second}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			drivertest.RunConcurrent(t, backend, drivertest.Load{Config: test.config})
+		})
+	}
+}
