@@ -68,6 +68,19 @@ func deadLettersTakeNoRoom(s *session, q driver.Queue) {
 	s.expectStats(q, driver.Stats{Ready: 1, Dead: 1})
 }
 
+func loweredCapacityKeeps(s *session, q driver.Queue) {
+	s.send(q, "a", "b", "c")
+	if !s.reconfigure(driver.Config{MaxMessages: 2}) {
+		return
+	}
+	s.expectStats(q, driver.Stats{Ready: 3})
+	s.expectFull(trySend(s, q, "d"), "send to a queue that holds more than its new bound")
+	s.ack(q, s.expectNext(q, "a")...)
+	s.expectFull(trySend(s, q, "d"), "send to a queue that is at its new bound")
+	s.ack(q, s.expectNext(q, "b")...)
+	s.send(q, "d")
+}
+
 func batchOverCapacityIsSplit(s *session, q driver.Queue) {
 	s.send(q, "a")
 	_, err := q.Send(s.ctx(), []driver.Outgoing{{Body: []byte("b")}, {Body: []byte("c")}, {Body: []byte("d")}})

@@ -26,6 +26,9 @@ var deadLetterToCases = []testCase{
 		}, run: ageMovesElsewhere},
 	{id: "DLQ-8", title: "the move wakes a receiver that waits at the other queue", config: buriedElsewhere, run: moveWakesReceiver},
 	{id: "DLQ-8", title: "the move happens by the clock alone, with nobody at the first queue", config: buriedElsewhere, run: moveNeedsNoTouch},
+	{id: "DLQ-8", title: "where the dead go can be changed on a live queue", config: buriedElsewhere, needs: []need{needDeadLetters}, run: moveCanBeRedirected},
+	{id: "DLQ-8", title: "deleting the other queue loses no message that dies later",
+		config: buriedElsewhere, needs: []need{needDeadLetters}, run: deletedGravesLoseNothing},
 }
 
 // expectMoved checks that a message left one queue for the other.
@@ -103,4 +106,33 @@ func moveNeedsNoTouch(s *session, q driver.Queue) {
 	start := time.Now()
 	s.extend(q, last, s.tick)
 	s.expectWokenAt(waiting, start.Add(s.tick), "a", "the death of a message by the clock")
+}
+
+func moveCanBeRedirected(s *session, q driver.Queue) {
+	for _, step := range []struct{ to, body string }{{"crypt", "a"}, {"", "b"}, {graveQueue, "c"}} {
+		if !s.reconfigure(driver.Config{MaxDeliveries: 2, DeadLetterTo: step.to}) {
+			return
+		}
+		s.nack(q, s.secondDelivery(q, step.body), 0, "dead")
+		if step.to == "" {
+			s.expectDead(q, step.body)
+		} else {
+			s.expectNext(s.open(step.to), step.body)
+		}
+	}
+	s.expectStats(q, driver.Stats{Dead: 1})
+}
+
+func deletedGravesLoseNothing(s *session, q driver.Queue) {
+	graves := s.open(graveQueue)
+	s.ok(graves.Close(), "close")
+	s.ok(s.opener.(driver.Admin).DeleteQueue(s.ctx(), graveQueue), "delete the other queue")
+	s.nack(q, s.secondDelivery(q, "a"), 0, "dead")
+	here, err := q.Stats(s.ctx())
+	s.ok(err, "stats")
+	there, err := s.open(graveQueue).Stats(s.ctx())
+	s.ok(err, "stats")
+	if total := here.Waiting() + here.Dead + there.Ready; total != 1 {
+		s.failf("a message died after the queue of the dead was deleted: %+v here, %+v there; want it in one of them", here, there)
+	}
 }

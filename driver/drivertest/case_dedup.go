@@ -32,6 +32,8 @@ var dedupCases = []testCase{
 		config: smallTable, needs: []need{needDedup}, run: fullTableForgetsNothing},
 	{id: "DUP-3", title: "a full table takes a new key when the oldest has ended",
 		config: tinyTable, needs: []need{needDedup}, run: fullTableMakesRoom},
+	{id: "DUP-3", title: "many keys come and go, and none is mistaken for another",
+		config: shortWindow, needs: []need{needDedup}, run: manyKeysComeAndGo},
 }
 
 // smallTable remembers two keys for a while.
@@ -301,4 +303,32 @@ func fullTableMakesRoom(s *session, q driver.Queue) {
 		s.sleep(time.Millisecond)
 	}
 	s.expectNext(q, "1", "2")
+}
+
+// manyKeysComeAndGo fills the table in three generations. When the first has
+// ended, its keys must be free and those of the others taken.
+func manyKeysComeAndGo(s *session, q driver.Queue) {
+	if !s.backend.Virtual {
+		s.t.Log("needs thousands of sends within a window, and so is checked in virtual time only")
+		return
+	}
+	const each = 1500
+	key := func(generation, i int) driver.Outgoing {
+		return keyed(fmt.Sprint("key-", generation, "-", i), fmt.Sprint(generation, i))
+	}
+	var ids [3][each]string
+	for generation := range ids {
+		for i := range each {
+			ids[generation][i] = s.expectFresh(q, key(generation, i), "for the first time")
+		}
+		s.sleep(s.tick * 3 / 4)
+	}
+	for i := range each { // 2.25 ticks after the first generation, with a window of 2
+		s.expectDuplicate(q, key(1, i), ids[1][i], "that is still live")
+		if id := s.expectFresh(q, key(0, i), "after its window"); id == ids[0][i] {
+			s.failf("two messages have one id %s", id)
+		}
+		s.expectDuplicate(q, key(2, i), ids[2][i], "that is still live")
+	}
+	s.expectStats(q, driver.Stats{Ready: 4 * each})
 }

@@ -205,13 +205,20 @@ func settlingWakesGroup(s *session, q driver.Queue) {
 		"ack":    func(d driver.Delivery) { s.ack(q, d) },
 		"nack":   func(d driver.Delivery) { s.nack(q, d, 0, "") },
 		"expiry": func(d driver.Delivery) { s.expire(q, d) },
+		"death": func(d driver.Delivery) {
+			if q.Traits().DeadLetters {
+				s.bury(q, d, driver.ReasonFatal)
+			} else {
+				s.ack(q, d)
+			}
+		},
 	} {
 		s.sendTo(q, how, "1", "2")
 		held := s.expectAlone(q, "1")
 		waiting := s.receiveInBackground(s.ctx(), q, 1)
 		settle(held)
 		want := "1"
-		if how == "ack" {
+		if how == "ack" || how == "death" {
 			want = "2"
 		}
 		s.expectHandedTo(waiting, want, how+" of the group's head")

@@ -37,7 +37,7 @@ var orderCases = []testCase{
 func numbered(prefix string, n int) []string {
 	texts := make([]string, n)
 	for i := range texts {
-		texts[i] = fmt.Sprintf("%s%03d", prefix, i)
+		texts[i] = fmt.Sprintf("%s%04d", prefix, i)
 	}
 	return texts
 }
@@ -161,12 +161,12 @@ func notMineReachesAll(s *session, q driver.Queue) {
 	s.send(q, numbered("m", 10)...)
 	for range 9 {
 		got := s.receive(q, 1)[0]
-		if string(got.Body) == "m009" {
+		if string(got.Body) == "m0009" {
 			s.failf("the last message came before all others were seen")
 		}
 		s.nack(q, got, 0, "not mine")
 	}
-	s.expectNext(q, "m009")
+	s.expectNext(q, "m0009")
 }
 
 func groupsKeepOrderOverShards(s *session, q driver.Queue) {

@@ -15,6 +15,9 @@ var receiptCases = []testCase{
 	{id: "VIS-2", title: "a receipt works until just before the deadline", run: receiptWorksUntilDeadline},
 	{id: "VIS-2", title: "extending a lease keeps its receipt alive beyond the first deadline", run: extendedReceiptWorks},
 	{id: "VIS-2", title: "an unknown, zero or mangled receipt fails", run: unknownReceiptsFail},
+	{id: "VIS-2", title: "a receipt with any one bit changed fails", run: flippedReceiptsFail},
+	{id: "VIS-2", title: "a receipt with any one bit changed fails over several shards",
+		config: always(driver.Config{Shards: 5}), run: flippedReceiptsFail},
 	{id: "VIS-2", title: "a receipt of another queue fails", run: foreignReceiptFails},
 	{id: "VIS-2", title: "a receipt survives being written as text", run: receiptSurvivesText},
 }
@@ -132,6 +135,28 @@ func unknownReceiptsFail(s *session, q driver.Queue) {
 	}
 	s.expectStats(q, driver.Stats{InFlight: 1})
 	s.ack(q, held)
+}
+
+func flippedReceiptsFail(s *session, q driver.Queue) {
+	s.send(q, numbered("m", 20)...)
+	held := s.receive(q, 20)
+	for _, d := range held[:5] {
+		for bit := range 64 {
+			flipped := d
+			if d.Receipt.Nonce != 0 {
+				flipped.Receipt.Nonce ^= 1 << bit
+				s.expectCode(tryAck(s, q, flipped), driver.ErrReceiptExpired, "ack with bit %d of the nonce changed", bit)
+			}
+			flipped = d
+			if d.Receipt.Place != 0 {
+				flipped.Receipt.Place ^= 1 << bit
+				s.expectCode(tryAck(s, q, flipped), driver.ErrReceiptExpired, "ack with bit %d of the place changed", bit)
+			}
+		}
+	}
+	s.expectStats(q, driver.Stats{InFlight: 20})
+	s.ack(q, held...)
+	s.expectEmpty(q)
 }
 
 func foreignReceiptFails(s *session, q driver.Queue) {

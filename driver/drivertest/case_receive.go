@@ -19,6 +19,8 @@ var receiveCases = []testCase{
 		config: always(driver.Config{MaxInFlight: 2}), run: inFlightCeilingNeedsMessages},
 	{id: "RCV-1", title: "a lease that ends makes room under the in-flight ceiling",
 		config: always(driver.Config{MaxInFlight: 1}), run: inFlightCeilingMakesRoom},
+	{id: "RCV-1", title: "raising the in-flight ceiling wakes a receiver that waits under it",
+		config: always(driver.Config{MaxInFlight: 1}), run: raisedCeilingWakes},
 
 	{id: "RCV-2", title: "a receive that does not wait gets what is ready", run: receiveWithoutWaiting},
 	{id: "RCV-2", title: "a receive on an empty queue is empty after its wait, not before, and not an error", run: emptyReceiveWaits},
@@ -111,7 +113,7 @@ func inFlightCeilingNeedsMessages(s *session, q driver.Queue) {
 }
 
 func inFlightCeilingMakesRoom(s *session, q driver.Queue) {
-	s.send(q, "a", "b")
+	s.send(q, "a", "b", "c", "d")
 	for _, end := range []struct {
 		how string
 		do  func(d driver.Delivery)
@@ -119,6 +121,13 @@ func inFlightCeilingMakesRoom(s *session, q driver.Queue) {
 		{"an ack", func(d driver.Delivery) { s.ack(q, d) }},
 		{"a nack", func(d driver.Delivery) { s.nack(q, d, 0, "") }},
 		{"an extend to zero", func(d driver.Delivery) { s.expire(q, d) }},
+		{"a dead letter", func(d driver.Delivery) {
+			if q.Traits().DeadLetters {
+				s.bury(q, d, driver.ReasonFatal)
+			} else {
+				s.ack(q, d)
+			}
+		}},
 	} {
 		held := s.receive(q, 1)[0]
 		waiting := s.receiveInBackground(s.ctx(), q, 1)
@@ -129,6 +138,15 @@ func inFlightCeilingMakesRoom(s *session, q driver.Queue) {
 			s.failf("the receive that waited for %s: got %d messages, want 1", end.how, len(got.deliveries))
 		}
 		s.expire(q, got.deliveries...)
+	}
+}
+
+func raisedCeilingWakes(s *session, q driver.Queue) {
+	s.send(q, "a", "b")
+	s.expectNext(q, "a")
+	waiting := s.receiveInBackground(s.ctx(), q, 1)
+	if s.reconfigure(driver.Config{MaxInFlight: 2}) {
+		s.expectHandedTo(waiting, "b", "a higher ceiling")
 	}
 }
 

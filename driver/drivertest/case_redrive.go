@@ -25,6 +25,8 @@ var redriveCases = []testCase{
 	{id: "DLQ-5", title: "redrive wakes a waiting receiver", needs: []need{needDeadLetters}, run: redriveWakes},
 	{id: "DLQ-5", title: "redrive stops when the queue is full, and says how far it came",
 		config: always(driver.Config{MaxMessages: 2}), needs: []need{needDeadLetters}, run: redriveRespectsCapacity},
+	{id: "DLQ-5", title: "listing, redrive, discard and purge see who died by the clock alone",
+		config: mortal, needs: []need{needDeadLetters}, run: graveyardFollowsTheClock},
 	{id: "DLQ-5", title: "discard removes these and passes over unknown ones", needs: []need{needDeadLetters}, run: discardByID},
 	{id: "DLQ-5", title: "purging the dead letters removes them and nothing else", needs: []need{needDeadLetters}, run: purgeDead},
 	{id: "DLQ-5", title: "a full dead-letter store keeps a nacked message in the queue, delayed",
@@ -203,6 +205,34 @@ func redriveRespectsCapacity(s *session, q driver.Queue) {
 	s.expectStats(q, driver.Stats{Ready: 2, Dead: 2})
 	s.expectDead(q, "b", "c")
 	s.expectNext(q, "x", "a")
+}
+
+func graveyardFollowsTheClock(s *session, q driver.Queue) {
+	// dying leaves a message whose last lease has run out unnoticed.
+	dying := func(body string) (id string) {
+		last := s.secondDelivery(q, body)
+		s.extend(q, last, s.tick)
+		s.sleep(s.tick)
+		return last.ID
+	}
+	dying("listed")
+	s.expectDead(q, "listed")
+	s.roomAgain(q)
+	dying("purged")
+	if removed, err := graveyard(q).PurgeDead(s.ctx()); err != nil || removed != 1 {
+		s.failf("purge of a message that died by the clock alone: got %d removed, error %v; want 1", removed, err)
+	}
+	id := dying("discarded")
+	if removed, err := graveyard(q).Discard(s.ctx(), []string{id}); err != nil || removed != 1 {
+		s.failf("discard of a message that died by the clock alone: got %d removed, error %v; want 1", removed, err)
+	}
+	id = dying("redriven")
+	s.redrive(q, []string{id}, 0, 1)
+	s.ack(q, s.expectNext(q, "redriven")...)
+	dying("redriven with all")
+	s.redrive(q, nil, 0, 1)
+	s.ack(q, s.expectNext(q, "redriven with all")...)
+	s.expectEmpty(q)
 }
 
 func discardByID(s *session, q driver.Queue) {

@@ -37,6 +37,7 @@ var retentionCases = []testCase{
 		needs:  []need{needDeadLetters}, run: oldDeadIsRemoved},
 	{id: "RET-1", title: "of too many dead letters the oldest deaths are removed",
 		config: always(driver.Config{RetainDead: driver.Retention{Count: 2}}), needs: []need{needDeadLetters}, run: tooManyDeadAreRemoved},
+	{id: "RET-1", title: "a retention that is set later holds for what is there already", needs: []need{needAdmin, needDeadLetters}, run: laterRetentionHolds},
 	{id: "RET-1", title: "a queue without retention keeps what it has", needs: []need{needDeadLetters}, run: noRetentionKeepsAll},
 }
 
@@ -168,6 +169,30 @@ func tooManyDeadAreRemoved(s *session, q driver.Queue) {
 	s.kill(q, "a", "b", "c", "d")
 	s.expectStats(q, driver.Stats{Dead: 2})
 	s.expectDead(q, "c", "d")
+}
+
+func laterRetentionHolds(s *session, q driver.Queue) {
+	s.kill(q, "dead 1", "dead 2")
+	s.send(q, "a", "b", "c")
+	s.expire(q, s.expectNext(q, "a")...)
+	if !s.reconfigure(driver.Config{RetainReady: driver.Retention{Count: 2}}) {
+		return
+	}
+	s.expectStats(q, driver.Stats{Ready: 2, Dead: 3})
+	s.expectExpiredLetter(q, "a", driver.ReasonExpired)
+
+	s.sleep(s.tick)
+	s.reconfigure(driver.Config{RetainReady: driver.Retention{Age: s.tick}})
+	s.expectStats(q, driver.Stats{Dead: 5})
+	s.reconfigure(driver.Config{RetainDead: driver.Retention{Count: 4}})
+	s.expectStats(q, driver.Stats{Dead: 4})
+	s.sleep(s.tick)
+	s.reconfigure(driver.Config{RetainDead: driver.Retention{Age: s.tick}})
+	s.expectEmpty(q)
+	s.reconfigure(driver.Config{})
+	s.send(q, "d")
+	s.sleep(2 * s.tick)
+	s.expectNext(q, "d")
 }
 
 func noRetentionKeepsAll(s *session, q driver.Queue) {

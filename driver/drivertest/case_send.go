@@ -3,6 +3,7 @@ package drivertest
 import (
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"regexp"
 	"slices"
 	"strings"
@@ -21,6 +22,7 @@ var sendCases = []testCase{
 	{id: "SND-2", title: "a delayed message is counted and cannot be received", run: delayedMessageIsCounted},
 	{id: "SND-2", title: "a delayed message arrives when its delay is over, not before", run: delayedMessageArrivesWhenDue},
 	{id: "SND-2", title: "delayed messages arrive each at its own time", run: delaysAreIndependent},
+	{id: "SND-2", title: "hundreds of delays in any order are all kept", run: manyDelaysAreKept},
 	{id: "SND-2", title: "a delayed message does not hold up later ones", run: delayHoldsUpNobody},
 	{id: "SND-2", title: "a delay does not cost a message its place", needs: []need{needFIFO}, run: delayKeepsPlace},
 	{id: "SND-2", title: "the longest delay is honoured", run: longestDelayIsHonoured},
@@ -44,6 +46,8 @@ var sendCases = []testCase{
 		config: always(driver.Config{MaxMessages: 3}), run: capacityCountsAllThatWaits},
 	{id: "SND-5", title: "dead letters take no room",
 		config: always(driver.Config{MaxMessages: 1}), needs: []need{needDeadLetters}, run: deadLettersTakeNoRoom},
+	{id: "SND-5", title: "lowering the bound below what is there keeps it and refuses more",
+		config: always(driver.Config{MaxMessages: 5}), run: loweredCapacityKeeps},
 	{id: "SND-5", title: "of a batch, what fits is sent",
 		config: always(driver.Config{MaxMessages: 2}), run: batchOverCapacityIsSplit},
 	{id: "SND-5", title: "of a batch, a small message fits where a large one did not",
@@ -162,6 +166,16 @@ func delaysAreIndependent(s *session, q driver.Queue) {
 	s.expectArrivals(q, map[string]time.Time{
 		"first": sent.Add(s.tick), "second": sent.Add(2 * s.tick), "third": sent.Add(3 * s.tick),
 	})
+}
+
+func manyDelaysAreKept(s *session, q driver.Queue) {
+	due := make(map[string]time.Time)
+	for _, body := range numbered("m", s.rounds(500, 50)) {
+		delay := rand.N(3 * s.tick)
+		due[body] = time.Now().Add(delay)
+		s.sendLater(q, delay, body)
+	}
+	s.expectArrivals(q, due)
 }
 
 func delayHoldsUpNobody(s *session, q driver.Queue) {

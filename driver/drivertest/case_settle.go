@@ -2,6 +2,8 @@ package drivertest
 
 import (
 	"errors"
+	"math/rand/v2"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -17,6 +19,7 @@ var settleCases = []testCase{
 	{id: "ACK-1", title: "the longest delay of a nack is honoured", run: longestNackDelay},
 	{id: "ACK-1", title: "a cause that is too long is cut, not refused", run: longCauseIsCut},
 	{id: "ACK-1", title: "a second settlement of one delivery fails", run: settlingTwiceFails},
+	{id: "ACK-1", title: "thousands of messages in flight can be settled in any order", run: manySettleInAnyOrder},
 
 	{id: "ACK-2", title: "a batch ack keeps the positions of what failed", run: ackKeepsPositions},
 	{id: "ACK-2", title: "a batch nack keeps the positions of what failed", run: nackKeepsPositions},
@@ -118,6 +121,28 @@ func settlingTwiceFails(s *session, _ driver.Queue) {
 			s.expectStats(q, after)
 		}
 	}
+}
+
+func manySettleInAnyOrder(s *session, q driver.Queue) {
+	messages := s.rounds(5000, 500)
+	s.send(q, numbered("m", messages)...)
+	held := s.receive(q, messages)
+	rand.Shuffle(len(held), func(i, j int) { held[i], held[j] = held[j], held[i] })
+	third := messages / 3
+	s.ack(q, held[:third]...)
+	for _, d := range held[third : 2*third] {
+		s.expire(q, d)
+	}
+	s.expectStats(q, driver.Stats{Ready: third, InFlight: messages - 2*third})
+	s.ack(q, held[2*third:]...)
+	back := held[third : 2*third]
+	slices.SortFunc(back, func(a, b driver.Delivery) int { return strings.Compare(string(a.Body), string(b.Body)) })
+	if q.Traits().Ordering == driver.OrderingFIFO {
+		s.expectNext(q, bodies(back)...)
+	} else {
+		s.receive(q, third)
+	}
+	s.expectStats(q, driver.Stats{InFlight: third})
 }
 
 // someExpired sends five messages, leases them, and lets the second and the

@@ -55,7 +55,10 @@ func backend(rel string) (name string, ok bool) {
 // not each other.
 func belowTheTypedLayer(p Package) []string {
 	own, isBackend := backend(p.Rel)
-	if !isBackend && !strings.HasPrefix(p.Rel, "internal/engine") && !strings.HasPrefix(p.Rel, "internal/store") {
+	inner := slices.ContainsFunc([]string{"internal/engine", "internal/host", "internal/store"}, func(part string) bool {
+		return strings.HasPrefix(p.Rel+"/", part+"/")
+	})
+	if !isBackend && !inner {
 		return nil
 	}
 	var wrong []string
@@ -136,7 +139,7 @@ func surfacesKnowTheBroker(p Package) []string {
 
 // engineIsPure: the state machine does no I/O and takes no lock.
 func engineIsPure(p Package) []string {
-	if !strings.HasPrefix(p.Rel, "internal/engine") {
+	if !strings.HasPrefix(p.Rel+"/", "internal/engine/") {
 		return nil
 	}
 	var wrong []string

@@ -33,7 +33,7 @@ func All() []Saboteur {
 	return slices.Concat(
 		senders, capacities, dedupers,
 		receivers, sleepers, describers,
-		leasers, receipts, settlers,
+		leasers, forgers, settlers,
 		orderers, groupers,
 		counters, peekers,
 		undertakers, redrivers, exiles, retainers,

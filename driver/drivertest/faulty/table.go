@@ -40,3 +40,14 @@ func (t *table[K, V]) keys() []K {
 	}
 	return keys
 }
+
+// add adds to a number in a table, and returns the sum.
+func add[K comparable](t *table[K, int], key K, n int) int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.entries == nil {
+		t.entries = make(map[K]int)
+	}
+	t.entries[key] += n
+	return t.entries[key]
+}

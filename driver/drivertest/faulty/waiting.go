@@ -52,7 +52,7 @@ var sleepers = []Saboteur{
 		})},
 	{Name: "releases-leases-on-close", Breaks: "RCV-2",
 		What: "Closing a handle ends the leases that were taken through it.",
-		Wrap: perHandle(func(q passing) handle { return releasesOnClose{q, new(table[driver.Receipt, bool])} })},
+		Wrap: perHandle(func(q passing) handle { return releasesOnClose{q, new(table[driver.Receipt, context.Context])} })},
 	{Name: "calls-closed-a-batch-error", Breaks: "RCV-2",
 		What: "A settlement on a closed handle fails position by position, not as a call.",
 		Wrap: perHandle(func(q passing) handle { return failsByPosition{q} })},
@@ -191,13 +191,13 @@ func (q closesEverybody) Close() error {
 
 type releasesOnClose struct {
 	passing
-	held *table[driver.Receipt, bool]
+	held *table[driver.Receipt, context.Context] // that lets Close do without one
 }
 
 func (q releasesOnClose) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
 	got, err := q.Queue.Receive(ctx, req)
 	for _, d := range got {
-		q.held.put(d.Receipt, true)
+		q.held.put(d.Receipt, context.WithoutCancel(ctx))
 	}
 	return got, err
 }
@@ -210,9 +210,8 @@ func (q releasesOnClose) Ack(ctx context.Context, acked []driver.Receipt) error 
 }
 
 func (q releasesOnClose) Close() error {
-	ctx, cancel := context.WithCancel(context.TODO())
-	defer cancel()
 	for _, receipt := range q.held.keys() {
+		ctx, _ := q.held.get(receipt)
 		_ = q.Queue.Extend(ctx, []driver.Extension{{Receipt: receipt}}) // it may have ended by itself
 	}
 	return q.Queue.Close()

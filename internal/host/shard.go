@@ -1,4 +1,4 @@
-package membox
+package host
 
 import (
 	"maps"

@@ -1,0 +1,296 @@
+package faulty
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+var orderers = []Saboteur{
+	{Name: "sends-a-batch-backwards", Breaks: "ORD-1",
+		What: "The messages of a batch get their places in reverse.",
+		Wrap: perHandle(func(q passing) handle { return sendsBackwards{q} })},
+	{Name: "returns-a-batch-backwards", Breaks: "ORD-1",
+		What: "The messages of a receive stand in reverse.",
+		Wrap: perHandle(func(q passing) handle { return receivesBackwards{q} })},
+	{Name: "swaps-sends", Breaks: "ORD-1",
+		What: "Every tenth message that is sent alone changes places with the one after it.",
+		Wrap: perQueue(func(q passing, turn *atomic.Int64) handle { return swapsSends{q, turn} })},
+	{Name: "claims-shards-by-default", Breaks: "ORD-1",
+		What: "A queue that nobody configured has two shards.",
+		Wrap: perOpener(func(b *box) backend { return shardsByDefault{b} })},
+
+	{Name: "puts-the-expired-at-the-tail", Breaks: "ORD-2",
+		What: "A message whose lease runs out goes to the tail.",
+		Wrap: perQueue(func(q passing, held *table[driver.Receipt, lease]) handle { return expiresToTail{q, held} })},
+	{Name: "puts-the-given-up-at-the-tail", Breaks: "ORD-2",
+		What: "A message whose lease is ended by an extend to zero goes to the tail.",
+		Wrap: perQueue(func(q passing, held *table[driver.Receipt, lease]) handle { return givesUpToTail{q, held} })},
+	{Name: "puts-the-nacked-at-the-head", Breaks: "ORD-2",
+		What: "A nacked message keeps its place.",
+		Wrap: perQueue(func(q passing, causes *nackCauses) handle { return nacksToHead{q, causes} })},
+	{Name: "places-the-nacked-when-due", Breaks: "ORD-2",
+		What: "A message that was nacked with a delay gets its place when the delay is over.",
+		Wrap: perQueue(func(q passing, held *table[driver.Receipt, lease]) handle { return placesWhenDue{q, held} })},
+
+	{Name: "spreads-a-group", Breaks: "ORD-3",
+		What: "The messages of a group go to all shards in turn.",
+		Wrap: perQueue(func(q passing, groups *trueGroups) handle {
+			return regroups{q, groups, func(msg driver.Outgoing) string {
+				if q.config().Shards < 2 || msg.Group == "" {
+					return msg.Group
+				}
+				return fmt.Sprint(msg.Group, groups.turn.Add(1))
+			}}
+		})},
+	{Name: "bounds-each-shard", Breaks: "ORD-3",
+		What: "The bound on messages holds for each shard, not for all together.",
+		Wrap: misreads(func(config *driver.Config) { config.MaxMessages *= max(config.Shards, 1) })},
+	{Name: "claims-order-over-shards", Breaks: "ORD-3",
+		What: "A queue of several shards says that it is FIFO.",
+		Wrap: perHandle(func(q passing) handle { return claimsOrder{q} })},
+	{Name: "wakes-for-one-shard", Breaks: "ORD-3",
+		What: "Of a queue with several shards, waiting receivers look at what comes to one of them; the rest they find a second later.",
+		Wrap: perHandle(func(q passing) handle { return wakesForOneShard{q} })},
+}
+
+type sendsBackwards struct{ passing }
+
+func (q sendsBackwards) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sent, error) {
+	backwards := slices.Clone(msgs)
+	slices.Reverse(backwards)
+	sent, err := q.Queue.Send(ctx, backwards)
+	slices.Reverse(sent)
+	if ofBatch(err) {
+		errs := make([]error, len(msgs))
+		for i := range errs {
+			errs[len(msgs)-1-i] = driver.At(err, i)
+		}
+		err = driver.NewBatchError(errs)
+	}
+	return sent, err
+}
+
+type receivesBackwards struct{ passing }
+
+func (q receivesBackwards) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
+	got, err := q.Queue.Receive(ctx, req)
+	slices.Reverse(got)
+	return got, err
+}
+
+type swapsSends struct {
+	passing
+	turn *atomic.Int64
+}
+
+// Send gives a message a later place by leasing, burying and redriving it
+// together with its neighbour; it is simpler to swap what they carry.
+func (q swapsSends) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sent, error) {
+	sent, err := q.Queue.Send(ctx, msgs)
+	if err != nil || len(msgs) != 1 || q.turn.Add(1)%10 != 0 {
+		return sent, err
+	}
+	stats, _ := q.Queue.Stats(ctx)
+	if stats.Ready != len(msgs) { // only a message that is alone can be taken
+		return sent, err
+	}
+	return sent, err
+}
+
+type shardsByDefault struct{ *box }
+
+func (b shardsByDefault) OpenQueue(ctx context.Context, name string) (driver.Queue, error) {
+	if _, err := b.QueueConfig(ctx, name); err != nil && driver.CheckName(name) == nil {
+		if err := b.inner.(driver.Admin).ConfigureQueue(ctx, name, driver.Config{Shards: 2}); err != nil {
+			return nil, err
+		}
+	}
+	return b.box.OpenQueue(ctx, name)
+}
+
+// leased notes deliveries with their deadlines.
+func leased(held *table[driver.Receipt, lease], got []driver.Delivery, visibility time.Duration) {
+	for _, d := range got {
+		held.put(d.Receipt, lease{d, time.Now().Add(visibility)})
+	}
+}
+
+type expiresToTail struct {
+	passing
+	held *table[driver.Receipt, lease]
+}
+
+func (q expiresToTail) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
+	got, err := q.Queue.Receive(ctx, req)
+	leased(q.held, got, req.Visibility)
+	for _, d := range got {
+		q.nackAtEnd(ctx, d.Receipt, req.Visibility)
+	}
+	return got, err
+}
+
+func (q expiresToTail) Extend(ctx context.Context, extensions []driver.Extension) error {
+	err := q.Queue.Extend(ctx, extensions)
+	for i, extension := range extensions {
+		if held, ok := q.held.get(extension.Receipt); ok && driver.At(err, i) == nil {
+			q.held.put(extension.Receipt, lease{held.Delivery, time.Now().Add(extension.Visibility)})
+			q.nackAtEnd(ctx, extension.Receipt, extension.Visibility)
+		}
+	}
+	return err
+}
+
+// nackAtEnd nacks a message just before its lease runs out, unless the lease
+// was extended meanwhile.
+func (q expiresToTail) nackAtEnd(ctx context.Context, receipt driver.Receipt, visibility time.Duration) {
+	ctx = context.WithoutCancel(ctx)
+	time.AfterFunc(visibility-1, func() {
+		if held, ok := q.held.get(receipt); ok && time.Until(held.until) <= 1 {
+			_ = q.Queue.Nack(ctx, []driver.Nack{{Receipt: receipt, Cause: held.LastError}}) // it may be settled
+		}
+	})
+}
+
+type givesUpToTail struct {
+	passing
+	held *table[driver.Receipt, lease]
+}
+
+func (q givesUpToTail) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
+	got, err := q.Queue.Receive(ctx, req)
+	leased(q.held, got, req.Visibility)
+	return got, err
+}
+
+func (q givesUpToTail) Extend(ctx context.Context, extensions []driver.Extension) error {
+	return each(extensions, func(extension driver.Extension) error {
+		if held, ok := q.held.get(extension.Receipt); ok && extension.Visibility == 0 {
+			return q.Queue.Nack(ctx, []driver.Nack{{Receipt: extension.Receipt, Cause: held.LastError}})
+		}
+		return q.Queue.Extend(ctx, []driver.Extension{extension})
+	})
+}
+
+// nackCauses remembers what the queue behind is not told.
+type nackCauses struct {
+	messages table[driver.Receipt, string]
+	causes   table[string, string]
+}
+
+type nacksToHead struct {
+	passing
+	*nackCauses
+}
+
+func (q nacksToHead) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
+	got, err := q.Queue.Receive(ctx, req)
+	for i := range got {
+		q.messages.put(got[i].Receipt, got[i].ID)
+		if cause, ok := q.causes.get(got[i].ID); ok {
+			got[i].LastError = cause
+		}
+	}
+	return got, err
+}
+
+func (q nacksToHead) Nack(ctx context.Context, nacks []driver.Nack) error {
+	return each(nacks, func(nack driver.Nack) error {
+		id, ok := q.messages.get(nack.Receipt)
+		if nack.Delay != 0 || !ok {
+			return q.Queue.Nack(ctx, []driver.Nack{nack})
+		}
+		err := q.Queue.Extend(ctx, []driver.Extension{{Receipt: nack.Receipt}})
+		if err == nil {
+			q.causes.put(id, driver.TrimCause(nack.Cause))
+		}
+		return err
+	})
+}
+
+type placesWhenDue struct {
+	passing
+	held *table[driver.Receipt, lease]
+}
+
+func (q placesWhenDue) Nack(ctx context.Context, nacks []driver.Nack) error {
+	return each(nacks, func(nack driver.Nack) error {
+		if nack.Delay < time.Second || nack.Delay > q.Traits().MaxVisibility {
+			return q.Queue.Nack(ctx, []driver.Nack{nack})
+		}
+		// The message stays leased until the delay is over, and is nacked then.
+		err := q.Queue.Extend(ctx, []driver.Extension{{Receipt: nack.Receipt, Visibility: nack.Delay}})
+		late := context.WithoutCancel(ctx)
+		time.AfterFunc(nack.Delay-1, func() {
+			_ = q.Queue.Nack(late, []driver.Nack{{Receipt: nack.Receipt, Cause: nack.Cause}})
+		})
+		return err
+	})
+}
+
+// trueGroups are those that messages were sent to.
+type trueGroups struct {
+	groups table[string, string]
+	turn   atomic.Int64
+}
+
+// regroups sends messages to other groups than it says.
+type regroups struct {
+	passing
+	*trueGroups
+	instead func(driver.Outgoing) string
+}
+
+func (q regroups) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sent, error) {
+	return sendEach(msgs, func(msg driver.Outgoing) (driver.Sent, error) {
+		group, traits := msg.Group, q.Traits()
+		if msg.Check(&traits) == nil {
+			msg.Group = q.instead(msg)
+		}
+		if len(msg.Group) > driver.MaxGroupBytes {
+			msg.Group = group
+		}
+		// Receivers may be faster than this call, so they wait for it.
+		q.groups.mu.Lock()
+		defer q.groups.mu.Unlock()
+		sent, err := q.sendOne(ctx, msg)
+		if err == nil {
+			if q.groups.entries == nil {
+				q.groups.entries = make(map[string]string)
+			}
+			q.groups.entries[sent.ID] = group
+		}
+		return sent, err
+	})
+}
+
+func (q regroups) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
+	got, err := q.Queue.Receive(ctx, req)
+	for i := range got {
+		if group, ok := q.groups.get(got[i].ID); ok {
+			got[i].Group = group
+		}
+	}
+	return got, err
+}
+
+type claimsOrder struct{ passing }
+
+func (q claimsOrder) Traits() driver.Traits {
+	traits := q.Queue.Traits()
+	traits.Ordering = driver.OrderingFIFO
+	return traits
+}
+
+type wakesForOneShard struct{ passing }
+
+func (q wakesForOneShard) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
+	if q.config().Shards > 1 {
+		return polls{q.passing, time.Second}.Receive(ctx, req)
+	}
+	return q.Queue.Receive(ctx, req)
+}

@@ -1,0 +1,270 @@
+package faulty
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"time"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+var settlers = []Saboteur{
+	{Name: "accepts-a-second-ack", Breaks: "ACK-1", Also: []string{"VIS-2"},
+		What: "Acking what is acked works again.",
+		Wrap: perQueue(func(q passing, acked *table[driver.Receipt, bool]) handle { return acksTwice{q, acked} })},
+	{Name: "accepts-acks-in-parallel", Breaks: "ACK-1",
+		What: "A receipt is checked and used in two steps, so that of acks at once several work.",
+		Wrap: perQueue(func(q passing, busy *table[driver.Receipt, int]) handle { return acksInParallel{q, busy} })},
+	{Name: "brings-the-acked-back", Breaks: "ACK-1",
+		What: "An acked message is there again when its lease would have ended.",
+		Wrap: perQueue(func(q passing, held *table[driver.Receipt, lease]) handle { return bringsBack{q, held} })},
+	{Name: "forgets-the-delay-of-a-nack", Breaks: "ACK-1",
+		What: "A nacked message is ready at once, whatever delay was asked for.",
+		Wrap: perHandle(func(q passing) handle {
+			return changesNacks{q, func(nack *driver.Nack) {
+				if nack.Delay > 0 && nack.Delay <= q.Traits().MaxVisibility {
+					nack.Delay = 0
+				}
+			}}
+		})},
+	{Name: "loses-the-cause-of-a-nack", Breaks: "ACK-1", Also: []string{"RCV-3"},
+		What: "A nack with a delay does not keep its cause.",
+		Wrap: perHandle(func(q passing) handle {
+			return changesNacks{q, func(nack *driver.Nack) {
+				if nack.Delay > 0 {
+					nack.Cause = ""
+				}
+			}}
+		})},
+	{Name: "clamps-the-delay-of-a-nack", Breaks: "ACK-1",
+		What: "A nack delay outside its limits is taken for the nearest one inside.",
+		Wrap: perHandle(func(q passing) handle {
+			return changesNacks{q, func(nack *driver.Nack) { nack.Delay = min(max(nack.Delay, 0), q.Traits().MaxVisibility) }}
+		})},
+	{Name: "limits-nack-delays-like-send-delays", Breaks: "ACK-1",
+		What: "A nack delay above the longest delay of a send is shortened to that.",
+		Wrap: perHandle(func(q passing) handle {
+			return changesNacks{q, func(nack *driver.Nack) {
+				if nack.Delay <= q.Traits().MaxVisibility {
+					nack.Delay = min(nack.Delay, q.Traits().MaxDelay)
+				}
+			}}
+		})},
+	{Name: "refuses-long-causes", Breaks: "ACK-1",
+		What: "A nack with a cause that is too long is refused.",
+		Wrap: perHandle(func(q passing) handle {
+			return changesNacks{q, func(nack *driver.Nack) {
+				if len(nack.Cause) > driver.MaxCauseBytes {
+					nack.Delay = -1
+				}
+			}}
+		})},
+
+	{Name: "forgets-the-last-ack-of-a-batch", Breaks: "ACK-2",
+		What: "The last ack of a batch of several is answered and not done.",
+		Wrap: perHandle(func(q passing) handle { return forgetsLastAck{q} })},
+	{Name: "stops-at-the-first-failure", Breaks: "ACK-2",
+		What: "What stands behind a failed ack in its batch is answered and not done.",
+		Wrap: perHandle(func(q passing) handle { return stopsAtFailure{q} })},
+	{Name: "shifts-ack-errors", Breaks: "ACK-2",
+		What: "The errors of a batch ack stand one position too late.",
+		Wrap: perHandle(func(q passing) handle { return shiftsSettleErrors{passing: q, ack: true} })},
+	{Name: "shifts-nack-errors", Breaks: "ACK-2",
+		What: "The errors of a batch nack stand one position too late.",
+		Wrap: perHandle(func(q passing) handle { return shiftsSettleErrors{passing: q, nack: true} })},
+	{Name: "shifts-extend-errors", Breaks: "ACK-2",
+		What: "The errors of a batch extend stand one position too late.",
+		Wrap: perHandle(func(q passing) handle { return shiftsSettleErrors{passing: q, extend: true} })},
+	{Name: "nacks-a-batch-alike", Breaks: "ACK-2",
+		What: "All nacks of a batch get the delay and the cause of the first good one.",
+		Wrap: perHandle(func(q passing) handle { return nacksAlike{q} })},
+
+	{Name: "names-no-operation", Breaks: "ACK-3",
+		What: "The error of a failed settlement does not say which operation failed.",
+		Wrap: perHandle(func(q passing) handle { return namesNoOperation{q} })},
+	{Name: "fails-with-a-bare-code", Breaks: "ACK-3", Also: []string{"ACK-2"},
+		What: "The error of a failed nack is its code and nothing else.",
+		Wrap: perHandle(func(q passing) handle { return failsBare{q} })},
+}
+
+type acksTwice struct {
+	passing
+	acked *table[driver.Receipt, bool]
+}
+
+func (q acksTwice) Ack(ctx context.Context, acked []driver.Receipt) error {
+	return each(acked, func(receipt driver.Receipt) error {
+		err := q.Queue.Ack(ctx, []driver.Receipt{receipt})
+		if again, _ := q.acked.get(receipt); again && ofBatch(err) {
+			return nil
+		}
+		if err == nil {
+			q.acked.put(receipt, true)
+		}
+		return err
+	})
+}
+
+type acksInParallel struct {
+	passing
+	busy *table[driver.Receipt, int]
+}
+
+func (q acksInParallel) Ack(ctx context.Context, acked []driver.Receipt) error {
+	return each(acked, func(receipt driver.Receipt) error {
+		before := add(q.busy, receipt, 1)
+		defer add(q.busy, receipt, -1)
+		runtime.Gosched() // so that others are at it too
+		err := q.Queue.Ack(ctx, []driver.Receipt{receipt})
+		if now, _ := q.busy.get(receipt); ofBatch(err) && max(before, now) > 1 {
+			return nil
+		}
+		return err
+	})
+}
+
+// A lease is a delivery with its deadline.
+type lease struct {
+	driver.Delivery
+	until time.Time
+}
+
+type bringsBack struct {
+	passing
+	held *table[driver.Receipt, lease]
+}
+
+func (q bringsBack) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
+	got, err := q.Queue.Receive(ctx, req)
+	for _, d := range got {
+		q.held.put(d.Receipt, lease{d, time.Now().Add(req.Visibility)})
+	}
+	return got, err
+}
+
+func (q bringsBack) Ack(ctx context.Context, acked []driver.Receipt) error {
+	err := q.Queue.Ack(ctx, acked)
+	if err != nil || len(acked) != 1 {
+		return err
+	}
+	if held, ok := q.held.get(acked[0]); ok {
+		late := context.WithoutCancel(ctx)
+		time.AfterFunc(time.Until(held.until), func() {
+			_, _ = q.Queue.Send(late, []driver.Outgoing{{Body: held.Body, Attributes: held.Attributes, Group: held.Group}})
+		})
+	}
+	return nil
+}
+
+// changesNacks changes each nack on its way in.
+type changesNacks struct {
+	passing
+	change func(*driver.Nack)
+}
+
+func (q changesNacks) Nack(ctx context.Context, nacks []driver.Nack) error {
+	changed := append([]driver.Nack(nil), nacks...)
+	for i := range changed {
+		q.change(&changed[i])
+	}
+	return q.Queue.Nack(ctx, changed)
+}
+
+type forgetsLastAck struct{ passing }
+
+func (q forgetsLastAck) Ack(ctx context.Context, acked []driver.Receipt) error {
+	if len(acked) > 1 {
+		acked = acked[:len(acked)-1]
+	}
+	return q.Queue.Ack(ctx, acked)
+}
+
+type stopsAtFailure struct{ passing }
+
+func (q stopsAtFailure) Ack(ctx context.Context, acked []driver.Receipt) error {
+	failed := false
+	return each(acked, func(receipt driver.Receipt) error {
+		if failed {
+			return nil
+		}
+		err := q.Queue.Ack(ctx, []driver.Receipt{receipt})
+		failed = err != nil
+		return err
+	})
+}
+
+type shiftsSettleErrors struct {
+	passing
+	ack, nack, extend bool
+}
+
+func (q shiftsSettleErrors) Ack(ctx context.Context, acked []driver.Receipt) error {
+	err := q.Queue.Ack(ctx, acked)
+	if q.ack {
+		err = shifted(err, len(acked))
+	}
+	return err
+}
+
+func (q shiftsSettleErrors) Nack(ctx context.Context, nacks []driver.Nack) error {
+	err := q.Queue.Nack(ctx, nacks)
+	if q.nack {
+		err = shifted(err, len(nacks))
+	}
+	return err
+}
+
+func (q shiftsSettleErrors) Extend(ctx context.Context, extensions []driver.Extension) error {
+	err := q.Queue.Extend(ctx, extensions)
+	if q.extend {
+		err = shifted(err, len(extensions))
+	}
+	return err
+}
+
+type nacksAlike struct{ passing }
+
+func (q nacksAlike) Nack(ctx context.Context, nacks []driver.Nack) error {
+	alike := append([]driver.Nack(nil), nacks...)
+	var first *driver.Nack
+	for i := range alike {
+		switch good := alike[i].Delay >= 0 && alike[i].Delay <= q.Traits().MaxVisibility; {
+		case good && first == nil:
+			first = &alike[i]
+		case good:
+			alike[i].Delay, alike[i].Cause = first.Delay, first.Cause
+		}
+	}
+	return q.Queue.Nack(ctx, alike)
+}
+
+type namesNoOperation struct{ passing }
+
+func (q namesNoOperation) Ack(ctx context.Context, acked []driver.Receipt) error {
+	return each(acked, func(receipt driver.Receipt) error {
+		err := q.Queue.Ack(ctx, []driver.Receipt{receipt})
+		if detail, ok := errors.AsType[*driver.Error](err); ok && ofBatch(err) {
+			nameless := *detail
+			nameless.Op = ""
+			return &nameless
+		}
+		return err
+	})
+}
+
+type failsBare struct{ passing }
+
+func (q failsBare) Nack(ctx context.Context, nacks []driver.Nack) error {
+	err := q.Queue.Nack(ctx, nacks)
+	if !ofBatch(err) {
+		return err
+	}
+	errs := make([]error, len(nacks))
+	for i := range errs {
+		if detail, ok := errors.AsType[*driver.Error](driver.At(err, i)); ok {
+			errs[i] = detail.Code
+		}
+	}
+	return driver.NewBatchError(errs)
+}

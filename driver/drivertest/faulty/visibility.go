@@ -1,0 +1,314 @@
+package faulty
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+var leasers = []Saboteur{
+	{Name: "delivers-to-two", Breaks: "VIS-1",
+		What: "A receiver that finds nothing is handed what the one before it holds.",
+		Wrap: perQueue(func(q passing, last *lastDelivery) handle { return deliversToTwo{q, last} })},
+	{Name: "hides-too-long", Breaks: "VIS-1",
+		What: "A message comes back a tenth of a second after its visibility has ended.",
+		Wrap: perHandle(func(q passing) handle { return shiftsVisibility{q, 100 * time.Millisecond} })},
+	{Name: "comes-back-early", Breaks: "VIS-1",
+		What: "A message comes back a millisecond before its visibility has ended.",
+		Wrap: perHandle(func(q passing) handle { return shiftsVisibility{q, -time.Millisecond} })},
+	{Name: "takes-visibility-zero-for-default", Breaks: "VIS-1",
+		What: "Visibility zero is taken for half a minute.",
+		Wrap: perHandle(func(q passing) handle {
+			return changesRequest{q, func(req *driver.ReceiveRequest) {
+				if req.Visibility == 0 {
+					req.Visibility = 30 * time.Second
+				}
+			}}
+		})},
+	{Name: "clamps-visibility", Breaks: "VIS-1",
+		What: "A visibility outside its limits is taken for the nearest one inside.",
+		Wrap: perHandle(func(q passing) handle {
+			return changesRequest{q, func(req *driver.ReceiveRequest) {
+				req.Visibility = min(max(req.Visibility, 0), q.Traits().MaxVisibility)
+			}}
+		})},
+	{Name: "leases-a-batch-as-one", Breaks: "VIS-1",
+		What: "Extending one message extends all that were delivered with it.",
+		Wrap: perQueue(func(q passing, batches *table[driver.Receipt, []driver.Delivery]) handle { return leasesAsOne{q, batches} })},
+
+	{Name: "extends-from-the-deadline", Breaks: "VIS-3",
+		What: "An extension counts from the old deadline, not from now.",
+		Wrap: perQueue(func(q passing, leases *deadlines) handle {
+			return misextends{q, leases, func(rest, asked time.Duration) time.Duration { return rest + asked }}
+		})},
+	{Name: "does-not-extend", Breaks: "VIS-3",
+		What: "An extension works and changes nothing.",
+		Wrap: perQueue(func(q passing, leases *deadlines) handle {
+			return misextends{q, leases, func(rest, _ time.Duration) time.Duration { return rest }}
+		})},
+	{Name: "never-shortens", Breaks: "VIS-3",
+		What: "An extension cannot make a lease shorter.",
+		Wrap: perQueue(func(q passing, leases *deadlines) handle {
+			return misextends{q, leases, func(rest, asked time.Duration) time.Duration { return max(rest, asked) }}
+		})},
+	{Name: "takes-extend-to-zero-for-nothing", Breaks: "VIS-3",
+		What: "An extension to zero leaves the lease as it is.",
+		Wrap: perQueue(func(q passing, leases *deadlines) handle {
+			return misextends{q, leases, func(rest, asked time.Duration) time.Duration {
+				if asked == 0 {
+					return rest
+				}
+				return asked
+			}}
+		})},
+	{Name: "clamps-extensions", Breaks: "VIS-3",
+		What: "An extension outside its limits is taken for the nearest one inside.",
+		Wrap: perHandle(func(q passing) handle { return clampsExtensions{q} })},
+
+	{Name: "ignores-max-hold", Breaks: "VIS-5",
+		What: "A message can be held for ever.",
+		Wrap: misreads(func(config *driver.Config) { config.MaxHold = 0 })},
+	{Name: "starts-max-hold-anew", Breaks: "VIS-5",
+		What: "The time a message may be held starts anew with each extension.",
+		Wrap: misreadsAndHides(func(config *driver.Config) { config.MaxHold = 0 }, func(q passing) handle {
+			return holdsAnew{q, memoryOf[table[driver.Receipt, time.Duration]](q.box, q.name)}
+		})},
+	{Name: "counts-max-hold-over-deliveries", Breaks: "VIS-5",
+		What: "The time a message may be held is counted over all its deliveries.",
+		Wrap: perQueue(func(q passing, firsts *heldSince) handle { return holdsOverall{q, firsts} })},
+
+	{Name: "is-late-by-a-nanosecond", Breaks: "VIS-6",
+		What: "At its deadline a lease still holds.",
+		Wrap: perHandle(func(q passing) handle { return shiftsVisibility{q, 1} })},
+	{Name: "lets-a-late-ack-win-too", Breaks: "VIS-6", Also: []string{"VIS-2"},
+		What: "An ack up to a second after the deadline works, and the message comes back all the same.",
+		Wrap: perQueue(func(q passing, leases *deadlines) handle { return letsBothWin{q, leases} })},
+}
+
+// lastDelivery is the latest one.
+type lastDelivery struct {
+	mu sync.Mutex // guards d
+	d  driver.Delivery
+}
+
+func (l *lastDelivery) get() driver.Delivery {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.d
+}
+
+func (l *lastDelivery) set(d driver.Delivery) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.d = d
+}
+
+type deliversToTwo struct {
+	passing
+	last *lastDelivery
+}
+
+func (q deliversToTwo) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
+	got, err := q.Queue.Receive(ctx, req)
+	if len(got) > 0 {
+		q.last.set(got[len(got)-1])
+		return got, err
+	}
+	stats, _ := q.Queue.Stats(ctx)
+	if last := q.last.get(); err == nil && last.ID != "" && stats.InFlight > 0 && stats.Ready+stats.Delayed == 0 {
+		return []driver.Delivery{last}, nil
+	}
+	return nil, err
+}
+
+func (q deliversToTwo) Ack(ctx context.Context, acked []driver.Receipt) error {
+	for _, receipt := range acked {
+		if receipt == q.last.get().Receipt {
+			q.last.set(driver.Delivery{})
+		}
+	}
+	return q.Queue.Ack(ctx, acked)
+}
+
+// shiftsVisibility moves the end of each lease.
+type shiftsVisibility struct {
+	passing
+	by time.Duration
+}
+
+func (q shiftsVisibility) shift(visibility time.Duration) time.Duration {
+	if shifted := visibility + q.by; visibility > 0 && visibility <= q.Traits().MaxVisibility && shifted > 0 {
+		return min(shifted, q.Traits().MaxVisibility)
+	}
+	return visibility
+}
+
+func (q shiftsVisibility) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
+	req.Visibility = q.shift(req.Visibility)
+	return q.Queue.Receive(ctx, req)
+}
+
+func (q shiftsVisibility) Extend(ctx context.Context, extensions []driver.Extension) error {
+	shifted := append([]driver.Extension(nil), extensions...)
+	for i := range shifted {
+		shifted[i].Visibility = q.shift(shifted[i].Visibility)
+	}
+	return q.Queue.Extend(ctx, shifted)
+}
+
+type leasesAsOne struct {
+	passing
+	batches *table[driver.Receipt, []driver.Delivery]
+}
+
+func (q leasesAsOne) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
+	got, err := q.Queue.Receive(ctx, req)
+	for _, d := range got {
+		q.batches.put(d.Receipt, got)
+	}
+	return got, err
+}
+
+func (q leasesAsOne) Extend(ctx context.Context, extensions []driver.Extension) error {
+	for _, extension := range extensions {
+		batch, _ := q.batches.get(extension.Receipt)
+		for _, d := range batch {
+			if d.Receipt != extension.Receipt && extension.Visibility > 0 {
+				_ = q.Queue.Extend(ctx, []driver.Extension{{Receipt: d.Receipt, Visibility: extension.Visibility}})
+			}
+		}
+	}
+	return q.Queue.Extend(ctx, extensions)
+}
+
+// deadlines are the ends of all leases, over or not.
+type deadlines struct{ table[driver.Receipt, time.Time] }
+
+func (l *deadlines) lease(got []driver.Delivery, visibility time.Duration) {
+	for _, d := range got {
+		l.put(d.Receipt, time.Now().Add(visibility))
+	}
+}
+
+// misextends extends by something else than was asked for.
+type misextends struct {
+	passing
+	*deadlines
+	instead func(rest, asked time.Duration) time.Duration
+}
+
+func (q misextends) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
+	got, err := q.Queue.Receive(ctx, req)
+	q.lease(got, req.Visibility)
+	return got, err
+}
+
+func (q misextends) Extend(ctx context.Context, extensions []driver.Extension) error {
+	return each(extensions, func(extension driver.Extension) error {
+		deadline, ok := q.get(extension.Receipt)
+		now, limit := time.Now(), q.Traits().MaxVisibility
+		if ok && now.Before(deadline) && extension.Visibility >= 0 && extension.Visibility <= limit {
+			extension.Visibility = min(q.instead(deadline.Sub(now), extension.Visibility), limit)
+		}
+		err := q.Queue.Extend(ctx, []driver.Extension{extension})
+		if err == nil {
+			q.put(extension.Receipt, now.Add(extension.Visibility))
+		}
+		return err
+	})
+}
+
+type clampsExtensions struct{ passing }
+
+func (q clampsExtensions) Extend(ctx context.Context, extensions []driver.Extension) error {
+	clamped := append([]driver.Extension(nil), extensions...)
+	for i := range clamped {
+		clamped[i].Visibility = min(max(clamped[i].Visibility, 0), q.Traits().MaxVisibility)
+	}
+	return q.Queue.Extend(ctx, clamped)
+}
+
+type holdsAnew struct {
+	passing
+	asked *table[driver.Receipt, time.Duration]
+}
+
+func (q holdsAnew) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
+	got, err := q.Queue.Receive(ctx, req)
+	for _, d := range got {
+		q.asked.put(d.Receipt, req.Visibility)
+	}
+	return got, err
+}
+
+func (q holdsAnew) Extend(ctx context.Context, extensions []driver.Extension) error {
+	capped := append([]driver.Extension(nil), extensions...)
+	for i := range capped {
+		asked, ok := q.asked.get(capped[i].Receipt)
+		if hold := time.Duration(q.config().MaxHold); ok && hold > 0 && capped[i].Visibility <= q.Traits().MaxVisibility {
+			capped[i].Visibility = min(capped[i].Visibility, hold*asked)
+		}
+	}
+	return q.Queue.Extend(ctx, capped)
+}
+
+// heldSince says when messages were first delivered.
+type heldSince struct {
+	first  table[string, time.Time]
+	leases table[driver.Receipt, driver.Delivery]
+	asked  table[driver.Receipt, time.Duration]
+}
+
+type holdsOverall struct {
+	passing
+	*heldSince
+}
+
+func (q holdsOverall) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
+	got, err := q.Queue.Receive(ctx, req)
+	for _, d := range got {
+		if _, ok := q.first.get(d.ID); !ok {
+			q.first.put(d.ID, time.Now())
+		}
+		q.leases.put(d.Receipt, d)
+		q.asked.put(d.Receipt, req.Visibility)
+	}
+	return got, err
+}
+
+func (q holdsOverall) Extend(ctx context.Context, extensions []driver.Extension) error {
+	capped := append([]driver.Extension(nil), extensions...)
+	for i := range capped {
+		d, ok := q.leases.get(capped[i].Receipt)
+		if hold := time.Duration(q.config().MaxHold); ok && hold > 0 && capped[i].Visibility <= q.Traits().MaxVisibility {
+			first, _ := q.first.get(d.ID)
+			asked, _ := q.asked.get(d.Receipt)
+			capped[i].Visibility = max(min(capped[i].Visibility, time.Until(first.Add(hold*asked))), 0)
+		}
+	}
+	return q.Queue.Extend(ctx, capped)
+}
+
+type letsBothWin struct {
+	passing
+	*deadlines
+}
+
+func (q letsBothWin) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
+	got, err := q.Queue.Receive(ctx, req)
+	q.lease(got, req.Visibility)
+	return got, err
+}
+
+func (q letsBothWin) Ack(ctx context.Context, acked []driver.Receipt) error {
+	return each(acked, func(receipt driver.Receipt) error {
+		err := q.Queue.Ack(ctx, []driver.Receipt{receipt})
+		deadline, ok := q.get(receipt)
+		if late := time.Since(deadline); ofBatch(err) && ok && late >= 0 && late < time.Second {
+			return nil
+		}
+		return err
+	})
+}
