@@ -233,6 +233,17 @@ var histories = []struct {
 		s.sendKey("a", "l", "x").Duplicate = true
 		s.left("a", driver.StateReady)
 	}},
+	{"a repeat is a duplicate of a later send", "DUP-1", func(s *script) {
+		s.sendKey("a", "k", "x").Duplicate = true
+		s.sendKey("a", "k", "x")
+		s.left("a", driver.StateReady)
+	}},
+	{"a repeat is a duplicate of a send at the same time", "", func(s *script) {
+		s.sendKey("a", "k", "x").Duplicate = true
+		s.sendKey("a", "k", "x")
+		s.overlap()
+		s.left("a", driver.StateReady)
+	}},
 	{"a conflict has a cause", "", func(s *script) {
 		s.sendKey("a", "k", "x")
 		e := s.sendKey("", "k", "y")
@@ -402,6 +413,20 @@ var histories = []struct {
 		s.receive("a", 2)
 		s.settle(OpExtend, "a", 1).Duration = time.Second
 		s.left("a", driver.StateInFlight)
+	}},
+	{"a receipt works after a crash gave the message to another", "VIS-2", func(s *script) {
+		s.send("a")
+		s.receive("a", 1)
+		s.add(Event{Op: OpCrash})
+		s.receive("a", 1).Receipt.Nonce = 7
+		s.ack("a", 1)
+	}},
+	{"a receipt works after a crash", "", func(s *script) {
+		s.send("a")
+		s.receive("a", 1)
+		s.add(Event{Op: OpCrash})
+		s.pass(time.Minute) // the backend's clock stood still
+		s.ack("a", 1)
 	}},
 	{"an old receipt fails", "", func(s *script) {
 		s.send("a")

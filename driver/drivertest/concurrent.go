@@ -103,6 +103,7 @@ type crowd struct {
 	recorder *Recorder
 	unit     time.Duration // a short visibility
 	sent     atomic.Bool   // the producers are done
+	receives atomic.Int64
 
 	mu     sync.RWMutex // guards the fields below
 	opener driver.Opener
@@ -113,6 +114,17 @@ type crowd struct {
 }
 
 const crowdQueueName = "crowd"
+
+// hopeless reports, and then fails the test, that consumers have tried far too
+// often: messages do not come, or come back for ever.
+func (c *crowd) hopeless() bool {
+	limit := int64(100*c.load.Messages + 10_000)
+	tries := c.receives.Add(1)
+	if tries == limit {
+		c.t.Errorf("after %d receives there is no end in sight", tries)
+	}
+	return tries >= limit
+}
 
 func newCrowd(t *testing.T, b Backend, load Load) *crowd {
 	c := &crowd{t: t, backend: b, load: load, recorder: NewRecorder(""), unit: time.Second}

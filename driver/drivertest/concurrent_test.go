@@ -60,8 +60,8 @@ var saboteurs = []struct {
 		for i, receipt := range receipts {
 			nacks[i].Receipt = receipt
 		}
-		if stats, _ := q.Stats(context.Background()); stats.Waiting() < 100 {
-			return q.Ack(context.Background(), receipts)
+		if at(q, func(time.Duration) bool { return q.model.nonce > 500 }) {
+			return q.Ack(context.Background(), receipts) // or there would be no end
 		}
 		return q.Nack(context.Background(), nacks)
 	}}},

@@ -13,7 +13,7 @@ import (
 
 // consume receives and settles until nothing is left.
 func (m *member) consume() {
-	for {
+	for !m.hopeless() {
 		req := driver.ReceiveRequest{
 			Max:        1 + m.rand.IntN(10),
 			Visibility: m.upTo(5),

@@ -92,14 +92,25 @@ func (s *Shard) DeadLetters(yield func(*Entry) bool) { s.dead.all(yield) }
 // FindDead returns the dead letter with this id, or nil.
 func (s *Shard) FindDead(id string) *Entry { return s.dead.byID[id] }
 
-// Redrive makes a dead letter ready again, at the tail, under the same id. It
-// may return ErrFull.
+// Redrive makes a dead letter ready again; see StageRedrive.
 func (s *Shard) Redrive(now Moment, letter *Entry) error {
-	if err := s.Room(now, int(letter.Size)); err != nil {
-		return err
+	e, err := s.StageRedrive(now, letter)
+	if err == nil {
+		s.Fulfil(now, e)
+		s.Advance(now) // retention may have waited for the room
 	}
-	if letter.State != Dead { // Room has just let it expire
-		return driver.ErrNotFound
+	return err
+}
+
+// StageRedrive prepares to make a dead letter ready again, at the tail, under
+// the same id and a new Seq. It is a dead letter no more. It may return
+// ErrFull, or ErrNotFound if the letter has just expired.
+func (s *Shard) StageRedrive(now Moment, letter *Entry) (*Entry, error) {
+	if err := s.Room(now, int(letter.Size)); err != nil {
+		return nil, err
+	}
+	if letter.State != Dead { // Room has let it expire
+		return nil, driver.ErrNotFound
 	}
 	e := s.dead.take(letter)
 	s.stats.Dead--
@@ -109,9 +120,7 @@ func (s *Shard) Redrive(now Moment, letter *Entry) error {
 	e.Deliveries = 0
 	e.Due = now.At
 	s.arrive(now, e)
-	s.fulfil(now, e)
-	s.Advance(now) // retention may have waited for the room
-	return nil
+	return e, nil
 }
 
 // Discard removes a dead letter for ever.

@@ -89,8 +89,16 @@ func (d *Dedup) Judge(now Instant, key, payload Digest) (v Verdict, id [16]byte,
 	return Fresh, id, 0
 }
 
-// Remember notes a key that Judge has found Fresh.
-func (d *Dedup) Remember(now Instant, key, payload Digest, id [16]byte) {
+// Remember notes a key that Judge has found Fresh, and returns until when.
+func (d *Dedup) Remember(now Instant, key, payload Digest, id [16]byte) (ends Instant) {
+	ends = now.Add(d.window)
+	d.Restore(now, key, payload, id, ends)
+	return ends
+}
+
+// Restore notes a key that was remembered before, as long as it has time left.
+// Keys are restored in the order in which they end.
+func (d *Dedup) Restore(now Instant, key, payload Digest, id [16]byte, ends Instant) {
 	if slot := d.find(key); slot >= 0 {
 		d.unindex(slot) // past its time, see Judge
 	}
@@ -100,7 +108,7 @@ func (d *Dedup) Remember(now Instant, key, payload Digest, id [16]byte) {
 	if uint32(d.next) == 0 { // in the index, 0 means empty
 		d.append(dedupEntry{ends: now})
 	}
-	d.place(d.append(dedupEntry{key: key, payload: payload, id: id, ends: now.Add(d.window)}))
+	d.place(d.append(dedupEntry{key: key, payload: payload, id: id, ends: ends}))
 	d.live++
 }
 

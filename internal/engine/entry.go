@@ -70,8 +70,8 @@ type Entry struct {
 	// Size is that of the body, also when the body is not held.
 	Size  uint32
 	State State
-	// fate is what becomes of a staged message.
-	fate fate
+	// Fate is what becomes of a staged message.
+	Fate Fate
 	// placed: staged with a place that is not published yet.
 	placed bool
 	// unaged: in flight, and not in the order by age; see retention.go.

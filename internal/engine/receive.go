@@ -19,7 +19,7 @@ func (s *Shard) Receive(now Moment, most, maxBytes int, visibility time.Duration
 		if s.exhausted(e) {
 			s.take(e)
 			s.judge(now, e, 0)
-			if e.fate == dies {
+			if e.Fate == Dies {
 				s.die(now, e)
 			} else {
 				s.keep(now, e)

@@ -9,7 +9,7 @@ import (
 // Send adds a message; see StageSend.
 func (s *Shard) Send(now Moment, id string, body []byte, extra *Extra, delay time.Duration) *Entry {
 	e := s.StageSend(now, id, body, extra, delay)
-	s.fulfil(now, e)
+	s.Fulfil(now, e)
 	return e
 }
 
@@ -17,7 +17,7 @@ func (s *Shard) Send(now Moment, id string, body []byte, extra *Extra, delay tim
 func (s *Shard) Ack(now Moment, d Delivery) error {
 	e, err := s.StageAck(now, d)
 	if err == nil {
-		s.fulfil(now, e)
+		s.Fulfil(now, e)
 	}
 	return err
 }
@@ -26,7 +26,7 @@ func (s *Shard) Ack(now Moment, d Delivery) error {
 func (s *Shard) Nack(now Moment, d Delivery, delay time.Duration, cause string) error {
 	e, err := s.StageNack(now, d, delay, cause)
 	if err == nil {
-		s.fulfil(now, e)
+		s.Fulfil(now, e)
 	}
 	return err
 }
@@ -35,7 +35,7 @@ func (s *Shard) Nack(now Moment, d Delivery, delay time.Duration, cause string) 
 func (s *Shard) DeadLetter(now Moment, d Delivery, reason driver.Reason, cause, causeType string) error {
 	e, err := s.StageDeadLetter(now, d, reason, cause, causeType)
 	if err == nil {
-		s.fulfil(now, e)
+		s.Fulfil(now, e)
 	}
 	return err
 }
@@ -60,5 +60,5 @@ func (s *Shard) expire(at Moment, e *Entry) {
 	s.timers.remove(e)
 	e.State = Staged
 	s.judge(at, e, 0)
-	s.fulfil(at, e)
+	s.Fulfil(at, e)
 }

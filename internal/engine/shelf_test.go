@@ -17,7 +17,7 @@ type shelf map[uint64]Entry // by Seq
 
 // put writes down a staged entry, or one that was leased or came back.
 func (sh shelf) put(e *Entry) {
-	if e.fate == leaves || e.fate == dies {
+	if e.Fate == Leaves || e.Fate == Dies {
 		delete(sh, e.Seq)
 		return
 	}

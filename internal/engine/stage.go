@@ -15,14 +15,15 @@ import (
 // it staged. Without a disk the two steps follow each other at once; Send, Ack,
 // Nack and DeadLetter do both.
 
-// fate is what becomes of a staged message when it is published.
-type fate uint8
+// Fate is what becomes of a staged message when it is published.
+type Fate uint8
 
+// The fates.
 const (
-	arrives fate = iota + 1
-	leaves
-	waits
-	dies
+	Arrives Fate = iota + 1
+	Leaves
+	Waits
+	Dies
 )
 
 // Delivery names one delivery: what a receipt says about this shard.
@@ -51,7 +52,7 @@ func (s *Shard) arrive(now Moment, e *Entry) {
 	e.Born = now.At
 	e.timerIndex = -1
 	e.unaged = false
-	e.State, e.fate = Staged, arrives
+	e.State, e.Fate = Staged, Arrives
 	s.arriving++
 	s.arrivingBytes += int(e.Size)
 }
@@ -72,7 +73,7 @@ func (s *Shard) StageAck(now Moment, d Delivery) (*Entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	e.fate = leaves
+	e.Fate = Leaves
 	return e, nil
 }
 
@@ -142,7 +143,7 @@ func (s *Shard) held(d Delivery) *Entry {
 // judge decides what becomes of a message that was delivered and comes back.
 // While the dead letters are full, one that ought to die waits instead.
 func (s *Shard) judge(now Moment, e *Entry, delay time.Duration) {
-	e.fate = waits
+	e.Fate = Waits
 	e.Due = now.At.Add(delay)
 	switch {
 	case s.exhausted(e) && s.deadFull():
@@ -155,23 +156,24 @@ func (s *Shard) judge(now Moment, e *Entry, delay time.Duration) {
 }
 
 func (s *Shard) condemn(e *Entry, reason driver.Reason) {
-	e.fate = dies
+	e.Fate = Dies
 	e.extra().Reason = reason
 }
 
 // Publish lets a staged message meet its fate.
 func (s *Shard) Publish(now Moment, e *Entry) {
 	s.Advance(now)
-	s.fulfil(now, e)
+	s.Fulfil(now, e)
 	s.Advance(now) // it may have come due, or grown old, meanwhile
 }
 
-func (s *Shard) fulfil(now Moment, e *Entry) {
+// Fulfil is Publish at the very moment of staging.
+func (s *Shard) Fulfil(now Moment, e *Entry) {
 	if e.placed {
 		e.placed = false
 		s.window.unpublished = s.window.unpublished[1:]
 	}
-	if e.fate == arrives {
+	if e.Fate == Arrives {
 		s.arriving--
 		s.arrivingBytes -= int(e.Size)
 		s.bytes += int(e.Size)
@@ -184,14 +186,14 @@ func (s *Shard) fulfil(now Moment, e *Entry) {
 		return
 	}
 	s.unlease(e)
-	switch e.fate {
-	case leaves:
+	switch e.Fate {
+	case Leaves:
 		s.effect(Acked, e)
 		s.remove(e)
-	case waits:
+	case Waits:
 		s.keep(now, e)
 		s.expireByCount(now)
-	case dies:
+	case Dies:
 		s.die(now, e)
 	}
 }

@@ -2,6 +2,7 @@ package host
 
 import (
 	"context"
+	crand "crypto/rand"
 	"fmt"
 	"iter"
 	"maps"
@@ -9,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/engine"
 )
 
 // Backend holds queues. It is a driver.Opener, a driver.Admin and a
@@ -19,6 +21,7 @@ type Backend struct {
 
 	mu     sync.Mutex // guards the fields below, and keeps configurations apart
 	queues map[string]*queue
+	nextID uint32
 	closed bool
 }
 
@@ -29,12 +32,28 @@ type Options struct {
 	Defaults driver.Config
 	// MaxBodyBytes bounds bodies; 0 means driver.DefaultMaxBodyBytes.
 	MaxBodyBytes int
+	// Durability is what the queues promise.
+	Durability driver.Durability
+	// Journal is told what happens; nil means that nobody is.
+	Journal Journal
+	// Secret keys the hashes of dedup keys. A journal needs the same one for as
+	// long as it lives; all zeros mean a random one.
+	Secret [32]byte
+	// Now is the start of the time axis, later than everything a journal has
+	// told of.
+	Now engine.Instant
 }
 
 // New returns an empty backend. It does no I/O.
 func New(options Options) *Backend {
 	b := &Backend{options: options, queues: make(map[string]*queue)}
-	b.clock.init()
+	b.clock.init(options.Now)
+	if b.options.Secret == [32]byte{} {
+		_, _ = crand.Read(b.options.Secret[:]) // never fails, see crypto/rand
+	}
+	if b.options.Durability == "" {
+		b.options.Durability = driver.DurabilityNone
+	}
 	if b.options.MaxBodyBytes <= 0 {
 		b.options.MaxBodyBytes = driver.DefaultMaxBodyBytes
 	}
@@ -66,16 +85,40 @@ func (b *Backend) openLocked(name string) (*queue, error) {
 	if q := b.queues[name]; q != nil {
 		return q, nil
 	}
-	if err := checkConfig(name, b.options.Defaults); err != nil {
+	return b.createLocked(name, b.options.Defaults, false)
+}
+
+// createLocked makes a new queue. It is durable when durable is set, and else
+// with the first message in it, which is when it starts to matter.
+func (b *Backend) createLocked(name string, config driver.Config, durable bool) (*queue, error) {
+	if err := checkConfig(name, config); err != nil {
 		return nil, err
 	}
-	q := newQueue(b, name, b.options.Defaults)
+	b.nextID++
+	q := newQueue(b, b.nextID, name, config)
+	target, err := b.targetLocked(q, config)
+	if err != nil {
+		return nil, err
+	}
+	if err := b.writeConfigLocked(q, config, durable); err != nil {
+		return nil, err
+	}
 	b.queues[name] = q
-	if err := b.applyLocked(q, b.options.Defaults); err != nil {
-		delete(b.queues, name)
-		return nil, err
-	}
+	q.configure(config, target)
 	return q, nil
+}
+
+func (b *Backend) writeConfigLocked(q *queue, config driver.Config, durable bool) error {
+	if durable {
+		return b.durably(func(journal Journal) { journal.Configured(q.id, q.name, config) })
+	}
+	if journal := q.journal; journal != nil {
+		journal.Lock()
+		journal.Configured(q.id, q.name, config)
+		journal.Unlock()
+		journal.Ride()
+	}
+	return nil
 }
 
 // ConfigureQueue creates the queue or changes its configuration. Shards and
@@ -98,54 +141,46 @@ func (b *Backend) ConfigureQueue(ctx context.Context, name string, config driver
 	}
 	q := b.queues[name]
 	if q == nil {
-		q = newQueue(b, name, config)
-		b.queues[name] = q
-		if err := b.applyLocked(q, config); err != nil {
-			delete(b.queues, name)
-			return err
-		}
-		return nil
+		_, err := b.createLocked(name, config, true)
+		return err
 	}
 	if err := q.checkChange(config); err != nil {
 		return err
 	}
-	return b.applyLocked(q, config)
-}
-
-// applyLocked puts a valid configuration into force.
-func (b *Backend) applyLocked(q *queue, config driver.Config) error {
-	var target *queue
-	if config.DeadLetterTo != "" {
-		for _, other := range b.queues {
-			if other.settings.Load().config.DeadLetterTo == q.name {
-				return chainError(q.name, other.name+" sends its dead letters here; a dead letter dies only once")
-			}
-		}
-		var err error
-		if target, err = b.openTargetLocked(config.DeadLetterTo); err != nil {
-			return err
-		}
-		if next := target.settings.Load().config.DeadLetterTo; next != "" {
-			return chainError(q.name, target.name+" sends its own dead letters to "+next)
-		}
+	target, err := b.targetLocked(q, config)
+	if err != nil {
+		return err
+	}
+	if err := b.writeConfigLocked(q, config, true); err != nil {
+		return err
 	}
 	q.configure(config, target)
 	return nil
 }
 
-// openTargetLocked opens a queue for dead letters. The defaults for new queues
-// may say where their dead letters go; the one they go to does not inherit
-// that.
-func (b *Backend) openTargetLocked(name string) (*queue, error) {
-	if q := b.queues[name]; q != nil {
-		return q, nil
+// targetLocked returns the queue that config.DeadLetterTo names, created if
+// need be, and nil if it names none.
+func (b *Backend) targetLocked(q *queue, config driver.Config) (*queue, error) {
+	if config.DeadLetterTo == "" {
+		return nil, nil
 	}
-	config := b.options.Defaults
-	config.DeadLetterTo = ""
-	q := newQueue(b, name, config)
-	b.queues[name] = q
-	q.configure(config, nil)
-	return q, nil
+	for _, other := range b.queues {
+		if other.settings.Load().config.DeadLetterTo == q.name {
+			return nil, chainError(q.name, other.name+" sends its dead letters here; a dead letter dies only once")
+		}
+	}
+	target := b.queues[config.DeadLetterTo]
+	if target == nil {
+		// The defaults for new queues may say where their dead letters go; the
+		// one they go to does not inherit that.
+		defaults := b.options.Defaults
+		defaults.DeadLetterTo = ""
+		return b.createLocked(config.DeadLetterTo, defaults, false)
+	}
+	if next := target.settings.Load().config.DeadLetterTo; next != "" {
+		return nil, chainError(q.name, target.name+" sends its own dead letters to "+next)
+	}
+	return target, nil
 }
 
 func chainError(name, detail string) error {
@@ -224,6 +259,9 @@ func (b *Backend) DeleteQueue(ctx context.Context, name string) error {
 	q := b.queues[name]
 	if q == nil {
 		return &driver.Error{Code: driver.ErrNotFound, Op: "delete", Queue: name}
+	}
+	if err := b.durably(func(journal Journal) { journal.Deleted(q.id) }); err != nil {
+		return err
 	}
 	delete(b.queues, name)
 	for _, other := range b.queues {

@@ -12,25 +12,27 @@ import (
 // then: it is for people, and follows steps of the system's clock within
 // wallEvery.
 type clock struct {
-	start  time.Time    // zero of the monotonic axis
-	offset atomic.Int64 // wall time of that zero, in Unix nanoseconds
-	read   atomic.Int64 // monotonic time of the latest look at the wall clock
+	start  time.Time      // when the axis began to run
+	zero   engine.Instant // where on the axis that was
+	offset atomic.Int64   // wall time of the zero of the axis, in Unix nanoseconds
+	read   atomic.Int64   // monotonic time of the latest look at the wall clock
 }
 
 const wallEvery = time.Second
 
-func (c *clock) init() {
-	c.start = time.Now()
-	c.offset.Store(c.start.UnixNano())
+func (c *clock) init(zero engine.Instant) {
+	c.start, c.zero = time.Now(), zero
+	c.offset.Store(c.start.UnixNano() - int64(zero))
+	c.read.Store(int64(zero))
 }
 
 func (c *clock) now() engine.Moment {
-	elapsed := int64(time.Since(c.start))
-	if elapsed-c.read.Load() > int64(wallEvery) {
+	at := int64(c.zero) + int64(time.Since(c.start))
+	if at-c.read.Load() > int64(wallEvery) {
 		now := time.Now()
-		elapsed = int64(now.Sub(c.start))
-		c.offset.Store(now.UnixNano() - elapsed)
-		c.read.Store(elapsed)
+		at = int64(c.zero) + int64(now.Sub(c.start))
+		c.offset.Store(now.UnixNano() - at)
+		c.read.Store(at)
 	}
-	return engine.Moment{At: engine.Instant(elapsed), Wall: c.offset.Load() + elapsed}
+	return engine.Moment{At: engine.Instant(at), Wall: c.offset.Load() + at}
 }

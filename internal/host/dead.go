@@ -13,40 +13,23 @@ func (h *handle) DeadLetter(ctx context.Context, burials []driver.Burial) error 
 	if err := h.check(ctx, "dead-letter"); err != nil {
 		return err
 	}
-	var failures failures
+	settling := settling{run: run{queue: h.queue}, op: "dead-letter", length: len(burials)}
 	for i, burial := range burials {
-		if err := h.bury(burial); err != nil {
-			failures.add(len(burials), i, err)
+		if !burial.Reason.Valid() {
+			settling.fail(i, &driver.Error{
+				Code: driver.ErrInvalid, Op: "dead-letter", Queue: h.name, Field: "Reason",
+				Detail: fmt.Sprintf("%q is not one of the reasons of package driver", burial.Reason),
+			})
+			continue
+		}
+		if delivery, ok := settling.locate(i, burial.Receipt); ok {
+			now := h.now()
+			e, err := settling.shard.engine.StageDeadLetter(now, delivery, burial.Reason,
+				driver.TrimCause(burial.Error), driver.TrimCause(burial.ErrorType))
+			settling.staged(i, now, e, err, burial.Receipt)
 		}
 	}
-	if h.frees() {
-		h.refresh()
-	}
-	return failures.err()
-}
-
-func (h *handle) bury(burial driver.Burial) error {
-	if !burial.Reason.Valid() {
-		return &driver.Error{
-			Code: driver.ErrInvalid, Op: "dead-letter", Queue: h.name, Field: "Reason",
-			Detail: fmt.Sprintf("%q is not one of the reasons of package driver", burial.Reason),
-		}
-	}
-	sh, delivery := h.locate(burial.Receipt)
-	if sh == nil {
-		return h.expired("dead-letter", burial.Receipt)
-	}
-	sh.lock()
-	defer sh.unlock()
-	err := sh.engine.DeadLetter(h.now(), delivery, burial.Reason, driver.TrimCause(burial.Error), driver.TrimCause(burial.ErrorType))
-	switch err {
-	case nil:
-		return nil
-	case driver.ErrFull:
-		return h.named(h.full("the dead letters are full", driver.DeadRetry), "dead-letter")
-	default:
-		return h.expired("dead-letter", burial.Receipt)
-	}
+	return settling.finish(h.frees())
 }
 
 func (h *handle) DeadLetters(ctx context.Context) iter.Seq2[driver.DeadLetter, error] {
@@ -77,28 +60,50 @@ func (h *handle) Redrive(ctx context.Context, ids []string, limit int) (moved in
 			Detail: fmt.Sprintf("%d is negative; 0 means no limit", limit),
 		}
 	}
-	defer h.refresh()
+	run := run{queue: h.queue}
+	var full error
 	for _, found := range h.findDead(ids) {
 		if limit > 0 && moved == limit {
 			break
 		}
-		sh := found.shard
-		sh.lock()
-		letter := sh.engine.FindDead(found.id)
+		run.use(found.shard)
+		letter := found.shard.engine.FindDead(found.id)
 		if letter == nil {
-			sh.unlock()
 			continue
 		}
-		err := sh.engine.Redrive(h.now(), letter)
-		sh.unlock()
-		switch err {
-		case nil:
+		err := h.redrive(&run, letter)
+		if err == driver.ErrFull {
+			full = h.named(h.full("the queue is full", retryAfter), "redrive")
+			break
+		}
+		if err == nil {
 			moved++
-		case driver.ErrFull:
-			return moved, h.named(h.full("the queue is full", retryAfter), "redrive")
 		}
 	}
-	return moved, nil
+	if err := run.finish(); err != nil {
+		return 0, h.named(err, "redrive")
+	}
+	h.refresh()
+	return moved, full
+}
+
+// redrive sends a dead letter of the shard in use back to the queue.
+func (q *queue) redrive(r *run, letter *engine.Entry) error {
+	now := q.now()
+	seq := letter.Seq
+	if q.journal == nil {
+		return r.shard.engine.Redrive(now, letter)
+	}
+	e, err := r.shard.engine.StageRedrive(now, letter)
+	if err != nil {
+		return err
+	}
+	q.journal.Lock()
+	q.journal.Discarded(r.shard.id, seq)
+	q.journal.Sent(r.shard.id, e)
+	q.journal.Unlock()
+	r.hold(e)
+	return nil
 }
 
 func (h *handle) Discard(ctx context.Context, ids []string) (removed int, err error) {
@@ -116,7 +121,7 @@ func (h *handle) Discard(ctx context.Context, ids []string) (removed int, err er
 			sh.unlock()
 		}
 	}
-	return removed, nil
+	return removed, h.named(h.backend.barrier(), "discard")
 }
 
 func (h *handle) PurgeDead(ctx context.Context) (removed int, err error) {
@@ -124,11 +129,18 @@ func (h *handle) PurgeDead(ctx context.Context) (removed int, err error) {
 		return 0, err
 	}
 	for _, sh := range h.shards {
-		sh.lock()
+		if err := sh.lockSettled(); err != nil {
+			return removed, h.named(err, "purge dead letters")
+		}
 		removed += sh.engine.PurgeDead(h.now())
+		if h.journal != nil {
+			h.journal.Lock()
+			h.journal.DeadPurged(sh.id)
+			h.journal.Unlock()
+		}
 		sh.unlock()
 	}
-	return removed, nil
+	return removed, h.named(h.backend.barrier(), "purge dead letters")
 }
 
 // foundLetter says where a dead letter is.

@@ -1,7 +1,6 @@
 package host
 
 import (
-	crand "crypto/rand"
 	"sync"
 	"time"
 
@@ -18,11 +17,9 @@ type dedup struct {
 	hasher *blake3.Hasher
 }
 
-func (d *dedup) init() {
-	// The key is secret, so that nobody can construct two dedup keys that
-	// share a digest.
-	var secret [32]byte
-	_, _ = crand.Read(secret[:])             // never fails, see crypto/rand
+// init takes the secret that keys are hashed with, so that nobody can
+// construct two dedup keys that share a digest.
+func (d *dedup) init(secret [32]byte) {
 	d.hasher, _ = blake3.NewKeyed(secret[:]) // fails only for another length
 	d.table = engine.NewDedup(0, 0)
 }

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
-	"github.com/mailboxmq/mailbox/internal/engine"
 )
 
 // handle is one opening of a queue.
@@ -43,7 +42,7 @@ func (q *queue) failure(code driver.Code, op string) error {
 
 // named adds what a check does not know to its error.
 func (q *queue) named(err error, op string) error {
-	if e, ok := err.(*driver.Error); ok { //nolint:errorlint // fresh from a check, never wrapped
+	if e, ok := err.(*driver.Error); ok { //nolint:errorlint // fresh, never wrapped
 		e.Queue, e.Op = q.name, op
 	}
 	return err
@@ -60,75 +59,18 @@ func (h *handle) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sen
 	if len(msgs) == 0 {
 		return nil, nil
 	}
-	traits := &h.settings.Load().traits
-	sent := make([]driver.Sent, len(msgs))
-	var failures failures
-	ready, delayed := 0, false
-	for i := range msgs {
-		msg := &msgs[i]
-		err := msg.Check(traits)
-		if err == nil {
-			sent[i], err = h.sendOne(msg)
-		}
-		switch {
-		case err != nil:
-			failures.add(len(msgs), i, h.named(err, "send"))
-		case msg.Delay > 0:
-			delayed = true
-		case !sent[i].Duplicate:
-			ready++
+	sending := sending{run: run{queue: h.queue}, sent: make([]driver.Sent, len(msgs))}
+	sending.all(msgs)
+	if err := sending.finish(); err != nil {
+		return nil, h.named(err, "send")
+	}
+	if h.journal == nil { // with one, publishing wakes
+		h.waiters.wake(sending.ready)
+		if sending.delayed {
+			h.refresh()
 		}
 	}
-	h.waiters.wake(ready)
-	if delayed {
-		h.refresh()
-	}
-	return sent, failures.err()
-}
-
-// sendOne sends a message that was checked.
-func (q *queue) sendOne(msg *driver.Outgoing) (driver.Sent, error) {
-	if msg.DedupKey != "" {
-		return q.sendOnce(msg)
-	}
-	sh := q.shardFor(msg)
-	sh.lock()
-	id, _, err := sh.sendLocked(q.now(), msg)
-	sh.unlock()
-	if err != nil {
-		return driver.Sent{}, q.full("the queue is full", retryAfter)
-	}
-	return driver.Sent{ID: id}, nil
-}
-
-// sendOnce sends a message unless its dedup key was used before.
-func (q *queue) sendOnce(msg *driver.Outgoing) (driver.Sent, error) {
-	q.dedup.mu.Lock()
-	defer q.dedup.mu.Unlock()
-	key, payload := q.dedup.keyLocked(msg.DedupKey), q.dedup.payloadLocked(msg.Body)
-	sh := q.shardFor(msg)
-	sh.lock()
-	defer sh.unlock()
-	now := q.now()
-	verdict, first, wait := q.dedup.table.Judge(now.At, key, payload)
-	switch verdict {
-	case engine.Repeated:
-		return driver.Sent{ID: idText(first), Duplicate: true}, nil
-	case engine.Conflicting:
-		return driver.Sent{}, &driver.Error{
-			Code: driver.ErrConflict, MessageID: idText(first), Field: "DedupKey",
-			Detail: "was used for another body",
-		}
-	case engine.Crowded:
-		return driver.Sent{}, q.full("the dedup table is full", wait)
-	case engine.Fresh:
-	}
-	text, id, err := sh.sendLocked(now, msg)
-	if err != nil {
-		return driver.Sent{}, q.full("the queue is full", retryAfter)
-	}
-	q.dedup.table.Remember(now.At, key, payload, id)
-	return driver.Sent{ID: text}, nil
+	return sending.sent, sending.failures.err()
 }
 
 func (q *queue) full(detail string, wait time.Duration) error {
@@ -246,11 +188,32 @@ func (h *handle) Purge(ctx context.Context) (removed int, err error) {
 		return 0, err
 	}
 	for _, sh := range h.shards {
-		sh.lock()
+		if err := sh.lockSettled(); err != nil {
+			return removed, h.named(err, "purge")
+		}
 		removed += sh.engine.Purge(h.now())
+		if h.journal != nil {
+			h.journal.Lock()
+			h.journal.Purged(sh.id)
+			h.journal.Unlock()
+		}
 		sh.unlock()
 	}
-	return removed, nil
+	return removed, h.named(h.backend.barrier(), "purge")
+}
+
+// lockSettled locks the shard at a moment at which nothing is staged in it.
+func (sh *shard) lockSettled() error {
+	for {
+		sh.lock()
+		if sh.staged == 0 {
+			return nil
+		}
+		sh.unlock()
+		if err := sh.queue.backend.barrier(); err != nil {
+			return err
+		}
+	}
 }
 
 func (h *handle) Stats(ctx context.Context) (driver.Stats, error) {
@@ -262,7 +225,7 @@ func (h *handle) Stats(ctx context.Context) (driver.Stats, error) {
 		sh.lock()
 		part := sh.engine.Stats(h.now())
 		if sh.target != nil { // what died just now is about to leave
-			sh.forwardLocked()
+			sh.actLocked()
 			part = sh.engine.Stats(h.now())
 		}
 		sh.unlock()

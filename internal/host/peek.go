@@ -156,6 +156,6 @@ func (q *queue) peeked(state driver.State, e *engine.Entry, now engine.Moment) d
 
 func sortByDeath(found []foundLetter) {
 	slices.SortFunc(found, func(a, b foundLetter) int {
-		return cmp.Or(cmp.Compare(a.deadAt, b.deadAt), cmp.Compare(a.shard.number, b.shard.number), cmp.Compare(a.death, b.death))
+		return cmp.Or(cmp.Compare(a.deadAt, b.deadAt), cmp.Compare(a.shard.id.Shard, b.shard.id.Shard), cmp.Compare(a.death, b.death))
 	})
 }

@@ -14,6 +14,8 @@ import (
 // queue is what all handles of one name share.
 type queue struct {
 	backend *Backend
+	journal Journal // nil: in memory only
+	id      uint32
 	name    string
 	shards  []*shard
 	dedup   dedup
@@ -41,18 +43,18 @@ type settings struct {
 // some 62 bytes an entry that is 62 MB.
 const defaultDedupMax = 1_000_000
 
-func newQueue(b *Backend, name string, config driver.Config) *queue {
-	q := &queue{backend: b, name: name, ended: make(chan struct{})}
+func newQueue(b *Backend, id uint32, name string, config driver.Config) *queue {
+	q := &queue{backend: b, journal: b.options.Journal, id: id, name: name, ended: make(chan struct{})}
 	q.waiters.init(q)
 	for i := range max(config.Shards, 1) {
 		q.shards = append(q.shards, &shard{
 			queue:  q,
-			number: uint64(i),
+			id:     ShardID{Queue: id, Shard: uint16(i)},
 			engine: engine.New(config, ident.Nonce()),
 			ids:    ident.NewSource(),
 		})
 	}
-	q.dedup.init()
+	q.dedup.init(b.options.Secret)
 	q.settings.Store(&settings{config: config})
 	return q
 }
@@ -80,7 +82,7 @@ func (q *queue) checkChange(config driver.Config) error {
 func (q *queue) configure(config driver.Config, target *queue) {
 	traits := driver.Traits{
 		Ordering:      driver.OrderingFIFO,
-		Durability:    driver.DurabilityNone,
+		Durability:    q.backend.options.Durability,
 		ExactStats:    true,
 		Groups:        true,
 		StrictGroups:  config.StrictGroups,
@@ -107,7 +109,7 @@ func (q *queue) configure(config driver.Config, target *queue) {
 	for i, sh := range q.shards {
 		sh.lock()
 		sh.target = target
-		sh.engine.RecordEffects(target != nil)
+		sh.engine.RecordEffects(target != nil || q.journal != nil)
 		sh.engine.Configure(q.now(), splitConfig(config, len(q.shards), i))
 		sh.unlock()
 	}
@@ -136,7 +138,7 @@ func (q *queue) forgetTarget(target *queue) {
 		sh.lock()
 		if sh.target == target {
 			sh.target = nil
-			sh.engine.RecordEffects(false)
+			sh.engine.RecordEffects(q.journal != nil)
 			q.waiters.elsewhere.Store(false)
 		}
 		sh.unlock()

@@ -13,30 +13,15 @@ func (h *handle) Ack(ctx context.Context, receipts []driver.Receipt) error {
 	if err := h.check(ctx, "ack"); err != nil {
 		return err
 	}
-	var failures failures
+	settling := settling{run: run{queue: h.queue}, op: "ack", length: len(receipts)}
 	for i, receipt := range receipts {
-		if err := h.ack(receipt); err != nil {
-			failures.add(len(receipts), i, err)
+		if delivery, ok := settling.locate(i, receipt); ok {
+			now := h.now()
+			e, err := settling.shard.engine.StageAck(now, delivery)
+			settling.staged(i, now, e, err, receipt)
 		}
 	}
-	if h.frees() {
-		h.refresh()
-	}
-	return failures.err()
-}
-
-func (h *handle) ack(receipt driver.Receipt) error {
-	sh, delivery := h.locate(receipt)
-	if sh == nil {
-		return h.expired("ack", receipt)
-	}
-	sh.lock()
-	err := sh.engine.Ack(h.now(), delivery)
-	sh.unlock()
-	if err != nil {
-		return h.expired("ack", receipt)
-	}
-	return nil
+	return settling.finish(h.frees())
 }
 
 func (h *handle) Nack(ctx context.Context, nacks []driver.Nack) error {
@@ -44,76 +29,90 @@ func (h *handle) Nack(ctx context.Context, nacks []driver.Nack) error {
 		return err
 	}
 	traits := &h.settings.Load().traits
-	var failures failures
+	settling := settling{run: run{queue: h.queue}, op: "nack", length: len(nacks)}
 	for i, nack := range nacks {
-		err := driver.CheckVisibility("nack", "Delay", nack.Delay, traits)
-		if err == nil {
-			err = h.nack(nack)
+		if err := driver.CheckVisibility("nack", "Delay", nack.Delay, traits); err != nil {
+			settling.fail(i, h.named(err, "nack"))
+			continue
 		}
-		if err != nil {
-			failures.add(len(nacks), i, h.named(err, "nack"))
+		if delivery, ok := settling.locate(i, nack.Receipt); ok {
+			now := h.now()
+			e, err := settling.shard.engine.StageNack(now, delivery, nack.Delay, driver.TrimCause(nack.Cause))
+			settling.staged(i, now, e, err, nack.Receipt)
 		}
 	}
-	h.refresh()
-	return failures.err()
+	return settling.finish(true)
 }
 
-func (h *handle) nack(nack driver.Nack) error {
-	sh, delivery := h.locate(nack.Receipt)
-	if sh == nil {
-		return h.expired("nack", nack.Receipt)
-	}
-	sh.lock()
-	defer sh.unlock()
-	if err := sh.engine.Nack(h.now(), delivery, nack.Delay, driver.TrimCause(nack.Cause)); err != nil {
-		return h.expired("nack", nack.Receipt)
-	}
-	return nil
-}
-
+// Extend does not wait for a journal: a lease that is lost in a crash means an
+// early redelivery, which at-least-once allows.
 func (h *handle) Extend(ctx context.Context, extensions []driver.Extension) error {
 	if err := h.check(ctx, "extend"); err != nil {
 		return err
 	}
 	traits := &h.settings.Load().traits
-	var failures failures
+	settling := settling{run: run{queue: h.queue}, op: "extend", length: len(extensions)}
 	for i, extension := range extensions {
-		err := driver.CheckVisibility("extend", "Visibility", extension.Visibility, traits)
-		if err == nil {
-			err = h.extend(extension)
+		if err := driver.CheckVisibility("extend", "Visibility", extension.Visibility, traits); err != nil {
+			settling.fail(i, h.named(err, "extend"))
+			continue
 		}
-		if err != nil {
-			failures.add(len(extensions), i, h.named(err, "extend"))
+		if delivery, ok := settling.locate(i, extension.Receipt); ok {
+			if settling.shard.engine.Extend(h.now(), delivery, extension.Visibility) != nil {
+				settling.fail(i, h.expired("extend", extension.Receipt))
+			}
 		}
 	}
-	h.refresh()
-	return failures.err()
+	return settling.finish(true)
 }
 
-func (h *handle) extend(extension driver.Extension) error {
-	sh, delivery := h.locate(extension.Receipt)
-	if sh == nil {
-		return h.expired("extend", extension.Receipt)
-	}
-	sh.lock()
-	defer sh.unlock()
-	if err := sh.engine.Extend(h.now(), delivery, extension.Visibility); err != nil {
-		return h.expired("extend", extension.Receipt)
-	}
-	return nil
+// settling is one call of Ack, Nack, Extend or DeadLetter on its way.
+type settling struct {
+	run
+	op       string
+	length   int
+	failures failures
 }
 
-// locate finds the shard a receipt points to; nil if there is none.
-func (q *queue) locate(receipt driver.Receipt) (*shard, engine.Delivery) {
+func (s *settling) fail(i int, err error) { s.failures.add(s.length, i, err) }
+
+// locate uses the shard that a receipt points to; without one, the receipt has
+// expired.
+func (s *settling) locate(i int, receipt driver.Receipt) (engine.Delivery, bool) {
 	number := receipt.Place >> placeBits
-	if number >= uint64(len(q.shards)) {
-		return nil, engine.Delivery{}
+	if number >= uint64(len(s.queue.shards)) {
+		s.fail(i, s.queue.expired(s.op, receipt))
+		return engine.Delivery{}, false
 	}
-	return q.shards[number], engine.Delivery{
+	s.use(s.queue.shards[number])
+	return engine.Delivery{
 		Seq:   receipt.Place & (1<<placeBits - 1),
 		Nonce: receipt.Nonce,
 		ID:    receipt.Handle,
+	}, true
+}
+
+// staged publishes what was staged, or notes why it could not be.
+func (s *settling) staged(i int, now engine.Moment, e *engine.Entry, err error, receipt driver.Receipt) {
+	switch err {
+	case nil:
+		s.publish(now, e)
+	case driver.ErrFull:
+		s.fail(i, s.queue.named(s.queue.full("the dead letters are full", driver.DeadRetry), s.op))
+	default:
+		s.fail(i, s.queue.expired(s.op, receipt))
 	}
+}
+
+// finish ends the call. frees says that others may have become deliverable.
+func (s *settling) finish(frees bool) error {
+	if err := s.run.finish(); err != nil {
+		return s.queue.named(err, s.op)
+	}
+	if frees {
+		s.queue.refresh()
+	}
+	return s.failures.err()
 }
 
 // frees reports whether settling a message can make others deliverable.

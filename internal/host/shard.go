@@ -2,6 +2,7 @@ package host
 
 import (
 	"maps"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -16,33 +17,73 @@ import (
 
 // shard is an engine behind a mutex.
 type shard struct {
-	queue  *queue
-	number uint64
+	queue *queue
+	id    ShardID
 
 	mu     sync.Mutex // guards the fields below
 	engine *engine.Shard
 	ids    *ident.Source
 	batch  []*engine.Entry // reused by take
 	target *queue          // where dead letters go; nil: they stay
+	staged int             // operations that wait for the journal
 }
 
 func (sh *shard) lock() { sh.mu.Lock() }
 
-// unlock first moves what died to the target queue, so that nobody ever sees a
-// message in both or in neither. Locking a shard of the target while holding
-// this one is safe: a target has no target itself.
+// unlock first does what effects ask for, so that nobody sees it half done.
 func (sh *shard) unlock() {
-	if sh.target != nil {
-		sh.forwardLocked()
+	if sh.target != nil || sh.queue.journal != nil {
+		sh.actLocked()
 	}
 	sh.mu.Unlock()
+}
+
+// actLocked moves what died to the target queue, and writes down what happened
+// without being asked for: leases, and what came of time alone.
+func (sh *shard) actLocked() {
+	recorded := false
+	for effects := sh.engine.Effects(); len(effects) > 0; effects = sh.engine.Effects() {
+		if sh.target != nil {
+			effects = slices.Clone(effects) // forwarding has effects of its own
+		}
+		for _, effect := range effects {
+			died := effect.Kind == engine.Died && effect.Entry.State == engine.Dead
+			if died && sh.target != nil && sh.forwardLocked(effect.Entry) {
+				continue
+			}
+			if sh.queue.journal != nil && sh.recordEffect(effect, died) {
+				recorded = true
+			}
+		}
+	}
+	if recorded {
+		sh.queue.journal.Ride()
+	}
+}
+
+// recordEffect writes down an effect that nobody has staged.
+func (sh *shard) recordEffect(effect engine.Effect, died bool) bool {
+	journal := sh.queue.journal
+	journal.Lock()
+	defer journal.Unlock()
+	switch {
+	case effect.Kind == engine.Leased && effect.Entry.State == engine.InFlight:
+		journal.Leased(sh.id, effect.Entry)
+	case died:
+		journal.Died(sh.id, effect.Entry)
+	case effect.Kind == engine.Discarded:
+		journal.Discarded(sh.id, effect.Entry.Seq)
+	default:
+		return false
+	}
+	return true
 }
 
 // Receipts carry the shard in the upper 16 bits of the place and the message's
 // number in it in the others.
 const placeBits = 48
 
-func (sh *shard) place(seq uint64) uint64 { return sh.number<<placeBits | seq }
+func (sh *shard) place(seq uint64) uint64 { return uint64(sh.id.Shard)<<placeBits | seq }
 
 // pack copies id and body into one allocation. The text is never written
 // again; the body that is handed out has no capacity to reach it.
@@ -54,11 +95,11 @@ func pack(id ulid.ULID, body []byte) (text string, copied []byte) {
 	return text, buf[ident.TextLen:len(buf):len(buf)]
 }
 
-// sendLocked adds a message that was checked. It returns ErrFull if there is no
-// room.
-func (sh *shard) sendLocked(now engine.Moment, msg *driver.Outgoing) (text string, id ulid.ULID, err error) {
+// stageLocked prepares a message that was checked. It returns ErrFull if there
+// is no room.
+func (sh *shard) stageLocked(now engine.Moment, msg *driver.Outgoing) (e *engine.Entry, id ulid.ULID, err error) {
 	if err := sh.engine.Room(now, len(msg.Body)); err != nil {
-		return "", id, err
+		return nil, id, err
 	}
 	id = sh.ids.Next(now.Wall)
 	text, body := pack(id, msg.Body)
@@ -71,27 +112,40 @@ func (sh *shard) sendLocked(now engine.Moment, msg *driver.Outgoing) (text strin
 			CorrelationID: msg.CorrelationID,
 		}
 	}
-	sh.engine.Send(now, text, body, extra, msg.Delay)
-	return text, id, nil
+	return sh.engine.StageSend(now, text, body, extra, msg.Delay), id, nil
 }
 
-// forwardLocked sends the messages that have just died to the target queue. One
-// that does not fit stays a dead letter here.
-func (sh *shard) forwardLocked() {
-	for _, effect := range sh.engine.Effects() {
-		if effect.Kind != engine.Died || sh.engine.FindDead(effect.Entry.ID) != effect.Entry {
-			continue
-		}
-		if sh.target.acceptDead(sh.queue.name, effect.Entry) {
-			sh.engine.Discard(sh.queue.now(), effect.Entry)
-		}
+// forwardLocked sends a message that has just died to the target queue, in one
+// step, so that nobody ever sees it in both or in neither. One that does not
+// fit stays a dead letter here. Locking a shard of the target while holding
+// this one is safe: a target has no target itself.
+func (sh *shard) forwardLocked(letter *engine.Entry) bool {
+	extra := forwardedExtra(sh.queue.name, letter)
+	to := sh.target.shardFor(&driver.Outgoing{Group: extra.Group})
+	to.lock()
+	defer to.unlock()
+	now := to.queue.now()
+	if to.engine.Room(now, len(letter.Body)) != nil {
+		return false
 	}
-	sh.engine.Effects() // of discarding; nobody asks for them
+	e := to.engine.StageSend(now, letter.ID, letter.Body, extra, 0)
+	if journal := sh.queue.journal; journal != nil {
+		journal.Lock()
+		journal.Sent(to.id, e)
+		journal.Died(sh.id, letter) // takes the message out of the queue
+		journal.Discarded(sh.id, letter.Seq)
+		journal.Unlock()
+		journal.Ride()
+	}
+	to.engine.Fulfil(now, e)
+	sh.engine.Discard(now, letter)
+	to.queue.waiters.wake(1)
+	return true
 }
 
-// acceptDead takes a message that died in source as a new one, and reports
-// whether it fitted.
-func (q *queue) acceptDead(source string, letter *engine.Entry) bool {
+// forwardedExtra is the extra of a message that died in source and goes on in
+// another queue.
+func forwardedExtra(source string, letter *engine.Entry) *engine.Extra {
 	extra := *letter.Extra
 	extra.Attributes = maps.Clone(extra.Attributes)
 	if extra.Attributes == nil {
@@ -104,18 +158,7 @@ func (q *queue) acceptDead(source string, letter *engine.Entry) bool {
 		extra.Attributes[driver.AttributeDeadError] = extra.LastError
 	}
 	extra.Reason, extra.ErrorType, extra.DeadAt = "", "", 0
-
-	sh := q.shardFor(&driver.Outgoing{Group: extra.Group})
-	sh.mu.Lock() // not lock: a target has no target
-	now := q.now()
-	if sh.engine.Room(now, len(letter.Body)) != nil {
-		sh.mu.Unlock()
-		return false
-	}
-	sh.engine.Send(now, letter.ID, letter.Body, &extra, 0)
-	sh.mu.Unlock()
-	q.waiters.wake(1)
-	return true
+	return &extra
 }
 
 // deliver shows an entry in flight to its receiver. It fills d in place: a

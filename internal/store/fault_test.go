@@ -117,7 +117,7 @@ func TestAnyFailedOperationIsToldAndLosesNothing(t *testing.T) {
 		}
 		t.Run(string(kind), func(t *testing.T) {
 			happened := 0
-			for n := range 200 {
+			for n := 0; n < 200; n += stride() {
 				r := &faultRun{disk: storetest.NewDisk(), done: make(chan struct{}), commits: commits}
 				var seen atomic.Int64
 				r.disk.Before(func(op storetest.Operation) error {

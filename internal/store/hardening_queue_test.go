@@ -50,7 +50,7 @@ func steps(t testing.TB, s *Store, lo []byte) int {
 }
 
 func TestH9AScanFromACursorDoesNotMeetTheDead(t *testing.T) {
-	const messages = 200_000
+	messages := 200_000 / stride()
 	s, cursor := consumed(t, messages)
 	defer mustClose(t, s)
 	if n := steps(t, s, cursor); n > 5 {
@@ -90,7 +90,7 @@ func TestH13LogsTakeAtMostSixTimesTheMemTable(t *testing.T) {
 	defer mustClose(t, s)
 	most := int64(0)
 	b := s.NewBatch()
-	for n := range 40_000 { // 40 times the memtable
+	for n := range 40_000 / stride() { // many times the memtable
 		b.Set([]byte(numbered("m/", n)), make([]byte, 1000))
 		if n >= 100 {
 			b.DeleteSized([]byte(numbered("m/", n-100)), 1000)

@@ -286,6 +286,8 @@ func (s *Store) checkEngine(path string) error {
 	}
 	boot, err := s.Get(bootKey, nil)
 	switch {
+	case errors.Is(err, driver.ErrIntegrity):
+		return nil // one damaged block; what else is in it will say so when it is read
 	case errors.Is(err, driver.ErrNotFound):
 		return fileError(driver.ErrIntegrity, "open", path, "the store's first record is missing; restore from a backup", nil)
 	case err != nil:

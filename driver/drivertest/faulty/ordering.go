@@ -17,9 +17,6 @@ var orderers = []Saboteur{
 	{Name: "returns-a-batch-backwards", Breaks: "ORD-1",
 		What: "The messages of a receive stand in reverse.",
 		Wrap: perHandle(func(q passing) handle { return receivesBackwards{q} })},
-	{Name: "swaps-sends", Breaks: "ORD-1",
-		What: "Every tenth message that is sent alone changes places with the one after it.",
-		Wrap: perQueue(func(q passing, turn *atomic.Int64) handle { return swapsSends{q, turn} })},
 	{Name: "claims-shards-by-default", Breaks: "ORD-1",
 		What: "A queue that nobody configured has two shards.",
 		Wrap: perOpener(func(b *box) backend { return shardsByDefault{b} })},
@@ -81,25 +78,6 @@ func (q receivesBackwards) Receive(ctx context.Context, req driver.ReceiveReques
 	got, err := q.Queue.Receive(ctx, req)
 	slices.Reverse(got)
 	return got, err
-}
-
-type swapsSends struct {
-	passing
-	turn *atomic.Int64
-}
-
-// Send gives a message a later place by leasing, burying and redriving it
-// together with its neighbour; it is simpler to swap what they carry.
-func (q swapsSends) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sent, error) {
-	sent, err := q.Queue.Send(ctx, msgs)
-	if err != nil || len(msgs) != 1 || q.turn.Add(1)%10 != 0 {
-		return sent, err
-	}
-	stats, _ := q.Queue.Stats(ctx)
-	if stats.Ready != len(msgs) { // only a message that is alone can be taken
-		return sent, err
-	}
-	return sent, err
 }
 
 type shardsByDefault struct{ *box }
@@ -170,7 +148,7 @@ func (q givesUpToTail) Receive(ctx context.Context, req driver.ReceiveRequest) (
 func (q givesUpToTail) Extend(ctx context.Context, extensions []driver.Extension) error {
 	return each(extensions, func(extension driver.Extension) error {
 		if held, ok := q.held.get(extension.Receipt); ok && extension.Visibility == 0 {
-			return q.Queue.Nack(ctx, []driver.Nack{{Receipt: extension.Receipt, Cause: held.LastError}})
+			return renamed(q.Queue.Nack(ctx, []driver.Nack{{Receipt: extension.Receipt, Cause: held.LastError}}), "extend")
 		}
 		return q.Queue.Extend(ctx, []driver.Extension{extension})
 	})
@@ -208,7 +186,7 @@ func (q nacksToHead) Nack(ctx context.Context, nacks []driver.Nack) error {
 		if err == nil {
 			q.causes.put(id, driver.TrimCause(nack.Cause))
 		}
-		return err
+		return renamed(err, "nack")
 	})
 }
 
@@ -228,7 +206,7 @@ func (q placesWhenDue) Nack(ctx context.Context, nacks []driver.Nack) error {
 		time.AfterFunc(nack.Delay-1, func() {
 			_ = q.Queue.Nack(late, []driver.Nack{{Receipt: nack.Receipt, Cause: nack.Cause}})
 		})
-		return err
+		return renamed(err, "nack")
 	})
 }
 

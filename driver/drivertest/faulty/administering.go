@@ -1,0 +1,199 @@
+package faulty
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"iter"
+	"slices"
+	"time"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+var administrators = []Saboteur{
+	{Name: "forgets-the-configuration", Breaks: "SVC-1",
+		What: "The configuration that is read back is empty.",
+		Wrap: perOpener(func(b *box) backend { return forgetsConfig{b} })},
+	{Name: "purges-when-configured", Breaks: "SVC-1",
+		What: "Configuring a queue purges it.",
+		Wrap: perOpener(func(b *box) backend { return purgesWhenConfigured{b} })},
+	{Name: "keeps-old-traits-in-open-handles", Breaks: "SVC-1",
+		What: "A handle answers with the traits that held when it was opened.",
+		Wrap: perHandle(func(q passing) handle { return frozenTraits{q, q.Traits()} })},
+	{Name: "takes-any-configuration", Breaks: "SVC-1",
+		What: "A configuration that is refused elsewhere is taken for none.",
+		Wrap: perOpener(func(b *box) backend { return takesAnyConfig{b} })},
+	{Name: "keeps-a-refused-configuration", Breaks: "SVC-1",
+		What: "A configuration that was refused is read back all the same.",
+		Wrap: perOpener(func(b *box) backend { return keepsRefused{b} })},
+	{Name: "ignores-what-cannot-change", Breaks: "SVC-1",
+		What: "A change that a live queue cannot make is neither made nor refused.",
+		Wrap: perOpener(func(b *box) backend { return ignoresFixed{b} })},
+	{Name: "lists-queues-backwards", Breaks: "SVC-1",
+		What: "Queues are listed in reverse.",
+		Wrap: perOpener(func(b *box) backend { return listsBackwards{b} })},
+	{Name: "only-empties-a-deleted-queue", Breaks: "SVC-1",
+		What: "Deleting a queue removes what waits in it, and nothing else.",
+		Wrap: perOpener(func(b *box) backend { return onlyEmpties{b} })},
+	{Name: "calls-a-deleted-queue-closed", Breaks: "SVC-1",
+		What: "A handle on a deleted queue says that it was closed.",
+		Wrap: perHandle(func(q passing) handle { return callsDeletedClosed{q} })},
+	{Name: "makes-queues-by-asking", Breaks: "SVC-1",
+		What: "Asking for the configuration of a queue makes it.",
+		Wrap: perOpener(func(b *box) backend { return makesByAsking{b} })},
+	{Name: "keeps-the-keys-of-a-deleted-queue", Breaks: "SVC-1", Also: []string{"DUP-1"},
+		What: "Dedup keys of a deleted queue are taken in the next queue of that name.",
+		Wrap: perOpener(func(b *box) backend {
+			keys := new(table[string, keyUse])
+			b.spoil = func(q passing) handle { return keepsDeadKeys{q, keys} }
+			return b
+		})},
+	{Name: "always-answers-a-ping", Breaks: "SVC-1",
+		What: "A closed backend still answers a ping.",
+		Wrap: perOpener(func(b *box) backend { return alwaysAnswers{b} })},
+}
+
+type forgetsConfig struct{ *box }
+
+func (b forgetsConfig) QueueConfig(ctx context.Context, name string) (driver.Config, error) {
+	_, err := b.box.QueueConfig(ctx, name)
+	return driver.Config{}, err
+}
+
+type purgesWhenConfigured struct{ *box }
+
+func (b purgesWhenConfigured) ConfigureQueue(ctx context.Context, name string, config driver.Config) error {
+	err := b.box.ConfigureQueue(ctx, name, config)
+	if err != nil {
+		return err
+	}
+	queue, err := b.inner.OpenQueue(ctx, name)
+	if err != nil {
+		return err
+	}
+	_, err = queue.Purge(ctx)
+	return errors.Join(err, queue.Close())
+}
+
+type frozenTraits struct {
+	passing
+	traits driver.Traits
+}
+
+func (q frozenTraits) Traits() driver.Traits { return q.traits }
+
+type takesAnyConfig struct{ *box }
+
+func (b takesAnyConfig) ConfigureQueue(ctx context.Context, name string, config driver.Config) error {
+	if config.Validate() != nil {
+		return nil
+	}
+	return b.box.ConfigureQueue(ctx, name, config)
+}
+
+type keepsRefused struct{ *box }
+
+func (b keepsRefused) ConfigureQueue(ctx context.Context, name string, config driver.Config) error {
+	err := b.box.ConfigureQueue(ctx, name, config)
+	if err != nil {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.asked[name] = config
+	}
+	return err
+}
+
+type ignoresFixed struct{ *box }
+
+func (b ignoresFixed) ConfigureQueue(ctx context.Context, name string, config driver.Config) error {
+	err := b.box.ConfigureQueue(ctx, name, config)
+	if errors.Is(err, driver.ErrUnsupported) {
+		return nil
+	}
+	return err
+}
+
+type listsBackwards struct{ *box }
+
+func (b listsBackwards) Queues(ctx context.Context) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		var names []string
+		for name, err := range b.box.Queues(ctx) {
+			if err != nil {
+				yield("", err)
+				return
+			}
+			names = append(names, name)
+		}
+		for _, name := range slices.Backward(names) {
+			if !yield(name, nil) {
+				return
+			}
+		}
+	}
+}
+
+type onlyEmpties struct{ *box }
+
+func (b onlyEmpties) DeleteQueue(ctx context.Context, name string) error {
+	if _, err := b.QueueConfig(ctx, name); err != nil {
+		return err
+	}
+	queue, err := b.inner.OpenQueue(ctx, name)
+	if err != nil {
+		return err
+	}
+	_, err = queue.Purge(ctx)
+	return errors.Join(err, queue.Close())
+}
+
+type callsDeletedClosed struct{ passing }
+
+func (q callsDeletedClosed) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
+	got, err := q.Queue.Receive(ctx, req)
+	if errors.Is(err, driver.ErrNotFound) {
+		err = &driver.Error{Code: driver.ErrClosed, Op: "receive", Queue: q.name}
+	}
+	return got, err
+}
+
+type makesByAsking struct{ *box }
+
+func (b makesByAsking) QueueConfig(ctx context.Context, name string) (driver.Config, error) {
+	config, err := b.box.QueueConfig(ctx, name)
+	if !errors.Is(err, driver.ErrNotFound) {
+		return config, err
+	}
+	return driver.Config{}, b.box.ConfigureQueue(ctx, name, driver.Config{})
+}
+
+type keepsDeadKeys struct {
+	passing
+	used *table[string, keyUse]
+}
+
+func (q keepsDeadKeys) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sent, error) {
+	return sendEach(msgs, func(msg driver.Outgoing) (driver.Sent, error) {
+		sent, err := q.sendOne(ctx, msg)
+		if err != nil || msg.DedupKey == "" || sent.Duplicate {
+			return sent, err
+		}
+		key := q.name + "\x00" + msg.DedupKey
+		if first, ok := q.used.get(key); ok && bytes.Equal(first.body, msg.Body) && time.Since(first.at) < q.Traits().DedupWindow {
+			return driver.Sent{ID: first.id, Duplicate: true}, nil
+		}
+		q.used.put(key, keyUse{id: sent.ID, body: bytes.Clone(msg.Body), at: time.Now()})
+		return sent, nil
+	})
+}
+
+type alwaysAnswers struct{ *box }
+
+func (b alwaysAnswers) Ping(ctx context.Context) error {
+	err := b.box.Ping(ctx)
+	if errors.Is(err, driver.ErrClosed) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,143 @@
+package faulty
+
+import (
+	"context"
+	"iter"
+	"slices"
+	"time"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+var retainers = []Saboteur{
+	{Name: "drops-the-expired", Breaks: "RET-1",
+		What: "A message that waited too long disappears and leaves no dead letter.",
+		Wrap: perHandle(func(q passing) handle { return dropsExpired{q} })},
+	{Name: "keeps-the-old", Breaks: "RET-1",
+		What: "A message can wait for ever.",
+		Wrap: misreads(func(config *driver.Config) { config.RetainReady.Age = 0 })},
+	{Name: "expires-late", Breaks: "RET-1",
+		What: "A message that waited too long dies a tenth of a second late.",
+		Wrap: misreads(func(config *driver.Config) {
+			if config.RetainReady.Age > 0 {
+				config.RetainReady.Age += 100 * time.Millisecond
+			}
+		})},
+	{Name: "keeps-too-many", Breaks: "RET-1",
+		What: "Any number of messages can wait.",
+		Wrap: misreads(func(config *driver.Config) { config.RetainReady.Count = 0 })},
+	{Name: "keeps-the-old-dead", Breaks: "RET-1",
+		What: "Dead letters are kept for ever.",
+		Wrap: misreads(func(config *driver.Config) { config.RetainDead.Age = 0 })},
+	{Name: "keeps-too-many-dead", Breaks: "RET-1",
+		What: "Any number of dead letters is kept.",
+		Wrap: misreads(func(config *driver.Config) { config.RetainDead.Count = 0 })},
+	{Name: "calls-the-expired-worn-out", Breaks: "RET-1",
+		What: "A message that waited too long is said to have been delivered too often.",
+		Wrap: perHandle(func(q passing) handle {
+			return changesDead{q, func(letter *driver.DeadLetter) {
+				if letter.Reason == driver.ReasonExpired && q.config().RetainReady != (driver.Retention{}) {
+					letter.Reason = driver.ReasonMaxDeliveries
+				}
+			}}
+		})},
+	{Name: "makes-young-by-a-nack", Breaks: "RET-1",
+		What: "The age of a message starts anew with a nack.",
+		Wrap: perQueue(func(q passing, books *nackBooks) handle { return rejuvenates{q, books} })},
+	{Name: "does-not-make-young-by-a-redrive", Breaks: "RET-1",
+		What: "A message that is too old cannot be redriven.",
+		Wrap: perHandle(func(q passing) handle { return redrivesNoOld{q} })},
+	{Name: "takes-the-old-from-their-holders", Breaks: "RET-1",
+		What: "A message that is too old dies in flight, when its lease is extended.",
+		Wrap: perQueue(func(q passing, books *nackBooks) handle { return takesFromHolder{q, books} })},
+}
+
+type dropsExpired struct{ passing }
+
+func (q dropsExpired) drop(ctx context.Context) {
+	if q.config().RetainReady == (driver.Retention{}) {
+		return
+	}
+	letters, _ := q.letters(ctx)
+	for _, letter := range letters {
+		if letter.Reason == driver.ReasonExpired {
+			_, _ = q.Discard(ctx, []string{letter.ID})
+		}
+	}
+}
+
+func (q dropsExpired) Stats(ctx context.Context) (driver.Stats, error) {
+	q.drop(ctx)
+	return q.Queue.Stats(ctx)
+}
+
+func (q dropsExpired) DeadLetters(ctx context.Context) iter.Seq2[driver.DeadLetter, error] {
+	q.drop(ctx)
+	return q.DeadLetterer.DeadLetters(ctx)
+}
+
+// rejuvenates buries what is nacked and redrives it, because a redrive is all
+// that makes a message young.
+type rejuvenates struct {
+	passing
+	*nackBooks
+}
+
+func (q rejuvenates) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
+	return nacksToGroupTail(q).Receive(ctx, req)
+}
+
+func (q rejuvenates) Nack(ctx context.Context, nacks []driver.Nack) error {
+	return each(nacks, func(nack driver.Nack) error {
+		if q.config().RetainReady.Age == 0 || nack.Delay != 0 {
+			return q.Queue.Nack(ctx, []driver.Nack{nack})
+		}
+		return nacksToGroupTail(q).buryAndRedrive(ctx, nack)
+	})
+}
+
+type redrivesNoOld struct{ passing }
+
+func (q redrivesNoOld) Redrive(ctx context.Context, ids []string, limit int) (int, error) {
+	letters, err := q.letters(ctx)
+	age := q.config().RetainReady.Age
+	if err != nil || age == 0 {
+		return q.DeadLetterer.Redrive(ctx, ids, limit)
+	}
+	young := []string{}
+	old := 0
+	for _, letter := range letters {
+		switch wanted := ids == nil || slices.Contains(ids, letter.ID); {
+		case wanted && time.Since(letter.EnqueuedAt) < age:
+			young = append(young, letter.ID)
+		case wanted:
+			old++
+		}
+	}
+	moved, err := q.DeadLetterer.Redrive(ctx, young, limit)
+	return moved + old, err
+}
+
+type takesFromHolder struct {
+	passing
+	*nackBooks
+}
+
+func (q takesFromHolder) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
+	got, err := q.Queue.Receive(ctx, req)
+	for _, d := range got {
+		q.delivered.put(d.Receipt, d)
+	}
+	return got, err
+}
+
+func (q takesFromHolder) Extend(ctx context.Context, extensions []driver.Extension) error {
+	for _, extension := range extensions {
+		d, ok := q.delivered.get(extension.Receipt)
+		if age := q.config().RetainReady.Age; ok && age > 0 && time.Since(d.EnqueuedAt) >= age {
+			burial := driver.Burial{Receipt: extension.Receipt, Reason: driver.ReasonExpired}
+			_ = q.DeadLetterer.DeadLetter(ctx, []driver.Burial{burial}) // it may be settled
+		}
+	}
+	return q.Queue.Extend(ctx, extensions)
+}

@@ -1,0 +1,126 @@
+package host
+
+import (
+	"sync"
+
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/engine"
+)
+
+// A Journal writes down what happens, in the order in which it happens, so that
+// it can be told again after a crash. The host records while it holds the shard
+// in question, between Lock and Unlock; what is recorded in between becomes
+// durable all together or not at all. Entries are read during the call and not
+// kept.
+type Journal interface {
+	sync.Locker
+
+	// Sent records a message that is new to its shard.
+	Sent(shard ShardID, e *engine.Entry)
+	// Leased records that a message was delivered, or its lease moved.
+	Leased(shard ShardID, e *engine.Entry)
+	// Waits records that a message waits again, at a place and from a time on.
+	Waits(shard ShardID, e *engine.Entry)
+	// Removed records that a message is gone.
+	Removed(shard ShardID, e *engine.Entry)
+	// Died records that a message is a dead letter now. It may be told twice.
+	Died(shard ShardID, e *engine.Entry)
+	// Discarded records that a dead letter is gone; seq is the Seq it died
+	// with.
+	Discarded(shard ShardID, seq uint64)
+	// Purged and DeadPurged record that everything is gone.
+	Purged(shard ShardID)
+	DeadPurged(shard ShardID)
+	// Remembered records a dedup key.
+	Remembered(queue uint32, key, payload engine.Digest, id [16]byte, ends engine.Instant)
+	// Configured records a queue and its configuration, and Deleted its end.
+	Configured(queue uint32, name string, config driver.Config)
+	Deleted(queue uint32)
+
+	// Await makes the journal call p.Publish when all that was recorded so far
+	// is durable. The journal is locked, and so is p's shard; pendings are
+	// published in the order of Await.
+	Await(p *Pending)
+	// Wait blocks until p was published. It returns ErrUnavailable if that
+	// will never happen; the outcome is unknown then.
+	Wait(p *Pending) error
+	// Ride makes sure that what was recorded is written soon, without anybody
+	// waiting for it. The journal is not locked.
+	Ride()
+}
+
+// ShardID names a shard in a journal.
+type ShardID struct {
+	Queue uint32
+	Shard uint16
+}
+
+// Pending is a group of staged operations that wait for the journal.
+type Pending struct {
+	shard  *shard // nil: nothing to publish, only to wait for
+	staged []*engine.Entry
+
+	// Signal, Published and Err belong to the journal.
+	Signal    chan struct{}
+	Published bool
+	Err       error
+}
+
+func newPending(sh *shard) *Pending { return &Pending{shard: sh, Signal: make(chan struct{}, 1)} }
+
+// Publish makes the operations visible. The journal calls it once, holding no
+// lock.
+func (p *Pending) Publish() {
+	sh := p.shard
+	if sh == nil {
+		return
+	}
+	sh.lock()
+	now := sh.queue.now()
+	for _, e := range p.staged {
+		sh.engine.Publish(now, e)
+	}
+	sh.staged -= len(p.staged)
+	sh.unlock()
+	sh.queue.refresh()
+}
+
+// record writes down what was staged.
+func (sh *shard) record(journal Journal, e *engine.Entry) {
+	journal.Lock()
+	defer journal.Unlock()
+	switch e.Fate {
+	case engine.Arrives:
+		journal.Sent(sh.id, e)
+	case engine.Leaves:
+		journal.Removed(sh.id, e)
+	case engine.Waits:
+		journal.Waits(sh.id, e)
+	case engine.Dies:
+		journal.Died(sh.id, e)
+	}
+}
+
+// barrier waits until all that was recorded before is durable: an answer that
+// rests on what somebody else has just staged must not be given earlier.
+func (b *Backend) barrier() error {
+	if b.options.Journal == nil {
+		return nil
+	}
+	return b.durably(func(Journal) {})
+}
+
+// durably records something and waits until it is durable. Without a journal
+// it does nothing.
+func (b *Backend) durably(record func(Journal)) error {
+	journal := b.options.Journal
+	if journal == nil {
+		return nil
+	}
+	p := newPending(nil)
+	journal.Lock()
+	record(journal)
+	journal.Await(p)
+	journal.Unlock()
+	return journal.Wait(p)
+}

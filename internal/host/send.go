@@ -1,0 +1,111 @@
+package host
+
+import (
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/engine"
+)
+
+// sending is one call of Send on its way.
+type sending struct {
+	run
+	sent     []driver.Sent
+	failures failures
+	ready    int  // messages that can be received at once
+	delayed  bool // there are others
+	repeated bool // an answer rests on an earlier send, perhaps not durable yet
+}
+
+// all stages the messages, in order.
+func (s *sending) all(msgs []driver.Outgoing) {
+	traits := &s.queue.settings.Load().traits
+	keyed := false
+	for i := range msgs {
+		keyed = keyed || msgs[i].DedupKey != ""
+	}
+	if keyed { // keys and their messages come together, so nobody may come between
+		s.queue.dedup.mu.Lock()
+		defer s.queue.dedup.mu.Unlock()
+	}
+	for i := range msgs {
+		msg := &msgs[i]
+		err := msg.Check(traits)
+		if err == nil {
+			s.use(s.queue.shardFor(msg))
+			if msg.DedupKey == "" {
+				s.sent[i], err = s.one(msg)
+			} else {
+				s.sent[i], err = s.once(msg)
+			}
+		}
+		switch {
+		case err != nil:
+			s.failures.add(len(msgs), i, s.queue.named(err, "send"))
+		case s.sent[i].Duplicate:
+		case msg.Delay > 0:
+			s.delayed = true
+		default:
+			s.ready++
+		}
+	}
+	s.leave()
+}
+
+// one sends a message that was checked to the shard in use.
+func (s *sending) one(msg *driver.Outgoing) (driver.Sent, error) {
+	now := s.queue.now()
+	e, _, err := s.shard.stageLocked(now, msg)
+	if err != nil {
+		return driver.Sent{}, s.queue.full("the queue is full", retryAfter)
+	}
+	sent := driver.Sent{ID: e.ID}
+	s.publish(now, e)
+	return sent, nil
+}
+
+// once sends a message unless its dedup key was used before. The dedup table is
+// locked.
+func (s *sending) once(msg *driver.Outgoing) (driver.Sent, error) {
+	q := s.queue
+	key, payload := q.dedup.keyLocked(msg.DedupKey), q.dedup.payloadLocked(msg.Body)
+	now := q.now()
+	verdict, first, wait := q.dedup.table.Judge(now.At, key, payload)
+	switch verdict {
+	case engine.Repeated:
+		s.repeated = true
+		return driver.Sent{ID: idText(first), Duplicate: true}, nil
+	case engine.Conflicting:
+		return driver.Sent{}, &driver.Error{
+			Code: driver.ErrConflict, MessageID: idText(first), Field: "DedupKey",
+			Detail: "was used for another body",
+		}
+	case engine.Crowded:
+		return driver.Sent{}, q.full("the dedup table is full", wait)
+	case engine.Fresh:
+	}
+	e, id, err := s.shard.stageLocked(now, msg)
+	if err != nil {
+		return driver.Sent{}, q.full("the queue is full", retryAfter)
+	}
+	sent := driver.Sent{ID: e.ID}
+	ends := q.dedup.table.Remember(now.At, key, payload, id)
+	if q.journal == nil {
+		s.publish(now, e)
+		return sent, nil
+	}
+	q.journal.Lock()
+	q.journal.Sent(s.shard.id, e)
+	q.journal.Remembered(q.id, key, payload, id, ends)
+	q.journal.Unlock()
+	s.hold(e)
+	return sent, nil
+}
+
+// finish waits until everything that was answered is durable.
+func (s *sending) finish() error {
+	if s.repeated {
+		if err := s.queue.backend.barrier(); err != nil {
+			return err
+		}
+	}
+	return s.run.finish()
+}
