@@ -10,6 +10,12 @@ import (
 
 func TestAgreesWithTheModel(t *testing.T) { drivertest.RunRandom(t, backend, 200_000) }
 
+func TestAgreesWithTheModelOnTheRealClock(t *testing.T) {
+	realTime := backend
+	realTime.Virtual = false
+	drivertest.RunRandom(t, realTime, 20_000)
+}
+
 func TestKeepsItsPromisesUnderLoad(t *testing.T) {
 	for _, test := range []struct {
 		name   string

@@ -68,6 +68,28 @@ func deadLettersTakeNoRoom(s *session, q driver.Queue) {
 	s.expectStats(q, driver.Stats{Ready: 1, Dead: 1})
 }
 
+func deathByTheClockMakesRoom(s *session, q driver.Queue) {
+	s.send(q, "a")
+	s.receiveFor(q, 1, s.tick)
+	s.sleep(s.tick)
+	s.send(q, "b") // and nobody has looked at a meanwhile
+	s.expectStats(q, driver.Stats{Ready: 1, Dead: 1})
+}
+
+func purgeAndDeathFreeBytes(s *session, q driver.Queue) {
+	s.send(q, "1234567890")
+	s.purge(q, 1)
+	s.send(q, "1234567890")
+	s.bury(q, s.receive(q, 1)[0], driver.ReasonFatal)
+	s.send(q, "12345")
+	s.expectFull(trySend(s, q, "123456"), "send of 6 bytes to a queue with room for 5")
+	_, err := graveyard(q).Redrive(s.ctx(), nil, 0)
+	s.expectCode(err, driver.ErrFull, "redrive of 10 bytes into room for 5")
+	s.ack(q, s.expectNext(q, "12345")...)
+	s.redrive(q, nil, 0, 1)
+	s.expectFull(trySend(s, q, "1"), "send to a queue that a redrive has filled")
+}
+
 func loweredCapacityKeeps(s *session, q driver.Queue) {
 	s.send(q, "a", "b", "c")
 	if !s.reconfigure(driver.Config{MaxMessages: 2}) {

@@ -32,6 +32,8 @@ var dedupCases = []testCase{
 		config: smallTable, needs: []need{needDedup}, run: fullTableForgetsNothing},
 	{id: "DUP-3", title: "a full table takes a new key when the oldest has ended",
 		config: tinyTable, needs: []need{needDedup}, run: fullTableMakesRoom},
+	{id: "DUP-3", title: "a window that is made shorter holds for keys from then on",
+		config: always(driver.Config{DedupWindow: time.Hour}), needs: []need{needDedup}, run: shorterWindowHolds},
 	{id: "DUP-3", title: "many keys come and go, and none is mistaken for another",
 		config: shortWindow, needs: []need{needDedup}, run: manyKeysComeAndGo},
 }
@@ -245,7 +247,7 @@ func keyIsFreeAfterWindow(s *session, q driver.Queue) {
 		if now.After(start.Add(window + s.patience)) {
 			s.failf("the key is still taken %v after the first send; the window is %v", now.Sub(start), window)
 		}
-		s.sleep(time.Millisecond)
+		s.nap(start.Add(window))
 	}
 	s.expectNext(q, "body", "body")
 }
@@ -300,9 +302,19 @@ func fullTableMakesRoom(s *session, q driver.Queue) {
 		if now.After(start.Add(2*s.tick + s.patience)) {
 			s.failf("the table is still full %v after its only entry was made; the window is %v", now.Sub(start), 2*s.tick)
 		}
-		s.sleep(time.Millisecond)
+		s.nap(start.Add(2 * s.tick))
 	}
 	s.expectNext(q, "1", "2")
+}
+
+func shorterWindowHolds(s *session, q driver.Queue) {
+	s.sendOne(q, keyed("before", "1"))
+	if !s.reconfigure(shortWindow(s)) {
+		return
+	}
+	s.sendOne(q, keyed("after", "2"))
+	s.sleep(2 * s.tick)
+	s.expectFresh(q, keyed("after", "2"), "when its short window is over")
 }
 
 // manyKeysComeAndGo fills the table in three generations. When the first has

@@ -3,6 +3,7 @@ package drivertest
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -32,6 +33,7 @@ var groupCases = []testCase{
 	{id: "ORD-4", title: "settling a group's delivery wakes a receiver that waits for the next", config: strict, run: settlingWakesGroup},
 	{id: "ORD-4", title: "a stale receipt does not free a group", config: strict, run: staleReceiptFreesNoGroup},
 	{id: "ORD-4", title: "many groups are all served", config: strict, run: manyGroupsAreServed},
+	{id: "ORD-4", title: "of the groups that may go, the one whose head stands first goes first", config: strict, needs: []need{needFIFO}, run: groupsGoByTheirHeads},
 	{id: "ORD-4", title: "groups stay in order over several shards",
 		config: always(driver.Config{StrictGroups: true, Shards: 4}), run: manyGroupsAreServed},
 	{id: "ORD-4", title: "many workers never hold one group twice, and see it in order", config: strict, run: workersSeeGroupsInOrder},
@@ -255,6 +257,36 @@ func manyGroupsAreServed(s *session, q driver.Queue) {
 		next[d.Group]++
 		s.ack(q, d)
 	}
+	s.expectEmpty(q)
+}
+
+func groupsGoByTheirHeads(s *session, q driver.Queue) {
+	const groups = 40
+	name := func(round, g int) string { return fmt.Sprintf("%d of group %d", round, g) }
+	for round := range 3 {
+		for g := range groups {
+			s.sendTo(q, fmt.Sprint("group-", g), name(round, g))
+		}
+	}
+	heads := func(round int) []driver.Delivery {
+		var held []driver.Delivery
+		for g := range groups {
+			held = append(held, s.expectAlone(q, name(round, g)))
+		}
+		s.expectNothing(q)
+		rand.Shuffle(groups, func(i, j int) { held[i], held[j] = held[j], held[i] })
+		return held
+	}
+	for i, d := range heads(0) { // given back in any order, they come in theirs
+		if i%2 == 0 {
+			s.nack(q, d, 0, "")
+		} else {
+			s.expire(q, d)
+		}
+	}
+	s.ack(q, heads(0)...)
+	s.ack(q, heads(1)...)
+	s.ack(q, heads(2)...)
 	s.expectEmpty(q)
 }
 

@@ -1,6 +1,8 @@
 package drivertest
 
 import (
+	"context"
+	"iter"
 	"maps"
 	"slices"
 	"time"
@@ -21,6 +23,7 @@ var peekCases = []testCase{
 	{id: "CNT-2", title: "a limit bounds what is seen", needs: []need{needPeek}, run: peekWithLimit},
 	{id: "CNT-2", title: "conditions add up", needs: []need{needPeek}, run: peekConditionsAddUp},
 	{id: "CNT-2", title: "looking can stop early and does not block others meanwhile", needs: []need{needPeek}, run: peekBlocksNobody},
+	{id: "CNT-2", title: "looking that is cancelled ends with the context's error, not as if it were all", needs: []need{needPeek}, run: cancelledPeekSaysSo},
 	{id: "CNT-2", title: "looking follows the clock although nobody sweeps", needs: []need{needPeek}, run: peekFollowsTheClock},
 	{id: "CNT-2", title: "a query that makes no sense is refused", needs: []need{needPeek}, run: badQueryIsRefused},
 }
@@ -130,12 +133,12 @@ func peekChangesNothing(s *session, q driver.Queue) {
 }
 
 func peekIsInOrder(s *session, q driver.Queue) {
-	s.send(q, "a", "b", "c", "d")
-	held := s.receive(q, 3)
-	s.nack(q, held[0], 0, "") // to the tail
-	s.expire(q, held[2])      // to its place
-	s.send(q, "e")
-	want := []string{"c", "d", "a", "e"}
+	s.send(q, "a", "b", "c", "d", "e", "f")
+	held := s.receive(q, 5)
+	s.nack(q, held[0], 0, "")              // to the tail
+	s.expire(q, held[4], held[1], held[2]) // each to its place
+	s.send(q, "g")
+	want := []string{"b", "c", "e", "f", "a", "g"}
 	s.expectPeek(q, driver.Query{States: []driver.State{driver.StateReady}}, want...)
 	s.expectNext(q, want...)
 }
@@ -253,6 +256,40 @@ func peekBlocksNobody(s *session, q driver.Queue) {
 		}
 	}
 	s.expectStats(q, driver.Stats{Ready: 40})
+}
+
+func cancelledPeekSaysSo(s *session, q driver.Queue) {
+	s.send(q, numbered("m", 50)...)
+	ctx, cancel := s.cancellable()
+	s.expectAllOrCancelled(countUntilCancelled(q.(driver.Peeker).Peek(ctx, driver.Query{}), cancel))
+	if q.Traits().DeadLetters {
+		for _, d := range s.receive(q, 50) {
+			s.bury(q, d, driver.ReasonFatal)
+		}
+		ctx, cancel := s.cancellable()
+		s.expectAllOrCancelled(countUntilCancelled(graveyard(q).DeadLetters(ctx), cancel))
+	}
+}
+
+// countUntilCancelled cancels at the first element and counts how many come.
+func countUntilCancelled[T any](sequence iter.Seq2[T, error], cancel func()) (seen int, err error) {
+	for _, err := range sequence {
+		if err != nil {
+			return seen, err
+		}
+		seen++
+		cancel()
+	}
+	return seen, nil
+}
+
+func (s *session) expectAllOrCancelled(seen int, err error) {
+	s.t.Helper()
+	if err != nil {
+		s.expectContextError(err, context.Canceled, "a sequence that is cancelled")
+	} else if seen != 50 {
+		s.failf("a sequence that is cancelled ended after %d elements of 50 without an error", seen)
+	}
 }
 
 func peekFollowsTheClock(s *session, q driver.Queue) {

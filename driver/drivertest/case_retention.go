@@ -32,6 +32,11 @@ var retentionCases = []testCase{
 		config: always(driver.Config{RetainReady: driver.Retention{Count: 3}}), needs: []need{needDeadLetters}, run: tooManyReadyExpire},
 	{id: "RET-1", title: "delayed messages count towards the number kept, those in flight do not",
 		config: always(driver.Config{RetainReady: driver.Retention{Count: 2}}), needs: []need{needDeadLetters}, run: retentionCountsWaiting},
+	{id: "RET-1", title: "the oldest is who was sent first, wherever it stands now",
+		config: always(driver.Config{RetainReady: driver.Retention{Count: 2}}), needs: []need{needDeadLetters}, run: oldestIsBySending},
+	{id: "RET-1", title: "a message that is too many does not hold up its strict group",
+		config: always(driver.Config{StrictGroups: true, RetainReady: driver.Retention{Count: 2}}),
+		needs:  []need{needDeadLetters}, run: expiredHeadFreesGroup},
 	{id: "RET-1", title: "a dead letter that is too old is removed",
 		config: func(s *session) driver.Config { return driver.Config{RetainDead: driver.Retention{Age: s.tick}} },
 		needs:  []need{needDeadLetters}, run: oldDeadIsRemoved},
@@ -155,8 +160,28 @@ func retentionCountsWaiting(s *session, q driver.Queue) {
 	s.expectNext(q, "c", "d")
 }
 
+func oldestIsBySending(s *session, q driver.Queue) {
+	s.send(q, "a", "b")
+	s.nack(q, s.expectNext(q, "a")[0], 0, "") // behind b, and yet older
+	s.send(q, "c")
+	s.expectStats(q, driver.Stats{Ready: 2, Dead: 1})
+	s.expectExpiredLetter(q, "a", driver.ReasonExpired)
+	s.expectNext(q, "b", "c")
+}
+
+func expiredHeadFreesGroup(s *session, q driver.Queue) {
+	s.sendOne(q, driver.Outgoing{Body: []byte("g1"), Group: "g", Delay: s.hold})
+	s.sendTo(q, "g", "g2")
+	s.expectNothing(q)
+	s.sendTo(q, "g", "g3") // g1 is the oldest of three
+	s.expectExpiredLetter(q, "g1", driver.ReasonExpired)
+	s.ack(q, s.expectAlone(q, "g2"))
+	s.expectAlone(q, "g3")
+}
+
 func oldDeadIsRemoved(s *session, q driver.Queue) {
 	s.send(q, "a")
+	s.sleep(2 * s.tick) // it is the time since death that counts
 	held := s.receive(q, 1)[0]
 	died := time.Now()
 	s.bury(q, held, driver.ReasonFatal)

@@ -21,12 +21,16 @@ var wakeCases = []testCase{
 	{id: "RCV-2", title: "an earlier deadline counts although a later one was there first", run: earlierDeadlineWakes},
 	{id: "RCV-2", title: "as many waiting receivers as messages get one each", run: everyWaiterGetsOne},
 	{id: "RCV-2", title: "a batch sent to waiting receivers leaves nobody stranded", run: batchWakesAllNeeded},
+	{id: "RCV-2", title: "a receiver whose message another took waits on and gets the next", run: robbedWaiterWaitsOn},
 	{id: "RCV-2", title: "a message goes to the receiver that still waits", run: cancelledWaiterIsPassedOver},
 
 	{id: "RCV-2", title: "cancelling wakes a waiting receiver with the context's error", run: cancelWakes},
 	{id: "RCV-2", title: "a context that runs out wakes a waiting receiver with the context's error", run: contextDeadlineWakes},
 	{id: "RCV-2", title: "a context that has ended does all or nothing", run: endedContextDoesAllOrNothing},
 	{id: "RCV-2", title: "a receive that is cancelled while a message comes in strands nothing", run: cancelStrandsNothing},
+	{id: "RCV-2", title: "a message that finds its receiver cancelled goes to the next", run: cancelledPassesOn},
+	{id: "RCV-2", title: "a message that finds its receiver closed goes to the next", run: closedPassesOn},
+	{id: "RCV-2", title: "a message that finds its receiver's wait over goes to the next", run: expiredWaitPassesOn},
 }
 
 func sendWakes(s *session, q driver.Queue) {
@@ -155,6 +159,21 @@ func batchWakesAllNeeded(s *session, q driver.Queue) {
 	s.expectStats(q, driver.Stats{InFlight: waiters})
 }
 
+func robbedWaiterWaitsOn(s *session, q driver.Queue) {
+	for range s.rounds(50, 10) {
+		waiting := s.receiveInBackground(s.ctx(), q, 1)
+		s.send(q, "a")
+		taken := s.receiveOnce(q, driver.ReceiveRequest{Max: 1, Visibility: s.hold}) // often before the other has got up
+		if len(taken) > 0 {
+			s.settle()
+			s.ack(q, taken...)
+			s.send(q, "a")
+		}
+		s.ack(q, s.expectHandedTo(waiting, "a", "send after another receiver was faster"))
+	}
+	s.expectEmpty(q)
+}
+
 func cancelledWaiterIsPassedOver(s *session, q driver.Queue) {
 	ctx, cancel := s.cancellable()
 	gone := s.receiveInBackground(ctx, q, 1)
@@ -254,6 +273,61 @@ func cancelStrandsNothing(s *session, q driver.Queue) {
 			s.failf("a message that a cancelled receiver did not get: got Deliveries %d, want 1", d.Deliveries)
 		}
 		s.ack(q, d)
+	}
+	s.expectEmpty(q)
+}
+
+// expectPassedOn lets one receiver leave while a message comes in and another
+// receiver, that came later, stays. One of them must get the message, at once.
+func (s *session) expectPassedOn(q driver.Queue, leaving <-chan outcome, leave func() error) {
+	s.t.Helper()
+	staying := s.receiveInBackground(s.ctx(), q, 1)
+	s.parallel(2, func(i int) error {
+		if i == 0 {
+			return leave()
+		}
+		return trySend(s, q, "a")
+	})
+	left := s.await(leaving, "leaving")
+	if len(left.deliveries) > 0 {
+		s.ack(q, s.expectHanded(left, "a", "a message that comes while its receiver leaves"))
+		s.send(q, "a") // for the other one
+	}
+	s.ack(q, s.expectHandedTo(staying, "a", "a message that comes while the receiver before leaves"))
+}
+
+func cancelledPassesOn(s *session, q driver.Queue) {
+	for range s.rounds(200, 10) {
+		ctx, cancel := s.cancellable()
+		leaving := s.receiveInBackground(ctx, q, 1)
+		s.expectPassedOn(q, leaving, func() error { cancel(); return nil })
+	}
+	s.expectEmpty(q)
+}
+
+func closedPassesOn(s *session, q driver.Queue) {
+	for range s.rounds(200, 10) {
+		handle := s.open(queueName)
+		leaving := s.receiveInBackground(s.ctx(), handle, 1)
+		s.expectPassedOn(q, leaving, handle.Close)
+	}
+	s.expectEmpty(q)
+}
+
+func expiredWaitPassesOn(s *session, q driver.Queue) {
+	for range s.rounds(200, 10) {
+		start := time.Now()
+		leaving := s.waitInBackground(s.ctx(), q, 1, s.tick)
+		staying := s.receiveInBackground(s.ctx(), q, 1)
+		time.Sleep(time.Until(start.Add(s.tick))) // the send comes just as the wait ends
+		s.send(q, "a")
+		left := s.await(leaving, "the end of a wait")
+		s.ok(left.err, "a receive whose wait ends")
+		if len(left.deliveries) > 0 {
+			s.ack(q, s.expectHanded(left, "a", "a message that comes as a wait ends"))
+			s.send(q, "a")
+		}
+		s.ack(q, s.expectHandedTo(staying, "a", "a message that comes as another's wait ends"))
 	}
 	s.expectEmpty(q)
 }

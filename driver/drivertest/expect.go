@@ -211,7 +211,7 @@ func (s *session) expectStatsAt(q driver.Queue, due time.Time, want driver.Stats
 		if now.After(due.Add(s.patience)) {
 			s.failf("%s: got %+v, want %+v", what, got, want)
 		}
-		s.sleep(min(max(time.Until(due)-time.Millisecond, time.Millisecond), s.tick))
+		s.nap(due)
 	}
 }
 

@@ -78,7 +78,7 @@ func newPlanner(t *rapid.T, a ability) *planner {
 		clock: func() time.Duration { return g.now },
 		pause: func(_ context.Context, d time.Duration) error { g.now += d; return nil },
 	}
-	g.player = newPlayer(t.Context(), randomQueueName, queue, modelStart)
+	g.player = newPlayer(randomQueueName, queue, modelStart)
 	g.player.untimed = a.untimed
 	g.player.clock = queue.clock
 	g.player.advance = func(d time.Duration) { g.now += d }
@@ -98,7 +98,7 @@ func step(g *planner) *rapid.Generator[bool] {
 		}
 		op, sent := g.draw(t), len(g.player.ids)
 		g.plan.Operations = append(g.plan.Operations, op)
-		g.plan.want = append(g.plan.want, g.player.play(op))
+		g.plan.want = append(g.plan.want, g.player.play(t.Context(), op))
 		g.stored = len(g.player.ids) > sent
 		return true
 	})

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -139,7 +140,7 @@ func ReadHistory(readers ...io.Reader) (History, error) {
 		for {
 			var e Event
 			err := decoder.Decode(&e)
-			if err == io.EOF {
+			if errors.Is(err, io.EOF) {
 				break
 			}
 			if err != nil {

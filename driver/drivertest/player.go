@@ -14,7 +14,6 @@ import (
 // came back in a form that does not depend on the backend: ids and receipts
 // as numbers, times since the start, errors as codes.
 type player struct {
-	ctx       context.Context
 	name      string // of the queue
 	queue     driver.Queue
 	start     time.Time
@@ -31,9 +30,8 @@ type player struct {
 }
 
 // newPlayer returns a player for a queue that was opened at start.
-func newPlayer(ctx context.Context, name string, queue driver.Queue, start time.Time) *player {
+func newPlayer(name string, queue driver.Queue, start time.Time) *player {
 	return &player{
-		ctx:     ctx,
 		name:    name,
 		queue:   queue,
 		start:   start,
@@ -80,12 +78,12 @@ func (r result) String() string {
 }
 
 // play runs one operation, and then counts.
-func (p *player) play(op Operation) result {
-	r := op.play(p)
+func (p *player) play(ctx context.Context, op Operation) result {
+	r := op.play(ctx, p)
 	if pause, ok := op.(advanceOperation); ok && pause.unseen {
 		return r
 	}
-	stats, err := p.queue.Stats(p.ctx)
+	stats, err := p.queue.Stats(ctx)
 	if err != nil {
 		r.addf("stats failed: %v", err)
 		return r
@@ -94,8 +92,8 @@ func (p *player) play(op Operation) result {
 	return r
 }
 
-func (o sendOperation) play(p *player) (r result) {
-	sent, err := p.queue.Send(p.ctx, o.messages)
+func (o sendOperation) play(ctx context.Context, p *player) (r result) {
+	sent, err := p.queue.Send(ctx, o.messages)
 	for i := range o.messages {
 		switch failed := driver.At(err, i); {
 		case failed != nil:
@@ -115,9 +113,9 @@ func (o sendOperation) play(p *player) (r result) {
 	return r
 }
 
-func (o receiveOperation) play(p *player) (r result) {
+func (o receiveOperation) play(ctx context.Context, p *player) (r result) {
 	before := p.clock()
-	deliveries, err := p.queue.Receive(p.ctx, o.request)
+	deliveries, err := p.queue.Receive(ctx, o.request)
 	if err != nil {
 		r.addf("%s", verdict(err))
 		if errors.Is(err, driver.ErrFull) {
@@ -140,65 +138,65 @@ func (o receiveOperation) play(p *player) (r result) {
 	return r
 }
 
-func (o ackOperation) play(p *player) result {
+func (o ackOperation) play(ctx context.Context, p *player) result {
 	receipts := make([]driver.Receipt, len(o.deliveries))
 	for i, n := range o.deliveries {
 		receipts[i] = p.receipt(n)
 	}
-	return positions(len(receipts), p.queue.Ack(p.ctx, receipts))
+	return positions(len(receipts), p.queue.Ack(ctx, receipts))
 }
 
-func (o nackOperation) play(p *player) result {
+func (o nackOperation) play(ctx context.Context, p *player) result {
 	nacks := make([]driver.Nack, len(o.deliveries))
 	for i, n := range o.deliveries {
 		nacks[i] = driver.Nack{Receipt: p.receipt(n), Delay: o.delay, Cause: o.cause}
 	}
-	return positions(len(nacks), p.queue.Nack(p.ctx, nacks))
+	return positions(len(nacks), p.queue.Nack(ctx, nacks))
 }
 
-func (o extendOperation) play(p *player) result {
+func (o extendOperation) play(ctx context.Context, p *player) result {
 	extensions := make([]driver.Extension, len(o.deliveries))
 	for i, n := range o.deliveries {
 		extensions[i] = driver.Extension{Receipt: p.receipt(n), Visibility: o.visibility}
 	}
-	return positions(len(extensions), p.queue.Extend(p.ctx, extensions))
+	return positions(len(extensions), p.queue.Extend(ctx, extensions))
 }
 
-func (o buryOperation) play(p *player) result {
+func (o buryOperation) play(ctx context.Context, p *player) result {
 	burials := make([]driver.Burial, len(o.deliveries))
 	for i, n := range o.deliveries {
 		burials[i] = o.burial
 		burials[i].Receipt = p.receipt(n)
 	}
-	return positions(len(burials), p.graveyard().DeadLetter(p.ctx, burials))
+	return positions(len(burials), p.graveyard().DeadLetter(ctx, burials))
 }
 
-func (o redriveOperation) play(p *player) (r result) {
-	moved, err := p.graveyard().Redrive(p.ctx, p.idsOf(o.messages), o.limit)
+func (o redriveOperation) play(ctx context.Context, p *player) (r result) {
+	moved, err := p.graveyard().Redrive(ctx, p.idsOf(o.messages), o.limit)
 	r.addf("%d moved, %s", moved, verdict(err))
 	return r
 }
 
-func (o discardOperation) play(p *player) (r result) {
-	removed, err := p.graveyard().Discard(p.ctx, p.idsOf(o.messages))
+func (o discardOperation) play(ctx context.Context, p *player) (r result) {
+	removed, err := p.graveyard().Discard(ctx, p.idsOf(o.messages))
 	r.addf("%d removed, %s", removed, verdict(err))
 	return r
 }
 
-func (purgeDeadOperation) play(p *player) (r result) {
-	removed, err := p.graveyard().PurgeDead(p.ctx)
+func (purgeDeadOperation) play(ctx context.Context, p *player) (r result) {
+	removed, err := p.graveyard().PurgeDead(ctx)
 	r.addf("%d removed, %s", removed, verdict(err))
 	return r
 }
 
-func (purgeOperation) play(p *player) (r result) {
-	removed, err := p.queue.Purge(p.ctx)
+func (purgeOperation) play(ctx context.Context, p *player) (r result) {
+	removed, err := p.queue.Purge(ctx)
 	r.addf("%d removed, %s", removed, verdict(err))
 	return r
 }
 
-func (listDeadOperation) play(p *player) (r result) {
-	for letter, err := range p.graveyard().DeadLetters(p.ctx) {
+func (listDeadOperation) play(ctx context.Context, p *player) (r result) {
+	for letter, err := range p.graveyard().DeadLetters(ctx) {
 		if err != nil {
 			r.addf("%s", verdict(err))
 			break
@@ -208,13 +206,13 @@ func (listDeadOperation) play(p *player) (r result) {
 	return r
 }
 
-func (o peekOperation) play(p *player) (r result) {
+func (o peekOperation) play(ctx context.Context, p *player) (r result) {
 	query := o.query
 	if o.message != 0 {
 		query.ID = p.id(o.message)
 	}
 	var found []sighting
-	for peeked, err := range p.queue.(driver.Peeker).Peek(p.ctx, query) {
+	for peeked, err := range p.queue.(driver.Peeker).Peek(ctx, query) {
 		if err != nil {
 			r.addf("%s", verdict(err))
 			break
@@ -228,17 +226,17 @@ func (o peekOperation) play(p *player) (r result) {
 	return r
 }
 
-func (o advanceOperation) play(p *player) (r result) {
+func (o advanceOperation) play(_ context.Context, p *player) (r result) {
 	p.advance(o.by)
 	return r
 }
 
-func (o configureOperation) play(p *player) (r result) {
-	r.addf("%s", verdict(p.configure(p.ctx, o.config)))
+func (o configureOperation) play(ctx context.Context, p *player) (r result) {
+	r.addf("%s", verdict(p.configure(ctx, o.config)))
 	return r
 }
 
-func (o restartOperation) play(p *player) (r result) {
+func (o restartOperation) play(_ context.Context, p *player) (r result) {
 	if p.restart == nil {
 		return r
 	}

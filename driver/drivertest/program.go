@@ -1,6 +1,7 @@
 package drivertest
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -28,7 +29,7 @@ type Program struct {
 // failing program sees.
 type Operation interface {
 	fmt.Stringer
-	play(p *player) result
+	play(ctx context.Context, p *player) result
 }
 
 // String lists the operations, one per line.

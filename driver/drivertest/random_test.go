@@ -362,6 +362,21 @@ func TestFailingProgramIsShortAndReadable(t *testing.T) {
 	}
 }
 
+func TestPanicIsReportedWithItsProgram(t *testing.T) {
+	setFlag(t, "rapid.shrinktime", "1s")
+	failure := provoke(t, modelBackend(func(q *modelQueue) driver.Queue {
+		return &mutant{modelQueue: q, purge: func(*modelQueue) (int, error) { panic("out of paper") }}
+	}), 100_000)
+	for _, want := range []string{"panics: out of paper", ". purge\n", "-rapid.seed="} {
+		if !strings.Contains(failure, want) {
+			t.Errorf("the failure does not say %q:\n%s", want, failure)
+		}
+	}
+	if strings.Contains(failure, "flaky") {
+		t.Errorf("one panic looks like several:\n%s", failure)
+	}
+}
+
 func TestUnsupportedConfigurationsAreSkipped(t *testing.T) {
 	b := modelBackend(nil)
 	b.Open = func(testing.TB) driver.Opener { return onlyPlain{newModelBox(nil)} }

@@ -120,6 +120,12 @@ func (s *session) ctx() context.Context { return s.t.Context() }
 // sleep lets d pass on every clock concerned.
 func (s *session) sleep(d time.Duration) { time.Sleep(d + s.slack) }
 
+// nap sleeps between two looks at something that changes when due: not past
+// it, and in small steps around it.
+func (s *session) nap(due time.Time) {
+	s.sleep(min(max(time.Until(due)-time.Millisecond, time.Millisecond), s.tick/4))
+}
+
 // settle lets goroutines come to rest. In virtual time it is exact; in real
 // time it only makes it likely that they do what the case is about, and no
 // case depends on it.
@@ -286,11 +292,15 @@ type outcome struct {
 // receiveInBackground starts a receive that waits as long as it may, and
 // returns when it is waiting.
 func (s *session) receiveInBackground(ctx context.Context, q driver.Queue, n int) <-chan outcome {
+	return s.waitInBackground(ctx, q, n, s.waitUpTo(q, 4*s.patience))
+}
+
+// waitInBackground starts a receive that waits for so long, and returns when
+// it is waiting.
+func (s *session) waitInBackground(ctx context.Context, q driver.Queue, n int, wait time.Duration) <-chan outcome {
 	done := make(chan outcome, 1)
 	s.running.Go(func() {
-		deliveries, err := q.Receive(ctx, driver.ReceiveRequest{
-			Max: n, Visibility: s.hold, Wait: s.waitUpTo(q, 4*s.patience),
-		})
+		deliveries, err := q.Receive(ctx, driver.ReceiveRequest{Max: n, Visibility: s.hold, Wait: wait})
 		done <- outcome{deliveries, err, time.Now()}
 	})
 	s.settle()

@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
+	"runtime"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -33,7 +36,9 @@ func (s *stage) run(p Program) (results []result, err error) {
 		synctest.Test(s.t, func(t *testing.T) {
 			opener := s.backend.Open(t)
 			results, opener, err = s.play(t, opener, randomQueueName, p)
-			closeOpener(t, opener)
+			if err == nil { // else it may be broken beyond closing
+				closeOpener(t, opener)
+			}
 		})
 		return results, err
 	}
@@ -43,8 +48,8 @@ func (s *stage) run(p Program) (results []result, err error) {
 	s.queues++
 	name := fmt.Sprintf("%s-%d", randomQueueName, s.queues)
 	results, s.shared, err = s.play(s.t, s.shared, name, p)
-	if admin, ok := s.shared.(driver.Admin); ok {
-		err = errors.Join(err, admin.DeleteQueue(s.t.Context(), name))
+	if admin, ok := s.shared.(driver.Admin); ok && err == nil {
+		err = admin.DeleteQueue(s.t.Context(), name)
 	}
 	return results, err
 }
@@ -66,7 +71,7 @@ func (s *stage) play(t *testing.T, opener driver.Opener, name string, p Program)
 	if err != nil {
 		return nil, opener, err
 	}
-	player := newPlayer(ctx, name, queue, time.Now())
+	player := newPlayer(name, queue, time.Now())
 	player.untimed = p.Untimed
 	player.configure = func(ctx context.Context, config driver.Config) error {
 		return opener.(driver.Admin).ConfigureQueue(ctx, name, config)
@@ -79,9 +84,39 @@ func (s *stage) play(t *testing.T, opener driver.Opener, name string, p Program)
 	}
 	results := make([]result, len(p.Operations))
 	for i, op := range p.Operations {
-		results[i] = player.play(op)
+		if results[i], err = playSafely(ctx, player, op); err != nil {
+			return nil, opener, fmt.Errorf("operation %d %w\n\n%s", i+1, err, listing(p, results[:i]))
+		}
 	}
 	return results, opener, player.queue.Close()
+}
+
+// playSafely turns a panic into an error, so that the program that leads to it
+// is made shorter and printed like any other.
+func playSafely(ctx context.Context, p *player, op Operation) (r result, err error) {
+	defer func() {
+		if reason := recover(); reason != nil {
+			err = fmt.Errorf("panics: %v\n%s", reason, callers())
+		}
+	}()
+	return p.play(ctx, op), nil
+}
+
+// callers lists who panicked and who called it. Unlike debug.Stack it says
+// nothing that differs from run to run, which rapid would call flaky.
+func callers() string {
+	var text strings.Builder
+	frames := runtime.CallersFrames(func() []uintptr {
+		counters := make([]uintptr, 16)
+		return counters[:runtime.Callers(5, counters)] // below recover and panic
+	}())
+	for {
+		frame, more := frames.Next()
+		fmt.Fprintf(&text, "\t%s (%s:%d)\n", frame.Function, filepath.Base(frame.File), frame.Line)
+		if !more || strings.HasSuffix(frame.Function, ".playSafely") {
+			return text.String()
+		}
+	}
 }
 
 // abilityOf finds out what random programs can ask of a backend. It skips the

@@ -80,8 +80,8 @@ type Entry struct {
 	timerIndex int32
 	// Born is when retention started counting; for a dead entry, when it died.
 	Born Instant
-	// holdUntil bounds extending the current lease.
-	holdUntil Instant
+	// HoldUntil bounds extending the current lease.
+	HoldUntil Instant
 	group     *group
 }
 

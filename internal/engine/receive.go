@@ -94,9 +94,9 @@ func (s *Shard) lease(now Moment, e *Entry, visibility time.Duration) {
 	e.Nonce = s.nextNonce
 	s.nextNonce++
 	e.Due = now.At.Add(visibility)
-	e.holdUntil = never
+	e.HoldUntil = never
 	if s.config.MaxHold > 0 {
-		e.holdUntil = now.At.Add(time.Duration(s.config.MaxHold) * visibility)
+		e.HoldUntil = now.At.Add(time.Duration(s.config.MaxHold) * visibility)
 	}
 	if e.FirstReceivedAt == 0 {
 		e.FirstReceivedAt = now.Wall

@@ -46,7 +46,7 @@ func (s *Shard) expireOldest(at Moment) {
 // expireWaiting makes a waiting message an expired dead letter.
 func (s *Shard) expireWaiting(at Moment, e *Entry) {
 	letter := s.extract(e)
-	s.condemn(letter, driver.ReasonExpired)
+	s.condemn(at, letter, driver.ReasonExpired)
 	s.bury(at, letter)
 }
 

@@ -48,7 +48,7 @@ func (s *Shard) Extend(now Moment, d Delivery, visibility time.Duration) error {
 	if e == nil {
 		return driver.ErrReceiptExpired
 	}
-	e.Due = min(now.At.Add(visibility), e.holdUntil)
+	e.Due = min(now.At.Add(visibility), e.HoldUntil)
 	s.timers.fix(e)
 	s.effect(Leased, e)
 	s.Advance(now)

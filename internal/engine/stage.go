@@ -114,7 +114,7 @@ func (s *Shard) StageDeadLetter(now Moment, d Delivery, reason driver.Reason, ca
 	if cause != "" {
 		x.LastError = cause
 	}
-	s.condemn(e, reason)
+	s.condemn(now, e, reason)
 	return e, nil
 }
 
@@ -149,15 +149,20 @@ func (s *Shard) judge(now Moment, e *Entry, delay time.Duration) {
 	case s.exhausted(e) && s.deadFull():
 		e.Due = now.At.Add(max(delay, driver.DeadRetry))
 	case s.exhausted(e):
-		s.condemn(e, driver.ReasonMaxDeliveries)
+		s.condemn(now, e, driver.ReasonMaxDeliveries)
 	case s.tooOld(now.At, e) && !s.deadFull():
-		s.condemn(e, driver.ReasonExpired)
+		s.condemn(now, e, driver.ReasonExpired)
 	}
 }
 
-func (s *Shard) condemn(e *Entry, reason driver.Reason) {
+// condemn seals the fate of a message; it is written down like this before it
+// is buried.
+func (s *Shard) condemn(now Moment, e *Entry, reason driver.Reason) {
 	e.Fate = Dies
-	e.extra().Reason = reason
+	e.Born = now.At
+	x := e.extra()
+	x.Reason = reason
+	x.DeadAt = now.Wall
 }
 
 // Publish lets a staged message meet its fate.

@@ -2,6 +2,7 @@ package host
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -40,12 +41,16 @@ func (q *queue) failure(code driver.Code, op string) error {
 	return &driver.Error{Code: code, Op: op, Queue: q.name}
 }
 
-// named adds what a check does not know to its error.
+// named adds the queue and the operation to an error that may belong to
+// others.
 func (q *queue) named(err error, op string) error {
-	if e, ok := err.(*driver.Error); ok { //nolint:errorlint // fresh, never wrapped
-		e.Queue, e.Op = q.name, op
+	e, ok := errors.AsType[*driver.Error](err)
+	if !ok {
+		return err
 	}
-	return err
+	named := *e
+	named.Queue, named.Op = q.name, op
+	return &named
 }
 
 // retryAfter is the hint that goes with a full queue: nobody knows when a
@@ -58,6 +63,11 @@ func (h *handle) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sen
 	}
 	if len(msgs) == 0 {
 		return nil, nil
+	}
+	if h.journal != nil {
+		if err := h.journal.Admit(); err != nil {
+			return nil, h.named(err, "send")
+		}
 	}
 	sending := sending{run: run{queue: h.queue}, sent: make([]driver.Sent, len(msgs))}
 	sending.all(msgs)

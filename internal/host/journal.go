@@ -15,6 +15,10 @@ import (
 type Journal interface {
 	sync.Locker
 
+	// Admit returns why nothing new may be sent, such as ErrFull for a disk
+	// that is nearly full, and nil if it may.
+	Admit() error
+
 	// Sent records a message that is new to its shard.
 	Sent(shard ShardID, e *engine.Entry)
 	// Leased records that a message was delivered, or its lease moved.

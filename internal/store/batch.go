@@ -20,6 +20,7 @@ const retainedBatchBytes = 4 << 20
 //
 // Reuse it: Commit and Reset empty it and keep its memory.
 type Batch struct {
+	store *Store
 	batch *pebble.Batch
 	count int
 	err   error
@@ -28,7 +29,7 @@ type Batch struct {
 
 // NewBatch returns an empty batch for this store.
 func (s *Store) NewBatch() *Batch {
-	return &Batch{batch: s.db.NewBatch(pebble.WithMaxRetainedSizeBytes(retainedBatchBytes))}
+	return &Batch{store: s, batch: s.db.NewBatch(pebble.WithMaxRetainedSizeBytes(retainedBatchBytes))}
 }
 
 // Set gives key a value.
@@ -102,8 +103,8 @@ func (b *Batch) keep(err error) {
 
 // addWatermark puts into the log, next to the operations, how far it is durable.
 func (b *Batch) addWatermark(s *Store) {
-	b.mark = s.watermark(b.mark[:0])
-	if len(b.mark) > 0 {
+	if w, fresh := s.tracker.fresh(); fresh && !s.options.forgetWatermarks {
+		b.mark = w.append(b.mark[:0], s.id)
 		b.keep(b.batch.LogData(b.mark, nil))
 	}
 }

@@ -26,6 +26,7 @@ type Iterator struct {
 	store   *Store
 	it      *pebble.Iterator // nil if it could not be made, or was closed
 	started bool
+	key     []byte
 	value   []byte
 	err     error
 }
@@ -77,20 +78,22 @@ func (it *Iterator) move(step func(*pebble.Iterator) bool) bool {
 	if it.it == nil || it.err != nil {
 		return false
 	}
-	there := step(it.it)
-	it.value = nil
-	var err error
-	if there {
-		it.value, err = it.it.ValueAndErr()
-	} else {
-		err = it.it.Error()
+	it.key, it.value = nil, nil
+	if !step(it.it) {
+		it.err = it.store.outcome("iterate", it.it.Error())
+		return false
 	}
-	it.err = it.store.outcome("iterate", err)
-	return there && it.err == nil
+	value, err := it.it.ValueAndErr()
+	if it.err = it.store.outcome("iterate", err); it.err != nil {
+		return false
+	}
+	it.key, it.value = it.it.Key(), value
+	return true
 }
 
-// Key returns the key. It is valid until the next move and must not be changed.
-func (it *Iterator) Key() []byte { return it.it.Key() }
+// Key returns the key, or nil where there is none. It is valid until the next
+// move and must not be changed.
+func (it *Iterator) Key() []byte { return it.key }
 
 // Value returns the value. It is valid until the next move and must not be
 // changed.
@@ -118,7 +121,7 @@ func (it *Iterator) Close() error {
 		return it.err
 	}
 	err := it.it.Close()
-	it.it = nil
+	it.it, it.key, it.value = nil, nil, nil
 	if it.err == nil {
 		it.err = it.store.outcome("iterate", err)
 	}

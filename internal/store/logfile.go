@@ -20,6 +20,7 @@ type logTracker struct {
 	mu      sync.Mutex
 	current uint64 // the number of the log that is being written
 	durable watermark
+	carried watermark // the last one that a commit carried
 }
 
 // start notes that a new log is being written.
@@ -54,6 +55,18 @@ func (t *logTracker) get() watermark {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.durable
+}
+
+// fresh returns the latest watermark, and whether no commit has carried it yet:
+// of the commits that share a sync, one is enough.
+func (t *logTracker) fresh() (w watermark, ok bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.carried == t.durable {
+		return watermark{}, false
+	}
+	t.carried = t.durable
+	return t.durable, true
 }
 
 // logFile is a log that is being written, from its beginning, by one goroutine

@@ -82,14 +82,16 @@ func (s *Store) outcome(op string, err error) error {
 //
 // Commit blocks while the disk does, and while memory waits to be written to
 // it. Codes: ErrUnavailable (wrapping ErrFailed: the store is at its end, the
-// outcome is unknown), ErrInvalid (a key that is not allowed; nothing was
-// done), ErrTooLarge (nothing was done), ErrUnsupported (ReadOnly), ErrClosed.
+// outcome is unknown), ErrInvalid (a key that is not allowed, or a batch of
+// another store; nothing was done), ErrTooLarge (nothing was done), ErrUnsupported (ReadOnly), ErrClosed.
 func (s *Store) Commit(b *Batch, durable bool) error {
 	if err := s.enter(); err != nil {
 		return err
 	}
 	defer s.leave()
 	switch {
+	case b.store != s:
+		return &driver.Error{Code: driver.ErrInvalid, Op: "commit", Field: "batch", Detail: "belongs to another store"}
 	case b.err != nil:
 		return b.err
 	case s.options.ReadOnly:

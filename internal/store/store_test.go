@@ -223,20 +223,25 @@ func TestSyncIntervalSyncsOnceAndInTime(t *testing.T) {
 		defer mustClose(t, s)
 		time.Sleep(time.Minute)
 		syncs := logSyncs(disk)
-		for i := range 100 { // one second of traffic, without a pause long enough to seal
+		for i := range 100 { // without a pause long enough to seal
 			put(t, s, numbered("k", i), "v")
-			time.Sleep(10 * time.Millisecond)
+			time.Sleep(9 * time.Millisecond)
 		}
 		if n := syncs.Load(); n != 0 {
 			t.Errorf("%d syncs within the interval", n)
 		}
-		time.Sleep(time.Millisecond)
+		put(t, s, numbered("k", 100), "v")
+		time.Sleep(49 * time.Millisecond)
+		put(t, s, numbered("k", 101), "v")
+		time.Sleep(49 * time.Millisecond)
+		put(t, s, numbered("k", 102), "v")
+		time.Sleep(3 * time.Millisecond) // a second has passed since the first one
 		synctest.Wait()
 		if n := syncs.Load(); n != 1 {
 			t.Errorf("%d syncs after the interval, want 1", n)
 		}
 		after := mustOpen(t, testDir, memOptions(disk.Mem().CrashClone(vfs.CrashCloneCfg{})))
-		wantValue(t, after, numbered("k", 99), "v")
+		wantValue(t, after, numbered("k", 102), "v")
 		mustClose(t, after)
 		syncs.Store(0)
 		time.Sleep(time.Hour)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"slices"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
@@ -61,52 +62,54 @@ func parseWatermark(b []byte) (w watermark, ok bool) {
 	}, true
 }
 
-// auditLogs returns ErrIntegrity if a log does not hold what one of its own
-// watermarks says it held. It changes nothing.
+// auditLogs returns ErrIntegrity if a log does not hold what a watermark, in it
+// or in a later log, says it held. It changes nothing.
 func auditLogs(fs vfs.FS, dir string, id storeID) error {
 	names, err := fs.List(dir)
 	if err != nil {
 		return ioError("open", dir, err)
 	}
+	names = slices.DeleteFunc(names, func(name string) bool {
+		_, isLog := logNumber(name)
+		return !isLog
+	})
 	buf := make([]byte, 256<<10)
+	highest := make(map[uint64]watermark)
 	for _, name := range names {
-		number, ok := logNumber(name)
-		if !ok {
-			continue
-		}
 		path := fs.PathJoin(dir, name)
-		if err := auditLog(fs, path, number, id, buf); err != nil {
+		if err := findWatermarks(fs, path, id, highest, buf); err != nil {
+			return ioError("open", path, err)
+		}
+	}
+	for _, name := range names {
+		number, _ := logNumber(name)
+		path := fs.PathJoin(dir, name)
+		if err := verifyLog(fs, path, highest[number], buf); err != nil {
 			return ioError("open", path, err)
 		}
 	}
 	return nil
 }
 
-func auditLog(fs vfs.FS, path string, number uint64, id storeID, buf []byte) error {
+// findWatermarks notes, for each log that the watermarks in a file speak of, the
+// one that covers most of it. They are true whatever file they are in: the
+// number of a log is never used again, and a file that is written over gets a
+// new one first.
+func findWatermarks(fs vfs.FS, path string, id storeID, highest map[uint64]watermark, buf []byte) error {
 	f, err := fs.Open(path, vfs.SequentialReadsOption)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = f.Close() }()
-	highest, found, err := highestWatermark(f, number, id, buf)
-	if err != nil || !found {
-		return err
-	}
-	sum := crc32.New(castagnoli)
-	n, err := io.CopyBuffer(sum, io.NewSectionReader(f, 0, int64(highest.length)), buf)
-	if err != nil {
-		return err
-	}
-	if uint64(n) != highest.length || sum.Sum32() != highest.crc {
-		return fileError(driver.ErrIntegrity, "open", path,
-			fmt.Sprintf("the log is not what was written: something in its first %d bytes was changed; nothing was changed now; restore from a backup", highest.length), nil)
-	}
-	return nil
+	return scanWatermarks(f, id, buf, func(w watermark) {
+		if w.length >= highest[w.log].length {
+			highest[w.log] = w
+		}
+	})
 }
 
-// highestWatermark finds the watermark of this log that covers most of it.
-// Watermarks of other logs are what an earlier use of the file left behind.
-func highestWatermark(r io.Reader, number uint64, id storeID, buf []byte) (highest watermark, found bool, err error) {
+// scanWatermarks calls found for every watermark that is whole.
+func scanWatermarks(r io.Reader, id storeID, buf []byte, found func(watermark)) error {
 	kept := 0 // bytes of a possible watermark that reaches into what comes next
 	for {
 		n, err := io.ReadFull(r, buf[kept:])
@@ -116,17 +119,39 @@ func highestWatermark(r io.Reader, number uint64, id storeID, buf []byte) (highe
 			if i < 0 || len(window)-i < watermarkBytes {
 				break
 			}
-			if w, ok := parseWatermark(window[i:]); ok && w.log == number && w.length >= highest.length {
-				highest, found = w, true
+			if w, ok := parseWatermark(window[i:]); ok {
+				found(w)
 			}
 			window = window[i+1:]
 		}
 		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-			return highest, found, nil
+			return nil
 		}
 		if err != nil {
-			return highest, found, err
+			return err
 		}
 		kept = copy(buf, window[max(0, len(window)-watermarkBytes+1):])
 	}
+}
+
+// verifyLog compares a log with its watermark. One of length 0 covers nothing.
+func verifyLog(fs vfs.FS, path string, w watermark, buf []byte) error {
+	if w.length == 0 {
+		return nil
+	}
+	f, err := fs.Open(path, vfs.SequentialReadsOption)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }()
+	sum := crc32.New(castagnoli)
+	n, err := io.CopyBuffer(sum, io.LimitReader(f, int64(w.length)), buf)
+	if err != nil {
+		return err
+	}
+	if uint64(n) != w.length || sum.Sum32() != w.crc {
+		return fileError(driver.ErrIntegrity, "open", path,
+			fmt.Sprintf("the log is not what was written: its first %d bytes do not match their watermark; nothing was changed; restore from a backup", w.length), nil)
+	}
+	return nil
 }

@@ -20,11 +20,12 @@ type Saboteur struct {
 	// of operations: no single case is about it, and drivertest.RunRandom or
 	// drivertest.RunConcurrent may be needed to find it.
 	Rare bool
-	// AfterRestart says that the harm is done by a restart, which is what the
-	// next Wrap of the same backend stands for.
-	AfterRestart bool
+	// Hangs says that something never returns: a test that catches it needs a
+	// time limit.
+	Hangs bool
 	// Wrap returns a backend with the abilities of the one given to it, and
-	// with the fault. It does no I/O.
+	// with the fault. It does no I/O. Wrapping one backend again stands for a
+	// restart, and for some saboteurs that is when they do their harm.
 	Wrap func(driver.Opener) driver.Opener
 }
 

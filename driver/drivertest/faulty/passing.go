@@ -238,14 +238,22 @@ func exposed(spoiled backend, inner driver.Opener) driver.Opener {
 }
 
 func (b *box) OpenQueue(ctx context.Context, name string) (driver.Queue, error) {
-	queue, err := b.inner.OpenQueue(ctx, name)
+	q, err := b.open(ctx, name)
 	if err != nil {
 		return nil, err
+	}
+	return q.exposed(b.spoil), nil
+}
+
+func (b *box) open(ctx context.Context, name string) (passing, error) {
+	queue, err := b.inner.OpenQueue(ctx, name)
+	if err != nil {
+		return passing{}, err
 	}
 	q := passing{Queue: queue, name: name, box: b}
 	q.DeadLetterer, _ = queue.(driver.DeadLetterer)
 	q.Peeker, _ = queue.(driver.Peeker)
-	return q.exposed(b.spoil), nil
+	return q, nil
 }
 
 func (b *box) ConfigureQueue(ctx context.Context, name string, config driver.Config) error {

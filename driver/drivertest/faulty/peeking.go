@@ -4,6 +4,7 @@ import (
 	"context"
 	"iter"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
@@ -55,6 +56,9 @@ var peekers = []Saboteur{
 				query.States = slices.DeleteFunc(slices.Clone(query.States), func(state driver.State) bool { return state == "limbo" })
 			}, nil}
 		})},
+	{Name: "holds-its-lock-while-looking", Breaks: "CNT-2", Hangs: true,
+		What: "Nobody can receive while somebody looks.",
+		Wrap: perQueue(func(q passing, lock *sync.Mutex) handle { return locksWhileLooking{q, lock} })},
 	{Name: "shows-no-error-type", Breaks: "CNT-2", Also: []string{"DLQ-4"}, Rare: true,
 		What: "A peek at a dead letter does not tell the type of its error.",
 		Wrap: perHandle(func(q passing) handle {
@@ -88,6 +92,25 @@ func (q leasesSeen) Peek(ctx context.Context, query driver.Query) iter.Seq2[driv
 			}
 		}
 	}
+}
+
+type locksWhileLooking struct {
+	passing
+	lock *sync.Mutex
+}
+
+func (q locksWhileLooking) Peek(ctx context.Context, query driver.Query) iter.Seq2[driver.Peeked, error] {
+	return func(yield func(driver.Peeked, error) bool) {
+		q.lock.Lock()
+		defer q.lock.Unlock()
+		q.Peeker.Peek(ctx, query)(yield)
+	}
+}
+
+func (q locksWhileLooking) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
+	q.lock.Lock()
+	q.lock.Unlock() //nolint:staticcheck // to pass the lock is all it takes
+	return q.Queue.Receive(ctx, req)
 }
 
 // changesSeen changes queries, and what they find: keep says whether to show it.

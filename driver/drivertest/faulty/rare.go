@@ -3,6 +3,7 @@ package faulty
 import (
 	"bytes"
 	"context"
+	"iter"
 	"sync/atomic"
 	"time"
 
@@ -197,21 +198,10 @@ var oddities = []Saboteur{
 		})},
 	{Name: "peeks-past-the-third-ready", Breaks: "CNT-2", Rare: true,
 		What: "A peek at ready messages passes over the third.",
-		Wrap: perHandle(func(q passing) handle {
-			n := 0
-			return changesSeen{q, func(*driver.Query) { n = 0 }, func(seen *driver.Peeked) bool {
-				if seen.State == driver.StateReady {
-					n++
-				}
-				return n != 3
-			}}
-		})},
-	{Name: "redrives-without-the-attributes", Breaks: "DLQ-5", Rare: true, Also: []string{"SND-3"},
+		Wrap: perHandle(func(q passing) handle { return skipsThird{q} })},
+	{Name: "loses-the-reply-address-on-redrive", Breaks: "DLQ-5", Rare: true, Also: []string{"SND-3"},
 		What: "A message that was redriven twice has lost its reply address.",
 		Wrap: perQueue(func(q passing, times *table[string, int]) handle { return losesOnRedrive{q, times} })},
-	{Name: "forgets-max-hold-after-an-extension", Breaks: "VIS-5", Rare: true,
-		What: "Once a lease was made shorter, MaxHold does not bound it.",
-		Wrap: perQueue(func(q passing, shortened *table[driver.Receipt, bool]) handle { return forgetsHold{q, shortened} })},
 }
 
 type keepsOldCause struct {
@@ -276,4 +266,20 @@ func (q losesOnRedrive) Receive(ctx context.Context, req driver.ReceiveRequest) 
 		}
 	}
 	return got, err
+}
+
+type skipsThird struct{ passing }
+
+func (q skipsThird) Peek(ctx context.Context, query driver.Query) iter.Seq2[driver.Peeked, error] {
+	return func(yield func(driver.Peeked, error) bool) {
+		ready := 0
+		for seen, err := range q.Peeker.Peek(ctx, query) {
+			if seen.State == driver.StateReady {
+				ready++
+			}
+			if !(ready == 3 && seen.State == driver.StateReady) && !yield(seen, err) {
+				return
+			}
+		}
+	}
 }

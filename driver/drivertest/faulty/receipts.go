@@ -13,7 +13,9 @@ var forgers = []Saboteur{
 		Wrap: perQueue(func(q passing, latest *latestReceipts) handle { return acceptsStaleAck{remembersReceipts{q, latest}} })},
 	{Name: "lets-a-stale-extend-take-over", Breaks: "VIS-2",
 		What: "An extension with the receipt of an earlier delivery moves the new holder's deadline.",
-		Wrap: perQueue(func(q passing, latest *latestReceipts) handle { return acceptsStaleExtend{remembersReceipts{q, latest}} })},
+		Wrap: perQueue(func(q passing, latest *latestReceipts) handle {
+			return acceptsStaleExtend{remembersReceipts{q, latest}}
+		})},
 	{Name: "lets-a-stale-nack-take-away", Breaks: "VIS-2",
 		What: "A nack with the receipt of an earlier delivery takes the message from its new holder.",
 		Wrap: perQueue(func(q passing, latest *latestReceipts) handle { return acceptsStaleNack{remembersReceipts{q, latest}} })},

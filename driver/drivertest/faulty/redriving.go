@@ -75,7 +75,7 @@ var redrivers = []Saboteur{
 	{Name: "purges-all-with-the-dead", Breaks: "DLQ-5",
 		What: "Purging the dead letters purges the queue.",
 		Wrap: perHandle(func(q passing) handle { return purgesAllWithDead{q} })},
-	{Name: "blocks-while-listing", Breaks: "DLQ-5",
+	{Name: "ends-a-listing-early", Breaks: "DLQ-5",
 		What: "A listing of dead letters ends when one of them is discarded meanwhile.",
 		Wrap: perHandle(func(q passing) handle { return endsListing{q} })},
 

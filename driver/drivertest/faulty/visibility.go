@@ -36,7 +36,9 @@ var leasers = []Saboteur{
 		})},
 	{Name: "leases-a-batch-as-one", Breaks: "VIS-1",
 		What: "Extending one message extends all that were delivered with it.",
-		Wrap: perQueue(func(q passing, batches *table[driver.Receipt, []driver.Delivery]) handle { return leasesAsOne{q, batches} })},
+		Wrap: perQueue(func(q passing, batches *table[driver.Receipt, []driver.Delivery]) handle {
+			return leasesAsOne{q, batches}
+		})},
 
 	{Name: "extends-from-the-deadline", Breaks: "VIS-3",
 		What: "An extension counts from the old deadline, not from now.",
@@ -184,7 +186,9 @@ func (q leasesAsOne) Extend(ctx context.Context, extensions []driver.Extension) 
 }
 
 // deadlines are the ends of all leases, over or not.
-type deadlines struct{ table[driver.Receipt, time.Time] }
+type deadlines struct {
+	table[driver.Receipt, time.Time]
+}
 
 func (l *deadlines) lease(got []driver.Delivery, visibility time.Duration) {
 	for _, d := range got {

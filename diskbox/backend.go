@@ -1,0 +1,144 @@
+package diskbox
+
+import (
+	"context"
+	crand "crypto/rand"
+	"errors"
+	"iter"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/host"
+	"github.com/mailboxmq/mailbox/internal/store"
+)
+
+// Backend holds queues in a directory. It is a driver.Opener, a driver.Admin
+// and a driver.Pinger, and safe for concurrent use. One process at a time can
+// have a directory open.
+type Backend struct {
+	host    *host.Backend
+	store   *store.Store
+	journal *journal
+
+	closeOnce sync.Once
+	closeErr  error
+}
+
+var (
+	_ driver.Opener = (*Backend)(nil)
+	_ driver.Admin  = (*Backend)(nil)
+	_ driver.Pinger = (*Backend)(nil)
+)
+
+// Open opens the queues in dir, which is created if it is not there, and brings
+// them to the state they were left in. It blocks for as long as that takes;
+// cancelling ctx abandons it. Codes: ErrInvalid (not a directory, or not ours),
+// ErrConflict (open in another process), ErrIntegrity (damaged files; nothing
+// is changed), ErrUnavailable.
+func Open(ctx context.Context, dir string, options *Options) (*Backend, error) {
+	var o Options
+	if options != nil {
+		o = *options
+	}
+	if o.boot == nil {
+		o.boot = linuxClock{}
+	}
+	policy, durability := o.policy()
+	s, err := store.Open(ctx, dir, &store.Options{FS: o.fs, Sync: policy, Logger: o.Logger, OnFail: o.OnFail})
+	if err != nil {
+		return nil, err
+	}
+	b, err := assemble(s, o, durability)
+	if err != nil {
+		_ = s.Close()
+		return nil, err
+	}
+	return b, nil
+}
+
+func assemble(s *store.Store, o Options, durability driver.Durability) (*Backend, error) {
+	record, err := s.Get(clockKey, nil)
+	if err != nil && !errors.Is(err, driver.ErrNotFound) {
+		return nil, err
+	}
+	axis := newAxis(o.boot, record)
+	now := axis.now()
+	recovered, err := recoverAll(s, now)
+	if err != nil {
+		return nil, err
+	}
+	j := newJournal(s, axis)
+	j.lastID, j.secret = recovered.lastID, recovered.secret
+	if j.secret == [32]byte{} {
+		_, _ = crand.Read(j.secret[:]) // never fails, see crypto/rand
+		j.meta()
+		if err := j.flush(); err != nil {
+			return nil, err
+		}
+	}
+	h := host.New(host.Options{
+		Defaults: o.Defaults, MaxBodyBytes: o.MaxBodyBytes, Durability: durability,
+		Journal: j, Secret: j.secret, Now: now,
+	})
+	var queues []host.RestoredQueue
+	for _, id := range slices.Sorted(maps.Keys(recovered.queues)) {
+		queues = append(queues, *recovered.queues[id])
+	}
+	h.Restore(queues, recovered.lastID)
+	return &Backend{host: h, store: s, journal: j}, nil
+}
+
+// OpenQueue returns a handle on the queue called name, which is created if it
+// is not there. It does not block. Codes: ErrInvalid, ErrClosed.
+func (b *Backend) OpenQueue(ctx context.Context, name string) (driver.Queue, error) {
+	return b.host.OpenQueue(ctx, name)
+}
+
+// ConfigureQueue creates the queue or changes its configuration. Shards and
+// StrictGroups are fixed when the queue is created. It blocks until the disk
+// has it. Codes: ErrInvalid, ErrUnsupported, ErrUnavailable, ErrClosed.
+func (b *Backend) ConfigureQueue(ctx context.Context, name string, config driver.Config) error {
+	return b.host.ConfigureQueue(ctx, name, config)
+}
+
+// QueueConfig returns the configuration in force. It does not block. Codes:
+// ErrNotFound.
+func (b *Backend) QueueConfig(ctx context.Context, name string) (driver.Config, error) {
+	return b.host.QueueConfig(ctx, name)
+}
+
+// Queues lists the names of all queues, in order.
+func (b *Backend) Queues(ctx context.Context) iter.Seq2[string, error] { return b.host.Queues(ctx) }
+
+// DeleteQueue removes a queue with everything in it. It blocks until the disk
+// has it. Codes: ErrNotFound, ErrUnavailable.
+func (b *Backend) DeleteQueue(ctx context.Context, name string) error {
+	return b.host.DeleteQueue(ctx, name)
+}
+
+// Ping returns nil if the store is taking writes. Codes: ErrClosed,
+// ErrUnavailable, ErrFull (the disk is nearly full).
+func (b *Backend) Ping(ctx context.Context) error {
+	if err := b.host.Ping(ctx); err != nil {
+		return err
+	}
+	if failed := b.store.Health().Failed; failed != nil {
+		return &driver.Error{Code: driver.ErrUnavailable, Op: "ping", Err: failed}
+	}
+	return b.store.Admit()
+}
+
+// Close ends all queues and leaves them on disk. Receives that wait return
+// ErrClosed, and so does everything called later. Closing twice is fine.
+func (b *Backend) Close() error {
+	b.closeOnce.Do(func() {
+		_ = b.host.Close()
+		b.closeErr = b.journal.flush()
+		if err := b.store.Close(); b.closeErr == nil {
+			b.closeErr = err
+		}
+	})
+	return b.closeErr
+}

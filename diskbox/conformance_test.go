@@ -1,0 +1,65 @@
+package diskbox
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/driver/drivertest"
+	"github.com/mailboxmq/mailbox/internal/store/storetest"
+)
+
+// bubbleClock is a machine that has been up since the time of a bubble began,
+// and is never rebooted.
+type bubbleClock struct{}
+
+func (bubbleClock) boot() string          { return "one boot" }
+func (bubbleClock) uptime() time.Duration { return time.Duration(time.Now().UnixNano()) }
+
+// machine is a backend with the disk it stands on.
+type machine struct {
+	*Backend
+	disk *storetest.Disk
+}
+
+func start(t testing.TB, disk *storetest.Disk) *machine {
+	t.Helper()
+	b, err := Open(t.Context(), "queues", &Options{
+		fs: disk.FS(), boot: bubbleClock{},
+		OnFail: func(err error) { t.Errorf("the store has failed: %v", err) },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = b.Close() })
+	return &machine{Backend: b, disk: disk}
+}
+
+// restart brings the machine down and up again, with what is left of its disk.
+func restart(t testing.TB, old driver.Opener, how drivertest.Crash) driver.Opener {
+	m := old.(*machine)
+	disk := m.disk
+	switch how {
+	case drivertest.CrashKill: // what was written is there, synced or not
+		disk = storetest.DiskFrom(disk.Mem().CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rand.New(rand.NewPCG(1, 2))}))
+	case drivertest.CrashPower:
+		disk = storetest.DiskFrom(disk.Image(rand.New(rand.NewPCG(3, 4))))
+	case drivertest.CrashClean:
+	}
+	if err := m.Close(); err != nil {
+		t.Error(err)
+	}
+	return start(t, disk)
+}
+
+var virtual = drivertest.Backend{
+	Open:    func(t testing.TB) driver.Opener { return start(t, storetest.NewDisk()) },
+	Restart: restart,
+	Crashes: []drivertest.Crash{drivertest.CrashClean, drivertest.CrashKill, drivertest.CrashPower},
+	Virtual: true,
+}
+
+func TestConformance(t *testing.T) { drivertest.Run(t, virtual) }

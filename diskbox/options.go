@@ -1,0 +1,67 @@
+package diskbox
+
+import (
+	"log/slog"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/store"
+)
+
+// Options configure a Backend. The zero value, and nil, mean the defaults.
+type Options struct {
+	// Defaults is the configuration of queues that are opened without having
+	// been configured.
+	Defaults driver.Config
+	// MaxBodyBytes bounds bodies; 0 means driver.DefaultMaxBodyBytes.
+	MaxBodyBytes int
+	// Sync says how durable an answer is; the default is SyncEach.
+	Sync Sync
+	// SyncEvery is the longest time between syncs with SyncInterval; 0 means
+	// one second.
+	SyncEvery time.Duration
+	// Logger gets what is worth knowing about the store. Nil means silence.
+	Logger *slog.Logger
+	// OnFail is called once when a write or a sync has failed. Nothing is
+	// answered with success from then on. Nil means that the process prints one
+	// line and exits with code 74: what it holds in memory is worth nothing any
+	// more.
+	OnFail func(error)
+
+	// For tests.
+	fs   vfs.FS
+	boot bootClock
+}
+
+// Sync says what an answer waits for.
+type Sync int
+
+// The levels.
+const (
+	// SyncEach: an answer means that the operation is on stable storage.
+	// Operations that wait at the same time share one sync.
+	SyncEach Sync = iota
+	// SyncInterval: an answer means that the operating system has it. It
+	// survives the process, and the machine after at most SyncEvery.
+	SyncInterval
+	// SyncNone: as SyncInterval, and the operating system decides when to
+	// write.
+	SyncNone
+)
+
+func (o *Options) policy() (store.SyncPolicy, driver.Durability) {
+	switch o.Sync {
+	case SyncInterval:
+		every := o.SyncEvery
+		if every <= 0 {
+			every = time.Second
+		}
+		return store.SyncInterval(every), driver.DurabilityProcess
+	case SyncNone:
+		return store.SyncNone(), driver.DurabilityProcess
+	default:
+		return store.SyncEach(), driver.DurabilityDisk
+	}
+}

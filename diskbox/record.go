@@ -1,0 +1,219 @@
+package diskbox
+
+import (
+	"encoding/binary"
+	"errors"
+	"maps"
+	"slices"
+
+	"github.com/zeebo/blake3"
+
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/engine"
+)
+
+// A record is fields one after the other: numbers as varints, texts and bytes
+// with their length in front, and at the end 16 bytes of BLAKE3 over the key
+// and all of that.
+//
+//	message:  version id enqueued born due size extra body
+//	state:    version kind place due hold nonce deliveries first last-error
+//	dead:     message, state and, last, reason type dead-at death
+const recordVersion = 1
+
+const sumLen = 16
+
+// What a message was doing when its state was written.
+const (
+	stateWaits  = 1 // ready, or delayed until due
+	stateLeased = 2
+)
+
+var errDamaged = errors.New("the record is damaged")
+
+type writer struct{ buf []byte }
+
+func (w *writer) number(n uint64) { w.buf = binary.AppendUvarint(w.buf, n) }
+func (w *writer) signed(n int64)  { w.buf = binary.AppendVarint(w.buf, n) }
+func (w *writer) text(s string)   { w.number(uint64(len(s))); w.buf = append(w.buf, s...) }
+func (w *writer) bytes(b []byte)  { w.number(uint64(len(b))); w.buf = append(w.buf, b...) }
+
+// seal appends the hash over key and record.
+func (w *writer) seal(key []byte) { w.buf = append(w.buf, sum(key, w.buf)...) }
+
+func sum(key, record []byte) []byte {
+	var hasher blake3.Hasher = *blake3.New()
+	_, _ = hasher.Write(key)
+	_, _ = hasher.Write(record)
+	return hasher.Sum(nil)[:sumLen]
+}
+
+// reader reads what writer wrote; after the first mistake it reads zeros.
+type reader struct {
+	buf     []byte
+	damaged bool
+}
+
+// open checks the hash of a record and returns a reader of what is before it.
+func open(key, record []byte) reader {
+	if len(record) < sumLen {
+		return reader{damaged: true}
+	}
+	body := record[:len(record)-sumLen]
+	if string(sum(key, body)) != string(record[len(body):]) {
+		return reader{damaged: true}
+	}
+	r := reader{buf: body}
+	if r.number() != recordVersion {
+		r.damaged = true
+	}
+	return r
+}
+
+func (r *reader) number() uint64 {
+	n, length := binary.Uvarint(r.buf)
+	if length <= 0 {
+		r.damaged, r.buf = true, nil
+		return 0
+	}
+	r.buf = r.buf[length:]
+	return n
+}
+
+func (r *reader) signed() int64 {
+	n, length := binary.Varint(r.buf)
+	if length <= 0 {
+		r.damaged, r.buf = true, nil
+		return 0
+	}
+	r.buf = r.buf[length:]
+	return n
+}
+
+func (r *reader) take() []byte {
+	n := r.number()
+	if n > uint64(len(r.buf)) {
+		r.damaged, r.buf = true, nil
+		return nil
+	}
+	taken := r.buf[:n]
+	r.buf = r.buf[n:]
+	return taken
+}
+
+func (r *reader) text() string { return string(r.take()) }
+
+// message writes what never changes while a message lives in the queue.
+func (w *writer) message(e *engine.Entry) {
+	w.number(recordVersion)
+	w.text(e.ID)
+	w.signed(e.EnqueuedAt)
+	w.signed(int64(e.Born))
+	w.signed(int64(e.Due))
+	w.signed(e.FirstReceivedAt)
+	w.extra(e.Extra)
+	w.bytes(e.Body)
+}
+
+func (w *writer) extra(x *engine.Extra) {
+	if x == nil {
+		x = &engine.Extra{}
+	}
+	w.number(uint64(len(x.Attributes)))
+	for _, key := range slices.Sorted(maps.Keys(x.Attributes)) {
+		w.text(key)
+		w.text(x.Attributes[key])
+	}
+	for _, text := range []string{x.Group, x.ReplyTo, x.CorrelationID, x.LastError} {
+		w.text(text)
+	}
+	w.number(uint64(x.Redrives))
+}
+
+func (r *reader) message(e *engine.Entry) {
+	e.ID = r.text()
+	e.EnqueuedAt = r.signed()
+	e.Born = engine.Instant(r.signed())
+	e.Due = engine.Instant(r.signed())
+	e.FirstReceivedAt = r.signed()
+	e.Extra = r.extra()
+	e.Body = append([]byte(nil), r.take()...)
+	e.Size = uint32(len(e.Body))
+}
+
+func (r *reader) extra() *engine.Extra {
+	x := &engine.Extra{}
+	if n := r.number(); n > 0 && !r.damaged {
+		x.Attributes = make(map[string]string, min(n, driver.MaxAttributes))
+		for range n {
+			key := r.text()
+			x.Attributes[key] = r.text()
+			if r.damaged {
+				return nil
+			}
+		}
+	}
+	x.Group, x.ReplyTo, x.CorrelationID, x.LastError = r.text(), r.text(), r.text(), r.text()
+	x.Redrives = int(r.number())
+	if x.Attributes == nil && x.Group == "" && x.ReplyTo == "" && x.CorrelationID == "" && x.LastError == "" && x.Redrives == 0 {
+		return nil
+	}
+	return x
+}
+
+// state writes what has become of a message.
+func (w *writer) state(e *engine.Entry, kind uint64) {
+	w.number(recordVersion)
+	w.number(kind)
+	w.number(e.Place)
+	w.signed(int64(e.Due))
+	w.signed(int64(e.HoldUntil))
+	w.number(e.Nonce)
+	w.number(uint64(e.Deliveries))
+	w.signed(e.FirstReceivedAt)
+	if e.Extra != nil {
+		w.text(e.Extra.LastError)
+	} else {
+		w.text("")
+	}
+}
+
+func (r *reader) state(e *engine.Entry) (kind uint64) {
+	kind = r.number()
+	e.Place = r.number()
+	e.Due = engine.Instant(r.signed())
+	e.HoldUntil = engine.Instant(r.signed())
+	e.Nonce = r.number()
+	e.Deliveries = uint32(r.number())
+	e.FirstReceivedAt = r.signed()
+	if last := r.text(); last != "" {
+		if e.Extra == nil {
+			e.Extra = &engine.Extra{}
+		}
+		e.Extra.LastError = last
+	}
+	return kind
+}
+
+// dead writes a dead letter.
+func (w *writer) dead(e *engine.Entry) {
+	w.message(e)
+	w.number(uint64(e.Deliveries))
+	w.text(string(e.Extra.Reason))
+	w.text(e.Extra.ErrorType)
+	w.signed(e.Extra.DeadAt)
+	w.number(e.Place)
+}
+
+func (r *reader) dead(e *engine.Entry) {
+	r.message(e)
+	e.Deliveries = uint32(r.number())
+	if e.Extra == nil {
+		e.Extra = &engine.Extra{}
+	}
+	e.Extra.Reason = driver.Reason(r.text())
+	e.Extra.ErrorType = r.text()
+	e.Extra.DeadAt = r.signed()
+	e.Place = r.number()
+	e.State = engine.Dead
+}

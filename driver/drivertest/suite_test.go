@@ -1,0 +1,89 @@
+package drivertest
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+// backendRules are the rules that a backend keeps by itself. Those that are
+// not here belong to the layers above, or need more than one process.
+var backendRules = []string{
+	"SND-1", "SND-2", "SND-3", "SND-4", "SND-5", "SND-6",
+	"DUP-1", "DUP-2", "DUP-3",
+	"RCV-1", "RCV-2", "RCV-3",
+	"VIS-1", "VIS-2", "VIS-3", "VIS-5", "VIS-6",
+	"ACK-1", "ACK-2", "ACK-3",
+	"ORD-1", "ORD-2", "ORD-3", "ORD-4",
+	"CNT-1", "CNT-2", "CNT-3",
+	"DLQ-1", "DLQ-4", "DLQ-5", "DLQ-8",
+	"RET-1",
+	"SVC-1",
+}
+
+func TestEveryBackendRuleHasACase(t *testing.T) {
+	covered := make(map[string]bool)
+	for _, c := range Cases() {
+		covered[c.ID] = true
+		if !slices.Contains(backendRules, c.ID) {
+			t.Errorf("case %q belongs to %s, which is no rule for backends", c.Title, c.ID)
+		}
+	}
+	for _, rule := range backendRules {
+		if !covered[rule] {
+			t.Errorf("rule %s has no case", rule)
+		}
+	}
+}
+
+func TestCaseNamesAreDistinctAndCanBeSelected(t *testing.T) {
+	seen := make(map[CaseInfo]bool)
+	for _, c := range Cases() {
+		if seen[c] {
+			t.Errorf("two cases are called %s/%s", c.ID, c.Title)
+		}
+		seen[c] = true
+		if c.Title == "" || strings.ContainsAny(c.Title, "/\"\t\n") {
+			t.Errorf("%s: title %q cannot be a part of a subtest's name", c.ID, c.Title)
+		}
+	}
+}
+
+func TestEveryCaseCanRun(t *testing.T) {
+	for _, c := range allCases() {
+		if c.run == nil {
+			t.Errorf("case %s/%s does nothing", c.id, c.title)
+		}
+		for i, need := range c.needs {
+			if need.met == nil || need.refused == nil {
+				t.Errorf("case %s/%s: need %d does not know both sides", c.id, c.title, i)
+			}
+		}
+	}
+}
+
+func TestBackendSurvivesOnlyWhatItOffers(t *testing.T) {
+	restart := func(_ testing.TB, old driver.Opener, _ Crash) driver.Opener { return old }
+	for _, try := range []struct {
+		backend Backend
+		want    []Crash
+	}{
+		{Backend{}, nil},
+		{Backend{Crashes: []Crash{CrashKill}}, nil},
+		{Backend{Restart: restart}, []Crash{CrashClean}},
+		{Backend{Restart: restart, Crashes: []Crash{CrashClean, CrashPower}}, []Crash{CrashClean, CrashPower}},
+	} {
+		var got []Crash
+		for _, how := range []Crash{CrashClean, CrashKill, CrashPower} {
+			if try.backend.survives(how) {
+				got = append(got, how)
+			}
+		}
+		if !slices.Equal(got, try.want) {
+			t.Errorf("a backend with Restart %v and Crashes %v survives %v, want %v",
+				try.backend.Restart != nil, try.backend.Crashes, got, try.want)
+		}
+	}
+}

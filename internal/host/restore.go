@@ -1,0 +1,50 @@
+package host
+
+import (
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/engine"
+)
+
+// RestoredQueue is a queue as a journal has told of it.
+type RestoredQueue struct {
+	ID     uint32
+	Name   string
+	Config driver.Config
+	// Shards holds the messages of each shard in the order that engine's
+	// Restore asks for.
+	Shards [][]*engine.Entry
+	// Keys are the dedup keys, in the order in which they end.
+	Keys []RestoredKey
+}
+
+// RestoredKey is a dedup key as a journal has told of it.
+type RestoredKey struct {
+	Key, Payload engine.Digest
+	ID           [16]byte
+	Ends         engine.Instant
+}
+
+// Restore puts queues back. It is called once, before anything else; lastID is
+// the highest queue id that was ever given.
+func (b *Backend) Restore(queues []RestoredQueue, lastID uint32) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.nextID = lastID
+	for i := range queues {
+		restored := &queues[i]
+		q := newQueue(b, restored.ID, restored.Name, restored.Config)
+		b.queues[q.name] = q
+		for n, entries := range restored.Shards {
+			for _, e := range entries {
+				q.shards[n].engine.Restore(e)
+			}
+		}
+		for _, key := range restored.Keys {
+			q.dedup.table.Restore(0, key.Key, key.Payload, key.ID, key.Ends)
+		}
+	}
+	for i := range queues {
+		config := queues[i].Config
+		b.queues[queues[i].Name].configure(config, b.queues[config.DeadLetterTo])
+	}
+}

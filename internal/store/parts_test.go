@@ -1,0 +1,147 @@
+package store
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"testing/iotest"
+	"testing/synctest"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+func TestACheckedTextSurvivesAnySingleBit(t *testing.T) {
+	const body = "mailbox disk format 1\nstore 00112233445566778899aabbccddeeff\n"
+	data := encodeChecked(body)
+	if got, ok := decodeChecked(data); !ok || got != body {
+		t.Fatalf("%q, %v", got, ok)
+	}
+	for i := range data {
+		for bit := range 8 {
+			data[i] ^= 1 << bit
+			if got, ok := decodeChecked(data); !ok || got != body {
+				t.Errorf("bit %d of byte %d: %q, %v", bit, i, got, ok)
+			}
+			data[i] ^= 1 << bit
+		}
+	}
+	for n := range data {
+		if got, ok := decodeChecked(data[:n]); ok && got != body {
+			t.Errorf("the first %d bytes decode to %q", n, got)
+		}
+	}
+	// Damage in both copies is noticed.
+	data[3] ^= 1
+	data[len(data)/2+5] ^= 1
+	if got, ok := decodeChecked(data); ok {
+		t.Errorf("decoded %q from two damaged copies", got)
+	}
+}
+
+func TestWholeWatermarksAreFound(t *testing.T) {
+	id, other := newStoreID(), newStoreID()
+	rng := rand.New(rand.NewPCG(1, 1))
+	var log []byte
+	add := func(w watermark, id storeID) {
+		log = append(log, noise(rng, rng.IntN(3000))...)
+		log = w.append(log, id)
+	}
+	add(watermark{log: 7, length: 10}, id)
+	add(watermark{log: 7, length: 500, crc: 5}, id)
+	add(watermark{log: 6, length: 900}, id)    // from an earlier use of the file
+	add(watermark{log: 7, length: 900}, other) // somebody's message
+	add(watermark{log: 7, length: 800}, id)
+	log[len(log)-1] ^= 1 // damaged
+	add(watermark{log: 7, length: 400}, id)
+	log = append(log, id[:]...) // cut off
+	want := []watermark{{log: 7, length: 10}, {log: 7, length: 500, crc: 5}, {log: 6, length: 900}, {log: 7, length: 400}}
+	for _, size := range []int{watermarkBytes, watermarkBytes + 1, 100, 1000, 1 << 20} {
+		var got []watermark
+		err := scanWatermarks(bytes.NewReader(log), id, make([]byte, size), func(w watermark) { got = append(got, w) })
+		if err != nil || !slices.Equal(got, want) {
+			t.Errorf("with a buffer of %d: %v, %v", size, got, err)
+		}
+	}
+	broken := errors.New("broken")
+	if err := scanWatermarks(iotest.ErrReader(broken), id, make([]byte, 100), func(watermark) {}); err != broken {
+		t.Errorf("a read error became %v", err)
+	}
+}
+
+// A message body that contains a watermark must not be taken for one.
+func TestAForgedWatermarkChangesNothing(t *testing.T) {
+	o := memOptions(vfs.NewMem())
+	s := mustOpen(t, testDir, o)
+	forged := watermark{log: s.tracker.get().log, length: 10, crc: 1}.append(nil, newStoreID())
+	put(t, s, "a", string(forged))
+	mustClose(t, s)
+	s = mustOpen(t, testDir, o)
+	wantValue(t, s, "a", string(forged))
+	mustClose(t, s)
+}
+
+func TestWithdrawingPromisesKeepsChunksValid(t *testing.T) {
+	// Chunks as the engine writes them: packed, not across blocks.
+	rng := rand.New(rand.NewPCG(2, 2))
+	var log []byte
+	for len(log) < 5*logBlockBytes {
+		room := logBlockBytes - len(log)%logBlockBytes
+		if room < chunkHeader {
+			log = append(log, make([]byte, room)...)
+			continue
+		}
+		payload := noise(rng, min(room-chunkHeader, rng.IntN(9000)))
+		chunk := make([]byte, chunkHeader, chunkHeader+len(payload))
+		binary.LittleEndian.PutUint16(chunk[chunkSizeAt:], uint16(len(payload)))
+		chunk[chunkKindAt] = chunkKindFull
+		binary.LittleEndian.PutUint64(chunk[chunkPromiseAt:], uint64(len(log)))
+		chunk = append(chunk, payload...)
+		binary.LittleEndian.PutUint32(chunk, chunkChecksum(chunk[chunkKindAt:]))
+		log = append(log, chunk...)
+	}
+	withdrawPromises(log, 0)
+	for offset := 0; offset < len(log); {
+		room := logBlockBytes - offset%logBlockBytes
+		if room < chunkHeader {
+			offset += room
+			continue
+		}
+		chunk := log[offset:]
+		size := chunkHeader + int(binary.LittleEndian.Uint16(chunk[chunkSizeAt:]))
+		if promise := binary.LittleEndian.Uint64(chunk[chunkPromiseAt:]); promise != 0 {
+			t.Fatalf("the chunk at %d promises %d", offset, promise)
+		}
+		if binary.LittleEndian.Uint32(chunk) != chunkChecksum(chunk[chunkKindAt:size]) {
+			t.Fatalf("the chunk at %d has a wrong checksum", offset)
+		}
+		offset += size
+	}
+}
+
+func TestCompactionsCatchUpWithoutATicker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := mustOpen(t, testDir, memOptions(vfs.NewMem()))
+		defer mustClose(t, s)
+		rng := rand.New(rand.NewPCG(3, 3))
+		for range 2000 / stride() {
+			put(t, s, numbered("k", rng.IntN(5000)), strings.Repeat("x", 2000))
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		m := s.Metrics()
+		if m.Compactions == 0 || m.Flushes == 0 {
+			t.Fatalf("nothing to see: %+v", m)
+		}
+		if m.CompactionDebtBytes != 0 || m.ReadAmplification > 3 {
+			t.Errorf("compactions were left undone: %+v", m)
+		}
+		if m.DiskBytes == 0 || m.Tables == 0 || m.LogBytes == 0 || m.MemTableBytes == 0 {
+			t.Errorf("metrics: %+v", m)
+		}
+	})
+}
