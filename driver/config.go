@@ -23,9 +23,9 @@ type Config struct {
 	MaxBytes    int
 	// MaxInFlight bounds how many messages are leased at once. 0: no bound.
 	MaxInFlight int
-	// MaxDead bounds the dead letters. When they are full, a message that
-	// ought to die stays in the queue and is delayed by DeadRetry instead.
-	// 0 means no bound.
+	// MaxDead bounds the dead letters. When they are full, a message that was
+	// delivered too often stays in the queue and is delayed by DeadRetry, and
+	// one that is too old stays deliverable until there is room. 0: no bound.
 	MaxDead int
 	// DedupWindow is how long a dedup key is remembered, and DedupMax how many
 	// keys are. 0 means the backend's defaults.

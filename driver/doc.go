@@ -38,7 +38,10 @@
 // All methods may be called from many goroutines at once. A method that can
 // block takes a context first; when the context ends it returns the context's
 // own error, unwrapped, and has either done the whole operation or none of it.
-// Drivers classify errors and do not retry; callers decide. Byte slices and
-// maps passed in belong to the caller again when the call returns; those
-// handed out are shared with the backend and must not be changed.
+// Drivers classify errors and do not retry; callers decide.
+//
+// What is passed in, slices of arguments, bodies and maps alike, belongs to the
+// caller again when the call returns, whatever it returned. What is handed out
+// is shared with the backend and must not be changed. Callers keep batches
+// within Traits.MaxBatch; a backend may refuse a longer one with ErrTooLarge.
 package driver

@@ -124,11 +124,15 @@ var saboteurs = []struct {
 		return sent, err
 	}}},
 	{"groups are not held back", "ORD-4", driver.Config{StrictGroups: true}, mutant{receive: func(q *modelQueue, req driver.ReceiveRequest) ([]driver.Delivery, error) {
-		at(q, func(time.Duration) error { q.model.config.StrictGroups = false; return nil })
+		q.mu.Lock()
+		q.model.config.StrictGroups = false
+		q.mu.Unlock()
 		return q.Receive(context.Background(), req)
 	}}},
 	{"one delivery too many is allowed", "DLQ-1", driver.Config{MaxDeliveries: 1}, mutant{receive: func(q *modelQueue, req driver.ReceiveRequest) ([]driver.Delivery, error) {
-		at(q, func(time.Duration) error { q.model.config.MaxDeliveries = 2; return nil })
+		q.mu.Lock()
+		q.model.config.MaxDeliveries = 2
+		q.mu.Unlock()
 		return q.Receive(context.Background(), req)
 	}}},
 }

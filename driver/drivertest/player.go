@@ -51,14 +51,14 @@ type result struct {
 
 func (r *result) addf(format string, args ...any) { r.text += fmt.Sprintf(format, args...) + "\n" }
 
-// agrees reports whether got is what want asks for. A hint of someTime asks
-// for any; exactHints says that others must be met to the millisecond.
-func (want result) agrees(got result, exactHints bool) bool {
-	return want.text == got.text && slices.EqualFunc(want.hints, got.hints, func(w, g time.Duration) bool {
-		if exactHints && w != someTime {
-			return w.Truncate(time.Millisecond) == g.Truncate(time.Millisecond)
+// agrees reports whether got is what r asks for. A hint of someTime asks for
+// any; exactHints says that others must be met to the millisecond.
+func (r result) agrees(got result, exactHints bool) bool {
+	return r.text == got.text && slices.EqualFunc(r.hints, got.hints, func(want, got time.Duration) bool {
+		if exactHints && want != someTime {
+			return want.Truncate(time.Millisecond) == got.Truncate(time.Millisecond)
 		}
-		return (w > 0) == (g > 0)
+		return (want > 0) == (got > 0)
 	})
 }
 

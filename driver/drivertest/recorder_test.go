@@ -131,6 +131,7 @@ type failing struct {
 }
 
 func (f failing) Send(context.Context, []driver.Outgoing) ([]driver.Sent, error) { return nil, f.err }
+
 func (f failing) Receive(context.Context, driver.ReceiveRequest) ([]driver.Delivery, error) {
 	return nil, f.err
 }

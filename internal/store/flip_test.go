@@ -218,7 +218,7 @@ func TestNoFlippedBitGoesUnnoticed(t *testing.T) {
 			if name == "crashed" {
 				tolerate[r.last] = true
 			}
-			counts, err := r.flip(t, scaled(t, 120), "", tolerate)
+			counts, err := r.flip(t, scaled(t, 90), "", tolerate)
 			reportFlips(t, counts)
 			if err != nil {
 				t.Fatal(err)

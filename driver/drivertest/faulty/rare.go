@@ -181,9 +181,9 @@ func (q answersWrongID) Send(ctx context.Context, msgs []driver.Outgoing) ([]dri
 // oddities are harmless but for one odd sequence of operations, which only
 // random programs come upon.
 var oddities = []Saboteur{
-	{Name: "keeps-the-error-of-a-causeless-nack", Breaks: "RCV-3", Rare: true,
-		What: "A nack without a cause leaves the last error as it was.",
-		Wrap: perQueue(func(q passing, books *nackBooks) handle { return keepsOldCause{q, books} })},
+	{Name: "loses-the-error-with-a-causeless-nack", Breaks: "RCV-3", Also: []string{"ACK-1"}, Rare: true,
+		What: "A nack without a cause wipes out the last error.",
+		Wrap: perQueue(func(q passing, books *wipedErrors) handle { return wipesErrors{q, books} })},
 	{Name: "does-not-count-a-glance-at-the-nacked", Breaks: "RCV-3", Rare: true,
 		What: "A delivery with visibility zero does not count once the message was nacked.",
 		Wrap: perQueue(func(q passing, uncounted *table[string, int]) handle { return skipsGlances{q, uncounted} })},
@@ -204,27 +204,36 @@ var oddities = []Saboteur{
 		Wrap: perQueue(func(q passing, times *table[string, int]) handle { return losesOnRedrive{q, times} })},
 }
 
-type keepsOldCause struct {
-	passing
-	*nackBooks
+// wipedErrors are of messages whose latest nack had no cause.
+type wipedErrors struct {
+	messages table[driver.Receipt, string]
+	wiped    table[string, bool]
 }
 
-func (q keepsOldCause) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
+type wipesErrors struct {
+	passing
+	*wipedErrors
+}
+
+func (q wipesErrors) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
 	got, err := q.Queue.Receive(ctx, req)
-	for _, d := range got {
-		q.delivered.put(d.Receipt, d)
+	for i := range got {
+		q.messages.put(got[i].Receipt, got[i].ID)
+		if wiped, _ := q.wiped.get(got[i].ID); wiped {
+			got[i].LastError = ""
+		}
 	}
 	return got, err
 }
 
-func (q keepsOldCause) Nack(ctx context.Context, nacks []driver.Nack) error {
-	kept := append([]driver.Nack(nil), nacks...)
-	for i := range kept {
-		if d, ok := q.delivered.get(kept[i].Receipt); ok && kept[i].Cause == "" {
-			kept[i].Cause = d.LastError
+func (q wipesErrors) Nack(ctx context.Context, nacks []driver.Nack) error {
+	err := q.Queue.Nack(ctx, nacks)
+	for i, nack := range nacks {
+		if id, ok := q.messages.get(nack.Receipt); ok && driver.At(err, i) == nil {
+			q.wiped.put(id, nack.Cause == "")
 		}
 	}
-	return q.Queue.Nack(ctx, kept)
+	return err
 }
 
 type skipsGlances struct {

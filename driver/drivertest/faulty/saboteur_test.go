@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -20,6 +21,10 @@ import (
 	"github.com/mailboxmq/mailbox/driver/drivertest/faulty"
 	"github.com/mailboxmq/mailbox/membox"
 )
+
+// The cases of the rules that a saboteur breaks are enough to catch it, and
+// that all cases let good backends pass is shown by TestPassThroughPasses.
+var whole = flag.Bool("whole", false, "run all cases against each saboteur, which takes minutes")
 
 // nameVariable tells a child process which saboteur to test.
 const nameVariable = "MAILBOX_SABOTEUR"
@@ -49,18 +54,23 @@ func backendOf(wrap func(driver.Opener) driver.Opener) drivertest.Backend {
 	}
 }
 
-// judge runs everything that can find a backend out. Random programs and a
-// crowd take longer than the cases, and so are left to those who need them.
-func judge(t *testing.T, backend drivertest.Backend, everything bool) {
-	t.Run("suite", func(t *testing.T) { drivertest.Run(t, backend) })
-	if everything {
-		t.Run("random", func(t *testing.T) { drivertest.RunRandom(t, backend, 10_000) })
-		t.Run("concurrent", func(t *testing.T) { drivertest.RunConcurrent(t, backend, drivertest.Load{Messages: 4_000}) })
-	}
+// judges are all that can find a backend out, in the order in which they are
+// tried.
+var judges = []struct {
+	name string
+	try  func(t *testing.T, backend drivertest.Backend)
+}{
+	{"suite", drivertest.Run},
+	{"concurrent", func(t *testing.T, backend drivertest.Backend) {
+		drivertest.RunConcurrent(t, backend, drivertest.Load{Messages: 4_000})
+	}},
+	{"random", func(t *testing.T, backend drivertest.Backend) { drivertest.RunRandom(t, backend, 20_000) }},
 }
 
 func TestPassThroughPasses(t *testing.T) {
-	judge(t, backendOf(faulty.PassThrough), true)
+	for _, judge := range judges {
+		t.Run(judge.name, func(t *testing.T) { judge.try(t, backendOf(faulty.PassThrough)) })
+	}
 }
 
 // TestSabotagedBackend is meant to fail, in a child process.
@@ -74,19 +84,26 @@ func TestSabotagedBackend(t *testing.T) {
 	if i < 0 {
 		t.Fatalf("there is no saboteur called %q", name)
 	}
-	judge(t, backendOf(all[i].Wrap), all[i].Rare)
+	for _, judge := range judges {
+		t.Run(judge.name, func(t *testing.T) { judge.try(t, backendOf(all[i].Wrap)) })
+		if t.Failed() || !all[i].Rare {
+			return // others could only say the same
+		}
+	}
 }
 
 func TestEverySaboteurIsCaught(t *testing.T) {
 	for _, saboteur := range faulty.All() {
 		t.Run(fmt.Sprintf("%s (%s)", saboteur.Name, saboteur.Breaks), func(t *testing.T) {
 			t.Parallel()
-			verdict := run(t, saboteur)
 			rules := append([]string{saboteur.Breaks}, saboteur.Also...)
+			verdict := run(t, saboteur, rules)
 			by := verdict.convictions(rules)
 			switch {
 			case verdict.hung && !saboteur.Hangs:
 				t.Errorf("%s\nthe suite hung in %s", saboteur.What, verdict.running)
+			case verdict.panic != "":
+				t.Errorf("%s\nthe suite does not fail but panics in %s: %s", saboteur.What, verdict.running, verdict.panic)
 			case len(by) > 0:
 				t.Logf("caught by %s", strings.Join(by, "\n          "))
 			case len(verdict.failed) > 0:
@@ -106,6 +123,9 @@ type verdict struct {
 	// running is the case that was running when the time was over.
 	running string
 	hung    bool
+	// panic is what the child panicked with, if it did. It ends the suite, and
+	// hides what the cases after it would have said.
+	panic string
 }
 
 // convictions are those failures that are about one of these rules. Random
@@ -127,12 +147,13 @@ func (v verdict) convictions(rules []string) (by []string) {
 var (
 	startLine     = regexp.MustCompile(`^=== RUN\s+TestSabotagedBackend/suite/(\S+/\S+)`)
 	failLine      = regexp.MustCompile(`^\s*--- FAIL: TestSabotagedBackend/(?:suite/(\S+/\S+)|(random)) `)
+	panicLine     = regexp.MustCompile(`^panic: (.+)`)
 	violationLine = regexp.MustCompile(`^\s*([A-Z]+-\d+): message `)
 )
 
-// run lets a child process judge a saboteur. It has to be another process
-// because a failing test fails the test it is part of.
-func run(t *testing.T, saboteur faulty.Saboteur) (v verdict) {
+// run lets a child process judge a saboteur by the cases of these rules. It has
+// to be another process because a failing test fails the test it is part of.
+func run(t *testing.T, saboteur faulty.Saboteur, rules []string) (v verdict) {
 	t.Helper()
 	limit := time.Minute
 	if saboteur.Hangs {
@@ -144,8 +165,12 @@ func run(t *testing.T, saboteur faulty.Saboteur) (v verdict) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	cases := "/^(" + strings.Join(rules, "|") + ")$"
+	if *whole {
+		cases = ""
+	}
 	child := exec.CommandContext(ctx, executable,
-		"-test.run=^TestSabotagedBackend$", "-test.v=test2json",
+		"-test.run=^TestSabotagedBackend$/^(suite|concurrent|random)$"+cases, "-test.v=test2json",
 		"-rapid.shrinktime=0s", "-rapid.nofailfile")
 	child.Env = append(os.Environ(), nameVariable+"="+saboteur.Name)
 	output, err := child.CombinedOutput()
@@ -160,6 +185,9 @@ func run(t *testing.T, saboteur faulty.Saboteur) (v verdict) {
 		}
 		if match := failLine.FindStringSubmatch(line); match != nil {
 			v.failed = append(v.failed, readable(match[1]+match[2]))
+		}
+		if match := panicLine.FindStringSubmatch(line); match != nil && v.panic == "" {
+			v.panic = match[1]
 		}
 		if match := violationLine.FindStringSubmatch(line); match != nil {
 			if found := "concurrent: " + match[1]; !slices.Contains(v.failed, found) {

@@ -1,0 +1,153 @@
+package diskbox
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/driver/drivertest"
+	"github.com/mailboxmq/mailbox/internal/engine"
+	"github.com/mailboxmq/mailbox/internal/store/storetest"
+	"github.com/mailboxmq/mailbox/membox"
+)
+
+// inMemory is the backend that behaves as this one should.
+var inMemory = drivertest.Backend{
+	Open: func(t testing.TB) driver.Opener {
+		b := membox.New(nil)
+		t.Cleanup(func() { _ = b.Close() })
+		return b
+	},
+	Virtual: true,
+}
+
+// TestAgreesWithMemboxAcrossRestarts runs the same programs on both, with
+// restarts of this one in between.
+func TestAgreesWithMemboxAcrossRestarts(t *testing.T) {
+	drivertest.RunAgainst(t, inMemory, virtual, 10_000)
+}
+
+func TestDirectoryBelongsToOneProcessAtATime(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "queues")
+	first, err := Open(t.Context(), dir, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer first.Close()
+	_, err = Open(t.Context(), dir, nil)
+	if err == nil || !strings.Contains(err.Error(), dir) {
+		t.Fatalf("a second Open says %v; it should name %s", err, dir)
+	}
+}
+
+func TestForeignDirectoryIsLeftAlone(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "thesis.txt")
+	if err := os.WriteFile(file, []byte("precious"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := Open(t.Context(), dir, nil); err == nil {
+		_ = b.Close()
+		t.Fatal("it was opened")
+	}
+	if content, err := os.ReadFile(file); err != nil || string(content) != "precious" {
+		t.Fatalf("the file is %q, %v", content, err)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
+		t.Fatalf("the directory holds %v, %v", left, err)
+	}
+}
+
+// TestRebootMakesDeadlinesLateNotEarly restarts in another boot, whose clock
+// says nothing about the time in between.
+func TestRebootMakesDeadlinesLateNotEarly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		disk := storetest.NewDisk()
+		m := start(t, disk)
+		q, err := m.OpenQueue(t.Context(), "orders")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := q.Send(t.Context(), []driver.Outgoing{{Body: []byte("tea"), Delay: 10 * time.Minute}}); err != nil {
+			t.Fatal(err)
+		}
+		if err := m.Close(); err != nil {
+			t.Fatal(err)
+		}
+		booted := time.Now()
+		again, err := Open(t.Context(), "queues", &Options{fs: disk.FS(), boot: otherBoot{since: booted}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer again.Close()
+		q, err = again.OpenQueue(t.Context(), "orders")
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := q.Receive(t.Context(), driver.ReceiveRequest{Max: 1, Visibility: time.Minute, Wait: time.Hour})
+		if err != nil || len(got) != 1 {
+			t.Fatal(got, err)
+		}
+		if waited := time.Since(booted); waited < 10*time.Minute-time.Second || waited > 11*time.Minute {
+			t.Errorf("delivered %v after the reboot, want the whole delay again", waited)
+		}
+	})
+}
+
+// otherBoot is a machine that came up at since.
+type otherBoot struct{ since time.Time }
+
+func (otherBoot) boot() string            { return "another boot" }
+func (b otherBoot) uptime() time.Duration { return time.Since(b.since) }
+
+func TestDamagedRecordsAreNoticed(t *testing.T) {
+	e := &engine.Entry{
+		Seq: 7, ID: "01JD2Q0000000000000000000A", Body: []byte("tea"), Place: 9, Deliveries: 2, Due: 5, Born: 3,
+		Extra: &engine.Extra{Attributes: map[string]string{"k": "v"}, Group: "g", LastError: "boom", Reason: driver.ReasonFatal, DeadAt: 1},
+	}
+	key := []byte("key")
+	var w writer
+	w.dead(e)
+	w.seal(key)
+	for bit := range 8 * len(w.buf) {
+		flipped := append([]byte(nil), w.buf...)
+		flipped[bit/8] ^= 1 << (bit % 8)
+		if r := open(key, flipped); !r.damaged {
+			t.Fatalf("bit %d was flipped and nobody noticed", bit)
+		}
+	}
+	if r := open([]byte("other"), w.buf); !r.damaged {
+		t.Error("a record under another key was taken for sound")
+	}
+	r := open(key, w.buf)
+	var back engine.Entry
+	r.dead(&back)
+	if r.damaged || back.ID != e.ID || string(back.Body) != "tea" || back.Extra.Attributes["k"] != "v" || back.Extra.Reason != driver.ReasonFatal {
+		t.Errorf("read back %+v", back)
+	}
+}
+
+func TestClosedBackendSaysSo(t *testing.T) {
+	b, err := Open(t.Context(), filepath.Join(t.TempDir(), "queues"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	q, err := b.OpenQueue(t.Context(), "orders")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := q.Send(t.Context(), []driver.Outgoing{{}}); !errors.Is(err, driver.ErrClosed) {
+		t.Errorf("send says %v", err)
+	}
+	if err := b.Ping(t.Context()); !errors.Is(err, driver.ErrClosed) {
+		t.Errorf("ping says %v", err)
+	}
+}

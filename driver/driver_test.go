@@ -1,0 +1,89 @@
+package driver_test
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"testing/quick"
+	"unicode/utf8"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+func TestReceiptSurvivesItsText(t *testing.T) {
+	roundTrip := func(handle string, place, nonce uint64) bool {
+		receipt := driver.Receipt{Handle: handle, Place: place, Nonce: nonce}
+		parsed, err := driver.ParseReceipt(receipt.String())
+		return err == nil && parsed == receipt
+	}
+	if err := quick.Check(roundTrip, nil); err != nil {
+		t.Error(err)
+	}
+	receipt := driver.Receipt{Handle: "a.b", Place: 1, Nonce: 2}
+	text, err := json.Marshal(receipt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var back driver.Receipt
+	if err := json.Unmarshal(text, &back); err != nil || back != receipt {
+		t.Errorf("%s became %v, %v", text, back, err)
+	}
+}
+
+func FuzzParseReceipt(f *testing.F) {
+	for _, seed := range []string{"", ".", "a.b", "a.1.2", "..", "h.zz.zzzzzzzzzzzzzzzz", "h.-1.1"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		receipt, err := driver.ParseReceipt(text)
+		if err != nil {
+			if !errors.Is(err, driver.ErrInvalid) {
+				t.Errorf("%q: %v is not ErrInvalid", text, err)
+			}
+			return
+		}
+		if again, err := driver.ParseReceipt(receipt.String()); err != nil || again != receipt {
+			t.Errorf("%q: %v became %v, %v", text, receipt, again, err)
+		}
+	})
+}
+
+func TestErrorNamesEverythingItKnows(t *testing.T) {
+	cause := errors.New("disk on fire")
+	err := &driver.Error{
+		Code: driver.ErrUnavailable, Op: "ack", Queue: "orders", MessageID: "01J",
+		Field: "f", Detail: "d", RetryAfter: 1, Err: cause,
+	}
+	const want = "mailbox: ack orders/01J: backend unavailable: f: d (retry after 1ns): disk on fire"
+	if err.Error() != want {
+		t.Errorf("got  %s\nwant %s", err, want)
+	}
+	if !errors.Is(err, cause) || !errors.Is(err, driver.ErrUnavailable) || errors.Is(err, driver.ErrFull) {
+		t.Error("an error is its code and its cause, and nothing else")
+	}
+}
+
+func TestBatchErrorIsEveryCodeInIt(t *testing.T) {
+	err := driver.NewBatchError([]error{nil, driver.ErrFull, driver.ErrInvalid})
+	if !errors.Is(err, driver.ErrFull) || !errors.Is(err, driver.ErrInvalid) || errors.Is(err, driver.ErrClosed) {
+		t.Error(err)
+	}
+	if driver.NewBatchError([]error{nil, nil}) != nil {
+		t.Error("a batch without failures is no error")
+	}
+	if got := driver.At(driver.ErrClosed, 7); got != error(driver.ErrClosed) {
+		t.Errorf("an error of the whole call concerns every element; got %v", got)
+	}
+}
+
+func TestTrimCauseCutsBetweenCharacters(t *testing.T) {
+	long := strings.Repeat("ü", driver.MaxCauseBytes)
+	cut := driver.TrimCause(long)
+	if len(cut) > driver.MaxCauseBytes || !utf8.ValidString(cut) || len(cut) < driver.MaxCauseBytes-1 {
+		t.Errorf("cut to %d bytes, valid %v", len(cut), utf8.ValidString(cut))
+	}
+	if driver.TrimCause("short") != "short" {
+		t.Error("a short cause was changed")
+	}
+}
