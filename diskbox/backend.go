@@ -46,7 +46,7 @@ func Open(ctx context.Context, dir string, options *Options) (*Backend, error) {
 		o.boot = linuxClock{}
 	}
 	policy, durability := o.policy()
-	s, err := store.Open(ctx, dir, &store.Options{FS: o.fs, Sync: policy, Logger: o.Logger, OnFail: o.OnFail})
+	s, err := store.Open(ctx, dir, o.storeOptions(policy))
 	if err != nil {
 		return nil, err
 	}

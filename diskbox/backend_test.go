@@ -80,7 +80,7 @@ func TestRebootMakesDeadlinesLateNotEarly(t *testing.T) {
 			t.Fatal(err)
 		}
 		booted := time.Now()
-		again, err := Open(t.Context(), "queues", &Options{fs: disk.FS(), boot: otherBoot{since: booted}})
+		again, err := Open(t.Context(), "queues", &Options{fs: disk.FS(), boot: otherBoot{since: booted}, small: true})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -28,7 +28,7 @@ type machine struct {
 func start(t testing.TB, disk *storetest.Disk) *machine {
 	t.Helper()
 	b, err := Open(t.Context(), "queues", &Options{
-		fs: disk.FS(), boot: bubbleClock{},
+		fs: disk.FS(), boot: bubbleClock{}, small: true,
 		OnFail: func(err error) { t.Errorf("the store has failed: %v", err) },
 	})
 	if err != nil {

@@ -87,7 +87,13 @@ func (j *journal) Died(shard host.ShardID, e *engine.Entry) {
 	j.set(deadKind, shard, e.Seq, func(w *writer) { w.dead(e) })
 }
 
-func (j *journal) Discarded(shard host.ShardID, seq uint64) { j.remove(deadKind, shard, seq) }
+// Discarded removes the message too: one that dies when there are as many dead
+// letters as retention allows is discarded before its death is told.
+func (j *journal) Discarded(shard host.ShardID, seq uint64) {
+	for _, kind := range []byte{messageKind, stateKind, deadKind} {
+		j.remove(kind, shard, seq)
+	}
+}
 
 func (j *journal) Purged(shard host.ShardID) {
 	j.removeAll(appendShardKey(nil, messageKind, shard))

@@ -31,8 +31,18 @@ type Options struct {
 	OnFail func(error)
 
 	// For tests.
-	fs   vfs.FS
-	boot bootClock
+	fs    vfs.FS
+	boot  bootClock
+	small bool // open stores that need little memory
+}
+
+// storeOptions are the options of the store that these options ask for.
+func (o *Options) storeOptions(policy store.SyncPolicy) *store.Options {
+	options := &store.Options{FS: o.fs, Sync: policy, Logger: o.Logger, OnFail: o.OnFail}
+	if o.small {
+		options.MemTableBytes, options.CacheBytes, options.BallastBytes = 64<<10, 1<<20, -1
+	}
+	return options
 }
 
 // Sync says what an answer waits for.

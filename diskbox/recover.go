@@ -43,7 +43,7 @@ func recoverAll(s *store.Store, now engine.Instant) (*recovery, error) {
 // each calls do for every record of a kind.
 func (r *recovery) each(kind byte, do func(key, value []byte) error) error {
 	it := r.store.Iterate([]byte{kind}, []byte{kind + 1})
-	defer it.Close()
+	defer func() { _ = it.Close() }() // what went wrong is in Err
 	for it.Next() {
 		if err := do(it.Key(), it.Value()); err != nil {
 			return err
@@ -92,7 +92,7 @@ func damagedError(what string) error {
 // readMessages reads messages and what became of them, side by side.
 func (r *recovery) readMessages() error {
 	states := r.store.Iterate([]byte{stateKind}, []byte{stateKind + 1})
-	defer states.Close()
+	defer func() { _ = states.Close() }() // what went wrong is in Err
 	more := states.Next()
 	err := r.each(messageKind, func(key, value []byte) error {
 		shard, seq, ok := parseMessageKey(key)

@@ -72,7 +72,7 @@ func TestBatchErrorIsEveryCodeInIt(t *testing.T) {
 	if driver.NewBatchError([]error{nil, nil}) != nil {
 		t.Error("a batch without failures is no error")
 	}
-	if got := driver.At(driver.ErrClosed, 7); got != error(driver.ErrClosed) {
+	if got := driver.At(driver.ErrClosed, 7); !errors.Is(got, driver.ErrClosed) {
 		t.Errorf("an error of the whole call concerns every element; got %v", got)
 	}
 }

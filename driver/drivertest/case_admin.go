@@ -13,6 +13,7 @@ var adminCases = []testCase{
 	{id: "SVC-1", title: "a configuration is in force and can be read back", needs: []need{needAdmin}, run: configIsReadBack},
 	{id: "SVC-1", title: "configuring a queue keeps its messages", needs: []need{needAdmin}, run: configuringKeepsMessages},
 	{id: "SVC-1", title: "a new configuration holds for open handles", needs: []need{needAdmin}, run: configHoldsForOpenHandles},
+	{id: "SVC-1", title: "a change that a live queue cannot make is refused, not ignored", needs: []need{needAdmin}, run: changeIsMadeOrRefused},
 	{id: "SVC-1", title: "a bad configuration is refused and changes nothing", needs: []need{needAdmin}, run: badConfigIsRefused},
 	{id: "SVC-1", title: "queues are listed by name, in order", needs: []need{needAdmin}, run: queuesAreListed},
 	{id: "SVC-1", title: "a deleted queue is gone with all that was in it", needs: []need{needAdmin}, run: deletedQueueIsGone},
@@ -103,6 +104,31 @@ func configHoldsForOpenHandles(s *session, q driver.Queue) {
 	}
 }
 
+func changeIsMadeOrRefused(s *session, q driver.Queue) {
+	s.send(q, "a")
+	admin := s.opener.(driver.Admin)
+	for field, change := range map[string]struct {
+		config driver.Config
+		made   func(config driver.Config, traits driver.Traits) bool
+	}{
+		"Shards": {driver.Config{Shards: 8}, func(config driver.Config, traits driver.Traits) bool {
+			return config.Shards == 8 && traits.Ordering != driver.OrderingFIFO
+		}},
+		"StrictGroups": {driver.Config{StrictGroups: true}, func(config driver.Config, traits driver.Traits) bool {
+			return config.StrictGroups && traits.StrictGroups
+		}},
+	} {
+		asked := s.reconfigure(change.config)
+		config, err := admin.QueueConfig(s.ctx(), queueName)
+		s.ok(err, "read the configuration")
+		if made := change.made(config, q.Traits()); made != asked {
+			s.failf("a change of %s on a live queue was refused: %v; but it was made: %v", field, !asked, made)
+		}
+	}
+	s.expectStats(q, driver.Stats{Ready: 1})
+	s.expectNext(q, "a")
+}
+
 func badConfigIsRefused(s *session, q driver.Queue) {
 	admin := s.opener.(driver.Admin)
 	before, err := admin.QueueConfig(s.ctx(), queueName)
@@ -172,6 +198,9 @@ func deletedQueueIsGone(s *session, q driver.Queue) {
 	if q.Traits().DeadLetters {
 		s.kill(s.open("invoices"), "dead")
 	}
+	if q.Traits().DedupWindow > 0 {
+		s.sendOne(q, keyed("key", "body"))
+	}
 	admin := s.opener.(driver.Admin)
 	for _, name := range []string{queueName, "invoices"} {
 		s.open(name)
@@ -191,7 +220,11 @@ func deletedQueueIsGone(s *session, q driver.Queue) {
 	for _, name := range []string{queueName, "invoices"} {
 		s.expectEmpty(s.configure(name, driver.Config{}))
 	}
-	s.expectCode(tryAck(s, s.open(queueName), held), driver.ErrReceiptExpired, "ack in a new queue with a receipt of the deleted one")
+	again := s.open(queueName)
+	s.expectCode(tryAck(s, again, held), driver.ErrReceiptExpired, "ack in a new queue with a receipt of the deleted one")
+	if again.Traits().DedupWindow > 0 {
+		s.expectFresh(again, keyed("key", "body"), "in a new queue, that was used in the deleted one")
+	}
 }
 
 func deletingWakes(s *session, q driver.Queue) {

@@ -84,9 +84,9 @@ func crowdLosesNothing(s *session, q driver.Queue) {
 			if time.Now().After(deadline) {
 				return errors.New("messages are missing: the crowd waits in vain")
 			}
-			got, err := q.Receive(s.ctx(), driver.ReceiveRequest{Max: 1 + n%3, Visibility: s.hold, Wait: books.wait(s, n < each)})
+			got, err := s.poll(q, driver.ReceiveRequest{Max: 1 + n%3, Visibility: s.hold, Wait: books.wait(s, n < each)})
 			if err != nil {
-				return fmt.Errorf("receive: %w", err)
+				return err
 			}
 			for _, d := range got {
 				acked, err := books.settle(s, q, d, (i+n)%4 == 0 && d.Deliveries < 3)
@@ -116,6 +116,9 @@ func (c *ledger) send(s *session, q driver.Queue, body string) error {
 	sent, err := q.Send(s.ctx(), []driver.Outgoing{{Body: []byte(body)}})
 	if err != nil {
 		return fmt.Errorf("send: %w", err)
+	}
+	if len(sent) != 1 {
+		return fmt.Errorf("send of one message: got %d results", len(sent))
 	}
 	c.note(func() { c.sent[sent[0].ID] = body })
 	return nil
@@ -214,8 +217,8 @@ func parallelReceivesShareNothing(s *session, q driver.Queue) {
 	var mu sync.Mutex
 	holders := make(map[string]int)
 	s.parallel(32, func(int) error {
-		for {
-			got, err := q.Receive(s.ctx(), driver.ReceiveRequest{Max: 4, Visibility: s.hold})
+		for range messages {
+			got, err := s.poll(q, driver.ReceiveRequest{Max: 4, Visibility: s.hold})
 			if err != nil || len(got) == 0 {
 				return err
 			}
@@ -225,6 +228,7 @@ func parallelReceivesShareNothing(s *session, q driver.Queue) {
 			}
 			mu.Unlock()
 		}
+		return nil
 	})
 	for body, n := range holders {
 		if n > 1 {

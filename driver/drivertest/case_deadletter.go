@@ -67,6 +67,16 @@ func (s *session) dead(q driver.Queue) []driver.DeadLetter {
 	return letters
 }
 
+// onlyDead returns the dead letter, of which there must be one.
+func (s *session) onlyDead(q driver.Queue) driver.DeadLetter {
+	s.t.Helper()
+	letters := s.dead(q)
+	if len(letters) != 1 {
+		s.failf("got %d dead letters, want 1", len(letters))
+	}
+	return letters[0]
+}
+
 // expectDead checks the dead letters: that they have these bodies, and are
 // listed oldest death first. Those that died at the same instant may be listed
 // in any order.
@@ -293,10 +303,12 @@ func doomed(q driver.Queue) driver.Outgoing {
 	return msg
 }
 
-// expectRecord checks what a dead letter says about its life. First is its
-// first delivery, and diedAt the time around which it died.
-func (s *session) expectRecord(letter driver.DeadLetter, sent driver.Outgoing, first driver.Delivery, want driver.DeadLetter, diedAt time.Time) {
+// expectRecord checks what the only dead letter says about its life. First is
+// its first delivery, and diedAt the time around which it died.
+func (s *session) expectRecord(q driver.Queue, sent driver.Outgoing, first driver.Delivery, want driver.DeadLetter, diedAt time.Time) {
 	s.t.Helper()
+	s.sleep(s.tick) // the record is of the death, not of the reading
+	letter := s.onlyDead(q)
 	s.expectMessage(letter.Message, sent, first.ID, want.Deliveries)
 	if letter.Reason != want.Reason || letter.LastError != want.LastError || letter.ErrorType != want.ErrorType ||
 		letter.Source != queueName || letter.Redrives != want.Redrives {
@@ -333,7 +345,7 @@ func recordOfBurial(s *session, q driver.Queue) {
 	s.ok(err, "dead-letter")
 	want := driver.DeadLetter{Reason: driver.ReasonParse, ErrorType: "*json.SyntaxError"}
 	want.Deliveries, want.LastError = 2, "unexpected end of JSON input"
-	s.expectRecord(s.dead(q)[0], msg, first, want, time.Now())
+	s.expectRecord(q, msg, first, want, time.Now())
 }
 
 func recordOfNack(s *session, q driver.Queue) {
@@ -345,7 +357,7 @@ func recordOfNack(s *session, q driver.Queue) {
 	s.nack(q, s.receive(q, 1)[0], 0, "second failure")
 	want := driver.DeadLetter{Reason: driver.ReasonMaxDeliveries}
 	want.Deliveries, want.LastError = 2, "second failure"
-	s.expectRecord(s.dead(q)[0], msg, first, want, time.Now())
+	s.expectRecord(q, msg, first, want, time.Now())
 }
 
 func recordOfExpiry(s *session, q driver.Queue) {
@@ -359,7 +371,7 @@ func recordOfExpiry(s *session, q driver.Queue) {
 	s.expectNothing(q)
 	want := driver.DeadLetter{Reason: driver.ReasonMaxDeliveries}
 	want.Deliveries, want.LastError = 2, "the only failure with a cause"
-	s.expectRecord(s.dead(q)[0], msg, first, want, died)
+	s.expectRecord(q, msg, first, want, died)
 }
 
 func longBurialErrorIsCut(s *session, q driver.Queue) {
@@ -367,7 +379,7 @@ func longBurialErrorIsCut(s *session, q driver.Queue) {
 	text := strings.Repeat("ö", driver.MaxCauseBytes)
 	err := graveyard(q).DeadLetter(s.ctx(), []driver.Burial{{Receipt: s.receive(q, 1)[0].Receipt, Reason: driver.ReasonFatal, Error: text}})
 	s.ok(err, "dead-letter with an error of %d bytes", len(text))
-	if got := s.dead(q)[0].LastError; got != driver.TrimCause(text) {
+	if got := s.onlyDead(q).LastError; got != driver.TrimCause(text) {
 		s.failf("dead letter with an error of %d bytes: got %d bytes, want its first %d", len(text), len(got), driver.MaxCauseBytes)
 	}
 }

@@ -108,6 +108,9 @@ func duplicateIgnoresTheRest(s *session, q driver.Queue) {
 func duplicateWithinBatch(s *session, q driver.Queue) {
 	sent, err := q.Send(s.ctx(), []driver.Outgoing{keyed("key", "body"), keyed("other", "body"), keyed("key", "body")})
 	s.ok(err, "send")
+	if len(sent) != 3 {
+		s.failf("send of three messages: got %d results", len(sent))
+	}
 	if sent[0].Duplicate || sent[1].Duplicate || !sent[2].Duplicate || sent[2].ID != sent[0].ID || sent[1].ID == sent[0].ID {
 		s.failf("send of key, other, key in one batch: got %+v, want the third to be a duplicate of the first", sent)
 	}
@@ -146,6 +149,9 @@ func parallelDuplicates(s *session, q driver.Queue) {
 		sent, err := q.Send(s.ctx(), []driver.Outgoing{keyed("key", "body")})
 		if err != nil {
 			return fmt.Errorf("send %d: %w", i, err)
+		}
+		if len(sent) != 1 {
+			return fmt.Errorf("send of one message: got %d results", len(sent))
 		}
 		if !sent[0].Duplicate {
 			fresh.Add(1)

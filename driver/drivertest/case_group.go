@@ -329,7 +329,7 @@ func workersSeeGroupsInOrder(s *session, q driver.Queue) {
 			if time.Now().After(deadline) {
 				return errors.New("the workers are stuck")
 			}
-			got, err := q.Receive(s.ctx(), driver.ReceiveRequest{Max: 1, Visibility: s.hold, Wait: s.tick})
+			got, err := s.poll(q, driver.ReceiveRequest{Max: 1, Visibility: s.hold, Wait: s.tick})
 			if err != nil {
 				return err
 			}

@@ -39,6 +39,16 @@ func (s *session) peek(q driver.Queue, query driver.Query) []driver.Peeked {
 	return seen
 }
 
+// peekOne looks at one message.
+func (s *session) peekOne(q driver.Queue, id string) driver.Peeked {
+	s.t.Helper()
+	seen := s.peek(q, driver.Query{ID: id})
+	if len(seen) != 1 {
+		s.failf("peek by id: got %d messages, want 1", len(seen))
+	}
+	return seen[0]
+}
+
 // expectPeek looks into a queue and checks what there is to see.
 func (s *session) expectPeek(q driver.Queue, query driver.Query, want ...string) []driver.Peeked {
 	s.t.Helper()
@@ -94,14 +104,14 @@ func peekShowsEveryState(s *session, q driver.Queue) {
 func peekShowsWholeMessage(s *session, q driver.Queue) {
 	msg := doomed(q)
 	id := s.sendOne(q, msg).ID
-	ready := s.peek(q, driver.Query{ID: id})[0]
+	ready := s.peekOne(q, id)
 	s.expectMessage(ready.Message, msg, id, 0)
 	if !ready.FirstReceivedAt.IsZero() {
 		s.failf("peek at a message that was never delivered: got FirstReceivedAt %v", ready.FirstReceivedAt)
 	}
 	start := time.Now()
 	held := s.receive(q, 1)[0]
-	out := s.peek(q, driver.Query{ID: id})[0]
+	out := s.peekOne(q, id)
 	s.expectMessage(out.Message, msg, id, 1)
 	if !out.EnqueuedAt.Equal(held.EnqueuedAt) || !out.FirstReceivedAt.Equal(held.FirstReceivedAt) {
 		s.failf("peek at a message in flight: got enqueued %v, first received %v; its delivery said %v and %v",
@@ -111,7 +121,7 @@ func peekShowsWholeMessage(s *session, q driver.Queue) {
 		s.failf("peek at a message in flight: got DueAt %v, %v off", out.DueAt, off)
 	}
 	s.nack(q, held, s.hold, "why")
-	if nacked := s.peek(q, driver.Query{ID: id})[0]; nacked.LastError != "why" || nacked.State != driver.StateDelayed {
+	if nacked := s.peekOne(q, id); nacked.LastError != "why" || nacked.State != driver.StateDelayed {
 		s.failf("peek at a nacked message: got state %q, last error %q; want %q and its cause", nacked.State, nacked.LastError, driver.StateDelayed)
 	}
 }
@@ -250,7 +260,13 @@ func peekBlocksNobody(s *session, q driver.Queue) {
 	seen := 0
 	for _, err := range q.(driver.Peeker).Peek(s.ctx(), driver.Query{}) {
 		s.ok(err, "peek")
-		s.ack(q, s.receive(q, 1)...) // must not wait for the looking to end
+		s.expectUnblocked("receive and ack while somebody looks", func() error {
+			got, err := s.poll(q, driver.ReceiveRequest{Max: 1, Visibility: s.hold})
+			if err != nil {
+				return err
+			}
+			return q.Ack(s.ctx(), receipts(got))
+		})
 		if seen++; seen == 10 {
 			break
 		}

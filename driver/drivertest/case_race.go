@@ -91,9 +91,9 @@ func manyAcksAgainstExpiry(s *session, q driver.Queue) {
 			if time.Now().After(deadline) {
 				return errors.New("messages are missing: the workers wait in vain")
 			}
-			got, err := q.Receive(s.ctx(), driver.ReceiveRequest{Max: 1, Visibility: s.tick, Wait: s.tick})
+			got, err := s.poll(q, driver.ReceiveRequest{Max: 1, Visibility: s.tick, Wait: s.tick})
 			if err != nil {
-				return fmt.Errorf("receive: %w", err)
+				return err
 			}
 			for _, d := range got {
 				if rand.IntN(2) == 0 {

@@ -1,6 +1,7 @@
 package drivertest
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -74,6 +75,7 @@ func listingChangesNothing(s *session, q driver.Queue) {
 		break // what was promised to be read need not be
 	}
 	letters := s.dead(q)
+	s.sleep(s.tick)
 	if again := s.dead(q); !slices.EqualFunc(letters, again, func(a, b driver.DeadLetter) bool {
 		return a.ID == b.ID && a.Deliveries == b.Deliveries && a.DeadAt.Equal(b.DeadAt) && a.Redrives == b.Redrives
 	}) {
@@ -97,11 +99,13 @@ func discardWhileListing(s *session, q driver.Queue) {
 	s.kill(q, "a", "b", "c")
 	for letter, err := range graveyard(q).DeadLetters(s.ctx()) {
 		s.ok(err, "list dead letters")
-		removed, err := graveyard(q).Discard(s.ctx(), []string{letter.ID})
-		s.ok(err, "discard while listing")
-		if removed != 1 {
-			s.failf("discard of %q while listing: got %d removed, want 1", letter.Body, removed)
-		}
+		s.expectUnblocked("discard while listing", func() error {
+			removed, err := graveyard(q).Discard(s.ctx(), []string{letter.ID})
+			if err == nil && removed != 1 {
+				err = fmt.Errorf("got %d removed, want 1", removed)
+			}
+			return err
+		})
 	}
 	s.expectDead(q)
 }
@@ -144,7 +148,7 @@ func redrivenStartsOver(s *session, q driver.Queue) {
 	s.nack(q, first, 0, "failure")
 	s.sleep(s.tick)
 	s.bury(q, s.receive(q, 1)[0], driver.ReasonFatal)
-	lastError := s.dead(q)[0].LastError
+	lastError := s.onlyDead(q).LastError
 	s.redrive(q, nil, 0, 1)
 
 	got := s.receive(q, 1)[0]

@@ -218,31 +218,72 @@ func contextDeadlineWakes(s *session, q driver.Queue) {
 func endedContextDoesAllOrNothing(s *session, q driver.Queue) {
 	ctx, cancel := s.cancellable()
 	cancel()
-
-	want := driver.Stats{}
-	if _, err := q.Send(ctx, []driver.Outgoing{{Body: []byte("a")}}); err == nil {
-		want.Ready++
-	} else {
-		s.expectContextError(err, context.Canceled, "send with a cancelled context")
+	for op, try := range map[string]struct {
+		do   func(q driver.Queue, held driver.Delivery) error
+		done driver.Stats // what the queue counts if it was done
+	}{
+		"send": {func(q driver.Queue, _ driver.Delivery) error {
+			_, err := q.Send(ctx, []driver.Outgoing{{Body: []byte("c")}})
+			return err
+		}, driver.Stats{Ready: 2, InFlight: 1}},
+		"ack": {func(q driver.Queue, held driver.Delivery) error {
+			return q.Ack(ctx, []driver.Receipt{held.Receipt})
+		}, driver.Stats{Ready: 1}},
+		"nack": {func(q driver.Queue, held driver.Delivery) error {
+			return q.Nack(ctx, []driver.Nack{{Receipt: held.Receipt}})
+		}, driver.Stats{Ready: 2}},
+		"extend": {func(q driver.Queue, held driver.Delivery) error {
+			return q.Extend(ctx, []driver.Extension{{Receipt: held.Receipt}})
+		}, driver.Stats{Ready: 2}},
+		"purge": {func(q driver.Queue, _ driver.Delivery) error { _, err := q.Purge(ctx); return err }, driver.Stats{}},
+		"stats": {func(q driver.Queue, _ driver.Delivery) error { _, err := q.Stats(ctx); return err }, driver.Stats{Ready: 1, InFlight: 1}},
+	} {
+		q := s.open(op)
+		s.send(q, "a", "b")
+		held := s.receive(q, 1)[0]
+		want := try.done
+		if err := try.do(q, held); err != nil {
+			s.expectContextError(err, context.Canceled, op+" with a cancelled context")
+			want = driver.Stats{Ready: 1, InFlight: 1}
+		}
+		s.expectStats(q, want)
 	}
-	s.expectStats(q, want)
 
-	s.send(q, "b")
-	want.Ready++
+	s.send(q, "a", "b")
 	got, err := q.Receive(ctx, driver.ReceiveRequest{Max: 1, Visibility: s.hold})
 	if err != nil {
 		s.expectContextError(err, context.Canceled, "receive with a cancelled context")
 	}
-	want.Ready, want.InFlight = want.Ready-len(got), len(got)
-	s.expectStats(q, want)
-
-	got = append(got, s.receive(q, want.Ready)...)
-	if err := q.Ack(ctx, receipts(got)); err != nil {
-		s.expectContextError(err, context.Canceled, "ack with a cancelled context")
-		s.expectStats(q, driver.Stats{InFlight: len(got)})
-		s.ack(q, got...)
-	}
+	s.expectStats(q, driver.Stats{Ready: 2 - len(got), InFlight: len(got)})
+	s.ack(q, append(got, s.receive(q, 2-len(got))...)...)
 	s.expectEmpty(q)
+	if q.Traits().DeadLetters {
+		s.endedContextAtGraveyard(ctx, q)
+	}
+}
+
+// endedContextAtGraveyard tries what concerns dead letters with a context that
+// has ended.
+func (s *session) endedContextAtGraveyard(ctx context.Context, q driver.Queue) {
+	s.t.Helper()
+	id := s.kill(q, "dead")[0]
+	s.send(q, "held")
+	held := s.receive(q, 1)[0]
+	for op, do := range map[string]func() error{
+		"redrive":            func() error { _, err := graveyard(q).Redrive(ctx, []string{id}, 0); return err },
+		"discard":            func() error { _, err := graveyard(q).Discard(ctx, []string{id}); return err },
+		"purge dead letters": func() error { _, err := graveyard(q).PurgeDead(ctx); return err },
+		"dead-letter": func() error {
+			return graveyard(q).DeadLetter(ctx, []driver.Burial{{Receipt: held.Receipt, Reason: driver.ReasonFatal}})
+		},
+	} {
+		if err := do(); err != nil {
+			s.expectContextError(err, context.Canceled, op+" with a cancelled context")
+		}
+	}
+	if got, err := q.Stats(s.ctx()); err != nil || got.Waiting()+got.Dead > 2 {
+		s.failf("two messages are %+v after operations with a cancelled context, error %v", got, err)
+	}
 }
 
 func cancelStrandsNothing(s *session, q driver.Queue) {

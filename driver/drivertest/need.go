@@ -52,7 +52,13 @@ var needGroups = need{
 
 // needDeadLetters: the queue keeps dead letters.
 var needDeadLetters = need{
-	met: func(_ *session, q driver.Queue) bool { return q.Traits().DeadLetters },
+	met: func(s *session, q driver.Queue) bool {
+		claimed := q.Traits().DeadLetters
+		if _, ok := q.(driver.DeadLetterer); claimed && !ok {
+			s.failf("Traits.DeadLetters is set, but the queue does not implement DeadLetterer")
+		}
+		return claimed
+	},
 	refused: func(s *session, q driver.Queue) {
 		if _, ok := q.(driver.DeadLetterer); ok {
 			s.failf("the queue implements DeadLetterer, but Traits.DeadLetters is not set")

@@ -4,8 +4,11 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
+	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -215,9 +218,7 @@ func (s *session) take(q driver.Queue, n int, visibility time.Duration, until ti
 	var got []driver.Delivery
 	for len(got) < n {
 		wait := max(time.Until(until), 0)
-		batch, err := q.Receive(s.ctx(), driver.ReceiveRequest{
-			Max: n - len(got), Visibility: visibility, Wait: s.waitUpTo(q, wait),
-		})
+		batch, err := s.poll(q, driver.ReceiveRequest{Max: n - len(got), Visibility: visibility, Wait: s.waitUpTo(q, wait)})
 		s.ok(err, "receive")
 		if len(batch) == 0 && wait == 0 {
 			break
@@ -225,6 +226,23 @@ func (s *session) take(q driver.Queue, n int, visibility time.Duration, until ti
 		got = append(got, batch...)
 	}
 	return got
+}
+
+// poll is a receive for loops, from any goroutine. It reports a backend that
+// gives too much, or gives up before its time: a loop would run for ever on it.
+func (s *session) poll(q driver.Queue, req driver.ReceiveRequest) ([]driver.Delivery, error) {
+	start := time.Now()
+	got, err := q.Receive(s.ctx(), req)
+	took := time.Since(start)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("receive: %w", err)
+	case len(got) > req.Max:
+		return nil, fmt.Errorf("receive with Max %d: got %d messages", req.Max, len(got))
+	case len(got) == 0 && took < req.Wait-s.slack:
+		return nil, fmt.Errorf("receive: empty after %v, but it was to wait for %v", took, req.Wait)
+	}
+	return got, nil
 }
 
 // receiveOnce is one call of Receive that does not wait.
@@ -339,6 +357,33 @@ func (s *session) parallel(n int, f func(i int) error) {
 	group.Wait()
 	if err := errors.Join(errs...); err != nil {
 		s.failf("%v", err)
+	}
+}
+
+// expectUnblocked runs f, which must not wait for anybody. A backend that lets
+// it wait for a lock does not let virtual time pass either, so the limit there
+// is a number of chances to run and not a time.
+func (s *session) expectUnblocked(what string, f func() error) {
+	s.t.Helper()
+	var finished atomic.Bool
+	done := make(chan error, 1)
+	s.running.Go(func() {
+		done <- f()
+		finished.Store(true)
+	})
+	if s.backend.Virtual {
+		for chances := 0; !finished.Load(); chances++ {
+			if chances == 5_000_000 {
+				s.failf("%s: is blocked", what)
+			}
+			runtime.Gosched()
+		}
+	}
+	select {
+	case err := <-done:
+		s.ok(err, "%s", what)
+	case <-time.After(s.patience):
+		s.failf("%s: is blocked", what)
 	}
 }
 

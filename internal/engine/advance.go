@@ -48,7 +48,6 @@ func (s *Shard) fire(at Moment, e *Entry) {
 	if e.group != nil {
 		s.groups.settle(e.group)
 	}
-	s.effect(Returned, e)
 }
 
 // NextDeadline returns when Advance next has something to do; ok is false if

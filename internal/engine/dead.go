@@ -54,8 +54,13 @@ func (d *deadLetters) all(yield func(*Entry) bool) {
 	}
 }
 
+// deadFull reports whether no message may die. Retention by count, where it is
+// tighter, makes room by itself.
 func (s *Shard) deadFull() bool {
-	return s.config.MaxDead > 0 && s.stats.Dead >= s.config.MaxDead
+	if most := s.config.RetainDead.Count; most > 0 && most < s.config.MaxDead {
+		return false
+	}
+	return s.config.MaxDead > 0 && s.stats.Dead+s.dying >= s.config.MaxDead
 }
 
 // die makes a condemned message that is in no order, but perhaps the one by
@@ -79,6 +84,7 @@ func (s *Shard) bury(now Moment, letter *Entry) {
 	letter.Place = s.deaths
 	letter.Born = now.At
 	s.bytes -= int(letter.Size)
+	s.dying--
 	s.stats.Dead++
 	s.dead.add(letter)
 	s.effect(Died, letter)

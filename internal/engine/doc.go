@@ -26,5 +26,5 @@
 // # Memory
 //
 // A shard holds the messages in flight, and of those that wait as many as its
-// owner lets it: see [Shard.SetWindow]. With no window set everything is held.
+// owner lets it: see [Shard.SetShelf]. Without a shelf everything is held.
 package engine

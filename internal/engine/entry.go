@@ -108,8 +108,8 @@ func (e *Entry) extra() *Extra {
 	return e.Extra
 }
 
-// waits reports whether e is waiting to be delivered.
-func (e *Entry) waits() bool { return e.State == Ready || e.State == Delayed }
+// Waits reports whether e is waiting to be delivered.
+func (e *Entry) Waits() bool { return e.State == Ready || e.State == Delayed }
 
 func (e *Entry) groupName() string {
 	if e.Extra == nil {
@@ -134,8 +134,7 @@ const (
 	Sent EffectKind = iota + 1
 	// Leased: handed out, or its lease extended.
 	Leased
-	// Returned: waiting again, ready or delayed, after a lease, a delay or a
-	// redrive.
+	// Returned: waiting again, ready or delayed, after a lease.
 	Returned
 	// Acked: gone because it was acked.
 	Acked

@@ -25,7 +25,7 @@ func (s *Shard) trackAge(e *Entry) {
 func (s *Shard) oldestWaiting() *Entry {
 	for {
 		e := s.ages.head()
-		if e == nil || e.waits() {
+		if e == nil || e.Waits() {
 			return e
 		}
 		e.unaged = true
@@ -36,7 +36,7 @@ func (s *Shard) oldestWaiting() *Entry {
 // expireOldest handles the oldest message, whose time is over.
 func (s *Shard) expireOldest(at Moment) {
 	oldest := s.ages.head()
-	if !oldest.waits() {
+	if !oldest.Waits() {
 		s.oldestWaiting() // moves it out of the way
 		return
 	}

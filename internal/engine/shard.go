@@ -9,6 +9,7 @@ type Shard struct {
 	bytes  int // bodies of what is not dead
 
 	arriving, arrivingBytes int // messages staged to arrive
+	dying                   int // messages condemned and not yet buried
 
 	nextSeq   uint64 // Seq and Place of the next message that arrives
 	nextNonce uint64

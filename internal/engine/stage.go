@@ -159,6 +159,7 @@ func (s *Shard) judge(now Moment, e *Entry, delay time.Duration) {
 // is buried.
 func (s *Shard) condemn(now Moment, e *Entry, reason driver.Reason) {
 	e.Fate = Dies
+	s.dying++
 	e.Born = now.At
 	x := e.extra()
 	x.Reason = reason

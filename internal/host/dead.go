@@ -2,6 +2,7 @@ package host
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 
@@ -60,6 +61,7 @@ func (h *handle) Redrive(ctx context.Context, ids []string, limit int) (moved in
 			Detail: fmt.Sprintf("%d is negative; 0 means no limit", limit),
 		}
 	}
+	oneByOne := h.journal != nil && makesRoomByItself(&h.settings.Load().config)
 	run := run{queue: h.queue}
 	var full error
 	for _, found := range h.findDead(ids) {
@@ -72,12 +74,17 @@ func (h *handle) Redrive(ctx context.Context, ids []string, limit int) (moved in
 			continue
 		}
 		err := h.redrive(&run, letter)
-		if err == driver.ErrFull {
+		if errors.Is(err, driver.ErrFull) {
 			full = h.named(h.full("the queue is full", retryAfter), "redrive")
 			break
 		}
 		if err == nil {
 			moved++
+		}
+		if oneByOne {
+			if err := run.finish(); err != nil {
+				return moved, h.named(err, "redrive")
+			}
 		}
 	}
 	if err := run.finish(); err != nil {

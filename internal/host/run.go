@@ -70,5 +70,6 @@ func (r *run) finish() error {
 			failure = err
 		}
 	}
+	r.waiting = nil
 	return failure
 }

@@ -13,11 +13,14 @@ type sending struct {
 	ready    int  // messages that can be received at once
 	delayed  bool // there are others
 	repeated bool // an answer rests on an earlier send, perhaps not durable yet
+	failure  error
 }
 
 // all stages the messages, in order.
 func (s *sending) all(msgs []driver.Outgoing) {
-	traits := &s.queue.settings.Load().traits
+	settings := s.queue.settings.Load()
+	traits := &settings.traits
+	oneByOne := s.queue.journal != nil && makesRoomByItself(&settings.config)
 	keyed := false
 	for i := range msgs {
 		keyed = keyed || msgs[i].DedupKey != ""
@@ -46,8 +49,21 @@ func (s *sending) all(msgs []driver.Outgoing) {
 		default:
 			s.ready++
 		}
+		if oneByOne {
+			s.failure = s.run.finish()
+		}
+		if s.failure != nil {
+			return
+		}
 	}
 	s.leave()
+}
+
+// makesRoomByItself reports whether a message that becomes visible can push out
+// an older one and so make room for the next of its batch. Then one has to be
+// visible before the next can be judged.
+func makesRoomByItself(config *driver.Config) bool {
+	return config.RetainReady.Count > 0 && (config.MaxMessages > 0 || config.MaxBytes > 0)
 }
 
 // one sends a message that was checked to the shard in use.
@@ -102,6 +118,9 @@ func (s *sending) once(msg *driver.Outgoing) (driver.Sent, error) {
 
 // finish waits until everything that was answered is durable.
 func (s *sending) finish() error {
+	if s.failure != nil {
+		return s.failure
+	}
 	if s.repeated {
 		if err := s.queue.backend.barrier(); err != nil {
 			return err

@@ -2,6 +2,7 @@ package host
 
 import (
 	"context"
+	"errors"
 
 	"github.com/oklog/ulid/v2"
 
@@ -94,10 +95,10 @@ func (s *settling) locate(i int, receipt driver.Receipt) (engine.Delivery, bool)
 
 // staged publishes what was staged, or notes why it could not be.
 func (s *settling) staged(i int, now engine.Moment, e *engine.Entry, err error, receipt driver.Receipt) {
-	switch err {
-	case nil:
+	switch {
+	case err == nil:
 		s.publish(now, e)
-	case driver.ErrFull:
+	case errors.Is(err, driver.ErrFull):
 		s.fail(i, s.queue.named(s.queue.full("the dead letters are full", driver.DeadRetry), s.op))
 	default:
 		s.fail(i, s.queue.expired(s.op, receipt))

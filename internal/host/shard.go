@@ -69,6 +69,8 @@ func (sh *shard) recordEffect(effect engine.Effect, died bool) bool {
 	switch {
 	case effect.Kind == engine.Leased && effect.Entry.State == engine.InFlight:
 		journal.Leased(sh.id, effect.Entry)
+	case effect.Kind == engine.Returned && effect.Entry.Waits():
+		journal.Waits(sh.id, effect.Entry)
 	case died:
 		journal.Died(sh.id, effect.Entry)
 	case effect.Kind == engine.Discarded:
@@ -91,7 +93,7 @@ func pack(id ulid.ULID, body []byte) (text string, copied []byte) {
 	buf := make([]byte, ident.TextLen+len(body))
 	ident.Encode(id, buf[:ident.TextLen])
 	copy(buf[ident.TextLen:], body)
-	text = unsafe.String(unsafe.SliceData(buf), ident.TextLen)
+	text = unsafe.String(unsafe.SliceData(buf), ident.TextLen) //nolint:gosec // see above
 	return text, buf[ident.TextLen:len(buf):len(buf)]
 }
 

@@ -2,7 +2,9 @@ package store
 
 import (
 	"errors"
+	"fmt"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -181,16 +183,22 @@ func TestH8AFullDiskIsFatalForTheLogOnly(t *testing.T) {
 				}
 				return nil
 			})
-			for i := range 20 { // more than a memtable
-				put(t, s, numbered("k", i), strings.Repeat("x", 5000))
+			var wg sync.WaitGroup
+			for w := range 4 {
+				wg.Go(func() {
+					for i := range 40 { // in all, more than there is memory for
+						put(t, s, numbered(fmt.Sprintf("w%d/", w), i), strings.Repeat("x", 5000))
+					}
+				})
 			}
 			time.Sleep(10 * time.Second) // the engine tries again and again
-			full.Store(false)
-			for i := range 100 {
-				put(t, s, numbered("l", i), strings.Repeat("x", 5000))
-			}
-			if h := s.Health(); h.Failed != nil {
+			if h := s.Health(); h.Failed != nil || !h.DiskFull {
 				t.Errorf("health: %+v", h)
+			}
+			full.Store(false)
+			wg.Wait()
+			for w := range 4 {
+				wantValue(t, s, numbered(fmt.Sprintf("w%d/", w), 39), strings.Repeat("x", 5000))
 			}
 			mustClose(t, s)
 		})

@@ -210,6 +210,7 @@ func newStore(dir, path string, o Options, id storeID) *Store {
 	s := &Store{
 		dir: dir, options: o, id: id,
 		gate:    newGate(),
+		turn:    make(chan struct{}, 1),
 		fuse:    &fuse{log: o.Logger, onFail: o.OnFail},
 		damage:  &damage{onCorruption: o.OnCorruption},
 		misuse:  &misuse{log: o.Logger},
@@ -260,6 +261,9 @@ func (s *Store) openEngine(path string) error {
 		BackgroundError:   func(err error) { s.options.Logger.Warn("engine in the background", "error", err) },
 		DataCorruption:    s.damage.add,
 		PossibleAPIMisuse: s.misuse.add,
+		WriteStallBegin: func(info pebble.WriteStallBeginInfo) {
+			s.options.Logger.Warn("writes wait for the disk", "reason", info.Reason)
+		},
 	})
 	options.ErrorIfNotExists = true
 	db, err := pebble.Open(path, options)

@@ -21,6 +21,7 @@ type sealer struct {
 	timer      *time.Timer
 	armed      bool
 	stopped    bool
+	running    int // commits in flight
 	lastCommit time.Time
 	unsealed   bool // something was committed since the last seal
 	// commits numbers the commits that did not wait for the disk; the one
@@ -35,11 +36,12 @@ type sealer struct {
 // for one that does, before it is synced for its own sake.
 const rideAlong = time.Second
 
-// begin is called before a commit; what it returns tells end which earlier
-// commits a sync of this one covers.
+// begin is called before a commit, and must be followed by end; what it returns
+// tells end which earlier commits a sync of this one covers.
 func (s *sealer) begin() (earlier uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.running++
 	return s.commits
 }
 
@@ -47,6 +49,7 @@ func (s *sealer) begin() (earlier uint64) {
 func (s *sealer) end(earlier uint64, synced bool, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.running--
 	s.lastCommit = now
 	s.unsealed = true
 	if synced {
@@ -68,12 +71,20 @@ func (s *sealer) covered(n uint64) {
 	}
 }
 
-// due returns when something must be done next. s.mu must be held.
+// abandon is called instead of end when the commit did not take place.
+func (s *sealer) abandon() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.running--
+}
+
+// due returns when something must be done next. A store is not idle while a
+// commit is in flight; its end will ask again. s.mu must be held.
 func (s *sealer) due() (at time.Time, ok bool) {
 	if s.policy.mode == syncNone {
 		return time.Time{}, false
 	}
-	if s.unsealed {
+	if s.unsealed && s.running == 0 {
 		at, ok = s.lastCommit.Add(s.after), true
 	}
 	if s.somethingWait {
@@ -109,7 +120,7 @@ func (s *sealer) fire() {
 	defer s.mu.Unlock()
 	now := time.Now()
 	if at, ok := s.due(); ok && !now.Before(at) && !s.stopped {
-		idle := s.unsealed && !now.Before(s.lastCommit.Add(s.after))
+		idle := s.unsealed && s.running == 0 && !now.Before(s.lastCommit.Add(s.after))
 		upTo := s.commits
 		if idle {
 			s.unsealed = false

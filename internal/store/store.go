@@ -32,6 +32,7 @@ type Store struct {
 	tracker *logTracker
 	sealer  *sealer
 	gate    *gate
+	turn    chan struct{} // see takeTurn
 
 	backups   sync.Mutex // one at a time
 	closeOnce sync.Once
@@ -106,8 +107,11 @@ func (s *Store) Commit(b *Batch, durable bool) error {
 		b.addWatermark(s)
 	}
 	earlier := s.sealer.begin()
+	alone := s.takeTurn()
 	err := s.db.Apply(b.batch, writeOptions(flush))
+	s.endTurn(alone)
 	if err := s.outcome("commit", err); err != nil {
+		s.sealer.abandon()
 		return err
 	}
 	b.Reset()
@@ -140,9 +144,7 @@ func (s *Store) Sync() error {
 // syncLog syncs the log by way of a record that says how far it was durable
 // before.
 func (s *Store) syncLog() error {
-	s.tracker.forced.Add(1)
-	defer s.tracker.forced.Add(-1)
-	return s.outcome("sync", s.db.LogData(s.watermark(nil), pebble.Sync))
+	return s.logData("sync", s.watermark(nil))
 }
 
 // sealLog makes the whole log durable and ends it with a watermark that covers
@@ -151,9 +153,36 @@ func (s *Store) sealLog() error {
 	if err := s.syncLog(); err != nil {
 		return err
 	}
+	return s.logData("seal", s.watermark(s.watermark(nil)))
+}
+
+// logData adds a record to the log that means nothing to the engine, and syncs
+// the log, even a lazy one.
+func (s *Store) logData(op string, record []byte) error {
 	s.tracker.forced.Add(1)
 	defer s.tracker.forced.Add(-1)
-	return s.outcome("seal", s.db.LogData(s.watermark(s.watermark(nil)), pebble.Sync))
+	alone := s.takeTurn()
+	err := s.db.LogData(record, pebble.Sync)
+	s.endTurn(alone)
+	return s.outcome(op, err)
+}
+
+// takeTurn lets writes to the log go one by one while tables cannot be written.
+// In that time the engine takes writes until its memory is full and then makes
+// one wait, holding a lock, for a table that may take until somebody has cleaned
+// up the disk. The others wait here instead of at that lock: on a channel, which
+// shows what it is in a stack trace, and lets virtual time go on in tests.
+func (s *Store) takeTurn() (alone bool) {
+	if alone = s.guard.stuck.Load(); alone {
+		s.turn <- struct{}{}
+	}
+	return alone
+}
+
+func (s *Store) endTurn(alone bool) {
+	if alone {
+		<-s.turn
+	}
 }
 
 // watermark appends the latest watermark to dst.

@@ -3,8 +3,8 @@ package faulty
 import (
 	"context"
 	"errors"
-	"runtime"
 	"sync/atomic"
+	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
 )
@@ -67,7 +67,7 @@ type overshoots struct {
 func (q overshoots) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sent, error) {
 	q.sending.Add(1)
 	defer q.sending.Add(-1)
-	runtime.Gosched() // so that others are at it too
+	letOthersIn()
 	sent, err := q.Queue.Send(ctx, msgs)
 	if !errors.Is(err, driver.ErrFull) || q.config().MaxMessages == 0 || len(msgs) > 1 || q.sending.Load() < 2 || q.over.Swap(true) {
 		return sent, err
@@ -99,15 +99,23 @@ type adjustsRoom struct {
 }
 
 func (q adjustsRoom) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sent, error) {
-	if stats, err := q.Queue.Stats(ctx); err == nil && q.config().MaxMessages > 0 {
-		err := q.reconfigure(ctx, func(config *driver.Config) {
-			config.MaxMessages = max(config.MaxMessages+q.extra(stats), 1)
-		})
-		if err != nil {
-			return nil, err
-		}
+	stats, err := q.Queue.Stats(ctx)
+	if err != nil || q.config().MaxMessages == 0 {
+		return q.Queue.Send(ctx, msgs)
+	}
+	room := q.config().MaxMessages + q.extra(stats)
+	if room <= 0 {
+		return make([]driver.Sent, len(msgs)), each(msgs, func(driver.Outgoing) error { return q.full() })
+	}
+	if err := q.reconfigure(ctx, func(config *driver.Config) { config.MaxMessages = room }); err != nil {
+		return nil, err
 	}
 	return q.Queue.Send(ctx, msgs)
+}
+
+// full is the error of a message for which there is no room.
+func (q passing) full() error {
+	return &driver.Error{Code: driver.ErrFull, Op: "send", Queue: q.name, RetryAfter: time.Second}
 }
 
 type refusesWholeBatch struct{ passing }
@@ -117,9 +125,7 @@ func (q refusesWholeBatch) Send(ctx context.Context, msgs []driver.Outgoing) ([]
 	if limit := q.config().MaxMessages; err != nil || limit == 0 || len(msgs) < 2 || stats.Waiting()+len(msgs) <= limit {
 		return q.Queue.Send(ctx, msgs)
 	}
-	return make([]driver.Sent, len(msgs)), each(msgs, func(driver.Outgoing) error {
-		return &driver.Error{Code: driver.ErrFull, Op: "send", Queue: q.name, RetryAfter: 1}
-	})
+	return make([]driver.Sent, len(msgs)), each(msgs, func(driver.Outgoing) error { return q.full() })
 }
 
 type leavesFailedSend struct{ passing }

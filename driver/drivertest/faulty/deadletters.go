@@ -52,10 +52,10 @@ var undertakers = []Saboteur{
 		Wrap: perQueue(func(q passing, moving *atomic.Int64) handle { return movesInSteps{q, moving} })},
 	{Name: "spares-the-extended-to-zero", Breaks: "DLQ-1",
 		What: "A lease at the delivery limit that is ended by an extend to zero makes no dead letter.",
-		Wrap: perQueue(func(q passing, books *nackBooks) handle { return sparesGivenUp{q, books} })},
+		Wrap: perQueue(func(q passing, delivered *deliveries) handle { return sparesGivenUp{remembering{q, delivered}} })},
 	{Name: "drops-what-should-die", Breaks: "DLQ-1",
 		What: "A message that dies of a nack is removed, and no dead letter kept.",
-		Wrap: perQueue(func(q passing, books *nackBooks) handle { return dropsTheDying{q, books} })},
+		Wrap: perQueue(func(q passing, delivered *deliveries) handle { return dropsTheDying{remembering{q, delivered}} })},
 
 	{Name: "loses-the-last-error-of-the-dead", Breaks: "DLQ-4",
 		What: "A dead letter does not tell the last error.",
@@ -162,18 +162,7 @@ func (q movesInSteps) Stats(ctx context.Context) (driver.Stats, error) {
 	return stats, err
 }
 
-type sparesGivenUp struct {
-	passing
-	*nackBooks
-}
-
-func (q sparesGivenUp) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
-	got, err := q.Queue.Receive(ctx, req)
-	for _, d := range got {
-		q.delivered.put(d.Receipt, d)
-	}
-	return got, err
-}
+type sparesGivenUp struct{ remembering }
 
 func (q sparesGivenUp) Extend(ctx context.Context, extensions []driver.Extension) error {
 	return each(extensions, func(extension driver.Extension) error {
@@ -189,18 +178,7 @@ func (q sparesGivenUp) Extend(ctx context.Context, extensions []driver.Extension
 	})
 }
 
-type dropsTheDying struct {
-	passing
-	*nackBooks
-}
-
-func (q dropsTheDying) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
-	got, err := q.Queue.Receive(ctx, req)
-	for _, d := range got {
-		q.delivered.put(d.Receipt, d)
-	}
-	return got, err
-}
+type dropsTheDying struct{ remembering }
 
 func (q dropsTheDying) Nack(ctx context.Context, nacks []driver.Nack) error {
 	return each(nacks, func(nack driver.Nack) error {

@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -187,7 +186,7 @@ func (q racesOnKey) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.
 		if key := msg.DedupKey; key != "" && len(key) <= driver.MaxDedupKeyBytes {
 			msg.DedupKey = q.enter(key)
 			defer q.leave(key)
-			runtime.Gosched() // so that others are at it too
+			letOthersIn()
 		}
 		return q.sendOne(ctx, msg)
 	})
@@ -199,7 +198,7 @@ func (q wantsRoom) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.S
 	return sendEach(msgs, func(msg driver.Outgoing) (driver.Sent, error) {
 		limit := q.config().MaxMessages
 		if stats, err := q.Queue.Stats(ctx); err == nil && limit > 0 && stats.Waiting() >= limit {
-			return driver.Sent{}, &driver.Error{Code: driver.ErrFull, Op: "send", Queue: q.name, RetryAfter: time.Second}
+			return driver.Sent{}, q.full()
 		}
 		return q.sendOne(ctx, msg)
 	})

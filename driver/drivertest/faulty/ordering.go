@@ -26,13 +26,13 @@ var orderers = []Saboteur{
 		Wrap: perQueue(func(q passing, held *table[driver.Receipt, lease]) handle { return expiresToTail{q, held} })},
 	{Name: "puts-the-given-up-at-the-tail", Breaks: "ORD-2",
 		What: "A message whose lease is ended by an extend to zero goes to the tail.",
-		Wrap: perQueue(func(q passing, held *table[driver.Receipt, lease]) handle { return givesUpToTail{q, held} })},
+		Wrap: perQueue(func(q passing, delivered *deliveries) handle { return givesUpToTail{remembering{q, delivered}} })},
 	{Name: "puts-the-nacked-at-the-head", Breaks: "ORD-2",
 		What: "A nacked message keeps its place.",
 		Wrap: perQueue(func(q passing, causes *nackCauses) handle { return nacksToHead{q, causes} })},
 	{Name: "places-the-nacked-when-due", Breaks: "ORD-2",
 		What: "A message that was nacked with a delay gets its place when the delay is over.",
-		Wrap: perQueue(func(q passing, held *table[driver.Receipt, lease]) handle { return placesWhenDue{q, held} })},
+		Wrap: perHandle(func(q passing) handle { return placesWhenDue{q} })},
 
 	{Name: "spreads-a-group", Breaks: "ORD-3",
 		What: "The messages of a group go to all shards in turn.",
@@ -134,20 +134,11 @@ func (q expiresToTail) nackAtEnd(ctx context.Context, receipt driver.Receipt, vi
 	})
 }
 
-type givesUpToTail struct {
-	passing
-	held *table[driver.Receipt, lease]
-}
-
-func (q givesUpToTail) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
-	got, err := q.Queue.Receive(ctx, req)
-	leased(q.held, got, req.Visibility)
-	return got, err
-}
+type givesUpToTail struct{ remembering }
 
 func (q givesUpToTail) Extend(ctx context.Context, extensions []driver.Extension) error {
 	return each(extensions, func(extension driver.Extension) error {
-		if held, ok := q.held.get(extension.Receipt); ok && extension.Visibility == 0 {
+		if held, ok := q.delivered.get(extension.Receipt); ok && extension.Visibility == 0 {
 			return renamed(q.Queue.Nack(ctx, []driver.Nack{{Receipt: extension.Receipt, Cause: held.LastError}}), "extend")
 		}
 		return q.Queue.Extend(ctx, []driver.Extension{extension})
@@ -190,10 +181,7 @@ func (q nacksToHead) Nack(ctx context.Context, nacks []driver.Nack) error {
 	})
 }
 
-type placesWhenDue struct {
-	passing
-	held *table[driver.Receipt, lease]
-}
+type placesWhenDue struct{ passing }
 
 func (q placesWhenDue) Nack(ctx context.Context, nacks []driver.Nack) error {
 	return each(nacks, func(nack driver.Nack) error {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"iter"
 	"sync"
+	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
 )
@@ -96,6 +97,10 @@ func each[E any](batch []E, do func(E) error) error {
 	}
 	return driver.NewBatchError(errs)
 }
+
+// letOthersIn is where an operation that ought to be one step is two. In
+// virtual time all others that are at the same point get there first.
+func letOthersIn() { <-time.After(time.Microsecond) }
 
 func ofBatch(err error) bool {
 	_, ok := errors.AsType[*driver.BatchError](err)

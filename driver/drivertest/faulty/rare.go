@@ -199,8 +199,8 @@ var oddities = []Saboteur{
 	{Name: "peeks-past-the-third-ready", Breaks: "CNT-2", Rare: true,
 		What: "A peek at ready messages passes over the third.",
 		Wrap: perHandle(func(q passing) handle { return skipsThird{q} })},
-	{Name: "loses-the-reply-address-on-redrive", Breaks: "DLQ-5", Rare: true, Also: []string{"SND-3"},
-		What: "A message that was redriven twice has lost its reply address.",
+	{Name: "loses-the-group-on-redrive", Breaks: "DLQ-5", Rare: true, Also: []string{"RCV-3"},
+		What: "A message that was redriven twice says nothing of its group.",
 		Wrap: perQueue(func(q passing, times *table[string, int]) handle { return losesOnRedrive{q, times} })},
 }
 
@@ -271,7 +271,7 @@ func (q losesOnRedrive) Receive(ctx context.Context, req driver.ReceiveRequest) 
 	got, err := q.Queue.Receive(ctx, req)
 	for i := range got {
 		if times, _ := q.times.get(got[i].ID); times > 1 {
-			got[i].ReplyTo = ""
+			got[i].Group = ""
 		}
 	}
 	return got, err

@@ -3,7 +3,6 @@ package faulty
 import (
 	"context"
 	"errors"
-	"runtime"
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
@@ -107,7 +106,7 @@ type exceedsCeiling struct {
 func (q exceedsCeiling) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
 	q.sending.Add(1)
 	defer q.sending.Add(-1)
-	runtime.Gosched() // so that others are at it too
+	letOthersIn()
 	got, err := q.Queue.Receive(ctx, req)
 	if !errors.Is(err, driver.ErrFull) || q.sending.Load() < 2 || q.over.Swap(true) {
 		return got, err
@@ -202,7 +201,7 @@ var describers = []Saboteur{
 
 // nackBooks remembers how often a message was delivered before its last nack.
 type nackBooks struct {
-	delivered table[driver.Receipt, driver.Delivery]
+	delivered deliveries
 	before    table[string, int]
 }
 

@@ -3,7 +3,6 @@ package faulty
 import (
 	"context"
 	"iter"
-	"runtime"
 	"slices"
 	"time"
 
@@ -279,7 +278,7 @@ func (q countsThenRedrives) Redrive(ctx context.Context, ids []string, limit int
 	if err != nil {
 		return 0, err
 	}
-	runtime.Gosched() // so that others count too
+	letOthersIn()
 	moved, err := q.DeadLetterer.Redrive(ctx, ids, limit)
 	if err != nil {
 		return moved, err

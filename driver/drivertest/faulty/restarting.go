@@ -48,8 +48,8 @@ var amnesiacs = []Saboteur{
 		})},
 	{Name: "undoes-acks-on-restart", Breaks: "ACK-1",
 		What: "After a restart acked messages are there again.",
-		Wrap: restarts(amnesia{restart: bringsBackLogged, before: func(q passing, log *log) handle {
-			return logsAcked{q, log, new(table[driver.Receipt, driver.Delivery])}
+		Wrap: restarts(amnesia{restart: bringsBackRecorded, before: func(q passing, diary *diary) handle {
+			return recordsAcked{remembering{q, new(deliveries)}, diary}
 		}})},
 	{Name: "loses-the-leased-on-restart", Breaks: "VIS-1",
 		What: "After a restart messages that were in flight are gone.",
@@ -78,7 +78,7 @@ var amnesiacs = []Saboteur{
 		})},
 	{Name: "undoes-a-purge-on-restart", Breaks: "CNT-3",
 		What: "After a restart purged messages are there again.",
-		Wrap: restarts(amnesia{restart: bringsBackLogged, before: func(q passing, log *log) handle { return logsPurged{q, log} }})},
+		Wrap: restarts(amnesia{restart: bringsBackRecorded, before: func(q passing, diary *diary) handle { return recordsPurged{q, diary} }})},
 	{Name: "forgets-why-they-died-on-restart", Breaks: "DLQ-4",
 		What: "After a restart dead letters do not tell their last error.",
 		Wrap: handlesAfterRestart(func(q passing) handle {
@@ -99,32 +99,32 @@ var amnesiacs = []Saboteur{
 // amnesia is what a restart does to a backend; parts may be missing.
 type amnesia struct {
 	// before spoils handles until the restart.
-	before func(q passing, log *log) handle
+	before func(q passing, diary *diary) handle
 	// restart is done once to each queue.
-	restart func(ctx context.Context, q passing, log *log) error
+	restart func(ctx context.Context, q passing, diary *diary) error
 	// after spoils handles from the restart on.
 	after func(q passing) handle
 }
 
-// A log is what a saboteur wrote down of each queue and survives a restart, as
-// a file would.
-type log = table[string, []driver.Message]
+// A diary is what a saboteur writes down of each queue. It survives a restart,
+// as a file would.
+type diary = table[string, []driver.Message]
 
 // restarts wraps a backend for the first time without harm, and takes each
 // further time for a restart.
 func restarts(a amnesia) func(driver.Opener) driver.Opener {
-	var logs table[driver.Opener, *log]
+	var diaries table[driver.Opener, *diary]
 	return func(inner driver.Opener) driver.Opener {
 		b := newBox(inner)
-		written, again := logs.get(inner)
-		if again {
+		written, known := diaries.get(inner)
+		if known {
 			if a.after != nil {
 				b.spoil = a.after
 			}
-			return exposed(&restarted{box: b, amnesia: a, log: written}, inner)
+			return exposed(&restarted{box: b, amnesia: a, diary: written}, inner)
 		}
-		written = new(log)
-		logs.put(inner, written)
+		written = new(diary)
+		diaries.put(inner, written)
 		if a.before != nil {
 			b.spoil = func(q passing) handle { return a.before(q, written) }
 		}
@@ -134,7 +134,7 @@ func restarts(a amnesia) func(driver.Opener) driver.Opener {
 
 // afterRestart does harm to each queue once.
 func afterRestart(harm func(ctx context.Context, q passing) error) func(driver.Opener) driver.Opener {
-	return restarts(amnesia{restart: func(ctx context.Context, q passing, _ *log) error { return harm(ctx, q) }})
+	return restarts(amnesia{restart: func(ctx context.Context, q passing, _ *diary) error { return harm(ctx, q) }})
 }
 
 // handlesAfterRestart does harm to each handle.
@@ -146,8 +146,8 @@ func handlesAfterRestart(harm func(passing) handle) func(driver.Opener) driver.O
 type restarted struct {
 	*box
 	amnesia
-	log  *log
-	done table[string, int]
+	diary *diary
+	done  table[string, int]
 }
 
 func (b *restarted) OpenQueue(ctx context.Context, name string) (driver.Queue, error) {
@@ -156,7 +156,7 @@ func (b *restarted) OpenQueue(ctx context.Context, name string) (driver.Queue, e
 		return nil, err
 	}
 	if b.restart != nil && add(&b.done, name, 1) == 1 {
-		if err := b.restart(ctx, q, b.log); err != nil {
+		if err := b.restart(ctx, q, b.diary); err != nil {
 			return nil, err
 		}
 	}
@@ -219,53 +219,44 @@ func (q shufflesGroup) Receive(ctx context.Context, req driver.ReceiveRequest) (
 	return got, err
 }
 
-// bringsBackLogged sends again what the log has of a queue.
-func bringsBackLogged(ctx context.Context, q passing, log *log) error {
-	messages, _ := log.get(q.name)
+// bringsBackRecorded sends again what the diary has of a queue.
+func bringsBackRecorded(ctx context.Context, q passing, diary *diary) error {
+	messages, _ := diary.get(q.name)
 	for _, message := range messages {
 		if _, err := q.sendOne(ctx, again(message)); err != nil {
 			return err
 		}
 	}
-	log.drop(q.name)
+	diary.drop(q.name)
 	return nil
 }
 
-type logsAcked struct {
-	passing
-	log  *log
-	held *table[driver.Receipt, driver.Delivery]
+type recordsAcked struct {
+	remembering
+	diary *diary
 }
 
-func (q logsAcked) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
-	got, err := q.Queue.Receive(ctx, req)
-	for _, d := range got {
-		q.held.put(d.Receipt, d)
-	}
-	return got, err
-}
-
-func (q logsAcked) Ack(ctx context.Context, acked []driver.Receipt) error {
+func (q recordsAcked) Ack(ctx context.Context, acked []driver.Receipt) error {
 	err := q.Queue.Ack(ctx, acked)
 	for i, receipt := range acked {
-		if d, ok := q.held.get(receipt); ok && driver.At(err, i) == nil {
-			before, _ := q.log.get(q.name)
-			q.log.put(q.name, append(before, d.Message))
+		if d, ok := q.delivered.get(receipt); ok && driver.At(err, i) == nil {
+			before, _ := q.diary.get(q.name)
+			q.diary.put(q.name, append(before, d.Message))
 		}
 	}
 	return err
 }
 
-type logsPurged struct {
+type recordsPurged struct {
 	passing
-	log *log
+	diary *diary
 }
 
-func (q logsPurged) Purge(ctx context.Context) (int, error) {
+func (q recordsPurged) Purge(ctx context.Context) (int, error) {
 	var messages []driver.Message
 	for _, seen := range q.peeked(ctx, driver.StateReady) {
 		messages = append(messages, seen.Message)
 	}
-	q.log.put(q.name, messages)
+	q.diary.put(q.name, messages)
 	return q.Queue.Purge(ctx)
 }

@@ -49,7 +49,7 @@ var retainers = []Saboteur{
 		Wrap: perHandle(func(q passing) handle { return redrivesNoOld{q} })},
 	{Name: "takes-the-old-from-their-holders", Breaks: "RET-1",
 		What: "A message that is too old dies in flight, when its lease is extended.",
-		Wrap: perQueue(func(q passing, books *nackBooks) handle { return takesFromHolder{q, books} })},
+		Wrap: perQueue(func(q passing, delivered *deliveries) handle { return takesFromHolder{remembering{q, delivered}} })},
 }
 
 type dropsExpired struct{ passing }
@@ -118,18 +118,7 @@ func (q redrivesNoOld) Redrive(ctx context.Context, ids []string, limit int) (in
 	return moved + old, err
 }
 
-type takesFromHolder struct {
-	passing
-	*nackBooks
-}
-
-func (q takesFromHolder) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
-	got, err := q.Queue.Receive(ctx, req)
-	for _, d := range got {
-		q.delivered.put(d.Receipt, d)
-	}
-	return got, err
-}
+type takesFromHolder struct{ remembering }
 
 func (q takesFromHolder) Extend(ctx context.Context, extensions []driver.Extension) error {
 	for _, extension := range extensions {

@@ -3,7 +3,6 @@ package faulty
 import (
 	"context"
 	"errors"
-	"runtime"
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
@@ -115,7 +114,7 @@ func (q acksInParallel) Ack(ctx context.Context, acked []driver.Receipt) error {
 	return each(acked, func(receipt driver.Receipt) error {
 		before := add(q.busy, receipt, 1)
 		defer add(q.busy, receipt, -1)
-		runtime.Gosched() // so that others are at it too
+		letOthersIn()
 		err := q.Queue.Ack(ctx, []driver.Receipt{receipt})
 		if now, _ := q.busy.get(receipt); ofBatch(err) && max(before, now) > 1 {
 			return nil
@@ -137,9 +136,7 @@ type bringsBack struct {
 
 func (q bringsBack) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
 	got, err := q.Queue.Receive(ctx, req)
-	for _, d := range got {
-		q.held.put(d.Receipt, lease{d, time.Now().Add(req.Visibility)})
-	}
+	leased(q.held, got, req.Visibility)
 	return got, err
 }
 

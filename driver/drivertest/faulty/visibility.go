@@ -120,6 +120,7 @@ func (q deliversToTwo) Receive(ctx context.Context, req driver.ReceiveRequest) (
 	}
 	stats, _ := q.Queue.Stats(ctx)
 	if last := q.last.get(); err == nil && last.ID != "" && stats.InFlight > 0 && stats.Ready+stats.Delayed == 0 {
+		q.last.set(driver.Delivery{})
 		return []driver.Delivery{last}, nil
 	}
 	return nil, err

@@ -6,4 +6,9 @@
 // might be found after the power was cut at that moment. [IgnoreSyncs] and
 // [LoseSeals] are saboteurs: a test suite that does not notice them is not
 // testing what it claims. [Flip] changes one bit.
+//
+// All of it works in a testing/synctest bubble, with one exception: a hook that
+// sleeps, to play a slow disk, while several goroutines commit at once. The
+// engine sometimes syncs with a lock held, and virtual time does not go on while
+// somebody waits for a lock. Let one goroutine commit in such a test.
 package storetest

@@ -1,0 +1,132 @@
+package faulty_test
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/driver/drivertest"
+	"github.com/mailboxmq/mailbox/driver/drivertest/faulty"
+	"github.com/mailboxmq/mailbox/membox"
+)
+
+func TestEveryRuleHasASaboteur(t *testing.T) {
+	broken := make(map[string]int)
+	for _, saboteur := range faulty.All() {
+		broken[saboteur.Breaks]++
+	}
+	rules := make(map[string]bool)
+	for _, c := range drivertest.Cases() {
+		if broken[c.ID] == 0 && !rules[c.ID] {
+			t.Errorf("the suite has cases for %s, and no saboteur shows that they can fail", c.ID)
+		}
+		rules[c.ID] = true
+	}
+	for rule := range broken {
+		if !rules[rule] {
+			t.Errorf("a saboteur breaks %s, for which the suite has no case", rule)
+		}
+	}
+	t.Logf("%d saboteurs for %d rules", len(faulty.All()), len(rules))
+}
+
+func TestSaboteursSayWhatTheyDo(t *testing.T) {
+	plainName := regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)
+	seen := make(map[string]bool)
+	for _, saboteur := range faulty.All() {
+		if !plainName.MatchString(saboteur.Name) || seen[saboteur.Name] {
+			t.Errorf("%q is no name for a test, or is taken", saboteur.Name)
+		}
+		seen[saboteur.Name] = true
+		if !strings.HasSuffix(saboteur.What, ".") {
+			t.Errorf("%s: %q is no sentence", saboteur.Name, saboteur.What)
+		}
+	}
+}
+
+// bareOpener and bareQueue can do what a backend must be able to do, and
+// nothing else.
+type (
+	bareOpener struct{ inner driver.Opener }
+	bareQueue  struct{ driver.Queue }
+)
+
+func (o bareOpener) OpenQueue(ctx context.Context, name string) (driver.Queue, error) {
+	q, err := o.inner.OpenQueue(ctx, name)
+	return bareQueue{q}, err
+}
+
+func TestWrappingAddsNoAbility(t *testing.T) {
+	opener := faulty.PassThrough(bareOpener{membox.New(nil)})
+	if _, ok := opener.(driver.Admin); ok {
+		t.Error("a wrapped opener without Admin has it")
+	}
+	if _, ok := opener.(driver.Pinger); ok {
+		t.Error("a wrapped opener without Pinger has it")
+	}
+	if _, ok := opener.(interface{ Close() error }); ok {
+		t.Error("a wrapped opener without Close has it")
+	}
+	q, err := opener.OpenQueue(t.Context(), "orders")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := q.(driver.DeadLetterer); ok {
+		t.Error("a wrapped queue without DeadLetterer has it")
+	}
+	if _, ok := q.(driver.Peeker); ok {
+		t.Error("a wrapped queue without Peeker has it")
+	}
+}
+
+func TestWrappingTakesNoAbility(t *testing.T) {
+	for _, saboteur := range faulty.All() {
+		opener := saboteur.Wrap(membox.New(nil))
+		for ability, ok := range map[string]bool{
+			"Admin":  is[driver.Admin](opener),
+			"Pinger": is[driver.Pinger](opener),
+			"Close":  is[interface{ Close() error }](opener),
+		} {
+			if !ok {
+				t.Errorf("%s: the opener has lost %s", saboteur.Name, ability)
+			}
+		}
+		q, err := opener.OpenQueue(t.Context(), "orders")
+		if err != nil {
+			t.Fatalf("%s: %v", saboteur.Name, err)
+		}
+		if !is[driver.DeadLetterer](q) || !is[driver.Peeker](q) {
+			t.Errorf("%s: the queue has lost DeadLetterer or Peeker", saboteur.Name)
+		}
+	}
+}
+
+func is[T any](value any) bool { _, ok := value.(T); return ok }
+
+// A saboteur is used like the backend it wraps. This one answers for five
+// messages and keeps four.
+func ExampleSaboteur() {
+	saboteur := faulty.All()[0]
+	fmt.Println(saboteur.What)
+
+	opener := saboteur.Wrap(membox.New(nil))
+	ctx := context.Background()
+	queue, err := opener.OpenQueue(ctx, "orders")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for range 5 {
+		if _, err := queue.Send(ctx, []driver.Outgoing{{Body: []byte("order")}}); err != nil {
+			fmt.Println(err)
+		}
+	}
+	stats, err := queue.Stats(ctx)
+	fmt.Println(stats.Ready, err)
+	// Output:
+	// Every fifth message is answered with an id and never enqueued.
+	// 4 <nil>
+}
