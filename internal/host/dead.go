@@ -132,22 +132,7 @@ func (h *handle) Discard(ctx context.Context, ids []string) (removed int, err er
 }
 
 func (h *handle) PurgeDead(ctx context.Context) (removed int, err error) {
-	if err := h.check(ctx, "purge dead letters"); err != nil {
-		return 0, err
-	}
-	for _, sh := range h.shards {
-		if err := sh.lockSettled(); err != nil {
-			return removed, h.named(err, "purge dead letters")
-		}
-		removed += sh.engine.PurgeDead(h.now())
-		if h.journal != nil {
-			h.journal.Lock()
-			h.journal.DeadPurged(sh.id)
-			h.journal.Unlock()
-		}
-		sh.unlock()
-	}
-	return removed, h.named(h.backend.barrier(), "purge dead letters")
+	return h.clear(ctx, "purge dead letters", (*engine.Shard).PurgeDead, Journal.DeadPurged)
 }
 
 // foundLetter says where a dead letter is.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/engine"
 )
 
 // handle is one opening of a queue.
@@ -194,22 +195,32 @@ func (q *queue) ceiling(blocked bool) error {
 }
 
 func (h *handle) Purge(ctx context.Context) (removed int, err error) {
-	if err := h.check(ctx, "purge"); err != nil {
+	return h.clear(ctx, "purge", (*engine.Shard).Purge, Journal.Purged)
+}
+
+// clear empties every shard with purge, and writes that down.
+func (h *handle) clear(ctx context.Context, op string, purge func(*engine.Shard, engine.Moment) int, record func(Journal, ShardID)) (removed int, err error) {
+	if err := h.check(ctx, op); err != nil {
 		return 0, err
 	}
 	for _, sh := range h.shards {
 		if err := sh.lockSettled(); err != nil {
-			return removed, h.named(err, "purge")
+			return removed, h.named(err, op)
 		}
-		removed += sh.engine.Purge(h.now())
+		now := h.now()
+		sh.engine.Advance(now)
+		if sh.target != nil || h.journal != nil {
+			sh.actLocked() // what happened before must be written before
+		}
+		removed += purge(sh.engine, now)
 		if h.journal != nil {
 			h.journal.Lock()
-			h.journal.Purged(sh.id)
+			record(h.journal, sh.id)
 			h.journal.Unlock()
 		}
 		sh.unlock()
 	}
-	return removed, h.named(h.backend.barrier(), "purge")
+	return removed, h.named(h.backend.barrier(), op)
 }
 
 // lockSettled locks the shard at a moment at which nothing is staged in it.
