@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"go.uber.org/goleak"
 
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/driver/drivertest"
@@ -63,3 +64,5 @@ var virtual = drivertest.Backend{
 }
 
 func TestConformance(t *testing.T) { drivertest.Run(t, virtual) }
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

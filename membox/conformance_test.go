@@ -9,7 +9,7 @@ import (
 )
 
 var backend = drivertest.Backend{
-	Open:    func(testing.TB) driver.Opener { return membox.New(nil) },
+	Open:    func(testing.TB) driver.Opener { return membox.New(nil) }, // the suite closes it
 	Virtual: true,
 }
 

@@ -57,7 +57,7 @@ func (f *fuse) blow(file, what string, cause error) {
 	f.log.Error("store failed", "file", file, "operation", what, "error", cause)
 	if f.onFail == nil {
 		fmt.Fprintln(os.Stderr, failure)
-		os.Exit(ExitCode)
+		os.Exit(ExitCode) // what is in memory is worth nothing any more, and nobody asked to be told
 	}
 	// In a goroutine of its own, because the caller may hold locks that the
 	// callback needs: it is allowed to close the store.

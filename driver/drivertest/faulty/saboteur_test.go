@@ -1,7 +1,6 @@
 package faulty_test
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -179,8 +178,20 @@ func run(t *testing.T, saboteur faulty.Saboteur, rules []string) (v verdict) {
 	if _, failed := errors.AsType[*exec.ExitError](err); err != nil && !failed {
 		t.Fatalf("start the child: %v", err)
 	}
-	for lines := bufio.NewScanner(bytes.NewReader(output)); lines.Scan(); {
-		line := strings.TrimPrefix(lines.Text(), "\x16") // test2json's mark
+	v.read(string(output))
+	if (err == nil) != (len(v.failed) == 0) && !v.hung {
+		t.Fatalf("the child ended with %v, and these failures were read: %q\n%s", err, v.failed, output)
+	}
+	if bytes.Contains(output, []byte("WARNING: DATA RACE")) {
+		t.Errorf("the saboteur, or the suite, has a data race:\n%s", output)
+	}
+	return v
+}
+
+// read takes a verdict from what a child has written.
+func (v *verdict) read(output string) {
+	for line := range strings.Lines(output) {
+		line = strings.TrimPrefix(line, "\x16") // test2json's mark
 		if match := startLine.FindStringSubmatch(line); match != nil {
 			v.running = readable(match[1])
 		}
@@ -196,10 +207,6 @@ func run(t *testing.T, saboteur faulty.Saboteur, rules []string) (v verdict) {
 			}
 		}
 	}
-	if (err == nil) != (len(v.failed) == 0) && !v.hung {
-		t.Fatalf("the child ended with %v, and these failures were read: %q\n%s", err, v.failed, output)
-	}
-	return v
 }
 
 // readable undoes what package testing does to names.
