@@ -3,6 +3,7 @@ package host
 import (
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/engine"
+	"github.com/mailboxmq/mailbox/internal/ident"
 )
 
 // sending is one call of Send on its way.
@@ -69,7 +70,7 @@ func makesRoomByItself(config *driver.Config) bool {
 // one sends a message that was checked to the shard in use.
 func (s *sending) one(msg *driver.Outgoing) (driver.Sent, error) {
 	now := s.queue.now()
-	e, _, err := s.shard.stageLocked(now, msg)
+	e, err := s.shard.stageLocked(now, msg)
 	if err != nil {
 		return driver.Sent{}, s.queue.full("the queue is full", retryAfter)
 	}
@@ -98,11 +99,12 @@ func (s *sending) once(msg *driver.Outgoing) (driver.Sent, error) {
 		return driver.Sent{}, q.full("the dedup table is full", wait)
 	case engine.Fresh:
 	}
-	e, id, err := s.shard.stageLocked(now, msg)
+	e, err := s.shard.stageLocked(now, msg)
 	if err != nil {
 		return driver.Sent{}, q.full("the queue is full", retryAfter)
 	}
 	sent := driver.Sent{ID: e.ID}
+	id, _ := ident.Parse(e.ID) // cannot fail: it was made a line ago
 	ends := q.dedup.table.Remember(now.At, key, payload, id)
 	if q.journal == nil {
 		s.publish(now, e)

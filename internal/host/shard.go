@@ -8,8 +8,6 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/oklog/ulid/v2"
-
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/engine"
 	"github.com/mailboxmq/mailbox/internal/ident"
@@ -87,24 +85,24 @@ const placeBits = 48
 
 func (sh *shard) place(seq uint64) uint64 { return uint64(sh.id.Shard)<<placeBits | seq }
 
-// pack copies id and body into one allocation. The text is never written
-// again; the body that is handed out has no capacity to reach it.
-func pack(id ulid.ULID, body []byte) (text string, copied []byte) {
+// packLocked makes an id and copies it, and the body, into one allocation. The
+// text is never written again; the body that is handed out has no capacity to
+// reach it.
+func (sh *shard) packLocked(now engine.Moment, body []byte) (id string, copied []byte) {
 	buf := make([]byte, ident.TextLen+len(body))
-	ident.Encode(id, buf[:ident.TextLen])
+	sh.ids.Next(now.Wall, buf[:ident.TextLen])
 	copy(buf[ident.TextLen:], body)
-	text = unsafe.String(unsafe.SliceData(buf), ident.TextLen) //nolint:gosec // see above
-	return text, buf[ident.TextLen:len(buf):len(buf)]
+	id = unsafe.String(unsafe.SliceData(buf), ident.TextLen) //nolint:gosec // see above
+	return id, buf[ident.TextLen:len(buf):len(buf)]
 }
 
 // stageLocked prepares a message that was checked. It returns ErrFull if there
 // is no room.
-func (sh *shard) stageLocked(now engine.Moment, msg *driver.Outgoing) (e *engine.Entry, id ulid.ULID, err error) {
+func (sh *shard) stageLocked(now engine.Moment, msg *driver.Outgoing) (*engine.Entry, error) {
 	if err := sh.engine.Room(now, len(msg.Body)); err != nil {
-		return nil, id, err
+		return nil, err
 	}
-	id = sh.ids.Next(now.Wall)
-	text, body := pack(id, msg.Body)
+	id, body := sh.packLocked(now, msg.Body)
 	var extra *engine.Extra
 	if len(msg.Attributes) > 0 || msg.Group != "" || msg.ReplyTo != "" || msg.CorrelationID != "" {
 		extra = &engine.Extra{
@@ -114,7 +112,7 @@ func (sh *shard) stageLocked(now engine.Moment, msg *driver.Outgoing) (e *engine
 			CorrelationID: msg.CorrelationID,
 		}
 	}
-	return sh.engine.StageSend(now, text, body, extra, msg.Delay), id, nil
+	return sh.engine.StageSend(now, id, body, extra, msg.Delay), nil
 }
 
 // forwardLocked sends a message that has just died to the target queue, in one

@@ -17,9 +17,13 @@ import (
 const TextLen = ulid.EncodedSize
 
 // Source makes ids. It is not safe for concurrent use.
+//
+// It keeps the latest id as text and counts in the text: within a millisecond
+// that changes one character, which is much cheaper than encoding a number.
 type Source struct {
 	random *rand.ChaCha8
-	last   ulid.ULID
+	ms     uint64 // of the latest id
+	text   [TextLen]byte
 }
 
 // NewSource returns a source seeded from the operating system.
@@ -29,27 +33,49 @@ func NewSource() *Source {
 	return &Source{random: rand.NewChaCha8(seed)}
 }
 
-// Next returns the next id for the wall time in Unix nanoseconds.
-func (s *Source) Next(wall int64) ulid.ULID {
+// Next writes the next id, for the wall time in Unix nanoseconds, to dst, which
+// has TextLen bytes.
+func (s *Source) Next(wall int64, dst []byte) {
 	ms := uint64(max(wall, 0)) / 1e6
-	if ms > s.last.Time() && ms <= ulid.MaxTime() {
-		var id ulid.ULID
-		_ = id.SetTime(ms) // in range, checked above
-		binary.BigEndian.PutUint16(id[6:], uint16(s.random.Uint64()))
-		// The top bit starts at 0: increments within a millisecond never
-		// carry past the chance bits.
-		binary.BigEndian.PutUint64(id[8:], s.random.Uint64()>>1)
-		s.last = id
-		return id
+	if ms > s.ms && ms <= ulid.MaxTime() {
+		s.start(ms)
+	} else {
+		s.increment()
 	}
-	low := binary.BigEndian.Uint64(s.last[8:]) + 1
-	binary.BigEndian.PutUint64(s.last[8:], low)
-	return s.last
+	copy(dst, s.text[:])
 }
 
-// Encode writes the text of id into dst, which has TextLen bytes.
-func Encode(id ulid.ULID, dst []byte) {
-	_ = id.MarshalTextTo(dst) // fails only for a dst of another length
+// start makes a new id for a new millisecond.
+func (s *Source) start(ms uint64) {
+	var id ulid.ULID
+	_ = id.SetTime(ms) // in range, checked by the caller
+	binary.BigEndian.PutUint16(id[6:], uint16(s.random.Uint64()))
+	// The top bit starts at 0: counting within a millisecond never carries past
+	// the chance bits.
+	binary.BigEndian.PutUint64(id[8:], s.random.Uint64()>>1)
+	_ = id.MarshalTextTo(s.text[:]) // fails only for another length
+	s.ms = ms
+}
+
+const alphabet = ulid.Encoding
+
+// following maps each character to the next in the alphabet, and the last one
+// to the first.
+var following = func() (next [256]byte) {
+	for i := range alphabet {
+		next[alphabet[i]] = alphabet[(i+1)%len(alphabet)]
+	}
+	return next
+}()
+
+// increment counts the text up by one.
+func (s *Source) increment() {
+	for i := TextLen - 1; i >= 0; i-- {
+		s.text[i] = following[s.text[i]]
+		if s.text[i] != alphabet[0] {
+			return
+		}
+	}
 }
 
 // Parse reads the text of an id.

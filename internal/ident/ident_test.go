@@ -5,31 +5,56 @@ import (
 	"time"
 )
 
+func next(s *Source, wall int64) string {
+	var text [TextLen]byte
+	s.Next(wall, text[:])
+	return string(text[:])
+}
+
 func TestIdsGrowStrictly(t *testing.T) {
 	s := NewSource()
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC).UnixNano()
 	walls := []int64{now, now, now + 1e6, now - 1e9, now, now + 2e6, -5, now + 3e6}
+	for range 5000 { // far enough to carry into the second and third character
+		walls = append(walls, now+3e6)
+	}
 	previous := ""
 	for i, wall := range walls {
-		var text [TextLen]byte
-		id := s.Next(wall)
-		Encode(id, text[:])
-		if got := string(text[:]); got <= previous {
+		got := next(s, wall)
+		if got <= previous {
 			t.Fatalf("id %d is %s, not after %s", i, got, previous)
-		} else {
-			previous = got
 		}
-		back, err := Parse(previous)
-		if err != nil || back != id {
-			t.Fatalf("Parse(%s) = %v, %v", previous, back, err)
+		previous = got
+		if back, err := Parse(got); err != nil || back.String() != got {
+			t.Fatalf("Parse(%s) = %v, %v", got, back, err)
+		}
+	}
+}
+
+func TestCountingInTextIsCountingInNumbers(t *testing.T) {
+	s := NewSource()
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC).UnixNano()
+	first, err := Parse(next(s, now))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 100_000 {
+		for i := len(first) - 1; ; i-- {
+			if first[i]++; first[i] != 0 {
+				break
+			}
+		}
+		if got := next(s, now); got != first.String() {
+			t.Fatalf("got %s, want %s", got, first)
 		}
 	}
 }
 
 func TestIdsCarryTheirTime(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 678e6, time.UTC)
-	if got := NewSource().Next(now.UnixNano()); !got.Timestamp().Equal(now) {
-		t.Fatalf("id carries %v, want %v", got.Timestamp(), now)
+	id, err := Parse(next(NewSource(), now.UnixNano()))
+	if err != nil || !id.Timestamp().Equal(now) {
+		t.Fatalf("id carries %v, want %v (%v)", id.Timestamp(), now, err)
 	}
 }
 
@@ -39,6 +64,6 @@ func BenchmarkNext(b *testing.B) {
 	wall := time.Now().UnixNano()
 	for b.Loop() {
 		wall += 1000
-		Encode(s.Next(wall), text[:])
+		s.Next(wall, text[:])
 	}
 }

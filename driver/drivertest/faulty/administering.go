@@ -18,6 +18,9 @@ var administrators = []Saboteur{
 	{Name: "purges-when-configured", Breaks: "SVC-1",
 		What: "Configuring a queue purges it.",
 		Wrap: perOpener(func(b *box) backend { return purgesWhenConfigured{b} })},
+	{Name: "purges-the-dead-when-configured", Breaks: "SVC-1",
+		What: "Configuring a queue removes its dead letters.",
+		Wrap: perOpener(func(b *box) backend { return purgesDeadWhenConfigured{b} })},
 	{Name: "keeps-old-traits-in-open-handles", Breaks: "SVC-1",
 		What: "A handle answers with the traits that held when it was opened.",
 		Wrap: perHandle(func(q passing) handle { return frozenTraits{q, q.Traits()} })},
@@ -74,6 +77,21 @@ func (b purgesWhenConfigured) ConfigureQueue(ctx context.Context, name string, c
 	}
 	_, err = queue.Purge(ctx)
 	return errors.Join(err, queue.Close())
+}
+
+type purgesDeadWhenConfigured struct{ *box }
+
+func (b purgesDeadWhenConfigured) ConfigureQueue(ctx context.Context, name string, config driver.Config) error {
+	err := b.box.ConfigureQueue(ctx, name, config)
+	if err != nil {
+		return err
+	}
+	q, err := b.open(ctx, name)
+	if err != nil {
+		return err
+	}
+	_, err = q.PurgeDead(ctx)
+	return errors.Join(err, q.Close())
 }
 
 type frozenTraits struct {

@@ -41,6 +41,9 @@ var capacities = []Saboteur{
 		Wrap: perHandle(func(q passing) handle {
 			return adjustsRoom{q, func(stats driver.Stats) int { return -stats.Dead }}
 		})},
+	{Name: "counts-attributes-as-bytes", Breaks: "SND-5",
+		What: "The bound on bytes counts attributes too, not only bodies.",
+		Wrap: perHandle(func(q passing) handle { return weighsAttributes{q} })},
 	{Name: "refuses-a-batch-that-does-not-fit", Breaks: "SND-5",
 		What: "A batch of which a part fits is refused as a whole.",
 		Wrap: perHandle(func(q passing) handle { return refusesWholeBatch{q} })},
@@ -50,7 +53,14 @@ var capacities = []Saboteur{
 		Wrap: perHandle(func(q passing) handle { return leavesFailedSend{q} })},
 	{Name: "uses-up-the-key-of-a-failed-send", Breaks: "SND-6",
 		What: "A keyed message that found no room counts as sent when it comes again.",
-		Wrap: perQueue(func(q passing, failed *table[string, driver.Sent]) handle { return usesUpKey{q, failed} })},
+		Wrap: perQueue(func(q passing, failed *table[string, driver.Sent]) handle {
+			return usesUpKey{q, failed, driver.ErrFull}
+		})},
+	{Name: "uses-up-the-key-of-an-invalid-send", Breaks: "SND-6",
+		What: "A keyed message that was refused for its delay counts as sent when it comes again.",
+		Wrap: perQueue(func(q passing, failed *table[string, driver.Sent]) handle {
+			return usesUpKey{q, failed, driver.ErrInvalid}
+		})},
 }
 
 // A roomRace is lost by the queue.
@@ -118,6 +128,21 @@ func (q passing) full() error {
 	return &driver.Error{Code: driver.ErrFull, Op: "send", Queue: q.name, RetryAfter: time.Second}
 }
 
+type weighsAttributes struct{ passing }
+
+func (q weighsAttributes) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sent, error) {
+	return sendEach(msgs, func(msg driver.Outgoing) (driver.Sent, error) {
+		weight := 0
+		for key, value := range msg.Attributes {
+			weight += len(key) + len(value)
+		}
+		if limit := q.config().MaxBytes; limit > 0 && len(msg.Body)+weight > limit {
+			return driver.Sent{}, q.full()
+		}
+		return q.sendOne(ctx, msg)
+	})
+}
+
 type refusesWholeBatch struct{ passing }
 
 func (q refusesWholeBatch) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sent, error) {
@@ -143,6 +168,7 @@ func (q leavesFailedSend) Send(ctx context.Context, msgs []driver.Outgoing) ([]d
 type usesUpKey struct {
 	passing
 	failed *table[string, driver.Sent]
+	code   driver.Code // of a send that uses its key up
 }
 
 func (q usesUpKey) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sent, error) {
@@ -151,7 +177,7 @@ func (q usesUpKey) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.S
 			return sent, nil
 		}
 		sent, err := q.sendOne(ctx, msg)
-		if errors.Is(err, driver.ErrFull) && msg.DedupKey != "" {
+		if errors.Is(err, q.code) && msg.DedupKey != "" && len(msg.DedupKey) <= driver.MaxDedupKeyBytes {
 			q.failed.put(msg.DedupKey, driver.Sent{ID: "01J00000000000000000000000", Duplicate: true})
 		}
 		return sent, err

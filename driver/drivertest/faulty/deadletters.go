@@ -95,6 +95,13 @@ var undertakers = []Saboteur{
 		Wrap: perHandle(func(q passing) handle {
 			return changesDead{q, func(letter *driver.DeadLetter) { letter.Deliveries = 0 }}
 		})},
+	{Name: "cuts-errors-inside-a-character", Breaks: "DLQ-4",
+		What: "The error of a dead letter that is too long is cut by bytes, be it inside a character.",
+		Wrap: perHandle(func(q passing) handle {
+			return changesBurials{q, func(burial *driver.Burial) {
+				burial.Error = burial.Error[:min(len(burial.Error), driver.MaxCauseBytes)]
+			}}
+		})},
 	{Name: "refuses-long-errors", Breaks: "DLQ-4",
 		What: "Dead-lettering with an error that is too long is refused.",
 		Wrap: perHandle(func(q passing) handle {

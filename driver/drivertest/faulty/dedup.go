@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -31,6 +32,21 @@ var dedupers = []Saboteur{
 		What: "Only the first 64 bytes of a key count.",
 		Wrap: perHandle(func(q passing) handle {
 			return renamesKeys{q, func(msg driver.Outgoing) string { return msg.DedupKey[:min(len(msg.DedupKey), 64)] }}
+		})},
+	{Name: "folds-keys", Breaks: "DUP-1",
+		What: "Keys that differ only in case are one key.",
+		Wrap: perHandle(func(q passing) handle {
+			return renamesKeys{q, func(msg driver.Outgoing) string { return strings.ToLower(msg.DedupKey) }}
+		})},
+	{Name: "keeps-keys-by-shard", Breaks: "DUP-1",
+		What: "In a queue of several shards each shard has keys of its own.",
+		Wrap: perHandle(func(q passing) handle {
+			return renamesKeys{q, func(msg driver.Outgoing) string {
+				if q.config().Shards > 1 {
+					return msg.Group + "\x00" + msg.DedupKey
+				}
+				return msg.DedupKey
+			}}
 		})},
 	{Name: "shares-keys-between-queues", Breaks: "DUP-1",
 		What: "A key used in one queue is used in all.",
@@ -71,6 +87,9 @@ var dedupers = []Saboteur{
 	{Name: "lets-keys-through-a-full-table", Breaks: "DUP-3",
 		What: "When the table is full, keyed messages are sent as if they had no key.",
 		Wrap: perHandle(func(q passing) handle { return letsKeysThrough{q} })},
+	{Name: "never-frees-places-in-the-table", Breaks: "DUP-3",
+		What: "A key whose window is over goes on taking its place in the table.",
+		Wrap: perQueue(func(q passing, used *table[string, keyUse]) handle { return neverFrees{q, used} })},
 	{Name: "hints-at-the-newest-key", Breaks: "DUP-3",
 		What: "A full table says to come back after a whole window, not when its oldest entry ends.",
 		Wrap: perHandle(func(q passing) handle { return hintsTooLate{q} })},
@@ -442,6 +461,25 @@ func (q remembersBodies) Send(ctx context.Context, msgs []driver.Outgoing) ([]dr
 		sent, err := q.sendOne(ctx, msg)
 		if err == nil && msg.DedupKey != "" {
 			q.used.put(msg.DedupKey, keyUse{id: sent.ID, body: bytes.Clone(msg.Body)})
+		}
+		return sent, err
+	})
+}
+
+type neverFrees struct {
+	passing
+	used *table[string, keyUse]
+}
+
+func (q neverFrees) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sent, error) {
+	return sendEach(msgs, func(msg driver.Outgoing) (driver.Sent, error) {
+		_, known := q.used.get(msg.DedupKey)
+		if limit := q.config().DedupMax; limit > 0 && msg.DedupKey != "" && !known && len(q.used.keys()) >= limit {
+			return driver.Sent{}, q.full()
+		}
+		sent, err := q.sendOne(ctx, msg)
+		if err == nil && msg.DedupKey != "" {
+			q.used.put(msg.DedupKey, keyUse{id: sent.ID})
 		}
 		return sent, err
 	})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
@@ -39,6 +40,11 @@ var groupers = []Saboteur{
 				}
 				return fmt.Sprint("alone ", groups.turn.Add(1))
 			}}
+		})},
+	{Name: "folds-groups", Breaks: "ORD-4",
+		What: "Groups that differ only in case wait for each other.",
+		Wrap: perQueue(func(q passing, groups *trueGroups) handle {
+			return regroups{q, groups, func(msg driver.Outgoing) string { return strings.ToLower(msg.Group) }}
 		})},
 	{Name: "takes-one-of-a-group-per-batch", Breaks: "ORD-4",
 		What: "A batch holds only one message of a group.",

@@ -47,6 +47,31 @@ var orderers = []Saboteur{
 	{Name: "bounds-each-shard", Breaks: "ORD-3",
 		What: "The bound on messages holds for each shard, not for all together.",
 		Wrap: misreads(func(config *driver.Config) { config.MaxMessages *= max(config.Shards, 1) })},
+	{Name: "bounds-the-leased-of-each-shard", Breaks: "ORD-3", Also: []string{"RCV-1"},
+		What: "The in-flight ceiling holds for each shard, not for all together.",
+		Wrap: misreads(func(config *driver.Config) { config.MaxInFlight *= max(config.Shards, 1) })},
+	{Name: "bounds-the-bytes-of-each-shard", Breaks: "ORD-3", Also: []string{"SND-5"},
+		What: "The bound on bytes holds for each shard, not for all together.",
+		Wrap: misreads(func(config *driver.Config) { config.MaxBytes *= max(config.Shards, 1) })},
+	{Name: "bounds-the-dead-of-each-shard", Breaks: "ORD-3", Also: []string{"DLQ-5"},
+		What: "The bound on dead letters holds for each shard, not for all together.",
+		Wrap: misreads(func(config *driver.Config) { config.MaxDead *= max(config.Shards, 1) })},
+	{Name: "purges-one-shard", Breaks: "ORD-3", Also: []string{"CNT-3"},
+		What: "A purge of a queue with several shards leaves half of it.",
+		Wrap: perHandle(func(q passing) handle { return purgesHalf{q} })},
+	{Name: "lists-the-dead-by-shard", Breaks: "ORD-3", Also: []string{"DLQ-5"},
+		What: "Dead letters of a queue with several shards are not listed by death.",
+		Wrap: perHandle(func(q passing) handle {
+			if q.Traits().Ordering == driver.OrderingPerShard {
+				return listsYoungest{q}
+			}
+			return q
+		})},
+	{Name: "limits-a-redrive-by-shard", Breaks: "ORD-3", Also: []string{"DLQ-5"},
+		What: "The limit of a redrive holds for each shard.",
+		Wrap: perHandle(func(q passing) handle {
+			return changesRedrive{q, func(ids []string, limit int) ([]string, int) { return ids, limit * max(q.config().Shards, 1) }}
+		})},
 	{Name: "claims-order-over-shards", Breaks: "ORD-3",
 		What: "A queue of several shards says that it is FIFO.",
 		Wrap: perHandle(func(q passing) handle { return claimsOrder{q} })},
@@ -242,6 +267,21 @@ func (q regroups) Receive(ctx context.Context, req driver.ReceiveRequest) ([]dri
 		}
 	}
 	return got, err
+}
+
+type purgesHalf struct{ passing }
+
+func (q purgesHalf) Purge(ctx context.Context) (int, error) {
+	ready := q.peeked(ctx, driver.StateReady)
+	removed, err := q.Queue.Purge(ctx)
+	if q.config().Shards < 2 || err != nil {
+		return removed, err
+	}
+	left := ready[:len(ready)/2]
+	for _, seen := range left {
+		_, _ = q.sendOne(ctx, again(seen.Message))
+	}
+	return removed - len(left), nil
 }
 
 type claimsOrder struct{ passing }

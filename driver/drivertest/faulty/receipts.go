@@ -19,6 +19,11 @@ var forgers = []Saboteur{
 	{Name: "lets-a-stale-nack-take-away", Breaks: "VIS-2",
 		What: "A nack with the receipt of an earlier delivery takes the message from its new holder.",
 		Wrap: perQueue(func(q passing, latest *latestReceipts) handle { return acceptsStaleNack{remembersReceipts{q, latest}} })},
+	{Name: "lets-a-stale-burial-take-away", Breaks: "VIS-2",
+		What: "Dead-lettering with the receipt of an earlier delivery takes the message from its new holder.",
+		Wrap: perQueue(func(q passing, latest *latestReceipts) handle {
+			return acceptsStaleBurial{remembersReceipts{q, latest}}
+		})},
 	{Name: "accepts-an-ack-after-the-deadline", Breaks: "VIS-2", Also: []string{"VIS-6"},
 		What: "Until somebody else gets the message, an ack after the deadline works.",
 		Wrap: perQueue(func(q passing, late *lateAcks) handle { return acksLate{q, late} })},
@@ -97,6 +102,16 @@ func (q acceptsStaleNack) Nack(ctx context.Context, nacks []driver.Nack) error {
 		current[i].Receipt = q.current(current[i].Receipt)
 	}
 	return q.Queue.Nack(ctx, current)
+}
+
+type acceptsStaleBurial struct{ remembersReceipts }
+
+func (q acceptsStaleBurial) DeadLetter(ctx context.Context, burials []driver.Burial) error {
+	current := append([]driver.Burial(nil), burials...)
+	for i := range current {
+		current[i].Receipt = q.current(current[i].Receipt)
+	}
+	return q.DeadLetterer.DeadLetter(ctx, current)
 }
 
 // lateAcks are of messages that are to be gone when they are delivered next.

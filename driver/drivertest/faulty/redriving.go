@@ -61,7 +61,14 @@ var redrivers = []Saboteur{
 		Wrap: perHandle(func(q passing) handle { return listsYoungest{q} })},
 	{Name: "redrives-beyond-capacity", Breaks: "DLQ-5",
 		What: "A redrive does not ask whether there is room.",
-		Wrap: perHandle(func(q passing) handle { return redrivesBeyond{q} })},
+		Wrap: perHandle(func(q passing) handle {
+			return redrivesBeyond{q, func(config *driver.Config) { config.MaxMessages = 0 }}
+		})},
+	{Name: "redrives-beyond-the-bound-on-bytes", Breaks: "DLQ-5",
+		What: "A redrive does not ask whether there is room for the bytes.",
+		Wrap: perHandle(func(q passing) handle {
+			return redrivesBeyond{q, func(config *driver.Config) { config.MaxBytes = 0 }}
+		})},
 	{Name: "counts-a-redrive-in-two-steps", Breaks: "DLQ-5",
 		What: "A redrive counts first and moves then, so that redrives at once count letters twice.",
 		Wrap: perHandle(func(q passing) handle { return countsThenRedrives{q} })},
@@ -252,13 +259,16 @@ func (q listsYoungest) DeadLetters(ctx context.Context) iter.Seq2[driver.DeadLet
 	}
 }
 
-type redrivesBeyond struct{ passing }
+type redrivesBeyond struct {
+	passing
+	unbound func(*driver.Config)
+}
 
 func (q redrivesBeyond) Redrive(ctx context.Context, ids []string, limit int) (int, error) {
 	if q.config() == (driver.Config{}) {
 		return q.DeadLetterer.Redrive(ctx, ids, limit)
 	}
-	if err := q.reconfigure(ctx, func(config *driver.Config) { config.MaxMessages = 0 }); err != nil {
+	if err := q.reconfigure(ctx, q.unbound); err != nil {
 		return 0, err
 	}
 	moved, err := q.DeadLetterer.Redrive(ctx, ids, limit)

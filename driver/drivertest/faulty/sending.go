@@ -31,6 +31,12 @@ var senders = []Saboteur{
 	{Name: "folds-names", Breaks: "SND-1",
 		What: "Names that differ only in case name one queue.",
 		Wrap: perOpener(func(b *box) backend { return foldsNames{b} })},
+	{Name: "trims-names", Breaks: "SND-1",
+		What: "Names that differ only in the spaces around them name one queue.",
+		Wrap: perOpener(func(b *box) backend { return trimsNames{b} })},
+	{Name: "binds-receipts-to-handles", Breaks: "SND-1",
+		What: "A receipt works only at the handle that it came from.",
+		Wrap: perHandle(func(q passing) handle { return bindsReceipts{remembering{q, new(deliveries)}} })},
 	{Name: "takes-any-name", Breaks: "SND-1",
 		What: "A name that is no name opens a queue all the same.",
 		Wrap: perOpener(func(b *box) backend { return takesAnyName{b} })},
@@ -62,6 +68,15 @@ var senders = []Saboteur{
 		What: "A delay outside its limits is taken for the nearest one inside.",
 		Wrap: perHandle(func(q passing) handle {
 			return changesSent{q, func(msg *driver.Outgoing) { msg.Delay = min(max(msg.Delay, 0), q.Traits().MaxDelay) }}
+		})},
+	{Name: "rounds-delays", Breaks: "SND-2",
+		What: "A delay is rounded up to whole seconds.",
+		Wrap: perHandle(func(q passing) handle {
+			return changesSent{q, func(msg *driver.Outgoing) {
+				if msg.Delay > 0 && msg.Delay <= q.Traits().MaxDelay {
+					msg.Delay = wholeSeconds(msg.Delay)
+				}
+			}}
 		})},
 	{Name: "delays-the-whole-queue", Breaks: "SND-2",
 		What: "While a message is delayed, those sent after it wait as long.",
@@ -99,6 +114,13 @@ var senders = []Saboteur{
 		What: "A body over the limit is cut, not refused.",
 		Wrap: perHandle(func(q passing) handle {
 			return changesSent{q, func(msg *driver.Outgoing) { msg.Body = msg.Body[:min(len(msg.Body), q.Traits().MaxBodyBytes)] }}
+		})},
+	{Name: "trims-texts", Breaks: "SND-3", Also: []string{"RCV-3"},
+		What: "Reply address and correlation id lose the spaces around them.",
+		Wrap: perHandle(func(q passing) handle {
+			return changesSent{q, func(msg *driver.Outgoing) {
+				msg.ReplyTo, msg.CorrelationID = strings.TrimSpace(msg.ReplyTo), strings.TrimSpace(msg.CorrelationID)
+			}}
 		})},
 	{Name: "mends-attributes", Breaks: "SND-3",
 		What: "An attribute that is not UTF-8 is mended, not refused.",
@@ -241,6 +263,29 @@ func (b takesAnyName) OpenQueue(ctx context.Context, name string) (driver.Queue,
 	}
 	return b.box.OpenQueue(ctx, name)
 }
+
+type trimsNames struct{ *box }
+
+func (b trimsNames) OpenQueue(ctx context.Context, name string) (driver.Queue, error) {
+	if trimmed := strings.TrimSpace(name); driver.CheckName(name) == nil && trimmed != "" {
+		name = trimmed
+	}
+	return b.box.OpenQueue(ctx, name)
+}
+
+type bindsReceipts struct{ remembering }
+
+func (q bindsReceipts) Ack(ctx context.Context, acked []driver.Receipt) error {
+	return each(acked, func(receipt driver.Receipt) error {
+		if _, mine := q.delivered.get(receipt); !mine {
+			receipt = driver.Receipt{}
+		}
+		return q.Queue.Ack(ctx, []driver.Receipt{receipt})
+	})
+}
+
+// wholeSeconds rounds up.
+func wholeSeconds(d time.Duration) time.Duration { return (d + time.Second - 1).Truncate(time.Second) }
 
 type delaysAll struct {
 	passing

@@ -50,6 +50,20 @@ var settlers = []Saboteur{
 				}
 			}}
 		})},
+	{Name: "rounds-nack-delays", Breaks: "ACK-1",
+		What: "The delay of a nack is rounded up to whole seconds.",
+		Wrap: perHandle(func(q passing) handle {
+			return changesNacks{q, func(nack *driver.Nack) {
+				if nack.Delay > 0 && nack.Delay <= q.Traits().MaxVisibility {
+					nack.Delay = wholeSeconds(nack.Delay)
+				}
+			}}
+		})},
+	{Name: "cuts-causes-inside-a-character", Breaks: "ACK-1",
+		What: "A cause that is too long is cut by bytes, be it inside a character.",
+		Wrap: perHandle(func(q passing) handle {
+			return changesNacks{q, func(nack *driver.Nack) { nack.Cause = nack.Cause[:min(len(nack.Cause), driver.MaxCauseBytes)] }}
+		})},
 	{Name: "refuses-long-causes", Breaks: "ACK-1",
 		What: "A nack with a cause that is too long is refused.",
 		Wrap: perHandle(func(q passing) handle {

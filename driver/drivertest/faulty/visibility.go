@@ -27,6 +27,18 @@ var leasers = []Saboteur{
 				}
 			}}
 		})},
+	{Name: "rounds-visibility", Breaks: "VIS-1",
+		What: "A visibility is rounded up to whole seconds.",
+		Wrap: perHandle(func(q passing) handle {
+			return changesRequest{q, func(req *driver.ReceiveRequest) {
+				if req.Visibility > 0 && req.Visibility <= q.Traits().MaxVisibility {
+					req.Visibility = wholeSeconds(req.Visibility)
+				}
+			}}
+		})},
+	{Name: "delivers-twice-in-one-batch", Breaks: "VIS-1",
+		What: "A receive with visibility zero returns a message twice.",
+		Wrap: perHandle(func(q passing) handle { return doublesGlances{q} })},
 	{Name: "clamps-visibility", Breaks: "VIS-1",
 		What: "A visibility outside its limits is taken for the nearest one inside.",
 		Wrap: perHandle(func(q passing) handle {
@@ -65,6 +77,14 @@ var leasers = []Saboteur{
 				return asked
 			}}
 		})},
+	{Name: "rounds-extensions", Breaks: "VIS-3",
+		What: "An extension is rounded up to whole seconds.",
+		Wrap: perQueue(func(q passing, leases *deadlines) handle {
+			return misextends{q, leases, func(_, asked time.Duration) time.Duration { return wholeSeconds(asked) }}
+		})},
+	{Name: "counts-an-extension-as-a-delivery", Breaks: "VIS-3",
+		What: "An extension adds to the delivery count.",
+		Wrap: perQueue(func(q passing, books *nackBooks) handle { return countsExtensions{q, books} })},
 	{Name: "clamps-extensions", Breaks: "VIS-3",
 		What: "An extension outside its limits is taken for the nearest one inside.",
 		Wrap: perHandle(func(q passing) handle { return clampsExtensions{q} })},
@@ -223,6 +243,42 @@ func (q misextends) Extend(ctx context.Context, extensions []driver.Extension) e
 		}
 		return err
 	})
+}
+
+type doublesGlances struct{ passing }
+
+func (q doublesGlances) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
+	got, err := q.Queue.Receive(ctx, req)
+	if rest := req.Max - len(got); req.Visibility == 0 && len(got) > 0 && rest > 0 {
+		more, _ := q.Queue.Receive(ctx, driver.ReceiveRequest{Max: min(rest, len(got))})
+		got = append(got, more...)
+	}
+	return got, err
+}
+
+type countsExtensions struct {
+	passing
+	*nackBooks
+}
+
+func (q countsExtensions) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
+	got, err := q.Queue.Receive(ctx, req)
+	for i := range got {
+		q.delivered.put(got[i].Receipt, got[i])
+		extra, _ := q.before.get(got[i].ID)
+		got[i].Deliveries += extra
+	}
+	return got, err
+}
+
+func (q countsExtensions) Extend(ctx context.Context, extensions []driver.Extension) error {
+	err := q.Queue.Extend(ctx, extensions)
+	for i, extension := range extensions {
+		if d, ok := q.delivered.get(extension.Receipt); ok && driver.At(err, i) == nil && extension.Visibility > 0 {
+			add(&q.before, d.ID, 1)
+		}
+	}
+	return err
 }
 
 type clampsExtensions struct{ passing }

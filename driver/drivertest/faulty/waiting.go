@@ -25,6 +25,15 @@ var sleepers = []Saboteur{
 		Wrap: perHandle(func(q passing) handle {
 			return changesRequest{q, func(req *driver.ReceiveRequest) { req.Wait = min(req.Wait, 0) }}
 		})},
+	{Name: "waits-for-whole-seconds", Breaks: "RCV-2",
+		What: "A wait is cut to whole seconds.",
+		Wrap: perHandle(func(q passing) handle {
+			return changesRequest{q, func(req *driver.ReceiveRequest) {
+				if req.Wait > time.Second {
+					req.Wait = req.Wait.Truncate(time.Second)
+				}
+			}}
+		})},
 	{Name: "fails-when-empty", Breaks: "RCV-2",
 		What: "A receive whose wait ends without a message is an error.",
 		Wrap: perHandle(func(q passing) handle { return failsWhenEmpty{q} })},
@@ -44,6 +53,12 @@ var sleepers = []Saboteur{
 	{Name: "ignores-close", Breaks: "RCV-2",
 		What: "A closed handle works on.",
 		Wrap: perHandle(func(q passing) handle { return ignoresClose{q} })},
+	{Name: "counts-for-a-closed-handle", Breaks: "RCV-2",
+		What: "A closed handle still counts messages.",
+		Wrap: perQueue(func(q passing, old *oldStats) handle { return countsClosed{q, old} })},
+	{Name: "ignores-the-close-of-the-opener", Breaks: "RCV-2",
+		What: "Handles of a closed opener work on.",
+		Wrap: perOpener(func(b *box) backend { return keepsOpen{b} })},
 	{Name: "closes-everybody", Breaks: "RCV-2",
 		What: "Closing a handle closes the others on the queue.",
 		Wrap: perQueue(func(q passing, open *table[driver.Queue, bool]) handle {
@@ -175,6 +190,26 @@ func (q wrapsNackError) Nack(ctx context.Context, nacks []driver.Nack) error {
 type ignoresClose struct{ passing }
 
 func (q ignoresClose) Close() error { return nil }
+
+type countsClosed struct {
+	passing
+	*oldStats
+}
+
+func (q countsClosed) Stats(ctx context.Context) (driver.Stats, error) {
+	stats, err := q.Queue.Stats(ctx)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if errors.Is(err, driver.ErrClosed) {
+		return q.stats, nil
+	}
+	q.stats = stats
+	return stats, err
+}
+
+type keepsOpen struct{ *box }
+
+func (keepsOpen) Close() error { return nil }
 
 type closesEverybody struct {
 	passing
