@@ -376,7 +376,7 @@ func recordOfExpiry(s *session, q driver.Queue) {
 
 func longBurialErrorIsCut(s *session, q driver.Queue) {
 	s.send(q, "a")
-	text := strings.Repeat("ö", driver.MaxCauseBytes)
+	text := strings.Repeat("漢", driver.MaxCauseBytes)
 	err := graveyard(q).DeadLetter(s.ctx(), []driver.Burial{{Receipt: s.receive(q, 1)[0].Receipt, Reason: driver.ReasonFatal, Error: text}})
 	s.ok(err, "dead-letter with an error of %d bytes", len(text))
 	if got := s.onlyDead(q).LastError; got != driver.TrimCause(text) {

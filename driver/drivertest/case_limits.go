@@ -65,7 +65,7 @@ func badNamesAreRefused(s *session, _ driver.Queue) {
 
 func oddNamesWork(s *session, _ driver.Queue) {
 	names := []string{
-		"a", "A", "with space", "tenant/user:42", "dots.and-dashes_", "größe ✓ 漢字", "%2F..%00", "../up", "*", "?x=y#z",
+		"a", "A", " a", "a ", "with space", "tenant/user:42", "dots.and-dashes_", "größe ✓ 漢字", "%2F..%00", "../up", "*", "?x=y#z",
 		strings.Repeat("n", driver.MaxNameBytes),
 	}
 	for _, name := range names {

@@ -89,7 +89,7 @@ func longestNackDelay(s *session, q driver.Queue) {
 
 func longCauseIsCut(s *session, q driver.Queue) {
 	s.send(q, "a")
-	cause := strings.Repeat("ä", driver.MaxCauseBytes) // twice as long as allowed
+	cause := strings.Repeat("漢", driver.MaxCauseBytes) // too long, and the limit is inside a character
 	s.nack(q, s.receive(q, 1)[0], 0, cause)
 	got := s.receive(q, 1)[0].LastError
 	if got != driver.TrimCause(cause) {

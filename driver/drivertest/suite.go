@@ -135,7 +135,7 @@ func allCases() []testCase {
 		sendCases, dedupCases,
 		receiveCases, wakeCases, closeCases,
 		visibilityCases, receiptCases, settleCases,
-		orderCases, groupCases,
+		orderCases, groupCases, shardCases, exactCases,
 		countCases, peekCases,
 		deadLetterCases, redriveCases, deadLetterToCases, retentionCases,
 		limitCases, adminCases,
