@@ -58,10 +58,8 @@ func createEngine(path string, o Options, f *fuse, id storeID) error {
 // name. It is the last step of creating a store, and of a backup.
 func publish(fs vfs.FS, dir string, id storeID) error {
 	creating, path := fs.PathJoin(dir, creatingDir), fs.PathJoin(dir, engineDir)
+	// This also syncs the directory, with the names of all the other files.
 	if err := writeFormat(fs, creating, id); err != nil {
-		return ioError("create", creating, err)
-	}
-	if err := syncDir(fs, creating); err != nil {
 		return ioError("create", creating, err)
 	}
 	if _, err := fs.Stat(path); !isNotExist(err) {

@@ -53,7 +53,7 @@ func readFormat(fs vfs.FS, dir string) (storeID, error) {
 			"the file is damaged; nothing was changed; restore the directory from a backup", err)
 	case isNotExist(err):
 		return storeID{}, fileError(driver.ErrIntegrity, "open", path,
-			"the file is missing from a directory that looks like a store; nothing was changed; restore the directory from a backup", err)
+			"the file is missing; this is no store, then choose another directory, or a damaged one, then restore it from a backup; nothing was changed", err)
 	case err != nil:
 		return storeID{}, ioError("open", path, err)
 	}

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"maps"
@@ -115,6 +116,10 @@ func TestH3CommitsThatDoNotWaitAreSealedToo(t *testing.T) {
 		}
 		time.Sleep(s.options.SealAfter)
 		synctest.Wait()
+		log := readFile(t, disk.Mem(), slices.Max(engineFiles(t, disk.Mem(), isLog)))
+		if mark, at := lastWatermark(t, s), bytes.Index(log, []byte("lease")); at < 0 || mark.length <= uint64(at) {
+			t.Errorf("watermark at %d, the commit is at %d", mark.length, at)
+		}
 		after := mustOpen(t, testDir, memOptions(disk.Mem().CrashClone(vfs.CrashCloneCfg{})))
 		defer mustClose(t, after)
 		wantValue(t, after, "lease", "1")

@@ -36,15 +36,14 @@ func Open(ctx context.Context, dir string, options *Options) (*Store, error) {
 	if o.FS == vfs.Default {
 		dir = canonical(dir)
 	}
-	fresh, err := prepareDir(o.FS, dir, o.ReadOnly)
-	if err != nil {
+	if _, err := prepareDir(o.FS, dir, o.ReadOnly); err != nil {
 		return nil, err
 	}
 	lock, err := lockDir(o.FS, dir)
 	if err != nil {
 		return nil, err
 	}
-	s, err := openLocked(ctx, dir, o, fresh)
+	s, err := openLocked(ctx, dir, o)
 	if err != nil {
 		_ = lock.Close()
 		return nil, err
@@ -156,10 +155,14 @@ func lockDir(files vfs.FS, dir string) (io.Closer, error) {
 }
 
 // openLocked does what Open does under the lock.
-func openLocked(ctx context.Context, dir string, o Options, fresh bool) (*Store, error) {
+func openLocked(ctx context.Context, dir string, o Options) (*Store, error) {
 	path := o.FS.PathJoin(dir, engineDir)
-	creating := o.FS.PathJoin(dir, creatingDir)
 	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	// Asked again, because it may have changed while the lock was not ours.
+	fresh, err := prepareDir(o.FS, dir, o.ReadOnly)
+	if err != nil {
 		return nil, err
 	}
 	if fresh {
@@ -168,13 +171,8 @@ func openLocked(ctx context.Context, dir string, o Options, fresh bool) (*Store,
 		}
 	}
 	if !o.ReadOnly {
-		if err := o.FS.RemoveAll(creating); err != nil {
-			return nil, ioError("open", creating, err)
-		}
-		// Not only after creating: a process that was killed may have left a
-		// name that can be seen and is not durable.
-		if err := settleNames(o.FS, dir); err != nil {
-			return nil, ioError("open", dir, err)
+		if err := settle(o.FS, dir); err != nil {
+			return nil, err
 		}
 	}
 	id, err := readFormat(o.FS, path)
@@ -194,15 +192,27 @@ func openLocked(ctx context.Context, dir string, o Options, fresh bool) (*Store,
 	}
 	s := newStore(dir, path, o, id)
 	if !o.ReadOnly {
-		if err := s.tidy(path); err != nil {
-			return nil, err
-		}
+		err = s.tidy(path)
 	}
-	if err := s.openEngine(path); err != nil {
+	if err == nil {
+		err = s.openEngine(path)
+	}
+	if err != nil {
 		s.watch.stop()
 		return nil, err
 	}
 	return s, nil
+}
+
+// settle removes what is left of an attempt to make the store, and makes the
+// names above the engine's files durable. Not only after creating: a process
+// that was killed may have left a name that can be seen and is not durable.
+func settle(files vfs.FS, dir string) error {
+	creating := files.PathJoin(dir, creatingDir)
+	if err := files.RemoveAll(creating); err != nil {
+		return ioError("open", creating, err)
+	}
+	return ioError("open", dir, settleNames(files, dir))
 }
 
 // newStore puts the parts together; the engine comes later.
@@ -220,7 +230,7 @@ func newStore(dir, path string, o Options, id storeID) *Store {
 	watched := &watchFS{FS: o.FS, watch: s.watch}
 	s.space = &space{fs: watched, dir: dir, minBytes: uint64(o.MinFreeBytes), minPercent: uint64(o.MinFreePercent), ballast: o.BallastBytes}
 	s.guard = newGuardFS(watched, path, s.fuse, s.space.diskFull)
-	s.sealer = &sealer{policy: o.Sync, after: o.SealAfter, sync: s.inBackground(s.syncLog), seal: s.inBackground(s.sealLog)}
+	s.sealer = &sealer{policy: o.Sync, after: o.SealAfter, sync: s.inBackground(s.syncLog), seal: s.inBackground(s.markLog)}
 	return s
 }
 

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/iotest"
 	"testing/synctest"
@@ -143,5 +144,79 @@ func TestCompactionsCatchUpWithoutATicker(t *testing.T) {
 		if m.DiskBytes == 0 || m.Tables == 0 || m.LogBytes == 0 || m.MemTableBytes == 0 {
 			t.Errorf("metrics: %+v", m)
 		}
+	})
+}
+
+func TestABackupSeesOnlyTheStablePartOfALog(t *testing.T) {
+	mem := vfs.NewMem()
+	fs := &sealFS{FS: mem, dir: "/", tracker: &logTracker{}}
+	write := func(f vfs.File, n int) {
+		if _, err := f.Write(make([]byte, n)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := func(name string, n int) {
+		t.Helper()
+		if got := len(readFile(t, fs, name)); got != n {
+			t.Errorf("%s has %d bytes to read, want %d", name, got, n)
+		}
+	}
+	first, err := fs.Create("/000005.log", vfs.WriteCategoryUnspecified)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(first, 100)
+	want("/000005.log", 0)
+	if err := first.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	write(first, 50)
+	want("/000005.log", 100)
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	second, err := fs.Create("/000006.log", vfs.WriteCategoryUnspecified)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(second, 10)
+	want("/000005.log", 150) // complete: nobody writes it any more
+	want("/000006.log", 0)
+	if err := second.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestASyncCoversOnlyCommitsThatBeganBeforeIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var syncs, seals atomic.Int64
+		s := &sealer{after: time.Hour, sync: func() { syncs.Add(1) }, seal: func() { seals.Add(1) }}
+		want := func(wantSyncs, wantSeals int64) {
+			t.Helper()
+			if syncs.Load() != wantSyncs || seals.Load() != wantSeals {
+				t.Errorf("%d syncs and %d seals, want %d and %d", syncs.Load(), seals.Load(), wantSyncs, wantSeals)
+			}
+		}
+		s.end(s.begin(), false, time.Now())
+		durable := s.begin()                // covers the one before …
+		s.end(s.begin(), false, time.Now()) // … but not this one
+		s.end(durable, true, time.Now())
+		time.Sleep(rideAlong)
+		synctest.Wait()
+		want(1, 0)
+		s.end(s.begin(), false, time.Now())
+		s.end(s.begin(), true, time.Now()) // covers everything
+		time.Sleep(rideAlong)
+		synctest.Wait()
+		want(1, 0)
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		want(1, 1)
+		running := s.begin()
+		time.Sleep(10 * time.Hour)
+		synctest.Wait()
+		s.end(running, true, time.Now())
+		want(1, 1) // a store is not idle while a commit is in flight
+		s.stop()
 	})
 }

@@ -12,8 +12,8 @@ import (
 type sealer struct {
 	policy SyncPolicy
 	after  time.Duration // without a commit, until the log is sealed
-	// sync makes everything that was committed durable; seal does too, and
-	// then writes a watermark that covers it.
+	// sync makes everything that was committed durable; seal ends the log with a
+	// watermark that covers everything durable.
 	sync func()
 	seal func()
 
@@ -121,15 +121,17 @@ func (s *sealer) fire() {
 	now := time.Now()
 	if at, ok := s.due(); ok && !now.Before(at) && !s.stopped {
 		idle := s.unsealed && s.running == 0 && !now.Before(s.lastCommit.Add(s.after))
+		unsynced := s.somethingWait
 		upTo := s.commits
 		if idle {
 			s.unsealed = false
 		}
 		s.mu.Unlock()
+		if unsynced {
+			s.sync()
+		}
 		if idle {
 			s.seal()
-		} else {
-			s.sync()
 		}
 		s.mu.Lock()
 		s.covered(upTo)
@@ -138,14 +140,11 @@ func (s *sealer) fire() {
 	s.arm(time.Now())
 }
 
-// sealed notes that somebody else has sealed the log.
-func (s *sealer) sealed() (needed bool) {
+// pending reports whether something was committed since the last seal.
+func (s *sealer) pending() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	needed = s.unsealed
-	s.unsealed = false
-	s.somethingWait = false
-	return needed
+	return s.unsealed
 }
 
 // stop ends the timer. A seal that is being written goes on.

@@ -73,9 +73,10 @@ func (s *Store) outcome(op string, err error) error {
 
 // Commit applies all operations of b, or none, and empties b for its next use.
 // If durable, and the store's policy is SyncEach, it returns only when they are
-// on stable storage; concurrent commits share one sync. Otherwise it returns
-// when they are in the log, and they become durable with the next durable
-// commit, or a moment later.
+// on stable storage; concurrent commits share one sync. With another policy it
+// returns when the operating system has them. If not durable it returns when
+// they are in the log's memory, and they become durable with the next durable
+// commit, or at most a second later.
 //
 // What is committed can be read before it is durable, even while a durable
 // Commit still waits. A caller that must never answer from what a crash can
@@ -84,7 +85,8 @@ func (s *Store) outcome(op string, err error) error {
 // Commit blocks while the disk does, and while memory waits to be written to
 // it. Codes: ErrUnavailable (wrapping ErrFailed: the store is at its end, the
 // outcome is unknown), ErrInvalid (a key that is not allowed, or a batch of
-// another store; nothing was done), ErrTooLarge (nothing was done), ErrUnsupported (ReadOnly), ErrClosed.
+// another store; nothing was done), ErrTooLarge (nothing was done),
+// ErrUnsupported (ReadOnly), ErrClosed.
 func (s *Store) Commit(b *Batch, durable bool) error {
 	if err := s.enter(); err != nil {
 		return err
@@ -101,14 +103,13 @@ func (s *Store) Commit(b *Batch, durable bool) error {
 		return s.fuse.blown()
 	}
 	size := b.Size()
-	flush := durable
 	synced := durable && s.options.Sync.mode == syncEach
 	if synced {
 		b.addWatermark(s)
 	}
 	earlier := s.sealer.begin()
 	alone := s.takeTurn()
-	err := s.db.Apply(b.batch, writeOptions(flush))
+	err := s.db.Apply(b.batch, writeOptions(durable))
 	s.endTurn(alone)
 	if err := s.outcome("commit", err); err != nil {
 		s.sealer.abandon()
@@ -121,6 +122,8 @@ func (s *Store) Commit(b *Batch, durable bool) error {
 	return nil
 }
 
+// writeOptions says whether the log is to be written and synced now; a lazy log
+// leaves the sync out.
 func writeOptions(sync bool) *pebble.WriteOptions {
 	if sync {
 		return pebble.Sync
@@ -143,17 +146,18 @@ func (s *Store) Sync() error {
 
 // syncLog syncs the log by way of a record that says how far it was durable
 // before.
-func (s *Store) syncLog() error {
-	return s.logData("sync", s.watermark(nil))
-}
+func (s *Store) syncLog() error { return s.logData("sync", s.watermark(nil)) }
 
-// sealLog makes the whole log durable and ends it with a watermark that covers
-// all of it, written twice because a frame of the engine may cut one in two.
+// markLog ends the log with a watermark that covers everything durable, written
+// twice because a frame of the engine may cut one in two.
+func (s *Store) markLog() error { return s.logData("seal", s.watermark(s.watermark(nil))) }
+
+// sealLog makes the whole log durable and ends it with a watermark.
 func (s *Store) sealLog() error {
 	if err := s.syncLog(); err != nil {
 		return err
 	}
-	return s.logData("seal", s.watermark(s.watermark(nil)))
+	return s.markLog()
 }
 
 // logData adds a record to the log that means nothing to the engine, and syncs
@@ -276,7 +280,7 @@ func (s *Store) close() error {
 	s.gate.shut()
 	s.sealer.stop()
 	var err error
-	if !s.options.ReadOnly && s.fuse.blown() == nil && s.sealer.sealed() {
+	if !s.options.ReadOnly && s.fuse.blown() == nil && s.sealer.pending() {
 		err = s.sealLog()
 	}
 	// Even when the fuse has blown, to end the engine's goroutines; the guard
