@@ -12,14 +12,22 @@ import (
 
 var concurrencyCases = []testCase{
 	{id: "SND-1", title: "64 goroutines that send and receive lose nothing and double nothing", run: crowdLosesNothing},
-	{id: "SND-1", title: "64 goroutines over several shards lose nothing and double nothing",
-		config: always(driver.Config{Shards: 8}), run: crowdLosesNothing},
-	{id: "SND-5", title: "parallel sends never exceed the bound on messages",
-		config: always(driver.Config{MaxMessages: 50}), run: parallelSendsStayInBounds},
-	{id: "SND-5", title: "parallel batches never exceed the bound on bytes",
-		config: always(driver.Config{MaxBytes: 500}), run: parallelBatchesStayInBounds},
-	{id: "RCV-1", title: "parallel receives never exceed the in-flight ceiling",
-		config: always(driver.Config{MaxInFlight: 10}), run: parallelReceivesStayInBounds},
+	{
+		id: "SND-1", title: "64 goroutines over several shards lose nothing and double nothing",
+		config: always(driver.Config{Shards: 8}), run: crowdLosesNothing,
+	},
+	{
+		id: "SND-5", title: "parallel sends never exceed the bound on messages",
+		config: always(driver.Config{MaxMessages: 50}), run: parallelSendsStayInBounds,
+	},
+	{
+		id: "SND-5", title: "parallel batches never exceed the bound on bytes",
+		config: always(driver.Config{MaxBytes: 500}), run: parallelBatchesStayInBounds,
+	},
+	{
+		id: "RCV-1", title: "parallel receives never exceed the in-flight ceiling",
+		config: always(driver.Config{MaxInFlight: 10}), run: parallelReceivesStayInBounds,
+	},
 	{id: "VIS-1", title: "parallel receives never share a message", run: parallelReceivesShareNothing},
 	{id: "ACK-1", title: "of many acks at once with one receipt, one counts", run: parallelAcks},
 	{id: "CNT-3", title: "parallel purges count each message once", run: parallelPurges},

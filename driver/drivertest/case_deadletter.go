@@ -15,34 +15,56 @@ import (
 var mortal = always(driver.Config{MaxDeliveries: 2})
 
 var deadLetterCases = []testCase{
-	{id: "DLQ-1", title: "a nack at the delivery limit makes a dead letter",
-		config: mortal, needs: []need{needDeadLetters}, run: nackAtLimitKills},
-	{id: "DLQ-1", title: "a nack with a delay at the delivery limit makes a dead letter at once",
-		config: mortal, needs: []need{needDeadLetters}, run: delayedNackAtLimitKills},
-	{id: "DLQ-1", title: "a lease that runs out at the delivery limit makes a dead letter, by the clock alone",
-		config: mortal, needs: []need{needDeadLetters}, run: expiryAtLimitKills},
-	{id: "DLQ-1", title: "an extend to zero at the delivery limit makes a dead letter",
-		config: mortal, needs: []need{needDeadLetters}, run: extendToZeroAtLimitKills},
-	{id: "DLQ-1", title: "visibility zero at the delivery limit makes a dead letter",
-		config: mortal, needs: []need{needDeadLetters}, run: visibilityZeroAtLimitKills},
-	{id: "DLQ-1", title: "an ack at the delivery limit is an ack",
-		config: mortal, needs: []need{needDeadLetters}, run: ackAtLimitIsAnAck},
-	{id: "DLQ-1", title: "without a limit a message is delivered again and again",
-		config: always(driver.Config{}), run: noLimitNoDeath},
-	{id: "DLQ-1", title: "a message over a limit that was lowered is moved, not delivered",
-		config: always(driver.Config{MaxDeliveries: 5}), needs: []need{needDeadLetters}, run: loweredLimitMoves},
+	{
+		id: "DLQ-1", title: "a nack at the delivery limit makes a dead letter",
+		config: mortal, needs: []need{needDeadLetters}, run: nackAtLimitKills,
+	},
+	{
+		id: "DLQ-1", title: "a nack with a delay at the delivery limit makes a dead letter at once",
+		config: mortal, needs: []need{needDeadLetters}, run: delayedNackAtLimitKills,
+	},
+	{
+		id: "DLQ-1", title: "a lease that runs out at the delivery limit makes a dead letter, by the clock alone",
+		config: mortal, needs: []need{needDeadLetters}, run: expiryAtLimitKills,
+	},
+	{
+		id: "DLQ-1", title: "an extend to zero at the delivery limit makes a dead letter",
+		config: mortal, needs: []need{needDeadLetters}, run: extendToZeroAtLimitKills,
+	},
+	{
+		id: "DLQ-1", title: "visibility zero at the delivery limit makes a dead letter",
+		config: mortal, needs: []need{needDeadLetters}, run: visibilityZeroAtLimitKills,
+	},
+	{
+		id: "DLQ-1", title: "an ack at the delivery limit is an ack",
+		config: mortal, needs: []need{needDeadLetters}, run: ackAtLimitIsAnAck,
+	},
+	{
+		id: "DLQ-1", title: "without a limit a message is delivered again and again",
+		config: always(driver.Config{}), run: noLimitNoDeath,
+	},
+	{
+		id: "DLQ-1", title: "a message over a limit that was lowered is moved, not delivered",
+		config: always(driver.Config{MaxDeliveries: 5}), needs: []need{needDeadLetters}, run: loweredLimitMoves,
+	},
 	{id: "DLQ-1", title: "a message can be dead-lettered for each reason", needs: []need{needDeadLetters}, run: everyReasonIsKept},
 	{id: "DLQ-1", title: "an unknown reason is refused and the message stays in flight", needs: []need{needDeadLetters}, run: unknownReasonIsRefused},
 	{id: "DLQ-1", title: "dead-lettering a batch keeps the positions of what failed", needs: []need{needDeadLetters}, run: burialKeepsPositions},
 	{id: "DLQ-1", title: "a dead letter is not delivered, and its receipt fails", needs: []need{needDeadLetters}, run: deadIsNotDelivered},
-	{id: "DLQ-1", title: "the move is one step: nothing is in two places or in none",
-		needs: []need{needDeadLetters, needExactStats}, run: moveIsOneStep},
+	{
+		id: "DLQ-1", title: "the move is one step: nothing is in two places or in none",
+		needs: []need{needDeadLetters, needExactStats}, run: moveIsOneStep,
+	},
 
 	{id: "DLQ-4", title: "the record of a message that was dead-lettered is complete", needs: []need{needDeadLetters}, run: recordOfBurial},
-	{id: "DLQ-4", title: "the record of a message that died of a nack is complete",
-		config: mortal, needs: []need{needDeadLetters}, run: recordOfNack},
-	{id: "DLQ-4", title: "the record of a message that died of an expired lease is complete",
-		config: mortal, needs: []need{needDeadLetters}, run: recordOfExpiry},
+	{
+		id: "DLQ-4", title: "the record of a message that died of a nack is complete",
+		config: mortal, needs: []need{needDeadLetters}, run: recordOfNack,
+	},
+	{
+		id: "DLQ-4", title: "the record of a message that died of an expired lease is complete",
+		config: mortal, needs: []need{needDeadLetters}, run: recordOfExpiry,
+	},
 	{id: "DLQ-4", title: "an error that is too long is cut, not refused", needs: []need{needDeadLetters}, run: longBurialErrorIsCut},
 }
 

@@ -18,17 +18,23 @@ var buriedElsewhere = always(driver.Config{MaxDeliveries: 2, DeadLetterTo: grave
 var deadLetterToCases = []testCase{
 	{id: "DLQ-8", title: "a message that dies of a nack moves to the other queue", config: buriedElsewhere, run: nackMovesElsewhere},
 	{id: "DLQ-8", title: "a message that dies of an expired lease moves to the other queue", config: buriedElsewhere, run: expiryMovesElsewhere},
-	{id: "DLQ-8", title: "a message that is dead-lettered moves to the other queue",
-		config: buriedElsewhere, needs: []need{needDeadLetters}, run: burialMovesElsewhere},
-	{id: "DLQ-8", title: "a message that is too old moves to the other queue",
+	{
+		id: "DLQ-8", title: "a message that is dead-lettered moves to the other queue",
+		config: buriedElsewhere, needs: []need{needDeadLetters}, run: burialMovesElsewhere,
+	},
+	{
+		id: "DLQ-8", title: "a message that is too old moves to the other queue",
 		config: func(s *session) driver.Config {
 			return driver.Config{DeadLetterTo: graveQueue, RetainReady: driver.Retention{Age: s.tick}}
-		}, run: ageMovesElsewhere},
+		}, run: ageMovesElsewhere,
+	},
 	{id: "DLQ-8", title: "the move wakes a receiver that waits at the other queue", config: buriedElsewhere, run: moveWakesReceiver},
 	{id: "DLQ-8", title: "the move happens by the clock alone, with nobody at the first queue", config: buriedElsewhere, run: moveNeedsNoTouch},
 	{id: "DLQ-8", title: "where the dead go can be changed on a live queue", config: buriedElsewhere, needs: []need{needDeadLetters}, run: moveCanBeRedirected},
-	{id: "DLQ-8", title: "deleting the other queue loses no message that dies later",
-		config: buriedElsewhere, needs: []need{needDeadLetters}, run: deletedGravesLoseNothing},
+	{
+		id: "DLQ-8", title: "deleting the other queue loses no message that dies later",
+		config: buriedElsewhere, needs: []need{needDeadLetters}, run: deletedGravesLoseNothing,
+	},
 }
 
 // expectMoved checks that a message left one queue for the other.

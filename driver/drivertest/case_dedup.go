@@ -14,8 +14,10 @@ var dedupCases = []testCase{
 	{id: "DUP-1", title: "the same key twice in one batch is one message", needs: []need{needDedup}, run: duplicateWithinBatch},
 	{id: "DUP-1", title: "keys of one queue mean nothing to another", needs: []need{needDedup}, run: keysBelongToTheQueue},
 	{id: "DUP-1", title: "messages without a key are never duplicates", run: noKeyNoDuplicate},
-	{id: "DUP-1", title: "a duplicate needs no room",
-		config: always(driver.Config{MaxMessages: 1}), needs: []need{needDedup}, run: duplicateNeedsNoRoom},
+	{
+		id: "DUP-1", title: "a duplicate needs no room",
+		config: always(driver.Config{MaxMessages: 1}), needs: []need{needDedup}, run: duplicateNeedsNoRoom,
+	},
 	{id: "DUP-1", title: "of many sends at once with one key, one counts", needs: []need{needDedup}, run: parallelDuplicates},
 	{id: "DUP-1", title: "the longest key is kept apart from its prefix", needs: []need{needDedup}, run: longKeysAreExact},
 
@@ -24,18 +26,30 @@ var dedupCases = []testCase{
 	{id: "DUP-2", title: "a conflict stays one after the message is acked", needs: []need{needDedup}, run: conflictOutlivesMessage},
 
 	{id: "DUP-3", title: "ack, nack, purge, death and redrive do not free a key", needs: []need{needDedup}, run: keyOutlivesMessage},
-	{id: "DUP-3", title: "a key is free when the window is over, not before, and repeats do not extend it",
-		config: shortWindow, needs: []need{needDedup}, run: keyIsFreeAfterWindow},
-	{id: "DUP-3", title: "a full table refuses new keys and tells when the oldest ends",
-		config: smallTable, needs: []need{needDedup}, run: fullTableRefuses},
-	{id: "DUP-3", title: "a full table forgets no live key",
-		config: smallTable, needs: []need{needDedup}, run: fullTableForgetsNothing},
-	{id: "DUP-3", title: "a full table takes a new key when the oldest has ended",
-		config: tinyTable, needs: []need{needDedup}, run: fullTableMakesRoom},
-	{id: "DUP-3", title: "a window that is made shorter holds for keys from then on",
-		config: always(driver.Config{DedupWindow: time.Hour}), needs: []need{needDedup}, run: shorterWindowHolds},
-	{id: "DUP-3", title: "many keys come and go, and none is mistaken for another",
-		config: shortWindow, needs: []need{needDedup}, run: manyKeysComeAndGo},
+	{
+		id: "DUP-3", title: "a key is free when the window is over, not before, and repeats do not extend it",
+		config: shortWindow, needs: []need{needDedup}, run: keyIsFreeAfterWindow,
+	},
+	{
+		id: "DUP-3", title: "a full table refuses new keys and tells when the oldest ends",
+		config: smallTable, needs: []need{needDedup}, run: fullTableRefuses,
+	},
+	{
+		id: "DUP-3", title: "a full table forgets no live key",
+		config: smallTable, needs: []need{needDedup}, run: fullTableForgetsNothing,
+	},
+	{
+		id: "DUP-3", title: "a full table takes a new key when the oldest has ended",
+		config: tinyTable, needs: []need{needDedup}, run: fullTableMakesRoom,
+	},
+	{
+		id: "DUP-3", title: "a window that is made shorter holds for keys from then on",
+		config: always(driver.Config{DedupWindow: time.Hour}), needs: []need{needDedup}, run: shorterWindowHolds,
+	},
+	{
+		id: "DUP-3", title: "many keys come and go, and none is mistaken for another",
+		config: shortWindow, needs: []need{needDedup}, run: manyKeysComeAndGo,
+	},
 }
 
 // smallTable remembers two keys for a while.

@@ -10,16 +10,20 @@ import (
 // not rounded.
 var exactCases = []testCase{
 	{id: "SND-3", title: "texts are kept with their spaces", run: spacesAreKept},
-	{id: "SND-5", title: "the bound on bytes counts bodies and nothing else",
-		config: always(driver.Config{MaxBytes: 10}), run: onlyBodiesAreCounted},
+	{
+		id: "SND-5", title: "the bound on bytes counts bodies and nothing else",
+		config: always(driver.Config{MaxBytes: 10}), run: onlyBodiesAreCounted,
+	},
 	{id: "SND-6", title: "a send that is invalid leaves its key free", needs: []need{needDedup}, run: invalidSendLeavesKeyFree},
 	{id: "RCV-2", title: "a wait ends when it was asked to, to the fraction of a second", run: waitIsNotRounded},
 	{id: "VIS-1", title: "a visibility ends when it was asked to, to the fraction of a second", run: visibilityIsNotRounded},
 	{id: "VIS-3", title: "an extension ends when it was asked to, to the fraction of a second", run: extensionIsNotRounded},
 	{id: "ACK-1", title: "the delay of a nack ends when it was asked to, to the fraction of a second", run: nackDelayIsNotRounded},
 	{id: "ORD-4", title: "groups that differ in case are two groups", config: strict, run: groupsAreNotFolded},
-	{id: "DLQ-5", title: "a redrive respects the bound on bytes",
-		config: always(driver.Config{MaxBytes: 10}), needs: []need{needDeadLetters}, run: redriveRespectsBytes},
+	{
+		id: "DLQ-5", title: "a redrive respects the bound on bytes",
+		config: always(driver.Config{MaxBytes: 10}), needs: []need{needDeadLetters}, run: redriveRespectsBytes,
+	},
 	{id: "SVC-1", title: "configuring a queue keeps its dead letters", needs: []need{needAdmin, needDeadLetters}, run: configuringKeepsDead},
 }
 

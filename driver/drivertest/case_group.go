@@ -15,8 +15,10 @@ var strict = always(driver.Config{StrictGroups: true})
 
 var groupCases = []testCase{
 	{id: "ORD-4", title: "a queue with strict groups says so", config: strict, run: strictQueueSaysSo},
-	{id: "ORD-4", title: "a plain queue delivers a group's next message while another is out",
-		needs: []need{needGroups}, run: plainQueueDoesNotBlockGroups},
+	{
+		id: "ORD-4", title: "a plain queue delivers a group's next message while another is out",
+		needs: []need{needGroups}, run: plainQueueDoesNotBlockGroups,
+	},
 	{id: "ORD-4", title: "nothing of a group is delivered while an earlier delivery is unsettled", config: strict, run: groupWaitsForItsHead},
 	{id: "ORD-4", title: "other groups go on", config: strict, run: otherGroupsGoOn},
 	{id: "ORD-4", title: "one batch may hold several of a group, in order", config: strict, run: batchHoldsSeveral},
@@ -34,8 +36,10 @@ var groupCases = []testCase{
 	{id: "ORD-4", title: "a stale receipt does not free a group", config: strict, run: staleReceiptFreesNoGroup},
 	{id: "ORD-4", title: "many groups are all served", config: strict, run: manyGroupsAreServed},
 	{id: "ORD-4", title: "of the groups that may go, the one whose head stands first goes first", config: strict, needs: []need{needFIFO}, run: groupsGoByTheirHeads},
-	{id: "ORD-4", title: "groups stay in order over several shards",
-		config: always(driver.Config{StrictGroups: true, Shards: 4}), run: manyGroupsAreServed},
+	{
+		id: "ORD-4", title: "groups stay in order over several shards",
+		config: always(driver.Config{StrictGroups: true, Shards: 4}), run: manyGroupsAreServed,
+	},
 	{id: "ORD-4", title: "many workers never hold one group twice, and see it in order", config: strict, run: workersSeeGroupsInOrder},
 }
 

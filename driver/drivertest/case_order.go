@@ -23,15 +23,23 @@ var orderCases = []testCase{
 	{id: "ORD-2", title: "a nacked message that expires keeps the place the nack gave it", needs: []need{needFIFO}, run: nackedPlaceIsKept},
 	{id: "ORD-2", title: "giving back what is not mine reaches every message", needs: []need{needFIFO}, run: notMineReachesAll},
 
-	{id: "ORD-3", title: "messages of a group stay in order with several shards",
-		config: always(driver.Config{Shards: 8}), needs: []need{needGroups}, run: groupsKeepOrderOverShards},
+	{
+		id: "ORD-3", title: "messages of a group stay in order with several shards",
+		config: always(driver.Config{Shards: 8}), needs: []need{needGroups}, run: groupsKeepOrderOverShards,
+	},
 	{id: "ORD-3", title: "messages of a group stay in order with one shard", needs: []need{needGroups}, run: groupsKeepOrderOverShards},
-	{id: "ORD-3", title: "everything sent over several shards arrives once",
-		config: always(driver.Config{Shards: 8}), run: shardsLoseNothing},
-	{id: "ORD-3", title: "a waiting receiver is woken whatever the shard",
-		config: always(driver.Config{Shards: 8}), run: everyShardWakes},
-	{id: "ORD-3", title: "the bound on messages is exact over all shards",
-		config: always(driver.Config{Shards: 8, MaxMessages: 20}), run: capacityOverShards},
+	{
+		id: "ORD-3", title: "everything sent over several shards arrives once",
+		config: always(driver.Config{Shards: 8}), run: shardsLoseNothing,
+	},
+	{
+		id: "ORD-3", title: "a waiting receiver is woken whatever the shard",
+		config: always(driver.Config{Shards: 8}), run: everyShardWakes,
+	},
+	{
+		id: "ORD-3", title: "the bound on messages is exact over all shards",
+		config: always(driver.Config{Shards: 8, MaxMessages: 20}), run: capacityOverShards,
+	},
 }
 
 func numbered(prefix string, n int) []string {

@@ -16,8 +16,10 @@ var receiptCases = []testCase{
 	{id: "VIS-2", title: "extending a lease keeps its receipt alive beyond the first deadline", run: extendedReceiptWorks},
 	{id: "VIS-2", title: "an unknown, zero or mangled receipt fails", run: unknownReceiptsFail},
 	{id: "VIS-2", title: "a receipt with any one bit changed fails", run: flippedReceiptsFail},
-	{id: "VIS-2", title: "a receipt with any one bit changed fails over several shards",
-		config: always(driver.Config{Shards: 5}), run: flippedReceiptsFail},
+	{
+		id: "VIS-2", title: "a receipt with any one bit changed fails over several shards",
+		config: always(driver.Config{Shards: 5}), run: flippedReceiptsFail,
+	},
 	{id: "VIS-2", title: "a receipt of another queue fails", run: foreignReceiptFails},
 	{id: "VIS-2", title: "a receipt survives being written as text", run: receiptSurvivesText},
 }

@@ -13,14 +13,22 @@ var receiveCases = []testCase{
 	{id: "RCV-1", title: "a Max above the largest batch is clamped", run: receiveClampsMax},
 	{id: "RCV-1", title: "a receive takes what fits into MaxBytes, in order", needs: []need{needFIFO}, run: receiveFitsMaxBytes},
 	{id: "RCV-1", title: "a receive takes one message even if it is over MaxBytes", run: receiveTakesOneOverMaxBytes},
-	{id: "RCV-1", title: "no more than MaxInFlight messages are out at once",
-		config: always(driver.Config{MaxInFlight: 2}), run: inFlightCeilingHolds},
-	{id: "RCV-1", title: "the in-flight ceiling is not reached by an empty queue",
-		config: always(driver.Config{MaxInFlight: 2}), run: inFlightCeilingNeedsMessages},
-	{id: "RCV-1", title: "a lease that ends makes room under the in-flight ceiling",
-		config: always(driver.Config{MaxInFlight: 1}), run: inFlightCeilingMakesRoom},
-	{id: "RCV-1", title: "raising the in-flight ceiling wakes a receiver that waits under it",
-		config: always(driver.Config{MaxInFlight: 1}), run: raisedCeilingWakes},
+	{
+		id: "RCV-1", title: "no more than MaxInFlight messages are out at once",
+		config: always(driver.Config{MaxInFlight: 2}), run: inFlightCeilingHolds,
+	},
+	{
+		id: "RCV-1", title: "the in-flight ceiling is not reached by an empty queue",
+		config: always(driver.Config{MaxInFlight: 2}), run: inFlightCeilingNeedsMessages,
+	},
+	{
+		id: "RCV-1", title: "a lease that ends makes room under the in-flight ceiling",
+		config: always(driver.Config{MaxInFlight: 1}), run: inFlightCeilingMakesRoom,
+	},
+	{
+		id: "RCV-1", title: "raising the in-flight ceiling wakes a receiver that waits under it",
+		config: always(driver.Config{MaxInFlight: 1}), run: raisedCeilingWakes,
+	},
 
 	{id: "RCV-2", title: "a receive that does not wait gets what is ready", run: receiveWithoutWaiting},
 	{id: "RCV-2", title: "a receive on an empty queue is empty after its wait, not before, and not an error", run: emptyReceiveWaits},

@@ -21,27 +21,45 @@ var redriveCases = []testCase{
 	{id: "DLQ-5", title: "a redriven message starts over but keeps its identity", needs: []need{needDeadLetters}, run: redrivenStartsOver},
 	{id: "DLQ-5", title: "a redriven message goes to the tail", needs: []need{needDeadLetters, needFIFO}, run: redriveGoesToTail},
 	{id: "DLQ-5", title: "redrives are counted", needs: []need{needDeadLetters}, run: redrivesAreCounted},
-	{id: "DLQ-5", title: "a redriven message has all its deliveries again",
-		config: mortal, needs: []need{needDeadLetters}, run: redrivenHasAllDeliveries},
+	{
+		id: "DLQ-5", title: "a redriven message has all its deliveries again",
+		config: mortal, needs: []need{needDeadLetters}, run: redrivenHasAllDeliveries,
+	},
 	{id: "DLQ-5", title: "redrive wakes a waiting receiver", needs: []need{needDeadLetters}, run: redriveWakes},
-	{id: "DLQ-5", title: "redrive stops when the queue is full, and says how far it came",
-		config: always(driver.Config{MaxMessages: 2}), needs: []need{needDeadLetters}, run: redriveRespectsCapacity},
-	{id: "DLQ-5", title: "listing, redrive, discard and purge see who died by the clock alone",
-		config: mortal, needs: []need{needDeadLetters}, run: graveyardFollowsTheClock},
+	{
+		id: "DLQ-5", title: "redrive stops when the queue is full, and says how far it came",
+		config: always(driver.Config{MaxMessages: 2}), needs: []need{needDeadLetters}, run: redriveRespectsCapacity,
+	},
+	{
+		id: "DLQ-5", title: "listing, redrive, discard and purge see who died by the clock alone",
+		config: mortal, needs: []need{needDeadLetters}, run: graveyardFollowsTheClock,
+	},
 	{id: "DLQ-5", title: "discard removes these and passes over unknown ones", needs: []need{needDeadLetters}, run: discardByID},
 	{id: "DLQ-5", title: "purging the dead letters removes them and nothing else", needs: []need{needDeadLetters}, run: purgeDead},
-	{id: "DLQ-5", title: "a full dead-letter store keeps a nacked message in the queue, delayed",
-		config: crampedGraveyard, needs: []need{needDeadLetters}, run: fullGraveyardDelaysNacked},
-	{id: "DLQ-5", title: "a full dead-letter store keeps an expired message in the queue, delayed",
-		config: crampedGraveyard, needs: []need{needDeadLetters}, run: fullGraveyardDelaysExpired},
-	{id: "DLQ-5", title: "a message kept for lack of room dies when there is room, undelivered",
-		config: crampedGraveyard, needs: []need{needDeadLetters}, run: keptMessageDiesLater},
-	{id: "DLQ-5", title: "a message kept for lack of room waits as long as its nack asked",
-		config: crampedGraveyard, needs: []need{needDeadLetters}, run: keptMessageWaitsAsAsked},
-	{id: "DLQ-5", title: "a message kept for lack of room has kept its place and its count",
-		config: crampedGraveyard, needs: []need{needDeadLetters}, run: keptMessageKeepsPlace},
-	{id: "DLQ-5", title: "dead-lettering into a full store is refused and the message stays in flight",
-		config: crampedGraveyard, needs: []need{needDeadLetters}, run: fullGraveyardRefusesBurial},
+	{
+		id: "DLQ-5", title: "a full dead-letter store keeps a nacked message in the queue, delayed",
+		config: crampedGraveyard, needs: []need{needDeadLetters}, run: fullGraveyardDelaysNacked,
+	},
+	{
+		id: "DLQ-5", title: "a full dead-letter store keeps an expired message in the queue, delayed",
+		config: crampedGraveyard, needs: []need{needDeadLetters}, run: fullGraveyardDelaysExpired,
+	},
+	{
+		id: "DLQ-5", title: "a message kept for lack of room dies when there is room, undelivered",
+		config: crampedGraveyard, needs: []need{needDeadLetters}, run: keptMessageDiesLater,
+	},
+	{
+		id: "DLQ-5", title: "a message kept for lack of room waits as long as its nack asked",
+		config: crampedGraveyard, needs: []need{needDeadLetters}, run: keptMessageWaitsAsAsked,
+	},
+	{
+		id: "DLQ-5", title: "a message kept for lack of room has kept its place and its count",
+		config: crampedGraveyard, needs: []need{needDeadLetters}, run: keptMessageKeepsPlace,
+	},
+	{
+		id: "DLQ-5", title: "dead-lettering into a full store is refused and the message stays in flight",
+		config: crampedGraveyard, needs: []need{needDeadLetters}, run: fullGraveyardRefusesBurial,
+	},
 }
 
 // kill sends messages and dead-letters them, each at a time of its own.

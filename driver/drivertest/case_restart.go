@@ -281,8 +281,8 @@ func redriveSurvives(s *session, q driver.Queue, how Crash) {
 	}
 }
 
-func configSurvives(s *session, q driver.Queue, how Crash) {
-	q = s.restart(how)
+func configSurvives(s *session, _ driver.Queue, how Crash) {
+	q := s.restart(how)
 	got, err := s.opener.(driver.Admin).QueueConfig(s.ctx(), queueName)
 	s.ok(err, "read the configuration after %v", how)
 	if got.MaxMessages != 3 || got.MaxDeliveries != 4 {

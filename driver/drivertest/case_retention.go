@@ -12,36 +12,60 @@ func aging(s *session) driver.Config {
 }
 
 var retentionCases = []testCase{
-	{id: "RET-1", title: "a ready message that is too old becomes a dead letter, by the clock alone",
-		config: aging, needs: []need{needDeadLetters}, run: oldReadyExpires},
-	{id: "RET-1", title: "a delayed message that is too old becomes a dead letter",
-		config: aging, needs: []need{needDeadLetters}, run: oldDelayedExpires},
-	{id: "RET-1", title: "a message in flight does not age out, but does when it comes back",
-		config: aging, needs: []need{needDeadLetters}, run: oldInFlightExpiresOnReturn},
-	{id: "RET-1", title: "a nack does not make a message younger",
-		config: aging, needs: []need{needDeadLetters}, run: nackDoesNotRejuvenate},
-	{id: "RET-1", title: "a redrive makes a message young again",
-		config: aging, needs: []need{needDeadLetters}, run: redriveRejuvenates},
-	{id: "RET-1", title: "a message that is both old and out of deliveries died of the deliveries",
+	{
+		id: "RET-1", title: "a ready message that is too old becomes a dead letter, by the clock alone",
+		config: aging, needs: []need{needDeadLetters}, run: oldReadyExpires,
+	},
+	{
+		id: "RET-1", title: "a delayed message that is too old becomes a dead letter",
+		config: aging, needs: []need{needDeadLetters}, run: oldDelayedExpires,
+	},
+	{
+		id: "RET-1", title: "a message in flight does not age out, but does when it comes back",
+		config: aging, needs: []need{needDeadLetters}, run: oldInFlightExpiresOnReturn,
+	},
+	{
+		id: "RET-1", title: "a nack does not make a message younger",
+		config: aging, needs: []need{needDeadLetters}, run: nackDoesNotRejuvenate,
+	},
+	{
+		id: "RET-1", title: "a redrive makes a message young again",
+		config: aging, needs: []need{needDeadLetters}, run: redriveRejuvenates,
+	},
+	{
+		id: "RET-1", title: "a message that is both old and out of deliveries died of the deliveries",
 		config: func(s *session) driver.Config {
 			config := aging(s)
 			config.MaxDeliveries = 1
 			return config
-		}, needs: []need{needDeadLetters}, run: deliveriesBeforeAge},
-	{id: "RET-1", title: "of too many waiting messages the oldest become dead letters",
-		config: always(driver.Config{RetainReady: driver.Retention{Count: 3}}), needs: []need{needDeadLetters}, run: tooManyReadyExpire},
-	{id: "RET-1", title: "delayed messages count towards the number kept, those in flight do not",
-		config: always(driver.Config{RetainReady: driver.Retention{Count: 2}}), needs: []need{needDeadLetters}, run: retentionCountsWaiting},
-	{id: "RET-1", title: "the oldest is who was sent first, wherever it stands now",
-		config: always(driver.Config{RetainReady: driver.Retention{Count: 2}}), needs: []need{needDeadLetters}, run: oldestIsBySending},
-	{id: "RET-1", title: "a message that is too many does not hold up its strict group",
+		}, needs: []need{needDeadLetters}, run: deliveriesBeforeAge,
+	},
+	{
+		id: "RET-1", title: "of too many waiting messages the oldest become dead letters",
+		config: always(driver.Config{RetainReady: driver.Retention{Count: 3}}), needs: []need{needDeadLetters}, run: tooManyReadyExpire,
+	},
+	{
+		id: "RET-1", title: "delayed messages count towards the number kept, those in flight do not",
+		config: always(driver.Config{RetainReady: driver.Retention{Count: 2}}), needs: []need{needDeadLetters}, run: retentionCountsWaiting,
+	},
+	{
+		id: "RET-1", title: "the oldest is who was sent first, wherever it stands now",
+		config: always(driver.Config{RetainReady: driver.Retention{Count: 2}}), needs: []need{needDeadLetters}, run: oldestIsBySending,
+	},
+	{
+		id: "RET-1", title: "a message that is too many does not hold up its strict group",
 		config: always(driver.Config{StrictGroups: true, RetainReady: driver.Retention{Count: 2}}),
-		needs:  []need{needDeadLetters}, run: expiredHeadFreesGroup},
-	{id: "RET-1", title: "a dead letter that is too old is removed",
+		needs:  []need{needDeadLetters}, run: expiredHeadFreesGroup,
+	},
+	{
+		id: "RET-1", title: "a dead letter that is too old is removed",
 		config: func(s *session) driver.Config { return driver.Config{RetainDead: driver.Retention{Age: s.tick}} },
-		needs:  []need{needDeadLetters}, run: oldDeadIsRemoved},
-	{id: "RET-1", title: "of too many dead letters the oldest deaths are removed",
-		config: always(driver.Config{RetainDead: driver.Retention{Count: 2}}), needs: []need{needDeadLetters}, run: tooManyDeadAreRemoved},
+		needs:  []need{needDeadLetters}, run: oldDeadIsRemoved,
+	},
+	{
+		id: "RET-1", title: "of too many dead letters the oldest deaths are removed",
+		config: always(driver.Config{RetainDead: driver.Retention{Count: 2}}), needs: []need{needDeadLetters}, run: tooManyDeadAreRemoved,
+	},
 	{id: "RET-1", title: "a retention that is set later holds for what is there already", needs: []need{needAdmin, needDeadLetters}, run: laterRetentionHolds},
 	{id: "RET-1", title: "a queue without retention keeps what it has", needs: []need{needDeadLetters}, run: noRetentionKeepsAll},
 }

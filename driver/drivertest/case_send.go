@@ -38,28 +38,48 @@ var sendCases = []testCase{
 	{id: "SND-4", title: "a batch that fails as a whole says so for each message", run: batchMayFailEverywhere},
 	{id: "SND-4", title: "an empty batch does nothing", run: emptySendDoesNothing},
 
-	{id: "SND-5", title: "a send over the bound on messages is refused with a hint when to come back",
-		config: always(driver.Config{MaxMessages: 2}), run: capacityByCount},
-	{id: "SND-5", title: "a send over the bound on bytes is refused with a hint when to come back",
-		config: always(driver.Config{MaxBytes: 10}), run: capacityByBytes},
-	{id: "SND-5", title: "delayed and in-flight messages take room, acked ones do not",
-		config: always(driver.Config{MaxMessages: 3}), run: capacityCountsAllThatWaits},
-	{id: "SND-5", title: "dead letters take no room",
-		config: always(driver.Config{MaxMessages: 1}), needs: []need{needDeadLetters}, run: deadLettersTakeNoRoom},
-	{id: "SND-5", title: "a message that dies by the clock alone makes room",
-		config: always(driver.Config{MaxMessages: 1, MaxDeliveries: 1}), needs: []need{needDeadLetters}, run: deathByTheClockMakesRoom},
-	{id: "SND-5", title: "purge and death make room for bytes",
-		config: always(driver.Config{MaxBytes: 10}), needs: []need{needDeadLetters}, run: purgeAndDeathFreeBytes},
-	{id: "SND-5", title: "lowering the bound below what is there keeps it and refuses more",
-		config: always(driver.Config{MaxMessages: 5}), run: loweredCapacityKeeps},
-	{id: "SND-5", title: "of a batch, what fits is sent",
-		config: always(driver.Config{MaxMessages: 2}), run: batchOverCapacityIsSplit},
-	{id: "SND-5", title: "of a batch, a small message fits where a large one did not",
-		config: always(driver.Config{MaxBytes: 10}), run: batchOverBytesIsSplit},
+	{
+		id: "SND-5", title: "a send over the bound on messages is refused with a hint when to come back",
+		config: always(driver.Config{MaxMessages: 2}), run: capacityByCount,
+	},
+	{
+		id: "SND-5", title: "a send over the bound on bytes is refused with a hint when to come back",
+		config: always(driver.Config{MaxBytes: 10}), run: capacityByBytes,
+	},
+	{
+		id: "SND-5", title: "delayed and in-flight messages take room, acked ones do not",
+		config: always(driver.Config{MaxMessages: 3}), run: capacityCountsAllThatWaits,
+	},
+	{
+		id: "SND-5", title: "dead letters take no room",
+		config: always(driver.Config{MaxMessages: 1}), needs: []need{needDeadLetters}, run: deadLettersTakeNoRoom,
+	},
+	{
+		id: "SND-5", title: "a message that dies by the clock alone makes room",
+		config: always(driver.Config{MaxMessages: 1, MaxDeliveries: 1}), needs: []need{needDeadLetters}, run: deathByTheClockMakesRoom,
+	},
+	{
+		id: "SND-5", title: "purge and death make room for bytes",
+		config: always(driver.Config{MaxBytes: 10}), needs: []need{needDeadLetters}, run: purgeAndDeathFreeBytes,
+	},
+	{
+		id: "SND-5", title: "lowering the bound below what is there keeps it and refuses more",
+		config: always(driver.Config{MaxMessages: 5}), run: loweredCapacityKeeps,
+	},
+	{
+		id: "SND-5", title: "of a batch, what fits is sent",
+		config: always(driver.Config{MaxMessages: 2}), run: batchOverCapacityIsSplit,
+	},
+	{
+		id: "SND-5", title: "of a batch, a small message fits where a large one did not",
+		config: always(driver.Config{MaxBytes: 10}), run: batchOverBytesIsSplit,
+	},
 
 	{id: "SND-6", title: "a failed send leaves nothing behind", run: failedSendLeavesNothing},
-	{id: "SND-6", title: "a send refused for lack of room does not use up its dedup key",
-		config: always(driver.Config{MaxMessages: 1}), needs: []need{needDedup}, run: failedSendKeepsDedupKeyFree},
+	{
+		id: "SND-6", title: "a send refused for lack of room does not use up its dedup key",
+		config: always(driver.Config{MaxMessages: 1}), needs: []need{needDedup}, run: failedSendKeepsDedupKeyFree,
+	},
 }
 
 var ulid = regexp.MustCompile(`^[0-7][0-9A-HJKMNP-TV-Z]{25}$`)
@@ -98,8 +118,10 @@ func traitsAreComplete(s *session, q driver.Queue) {
 	if !slices.Contains([]driver.Ordering{driver.OrderingNone, driver.OrderingFIFO, driver.OrderingPerShard}, traits.Ordering) {
 		s.failf("Traits.Ordering: got %q, want one of the constants", traits.Ordering)
 	}
-	if !slices.Contains([]driver.Durability{driver.DurabilityNone, driver.DurabilityProcess,
-		driver.DurabilityDisk, driver.DurabilityReplicated}, traits.Durability) {
+	if !slices.Contains([]driver.Durability{
+		driver.DurabilityNone, driver.DurabilityProcess,
+		driver.DurabilityDisk, driver.DurabilityReplicated,
+	}, traits.Durability) {
 		s.failf("Traits.Durability: got %q, want one of the constants", traits.Durability)
 	}
 	for _, limit := range []struct {

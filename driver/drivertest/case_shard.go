@@ -10,18 +10,30 @@ import (
 
 // What is promised of a queue is promised of all its shards together.
 var shardCases = []testCase{
-	{id: "DUP-1", title: "a key is found whatever shard its message went to",
-		config: always(driver.Config{Shards: 8}), needs: []need{needDedup, needGroups}, run: keysSpanShards},
-	{id: "ORD-3", title: "the bound on bytes is exact over all shards",
-		config: always(driver.Config{Shards: 8, MaxBytes: 40}), run: bytesOverShards},
-	{id: "ORD-3", title: "the in-flight ceiling holds over all shards",
-		config: always(driver.Config{Shards: 8, MaxInFlight: 20}), run: ceilingOverShards},
-	{id: "ORD-3", title: "the bound on dead letters holds over all shards",
-		config: always(driver.Config{Shards: 8, MaxDead: 16}), needs: []need{needDeadLetters}, run: deadOverShards},
-	{id: "ORD-3", title: "a purge empties all shards",
-		config: always(driver.Config{Shards: 8}), run: purgeOverShards},
-	{id: "ORD-3", title: "dead letters of all shards are listed and redriven oldest death first",
-		config: always(driver.Config{Shards: 8}), needs: []need{needDeadLetters}, run: deathsOverShards},
+	{
+		id: "DUP-1", title: "a key is found whatever shard its message went to",
+		config: always(driver.Config{Shards: 8}), needs: []need{needDedup, needGroups}, run: keysSpanShards,
+	},
+	{
+		id: "ORD-3", title: "the bound on bytes is exact over all shards",
+		config: always(driver.Config{Shards: 8, MaxBytes: 40}), run: bytesOverShards,
+	},
+	{
+		id: "ORD-3", title: "the in-flight ceiling holds over all shards",
+		config: always(driver.Config{Shards: 8, MaxInFlight: 20}), run: ceilingOverShards,
+	},
+	{
+		id: "ORD-3", title: "the bound on dead letters holds over all shards",
+		config: always(driver.Config{Shards: 8, MaxDead: 16}), needs: []need{needDeadLetters}, run: deadOverShards,
+	},
+	{
+		id: "ORD-3", title: "a purge empties all shards",
+		config: always(driver.Config{Shards: 8}), run: purgeOverShards,
+	},
+	{
+		id: "ORD-3", title: "dead letters of all shards are listed and redriven oldest death first",
+		config: always(driver.Config{Shards: 8}), needs: []need{needDeadLetters}, run: deathsOverShards,
+	},
 }
 
 // spread sends n messages that end up in many shards.

@@ -21,12 +21,18 @@ var visibilityCases = []testCase{
 	{id: "VIS-3", title: "extend counts as no delivery and changes no receipt", run: extendKeepsReceipt},
 	{id: "VIS-3", title: "the longest extension is honoured", run: longestExtensionIsHonoured},
 
-	{id: "VIS-5", title: "extending cannot hold a message longer than MaxHold times its visibility",
-		config: always(driver.Config{MaxHold: 3}), run: maxHoldCapsOneExtension},
-	{id: "VIS-5", title: "extending again and again cannot hold a message longer than MaxHold times its visibility",
-		config: always(driver.Config{MaxHold: 3}), run: maxHoldCapsManyExtensions},
-	{id: "VIS-5", title: "a new delivery has its full holding time",
-		config: always(driver.Config{MaxHold: 2}), run: maxHoldStartsAnew},
+	{
+		id: "VIS-5", title: "extending cannot hold a message longer than MaxHold times its visibility",
+		config: always(driver.Config{MaxHold: 3}), run: maxHoldCapsOneExtension,
+	},
+	{
+		id: "VIS-5", title: "extending again and again cannot hold a message longer than MaxHold times its visibility",
+		config: always(driver.Config{MaxHold: 3}), run: maxHoldCapsManyExtensions,
+	},
+	{
+		id: "VIS-5", title: "a new delivery has its full holding time",
+		config: always(driver.Config{MaxHold: 2}), run: maxHoldStartsAnew,
+	},
 }
 
 func leasedMessageIsHidden(s *session, q driver.Queue) {

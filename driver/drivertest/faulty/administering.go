@@ -12,49 +12,75 @@ import (
 )
 
 var administrators = []Saboteur{
-	{Name: "forgets-the-configuration", Breaks: "SVC-1",
+	{
+		Name: "forgets-the-configuration", Breaks: "SVC-1",
 		What: "The configuration that is read back is empty.",
-		Wrap: perOpener(func(b *box) backend { return forgetsConfig{b} })},
-	{Name: "purges-when-configured", Breaks: "SVC-1",
+		Wrap: perOpener(func(b *box) backend { return forgetsConfig{b} }),
+	},
+	{
+		Name: "purges-when-configured", Breaks: "SVC-1",
 		What: "Configuring a queue purges it.",
-		Wrap: perOpener(func(b *box) backend { return purgesWhenConfigured{b} })},
-	{Name: "purges-the-dead-when-configured", Breaks: "SVC-1",
+		Wrap: perOpener(func(b *box) backend { return purgesWhenConfigured{b} }),
+	},
+	{
+		Name: "purges-the-dead-when-configured", Breaks: "SVC-1",
 		What: "Configuring a queue removes its dead letters.",
-		Wrap: perOpener(func(b *box) backend { return purgesDeadWhenConfigured{b} })},
-	{Name: "keeps-old-traits-in-open-handles", Breaks: "SVC-1",
+		Wrap: perOpener(func(b *box) backend { return purgesDeadWhenConfigured{b} }),
+	},
+	{
+		Name: "keeps-old-traits-in-open-handles", Breaks: "SVC-1",
 		What: "A handle answers with the traits that held when it was opened.",
-		Wrap: perHandle(func(q passing) handle { return frozenTraits{q, q.Traits()} })},
-	{Name: "takes-any-configuration", Breaks: "SVC-1",
+		Wrap: perHandle(func(q passing) handle { return frozenTraits{q, q.Traits()} }),
+	},
+	{
+		Name: "takes-any-configuration", Breaks: "SVC-1",
 		What: "A configuration that is refused elsewhere is taken for none.",
-		Wrap: perOpener(func(b *box) backend { return takesAnyConfig{b} })},
-	{Name: "keeps-a-refused-configuration", Breaks: "SVC-1",
+		Wrap: perOpener(func(b *box) backend { return takesAnyConfig{b} }),
+	},
+	{
+		Name: "keeps-a-refused-configuration", Breaks: "SVC-1",
 		What: "A configuration that was refused is read back all the same.",
-		Wrap: perOpener(func(b *box) backend { return keepsRefused{b} })},
-	{Name: "ignores-what-cannot-change", Breaks: "SVC-1",
+		Wrap: perOpener(func(b *box) backend { return keepsRefused{b} }),
+	},
+	{
+		Name: "ignores-what-cannot-change", Breaks: "SVC-1",
 		What: "A change that a live queue cannot make is neither made nor refused.",
-		Wrap: perOpener(func(b *box) backend { return ignoresFixed{b} })},
-	{Name: "lists-queues-backwards", Breaks: "SVC-1",
+		Wrap: perOpener(func(b *box) backend { return ignoresFixed{b} }),
+	},
+	{
+		Name: "lists-queues-backwards", Breaks: "SVC-1",
 		What: "Queues are listed in reverse.",
-		Wrap: perOpener(func(b *box) backend { return listsBackwards{b} })},
-	{Name: "only-empties-a-deleted-queue", Breaks: "SVC-1",
+		Wrap: perOpener(func(b *box) backend { return listsBackwards{b} }),
+	},
+	{
+		Name: "only-empties-a-deleted-queue", Breaks: "SVC-1",
 		What: "Deleting a queue removes what waits in it, and nothing else.",
-		Wrap: perOpener(func(b *box) backend { return onlyEmpties{b} })},
-	{Name: "calls-a-deleted-queue-closed", Breaks: "SVC-1",
+		Wrap: perOpener(func(b *box) backend { return onlyEmpties{b} }),
+	},
+	{
+		Name: "calls-a-deleted-queue-closed", Breaks: "SVC-1",
 		What: "A handle on a deleted queue says that it was closed.",
-		Wrap: perHandle(func(q passing) handle { return callsDeletedClosed{q} })},
-	{Name: "makes-queues-by-asking", Breaks: "SVC-1",
+		Wrap: perHandle(func(q passing) handle { return callsDeletedClosed{q} }),
+	},
+	{
+		Name: "makes-queues-by-asking", Breaks: "SVC-1",
 		What: "Asking for the configuration of a queue makes it.",
-		Wrap: perOpener(func(b *box) backend { return makesByAsking{b} })},
-	{Name: "keeps-the-keys-of-a-deleted-queue", Breaks: "SVC-1", Also: []string{"DUP-1"},
+		Wrap: perOpener(func(b *box) backend { return makesByAsking{b} }),
+	},
+	{
+		Name: "keeps-the-keys-of-a-deleted-queue", Breaks: "SVC-1", Also: []string{"DUP-1"},
 		What: "Dedup keys of a deleted queue are taken in the next queue of that name.",
 		Wrap: perOpener(func(b *box) backend {
 			keys := new(table[string, keyUse])
 			b.spoil = func(q passing) handle { return keepsDeadKeys{q, keys} }
 			return b
-		})},
-	{Name: "always-answers-a-ping", Breaks: "SVC-1",
+		}),
+	},
+	{
+		Name: "always-answers-a-ping", Breaks: "SVC-1",
 		What: "A closed backend still answers a ping.",
-		Wrap: perOpener(func(b *box) backend { return alwaysAnswers{b} })},
+		Wrap: perOpener(func(b *box) backend { return alwaysAnswers{b} }),
+	},
 }
 
 type forgetsConfig struct{ *box }

@@ -10,57 +10,81 @@ import (
 )
 
 var capacities = []Saboteur{
-	{Name: "overshoots-by-one", Breaks: "SND-5",
+	{
+		Name: "overshoots-by-one", Breaks: "SND-5",
 		What: "The bound on messages lets one too many in.",
 		Wrap: misreads(func(config *driver.Config) {
 			if config.MaxMessages > 0 {
 				config.MaxMessages++
 			}
-		})},
-	{Name: "overshoots-in-parallel", Breaks: "SND-5",
+		}),
+	},
+	{
+		Name: "overshoots-in-parallel", Breaks: "SND-5",
 		What: "Room is looked for and taken in two steps, so that sends at once can let one too many in.",
-		Wrap: perQueue(func(q passing, race *roomRace) handle { return overshoots{q, race} })},
-	{Name: "ignores-the-bound-on-bytes", Breaks: "SND-5",
+		Wrap: perQueue(func(q passing, race *roomRace) handle { return overshoots{q, race} }),
+	},
+	{
+		Name: "ignores-the-bound-on-bytes", Breaks: "SND-5",
 		What: "MaxBytes does not bound anything.",
-		Wrap: misreads(func(config *driver.Config) { config.MaxBytes = 0 })},
-	{Name: "gives-no-hint-when-full", Breaks: "SND-5",
+		Wrap: misreads(func(config *driver.Config) { config.MaxBytes = 0 }),
+	},
+	{
+		Name: "gives-no-hint-when-full", Breaks: "SND-5",
 		What: "A full queue does not say when to try again.",
-		Wrap: perHandle(func(q passing) handle { return givesNoHint{q} })},
-	{Name: "lets-the-delayed-in-free", Breaks: "SND-5",
+		Wrap: perHandle(func(q passing) handle { return givesNoHint{q} }),
+	},
+	{
+		Name: "lets-the-delayed-in-free", Breaks: "SND-5",
 		What: "Delayed messages take no room.",
 		Wrap: perHandle(func(q passing) handle {
 			return adjustsRoom{q, func(stats driver.Stats) int { return stats.Delayed }}
-		})},
-	{Name: "lets-the-leased-in-free", Breaks: "SND-5",
+		}),
+	},
+	{
+		Name: "lets-the-leased-in-free", Breaks: "SND-5",
 		What: "Messages in flight take no room.",
 		Wrap: perHandle(func(q passing) handle {
 			return adjustsRoom{q, func(stats driver.Stats) int { return stats.InFlight }}
-		})},
-	{Name: "counts-the-dead-as-waiting", Breaks: "SND-5",
+		}),
+	},
+	{
+		Name: "counts-the-dead-as-waiting", Breaks: "SND-5",
 		What: "Dead letters take room.",
 		Wrap: perHandle(func(q passing) handle {
 			return adjustsRoom{q, func(stats driver.Stats) int { return -stats.Dead }}
-		})},
-	{Name: "counts-attributes-as-bytes", Breaks: "SND-5",
+		}),
+	},
+	{
+		Name: "counts-attributes-as-bytes", Breaks: "SND-5",
 		What: "The bound on bytes counts attributes too, not only bodies.",
-		Wrap: perHandle(func(q passing) handle { return weighsAttributes{q} })},
-	{Name: "refuses-a-batch-that-does-not-fit", Breaks: "SND-5",
+		Wrap: perHandle(func(q passing) handle { return weighsAttributes{q} }),
+	},
+	{
+		Name: "refuses-a-batch-that-does-not-fit", Breaks: "SND-5",
 		What: "A batch of which a part fits is refused as a whole.",
-		Wrap: perHandle(func(q passing) handle { return refusesWholeBatch{q} })},
+		Wrap: perHandle(func(q passing) handle { return refusesWholeBatch{q} }),
+	},
 
-	{Name: "leaves-a-failed-send", Breaks: "SND-6",
+	{
+		Name: "leaves-a-failed-send", Breaks: "SND-6",
 		What: "A message that is refused for its fields is enqueued without them.",
-		Wrap: perHandle(func(q passing) handle { return leavesFailedSend{q} })},
-	{Name: "uses-up-the-key-of-a-failed-send", Breaks: "SND-6",
+		Wrap: perHandle(func(q passing) handle { return leavesFailedSend{q} }),
+	},
+	{
+		Name: "uses-up-the-key-of-a-failed-send", Breaks: "SND-6",
 		What: "A keyed message that found no room counts as sent when it comes again.",
 		Wrap: perQueue(func(q passing, failed *table[string, driver.Sent]) handle {
 			return usesUpKey{q, failed, driver.ErrFull}
-		})},
-	{Name: "uses-up-the-key-of-an-invalid-send", Breaks: "SND-6",
+		}),
+	},
+	{
+		Name: "uses-up-the-key-of-an-invalid-send", Breaks: "SND-6",
 		What: "A keyed message that was refused for its delay counts as sent when it comes again.",
 		Wrap: perQueue(func(q passing, failed *table[string, driver.Sent]) handle {
 			return usesUpKey{q, failed, driver.ErrInvalid}
-		})},
+		}),
+	},
 }
 
 // A roomRace is lost by the queue.

@@ -9,17 +9,22 @@ import (
 )
 
 var counters = []Saboteur{
-	{Name: "counts-delayed-as-ready", Breaks: "CNT-1",
+	{
+		Name: "counts-delayed-as-ready", Breaks: "CNT-1",
 		What: "Stats counts delayed messages as ready.",
 		Wrap: perHandle(func(q passing) handle {
 			return changesStats{q, func(stats *driver.Stats) { stats.Ready, stats.Delayed = stats.Ready+stats.Delayed, 0 }}
-		})},
-	{Name: "does-not-count-the-leased", Breaks: "CNT-1",
+		}),
+	},
+	{
+		Name: "does-not-count-the-leased", Breaks: "CNT-1",
 		What: "Stats does not count messages in flight.",
 		Wrap: perHandle(func(q passing) handle {
 			return changesStats{q, func(stats *driver.Stats) { stats.InFlight = 0 }}
-		})},
-	{Name: "loses-a-count", Breaks: "CNT-1",
+		}),
+	},
+	{
+		Name: "loses-a-count", Breaks: "CNT-1",
 		What: "Stats is one short when more than two messages are ready.",
 		Wrap: perHandle(func(q passing) handle {
 			return changesStats{q, func(stats *driver.Stats) {
@@ -27,41 +32,64 @@ var counters = []Saboteur{
 					stats.Ready--
 				}
 			}}
-		})},
-	{Name: "counts-only-now-and-then", Breaks: "CNT-1",
+		}),
+	},
+	{
+		Name: "counts-only-now-and-then", Breaks: "CNT-1",
 		What: "Stats is up to a second old.",
-		Wrap: perQueue(func(q passing, old *oldStats) handle { return countsLate{q, old} })},
-	{Name: "needs-a-sweep-to-count", Breaks: "CNT-1",
+		Wrap: perQueue(func(q passing, old *oldStats) handle { return countsLate{q, old} }),
+	},
+	{
+		Name: "needs-a-sweep-to-count", Breaks: "CNT-1",
 		What: "Stats counts what has come due as delayed or in flight until something else touches the queue.",
-		Wrap: perQueue(func(q passing, frozen *oldStats) handle { return countsUnswept{q, frozen} })},
-	{Name: "does-not-count-the-dead", Breaks: "CNT-1", Also: []string{"DLQ-1"},
+		Wrap: perQueue(func(q passing, frozen *oldStats) handle { return countsUnswept{q, frozen} }),
+	},
+	{
+		Name: "does-not-count-the-dead", Breaks: "CNT-1", Also: []string{"DLQ-1"},
 		What: "Stats does not count dead letters.",
-		Wrap: perHandle(func(q passing) handle { return changesStats{q, func(stats *driver.Stats) { stats.Dead = 0 }} })},
+		Wrap: perHandle(func(q passing) handle { return changesStats{q, func(stats *driver.Stats) { stats.Dead = 0 }} }),
+	},
 
-	{Name: "spares-the-leased-in-a-purge", Breaks: "CNT-3",
+	{
+		Name: "spares-the-leased-in-a-purge", Breaks: "CNT-3",
 		What: "A purge leaves the messages in flight.",
-		Wrap: perHandle(func(q passing) handle { return sparesLeased{q} })},
-	{Name: "spares-the-delayed-in-a-purge", Breaks: "CNT-3",
+		Wrap: perHandle(func(q passing) handle { return sparesLeased{q} }),
+	},
+	{
+		Name: "spares-the-delayed-in-a-purge", Breaks: "CNT-3",
 		What: "A purge leaves the delayed messages.",
-		Wrap: perHandle(func(q passing) handle { return sparesDelayed{q} })},
-	{Name: "keeps-receipts-after-a-purge", Breaks: "CNT-3",
+		Wrap: perHandle(func(q passing) handle { return sparesDelayed{q} }),
+	},
+	{
+		Name: "keeps-receipts-after-a-purge", Breaks: "CNT-3",
 		What: "Receipts of purged messages can be acked.",
-		Wrap: perQueue(func(q passing, held *purgedReceipts) handle { return keepsReceipts{q, held} })},
-	{Name: "purges-the-dead-too", Breaks: "CNT-3",
+		Wrap: perQueue(func(q passing, held *purgedReceipts) handle { return keepsReceipts{q, held} }),
+	},
+	{
+		Name: "purges-the-dead-too", Breaks: "CNT-3",
 		What: "A purge removes the dead letters.",
-		Wrap: perHandle(func(q passing) handle { return purgesDead{q} })},
-	{Name: "reports-only-the-ready-purged", Breaks: "CNT-3",
+		Wrap: perHandle(func(q passing) handle { return purgesDead{q} }),
+	},
+	{
+		Name: "reports-only-the-ready-purged", Breaks: "CNT-3",
 		What: "A purge says how many ready messages there were, not how many it removed.",
-		Wrap: perHandle(func(q passing) handle { return reportsReady{q} })},
-	{Name: "purges-every-queue", Breaks: "CNT-3",
+		Wrap: perHandle(func(q passing) handle { return reportsReady{q} }),
+	},
+	{
+		Name: "purges-every-queue", Breaks: "CNT-3",
 		What: "A purge of one queue purges all of the backend.",
-		Wrap: perHandle(func(q passing) handle { return purgesAll{q} })},
-	{Name: "counts-a-purge-in-two-steps", Breaks: "CNT-3",
+		Wrap: perHandle(func(q passing) handle { return purgesAll{q} }),
+	},
+	{
+		Name: "counts-a-purge-in-two-steps", Breaks: "CNT-3",
 		What: "A purge counts first and removes then, so that purges at once count messages twice.",
-		Wrap: perHandle(func(q passing) handle { return countsThenPurges{q} })},
-	{Name: "forgets-that-a-purge-makes-room", Breaks: "CNT-3", Also: []string{"SND-5"}, Rare: true,
+		Wrap: perHandle(func(q passing) handle { return countsThenPurges{q} }),
+	},
+	{
+		Name: "forgets-that-a-purge-makes-room", Breaks: "CNT-3", Also: []string{"SND-5"}, Rare: true,
 		What: "The bytes of purged messages go on taking room.",
-		Wrap: perQueue(func(q passing, lost *table[string, int]) handle { return leaksBytes{q, lost} })},
+		Wrap: perQueue(func(q passing, lost *table[string, int]) handle { return leaksBytes{q, lost} }),
+	},
 }
 
 // changesStats changes the counts on their way out.

@@ -15,30 +15,41 @@ import (
 )
 
 var dedupers = []Saboteur{
-	{Name: "hides-duplicates", Breaks: "DUP-1",
+	{
+		Name: "hides-duplicates", Breaks: "DUP-1",
 		What: "A duplicate is not marked as one.",
-		Wrap: perHandle(func(q passing) handle { return hidesDuplicates{q} })},
-	{Name: "compares-attributes-too", Breaks: "DUP-1",
+		Wrap: perHandle(func(q passing) handle { return hidesDuplicates{q} }),
+	},
+	{
+		Name: "compares-attributes-too", Breaks: "DUP-1",
 		What: "The same key and body with other attributes is another message.",
 		Wrap: perHandle(func(q passing) handle {
 			return renamesKeys{q, func(msg driver.Outgoing) string { return fmt.Sprint(msg.DedupKey, msg.Attributes) }}
-		})},
-	{Name: "keeps-keys-by-group", Breaks: "DUP-1", Rare: true,
+		}),
+	},
+	{
+		Name: "keeps-keys-by-group", Breaks: "DUP-1", Rare: true,
 		What: "The same key and body in another group is another message, as with a table per shard.",
 		Wrap: perHandle(func(q passing) handle {
 			return renamesKeys{q, func(msg driver.Outgoing) string { return msg.Group + "\x00" + msg.DedupKey }}
-		})},
-	{Name: "cuts-keys", Breaks: "DUP-1",
+		}),
+	},
+	{
+		Name: "cuts-keys", Breaks: "DUP-1",
 		What: "Only the first 64 bytes of a key count.",
 		Wrap: perHandle(func(q passing) handle {
 			return renamesKeys{q, func(msg driver.Outgoing) string { return msg.DedupKey[:min(len(msg.DedupKey), 64)] }}
-		})},
-	{Name: "folds-keys", Breaks: "DUP-1",
+		}),
+	},
+	{
+		Name: "folds-keys", Breaks: "DUP-1",
 		What: "Keys that differ only in case are one key.",
 		Wrap: perHandle(func(q passing) handle {
 			return renamesKeys{q, func(msg driver.Outgoing) string { return strings.ToLower(msg.DedupKey) }}
-		})},
-	{Name: "keeps-keys-by-shard", Breaks: "DUP-1",
+		}),
+	},
+	{
+		Name: "keeps-keys-by-shard", Breaks: "DUP-1",
 		What: "In a queue of several shards each shard has keys of its own.",
 		Wrap: perHandle(func(q passing) handle {
 			return renamesKeys{q, func(msg driver.Outgoing) string {
@@ -47,64 +58,97 @@ var dedupers = []Saboteur{
 				}
 				return msg.DedupKey
 			}}
-		})},
-	{Name: "shares-keys-between-queues", Breaks: "DUP-1",
+		}),
+	},
+	{
+		Name: "shares-keys-between-queues", Breaks: "DUP-1",
 		What: "A key used in one queue is used in all.",
-		Wrap: perHandle(func(q passing) handle { return sharesKeys{q, memoryOf[table[string, keyUse]](q.box, "")} })},
-	{Name: "races-on-a-key", Breaks: "DUP-1",
+		Wrap: perHandle(func(q passing) handle { return sharesKeys{q, memoryOf[table[string, keyUse]](q.box, "")} }),
+	},
+	{
+		Name: "races-on-a-key", Breaks: "DUP-1",
 		What: "A key is looked up and noted in two steps, so that sends at once can all be first.",
-		Wrap: perQueue(func(q passing, race *keyRace) handle { return racesOnKey{q, race} })},
-	{Name: "wants-room-for-duplicates", Breaks: "DUP-1",
+		Wrap: perQueue(func(q passing, race *keyRace) handle { return racesOnKey{q, race} }),
+	},
+	{
+		Name: "wants-room-for-duplicates", Breaks: "DUP-1",
 		What: "A duplicate is refused when the queue is full.",
-		Wrap: perHandle(func(q passing) handle { return wantsRoom{q} })},
+		Wrap: perHandle(func(q passing) handle { return wantsRoom{q} }),
+	},
 
-	{Name: "ignores-another-body", Breaks: "DUP-2",
+	{
+		Name: "ignores-another-body", Breaks: "DUP-2",
 		What: "A used key with another body is taken for a duplicate.",
-		Wrap: perQueue(func(q passing, used *table[string, keyUse]) handle { return ignoresBody{q, used} })},
-	{Name: "forgets-conflicts-on-ack", Breaks: "DUP-2",
+		Wrap: perQueue(func(q passing, used *table[string, keyUse]) handle { return ignoresBody{q, used} }),
+	},
+	{
+		Name: "forgets-conflicts-on-ack", Breaks: "DUP-2",
 		What: "Once the message is acked, its key can be used for another body.",
-		Wrap: perQueue(func(q passing, used *usedKeys) handle { return forgetsConflicts{freesKeys{q, used}} })},
+		Wrap: perQueue(func(q passing, used *usedKeys) handle { return forgetsConflicts{freesKeys{q, used}} }),
+	},
 
-	{Name: "ends-the-window-early", Breaks: "DUP-3",
+	{
+		Name: "ends-the-window-early", Breaks: "DUP-3",
 		What: "A key is free when nine tenths of the window have passed.",
 		Wrap: misreadsAndHides(func(config *driver.Config) { config.DedupWindow = config.DedupWindow * 9 / 10 },
-			func(q passing) handle { return hidesWindow{q} })},
-	{Name: "ends-the-window-late", Breaks: "DUP-3",
+			func(q passing) handle { return hidesWindow{q} }),
+	},
+	{
+		Name: "ends-the-window-late", Breaks: "DUP-3",
 		What: "A key is free when eleven tenths of the window have passed.",
 		Wrap: misreadsAndHides(func(config *driver.Config) { config.DedupWindow = config.DedupWindow * 11 / 10 },
-			func(q passing) handle { return hidesWindow{q} })},
-	{Name: "extends-the-window-on-repeats", Breaks: "DUP-3",
+			func(q passing) handle { return hidesWindow{q} }),
+	},
+	{
+		Name: "extends-the-window-on-repeats", Breaks: "DUP-3",
 		What: "The window of a key starts anew with each duplicate.",
-		Wrap: perQueue(func(q passing, used *table[string, keyUse]) handle { return extendsWindow{q, used} })},
-	{Name: "evicts-the-oldest-key", Breaks: "DUP-3",
+		Wrap: perQueue(func(q passing, used *table[string, keyUse]) handle { return extendsWindow{q, used} }),
+	},
+	{
+		Name: "evicts-the-oldest-key", Breaks: "DUP-3",
 		What: "A full table forgets its oldest key to take a new one.",
 		Wrap: func(inner driver.Opener) driver.Opener {
 			b := newBox(inner)
 			b.rewrite = func(config driver.Config) driver.Config { config.DedupMax = 0; return config }
 			b.spoil = func(q passing) handle { return evictsOldest{freesKeys{q, memoryOf[usedKeys](b, q.name)}} }
 			return exposed(b, inner)
-		}},
-	{Name: "lets-keys-through-a-full-table", Breaks: "DUP-3",
+		},
+	},
+	{
+		Name: "lets-keys-through-a-full-table", Breaks: "DUP-3",
 		What: "When the table is full, keyed messages are sent as if they had no key.",
-		Wrap: perHandle(func(q passing) handle { return letsKeysThrough{q} })},
-	{Name: "never-frees-places-in-the-table", Breaks: "DUP-3",
+		Wrap: perHandle(func(q passing) handle { return letsKeysThrough{q} }),
+	},
+	{
+		Name: "never-frees-places-in-the-table", Breaks: "DUP-3",
 		What: "A key whose window is over goes on taking its place in the table.",
-		Wrap: perQueue(func(q passing, used *table[string, keyUse]) handle { return neverFrees{q, used} })},
-	{Name: "hints-at-the-newest-key", Breaks: "DUP-3",
+		Wrap: perQueue(func(q passing, used *table[string, keyUse]) handle { return neverFrees{q, used} }),
+	},
+	{
+		Name: "hints-at-the-newest-key", Breaks: "DUP-3",
 		What: "A full table says to come back after a whole window, not when its oldest entry ends.",
-		Wrap: perHandle(func(q passing) handle { return hintsTooLate{q} })},
-	{Name: "forgets-keys-on-ack", Breaks: "DUP-3",
+		Wrap: perHandle(func(q passing) handle { return hintsTooLate{q} }),
+	},
+	{
+		Name: "forgets-keys-on-ack", Breaks: "DUP-3",
 		What: "An ack frees the key of its message.",
-		Wrap: perQueue(func(q passing, used *usedKeys) handle { return forgetsOnAck{freesKeys{q, used}} })},
-	{Name: "forgets-keys-on-purge", Breaks: "DUP-3",
+		Wrap: perQueue(func(q passing, used *usedKeys) handle { return forgetsOnAck{freesKeys{q, used}} }),
+	},
+	{
+		Name: "forgets-keys-on-purge", Breaks: "DUP-3",
 		What: "A purge frees all keys.",
-		Wrap: perQueue(func(q passing, used *usedKeys) handle { return forgetsOnPurge{freesKeys{q, used}} })},
-	{Name: "forgets-keys-on-death", Breaks: "DUP-3",
+		Wrap: perQueue(func(q passing, used *usedKeys) handle { return forgetsOnPurge{freesKeys{q, used}} }),
+	},
+	{
+		Name: "forgets-keys-on-death", Breaks: "DUP-3",
 		What: "A key is free once its message was dead-lettered.",
-		Wrap: perQueue(func(q passing, used *usedKeys) handle { return forgetsOnDeath{freesKeys{q, used}} })},
-	{Name: "remembers-bodies-for-ever", Breaks: "DUP-3", Rare: true,
+		Wrap: perQueue(func(q passing, used *usedKeys) handle { return forgetsOnDeath{freesKeys{q, used}} }),
+	},
+	{
+		Name: "remembers-bodies-for-ever", Breaks: "DUP-3", Rare: true,
 		What: "After the window a key is free for its old body, and still in conflict with any other.",
-		Wrap: perQueue(func(q passing, used *table[string, keyUse]) handle { return remembersBodies{q, used} })},
+		Wrap: perQueue(func(q passing, used *table[string, keyUse]) handle { return remembersBodies{q, used} }),
+	},
 }
 
 // A keyUse is what a table of keys remembers.

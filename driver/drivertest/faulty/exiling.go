@@ -11,21 +11,28 @@ import (
 )
 
 var exiles = []Saboteur{
-	{Name: "ignores-dead-letter-to", Breaks: "DLQ-8",
+	{
+		Name: "ignores-dead-letter-to", Breaks: "DLQ-8",
 		What: "Dead letters stay with their queue, wherever they should go.",
-		Wrap: misreads(func(config *driver.Config) { config.DeadLetterTo = "" })},
-	{Name: "sends-the-dead-twice", Breaks: "DLQ-8",
+		Wrap: misreads(func(config *driver.Config) { config.DeadLetterTo = "" }),
+	},
+	{
+		Name: "sends-the-dead-twice", Breaks: "DLQ-8",
 		What: "A message that dies arrives twice in the queue for the dead.",
-		Wrap: perQueue(func(q passing, seen *table[string, bool]) handle { return sendsDeadTwice{q, seen} })},
-	{Name: "does-not-say-why-it-sends-the-dead", Breaks: "DLQ-8",
+		Wrap: perQueue(func(q passing, seen *table[string, bool]) handle { return sendsDeadTwice{q, seen} }),
+	},
+	{
+		Name: "does-not-say-why-it-sends-the-dead", Breaks: "DLQ-8",
 		What: "A message in the queue for the dead does not say why it died.",
 		Wrap: perHandle(func(q passing) handle {
 			return changesDelivered{q, func(d *driver.Delivery) {
 				d.Attributes = maps.Clone(d.Attributes)
 				delete(d.Attributes, driver.AttributeDeadReason)
 			}}
-		})},
-	{Name: "counts-on-in-the-queue-for-the-dead", Breaks: "DLQ-8",
+		}),
+	},
+	{
+		Name: "counts-on-in-the-queue-for-the-dead", Breaks: "DLQ-8",
 		What: "A message in the queue for the dead goes on counting its deliveries.",
 		Wrap: perHandle(func(q passing) handle {
 			return changesDelivered{q, func(d *driver.Delivery) {
@@ -33,8 +40,10 @@ var exiles = []Saboteur{
 					d.Deliveries += 2
 				}
 			}}
-		})},
-	{Name: "renames-the-exiled", Breaks: "DLQ-8",
+		}),
+	},
+	{
+		Name: "renames-the-exiled", Breaks: "DLQ-8",
 		What: "A message gets a new id when it moves to the queue for the dead.",
 		Wrap: perHandle(func(q passing) handle {
 			return changesDelivered{q, func(d *driver.Delivery) {
@@ -42,10 +51,13 @@ var exiles = []Saboteur{
 					d.ID = ulid.Make().String()
 				}
 			}}
-		})},
-	{Name: "does-not-wake-for-the-exiled", Breaks: "DLQ-8",
+		}),
+	},
+	{
+		Name: "does-not-wake-for-the-exiled", Breaks: "DLQ-8",
 		What: "Who waits at a queue learns of a message that died elsewhere a second late.",
-		Wrap: perHandle(func(q passing) handle { return missesExiled{q} })},
+		Wrap: perHandle(func(q passing) handle { return missesExiled{q} }),
+	},
 }
 
 type sendsDeadTwice struct {

@@ -11,17 +11,24 @@ import (
 )
 
 var groupers = []Saboteur{
-	{Name: "delivers-a-group-to-two", Breaks: "ORD-4",
+	{
+		Name: "delivers-a-group-to-two", Breaks: "ORD-4",
 		What: "A group's next message is delivered while an earlier one is out.",
 		Wrap: misreadsAndHides(func(config *driver.Config) { config.StrictGroups = false },
-			func(q passing) handle { return claimsStrict{q} })},
-	{Name: "puts-the-nacked-at-the-tail-of-its-group", Breaks: "ORD-4",
+			func(q passing) handle { return claimsStrict{q} }),
+	},
+	{
+		Name: "puts-the-nacked-at-the-tail-of-its-group", Breaks: "ORD-4",
 		What: "A nacked message goes to the tail of its group.",
-		Wrap: perQueue(func(q passing, books *nackBooks) handle { return nacksToGroupTail{q, books} })},
-	{Name: "lets-a-group-block-others", Breaks: "ORD-4",
+		Wrap: perQueue(func(q passing, books *nackBooks) handle { return nacksToGroupTail{q, books} }),
+	},
+	{
+		Name: "lets-a-group-block-others", Breaks: "ORD-4",
 		What: "While one group is out, no other is delivered.",
-		Wrap: perHandle(func(q passing) handle { return blocksOthers{q} })},
-	{Name: "lets-a-delayed-head-be-passed", Breaks: "ORD-4",
+		Wrap: perHandle(func(q passing) handle { return blocksOthers{q} }),
+	},
+	{
+		Name: "lets-a-delayed-head-be-passed", Breaks: "ORD-4",
 		What: "A delayed message does not hold up its group.",
 		Wrap: perQueue(func(q passing, groups *trueGroups) handle {
 			return regroups{q, groups, func(msg driver.Outgoing) string {
@@ -30,8 +37,10 @@ var groupers = []Saboteur{
 				}
 				return fmt.Sprint(msg.Group, " delayed ", groups.turn.Add(1))
 			}}
-		})},
-	{Name: "takes-no-group-for-many", Breaks: "ORD-4",
+		}),
+	},
+	{
+		Name: "takes-no-group-for-many", Breaks: "ORD-4",
 		What: "Messages without a group do not wait for each other.",
 		Wrap: perQueue(func(q passing, groups *trueGroups) handle {
 			return regroups{q, groups, func(msg driver.Outgoing) string {
@@ -40,24 +49,35 @@ var groupers = []Saboteur{
 				}
 				return fmt.Sprint("alone ", groups.turn.Add(1))
 			}}
-		})},
-	{Name: "folds-groups", Breaks: "ORD-4",
+		}),
+	},
+	{
+		Name: "folds-groups", Breaks: "ORD-4",
 		What: "Groups that differ only in case wait for each other.",
 		Wrap: perQueue(func(q passing, groups *trueGroups) handle {
 			return regroups{q, groups, func(msg driver.Outgoing) string { return strings.ToLower(msg.Group) }}
-		})},
-	{Name: "takes-one-of-a-group-per-batch", Breaks: "ORD-4",
+		}),
+	},
+	{
+		Name: "takes-one-of-a-group-per-batch", Breaks: "ORD-4",
 		What: "A batch holds only one message of a group.",
-		Wrap: perHandle(func(q passing) handle { return oneOfGroup{q} })},
-	{Name: "does-not-say-strict", Breaks: "ORD-4",
+		Wrap: perHandle(func(q passing) handle { return oneOfGroup{q} }),
+	},
+	{
+		Name: "does-not-say-strict", Breaks: "ORD-4",
 		What: "A queue with strict groups does not say so.",
-		Wrap: perHandle(func(q passing) handle { return deniesStrict{q} })},
-	{Name: "does-not-count-the-blocked", Breaks: "ORD-4", Also: []string{"CNT-1"},
+		Wrap: perHandle(func(q passing) handle { return deniesStrict{q} }),
+	},
+	{
+		Name: "does-not-count-the-blocked", Breaks: "ORD-4", Also: []string{"CNT-1"},
 		What: "Messages behind a group that is out are not counted as ready.",
-		Wrap: perHandle(func(q passing) handle { return hidesBlocked{q} })},
-	{Name: "does-not-wake-for-a-freed-group", Breaks: "ORD-4",
+		Wrap: perHandle(func(q passing) handle { return hidesBlocked{q} }),
+	},
+	{
+		Name: "does-not-wake-for-a-freed-group", Breaks: "ORD-4",
 		What: "Who waits for a group that is out finds its next message a second late.",
-		Wrap: perHandle(func(q passing) handle { return missesFreedGroups{q} })},
+		Wrap: perHandle(func(q passing) handle { return missesFreedGroups{q} }),
+	},
 }
 
 type claimsStrict struct{ passing }

@@ -11,30 +11,45 @@ import (
 )
 
 var orderers = []Saboteur{
-	{Name: "sends-a-batch-backwards", Breaks: "ORD-1",
+	{
+		Name: "sends-a-batch-backwards", Breaks: "ORD-1",
 		What: "The messages of a batch get their places in reverse.",
-		Wrap: perHandle(func(q passing) handle { return sendsBackwards{q} })},
-	{Name: "returns-a-batch-backwards", Breaks: "ORD-1",
+		Wrap: perHandle(func(q passing) handle { return sendsBackwards{q} }),
+	},
+	{
+		Name: "returns-a-batch-backwards", Breaks: "ORD-1",
 		What: "The messages of a receive stand in reverse.",
-		Wrap: perHandle(func(q passing) handle { return receivesBackwards{q} })},
-	{Name: "claims-shards-by-default", Breaks: "ORD-1",
+		Wrap: perHandle(func(q passing) handle { return receivesBackwards{q} }),
+	},
+	{
+		Name: "claims-shards-by-default", Breaks: "ORD-1",
 		What: "A queue that nobody configured has two shards.",
-		Wrap: perOpener(func(b *box) backend { return shardsByDefault{b} })},
+		Wrap: perOpener(func(b *box) backend { return shardsByDefault{b} }),
+	},
 
-	{Name: "puts-the-expired-at-the-tail", Breaks: "ORD-2",
+	{
+		Name: "puts-the-expired-at-the-tail", Breaks: "ORD-2",
 		What: "A message whose lease runs out goes to the tail.",
-		Wrap: perQueue(func(q passing, held *table[driver.Receipt, lease]) handle { return expiresToTail{q, held} })},
-	{Name: "puts-the-given-up-at-the-tail", Breaks: "ORD-2",
+		Wrap: perQueue(func(q passing, held *table[driver.Receipt, lease]) handle { return expiresToTail{q, held} }),
+	},
+	{
+		Name: "puts-the-given-up-at-the-tail", Breaks: "ORD-2",
 		What: "A message whose lease is ended by an extend to zero goes to the tail.",
-		Wrap: perQueue(func(q passing, delivered *deliveries) handle { return givesUpToTail{remembering{q, delivered}} })},
-	{Name: "puts-the-nacked-at-the-head", Breaks: "ORD-2",
+		Wrap: perQueue(func(q passing, delivered *deliveries) handle { return givesUpToTail{remembering{q, delivered}} }),
+	},
+	{
+		Name: "puts-the-nacked-at-the-head", Breaks: "ORD-2",
 		What: "A nacked message keeps its place.",
-		Wrap: perQueue(func(q passing, causes *nackCauses) handle { return nacksToHead{q, causes} })},
-	{Name: "places-the-nacked-when-due", Breaks: "ORD-2",
+		Wrap: perQueue(func(q passing, causes *nackCauses) handle { return nacksToHead{q, causes} }),
+	},
+	{
+		Name: "places-the-nacked-when-due", Breaks: "ORD-2",
 		What: "A message that was nacked with a delay gets its place when the delay is over.",
-		Wrap: perHandle(func(q passing) handle { return placesWhenDue{q} })},
+		Wrap: perHandle(func(q passing) handle { return placesWhenDue{q} }),
+	},
 
-	{Name: "spreads-a-group", Breaks: "ORD-3",
+	{
+		Name: "spreads-a-group", Breaks: "ORD-3",
 		What: "The messages of a group go to all shards in turn.",
 		Wrap: perQueue(func(q passing, groups *trueGroups) handle {
 			return regroups{q, groups, func(msg driver.Outgoing) string {
@@ -43,41 +58,60 @@ var orderers = []Saboteur{
 				}
 				return fmt.Sprint(msg.Group, groups.turn.Add(1))
 			}}
-		})},
-	{Name: "bounds-each-shard", Breaks: "ORD-3",
+		}),
+	},
+	{
+		Name: "bounds-each-shard", Breaks: "ORD-3",
 		What: "The bound on messages holds for each shard, not for all together.",
-		Wrap: misreads(func(config *driver.Config) { config.MaxMessages *= max(config.Shards, 1) })},
-	{Name: "bounds-the-leased-of-each-shard", Breaks: "ORD-3", Also: []string{"RCV-1"},
+		Wrap: misreads(func(config *driver.Config) { config.MaxMessages *= max(config.Shards, 1) }),
+	},
+	{
+		Name: "bounds-the-leased-of-each-shard", Breaks: "ORD-3", Also: []string{"RCV-1"},
 		What: "The in-flight ceiling holds for each shard, not for all together.",
-		Wrap: misreads(func(config *driver.Config) { config.MaxInFlight *= max(config.Shards, 1) })},
-	{Name: "bounds-the-bytes-of-each-shard", Breaks: "ORD-3", Also: []string{"SND-5"},
+		Wrap: misreads(func(config *driver.Config) { config.MaxInFlight *= max(config.Shards, 1) }),
+	},
+	{
+		Name: "bounds-the-bytes-of-each-shard", Breaks: "ORD-3", Also: []string{"SND-5"},
 		What: "The bound on bytes holds for each shard, not for all together.",
-		Wrap: misreads(func(config *driver.Config) { config.MaxBytes *= max(config.Shards, 1) })},
-	{Name: "bounds-the-dead-of-each-shard", Breaks: "ORD-3", Also: []string{"DLQ-5"},
+		Wrap: misreads(func(config *driver.Config) { config.MaxBytes *= max(config.Shards, 1) }),
+	},
+	{
+		Name: "bounds-the-dead-of-each-shard", Breaks: "ORD-3", Also: []string{"DLQ-5"},
 		What: "The bound on dead letters holds for each shard, not for all together.",
-		Wrap: misreads(func(config *driver.Config) { config.MaxDead *= max(config.Shards, 1) })},
-	{Name: "purges-one-shard", Breaks: "ORD-3", Also: []string{"CNT-3"},
+		Wrap: misreads(func(config *driver.Config) { config.MaxDead *= max(config.Shards, 1) }),
+	},
+	{
+		Name: "purges-one-shard", Breaks: "ORD-3", Also: []string{"CNT-3"},
 		What: "A purge of a queue with several shards leaves half of it.",
-		Wrap: perHandle(func(q passing) handle { return purgesHalf{q} })},
-	{Name: "lists-the-dead-by-shard", Breaks: "ORD-3", Also: []string{"DLQ-5"},
+		Wrap: perHandle(func(q passing) handle { return purgesHalf{q} }),
+	},
+	{
+		Name: "lists-the-dead-by-shard", Breaks: "ORD-3", Also: []string{"DLQ-5"},
 		What: "Dead letters of a queue with several shards are not listed by death.",
 		Wrap: perHandle(func(q passing) handle {
 			if q.Traits().Ordering == driver.OrderingPerShard {
 				return listsYoungest{q}
 			}
 			return q
-		})},
-	{Name: "limits-a-redrive-by-shard", Breaks: "ORD-3", Also: []string{"DLQ-5"},
+		}),
+	},
+	{
+		Name: "limits-a-redrive-by-shard", Breaks: "ORD-3", Also: []string{"DLQ-5"},
 		What: "The limit of a redrive holds for each shard.",
 		Wrap: perHandle(func(q passing) handle {
 			return changesRedrive{q, func(ids []string, limit int) ([]string, int) { return ids, limit * max(q.config().Shards, 1) }}
-		})},
-	{Name: "claims-order-over-shards", Breaks: "ORD-3",
+		}),
+	},
+	{
+		Name: "claims-order-over-shards", Breaks: "ORD-3",
 		What: "A queue of several shards says that it is FIFO.",
-		Wrap: perHandle(func(q passing) handle { return claimsOrder{q} })},
-	{Name: "wakes-for-one-shard", Breaks: "ORD-3",
+		Wrap: perHandle(func(q passing) handle { return claimsOrder{q} }),
+	},
+	{
+		Name: "wakes-for-one-shard", Breaks: "ORD-3",
 		What: "Of a queue with several shards, waiting receivers look at what comes to one of them; the rest they find a second later.",
-		Wrap: perHandle(func(q passing) handle { return wakesForOneShard{q} })},
+		Wrap: perHandle(func(q passing) handle { return wakesForOneShard{q} }),
+	},
 }
 
 type sendsBackwards struct{ passing }

@@ -11,59 +11,85 @@ import (
 )
 
 var peekers = []Saboteur{
-	{Name: "counts-looking-as-a-delivery", Breaks: "CNT-2",
+	{
+		Name: "counts-looking-as-a-delivery", Breaks: "CNT-2",
 		What: "A peek adds to the delivery count of the next message.",
-		Wrap: perHandle(func(q passing) handle { return countsLooking{q} })},
-	{Name: "leases-what-is-looked-at", Breaks: "CNT-2",
+		Wrap: perHandle(func(q passing) handle { return countsLooking{q} }),
+	},
+	{
+		Name: "leases-what-is-looked-at", Breaks: "CNT-2",
 		What: "A message that was looked at is in flight for a second.",
-		Wrap: perHandle(func(q passing) handle { return leasesSeen{q} })},
-	{Name: "does-not-show-the-leased", Breaks: "CNT-2",
+		Wrap: perHandle(func(q passing) handle { return leasesSeen{q} }),
+	},
+	{
+		Name: "does-not-show-the-leased", Breaks: "CNT-2",
 		What: "A peek passes over messages in flight.",
 		Wrap: perHandle(func(q passing) handle {
 			return changesSeen{q, nil, func(seen *driver.Peeked) bool { return seen.State != driver.StateInFlight }}
-		})},
-	{Name: "limits-before-it-selects", Breaks: "CNT-2",
+		}),
+	},
+	{
+		Name: "limits-before-it-selects", Breaks: "CNT-2",
 		What: "The limit of a peek counts messages that do not match.",
-		Wrap: perHandle(func(q passing) handle { return limitsFirst{q} })},
-	{Name: "ignores-the-limit-of-a-peek", Breaks: "CNT-2",
+		Wrap: perHandle(func(q passing) handle { return limitsFirst{q} }),
+	},
+	{
+		Name: "ignores-the-limit-of-a-peek", Breaks: "CNT-2",
 		What: "A peek yields all that matches, whatever its limit.",
 		Wrap: perHandle(func(q passing) handle {
 			return changesSeen{q, func(query *driver.Query) { query.Limit = min(query.Limit, 0) }, nil}
-		})},
-	{Name: "ignores-age", Breaks: "CNT-2",
+		}),
+	},
+	{
+		Name: "ignores-age", Breaks: "CNT-2",
 		What: "A peek for old messages shows young ones too.",
 		Wrap: perHandle(func(q passing) handle {
 			return changesSeen{q, func(query *driver.Query) { query.OlderThan = min(query.OlderThan, 0) }, nil}
-		})},
-	{Name: "matches-any-attribute", Breaks: "CNT-2",
+		}),
+	},
+	{
+		Name: "matches-any-attribute", Breaks: "CNT-2",
 		What: "A peek for several attributes shows messages that have one of them.",
-		Wrap: perHandle(func(q passing) handle { return matchesAny{q} })},
-	{Name: "shows-the-living-by-reason", Breaks: "CNT-2",
+		Wrap: perHandle(func(q passing) handle { return matchesAny{q} }),
+	},
+	{
+		Name: "shows-the-living-by-reason", Breaks: "CNT-2",
 		What: "A peek for a reason of death shows messages that live.",
-		Wrap: perHandle(func(q passing) handle { return showsLiving{q} })},
-	{Name: "shows-the-ready-backwards", Breaks: "CNT-2",
+		Wrap: perHandle(func(q passing) handle { return showsLiving{q} }),
+	},
+	{
+		Name: "shows-the-ready-backwards", Breaks: "CNT-2",
 		What: "A peek shows ready messages newest first.",
-		Wrap: perHandle(func(q passing) handle { return showsBackwards{q} })},
-	{Name: "shows-no-due-time", Breaks: "CNT-2",
+		Wrap: perHandle(func(q passing) handle { return showsBackwards{q} }),
+	},
+	{
+		Name: "shows-no-due-time", Breaks: "CNT-2",
 		What: "A peek does not tell when a message in flight becomes ready.",
 		Wrap: perHandle(func(q passing) handle {
 			return changesSeen{q, nil, func(seen *driver.Peeked) bool { seen.DueAt = time.Time{}; return true }}
-		})},
-	{Name: "takes-any-query", Breaks: "CNT-2",
+		}),
+	},
+	{
+		Name: "takes-any-query", Breaks: "CNT-2",
 		What: "A query for a state that does not exist finds nothing, and is not refused.",
 		Wrap: perHandle(func(q passing) handle {
 			return changesSeen{q, func(query *driver.Query) {
 				query.States = slices.DeleteFunc(slices.Clone(query.States), func(state driver.State) bool { return state == "limbo" })
 			}, nil}
-		})},
-	{Name: "holds-its-lock-while-looking", Breaks: "CNT-2", Hangs: true,
+		}),
+	},
+	{
+		Name: "holds-its-lock-while-looking", Breaks: "CNT-2", Hangs: true,
 		What: "Nobody can receive while somebody looks.",
-		Wrap: perQueue(func(q passing, lock *sync.Mutex) handle { return locksWhileLooking{q, lock} })},
-	{Name: "shows-no-error-type", Breaks: "CNT-2", Also: []string{"DLQ-4"}, Rare: true,
+		Wrap: perQueue(func(q passing, lock *sync.Mutex) handle { return locksWhileLooking{q, lock} }),
+	},
+	{
+		Name: "shows-no-error-type", Breaks: "CNT-2", Also: []string{"DLQ-4"}, Rare: true,
 		What: "A peek at a dead letter does not tell the type of its error.",
 		Wrap: perHandle(func(q passing) handle {
 			return changesSeen{q, nil, func(seen *driver.Peeked) bool { seen.ErrorType = ""; return true }}
-		})},
+		}),
+	},
 }
 
 type countsLooking struct{ passing }

@@ -15,16 +15,23 @@ import (
 // racers do harm so seldom that it takes many operations, or many at once, to
 // see it.
 var racers = []Saboteur{
-	{Name: "loses-one-in-500", Breaks: "SND-1", Rare: true,
+	{
+		Name: "loses-one-in-500", Breaks: "SND-1", Rare: true,
 		What: "One message in 500 is answered with an id and never enqueued.",
-		Wrap: perQueue(func(q passing, sent *atomic.Int64) handle { return dropsEvery{q, 500, sent} })},
-	{Name: "doubles-one-in-1000", Breaks: "VIS-1", Also: []string{"SND-1", "VIS-2", "RCV-3"}, Rare: true,
+		Wrap: perQueue(func(q passing, sent *atomic.Int64) handle { return dropsEvery{q, 500, sent} }),
+	},
+	{
+		Name: "doubles-one-in-1000", Breaks: "VIS-1", Also: []string{"SND-1", "VIS-2", "RCV-3"}, Rare: true,
 		What: "One delivery in 1000 goes to the next receiver too.",
-		Wrap: perQueue(func(q passing, copies *copied) handle { return doublesDeliveries{q, copies} })},
-	{Name: "forgets-one-ack-in-300", Breaks: "ACK-1", Also: []string{"SND-1"}, Rare: true,
+		Wrap: perQueue(func(q passing, copies *copied) handle { return doublesDeliveries{q, copies} }),
+	},
+	{
+		Name: "forgets-one-ack-in-300", Breaks: "ACK-1", Also: []string{"SND-1"}, Rare: true,
 		What: "One ack in 300 is answered and not done.",
-		Wrap: perQueue(func(q passing, acks *atomic.Int64) handle { return forgetsAcks{q, acks} })},
-	{Name: "miscounts-one-in-400", Breaks: "RCV-3", Also: []string{"SND-1"}, Rare: true,
+		Wrap: perQueue(func(q passing, acks *atomic.Int64) handle { return forgetsAcks{q, acks} }),
+	},
+	{
+		Name: "miscounts-one-in-400", Breaks: "RCV-3", Also: []string{"SND-1"}, Rare: true,
 		What: "One delivery in 400 has the count of the one before.",
 		Wrap: perQueue(func(q passing, n *atomic.Int64) handle {
 			return changesDelivered{q, func(d *driver.Delivery) {
@@ -32,8 +39,10 @@ var racers = []Saboteur{
 					d.Deliveries--
 				}
 			}}
-		})},
-	{Name: "flips-a-bit-in-1000", Breaks: "SND-3", Rare: true,
+		}),
+	},
+	{
+		Name: "flips-a-bit-in-1000", Breaks: "SND-3", Rare: true,
 		What: "One body in 1000 has a wrong bit on delivery.",
 		Wrap: perQueue(func(q passing, n *atomic.Int64) handle {
 			return changesDelivered{q, func(d *driver.Delivery) {
@@ -42,14 +51,20 @@ var racers = []Saboteur{
 					d.Body[0] ^= 1
 				}
 			}}
-		})},
-	{Name: "swaps-neighbours-now-and-then", Breaks: "ORD-1", Rare: true,
+		}),
+	},
+	{
+		Name: "swaps-neighbours-now-and-then", Breaks: "ORD-1", Rare: true,
 		What: "One receive in 50 returns its first two messages in reverse.",
-		Wrap: perQueue(func(q passing, n *atomic.Int64) handle { return swapsNeighbours{q, n} })},
-	{Name: "misses-one-wake-in-50", Breaks: "RCV-2", Rare: true,
+		Wrap: perQueue(func(q passing, n *atomic.Int64) handle { return swapsNeighbours{q, n} }),
+	},
+	{
+		Name: "misses-one-wake-in-50", Breaks: "RCV-2", Rare: true,
 		What: "One waiting receiver in 50 is not woken and finds its message a second late.",
-		Wrap: perQueue(func(q passing, n *atomic.Int64) handle { return missesWakes{q, n} })},
-	{Name: "miscounts-stats-one-in-40", Breaks: "CNT-1", Also: []string{"DLQ-1"}, Rare: true,
+		Wrap: perQueue(func(q passing, n *atomic.Int64) handle { return missesWakes{q, n} }),
+	},
+	{
+		Name: "miscounts-stats-one-in-40", Breaks: "CNT-1", Also: []string{"DLQ-1"}, Rare: true,
 		What: "Once in 40 times Stats counts a message in flight as ready.",
 		Wrap: perQueue(func(q passing, n *atomic.Int64) handle {
 			return changesStats{q, func(stats *driver.Stats) {
@@ -58,14 +73,20 @@ var racers = []Saboteur{
 					stats.Ready++
 				}
 			}}
-		})},
-	{Name: "sends-one-in-200-twice", Breaks: "SND-6", Also: []string{"SND-1", "CNT-1"}, Rare: true,
+		}),
+	},
+	{
+		Name: "sends-one-in-200-twice", Breaks: "SND-6", Also: []string{"SND-1", "CNT-1"}, Rare: true,
 		What: "One message in 200 is enqueued a second time under an id that nobody was given.",
-		Wrap: perQueue(func(q passing, n *atomic.Int64) handle { return sendsGhosts{q, n} })},
-	{Name: "reuses-one-id-in-300", Breaks: "SND-1", Rare: true,
+		Wrap: perQueue(func(q passing, n *atomic.Int64) handle { return sendsGhosts{q, n} }),
+	},
+	{
+		Name: "reuses-one-id-in-300", Breaks: "SND-1", Rare: true,
 		What: "One send in 300 is answered with an id that no message has.",
-		Wrap: perQueue(func(q passing, n *atomic.Int64) handle { return answersWrongID{q, n} })},
-	{Name: "hurries-one-delayed-in-50", Breaks: "SND-2", Rare: true,
+		Wrap: perQueue(func(q passing, n *atomic.Int64) handle { return answersWrongID{q, n} }),
+	},
+	{
+		Name: "hurries-one-delayed-in-50", Breaks: "SND-2", Rare: true,
 		What: "One delayed message in 50 is ready at once.",
 		Wrap: perQueue(func(q passing, n *atomic.Int64) handle {
 			return changesSent{q, func(msg *driver.Outgoing) {
@@ -73,8 +94,10 @@ var racers = []Saboteur{
 					msg.Delay = 0
 				}
 			}}
-		})},
-	{Name: "hurries-one-nacked-in-20", Breaks: "ACK-1", Rare: true,
+		}),
+	},
+	{
+		Name: "hurries-one-nacked-in-20", Breaks: "ACK-1", Rare: true,
 		What: "One message in 20 that is nacked with a delay is ready at once.",
 		Wrap: perQueue(func(q passing, n *atomic.Int64) handle {
 			return changesNacks{q, func(nack *driver.Nack) {
@@ -82,7 +105,8 @@ var racers = []Saboteur{
 					nack.Delay = 0
 				}
 			}}
-		})},
+		}),
+	},
 }
 
 // copied is the delivery to be handed out once more.
@@ -181,13 +205,18 @@ func (q answersWrongID) Send(ctx context.Context, msgs []driver.Outgoing) ([]dri
 // oddities are harmless but for one odd sequence of operations, which only
 // random programs come upon.
 var oddities = []Saboteur{
-	{Name: "loses-the-error-with-a-causeless-nack", Breaks: "RCV-3", Also: []string{"ACK-1"}, Rare: true,
+	{
+		Name: "loses-the-error-with-a-causeless-nack", Breaks: "RCV-3", Also: []string{"ACK-1"}, Rare: true,
 		What: "A nack without a cause wipes out the last error.",
-		Wrap: perQueue(func(q passing, books *wipedErrors) handle { return wipesErrors{q, books} })},
-	{Name: "does-not-count-a-glance-at-the-nacked", Breaks: "RCV-3", Rare: true,
+		Wrap: perQueue(func(q passing, books *wipedErrors) handle { return wipesErrors{q, books} }),
+	},
+	{
+		Name: "does-not-count-a-glance-at-the-nacked", Breaks: "RCV-3", Rare: true,
 		What: "A delivery with visibility zero does not count once the message was nacked.",
-		Wrap: perQueue(func(q passing, uncounted *table[string, int]) handle { return skipsGlances{q, uncounted} })},
-	{Name: "loses-attributes-of-the-nacked", Breaks: "SND-3", Rare: true,
+		Wrap: perQueue(func(q passing, uncounted *table[string, int]) handle { return skipsGlances{q, uncounted} }),
+	},
+	{
+		Name: "loses-attributes-of-the-nacked", Breaks: "SND-3", Rare: true,
 		What: "A message that was nacked twice has lost its attributes.",
 		Wrap: perHandle(func(q passing) handle {
 			return changesDelivered{q, func(d *driver.Delivery) {
@@ -195,13 +224,18 @@ var oddities = []Saboteur{
 					d.Attributes = nil
 				}
 			}}
-		})},
-	{Name: "peeks-past-the-third-ready", Breaks: "CNT-2", Rare: true,
+		}),
+	},
+	{
+		Name: "peeks-past-the-third-ready", Breaks: "CNT-2", Rare: true,
 		What: "A peek at ready messages passes over the third.",
-		Wrap: perHandle(func(q passing) handle { return skipsThird{q} })},
-	{Name: "loses-the-group-on-redrive", Breaks: "DLQ-5", Rare: true, Also: []string{"RCV-3"},
+		Wrap: perHandle(func(q passing) handle { return skipsThird{q} }),
+	},
+	{
+		Name: "loses-the-group-on-redrive", Breaks: "DLQ-5", Rare: true, Also: []string{"RCV-3"},
 		What: "A message that was redriven twice says nothing of its group.",
-		Wrap: perQueue(func(q passing, times *table[string, int]) handle { return losesOnRedrive{q, times} })},
+		Wrap: perQueue(func(q passing, times *table[string, int]) handle { return losesOnRedrive{q, times} }),
+	},
 }
 
 // wipedErrors are of messages whose latest nack had no cause.

@@ -8,36 +8,52 @@ import (
 )
 
 var forgers = []Saboteur{
-	{Name: "accepts-a-stale-receipt", Breaks: "VIS-2",
+	{
+		Name: "accepts-a-stale-receipt", Breaks: "VIS-2",
 		What: "An ack with the receipt of an earlier delivery acks the message.",
-		Wrap: perQueue(func(q passing, latest *latestReceipts) handle { return acceptsStaleAck{remembersReceipts{q, latest}} })},
-	{Name: "lets-a-stale-extend-take-over", Breaks: "VIS-2",
+		Wrap: perQueue(func(q passing, latest *latestReceipts) handle { return acceptsStaleAck{remembersReceipts{q, latest}} }),
+	},
+	{
+		Name: "lets-a-stale-extend-take-over", Breaks: "VIS-2",
 		What: "An extension with the receipt of an earlier delivery moves the new holder's deadline.",
 		Wrap: perQueue(func(q passing, latest *latestReceipts) handle {
 			return acceptsStaleExtend{remembersReceipts{q, latest}}
-		})},
-	{Name: "lets-a-stale-nack-take-away", Breaks: "VIS-2",
+		}),
+	},
+	{
+		Name: "lets-a-stale-nack-take-away", Breaks: "VIS-2",
 		What: "A nack with the receipt of an earlier delivery takes the message from its new holder.",
-		Wrap: perQueue(func(q passing, latest *latestReceipts) handle { return acceptsStaleNack{remembersReceipts{q, latest}} })},
-	{Name: "lets-a-stale-burial-take-away", Breaks: "VIS-2",
+		Wrap: perQueue(func(q passing, latest *latestReceipts) handle { return acceptsStaleNack{remembersReceipts{q, latest}} }),
+	},
+	{
+		Name: "lets-a-stale-burial-take-away", Breaks: "VIS-2",
 		What: "Dead-lettering with the receipt of an earlier delivery takes the message from its new holder.",
 		Wrap: perQueue(func(q passing, latest *latestReceipts) handle {
 			return acceptsStaleBurial{remembersReceipts{q, latest}}
-		})},
-	{Name: "accepts-an-ack-after-the-deadline", Breaks: "VIS-2", Also: []string{"VIS-6"},
+		}),
+	},
+	{
+		Name: "accepts-an-ack-after-the-deadline", Breaks: "VIS-2", Also: []string{"VIS-6"},
 		What: "Until somebody else gets the message, an ack after the deadline works.",
-		Wrap: perQueue(func(q passing, late *lateAcks) handle { return acksLate{q, late} })},
-	{Name: "gives-one-receipt-for-all-deliveries", Breaks: "VIS-2",
+		Wrap: perQueue(func(q passing, late *lateAcks) handle { return acksLate{q, late} }),
+	},
+	{
+		Name: "gives-one-receipt-for-all-deliveries", Breaks: "VIS-2",
 		What: "The receipt is the message's id.",
-		Wrap: perQueue(func(q passing, latest *latestReceipts) handle { return receiptIsID{passing: q, latest: latest} })},
-	{Name: "ignores-the-nonce", Breaks: "VIS-2",
+		Wrap: perQueue(func(q passing, latest *latestReceipts) handle { return receiptIsID{passing: q, latest: latest} }),
+	},
+	{
+		Name: "ignores-the-nonce", Breaks: "VIS-2",
 		What: "A receipt works whatever its nonce.",
-		Wrap: perQueue(func(q passing, latest *latestReceipts) handle { return ignoresNonce{remembersReceipts{q, latest}} })},
-	{Name: "takes-receipts-of-other-queues", Breaks: "VIS-2",
+		Wrap: perQueue(func(q passing, latest *latestReceipts) handle { return ignoresNonce{remembersReceipts{q, latest}} }),
+	},
+	{
+		Name: "takes-receipts-of-other-queues", Breaks: "VIS-2",
 		What: "A receipt works at any queue.",
 		Wrap: perHandle(func(q passing) handle {
 			return acceptsForeign{q, memoryOf[table[driver.Receipt, driver.Queue]](q.box, "")}
-		})},
+		}),
+	},
 }
 
 // latestReceipts tells the latest delivery of a message from the others.
@@ -183,8 +199,8 @@ func (q receiptIsID) Receive(ctx context.Context, req driver.ReceiveRequest) ([]
 }
 
 func (q receiptIsID) real(receipt driver.Receipt) driver.Receipt {
-	if real, ok := q.latest.latest.get(receipt.Handle); ok && receipt == (driver.Receipt{Handle: receipt.Handle}) {
-		return real
+	if latest, ok := q.latest.latest.get(receipt.Handle); ok && receipt == (driver.Receipt{Handle: receipt.Handle}) {
+		return latest
 	}
 	return receipt
 }

@@ -9,10 +9,13 @@ import (
 )
 
 var receivers = []Saboteur{
-	{Name: "does-not-clamp-max", Breaks: "RCV-1",
+	{
+		Name: "does-not-clamp-max", Breaks: "RCV-1",
 		What: "A receive returns more messages than the largest batch.",
-		Wrap: perHandle(func(q passing) handle { return doesNotClamp{q} })},
-	{Name: "takes-max-plus-one", Breaks: "RCV-1",
+		Wrap: perHandle(func(q passing) handle { return doesNotClamp{q} }),
+	},
+	{
+		Name: "takes-max-plus-one", Breaks: "RCV-1",
 		What: "A receive with a Max of several returns one more.",
 		Wrap: perHandle(func(q passing) handle {
 			return changesRequest{q, func(req *driver.ReceiveRequest) {
@@ -20,8 +23,10 @@ var receivers = []Saboteur{
 					req.Max++
 				}
 			}}
-		})},
-	{Name: "refuses-large-max", Breaks: "RCV-1",
+		}),
+	},
+	{
+		Name: "refuses-large-max", Breaks: "RCV-1",
 		What: "A Max above the largest batch is refused, not clamped.",
 		Wrap: perHandle(func(q passing) handle {
 			return changesRequest{q, func(req *driver.ReceiveRequest) {
@@ -29,36 +34,51 @@ var receivers = []Saboteur{
 					req.Max = 0
 				}
 			}}
-		})},
-	{Name: "takes-max-zero-for-one", Breaks: "RCV-1",
+		}),
+	},
+	{
+		Name: "takes-max-zero-for-one", Breaks: "RCV-1",
 		What: "A receive of no messages at all is taken for one of one.",
 		Wrap: perHandle(func(q passing) handle {
 			return changesRequest{q, func(req *driver.ReceiveRequest) { req.Max = max(req.Max, 1) }}
-		})},
-	{Name: "ignores-max-bytes", Breaks: "RCV-1",
+		}),
+	},
+	{
+		Name: "ignores-max-bytes", Breaks: "RCV-1",
 		What: "MaxBytes does not bound a receive.",
 		Wrap: perHandle(func(q passing) handle {
 			return changesRequest{q, func(req *driver.ReceiveRequest) { req.MaxBytes = min(req.MaxBytes, 0) }}
-		})},
-	{Name: "never-delivers-over-max-bytes", Breaks: "RCV-1",
+		}),
+	},
+	{
+		Name: "never-delivers-over-max-bytes", Breaks: "RCV-1",
 		What: "A message over MaxBytes is not delivered even alone.",
-		Wrap: perHandle(func(q passing) handle { return starvesLarge{q} })},
-	{Name: "lets-one-more-in-flight", Breaks: "RCV-1",
+		Wrap: perHandle(func(q passing) handle { return starvesLarge{q} }),
+	},
+	{
+		Name: "lets-one-more-in-flight", Breaks: "RCV-1",
 		What: "One message more than MaxInFlight is out at once.",
 		Wrap: misreads(func(config *driver.Config) {
 			if config.MaxInFlight > 0 {
 				config.MaxInFlight++
 			}
-		})},
-	{Name: "lets-more-in-flight-in-parallel", Breaks: "RCV-1",
+		}),
+	},
+	{
+		Name: "lets-more-in-flight-in-parallel", Breaks: "RCV-1",
 		What: "The ceiling is read and used in two steps, so that receives at once can exceed it by one.",
-		Wrap: perQueue(func(q passing, race *roomRace) handle { return exceedsCeiling{q, race} })},
-	{Name: "hides-the-ceiling", Breaks: "RCV-1",
+		Wrap: perQueue(func(q passing, race *roomRace) handle { return exceedsCeiling{q, race} }),
+	},
+	{
+		Name: "hides-the-ceiling", Breaks: "RCV-1",
 		What: "A receive that only the in-flight ceiling keeps from a message is empty, not refused.",
-		Wrap: perHandle(func(q passing) handle { return hidesCeiling{q} })},
-	{Name: "refuses-at-the-ceiling-at-once", Breaks: "RCV-1",
+		Wrap: perHandle(func(q passing) handle { return hidesCeiling{q} }),
+	},
+	{
+		Name: "refuses-at-the-ceiling-at-once", Breaks: "RCV-1",
 		What: "A receive at the in-flight ceiling does not wait for a lease to end.",
-		Wrap: perHandle(func(q passing) handle { return refusesAtOnce{q} })},
+		Wrap: perHandle(func(q passing) handle { return refusesAtOnce{q} }),
+	},
 }
 
 // changesRequest changes each request on its way in.
@@ -139,37 +159,50 @@ func (q refusesAtOnce) Receive(ctx context.Context, req driver.ReceiveRequest) (
 }
 
 var describers = []Saboteur{
-	{Name: "counts-every-delivery-as-first", Breaks: "RCV-3",
+	{
+		Name: "counts-every-delivery-as-first", Breaks: "RCV-3",
 		What: "The delivery count is always one.",
 		Wrap: perHandle(func(q passing) handle {
 			return changesDelivered{q, func(d *driver.Delivery) { d.Deliveries = 1 }}
-		})},
-	{Name: "counts-from-zero", Breaks: "RCV-3",
+		}),
+	},
+	{
+		Name: "counts-from-zero", Breaks: "RCV-3",
 		What: "The first delivery is number zero.",
 		Wrap: perHandle(func(q passing) handle {
 			return changesDelivered{q, func(d *driver.Delivery) { d.Deliveries-- }}
-		})},
-	{Name: "counts-anew-after-a-nack", Breaks: "RCV-3",
+		}),
+	},
+	{
+		Name: "counts-anew-after-a-nack", Breaks: "RCV-3",
 		What: "A nack sets the delivery count back.",
-		Wrap: perQueue(func(q passing, books *nackBooks) handle { return countsAnew{q, books} })},
-	{Name: "dates-first-delivery-by-the-latest", Breaks: "RCV-3",
+		Wrap: perQueue(func(q passing, books *nackBooks) handle { return countsAnew{q, books} }),
+	},
+	{
+		Name: "dates-first-delivery-by-the-latest", Breaks: "RCV-3",
 		What: "The time of the first delivery is that of the latest.",
 		Wrap: perHandle(func(q passing) handle {
 			return changesDelivered{q, func(d *driver.Delivery) { d.FirstReceivedAt = time.Now().UTC() }}
-		})},
-	{Name: "dates-the-send-by-the-delivery", Breaks: "RCV-3",
+		}),
+	},
+	{
+		Name: "dates-the-send-by-the-delivery", Breaks: "RCV-3",
 		What: "The time of the send is that of the first delivery.",
 		Wrap: perHandle(func(q passing) handle {
 			return changesDelivered{q, func(d *driver.Delivery) { d.EnqueuedAt = d.FirstReceivedAt }}
-		})},
-	{Name: "gives-local-times", Breaks: "RCV-3",
+		}),
+	},
+	{
+		Name: "gives-local-times", Breaks: "RCV-3",
 		What: "Times are in the zone of the machine, not in UTC.",
 		Wrap: perHandle(func(q passing) handle {
 			return changesDelivered{q, func(d *driver.Delivery) {
 				d.EnqueuedAt = d.EnqueuedAt.In(time.FixedZone("elsewhere", 3600))
 			}}
-		})},
-	{Name: "loses-the-correlation-id", Breaks: "RCV-3",
+		}),
+	},
+	{
+		Name: "loses-the-correlation-id", Breaks: "RCV-3",
 		What: "A message that is delivered again has no correlation id.",
 		Wrap: perHandle(func(q passing) handle {
 			return changesDelivered{q, func(d *driver.Delivery) {
@@ -177,13 +210,17 @@ var describers = []Saboteur{
 					d.CorrelationID = ""
 				}
 			}}
-		})},
-	{Name: "loses-the-reply-address", Breaks: "RCV-3",
+		}),
+	},
+	{
+		Name: "loses-the-reply-address", Breaks: "RCV-3",
 		What: "A message says nowhere to reply.",
 		Wrap: perHandle(func(q passing) handle {
 			return changesDelivered{q, func(d *driver.Delivery) { d.ReplyTo = "" }}
-		})},
-	{Name: "keeps-the-first-error", Breaks: "RCV-3",
+		}),
+	},
+	{
+		Name: "keeps-the-first-error", Breaks: "RCV-3",
 		What: "The last error is the cause of the first nack, not of the latest.",
 		Wrap: perQueue(func(q passing, first *table[string, string]) handle {
 			return changesDelivered{q, func(d *driver.Delivery) {
@@ -193,10 +230,13 @@ var describers = []Saboteur{
 					first.put(d.ID, d.LastError)
 				}
 			}}
-		})},
-	{Name: "dates-a-delayed-send-by-its-due-time", Breaks: "RCV-3", Rare: true,
+		}),
+	},
+	{
+		Name: "dates-a-delayed-send-by-its-due-time", Breaks: "RCV-3", Rare: true,
 		What: "The time of the send of a delayed message is when it came due.",
-		Wrap: perQueue(func(q passing, delays *table[string, time.Duration]) handle { return datesByDue{q, delays} })},
+		Wrap: perQueue(func(q passing, delays *table[string, time.Duration]) handle { return datesByDue{q, delays} }),
+	},
 }
 
 // nackBooks remembers how often a message was delivered before its last nack.

@@ -12,21 +12,30 @@ import (
 )
 
 var redrivers = []Saboteur{
-	{Name: "changes-the-id-on-redrive", Breaks: "DLQ-5",
+	{
+		Name: "changes-the-id-on-redrive", Breaks: "DLQ-5",
 		What: "A redriven message has a new id.",
-		Wrap: perQueue(func(q passing, ids *table[string, string]) handle { return changesID{q, ids} })},
-	{Name: "keeps-the-count-on-redrive", Breaks: "DLQ-5",
+		Wrap: perQueue(func(q passing, ids *table[string, string]) handle { return changesID{q, ids} }),
+	},
+	{
+		Name: "keeps-the-count-on-redrive", Breaks: "DLQ-5",
 		What: "A redriven message goes on counting its deliveries.",
-		Wrap: perQueue(func(q passing, before *table[string, int]) handle { return keepsCount{q, before} })},
-	{Name: "consults-dedup-on-redrive", Breaks: "DLQ-5", Also: []string{"DUP-3"},
+		Wrap: perQueue(func(q passing, before *table[string, int]) handle { return keepsCount{q, before} }),
+	},
+	{
+		Name: "consults-dedup-on-redrive", Breaks: "DLQ-5", Also: []string{"DUP-3"},
 		What: "A dead letter whose key is in use counts as a duplicate and is dropped by its redrive.",
-		Wrap: perQueue(func(q passing, keys *table[string, bool]) handle { return consultsDedup{q, keys} })},
-	{Name: "forgets-redrives", Breaks: "DLQ-5",
+		Wrap: perQueue(func(q passing, keys *table[string, bool]) handle { return consultsDedup{q, keys} }),
+	},
+	{
+		Name: "forgets-redrives", Breaks: "DLQ-5",
 		What: "The redrives of a message are not counted.",
 		Wrap: perHandle(func(q passing) handle {
 			return changesDead{q, func(letter *driver.DeadLetter) { letter.Redrives = 0 }}
-		})},
-	{Name: "forgets-the-first-delivery-on-redrive", Breaks: "DLQ-5",
+		}),
+	},
+	{
+		Name: "forgets-the-first-delivery-on-redrive", Breaks: "DLQ-5",
 		What: "The first delivery after a redrive counts as the first of all.",
 		Wrap: perHandle(func(q passing) handle {
 			return changesDelivered{q, func(d *driver.Delivery) {
@@ -34,11 +43,15 @@ var redrivers = []Saboteur{
 					d.FirstReceivedAt = time.Now().UTC()
 				}
 			}}
-		})},
-	{Name: "copies-on-redrive", Breaks: "DLQ-5",
+		}),
+	},
+	{
+		Name: "copies-on-redrive", Breaks: "DLQ-5",
 		What: "A redriven message stays among the dead letters.",
-		Wrap: perHandle(func(q passing) handle { return copiesOnRedrive{q} })},
-	{Name: "takes-no-ids-for-all", Breaks: "DLQ-5",
+		Wrap: perHandle(func(q passing) handle { return copiesOnRedrive{q} }),
+	},
+	{
+		Name: "takes-no-ids-for-all", Breaks: "DLQ-5",
 		What: "A redrive of an empty list of ids redrives everything.",
 		Wrap: perHandle(func(q passing) handle {
 			return changesRedrive{q, func(ids []string, limit int) ([]string, int) {
@@ -47,57 +60,84 @@ var redrivers = []Saboteur{
 				}
 				return ids, limit
 			}}
-		})},
-	{Name: "ignores-the-limit-of-a-redrive", Breaks: "DLQ-5",
+		}),
+	},
+	{
+		Name: "ignores-the-limit-of-a-redrive", Breaks: "DLQ-5",
 		What: "A redrive moves all letters, whatever its limit.",
 		Wrap: perHandle(func(q passing) handle {
 			return changesRedrive{q, func(ids []string, _ int) ([]string, int) { return ids, 0 }}
-		})},
-	{Name: "redrives-the-youngest-first", Breaks: "DLQ-5",
+		}),
+	},
+	{
+		Name: "redrives-the-youngest-first", Breaks: "DLQ-5",
 		What: "A redrive with a limit moves the latest deaths.",
-		Wrap: perHandle(func(q passing) handle { return redrivesYoungest{q} })},
-	{Name: "lists-the-youngest-first", Breaks: "DLQ-5",
+		Wrap: perHandle(func(q passing) handle { return redrivesYoungest{q} }),
+	},
+	{
+		Name: "lists-the-youngest-first", Breaks: "DLQ-5",
 		What: "Dead letters are listed latest death first.",
-		Wrap: perHandle(func(q passing) handle { return listsYoungest{q} })},
-	{Name: "redrives-beyond-capacity", Breaks: "DLQ-5",
+		Wrap: perHandle(func(q passing) handle { return listsYoungest{q} }),
+	},
+	{
+		Name: "redrives-beyond-capacity", Breaks: "DLQ-5",
 		What: "A redrive does not ask whether there is room.",
 		Wrap: perHandle(func(q passing) handle {
 			return redrivesBeyond{q, func(config *driver.Config) { config.MaxMessages = 0 }}
-		})},
-	{Name: "redrives-beyond-the-bound-on-bytes", Breaks: "DLQ-5",
+		}),
+	},
+	{
+		Name: "redrives-beyond-the-bound-on-bytes", Breaks: "DLQ-5",
 		What: "A redrive does not ask whether there is room for the bytes.",
 		Wrap: perHandle(func(q passing) handle {
 			return redrivesBeyond{q, func(config *driver.Config) { config.MaxBytes = 0 }}
-		})},
-	{Name: "counts-a-redrive-in-two-steps", Breaks: "DLQ-5",
+		}),
+	},
+	{
+		Name: "counts-a-redrive-in-two-steps", Breaks: "DLQ-5",
 		What: "A redrive counts first and moves then, so that redrives at once count letters twice.",
-		Wrap: perHandle(func(q passing) handle { return countsThenRedrives{q} })},
-	{Name: "redrives-to-the-head", Breaks: "DLQ-5",
+		Wrap: perHandle(func(q passing) handle { return countsThenRedrives{q} }),
+	},
+	{
+		Name: "redrives-to-the-head", Breaks: "DLQ-5",
 		What: "A redriven message is delivered before those that wait.",
-		Wrap: perQueue(func(q passing, first *table[string, bool]) handle { return redrivesToHead{q, first} })},
-	{Name: "counts-unknown-ids-as-discarded", Breaks: "DLQ-5",
+		Wrap: perQueue(func(q passing, first *table[string, bool]) handle { return redrivesToHead{q, first} }),
+	},
+	{
+		Name: "counts-unknown-ids-as-discarded", Breaks: "DLQ-5",
 		What: "A discard says that it removed as many letters as it was given ids.",
-		Wrap: perHandle(func(q passing) handle { return countsUnknown{q} })},
-	{Name: "purges-all-with-the-dead", Breaks: "DLQ-5",
+		Wrap: perHandle(func(q passing) handle { return countsUnknown{q} }),
+	},
+	{
+		Name: "purges-all-with-the-dead", Breaks: "DLQ-5",
 		What: "Purging the dead letters purges the queue.",
-		Wrap: perHandle(func(q passing) handle { return purgesAllWithDead{q} })},
-	{Name: "ends-a-listing-early", Breaks: "DLQ-5",
+		Wrap: perHandle(func(q passing) handle { return purgesAllWithDead{q} }),
+	},
+	{
+		Name: "ends-a-listing-early", Breaks: "DLQ-5",
 		What: "A listing of dead letters ends when one of them is discarded meanwhile.",
-		Wrap: perHandle(func(q passing) handle { return endsListing{q} })},
+		Wrap: perHandle(func(q passing) handle { return endsListing{q} }),
+	},
 
-	{Name: "makes-room-among-the-dead", Breaks: "DLQ-5",
+	{
+		Name: "makes-room-among-the-dead", Breaks: "DLQ-5",
 		What: "When the dead letters are full, the oldest makes room.",
 		Wrap: misreads(func(config *driver.Config) {
 			if config.MaxDead > 0 {
 				config.RetainDead.Count, config.MaxDead = config.MaxDead, 0
 			}
-		})},
-	{Name: "lets-the-dead-overflow", Breaks: "DLQ-5",
+		}),
+	},
+	{
+		Name: "lets-the-dead-overflow", Breaks: "DLQ-5",
 		What: "MaxDead does not bound the dead letters.",
-		Wrap: misreads(func(config *driver.Config) { config.MaxDead = 0 })},
-	{Name: "loses-the-lease-when-the-dead-are-full", Breaks: "DLQ-5",
+		Wrap: misreads(func(config *driver.Config) { config.MaxDead = 0 }),
+	},
+	{
+		Name: "loses-the-lease-when-the-dead-are-full", Breaks: "DLQ-5",
 		What: "Dead-lettering into a full store ends the lease.",
-		Wrap: perHandle(func(q passing) handle { return losesLeaseWhenFull{q} })},
+		Wrap: perHandle(func(q passing) handle { return losesLeaseWhenFull{q} }),
+	},
 }
 
 // letters returns the dead letters, oldest death first.

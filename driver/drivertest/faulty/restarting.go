@@ -9,7 +9,8 @@ import (
 
 // amnesiacs forget something when they are restarted.
 var amnesiacs = []Saboteur{
-	{Name: "loses-the-oldest-on-restart", Breaks: "SND-1",
+	{
+		Name: "loses-the-oldest-on-restart", Breaks: "SND-1",
 		What: "After a restart the first message is gone.",
 		Wrap: afterRestart(func(ctx context.Context, q passing) error {
 			got, err := q.Queue.Receive(ctx, driver.ReceiveRequest{Max: 1, Visibility: time.Second})
@@ -17,16 +18,22 @@ var amnesiacs = []Saboteur{
 				return err
 			}
 			return q.Queue.Ack(ctx, []driver.Receipt{got[0].Receipt})
-		})},
-	{Name: "gives-ids-again-after-a-restart", Breaks: "SND-1",
+		}),
+	},
+	{
+		Name: "gives-ids-again-after-a-restart", Breaks: "SND-1",
 		What: "After a restart a send is answered with an id that was given out before.",
-		Wrap: handlesAfterRestart(func(q passing) handle { return repeatsIDs{q} })},
-	{Name: "hurries-the-delayed-on-restart", Breaks: "SND-2",
+		Wrap: handlesAfterRestart(func(q passing) handle { return repeatsIDs{q} }),
+	},
+	{
+		Name: "hurries-the-delayed-on-restart", Breaks: "SND-2",
 		What: "After a restart delayed messages are ready.",
 		Wrap: afterRestart(func(ctx context.Context, q passing) error {
 			return q.refill(ctx, func(seen driver.Peeked) (driver.Outgoing, bool) { return again(seen.Message), true }, driver.StateDelayed)
-		})},
-	{Name: "forgets-what-takes-room-on-restart", Breaks: "SND-5",
+		}),
+	},
+	{
+		Name: "forgets-what-takes-room-on-restart", Breaks: "SND-5",
 		What: "After a restart what waits takes no room.",
 		Wrap: afterRestart(func(ctx context.Context, q passing) error {
 			stats, err := q.Queue.Stats(ctx)
@@ -40,60 +47,83 @@ var amnesiacs = []Saboteur{
 			}
 			config.MaxMessages += stats.Waiting()
 			return admin.ConfigureQueue(ctx, q.name, config)
-		})},
-	{Name: "forgets-keys-on-restart", Breaks: "DUP-3",
+		}),
+	},
+	{
+		Name: "forgets-keys-on-restart", Breaks: "DUP-3",
 		What: "After a restart all dedup keys are free.",
 		Wrap: handlesAfterRestart(func(q passing) handle {
 			return renamesKeys{q, func(msg driver.Outgoing) string { return "restarted " + msg.DedupKey }}
-		})},
-	{Name: "undoes-acks-on-restart", Breaks: "ACK-1",
+		}),
+	},
+	{
+		Name: "undoes-acks-on-restart", Breaks: "ACK-1",
 		What: "After a restart acked messages are there again.",
 		Wrap: restarts(amnesia{restart: bringsBackRecorded, before: func(q passing, diary *diary) handle {
 			return recordsAcked{remembering{q, new(deliveries)}, diary}
-		}})},
-	{Name: "loses-the-leased-on-restart", Breaks: "VIS-1",
+		}}),
+	},
+	{
+		Name: "loses-the-leased-on-restart", Breaks: "VIS-1",
 		What: "After a restart messages that were in flight are gone.",
 		Wrap: afterRestart(func(ctx context.Context, q passing) error {
 			return q.refill(ctx, func(driver.Peeked) (driver.Outgoing, bool) { return driver.Outgoing{}, false }, driver.StateInFlight)
-		})},
-	{Name: "forgets-leases-on-restart", Breaks: "VIS-1",
+		}),
+	},
+	{
+		Name: "forgets-leases-on-restart", Breaks: "VIS-1",
 		What: "After an orderly restart messages that were in flight are ready.",
 		Wrap: afterRestart(func(ctx context.Context, q passing) error {
 			return q.refill(ctx, func(seen driver.Peeked) (driver.Outgoing, bool) { return again(seen.Message), true }, driver.StateInFlight)
-		})},
-	{Name: "puts-the-leased-at-the-tail-on-restart", Breaks: "ORD-2",
+		}),
+	},
+	{
+		Name: "puts-the-leased-at-the-tail-on-restart", Breaks: "ORD-2",
 		What: "After a restart messages that were in flight are at the tail.",
 		Wrap: afterRestart(func(ctx context.Context, q passing) error {
 			return q.refill(ctx, func(seen driver.Peeked) (driver.Outgoing, bool) {
 				return again(seen.Message), true
 			}, driver.StateReady, driver.StateInFlight)
-		})},
-	{Name: "forgets-groups-on-restart", Breaks: "ORD-4",
+		}),
+	},
+	{
+		Name: "forgets-groups-on-restart", Breaks: "ORD-4",
 		What: "After a restart a group's next message is delivered while an earlier one is out.",
-		Wrap: handlesAfterRestart(func(q passing) handle { return shufflesGroup{q} })},
-	{Name: "miscounts-after-a-restart", Breaks: "CNT-1",
+		Wrap: handlesAfterRestart(func(q passing) handle { return shufflesGroup{q} }),
+	},
+	{
+		Name: "miscounts-after-a-restart", Breaks: "CNT-1",
 		What: "After a restart dead letters are not counted.",
 		Wrap: handlesAfterRestart(func(q passing) handle {
 			return changesStats{q, func(stats *driver.Stats) { stats.Dead = 0 }}
-		})},
-	{Name: "undoes-a-purge-on-restart", Breaks: "CNT-3",
+		}),
+	},
+	{
+		Name: "undoes-a-purge-on-restart", Breaks: "CNT-3",
 		What: "After a restart purged messages are there again.",
-		Wrap: restarts(amnesia{restart: bringsBackRecorded, before: func(q passing, diary *diary) handle { return recordsPurged{q, diary} }})},
-	{Name: "forgets-why-they-died-on-restart", Breaks: "DLQ-4",
+		Wrap: restarts(amnesia{restart: bringsBackRecorded, before: func(q passing, diary *diary) handle { return recordsPurged{q, diary} }}),
+	},
+	{
+		Name: "forgets-why-they-died-on-restart", Breaks: "DLQ-4",
 		What: "After a restart dead letters do not tell their last error.",
 		Wrap: handlesAfterRestart(func(q passing) handle {
 			return changesDead{q, func(letter *driver.DeadLetter) { letter.LastError = "" }}
-		})},
-	{Name: "forgets-redrives-on-restart", Breaks: "DLQ-5",
+		}),
+	},
+	{
+		Name: "forgets-redrives-on-restart", Breaks: "DLQ-5",
 		What: "After a restart the redrives of a message are not counted.",
 		Wrap: handlesAfterRestart(func(q passing) handle {
 			return changesDead{q, func(letter *driver.DeadLetter) { letter.Redrives = 0 }}
-		})},
-	{Name: "forgets-the-configuration-on-restart", Breaks: "SVC-1",
+		}),
+	},
+	{
+		Name: "forgets-the-configuration-on-restart", Breaks: "SVC-1",
 		What: "After a restart a queue has the default configuration.",
 		Wrap: afterRestart(func(ctx context.Context, q passing) error {
 			return q.box.inner.(driver.Admin).ConfigureQueue(ctx, q.name, driver.Config{})
-		})},
+		}),
+	},
 }
 
 // amnesia is what a restart does to a backend; parts may be missing.

@@ -10,29 +10,42 @@ import (
 )
 
 var retainers = []Saboteur{
-	{Name: "drops-the-expired", Breaks: "RET-1",
+	{
+		Name: "drops-the-expired", Breaks: "RET-1",
 		What: "A message that waited too long disappears and leaves no dead letter.",
-		Wrap: perHandle(func(q passing) handle { return dropsExpired{q} })},
-	{Name: "keeps-the-old", Breaks: "RET-1",
+		Wrap: perHandle(func(q passing) handle { return dropsExpired{q} }),
+	},
+	{
+		Name: "keeps-the-old", Breaks: "RET-1",
 		What: "A message can wait for ever.",
-		Wrap: misreads(func(config *driver.Config) { config.RetainReady.Age = 0 })},
-	{Name: "expires-late", Breaks: "RET-1",
+		Wrap: misreads(func(config *driver.Config) { config.RetainReady.Age = 0 }),
+	},
+	{
+		Name: "expires-late", Breaks: "RET-1",
 		What: "A message that waited too long dies a tenth of a second late.",
 		Wrap: misreads(func(config *driver.Config) {
 			if config.RetainReady.Age > 0 {
 				config.RetainReady.Age += 100 * time.Millisecond
 			}
-		})},
-	{Name: "keeps-too-many", Breaks: "RET-1",
+		}),
+	},
+	{
+		Name: "keeps-too-many", Breaks: "RET-1",
 		What: "Any number of messages can wait.",
-		Wrap: misreads(func(config *driver.Config) { config.RetainReady.Count = 0 })},
-	{Name: "keeps-the-old-dead", Breaks: "RET-1",
+		Wrap: misreads(func(config *driver.Config) { config.RetainReady.Count = 0 }),
+	},
+	{
+		Name: "keeps-the-old-dead", Breaks: "RET-1",
 		What: "Dead letters are kept for ever.",
-		Wrap: misreads(func(config *driver.Config) { config.RetainDead.Age = 0 })},
-	{Name: "keeps-too-many-dead", Breaks: "RET-1",
+		Wrap: misreads(func(config *driver.Config) { config.RetainDead.Age = 0 }),
+	},
+	{
+		Name: "keeps-too-many-dead", Breaks: "RET-1",
 		What: "Any number of dead letters is kept.",
-		Wrap: misreads(func(config *driver.Config) { config.RetainDead.Count = 0 })},
-	{Name: "calls-the-expired-worn-out", Breaks: "RET-1",
+		Wrap: misreads(func(config *driver.Config) { config.RetainDead.Count = 0 }),
+	},
+	{
+		Name: "calls-the-expired-worn-out", Breaks: "RET-1",
 		What: "A message that waited too long is said to have been delivered too often.",
 		Wrap: perHandle(func(q passing) handle {
 			return changesDead{q, func(letter *driver.DeadLetter) {
@@ -40,16 +53,23 @@ var retainers = []Saboteur{
 					letter.Reason = driver.ReasonMaxDeliveries
 				}
 			}}
-		})},
-	{Name: "makes-young-by-a-nack", Breaks: "RET-1",
+		}),
+	},
+	{
+		Name: "makes-young-by-a-nack", Breaks: "RET-1",
 		What: "The age of a message starts anew with a nack.",
-		Wrap: perQueue(func(q passing, books *nackBooks) handle { return rejuvenates{q, books} })},
-	{Name: "does-not-make-young-by-a-redrive", Breaks: "RET-1",
+		Wrap: perQueue(func(q passing, books *nackBooks) handle { return rejuvenates{q, books} }),
+	},
+	{
+		Name: "does-not-make-young-by-a-redrive", Breaks: "RET-1",
 		What: "A message that is too old cannot be redriven.",
-		Wrap: perHandle(func(q passing) handle { return redrivesNoOld{q} })},
-	{Name: "takes-the-old-from-their-holders", Breaks: "RET-1",
+		Wrap: perHandle(func(q passing) handle { return redrivesNoOld{q} }),
+	},
+	{
+		Name: "takes-the-old-from-their-holders", Breaks: "RET-1",
 		What: "A message that is too old dies in flight, when its lease is extended.",
-		Wrap: perQueue(func(q passing, delivered *deliveries) handle { return takesFromHolder{remembering{q, delivered}} })},
+		Wrap: perQueue(func(q passing, delivered *deliveries) handle { return takesFromHolder{remembering{q, delivered}} }),
+	},
 }
 
 type dropsExpired struct{ passing }

@@ -13,40 +13,61 @@ import (
 )
 
 var senders = []Saboteur{
-	{Name: "drops-every-fifth", Breaks: "SND-1",
+	{
+		Name: "drops-every-fifth", Breaks: "SND-1",
 		What: "Every fifth message is answered with an id and never enqueued.",
-		Wrap: perQueue(func(q passing, sent *atomic.Int64) handle { return dropsEvery{q, 5, sent} })},
-	{Name: "drops-last-of-batch", Breaks: "SND-1",
+		Wrap: perQueue(func(q passing, sent *atomic.Int64) handle { return dropsEvery{q, 5, sent} }),
+	},
+	{
+		Name: "drops-last-of-batch", Breaks: "SND-1",
 		What: "The last message of a batch of several is answered with an id and never enqueued.",
-		Wrap: perHandle(func(q passing) handle { return dropsLast{q} })},
-	{Name: "enqueues-twice", Breaks: "SND-1",
+		Wrap: perHandle(func(q passing) handle { return dropsLast{q} }),
+	},
+	{
+		Name: "enqueues-twice", Breaks: "SND-1",
 		What: "The first message of a batch is enqueued twice, under two ids.",
-		Wrap: perHandle(func(q passing) handle { return enqueuesTwice{q} })},
-	{Name: "gives-a-batch-one-id", Breaks: "SND-1", Also: []string{"SND-4"},
+		Wrap: perHandle(func(q passing) handle { return enqueuesTwice{q} }),
+	},
+	{
+		Name: "gives-a-batch-one-id", Breaks: "SND-1", Also: []string{"SND-4"},
 		What: "All messages of a batch are answered with the id of the first.",
-		Wrap: perHandle(func(q passing) handle { return oneIDPerBatch{q} })},
-	{Name: "gives-ids-that-are-not-ulids", Breaks: "SND-1",
+		Wrap: perHandle(func(q passing) handle { return oneIDPerBatch{q} }),
+	},
+	{
+		Name: "gives-ids-that-are-not-ulids", Breaks: "SND-1",
 		What: "Ids are in lower case, wherever they are seen.",
-		Wrap: perHandle(func(q passing) handle { return lowerCaseIDs{q} })},
-	{Name: "folds-names", Breaks: "SND-1",
+		Wrap: perHandle(func(q passing) handle { return lowerCaseIDs{q} }),
+	},
+	{
+		Name: "folds-names", Breaks: "SND-1",
 		What: "Names that differ only in case name one queue.",
-		Wrap: perOpener(func(b *box) backend { return foldsNames{b} })},
-	{Name: "trims-names", Breaks: "SND-1",
+		Wrap: perOpener(func(b *box) backend { return foldsNames{b} }),
+	},
+	{
+		Name: "trims-names", Breaks: "SND-1",
 		What: "Names that differ only in the spaces around them name one queue.",
-		Wrap: perOpener(func(b *box) backend { return trimsNames{b} })},
-	{Name: "binds-receipts-to-handles", Breaks: "SND-1",
+		Wrap: perOpener(func(b *box) backend { return trimsNames{b} }),
+	},
+	{
+		Name: "binds-receipts-to-handles", Breaks: "SND-1",
 		What: "A receipt works only at the handle that it came from.",
-		Wrap: perHandle(func(q passing) handle { return bindsReceipts{remembering{q, new(deliveries)}} })},
-	{Name: "takes-any-name", Breaks: "SND-1",
+		Wrap: perHandle(func(q passing) handle { return bindsReceipts{remembering{q, new(deliveries)}} }),
+	},
+	{
+		Name: "takes-any-name", Breaks: "SND-1",
 		What: "A name that is no name opens a queue all the same.",
-		Wrap: perOpener(func(b *box) backend { return takesAnyName{b} })},
+		Wrap: perOpener(func(b *box) backend { return takesAnyName{b} }),
+	},
 
-	{Name: "forgets-delay", Breaks: "SND-2",
+	{
+		Name: "forgets-delay", Breaks: "SND-2",
 		What: "A delayed message is ready at once.",
 		Wrap: perHandle(func(q passing) handle {
 			return changesSent{q, func(msg *driver.Outgoing) { msg.Delay = min(msg.Delay, 0) }}
-		})},
-	{Name: "delivers-delayed-early", Breaks: "SND-2",
+		}),
+	},
+	{
+		Name: "delivers-delayed-early", Breaks: "SND-2",
 		What: "A delayed message is ready a millisecond before its time.",
 		Wrap: perHandle(func(q passing) handle {
 			return changesSent{q, func(msg *driver.Outgoing) {
@@ -54,8 +75,10 @@ var senders = []Saboteur{
 					msg.Delay -= time.Millisecond
 				}
 			}}
-		})},
-	{Name: "delivers-delayed-late", Breaks: "SND-2",
+		}),
+	},
+	{
+		Name: "delivers-delayed-late", Breaks: "SND-2",
 		What: "A delayed message is ready a tenth of a second after its time.",
 		Wrap: perHandle(func(q passing) handle {
 			return changesSent{q, func(msg *driver.Outgoing) {
@@ -63,13 +86,17 @@ var senders = []Saboteur{
 					msg.Delay = min(msg.Delay+100*time.Millisecond, limit)
 				}
 			}}
-		})},
-	{Name: "clamps-delay", Breaks: "SND-2",
+		}),
+	},
+	{
+		Name: "clamps-delay", Breaks: "SND-2",
 		What: "A delay outside its limits is taken for the nearest one inside.",
 		Wrap: perHandle(func(q passing) handle {
 			return changesSent{q, func(msg *driver.Outgoing) { msg.Delay = min(max(msg.Delay, 0), q.Traits().MaxDelay) }}
-		})},
-	{Name: "rounds-delays", Breaks: "SND-2",
+		}),
+	},
+	{
+		Name: "rounds-delays", Breaks: "SND-2",
 		What: "A delay is rounded up to whole seconds.",
 		Wrap: perHandle(func(q passing) handle {
 			return changesSent{q, func(msg *driver.Outgoing) {
@@ -77,20 +104,26 @@ var senders = []Saboteur{
 					msg.Delay = wholeSeconds(msg.Delay)
 				}
 			}}
-		})},
-	{Name: "delays-the-whole-queue", Breaks: "SND-2",
+		}),
+	},
+	{
+		Name: "delays-the-whole-queue", Breaks: "SND-2",
 		What: "While a message is delayed, those sent after it wait as long.",
-		Wrap: perQueue(func(q passing, until *atomic.Int64) handle { return delaysAll{q, until} })},
+		Wrap: perQueue(func(q passing, until *atomic.Int64) handle { return delaysAll{q, until} }),
+	},
 
-	{Name: "drops-empty-attributes", Breaks: "SND-3",
+	{
+		Name: "drops-empty-attributes", Breaks: "SND-3",
 		What: "An attribute without a value is lost.",
 		Wrap: perHandle(func(q passing) handle {
 			return changesSent{q, func(msg *driver.Outgoing) {
 				msg.Attributes = maps.Clone(msg.Attributes)
 				maps.DeleteFunc(msg.Attributes, func(key, value string) bool { return key != "" && value == "" })
 			}}
-		})},
-	{Name: "flips-a-bit", Breaks: "SND-3",
+		}),
+	},
+	{
+		Name: "flips-a-bit", Breaks: "SND-3",
 		What: "In a body of 200 bytes or more one bit is wrong on delivery.",
 		Wrap: perHandle(func(q passing) handle {
 			return changesDelivered{q, func(d *driver.Delivery) {
@@ -99,30 +132,40 @@ var senders = []Saboteur{
 					d.Body[100] ^= 1
 				}
 			}}
-		})},
-	{Name: "keeps-the-callers-body", Breaks: "SND-3",
+		}),
+	},
+	{
+		Name: "keeps-the-callers-body", Breaks: "SND-3",
 		What: "The body delivered is the caller's slice, whatever has become of it since the send.",
 		Wrap: perQueue(func(q passing, sent *table[string, driver.Outgoing]) handle {
 			return sharesMemory{q, sent, func(d *driver.Delivery, msg driver.Outgoing) { d.Body = msg.Body }}
-		})},
-	{Name: "keeps-the-callers-attributes", Breaks: "SND-3",
+		}),
+	},
+	{
+		Name: "keeps-the-callers-attributes", Breaks: "SND-3",
 		What: "The attributes delivered are the caller's map, whatever has become of it since the send.",
 		Wrap: perQueue(func(q passing, sent *table[string, driver.Outgoing]) handle {
 			return sharesMemory{q, sent, func(d *driver.Delivery, msg driver.Outgoing) { d.Attributes = msg.Attributes }}
-		})},
-	{Name: "cuts-large-bodies", Breaks: "SND-3",
+		}),
+	},
+	{
+		Name: "cuts-large-bodies", Breaks: "SND-3",
 		What: "A body over the limit is cut, not refused.",
 		Wrap: perHandle(func(q passing) handle {
 			return changesSent{q, func(msg *driver.Outgoing) { msg.Body = msg.Body[:min(len(msg.Body), q.Traits().MaxBodyBytes)] }}
-		})},
-	{Name: "trims-texts", Breaks: "SND-3", Also: []string{"RCV-3"},
+		}),
+	},
+	{
+		Name: "trims-texts", Breaks: "SND-3", Also: []string{"RCV-3"},
 		What: "Reply address and correlation id lose the spaces around them.",
 		Wrap: perHandle(func(q passing) handle {
 			return changesSent{q, func(msg *driver.Outgoing) {
 				msg.ReplyTo, msg.CorrelationID = strings.TrimSpace(msg.ReplyTo), strings.TrimSpace(msg.CorrelationID)
 			}}
-		})},
-	{Name: "mends-attributes", Breaks: "SND-3",
+		}),
+	},
+	{
+		Name: "mends-attributes", Breaks: "SND-3",
 		What: "An attribute that is not UTF-8 is mended, not refused.",
 		Wrap: perHandle(func(q passing) handle {
 			return changesSent{q, func(msg *driver.Outgoing) {
@@ -131,20 +174,29 @@ var senders = []Saboteur{
 					msg.Attributes[key] = strings.ToValidUTF8(value, "?")
 				}
 			}}
-		})},
+		}),
+	},
 
-	{Name: "shifts-send-errors", Breaks: "SND-4",
+	{
+		Name: "shifts-send-errors", Breaks: "SND-4",
 		What: "The errors of a batch send stand one position too late.",
-		Wrap: perHandle(func(q passing) handle { return shiftsSendErrors{q} })},
-	{Name: "sends-all-or-nothing", Breaks: "SND-4",
+		Wrap: perHandle(func(q passing) handle { return shiftsSendErrors{q} }),
+	},
+	{
+		Name: "sends-all-or-nothing", Breaks: "SND-4",
 		What: "One bad message keeps the others of its batch from being sent.",
-		Wrap: perHandle(func(q passing) handle { return allOrNothing{q} })},
-	{Name: "answers-only-for-the-sent", Breaks: "SND-4",
+		Wrap: perHandle(func(q passing) handle { return allOrNothing{q} }),
+	},
+	{
+		Name: "answers-only-for-the-sent", Breaks: "SND-4",
 		What: "A batch with bad messages has results for the good ones only, so that positions are lost.",
-		Wrap: perHandle(func(q passing) handle { return skipsResults{q} })},
-	{Name: "delays-a-batch-alike", Breaks: "SND-4", Also: []string{"SND-2"}, Rare: true,
+		Wrap: perHandle(func(q passing) handle { return skipsResults{q} }),
+	},
+	{
+		Name: "delays-a-batch-alike", Breaks: "SND-4", Also: []string{"SND-2"}, Rare: true,
 		What: "All messages of a batch get the delay of the first.",
-		Wrap: perHandle(func(q passing) handle { return delaysAlike{q} })},
+		Wrap: perHandle(func(q passing) handle { return delaysAlike{q} }),
+	},
 }
 
 // changesSent changes each message on its way in.

@@ -9,16 +9,23 @@ import (
 )
 
 var settlers = []Saboteur{
-	{Name: "accepts-a-second-ack", Breaks: "ACK-1", Also: []string{"VIS-2"},
+	{
+		Name: "accepts-a-second-ack", Breaks: "ACK-1", Also: []string{"VIS-2"},
 		What: "Acking what is acked works again.",
-		Wrap: perQueue(func(q passing, acked *table[driver.Receipt, bool]) handle { return acksTwice{q, acked} })},
-	{Name: "accepts-acks-in-parallel", Breaks: "ACK-1",
+		Wrap: perQueue(func(q passing, acked *table[driver.Receipt, bool]) handle { return acksTwice{q, acked} }),
+	},
+	{
+		Name: "accepts-acks-in-parallel", Breaks: "ACK-1",
 		What: "A receipt is checked and used in two steps, so that of acks at once several work.",
-		Wrap: perQueue(func(q passing, busy *table[driver.Receipt, int]) handle { return acksInParallel{q, busy} })},
-	{Name: "brings-the-acked-back", Breaks: "ACK-1",
+		Wrap: perQueue(func(q passing, busy *table[driver.Receipt, int]) handle { return acksInParallel{q, busy} }),
+	},
+	{
+		Name: "brings-the-acked-back", Breaks: "ACK-1",
 		What: "An acked message is there again when its lease would have ended.",
-		Wrap: perQueue(func(q passing, held *table[driver.Receipt, lease]) handle { return bringsBack{q, held} })},
-	{Name: "forgets-the-delay-of-a-nack", Breaks: "ACK-1",
+		Wrap: perQueue(func(q passing, held *table[driver.Receipt, lease]) handle { return bringsBack{q, held} }),
+	},
+	{
+		Name: "forgets-the-delay-of-a-nack", Breaks: "ACK-1",
 		What: "A nacked message is ready at once, whatever delay was asked for.",
 		Wrap: perHandle(func(q passing) handle {
 			return changesNacks{q, func(nack *driver.Nack) {
@@ -26,8 +33,10 @@ var settlers = []Saboteur{
 					nack.Delay = 0
 				}
 			}}
-		})},
-	{Name: "loses-the-cause-of-a-nack", Breaks: "ACK-1", Also: []string{"RCV-3"},
+		}),
+	},
+	{
+		Name: "loses-the-cause-of-a-nack", Breaks: "ACK-1", Also: []string{"RCV-3"},
 		What: "A nack with a delay does not keep its cause.",
 		Wrap: perHandle(func(q passing) handle {
 			return changesNacks{q, func(nack *driver.Nack) {
@@ -35,13 +44,17 @@ var settlers = []Saboteur{
 					nack.Cause = ""
 				}
 			}}
-		})},
-	{Name: "clamps-the-delay-of-a-nack", Breaks: "ACK-1",
+		}),
+	},
+	{
+		Name: "clamps-the-delay-of-a-nack", Breaks: "ACK-1",
 		What: "A nack delay outside its limits is taken for the nearest one inside.",
 		Wrap: perHandle(func(q passing) handle {
 			return changesNacks{q, func(nack *driver.Nack) { nack.Delay = min(max(nack.Delay, 0), q.Traits().MaxVisibility) }}
-		})},
-	{Name: "limits-nack-delays-like-send-delays", Breaks: "ACK-1",
+		}),
+	},
+	{
+		Name: "limits-nack-delays-like-send-delays", Breaks: "ACK-1",
 		What: "A nack delay above the longest delay of a send is shortened to that.",
 		Wrap: perHandle(func(q passing) handle {
 			return changesNacks{q, func(nack *driver.Nack) {
@@ -49,8 +62,10 @@ var settlers = []Saboteur{
 					nack.Delay = min(nack.Delay, q.Traits().MaxDelay)
 				}
 			}}
-		})},
-	{Name: "rounds-nack-delays", Breaks: "ACK-1",
+		}),
+	},
+	{
+		Name: "rounds-nack-delays", Breaks: "ACK-1",
 		What: "The delay of a nack is rounded up to whole seconds.",
 		Wrap: perHandle(func(q passing) handle {
 			return changesNacks{q, func(nack *driver.Nack) {
@@ -58,13 +73,17 @@ var settlers = []Saboteur{
 					nack.Delay = wholeSeconds(nack.Delay)
 				}
 			}}
-		})},
-	{Name: "cuts-causes-inside-a-character", Breaks: "ACK-1",
+		}),
+	},
+	{
+		Name: "cuts-causes-inside-a-character", Breaks: "ACK-1",
 		What: "A cause that is too long is cut by bytes, be it inside a character.",
 		Wrap: perHandle(func(q passing) handle {
 			return changesNacks{q, func(nack *driver.Nack) { nack.Cause = nack.Cause[:min(len(nack.Cause), driver.MaxCauseBytes)] }}
-		})},
-	{Name: "refuses-long-causes", Breaks: "ACK-1",
+		}),
+	},
+	{
+		Name: "refuses-long-causes", Breaks: "ACK-1",
 		What: "A nack with a cause that is too long is refused.",
 		Wrap: perHandle(func(q passing) handle {
 			return changesNacks{q, func(nack *driver.Nack) {
@@ -72,33 +91,50 @@ var settlers = []Saboteur{
 					nack.Delay = -1
 				}
 			}}
-		})},
+		}),
+	},
 
-	{Name: "forgets-the-last-ack-of-a-batch", Breaks: "ACK-2",
+	{
+		Name: "forgets-the-last-ack-of-a-batch", Breaks: "ACK-2",
 		What: "The last ack of a batch of several is answered and not done.",
-		Wrap: perHandle(func(q passing) handle { return forgetsLastAck{q} })},
-	{Name: "stops-at-the-first-failure", Breaks: "ACK-2",
+		Wrap: perHandle(func(q passing) handle { return forgetsLastAck{q} }),
+	},
+	{
+		Name: "stops-at-the-first-failure", Breaks: "ACK-2",
 		What: "What stands behind a failed ack in its batch is answered and not done.",
-		Wrap: perHandle(func(q passing) handle { return stopsAtFailure{q} })},
-	{Name: "shifts-ack-errors", Breaks: "ACK-2",
+		Wrap: perHandle(func(q passing) handle { return stopsAtFailure{q} }),
+	},
+	{
+		Name: "shifts-ack-errors", Breaks: "ACK-2",
 		What: "The errors of a batch ack stand one position too late.",
-		Wrap: perHandle(func(q passing) handle { return shiftsSettleErrors{passing: q, ack: true} })},
-	{Name: "shifts-nack-errors", Breaks: "ACK-2",
+		Wrap: perHandle(func(q passing) handle { return shiftsSettleErrors{passing: q, ack: true} }),
+	},
+	{
+		Name: "shifts-nack-errors", Breaks: "ACK-2",
 		What: "The errors of a batch nack stand one position too late.",
-		Wrap: perHandle(func(q passing) handle { return shiftsSettleErrors{passing: q, nack: true} })},
-	{Name: "shifts-extend-errors", Breaks: "ACK-2",
+		Wrap: perHandle(func(q passing) handle { return shiftsSettleErrors{passing: q, nack: true} }),
+	},
+	{
+		Name: "shifts-extend-errors", Breaks: "ACK-2",
 		What: "The errors of a batch extend stand one position too late.",
-		Wrap: perHandle(func(q passing) handle { return shiftsSettleErrors{passing: q, extend: true} })},
-	{Name: "nacks-a-batch-alike", Breaks: "ACK-2",
+		Wrap: perHandle(func(q passing) handle { return shiftsSettleErrors{passing: q, extend: true} }),
+	},
+	{
+		Name: "nacks-a-batch-alike", Breaks: "ACK-2",
 		What: "All nacks of a batch get the delay and the cause of the first good one.",
-		Wrap: perHandle(func(q passing) handle { return nacksAlike{q} })},
+		Wrap: perHandle(func(q passing) handle { return nacksAlike{q} }),
+	},
 
-	{Name: "names-no-operation", Breaks: "ACK-3",
+	{
+		Name: "names-no-operation", Breaks: "ACK-3",
 		What: "The error of a failed settlement does not say which operation failed.",
-		Wrap: perHandle(func(q passing) handle { return namesNoOperation{q} })},
-	{Name: "fails-with-a-bare-code", Breaks: "ACK-3", Also: []string{"ACK-2"},
+		Wrap: perHandle(func(q passing) handle { return namesNoOperation{q} }),
+	},
+	{
+		Name: "fails-with-a-bare-code", Breaks: "ACK-3", Also: []string{"ACK-2"},
 		What: "The error of a failed nack is its code and nothing else.",
-		Wrap: perHandle(func(q passing) handle { return failsBare{q} })},
+		Wrap: perHandle(func(q passing) handle { return failsBare{q} }),
+	},
 }
 
 type acksTwice struct {

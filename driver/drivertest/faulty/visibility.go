@@ -9,16 +9,23 @@ import (
 )
 
 var leasers = []Saboteur{
-	{Name: "delivers-to-two", Breaks: "VIS-1",
+	{
+		Name: "delivers-to-two", Breaks: "VIS-1",
 		What: "A receiver that finds nothing is handed what the one before it holds.",
-		Wrap: perQueue(func(q passing, last *lastDelivery) handle { return deliversToTwo{q, last} })},
-	{Name: "hides-too-long", Breaks: "VIS-1",
+		Wrap: perQueue(func(q passing, last *lastDelivery) handle { return deliversToTwo{q, last} }),
+	},
+	{
+		Name: "hides-too-long", Breaks: "VIS-1",
 		What: "A message comes back a tenth of a second after its visibility has ended.",
-		Wrap: perHandle(func(q passing) handle { return shiftsVisibility{q, 100 * time.Millisecond} })},
-	{Name: "comes-back-early", Breaks: "VIS-1",
+		Wrap: perHandle(func(q passing) handle { return shiftsVisibility{q, 100 * time.Millisecond} }),
+	},
+	{
+		Name: "comes-back-early", Breaks: "VIS-1",
 		What: "A message comes back a millisecond before its visibility has ended.",
-		Wrap: perHandle(func(q passing) handle { return shiftsVisibility{q, -time.Millisecond} })},
-	{Name: "takes-visibility-zero-for-default", Breaks: "VIS-1",
+		Wrap: perHandle(func(q passing) handle { return shiftsVisibility{q, -time.Millisecond} }),
+	},
+	{
+		Name: "takes-visibility-zero-for-default", Breaks: "VIS-1",
 		What: "Visibility zero is taken for half a minute.",
 		Wrap: perHandle(func(q passing) handle {
 			return changesRequest{q, func(req *driver.ReceiveRequest) {
@@ -26,8 +33,10 @@ var leasers = []Saboteur{
 					req.Visibility = 30 * time.Second
 				}
 			}}
-		})},
-	{Name: "rounds-visibility", Breaks: "VIS-1",
+		}),
+	},
+	{
+		Name: "rounds-visibility", Breaks: "VIS-1",
 		What: "A visibility is rounded up to whole seconds.",
 		Wrap: perHandle(func(q passing) handle {
 			return changesRequest{q, func(req *driver.ReceiveRequest) {
@@ -35,39 +44,53 @@ var leasers = []Saboteur{
 					req.Visibility = wholeSeconds(req.Visibility)
 				}
 			}}
-		})},
-	{Name: "delivers-twice-in-one-batch", Breaks: "VIS-1",
+		}),
+	},
+	{
+		Name: "delivers-twice-in-one-batch", Breaks: "VIS-1",
 		What: "A receive with visibility zero returns a message twice.",
-		Wrap: perHandle(func(q passing) handle { return doublesGlances{q} })},
-	{Name: "clamps-visibility", Breaks: "VIS-1",
+		Wrap: perHandle(func(q passing) handle { return doublesGlances{q} }),
+	},
+	{
+		Name: "clamps-visibility", Breaks: "VIS-1",
 		What: "A visibility outside its limits is taken for the nearest one inside.",
 		Wrap: perHandle(func(q passing) handle {
 			return changesRequest{q, func(req *driver.ReceiveRequest) {
 				req.Visibility = min(max(req.Visibility, 0), q.Traits().MaxVisibility)
 			}}
-		})},
-	{Name: "leases-a-batch-as-one", Breaks: "VIS-1",
+		}),
+	},
+	{
+		Name: "leases-a-batch-as-one", Breaks: "VIS-1",
 		What: "Extending one message extends all that were delivered with it.",
 		Wrap: perQueue(func(q passing, batches *table[driver.Receipt, []driver.Delivery]) handle {
 			return leasesAsOne{q, batches}
-		})},
+		}),
+	},
 
-	{Name: "extends-from-the-deadline", Breaks: "VIS-3",
+	{
+		Name: "extends-from-the-deadline", Breaks: "VIS-3",
 		What: "An extension counts from the old deadline, not from now.",
 		Wrap: perQueue(func(q passing, leases *deadlines) handle {
 			return misextends{q, leases, func(rest, asked time.Duration) time.Duration { return rest + asked }}
-		})},
-	{Name: "does-not-extend", Breaks: "VIS-3",
+		}),
+	},
+	{
+		Name: "does-not-extend", Breaks: "VIS-3",
 		What: "An extension works and changes nothing.",
 		Wrap: perQueue(func(q passing, leases *deadlines) handle {
 			return misextends{q, leases, func(rest, _ time.Duration) time.Duration { return rest }}
-		})},
-	{Name: "never-shortens", Breaks: "VIS-3",
+		}),
+	},
+	{
+		Name: "never-shortens", Breaks: "VIS-3",
 		What: "An extension cannot make a lease shorter.",
 		Wrap: perQueue(func(q passing, leases *deadlines) handle {
 			return misextends{q, leases, func(rest, asked time.Duration) time.Duration { return max(rest, asked) }}
-		})},
-	{Name: "takes-extend-to-zero-for-nothing", Breaks: "VIS-3",
+		}),
+	},
+	{
+		Name: "takes-extend-to-zero-for-nothing", Breaks: "VIS-3",
 		What: "An extension to zero leaves the lease as it is.",
 		Wrap: perQueue(func(q passing, leases *deadlines) handle {
 			return misextends{q, leases, func(rest, asked time.Duration) time.Duration {
@@ -76,37 +99,54 @@ var leasers = []Saboteur{
 				}
 				return asked
 			}}
-		})},
-	{Name: "rounds-extensions", Breaks: "VIS-3",
+		}),
+	},
+	{
+		Name: "rounds-extensions", Breaks: "VIS-3",
 		What: "An extension is rounded up to whole seconds.",
 		Wrap: perQueue(func(q passing, leases *deadlines) handle {
 			return misextends{q, leases, func(_, asked time.Duration) time.Duration { return wholeSeconds(asked) }}
-		})},
-	{Name: "counts-an-extension-as-a-delivery", Breaks: "VIS-3",
+		}),
+	},
+	{
+		Name: "counts-an-extension-as-a-delivery", Breaks: "VIS-3",
 		What: "An extension adds to the delivery count.",
-		Wrap: perQueue(func(q passing, books *nackBooks) handle { return countsExtensions{q, books} })},
-	{Name: "clamps-extensions", Breaks: "VIS-3",
+		Wrap: perQueue(func(q passing, books *nackBooks) handle { return countsExtensions{q, books} }),
+	},
+	{
+		Name: "clamps-extensions", Breaks: "VIS-3",
 		What: "An extension outside its limits is taken for the nearest one inside.",
-		Wrap: perHandle(func(q passing) handle { return clampsExtensions{q} })},
+		Wrap: perHandle(func(q passing) handle { return clampsExtensions{q} }),
+	},
 
-	{Name: "ignores-max-hold", Breaks: "VIS-5",
+	{
+		Name: "ignores-max-hold", Breaks: "VIS-5",
 		What: "A message can be held for ever.",
-		Wrap: misreads(func(config *driver.Config) { config.MaxHold = 0 })},
-	{Name: "starts-max-hold-anew", Breaks: "VIS-5",
+		Wrap: misreads(func(config *driver.Config) { config.MaxHold = 0 }),
+	},
+	{
+		Name: "starts-max-hold-anew", Breaks: "VIS-5",
 		What: "The time a message may be held starts anew with each extension.",
 		Wrap: misreadsAndHides(func(config *driver.Config) { config.MaxHold = 0 }, func(q passing) handle {
 			return holdsAnew{q, memoryOf[table[driver.Receipt, time.Duration]](q.box, q.name)}
-		})},
-	{Name: "counts-max-hold-over-deliveries", Breaks: "VIS-5",
+		}),
+	},
+	{
+		Name: "counts-max-hold-over-deliveries", Breaks: "VIS-5",
 		What: "The time a message may be held is counted over all its deliveries.",
-		Wrap: perQueue(func(q passing, firsts *heldSince) handle { return holdsOverall{q, firsts} })},
+		Wrap: perQueue(func(q passing, firsts *heldSince) handle { return holdsOverall{q, firsts} }),
+	},
 
-	{Name: "is-late-by-a-nanosecond", Breaks: "VIS-6",
+	{
+		Name: "is-late-by-a-nanosecond", Breaks: "VIS-6",
 		What: "At its deadline a lease still holds.",
-		Wrap: perHandle(func(q passing) handle { return shiftsVisibility{q, 1} })},
-	{Name: "lets-a-late-ack-win-too", Breaks: "VIS-6", Also: []string{"VIS-2"},
+		Wrap: perHandle(func(q passing) handle { return shiftsVisibility{q, 1} }),
+	},
+	{
+		Name: "lets-a-late-ack-win-too", Breaks: "VIS-6", Also: []string{"VIS-2"},
 		What: "An ack up to a second after the deadline works, and the message comes back all the same.",
-		Wrap: perQueue(func(q passing, leases *deadlines) handle { return letsBothWin{q, leases} })},
+		Wrap: perQueue(func(q passing, leases *deadlines) handle { return letsBothWin{q, leases} }),
+	},
 }
 
 // lastDelivery is the latest one.

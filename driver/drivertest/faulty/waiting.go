@@ -11,21 +11,30 @@ import (
 )
 
 var sleepers = []Saboteur{
-	{Name: "waits-for-a-full-batch", Breaks: "RCV-2",
+	{
+		Name: "waits-for-a-full-batch", Breaks: "RCV-2",
 		What: "A receive that waits goes on waiting until its batch is full.",
-		Wrap: perHandle(func(q passing) handle { return waitsForMore{q} })},
-	{Name: "polls", Breaks: "RCV-2",
+		Wrap: perHandle(func(q passing) handle { return waitsForMore{q} }),
+	},
+	{
+		Name: "polls", Breaks: "RCV-2",
 		What: "A receive that waits looks once a second, and nothing wakes it.",
-		Wrap: perHandle(func(q passing) handle { return polls{q, time.Second} })},
-	{Name: "notices-at-the-end-of-the-wait", Breaks: "RCV-2",
+		Wrap: perHandle(func(q passing) handle { return polls{q, time.Second} }),
+	},
+	{
+		Name: "notices-at-the-end-of-the-wait", Breaks: "RCV-2",
 		What: "A receive that waits sees what came meanwhile only when its wait is over.",
-		Wrap: perHandle(func(q passing) handle { return polls{q, 1 << 62} })},
-	{Name: "does-not-wait", Breaks: "RCV-2",
+		Wrap: perHandle(func(q passing) handle { return polls{q, 1 << 62} }),
+	},
+	{
+		Name: "does-not-wait", Breaks: "RCV-2",
 		What: "A receive on an empty queue returns at once, whatever its wait.",
 		Wrap: perHandle(func(q passing) handle {
 			return changesRequest{q, func(req *driver.ReceiveRequest) { req.Wait = min(req.Wait, 0) }}
-		})},
-	{Name: "waits-for-whole-seconds", Breaks: "RCV-2",
+		}),
+	},
+	{
+		Name: "waits-for-whole-seconds", Breaks: "RCV-2",
 		What: "A wait is cut to whole seconds.",
 		Wrap: perHandle(func(q passing) handle {
 			return changesRequest{q, func(req *driver.ReceiveRequest) {
@@ -33,47 +42,72 @@ var sleepers = []Saboteur{
 					req.Wait = req.Wait.Truncate(time.Second)
 				}
 			}}
-		})},
-	{Name: "fails-when-empty", Breaks: "RCV-2",
+		}),
+	},
+	{
+		Name: "fails-when-empty", Breaks: "RCV-2",
 		What: "A receive whose wait ends without a message is an error.",
-		Wrap: perHandle(func(q passing) handle { return failsWhenEmpty{q} })},
-	{Name: "wakes-one-of-many", Breaks: "RCV-2",
+		Wrap: perHandle(func(q passing) handle { return failsWhenEmpty{q} }),
+	},
+	{
+		Name: "wakes-one-of-many", Breaks: "RCV-2",
 		What: "A batch wakes one waiting receiver; the others find theirs a second later.",
-		Wrap: perQueue(func(q passing, turn *sync.Mutex) handle { return wakesOne{q, turn} })},
+		Wrap: perQueue(func(q passing, turn *sync.Mutex) handle { return wakesOne{q, turn} }),
+	},
 
-	{Name: "ignores-cancel", Breaks: "RCV-2",
+	{
+		Name: "ignores-cancel", Breaks: "RCV-2",
 		What: "A receive that waits does not see its context end.",
-		Wrap: perHandle(func(q passing) handle { return ignoresCancel{q} })},
-	{Name: "strands-on-cancel", Breaks: "RCV-2",
+		Wrap: perHandle(func(q passing) handle { return ignoresCancel{q} }),
+	},
+	{
+		Name: "strands-on-cancel", Breaks: "RCV-2",
 		What: "A cancelled receive goes on waiting behind its caller's back, and leases a message for nobody.",
-		Wrap: perHandle(func(q passing) handle { return strandsOnCancel{q} })},
-	{Name: "wraps-the-contexts-error", Breaks: "RCV-2",
+		Wrap: perHandle(func(q passing) handle { return strandsOnCancel{q} }),
+	},
+	{
+		Name: "wraps-the-contexts-error", Breaks: "RCV-2",
 		What: "A cancelled receive returns the context's error inside another.",
-		Wrap: perHandle(func(q passing) handle { return wrapsContextError{q} })},
-	{Name: "ignores-close", Breaks: "RCV-2",
+		Wrap: perHandle(func(q passing) handle { return wrapsContextError{q} }),
+	},
+	{
+		Name: "ignores-close", Breaks: "RCV-2",
 		What: "A closed handle works on.",
-		Wrap: perHandle(func(q passing) handle { return ignoresClose{q} })},
-	{Name: "counts-for-a-closed-handle", Breaks: "RCV-2",
+		Wrap: perHandle(func(q passing) handle { return ignoresClose{q} }),
+	},
+	{
+		Name: "counts-for-a-closed-handle", Breaks: "RCV-2",
 		What: "A closed handle still counts messages.",
-		Wrap: perQueue(func(q passing, old *oldStats) handle { return countsClosed{q, old} })},
-	{Name: "ignores-the-close-of-the-opener", Breaks: "RCV-2",
+		Wrap: perQueue(func(q passing, old *oldStats) handle { return countsClosed{q, old} }),
+	},
+	{
+		Name: "ignores-the-close-of-the-opener", Breaks: "RCV-2",
 		What: "Handles of a closed opener work on.",
-		Wrap: perOpener(func(b *box) backend { return keepsOpen{b} })},
-	{Name: "closes-everybody", Breaks: "RCV-2",
+		Wrap: perOpener(func(b *box) backend { return keepsOpen{b} }),
+	},
+	{
+		Name: "closes-everybody", Breaks: "RCV-2",
 		What: "Closing a handle closes the others on the queue.",
 		Wrap: perQueue(func(q passing, open *table[driver.Queue, bool]) handle {
 			open.put(q.Queue, true)
 			return closesEverybody{q, open}
-		})},
-	{Name: "releases-leases-on-close", Breaks: "RCV-2",
+		}),
+	},
+	{
+		Name: "releases-leases-on-close", Breaks: "RCV-2",
 		What: "Closing a handle ends the leases that were taken through it.",
-		Wrap: perHandle(func(q passing) handle { return releasesOnClose{q, new(table[driver.Receipt, context.Context])} })},
-	{Name: "calls-closed-a-batch-error", Breaks: "RCV-2",
+		Wrap: perHandle(func(q passing) handle { return releasesOnClose{q, new(table[driver.Receipt, context.Context])} }),
+	},
+	{
+		Name: "calls-closed-a-batch-error", Breaks: "RCV-2",
 		What: "A settlement on a closed handle fails position by position, not as a call.",
-		Wrap: perHandle(func(q passing) handle { return failsByPosition{q} })},
-	{Name: "wraps-the-contexts-error-of-a-nack", Breaks: "RCV-2", Also: []string{"ACK-3"},
+		Wrap: perHandle(func(q passing) handle { return failsByPosition{q} }),
+	},
+	{
+		Name: "wraps-the-contexts-error-of-a-nack", Breaks: "RCV-2", Also: []string{"ACK-3"},
 		What: "A nack whose context has ended returns the context's error inside another.",
-		Wrap: perHandle(func(q passing) handle { return wrapsNackError{q} })},
+		Wrap: perHandle(func(q passing) handle { return wrapsNackError{q} }),
+	},
 }
 
 type waitsForMore struct{ passing }
