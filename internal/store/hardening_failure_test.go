@@ -241,3 +241,27 @@ func TestH7DamagedTablesAreReportedNotFatal(t *testing.T) {
 	wantValue(t, s, "still", "working")
 	mustClose(t, s)
 }
+
+// The engine has other reasons to give up than failed writes.
+func TestH7WhatTheEngineCallsFatalIsTheEnd(t *testing.T) {
+	failures := make(chan error, 1)
+	o := memOptions(vfs.NewMem())
+	o.OnFail = func(err error) { failures <- err }
+	s := mustOpen(t, testDir, o)
+	put(t, s, "before", "1")
+	s.fuse.Fatalf("cannot go on: %d", 42) // the logger that the engine was given
+	b := s.NewBatch()
+	b.Set([]byte("after"), []byte("1"))
+	err := s.Commit(b, true)
+	wantError(t, err, driver.ErrUnavailable, "cannot go on: 42")
+	if !errors.Is(err, ErrFailed) || !errors.Is(<-failures, ErrFailed) {
+		t.Errorf("%v does not wrap ErrFailed", err)
+	}
+	if err := s.Close(); !errors.Is(err, ErrFailed) {
+		t.Errorf("Close: %v", err)
+	}
+	again := mustOpen(t, testDir, memOptions(o.FS))
+	defer mustClose(t, again)
+	wantValue(t, again, "before", "1")
+	wantMissing(t, again, "after")
+}
