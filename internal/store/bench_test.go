@@ -3,7 +3,6 @@ package store
 import (
 	"fmt"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -80,11 +79,7 @@ func BenchmarkEngineAlone(b *testing.B) {
 	for _, callers := range []int{1, 64, 512} {
 		b.Run(fmt.Sprintf("callers=%d", callers), func(b *testing.B) {
 			o := pebble.Options{FormatMajorVersion: pebble.FormatNewest, MemTableSize: 32 << 20, MemTableStopWritesThreshold: 4, FS: vfs.Default, Logger: &fuse{log: slog.New(slog.DiscardHandler)}}
-			dir, err := os.MkdirTemp(b.TempDir(), "")
-			if err != nil {
-				b.Fatal(err)
-			}
-			db, err := pebble.Open(dir, &o)
+			db, err := pebble.Open(b.TempDir(), &o)
 			if err != nil {
 				b.Fatal(err)
 			}

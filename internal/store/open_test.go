@@ -244,7 +244,7 @@ func TestACancelledContextStopsOpen(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	mem := vfs.NewMem()
-	if _, err := Open(ctx, testDir, memOptions(mem)); err != context.Canceled {
+	if _, err := Open(ctx, testDir, memOptions(mem)); !errors.Is(err, context.Canceled) {
 		t.Errorf("Open: %v", err)
 	}
 	mustClose(t, mustOpen(t, testDir, memOptions(mem)))

@@ -69,7 +69,7 @@ func TestWholeWatermarksAreFound(t *testing.T) {
 		}
 	}
 	broken := errors.New("broken")
-	if err := scanWatermarks(iotest.ErrReader(broken), id, make([]byte, 100), func(watermark) {}); err != broken {
+	if err := scanWatermarks(iotest.ErrReader(broken), id, make([]byte, 100), func(watermark) {}); !errors.Is(err, broken) {
 		t.Errorf("a read error became %v", err)
 	}
 }

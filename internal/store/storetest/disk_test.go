@@ -94,7 +94,7 @@ func TestTheHookSeesOperationsAndCanFailThem(t *testing.T) {
 	if err := f.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := fs.Rename("/a", "/b"); err != broken {
+	if err := fs.Rename("/a", "/b"); !errors.Is(err, broken) {
 		t.Errorf("Rename: %v", err)
 	}
 	if _, ok := read(disk.Mem(), "/a"); !ok {
