@@ -34,11 +34,12 @@ func (s *sending) all(msgs []driver.Outgoing) {
 		msg := &msgs[i]
 		err := msg.Check(traits)
 		if err == nil {
+			parcel := pack(msg)
 			s.use(s.queue.shardFor(msg))
 			if msg.DedupKey == "" {
-				s.sent[i], err = s.one(msg)
+				s.sent[i], err = s.one(parcel)
 			} else {
-				s.sent[i], err = s.once(msg)
+				s.sent[i], err = s.once(msg, parcel)
 			}
 		}
 		switch {
@@ -68,9 +69,9 @@ func makesRoomByItself(config *driver.Config) bool {
 }
 
 // one sends a message that was checked to the shard in use.
-func (s *sending) one(msg *driver.Outgoing) (driver.Sent, error) {
+func (s *sending) one(parcel parcel) (driver.Sent, error) {
 	now := s.queue.now()
-	e, err := s.shard.stageLocked(now, msg)
+	e, err := s.shard.stageLocked(now, parcel)
 	if err != nil {
 		return driver.Sent{}, s.queue.full("the queue is full", retryAfter)
 	}
@@ -81,7 +82,7 @@ func (s *sending) one(msg *driver.Outgoing) (driver.Sent, error) {
 
 // once sends a message unless its dedup key was used before. The dedup table is
 // locked.
-func (s *sending) once(msg *driver.Outgoing) (driver.Sent, error) {
+func (s *sending) once(msg *driver.Outgoing, parcel parcel) (driver.Sent, error) {
 	q := s.queue
 	key, payload := q.dedup.keyLocked(msg.DedupKey), q.dedup.payloadLocked(msg.Body)
 	now := q.now()
@@ -99,7 +100,7 @@ func (s *sending) once(msg *driver.Outgoing) (driver.Sent, error) {
 		return driver.Sent{}, q.full("the dedup table is full", wait)
 	case engine.Fresh:
 	}
-	e, err := s.shard.stageLocked(now, msg)
+	e, err := s.shard.stageLocked(now, parcel)
 	if err != nil {
 		return driver.Sent{}, q.full("the queue is full", retryAfter)
 	}

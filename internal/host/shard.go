@@ -85,34 +85,40 @@ const placeBits = 48
 
 func (sh *shard) place(seq uint64) uint64 { return uint64(sh.id.Shard)<<placeBits | seq }
 
-// packLocked makes an id and copies it, and the body, into one allocation. The
-// text is never written again; the body that is handed out has no capacity to
-// reach it.
-func (sh *shard) packLocked(now engine.Moment, body []byte) (id string, copied []byte) {
-	buf := make([]byte, ident.TextLen+len(body))
-	sh.ids.Next(now.Wall, buf[:ident.TextLen])
-	copy(buf[ident.TextLen:], body)
-	id = unsafe.String(unsafe.SliceData(buf), ident.TextLen) //nolint:gosec // see above
-	return id, buf[ident.TextLen:len(buf):len(buf)]
+// parcel is a message on its way into a shard: what can be made ready before
+// the shard is locked. It holds the id, when there is one, and the body in one
+// allocation. The text is never written again; the body that is handed out has
+// no capacity to reach it.
+type parcel struct {
+	buf   []byte
+	extra *engine.Extra
+	delay time.Duration
 }
 
-// stageLocked prepares a message that was checked. It returns ErrFull if there
-// is no room.
-func (sh *shard) stageLocked(now engine.Moment, msg *driver.Outgoing) (*engine.Entry, error) {
-	if err := sh.engine.Room(now, len(msg.Body)); err != nil {
-		return nil, err
-	}
-	id, body := sh.packLocked(now, msg.Body)
-	var extra *engine.Extra
+func pack(msg *driver.Outgoing) parcel {
+	p := parcel{buf: make([]byte, ident.TextLen+len(msg.Body)), delay: msg.Delay}
+	copy(p.buf[ident.TextLen:], msg.Body)
 	if len(msg.Attributes) > 0 || msg.Group != "" || msg.ReplyTo != "" || msg.CorrelationID != "" {
-		extra = &engine.Extra{
+		p.extra = &engine.Extra{
 			Attributes:    maps.Clone(msg.Attributes),
 			Group:         msg.Group,
 			ReplyTo:       msg.ReplyTo,
 			CorrelationID: msg.CorrelationID,
 		}
 	}
-	return sh.engine.StageSend(now, id, body, extra, msg.Delay), nil
+	return p
+}
+
+// stageLocked prepares a message that was checked. It returns ErrFull if there
+// is no room.
+func (sh *shard) stageLocked(now engine.Moment, p parcel) (*engine.Entry, error) {
+	text, body := p.buf[:ident.TextLen], p.buf[ident.TextLen:len(p.buf):len(p.buf)]
+	if err := sh.engine.Room(now, len(body)); err != nil {
+		return nil, err
+	}
+	sh.ids.Next(now.Wall, text)
+	id := unsafe.String(unsafe.SliceData(text), len(text)) //nolint:gosec // see parcel
+	return sh.engine.StageSend(now, id, body, p.extra, p.delay), nil
 }
 
 // forwardLocked sends a message that has just died to the target queue, in one
