@@ -33,6 +33,7 @@ LISTED := /membox$$|/drivertest/faulty$$
 .PHONY: test
 test: format-check vet ## Everything a commit must pass; CI runs exactly this
 	packages=$$($(GO) list ./... | grep -vE '$(LISTED)'); $(GO) test -race -timeout $(TIMEOUT) $$packages
+	$(GO) test -run Alloc . # the race detector allocates too, so this runs without it
 	@echo; echo "The memory backend, and the conformance cases it passes, by rule:"
 	@$(GO) test -race -timeout $(TIMEOUT) -v ./membox | awk -v test=TestConformance -f tools/cases.awk
 	@echo; echo "Saboteurs, the rule each breaks, and whether the suite caught it:"
