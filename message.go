@@ -42,7 +42,8 @@ type Message[T any] struct {
 	Group           string
 	ReplyTo         string
 	CorrelationID   string
-	// LastError is the cause of the latest nack; empty if there was none.
+	// LastError is the cause of the latest nack that gave one; empty if there
+	// was none.
 	LastError string
 
 	mailbox    *Mailbox[T]

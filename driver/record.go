@@ -59,7 +59,8 @@ type Message struct {
 	// FirstReceivedAt is when it was delivered for the first time; zero if it
 	// never was.
 	FirstReceivedAt time.Time
-	// LastError is the cause of the latest nack; empty if there was none.
+	// LastError is the cause of the latest nack that gave one, or the error it
+	// was dead-lettered with; empty if there was none.
 	LastError string
 }
 

@@ -48,9 +48,6 @@ func New(config driver.Config, nonce uint64) *Shard {
 	return s
 }
 
-// Config returns the configuration in force.
-func (s *Shard) Config() driver.Config { return s.config }
-
 // Configure changes everything but StrictGroups, and applies new limits to
 // what is there.
 func (s *Shard) Configure(now Moment, config driver.Config) {
@@ -73,9 +70,6 @@ func (s *Shard) Stats(now Moment) driver.Stats {
 	s.Advance(now)
 	return s.stats
 }
-
-// Bytes is the size of the bodies of all messages that are not dead.
-func (s *Shard) Bytes() int { return s.bytes }
 
 // RecordEffects makes the shard keep effects for Effects.
 func (s *Shard) RecordEffects(on bool) { s.recordEffects = on }
