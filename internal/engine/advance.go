@@ -7,28 +7,39 @@ import "github.com/mailboxmq/mailbox/driver"
 // own time, in the order of those times.
 func (s *Shard) Advance(now Moment) {
 	for {
+		s.happen(now)
+		s.clock = max(s.clock, now.At)
+		s.moment = now
+		if !s.expireByCount(now) {
+			return
+		}
+		// What was behind a message that has gone may be past its time.
+	}
+}
+
+// happen lets happen what fell due up to now.
+func (s *Shard) happen(now Moment) {
+	for {
 		at, what := s.nextEvent()
 		if what == nothing || at > now.At {
-			break
+			return
 		}
 		// What was held up (retention waits for room among the dead) happens
 		// when it can, not when it should have.
 		s.clock = max(s.clock, at)
-		then := now.earlier(s.clock)
+		s.moment = now.earlier(s.clock)
 		switch what {
 		case timerEvent:
-			s.fire(then, s.timers[0])
+			s.fire(s.moment, s.timers[0])
 		case shelfEvent:
 			s.fillDelayed()
 		case retentionEvent:
-			s.expireOldest(then)
+			s.expireOldest(s.moment)
 		case deadRetentionEvent:
-			s.discard(s.dead.oldest())
-			s.expireByCount(then)
+			s.discard(s.oldestDead())
+			s.expireByCount(s.moment)
 		}
 	}
-	s.clock = max(s.clock, now.At)
-	s.expireByCount(now)
 }
 
 // fire handles the entry whose Due has come.
@@ -37,16 +48,26 @@ func (s *Shard) fire(at Moment, e *Entry) {
 		s.expire(at, e)
 		return
 	}
-	s.timers.remove(e)
-	if s.window != nil {
-		s.window.heldDelayed--
-	}
+	s.dropDelayed(e)
 	s.stats.Delayed--
 	s.stats.Ready++
 	e.State = Ready
+	if s.config.StrictGroups && s.window != nil {
+		s.unblock(e.groupName(), e.Place)
+		return
+	}
 	s.offer(e)
 	if e.group != nil {
-		s.groups.settle(e.group)
+		s.settleGroup(e.group)
+	}
+}
+
+// dropDelayed takes a delayed message that is held out of the timers.
+func (s *Shard) dropDelayed(e *Entry) {
+	s.timers.remove(e)
+	if s.window != nil {
+		s.window.heldDelayed--
+		s.window.delayedBytes -= int(e.Size)
 	}
 }
 
@@ -79,14 +100,14 @@ func (s *Shard) nextEvent() (at Instant, what event) {
 		at, what = w.dueHorizon.Due, shelfEvent
 	}
 	if s.config.RetainReady.Age > 0 && !s.deadFull() {
-		if oldest := s.ages.head(); oldest != nil {
-			if due := oldest.Born.Add(s.config.RetainReady.Age); due < at {
+		if born, ok := s.oldestBorn(); ok {
+			if due := born.Add(s.config.RetainReady.Age); due < at {
 				at, what = due, retentionEvent
 			}
 		}
 	}
 	if s.config.RetainDead.Age > 0 {
-		if oldest := s.dead.oldest(); oldest != nil {
+		if oldest := s.oldestDead(); oldest != nil {
 			if due := oldest.Born.Add(s.config.RetainDead.Age); due < at {
 				at, what = due, deadRetentionEvent
 			}
@@ -95,7 +116,11 @@ func (s *Shard) nextEvent() (at Instant, what event) {
 	return at, what
 }
 
-// tracksAge reports whether waiting messages are kept by age.
+// tracksAge reports whether the age of waiting messages matters.
 func (s *Shard) tracksAge() bool {
 	return s.config.RetainReady != driver.Retention{}
 }
+
+// holdsAges reports whether there is an order by age to keep; with a shelf, the
+// shelf has it.
+func (s *Shard) holdsAges() bool { return s.window == nil && s.tracksAge() }

@@ -29,11 +29,11 @@ func (s *Shard) Check() error {
 		if e.Seq >= s.nextSeq || e.Place >= s.nextSeq {
 			return fmt.Errorf("engine: entry %d at place %d is beyond %d", e.Seq, e.Place, s.nextSeq)
 		}
-		if s.tracksAge() && e.State != InFlight && e.unaged {
+		if s.tracksAge() && e.State != InFlight && e.Is(unaged) && s.window == nil {
 			return fmt.Errorf("engine: waiting entry %d is not in the order by age", e.Seq)
 		}
 	}
-	for e := range s.dead.all {
+	for e := range s.dead.byDeath.all {
 		counted.Dead++
 		if s.dead.byID[e.ID] != e {
 			return fmt.Errorf("engine: dead letter %s is not found by its id", e.ID)
@@ -45,8 +45,10 @@ func (s *Shard) Check() error {
 			size += int(e.Size)
 		}
 	}
-	if s.window != nil { // what is only on the shelf cannot be counted here
-		counted.Ready, counted.Delayed = s.stats.Ready, s.stats.Delayed
+	if s.window != nil {
+		if err := s.checkShelf(&counted); err != nil {
+			return err
+		}
 		size = s.bytes
 	}
 	if size != s.bytes {
@@ -157,4 +159,59 @@ func (s *Shard) checkGroups() error {
 		}
 	}
 	return nil
+}
+
+// checkShelf counts what is on the shelf, and looks whether every ready message
+// can be found.
+func (s *Shard) checkShelf(counted *driver.Stats) error {
+	counted.Ready, counted.Delayed, counted.Dead = 0, 0, 0
+	held := 0
+	for e := range s.shelvedIn(Ready) {
+		counted.Ready++
+		if e.Place >= s.window.horizon {
+			continue
+		}
+		if !s.config.StrictGroups {
+			if s.ready.find(e.Place) == nil {
+				return fmt.Errorf("engine: message %d is ready and not held", e.Seq)
+			}
+			held++
+			continue
+		}
+		g := s.groups.byName[e.groupName()]
+		switch {
+		case g != nil && g.waiting.find(e.Place) != nil:
+			held++
+		case g != nil && g.more && g.from <= e.Place:
+		case g == nil && s.isBlocked(e):
+		default:
+			return fmt.Errorf("engine: message %d of group %q is ready and not held", e.Seq, e.groupName())
+		}
+	}
+	if held != s.window.heldReady {
+		return fmt.Errorf("engine: %d ready messages are held, counted %d", held, s.window.heldReady)
+	}
+	for e := range s.shelvedIn(Delayed) {
+		counted.Delayed++
+		if e.duePoint().before(s.window.dueHorizon) && s.findDelayed(e) == nil {
+			return fmt.Errorf("engine: message %d is delayed and not held", e.Seq)
+		}
+	}
+	for e := range s.shelvedIn(Dead) {
+		counted.Dead++
+		if e.Place < s.window.deadHorizon && s.dead.byID[e.ID] == nil {
+			return fmt.Errorf("engine: dead letter %s is not held", e.ID)
+		}
+	}
+	return nil
+}
+
+// isBlocked reports whether a delayed message of its group is before e.
+func (s *Shard) isBlocked(e *Entry) bool {
+	for first := range s.shelf().Group(e.groupName(), 0) {
+		if first.Place < e.Place && first.Due > s.clock {
+			return true
+		}
+	}
+	return false
 }

@@ -4,9 +4,8 @@ import "github.com/mailboxmq/mailbox/driver"
 
 // deadLetters holds the dead letters of a shard, oldest death first.
 type deadLetters struct {
-	byDeath fifo
+	byDeath order
 	byID    map[string]*Entry
-	gone    int // entries in byDeath that are gone
 }
 
 func (d *deadLetters) add(e *Entry) {
@@ -17,41 +16,19 @@ func (d *deadLetters) add(e *Entry) {
 	d.byID[e.ID] = e
 }
 
-// oldest returns the letter that died first, or nil.
-func (d *deadLetters) oldest() *Entry {
-	for {
-		e := d.byDeath.first()
-		if e == nil || e.State != Gone {
-			return e
-		}
-		d.byDeath.pop()
-		d.gone--
-	}
-}
-
-// take removes e and leaves a Gone entry behind. The copy it returns is the
-// message.
-func (d *deadLetters) take(e *Entry) *Entry {
+// takeDead removes e and leaves a Gone entry behind. The copy it returns is the
+// message. With a shelf, effects may still need what the entry says.
+func (s *Shard) takeDead(e *Entry) *Entry {
 	taken := *e
-	*e = Entry{}
-	delete(d.byID, taken.ID)
-	d.gone++
-	if d.gone > compactAbove && d.gone > len(d.byID) {
-		var live fifo
-		for e := range d.all {
-			live.push(e)
-		}
-		d.byDeath, d.gone = live, 0
+	if s.window == nil {
+		*e = Entry{Place: e.Place}
+	}
+	e.State = Gone
+	if s.dead.byID[taken.ID] == e {
+		delete(s.dead.byID, taken.ID)
+		s.dead.byDeath.lost()
 	}
 	return &taken
-}
-
-func (d *deadLetters) all(yield func(*Entry) bool) {
-	for e := range d.byDeath.all {
-		if e.State != Gone && !yield(e) {
-			return
-		}
-	}
 }
 
 // deadFull reports whether no message may die. Retention by count, where it is
@@ -65,38 +42,52 @@ func (s *Shard) deadFull() bool {
 
 // die makes a condemned message that is in no order, but perhaps the one by
 // age, a dead letter.
-func (s *Shard) die(now Moment, e *Entry) {
-	s.leaveGroup(e)
+func (s *Shard) die(e *Entry) {
+	g := e.group
+	e.group = nil
 	letter := e
-	if s.tracksAge() {
+	if s.holdsAges() {
 		moved := *e
 		letter = &moved
 		s.vanish(e)
 	}
-	s.bury(now, letter)
+	s.bury(letter)
+	if g != nil { // a shelf must know of the death before
+		s.settleGroup(g)
+	}
 }
 
 // bury adds a condemned letter that no order holds.
-func (s *Shard) bury(now Moment, letter *Entry) {
-	letter.extra().DeadAt = now.Wall
+func (s *Shard) bury(letter *Entry) {
 	letter.State = Dead
-	s.deaths++
-	letter.Place = s.deaths
-	letter.Born = now.At
 	s.bytes -= int(letter.Size)
 	s.dying--
 	s.stats.Dead++
-	s.dead.add(letter)
-	s.effect(Died, letter)
+	if s.window == nil || s.window.admitsDead(letter, &s.dead.byDeath) {
+		s.dead.add(letter)
+	}
+	if s.recordEffects {
+		s.effects = append(s.effects, Effect{Kind: Died, Entry: letter, Told: letter.Is(told)})
+	}
 	s.expireDeadByCount()
 }
 
-// DeadLetters yields the dead letters, oldest death first. The shard must not
-// be changed while it runs.
-func (s *Shard) DeadLetters(yield func(*Entry) bool) { s.dead.all(yield) }
+// oldestDead returns the dead letter that died first, or nil.
+func (s *Shard) oldestDead() *Entry {
+	if e := s.dead.byDeath.head(); e != nil || s.window == nil {
+		return e
+	}
+	s.fillDead()
+	return s.dead.byDeath.head()
+}
 
 // FindDead returns the dead letter with this id, or nil.
-func (s *Shard) FindDead(id string) *Entry { return s.dead.byID[id] }
+func (s *Shard) FindDead(id string) *Entry {
+	if e := s.dead.byID[id]; e != nil || s.window == nil {
+		return e
+	}
+	return s.findShelvedDead(id)
+}
 
 // Redrive makes a dead letter ready again; see StageRedrive.
 func (s *Shard) Redrive(now Moment, letter *Entry) error {
@@ -115,10 +106,13 @@ func (s *Shard) StageRedrive(now Moment, letter *Entry) (*Entry, error) {
 	if err := s.Room(now, int(letter.Size)); err != nil {
 		return nil, err
 	}
-	if letter.State != Dead { // Room has let it expire
+	if s.window != nil {
+		letter = s.FindDead(letter.ID)
+	}
+	if letter == nil || letter.State != Dead { // Room has let it expire
 		return nil, driver.ErrNotFound
 	}
-	e := s.dead.take(letter)
+	e := s.takeDead(letter)
 	s.stats.Dead--
 	x := e.extra()
 	x.Redrives++
@@ -135,8 +129,16 @@ func (s *Shard) Discard(now Moment, letter *Entry) {
 	s.Advance(now) // retention may have waited for the room
 }
 
+// GiveAway is Discard without an effect, for an owner that has written down
+// itself where the letter went.
+func (s *Shard) GiveAway(now Moment, letter *Entry) {
+	s.takeDead(letter)
+	s.stats.Dead--
+	s.Advance(now)
+}
+
 func (s *Shard) discard(letter *Entry) {
-	removed := s.dead.take(letter)
+	removed := s.takeDead(letter)
 	s.stats.Dead--
 	s.effect(Discarded, removed)
 }
@@ -147,6 +149,9 @@ func (s *Shard) PurgeDead(now Moment) (removed int) {
 	removed = s.stats.Dead
 	s.stats.Dead = 0
 	s.dead = deadLetters{}
+	if s.window != nil {
+		s.window.deadHorizon = allPlaces
+	}
 	s.Advance(now) // retention may have waited for the room
 	return removed
 }

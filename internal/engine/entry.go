@@ -54,8 +54,11 @@ type Entry struct {
 	Seq uint64
 	// Place orders the waiting messages, and the dead ones by death.
 	Place uint64
-	ID    string
-	Body  []byte
+	// Left is the place that it had before it was last given another; 0 means
+	// none.
+	Left uint64
+	ID   string
+	Body []byte
 	// Extra holds what most messages do not have; nil if there is nothing.
 	Extra *Extra
 	// EnqueuedAt and FirstReceivedAt are wall times; 0 means never.
@@ -72,10 +75,8 @@ type Entry struct {
 	State State
 	// Fate is what becomes of a staged message.
 	Fate Fate
-	// placed: staged with a place that is not published yet.
-	placed bool
-	// unaged: in flight, and not in the order by age; see retention.go.
-	unaged bool
+	// Marks are what else there is to know.
+	Marks Marks
 
 	timerIndex int32
 	// Born is when retention started counting; for a dead entry, when it died.
@@ -83,6 +84,33 @@ type Entry struct {
 	// HoldUntil bounds extending the current lease.
 	HoldUntil Instant
 	group     *group
+}
+
+// Marks are yes-or-no facts about an entry.
+type Marks uint8
+
+// The marks.
+const (
+	// Timed: when it last began to wait, it had to wait for Due.
+	Timed Marks = 1 << iota
+	// Damaged: the shelf cannot say what it was. It becomes a dead letter.
+	Damaged
+	// told: its death was written down when it was staged.
+	told
+	// placed: staged with a place that is not published yet.
+	placed
+	// unaged: in flight, and not in the order by age; see retention.go.
+	unaged
+)
+
+// Is reports whether e has the mark.
+func (e *Entry) Is(mark Marks) bool { return e.Marks&mark != 0 }
+
+func (e *Entry) set(mark Marks, on bool) {
+	e.Marks &^= mark
+	if on {
+		e.Marks |= mark
+	}
 }
 
 // Extra is the part of an entry that most messages do not have.
@@ -123,6 +151,8 @@ func (e *Entry) groupName() string {
 type Effect struct {
 	Kind  EffectKind
 	Entry *Entry
+	// Told: a shelf knows of it already.
+	Told bool
 }
 
 // EffectKind says what happened.

@@ -22,6 +22,10 @@ type group struct {
 	place uint64
 	// taken: the batch being received has taken from this group already.
 	taken bool
+	// more: of the messages at or after from, the shelf has some that are not
+	// in waiting; see heldgroups.go.
+	more bool
+	from uint64
 }
 
 func (g *groups) get(name string) *group {

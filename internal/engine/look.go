@@ -13,8 +13,10 @@ import (
 // and for dead ones.
 func (s *Shard) InState(state State) iter.Seq[*Entry] {
 	switch {
+	case s.window != nil && state != InFlight:
+		return s.shelvedIn(state)
 	case state == Dead:
-		return s.dead.all
+		return s.dead.byDeath.sorted
 	case state == Ready && !s.config.StrictGroups:
 		return s.ready.sorted
 	}
@@ -32,6 +34,30 @@ func (s *Shard) InState(state State) iter.Seq[*Entry] {
 			return cmp.Or(cmp.Compare(a.Due, b.Due), cmp.Compare(a.Seq, b.Seq))
 		})
 		for _, e := range found {
+			if !yield(e) {
+				return
+			}
+		}
+	}
+}
+
+// shelvedIn yields the entries in one state from the shelf.
+func (s *Shard) shelvedIn(state State) iter.Seq[*Entry] {
+	return func(yield func(*Entry) bool) {
+		var all iter.Seq[*Entry]
+		switch state {
+		case Dead:
+			all = s.shelf().Dead(0)
+		case Delayed:
+			all = s.shelf().Delayed(DuePoint{Due: s.clock + 1})
+		default:
+			all = s.shelf().Waiting(0)
+		}
+		for e := range all {
+			if s.inFlight.get(e.Seq) != nil || (state != Dead && s.news(e)) || (state == Ready && e.Due > s.clock) {
+				continue
+			}
+			e.State = state
 			if !yield(e) {
 				return
 			}

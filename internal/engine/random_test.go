@@ -96,14 +96,14 @@ func TestStructureHoldsUnderRandomPrograms(t *testing.T) {
 			"bury":   func(*rapid.T) { _ = s.DeadLetter(at(now), anyDelivery(), driver.ReasonFatal, "cause", "type") },
 			"redrive": func(*rapid.T) {
 				s.Advance(at(now))
-				if letter := s.dead.oldest(); letter != nil {
+				if letter := s.oldestDead(); letter != nil {
 					_ = s.Redrive(at(now), letter)
 				}
 			},
 			"discard": func(t *rapid.T) {
 				s.Advance(at(now))
 				var ids []string
-				for e := range s.DeadLetters {
+				for e := range s.InState(Dead) {
 					ids = append(ids, e.ID)
 				}
 				if len(ids) > 0 {

@@ -20,7 +20,7 @@ func (s *Shard) Receive(now Moment, most, maxBytes int, visibility time.Duration
 			s.take(e)
 			s.judge(now, e, 0)
 			if e.Fate == Dies {
-				s.die(now, e)
+				s.die(e)
 			} else {
 				s.keep(now, e)
 			}
@@ -44,7 +44,7 @@ func (s *Shard) Receive(now Moment, most, maxBytes int, visibility time.Duration
 	}
 	for _, g := range s.taken {
 		g.taken = false
-		s.groups.settle(g)
+		s.settleGroup(g)
 	}
 	clear(s.taken)
 	s.taken = s.taken[:0]
@@ -60,6 +60,9 @@ func (s *Shard) head() *Entry {
 		s.fillReady()
 		return s.ready.head()
 	}
+	if len(s.groups.eligible) == 0 && s.window != nil {
+		s.fillGroups()
+	}
 	if len(s.groups.eligible) == 0 {
 		return nil
 	}
@@ -69,6 +72,9 @@ func (s *Shard) head() *Entry {
 // take removes the head from its order.
 func (s *Shard) take(e *Entry) {
 	s.stats.Ready--
+	if s.window != nil {
+		s.window.letGo(e)
+	}
 	if e.group != nil {
 		e.group.waiting.pop()
 		return
@@ -84,7 +90,7 @@ func (s *Shard) hold(g *group) {
 		g.taken = true
 		s.taken = append(s.taken, g)
 	}
-	s.groups.settle(g)
+	s.settleGroup(g)
 }
 
 // lease hands e out.
@@ -117,7 +123,7 @@ func (s *Shard) exhausted(e *Entry) bool {
 func (s *Shard) Available(now Moment) int {
 	s.Advance(now)
 	n := s.stats.Ready
-	if s.config.StrictGroups && len(s.groups.eligible) == 0 {
+	if s.config.StrictGroups && n > 0 && s.head() == nil {
 		n = 0
 	}
 	if s.config.MaxInFlight > 0 {

@@ -1,45 +1,46 @@
 package engine
 
-// Restore puts back a message that was written down, in the State it was in:
-// Ready, Delayed, InFlight or Dead. An owner restores everything before it does
-// anything else; the first Advance then lets happen what fell due meanwhile.
-// Waiting messages are best restored by Place, and dead ones must be by death.
-func (s *Shard) Restore(e *Entry) {
-	s.nextSeq = max(s.nextSeq, e.Seq+1)
-	e.timerIndex = -1
-	if e.State == Dead {
-		s.deaths = max(s.deaths+1, e.Place)
-		e.Place = s.deaths
-		s.stats.Dead++
-		s.dead.add(e)
-		return
+// Totals are what an owner with a shelf counts, so that it can put a shard back
+// without reading all of it.
+type Totals struct {
+	Messages int // that are not dead
+	Delayed  int // of which wait for their Due
+	Bytes    int // of the bodies of those that are not dead
+	Dead     int
+	NextSeq  uint64 // higher than every Seq and Place so far
+	Deaths   uint64 // as high as the highest death so far
+}
+
+// Restore puts back a shard that has a shelf, as it was: out are the messages
+// in flight. It follows SetShelf; the first Advance then lets happen what fell
+// due meanwhile.
+func (s *Shard) Restore(now Instant, totals Totals, out []*Entry) {
+	s.clock = now
+	s.nextSeq = max(s.nextSeq, totals.NextSeq)
+	s.deaths = totals.Deaths
+	s.bytes = totals.Bytes
+	s.stats.Ready = totals.Messages - totals.Delayed - len(out)
+	s.stats.Delayed = totals.Delayed
+	s.stats.InFlight = len(out)
+	s.stats.Dead = totals.Dead
+	w := s.window
+	if totals.Messages > len(out) {
+		w.horizon, w.oldest = 0, allAges
 	}
-	s.nextSeq = max(s.nextSeq, e.Place+1)
-	s.bytes += int(e.Size)
-	if s.tracksAge() {
-		s.ages.push(e)
+	if totals.Delayed > 0 {
+		w.dueHorizon = DuePoint{Due: now + 1}
 	}
-	if s.config.StrictGroups {
-		e.group = s.groups.get(e.groupName())
-		if e.State == InFlight {
-			e.group.out++
-		} else {
-			e.group.waiting.push(e)
-		}
+	if totals.Dead > 0 {
+		w.deadHorizon = 0
 	}
-	switch e.State {
-	case InFlight:
-		s.stats.InFlight++
+	for _, e := range out {
+		e.State = InFlight
+		e.timerIndex = -1
 		s.inFlight.add(e)
 		s.timers.push(e)
-	case Delayed:
-		s.stats.Delayed++
-		s.delay(e)
-	case Ready:
-		s.stats.Ready++
-		s.offer(e)
-	}
-	if e.group != nil {
-		s.groups.settle(e.group)
+		if s.config.StrictGroups {
+			e.group = s.groups.get(e.groupName())
+			e.group.out++
+		}
 	}
 }

@@ -13,41 +13,75 @@ import (
 // While the dead letters are full, retention waits: a message past its time
 // stays deliverable rather than being lost.
 
-// trackAge puts a message that came back into the order by age again.
-func (s *Shard) trackAge(e *Entry) {
-	if s.tracksAge() && e.unaged {
-		e.unaged = false
+// trackArrival puts a new message into the order by age.
+func (s *Shard) trackArrival(e *Entry) {
+	switch {
+	case s.window != nil:
+		s.window.arrived(e)
+	case s.tracksAge():
 		s.ages.push(e)
 	}
 }
 
+// trackAge puts a message that came back into the order by age again.
+func (s *Shard) trackAge(e *Entry) {
+	switch {
+	case s.window != nil:
+		s.window.returned(e)
+	case s.tracksAge() && e.Is(unaged):
+		e.set(unaged, false)
+		s.ages.push(e)
+	}
+}
+
+// oldestBorn returns a time at or before which the oldest waiting message was
+// born; ok is false if there is none.
+func (s *Shard) oldestBorn() (born Instant, ok bool) {
+	if s.window != nil {
+		return s.window.oldestBorn()
+	}
+	if oldest := s.oldestWaiting(); oldest != nil {
+		return oldest.Born, true
+	}
+	return 0, false
+}
+
 // oldestWaiting returns the oldest message that waits, or nil.
 func (s *Shard) oldestWaiting() *Entry {
+	if s.window != nil {
+		return s.findOldest()
+	}
 	for {
 		e := s.ages.head()
 		if e == nil || e.Waits() {
 			return e
 		}
-		e.unaged = true
+		e.set(unaged, true)
 		s.ages.pop()
 	}
 }
 
-// expireOldest handles the oldest message, whose time is over.
+// expireOldest handles the oldest message, if its time is over. It may not be:
+// those before it may be in flight, or gone.
 func (s *Shard) expireOldest(at Moment) {
-	oldest := s.ages.head()
-	if !oldest.Waits() {
-		s.oldestWaiting() // moves it out of the way
-		return
+	if oldest := s.oldestWaiting(); oldest != nil && s.tooOld(at.At, oldest) {
+		s.expireWaiting(at, oldest)
 	}
-	s.expireWaiting(at, oldest)
 }
 
 // expireWaiting makes a waiting message an expired dead letter.
 func (s *Shard) expireWaiting(at Moment, e *Entry) {
-	letter := s.extract(e)
+	var letter *Entry
+	if s.window != nil {
+		letter = s.takeShelved(e)
+	} else {
+		letter = s.extract(e)
+	}
 	s.condemn(at, letter, driver.ReasonExpired)
-	s.bury(at, letter)
+	s.bury(letter)
+	if s.window != nil && s.config.StrictGroups {
+		s.leftGroup(letter)
+	}
 }
 
 // tooOld reports whether e is past its retention.
@@ -57,19 +91,21 @@ func (s *Shard) tooOld(at Instant, e *Entry) bool {
 }
 
 // expireByCount lets the oldest waiting messages die while there are more than
-// retention allows.
-func (s *Shard) expireByCount(now Moment) {
+// retention allows, and reports whether any did.
+func (s *Shard) expireByCount(now Moment) (expired bool) {
 	most := s.config.RetainReady.Count
 	if most == 0 {
-		return
+		return false
 	}
 	for s.stats.Ready+s.stats.Delayed > most && !s.deadFull() {
 		e := s.oldestWaiting()
 		if e == nil {
-			return
+			return expired
 		}
 		s.expireWaiting(now, e)
+		expired = true
 	}
+	return expired
 }
 
 // expireDeadByCount removes the oldest dead letters while there are more than
@@ -77,7 +113,7 @@ func (s *Shard) expireByCount(now Moment) {
 func (s *Shard) expireDeadByCount() {
 	most := s.config.RetainDead.Count
 	for most > 0 && s.stats.Dead > most {
-		s.discard(s.dead.oldest())
+		s.discard(s.oldestDead())
 	}
 }
 
@@ -85,12 +121,12 @@ func (s *Shard) expireDeadByCount() {
 func (s *Shard) rebuildAges() {
 	for _, e := range s.inFlight.slots {
 		if e != nil {
-			e.unaged = true // staged ones are not among the entries below
+			e.set(unaged, true) // staged ones are not among the entries below
 		}
 	}
 	var all []*Entry
 	for e := range s.entries {
-		e.unaged = false
+		e.set(unaged, false)
 		all = append(all, e)
 	}
 	slices.SortFunc(all, func(a, b *Entry) int {

@@ -25,10 +25,12 @@ type Shard struct {
 
 	recordEffects bool
 	effects       []Effect
+	caughtUp      int // how many of the effects the shelf knows of
 
-	clock Instant  // up to when everything has happened
-	spare []*Entry // entries to use again
-	taken []*group // groups touched by the batch being received
+	clock  Instant  // up to when everything has happened
+	moment Moment   // of what is happening
+	spare  []*Entry // entries to use again
+	taken  []*group // groups touched by the batch being received
 }
 
 // maxSpare bounds the entries kept for reuse.
@@ -56,6 +58,8 @@ func (s *Shard) Configure(now Moment, config driver.Config) {
 	config.StrictGroups = s.config.StrictGroups
 	s.config = config
 	switch {
+	case s.window != nil:
+		s.window.oldest, s.window.backs = allAges, nil
 	case s.tracksAge() && !agedBefore:
 		s.rebuildAges()
 	case !s.tracksAge():
@@ -75,13 +79,10 @@ func (s *Shard) Stats(now Moment) driver.Stats {
 func (s *Shard) RecordEffects(on bool) { s.recordEffects = on }
 
 // Effects returns what happened since it was last called. The entries are
-// valid until the next call of any other method, and so must be the shelf.
+// valid until the next call of any other method.
 func (s *Shard) Effects() []Effect {
 	effects := s.effects
-	s.effects = s.effects[:0]
-	if s.window != nil {
-		clear(s.window.doomed)
-	}
+	s.effects, s.caughtUp = s.effects[:0], 0
 	return effects
 }
 
@@ -105,8 +106,13 @@ func (s *Shard) Room(now Moment, size int) error {
 }
 
 // wait makes e ready, or delayed until it is due. It is how every message that
-// is in no order enters one.
-func (s *Shard) wait(now Instant, e *Entry) {
+// is in no order enters one; how is the effect.
+func (s *Shard) wait(now Instant, e *Entry, how EffectKind) {
+	if s.config.StrictGroups && s.window != nil {
+		s.waitInGroup(now, e, how)
+		return
+	}
+	defer s.effect(how, e)
 	if s.config.StrictGroups {
 		if e.group == nil {
 			e.group = s.groups.get(e.groupName())
@@ -122,7 +128,7 @@ func (s *Shard) wait(now Instant, e *Entry) {
 		s.offer(e)
 	}
 	if e.group != nil {
-		s.groups.settle(e.group)
+		s.settleGroup(e.group)
 	}
 }
 
@@ -132,12 +138,12 @@ func (s *Shard) offer(e *Entry) {
 	if e.group != nil {
 		return
 	}
-	if s.window != nil && !s.window.admits(e, &s.ready) {
-		s.release(e)
+	if s.window == nil {
+		s.ready.push(e)
 		return
 	}
-	s.ready.push(e)
-	if s.window != nil {
+	if s.window.admits(e, &s.ready) {
+		s.holdReady(e)
 		s.trimReady()
 	}
 }
@@ -145,11 +151,13 @@ func (s *Shard) offer(e *Entry) {
 // delay puts a delayed message where Advance finds it.
 func (s *Shard) delay(e *Entry) {
 	e.State = Delayed
-	if s.window != nil && !e.duePoint().before(s.window.dueHorizon) {
-		s.release(e)
+	if s.window == nil {
+		s.timers.push(e)
 		return
 	}
-	s.holdDelayed(e)
+	if e.duePoint().before(s.window.dueHorizon) {
+		s.holdDelayed(e)
+	}
 }
 
 // extract takes a waiting message out of the middle of its order. It leaves a
@@ -177,7 +185,7 @@ func (s *Shard) extract(e *Entry) *Entry {
 // vanish turns e into a Gone entry that keeps nothing else alive. Orders that
 // still hold it go on comparing its numbers.
 func (s *Shard) vanish(e *Entry) {
-	if s.tracksAge() && !e.unaged {
+	if s.holdsAges() && !e.Is(unaged) {
 		defer s.ages.lost()
 	}
 	*e = Entry{Seq: e.Seq, Place: e.Place, timerIndex: -1}
@@ -187,8 +195,16 @@ func (s *Shard) vanish(e *Entry) {
 func (s *Shard) leaveGroup(e *Entry) {
 	if g := e.group; g != nil {
 		e.group = nil
-		s.groups.settle(g)
+		s.settleGroup(g)
 	}
+}
+
+// settleGroup brings everything in line with the state of one group.
+func (s *Shard) settleGroup(g *group) {
+	if s.window != nil {
+		s.fillGroup(g)
+	}
+	s.groups.settle(g)
 }
 
 // entries yields every message that is not dead, in no particular order.
@@ -224,9 +240,9 @@ func (s *Shard) newEntry() *Entry {
 }
 
 // release keeps an entry that no order holds for reuse. It stays readable
-// until the next message arrives.
+// until the next message arrives. With a shelf, effects may outlive that.
 func (s *Shard) release(e *Entry) {
-	if !s.tracksAge() && len(s.spare) < maxSpare {
+	if s.window == nil && !s.tracksAge() && len(s.spare) < maxSpare {
 		s.spare = append(s.spare, e)
 	}
 }
@@ -243,8 +259,8 @@ func (s *Shard) Purge(now Moment) (removed int) {
 	s.inFlight = leases{}
 	clear(s.timers)
 	s.timers = s.timers[:0]
-	if w := s.window; w != nil {
-		w.horizon, w.dueHorizon, w.heldDelayed = allPlaces, allTimes, 0
+	if s.window != nil {
+		s.window.empty()
 	}
 	return removed
 }

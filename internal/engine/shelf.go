@@ -1,51 +1,80 @@
 package engine
 
 import (
-	"cmp"
 	"iter"
 	"slices"
+
+	"github.com/mailboxmq/mailbox/driver"
 )
 
 // A Shelf is where an owner keeps the messages of a shard that holds only some
-// of them. The shard reads from it, and the owner writes to it what effects and
-// staged entries tell. A message is on the shelf before it is published, and
-// off it before its removal is; a shelf may be ahead of the shard, never
-// behind.
+// of them. The shard reads from it, and the owner writes to it what was staged
+// and what effects tell. A message is on the shelf before it is published, and
+// off it before its removal is; and before each read the shard tells the shelf
+// what has happened since. So a shelf may be ahead of the shard, by what is
+// staged, but it is never behind.
+type Shelf interface {
+	// CatchUp tells what happened of itself since the last call.
+	CatchUp(effects []Effect)
+	Reader
+}
+
+// A Reader reads what is on a shelf.
 //
 // Sequences yield entries that belong to the shard from then on, with
-// everything set but State. Bodies may be left out.
-type Shelf interface {
+// everything set but State. They end early where the shelf cannot be read; Err
+// tells.
+type Reader interface {
 	// Waiting yields the messages that are not dead by Place, the first at or
 	// after from.
 	Waiting(from uint64) iter.Seq[*Entry]
-	// Delayed yields the messages that were given a delay, by Due and Seq, the
+	// Aged yields the same by Seq.
+	Aged(from uint64) iter.Seq[*Entry]
+	// Delayed yields the messages that wait for their Due, by Due and Seq, the
 	// first at or after from.
 	Delayed(from DuePoint) iter.Seq[*Entry]
+	// Group yields the messages of a strict group that are not dead by Place,
+	// the first at or after from.
+	Group(name string, from uint64) iter.Seq[*Entry]
+	// Dead yields the dead letters by death, the first at or after from.
+	Dead(from uint64) iter.Seq[*Entry]
+	// FindDead returns the dead letter with this id, or nil.
+	FindDead(id string) *Entry
+	// Err returns why the shelf cannot be read, or nil. It stays like that.
+	Err() error
 }
 
-// DuePoint is a point in the order of delayed messages.
-type DuePoint struct {
-	Due Instant
-	Seq uint64
+// Limits say about how much of each kind (ready, delayed, dead) a shard with a
+// shelf holds: up to Messages, and no more once they have Bytes.
+type Limits struct {
+	Messages int
+	Bytes    int
 }
-
-func (p DuePoint) before(q DuePoint) bool {
-	return p.Due < q.Due || (p.Due == q.Due && p.Seq < q.Seq)
-}
-
-func (e *Entry) duePoint() DuePoint { return DuePoint{Due: e.Due, Seq: e.Seq} }
 
 // window is the part of a shelf that a shard holds: every ready message whose
-// place is before horizon, and every delayed one whose due point is before
-// dueHorizon. The others are only counted.
+// place is before horizon, every delayed one whose due point is before
+// dueHorizon, and every dead letter whose death is before deadHorizon. The
+// others are only counted. With strict groups, less may be held: see
+// heldgroups.go.
 type window struct {
 	Shelf
-	limit       int // about how many ready, and how many delayed, messages to hold
-	horizon     uint64
-	dueHorizon  DuePoint
-	heldDelayed int
-	unpublished []uint64            // places given to staged messages, ascending
-	doomed      map[uint64]struct{} // died of themselves; the shelf may not know yet
+	limits Limits
+
+	horizon    uint64
+	highest    uint64 // place that was ever held, with strict groups
+	heldReady  int
+	readyBytes int
+
+	dueHorizon   DuePoint
+	heldDelayed  int
+	delayedBytes int
+
+	deadHorizon uint64
+
+	oldest agePoint
+	backs  []agePoint // messages older than oldest that came back, by Seq
+
+	unpublished []uint64 // places given to staged messages, ascending
 }
 
 // Nothing is at or beyond these: all there is is held.
@@ -53,129 +82,90 @@ const allPlaces = ^uint64(0)
 
 var allTimes = DuePoint{Due: never, Seq: ^uint64(0)}
 
-// SetShelf makes the shard hold about limit ready and limit delayed messages
-// and read the others from shelf. It is called before anything else.
-func (s *Shard) SetShelf(shelf Shelf, limit int) {
-	s.window = &window{Shelf: shelf, limit: limit, horizon: allPlaces, dueHorizon: allTimes, doomed: make(map[uint64]struct{})}
+// SetShelf makes the shard hold a limited number of messages and read the
+// others from shelf. It is called before anything else.
+func (s *Shard) SetShelf(shelf Shelf, limits Limits) {
+	s.window = &window{Shelf: shelf, limits: limits}
+	s.window.empty()
+	s.window.deadHorizon = allPlaces
 }
 
-// publishedBefore is the first place that a staged message holds: from there on
-// the shelf is not to be believed.
-func (w *window) publishedBefore() uint64 {
-	if len(w.unpublished) == 0 {
-		return allPlaces
+// empty forgets everything but the dead.
+func (w *window) empty() {
+	w.horizon, w.highest, w.heldReady, w.readyBytes = allPlaces, 0, 0, 0
+	w.dueHorizon, w.heldDelayed, w.delayedBytes = allTimes, 0, 0
+	w.oldest, w.backs = noAges, nil
+}
+
+// shelf returns the shelf after telling it what it may not know yet.
+func (s *Shard) shelf() Shelf {
+	if news := s.effects[s.caughtUp:]; len(news) > 0 {
+		s.caughtUp = len(s.effects)
+		s.window.CatchUp(news)
+		for i := range news {
+			news[i].Told = true
+		}
 	}
-	return w.unpublished[0]
+	return s.window.Shelf
 }
 
-// admits reports whether a message that becomes ready is to be held.
-func (w *window) admits(e *Entry, held *order) bool {
-	full := held.size >= w.limit && w.horizon == allPlaces
-	if full && !held.fifo.empty() && e.Place > held.last {
-		w.horizon = e.Place
-	}
-	return e.Place < w.horizon
-}
-
-// fillReady holds the next ready messages from the shelf.
-func (s *Shard) fillReady() {
-	w := s.window
-	if w.horizon == allPlaces {
+// published notes that a message that was given a place has got it. Nearly
+// always it is the first that was; forwarding a dead letter jumps the queue.
+func (w *window) published(e *Entry) {
+	i, _ := slices.BinarySearch(w.unpublished, e.Place)
+	if i == 0 {
+		w.unpublished = w.unpublished[1:]
 		return
 	}
-	before := w.publishedBefore()
-	for e := range w.Waiting(w.horizon) {
-		if e.Place >= before {
-			break
-		}
-		w.horizon = e.Place + 1
-		if e.Due > s.clock || !s.onlyShelved(e) {
-			continue
-		}
-		e.State = Ready
-		e.timerIndex = -1
-		s.ready.push(e)
-		if s.ready.size >= w.limit {
-			return
-		}
-	}
-	w.horizon = allPlaces
+	w.unpublished = slices.Delete(w.unpublished, i, i+1)
 }
 
-// onlyShelved reports whether the shard knows nothing newer of a message than
-// the shelf does.
-func (s *Shard) onlyShelved(e *Entry) bool {
-	_, doomed := s.window.doomed[e.Seq]
-	return !doomed && s.inFlight.get(e.Seq) == nil
+// stopped reports whether a read ended because the shelf is broken.
+func (w *window) stopped() bool { return w.Err() != nil }
+
+// news reports whether the shelf is ahead of the shard, or behind it, with a
+// message: it is in flight, or staged. What is to be held of it is held when it
+// is published or comes back. One that is damaged is buried on the spot.
+func (s *Shard) news(e *Entry) bool {
+	if s.inFlight.get(e.Seq) != nil {
+		return true
+	}
+	if _, staged := slices.BinarySearch(s.window.unpublished, e.Place); staged {
+		return true
+	}
+	if e.Is(Damaged) {
+		s.buryDamaged(e)
+		return true
+	}
+	return false
 }
 
-// trimReady lets go of the farthest ready messages when far more are held than
-// asked for, which happens when many come back to early places.
-func (s *Shard) trimReady() {
-	w := s.window
-	if s.ready.size <= 2*w.limit {
-		return
+// buryDamaged makes a dead letter of a message that the shelf cannot read.
+// What it was counted as is among what cannot be read; ready is nearly always
+// right.
+func (s *Shard) buryDamaged(e *Entry) {
+	if s.stats.Ready > 0 {
+		s.stats.Ready--
+	} else {
+		s.stats.Delayed--
 	}
-	for _, e := range s.ready.truncate(w.limit) {
-		w.horizon = min(w.horizon, e.Place)
-		s.release(e)
-	}
+	s.condemn(s.moment, e, driver.ReasonIntegrity)
+	e.extra().LastError = "what was stored is damaged"
+	s.bury(e)
 }
 
-// fillDelayed holds the next delayed messages from the shelf.
-func (s *Shard) fillDelayed() {
-	w := s.window
-	before := w.publishedBefore()
-	for e := range w.Delayed(w.dueHorizon) {
-		if w.heldDelayed >= w.limit {
-			w.dueHorizon = e.duePoint()
-			return
-		}
-		if e.Place >= before || !s.onlyShelved(e) {
-			continue // will be held when it is published
-		}
-		s.holdDelayed(e)
-	}
-	w.dueHorizon = allTimes
+// let counts a ready message in the window, and letGo one that leaves it.
+func (w *window) let(e *Entry) {
+	w.heldReady++
+	w.readyBytes += int(e.Size)
 }
 
-// holdDelayed puts a delayed message among the timers.
-func (s *Shard) holdDelayed(e *Entry) {
-	e.State = Delayed
-	s.timers.push(e)
-	if s.window == nil {
-		return
-	}
-	s.window.heldDelayed++
-	s.trimDelayed()
+func (w *window) letGo(e *Entry) {
+	w.heldReady--
+	w.readyBytes -= int(e.Size)
 }
 
-// trimDelayed lets go of the delayed messages that are due last when far more
-// are held than asked for.
-func (s *Shard) trimDelayed() {
-	w := s.window
-	if w.heldDelayed <= 2*w.limit {
-		return
-	}
-	var delayed []*Entry
-	var kept timers
-	for _, e := range s.timers {
-		if e.State == Delayed {
-			delayed = append(delayed, e)
-		} else {
-			kept.push(e)
-		}
-	}
-	slices.SortFunc(delayed, func(a, b *Entry) int {
-		return cmp.Or(cmp.Compare(a.Due, b.Due), cmp.Compare(a.Seq, b.Seq))
-	})
-	for _, e := range delayed[:w.limit] {
-		kept.push(e)
-	}
-	s.timers = kept
-	w.dueHorizon = delayed[w.limit].duePoint()
-	w.heldDelayed = w.limit
-	for _, e := range delayed[w.limit:] {
-		s.release(e)
-	}
+// full reports whether no more ready messages are to be held.
+func (w *window) full() bool {
+	return w.heldReady >= w.limits.Messages || (w.readyBytes >= w.limits.Bytes && w.heldReady > 0)
 }

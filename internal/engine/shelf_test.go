@@ -1,8 +1,10 @@
 package engine
 
 import (
+	"cmp"
 	"fmt"
 	"iter"
+	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -13,35 +15,67 @@ import (
 )
 
 // shelf is the plainest Shelf: it keeps copies of what it is told.
-type shelf map[uint64]Entry // by Seq
-
-// put writes down a staged entry, or one that was leased or came back.
-func (sh shelf) put(e *Entry) {
-	if e.Fate == Leaves || e.Fate == Dies {
-		delete(sh, e.Seq)
-		return
-	}
-	copied := *e
-	copied.group, copied.placed = nil, false
-	sh[e.Seq] = copied
+type shelf struct {
+	live map[uint64]Entry // by Seq
+	dead map[uint64]Entry // by death
 }
 
-func (sh shelf) apply(effects []Effect) {
+func newShelf() *shelf { return &shelf{live: map[uint64]Entry{}, dead: map[uint64]Entry{}} }
+
+// put writes down what became of a message.
+func (sh *shelf) put(e *Entry, state State) {
+	copied := *e
+	copied.group, copied.State = nil, state
+	copied.Marks &= Timed
+	if e.Extra != nil {
+		extra := *e.Extra
+		copied.Extra = &extra
+	}
+	if state == Dead {
+		delete(sh.live, e.Seq)
+		sh.dead[e.Place] = copied
+		return
+	}
+	sh.live[e.Seq] = copied
+}
+
+// stage writes down what was staged.
+func (sh *shelf) stage(e *Entry) {
+	switch e.Fate {
+	case Leaves:
+		delete(sh.live, e.Seq)
+	case Dies:
+		sh.put(e, Dead)
+	case Arrives, Waits:
+		sh.put(e, Ready)
+	}
+}
+
+func (sh *shelf) CatchUp(effects []Effect) {
 	for _, effect := range effects {
 		e := effect.Entry
-		switch effect.Kind {
-		case Leased:
-			sh.put(e)
-		case Died:
-			delete(sh, e.Seq)
-		case Sent, Returned, Acked, Discarded: // known from staging, or from the time
+		switch {
+		case effect.Told:
+		case effect.Kind == Leased && e.State == InFlight:
+			sh.put(e, InFlight)
+		case effect.Kind == Returned && e.Waits():
+			sh.put(e, Ready)
+		case effect.Kind == Died:
+			sh.put(e, Dead)
+		case effect.Kind == Discarded:
+			delete(sh.dead, e.Place)
 		}
 	}
 }
 
-func (sh shelf) sorted(keep func(*Entry) bool, compare func(a, b *Entry) int) iter.Seq[*Entry] {
+// sorted yields copies of the entries to keep.
+func sorted(entries map[uint64]Entry, keep func(*Entry) bool, compare func(a, b *Entry) int) iter.Seq[*Entry] {
 	var found []*Entry
-	for _, e := range sh {
+	for e := range maps.Values(entries) {
+		if e.Extra != nil {
+			extra := *e.Extra
+			e.Extra = &extra
+		}
 		if keep(&e) {
 			found = append(found, &e)
 		}
@@ -50,65 +84,104 @@ func (sh shelf) sorted(keep func(*Entry) bool, compare func(a, b *Entry) int) it
 	return slices.Values(found)
 }
 
-func (sh shelf) Waiting(from uint64) iter.Seq[*Entry] {
-	return sh.sorted(func(e *Entry) bool { return e.Place >= from },
-		func(a, b *Entry) int { return int(a.Place) - int(b.Place) })
+func byPlace(a, b *Entry) int { return cmp.Compare(a.Place, b.Place) }
+
+func (sh *shelf) Waiting(from uint64) iter.Seq[*Entry] {
+	return sorted(sh.live, func(e *Entry) bool { return e.Place >= from }, byPlace)
 }
 
-func (sh shelf) Delayed(from DuePoint) iter.Seq[*Entry] {
-	return sh.sorted(func(e *Entry) bool { return e.Nonce == 0 && !e.duePoint().before(from) },
-		func(a, b *Entry) int {
-			if a.duePoint().before(b.duePoint()) {
-				return -1
-			}
-			return 1
-		})
+func (sh *shelf) Aged(from uint64) iter.Seq[*Entry] {
+	return sorted(sh.live, func(e *Entry) bool { return e.Seq >= from },
+		func(a, b *Entry) int { return cmp.Compare(a.Seq, b.Seq) })
 }
+
+func (sh *shelf) Delayed(from DuePoint) iter.Seq[*Entry] {
+	return sorted(sh.live, func(e *Entry) bool { return e.State == Ready && e.Is(Timed) && !e.duePoint().before(from) },
+		func(a, b *Entry) int { return cmp.Or(cmp.Compare(a.Due, b.Due), cmp.Compare(a.Seq, b.Seq)) })
+}
+
+func (sh *shelf) Group(name string, from uint64) iter.Seq[*Entry] {
+	return sorted(sh.live, func(e *Entry) bool { return e.Place >= from && e.groupName() == name }, byPlace)
+}
+
+func (sh *shelf) Dead(from uint64) iter.Seq[*Entry] {
+	return sorted(sh.dead, func(e *Entry) bool { return e.Place >= from }, byPlace)
+}
+
+func (sh *shelf) FindDead(id string) *Entry {
+	for e := range sh.Dead(0) {
+		if e.ID == id {
+			return e
+		}
+	}
+	return nil
+}
+
+func (sh *shelf) Err() error { return nil }
 
 // TestShelvedShardBehavesLikeAWholeOne runs the same program on a shard that
 // holds a few messages and on one that holds all, with staging and publishing
-// apart.
+// apart, and puts the first back from its shelf now and then.
 func TestShelvedShardBehavesLikeAWholeOne(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		config := driver.Config{
-			MaxDeliveries: rapid.SampledFrom([]int{0, 3}).Draw(t, "max deliveries"),
-			MaxInFlight:   rapid.SampledFrom([]int{0, 4}).Draw(t, "max in flight"),
-		}
-		whole, shelved := New(config, 1), New(config, 1)
+		config := anyConfig(t)
 		limit := rapid.IntRange(1, 6).Draw(t, "limit")
-		store := shelf{}
-		shelved.SetShelf(store, limit)
-		shelved.RecordEffects(true)
-		p := &pair{t: t, whole: whole, shelved: shelved, store: store, limit: limit}
+		p := &pair{t: t, limits: Limits{Messages: limit, Bytes: rapid.SampledFrom([]int{3, 1000}).Draw(t, "bytes")}, whole: New(config, 1), store: newShelf()}
+		p.shelved = New(config, 1)
+		p.shelved.SetShelf(p.store, p.limits)
+		p.shelved.RecordEffects(true)
+		seconds := func(name string, most int) time.Duration {
+			return time.Duration(rapid.IntRange(0, most).Draw(t, name)) * time.Second
+		}
 		t.Repeat(map[string]func(*rapid.T){
 			"send":    p.send,
 			"receive": p.receive,
-			"ack": func(t *rapid.T) {
+			"ack": func(*rapid.T) {
 				p.settle(func(s *Shard, d Delivery) (*Entry, error) { return s.StageAck(at(p.now), d) })
 			},
-			"nack": func(t *rapid.T) {
-				delay := time.Duration(rapid.IntRange(0, 4).Draw(t, "delay")) * time.Second
-				p.settle(func(s *Shard, d Delivery) (*Entry, error) { return s.StageNack(at(p.now), d, delay, "") })
+			"nack": func(*rapid.T) {
+				delay := seconds("delay", 4)
+				p.settle(func(s *Shard, d Delivery) (*Entry, error) { return s.StageNack(at(p.now), d, delay, "cause") })
+			},
+			"bury": func(*rapid.T) {
+				p.settle(func(s *Shard, d Delivery) (*Entry, error) {
+					return s.StageDeadLetter(at(p.now), d, "fatal", "", "")
+				})
 			},
 			"extend": func(t *rapid.T) {
-				visibility := time.Duration(rapid.IntRange(0, 4).Draw(t, "visibility")) * time.Second
+				visibility := seconds("visibility", 4)
 				if len(p.deliveries) > 0 {
 					d := rapid.SampledFrom(p.deliveries).Draw(t, "delivery")
 					p.step(func(s *Shard) string { return fmt.Sprint(s.Extend(at(p.now), d, visibility)) })
 				}
 			},
+			"forward": p.forward,
+			"redrive": p.redrive,
+			"discard": p.discard,
 			"publish": func(*rapid.T) { p.publish() },
 			"time": func(t *rapid.T) {
 				p.now += rapid.IntRange(0, 3).Draw(t, "seconds")
 				p.step(func(s *Shard) string { return fmt.Sprint(s.Stats(at(p.now))) })
 			},
+			"look":    p.look,
+			"restore": func(t *rapid.T) { p.restore(t, config) },
+			"configure": func(t *rapid.T) {
+				other := anyConfig(t)
+				p.step(func(s *Shard) string { s.Configure(at(p.now), other); return "" })
+				other.StrictGroups = config.StrictGroups
+				config = other
+			},
 			"purge": func(t *rapid.T) {
-				for len(p.staged) > 0 {
-					p.publish()
-				}
 				if rapid.IntRange(0, 9).Draw(t, "really") == 0 {
-					p.step(func(s *Shard) string { return fmt.Sprint(s.Purge(at(p.now))) })
-					clear(p.store)
+					p.publishAll()
+					p.step(func(s *Shard) string {
+						removed := s.Purge(at(p.now))
+						if s == p.shelved {
+							p.store.CatchUp(s.Effects())
+							clear(p.store.live)
+						}
+						return fmt.Sprint(removed)
+					})
 				}
 			},
 		})
@@ -118,9 +191,9 @@ func TestShelvedShardBehavesLikeAWholeOne(t *testing.T) {
 // pair is two shards that must not differ.
 type pair struct {
 	t              *rapid.T
+	limits         Limits
 	whole, shelved *Shard
-	store          shelf
-	limit          int
+	store          *shelf
 	now, sent      int
 	deliveries     []Delivery
 	staged         [][2]*Entry // of whole and shelved, on the shelf, not published
@@ -129,35 +202,59 @@ type pair struct {
 func (p *pair) step(on func(s *Shard) string) {
 	a := on(p.whole)
 	b := on(p.shelved)
-	p.store.apply(p.shelved.Effects())
+	p.store.CatchUp(p.shelved.Effects())
 	if a != b {
 		p.t.Fatalf("whole: %s\nshelved: %s", a, b)
 	}
-	if p.whole.stats != p.shelved.stats {
-		p.t.Fatalf("whole: %+v\nshelved: %+v", p.whole.stats, p.shelved.stats)
+	if p.whole.stats != p.shelved.stats || p.whole.bytes != p.shelved.bytes {
+		p.t.Fatalf("whole: %+v, %d bytes\nshelved: %+v, %d bytes", p.whole.stats, p.whole.bytes, p.shelved.stats, p.shelved.bytes)
 	}
 	if err := p.shelved.Check(); err != nil {
 		p.t.Fatal(err)
 	}
-	if held := p.shelved.ready.size; held > 3*p.limit {
-		p.t.Fatalf("%d ready messages are held with a limit of %d", held, p.limit)
+	most := 3*p.limits.Messages + groupFill + groupHold*p.shelved.stats.InFlight
+	if held := p.shelved.window.heldReady; held > most {
+		p.t.Fatalf("%d ready messages are held with a limit of %d", held, p.limits.Messages)
 	}
-	if held := p.shelved.window.heldDelayed; held > 3*p.limit {
-		p.t.Fatalf("%d delayed messages are held with a limit of %d", held, p.limit)
+	if held := p.shelved.window.heldDelayed; held > 3*p.limits.Messages {
+		p.t.Fatalf("%d delayed messages are held with a limit of %d", held, p.limits.Messages)
+	}
+	if held := len(p.shelved.dead.byID); held > 3*p.limits.Messages+16 { // staged deaths come late
+		p.t.Fatalf("%d dead letters are held with a limit of %d", held, p.limits.Messages)
 	}
 }
 
 func (p *pair) send(t *rapid.T) {
-	p.sent++
-	delay := time.Duration(rapid.IntRange(0, 4).Draw(t, "delay")) * time.Second
+	delay := time.Duration(rapid.SampledFrom([]int{0, 0, 1, 4}).Draw(t, "delay")) * time.Second
+	group := rapid.SampledFrom([]string{"", "a", "b", "c"}).Draw(t, "group")
+	size := rapid.IntRange(0, 2).Draw(t, "size")
 	var both [2]*Entry
+	p.sent++
 	p.step(func(s *Shard) string {
-		s.Advance(at(p.now))
-		e := s.StageSend(at(p.now), fmt.Sprint(p.sent), nil, nil, delay)
-		p.note(s, e, &both)
-		return fmt.Sprint(e.Seq)
+		if err := s.Room(at(p.now), size); err != nil {
+			return err.Error()
+		}
+		p.note(s, s.StageSend(at(p.now), fmt.Sprint(p.sent), make([]byte, size), &Extra{Group: group}, delay), &both)
+		return "staged"
 	})
-	p.staged = append(p.staged, both)
+	p.stage(both)
+}
+
+// forward sends a message that is published before those that were staged
+// earlier.
+func (p *pair) forward(t *rapid.T) {
+	group := rapid.SampledFrom([]string{"", "a", "b", "c"}).Draw(t, "group")
+	p.sent++
+	p.step(func(s *Shard) string {
+		if err := s.Room(at(p.now), 1); err != nil {
+			return err.Error()
+		}
+		var both [2]*Entry
+		e := s.StageSend(at(p.now), fmt.Sprint(p.sent), []byte{1}, &Extra{Group: group}, 0)
+		p.note(s, e, &both)
+		s.Fulfil(at(p.now), e)
+		return "sent"
+	})
 }
 
 func (p *pair) note(s *Shard, e *Entry, both *[2]*Entry) {
@@ -166,7 +263,14 @@ func (p *pair) note(s *Shard, e *Entry, both *[2]*Entry) {
 		return
 	}
 	both[1] = e
-	p.store.put(e)
+	p.store.CatchUp(s.Effects())
+	p.store.stage(e)
+}
+
+func (p *pair) stage(both [2]*Entry) {
+	if both[0] != nil {
+		p.staged = append(p.staged, both)
+	}
 }
 
 func (p *pair) settle(stage func(s *Shard, d Delivery) (*Entry, error)) {
@@ -175,20 +279,54 @@ func (p *pair) settle(stage func(s *Shard, d Delivery) (*Entry, error)) {
 	}
 	d := rapid.SampledFrom(p.deliveries).Draw(p.t, "delivery")
 	var both [2]*Entry
-	failed := false
 	p.step(func(s *Shard) string {
 		e, err := stage(s, d)
 		if err != nil {
-			failed = true
 			return err.Error()
 		}
-		e.Nonce = 0 // what the shelf knows a delayed message by
 		p.note(s, e, &both)
 		return "staged"
 	})
-	if !failed {
-		p.staged = append(p.staged, both)
-	}
+	p.stage(both)
+}
+
+func (p *pair) redrive(*rapid.T) {
+	var both [2]*Entry
+	p.step(func(s *Shard) string {
+		s.Advance(at(p.now))
+		oldest := s.oldestDead()
+		if oldest == nil {
+			return "none"
+		}
+		if newest := slices.Collect(s.InState(Dead)); len(newest)%2 == 0 {
+			oldest = s.FindDead(newest[len(newest)-1].ID)
+		}
+		id, death := oldest.ID, oldest.Place
+		e, err := s.StageRedrive(at(p.now), oldest)
+		if err != nil {
+			return err.Error()
+		}
+		if s == p.shelved {
+			p.store.CatchUp(s.Effects())
+			delete(p.store.dead, death)
+		}
+		p.note(s, e, &both)
+		return id
+	})
+	p.stage(both)
+}
+
+func (p *pair) discard(t *rapid.T) {
+	id := fmt.Sprint(rapid.IntRange(1, p.sent+1).Draw(t, "id"))
+	p.step(func(s *Shard) string {
+		s.Advance(at(p.now))
+		letter := s.FindDead(id)
+		if letter == nil {
+			return "none"
+		}
+		s.Discard(at(p.now), letter)
+		return "discarded"
+	})
 }
 
 func (p *pair) publish() {
@@ -207,6 +345,12 @@ func (p *pair) publish() {
 	})
 }
 
+func (p *pair) publishAll() {
+	for len(p.staged) > 0 {
+		p.publish()
+	}
+}
+
 func (p *pair) receive(t *rapid.T) {
 	most := rapid.IntRange(1, 4).Draw(t, "most")
 	visibility := time.Duration(rapid.IntRange(0, 3).Draw(t, "visibility")) * time.Second
@@ -221,4 +365,42 @@ func (p *pair) receive(t *rapid.T) {
 		return fmt.Sprint(result, blocked)
 	})
 	p.deliveries = append(p.deliveries, got...)
+}
+
+// look compares everything there is.
+func (p *pair) look(*rapid.T) {
+	p.step(func(s *Shard) (result string) {
+		s.Advance(at(p.now))
+		for _, state := range []State{Ready, Delayed, InFlight, Dead} {
+			result += fmt.Sprint(state, ": ")
+			for e := range s.InState(state) {
+				result += fmt.Sprintf("%s at %d, ", e.ID, e.Place)
+			}
+		}
+		return result
+	})
+}
+
+// restore forgets the shelved shard and puts it back from what is on its shelf.
+func (p *pair) restore(_ *rapid.T, config driver.Config) {
+	p.publishAll()
+	p.step(func(s *Shard) string { s.Advance(at(p.now)); return "" })
+	old := p.shelved
+	totals := Totals{Dead: len(p.store.dead), NextSeq: old.nextSeq, Deaths: old.deaths}
+	var out []*Entry
+	for e := range p.store.Waiting(0) {
+		totals.Messages++
+		totals.Bytes += int(e.Size)
+		switch {
+		case e.State == InFlight:
+			out = append(out, e)
+		case e.Due > at(p.now).At:
+			totals.Delayed++
+		}
+	}
+	p.shelved = New(config, old.nextNonce)
+	p.shelved.SetShelf(p.store, p.limits)
+	p.shelved.RecordEffects(true)
+	p.shelved.Restore(at(p.now).At, totals, out)
+	p.step(func(s *Shard) string { s.Configure(at(p.now), config); return "" })
 }

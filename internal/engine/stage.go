@@ -48,10 +48,12 @@ func (s *Shard) StageSend(now Moment, id string, body []byte, extra *Extra, dela
 // arrive gives e a place at the tail and reserves its room.
 func (s *Shard) arrive(now Moment, e *Entry) {
 	e.Seq = s.nextSeq
+	e.Marks = 0
 	s.moveToTail(e)
+	e.Left = 0
 	e.Born = now.At
 	e.timerIndex = -1
-	e.unaged = false
+	e.set(Timed, e.Due > now.At)
 	e.State, e.Fate = Staged, Arrives
 	s.arriving++
 	s.arrivingBytes += int(e.Size)
@@ -59,11 +61,12 @@ func (s *Shard) arrive(now Moment, e *Entry) {
 
 // moveToTail gives e the next place.
 func (s *Shard) moveToTail(e *Entry) {
+	e.Left = e.Place
 	e.Place = s.nextSeq
 	s.nextSeq++
 	if s.window != nil {
 		s.window.unpublished = append(s.window.unpublished, e.Place)
-		e.placed = true
+		e.set(placed, true)
 	}
 }
 
@@ -92,6 +95,7 @@ func (s *Shard) StageNack(now Moment, d Delivery, delay time.Duration, cause str
 		s.moveToTail(e)
 	}
 	s.judge(now, e, delay)
+	e.set(told, e.Fate == Dies)
 	return e, nil
 }
 
@@ -115,6 +119,7 @@ func (s *Shard) StageDeadLetter(now Moment, d Delivery, reason driver.Reason, ca
 		x.LastError = cause
 	}
 	s.condemn(now, e, reason)
+	e.set(told, true)
 	return e, nil
 }
 
@@ -153,6 +158,7 @@ func (s *Shard) judge(now Moment, e *Entry, delay time.Duration) {
 	case s.tooOld(now.At, e) && !s.deadFull():
 		s.condemn(now, e, driver.ReasonExpired)
 	}
+	e.set(Timed, e.Due > now.At)
 }
 
 // condemn seals the fate of a message; it is written down like this before it
@@ -160,6 +166,8 @@ func (s *Shard) judge(now Moment, e *Entry, delay time.Duration) {
 func (s *Shard) condemn(now Moment, e *Entry, reason driver.Reason) {
 	e.Fate = Dies
 	s.dying++
+	s.deaths++
+	e.Left, e.Place = e.Place, s.deaths
 	e.Born = now.At
 	x := e.extra()
 	x.Reason = reason
@@ -175,19 +183,16 @@ func (s *Shard) Publish(now Moment, e *Entry) {
 
 // Fulfil is Publish at the very moment of staging.
 func (s *Shard) Fulfil(now Moment, e *Entry) {
-	if e.placed {
-		e.placed = false
-		s.window.unpublished = s.window.unpublished[1:]
+	if e.Is(placed) {
+		e.set(placed, false)
+		s.window.published(e)
 	}
 	if e.Fate == Arrives {
 		s.arriving--
 		s.arrivingBytes -= int(e.Size)
 		s.bytes += int(e.Size)
-		if s.tracksAge() {
-			s.ages.push(e)
-		}
-		s.wait(now.At, e)
-		s.effect(Sent, e)
+		s.trackArrival(e)
+		s.wait(now.At, e, Sent)
 		s.expireByCount(now)
 		return
 	}
@@ -200,7 +205,7 @@ func (s *Shard) Fulfil(now Moment, e *Entry) {
 		s.keep(now, e)
 		s.expireByCount(now)
 	case Dies:
-		s.die(now, e)
+		s.die(e)
 	}
 }
 
@@ -216,16 +221,15 @@ func (s *Shard) unlease(e *Entry) {
 
 // keep lets a message that is in no order wait.
 func (s *Shard) keep(now Moment, e *Entry) {
-	s.wait(now.At, e)
+	s.wait(now.At, e, Returned)
 	s.trackAge(e)
-	s.effect(Returned, e)
 }
 
 // remove drops a message that is in no order but perhaps the one by age.
 func (s *Shard) remove(e *Entry) {
 	s.bytes -= int(e.Size)
 	s.leaveGroup(e)
-	if s.tracksAge() {
+	if s.holdsAges() {
 		s.vanish(e)
 		return
 	}

@@ -3,6 +3,7 @@ package host
 import (
 	"context"
 	crand "crypto/rand"
+	"encoding/binary"
 	"fmt"
 	"iter"
 	"maps"
@@ -16,8 +17,9 @@ import (
 // Backend holds queues. It is a driver.Opener, a driver.Admin and a
 // driver.Pinger, and safe for concurrent use.
 type Backend struct {
-	options Options
-	clock   clock
+	options  Options
+	clock    clock
+	groupKey uint64 // from Secret
 
 	mu     sync.Mutex // guards the fields below, and keeps configurations apart
 	queues map[string]*queue
@@ -39,6 +41,8 @@ type Options struct {
 	// Secret keys the hashes of dedup keys. A journal needs the same one for as
 	// long as it lives; all zeros mean a random one.
 	Secret [32]byte
+	// Hold says how much of what waits is held in memory if there is a journal.
+	Hold engine.Limits
 	// Now is the start of the time axis, later than everything a journal has
 	// told of.
 	Now engine.Instant
@@ -51,6 +55,7 @@ func New(options Options) *Backend {
 	if b.options.Secret == [32]byte{} {
 		_, _ = crand.Read(b.options.Secret[:]) // never fails, see crypto/rand
 	}
+	b.groupKey = binary.LittleEndian.Uint64(b.options.Secret[:])
 	if b.options.Durability == "" {
 		b.options.Durability = driver.DurabilityNone
 	}
@@ -58,6 +63,19 @@ func New(options Options) *Backend {
 		b.options.MaxBodyBytes = driver.DefaultMaxBodyBytes
 	}
 	return b
+}
+
+// groupHash spreads groups over shards. It stays the same for as long as a
+// journal lives, and nobody outside can find groups that meet in one shard: it
+// is FNV-1a from a secret start, mixed at the end.
+func (b *Backend) groupHash(group string) uint64 {
+	hash := b.groupKey
+	for i := range len(group) {
+		hash = (hash ^ uint64(group[i])) * 0x100000001b3
+	}
+	hash ^= hash >> 32
+	hash *= 0x9e3779b97f4a7c15
+	return hash ^ hash>>29
 }
 
 // OpenQueue returns a handle on the queue called name, which is created if it

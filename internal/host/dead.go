@@ -97,7 +97,7 @@ func (h *handle) Redrive(ctx context.Context, ids []string, limit int) (moved in
 // redrive sends a dead letter of the shard in use back to the queue.
 func (q *queue) redrive(r *run, letter *engine.Entry) error {
 	now := q.now()
-	seq := letter.Seq
+	gone := *letter
 	if q.journal == nil {
 		return r.shard.engine.Redrive(now, letter)
 	}
@@ -106,7 +106,7 @@ func (q *queue) redrive(r *run, letter *engine.Entry) error {
 		return err
 	}
 	q.journal.Lock()
-	q.journal.Discarded(r.shard.id, seq)
+	q.journal.Discarded(r.shard.id, &gone)
 	q.journal.Sent(r.shard.id, e)
 	q.journal.Unlock()
 	r.hold(e)
@@ -155,7 +155,7 @@ func (q *queue) findDead(ids []string) []foundLetter {
 			return true
 		}
 		if ids == nil {
-			sh.engine.DeadLetters(add)
+			sh.engine.InState(engine.Dead)(add)
 		}
 		for _, id := range ids {
 			if letter := sh.engine.FindDead(id); letter != nil {

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -97,6 +98,11 @@ func (h *handle) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driv
 		return nil, h.named(err, "receive")
 	}
 	got, blocked := h.take(req)
+	if len(got) == 0 {
+		if err := h.broken("receive"); err != nil {
+			return nil, err
+		}
+	}
 	if len(got) > 0 || req.Wait == 0 {
 		return got, h.ceiling(blocked)
 	}
@@ -116,9 +122,9 @@ func (h *handle) await(ctx context.Context, req driver.ReceiveRequest) ([]driver
 			h.refresh()
 			return got, nil
 		}
-		if expired {
+		if err := h.broken("receive"); err != nil || expired {
 			h.waiters.leave(w, true)
-			return nil, h.ceiling(blocked)
+			return nil, cmp.Or(err, h.ceiling(blocked))
 		}
 		h.refresh()
 		var err error

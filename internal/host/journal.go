@@ -27,11 +27,10 @@ type Journal interface {
 	Waits(shard ShardID, e *engine.Entry)
 	// Removed records that a message is gone.
 	Removed(shard ShardID, e *engine.Entry)
-	// Died records that a message is a dead letter now. It may be told twice.
+	// Died records that a message is a dead letter now.
 	Died(shard ShardID, e *engine.Entry)
-	// Discarded records that a dead letter is gone; seq is the Seq it died
-	// with.
-	Discarded(shard ShardID, seq uint64)
+	// Discarded records that a dead letter is gone.
+	Discarded(shard ShardID, letter *engine.Entry)
 	// Purged and DeadPurged record that everything is gone.
 	Purged(shard ShardID)
 	DeadPurged(shard ShardID)
@@ -40,6 +39,9 @@ type Journal interface {
 	// Configured records a queue and its configuration, and Deleted its end.
 	Configured(queue uint32, name string, config driver.Config)
 	Deleted(queue uint32)
+
+	// Reader reads back what was recorded about a shard, durable or not.
+	Reader(shard ShardID) engine.Reader
 
 	// Await makes the journal call p.Publish when all that was recorded so far
 	// is durable. The journal is locked, and so is p's shard; pendings are

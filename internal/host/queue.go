@@ -2,7 +2,6 @@ package host
 
 import (
 	"fmt"
-	"hash/maphash"
 	"sync"
 	"sync/atomic"
 
@@ -47,12 +46,17 @@ func newQueue(b *Backend, id uint32, name string, config driver.Config) *queue {
 	q := &queue{backend: b, journal: b.options.Journal, id: id, name: name, ended: make(chan struct{})}
 	q.waiters.init(q)
 	for i := range max(config.Shards, 1) {
-		q.shards = append(q.shards, &shard{
+		sh := &shard{
 			queue:  q,
 			id:     ShardID{Queue: id, Shard: uint16(i)},
 			engine: engine.New(config, ident.Nonce()),
 			ids:    ident.NewSource(),
-		})
+		}
+		if q.journal != nil {
+			sh.reader = q.journal.Reader(sh.id)
+			sh.engine.SetShelf(&shelf{Reader: sh.reader, shard: sh}, b.options.Hold)
+		}
+		q.shards = append(q.shards, sh)
 	}
 	q.dedup.init(b.options.Secret)
 	q.settings.Store(&settings{config: config})
@@ -159,10 +163,6 @@ func (q *queue) end(code driver.Code) {
 // use it for, so that time does not run backwards in it.
 func (q *queue) now() engine.Moment { return q.backend.clock.now() }
 
-// groupSeed is fixed at start: which shard a group goes to matters only while
-// the queue lives, and that is as long as the process does.
-var groupSeed = maphash.MakeSeed()
-
 // shardFor picks the shard of a message: that of its group, or the next.
 func (q *queue) shardFor(msg *driver.Outgoing) *shard {
 	n := uint64(len(q.shards))
@@ -170,7 +170,7 @@ func (q *queue) shardFor(msg *driver.Outgoing) *shard {
 	case n == 1:
 		return q.shards[0]
 	case msg.Group != "" || q.settings.Load().config.StrictGroups:
-		return q.shards[maphash.String(groupSeed, msg.Group)%n]
+		return q.shards[q.backend.groupHash(msg.Group)%n]
 	}
 	return q.shards[q.nextSend.Add(1)%n]
 }

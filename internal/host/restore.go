@@ -10,11 +10,16 @@ type RestoredQueue struct {
 	ID     uint32
 	Name   string
 	Config driver.Config
-	// Shards holds the messages of each shard in the order that engine's
-	// Restore asks for.
-	Shards [][]*engine.Entry
+	Shards []RestoredShard
 	// Keys are the dedup keys, in the order in which they end.
 	Keys []RestoredKey
+}
+
+// RestoredShard is a shard as a journal has told of it: what it can count, and
+// the messages in flight. The others are read when they are wanted.
+type RestoredShard struct {
+	Totals engine.Totals
+	Out    []*engine.Entry
 }
 
 // RestoredKey is a dedup key as a journal has told of it.
@@ -34,10 +39,8 @@ func (b *Backend) Restore(queues []RestoredQueue, lastID uint32) {
 		restored := &queues[i]
 		q := newQueue(b, restored.ID, restored.Name, restored.Config)
 		b.queues[q.name] = q
-		for n, entries := range restored.Shards {
-			for _, e := range entries {
-				q.shards[n].engine.Restore(e)
-			}
+		for n, shard := range restored.Shards {
+			q.shards[n].engine.Restore(b.options.Now, shard.Totals, shard.Out)
 		}
 		for _, key := range restored.Keys {
 			q.dedup.table.Restore(0, key.Key, key.Payload, key.ID, key.Ends)

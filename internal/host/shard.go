@@ -20,6 +20,7 @@ type shard struct {
 
 	mu     sync.Mutex // guards the fields below
 	engine *engine.Shard
+	reader engine.Reader // of the journal; nil: there is none
 	ids    *ident.Source
 	batch  []*engine.Entry // reused by take
 	target *queue          // where dead letters go; nil: they stay
@@ -46,10 +47,10 @@ func (sh *shard) actLocked() {
 		}
 		for _, effect := range effects {
 			died := effect.Kind == engine.Died && effect.Entry.State == engine.Dead
-			if died && sh.target != nil && sh.forwardLocked(effect.Entry) {
+			if died && sh.target != nil && sh.forwardLocked(effect) {
 				continue
 			}
-			if sh.queue.journal != nil && sh.recordEffect(effect, died) {
+			if sh.queue.journal != nil && sh.recordEffect(effect) {
 				recorded = true
 			}
 		}
@@ -59,8 +60,11 @@ func (sh *shard) actLocked() {
 	}
 }
 
-// recordEffect writes down an effect that nobody has staged.
-func (sh *shard) recordEffect(effect engine.Effect, died bool) bool {
+// recordEffect writes down an effect, unless it was written down before.
+func (sh *shard) recordEffect(effect engine.Effect) bool {
+	if effect.Told {
+		return false
+	}
 	journal := sh.queue.journal
 	journal.Lock()
 	defer journal.Unlock()
@@ -69,10 +73,10 @@ func (sh *shard) recordEffect(effect engine.Effect, died bool) bool {
 		journal.Leased(sh.id, effect.Entry)
 	case effect.Kind == engine.Returned && effect.Entry.Waits():
 		journal.Waits(sh.id, effect.Entry)
-	case died:
+	case effect.Kind == engine.Died:
 		journal.Died(sh.id, effect.Entry)
 	case effect.Kind == engine.Discarded:
-		journal.Discarded(sh.id, effect.Entry.Seq)
+		journal.Discarded(sh.id, effect.Entry)
 	default:
 		return false
 	}
@@ -125,7 +129,8 @@ func (sh *shard) stageLocked(now engine.Moment, p parcel) (*engine.Entry, error)
 // step, so that nobody ever sees it in both or in neither. One that does not
 // fit stays a dead letter here. Locking a shard of the target while holding
 // this one is safe: a target has no target itself.
-func (sh *shard) forwardLocked(letter *engine.Entry) bool {
+func (sh *shard) forwardLocked(death engine.Effect) bool {
+	letter := death.Entry
 	extra := forwardedExtra(sh.queue.name, letter)
 	to := sh.target.shardFor(&driver.Outgoing{Group: extra.Group})
 	to.lock()
@@ -138,13 +143,15 @@ func (sh *shard) forwardLocked(letter *engine.Entry) bool {
 	if journal := sh.queue.journal; journal != nil {
 		journal.Lock()
 		journal.Sent(to.id, e)
-		journal.Died(sh.id, letter) // takes the message out of the queue
-		journal.Discarded(sh.id, letter.Seq)
+		if !death.Told {
+			journal.Died(sh.id, letter) // takes the message out of the queue
+		}
+		journal.Discarded(sh.id, letter)
 		journal.Unlock()
 		journal.Ride()
 	}
 	to.engine.Fulfil(now, e)
-	sh.engine.Discard(now, letter)
+	sh.engine.GiveAway(now, letter)
 	to.queue.waiters.wake(1)
 	return true
 }

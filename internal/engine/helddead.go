@@ -1,0 +1,46 @@
+package engine
+
+// admitsDead reports whether a message that has just died is to be held.
+func (w *window) admitsDead(e *Entry, held *order) bool {
+	full := held.size >= w.limits.Messages
+	if full && w.deadHorizon == allPlaces && !held.fifo.empty() && e.Place > held.last {
+		w.deadHorizon = e.Place
+	}
+	return e.Place < w.deadHorizon
+}
+
+// fillDead holds the next dead letters from the shelf. Those that are staged
+// are held when they are published.
+func (s *Shard) fillDead() {
+	w := s.window
+	if w.deadHorizon == allPlaces {
+		return
+	}
+	for e := range s.shelf().Dead(w.deadHorizon) {
+		w.deadHorizon = e.Place + 1
+		if s.inFlight.get(e.Seq) != nil {
+			continue
+		}
+		e.State = Dead
+		s.dead.add(e)
+		if s.dead.byDeath.size >= w.limits.Messages {
+			return
+		}
+	}
+	if !w.stopped() {
+		w.deadHorizon = allPlaces
+	}
+}
+
+// findShelvedDead returns a dead letter that is not held, or nil.
+func (s *Shard) findShelvedDead(id string) *Entry {
+	if s.window.deadHorizon == allPlaces {
+		return nil
+	}
+	e := s.shelf().FindDead(id)
+	if e == nil || s.inFlight.get(e.Seq) != nil {
+		return nil
+	}
+	e.State = Dead
+	return e
+}
