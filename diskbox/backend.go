@@ -70,7 +70,7 @@ func assemble(s *store.Store, o Options, durability driver.Durability) (*Backend
 		return nil, err
 	}
 	j := newJournal(s, axis)
-	j.lastID, j.secret = recovered.lastID, recovered.secret
+	j.adopt(recovered)
 	if j.secret == [32]byte{} {
 		_, _ = crand.Read(j.secret[:]) // never fails, see crypto/rand
 		j.meta()
@@ -80,7 +80,7 @@ func assemble(s *store.Store, o Options, durability driver.Durability) (*Backend
 	}
 	h := host.New(host.Options{
 		Defaults: o.Defaults, MaxBodyBytes: o.MaxBodyBytes, Durability: durability,
-		Journal: j, Secret: j.secret, Now: now,
+		Journal: j, Secret: j.secret, Now: now, Hold: o.hold(),
 	})
 	var queues []host.RestoredQueue
 	for _, id := range slices.Sorted(maps.Keys(recovered.queues)) {

@@ -39,6 +39,18 @@ func start(t testing.TB, disk *storetest.Disk) *machine {
 	return &machine{Backend: b, disk: disk}
 }
 
+// sound fails the test if something is wrong with what is on the disk.
+func sound(t testing.TB, disk *storetest.Disk) {
+	t.Helper()
+	report, err := Check(t.Context(), "queues", &Options{fs: disk.FS(), small: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, problem := range report.Problems {
+		t.Error(problem)
+	}
+}
+
 // restart brings the machine down and up again, with what is left of its disk.
 func restart(t testing.TB, old driver.Opener, how drivertest.Crash) driver.Opener {
 	m := old.(*machine)
@@ -53,6 +65,7 @@ func restart(t testing.TB, old driver.Opener, how drivertest.Crash) driver.Opene
 	if err := m.Close(); err != nil {
 		t.Error(err)
 	}
+	sound(t, disk)
 	return start(t, disk)
 }
 

@@ -3,6 +3,8 @@ package diskbox
 import (
 	"encoding/binary"
 
+	"github.com/zeebo/blake3"
+
 	"github.com/mailboxmq/mailbox/internal/engine"
 	"github.com/mailboxmq/mailbox/internal/host"
 )
@@ -10,10 +12,23 @@ import (
 // The first byte of a key; see the package documentation.
 const (
 	queueKind   = 'q'
+	countKind   = 'c'
 	messageKind = 'm'
 	stateKind   = 's'
+	leaseKind   = 'l'
+	placeKind   = 'w'
+	dueKind     = 't'
+	groupKind   = 'g'
 	deadKind    = 'd'
+	deadIDKind  = 'i'
 	dedupKind   = 'k'
+)
+
+// liveKinds are the kinds of records of messages that are not dead, and
+// deadKinds of those that are.
+var (
+	liveKinds = []byte{messageKind, stateKind, leaseKind, placeKind, dueKind, groupKind}
+	deadKinds = []byte{deadKind, deadIDKind}
 )
 
 var (
@@ -21,48 +36,91 @@ var (
 	metaKey  = []byte("X")
 )
 
-const messageKeyLen = 1 + 4 + 2 + 8
-
-// appendMessageKey appends the key of a record of one message.
-func appendMessageKey(dst []byte, kind byte, shard host.ShardID, seq uint64) []byte {
-	dst = appendShardKey(dst, kind, shard)
-	return binary.BigEndian.AppendUint64(dst, seq)
-}
-
-// appendShardKey appends what all such keys of a shard begin with.
-func appendShardKey(dst []byte, kind byte, shard host.ShardID) []byte {
-	dst = appendQueueKey(dst, kind, shard.Queue)
-	return binary.BigEndian.AppendUint16(dst, shard.Shard)
-}
+const (
+	queueKeyLen  = 1 + 4
+	shardKeyLen  = queueKeyLen + 2
+	numberKeyLen = shardKeyLen + 8
+	dueKeyLen    = numberKeyLen + 8
+	groupHashLen = 16
+	groupKeyLen  = numberKeyLen + groupHashLen
+	dedupKeyLen  = queueKeyLen + 8 + 16
+)
 
 func appendQueueKey(dst []byte, kind byte, queue uint32) []byte {
 	return binary.BigEndian.AppendUint32(append(dst, kind), queue)
 }
 
-// parseMessageKey takes a key apart.
-func parseMessageKey(key []byte) (shard host.ShardID, seq uint64, ok bool) {
-	if len(key) != messageKeyLen {
-		return shard, 0, false
+// appendShardKey appends what all keys of a kind in a shard begin with.
+func appendShardKey(dst []byte, kind byte, shard host.ShardID) []byte {
+	dst = appendQueueKey(dst, kind, shard.Queue)
+	return binary.BigEndian.AppendUint16(dst, shard.Shard)
+}
+
+// appendNumberKey appends a key that ends with a number: that of a message, a
+// place, or a death.
+func appendNumberKey(dst []byte, kind byte, shard host.ShardID, number uint64) []byte {
+	return binary.BigEndian.AppendUint64(appendShardKey(dst, kind, shard), number)
+}
+
+// parseShardKey returns the shard that a key is of.
+func parseShardKey(key []byte) (shard host.ShardID, ok bool) {
+	if len(key) < shardKeyLen {
+		return shard, false
 	}
 	shard.Queue = binary.BigEndian.Uint32(key[1:])
-	shard.Shard = binary.BigEndian.Uint16(key[5:])
-	return shard, binary.BigEndian.Uint64(key[7:]), true
+	shard.Shard = binary.BigEndian.Uint16(key[queueKeyLen:])
+	return shard, true
+}
+
+// lastNumber returns the number that a key ends with.
+func lastNumber(key []byte) uint64 { return binary.BigEndian.Uint64(key[len(key)-8:]) }
+
+// appendDueKey appends the key of a message that waits for its due time.
+func appendDueKey(dst []byte, shard host.ShardID, due engine.Instant, seq uint64) []byte {
+	return binary.BigEndian.AppendUint64(appendDuePrefix(dst, shard, due), seq)
+}
+
+// appendDuePrefix appends what the keys of all that are due at one time begin
+// with.
+func appendDuePrefix(dst []byte, shard host.ShardID, due engine.Instant) []byte {
+	return appendInstant(appendShardKey(dst, dueKind, shard), due)
+}
+
+// appendInstant appends a time so that earlier ones come first.
+func appendInstant(dst []byte, at engine.Instant) []byte {
+	return binary.BigEndian.AppendUint64(dst, uint64(at)^1<<63)
+}
+
+func parseInstant(key []byte) engine.Instant {
+	return engine.Instant(binary.BigEndian.Uint64(key) ^ 1<<63)
+}
+
+// appendGroupKey appends the key of a message in a strict group, by a hash of
+// the group's name: names have any length.
+func appendGroupKey(dst []byte, shard host.ShardID, group string, place uint64) []byte {
+	dst = appendShardKey(dst, groupKind, shard)
+	hash := blake3.Sum256([]byte(group))
+	dst = append(dst, hash[:groupHashLen]...)
+	return binary.BigEndian.AppendUint64(dst, place)
+}
+
+// appendDeadIDKey appends the key under which a dead letter is found by its id.
+func appendDeadIDKey(dst []byte, shard host.ShardID, id string) []byte {
+	return append(appendShardKey(dst, deadIDKind, shard), id...)
 }
 
 // appendDedupKey appends the key of a dedup record; records of a queue are in
 // the order in which they end.
 func appendDedupKey(dst []byte, queue uint32, ends engine.Instant, key engine.Digest) []byte {
-	dst = appendQueueKey(dst, dedupKind, queue)
-	dst = binary.BigEndian.AppendUint64(dst, uint64(ends)^1<<63)
-	return append(dst, key[:]...)
+	return append(appendInstant(appendQueueKey(dst, dedupKind, queue), ends), key[:]...)
 }
 
 func parseDedupKey(key []byte) (queue uint32, ends engine.Instant, digest engine.Digest, ok bool) {
-	if len(key) != 1+4+8+16 {
+	if len(key) != dedupKeyLen {
 		return 0, 0, digest, false
 	}
-	copy(digest[:], key[13:])
-	return binary.BigEndian.Uint32(key[1:]), engine.Instant(binary.BigEndian.Uint64(key[5:]) ^ 1<<63), digest, true
+	copy(digest[:], key[queueKeyLen+8:])
+	return binary.BigEndian.Uint32(key[1:]), parseInstant(key[queueKeyLen:]), digest, true
 }
 
 // successor is the first key that does not begin with prefix.

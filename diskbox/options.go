@@ -7,6 +7,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/engine"
 	"github.com/mailboxmq/mailbox/internal/store"
 )
 
@@ -33,7 +34,15 @@ type Options struct {
 	// For tests.
 	fs    vfs.FS
 	boot  bootClock
-	small bool // open stores that need little memory
+	small bool // open stores that need little memory, and hold few messages
+}
+
+// hold is how much of what waits is held in memory for each shard.
+func (o *Options) hold() engine.Limits {
+	if o.small {
+		return engine.Limits{Messages: 3, Bytes: 64}
+	}
+	return engine.Limits{Messages: 512, Bytes: 256 << 10}
 }
 
 // storeOptions are the options of the store that these options ask for.

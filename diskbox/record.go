@@ -16,18 +16,13 @@ import (
 // with their length in front, and at the end 16 bytes of BLAKE3 over the key
 // and all of that.
 //
-//	message:  version id enqueued born due size extra body
-//	state:    version kind place due hold nonce deliveries first last-error
-//	dead:     message, state and, last, reason type dead-at death
-const recordVersion = 1
+//	message:  version id enqueued born due timed first extra body
+//	state:    version place due timed hold nonce deliveries first last-error
+//	dead:     message and, last, number deliveries reason type dead-at
+//	count:    version messages bytes dead next-message deaths
+const recordVersion = 2
 
 const sumLen = 16
-
-// What a message was doing when its state was written.
-const (
-	stateWaits  = 1 // ready, or delayed until due
-	stateLeased = 2
-)
 
 var errDamaged = errors.New("the record is damaged")
 
@@ -109,7 +104,7 @@ func (w *writer) message(e *engine.Entry) {
 	w.text(e.ID)
 	w.signed(e.EnqueuedAt)
 	w.signed(int64(e.Born))
-	w.signed(int64(e.Due))
+	w.due(e)
 	w.signed(e.FirstReceivedAt)
 	w.extra(e.Extra)
 	w.bytes(e.Body)
@@ -134,7 +129,7 @@ func (r *reader) message(e *engine.Entry) {
 	e.ID = r.text()
 	e.EnqueuedAt = r.signed()
 	e.Born = engine.Instant(r.signed())
-	e.Due = engine.Instant(r.signed())
+	r.due(e)
 	e.FirstReceivedAt = r.signed()
 	e.Extra = r.extra()
 	e.Body = append([]byte(nil), r.take()...)
@@ -162,11 +157,10 @@ func (r *reader) extra() *engine.Extra {
 }
 
 // state writes what has become of a message.
-func (w *writer) state(e *engine.Entry, kind uint64) {
+func (w *writer) state(e *engine.Entry) {
 	w.number(recordVersion)
-	w.number(kind)
 	w.number(e.Place)
-	w.signed(int64(e.Due))
+	w.due(e)
 	w.signed(int64(e.HoldUntil))
 	w.number(e.Nonce)
 	w.number(uint64(e.Deliveries))
@@ -178,10 +172,9 @@ func (w *writer) state(e *engine.Entry, kind uint64) {
 	}
 }
 
-func (r *reader) state(e *engine.Entry) (kind uint64) {
-	kind = r.number()
+func (r *reader) state(e *engine.Entry) {
 	e.Place = r.number()
-	e.Due = engine.Instant(r.signed())
+	r.due(e)
 	e.HoldUntil = engine.Instant(r.signed())
 	e.Nonce = r.number()
 	e.Deliveries = uint32(r.number())
@@ -192,21 +185,51 @@ func (r *reader) state(e *engine.Entry) (kind uint64) {
 		}
 		e.Extra.LastError = last
 	}
-	return kind
+}
+
+// due writes when a message is due, and whether it has to wait for that.
+func (w *writer) due(e *engine.Entry) {
+	w.signed(int64(e.Due))
+	w.number(uint64(e.Marks & engine.Timed))
+}
+
+func (r *reader) due(e *engine.Entry) {
+	e.Due = engine.Instant(r.signed())
+	e.Marks = engine.Marks(r.number()) & engine.Timed
+}
+
+// totals writes what is in a shard.
+func (w *writer) totals(t *engine.Totals) {
+	w.number(recordVersion)
+	w.number(uint64(t.Messages))
+	w.number(uint64(t.Bytes))
+	w.number(uint64(t.Dead))
+	w.number(t.NextSeq)
+	w.number(t.Deaths)
+}
+
+func (r *reader) totals() (t engine.Totals) {
+	t.Messages = int(r.number())
+	t.Bytes = int(r.number())
+	t.Dead = int(r.number())
+	t.NextSeq = r.number()
+	t.Deaths = r.number()
+	return t
 }
 
 // dead writes a dead letter.
 func (w *writer) dead(e *engine.Entry) {
 	w.message(e)
+	w.number(e.Seq)
 	w.number(uint64(e.Deliveries))
 	w.text(string(e.Extra.Reason))
 	w.text(e.Extra.ErrorType)
 	w.signed(e.Extra.DeadAt)
-	w.number(e.Place)
 }
 
 func (r *reader) dead(e *engine.Entry) {
 	r.message(e)
+	e.Seq = r.number()
 	e.Deliveries = uint32(r.number())
 	if e.Extra == nil {
 		e.Extra = &engine.Extra{}
@@ -214,6 +237,4 @@ func (r *reader) dead(e *engine.Entry) {
 	e.Extra.Reason = driver.Reason(r.text())
 	e.Extra.ErrorType = r.text()
 	e.Extra.DeadAt = r.signed()
-	e.Place = r.number()
-	e.State = engine.Dead
 }

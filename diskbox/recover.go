@@ -1,10 +1,8 @@
 package diskbox
 
 import (
-	"cmp"
 	"encoding/json"
 	"errors"
-	"slices"
 
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/engine"
@@ -12,13 +10,12 @@ import (
 	"github.com/mailboxmq/mailbox/internal/store"
 )
 
-// recovery reads everything there is in a store.
+// recovery reads what has to be in memory from a store: queues, counts, messages
+// in flight, and dedup keys.
 type recovery struct {
 	store  *store.Store
 	now    engine.Instant
 	queues map[uint32]*host.RestoredQueue
-	live   map[host.ShardID][]*engine.Entry
-	dead   map[host.ShardID][]*engine.Entry
 	lastID uint32
 	secret [32]byte
 }
@@ -28,15 +25,12 @@ func recoverAll(s *store.Store, now engine.Instant) (*recovery, error) {
 	r := &recovery{
 		store: s, now: now,
 		queues: make(map[uint32]*host.RestoredQueue),
-		live:   make(map[host.ShardID][]*engine.Entry),
-		dead:   make(map[host.ShardID][]*engine.Entry),
 	}
-	for _, step := range []func() error{r.readMeta, r.readQueues, r.readMessages, r.readDead, r.readKeys} {
+	for _, step := range []func() error{r.readMeta, r.readQueues, r.readTotals, r.readLeases, r.countDelayed, r.readKeys} {
 		if err := step(); err != nil {
 			return nil, err
 		}
 	}
-	r.assemble()
 	return r, nil
 }
 
@@ -89,69 +83,74 @@ func damagedError(what string) error {
 	}
 }
 
-// readMessages reads messages and what became of them, side by side.
-func (r *recovery) readMessages() error {
-	states := r.store.Iterate([]byte{stateKind}, []byte{stateKind + 1})
-	defer func() { _ = states.Close() }() // what went wrong is in Err
-	more := states.Next()
-	err := r.each(messageKind, func(key, value []byte) error {
-		shard, seq, ok := parseMessageKey(key)
-		if !ok || !r.known(shard) {
-			return nil // of a queue that was deleted while it was sent to
+// readTotals reads what the ledger said.
+func (r *recovery) readTotals() error {
+	for _, q := range r.queues {
+		q.Shards = make([]host.RestoredShard, max(q.Config.Shards, 1))
+	}
+	return r.each(countKind, func(key, value []byte) error {
+		shard := r.find(key)
+		if shard == nil {
+			return nil
 		}
-		e := &engine.Entry{Seq: seq, Place: seq, State: engine.Ready}
 		rd := open(key, value)
-		rd.message(e)
-		if !rd.damaged && e.Due > e.Born {
-			e.State = engine.Delayed
+		shard.Totals = rd.totals()
+		if rd.damaged {
+			return damagedError("the record of how much is in a queue")
 		}
-		for more && string(states.Key()[1:]) < string(key[1:]) {
-			more = states.Next()
+		return nil
+	})
+}
+
+// readLeases reads the messages that were in flight.
+func (r *recovery) readLeases() error {
+	return r.each(leaseKind, func(key, value []byte) error {
+		shard := r.find(key)
+		if shard == nil {
+			return nil // of a queue that was deleted while it was used
 		}
-		if more && string(states.Key()[1:]) == string(key[1:]) && !rd.damaged {
-			rd = open(states.Key(), states.Value())
-			if rd.state(e) == stateLeased {
-				e.State = engine.InFlight
-			} else {
-				e.State = engine.Delayed
+		message := append([]byte{messageKind}, key[1:]...)
+		body, err := r.store.Get(message, nil)
+		if errors.Is(err, driver.ErrNotFound) {
+			return damagedError("the record of a message in flight")
+		}
+		if err != nil {
+			return err
+		}
+		e := readMessage(message, body)
+		readState(e, key, value)
+		if !e.Is(engine.Damaged) { // else it waits, until it is read
+			shard.Out = append(shard.Out, e)
+		}
+		return nil
+	})
+}
+
+// countDelayed counts what is still to fall due.
+func (r *recovery) countDelayed() error {
+	for id, q := range r.queues {
+		for n := range q.Shards {
+			shard := host.ShardID{Queue: id, Shard: uint16(n)}
+			it := r.store.Iterate(appendDuePrefix(nil, shard, r.now+1), successor(appendShardKey(nil, dueKind, shard)))
+			for it.Next() {
+				q.Shards[n].Totals.Delayed++
+			}
+			if err := it.Close(); err != nil {
+				return err
 			}
 		}
-		if rd.damaged {
-			r.dead[shard] = append(r.dead[shard], r.damagedLetter(e))
-			return nil
-		}
-		r.live[shard] = append(r.live[shard], e)
-		return nil
-	})
-	if err != nil {
-		return err
 	}
-	return states.Err()
+	return nil
 }
 
-// damagedLetter is what is left of a message whose record cannot be trusted.
-func (r *recovery) damagedLetter(e *engine.Entry) *engine.Entry {
-	return &engine.Entry{
-		Seq: e.Seq, Place: e.Seq, ID: e.ID, EnqueuedAt: e.EnqueuedAt, State: engine.Dead, Born: r.now,
-		Extra: &engine.Extra{Reason: driver.ReasonIntegrity, LastError: errDamaged.Error()},
-	}
-}
-
-func (r *recovery) readDead() error {
-	return r.each(deadKind, func(key, value []byte) error {
-		shard, seq, ok := parseMessageKey(key)
-		if !ok || !r.known(shard) {
-			return nil
-		}
-		e := &engine.Entry{Seq: seq}
-		rd := open(key, value)
-		rd.dead(e)
-		if rd.damaged {
-			e = r.damagedLetter(e)
-		}
-		r.dead[shard] = append(r.dead[shard], e)
+// find returns the shard that a key is of, or nil if it is not there.
+func (r *recovery) find(key []byte) *host.RestoredShard {
+	shard, ok := parseShardKey(key)
+	q := r.queues[shard.Queue]
+	if !ok || q == nil || int(shard.Shard) >= len(q.Shards) {
 		return nil
-	})
+	}
+	return &q.Shards[shard.Shard]
 }
 
 func (r *recovery) readKeys() error {
@@ -170,25 +169,4 @@ func (r *recovery) readKeys() error {
 		q.Keys = append(q.Keys, restored)
 		return nil
 	})
-}
-
-func (r *recovery) known(shard host.ShardID) bool {
-	q := r.queues[shard.Queue]
-	return q != nil && int(shard.Shard) < max(q.Config.Shards, 1)
-}
-
-// assemble sorts what was read as the engine wants it.
-func (r *recovery) assemble() {
-	for id, q := range r.queues {
-		q.Shards = make([][]*engine.Entry, max(q.Config.Shards, 1))
-		for n := range q.Shards {
-			shard := host.ShardID{Queue: id, Shard: uint16(n)}
-			live, dead := r.live[shard], r.dead[shard]
-			slices.SortFunc(live, func(a, b *engine.Entry) int { return cmp.Compare(a.Place, b.Place) })
-			slices.SortStableFunc(dead, func(a, b *engine.Entry) int {
-				return cmp.Or(cmp.Compare(a.Born, b.Born), cmp.Compare(a.Place, b.Place))
-			})
-			q.Shards[n] = append(live, dead...)
-		}
-	}
 }

@@ -9,6 +9,7 @@ func (s *Shard) Advance(now Moment) {
 	for {
 		s.happen(now)
 		s.clock = max(s.clock, now.At)
+		s.stamp = s.clock
 		s.moment = now
 		if !s.expireByCount(now) {
 			return
@@ -27,7 +28,8 @@ func (s *Shard) happen(now Moment) {
 		// What was held up (retention waits for room among the dead) happens
 		// when it can, not when it should have.
 		s.clock = max(s.clock, at)
-		s.moment = now.earlier(s.clock)
+		s.stamp = max(s.stamp, at)
+		s.moment = now.earlier(s.stamp)
 		switch what {
 		case timerEvent:
 			s.fire(s.moment, s.timers[0])
@@ -88,15 +90,16 @@ const (
 	deadRetentionEvent
 )
 
-// nextEvent returns the earliest event. Of several at one time, timers come
-// first, so that a message whose lease and retention end together is seen
+// nextEvent returns the earliest event. Of several at one time, those of the
+// shelf come first, because they are timers that are not held, and then timers,
+// so that a message whose lease and retention end together is seen
 // coming back before it is judged by its age.
 func (s *Shard) nextEvent() (at Instant, what event) {
 	at = never
 	if len(s.timers) > 0 {
 		at, what = s.timers[0].Due, timerEvent
 	}
-	if w := s.window; w != nil && w.dueHorizon.Due < at {
+	if w := s.window; w != nil && w.dueHorizon.Due <= at && w.dueHorizon != allTimes {
 		at, what = w.dueHorizon.Due, shelfEvent
 	}
 	if s.config.RetainReady.Age > 0 && !s.deadFull() {

@@ -76,11 +76,15 @@ func (s *Shard) findOldest() *Entry {
 // whatever may hold it, and returns it.
 func (s *Shard) takeShelved(e *Entry) *Entry {
 	e.timerIndex = -1
+	if e.Due >= s.clock { // what is due now may not have been told yet
+		if held := s.findDelayed(e); held != nil {
+			s.stats.Delayed--
+			s.dropDelayed(held)
+			return e
+		}
+	}
 	if e.Due > s.clock {
 		s.stats.Delayed--
-		if held := s.findDelayed(e); held != nil {
-			s.dropDelayed(held)
-		}
 		return e
 	}
 	s.stats.Ready--

@@ -17,11 +17,14 @@ func (p DuePoint) before(q DuePoint) bool {
 
 func (e *Entry) duePoint() DuePoint { return DuePoint{Due: e.Due, Seq: e.Seq} }
 
-// fillDelayed holds the next delayed messages from the shelf.
+// fillDelayed holds the next delayed messages from the shelf, and all that are
+// due together with the first.
 func (s *Shard) fillDelayed() {
 	w := s.window
+	first := w.dueHorizon.Due
 	for e := range s.shelf().Delayed(w.dueHorizon) {
-		if w.heldDelayed >= w.limits.Messages || (w.delayedBytes >= w.limits.Bytes && w.heldDelayed > 0) {
+		full := w.heldDelayed >= w.limits.Messages || (w.delayedBytes >= w.limits.Bytes && w.heldDelayed > 0)
+		if full && e.Due > first {
 			w.dueHorizon = e.duePoint()
 			return
 		}
@@ -39,7 +42,6 @@ func (s *Shard) holdDelayed(e *Entry) {
 	s.timers.push(e)
 	s.window.heldDelayed++
 	s.window.delayedBytes += int(e.Size)
-	s.trimDelayed()
 }
 
 // findDelayed returns the held entry of a delayed message, or nil.
@@ -48,7 +50,7 @@ func (s *Shard) findDelayed(e *Entry) *Entry {
 		return nil
 	}
 	for _, held := range s.timers {
-		if held.Seq == e.Seq {
+		if held.Seq == e.Seq && held.State == Delayed {
 			return held
 		}
 	}

@@ -21,13 +21,13 @@ const (
 
 // waitInGroup makes e ready, or delayed until it is due. The shelf must know
 // before the group is looked at.
-func (s *Shard) waitInGroup(now Instant, e *Entry, how EffectKind) {
+func (s *Shard) waitInGroup(e *Entry, how EffectKind) {
 	g := e.group
 	if g == nil {
 		g = s.groups.byName[e.groupName()]
 	}
 	e.group = nil
-	if e.Due <= now {
+	if e.Due <= s.clock {
 		e.State = Ready
 		s.stats.Ready++
 		s.effect(how, e)

@@ -22,7 +22,7 @@ func (s *Shard) Receive(now Moment, most, maxBytes int, visibility time.Duration
 			if e.Fate == Dies {
 				s.die(e)
 			} else {
-				s.keep(now, e)
+				s.keep(e)
 			}
 			continue
 		}

@@ -28,6 +28,7 @@ type Shard struct {
 	caughtUp      int // how many of the effects the shelf knows of
 
 	clock  Instant  // up to when everything has happened
+	stamp  Instant  // of the latest that has; behind clock after Restore
 	moment Moment   // of what is happening
 	spare  []*Entry // entries to use again
 	taken  []*group // groups touched by the batch being received
@@ -45,7 +46,7 @@ func New(config driver.Config, nonce uint64) *Shard {
 		nextSeq:   1,
 		nextNonce: nonce,
 	}
-	s.clock = -never
+	s.clock, s.stamp = -never, -never
 	s.ages.bySeq = true
 	return s
 }
@@ -107,9 +108,9 @@ func (s *Shard) Room(now Moment, size int) error {
 
 // wait makes e ready, or delayed until it is due. It is how every message that
 // is in no order enters one; how is the effect.
-func (s *Shard) wait(now Instant, e *Entry, how EffectKind) {
+func (s *Shard) wait(e *Entry, how EffectKind) {
 	if s.config.StrictGroups && s.window != nil {
-		s.waitInGroup(now, e, how)
+		s.waitInGroup(e, how)
 		return
 	}
 	defer s.effect(how, e)
@@ -119,7 +120,7 @@ func (s *Shard) wait(now Instant, e *Entry, how EffectKind) {
 		}
 		e.group.waiting.push(e)
 	}
-	if e.Due > now {
+	if e.Due > s.clock {
 		s.stats.Delayed++
 		s.delay(e)
 	} else {
@@ -157,6 +158,7 @@ func (s *Shard) delay(e *Entry) {
 	}
 	if e.duePoint().before(s.window.dueHorizon) {
 		s.holdDelayed(e)
+		s.trimDelayed()
 	}
 }
 

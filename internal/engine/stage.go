@@ -91,10 +91,10 @@ func (s *Shard) StageNack(now Moment, d Delivery, delay time.Duration, cause str
 	if cause != "" {
 		e.extra().LastError = cause
 	}
-	if !s.config.StrictGroups && !s.exhausted(e) {
+	s.judge(now, e, delay)
+	if e.Fate == Waits && !s.config.StrictGroups && !s.exhausted(e) {
 		s.moveToTail(e)
 	}
-	s.judge(now, e, delay)
 	e.set(told, e.Fate == Dies)
 	return e, nil
 }
@@ -192,7 +192,7 @@ func (s *Shard) Fulfil(now Moment, e *Entry) {
 		s.arrivingBytes -= int(e.Size)
 		s.bytes += int(e.Size)
 		s.trackArrival(e)
-		s.wait(now.At, e, Sent)
+		s.wait(e, Sent)
 		s.expireByCount(now)
 		return
 	}
@@ -202,7 +202,7 @@ func (s *Shard) Fulfil(now Moment, e *Entry) {
 		s.effect(Acked, e)
 		s.remove(e)
 	case Waits:
-		s.keep(now, e)
+		s.keep(e)
 		s.expireByCount(now)
 	case Dies:
 		s.die(e)
@@ -220,8 +220,8 @@ func (s *Shard) unlease(e *Entry) {
 }
 
 // keep lets a message that is in no order wait.
-func (s *Shard) keep(now Moment, e *Entry) {
-	s.wait(now.At, e, Returned)
+func (s *Shard) keep(e *Entry) {
+	s.wait(e, Returned)
 	s.trackAge(e)
 }
 

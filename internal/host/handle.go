@@ -218,12 +218,12 @@ func (h *handle) clear(ctx context.Context, op string, purge func(*engine.Shard,
 		if sh.target != nil || h.journal != nil {
 			sh.actLocked() // what happened before must be written before
 		}
-		removed += purge(sh.engine, now)
-		if h.journal != nil {
+		if h.journal != nil { // and what comes of the room it makes, after
 			h.journal.Lock()
 			record(h.journal, sh.id)
 			h.journal.Unlock()
 		}
+		removed += purge(sh.engine, now)
 		sh.unlock()
 	}
 	return removed, h.named(h.backend.barrier(), op)

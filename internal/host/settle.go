@@ -1,6 +1,7 @@
 package host
 
 import (
+	"cmp"
 	"context"
 	"errors"
 
@@ -73,6 +74,7 @@ type settling struct {
 	op       string
 	length   int
 	failures failures
+	failure  error // of the whole call
 }
 
 func (s *settling) fail(i int, err error) { s.failures.add(s.length, i, err) }
@@ -98,6 +100,11 @@ func (s *settling) staged(i int, now engine.Moment, e *engine.Entry, err error, 
 	switch {
 	case err == nil:
 		s.publish(now, e)
+		// A message that comes back can push out another, and both may be of
+		// this batch: then one has to be visible before the next is judged.
+		if s.queue.journal != nil && s.queue.settings.Load().config.RetainReady.Count > 0 {
+			s.failure = cmp.Or(s.failure, s.run.finish())
+		}
 	case errors.Is(err, driver.ErrFull):
 		s.fail(i, s.queue.named(s.queue.full("the dead letters are full", driver.DeadRetry), s.op))
 	default:
@@ -107,7 +114,7 @@ func (s *settling) staged(i int, now engine.Moment, e *engine.Entry, err error, 
 
 // finish ends the call. frees says that others may have become deliverable.
 func (s *settling) finish(frees bool) error {
-	if err := s.run.finish(); err != nil {
+	if err := cmp.Or(s.failure, s.run.finish()); err != nil {
 		return s.queue.named(err, s.op)
 	}
 	if frees {

@@ -88,6 +88,21 @@ func (s *Store) outcome(op string, err error) error {
 // another store; nothing was done), ErrTooLarge (nothing was done),
 // ErrUnsupported (ReadOnly), ErrClosed.
 func (s *Store) Commit(b *Batch, durable bool) error {
+	return s.CommitThen(b, durable, func() {})
+}
+
+// CommitThen is Commit, and calls readable once the operations can be read, or
+// once it is clear that they never will be. Commits whose order matters wait
+// for that, and not for the disk.
+func (s *Store) CommitThen(b *Batch, durable bool, readable func()) error {
+	called := false
+	once := func() {
+		if !called {
+			called = true
+			readable()
+		}
+	}
+	defer once()
 	if err := s.enter(); err != nil {
 		return err
 	}
@@ -109,7 +124,7 @@ func (s *Store) Commit(b *Batch, durable bool) error {
 	}
 	earlier := s.sealer.begin()
 	alone := s.takeTurn()
-	err := s.db.Apply(b.batch, writeOptions(durable))
+	err := s.apply(b, durable, once)
 	s.endTurn(alone)
 	if err := s.outcome("commit", err); err != nil {
 		s.sealer.abandon()
@@ -122,13 +137,17 @@ func (s *Store) Commit(b *Batch, durable bool) error {
 	return nil
 }
 
-// writeOptions says whether the log is to be written and synced now; a lazy log
-// leaves the sync out.
-func writeOptions(sync bool) *pebble.WriteOptions {
-	if sync {
-		return pebble.Sync
+// apply hands the operations to the engine and, if they are to be durable,
+// waits for the disk after readable was called.
+func (s *Store) apply(b *Batch, durable bool, readable func()) error {
+	if !durable {
+		return s.db.Apply(b.batch, pebble.NoSync)
 	}
-	return pebble.NoSync
+	if err := s.db.ApplyNoSyncWait(b.batch, pebble.Sync); err != nil {
+		return err
+	}
+	readable()
+	return b.batch.SyncWait()
 }
 
 // Sync makes everything that was committed durable, whatever the policy. It

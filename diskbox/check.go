@@ -1,0 +1,242 @@
+package diskbox
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/engine"
+	"github.com/mailboxmq/mailbox/internal/host"
+	"github.com/mailboxmq/mailbox/internal/store"
+)
+
+// Report is what Check has found.
+type Report struct {
+	Queues   int
+	Messages int // that are not dead
+	Dead     int
+	Keys     int // dedup keys
+	// Problems are sentences, each about one record. There are none in a sound
+	// directory. The list ends at MaxProblems.
+	Problems []string
+}
+
+// MaxProblems bounds the list of problems in a Report.
+const MaxProblems = 100
+
+// Check reads everything in dir, which nobody may have open, and verifies it:
+// the sums of files and records, that every index fits the messages, and that
+// the counts are right. It changes nothing, and blocks for as long as it takes
+// or until ctx ends. An error means that it could not be read to the end.
+// Codes: ErrNotFound, ErrConflict (open in another process), ErrIntegrity,
+// ErrUnavailable.
+func Check(ctx context.Context, dir string, options *Options) (*Report, error) {
+	s, err := openForReading(ctx, dir, options)
+	if err != nil {
+		return nil, err
+	}
+	c := &checker{ctx: ctx, store: s, report: &Report{}, counted: newLedger()}
+	err = c.run()
+	if closeErr := s.Close(); err == nil {
+		err = closeErr
+	}
+	return c.report, err
+}
+
+func openForReading(ctx context.Context, dir string, options *Options) (*store.Store, error) {
+	var o Options
+	if options != nil {
+		o = *options
+	}
+	so := o.storeOptions(store.SyncEach())
+	so.ReadOnly = true
+	return store.Open(ctx, dir, so)
+}
+
+type checker struct {
+	ctx       context.Context //nolint:containedctx // lives as long as one call
+	store     *store.Store
+	report    *Report
+	recovered *recovery
+	counted   ledger
+	read      int
+}
+
+func (c *checker) run() error {
+	if err := c.store.Verify(c.ctx); err != nil {
+		return err
+	}
+	var err error
+	if c.recovered, err = recoverAll(c.store, 0); err != nil {
+		return err
+	}
+	c.report.Queues = len(c.recovered.queues)
+	for _, step := range []struct {
+		kind  byte
+		check func(shard host.ShardID, key, value []byte)
+	}{
+		{messageKind, c.message}, {stateKind, c.state}, {leaseKind, c.lease}, {placeKind, c.place},
+		{dueKind, c.due}, {groupKind, c.group}, {deadKind, c.dead}, {deadIDKind, c.deadID},
+	} {
+		if err := c.each(step.kind, step.check); err != nil {
+			return err
+		}
+	}
+	if err := c.recovered.each(dedupKind, func([]byte, []byte) error { c.report.Keys++; return c.ctx.Err() }); err != nil {
+		return err
+	}
+	c.counts()
+	return nil
+}
+
+// each checks the records of a kind that belong to a queue.
+func (c *checker) each(kind byte, check func(shard host.ShardID, key, value []byte)) error {
+	return c.recovered.each(kind, func(key, value []byte) error {
+		if c.read++; c.read%1024 == 0 && c.ctx.Err() != nil {
+			return c.ctx.Err()
+		}
+		if c.recovered.find(key) != nil { // else it was deleted while it was used
+			shard, _ := parseShardKey(key)
+			check(shard, key, value)
+		}
+		return nil
+	})
+}
+
+func (c *checker) problem(format string, args ...any) {
+	if len(c.report.Problems) < MaxProblems {
+		c.report.Problems = append(c.report.Problems, fmt.Sprintf(format, args...))
+	}
+}
+
+func (c *checker) message(shard host.ShardID, key, value []byte) {
+	c.report.Messages++
+	e := readMessage(key, value)
+	if e.Is(engine.Damaged) {
+		c.problem("message %d of %s is damaged", e.Seq, c.name(shard))
+	}
+	c.counted.at(shard).arrived(e)
+	if e.Is(engine.Timed) && e.Due <= e.Born {
+		c.problem("message %d of %s waits for a time before it was sent", e.Seq, c.name(shard))
+	}
+	if c.strict(shard) && !e.Is(engine.Damaged) && !c.has(appendGroupKey(nil, shard, groupOf(e), e.Seq)) {
+		c.problem("message %d of %s is not found by its group", e.Seq, c.name(shard))
+	}
+}
+
+func (c *checker) state(shard host.ShardID, key, value []byte) {
+	e := c.load(shard, key, lastNumber(key))
+	if e == nil || e.Is(engine.Damaged) {
+		return
+	}
+	readState(e, key, value)
+	switch {
+	case e.Is(engine.Damaged):
+		c.problem("the state of message %d of %s is damaged", e.Seq, c.name(shard))
+	case e.Place != e.Seq && !c.has(appendNumberKey(nil, placeKind, shard, e.Place)):
+		c.problem("message %d of %s is not found at its place %d", e.Seq, c.name(shard), e.Place)
+	}
+	c.counted.at(shard).used(e)
+}
+
+func (c *checker) lease(shard host.ShardID, key, value []byte) {
+	if e := c.load(shard, key, lastNumber(key)); e != nil && !e.Is(engine.Damaged) {
+		readState(e, key, value)
+		if e.Is(engine.Damaged) {
+			c.problem("the lease of message %d of %s is damaged", e.Seq, c.name(shard))
+		}
+	}
+}
+
+func (c *checker) place(shard host.ShardID, key, value []byte) {
+	if len(value) != 8 {
+		c.problem("place %d of %s is damaged", lastNumber(key), c.name(shard))
+		return
+	}
+	seq := binary.BigEndian.Uint64(value)
+	e := (&shelf{store: c.store, shard: shard}).load(seq)
+	if e == nil || (e.Place != lastNumber(key) && !e.Is(engine.Damaged)) {
+		c.problem("place %d of %s is said to be that of message %d, which is not there", lastNumber(key), c.name(shard), seq)
+	}
+}
+
+// due notes may be old, but one that is to come must be right: see sweep.
+func (c *checker) due(_ host.ShardID, key, _ []byte) {
+	if len(key) != dueKeyLen {
+		c.problem("the key %x is not one of ours", key)
+	}
+}
+
+func (c *checker) group(shard host.ShardID, key, _ []byte) {
+	if len(key) != groupKeyLen {
+		c.problem("the key %x is not one of ours", key)
+		return
+	}
+	c.load(shard, key, lastNumber(key))
+}
+
+func (c *checker) dead(shard host.ShardID, key, value []byte) {
+	c.report.Dead++
+	e := readDead(key, value)
+	a := c.counted.at(shard)
+	a.Dead++
+	a.Deaths = max(a.Deaths, e.Place)
+	found, err := c.store.Get(appendDeadIDKey(nil, shard, e.ID), nil)
+	if err != nil || len(found) != 8 || binary.BigEndian.Uint64(found) != e.Place {
+		c.problem("dead letter %s of %s is damaged or not found by its id", e.ID, c.name(shard))
+	}
+}
+
+func (c *checker) deadID(shard host.ShardID, key, value []byte) {
+	if len(value) != 8 || !c.has(appendNumberKey(nil, deadKind, shard, binary.BigEndian.Uint64(value))) {
+		c.problem("the id %q of %s is said to be that of a dead letter, which is not there", key[shardKeyLen:], c.name(shard))
+	}
+}
+
+// counts compares what was found with what the ledger says.
+func (c *checker) counts() {
+	for id, q := range c.recovered.queues {
+		for n := range q.Shards {
+			shard := host.ShardID{Queue: id, Shard: uint16(n)}
+			said, found := q.Shards[n].Totals, c.counted.at(shard).Totals
+			if said.Messages != found.Messages || said.Dead != found.Dead || said.Bytes != found.Bytes {
+				c.problem("%s is said to hold %d messages of %d bytes and %d dead letters, and holds %d of %d and %d",
+					c.name(shard), said.Messages, said.Bytes, said.Dead, found.Messages, found.Bytes, found.Dead)
+			}
+			if said.NextSeq < found.NextSeq || said.Deaths < found.Deaths {
+				c.problem("%s would give numbers again that are in use", c.name(shard))
+			}
+		}
+	}
+}
+
+// load returns the message that a record belongs to, and notes a problem if it
+// is not there.
+func (c *checker) load(shard host.ShardID, key []byte, seq uint64) *engine.Entry {
+	message := appendNumberKey(nil, messageKind, shard, seq)
+	value, err := c.store.Get(message, nil)
+	if err != nil {
+		c.problem("the record %x of %s belongs to a message that is not there", key, c.name(shard))
+		return nil
+	}
+	return readMessage(message, value)
+}
+
+func (c *checker) has(key []byte) bool {
+	_, err := c.store.Get(key, nil)
+	return !errors.Is(err, driver.ErrNotFound)
+}
+
+func (c *checker) strict(shard host.ShardID) bool {
+	return c.recovered.queues[shard.Queue].Config.StrictGroups
+}
+
+func (c *checker) name(shard host.ShardID) string {
+	q := c.recovered.queues[shard.Queue]
+	if len(q.Shards) == 1 {
+		return fmt.Sprintf("queue %q", q.Name)
+	}
+	return fmt.Sprintf("shard %d of queue %q", shard.Shard, q.Name)
+}

@@ -1,0 +1,79 @@
+package diskbox
+
+import (
+	"github.com/mailboxmq/mailbox/internal/engine"
+	"github.com/mailboxmq/mailbox/internal/host"
+)
+
+// ledger counts what is in each shard, so that opening a store need not. What
+// changed is written with the very batch that changed it.
+type ledger struct {
+	shards  map[host.ShardID]*account
+	changed []host.ShardID
+}
+
+// account is one shard in the ledger.
+type account struct {
+	// Totals without Delayed, which depends on the time.
+	engine.Totals
+	changed bool
+	written uint64         // all messages with a lower Seq were handed to the store
+	removed int            // messages removed since the head was last trimmed
+	trimmed uint64         // there is nothing below this Seq
+	timed   int            // notes of due times since they were last swept
+	now     engine.Instant // the latest that was heard from the shard
+}
+
+func newLedger() ledger { return ledger{shards: make(map[host.ShardID]*account)} }
+
+// at returns the account of a shard, without changing it.
+func (l *ledger) at(shard host.ShardID) *account {
+	a := l.shards[shard]
+	if a == nil {
+		a = &account{}
+		l.shards[shard] = a
+	}
+	return a
+}
+
+// change returns the account of a shard to be changed.
+func (l *ledger) change(shard host.ShardID) *account {
+	a := l.at(shard)
+	if !a.changed {
+		a.changed = true
+		l.changed = append(l.changed, shard)
+	}
+	return a
+}
+
+func (a *account) arrived(e *engine.Entry) {
+	a.Messages++
+	a.Bytes += int(e.Size)
+	a.used(e)
+}
+
+func (a *account) left(e *engine.Entry) {
+	a.Messages--
+	a.Bytes -= int(e.Size)
+	a.removed++
+}
+
+// used makes sure that no number of e is given again.
+func (a *account) used(e *engine.Entry) {
+	a.NextSeq = max(a.NextSeq, e.Seq+1, e.Place+1)
+}
+
+func (a *account) died(e *engine.Entry) {
+	a.left(e)
+	a.Dead++
+	a.Deaths = max(a.Deaths, e.Place)
+}
+
+// forget drops the accounts of a queue that is gone.
+func (l *ledger) forget(queue uint32) {
+	for shard := range l.shards {
+		if shard.Queue == queue {
+			delete(l.shards, shard)
+		}
+	}
+}

@@ -1,0 +1,243 @@
+package diskbox
+
+import (
+	"encoding/binary"
+	"errors"
+	"iter"
+
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/engine"
+	"github.com/mailboxmq/mailbox/internal/host"
+	"github.com/mailboxmq/mailbox/internal/store"
+)
+
+// shelf reads the messages of one shard from the store. Whoever uses it holds
+// the shard.
+type shelf struct {
+	journal *journal
+	store   *store.Store
+	shard   host.ShardID
+	key     []byte // reused
+	err     error  // why it cannot be read any more
+}
+
+// Reader returns a reader of what was recorded about a shard.
+func (j *journal) Reader(shard host.ShardID) engine.Reader {
+	return &shelf{journal: j, store: j.store, shard: shard}
+}
+
+func (s *shelf) Err() error { return s.err }
+
+// fail remembers the first error. That something is not there is none.
+func (s *shelf) fail(err error) bool {
+	if err == nil || errors.Is(err, driver.ErrNotFound) {
+		return false
+	}
+	if s.err == nil {
+		s.err = err
+	}
+	return true
+}
+
+// each yields the keys and values of a kind, from one that begins with the
+// kind and the shard on.
+func (s *shelf) each(from []byte, prefixLen int) iter.Seq2[[]byte, []byte] {
+	return func(yield func(key, value []byte) bool) {
+		if s.err != nil || s.fail(s.journal.writeThrough()) {
+			return
+		}
+		it := s.store.Iterate(from, successor(from[:prefixLen]))
+		for it.Next() {
+			if !yield(it.Key(), it.Value()) {
+				break
+			}
+		}
+		s.fail(it.Close())
+	}
+}
+
+func (s *shelf) number(kind byte, number uint64) []byte {
+	return appendNumberKey(nil, kind, s.shard, number)
+}
+
+// Waiting walks over the messages, of which most are at the place they were
+// sent to, and beside them over those that were given another.
+func (s *shelf) Waiting(from uint64) iter.Seq[*engine.Entry] {
+	return func(yield func(*engine.Entry) bool) {
+		next, stop := iter.Pull(s.moved(from))
+		defer stop()
+		moved, more := next()
+		for e := range s.Aged(from) {
+			if e.Place != e.Seq {
+				continue // it is among those that were moved
+			}
+			for ; more && moved.Place < e.Place; moved, more = next() {
+				if !yield(moved) {
+					return
+				}
+			}
+			if !yield(e) {
+				return
+			}
+		}
+		for ; more && s.err == nil; moved, more = next() {
+			if !yield(moved) {
+				return
+			}
+		}
+	}
+}
+
+// moved yields the messages that wait at another place than they were sent to.
+func (s *shelf) moved(from uint64) iter.Seq[*engine.Entry] {
+	return func(yield func(*engine.Entry) bool) {
+		for key, value := range s.each(s.number(placeKind, from), shardKeyLen) {
+			if len(value) != 8 {
+				continue
+			}
+			e := s.load(binary.BigEndian.Uint64(value))
+			if e != nil && e.Place == lastNumber(key) && !yield(e) {
+				return
+			}
+		}
+	}
+}
+
+// Aged walks over the messages and, side by side, over what has become of them.
+func (s *shelf) Aged(from uint64) iter.Seq[*engine.Entry] {
+	return func(yield func(*engine.Entry) bool) {
+		next, stop := iter.Pull2(s.each(s.number(stateKind, from), shardKeyLen))
+		defer stop()
+		state, value, more := next()
+		for key, message := range s.each(s.number(messageKind, from), shardKeyLen) {
+			seq := lastNumber(key)
+			e := readMessage(key, message)
+			for more && lastNumber(state) < seq {
+				state, value, more = next()
+			}
+			if more && lastNumber(state) == seq {
+				readState(e, state, value)
+			}
+			if !yield(e) {
+				return
+			}
+		}
+	}
+}
+
+// load returns a message that is not dead, or nil if it is not there.
+func (s *shelf) load(seq uint64) *engine.Entry {
+	s.key = appendNumberKey(s.key[:0], messageKind, s.shard, seq)
+	value, err := s.store.Get(s.key, nil)
+	if err != nil {
+		s.fail(err)
+		return nil
+	}
+	e := readMessage(s.key, value)
+	s.key = appendNumberKey(s.key[:0], stateKind, s.shard, seq)
+	value, err = s.store.Get(s.key, nil)
+	if err == nil {
+		readState(e, s.key, value)
+	} else if s.fail(err) {
+		return nil
+	}
+	return e
+}
+
+func (s *shelf) Delayed(from engine.DuePoint) iter.Seq[*engine.Entry] {
+	return func(yield func(*engine.Entry) bool) {
+		for key := range s.each(appendDueKey(nil, s.shard, from.Due, from.Seq), shardKeyLen) {
+			if len(key) != dueKeyLen {
+				continue
+			}
+			due := parseInstant(key[shardKeyLen:])
+			e := s.load(lastNumber(key))
+			if e != nil && (e.Due == due || e.Is(engine.Damaged)) && !yield(e) {
+				return
+			}
+		}
+	}
+}
+
+func (s *shelf) Group(name string, from uint64) iter.Seq[*engine.Entry] {
+	return func(yield func(*engine.Entry) bool) {
+		s.journal.mu.Lock()
+		from = max(from, s.journal.ledger.at(s.shard).trimmed)
+		s.journal.mu.Unlock()
+		for key := range s.each(appendGroupKey(nil, s.shard, name, from), groupKeyLen-8) {
+			e := s.load(lastNumber(key))
+			if e != nil && !yield(e) {
+				return
+			}
+		}
+	}
+}
+
+func (s *shelf) Dead(from uint64) iter.Seq[*engine.Entry] {
+	return func(yield func(*engine.Entry) bool) {
+		for key, value := range s.each(s.number(deadKind, from), shardKeyLen) {
+			if !yield(readDead(key, value)) {
+				return
+			}
+		}
+	}
+}
+
+func (s *shelf) FindDead(id string) *engine.Entry {
+	if s.err != nil || s.fail(s.journal.writeThrough()) {
+		return nil
+	}
+	death, err := s.store.Get(appendDeadIDKey(nil, s.shard, id), nil)
+	if err != nil || len(death) != 8 {
+		s.fail(err)
+		return nil
+	}
+	key := s.number(deadKind, binary.BigEndian.Uint64(death))
+	value, err := s.store.Get(key, nil)
+	if err != nil {
+		s.fail(err)
+		return nil
+	}
+	return readDead(key, value)
+}
+
+// readMessage makes an entry of a message as it was sent.
+func readMessage(key, value []byte) *engine.Entry {
+	seq := lastNumber(key)
+	e := &engine.Entry{Seq: seq, Place: seq}
+	r := open(key, value)
+	r.message(e)
+	if r.damaged {
+		return damaged(e)
+	}
+	return e
+}
+
+// damaged is what is left of a message whose record cannot be trusted.
+func damaged(e *engine.Entry) *engine.Entry {
+	return &engine.Entry{Seq: e.Seq, Place: e.Seq, ID: e.ID, Size: e.Size, EnqueuedAt: e.EnqueuedAt, Marks: engine.Damaged}
+}
+
+// readState adds what has become of it.
+func readState(e *engine.Entry, key, value []byte) {
+	if e.Is(engine.Damaged) {
+		return
+	}
+	r := open(key, value)
+	r.state(e)
+	if r.damaged {
+		*e = *damaged(e)
+	}
+}
+
+func readDead(key, value []byte) *engine.Entry {
+	e := &engine.Entry{Place: lastNumber(key)}
+	r := open(key, value)
+	r.dead(e)
+	if r.damaged {
+		e = &engine.Entry{ID: e.ID, Place: e.Place, EnqueuedAt: e.EnqueuedAt, Extra: &engine.Extra{
+			Reason: driver.ReasonIntegrity, LastError: errDamaged.Error(),
+		}}
+	}
+	return e
+}
