@@ -30,6 +30,7 @@ type journal struct {
 
 	mu       sync.Mutex // guards the fields below
 	batch    *store.Batch
+	filled   []*store.Batch // to be committed before batch
 	spare    []*store.Batch
 	pendings []*host.Pending
 	leading  bool
@@ -44,9 +45,6 @@ type journal struct {
 	w    writer // reused
 	tick []byte // reused
 }
-
-// rideWithin bounds how long a lease waits for a commit that takes it along.
-const rideWithin = 5 * time.Millisecond
 
 func newJournal(s *store.Store, a *axis) *journal {
 	return &journal{
@@ -83,9 +81,6 @@ func (j *journal) adopt(r *recovery) {
 		}
 	}
 }
-
-func (j *journal) Lock()   { j.mu.Lock() }
-func (j *journal) Unlock() { j.mu.Unlock() }
 
 // Admit refuses new messages while the disk is nearly full; what settles
 // messages goes on.
@@ -266,159 +261,4 @@ func (j *journal) Deleted(queue uint32) {
 	}
 	j.ledger.forget(queue)
 	delete(j.queues, queue)
-}
-
-func (j *journal) Await(p *host.Pending) { j.pendings = append(j.pendings, p) }
-
-func (j *journal) Wait(p *host.Pending) error {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	for !p.Published && p.Err == nil {
-		if j.leading {
-			j.mu.Unlock()
-			<-p.Signal
-			j.mu.Lock()
-			continue
-		}
-		j.leadLocked()
-	}
-	return failure(p.Err)
-}
-
-// failure makes an error of the store one that the caller may change.
-func failure(err error) error {
-	if err == nil {
-		return nil
-	}
-	return &driver.Error{Code: driver.ErrUnavailable, Err: err}
-}
-
-// leadLocked commits and publishes everything that was recorded so far.
-func (j *journal) leadLocked() {
-	j.leading = true
-	j.mu.Unlock()
-	j.applying <- struct{}{}
-	j.mu.Lock()
-	j.trimLocked()
-	batch, pendings := j.takeLocked(), j.pendings
-	j.pendings = nil
-	j.mu.Unlock()
-
-	err := j.store.CommitThen(batch, len(pendings) > 0, func() { <-j.applying })
-	if err == nil {
-		for _, p := range pendings {
-			p.Publish()
-		}
-	}
-
-	j.mu.Lock()
-	j.giveBackLocked(batch)
-	j.leading = false
-	for _, p := range pendings {
-		p.Published, p.Err = err == nil, err
-		wake(p)
-	}
-	switch {
-	case len(j.pendings) > 0:
-		wake(j.pendings[0]) // to lead
-	case j.batch.Len() > 0:
-		j.armLocked()
-	}
-}
-
-// takeLocked takes everything that was recorded so far, to be committed.
-func (j *journal) takeLocked() *store.Batch {
-	j.tick = j.axis.appendRecord(j.tick[:0])
-	j.batch.Set(clockKey, j.tick)
-	for _, shard := range j.ledger.changed {
-		if a := j.ledger.shards[shard]; a != nil {
-			j.key = appendShardKey(j.key[:0], countKind, shard)
-			j.set(func(w *writer) { w.totals(&a.Totals) })
-			a.changed, a.written = false, a.NextSeq
-		}
-	}
-	j.ledger.changed = j.ledger.changed[:0]
-	batch := j.batch
-	if last := len(j.spare) - 1; last >= 0 {
-		j.batch, j.spare = j.spare[last], j.spare[:last]
-	} else {
-		j.batch = j.store.NewBatch()
-	}
-	return batch
-}
-
-func (j *journal) giveBackLocked(batch *store.Batch) {
-	batch.Reset()
-	j.spare = append(j.spare, batch)
-}
-
-// writeThrough makes everything that was recorded so far readable, without
-// waiting for the disk. Those who wait for it to be durable go on waiting.
-func (j *journal) writeThrough() error {
-	j.applying <- struct{}{}
-	j.mu.Lock()
-	if j.batch.Len() == 0 {
-		j.mu.Unlock()
-		<-j.applying
-		return nil
-	}
-	batch := j.takeLocked()
-	j.mu.Unlock()
-	err := j.store.CommitThen(batch, false, func() { <-j.applying })
-	j.mu.Lock()
-	j.giveBackLocked(batch)
-	j.mu.Unlock()
-	return err
-}
-
-// wake makes the one who waits for p look again. One signal is enough, however
-// many reasons there are.
-func wake(p *host.Pending) {
-	select {
-	case p.Signal <- struct{}{}:
-	default:
-	}
-}
-
-// Ride makes what was recorded durable-ish soon: the next commit takes it
-// along, or a timer if there is none.
-func (j *journal) Ride() {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if !j.leading && len(j.pendings) == 0 {
-		j.armLocked()
-	}
-}
-
-func (j *journal) armLocked() {
-	if j.rides {
-		return
-	}
-	j.rides = true
-	if j.riding == nil {
-		j.riding = time.AfterFunc(rideWithin, j.ride)
-		return
-	}
-	j.riding.Reset(rideWithin)
-}
-
-func (j *journal) ride() {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.rides = false
-	if !j.leading && j.batch.Len() > 0 {
-		j.leadLocked()
-	}
-}
-
-// flush commits everything, durably, and ends the timer.
-func (j *journal) flush() error {
-	p := &host.Pending{Signal: make(chan struct{}, 1)}
-	j.mu.Lock()
-	j.Await(p)
-	if j.riding != nil {
-		j.riding.Stop()
-	}
-	j.mu.Unlock()
-	return j.Wait(p)
 }

@@ -14,7 +14,7 @@ import (
 // shelf reads the messages of one shard from the store. Whoever uses it holds
 // the shard.
 type shelf struct {
-	journal *journal
+	journal *journal // nil: the store is only read
 	store   *store.Store
 	shard   host.ShardID
 	key     []byte // reused
@@ -39,11 +39,17 @@ func (s *shelf) fail(err error) bool {
 	return true
 }
 
+// upToDate makes everything that was recorded readable. It returns false if
+// that, or anything before it, has failed.
+func (s *shelf) upToDate() bool {
+	return s.err == nil && (s.journal == nil || !s.fail(s.journal.writeThrough()))
+}
+
 // each yields the keys and values of a kind, from one that begins with the
 // kind and the shard on.
 func (s *shelf) each(from []byte, prefixLen int) iter.Seq2[[]byte, []byte] {
 	return func(yield func(key, value []byte) bool) {
-		if s.err != nil || s.fail(s.journal.writeThrough()) {
+		if !s.upToDate() {
 			return
 		}
 		it := s.store.Iterate(from, successor(from[:prefixLen]))
@@ -161,9 +167,11 @@ func (s *shelf) Delayed(from engine.DuePoint) iter.Seq[*engine.Entry] {
 
 func (s *shelf) Group(name string, from uint64) iter.Seq[*engine.Entry] {
 	return func(yield func(*engine.Entry) bool) {
-		s.journal.mu.Lock()
-		from = max(from, s.journal.ledger.at(s.shard).trimmed)
-		s.journal.mu.Unlock()
+		if s.journal != nil { // what is below is gone, and need not be read over
+			s.journal.mu.Lock()
+			from = max(from, s.journal.ledger.at(s.shard).trimmed)
+			s.journal.mu.Unlock()
+		}
 		for key := range s.each(appendGroupKey(nil, s.shard, name, from), groupKeyLen-8) {
 			e := s.load(lastNumber(key))
 			if e != nil && !yield(e) {
@@ -184,7 +192,7 @@ func (s *shelf) Dead(from uint64) iter.Seq[*engine.Entry] {
 }
 
 func (s *shelf) FindDead(id string) *engine.Entry {
-	if s.err != nil || s.fail(s.journal.writeThrough()) {
+	if !s.upToDate() {
 		return nil
 	}
 	death, err := s.store.Get(appendDeadIDKey(nil, s.shard, id), nil)

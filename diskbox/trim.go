@@ -21,8 +21,12 @@ const (
 )
 
 // trimLocked trims the shards of which much was removed. The caller has the
-// token, so the store knows of everything but the current batch.
+// token, so the store knows of everything but what is not committed yet. That
+// must be the current batch alone: what is added to it now comes after the rest.
 func (j *journal) trimLocked() {
+	if len(j.filled) > 0 {
+		return
+	}
 	for _, shard := range j.ledger.changed {
 		a := j.ledger.shards[shard]
 		if a == nil {

@@ -81,6 +81,9 @@ func (s *Shard) oldestDead() *Entry {
 	return s.dead.byDeath.head()
 }
 
+// Deaths returns the Place of the latest dead letter; later ones have a higher.
+func (s *Shard) Deaths() uint64 { return s.deaths }
+
 // FindDead returns the dead letter with this id, or nil.
 func (s *Shard) FindDead(id string) *Entry {
 	if e := s.dead.byID[id]; e != nil || s.window == nil {

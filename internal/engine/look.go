@@ -14,7 +14,7 @@ import (
 func (s *Shard) InState(state State) iter.Seq[*Entry] {
 	switch {
 	case s.window != nil && state != InFlight:
-		return s.shelvedIn(state)
+		return s.After(state, Point{})
 	case state == Dead:
 		return s.dead.byDeath.sorted
 	case state == Ready && !s.config.StrictGroups:
@@ -41,17 +41,30 @@ func (s *Shard) InState(state State) iter.Seq[*Entry] {
 	}
 }
 
-// shelvedIn yields the entries in one state from the shelf.
-func (s *Shard) shelvedIn(state State) iter.Seq[*Entry] {
+// Point says how far a walk over the entries in one state has come: the Place
+// of the last one, and its Due and Seq. The zero Point is before them all.
+type Point struct {
+	Place uint64
+	Due   DuePoint
+}
+
+// PointOf returns the point at which e is.
+func PointOf(e *Entry) Point { return Point{Place: e.Place, Due: e.duePoint()} }
+
+// After is InState from after a point on, in a shard with a shelf, for all
+// states but InFlight.
+func (s *Shard) After(state State, last Point) iter.Seq[*Entry] {
 	return func(yield func(*Entry) bool) {
 		var all iter.Seq[*Entry]
-		switch state {
-		case Dead:
-			all = s.shelf().Dead(0)
-		case Delayed:
-			all = s.shelf().Delayed(DuePoint{Due: s.clock + 1})
+		switch {
+		case state == Dead:
+			all = s.shelf().Dead(last.Place + 1)
+		case state == Ready:
+			all = s.shelf().Waiting(last.Place + 1)
+		case last.Due.Due > s.clock:
+			all = s.shelf().Delayed(DuePoint{Due: last.Due.Due, Seq: last.Due.Seq + 1})
 		default:
-			all = s.shelf().Waiting(0)
+			all = s.shelf().Delayed(DuePoint{Due: s.clock + 1})
 		}
 		for e := range all {
 			if s.inFlight.get(e.Seq) != nil || (state != Dead && s.news(e)) || (state == Ready && e.Due > s.clock) {

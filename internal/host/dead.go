@@ -1,10 +1,12 @@
 package host
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/engine"
@@ -39,7 +41,7 @@ func (h *handle) DeadLetters(ctx context.Context) iter.Seq2[driver.DeadLetter, e
 			yield(driver.DeadLetter{}, err)
 			return
 		}
-		for _, peeked := range h.look(driver.Query{States: []driver.State{driver.StateDead}}) {
+		for peeked := range h.look(driver.Query{States: []driver.State{driver.StateDead}}) {
 			if err := h.check(ctx, "dead-letters"); err != nil {
 				yield(driver.DeadLetter{}, err)
 				return
@@ -61,13 +63,49 @@ func (h *handle) Redrive(ctx context.Context, ids []string, limit int) (moved in
 			Detail: fmt.Sprintf("%d is negative; 0 means no limit", limit),
 		}
 	}
+	found, stop := iter.Pull(h.findDead(ids))
+	defer stop()
+	for limit == 0 || moved < limit {
+		round := redriveRound
+		if limit > 0 {
+			round = min(round, limit-moved)
+		}
+		letters := collect(found, round)
+		if len(letters) == 0 {
+			break
+		}
+		n, err := h.redriveAll(letters)
+		moved += n
+		if err != nil {
+			return moved, h.named(err, "redrive")
+		}
+	}
+	h.refresh()
+	return moved, nil
+}
+
+// redriveRound is how many letters are redriven with one wait for a journal.
+const redriveRound = 256
+
+// collect takes up to n from a sequence.
+func collect[T any](next func() (T, bool), n int) []T {
+	var taken []T
+	for len(taken) < n {
+		one, ok := next()
+		if !ok {
+			break
+		}
+		taken = append(taken, one)
+	}
+	return taken
+}
+
+// redriveAll redrives letters until one does not fit.
+func (h *handle) redriveAll(letters []foundLetter) (moved int, err error) {
 	oneByOne := h.journal != nil && makesRoomByItself(&h.settings.Load().config)
 	run := run{queue: h.queue}
 	var full error
-	for _, found := range h.findDead(ids) {
-		if limit > 0 && moved == limit {
-			break
-		}
+	for _, found := range letters {
 		run.use(found.shard)
 		letter := found.shard.engine.FindDead(found.id)
 		if letter == nil {
@@ -75,7 +113,7 @@ func (h *handle) Redrive(ctx context.Context, ids []string, limit int) (moved in
 		}
 		err := h.redrive(&run, letter)
 		if errors.Is(err, driver.ErrFull) {
-			full = h.named(h.full("the queue is full", retryAfter), "redrive")
+			full = h.full("the queue is full", retryAfter)
 			break
 		}
 		if err == nil {
@@ -83,14 +121,13 @@ func (h *handle) Redrive(ctx context.Context, ids []string, limit int) (moved in
 		}
 		if oneByOne {
 			if err := run.finish(); err != nil {
-				return moved, h.named(err, "redrive")
+				return moved, err
 			}
 		}
 	}
 	if err := run.finish(); err != nil {
-		return 0, h.named(err, "redrive")
+		return 0, err
 	}
-	h.refresh()
 	return moved, full
 }
 
@@ -143,27 +180,58 @@ type foundLetter struct {
 	shard  *shard
 }
 
-// findDead returns the dead letters with these ids, or all if ids is nil, in
-// the order in which they died.
-func (q *queue) findDead(ids []string) []foundLetter {
+func (l *foundLetter) before(other *foundLetter) bool {
+	return cmp.Or(cmp.Compare(l.deadAt, other.deadAt), cmp.Compare(l.shard.id.Shard, other.shard.id.Shard),
+		cmp.Compare(l.death, other.death)) < 0
+}
+
+// findDead yields the dead letters with these ids, or all that there are by now
+// if ids is nil, in the order in which they died. No shard is locked between
+// one and the next, and none may be while it looks.
+func (q *queue) findDead(ids []string) iter.Seq[foundLetter] {
+	if ids != nil {
+		return slices.Values(q.findDeadIDs(ids))
+	}
+	var shards []*pages[foundLetter]
+	for _, sh := range q.shards {
+		sh.lock()
+		sh.engine.Advance(q.now())
+		until := sh.engine.Deaths()
+		sh.unlock()
+		shards = append(shards, &pages[foundLetter]{
+			shard: sh, state: engine.Dead,
+			show: func(e *engine.Entry, _ engine.Moment) (foundLetter, bool) {
+				return sh.found(e), e.Place <= until
+			},
+		})
+	}
+	return merge(shards, (*foundLetter).before)
+}
+
+func (sh *shard) found(e *engine.Entry) foundLetter {
+	return foundLetter{id: e.ID, deadAt: e.Extra.DeadAt, death: e.Place, shard: sh}
+}
+
+func (q *queue) findDeadIDs(ids []string) []foundLetter {
 	var found []foundLetter
 	for _, sh := range q.shards {
 		sh.lock()
 		sh.engine.Advance(q.now())
-		add := func(e *engine.Entry) bool {
-			found = append(found, foundLetter{id: e.ID, deadAt: e.Extra.DeadAt, death: e.Place, shard: sh})
-			return true
-		}
-		if ids == nil {
-			sh.engine.InState(engine.Dead)(add)
-		}
 		for _, id := range ids {
 			if letter := sh.engine.FindDead(id); letter != nil {
-				add(letter)
+				found = append(found, sh.found(letter))
 			}
 		}
 		sh.unlock()
 	}
-	sortByDeath(found)
+	slices.SortFunc(found, func(a, b foundLetter) int {
+		switch {
+		case a.before(&b):
+			return -1
+		case b.before(&a):
+			return 1
+		}
+		return 0
+	})
 	return found
 }

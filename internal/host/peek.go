@@ -22,7 +22,7 @@ func (h *handle) Peek(ctx context.Context, query driver.Query) iter.Seq2[driver.
 			yield(driver.Peeked{}, err)
 			return
 		}
-		for _, peeked := range h.look(query) {
+		for peeked := range h.look(query) {
 			if err := h.check(ctx, "peek"); err != nil {
 				yield(driver.Peeked{}, err)
 				return
@@ -65,55 +65,48 @@ var engineStates = map[driver.State]engine.State{
 // stateOrder is the order in which Peek shows the states.
 var stateOrder = []driver.State{driver.StateReady, driver.StateDelayed, driver.StateInFlight, driver.StateDead}
 
-// look collects what matches a valid query.
-func (q *queue) look(query driver.Query) []driver.Peeked {
-	var found []driver.Peeked
-	for _, state := range stateOrder {
-		if len(query.States) > 0 && !slices.Contains(query.States, state) {
-			continue
-		}
-		if query.Reason != "" && state != driver.StateDead {
-			continue
-		}
-		limit := 0
-		if query.Limit > 0 {
-			if limit = query.Limit - len(found); limit == 0 {
-				break
-			}
-		}
-		found = append(found, q.lookAt(state, query, limit)...)
-	}
-	return found
-}
-
-// lookAt collects up to limit matches (0: all) in one state.
-func (q *queue) lookAt(state driver.State, query driver.Query, limit int) []driver.Peeked {
-	var found []driver.Peeked
-	for _, sh := range q.shards {
-		inShard := 0
-		sh.lock()
-		now := q.now()
-		sh.engine.Advance(now)
-		for e := range sh.engine.InState(engineStates[state]) {
-			if !matches(e, query, now) {
+// look yields what matches a valid query.
+func (q *queue) look(query driver.Query) iter.Seq[driver.Peeked] {
+	return func(yield func(driver.Peeked) bool) {
+		left := query.Limit
+		for _, state := range stateOrder {
+			if len(query.States) > 0 && !slices.Contains(query.States, state) {
 				continue
 			}
-			found = append(found, q.peeked(state, e, now))
-			if inShard++; inShard == limit {
-				break
+			if query.Reason != "" && state != driver.StateDead {
+				continue
+			}
+			for peeked := range q.lookAt(state, query, left) {
+				if !yield(peeked) {
+					return
+				}
+				if left--; left == 0 {
+					return
+				}
 			}
 		}
-		sh.unlock()
 	}
-	if len(q.shards) > 1 && state != driver.StateReady {
-		slices.SortStableFunc(found, func(a, b driver.Peeked) int {
-			return cmp.Or(a.DueAt.Compare(b.DueAt), a.DeadAt.Compare(b.DeadAt))
+}
+
+// lookAt yields the matches in one state: ready ones shard by shard, the others
+// by when they fall due or died. At most limit are looked for in each shard (0:
+// all).
+func (q *queue) lookAt(state driver.State, query driver.Query, limit int) iter.Seq[driver.Peeked] {
+	var shards []*pages[driver.Peeked]
+	for _, sh := range q.shards {
+		shards = append(shards, &pages[driver.Peeked]{
+			shard: sh, state: engineStates[state], limit: limit,
+			show: func(e *engine.Entry, now engine.Moment) (driver.Peeked, bool) {
+				if !matches(e, query, now) {
+					return driver.Peeked{}, false
+				}
+				return q.peeked(state, e, now), true
+			},
 		})
 	}
-	if limit > 0 && len(found) > limit {
-		found = found[:limit]
-	}
-	return found
+	return merge(shards, func(a, b *driver.Peeked) bool {
+		return cmp.Or(a.DueAt.Compare(b.DueAt), a.DeadAt.Compare(b.DeadAt)) < 0
+	})
 }
 
 func matches(e *engine.Entry, query driver.Query, now engine.Moment) bool {
@@ -152,10 +145,4 @@ func (q *queue) peeked(state driver.State, e *engine.Entry, now engine.Moment) d
 		}
 	}
 	return p
-}
-
-func sortByDeath(found []foundLetter) {
-	slices.SortFunc(found, func(a, b foundLetter) int {
-		return cmp.Or(cmp.Compare(a.deadAt, b.deadAt), cmp.Compare(a.shard.id.Shard, b.shard.id.Shard), cmp.Compare(a.death, b.death))
-	})
 }

@@ -1,0 +1,95 @@
+package host
+
+import (
+	"iter"
+
+	"github.com/mailboxmq/mailbox/internal/engine"
+)
+
+// pages reads the messages of a shard in one state a page at a time, so that
+// neither the memory nor the lock that it takes depend on how many there are.
+// Without a journal all of them are in memory anyway, and one page.
+type pages[T any] struct {
+	shard *shard
+	state engine.State
+	limit int // 0: none
+	// show makes what the reader wants to see of a message; ok is false if that
+	// is nothing.
+	show func(e *engine.Entry, now engine.Moment) (shown T, ok bool)
+
+	page []T
+	last engine.Point
+	done bool
+}
+
+const (
+	// pageLen is how many messages a page has.
+	pageLen = 64
+	// pageLook is how many are looked at for a page.
+	pageLook = 1024
+)
+
+// first returns the next message, or nil if there is none.
+func (p *pages[T]) first() *T {
+	for len(p.page) == 0 && !p.done {
+		p.turn()
+	}
+	if len(p.page) == 0 {
+		return nil
+	}
+	return &p.page[0]
+}
+
+// take removes the message that first returned.
+func (p *pages[T]) take() T {
+	taken := p.page[0]
+	p.page = p.page[1:]
+	return taken
+}
+
+// turn reads the next page.
+func (p *pages[T]) turn() {
+	sh := p.shard
+	sh.lock()
+	defer sh.unlock()
+	now := sh.queue.now()
+	sh.engine.Advance(now)
+	entries := sh.engine.InState(p.state)
+	paged := sh.queue.journal != nil && p.state != engine.InFlight
+	if paged {
+		entries = sh.engine.After(p.state, p.last)
+	}
+	looked := 0
+	for e := range entries {
+		if paged && (looked == pageLook || len(p.page) == pageLen) {
+			return
+		}
+		looked++
+		p.last = engine.PointOf(e)
+		if shown, ok := p.show(e, now); ok {
+			p.page = append(p.page, shown)
+			if p.limit > 0 && len(p.page) == p.limit {
+				break
+			}
+		}
+	}
+	p.done = true
+}
+
+// merge yields what is in all shards, the first by before at each time, and of
+// several that of the first shard.
+func merge[T any](shards []*pages[T], before func(a, b *T) bool) iter.Seq[T] {
+	return func(yield func(T) bool) {
+		for {
+			var next *pages[T]
+			for _, p := range shards {
+				if p.first() != nil && (next == nil || before(p.first(), next.first())) {
+					next = p
+				}
+			}
+			if next == nil || !yield(next.take()) {
+				return
+			}
+		}
+	}
+}
