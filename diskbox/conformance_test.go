@@ -51,13 +51,18 @@ func sound(t testing.TB, disk *storetest.Disk) {
 	}
 }
 
+// everything survives, synced or not.
+func everything() vfs.CrashCloneCfg {
+	return vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rand.New(rand.NewPCG(1, 2))}
+}
+
 // restart brings the machine down and up again, with what is left of its disk.
 func restart(t testing.TB, old driver.Opener, how drivertest.Crash) driver.Opener {
 	m := old.(*machine)
 	disk := m.disk
 	switch how {
 	case drivertest.CrashKill: // what was written is there, synced or not
-		disk = storetest.DiskFrom(disk.Mem().CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rand.New(rand.NewPCG(1, 2))}))
+		disk = storetest.DiskFrom(disk.Mem().CrashClone(everything()))
 	case drivertest.CrashPower:
 		disk = storetest.DiskFrom(disk.Image(rand.New(rand.NewPCG(3, 4))))
 	case drivertest.CrashClean:
