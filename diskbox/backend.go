@@ -72,7 +72,9 @@ func assemble(s *store.Store, o Options, durability driver.Durability) (*Backend
 	j := newJournal(s, axis)
 	j.adopt(recovered)
 	if j.secret == [32]byte{} {
-		_, _ = crand.Read(j.secret[:]) // never fails, see crypto/rand
+		if j.secret = o.secret; j.secret == [32]byte{} {
+			_, _ = crand.Read(j.secret[:]) // never fails, see crypto/rand
+		}
 		j.meta()
 		if err := j.flush(); err != nil {
 			return nil, err

@@ -10,27 +10,9 @@ import (
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
-	"github.com/mailboxmq/mailbox/driver/drivertest"
 	"github.com/mailboxmq/mailbox/internal/engine"
 	"github.com/mailboxmq/mailbox/internal/store/storetest"
-	"github.com/mailboxmq/mailbox/membox"
 )
-
-// inMemory is the backend that behaves as this one should.
-var inMemory = drivertest.Backend{
-	Open: func(t testing.TB) driver.Opener {
-		b := membox.New(nil)
-		t.Cleanup(func() { _ = b.Close() })
-		return b
-	},
-	Virtual: true,
-}
-
-// TestAgreesWithMemboxAcrossRestarts runs the same programs on both, with
-// restarts of this one in between.
-func TestAgreesWithMemboxAcrossRestarts(t *testing.T) {
-	drivertest.RunAgainst(t, inMemory, virtual, 10_000)
-}
 
 func TestDirectoryBelongsToOneProcessAtATime(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "queues")

@@ -29,7 +29,7 @@ type machine struct {
 func start(t testing.TB, disk *storetest.Disk) *machine {
 	t.Helper()
 	b, err := Open(t.Context(), "queues", &Options{
-		fs: disk.FS(), boot: bubbleClock{}, small: true,
+		fs: disk.FS(), boot: bubbleClock{}, small: true, secret: aSecret,
 		OnFail: func(err error) { t.Errorf("the store has failed: %v", err) },
 	})
 	if err != nil {

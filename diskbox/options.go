@@ -35,6 +35,9 @@ type Options struct {
 	fs    vfs.FS
 	boot  bootClock
 	small bool // open stores that need little memory, and hold few messages
+	// secret is that of a new directory, where two of them must spread groups
+	// over shards alike.
+	secret [32]byte
 }
 
 // hold is how much of what waits is held in memory for each shard.

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
-	"github.com/mailboxmq/mailbox/internal/engine"
 	"github.com/mailboxmq/mailbox/internal/host"
 	"github.com/mailboxmq/mailbox/internal/store"
 	"github.com/mailboxmq/mailbox/internal/store/storetest"
@@ -351,5 +350,3 @@ func TestHeadOfALongQueueIsTrimmed(t *testing.T) {
 	}
 	sound(t, disk)
 }
-
-var _ engine.Reader = (*shelf)(nil)

@@ -45,11 +45,12 @@ const defaultDedupMax = 1_000_000
 func newQueue(b *Backend, id uint32, name string, config driver.Config) *queue {
 	q := &queue{backend: b, journal: b.options.Journal, id: id, name: name, ended: make(chan struct{})}
 	q.waiters.init(q)
-	for i := range max(config.Shards, 1) {
+	n := max(config.Shards, 1)
+	for i := range n {
 		sh := &shard{
 			queue:  q,
 			id:     ShardID{Queue: id, Shard: uint16(i)},
-			engine: engine.New(config, ident.Nonce()),
+			engine: engine.New(splitConfig(config, n, i), ident.Nonce()),
 			ids:    ident.NewSource(),
 		}
 		if q.journal != nil {
