@@ -12,6 +12,7 @@ GO         ?= go
 FUZZTIME   ?= 30s
 RANDOM_FOR ?= 10m
 BENCHFLAGS ?=
+N          ?=
 
 # A test that hangs is a failure, and should be one while somebody still looks.
 TIMEOUT := 12m
@@ -34,6 +35,8 @@ LISTED := /membox$$|/drivertest/faulty$$
 test: format-check vet ## Everything a commit must pass; CI runs exactly this
 	packages=$$($(GO) list ./... | grep -vE '$(LISTED)'); $(GO) test -race -timeout $(TIMEOUT) $$packages
 	$(GO) test -run Alloc . # the race detector allocates too, so this runs without it
+	@echo; echo "Power cuts on the disk backend, without the race detector, which is slow:"
+	@MAILBOX_CRASH_IMAGES=$(or $(N),10000) $(GO) test -v -count=1 -timeout $(TIMEOUT) -run $(CRASHES) ./diskbox | grep -v '^=== \|^PASS'
 	@echo; echo "The memory backend, and the conformance cases it passes, by rule:"
 	@$(GO) test -race -timeout $(TIMEOUT) -v ./membox | awk -v test=TestConformance -f tools/cases.awk
 	@echo; echo "Saboteurs, the rule each breaks, and whether the suite caught it:"
@@ -59,7 +62,18 @@ format-check:
 vet:
 	$(GO) vet ./...
 
+# A single test takes all the images it is given.
+CRASHES := '^TestNoPowerCutLosesWhatWasAcknowledged$$'
+
 ##@ Now and then
+
+.PHONY: crash
+crash: ## Power cuts on the disk backend: N images (1000000)
+	MAILBOX_CRASH_IMAGES=$(or $(N),1000000) $(GO) test -v -count=1 -timeout 0 -run $(CRASHES) ./diskbox
+
+.PHONY: kill
+kill: ## Kill a process that uses the disk backend N times (1000)
+	MAILBOX_KILLS=$(or $(N),1000) $(GO) test -v -count=1 -timeout 0 -run '^TestKillingTheProcessLosesNothing$$' ./diskbox
 
 .PHONY: race
 race: ## All tests under the race detector, on one, two and four processors

@@ -94,19 +94,20 @@ func TestDamagedRecordsAreNoticed(t *testing.T) {
 	}
 	key := []byte("key")
 	var w writer
+	w.begin(key)
 	w.dead(e)
-	w.seal(key)
-	for bit := range 8 * len(w.buf) {
-		flipped := append([]byte(nil), w.buf...)
+	record := w.end()
+	for bit := range 8 * len(record) {
+		flipped := append([]byte(nil), record...)
 		flipped[bit/8] ^= 1 << (bit % 8)
 		if r := open(key, flipped); !r.damaged {
 			t.Fatalf("bit %d was flipped and nobody noticed", bit)
 		}
 	}
-	if r := open([]byte("other"), w.buf); !r.damaged {
+	if r := open([]byte("other"), record); !r.damaged {
 		t.Error("a record under another key was taken for sound")
 	}
-	r := open(key, w.buf)
+	r := open(key, record)
 	var back engine.Entry
 	r.dead(&back)
 	if r.damaged || back.ID != e.ID || string(back.Body) != "tea" || back.Extra.Attributes["k"] != "v" || back.Extra.Reason != driver.ReasonFatal {
@@ -142,12 +143,14 @@ func FuzzRecords(f *testing.F) {
 	f.Add([]byte{recordVersion, 0xff, 0xff, 0xff, 0xff, 0x0f})
 	f.Fuzz(func(t *testing.T, record []byte) {
 		key := []byte("key")
-		sealed := writer{buf: append([]byte(nil), record...)}
-		sealed.seal(key)
+		var w writer
+		w.begin(key)
+		w.buf = append(w.buf, record...)
+		sealed := w.end()
 		for _, read := range []func(*reader, *engine.Entry){
 			(*reader).message, (*reader).dead, func(r *reader, e *engine.Entry) { r.state(e) },
 		} {
-			r := open(key, sealed.buf)
+			r := open(key, sealed)
 			var e engine.Entry
 			read(&r, &e)
 			if len(e.Body) > len(record) {

@@ -27,19 +27,20 @@ func (j *journal) Unlock() {
 // largeBatch is the size at which a new batch is begun.
 const largeBatch = 16 << 20
 
-func (j *journal) Await(p *host.Pending) { j.pendings = append(j.pendings, p) }
+// Await makes somebody lead if nobody does: the one whose pending it is.
+func (j *journal) Await(p *host.Pending) {
+	j.pendings = append(j.pendings, p)
+	if !j.leading {
+		j.leading, p.Leads = true, true
+	}
+}
 
 func (j *journal) Wait(p *host.Pending) error {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	for !p.Published && p.Err == nil {
-		if j.leading {
-			j.mu.Unlock()
-			<-p.Signal
-			j.mu.Lock()
-			continue
-		}
-		j.leadLocked()
+	leads := p.Leads
+	p.Leads = false
+	if leads || <-p.Signal == host.Lead {
+		j.lead()
+		<-p.Signal // done: it was among those that it led
 	}
 	return failure(p.Err)
 }
@@ -52,37 +53,41 @@ func failure(err error) error {
 	return &driver.Error{Code: driver.ErrUnavailable, Err: err}
 }
 
-// leadLocked commits and publishes everything that was recorded so far.
-func (j *journal) leadLocked() {
-	j.leading = true
-	j.mu.Unlock()
+// lead commits and publishes everything that was recorded so far, and hands the
+// lead on. The caller has it.
+func (j *journal) lead() {
 	j.applying <- struct{}{}
 	j.mu.Lock()
 	j.trimLocked()
-	batches, pendings := j.takeLocked(), j.pendings
-	j.pendings = nil
+	batches, done := j.takeLocked(), j.pendings
+	j.pendings, j.published = j.published[:0], nil
 	j.mu.Unlock()
 
-	err := j.commit(batches, len(pendings) > 0)
+	err := j.commit(batches, len(done) > 0)
 	if err == nil {
-		for _, p := range pendings {
-			p.Publish()
-		}
+		host.PublishAll(done)
 	}
 
 	j.mu.Lock()
 	j.giveBackLocked(batches)
-	j.leading = false
-	for _, p := range pendings {
-		p.Published, p.Err = err == nil, err
-		wake(p)
-	}
-	switch {
-	case len(j.pendings) > 0:
-		wake(j.pendings[0]) // to lead
-	case j.unwritten():
+	var next *host.Pending
+	if j.leading = len(j.pendings) > 0; j.leading {
+		next = j.pendings[0]
+	} else if j.unwritten() {
 		j.armLocked()
 	}
+	j.mu.Unlock()
+	if next != nil { // first, so that the disk does not wait for the others
+		next.Signal <- host.Lead
+	}
+	for i, p := range done {
+		p.Err = err
+		p.Signal <- host.Done
+		done[i] = nil
+	}
+	j.mu.Lock()
+	j.published = done
+	j.mu.Unlock()
 }
 
 // fillLocked ends the current batch and begins another.
@@ -92,7 +97,8 @@ func (j *journal) fillLocked() {
 	for _, shard := range j.ledger.changed {
 		if a := j.ledger.shards[shard]; a != nil {
 			j.key = appendShardKey(j.key[:0], countKind, shard)
-			j.set(func(w *writer) { w.totals(&a.Totals) })
+			j.begin().totals(&a.Totals)
+			j.end()
 			a.changed, a.written = false, a.NextSeq
 		}
 	}
@@ -159,15 +165,6 @@ func (j *journal) writeThrough() error {
 	return err
 }
 
-// wake makes the one who waits for p look again. One signal is enough, however
-// many reasons there are.
-func wake(p *host.Pending) {
-	select {
-	case p.Signal <- struct{}{}:
-	default:
-	}
-}
-
 // Ride makes what was recorded durable-ish soon: the next commit takes it
 // along, or a timer if there is none.
 func (j *journal) Ride() {
@@ -192,16 +189,18 @@ func (j *journal) armLocked() {
 
 func (j *journal) ride() {
 	j.mu.Lock()
-	defer j.mu.Unlock()
 	j.rides = false
-	if !j.leading && j.unwritten() {
-		j.leadLocked()
+	leads := !j.leading && j.unwritten()
+	j.leading = j.leading || leads
+	j.mu.Unlock()
+	if leads {
+		j.lead()
 	}
 }
 
 // flush commits everything, durably, and ends the timer.
 func (j *journal) flush() error {
-	p := &host.Pending{Signal: make(chan struct{}, 1)}
+	p := host.NewPending()
 	j.mu.Lock()
 	j.Await(p)
 	if j.riding != nil {

@@ -33,13 +33,15 @@ type journal struct {
 	filled   []*store.Batch // to be committed before batch
 	spare    []*store.Batch
 	pendings []*host.Pending
-	leading  bool
-	riding   *time.Timer
-	rides    bool // riding is set
-	lastID   uint32
-	secret   [32]byte
-	ledger   ledger
-	queues   map[uint32]*queueNotes
+	// published is what pendings were before, to be used again.
+	published []*host.Pending
+	leading   bool // somebody has the lead, or is about to take it
+	riding    *time.Timer
+	rides     bool // riding is set
+	lastID    uint32
+	secret    [32]byte
+	ledger    ledger
+	queues    map[uint32]*queueNotes
 
 	key  []byte // reused
 	w    writer // reused
@@ -86,13 +88,13 @@ func (j *journal) adopt(r *recovery) {
 // messages goes on.
 func (j *journal) Admit() error { return j.store.Admit() }
 
-// set adds a record under j.key.
-func (j *journal) set(write func(*writer)) {
-	j.w.buf = j.w.buf[:0]
-	write(&j.w)
-	j.w.seal(j.key)
-	j.batch.Set(j.key, j.w.buf)
+// begin begins a record under j.key, and end adds it.
+func (j *journal) begin() *writer {
+	j.w.begin(j.key)
+	return &j.w
 }
+
+func (j *journal) end() { j.batch.Set(j.key, j.w.end()) }
 
 // number makes j.key one that ends with a number.
 func (j *journal) number(kind byte, shard host.ShardID, number uint64) {
@@ -106,7 +108,8 @@ func (j *journal) remove(kind byte, shard host.ShardID, number uint64) {
 
 func (j *journal) Sent(shard host.ShardID, e *engine.Entry) {
 	j.number(messageKind, shard, e.Seq)
-	j.set(func(w *writer) { w.message(e) })
+	j.begin().message(e)
+	j.end()
 	j.indexDue(shard, e)
 	q := j.queue(shard.Queue)
 	q.now = max(q.now, e.Born)
@@ -138,12 +141,14 @@ func (j *journal) indexDue(shard host.ShardID, e *engine.Entry) {
 
 func (j *journal) Leased(shard host.ShardID, e *engine.Entry) {
 	j.number(leaseKind, shard, e.Seq)
-	j.set(func(w *writer) { w.state(e) })
+	j.begin().state(e)
+	j.end()
 }
 
 func (j *journal) Waits(shard host.ShardID, e *engine.Entry) {
 	j.number(stateKind, shard, e.Seq)
-	j.set(func(w *writer) { w.state(e) })
+	j.begin().state(e)
+	j.end()
 	j.remove(leaseKind, shard, e.Seq)
 	if e.Place != e.Seq {
 		if e.Left != 0 && e.Left != e.Place && e.Left != e.Seq {
@@ -186,7 +191,8 @@ func (j *journal) Died(shard host.ShardID, e *engine.Entry) {
 		j.batch.Delete(j.key)
 	}
 	j.number(deadKind, shard, e.Place)
-	j.set(func(w *writer) { w.dead(e) })
+	j.begin().dead(e)
+	j.end()
 	j.key = appendDeadIDKey(j.key[:0], shard, e.ID)
 	j.batch.Set(j.key, binary.BigEndian.AppendUint64(nil, e.Place))
 	j.ledger.change(shard).died(e)
@@ -218,9 +224,9 @@ func (j *journal) removeAll(prefix []byte) { j.batch.DeleteRange(prefix, success
 
 func (j *journal) Remembered(queue uint32, key, payload engine.Digest, id [16]byte, ends engine.Instant) {
 	j.key = appendDedupKey(j.key[:0], queue, ends, key)
-	j.w.buf = append(append(j.w.buf[:0], payload[:]...), id[:]...)
-	j.w.seal(j.key)
-	j.batch.Set(j.key, j.w.buf)
+	w := j.begin()
+	w.buf = append(append(w.buf, payload[:]...), id[:]...)
+	j.end()
 	j.sweepKeys(queue)
 }
 
@@ -233,9 +239,9 @@ type queueRecord struct {
 func (j *journal) Configured(queue uint32, name string, config driver.Config) {
 	record, _ := json.Marshal(queueRecord{Name: name, Config: config}) // has no part that can fail
 	j.key = appendQueueKey(j.key[:0], queueKind, queue)
-	j.w.buf = append(j.w.buf[:0], record...)
-	j.w.seal(j.key)
-	j.batch.Set(j.key, j.w.buf)
+	w := j.begin()
+	w.buf = append(w.buf, record...)
+	j.end()
 	j.queue(queue).strict = config.StrictGroups
 	if queue > j.lastID {
 		j.lastID = queue
@@ -245,12 +251,12 @@ func (j *journal) Configured(queue uint32, name string, config driver.Config) {
 
 // meta writes the secret and the last queue number.
 func (j *journal) meta() {
-	j.w.buf = j.w.buf[:0]
-	j.w.number(recordVersion)
-	j.w.number(uint64(j.lastID))
-	j.w.bytes(j.secret[:])
-	j.w.seal(metaKey)
-	j.batch.Set(metaKey, j.w.buf)
+	j.key = append(j.key[:0], metaKey...)
+	w := j.begin()
+	w.number(recordVersion)
+	w.number(uint64(j.lastID))
+	w.bytes(j.secret[:])
+	j.end()
 }
 
 func (j *journal) Deleted(queue uint32) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"sync"
 
 	"github.com/zeebo/blake3"
 
@@ -26,21 +27,46 @@ const sumLen = 16
 
 var errDamaged = errors.New("the record is damaged")
 
-type writer struct{ buf []byte }
+// writer writes one record at a time. What it writes follows the key, so that
+// the hash is over bytes that lie together.
+type writer struct {
+	buf    []byte
+	keyLen int
+}
+
+// begin begins the record of a key.
+func (w *writer) begin(key []byte) {
+	w.buf = append(w.buf[:0], key...)
+	w.keyLen = len(key)
+}
+
+// end adds the hash, and returns the record. It is valid until the next begins.
+func (w *writer) end() []byte {
+	hash := blake3.Sum256(w.buf)
+	w.buf = append(w.buf, hash[:sumLen]...)
+	return w.buf[w.keyLen:]
+}
 
 func (w *writer) number(n uint64) { w.buf = binary.AppendUvarint(w.buf, n) }
 func (w *writer) signed(n int64)  { w.buf = binary.AppendVarint(w.buf, n) }
 func (w *writer) text(s string)   { w.number(uint64(len(s))); w.buf = append(w.buf, s...) }
 func (w *writer) bytes(b []byte)  { w.number(uint64(len(b))); w.buf = append(w.buf, b...) }
 
-// seal appends the hash over key and record.
-func (w *writer) seal(key []byte) { w.buf = append(w.buf, sum(key, w.buf)...) }
+// hashed are buffers in which a key and a record lie together.
+var hashed = sync.Pool{New: func() any { return new([]byte) }}
 
-func sum(key, record []byte) []byte {
-	var hasher blake3.Hasher = *blake3.New()
-	_, _ = hasher.Write(key)
-	_, _ = hasher.Write(record)
-	return hasher.Sum(nil)[:sumLen]
+// sealed returns what a record says, without its hash; ok is false if the hash
+// does not fit.
+func sealed(key, record []byte) (content []byte, ok bool) {
+	if len(record) < sumLen {
+		return nil, false
+	}
+	content = record[:len(record)-sumLen]
+	buf := hashed.Get().(*[]byte)
+	*buf = append(append((*buf)[:0], key...), content...)
+	hash := blake3.Sum256(*buf)
+	hashed.Put(buf)
+	return content, string(hash[:sumLen]) == string(record[len(content):])
 }
 
 // reader reads what writer wrote; after the first mistake it reads zeros.
@@ -51,14 +77,11 @@ type reader struct {
 
 // open checks the hash of a record and returns a reader of what is before it.
 func open(key, record []byte) reader {
-	if len(record) < sumLen {
+	content, ok := sealed(key, record)
+	if !ok {
 		return reader{damaged: true}
 	}
-	body := record[:len(record)-sumLen]
-	if string(sum(key, body)) != string(record[len(body):]) {
-		return reader{damaged: true}
-	}
-	r := reader{buf: body}
+	r := reader{buf: content}
 	if r.number() != recordVersion {
 		r.damaged = true
 	}

@@ -1,6 +1,7 @@
 package diskbox
 
 import (
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 
@@ -66,11 +67,11 @@ func (r *recovery) readMeta() error {
 func (r *recovery) readQueues() error {
 	return r.each(queueKind, func(key, value []byte) error {
 		var record queueRecord
-		if len(key) != 5 || len(value) < sumLen || string(sum(key, value[:len(value)-sumLen])) != string(value[len(value)-sumLen:]) ||
-			json.Unmarshal(value[:len(value)-sumLen], &record) != nil {
+		content, ok := sealed(key, value)
+		if !ok || len(key) != queueKeyLen || json.Unmarshal(content, &record) != nil {
 			return damagedError("the record of a queue")
 		}
-		id := uint32(key[1])<<24 | uint32(key[2])<<16 | uint32(key[3])<<8 | uint32(key[4])
+		id := binary.BigEndian.Uint32(key[1:])
 		r.queues[id] = &host.RestoredQueue{ID: id, Name: record.Name, Config: record.Config}
 		return nil
 	})
@@ -155,12 +156,12 @@ func (r *recovery) find(key []byte) *host.RestoredShard {
 
 func (r *recovery) readKeys() error {
 	return r.each(dedupKind, func(key, value []byte) error {
-		queue, ends, digest, ok := parseDedupKey(key)
+		queue, ends, digest, ours := parseDedupKey(key)
 		q := r.queues[queue]
-		if !ok || q == nil || ends <= r.now {
+		if !ours || q == nil || ends <= r.now {
 			return nil
 		}
-		if len(value) != 32+sumLen || string(sum(key, value[:32])) != string(value[32:]) {
+		if _, ok := sealed(key, value); !ok || len(value) != 32+sumLen {
 			return damagedError("the record of a dedup key")
 		}
 		restored := host.RestoredKey{Key: digest, Ends: ends}

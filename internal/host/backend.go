@@ -20,6 +20,7 @@ type Backend struct {
 	options  Options
 	clock    clock
 	groupKey uint64 // from Secret
+	pendings sync.Pool
 
 	mu     sync.Mutex // guards the fields below, and keeps configurations apart
 	queues map[string]*queue

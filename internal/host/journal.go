@@ -43,9 +43,11 @@ type Journal interface {
 	// Reader reads back what was recorded about a shard, durable or not.
 	Reader(shard ShardID) engine.Reader
 
-	// Await makes the journal call p.Publish when all that was recorded so far
-	// is durable. The journal is locked, and so is p's shard; pendings are
-	// published in the order of Await.
+	// Await makes the journal publish p when all that was recorded so far is
+	// durable, see PublishAll. The journal is locked, and so is p's shard;
+	// pendings are published in the order of Await. Wait must follow, for one
+	// after the other in that order, before the caller waits for anything else
+	// of the journal: others may depend on it to lead.
 	Await(p *Pending)
 	// Wait blocks until p was published. It returns ErrUnavailable if that
 	// will never happen; the outcome is unknown then.
@@ -66,27 +68,68 @@ type Pending struct {
 	shard  *shard // nil: nothing to publish, only to wait for
 	staged []*engine.Entry
 
-	// Signal, Published and Err belong to the journal.
-	Signal    chan struct{}
-	Published bool
-	Err       error
+	// What follows belongs to the journal: whether who waits has to lead from
+	// the start, a signal, which may tell to lead, and how it went.
+	Leads  bool
+	Signal chan Signal
+	Err    error
 }
 
-func newPending(sh *shard) *Pending { return &Pending{shard: sh, Signal: make(chan struct{}, 1)} }
+// A Signal is what one who waits for a journal is told.
+type Signal uint8
 
-// Publish makes the operations visible. The journal calls it once, holding no
-// lock.
-func (p *Pending) Publish() {
-	sh := p.shard
-	if sh == nil {
-		return
+// The signals.
+const (
+	// Lead: commit what was recorded, for all who wait.
+	Lead Signal = iota + 1
+	// Done: it is published, or never will be.
+	Done
+)
+
+// NewPending returns a pending with nothing to publish, only to wait for.
+func NewPending() *Pending { return &Pending{Signal: make(chan Signal, 1)} }
+
+// newPending returns a pending for a shard, used before if there is one.
+func (b *Backend) newPending(sh *shard) *Pending {
+	p, ok := b.pendings.Get().(*Pending)
+	if !ok {
+		p = NewPending()
 	}
+	p.shard = sh
+	return p
+}
+
+// free keeps a pending that was waited for, for reuse.
+func (b *Backend) free(p *Pending) {
+	clear(p.staged)
+	p.shard, p.staged, p.Err = nil, p.staged[:0], nil
+	b.pendings.Put(p)
+}
+
+// PublishAll makes operations visible, in this order. The journal calls it when
+// they are durable, holding no lock.
+func PublishAll(all []*Pending) {
+	for len(all) > 0 {
+		sh, n := all[0].shard, 1
+		for n < len(all) && all[n].shard == sh {
+			n++
+		}
+		if sh != nil {
+			sh.publish(all[:n])
+		}
+		all = all[n:]
+	}
+}
+
+func (sh *shard) publish(all []*Pending) {
 	sh.lock()
 	now := sh.queue.now()
-	for _, e := range p.staged {
-		sh.engine.Publish(now, e)
+	for _, p := range all {
+		for _, e := range p.staged {
+			sh.engine.Publish(now, e)
+		}
+		sh.staged -= len(p.staged)
 	}
-	sh.staged -= len(p.staged)
 	sh.unlock()
 	sh.queue.refresh()
 }
@@ -123,7 +166,7 @@ func (b *Backend) durably(record func(Journal)) error {
 	if journal == nil {
 		return nil
 	}
-	p := newPending(nil)
+	p := NewPending()
 	journal.Lock()
 	record(journal)
 	journal.Await(p)

@@ -36,7 +36,7 @@ func (r *run) publish(now engine.Moment, e *engine.Entry) {
 // hold keeps an operation that was recorded until it is durable.
 func (r *run) hold(e *engine.Entry) {
 	if r.pending == nil {
-		r.pending = newPending(r.shard)
+		r.pending = r.queue.backend.newPending(r.shard)
 	}
 	r.pending.staged = append(r.pending.staged, e)
 	r.shard.staged++
@@ -69,6 +69,7 @@ func (r *run) finish() error {
 		if err := r.queue.backend.options.Journal.Wait(p); err != nil && failure == nil {
 			failure = err
 		}
+		r.queue.backend.free(p)
 	}
 	r.waiting = nil
 	return failure

@@ -1,6 +1,8 @@
 package host
 
 import (
+	"cmp"
+
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/engine"
 	"github.com/mailboxmq/mailbox/internal/ident"
@@ -121,13 +123,9 @@ func (s *sending) once(msg *driver.Outgoing, parcel parcel) (driver.Sent, error)
 
 // finish waits until everything that was answered is durable.
 func (s *sending) finish() error {
-	if s.failure != nil {
-		return s.failure
+	err := cmp.Or(s.failure, s.run.finish())
+	if err == nil && s.repeated {
+		err = s.queue.backend.barrier()
 	}
-	if s.repeated {
-		if err := s.queue.backend.barrier(); err != nil {
-			return err
-		}
-	}
-	return s.run.finish()
+	return err
 }
