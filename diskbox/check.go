@@ -77,8 +77,14 @@ func (c *checker) run() error {
 		kind  byte
 		check func(shard host.ShardID, key, value []byte)
 	}{
-		{messageKind, c.message}, {stateKind, c.state}, {leaseKind, c.lease}, {placeKind, c.place},
-		{dueKind, c.due}, {groupKind, c.group}, {deadKind, c.dead}, {deadIDKind, c.deadID},
+		{messageKind, c.message},
+		{stateKind, c.state},
+		{leaseKind, c.lease},
+		{placeKind, c.place},
+		{dueKind, c.due},
+		{groupKind, c.group},
+		{deadKind, c.dead},
+		{deadIDKind, c.deadID},
 	} {
 		if err := c.each(step.kind, step.check); err != nil {
 			return err

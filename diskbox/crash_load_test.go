@@ -1,0 +1,369 @@
+package diskbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+// This file is what clients do to a machine whose power is about to be cut.
+
+// crashQueues are the kinds of queues that they use. A life has some of them.
+var crashQueues = []struct {
+	name   string
+	config driver.Config
+}{
+	{"plain", driver.Config{DedupWindow: time.Hour}},
+	{"strict", driver.Config{DedupWindow: time.Hour, StrictGroups: true}},
+	{"sharded", driver.Config{DedupWindow: time.Hour, Shards: 3}},
+	{"strict shards", driver.Config{DedupWindow: time.Hour, Shards: 3, StrictGroups: true}},
+	{"limited", driver.Config{DedupWindow: time.Hour, MaxDeliveries: 2}},
+	{"retaining", driver.Config{
+		DedupWindow: time.Hour,
+		RetainReady: driver.Retention{Age: 40 * time.Second, Count: 8},
+		RetainDead:  driver.Retention{Age: 90 * time.Second, Count: 5},
+	}},
+	{"forwarding", driver.Config{DedupWindow: time.Hour, MaxDeliveries: 2, DeadLetterTo: crashGraves}},
+}
+
+// crashGraves is where dead letters of forwarding queues go.
+const crashGraves = "graves"
+
+// crashGroups is how many groups messages are in, where groups matter.
+const crashGroups = 4
+
+// A crashClient is one goroutine that sends, receives and settles.
+type crashClient struct {
+	life  *crashLife
+	ctx   context.Context
+	rng   *rand.Rand
+	held  map[*crashBook][]heldDelivery
+	steps int
+}
+
+type heldDelivery struct {
+	token int
+	driver.Delivery
+}
+
+// A crashQueue is a queue with its book.
+type crashQueue struct {
+	book  *crashBook
+	queue driver.Queue
+}
+
+func (q crashQueue) graveyard() driver.DeadLetterer { return q.queue.(driver.DeadLetterer) }
+
+// work does as many steps as it was told to.
+func (c *crashClient) work(queues []crashQueue) error {
+	c.held = make(map[*crashBook][]heldDelivery)
+	for range c.steps {
+		q := queues[c.rng.IntN(len(queues))]
+		if err := c.step(q); err != nil {
+			return fmt.Errorf("queue %s: %w", q.book.name, err)
+		}
+		c.life.cutAfterAnswer()
+	}
+	return nil
+}
+
+func (c *crashClient) step(q crashQueue) error {
+	switch n := c.rng.IntN(100); {
+	case n < 32:
+		return c.send(q)
+	case n < 34:
+		return c.contradict(q)
+	case n < 55:
+		return c.receive(q)
+	case n < 84:
+		return c.settle(q)
+	case n < 91:
+		return c.tendTheDead(q)
+	case n < 92:
+		return c.purge(q)
+	default:
+		elapse(c.pick(time.Millisecond, 20*time.Millisecond, time.Second, 10*time.Second))
+		return nil
+	}
+}
+
+func (c *crashClient) chance(n int) bool { return c.rng.IntN(n) == 0 }
+
+func (c *crashClient) pick(durations ...time.Duration) time.Duration {
+	return durations[c.rng.IntN(len(durations))]
+}
+
+// send sends a batch of new messages, and now and then repeats a send.
+func (c *crashClient) send(q crashQueue) error {
+	ledger := &c.life.ledger
+	var tokens []int
+	var batch []driver.Outgoing
+	ledger.mu.Lock()
+	for range 1 + c.rng.IntN(5) {
+		token := len(q.book.items)
+		if token > 0 && c.chance(8) && q.book.items[token-1].repeatable() {
+			token-- // again, perhaps while the first is still on its way
+		} else {
+			q.book.addLocked(c.outgoing(token))
+		}
+		tokens = append(tokens, token)
+		batch = append(batch, q.book.items[token].out)
+	}
+	deed := ledger.beginLocked(q.book, deedSend, tokens)
+	ledger.mu.Unlock()
+	sent, err := q.queue.Send(c.ctx, batch)
+	if wrong := ledger.sent(deed, sent, err); wrong != "" {
+		return errors.New(wrong)
+	}
+	return err
+}
+
+// repeatable reports whether sending a message again changes nothing. One that
+// a crash has prevented would be a new one.
+func (i *crashItem) repeatable() bool { return i.out.DedupKey != "" && !(i.unsent && i.changed > 0) }
+
+// contradict sends another body under a key that was used.
+func (c *crashClient) contradict(q crashQueue) error {
+	ledger := &c.life.ledger
+	key := ""
+	ledger.mu.Lock()
+	if n := len(q.book.items); n > 0 {
+		if i := &q.book.items[c.rng.IntN(n)]; !i.unsent && i.pending[deedSend] == 0 {
+			key = i.out.DedupKey
+		}
+	}
+	ledger.mu.Unlock()
+	if key == "" {
+		return nil
+	}
+	_, err := q.queue.Send(c.ctx, []driver.Outgoing{{Body: []byte("another body"), DedupKey: key}})
+	if !errors.Is(err, driver.ErrConflict) {
+		return fmt.Errorf("a used key with another body: %w", err)
+	}
+	return nil
+}
+
+// outgoing makes a message that can be told by its token: from its correlation
+// id, or where it has none from its body.
+func (c *crashClient) outgoing(token int) driver.Outgoing {
+	size := c.rng.IntN(300)
+	switch c.rng.IntN(40) {
+	case 0:
+		size = 3000 + c.rng.IntN(6000)
+	case 1, 2, 3:
+		size = 0
+	}
+	body := make([]byte, size)
+	for i := 0; i < len(body); i += 1 + i%7 {
+		body[i] = byte(c.rng.Uint32())
+	}
+	out := driver.Outgoing{Body: body}
+	if c.chance(2) {
+		out.Body = append(fmt.Appendf(nil, "%d ", token), body...)
+	} else {
+		out.CorrelationID = strconv.Itoa(token)
+	}
+	if c.chance(3) {
+		out.DedupKey = fmt.Sprintf("key of %d", token)
+	}
+	if c.chance(3) {
+		out.Delay = c.pick(50*time.Millisecond, time.Second, 10*time.Second, 30*time.Second)
+	}
+	if c.chance(8) {
+		out.Attributes = map[string]string{"colour": "red", "token": strconv.Itoa(token)}
+		out.ReplyTo = "somebody"
+	}
+	out.Group = fmt.Sprintf("group %d", c.rng.IntN(crashGroups))
+	if c.chance(2) && out.CorrelationID == "" {
+		out.Group = "" // so that some messages have nothing but a body
+	}
+	return out
+}
+
+// tokenOf is the token of a message, or false for one that nobody can have
+// sent.
+func tokenOf(m *driver.Message, b *crashBook) (int, bool) {
+	text := m.CorrelationID
+	if text == "" {
+		text, _, _ = strings.Cut(string(m.Body), " ")
+	}
+	token, err := strconv.Atoi(text)
+	return token, err == nil && token >= 0 && token < len(b.items)
+}
+
+func (c *crashClient) tokenOf(m *driver.Message, b *crashBook) (int, bool) {
+	c.life.ledger.mu.Lock()
+	defer c.life.ledger.mu.Unlock()
+	return tokenOf(m, b)
+}
+
+// crashCause and crashError are what messages are nacked and buried with.
+func crashCause(token int) string { return fmt.Sprintf("cause %d", token) }
+func crashError(token int) string { return fmt.Sprintf("error %d", token) }
+
+const crashErrorType = "crash"
+
+func crashReason(token int) driver.Reason {
+	return []driver.Reason{driver.ReasonFatal, driver.ReasonParse, driver.ReasonOperator}[token%3]
+}
+
+func (c *crashClient) receive(q crashQueue) error {
+	ledger := &c.life.ledger
+	deed := ledger.begin(q.book, deedReceive, nil)
+	got, err := q.queue.Receive(c.ctx, driver.ReceiveRequest{
+		Max: 1 + c.rng.IntN(6), Visibility: c.pick(0, time.Second, 15*time.Second, time.Minute), Wait: c.pick(0, 0, time.Second),
+	})
+	var tokens []int
+	for n := range got {
+		token, ok := c.tokenOf(&got[n].Message, q.book)
+		if !ok {
+			return fmt.Errorf("message %s was never sent", got[n].ID)
+		}
+		tokens = append(tokens, token)
+		c.held[q.book] = append(c.held[q.book], heldDelivery{token, got[n]})
+	}
+	if wrong := ledger.delivered(deed, tokens, got); wrong != "" {
+		return errors.New(wrong)
+	}
+	return err
+}
+
+// settle acks, nacks, buries or extends some of what this client holds, in one
+// call. Leases that are over answer that they are.
+func (c *crashClient) settle(q crashQueue) error {
+	held := c.held[q.book]
+	if len(held) == 0 {
+		return c.receive(q)
+	}
+	count := 1 + c.rng.IntN(min(len(held), 4))
+	var tokens []int
+	var deliveries []driver.Delivery
+	for _, h := range held[:count] {
+		tokens, deliveries = append(tokens, h.token), append(deliveries, h.Delivery)
+	}
+	choice := c.rng.IntN(10)
+	if choice == 0 {
+		extensions := make([]driver.Extension, count)
+		for n := range extensions {
+			extensions[n] = driver.Extension{Receipt: deliveries[n].Receipt, Visibility: c.pick(0, 5*time.Second, time.Minute)}
+		}
+		return unexpired(q.queue.Extend(c.ctx, extensions))
+	}
+	c.held[q.book] = held[count:]
+	ledger := &c.life.ledger
+	var deed *crashDeed
+	var err error
+	delay := time.Duration(0)
+	switch {
+	case choice < 6:
+		receipts := make([]driver.Receipt, count)
+		for n := range receipts {
+			receipts[n] = deliveries[n].Receipt
+		}
+		deed = ledger.begin(q.book, deedAck, tokens)
+		err = q.queue.Ack(c.ctx, receipts)
+	case choice < 8:
+		delay = c.pick(0, 0, time.Second, 20*time.Second)
+		nacks := make([]driver.Nack, count)
+		for n := range nacks {
+			nacks[n] = driver.Nack{Receipt: deliveries[n].Receipt, Delay: delay, Cause: crashCause(tokens[n])}
+		}
+		deed = ledger.begin(q.book, deedNack, tokens)
+		err = q.queue.Nack(c.ctx, nacks)
+	default:
+		burials := make([]driver.Burial, count)
+		for n := range burials {
+			burials[n] = driver.Burial{
+				Receipt: deliveries[n].Receipt, Reason: crashReason(tokens[n]), Error: crashError(tokens[n]), ErrorType: crashErrorType,
+			}
+		}
+		deed = ledger.begin(q.book, deedBury, tokens)
+		err = q.graveyard().DeadLetter(c.ctx, burials)
+	}
+	ledger.settled(deed, deliveries, delay, err)
+	return unexpired(err)
+}
+
+// unexpired leaves out what is no surprise.
+func unexpired(err error) error {
+	batch, ok := errors.AsType[*driver.BatchError](err)
+	if !ok {
+		return err
+	}
+	for _, err := range batch.Errs {
+		if err != nil && !errors.Is(err, driver.ErrReceiptExpired) {
+			return err
+		}
+	}
+	return nil
+}
+
+// tendTheDead redrives or discards dead letters, all or by name.
+func (c *crashClient) tendTheDead(q crashQueue) error {
+	if q.book.config.DeadLetterTo != "" {
+		return nil // they are elsewhere
+	}
+	ledger := &c.life.ledger
+	choice := c.rng.IntN(8)
+	switch choice {
+	case 0:
+		deed := ledger.begin(q.book, deedPurgeDead, nil)
+		_, err := q.graveyard().PurgeDead(c.ctx)
+		if err == nil {
+			ledger.swept(deed, isDead, isAbsent)
+		}
+		return err
+	case 1, 2:
+		deed := ledger.begin(q.book, deedRedrive, nil)
+		_, err := q.graveyard().Redrive(c.ctx, nil, 0)
+		if err == nil {
+			ledger.swept(deed, isDead, isWaiting)
+		}
+		return err
+	}
+	var ids []string
+	var tokens []int
+	for letter, err := range q.graveyard().DeadLetters(c.ctx) {
+		if err != nil {
+			return err
+		}
+		token, ok := c.tokenOf(&letter.Message, q.book)
+		if !ok {
+			return fmt.Errorf("dead letter %s was never sent", letter.ID)
+		}
+		if c.chance(2) {
+			ids, tokens = append(ids, letter.ID), append(tokens, token)
+		}
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	kind, do := deedRedrive, func() (int, error) { return q.graveyard().Redrive(c.ctx, ids, 0) }
+	if choice == 3 {
+		kind, do = deedDiscard, func() (int, error) { return q.graveyard().Discard(c.ctx, ids) }
+	}
+	deed := ledger.begin(q.book, kind, tokens)
+	count, err := do()
+	if err == nil {
+		ledger.moved(deed, count)
+	}
+	return err
+}
+
+func (c *crashClient) purge(q crashQueue) error {
+	if c.chance(2) {
+		return nil
+	}
+	deed := c.life.ledger.begin(q.book, deedPurge, nil)
+	_, err := q.queue.Purge(c.ctx)
+	if err == nil {
+		c.life.ledger.swept(deed, isWaiting, isAbsent)
+	}
+	return err
+}

@@ -1,0 +1,5 @@
+//go:build race
+
+package diskbox
+
+const raceDetector = true

@@ -1,0 +1,244 @@
+package diskbox
+
+import (
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/store/storetest"
+)
+
+// The tests in this file break promises, one each. If the harness did not
+// notice, it would not notice the same mistake in the backend either.
+
+func TestEverySaboteurIsCaught(t *testing.T) {
+	for _, saboteur := range []struct {
+		name     string
+		sabotage func(*crashLife)
+	}{
+		{"acknowledges before the sync", func(l *crashLife) {
+			l.sabotage = func(fs vfs.FS) vfs.FS { return storetest.IgnoreSyncs(fs, storetest.Logs) }
+		}},
+		{"does not sync directories", func(l *crashLife) {
+			l.sabotage = func(fs vfs.FS) vfs.FS { return storetest.IgnoreSyncs(fs, storetest.Directories) }
+		}},
+		{"loses the seal of the manifest", func(l *crashLife) { l.sabotage = storetest.LoseSeals }},
+		{"claims that lazy commits are durable", func(l *crashLife) { l.sync = SyncNone }},
+	} {
+		t.Run(saboteur.name, func(t *testing.T) {
+			var tally crashTally
+			tally.fill(t, 2000, func(l *crashLife) {
+				l.generations = 1 // or the next one notices first
+				saboteur.sabotage(l)
+			})
+			if tally.lost+tally.unopenable == 0 {
+				t.Fatalf("not caught: %v", &tally)
+			}
+			t.Logf("caught: %v", tally.failures[0])
+		})
+	}
+}
+
+// tampers change what was found in an image before it is judged.
+var tampers = []struct {
+	name   string
+	notice string // what must be said about it
+	tamper func(book *crashBook, c *crashContent)
+}{
+	{"a message is lost", "is absent; it should be waiting", func(_ *crashBook, c *crashContent) {
+		if n := len(c.peeked); n > 0 && c.peeked[n-1].State != driver.StateDead {
+			count(&c.stats, c.peeked[n-1].State, -1)
+			c.peeked = c.peeked[:n-1]
+		}
+	}},
+	{"a message is lost while it is received", "neither received nor dead", func(_ *crashBook, c *crashContent) {
+		if n := len(c.drained) - 1; n >= 0 && len(c.drained[n]) > 0 {
+			c.drained[n] = c.drained[n][1:]
+		}
+	}},
+	{"a dead letter is lost", "is absent; it should be dead", func(_ *crashBook, c *crashContent) {
+		if n := len(c.peeked); n > 0 && c.peeked[n-1].State == driver.StateDead {
+			c.peeked = c.peeked[:n-1]
+			c.stats.Dead--
+		}
+	}},
+	{"an acked message is back", "is waiting; it should be absent", func(book *crashBook, c *crashContent) {
+		for token := range book.items {
+			if i := &book.items[token]; i.gone && i.id != "" {
+				c.peeked = append(c.peeked, peekedItem(i))
+				c.stats.Ready++
+				return
+			}
+		}
+	}},
+	{"a message was never sent", "was never sent", func(_ *crashBook, c *crashContent) {
+		c.peeked = append(c.peeked, driver.Peeked{State: driver.StateReady, DeadLetter: driver.DeadLetter{Message: driver.Message{CorrelationID: "99999"}}})
+		c.stats.Ready++
+	}},
+	{"a message is there twice", "is there twice", func(_ *crashBook, c *crashContent) {
+		if len(c.peeked) > 0 {
+			c.peeked = append(c.peeked, c.peeked[0])
+			count(&c.stats, c.peeked[0].State, 1)
+		}
+	}},
+	{"a bit of a body is flipped", "wrong body", func(_ *crashBook, c *crashContent) {
+		for n := range c.peeked {
+			if body := slices.Clone(c.peeked[n].Body); len(body) > 0 {
+				body[len(body)-1] ^= 1
+				c.peeked[n].Body = body
+				return
+			}
+		}
+	}},
+	{"another body is received", "wrong body", func(_ *crashBook, c *crashContent) {
+		for n := range c.drained {
+			if len(c.drained[n]) > 0 {
+				c.drained[n][0].Body = append(c.drained[n][0].Body, 'x')
+				return
+			}
+		}
+	}},
+	{"an attribute is lost", "other properties", func(_ *crashBook, c *crashContent) {
+		for n := range c.peeked {
+			c.peeked[n].Attributes = nil
+		}
+	}},
+	{"stats are wrong", "but stats say", func(_ *crashBook, c *crashContent) { c.stats.Ready++ }},
+	{"the order is lost", "which is ahead of it", func(_ *crashBook, c *crashContent) {
+		for n := range c.drained {
+			slices.Reverse(c.drained[n])
+		}
+	}},
+	{"two neighbours change places", "which is ahead of it", func(_ *crashBook, c *crashContent) {
+		for _, round := range c.drained {
+			if n := len(round) - 1; n > 0 {
+				round[n-1], round[n] = round[n], round[n-1]
+			}
+		}
+	}},
+	{"a key is forgotten", "Duplicate:false", func(_ *crashBook, c *crashContent) {
+		if len(c.repeats) > 0 {
+			c.repeats[0].Duplicate = false
+		}
+	}},
+	{"a key is remembered with another id", "is answered with", func(_ *crashBook, c *crashContent) {
+		if len(c.repeats) > 0 {
+			c.repeats[0].ID += "x"
+		}
+	}},
+	{"a key is remembered without its message", "but its key is", func(book *crashBook, c *crashContent) {
+		for n, token := range c.repeated {
+			if book.items[token].unsent {
+				c.repeats[n].Duplicate = true
+			}
+		}
+	}},
+	{"a delay is forgotten", "too early", func(_ *crashBook, c *crashContent) {
+		for n := range c.peeked {
+			if c.peeked[n].State == driver.StateDelayed {
+				c.peeked[n].State = driver.StateReady
+				c.stats.Delayed--
+				c.stats.Ready++
+				return
+			}
+		}
+	}},
+	{"deliveries are forgotten", "it counts 0 deliveries", func(_ *crashBook, c *crashContent) {
+		for n := range c.peeked {
+			c.peeked[n].Deliveries = 0
+		}
+	}},
+	{"deliveries are made up", "deliveries, not", func(_ *crashBook, c *crashContent) {
+		for n := range c.peeked {
+			c.peeked[n].Deliveries += 5
+		}
+	}},
+	{"the last error is forgotten", "its last error is", func(_ *crashBook, c *crashContent) {
+		for n := range c.peeked {
+			c.peeked[n].LastError = ""
+		}
+	}},
+	{"the cause of death is another one", "cannot have died", func(_ *crashBook, c *crashContent) {
+		for n := range c.peeked {
+			if c.peeked[n].State == driver.StateDead {
+				c.peeked[n].Reason = driver.ReasonIntegrity
+			}
+		}
+	}},
+	{"a redrive is forgotten", "it counts 0 redrives", func(_ *crashBook, c *crashContent) {
+		for n := range c.peeked {
+			c.peeked[n].Redrives = 0
+		}
+	}},
+	{"a dead letter is alive", "is waiting; it should be dead", func(_ *crashBook, c *crashContent) {
+		for n := range c.peeked {
+			if c.peeked[n].State == driver.StateDead {
+				c.peeked[n].State = driver.StateReady
+				c.stats.Dead--
+				c.stats.Ready++
+				return
+			}
+		}
+	}},
+	{"a configuration is forgotten", "another configuration", func(_ *crashBook, c *crashContent) { c.config = driver.Config{} }},
+	{"a queue is lost", "is lost", func(_ *crashBook, c *crashContent) { *c = crashContent{} }},
+}
+
+// peekedItem is a message as it would be if it were there.
+func peekedItem(i *crashItem) driver.Peeked {
+	return driver.Peeked{State: driver.StateReady, DeadLetter: driver.DeadLetter{Message: driver.Message{
+		ID: i.id, Body: i.out.Body, Attributes: i.out.Attributes, Group: i.out.Group,
+		ReplyTo: i.out.ReplyTo, CorrelationID: i.out.CorrelationID, EnqueuedAt: i.sentAt[0],
+	}}}
+}
+
+// copied returns a copy that can be changed without changing c.
+func (c *crashContent) copied() *crashContent {
+	changed := *c
+	changed.peeked = slices.Clone(c.peeked)
+	changed.repeats = slices.Clone(c.repeats)
+	changed.drained = slices.Clone(c.drained)
+	for n := range changed.drained {
+		changed.drained[n] = slices.Clone(c.drained[n])
+	}
+	return &changed
+}
+
+func TestEveryTamperingIsNoticed(t *testing.T) {
+	var mu sync.Mutex
+	noticed := make(map[string]string)
+	var tally crashTally
+	tally.fill(t, 2000, func(l *crashLife) {
+		l.inspect = func(book *crashBook, c *crashContent, at time.Time) {
+			mu.Lock()
+			defer mu.Unlock()
+			for _, test := range tampers {
+				if noticed[test.name] != "" {
+					continue
+				}
+				changed := c.copied()
+				test.tamper(book, changed)
+				var verdict crashVerdict
+				verdict.judgeUse(book, changed, verdict.judgeLook(book, changed, at))
+				for _, wrong := range verdict.wrong {
+					if strings.Contains(wrong, test.notice) {
+						noticed[test.name] = wrong
+					}
+				}
+			}
+			tally.enough.Store(len(noticed) == len(tampers))
+		}
+	})
+	tally.expectNone(t) // without tampering
+	for _, test := range tampers {
+		t.Logf("%s: %s", test.name, noticed[test.name])
+		if noticed[test.name] == "" {
+			t.Errorf("nobody noticed that %s", test.name)
+		}
+	}
+}

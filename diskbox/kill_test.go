@@ -1,0 +1,454 @@
+package diskbox
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/driver/drivertest"
+)
+
+// Some tests need another process. It is this test binary, told by its
+// environment to play a part.
+const (
+	partVariable = "MAILBOX_DISKBOX_TEST_PART"
+	dirVariable  = "MAILBOX_DISKBOX_TEST_DIR"
+	seedVariable = "MAILBOX_DISKBOX_TEST_SEED"
+)
+
+// parts are what other processes do, in a directory.
+var parts = map[string]func(dir string) error{
+	"load":       playLoad,
+	"hold":       playHold,
+	"as nobody":  playAsNobody,
+	"small disk": playSmallDisk,
+}
+
+func init() {
+	part := os.Getenv(partVariable)
+	if part == "" {
+		return
+	}
+	if err := parts[part](os.Getenv(dirVariable)); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// other returns a command that plays a part, for as long as ctx.
+func other(ctx context.Context, part, dir string, environment ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, os.Args[0])
+	cmd.Env = append(append(os.Environ(), partVariable+"="+part, dirVariable+"="+dir), environment...)
+	return cmd
+}
+
+// killQueues are the queues that processes use until they are killed.
+var killQueues = map[string]driver.Config{
+	"plain":  {MaxDeliveries: 20},
+	"strict": {StrictGroups: true},
+}
+
+// A killLine is what a process tells about one queue; the first line tells only
+// how long it took to open the directory.
+type killLine struct {
+	Opened time.Duration      `json:"opened,omitempty"`
+	Queue  string             `json:"queue,omitempty"`
+	Events []drivertest.Event `json:"events,omitempty"`
+}
+
+// A reporter tells every call on a queue twice: before it, with an unknown
+// outcome, and after its answer. Who is killed in between has told the truth.
+type reporter struct {
+	driver.Queue
+	queue   string
+	process string
+	start   time.Time
+	calls   *atomic.Uint64
+	tell    func(killLine)
+}
+
+func (r *reporter) stamp() drivertest.Stamp {
+	return drivertest.Stamp{Time: r.start.UnixNano() + int64(time.Since(r.start))}
+}
+
+// call tells about a call with these elements. complete, if it is not nil, adds
+// what the answer says.
+func (r *reporter) call(op drivertest.Op, elements []drivertest.Event, do func() error, complete func([]drivertest.Event) []drivertest.Event) error {
+	number := r.calls.Add(1)
+	for i := range elements {
+		e := &elements[i]
+		e.Process, e.Call, e.Position, e.Op = r.process, number, i, op
+		e.Outcome, e.Invoke = drivertest.OutcomeUnknown, r.stamp()
+	}
+	r.tell(killLine{Queue: r.queue, Events: elements})
+	err := do()
+	for i := range elements {
+		e := &elements[i]
+		e.Return = r.stamp()
+		switch failure := driver.At(err, i); {
+		case failure == nil:
+			e.Outcome = drivertest.OutcomeOK
+		case !errors.Is(failure, driver.ErrUnavailable):
+			e.Outcome = drivertest.OutcomeFail
+		}
+	}
+	if complete != nil {
+		elements = complete(elements)
+	}
+	r.tell(killLine{Queue: r.queue, Events: elements})
+	return err
+}
+
+func (r *reporter) Send(ctx context.Context, msgs []driver.Outgoing) (sent []driver.Sent, err error) {
+	elements := make([]drivertest.Event, len(msgs))
+	for i, msg := range msgs {
+		elements[i] = drivertest.Event{Digest: string(msg.Body), Group: msg.Group, DedupKey: msg.DedupKey, Duration: msg.Delay}
+	}
+	err = r.call(drivertest.OpSend, elements, func() error {
+		sent, err = r.Queue.Send(ctx, msgs)
+		return err
+	}, func(events []drivertest.Event) []drivertest.Event {
+		for i := range sent {
+			events[i].ID, events[i].Duplicate = sent[i].ID, sent[i].Duplicate
+		}
+		return events
+	})
+	return sent, err
+}
+
+func (r *reporter) Receive(ctx context.Context, req driver.ReceiveRequest) (got []driver.Delivery, err error) {
+	err = r.call(drivertest.OpReceive, []drivertest.Event{{Duration: req.Visibility}}, func() error {
+		got, err = r.Queue.Receive(ctx, req)
+		return err
+	}, func(events []drivertest.Event) []drivertest.Event {
+		all := make([]drivertest.Event, max(len(got), 1))
+		for i := range all {
+			all[i] = events[0]
+			all[i].Position = i
+			if i < len(got) {
+				d := &got[i]
+				all[i].ID, all[i].Receipt, all[i].Digest = d.ID, d.Receipt, string(d.Body)
+				all[i].Group, all[i].Deliveries = d.Group, d.Deliveries
+			}
+		}
+		return all
+	})
+	return got, err
+}
+
+// settle does something with one delivery.
+func (r *reporter) settle(op drivertest.Op, d driver.Delivery, duration time.Duration, do func() error) error {
+	err := r.call(op, []drivertest.Event{{Receipt: d.Receipt, Duration: duration}}, do, nil)
+	if errors.Is(err, driver.ErrReceiptExpired) {
+		return nil
+	}
+	return err
+}
+
+// playLoad sends, receives and settles until it is killed, and tells all of it.
+func playLoad(dir string) error {
+	seed, err := strconv.ParseUint(os.Getenv(seedVariable), 10, 64)
+	if err != nil {
+		return err
+	}
+	start := time.Now()
+	b, err := Open(context.Background(), dir, &Options{small: true})
+	if err != nil {
+		return err
+	}
+	var mu sync.Mutex
+	tell := func(line killLine) {
+		text, _ := json.Marshal(line)
+		mu.Lock()
+		defer mu.Unlock()
+		_, _ = os.Stdout.Write(append(text, '\n')) // one system call: nothing is lost when this process is
+	}
+	tell(killLine{Opened: time.Since(start)})
+	failures := make(chan error)
+	var calls atomic.Uint64
+	for name, config := range killQueues {
+		if err := b.ConfigureQueue(context.Background(), name, config); err != nil {
+			return err
+		}
+		q, err := b.OpenQueue(context.Background(), name)
+		if err != nil {
+			return err
+		}
+		r := &reporter{Queue: q, queue: name, process: fmt.Sprintf("process %d", seed), start: start, calls: &calls, tell: tell}
+		for n := range uint64(3) {
+			go func() { failures <- r.produce(seed, n) }()
+			go func() { failures <- r.consume(rand.New(rand.NewPCG(seed, 100+n))) }()
+		}
+	}
+	return <-failures
+}
+
+// produce sends batches, and now and then repeats a send of this process or of
+// the one before it.
+func (r *reporter) produce(seed, producer uint64) error {
+	rng := rand.New(rand.NewPCG(seed, producer))
+	message := func(process, number uint64) driver.Outgoing {
+		name := fmt.Sprintf("%d-%d-%d", process, producer, number)
+		out := driver.Outgoing{Body: []byte(name + strings.Repeat(" ", int(number*37%500))), Group: fmt.Sprint(number % 5)}
+		if number%2 == 0 {
+			out.DedupKey = name
+		}
+		if number%16 == 0 {
+			out.Delay = 50 * time.Millisecond
+		}
+		return out
+	}
+	for number := uint64(0); ; {
+		var batch []driver.Outgoing
+		for range 1 + rng.IntN(4) {
+			switch repeat := 2 * rng.Uint64N(number/2+10); {
+			case rng.IntN(10) > 0 || repeat > number:
+				batch = append(batch, message(seed, number))
+				number++
+			case rng.IntN(2) == 0:
+				batch = append(batch, message(seed, repeat))
+			default:
+				batch = append(batch, message(seed-1, repeat))
+			}
+		}
+		if _, err := r.Send(context.Background(), batch); err != nil {
+			return err
+		}
+	}
+}
+
+// consume receives, and mostly acks.
+func (r *reporter) consume(rng *rand.Rand) error {
+	ctx := context.Background()
+	for {
+		got, err := r.Receive(ctx, driver.ReceiveRequest{
+			Max: 1 + rng.IntN(8), Visibility: time.Duration(200+rng.IntN(600)) * time.Millisecond, Wait: 50 * time.Millisecond,
+		})
+		if err != nil {
+			return err
+		}
+		for _, d := range got {
+			switch rng.IntN(16) {
+			case 0:
+				delay := time.Duration(rng.IntN(100)) * time.Millisecond
+				err = r.settle(drivertest.OpNack, d, delay, func() error {
+					return r.Nack(ctx, []driver.Nack{{Receipt: d.Receipt, Delay: delay, Cause: "not now"}})
+				})
+			case 1:
+				err = r.settle(drivertest.OpExtend, d, time.Second, func() error {
+					return r.Extend(ctx, []driver.Extension{{Receipt: d.Receipt, Visibility: time.Second}})
+				})
+			case 2:
+				err = r.settle(drivertest.OpDeadLetter, d, 0, func() error {
+					return r.Queue.(driver.DeadLetterer).DeadLetter(ctx, []driver.Burial{{Receipt: d.Receipt, Reason: driver.ReasonFatal}})
+				})
+			case 3: // it is forgotten
+			default:
+				err = r.settle(drivertest.OpAck, d, 0, func() error { return r.Ack(ctx, []driver.Receipt{d.Receipt}) })
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// A killRun collects what processes have told.
+type killRun struct {
+	dir     string
+	rng     *rand.Rand
+	events  map[string]map[eventKey]drivertest.Event
+	crashes []drivertest.Event
+	longest time.Duration // to open the directory
+	opened  int
+}
+
+type eventKey struct {
+	process  string
+	call     uint64
+	position int
+}
+
+// enter replaces what was told about a call before it by what was told after.
+func (k *killRun) enter(line killLine) {
+	if line.Opened > 0 {
+		k.opened++
+		k.longest = max(k.longest, line.Opened)
+		if n := len(k.crashes); n > 0 {
+			k.crashes[n-1].Return.Time = time.Now().UnixNano()
+		}
+	}
+	for _, e := range line.Events {
+		if k.events[line.Queue] == nil {
+			k.events[line.Queue] = make(map[eventKey]drivertest.Event)
+		}
+		k.events[line.Queue][eventKey{e.Process, e.Call, e.Position}] = e
+	}
+}
+
+// round lets a process work for a while and kills it.
+func (k *killRun) round(ctx context.Context, number uint64) error {
+	cmd := other(ctx, "load", k.dir, seedVariable+"="+fmt.Sprint(number))
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	var killed atomic.Bool
+	kill := func() {
+		killed.Store(true)
+		_ = cmd.Process.Kill()
+	}
+	lines := bufio.NewReader(stdout)
+	var timer *time.Timer
+	if k.rng.IntN(4) == 0 { // perhaps before it is open
+		timer = time.AfterFunc(time.Duration(k.rng.IntN(150))*time.Millisecond, kill)
+	}
+	for {
+		text, err := lines.ReadBytes('\n')
+		if err != nil {
+			break // the end, and perhaps half a line
+		}
+		var line killLine
+		if err := json.Unmarshal(text, &line); err != nil {
+			return fmt.Errorf("%q: %w", text, err)
+		}
+		k.enter(line)
+		if timer == nil {
+			timer = time.AfterFunc(time.Duration(20+k.rng.IntN(200))*time.Millisecond, kill)
+		}
+	}
+	if timer != nil {
+		timer.Stop()
+	}
+	_ = cmd.Wait()
+	if !killed.Load() {
+		return fmt.Errorf("the process ended by itself: %s", stderr.String())
+	}
+	now := drivertest.Stamp{Time: time.Now().UnixNano()}
+	k.crashes = append(k.crashes, drivertest.Event{
+		Process: "parent", Call: uint64(1_000_000 + len(k.crashes)), Op: drivertest.OpCrash, Outcome: drivertest.OutcomeOK, Invoke: now, Return: now,
+	})
+	return nil
+}
+
+// history returns what is known about a queue. Calls without an answer may have
+// been done until the crash.
+func (k *killRun) history(queue string) drivertest.History {
+	h := drivertest.History{Events: append([]drivertest.Event(nil), k.crashes...)}
+	for _, e := range k.events[queue] {
+		if e.Return.Time == 0 {
+			e.Return.Time = e.Invoke.Time
+			for _, crash := range k.crashes {
+				if crash.Invoke.Time > e.Invoke.Time {
+					e.Return.Time = crash.Invoke.Time
+					break
+				}
+			}
+		}
+		h.Events = append(h.Events, e)
+	}
+	return h
+}
+
+// drain receives what is left of a queue.
+func (k *killRun) drain(ctx context.Context, q driver.Queue, name string) (drivertest.FinalState, error) {
+	var calls atomic.Uint64
+	r := &reporter{Queue: q, queue: name, process: "parent", start: time.Now(), calls: &calls, tell: k.enter}
+	for {
+		got, err := r.Receive(ctx, driver.ReceiveRequest{Max: 100, Visibility: time.Minute, Wait: 100 * time.Millisecond})
+		if err != nil {
+			return drivertest.FinalState{}, err
+		}
+		for _, d := range got {
+			if err := r.settle(drivertest.OpAck, d, 0, func() error { return r.Ack(ctx, []driver.Receipt{d.Receipt}) }); err != nil {
+				return drivertest.FinalState{}, err
+			}
+		}
+		stats, err := q.Stats(ctx)
+		if err != nil {
+			return drivertest.FinalState{}, err
+		}
+		if len(got) == 0 && stats.Waiting() == 0 {
+			return drivertest.Observe(ctx, q)
+		}
+	}
+}
+
+func TestKillingTheProcessLosesNothing(t *testing.T) {
+	kills := numberFromEnv(t, "MAILBOX_KILLS", 25)
+	const seed = 1
+	k := &killRun{dir: t.TempDir(), rng: rand.New(rand.NewPCG(seed, 0)), events: make(map[string]map[eventKey]drivertest.Event)}
+	for n := range kills {
+		if err := k.round(t.Context(), uint64(1+n)); err != nil {
+			t.Fatalf("seed %d, process %d: %v", seed, n+1, err)
+		}
+	}
+	start := time.Now()
+	b, err := Open(t.Context(), k.dir, &Options{small: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	k.enter(killLine{Opened: time.Since(start)})
+	for name, config := range killQueues {
+		k.check(t, b, name, config)
+	}
+	t.Logf("%d processes were killed, %d of them had opened the directory; the longest took %v", kills, k.opened-1, k.longest)
+	if k.longest > 5*time.Second {
+		t.Errorf("opening the directory took %v, at most 5 s are allowed", k.longest)
+	}
+	if k.opened-1 < kills/2 {
+		t.Error("most processes were killed before they did anything")
+	}
+}
+
+// check judges the history of a queue.
+func (k *killRun) check(t *testing.T, b *Backend, name string, config driver.Config) {
+	t.Helper()
+	q, err := b.OpenQueue(t.Context(), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	final, err := k.drain(t.Context(), q, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	history := k.history(name)
+	report := drivertest.Check(history, final, drivertest.Terms{Traits: q.Traits(), Config: config, Tolerance: 5 * time.Millisecond})
+	rules := make(map[string]int)
+	for _, v := range report.Violations {
+		rules[v.Rule]++
+	}
+	answered := make(map[drivertest.Op]int)
+	for _, e := range history.Events {
+		if e.Outcome == drivertest.OutcomeOK {
+			answered[e.Op]++
+		}
+	}
+	t.Logf("%s: %d acknowledged sends, %d lost; %d acks, %d back; %d deliveries, %d of them repeated after a crash",
+		name, answered[drivertest.OpSend], rules["SND-1"], answered[drivertest.OpAck], rules["ACK-1"], report.Deliveries, report.Repeats)
+	if err := report.Err(); err != nil {
+		t.Error(err)
+	}
+	if answered[drivertest.OpSend] == 0 || answered[drivertest.OpAck] == 0 {
+		t.Error("hardly anything was done")
+	}
+}
