@@ -131,7 +131,7 @@ func (m *Mailbox[T]) open(ctx context.Context, deliveries []driver.Delivery) ([]
 		if m.trace.Received != nil {
 			m.trace.Received(ctx, m.name, delivery)
 		}
-		body, err := m.codec.Decode(delivery.Body)
+		body, err := m.decode(&delivery.Message)
 		if err != nil {
 			poisoned = append(poisoned, poisonedDelivery{delivery: delivery, cause: err})
 			continue

@@ -42,6 +42,14 @@
 // the receiver and never costs it the rest of its batch: it goes to the dead
 // letters, or wherever [Options.Poison] says.
 //
+// # Replies
+//
+// A message can say where an answer is expected ([WithReplyTo]): at another
+// mailbox, which the receiver finds through [Options.Resolver], or in a reply
+// slot, which takes one answer ([Options.Replies]). [Reply] answers either.
+// [Registry] finds mailboxes by name, and with [Schemes] by URI; [Prefix] keeps
+// tenants apart. Clients, futures and handlers are in package reply.
+//
 // # Errors
 //
 // Errors are results, never booleans. Their kinds are constants to test for

@@ -122,7 +122,7 @@ func (m *Mailbox[T]) DeadLetters(ctx context.Context) iter.Seq2[DeadLetter[T], e
 
 // look decodes the body of a message that nobody receives.
 func (m *Mailbox[T]) look(op string, message *driver.Message) (body T, err error) {
-	body, err = m.codec.Decode(message.Body)
+	body, err = m.decode(message)
 	if err != nil {
 		var none T
 		return none, m.encodingError(op, message.ID, err)

@@ -46,6 +46,12 @@ type Options[T any] struct {
 	// Disposition: the dead letters where the backend has them, and otherwise
 	// a nack with the longest delay.
 	Poison func(ctx context.Context, delivery driver.Delivery, err error) Disposition
+	// Resolver finds the mailboxes that requests name as their reply address,
+	// and Replies keeps the slots that others name. Messages are bound to both
+	// when they are received. Nil means that requests with such an address
+	// cannot be answered, nor, if it is a slot, acked but by AckUnanswered.
+	Resolver Resolver
+	Replies  driver.ReplyStore
 	// Trace is told what the mailbox does. Nil means nobody is.
 	Trace *Trace
 	// Logger gets what nobody would learn about otherwise: poison, and
@@ -64,7 +70,10 @@ type Mailbox[T any] struct {
 	name     string
 	queue    driver.Queue
 	codec    Codec[T]
+	decoder  MessageDecoder[T] // the codec, if it is one
 	sendOnly bool
+	resolver Resolver
+	replies  driver.ReplyStore
 	poison   func(context.Context, driver.Delivery, error) Disposition
 	trace    Trace
 	logger   *slog.Logger
@@ -99,6 +108,7 @@ func New[T any](name string, queue driver.Queue, options *Options[T]) *Mailbox[T
 	m := &Mailbox[T]{name: name, queue: queue, closed: make(chan struct{})}
 	if options != nil {
 		m.codec, m.poison, m.logger = options.Codec, options.Poison, options.Logger
+		m.resolver, m.replies = options.Resolver, options.Replies
 		if options.Trace != nil {
 			m.trace = *options.Trace
 		}
@@ -106,6 +116,7 @@ func New[T any](name string, queue driver.Queue, options *Options[T]) *Mailbox[T
 	if m.codec == nil {
 		m.codec = JSON[T]()
 	}
+	m.decoder, _ = m.codec.(MessageDecoder[T])
 	m.sendOnly = sendOnly(m.codec)
 	if m.logger == nil {
 		m.logger = slog.New(slog.DiscardHandler)

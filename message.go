@@ -49,6 +49,7 @@ type Message[T any] struct {
 	mailbox    *Mailbox[T]
 	receivedAt time.Time // zero unless settling is traced
 	phase      atomic.Uint32
+	slot       atomic.Uint32 // what is known of the reply slot it names, if any
 }
 
 // A message is held until a settlement is under way, which ends it or, having
@@ -99,8 +100,9 @@ func ownAttributes(shared map[string]string) map[string]string {
 	return maps.Clone(shared)
 }
 
-// Ack removes the message for ever, as durably as the backend promises. Codes:
-// ErrSettled, ErrReceiptExpired.
+// Ack removes the message for ever, as durably as the backend promises. A
+// request that names a reply slot has to be answered first: see Reply. Codes:
+// ErrReplyExpected, ErrSettled, ErrReceiptExpired.
 func (m *Message[T]) Ack(ctx context.Context) error {
 	return m.perform(ctx, action{kind: OutcomeAck})
 }
@@ -176,6 +178,11 @@ func (m *Message[T]) begin(ctx context.Context, a action) error {
 	}
 	if err := a.check(m.mailbox.queue); err != nil {
 		return m.located(err)
+	}
+	if a.kind == OutcomeAck && !a.unanswered && m.phase.Load() == phaseHeld {
+		if err := m.checkAnswered(ctx); err != nil {
+			return err
+		}
 	}
 	for {
 		phase := m.phase.Load()

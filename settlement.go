@@ -123,6 +123,8 @@ type action struct {
 	duration time.Duration // the delay of a nack, the visibility of an extension
 	reason   Reason        // of a dead letter
 	cause    error         // of a nack or dead letter
+	// unanswered acks a request although its reply slot waits for an answer.
+	unanswered bool
 }
 
 // check returns why queue cannot do a. The error is fresh.

@@ -36,6 +36,9 @@ type Trace struct {
 	// Extended is called for each message whose visibility was extended, and
 	// for each attempt at it that failed.
 	Extended func(ctx context.Context, event ExtendedEvent)
+	// Replied is called for each reply that was sent to where a message asked
+	// for it, and for each attempt at it that failed.
+	Replied func(ctx context.Context, event RepliedEvent)
 }
 
 // SentEvent is a send that has ended.
@@ -102,6 +105,20 @@ type ExtendedEvent struct {
 	Visibility time.Duration
 	Duration   time.Duration
 	Err        error
+}
+
+// RepliedEvent is an attempt to reply to a message.
+type RepliedEvent struct {
+	Queue     string
+	MessageID string
+	// ReplyTo is the address: of a slot, which is then resolved, or of a
+	// mailbox.
+	ReplyTo string
+	// Failure is set if the reply was an error.
+	Failure *Failure
+	// Duration is how long the backend or the reply store took.
+	Duration time.Duration
+	Err      error
 }
 
 // startIf returns the time if somebody wants to know it, because reading the

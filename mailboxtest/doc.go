@@ -10,7 +10,12 @@
 //     the test is about.
 //   - [Faults] is a working backend in which things go wrong on command:
 //     errors, lost answers, delays, expired receipts, messages that were
-//     delivered many times before.
+//     delivered many times before. It does the same to reply stores
+//     ([Faults.Replies]).
+//   - [Resolver] takes down which reply addresses were asked for, collects
+//     what is sent to them, and fails on command.
+//   - [ImmediateReply] and [NeverReply] are reply stores, for clients that need
+//     no worker to be tested.
 //
 // For a backend that simply works, use package membox. All of them keep to
 // the virtual time of a testing/synctest bubble.

@@ -1,0 +1,63 @@
+package mailbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+// unresolved is the error for an identifier that names nothing.
+func unresolved(id, detail string, cause error) error {
+	e := &Error{Code: ErrUnresolved, Op: opResolve, Queue: printable(id), Detail: detail, Err: cause}
+	if inner, ok := errors.AsType[*Error](cause); ok {
+		e.Field = inner.Field
+	}
+	return e
+}
+
+// identifierProblem says why id cannot be an identifier at all.
+func identifierProblem(id string) string {
+	switch {
+	case id == "":
+		return "is empty"
+	case len(id) > driver.MaxReplyToBytes:
+		return fmt.Sprintf("has %d bytes, at most %d are allowed", len(id), driver.MaxReplyToBytes)
+	case !utf8.ValidString(id):
+		return "is not valid UTF-8"
+	}
+	return ""
+}
+
+// printable is an identifier as it may appear in errors and logs: it comes from
+// whoever sent a message, and may have a password in it.
+func printable(id string) string {
+	const longest = 256
+	if scheme, _, isURI := strings.Cut(id, "://"); isURI {
+		address, err := url.Parse(id)
+		switch {
+		case err != nil:
+			id = scheme + "://…" // nobody knows what would be the password
+		case address.User != nil:
+			id = address.Redacted()
+		}
+	}
+	if len(id) > longest {
+		id = strings.ToValidUTF8(id[:longest], "") + "…"
+	}
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return unicode.ReplacementChar
+	}, id)
+}
+
+func isContextError(err error) bool {
+	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+}

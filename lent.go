@@ -1,0 +1,269 @@
+package mailbox
+
+import (
+	"context"
+	"iter"
+	"sync/atomic"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+// lent is a handle on a queue of a Registry. It holds nothing open: each call
+// borrows the queue, so that the registry knows when it is in use, and opens it
+// again if it was closed in between.
+type lent struct {
+	registry *Registry
+	id       string
+	traits   driver.Traits // as they were when it was resolved
+	closed   atomic.Bool
+	waiting  atomic.Int32 // receives that Close has to wake
+}
+
+// A wait is a receive that can be woken.
+type wait struct {
+	handle *lent
+	cancel context.CancelFunc
+}
+
+// newLent returns a handle with the abilities of the queue in e, which is
+// borrowed.
+func newLent(registry *Registry, e *entry) driver.Queue {
+	handle := &lent{registry: registry, id: e.id, traits: e.queue.Traits()}
+	_, keepsLetters := e.queue.(driver.DeadLetterer)
+	_, peeks := e.queue.(driver.Peeker)
+	switch {
+	case keepsLetters && peeks:
+		return struct {
+			*lent
+			lentLetters
+			lentPeeker
+		}{handle, lentLetters{handle}, lentPeeker{handle}}
+	case keepsLetters:
+		return struct {
+			*lent
+			lentLetters
+		}{handle, lentLetters{handle}}
+	case peeks:
+		return struct {
+			*lent
+			lentPeeker
+		}{handle, lentPeeker{handle}}
+	}
+	return handle
+}
+
+// call borrows the queue for the length of do.
+func call[R any](ctx context.Context, h *lent, op string, do func(driver.Queue) (R, error)) (result R, err error) {
+	if h.closed.Load() {
+		return result, h.isClosed(op)
+	}
+	e, _, err := h.registry.borrow(ctx, h.id)
+	if err != nil {
+		return result, err
+	}
+	defer func() { h.registry.giveBack(e, err) }()
+	return do(e.queue)
+}
+
+// settle is call for what returns nothing but an error.
+func settle(ctx context.Context, h *lent, op string, do func(driver.Queue) error) error {
+	_, err := call(ctx, h, op, func(q driver.Queue) (struct{}, error) { return struct{}{}, do(q) })
+	return err
+}
+
+func (h *lent) isClosed(op string) error {
+	return &Error{Code: ErrClosed, Op: op, Queue: printable(h.id)}
+}
+
+func (h *lent) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sent, error) {
+	return call(ctx, h, opSend, func(q driver.Queue) ([]driver.Sent, error) { return q.Send(ctx, msgs) })
+}
+
+func (h *lent) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
+	woken := false // by the end of this handle or of the registry, which says nothing about the queue
+	deliveries, err := call(ctx, h, opReceive, func(q driver.Queue) ([]driver.Delivery, error) {
+		if req.Wait <= 0 {
+			return q.Receive(ctx, req)
+		}
+		waiting, cancel := context.WithCancel(ctx)
+		defer cancel()
+		w := &wait{h, cancel}
+		if !h.startWait(w) {
+			woken = true
+			return nil, nil
+		}
+		defer h.endWait(w)
+		deliveries, err := q.Receive(waiting, req)
+		if waiting.Err() != nil && ctx.Err() == nil && len(deliveries) == 0 {
+			woken = true
+			return nil, nil
+		}
+		return deliveries, err
+	})
+	if woken {
+		return nil, h.isClosed(opReceive)
+	}
+	return deliveries, err
+}
+
+// startWait makes a receive known to who may have to wake it. It returns false
+// if that has happened already.
+func (h *lent) startWait(w *wait) bool {
+	h.waiting.Add(1)
+	h.registry.mu.Lock()
+	defer h.registry.mu.Unlock()
+	if h.closed.Load() || h.registry.closed {
+		h.waiting.Add(-1)
+		return false
+	}
+	h.registry.waits[w] = struct{}{}
+	return true
+}
+
+func (h *lent) endWait(w *wait) {
+	h.registry.mu.Lock()
+	defer h.registry.mu.Unlock()
+	delete(h.registry.waits, w)
+	h.waiting.Add(-1)
+}
+
+func (h *lent) Ack(ctx context.Context, receipts []driver.Receipt) error {
+	return settle(ctx, h, string(OutcomeAck), func(q driver.Queue) error { return q.Ack(ctx, receipts) })
+}
+
+func (h *lent) Nack(ctx context.Context, nacks []driver.Nack) error {
+	return settle(ctx, h, string(OutcomeNack), func(q driver.Queue) error { return q.Nack(ctx, nacks) })
+}
+
+func (h *lent) Extend(ctx context.Context, extensions []driver.Extension) error {
+	return settle(ctx, h, opExtend, func(q driver.Queue) error { return q.Extend(ctx, extensions) })
+}
+
+func (h *lent) Purge(ctx context.Context) (int, error) {
+	return call(ctx, h, opPurge, func(q driver.Queue) (int, error) { return q.Purge(ctx) })
+}
+
+func (h *lent) Stats(ctx context.Context) (driver.Stats, error) {
+	return call(ctx, h, opStats, func(q driver.Queue) (driver.Stats, error) { return q.Stats(ctx) })
+}
+
+// Traits asks the queue if it is open, because it may have been configured
+// anew.
+func (h *lent) Traits() driver.Traits {
+	if queue := h.registry.peek(h.id); queue != nil {
+		return queue.Traits()
+	}
+	return h.traits
+}
+
+// Close ends this handle. The queue is the registry's.
+func (h *lent) Close() error {
+	h.closed.Store(true)
+	if h.waiting.Load() == 0 {
+		return nil
+	}
+	h.registry.mu.Lock()
+	defer h.registry.mu.Unlock()
+	for w := range h.registry.waits {
+		if w.handle == h {
+			w.cancel()
+		}
+	}
+	return nil
+}
+
+// peek returns the queue for id if it is open.
+func (r *Registry) peek(id string) driver.Queue {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if e := r.registered[id]; e != nil {
+		return e.queue
+	}
+	if element := r.cached[id]; element != nil {
+		return element.Value.(*entry).queue
+	}
+	return nil
+}
+
+// lentLetters is the dead-letter side of a lent queue.
+type lentLetters struct{ handle *lent }
+
+// lettersOf is call for what queues with dead letters can do.
+func lettersOf[R any](ctx context.Context, l lentLetters, op string, do func(driver.DeadLetterer) (R, error)) (R, error) {
+	return call(ctx, l.handle, op, func(q driver.Queue) (result R, err error) {
+		letters, err := deadLettererOf(q, op)
+		if err != nil {
+			return result, err
+		}
+		return do(letters)
+	})
+}
+
+func (l lentLetters) DeadLetter(ctx context.Context, burials []driver.Burial) error {
+	_, err := lettersOf(ctx, l, string(OutcomeDeadLetter), func(letters driver.DeadLetterer) (struct{}, error) {
+		return struct{}{}, letters.DeadLetter(ctx, burials)
+	})
+	return err
+}
+
+func (l lentLetters) DeadLetters(ctx context.Context) iter.Seq2[driver.DeadLetter, error] {
+	return lendSequence(ctx, l.handle, opListDead, func(q driver.Queue) (iter.Seq2[driver.DeadLetter, error], error) {
+		letters, err := deadLettererOf(q, opListDead)
+		if err != nil {
+			return nil, err
+		}
+		return letters.DeadLetters(ctx), nil
+	})
+}
+
+func (l lentLetters) Redrive(ctx context.Context, ids []string, limit int) (int, error) {
+	return lettersOf(ctx, l, opRedrive, func(letters driver.DeadLetterer) (int, error) { return letters.Redrive(ctx, ids, limit) })
+}
+
+func (l lentLetters) Discard(ctx context.Context, ids []string) (int, error) {
+	return lettersOf(ctx, l, opDiscard, func(letters driver.DeadLetterer) (int, error) { return letters.Discard(ctx, ids) })
+}
+
+func (l lentLetters) PurgeDead(ctx context.Context) (int, error) {
+	return lettersOf(ctx, l, opPurgeDead, func(letters driver.DeadLetterer) (int, error) { return letters.PurgeDead(ctx) })
+}
+
+// lentPeeker is the looking side of a lent queue.
+type lentPeeker struct{ handle *lent }
+
+func (p lentPeeker) Peek(ctx context.Context, query driver.Query) iter.Seq2[driver.Peeked, error] {
+	return lendSequence(ctx, p.handle, opPeek, func(q driver.Queue) (iter.Seq2[driver.Peeked, error], error) {
+		peeker, ok := q.(driver.Peeker)
+		if !ok {
+			return nil, &Error{Code: ErrUnsupported, Op: opPeek, Queue: printable(p.handle.id)}
+		}
+		return peeker.Peek(ctx, query), nil
+	})
+}
+
+// lendSequence borrows the queue for the length of an iteration.
+func lendSequence[E any](ctx context.Context, h *lent, op string, list func(driver.Queue) (iter.Seq2[E, error], error)) iter.Seq2[E, error] {
+	return func(yield func(E, error) bool) {
+		stopped := false
+		err := settle(ctx, h, op, func(q driver.Queue) error {
+			elements, err := list(q)
+			if err != nil {
+				return err
+			}
+			for element, err := range elements {
+				if err != nil {
+					return err
+				}
+				if !yield(element, nil) {
+					stopped = true
+					return nil
+				}
+			}
+			return nil
+		})
+		if err != nil && !stopped {
+			var none E
+			yield(none, err)
+		}
+	}
+}

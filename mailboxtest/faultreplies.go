@@ -1,0 +1,92 @@
+package mailboxtest
+
+import (
+	"context"
+	"time"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+// The operations of reply stores, for the faults of Faults.Replies. The queue of
+// such a fault is the id of the slot.
+const (
+	OpReplyCreate  Op = "create slot"
+	OpReplyResolve Op = "resolve"
+	OpReplyCancel  Op = "cancel"
+	OpReplyGet     Op = "get"
+	OpReplyWait    Op = "wait"
+	OpReplyConsume Op = "consume"
+	OpReplyDelete  Op = "delete"
+	OpReplySweep   Op = "sweep"
+	OpReplyExpired Op = "expired"
+)
+
+// Replies returns a reply store in front of store in which things go wrong as
+// the faults say, and which otherwise works like it. A wait meets the faults
+// when it begins.
+func (f *Faults) Replies(store driver.ReplyStore) driver.ReplyStore {
+	return &faultReplies{faults: f, store: store}
+}
+
+// faultReplies is a reply store in which things go wrong.
+type faultReplies struct {
+	faults *Faults
+	store  driver.ReplyStore
+}
+
+// callStore lets do meet the faults of op.
+func callStore[R any](ctx context.Context, s *faultReplies, op Op, id string, do func() (R, error)) (R, error) {
+	var none R
+	s.faults.count(op)
+	late, err := s.faults.meet(ctx, op, id)
+	if err != nil {
+		return none, err
+	}
+	result, err := do()
+	if late != nil {
+		return none, late
+	}
+	return result, err
+}
+
+// write is callStore for what returns nothing but an error.
+func (s *faultReplies) write(ctx context.Context, op Op, id string, do func() error) error {
+	_, err := callStore(ctx, s, op, id, func() (struct{}, error) { return struct{}{}, do() })
+	return err
+}
+
+func (s *faultReplies) Create(ctx context.Context, id string, ttl time.Duration) error {
+	return s.write(ctx, OpReplyCreate, id, func() error { return s.store.Create(ctx, id, ttl) })
+}
+
+func (s *faultReplies) Resolve(ctx context.Context, id string, answer driver.Answer) error {
+	return s.write(ctx, OpReplyResolve, id, func() error { return s.store.Resolve(ctx, id, answer) })
+}
+
+func (s *faultReplies) Cancel(ctx context.Context, id string) error {
+	return s.write(ctx, OpReplyCancel, id, func() error { return s.store.Cancel(ctx, id) })
+}
+
+func (s *faultReplies) Delete(ctx context.Context, id string) error {
+	return s.write(ctx, OpReplyDelete, id, func() error { return s.store.Delete(ctx, id) })
+}
+
+func (s *faultReplies) Get(ctx context.Context, id string) (driver.Slot, error) {
+	return callStore(ctx, s, OpReplyGet, id, func() (driver.Slot, error) { return s.store.Get(ctx, id) })
+}
+
+func (s *faultReplies) Wait(ctx context.Context, id string, wait time.Duration) (driver.Slot, error) {
+	return callStore(ctx, s, OpReplyWait, id, func() (driver.Slot, error) { return s.store.Wait(ctx, id, wait) })
+}
+
+func (s *faultReplies) Consume(ctx context.Context, id string) (driver.Slot, error) {
+	return callStore(ctx, s, OpReplyConsume, id, func() (driver.Slot, error) { return s.store.Consume(ctx, id) })
+}
+
+func (s *faultReplies) Expired(ctx context.Context, limit int) ([]string, error) {
+	return callStore(ctx, s, OpReplyExpired, "", func() ([]string, error) { return s.store.Expired(ctx, limit) })
+}
+
+func (s *faultReplies) Sweep(ctx context.Context, limit int) (int, error) {
+	return callStore(ctx, s, OpReplySweep, "", func() (int, error) { return s.store.Sweep(ctx, limit) })
+}

@@ -1,0 +1,53 @@
+package mailboxtest_test
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/mailboxmq/mailbox"
+	"github.com/mailboxmq/mailbox/mailboxtest"
+	"github.com/mailboxmq/mailbox/membox"
+	"github.com/mailboxmq/mailbox/reply"
+)
+
+// A worker is tested without any reply mailbox: the resolver makes one of each
+// address, and keeps what is sent there.
+func ExampleResolver() {
+	ctx := context.Background()
+	backend := membox.New(nil)
+	defer backend.Close()
+	resolver := mailboxtest.NewResolver()
+	requests, err := mailbox.Open(ctx, backend, "requests", &mailbox.Options[string]{Resolver: resolver})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	if _, err := requests.Send(ctx, "tea?", mailbox.WithReplyTo("client-7")); err != nil {
+		fmt.Println(err)
+		return
+	}
+
+	messages, err := requests.Receive(ctx)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(mailbox.Reply(ctx, messages[0], "yes"))
+	fmt.Printf("%q %s\n", resolver.Log(), resolver.Sent("client-7")[0].Body)
+	// Output:
+	// <nil>
+	// ["client-7"] "yes"
+}
+
+// A client is tested without any worker.
+func ExampleNewImmediateReply() {
+	ctx := context.Background()
+	questions, err := mailbox.Open[string](ctx, mailboxtest.Null{}, "questions", nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	client := reply.NewClient[string, int](questions, mailboxtest.NewImmediateReply(nil, 42), nil)
+	fmt.Println(client.Call(ctx, "what?"))
+	// Output: 42 <nil>
+}

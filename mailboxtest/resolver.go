@@ -1,0 +1,90 @@
+package mailboxtest
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	"github.com/mailboxmq/mailbox"
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+// A Resolver is a mailbox.Resolver for tests of what replies: it takes down
+// what was asked for, fails on command, and makes a mailbox that collects of
+// every identifier that nobody has registered. Make one with NewResolver. It is
+// safe for concurrent use.
+type Resolver struct {
+	collector *Collector
+	registry  *mailbox.Registry
+
+	mu      sync.Mutex // guards the fields below
+	log     []string
+	failing map[string]error
+}
+
+var _ mailbox.Resolver = (*Resolver)(nil)
+
+// NewResolver returns a resolver that knows nobody yet.
+func NewResolver() *Resolver {
+	collector := NewCollector(anyName{})
+	return &Resolver{
+		collector: collector,
+		registry:  mailbox.NewRegistry(&mailbox.RegistryOptions{Fallback: collector}),
+		failing:   make(map[string]error),
+	}
+}
+
+// anyName is Null for identifiers, which may look like no name of a queue.
+type anyName struct{}
+
+func (anyName) OpenQueue(ctx context.Context, name string) (driver.Queue, error) {
+	return &nullQueue{name: name, closed: make(chan struct{})}, ctx.Err()
+}
+
+// Register makes id lead to queue, which stays the caller's, instead of being
+// collected. Codes: those of mailbox.Registry.Register.
+func (r *Resolver) Register(id string, queue driver.Queue) error {
+	return r.registry.Register(id, queue)
+}
+
+// FailOn makes resolving id fail with err, from now on; nil means
+// mailbox.ErrUnresolved, and a bare code is made into a *mailbox.Error.
+func (r *Resolver) FailOn(id string, err error) {
+	if err == nil {
+		err = mailbox.ErrUnresolved
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.failing[id] = failure(err, "resolve", id)
+}
+
+// Resolve returns a handle on the queue for id. It does not block.
+func (r *Resolver) Resolve(ctx context.Context, id string) (driver.Queue, error) {
+	r.mu.Lock()
+	r.log = append(r.log, id)
+	err := r.failing[id]
+	r.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	return r.registry.Resolve(ctx, id)
+}
+
+// Log returns the identifiers that were asked for, in order, whatever came of
+// it.
+func (r *Resolver) Log() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.log)
+}
+
+// Sent returns what was sent to these identifiers, or to any if none is named,
+// oldest first; but not what was sent to registered ones.
+func (r *Resolver) Sent(ids ...string) []Collected { return r.collector.Sent(ids...) }
+
+// Wait blocks until at least n messages were sent, and returns them as Sent
+// does. When ctx ends first it returns those there are, and the context's
+// error.
+func (r *Resolver) Wait(ctx context.Context, n int, ids ...string) ([]Collected, error) {
+	return r.collector.Wait(ctx, n, ids...)
+}

@@ -1,0 +1,134 @@
+package mailbox_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/mailboxmq/mailbox"
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/mailboxtest"
+	"github.com/mailboxmq/mailbox/membox"
+)
+
+// nameRecorder remembers the names that reach it.
+type nameRecorder struct{ names []string }
+
+func (r *nameRecorder) OpenQueue(ctx context.Context, name string) (driver.Queue, error) {
+	r.names = append(r.names, name)
+	return mailboxtest.Null{}.OpenQueue(ctx, "q")
+}
+
+// escapes are identifiers by which a tenant may try to leave its prefix.
+var escapes = []string{
+	"", ".", "..", "../x", "..\\x", "/x", "//x", "a/b", "a\\b", "./x", "%2e%2e/x", "..%2fx",
+	"tenant-a:x", "x:tenant-a:y", ":x", "x:", "::",
+	"memory://tenant-a:x", "redis://host/tenant-a:x", "disk:///etc?queue=x", "mailbox://host/x", "//host/x", "reply:x",
+	"tenant-a\uff1ax",  // fullwidth colon
+	"tenant\u2010a:x",  // hyphen look-alike
+	"t\u0435nant-a:x",  // Cyrillic e
+	"x\u2236y",         // ratio sign
+	"\u202etenant-a:x", // right-to-left override
+	"a\u0301", "\u00e9", "ﬁ", "x\u200by", "\ufeffx",
+	"x\x00y", "x\ny", "x\ty", " x", "x ", "x y", "{x}", "x{tag}", "*", "x?y", "x#y", "x@y", "$(x)", "\xff",
+	strings.Repeat("x", 300), strings.Repeat("x", 5000),
+}
+
+func TestRES4TenantCannotNameItsWayOut(t *testing.T) {
+	recorder := new(nameRecorder)
+	tenant := mailbox.NewPrefix(recorder, "tenant-b:")
+	registry := mailbox.NewRegistry(&mailbox.RegistryOptions{Fallback: tenant})
+	for _, name := range escapes {
+		if _, err := tenant.OpenQueue(t.Context(), name); !errors.Is(err, mailbox.ErrInvalid) {
+			t.Errorf("%q: error is %v", name, err)
+		}
+		if _, err := registry.Resolve(t.Context(), name); !errors.Is(err, mailbox.ErrUnresolved) {
+			t.Errorf("%q through a registry: error is %v", name, err)
+		}
+	}
+	if len(recorder.names) > 0 {
+		t.Errorf("the backend was asked for %q", recorder.names)
+	}
+	for _, name := range []string{"x", "replies-7", "a.b_c", "...", "01JD2Q", strings.Repeat("x", driver.MaxNameBytes-len("tenant-b:"))} {
+		_, err := tenant.OpenQueue(t.Context(), name)
+		wantError(t, err, nil)
+		wantEqual(t, "name", recorder.names[len(recorder.names)-1], "tenant-b:"+name)
+	}
+}
+
+func TestRES4PrefixesOfPrefixesDoNotMeet(t *testing.T) {
+	backend := membox.New(nil)
+	defer backend.Close()
+	prefixes := []string{"a:", "a:b:", "a:b:c:", "a/", "a/b/", "a/b:", "a:b/", "tenant-1:", "tenant-10:", "a-b:", "a-b/"}
+	names := []string{"x", "b", "b-x", "b.x", "b_x", "b:x", "b:c:x", "0", "0:x", "1:x", "c-x", "b-", "b_", "b.", "b:"}
+	owner := make(map[string]string)
+	for _, prefix := range prefixes {
+		recorder := new(nameRecorder)
+		for _, name := range names {
+			_, _ = mailbox.NewPrefix(recorder, prefix).OpenQueue(t.Context(), name)
+		}
+		if len(recorder.names) == 0 {
+			t.Errorf("prefix %q opens nothing", prefix)
+		}
+		for _, full := range recorder.names {
+			if other, taken := owner[full]; taken && other != prefix {
+				t.Errorf("%q is reached through %q and through %q", full, prefix, other)
+			}
+			owner[full] = prefix
+		}
+	}
+}
+
+func TestRES4BadPrefixIsReportedWhenAQueueIsOpened(t *testing.T) {
+	backend := membox.New(nil)
+	defer backend.Close()
+	for _, prefix := range []string{"", ":", "tenant", "tenant-", "tenant a:", "tenänt:", "a{b}:", "x\n:", strings.Repeat("x", 300) + ":"} {
+		_, err := mailbox.NewPrefix(backend, prefix).OpenQueue(t.Context(), "x")
+		if e, ok := errors.AsType[*mailbox.Error](err); !ok || e.Code != mailbox.ErrInvalid || e.Field != "prefix" {
+			t.Errorf("prefix %q: error is %v", prefix, err)
+		}
+	}
+	_, err := mailbox.NewPrefix(nil, "tenant:").OpenQueue(t.Context(), "x")
+	wantError(t, err, mailbox.ErrInvalid)
+}
+
+func TestRES4TenantsShareABackendAndSeeNothingOfEachOther(t *testing.T) {
+	backend := membox.New(nil)
+	defer backend.Close()
+	a := mailbox.NewRegistry(&mailbox.RegistryOptions{Fallback: mailbox.NewPrefix(backend, "tenant-a:")})
+	b := mailbox.NewRegistry(&mailbox.RegistryOptions{Fallback: mailbox.NewPrefix(backend, "tenant-b:")})
+	defer a.Close()
+	defer b.Close()
+	sendTo(t, mustResolve(t, a, "replies"), "for a")
+	stats, err := mustResolve(t, b, "replies").Stats(t.Context())
+	wantError(t, err, nil)
+	wantEqual(t, "what b sees", stats, mailbox.Stats{})
+}
+
+// FuzzPrefix looks for a name that opens what is not the tenant's own.
+func FuzzPrefix(f *testing.F) {
+	for _, name := range escapes {
+		f.Add("tenant-b:", name)
+	}
+	f.Add("a/", "b:c")
+	f.Fuzz(func(t *testing.T, prefix, name string) {
+		recorder := new(nameRecorder)
+		if _, err := mailbox.NewPrefix(recorder, prefix).OpenQueue(t.Context(), name); err != nil {
+			if !errors.Is(err, mailbox.ErrInvalid) {
+				t.Errorf("prefix %q, name %q: error is %v", prefix, name, err)
+			}
+			return
+		}
+		full := recorder.names[0]
+		rest, inside := strings.CutPrefix(full, prefix)
+		switch {
+		case !inside || rest != name || name == "":
+			t.Errorf("prefix %q, name %q opened %q", prefix, name, full)
+		case strings.ContainsAny(rest, ":/\\%{}") || rest == "." || rest == "..":
+			t.Errorf("prefix %q, name %q goes somewhere", prefix, name)
+		case driver.CheckName(full) != nil:
+			t.Errorf("prefix %q, name %q: %v", prefix, name, driver.CheckName(full))
+		}
+	})
+}

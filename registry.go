@@ -1,0 +1,453 @@
+package mailbox
+
+import (
+	"container/list"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+// The defaults of RegistryOptions.
+const (
+	DefaultCacheMax = 1000
+	DefaultCacheTTL = 10 * time.Minute
+)
+
+const opResolve = "resolve"
+
+// RegistryOptions configure a Registry. The zero value, and nil, mean the
+// defaults.
+type RegistryOptions struct {
+	// Fallback opens identifiers that are not registered: a backend, Schemes,
+	// or a Prefix around either. Nil means that only registered ones resolve.
+	Fallback driver.Opener
+	// Replies makes the addresses of reply slots resolve too. Nil means that
+	// they do not.
+	Replies driver.ReplyStore
+	// CacheMax is how many queues that Fallback has opened are kept open at
+	// most; the least recently used goes first. More are open only while that
+	// many are in use at once. 0 means DefaultCacheMax.
+	CacheMax int
+	// CacheTTL is how long an unused one is kept. It is looked at when the
+	// registry is used. 0 means DefaultCacheTTL.
+	CacheTTL time.Duration
+	// Trace is told what the registry does. Nil means nobody is.
+	Trace *RegistryTrace
+}
+
+// A Registry is a Resolver: it knows queues that were registered with it, and
+// opens others on demand. It is also a driver.Opener, so that mailboxes can be
+// opened by identifier:
+//
+//	replies, err := mailbox.Open[Result](ctx, registry, "redis://cache:6379/replies", nil)
+//
+// What it returns are handles that hold nothing open. Each of their calls
+// borrows the queue from the registry, which keeps it in a bounded cache,
+// closes it only while nobody borrows it, and opens it again when it is needed
+// again. So handles need not be closed, and a thousand of them cost no more
+// connections than the cache allows. The registry itself runs no goroutine.
+//
+// Make one with NewRegistry. It is safe for concurrent use.
+type Registry struct {
+	fallback driver.Opener
+	replies  driver.ReplyStore
+	cacheMax int
+	cacheTTL time.Duration
+	trace    RegistryTrace
+
+	mu         sync.Mutex // guards the fields below, and those of entries
+	registered map[string]*entry
+	cached     map[string]*list.Element // of *entry
+	recent     list.List                // the cached ones, latest use first
+	opening    map[string]*opening
+	waits      map[*wait]struct{}
+	inUse      int
+	closed     bool
+}
+
+var (
+	_ Resolver      = (*Registry)(nil)
+	_ driver.Opener = (*Registry)(nil)
+)
+
+// An entry is a queue that is open.
+type entry struct {
+	id         string
+	queue      driver.Queue
+	registered bool // then it is not ours to close
+	users      int
+	evicted    EvictReason // why it is to be closed when nobody uses it; empty if it is not
+	usedAt     time.Time
+}
+
+// An opening is an attempt to open a queue, which others wait for.
+type opening struct {
+	done chan struct{}
+	err  error // set before done is closed
+}
+
+// NewRegistry returns an empty registry. It does no I/O.
+func NewRegistry(options *RegistryOptions) *Registry {
+	r := &Registry{
+		cacheMax: DefaultCacheMax, cacheTTL: DefaultCacheTTL,
+		registered: make(map[string]*entry),
+		cached:     make(map[string]*list.Element),
+		opening:    make(map[string]*opening),
+		waits:      make(map[*wait]struct{}),
+	}
+	if options != nil {
+		r.fallback, r.replies = options.Fallback, options.Replies
+		if options.CacheMax > 0 {
+			r.cacheMax = options.CacheMax
+		}
+		if options.CacheTTL > 0 {
+			r.cacheTTL = options.CacheTTL
+		}
+		if options.Trace != nil {
+			r.trace = *options.Trace
+		}
+	}
+	return r
+}
+
+// Register makes id lead to queue, which stays the caller's: the registry never
+// closes it, and it must stay open for as long as it is registered. It does
+// not block. Codes: ErrInvalid (the id or the queue), ErrConflict if id is
+// registered already, ErrClosed.
+func (r *Registry) Register(id string, queue driver.Queue) error {
+	if problem := identifierProblem(id); problem != "" {
+		return &Error{Code: ErrInvalid, Op: "register", Queue: printable(id), Field: "id", Detail: problem}
+	}
+	if queue == nil {
+		return &Error{Code: ErrInvalid, Op: "register", Queue: printable(id), Field: "queue", Detail: "is nil"}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case r.closed:
+		return &Error{Code: ErrClosed, Op: "register", Queue: printable(id)}
+	case r.registered[id] != nil:
+		return &Error{Code: ErrConflict, Op: "register", Queue: printable(id), Detail: "is registered already"}
+	}
+	r.registered[id] = &entry{id: id, queue: queue, registered: true}
+	return nil
+}
+
+// Unregister ends what Register began, and reports whether id was registered.
+// Calls that are under way are not disturbed.
+func (r *Registry) Unregister(id string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, was := r.registered[id]
+	delete(r.registered, id)
+	return was
+}
+
+// Resolve returns a handle on the queue that id names: the one registered under
+// it, or else one that is open in the cache, or else one that the fallback
+// opens, once however many ask at the same time. It blocks while the fallback
+// does. Codes: ErrUnresolved if id is not registered and there is no fallback,
+// or if that cannot make anything of it (ErrInvalid, ErrNotFound, which the
+// error then is too); ErrClosed; other errors of the fallback as they are.
+func (r *Registry) Resolve(ctx context.Context, id string) (driver.Queue, error) {
+	start := startIf(r.trace.Resolved != nil)
+	queue, source, err := r.resolve(ctx, id)
+	if r.trace.Resolved != nil {
+		r.trace.Resolved(ctx, ResolvedEvent{ID: printable(id), Source: source, Duration: time.Since(start), Err: err})
+	}
+	return queue, err
+}
+
+// OpenQueue is Resolve.
+func (r *Registry) OpenQueue(ctx context.Context, name string) (driver.Queue, error) {
+	return r.Resolve(ctx, name)
+}
+
+func (r *Registry) resolve(ctx context.Context, id string) (driver.Queue, Source, error) {
+	if slotID, isSlot := driver.SlotID(id); isSlot {
+		if r.replies == nil {
+			return nil, "", unresolved(id, "it names a reply slot, and the registry has no reply store", nil)
+		}
+		return &slotQueue{r.replies, slotID}, SourceSlot, nil
+	}
+	e, source, err := r.borrow(ctx, id)
+	if err != nil {
+		return nil, source, err
+	}
+	queue := newLent(r, e)
+	r.giveBack(e, nil)
+	return queue, source, nil
+}
+
+// borrow returns the entry for id, opening it if need be. It must be given
+// back.
+func (r *Registry) borrow(ctx context.Context, id string) (*entry, Source, error) {
+	if problem := identifierProblem(id); problem != "" {
+		return nil, "", unresolved(id, "", &Error{Code: ErrInvalid, Field: "id", Detail: problem})
+	}
+	for {
+		if err := ctx.Err(); err != nil {
+			return nil, "", err
+		}
+		e, source, attempt, err := r.find(id)
+		if e != nil || err != nil {
+			return e, source, err
+		}
+		if attempt == nil { // ours to make
+			e, err := r.open(ctx, id)
+			return e, SourceOpened, err
+		}
+		select {
+		case <-attempt.done:
+			// A context that ended was that of the one who tried, not ours.
+			if err := attempt.err; err != nil && !isContextError(err) {
+				return nil, "", err
+			}
+		case <-ctx.Done():
+			return nil, "", ctx.Err()
+		}
+	}
+}
+
+// find returns an entry that is open, or the attempt to open it that is under
+// way. If it returns neither, the caller has to open it.
+func (r *Registry) find(id string) (*entry, Source, *opening, error) {
+	now := time.Now()
+	r.mu.Lock()
+	if r.closed {
+		r.mu.Unlock()
+		return nil, "", nil, &Error{Code: ErrClosed, Op: opResolve, Queue: printable(id)}
+	}
+	leaving := r.evictIdleLocked(now)
+	defer r.closeEvicted(leaving)
+	defer r.mu.Unlock()
+	if e := r.registered[id]; e != nil {
+		r.lendLocked(e, now)
+		return e, SourceRegistered, nil, nil
+	}
+	if element := r.cached[id]; element != nil {
+		e := element.Value.(*entry)
+		r.recent.MoveToFront(element)
+		r.lendLocked(e, now)
+		return e, SourceCached, nil, nil
+	}
+	if r.fallback == nil {
+		return nil, "", nil, unresolved(id, "is not registered", nil)
+	}
+	if attempt := r.opening[id]; attempt != nil {
+		return nil, "", attempt, nil
+	}
+	r.opening[id] = &opening{done: make(chan struct{})}
+	return nil, "", nil, nil
+}
+
+// open makes the attempt that find has registered.
+func (r *Registry) open(ctx context.Context, id string) (*entry, error) {
+	start := time.Now()
+	queue, err := r.fallback.OpenQueue(ctx, id)
+	if err == nil && queue == nil {
+		err = &Error{Code: ErrUnavailable, Op: opResolve, Queue: printable(id), Detail: "the fallback returned neither a queue nor an error"}
+	}
+	now := time.Now()
+	if r.trace.Opened != nil {
+		r.trace.Opened(ctx, OpenedEvent{ID: printable(id), Duration: now.Sub(start), Err: err})
+	}
+	if errors.Is(err, ErrInvalid) || errors.Is(err, ErrNotFound) || errors.Is(err, ErrUnresolved) {
+		err = unresolved(id, "", err)
+	}
+	r.mu.Lock()
+	attempt := r.opening[id]
+	delete(r.opening, id)
+	if err == nil && r.closed {
+		err = &Error{Code: ErrClosed, Op: opResolve, Queue: printable(id)}
+		defer func() { _ = queue.Close() }()
+	}
+	attempt.err = err
+	close(attempt.done)
+	if err != nil {
+		r.mu.Unlock()
+		return nil, err
+	}
+	e := &entry{id: id, queue: queue}
+	r.lendLocked(e, now)
+	r.cached[id] = r.recent.PushFront(e)
+	var leaving []*entry
+	for r.recent.Len() > r.cacheMax {
+		leaving = r.evictLocked(r.recent.Back(), EvictedForRoom, leaving)
+	}
+	r.mu.Unlock()
+	r.closeEvicted(leaving)
+	return e, nil
+}
+
+func (r *Registry) lendLocked(e *entry, now time.Time) {
+	if e.users == 0 {
+		r.inUse++
+	}
+	e.users++
+	e.usedAt = now
+}
+
+// giveBack ends a loan. result is what the last call on the queue returned: a
+// queue that is gone or closed leaves the cache.
+func (r *Registry) giveBack(e *entry, result error) {
+	broken := result != nil && (errors.Is(result, ErrClosed) || errors.Is(result, ErrNotFound))
+	var leaving []*entry
+	r.mu.Lock()
+	e.users--
+	if e.users == 0 {
+		r.inUse--
+	}
+	element := r.cached[e.id]
+	switch {
+	case broken && element != nil && element.Value == e:
+		leaving = r.evictLocked(element, EvictedAsBroken, leaving)
+	case e.evicted != "" && e.users == 0:
+		leaving = append(leaving, e)
+	}
+	r.mu.Unlock()
+	r.closeEvicted(leaving)
+}
+
+// evictIdleLocked takes what nobody has used for too long out of the cache.
+// Uses are in order, so it looks at nothing that stays, but one.
+func (r *Registry) evictIdleLocked(now time.Time) (leaving []*entry) {
+	for element := r.recent.Back(); element != nil; element = r.recent.Back() {
+		e := element.Value.(*entry)
+		if now.Sub(e.usedAt) < r.cacheTTL {
+			break
+		}
+		if e.users > 0 { // a long receive is a use, too
+			e.usedAt = now
+			r.recent.MoveToFront(element)
+			continue
+		}
+		leaving = r.evictLocked(element, EvictedAsIdle, leaving)
+	}
+	return leaving
+}
+
+// evictLocked takes an entry out of the cache, and adds it to leaving if it can
+// be closed now. Otherwise its last user closes it.
+func (r *Registry) evictLocked(element *list.Element, reason EvictReason, leaving []*entry) []*entry {
+	e := element.Value.(*entry)
+	r.recent.Remove(element)
+	delete(r.cached, e.id)
+	e.evicted = reason
+	if e.users == 0 {
+		leaving = append(leaving, e)
+	}
+	return leaving
+}
+
+// closeEvicted is closeAll for who called about something else, and has no use
+// for the errors. The trace has them.
+func (r *Registry) closeEvicted(leaving []*entry) { _ = r.closeAll(leaving) }
+
+// closeAll closes entries that nobody can reach any more.
+func (r *Registry) closeAll(leaving []*entry) (err error) {
+	for _, e := range leaving {
+		closeErr := e.queue.Close()
+		if r.trace.Evicted != nil {
+			r.trace.Evicted(EvictedEvent{ID: printable(e.id), Reason: e.evicted, Err: closeErr})
+		}
+		err = errors.Join(err, closeErr)
+	}
+	return err
+}
+
+// Evict takes the queue that was opened for id out of the cache and closes it,
+// at once or, if calls are under way, after the last of them. It may block as
+// closing a queue does. An id that is not in the cache, registered ones
+// included, is no error.
+func (r *Registry) Evict(id string) error {
+	var leaving []*entry
+	r.mu.Lock()
+	if element := r.cached[id]; element != nil {
+		leaving = r.evictLocked(element, EvictedOnRequest, leaving)
+	}
+	r.mu.Unlock()
+	return r.closeAll(leaving)
+}
+
+// Check looks after every queue in the cache, by Ping where it has that and by
+// Stats otherwise, and evicts those that do not answer, so that they are opened
+// anew when they are needed. It returns what was wrong with them. It blocks for
+// as long as they take; when ctx ends it stops, evicts nothing more, and
+// returns the context's error. Registered queues are not looked at.
+func (r *Registry) Check(ctx context.Context) error {
+	r.mu.Lock()
+	ids := make([]string, 0, len(r.cached))
+	for id := range r.cached {
+		ids = append(ids, id)
+	}
+	r.mu.Unlock()
+	var unhealthy []error
+	for _, id := range ids {
+		e := r.borrowCached(id)
+		if e == nil {
+			continue
+		}
+		err := ping(ctx, e.queue)
+		if ctx.Err() != nil {
+			r.giveBack(e, nil)
+			return ctx.Err()
+		}
+		if err != nil {
+			unhealthy = append(unhealthy, fmt.Errorf("%s: %w", printable(id), err))
+			err = ErrClosed // whatever it was, it is to leave
+		}
+		r.giveBack(e, err)
+	}
+	return errors.Join(unhealthy...)
+}
+
+// borrowCached borrows what is in the cache, and does not count as a use.
+func (r *Registry) borrowCached(id string) *entry {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	element := r.cached[id]
+	if element == nil {
+		return nil
+	}
+	e := element.Value.(*entry)
+	r.lendLocked(e, e.usedAt)
+	return e
+}
+
+func ping(ctx context.Context, queue driver.Queue) error {
+	if pinger, ok := queue.(driver.Pinger); ok {
+		return pinger.Ping(ctx)
+	}
+	_, err := queue.Stats(ctx)
+	return err
+}
+
+// Stats counts what the registry holds. It does not block.
+func (r *Registry) Stats() RegistryStats {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return RegistryStats{Registered: len(r.registered), Cached: len(r.cached), InUse: r.inUse}
+}
+
+// Close closes what the registry has opened, at once or, where calls are under
+// way, after the last of them; receives that wait are woken. From then on the
+// registry and its handles return ErrClosed. Registered queues are not closed.
+// It may block as closing queues does. Closing twice is fine.
+func (r *Registry) Close() error {
+	r.mu.Lock()
+	r.closed = true
+	var leaving []*entry
+	for element := r.recent.Back(); element != nil; element = r.recent.Back() {
+		leaving = r.evictLocked(element, EvictedByClose, leaving)
+	}
+	for w := range r.waits {
+		w.cancel()
+	}
+	r.mu.Unlock()
+	return r.closeAll(leaving)
+}

@@ -1,0 +1,571 @@
+package mailbox_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/mailboxmq/mailbox"
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/driver/drivertest"
+	"github.com/mailboxmq/mailbox/mailboxtest"
+	"github.com/mailboxmq/mailbox/membox"
+	"github.com/mailboxmq/mailbox/reply"
+)
+
+// counting is an opener that counts, and whose queues know whether they are
+// used while they are closed, or closed while they are used.
+type counting struct {
+	inner  driver.Opener
+	opens  atomic.Int32
+	closes atomic.Int32
+	wrong  atomic.Int32
+	before func(name string) error // called before opening; may be nil
+}
+
+func newCounting(t *testing.T) *counting {
+	backend := membox.New(nil)
+	t.Cleanup(func() { backend.Close() })
+	return &counting{inner: backend}
+}
+
+func (c *counting) OpenQueue(ctx context.Context, name string) (driver.Queue, error) {
+	c.opens.Add(1)
+	if c.before != nil {
+		if err := c.before(name); err != nil {
+			return nil, err
+		}
+	}
+	queue, err := c.inner.OpenQueue(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	return &countedQueue{Queue: queue, counting: c}, nil
+}
+
+func (c *counting) open() int { return int(c.opens.Load() - c.closes.Load()) }
+
+type countedQueue struct {
+	driver.Queue
+	counting *counting
+	users    atomic.Int32
+	closed   atomic.Bool
+	broken   atomic.Bool
+}
+
+func (q *countedQueue) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sent, error) {
+	q.users.Add(1)
+	defer q.users.Add(-1)
+	if q.closed.Load() {
+		q.counting.wrong.Add(1)
+	}
+	return q.Queue.Send(ctx, msgs)
+}
+
+func (q *countedQueue) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
+	q.users.Add(1)
+	defer q.users.Add(-1)
+	return q.Queue.Receive(ctx, req)
+}
+
+func (q *countedQueue) Stats(ctx context.Context) (driver.Stats, error) {
+	if q.broken.Load() {
+		return driver.Stats{}, errUnavailable
+	}
+	return q.Queue.Stats(ctx)
+}
+
+func (q *countedQueue) Close() error {
+	q.counting.closes.Add(1)
+	if q.closed.Swap(true) || q.users.Load() > 0 {
+		q.counting.wrong.Add(1)
+	}
+	return q.Queue.Close()
+}
+
+func mustResolve(t *testing.T, resolver mailbox.Resolver, id string) driver.Queue {
+	t.Helper()
+	queue, err := resolver.Resolve(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return queue
+}
+
+func sendTo(t *testing.T, queue driver.Queue, body string) {
+	t.Helper()
+	if _, err := queue.Send(t.Context(), []driver.Outgoing{{Body: []byte(body)}}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestRES2HandlesAreQueues runs the conformance suite through a registry that
+// can keep one queue open at a time, and so closes and opens queues all the
+// while.
+func TestRES2HandlesAreQueues(t *testing.T) {
+	drivertest.Run(t, drivertest.Backend{
+		Virtual: true,
+		Open: func(t testing.TB) driver.Opener {
+			backend := membox.New(nil)
+			t.Cleanup(func() { backend.Close() })
+			return mailbox.NewRegistry(&mailbox.RegistryOptions{Fallback: backend, CacheMax: 1})
+		},
+	})
+}
+
+func TestRES1RegisteredBeatsCachedBeatsOpened(t *testing.T) {
+	opener := newCounting(t)
+	var sources []mailbox.Source
+	registry := mailbox.NewRegistry(&mailbox.RegistryOptions{Fallback: opener, Trace: &mailbox.RegistryTrace{
+		Resolved: func(_ context.Context, e mailbox.ResolvedEvent) { sources = append(sources, e.Source) },
+	}})
+	defer registry.Close()
+	mustResolve(t, registry, "a")
+	mustResolve(t, registry, "a")
+	own, err := membox.New(nil).OpenQueue(t.Context(), "mine")
+	wantError(t, err, nil)
+	wantError(t, registry.Register("a", own), nil)
+	sendTo(t, mustResolve(t, registry, "a"), "tea")
+	wantSame(t, "sources", sources, []mailbox.Source{mailbox.SourceOpened, mailbox.SourceCached, mailbox.SourceRegistered})
+	wantEqual(t, "opens", opener.opens.Load(), 1)
+	stats, err := own.Stats(t.Context())
+	wantError(t, err, nil)
+	wantEqual(t, "messages in the registered queue", stats.Ready, 1)
+
+	wantError(t, registry.Register("a", own), mailbox.ErrConflict)
+	wantError(t, registry.Register("", own), mailbox.ErrInvalid)
+	wantError(t, registry.Register("b", nil), mailbox.ErrInvalid)
+	wantEqual(t, "unregistered", registry.Unregister("a"), true)
+	wantEqual(t, "unregistered again", registry.Unregister("a"), false)
+	mustResolve(t, registry, "a")
+	wantEqual(t, "source after that", sources[3], mailbox.SourceCached)
+}
+
+func TestRES1UnknownIdentifierIsInTheError(t *testing.T) {
+	missing := newCounting(t)
+	missing.before = func(string) error { return &driver.Error{Code: driver.ErrNotFound, Op: "open"} }
+	for name, registry := range map[string]*mailbox.Registry{
+		"no fallback":      mailbox.NewRegistry(nil),
+		"not found":        mailbox.NewRegistry(&mailbox.RegistryOptions{Fallback: missing}),
+		"no such scheme":   mailbox.NewRegistry(&mailbox.RegistryOptions{Fallback: mailbox.Schemes{}}),
+		"no slots":         mailbox.NewRegistry(&mailbox.RegistryOptions{Fallback: mailbox.Schemes{}}),
+		"refused by names": mailbox.NewRegistry(&mailbox.RegistryOptions{Fallback: newCounting(t)}),
+	} {
+		id := map[string]string{"no slots": "reply:x", "no such scheme": "gopher://x", "refused by names": "a{b}"}[name]
+		if id == "" {
+			id = "nobody"
+		}
+		_, err := registry.Resolve(t.Context(), id)
+		wantError(t, err, mailbox.ErrUnresolved)
+		if e, ok := errors.AsType[*mailbox.Error](err); !ok || e.Queue != id {
+			t.Errorf("%s: the error does not name %q: %v", name, id, err)
+		}
+		_, found, err := mailbox.ResolveOptional(t.Context(), registry, id)
+		wantError(t, err, nil)
+		wantEqual(t, name+": found", found, false)
+	}
+}
+
+func TestRES1OptionalFormHidesNothingElse(t *testing.T) {
+	opener := newCounting(t)
+	registry := mailbox.NewRegistry(&mailbox.RegistryOptions{Fallback: opener})
+	queue, found, err := mailbox.ResolveOptional(t.Context(), registry, "a")
+	wantError(t, err, nil)
+	if !found || queue == nil {
+		t.Error("what is there was not found")
+	}
+	opener.before = func(string) error { return errUnavailable }
+	_, found, err = mailbox.ResolveOptional(t.Context(), registry, "b")
+	wantError(t, err, mailbox.ErrUnavailable)
+	wantEqual(t, "found", found, false)
+	wantEqual(t, "taken for unresolved", errors.Is(err, mailbox.ErrUnresolved), false)
+	_, _, err = mailbox.ResolveOptional(t.Context(), nil, "a")
+	wantError(t, err, mailbox.ErrInvalid)
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, _, err = mailbox.ResolveOptional(ended, registry, "a"); err != context.Canceled { //nolint:errorlint // unwrapped is the promise
+		t.Errorf("error is %v", err)
+	}
+}
+
+func TestRES1BadIdentifiersNeverReachTheFallback(t *testing.T) {
+	opener := newCounting(t)
+	registry := mailbox.NewRegistry(&mailbox.RegistryOptions{Fallback: opener})
+	for _, id := range []string{"", strings.Repeat("x", driver.MaxReplyToBytes+1), "\xff"} {
+		_, err := registry.Resolve(t.Context(), id)
+		wantError(t, err, mailbox.ErrUnresolved)
+		if len(err.Error()) > 600 {
+			t.Errorf("the error repeats all of it: %d bytes", len(err.Error()))
+		}
+	}
+	wantEqual(t, "opens", opener.opens.Load(), 0)
+}
+
+func TestRES1PasswordsAreNotTold(t *testing.T) {
+	schemes := mailbox.Schemes{}
+	registry := mailbox.NewRegistry(&mailbox.RegistryOptions{Fallback: schemes})
+	for _, id := range []string{
+		"redis://user:hunter2@cache:6379/replies", "redis://user:hunter2@cache:port/replies",
+		"redis://:hunter2/x", "redis://user:hunter2@%zz/",
+	} {
+		for _, resolve := range []func() error{
+			func() error { return errorOf(registry.Resolve(t.Context(), id)) },
+			func() error { return errorOf(schemes.OpenQueue(t.Context(), id)) },
+		} {
+			if err := resolve(); err == nil || strings.Contains(err.Error(), "hunter2") {
+				t.Errorf("%s: error is %v", id, err)
+			}
+		}
+	}
+}
+
+func TestRES2CacheIsBoundedAndClosesTheLeastRecentlyUsed(t *testing.T) {
+	opener := newCounting(t)
+	var evicted []string
+	registry := mailbox.NewRegistry(&mailbox.RegistryOptions{Fallback: opener, CacheMax: 2, Trace: &mailbox.RegistryTrace{
+		Evicted: func(e mailbox.EvictedEvent) { evicted = append(evicted, e.ID, string(e.Reason)) },
+	}})
+	a := mustResolve(t, registry, "a")
+	mustResolve(t, registry, "b")
+	sendTo(t, a, "tea") // a is the latest now
+	mustResolve(t, registry, "c")
+	wantSame(t, "evicted", evicted, []string{"b", "room"})
+	wantEqual(t, "open queues", opener.open(), 2)
+	wantEqual(t, "stats", registry.Stats(), mailbox.RegistryStats{Cached: 2})
+
+	// A handle outlives the queue behind it.
+	mustResolve(t, registry, "d")
+	sendTo(t, a, "more tea")
+	stats, err := a.Stats(t.Context())
+	wantError(t, err, nil)
+	wantEqual(t, "messages", stats.Ready, 2)
+	wantError(t, registry.Close(), nil)
+	wantEqual(t, "open queues after close", opener.open(), 0)
+	wantEqual(t, "misuses", opener.wrong.Load(), 0)
+}
+
+func TestRES2IdleQueuesAreClosed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		opener := newCounting(t)
+		registry := mailbox.NewRegistry(&mailbox.RegistryOptions{Fallback: opener, CacheTTL: time.Minute})
+		defer registry.Close()
+		idle, busy := mustResolve(t, registry, "idle"), mustResolve(t, registry, "busy")
+		waiting := make(chan error)
+		long := mustResolve(t, registry, "long")
+		go func() {
+			_, err := long.Receive(t.Context(), driver.ReceiveRequest{Max: 1, Wait: 10 * time.Minute})
+			waiting <- err
+		}()
+		for range 5 {
+			time.Sleep(30 * time.Second)
+			sendTo(t, busy, "tea")
+		}
+		wantEqual(t, "open queues", opener.open(), 2)
+		wantEqual(t, "in use", registry.Stats().InUse, 1) // a receive that waits is a use
+		sendTo(t, idle, "tea")
+		wantEqual(t, "opens", opener.opens.Load(), 4)
+		wantError(t, <-waiting, nil)
+	})
+}
+
+func TestRES2QueueIsOpenedOnceHoweverManyAsk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		opener := newCounting(t)
+		opener.before = func(string) error { time.Sleep(time.Second); return nil }
+		registry := mailbox.NewRegistry(&mailbox.RegistryOptions{Fallback: opener})
+		defer registry.Close()
+		parallel(50, func(int) {
+			if _, err := registry.Resolve(t.Context(), "a"); err != nil {
+				t.Error(err)
+			}
+		})
+		wantEqual(t, "opens", opener.opens.Load(), 1)
+
+		opener.before = func(string) error { time.Sleep(time.Second); return errUnavailable }
+		parallel(50, func(int) {
+			_, err := registry.Resolve(t.Context(), "b")
+			wantError(t, err, mailbox.ErrUnavailable)
+		})
+		wantEqual(t, "opens with the failed one", opener.opens.Load(), 2)
+	})
+}
+
+func TestRES2WhoGivesUpOpeningCostsNobodyElse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		backend := membox.New(nil)
+		defer backend.Close()
+		slow := openerFunc(func(ctx context.Context, name string) (driver.Queue, error) {
+			if err := sleep(ctx, time.Minute); err != nil {
+				return nil, err
+			}
+			return backend.OpenQueue(ctx, name)
+		})
+		registry := mailbox.NewRegistry(&mailbox.RegistryOptions{Fallback: slow})
+		defer registry.Close()
+		impatient, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		var group sync.WaitGroup
+		group.Go(func() {
+			if _, err := registry.Resolve(impatient, "a"); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("the impatient one: error is %v", err)
+			}
+		})
+		synctest.Wait()
+		group.Go(func() {
+			if _, err := registry.Resolve(impatient, "a"); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("one who waits and is impatient too: error is %v", err)
+			}
+		})
+		group.Go(func() {
+			if _, err := registry.Resolve(t.Context(), "a"); err != nil {
+				t.Errorf("the patient one: error is %v", err)
+			}
+		})
+		group.Wait()
+	})
+}
+
+type openerFunc func(ctx context.Context, name string) (driver.Queue, error)
+
+func (f openerFunc) OpenQueue(ctx context.Context, name string) (driver.Queue, error) {
+	return f(ctx, name)
+}
+
+func TestRES2NothingIsClosedWhileInUse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		opener := newCounting(t)
+		registry := mailbox.NewRegistry(&mailbox.RegistryOptions{Fallback: opener, CacheMax: 1})
+		a := mustResolve(t, registry, "a")
+		received := make(chan []driver.Delivery)
+		go func() {
+			got, err := a.Receive(t.Context(), driver.ReceiveRequest{Max: 1, Visibility: time.Minute, Wait: time.Hour})
+			wantError(t, err, nil)
+			received <- got
+		}()
+		synctest.Wait()
+		mustResolve(t, registry, "b") // a has to leave the cache
+		wantError(t, registry.Evict("a"), nil)
+		wantEqual(t, "open queues while one is in use", opener.open(), 2)
+		sendTo(t, a, "tea")
+		wantEqual(t, "received", len(<-received), 1)
+		synctest.Wait()
+		wantEqual(t, "open queues", opener.open(), 1)
+		wantError(t, registry.Close(), nil)
+		wantEqual(t, "misuses", opener.wrong.Load(), 0)
+	})
+}
+
+func TestRES2CloseWakesWhoWaitsAndClosesNoRegisteredQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		opener := newCounting(t)
+		registry := mailbox.NewRegistry(&mailbox.RegistryOptions{Fallback: opener})
+		own := newFake()
+		wantError(t, registry.Register("mine", own), nil)
+		mine := mustResolve(t, registry, "mine")
+		a := mustResolve(t, registry, "a")
+		waiting := make(chan error)
+		for _, queue := range []driver.Queue{mine, a} {
+			go func() {
+				_, err := queue.Receive(t.Context(), driver.ReceiveRequest{Max: 1, Wait: time.Hour})
+				waiting <- err
+			}()
+		}
+		synctest.Wait()
+		wantError(t, registry.Close(), nil)
+		wantError(t, <-waiting, mailbox.ErrClosed)
+		wantError(t, <-waiting, mailbox.ErrClosed)
+		synctest.Wait()
+		wantEqual(t, "open queues", opener.open(), 0)
+		for _, call := range own.calls {
+			if call == "close" {
+				t.Error("a registered queue was closed")
+			}
+		}
+		wantError(t, registry.Close(), nil)
+		_, err := registry.Resolve(t.Context(), "a")
+		wantError(t, err, mailbox.ErrClosed)
+		_, err = a.Stats(t.Context())
+		wantError(t, err, mailbox.ErrClosed)
+		wantError(t, registry.Register("more", own), mailbox.ErrClosed)
+	})
+}
+
+func TestRES2ClosingAHandleEvictsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		opener := newCounting(t)
+		registry := mailbox.NewRegistry(&mailbox.RegistryOptions{Fallback: opener})
+		defer registry.Close()
+		a, other := mustResolve(t, registry, "a"), mustResolve(t, registry, "a")
+		waiting := make(chan error)
+		go func() {
+			_, err := a.Receive(t.Context(), driver.ReceiveRequest{Max: 1, Wait: time.Hour})
+			waiting <- err
+		}()
+		synctest.Wait()
+		wantError(t, a.Close(), nil)
+		wantError(t, <-waiting, mailbox.ErrClosed)
+		_, err := a.Stats(t.Context())
+		wantError(t, err, mailbox.ErrClosed)
+		sendTo(t, other, "tea")
+		wantEqual(t, "opens", opener.opens.Load(), 1)
+		wantEqual(t, "stats", registry.Stats(), mailbox.RegistryStats{Cached: 1})
+	})
+}
+
+func TestRES2QueueThatIsOpenedWhileTheRegistryClosesIsClosed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		opener := newCounting(t)
+		opener.before = func(string) error { time.Sleep(time.Second); return nil }
+		registry := mailbox.NewRegistry(&mailbox.RegistryOptions{Fallback: opener})
+		var group sync.WaitGroup
+		group.Go(func() {
+			_, err := registry.Resolve(t.Context(), "a")
+			wantError(t, err, mailbox.ErrClosed)
+		})
+		synctest.Wait()
+		wantError(t, registry.Close(), nil)
+		group.Wait()
+		wantEqual(t, "open queues", opener.open(), 0)
+	})
+}
+
+func TestRES4HealthCheckEvictsWhatDoesNotAnswer(t *testing.T) {
+	opener := newCounting(t)
+	queues := make(map[string]*countedQueue)
+	capture := openerFunc(func(ctx context.Context, name string) (driver.Queue, error) {
+		queue, err := opener.OpenQueue(ctx, name)
+		if err == nil {
+			queues[name] = queue.(*countedQueue)
+		}
+		return queue, err
+	})
+	var evicted []mailbox.EvictedEvent
+	registry := mailbox.NewRegistry(&mailbox.RegistryOptions{Fallback: capture, Trace: &mailbox.RegistryTrace{
+		Evicted: func(e mailbox.EvictedEvent) { evicted = append(evicted, e) },
+	}})
+	defer registry.Close()
+	good, bad := mustResolve(t, registry, "good"), mustResolve(t, registry, "bad")
+	wantError(t, registry.Check(t.Context()), nil)
+	queues["bad"].broken.Store(true)
+	err := registry.Check(t.Context())
+	wantError(t, err, mailbox.ErrUnavailable)
+	if !strings.Contains(err.Error(), "bad: ") || strings.Contains(err.Error(), "good") {
+		t.Errorf("error is %v", err)
+	}
+	wantEqual(t, "evicted", len(evicted), 1)
+	wantEqual(t, "reason", evicted[0].Reason, mailbox.EvictedAsBroken)
+	sendTo(t, bad, "tea") // opened anew
+	sendTo(t, good, "tea")
+	wantEqual(t, "opens", opener.opens.Load(), 3)
+	wantError(t, registry.Check(t.Context()), nil)
+
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	wantError(t, registry.Check(ended), context.Canceled)
+	wantEqual(t, "cached", registry.Stats().Cached, 2)
+}
+
+func TestRES4QueueThatWasDeletedIsOpenedAnew(t *testing.T) {
+	backend := membox.New(nil)
+	defer backend.Close()
+	registry := mailbox.NewRegistry(&mailbox.RegistryOptions{Fallback: backend})
+	defer registry.Close()
+	a := mustResolve(t, registry, "a")
+	wantError(t, backend.DeleteQueue(t.Context(), "a"), nil)
+	_, err := a.Stats(t.Context())
+	wantError(t, err, mailbox.ErrNotFound)
+	sendTo(t, a, "tea")
+	stats, err := a.Stats(t.Context())
+	wantError(t, err, nil)
+	wantEqual(t, "messages", stats.Ready, 1)
+}
+
+func TestRES4MetricsTellLatencyHitsAndOpens(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		opener := newCounting(t)
+		opener.before = func(string) error { time.Sleep(time.Second); return nil }
+		var resolved []mailbox.ResolvedEvent
+		var opened []mailbox.OpenedEvent
+		registry := mailbox.NewRegistry(&mailbox.RegistryOptions{
+			Fallback: opener, Replies: reply.NewMemory(nil),
+			Trace: &mailbox.RegistryTrace{
+				Resolved: func(_ context.Context, e mailbox.ResolvedEvent) { resolved = append(resolved, e) },
+				Opened:   func(_ context.Context, e mailbox.OpenedEvent) { opened = append(opened, e) },
+			},
+		})
+		defer registry.Close()
+		for _, id := range []string{"a", "a", "a{", "reply:x"} {
+			_, _ = registry.Resolve(t.Context(), id)
+		}
+		wantEqual(t, "latency of an open", resolved[0].Duration, time.Second)
+		wantEqual(t, "latency of a hit", resolved[1].Duration, 0)
+		wantSame(t, "sources", []mailbox.Source{resolved[0].Source, resolved[1].Source, resolved[3].Source},
+			[]mailbox.Source{mailbox.SourceOpened, mailbox.SourceCached, mailbox.SourceSlot})
+		wantError(t, resolved[2].Err, mailbox.ErrUnresolved)
+		wantEqual(t, "factory calls", len(opened), 2)
+		wantEqual(t, "duration of a factory call", opened[0].Duration, time.Second)
+		wantError(t, opened[1].Err, mailbox.ErrInvalid)
+	})
+}
+
+func TestRegistryResolvesSlotsToo(t *testing.T) {
+	slots := reply.NewMemory(nil)
+	wantError(t, slots.Create(t.Context(), "a", time.Hour), nil)
+	registry := mailbox.NewRegistry(&mailbox.RegistryOptions{Replies: slots})
+	box, err := mailbox.Open[int](t.Context(), registry, "reply:a", nil)
+	wantError(t, err, nil)
+	_, err = box.Send(t.Context(), 42)
+	wantError(t, err, nil)
+	_, err = box.Send(t.Context(), 43)
+	wantError(t, err, mailbox.ErrReplyAlreadySent)
+}
+
+func TestRegistryOfABrokenFallbackDoesNotPanic(t *testing.T) {
+	nothing := openerFunc(func(context.Context, string) (driver.Queue, error) { return nil, nil })
+	registry := mailbox.NewRegistry(&mailbox.RegistryOptions{Fallback: nothing})
+	_, err := registry.Resolve(t.Context(), "a")
+	wantError(t, err, mailbox.ErrUnavailable)
+}
+
+func TestRES2EvictionUnderLoadLosesAndMisusesNothing(t *testing.T) {
+	opener := newCounting(t)
+	registry := mailbox.NewRegistry(&mailbox.RegistryOptions{Fallback: opener, CacheMax: 3})
+	const workers, rounds, ids = 8, 300, 10
+	parallel(workers, func(w int) {
+		for i := range rounds {
+			id := fmt.Sprint((w + i) % ids)
+			queue, err := registry.Resolve(t.Context(), id)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if _, err := queue.Send(t.Context(), []driver.Outgoing{{}}); err != nil {
+				t.Error(err)
+			}
+			if i%7 == 0 {
+				_ = registry.Evict(id)
+			}
+			if i%50 == 0 {
+				_ = registry.Check(t.Context())
+			}
+		}
+	})
+	total := 0
+	for i := range ids {
+		stats, err := mustResolve(t, registry, fmt.Sprint(i)).Stats(t.Context())
+		wantError(t, err, nil)
+		total += stats.Ready
+	}
+	wantEqual(t, "messages", total, workers*rounds)
+	wantError(t, registry.Close(), nil)
+	wantEqual(t, "open queues", opener.open(), 0)
+	wantEqual(t, "misuses", opener.wrong.Load(), 0)
+}
+
+var _ mailbox.Resolver = (*mailboxtest.Resolver)(nil)

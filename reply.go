@@ -1,0 +1,334 @@
+package mailbox
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+const opReply = "reply"
+
+// ExpectsReply reports whether the message says where to answer.
+func (m *Message[T]) ExpectsReply() bool { return m.ReplyTo != "" }
+
+// Reply sends value, encoded as JSON, to where the message asks for it.
+//
+// If that is a mailbox, the reply carries the message's correlation id, or its
+// id if it has none, and the message is not settled: any number of replies can
+// follow until it is.
+//
+// If it is a reply slot, the message is acked as well, after the reply is
+// stored: a worker that dies in between has answered, and the next one that
+// gets the message acks it. When the slot wants no answer any more, because it
+// has one (ErrReplyAlreadySent), was cancelled (ErrReplyCancelled) or its time
+// is over (ErrReplyExpired), the message is acked too and the error says which
+// it was. After any other error the message is still held, and comes back
+// unless the call is repeated. A slot takes one body and no options.
+//
+// It blocks as a send does. Codes beside those: ErrNoReplyTo if there is no
+// address, or none that can be found; ErrSettled; those of Mailbox.Send and,
+// for a slot, of Message.Ack.
+func Reply[R, T any](ctx context.Context, message *Message[T], value R, options ...SendOption) error {
+	return ReplyWith(ctx, message, JSON[R](), value, options...)
+}
+
+// ReplyWith is Reply with another codec.
+func ReplyWith[R, T any](ctx context.Context, message *Message[T], codec Codec[R], value R, options ...SendOption) error {
+	reply, err := encodeReply(codec, value, options)
+	if err != nil {
+		return err
+	}
+	return message.respond(ctx, &reply)
+}
+
+// ReplyError is Reply with an error, which must not be nil: who waits gets a
+// *Failure with its text and its kind.
+func ReplyError[T any](ctx context.Context, message *Message[T], cause error) error {
+	if cause == nil {
+		return &Error{Code: ErrInvalid, Op: opReply, Field: "cause", Detail: "is nil"}
+	}
+	return message.respond(ctx, &driver.Outgoing{Attributes: NewFailure(cause).attributes()})
+}
+
+// AckUnanswered is Ack for a request that nobody will answer although its reply
+// slot waits: one that was dead-lettered, for example, and whose error reply
+// could not be stored. Codes: ErrSettled, ErrReceiptExpired.
+func (m *Message[T]) AckUnanswered(ctx context.Context) error {
+	return m.perform(ctx, action{kind: OutcomeAck, unanswered: true})
+}
+
+// ReplyMailbox returns the mailbox that the message names as its reply address,
+// to send any number of replies of type R until the message is settled. They
+// carry the message's correlation id, or its id, unless they have one of their
+// own. A reply slot is a mailbox that takes one message. Replying this way
+// never settles the message.
+//
+// The mailbox may be closed, and need not be: what is open behind it belongs to
+// the resolver. It blocks if the resolver has to open something. Codes:
+// ErrNoReplyTo if there is no address, or none that can be found; those of the
+// resolver.
+func ReplyMailbox[R, T any](ctx context.Context, message *Message[T], options *Options[R]) (*Mailbox[R], error) {
+	slot, isSlot, err := message.replySlot(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if isSlot {
+		return New[R](message.ReplyTo, &replySlotQueue[T]{slot, message}, options), nil
+	}
+	queue, err := message.replyMailbox(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return New[R](message.ReplyTo, queue, options), nil
+}
+
+func encodeReply[R any](codec Codec[R], value R, options []SendOption) (reply driver.Outgoing, err error) {
+	if codec == nil {
+		codec = JSON[R]()
+	}
+	reply.Body, err = codec.Encode(value)
+	if err != nil {
+		return reply, &Error{Code: ErrEncoding, Op: opReply, Detail: codec.ContentType(), Err: err}
+	}
+	if len(options) > 0 {
+		applySend(&reply, options)
+	}
+	return reply, nil
+}
+
+// respond sends one reply and acks the message if that was all there is to do.
+func (m *Message[T]) respond(ctx context.Context, reply *driver.Outgoing) error {
+	err := m.answer(ctx, reply)
+	if m == nil || m.slot.Load() == slotWaits {
+		return err
+	}
+	ackErr := m.Ack(ctx)
+	switch {
+	case ackErr == nil || errors.Is(ackErr, ErrSettled):
+		return err
+	case err == nil:
+		return ackErr
+	}
+	return errors.Join(err, ackErr)
+}
+
+// answer sends one reply and leaves the message as it is.
+func (m *Message[T]) answer(ctx context.Context, reply *driver.Outgoing) error {
+	slot, isSlot, err := m.replySlot(ctx)
+	if err != nil {
+		return err
+	}
+	if isSlot {
+		return m.answerSlot(ctx, slot, reply)
+	}
+	queue, err := m.replyMailbox(ctx)
+	if err != nil {
+		return err
+	}
+	traits := queue.Traits()
+	if err := reply.Check(&traits); err != nil {
+		return m.located(err)
+	}
+	_, err = queue.Send(ctx, []driver.Outgoing{*reply})
+	_ = queue.Close() // the reply is sent or not, whatever it says
+	if err != nil {
+		err = driver.At(err, 0)
+	}
+	return err
+}
+
+// answerSlot is answer for a slot.
+func (m *Message[T]) answerSlot(ctx context.Context, slot slotQueue, reply *driver.Outgoing) error {
+	if err := m.checkUnsettled(); err != nil {
+		return err
+	}
+	start := startIf(m.mailbox.trace.Replied != nil)
+	err := slot.resolve(ctx, reply)
+	if err == nil {
+		m.slot.Store(slotAnswered)
+	} else {
+		m.noteSlot(err)
+	}
+	m.traceReplied(ctx, reply, start, err)
+	return err
+}
+
+// checkUnsettled returns why there can be no more replies to the message.
+func (m *Message[T]) checkUnsettled() error {
+	if known := m.slot.Load(); known != slotWaits {
+		return &Error{Code: slotCodes[known], Op: opReply, Queue: m.mailbox.name, MessageID: m.ID}
+	}
+	if m.Settled() {
+		return m.settledBefore(opReply, m.phase.Load())
+	}
+	return nil
+}
+
+// replySlot returns the slot that replies go to, if they go to one, or why there
+// can be no reply.
+func (m *Message[T]) replySlot(ctx context.Context) (slot slotQueue, isSlot bool, err error) {
+	switch {
+	case m == nil:
+		return slot, false, &Error{Code: ErrInvalid, Op: opReply, Field: "message", Detail: "is nil"}
+	case m.mailbox == nil:
+		return slot, false, &Error{Code: ErrInvalid, Op: opReply, MessageID: m.ID, Field: "message", Detail: "was not received from a mailbox"}
+	}
+	if err := m.mailbox.ready(ctx, opReply); err != nil {
+		return slot, false, err
+	}
+	if m.ReplyTo == "" {
+		return slot, false, m.noReplyTo("", nil)
+	}
+	slot.id, isSlot = driver.SlotID(m.ReplyTo)
+	slot.store = m.mailbox.replies
+	if isSlot && slot.store == nil {
+		return slot, false, m.noReplyTo("it names a reply slot, and this mailbox has no Options.Replies", nil)
+	}
+	return slot, isSlot, nil
+}
+
+// replyMailbox returns the queue that replies go to.
+func (m *Message[T]) replyMailbox(ctx context.Context) (*replyQueue[T], error) {
+	if m.mailbox.resolver == nil {
+		return nil, m.noReplyTo("it names a mailbox, and this one has no Options.Resolver", nil)
+	}
+	queue, err := m.mailbox.resolver.Resolve(ctx, m.ReplyTo)
+	if errors.Is(err, ErrUnresolved) {
+		return nil, m.noReplyTo("", err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &replyQueue[T]{Queue: queue, message: m}, nil
+}
+
+func (m *Message[T]) noReplyTo(detail string, cause error) error {
+	return &Error{Code: ErrNoReplyTo, Op: opReply, Queue: m.mailbox.name, MessageID: m.ID, Detail: detail, Err: cause}
+}
+
+// checkAnswered returns ErrReplyExpected if the message names a reply slot that
+// waits for an answer. Another delivery may have answered, so the store is
+// asked unless this one has.
+func (m *Message[T]) checkAnswered(ctx context.Context) error {
+	id, isSlot := driver.SlotID(m.ReplyTo)
+	if !isSlot {
+		return nil
+	}
+	wants, err := m.wantsAnswer(ctx, id)
+	if err != nil {
+		return err
+	}
+	if wants {
+		return &Error{Code: ErrReplyExpected, Op: string(OutcomeAck), Queue: m.mailbox.name, MessageID: m.ID}
+	}
+	return nil
+}
+
+// wantsAnswer reports whether the slot waits for an answer. A mailbox without a
+// store cannot know, and takes it that it does.
+func (m *Message[T]) wantsAnswer(ctx context.Context, slotID string) (bool, error) {
+	if m.slot.Load() != slotWaits {
+		return false, nil
+	}
+	if m.mailbox.replies == nil {
+		return true, nil
+	}
+	found, err := m.mailbox.replies.Get(ctx, slotID)
+	if err != nil && !errors.Is(err, ErrNotFound) {
+		return false, err
+	}
+	if err != nil { // nobody waits any more, see slotQueue
+		found.State = driver.SlotExpired
+	}
+	m.noteSlot(found.State.WriteError(opReply, slotID))
+	return m.slot.Load() == slotWaits, nil
+}
+
+// What is known of the reply slot of a message.
+const (
+	slotWaits uint32 = iota
+	slotAnswered
+	slotCancelled
+	slotExpired
+)
+
+// slotCodes are what a further reply is told.
+var slotCodes = [...]Code{
+	slotAnswered: ErrReplyAlreadySent, slotCancelled: ErrReplyCancelled, slotExpired: ErrReplyExpired,
+}
+
+// isFinal reports whether err says that a slot wants no answer any more.
+func isFinal(err error) bool {
+	return errors.Is(err, ErrReplyAlreadySent) || errors.Is(err, ErrReplyCancelled) || errors.Is(err, ErrReplyExpired)
+}
+
+// noteSlot takes down what writing to the slot, with this result, says about
+// it.
+func (m *Message[T]) noteSlot(err error) {
+	if err == nil {
+		return
+	}
+	for known, code := range slotCodes {
+		if code != "" && errors.Is(err, code) {
+			m.slot.Store(uint32(known))
+		}
+	}
+}
+
+// correlation is what ties replies to the message.
+func (m *Message[T]) correlation() string {
+	if m.CorrelationID != "" {
+		return m.CorrelationID
+	}
+	return m.ID
+}
+
+// replyQueue is a mailbox that the replies to one message go to. It keeps the
+// rules that tie them to the message, whoever sends.
+type replyQueue[T any] struct {
+	driver.Queue
+	message *Message[T]
+}
+
+func (q *replyQueue[T]) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sent, error) {
+	m := q.message
+	if err := m.checkUnsettled(); err != nil {
+		return nil, err
+	}
+	msgs = slices.Clone(msgs) // the slice is the caller's
+	for i := range msgs {
+		if msgs[i].CorrelationID == "" {
+			msgs[i].CorrelationID = m.correlation()
+		}
+	}
+	start := startIf(m.mailbox.trace.Replied != nil)
+	sent, err := q.Queue.Send(ctx, msgs)
+	for i := range msgs {
+		m.traceReplied(ctx, &msgs[i], start, ErrorAt(err, i))
+	}
+	return sent, err
+}
+
+// replySlotQueue is the same for a slot.
+type replySlotQueue[T any] struct {
+	slotQueue
+	message *Message[T]
+}
+
+func (q *replySlotQueue[T]) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sent, error) {
+	return q.sendEach(msgs, func(msg *driver.Outgoing) error { return q.message.answerSlot(ctx, q.slotQueue, msg) })
+}
+
+func (m *Message[T]) traceReplied(ctx context.Context, reply *driver.Outgoing, start time.Time, err error) {
+	replied := m.mailbox.trace.Replied
+	if replied == nil {
+		return
+	}
+	replied(ctx, RepliedEvent{
+		Queue: m.mailbox.name, MessageID: m.ID, ReplyTo: m.ReplyTo,
+		Failure: FailureOf(reply.Attributes), Duration: time.Since(start), Err: err,
+	})
+}

@@ -1,0 +1,43 @@
+// Package reply adds requests with answers to mailboxes.
+//
+// # Clients
+//
+// A [Client] sends a request and gets a [Future] for its answer:
+//
+//	client := reply.NewClient[Question, Answer](questions, store, nil)
+//	future, err := client.Send(ctx, question)
+//	…
+//	answer, err := future.Wait(ctx)
+//
+// or both at once, with [Client.Call]. The answer goes to a slot in a reply
+// store, which is written once: [Memory] within a process, others across
+// machines. Whoever knows the id of a future can find its answer, so a client
+// that dies while it waits can go on when it is back ([Client.Future]). A slot
+// lives for a bounded time, and waiting ends with it.
+//
+// # Workers
+//
+// A worker receives requests from a mailbox that knows the same store
+// (mailbox.Options.Replies). [Handle] makes a handler of a function from
+// request to answer: it serves, replies, and then settles, in this order, so
+// that a worker that dies at any point leaves one answer and no request behind.
+// A request that is delivered again although it was answered is acked and not
+// served again. An error of the function reaches the client as an error, with
+// its text and its kind: see mailbox.Failure.
+//
+// # Reply mailboxes
+//
+// A request can also name a mailbox as its reply address (mailbox.WithReplyTo),
+// which a resolver finds for the worker (mailbox.Options.Resolver). Such a
+// mailbox takes any number of replies from any number of workers. Read it as a
+// mailbox of [Result], with the codec that [Results] makes, because replies can
+// be errors too. [Await] takes the one reply to one request, also from a
+// mailbox that many clients share; [Collect] takes those to many requests; a
+// worker can answer with a [Stream], whose parts and end [Parts] reads in
+// order.
+//
+// # Concurrency
+//
+// Everything here may be used by many goroutines at once, unless it says
+// otherwise. Nothing starts a goroutine.
+package reply

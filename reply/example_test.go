@@ -1,0 +1,265 @@
+package reply_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/mailboxmq/mailbox"
+	"github.com/mailboxmq/mailbox/membox"
+	"github.com/mailboxmq/mailbox/reply"
+)
+
+// check ends an example that has nobody to return an error to.
+func check(err error) {
+	if err != nil {
+		panic(err)
+	}
+}
+
+func opened[V any](value V, err error) V {
+	check(err)
+	return value
+}
+
+type Question struct{ Text string }
+
+type Answer struct{ Text string }
+
+const ErrNoIdea mailbox.FailureKind = "no idea"
+
+// answer is what the workers of the examples do.
+func answer(_ context.Context, message *mailbox.Message[Question]) (Answer, error) {
+	if message.Body.Text == "why?" {
+		return Answer{}, fmt.Errorf("%w about %q", ErrNoIdea, message.Body.Text)
+	}
+	return Answer{Text: "yes, " + message.Body.Text}, nil
+}
+
+// serve handles messages until ctx ends.
+func serve(ctx context.Context, questions *mailbox.Mailbox[Question], handle func(context.Context, *mailbox.Message[Question]) error) {
+	for message, err := range questions.Messages(ctx) {
+		if err == nil {
+			err = handle(ctx, message)
+		}
+		if err != nil {
+			fmt.Println("worker:", err) // the message comes back
+		}
+	}
+}
+
+// Call asks and waits. A worker's error arrives as an error, with its kind.
+func Example() {
+	ctx, stop := context.WithCancel(context.Background())
+	backend, store := membox.New(nil), reply.NewMemory(nil)
+	questions := opened(mailbox.Open(ctx, backend, "questions", &mailbox.Options[Question]{Replies: store}))
+	var worker sync.WaitGroup
+	worker.Go(func() { serve(ctx, questions, reply.Handle(answer, nil)) })
+
+	client := reply.NewClient[Question, Answer](questions, store, nil)
+	got, err := client.Call(ctx, Question{"tea?"})
+	fmt.Println(got.Text, err)
+	_, err = client.Call(ctx, Question{"why?"})
+	fmt.Println(errors.Is(err, ErrNoIdea), err)
+
+	stop()
+	worker.Wait()
+	check(backend.Close())
+	// Output:
+	// yes, tea? <nil>
+	// true no idea about "why?"
+}
+
+// A client that died while it waited finds its answer when it is back, by the
+// id that it had kept.
+func ExampleClient_Future() {
+	ctx := context.Background()
+	backend, store := membox.New(nil), reply.NewMemory(nil)
+	questions := opened(mailbox.Open(ctx, backend, "questions", &mailbox.Options[Question]{Replies: store}))
+	defer backend.Close()
+
+	// The id is kept before the question is asked, so that no moment is left in
+	// which it could get lost. Asking again with the same id does no harm.
+	const kept = "3f9c6a51e3c24d0a"
+	client := reply.NewClient[Question, Answer](questions, store, nil)
+	opened(client.SendAs(ctx, kept, Question{"tea?"}))
+	// The client dies here. The worker does not know, and answers.
+	message := opened(questions.Receive(ctx))[0]
+	check(reply.Handle(answer, nil)(ctx, message))
+
+	revived := reply.NewClient[Question, Answer](questions, store, nil)
+	got, err := revived.Future(kept).Wait(ctx)
+	fmt.Println(got.Text, err)
+	// Output: yes, tea? <nil>
+}
+
+// A future can be polled, and cancelled: the worker then has nothing to do.
+func ExampleFuture() {
+	ctx := context.Background()
+	backend, store := membox.New(nil), reply.NewMemory(nil)
+	questions := opened(mailbox.Open(ctx, backend, "questions", &mailbox.Options[Question]{Replies: store}))
+	defer backend.Close()
+	client := reply.NewClient(questions, store, &reply.Options[Answer]{TTL: time.Hour})
+
+	future := opened(client.Send(ctx, Question{"tea?"}))
+	_, ready, err := future.Poll(ctx)
+	fmt.Println(ready, err)
+	fmt.Println(future.Cancel(ctx))
+	_, err = future.Wait(ctx)
+	fmt.Println(errors.Is(err, mailbox.ErrReplyCancelled))
+
+	message := opened(questions.Receive(ctx))[0]
+	err = mailbox.Reply(ctx, message, Answer{"yes"})
+	fmt.Println(errors.Is(err, mailbox.ErrReplyCancelled), message.Settled())
+	// Output:
+	// false <nil>
+	// <nil>
+	// true
+	// true true
+}
+
+// The basic pattern: a request names the mailbox that its answer goes to, and
+// the worker finds it in a registry.
+func ExampleResults() {
+	ctx := context.Background()
+	backend := membox.New(nil)
+	defer backend.Close()
+	answers := opened(mailbox.Open(ctx, backend, "answers", &mailbox.Options[reply.Result[Answer]]{Codec: reply.Results[Answer](nil)}))
+	registry := mailbox.NewRegistry(nil)
+	check(registry.Register("answers", answers.Queue()))
+	questions := opened(mailbox.Open(ctx, backend, "questions", &mailbox.Options[Question]{Resolver: registry}))
+
+	// Client
+	opened(questions.Send(ctx, Question{"tea?"}, mailbox.WithReplyTo("answers")))
+	// Worker
+	message := opened(questions.Receive(ctx))[0]
+	check(mailbox.Reply(ctx, message, Answer{"yes"}))
+	check(message.Ack(ctx))
+	// Client
+	for _, message := range opened(answers.Receive(ctx)) {
+		fmt.Println(message.Body.Value.Text, message.Body.Err)
+		check(message.Ack(ctx))
+	}
+	// Output: yes <nil>
+}
+
+// Each client has a reply mailbox of its own, which nobody has to register: the
+// worker's registry opens it when the first answer goes there.
+func ExampleAwait_ownMailbox() {
+	ctx, stop := context.WithCancel(context.Background())
+	backend := membox.New(nil)
+	registry := mailbox.NewRegistry(&mailbox.RegistryOptions{Fallback: backend})
+	questions := opened(mailbox.Open(ctx, backend, "questions", &mailbox.Options[Question]{Resolver: registry}))
+	var worker sync.WaitGroup
+	worker.Go(func() { serve(ctx, questions, reply.Handle(answer, nil)) })
+
+	for _, name := range []string{"client-1", "client-2"} {
+		answers := opened(mailbox.Open(ctx, backend, name, &mailbox.Options[reply.Result[Answer]]{Codec: reply.Results[Answer](nil)}))
+		sent := opened(questions.Send(ctx, Question{"tea for " + name + "?"}, mailbox.WithReplyTo(name)))
+		got, err := reply.Await(ctx, answers, sent.ID)
+		fmt.Println(got.Text, err)
+	}
+	stop()
+	worker.Wait()
+	check(registry.Close())
+	check(backend.Close())
+	// Output:
+	// yes, tea for client-1? <nil>
+	// yes, tea for client-2? <nil>
+}
+
+// Clients that share one reply mailbox tell their answers by the id of the
+// request, and put back what is for others.
+func ExampleAwait_sharedMailbox() {
+	ctx := context.Background()
+	backend := membox.New(nil)
+	defer backend.Close()
+	registry := mailbox.NewRegistry(&mailbox.RegistryOptions{Fallback: backend})
+	defer registry.Close()
+	questions := opened(mailbox.Open(ctx, backend, "questions", &mailbox.Options[Question]{Resolver: registry}))
+	answers := opened(mailbox.Open(ctx, backend, "answers", &mailbox.Options[reply.Result[Answer]]{Codec: reply.Results[Answer](nil)}))
+
+	handle := reply.Handle(answer, nil)
+	for _, id := range []string{"first", "second", "third"} {
+		opened(questions.Send(ctx, Question{id + "?"}, mailbox.WithReplyTo("answers"), mailbox.WithCorrelationID(id)))
+		check(handle(ctx, opened(questions.Receive(ctx))[0]))
+	}
+	// They ask in another order than the answers came in.
+	for _, id := range []string{"third", "first", "second"} {
+		got, err := reply.Await(ctx, answers, id)
+		fmt.Println(got.Text, err)
+	}
+	// Output:
+	// yes, third? <nil>
+	// yes, first? <nil>
+	// yes, second? <nil>
+}
+
+// All samples of an evaluation run are answered to one mailbox, made for that
+// run, and collected there.
+func ExampleCollect() {
+	ctx, stop := context.WithCancel(context.Background())
+	backend := membox.New(nil)
+	registry := mailbox.NewRegistry(&mailbox.RegistryOptions{Fallback: backend})
+	questions := opened(mailbox.Open(ctx, backend, "questions", &mailbox.Options[Question]{Resolver: registry}))
+	var workers sync.WaitGroup
+	for range 4 {
+		workers.Go(func() { serve(ctx, questions, reply.Handle(answer, nil)) })
+	}
+
+	const run = "eval-7"
+	samples := map[string]string{"sample 1": "tea?", "sample 2": "why?", "sample 3": "cake?"}
+	for id, text := range samples {
+		opened(questions.Send(ctx, Question{text}, mailbox.WithReplyTo(run), mailbox.WithCorrelationID(id)))
+	}
+	results := opened(mailbox.Open(ctx, backend, run, &mailbox.Options[reply.Result[Answer]]{Codec: reply.Results[Answer](nil)}))
+	passed := 0
+	for _, result := range opened(reply.Collect(ctx, results, len(samples))) {
+		if result.Err != nil {
+			fmt.Println(result.RequestID, "failed:", result.Err)
+			continue
+		}
+		passed++
+	}
+	fmt.Println(passed, "of", len(samples), "passed")
+	stop()
+	workers.Wait()
+	check(registry.Close())
+	check(backend.Close())
+	// Output:
+	// sample 2 failed: no idea about "why?"
+	// 2 of 3 passed
+}
+
+// An answer in parts, to be shown as they come.
+func ExampleParts() {
+	ctx := context.Background()
+	backend := membox.New(nil)
+	defer backend.Close()
+	registry := mailbox.NewRegistry(&mailbox.RegistryOptions{Fallback: backend})
+	defer registry.Close()
+	questions := opened(mailbox.Open(ctx, backend, "questions", &mailbox.Options[Question]{Resolver: registry}))
+	answers := opened(mailbox.Open(ctx, backend, "client-1", &mailbox.Options[reply.Result[string]]{Codec: reply.Results[string](nil)}))
+	sent := opened(questions.Send(ctx, Question{"how?"}, mailbox.WithReplyTo("client-1")))
+
+	handle := reply.HandleStream(func(ctx context.Context, _ *mailbox.Message[Question], stream *reply.Stream[string]) error {
+		for _, step := range []string{"boil water", "add tea", "wait"} {
+			if err := stream.Send(ctx, step); err != nil {
+				return err
+			}
+		}
+		return nil
+	}, nil)
+	check(handle(ctx, opened(questions.Receive(ctx))[0]))
+
+	for part, err := range reply.Parts(ctx, answers, sent.ID, 0) {
+		check(err)
+		fmt.Println(part.Index, part.Value)
+	}
+	// Output:
+	// 0 boil water
+	// 1 add tea
+	// 2 wait
+}

@@ -1,0 +1,289 @@
+package reply
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/mailboxmq/mailbox"
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+const (
+	// waitStep is how long one call of the store waits if nobody knows when
+	// the slot ends. The store wakes it; the bound only keeps a broken one
+	// from holding a caller for ever.
+	waitStep = time.Minute
+	// graceAfterTTL is how much later than here a slot may end by the clock of
+	// its store. After that the future ends all the same.
+	graceAfterTTL = 5 * time.Second
+	// A store that returns too early must not make a wait spin: it pauses for
+	// wakePauseMin, doubling up to wakePauseMax.
+	wakePauseMin = time.Millisecond
+	wakePauseMax = time.Second
+)
+
+// futures are what the futures of one client have in common.
+type futures[R any] struct {
+	store driver.ReplyStore
+	codec mailbox.Codec[R]
+	keep  bool
+}
+
+// forget removes a slot that nobody needs any more, also when ctx has ended. If
+// that fails, the end of the slot's time removes it.
+func (f *futures[R]) forget(ctx context.Context, id string) {
+	if ctx.Err() != nil {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), tidyWithin)
+		defer cancel()
+	}
+	_ = f.store.Delete(ctx, id)
+}
+
+// A Future is an answer that may not be there yet. It is safe for concurrent
+// use: everybody who waits gets the answer, any number of times.
+//
+// Its methods ask the store until the outcome is known, and from then on answer
+// by themselves. Each ends early, with the context's own error, when its
+// context does, and can be repeated then, as it can after ErrUnavailable.
+type Future[R any] struct {
+	*futures[R]
+	id    string
+	lives time.Duration // how long the slot lives at most; 0 if it is not known
+
+	mu      sync.Mutex // guards the fields below
+	ends    time.Time  // when the slot has ended by our clock; zero if it is not known
+	outcome outcome[R] // not written again once it is done
+}
+
+// An outcome is how a future ended.
+type outcome[R any] struct {
+	done  bool
+	state driver.SlotState
+	value R
+	err   error
+}
+
+// ID returns the id of the answer, by which Client.Future finds it again.
+func (f *Future[R]) ID() string { return f.id }
+
+// Wait returns the answer as soon as it is there. It is woken by the answer, by
+// Cancel, in whatever process, and by the end of the slot's time. If the answer
+// is an error, that is a *mailbox.Failure.
+//
+// Codes: ErrTimeout when the slot's time is over, which is ErrReplyExpired too;
+// ErrReplyCancelled; ErrEncoding if the answer cannot be decoded; ErrNotFound if
+// there is no such slot, because somebody else has read the answer, or its
+// time was over long ago.
+func (f *Future[R]) Wait(ctx context.Context) (R, error) {
+	pause := wakePauseMin
+	for {
+		asked := time.Now()
+		done, ends := f.begin(asked)
+		if done != nil {
+			return done.value, done.err
+		}
+		step := waitStep
+		if !ends.IsZero() {
+			step = max(ends.Sub(asked), wakePauseMax)
+		}
+		slot, err := f.find(ctx, step)
+		if err != nil || slot.State != driver.SlotPending {
+			return f.conclude(ctx, slot, err)
+		}
+		now := time.Now()
+		if !ends.IsZero() && now.Sub(ends) > graceAfterTTL {
+			return f.conclude(ctx, driver.Slot{ID: f.id, State: driver.SlotExpired}, nil)
+		}
+		if now.Sub(asked) < step {
+			if err := sleep(ctx, pause); err != nil {
+				var none R
+				return none, err
+			}
+			pause = min(2*pause, wakePauseMax)
+		}
+	}
+}
+
+// begin returns the outcome if it is known, and otherwise when the slot must
+// have ended. That is fixed by the first who waits, so that neither a wake-up
+// for nothing nor another wait starts the time anew.
+func (f *Future[R]) begin(now time.Time) (*outcome[R], time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.outcome.done {
+		return &f.outcome, time.Time{}
+	}
+	if f.ends.IsZero() && f.lives > 0 {
+		f.ends = now.Add(f.lives)
+	}
+	return nil, f.ends
+}
+
+// Poll returns the answer if it is there; ready is false while it is not.
+// Codes: as Wait.
+func (f *Future[R]) Poll(ctx context.Context) (answer R, ready bool, err error) {
+	if done := f.known(); done != nil {
+		return done.value, done.err == nil, done.err
+	}
+	slot, err := f.find(ctx, 0)
+	if err == nil && slot.State == driver.SlotPending {
+		return answer, false, nil
+	}
+	answer, err = f.conclude(ctx, slot, err)
+	return answer, err == nil, err
+}
+
+// Ready reports whether there is an answer, a value or a failure, without
+// reading it. Codes: ErrUnavailable.
+func (f *Future[R]) Ready(ctx context.Context) (bool, error) { return f.is(ctx, driver.SlotResolved) }
+
+// Cancelled reports whether the request was cancelled. Codes: ErrUnavailable.
+func (f *Future[R]) Cancelled(ctx context.Context) (bool, error) {
+	return f.is(ctx, driver.SlotCancelled)
+}
+
+func (f *Future[R]) is(ctx context.Context, state driver.SlotState) (bool, error) {
+	if done := f.known(); done != nil {
+		return done.state == state, nil
+	}
+	slot, err := f.find(ctx, 0)
+	if errors.Is(err, mailbox.ErrNotFound) {
+		return false, nil
+	}
+	return err == nil && slot.State == state, err
+}
+
+// Cancel says that nobody waits for the answer any more, and wakes those who
+// do. A worker that has not begun will not, and one that has is told when it
+// replies. Cancelling twice is fine. Codes: ErrReplyAlreadySent if the answer
+// was there first, ErrReplyExpired, ErrNotFound.
+func (f *Future[R]) Cancel(ctx context.Context) error {
+	if f.store == nil {
+		return f.noStore()
+	}
+	if done := f.known(); done != nil {
+		if done.state == driver.SlotCancelled {
+			return nil
+		}
+		return done.state.WriteError("cancel", f.id)
+	}
+	err := f.store.Cancel(ctx, f.id)
+	if err == nil {
+		f.remember(outcome[R]{state: driver.SlotCancelled, err: driver.SlotError("wait", f.id, driver.ErrReplyCancelled)})
+	}
+	return err
+}
+
+// abandon cancels the request of a caller that gives up because of cause, and
+// whose context may have ended. If the answer was faster, it is returned.
+func (f *Future[R]) abandon(ctx context.Context, cause error) (R, error) {
+	tidying, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidyWithin)
+	defer cancel()
+	if errors.Is(f.Cancel(tidying), mailbox.ErrReplyAlreadySent) {
+		if answer, err := f.Wait(tidying); f.known() != nil {
+			return answer, err
+		}
+	}
+	var none R
+	return none, cause
+}
+
+func (f *Future[R]) find(ctx context.Context, wait time.Duration) (driver.Slot, error) {
+	if f.store == nil {
+		return driver.Slot{}, f.noStore()
+	}
+	return f.store.Wait(ctx, f.id, wait)
+}
+
+func (f *Future[R]) noStore() error {
+	return &mailbox.Error{Code: mailbox.ErrInvalid, Op: "wait", Field: "client", Detail: "has no store"}
+}
+
+// conclude turns what the store said, about a slot that is not pending, into
+// the outcome.
+func (f *Future[R]) conclude(ctx context.Context, slot driver.Slot, err error) (R, error) {
+	var done outcome[R]
+	switch {
+	case errors.Is(err, mailbox.ErrNotFound):
+		// Another goroutine may have read the answer, and removed it.
+		if known := f.known(); known != nil {
+			return known.value, known.err
+		}
+		if _, ends := f.begin(time.Now()); ends.IsZero() || time.Now().Before(ends) {
+			return done.value, err
+		}
+		done = f.timeout()
+	case err != nil:
+		return done.value, err
+	case slot.State == driver.SlotResolved:
+		done = f.open(slot.Answer)
+	case slot.State == driver.SlotCancelled:
+		done = outcome[R]{state: slot.State, err: slot.State.WriteError("wait", f.id)}
+	default:
+		done = f.timeout()
+	}
+	f.remember(done)
+	// A cancelled slot stays, to tell the worker.
+	if err == nil && done.state != driver.SlotCancelled && !(f.keep && done.state == driver.SlotResolved) {
+		f.forget(ctx, f.id)
+	}
+	return done.value, done.err
+}
+
+func (f *Future[R]) timeout() outcome[R] {
+	timeout := driver.SlotError("wait", f.id, driver.ErrTimeout)
+	timeout.Err = driver.ErrReplyExpired
+	return outcome[R]{state: driver.SlotExpired, err: timeout}
+}
+
+// open makes the outcome of an answer.
+func (f *Future[R]) open(answer driver.Answer) outcome[R] {
+	done := outcome[R]{state: driver.SlotResolved}
+	if answer.Failure != "" {
+		done.err = &mailbox.Failure{Kind: mailbox.FailureKind(answer.FailureKind), Text: answer.Failure}
+		return done
+	}
+	value, err := f.codec.Decode(answer.Body)
+	if err != nil {
+		undecodable := driver.SlotError("wait", f.id, driver.ErrEncoding)
+		undecodable.Detail, undecodable.Err = f.codec.ContentType(), err
+		done.err = undecodable
+		return done
+	}
+	done.value = value
+	return done
+}
+
+// known returns the outcome, nil if there is none yet.
+func (f *Future[R]) known() *outcome[R] {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.outcome.done {
+		return nil
+	}
+	return &f.outcome
+}
+
+func (f *Future[R]) remember(found outcome[R]) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.outcome.done {
+		found.done = true
+		f.outcome = found
+	}
+}
+
+// sleep waits for d or for the end of ctx.
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

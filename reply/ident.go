@@ -1,0 +1,45 @@
+package reply
+
+import (
+	crand "crypto/rand"
+	"encoding/binary"
+	"encoding/hex"
+	"math/rand/v2"
+	"sync"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+// addresses makes addresses of slots, with ids that nobody can guess: whoever
+// knows one can read the answer, and write it. The generator is
+// cryptographically strong; reading the operating system's for every request
+// would cost more than the rest of it.
+type addresses struct {
+	mu     sync.Mutex // guards random
+	random *rand.ChaCha8
+}
+
+func newAddresses() *addresses {
+	var seed [32]byte
+	_, _ = crand.Read(seed[:]) // never fails, see crypto/rand
+	return &addresses{random: rand.NewChaCha8(seed)}
+}
+
+// idBytes is how much chance there is in an id.
+const idBytes = 16
+
+var addressPrefix = driver.SlotAddress("")
+
+// next returns a new id, and its address, which share their memory.
+func (a *addresses) next() (id, address string) {
+	var chance [idBytes]byte
+	a.mu.Lock()
+	binary.LittleEndian.PutUint64(chance[:8], a.random.Uint64())
+	binary.LittleEndian.PutUint64(chance[8:], a.random.Uint64())
+	a.mu.Unlock()
+	text := make([]byte, 0, 64)
+	text = append(text, addressPrefix...)
+	text = hex.AppendEncode(text, chance[:])
+	address = string(text)
+	return address[len(addressPrefix):], address
+}

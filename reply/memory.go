@@ -1,0 +1,451 @@
+package reply
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+// DefaultMaxSlots is how many slots a Memory holds unless told otherwise.
+const DefaultMaxSlots = 100_000
+
+// lingerExpired is how long an expired slot is kept so that whoever asks is
+// told that it expired. After that, creating slots sweeps it.
+const lingerExpired = time.Minute
+
+// sweepPerCreate is how many of those one Create sweeps: more than one, so that
+// sweeping outpaces creating.
+const sweepPerCreate = 2
+
+// MemoryOptions configure a Memory. The zero value, and nil, mean the defaults.
+type MemoryOptions struct {
+	// MaxSlots bounds the slots. 0 means DefaultMaxSlots.
+	MaxSlots int
+	// MaxBodyBytes bounds the body of an answer. 0 means
+	// driver.DefaultMaxBodyBytes.
+	MaxBodyBytes int
+}
+
+// Memory is a reply store in memory, for clients and workers of one process. It
+// keeps to the monotonic clock, wakes who waits, and runs no goroutine; what
+// has expired is swept as slots are created. Make one with NewMemory.
+//
+// Each call first lets happen what fell due: slots move from the heap of those
+// that live to the list of those that have expired. While somebody waits, a
+// timer does the same.
+type Memory struct {
+	maxSlots     int
+	maxBodyBytes int
+	start        time.Time // instants are durations since then
+	startUTC     time.Time // the same, for people
+
+	mu      sync.Mutex // guards the fields below, and the slots
+	slots   map[string]*slot
+	living  slotHeap
+	expired slotList
+	waiting int         // how many wait
+	signals []signal    // that nobody uses; at most maxIdleSignals
+	timer   *time.Timer // set for the first of the living while somebody waits
+	armed   time.Duration
+}
+
+// A signal wakes one who waits. It holds one wake-up, and is used again: making
+// one for every wait would be a good part of what a wait costs.
+type signal chan struct{}
+
+const maxIdleSignals = 64
+
+var _ driver.ReplyStore = (*Memory)(nil)
+
+// A slot is pending until it is written, or expires.
+type slot struct {
+	id       string
+	state    driver.SlotState
+	answer   driver.Answer
+	created  time.Duration
+	expires  time.Duration
+	resolved time.Duration
+	// waiter, and others if there are more, wait for the slot to be pending no
+	// more, or removed.
+	waiter signal
+	others []signal
+
+	position   int   // in the heap; -1 if it is not there
+	prev, next *slot // in the list
+	removed    bool
+}
+
+// NewMemory returns an empty store. It does no I/O.
+func NewMemory(options *MemoryOptions) *Memory {
+	m := &Memory{
+		maxSlots: DefaultMaxSlots, maxBodyBytes: driver.DefaultMaxBodyBytes,
+		start: time.Now(), slots: make(map[string]*slot),
+	}
+	m.startUTC = m.start.UTC()
+	if options != nil {
+		if options.MaxSlots > 0 {
+			m.maxSlots = options.MaxSlots
+		}
+		if options.MaxBodyBytes > 0 {
+			m.maxBodyBytes = options.MaxBodyBytes
+		}
+	}
+	return m
+}
+
+// The names of operations in errors.
+const (
+	opCreate  = "create slot"
+	opResolve = "resolve"
+	opCancel  = "cancel"
+	opGet     = "get"
+	opWait    = "wait"
+	opConsume = "consume"
+)
+
+// Create makes a pending slot that expires after ttl. It does not block. Codes:
+// ErrConflict, ErrInvalid, ErrFull.
+func (m *Memory) Create(ctx context.Context, id string, ttl time.Duration) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if err := driver.CheckSlot(id, ttl); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := m.advanceLocked()
+	m.sweepLocked(now-lingerExpired, sweepPerCreate)
+	if m.slots[id] != nil {
+		return driver.SlotError(opCreate, id, driver.ErrConflict)
+	}
+	if len(m.slots) >= m.maxSlots && m.sweepLocked(now, 1) == 0 {
+		full := driver.SlotError(opCreate, id, driver.ErrFull)
+		full.Detail = fmt.Sprintf("there are %d slots", len(m.slots))
+		full.RetryAfter = max(m.living[0].expires-now, time.Millisecond)
+		return full
+	}
+	s := &slot{id: id, state: driver.SlotPending, created: now, expires: now + ttl}
+	m.slots[id] = s
+	m.living.push(s)
+	m.armLocked(now) // it may be the first to expire
+	return nil
+}
+
+// Resolve stores the answer and wakes who waits for it. It does not block.
+// Codes: ErrReplyAlreadySent, ErrReplyCancelled, ErrReplyExpired, ErrNotFound,
+// ErrTooLarge.
+func (m *Memory) Resolve(ctx context.Context, id string, answer driver.Answer) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if size := len(answer.Body); size > m.maxBodyBytes {
+		large := driver.SlotError(opResolve, id, driver.ErrTooLarge)
+		large.Field, large.Detail = "Body", fmt.Sprintf("%d bytes, at most %d are allowed", size, m.maxBodyBytes)
+		return large
+	}
+	answer.Body = bytes.Clone(answer.Body) // it is the caller's
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := m.advanceLocked()
+	s := m.slots[id]
+	if s == nil {
+		return driver.SlotError(opResolve, id, driver.ErrNotFound)
+	}
+	if s.state != driver.SlotPending {
+		return s.state.WriteError(opResolve, id)
+	}
+	s.state, s.answer, s.resolved = driver.SlotResolved, answer, now
+	s.wakeLocked()
+	return nil
+}
+
+// Cancel says that nobody waits any more, and wakes who does. It does not
+// block. Codes: ErrReplyAlreadySent, ErrReplyExpired, ErrNotFound.
+func (m *Memory) Cancel(ctx context.Context, id string) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.advanceLocked()
+	s := m.slots[id]
+	switch {
+	case s == nil:
+		return driver.SlotError(opCancel, id, driver.ErrNotFound)
+	case s.state == driver.SlotCancelled:
+		return nil
+	case s.state != driver.SlotPending:
+		return s.state.WriteError(opCancel, id)
+	}
+	s.state = driver.SlotCancelled
+	s.wakeLocked()
+	return nil
+}
+
+// Get returns the slot as it is. It does not block. Codes: ErrNotFound.
+func (m *Memory) Get(ctx context.Context, id string) (driver.Slot, error) {
+	if err := ctx.Err(); err != nil {
+		return driver.Slot{}, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.advanceLocked()
+	s := m.slots[id]
+	if s == nil {
+		return driver.Slot{}, driver.SlotError(opGet, id, driver.ErrNotFound)
+	}
+	return m.record(s), nil
+}
+
+// record is a slot as others see it.
+func (m *Memory) record(s *slot) driver.Slot {
+	record := driver.Slot{
+		ID: s.id, State: s.state,
+		CreatedAt: m.startUTC.Add(s.created), ExpiresAt: m.startUTC.Add(s.expires),
+	}
+	if s.state == driver.SlotResolved {
+		record.Answer, record.ResolvedAt = s.answer, m.startUTC.Add(s.resolved)
+	}
+	return record
+}
+
+// Wait returns the slot when it is pending no more, or as it is when wait has
+// passed. It is woken by Resolve and Cancel, and by the end of the slot's time.
+// Codes: ErrNotFound.
+func (m *Memory) Wait(ctx context.Context, id string, wait time.Duration) (driver.Slot, error) {
+	if err := ctx.Err(); err != nil {
+		return driver.Slot{}, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := m.advanceLocked()
+	s := m.slots[id]
+	if s == nil {
+		return driver.Slot{}, driver.SlotError(opWait, id, driver.ErrNotFound)
+	}
+	if s.state != driver.SlotPending || wait <= 0 {
+		return m.record(s), nil
+	}
+	if err := m.awaitLocked(ctx, s, now, wait); err != nil {
+		return driver.Slot{}, err
+	}
+	if s.state == driver.SlotPending {
+		m.advanceLocked()
+	}
+	if s.removed && s.state == driver.SlotPending {
+		return driver.Slot{}, driver.SlotError(opWait, id, driver.ErrNotFound)
+	}
+	// What was written is handed to everybody who waited for it, also if one of
+	// them has removed it since.
+	return m.record(s), nil
+}
+
+// awaitLocked blocks, without the lock, until the slot has changed or wait has
+// passed.
+func (m *Memory) awaitLocked(ctx context.Context, s *slot, now, wait time.Duration) error {
+	wake := m.joinLocked(s)
+	m.armLocked(now)
+	m.mu.Unlock()
+	defer func() {
+		m.mu.Lock()
+		m.leaveLocked(s, wake)
+	}()
+	// The usual caller waits for as long as the slot lives. The store's own
+	// timer ends that.
+	var patience <-chan time.Time
+	if wait < s.expires-now {
+		timer := time.NewTimer(wait)
+		defer timer.Stop()
+		patience = timer.C
+	}
+	select {
+	case <-wake:
+	case <-patience:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return nil
+}
+
+// joinLocked adds one who waits for a slot, and returns what wakes it.
+func (m *Memory) joinLocked(s *slot) signal {
+	m.waiting++
+	var wake signal
+	if last := len(m.signals) - 1; last >= 0 {
+		wake, m.signals = m.signals[last], m.signals[:last]
+	} else {
+		wake = make(signal, 1)
+	}
+	if s.waiter == nil {
+		s.waiter = wake
+	} else {
+		s.others = append(s.others, wake)
+	}
+	return wake
+}
+
+// leaveLocked removes one who waited, woken or not.
+func (m *Memory) leaveLocked(s *slot, wake signal) {
+	m.waiting--
+	if s.waiter == wake {
+		s.waiter = nil
+	} else {
+		s.others = slices.DeleteFunc(s.others, func(other signal) bool { return other == wake })
+	}
+	select {
+	case <-wake: // it was woken, and left for another reason
+	default:
+	}
+	if len(m.signals) < maxIdleSignals {
+		m.signals = append(m.signals, wake)
+	}
+}
+
+// Consume returns a slot that is not pending and removes it. It does not block.
+// Codes: ErrNotFound.
+func (m *Memory) Consume(ctx context.Context, id string) (driver.Slot, error) {
+	if err := ctx.Err(); err != nil {
+		return driver.Slot{}, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.advanceLocked()
+	s := m.slots[id]
+	if s == nil {
+		return driver.Slot{}, driver.SlotError(opConsume, id, driver.ErrNotFound)
+	}
+	if s.state != driver.SlotPending {
+		m.removeLocked(s)
+	}
+	return m.record(s), nil
+}
+
+// Delete removes the slot. It does not block.
+func (m *Memory) Delete(ctx context.Context, id string) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if s := m.slots[id]; s != nil {
+		m.removeLocked(s)
+	}
+	return nil
+}
+
+// Expired lists up to limit ids whose time is over, those that expired first
+// first. It does not block. Codes: ErrInvalid.
+func (m *Memory) Expired(ctx context.Context, limit int) ([]string, error) {
+	if err := checkLimit(ctx, "list expired slots", limit); err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.advanceLocked()
+	var ids []string
+	for s := m.expired.first; s != nil && len(ids) < limit; s = s.next {
+		ids = append(ids, s.id)
+	}
+	return ids, nil
+}
+
+// Sweep removes up to limit slots whose time is over. It does not block. Codes:
+// ErrInvalid.
+func (m *Memory) Sweep(ctx context.Context, limit int) (removed int, err error) {
+	if err := checkLimit(ctx, "sweep slots", limit); err != nil {
+		return 0, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.sweepLocked(m.advanceLocked(), limit), nil
+}
+
+// Len returns how many slots there are, in any state.
+func (m *Memory) Len() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.slots)
+}
+
+func checkLimit(ctx context.Context, op string, limit int) error {
+	if limit < 1 {
+		return &driver.Error{Code: driver.ErrInvalid, Op: op, Field: "limit", Detail: fmt.Sprintf("%d, at least 1 is needed", limit)}
+	}
+	return ctx.Err()
+}
+
+// advanceLocked lets the time of slots end that is over, and returns the time.
+func (m *Memory) advanceLocked() (now time.Duration) {
+	now = time.Since(m.start)
+	for len(m.living) > 0 && m.living[0].expires <= now {
+		s := m.living[0]
+		m.living.remove(s)
+		m.expired.push(s)
+		s.state, s.answer = driver.SlotExpired, driver.Answer{}
+		s.wakeLocked()
+	}
+	return now
+}
+
+// armLocked sets the timer for the first slot to expire if somebody waits. It is
+// never moved to a later time: firing early costs a look.
+func (m *Memory) armLocked(now time.Duration) {
+	if m.waiting == 0 || len(m.living) == 0 {
+		return
+	}
+	first := m.living[0].expires
+	switch {
+	case m.timer == nil:
+		m.timer = time.AfterFunc(first-now, m.fire)
+	case m.armed == 0 || m.armed > first:
+		m.timer.Reset(first - now)
+	default:
+		return
+	}
+	m.armed = first
+}
+
+func (m *Memory) fire() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.armed = 0
+	m.armLocked(m.advanceLocked())
+}
+
+// sweepLocked removes up to limit slots that had expired at an instant.
+func (m *Memory) sweepLocked(at time.Duration, limit int) (removed int) {
+	for removed < limit && m.expired.first != nil && m.expired.first.expires <= at {
+		m.removeLocked(m.expired.first)
+		removed++
+	}
+	return removed
+}
+
+func (m *Memory) removeLocked(s *slot) {
+	delete(m.slots, s.id)
+	if s.position >= 0 {
+		m.living.remove(s)
+	} else {
+		m.expired.remove(s)
+	}
+	s.removed = true
+	s.wakeLocked()
+}
+
+// wakeLocked wakes everybody who waits for the slot.
+func (s *slot) wakeLocked() {
+	if s.waiter != nil {
+		s.waiter <- struct{}{}
+		s.waiter = nil
+	}
+	for _, wake := range s.others {
+		wake <- struct{}{}
+	}
+	s.others = nil
+}

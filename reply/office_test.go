@@ -1,0 +1,124 @@
+package reply_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/mailboxmq/mailbox"
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/mailboxtest"
+	"github.com/mailboxmq/mailbox/membox"
+	"github.com/mailboxmq/mailbox/reply"
+)
+
+// An office is a backend, a reply store and a registry in which things can go
+// wrong, and a mailbox of requests that knows them.
+type office struct {
+	backend  *membox.Backend
+	faults   *mailboxtest.Faults
+	slots    *reply.Memory
+	store    driver.ReplyStore
+	registry *mailbox.Registry
+	requests *mailbox.Mailbox[string]
+}
+
+func newOffice(t *testing.T) *office {
+	t.Helper()
+	o := &office{backend: membox.New(nil), slots: reply.NewMemory(nil)}
+	o.faults = mailboxtest.NewFaults(o.backend)
+	o.store = o.faults.Replies(o.slots)
+	o.registry = mailbox.NewRegistry(&mailbox.RegistryOptions{Fallback: o.backend})
+	requests, err := mailbox.Open(t.Context(), o.faults, "requests",
+		&mailbox.Options[string]{Replies: o.store, Resolver: o.registry})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.requests = requests
+	t.Cleanup(func() {
+		requests.Close()
+		o.registry.Close()
+		o.backend.Close()
+	})
+	return o
+}
+
+func (o *office) client(options *reply.Options[string]) *reply.Client[string, string] {
+	return reply.NewClient(o.requests, o.store, options)
+}
+
+// replies opens a reply mailbox.
+func (o *office) replies(t *testing.T, name string) *mailbox.Mailbox[reply.Result[string]] {
+	t.Helper()
+	box, err := mailbox.Open(t.Context(), o.backend, name,
+		&mailbox.Options[reply.Result[string]]{Codec: reply.Results[string](nil)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { box.Close() })
+	return box
+}
+
+// receive receives one request.
+func (o *office) receive(t *testing.T, options ...mailbox.ReceiveOption) *mailbox.Message[string] {
+	t.Helper()
+	messages, err := o.requests.Receive(t.Context(), options...)
+	if err != nil || len(messages) != 1 {
+		t.Fatalf("received %d messages and error %v, want 1", len(messages), err)
+	}
+	return messages[0]
+}
+
+// work handles requests until ctx ends.
+func (o *office) work(ctx context.Context, handle func(context.Context, *mailbox.Message[string]) error) {
+	for message, err := range o.requests.Messages(ctx) {
+		if err == nil {
+			// What fails comes back when its visibility ends.
+			_ = handle(ctx, message)
+		}
+	}
+}
+
+func (o *office) wantRequests(t *testing.T, want mailbox.Stats) {
+	t.Helper()
+	got, err := o.requests.Stats(t.Context())
+	wantError(t, err, nil)
+	wantEqual(t, "requests", got, want)
+}
+
+const errSoldOut mailbox.FailureKind = "sold out"
+
+// echo answers with what it was asked, and has no coffee.
+func echo(_ context.Context, message *mailbox.Message[string]) (string, error) {
+	if message.Body == "coffee" {
+		return "", fmt.Errorf("%w: coffee", errSoldOut)
+	}
+	return message.Body + "!", nil
+}
+
+func wantError(t *testing.T, err, target error) {
+	t.Helper()
+	if !errors.Is(err, target) {
+		t.Errorf("error is %v, want %v", err, target)
+	}
+}
+
+func wantEqual[V comparable](t *testing.T, what string, got, want V) {
+	t.Helper()
+	if got != want {
+		t.Errorf("%s is %v, want %v", what, got, want)
+	}
+}
+
+// must returns a function that fails the test unless err is nil, and returns
+// value: must(client.Send(ctx, "tea"))(t).
+func must[V any](value V, err error) func(t *testing.T) V {
+	return func(t *testing.T) V {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return value
+	}
+}

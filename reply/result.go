@@ -1,0 +1,85 @@
+package reply
+
+import (
+	"errors"
+	"strconv"
+
+	"github.com/mailboxmq/mailbox"
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+// A Result is what a reply mailbox holds: an answer, or an error, or the end of
+// a stream.
+type Result[R any] struct {
+	// RequestID is the correlation id of the request, or its message id if it
+	// had none.
+	RequestID string
+	// Value is the answer. It is the zero R if Err or End is set.
+	Value R
+	// Err is a *mailbox.Failure if the request failed.
+	Err error
+	// End says that nothing follows in a stream.
+	End bool
+	// Index numbers the parts of a stream, its end included, from 0. It is -1
+	// for other replies.
+	Index int
+}
+
+// Results returns the codec for mailboxes that replies are sent to. Inner
+// decodes the answers; nil means JSON.
+//
+//	replies, err := mailbox.Open(ctx, backend, "replies",
+//		&mailbox.Options[reply.Result[Answer]]{Codec: reply.Results[Answer](nil)})
+//
+// A mailbox with another codec takes error replies and ends of streams for
+// bodies that cannot be decoded, so that they are not mistaken for answers.
+func Results[R any](inner mailbox.Codec[R]) mailbox.Codec[Result[R]] {
+	if inner == nil {
+		inner = mailbox.JSON[R]()
+	}
+	return resultCodec[R]{inner}
+}
+
+type resultCodec[R any] struct{ inner mailbox.Codec[R] }
+
+var errOnlyValues = errors.New("only values can be sent this way: errors and ends of streams are sent by replying to a message")
+
+func (c resultCodec[R]) ContentType() string { return c.inner.ContentType() }
+
+// Encode encodes the value. Everything else of a result is carried beside the
+// body, where a codec does not reach.
+func (c resultCodec[R]) Encode(result Result[R]) ([]byte, error) {
+	if result.Err != nil || result.End {
+		return nil, errOnlyValues
+	}
+	return c.inner.Encode(result.Value)
+}
+
+// Decode is for who has only a body.
+func (c resultCodec[R]) Decode(data []byte) (Result[R], error) {
+	value, err := c.inner.Decode(data)
+	return Result[R]{Value: value, Index: -1}, err
+}
+
+// DecodeMessage makes the result of a whole message.
+func (c resultCodec[R]) DecodeMessage(message *driver.Message) (Result[R], error) {
+	result := Result[R]{RequestID: message.CorrelationID, Index: -1}
+	if text, numbered := message.Attributes[driver.AttributeReplyIndex]; numbered {
+		index, err := strconv.ParseUint(text, 10, 31)
+		if err != nil {
+			return result, err
+		}
+		result.Index = int(index)
+	}
+	if failure := mailbox.FailureOf(message.Attributes); failure != nil {
+		result.Err = failure
+		return result, nil
+	}
+	if _, end := message.Attributes[driver.AttributeReplyEnd]; end {
+		result.End = true
+		return result, nil
+	}
+	value, err := c.inner.Decode(message.Body)
+	result.Value = value
+	return result, err
+}

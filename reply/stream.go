@@ -1,0 +1,179 @@
+package reply
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+	"strconv"
+
+	"github.com/mailboxmq/mailbox"
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+// A Stream answers one message in parts, which are numbered, and an end. Make
+// one with NewStream, or let HandleStream make it. The address of the message
+// has to be that of a mailbox: with a reply slot, sending is ErrUnsupported. It
+// does not settle the message. As parts have an order, it is for one goroutine at
+// a time.
+type Stream[R any] struct {
+	open  func(context.Context) (*mailbox.Mailbox[[]byte], error)
+	codec mailbox.Codec[R]
+	box   *mailbox.Mailbox[[]byte] // nil until something is sent
+	next  int
+	ended bool
+}
+
+// NewStream returns the stream of replies to message, encoded with codec; nil
+// means JSON. It does no I/O.
+func NewStream[R, T any](message *mailbox.Message[T], codec mailbox.Codec[R]) *Stream[R] {
+	if codec == nil {
+		codec = mailbox.JSON[R]()
+	}
+	return &Stream[R]{codec: codec, open: func(ctx context.Context) (*mailbox.Mailbox[[]byte], error) {
+		if _, isSlot := driver.SlotID(message.ReplyTo); isSlot {
+			return nil, &mailbox.Error{
+				Code: mailbox.ErrUnsupported, Op: "reply", MessageID: message.ID,
+				Detail: "a reply slot takes one answer, and a stream is many",
+			}
+		}
+		return mailbox.ReplyMailbox(ctx, message, &mailbox.Options[[]byte]{Codec: mailbox.Bytes()})
+	}}
+}
+
+// Send sends the next part. It blocks as a send does. After an error it can be
+// repeated: the part then has the same number, and is read once. Codes: those
+// of mailbox.ReplyMailbox and Mailbox.Send, and ErrReplyAlreadySent after the
+// end.
+func (s *Stream[R]) Send(ctx context.Context, value R) error {
+	body, err := s.codec.Encode(value)
+	if err != nil {
+		return &mailbox.Error{Code: mailbox.ErrEncoding, Op: "reply", Detail: s.codec.ContentType(), Err: err}
+	}
+	return s.send(ctx, body, false, nil)
+}
+
+// End says that nothing follows. Codes: as Send.
+func (s *Stream[R]) End(ctx context.Context) error {
+	return s.send(ctx, nil, true, map[string]string{driver.AttributeReplyEnd: "true"})
+}
+
+// Fail ends the stream with an error, which must not be nil. Codes: as Send.
+func (s *Stream[R]) Fail(ctx context.Context, cause error) error {
+	if cause == nil {
+		return &mailbox.Error{Code: mailbox.ErrInvalid, Op: "reply", Field: "cause", Detail: "is nil"}
+	}
+	failure := mailbox.NewFailure(cause)
+	return s.send(ctx, nil, true, map[string]string{
+		driver.AttributeReplyError: failure.Text, driver.AttributeReplyKind: string(failure.Kind),
+	})
+}
+
+func (s *Stream[R]) send(ctx context.Context, body []byte, last bool, marks map[string]string) error {
+	if s.ended {
+		return &mailbox.Error{Code: mailbox.ErrReplyAlreadySent, Op: "reply", Detail: "the stream has ended"}
+	}
+	if s.box == nil {
+		box, err := s.open(ctx)
+		if err != nil {
+			return err
+		}
+		s.box = box
+	}
+	number := mailbox.WithAttribute(driver.AttributeReplyIndex, strconv.Itoa(s.next))
+	if _, err := s.box.Send(ctx, body, number, mailbox.WithAttributes(marks)); err != nil {
+		return err
+	}
+	s.next++
+	s.ended = last
+	return nil
+}
+
+// partsAhead is how far beyond the next part a part is kept until it is its
+// turn. What is further ahead goes back to the queue.
+const partsAhead = 256
+
+// Parts yields the replies to the request with this id, which is its
+// correlation id or its message id, as a worker's Stream has sent them: in
+// order, each once, and acked when the loop asks for the next. It ends silently
+// at the end of the stream, and with a last error if the request has failed (a
+// *mailbox.Failure), ctx has ended, or receiving fails. Replies to other
+// requests are put back, as Await does.
+//
+// From is the first part wanted: 0, or where an earlier reader stopped, which
+// is Result.Index+1 of the last part it got. Replies that no stream has sent,
+// and which have no number, are yielded as they come. The sequence may be
+// ranged over once.
+func Parts[R any](ctx context.Context, replies *mailbox.Mailbox[Result[R]], requestID string, from int) iter.Seq2[Result[R], error] {
+	return func(yield func(Result[R], error) bool) {
+		p := &parts[R]{next: from, ahead: make(map[int]*mailbox.Message[Result[R]]), yield: yield}
+		err := browse(ctx, replies, requestID, func(message *mailbox.Message[Result[R]]) (bool, error) {
+			return p.take(ctx, message)
+		})
+		// What is ahead of its turn is for the next reader.
+		putBack(ctx, requestID, slices.Collect(maps.Values(p.ahead)), 0)
+		if err != nil && !p.stopped {
+			yield(Result[R]{RequestID: requestID, Index: -1}, err)
+		}
+	}
+}
+
+// parts puts the parts of a stream in order.
+type parts[R any] struct {
+	next    int
+	ahead   map[int]*mailbox.Message[Result[R]]
+	yield   func(Result[R], error) bool
+	stopped bool // the loop was left
+}
+
+func (p *parts[R]) take(ctx context.Context, message *mailbox.Message[Result[R]]) (done bool, err error) {
+	switch index := message.Body.Index; {
+	case index < 0:
+		return p.show(ctx, message)
+	case index < p.next: // seen, and sent twice
+		return false, settle(ctx, message)
+	case index >= p.next+partsAhead:
+		if err := message.Nack(ctx, 0, nil); err != nil && !lost(err) {
+			return false, fmt.Errorf("put part %d back: %w", index, err)
+		}
+		return false, nil
+	case index > p.next:
+		p.ahead[index] = message // over an earlier delivery of it, if there was one
+		return false, nil
+	}
+	for message != nil {
+		delete(p.ahead, p.next)
+		p.next++
+		if done, err := p.show(ctx, message); done || err != nil {
+			return done, err
+		}
+		message = p.ahead[p.next]
+	}
+	return false, nil
+}
+
+// show yields a part and acks it.
+func (p *parts[R]) show(ctx context.Context, message *mailbox.Message[Result[R]]) (done bool, err error) {
+	result := message.Body
+	switch {
+	case result.End:
+		return true, settle(ctx, message)
+	case result.Err != nil:
+		if err := settle(ctx, message); err != nil {
+			return false, err
+		}
+		return true, result.Err
+	}
+	p.stopped = !p.yield(result, nil)
+	err = settle(ctx, message)
+	return p.stopped, err
+}
+
+// settle acks a message, or finds that it will come again and be known then.
+func settle[R any](ctx context.Context, message *mailbox.Message[Result[R]]) error {
+	if err := message.Ack(ctx); err != nil && !lost(err) {
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,94 @@
+package mailbox
+
+import (
+	"context"
+	"sync/atomic"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+// A ReplyChannel takes one reply to one message, from whoever it is handed to,
+// and does not settle the message: the worker acks when it is done. Make one
+// with NewReplyChannel. It is safe for concurrent use; of several replies one
+// is sent, and the others are ErrReplyAlreadySent.
+type ReplyChannel[R any] struct {
+	request request
+	codec   Codec[R]
+	state   atomic.Uint32
+}
+
+// request is what a channel needs of a message of any type.
+type request interface {
+	answer(ctx context.Context, reply *driver.Outgoing) error
+	open(ctx context.Context) (bool, error)
+}
+
+// A channel is open until somebody sends, and again if that fails in a way that
+// can be repeated.
+const (
+	channelOpen uint32 = iota
+	channelSending
+	channelClosed
+)
+
+// NewReplyChannel returns the channel for the one reply to message, encoded
+// with codec; nil means JSON. It does no I/O. If the message does not say where
+// to answer, sending is ErrNoReplyTo.
+func NewReplyChannel[R, T any](message *Message[T], codec Codec[R]) *ReplyChannel[R] {
+	return &ReplyChannel[R]{request: message, codec: codec}
+}
+
+// Send sends the reply. It blocks as a send does. After an error that is not
+// one of the ErrReply codes it can be repeated. Codes: those of Reply, without
+// those of acking.
+func (c *ReplyChannel[R]) Send(ctx context.Context, value R) error {
+	reply, err := encodeReply(c.codec, value, nil)
+	if err != nil {
+		return err
+	}
+	return c.send(ctx, &reply)
+}
+
+// Fail is Send with an error, which must not be nil, as ReplyError is Reply
+// with one.
+func (c *ReplyChannel[R]) Fail(ctx context.Context, cause error) error {
+	if cause == nil {
+		return &Error{Code: ErrInvalid, Op: opReply, Field: "cause", Detail: "is nil"}
+	}
+	return c.send(ctx, &driver.Outgoing{Attributes: NewFailure(cause).attributes()})
+}
+
+func (c *ReplyChannel[R]) send(ctx context.Context, reply *driver.Outgoing) error {
+	if !c.state.CompareAndSwap(channelOpen, channelSending) {
+		return &Error{Code: ErrReplyAlreadySent, Op: opReply}
+	}
+	err := c.request.answer(ctx, reply)
+	if err == nil || isFinal(err) {
+		c.state.Store(channelClosed)
+	} else {
+		c.state.Store(channelOpen)
+	}
+	return err
+}
+
+// Open reports whether a reply is still wanted: none was sent, and the slot, if
+// the address is one, has no answer, was not cancelled and has not expired. It
+// asks the reply store. Codes: ErrUnavailable.
+func (c *ReplyChannel[R]) Open(ctx context.Context) (bool, error) {
+	if c.state.Load() != channelOpen {
+		return false, nil
+	}
+	return c.request.open(ctx)
+}
+
+// open reports whether a reply to the message is still wanted.
+func (m *Message[T]) open(ctx context.Context) (bool, error) {
+	if m == nil || m.mailbox == nil || m.ReplyTo == "" || m.Settled() {
+		return false, nil
+	}
+	id, isSlot := driver.SlotID(m.ReplyTo)
+	if !isSlot {
+		return true, nil
+	}
+	return m.wantsAnswer(ctx, id)
+}

@@ -1,0 +1,80 @@
+package mailbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+// A Scheme opens the queue that an address of one URI scheme names. Backends
+// offer them: that of membox, for example, is the method OpenURI of its
+// Backend. A part of an address that a scheme does not know what to do with, a
+// host above all, is refused with ErrInvalid, and never passed over: a message
+// that goes to another machine than its sender meant is worse than one that
+// does not go.
+type Scheme func(ctx context.Context, address *url.URL) (driver.Queue, error)
+
+// Schemes is an opener of queues by URI, which chooses the backend by scheme:
+//
+//	memory://name                   a memory backend
+//	disk:///dir?queue=name          a directory
+//	redis://host:port/name?db=0     Redis; also rediss:, redis+sentinel: and redis+cluster:
+//	sqs://region/queue              AWS SQS
+//	mailbox://host:port/name        mailboxd
+//
+// It knows no scheme by itself, and does not care which there are:
+//
+//	memory := membox.New(nil)
+//	schemes := mailbox.Schemes{
+//		ByScheme: map[string]mailbox.Scheme{"memory": memory.OpenURI},
+//		Default:  memory,
+//	}
+//
+// Use it as the fallback of a Registry, which keeps what it opens. It is safe
+// for concurrent use; its fields must not be changed once it is used.
+type Schemes struct {
+	// ByScheme has the schemes by name, in lower case.
+	ByScheme map[string]Scheme
+	// Default opens names that are no URIs, which is to say that there is no
+	// "://" in them. Nil means that there are no such names.
+	Default driver.Opener
+}
+
+var _ driver.Opener = Schemes{}
+
+// OpenQueue opens the queue that name, a URI or a plain name, leads to. It
+// blocks, and fails, as the backend does. Codes beside the backend's:
+// ErrUnresolved for a scheme that nobody handles, for what is no URI, and for
+// names without a Default.
+func (s Schemes) OpenQueue(ctx context.Context, name string) (driver.Queue, error) {
+	scheme, _, isURI := strings.Cut(name, "://")
+	if !isURI {
+		if s.Default == nil {
+			return nil, unresolved(name, "is not a URI", nil)
+		}
+		return s.Default.OpenQueue(ctx, name)
+	}
+	address, err := url.Parse(name)
+	if err != nil {
+		// What the parser says may repeat a password.
+		return nil, unresolved(name, "is not a valid URI", nil)
+	}
+	open := s.ByScheme[address.Scheme]
+	if open == nil {
+		known := slices.Sorted(maps.Keys(s.ByScheme))
+		return nil, unresolved(name, fmt.Sprintf("scheme %q is none of %q", scheme, known), nil)
+	}
+	queue, err := open(ctx, address)
+	if e, ok := errors.AsType[*Error](err); ok && e.Queue == "" {
+		located := *e
+		located.Queue = printable(name)
+		err = &located
+	}
+	return queue, err
+}

@@ -1,0 +1,202 @@
+package mailbox_test
+
+import (
+	"context"
+	"errors"
+	"net/url"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/mailboxmq/mailbox"
+	"github.com/mailboxmq/mailbox/diskbox"
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/mailboxtest"
+	"github.com/mailboxmq/mailbox/membox"
+)
+
+func TestRES3SchemeChoosesTheBackendAndGetsTheWholeAddress(t *testing.T) {
+	var asked string
+	scheme := func(ctx context.Context, address *url.URL) (driver.Queue, error) {
+		asked = address.Scheme + " " + address.Hostname() + " " + address.Port() + " " + address.Path + " " + address.RawQuery
+		return mailboxtest.Null{}.OpenQueue(ctx, "q")
+	}
+	schemes := mailbox.Schemes{ByScheme: map[string]mailbox.Scheme{}}
+	for _, name := range []string{"redis", "rediss", "redis+sentinel", "redis+cluster", "sqs", "mailbox"} {
+		schemes.ByScheme[name] = scheme
+	}
+	for id, want := range map[string]string{
+		"redis://cache:6379/replies?db=2":        "redis cache 6379 /replies db=2",
+		"rediss://cache:6380/replies":            "rediss cache 6380 /replies ",
+		"redis+sentinel://a:26379/main/replies":  "redis+sentinel a 26379 /main/replies ",
+		"redis+cluster://node:7000/replies":      "redis+cluster node 7000 /replies ",
+		"sqs://eu-central-1/replies":             "sqs eu-central-1  /replies ",
+		"mailbox://broker.example:9700/replies":  "mailbox broker.example 9700 /replies ",
+		"REDIS://cache/replies":                  "redis cache  /replies ",
+		"mailbox://[::1]:9700/a%2Fb?token=x%20y": "mailbox ::1 9700 /a/b token=x%20y",
+	} {
+		asked = ""
+		_, err := schemes.OpenQueue(t.Context(), id)
+		wantError(t, err, nil)
+		wantEqual(t, id, asked, want)
+	}
+}
+
+func TestRES3UnknownSchemesAndPlainNames(t *testing.T) {
+	backend := membox.New(nil)
+	defer backend.Close()
+	schemes := mailbox.Schemes{ByScheme: map[string]mailbox.Scheme{"memory": backend.OpenURI}}
+	for _, id := range []string{
+		"gopher://x", "redis://cache/x", "://x", "memory//x", "plain", "responses:7", "memory:x",
+		"ｍemory://x", "mem\u043ery://x", " memory://x", "memory\x00://x", "http://[bad",
+	} {
+		_, err := schemes.OpenQueue(t.Context(), id)
+		if !errors.Is(err, mailbox.ErrUnresolved) {
+			t.Errorf("%q: error is %v", id, err)
+		}
+	}
+	schemes.Default = backend
+	for _, id := range []string{"plain", "responses:7", "memory:x"} {
+		_, err := schemes.OpenQueue(t.Context(), id)
+		wantError(t, err, nil)
+	}
+	if _, err := schemes.OpenQueue(t.Context(), "gopher://x"); !errors.Is(err, mailbox.ErrUnresolved) {
+		t.Errorf("a scheme that nobody handles went to the default: %v", err)
+	}
+}
+
+func TestRES3SameNameIsTheSameMemoryMailbox(t *testing.T) {
+	backend := membox.New(nil)
+	defer backend.Close()
+	schemes := mailbox.Schemes{ByScheme: map[string]mailbox.Scheme{"memory": backend.OpenURI}}
+	for id, name := range map[string]string{
+		"memory://replies": "replies", "memory:///replies": "replies", "memory:///responses:7": "responses:7",
+		"memory:///a/b": "a/b", "memory:///a%3Fb%23c": "a?b#c", "memory://%C3%BC": "ü", "memory://Replies": "Replies",
+	} {
+		queue, err := schemes.OpenQueue(t.Context(), id)
+		wantError(t, err, nil)
+		sendTo(t, queue, id)
+		same, err := backend.OpenQueue(t.Context(), name)
+		wantError(t, err, nil)
+		removed, err := same.Purge(t.Context())
+		wantError(t, err, nil)
+		wantEqual(t, id+": messages", removed, 1)
+	}
+}
+
+func TestRES3MemoryRefusesWhatItCannotHonour(t *testing.T) {
+	backend := membox.New(nil)
+	defer backend.Close()
+	schemes := mailbox.Schemes{ByScheme: map[string]mailbox.Scheme{"memory": backend.OpenURI}}
+	for id, field := range map[string]string{
+		"memory://host/name":     "host",
+		"memory://host/":         "host",
+		"memory://name:6379":     "port",
+		"memory://name:":         "port",
+		"memory://user@name":     "user",
+		"memory://user:pw@name":  "user",
+		"memory://name?db=0":     "query",
+		"memory://name?":         "query",
+		"memory://name#part":     "fragment",
+		"memory://":              "name",
+		"memory:///":             "name",
+		"memory:///a%7Bb%7D":     "name",
+		"memory:///line%0Abreak": "name",
+	} {
+		_, err := schemes.OpenQueue(t.Context(), id)
+		if e, ok := errors.AsType[*mailbox.Error](err); !ok || e.Code != mailbox.ErrInvalid || e.Field != field {
+			t.Errorf("%s: error is %v, want one about %s", id, err, field)
+		}
+	}
+	for _, address := range []*url.URL{{Scheme: "memory", Opaque: "name"}, {Scheme: "other", Host: "name"}} {
+		_, err := backend.OpenURI(t.Context(), address)
+		wantError(t, err, mailbox.ErrInvalid)
+	}
+	for name := range backend.Queues(t.Context()) {
+		t.Errorf("queue %q was made all the same", name)
+	}
+}
+
+func TestRES3DiskOpensDirectoriesAndRefusesTheRest(t *testing.T) {
+	base := t.TempDir()
+	outside := t.TempDir()
+	dirs := diskbox.NewDirectories([]string{base}, nil)
+	defer dirs.Close()
+	schemes := mailbox.Schemes{ByScheme: map[string]mailbox.Scheme{"disk": dirs.OpenURI}}
+	if err := os.Symlink(outside, filepath.Join(base, "link")); err != nil {
+		t.Fatal(err)
+	}
+	for id, code := range map[string]mailbox.Code{
+		"disk://" + base + "/shop":                       mailbox.ErrInvalid, // no queue
+		"disk://" + base + "/shop?queue=":                mailbox.ErrInvalid,
+		"disk://" + base + "/shop?queue=a&queue=b":       mailbox.ErrInvalid,
+		"disk://" + base + "/shop?queue=a&sync=none":     mailbox.ErrInvalid,
+		"disk://host" + base + "/shop?queue=a":           mailbox.ErrInvalid,
+		"disk://host:80" + base + "/shop?queue=a":        mailbox.ErrInvalid,
+		"disk://user@" + base + "/shop?queue=a":          mailbox.ErrInvalid,
+		"disk://" + base + "/shop?queue=a#b":             mailbox.ErrInvalid,
+		"disk://" + base + "/../x?queue=a":               mailbox.ErrInvalid,
+		"disk://" + base + "/%2e%2e/x?queue=a":           mailbox.ErrInvalid,
+		"disk://" + base + "/a%00b?queue=a":              mailbox.ErrInvalid,
+		"disk://" + outside + "?queue=a":                 mailbox.ErrForbidden,
+		"disk://" + base + "-not?queue=a":                mailbox.ErrForbidden,
+		"disk://" + base + "/link?queue=a":               mailbox.ErrForbidden,
+		"disk://" + base + "/link/deeper/down?queue=a":   mailbox.ErrForbidden,
+		"disk:///?queue=a":                               mailbox.ErrForbidden,
+		"disk://" + base + "/shop?queue=a%7Bb%7D":        mailbox.ErrInvalid,
+		"disk://" + filepath.Dir(base) + "?queue=orders": mailbox.ErrForbidden,
+	} {
+		_, err := schemes.OpenQueue(t.Context(), id)
+		if !errors.Is(err, code) {
+			t.Errorf("%s: error is %v, want %v", id, err, code)
+		}
+	}
+	if entries, err := os.ReadDir(base); err != nil || len(entries) != 1 {
+		t.Errorf("refused addresses left %v, %v", entries, err)
+	}
+}
+
+func TestRES3DirectoriesAreSharedAndClosedWithTheirLastQueue(t *testing.T) {
+	base := t.TempDir()
+	dirs := diskbox.NewDirectories([]string{base}, nil)
+	registry := mailbox.NewRegistry(&mailbox.RegistryOptions{
+		CacheMax: 1,
+		Fallback: mailbox.Schemes{ByScheme: map[string]mailbox.Scheme{"disk": dirs.OpenURI}},
+	})
+	address := "disk://" + base + "/shop?queue="
+	first, second := mustResolve(t, registry, address+"orders"), mustResolve(t, registry, address+"bills")
+	for range 3 { // each evicts the other, and opens the directory again
+		sendTo(t, first, "tea")
+		sendTo(t, second, "3.50")
+	}
+	stats, err := first.Stats(t.Context())
+	wantError(t, err, nil)
+	wantEqual(t, "orders", stats.Ready, 3)
+	wantError(t, registry.Close(), nil)
+
+	// Nobody has it open now, so that it can be opened by its own.
+	own, err := diskbox.Open(t.Context(), filepath.Join(base, "shop"), nil)
+	wantError(t, err, nil)
+	_, err = schemesOf(dirs).OpenQueue(t.Context(), address+"orders")
+	wantError(t, err, mailbox.ErrConflict)
+	wantError(t, dirs.Share(filepath.Join(base, "shop"), own), nil)
+	wantError(t, dirs.Share(filepath.Join(base, "shop"), own), mailbox.ErrConflict)
+	wantError(t, dirs.Share(filepath.Dir(base), own), mailbox.ErrForbidden)
+	shared, err := schemesOf(dirs).OpenQueue(t.Context(), address+"orders")
+	wantError(t, err, nil)
+	stats, err = shared.Stats(t.Context())
+	wantError(t, err, nil)
+	wantEqual(t, "orders", stats.Ready, 3)
+	wantError(t, shared.Close(), nil)
+	wantError(t, shared.Close(), nil)
+	wantError(t, dirs.Close(), nil)
+	wantError(t, dirs.Close(), nil)
+	wantError(t, own.Ping(t.Context()), nil) // what is shared stays open
+	_, err = schemesOf(dirs).OpenQueue(t.Context(), address+"orders")
+	wantError(t, err, mailbox.ErrClosed)
+	wantError(t, own.Close(), nil)
+}
+
+func schemesOf(dirs *diskbox.Directories) mailbox.Schemes {
+	return mailbox.Schemes{ByScheme: map[string]mailbox.Scheme{"disk": dirs.OpenURI}}
+}
