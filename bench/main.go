@@ -2,7 +2,7 @@
 // the machine, in one process and one run, and prints ratios. Figures from two
 // runs, or two machines, say little; ratios within a run say enough.
 //
-//	go run . [-suite memory] [-rounds 3] [-time 300ms]
+//	go run . [-suite memory] [-rounds 3] [-time 300ms] [-dir /mnt/disk] [-backlog 10000000]
 //
 // It is a module of its own so that nobody who uses Mailbox downloads its
 // peers.
@@ -25,6 +25,7 @@ var suites = []struct {
 	run  func(*report)
 }{
 	{"memory", memorySuite},
+	{"disk", diskSuite},
 }
 
 func main() {
@@ -32,6 +33,8 @@ func main() {
 	only := flag.String("suite", "", "run only this suite")
 	rounds := flag.Int("rounds", 3, "how often each case runs; the median counts")
 	each := flag.Duration("time", 300*time.Millisecond, "how long one case runs")
+	dir := flag.String("dir", os.TempDir(), "where the disk suite makes its files; it measures that disk")
+	backlog := flag.Int("backlog", 500_000, "how many messages wait in the disk suite's backlog")
 	flag.Parse()
 	if err := flag.Set("test.benchtime", each.String()); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -40,13 +43,18 @@ func main() {
 	for _, suite := range suites {
 		if *only == "" || *only == suite.name {
 			fmt.Printf("== %s ==\n", suite.name)
-			suite.run(&report{rounds: *rounds})
+			suite.run(&report{rounds: *rounds, each: *each, dir: *dir, backlog: *backlog})
 		}
 	}
 }
 
 // report runs cases and prints what they took.
-type report struct{ rounds int }
+type report struct {
+	rounds  int
+	each    time.Duration
+	dir     string
+	backlog int
+}
 
 // contender is one thing to measure in a case.
 type contender struct {
