@@ -1,0 +1,18 @@
+// Package redistest runs real Redis servers for tests: alone, watched by
+// sentinels, or as a cluster. Each server is a process of its own on a free
+// port of the loopback interface, with a directory of its own.
+//
+//	server := redistest.Standalone(t, redistest.AppendOnly(redistest.FsyncAlways))
+//	client, err := rueidis.NewClient(server.ClientOption())
+//	…
+//	server.Kill()
+//	err = server.Restart()
+//
+// What a constructor starts ends with the test it was given, and on Linux also
+// when the test process is killed. Starting a cluster takes seconds, so tests
+// that do no harm to it can share one, see [SharedCluster].
+//
+// Constructors fail the test when something is missing, and never skip it.
+// Everything else returns errors, because failures are often staged from
+// goroutines, which must not end a test.
+package redistest

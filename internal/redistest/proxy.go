@@ -1,0 +1,325 @@
+package redistest
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// A Verdict says what a Proxy does with a request.
+type Verdict int
+
+// The verdicts.
+const (
+	// Pass forwards the request.
+	Pass Verdict = iota
+	// CutBefore cuts the connection and forwards nothing: the server never
+	// hears of the request.
+	CutBefore
+	// CutInside forwards half of the request and cuts the connection: the
+	// server cannot make anything of it.
+	CutInside
+	// CutAfter forwards the request, waits until the server has dealt with it,
+	// and cuts the connection: the client never hears the answer. If the server
+	// is busy with a blocking command of that connection, it may drop what
+	// stands behind it.
+	CutAfter
+)
+
+// A Proxy stands between clients and a server, and breaks connections in
+// chosen ways. It understands requests, and so cannot stand in front of TLS.
+// All methods may be called at any time, from several goroutines.
+type Proxy struct {
+	listener net.Listener
+	target   string
+	ended    chan struct{}
+	serving  sync.WaitGroup
+
+	mu     sync.Mutex // guards the fields below
+	conns  map[net.Conn]bool
+	judge  func(args []string) Verdict
+	delay  time.Duration
+	refuse bool
+	hole   chan struct{} // not nil: closed when the black hole ends
+	closed bool
+}
+
+// NewProxy returns a proxy for the server at an address. It is closed when the
+// test ends.
+func NewProxy(t testing.TB, target string) *Proxy {
+	t.Helper()
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &Proxy{listener: listener, target: target, ended: make(chan struct{}), conns: make(map[net.Conn]bool)}
+	p.serving.Go(p.accept)
+	t.Cleanup(p.Close)
+	return p
+}
+
+// Addr is where clients connect to.
+func (p *Proxy) Addr() string { return p.listener.Addr().String() }
+
+// Judge makes every request go through judge from now on, which is called for
+// one request of a connection after the other, and for those of several
+// connections at once. Nil passes everything.
+func (p *Proxy) Judge(judge func(args []string) Verdict) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.judge = judge
+}
+
+// Delay makes every request wait for d before it is forwarded.
+func (p *Proxy) Delay(d time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.delay = d
+}
+
+// Blackhole keeps everything, requests and answers, until it is called with
+// false: connections stay open and nothing moves, as when packets get lost.
+func (p *Proxy) Blackhole(on bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case on && p.hole == nil:
+		p.hole = make(chan struct{})
+	case !on && p.hole != nil:
+		close(p.hole)
+		p.hole = nil
+	}
+}
+
+// Refuse makes the proxy cut new connections at once.
+func (p *Proxy) Refuse(on bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.refuse = on
+}
+
+// Cut cuts all connections there are.
+func (p *Proxy) Cut() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for conn := range p.conns {
+		_ = conn.Close()
+	}
+}
+
+// Connections returns how many clients are connected.
+func (p *Proxy) Connections() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.conns) / 2
+}
+
+// Close cuts all connections and stops listening. Closing twice is fine.
+func (p *Proxy) Close() {
+	p.mu.Lock()
+	if p.closed {
+		p.mu.Unlock()
+		return
+	}
+	p.closed = true
+	close(p.ended)
+	p.mu.Unlock()
+	_ = p.listener.Close()
+	p.Cut()
+	p.serving.Wait()
+}
+
+func (p *Proxy) accept() {
+	for {
+		client, err := p.listener.Accept()
+		if err != nil {
+			return
+		}
+		p.serving.Go(func() { p.serve(client) })
+	}
+}
+
+// serve connects one client with the server until one of them is gone.
+func (p *Proxy) serve(client net.Conn) {
+	defer func() { _ = client.Close() }()
+	server, err := net.DialTimeout("tcp", p.target, 5*time.Second)
+	if err != nil {
+		return
+	}
+	defer func() { _ = server.Close() }()
+	if !p.enter(client, server) {
+		return
+	}
+	defer p.leave(client, server)
+	w := &wire{proxy: p, client: client, server: server.(*net.TCPConn)}
+	var both sync.WaitGroup
+	both.Go(w.forwardRequests)
+	both.Go(w.forwardAnswers)
+	both.Wait()
+}
+
+// enter reports whether the connection may be.
+func (p *Proxy) enter(conns ...net.Conn) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed || p.refuse {
+		return false
+	}
+	for _, conn := range conns {
+		p.conns[conn] = true
+	}
+	return true
+}
+
+func (p *Proxy) leave(conns ...net.Conn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, conn := range conns {
+		delete(p.conns, conn)
+	}
+}
+
+// hold waits for as long as there is a black hole, and for the delay.
+func (p *Proxy) hold(delayed bool) {
+	p.mu.Lock()
+	hole, delay := p.hole, p.delay
+	p.mu.Unlock()
+	if delayed && delay > 0 {
+		timer := time.NewTimer(delay)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-p.ended:
+		}
+	}
+	if hole != nil {
+		select {
+		case <-hole:
+		case <-p.ended:
+		}
+	}
+}
+
+func (p *Proxy) verdict(args []string) Verdict {
+	p.mu.Lock()
+	judge := p.judge
+	p.mu.Unlock()
+	if judge == nil {
+		return Pass
+	}
+	return judge(args)
+}
+
+// A wire is a client's connection and the one to the server that belongs to
+// it.
+type wire struct {
+	proxy  *Proxy
+	client net.Conn
+	server *net.TCPConn
+
+	mu   sync.Mutex // guards mute
+	mute bool       // answers are thrown away
+}
+
+// forwardRequests forwards what the client asks, request by request. At the
+// end it tells the server that there is no more. The server then deals with
+// what it got and ends its side too, and that ends the client's.
+func (w *wire) forwardRequests() {
+	defer func() { _ = w.server.CloseWrite() }()
+	requests := bufio.NewReader(w.client)
+	for {
+		raw, args, err := readRequest(requests)
+		if err != nil {
+			return
+		}
+		w.proxy.hold(true)
+		verdict := w.proxy.verdict(args)
+		if verdict != Pass {
+			w.silence()
+		}
+		switch verdict {
+		case CutBefore:
+			return
+		case CutInside:
+			raw = raw[:len(raw)/2]
+		}
+		if _, err := w.server.Write(raw); err != nil || verdict != Pass {
+			return
+		}
+	}
+}
+
+// silence keeps all further answers from the client.
+func (w *wire) silence() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.mute = true
+}
+
+// forwardAnswers forwards what the server says, until it ends its side.
+func (w *wire) forwardAnswers() {
+	defer func() { _ = w.client.Close() }()
+	buffer := make([]byte, 64<<10)
+	for {
+		n, err := w.server.Read(buffer)
+		w.proxy.hold(false)
+		if err == nil {
+			err = w.tell(buffer[:n])
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+func (w *wire) tell(answer []byte) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.mute {
+		return nil
+	}
+	_, err := w.client.Write(answer)
+	return err
+}
+
+// readRequest reads one request, an array of texts, and returns its bytes and
+// its texts.
+func readRequest(r *bufio.Reader) (raw []byte, args []string, err error) {
+	count, raw, err := readLength(r, '*', nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	for range count {
+		var length int
+		if length, raw, err = readLength(r, '$', raw); err != nil {
+			return nil, nil, err
+		}
+		start := len(raw)
+		raw = append(raw, make([]byte, length+len("\r\n"))...)
+		if _, err := io.ReadFull(r, raw[start:]); err != nil {
+			return nil, nil, err
+		}
+		args = append(args, string(raw[start:start+length]))
+	}
+	return raw, args, nil
+}
+
+// readLength reads a line that consists of a mark and a number, and appends it
+// to raw.
+func readLength(r *bufio.Reader, mark byte, raw []byte) (int, []byte, error) {
+	line, err := r.ReadString('\n')
+	if err != nil {
+		return 0, nil, err
+	}
+	if line[0] != mark {
+		return 0, nil, fmt.Errorf("redistest: %q is no part of a request", line)
+	}
+	length, err := strconv.Atoi(strings.TrimSpace(line[1:]))
+	return length, append(raw, line...), err
+}

@@ -1,0 +1,345 @@
+package redistest_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/mailboxmq/mailbox/internal/redistest"
+)
+
+func TestMain(m *testing.M) {
+	if os.Getenv(orphanVariable) != "" {
+		beOrphaned()
+	}
+	redistest.Main(m)
+}
+
+// connect returns a client that is closed with the test.
+func connect(t *testing.T, option rueidis.ClientOption) rueidis.Client {
+	t.Helper()
+	option.DisableCache = true
+	client, err := rueidis.NewClient(option)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Close)
+	return client
+}
+
+func set(ctx context.Context, c rueidis.Client, key, value string) error {
+	return c.Do(ctx, c.B().Set().Key(key).Value(value).Build()).Error()
+}
+
+func get(ctx context.Context, c rueidis.Client, key string) (string, error) {
+	return c.Do(ctx, c.B().Get().Key(key).Build()).ToString()
+}
+
+// alive reports whether there is a process, or what is left of one.
+func alive(pid int) bool { return syscall.Kill(pid, 0) == nil }
+
+func expectGone(t *testing.T, pids ...int) {
+	t.Helper()
+	for _, pid := range pids {
+		if alive(pid) {
+			t.Errorf("process %d is left behind", pid)
+		}
+	}
+}
+
+func TestStandaloneServesAndLeavesNothingBehind(t *testing.T) {
+	var pid int
+	var address string
+	t.Run("serves", func(t *testing.T) {
+		server := redistest.Standalone(t)
+		pid, address = server.PID(), server.Addr()
+		client := connect(t, server.ClientOption())
+		if err := set(t.Context(), client, "k", "v"); err != nil {
+			t.Fatal(err)
+		}
+		if !alive(pid) || !server.Running() {
+			t.Error("it answers and does not run")
+		}
+		if host, _, _ := net.SplitHostPort(address); host != "127.0.0.1" {
+			t.Errorf("it listens on %s", address)
+		}
+	})
+	expectGone(t, pid)
+	if conn, err := net.Dial("tcp", address); err == nil {
+		conn.Close()
+		t.Error("its port still answers")
+	}
+}
+
+func TestKilledServerHasItsDataAgainOnlyWithAppendOnly(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		opts []redistest.Option
+		kept bool
+	}{
+		{"always", []redistest.Option{redistest.AppendOnly(redistest.FsyncAlways)}, true},
+		{"every second", []redistest.Option{redistest.AppendOnly(redistest.FsyncEverySec)}, true},
+		{"off", nil, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			server := redistest.Standalone(t, test.opts...)
+			if _, err := server.Do(t.Context(), "SET", "k", "v"); err != nil {
+				t.Fatal(err)
+			}
+			before := server.PID()
+			server.Kill()
+			expectGone(t, before)
+			if err := server.Restart(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if server.PID() == before {
+				t.Error("the process is the same")
+			}
+			value, err := server.Do(t.Context(), "GET", "k")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if (value == "v") != test.kept {
+				t.Errorf("after the restart the value is %v", value)
+			}
+		})
+	}
+}
+
+func TestStoppedServerAnswersAgainWhenContinued(t *testing.T) {
+	server := redistest.Standalone(t)
+	server.Stop()
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if reply, err := server.Do(ctx, "PING"); err == nil {
+		t.Errorf("a stopped server answers %v", reply)
+	}
+	if server.Running() {
+		t.Error("a stopped server is said to run")
+	}
+	server.Continue()
+	if _, err := server.Do(t.Context(), "PING"); err != nil {
+		t.Error(err)
+	}
+	server.Stop()
+	server.Close()
+	expectGone(t, server.PID())
+}
+
+func TestRestartOfARunningServerFails(t *testing.T) {
+	server := redistest.Standalone(t)
+	if err := server.Restart(t.Context()); err == nil {
+		t.Error("a running server was started again")
+	}
+	server.Close()
+	if err := server.Restart(t.Context()); err == nil {
+		t.Error("a closed server was started again")
+	}
+}
+
+func TestTLSServerSpeaksNothingElse(t *testing.T) {
+	server := redistest.Standalone(t, redistest.TLS())
+	client := connect(t, server.ClientOption())
+	if err := set(t.Context(), client, "k", "v"); err != nil {
+		t.Error(err)
+	}
+	option := server.ClientOption()
+	option.TLSConfig = nil
+	if plain, err := rueidis.NewClient(option); err == nil {
+		plain.Close()
+		t.Error("it takes connections without TLS")
+	}
+}
+
+func TestUsersAreHeldToTheirRules(t *testing.T) {
+	server := redistest.Standalone(t, redistest.User("worker", "secret", "~mail:*", "+@all", "-flushall"))
+	client := connect(t, server.ClientOption())
+	if err := set(t.Context(), client, "mail:1", "v"); err != nil {
+		t.Error(err)
+	}
+	for name, err := range map[string]error{
+		"another key": set(t.Context(), client, "other", "v"),
+		"flushall":    client.Do(t.Context(), client.B().Flushall().Build()).Error(),
+	} {
+		if err == nil || !strings.HasPrefix(err.Error(), "NOPERM") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	option := server.ClientOption()
+	option.Username, option.Password = "", ""
+	if anonymous, err := rueidis.NewClient(option); err == nil {
+		anonymous.Close()
+		t.Error("it lets anybody in")
+	}
+}
+
+func TestConfigurationOfTheTestWins(t *testing.T) {
+	server := redistest.Standalone(t, redistest.Config("maxmemory", "123mb"), redistest.Config("appendfsync", "no"))
+	reply, err := server.Do(t.Context(), "CONFIG", "GET", "maxmemory")
+	if err != nil || fmt.Sprint(reply) != "[maxmemory 128974848]" {
+		t.Errorf("%v, %v", reply, err)
+	}
+}
+
+func TestBadConfigurationIsTold(t *testing.T) {
+	broken := &failures{T: t}
+	done := make(chan struct{})
+	go func() { // because Fatal ends the goroutine
+		defer close(done)
+		redistest.Standalone(broken, redistest.Config("no-such-directive", "1"))
+	}()
+	<-done
+	if !strings.Contains(broken.said, "no-such-directive") {
+		t.Errorf("it said %q", broken.said)
+	}
+}
+
+func TestMissingServerFailsTheTestAndSaysWhatToDo(t *testing.T) {
+	t.Setenv("MAILBOX_REDIS_SERVER", "no-such-redis-server")
+	broken := &failures{T: t}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		redistest.Standalone(broken)
+	}()
+	<-done
+	if !strings.Contains(broken.said, "make test") || !strings.Contains(broken.said, "tools/redis.sh") {
+		t.Errorf("it said %q", broken.said)
+	}
+}
+
+// failures is a test that is expected to fail.
+type failures struct {
+	*testing.T
+	said string
+}
+
+func (f *failures) Fatal(args ...any) {
+	f.said = fmt.Sprint(args...)
+	runtime.Goexit()
+}
+
+func TestClockCanBeSetWithoutTouchingItsTick(t *testing.T) {
+	server := redistest.Standalone(t, redistest.ClockSkew(2*time.Minute))
+	offset := func() time.Duration {
+		t.Helper()
+		reply, err := server.Do(t.Context(), "TIME")
+		if err != nil {
+			t.Fatal(err)
+		}
+		parts := reply.([]any)
+		seconds, err := strconv.ParseInt(parts[0].(string), 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return time.Until(time.Unix(seconds, 0)).Round(10 * time.Second)
+	}
+	if got := offset(); got != 2*time.Minute {
+		t.Errorf("the clock is off by %v", got)
+	}
+	if _, err := server.Do(t.Context(), "SET", "k", "v", "PX", "60000"); err != nil {
+		t.Fatal(err)
+	}
+	for _, skew := range []time.Duration{-time.Hour, 0, 24 * time.Hour} {
+		if err := server.SetClockSkew(skew); err != nil {
+			t.Fatal(err)
+		}
+		if got := offset(); got != skew || server.ClockSkew() != skew {
+			t.Errorf("the clock is off by %v, and said to be by %v, not %v", got, server.ClockSkew(), skew)
+		}
+	}
+	if value, err := server.Do(t.Context(), "GET", "k"); err != nil || value != nil {
+		t.Errorf("a day later a key that lives for a minute is %v, %v", value, err)
+	}
+	if err := redistest.Standalone(t).SetClockSkew(0); err == nil {
+		t.Error("a clock was set that the server does not look at")
+	}
+}
+
+func TestCommandCountStaysWhenNobodySpeaks(t *testing.T) {
+	for _, opts := range [][]redistest.Option{nil, {redistest.User("u", "p", "~*", "+@all")}} {
+		server := redistest.Standalone(t, opts...)
+		before := redistest.CommandCount(t, server)
+		if _, err := server.Do(t.Context(), "PING"); err != nil {
+			t.Fatal(err)
+		}
+		if after := redistest.CommandCount(t, server); after != before {
+			t.Errorf("%d commands became %d", before, after)
+		}
+		client := connect(t, server.ClientOption())
+		connected := redistest.CommandCount(t, server)
+		const commands = 10
+		for range commands {
+			if err := set(t.Context(), client, "k", "v"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		// The client may have opened further connections, which takes commands.
+		if after := redistest.CommandCount(t, server); after < connected+commands {
+			t.Errorf("%d commands made %d of %d", commands, after, connected)
+		}
+	}
+}
+
+// orphanVariable makes this binary start a server and wait to be killed.
+const orphanVariable = "REDISTEST_ORPHAN"
+
+// beOrphaned prints the number of a server's process, and hangs.
+func beOrphaned() {
+	tests := []testing.InternalTest{{Name: "TestOrphan", F: func(t *testing.T) {
+		server := redistest.Standalone(t)
+		fmt.Fprintln(os.Stderr, server.PID())
+		<-t.Context().Done()
+	}}}
+	os.Args = os.Args[:1]
+	testing.Main(func(string, string) (bool, error) { return true, nil }, tests, nil, nil)
+}
+
+func TestServerDiesWithAKilledTestProcess(t *testing.T) {
+	child := exec.CommandContext(t.Context(), os.Args[0])
+	child.Env = append(os.Environ(), orphanVariable+"=1", "TMPDIR="+t.TempDir())
+	output, err := child.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var pid int
+	if _, err := fmt.Fscan(output, &pid); err != nil {
+		t.Fatal(err)
+	}
+	if !alive(pid) {
+		t.Fatal("the server is not there")
+	}
+	if err := child.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	var killed *exec.ExitError
+	if err := child.Wait(); !errors.As(err, &killed) {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(5 * time.Second); running(pid); {
+		if time.Now().After(deadline) {
+			t.Fatalf("process %d is left behind", pid)
+		}
+	}
+}
+
+// running reports whether a process that is not our child does something: one
+// that has ended stays in the table until its new parent looks.
+func running(pid int) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	return err == nil && !strings.Contains(string(stat), ") Z ")
+}

@@ -1,0 +1,117 @@
+package redistest
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+// A sharing is something that is started for the first test that wants it, and
+// stopped by Main.
+type sharing[T interface{ Close() }] struct {
+	start func(context.Context) (T, error)
+
+	mu      sync.Mutex // guards the fields below
+	tried   bool
+	started bool
+	value   T
+	err     error
+}
+
+var (
+	sharedServer = &sharing[*Server]{start: func(ctx context.Context) (*Server, error) {
+		s, err := newSettings(nil)
+		if err != nil {
+			return nil, err
+		}
+		return startServer(ctx, s)
+	}}
+	sharedSentinel = &sharing[*SentinelGroup]{start: func(ctx context.Context) (*SentinelGroup, error) {
+		return startSentinel(ctx, nil)
+	}}
+	sharedCluster = &sharing[*ClusterGroup]{start: func(ctx context.Context) (*ClusterGroup, error) {
+		return startCluster(ctx, nil)
+	}}
+	mainRuns bool // set before any test runs
+)
+
+// SharedServer returns a server for tests that do it no harm: no signals, no
+// FLUSHALL, and keys that begin with Prefix. It is started for the first such
+// test. TestMain has to call Main, which stops it.
+func SharedServer(t testing.TB) *Server { t.Helper(); return sharedServer.get(t) }
+
+// SharedSentinel is like SharedServer, for a group watched by sentinels.
+func SharedSentinel(t testing.TB) *SentinelGroup { t.Helper(); return sharedSentinel.get(t) }
+
+// SharedCluster is like SharedServer, for a cluster.
+func SharedCluster(t testing.TB) *ClusterGroup { t.Helper(); return sharedCluster.get(t) }
+
+func (s *sharing[T]) get(t testing.TB) T {
+	t.Helper()
+	if !mainRuns {
+		t.Fatal("redistest: nobody would stop what tests share: let TestMain call redistest.Main")
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.tried {
+		s.tried = true
+		// It outlives the test that happens to be first.
+		s.value, s.err = s.start(context.WithoutCancel(t.Context()))
+		s.started = s.err == nil
+	}
+	if s.err != nil {
+		t.Fatal(s.err)
+	}
+	return s.value
+}
+
+func (s *sharing[T]) stop() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.started {
+		s.value.Close()
+	}
+}
+
+// Prefix returns text that no other test's keys begin with.
+func Prefix(t testing.TB) string {
+	t.Helper()
+	return "test-" + randomText()[:12] + "-"
+}
+
+// Main runs the tests, stops what they shared, and ends the process: with a
+// failure if tests failed, or if they left goroutines behind.
+//
+//	func TestMain(m *testing.M) { redistest.Main(m) }
+func Main(m *testing.M, options ...goleak.Option) {
+	mainRuns = true
+	code := m.Run()
+	sharedServer.stop()
+	sharedSentinel.stop()
+	sharedCluster.stop()
+	if code == 0 {
+		if err := leftGoroutines(options); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}
+	os.Exit(code) // a TestMain has nothing to return to
+}
+
+// leftGoroutines returns an error that tells what still runs. A client of a
+// cluster closes connections it does not need any more after five seconds, even
+// if it is closed itself, which is longer than goleak waits.
+func leftGoroutines(options []goleak.Option) error {
+	deadline := time.Now().Add(8 * time.Second)
+	for {
+		err := goleak.Find(options...)
+		if err == nil || time.Now().After(deadline) {
+			return err
+		}
+	}
+}

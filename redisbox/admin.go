@@ -1,0 +1,263 @@
+package redisbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+
+	"github.com/redis/rueidis"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+// ConfigureQueue creates the queue or changes its configuration, which is in
+// force in all processes from then on. Shards and StrictGroups are fixed when the
+// queue is created. It blocks for a few round trips, and longer where a new
+// bound means that many messages expire. Codes: ErrInvalid, ErrUnsupported,
+// ErrUnavailable, ErrClosed.
+func (b *Backend) ConfigureQueue(ctx context.Context, name string, config driver.Config) error {
+	return named(b.configure(ctx, name, config), name, "configure")
+}
+
+func (b *Backend) configure(ctx context.Context, name string, config driver.Config) error {
+	if err := b.checkOpen(ctx, name); err != nil {
+		return err
+	}
+	if err := checkConfig(name, config); err != nil {
+		return err
+	}
+	if err := b.checkTarget(ctx, name, config.DeadLetterTo); err != nil {
+		return err
+	}
+	if err := b.prepare(ctx, name, config); err != nil {
+		return err
+	}
+	state, err := b.openFirst(ctx, name, "c", config)
+	if err != nil {
+		return err
+	}
+	if state.status == "fixed" {
+		return fixed(state.config, config)
+	}
+	if err := b.adopt(ctx, name, state); err != nil {
+		return err
+	}
+	// What it means for messages that are there happens before it is confirmed.
+	q, _, err := b.join(name, state)
+	if err != nil {
+		return err
+	}
+	defer b.leave(q)
+	if q.settings.Load().version < state.version {
+		q.settings.Store(b.newSettings(state.config, state.version))
+	}
+	_, err = onShards(q, func(s *shard) (driver.Stats, error) { return s.stats(ctx) })
+	return err
+}
+
+// fixed says which setting cannot change.
+func fixed(old, asked driver.Config) error {
+	field, from, to := "Shards", any(max(old.Shards, 1)), any(max(asked.Shards, 1))
+	if from == to {
+		field, from, to = "StrictGroups", old.StrictGroups, asked.StrictGroups
+	}
+	return &driver.Error{
+		Code: driver.ErrUnsupported, Field: field,
+		Detail: fmt.Sprintf("cannot change from %v to %v on an existing queue; delete it first", from, to),
+	}
+}
+
+// checkTarget refuses to let dead letters go where they would not stay.
+func (b *Backend) checkTarget(ctx context.Context, name, target string) error {
+	if target == "" {
+		return nil
+	}
+	invalid := func(detail string) error {
+		return &driver.Error{Code: driver.ErrInvalid, Field: "DeadLetterTo", Detail: detail}
+	}
+	names, err := b.names(ctx)
+	if err != nil {
+		return err
+	}
+	for _, page := range slices.Collect(slices.Chunk(names, namesPage)) {
+		configs, err := b.configs(ctx, page)
+		if err != nil {
+			return err
+		}
+		for other, config := range configs {
+			switch {
+			case config.DeadLetterTo == name && other != name:
+				return invalid(other + " sends its dead letters here; a dead letter dies only once")
+			case other == target && config.DeadLetterTo != "":
+				return invalid(target + " sends its own dead letters to " + config.DeadLetterTo)
+			}
+		}
+	}
+	return nil
+}
+
+// QueueConfig returns the configuration in force. It blocks for a round trip.
+// Codes: ErrNotFound, ErrInvalid, ErrUnavailable, ErrClosed.
+func (b *Backend) QueueConfig(ctx context.Context, name string) (driver.Config, error) {
+	if err := b.checkOpen(ctx, name); err != nil {
+		return driver.Config{}, named(err, name, "configure")
+	}
+	state, err := b.look(ctx, name)
+	if err == nil && state.status != "ok" {
+		err = &driver.Error{Code: driver.ErrNotFound}
+	}
+	if err != nil {
+		return driver.Config{}, named(err, name, "configure")
+	}
+	return state.config, nil
+}
+
+// Queues lists the names of all queues, in order. It blocks for a round trip per
+// hundred or so.
+func (b *Backend) Queues(ctx context.Context) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		names, err := b.names(ctx)
+		if err != nil {
+			yield("", named(err, "", "queues"))
+			return
+		}
+		for page := range slices.Chunk(names, namesPage) {
+			configs, err := b.configs(ctx, page)
+			if err != nil {
+				yield("", named(err, "", "queues"))
+				return
+			}
+			for _, name := range page {
+				if _, there := configs[name]; there && !yield(name, nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
+const namesPage = 128
+
+// names reads the list of queues, in order. Some of them may not be there.
+func (b *Backend) names(ctx context.Context) (names []string, err error) {
+	for cursor := uint64(0); ; {
+		err := b.do(ctx, func(ctx context.Context) error {
+			page, err := b.client.Do(ctx, b.client.B().Sscan().Key(registry(b.options.Prefix)).Cursor(cursor).Count(1000).Build()).AsScanEntry()
+			if err == nil {
+				names, cursor = append(names, page.Elements...), page.Cursor
+			}
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+		if cursor == 0 {
+			slices.Sort(names)
+			return slices.Compact(names), nil
+		}
+	}
+}
+
+// configs reads the configurations of those queues that are there.
+func (b *Backend) configs(ctx context.Context, names []string) (map[string]driver.Config, error) {
+	configs := make(map[string]driver.Config, len(names))
+	err := b.do(ctx, func(ctx context.Context) error {
+		commands := make([]rueidis.Completed, len(names))
+		for i, name := range names {
+			commands[i] = b.client.B().Hget().Key(shardKeys(b.options.Prefix, name, 0)[0]).Field("settings").Build()
+		}
+		for i, result := range b.client.DoMulti(ctx, commands...) {
+			text, err := result.ToString()
+			if rueidis.IsRedisNil(err) {
+				continue
+			}
+			if err != nil {
+				return err
+			}
+			config, err := parseStored(text)
+			if err != nil {
+				return unreadable(err)
+			}
+			configs[names[i]] = config
+		}
+		return nil
+	})
+	return configs, err
+}
+
+// DeleteQueue removes a queue with everything in it. Handles on it, in whatever
+// process, answer ErrNotFound from then on. It blocks for a few round trips.
+// Codes: ErrNotFound, ErrInvalid, ErrUnavailable, ErrClosed.
+func (b *Backend) DeleteQueue(ctx context.Context, name string) error {
+	if err := b.checkOpen(ctx, name); err != nil {
+		return named(err, name, "delete")
+	}
+	state, err := b.look(ctx, name)
+	if err == nil && state.status == "missing" {
+		err = &driver.Error{Code: driver.ErrNotFound}
+	}
+	if err == nil {
+		err = b.remove(ctx, name, state)
+	}
+	return named(err, name, "delete")
+}
+
+// remove deletes a queue: if it has several shards, first the mark that it is
+// going, then the others, then the first, so that it can be seen to be
+// unfinished until it is not.
+func (b *Backend) remove(ctx context.Context, name string, state *opened) error {
+	incarnation := state.incarnation
+	if state.status == "deleting" {
+		incarnation = incarnation[:len(incarnation)-1]
+	}
+	n := max(state.config.Shards, 1)
+	if n > 1 {
+		if err := b.deleteShard(ctx, name, 0, "m", incarnation); err != nil {
+			return err
+		}
+		for i := 1; i < n; i++ {
+			if err := b.deleteShard(ctx, name, i, "d", incarnation); err != nil && !errors.Is(err, driver.ErrNotFound) {
+				return err
+			}
+		}
+	}
+	if err := b.deleteShard(ctx, name, 0, "d", incarnation); err != nil {
+		return err
+	}
+	b.mu.Lock()
+	if q := b.queues[name]; q != nil && q.incarnation == incarnation {
+		q.end(driver.ErrNotFound)
+		delete(b.queues, name)
+	}
+	b.mu.Unlock()
+	return b.unlist(ctx, name)
+}
+
+func (b *Backend) deleteShard(ctx context.Context, name string, shard int, what, incarnation string) error {
+	reply, err := b.try(ctx, deleteScript, shardKeys(b.options.Prefix, name, shard), []string{what, incarnation})
+	if err != nil {
+		return err
+	}
+	if status, err := reply[0].ToString(); err != nil || status != "ok" {
+		return &driver.Error{Code: driver.ErrNotFound, Err: err}
+	}
+	return nil
+}
+
+// unlist takes a name off the list, and puts it back if the queue has been made
+// anew meanwhile.
+func (b *Backend) unlist(ctx context.Context, name string) error {
+	err := b.do(ctx, func(ctx context.Context) error {
+		return b.client.Do(ctx, b.client.B().Srem().Key(registry(b.options.Prefix)).Member(name).Build()).Error()
+	})
+	if err != nil {
+		return err
+	}
+	state, err := b.look(ctx, name)
+	if err != nil || state.status == "missing" {
+		return err
+	}
+	return b.prepare(ctx, name, driver.Config{})
+}

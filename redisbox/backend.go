@@ -1,0 +1,363 @@
+package redisbox
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"strconv"
+	"sync"
+
+	"github.com/redis/rueidis"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+// Backend holds queues in Redis. It is a driver.Opener, a driver.Admin and a
+// driver.Pinger, and safe for concurrent use. Any number of processes can use
+// the same queues.
+type Backend struct {
+	client     rueidis.Client
+	options    Options
+	durability driver.Durability
+	running    crew
+	closing    chan struct{} // closed by Close
+
+	mu     sync.Mutex // guards the fields below
+	queues map[string]*queue
+	closed bool
+}
+
+var (
+	_ driver.Opener = (*Backend)(nil)
+	_ driver.Admin  = (*Backend)(nil)
+	_ driver.Pinger = (*Backend)(nil)
+)
+
+// Open returns the queues that are, or will be, in the servers that client talks
+// to: a single one, one watched by sentinels, or a cluster. The client stays the
+// caller's, who closes it after the backend.
+//
+// It asks the servers how safe they are, and blocks for that; cancelling ctx
+// abandons it. Codes: ErrInvalid (an option), ErrUnsupported (the servers are too
+// old or, with Options.Strict, would lose messages), ErrUnavailable.
+func Open(ctx context.Context, client rueidis.Client, options *Options) (*Backend, error) {
+	b := &Backend{
+		client: client, options: options.withDefaults(),
+		closing: make(chan struct{}), queues: make(map[string]*queue),
+	}
+	if err := checkPrefix(b.options.Prefix); err != nil {
+		return nil, err
+	}
+	if err := b.inspect(ctx); err != nil {
+		return nil, named(err, "", "open")
+	}
+	return b, nil
+}
+
+// OpenQueue returns a handle on the queue called name, which is created if it is
+// not there. It blocks for a round trip or two. Codes: ErrInvalid, ErrClosed,
+// ErrUnavailable.
+func (b *Backend) OpenQueue(ctx context.Context, name string) (driver.Queue, error) {
+	q, err := b.enter(ctx, name)
+	if err != nil {
+		return nil, named(err, name, "open")
+	}
+	return newHandle(q), nil
+}
+
+// enter opens a queue, or joins those who have it open in this process.
+func (b *Backend) enter(ctx context.Context, name string) (*queue, error) {
+	if err := b.checkOpen(ctx, name); err != nil {
+		return nil, err
+	}
+	config := b.options.Defaults
+	if config.DeadLetterTo == name {
+		config.DeadLetterTo = "" // what the others send here stays here
+	}
+	if err := checkConfig(name, config); err != nil {
+		return nil, err
+	}
+	if !b.knows(name) {
+		if err := b.prepare(ctx, name, config); err != nil {
+			return nil, err
+		}
+	}
+	state, err := b.openFirst(ctx, name, "o", config)
+	if err != nil {
+		return nil, err
+	}
+	q, isNew, err := b.join(name, state)
+	if err == nil && isNew {
+		if err = b.adopt(ctx, name, state); err != nil {
+			b.leave(q)
+		}
+	}
+	return q, err
+}
+
+func (b *Backend) checkOpen(ctx context.Context, name string) error {
+	if err := driver.CheckName(name); err != nil {
+		return err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return &driver.Error{Code: driver.ErrClosed}
+	}
+	return ctx.Err()
+}
+
+func (b *Backend) knows(name string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.queues[name] != nil
+}
+
+// prepare lists a queue that may be new, and creates the one that its dead
+// letters go to.
+func (b *Backend) prepare(ctx context.Context, name string, config driver.Config) error {
+	if target := config.DeadLetterTo; target != "" {
+		defaults := b.options.Defaults
+		defaults.DeadLetterTo = ""
+		if err := b.prepare(ctx, target, defaults); err != nil {
+			return err
+		}
+		state, err := b.openFirst(ctx, target, "o", defaults)
+		if err != nil {
+			return err
+		}
+		if err := b.adopt(ctx, target, state); err != nil {
+			return err
+		}
+	}
+	return b.do(ctx, func(ctx context.Context) error {
+		return b.client.Do(ctx, b.client.B().Sadd().Key(registry(b.options.Prefix)).Member(name).Build()).Error()
+	})
+}
+
+// do runs a command that can be repeated until it is answered.
+func (b *Backend) do(ctx context.Context, command func(context.Context) error) error {
+	for tries := b.newTries(nil); ; {
+		attempt, cancel := tries.attempt(ctx)
+		err := command(attempt)
+		cancel()
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case !passing(err) || !tries.again(ctx):
+			return unavailable(err)
+		}
+	}
+}
+
+// join returns the queue that all handles of this process share, with one handle
+// more.
+func (b *Backend) join(name string, state *opened) (q *queue, isNew bool, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return nil, false, &driver.Error{Code: driver.ErrClosed}
+	}
+	q = b.queues[name]
+	if q == nil || q.incarnation != state.incarnation || q.isEnded.Load() {
+		if q != nil {
+			q.end(driver.ErrNotFound)
+		}
+		q, isNew = newQueue(b, name, state), true
+		b.queues[name] = q
+	}
+	for _, s := range q.shards {
+		s.clock.saw(0, state.wall, 0)
+	}
+	q.handles++
+	return q, isNew, nil
+}
+
+// leave closes one handle on a queue; the last one takes with it what the
+// process keeps of it.
+func (b *Backend) leave(q *queue) {
+	b.mu.Lock()
+	q.handles--
+	last := q.handles == 0
+	if last && b.queues[q.name] == q {
+		delete(b.queues, q.name)
+	}
+	b.mu.Unlock()
+	if last {
+		q.rest()
+	}
+}
+
+// opened is what a shard says about itself.
+type opened struct {
+	status      string
+	incarnation string
+	version     int64
+	config      driver.Config
+	wall        float64
+}
+
+// look reads the settings of a queue. Its status is missing if there is none.
+func (b *Backend) look(ctx context.Context, name string) (*opened, error) {
+	return b.openShard(ctx, name, 0, "l", "", 0, driver.Config{})
+}
+
+// openFirst opens or configures the first shard, creating it if need be. A
+// deletion that was interrupted is finished before.
+func (b *Backend) openFirst(ctx context.Context, name, what string, config driver.Config) (*opened, error) {
+	for {
+		state, err := b.openShard(ctx, name, 0, what, strconv.FormatUint(rand.Uint64(), 36), 0, config)
+		if err != nil || state.status != "deleting" {
+			return state, err
+		}
+		if err := b.remove(ctx, name, state); err != nil && !errors.Is(err, driver.ErrNotFound) {
+			return nil, err
+		}
+	}
+}
+
+// adopt makes all shards but the first follow it.
+func (b *Backend) adopt(ctx context.Context, name string, first *opened) error {
+	n := max(first.config.Shards, 1)
+	errs := make([]error, n)
+	var group sync.WaitGroup
+	for i := 1; i < n; i++ {
+		group.Go(func() {
+			state, err := b.openShard(ctx, name, i, "a", first.incarnation, first.version, first.config)
+			if err == nil && state.status != "ok" {
+				err = &driver.Error{Code: driver.ErrNotFound, Detail: "was deleted meanwhile"}
+			}
+			errs[i] = err
+		})
+	}
+	group.Wait()
+	return errors.Join(errs...)
+}
+
+// openShard calls open.lua.
+func (b *Backend) openShard(ctx context.Context, name string, shard int, what, queue string, version int64, config driver.Config) (*opened, error) {
+	n := max(config.Shards, 1)
+	reply, err := b.try(ctx, openScript, shardKeys(b.options.Prefix, name, shard), []string{
+		what, queue, strconv.FormatInt(version, 10), strconv.Itoa(n), packConfig(config, n, shard), stored(config),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return readOpened(reply)
+}
+
+func readOpened(reply []rueidis.RedisMessage) (*opened, error) {
+	var state opened
+	var err error
+	if len(reply) == 0 {
+		return nil, unreadable(nil)
+	}
+	if state.status, err = reply[0].ToString(); err != nil || len(reply) < 5 {
+		return &state, err
+	}
+	if state.incarnation, err = reply[1].ToString(); err != nil {
+		return nil, unreadable(err)
+	}
+	if state.version, err = reply[2].AsInt64(); err != nil {
+		return nil, unreadable(err)
+	}
+	settings, err := reply[3].ToString()
+	if err != nil {
+		return nil, unreadable(err)
+	}
+	if state.config, err = parseStored(settings); err != nil {
+		return nil, unreadable(err)
+	}
+	wall, err := reply[4].AsInt64()
+	if err != nil {
+		return nil, unreadable(err)
+	}
+	state.wall = float64(wall)
+	return &state, nil
+}
+
+// Ping returns nil if the server that keeps the list of queues answers and takes
+// writes. It blocks for a round trip and does not try again. Codes: ErrClosed,
+// ErrUnavailable, ErrFull (out of memory).
+func (b *Backend) Ping(ctx context.Context) error {
+	b.mu.Lock()
+	closed := b.closed
+	b.mu.Unlock()
+	if closed {
+		return &driver.Error{Code: driver.ErrClosed, Op: "ping"}
+	}
+	key := []string{registry(b.options.Prefix)}
+	err := b.client.Do(ctx, command(b.client, pingScript, key, nil, false)).Error()
+	if isNoScript(err) {
+		err = b.client.Do(ctx, command(b.client, pingScript, key, nil, true)).Error()
+	}
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return ctx.Err()
+	}
+	return named(unavailable(err), "", "ping")
+}
+
+// Close ends all handles and waits until what is under way has been answered.
+// Receives that wait return ErrClosed, and so does everything called later.
+// Messages stay where they are, and the client stays open. Closing twice is fine.
+func (b *Backend) Close() error {
+	b.mu.Lock()
+	if !b.closed {
+		b.closed = true
+		close(b.closing)
+	}
+	for _, q := range b.queues {
+		q.end(driver.ErrClosed)
+	}
+	clear(b.queues)
+	b.mu.Unlock()
+	b.running.wait()
+	return nil
+}
+
+// crew is goroutines that can be waited for. Unlike a WaitGroup it does not mind
+// newcomers while somebody waits.
+type crew struct {
+	mu    sync.Mutex // guards the fields below
+	size  int
+	empty chan struct{} // closed when size comes down to 0; nil if nobody waits
+}
+
+func (c *crew) start(f func()) {
+	c.mu.Lock()
+	c.size++
+	c.mu.Unlock()
+	go func() {
+		defer c.leave()
+		f()
+	}()
+}
+
+func (c *crew) leave() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.size--
+	if c.size == 0 && c.empty != nil {
+		close(c.empty)
+		c.empty = nil
+	}
+}
+
+func (c *crew) wait() {
+	c.mu.Lock()
+	if c.size == 0 {
+		c.mu.Unlock()
+		return
+	}
+	if c.empty == nil {
+		c.empty = make(chan struct{})
+	}
+	empty := c.empty
+	c.mu.Unlock()
+	<-empty
+}

@@ -1,0 +1,162 @@
+package redisbox
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+// defaultDedupMax bounds the dedup table unless the queue says otherwise.
+const defaultDedupMax = 1_000_000
+
+// settings is what a configuration comes down to.
+type settings struct {
+	config  driver.Config
+	traits  driver.Traits
+	version int64
+}
+
+// stored is how the first shard keeps a configuration, for people to read too.
+func stored(config driver.Config) string {
+	text, _ := json.Marshal(config) // a struct of numbers and texts cannot fail
+	return string(text)
+}
+
+func parseStored(text string) (config driver.Config, err error) {
+	if err := json.Unmarshal([]byte(text), &config); err != nil {
+		return config, fmt.Errorf("settings of the queue cannot be read: %w", err)
+	}
+	return config, nil
+}
+
+// packConfig is the part of a configuration that falls to shard i of n, as
+// shard.lua reads it, without the version that open.lua puts before it.
+func packConfig(config driver.Config, n, i int) string {
+	config.DedupMax = dedupMax(config)
+	config = splitConfig(config, n, i)
+	window := config.DedupWindow
+	if window == 0 {
+		window = driver.DefaultDedupWindow
+	}
+	return packDoubles(
+		flag(config.StrictGroups), float64(config.MaxDeliveries),
+		float64(config.MaxMessages), float64(config.MaxBytes), float64(config.MaxInFlight), float64(config.MaxDead),
+		float64(config.MaxHold), micros(window), float64(config.DedupMax),
+		micros(config.RetainReady.Age), float64(config.RetainReady.Count),
+		micros(config.RetainDead.Age), float64(config.RetainDead.Count),
+		flag(config.DeadLetterTo != ""),
+	)
+}
+
+func dedupMax(config driver.Config) int {
+	if config.DedupMax == 0 {
+		return defaultDedupMax
+	}
+	return config.DedupMax
+}
+
+// splitConfig returns the part of the bounds that falls to shard i of n. The
+// parts add up to the whole.
+func splitConfig(config driver.Config, n, i int) driver.Config {
+	for _, bound := range bounds(&config) {
+		part := *bound.value / n
+		if i < *bound.value%n {
+			part++
+		}
+		*bound.value = part
+	}
+	return config
+}
+
+type bound struct {
+	field string
+	value *int
+}
+
+// bounds are the settings that shards share out among them.
+func bounds(config *driver.Config) []bound {
+	return []bound{
+		{"MaxMessages", &config.MaxMessages},
+		{"MaxBytes", &config.MaxBytes},
+		{"MaxInFlight", &config.MaxInFlight},
+		{"MaxDead", &config.MaxDead},
+		{"DedupMax", &config.DedupMax},
+		{"RetainReady.Count", &config.RetainReady.Count},
+		{"RetainDead.Count", &config.RetainDead.Count},
+	}
+}
+
+// checkConfig refuses what no queue of this name can honour.
+func checkConfig(name string, config driver.Config) error {
+	if err := config.Validate(); err != nil {
+		return err
+	}
+	invalid := func(field, detail string) error {
+		return &driver.Error{Code: driver.ErrInvalid, Op: "configure", Queue: name, Field: field, Detail: detail}
+	}
+	if config.DeadLetterTo == name {
+		return invalid("DeadLetterTo", "names the queue itself")
+	}
+	shards := max(config.Shards, 1)
+	for _, bound := range bounds(&config) {
+		if value := *bound.value; value > 0 && value < shards {
+			return invalid(bound.field, fmt.Sprintf("%d cannot be split over %d shards; use at least 1 a shard", value, shards))
+		}
+	}
+	return nil
+}
+
+// newSettings works out what a configuration means.
+func (b *Backend) newSettings(config driver.Config, version int64) *settings {
+	traits := driver.Traits{
+		Ordering:      driver.OrderingFIFO,
+		Durability:    b.durability,
+		ExactStats:    true,
+		Groups:        true,
+		StrictGroups:  config.StrictGroups,
+		DeadLetters:   true,
+		DedupWindow:   config.DedupWindow,
+		MaxBodyBytes:  b.options.MaxBodyBytes,
+		MaxBatch:      driver.DefaultMaxBatch,
+		MaxDelay:      driver.DefaultMaxDelay,
+		MaxVisibility: driver.DefaultMaxVisibility,
+	}
+	if traits.DedupWindow == 0 {
+		traits.DedupWindow = driver.DefaultDedupWindow
+	}
+	if config.Shards > 1 {
+		traits.Ordering = driver.OrderingPerShard
+	}
+	return &settings{config: config, traits: traits, version: version}
+}
+
+// micros is a duration as scripts count it: in microseconds, rounded up so that
+// nothing is over too early.
+func micros(d time.Duration) float64 {
+	return math.Ceil(float64(d) / float64(time.Microsecond))
+}
+
+func flag(on bool) float64 {
+	if on {
+		return 1
+	}
+	return 0
+}
+
+// packDoubles packs numbers as struct.pack('<dd…') does.
+func packDoubles(numbers ...float64) string {
+	packed := make([]byte, 0, 8*len(numbers))
+	for _, number := range numbers {
+		packed = binary.LittleEndian.AppendUint64(packed, math.Float64bits(number))
+	}
+	return string(packed)
+}
+
+// doubleAt reads the i-th double of a packed text.
+func doubleAt(packed string, i int) float64 {
+	return math.Float64frombits(binary.LittleEndian.Uint64([]byte(packed[8*i : 8*i+8])))
+}

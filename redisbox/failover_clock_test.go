@@ -1,0 +1,270 @@
+package redisbox_test
+
+import (
+	"context"
+	"errors"
+	"math"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/redistest"
+	"github.com/mailboxmq/mailbox/redisbox"
+)
+
+// These tests show whose clock matters: no client's, and of the servers' only
+// how fast it runs.
+
+// A new primary's clock may be minutes off. Leases and delays then last as long
+// as they were to last, or longer if nobody is there who knows how long that
+// is; and dedup keys are remembered.
+func TestANewPrimaryWithAnotherClockExpiresNothingEarly(t *testing.T) {
+	cluster := redistest.Cluster(t, redistest.ClockSkew(0), redistest.Replicas(1))
+	for _, test := range []struct {
+		name     string
+		skew     time.Duration
+		newcomer bool // the first to call is somebody who has not called before
+	}{
+		{"ahead", 2 * time.Minute, false},
+		{"behind", -2 * time.Minute, false},
+		{"ahead, seen by a newcomer", 2 * time.Minute, true},
+		{"behind, seen by a newcomer", -2 * time.Minute, true},
+	} {
+		t.Run(test.name, func(t *testing.T) { testNewClock(t, cluster, test.skew, test.newcomer) })
+	}
+}
+
+// lasting is how long leases and delays last in these tests: longer than it
+// takes a replica to take over.
+const lasting = 8 * time.Second
+
+func testNewClock(t *testing.T, cluster *redistest.ClusterGroup, skew time.Duration, newcomer bool) {
+	backend := openBackend(t, cluster.ClientOption(), &redisbox.Options{Replicas: 1})
+	name := redistest.Prefix(t) + "clock"
+	if err := backend.ConfigureQueue(t.Context(), name, driver.Config{DedupWindow: time.Minute}); err != nil {
+		t.Fatal(err)
+	}
+	q := openNamed(t, backend, name)
+	replica := replicaWithClock(t, cluster, name, skew)
+	start := time.Now()
+	sent, err := q.Send(t.Context(), []driver.Outgoing{
+		{Body: []byte("leased")},
+		{Body: []byte("held")},
+		{Body: []byte("delayed"), Delay: lasting},
+		{Body: []byte("keyed"), DedupKey: "key", Delay: 10 * time.Minute},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	leased, err := q.Receive(t.Context(), driver.ReceiveRequest{Max: 10, Visibility: lasting})
+	if err != nil || len(leased) != 2 {
+		t.Fatalf("received %d, %v", len(leased), err)
+	}
+
+	if newcomer {
+		if err := backend.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := cluster.Failover(t.Context(), replica); err != nil {
+		t.Fatal(err)
+	}
+	if newcomer {
+		q = openNamed(t, openBackend(t, cluster.ClientOption(), &redisbox.Options{Replicas: 1}), name)
+	}
+	early, err := q.Receive(t.Context(), driver.ReceiveRequest{Max: 10, Visibility: lasting, Wait: time.Second})
+	if passed := time.Since(start); passed > lasting {
+		t.Fatalf("a replica took %v to take over: this shows nothing", passed)
+	} else if err != nil || len(early) != 0 {
+		t.Fatalf("after %v of %v there came %d messages, %v", passed, lasting, len(early), err)
+	}
+	if err := q.Ack(t.Context(), []driver.Receipt{leased[1].Receipt}); err != nil {
+		t.Errorf("ack of a lease that is not over: %v", err)
+	}
+	again, err := q.Send(t.Context(), []driver.Outgoing{{Body: []byte("keyed"), DedupKey: "key"}})
+	if err != nil || !again[0].Duplicate || again[0].ID != sent[3].ID {
+		t.Errorf("a dedup key was forgotten: %+v, %v", again, err)
+	}
+	if !newcomer {
+		expectOnTime(t, q, start)
+	}
+}
+
+// expectOnTime checks that a message that was leased and one that was delayed
+// come when their time is over, and not much later.
+func expectOnTime(t *testing.T, q driver.Queue, start time.Time) {
+	t.Helper()
+	var bodies []string
+	for len(bodies) < 2 {
+		late, err := q.Receive(t.Context(), driver.ReceiveRequest{Max: 10, Visibility: time.Minute, Wait: 2 * lasting})
+		if err != nil || len(late) == 0 {
+			t.Fatalf("after %v there is only %q, %v", time.Since(start), bodies, err)
+		}
+		for _, d := range late {
+			bodies = append(bodies, string(d.Body))
+		}
+		if passed := time.Since(start); passed < lasting {
+			t.Errorf("%q came after %v, not %v", bodies, passed, lasting)
+		}
+	}
+	if slices.Sort(bodies); !slices.Equal(bodies, []string{"delayed", "leased"}) {
+		t.Errorf("got %q", bodies)
+	}
+	t.Logf("what was to last %v lasted %v", lasting, time.Since(start).Round(time.Millisecond))
+}
+
+// replicaWithClock returns a replica of a queue's primary, started anew with a
+// clock that differs from the primary's. A clock that jumps while a server runs is another matter: to
+// that server it seems that nobody has spoken for minutes.
+func replicaWithClock(t *testing.T, cluster *redistest.ClusterGroup, queue string, skew time.Duration) *redistest.Server {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	primary, err := cluster.PrimaryOf(ctx, someKey(ctx, t, cluster, queue))
+	if err != nil {
+		t.Fatal(err)
+	}
+	replicas, err := cluster.ReplicasOf(ctx, primary)
+	if err != nil || len(replicas) == 0 {
+		t.Fatalf("%s has %d replicas, %v", primary.Addr(), len(replicas), err)
+	}
+	replica := replicas[0]
+	replica.Kill()
+	if err := errors.Join(replica.SetClockSkew(primary.ClockSkew()+skew), replica.Restart(ctx), cluster.WaitHealthy(ctx)); err != nil {
+		t.Fatal(err)
+	}
+	return replica
+}
+
+// The clock of a bubble shows the first of January 2000 and stands still as
+// long as somebody in it waits for the network. So a client in a bubble is one
+// whose clock is decades off and does not even run. It must not make any
+// difference, and nothing it sends may say what its clock shows.
+func TestAClientWithAWrongClockChangesNothing(t *testing.T) {
+	server := redistest.Standalone(t)
+	proxy := redistest.NewProxy(t, server.Addr())
+	var requests requestLog
+	proxy.Judge(requests.take)
+	name := redistest.Prefix(t) + "clock"
+	received := receiveOutside(t, openNamed(t, openBackend(t, server.ClientOption(), nil), name))
+	option := server.ClientOption()
+	option.InitAddress = []string{proxy.Addr()}
+
+	const short = 600 * time.Millisecond
+	now := time.Now()
+	var wrongNow time.Time
+	synctest.Test(t, func(t *testing.T) {
+		if wrongNow = time.Now(); now.Sub(wrongNow) < 24*time.Hour {
+			t.Fatalf("the clock of the bubble shows %v", wrongNow)
+		}
+		q := openNamed(t, openBackend(t, option, nil), name)
+		_, err := q.Send(t.Context(), []driver.Outgoing{
+			{Body: []byte("leased"), DedupKey: "key"},
+			{Body: []byte("delayed"), Delay: short},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		leased, err := q.Receive(t.Context(), driver.ReceiveRequest{Max: 10, Visibility: short})
+		if err != nil || len(leased) != 1 {
+			t.Fatalf("received %d, %v", len(leased), err)
+		}
+		if err := q.Extend(t.Context(), []driver.Extension{{Receipt: leased[0].Receipt, Visibility: short}}); err != nil {
+			t.Error(err)
+		}
+		if early := received(0); len(early) != 0 {
+			t.Errorf("somebody else got %d messages that are leased or delayed", len(early))
+		}
+		late := received(2 * short)
+		if len(late) != 2 {
+			t.Errorf("somebody else got %d messages after leases and delays were over", len(late))
+		}
+		for _, d := range late {
+			if off := d.EnqueuedAt.Sub(now); off.Abs() > time.Minute {
+				t.Errorf("%q was enqueued at %v", d.Body, d.EnqueuedAt)
+			}
+		}
+		if err := q.Ack(t.Context(), []driver.Receipt{leased[0].Receipt}); !errors.Is(err, driver.ErrReceiptExpired) {
+			t.Errorf("ack after the lease: %v", err)
+		}
+	})
+	requests.expectNone(t, wrongNow)
+}
+
+// receiveOutside returns a function that receives after a while by the clock
+// that was there when receiveOutside was called, so in real time even when it
+// is called in a bubble.
+func receiveOutside(t *testing.T, q driver.Queue) (received func(after time.Duration) []driver.Delivery) {
+	t.Helper()
+	asked, answers := make(chan time.Duration), make(chan []driver.Delivery)
+	go func() {
+		for after := range asked {
+			rest(t.Context(), after)
+			got, err := q.Receive(t.Context(), driver.ReceiveRequest{Max: 10, Visibility: time.Minute})
+			if err != nil {
+				t.Error(err)
+			}
+			answers <- got
+		}
+	}()
+	t.Cleanup(func() { close(asked) })
+	return func(after time.Duration) []driver.Delivery {
+		asked <- after
+		return <-answers
+	}
+}
+
+// A requestLog keeps what a proxy sees.
+type requestLog struct {
+	mu       sync.Mutex // guards requests
+	requests [][]string
+}
+
+func (l *requestLog) take(args []string) redistest.Verdict {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.requests = append(l.requests, args)
+	return redistest.Pass
+}
+
+// expectNone fails the test if a request has an argument that tells a time
+// close to when.
+func (l *requestLog) expectNone(t *testing.T, when time.Time) {
+	t.Helper()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	scripts := 0
+	for _, args := range l.requests {
+		if args[0] == "EVALSHA" || args[0] == "EVAL" {
+			scripts++
+		}
+		for i, arg := range args {
+			if tellsTime(arg, when) {
+				t.Errorf("argument %d of %.40q tells the client's time: %s", i, args, arg)
+			}
+		}
+	}
+	if scripts < 5 {
+		t.Errorf("of %d requests, %d run a script: is that all?", len(l.requests), scripts)
+	}
+}
+
+// tellsTime reports whether a text is a number that means a time within a day
+// of when, whatever its unit.
+func tellsTime(text string, when time.Time) bool {
+	number, err := strconv.ParseFloat(text, 64)
+	if err != nil {
+		return false
+	}
+	const day = 24 * 60 * 60
+	for _, unit := range []float64{1, 1e3, 1e6, 1e9} {
+		if math.Abs(number/unit-float64(when.Unix())) < day {
+			return true
+		}
+	}
+	return false
+}

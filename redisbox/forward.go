@@ -1,0 +1,139 @@
+package redisbox
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"strconv"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+// Dead letters go to another queue in three steps, each of which can be repeated:
+// the letter is kept here and noted in the outbox when it dies; it is added to
+// the other queue, which remembers that it has arrived; and then it leaves this
+// one. Whoever finds letters in an outbox goes on where another has stopped. So
+// none is lost, and none arrives twice.
+
+// forward moves the dead letters of the shard that are to go to another queue.
+// What cannot be moved now is left for later.
+func (s *shard) forward(ctx context.Context) {
+	s.forwardMu.Lock()
+	defer s.forwardMu.Unlock()
+	for {
+		moved, err := s.forwardPage(ctx)
+		if err != nil && ctx.Err() == nil {
+			s.queue.backend.options.Logger.WarnContext(ctx, "dead letters could not be moved to another queue and wait",
+				"queue", s.queue.name, "error", err)
+		}
+		if err != nil || moved == 0 {
+			return
+		}
+	}
+}
+
+func (s *shard) forwardPage(ctx context.Context) (moved int, err error) {
+	name := s.queue.settings.Load().config.DeadLetterTo
+	letters, err := s.peek(ctx, "outbox", "-inf", 0, peekPage, false, nil)
+	if err != nil || len(letters) == 0 || name == "" {
+		return 0, err
+	}
+	target, err := s.queue.backend.target(ctx, name)
+	if err != nil {
+		return 0, err
+	}
+	parts := make(map[*shard]*sending)
+	var verdicts []string // id and what has become of it, for forward.lua
+	for i := range letters {
+		if id := letters[i].id; target == nil || !s.address(ctx, target, parts, &letters[i]) {
+			verdicts = append(verdicts, id, "k")
+		}
+	}
+	for to, part := range parts {
+		verdicts, err = to.accept(ctx, part, verdicts)
+		if err != nil {
+			return 0, err
+		}
+	}
+	how := s.queue.backend.durably(&session{})
+	how.within = true
+	if _, err := s.call(ctx, forwardScript, how, verdicts...); err != nil {
+		return 0, err
+	}
+	for to, part := range parts {
+		// An arrival that is not forgotten costs a little memory for a week.
+		_, _ = to.call(ctx, arrivalScript, how, append([]string{"f"}, part.ids...)...)
+	}
+	return len(letters), nil
+}
+
+// target returns the queue that dead letters go to, and nil if there is none.
+func (b *Backend) target(ctx context.Context, name string) (*queue, error) {
+	state, err := b.look(ctx, name)
+	if err != nil || state.status != "ok" {
+		return nil, err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if q := b.queues[name]; q != nil && q.incarnation == state.incarnation && !q.isEnded.Load() {
+		return q, nil
+	}
+	return newQueue(b, name, state), nil
+}
+
+// address adds a letter to the part of the shard it goes to. It reports false if
+// the letter is damaged, and so has to stay.
+func (s *shard) address(ctx context.Context, target *queue, parts map[*shard]*sending, letter *item) bool {
+	e, readable := readEntry(letter.entry)
+	var m driver.Message
+	if !readable || !readSent(&m, letter.id, letter.sent) {
+		return false
+	}
+	attributes := maps.Clone(m.Attributes)
+	if attributes == nil {
+		attributes = make(map[string]string, extraAttributes)
+	}
+	attributes[driver.AttributeDeadReason] = string(e.reason)
+	attributes[driver.AttributeDeadSource] = s.queue.name
+	attributes[driver.AttributeDeadDeliveries] = strconv.Itoa(e.deliveries)
+	if e.lastError != "" {
+		attributes[driver.AttributeDeadError] = e.lastError
+	}
+	msg := driver.Outgoing{
+		Body: m.Body, Attributes: attributes, Group: m.Group, ReplyTo: m.ReplyTo, CorrelationID: m.CorrelationID,
+	}
+	// A letter that is forwarded again must come to the shard that remembers it.
+	to := target.shardOf(letter.id)
+	if msg.Group != "" || target.settings.Load().config.StrictGroups {
+		to = target.shardOf(msg.Group)
+	}
+	part := parts[to]
+	if part == nil {
+		part = newSending(ctx, to)
+		parts[to] = part
+	}
+	extra := target.special(&msg)
+	extra.arrival, extra.redrives, extra.failure = true, e.redrives, e.lastError
+	part.add(0, letter.id, &msg, extra)
+	return true
+}
+
+// accept adds letters of another queue, and adds to verdicts what has become of
+// each.
+func (s *shard) accept(ctx context.Context, part *sending, verdicts []string) ([]string, error) {
+	how := s.queue.backend.durably(&session{})
+	how.within = true
+	err := s.serve(ctx, &load{sends: []*sending{part}}, how)
+	gone := errors.Is(err, driver.ErrNotFound)
+	if err != nil && !gone {
+		return nil, err
+	}
+	for i, id := range part.ids {
+		what := "m"
+		if gone || (part.letters != "" && part.letters[i] == 'f') {
+			what = "k"
+		}
+		verdicts = append(verdicts, id, what)
+	}
+	return verdicts, nil
+}

@@ -1,0 +1,175 @@
+package redisbox
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+// handle is one opening of a queue.
+type handle struct {
+	*queue
+	closed    chan struct{}
+	isClosed  atomic.Bool // what closed says, cheaper to ask
+	closeOnce sync.Once
+}
+
+var (
+	_ driver.Queue        = (*handle)(nil)
+	_ driver.DeadLetterer = (*handle)(nil)
+	_ driver.Peeker       = (*handle)(nil)
+)
+
+func newHandle(q *queue) *handle { return &handle{queue: q, closed: make(chan struct{})} }
+
+// check returns why an operation cannot start, or nil.
+func (h *handle) check(ctx context.Context, op string) error {
+	if h.isClosed.Load() {
+		return h.failure(driver.ErrClosed, op)
+	}
+	if h.isEnded.Load() {
+		return h.failure(h.code, op)
+	}
+	return ctx.Err()
+}
+
+// outcome is the error of an operation that concerns it as a whole.
+func (h *handle) outcome(err error, op string) error {
+	if err == nil {
+		return nil
+	}
+	if h.isEnded.Load() && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
+		return h.failure(h.code, op)
+	}
+	return h.named(err, op)
+}
+
+// named adds a queue and an operation to an error that may belong to others.
+func named(err error, queue, op string) error {
+	e, ok := errors.AsType[*driver.Error](err)
+	if !ok {
+		return err
+	}
+	full := *e
+	full.Queue, full.Op = queue, op
+	return &full
+}
+
+func (h *handle) Traits() driver.Traits { return h.settings.Load().traits }
+
+func (h *handle) Close() error {
+	h.closeOnce.Do(func() {
+		h.isClosed.Store(true)
+		close(h.closed)
+		h.backend.leave(h.queue)
+	})
+	return nil
+}
+
+func (h *handle) Stats(ctx context.Context) (driver.Stats, error) {
+	if err := h.check(ctx, "stats"); err != nil {
+		return driver.Stats{}, err
+	}
+	parts, err := onShards(h.queue, func(s *shard) (driver.Stats, error) { return s.stats(ctx) })
+	var total driver.Stats
+	for _, part := range parts {
+		total.Ready += part.Ready
+		total.Delayed += part.Delayed
+		total.InFlight += part.InFlight
+		total.Dead += part.Dead
+	}
+	return total, h.outcome(err, "stats")
+}
+
+func (s *shard) stats(ctx context.Context) (stats driver.Stats, err error) {
+	for {
+		a, err := s.call(ctx, statsScript, how{}, "0")
+		if err != nil {
+			return stats, err
+		}
+		numbers, err := a.rest[0].AsIntSlice()
+		if err != nil || len(numbers) != 4 {
+			return stats, unreadable(err)
+		}
+		if a.letters > 0 { // they have left in the meantime
+			continue
+		}
+		return driver.Stats{
+			Ready: int(numbers[0]), Delayed: int(numbers[1]), InFlight: int(numbers[2]), Dead: int(numbers[3]),
+		}, nil
+	}
+}
+
+func unreadable(err error) error {
+	return &driver.Error{Code: driver.ErrUnavailable, Detail: "the server's answer cannot be read", Err: err}
+}
+
+func (h *handle) Purge(ctx context.Context) (removed int, err error) {
+	return h.clear(ctx, "purge", "waiting")
+}
+
+func (h *handle) PurgeDead(ctx context.Context) (removed int, err error) {
+	return h.clear(ctx, "purge dead letters", "dead")
+}
+
+// clear empties every shard.
+func (h *handle) clear(ctx context.Context, op, which string) (removed int, err error) {
+	if err := h.check(ctx, op); err != nil {
+		return 0, err
+	}
+	parts, err := onShards(h.queue, func(s *shard) (int, error) {
+		a, err := s.call(ctx, purgeScript, h.backend.durably(&session{}), which)
+		if err != nil {
+			return 0, err
+		}
+		n, err := a.rest[0].AsInt64()
+		return int(n), err
+	})
+	for _, part := range parts {
+		removed += part
+	}
+	return removed, h.outcome(err, op)
+}
+
+// onShards does something on all shards at once. It returns what came of it on
+// each, and the first error.
+func onShards[R any](q *queue, do func(s *shard) (R, error)) ([]R, error) {
+	results := make([]R, len(q.shards))
+	if len(q.shards) == 1 {
+		var err error
+		results[0], err = do(q.shards[0])
+		return results, err
+	}
+	errs := make([]error, len(q.shards))
+	var group sync.WaitGroup
+	for i, s := range q.shards {
+		group.Go(func() { results[i], errs[i] = do(s) })
+	}
+	group.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return results, err
+		}
+	}
+	return results, nil
+}
+
+// failures collects the errors of a batch, at their positions.
+type failures []error
+
+func (f *failures) add(length, i int, err error) {
+	if *f == nil {
+		*f = make([]error, length)
+	}
+	(*f)[i] = err
+}
+
+func (f failures) err() error {
+	if f == nil {
+		return nil
+	}
+	return driver.NewBatchError(f)
+}

@@ -1,0 +1,208 @@
+package redisbox
+
+import (
+	"context"
+	"math"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+// A minder watches one shard for this process, from the first receive on. It
+// listens for what the scripts announce, and sleeps until the next deadline. So
+// receivers that wait are woken by a send in whatever process, and what falls
+// due happens although nobody asks. While nothing happens it does nothing, but
+// for a look every now and then in case an announcement was lost.
+type minder struct {
+	shard *shard
+
+	minds     atomic.Bool
+	listens   atomic.Bool   // the server has confirmed, and the connection stands
+	confirmed chan struct{} // closed when it has confirmed for the first time
+	confirm   sync.Once
+	look      chan struct{} // holds one: look now
+	change    chan struct{} // holds one: the configuration has changed
+	earlier   chan struct{} // holds one: there is an earlier deadline
+
+	mu     sync.Mutex // guards the fields below
+	due    float64    // the next deadline, on the shard's axis
+	cancel context.CancelFunc
+}
+
+// lookEvery is how long an announcement that was lost can stay unnoticed. The
+// known ways to lose one, a connection that is cut and a failover, are noticed
+// at once.
+const lookEvery = 30 * time.Second
+
+func (m *minder) init(s *shard) {
+	m.shard = s
+	m.due = math.Inf(1)
+	m.confirmed = make(chan struct{})
+	m.look, m.change, m.earlier = make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, 1)
+}
+
+// start begins to watch.
+func (m *minder) start(ctx context.Context) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	ctx, m.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	m.minds.Store(true)
+	m.shard.queue.backend.running.start(func() { m.listen(ctx) })
+	m.shard.queue.backend.running.start(func() { m.run(ctx) })
+}
+
+// stop ends the watching. It does not wait.
+func (m *minder) stop() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.minds.Store(false)
+	if m.cancel != nil {
+		m.cancel()
+	}
+}
+
+func poke(signal chan struct{}) {
+	select {
+	case signal <- struct{}{}:
+	default:
+	}
+}
+
+// expect says that something happens at due.
+func (m *minder) expect(due float64) {
+	if !m.minds.Load() {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if due < m.due {
+		m.due = due
+		poke(m.earlier)
+	}
+}
+
+// next returns when something happens by itself.
+func (m *minder) next() float64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.due
+}
+
+// listen hears what the scripts announce, through all losses of the connection.
+func (m *minder) listen(ctx context.Context) {
+	b := m.shard.queue.backend
+	name := channel(b.options.Prefix, m.shard.queue.name, m.shard.number)
+	listening := rueidis.WithOnSubscriptionHook(ctx, func(s rueidis.PubSubSubscription) {
+		if s.Kind != "ssubscribe" {
+			m.listens.Store(false)
+			return
+		}
+		m.listens.Store(true)
+		m.confirm.Do(func() { close(m.confirmed) })
+		poke(m.look) // something may have been announced before
+	})
+	listening = rueidis.WithOnReceiveReturnHook(listening, func(err error, client rueidis.CommandClient) error {
+		if ctx.Err() != nil { // the connection is shared and lives on
+			farewell, cancel := context.WithTimeout(context.WithoutCancel(ctx), longPause)
+			defer cancel()
+			_ = client.Do(farewell, client.B().Sunsubscribe().Channel(name).Build()).Error()
+		}
+		return err
+	})
+	pause := firstPause
+	for ctx.Err() == nil {
+		started := time.Now()
+		err := b.client.Receive(listening, b.client.B().Ssubscribe().Channel(name).Build(), m.hear)
+		m.listens.Store(false)
+		if ctx.Err() != nil {
+			return
+		}
+		if time.Since(started) > time.Second {
+			pause = firstPause
+		}
+		if pause >= longPause {
+			b.options.Logger.WarnContext(ctx, "cannot listen for messages; receivers that wait look every second",
+				"queue", m.shard.queue.name, "error", err)
+		}
+		sleep(ctx, pause)
+		pause = min(2*pause, lookEvery)
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// hear acts on one announcement. It does not block.
+func (m *minder) hear(msg rueidis.PubSubMessage) {
+	q := m.shard.queue
+	word, number, _ := strings.Cut(msg.Message, " ")
+	switch word {
+	case "ready":
+		n, _ := strconv.Atoi(number)
+		q.nextTake.Store(uint64(m.shard.number))
+		q.waiters.wake(n)
+	case "due":
+		if due, err := strconv.ParseFloat(number, 64); err == nil {
+			m.expect(due)
+		}
+	case "config":
+		poke(m.change)
+	case "gone":
+		q.end(driver.ErrNotFound)
+	}
+}
+
+// run looks when something is due, and when something may have been missed.
+func (m *minder) run(ctx context.Context) {
+	regular := time.NewTicker(lookEvery)
+	defer regular.Stop()
+	timer := time.NewTimer(lookEvery)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+			m.tend(ctx)
+		case <-regular.C:
+			m.tend(ctx)
+		case <-m.look:
+			m.tend(ctx)
+		case <-m.change:
+			m.shard.queue.reload(ctx, m.shard, -1)
+		case <-m.earlier:
+		}
+		timer.Reset(max(m.shard.clock.until(m.next()), 0))
+	}
+}
+
+// tend has somebody look at the shard: a receiver that waits, or else nobody in
+// particular, for what happens by itself to happen.
+func (m *minder) tend(ctx context.Context) {
+	q := m.shard.queue
+	m.mu.Lock()
+	if m.shard.clock.until(m.due) <= 0 {
+		m.due = math.Inf(1) // whoever looks will tell
+	}
+	m.mu.Unlock()
+	if q.waiters.count.Load() > 0 {
+		q.nextTake.Store(uint64(m.shard.number))
+		q.waiters.wake(1)
+		return
+	}
+	if _, err := m.shard.call(ctx, statsScript, how{}, "1"); err != nil && ctx.Err() == nil {
+		q.backend.options.Logger.DebugContext(ctx, "cannot look after a queue", "queue", q.name, "error", err)
+	}
+}

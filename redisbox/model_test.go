@@ -1,0 +1,274 @@
+package redisbox
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/driver/drivertest"
+	"github.com/mailboxmq/mailbox/internal/redistest"
+)
+
+// Random programs in which time passes, on a server whose clock is moved ahead
+// instead of being waited for. Delays and visibilities are multiples of unit, and
+// a program takes much less than that, so that what falls due when does not
+// depend on how fast it runs.
+const unit = 30 * time.Second
+
+func TestAgreesWithTheModelAsTimePasses(t *testing.T) {
+	server := redistest.Standalone(t, redistest.ClockSkew(0))
+	b := open(t, connect(t, server.ClientOption()), nil)
+	var passed time.Duration
+	for n := range 150 {
+		seed := rand.Uint64()
+		d := &duet{
+			t: t, random: rand.New(rand.NewPCG(seed, 0)), server: server, backend: b, passed: &passed,
+			name: fmt.Sprint("program-", n), numbers: make(map[string]string),
+		}
+		if !d.play(100) {
+			t.Fatalf("seed %d, program:\n%s", seed, strings.Join(d.log, "\n"))
+		}
+	}
+}
+
+// A duet plays one program on a queue and on the model, and compares.
+type duet struct {
+	t       *testing.T
+	random  *rand.Rand
+	server  *redistest.Server
+	backend *Backend
+	name    string
+	queue   *handle
+	model   *drivertest.Model
+	start   time.Time
+	began   time.Duration // how far the clock was ahead then
+	passed  *time.Duration
+	config  driver.Config
+
+	numbers map[string]string // of messages, by their ids in both worlds
+	sent    int
+	held    [][2]driver.Receipt
+	log     []string
+}
+
+func (d *duet) now() time.Duration { return time.Since(d.start) + *d.passed - d.began }
+
+func (d *duet) pick(choices ...int) int { return choices[d.random.IntN(len(choices))] }
+
+func (d *duet) drawConfig() driver.Config {
+	return driver.Config{
+		StrictGroups:  d.config.StrictGroups,
+		MaxDeliveries: d.pick(0, 0, 1, 2, 3),
+		MaxMessages:   d.pick(0, 0, 0, 4, 8),
+		MaxInFlight:   d.pick(0, 0, 0, 2),
+		MaxDead:       d.pick(0, 0, 0, 1, 3),
+		MaxHold:       d.pick(0, 0, 2),
+		RetainReady:   driver.Retention{Age: time.Duration(d.pick(0, 0, 3, 8)) * unit, Count: d.pick(0, 0, 0, 3)},
+		RetainDead:    driver.Retention{Age: time.Duration(d.pick(0, 0, 3, 8)) * unit, Count: d.pick(0, 0, 0, 2)},
+		DedupWindow:   4 * unit,
+	}
+}
+
+func (d *duet) play(steps int) bool {
+	d.config.StrictGroups = d.random.IntN(2) == 0
+	d.config = d.drawConfig()
+	ctx := d.t.Context()
+	if err := d.backend.ConfigureQueue(ctx, d.name, d.config); err != nil {
+		d.t.Fatal(err)
+	}
+	q, err := d.backend.OpenQueue(ctx, d.name)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	defer q.Close()
+	d.queue = q.(*handle)
+	d.start, d.began = time.Now(), *d.passed
+	d.model = drivertest.NewModel(d.name, q.Traits(), d.config, d.start)
+	d.log = append(d.log, fmt.Sprintf("configure %+v", d.config))
+	for range steps {
+		what, model, real := d.step()
+		if model == "" {
+			model, real = "", ""
+		}
+		stats, err := d.queue.Stats(ctx)
+		if err != nil {
+			d.t.Fatal(err)
+		}
+		model += fmt.Sprintf(" %+v", d.model.Stats(d.now()))
+		real += fmt.Sprintf(" %+v", stats)
+		d.log = append(d.log, what+" =>"+real)
+		if model != real {
+			d.log = append(d.log, "the model says:"+model)
+			return false
+		}
+	}
+	return d.backend.DeleteQueue(ctx, d.name) == nil
+}
+
+// step does one thing in both worlds, and returns what it was and what came of it
+// in each.
+func (d *duet) step() (what, model, real string) {
+	switch d.random.IntN(14) {
+	case 0, 1, 2:
+		return d.send()
+	case 3, 4, 5:
+		return d.receive()
+	case 6, 7, 8, 9:
+		return d.settle()
+	case 10:
+		return d.redrive()
+	case 11:
+		return d.list()
+	case 12:
+		if d.random.IntN(4) == 0 {
+			d.config = d.drawConfig()
+			err := d.backend.ConfigureQueue(d.t.Context(), d.name, d.config)
+			d.model.Configure(d.now(), d.config)
+			return fmt.Sprintf("configure %+v", d.config), "ok", verdict(err)
+		}
+	}
+	by := time.Duration(1+d.random.IntN(4)) * unit
+	*d.passed += by
+	if err := d.server.SetClockSkew(*d.passed); err != nil {
+		d.t.Fatal(err)
+	}
+	return fmt.Sprintf("let %v pass", by), "ok", "ok"
+}
+
+func (d *duet) send() (what, model, real string) {
+	msgs := make([]driver.Outgoing, 1+d.random.IntN(3))
+	for i := range msgs {
+		msgs[i] = driver.Outgoing{
+			Body: []byte("body"), Delay: time.Duration(d.pick(0, 0, 0, 1, 2, 5)) * unit,
+			Group: fmt.Sprint("g", d.random.IntN(3)), DedupKey: []string{"", "", "", "k1", "k2"}[d.random.IntN(5)],
+		}
+	}
+	want, wantErr := d.model.Send(d.now(), msgs)
+	got, err := d.queue.Send(d.t.Context(), msgs)
+	for i := range msgs {
+		d.sent++
+		if driver.At(err, i) == nil && driver.At(wantErr, i) == nil && !got[i].Duplicate && !want[i].Duplicate {
+			d.numbers[got[i].ID], d.numbers[want[i].ID] = fmt.Sprint("m", d.sent), fmt.Sprint("m", d.sent)
+		}
+		model += " " + outcome(d.numbers, want, wantErr, i)
+		real += " " + outcome(d.numbers, got, err, i)
+	}
+	return fmt.Sprintf("send %+v", msgs), model, real
+}
+
+func outcome(numbers map[string]string, sent []driver.Sent, err error, i int) string {
+	if failed := driver.At(err, i); failed != nil {
+		return verdict(failed)
+	}
+	return fmt.Sprint(numbers[sent[i].ID], sent[i].Duplicate)
+}
+
+func verdict(err error) string {
+	if e, ok := errors.AsType[*driver.Error](err); ok {
+		return string(e.Code)
+	}
+	if err != nil {
+		return err.Error()
+	}
+	return "ok"
+}
+
+func (d *duet) describe(m driver.Message) string {
+	return fmt.Sprintf(" %s delivery %d %q", d.numbers[m.ID], m.Deliveries, m.LastError)
+}
+
+func (d *duet) receive() (what, model, real string) {
+	req := driver.ReceiveRequest{Max: d.pick(1, 2, 10), Visibility: time.Duration(d.pick(0, 1, 1, 2, 5)) * unit}
+	want, wantErr := d.model.Receive(d.now(), req)
+	got, err := d.queue.Receive(d.t.Context(), req)
+	for i := range want {
+		model += d.describe(want[i].Message)
+		if i < len(got) {
+			d.held = append(d.held, [2]driver.Receipt{want[i].Receipt, got[i].Receipt})
+		}
+	}
+	for i := range got {
+		real += d.describe(got[i].Message)
+	}
+	return fmt.Sprintf("receive %d for %v", req.Max, req.Visibility), model + verdict(wantErr), real + verdict(err)
+}
+
+// settle settles some deliveries, rather late ones.
+func (d *duet) settle() (what, model, real string) {
+	if len(d.held) == 0 {
+		return d.receive()
+	}
+	from := d.random.IntN(len(d.held))
+	chosen := d.held[from:min(from+1+d.random.IntN(2), len(d.held))]
+	ctx, delay := d.t.Context(), time.Duration(d.pick(0, 0, 1, 3))*unit
+	var want, got error
+	kind := d.pick(0, 0, 1, 2, 3)
+	switch kind {
+	case 0:
+		var a, b []driver.Receipt
+		for _, pair := range chosen {
+			a, b = append(a, pair[0]), append(b, pair[1])
+		}
+		want, got = d.model.Ack(d.now(), a), d.queue.Ack(ctx, b)
+	case 1:
+		var a, b []driver.Nack
+		for _, pair := range chosen {
+			a, b = append(a, driver.Nack{Receipt: pair[0], Delay: delay, Cause: "why"}), append(b, driver.Nack{Receipt: pair[1], Delay: delay, Cause: "why"})
+		}
+		want, got = d.model.Nack(d.now(), a), d.queue.Nack(ctx, b)
+	case 2:
+		var a, b []driver.Extension
+		for _, pair := range chosen {
+			a, b = append(a, driver.Extension{Receipt: pair[0], Visibility: delay}), append(b, driver.Extension{Receipt: pair[1], Visibility: delay})
+		}
+		want, got = d.model.Extend(d.now(), a), d.queue.Extend(ctx, b)
+	case 3:
+		var a, b []driver.Burial
+		for _, pair := range chosen {
+			a, b = append(a, driver.Burial{Receipt: pair[0], Reason: driver.ReasonFatal}), append(b, driver.Burial{Receipt: pair[1], Reason: driver.ReasonFatal})
+		}
+		want, got = d.model.DeadLetter(d.now(), a), d.queue.DeadLetter(ctx, b)
+	}
+	for i := range chosen {
+		model += " " + verdict(driver.At(want, i))
+		real += " " + verdict(driver.At(got, i))
+	}
+	return fmt.Sprintf("%s from delivery %d, %v", []string{"ack", "nack", "extend", "bury"}[kind], from+1, delay), model, real
+}
+
+func (d *duet) redrive() (what, model, real string) {
+	limit := d.random.IntN(3)
+	want, wantErr := d.model.Redrive(d.now(), nil, limit)
+	got, err := d.queue.Redrive(d.t.Context(), nil, limit)
+	return fmt.Sprint("redrive ", limit), fmt.Sprint(want, verdict(wantErr)), fmt.Sprint(got, verdict(err))
+}
+
+func (d *duet) list() (what, model, real string) {
+	for _, letter := range d.model.DeadLetters(d.now()) {
+		model += d.describe(letter.Message) + string(letter.Reason)
+	}
+	for letter, err := range d.queue.DeadLetters(d.t.Context()) {
+		real += d.describe(letter.Message) + string(letter.Reason) + verdict(err)[2:]
+	}
+	for _, state := range stateOrder[:3] {
+		var want, got []string
+		for _, seen := range d.model.Peek(d.now(), driver.Query{States: []driver.State{state}}) {
+			want = append(want, d.describe(seen.Message))
+		}
+		for seen, err := range d.queue.Peek(d.t.Context(), driver.Query{States: []driver.State{state}}) {
+			got = append(got, d.describe(seen.Message)+verdict(err)[2:])
+		}
+		if state != driver.StateReady { // those that are due at one time have no order
+			slices.Sort(want)
+			slices.Sort(got)
+		}
+		model += fmt.Sprint(state, want)
+		real += fmt.Sprint(state, got)
+	}
+	return "list", model, real
+}

@@ -1,0 +1,62 @@
+package redisbox
+
+import (
+	"log/slog"
+	"time"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+// Options configure a Backend. The zero value, and nil, mean the defaults.
+type Options struct {
+	// Prefix is what all keys begin with, so that programs can share a server.
+	// It cannot contain braces.
+	Prefix string
+	// Defaults is the configuration of queues that are opened without having
+	// been configured.
+	Defaults driver.Config
+	// MaxBodyBytes bounds bodies; 0 means driver.DefaultMaxBodyBytes.
+	MaxBodyBytes int
+
+	// Replicas is how many replicas must have a send, an ack, a nack, a dead
+	// letter or a change of a queue before it is confirmed. What they do not
+	// confirm within ReplicaTimeout is ErrUnavailable: it may be done, and may be
+	// lost in a failover. 0 means that the primary alone confirms.
+	Replicas int
+	// ReplicaTimeout is how long to wait for the replicas; 0 means one second.
+	ReplicaTimeout time.Duration
+
+	// RetryFor is how long an operation is tried when the connection is lost, the
+	// server is loading or being replaced, or a slot moves; then it is
+	// ErrUnavailable. Trying again never does anything twice. 0 means ten
+	// seconds.
+	RetryFor time.Duration
+
+	// Strict makes Open refuse servers that would lose messages: those that evict
+	// keys when memory is short, and those that save nothing. Otherwise there is
+	// a warning, and Traits.Durability says so.
+	Strict bool
+
+	// Logger gets what is worth knowing. Nil means silence.
+	Logger *slog.Logger
+}
+
+func (o *Options) withDefaults() Options {
+	var filled Options
+	if o != nil {
+		filled = *o
+	}
+	if filled.MaxBodyBytes <= 0 {
+		filled.MaxBodyBytes = driver.DefaultMaxBodyBytes
+	}
+	if filled.ReplicaTimeout <= 0 {
+		filled.ReplicaTimeout = time.Second
+	}
+	if filled.RetryFor <= 0 {
+		filled.RetryFor = 10 * time.Second
+	}
+	if filled.Logger == nil {
+		filled.Logger = slog.New(slog.DiscardHandler)
+	}
+	return filled
+}

@@ -1,0 +1,141 @@
+package redisbox
+
+import (
+	"context"
+	"sync"
+
+	"github.com/redis/rueidis"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+// maxNonce bounds the numbers of deliveries: scripts count in doubles, which are
+// exact up to 2⁵³. They begin at a random number, because one that counts on the
+// server could be given out twice after a failover.
+const maxNonce = 1 << 52
+
+// answerBytes bounds what one call brings; a batch may be shorter for it.
+const answerBytes = 8 << 20
+
+// receiving is one request for messages on its way to a shard.
+type receiving struct {
+	ctx   context.Context //nolint:containedctx // it travels with the operation, for as long as that takes
+	req   driver.ReceiveRequest
+	waits bool
+
+	mu        sync.Mutex // guards abandoned and answered
+	abandoned bool
+	answered  bool
+
+	done    chan struct{}          // closed when the fields below are set
+	rest    []rueidis.RedisMessage // three for each message
+	count   int
+	blocked bool // only the in-flight ceiling kept it from getting any
+	cut     bool // only the size of the answer did
+	err     error
+}
+
+func newReceiving(ctx context.Context, req driver.ReceiveRequest, waits bool) *receiving {
+	return &receiving{ctx: ctx, req: req, waits: waits, done: make(chan struct{})}
+}
+
+func (o *receiving) weight() (elements, bytes int) { return o.req.Max, 0 }
+func (o *receiving) context() context.Context      { return o.ctx }
+
+// abandon says that the caller has left. It reports false if the answer was
+// faster.
+func (o *receiving) abandon() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.abandoned = !o.answered
+	return o.abandoned
+}
+
+// answer hands the answer over. It reports false if the caller has left.
+func (o *receiving) answer() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.answered = true
+	close(o.done)
+	return !o.abandoned
+}
+
+// deliveries reads the answer. Messages whose bytes are not those that were sent
+// are returned apart.
+func (o *receiving) deliveries(s *shard) (got []driver.Delivery, damaged []driver.Receipt, err error) {
+	if o.count == 0 {
+		return nil, nil, nil
+	}
+	got = make([]driver.Delivery, 0, o.count)
+	for i := range o.count {
+		id, err := o.rest[3*i].ToString()
+		if err != nil {
+			return nil, nil, unreadable(err)
+		}
+		packed, err := o.rest[3*i+1].ToString()
+		if err != nil {
+			return nil, nil, unreadable(err)
+		}
+		sent, err := o.rest[3*i+2].ToString()
+		if err != nil {
+			return nil, nil, unreadable(err)
+		}
+		e, ok := readEntry(packed)
+		if !ok {
+			return nil, nil, unreadable(nil)
+		}
+		got = append(got, driver.Delivery{Receipt: driver.Receipt{Handle: id, Place: s.place(id), Nonce: e.nonce}})
+		d := &got[len(got)-1]
+		d.ID = id
+		e.fill(&d.Message)
+		if !readSent(&d.Message, id, sent) {
+			damaged = append(damaged, d.Receipt)
+			got = got[:len(got)-1]
+		}
+	}
+	return got, damaged, nil
+}
+
+// giveBack returns messages to their places as if they had not been delivered,
+// because whoever asked for them has left.
+func (s *shard) giveBack(ctx context.Context, op *receiving) {
+	if op.count == 0 {
+		return
+	}
+	got, damaged, err := op.deliveries(s)
+	if err != nil {
+		return // their leases run out
+	}
+	back := newSettling(ctx, s)
+	for i, d := range got {
+		back.add(i, "r", d.Receipt, "")
+	}
+	if len(got) > 0 {
+		s.lane.submit(back)
+	}
+	if len(damaged) > 0 {
+		s.bury(ctx, damaged)
+	}
+}
+
+// bury makes dead letters of messages that are damaged. One that cannot be buried
+// for lack of room waits, and is found damaged again.
+func (s *shard) bury(ctx context.Context, damaged []driver.Receipt) {
+	burial := newSettling(ctx, s)
+	for i, receipt := range damaged {
+		burial.add(i, "b", receipt, packBurial(driver.ReasonIntegrity, "the stored bytes are not those that were sent", ""))
+	}
+	s.lane.submit(burial)
+	<-burial.done
+	s.queue.backend.options.Logger.ErrorContext(ctx, "messages are damaged", "queue", s.queue.name, "count", len(damaged), "first", damaged[0].Handle)
+	kept := newSettling(ctx, s)
+	for i, receipt := range damaged {
+		if burial.letters != "" && burial.letters[i] == 'f' {
+			kept.add(i, "n", receipt, packDoubles(micros(driver.DeadRetry))+packLong("the stored bytes are not those that were sent"))
+		}
+	}
+	if len(kept.positions) > 0 {
+		s.lane.submit(kept)
+		<-kept.done
+	}
+}

@@ -1,0 +1,114 @@
+package redisbox
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/redis/rueidis"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+// leastVersion is the oldest server with everything that is used: scripts that
+// say what they need, and announcements that stay in their slot.
+const leastVersion = 7
+
+// inspect finds out what messages survive on the servers, and says what is wrong
+// with them.
+func (b *Backend) inspect(ctx context.Context) error {
+	b.durability = driver.DurabilityDisk
+	if b.options.Replicas > 0 {
+		b.durability = driver.DurabilityReplicated
+	}
+	asked := 0
+	for address, node := range b.client.Nodes() {
+		facts, err := b.facts(ctx, node)
+		if err != nil {
+			return err
+		}
+		if facts["role"] != "master" {
+			continue
+		}
+		asked++
+		version, _, _ := strings.Cut(facts["redis_version"], ".")
+		if major, err := strconv.Atoi(version); err != nil || major < leastVersion {
+			return &driver.Error{
+				Code:   driver.ErrUnsupported,
+				Detail: fmt.Sprintf("the server at %s has version %q, at least %d is needed", address, facts["redis_version"], leastVersion),
+			}
+		}
+		if err := b.judge(ctx, address, facts); err != nil {
+			return err
+		}
+	}
+	if asked == 0 {
+		return &driver.Error{Code: driver.ErrUnavailable, Detail: "there is no primary"}
+	}
+	return nil
+}
+
+// judge takes the durability down to what a server gives, and warns.
+func (b *Backend) judge(ctx context.Context, address string, facts map[string]string) error {
+	var risks []string
+	if policy := facts["maxmemory_policy"]; policy != "noeviction" {
+		risks = append(risks, fmt.Sprintf("maxmemory-policy is %q: it throws messages away when memory is short; set noeviction", policy))
+	}
+	saves := facts["aof_enabled"] == "1" || strings.TrimSpace(facts["save"]) != ""
+	if !saves {
+		risks = append(risks, "it saves nothing: messages do not survive its restart; set appendonly yes")
+	}
+	for _, risk := range risks {
+		if b.options.Strict {
+			return &driver.Error{Code: driver.ErrUnsupported, Field: "Strict", Detail: "the server at " + address + ": " + risk}
+		}
+		b.options.Logger.WarnContext(ctx, "the Redis server is not safe", "address", address, "risk", risk)
+	}
+	if replicas, err := strconv.Atoi(facts["connected_slaves"]); err == nil && replicas < b.options.Replicas {
+		b.options.Logger.WarnContext(ctx, "the Redis server has too few replicas to confirm anything",
+			"address", address, "replicas", replicas, "asked", b.options.Replicas)
+	}
+	switch {
+	case facts["maxmemory_policy"] != "noeviction":
+		b.durability = driver.DurabilityNone
+	case b.durability == driver.DurabilityReplicated:
+	case !saves:
+		b.durability = driver.DurabilityNone
+	case b.durability == driver.DurabilityDisk && (facts["aof_enabled"] != "1" || facts["appendfsync"] != "always"):
+		b.durability = driver.DurabilityProcess
+	}
+	return nil
+}
+
+// facts reads what a server says about itself. What only CONFIG tells may be
+// forbidden, and is then missing.
+func (b *Backend) facts(ctx context.Context, node rueidis.Client) (facts map[string]string, err error) {
+	facts = make(map[string]string)
+	err = b.do(ctx, func(ctx context.Context) error {
+		text, err := node.Do(ctx, node.B().Info().Section("server", "persistence", "memory", "replication").Build()).ToString()
+		if err != nil {
+			return err
+		}
+		for line := range strings.Lines(text) {
+			if key, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
+				facts[key] = value
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	facts["save"] = "unknown"
+	config, err := node.Do(ctx, node.B().ConfigGet().Parameter("appendfsync", "save").Build()).AsStrMap()
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	if err == nil {
+		for key, value := range config {
+			facts[key] = value
+		}
+	}
+	return facts, nil
+}

@@ -1,0 +1,133 @@
+-- What fell due since the last call happens now, each at its own time and in the
+-- order of those times. A call that cannot do it all within its budget says
+-- "again" and does nothing else; so order never depends on who looked when.
+
+-- timers returns leases and delays that are over, in the order of due and seq.
+local function timers()
+  local due, horizon = {}, INFINITE
+  for _, key in ipairs({ shard.invisible, shard.delayed }) do
+    local page = call('ZRANGEBYSCORE', key, '-inf', shard.now, 'WITHSCORES', 'LIMIT', 0, shard.budget)
+    for i = 1, #page, 2 do
+      due[#due + 1] = { id = page[i], due = tonumber(page[i + 1]), key = key, seq = engine.get(page[i]).seq }
+    end
+    if #page >= 2 * shard.budget then
+      horizon = math.min(horizon, tonumber(page[#page])) -- there may be more
+    end
+  end
+  table.sort(due, function(a, b)
+    if a.due ~= b.due then
+      return a.due < b.due
+    elseif a.seq ~= b.seq then
+      return a.seq < b.seq
+    end
+    return a.id < b.id
+  end)
+  return due, horizon
+end
+
+-- fire ends one lease or delay.
+local function fire(timer)
+  if call('ZREM', timer.key, timer.id) == 0 then
+    return -- retention was faster
+  end
+  local e = engine.get(timer.id)
+  if timer.key == shard.invisible then
+    if shard.strict then
+      engine.release(e.group)
+    end
+    e.nonce = 0
+    engine.comeBack(e, 0)
+    engine.expireByCount()
+  else
+    engine.offer(e)
+  end
+end
+
+-- readyRetention and deadRetention return who is next to expire, and when.
+local function readyRetention()
+  if shard.readyAge == 0 or engine.deadFull() then
+    return nil, INFINITE
+  end
+  local oldest, seq = engine.oldestWaiting()
+  return oldest, seq + shard.readyAge
+end
+
+function engine.deadRetention()
+  if shard.deadAge == 0 then
+    return nil, INFINITE
+  end
+  local oldest = call('ZRANGE', shard.dead, 0, 0, 'WITHSCORES')
+  return oldest[1], (tonumber(oldest[2]) or INFINITE) + shard.deadAge
+end
+
+-- step lets the earliest event happen. Of several at one time timers come first,
+-- so that a message whose lease and retention end together is seen coming back
+-- before it is judged by its age. It returns when that was, or is to be.
+local function step(timer)
+  local due = timer and timer.due or INFINITE
+  local ready, readyDue = readyRetention()
+  local letter, letterDue = engine.deadRetention()
+  local first = math.min(due, readyDue, letterDue)
+  if first > shard.now then
+    return first, false
+  end
+  shard.budget = shard.budget - 1
+  -- What was held up, because retention waits for room among the dead, happens
+  -- when it can and not when it should have.
+  shard.at = math.max(shard.at, first)
+  if due == first then
+    fire(timer)
+    return first, true
+  elseif readyDue == first then
+    engine.expireOldest(ready)
+  else
+    engine.discard(letter)
+    engine.expireByCount()
+  end
+  return first, false
+end
+
+local function firstDue(key)
+  return tonumber(call('ZRANGE', key, 0, 0, 'WITHSCORES')[2]) or INFINITE
+end
+
+-- advance reports whether everything has happened that fell due up to now.
+function engine.advance()
+  if shard.now < shard.next then
+    return true
+  end
+  shard.next, shard.at = INFINITE, math.min(shard.clock, shard.now)
+  engine.expireDeadByCount()
+  repeat
+    local due, horizon = timers()
+    local i = 1
+    repeat
+      local timer = due[i]
+      if timer and timer.due > horizon then
+        break
+      end
+      local first, fired = step(timer)
+      if fired then
+        i = i + 1
+      end
+    until first > shard.now or shard.budget <= 0
+  until #due == 0 or shard.budget <= 0
+  shard.at, shard.clock = shard.now, shard.now
+  engine.expireByCount()
+  engine.flush() -- what follows may read entries where they are kept
+  if shard.budget <= 0 then
+    shard.next = 0
+    return false
+  end
+  local _, readyDue = readyRetention()
+  local _, letterDue = engine.deadRetention()
+  shard.next = math.min(firstDue(shard.invisible), firstDue(shard.delayed), readyDue, letterDue)
+  return true
+end
+
+-- again asks for the call to be repeated: it has done only what fell due.
+function engine.again()
+  shard.session = '' -- it is still to come
+  engine.finish()
+  return { 'again' }
+end

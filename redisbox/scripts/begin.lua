@@ -1,0 +1,5 @@
+-- What fell due happens first.
+
+if not engine.advance() then
+  return engine.again()
+end

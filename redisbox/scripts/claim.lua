@@ -1,0 +1,39 @@
+#!lua flags=allow-oom
+-- Claims a dedup key for a message of another shard, or ends a claim.
+--
+-- KEYS: the shard
+-- ARGV: queue, floor, fence, session, turn, what, key, payload, id, target
+-- Result: head; a letter; what goes with it
+-- Uses: head shard entry order fate advance dedup begin
+--
+-- A key belongs to one shard and a group to another; this is how the two agree
+-- on one message. First the key is claimed, then the message is sent as an
+-- arrival, which can be repeated, and then the claim is confirmed; or released,
+-- if the message was refused. What to do: c claim, s (sure) confirm, r release.
+--
+-- The letters: s done, and those of dedup.lua.
+
+
+local what, key, payload, id, target = ARGV[6], ARGV[7], ARGV[8], ARGV[9], tonumber(ARGV[10])
+
+if what == 'c' then
+  if engine.forget(shard.budget) and call('HLEN', shard.dedup) >= shard.dedupMax then
+    return engine.again()
+  end
+  local letter, detail = engine.judge(key, payload)
+  if letter then
+    return engine.finish(nil, letter, detail)
+  end
+  engine.remember(key, payload, id, pack('<HB', target, 1))
+  return engine.finish(nil, 's', '')
+end
+
+local found = call('HGET', shard.dedup, key)
+if found and #found > 50 and string.sub(found, 25, 50) == id then
+  if what == 's' then
+    call('HSET', shard.dedup, key, string.sub(found, 1, 50))
+  elseif string.byte(found, 53) == 1 then
+    call('HDEL', shard.dedup, key)
+  end
+end
+return engine.finish(nil, 's', '')

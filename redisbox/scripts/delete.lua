@@ -1,0 +1,27 @@
+#!lua flags=allow-oom
+-- Removes a shard with everything in it.
+--
+-- KEYS: the shard, gone
+-- ARGV: what, queue
+-- Result: ok, or gone if this queue is not there
+--
+-- What to do: m mark the first of several shards, so that the queue is gone for
+-- all who have it open, and can be seen to be half deleted if nobody goes on; d
+-- delete. A grave stone keeps those who come late from making it anew.
+
+local TOMB = 604800000 -- milliseconds
+
+local meta, gone, what, queue = KEYS[1], KEYS[19], ARGV[1], ARGV[2]
+local found = redis.call('HGET', meta, 'queue')
+local channel = string.sub(meta, 1, -5) .. 'wake'
+if not found or (found ~= queue and found ~= queue .. '-') then
+  return { redis.call('GET', gone) == queue and 'ok' or 'gone' }
+end
+if what == 'm' then
+  redis.call('HSET', meta, 'queue', queue .. '-')
+else
+  redis.call('UNLINK', unpack(KEYS, 1, 18))
+  redis.call('SET', gone, queue, 'PX', TOMB)
+end
+redis.pcall('SPUBLISH', channel, 'gone')
+return { 'ok' }

@@ -1,0 +1,133 @@
+-- How messages die, and who has to.
+
+local DEAD_RETRY = 60000000 -- see driver.DeadRetry
+
+-- deadFull reports whether no message may die. Retention by count, where it is
+-- tighter, makes room by itself.
+function engine.deadFull()
+  if shard.maxDead == 0 or (shard.deadCount > 0 and shard.deadCount < shard.maxDead) then
+    return false
+  end
+  return call('ZCARD', shard.dead) >= shard.maxDead
+end
+
+-- discard removes a dead letter for ever.
+function engine.discard(id)
+  if call('ZREM', shard.dead, id) == 0 then
+    return 0
+  end
+  call('HDEL', shard.graves, id)
+  call('ZREM', shard.outbox, id)
+  return 1
+end
+
+-- madeRoom lets happen what has waited for room among the dead letters.
+function engine.madeRoom()
+  if shard.readyAge > 0 or shard.readyCount > 0 then
+    shard.next = 0
+    engine.advance()
+  end
+end
+
+-- expireDeadByCount removes the oldest dead letters while there are more than
+-- retention allows.
+function engine.expireDeadByCount()
+  while shard.deadCount > 0 and call('ZCARD', shard.dead) > shard.deadCount do
+    if shard.budget <= 0 then
+      shard.next = 0
+      return
+    end
+    shard.budget = shard.budget - 1
+    engine.discard(call('ZRANGE', shard.dead, 0, 0)[1])
+  end
+end
+
+-- die makes a message that is in no order, but perhaps the one by age, a dead
+-- letter: its entry and what was sent move to the graves.
+function engine.die(e, reason)
+  e.reason, e.deadAt, e.nonce = reason, shard.wall - (shard.now - shard.at), 0
+  shard.death = math.max(shard.death + 1, shard.at)
+  call('ZADD', shard.dead, shard.death, e.id)
+  local entry = engine.encode(e)
+  call('HSET', shard.graves, e.id, pack('<I4', #entry) .. entry .. (call('HGET', shard.data, e.id) or ''))
+  if shard.forwards then
+    call('ZADD', shard.outbox, shard.death, e.id)
+  end
+  if shard.deadAge > 0 then
+    engine.note(shard.death + shard.deadAge)
+  end
+  engine.remove(e)
+  engine.expireDeadByCount()
+end
+
+-- dieOrWait lets a message that cannot be delivered any more die, or wait while
+-- there is no room among the dead letters.
+function engine.dieOrWait(e, reason, delay)
+  if engine.deadFull() then
+    engine.wait(e, shard.at + math.max(delay, DEAD_RETRY))
+    return
+  end
+  engine.die(e, reason)
+  if shard.strict then
+    engine.regroup(e.group)
+  end
+end
+
+function engine.exhausted(e) return shard.maxDeliveries > 0 and e.deliveries >= shard.maxDeliveries end
+
+-- comeBack decides what becomes of a message whose delivery is over.
+function engine.comeBack(e, delay)
+  if engine.exhausted(e) then
+    engine.dieOrWait(e, 'max_attempts', delay)
+  elseif shard.readyAge > 0 and e.seq + shard.readyAge <= shard.at and not engine.deadFull() then
+    engine.dieOrWait(e, 'expired', delay)
+  else
+    engine.wait(e, shard.at + delay)
+  end
+end
+
+-- oldestWaiting returns the id and the seq of the oldest message that waits.
+-- One in flight at the head of ages is taken out; it is put back when it comes
+-- back.
+function engine.oldestWaiting()
+  while true do
+    local aged = call('ZRANGE', shard.ages, 0, 0, 'WITHSCORES')
+    local seq = tonumber(aged[2])
+    local ready = not shard.strict and engine.first()
+    if ready and (not seq or ready.place < seq or (ready.place == seq and ready.id < aged[1])) then
+      return ready.id, ready.place
+    end
+    if not seq then
+      return nil, INFINITE
+    end
+    local e = engine.get(aged[1])
+    if e.nonce == 0 then
+      return e.id, seq
+    end
+    call('ZREM', shard.ages, e.id)
+    e.aged, shard.changed[e.id] = 0, e
+  end
+end
+
+-- expireOldest makes a waiting message an expired dead letter.
+function engine.expireOldest(id)
+  local e = engine.get(id)
+  engine.unwait(e)
+  engine.die(e, 'expired')
+end
+
+-- expireByCount lets the oldest waiting messages die while there are more than
+-- retention allows.
+function engine.expireByCount()
+  while shard.readyCount > 0 and engine.waiting() > shard.readyCount and not engine.deadFull() do
+    local oldest = engine.oldestWaiting()
+    if not oldest then
+      return
+    elseif shard.budget <= 0 then
+      shard.next = 0
+      return
+    end
+    shard.budget = shard.budget - 1
+    engine.expireOldest(oldest)
+  end
+end

@@ -1,0 +1,200 @@
+-- Where messages wait. Without strict groups pending is the list of the ready
+-- ones in the order of their places, and returned has those that came back to an
+-- earlier place than the tail. With strict groups all that wait are in groups,
+-- ordered by group and place, and eligible has the groups that may go, by the
+-- place of their head.
+--
+-- The oldest waiting message is the head of pending, of returned or of ages, which
+-- has those that are not, or were not, where they arrived: delayed ones, those
+-- that went to the tail, and all of a queue with strict groups. Messages in
+-- flight may stay in ages until they come to its head.
+
+-- flush writes entries that have changed and takes away messages that are gone.
+function engine.flush()
+  local fields = {}
+  for id, e in pairs(shard.changed) do
+    fields[#fields + 1] = id
+    fields[#fields + 1] = engine.encode(e)
+  end
+  if #fields > 0 then
+    call('HSET', shard.state, unpack(fields))
+    shard.changed = {}
+  end
+  if #shard.removed > 0 then
+    call('HDEL', shard.data, unpack(shard.removed))
+    call('HDEL', shard.state, unpack(shard.removed))
+    shard.removed = {}
+  end
+end
+
+-- get returns the entry of a message. One that cannot be read is made up from
+-- what there is, so that the message goes on and is found damaged when it is
+-- delivered.
+function engine.get(id)
+  local e = shard.entries[id]
+  if e then
+    return e
+  end
+  local raw = call('HGET', shard.state, id)
+  e = raw and engine.decode(id, raw)
+  if not e then
+    local sent = call('HGET', shard.data, id)
+    if sent and #sent >= 36 then
+      e = engine.fresh(id, parse('<d', sent), (parse('<I4', sent, 33)))
+    else
+      e = engine.fresh(id, shard.now, 0)
+    end
+    e.damaged = raw and true
+  end
+  shard.entries[id] = e
+  return e
+end
+
+-- note remembers that something happens at due.
+function engine.note(due)
+  if due < shard.next then
+    shard.next = due
+  end
+end
+
+-- tail gives out the next seq and place.
+function engine.tail()
+  shard.last = math.max(shard.last + 1, shard.now)
+  shard.newest = shard.last -- given out in this call
+  return shard.last
+end
+
+function engine.member(e) return e.group .. string.format('%016.0f', e.place) .. e.id end
+
+-- head returns the id and the place of the first waiting message of a group.
+function engine.head(group)
+  local first = call('ZRANGEBYLEX', shard.groups, '[' .. group, '[' .. group .. ':', 'LIMIT', 0, 1)[1]
+  if first then
+    return string.sub(first, #group + 17), tonumber(string.sub(first, #group + 1, #group + 16))
+  end
+end
+
+-- regroup lets a group go if its head is ready and nothing of it is out.
+function engine.regroup(group)
+  local id, place = engine.head(group)
+  if not id or (not shard.taken[group] and call('HEXISTS', shard.out, group) == 1) or call('ZSCORE', shard.delayed, id) then
+    call('ZREM', shard.eligible, group)
+  else
+    call('ZADD', shard.eligible, place, group)
+  end
+end
+
+-- release says that one message less of a group is out.
+function engine.release(group)
+  if call('HINCRBY', shard.out, group, -1) <= 0 then
+    call('HDEL', shard.out, group)
+  end
+end
+
+-- offer puts a ready message where it is found; in strict groups it is there.
+function engine.offer(e)
+  if shard.strict then
+    engine.regroup(e.group)
+  elseif e.place == shard.newest then
+    call('RPUSH', shard.pending, e.id)
+  else
+    call('ZADD', shard.returned, e.place, e.id)
+    shard.hasReturned = 1
+  end
+end
+
+-- wait makes a message that is in no order ready, or delayed until it is due.
+function engine.wait(e, due)
+  e.nonce = 0
+  shard.changed[e.id] = e
+  if shard.strict then
+    call('ZADD', shard.groups, 0, engine.member(e))
+  end
+  if due > shard.at then
+    call('ZADD', shard.delayed, due, e.id)
+    engine.note(due)
+    if shard.strict then
+      engine.regroup(e.group)
+    end
+  else
+    engine.offer(e)
+  end
+  if shard.strict or due > shard.at or e.place ~= e.seq then
+    call('ZADD', shard.ages, e.seq, e.id)
+    e.aged = 1
+  end
+  if shard.readyAge > 0 then
+    engine.note(e.seq + shard.readyAge)
+  end
+end
+
+-- unwait takes a waiting message out of its order.
+function engine.unwait(e)
+  if shard.strict then
+    call('ZREM', shard.groups, engine.member(e))
+    call('ZREM', shard.delayed, e.id)
+    engine.regroup(e.group)
+  elseif call('ZREM', shard.delayed, e.id) == 0 and call('ZREM', shard.returned, e.id) == 0 then
+    call('LREM', shard.pending, 1, e.id) -- mostly the first
+  end
+end
+
+-- first returns the ready message with the lowest place, and nil if there is none;
+-- without strict groups.
+function engine.first()
+  local id, back = call('LINDEX', shard.pending, 0), {}
+  if shard.hasReturned ~= 0 then
+    back = call('ZRANGE', shard.returned, 0, 0, 'WITHSCORES')
+    if not back[1] then
+      shard.hasReturned = 0
+    end
+  end
+  local e = id and engine.get(id)
+  local place = tonumber(back[2])
+  if place and (not e or place < e.place or (place == e.place and back[1] < e.id)) then
+    e = engine.get(back[1])
+  end
+  return e
+end
+
+-- unlease takes a message out of flight; its group is for the caller to settle.
+function engine.unlease(e)
+  call('ZREM', shard.invisible, e.id)
+  if shard.strict then
+    engine.release(e.group)
+  end
+end
+
+-- remove drops a message that is in no order but perhaps the one by age.
+function engine.remove(e)
+  if e.aged ~= 0 then
+    call('ZREM', shard.ages, e.id)
+  end
+  shard.bytes = shard.bytes - e.size
+  if shard.count then
+    shard.count = shard.count - 1
+  end
+  shard.entries[e.id], shard.changed[e.id] = nil, nil
+  shard.removed[#shard.removed + 1] = e.id
+  engine.flush()
+end
+
+-- waiting counts the messages that are ready or delayed.
+function engine.waiting()
+  if shard.strict then
+    return call('ZCARD', shard.groups)
+  end
+  return engine.ready() + call('ZCARD', shard.delayed)
+end
+
+-- counted is how many messages are not dead, counted when it is first asked for.
+function engine.counted()
+  shard.count = shard.count or engine.waiting() + call('ZCARD', shard.invisible)
+  return shard.count
+end
+
+-- room reports whether one more message with a body of this size fits.
+function engine.room(size)
+  return not (shard.maxMessages > 0 and engine.counted() >= shard.maxMessages)
+    and not (shard.maxBytes > 0 and shard.bytes + size > shard.maxBytes)
+end

@@ -1,0 +1,88 @@
+#!lua flags=allow-oom
+-- Shows messages in one state, a page at a time, or those with the ids given.
+--
+-- KEYS: the shard
+-- ARGV: queue, floor, fence, session, turn, which, from, skip, limit, most, brief;
+--   for each message id
+-- Result: head; for each message id, score, entry, sent
+-- Uses: head shard entry order fate advance begin
+--
+-- which is returned, delayed, invisible, dead or outbox: the page begins with the
+-- skip+1st message whose score is at least from; scores are places, dues and
+-- deaths. It is pending: the page begins after the message from, which was at
+-- the position skip; the score is the place. Or it is groups: the page begins
+-- after the member from and shows members, with their places as score if they
+-- are ready, and nothing else. With ids, pending means ready.
+--
+-- With brief, what was sent is left out. The answer is not much longer than most.
+
+local which, from, skip, limit, most, brief = ARGV[6], ARGV[7], ARGV[8], tonumber(ARGV[9]), tonumber(ARGV[10]), ARGV[11] == '1'
+local answers, size = {}, 0
+
+-- show adds a message, and reports whether there is room for more.
+local function show(id, score)
+  local entry, sent = '', ''
+  if which == 'dead' or which == 'outbox' then
+    local grave = call('HGET', shard.graves, id) or ''
+    if #grave > 4 then
+      local length = parse('<I4', grave)
+      entry, sent = string.sub(grave, 5, 4 + length), string.sub(grave, 5 + length)
+    end
+  else
+    entry, sent = call('HGET', shard.state, id) or '', not brief and call('HGET', shard.data, id) or ''
+  end
+  if brief then
+    sent = ''
+  end
+  local n = #answers
+  answers[n + 1], answers[n + 2], answers[n + 3], answers[n + 4] = id, score, entry, sent
+  size = size + #entry + #sent
+  return size < most
+end
+
+-- place returns the place of a message if it is ready.
+local function place(id)
+  if call('HEXISTS', shard.data, id) == 0 or call('ZSCORE', shard.delayed, id) or call('ZSCORE', shard.invisible, id) then
+    return nil
+  end
+  return string.format('%.0f', engine.get(id).place)
+end
+
+if #ARGV > 11 then
+  for i = 12, #ARGV do
+    local score
+    if which == 'pending' or which == 'groups' then
+      score = place(ARGV[i])
+    else
+      score = call('ZSCORE', shard[which], ARGV[i])
+    end
+    if score and not show(ARGV[i], score) then
+      break
+    end
+  end
+elseif which == 'pending' then
+  local begin = tonumber(skip)
+  if from ~= '' and call('LINDEX', shard.pending, begin - 1) ~= from then
+    -- Messages have been taken off the head; perhaps that one too, and then all
+    -- before it.
+    begin = (call('LPOS', shard.pending, from) or -1) + 1
+  end
+  for _, id in ipairs(call('LRANGE', shard.pending, begin, begin + limit - 1)) do
+    if not show(id, string.format('%.0f', engine.get(id).place)) then
+      break
+    end
+  end
+elseif which == 'groups' then
+  for _, m in ipairs(call('ZRANGEBYLEX', shard.groups, from == '' and '-' or '(' .. from, '+', 'LIMIT', 0, limit)) do
+    local n, ready = #answers, not call('ZSCORE', shard.delayed, string.sub(m, 33))
+    answers[n + 1], answers[n + 2], answers[n + 3], answers[n + 4] = m, ready and string.sub(m, 17, 32) or '', '', ''
+  end
+else
+  local page = call('ZRANGEBYSCORE', shard[which], from, '+inf', 'WITHSCORES', 'LIMIT', skip, limit)
+  for i = 1, #page, 2 do
+    if not show(page[i], page[i + 1]) then
+      break
+    end
+  end
+end
+return engine.finish(nil, unpack(answers))

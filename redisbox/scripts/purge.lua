@@ -1,0 +1,24 @@
+#!lua flags=allow-oom
+-- Removes all messages that are not dead, or all dead letters.
+--
+-- KEYS: the shard
+-- ARGV: queue, floor, fence, session, turn, which
+-- Result: head; how many were removed
+-- Uses: head shard entry order fate advance begin
+
+
+local removals
+if ARGV[6] == 'dead' then
+  removals = call('ZCARD', shard.dead)
+  call('UNLINK', shard.dead, shard.graves, shard.outbox)
+  engine.madeRoom()
+else
+  removals = engine.counted()
+  call('UNLINK', shard.pending, shard.returned, shard.invisible, shard.delayed, shard.data, shard.state,
+    shard.ages, shard.groups, shard.eligible, shard.out)
+  shard.bytes, shard.next, shard.hasReturned = 0, INFINITE, 0
+  shard.entries, shard.changed, shard.removed = {}, {}, {}
+  local _, letterDue = engine.deadRetention()
+  engine.note(letterDue)
+end
+return engine.finish(nil, removals)

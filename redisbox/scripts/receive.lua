@@ -1,0 +1,126 @@
+-- Leasing ready messages to those who ask, in the order of their places.
+--
+-- Deliveries are numbered from a random nonce: numbers of the server's own could
+-- come twice after a failover. waits is 1 for a request that will wait for
+-- messages if it gets none, and others is 1 if there are more such at the
+-- caller's. Why a request got none: 1, as many are in flight as may be; 2, the
+-- answer is full.
+
+-- show adds a message to an answer.
+function engine.show(answers, id, entry, sent)
+  local n = #answers
+  answers[n + 1], answers[n + 2], answers[n + 3] = id, entry, sent
+end
+
+-- upNext returns the message that goes next and what was sent, or nil.
+local function upNext()
+  local e
+  if shard.strict then
+    local group = call('ZRANGE', shard.eligible, 0, 0)[1]
+    if not group then
+      return nil
+    end
+    local id, place = engine.head(group)
+    e = engine.get(id)
+    e.group, e.place = group, place
+  else
+    e = engine.first()
+  end
+  return e, e and call('HGET', shard.data, e.id)
+end
+
+-- take removes that message from its order.
+local function take(e)
+  if shard.strict then
+    call('ZREM', shard.groups, engine.member(e))
+  elseif call('LINDEX', shard.pending, 0) == e.id then
+    call('LPOP', shard.pending)
+  else
+    call('ZREM', shard.returned, e.id)
+  end
+end
+
+-- spoiled returns why a message cannot be delivered, or nil.
+local function spoiled(e, sent)
+  if not sent or #sent < SENT_BYTES or e.damaged then
+    e.failure = 'the stored message is missing or damaged'
+    return 'integrity'
+  elseif engine.exhausted(e) then
+    return 'max_attempts'
+  end
+end
+
+-- lease hands a message out.
+local function lease(e, nonce, visibility)
+  e.deliveries, e.nonce = e.deliveries + 1, nonce
+  e.hold = shard.maxHold > 0 and shard.now + shard.maxHold * visibility or 0
+  if e.first == 0 then
+    e.first = shard.wall
+  end
+  shard.changed[e.id] = e
+  call('ZADD', shard.invisible, shard.now + visibility, e.id)
+  engine.note(shard.now + visibility)
+  if shard.strict then
+    call('HINCRBY', shard.out, e.group, 1)
+    shard.taken[e.group] = true
+    engine.regroup(e.group)
+  end
+end
+
+-- receive leases messages to the requests in the arguments from there on. It
+-- returns how many more could be received now, the counts of the requests, and
+-- the messages and their ids.
+function engine.receive(from, nonce, most, others)
+  local answers, ids, counts, size, unserved = {}, {}, {}, 0, false
+  local ceiling = shard.maxInFlight > 0 and shard.maxInFlight - call('ZCARD', shard.invisible) or INFINITE
+
+  local function serve(max, maxBytes, visibility)
+    local got, length = 0, 0
+    while got < max do
+      local e, sent = upNext()
+      if not e then
+        break
+      end
+      local reason = spoiled(e, sent)
+      if reason then
+        take(e)
+        engine.dieOrWait(e, reason, 0)
+      elseif #ids >= ceiling then
+        return got, got == 0 and 1 or 0
+      elseif got > 0 and maxBytes > 0 and length + e.size > maxBytes then
+        break
+      elseif #ids > 0 and size + #sent > most then
+        return got, got == 0 and 2 or 0
+      else
+        take(e)
+        lease(e, nonce + #ids, visibility)
+        engine.show(answers, e.id, engine.encode(e), sent)
+        ids[#ids + 1] = e.id
+        got, length, size = got + 1, length + e.size, size + #sent
+      end
+    end
+    return got, 0
+  end
+
+  for i = from, #ARGV, 4 do
+    local got, why = serve(tonumber(ARGV[i]), tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2]))
+    counts[#counts + 1] = string.char(got % 256, math.floor(got / 256), why)
+    unserved = unserved or (got == 0 and ARGV[i + 3] == '1')
+    local groups = shard.taken
+    shard.taken = {} -- the next request is another batch
+    for group in pairs(groups) do
+      engine.regroup(group)
+    end
+  end
+  engine.flush()
+  engine.advance() -- with visibility 0 they are ready again
+
+  local left = 0
+  if unserved or others then
+    left = math.max(engine.available(), 0)
+    if left == 0 then
+      shard.wantsReady, shard.wantsDue = 1, 1
+    end
+  end
+  return left, table.concat(counts), answers, ids
+end

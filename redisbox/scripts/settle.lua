@@ -1,0 +1,68 @@
+-- Settling deliveries.
+--
+-- What to do, and the detail packed with it: a ack; n nack (delay, cause); e
+-- extend (visibility); b bury (reason, failure, kind); r return, as if it had
+-- not been delivered.
+--
+-- The letters: s settled, x the receipt has expired, f the dead letters are full.
+
+-- act settles a message that is held, and returns the letter for it.
+local function act(what, e, detail)
+  if what == 'e' then
+    local due = shard.now + parse('<d', detail)
+    if e.hold > 0 then
+      due = math.min(due, e.hold)
+    end
+    call('ZADD', shard.invisible, due, e.id)
+    engine.note(due)
+    engine.advance()
+    return 's'
+  end
+  local delay, reason, failure = 0, '', ''
+  if what == 'n' then
+    delay, failure = parse('<dHc0', detail)
+  elseif what == 'b' then
+    if engine.deadFull() then
+      return 'f'
+    end
+    reason, failure, e.kind = parse('<Bc0Hc0Hc0', detail)
+  end
+  if failure ~= '' then
+    e.failure = failure
+  end
+  engine.unlease(e)
+  if what == 'a' then
+    engine.remove(e)
+  elseif what == 'b' then
+    engine.die(e, reason)
+  elseif what == 'n' then
+    if not shard.strict and not engine.exhausted(e) then
+      e.place = engine.tail()
+    end
+    engine.comeBack(e, delay)
+  else
+    e.deliveries = e.deliveries - 1
+    if e.deliveries == 0 and e.redrives == 0 then
+      e.first = 0
+    end
+    engine.wait(e, shard.now)
+  end
+  if shard.strict then
+    engine.regroup(e.group)
+  end
+  engine.expireByCount()
+  return 's'
+end
+
+-- settle settles the deliveries in these arguments, in order. Leases that are
+-- over have come back by now, so a receipt is good exactly if it has the nonce of
+-- the latest delivery.
+function engine.settle(from, to)
+  local letters = {}
+  for i = from, to, 4 do
+    local e = engine.get(ARGV[i + 1])
+    letters[#letters + 1] = e.nonce == tonumber(ARGV[i + 2]) and act(ARGV[i], e, ARGV[i + 3]) or 'x'
+  end
+  letters = table.concat(letters)
+  return string.find(letters, '[^s]') and letters or ''
+end

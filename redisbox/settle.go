@@ -1,0 +1,164 @@
+package redisbox
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"strconv"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+func (h *handle) Ack(ctx context.Context, receipts []driver.Receipt) error {
+	return h.settle(ctx, "ack", len(receipts), func(i int) (driver.Receipt, string, string, error) {
+		return receipts[i], "a", "", nil
+	})
+}
+
+func (h *handle) Nack(ctx context.Context, nacks []driver.Nack) error {
+	traits := h.Traits()
+	return h.settle(ctx, "nack", len(nacks), func(i int) (driver.Receipt, string, string, error) {
+		nack := &nacks[i]
+		err := driver.CheckVisibility("nack", "Delay", nack.Delay, &traits)
+		return nack.Receipt, "n", packDoubles(micros(nack.Delay)) + packLong(driver.TrimCause(nack.Cause)), err
+	})
+}
+
+func (h *handle) Extend(ctx context.Context, extensions []driver.Extension) error {
+	traits := h.Traits()
+	return h.settle(ctx, "extend", len(extensions), func(i int) (driver.Receipt, string, string, error) {
+		extension := &extensions[i]
+		err := driver.CheckVisibility("extend", "Visibility", extension.Visibility, &traits)
+		return extension.Receipt, "e", packDoubles(micros(extension.Visibility)), err
+	})
+}
+
+func (h *handle) DeadLetter(ctx context.Context, burials []driver.Burial) error {
+	return h.settle(ctx, "dead-letter", len(burials), func(i int) (driver.Receipt, string, string, error) {
+		burial := &burials[i]
+		if !burial.Reason.Valid() {
+			return burial.Receipt, "", "", &driver.Error{
+				Code: driver.ErrInvalid, Field: "Reason",
+				Detail: fmt.Sprintf("%q is not one of the reasons of package driver", burial.Reason),
+			}
+		}
+		return burial.Receipt, "b", packBurial(burial.Reason, burial.Error, burial.ErrorType), nil
+	})
+}
+
+func packBurial(reason driver.Reason, failure, kind string) string {
+	return packShort(string(reason)) + packLong(driver.TrimCause(failure)) + packLong(driver.TrimCause(kind))
+}
+
+// packShort and packLong pack texts as struct.pack does for 'Bc0' and 'Hc0'.
+func packShort(text string) string { return string([]byte{byte(len(text))}) + text }
+
+func packLong(text string) string {
+	return string(binary.LittleEndian.AppendUint16(nil, uint16(len(text)))) + text
+}
+
+// settle settles a batch. each returns the receipt of an element, what to do with
+// it and the detail of that, or why it cannot be done.
+func (h *handle) settle(ctx context.Context, op string, n int, each func(i int) (receipt driver.Receipt, what, detail string, err error)) error {
+	if err := h.check(ctx, op); err != nil {
+		return err
+	}
+	var failed failures
+	var parts []*settling
+	for i := range n {
+		receipt, what, detail, err := each(i)
+		switch {
+		case err != nil:
+			failed.add(n, i, h.named(err, op))
+			continue
+		case !h.good(receipt):
+			failed.add(n, i, h.expired(op, receipt))
+			continue
+		}
+		parts = addSettling(ctx, parts, h.shards[receipt.Place>>placeBits])
+		parts[len(parts)-1].add(i, what, receipt, detail)
+	}
+	for _, part := range parts {
+		part.shard.lane.submit(part)
+	}
+	for _, part := range parts {
+		select {
+		case <-part.done:
+		case <-ctx.Done(): // what is under way will be done
+			return ctx.Err()
+		}
+		if part.err != nil {
+			return h.outcome(part.err, op)
+		}
+		for k, i := range part.positions {
+			if err := h.verdict(op, part, k); err != nil {
+				failed.add(n, i, err)
+			}
+		}
+	}
+	return failed.err()
+}
+
+// verdict is the error of the k-th element of a part; see settle.lua for the
+// letters.
+func (q *queue) verdict(op string, part *settling, k int) error {
+	if part.letters == "" {
+		return nil
+	}
+	switch part.letters[k] {
+	case 's':
+		return nil
+	case 'f':
+		return &driver.Error{
+			Code: driver.ErrFull, Op: op, Queue: q.name, MessageID: part.args[4*k+1],
+			Detail: "the dead letters are full", RetryAfter: driver.DeadRetry,
+		}
+	}
+	return q.expired(op, driver.Receipt{Handle: part.args[4*k+1]})
+}
+
+// good reports whether a receipt can be one that was given out.
+func (q *queue) good(receipt driver.Receipt) bool {
+	number := receipt.Place >> placeBits
+	return number < uint64(len(q.shards)) && receipt.Place == q.shards[number].place(receipt.Handle) &&
+		receipt.Nonce > 0 && receipt.Nonce <= maxNonce
+}
+
+func (q *queue) expired(op string, receipt driver.Receipt) error {
+	return &driver.Error{Code: driver.ErrReceiptExpired, Op: op, Queue: q.name, MessageID: receipt.Handle}
+}
+
+// settling is the part of an Ack, Nack, Extend or DeadLetter that goes to one
+// shard.
+type settling struct {
+	shard     *shard
+	ctx       context.Context //nolint:containedctx // it travels with the operation, for as long as that takes
+	positions []int
+	args      []string // four for each delivery
+
+	done    chan struct{} // closed when the fields below are set
+	letters string
+	err     error
+}
+
+func newSettling(ctx context.Context, s *shard) *settling {
+	return &settling{shard: s, ctx: ctx, done: make(chan struct{})}
+}
+
+// addSettling makes the last of parts one for the shard that has room. Receipts
+// mostly come from one shard; a batch that changes between shards makes more
+// parts, and lanes put them together again.
+func addSettling(ctx context.Context, parts []*settling, s *shard) []*settling {
+	if last := len(parts) - 1; last >= 0 && parts[last].shard == s && len(parts[last].positions) < maxElements {
+		return parts
+	}
+	return append(parts, newSettling(ctx, s))
+}
+
+func (o *settling) add(i int, what string, receipt driver.Receipt, detail string) {
+	o.positions = append(o.positions, i)
+	o.args = append(o.args, what, receipt.Handle, strconv.FormatUint(receipt.Nonce, 10), detail)
+}
+
+func (o *settling) weight() (elements, bytes int) { return len(o.positions), 0 }
+func (o *settling) context() context.Context      { return o.ctx }
