@@ -1,0 +1,127 @@
+package capability
+
+import (
+	"net/netip"
+	"testing"
+)
+
+// benchToken has six caveats, as a token of a worker would have.
+func benchToken(b testing.TB, ring *KeyRing) Token {
+	return mustNarrow(b,
+		mustMint(b, ring, "acme", Operations(OpSend, OpRecv, OpAck), Topics(TopicsUnder("user:42:"), Topic("orders")), inAnHour()),
+		Operations(OpSend), Networks(netip.MustParsePrefix("10.0.0.0/8")), MaxBodyBytes(1<<16))
+}
+
+func BenchmarkAuthorizeFromCache(b *testing.B) {
+	ring := NewKeyRing(NewKey())
+	v, token, r := NewVerifier(ring, nil), benchToken(b, ring), sendToOrders()
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := v.Authorize(b.Context(), token, r); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkAuthorizeFromCacheParallel(b *testing.B) {
+	ring := NewKeyRing(NewKey())
+	v, token, r := NewVerifier(ring, nil), benchToken(b, ring), sendToOrders()
+	b.ReportAllocs()
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			if _, err := v.Authorize(b.Context(), token, r); err != nil {
+				b.Error(err)
+			}
+		}
+	})
+}
+
+func BenchmarkAuthorizeWithQuota(b *testing.B) {
+	ring := NewKeyRing(NewKey())
+	v, token, r := NewVerifier(ring, nil), mustNarrow(b, benchToken(b, ring), MessagesPerSecond(1<<40), BytesPerSecond(1<<50)), sendToOrders()
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := v.Authorize(b.Context(), token, r); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkAuthorizeCold(b *testing.B) {
+	ring := NewKeyRing(NewKey())
+	v, token, r := NewVerifier(ring, nil), benchToken(b, ring), sendToOrders()
+	b.ReportAllocs()
+	for b.Loop() {
+		v.cache.purge()
+		if _, err := v.Authorize(b.Context(), token, r); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkOracleVerify is what the other implementation takes to verify the
+// same token, without understanding its caveats.
+func BenchmarkOracleVerify(b *testing.B) {
+	key := NewKey()
+	m := inOracle(b, benchToken(b, NewKeyRing(key)))
+	root := key.rootKey("acme")
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := m.Verify(root, func(string) error { return nil }, nil); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkRefuse(b *testing.B) {
+	v, token, r := NewVerifier(NewKeyRing(NewKey()), nil), benchToken(b, NewKeyRing(NewKey())), sendToOrders()
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := v.Authorize(b.Context(), token, r); err == nil {
+			b.Fatal("accepted")
+		}
+	}
+}
+
+func BenchmarkParse(b *testing.B) {
+	text := benchToken(b, NewKeyRing(NewKey())).Reveal()
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := Parse(text); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkMint(b *testing.B) {
+	ring := NewKeyRing(NewKey())
+	caveats := []Caveat{Operations(OpSend), Topics(Topic("orders")), inAnHour()}
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := ring.Mint("acme", caveats...); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkAttenuate(b *testing.B) {
+	token, caveat := benchToken(b, NewKeyRing(NewKey())), Operations(OpSend)
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := token.Attenuate(caveat); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func TestAuthorizingFromTheCacheDoesNotAllocate(t *testing.T) {
+	if raceDetector {
+		t.Skip("the race detector allocates too; run without -race")
+	}
+	ring := NewKeyRing(NewKey())
+	v, token, r := NewVerifier(ring, nil), benchToken(t, ring), sendToOrders()
+	ctx := t.Context()
+	if n := testing.AllocsPerRun(1000, func() { _, _ = v.Authorize(ctx, token, r) }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}

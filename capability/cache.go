@@ -1,0 +1,94 @@
+package capability
+
+import (
+	"crypto/sha256"
+	"sync"
+	"time"
+)
+
+const cacheShards = 16
+
+// A cache remembers which tokens are genuine and what they allow, not what was
+// allowed: times, topics and quotas are looked at for every request. It knows
+// tokens by their hash and does not keep them.
+//
+// It is bounded by two generations: when the young one is full it becomes the
+// old one, and the old one is forgotten. What is used moves back to the young
+// one, so that what is used often stays.
+type cache struct {
+	half   int // of the entries of a shard
+	shards [cacheShards]cacheShard
+}
+
+type cacheShard struct {
+	mu         sync.Mutex // guards the fields below
+	young, old map[cacheKey]*verdict
+}
+
+type cacheKey [sha256.Size]byte
+
+func newCache(entries int) *cache {
+	return &cache{half: max(1, entries/cacheShards/2)}
+}
+
+func (c *cache) get(key *cacheKey, now time.Duration) *verdict {
+	shard := &c.shards[key[0]%cacheShards]
+	shard.mu.Lock()
+	defer shard.mu.Unlock()
+	if v := shard.young[*key]; v != nil {
+		if now < v.freshUntil {
+			return v
+		}
+		delete(shard.young, *key)
+		return nil
+	}
+	v := shard.old[*key]
+	if v == nil {
+		return nil
+	}
+	delete(shard.old, *key)
+	if now >= v.freshUntil {
+		return nil
+	}
+	shard.putLocked(key, v, c.half)
+	return v
+}
+
+func (c *cache) put(key *cacheKey, v *verdict) {
+	shard := &c.shards[key[0]%cacheShards]
+	shard.mu.Lock()
+	defer shard.mu.Unlock()
+	delete(shard.old, *key)
+	shard.putLocked(key, v, c.half)
+}
+
+func (s *cacheShard) putLocked(key *cacheKey, v *verdict, half int) {
+	if len(s.young) >= half {
+		s.young, s.old = nil, s.young
+	}
+	if s.young == nil {
+		s.young = make(map[cacheKey]*verdict)
+	}
+	s.young[*key] = v
+}
+
+// purge forgets everything.
+func (c *cache) purge() {
+	for i := range c.shards {
+		shard := &c.shards[i]
+		shard.mu.Lock()
+		shard.young, shard.old = nil, nil
+		shard.mu.Unlock()
+	}
+}
+
+func (c *cache) entries() int {
+	n := 0
+	for i := range c.shards {
+		shard := &c.shards[i]
+		shard.mu.Lock()
+		n += len(shard.young) + len(shard.old)
+		shard.mu.Unlock()
+	}
+	return n
+}

@@ -1,0 +1,176 @@
+package capability
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// A Caveat is a condition on the use of a token. Make one with the functions of
+// this package or with ParseCaveat; the zero Caveat is bad. Its text, which
+// stands in the token, is "mbx:name=value".
+type Caveat struct {
+	text string
+	err  error // what was wrong with the arguments
+}
+
+// The names of the caveats. They are part of the format.
+const (
+	caveatPrefix    = "mbx:"
+	caveatOperation = "op"
+	caveatTopic     = "topic"
+	caveatTenant    = "tenant"
+	caveatExpiry    = "exp"
+	caveatNotBefore = "nbf"
+	caveatQuota     = "quota"
+	caveatMaxBody   = "max_body"
+	caveatNetwork   = "net"
+	caveatPeer      = "peer"
+	caveatAudience  = "aud"
+	caveatReceipt   = "receipt"
+)
+
+// Operations allows only these operations.
+func Operations(operations ...Operation) Caveat {
+	words := make([]string, len(operations))
+	for i, o := range operations {
+		words[i] = o.String()
+	}
+	return caveat(caveatOperation, strings.Join(words, listSeparator))
+}
+
+// AllOperations allows every operation, those of later versions included.
+func AllOperations() Caveat { return caveat(caveatOperation, wildcard) }
+
+// Topics allows only topics that match one of the patterns.
+func Topics(patterns ...Pattern) Caveat {
+	texts := make([]string, len(patterns))
+	for i, p := range patterns {
+		if !p.valid() {
+			return Caveat{err: patternError()}
+		}
+		texts[i] = p.String()
+	}
+	return caveat(caveatTopic, strings.Join(texts, listSeparator))
+}
+
+// Tenant allows only requests for this tenant.
+func Tenant(name string) Caveat { return caveat(caveatTenant, name) }
+
+// ExpiresAt ends the token at t, cut to the second. From t on it is refused;
+// there is no grace.
+func ExpiresAt(t time.Time) Caveat {
+	return caveat(caveatExpiry, t.UTC().Truncate(time.Second).Format(timeLayout))
+}
+
+// NotBefore starts the token at t, rounded up to the second. It is accepted two
+// minutes before that, because clocks differ.
+func NotBefore(t time.Time) Caveat {
+	return caveat(caveatNotBefore, t.UTC().Add(time.Second-1).Truncate(time.Second).Format(timeLayout))
+}
+
+// MessagesPerSecond allows so many messages per second, sent and received
+// together, for this token and everything narrowed from it.
+func MessagesPerSecond(n int64) Caveat {
+	return caveat(caveatQuota, quotaMessages+":"+strconv.FormatInt(n, 10))
+}
+
+// BytesPerSecond allows so many bytes of bodies per second, sent and received
+// together, for this token and everything narrowed from it.
+func BytesPerSecond(n int64) Caveat {
+	return caveat(caveatQuota, quotaBytes+":"+strconv.FormatInt(n, 10))
+}
+
+// MaxBodyBytes allows sending bodies of at most so many bytes.
+func MaxBodyBytes(n int64) Caveat { return caveat(caveatMaxBody, strconv.FormatInt(n, 10)) }
+
+// Networks allows only clients in one of these networks.
+func Networks(networks ...netip.Prefix) Caveat {
+	texts := make([]string, len(networks))
+	for i, network := range networks {
+		texts[i] = network.Masked().String()
+	}
+	return caveat(caveatNetwork, strings.Join(texts, listSeparator))
+}
+
+// Peers allows only clients whose certificate was verified to have one of these
+// SPIFFE ids, such as "spiffe://example.org/worker".
+func Peers(ids ...string) Caveat { return caveat(caveatPeer, strings.Join(ids, listSeparator)) }
+
+// Audience allows use only at services with one of these names: letters, digits,
+// dots, underscores and hyphens.
+func Audience(names ...string) Caveat {
+	return caveat(caveatAudience, strings.Join(names, listSeparator))
+}
+
+// ForReceipt allows only to settle or extend the delivery with this receipt, for
+// whoever does the work in somebody's place.
+func ForReceipt(receipt string) Caveat {
+	if receipt == "" {
+		return Caveat{err: invalid("receipt", "is empty")}
+	}
+	sum := sha256.Sum256([]byte(receipt))
+	return caveat(caveatReceipt, hex.EncodeToString(sum[:]))
+}
+
+// caveat makes a caveat whose value may be bad.
+func caveat(name, value string) Caveat { return Caveat{text: caveatPrefix + name + "=" + value} }
+
+// ParseCaveat reads what String wrote. The error is ErrInvalid, for unknown
+// names too.
+func ParseCaveat(text string) (Caveat, error) {
+	c := Caveat{text: text}
+	if err := c.Check(); err != nil {
+		return Caveat{}, err
+	}
+	return c, nil
+}
+
+// String returns the text that stands in the token. It is not secret.
+func (c Caveat) String() string { return c.text }
+
+// Check returns ErrInvalid if the caveat was made of bad arguments, or is one
+// that this version does not know. A token with such a caveat is always refused.
+func (c Caveat) Check() error { return c.check() }
+
+func (c Caveat) check() error {
+	if c.err != nil {
+		return c.err
+	}
+	var s scope
+	switch s.add(c.text) {
+	case "":
+		return nil
+	case ReasonUnknownCaveat:
+		return invalid("caveat", "is unknown")
+	}
+	name, _, _ := cutCaveat(c.text)
+	return invalid(name, "want "+caveatForms[name])
+}
+
+// caveatForms says what values look like, for errors.
+var caveatForms = map[string]string{
+	caveatOperation: "one or more of " + strings.Join(operationNames[1:], ", ") + ", or all",
+	caveatTopic:     `one or more names of queues, or prefixes that end in one of ":/.", or all`,
+	caveatTenant:    "1…64 letters, digits, dots, underscores and hyphens",
+	caveatExpiry:    `a time of the years 1970 to 9999, "2026-01-02T03:04:05Z"`,
+	caveatNotBefore: `a time of the years 1970 to 9999, "2026-01-02T03:04:05Z"`,
+	caveatQuota:     `"msgs/s:" or "bytes/s:" and a number from 1`,
+	caveatMaxBody:   "a number from 0",
+	caveatNetwork:   "one or more networks such as 10.0.0.0/8",
+	caveatPeer:      "one or more SPIFFE ids such as spiffe://example.org/worker",
+	caveatAudience:  "one or more names of letters, digits, dots, underscores and hyphens",
+	caveatReceipt:   "64 hex digits",
+}
+
+// cutCaveat splits "mbx:name=value".
+func cutCaveat(text string) (name, value string, ok bool) {
+	text, ok = strings.CutPrefix(text, caveatPrefix)
+	if !ok {
+		return "", "", false
+	}
+	return strings.Cut(text, "=")
+}

@@ -1,0 +1,163 @@
+package capability_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/mailboxmq/mailbox/capability"
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+// check ends an example that has nobody to return an error to.
+func check(err error) {
+	if err != nil {
+		panic(err)
+	}
+}
+
+// A service mints a token, its holder narrows it for somebody else, and the
+// service verifies what that one shows.
+func Example() {
+	ctx := context.Background()
+	ring := capability.NewKeyRing(capability.NewKey())
+	verifier := capability.NewVerifier(ring, nil)
+
+	token, err := ring.Mint("",
+		capability.Operations(capability.OpSend, capability.OpRecv, capability.OpAck),
+		capability.Topics(capability.TopicsUnder("user:42:")),
+		capability.ExpiresAt(time.Now().Add(24*time.Hour)))
+	check(err)
+
+	// No key is needed to narrow it.
+	sendOnly, err := token.Attenuate(
+		capability.Operations(capability.OpSend),
+		capability.ExpiresAt(time.Now().Add(10*time.Minute)))
+	check(err)
+
+	for _, request := range []capability.Request{
+		{Operation: capability.OpSend, Topic: "user:42:inbox"},
+		{Operation: capability.OpRecv, Topic: "user:42:inbox"},
+		{Operation: capability.OpSend, Topic: "user:43:inbox"},
+	} {
+		_, err := verifier.Authorize(ctx, sendOnly, request)
+		fmt.Printf("%s %s: %q\n", request.Operation, request.Topic, capability.ReasonOf(err))
+	}
+	// Output:
+	// send user:42:inbox: ""
+	// recv user:42:inbox: "operation"
+	// send user:43:inbox: "topic"
+}
+
+// Tokens travel as text, and do not print themselves.
+func ExampleToken_Reveal() {
+	ring := capability.NewKeyRing(capability.NewKey())
+	token, err := ring.Mint("", capability.AllOperations(), capability.Topics(capability.AnyTopic()),
+		capability.ExpiresAt(time.Now().Add(time.Hour)))
+	check(err)
+
+	header := "Bearer " + token.Reveal()
+	again, err := capability.Parse(header[len("Bearer "):])
+	check(err)
+
+	fmt.Println(again.Equal(token))
+	fmt.Println(again.String() == fmt.Sprintf("[capability %s/%s]", ring.Current().ID(), token.ID()))
+	// Output:
+	// true
+	// true
+}
+
+// Anybody can look at what a token allows.
+func ExampleToken_Inspect() {
+	ring := capability.NewKeyRing(capability.NewKey())
+	token, err := ring.Mint("acme",
+		capability.Operations(capability.OpSend),
+		capability.Topics(capability.Topic("orders"), capability.TopicsUnder("user:42:")),
+		capability.ExpiresAt(time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)),
+		capability.MessagesPerSecond(100))
+	check(err)
+	for _, words := range token.Inspect().Words()[1:] {
+		fmt.Println(words)
+	}
+	// Output:
+	// for tenant acme
+	// may send
+	// on topics orders,user:42:*
+	// until 2030-01-02T03:04:05Z
+	// at most 100 messages per second
+}
+
+// Keys rotate while tokens of the previous one are still good.
+func ExampleKeyRing_Rotate() {
+	ctx := context.Background()
+	ring := capability.NewKeyRing(capability.NewKey())
+	verifier := capability.NewVerifier(ring, nil)
+	token, err := ring.Mint("", capability.AllOperations(), capability.Topics(capability.AnyTopic()),
+		capability.ExpiresAt(time.Now().Add(time.Hour)))
+	check(err)
+	old := ring.Current().ID()
+	request := capability.Request{Operation: capability.OpStats, Topic: "orders"}
+
+	check(ring.Rotate(capability.NewKey()))
+	_, err = verifier.Authorize(ctx, token, request)
+	fmt.Println("rotated:", err)
+
+	check(ring.Retire(old, time.Now()))
+	_, err = verifier.Authorize(ctx, token, request)
+	fmt.Println("retired:", errors.Is(err, driver.ErrUnauthenticated), capability.ReasonOf(err))
+	// Output:
+	// rotated: <nil>
+	// retired: true key_retired
+}
+
+// Revocations are kept in a file, and hold at once.
+func ExampleFileRevocations() {
+	ctx := context.Background()
+	dir, err := os.MkdirTemp("", "capability")
+	check(err)
+	defer func() { check(os.RemoveAll(dir)) }()
+	revocations, err := capability.OpenFileRevocations(ctx, filepath.Join(dir, "revoked"))
+	check(err)
+	defer revocations.Close()
+
+	ring := capability.NewKeyRing(capability.NewKey())
+	verifier := capability.NewVerifier(ring, &capability.VerifierOptions{Revocations: revocations})
+	token, err := ring.Mint("", capability.AllOperations(), capability.Topics(capability.AnyTopic()),
+		capability.ExpiresAt(time.Now().Add(time.Hour)))
+	check(err)
+	request := capability.Request{Operation: capability.OpStats, Topic: "orders"}
+	_, err = verifier.Authorize(ctx, token, request)
+	fmt.Println(err)
+
+	check(revocations.Revoke(ctx, capability.Revocation{Token: token.ID(), At: time.Now()}))
+	_, err = verifier.Authorize(ctx, token, request)
+	fmt.Println(capability.ReasonOf(err))
+	// Output:
+	// <nil>
+	// revoked
+}
+
+// A client of AWS signs with a secret that the service can compute and need not
+// keep.
+func ExampleVerifier_AuthorizeSigned() {
+	ring := capability.NewKeyRing(capability.NewKey())
+	verifier := capability.NewVerifier(ring, nil)
+	token, err := ring.Mint("", capability.AllOperations(), capability.Topics(capability.AnyTopic()),
+		capability.ExpiresAt(time.Now().Add(time.Hour)))
+	check(err)
+	client := token.Credentials() // AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN
+
+	signed := func(secret capability.Secret) bool {
+		// A real one derives the signing key from the secret and compares the
+		// signature of the request.
+		return secret.Equal(client.SecretAccessKey)
+	}
+	_, err = verifier.AuthorizeSigned(context.Background(), client.AccessKeyID, client.SessionToken, signed,
+		capability.Request{Operation: capability.OpRecv, Topic: "orders"})
+	fmt.Println(err)
+	// Output:
+	// <nil>
+}

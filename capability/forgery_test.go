@@ -1,0 +1,478 @@
+package capability
+
+import (
+	"bytes"
+	"crypto/hmac"
+	"crypto/sha256"
+	"fmt"
+	"iter"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A gate decides about a token in its binary form and a request at a time.
+type gate func(binary []byte, r Request, at time.Time) bool
+
+// An exhibit is a genuine token with a request that it allows.
+type exhibit struct {
+	name    string
+	binary  []byte
+	request Request
+}
+
+// A crime is something that must not be let through.
+type crime struct {
+	kind    string
+	binary  []byte
+	request Request
+	at      time.Time
+}
+
+// A court has genuine tokens, the keys that made them, and forgers.
+type court struct {
+	ring     *KeyRing
+	genuine  []exhibit
+	now      time.Time
+	outsider Key // not in the ring
+}
+
+func newCourt(t testing.TB) *court {
+	c := &court{ring: NewKeyRing(fixedKey(t, 1), fixedKey(t, 2)), now: time.Now().Truncate(time.Second), outsider: fixedKey(t, 3)}
+	exp := ExpiresAt(c.now.Add(time.Hour))
+	add := func(name string, token Token, edit func(*Request)) {
+		r := sendToOrders()
+		edit(&r)
+		c.genuine = append(c.genuine, exhibit{name, token.RevealBinary(nil), r})
+	}
+	plain := mustMint(t, c.ring, "", Operations(OpSend), Topics(Topic("orders")), exp)
+	add("plain", plain, func(*Request) {})
+	add("narrowed", mustNarrow(t,
+		mustMint(t, c.ring, "", AllOperations(), Topics(AnyTopic()), ExpiresAt(c.now.Add(100*time.Hour))),
+		Operations(OpSend, OpRecv, OpAck), exp, Topics(Topic("orders"), TopicsUnder("user:4:")), MaxBodyBytes(1000), Audience("eu1"),
+		Networks(netip.MustParsePrefix("10.0.0.0/8")), NotBefore(c.now), Tenant("acme")), func(*Request) {})
+	add("tenant", mustMint(t, c.ring, "acme", Operations(OpRecv), Topics(TopicsUnder("user:4:")), exp), func(r *Request) { r.Operation, r.Topic = OpRecv, "user:4:inbox" })
+	previous, err := mint(fixedKey(t, 2), identifier{key: 2, token: newTokenID(c.now)}, []Caveat{Operations(OpSend), Topics(Topic("orders")), exp})
+	if err != nil {
+		t.Fatal(err)
+	}
+	add("previous key", previous, func(*Request) {})
+	add("last caveat counts", mustNarrow(t, plain, Operations(OpSend, OpRecv), ForReceipt("r1")), func(*Request) {})
+	return c
+}
+
+// trespasses are genuine tokens used for what they do not allow.
+func (c *court) trespasses(t testing.TB) iter.Seq[crime] {
+	return func(yield func(crime) bool) {
+		try := func(kind string, e exhibit, edit func(*crime)) bool {
+			trespass := crime{kind, e.binary, e.request, c.now}
+			edit(&trespass)
+			return yield(trespass)
+		}
+		for _, e := range c.genuine {
+			for _, topic := range []string{
+				"", "order", "orders2", "orders-x", "orders/", "orders/..", "orders:eu", "ORDERS", "ordеrs", "*", "orders,bills",
+				"user:4", "user:4:", "user:42:inbox", "user:4::inbox", "user:4:..", "user:4:../user:5:inbox", "user:5:inbox", "user:4:.",
+			} {
+				if !try("topic "+topic, e, func(k *crime) { k.request.Topic = topic }) {
+					return
+				}
+			}
+			for _, o := range []Operation{0, OpPeek, OpPurge, OpDLQ, OpAdmin, OpAdmin + 1} {
+				if !try("operation "+o.String(), e, func(k *crime) { k.request.Operation = o }) {
+					return
+				}
+			}
+			for _, late := range []time.Duration{0, time.Second, 90 * time.Second, time.Hour} {
+				if !try("time", e, func(k *crime) { k.at = c.now.Add(time.Hour + late) }) {
+					return
+				}
+			}
+		}
+		narrowed, tenant, last := c.genuine[1], c.genuine[2], c.genuine[4]
+		ok := try("tenant", narrowed, func(k *crime) { k.request.Tenant = "other" }) &&
+			try("tenant of the token", tenant, func(k *crime) { k.request.Tenant = "other" }) &&
+			try("network", narrowed, func(k *crime) { k.request.Client = netip.MustParseAddr("11.0.0.1") }) &&
+			try("body", narrowed, func(k *crime) { k.request.Load = Load{1, 1001, 1001} }) &&
+			try("unmeasured body", narrowed, func(k *crime) { k.request.Load = Load{} }) &&
+			try("too early", narrowed, func(k *crime) { k.at = c.now.Add(-3 * time.Minute) }) &&
+			try("receipt", last, func(k *crime) { k.request.Receipt = "r2" }) &&
+			try("operation that a later caveat names", last, func(k *crime) { k.request.Operation = OpRecv })
+		if !ok {
+			return
+		}
+		// Genuine tokens with a caveat that nobody knows, or that makes no sense.
+		for _, caveat := range []string{"account = 1", "mbx:colour=red", "", "mbx:op=", "mbx:exp=soon", "mbx:topic=*,", "mbx:max_body=x", "mbx:net=here", "MBX:op=*"} {
+			m := oracleMints(t, fixedKey(t, 1), "", "mbx:op=*", "mbx:topic=*", ExpiresAt(c.now.Add(time.Hour)).String(), caveat)
+			if !yield(crime{"caveat " + caveat, fromOracle(t, m).RevealBinary(nil), sendToOrders(), c.now}) {
+				return
+			}
+		}
+	}
+}
+
+// parts are a token taken apart, to be put together differently.
+type parts struct {
+	identifier []byte
+	caveats    [][]byte
+	signature  []byte
+}
+
+func takeApart(binary []byte) parts {
+	var m macaroon
+	if !m.parse(binary) {
+		panic("not a token")
+	}
+	p := parts{identifier: slices.Clone(m.identifier), signature: slices.Clone(m.signature)}
+	for i := range m.count {
+		p.caveats = append(p.caveats, slices.Clone(m.caveat(i)))
+	}
+	return p
+}
+
+func (p parts) assemble() []byte {
+	b := appendSection([]byte{macaroonVersion}, p.identifier)
+	for _, caveat := range p.caveats {
+		b = appendSection(b, caveat)
+	}
+	b = append(b, fieldEnd, fieldSignature, byte(len(p.signature)))
+	return append(b, p.signature...)
+}
+
+// forgeries are tokens that nobody minted: first all that can be listed, then
+// random ones, n in all.
+func (c *court) forgeries(n int) iter.Seq[crime] {
+	return func(yield func(crime) bool) {
+		made := 0
+		genuine := make(map[string]bool)
+		for _, e := range c.genuine {
+			genuine[string(e.binary)] = true
+		}
+		emit := func(kind string, binary []byte, r Request) bool {
+			if genuine[string(binary)] {
+				return true // changed twice and back
+			}
+			made++
+			return made <= n && yield(crime{kind, binary, r, c.now})
+		}
+		for _, e := range c.genuine {
+			if !c.listed(e, emit) {
+				return
+			}
+		}
+		random := rand.New(rand.NewPCG(1, 2))
+		for made < n {
+			e := c.genuine[random.IntN(len(c.genuine))]
+			if !emit("random", c.mutate(random, e), e.request) {
+				return
+			}
+		}
+	}
+}
+
+// listed makes every simple change of one token.
+func (c *court) listed(e exhibit, emit func(kind string, binary []byte, r Request) bool) bool {
+	for bit := range 8 * len(e.binary) {
+		b := slices.Clone(e.binary)
+		b[bit/8] ^= 1 << (bit % 8)
+		if !emit("flipped bit", b, e.request) {
+			return false
+		}
+	}
+	for i := range e.binary {
+		if !emit("cut", e.binary[:i], e.request) || !emit("missing byte", slices.Delete(slices.Clone(e.binary), i, i+1), e.request) ||
+			!emit("extra byte", slices.Insert(slices.Clone(e.binary), i, e.binary[i]), e.request) ||
+			!emit("missing start", e.binary[i+1:], e.request) {
+			return false
+		}
+	}
+	for kind, forged := range c.structural(e) {
+		if !emit(kind, forged, e.request) {
+			return false
+		}
+	}
+	return true
+}
+
+// structural makes changes that understand what a token is.
+func (c *court) structural(e exhibit) iter.Seq2[string, []byte] {
+	return func(yield func(string, []byte) bool) {
+		change := func(kind string, edit func(*parts)) bool {
+			p := takeApart(e.binary)
+			edit(&p)
+			return yield(kind, p.assemble())
+		}
+		original := takeApart(e.binary)
+		for i := range original.caveats {
+			ok := change("dropped caveat", func(p *parts) { p.caveats = slices.Delete(p.caveats, i, i+1) }) &&
+				change("dropped caveats from here on", func(p *parts) { p.caveats = p.caveats[:i] }) &&
+				change("doubled caveat", func(p *parts) { p.caveats = slices.Insert(p.caveats, i, p.caveats[i]) }) &&
+				change("emptied caveat", func(p *parts) { p.caveats[i] = nil }) &&
+				change("caveat as identifier", func(p *parts) { p.identifier = p.caveats[i] })
+			for j := range original.caveats[:i] {
+				ok = ok && change("swapped caveats", func(p *parts) { p.caveats[i], p.caveats[j] = p.caveats[j], p.caveats[i] }) &&
+					change("joined caveats", func(p *parts) { p.caveats[j] = append(p.caveats[j], p.caveats[i]...) })
+			}
+			for _, name := range []string{"op", "topic", "tenant", "exp", "nbf", "quota", "max_body", "net", "peer", "aud", "receipt", "new"} {
+				ok = ok && change("retyped caveat", func(p *parts) {
+					_, value, _ := cutCaveat(string(p.caveats[i]))
+					p.caveats[i] = []byte("mbx:" + name + "=" + value)
+				})
+			}
+			for _, value := range []string{"*", "send,recv,ack,purge,admin", "9999-12-31T23:59:59Z", "orders,bills", "user:*", "0.0.0.0/0", "999999999"} {
+				ok = ok && change("rewritten caveat", func(p *parts) {
+					name, _, _ := cutCaveat(string(p.caveats[i]))
+					p.caveats[i] = []byte("mbx:" + name + "=" + value)
+				})
+			}
+			if !ok {
+				return
+			}
+		}
+		_ = c.identifierChanges(original, change) && c.signatureChanges(original, change) && encodingChanges(e.binary, yield)
+	}
+}
+
+// identifierChanges pretend that the token is another.
+func (c *court) identifierChanges(original parts, change func(string, func(*parts)) bool) bool {
+	id, _ := parseIdentifier(original.identifier)
+	for _, key := range []KeyID{0, 1, 2, 3, 99} {
+		if !change("other key", func(p *parts) { id := id; id.key = key; p.identifier = id.append(nil) }) {
+			return false
+		}
+	}
+	for _, tenant := range []string{"", "acme", "other", "acmeother"} {
+		if !change("other tenant", func(p *parts) { id := id; id.tenant = tenant; p.identifier = id.append(nil) }) {
+			return false
+		}
+	}
+	return change("other id", func(p *parts) { p.identifier[20]++ }) &&
+		change("other version", func(p *parts) { p.identifier[0]++ }) &&
+		change("no identifier", func(p *parts) { p.identifier = nil })
+}
+
+// signatureChanges try signatures that a forger can compute.
+func (c *court) signatureChanges(original parts, change func(string, func(*parts)) bool) bool {
+	mac := func(key, message []byte) []byte {
+		h := hmac.New(sha256.New, key)
+		h.Write(message)
+		return h.Sum(nil)
+	}
+	for _, e := range c.genuine {
+		other := takeApart(e.binary)
+		ok := change("signature of another token", func(p *parts) { p.signature = other.signature }) &&
+			change("caveats of another token", func(p *parts) { p.caveats = other.caveats }) &&
+			change("identifier of another token", func(p *parts) { p.identifier = other.identifier })
+		if !ok {
+			return false
+		}
+	}
+	wide := [][]byte{[]byte("mbx:op=*"), []byte("mbx:topic=*"), []byte(ExpiresAt(c.now.Add(time.Hour)).String())}
+	for _, root := range [][]byte{nil, make([]byte, 32), c.outsider.rootKey(""), []byte(rootInfo), original.identifier, original.signature} {
+		for _, key := range []KeyID{0, 1, 3, 99} {
+			ok := change("minted with a guessed key", func(p *parts) {
+				id := identifier{key: key, token: newTokenID(c.now)}
+				p.identifier = id.append(nil)
+				var s chain
+				s.start(root, p.identifier)
+				p.caveats = wide
+				for _, caveat := range wide {
+					s.add(caveat)
+				}
+				p.signature = s[:]
+			})
+			if !ok {
+				return false
+			}
+		}
+	}
+	return change("appended without signing", func(p *parts) { p.caveats = append(p.caveats, []byte("mbx:op=*")) }) &&
+		change("appended and signed by the identifier", func(p *parts) {
+			p.caveats = append(p.caveats, []byte("mbx:op=*"))
+			p.signature = mac(p.identifier, []byte("mbx:op=*"))
+		}) &&
+		change("appended, signed, and the original dropped", func(p *parts) {
+			p.signature = mac(p.signature, []byte("mbx:op=*"))
+			p.caveats[0] = []byte("mbx:op=*")
+		}) &&
+		change("empty signature", func(p *parts) { p.signature = make([]byte, 32) }) &&
+		change("no signature", func(p *parts) { p.signature = nil }) &&
+		change("short signature", func(p *parts) { p.signature = p.signature[:31] }) &&
+		change("long signature", func(p *parts) { p.signature = append(p.signature, 0) })
+}
+
+// encodingChanges write the same token differently.
+func encodingChanges(binary []byte, yield func(string, []byte) bool) bool {
+	original := takeApart(binary)
+	location := append([]byte{macaroonVersion, 1, 4, 'h', 'e', 'r', 'e'}, binary[1:]...)
+	first := 1 + 2 + len(original.identifier) // the end of the first section
+	identifierLocation := slices.Insert(slices.Clone(binary), first+1, 1, 1, 'x')
+	longLength := slices.Replace(slices.Clone(binary), 2, 3, binary[2]|0x80, 0)
+	longerLength := slices.Replace(slices.Clone(binary), 2, 3, binary[2]|0x80, 0x80, 0)
+	longType := slices.Replace(slices.Clone(binary), 1, 2, 0x82, 0)
+	verification := slices.Insert(slices.Clone(binary), len(binary)-36, 4, 1, 'v')
+	emptyVerification := slices.Insert(slices.Clone(binary), len(binary)-36, 4, 0)
+	for kind, b := range map[string][]byte{
+		"location": location, "location of a caveat": identifierLocation, "long length": longLength, "longer length": longerLength,
+		"long type": longType, "verification id": verification, "empty verification id": emptyVerification,
+		"something behind": append(slices.Clone(binary), 0), "twice": append(slices.Clone(binary), binary...), "version 1": append([]byte{1}, binary[1:]...),
+		"as text": []byte(tokenEncoding.EncodeToString(binary)), "second signature": append(slices.Clone(binary), binary[len(binary)-34:]...),
+	} {
+		if !yield(kind, b) {
+			return false
+		}
+	}
+	return true
+}
+
+// mutate makes several random changes.
+func (c *court) mutate(random *rand.Rand, e exhibit) []byte {
+	b := slices.Clone(e.binary)
+	for range 1 + random.IntN(4) {
+		switch random.IntN(6) {
+		case 0, 1:
+			if len(b) > 0 {
+				b[random.IntN(len(b))] ^= 1 << random.IntN(8)
+			}
+		case 2:
+			if len(b) > 0 {
+				b[random.IntN(len(b))] = byte(random.Uint32())
+			}
+		case 3:
+			if len(b) > 2 {
+				from := random.IntN(len(b) - 1)
+				b = slices.Delete(b, from, from+1+random.IntN(min(8, len(b)-from)))
+			}
+		case 4:
+			other := c.genuine[random.IntN(len(c.genuine))].binary
+			from := random.IntN(len(other))
+			piece := other[from : from+random.IntN(len(other)-from)]
+			b = slices.Insert(b, random.IntN(len(b)+1), piece...)
+		case 5:
+			other := c.genuine[random.IntN(len(c.genuine))].binary
+			cut := random.IntN(min(len(b), len(other)) + 1)
+			b = append(slices.Clone(b[:cut]), other[cut:]...)
+		}
+	}
+	return b
+}
+
+// A record says what a gate should have decided differently, of how much.
+type record struct {
+	refused  []string // although genuine
+	accepted []string // although a crime
+	tried    int
+}
+
+// try lets a gate decide about every genuine token, every trespass and n
+// forgeries. It can stop at the first crime that is accepted.
+func (c *court) try(t testing.TB, open gate, n int, stop bool) (found record) {
+	for _, e := range c.genuine {
+		if !open(e.binary, e.request, c.now) {
+			found.refused = append(found.refused, e.name)
+		}
+	}
+	judge := func(k crime) {
+		found.tried++
+		if open(k.binary, k.request, k.at) {
+			found.accepted = append(found.accepted, fmt.Sprintf("%s: %x", k.kind, k.binary))
+		}
+	}
+	for k := range c.trespasses(t) {
+		if judge(k); stop && len(found.accepted) > 0 {
+			return found
+		}
+	}
+	for k := range c.forgeries(n) {
+		if judge(k); stop && len(found.accepted) > 0 {
+			return found
+		}
+		if found.tried%1000 == 0 { // with genuine tokens in the cache
+			for _, e := range c.genuine {
+				open(e.binary, e.request, c.now)
+			}
+		}
+	}
+	return found
+}
+
+// forgeryCount is how many forgeries to try: MAILBOX_FORGERIES, or 50,000.
+func forgeryCount(t testing.TB) int {
+	text := os.Getenv("MAILBOX_FORGERIES")
+	if text == "" {
+		return 50_000
+	}
+	n, err := strconv.Atoi(strings.ReplaceAll(text, ",", ""))
+	if err != nil {
+		t.Fatalf("MAILBOX_FORGERIES: %v", err)
+	}
+	return n
+}
+
+// verifierGate asks the real thing. Each time is a verifier of its own, because
+// verifiers do not go back in time.
+func verifierGate(t testing.TB, c *court) gate {
+	verifiers := make(map[time.Time]*Verifier)
+	return func(binary []byte, r Request, at time.Time) bool {
+		v := verifiers[at]
+		if v == nil {
+			v = NewVerifier(c.ring, &VerifierOptions{Audience: []string{"eu1"}})
+			v.clock.offset.Store(0)
+			v.clock.turned.Store(int64(time.Until(at)))
+			verifiers[at] = v
+		}
+		_, err := v.Authorize(t.Context(), Token{seal(binary)}, r)
+		token, errParse := ParseBinary(binary)
+		if errParse != nil {
+			if err == nil {
+				t.Errorf("accepted, although it cannot be parsed: %x", binary)
+			}
+			return err == nil
+		}
+		if _, errParsed := v.Authorize(t.Context(), token, r); (errParsed == nil) != (err == nil) {
+			t.Errorf("parsing changes the verdict from %v to %v", err, errParsed)
+		}
+		return err == nil
+	}
+}
+
+func TestNoForgeryIsAccepted(t *testing.T) {
+	c := newCourt(t)
+	n := forgeryCount(t)
+	found := c.try(t, verifierGate(t, c), n, false)
+	for _, name := range found.refused {
+		t.Errorf("a genuine token was refused: %s", name)
+	}
+	for _, forgery := range found.accepted[:min(len(found.accepted), 20)] {
+		t.Errorf("accepted: %s", forgery)
+	}
+	t.Logf("%d forgeries and trespasses, %d accepted", found.tried, len(found.accepted))
+	if found.tried < n {
+		t.Errorf("only %d of %d were tried", found.tried, n)
+	}
+}
+
+// TestFlippedBitsOfTheTextAreRefused does the same to the text form.
+func TestFlippedBitsOfTheTextAreRefused(t *testing.T) {
+	c := newCourt(t)
+	v := NewVerifier(c.ring, &VerifierOptions{Audience: []string{"eu1"}})
+	for _, e := range c.genuine {
+		text := []byte(tokenEncoding.EncodeToString(e.binary))
+		for bit := range 8 * len(text) {
+			b := bytes.Clone(text)
+			b[bit/8] ^= 1 << (bit % 8)
+			token, err := Parse(string(b))
+			if err != nil {
+				continue
+			}
+			if _, err := v.Authorize(t.Context(), token, e.request); err == nil {
+				t.Errorf("%s: bit %d of the text does not count", e.name, bit)
+			}
+		}
+	}
+}

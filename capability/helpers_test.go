@@ -1,0 +1,97 @@
+package capability
+
+import (
+	"bytes"
+	"errors"
+	"net/netip"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// fixedKey is a key that is the same in every run.
+func fixedKey(t testing.TB, id KeyID) Key {
+	t.Helper()
+	key, err := KeyFrom(id, bytes.Repeat([]byte{byte(id)}, KeyBytes))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+func mustMint(t testing.TB, ring *KeyRing, tenant string, caveats ...Caveat) Token {
+	t.Helper()
+	token, err := ring.Mint(tenant, caveats...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return token
+}
+
+func mustNarrow(t testing.TB, token Token, caveats ...Caveat) Token {
+	t.Helper()
+	narrowed, err := token.Attenuate(caveats...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return narrowed
+}
+
+// inAnHour is a token's life in most tests.
+func inAnHour() Caveat { return ExpiresAt(time.Now().Add(time.Hour)) }
+
+// ordersToken may send to and receive from orders for an hour, and whatever the
+// further caveats leave of that.
+func ordersToken(t testing.TB, ring *KeyRing, caveats ...Caveat) Token {
+	t.Helper()
+	return mustMint(t, ring, "", append([]Caveat{
+		Operations(OpSend, OpRecv, OpAck, OpNack, OpExtend), Topics(Topic("orders")), inAnHour(),
+	}, caveats...)...)
+}
+
+// sendToOrders is a request that says everything there is to say.
+func sendToOrders() Request {
+	return Request{
+		Operation: OpSend, Topic: "orders", Tenant: "acme", Load: Load{Messages: 1, Bytes: 100, LargestBody: 100},
+		Client: netip.MustParseAddr("10.1.2.3"), Peer: "spiffe://example.org/worker", Receipt: "r1",
+	}
+}
+
+func wantAllowed(t testing.TB, v *Verifier, token Token, r Request) *Grant {
+	t.Helper()
+	grant, err := v.Authorize(t.Context(), token, r)
+	if err != nil {
+		t.Errorf("refused: %v", err)
+		return nil
+	}
+	return grant
+}
+
+func wantRefused(t testing.TB, v *Verifier, token Token, r Request, reason Reason) {
+	t.Helper()
+	grant, err := v.Authorize(t.Context(), token, r)
+	checkRefusal(t, grant, err, reason)
+}
+
+// checkRefusal checks that err is a refusal for this reason, with its code.
+func checkRefusal(t testing.TB, grant *Grant, err error, reason Reason) {
+	t.Helper()
+	if grant != nil || !errors.Is(err, reason) || !errors.Is(err, reason.Code()) || ReasonOf(err) != reason {
+		t.Errorf("got %v and %v, want a refusal because of %s", grant, err, reason)
+	}
+	if (driver.RetryAfter(err) > 0) != (reason == ReasonQuota) {
+		t.Errorf("%s: retry after %v", reason, driver.RetryAfter(err))
+	}
+}
+
+func wantCode(t testing.TB, what string, err error, code driver.Code) {
+	t.Helper()
+	if !errors.Is(err, code) {
+		t.Errorf("%s: %v, want %v", what, err, code)
+	}
+}

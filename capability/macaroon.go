@@ -1,0 +1,155 @@
+package capability
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/binary"
+)
+
+// Limits of a token.
+const (
+	// MaxTokenBytes bounds the binary form of a token.
+	MaxTokenBytes = 4 << 10
+	// MaxCaveats bounds its conditions.
+	MaxCaveats = 64
+)
+
+// The fields of the binary form, version 2, of libmacaroons. The form also has
+// locations and third-party caveats, which tokens of ours never have: locations
+// are not covered by the signature, and so would be a place to change a token
+// without anybody noticing.
+const (
+	macaroonVersion = 2
+	fieldEnd        = 0
+	fieldIdentifier = 2
+	fieldSignature  = 6
+
+	signatureBytes = sha256.Size
+)
+
+// A macaroon is a token taken apart. Its slices are parts of the token.
+type macaroon struct {
+	body       []byte // the token without its signature
+	identifier []byte
+	caveats    [MaxCaveats]span // in body
+	count      int              // of caveats
+	signature  []byte
+}
+
+// A span is a stretch of a token; tokens are short.
+type span struct{ start, end uint16 }
+
+func (m *macaroon) caveat(i int) []byte { return m.body[m.caveats[i].start:m.caveats[i].end] }
+
+// parse takes a token apart. It is strict: there is one way to write a token, so
+// that each of its bits is either covered by the signature or has one legal
+// value.
+func (m *macaroon) parse(token []byte) bool {
+	if len(token) > MaxTokenBytes || len(token) < 2+signatureBytes {
+		return false
+	}
+	cut := len(token) - signatureBytes
+	if token[cut-2] != fieldSignature || token[cut-1] != signatureBytes || !m.parseBody(token[:cut-2]) {
+		return false
+	}
+	m.signature = token[cut:]
+	return true
+}
+
+// parseBody takes a token without its signature apart.
+func (m *macaroon) parseBody(body []byte) bool {
+	m.body = body
+	if len(body) == 0 || len(body) > MaxTokenBytes || body[0] != macaroonVersion {
+		return false
+	}
+	section, at, ok := parseSection(body, 1)
+	if !ok {
+		return false
+	}
+	m.identifier = body[section.start:section.end]
+	for m.count = 0; ; m.count++ {
+		if at >= len(body) {
+			return false
+		}
+		if body[at] == fieldEnd {
+			return at+1 == len(body)
+		}
+		if m.count == MaxCaveats {
+			return false
+		}
+		if m.caveats[m.count], at, ok = parseSection(body, at); !ok {
+			return false
+		}
+	}
+}
+
+// parseSection reads one identifier field and the end of its section.
+func parseSection(b []byte, at int) (content span, next int, ok bool) {
+	if at >= len(b) || b[at] != fieldIdentifier {
+		return span{}, at, false
+	}
+	at++
+	length, n := binary.Uvarint(b[at:])
+	// The shortest form of the length is its only one.
+	if n <= 0 || length > MaxTokenBytes || n != lengthBytes(int(length)) {
+		return span{}, at, false
+	}
+	at += n
+	end := at + int(length)
+	if end >= len(b) || b[end] != fieldEnd {
+		return span{}, at, false
+	}
+	return span{uint16(at), uint16(end)}, end + 1, true
+}
+
+// lengthBytes is how many bytes a length up to MaxTokenBytes takes.
+func lengthBytes(length int) int {
+	if length < 0x80 {
+		return 1
+	}
+	return 2
+}
+
+func appendSection(b, content []byte) []byte {
+	b = append(b, fieldIdentifier)
+	b = binary.AppendUvarint(b, uint64(len(content)))
+	b = append(b, content...)
+	return append(b, fieldEnd)
+}
+
+func appendSignature(b []byte, signature *[signatureBytes]byte) []byte {
+	b = append(b, fieldSignature, signatureBytes)
+	return append(b, signature[:]...)
+}
+
+// A chain is the signature of a token while it grows: each caveat makes a new
+// one of the old, which cannot be undone. Whoever has the last can go on and
+// cannot go back.
+type chain [signatureBytes]byte
+
+// start begins the chain of a token with this root key.
+func (c *chain) start(rootKey, identifier []byte) {
+	// libmacaroons takes keys of any length, and makes 32 bytes of them so.
+	c.step([]byte("macaroons-key-generator"), rootKey)
+	c.step(c[:], identifier)
+}
+
+// add makes the chain that of the token with one more caveat.
+func (c *chain) add(caveat []byte) { c.step(c[:], caveat) }
+
+func (c *chain) step(key, message []byte) {
+	mac := hmac.New(sha256.New, key)
+	mac.Write(message)
+	mac.Sum(c[:0])
+}
+
+// of computes the chain of a whole token.
+func (c *chain) of(rootKey []byte, m *macaroon) {
+	c.start(rootKey, m.identifier)
+	for i := range m.count {
+		c.add(m.caveat(i))
+	}
+}
+
+// equals compares in constant time.
+func (c *chain) equals(signature []byte) bool { return hmac.Equal(c[:], signature) }

@@ -1,0 +1,215 @@
+package capability
+
+import (
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+func send(messages int, size int64) Request {
+	r := sendToOrders()
+	r.Load = Load{Messages: messages, Bytes: int64(messages) * size, LargestBody: size}
+	return r
+}
+
+// sendsIn asks as fast as RetryAfter allows for this long, and returns how many
+// requests were let through.
+func sendsIn(t *testing.T, v *Verifier, token Token, r Request, d time.Duration) (allowed int) {
+	t.Helper()
+	for end := time.Now().Add(d); time.Now().Before(end); {
+		_, err := v.Authorize(t.Context(), token, r)
+		switch {
+		case err == nil:
+			allowed++
+		case !errors.Is(err, ReasonQuota) || !errors.Is(err, driver.ErrFull) || driver.RetryAfter(err) <= 0:
+			t.Fatalf("refused for another reason: %v", err)
+		default:
+			<-time.After(driver.RetryAfter(err))
+		}
+	}
+	return allowed
+}
+
+func TestQuotasLimitTheRate(t *testing.T) {
+	for name, test := range map[string]struct {
+		caveat  Caveat
+		request Request
+		most    int // requests in ten seconds: ten times the rate, a burst, and one
+	}{
+		"messages one by one": {MessagesPerSecond(10), send(1, 10), 111},
+		"messages in batches": {MessagesPerSecond(10), send(5, 10), 23},
+		"large batches":       {MessagesPerSecond(10), send(100, 10), 2},
+		"bytes":               {BytesPerSecond(1000), send(1, 100), 111},
+		"large messages":      {BytesPerSecond(1000), send(1, 5000), 3},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			ring := NewKeyRing(NewKey())
+			v := NewVerifier(ring, nil)
+			got := sendsIn(t, v, ordersToken(t, ring, test.caveat), test.request, 10*time.Second)
+			if got > test.most || got < test.most*8/10 {
+				t.Errorf("%s: %d requests in ten seconds, want about %d and no more", name, got, test.most)
+			}
+		})
+	}
+}
+
+func TestStricterQuotaWins(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ring := NewKeyRing(NewKey())
+		v := NewVerifier(ring, nil)
+		token := ordersToken(t, ring, MessagesPerSecond(100), MessagesPerSecond(10), BytesPerSecond(1<<40))
+		if got := sendsIn(t, v, token, send(1, 10), 10*time.Second); got > 111 || got < 100 {
+			t.Errorf("%d messages in ten seconds, want 111", got)
+		}
+	})
+}
+
+// TestNarrowingDoesNotMultiplyAQuota: a token of ten messages per second that is
+// narrowed into many is still one of ten messages per second.
+func TestNarrowingDoesNotMultiplyAQuota(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ring := NewKeyRing(NewKey())
+		v := NewVerifier(ring, nil)
+		parent := ordersToken(t, ring, MessagesPerSecond(10))
+		var tokens []Token
+		for i := range 20 {
+			tokens = append(tokens, mustNarrow(t, parent, MaxBodyBytes(int64(1000+i))))
+		}
+		total := 0
+		for range 10 {
+			for _, token := range tokens {
+				for {
+					if _, err := v.Authorize(t.Context(), token, send(1, 1)); err != nil {
+						break
+					}
+					total++
+				}
+			}
+			time.Sleep(time.Second)
+		}
+		if total > 111 || total < 90 {
+			t.Errorf("%d messages in ten seconds, want about 100", total)
+		}
+		// Children with quotas of their own have both.
+		slow := mustNarrow(t, parent, MessagesPerSecond(1))
+		if got := sendsIn(t, v, slow, send(1, 1), 10*time.Second); got > 12 || got < 9 {
+			t.Errorf("%d messages of the narrowed token, want about 11", got)
+		}
+		// Another token is another quota.
+		wantAllowed(t, v, ordersToken(t, ring, MessagesPerSecond(10)), send(1, 1))
+	})
+}
+
+func TestReceivedMessagesCountAfterwards(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ring := NewKeyRing(NewKey())
+		v := NewVerifier(ring, nil)
+		token := ordersToken(t, ring, MessagesPerSecond(10))
+		receive := Request{Operation: OpRecv, Topic: "orders"}
+		grant := wantAllowed(t, v, token, receive)
+		wantAllowed(t, v, token, receive) // asking alone costs nothing
+		grant.Charge(30, 1000)            // three seconds' worth
+		wantRefused(t, v, token, receive, ReasonQuota)
+		wantRefused(t, v, token, send(1, 1), ReasonQuota)
+		// What was received can always be settled.
+		for _, o := range []Operation{OpAck, OpNack, OpExtend} {
+			wantAllowed(t, v, token, Request{Operation: o, Topic: "orders"})
+		}
+		time.Sleep(2 * time.Second)
+		wantRefused(t, v, token, receive, ReasonQuota)
+		time.Sleep(time.Millisecond)
+		wantAllowed(t, v, token, receive)
+		grant.Charge(-1, -1)
+		wantAllowed(t, v, token, receive)
+		wantAllowed(t, v, ordersToken(t, ring), receive).Charge(1000, 1000) // no quota
+	})
+}
+
+func TestQuotaIsNeverExceededByParallelRequests(t *testing.T) {
+	ring := NewKeyRing(NewKey())
+	v := NewVerifier(ring, nil)
+	token := ordersToken(t, ring, MessagesPerSecond(100))
+	start := time.Now()
+	var allowed atomic.Int64
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for range 500 {
+				if _, err := v.Authorize(t.Context(), token, send(1, 1)); err == nil {
+					allowed.Add(1)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	most := int64(100*(time.Since(start).Seconds()+1)) + 1
+	if n := allowed.Load(); n > most || n < 100 {
+		t.Errorf("%d messages, want 100 to %d", n, most)
+	}
+}
+
+func TestMeterIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ring := NewKeyRing(NewKey())
+		const tokens = 160
+		v := NewVerifier(ring, &VerifierOptions{QuotaTokens: tokens})
+		count := func() (n int) {
+			for i := range v.meter.shards {
+				n += len(v.meter.shards[i].usedUntil)
+			}
+			return n
+		}
+		full := 0
+		for range 10 * tokens {
+			_, err := v.Authorize(t.Context(), ordersToken(t, ring, MessagesPerSecond(1)), send(3, 1))
+			if err != nil && ReasonOf(err) != ReasonQuota {
+				t.Fatal(err)
+			}
+			if err != nil {
+				full++
+			}
+		}
+		if n := count(); n > tokens || full == 0 {
+			t.Fatalf("%d tokens are metered, %d were turned away", n, full)
+		}
+		// Others are let in when those are idle; and it is never forgotten that
+		// a quota is used up.
+		busy := ordersToken(t, ring, MessagesPerSecond(1))
+		time.Sleep(10 * time.Second)
+		wantAllowed(t, v, busy, send(100, 1))
+		for range 10 * tokens {
+			_, _ = v.Authorize(t.Context(), ordersToken(t, ring, MessagesPerSecond(1)), send(1, 1))
+			time.Sleep(20 * time.Millisecond)
+		}
+		wantRefused(t, v, busy, send(1, 1), ReasonQuota)
+		if n := count(); n > tokens {
+			t.Errorf("%d tokens are metered", n)
+		}
+	})
+}
+
+func TestOneTokenCannotFillTheMeter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ring := NewKeyRing(NewKey())
+		v := NewVerifier(ring, nil)
+		parent := mustMint(t, ring, "", AllOperations(), Topics(AnyTopic()), ExpiresAt(time.Now().Add(1000*time.Hour)))
+		refused := 0
+		for i := range 1000 {
+			_, err := v.Authorize(t.Context(), mustNarrow(t, parent, MessagesPerSecond(int64(1+i))), send(5000, 1))
+			if err != nil {
+				refused++
+			}
+		}
+		if refused < 1000-bucketsPerToken {
+			t.Errorf("one token has %d quotas in use", 1000-refused)
+		}
+		wantAllowed(t, v, ordersToken(t, ring, MessagesPerSecond(1)), send(1, 1))
+		time.Sleep(2 * time.Hour) // and it is not locked out for ever
+		wantAllowed(t, v, mustNarrow(t, parent, MessagesPerSecond(5000)), send(1, 1))
+	})
+}

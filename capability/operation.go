@@ -1,0 +1,90 @@
+package capability
+
+import (
+	"strings"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+// An Operation is what a request wants to do. The zero Operation is none, and
+// no token allows it.
+type Operation uint8
+
+// The operations.
+const (
+	// OpSend: send messages.
+	OpSend Operation = iota + 1
+	// OpRecv: receive messages.
+	OpRecv
+	// OpAck: settle a delivery for good.
+	OpAck
+	// OpNack: give a delivery back.
+	OpNack
+	// OpExtend: keep a delivery for longer.
+	OpExtend
+	// OpStats: count messages, without seeing any.
+	OpStats
+	// OpPeek: look at messages without taking them.
+	OpPeek
+	// OpPurge: remove all messages of a queue.
+	OpPurge
+	// OpDLQ: list, redrive, discard and purge dead letters.
+	OpDLQ
+	// OpAdmin: create, configure, delete and list queues; mint and revoke tokens.
+	OpAdmin
+)
+
+var operationNames = [...]string{
+	OpSend: "send", OpRecv: "recv", OpAck: "ack", OpNack: "nack", OpExtend: "extend",
+	OpStats: "stats", OpPeek: "peek", OpPurge: "purge", OpDLQ: "dlq", OpAdmin: "admin",
+}
+
+// String returns the word that stands in tokens: "send", "recv", …
+func (o Operation) String() string {
+	if !o.valid() {
+		return "no operation"
+	}
+	return operationNames[o]
+}
+
+func (o Operation) valid() bool { return o > 0 && int(o) < len(operationNames) }
+
+// ParseOperation reads what String wrote. The error is ErrInvalid.
+func ParseOperation(word string) (Operation, error) {
+	for o, name := range operationNames {
+		if name == word && word != "" {
+			return Operation(o), nil
+		}
+	}
+	return 0, &driver.Error{Code: driver.ErrInvalid, Op: "parse", Field: "operation", Detail: "want one of " + strings.Join(operationNames[1:], ", ")}
+}
+
+// An operationSet has a bit for each operation.
+type operationSet uint32
+
+// allOperations are those of today and of later versions: a token for
+// everything is for everything.
+const allOperations = ^operationSet(0)
+
+func (s operationSet) has(o Operation) bool { return o.valid() && s&(1<<o) != 0 }
+
+// parseOperations reads "*" or a list of words.
+func parseOperations(value string) (operationSet, bool) {
+	if value == wildcard {
+		return allOperations, true
+	}
+	var set operationSet
+	for word := range strings.SplitSeq(value, listSeparator) {
+		o, err := ParseOperation(word)
+		if err != nil {
+			return 0, false
+		}
+		set |= 1 << o
+	}
+	return set, true
+}
+
+// metered are the operations that a quota counts: those that carry messages.
+// Settling is not among them, because what was delivered must never be kept
+// from being settled.
+const metered = 1<<OpSend | 1<<OpRecv | 1<<OpPeek | 1<<OpDLQ

@@ -1,0 +1,177 @@
+package capability
+
+import (
+	"bytes"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	oracle "gopkg.in/macaroon.v2"
+	"pgregory.net/rapid"
+)
+
+// fataler is what *testing.T and *rapid.T have in common here.
+type fataler interface{ Fatalf(string, ...any) }
+
+// inOracle reads a token with another implementation of macaroons.
+func inOracle(t fataler, token Token) *oracle.Macaroon {
+	m := new(oracle.Macaroon)
+	if err := m.UnmarshalBinary(token.RevealBinary(nil)); err != nil {
+		t.Fatalf("the oracle cannot read a token: %v", err)
+	}
+	return m
+}
+
+// fromOracle reads what the other implementation wrote.
+func fromOracle(t fataler, m *oracle.Macaroon) Token {
+	binary, err := m.MarshalBinary()
+	if err != nil {
+		t.Fatalf("the oracle cannot write: %v", err)
+	}
+	token, err := ParseBinary(binary)
+	if err != nil {
+		t.Fatalf("what the oracle wrote cannot be read: %v", err)
+	}
+	return token
+}
+
+// oracleMints makes a token with the other implementation, with caveats of any
+// text.
+func oracleMints(t fataler, key Key, tenant string, caveats ...string) *oracle.Macaroon {
+	id := identifier{key: key.id, token: newTokenID(time.Now()), tenant: tenant}
+	m, err := oracle.New(key.rootKey(tenant), id.append(nil), "", oracle.V2)
+	if err != nil {
+		t.Fatalf("the oracle cannot mint: %v", err)
+	}
+	for _, caveat := range caveats {
+		if err := m.AddFirstPartyCaveat([]byte(caveat)); err != nil {
+			t.Fatalf("the oracle cannot add %q: %v", caveat, err)
+		}
+	}
+	return m
+}
+
+// oracleAccepts reports whether the other implementation thinks that a token is
+// genuine, and which caveats it saw.
+func oracleAccepts(m *oracle.Macaroon, key Key, tenant string) (caveats []string, genuine bool) {
+	err := m.Verify(key.rootKey(tenant), func(caveat string) error {
+		caveats = append(caveats, caveat)
+		return nil
+	}, nil)
+	return caveats, err == nil
+}
+
+// someCaveats draws good caveats.
+func someCaveats() *rapid.Generator[[]Caveat] {
+	name := rapid.StringMatching(`[a-zA-Z%,*:/é ]{1,40}`)
+	one := rapid.OneOf(
+		rapid.Custom(func(t *rapid.T) Caveat { return Operations(Operation(rapid.IntRange(1, 10).Draw(t, "op"))) }),
+		rapid.Custom(func(t *rapid.T) Caveat { return Topics(Topic(name.Draw(t, "topic")), AnyTopic()) }),
+		rapid.Custom(func(t *rapid.T) Caveat { return ExpiresAt(time.Unix(rapid.Int64Range(0, 1<<33).Draw(t, "exp"), 0)) }),
+		rapid.Custom(func(t *rapid.T) Caveat { return BytesPerSecond(rapid.Int64Range(1, 1<<62).Draw(t, "rate")) }),
+		rapid.Custom(func(t *rapid.T) Caveat { return ForReceipt(rapid.StringN(1, 9, -1).Draw(t, "receipt")) }),
+	)
+	return rapid.SliceOfN(one, 0, 20)
+}
+
+func TestOracleAcceptsOurTokens(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		key, tenant := NewKey(), rapid.SampledFrom([]string{"", "acme"}).Draw(t, "tenant")
+		caveats := append(someCaveats().Draw(t, "minted"), AllOperations(), Topics(AnyTopic()), inAnHour())
+		token, err := NewKeyRing(key).Mint(tenant, caveats...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		more := someCaveats().Draw(t, "added")
+		token, err = token.Attenuate(more...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var want []string
+		for _, c := range append(caveats, more...) {
+			want = append(want, c.String())
+		}
+		m := inOracle(t, token)
+		if got, genuine := oracleAccepts(m, key, tenant); !genuine || !slices.Equal(got, want) {
+			t.Fatalf("the oracle says %t and saw %q, want %q", genuine, got, want)
+		}
+		if binary, err := m.MarshalBinary(); err != nil || !bytes.Equal(binary, token.RevealBinary(nil)) {
+			t.Fatalf("the oracle writes it as %x, %v", binary, err)
+		}
+		if _, genuine := oracleAccepts(m, NewKey(), tenant); genuine {
+			t.Fatalf("the oracle accepts any key")
+		}
+	})
+}
+
+func TestTokensOfTheOracleAreAccepted(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		key, tenant := NewKey(), rapid.SampledFrom([]string{"", "acme"}).Draw(t, "tenant")
+		texts := []string{"mbx:op=*", "mbx:topic=*", inAnHour().String()}
+		m := oracleMints(t, key, tenant, texts...)
+		ring := NewKeyRing(key)
+		v := NewVerifier(ring, nil)
+		r := sendToOrders()
+		if _, err := v.Authorize(t.Context(), fromOracle(t, m), r); err != nil {
+			t.Fatalf("refused: %v", err)
+		}
+		// Both add the same caveats and get the same token.
+		ours := fromOracle(t, m)
+		for _, c := range someCaveats().Draw(t, "added") {
+			if err := m.AddFirstPartyCaveat([]byte(c.String())); err != nil {
+				t.Fatal(err)
+			}
+			narrowed, err := ours.Attenuate(c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ours = narrowed
+			if !ours.Equal(fromOracle(t, m)) {
+				t.Fatalf("the two disagree after %s", c)
+			}
+		}
+		_, err := v.Authorize(t.Context(), ours, r)
+		if ReasonOf(err).Code() == ReasonNotGenuine.Code() && errors.Is(err, ReasonNotGenuine) {
+			t.Fatalf("not genuine: %v", err)
+		}
+	})
+}
+
+// TestUnknownCaveatsOfTheOracleAreRefused: genuine tokens with conditions that
+// somebody else made up.
+func TestUnknownCaveatsOfTheOracleAreRefused(t *testing.T) {
+	key := NewKey()
+	ring := NewKeyRing(key)
+	v := NewVerifier(ring, nil)
+	good := []string{"mbx:op=*", "mbx:topic=*", inAnHour().String()}
+	for caveat, reason := range map[string]Reason{
+		"account = 3735928559": ReasonUnknownCaveat, "": ReasonUnknownCaveat, "mbx:": ReasonUnknownCaveat, "mbx:colour=red": ReasonUnknownCaveat,
+		"mbx:op": ReasonUnknownCaveat, "MBX:op=*": ReasonUnknownCaveat, "mbx:op=*\x00": ReasonMalformedCaveat, "mbx:exp=soon": ReasonMalformedCaveat,
+		"mbx:op=": ReasonMalformedCaveat, "mbx:quota=inflight:5": ReasonMalformedCaveat, "mbx:op=*=*": ReasonMalformedCaveat,
+	} {
+		for at := range len(good) + 1 {
+			m := oracleMints(t, key, "", slices.Insert(slices.Clone(good), at, caveat)...)
+			if _, genuine := oracleAccepts(m, key, ""); !genuine {
+				t.Fatalf("%q is not genuine", caveat)
+			}
+			wantRefused(t, v, fromOracle(t, m), sendToOrders(), reason)
+		}
+	}
+	// A third-party caveat, and a location, which the signature does not cover.
+	m := oracleMints(t, key, "", good...)
+	if err := m.AddThirdPartyCaveat([]byte("another key"), []byte("ask them"), "elsewhere"); err != nil {
+		t.Fatal(err)
+	}
+	m2 := oracleMints(t, key, "", good...)
+	m2.SetLocation("here")
+	for _, each := range []*oracle.Macaroon{m, m2} {
+		binary, err := each.MarshalBinary()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := ParseBinary(binary); !errors.Is(err, ReasonMalformed) {
+			t.Errorf("%v, want ReasonMalformed", err)
+		}
+	}
+}

@@ -1,0 +1,76 @@
+package capability
+
+import (
+	"bytes"
+	"fmt"
+	"hash/crc32"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Records of the file of revocations all have the same length, so that a flipped
+// bit cannot move where the next one begins, and never lie across two sectors of
+// a disk.
+const (
+	recordBytes = 128
+	sumDigits   = 8
+	headText    = "mailbox revocations 1"
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// frame appends a record: the checksum of the rest in hex, a space, the text,
+// spaces, a newline.
+func frame(b []byte, text string) []byte {
+	rest := fmt.Sprintf(" %-*s\n", recordBytes-sumDigits-2, text)
+	return fmt.Appendf(b, "%0*x%s", sumDigits, crc32.Checksum([]byte(rest), castagnoli), rest)
+}
+
+func appendHead(b []byte) []byte { return frame(b, headText) }
+
+func appendRecord(b []byte, r *Revocation) []byte {
+	kind, subject := "token", r.Token.String()
+	if r.Tenant != "" {
+		kind, subject = "tenant", r.Tenant
+	}
+	until := int64(0)
+	if !r.Until.IsZero() {
+		until = r.Until.UnixMilli()
+	}
+	return frame(b, fmt.Sprintf("%s %s %d %d", kind, subject, r.At.UnixMilli(), until))
+}
+
+// parseRecord reads the record that b begins with, or the head. What would be
+// written differently is not a record.
+func parseRecord(b []byte, head bool) (Revocation, bool) {
+	if len(b) < recordBytes {
+		return Revocation{}, false
+	}
+	b = b[:recordBytes]
+	if head {
+		return Revocation{}, bytes.Equal(b, appendHead(nil))
+	}
+	fields := strings.Fields(string(b[sumDigits:]))
+	if len(fields) != 4 {
+		return Revocation{}, false
+	}
+	var r Revocation
+	var err error
+	switch fields[0] {
+	case "token":
+		r.Token, err = ParseTokenID(fields[1])
+	case "tenant":
+		r.Tenant = fields[1]
+	}
+	at, errAt := strconv.ParseInt(fields[2], 10, 64)
+	until, errUntil := strconv.ParseInt(fields[3], 10, 64)
+	if err != nil || errAt != nil || errUntil != nil {
+		return Revocation{}, false
+	}
+	r.At = time.UnixMilli(at).UTC()
+	if until != 0 {
+		r.Until = time.UnixMilli(until).UTC()
+	}
+	return r, r.check() == nil && bytes.Equal(b, appendRecord(nil, &r))
+}

@@ -1,0 +1,113 @@
+package capability
+
+import (
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+// numbered is a token id that is the same in every run.
+func numbered(n int) TokenID {
+	id := newTokenID(time.Unix(1_700_000_000, 0))
+	copy(id[6:], []byte{0, 0, 0, 0, 0, 0, 0, 0, byte(n >> 8), byte(n)})
+	return id
+}
+
+func TestBadRevocationsAreRefused(t *testing.T) {
+	now := time.Now()
+	revocations := new(MemoryRevocations)
+	for name, r := range map[string]Revocation{
+		"nothing":            {At: now},
+		"both":               {Token: numbered(1), Tenant: "acme", At: now},
+		"no time":            {Token: numbered(1)},
+		"the year 10000":     {Token: numbered(1), At: time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)},
+		"an end before":      {Token: numbered(1), At: now, Until: now.Add(-time.Second)},
+		"a tenant of spaces": {Tenant: "  ", At: now},
+	} {
+		wantCode(t, name, revocations.Revoke(t.Context(), r), driver.ErrInvalid)
+	}
+	if revocations.Len() != 0 || revocations.Generation() != 0 {
+		t.Error("something was revoked")
+	}
+}
+
+func TestRevokingAgainKeepsTheFirstTimeAndTheLastEnd(t *testing.T) {
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	revocations := new(MemoryRevocations)
+	revoke := func(r Revocation) {
+		t.Helper()
+		before := revocations.Generation()
+		if err := revocations.Revoke(t.Context(), r); err != nil || revocations.Generation() == before {
+			t.Fatalf("generation %d after %d, %v", revocations.Generation(), before, err)
+		}
+	}
+	revoke(Revocation{Token: numbered(1), At: at, Until: at.Add(time.Hour)})
+	revoke(Revocation{Token: numbered(1), At: at.Add(time.Minute), Until: at.Add(2 * time.Hour)})
+	revoke(Revocation{Token: numbered(1), At: at.Add(2 * time.Minute), Until: at.Add(30 * time.Minute)})
+	revoke(Revocation{Tenant: "acme", At: at, Until: at.Add(time.Hour)})
+	revoke(Revocation{Tenant: "acme", At: at.Add(time.Minute)})
+	revoke(Revocation{Tenant: "acme", At: at.Add(-time.Minute), Until: at.Add(time.Hour)})
+	want := []Revocation{
+		{Token: numbered(1), At: at, Until: at.Add(2 * time.Hour)},
+		{Tenant: "acme", At: at.Add(time.Minute)},
+	}
+	if got := slices.Collect(revocations.All()); !slices.Equal(got, want) {
+		t.Errorf("%v\nwant %v", got, want)
+	}
+}
+
+func TestRevocationsAreForgottenADayAfterTheirEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		revocations := new(MemoryRevocations)
+		end := time.Now().Add(time.Hour)
+		if err := revocations.Revoke(t.Context(), Revocation{Token: numbered(0), At: time.Now()}); err != nil {
+			t.Fatal(err)
+		}
+		for i := range 1000 {
+			if err := revocations.Revoke(t.Context(), Revocation{Token: numbered(1 + i), At: time.Now(), Until: end}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		more := func() {
+			for i := range 600 {
+				if err := revocations.Revoke(t.Context(), Revocation{Token: numbered(2000 + i), At: time.Now()}); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		time.Sleep(time.Hour + forgetAfter)
+		more()
+		if n := revocations.Len(); n != 1601 {
+			t.Errorf("%d revocations at the end of the day, want all 1601", n)
+		}
+		time.Sleep(time.Millisecond)
+		more()
+		more()
+		if n := revocations.Len(); n != 601 {
+			t.Errorf("%d revocations after the day, want 601", n)
+		}
+		if _, revoked, _ := revocations.Revoked(t.Context(), numbered(0), ""); !revoked {
+			t.Error("a revocation without end was forgotten")
+		}
+	})
+}
+
+func TestRevocationsAreBounded(t *testing.T) {
+	const limit = 100
+	revocations := &MemoryRevocations{limit: limit}
+	for i := range limit {
+		if err := revocations.Revoke(t.Context(), Revocation{Token: numbered(i), At: revokedAt}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wantCode(t, "one too many", revocations.Revoke(t.Context(), Revocation{Token: numbered(limit), At: revokedAt}), driver.ErrFull)
+	if _, revoked, _ := revocations.Revoked(t.Context(), numbered(limit), ""); revoked || revocations.Len() != limit {
+		t.Error("what was turned away is there")
+	}
+	if err := revocations.Revoke(t.Context(), Revocation{Token: numbered(0), At: revokedAt}); err != nil {
+		t.Errorf("again: %v", err)
+	}
+}

@@ -1,0 +1,255 @@
+package capability
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"iter"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+// FileRevocations keep revocations in a file, and answer from memory. Each
+// revocation is on the disk before Revoke returns, and survives a crash at any
+// moment. See the package documentation for the form of the file.
+//
+// It is safe for concurrent use. One process can have the file open at a time.
+type FileRevocations struct {
+	memory MemoryRevocations
+	disk   disk
+	name   string
+	unlock func() error
+
+	mu      sync.Mutex // held while writing; guards the fields below
+	file    diskFile   // nil if the last write failed, and after Close
+	records int        // in the file, without its head
+	closed  bool
+}
+
+// OpenFileRevocations opens the file at path, and makes it if there is none. It
+// blocks on I/O; ctx is looked at before that only.
+//
+// What a crash left half written was never confirmed, and is removed. Any other
+// damage is ErrIntegrity: a file that lost revocations must not be taken for one
+// that has none. Other codes: ErrConflict (another process has it open),
+// ErrUnavailable.
+func OpenFileRevocations(ctx context.Context, path string) (*FileRevocations, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	unlock, err := lockFile(path + ".lock")
+	switch {
+	case err != nil && isLocked(err):
+		return nil, revocationsError(driver.ErrConflict, "open", "another process has the file open", err)
+	case err != nil:
+		return nil, revocationsError(driver.ErrUnavailable, "open", "", err)
+	}
+	f, err := openRevocations(directory(filepath.Dir(path)), filepath.Base(path))
+	if err != nil {
+		return nil, errors.Join(err, unlock())
+	}
+	f.unlock = unlock
+	return f, nil
+}
+
+func openRevocations(d disk, name string) (*FileRevocations, error) {
+	f := &FileRevocations{disk: d, name: name, unlock: func() error { return nil }}
+	if err := ignoreMissing(d.remove(name + temporarySuffix)); err != nil {
+		return nil, revocationsError(driver.ErrUnavailable, "open", "", err)
+	}
+	content, err := d.readFile(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return f.rewritten()
+	}
+	if err != nil {
+		return nil, revocationsError(driver.ErrUnavailable, "open", "", err)
+	}
+	whole, err := f.load(content)
+	if err != nil {
+		return nil, err
+	}
+	if whole < len(content) {
+		if err := d.truncate(name, int64(whole)); err != nil {
+			return nil, revocationsError(driver.ErrUnavailable, "open", "", err)
+		}
+	}
+	f.memory.forgetLocked(time.Now())
+	if f.wastefulLocked() {
+		return f.rewritten()
+	}
+	if f.file, err = d.appendTo(name); err != nil {
+		return nil, revocationsError(driver.ErrUnavailable, "open", "", err)
+	}
+	return f, nil
+}
+
+// rewritten returns f with a new file.
+func (f *FileRevocations) rewritten() (*FileRevocations, error) {
+	if err := f.rewriteLocked(); err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+// load reads the file into memory and returns how much of it is whole.
+func (f *FileRevocations) load(content []byte) (whole int, err error) {
+	for at := 0; at < len(content); at += recordBytes {
+		rest := content[at:]
+		if len(rest) < recordBytes && at > 0 {
+			return at, nil // cut off by a crash
+		}
+		r, ok := parseRecord(rest, at == 0)
+		if !ok {
+			if at > 0 && neverWritten(rest) {
+				return at, nil
+			}
+			return 0, revocationsError(driver.ErrIntegrity, "open", fmt.Sprintf("record %d is damaged; restore the file, or remove it and retire the keys of all tokens", at/recordBytes), nil)
+		}
+		if at > 0 {
+			f.memory.addLocked(r)
+			f.records++
+		}
+	}
+	if len(content) == 0 {
+		return 0, revocationsError(driver.ErrIntegrity, "open", "the file is empty, which it never is; restore it, or remove it and retire the keys of all tokens", nil)
+	}
+	return len(content), nil
+}
+
+// neverWritten reports whether rest ends in zeros from somewhere in its first
+// record on: the file grew, and power failed before the data was there. Records
+// do not contain zeros and end in a newline, so no flipped bit looks like that.
+func neverWritten(rest []byte) bool {
+	written := bytes.TrimRight(rest, "\x00")
+	return len(written) < len(rest) && len(written) < recordBytes && bytes.IndexByte(written, 0) < 0
+}
+
+// Revoke adds an entry and makes it durable before it returns. It blocks on I/O;
+// ctx is looked at before that only. Repeating it is safe. Codes: ErrInvalid,
+// ErrFull (MaxRevocations), ErrClosed, and ErrUnavailable: the token is revoked
+// in this process then, but may not be after a restart.
+func (f *FileRevocations) Revoke(ctx context.Context, r Revocation) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed {
+		return revocationsError(driver.ErrClosed, "revoke", "", nil)
+	}
+	if err := f.memory.Revoke(ctx, r); err != nil {
+		return err
+	}
+	if f.file == nil || f.wastefulLocked() {
+		return f.rewriteLocked()
+	}
+	if err := f.appendLocked(&r); err != nil {
+		// What is on the disk is not known any more. The next revocation writes
+		// a new file.
+		_ = f.file.Close()
+		f.file = nil
+		return revocationsError(driver.ErrUnavailable, "revoke", "revoked until the next restart only", err)
+	}
+	f.records++
+	return nil
+}
+
+func (f *FileRevocations) appendLocked(r *Revocation) error {
+	if _, err := f.file.Write(appendRecord(nil, r)); err != nil {
+		return err
+	}
+	return f.file.Sync()
+}
+
+// wastefulLocked reports whether most of the file is repetitions and what can be
+// forgotten.
+func (f *FileRevocations) wastefulLocked() bool {
+	const worthIt = 64
+	return f.records > worthIt && f.records > 2*f.memory.Len()
+}
+
+// Compact writes the file anew without repetitions and without what can be
+// forgotten. It happens by itself when that is most of the file. It blocks on
+// I/O. Codes: ErrUnavailable, ErrClosed.
+func (f *FileRevocations) Compact(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed {
+		return revocationsError(driver.ErrClosed, "compact", "", nil)
+	}
+	f.memory.mu.Lock()
+	f.memory.forgetLocked(time.Now())
+	f.memory.mu.Unlock()
+	return f.rewriteLocked()
+}
+
+// rewriteLocked makes a new file of what is in memory.
+func (f *FileRevocations) rewriteLocked() error {
+	if f.file != nil {
+		_ = f.file.Close() // everything in it is in memory, and on the disk
+		f.file = nil
+	}
+	content := appendHead(nil)
+	records := 0
+	for r := range f.memory.All() {
+		content = appendRecord(content, &r)
+		records++
+	}
+	err := writeWhole(f.disk, f.name, content)
+	if err == nil {
+		f.file, err = f.disk.appendTo(f.name)
+	}
+	if err != nil {
+		return revocationsError(driver.ErrUnavailable, "revoke", "revoked until the next restart only", err)
+	}
+	f.records = records
+	return nil
+}
+
+// Revoked implements [Revocations]. It does not block, and the error is always
+// nil.
+func (f *FileRevocations) Revoked(ctx context.Context, token TokenID, tenant string) (since time.Time, revoked bool, err error) {
+	return f.memory.Revoked(ctx, token, tenant)
+}
+
+// Generation implements [Revocations].
+func (f *FileRevocations) Generation() uint64 { return f.memory.Generation() }
+
+// All yields the revocations as they were when it was called: those of tokens by
+// id, then those of tenants by name.
+func (f *FileRevocations) All() iter.Seq[Revocation] { return f.memory.All() }
+
+// Len is how many revocations there are, for a metric beside MaxRevocations.
+func (f *FileRevocations) Len() int { return f.memory.Len() }
+
+// Close closes the file. What was revoked stays so for who still asks. Closing
+// twice is fine.
+func (f *FileRevocations) Close() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed {
+		return nil
+	}
+	f.closed = true
+	var err error
+	if f.file != nil {
+		err = f.file.Close()
+		f.file = nil
+	}
+	if err = errors.Join(err, f.unlock()); err != nil {
+		return revocationsError(driver.ErrUnavailable, "close", "", err)
+	}
+	return nil
+}
+
+func revocationsError(code driver.Code, op, detail string, cause error) error {
+	return &driver.Error{Code: code, Op: op, Field: "revocations", Detail: detail, Err: cause}
+}

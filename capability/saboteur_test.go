@@ -1,0 +1,170 @@
+package capability
+
+import (
+	"crypto/hmac"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	oracle "gopkg.in/macaroon.v2"
+)
+
+// A flaw is a mistake that somebody could make in a verifier.
+type flaw string
+
+const (
+	flawless               flaw = "no flaw"
+	comparesAPrefix        flaw = "compares the first 8 bytes of the signature"
+	ignoresTheLastCaveat   flaw = "does not enforce the last caveat"
+	signsOneCaveatLess     flaw = "leaves the last caveat out of the signature"
+	acceptsUnknownCaveats  flaw = "accepts unknown caveats"
+	acceptsBadCaveats      flaw = "accepts caveats that it cannot read"
+	believesTheLastOfAKind flaw = "lets a later caveat of a kind replace an earlier one"
+	matchesAnyPrefix       flaw = "matches prefixes across segments"
+	foldsCase              flaw = "ignores case in topics"
+	graceOnExpiry          flaw = "gives two minutes of grace on expiry"
+	expiresTooLate         flaw = "accepts a token in the second that it expires"
+	readsLeniently         flaw = "reads whatever macaroons can be written as"
+	ignoresTheTenant       flaw = "does not look at the tenant of the token"
+	trustsAnUnknownSize    flaw = "takes a body of unknown size for an empty one"
+	fallsBackToAnEmptyKey  flaw = "verifies tokens of unknown keys with an empty key"
+)
+
+var flaws = []flaw{
+	comparesAPrefix, ignoresTheLastCaveat, signsOneCaveatLess, acceptsUnknownCaveats, acceptsBadCaveats, believesTheLastOfAKind,
+	matchesAnyPrefix, foldsCase, graceOnExpiry, expiresTooLate, readsLeniently, ignoresTheTenant, trustsAnUnknownSize, fallsBackToAnEmptyKey,
+}
+
+// saboteur is a verifier with a flaw.
+func saboteur(c *court, f flaw) gate {
+	return func(binary []byte, r Request, at time.Time) bool {
+		p, ok := read(binary, f)
+		if !ok {
+			return false
+		}
+		id, ok := parseIdentifier(p.identifier)
+		if !ok || !signed(c, f, id, p) {
+			return false
+		}
+		s, ok := understand(p, f, r.Topic)
+		if !ok || !s.complete() {
+			return false
+		}
+		if f != ignoresTheTenant && id.tenant != "" {
+			s.tenants = append(s.tenants, id.tenant)
+		}
+		if f == trustsAnUnknownSize && !r.Load.known() {
+			r.Load = LoadOf(nil)
+		}
+		switch f {
+		case graceOnExpiry:
+			s.expires += 120
+		case expiresTooLate:
+			s.expires++
+		}
+		return s.checkTime(at.UnixNano()) == "" && s.check(&r, []string{"eu1"}) == ""
+	}
+}
+
+func read(binary []byte, f flaw) (parts, bool) {
+	if f == readsLeniently {
+		var m oracle.Macaroon
+		if m.UnmarshalBinary(binary) != nil {
+			return parts{}, false
+		}
+		p := parts{identifier: m.Id(), signature: m.Signature()}
+		for _, caveat := range m.Caveats() {
+			p.caveats = append(p.caveats, caveat.Id)
+		}
+		return p, true
+	}
+	var m macaroon
+	if !m.parse(binary) {
+		return parts{}, false
+	}
+	return takeApart(binary), true
+}
+
+func signed(c *court, f flaw, id identifier, p parts) bool {
+	known := c.ring.keys.Load()
+	var root []byte
+	if i := known.index(id.key); i >= 0 {
+		root = known.list[i].rootKey(id.tenant)
+	} else if f != fallsBackToAnEmptyKey {
+		return false
+	}
+	caveats := p.caveats
+	if f == signsOneCaveatLess && len(caveats) > 0 {
+		caveats = caveats[:len(caveats)-1]
+	}
+	computed := func(caveats [][]byte) chain {
+		var s chain
+		s.start(root, p.identifier)
+		for _, caveat := range caveats {
+			s.add(caveat)
+		}
+		return s
+	}
+	all, some := computed(p.caveats), computed(caveats)
+	if f == comparesAPrefix {
+		return len(p.signature) >= 8 && hmac.Equal(all[:8], p.signature[:8])
+	}
+	return hmac.Equal(all[:], p.signature) || hmac.Equal(some[:], p.signature)
+}
+
+func understand(p parts, f flaw, topic string) (scope, bool) {
+	var s scope
+	caveats := slices.Clone(p.caveats)
+	if f == ignoresTheLastCaveat && len(caveats) > 3 { // it must stay complete
+		caveats = caveats[:len(caveats)-1]
+	}
+	for i, caveat := range caveats {
+		text := string(caveat)
+		name, _, _ := cutCaveat(text)
+		if f == believesTheLastOfAKind && name == caveatOperation {
+			s.hasOperations = false
+		}
+		reason := s.add(text)
+		switch {
+		case reason == "":
+		case reason == ReasonUnknownCaveat && f == acceptsUnknownCaveats:
+		case reason == ReasonMalformedCaveat && f == acceptsBadCaveats:
+			// Reading it may have changed the scope: begin again without it.
+			return understand(parts{caveats: slices.Delete(caveats, i, i+1)}, f, topic)
+		default:
+			return s, false
+		}
+	}
+	for i := range s.topics {
+		for j, pattern := range s.topics[i] {
+			switch {
+			case f == matchesAnyPrefix && strings.HasPrefix(topic, strings.TrimRight(pattern.text, separators)):
+				s.topics[i][j] = Topic(topic)
+			case f == foldsCase && pattern.kind == patternExact:
+				s.topics[i] = append(s.topics[i], Topic(strings.ToUpper(pattern.text)))
+			}
+		}
+	}
+	return s, true
+}
+
+// TestEveryFlawedVerifierIsCaught: a court that finds nothing wrong with a flawed
+// verifier would find nothing wrong with ours.
+func TestEveryFlawedVerifierIsCaught(t *testing.T) {
+	c := newCourt(t)
+	const forgeries = 20_000
+	if found := c.try(t, saboteur(c, flawless), forgeries, false); len(found.accepted)+len(found.refused) > 0 {
+		t.Fatalf("a verifier without a flaw: accepted %q, refused %q", found.accepted, found.refused)
+	}
+	for _, f := range flaws {
+		t.Run(strings.ReplaceAll(string(f), " ", "_"), func(t *testing.T) {
+			found := c.try(t, saboteur(c, f), forgeries, true)
+			if len(found.accepted) == 0 || len(found.refused) > 0 {
+				t.Errorf("one that %s was not caught in %d attempts, or is no verifier at all (%q)", f, found.tried, found.refused)
+				return
+			}
+			t.Logf("caught in %d attempts: %.100s", found.tried, found.accepted[0])
+		})
+	}
+}

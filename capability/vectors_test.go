@@ -1,0 +1,154 @@
+package capability
+
+import (
+	"bytes"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+)
+
+// With -rewrite the vectors are written anew. A change of them is a change of
+// the format, and makes all tokens that are out there useless.
+var rewrite = flag.Bool("rewrite", false, "write testdata/tokens.json anew")
+
+const vectorsFile = "testdata/tokens.json"
+
+// A vector is one token with everything that it is made of.
+type vector struct {
+	Name            string   `json:"name"`
+	KeyID           uint32   `json:"key_id"`
+	SecretHex       string   `json:"secret_hex"`
+	TokenID         string   `json:"token_id"`
+	Tenant          string   `json:"tenant"`
+	Caveats         []string `json:"caveats"`
+	RootKeyHex      string   `json:"root_key_hex"`
+	IdentifierHex   string   `json:"identifier_hex"`
+	SignatureHex    string   `json:"signature_hex"`
+	Token           string   `json:"token"`
+	AccessKeyID     string   `json:"aws_access_key_id"`
+	SecretAccessKey string   `json:"aws_secret_access_key"`
+	SessionToken    string   `json:"aws_session_token"`
+}
+
+func computeVectors(t *testing.T) []vector {
+	t.Helper()
+	exp := ExpiresAt(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
+	var vectors []vector
+	for _, in := range []struct {
+		name, tenant string
+		caveats      []Caveat
+	}{
+		{"no caveats (refused: unscoped)", "", nil},
+		{"plain", "", []Caveat{Operations(OpSend, OpRecv), Topics(Topic("orders"), TopicsUnder("user:42:")), exp}},
+		{"tenant", "acme", []Caveat{AllOperations(), Topics(AnyTopic()), exp}},
+		{"everything", "acme", []Caveat{
+			Operations(OpSend), Topics(Topic("100% *,"), TopicsUnder("é/")), exp, NotBefore(time.Unix(0, 0)), MessagesPerSecond(100), BytesPerSecond(65536),
+			MaxBodyBytes(1024), Peers("spiffe://example.org/worker"), Audience("eu1", "eu2"), Tenant("acme"), ForReceipt("r1"),
+		}},
+	} {
+		key := fixedKey(t, 0x2a)
+		id := identifier{key: key.id, token: numbered(7), tenant: in.tenant}
+		copy(id.token[:], []byte{1, 2, 3, 4, 5, 6})
+		token, err := mint(key, id, in.caveats)
+		if err != nil {
+			t.Fatal(err)
+		}
+		parts, aws := takeApart(token.RevealBinary(nil)), token.Credentials()
+		v := vector{
+			Name: in.name, KeyID: uint32(key.id), SecretHex: hex.EncodeToString(key.Reveal()), TokenID: id.token.String(), Tenant: in.tenant, Caveats: []string{},
+			RootKeyHex: hex.EncodeToString(key.rootKey(in.tenant)), IdentifierHex: hex.EncodeToString(parts.identifier), SignatureHex: hex.EncodeToString(parts.signature),
+			Token: token.Reveal(), AccessKeyID: aws.AccessKeyID, SecretAccessKey: aws.SecretAccessKey.Reveal(), SessionToken: aws.SessionToken,
+		}
+		for _, c := range in.caveats {
+			v.Caveats = append(v.Caveats, c.String())
+		}
+		vectors = append(vectors, v)
+	}
+	return vectors
+}
+
+func TestVectorsAreWhatIsPublished(t *testing.T) {
+	var want bytes.Buffer
+	encoder := json.NewEncoder(&want)
+	encoder.SetEscapeHTML(false)
+	encoder.SetIndent("", "  ")
+	if err := encoder.Encode(computeVectors(t)); err != nil {
+		t.Fatal(err)
+	}
+	if *rewrite {
+		if err := os.WriteFile(vectorsFile, want.Bytes(), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	published, err := os.ReadFile(vectorsFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(published, want.Bytes()) {
+		t.Errorf("%s is not what this package computes: either the format was changed by mistake, or run this test with -rewrite", vectorsFile)
+	}
+}
+
+// TestVectorsHoldForAnotherImplementation computes the published tokens from
+// their ingredients, knowing only the package documentation.
+func TestVectorsHoldForAnotherImplementation(t *testing.T) {
+	text, err := os.ReadFile(vectorsFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var vectors []vector
+	if err := json.Unmarshal(text, &vectors); err != nil || len(vectors) == 0 {
+		t.Fatal(len(vectors), err)
+	}
+	mac := func(key, message string) string {
+		h := hmac.New(sha256.New, []byte(key))
+		h.Write([]byte(message))
+		return string(h.Sum(nil))
+	}
+	section := func(content string) string {
+		length := string([]byte{byte(len(content))})
+		if len(content) >= 128 {
+			length = string([]byte{byte(len(content)) | 0x80, byte(len(content) >> 7)})
+		}
+		return "\x02" + length + content + "\x00"
+	}
+	for _, v := range vectors {
+		secret, errSecret := hex.DecodeString(v.SecretHex)
+		id, errID := hex.DecodeString(v.IdentifierHex[10:42])
+		if errSecret != nil || errID != nil {
+			t.Fatal(errSecret, errID)
+		}
+		// HKDF: extract with a salt of 32 zeros, expand one block.
+		root := mac(mac(string(make([]byte, 32)), string(secret)), "mbx-macaroon"+v.Tenant+"\x01")
+		identifier := "\x01\x00\x00\x00\x2a" + string(id) + v.Tenant
+		signature := mac(mac("macaroons-key-generator", root), identifier)
+		token := "\x02" + section(identifier)
+		for _, caveat := range v.Caveats {
+			token += section(caveat)
+			signature = mac(signature, caveat)
+		}
+		token += "\x00"
+		for name, pair := range map[string][2]string{
+			"root key":   {fmt.Sprintf("%x", root), v.RootKeyHex},
+			"identifier": {fmt.Sprintf("%x", identifier), v.IdentifierHex},
+			"signature":  {fmt.Sprintf("%x", signature), v.SignatureHex},
+			"token":      {base64.RawURLEncoding.EncodeToString([]byte(token + "\x06\x20" + signature)), v.Token},
+			"session":    {base64.RawURLEncoding.EncodeToString([]byte(token)), v.SessionToken},
+			"secret":     {base64.StdEncoding.EncodeToString([]byte(signature)), v.SecretAccessKey},
+		} {
+			if pair[0] != pair[1] {
+				t.Errorf("%s: %s is %s, published as %s", v.Name, name, pair[0], pair[1])
+			}
+		}
+		if _, err := Parse(v.Token); err != nil {
+			t.Errorf("%s: %v", v.Name, err)
+		}
+	}
+}

@@ -1,0 +1,314 @@
+package capability
+
+import (
+	"context"
+	"crypto/sha256"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+// How long a verifier may trust what it knows. The lower bound keeps a cache
+// worth having, the upper one is how late a revocation may be at most.
+const (
+	DefaultCacheTTL = 30 * time.Second
+	MinCacheTTL     = 5 * time.Second
+	MaxCacheTTL     = 120 * time.Second
+)
+
+const (
+	defaultCacheEntries = 16 << 10
+	defaultQuotaTokens  = 64 << 10
+	defaultBurst        = 100
+	// burstWindow is how long refusals are counted together.
+	burstWindow = 10 * time.Second
+)
+
+// VerifierOptions configure a Verifier. The zero value, and nil, mean the
+// defaults.
+type VerifierOptions struct {
+	// Audience are the names of this service, for tokens with an audience.
+	Audience []string
+	// Revocations says which tokens were revoked. Nil means none are.
+	Revocations Revocations
+	// CacheTTL is how long a verified token is not verified again. What is
+	// outside MinCacheTTL…MaxCacheTTL is moved to the bound; 0 means
+	// DefaultCacheTTL.
+	CacheTTL time.Duration
+	// CacheEntries bounds how many tokens are remembered; 0 means 16,384.
+	CacheEntries int
+	// QuotaTokens bounds how many tokens with quotas can be in use at once; 0
+	// means 65,536. Beyond it tokens with quotas are refused, with
+	// ReasonQuota, until others are idle.
+	QuotaTokens int
+	// RefusalBurst is how many refusals within ten seconds make the verifier
+	// forget what it knows; 0 means 100.
+	RefusalBurst int
+}
+
+// A Verifier decides whether a token allows a request. It is safe for
+// concurrent use and starts no goroutine.
+type Verifier struct {
+	ring    *KeyRing
+	options VerifierOptions
+	clock   *clock
+	cache   *cache
+	meter   *meter
+
+	hits, misses, refusals, purges atomic.Uint64
+
+	burst struct {
+		sync.Mutex // guards the fields below
+		began      time.Duration
+		count      int
+	}
+}
+
+// NewVerifier returns a verifier of the tokens of a ring.
+func NewVerifier(ring *KeyRing, options *VerifierOptions) *Verifier {
+	v := &Verifier{ring: ring, clock: newClock()}
+	if options != nil {
+		v.options = *options
+	}
+	o := &v.options
+	if o.CacheTTL == 0 {
+		o.CacheTTL = DefaultCacheTTL
+	}
+	o.CacheTTL = min(max(o.CacheTTL, MinCacheTTL), MaxCacheTTL)
+	o.CacheEntries = orDefault(o.CacheEntries, defaultCacheEntries)
+	o.QuotaTokens = orDefault(o.QuotaTokens, defaultQuotaTokens)
+	o.RefusalBurst = orDefault(o.RefusalBurst, defaultBurst)
+	v.cache = newCache(o.CacheEntries)
+	v.meter = newMeter(v.clock, o.QuotaTokens)
+	return v
+}
+
+func orDefault(n, otherwise int) int {
+	if n <= 0 {
+		return otherwise
+	}
+	return n
+}
+
+// A verdict is what is known of a genuine token.
+type verdict struct {
+	grant *Grant
+	// voidAt is when the token was revoked or its key retired, in Unix
+	// nanoseconds, and void is which; "" if neither.
+	voidAt int64
+	void   Reason
+	// The verdict is good until then, and as long as these are the same.
+	freshUntil time.Duration
+	keys       *keys
+	generation uint64
+}
+
+// Authorize decides whether token allows request, and returns what else it
+// allows. It blocks only where the revocations do; cancelling ctx returns the
+// context's error.
+//
+// A refusal is an *driver.Error that wraps a [Reason] and has its code:
+// ErrUnauthenticated, ErrForbidden, or ErrFull with RetryAfter. Besides, it is
+// ErrUnavailable if the revocations cannot be read: what may be revoked is not
+// accepted.
+func (v *Verifier) Authorize(ctx context.Context, token Token, request Request) (*Grant, error) {
+	binary := token.binary.bytes()
+	if len(binary) == 0 {
+		return nil, v.refuse(ReasonMissing, &request, nil)
+	}
+	wall, passed := v.clock.now()
+	key := cacheKey(sha256.Sum256(binary))
+	known := v.cache.get(&key, passed)
+	if known != nil && v.current(known) {
+		v.hits.Add(1)
+		return v.admit(known, &request, wall)
+	}
+	v.misses.Add(1)
+	known, reason, err := v.examine(ctx, binary, passed)
+	switch {
+	case err != nil:
+		return nil, err
+	case reason != "":
+		return nil, v.refuse(reason, &request, known)
+	}
+	v.cache.put(&key, known)
+	return v.admit(known, &request, wall)
+}
+
+// current reports whether nothing has changed since the verdict was made.
+func (v *Verifier) current(known *verdict) bool {
+	return known.keys == v.ring.keys.Load() && known.generation == v.generation()
+}
+
+func (v *Verifier) generation() uint64 {
+	if v.options.Revocations == nil {
+		return 0
+	}
+	return v.options.Revocations.Generation()
+}
+
+// examine verifies a token from scratch.
+func (v *Verifier) examine(ctx context.Context, binary []byte, passed time.Duration) (*verdict, Reason, error) {
+	var m macaroon
+	if !m.parse(binary) {
+		return nil, ReasonMalformed, nil
+	}
+	return v.judge(ctx, &m, passed, func(computed *chain) bool { return computed.equals(m.signature) })
+}
+
+// judge computes the signature that a token must have, asks genuine whether it
+// has it, and looks at everything else afterwards.
+func (v *Verifier) judge(ctx context.Context, m *macaroon, passed time.Duration, genuine func(computed *chain) bool) (*verdict, Reason, error) {
+	// Both are read before what they may change, so that a change in between
+	// makes the verdict old and not wrong.
+	known := &verdict{freshUntil: passed + v.options.CacheTTL, keys: v.ring.keys.Load(), generation: v.generation()}
+	id, ok := parseIdentifier(m.identifier)
+	if !ok {
+		return nil, ReasonMalformed, nil
+	}
+	key, found := v.ring.dummy, false
+	if i := known.keys.index(id.key); i >= 0 {
+		key, found = known.keys.list[i], true
+	}
+	var computed chain
+	computed.of(key.rootKey(id.tenant), m)
+	if !genuine(&computed) || !found {
+		return nil, ReasonNotGenuine, nil
+	}
+	known.grant = &Grant{identifier: id, meter: v.meter}
+	if reason := known.grant.scope.of(m, id.tenant); reason != "" {
+		return known, reason, nil
+	}
+	if !key.retiredAt.IsZero() {
+		known.voidAt, known.void = key.retiredAt.UnixNano(), ReasonKeyRetired
+	}
+	return known, "", v.askRevocations(ctx, known)
+}
+
+func (v *Verifier) askRevocations(ctx context.Context, known *verdict) error {
+	if v.options.Revocations == nil {
+		return nil
+	}
+	since, revoked, err := v.options.Revocations.Revoked(ctx, known.grant.ID(), known.grant.identifier.tenant)
+	if err != nil {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		return &driver.Error{Code: driver.ErrUnavailable, Op: "authorize", Detail: "revocations cannot be read", Err: err}
+	}
+	if revoked && (known.void == "" || since.UnixNano() < known.voidAt) {
+		known.voidAt, known.void = since.UnixNano(), ReasonRevoked
+	}
+	return nil
+}
+
+// of makes the scope that of a token. It returns "" or why the token is good for
+// nothing.
+func (s *scope) of(m *macaroon, tenant string) Reason {
+	if tenant != "" {
+		s.tenants = append(s.tenants, tenant)
+	}
+	for i := range m.count {
+		quotas := len(s.quotas)
+		if reason := s.add(string(m.caveat(i))); reason != "" {
+			return reason
+		}
+		if len(s.quotas) > quotas {
+			sum := sha256.Sum256(m.body[:m.caveats[i].end])
+			s.quotas[quotas].bucket = bucketID(sum[:])
+		}
+	}
+	if !s.complete() {
+		return ReasonUnscoped
+	}
+	return ""
+}
+
+// admit decides about a request with a genuine token, at this wall time.
+func (v *Verifier) admit(known *verdict, request *Request, wall int64) (*Grant, error) {
+	g := known.grant
+	if reason := g.scope.checkTime(wall); reason != "" {
+		return nil, v.refuse(reason, request, known)
+	}
+	if known.void != "" && wall >= known.voidAt && !known.settlesEarlierLease(request) {
+		return nil, v.refuse(known.void, request, known)
+	}
+	if reason := g.scope.check(request, v.options.Audience); reason != "" {
+		return nil, v.refuse(reason, request, known)
+	}
+	if len(g.scope.quotas) > 0 && operationSet(metered).has(request.Operation) {
+		if retryAfter, ok := v.meter.take(g, request); !ok {
+			return nil, refusal(ReasonQuota, request.Topic, g.String(), retryAfter)
+		}
+	}
+	return g, nil
+}
+
+// settlesEarlierLease reports whether the request acks a delivery that was taken
+// with the token before it became void. Such an ack is honoured, or work that
+// was begun in good faith would be done twice.
+func (k *verdict) settlesEarlierLease(r *Request) bool {
+	return r.Operation == OpAck && r.Lease.Token == k.grant.ID() && !r.Lease.TakenAt.IsZero() && r.Lease.TakenAt.UnixNano() < k.voidAt
+}
+
+// refuse makes the error and counts it. Many refusals at once may mean that
+// something has changed that the cache does not know of, so it is forgotten.
+func (v *Verifier) refuse(reason Reason, request *Request, known *verdict) error {
+	v.refusals.Add(1)
+	if v.burstEnds(v.clock.monotonic()) {
+		v.Purge()
+	}
+	subject := ""
+	if known != nil {
+		subject = known.grant.String()
+	}
+	return refusal(reason, request.Topic, subject, 0)
+}
+
+// burstEnds counts a refusal and reports whether it is the one too many of its
+// window. There is one such in a window, however many refusals follow, so that a
+// flood of bad tokens does not keep good ones from being remembered.
+func (v *Verifier) burstEnds(now time.Duration) bool {
+	b := &v.burst
+	b.Lock()
+	defer b.Unlock()
+	if b.count == 0 || now-b.began >= burstWindow {
+		b.began, b.count = now, 0
+	}
+	b.count++
+	return b.count == v.options.RefusalBurst
+}
+
+// Purge forgets all verified tokens, so that each is verified again at its next
+// use. Changes of the key ring and of local revocations are noticed without it.
+func (v *Verifier) Purge() {
+	v.purges.Add(1)
+	v.cache.purge()
+}
+
+// VerifierStats are counts of what a verifier did, and its fill.
+type VerifierStats struct {
+	// Hits and Misses are tokens that were and were not remembered.
+	Hits, Misses uint64
+	// Refusals are those for every reason but ReasonQuota.
+	Refusals uint64
+	// Purges is how often everything was forgotten.
+	Purges uint64
+	// Entries is how many tokens are remembered, of MaxEntries at most.
+	Entries, MaxEntries int
+	// ClockBehind is how far the wall clock is behind the latest time that the
+	// verifier has seen. More than a moment means that somebody turned it back;
+	// until it has caught up, or the process is started anew, tokens expire
+	// earlier by as much.
+	ClockBehind time.Duration
+}
+
+// Stats returns the counts so far.
+func (v *Verifier) Stats() VerifierStats {
+	return VerifierStats{
+		Hits: v.hits.Load(), Misses: v.misses.Load(), Refusals: v.refusals.Load(), Purges: v.purges.Load(),
+		Entries: v.cache.entries(), MaxEntries: 2 * v.cache.half * cacheShards, ClockBehind: v.clock.behind(),
+	}
+}

@@ -1,0 +1,455 @@
+package capability
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+func TestOnlyTheRightKeyMakesGenuineTokens(t *testing.T) {
+	ring := NewKeyRing(fixedKey(t, 1))
+	v := NewVerifier(ring, nil)
+	token := ordersToken(t, ring)
+	wantAllowed(t, v, token, sendToOrders())
+	wantRefused(t, v, Token{}, sendToOrders(), ReasonMissing)
+	wantRefused(t, v, ordersToken(t, NewKeyRing(fixedKey(t, 2))), sendToOrders(), ReasonNotGenuine)
+	sameID, err := KeyFrom(1, make([]byte, KeyBytes))
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantRefused(t, v, ordersToken(t, NewKeyRing(sameID)), sendToOrders(), ReasonNotGenuine)
+	wantRefused(t, NewVerifier(NewKeyRing(Key{}), nil), token, sendToOrders(), ReasonNotGenuine)
+	// A token that was made with what unknown keys are compared with.
+	dummy, err := mint(ring.dummy, identifier{key: 77, token: newTokenID(time.Now())}, []Caveat{AllOperations(), Topics(AnyTopic()), inAnHour()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantRefused(t, v, dummy, sendToOrders(), ReasonNotGenuine)
+}
+
+func TestRefusalsNameTheTokenAndTheTopic(t *testing.T) {
+	ring := NewKeyRing(NewKey())
+	token := ordersToken(t, ring)
+	_, err := NewVerifier(ring, nil).Authorize(t.Context(), token, Request{Operation: OpPurge, Topic: "orders"})
+	want := fmt.Sprintf("mailbox: authorize orders: forbidden: [capability %s/%s]: operation", ring.Current().ID(), token.ID())
+	if err == nil || err.Error() != want {
+		t.Errorf("%v\nwant %s", err, want)
+	}
+	if ReasonOf(nil) != "" || ReasonOf(errors.New("x")) != "" {
+		t.Error("a reason was found where there is none")
+	}
+}
+
+func TestUnscopedTokensAreRefused(t *testing.T) {
+	key := NewKey()
+	v := NewVerifier(NewKeyRing(key), nil)
+	op, topic, exp := AllOperations(), Topics(AnyTopic()), inAnHour()
+	for _, caveats := range [][]Caveat{nil, {op}, {op, topic}, {op, exp}, {topic, exp}} {
+		token, err := mint(key, identifier{key: key.id, token: newTokenID(time.Now())}, caveats)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantRefused(t, v, token, sendToOrders(), ReasonUnscoped)
+	}
+}
+
+func TestVerifiedTokensAreRememberedForAWhile(t *testing.T) {
+	for asked, want := range map[time.Duration]time.Duration{
+		0: 30 * time.Second, time.Second: 5 * time.Second, 60 * time.Second: 60 * time.Second, time.Hour: 120 * time.Second, -1: 5 * time.Second,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			ring := NewKeyRing(NewKey())
+			v := NewVerifier(ring, &VerifierOptions{CacheTTL: asked})
+			token := ordersToken(t, ring)
+			count := func(hits, misses uint64) {
+				t.Helper()
+				wantAllowed(t, v, token, sendToOrders())
+				if s := v.Stats(); s.Hits != hits || s.Misses != misses {
+					t.Errorf("asked for %v: %d hits and %d misses, want %d and %d", asked, s.Hits, s.Misses, hits, misses)
+				}
+			}
+			count(0, 1)
+			count(1, 1)
+			time.Sleep(want - 1)
+			count(2, 1)
+			time.Sleep(time.Nanosecond)
+			count(2, 2) // using it does not make it last longer
+			v.Purge()
+			count(2, 3)
+		})
+	}
+}
+
+func TestCacheIsBounded(t *testing.T) {
+	ring := NewKeyRing(NewKey())
+	v := NewVerifier(ring, &VerifierOptions{CacheEntries: 320})
+	often := ordersToken(t, ring)
+	for i := range 5000 {
+		wantAllowed(t, v, ordersToken(t, ring), sendToOrders())
+		if i%5 == 0 {
+			wantAllowed(t, v, often, sendToOrders())
+		}
+		if s := v.Stats(); s.Entries > 320 || s.MaxEntries != 320 {
+			t.Fatalf("%d entries of %d", s.Entries, s.MaxEntries)
+		}
+	}
+	if hits := v.Stats().Hits; hits != 999 {
+		t.Errorf("what is used often was forgotten: %d hits of 999", hits)
+	}
+	// What is refused is not remembered.
+	entries := v.Stats().Entries
+	other := NewKeyRing(NewKey())
+	for range 400 {
+		wantRefused(t, v, ordersToken(t, other), sendToOrders(), ReasonNotGenuine)
+	}
+	if after := v.Stats().Entries; after > entries {
+		t.Errorf("%d entries became %d by refusals", entries, after)
+	}
+}
+
+func TestManyRefusalsPurgeTheCacheOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ring := NewKeyRing(NewKey())
+		v := NewVerifier(ring, &VerifierOptions{RefusalBurst: 20})
+		token := ordersToken(t, ring)
+		refuse := func(n int) {
+			for range n {
+				wantRefused(t, v, token, Request{Operation: OpPurge, Topic: "orders"}, ReasonOperation)
+			}
+		}
+		refuse(19)
+		time.Sleep(burstWindow)
+		refuse(19)
+		if s := v.Stats(); s.Purges != 0 || s.Misses != 1 || s.Refusals != 38 {
+			t.Errorf("before the burst: %+v", s)
+		}
+		refuse(1000)
+		if s := v.Stats(); s.Purges != 1 || s.Misses != 2 {
+			t.Errorf("after the burst: %+v, want one purge, and the token verified again once", s)
+		}
+		time.Sleep(burstWindow)
+		refuse(20)
+		if s := v.Stats(); s.Purges != 2 {
+			t.Errorf("after the next burst: %+v", s)
+		}
+	})
+}
+
+func TestRevokedTokensAreRefusedAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ring := NewKeyRing(NewKey())
+		revocations := new(MemoryRevocations)
+		v := NewVerifier(ring, &VerifierOptions{Revocations: revocations})
+		token, other := ordersToken(t, ring), ordersToken(t, ring)
+		narrowed := mustNarrow(t, token, Operations(OpSend))
+		for _, each := range []Token{token, other, narrowed} {
+			wantAllowed(t, v, each, sendToOrders())
+		}
+		if err := revocations.Revoke(t.Context(), Revocation{Token: token.ID(), At: time.Now()}); err != nil {
+			t.Fatal(err)
+		}
+		wantRefused(t, v, token, sendToOrders(), ReasonRevoked)
+		wantRefused(t, v, narrowed, sendToOrders(), ReasonRevoked)
+		wantAllowed(t, v, other, sendToOrders())
+		time.Sleep(10 * time.Minute)
+		wantRefused(t, v, token, sendToOrders(), ReasonRevoked)
+	})
+}
+
+func TestTenantsCanBeRevoked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ring := NewKeyRing(NewKey())
+		revocations := new(MemoryRevocations)
+		v := NewVerifier(ring, &VerifierOptions{Revocations: revocations})
+		of := func(tenant string) Token {
+			return mustMint(t, ring, tenant, AllOperations(), Topics(AnyTopic()), inAnHour())
+		}
+		acme, other, operator := of("acme"), of("other"), of("")
+		time.Sleep(time.Second)
+		if err := revocations.Revoke(t.Context(), Revocation{Tenant: "acme", At: time.Now()}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		wantRefused(t, v, acme, Request{Operation: OpSend, Topic: "a", Tenant: "acme"}, ReasonRevoked)
+		wantAllowed(t, v, other, Request{Operation: OpSend, Topic: "a", Tenant: "other"})
+		wantAllowed(t, v, operator, Request{Operation: OpSend, Topic: "a", Tenant: "acme"})
+		wantAllowed(t, v, of("acme"), Request{Operation: OpSend, Topic: "a", Tenant: "acme"}) // minted since
+	})
+}
+
+// farRevocations are those of another process: nobody tells when they change.
+type farRevocations struct {
+	near MemoryRevocations
+	fail atomic.Pointer[error]
+}
+
+func (f *farRevocations) Generation() uint64 { return 0 }
+
+func (f *farRevocations) Revoked(ctx context.Context, token TokenID, tenant string) (time.Time, bool, error) {
+	if err := f.fail.Load(); err != nil {
+		return time.Time{}, false, *err
+	}
+	return f.near.Revoked(ctx, token, tenant)
+}
+
+func TestFarRevocationsHoldWithinTheCacheTTL(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ring := NewKeyRing(NewKey())
+		far := new(farRevocations)
+		v := NewVerifier(ring, &VerifierOptions{Revocations: far})
+		token := ordersToken(t, ring)
+		wantAllowed(t, v, token, sendToOrders())
+		if err := far.near.Revoke(t.Context(), Revocation{Token: token.ID(), At: time.Now()}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(DefaultCacheTTL - 1)
+		wantAllowed(t, v, token, sendToOrders()) // known from before
+		time.Sleep(time.Nanosecond)
+		wantRefused(t, v, token, sendToOrders(), ReasonRevoked)
+	})
+}
+
+func TestBurstOfRefusalsLooksAtFarRevocationsAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ring := NewKeyRing(NewKey())
+		far := new(farRevocations)
+		v := NewVerifier(ring, &VerifierOptions{Revocations: far, RefusalBurst: 10})
+		token := ordersToken(t, ring)
+		wantAllowed(t, v, token, sendToOrders())
+		if err := far.near.Revoke(t.Context(), Revocation{Token: token.ID(), At: time.Now()}); err != nil {
+			t.Fatal(err)
+		}
+		for range 10 {
+			wantRefused(t, v, Token{}, sendToOrders(), ReasonMissing)
+		}
+		wantRefused(t, v, token, sendToOrders(), ReasonRevoked)
+	})
+}
+
+func TestUnreadableRevocationsRefuse(t *testing.T) {
+	ring := NewKeyRing(NewKey())
+	far := new(farRevocations)
+	v := NewVerifier(ring, &VerifierOptions{Revocations: far})
+	broken := errors.New("connection lost")
+	far.fail.Store(&broken)
+	token := ordersToken(t, ring)
+	grant, err := v.Authorize(t.Context(), token, sendToOrders())
+	if grant != nil || !errors.Is(err, driver.ErrUnavailable) || !errors.Is(err, broken) {
+		t.Errorf("%v, want ErrUnavailable", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := v.Authorize(ctx, token, sendToOrders()); err != context.Canceled { //nolint:errorlint // the bare error is the promise
+		t.Errorf("%v, want the context's own error", err)
+	}
+	far.fail.Store(nil)
+	wantAllowed(t, v, token, sendToOrders())
+}
+
+// TestAckOfAnEarlierLeaseIsHonoured: a token that was revoked, or whose key was
+// retired, still acks what was taken with it before, and nothing else.
+func TestAckOfAnEarlierLeaseIsHonoured(t *testing.T) {
+	for name, void := range map[string]func(*KeyRing, *MemoryRevocations, Token) error{
+		"revoked": func(_ *KeyRing, r *MemoryRevocations, token Token) error {
+			return r.Revoke(context.Background(), Revocation{Token: token.ID(), At: time.Now()})
+		},
+		"key retired": func(ring *KeyRing, _ *MemoryRevocations, _ Token) error {
+			old := ring.Current().ID()
+			return errors.Join(ring.Rotate(NewKey()), ring.Retire(old, time.Now()))
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			reason := Reason(strings.ReplaceAll(name, " ", "_"))
+			ring := NewKeyRing(NewKey())
+			revocations := new(MemoryRevocations)
+			v := NewVerifier(ring, &VerifierOptions{Revocations: revocations})
+			token := ordersToken(t, ring)
+			ack := Request{Operation: OpAck, Topic: "orders", Lease: Lease{Token: token.ID(), TakenAt: time.Now()}}
+			time.Sleep(time.Minute)
+			if err := void(ring, revocations, token); err != nil {
+				t.Fatal(err)
+			}
+			voidAt := time.Now()
+			for range 2 { // verified, and from the cache
+				wantAllowed(t, v, token, ack)
+				for _, edit := range []func(*Request){
+					func(r *Request) { r.Lease = Lease{} },
+					func(r *Request) { r.Lease.TakenAt = time.Time{} },
+					func(r *Request) { r.Lease.TakenAt = voidAt },
+					func(r *Request) { r.Lease.Token = ordersToken(t, ring).ID() },
+					func(r *Request) { r.Operation = OpNack },
+					func(r *Request) { r.Operation = OpExtend },
+					func(r *Request) { r.Operation = OpRecv },
+					func(r *Request) { r.Operation, r.Load = OpSend, LoadOf(nil) },
+				} {
+					r := ack
+					edit(&r)
+					wantRefused(t, v, token, r, reason)
+				}
+				other := ack
+				other.Topic = "bills"
+				wantRefused(t, v, token, other, ReasonTopic) // the scope holds as ever
+			}
+			time.Sleep(time.Hour)
+			wantRefused(t, v, token, ack, ReasonExpired)
+		})
+	}
+}
+
+func TestKeysRotateAndRetire(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		first, second, third := fixedKey(t, 1), fixedKey(t, 2), fixedKey(t, 3)
+		ring := NewKeyRing(first)
+		v := NewVerifier(ring, nil)
+		old := ordersToken(t, ring)
+		wantAllowed(t, v, old, sendToOrders())
+		if err := ring.Rotate(second); err != nil {
+			t.Fatal(err)
+		}
+		if grant := wantAllowed(t, v, ordersToken(t, ring), sendToOrders()); grant.Key() != 2 {
+			t.Errorf("minted with key %s", grant.Key())
+		}
+		wantAllowed(t, v, old, sendToOrders())
+		if err := ring.Retire(1, time.Now().Add(time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+		wantAllowed(t, v, old, sendToOrders()) // not yet
+		time.Sleep(time.Minute)
+		wantRefused(t, v, old, sendToOrders(), ReasonKeyRetired)
+		if err := ring.Remove(1); err != nil {
+			t.Fatal(err)
+		}
+		wantRefused(t, v, old, sendToOrders(), ReasonNotGenuine)
+
+		wantCode(t, "rotate in nothing", ring.Rotate(Key{}), driver.ErrInvalid)
+		wantCode(t, "rotate in what is there", ring.Rotate(second), driver.ErrConflict)
+		wantCode(t, "retire the current key", ring.Retire(2, time.Now()), driver.ErrConflict)
+		wantCode(t, "remove the current key", ring.Remove(2), driver.ErrConflict)
+		wantCode(t, "retire an unknown key", ring.Retire(9, time.Now()), driver.ErrNotFound)
+		wantCode(t, "remove an unknown key", ring.Remove(9), driver.ErrNotFound)
+		both := NewKeyRing(third, Key{}, second, third)
+		if keys := both.Keys(); len(keys) != 2 || keys[0].ID() != 3 || both.String() != "[key ring 00000003 00000002]" {
+			t.Errorf("ring of two keys: %v", both)
+		}
+		for i := range MaxKeys - 1 {
+			if err := ring.Rotate(fixedKey(t, KeyID(100+i))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		wantCode(t, "one key too many", ring.Rotate(fixedKey(t, 99)), driver.ErrFull)
+		_, err := KeyFrom(1, []byte("short"))
+		wantCode(t, "a short key", err, driver.ErrInvalid)
+	})
+}
+
+// TestTurningTheClockBackHelpsNobody turns the wall clock back by hours: what
+// has expired stays so, and the cache does not live longer.
+func TestTurningTheClockBackHelpsNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ring := NewKeyRing(NewKey())
+		far := new(farRevocations)
+		v := NewVerifier(ring, &VerifierOptions{Revocations: far})
+		short := ordersToken(t, ring, ExpiresAt(time.Now().Add(time.Minute)))
+		long := ordersToken(t, ring)
+		later := ordersToken(t, ring, NotBefore(time.Now().Add(2*time.Minute)))
+		wantAllowed(t, v, later, sendToOrders())
+		time.Sleep(time.Minute)
+		wantRefused(t, v, short, sendToOrders(), ReasonExpired)
+		wantAllowed(t, v, long, sendToOrders())
+
+		v.clock.turned.Store(-int64(10 * time.Hour))
+		if behind := v.Stats().ClockBehind; behind != 10*time.Hour {
+			t.Errorf("the clock is %v behind, want 10h", behind)
+		}
+		wantRefused(t, v, short, sendToOrders(), ReasonExpired)
+		wantAllowed(t, v, later, sendToOrders()) // what was valid stays so
+		if err := far.near.Revoke(t.Context(), Revocation{Token: long.ID(), At: time.Now()}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(DefaultCacheTTL)
+		wantRefused(t, v, long, sendToOrders(), ReasonRevoked)
+		fresh := ordersToken(t, ring, ExpiresAt(time.Now().Add(time.Minute)))
+		wantAllowed(t, v, fresh, sendToOrders())
+		time.Sleep(time.Minute) // time goes on although the clock is behind
+		wantRefused(t, v, fresh, sendToOrders(), ReasonExpired)
+
+		// Ahead is believed at once.
+		v.clock.turned.Store(int64(2 * time.Hour))
+		wantRefused(t, v, ordersToken(t, ring), sendToOrders(), ReasonExpired)
+	})
+}
+
+// TestRevocationUnderLoad rotates and revokes while many ask: once Revoke has
+// returned, nobody is let in who began to ask after that, new tokens work at
+// once, and acks of earlier leases are honoured (G-10).
+func TestRevocationUnderLoad(t *testing.T) {
+	const askers, rounds = 8, 30
+	ring := NewKeyRing(NewKey())
+	revocations := new(MemoryRevocations)
+	v := NewVerifier(ring, &VerifierOptions{Revocations: revocations})
+	type issue struct {
+		token   Token
+		taken   time.Time
+		revoked atomic.Bool
+	}
+	var current atomic.Pointer[issue]
+	current.Store(&issue{token: ordersToken(t, ring), taken: time.Now()})
+	var stop atomic.Bool
+	var allowed, refused, acked atomic.Int64
+	var wg sync.WaitGroup
+	for range askers {
+		wg.Go(func() {
+			for !stop.Load() {
+				now := current.Load()
+				revokedBefore := now.revoked.Load()
+				_, err := v.Authorize(t.Context(), now.token, sendToOrders())
+				switch {
+				case err == nil && revokedBefore:
+					t.Error("a revoked token was let in")
+				case err == nil:
+					allowed.Add(1)
+				case !now.revoked.Load() && current.Load() == now && ReasonOf(err) != ReasonRevoked:
+					t.Errorf("a good token was refused: %v", err)
+				default:
+					refused.Add(1)
+				}
+				ack := Request{Operation: OpAck, Topic: "orders", Lease: Lease{Token: now.token.ID(), TakenAt: now.taken}}
+				if _, err := v.Authorize(t.Context(), now.token, ack); err != nil {
+					t.Errorf("an ack of an earlier lease was refused: %v", err)
+				}
+				acked.Add(1)
+			}
+		})
+	}
+	for round := range rounds {
+		old := current.Load()
+		for seen := allowed.Load(); allowed.Load() == seen && !t.Failed(); {
+			runtime.Gosched()
+		}
+		if round%3 == 0 {
+			if err := ring.Rotate(NewKey()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := revocations.Revoke(t.Context(), Revocation{Token: old.token.ID(), At: time.Now()}); err != nil {
+			t.Fatal(err)
+		}
+		old.revoked.Store(true)
+		for seen := refused.Load(); refused.Load() == seen && !t.Failed(); {
+			runtime.Gosched()
+		}
+		current.Store(&issue{token: ordersToken(t, ring), taken: time.Now().Add(-time.Second)})
+	}
+	stop.Store(true)
+	wg.Wait()
+	t.Logf("%d allowed, %d refused, %d acks of %d tokens", allowed.Load(), refused.Load(), acked.Load(), rounds+1)
+}

@@ -1,0 +1,82 @@
+// Package envelope is what travels around a message so that its receiver can
+// tell whether it is the message that was sent: hashes, an optional signature,
+// and the JSON form that the daemon speaks.
+//
+// A sender, or the daemon in its place, seals an envelope; a receiver verifies
+// it:
+//
+//	sent := envelope.Envelope{Topic: "orders", SentAt: time.Now(), IdemKey: "order-7"}
+//	err := sent.Seal(payload)
+//	…
+//	err = received.Verify(payload) // ErrIntegrity if anything was changed
+//
+// # The envelope
+//
+// In JSON an envelope is one object. All fields but sig are there, always, and
+// in this order when this package writes them:
+//
+//	msg_id        string: the id of the message, a ULID on our own backends
+//	topic         string: the name of the queue
+//	ts            string: when it was sent, UTC with milliseconds,
+//	              "2026-01-02T03:04:05.678Z" and no other form
+//	idem_key      string: the key that makes repeats harmless; "" if there is none
+//	payload_hash  string: "b3:" and 64 hex digits
+//	attrs         object of strings
+//	corr_id       string: follows the message through logs; a UUIDv7 if the daemon made it
+//	shard         number: where in the queue it lies
+//	attempt       number: which delivery this is, from 1; 0 if it was not delivered yet
+//	hash_chain    string: "b3:" and 64 hex digits
+//	sig           string, optional: "ed25519:" and 128 hex digits
+//
+// A delivery ([Delivery]) is the same object with two more fields:
+//
+//	payload_b64   string: the payload, base64 with padding
+//	receipt       string: names this delivery when it is settled
+//
+// Reading is strict: a field that is unknown, missing, given twice, written in
+// other case or of another type is refused, and so are text that is not valid
+// UTF-8, halves of surrogate pairs, upper-case hex digits and anything behind
+// the object. There is exactly one way to write each value, so that what was
+// hashed can always be told from what was received.
+//
+// # The payload hash
+//
+// payload_hash is the BLAKE3 hash of the payload, 256 bits, unkeyed. The payload
+// is hashed as bytes, before base64.
+//
+// # The hash chain
+//
+// hash_chain binds the payload to its surroundings. It is the BLAKE3 hash of
+//
+//	tag      19 letters and a newline: "mailbox envelope v1\n"
+//	topic    as text
+//	ts       as text, as it stands in the JSON
+//	idem_key as text
+//	payload_hash as text, with "b3:"
+//	n        how many attributes there are: 4 bytes, big endian
+//	n times  key as text, value as text, sorted by the bytes of the keys
+//
+// where "as text" is the length in bytes (4 bytes, big endian) followed by the
+// UTF-8 bytes. No two different envelopes have the same such sequence. It is
+// computed when the message is sent and never again changed.
+//
+// The other fields are not covered: msg_id, corr_id, shard and attempt are given
+// or changed by the queue after the message was sealed. They say where the
+// message is, not what it is.
+//
+// # The signature
+//
+// A hash protects against damage; whoever can change a message can also hash it
+// anew. A signature protects against that. It is Ed25519 over
+//
+//	tag      "mailbox envelope signature v1\n"
+//	chain    the 32 bytes of hash_chain
+//
+// and stands in sig. [Envelope.Verify] demands a signature exactly when it is
+// given the keys to check it with.
+//
+// # Test vectors
+//
+// testdata/vectors.json holds envelopes with the bytes that were hashed, the
+// hashes, and signatures, for implementations in other languages.
+package envelope

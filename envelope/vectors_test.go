@@ -1,0 +1,198 @@
+package envelope
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"sort"
+	"strings"
+	"testing"
+	"time"
+)
+
+// With -rewrite the vectors are written anew. A change of them is a change of
+// the format, and needs a new tag.
+var rewrite = flag.Bool("rewrite", false, "write testdata/vectors.json anew")
+
+const vectorsFile = "testdata/vectors.json"
+
+// A vector is one envelope with all that is computed from it.
+type vector struct {
+	Name          string `json:"name"`
+	PayloadBase64 string `json:"payload_b64"`
+	// HashedHex are the bytes that hash_chain is the hash of.
+	HashedHex string `json:"hashed_hex"`
+	// PublicKeyHex is that of the key that signed, if the envelope is signed.
+	PublicKeyHex string          `json:"public_key_hex,omitempty"`
+	Envelope     json.RawMessage `json:"envelope"`
+}
+
+// vectorInputs are the envelopes to publish: the plain one, and one for each
+// thing that an implementation could get wrong.
+func vectorInputs() []struct {
+	name     string
+	payload  []byte
+	envelope Envelope
+	seed     byte
+} {
+	at := sentAt
+	id := "01KE0000000000000000000000"
+	corr := "019b7b1e-0000-7000-8000-000000000000"
+	manyAttributes := make(map[string]string)
+	for i := range 64 {
+		manyAttributes[fmt.Sprintf("k%02d", i)] = strings.Repeat("v", i)
+	}
+	return []struct {
+		name     string
+		payload  []byte
+		envelope Envelope
+		seed     byte
+	}{
+		{"plain", []byte("Hi"), Envelope{ID: id, Topic: "user:42:inbox", SentAt: at, IdemKey: "k-1", Attributes: map[string]string{"k": "v"}, CorrelationID: corr, Shard: 123, Attempt: 1}, 0},
+		{"everything empty", nil, Envelope{ID: id, Topic: "t", SentAt: time.Unix(0, 0)}, 0},
+		{"fraction of zeros", []byte{0}, Envelope{ID: id, Topic: "t", SentAt: time.Unix(1767323045, 0), Attempt: 1}, 0},
+		{"attributes sort by bytes", []byte("x"), Envelope{ID: id, Topic: "t", SentAt: at, Attributes: map[string]string{"b": "2", "a": "1", "B": "3", "aa": "4", "é": "5", "\uff5e": "6", "\U0001f600": "7"}}, 0},
+		{"text that JSON escapes", []byte("\"\\"), Envelope{ID: id, Topic: "a \"quoted\" topic\\", SentAt: at, IdemKey: "tab\tnewline\nnul\x00", Attributes: map[string]string{"<&>": "\u2028\u007f"}}, 0},
+		{"many attributes", []byte("x"), Envelope{ID: id, Topic: "t", SentAt: at, Attributes: manyAttributes}, 0},
+		{"payload of 2049 bytes", pattern(2049), Envelope{ID: id, Topic: "t", SentAt: at}, 0},
+		{"signed", []byte("Hi"), Envelope{ID: id, Topic: "user:42:inbox", SentAt: at, IdemKey: "k-1", CorrelationID: corr, Attempt: 2}, 'a'},
+	}
+}
+
+func computeVectors(t *testing.T) []vector {
+	t.Helper()
+	var vectors []vector
+	for _, in := range vectorInputs() {
+		e := in.envelope
+		if err := e.Seal(in.payload); err != nil {
+			t.Fatalf("%s: %v", in.name, err)
+		}
+		v := vector{Name: in.name, PayloadBase64: base64.StdEncoding.EncodeToString(in.payload)}
+		if in.seed != 0 {
+			if err := e.Sign(key(in.seed)); err != nil {
+				t.Fatal(err)
+			}
+			v.PublicKeyHex = hex.EncodeToString(public(key(in.seed)))
+		}
+		v.HashedHex = hex.EncodeToString(e.appendChained(nil))
+		text, err := e.AppendJSON(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		v.Envelope = text
+		vectors = append(vectors, v)
+	}
+	return vectors
+}
+
+func TestVectorsAreWhatIsPublished(t *testing.T) {
+	var want bytes.Buffer
+	encoder := json.NewEncoder(&want)
+	encoder.SetEscapeHTML(false)
+	encoder.SetIndent("", "  ")
+	if err := encoder.Encode(computeVectors(t)); err != nil {
+		t.Fatal(err)
+	}
+	if *rewrite {
+		if err := os.WriteFile(vectorsFile, want.Bytes(), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	published, err := os.ReadFile(vectorsFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(published, want.Bytes()) {
+		t.Errorf("%s is not what this package computes: either the format was changed by mistake, or run this test with -rewrite", vectorsFile)
+	}
+}
+
+// TestVectorsHoldForAnotherImplementation reads the published file the way a
+// stranger would, knowing only the package documentation: with the ordinary JSON
+// decoder, another BLAKE3, and nothing of this package.
+func TestVectorsHoldForAnotherImplementation(t *testing.T) {
+	text, err := os.ReadFile(vectorsFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var vectors []map[string]any
+	if err := json.Unmarshal(text, &vectors); err != nil || len(vectors) == 0 {
+		t.Fatal(len(vectors), err)
+	}
+	signed := 0
+	for _, v := range vectors {
+		envelope := v["envelope"].(map[string]any)
+		body, err := base64.StdEncoding.DecodeString(v["payload_b64"].(string))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := fmt.Sprintf("b3:%x", referenceBLAKE3(body)); got != envelope["payload_hash"] {
+			t.Errorf("%s: payload_hash %s, published %s", v["name"], got, envelope["payload_hash"])
+		}
+		hashed := strangersBytes(envelope)
+		if got := fmt.Sprintf("%x", hashed); got != v["hashed_hex"] {
+			t.Errorf("%s: hashed %s, published %s", v["name"], got, v["hashed_hex"])
+		}
+		sum := referenceBLAKE3([]byte(hashed))
+		if got := fmt.Sprintf("b3:%x", sum); got != envelope["hash_chain"] {
+			t.Errorf("%s: hash_chain %s, published %s", v["name"], got, envelope["hash_chain"])
+		}
+		if envelope["sig"] == nil {
+			continue
+		}
+		signed++
+		publicKey, errKey := hex.DecodeString(v["public_key_hex"].(string))
+		signature, errSignature := hex.DecodeString(strings.TrimPrefix(envelope["sig"].(string), "ed25519:"))
+		if errKey != nil || errSignature != nil || !ed25519.Verify(publicKey, append([]byte("mailbox envelope signature v1\n"), sum[:]...), signature) {
+			t.Errorf("%s: the signature does not verify", v["name"])
+		}
+	}
+	if signed == 0 {
+		t.Error("no vector is signed")
+	}
+}
+
+// strangersBytes builds the bytes under the hash chain from decoded JSON.
+func strangersBytes(envelope map[string]any) string {
+	lengthAndText := func(s string) string {
+		n := len(s)
+		return string([]byte{byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)}) + s
+	}
+	out := "mailbox envelope v1\n"
+	for _, name := range []string{"topic", "ts", "idem_key", "payload_hash"} {
+		out += lengthAndText(envelope[name].(string))
+	}
+	var pairs []string
+	for key, value := range envelope["attrs"].(map[string]any) {
+		// Keys differ, and a shorter key sorts before one that it begins, so
+		// sorting by key and NUL is sorting by key.
+		pairs = append(pairs, key+"\x00"+lengthAndText(key)+lengthAndText(value.(string)))
+	}
+	sort.Strings(pairs)
+	out += string([]byte{0, 0, 0, byte(len(pairs))})
+	for _, pair := range pairs {
+		out += pair[strings.IndexByte(pair, 0)+1:]
+	}
+	return out
+}
+
+func TestPublishedEnvelopesParseAndVerify(t *testing.T) {
+	for i, v := range computeVectors(t) {
+		e, err := Parse(v.Envelope)
+		if err != nil {
+			t.Errorf("%s: %v", v.Name, err)
+			continue
+		}
+		if err := e.Verify(vectorInputs()[i].payload); err != nil {
+			t.Errorf("%s: %v", v.Name, err)
+		}
+		if again, err := e.AppendJSON(nil); err != nil || !bytes.Equal(again, v.Envelope) {
+			t.Errorf("%s is written differently after reading:\n%s\n%s", v.Name, again, v.Envelope)
+		}
+	}
+}
