@@ -26,7 +26,7 @@ if known[4] then
   local latest, turn = parse('<d', known[4]), tonumber(ARGV[5])
   if latest > turn then
     return { 'late' }
-  elseif latest == -turn then
+  elseif latest == turn then
     call('HSET', meta, 's:' .. session, known[4])
     repeated = string.sub(known[4], 9)
     if string.sub(repeated, 1, 1) ~= 's' then
