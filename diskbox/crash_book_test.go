@@ -416,7 +416,7 @@ func (l *crashLedger) rebase(found [][]crashFind) {
 	for n, b := range l.books {
 		for token := range b.items {
 			i := &b.items[token]
-			uncertain := i.fuzzy || i.pending[deedNack] > 0 || i.pending[deedRedrive] > 0 || i.pending[deedSend] > 1
+			uncertain := b.placeUnknown(i)
 			find := found[n][token]
 			may := find.state | b.reachable(i, time.Now())&b.precursors(find.state)
 			i.pending = [deedKinds]int8{}
@@ -445,6 +445,12 @@ func (l *crashLedger) rebase(found [][]crashFind) {
 		}
 		b.pending = [deedKinds]int{}
 	}
+}
+
+// placeUnknown reports whether something that is pending may have given a message
+// another place.
+func (b *crashBook) placeUnknown(i *crashItem) bool {
+	return i.fuzzy || i.pending[deedNack] > 0 || i.pending[deedSend] > 1 || i.pending[deedRedrive] > 0 || b.pending[deedRedrive] > 0
 }
 
 // precursors are the states from which time alone leads to state. What time did

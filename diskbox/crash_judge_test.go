@@ -466,12 +466,11 @@ func (v *crashVerdict) judgeOrder(book *crashBook, round []driver.Delivery) {
 			continue
 		}
 		i := &book.items[token]
-		moving := i.fuzzy || i.pending[deedNack] > 0 || i.pending[deedRedrive] > 0 || i.pending[deedSend] > 1 || book.pending[deedRedrive] > 0
 		line := ""
 		if book.config.Shards > 1 || book.config.StrictGroups {
 			line = round[n].Group
 		}
-		if moving || book.config.Shards > 1 && line == "" {
+		if book.placeUnknown(i) || book.config.Shards > 1 && line == "" {
 			continue // its place, or its shard, is not known
 		}
 		before, seen := lines[line]
