@@ -133,11 +133,11 @@ func (s *Shard) Discard(now Moment, letter *Entry) {
 }
 
 // GiveAway is Discard without an effect, for an owner that has written down
-// itself where the letter went.
-func (s *Shard) GiveAway(now Moment, letter *Entry) {
+// itself where the letter went. It does not advance: the owner may hold effects
+// that the shelf was not told of. It advances when it has told them all.
+func (s *Shard) GiveAway(letter *Entry) {
 	s.takeDead(letter)
 	s.stats.Dead--
-	s.Advance(now)
 }
 
 func (s *Shard) discard(letter *Entry) {

@@ -113,7 +113,11 @@ func (s *Shard) expireByCount(now Moment) (expired bool) {
 func (s *Shard) expireDeadByCount() {
 	most := s.config.RetainDead.Count
 	for most > 0 && s.stats.Dead > most {
-		s.discard(s.oldestDead())
+		oldest := s.oldestDead()
+		if oldest == nil { // the shelf cannot be read
+			return
+		}
+		s.discard(oldest)
 	}
 }
 

@@ -45,14 +45,19 @@ func (sh *shard) actLocked() {
 		if sh.target != nil {
 			effects = slices.Clone(effects) // forwarding has effects of its own
 		}
+		forwarded := false
 		for _, effect := range effects {
 			died := effect.Kind == engine.Died && effect.Entry.State == engine.Dead
 			if died && sh.target != nil && sh.forwardLocked(effect) {
+				forwarded = true
 				continue
 			}
 			if sh.queue.journal != nil && sh.recordEffect(effect) {
 				recorded = true
 			}
+		}
+		if forwarded { // retention may have waited for the room
+			sh.engine.Advance(sh.queue.now())
 		}
 	}
 	if recorded {
@@ -151,7 +156,7 @@ func (sh *shard) forwardLocked(death engine.Effect) bool {
 		journal.Ride()
 	}
 	to.engine.Fulfil(now, e)
-	sh.engine.GiveAway(now, letter)
+	sh.engine.GiveAway(letter)
 	to.queue.waiters.wake(1)
 	return true
 }

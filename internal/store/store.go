@@ -231,12 +231,13 @@ func (s *Store) Get(key, dst []byte) ([]byte, error) {
 		}
 		return dst, driver.ErrNotFound
 	}
+	if err == nil { // also if the fuse has blown meanwhile: Close would wait for it
+		defer func() { _ = closer.Close() }() // only gives memory back
+	}
 	if err := s.outcome("get", err); err != nil {
 		return dst, err
 	}
-	dst = append(dst, value...)
-	_ = closer.Close() // only gives memory back
-	return dst, nil
+	return append(dst, value...), nil
 }
 
 // DropRange removes all keys from lo up to, and without, hi, for good when it
