@@ -199,8 +199,11 @@ func TestEachCaveatHolds(t *testing.T) {
 		{"peer", Peers("spiffe://example.org/worker"), []Request{sendToOrders()}, []Request{
 			change(func(r *Request) { r.Peer = "" }), change(func(r *Request) { r.Peer = "spiffe://example.org/worker2" }), change(func(r *Request) { r.Peer = "spiffe://example.org/" }),
 		}, ReasonPeer},
-		{"receipt", ForReceipt("r1"), []Request{sendToOrders(), change(func(r *Request) { r.Operation = OpAck })}, []Request{
-			change(func(r *Request) { r.Receipt = "r2" }), change(func(r *Request) { r.Receipt = "" }), change(func(r *Request) { r.Operation, r.Receipt = OpRecv, "" }),
+		{"receipt", ForReceipt("r1"), []Request{
+			change(func(r *Request) { r.Operation = OpAck }), change(func(r *Request) { r.Operation = OpNack }), change(func(r *Request) { r.Operation = OpExtend }),
+		}, []Request{
+			change(func(r *Request) { r.Operation, r.Receipt = OpAck, "r2" }), change(func(r *Request) { r.Operation, r.Receipt = OpAck, "" }),
+			change(func(r *Request) { r.Operation, r.Receipt = OpRecv, "" }), sendToOrders(), change(func(r *Request) { r.Operation = OpRecv }),
 		}, ReasonReceipt},
 		{"body", small, []Request{
 			sendToOrders(), change(func(r *Request) { r.Operation, r.Load = OpRecv, Load{} }), change(func(r *Request) { r.Load = LoadOf(nil) }),

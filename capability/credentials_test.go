@@ -89,6 +89,7 @@ func TestSessionTokenAloneIsGoodForNothing(t *testing.T) {
 		"another service's":        {stranger.AccessKeyID, stranger.SessionToken, always, ReasonNotGenuine},
 		"a whole token":            {c.AccessKeyID, token.Reveal(), always, ReasonMalformed},
 		"no base64":                {c.AccessKeyID, c.SessionToken + "=", always, ReasonMalformed},
+		"a line break":             {c.AccessKeyID, c.SessionToken[:8] + "\n" + c.SessionToken[8:], always, ReasonMalformed},
 		"a cut session token":      {c.AccessKeyID, c.SessionToken[:len(c.SessionToken)-4], always, ReasonMalformed},
 		"an enormous one":          {c.AccessKeyID, string(make([]byte, 1<<16)), always, ReasonMalformed},
 		"signed by somebody else":  {c.AccessKeyID, c.SessionToken, signedWith(signV4(other.SecretAccessKey, "20260102", "eu-central-1", "what is signed")), ReasonNotGenuine},

@@ -2,10 +2,13 @@ package capability
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
+
+	"github.com/mailboxmq/mailbox/driver"
 )
 
 // A disk is what this package asks of a directory. Tests have one that loses
@@ -104,4 +107,36 @@ func (d directory) sync() error {
 		return err
 	}
 	return errors.Join(f.Sync(), f.Close())
+}
+
+// readPrivate reads a file that only its owner may be able to read. kind names
+// it in errors, which never contain what is in it.
+func readPrivate(path, kind string, maxBytes int64) (string, error) {
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return "", fileError(driver.ErrNotFound, kind, "", err)
+	case err != nil:
+		return "", fileError(driver.ErrUnavailable, kind, "", err)
+	case runtime.GOOS != "windows" && info.Mode().Perm()&0o077 != 0:
+		return "", fileError(driver.ErrForbidden, kind, fmt.Sprintf("can be read by others (mode %04o); chmod 600", info.Mode().Perm()), nil)
+	case info.Size() > maxBytes:
+		return "", fileError(driver.ErrIntegrity, kind, fmt.Sprintf("has %d bytes, at most %d are expected", info.Size(), maxBytes), nil)
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return "", fileError(driver.ErrUnavailable, kind, "", err)
+	}
+	return string(text), nil
+}
+
+func writePrivate(path, kind string, content []byte) error {
+	if err := writeWhole(directory(filepath.Dir(path)), filepath.Base(path), content); err != nil {
+		return fileError(driver.ErrUnavailable, kind, "", err)
+	}
+	return nil
+}
+
+func fileError(code driver.Code, kind, detail string, cause error) error {
+	return &driver.Error{Code: code, Op: "capability", Field: kind, Detail: detail, Err: cause}
 }

@@ -84,7 +84,8 @@
 // from it, together: narrowing a token into many gives no more. A second's worth
 // can be used at once, and a batch is let through whole if anything is left;
 // what it takes too much is taken from what follows. Settling and extending is
-// never held up.
+// never held up. Each verifier counts for itself: behind three processes a token
+// has three times its quota.
 //
 // # Time
 //
@@ -122,6 +123,7 @@
 // [KeyRing.WriteFile] writes a file for its owner only: "mailbox keys 1", a line
 // for each key (id, secret in hex, when it was retired in Unix milliseconds or
 // 0), the current key first, and CRC-32C of all that in 8 hex digits.
+// [Token.WriteFile] does the same for a token: its text and a newline.
 //
 // # Secrets
 //

@@ -62,7 +62,8 @@ func newCourt(t testing.TB) *court {
 		t.Fatal(err)
 	}
 	add("previous key", previous, func(*Request) {})
-	add("last caveat counts", mustNarrow(t, plain, Operations(OpSend, OpRecv), ForReceipt("r1")), func(*Request) {})
+	add("one delivery", mustMint(t, c.ring, "", Operations(OpAck), Topics(Topic("orders")), exp, ForReceipt("r1")), func(r *Request) { r.Operation = OpAck })
+	add("two of a kind", mustNarrow(t, plain, Operations(OpSend, OpRecv)), func(*Request) {})
 	return c
 }
 
@@ -94,15 +95,15 @@ func (c *court) trespasses(t testing.TB) iter.Seq[crime] {
 				}
 			}
 		}
-		narrowed, tenant, last := c.genuine[1], c.genuine[2], c.genuine[4]
+		narrowed, tenant, delivery, twice := c.genuine[1], c.genuine[2], c.genuine[4], c.genuine[5]
 		ok := try("tenant", narrowed, func(k *crime) { k.request.Tenant = "other" }) &&
 			try("tenant of the token", tenant, func(k *crime) { k.request.Tenant = "other" }) &&
 			try("network", narrowed, func(k *crime) { k.request.Client = netip.MustParseAddr("11.0.0.1") }) &&
 			try("body", narrowed, func(k *crime) { k.request.Load = Load{1, 1001, 1001} }) &&
 			try("unmeasured body", narrowed, func(k *crime) { k.request.Load = Load{} }) &&
 			try("too early", narrowed, func(k *crime) { k.at = c.now.Add(-3 * time.Minute) }) &&
-			try("receipt", last, func(k *crime) { k.request.Receipt = "r2" }) &&
-			try("operation that a later caveat names", last, func(k *crime) { k.request.Operation = OpRecv })
+			try("receipt", delivery, func(k *crime) { k.request.Receipt = "r2" }) &&
+			try("operation that a later caveat names", twice, func(k *crime) { k.request.Operation = OpRecv })
 		if !ok {
 			return
 		}

@@ -2,13 +2,8 @@ package capability
 
 import (
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"hash/crc32"
-	"io/fs"
-	"os"
-	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 	"time"
@@ -16,35 +11,26 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// keyFileHead is the first line of a file of keys.
-const keyFileHead = "mailbox keys 1"
-
-// maxKeyFileBytes is more than MaxKeys lines take.
-const maxKeyFileBytes = 16 << 10
+const (
+	keyFile = "key file" // in errors
+	// keyFileHead is the first line of a file of keys.
+	keyFileHead = "mailbox keys 1"
+	// maxKeyFileBytes is more than MaxKeys lines take.
+	maxKeyFileBytes = 16 << 10
+)
 
 // ReadKeyFile reads a key ring from a file that WriteFile wrote. It refuses a
 // file that others than its owner can read. It blocks on I/O. Codes: ErrNotFound
 // (no such file), ErrForbidden (its mode), ErrIntegrity (damaged),
 // ErrUnavailable. Errors do not repeat what is in the file.
 func ReadKeyFile(path string) (*KeyRing, error) {
-	info, err := os.Stat(path)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil, keyFileError(driver.ErrNotFound, "", err)
-	case err != nil:
-		return nil, keyFileError(driver.ErrUnavailable, "", err)
-	case runtime.GOOS != "windows" && info.Mode().Perm()&0o077 != 0:
-		return nil, keyFileError(driver.ErrForbidden, fmt.Sprintf("others can read it (mode %04o); chmod 600", info.Mode().Perm()), nil)
-	case info.Size() > maxKeyFileBytes:
-		return nil, keyFileError(driver.ErrIntegrity, "it is too long to be a file of keys", nil)
-	}
-	text, err := os.ReadFile(path)
+	text, err := readPrivate(path, keyFile, maxKeyFileBytes)
 	if err != nil {
-		return nil, keyFileError(driver.ErrUnavailable, "", err)
+		return nil, err
 	}
-	list, ok := parseKeys(string(text))
+	list, ok := parseKeys(text)
 	if !ok {
-		return nil, keyFileError(driver.ErrIntegrity, "it is damaged or no file of keys; restore it from a backup", nil)
+		return nil, fileError(driver.ErrIntegrity, keyFile, "is damaged or no file of keys; restore it from a backup", nil)
 	}
 	return NewKeyRing(list[0], list[1:]...), nil
 }
@@ -55,12 +41,9 @@ func ReadKeyFile(path string) (*KeyRing, error) {
 func (r *KeyRing) WriteFile(path string) error {
 	list := r.Keys()
 	if len(list) == 0 {
-		return keyFileError(driver.ErrNotFound, "the ring is empty", nil)
+		return fileError(driver.ErrNotFound, keyFile, "is not written: the ring is empty", nil)
 	}
-	if err := writeWhole(directory(filepath.Dir(path)), filepath.Base(path), formatKeys(list)); err != nil {
-		return keyFileError(driver.ErrUnavailable, "", err)
-	}
-	return nil
+	return writePrivate(path, keyFile, formatKeys(list))
 }
 
 // formatKeys writes one line for each key, the current one first: id, secret in
@@ -111,8 +94,4 @@ func parseKey(line string) (Key, bool) {
 		key.retiredAt = time.UnixMilli(retired).UTC()
 	}
 	return key, err == nil
-}
-
-func keyFileError(code driver.Code, detail string, cause error) error {
-	return &driver.Error{Code: code, Op: "capability", Field: "key file", Detail: detail, Err: cause}
 }

@@ -94,3 +94,33 @@ func TestKeyFileIsReadStrictly(t *testing.T) {
 	_, err = ReadKeyFile(dir)
 	wantCode(t, "a directory", err, driver.ErrForbidden)
 }
+
+func TestTokenSurvivesItsFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "token")
+	token := ordersToken(t, NewKeyRing(NewKey()))
+	if err := token.WriteFile(path); err != nil {
+		t.Fatal(err)
+	}
+	if again, err := ReadTokenFile(path); err != nil || !again.Equal(token) {
+		t.Errorf("%v became %v, %v", token, again, err)
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", info.Mode(), err)
+	}
+	if err := os.Chmod(path, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	_, err := ReadTokenFile(path)
+	wantCode(t, "readable by others", err, driver.ErrForbidden)
+	if err := errors.Join(os.Chmod(path, 0o600), os.WriteFile(path, []byte(token.Reveal()+"\n\n"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	_, err = ReadTokenFile(path)
+	wantCode(t, "something behind", err, driver.ErrIntegrity)
+	if err != nil && strings.Contains(err.Error(), token.Reveal()) {
+		t.Error("the error shows the token")
+	}
+	_, err = ReadTokenFile(path + ".missing")
+	wantCode(t, "no file", err, driver.ErrNotFound)
+	wantCode(t, "no token", Token{}.WriteFile(path), driver.ErrInvalid)
+}

@@ -84,7 +84,10 @@ func parseOperations(value string) (operationSet, bool) {
 	return set, true
 }
 
+// settling are the operations on one delivery.
+const settling operationSet = 1<<OpAck | 1<<OpNack | 1<<OpExtend
+
 // metered are the operations that a quota counts: those that carry messages.
 // Settling is not among them, because what was delivered must never be kept
 // from being settled.
-const metered = 1<<OpSend | 1<<OpRecv | 1<<OpPeek | 1<<OpDLQ
+const metered operationSet = 1<<OpSend | 1<<OpRecv | 1<<OpPeek | 1<<OpDLQ

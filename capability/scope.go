@@ -268,7 +268,7 @@ func (s *scope) check(r *Request, audience []string) Reason {
 		return ReasonNetwork
 	case !oneOfEach(s.peers, func(id string) bool { return id == r.Peer }):
 		return ReasonPeer
-	case len(s.receipts) > 0 && !s.allowsReceipt(r.Receipt):
+	case len(s.receipts) > 0 && !(settling.has(r.Operation) && s.allowsReceipt(r.Receipt)):
 		return ReasonReceipt
 	case r.Operation == OpSend && (s.hasMaxBody || len(s.quotas) > 0) && !r.Load.known():
 		return ReasonUnmeasured

@@ -238,7 +238,7 @@ func (v *Verifier) admit(known *verdict, request *Request, wall int64) (*Grant, 
 	if reason := g.scope.check(request, v.options.Audience); reason != "" {
 		return nil, v.refuse(reason, request, known)
 	}
-	if len(g.scope.quotas) > 0 && operationSet(metered).has(request.Operation) {
+	if len(g.scope.quotas) > 0 && metered.has(request.Operation) {
 		if retryAfter, ok := v.meter.take(g, request); !ok {
 			return nil, refusal(ReasonQuota, request.Topic, g.String(), retryAfter)
 		}

@@ -195,6 +195,10 @@ func TestParsingIsStrict(t *testing.T) {
 			t.Errorf("%s: %v, want ErrEncoding and no envelope", name, err)
 		}
 	}
+	_, err := Parse([]byte(replace(`order-7`, "order-\xff")))
+	if err == nil || !strings.Contains(err.Error(), "idem_key: a string is not valid UTF-8 (at byte ") {
+		t.Errorf("invalid UTF-8: %v, want the field and the place", err)
+	}
 	for cut := range good {
 		if _, err := Parse([]byte(good[:cut])); !errors.Is(err, driver.ErrEncoding) {
 			t.Errorf("cut after %d bytes: %v, want ErrEncoding", cut, err)
