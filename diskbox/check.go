@@ -18,6 +18,7 @@ type Report struct {
 	Messages int // that are not dead
 	Dead     int
 	Keys     int // dedup keys
+	Orphans  int // records of queues that were deleted; Open drops them
 	// Problems are sentences, each about one record. There are none in a sound
 	// directory. The list ends at MaxProblems.
 	Problems []string
@@ -37,7 +38,7 @@ func Check(ctx context.Context, dir string, options *Options) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &checker{ctx: ctx, store: s, report: &Report{}, counted: newLedger()}
+	c := &checker{ctx: ctx, store: s, report: &Report{}, counted: newLedger(), sizeless: make(map[host.ShardID]bool)}
 	err = c.run()
 	if closeErr := s.Close(); err == nil {
 		err = closeErr
@@ -62,6 +63,9 @@ type checker struct {
 	recovered *recovery
 	counted   ledger
 	read      int
+	// sizeless are the shards in which a message was damaged. It was counted
+	// with a size that nobody knows any more, and is until the shard is empty.
+	sizeless map[host.ShardID]bool
 }
 
 func (c *checker) run() error {
@@ -72,7 +76,7 @@ func (c *checker) run() error {
 	if c.recovered, err = recoverAll(c.store, 0); err != nil {
 		return err
 	}
-	c.report.Queues = len(c.recovered.queues)
+	c.report.Queues, c.report.Orphans = len(c.recovered.queues), c.recovered.orphans.records()
 	for _, step := range []struct {
 		kind  byte
 		check func(shard host.ShardID, key, value []byte)
@@ -85,6 +89,7 @@ func (c *checker) run() error {
 		{groupKind, c.group},
 		{deadKind, c.dead},
 		{deadIDKind, c.deadID},
+		{leavingKind, c.leaving},
 	} {
 		if err := c.each(step.kind, step.check); err != nil {
 			return err
@@ -103,7 +108,7 @@ func (c *checker) each(kind byte, check func(shard host.ShardID, key, value []by
 		if c.read++; c.read%1024 == 0 && c.ctx.Err() != nil {
 			return c.ctx.Err()
 		}
-		if c.recovered.find(key) != nil { // else it was deleted while it was used
+		if c.recovered.find(key) != nil { // else it is an orphan
 			shard, _ := parseShardKey(key)
 			check(shard, key, value)
 		}
@@ -123,7 +128,7 @@ func (c *checker) message(shard host.ShardID, key, value []byte) {
 	if e.Is(engine.Damaged) {
 		c.problem("message %d of %s is damaged", e.Seq, c.name(shard))
 	}
-	c.counted.at(shard).arrived(e)
+	c.counted.change(shard).arrived(e)
 	if e.Is(engine.Timed) && e.Due <= e.Born {
 		c.problem("message %d of %s waits for a time before it was sent", e.Seq, c.name(shard))
 	}
@@ -139,18 +144,18 @@ func (c *checker) state(shard host.ShardID, key, value []byte) {
 	}
 	readState(e, key, value)
 	switch {
-	case e.Is(engine.Damaged):
+	case e.Is(engine.Misplaced):
 		c.problem("the state of message %d of %s is damaged", e.Seq, c.name(shard))
 	case e.Place != e.Seq && !c.has(appendNumberKey(nil, placeKind, shard, e.Place)):
 		c.problem("message %d of %s is not found at its place %d", e.Seq, c.name(shard), e.Place)
 	}
-	c.counted.at(shard).used(e)
+	c.counted.change(shard).used(e)
 }
 
 func (c *checker) lease(shard host.ShardID, key, value []byte) {
 	if e := c.load(shard, key, lastNumber(key)); e != nil && !e.Is(engine.Damaged) {
 		readState(e, key, value)
-		if e.Is(engine.Damaged) {
+		if e.Is(engine.Misplaced) {
 			c.problem("the lease of message %d of %s is damaged", e.Seq, c.name(shard))
 		}
 	}
@@ -163,7 +168,7 @@ func (c *checker) place(shard host.ShardID, key, value []byte) {
 	}
 	seq := binary.BigEndian.Uint64(value)
 	e := (&shelf{store: c.store, shard: shard}).load(seq)
-	if e == nil || (e.Place != lastNumber(key) && !e.Is(engine.Damaged)) {
+	if e == nil || (e.Place != lastNumber(key) && !e.Is(engine.Damaged|engine.Misplaced)) {
 		c.problem("place %d of %s is said to be that of message %d, which is not there", lastNumber(key), c.name(shard), seq)
 	}
 }
@@ -186,9 +191,12 @@ func (c *checker) group(shard host.ShardID, key, _ []byte) {
 func (c *checker) dead(shard host.ShardID, key, value []byte) {
 	c.report.Dead++
 	e := readDead(key, value)
-	a := c.counted.at(shard)
+	a := c.counted.change(shard)
 	a.Dead++
 	a.Deaths = max(a.Deaths, e.Place)
+	if e.Is(engine.Damaged) {
+		c.sizeless[shard] = true
+	}
 	found, err := c.store.Get(appendDeadIDKey(nil, shard, e.ID), nil)
 	if err != nil || len(found) != 8 || binary.BigEndian.Uint64(found) != e.Place {
 		c.problem("dead letter %s of %s is damaged or not found by its id", e.ID, c.name(shard))
@@ -201,12 +209,21 @@ func (c *checker) deadID(shard host.ShardID, key, value []byte) {
 	}
 }
 
+func (c *checker) leaving(shard host.ShardID, key, value []byte) {
+	if !c.has(appendDeadIDKey(nil, shard, string(value))) {
+		c.problem("dead letter %d of %s is said to be leaving, and is not there", lastNumber(key), c.name(shard))
+	}
+}
+
 // counts compares what was found with what the ledger says.
 func (c *checker) counts() {
 	for id, q := range c.recovered.queues {
 		for n := range q.Shards {
 			shard := host.ShardID{Queue: id, Shard: uint16(n)}
 			said, found := q.Shards[n].Totals, c.counted.at(shard).Totals
+			if c.sizeless[shard] && said.Bytes > found.Bytes {
+				said.Bytes = found.Bytes
+			}
 			if said.Messages != found.Messages || said.Dead != found.Dead || said.Bytes != found.Bytes {
 				c.problem("%s is said to hold %d messages of %d bytes and %d dead letters, and holds %d of %d and %d",
 					c.name(shard), said.Messages, said.Bytes, said.Dead, found.Messages, found.Bytes, found.Dead)

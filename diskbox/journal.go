@@ -62,24 +62,19 @@ type queueNotes struct {
 	keys   int            // dedup keys recorded since the old ones were swept
 }
 
-func (j *journal) queue(id uint32) *queueNotes {
-	q := j.queues[id]
-	if q == nil {
-		q = &queueNotes{}
-		j.queues[id] = q
-	}
-	return q
-}
+// knows reports whether a queue is there. Calls that were on their way when it was
+// deleted, and timers, may tell of one that is not, for a while. Nothing is
+// recorded then, or it would stay for ever.
+func (j *journal) knows(queue uint32) bool { return j.queues[queue] != nil }
 
 // adopt goes on from what was recovered.
 func (j *journal) adopt(r *recovery) {
 	j.lastID, j.secret = r.lastID, r.secret
 	for id, q := range r.queues {
-		j.queue(id).strict = q.Config.StrictGroups
+		j.queues[id] = &queueNotes{strict: q.Config.StrictGroups}
 		for n := range q.Shards {
-			a := j.ledger.at(host.ShardID{Queue: id, Shard: uint16(n)})
-			a.Totals = q.Shards[n].Totals
-			a.written = a.NextSeq
+			totals := q.Shards[n].Totals
+			j.ledger.shards[host.ShardID{Queue: id, Shard: uint16(n)}] = &account{Totals: totals, written: totals.NextSeq}
 		}
 	}
 }
@@ -87,6 +82,9 @@ func (j *journal) adopt(r *recovery) {
 // Admit refuses new messages while the disk is nearly full; what settles
 // messages goes on.
 func (j *journal) Admit() error { return j.store.Admit() }
+
+// Failed returns why nothing can become durable any more.
+func (j *journal) Failed() error { return j.store.Failed() }
 
 // begin begins a record under j.key, and end adds it.
 func (j *journal) begin() *writer {
@@ -107,11 +105,14 @@ func (j *journal) remove(kind byte, shard host.ShardID, number uint64) {
 }
 
 func (j *journal) Sent(shard host.ShardID, e *engine.Entry) {
+	if !j.knows(shard.Queue) {
+		return
+	}
 	j.number(messageKind, shard, e.Seq)
 	j.begin().message(e)
 	j.end()
 	j.indexDue(shard, e)
-	q := j.queue(shard.Queue)
+	q := j.queues[shard.Queue]
 	q.now = max(q.now, e.Born)
 	if q.strict {
 		j.key = appendGroupKey(j.key[:0], shard, groupOf(e), e.Place)
@@ -135,17 +136,23 @@ func (j *journal) indexDue(shard host.ShardID, e *engine.Entry) {
 	if e.Is(engine.Timed) {
 		j.key = appendDueKey(j.key[:0], shard, e.Due, e.Seq)
 		j.batch.Set(j.key, nil)
-		j.ledger.at(shard).timed++
+		j.ledger.change(shard).timed++
 	}
 }
 
 func (j *journal) Leased(shard host.ShardID, e *engine.Entry) {
+	if !j.knows(shard.Queue) {
+		return
+	}
 	j.number(leaseKind, shard, e.Seq)
 	j.begin().state(e)
 	j.end()
 }
 
 func (j *journal) Waits(shard host.ShardID, e *engine.Entry) {
+	if !j.knows(shard.Queue) {
+		return
+	}
 	j.number(stateKind, shard, e.Seq)
 	j.begin().state(e)
 	j.end()
@@ -169,13 +176,16 @@ func (j *journal) erase(shard host.ShardID, e *engine.Entry, place uint64) {
 	if place != e.Seq {
 		j.remove(placeKind, shard, place)
 	}
-	if j.queue(shard.Queue).strict {
+	if j.queues[shard.Queue].strict {
 		j.key = appendGroupKey(j.key[:0], shard, groupOf(e), e.Seq)
 		j.batch.Delete(j.key)
 	}
 }
 
 func (j *journal) Removed(shard host.ShardID, e *engine.Entry) {
+	if !j.knows(shard.Queue) {
+		return
+	}
 	j.erase(shard, e, e.Place)
 	if e.Deliveries > 1 { // else it has never come back
 		j.remove(stateKind, shard, e.Seq)
@@ -184,6 +194,9 @@ func (j *journal) Removed(shard host.ShardID, e *engine.Entry) {
 }
 
 func (j *journal) Died(shard host.ShardID, e *engine.Entry) {
+	if !j.knows(shard.Queue) {
+		return
+	}
 	j.erase(shard, e, e.Left)
 	j.remove(stateKind, shard, e.Seq)
 	if e.Is(engine.Timed) {
@@ -195,17 +208,37 @@ func (j *journal) Died(shard host.ShardID, e *engine.Entry) {
 	j.end()
 	j.key = appendDeadIDKey(j.key[:0], shard, e.ID)
 	j.batch.Set(j.key, binary.BigEndian.AppendUint64(nil, e.Place))
+	if e.Is(engine.Leaving) {
+		j.number(leavingKind, shard, e.Place)
+		j.batch.Set(j.key, []byte(e.ID))
+	}
 	j.ledger.change(shard).died(e)
 }
 
+func (j *journal) Kept(shard host.ShardID, letter *engine.Entry) {
+	if !j.knows(shard.Queue) {
+		return
+	}
+	j.remove(leavingKind, shard, letter.Place)
+}
+
 func (j *journal) Discarded(shard host.ShardID, letter *engine.Entry) {
+	if !j.knows(shard.Queue) {
+		return
+	}
 	j.remove(deadKind, shard, letter.Place)
 	j.key = appendDeadIDKey(j.key[:0], shard, letter.ID)
 	j.batch.Delete(j.key)
+	if letter.Is(engine.Leaving) {
+		j.remove(leavingKind, shard, letter.Place)
+	}
 	j.ledger.change(shard).Dead--
 }
 
 func (j *journal) Purged(shard host.ShardID) {
+	if !j.knows(shard.Queue) {
+		return
+	}
 	for _, kind := range liveKinds {
 		j.removeAll(appendShardKey(nil, kind, shard))
 	}
@@ -214,6 +247,9 @@ func (j *journal) Purged(shard host.ShardID) {
 }
 
 func (j *journal) DeadPurged(shard host.ShardID) {
+	if !j.knows(shard.Queue) {
+		return
+	}
 	for _, kind := range deadKinds {
 		j.removeAll(appendShardKey(nil, kind, shard))
 	}
@@ -223,6 +259,9 @@ func (j *journal) DeadPurged(shard host.ShardID) {
 func (j *journal) removeAll(prefix []byte) { j.batch.DeleteRange(prefix, successor(prefix)) }
 
 func (j *journal) Remembered(queue uint32, key, payload engine.Digest, id [16]byte, ends engine.Instant) {
+	if !j.knows(queue) {
+		return
+	}
 	j.key = appendDedupKey(j.key[:0], queue, ends, key)
 	w := j.begin()
 	w.buf = append(append(w.buf, payload[:]...), id[:]...)
@@ -242,7 +281,9 @@ func (j *journal) Configured(queue uint32, name string, config driver.Config) {
 	w := j.begin()
 	w.buf = append(w.buf, record...)
 	j.end()
-	j.queue(queue).strict = config.StrictGroups
+	if j.queues[queue] == nil {
+		j.queues[queue] = &queueNotes{strict: config.StrictGroups}
+	}
 	if queue > j.lastID {
 		j.lastID = queue
 		j.meta()
@@ -260,11 +301,15 @@ func (j *journal) meta() {
 }
 
 func (j *journal) Deleted(queue uint32) {
-	for _, kinds := range [][]byte{liveKinds, deadKinds, {queueKind, countKind, dedupKind}} {
-		for _, kind := range kinds {
-			j.removeAll(appendQueueKey(nil, kind, queue))
-		}
-	}
+	j.removeAll(appendQueueKey(nil, queueKind, queue))
+	j.drop(queue)
 	j.ledger.forget(queue)
 	delete(j.queues, queue)
+}
+
+// drop removes everything that belongs to a queue that is gone.
+func (j *journal) drop(queue uint32) {
+	for _, kind := range ownedKinds {
+		j.removeAll(appendQueueKey(nil, kind, queue))
+	}
 }

@@ -21,6 +21,7 @@ const (
 	groupKind   = 'g'
 	deadKind    = 'd'
 	deadIDKind  = 'i'
+	leavingKind = 'f'
 	dedupKind   = 'k'
 )
 
@@ -28,7 +29,7 @@ const (
 // deadKinds of those that are.
 var (
 	liveKinds = []byte{messageKind, stateKind, leaseKind, placeKind, dueKind, groupKind}
-	deadKinds = []byte{deadKind, deadIDKind}
+	deadKinds = []byte{deadKind, deadIDKind, leavingKind}
 )
 
 var (

@@ -26,19 +26,19 @@ type account struct {
 
 func newLedger() ledger { return ledger{shards: make(map[host.ShardID]*account)} }
 
-// at returns the account of a shard, without changing it.
+// at returns the account of a shard to be looked at. Where there is none it is
+// blank, and nobody keeps it.
 func (l *ledger) at(shard host.ShardID) *account {
-	a := l.shards[shard]
-	if a == nil {
-		a = &account{}
-		l.shards[shard] = a
+	if a := l.shards[shard]; a != nil {
+		return a
 	}
-	return a
+	return &account{}
 }
 
-// change returns the account of a shard to be changed.
+// change returns the account of a shard to be changed. It is made if need be.
 func (l *ledger) change(shard host.ShardID) *account {
 	a := l.at(shard)
+	l.shards[shard] = a
 	if !a.changed {
 		a.changed = true
 		l.changed = append(l.changed, shard)
@@ -55,6 +55,9 @@ func (a *account) arrived(e *engine.Entry) {
 func (a *account) left(e *engine.Entry) {
 	a.Messages--
 	a.Bytes -= int(e.Size)
+	if a.Messages == 0 {
+		a.Bytes = 0 // whatever damaged messages were once counted with
+	}
 	a.removed++
 }
 

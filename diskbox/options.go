@@ -1,6 +1,7 @@
 package diskbox
 
 import (
+	"fmt"
 	"log/slog"
 	"time"
 
@@ -16,7 +17,8 @@ type Options struct {
 	// Defaults is the configuration of queues that are opened without having
 	// been configured.
 	Defaults driver.Config
-	// MaxBodyBytes bounds bodies; 0 means driver.DefaultMaxBodyBytes.
+	// MaxBodyBytes bounds bodies; 0 means driver.DefaultMaxBodyBytes. It is at
+	// most MaxBodyLimit.
 	MaxBodyBytes int
 	// Sync says how durable an answer is; the default is SyncEach.
 	Sync Sync
@@ -40,12 +42,35 @@ type Options struct {
 	secret [32]byte
 }
 
+// MaxBodyLimit is the most that Options.MaxBodyBytes can be: 64 MiB. What belongs
+// together has to fit into one batch of the store.
+const MaxBodyLimit = 64 << 20
+
+// A batch ends when it is large, and what is recorded last is never more than one
+// message that dies and goes to another queue: twice its body, and what else there
+// is to say about it. If this does not compile, that may be too much.
+const (
+	mostBesideBody = 1 << 20
+	_              = uint(store.MaxBatchBytes - largeBatch - 2*(MaxBodyLimit+mostBesideBody))
+)
+
+// check refuses what no backend can honour.
+func (o *Options) check() error {
+	if o.MaxBodyBytes > MaxBodyLimit {
+		return &driver.Error{
+			Code: driver.ErrInvalid, Op: "open", Field: "MaxBodyBytes",
+			Detail: fmt.Sprintf("%d is more than the limit of %d", o.MaxBodyBytes, MaxBodyLimit),
+		}
+	}
+	return nil
+}
+
 // hold is how much of what waits is held in memory for each shard.
 func (o *Options) hold() engine.Limits {
 	if o.small {
-		return engine.Limits{Messages: 3, Bytes: 64}
+		return engine.Limits{Messages: 3, Bytes: 64, Look: 64}
 	}
-	return engine.Limits{Messages: 512, Bytes: 256 << 10}
+	return engine.Limits{Messages: 512, Bytes: 256 << 10, Look: 1024}
 }
 
 // storeOptions are the options of the store that these options ask for.

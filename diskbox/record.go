@@ -210,15 +210,19 @@ func (r *reader) state(e *engine.Entry) {
 	}
 }
 
-// due writes when a message is due, and whether it has to wait for that.
+// lasting are the marks that are written down.
+const lasting = engine.Timed | engine.Damaged | engine.Leaving
+
+// due writes when a message is due, and its marks: whether it has to wait for
+// that, and for a dead letter, whether it is damaged or leaving.
 func (w *writer) due(e *engine.Entry) {
 	w.signed(int64(e.Due))
-	w.number(uint64(e.Marks & engine.Timed))
+	w.number(uint64(e.Marks & lasting))
 }
 
 func (r *reader) due(e *engine.Entry) {
 	e.Due = engine.Instant(r.signed())
-	e.Marks = engine.Marks(r.number()) & engine.Timed
+	e.Marks = engine.Marks(r.number()) & lasting
 }
 
 // totals writes what is in a shard.

@@ -19,6 +19,7 @@ type recovery struct {
 	queues map[uint32]*host.RestoredQueue
 	lastID uint32
 	secret [32]byte
+	orphans
 }
 
 // recoverAll returns what was journaled. now is the present on the axis.
@@ -27,7 +28,7 @@ func recoverAll(s *store.Store, now engine.Instant) (*recovery, error) {
 		store: s, now: now,
 		queues: make(map[uint32]*host.RestoredQueue),
 	}
-	for _, step := range []func() error{r.readMeta, r.readQueues, r.readTotals, r.readLeases, r.countDelayed, r.readKeys} {
+	for _, step := range []func() error{r.readMeta, r.readQueues, r.findOrphans, r.readTotals, r.readLeases, r.readLeaving, r.countDelayed, r.readKeys} {
 		if err := step(); err != nil {
 			return nil, err
 		}
@@ -72,6 +73,9 @@ func (r *recovery) readQueues() error {
 			return damagedError("the record of a queue")
 		}
 		id := binary.BigEndian.Uint32(key[1:])
+		if id > r.lastID {
+			return damagedError("the record of the last queue number")
+		}
 		r.queues[id] = &host.RestoredQueue{ID: id, Name: record.Name, Config: record.Config}
 		return nil
 	})
@@ -108,7 +112,7 @@ func (r *recovery) readLeases() error {
 	return r.each(leaseKind, func(key, value []byte) error {
 		shard := r.find(key)
 		if shard == nil {
-			return nil // of a queue that was deleted while it was used
+			return nil
 		}
 		message := append([]byte{messageKind}, key[1:]...)
 		body, err := r.store.Get(message, nil)
@@ -120,8 +124,18 @@ func (r *recovery) readLeases() error {
 		}
 		e := readMessage(message, body)
 		readState(e, key, value)
-		if !e.Is(engine.Damaged) { // else it waits, until it is read
+		if !e.Is(unreadable) { // else it waits, until it is read
 			shard.Out = append(shard.Out, e)
+		}
+		return nil
+	})
+}
+
+// readLeaving reads which dead letters were on their way to another queue.
+func (r *recovery) readLeaving() error {
+	return r.each(leavingKind, func(key, value []byte) error {
+		if shard := r.find(key); shard != nil {
+			shard.Leaving = append(shard.Leaving, string(value))
 		}
 		return nil
 	})

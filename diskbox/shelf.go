@@ -3,7 +3,9 @@ package diskbox
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"iter"
+	"slices"
 
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/engine"
@@ -70,12 +72,16 @@ func (s *shelf) number(kind byte, number uint64) []byte {
 // sent to, and beside them over those that were given another.
 func (s *shelf) Waiting(from uint64) iter.Seq[*engine.Entry] {
 	return func(yield func(*engine.Entry) bool) {
-		next, stop := iter.Pull(s.moved(from))
+		var told []uint64 // of those whose place is not known
+		next, stop := iter.Pull(s.moved(from, &told))
 		defer stop()
 		moved, more := next()
 		for e := range s.Aged(from) {
-			if e.Place != e.Seq {
+			if e.Place != e.Seq || slices.Contains(told, e.Seq) {
 				continue // it is among those that were moved
+			}
+			if e.Is(unreadable) {
+				told = append(told, e.Seq)
 			}
 			for ; more && moved.Place < e.Place; moved, more = next() {
 				if !yield(moved) {
@@ -95,13 +101,19 @@ func (s *shelf) Waiting(from uint64) iter.Seq[*engine.Entry] {
 }
 
 // moved yields the messages that wait at another place than they were sent to.
-func (s *shelf) moved(from uint64) iter.Seq[*engine.Entry] {
+// Those whose place is not known, because they are damaged, it yields here unless
+// they were told already.
+func (s *shelf) moved(from uint64, told *[]uint64) iter.Seq[*engine.Entry] {
 	return func(yield func(*engine.Entry) bool) {
 		for key, value := range s.each(s.number(placeKind, from), shardKeyLen) {
 			if len(value) != 8 {
 				continue
 			}
 			e := s.load(binary.BigEndian.Uint64(value))
+			if e != nil && e.Is(unreadable) && !slices.Contains(*told, e.Seq) {
+				e.Place = lastNumber(key)
+				*told = append(*told, e.Seq)
+			}
 			if e != nil && e.Place == lastNumber(key) && !yield(e) {
 				return
 			}
@@ -124,6 +136,7 @@ func (s *shelf) Aged(from uint64) iter.Seq[*engine.Entry] {
 			if more && lastNumber(state) == seq {
 				readState(e, state, value)
 			}
+			s.findDue(e)
 			if !yield(e) {
 				return
 			}
@@ -147,7 +160,25 @@ func (s *shelf) load(seq uint64) *engine.Entry {
 	} else if s.fail(err) {
 		return nil
 	}
+	s.findDue(e)
 	return e
+}
+
+// findDue sets when a message that cannot be read was due last, as the notes of
+// that say. It reads them all, which is bearable for something so rare.
+func (s *shelf) findDue(e *engine.Entry) {
+	if !e.Is(unreadable) {
+		return
+	}
+	from := appendShardKey(nil, dueKind, s.shard)
+	it := s.store.Iterate(from, successor(from))
+	for it.Next() {
+		if key := it.Key(); len(key) == dueKeyLen && lastNumber(key) == e.Seq {
+			e.Due = parseInstant(key[shardKeyLen:])
+			e.Marks |= engine.Timed
+		}
+	}
+	s.fail(it.Close())
 }
 
 func (s *shelf) Delayed(from engine.DuePoint) iter.Seq[*engine.Entry] {
@@ -158,7 +189,7 @@ func (s *shelf) Delayed(from engine.DuePoint) iter.Seq[*engine.Entry] {
 			}
 			due := parseInstant(key[shardKeyLen:])
 			e := s.load(lastNumber(key))
-			if e != nil && (e.Due == due || e.Is(engine.Damaged)) && !yield(e) {
+			if e != nil && e.Due == due && !yield(e) {
 				return
 			}
 		}
@@ -184,7 +215,11 @@ func (s *shelf) Group(name string, from uint64) iter.Seq[*engine.Entry] {
 func (s *shelf) Dead(from uint64) iter.Seq[*engine.Entry] {
 	return func(yield func(*engine.Entry) bool) {
 		for key, value := range s.each(s.number(deadKind, from), shardKeyLen) {
-			if !yield(readDead(key, value)) {
+			e := readDead(key, value)
+			if e.Is(engine.Damaged) && e.ID == "" {
+				e.ID = s.idOfDeath(e.Place)
+			}
+			if !yield(e) {
 				return
 			}
 		}
@@ -206,7 +241,24 @@ func (s *shelf) FindDead(id string) *engine.Entry {
 		s.fail(err)
 		return nil
 	}
-	return readDead(key, value)
+	e := readDead(key, value)
+	e.ID = id
+	return e
+}
+
+// idOfDeath returns the id of a dead letter that cannot be read, from the notes
+// by which letters are found.
+func (s *shelf) idOfDeath(death uint64) string {
+	from := appendShardKey(nil, deadIDKind, s.shard)
+	it := s.store.Iterate(from, successor(from))
+	id := ""
+	for id == "" && it.Next() {
+		if value := it.Value(); len(value) == 8 && binary.BigEndian.Uint64(value) == death {
+			id = string(it.Key()[shardKeyLen:])
+		}
+	}
+	s.fail(it.Close())
+	return id
 }
 
 // readMessage makes an entry of a message as it was sent.
@@ -216,14 +268,18 @@ func readMessage(key, value []byte) *engine.Entry {
 	r := open(key, value)
 	r.message(e)
 	if r.damaged {
-		return damaged(e)
+		return damaged(seq)
 	}
 	return e
 }
 
-// damaged is what is left of a message whose record cannot be trusted.
-func damaged(e *engine.Entry) *engine.Entry {
-	return &engine.Entry{Seq: e.Seq, Place: e.Seq, ID: e.ID, Size: e.Size, EnqueuedAt: e.EnqueuedAt, Marks: engine.Damaged}
+// unreadable are the marks of messages of which not everything is known.
+const unreadable = engine.Damaged | engine.Misplaced
+
+// damaged is what is left of a message whose record cannot be trusted: a number,
+// of which an id is made, so that it can be discarded.
+func damaged(seq uint64) *engine.Entry {
+	return &engine.Entry{Seq: seq, Place: seq, ID: fmt.Sprintf("damaged-%d", seq), Marks: engine.Damaged}
 }
 
 // readState adds what has become of it.
@@ -231,11 +287,14 @@ func readState(e *engine.Entry, key, value []byte) {
 	if e.Is(engine.Damaged) {
 		return
 	}
+	changed := *e
 	r := open(key, value)
-	r.state(e)
+	r.state(&changed)
 	if r.damaged {
-		*e = *damaged(e)
+		e.Marks = engine.Misplaced
+		return
 	}
+	*e = changed
 }
 
 func readDead(key, value []byte) *engine.Entry {
@@ -243,7 +302,7 @@ func readDead(key, value []byte) *engine.Entry {
 	r := open(key, value)
 	r.dead(e)
 	if r.damaged {
-		e = &engine.Entry{ID: e.ID, Place: e.Place, EnqueuedAt: e.EnqueuedAt, Extra: &engine.Extra{
+		e = &engine.Entry{Place: e.Place, Marks: engine.Damaged, Extra: &engine.Extra{
 			Reason: driver.ReasonIntegrity, LastError: errDamaged.Error(),
 		}}
 	}

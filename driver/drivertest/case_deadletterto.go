@@ -3,6 +3,7 @@ package drivertest
 import (
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
@@ -34,6 +35,18 @@ var deadLetterToCases = []testCase{
 	{
 		id: "DLQ-8", title: "deleting the other queue loses no message that dies later",
 		config: buriedElsewhere, needs: []need{needDeadLetters}, run: deletedGravesLoseNothing,
+	},
+	{id: "DLQ-8", title: "the other queue, deleted and made again, gets the dead again", config: buriedElsewhere, run: newGravesAreUsed},
+	{
+		id: "DLQ-8", title: "retention of the dead takes no message that moves",
+		config: always(driver.Config{MaxDeliveries: 1, DeadLetterTo: graveQueue, RetainDead: driver.Retention{Count: 1}}),
+		run:    movingEscapesRetention,
+	},
+	{
+		id: "DLQ-8", title: "a message that is too old moves by the clock alone",
+		config: func(s *session) driver.Config {
+			return driver.Config{DeadLetterTo: graveQueue, RetainReady: driver.Retention{Age: s.tick}}
+		}, run: ageNeedsNoTouch,
 	},
 }
 
@@ -141,4 +154,38 @@ func deletedGravesLoseNothing(s *session, q driver.Queue) {
 	if total := here.Waiting() + here.Dead + there.Ready; total != 1 {
 		s.failf("a message died after the queue of the dead was deleted: %+v here, %+v there; want it in one of them", here, there)
 	}
+}
+
+func newGravesAreUsed(s *session, q driver.Queue) {
+	s.ok(s.open(graveQueue).Close(), "close")
+	s.ok(s.opener.(driver.Admin).DeleteQueue(s.ctx(), graveQueue), "delete the other queue")
+	graves := s.open(graveQueue)
+	s.nack(q, s.secondDelivery(q, "a"), 0, "dead")
+	s.expectNext(graves, "a")
+	s.expectStats(q, driver.Stats{})
+}
+
+// movingEscapesRetention lets more messages die at once than are kept of the
+// dead: but none of them is to be kept here.
+func movingEscapesRetention(s *session, q driver.Queue) {
+	want := numbered("m", 4)
+	s.send(q, want...)
+	s.receiveFor(q, 4, s.tick)
+	s.sleep(s.tick)
+	s.expectStats(q, driver.Stats{})
+	graves := s.open(graveQueue)
+	s.expectStats(graves, driver.Stats{Ready: 4})
+	for _, d := range s.receive(graves, 4) {
+		want = slices.DeleteFunc(want, func(body string) bool { return body == string(d.Body) })
+	}
+	if len(want) > 0 {
+		s.failf("%q died and did not arrive in the other queue", want)
+	}
+}
+
+func ageNeedsNoTouch(s *session, q driver.Queue) {
+	waiting := s.receiveInBackground(s.ctx(), s.open(graveQueue), 1)
+	start := time.Now()
+	s.send(q, "a")
+	s.expectWokenAt(waiting, start.Add(s.tick), "a", "the death of a message by its age")
 }

@@ -35,6 +35,10 @@ var restarts = []restartCase{
 	{id: "CNT-3", title: "what was purged stays gone", run: purgeSurvives},
 	{id: "DLQ-4", title: "a dead letter is there with its record", needs: []need{needDeadLetters}, run: deadLetterSurvives},
 	{id: "DLQ-5", title: "a redriven message is ready and not dead", needs: []need{needDeadLetters}, run: redriveSurvives},
+	{
+		id: "DLQ-8", title: "a message that moved to another queue is there, once",
+		config: buriedElsewhere, needs: []need{needDeadLetters}, run: moveSurvives,
+	},
 	{id: "SVC-1", title: "the configuration is in force", config: always(driver.Config{MaxMessages: 3, MaxDeliveries: 4}), run: configSurvives},
 }
 
@@ -290,4 +294,17 @@ func configSurvives(s *session, _ driver.Queue, how Crash) {
 	}
 	s.send(q, "a", "b", "c")
 	s.expectFull(trySend(s, q, "d"), "send over the bound that was configured before the restart")
+}
+
+func moveSurvives(s *session, q driver.Queue, how Crash) {
+	s.send(q, "a", "b")
+	for _, d := range s.receive(q, 2) {
+		s.ok(graveyard(q).DeadLetter(s.ctx(), []driver.Burial{{Receipt: d.Receipt, Reason: driver.ReasonFatal}}), "dead-letter")
+	}
+	q = s.restart(how)
+	s.expectStats(q, driver.Stats{})
+	graves := s.open(graveQueue)
+	s.expectStats(graves, driver.Stats{Ready: 2})
+	s.ack(graves, s.receive(graves, 2)...)
+	s.expectEmpty(graves)
 }

@@ -11,6 +11,7 @@ func (s *Shard) Advance(now Moment) {
 		s.clock = max(s.clock, now.At)
 		s.stamp = s.clock
 		s.moment = now
+		s.expireDeadByCount()
 		if !s.expireByCount(now) {
 			return
 		}
@@ -38,7 +39,7 @@ func (s *Shard) happen(now Moment) {
 		case retentionEvent:
 			s.expireOldest(s.moment)
 		case deadRetentionEvent:
-			s.discard(s.oldestDead())
+			s.discard(s.dead.byDeath.head()) // nextEvent has seen it
 			s.expireByCount(s.moment)
 		}
 	}
@@ -109,7 +110,7 @@ func (s *Shard) nextEvent() (at Instant, what event) {
 			}
 		}
 	}
-	if s.config.RetainDead.Age > 0 {
+	if s.config.RetainDead.Age > 0 && s.unseen == 0 {
 		if oldest := s.oldestDead(); oldest != nil {
 			if due := oldest.Born.Add(s.config.RetainDead.Age); due < at {
 				at, what = due, deadRetentionEvent

@@ -166,7 +166,7 @@ func (s *Shard) checkGroups() error {
 func (s *Shard) checkShelf(counted *driver.Stats) error {
 	counted.Ready, counted.Delayed, counted.Dead = 0, 0, 0
 	held := 0
-	for e := range s.After(Ready, Point{}) {
+	for e := range s.InState(Ready) {
 		counted.Ready++
 		if e.Place >= s.window.horizon {
 			continue
@@ -191,13 +191,13 @@ func (s *Shard) checkShelf(counted *driver.Stats) error {
 	if held != s.window.heldReady {
 		return fmt.Errorf("engine: %d ready messages are held, counted %d", held, s.window.heldReady)
 	}
-	for e := range s.After(Delayed, Point{}) {
+	for e := range s.InState(Delayed) {
 		counted.Delayed++
 		if e.duePoint().before(s.window.dueHorizon) && s.findDelayed(e) == nil {
 			return fmt.Errorf("engine: message %d is delayed and not held", e.Seq)
 		}
 	}
-	for e := range s.After(Dead, Point{}) {
+	for e := range s.InState(Dead) {
 		counted.Dead++
 		if e.Place < s.window.deadHorizon && s.dead.byID[e.ID] == nil {
 			return fmt.Errorf("engine: dead letter %s is not held", e.ID)

@@ -6,6 +6,7 @@ import "github.com/mailboxmq/mailbox/driver"
 type deadLetters struct {
 	byDeath order
 	byID    map[string]*Entry
+	bytes   int
 }
 
 func (d *deadLetters) add(e *Entry) {
@@ -14,19 +15,23 @@ func (d *deadLetters) add(e *Entry) {
 	}
 	d.byDeath.push(e)
 	d.byID[e.ID] = e
+	d.bytes += int(e.Size)
 }
 
-// takeDead removes e and leaves a Gone entry behind. The copy it returns is the
-// message. With a shelf, effects may still need what the entry says.
+// takeDead removes e, and the entry that is held of the same letter if that is
+// another, and leaves Gone entries behind. The copy it returns is the message.
+// With a shelf, effects may still need what the entry says.
 func (s *Shard) takeDead(e *Entry) *Entry {
 	taken := *e
 	if s.window == nil {
 		*e = Entry{Place: e.Place}
 	}
 	e.State = Gone
-	if s.dead.byID[taken.ID] == e {
+	if held := s.dead.byID[taken.ID]; held != nil {
+		held.State = Gone
 		delete(s.dead.byID, taken.ID)
 		s.dead.byDeath.lost()
+		s.dead.bytes -= int(taken.Size)
 	}
 	return &taken
 }
@@ -60,10 +65,13 @@ func (s *Shard) die(e *Entry) {
 // bury adds a condemned letter that no order holds.
 func (s *Shard) bury(letter *Entry) {
 	letter.State = Dead
-	s.bytes -= int(letter.Size)
+	s.leave(letter)
 	s.dying--
 	s.stats.Dead++
-	if s.window == nil || s.window.admitsDead(letter, &s.dead.byDeath) {
+	if s.forwards {
+		s.unseen++
+	}
+	if s.window == nil || s.window.admitsDead(letter, &s.dead) {
 		s.dead.add(letter)
 	}
 	if s.recordEffects {
@@ -86,10 +94,25 @@ func (s *Shard) Deaths() uint64 { return s.deaths }
 
 // FindDead returns the dead letter with this id, or nil.
 func (s *Shard) FindDead(id string) *Entry {
+	if e := s.justDied(id); e != nil {
+		return e // what is done to it, the owner sees when it hears of its death
+	}
 	if e := s.dead.byID[id]; e != nil || s.window == nil {
 		return e
 	}
 	return s.findShelvedDead(id)
+}
+
+// justDied returns the dead letter with this id if the owner has yet to be told
+// that it died, or nil.
+func (s *Shard) justDied(id string) *Entry {
+	for i := len(s.effects) - 1; i >= 0 && s.unseen > 0; i-- {
+		e := s.effects[i].Entry
+		if s.effects[i].Kind == Died && e.State == Dead && e.ID == id {
+			return e
+		}
+	}
+	return nil
 }
 
 // Redrive makes a dead letter ready again; see StageRedrive.
@@ -104,16 +127,21 @@ func (s *Shard) Redrive(now Moment, letter *Entry) error {
 
 // StageRedrive prepares to make a dead letter ready again, at the tail, under
 // the same id and a new Seq. It is a dead letter no more. It may return
-// ErrFull, or ErrNotFound if the letter has just expired.
+// ErrFull, ErrNotFound if the letter has just expired, or ErrIntegrity if it is
+// damaged.
 func (s *Shard) StageRedrive(now Moment, letter *Entry) (*Entry, error) {
 	if err := s.Room(now, int(letter.Size)); err != nil {
 		return nil, err
 	}
 	if s.window != nil {
+		s.shelf() // it may have died just now
 		letter = s.FindDead(letter.ID)
 	}
 	if letter == nil || letter.State != Dead { // Room has let it expire
 		return nil, driver.ErrNotFound
+	}
+	if letter.Is(Damaged) {
+		return nil, driver.ErrIntegrity
 	}
 	e := s.takeDead(letter)
 	s.stats.Dead--
@@ -139,6 +167,9 @@ func (s *Shard) GiveAway(letter *Entry) {
 	s.takeDead(letter)
 	s.stats.Dead--
 }
+
+// KeepDead says that a dead letter that was Leaving stays.
+func (s *Shard) KeepDead(letter *Entry) { letter.set(Leaving, false) }
 
 func (s *Shard) discard(letter *Entry) {
 	removed := s.takeDead(letter)

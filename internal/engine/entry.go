@@ -93,8 +93,15 @@ type Marks uint8
 const (
 	// Timed: when it last began to wait, it had to wait for Due.
 	Timed Marks = 1 << iota
-	// Damaged: the shelf cannot say what it was. It becomes a dead letter.
+	// Damaged: the shelf cannot say what it was. It becomes a dead letter that
+	// can only be looked at and discarded.
 	Damaged
+	// Misplaced: the shelf can say what it was, and not where it was. It becomes
+	// a dead letter like any other.
+	Misplaced
+	// Leaving: it died while dead letters were to go elsewhere, and the owner
+	// has not said yet whether it did.
+	Leaving
 	// told: its death was written down when it was staged.
 	told
 	// placed: staged with a place that is not published yet.
@@ -103,8 +110,8 @@ const (
 	unaged
 )
 
-// Is reports whether e has the mark.
-func (e *Entry) Is(mark Marks) bool { return e.Marks&mark != 0 }
+// Is reports whether e has one of the marks.
+func (e *Entry) Is(marks Marks) bool { return e.Marks&marks != 0 }
 
 func (e *Entry) set(mark Marks, on bool) {
 	e.Marks &^= mark

@@ -1,9 +1,10 @@
 package engine
 
 // admitsDead reports whether a message that has just died is to be held.
-func (w *window) admitsDead(e *Entry, held *order) bool {
-	full := held.size >= w.limits.Messages
-	if full && w.deadHorizon == allPlaces && !held.fifo.empty() && e.Place > held.last {
+func (w *window) admitsDead(e *Entry, held *deadLetters) bool {
+	byDeath := &held.byDeath
+	full := w.limits.enough(byDeath.size, held.bytes)
+	if full && w.deadHorizon == allPlaces && !byDeath.fifo.empty() && e.Place > byDeath.last {
 		w.deadHorizon = e.Place
 	}
 	return e.Place < w.deadHorizon
@@ -23,7 +24,7 @@ func (s *Shard) fillDead() {
 		}
 		e.State = Dead
 		s.dead.add(e)
-		if s.dead.byDeath.size >= w.limits.Messages {
+		if w.limits.enough(s.dead.byDeath.size, s.dead.bytes) {
 			return
 		}
 	}

@@ -23,8 +23,7 @@ func (s *Shard) fillDelayed() {
 	w := s.window
 	first := w.dueHorizon.Due
 	for e := range s.shelf().Delayed(w.dueHorizon) {
-		full := w.heldDelayed >= w.limits.Messages || (w.delayedBytes >= w.limits.Bytes && w.heldDelayed > 0)
-		if full && e.Due > first {
+		if e.Due > first && w.limits.enough(w.heldDelayed, w.delayedBytes) {
 			w.dueHorizon = e.duePoint()
 			return
 		}
@@ -61,7 +60,7 @@ func (s *Shard) findDelayed(e *Entry) *Entry {
 // are held than asked for.
 func (s *Shard) trimDelayed() {
 	w := s.window
-	if w.heldDelayed <= 2*w.limits.Messages {
+	if !w.limits.tooMany(w.heldDelayed, w.delayedBytes) {
 		return
 	}
 	var delayed []*Entry
@@ -76,11 +75,14 @@ func (s *Shard) trimDelayed() {
 	slices.SortFunc(delayed, func(a, b *Entry) int {
 		return cmp.Or(cmp.Compare(a.Due, b.Due), cmp.Compare(a.Seq, b.Seq))
 	})
-	w.heldDelayed, w.delayedBytes = w.limits.Messages, 0
-	for _, e := range delayed[:w.limits.Messages] {
+	keep := w.limits.prefix(delayed)
+	w.heldDelayed, w.delayedBytes = keep, 0
+	for _, e := range delayed[:keep] {
 		kept.push(e)
 		w.delayedBytes += int(e.Size)
 	}
 	s.timers = kept
-	w.dueHorizon = delayed[w.limits.Messages].duePoint()
+	if keep < len(delayed) {
+		w.dueHorizon = delayed[keep].duePoint()
+	}
 }

@@ -62,7 +62,8 @@ func (s *Shard) offerInGroup(g *group, e *Entry) {
 	case g == nil:
 		g = s.groups.get(e.groupName())
 	}
-	if !g.more && g.out > 0 && !g.taken && g.waiting.size >= groupHold && e.Place > g.waiting.last {
+	enough := g.waiting.size >= groupHold || w.full()
+	if !g.more && g.out > 0 && !g.taken && enough && e.Place > g.waiting.last {
 		g.more, g.from = true, e.Place
 	}
 	if !g.more || e.Place < g.from {
@@ -134,18 +135,16 @@ func (s *Shard) fillGroups() {
 	looked := 0
 	for e := range s.shelf().Waiting(w.horizon) {
 		w.horizon = e.Place + 1
-		if s.news(e) {
-			continue
-		}
-		g := s.groups.byName[e.groupName()]
-		if e.Due > s.clock {
-			if g != nil {
+		if !s.news(e) {
+			g := s.groups.byName[e.groupName()]
+			if e.Due <= s.clock {
+				s.offerInGroup(g, e)
+			} else if g != nil {
 				s.cutGroup(g, e.Place)
 			}
-			continue
 		}
-		s.offerInGroup(g, e)
-		if looked++; looked >= w.limits.Messages && len(s.groups.eligible) > 0 {
+		looked++
+		if looked >= w.limits.Look || (looked >= w.limits.Messages && len(s.groups.eligible) > 0) {
 			return
 		}
 	}
@@ -174,7 +173,7 @@ func (s *Shard) fillGroup(g *group) {
 		}
 		g.from = e.Place + 1
 		s.holdInGroup(g, e)
-		if read++; read == groupFill {
+		if read++; read == groupFill || s.window.full() {
 			return
 		}
 	}

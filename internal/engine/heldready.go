@@ -19,15 +19,15 @@ func (s *Shard) fillReady() {
 	if w.horizon == allPlaces {
 		return
 	}
+	looked := 0
 	for e := range s.shelf().Waiting(w.horizon) {
 		w.horizon = e.Place + 1
-		if s.news(e) || e.Due > s.clock {
-			continue
+		if !s.news(e) && e.Due <= s.clock {
+			e.State = Ready
+			e.timerIndex = -1
+			s.holdReady(e)
 		}
-		e.State = Ready
-		e.timerIndex = -1
-		s.holdReady(e)
-		if w.full() {
+		if looked++; looked >= w.limits.Look || w.full() {
 			return
 		}
 	}
@@ -40,10 +40,10 @@ func (s *Shard) fillReady() {
 // asked for, which happens when many come back to early places.
 func (s *Shard) trimReady() {
 	w := s.window
-	if w.heldReady <= 2*w.limits.Messages {
+	if !w.limits.tooMany(w.heldReady, w.readyBytes) {
 		return
 	}
-	for _, e := range s.ready.truncate(w.limits.Messages) {
+	for _, e := range s.ready.truncate(w.limits.prefix) {
 		w.horizon = min(w.horizon, e.Place)
 		w.letGo(e)
 	}

@@ -14,7 +14,13 @@ import (
 func (s *Shard) InState(state State) iter.Seq[*Entry] {
 	switch {
 	case s.window != nil && state != InFlight:
-		return s.After(state, Point{})
+		return func(yield func(*Entry) bool) {
+			for e, found := range s.After(state, Point{}) {
+				if found && !yield(e) {
+					return
+				}
+			}
+		}
 	case state == Dead:
 		return s.dead.byDeath.sorted
 	case state == Ready && !s.config.StrictGroups:
@@ -52,9 +58,10 @@ type Point struct {
 func PointOf(e *Entry) Point { return Point{Place: e.Place, Due: e.duePoint()} }
 
 // After is InState from after a point on, in a shard with a shelf, for all
-// states but InFlight.
-func (s *Shard) After(state State, last Point) iter.Seq[*Entry] {
-	return func(yield func(*Entry) bool) {
+// states but InFlight. It yields everything that it looks at, and whether it is
+// in that state.
+func (s *Shard) After(state State, last Point) iter.Seq2[*Entry, bool] {
+	return func(yield func(*Entry, bool) bool) {
 		var all iter.Seq[*Entry]
 		switch {
 		case state == Dead:
@@ -67,11 +74,11 @@ func (s *Shard) After(state State, last Point) iter.Seq[*Entry] {
 			all = s.shelf().Delayed(DuePoint{Due: s.clock + 1})
 		}
 		for e := range all {
-			if s.inFlight.get(e.Seq) != nil || (state != Dead && s.news(e)) || (state == Ready && e.Due > s.clock) {
-				continue
+			found := s.inFlight.get(e.Seq) == nil && (state == Dead || !s.news(e)) && (state != Ready || e.Due <= s.clock)
+			if found {
+				e.State = state
 			}
-			e.State = state
-			if !yield(e) {
+			if !yield(e, found) {
 				return
 			}
 		}

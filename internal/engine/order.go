@@ -65,7 +65,7 @@ func (o *order) head() *Entry {
 func (o *order) lost() {
 	o.gone++
 	if o.gone > compactAbove && o.gone > o.size/2 {
-		o.truncate(o.size)
+		o.truncate(func(entries []*Entry) int { return len(entries) })
 	}
 }
 
@@ -125,8 +125,9 @@ func (o *order) all(yield func(*Entry) bool) {
 	}
 }
 
-// truncate keeps the n lowest entries and returns the others, lowest first.
-func (o *order) truncate(n int) []*Entry {
+// truncate keeps as many of the lowest entries as keep says and returns the
+// others, lowest first.
+func (o *order) truncate(keep func(entries []*Entry) int) []*Entry {
 	var entries []*Entry
 	for e := range o.all {
 		entries = append(entries, e)
@@ -138,7 +139,7 @@ func (o *order) truncate(n int) []*Entry {
 		return 1
 	})
 	o.clear()
-	n = min(n, len(entries))
+	n := keep(entries)
 	for _, e := range entries[:n] {
 		o.push(e)
 	}

@@ -123,7 +123,7 @@ func (s *Shard) exhausted(e *Entry) bool {
 func (s *Shard) Available(now Moment) int {
 	s.Advance(now)
 	n := s.stats.Ready
-	if s.config.StrictGroups && n > 0 && s.head() == nil {
+	if n > 0 && (s.config.StrictGroups || s.window != nil) && s.head() == nil && !s.Searching() {
 		n = 0
 	}
 	if s.config.MaxInFlight > 0 {

@@ -112,7 +112,7 @@ func (s *Shard) expireByCount(now Moment) (expired bool) {
 // retention allows.
 func (s *Shard) expireDeadByCount() {
 	most := s.config.RetainDead.Count
-	for most > 0 && s.stats.Dead > most {
+	for most > 0 && s.stats.Dead > most && s.unseen == 0 {
 		oldest := s.oldestDead()
 		if oldest == nil { // the shelf cannot be read
 			return

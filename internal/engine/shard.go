@@ -23,6 +23,9 @@ type Shard struct {
 	dead     deadLetters
 	window   *window // nil: everything is held
 
+	forwards bool // the owner sends dead letters elsewhere
+	unseen   int  // deaths that it does not know of yet
+
 	recordEffects bool
 	effects       []Effect
 	caughtUp      int // how many of the effects the shelf knows of
@@ -79,11 +82,22 @@ func (s *Shard) Stats(now Moment) driver.Stats {
 // RecordEffects makes the shard keep effects for Effects.
 func (s *Shard) RecordEffects(on bool) { s.recordEffects = on }
 
+// ForwardDead tells whether the owner sends dead letters elsewhere. If so, they
+// are Leaving when they die, and the owner answers each death that Effects tells
+// with GiveAway or KeepDead, and then calls Advance: retention must not remove a
+// letter before the owner has seen it.
+func (s *Shard) ForwardDead(on bool) {
+	s.forwards = on
+	if !on {
+		s.unseen = 0
+	}
+}
+
 // Effects returns what happened since it was last called. The entries are
 // valid until the next call of any other method.
 func (s *Shard) Effects() []Effect {
 	effects := s.effects
-	s.effects, s.caughtUp = s.effects[:0], 0
+	s.effects, s.caughtUp, s.unseen = s.effects[:0], 0, 0
 	return effects
 }
 

@@ -45,10 +45,33 @@ type Reader interface {
 }
 
 // Limits say about how much of each kind (ready, delayed, dead) a shard with a
-// shelf holds: up to Messages, and no more once they have Bytes.
+// shelf holds: up to Messages, and no more once they have Bytes. To find a
+// message that may go it looks at Look of them at a time, see Searching.
 type Limits struct {
 	Messages int
 	Bytes    int
+	Look     int
+}
+
+// enough reports whether no more than n messages with so many bytes are to be
+// held.
+func (l Limits) enough(n, bytes int) bool {
+	return n >= l.Messages || (bytes >= l.Bytes && n > 0)
+}
+
+// tooMany reports whether far more are held than enough.
+func (l Limits) tooMany(n, bytes int) bool {
+	return n > 2*l.Messages || (bytes > 2*l.Bytes && n > 1)
+}
+
+// prefix returns how many of the first messages are enough.
+func (l Limits) prefix(entries []*Entry) (n int) {
+	bytes := 0
+	for n < len(entries) && !l.enough(n, bytes) {
+		bytes += int(entries[n].Size)
+		n++
+	}
+	return n
 }
 
 // window is the part of a shelf that a shard holds: every ready message whose
@@ -133,23 +156,29 @@ func (s *Shard) news(e *Entry) bool {
 	if _, staged := slices.BinarySearch(s.window.unpublished, e.Place); staged {
 		return true
 	}
-	if e.Is(Damaged) {
+	if e.Is(Damaged | Misplaced) {
 		s.buryDamaged(e)
 		return true
 	}
 	return false
 }
 
-// buryDamaged makes a dead letter of a message that the shelf cannot read.
-// What it was counted as is among what cannot be read; ready is nearly always
-// right.
+// buryDamaged makes a dead letter of a message that the shelf cannot read, or
+// not all of it. One that is delayed and held is as good as ever: it was read
+// before.
 func (s *Shard) buryDamaged(e *Entry) {
-	if s.stats.Ready > 0 {
-		s.stats.Ready--
-	} else {
+	if e.Due > s.clock {
+		if s.findDelayed(e) != nil {
+			return
+		}
 		s.stats.Delayed--
+	} else {
+		s.stats.Ready--
 	}
 	s.condemn(s.moment, e, driver.ReasonIntegrity)
+	if e.Is(Damaged) {
+		e.set(Leaving, false) // nobody could make use of it
+	}
 	e.extra().LastError = "what was stored is damaged"
 	s.bury(e)
 }
@@ -166,6 +195,18 @@ func (w *window) letGo(e *Entry) {
 }
 
 // full reports whether no more ready messages are to be held.
-func (w *window) full() bool {
-	return w.heldReady >= w.limits.Messages || (w.readyBytes >= w.limits.Bytes && w.heldReady > 0)
+func (w *window) full() bool { return w.limits.enough(w.heldReady, w.readyBytes) }
+
+// Searching reports whether messages that may go are to be looked for where the
+// last Receive stopped. It takes nothing then although something may be ready,
+// or less than it could: one call does not look at all that there is.
+func (s *Shard) Searching() bool {
+	w := s.window
+	if w == nil || w.horizon == allPlaces || s.stats.Ready == 0 || w.stopped() {
+		return false
+	}
+	if s.config.StrictGroups {
+		return len(s.groups.eligible) == 0
+	}
+	return s.ready.head() == nil
 }

@@ -126,10 +126,18 @@ func TestShelvedShardBehavesLikeAWholeOne(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		config := anyConfig(t)
 		limit := rapid.IntRange(1, 6).Draw(t, "limit")
-		p := &pair{t: t, limits: Limits{Messages: limit, Bytes: rapid.SampledFrom([]int{3, 1000}).Draw(t, "bytes")}, whole: New(config, 1), store: newShelf()}
+		p := &pair{t: t, whole: New(config, 1), store: newShelf(), limits: Limits{
+			Messages: limit,
+			Bytes:    rapid.SampledFrom([]int{3, 1000}).Draw(t, "bytes"),
+			Look:     rapid.SampledFrom([]int{1, 3, 1000}).Draw(t, "look"),
+		}}
 		p.shelved = New(config, 1)
 		p.shelved.SetShelf(p.store, p.limits)
-		p.shelved.RecordEffects(true)
+		forwards := rapid.Bool().Draw(t, "forwards")
+		for _, s := range []*Shard{p.whole, p.shelved} {
+			s.RecordEffects(true)
+			s.ForwardDead(forwards)
+		}
 		seconds := func(name string, most int) time.Duration {
 			return time.Duration(rapid.IntRange(0, most).Draw(t, name)) * time.Second
 		}
@@ -177,7 +185,7 @@ func TestShelvedShardBehavesLikeAWholeOne(t *testing.T) {
 					p.step(func(s *Shard) string {
 						removed := s.Purge(at(p.now))
 						if s == p.shelved {
-							p.store.CatchUp(s.Effects())
+							s.shelf() // tells it
 							clear(p.store.live)
 						}
 						return fmt.Sprint(removed)
@@ -200,9 +208,8 @@ type pair struct {
 }
 
 func (p *pair) step(on func(s *Shard) string) {
-	a := on(p.whole)
-	b := on(p.shelved)
-	p.store.CatchUp(p.shelved.Effects())
+	a := on(p.whole) + p.act(p.whole)
+	b := on(p.shelved) + p.act(p.shelved)
 	if a != b {
 		p.t.Fatalf("whole: %s\nshelved: %s", a, b)
 	}
@@ -222,6 +229,33 @@ func (p *pair) step(on func(s *Shard) string) {
 	if held := len(p.shelved.dead.byID); held > 3*p.limits.Messages+16 { // staged deaths come late
 		p.t.Fatalf("%d dead letters are held with a limit of %d", held, p.limits.Messages)
 	}
+}
+
+// act does what an owner does about effects: it tells the shelf, sends every
+// other letter that is leaving elsewhere, and says which.
+func (p *pair) act(s *Shard) (gone string) {
+	for effects := s.Effects(); len(effects) > 0; effects = s.Effects() {
+		for _, effect := range effects {
+			leaving := effect.Kind == Died && effect.Entry.State == Dead && effect.Entry.Is(Leaving)
+			if leaving && effect.Entry.Seq%2 == 0 {
+				gone += " " + effect.Entry.ID
+				s.GiveAway(effect.Entry)
+				if s == p.shelved {
+					delete(p.store.live, effect.Entry.Seq)
+					delete(p.store.dead, effect.Entry.Place)
+				}
+				continue
+			}
+			if leaving {
+				s.KeepDead(effect.Entry)
+			}
+			if s == p.shelved {
+				p.store.CatchUp([]Effect{effect})
+			}
+		}
+		s.Advance(at(p.now))
+	}
+	return gone
 }
 
 func (p *pair) send(t *rapid.T) {
@@ -263,7 +297,7 @@ func (p *pair) note(s *Shard, e *Entry, both *[2]*Entry) {
 		return
 	}
 	both[1] = e
-	p.store.CatchUp(s.Effects())
+	s.shelf() // tells it
 	p.store.stage(e)
 }
 
@@ -294,12 +328,13 @@ func (p *pair) redrive(*rapid.T) {
 	var both [2]*Entry
 	p.step(func(s *Shard) string {
 		s.Advance(at(p.now))
-		oldest := s.oldestDead()
-		if oldest == nil {
+		letters := slices.Collect(s.InState(Dead))
+		if len(letters) == 0 {
 			return "none"
 		}
-		if newest := slices.Collect(s.InState(Dead)); len(newest)%2 == 0 {
-			oldest = s.FindDead(newest[len(newest)-1].ID)
+		oldest := s.FindDead(letters[0].ID)
+		if len(letters)%2 == 0 {
+			oldest = s.FindDead(letters[len(letters)-1].ID)
 		}
 		id, death := oldest.ID, oldest.Place
 		e, err := s.StageRedrive(at(p.now), oldest)
@@ -307,7 +342,7 @@ func (p *pair) redrive(*rapid.T) {
 			return err.Error()
 		}
 		if s == p.shelved {
-			p.store.CatchUp(s.Effects())
+			s.shelf() // tells it
 			delete(p.store.dead, death)
 		}
 		p.note(s, e, &both)
@@ -353,11 +388,20 @@ func (p *pair) publishAll() {
 
 func (p *pair) receive(t *rapid.T) {
 	most := rapid.IntRange(1, 4).Draw(t, "most")
+	if p.limits.Look < 1000 {
+		most = 1 // one that stops early may take less than the other
+	}
 	visibility := time.Duration(rapid.IntRange(0, 3).Draw(t, "visibility")) * time.Second
 	var got []Delivery
 	p.step(func(s *Shard) (result string) {
 		got = nil
 		entries, blocked := s.Receive(at(p.now), most, 0, visibility, nil)
+		for rounds := 0; len(entries) == 0 && s.Searching(); rounds++ {
+			if rounds > 1000 {
+				p.t.Fatal("it goes on searching")
+			}
+			entries, blocked = s.Receive(at(p.now), most, 0, visibility, nil)
+		}
 		for _, e := range entries {
 			got = append(got, Delivery{Seq: e.Seq, Nonce: e.Nonce, ID: e.ID})
 			result += fmt.Sprintf("%s#%d ", e.ID, e.Deliveries)
@@ -401,6 +445,7 @@ func (p *pair) restore(_ *rapid.T, config driver.Config) {
 	p.shelved = New(config, old.nextNonce)
 	p.shelved.SetShelf(p.store, p.limits)
 	p.shelved.RecordEffects(true)
+	p.shelved.ForwardDead(p.whole.forwards)
 	p.shelved.Restore(at(p.now).At, totals, out)
 	p.step(func(s *Shard) string { s.Configure(at(p.now), config); return "" })
 }

@@ -165,6 +165,7 @@ func (s *Shard) judge(now Moment, e *Entry, delay time.Duration) {
 // is buried.
 func (s *Shard) condemn(now Moment, e *Entry, reason driver.Reason) {
 	e.Fate = Dies
+	e.set(Leaving, s.forwards)
 	s.dying++
 	s.deaths++
 	e.Left, e.Place = e.Place, s.deaths
@@ -227,11 +228,20 @@ func (s *Shard) keep(e *Entry) {
 
 // remove drops a message that is in no order but perhaps the one by age.
 func (s *Shard) remove(e *Entry) {
-	s.bytes -= int(e.Size)
+	s.leave(e)
 	s.leaveGroup(e)
 	if s.holdsAges() {
 		s.vanish(e)
 		return
 	}
 	s.release(e)
+}
+
+// leave stops counting the body of a message that is in no order. An empty shard
+// has none, whatever damaged messages were once counted with.
+func (s *Shard) leave(e *Entry) {
+	s.bytes -= int(e.Size)
+	if s.stats.Waiting() == 0 {
+		s.bytes = 0
+	}
 }

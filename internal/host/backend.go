@@ -104,7 +104,23 @@ func (b *Backend) openLocked(name string) (*queue, error) {
 	if q := b.queues[name]; q != nil {
 		return q, nil
 	}
-	return b.createLocked(name, b.options.Defaults, false)
+	return b.createLocked(name, b.defaultsLocked(name), false)
+}
+
+// defaultsLocked returns the configuration of a queue that nobody configured.
+// The defaults may say where dead letters go; a queue that they go to does not
+// inherit that.
+func (b *Backend) defaultsLocked(name string) driver.Config {
+	defaults := b.options.Defaults
+	if defaults.DeadLetterTo == name {
+		defaults.DeadLetterTo = ""
+	}
+	for _, other := range b.queues {
+		if other.settings.Load().config.DeadLetterTo == name {
+			defaults.DeadLetterTo = ""
+		}
+	}
+	return defaults
 }
 
 // createLocked makes a new queue. It is durable when durable is set, and else
@@ -124,6 +140,11 @@ func (b *Backend) createLocked(name string, config driver.Config, durable bool) 
 	}
 	b.queues[name] = q
 	q.configure(config, target)
+	for _, other := range b.queues { // they kept their dead letters while it was not there
+		if settings := other.settings.Load(); settings.config.DeadLetterTo == name {
+			other.configure(settings.config, q)
+		}
+	}
 	return q, nil
 }
 
@@ -190,10 +211,8 @@ func (b *Backend) targetLocked(q *queue, config driver.Config) (*queue, error) {
 	}
 	target := b.queues[config.DeadLetterTo]
 	if target == nil {
-		// The defaults for new queues may say where their dead letters go; the
-		// one they go to does not inherit that.
-		defaults := b.options.Defaults
-		defaults.DeadLetterTo = ""
+		defaults := b.defaultsLocked(config.DeadLetterTo)
+		defaults.DeadLetterTo = "" // q is not among the queues yet
 		return b.createLocked(config.DeadLetterTo, defaults, false)
 	}
 	if next := target.settings.Load().config.DeadLetterTo; next != "" {

@@ -50,6 +50,9 @@ func (h *handle) DeadLetters(ctx context.Context) iter.Seq2[driver.DeadLetter, e
 				return
 			}
 		}
+		if err := h.broken("dead-letters"); err != nil {
+			yield(driver.DeadLetter{}, err)
+		}
 	}
 }
 
@@ -66,6 +69,9 @@ func (h *handle) Redrive(ctx context.Context, ids []string, limit int) (moved in
 	found, stop := iter.Pull(h.findDead(ids))
 	defer stop()
 	for limit == 0 || moved < limit {
+		if err := h.check(ctx, "redrive"); err != nil {
+			return moved, err
+		}
 		round := redriveRound
 		if limit > 0 {
 			round = min(round, limit-moved)
@@ -74,14 +80,14 @@ func (h *handle) Redrive(ctx context.Context, ids []string, limit int) (moved in
 		if len(letters) == 0 {
 			break
 		}
-		n, err := h.redriveAll(letters)
+		n, err := h.redriveAll(letters, ids != nil)
 		moved += n
 		if err != nil {
 			return moved, h.named(err, "redrive")
 		}
 	}
 	h.refresh()
-	return moved, nil
+	return moved, h.broken("redrive")
 }
 
 // redriveRound is how many letters are redriven with one wait for a journal.
@@ -100,11 +106,12 @@ func collect[T any](next func() (T, bool), n int) []T {
 	return taken
 }
 
-// redriveAll redrives letters until one does not fit.
-func (h *handle) redriveAll(letters []foundLetter) (moved int, err error) {
+// redriveAll redrives letters until one does not fit. One that is damaged is
+// passed over, unless it was asked for by name.
+func (h *handle) redriveAll(letters []foundLetter, named bool) (moved int, err error) {
 	oneByOne := h.journal != nil && makesRoomByItself(&h.settings.Load().config)
 	run := run{queue: h.queue}
-	var full error
+	var refused error
 	for _, found := range letters {
 		run.use(found.shard)
 		letter := found.shard.engine.FindDead(found.id)
@@ -113,7 +120,11 @@ func (h *handle) redriveAll(letters []foundLetter) (moved int, err error) {
 		}
 		err := h.redrive(&run, letter)
 		if errors.Is(err, driver.ErrFull) {
-			full = h.full("the queue is full", retryAfter)
+			refused = h.full("the queue is full", retryAfter)
+			break
+		}
+		if named && errors.Is(err, driver.ErrIntegrity) {
+			refused = &driver.Error{Code: driver.ErrIntegrity, MessageID: found.id, Detail: "is damaged; it can only be discarded"}
 			break
 		}
 		if err == nil {
@@ -128,7 +139,7 @@ func (h *handle) redriveAll(letters []foundLetter) (moved int, err error) {
 	if err := run.finish(); err != nil {
 		return 0, err
 	}
-	return moved, full
+	return moved, refused
 }
 
 // redrive sends a dead letter of the shard in use back to the queue.
@@ -164,6 +175,9 @@ func (h *handle) Discard(ctx context.Context, ids []string) (removed int, err er
 			}
 			sh.unlock()
 		}
+	}
+	if err := h.broken("discard"); err != nil {
+		return removed, err
 	}
 	return removed, h.named(h.backend.barrier(), "discard")
 }

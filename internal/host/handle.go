@@ -36,6 +36,11 @@ func (h *handle) check(ctx context.Context, op string) error {
 	if h.isEnded.Load() {
 		return h.failure(h.code, op)
 	}
+	if h.journal != nil {
+		if err := h.journal.Failed(); err != nil {
+			return h.named(err, op)
+		}
+	}
 	return ctx.Err()
 }
 
@@ -78,7 +83,7 @@ func (h *handle) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sen
 	}
 	if h.journal == nil { // with one, publishing wakes
 		h.waiters.wake(sending.ready)
-		if sending.delayed {
+		if sending.delayed || h.waiters.elsewhere.Load() {
 			h.refresh()
 		}
 	}
@@ -97,7 +102,7 @@ func (h *handle) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driv
 	if err != nil {
 		return nil, h.named(err, "receive")
 	}
-	got, blocked := h.take(req)
+	got, blocked := h.take(ctx, req)
 	if len(got) == 0 {
 		if err := h.broken("receive"); err != nil {
 			return nil, err
@@ -116,7 +121,7 @@ func (h *handle) await(ctx context.Context, req driver.ReceiveRequest) ([]driver
 	w := h.waiters.join()
 	expired := false
 	for {
-		got, blocked := h.take(req)
+		got, blocked := h.take(ctx, req)
 		if len(got) > 0 {
 			h.waiters.leave(w, false)
 			h.refresh()
@@ -149,26 +154,17 @@ func (h *handle) await(ctx context.Context, req driver.ReceiveRequest) ([]driver
 
 // take leases what is ready. blocked says that only the in-flight ceiling kept
 // it from taking anything.
-func (q *queue) take(req driver.ReceiveRequest) (got []driver.Delivery, blocked bool) {
+func (q *queue) take(ctx context.Context, req driver.ReceiveRequest) (got []driver.Delivery, blocked bool) {
 	first := uint64(0)
 	if len(q.shards) > 1 {
 		first = q.nextTake.Add(1)
 	}
 	for i := range q.shards {
 		sh := q.shards[(first+uint64(i))%uint64(len(q.shards))]
-		sh.lock()
-		entries, full := sh.engine.Receive(q.now(), req.Max-len(got), req.MaxBytes, req.Visibility, sh.batch[:0])
-		if n := len(got); n == 0 {
-			got = make([]driver.Delivery, len(entries))
-		} else {
-			got = append(got, make([]driver.Delivery, len(entries))...)
+		var full, searching bool
+		for more := true; more; more = searching && ctx.Err() == nil && !q.isEnded.Load() {
+			got, full, searching = sh.take(req, got)
 		}
-		for i, e := range entries {
-			sh.deliver(&got[len(got)-len(entries)+i], e)
-		}
-		clear(entries)
-		sh.batch = entries
-		sh.unlock()
 		blocked = blocked || full
 		if len(got) == req.Max || (len(got) > 0 && req.MaxBytes > 0) {
 			break
@@ -179,6 +175,27 @@ func (q *queue) take(req driver.ReceiveRequest) (got []driver.Delivery, blocked 
 		return got, false
 	}
 	return nil, blocked
+}
+
+// take leases what is ready in one shard and adds it to got. searching says that
+// it found nothing in what it looked at, and there is more: it lets others have
+// the shard before it is called again.
+func (sh *shard) take(req driver.ReceiveRequest, got []driver.Delivery) (all []driver.Delivery, full, searching bool) {
+	sh.lock()
+	defer sh.unlock()
+	entries, full := sh.engine.Receive(sh.queue.now(), req.Max-len(got), req.MaxBytes, req.Visibility, sh.batch[:0])
+	if n := len(got); n == 0 {
+		got = make([]driver.Delivery, len(entries))
+	} else {
+		got = append(got, make([]driver.Delivery, len(entries))...)
+	}
+	for i, e := range entries {
+		sh.deliver(&got[len(got)-len(entries)+i], e)
+	}
+	searching = len(entries) == 0 && sh.engine.Searching()
+	clear(entries)
+	sh.batch = entries
+	return got, full, searching
 }
 
 // ceiling is the error for a receive that found the in-flight ceiling reached.
@@ -224,22 +241,37 @@ func (h *handle) clear(ctx context.Context, op string, purge func(*engine.Shard,
 			h.journal.Unlock()
 		}
 		removed += purge(sh.engine, now)
+		sh.settled()
 		sh.unlock()
 	}
 	return removed, h.named(h.backend.barrier(), op)
 }
 
-// lockSettled locks the shard at a moment at which nothing is staged in it.
+// lockSettled locks the shard at a moment at which nothing is staged in it, and
+// keeps others from staging anything until then, or it might never come. If it
+// succeeds, settled must follow.
 func (sh *shard) lockSettled() error {
-	for {
-		sh.lock()
-		if sh.staged == 0 {
-			return nil
-		}
+	sh.lock()
+	sh.settlers++
+	for sh.staged > 0 {
 		sh.unlock()
-		if err := sh.queue.backend.barrier(); err != nil {
+		err := sh.queue.backend.barrier()
+		sh.lock()
+		if err != nil {
+			sh.settled()
+			sh.unlock()
 			return err
 		}
+	}
+	return nil
+}
+
+// settled lets others stage again. The shard is locked.
+func (sh *shard) settled() {
+	sh.settlers--
+	if sh.settlers == 0 && sh.calm != nil {
+		close(sh.calm)
+		sh.calm = nil
 	}
 }
 

@@ -15,6 +15,9 @@ import (
 type Journal interface {
 	sync.Locker
 
+	// Failed returns why nothing that is recorded can become durable any more,
+	// and nil while it can. Nothing is answered then.
+	Failed() error
 	// Admit returns why nothing new may be sent, such as ErrFull for a disk
 	// that is nearly full, and nil if it may.
 	Admit() error
@@ -27,8 +30,12 @@ type Journal interface {
 	Waits(shard ShardID, e *engine.Entry)
 	// Removed records that a message is gone.
 	Removed(shard ShardID, e *engine.Entry)
-	// Died records that a message is a dead letter now.
+	// Died records that a message is a dead letter now. If it is Leaving, it is
+	// told again after a crash, in RestoredShard.Leaving, until it was discarded
+	// or kept.
 	Died(shard ShardID, e *engine.Entry)
+	// Kept records that a dead letter that was Leaving stays.
+	Kept(shard ShardID, letter *engine.Entry)
 	// Discarded records that a dead letter is gone.
 	Discarded(shard ShardID, letter *engine.Entry)
 	// Purged and DeadPurged record that everything is gone.

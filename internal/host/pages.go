@@ -54,26 +54,42 @@ func (p *pages[T]) turn() {
 	defer sh.unlock()
 	now := sh.queue.now()
 	sh.engine.Advance(now)
-	entries := sh.engine.InState(p.state)
-	paged := sh.queue.journal != nil && p.state != engine.InFlight
-	if paged {
-		entries = sh.engine.After(p.state, p.last)
+	if sh.queue.journal != nil && p.state != engine.InFlight {
+		p.turnJournaled(now)
+		return
 	}
+	for e := range sh.engine.InState(p.state) {
+		if p.add(e, now) {
+			break
+		}
+	}
+	p.done = true
+}
+
+// turnJournaled reads the next page from the journal.
+func (p *pages[T]) turnJournaled(now engine.Moment) {
 	looked := 0
-	for e := range entries {
-		if paged && (looked == pageLook || len(p.page) == pageLen) {
+	for e, found := range p.shard.engine.After(p.state, p.last) {
+		if looked == pageLook || len(p.page) == pageLen {
 			return
 		}
 		looked++
 		p.last = engine.PointOf(e)
-		if shown, ok := p.show(e, now); ok {
-			p.page = append(p.page, shown)
-			if p.limit > 0 && len(p.page) == p.limit {
-				break
-			}
+		if found && p.add(e, now) {
+			break
 		}
 	}
 	p.done = true
+}
+
+// add adds a message to the page if it is wanted, and reports whether it was the
+// last that is.
+func (p *pages[T]) add(e *engine.Entry, now engine.Moment) (last bool) {
+	shown, ok := p.show(e, now)
+	if ok {
+		p.page = append(p.page, shown)
+	}
+	return ok && p.limit > 0 && len(p.page) == p.limit
 }
 
 // merge yields what is in all shards, the first by before at each time, and of

@@ -31,6 +31,9 @@ func (h *handle) Peek(ctx context.Context, query driver.Query) iter.Seq2[driver.
 				return
 			}
 		}
+		if err := h.broken("peek"); err != nil {
+			yield(driver.Peeked{}, err)
+		}
 	}
 }
 

@@ -56,7 +56,7 @@ func newQueue(b *Backend, id uint32, name string, config driver.Config) *queue {
 		if q.journal != nil {
 			sh.reader = q.journal.Reader(sh.id)
 			sh.engine.SetShelf(&shelf{Reader: sh.reader, shard: sh}, b.options.Hold)
-			sh.engine.RecordEffects(true) // others may forward to it before it is configured
+			sh.setTarget(nil) // others may forward to it before it is configured
 		}
 		q.shards = append(q.shards, sh)
 	}
@@ -114,8 +114,7 @@ func (q *queue) configure(config driver.Config, target *queue) {
 	q.waiters.elsewhere.Store(target != nil)
 	for i, sh := range q.shards {
 		sh.lock()
-		sh.target = target
-		sh.engine.RecordEffects(target != nil || q.journal != nil)
+		sh.setTarget(target)
 		sh.engine.Configure(q.now(), splitConfig(config, len(q.shards), i))
 		sh.unlock()
 	}
@@ -138,13 +137,20 @@ func splitConfig(config driver.Config, n, i int) driver.Config {
 	return config
 }
 
+// setTarget makes dead letters go to target, or stay if it is nil. The shard is
+// locked, or not in use yet.
+func (sh *shard) setTarget(target *queue) {
+	sh.target = target
+	sh.engine.RecordEffects(target != nil || sh.queue.journal != nil)
+	sh.engine.ForwardDead(target != nil)
+}
+
 // forgetTarget keeps dead letters here from now on if they went to target.
 func (q *queue) forgetTarget(target *queue) {
 	for _, sh := range q.shards {
 		sh.lock()
 		if sh.target == target {
-			sh.target = nil
-			sh.engine.RecordEffects(q.journal != nil)
+			sh.setTarget(nil)
 			q.waiters.elsewhere.Store(false)
 		}
 		sh.unlock()

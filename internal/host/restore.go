@@ -20,6 +20,9 @@ type RestoredQueue struct {
 type RestoredShard struct {
 	Totals engine.Totals
 	Out    []*engine.Entry
+	// Leaving are the ids of dead letters that were on their way to another
+	// queue.
+	Leaving []string
 }
 
 // RestoredKey is a dedup key as a journal has told of it.
@@ -46,8 +49,26 @@ func (b *Backend) Restore(queues []RestoredQueue, lastID uint32) {
 			q.dedup.table.Restore(0, key.Key, key.Payload, key.ID, key.Ends)
 		}
 	}
+	for i := range queues { // before anything else happens to what is leaving
+		q := b.queues[queues[i].Name]
+		for n, shard := range queues[i].Shards {
+			q.shards[n].sendOff(shard.Leaving, b.queues[queues[i].Config.DeadLetterTo])
+		}
+	}
 	for i := range queues {
 		config := queues[i].Config
 		b.queues[queues[i].Name].configure(config, b.queues[config.DeadLetterTo])
+	}
+}
+
+// sendOff goes on with dead letters that were on their way to target.
+func (sh *shard) sendOff(leaving []string, target *queue) {
+	sh.lock()
+	defer sh.unlock()
+	sh.setTarget(target)
+	for _, id := range leaving {
+		if letter := sh.engine.FindDead(id); letter != nil {
+			sh.sendOffLocked(engine.Effect{Kind: engine.Died, Entry: letter, Told: true})
+		}
 	}
 }

@@ -10,15 +10,27 @@ type run struct {
 	shard   *shard // locked; nil between shards
 	pending *Pending
 	waiting []*Pending
+	failure error // of those that were waited for
 }
 
 // use makes sh the shard that the next element belongs to, and locks it.
 func (r *run) use(sh *shard) {
-	if r.shard != sh {
-		r.leave()
-		sh.lock()
-		r.shard = sh
+	if r.shard == sh {
+		return
 	}
+	r.leave()
+	sh.lock()
+	for sh.settlers > 0 {
+		if sh.calm == nil {
+			sh.calm = make(chan struct{})
+		}
+		calm := sh.calm
+		sh.unlock()
+		r.settle() // somebody may depend on us to lead
+		<-calm
+		sh.lock()
+	}
+	r.shard = sh
 }
 
 // publish makes a staged operation visible: at once without a journal, and
@@ -64,13 +76,19 @@ func (r *run) leave() {
 // the whole batch, whose outcome is unknown then.
 func (r *run) finish() error {
 	r.leave()
-	var failure error
+	r.settle()
+	failure := r.failure
+	r.failure = nil
+	return failure
+}
+
+// settle waits for what was staged in shards that were left.
+func (r *run) settle() {
 	for _, p := range r.waiting {
-		if err := r.queue.backend.options.Journal.Wait(p); err != nil && failure == nil {
-			failure = err
+		if err := r.queue.backend.options.Journal.Wait(p); err != nil && r.failure == nil {
+			r.failure = err
 		}
 		r.queue.backend.free(p)
 	}
 	r.waiting = nil
-	return failure
 }

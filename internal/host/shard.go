@@ -2,7 +2,6 @@ package host
 
 import (
 	"maps"
-	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -25,6 +24,10 @@ type shard struct {
 	batch  []*engine.Entry // reused by take
 	target *queue          // where dead letters go; nil: they stay
 	staged int             // operations that wait for the journal
+	// settlers is how many wait for a moment at which none does, and calm, if
+	// it is not nil, is closed when they have had it.
+	settlers int
+	calm     chan struct{}
 }
 
 func (sh *shard) lock() { sh.mu.Lock() }
@@ -42,21 +45,18 @@ func (sh *shard) unlock() {
 func (sh *shard) actLocked() {
 	recorded := false
 	for effects := sh.engine.Effects(); len(effects) > 0; effects = sh.engine.Effects() {
-		if sh.target != nil {
-			effects = slices.Clone(effects) // forwarding has effects of its own
-		}
-		forwarded := false
+		decided := false
 		for _, effect := range effects {
-			died := effect.Kind == engine.Died && effect.Entry.State == engine.Dead
-			if died && sh.target != nil && sh.forwardLocked(effect) {
-				forwarded = true
+			leaving := effect.Kind == engine.Died && effect.Entry.State == engine.Dead && effect.Entry.Is(engine.Leaving)
+			decided = decided || leaving
+			if leaving && sh.sendOffLocked(effect) {
 				continue
 			}
 			if sh.queue.journal != nil && sh.recordEffect(effect) {
 				recorded = true
 			}
 		}
-		if forwarded { // retention may have waited for the room
+		if decided { // retention has waited for that
 			sh.engine.Advance(sh.queue.now())
 		}
 	}
@@ -130,10 +130,26 @@ func (sh *shard) stageLocked(now engine.Moment, p parcel) (*engine.Entry, error)
 	return sh.engine.StageSend(now, id, body, p.extra, p.delay), nil
 }
 
+// sendOffLocked decides about a letter that is leaving: it goes to the target
+// queue, or stays here if there is none any more, or it does not fit. It reports
+// whether the letter has gone.
+func (sh *shard) sendOffLocked(death engine.Effect) bool {
+	if sh.target != nil && sh.forwardLocked(death) {
+		return true
+	}
+	sh.engine.KeepDead(death.Entry)
+	if journal := sh.queue.journal; journal != nil && death.Told {
+		journal.Lock()
+		journal.Kept(sh.id, death.Entry)
+		journal.Unlock()
+	}
+	return false
+}
+
 // forwardLocked sends a message that has just died to the target queue, in one
-// step, so that nobody ever sees it in both or in neither. One that does not
-// fit stays a dead letter here. Locking a shard of the target while holding
-// this one is safe: a target has no target itself.
+// step, so that nobody ever sees it in both or in neither. It returns false if
+// it does not fit. Locking a shard of the target while holding this one is safe:
+// a target has no target itself.
 func (sh *shard) forwardLocked(death engine.Effect) bool {
 	letter := death.Entry
 	extra := forwardedExtra(sh.queue.name, letter)

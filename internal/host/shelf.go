@@ -1,6 +1,8 @@
 package host
 
 import (
+	"errors"
+
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/engine"
 )
@@ -29,7 +31,11 @@ func (q *queue) broken(op string) error {
 		sh.lock()
 		err := sh.reader.Err()
 		sh.unlock()
-		if err != nil {
+		switch {
+		case err == nil:
+		case errors.Is(err, driver.ErrClosed), errors.Is(err, driver.ErrUnavailable):
+			return q.named(err, op)
+		default:
 			return &driver.Error{Code: driver.ErrIntegrity, Op: op, Queue: q.name, Err: err}
 		}
 	}

@@ -61,6 +61,9 @@ func (s *Store) enter() error {
 
 func (s *Store) leave() { s.gate.leave() }
 
+// Failed returns why the store has stopped, or nil while it has not.
+func (s *Store) Failed() error { return s.fuse.blown() }
+
 // outcome is what a call returns that the engine ended with err. The fuse is
 // looked at after the engine, and comes first: once it has blown, the engine's
 // "ok" means nothing.
@@ -91,18 +94,10 @@ func (s *Store) Commit(b *Batch, durable bool) error {
 	return s.CommitThen(b, durable, func() {})
 }
 
-// CommitThen is Commit, and calls readable once the operations can be read, or
-// once it is clear that they never will be. Commits whose order matters wait
-// for that, and not for the disk.
+// CommitThen is Commit, and calls readable once the operations can be read, which
+// is before they are durable. Commits whose order matters wait for that, and not
+// for the disk. If it returns an error, readable may not have been called.
 func (s *Store) CommitThen(b *Batch, durable bool, readable func()) error {
-	called := false
-	once := func() {
-		if !called {
-			called = true
-			readable()
-		}
-	}
-	defer once()
 	if err := s.enter(); err != nil {
 		return err
 	}
@@ -115,6 +110,7 @@ func (s *Store) CommitThen(b *Batch, durable bool, readable func()) error {
 	case s.options.ReadOnly:
 		return &driver.Error{Code: driver.ErrUnsupported, Op: "commit", Detail: "the store is open for reading only"}
 	case b.Len() == 0:
+		readable()
 		return s.fuse.blown()
 	}
 	size := b.Size()
@@ -124,7 +120,7 @@ func (s *Store) CommitThen(b *Batch, durable bool, readable func()) error {
 	}
 	earlier := s.sealer.begin()
 	alone := s.takeTurn()
-	err := s.apply(b, durable, once)
+	err := s.apply(b, durable, readable)
 	s.endTurn(alone)
 	if err := s.outcome("commit", err); err != nil {
 		s.sealer.abandon()
@@ -137,11 +133,22 @@ func (s *Store) CommitThen(b *Batch, durable bool, readable func()) error {
 	return nil
 }
 
+// Fail stops the store for good, as a failed write does: every call in flight, and
+// every later one, returns an error that wraps ErrFailed and cause, nothing more is
+// written, and Options.OnFail is called. It is for a caller that cannot go on
+// because what it has promised and what is stored have come apart. It does not
+// block.
+func (s *Store) Fail(cause error) { s.fuse.blow(s.dir, "commit", cause) }
+
 // apply hands the operations to the engine and, if they are to be durable,
 // waits for the disk after readable was called.
 func (s *Store) apply(b *Batch, durable bool, readable func()) error {
 	if !durable {
-		return s.db.Apply(b.batch, pebble.NoSync)
+		err := s.db.Apply(b.batch, pebble.NoSync)
+		if err == nil {
+			readable()
+		}
+		return err
 	}
 	if err := s.db.ApplyNoSyncWait(b.batch, pebble.Sync); err != nil {
 		return err

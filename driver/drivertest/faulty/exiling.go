@@ -58,6 +58,69 @@ var exiles = []Saboteur{
 		What: "Who waits at a queue learns of a message that died elsewhere a second late.",
 		Wrap: perHandle(func(q passing) handle { return missesExiled{q} }),
 	},
+	{
+		Name: "keeps-as-few-exiled-as-dead", Breaks: "DLQ-8",
+		What: "Of the messages that die and go elsewhere, only as many arrive as would be kept here.",
+		Wrap: perQueue(func(q passing, seen *table[string, bool]) handle { return losesExiled{q, seen} }),
+	},
+	{
+		Name: "forgets-where-the-dead-go", Breaks: "DLQ-8",
+		What: "When the queue for the dead is deleted, dead letters stay with their queue for good.",
+		Wrap: perOpener(func(b *box) backend { return forgetsTarget{b} }),
+	},
+}
+
+// forgetsTarget takes the deletion of a queue for a change of the configuration
+// of those that send their dead letters there.
+type forgetsTarget struct{ *box }
+
+func (b forgetsTarget) DeleteQueue(ctx context.Context, name string) error {
+	if err := b.box.DeleteQueue(ctx, name); err != nil {
+		return err
+	}
+	admin := b.inner.(driver.Admin)
+	for other, err := range admin.Queues(ctx) {
+		if err != nil {
+			return err
+		}
+		config, err := admin.QueueConfig(ctx, other)
+		if err != nil {
+			return err
+		}
+		if config.DeadLetterTo == name {
+			config.DeadLetterTo = ""
+			if err := admin.ConfigureQueue(ctx, other, config); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// losesExiled drops those that come to the queue for the dead when as many have
+// come as their own queue keeps dead letters.
+type losesExiled struct {
+	passing
+	seen *table[string, bool]
+}
+
+func (q losesExiled) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
+	got, err := q.Queue.Receive(ctx, req)
+	var kept []driver.Delivery
+	for _, d := range got {
+		q.box.mu.Lock()
+		most := q.box.asked[d.Attributes[driver.AttributeDeadSource]].RetainDead.Count
+		q.box.mu.Unlock()
+		if before, _ := q.seen.get(d.ID); most > 0 && !before && len(q.seen.keys()) >= most {
+			if err := q.Queue.Ack(ctx, []driver.Receipt{d.Receipt}); err != nil {
+				return kept, err
+			}
+			continue
+		}
+		q.seen.put(d.ID, true)
+		kept = append(kept, d)
+	}
+	return kept, err
 }
 
 type sendsDeadTwice struct {

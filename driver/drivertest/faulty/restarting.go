@@ -118,6 +118,27 @@ var amnesiacs = []Saboteur{
 		}),
 	},
 	{
+		Name: "exiles-again-on-restart", Breaks: "DLQ-8",
+		What: "After a restart messages that moved to the queue for the dead have moved once more.",
+		Wrap: afterRestart(func(ctx context.Context, q passing) error {
+			var moved []driver.Message
+			for seen, err := range q.Peek(ctx, driver.Query{States: []driver.State{driver.StateReady}}) {
+				if err != nil {
+					return err
+				}
+				if seen.Attributes[driver.AttributeDeadSource] != "" {
+					moved = append(moved, seen.Message)
+				}
+			}
+			for _, m := range moved {
+				if _, err := q.sendOne(ctx, again(m)); err != nil {
+					return err
+				}
+			}
+			return nil
+		}),
+	},
+	{
 		Name: "forgets-the-configuration-on-restart", Breaks: "SVC-1",
 		What: "After a restart a queue has the default configuration.",
 		Wrap: afterRestart(func(ctx context.Context, q passing) error {

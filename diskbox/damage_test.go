@@ -1,0 +1,225 @@
+package diskbox
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/host"
+	"github.com/mailboxmq/mailbox/internal/store"
+	"github.com/mailboxmq/mailbox/internal/store/storetest"
+)
+
+// damageWhileClosed closes a backend, damages records of its first queue, and
+// opens it again.
+func damageWhileClosed(t *testing.T, m *machine, kind byte, numbers ...uint64) *machine {
+	t.Helper()
+	if err := m.Close(); err != nil {
+		t.Fatal(err)
+	}
+	meddle(t, m.disk, func(s *store.Store) {
+		for _, number := range numbers {
+			spoil(t, s, appendNumberKey(nil, kind, host.ShardID{Queue: 1}, number), "damaged")
+		}
+	})
+	return start(t, m.disk)
+}
+
+func lettersOf(t *testing.T, q driver.Queue) (all []driver.DeadLetter) {
+	t.Helper()
+	for letter, err := range q.(driver.DeadLetterer).DeadLetters(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, letter)
+	}
+	return all
+}
+
+// Nobody can make use of a letter of which nothing is left. It can be looked at,
+// under an id of its own, and discarded.
+func TestDamagedLettersCanOnlyBeDiscarded(t *testing.T) {
+	m := start(t, storetest.NewDisk())
+	q := openQueue(t, m, "orders")
+	for i := range 6 {
+		send(t, q, driver.Outgoing{Body: fmt.Append(nil, i)})
+	}
+	m = damageWhileClosed(t, m, messageKind, 2, 5)
+	q = openQueue(t, m, "orders")
+	graves := q.(driver.DeadLetterer)
+	for range 4 {
+		if err := q.Ack(t.Context(), []driver.Receipt{lease(t, q, 1, time.Hour)[0].Receipt}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	expectBodies(t, q)
+	expectStats(t, q, driver.Stats{Dead: 2})
+	letters := lettersOf(t, q)
+	if letters[0].ID == "" || letters[0].ID == letters[1].ID {
+		t.Errorf("the ids of damaged letters are %q and %q", letters[0].ID, letters[1].ID)
+	}
+	if n, err := graves.Redrive(t.Context(), nil, 0); n != 0 || err != nil {
+		t.Errorf("redrove %d damaged letters, %v", n, err)
+	}
+	if n, err := graves.Redrive(t.Context(), []string{letters[0].ID}, 0); n != 0 || !errors.Is(err, driver.ErrIntegrity) {
+		t.Errorf("redrove %d damaged letters that were asked for, %v", n, err)
+	}
+	if n, err := graves.Discard(t.Context(), []string{letters[0].ID}); n != 1 || err != nil {
+		t.Errorf("discarded %d, %v", n, err)
+	}
+	expectStats(t, q, driver.Stats{Dead: 1})
+	m = reopen(t, m, 0)
+	q = openQueue(t, m, "orders")
+	expectStats(t, q, driver.Stats{Dead: 1})
+	if left := lettersOf(t, q); len(left) != 1 || left[0].ID != letters[1].ID {
+		t.Errorf("left are %+v", left)
+	}
+	if n, err := q.(driver.DeadLetterer).Redrive(t.Context(), nil, 0); n != 0 || err != nil {
+		t.Errorf("redrove %d damaged letters after a restart, %v", n, err)
+	}
+}
+
+// A letter that is damaged when it is dead keeps its id, which is also written
+// elsewhere.
+func TestDamagedDeadLetterKeepsItsID(t *testing.T) {
+	m := start(t, storetest.NewDisk())
+	q := openQueue(t, m, "orders")
+	send(t, q, make([]driver.Outgoing, 2)...)
+	for _, d := range lease(t, q, 2, time.Hour) {
+		if err := q.(driver.DeadLetterer).DeadLetter(t.Context(), []driver.Burial{{Receipt: d.Receipt, Reason: driver.ReasonFatal}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before := lettersOf(t, q)
+	m = damageWhileClosed(t, m, deadKind, 1)
+	q = openQueue(t, m, "orders")
+	after := lettersOf(t, q)
+	if len(after) != 2 || after[0].ID != before[0].ID || after[0].Reason != driver.ReasonIntegrity {
+		t.Errorf("the letters were %+v and are %+v", before, after)
+	}
+	if n, err := q.(driver.DeadLetterer).Discard(t.Context(), []string{before[0].ID}); n != 1 || err != nil {
+		t.Errorf("discarded %d, %v", n, err)
+	}
+	reopen(t, m, 0)
+}
+
+// The state of a message says where it waits. If that is damaged, the message is
+// still whole: it becomes a dead letter that can be redriven.
+func TestDamagedStateLosesNoMessage(t *testing.T) {
+	for _, nacked := range []bool{false, true} {
+		m := start(t, storetest.NewDisk())
+		q := openQueue(t, m, "orders")
+		for i := range 12 {
+			send(t, q, driver.Outgoing{Body: fmt.Append(nil, i)})
+		}
+		for _, d := range lease(t, q, 2, time.Hour) {
+			if nacked { // it has another place then
+				if err := q.Nack(t.Context(), []driver.Nack{{Receipt: d.Receipt}}); err != nil {
+					t.Fatal(err)
+				}
+			} else if err := q.Extend(t.Context(), []driver.Extension{{Receipt: d.Receipt}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		m = damageWhileClosed(t, m, stateKind, 1)
+		q = openQueue(t, m, "orders")
+		lease(t, q, 11, time.Hour)
+		expectBodies(t, q)
+		expectStats(t, q, driver.Stats{InFlight: 11, Dead: 1})
+		if letter := lettersOf(t, q)[0]; letter.Reason != driver.ReasonIntegrity || string(letter.Body) != "0" {
+			t.Errorf("the letter is %+v", letter)
+		}
+		if n, err := q.(driver.DeadLetterer).Redrive(t.Context(), nil, 0); n != 1 || err != nil {
+			t.Errorf("redrove %d, %v", n, err)
+		}
+		expectBodies(t, q, "0")
+		reopen(t, m, 0)
+	}
+}
+
+// A message that was damaged after it had been given another place is found
+// there, while the backend runs, and receivers do not spin for it.
+func TestDamagedNackedMessageLeaves(t *testing.T) {
+	for _, kind := range []byte{messageKind, stateKind} {
+		synctest.Test(t, func(t *testing.T) {
+			m := start(t, storetest.NewDisk())
+			q := openQueue(t, m, "orders")
+			for i := range 12 {
+				send(t, q, driver.Outgoing{Body: fmt.Append(nil, i)})
+			}
+			d := lease(t, q, 2, time.Hour)[0]
+			if err := q.Nack(t.Context(), []driver.Nack{{Receipt: d.Receipt}}); err != nil {
+				t.Fatal(err)
+			}
+			if err := m.journal.flush(); err != nil {
+				t.Fatal(err)
+			}
+			spoil(t, m.store, appendNumberKey(nil, kind, host.ShardID{Queue: 1}, 1), "damaged")
+			lease(t, q, 10, time.Hour)
+			// Virtual time passes only if nobody is busy.
+			got, err := q.Receive(t.Context(), driver.ReceiveRequest{Max: 1, Visibility: time.Hour, Wait: time.Second})
+			if len(got) > 0 || err != nil {
+				t.Errorf("received %v, %v", got, err)
+			}
+			expectStats(t, q, driver.Stats{InFlight: 11, Dead: 1})
+			reopen(t, m, 0)
+		})
+	}
+}
+
+func TestDamagedDelayedMessageIsCountedAsThat(t *testing.T) {
+	for _, readFirst := range []time.Duration{0, 11 * time.Minute} { // before and when it is due
+		synctest.Test(t, func(t *testing.T) {
+			m := start(t, storetest.NewDisk())
+			q := openQueue(t, m, "orders")
+			for i := range 20 {
+				send(t, q, driver.Outgoing{Body: fmt.Append(nil, i), Delay: time.Duration(i%2) * 10 * time.Minute})
+			}
+			m = damageWhileClosed(t, m, messageKind, 2, 18)
+			q = openQueue(t, m, "orders")
+			expectStats(t, q, driver.Stats{Ready: 10, Delayed: 10})
+			time.Sleep(readFirst)
+			lease(t, q, 10, 24*time.Hour/2)
+			m = reopen(t, m, 0)
+			q = openQueue(t, m, "orders")
+			time.Sleep(11*time.Minute - readFirst)
+			for {
+				got, err := q.Receive(t.Context(), driver.ReceiveRequest{Max: 100, Visibility: 12 * time.Hour})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if len(got) == 0 {
+					break
+				}
+			}
+			expectStats(t, q, driver.Stats{InFlight: 18, Dead: 2})
+			reopen(t, m, 0)
+		})
+	}
+}
+
+// How large a damaged message was is not known. An empty queue has room again.
+func TestDamagedMessageDoesNotTakeRoomForEver(t *testing.T) {
+	m := start(t, storetest.NewDisk())
+	q := configure(t, m, "orders", driver.Config{MaxBytes: 100})
+	send(t, q, driver.Outgoing{Body: make([]byte, 60)}, driver.Outgoing{Body: make([]byte, 40)})
+	m = damageWhileClosed(t, m, messageKind, 1)
+	q = openQueue(t, m, "orders")
+	if err := q.Ack(t.Context(), []driver.Receipt{lease(t, q, 1, time.Hour)[0].Receipt}); err != nil {
+		t.Fatal(err)
+	}
+	expectStats(t, q, driver.Stats{Dead: 1})
+	send(t, q, driver.Outgoing{Body: make([]byte, 100)})
+	m = reopen(t, m, 0)
+	if err := q.Close(); err != nil {
+		t.Fatal(err)
+	}
+	q = openQueue(t, m, "orders")
+	if err := q.Ack(t.Context(), []driver.Receipt{lease(t, q, 1, time.Hour)[0].Receipt}); err != nil {
+		t.Fatal(err)
+	}
+	send(t, q, driver.Outgoing{Body: make([]byte, 100)})
+}

@@ -1,0 +1,202 @@
+package engine
+
+import (
+	"fmt"
+	"iter"
+	"testing"
+	"time"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+// countingShelf counts how many messages are looked at by their places.
+type countingShelf struct {
+	*shelf
+	looked int
+}
+
+func (c *countingShelf) Waiting(from uint64) iter.Seq[*Entry] {
+	return func(yield func(*Entry) bool) {
+		for e := range c.shelf.Waiting(from) {
+			c.looked++
+			if !yield(e) {
+				return
+			}
+		}
+	}
+}
+
+// stocked returns a shard with a shelf, and a function that sends to it.
+func stocked(config driver.Config, limits Limits) (s *Shard, on *countingShelf, send func(group string, size int, delay time.Duration)) {
+	on = &countingShelf{shelf: newShelf()}
+	s = New(config, 1)
+	s.SetShelf(on, limits)
+	s.RecordEffects(true)
+	s.Advance(at(0))
+	sent := 0
+	send = func(group string, size int, delay time.Duration) {
+		sent++
+		e := s.StageSend(at(0), fmt.Sprint(sent), make([]byte, size), &Extra{Group: group}, delay)
+		on.stage(e)
+		s.Fulfil(at(0), e)
+		on.CatchUp(s.Effects())
+	}
+	return s, on, send
+}
+
+// reread makes a shard forget what it holds, as a restart does.
+func reread(s *Shard, on *countingShelf, limits Limits) *Shard {
+	totals := Totals{Messages: len(on.live), NextSeq: s.nextSeq, Bytes: s.bytes}
+	var out []*Entry
+	for e := range on.shelf.Waiting(0) {
+		switch {
+		case e.State == InFlight:
+			out = append(out, e)
+		case e.Due > s.clock:
+			totals.Delayed++
+		}
+	}
+	again := New(s.config, 100)
+	again.SetShelf(on, limits)
+	again.RecordEffects(true)
+	again.Restore(s.clock, totals, out)
+	return again
+}
+
+// What keeps a message back, a group that is held or a delay, may keep back very
+// many. To find the first that may go must not keep everybody else waiting.
+func TestReceiveLooksAtSomeMessagesAtATime(t *testing.T) {
+	limits := Limits{Messages: 5, Bytes: 1000, Look: 10}
+	for _, test := range []struct {
+		name   string
+		config driver.Config
+		delay  time.Duration
+	}{
+		{"a group that is held", driver.Config{StrictGroups: true}, 0},
+		{"delayed messages", driver.Config{}, time.Hour},
+		{"delayed messages in a group", driver.Config{StrictGroups: true}, time.Hour},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			s, on, send := stocked(test.config, limits)
+			if test.delay == 0 {
+				send("held", 1, 0)
+				s.Receive(at(0), 1, 0, time.Hour, nil)
+				on.CatchUp(s.Effects())
+			}
+			for range 95 {
+				send("held", 1, test.delay)
+			}
+			send("free", 1, 0)
+			s = reread(s, on, limits)
+			for rounds := 1; ; rounds++ {
+				on.looked = 0
+				if s.Available(at(0)) == 0 {
+					t.Fatalf("nothing is available in round %d", rounds)
+				}
+				got, _ := s.Receive(at(0), 1, 0, time.Hour, nil)
+				if on.looked > 2*limits.Look {
+					t.Fatalf("looked at %d messages, %d at a time", on.looked, limits.Look)
+				}
+				if len(got) == 1 {
+					if got[0].groupName() != "free" || rounds < 3 {
+						t.Errorf("received one of group %q in round %d", got[0].groupName(), rounds)
+					}
+					break
+				}
+				if !s.Searching() {
+					t.Fatalf("gave up in round %d", rounds)
+				}
+			}
+			if got, _ := s.Receive(at(0), 1, 0, time.Hour, nil); len(got) > 0 || s.Searching() {
+				t.Errorf("received %d more, searching: %v", len(got), s.Searching())
+			}
+			if n := s.Available(at(0)); n != 0 {
+				t.Errorf("%d are available", n)
+			}
+		})
+	}
+}
+
+// What is held of each kind is bounded by bytes too: bodies may be large.
+func TestLimitsOfBytesHoldForAllKinds(t *testing.T) {
+	limits := Limits{Messages: 1000, Bytes: 1000, Look: 1000}
+	const size, sent, most = 100, 200, 2*1000 + 100
+	held := func(s *Shard) (ready, delayed, dead int) {
+		s.ready.all(func(e *Entry) bool { ready += len(e.Body); return true })
+		for _, g := range s.groups.byName {
+			g.waiting.all(func(e *Entry) bool { ready += len(e.Body); return true })
+		}
+		for _, e := range s.timers {
+			if e.State == Delayed {
+				delayed += len(e.Body)
+			}
+		}
+		s.dead.byDeath.all(func(e *Entry) bool { dead += len(e.Body); return true })
+		return ready, delayed, dead
+	}
+	check := func(t *testing.T, s *Shard) {
+		t.Helper()
+		if ready, delayed, dead := held(s); ready > most || delayed > most || dead > most {
+			t.Fatalf("holds %d bytes of ready, %d of delayed and %d of dead messages with a limit of %d", ready, delayed, dead, limits.Bytes)
+		}
+	}
+	t.Run("ready and dead", func(t *testing.T) {
+		s, on, send := stocked(driver.Config{MaxDeliveries: 1}, limits)
+		for range sent {
+			send("", size, 0)
+		}
+		check(t, s)
+		s.Receive(at(0), sent, 0, time.Second, nil)
+		on.CatchUp(s.Effects())
+		s.Advance(at(2))
+		check(t, s)
+		if s.stats.Dead != sent {
+			t.Fatalf("%+v", s.stats)
+		}
+		on.CatchUp(s.Effects())
+		for range sent { // read again, the oldest first
+			s.Discard(at(2), s.oldestDead())
+			on.CatchUp(s.Effects())
+			check(t, s)
+		}
+	})
+	t.Run("ready ones that come back", func(t *testing.T) {
+		s, on, send := stocked(driver.Config{}, limits)
+		for range sent {
+			send("", size, 0)
+		}
+		s.Receive(at(0), sent, 0, time.Second, nil)
+		on.CatchUp(s.Effects())
+		s.Advance(at(2))
+		check(t, s)
+	})
+	t.Run("delayed", func(t *testing.T) {
+		s, on, send := stocked(driver.Config{}, limits)
+		for i := range sent {
+			send("", size, time.Duration(sent-i)*time.Second)
+			check(t, s)
+		}
+		for i := range sent {
+			s.Advance(at(i))
+			on.CatchUp(s.Effects())
+			check(t, s)
+		}
+	})
+	t.Run("groups that are held", func(t *testing.T) {
+		s, on, send := stocked(driver.Config{StrictGroups: true}, limits)
+		for i := range 40 {
+			send(fmt.Sprint(i), size, 0)
+		}
+		s.Receive(at(0), 40, 0, time.Hour, nil)
+		on.CatchUp(s.Effects())
+		for i := range sent {
+			send(fmt.Sprint(i%40), size, 0)
+		}
+		check(t, s)
+		s = reread(s, on, limits)
+		if got, _ := s.Receive(at(0), 1, 0, time.Hour, nil); len(got) > 0 {
+			t.Fatalf("received %d", len(got))
+		}
+		check(t, s)
+	})
+}
