@@ -2,6 +2,7 @@ package diskbox
 
 import (
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -108,12 +109,12 @@ func TestRetentionOfTheDeadLosesNothingThatDiedWhileClosed(t *testing.T) {
 // that stalls does.
 type slowJournal struct {
 	*journal
-	slow *bool
+	slow *atomic.Bool
 }
 
 func (s slowJournal) Ride() {
 	s.journal.Ride()
-	if *s.slow {
+	if s.slow.Load() {
 		time.Sleep(time.Second)
 	}
 }
@@ -126,7 +127,7 @@ func TestDeathsMoveOnceWhileTimePasses(t *testing.T) {
 			t.Fatal(err)
 		}
 		a := newAxis(o.boot, nil)
-		slow := false
+		var slow atomic.Bool
 		j := slowJournal{newJournal(s, a), &slow}
 		b := host.New(host.Options{Journal: j, Secret: aSecret, Now: a.now(), Hold: o.hold()})
 		q := configure(t, b, "a", driver.Config{
@@ -135,9 +136,9 @@ func TestDeathsMoveOnceWhileTimePasses(t *testing.T) {
 		send(t, q, make([]driver.Outgoing, 3)...)
 		time.Sleep(8 * time.Second)
 		lease(t, q, 3, 1500*time.Millisecond)
-		slow = true
+		slow.Store(true)
 		time.Sleep(20 * time.Second)
-		slow = false
+		slow.Store(false)
 		expectStats(t, q, driver.Stats{})
 		expectStats(t, openQueue(t, b, "b"), driver.Stats{Ready: 3})
 		if err := j.flush(); err != nil {

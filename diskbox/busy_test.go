@@ -1,0 +1,110 @@
+package diskbox
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/store/storetest"
+)
+
+// Purging needs a moment at which nothing is on its way. It must come, however
+// busy the queue is.
+func TestPurgeComesToItsTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		disk := storetest.NewDisk()
+		m := start(t, disk)
+		q := configure(t, m, "orders", driver.Config{Shards: 3})
+		disk.Before(func(op storetest.Operation) error {
+			if op.Kind == storetest.Sync {
+				time.Sleep(10 * time.Millisecond)
+			}
+			return nil
+		})
+		begin := time.Now()
+		var wg sync.WaitGroup
+		var sent, done atomic.Int64
+		for n := range 16 {
+			wg.Go(func() {
+				time.Sleep(time.Duration(n) * time.Millisecond)
+				for done.Load() < 3 && time.Since(begin) < 20*time.Second {
+					if _, err := q.Send(t.Context(), make([]driver.Outgoing, 5)); err != nil {
+						t.Error(err)
+						return
+					}
+					sent.Add(5)
+				}
+			})
+		}
+		purged := 0
+		for range 3 {
+			time.Sleep(100 * time.Millisecond)
+			n, err := q.Purge(t.Context())
+			if err != nil || n == 0 {
+				t.Errorf("purged %d, %v", n, err)
+			}
+			purged += n
+			done.Add(1)
+		}
+		if took := time.Since(begin); took > 5*time.Second {
+			t.Errorf("it took %v", took)
+		}
+		wg.Wait()
+		expectStats(t, q, driver.Stats{Ready: int(sent.Load()) - purged})
+	})
+}
+
+func TestReceiveFindsWhatIsBehindAHeldGroup(t *testing.T) {
+	m := start(t, storetest.NewDisk())
+	q := configure(t, m, "orders", driver.Config{StrictGroups: true})
+	for range 8 {
+		batch := make([]driver.Outgoing, 250)
+		for i := range batch {
+			batch[i].Group = "held"
+		}
+		send(t, q, batch...)
+	}
+	lease(t, q, 1, time.Hour)
+	send(t, q, driver.Outgoing{Group: "free", Body: []byte("free")})
+	m = reopen(t, m, 0)
+	q = openQueue(t, m, "orders")
+	expectBodies(t, q, "free")
+	expectBodies(t, q)
+}
+
+// Redriving many letters ends when its caller does.
+func TestRedriveEndsWithItsContext(t *testing.T) {
+	m := start(t, storetest.NewDisk())
+	q := configure(t, m, "orders", driver.Config{RetainReady: driver.Retention{Count: 1}})
+	for range 6 {
+		send(t, q, make([]driver.Outgoing, 250)...)
+	}
+	if err := m.ConfigureQueue(t.Context(), "orders", driver.Config{}); err != nil {
+		t.Fatal(err)
+	}
+	expectStats(t, q, driver.Stats{Ready: 1, Dead: 1499})
+	ctx := &countedContext{Context: t.Context()}
+	n, err := q.(driver.DeadLetterer).Redrive(ctx, nil, 0)
+	if !errors.Is(err, context.Canceled) || n == 0 || n == 1499 {
+		t.Errorf("redrove %d, %v", n, err)
+	}
+	expectStats(t, q, driver.Stats{Ready: 1 + n, Dead: 1499 - n})
+}
+
+// countedContext is cancelled when it was asked three times.
+type countedContext struct {
+	context.Context
+	asked int
+}
+
+func (c *countedContext) Err() error {
+	if c.asked++; c.asked > 3 {
+		return context.Canceled
+	}
+	return nil
+}

@@ -1,0 +1,108 @@
+package diskbox
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/store/storetest"
+)
+
+// Once a write has failed, nothing is answered that rests on what is in memory.
+func TestNothingIsAnsweredAfterAFailedWrite(t *testing.T) {
+	disk := storetest.NewDisk()
+	b, err := Open(t.Context(), "queues", &Options{fs: disk.FS(), boot: bubbleClock{}, small: true, OnFail: func(error) {}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := configure(t, b, "orders", driver.Config{MaxDeliveries: 1, RetainDead: driver.Retention{Count: 5}})
+	for i := range 20 {
+		send(t, q, driver.Outgoing{Body: fmt.Append(nil, i)})
+	}
+	held := lease(t, q, 2, time.Hour)
+	disk.Before(func(storetest.Operation) error { return errors.New("the disk is gone") })
+	graves, peeker, ctx := q.(driver.DeadLetterer), q.(driver.Peeker), t.Context()
+	for _, do := range []struct {
+		name string
+		do   func() error
+	}{
+		{"send", func() error { _, err := q.Send(ctx, make([]driver.Outgoing, 1)); return err }},
+		{"receive", func() error {
+			_, err := q.Receive(ctx, driver.ReceiveRequest{Max: 1, Visibility: time.Second})
+			return err
+		}},
+		{"extend", func() error { return q.Extend(ctx, []driver.Extension{{Receipt: held[0].Receipt}}) }},
+		{"ack", func() error { return q.Ack(ctx, []driver.Receipt{held[0].Receipt}) }},
+		{"nack", func() error { return q.Nack(ctx, []driver.Nack{{Receipt: held[0].Receipt}}) }},
+		{"dead-letter", func() error {
+			return graves.DeadLetter(ctx, []driver.Burial{{Receipt: held[0].Receipt, Reason: driver.ReasonFatal}})
+		}},
+		{"peek", func() error {
+			for _, err := range peeker.Peek(ctx, driver.Query{}) {
+				if err != nil {
+					return err
+				}
+			}
+			return nil
+		}},
+		{"dead letters", func() error {
+			for _, err := range graves.DeadLetters(ctx) {
+				if err != nil {
+					return err
+				}
+			}
+			return nil
+		}},
+		{"redrive", func() error { _, err := graves.Redrive(ctx, nil, 0); return err }},
+		{"discard", func() error { _, err := graves.Discard(ctx, []string{"x"}); return err }},
+		{"purge", func() error { _, err := q.Purge(ctx); return err }},
+		{"purge the dead", func() error { _, err := graves.PurgeDead(ctx); return err }},
+		{"stats", func() error { _, err := q.Stats(ctx); return err }},
+		{"ping", func() error { return b.Ping(ctx) }},
+	} {
+		if err := do.do(); !errors.Is(err, driver.ErrUnavailable) {
+			t.Errorf("%s: %v", do.name, err)
+		}
+	}
+	if err := b.Close(); err == nil {
+		t.Error("closing says that all is well")
+	}
+}
+
+// A receive that meets Close says so, and does not blame the disk.
+func TestReceiveDuringCloseSaysClosed(t *testing.T) {
+	for range 30 {
+		m := start(t, storetest.NewDisk())
+		q := openQueue(t, m, "orders")
+		for range 2 {
+			send(t, q, make([]driver.Outgoing, 250)...)
+		}
+		var wg sync.WaitGroup
+		var some sync.WaitGroup
+		some.Add(4)
+		for range 4 {
+			wg.Go(func() {
+				for n := 0; ; n++ {
+					_, err := q.Receive(t.Context(), driver.ReceiveRequest{Max: 1, Visibility: time.Hour, Wait: time.Hour})
+					if n == 0 {
+						some.Done()
+					}
+					if err != nil {
+						if !errors.Is(err, driver.ErrClosed) {
+							t.Errorf("received %v", err)
+						}
+						return
+					}
+				}
+			})
+		}
+		some.Wait()
+		if err := m.Close(); err != nil {
+			t.Error(err)
+		}
+		wg.Wait()
+	}
+}
