@@ -32,6 +32,7 @@
 //	g queue shard group place a message of a strict group, by a hash of its name
 //	d queue shard death       a dead letter, whole
 //	i queue shard id          the death of a dead letter
+//	f queue shard death       a dead letter on its way to another queue, by id
 //	k queue end digest        a dedup key: body digest, message id
 //	T                         the clock: boot, and the time of the last commit
 //	X                         secret of the dedup digests, last queue number

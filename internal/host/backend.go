@@ -20,7 +20,9 @@ type Backend struct {
 	options  Options
 	clock    clock
 	groupKey uint64 // from Secret
-	pendings sync.Pool
+
+	pendings     sync.Pool // of *Pending
+	spareWaiters sync.Pool // of *waiter
 
 	mu     sync.Mutex // guards the fields below, and keeps configurations apart
 	queues map[string]*queue

@@ -116,9 +116,7 @@ func (h *handle) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driv
 
 // await takes messages when there are some, for as long as the request says.
 func (h *handle) await(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
-	patience := time.NewTimer(req.Wait)
-	defer patience.Stop()
-	w := h.waiters.join()
+	w := h.waiters.join(req.Wait)
 	expired := false
 	for {
 		got, blocked := h.take(ctx, req)
@@ -137,7 +135,7 @@ func (h *handle) await(ctx context.Context, req driver.ReceiveRequest) ([]driver
 		case <-w.signal:
 			h.waiters.rest(w)
 			continue
-		case <-patience.C:
+		case <-w.patience.C:
 			expired = true // one last look: what was in the way may be gone
 			continue
 		case <-ctx.Done():

@@ -37,6 +37,29 @@ type waiter struct {
 	signal     chan struct{} // holds one signal
 	signalled  bool
 	prev, next *waiter
+	patience   *time.Timer // fires when it has waited long enough
+}
+
+// newWaiter returns a waiter, one that was used before if there is one: a request
+// and its reply are two waits, and this is most of what they cost.
+func (b *Backend) newWaiter(patience time.Duration) *waiter {
+	w, ok := b.spareWaiters.Get().(*waiter)
+	if !ok {
+		return &waiter{signal: make(chan struct{}, 1), patience: time.NewTimer(patience)}
+	}
+	w.patience.Reset(patience)
+	return w
+}
+
+// freeWaiter keeps a waiter that has left for reuse.
+func (b *Backend) freeWaiter(w *waiter) {
+	w.patience.Stop()
+	select {
+	case <-w.signal: // it left without having looked
+	default:
+	}
+	w.signalled, w.prev, w.next = false, nil, nil
+	b.spareWaiters.Put(w)
 }
 
 func (ws *waiters) init(q *queue) { ws.queue = q }
@@ -44,9 +67,9 @@ func (ws *waiters) init(q *queue) { ws.queue = q }
 // wanted reports whether anybody would notice if the timer fired.
 func (ws *waiters) wanted() bool { return ws.count.Load() > 0 || ws.elsewhere.Load() }
 
-// join registers a new waiter.
-func (ws *waiters) join() *waiter {
-	w := &waiter{signal: make(chan struct{}, 1)}
+// join registers a new waiter, which waits for as long as patience says.
+func (ws *waiters) join(patience time.Duration) *waiter {
+	w := ws.queue.backend.newWaiter(patience)
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	w.prev = ws.last
@@ -60,8 +83,8 @@ func (ws *waiters) join() *waiter {
 	return w
 }
 
-// leave removes a waiter. If it goes empty-handed, a signal it has got goes to
-// the next.
+// leave removes a waiter, which is not used any more. If it goes empty-handed, a
+// signal it has got goes to the next.
 func (ws *waiters) leave(w *waiter, emptyHanded bool) {
 	ws.mu.Lock()
 	if w.prev == nil {
@@ -81,6 +104,7 @@ func (ws *waiters) leave(w *waiter, emptyHanded bool) {
 	}
 	passOn := w.signalled && emptyHanded
 	ws.mu.Unlock()
+	ws.queue.backend.freeWaiter(w)
 	if passOn {
 		ws.wake(1)
 	}
