@@ -34,13 +34,16 @@ var (
 
 // Open opens the queues in dir, which is created if it is not there, and brings
 // them to the state they were left in. It blocks for as long as that takes;
-// cancelling ctx abandons it. Codes: ErrInvalid (not a directory, or not ours),
-// ErrConflict (open in another process), ErrIntegrity (damaged files; nothing
-// is changed), ErrUnavailable.
+// cancelling ctx abandons it. Codes: ErrInvalid (an option that is not allowed,
+// not a directory, or not ours), ErrConflict (open in another process),
+// ErrIntegrity (damaged files; nothing is changed), ErrUnavailable.
 func Open(ctx context.Context, dir string, options *Options) (*Backend, error) {
 	var o Options
 	if options != nil {
 		o = *options
+	}
+	if err := o.check(); err != nil {
+		return nil, err
 	}
 	if o.boot == nil {
 		o.boot = linuxClock{}
@@ -79,6 +82,9 @@ func assemble(s *store.Store, o Options, durability driver.Durability) (*Backend
 		if err := j.flush(); err != nil {
 			return nil, err
 		}
+	}
+	if err := j.dropOrphans(recovered.orphans, o.Logger); err != nil {
+		return nil, err
 	}
 	h := host.New(host.Options{
 		Defaults: o.Defaults, MaxBodyBytes: o.MaxBodyBytes, Durability: durability,

@@ -1,6 +1,7 @@
 package diskbox
 
 import (
+	"errors"
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
@@ -120,15 +121,33 @@ func (j *journal) takeLocked() []*store.Batch {
 }
 
 // commit commits batches, and returns the token when they can be read.
+//
+// If one is refused, the store is stopped before the token is returned. What was
+// recorded is lost then, and the messages in memory have come apart from those on
+// disk: nothing that is recorded later may be stored without it, and nobody who
+// waits for it may be told that all is well. With a store that fails by itself
+// there is nothing left to do, and one that was closed stays closed.
 func (j *journal) commit(batches []*store.Batch, durable bool) error {
-	last := len(batches) - 1
-	for _, batch := range batches[:last] {
-		if err := j.store.Commit(batch, false); err != nil {
+	returned := false
+	giveBack := func() {
+		if !returned {
+			returned = true
 			<-j.applying
-			return err
 		}
 	}
-	return j.store.CommitThen(batches[last], durable, func() { <-j.applying })
+	defer giveBack()
+	var err error
+	last := len(batches) - 1
+	for n := 0; n < last && err == nil; n++ {
+		err = j.store.Commit(batches[n], false)
+	}
+	if err == nil {
+		err = j.store.CommitThen(batches[last], durable, giveBack)
+	}
+	if err != nil && !errors.Is(err, driver.ErrClosed) {
+		j.store.Fail(err)
+	}
+	return err
 }
 
 // unwritten reports whether something was recorded and not committed.

@@ -94,6 +94,7 @@ type crashItem struct {
 	born      time.Time // retention counts from here, or later
 	notBefore time.Time // it is not ready earlier
 	buried    bool      // somebody has begun to bury it
+	died      [2]time.Time
 	lastError string
 	redrives  int
 	// deliveries is the most that it can count, and settledAt the least: a
@@ -267,6 +268,7 @@ func (l *crashLedger) settled(d *crashDeed, held []driver.Delivery, delay time.D
 			i.lastError = crashCause(token)
 			if limit := d.book.config.MaxDeliveries; limit > 0 && held[n].Deliveries >= limit {
 				l.becomes(i, d, isDead)
+				i.died = [2]time.Time{d.at, time.Now()}
 				continue
 			}
 			l.becomes(i, d, isWaiting)
@@ -277,6 +279,7 @@ func (l *crashLedger) settled(d *crashDeed, held []driver.Delivery, delay time.D
 		case deedBury:
 			i.lastError = crashError(token)
 			l.becomes(i, d, isDead)
+			i.died = [2]time.Time{d.at, time.Now()}
 		}
 	}
 }
@@ -307,7 +310,7 @@ func (l *crashLedger) moved(d *crashDeed, count int) {
 // redriven starts the life of a message anew, for certain or perhaps.
 func (i *crashItem) redriven(d *crashDeed, tick int64, certain bool) {
 	i.redrives++
-	i.settledAt = 0
+	i.settledAt, i.died = 0, [2]time.Time{}
 	if !certain || i.fuzzy {
 		i.fuzzy = true
 		i.arrived.to = tick

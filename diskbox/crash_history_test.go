@@ -3,8 +3,8 @@ package diskbox
 import (
 	"context"
 	"errors"
+	"iter"
 	"math/rand/v2"
-	"os"
 	"sync"
 	"testing"
 	"time"
@@ -16,26 +16,18 @@ import (
 	"github.com/mailboxmq/mailbox/internal/store/storetest"
 )
 
-// powerFS is a file system with a plug. When it is pulled, an image of the disk
-// is taken, and nothing reaches the disk any more: who has been told that
-// something is durable was told before.
-type powerFS struct {
-	vfs.FS
-	power *power
-}
-
-// power fails at some operation after a while, or when it is cut.
+// power fails at some operation on the disk after a while, or when it is cut. The
+// machine goes on in a world of its own, but nobody hears its answers any more:
+// who has got one got it before.
 type power struct {
 	disk *storetest.Disk
 	rng  *rand.Rand
 
-	mu     sync.Mutex // guards the fields below; held by every operation
+	mu     sync.Mutex // guards the fields below
 	fails  time.Time
-	spared int        // operations after that which still succeed
+	spared int        // operations after that which still take place
 	image  *vfs.MemFS // not nil: the power is off
 }
-
-var errPowerOff = errors.New("the power is off")
 
 // cut pulls the plug, if nobody has. inUse says that somebody has.
 func (p *power) cut() (image *vfs.MemFS, inUse bool) {
@@ -48,13 +40,8 @@ func (p *power) cut() (image *vfs.MemFS, inUse bool) {
 	return p.image, inUse
 }
 
-func (p *power) isOff() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.image != nil
-}
-
-func (p *power) do(operation func() error) error {
+// before is the hook of the disk.
+func (p *power) before(storetest.Operation) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.image == nil && !time.Now().Before(p.fails) {
@@ -62,97 +49,111 @@ func (p *power) do(operation func() error) error {
 			p.image = p.disk.Image(p.rng)
 		}
 	}
+	return nil
+}
+
+// answer is what a client hears of an answer: if the power is off, nothing.
+func (p *power) answer(err error) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	if p.image != nil {
-		return errPowerOff
+		return &driver.Error{Code: driver.ErrUnavailable, Detail: "the power is off"}
 	}
-	return operation()
+	return err
 }
 
-func (fs *powerFS) open(open func() (vfs.File, error)) (f vfs.File, err error) {
-	err = fs.power.do(func() error {
-		f, err = open()
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	return &powerFile{File: f, power: fs.power}, nil
-}
-
-func (fs *powerFS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
-	return fs.open(func() (vfs.File, error) { return fs.FS.Create(name, category) })
-}
-
-func (fs *powerFS) ReuseForWrite(oldname, newname string, category vfs.DiskWriteCategory) (vfs.File, error) {
-	return fs.open(func() (vfs.File, error) { return fs.FS.ReuseForWrite(oldname, newname, category) })
-}
-
-// OpenDir always succeeds: what is known about directories is in memory. Syncing
-// them fails.
-func (fs *powerFS) OpenDir(name string) (vfs.File, error) {
-	f, err := fs.FS.OpenDir(name)
-	if err != nil {
-		return nil, err
-	}
-	return &powerFile{File: f, power: fs.power}, nil
-}
-
-func (fs *powerFS) Rename(oldname, newname string) error {
-	return fs.power.do(func() error { return fs.FS.Rename(oldname, newname) })
-}
-
-func (fs *powerFS) Remove(name string) error {
-	return fs.power.do(func() error { return fs.FS.Remove(name) })
-}
-
-func (fs *powerFS) MkdirAll(dir string, perm os.FileMode) error {
-	return fs.power.do(func() error { return fs.FS.MkdirAll(dir, perm) })
-}
-
-type powerFile struct {
-	vfs.File
-	power *power
-}
-
-func (f *powerFile) Write(p []byte) (n int, err error) {
-	err = f.power.do(func() error {
-		n, err = f.File.Write(p)
-		return err
-	})
-	return n, err
-}
-
-func (f *powerFile) Sync() error     { return f.power.do(f.File.Sync) }
-func (f *powerFile) SyncData() error { return f.power.do(f.File.SyncData) }
-
-// A pluggedMachine is a backend on a disk with a plug.
+// A pluggedMachine is a backend on a machine with a plug.
 type pluggedMachine struct {
 	*Backend
 	power *power
 }
 
-// OpenQueue returns a queue that delivers nothing when the power is off.
 func (m *pluggedMachine) OpenQueue(ctx context.Context, name string) (driver.Queue, error) {
 	q, err := m.Backend.OpenQueue(ctx, name)
 	if err != nil {
 		return nil, err
 	}
-	return &pluggedQueue{Queue: q, DeadLetterer: q.(driver.DeadLetterer), Peeker: q.(driver.Peeker), power: m.power}, nil
+	return &pluggedQueue{queue: q, graveyard: q.(driver.DeadLetterer), Peeker: q.(driver.Peeker), power: m.power}, nil
 }
 
+// A pluggedQueue is a queue whose answers are heard while the power is on.
 type pluggedQueue struct {
-	driver.Queue
-	driver.DeadLetterer
+	queue     driver.Queue
+	graveyard driver.DeadLetterer
 	driver.Peeker
 	power *power
 }
 
-func (q *pluggedQueue) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
-	if q.power.isOff() {
-		return nil, &driver.Error{Code: driver.ErrUnavailable, Op: "receive", Err: errPowerOff}
+// heard is what a client hears of an answer.
+func heard[T any](p *power, answer T, err error) (T, error) {
+	if err := p.answer(err); err != nil {
+		var nothing T
+		if _, isBatch := errors.AsType[*driver.BatchError](err); isBatch {
+			return answer, err
+		}
+		return nothing, err
 	}
-	return q.Queue.Receive(ctx, req)
+	return answer, nil
 }
+
+func (q *pluggedQueue) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sent, error) {
+	sent, err := q.queue.Send(ctx, msgs)
+	return heard(q.power, sent, err)
+}
+
+func (q *pluggedQueue) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
+	got, err := q.queue.Receive(ctx, req)
+	return heard(q.power, got, err)
+}
+
+func (q *pluggedQueue) Ack(ctx context.Context, receipts []driver.Receipt) error {
+	return q.power.answer(q.queue.Ack(ctx, receipts))
+}
+
+func (q *pluggedQueue) Nack(ctx context.Context, nacks []driver.Nack) error {
+	return q.power.answer(q.queue.Nack(ctx, nacks))
+}
+
+func (q *pluggedQueue) Extend(ctx context.Context, extensions []driver.Extension) error {
+	return q.power.answer(q.queue.Extend(ctx, extensions))
+}
+
+func (q *pluggedQueue) Purge(ctx context.Context) (int, error) {
+	removed, err := q.queue.Purge(ctx)
+	return heard(q.power, removed, err)
+}
+
+func (q *pluggedQueue) Stats(ctx context.Context) (driver.Stats, error) {
+	stats, err := q.queue.Stats(ctx)
+	return heard(q.power, stats, err)
+}
+
+func (q *pluggedQueue) DeadLetter(ctx context.Context, burials []driver.Burial) error {
+	return q.power.answer(q.graveyard.DeadLetter(ctx, burials))
+}
+
+func (q *pluggedQueue) Redrive(ctx context.Context, ids []string, limit int) (int, error) {
+	moved, err := q.graveyard.Redrive(ctx, ids, limit)
+	return heard(q.power, moved, err)
+}
+
+func (q *pluggedQueue) Discard(ctx context.Context, ids []string) (int, error) {
+	removed, err := q.graveyard.Discard(ctx, ids)
+	return heard(q.power, removed, err)
+}
+
+func (q *pluggedQueue) PurgeDead(ctx context.Context) (int, error) {
+	removed, err := q.graveyard.PurgeDead(ctx)
+	return heard(q.power, removed, err)
+}
+
+// DeadLetters, Traits and Close promise nothing that a power cut could break.
+func (q *pluggedQueue) DeadLetters(ctx context.Context) iter.Seq2[driver.DeadLetter, error] {
+	return q.graveyard.DeadLetters(ctx)
+}
+
+func (q *pluggedQueue) Traits() driver.Traits { return q.queue.Traits() }
+func (q *pluggedQueue) Close() error          { return q.queue.Close() }
 
 // A pluggedBackend is restarted by RunConcurrent every three seconds. Shortly
 // before that the power fails, at some operation.
@@ -172,14 +173,11 @@ func (p *pluggedBackend) start(t testing.TB, disk *storetest.Disk) driver.Opener
 	if p.cuts == p.restarts {
 		m.power.fails = time.Now().Add(1000 * time.Hour)
 	}
+	disk.Before(m.power.before)
 	var err error
 	m.Backend, err = Open(t.Context(), "queues", &Options{
-		fs: &powerFS{FS: disk.FS(), power: m.power}, boot: bubbleClock{}, small: true,
-		OnFail: func(err error) {
-			if !errors.Is(err, errPowerOff) {
-				t.Errorf("the store has failed: %v", err)
-			}
-		},
+		fs: disk.FS(), boot: bubbleClock{}, small: true,
+		OnFail: func(err error) { t.Errorf("the store has failed: %v", err) },
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -194,14 +192,16 @@ func (p *pluggedBackend) restart(t testing.TB, old driver.Opener, _ drivertest.C
 	if inUse {
 		p.inUse++
 	}
-	_ = m.Close() // says that the power is off
+	if err := m.Close(); err != nil {
+		t.Error(err)
+	}
 	return p.start(t, storetest.DiskFrom(image))
 }
 
 func TestKeepsItsPromisesThroughPowerCutsUnderLoad(t *testing.T) {
 	load := drivertest.Load{Producers: 8, Consumers: 8, Messages: 4000, Restarts: 12}
 	if raceDetector { // which makes the engine slow
-		load = drivertest.Load{Producers: 3, Consumers: 6, Messages: 900, Restarts: 6}
+		load = drivertest.Load{Producers: 2, Consumers: 4, Messages: 600, Restarts: 6}
 	}
 	inUse := 0
 	for seed, test := range []struct {
@@ -231,7 +231,7 @@ func TestKeepsItsPromisesThroughPowerCutsUnderLoad(t *testing.T) {
 			inUse += p.inUse
 		})
 	}
-	if inUse < 10 {
-		t.Errorf("the power was cut only %d times while it was needed", inUse)
+	if inUse == 0 {
+		t.Error("the power was never cut while it was needed")
 	}
 }

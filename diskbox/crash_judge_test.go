@@ -22,7 +22,6 @@ type crashContent struct {
 	// anything was done. Dead letters that were forwarded count as dead.
 	peeked []driver.Peeked
 	stats  driver.Stats
-	graves int // how many of them were forwarded
 	// repeats are the answers to sends of the tokens in repeated: those that
 	// were answered before the crash, and last those that were pending.
 	repeated []int
@@ -96,11 +95,11 @@ func (c *crashContent) look(ctx context.Context, b *Backend, book *crashBook) er
 		if p.Deliveries, err = strconv.Atoi(p.Attributes[driver.AttributeDeadDeliveries]); err != nil {
 			return err
 		}
+		p.Source = p.Attributes[driver.AttributeDeadSource]
 		p.Attributes = unforwarded(p.Attributes)
 		c.peeked = append(c.peeked, p)
 	}
-	c.graves = stats.Waiting()
-	c.stats.Dead += c.graves
+	c.stats.Dead += stats.Waiting()
 	return nil
 }
 
@@ -351,6 +350,13 @@ func (v *crashVerdict) judgeDeath(book *crashBook, token int, p *driver.Peeked, 
 		possible = book.canExhaust(i) && p.Deliveries >= book.config.MaxDeliveries
 	case driver.ReasonExpired:
 		possible = book.canExpire(i, at)
+	}
+	if p.Source != book.name {
+		v.addf("queue %s: dead message %d comes from %q", book.name, token, p.Source)
+	}
+	dated := !i.died[1].IsZero() && !p.DeadAt.IsZero() && book.reachable(i, at)&isWaiting == 0 // else it may have died again
+	if dated && (p.DeadAt.Before(i.died[0]) || p.DeadAt.After(i.died[1])) {
+		v.addf("queue %s: message %d died at %v, not in %v…%v", book.name, token, p.DeadAt, i.died[0], i.died[1])
 	}
 	if !possible {
 		v.addf("queue %s: message %d cannot have died of %q (%q, %q) after %d deliveries",

@@ -68,6 +68,9 @@ func (c *crashClient) work(queues []crashQueue) error {
 		if err := c.step(q); err != nil {
 			return fmt.Errorf("queue %s: %w", q.book.name, err)
 		}
+		if c.life.halted() {
+			return nil
+		}
 		c.life.cutAfterAnswer()
 	}
 	return nil
@@ -88,7 +91,7 @@ func (c *crashClient) step(q crashQueue) error {
 	case n < 92:
 		return c.purge(q)
 	default:
-		elapse(c.pick(time.Millisecond, 20*time.Millisecond, time.Second, 10*time.Second))
+		c.life.elapse(c.pick(time.Millisecond, 20*time.Millisecond, time.Second, 10*time.Second))
 		return nil
 	}
 }

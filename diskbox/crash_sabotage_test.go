@@ -170,6 +170,11 @@ var tampers = []struct {
 			}
 		}
 	}},
+	{"the time of death is another one", "died at", func(_ *crashBook, c *crashContent) {
+		for n := range c.peeked {
+			c.peeked[n].DeadAt = c.peeked[n].DeadAt.Add(time.Second)
+		}
+	}},
 	{"a redrive is forgotten", "it counts 0 redrives", func(_ *crashBook, c *crashContent) {
 		for n := range c.peeked {
 			c.peeked[n].Redrives = 0

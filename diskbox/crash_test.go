@@ -16,6 +16,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/store/storetest"
 )
 
@@ -148,6 +149,10 @@ type crashLife struct {
 	disk   *storetest.Disk
 	clock  crashClock
 
+	// halt, when it is closed, ends the load. Virtual time may stand still then,
+	// because the engine is busy with a disk that has failed.
+	halt chan struct{}
+
 	rngMu  sync.Mutex
 	rng    *rand.Rand
 	images []crashImage
@@ -165,6 +170,23 @@ func newCrashLife(ctx context.Context, seed uint64, budget *atomic.Int64, tally 
 		l.dense, l.steps = true, 40
 	}
 	return l
+}
+
+func (l *crashLife) halted() bool {
+	select {
+	case <-l.halt:
+		return true
+	default:
+		return false
+	}
+}
+
+// elapse lets virtual time pass, unless the load is to end.
+func (l *crashLife) elapse(d time.Duration) {
+	select {
+	case <-l.halt:
+	case <-time.After(d):
+	}
 }
 
 // chance is true once in n times.
@@ -391,6 +413,9 @@ func (l *crashLife) verdict(image *crashImage, second *secondCut, rng *rand.Rand
 		second.disk, second.clock, second.at = disk, clock, at
 		disk.Before(second.cut)
 	}
+	if rng.IntN(8) == 0 {
+		verdict.checkFiles(l.ctx, image.mem)
+	}
 	var failed atomic.Pointer[error]
 	b, err := l.open(disk.FS(), &clock, func(err error) { failed.Store(&err) })
 	if err != nil {
@@ -407,7 +432,24 @@ func (l *crashLife) verdict(image *crashImage, second *secondCut, rng *rand.Rand
 	if err := failed.Load(); err != nil {
 		verdict.addf("it failed: %v", *err)
 	}
+	if rng.IntN(8) == 0 {
+		verdict.checkFiles(l.ctx, image.mem)
+	}
 	return verdict
+}
+
+// checkFiles asks Check for an opinion.
+func (v *crashVerdict) checkFiles(ctx context.Context, mem *vfs.MemFS) {
+	report, err := Check(ctx, crashDir, &Options{fs: mem, small: true})
+	switch {
+	case errors.Is(err, driver.ErrNotFound): // nothing was made yet
+	case err != nil:
+		v.addf("check: %v", err)
+	default:
+		for _, problem := range report.Problems {
+			v.addf("check: %s", problem)
+		}
+	}
 }
 
 func (l *crashLife) judge(verdict *crashVerdict, b *Backend, image *crashImage, second *secondCut, at time.Time, rng *rand.Rand) error {

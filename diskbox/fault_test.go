@@ -34,6 +34,7 @@ func newFaultRun(t *testing.T, kind storetest.Kind, n int) *faultRun {
 	var budget atomic.Int64                                                         // no images
 	r := &faultRun{crashLife: newCrashLife(t.Context(), 4, &budget, &crashTally{})} // one client
 	r.kinds, r.steps = []int{0, 2, 4}, 150
+	r.halt = make(chan struct{})
 	r.prepare()
 	var seen atomic.Int64
 	r.disk.Before(func(op storetest.Operation) error {
@@ -49,14 +50,18 @@ func newFaultRun(t *testing.T, kind storetest.Kind, n int) *faultRun {
 // run lives until the end or the first failure, which it returns, and checks
 // that nothing works after it.
 func (r *faultRun) run() (failure, wrong error) {
-	b, err := r.open(r.disk.FS(), &r.clock, func(error) { r.fails.Add(1) })
+	b, err := r.open(r.disk.FS(), &r.clock, func(error) {
+		if r.fails.Add(1) == 1 {
+			close(r.halt)
+		}
+	})
 	if err != nil {
 		return err, nil
 	}
 	r.opened = true
 	failure = errors.Join(r.configure(b), r.load(b, 0))
 	if failure == nil {
-		elapse(time.Minute) // what goes on in the background
+		r.elapse(time.Minute) // what goes on in the background
 		failure = b.Ping(r.ctx)
 	}
 	if failure != nil {
@@ -144,7 +149,7 @@ func (r *faultRun) judge(failure error, mustTell bool) error {
 func TestAnyFailedOperationIsToldAndLosesNothing(t *testing.T) {
 	stride := 1
 	if raceDetector {
-		stride = 9
+		stride = 13
 	}
 	for _, kind := range []storetest.Kind{
 		storetest.Write, storetest.Sync, storetest.SyncDir, storetest.Create, storetest.Rename, storetest.Reuse, storetest.Remove,

@@ -120,7 +120,7 @@ func (j *journal) Sent(shard host.ShardID, e *engine.Entry) {
 	}
 	a := j.ledger.change(shard)
 	a.arrived(e)
-	a.now = e.Born
+	a.now = max(a.now, e.Born)
 }
 
 func groupOf(e *engine.Entry) string {
@@ -149,7 +149,7 @@ func (j *journal) Leased(shard host.ShardID, e *engine.Entry) {
 	j.end()
 }
 
-func (j *journal) Waits(shard host.ShardID, e *engine.Entry) {
+func (j *journal) Waits(shard host.ShardID, e *engine.Entry, now engine.Instant) {
 	if !j.knows(shard.Queue) {
 		return
 	}
@@ -165,7 +165,9 @@ func (j *journal) Waits(shard host.ShardID, e *engine.Entry) {
 		j.batch.Set(j.key, binary.BigEndian.AppendUint64(nil, e.Seq))
 	}
 	j.indexDue(shard, e)
-	j.ledger.change(shard).used(e)
+	a := j.ledger.change(shard)
+	a.used(e)
+	a.now = max(a.now, now)
 }
 
 // erase removes the records of a message that is not dead; place is where it

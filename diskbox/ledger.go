@@ -21,7 +21,7 @@ type account struct {
 	removed int            // messages removed since the head was last trimmed
 	trimmed uint64         // there is nothing below this Seq
 	timed   int            // notes of due times since they were last swept
-	now     engine.Instant // the latest that was heard from the shard
+	now     engine.Instant // what was due in the shard before has happened
 }
 
 func newLedger() ledger { return ledger{shards: make(map[host.ShardID]*account)} }

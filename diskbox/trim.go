@@ -62,7 +62,7 @@ func (j *journal) trimHead(shard host.ShardID, a *account) {
 
 // sweepKeys removes the dedup keys of a queue that are past their time.
 func (j *journal) sweepKeys(queue uint32) {
-	q := j.queue(queue)
+	q := j.queues[queue]
 	if q.keys++; q.keys < sweepEvery {
 		return
 	}

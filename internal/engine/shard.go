@@ -79,6 +79,9 @@ func (s *Shard) Stats(now Moment) driver.Stats {
 	return s.stats
 }
 
+// Clock is up to when everything has happened.
+func (s *Shard) Clock() Instant { return s.clock }
+
 // RecordEffects makes the shard keep effects for Effects.
 func (s *Shard) RecordEffects(on bool) { s.recordEffects = on }
 

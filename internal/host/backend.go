@@ -300,15 +300,12 @@ func (b *Backend) DeleteQueue(ctx context.Context, name string) error {
 	if q == nil {
 		return &driver.Error{Code: driver.ErrNotFound, Op: "delete", Queue: name}
 	}
-	if err := b.durably(func(journal Journal) { journal.Deleted(q.id) }); err != nil {
-		return err
-	}
 	delete(b.queues, name)
 	for _, other := range b.queues {
 		other.forgetTarget(q)
 	}
 	q.end(driver.ErrNotFound)
-	return nil
+	return q.named(q.delete(), "delete")
 }
 
 // Ping returns nil until the backend is closed.

@@ -27,7 +27,8 @@ type Journal interface {
 	// Leased records that a message was delivered, or its lease moved.
 	Leased(shard ShardID, e *engine.Entry)
 	// Waits records that a message waits again, at a place and from a time on.
-	Waits(shard ShardID, e *engine.Entry)
+	// What was due before now has happened in the shard.
+	Waits(shard ShardID, e *engine.Entry, now engine.Instant)
 	// Removed records that a message is gone.
 	Removed(shard ShardID, e *engine.Entry)
 	// Died records that a message is a dead letter now. If it is Leaving, it is
@@ -151,7 +152,7 @@ func (sh *shard) record(journal Journal, e *engine.Entry) {
 	case engine.Leaves:
 		journal.Removed(sh.id, e)
 	case engine.Waits:
-		journal.Waits(sh.id, e)
+		journal.Waits(sh.id, e, sh.engine.Clock())
 	case engine.Dies:
 		journal.Died(sh.id, e)
 	}

@@ -167,6 +167,26 @@ func (q *queue) end(code driver.Code) {
 	})
 }
 
+// delete writes down that an ended queue is gone, when nothing is on its way into
+// it any more. A journal takes no notice of what is recorded about it later.
+func (q *queue) delete() error {
+	if q.journal == nil {
+		return nil
+	}
+	for _, sh := range q.shards {
+		if err := sh.lockSettled(); err != nil {
+			return err
+		}
+		sh.unlock()
+		defer func() {
+			sh.lock()
+			sh.settled()
+			sh.unlock()
+		}()
+	}
+	return q.backend.durably(func(journal Journal) { journal.Deleted(q.id) })
+}
+
 // now is the current time on the engines' axis. Callers hold the shard they
 // use it for, so that time does not run backwards in it.
 func (q *queue) now() engine.Moment { return q.backend.clock.now() }

@@ -77,7 +77,7 @@ func (sh *shard) recordEffect(effect engine.Effect) bool {
 	case effect.Kind == engine.Leased && effect.Entry.State == engine.InFlight:
 		journal.Leased(sh.id, effect.Entry)
 	case effect.Kind == engine.Returned && effect.Entry.Waits():
-		journal.Waits(sh.id, effect.Entry)
+		journal.Waits(sh.id, effect.Entry, sh.engine.Clock())
 	case effect.Kind == engine.Died:
 		journal.Died(sh.id, effect.Entry)
 	case effect.Kind == engine.Discarded:

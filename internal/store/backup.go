@@ -118,5 +118,8 @@ func (s *Store) copyTo(ctx context.Context, path string) error {
 	if failure := s.fuse.blown(); failure != nil {
 		return failure
 	}
+	if err == nil {
+		err = listLogs(s.options.FS, path)
+	}
 	return ioError("backup", path, err)
 }

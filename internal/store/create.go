@@ -34,7 +34,9 @@ func create(dir string, o Options) error {
 // that follows, and all others, have the newest format.
 func createEngine(path string, o Options, f *fuse, id storeID) error {
 	tracker := &logTracker{}
-	fs := &sealFS{FS: newGuardFS(o.FS, path, f, func() {}), dir: path, tracker: tracker, forgetful: o.forgetSeals}
+	guard := newGuardFS(o.FS, path, f, func() {})
+	logs := newLogList(guard, path, map[uint64]watermark{})
+	fs := &sealFS{FS: guard, dir: path, tracker: tracker, logs: logs, forgetful: o.forgetSeals}
 	options := o.engineOptions(fs, f, &pebble.EventListener{})
 	options.ErrorIfExists = true
 	db, err := pebble.Open(path, options)
@@ -47,6 +49,9 @@ func createEngine(path string, o Options, f *fuse, id storeID) error {
 	}
 	if closeErr := db.Close(); err == nil {
 		err = closeErr
+	}
+	if err == nil {
+		err = logs.end(tracker.get())
 	}
 	if err == nil {
 		err = f.blown()

@@ -12,9 +12,10 @@
 //   - Damage is noticed. A changed bit in a file is an error with the name of
 //     the file ([driver.ErrIntegrity]), when the store is opened or when the
 //     damaged part is read, or it did not matter. It is never silently missing
-//     data, and never wrong data. One thing is beyond reach: after a crash,
-//     damage in the commits of the very last sync looks like commits that the
-//     crash prevented.
+//     data, and never wrong data. The same goes for files that are missing or
+//     cut short. One thing is beyond reach: after a crash, damage in the commits
+//     of the very last sync looks like commits that the crash prevented; and if
+//     the end of the last log is cut off, so do all that were in it.
 //   - After the first write or sync that fails, nothing is confirmed any more
 //     ([ErrFailed]), nothing more is written, and nobody hangs.
 //   - A store that has nothing to do does nothing: no timer runs.
@@ -34,6 +35,7 @@
 //	    MANIFEST-<n>           the engine's list of live tables
 //	    seal-MANIFEST-<n>      length and hash of that list
 //	    <n>.log                write-ahead logs, with watermarks
+//	    seal-logs              which logs there are, their lengths and checksums
 //	    <n>.sst                tables
 //	    OPTIONS-<n> marker.*   more of the engine's
 //	<dir>/db.creating/         a store that is being made; stale ones are removed
@@ -90,10 +92,11 @@
 //	    tickers.
 //	H13 Logs are kept for reuse. The floor is documented above.
 //
-// Two more, found on the way: the engine's compaction scheduler wakes up ten
-// times a second for ever, so it is replaced (quietScheduler); and a checkpoint
+// Three more, found on the way: the engine's compaction scheduler wakes up ten
+// times a second for ever, so it is replaced (quietScheduler); a checkpoint
 // copies a log while it is written and may get the end of it without its
-// beginning, so it is shown only what is stable (stableLog).
+// beginning, so it is shown only what is stable (stableLog); and the engine does
+// not miss a log that is not there, so there is a list of them (logList).
 //
 // # Costs worth knowing
 //

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 
@@ -15,6 +16,7 @@ const (
 	ballastFile = "BALLAST"
 	formatFile  = "MAILBOX_FORMAT"
 	sealPrefix  = "seal-"
+	logListFile = sealPrefix + "logs"
 	tempSuffix  = ".tmp"
 
 	manifestPrefix = "MANIFEST-"
@@ -60,6 +62,9 @@ func logNumber(base string) (uint64, bool) {
 	number, err := strconv.ParseUint(digits, 10, 64)
 	return number, err == nil
 }
+
+// logName is the name of a log, as the engine gives it.
+func logName(number uint64) string { return fmt.Sprintf("%06d%s", number, logSuffix) }
 
 // syncDir makes the entries of a directory durable.
 func syncDir(fs vfs.FS, dir string) error {

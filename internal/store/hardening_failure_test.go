@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -264,4 +265,35 @@ func TestH7WhatTheEngineCallsFatalIsTheEnd(t *testing.T) {
 	defer mustClose(t, again)
 	wantValue(t, again, "before", "1")
 	wantMissing(t, again, "after")
+}
+
+// A caller that cannot go on stops the store like a disk that fails.
+func TestH7ACallerCanStopTheStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		disk := storetest.NewDisk()
+		o := memOptions(disk.FS())
+		var told atomic.Int64
+		o.OnFail = func(error) { told.Add(1) }
+		s := mustOpen(t, testDir, o)
+		put(t, s, "a", "1")
+		cause := errors.New("my own reason")
+		s.Fail(cause)
+		s.Fail(cause)
+		synctest.Wait()
+		if told.Load() != 1 {
+			t.Errorf("OnFail was called %d times", told.Load())
+		}
+		b := s.NewBatch()
+		b.Set([]byte("b"), []byte("2"))
+		_, getErr := s.Get([]byte("a"), nil)
+		for call, err := range map[string]error{"commit": s.Commit(b, true), "get": getErr, "admit": s.Admit(), "close": s.Close()} {
+			if !errors.Is(err, ErrFailed) || !errors.Is(err, cause) || !errors.Is(err, driver.ErrUnavailable) {
+				t.Errorf("%s: %v", call, err)
+			}
+		}
+		s = mustOpen(t, testDir, memOptions(disk.FS()))
+		defer mustClose(t, s)
+		wantValue(t, s, "a", "1")
+		wantMissing(t, s, "b")
+	})
 }

@@ -296,7 +296,7 @@ func TestH4EveryManifestOnDiskHasItsSealAndNoOther(t *testing.T) {
 		}
 		mustClose(t, s)
 		manifests := engineFiles(t, fs, func(base string) bool { return classOf(base) == classManifest })
-		seals := engineFiles(t, fs, func(base string) bool { return strings.HasPrefix(base, sealPrefix) })
+		seals := engineFiles(t, fs, func(base string) bool { return strings.HasPrefix(base, sealPrefix+manifestPrefix) })
 		if len(manifests) != len(seals) {
 			t.Fatalf("manifests %v, seals %v", manifests, seals)
 		}

@@ -18,8 +18,8 @@ import (
 )
 
 // Open opens the store in dir, and makes one if dir does not exist or is empty.
-// It checks the seal of the MANIFEST and the watermarks of the logs before the
-// engine reads them, so it takes at least as long as reading the logs does. ctx
+// It checks the seal of the MANIFEST, the list of logs and their watermarks before
+// the engine reads them, so it takes at least as long as reading the logs does. ctx
 // is looked at between the steps.
 //
 // Errors name the file and say what to do. Nothing is ever deleted, except what
@@ -184,13 +184,18 @@ func openLocked(ctx context.Context, dir string, o Options) (*Store, error) {
 			return nil, err
 		}
 	}
-	if err := auditLogs(o.FS, path, id); err != nil {
+	logs, err := readLogList(o.FS, path)
+	if err == nil {
+		err = auditLogs(o.FS, path, id, logs)
+	}
+	if err != nil {
 		return nil, err
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
 	s := newStore(dir, path, o, id)
+	s.logs = newLogList(s.guard, path, logs)
 	if !o.ReadOnly {
 		err = s.tidy(path)
 	}
@@ -266,7 +271,7 @@ func (s *Store) tidy(path string) error {
 // openEngine opens what is there already and asserts that it is what it should
 // be.
 func (s *Store) openEngine(path string) error {
-	fs := &sealFS{FS: s.guard, dir: path, tracker: s.tracker, forgetful: s.options.forgetSeals}
+	fs := &sealFS{FS: s.guard, dir: path, tracker: s.tracker, logs: s.logs, forgetful: s.options.forgetSeals}
 	options := s.options.engineOptions(fs, s.fuse, &pebble.EventListener{
 		BackgroundError:   func(err error) { s.options.Logger.Warn("engine in the background", "error", err) },
 		DataCorruption:    s.damage.add,

@@ -144,6 +144,7 @@ func TestANewerFormatIsRefusedAndLeftAlone(t *testing.T) {
 func TestDamagedAndMissingFilesAreNamed(t *testing.T) {
 	remove := func(name string) error { return os.Remove(name) }
 	garble := func(name string) error { return os.WriteFile(name, []byte("not what was here"), 0o644) }
+	empty := func(name string) error { return os.Truncate(name, 0) }
 	for _, c := range []struct {
 		name, pattern string
 		damage        func(string) error
@@ -159,6 +160,10 @@ func TestDamagedAndMissingFilesAreNamed(t *testing.T) {
 		{"format marker removed", "marker.format-version.*", remove, driver.ErrIntegrity},
 		{"table removed", "*.sst", remove, driver.ErrIntegrity},
 		{"options garbled", "OPTIONS-*", garble, driver.ErrIntegrity},
+		{"log removed", "*.log", remove, driver.ErrIntegrity},
+		{"log emptied", "*.log", empty, driver.ErrIntegrity},
+		{"list of logs removed", logListFile, remove, driver.ErrIntegrity},
+		{"list of logs garbled", logListFile, garble, driver.ErrIntegrity},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			dir := t.TempDir()

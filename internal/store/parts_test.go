@@ -149,7 +149,7 @@ func TestCompactionsCatchUpWithoutATicker(t *testing.T) {
 
 func TestABackupSeesOnlyTheStablePartOfALog(t *testing.T) {
 	mem := vfs.NewMem()
-	fs := &sealFS{FS: mem, dir: "/", tracker: &logTracker{}}
+	fs := &sealFS{FS: mem, dir: "/", tracker: &logTracker{}, logs: newLogList(mem, "/", map[uint64]watermark{})}
 	write := func(f vfs.File, n int) {
 		if _, err := f.Write(make([]byte, n)); err != nil {
 			t.Fatal(err)

@@ -25,11 +25,13 @@ import (
 // directory. A crash between the sync and the side file leaves a seal that
 // covers a prefix, which is still true.
 //
-// Logs get their watermarks (see watermark) through the same wrapper.
+// Logs get their watermarks (see watermark), and their place in the list of logs
+// (see logList), through the same wrapper.
 type sealFS struct {
 	vfs.FS
 	dir     string
 	tracker *logTracker
+	logs    *logList
 	// forgetful leaves the seals out. Tests use it to prove that they notice.
 	forgetful bool
 }
@@ -41,31 +43,47 @@ func (s *sealFS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, 
 	if err != nil {
 		return nil, err
 	}
-	return s.wrap(name, f), nil
+	return s.begin(name, f)
 }
 
 func (s *sealFS) ReuseForWrite(oldname, newname string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	if number, ok := s.ownLog(oldname); ok {
+		if err := s.logs.remove(number); err != nil {
+			return nil, err
+		}
+	}
 	f, err := s.FS.ReuseForWrite(oldname, newname, category)
 	if err != nil {
 		return nil, err
 	}
-	return s.wrap(newname, f), nil
+	return s.begin(newname, f)
+}
+
+// ownLog returns the number of a log of this store. A log outside of the directory
+// is a copy made by a backup. It has the number of a live log, and must not be
+// taken for it.
+func (s *sealFS) ownLog(name string) (number uint64, ok bool) {
+	number, ok = logNumber(s.PathBase(name))
+	return number, ok && s.PathDir(name) == s.dir
+}
+
+// begin wraps a file that was just made. A log is added to the list, with what the
+// one before it was in the end: the engine closes one before it makes the next.
+func (s *sealFS) begin(name string, f vfs.File) (vfs.File, error) {
+	number, ok := s.ownLog(name)
+	if !ok {
+		return s.wrap(name, f), nil
+	}
+	if err := s.logs.add(number, s.tracker.get()); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	s.tracker.start(number)
+	return &logFile{File: f, tracker: s.tracker, at: watermark{log: number}}, nil
 }
 
 func (s *sealFS) wrap(name string, f vfs.File) vfs.File {
-	base := s.PathBase(name)
-	switch classOf(base) {
-	case classManifest:
-		if !s.forgetful {
-			return &manifestFile{File: f, fs: s.FS, path: name, sum: sha256.New()}
-		}
-	case classLog:
-		// A log outside of the directory is a copy made by a backup. It has
-		// the number of a live log, and must not be taken for it.
-		if number, ok := logNumber(base); ok && s.PathDir(name) == s.dir {
-			s.tracker.start(number)
-			return &logFile{File: f, tracker: s.tracker, at: watermark{log: number}}
-		}
+	if classOf(s.PathBase(name)) == classManifest && !s.forgetful {
+		return &manifestFile{File: f, fs: s.FS, path: name, sum: sha256.New()}
 	}
 	return f
 }
@@ -76,7 +94,7 @@ func (s *sealFS) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if number, ok := logNumber(s.PathBase(name)); ok && s.PathDir(name) == s.dir {
+	if number, ok := s.ownLog(name); ok {
 		if length, partly := s.tracker.stable(number); partly {
 			return newStableLog(f, length), nil
 		}
@@ -84,9 +102,14 @@ func (s *sealFS) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
 	return f, nil
 }
 
-// Remove takes the seal away with its MANIFEST. If that fails or a crash comes
-// between, removeStaleSeals does it later.
+// Remove takes a log out of the list first, and the seal away with its MANIFEST. If
+// that fails or a crash comes between, removeStaleSeals does it later.
 func (s *sealFS) Remove(name string) error {
+	if number, ok := s.ownLog(name); ok {
+		if err := s.logs.remove(number); err != nil {
+			return err
+		}
+	}
 	err := s.FS.Remove(name)
 	if err == nil && classOf(s.PathBase(name)) == classManifest {
 		_ = s.FS.Remove(sealPath(s.FS, name))

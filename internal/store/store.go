@@ -30,6 +30,7 @@ type Store struct {
 	damage  *damage
 	misuse  *misuse
 	tracker *logTracker
+	logs    *logList
 	sealer  *sealer
 	gate    *gate
 	turn    chan struct{} // see takeTurn
@@ -314,6 +315,9 @@ func (s *Store) close() error {
 	// keeps it from touching the disk.
 	if closeErr := s.db.Close(); err == nil {
 		err = s.outcome("close", closeErr)
+	}
+	if err == nil && !s.options.ReadOnly {
+		err = s.outcome("close", s.logs.end(s.tracker.get()))
 	}
 	s.watch.stop()
 	if unlockErr := s.lock.Close(); err == nil {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"maps"
 	"slices"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -62,9 +63,10 @@ func parseWatermark(b []byte) (w watermark, ok bool) {
 	}, true
 }
 
-// auditLogs returns ErrIntegrity if a log does not hold what a watermark, in it
-// or in a later log, says it held. It changes nothing.
-func auditLogs(fs vfs.FS, dir string, id storeID) error {
+// auditLogs returns ErrIntegrity if a log in the list is missing, or does not hold
+// what the list, or a watermark in it or in a later log, says it held. It changes
+// nothing.
+func auditLogs(fs vfs.FS, dir string, id storeID, list map[uint64]watermark) error {
 	names, err := fs.List(dir)
 	if err != nil {
 		return ioError("open", dir, err)
@@ -73,8 +75,14 @@ func auditLogs(fs vfs.FS, dir string, id storeID) error {
 		_, isLog := logNumber(name)
 		return !isLog
 	})
+	for _, number := range slices.Sorted(maps.Keys(list)) {
+		if name := logName(number); !slices.Contains(names, name) {
+			return fileError(driver.ErrIntegrity, "open", fs.PathJoin(dir, name),
+				"the log is missing; nothing was changed; put it back, or restore from a backup", nil)
+		}
+	}
 	buf := make([]byte, 256<<10)
-	highest := make(map[uint64]watermark)
+	highest := maps.Clone(list)
 	for _, name := range names {
 		path := fs.PathJoin(dir, name)
 		if err := findWatermarks(fs, path, id, highest, buf); err != nil {

@@ -1,0 +1,178 @@
+package store
+
+import (
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/store/storetest"
+)
+
+// pileOfLogs is the disk of a store that could not write tables for a while, so
+// that it needs several logs: as it is after a crash, and after an orderly end.
+func pileOfLogs(t *testing.T) (crashed, closed *vfs.MemFS) {
+	t.Helper()
+	disk := storetest.NewDisk()
+	o := memOptions(disk.FS())
+	o.MemTableBytes = 256 << 10
+	s := mustOpen(t, testDir, o)
+	var full atomic.Bool
+	disk.Before(func(op storetest.Operation) error {
+		if full.Load() && strings.HasSuffix(op.Path, ".sst") {
+			return syscall.ENOSPC
+		}
+		return nil
+	})
+	full.Store(true)
+	for i := range 140 {
+		put(t, s, numbered("k", i), strings.Repeat("x", 5000))
+	}
+	crashed = disk.Mem().CrashClone(vfs.CrashCloneCfg{})
+	if logs := engineFiles(t, crashed, isLog); len(logs) < 3 {
+		t.Fatalf("logs: %v", logs)
+	}
+	full.Store(false)
+	mustClose(t, s)
+	return crashed, disk.Mem().CrashClone(vfs.CrashCloneCfg{})
+}
+
+// wantRefused opens a store that was changed, and expects to be told of a file.
+func wantRefused(t *testing.T, what string, image *vfs.MemFS, name string) {
+	t.Helper()
+	before := contents(t, image)
+	s, err := Open(t.Context(), testDir, memOptions(image))
+	if err == nil {
+		t.Errorf("%s: it was opened, and the last key is %s", what, lastKey(t, s))
+		mustClose(t, s)
+		return
+	}
+	wantError(t, err, driver.ErrIntegrity, name, "restore")
+	if !maps.Equal(before, contents(t, image)) {
+		t.Errorf("%s: something was changed", what)
+	}
+}
+
+func lastKey(t *testing.T, s *Store) string {
+	t.Helper()
+	it := s.Iterate(nil, nil)
+	defer it.Close()
+	it.Last()
+	return string(it.Key())
+}
+
+func TestAMissingLogIsNoticedAndNamed(t *testing.T) {
+	crashed, closed := pileOfLogs(t)
+	for state, image := range map[string]*vfs.MemFS{"crashed": crashed, "closed": closed} {
+		for _, name := range engineFiles(t, image, isLog) {
+			changed := image.CrashClone(vfs.CrashCloneCfg{})
+			if err := changed.Remove(name); err != nil {
+				t.Fatal(err)
+			}
+			wantRefused(t, fmt.Sprintf("%s, without %s", state, name), changed, name)
+		}
+		mustClose(t, mustOpen(t, testDir, memOptions(image)))
+	}
+}
+
+// TestAShortenedLogIsNoticed: after a crash the last log may be torn, and nobody
+// can tell. All others, and after an orderly end all of them, are known by length
+// and checksum.
+func TestAShortenedLogIsNoticed(t *testing.T) {
+	crashed, closed := pileOfLogs(t)
+	for state, image := range map[string]*vfs.MemFS{"crashed": crashed, "closed": closed} {
+		logs := engineFiles(t, image, isLog)
+		slices.Sort(logs)
+		if state == "crashed" {
+			logs = logs[:len(logs)-1]
+		}
+		for _, name := range logs {
+			data := readFile(t, image, name)
+			for _, left := range []int{0, len(data) / 2, len(data) - 1} {
+				changed := image.CrashClone(vfs.CrashCloneCfg{})
+				writeFile(t, changed, name, slices.Clone(data[:left]))
+				wantRefused(t, fmt.Sprintf("%s, with %d bytes of %s", state, left, name), changed, name)
+			}
+		}
+	}
+}
+
+func TestALogMissingFromABackupIsNoticed(t *testing.T) {
+	mem := vfs.NewCrashableMem()
+	s := mustOpen(t, testDir, memOptions(mem))
+	put(t, s, "a", "1")
+	if err := s.Backup(t.Context(), "/backup"); err != nil {
+		t.Fatal(err)
+	}
+	mustClose(t, s)
+	names, err := mem.List("/backup/" + engineDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	removed := 0
+	for _, name := range names {
+		if !isLog(name) {
+			continue
+		}
+		removed++
+		if err := mem.Remove(path.Join("/backup", engineDir, name)); err != nil {
+			t.Fatal(err)
+		}
+		_, err = Open(t.Context(), "/backup", memOptions(mem))
+		wantError(t, err, driver.ErrIntegrity, name, "restore")
+	}
+	if removed != 1 {
+		t.Errorf("the backup has %d logs", removed)
+	}
+}
+
+// TestTheListOfLogsIsComplete reads the list while logs come and go: every log
+// that is needed is in it, and every log in it is there.
+func TestTheListOfLogsIsComplete(t *testing.T) {
+	disk := storetest.NewDisk()
+	s := mustOpen(t, testDir, memOptions(disk.FS()))
+	var reused atomic.Bool
+	disk.Before(func(op storetest.Operation) error {
+		if op.Kind == storetest.Reuse {
+			reused.Store(true)
+		}
+		return nil
+	})
+	most := 0
+	for i := range 400 {
+		put(t, s, numbered("k", i), strings.Repeat("x", 3000))
+		if i%10 != 0 {
+			continue
+		}
+		image := disk.Mem().CrashClone(vfs.CrashCloneCfg{})
+		list, err := readLogList(image, path.Join(testDir, engineDir))
+		if err != nil {
+			t.Fatal(err)
+		}
+		present := make(map[uint64]bool)
+		for _, name := range engineFiles(t, image, isLog) {
+			number, _ := logNumber(path.Base(name))
+			present[number] = true
+		}
+		for number := range list {
+			if !present[number] {
+				t.Fatalf("log %d is in the list and not there", number)
+			}
+		}
+		if current := s.tracker.get().log; present[current] && list[current].log != current {
+			t.Fatalf("log %d is being written and not in the list %v", current, list)
+		}
+		most = max(most, len(list))
+	}
+	if !reused.Load() || most < 2 {
+		t.Errorf("at most %d logs at a time, reused: %v; that shows nothing", most, reused.Load())
+	}
+	mustClose(t, s)
+}
