@@ -1,0 +1,271 @@
+package deadletter
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/mailboxmq/mailbox"
+	"github.com/mailboxmq/mailbox/internal/backoff"
+	"github.com/mailboxmq/mailbox/internal/goroutine"
+)
+
+const (
+	// replayPause is when a letter is shown again that could not be replayed.
+	replayPause = time.Minute
+	// returnWithin is how long a handler that was cancelled has to return.
+	returnWithin = time.Second
+)
+
+// verdict is what a handler returned.
+type verdict struct {
+	action Action
+	err    error
+}
+
+var errGoexit = errors.New("the handler ended its goroutine")
+
+// process shows one letter to the handler and does what it says. An error ends
+// the consumer.
+func (c *Consumer[T]) process(ctx context.Context, claim *claim[T]) error {
+	started := time.Now()
+	if finished, _ := c.finished.Seen(ctx, claim.id); finished {
+		c.report(ctx, claim, c.settle(ctx, claim, verdict{}), started)
+		return nil
+	}
+	// The handler may outlive the order to stop by the drain time.
+	working, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer cancel(nil)
+	verdicts := c.show(working, cancel, claim, started)
+	v, state := c.await(ctx, cancel, claim, verdicts)
+	c.mu.Lock()
+	c.current = nil
+	c.mu.Unlock()
+	switch {
+	case state == leaseLost:
+		v.err = context.Cause(working)
+	case state == handlerStuck, state == handlerCut && v.err != nil:
+		c.putBack(ctx, claim)
+	default:
+		v = c.settle(ctx, claim, v)
+	}
+	c.report(ctx, claim, v, started)
+	if state == handlerStuck {
+		return &mailbox.Error{
+			Code: mailbox.ErrTimeout, Op: opConsume, Queue: c.Name(), MessageID: claim.letter.MessageID,
+			Detail: "the handler did not return when it was told to",
+		}
+	}
+	return nil
+}
+
+// show starts the handler and returns where its verdict will come.
+func (c *Consumer[T]) show(ctx context.Context, cancel context.CancelCauseFunc, claim *claim[T], started time.Time) <-chan verdict {
+	at := &handling{messageID: claim.letter.MessageID, since: started, cancel: cancel}
+	c.mu.Lock()
+	c.current = at
+	c.mu.Unlock()
+	verdicts := make(chan verdict, 1)
+	go func() {
+		c.mu.Lock()
+		at.goroutine = goroutine.ID()
+		c.mu.Unlock()
+		v := verdict{err: errGoexit}
+		defer func() { verdicts <- v }()
+		v.action, v.err = c.call(ctx, claim.letter)
+	}()
+	return verdicts
+}
+
+// How the time of a letter at the handler ended.
+type handlerState int
+
+const (
+	handlerReturned handlerState = iota
+	handlerCut                   // it returned, but only after the drain time
+	handlerStuck                 // it did not return at all
+	leaseLost                    // it returned, and the letter is somebody else's
+)
+
+// await waits for the verdict. Meanwhile it extends the lease, and when ctx ends
+// it watches the drain time.
+func (c *Consumer[T]) await(ctx context.Context, cancel context.CancelCauseFunc, claim *claim[T], verdicts <-chan verdict) (verdict, handlerState) {
+	every := c.options.Visibility / 3
+	extend := time.NewTimer(every)
+	defer extend.Stop()
+	if claim.extend == nil {
+		extend.Stop()
+	}
+	drain := time.NewTimer(0)
+	drain.Stop()
+	defer drain.Stop()
+	heldUntil := time.Now().Add(c.options.Visibility)
+	stop, state := ctx.Done(), handlerReturned
+	var aborted <-chan struct{}
+	for {
+		select {
+		case v := <-verdicts:
+			return v, state
+		case <-extend.C:
+			begun := time.Now()
+			err := claim.extend(context.WithoutCancel(ctx))
+			switch {
+			case err == nil:
+				heldUntil = begun.Add(c.options.Visibility)
+				extend.Reset(every)
+			case errors.Is(err, mailbox.ErrReceiptExpired), !time.Now().Before(heldUntil):
+				state = leaseLost
+				cancel(err)
+			default:
+				extend.Reset(min(every, backoff.Longest, max(0, time.Until(heldUntil))))
+			}
+		case <-stop:
+			stop, aborted = nil, c.aborted
+			drain.Reset(max(0, c.options.Drain))
+		case <-aborted:
+			return c.cut(ctx, cancel, verdicts, state)
+		case <-drain.C:
+			return c.cut(ctx, cancel, verdicts, state)
+		}
+	}
+}
+
+// cut cancels the handler and waits for it, but not for long.
+func (c *Consumer[T]) cut(ctx context.Context, cancel context.CancelCauseFunc, verdicts <-chan verdict, state handlerState) (verdict, handlerState) {
+	cancel(context.Cause(ctx))
+	late := time.NewTimer(returnWithin)
+	defer late.Stop()
+	select {
+	case v := <-verdicts:
+		return v, max(state, handlerCut)
+	case <-late.C:
+		return verdict{err: context.Cause(ctx)}, handlerStuck
+	}
+}
+
+// settling returns a context for ending with a letter: it lasts for as long as
+// the letter is surely held, but not much longer than ctx.
+func (c *Consumer[T]) settling(ctx context.Context) (context.Context, context.CancelFunc) {
+	settling, cancel := context.WithTimeout(context.WithoutCancel(ctx), max(c.options.Visibility/2, giveBackWithin))
+	stop := context.AfterFunc(ctx, func() { time.AfterFunc(giveBackWithin, cancel) })
+	return settling, func() {
+		stop()
+		cancel()
+	}
+}
+
+// settle does what the handler decided.
+func (c *Consumer[T]) settle(ctx context.Context, claim *claim[T], v verdict) verdict {
+	ctx, cancel := c.settling(ctx)
+	defer cancel()
+	delay := c.options.RetryAfter
+	if v.err == nil && v.action == Replay {
+		v = c.replay(ctx, claim)
+		delay = replayPause
+	} else if v.err == nil && v.action != Keep {
+		v.err = c.remove(ctx, claim)
+		return v
+	}
+	if v.err == nil && v.action != Keep || lost(v.err) {
+		return v
+	}
+	if err := c.persist(ctx, func() error { return claim.putOff(ctx, delay, v.err) }); err != nil {
+		v.err = errors.Join(v.err, err)
+	}
+	return v
+}
+
+// remove takes a letter out that the handler is done with. If that fails, the
+// handler does not get to see it again.
+func (c *Consumer[T]) remove(ctx context.Context, claim *claim[T]) error {
+	err := c.persist(ctx, func() error { return claim.remove(ctx) })
+	if err != nil {
+		_ = c.finished.Mark(ctx, claim.id)
+	}
+	return err
+}
+
+// replay sends the message back, unless its work was sent back before.
+func (c *Consumer[T]) replay(ctx context.Context, claim *claim[T]) verdict {
+	dedup, key := c.options.Dedup, claim.letter.identity()
+	if c.box.source == nil {
+		return verdict{Replay, c.box.fail(opRedrive, mailbox.ErrInvalid, "source", "is nil")}
+	}
+	if dedup == nil {
+		return verdict{Replay, c.persist(ctx, func() error {
+			return claim.replay(ctx, func() error { return nil })
+		})}
+	}
+	seen, err := dedup.Seen(ctx, key)
+	if err != nil {
+		return verdict{Replay, err}
+	}
+	if !seen {
+		return verdict{Replay, c.persist(ctx, func() error {
+			return claim.replay(ctx, func() error { return dedup.Mark(ctx, key) })
+		})}
+	}
+	c.duplicate(ctx, claim.letter.MessageID)
+	return verdict{Drop, c.remove(ctx, claim)}
+}
+
+// putBack gives a letter back whose handler was cut short, to be shown again at
+// once by the next consumer.
+func (c *Consumer[T]) putBack(ctx context.Context, claim *claim[T]) {
+	ctx, cancel := c.settling(ctx)
+	defer cancel()
+	if err := c.persist(ctx, func() error { return claim.putOff(ctx, 0, nil) }); err != nil {
+		c.logger.LogAttrs(ctx, slog.LevelWarn, "deadletter: a letter comes back only when its visibility ends",
+			slog.String("consumer", c.Name()), slog.String("id", claim.letter.MessageID), slog.Any("err", err))
+	}
+}
+
+// persist repeats do while the backend is away: what the handler has done is not
+// to be done again because a later step failed.
+func (c *Consumer[T]) persist(ctx context.Context, do func() error) error {
+	for failures := 1; ; failures++ {
+		err := do()
+		if err == nil || !errors.Is(err, mailbox.ErrUnavailable) || ctx.Err() != nil {
+			return err
+		}
+		backoff.Pause(ctx, backoff.AfterError(failures, err))
+	}
+}
+
+// lost reports whether a letter is somebody else's by now.
+func lost(err error) bool {
+	return errors.Is(err, mailbox.ErrReceiptExpired) || errors.Is(err, mailbox.ErrSettled)
+}
+
+// report tells the log and the hooks about a letter.
+func (c *Consumer[T]) report(ctx context.Context, claim *claim[T], v verdict, started time.Time) {
+	letter := &claim.letter
+	event := HandledEvent{
+		Consumer: c.Name(), MessageID: letter.MessageID, Source: letter.Source, Reason: letter.Reason,
+		Duration: time.Since(started), Action: v.action, Err: v.err,
+	}
+	if !letter.DeadAt.IsZero() {
+		event.Age = started.Sub(letter.DeadAt)
+	}
+	level, text := slog.LevelInfo, "deadletter: handled"
+	if v.err != nil {
+		level, text = slog.LevelError, "deadletter: handler failed"
+	}
+	if c.logger.Enabled(ctx, level) {
+		action := string(v.action)
+		if v.action == Done {
+			action = "done"
+		}
+		attrs := []slog.Attr{
+			slog.String("consumer", c.Name()), slog.String("id", letter.MessageID),
+			slog.String("source", letter.Source), slog.String("request", letter.RequestID),
+			slog.Duration("age", event.Age), slog.String("action", action),
+		}
+		if v.err != nil {
+			attrs = append(attrs, slog.Any("err", v.err))
+		}
+		c.logger.LogAttrs(ctx, level, text, attrs...)
+	}
+	c.handled(ctx, event)
+}

@@ -1,0 +1,122 @@
+// Service is a worker as one would deploy it: a loop that makes drinks, with
+// retries, dead letters and health checks, on queues that are on disk.
+//
+//	go run ./examples/service -dir cafe -orders 20
+//	curl 127.0.0.1:8080/readyz
+//
+// Some drinks fail now and then, and some always. Stop it with Ctrl-C, or kill
+// it, and start it again: no order is lost.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/mailboxmq/mailbox"
+	"github.com/mailboxmq/mailbox/deadletter"
+	"github.com/mailboxmq/mailbox/diskbox"
+	"github.com/mailboxmq/mailbox/worker"
+)
+
+// Order is what the mailbox carries.
+type Order struct {
+	Drink string `json:"drink"`
+	Table int    `json:"table"`
+}
+
+// settings are what the command line says.
+type settings struct {
+	dir    string
+	health string
+	orders int
+}
+
+func main() {
+	var s settings
+	flag.StringVar(&s.dir, "dir", "cafe", "where the queues are")
+	flag.StringVar(&s.health, "health", "127.0.0.1:8080", "where health is served; empty for nowhere")
+	flag.IntVar(&s.orders, "orders", 0, "how many orders to send before serving")
+	flag.Parse()
+	logger := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	if err := run(context.Background(), s, logger); err != nil {
+		logger.Error("service failed", slog.Any("err", err))
+		os.Exit(1)
+	}
+}
+
+// run serves orders until a signal comes.
+func run(ctx context.Context, s settings, logger *slog.Logger) (err error) {
+	disk, err := diskbox.Open(ctx, s.dir, &diskbox.Options{Logger: logger})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, disk.Close()) }()
+	orders, err := mailbox.Open[Order](ctx, disk, "orders", nil)
+	if err != nil {
+		return err
+	}
+	drinks := []string{"tea", "espresso", "cocoa", "matcha", "mud"}
+	for i := range s.orders {
+		if _, err := orders.Send(ctx, Order{Drink: drinks[i%len(drinks)], Table: 1 + i%9}); err != nil {
+			return err
+		}
+	}
+	return newService(orders, &worker.GroupOptions{HealthAddr: s.health, Logger: logger}).Run(ctx)
+}
+
+// The two kinds of bad news: one passes, the other does not.
+var (
+	errMachine = errors.New("the machine is cold")
+	errNoDrink = errors.New("that is no drink")
+)
+
+// brew makes a drink. Machines are cold at first, and mud is no drink.
+func brew(ctx context.Context, order *mailbox.Message[Order]) error {
+	switch {
+	case order.Body.Drink == "mud":
+		return fmt.Errorf("table %d: %w", order.Body.Table, errNoDrink)
+	case order.Body.Drink == "matcha" && order.Deliveries == 1:
+		return errMachine
+	}
+	select {
+	case <-time.After(100 * time.Millisecond):
+		return nil
+	case <-ctx.Done(): // the service has to stop, or the order is somebody else's by now
+		return context.Cause(ctx)
+	}
+}
+
+// newService puts together what serves orders: the loop, what looks after its
+// dead letters, and the group that runs both.
+func newService(orders *mailbox.Mailbox[Order], options *worker.GroupOptions) *worker.Group {
+	logger := options.Logger
+	policy := &deadletter.Policy[Order]{
+		MaxDeliveries: 5,
+		Always:        []deadletter.Matcher{deadletter.Is(errNoDrink)},
+		Never:         []deadletter.Matcher{deadletter.Is(mailbox.ErrUnavailable)},
+	}
+	loop := worker.New(orders, brew, &worker.Options[Order]{
+		Concurrency: 4,
+		Timeout:     time.Minute,
+		Backoff:     worker.ExponentialBackoff(time.Second, time.Minute),
+		DeadLetters: policy,
+		Hooks: worker.Hooks{Settled: func(_ context.Context, event worker.SettledEvent) {
+			logger.Info("order", slog.String("id", event.MessageID), slog.String("result", string(event.Result)))
+		}},
+		Logger: logger,
+	})
+	alert := func(_ context.Context, letter deadletter.Letter[Order]) (deadletter.Action, error) {
+		logger.Warn("somebody should talk to table "+fmt.Sprint(letter.Body.Table),
+			slog.String("drink", letter.Body.Drink), slog.String("err", letter.LastError))
+		return deadletter.Keep, nil // for a person to redrive or discard
+	}
+	alerts := deadletter.NewConsumer(policy.Box(orders), alert, &deadletter.ConsumerOptions{
+		Name: "alerts", Poll: 5 * time.Second, Logger: logger,
+	})
+	return worker.NewGroup(options, loop, alerts)
+}

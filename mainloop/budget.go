@@ -1,0 +1,185 @@
+package mainloop
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/mailboxmq/mailbox"
+)
+
+// Usage counts tokens.
+type Usage struct {
+	InputTokens  int `json:"input_tokens"`
+	OutputTokens int `json:"output_tokens"`
+	// CachedTokens are those of the input that the server knew already. They
+	// count as input.
+	CachedTokens int `json:"cached_tokens,omitempty"`
+}
+
+// TotalTokens is input and output together.
+func (u Usage) TotalTokens() int { return u.InputTokens + u.OutputTokens }
+
+// Add returns the sum of both.
+func (u Usage) Add(other Usage) Usage {
+	u.InputTokens += other.InputTokens
+	u.OutputTokens += other.OutputTokens
+	u.CachedTokens += other.CachedTokens
+	return u
+}
+
+// A Budget bounds what one request may use. Limits that are zero do not bound,
+// and so the zero Budget is none.
+type Budget struct {
+	Deadline        Deadline `json:"deadline,omitzero"`
+	MaxInputTokens  int      `json:"max_input_tokens,omitempty"`
+	MaxOutputTokens int      `json:"max_output_tokens,omitempty"`
+	MaxTotalTokens  int      `json:"max_total_tokens,omitempty"`
+}
+
+// Check returns ErrInvalid, naming the field, if a limit is negative.
+func (b Budget) Check() error {
+	for _, limit := range []struct {
+		field string
+		value int
+	}{
+		{"MaxInputTokens", b.MaxInputTokens},
+		{"MaxOutputTokens", b.MaxOutputTokens},
+		{"MaxTotalTokens", b.MaxTotalTokens},
+	} {
+		if limit.value < 0 {
+			return &mailbox.Error{
+				Code: mailbox.ErrInvalid, Op: "budget", Field: limit.field,
+				Detail: fmt.Sprintf("%d is negative; 0 means no limit", limit.value),
+			}
+		}
+	}
+	return nil
+}
+
+// A Dimension is what a budget limits.
+type Dimension string
+
+// The dimensions, in the order in which they are checked.
+const (
+	DimensionDeadline Dimension = "deadline"
+	DimensionInput    Dimension = "input tokens"
+	DimensionOutput   Dimension = "output tokens"
+	DimensionTotal    Dimension = "total tokens"
+)
+
+// A BudgetError is a budget that was exceeded. It is ErrBudget, and ErrDeadline
+// too if that is what was exceeded.
+type BudgetError struct {
+	Budget    Budget
+	Consumed  Usage
+	Dimension Dimension
+}
+
+// Error says what was exceeded, and by how much.
+func (e *BudgetError) Error() string {
+	used, limit := 0, 0
+	switch e.Dimension {
+	case DimensionDeadline:
+		return fmt.Sprintf("%s: %s: it was %v", ErrBudget, e.Dimension, e.Budget.Deadline.ExpiresAt)
+	case DimensionInput:
+		used, limit = e.Consumed.InputTokens, e.Budget.MaxInputTokens
+	case DimensionOutput:
+		used, limit = e.Consumed.OutputTokens, e.Budget.MaxOutputTokens
+	case DimensionTotal:
+		used, limit = e.Consumed.TotalTokens(), e.Budget.MaxTotalTokens
+	}
+	return fmt.Sprintf("%s: %s: %d of %d", ErrBudget, e.Dimension, used, limit)
+}
+
+// Unwrap returns the codes that this error is.
+func (e *BudgetError) Unwrap() []error {
+	if e.Dimension == DimensionDeadline {
+		return []error{ErrBudget, ErrDeadline}
+	}
+	return []error{ErrBudget}
+}
+
+// A Tracker adds up what the evaluations of one request use, and compares it with
+// the budget. Make one with NewTracker. It is safe for concurrent use, so agents
+// that ask several models at once can share it.
+type Tracker struct {
+	budget Budget
+
+	mu   sync.Mutex // guards used
+	used map[string]Usage
+}
+
+// NewTracker returns a tracker that has counted nothing yet.
+func NewTracker(budget Budget) *Tracker {
+	return &Tracker{budget: budget, used: make(map[string]Usage)}
+}
+
+// Budget returns the budget.
+func (t *Tracker) Budget() Budget { return t.budget }
+
+// Record says what an evaluation has used since it began. It replaces what was
+// said about that evaluation before: servers report sums, not steps.
+func (t *Tracker) Record(evaluation string, usage Usage) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.used[evaluation] = usage
+}
+
+// Consumed is the sum over all evaluations.
+func (t *Tracker) Consumed() Usage {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var sum Usage
+	for _, usage := range t.used {
+		sum = sum.Add(usage)
+	}
+	return sum
+}
+
+// Check returns a *BudgetError for the first dimension that is exceeded: deadline,
+// input, output, total. To use all there is exceeds nothing.
+func (t *Tracker) Check() error {
+	consumed := t.Consumed()
+	b := t.budget
+	over := func(used, limit int) bool { return limit > 0 && used > limit }
+	var dimension Dimension
+	switch {
+	case b.Deadline.Expired():
+		dimension = DimensionDeadline
+	case over(consumed.InputTokens, b.MaxInputTokens):
+		dimension = DimensionInput
+	case over(consumed.OutputTokens, b.MaxOutputTokens):
+		dimension = DimensionOutput
+	case over(consumed.TotalTokens(), b.MaxTotalTokens):
+		dimension = DimensionTotal
+	default:
+		return nil
+	}
+	return &BudgetError{Budget: b, Consumed: consumed, Dimension: dimension}
+}
+
+// allow returns how many tokens of output the next evaluation may have: wanted, or
+// less if the budget leaves less. 0 means no bound. If nothing is left, that is a
+// *BudgetError.
+func (t *Tracker) allow(wanted int) (int, error) {
+	consumed := t.Consumed()
+	for _, bound := range []struct {
+		dimension   Dimension
+		limit, used int
+	}{
+		{DimensionOutput, t.budget.MaxOutputTokens, consumed.OutputTokens},
+		{DimensionTotal, t.budget.MaxTotalTokens, consumed.TotalTokens()},
+	} {
+		if bound.limit == 0 {
+			continue
+		}
+		left := bound.limit - bound.used
+		if left <= 0 {
+			return 0, &BudgetError{Budget: t.budget, Consumed: consumed, Dimension: bound.dimension}
+		}
+		if wanted == 0 || left < wanted {
+			wanted = left
+		}
+	}
+	return wanted, nil
+}

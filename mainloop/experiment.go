@@ -1,0 +1,55 @@
+package mainloop
+
+import "maps"
+
+// An Experiment is a variant of an agent: which versions of prompts it takes, and
+// flags that the agent looks at.
+type Experiment struct {
+	Name string `json:"name"`
+	// Tag chooses the versions of prompts. Empty means the latest.
+	Tag string `json:"overrides_tag,omitempty"`
+	// Flags are for the agent to look at.
+	Flags       map[string]string `json:"flags,omitempty"`
+	Owner       string            `json:"owner,omitempty"`
+	Description string            `json:"description,omitempty"`
+}
+
+// DefaultTag is the tag of experiments that name none.
+const DefaultTag = "latest"
+
+// Baseline returns the experiment that others are compared with: the agent as it
+// is.
+func Baseline() Experiment { return Experiment{Name: "baseline", Tag: DefaultTag} }
+
+// WithFlag returns the experiment with one more flag.
+func (e Experiment) WithFlag(name, value string) Experiment {
+	flags := maps.Clone(e.Flags)
+	if flags == nil {
+		flags = make(map[string]string)
+	}
+	flags[name] = value
+	e.Flags = flags
+	return e
+}
+
+// WithTag returns the experiment with another tag.
+func (e Experiment) WithTag(tag string) Experiment {
+	e.Tag = tag
+	return e
+}
+
+// Flag returns the value of a flag; ok is false if it is not set. A nil
+// experiment has none.
+func (e *Experiment) Flag(name string) (value string, ok bool) {
+	if e == nil {
+		return "", false
+	}
+	value, ok = e.Flags[name]
+	return value, ok
+}
+
+// HasFlag reports whether a flag is set, to whatever value.
+func (e *Experiment) HasFlag(name string) bool {
+	_, ok := e.Flag(name)
+	return ok
+}

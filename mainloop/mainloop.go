@@ -1,0 +1,184 @@
+package mainloop
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/mailboxmq/mailbox"
+	"github.com/mailboxmq/mailbox/worker"
+)
+
+// DefaultMaxTurns is how often a model is asked for one request, unless Options
+// say otherwise.
+const DefaultMaxTurns = 10
+
+// Prepare makes the prompt of a request. It may put another session into the run,
+// and have things cleaned up when the run is over. An error fails the request;
+// worker.Permanent says that trying again cannot help.
+type Prepare[Req any] func(ctx context.Context, run *Run[Req]) (*Prompt, error)
+
+// Options configure a MainLoop. The zero value, and nil, are the defaults.
+type Options[Req, Out any] struct {
+	// Worker configures the loop below: concurrency, leases, retries, dead
+	// letters, hooks. Its Notifier is the main loop's own. A Timeout there bounds
+	// one attempt at a request, and does not make the failure a final one.
+	Worker worker.Options[Request[Req]]
+	// Responses is where the results of requests without a reply address go, with
+	// the id of the request as their correlation id. Nil means that such results
+	// are dropped.
+	Responses *mailbox.Mailbox[Result[Out]]
+	// Codec encodes results for reply addresses, and must be that of the clients.
+	// Nil means JSON.
+	Codec mailbox.Codec[Result[Out]]
+	// Budget is that of requests that bring none.
+	Budget Budget
+	// MaxTurns is how often the model is asked for one request. 0 means
+	// DefaultMaxTurns.
+	MaxTurns int
+	// Parse makes the output of the model's answer. Nil means that an Out that is
+	// a string is the text, and any other is decoded from it as JSON.
+	Parse func(response Response) (Out, error)
+	// Finalize sees the output of a request that succeeded, and may replace it. An
+	// error fails the request. Nil means that outputs are as they are.
+	Finalize func(ctx context.Context, run *Run[Req], output Out) (Out, error)
+	// WorkerID names this process in results. Empty means host and process id.
+	WorkerID string
+}
+
+// A MainLoop answers the requests of a mailbox by asking a model. Make one with
+// New. It has the methods of worker.Loop, and so is a member for a worker.Group.
+type MainLoop[Req, Out any] struct {
+	*worker.Loop[Request[Req]]
+
+	adapter Adapter
+	prepare Prepare[Req]
+	options Options[Req, Out]
+}
+
+// New returns a main loop. It does no I/O, and does not check the options: Run
+// does. The mailbox stays the caller's.
+func New[Req, Out any](requests *mailbox.Mailbox[Request[Req]], adapter Adapter, prepare Prepare[Req], options *Options[Req, Out]) *MainLoop[Req, Out] {
+	l := &MainLoop[Req, Out]{adapter: adapter, prepare: prepare}
+	if options != nil {
+		l.options = *options
+	}
+	o := &l.options
+	if o.MaxTurns == 0 {
+		o.MaxTurns = DefaultMaxTurns
+	}
+	if o.Parse == nil {
+		o.Parse = parse[Out]
+	}
+	if o.WorkerID == "" {
+		o.WorkerID = processID()
+	}
+	o.Worker.Notifier = notifier[Req, Out]{l}
+	l.Loop = worker.New(requests, worker.Serve(l.serve, l.serveOptions()), &o.Worker)
+	return l
+}
+
+// processID is host and process id, which is all there is to tell workers apart.
+var processID = sync.OnceValue(func() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	return fmt.Sprintf("%s-%d", host, os.Getpid())
+})
+
+func (l *MainLoop[Req, Out]) serveOptions() *worker.ServeOptions[Result[Out]] {
+	return &worker.ServeOptions[Result[Out]]{Codec: l.options.Codec, To: l.options.Responses}
+}
+
+// Run is that of worker.Loop. Codes beside its own: ErrInvalid for an option of
+// the main loop that is wrong.
+func (l *MainLoop[Req, Out]) Run(ctx context.Context) error {
+	if err := l.check(); err != nil {
+		return err
+	}
+	return l.Loop.Run(ctx)
+}
+
+// RunOnce is that of worker.Loop. Codes: as Run.
+func (l *MainLoop[Req, Out]) RunOnce(ctx context.Context) (handled int, err error) {
+	if err := l.check(); err != nil {
+		return 0, err
+	}
+	return l.Loop.RunOnce(ctx)
+}
+
+// Execute works on one request here and now, without a mailbox. The result has the
+// error too, if there is one; the session is never nil unless an option is wrong.
+func (l *MainLoop[Req, Out]) Execute(ctx context.Context, request Request[Req]) (Result[Out], *Session, error) {
+	if err := l.check(); err != nil {
+		return Result[Out]{}, nil, err
+	}
+	if request.ID == "" {
+		request.ID = newID()
+	}
+	return l.execute(ctx, request, RunContext{
+		RunID: newID(), RequestID: request.ID, Attempt: 1, WorkerID: l.options.WorkerID,
+	})
+}
+
+// check returns why the loop cannot run.
+func (l *MainLoop[Req, Out]) check() error {
+	invalid := func(field, detail string) error {
+		return &mailbox.Error{Code: mailbox.ErrInvalid, Op: "run", Queue: l.Name(), Field: field, Detail: detail}
+	}
+	switch {
+	case l.adapter == nil:
+		return invalid("adapter", "is nil")
+	case l.prepare == nil:
+		return invalid("prepare", "is nil")
+	case l.options.MaxTurns < 0:
+		return invalid("MaxTurns", fmt.Sprintf("%d is negative", l.options.MaxTurns))
+	}
+	return l.options.Budget.Check()
+}
+
+// serve is the handler.
+func (l *MainLoop[Req, Out]) serve(ctx context.Context, message *mailbox.Message[Request[Req]]) (result Result[Out], err error) {
+	request := message.Body
+	if request.ID == "" {
+		request.ID = message.ID
+	}
+	attempt := RunContext{
+		RunID: newID(), RequestID: request.ID, Attempt: message.Deliveries, WorkerID: l.options.WorkerID,
+		TraceParent: message.Attributes["traceparent"],
+	}
+	err = worker.Recovery[Request[Req]]()(func(ctx context.Context, _ *mailbox.Message[Request[Req]]) error {
+		result, _, err = l.execute(ctx, request, attempt)
+		return err
+	})(ctx, message)
+	if err == nil {
+		return result, nil
+	}
+	result.RequestID, result.Run = request.ID, attempt // also if it panicked
+	return result, l.outcome(message, note[Out]{result}.on(err))
+}
+
+// outcome says what is to become of a request that failed with err.
+func (l *MainLoop[Req, Out]) outcome(message *mailbox.Message[Request[Req]], err error) error {
+	if Final(err) {
+		return worker.Permanent(err)
+	}
+	failed, ok := errors.AsType[*AdapterError](err)
+	if ok && failed.RetryAfter > 0 && l.options.Worker.DeadLetters != nil {
+		return worker.RetryAfter(max(failed.RetryAfter, l.backoff(message.Deliveries)), err)
+	}
+	return err
+}
+
+// backoff is how long a request waits that failed, if the server does not want
+// more.
+func (l *MainLoop[Req, Out]) backoff(deliveries int) time.Duration {
+	if l.options.Worker.Backoff != nil {
+		return l.options.Worker.Backoff(deliveries)
+	}
+	return worker.DefaultBackoff(deliveries)
+}

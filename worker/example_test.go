@@ -1,0 +1,180 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/mailboxmq/mailbox"
+	"github.com/mailboxmq/mailbox/deadletter"
+	"github.com/mailboxmq/mailbox/membox"
+	"github.com/mailboxmq/mailbox/reply"
+	"github.com/mailboxmq/mailbox/worker"
+)
+
+// Order is what the examples deal in.
+type Order struct{ Item string }
+
+func Example() {
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	orders, err := mailbox.Open[Order](ctx, membox.New(nil), "orders", nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer orders.Close()
+	if _, err := orders.SendAll(ctx, []Order{{"tea"}, {"coffee"}}); err != nil {
+		fmt.Println(err)
+		return
+	}
+
+	loop := worker.New(orders, func(_ context.Context, order *mailbox.Message[Order]) error {
+		fmt.Println("brewing", order.Body.Item)
+		if order.Body.Item == "coffee" {
+			stop() // as a signal would; see Group
+		}
+		return nil
+	}, nil)
+	if err := loop.Run(ctx); err != nil {
+		fmt.Println(err)
+	}
+	stats, err := orders.Stats(context.Background())
+	fmt.Println(stats.Waiting(), "left", err)
+	// Output:
+	// brewing tea
+	// brewing coffee
+	// 0 left <nil>
+}
+
+// What a handler returns decides what becomes of the message.
+func ExampleNew_outcomes() {
+	ctx := context.Background()
+	orders, err := mailbox.Open[Order](ctx, membox.New(nil), "orders", nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer orders.Close()
+	for _, item := range []string{"tea", "cocoa", "whisky", "mud", "water"} {
+		if _, err := orders.Send(ctx, Order{item}); err != nil {
+			fmt.Println(err)
+			return
+		}
+	}
+	loop := worker.New(orders, func(_ context.Context, order *mailbox.Message[Order]) error {
+		switch order.Body.Item {
+		case "cocoa":
+			return errors.New("no milk") // again in a minute
+		case "whisky":
+			return worker.RetryAfter(time.Hour, errors.New("too early"))
+		case "mud":
+			return worker.Permanent(errors.New("that is no drink")) // a dead letter
+		case "water":
+			return worker.Discard(errors.New("help yourself")) // gone
+		}
+		return nil // done
+	}, &worker.Options[Order]{Concurrency: 5})
+	handled, err := loop.RunOnce(ctx)
+	if err != nil {
+		fmt.Println(err)
+	}
+	stats, err := orders.Stats(ctx)
+	fmt.Println(handled, "handled,", stats.Delayed, "come back,", stats.Dead, "dead", err)
+	// Output: 5 handled, 2 come back, 1 dead <nil>
+}
+
+// A function from request to answer is a handler, too.
+func ExampleServe() {
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	store := reply.NewMemory(nil)
+	questions, err := mailbox.Open(ctx, membox.New(nil), "questions", &mailbox.Options[string]{Replies: store})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer questions.Close()
+	loop := worker.New(questions, worker.Serve(func(_ context.Context, question *mailbox.Message[string]) (string, error) {
+		return strings.ToUpper(question.Body), nil
+	}, nil), &worker.Options[string]{Concurrency: 4})
+	ended := make(chan error)
+	go func() { ended <- loop.Run(ctx) }()
+
+	client := reply.NewClient[string, string](questions, store, nil)
+	answer, err := client.Call(ctx, "tea?")
+	fmt.Println(answer, err)
+	stop()
+	fmt.Println(<-ended)
+	// Output:
+	// TEA? <nil>
+	// <nil>
+}
+
+// A group runs loops, and what looks after their dead letters, until a signal.
+func ExampleGroup() {
+	ctx := context.Background()
+	orders, err := mailbox.Open[Order](ctx, membox.New(nil), "orders", nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer orders.Close()
+	policy := &deadletter.Policy[Order]{
+		MaxDeliveries: 3,
+		Never:         []deadletter.Matcher{deadletter.Is(mailbox.ErrUnavailable)},
+	}
+	var group *worker.Group
+	loop := worker.New(orders, func(context.Context, *mailbox.Message[Order]) error {
+		return errors.New("no milk")
+	}, &worker.Options[Order]{DeadLetters: policy, Backoff: worker.NoBackoff})
+	undertaker := deadletter.NewConsumer(policy.Box(orders), func(_ context.Context, letter deadletter.Letter[Order]) (deadletter.Action, error) {
+		fmt.Printf("%s failed %d times: %s\n", letter.Body.Item, letter.Deliveries, letter.LastError)
+		group.Stop()
+		return deadletter.Drop, nil
+	}, &deadletter.ConsumerOptions{Poll: 10 * time.Millisecond})
+	group = worker.NewGroup(&worker.GroupOptions{HealthAddr: "127.0.0.1:0"}, loop, undertaker)
+
+	if _, err := orders.Send(ctx, Order{"cocoa"}); err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(group.Run(ctx))
+	// Output:
+	// cocoa failed 3 times: no milk
+	// <nil>
+}
+
+// Middleware wraps handlers; hooks are for metrics.
+func ExampleOptions() {
+	ctx := context.Background()
+	orders, err := mailbox.Open[Order](ctx, membox.New(nil), "orders", nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer orders.Close()
+	if _, err := orders.Send(ctx, Order{"tea"}); err != nil {
+		fmt.Println(err)
+		return
+	}
+	loop := worker.New(orders, func(context.Context, *mailbox.Message[Order]) error { return nil }, &worker.Options[Order]{
+		Concurrency: 8,
+		Prefetch:    32,
+		Timeout:     time.Minute,
+		Middleware: []worker.Middleware[Order]{
+			worker.Logging[Order](slog.New(slog.DiscardHandler)),
+			worker.RateLimit[Order](worker.NewLimiter(100, time.Second, 10)),
+		},
+		Hooks: worker.Hooks{
+			Settled: func(_ context.Context, event worker.SettledEvent) { fmt.Println(event.Queue, event.Result) },
+		},
+	})
+	if _, err := loop.RunOnce(ctx); err != nil {
+		fmt.Println(err)
+	}
+	// Output: orders acked
+}

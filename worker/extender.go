@@ -1,0 +1,189 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/mailboxmq/mailbox"
+	"github.com/mailboxmq/mailbox/internal/backoff"
+)
+
+// extendLeases keeps the leases of a run until ctx ends.
+func (r *run[T]) extendLeases(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		r.mu.Lock()
+		r.timerAt, r.timerSet = r.leases.next()
+		due, set := r.timerAt, r.timerSet
+		r.mu.Unlock()
+		timer.Stop()
+		if set {
+			timer.Reset(due - r.now())
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-r.renew:
+		case <-timer.C:
+		}
+		r.extendDue(ctx)
+	}
+}
+
+// callExtenderLocked wakes the extender if something is due before it would wake
+// by itself. That is hardly ever so: it does not mind waking for nothing.
+func (r *run[T]) callExtenderLocked() {
+	due, found := r.leases.next()
+	if !found || r.timerSet && due >= r.timerAt {
+		return
+	}
+	r.timerAt, r.timerSet = due, true
+	select {
+	case r.renew <- struct{}{}:
+	default:
+	}
+}
+
+// extendDue extends what has to be extended now, and gives up what is lost.
+func (r *run[T]) extendDue(ctx context.Context) {
+	now := r.now()
+	r.mu.Lock()
+	jobs, ended := r.leases.take(now)
+	for _, j := range jobs {
+		j.lease.extending = true
+	}
+	r.mu.Unlock()
+	for _, j := range ended {
+		r.lose(ctx, j, nil)
+	}
+	if len(jobs) == 0 {
+		return
+	}
+	visibility := r.loop.options.Visibility
+	messages := make([]*mailbox.Message[T], len(jobs))
+	for i, j := range jobs {
+		messages[i] = j.message
+	}
+	// A call that takes longer than this is as good as one that fails.
+	calling, cancel := context.WithTimeout(ctx, max(visibility/3, time.Second))
+	err := mailbox.ExtendAll(calling, visibility, messages...)
+	cancel()
+	if err != nil {
+		r.loop.backendFailed(ctx, "extend", err)
+	}
+	r.extended(ctx, jobs, now, err)
+}
+
+// extended takes down the answer to an extension that was asked for at now.
+func (r *run[T]) extended(ctx context.Context, jobs []*job[T], now time.Duration, err error) {
+	retryAfter := min(max(r.loop.options.Visibility/10, backoff.Shortest), backoff.Longest)
+	lost := make(map[*job[T]]error)
+	r.mu.Lock()
+	for i, j := range jobs {
+		j.lease.extending = false
+		if j.lease.released {
+			continue
+		}
+		switch e := mailbox.ErrorAt(err, i); {
+		case e == nil:
+			r.leases.add(j, now)
+		case errors.Is(e, mailbox.ErrReceiptExpired):
+			lost[j] = e
+		case errors.Is(e, mailbox.ErrSettled): // by its handler, who has yet to return
+		default:
+			r.leases.retry(j, r.now(), retryAfter)
+		}
+	}
+	r.renewed.Broadcast()
+	r.mu.Unlock()
+	for j, e := range lost {
+		r.lose(ctx, j, e)
+	}
+}
+
+// lose ends the stay of a job whose lease is over, and cancels its handler. Cause
+// is what the backend said, if it said anything. The settling of a job goes on.
+func (r *run[T]) lose(ctx context.Context, j *job[T], cause error) {
+	if j.message.Settled() && cause == nil {
+		return // by its handler, who has yet to return
+	}
+	o := &r.loop.options
+	err := &mailbox.Error{
+		Code: mailbox.ErrReceiptExpired, Op: "handle", Queue: r.loop.mailbox.Name(), MessageID: j.message.ID,
+		Detail: "the lease was lost", Err: cause,
+	}
+	r.mu.Lock()
+	phase := j.phase
+	switch phase {
+	case jobWaiting:
+		r.waiting = slices.DeleteFunc(r.waiting, func(other *job[T]) bool { return other == j })
+		r.settledLocked(j)
+	case jobRunning:
+		j.lost = true
+		r.settledLocked(j)
+		j.cancel(err)
+	case jobSettling:
+		if j.succeeded {
+			// Its ack is being repeated. The message may come back before that
+			// is over, and is not to be done again then.
+			r.loop.completed.put(j.message.ID, struct{}{})
+		}
+	}
+	r.mu.Unlock()
+	if phase != jobWaiting && phase != jobRunning {
+		return
+	}
+	o.Logger.LogAttrs(ctx, slog.LevelWarn, "worker: lease lost",
+		slog.String("loop", o.Name), slog.String("id", j.message.ID), slog.Int("deliveries", j.message.Deliveries), slog.Any("err", err))
+	r.loop.settled(ctx, j.message, SettledEvent{Result: ResultLost, Cause: err})
+}
+
+// letGo stops the extending of a job for good, and waits for an extension that is
+// under way: on some backends it would undo the delay of a nack.
+func (r *run[T]) letGo(j *job[T]) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.leases.remove(j)
+	j.lease.released = true
+	for j.lease.extending {
+		r.renewed.Wait()
+	}
+}
+
+// extendTo is Extend for the handler that has j.
+func (r *run[T]) extendTo(ctx context.Context, j *job[T], visibility time.Duration) error {
+	r.mu.Lock()
+	for j.lease.extending {
+		r.renewed.Wait()
+	}
+	until := r.now() + visibility
+	if j.phase == jobRunning && until <= j.lease.until {
+		r.mu.Unlock()
+		return nil
+	}
+	r.leases.remove(j)
+	j.lease.extending = true
+	r.mu.Unlock()
+
+	err := j.message.Extend(ctx, visibility)
+
+	r.mu.Lock()
+	j.lease.extending = false
+	r.renewed.Broadcast()
+	if !j.lease.released {
+		if err != nil {
+			until = j.lease.until
+		}
+		r.leases.addUntil(j, until)
+		r.callExtenderLocked()
+	}
+	r.mu.Unlock()
+	if errors.Is(err, mailbox.ErrReceiptExpired) {
+		r.lose(ctx, j, err)
+	}
+	return err
+}

@@ -1,0 +1,113 @@
+package worker
+
+import "time"
+
+// leases are those that a run has, in the order in which they have to be looked
+// at next. Times are counted from the beginning of the run. No clock is read
+// here, and zero is a time like any other.
+type leases[T any] struct {
+	first, last *job[T]
+	count       int
+	// visibility is how long a lease lasts, and early how long before its end it
+	// is extended; 0 means never.
+	visibility time.Duration
+	early      time.Duration
+}
+
+// lease is the place of a job in the list.
+type lease[T any] struct {
+	previous, next *job[T]
+	listed         bool
+	// until is when the lease ends as far as we know, and due when it has to be
+	// looked at.
+	until, due time.Duration
+	// extending says that a call is under way that extends it, and released that
+	// it is not to be extended any more.
+	extending, released bool
+}
+
+func newLeases[T any](visibility time.Duration, extend bool) leases[T] {
+	l := leases[T]{visibility: visibility}
+	if extend {
+		l.early = visibility - visibility/3
+	}
+	return l
+}
+
+// add lists a lease that was taken, or extended, now.
+func (l *leases[T]) add(j *job[T], now time.Duration) { l.addUntil(j, now+l.visibility) }
+
+// addUntil lists a lease that ends at until.
+func (l *leases[T]) addUntil(j *job[T], until time.Duration) {
+	j.lease.until = until
+	l.insert(j, until-l.early)
+}
+
+// retry lists a lease again that could not be extended: it is looked at after
+// pause, or when it ends.
+func (l *leases[T]) retry(j *job[T], now, pause time.Duration) {
+	l.insert(j, min(now+pause, j.lease.until))
+}
+
+// insert walks from the end, where nearly all belong: leases last equally long.
+func (l *leases[T]) insert(j *job[T], due time.Duration) {
+	j.lease.due, j.lease.listed = due, true
+	l.count++
+	after := l.last
+	for after != nil && after.lease.due > due {
+		after = after.lease.previous
+	}
+	j.lease.previous = after
+	if after == nil {
+		j.lease.next, l.first = l.first, j
+	} else {
+		j.lease.next, after.lease.next = after.lease.next, j
+	}
+	if j.lease.next == nil {
+		l.last = j
+	} else {
+		j.lease.next.lease.previous = j
+	}
+}
+
+// remove takes a job out of the list if it is in it.
+func (l *leases[T]) remove(j *job[T]) {
+	if !j.lease.listed {
+		return
+	}
+	if j.lease.previous == nil {
+		l.first = j.lease.next
+	} else {
+		j.lease.previous.lease.next = j.lease.next
+	}
+	if j.lease.next == nil {
+		l.last = j.lease.previous
+	} else {
+		j.lease.next.lease.previous = j.lease.previous
+	}
+	j.lease.previous, j.lease.next, j.lease.listed = nil, nil, false
+	l.count--
+}
+
+// take removes and returns what is due: leases to be extended, and those that
+// have ended.
+func (l *leases[T]) take(now time.Duration) (extend, ended []*job[T]) {
+	for l.first != nil && l.first.lease.due <= now {
+		j := l.first
+		l.remove(j)
+		if j.lease.until <= now {
+			ended = append(ended, j)
+		} else {
+			extend = append(extend, j)
+		}
+	}
+	return extend, ended
+}
+
+// next returns when the first lease has to be looked at.
+func (l *leases[T]) next() (due time.Duration, found bool) {
+	if l.first == nil {
+		return 0, false
+	}
+	return l.first.lease.due, true
+}

@@ -1,0 +1,241 @@
+package worker_test
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/mailboxmq/mailbox"
+	"github.com/mailboxmq/mailbox/internal/ruletest"
+	"github.com/mailboxmq/mailbox/mailboxtest"
+	"github.com/mailboxmq/mailbox/worker"
+)
+
+// shout is work that succeeds, and that is counted.
+func shout(done *ruletest.Tally) worker.Handler[string] {
+	return worker.Serve(func(_ context.Context, request *message) (string, error) {
+		done.Add(request.Body)
+		return strings.ToUpper(request.Body), nil
+	}, nil)
+}
+
+func TestRepliesComeBeforeAcks(t *testing.T) {
+	play(t, "LOOP-1", []rule{
+		{"the reply is sent before the ack", func(s *stage) {
+			steps := ruletest.NewTally()
+			requests := s.openTraced("requests", &mailbox.Trace{
+				Replied: func(_ context.Context, event mailbox.RepliedEvent) { steps.Add("reply") },
+				Settled: func(_ context.Context, event mailbox.SettledEvent) { steps.Add(string(event.Outcome)) },
+			})
+			future := s.ask(requests, "tea")
+			s.run(worker.New(requests, shout(steps), s.options(options{})))
+			answer, err := future.Wait(s.Context())
+			s.Must(err)
+			ruletest.Equal(s, "answer", answer, "TEA")
+			s.Pass(0)
+			if got := steps.List(); !slices.Equal(got, []string{"tea", "reply", "ack"}) {
+				s.Errorf("the steps were %v", got)
+			}
+			s.stats(requests, mailbox.Stats{})
+		}},
+		{"a mailbox gets the reply before the ack too", func(s *stage) {
+			steps := ruletest.NewTally()
+			requests := s.openTraced("requests", &mailbox.Trace{
+				Replied: func(_ context.Context, event mailbox.RepliedEvent) { steps.Add("reply") },
+				Settled: func(_ context.Context, event mailbox.SettledEvent) { steps.Add(string(event.Outcome)) },
+			})
+			_, err := requests.Send(s.Context(), "tea", mailbox.WithReplyTo("answers"))
+			s.Must(err)
+			s.run(worker.New(requests, shout(steps), s.options(options{})))
+			answers := s.open("answers")
+			got, err := answers.Receive(s.Context(), mailbox.WithWait(time.Minute))
+			s.Must(err)
+			ruletest.Equal(s, "answer", got[0].Body, "TEA")
+			s.Pass(0)
+			if got := steps.List(); !slices.Equal(got, []string{"tea", "reply", "ack"}) {
+				s.Errorf("the steps were %v", got)
+			}
+		}},
+		{"answers to who gave no address can go to a mailbox for all", func(s *stage) {
+			requests, all, done := s.open("requests"), s.open("answers"), ruletest.NewTally()
+			first := s.send(requests, "tea")[0]
+			_, err := requests.Send(s.Context(), "milk", mailbox.WithCorrelationID("c-7"))
+			s.Must(err)
+			future := s.ask(requests, "sugar") // it has an address, and that counts
+			s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpSend, Queue: "answers", Err: mailbox.ErrUnavailable, Late: true, Times: 3})
+			serve := worker.Serve(func(_ context.Context, m *message) (string, error) {
+				done.Add(m.Body)
+				return strings.ToUpper(m.Body), nil
+			}, &worker.ServeOptions[string]{To: all})
+			s.run(worker.New(requests, serve, s.options(options{})))
+			answer, err := future.Wait(s.Context())
+			s.Must(err)
+			ruletest.Equal(s, "answer", answer, "SUGAR")
+			s.Pass(0)
+			s.stats(requests, mailbox.Stats{})
+			got, err := all.Receive(s.Context(), mailbox.WithMax(10))
+			s.Must(err)
+			if len(got) != 2 || got[0].Body != "TEA" || got[0].CorrelationID != first || got[1].Body != "MILK" || got[1].CorrelationID != "c-7" {
+				s.Errorf("the answers are %v", got)
+			}
+			ruletest.Equal(s, "times work was done", done.Count(), 3)
+		}},
+		{"a reply that fails is repeated, and the work is not", func(s *stage) {
+			requests, done := s.open("requests"), ruletest.NewTally()
+			future := s.ask(requests, "tea")
+			s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpReplyResolve, Err: mailbox.ErrUnavailable, Times: 4})
+			s.run(worker.New(requests, shout(done), s.options(options{})))
+			answer, err := future.Wait(s.Context())
+			s.Must(err)
+			ruletest.Equal(s, "answer", answer, "TEA")
+			s.Pass(0)
+			ruletest.Equal(s, "times the work was done", done.Count(), 1)
+			ruletest.Equal(s, "attempts at the reply", s.Faults.Calls(mailboxtest.OpReplyResolve), 5)
+			s.stats(requests, mailbox.Stats{})
+		}},
+		{"good work whose reply cannot be sent is given back, without an error and without doing it again", func(s *stage) {
+			requests, done := s.open("requests"), ruletest.NewTally()
+			future := s.ask(requests, "tea")
+			remove := s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpReplyResolve, Err: mailbox.ErrUnavailable})
+			s.run(worker.New(requests, shout(done), s.options(options{})))
+			s.At(90 * time.Second) // a minute of trying, then a minute of backoff
+			s.stats(requests, mailbox.Stats{Delayed: 1})
+			s.unanswered(future)
+			remove()
+			answer, err := future.Wait(s.Context())
+			s.Must(err)
+			ruletest.Equal(s, "answer", answer, "TEA")
+			s.Pass(0)
+			ruletest.Equal(s, "times the work was done", done.Count(), 1)
+			s.stats(requests, mailbox.Stats{})
+		}},
+	})
+}
+
+func TestWorkThatSucceededIsNotDoneAgain(t *testing.T) {
+	play(t, "LOOP-1", []rule{
+		{"an ack that fails is repeated, and the work is not", func(s *stage) {
+			orders, done := s.open("orders"), ruletest.NewTally()
+			s.send(orders, "tea", "milk")
+			s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpAck, Err: mailbox.ErrUnavailable, Times: 6})
+			s.run(worker.New(orders, shout(done), s.options(options{})))
+			s.Pass(time.Minute)
+			ruletest.Equal(s, "times work was done", done.Count(), 2)
+			s.stats(orders, mailbox.Stats{})
+		}},
+		{"an ack whose answer is lost is an ack", func(s *stage) {
+			orders, done, results := s.open("orders"), ruletest.NewTally(), ruletest.NewTally()
+			s.send(orders, "tea")
+			s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpAck, Err: mailbox.ErrUnavailable, Late: true, Times: 1})
+			s.run(worker.New(orders, shout(done), s.options(options{Hooks: worker.Hooks{
+				Settled: func(_ context.Context, event worker.SettledEvent) { results.Add(string(event.Result)) },
+			}})))
+			s.Pass(time.Hour)
+			ruletest.Equal(s, "times the work was done", done.Count(), 1)
+			if got := results.List(); !slices.Equal(got, []string{string(worker.ResultAcked)}) {
+				s.Errorf("the results were %v", got)
+			}
+			s.stats(orders, mailbox.Stats{})
+		}},
+		{"work that was done before the backend went away is acked when it comes back", func(s *stage) {
+			orders, done := s.open("orders"), ruletest.NewTally()
+			s.send(orders, "tea")
+			down := s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpAck, Err: mailbox.ErrUnavailable})
+			deaf := s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpExtend, Err: mailbox.ErrUnavailable})
+			s.run(worker.New(orders, shout(done), s.options(options{})))
+			s.At(5 * time.Minute) // ten times the visibility
+			down()
+			deaf()
+			s.Pass(time.Minute)
+			ruletest.Equal(s, "times the work was done", done.Count(), 1)
+			s.stats(orders, mailbox.Stats{})
+		}},
+		{"work that was done after its lease was lost is acked when the message comes back", func(s *stage) {
+			orders, done := s.open("orders"), ruletest.NewTally()
+			s.send(orders, "tea")
+			s.run(worker.New(orders, func(ctx context.Context, m *message) error {
+				done.Add(m.Body)
+				s.Must(s.Faults.Expire(ctx, "orders", m.Receipt))
+				<-ctx.Done()
+				return nil
+			}, s.options(options{})))
+			s.Pass(time.Minute)
+			ruletest.Equal(s, "times the work was done", done.Count(), 1)
+			s.stats(orders, mailbox.Stats{})
+		}},
+	})
+}
+
+func TestAnswersAreNotMadeUp(t *testing.T) {
+	play(t, "LOOP-1", []rule{
+		{"a request that was answered before is acked and not served", func(s *stage) {
+			requests, done := s.open("requests"), ruletest.NewTally()
+			future := s.ask(requests, "tea")
+			taken, err := requests.Receive(s.Context(), mailbox.WithVisibility(time.Minute))
+			s.Must(err)
+			s.Must(mailbox.NewReplyChannel[string](taken[0], nil).Send(s.Context(), "COFFEE")) // and dies
+			s.run(worker.New(requests, shout(done), s.options(options{})))
+			s.Pass(2 * time.Minute)
+			answer, err := future.Wait(s.Context())
+			s.Must(err)
+			ruletest.Equal(s, "answer", answer, "COFFEE")
+			ruletest.Equal(s, "times the work was done", done.Count(), 0)
+			s.stats(requests, mailbox.Stats{})
+		}},
+		{"an answer for an address that names nothing is logged, and the request acked", func(s *stage) {
+			resolver := mailboxtest.NewResolver()
+			resolver.FailOn("nowhere", nil)
+			requests, err := mailbox.Open(s.Context(), s.Faults, "requests", &mailbox.Options[string]{Resolver: resolver})
+			s.Must(err)
+			defer requests.Close()
+			done := ruletest.NewTally()
+			_, err = requests.Send(s.Context(), "tea", mailbox.WithReplyTo("nowhere"))
+			s.Must(err)
+			handled, err := worker.New(requests, shout(done), s.options(options{})).RunOnce(s.Context())
+			s.Must(err)
+			ruletest.Equal(s, "handled", handled, 1)
+			ruletest.Equal(s, "times the work was done", done.Count(), 1)
+			s.stats(requests, mailbox.Stats{})
+			if log := s.Journal.String(); !strings.Contains(log, "nobody can be given the answer") {
+				s.Errorf("the log says %s", log)
+			}
+		}},
+		{"a handler that does not answer is tried again, and no answer is made up", func(s *stage) {
+			requests, done := s.open("requests"), ruletest.NewTally()
+			future := s.ask(requests, "tea")
+			s.run(worker.New(requests, func(_ context.Context, m *message) error {
+				done.Add(m.Body)
+				if m.Deliveries == 1 {
+					return nil
+				}
+				return mailbox.NewReplyChannel[string](m, nil).Send(s.Context(), "at last")
+			}, s.options(options{})))
+			s.At(30 * time.Second)
+			s.stats(requests, mailbox.Stats{Delayed: 1})
+			s.unanswered(future)
+			answer, err := future.Wait(s.Context())
+			s.Must(err)
+			ruletest.Equal(s, "answer", answer, "at last")
+			s.Pass(0)
+			s.stats(requests, mailbox.Stats{})
+		}},
+		{"what the handler has settled is left alone", func(s *stage) {
+			orders, done := s.open("orders"), ruletest.NewTally()
+			s.send(orders, "tea")
+			s.run(worker.New(orders, func(ctx context.Context, m *message) error {
+				done.Add(m.Body)
+				if m.Deliveries == 1 {
+					return m.Nack(ctx, time.Hour, errMilk)
+				}
+				return nil
+			}, s.options(options{})))
+			s.At(59 * time.Minute)
+			s.stats(orders, mailbox.Stats{Delayed: 1})
+			s.At(61 * time.Minute)
+			ruletest.Equal(s, "times the work was done", done.Count(), 2)
+			s.stats(orders, mailbox.Stats{})
+		}},
+	})
+}

@@ -1,0 +1,233 @@
+package worker_test
+
+import (
+	"context"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/mailboxmq/mailbox"
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/ruletest"
+	"github.com/mailboxmq/mailbox/mailboxtest"
+	"github.com/mailboxmq/mailbox/worker"
+)
+
+// dueAt returns when the lease of the only message in flight ends.
+func dueAt(s *stage, m *box) time.Time {
+	s.Helper()
+	for peeked, err := range m.Peek(s.Context(), mailbox.Query{States: []mailbox.State{mailbox.StateInFlight}}) {
+		s.Must(err)
+		return peeked.DueAt
+	}
+	s.Fatal("nothing is in flight")
+	return time.Time{}
+}
+
+func TestLeasesAreExtendedWhileWorkGoesOn(t *testing.T) {
+	play(t, "LOOP-5", []rule{
+		{"a handler may take longer than the visibility", func(s *stage) {
+			orders, done := s.open("orders"), ruletest.NewTally()
+			s.send(orders, "tea")
+			s.run(worker.New(orders, takes(10*time.Minute, done), s.options(options{})))
+			for range 9 {
+				s.Pass(time.Minute)
+				stolen, err := orders.Receive(s.Context())
+				s.Must(err)
+				ruletest.Equal(s, "deliveries to others", len(stolen), 0)
+			}
+			s.At(11 * time.Minute)
+			ruletest.Equal(s, "handled", done.Count(), 1)
+			s.stats(orders, mailbox.Stats{})
+		}},
+		{"messages that wait for a handler are extended too", func(s *stage) {
+			orders, done := s.open("orders"), ruletest.NewTally()
+			s.send(orders, "tea", "milk", "sugar")
+			var deliveries atomic.Int32
+			s.run(worker.New(orders, func(ctx context.Context, m *message) error {
+				deliveries.Store(max(deliveries.Load(), int32(m.Deliveries)))
+				return takes(2*time.Minute, done)(ctx, m)
+			}, s.options(options{Prefetch: 2})))
+			s.At(7 * time.Minute)
+			if got := done.List(); !slices.Equal(got, []string{"tea", "milk", "sugar"}) {
+				s.Errorf("handled were %v", got)
+			}
+			ruletest.Equal(s, "highest delivery count", deliveries.Load(), 1)
+		}},
+		{"the extender never makes a lease shorter", func(s *stage) {
+			orders := s.open("orders")
+			s.send(orders, "tea")
+			s.run(worker.New(orders, func(ctx context.Context, _ *message) error {
+				for _, visibility := range []time.Duration{5 * time.Minute, time.Second, 0} { // the last two are less than there is
+					<-time.After(25 * time.Second)
+					if err := worker.Extend(ctx, visibility); err != nil {
+						return err
+					}
+				}
+				<-time.After(15 * time.Minute)
+				return nil
+			}, s.options(options{})))
+			s.Pass(time.Second)
+			latest := dueAt(s, orders)
+			for time.Since(s.Began) < 15*time.Minute {
+				s.Pass(time.Second)
+				due := dueAt(s, orders)
+				if due.Before(latest) {
+					s.Fatalf("after %v the lease became shorter by %v", time.Since(s.Began), latest.Sub(due))
+				}
+				latest = due
+			}
+			s.At(17 * time.Minute)
+			s.stats(orders, mailbox.Stats{})
+		}},
+		{"leases can be left alone", func(s *stage) {
+			orders, ends := s.open("orders"), ruletest.NewTally()
+			s.send(orders, "tea")
+			s.run(worker.New(orders, func(ctx context.Context, m *message) error {
+				<-ctx.Done()
+				ends.Add(context.Cause(ctx).Error())
+				s.Is(context.Cause(ctx), mailbox.ErrReceiptExpired)
+				return ctx.Err()
+			}, s.options(options{NoExtend: true, Visibility: 10 * time.Second})))
+			s.Pass(25 * time.Second)
+			if got := ends.When(); !slices.Equal(got, []time.Duration{10 * time.Second, 20 * time.Second}) {
+				s.Errorf("leases ended at %v", got)
+			}
+			ruletest.Equal(s, "extensions", s.Faults.Calls(mailboxtest.OpExtend), 0)
+		}},
+		{"nothing is extended that is being given back", func(s *stage) {
+			steps := ruletest.NewTally()
+			orders := s.openTraced("orders", &mailbox.Trace{
+				Extended: func(context.Context, mailbox.ExtendedEvent) { steps.Add("extend") },
+				Settled:  func(_ context.Context, event mailbox.SettledEvent) { steps.Add(string(event.Outcome)) },
+			})
+			s.send(orders, "tea")
+			s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpExtend, Delay: 5 * time.Second})
+			s.run(worker.New(orders, func(context.Context, *message) error {
+				<-time.After(12 * time.Second) // an extension is under way, since 10 s
+				return worker.RetryAfter(time.Hour, errMilk)
+			}, s.options(options{})))
+			s.At(59 * time.Minute)
+			if got := steps.List(); !slices.Equal(got, []string{"extend", "nack"}) {
+				s.Errorf("the steps were %v", got)
+			}
+			s.stats(orders, mailbox.Stats{Delayed: 1})
+		}},
+		{"a message that cannot be held for ever is lost in the end", func(s *stage) {
+			s.Configure("orders", driver.Config{MaxHold: 3})
+			orders := s.open("orders")
+			s.send(orders, "tea")
+			causes := make(chan error, 1)
+			s.run(worker.New(orders, func(ctx context.Context, m *message) error {
+				if m.Deliveries > 1 {
+					return nil
+				}
+				<-ctx.Done()
+				causes <- context.Cause(ctx)
+				return ctx.Err()
+			}, s.options(options{})))
+			s.Is(<-causes, mailbox.ErrReceiptExpired)
+			if took := time.Since(s.Began); took < 90*time.Second || took > 101*time.Second {
+				s.Errorf("it was lost after %v, want 90 seconds and the time to notice", took)
+			}
+			s.Pass(time.Second)
+			s.stats(orders, mailbox.Stats{})
+		}},
+		{"only handlers can extend, and beat", func(s *stage) {
+			worker.Beat(s.Context())
+			s.Is(worker.Extend(s.Context(), time.Minute), mailbox.ErrInvalid)
+		}},
+	})
+}
+
+func TestOrderIsKept(t *testing.T) {
+	play(t, "ORD", []rule{
+		{"one handler keeps the order of the queue", func(s *stage) {
+			orders, done := s.open("orders"), ruletest.NewTally()
+			want := []string{"a", "b", "c", "d", "e", "f", "g", "h"}
+			s.send(orders, want...)
+			s.run(worker.New(orders, count(done), s.options(options{Prefetch: 3})))
+			s.Pass(time.Second)
+			if got := done.List(); !slices.Equal(got, want) {
+				s.Errorf("the order was %v", got)
+			}
+		}},
+		{"messages of a strict group are handled one after the other, groups at the same time", func(s *stage) {
+			s.Configure("orders", driver.Config{StrictGroups: true})
+			orders, done := s.open("orders"), ruletest.NewTally()
+			for _, body := range []string{"a1", "a2", "b1", "b2", "a3"} {
+				_, err := orders.Send(s.Context(), body, mailbox.WithGroup(body[:1]))
+				s.Must(err)
+			}
+			s.run(worker.New(orders, takes(time.Minute, done), s.options(options{Concurrency: 4, Prefetch: 4})))
+			s.At(4 * time.Minute)
+			got := done.List()
+			slices.Sort(got[:2]) // two groups at a time, in whatever order
+			slices.Sort(got[2:4])
+			if !slices.Equal(got, []string{"a1", "b1", "a2", "b2", "a3"}) {
+				s.Errorf("the order was %v", got)
+			}
+			ruletest.Equal(s, "time of the last", done.When()[4], 3*time.Minute)
+			s.stats(orders, mailbox.Stats{})
+		}},
+		{"what waits behind a failure in a strict group goes back, and comes after it", func(s *stage) {
+			s.Configure("orders", driver.Config{StrictGroups: true})
+			orders, done := s.open("orders"), ruletest.NewTally()
+			for _, body := range []string{"a1", "a2", "a3", "b1"} {
+				_, err := orders.Send(s.Context(), body, mailbox.WithGroup(body[:1]))
+				s.Must(err)
+			}
+			s.run(worker.New(orders, func(_ context.Context, m *message) error {
+				if m.Body == "a1" && m.Deliveries == 1 {
+					return errMilk
+				}
+				done.Add(m.Body)
+				return nil
+			}, s.options(options{Concurrency: 2, Prefetch: 4})))
+			s.At(30 * time.Second)
+			if got := done.List(); !slices.Equal(got, []string{"b1"}) {
+				s.Errorf("handled were %v", got)
+			}
+			s.At(2 * time.Minute)
+			if got := done.List(); !slices.Equal(got, []string{"b1", "a1", "a2", "a3"}) {
+				s.Errorf("the order was %v", got)
+			}
+			s.stats(orders, mailbox.Stats{})
+		}},
+		{"no more is held than was asked for", func(s *stage) {
+			orders := s.open("orders")
+			for range 100 {
+				s.send(orders, "tea")
+			}
+			var running, most atomic.Int32
+			s.run(worker.New(orders, func(context.Context, *message) error {
+				most.Store(max(most.Load(), running.Add(1)))
+				defer running.Add(-1)
+				stats, err := orders.Stats(s.Context())
+				s.Must(err)
+				if stats.InFlight > 14 { // twice what is held, for what is being acked
+					s.Errorf("%d are in flight", stats.InFlight)
+				}
+				<-time.After(time.Second)
+				return nil
+			}, s.options(options{Concurrency: 5, Prefetch: 2})))
+			s.Pass(time.Minute)
+			ruletest.Equal(s, "handlers at once", most.Load(), 5)
+			s.stats(orders, mailbox.Stats{})
+		}},
+		{"nor when acks are slow", func(s *stage) {
+			orders, done := s.open("orders"), ruletest.NewTally()
+			for range 100 {
+				s.send(orders, "tea")
+			}
+			s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpAck, Delay: 10 * time.Second})
+			s.run(worker.New(orders, count(done), s.options(options{Concurrency: 5, Prefetch: 2})))
+			s.Pass(5 * time.Second)
+			ruletest.Equal(s, "handled before the first ack", done.Count(), 14) // twice what is held
+			s.stats(orders, mailbox.Stats{Ready: 86, InFlight: 14})
+			s.Pass(time.Hour)
+			s.stats(orders, mailbox.Stats{})
+		}},
+	})
+}

@@ -1,0 +1,167 @@
+package worker
+
+import (
+	"context"
+	"errors"
+
+	"github.com/mailboxmq/mailbox"
+	"github.com/mailboxmq/mailbox/internal/backoff"
+)
+
+// unsentMax bounds how many answers a Serve handler remembers that could not be
+// sent.
+const unsentMax = 1000
+
+// ServeOptions configure Serve. The zero value, and nil, are the defaults.
+type ServeOptions[R any] struct {
+	// Codec encodes answers, and must be that of the clients. Nil means JSON.
+	Codec mailbox.Codec[R]
+	// To is where answers to messages without a reply address go. Nil means that
+	// they are dropped. Their correlation id is that of the message, or what the
+	// RequestID method of its body returns, or the message's id, whichever is
+	// there first. The mailbox stays the caller's.
+	To *mailbox.Mailbox[R]
+}
+
+// Serve makes a handler of a function from request to answer. The answer is sent
+// to where the message asks for it, and then the loop acks the message, always in
+// this order:
+//
+//	loop := worker.New(questions, worker.Serve(answer, nil), nil)
+//
+// An error of serve goes the way of all errors of handlers: without a policy the
+// client is told and the request is acked; with one it is tried again, and the
+// client is told when it is dead-lettered.
+//
+// Work that succeeded is not done again because its answer could not be sent.
+// That is tried for a minute. Then the message is given back with the usual
+// backoff, and the answer is kept, to be sent when the message comes to this
+// handler again. No error is made up meanwhile.
+//
+// A request whose reply slot wants no answer any more is acked and not served. If
+// a reply address names no mailbox, or one that was deleted, the work is done all
+// the same, and that nobody can be told is logged.
+func Serve[T, R any](serve func(context.Context, *mailbox.Message[T]) (R, error), options *ServeOptions[R]) Handler[T] {
+	var o ServeOptions[R]
+	if options != nil {
+		o = *options
+	}
+	unsent := newRecent[R](unsentMax)
+	return func(ctx context.Context, message *mailbox.Message[T]) error {
+		to := addressee(message, &o)
+		if to == nil {
+			_, err := serve(ctx, message)
+			return err
+		}
+		if open, err := to.Open(ctx); err != nil {
+			// Nothing is done yet, and nothing is wrong with the request.
+			return &outcome{kind: outcomeUnsent, err: err}
+		} else if !open {
+			unsent.forget(message.ID)
+			return nil
+		}
+		answer, done := unsent.get(message.ID)
+		if !done {
+			var err error
+			if answer, err = serve(ctx, message); err != nil {
+				return err
+			}
+		}
+		err := sendAnswer(ctx, to, answer)
+		if found, ok := errors.AsType[*outcome](err); ok && found.kind == outcomeUnsent {
+			unsent.put(message.ID, answer)
+		} else {
+			unsent.forget(message.ID)
+		}
+		return err
+	}
+}
+
+// Answer sends an answer to where Serve with these options would send it, once,
+// and does not settle the message. It blocks as a send does, and may be repeated.
+// Codes: those of mailbox.ReplyChannel.Send and of Mailbox.Send; ErrNoReplyTo if
+// there is nowhere to send it.
+func Answer[T, R any](ctx context.Context, message *mailbox.Message[T], answer R, options *ServeOptions[R]) error {
+	var o ServeOptions[R]
+	if options != nil {
+		o = *options
+	}
+	to := addressee(message, &o)
+	if to == nil {
+		return &mailbox.Error{Code: mailbox.ErrNoReplyTo, Op: "reply", MessageID: message.ID}
+	}
+	return to.Send(ctx, answer)
+}
+
+// answers is where the answer to one message goes.
+type answers[R any] interface {
+	// Open reports whether an answer is still wanted.
+	Open(ctx context.Context) (bool, error)
+	// Send may be repeated.
+	Send(ctx context.Context, answer R) error
+}
+
+// addressee returns where the answer to a message goes; nil if nowhere.
+func addressee[T, R any](message *mailbox.Message[T], o *ServeOptions[R]) answers[R] {
+	switch {
+	case message.ExpectsReply():
+		return mailbox.NewReplyChannel(message, o.Codec)
+	case o.To != nil:
+		return answersTo[R]{o.To, message.ID, correlationID(message)}
+	}
+	return nil
+}
+
+// correlationID is what ties an answer to a message.
+func correlationID[T any](message *mailbox.Message[T]) string {
+	if message.CorrelationID != "" {
+		return message.CorrelationID
+	}
+	if request, ok := any(message.Body).(interface{ RequestID() string }); ok && request.RequestID() != "" {
+		return request.RequestID()
+	}
+	return message.ID
+}
+
+// answersTo sends the answer to one message to a mailbox.
+type answersTo[R any] struct {
+	mailbox       *mailbox.Mailbox[R]
+	messageID     string
+	correlationID string
+}
+
+func (a answersTo[R]) Open(context.Context) (bool, error) { return true, nil }
+
+// Send sends the answer. Where the mailbox remembers dedup keys, a repeat is the
+// same answer, and one that differs comes too late.
+func (a answersTo[R]) Send(ctx context.Context, answer R) error {
+	options := []mailbox.SendOption{mailbox.WithCorrelationID(a.correlationID)}
+	if a.mailbox.Traits().DedupWindow > 0 {
+		options = append(options, mailbox.WithDedupKey("answer/"+a.messageID))
+	}
+	_, err := a.mailbox.Send(ctx, answer, options...)
+	if errors.Is(err, mailbox.ErrConflict) {
+		return nil
+	}
+	return err
+}
+
+// sendAnswer sends an answer, and repeats that for as long as it makes sense.
+func sendAnswer[R any](ctx context.Context, to answers[R], answer R) error {
+	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
+	for failures := 1; ; failures++ {
+		err := to.Send(ctx, answer)
+		switch {
+		case err == nil, unwanted(err):
+			return nil
+		case errors.Is(err, mailbox.ErrUnresolved), errors.Is(err, mailbox.ErrNotFound):
+			return &outcome{kind: outcomeUnheard, err: err}
+		case ctx.Err() != nil, errors.Is(err, mailbox.ErrClosed):
+			return &outcome{kind: outcomeUnsent, err: err}
+		case !repeatable(err):
+			return err // the answer itself is at fault, or how this worker is set up
+		}
+		backoff.Pause(ctx, backoff.AfterError(failures, err))
+	}
+}

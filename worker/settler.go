@@ -1,0 +1,264 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/mailboxmq/mailbox"
+	"github.com/mailboxmq/mailbox/internal/backoff"
+)
+
+// settleAcks acks what handlers have succeeded with, until the run is flushed or
+// ctx ends. It takes all there is and never waits for more, so that batches grow
+// with the load. An ack that fails is repeated, because the work is done.
+func (r *run[T]) settleAcks(ctx context.Context) {
+	var batch []*job[T]
+	var messages []*mailbox.Message[T]
+	for failures := 0; ; {
+		batch = r.takeAcks(batch)
+		if len(batch) == 0 {
+			return
+		}
+		messages = messages[:0]
+		for _, j := range batch {
+			messages = append(messages, j.message)
+		}
+		err := mailbox.AckAll(ctx, messages...)
+		clear(messages)
+		if err == nil {
+			failures = 0
+			r.acked(ctx, batch)
+			continue
+		}
+		again := r.ackFailed(ctx, batch, err)
+		if len(again) == 0 {
+			continue
+		}
+		if ctx.Err() != nil {
+			r.giveUp(ctx, again, err)
+			continue
+		}
+		failures++
+		r.loop.backendFailed(ctx, "ack", err)
+		backoff.Pause(ctx, backoff.AfterError(failures, err))
+		r.mu.Lock()
+		r.acks = append(r.acks, again...)
+		r.mu.Unlock()
+	}
+}
+
+// takeAcks waits for acks and returns all there are; none when there will be none
+// any more. It may use the memory of spare.
+func (r *run[T]) takeAcks(spare []*job[T]) []*job[T] {
+	clear(spare)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for len(r.acks) == 0 && !r.flushing {
+		r.toSettle.Wait()
+	}
+	batch := r.acks
+	r.acks = spare[:0]
+	return batch
+}
+
+// acked ends the stay of jobs that are acked.
+func (r *run[T]) acked(ctx context.Context, batch []*job[T]) {
+	r.mu.Lock()
+	for _, j := range batch {
+		r.settledLocked(j)
+	}
+	r.mu.Unlock()
+	for _, j := range batch {
+		r.loop.completed.forget(j.message.ID)
+		r.loop.settled(ctx, j.message, SettledEvent{Result: ResultAcked})
+	}
+}
+
+// ackFailed sorts a batch of which some acks failed, and returns those that are
+// to be tried again.
+func (r *run[T]) ackFailed(ctx context.Context, batch []*job[T], err error) (again []*job[T]) {
+	for i, j := range batch {
+		e := mailbox.ErrorAt(err, i)
+		switch {
+		case e == nil:
+			r.acked(ctx, []*job[T]{j})
+		case repeatable(e):
+			// If the lease ends before an ack works, the message comes back.
+			r.loop.completed.put(j.message.ID, struct{}{})
+			j.unsure = true
+			again = append(again, j)
+		default:
+			r.ackRefused(ctx, j, e)
+		}
+	}
+	return again
+}
+
+// ackRefused ends the stay of a job that cannot be acked. Its work is done: if it
+// comes back to this loop, it is acked then.
+func (r *run[T]) ackRefused(ctx context.Context, j *job[T], err error) {
+	switch {
+	case errors.Is(err, mailbox.ErrSettled):
+		r.settle(ctx, j, SettledEvent{Result: ResultHandler})
+		return
+	case errors.Is(err, mailbox.ErrReceiptExpired) && j.unsure:
+		// The ack whose answer was lost has worked, as far as anybody can tell.
+		// If it has not, the message comes back and is known.
+		r.loop.completed.put(j.message.ID, struct{}{})
+		r.settle(ctx, j, SettledEvent{Result: ResultAcked})
+		return
+	}
+	r.loop.completed.put(j.message.ID, struct{}{})
+	result := ResultUnsettled
+	if errors.Is(err, mailbox.ErrReceiptExpired) {
+		result = ResultLost
+	}
+	r.loop.failed(ctx, slog.LevelWarn, "worker: the work is done, and the message could not be acked", j.message, err)
+	r.settle(ctx, j, SettledEvent{Result: result, Cause: err})
+}
+
+// giveUp is for acks that there is no more time for.
+func (r *run[T]) giveUp(ctx context.Context, jobs []*job[T], err error) {
+	for _, j := range jobs {
+		r.ackRefused(ctx, j, err)
+	}
+}
+
+// repeatable reports whether a call that failed with err may work if it is
+// repeated.
+func repeatable(err error) bool {
+	for _, code := range []error{
+		mailbox.ErrReceiptExpired, mailbox.ErrSettled, mailbox.ErrClosed, mailbox.ErrNotFound, mailbox.ErrInvalid,
+		mailbox.ErrUnsupported, mailbox.ErrReplyExpected, mailbox.ErrEncoding, mailbox.ErrTooLarge,
+		mailbox.ErrNoReplyTo, mailbox.ErrReplyAlreadySent, mailbox.ErrReplyCancelled, mailbox.ErrReplyExpired,
+	} {
+		if errors.Is(err, code) {
+			return false
+		}
+	}
+	return true
+}
+
+// persist repeats do, with pauses, until it works, cannot work, or ctx ends.
+func (l *Loop[T]) persist(ctx context.Context, op string, do func() error) error {
+	for failures := 1; ; failures++ {
+		err := do()
+		if err == nil || !repeatable(err) || ctx.Err() != nil {
+			return err
+		}
+		l.backendFailed(ctx, op, err)
+		backoff.Pause(ctx, backoff.AfterError(failures, err))
+	}
+}
+
+// ackNow acks one message, whether or not its reply slot has an answer if
+// unanswered says so, and repeats that while it may work. The lease is extended
+// meanwhile.
+func (r *run[T]) ackNow(ctx context.Context, j *job[T], unanswered bool) error {
+	tried := false
+	return r.loop.persist(ctx, "ack", func() error {
+		var err error
+		if unanswered {
+			err = j.message.AckUnanswered(ctx)
+		} else {
+			err = j.message.Ack(ctx)
+		}
+		if tried && errors.Is(err, mailbox.ErrReceiptExpired) {
+			return nil // the attempt whose answer was lost has worked
+		}
+		tried = true
+		return err
+	})
+}
+
+// ackRequest acks a message whose handler succeeded and that names a reply slot.
+// If nobody has answered, the handler has not done what it should.
+func (r *run[T]) ackRequest(settling context.Context, j *job[T]) {
+	err := r.ackNow(settling, j, false)
+	switch {
+	case err == nil:
+		r.loop.completed.forget(j.message.ID)
+		r.settle(settling, j, SettledEvent{Result: ResultAcked})
+	case errors.Is(err, mailbox.ErrReplyExpected):
+		r.loop.completed.forget(j.message.ID)
+		r.failSafely(settling, j, &outcome{kind: outcomeUnsent, err: err})
+	default:
+		r.ackRefused(settling, j, err)
+	}
+}
+
+// nack gives a message back, and repeats that while it may work and the lease
+// lasts.
+func (r *run[T]) nack(ctx context.Context, j *job[T], delay time.Duration, cause error) {
+	r.letGo(j)
+	r.mu.Lock()
+	until := r.began.Add(j.lease.until)
+	r.mu.Unlock()
+	traits := r.loop.mailbox.Traits()
+	delay = max(0, min(delay, traits.MaxVisibility))
+	ctx, cancel := context.WithDeadline(ctx, until)
+	defer cancel()
+	err := r.loop.persist(ctx, "nack", func() error { return j.message.Nack(ctx, delay, cause) })
+	event := SettledEvent{Result: ResultNacked, Delay: delay, Cause: cause}
+	switch {
+	case err == nil:
+		if cause != nil {
+			r.loop.failed(ctx, slog.LevelWarn, "worker: message failed, trying again later", j.message, cause, slog.Duration("delay", delay))
+		}
+	case errors.Is(err, mailbox.ErrSettled):
+		event = SettledEvent{Result: ResultHandler, Cause: cause}
+	case errors.Is(err, mailbox.ErrReceiptExpired):
+		event = SettledEvent{Result: ResultLost, Cause: cause}
+	default:
+		event = SettledEvent{Result: ResultUnsettled, Cause: errors.Join(cause, err)}
+		r.loop.failed(ctx, slog.LevelWarn, "worker: message failed, and comes back only when its visibility ends", j.message, errors.Join(cause, err))
+	}
+	r.settle(ctx, j, event)
+}
+
+// release gives messages back that no handler has begun with: at once, and to
+// their own places.
+func (r *run[T]) release(ctx context.Context, jobs []*job[T]) {
+	if len(jobs) == 0 {
+		return
+	}
+	messages := make([]*mailbox.Message[T], len(jobs))
+	for i, j := range jobs {
+		r.letGo(j)
+		messages[i] = j.message
+	}
+	err := mailbox.ReleaseAll(ctx, messages...)
+	r.givenBack(ctx, jobs, ResultReleased, err)
+}
+
+// givenBack ends the stay of jobs that were given back together.
+func (r *run[T]) givenBack(ctx context.Context, jobs []*job[T], result Result, err error) {
+	for i, j := range jobs {
+		event := SettledEvent{Result: result}
+		if e := mailbox.ErrorAt(err, i); e != nil {
+			event = SettledEvent{Result: ResultUnsettled, Cause: e}
+			r.loop.failed(ctx, slog.LevelWarn, "worker: message comes back only when its visibility ends", j.message, e)
+		}
+		r.settle(ctx, j, event)
+	}
+}
+
+// releaseGroup gives back what waits behind a message of a strict group that was
+// not acked: it has to be handled first, when it comes back.
+func (r *run[T]) releaseGroup(ctx context.Context, group string) {
+	var behind []*job[T]
+	r.mu.Lock()
+	kept := r.waiting[:0:0]
+	for _, j := range r.waiting {
+		if j.message.Group == group {
+			behind = append(behind, j)
+		} else {
+			kept = append(kept, j)
+		}
+	}
+	r.waiting = kept
+	r.mu.Unlock()
+	r.release(ctx, behind)
+}

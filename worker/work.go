@@ -1,0 +1,155 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/mailboxmq/mailbox"
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/goroutine"
+)
+
+var errGoexit = errors.New("the handler ended its goroutine")
+
+// work calls the handler on one message after the other. Handlers live as long
+// as ctx, and settling as long as settling.
+func (r *run[T]) work(ctx, settling context.Context, slot int) {
+	var current *job[T]
+	defer func() {
+		if current == nil {
+			return
+		}
+		// The handler has called runtime.Goexit, and this worker ends with it.
+		r.finish(settling, current, errGoexit)
+		current.cancel(nil)
+		r.mu.Lock()
+		r.doneLocked(slot, current)
+		r.mu.Unlock()
+		r.workers.Go(func() { r.work(ctx, settling, slot) })
+	}()
+	number := goroutine.ID()
+	r.mu.Lock()
+	r.numbers[slot] = number
+	r.mu.Unlock()
+	// A parent for the contexts of this worker alone, because making and ending
+	// one takes a lock of its parent.
+	own, end := context.WithCancel(ctx)
+	defer end()
+	var done *job[T]
+	for {
+		j := r.next(slot, done)
+		if j == nil {
+			return
+		}
+		current, j.parent = j, own
+		err := r.handle(j) //nolint:contextcheck // the job is the context
+		r.finish(settling, j, err)
+		j.cancel(nil)
+		current, done = nil, j
+	}
+}
+
+// handle calls the handler, unless the work of the message was done before.
+func (r *run[T]) handle(j *job[T]) error {
+	l := r.loop
+	o := &l.options
+	if _, done := l.completed.get(j.message.ID); done {
+		return nil
+	}
+	if o.Timeout == 0 && o.Hooks.Started == nil && o.Hooks.Finished == nil {
+		err := call(j, l.handler, j.message)
+		if err != nil {
+			err = explain(j, err)
+		}
+		return err
+	}
+	var ctx context.Context = j
+	if o.Timeout > 0 {
+		limited, cancel := context.WithTimeoutCause(j, o.Timeout, &mailbox.Error{
+			Code: mailbox.ErrTimeout, Op: "handle", Queue: l.mailbox.Name(), MessageID: j.message.ID,
+			Detail: fmt.Sprintf("the handler had %v", o.Timeout),
+		})
+		defer cancel()
+		ctx = limited
+	}
+	return r.observe(ctx, j)
+}
+
+// observe calls the handler and tells who wants to know.
+func (r *run[T]) observe(ctx context.Context, j *job[T]) error {
+	l := r.loop
+	info := l.info(j.message)
+	l.started(ctx, info)
+	began := time.Now()
+	err := explain(ctx, call(ctx, l.handler, j.message))
+	l.finished(ctx, FinishedEvent{Info: info, Duration: time.Since(began), Err: err})
+	return err
+}
+
+// explain says why the context ended to an error that says only that it did.
+func explain(ctx context.Context, err error) error {
+	if err == nil || ctx.Err() == nil || !errors.Is(err, ctx.Err()) {
+		return err
+	}
+	cause := context.Cause(ctx)
+	if errors.Is(err, cause) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", cause, err)
+}
+
+// finish settles a message whose handler has returned, unless that is for the
+// settler to do: what a handler succeeded with is acked in batches.
+func (r *run[T]) finish(settling context.Context, j *job[T], err error) {
+	_, wantsAnswer := driver.SlotID(j.message.ReplyTo)
+	forSettler := err == nil && !wantsAnswer && !j.message.Settled()
+	j.succeeded = err == nil
+	if forSettler && !r.strict {
+		return
+	}
+	r.mu.Lock()
+	gone := j.phase == jobSettled
+	if !gone {
+		j.phase = jobSettling
+	}
+	r.mu.Unlock()
+	switch {
+	case gone || forSettler:
+	case j.message.Settled():
+		r.settle(settling, j, SettledEvent{Result: ResultHandler, Cause: err})
+	case err == nil:
+		r.ackRequest(settling, j)
+	default:
+		r.failSafely(settling, j, err)
+	}
+	if r.strict && (err != nil || gone) {
+		r.releaseGroup(settling, j.message.Group)
+	}
+}
+
+// settle ends the stay of a job and tells who wants to know.
+func (r *run[T]) settle(ctx context.Context, j *job[T], event SettledEvent) {
+	r.mu.Lock()
+	r.settledLocked(j)
+	r.mu.Unlock()
+	r.loop.settled(ctx, j.message, event)
+}
+
+// failed logs a failure and what comes of it.
+func (l *Loop[T]) failed(ctx context.Context, level slog.Level, text string, message *mailbox.Message[T], cause error, attrs ...slog.Attr) {
+	o := &l.options
+	if !o.Logger.Enabled(ctx, level) {
+		return
+	}
+	attrs = append([]slog.Attr{
+		slog.String("loop", o.Name), slog.String("id", message.ID),
+		slog.Int("deliveries", message.Deliveries), slog.Any("err", cause),
+	}, attrs...)
+	if panicked, ok := errors.AsType[*PanicError](cause); ok {
+		attrs = append(attrs, slog.String("stack", string(panicked.Stack)))
+	}
+	o.Logger.LogAttrs(ctx, level, text, attrs...)
+}
