@@ -18,7 +18,8 @@ import (
 func configure(t *testing.T, b interface {
 	driver.Opener
 	driver.Admin
-}, name string, config driver.Config) driver.Queue {
+}, name string, config driver.Config,
+) driver.Queue {
 	t.Helper()
 	if err := b.ConfigureQueue(t.Context(), name, config); err != nil {
 		t.Fatal(err)
