@@ -93,6 +93,7 @@ func (j *journal) lead() {
 
 // fillLocked ends the current batch and begins another.
 func (j *journal) fillLocked() {
+	j.writeLeases()
 	j.tick = j.axis.appendRecord(j.tick[:0])
 	j.batch.Set(clockKey, j.tick)
 	for _, shard := range j.ledger.changed {
@@ -151,7 +152,9 @@ func (j *journal) commit(batches []*store.Batch, durable bool) error {
 }
 
 // unwritten reports whether something was recorded and not committed.
-func (j *journal) unwritten() bool { return j.batch.Len() > 0 || len(j.filled) > 0 }
+func (j *journal) unwritten() bool {
+	return j.batch.Len() > 0 || len(j.filled) > 0 || len(j.leases) > 0
+}
 
 // maxSpare bounds the batches that are kept for reuse.
 const maxSpare = 3

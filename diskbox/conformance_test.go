@@ -49,6 +49,9 @@ func sound(t testing.TB, disk *storetest.Disk) {
 	for _, problem := range report.Problems {
 		t.Error(problem)
 	}
+	if report.Orphans > 0 {
+		t.Errorf("%d records belong to no queue", report.Orphans)
+	}
 }
 
 // everything survives, synced or not.

@@ -424,6 +424,10 @@ func (l *crashLedger) rebase(found [][]crashFind) {
 			may := find.state | b.reachable(i, time.Now())&b.precursors(find.state)
 			i.pending = [deedKinds]int8{}
 			i.changed = l.tick
+			if uncertain { // it may have been redriven: then it is younger, and if it is dead it has died again
+				i.arrived = crashSpan{from: i.arrived.from, to: l.tick, position: -1}
+				i.died = [2]time.Time{}
+			}
 			if may == isAbsent {
 				if !i.gone {
 					i.gone, i.goneAt, i.may = true, l.tick, isAbsent

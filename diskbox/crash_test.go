@@ -449,6 +449,9 @@ func (v *crashVerdict) checkFiles(ctx context.Context, mem *vfs.MemFS) {
 		for _, problem := range report.Problems {
 			v.addf("check: %s", problem)
 		}
+		if report.Orphans > 0 {
+			v.addf("check: %d records belong to no queue", report.Orphans)
+		}
 	}
 }
 

@@ -41,6 +41,7 @@ type journal struct {
 	lastID    uint32
 	secret    [32]byte
 	ledger    ledger
+	leases    leases
 	queues    map[uint32]*queueNotes
 
 	key  []byte // reused
@@ -51,7 +52,7 @@ type journal struct {
 func newJournal(s *store.Store, a *axis) *journal {
 	return &journal{
 		store: s, axis: a, applying: make(chan struct{}, 1), batch: s.NewBatch(),
-		ledger: newLedger(), queues: make(map[uint32]*queueNotes),
+		ledger: newLedger(), leases: make(leases), queues: make(map[uint32]*queueNotes),
 	}
 }
 
@@ -141,12 +142,15 @@ func (j *journal) indexDue(shard host.ShardID, e *engine.Entry) {
 }
 
 func (j *journal) Leased(shard host.ShardID, e *engine.Entry) {
-	if !j.knows(shard.Queue) {
-		return
+	if j.knows(shard.Queue) {
+		j.leases.add(shard, e)
 	}
-	j.number(leaseKind, shard, e.Seq)
-	j.begin().state(e)
-	j.end()
+}
+
+// endLease removes the lease of a message that was settled.
+func (j *journal) endLease(shard host.ShardID, e *engine.Entry) {
+	delete(j.leases, leaseID{shard, e.Seq})
+	j.remove(leaseKind, shard, e.Seq) // of an earlier batch
 }
 
 func (j *journal) Waits(shard host.ShardID, e *engine.Entry, now engine.Instant) {
@@ -156,7 +160,7 @@ func (j *journal) Waits(shard host.ShardID, e *engine.Entry, now engine.Instant)
 	j.number(stateKind, shard, e.Seq)
 	j.begin().state(e)
 	j.end()
-	j.remove(leaseKind, shard, e.Seq)
+	j.endLease(shard, e)
 	if e.Place != e.Seq {
 		if e.Left != 0 && e.Left != e.Place && e.Left != e.Seq {
 			j.remove(placeKind, shard, e.Left)
@@ -174,7 +178,7 @@ func (j *journal) Waits(shard host.ShardID, e *engine.Entry, now engine.Instant)
 // waited last.
 func (j *journal) erase(shard host.ShardID, e *engine.Entry, place uint64) {
 	j.remove(messageKind, shard, e.Seq)
-	j.remove(leaseKind, shard, e.Seq)
+	j.endLease(shard, e)
 	if place != e.Seq {
 		j.remove(placeKind, shard, place)
 	}
@@ -244,6 +248,7 @@ func (j *journal) Purged(shard host.ShardID) {
 	for _, kind := range liveKinds {
 		j.removeAll(appendShardKey(nil, kind, shard))
 	}
+	j.leases.forget(func(id leaseID) bool { return id.shard == shard })
 	a := j.ledger.change(shard)
 	a.Messages, a.Bytes = 0, 0
 }
@@ -305,6 +310,7 @@ func (j *journal) meta() {
 func (j *journal) Deleted(queue uint32) {
 	j.removeAll(appendQueueKey(nil, queueKind, queue))
 	j.drop(queue)
+	j.leases.forget(func(id leaseID) bool { return id.shard.Queue == queue })
 	j.ledger.forget(queue)
 	delete(j.queues, queue)
 }

@@ -81,25 +81,26 @@ func TestReceiveDuringCloseSaysClosed(t *testing.T) {
 			send(t, q, make([]driver.Outgoing, 250)...)
 		}
 		var wg sync.WaitGroup
-		var some sync.WaitGroup
-		some.Add(4)
+		begun := make(chan struct{}, 500)
 		for range 4 {
 			wg.Go(func() {
-				for n := 0; ; n++ {
-					_, err := q.Receive(t.Context(), driver.ReceiveRequest{Max: 1, Visibility: time.Hour, Wait: time.Hour})
-					if n == 0 {
-						some.Done()
-					}
+				for {
+					got, err := q.Receive(t.Context(), driver.ReceiveRequest{Max: 1, Visibility: time.Hour, Wait: time.Hour})
 					if err != nil {
 						if !errors.Is(err, driver.ErrClosed) {
 							t.Errorf("received %v", err)
 						}
 						return
 					}
+					if len(got) > 0 {
+						begun <- struct{}{}
+					}
 				}
 			})
 		}
-		some.Wait()
+		for range 10 {
+			<-begun
+		}
 		if err := m.Close(); err != nil {
 			t.Error(err)
 		}

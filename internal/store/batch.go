@@ -101,12 +101,18 @@ func (b *Batch) keep(err error) {
 	}
 }
 
-// addWatermark puts into the log, next to the operations, how far it is durable.
-func (b *Batch) addWatermark(s *Store) {
-	if w, fresh := s.tracker.fresh(); fresh && !s.options.forgetWatermarks {
-		b.mark = w.append(b.mark[:0], s.id)
-		b.keep(b.batch.LogData(b.mark, nil))
+// watermark returns how far the log is durable, to be put into the log next to the
+// operations, or nil if that is there already, or nothing is to be synced.
+func (b *Batch) watermark(s *Store) []byte {
+	if s.options.Sync.mode != syncEach || s.options.forgetWatermarks {
+		return nil
 	}
+	w, fresh := s.tracker.fresh()
+	if !fresh {
+		return nil
+	}
+	b.mark = w.append(b.mark[:0], s.id)
+	return b.mark
 }
 
 // badKey reports whether key is not allowed: it is empty, or the store's own.

@@ -85,9 +85,9 @@
 //	    for 200,000, against 4 µs from a cursor behind them. See Iterator.
 //	H10 SingleDelete brings back deleted data when used wrongly. It is not
 //	    offered. What the engine suspects to be misuse fails the tests.
-//	H11 ApplyNoSyncWait is experimental. CommitThen uses it, in the one form that
-//	    is safe: SyncWait follows at once, in the same call, before anything is
-//	    answered.
+//	H11 ApplyNoSyncWait is experimental. It is not used. What is to be readable
+//	    before it is durable is applied without waiting, and a record that follows
+//	    it is synced (CommitThen).
 //	H12 A disk that hangs is reported (Health, OnSlowDisk), without the engine's
 //	    tickers.
 //	H13 Logs are kept for reuse. The floor is documented above.

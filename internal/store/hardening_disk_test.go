@@ -267,7 +267,8 @@ func TestH10AWrongSizeIsSuspectedAndDoesNoHarm(t *testing.T) {
 }
 
 // Pipelining with ApplyNoSyncWait is marked experimental by the engine. This
-// package does not need it: commits that wait at the same time share syncs.
+// package does not need it: commits that wait at the same time share syncs, and
+// what is to be readable before it is durable is synced by a second record.
 func TestH11ConcurrentCommitsShareSyncs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		disk := storetest.NewDisk()
@@ -299,6 +300,76 @@ func TestH11ConcurrentCommitsShareSyncs(t *testing.T) {
 			t.Errorf("%d commits took %d syncs", callers, n)
 		}
 	})
+}
+
+// CommitThen says that operations can be read when they can, and returns when they
+// are durable, with the next commit in the log already.
+func TestH11ReadableIsBeforeDurableAndReturningAfter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		disk := storetest.NewDisk()
+		s := mustOpen(t, testDir, memOptions(disk.FS()))
+		defer mustClose(t, s)
+		slow := make(chan struct{})
+		disk.Before(func(op storetest.Operation) error {
+			if op.Kind == storetest.Sync && strings.HasSuffix(op.Path, logSuffix) {
+				<-slow
+			}
+			return nil
+		})
+		readable, durable := make(chan string, 2), make(chan error, 2)
+		for _, key := range []string{"first", "second"} {
+			go func() {
+				b := s.NewBatch()
+				b.Set([]byte(key), []byte("v"))
+				durable <- s.CommitThen(b, true, func() {
+					wantValue(t, s, key, "v")
+					readable <- key
+				})
+				if b.Len() > 0 {
+					t.Error("the batch was not emptied")
+				}
+			}()
+			synctest.Wait()
+			if got := <-readable; got != key {
+				t.Errorf("%s is readable, not %s", got, key)
+			}
+		}
+		if len(durable) > 0 {
+			t.Error("it returned before the sync")
+		}
+		image := disk.Mem().CrashClone(vfs.CrashCloneCfg{})
+		again := mustOpen(t, testDir, memOptions(image))
+		wantMissing(t, again, "first")
+		mustClose(t, again)
+		close(slow)
+		for range 2 {
+			if err := <-durable; err != nil {
+				t.Error(err)
+			}
+		}
+		image = disk.Mem().CrashClone(vfs.CrashCloneCfg{})
+		again = mustOpen(t, testDir, memOptions(image))
+		wantValue(t, again, "first", "v")
+		wantValue(t, again, "second", "v")
+		mustClose(t, again)
+	})
+}
+
+// A commit that was refused is readable for nobody, and its caller is not told that
+// it is.
+func TestH11ARefusedCommitIsNotReadable(t *testing.T) {
+	s := mustOpen(t, testDir, memOptions(vfs.NewMem()))
+	b := s.NewBatch()
+	b.Set([]byte("a"), []byte("1"))
+	b.Set([]byte{0}, nil)
+	wantError(t, s.CommitThen(b, true, func() { t.Error("readable") }), driver.ErrInvalid)
+	wantMissing(t, s, "a")
+	mustClose(t, s)
+	b.Reset()
+	b.Set([]byte("a"), []byte("1"))
+	if err := s.CommitThen(b, true, func() { t.Error("readable") }); !errors.Is(err, driver.ErrClosed) {
+		t.Errorf("after Close: %v", err)
+	}
 }
 
 func TestH12ASlowDiskIsReported(t *testing.T) {

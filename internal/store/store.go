@@ -92,13 +92,18 @@ func (s *Store) outcome(op string, err error) error {
 // another store; nothing was done), ErrTooLarge (nothing was done),
 // ErrUnsupported (ReadOnly), ErrClosed.
 func (s *Store) Commit(b *Batch, durable bool) error {
-	return s.CommitThen(b, durable, func() {})
+	return s.commit(b, durable, nil)
 }
 
 // CommitThen is Commit, and calls readable once the operations can be read, which
 // is before they are durable. Commits whose order matters wait for that, and not
 // for the disk. If it returns an error, readable may not have been called.
 func (s *Store) CommitThen(b *Batch, durable bool, readable func()) error {
+	return s.commit(b, durable, readable)
+}
+
+// commit is CommitThen; readable may be nil.
+func (s *Store) commit(b *Batch, durable bool, readable func()) error {
 	if err := s.enter(); err != nil {
 		return err
 	}
@@ -111,17 +116,20 @@ func (s *Store) CommitThen(b *Batch, durable bool, readable func()) error {
 	case s.options.ReadOnly:
 		return &driver.Error{Code: driver.ErrUnsupported, Op: "commit", Detail: "the store is open for reading only"}
 	case b.Len() == 0:
-		readable()
+		if readable != nil {
+			readable()
+		}
 		return s.fuse.blown()
 	}
 	size := b.Size()
-	synced := durable && s.options.Sync.mode == syncEach
-	if synced {
-		b.addWatermark(s)
-	}
 	earlier := s.sealer.begin()
 	alone := s.takeTurn()
-	err := s.apply(b, durable, readable)
+	var err error
+	if readable == nil {
+		err = s.apply(b, durable)
+	} else {
+		err = s.applyThen(b, durable, readable)
+	}
 	s.endTurn(alone)
 	if err := s.outcome("commit", err); err != nil {
 		s.sealer.abandon()
@@ -129,7 +137,7 @@ func (s *Store) CommitThen(b *Batch, durable bool, readable func()) error {
 	}
 	b.Reset()
 	now := time.Now()
-	s.sealer.end(earlier, synced, now)
+	s.sealer.end(earlier, durable && s.options.Sync.mode == syncEach, now)
 	s.space.note(size, now)
 	return nil
 }
@@ -141,21 +149,39 @@ func (s *Store) CommitThen(b *Batch, durable bool, readable func()) error {
 // block.
 func (s *Store) Fail(cause error) { s.fuse.blow(s.dir, "commit", cause) }
 
-// apply hands the operations to the engine and, if they are to be durable,
-// waits for the disk after readable was called.
-func (s *Store) apply(b *Batch, durable bool, readable func()) error {
+// apply hands the operations to the engine and, if they are to be durable, waits
+// for the disk.
+func (s *Store) apply(b *Batch, durable bool) error {
 	if !durable {
-		err := s.db.Apply(b.batch, pebble.NoSync)
-		if err == nil {
-			readable()
-		}
-		return err
+		return s.db.Apply(b.batch, pebble.NoSync)
 	}
-	if err := s.db.ApplyNoSyncWait(b.batch, pebble.Sync); err != nil {
+	if mark := b.watermark(s); mark != nil {
+		b.keep(b.batch.LogData(mark, nil))
+	}
+	return s.db.Apply(b.batch, pebble.Sync)
+}
+
+// applyThen is apply, and calls readable in between. The operations go into the log
+// without waiting, and a record that means nothing follows them and is synced: that
+// syncs all that is before it, in this log or, since a log is synced before the next
+// one is begun, in an earlier one.
+//
+// The engine has a call that does the same with one record, ApplyNoSyncWait, and
+// marks it as experimental. Until SyncWait has returned, the engine's log holds
+// pointers into the batch, to tell the outcome of the sync; a batch that is used
+// again too early is told that of another. And SyncWait would wait for ever for a
+// commit that the engine gave up before it was in the log. In v2.1.7 there is none,
+// but nothing promises that. The second record costs less than can be measured
+// beside a sync.
+func (s *Store) applyThen(b *Batch, durable bool, readable func()) error {
+	if err := s.db.Apply(b.batch, pebble.NoSync); err != nil {
 		return err
 	}
 	readable()
-	return b.batch.SyncWait()
+	if !durable {
+		return nil
+	}
+	return s.db.LogData(b.watermark(s), pebble.Sync)
 }
 
 // Sync makes everything that was committed durable, whatever the policy. It
