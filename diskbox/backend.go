@@ -3,11 +3,11 @@ package diskbox
 import (
 	"context"
 	crand "crypto/rand"
-	"errors"
 	"iter"
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/host"
@@ -48,6 +48,15 @@ func Open(ctx context.Context, dir string, options *Options) (*Backend, error) {
 	if o.boot == nil {
 		o.boot = linuxClock{}
 	}
+	var opened atomic.Pointer[Backend]
+	if tell := o.OnFail; tell != nil {
+		o.OnFail = func(err error) {
+			if b := opened.Load(); b != nil {
+				b.host.WakeAll() // who waits will find out
+			}
+			tell(err)
+		}
+	}
 	policy, durability := o.policy()
 	s, err := store.Open(ctx, dir, o.storeOptions(policy))
 	if err != nil {
@@ -58,15 +67,15 @@ func Open(ctx context.Context, dir string, options *Options) (*Backend, error) {
 		_ = s.Close()
 		return nil, err
 	}
+	opened.Store(b)
 	return b, nil
 }
 
 func assemble(s *store.Store, o Options, durability driver.Durability) (*Backend, error) {
-	record, err := s.Get(clockKey, nil)
-	if err != nil && !errors.Is(err, driver.ErrNotFound) {
+	axis, err := readAxis(o.boot, s)
+	if err != nil {
 		return nil, err
 	}
-	axis := newAxis(o.boot, record)
 	now := axis.now()
 	recovered, err := recoverAll(s, now)
 	if err != nil {
@@ -83,9 +92,7 @@ func assemble(s *store.Store, o Options, durability driver.Durability) (*Backend
 			return nil, err
 		}
 	}
-	if err := j.dropOrphans(recovered.orphans, o.Logger); err != nil {
-		return nil, err
-	}
+	recovered.orphans.tell(o.Logger)
 	h := host.New(host.Options{
 		Defaults: o.Defaults, MaxBodyBytes: o.MaxBodyBytes, Durability: durability,
 		Journal: j, Secret: j.secret, Now: now, Hold: o.hold(),
@@ -94,6 +101,9 @@ func assemble(s *store.Store, o Options, durability driver.Durability) (*Backend
 	for _, id := range slices.Sorted(maps.Keys(recovered.queues)) {
 		queues = append(queues, *recovered.queues[id])
 	}
+	j.mu.Lock()
+	axis.running = h.Now
+	j.mu.Unlock()
 	h.Restore(queues, recovered.lastID)
 	return &Backend{host: h, store: s, journal: j}, nil
 }

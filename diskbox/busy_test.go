@@ -108,3 +108,30 @@ func (c *countedContext) Err() error {
 	}
 	return nil
 }
+
+// A shard that has more in flight than it may have by now keeps nobody asleep who
+// waits for what is in others.
+func TestLoweredCeilingMissesNoWakeUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := start(t, storetest.NewDisk())
+		q := configure(t, m, "orders", driver.Config{Shards: 2})
+		send(t, q, make([]driver.Outgoing, 40)...)
+		for _, d := range lease(t, q, 40, time.Hour) {
+			if d.Receipt.Place>>48 == 1 {
+				if err := q.Ack(t.Context(), []driver.Receipt{d.Receipt}); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		configure(t, m, "orders", driver.Config{Shards: 2, MaxInFlight: 10})
+		begin := time.Now()
+		go func() {
+			time.Sleep(time.Second)
+			send(t, q, make([]driver.Outgoing, 2)...) // one for each shard
+		}()
+		got, err := q.Receive(t.Context(), driver.ReceiveRequest{Max: 1, Visibility: time.Hour, Wait: 20 * time.Second})
+		if waited := time.Since(begin); len(got) != 1 || err != nil || waited > 2*time.Second {
+			t.Errorf("received %d, %v after %v", len(got), err, waited)
+		}
+	})
+}

@@ -2,13 +2,16 @@ package diskbox
 
 import (
 	"encoding/binary"
+	"errors"
 	"os"
 	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/engine"
+	"github.com/mailboxmq/mailbox/internal/store"
 )
 
 // A bootClock tells one run of the machine from another, and how long it has
@@ -43,6 +46,10 @@ type axis struct {
 	clock  bootClock
 	bootID string
 	offset time.Duration // what to add to the time since boot
+	// running, once it is set, is the present on the axis. It may fall behind
+	// the time since boot, because it stands still while the machine sleeps, and
+	// what is written down must fit the deadlines that were set by it.
+	running func() engine.Instant
 }
 
 // newAxis goes on from the clock record of the last commit. In the same boot
@@ -64,11 +71,36 @@ func newAxis(clock bootClock, record []byte) *axis {
 	return a
 }
 
-func (a *axis) now() engine.Instant { return engine.Instant(a.offset + a.clock.uptime()) }
+// readAxis is newAxis with the record that is in a store.
+func readAxis(clock bootClock, s *store.Store) (*axis, error) {
+	value, err := s.Get(clockKey, nil)
+	if errors.Is(err, driver.ErrNotFound) {
+		if _, err := s.Get(metaKey, nil); err == nil { // it was written together with that
+			return nil, damagedError("the record of the clock")
+		}
+		return newAxis(clock, nil), nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	record, ok := sealed(clockKey, value)
+	if !ok {
+		return nil, damagedError("the record of the clock")
+	}
+	return newAxis(clock, record), nil
+}
+
+func (a *axis) now() engine.Instant {
+	if a.running != nil {
+		return a.running()
+	}
+	return engine.Instant(a.offset + a.clock.uptime())
+}
 
 // appendRecord appends the clock record of this moment.
 func (a *axis) appendRecord(dst []byte) []byte {
-	dst = binary.BigEndian.AppendUint64(dst, uint64(a.offset))
-	dst = binary.BigEndian.AppendUint64(dst, uint64(a.now()))
+	now := a.now()
+	dst = binary.BigEndian.AppendUint64(dst, uint64(time.Duration(now)-a.clock.uptime()))
+	dst = binary.BigEndian.AppendUint64(dst, uint64(now))
 	return append(dst, a.bootID...)
 }

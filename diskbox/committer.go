@@ -94,8 +94,10 @@ func (j *journal) lead() {
 // fillLocked ends the current batch and begins another.
 func (j *journal) fillLocked() {
 	j.writeLeases()
-	j.tick = j.axis.appendRecord(j.tick[:0])
-	j.batch.Set(clockKey, j.tick)
+	j.key = append(j.key[:0], clockKey...)
+	w := j.begin()
+	w.buf = j.axis.appendRecord(w.buf)
+	j.end()
 	for _, shard := range j.ledger.changed {
 		if a := j.ledger.shards[shard]; a != nil {
 			j.key = appendShardKey(j.key[:0], countKind, shard)

@@ -161,9 +161,10 @@ func litter(t *testing.T, s *store.Store, queue uint32) (records int) {
 	return records
 }
 
-// TestOpenDropsWhatDeletedQueuesHaveLeft finds records of queues that are gone
-// between those of queues that are there.
-func TestOpenDropsWhatDeletedQueuesHaveLeft(t *testing.T) {
+// TestRecordsOfQueuesThatAreGoneAreLeftAlone finds them between those of queues
+// that are there. It may be that only the record of the queue was lost, and then
+// they are all that is left of it.
+func TestRecordsOfQueuesThatAreGoneAreLeftAlone(t *testing.T) {
 	disk := furnish(t) // queues 1 and 2
 	m := start(t, disk)
 	for _, name := range []string{"third", "fourth", "fifth"} { // 3, 4, 5
@@ -180,10 +181,10 @@ func TestOpenDropsWhatDeletedQueuesHaveLeft(t *testing.T) {
 	records := 0
 	var before map[string]string
 	meddle(t, disk, func(s *store.Store) {
-		_, before = recordsOf(t, s)
 		for _, gone := range []uint32{1, 3, 5} {
 			records += litter(t, s, gone)
 		}
+		_, before = recordsOf(t, s)
 	})
 	report, err := Check(t.Context(), "queues", offline(disk))
 	if err != nil || report.Orphans != records || len(report.Problems) > 0 {
@@ -196,7 +197,7 @@ func TestOpenDropsWhatDeletedQueuesHaveLeft(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !log.mentions("deleted", fmt.Sprint("records=", records), "queues=3") {
+	if !log.mentions("not there", fmt.Sprint("records=", records), "queues=3") {
 		t.Errorf("the log says %q", log.texts)
 	}
 	if err := b.Close(); err != nil {
@@ -208,13 +209,8 @@ func TestOpenDropsWhatDeletedQueuesHaveLeft(t *testing.T) {
 			if after[key] != value {
 				t.Errorf("record %x was %q and is %q", key, value, after[key])
 			}
-			delete(after, key)
-		}
-		for key := range after {
-			t.Errorf("record %x is still there", key)
 		}
 	})
-	sound(t, disk)
 }
 
 // TestOpenRefusesRecordsOfAQueueThatWasNeverMade: no deletion explains them.

@@ -3,7 +3,6 @@ package diskbox
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -11,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/engine"
 	"github.com/mailboxmq/mailbox/internal/host"
 	"github.com/mailboxmq/mailbox/internal/store"
@@ -43,11 +41,11 @@ type dumper struct {
 }
 
 func (d *dumper) run() error {
-	record, err := d.store.Get(clockKey, nil)
-	if err != nil && !errors.Is(err, driver.ErrNotFound) {
+	axis, err := readAxis(linuxClock{}, d.store)
+	if err != nil {
 		return err
 	}
-	d.now = newAxis(linuxClock{}, record).now()
+	d.now = axis.now()
 	recovered, err := recoverAll(d.store, d.now)
 	if err != nil {
 		return err

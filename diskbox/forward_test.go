@@ -12,14 +12,16 @@ import (
 	"github.com/mailboxmq/mailbox/internal/host"
 	"github.com/mailboxmq/mailbox/internal/store"
 	"github.com/mailboxmq/mailbox/internal/store/storetest"
+	"github.com/mailboxmq/mailbox/membox"
 )
 
-// configure makes a queue and opens it.
-func configure(t *testing.T, b interface {
+type backend interface {
 	driver.Opener
 	driver.Admin
-}, name string, config driver.Config,
-) driver.Queue {
+}
+
+// configure makes a queue and opens it.
+func configure(t *testing.T, b backend, name string, config driver.Config) driver.Queue {
 	t.Helper()
 	if err := b.ConfigureQueue(t.Context(), name, config); err != nil {
 		t.Fatal(err)
@@ -177,4 +179,58 @@ func TestLetterThatDidNotFitStays(t *testing.T) {
 			expectStats(t, openQueue(t, m, "b"), driver.Stats{})
 		}
 	})
+}
+
+// Letters that had to stay fill what is kept of the dead. While there is room at
+// the target that does not matter.
+func TestKeptLettersDoNotStopForwarding(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := start(t, storetest.NewDisk())
+		b := configure(t, m, "b", driver.Config{MaxMessages: 1})
+		q := configure(t, m, "a", driver.Config{DeadLetterTo: "b", MaxDead: 2})
+		bury := func(n int) error {
+			send(t, q, make([]driver.Outgoing, n)...)
+			for _, d := range lease(t, q, n, time.Minute) {
+				if err := q.(driver.DeadLetterer).DeadLetter(t.Context(), []driver.Burial{{Receipt: d.Receipt, Reason: driver.ReasonFatal}}); err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+		if err := bury(3); err != nil { // one goes, two stay
+			t.Fatal(err)
+		}
+		if _, err := b.Purge(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := bury(1); err != nil {
+			t.Errorf("the target is empty: %v", err)
+		}
+	})
+}
+
+func TestLettersThatLeaveAreNotCountedAsKept(t *testing.T) {
+	for name, open := range map[string]func(t *testing.T) backend{
+		"disk":   func(t *testing.T) backend { return start(t, storetest.NewDisk()) },
+		"memory": func(*testing.T) backend { return membox.New(nil) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := open(t)
+				q := configure(t, b, "a", driver.Config{DeadLetterTo: "b", MaxDead: 2, MaxDeliveries: 1})
+				send(t, q, make([]driver.Outgoing, 10)...)
+				var burials []driver.Burial
+				for _, d := range lease(t, q, 5, time.Minute) {
+					burials = append(burials, driver.Burial{Receipt: d.Receipt, Reason: driver.ReasonFatal})
+				}
+				if err := q.(driver.DeadLetterer).DeadLetter(t.Context(), burials); err != nil {
+					t.Error(err)
+				}
+				lease(t, q, 5, time.Second)
+				time.Sleep(2 * time.Second)
+				expectStats(t, q, driver.Stats{})
+				expectStats(t, openQueue(t, b, "b"), driver.Stats{Ready: 10})
+			})
+		})
+	}
 }

@@ -44,9 +44,8 @@ type journal struct {
 	leases    leases
 	queues    map[uint32]*queueNotes
 
-	key  []byte // reused
-	w    writer // reused
-	tick []byte // reused
+	key []byte // reused
+	w   writer // reused
 }
 
 func newJournal(s *store.Store, a *axis) *journal {

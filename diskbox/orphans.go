@@ -62,21 +62,11 @@ func (r *recovery) findOrphans() error {
 	return nil
 }
 
-// dropOrphans removes them, durably, and says so.
-func (j *journal) dropOrphans(found orphans, logger *slog.Logger) error {
-	if len(found) == 0 {
-		return nil
+// tell says that there are some. They are left alone: they do no harm, and if it
+// is the queue's own record that was lost, they are all that is left of it.
+func (o orphans) tell(logger *slog.Logger) {
+	if len(o) > 0 && logger != nil {
+		logger.Warn("there are records of queues that are not there; Check counts them",
+			"records", o.records(), "queues", len(o))
 	}
-	j.Lock()
-	for queue := range found {
-		j.drop(queue)
-	}
-	j.Unlock()
-	if err := j.flush(); err != nil {
-		return err
-	}
-	if logger != nil {
-		logger.Warn("dropped what deleted queues have left", "records", found.records(), "queues", len(found))
-	}
-	return nil
 }

@@ -93,7 +93,8 @@ func (r *recovery) readTotals() error {
 	for _, q := range r.queues {
 		q.Shards = make([]host.RestoredShard, max(q.Config.Shards, 1))
 	}
-	return r.each(countKind, func(key, value []byte) error {
+	counted := make(map[host.ShardID]bool)
+	err := r.each(countKind, func(key, value []byte) error {
 		shard := r.find(key)
 		if shard == nil {
 			return nil
@@ -103,8 +104,48 @@ func (r *recovery) readTotals() error {
 		if rd.damaged {
 			return damagedError("the record of how much is in a queue")
 		}
+		id, _ := parseShardKey(key)
+		counted[id] = true
 		return nil
 	})
+	if err != nil {
+		return err
+	}
+	return r.eachShard(func(id host.ShardID, _ *host.RestoredShard) error {
+		if counted[id] {
+			return nil
+		}
+		return r.expectEmpty(id)
+	})
+}
+
+// expectEmpty returns an error if there are messages in a shard, of which no
+// record says how many.
+func (r *recovery) expectEmpty(shard host.ShardID) error {
+	for _, kind := range []byte{messageKind, deadKind} {
+		from := appendShardKey(nil, kind, shard)
+		it := r.store.Iterate(from, successor(from))
+		found := it.Next()
+		if err := it.Close(); err != nil {
+			return err
+		}
+		if found {
+			return damagedError("the record of how much is in a queue")
+		}
+	}
+	return nil
+}
+
+// eachShard calls do for every shard of every queue.
+func (r *recovery) eachShard(do func(id host.ShardID, shard *host.RestoredShard) error) error {
+	for id, q := range r.queues {
+		for n := range q.Shards {
+			if err := do(host.ShardID{Queue: id, Shard: uint16(n)}, &q.Shards[n]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // readLeases reads the messages that were in flight.
@@ -133,9 +174,9 @@ func (r *recovery) readLeases() error {
 
 // readLeaving reads which dead letters were on their way to another queue.
 func (r *recovery) readLeaving() error {
-	return r.each(leavingKind, func(key, value []byte) error {
+	return r.each(leavingKind, func(key, _ []byte) error {
 		if shard := r.find(key); shard != nil {
-			shard.Leaving = append(shard.Leaving, string(value))
+			shard.Leaving = append(shard.Leaving, lastNumber(key))
 		}
 		return nil
 	})
@@ -143,19 +184,13 @@ func (r *recovery) readLeaving() error {
 
 // countDelayed counts what is still to fall due.
 func (r *recovery) countDelayed() error {
-	for id, q := range r.queues {
-		for n := range q.Shards {
-			shard := host.ShardID{Queue: id, Shard: uint16(n)}
-			it := r.store.Iterate(appendDuePrefix(nil, shard, r.now+1), successor(appendShardKey(nil, dueKind, shard)))
-			for it.Next() {
-				q.Shards[n].Totals.Delayed++
-			}
-			if err := it.Close(); err != nil {
-				return err
-			}
+	return r.eachShard(func(id host.ShardID, shard *host.RestoredShard) error {
+		it := r.store.Iterate(appendDuePrefix(nil, id, r.now+1), successor(appendShardKey(nil, dueKind, id)))
+		for it.Next() {
+			shard.Totals.Delayed++
 		}
-	}
-	return nil
+		return it.Close()
+	})
 }
 
 // find returns the shard that a key is of, or nil if it is not there.

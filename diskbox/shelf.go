@@ -77,8 +77,11 @@ func (s *shelf) Waiting(from uint64) iter.Seq[*engine.Entry] {
 		defer stop()
 		moved, more := next()
 		for e := range s.Aged(from) {
-			if e.Place != e.Seq || slices.Contains(told, e.Seq) {
+			if slices.Contains(told, e.Seq) || (e.Place != e.Seq && (e.Place < from || s.isAt(e))) {
 				continue // it is among those that were moved
+			}
+			if e.Place != e.Seq { // nobody would find it there
+				e.Place, e.Marks = e.Seq, e.Marks|engine.Misplaced
 			}
 			if e.Is(unreadable) {
 				told = append(told, e.Seq)
@@ -119,6 +122,15 @@ func (s *shelf) moved(from uint64, told *[]uint64) iter.Seq[*engine.Entry] {
 			}
 		}
 	}
+}
+
+// isAt reports whether a message that was moved is found at its place.
+func (s *shelf) isAt(e *engine.Entry) bool {
+	value, err := s.store.Get(s.number(placeKind, e.Place), nil)
+	if s.fail(err) {
+		return true
+	}
+	return err == nil && len(value) == 8 && binary.BigEndian.Uint64(value) == e.Seq
 }
 
 // Aged walks over the messages and, side by side, over what has become of them.
@@ -230,12 +242,16 @@ func (s *shelf) FindDead(id string) *engine.Entry {
 	if !s.upToDate() {
 		return nil
 	}
-	death, err := s.store.Get(appendDeadIDKey(nil, s.shard, id), nil)
-	if err != nil || len(death) != 8 {
-		s.fail(err)
-		return nil
+	number, ok := s.deathOf(id)
+	if !ok {
+		death, err := s.store.Get(appendDeadIDKey(nil, s.shard, id), nil)
+		if err != nil || len(death) != 8 {
+			s.fail(err)
+			return nil
+		}
+		number = binary.BigEndian.Uint64(death)
 	}
-	key := s.number(deadKind, binary.BigEndian.Uint64(death))
+	key := s.number(deadKind, number)
 	value, err := s.store.Get(key, nil)
 	if err != nil {
 		s.fail(err)
@@ -258,7 +274,21 @@ func (s *shelf) idOfDeath(death uint64) string {
 		}
 	}
 	s.fail(it.Close())
+	if id == "" {
+		id = fmt.Sprintf("%s%d-%d", damagedLetter, s.shard.Shard, death)
+	}
 	return id
+}
+
+// damagedLetter begins the id of a dead letter that has lost its own. Its shard
+// and its death follow.
+const damagedLetter = "damaged-letter-"
+
+// deathOf returns the death that an id names, as idOfDeath has made it.
+func (s *shelf) deathOf(id string) (death uint64, ok bool) {
+	var shard uint16
+	n, err := fmt.Sscanf(id, damagedLetter+"%d-%d", &shard, &death)
+	return death, n == 2 && err == nil && shard == s.shard.Shard
 }
 
 // readMessage makes an entry of a message as it was sent.
@@ -268,7 +298,7 @@ func readMessage(key, value []byte) *engine.Entry {
 	r := open(key, value)
 	r.message(e)
 	if r.damaged {
-		return damaged(seq)
+		return damaged(key)
 	}
 	return e
 }
@@ -278,8 +308,10 @@ const unreadable = engine.Damaged | engine.Misplaced
 
 // damaged is what is left of a message whose record cannot be trusted: a number,
 // of which an id is made, so that it can be discarded.
-func damaged(seq uint64) *engine.Entry {
-	return &engine.Entry{Seq: seq, Place: seq, ID: fmt.Sprintf("damaged-%d", seq), Marks: engine.Damaged}
+func damaged(key []byte) *engine.Entry {
+	shard, _ := parseShardKey(key)
+	seq := lastNumber(key)
+	return &engine.Entry{Seq: seq, Place: seq, ID: fmt.Sprintf("damaged-%d-%d", shard.Shard, seq), Marks: engine.Damaged}
 }
 
 // readState adds what has become of it.

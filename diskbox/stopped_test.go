@@ -3,8 +3,11 @@ package diskbox
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
@@ -105,5 +108,82 @@ func TestReceiveDuringCloseSaysClosed(t *testing.T) {
 			t.Error(err)
 		}
 		wg.Wait()
+	}
+}
+
+// A receive that waits when a write fails is told, and delivers nothing.
+func TestLongPollEndsWithAFailedWrite(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		disk := storetest.NewDisk()
+		var broken atomic.Bool
+		disk.Before(func(op storetest.Operation) error {
+			if broken.Load() && op.Kind == storetest.Sync && strings.HasSuffix(op.Path, ".log") {
+				return errors.New("EIO")
+			}
+			return nil
+		})
+		b, err := Open(t.Context(), "queues", &Options{fs: disk.FS(), boot: bubbleClock{}, small: true, OnFail: func(error) {}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		q := openQueue(t, b, "a")
+		send(t, q, driver.Outgoing{Body: []byte("one"), Delay: 5 * time.Second})
+		go func() {
+			time.Sleep(time.Second)
+			broken.Store(true)
+			_, _ = q.Send(t.Context(), []driver.Outgoing{{}})
+		}()
+		began := time.Now()
+		got, err := q.Receive(t.Context(), driver.ReceiveRequest{Max: 1, Visibility: time.Hour, Wait: 20 * time.Second})
+		if err == nil || time.Since(began) > 2*time.Second {
+			t.Errorf("received %d, %v after %v", len(got), err, time.Since(began))
+		}
+		_ = b.Close()
+	})
+}
+
+// While a disk stalls, those who do not need it are answered.
+func TestStalledDiskKeepsOnlyThoseWhoNeedIt(t *testing.T) {
+	for name, stalled := range map[string]func(m *machine) error{
+		"configure": func(m *machine) error { return m.ConfigureQueue(t.Context(), "a", driver.Config{MaxMessages: 5}) },
+		"delete":    func(m *machine) error { return m.DeleteQueue(t.Context(), "a") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			disk := storetest.NewDisk()
+			m := start(t, disk)
+			openQueue(t, m, "a")
+			openQueue(t, m, "b")
+			flush(t, m)
+			began, goOn := make(chan struct{}), make(chan struct{})
+			var once sync.Once
+			disk.Before(func(op storetest.Operation) error {
+				if op.Kind == storetest.Sync {
+					once.Do(func() { close(began) })
+					<-goOn
+				}
+				return nil
+			})
+			done := make(chan error)
+			go func() { done <- stalled(m) }()
+			<-began
+			if err := m.Ping(t.Context()); err != nil {
+				t.Error(err)
+			}
+			openQueue(t, m, "b")
+			for _, err := range m.Queues(t.Context()) {
+				if err != nil {
+					t.Error(err)
+				}
+			}
+			select {
+			case err := <-done:
+				t.Errorf("it did not wait for the disk: %v", err)
+			default:
+			}
+			close(goOn)
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }

@@ -37,12 +37,16 @@ func (s *Shard) takeDead(e *Entry) *Entry {
 }
 
 // deadFull reports whether no message may die. Retention by count, where it is
-// tighter, makes room by itself.
+// tighter, makes room by itself. Of letters that go elsewhere only those count
+// that had to stay, and they do not matter while there is room elsewhere.
 func (s *Shard) deadFull() bool {
-	if most := s.config.RetainDead.Count; most > 0 && most < s.config.MaxDead {
+	if most := s.config.RetainDead.Count; s.config.MaxDead == 0 || (most > 0 && most < s.config.MaxDead) {
 		return false
 	}
-	return s.config.MaxDead > 0 && s.stats.Dead+s.dying >= s.config.MaxDead
+	if s.elsewhere != nil {
+		return s.stats.Dead-s.unseen >= s.config.MaxDead && !s.elsewhere()
+	}
+	return s.stats.Dead+s.dying >= s.config.MaxDead
 }
 
 // die makes a condemned message that is in no order, but perhaps the one by
@@ -68,7 +72,7 @@ func (s *Shard) bury(letter *Entry) {
 	s.leave(letter)
 	s.dying--
 	s.stats.Dead++
-	if s.forwards {
+	if s.elsewhere != nil {
 		s.unseen++
 	}
 	if s.window == nil || s.window.admitsDead(letter, &s.dead) {

@@ -102,7 +102,7 @@ const (
 	// Leaving: it died while dead letters were to go elsewhere, and the owner
 	// has not said yet whether it did.
 	Leaving
-	// told: its death was written down when it was staged.
+	// told: what became of it was written down when it was staged.
 	told
 	// placed: staged with a place that is not published yet.
 	placed

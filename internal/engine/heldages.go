@@ -54,6 +54,7 @@ func (s *Shard) findOldest() *Entry {
 	w := s.window
 	for len(w.backs) > 0 {
 		for e := range s.shelf().Aged(w.backs[0].seq) {
+			e = s.whole(e)
 			if e.Seq == w.backs[0].seq && !s.news(e) {
 				return e
 			}
@@ -62,6 +63,7 @@ func (s *Shard) findOldest() *Entry {
 		w.backs = w.backs[1:]
 	}
 	for e := range s.shelf().Aged(w.oldest.seq) {
+		e = s.whole(e)
 		if s.news(e) {
 			continue // judged when it comes back
 		}

@@ -23,6 +23,9 @@ func (s *Shard) fillDead() {
 			continue
 		}
 		e.State = Dead
+		if e.Is(Damaged) && e.Born == 0 { // when it died is not known
+			e.Born = s.clock
+		}
 		s.dead.add(e)
 		if w.limits.enough(s.dead.byDeath.size, s.dead.bytes) {
 			return

@@ -126,6 +126,18 @@ func (s *Shard) leftGroup(letter *Entry) {
 	}
 }
 
+// forgetGroups lets go of all messages that wait in groups, to look at them anew.
+func (s *Shard) forgetGroups() {
+	w := s.window
+	w.reread = false
+	w.horizon, w.heldReady, w.readyBytes = 0, 0, 0
+	for _, g := range s.groups.byName {
+		g.waiting.clear()
+		g.more, g.from = false, 0
+		s.groups.settle(g)
+	}
+}
+
 // fillGroups looks at the next messages from the shelf, until a group may go.
 func (s *Shard) fillGroups() {
 	w := s.window

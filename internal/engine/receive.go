@@ -60,6 +60,9 @@ func (s *Shard) head() *Entry {
 		s.fillReady()
 		return s.ready.head()
 	}
+	if s.window != nil && s.window.reread {
+		s.forgetGroups()
+	}
 	if len(s.groups.eligible) == 0 && s.window != nil {
 		s.fillGroups()
 	}
@@ -127,7 +130,7 @@ func (s *Shard) Available(now Moment) int {
 		n = 0
 	}
 	if s.config.MaxInFlight > 0 {
-		n = min(n, s.config.MaxInFlight-s.stats.InFlight)
+		n = min(n, max(s.config.MaxInFlight-s.stats.InFlight, 0)) // it may have been lowered
 	}
 	return n
 }

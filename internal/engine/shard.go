@@ -23,8 +23,8 @@ type Shard struct {
 	dead     deadLetters
 	window   *window // nil: everything is held
 
-	forwards bool // the owner sends dead letters elsewhere
-	unseen   int  // deaths that it does not know of yet
+	elsewhere func() bool // not nil: the owner sends dead letters where this says there is room
+	unseen    int         // deaths that it does not know of yet
 
 	recordEffects bool
 	effects       []Effect
@@ -85,13 +85,14 @@ func (s *Shard) Clock() Instant { return s.clock }
 // RecordEffects makes the shard keep effects for Effects.
 func (s *Shard) RecordEffects(on bool) { s.recordEffects = on }
 
-// ForwardDead tells whether the owner sends dead letters elsewhere. If so, they
-// are Leaving when they die, and the owner answers each death that Effects tells
-// with GiveAway or KeepDead, and then calls Advance: retention must not remove a
-// letter before the owner has seen it.
-func (s *Shard) ForwardDead(on bool) {
-	s.forwards = on
-	if !on {
+// ForwardDead tells that the owner sends dead letters elsewhere, and how to ask
+// whether there is room; nil means that they stay. They are Leaving then when they
+// die, and the owner answers each death that Effects tells with GiveAway or
+// KeepDead, and then calls Advance: retention must not remove a letter before the
+// owner has seen it.
+func (s *Shard) ForwardDead(room func() bool) {
+	s.elsewhere = room
+	if room == nil {
 		s.unseen = 0
 	}
 }
@@ -106,7 +107,10 @@ func (s *Shard) Effects() []Effect {
 
 func (s *Shard) effect(kind EffectKind, e *Entry) {
 	if s.recordEffects {
-		s.effects = append(s.effects, Effect{Kind: kind, Entry: e})
+		s.effects = append(s.effects, Effect{Kind: kind, Entry: e, Told: kind == Returned && e.Is(told)})
+	}
+	if kind == Returned {
+		e.set(told, false)
 	}
 }
 

@@ -98,6 +98,8 @@ type window struct {
 	backs  []agePoint // messages older than oldest that came back, by Seq
 
 	unpublished []uint64 // places given to staged messages, ascending
+
+	reread bool // look at strict groups anew, from the first place on
 }
 
 // Nothing is at or beyond these: all there is is held.
@@ -164,14 +166,15 @@ func (s *Shard) news(e *Entry) bool {
 }
 
 // buryDamaged makes a dead letter of a message that the shelf cannot read, or
-// not all of it. One that is delayed and held is as good as ever: it was read
-// before.
+// not all of it. One that is held is as good as ever: it was read before.
 func (s *Shard) buryDamaged(e *Entry) {
-	if e.Due > s.clock {
-		if s.findDelayed(e) != nil {
-			return
-		}
+	w := s.window
+	if s.heldWaiting(e.Seq) != nil {
+		return
+	}
+	if e.Due > s.clock || !e.duePoint().before(w.dueHorizon) { // else it has fallen due, and was held then
 		s.stats.Delayed--
+		w.reread = s.config.StrictGroups // its group, if anybody knows which, may go now
 	} else {
 		s.stats.Ready--
 	}
@@ -181,6 +184,29 @@ func (s *Shard) buryDamaged(e *Entry) {
 	}
 	e.extra().LastError = "what was stored is damaged"
 	s.bury(e)
+}
+
+// heldWaiting returns the waiting message with this Seq if it is held, or nil. It
+// looks at everything that is.
+func (s *Shard) heldWaiting(seq uint64) *Entry {
+	for e := range s.entries {
+		if e.Seq == seq && e.Waits() {
+			return e
+		}
+	}
+	return nil
+}
+
+// whole returns e, or what is held of it if the shelf cannot read it any more.
+func (s *Shard) whole(e *Entry) *Entry {
+	if e.Is(Damaged | Misplaced) {
+		if held := s.heldWaiting(e.Seq); held != nil {
+			copied := *held
+			copied.group = nil
+			return &copied
+		}
+	}
+	return e
 }
 
 // let counts a ready message in the window, and letGo one that leaves it.

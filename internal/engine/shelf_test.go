@@ -133,7 +133,11 @@ func TestShelvedShardBehavesLikeAWholeOne(t *testing.T) {
 		}}
 		p.shelved = New(config, 1)
 		p.shelved.SetShelf(p.store, p.limits)
-		forwards := rapid.Bool().Draw(t, "forwards")
+		var forwards func() bool
+		if rapid.Bool().Draw(t, "forwards") {
+			room := rapid.Bool().Draw(t, "room elsewhere")
+			forwards = func() bool { return room }
+		}
 		for _, s := range []*Shard{p.whole, p.shelved} {
 			s.RecordEffects(true)
 			s.ForwardDead(forwards)
@@ -445,7 +449,7 @@ func (p *pair) restore(_ *rapid.T, config driver.Config) {
 	p.shelved = New(config, old.nextNonce)
 	p.shelved.SetShelf(p.store, p.limits)
 	p.shelved.RecordEffects(true)
-	p.shelved.ForwardDead(p.whole.forwards)
+	p.shelved.ForwardDead(p.whole.elsewhere)
 	p.shelved.Restore(at(p.now).At, totals, out)
 	p.step(func(s *Shard) string { s.Configure(at(p.now), config); return "" })
 }

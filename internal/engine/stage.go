@@ -95,7 +95,7 @@ func (s *Shard) StageNack(now Moment, d Delivery, delay time.Duration, cause str
 	if e.Fate == Waits && !s.config.StrictGroups && !s.exhausted(e) {
 		s.moveToTail(e)
 	}
-	e.set(told, e.Fate == Dies)
+	e.set(told, true)
 	return e, nil
 }
 
@@ -165,7 +165,7 @@ func (s *Shard) judge(now Moment, e *Entry, delay time.Duration) {
 // is buried.
 func (s *Shard) condemn(now Moment, e *Entry, reason driver.Reason) {
 	e.Fate = Dies
-	e.set(Leaving, s.forwards)
+	e.set(Leaving, s.elsewhere != nil)
 	s.dying++
 	s.deaths++
 	e.Left, e.Place = e.Place, s.deaths

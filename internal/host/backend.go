@@ -24,9 +24,13 @@ type Backend struct {
 	pendings     sync.Pool // of *Pending
 	spareWaiters sync.Pool // of *waiter
 
-	mu     sync.Mutex // guards the fields below, and keeps configurations apart
+	// setup keeps apart who makes, configures and deletes queues. It is locked
+	// before mu, and held while the journal is waited for.
+	setup  sync.Mutex
+	nextID uint32 // guarded by setup
+
+	mu     sync.Mutex // guards the fields below; nobody who holds it waits
 	queues map[string]*queue
-	nextID uint32
 	closed bool
 }
 
@@ -82,31 +86,44 @@ func (b *Backend) groupHash(group string) uint64 {
 }
 
 // OpenQueue returns a handle on the queue called name, which is created if it
-// is not there. It does not block. Codes: ErrInvalid, ErrClosed.
+// is not there. It does not block, unless it has to be created while others are
+// being configured. Codes: ErrInvalid, ErrClosed.
 func (b *Backend) OpenQueue(ctx context.Context, name string) (driver.Queue, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	q, err := b.openLocked(name)
+	if err := driver.CheckName(name); err != nil {
+		return nil, err
+	}
+	q, err := b.find(name, "open")
+	if err == nil && q == nil {
+		b.setup.Lock()
+		defer b.setup.Unlock()
+		if q, err = b.find(name, "open"); err == nil && q == nil { // nobody has made it meanwhile
+			q, err = b.createLocked(name, b.defaultsLocked(name), false)
+		}
+	}
 	if err != nil {
 		return nil, err
 	}
 	return newHandle(q), nil
 }
 
-func (b *Backend) openLocked(name string) (*queue, error) {
-	if err := driver.CheckName(name); err != nil {
-		return nil, err
-	}
+// find returns the queue called name, or nil if it is not there.
+func (b *Backend) find(name, op string) (*queue, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	if b.closed {
-		return nil, &driver.Error{Code: driver.ErrClosed, Op: "open", Queue: name}
+		return nil, &driver.Error{Code: driver.ErrClosed, Op: op, Queue: name}
 	}
-	if q := b.queues[name]; q != nil {
-		return q, nil
-	}
-	return b.createLocked(name, b.defaultsLocked(name), false)
+	return b.queues[name], nil
+}
+
+// others returns all queues. Setup is locked, so they stay.
+func (b *Backend) others() []*queue {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Collect(maps.Values(b.queues))
 }
 
 // defaultsLocked returns the configuration of a queue that nobody configured.
@@ -117,7 +134,7 @@ func (b *Backend) defaultsLocked(name string) driver.Config {
 	if defaults.DeadLetterTo == name {
 		defaults.DeadLetterTo = ""
 	}
-	for _, other := range b.queues {
+	for _, other := range b.others() {
 		if other.settings.Load().config.DeadLetterTo == name {
 			defaults.DeadLetterTo = ""
 		}
@@ -126,7 +143,8 @@ func (b *Backend) defaultsLocked(name string) driver.Config {
 }
 
 // createLocked makes a new queue. It is durable when durable is set, and else
-// with the first message in it, which is when it starts to matter.
+// with the first message in it, which is when it starts to matter. Setup is
+// locked.
 func (b *Backend) createLocked(name string, config driver.Config, durable bool) (*queue, error) {
 	if err := checkConfig(name, config); err != nil {
 		return nil, err
@@ -140,9 +158,18 @@ func (b *Backend) createLocked(name string, config driver.Config, durable bool) 
 	if err := b.writeConfigLocked(q, config, durable); err != nil {
 		return nil, err
 	}
-	b.queues[name] = q
 	q.configure(config, target)
-	for _, other := range b.queues { // they kept their dead letters while it was not there
+	b.mu.Lock()
+	closed := b.closed
+	if !closed {
+		b.queues[name] = q
+	}
+	b.mu.Unlock()
+	if closed {
+		q.end(driver.ErrClosed)
+		return nil, &driver.Error{Code: driver.ErrClosed, Op: "configure", Queue: name}
+	}
+	for _, other := range b.others() { // they kept their dead letters while it was not there
 		if settings := other.settings.Load(); settings.config.DeadLetterTo == name {
 			other.configure(settings.config, q)
 		}
@@ -176,12 +203,12 @@ func (b *Backend) ConfigureQueue(ctx context.Context, name string, config driver
 	if err := checkConfig(name, config); err != nil {
 		return err
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.closed {
-		return &driver.Error{Code: driver.ErrClosed, Op: "configure", Queue: name}
+	b.setup.Lock()
+	defer b.setup.Unlock()
+	q, err := b.find(name, "configure")
+	if err != nil {
+		return err
 	}
-	q := b.queues[name]
 	if q == nil {
 		_, err := b.createLocked(name, config, true)
 		return err
@@ -206,12 +233,15 @@ func (b *Backend) targetLocked(q *queue, config driver.Config) (*queue, error) {
 	if config.DeadLetterTo == "" {
 		return nil, nil
 	}
-	for _, other := range b.queues {
+	for _, other := range b.others() {
 		if other.settings.Load().config.DeadLetterTo == q.name {
 			return nil, chainError(q.name, other.name+" sends its dead letters here; a dead letter dies only once")
 		}
 	}
-	target := b.queues[config.DeadLetterTo]
+	target, err := b.find(config.DeadLetterTo, "configure")
+	if err != nil {
+		return nil, err
+	}
 	if target == nil {
 		defaults := b.defaultsLocked(config.DeadLetterTo)
 		defaults.DeadLetterTo = "" // q is not among the queues yet
@@ -294,14 +324,16 @@ func (b *Backend) DeleteQueue(ctx context.Context, name string) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	b.setup.Lock()
+	defer b.setup.Unlock()
 	b.mu.Lock()
-	defer b.mu.Unlock()
 	q := b.queues[name]
+	delete(b.queues, name)
+	b.mu.Unlock()
 	if q == nil {
 		return &driver.Error{Code: driver.ErrNotFound, Op: "delete", Queue: name}
 	}
-	delete(b.queues, name)
-	for _, other := range b.queues {
+	for _, other := range b.others() {
 		other.forgetTarget(q)
 	}
 	q.end(driver.ErrNotFound)

@@ -26,6 +26,9 @@ func (c *clock) init(zero engine.Instant) {
 	c.read.Store(int64(zero))
 }
 
+// Now is the present on the axis of the queues' deadlines.
+func (b *Backend) Now() engine.Instant { return b.clock.now().At }
+
 func (c *clock) now() engine.Moment {
 	at := int64(c.zero) + int64(time.Since(c.start))
 	if at-c.read.Load() > int64(wallEvery) {

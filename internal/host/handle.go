@@ -117,8 +117,15 @@ func (h *handle) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driv
 // await takes messages when there are some, for as long as the request says.
 func (h *handle) await(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
 	w := h.waiters.join(req.Wait)
-	expired := false
+	expired, woken := false, false
 	for {
+		if err := h.check(ctx, "receive"); err != nil {
+			h.waiters.leave(w, true)
+			if woken { // for something that it does not look for any more
+				h.waiters.wake(1)
+			}
+			return nil, err
+		}
 		got, blocked := h.take(ctx, req)
 		if len(got) > 0 {
 			h.waiters.leave(w, false)
@@ -130,10 +137,12 @@ func (h *handle) await(ctx context.Context, req driver.ReceiveRequest) ([]driver
 			return nil, cmp.Or(err, h.ceiling(blocked))
 		}
 		h.refresh()
+		woken = false
 		var err error
 		select {
 		case <-w.signal:
 			h.waiters.rest(w)
+			woken = true
 			continue
 		case <-w.patience.C:
 			expired = true // one last look: what was in the way may be gone

@@ -142,7 +142,25 @@ func splitConfig(config driver.Config, n, i int) driver.Config {
 func (sh *shard) setTarget(target *queue) {
 	sh.target = target
 	sh.engine.RecordEffects(target != nil || sh.queue.journal != nil)
-	sh.engine.ForwardDead(target != nil)
+	if target == nil {
+		sh.engine.ForwardDead(nil)
+		return
+	}
+	sh.engine.ForwardDead(target.hasRoom)
+}
+
+// hasRoom reports whether a small message would fit. It locks the shards: what a
+// shard that sends its dead letters here may do.
+func (q *queue) hasRoom() bool {
+	for _, sh := range q.shards {
+		sh.lock()
+		err := sh.engine.Room(q.now(), 0)
+		sh.unlock()
+		if err == nil {
+			return true
+		}
+	}
+	return false
 }
 
 // forgetTarget keeps dead letters here from now on if they went to target.

@@ -20,9 +20,8 @@ type RestoredQueue struct {
 type RestoredShard struct {
 	Totals engine.Totals
 	Out    []*engine.Entry
-	// Leaving are the ids of dead letters that were on their way to another
-	// queue.
-	Leaving []string
+	// Leaving are the deaths of letters that were on their way to another queue.
+	Leaving []uint64
 }
 
 // RestoredKey is a dedup key as a journal has told of it.
@@ -62,13 +61,29 @@ func (b *Backend) Restore(queues []RestoredQueue, lastID uint32) {
 }
 
 // sendOff goes on with dead letters that were on their way to target.
-func (sh *shard) sendOff(leaving []string, target *queue) {
+func (sh *shard) sendOff(leaving []uint64, target *queue) {
 	sh.lock()
 	defer sh.unlock()
 	sh.setTarget(target)
-	for _, id := range leaving {
-		if letter := sh.engine.FindDead(id); letter != nil {
-			sh.sendOffLocked(engine.Effect{Kind: engine.Died, Entry: letter, Told: true})
+	for _, death := range leaving {
+		letter := sh.deadAt(death)
+		if letter == nil { // it has gone, and only the note is left
+			letter = &engine.Entry{Place: death, Marks: engine.Damaged}
 		}
+		sh.sendOffLocked(engine.Effect{Kind: engine.Died, Entry: letter, Told: true})
+		sh.queue.journal.Lock()
+		sh.queue.journal.Kept(sh.id, &engine.Entry{Place: death}) // the note, whatever it says
+		sh.queue.journal.Unlock()
 	}
+}
+
+// deadAt returns the dead letter of a death, or nil.
+func (sh *shard) deadAt(death uint64) *engine.Entry {
+	for e := range sh.reader.Dead(death) {
+		if e.Place == death {
+			return sh.engine.FindDead(e.ID)
+		}
+		break
+	}
+	return nil
 }

@@ -131,10 +131,10 @@ func (sh *shard) stageLocked(now engine.Moment, p parcel) (*engine.Entry, error)
 }
 
 // sendOffLocked decides about a letter that is leaving: it goes to the target
-// queue, or stays here if there is none any more, or it does not fit. It reports
-// whether the letter has gone.
+// queue, or stays here if there is none any more, it does not fit, or nothing is
+// left of it. It reports whether the letter has gone.
 func (sh *shard) sendOffLocked(death engine.Effect) bool {
-	if sh.target != nil && sh.forwardLocked(death) {
+	if sh.target != nil && !death.Entry.Is(engine.Damaged) && sh.forwardLocked(death) {
 		return true
 	}
 	sh.engine.KeepDead(death.Entry)

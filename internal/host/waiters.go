@@ -133,6 +133,16 @@ func (ws *waiters) wake(n int) {
 	}
 }
 
+// WakeAll makes all receivers that wait look again, because the journal has
+// failed.
+func (b *Backend) WakeAll() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, q := range b.queues {
+		q.waiters.wake(int(q.waiters.count.Load()))
+	}
+}
+
 // arm makes the timer fire at the given instant, or before.
 func (ws *waiters) arm(at, now engine.Instant) {
 	ws.mu.Lock()

@@ -1,0 +1,49 @@
+package diskbox
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/store/storetest"
+)
+
+// sleepyClock is the clock of a machine that was suspended for a while, which is
+// part of the time since boot, and which programs do not notice.
+type sleepyClock struct{ slept *time.Duration }
+
+func (sleepyClock) boot() string            { return "one boot" }
+func (c sleepyClock) uptime() time.Duration { return bubbleClock{}.uptime() + *c.slept }
+
+// What is set after the machine slept must not end by a restart.
+func TestSuspendingTheMachineEndsNothingEarly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var slept time.Duration
+		disk := storetest.NewDisk()
+		open := func() *Backend {
+			b, err := Open(t.Context(), "queues", &Options{fs: disk.FS(), boot: sleepyClock{&slept}, small: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = b.Close() })
+			return b
+		}
+		b := open()
+		q := openQueue(t, b, "a")
+		time.Sleep(time.Second)
+		slept += 8 * time.Hour // a laptop overnight
+		time.Sleep(time.Second)
+		send(t, q, driver.Outgoing{Body: []byte("later"), Delay: 10 * time.Minute}, driver.Outgoing{Body: []byte("once"), DedupKey: "k"})
+		if err := b.Close(); err != nil {
+			t.Fatal(err)
+		}
+		b = open()
+		q = openQueue(t, b, "a")
+		sent, err := q.Send(t.Context(), []driver.Outgoing{{Body: []byte("once"), DedupKey: "k"}})
+		if err != nil || !sent[0].Duplicate {
+			t.Errorf("a repeated send right after a restart: %+v, %v", sent, err)
+		}
+		expectStats(t, q, driver.Stats{Ready: 1, Delayed: 1})
+	})
+}
