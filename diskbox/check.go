@@ -18,7 +18,7 @@ type Report struct {
 	Messages int // that are not dead
 	Dead     int
 	Keys     int // dedup keys
-	Orphans  int // records of queues that were deleted; Open drops them
+	Orphans  int // records of queues that are not there; they are left alone
 	// Problems are sentences, each about one record. There are none in a sound
 	// directory. The list ends at MaxProblems.
 	Problems []string

@@ -291,7 +291,9 @@ func (l *crashLife) generation(number int, verdict *crashVerdict) {
 	if err == nil && len(verdict.wrong) == 0 {
 		err = errors.Join(l.configure(b), l.load(b, number))
 	}
-	taken := len(l.images) - first // before it is closed
+	l.ledger.mu.Lock()
+	taken := len(l.images) - first // before it is closed; what rides along may still be cut
+	l.ledger.mu.Unlock()
 	if err := errors.Join(err, b.Close()); err != nil {
 		verdict.addf("%v", err)
 	}

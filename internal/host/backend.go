@@ -26,8 +26,9 @@ type Backend struct {
 
 	// setup keeps apart who makes, configures and deletes queues. It is locked
 	// before mu, and held while the journal is waited for.
-	setup  sync.Mutex
-	nextID uint32 // guarded by setup
+	setup   sync.Mutex
+	nextID  uint32              // guarded by setup
+	sources map[string][]*queue // by the name of where their dead letters go; guarded by setup
 
 	mu     sync.Mutex // guards the fields below; nobody who holds it waits
 	queues map[string]*queue
@@ -57,7 +58,7 @@ type Options struct {
 
 // New returns an empty backend. It does no I/O.
 func New(options Options) *Backend {
-	b := &Backend{options: options, queues: make(map[string]*queue)}
+	b := &Backend{options: options, queues: make(map[string]*queue), sources: make(map[string][]*queue)}
 	b.clock.init(options.Now)
 	if b.options.Secret == [32]byte{} {
 		_, _ = crand.Read(b.options.Secret[:]) // never fails, see crypto/rand
@@ -119,11 +120,22 @@ func (b *Backend) find(name, op string) (*queue, error) {
 	return b.queues[name], nil
 }
 
-// others returns all queues. Setup is locked, so they stay.
-func (b *Backend) others() []*queue {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return slices.Collect(maps.Values(b.queues))
+// link notes where the dead letters of a queue go, and unlink that they do not
+// any more. Setup is locked.
+func (b *Backend) link(q *queue, target string) {
+	if target != "" {
+		b.sources[target] = append(b.sources[target], q)
+	}
+}
+
+func (b *Backend) unlink(q *queue) {
+	target := q.settings.Load().config.DeadLetterTo
+	left := slices.DeleteFunc(b.sources[target], func(other *queue) bool { return other == q })
+	if len(left) == 0 {
+		delete(b.sources, target)
+		return
+	}
+	b.sources[target] = left
 }
 
 // defaultsLocked returns the configuration of a queue that nobody configured.
@@ -134,10 +146,8 @@ func (b *Backend) defaultsLocked(name string) driver.Config {
 	if defaults.DeadLetterTo == name {
 		defaults.DeadLetterTo = ""
 	}
-	for _, other := range b.others() {
-		if other.settings.Load().config.DeadLetterTo == name {
-			defaults.DeadLetterTo = ""
-		}
+	if len(b.sources[name]) > 0 {
+		defaults.DeadLetterTo = ""
 	}
 	return defaults
 }
@@ -169,10 +179,9 @@ func (b *Backend) createLocked(name string, config driver.Config, durable bool) 
 		q.end(driver.ErrClosed)
 		return nil, &driver.Error{Code: driver.ErrClosed, Op: "configure", Queue: name}
 	}
-	for _, other := range b.others() { // they kept their dead letters while it was not there
-		if settings := other.settings.Load(); settings.config.DeadLetterTo == name {
-			other.configure(settings.config, q)
-		}
+	b.link(q, config.DeadLetterTo)
+	for _, source := range b.sources[name] { // they kept their dead letters while it was not there
+		source.configure(source.settings.Load().config, q)
 	}
 	return q, nil
 }
@@ -223,6 +232,8 @@ func (b *Backend) ConfigureQueue(ctx context.Context, name string, config driver
 	if err := b.writeConfigLocked(q, config, true); err != nil {
 		return err
 	}
+	b.unlink(q)
+	b.link(q, config.DeadLetterTo)
 	q.configure(config, target)
 	return nil
 }
@@ -233,10 +244,8 @@ func (b *Backend) targetLocked(q *queue, config driver.Config) (*queue, error) {
 	if config.DeadLetterTo == "" {
 		return nil, nil
 	}
-	for _, other := range b.others() {
-		if other.settings.Load().config.DeadLetterTo == q.name {
-			return nil, chainError(q.name, other.name+" sends its dead letters here; a dead letter dies only once")
-		}
+	if sources := b.sources[q.name]; len(sources) > 0 {
+		return nil, chainError(q.name, sources[0].name+" sends its dead letters here; a dead letter dies only once")
 	}
 	target, err := b.find(config.DeadLetterTo, "configure")
 	if err != nil {
@@ -333,8 +342,9 @@ func (b *Backend) DeleteQueue(ctx context.Context, name string) error {
 	if q == nil {
 		return &driver.Error{Code: driver.ErrNotFound, Op: "delete", Queue: name}
 	}
-	for _, other := range b.others() {
-		other.forgetTarget(q)
+	b.unlink(q)
+	for _, source := range b.sources[name] {
+		source.forgetTarget(q)
 	}
 	q.end(driver.ErrNotFound)
 	return q.named(q.delete(), "delete")

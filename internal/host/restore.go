@@ -41,6 +41,7 @@ func (b *Backend) Restore(queues []RestoredQueue, lastID uint32) {
 		restored := &queues[i]
 		q := newQueue(b, restored.ID, restored.Name, restored.Config)
 		b.queues[q.name] = q
+		b.link(q, restored.Config.DeadLetterTo)
 		for n, shard := range restored.Shards {
 			q.shards[n].engine.Restore(b.options.Now, shard.Totals, shard.Out)
 		}
