@@ -1,6 +1,7 @@
 package diskbox
 
 import (
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,15 +12,17 @@ import (
 
 // sleepyClock is the clock of a machine that was suspended for a while, which is
 // part of the time since boot, and which programs do not notice.
-type sleepyClock struct{ slept *time.Duration }
+type sleepyClock struct{ slept *atomic.Int64 }
 
-func (sleepyClock) boot() string            { return "one boot" }
-func (c sleepyClock) uptime() time.Duration { return bubbleClock{}.uptime() + *c.slept }
+func (sleepyClock) boot() string { return "one boot" }
+func (c sleepyClock) uptime() time.Duration {
+	return bubbleClock{}.uptime() + time.Duration(c.slept.Load())
+}
 
 // What is set after the machine slept must not end by a restart.
 func TestSuspendingTheMachineEndsNothingEarly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var slept time.Duration
+		var slept atomic.Int64
 		disk := storetest.NewDisk()
 		open := func() *Backend {
 			b, err := Open(t.Context(), "queues", &Options{fs: disk.FS(), boot: sleepyClock{&slept}, small: true})
@@ -32,7 +35,7 @@ func TestSuspendingTheMachineEndsNothingEarly(t *testing.T) {
 		b := open()
 		q := openQueue(t, b, "a")
 		time.Sleep(time.Second)
-		slept += 8 * time.Hour // a laptop overnight
+		slept.Add(int64(8 * time.Hour)) // a laptop overnight
 		time.Sleep(time.Second)
 		send(t, q, driver.Outgoing{Body: []byte("later"), Delay: 10 * time.Minute}, driver.Outgoing{Body: []byte("once"), DedupKey: "k"})
 		if err := b.Close(); err != nil {

@@ -16,9 +16,9 @@ var ownedKinds = slices.Concat(liveKinds, deadKinds, []byte{countKind, dedupKind
 // orphans are records of queues that are not there, counted by queue.
 //
 // The record of a queue is written before, or together with, the first record
-// that belongs to it, and goes together with the last, so a crash leaves none.
-// If there are some all the same, the queue was deleted: numbers of queues are
-// given once, and all that were given are known.
+// that belongs to it, and goes together with the last, so a crash leaves none. If
+// there are some all the same, something is wrong with the store, or with a version
+// that wrote it.
 type orphans map[uint32]int
 
 func (o orphans) records() (sum int) {
