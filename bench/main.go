@@ -26,6 +26,8 @@ var suites = []struct {
 }{
 	{"memory", memorySuite},
 	{"disk", diskSuite},
+	{"redis", redisSuite},
+	{"reply", replySuite},
 }
 
 func main() {

@@ -73,9 +73,6 @@ func New[Req, Out any](requests *mailbox.Mailbox[Request[Req]], adapter Adapter,
 	if o.Parse == nil {
 		o.Parse = parse[Out]
 	}
-	if o.WorkerID == "" {
-		o.WorkerID = processID()
-	}
 	o.Worker.Notifier = notifier[Req, Out]{l}
 	l.Loop = worker.New(requests, worker.Serve(l.serve, l.serveOptions()), &o.Worker)
 	return l
@@ -89,6 +86,13 @@ var processID = sync.OnceValue(func() string {
 	}
 	return fmt.Sprintf("%s-%d", host, os.Getpid())
 })
+
+func (l *MainLoop[Req, Out]) workerID() string {
+	if l.options.WorkerID != "" {
+		return l.options.WorkerID
+	}
+	return processID()
+}
 
 func (l *MainLoop[Req, Out]) serveOptions() *worker.ServeOptions[Result[Out]] {
 	return &worker.ServeOptions[Result[Out]]{Codec: l.options.Codec, To: l.options.Responses}
@@ -121,7 +125,7 @@ func (l *MainLoop[Req, Out]) Execute(ctx context.Context, request Request[Req]) 
 		request.ID = newID()
 	}
 	return l.execute(ctx, request, RunContext{
-		RunID: newID(), RequestID: request.ID, Attempt: 1, WorkerID: l.options.WorkerID,
+		RunID: newID(), RequestID: request.ID, Attempt: 1, WorkerID: l.workerID(),
 	})
 }
 
@@ -148,7 +152,7 @@ func (l *MainLoop[Req, Out]) serve(ctx context.Context, message *mailbox.Message
 		request.ID = message.ID
 	}
 	attempt := RunContext{
-		RunID: newID(), RequestID: request.ID, Attempt: message.Deliveries, WorkerID: l.options.WorkerID,
+		RunID: newID(), RequestID: request.ID, Attempt: message.Deliveries, WorkerID: l.workerID(),
 		TraceParent: message.Attributes["traceparent"],
 	}
 	err = worker.Recovery[Request[Req]]()(func(ctx context.Context, _ *mailbox.Message[Request[Req]]) error {

@@ -23,6 +23,7 @@ func execute[Out any](t *testing.T, model mainloop.Adapter, prompt *mainloop.Pro
 
 func TestToolsAreCalledUntilTheModelAnswers(t *testing.T) {
 	prompt := mainloop.Ask("how is the weather?")
+	prompt.Turns = append(make([]mainloop.Turn, 0, 100), prompt.Turns...) // with room for others to write into
 	prompt.Tools = []mainloop.Tool{weather, {Name: "broken"}}
 	model := toolModel(
 		mainloop.ToolCall{ID: "1", Name: "weather", Arguments: json.RawMessage(`"atlantis"`)},
@@ -47,7 +48,7 @@ func TestToolsAreCalledUntilTheModelAnswers(t *testing.T) {
 	if usage := (mainloop.Usage{InputTokens: 500, OutputTokens: 100}); got.Usage != usage || session.Usage() != usage || len(mainloop.Recorded[response](session)) != 5 {
 		t.Errorf("usage is %+v, and %+v in the session", got.Usage, session.Usage())
 	}
-	if len(prompt.Turns) != 1 {
+	if len(prompt.Turns) != 1 || prompt.Turns[:2][1].Role != "" {
 		t.Error("the prompt was changed")
 	}
 }

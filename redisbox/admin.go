@@ -143,16 +143,13 @@ const namesPage = 128
 // names reads the list of queues, in order. Some of them may not be there.
 func (b *Backend) names(ctx context.Context) (names []string, err error) {
 	for cursor := uint64(0); ; {
-		err := b.do(ctx, func(ctx context.Context) error {
-			page, err := b.client.Do(ctx, b.client.B().Sscan().Key(registry(b.options.Prefix)).Cursor(cursor).Count(1000).Build()).AsScanEntry()
-			if err == nil {
-				names, cursor = append(names, page.Elements...), page.Cursor
-			}
-			return err
+		page, err := request(ctx, b, func(ctx context.Context) (rueidis.ScanEntry, error) {
+			return b.client.Do(ctx, b.client.B().Sscan().Key(registry(b.options.Prefix)).Cursor(cursor).Count(1000).Build()).AsScanEntry()
 		})
 		if err != nil {
 			return nil, err
 		}
+		names, cursor = append(names, page.Elements...), page.Cursor
 		if cursor == 0 {
 			slices.Sort(names)
 			return slices.Compact(names), nil
@@ -162,29 +159,28 @@ func (b *Backend) names(ctx context.Context) (names []string, err error) {
 
 // configs reads the configurations of those queues that are there.
 func (b *Backend) configs(ctx context.Context, names []string) (map[string]driver.Config, error) {
-	configs := make(map[string]driver.Config, len(names))
-	err := b.do(ctx, func(ctx context.Context) error {
+	return request(ctx, b, func(ctx context.Context) (map[string]driver.Config, error) {
 		commands := make([]rueidis.Completed, len(names))
 		for i, name := range names {
 			commands[i] = b.client.B().Hget().Key(shardKeys(b.options.Prefix, name, 0)[0]).Field("settings").Build()
 		}
+		configs := make(map[string]driver.Config, len(names))
 		for i, result := range b.client.DoMulti(ctx, commands...) {
 			text, err := result.ToString()
 			if rueidis.IsRedisNil(err) {
 				continue
 			}
 			if err != nil {
-				return err
+				return nil, err
 			}
 			config, err := parseStored(text)
 			if err != nil {
-				return unreadable(err)
+				return nil, unreadable(err)
 			}
 			configs[names[i]] = config
 		}
-		return nil
+		return configs, nil
 	})
-	return configs, err
 }
 
 // DeleteQueue removes a queue with everything in it. Handles on it, in whatever
@@ -249,8 +245,8 @@ func (b *Backend) deleteShard(ctx context.Context, name string, shard int, what,
 // unlist takes a name off the list, and puts it back if the queue has been made
 // anew meanwhile.
 func (b *Backend) unlist(ctx context.Context, name string) error {
-	err := b.do(ctx, func(ctx context.Context) error {
-		return b.client.Do(ctx, b.client.B().Srem().Key(registry(b.options.Prefix)).Member(name).Build()).Error()
+	_, err := request(ctx, b, func(ctx context.Context) (int64, error) {
+		return b.client.Do(ctx, b.client.B().Srem().Key(registry(b.options.Prefix)).Member(name).Build()).AsInt64()
 	})
 	if err != nil {
 		return err

@@ -130,26 +130,10 @@ func (b *Backend) prepare(ctx context.Context, name string, config driver.Config
 			return err
 		}
 	}
-	return b.do(ctx, func(ctx context.Context) error {
-		return b.client.Do(ctx, b.client.B().Sadd().Key(registry(b.options.Prefix)).Member(name).Build()).Error()
+	_, err := request(ctx, b, func(ctx context.Context) (int64, error) {
+		return b.client.Do(ctx, b.client.B().Sadd().Key(registry(b.options.Prefix)).Member(name).Build()).AsInt64()
 	})
-}
-
-// do runs a command that can be repeated until it is answered.
-func (b *Backend) do(ctx context.Context, command func(context.Context) error) error {
-	for tries := b.newTries(nil); ; {
-		attempt, cancel := tries.attempt(ctx)
-		err := command(attempt)
-		cancel()
-		switch {
-		case err == nil:
-			return nil
-		case ctx.Err() != nil:
-			return ctx.Err()
-		case !passing(err) || !tries.again(ctx):
-			return unavailable(err)
-		}
-	}
+	return err
 }
 
 // join returns the queue that all handles of this process share, with one handle
@@ -288,11 +272,14 @@ func (b *Backend) Ping(ctx context.Context) error {
 	if closed {
 		return &driver.Error{Code: driver.ErrClosed, Op: "ping"}
 	}
-	key := []string{registry(b.options.Prefix)}
-	err := b.client.Do(ctx, command(b.client, pingScript, key, nil, false)).Error()
-	if isNoScript(err) {
-		err = b.client.Do(ctx, command(b.client, pingScript, key, nil, true)).Error()
-	}
+	_, err := attend(ctx, b, ctx.Done() != nil, func() (int64, error) {
+		key := []string{registry(b.options.Prefix)}
+		n, err := b.client.Do(ctx, command(b.client, pingScript, key, nil, false)).AsInt64()
+		if isNoScript(err) {
+			n, err = b.client.Do(ctx, command(b.client, pingScript, key, nil, true)).AsInt64()
+		}
+		return n, err
+	})
 	switch {
 	case err == nil:
 		return nil

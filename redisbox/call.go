@@ -44,10 +44,11 @@ func (t *tries) attempt(ctx context.Context) (context.Context, context.CancelFun
 
 // again waits before the next attempt, and reports false if there is to be none.
 func (t *tries) again(ctx context.Context) bool {
-	if ctx.Err() != nil || !time.Now().Add(t.pause).Before(t.until) || (t.idle != nil && t.idle()) {
+	left := time.Until(t.until)
+	if ctx.Err() != nil || left < firstPause || (t.idle != nil && t.idle()) {
 		return false
 	}
-	timer := time.NewTimer(t.pause/2 + rand.N(t.pause))
+	timer := time.NewTimer(min(t.pause/2+rand.N(t.pause), left)) // the last attempt is made when time is up
 	defer timer.Stop()
 	t.pause = min(2*t.pause, longPause)
 	select {
@@ -57,6 +58,50 @@ func (t *tries) again(ctx context.Context) bool {
 		return false
 	case <-t.backend.closing:
 		return false
+	}
+}
+
+// attend returns what ask returns, or the error of ctx when that ends before: a
+// client that has to connect does not look at the context it is given. A caller
+// who cannot leave waits in any case.
+func attend[T any](ctx context.Context, b *Backend, canLeave bool, ask func() (T, error)) (answer T, err error) {
+	if !canLeave {
+		return ask()
+	}
+	type reply struct {
+		answer T
+		err    error
+	}
+	replies := make(chan reply, 1)
+	b.running.start(func() {
+		answer, err := ask()
+		replies <- reply{answer, err}
+	})
+	select {
+	case r := <-replies:
+		return r.answer, r.err
+	case <-ctx.Done():
+		return answer, ctx.Err()
+	}
+}
+
+// request asks the server something that can be asked again until it is answered.
+func request[T any](ctx context.Context, b *Backend, ask func(context.Context) (T, error)) (T, error) {
+	for tries := b.newTries(nil); ; {
+		attempt, cancel := tries.attempt(ctx)
+		answer, err := attend(attempt, b, ctx.Done() != nil, func() (T, error) { return ask(attempt) })
+		cancel()
+		switch {
+		case err == nil:
+			return answer, nil
+		case ctx.Err() != nil:
+			return answer, ctx.Err()
+		case !passing(err) || !tries.again(ctx):
+			if ctx.Err() != nil {
+				return answer, ctx.Err()
+			}
+			return answer, unavailable(err)
+		}
 	}
 }
 
@@ -138,7 +183,7 @@ func passing(err error) bool {
 	}
 	redisErr, ok := rueidis.IsRedisErr(err)
 	if !ok {
-		return true
+		return !rueidis.IsRedisNil(err) && !rueidis.IsParseErr(err)
 	}
 	word, _, _ := strings.Cut(redisErr.Error(), " ")
 	switch word {
@@ -169,22 +214,9 @@ const retryAfter = time.Second
 
 // try runs a script that can be repeated until it is answered.
 func (b *Backend) try(ctx context.Context, s *script, keys, args []string) ([]rueidis.RedisMessage, error) {
-	for tries := b.newTries(nil); ; {
-		attempt, cancel := tries.attempt(ctx)
-		reply, err := b.eval(attempt, s, keys, args, b.options.Replicas)
-		cancel()
-		switch {
-		case err == nil:
-			return reply, nil
-		case ctx.Err() != nil:
-			return nil, ctx.Err()
-		case !passing(err) || !tries.again(ctx):
-			if ctx.Err() != nil {
-				return nil, ctx.Err()
-			}
-			return nil, unavailable(err)
-		}
-	}
+	return request(ctx, b, func(ctx context.Context) ([]rueidis.RedisMessage, error) {
+		return b.eval(ctx, s, keys, args, b.options.Replicas)
+	})
 }
 
 // A session numbers calls, so that a shard can tell one that is repeated from a
@@ -211,6 +243,8 @@ func (s *session) next() {
 type answer struct {
 	// next is when something happens by itself; +Inf if nothing does.
 	next float64
+	// wall is the server's wall time.
+	wall float64
 	// letters is how many dead letters wait to be forwarded.
 	letters int
 	rest    []rueidis.RedisMessage
@@ -239,13 +273,15 @@ func (s *shard) call(ctx context.Context, sc *script, how how, args ...string) (
 		how.session.next()
 		name, turn = how.session.name, strconv.FormatInt(how.session.turn, 10)
 	}
-	full := make([]string, len(onShard), len(onShard)+len(args))
-	full = append(full, args...)
 	for tries := q.backend.newTries(how.idle); ; {
 		now, term := s.clock.floor()
-		full[0], full[1], full[2], full[3], full[4] = q.incarnation, decimal(now), decimal(term), name, turn
+		full := make([]string, 0, len(onShard)+len(args)) // an attempt that was given up may still look at its own
+		full = append(full, q.incarnation, decimal(now), decimal(term), name, turn)
+		full = append(full, args...)
 		attempt, cancel := tries.attempt(ctx)
-		reply, err := q.backend.eval(attempt, sc, s.keys, full, how.replicas)
+		reply, err := attend(attempt, q.backend, ctx.Done() != nil, func() ([]rueidis.RedisMessage, error) {
+			return q.backend.eval(attempt, sc, s.keys, full, how.replicas)
+		})
 		cancel()
 		status := ""
 		if err == nil {
@@ -305,9 +341,9 @@ func (s *shard) answered(ctx context.Context, reply []rueidis.RedisMessage, with
 	if err != nil || len(head) != 8*6 {
 		return answer{}, &driver.Error{Code: driver.ErrUnavailable, Detail: "the server's answer cannot be read", Err: err}
 	}
-	a := answer{next: doubleAt(head, 2), letters: int(doubleAt(head, 5)), rest: reply[2:]}
+	a := answer{next: doubleAt(head, 2), wall: doubleAt(head, 1), letters: int(doubleAt(head, 5)), rest: reply[2:]}
 	s.clock.saw(doubleAt(head, 0), doubleAt(head, 1), doubleAt(head, 4))
-	s.minder.expect(a.next)
+	s.minder.expect(ctx, a.next)
 	if version := int64(doubleAt(head, 3)); version != s.queue.settings.Load().version {
 		s.queue.reload(ctx, s, version)
 	}

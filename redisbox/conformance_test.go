@@ -93,10 +93,12 @@ func sharing(t *testing.T, option rueidis.ClientOption) drivertest.Backend {
 }
 
 func TestAgreesWithTheModel(t *testing.T) {
+	t.Parallel()
 	drivertest.RunRandom(t, sharing(t, redistest.SharedServer(t).ClientOption()), 20_000)
 }
 
 func TestKeepsItsPromisesUnderLoad(t *testing.T) {
+	t.Parallel()
 	for _, test := range []struct {
 		name   string
 		config driver.Config
@@ -110,6 +112,7 @@ func TestKeepsItsPromisesUnderLoad(t *testing.T) {
 		{"a short memory", driver.Config{DedupWindow: 5 * time.Second}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
 			drivertest.RunConcurrent(t, sharing(t, redistest.SharedServer(t).ClientOption()), drivertest.Load{Config: test.config})
 		})
 	}

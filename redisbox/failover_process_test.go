@@ -39,13 +39,13 @@ const (
 	workerVisibility = time.Second
 )
 
-// killFor is for how long processes are killed: 8 s, or as long as
+// killFor is for how long processes are killed: 20 s, or as long as
 // MAILBOX_KILL_FOR says.
 func killFor(t *testing.T) time.Duration {
 	t.Helper()
 	text := os.Getenv("MAILBOX_KILL_FOR")
 	if text == "" {
-		return 8 * time.Second
+		return 20 * time.Second
 	}
 	d, err := time.ParseDuration(text)
 	if err != nil {
@@ -59,6 +59,7 @@ func TestKilledProcessesLoseNothing(t *testing.T) {
 		beWorkers(t, name)
 		return
 	}
+	t.Parallel()
 	server := redistest.Standalone(t, redistest.AppendOnly(redistest.FsyncEverySec))
 	queue := redistest.Prefix(t) + "workers"
 	crew := &crew{t: t, server: server, queue: queue}

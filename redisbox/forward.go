@@ -78,7 +78,11 @@ func (b *Backend) target(ctx context.Context, name string) (*queue, error) {
 	if q := b.queues[name]; q != nil && q.incarnation == state.incarnation && !q.isEnded.Load() {
 		return q, nil
 	}
-	return newQueue(b, name, state), nil
+	q := newQueue(b, name, state)
+	for _, s := range q.shards {
+		s.clock.saw(0, state.wall, 0)
+	}
+	return q, nil
 }
 
 // address adds a letter to the part of the shard it goes to. It reports false if

@@ -2,6 +2,7 @@ package redisbox
 
 import (
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -33,6 +34,9 @@ func configured(t testing.TB, b *Backend, config driver.Config) *handle {
 	}
 	return openQueue(t, b)
 }
+
+// keyOf is a key of the queue's first shard.
+func keyOf(q *handle, name string) string { return q.shards[0].keys[slices.Index(keyNames, name)] }
 
 func send(t testing.TB, q driver.Queue, bodies ...string) (ids []string) {
 	t.Helper()
@@ -92,6 +96,16 @@ func letters(t testing.TB, q *handle) (all []driver.DeadLetter) {
 		all = append(all, letter)
 	}
 	return all
+}
+
+// topologies are the kinds of servers that must all behave the same.
+func topologies(t testing.TB) map[string]rueidis.ClientOption {
+	t.Helper()
+	return map[string]rueidis.ClientOption{
+		"standalone": redistest.SharedServer(t).ClientOption(),
+		"sentinels":  redistest.SharedSentinel(t).ClientOption(),
+		"cluster":    redistest.SharedCluster(t).ClientOption(),
+	}
 }
 
 // through is the option of a client that talks to a server through a proxy, on

@@ -19,6 +19,7 @@ type lane struct {
 
 	mu      sync.Mutex // guards the fields below
 	queued  []cargo
+	weight  int // how many elements are queued
 	flights int
 	latest  time.Time // when the latest flight has set out
 	idle    []*session
@@ -36,18 +37,22 @@ type cargo interface {
 const (
 	maxElements = 1024
 	maxBytes    = 4 << 20
-	// More than one call at a time is under way only if a call takes long, because
-	// it is large or the server far away.
+	// More than one call at a time is under way only if there is enough for another,
+	// or if a call takes long, because it is large or the server far away. Small
+	// calls would cost more than they gain.
 	maxFlights = 4
+	enough     = 64
 	longFlight = time.Millisecond
 )
 
-// submit puts an operation on its way. It does not block.
-func (l *lane) submit(op cargo) {
+// submit puts an operation on its way. It does not block, and cancelling ctx does
+// not stop what is on its way.
+func (l *lane) submit(ctx context.Context, op cargo) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.queued = append(l.queued, op)
-	if l.flights > 0 && (l.flights == maxFlights || time.Since(l.latest) < longFlight) {
+	elements, _ := op.weight()
+	l.queued, l.weight = append(l.queued, op), l.weight+elements
+	if l.flights > 0 && (l.flights == maxFlights || (l.weight < enough && time.Since(l.latest) < longFlight)) {
 		return
 	}
 	l.flights++
@@ -57,7 +62,8 @@ func (l *lane) submit(op cargo) {
 		sess = l.idle[last]
 		l.idle = l.idle[:last]
 	}
-	l.crew.start(func() { l.fly(sess) })
+	ctx = context.WithoutCancel(ctx)
+	l.crew.start(func() { l.fly(ctx, sess) })
 }
 
 // withdraw takes back an operation that is not on its way yet.
@@ -66,7 +72,8 @@ func (l *lane) withdraw(op cargo) bool {
 	defer l.mu.Unlock()
 	for i, other := range l.queued {
 		if other == op {
-			l.queued = append(l.queued[:i:i], l.queued[i+1:]...)
+			elements, _ := op.weight()
+			l.queued, l.weight = append(l.queued[:i:i], l.queued[i+1:]...), l.weight-elements
 			return true
 		}
 	}
@@ -74,11 +81,25 @@ func (l *lane) withdraw(op cargo) bool {
 }
 
 // fly carries operations until none is queued.
-func (l *lane) fly(sess *session) {
+func (l *lane) fly(ctx context.Context, sess *session) {
 	for batch := l.load(sess); batch != nil; batch = l.load(sess) {
-		l.carry(context.WithoutCancel(batch[0].context()), sess, batch)
-		// Let those who were just answered come with what they want next.
-		runtime.Gosched()
+		l.carry(ctx, sess, batch)
+		l.gather()
+	}
+}
+
+// gather lets those who were just answered come with what they want next, for as
+// long as some do. It only lets others run; it does not wait.
+func (l *lane) gather() {
+	const rounds = 8
+	for before, n := -1, 0; before < n; {
+		before = n
+		for range rounds {
+			runtime.Gosched()
+		}
+		l.mu.Lock()
+		n = len(l.queued)
+		l.mu.Unlock()
 	}
 }
 
@@ -100,7 +121,7 @@ func (l *lane) load(sess *session) []cargo {
 		elements, bytes, n = elements+e, bytes+b, n+1
 	}
 	batch := l.queued[:n:n]
-	l.queued = l.queued[n:]
+	l.queued, l.weight = l.queued[n:], l.weight-elements
 	if len(l.queued) == 0 {
 		l.queued = nil
 	}

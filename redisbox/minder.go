@@ -33,6 +33,8 @@ type minder struct {
 	mu     sync.Mutex // guards the fields below
 	due    float64    // the next deadline, on the shard's axis
 	cancel context.CancelFunc
+	alarm  *time.Timer // see remind
+	rests  bool        // for good
 }
 
 // lookEvery is how long an announcement that was lost can stay unnoticed. The
@@ -62,8 +64,12 @@ func (m *minder) stop() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.minds.Store(false)
+	m.rests = true
 	if m.cancel != nil {
 		m.cancel()
+	}
+	if m.alarm != nil {
+		m.alarm.Stop()
 	}
 }
 
@@ -75,8 +81,9 @@ func poke(signal chan struct{}) {
 }
 
 // expect says that something happens at due.
-func (m *minder) expect(due float64) {
+func (m *minder) expect(ctx context.Context, due float64) {
 	if !m.minds.Load() {
+		m.remind(ctx, due)
 		return
 	}
 	m.mu.Lock()
@@ -85,6 +92,32 @@ func (m *minder) expect(due float64) {
 		m.due = due
 		poke(m.earlier)
 	}
+}
+
+// remind has a shard that nobody minds looked at when it is due, if that may kill
+// messages that go to another queue: somebody may wait for them there. Of
+// everything else that falls due nobody knows before he looks. Until it is due
+// there is a timer and no goroutine.
+func (m *minder) remind(ctx context.Context, due float64) {
+	q := m.shard.queue
+	if math.IsInf(due, 1) || q.settings.Load().config.DeadLetterTo == "" {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if due >= m.due || m.rests {
+		return
+	}
+	m.due = due
+	if m.alarm != nil {
+		m.alarm.Stop()
+	}
+	ctx = context.WithoutCancel(ctx)
+	m.alarm = time.AfterFunc(max(m.shard.clock.until(due), 0), func() {
+		if !m.minds.Load() {
+			q.backend.running.start(func() { m.tend(ctx) })
+		}
+	})
 }
 
 // next returns when something happens by itself.
@@ -118,7 +151,7 @@ func (m *minder) listen(ctx context.Context) {
 	pause := firstPause
 	for ctx.Err() == nil {
 		started := time.Now()
-		err := b.client.Receive(listening, b.client.B().Ssubscribe().Channel(name).Build(), m.hear)
+		err := b.client.Receive(listening, b.client.B().Ssubscribe().Channel(name).Build(), func(msg rueidis.PubSubMessage) { m.hear(ctx, msg) })
 		m.listens.Store(false)
 		if ctx.Err() != nil {
 			return
@@ -145,7 +178,7 @@ func sleep(ctx context.Context, d time.Duration) {
 }
 
 // hear acts on one announcement. It does not block.
-func (m *minder) hear(msg rueidis.PubSubMessage) {
+func (m *minder) hear(ctx context.Context, msg rueidis.PubSubMessage) {
 	q := m.shard.queue
 	word, number, _ := strings.Cut(msg.Message, " ")
 	switch word {
@@ -155,7 +188,7 @@ func (m *minder) hear(msg rueidis.PubSubMessage) {
 		q.waiters.wake(n)
 	case "due":
 		if due, err := strconv.ParseFloat(number, 64); err == nil {
-			m.expect(due)
+			m.expect(ctx, due)
 		}
 	case "config":
 		poke(m.change)
@@ -202,7 +235,7 @@ func (m *minder) tend(ctx context.Context) {
 		q.waiters.wake(1)
 		return
 	}
-	if _, err := m.shard.call(ctx, statsScript, how{}, "1"); err != nil && ctx.Err() == nil {
+	if _, err := m.shard.call(ctx, statsScript, how{}, digit(m.minds.Load())); err != nil && ctx.Err() == nil {
 		q.backend.options.Logger.DebugContext(ctx, "cannot look after a queue", "queue", q.name, "error", err)
 	}
 }

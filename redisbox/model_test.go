@@ -21,6 +21,7 @@ import (
 const unit = 30 * time.Second
 
 func TestAgreesWithTheModelAsTimePasses(t *testing.T) {
+	t.Parallel()
 	server := redistest.Standalone(t, redistest.ClockSkew(0))
 	b := open(t, connect(t, server.ClientOption()), nil)
 	var passed time.Duration
@@ -91,18 +92,15 @@ func (d *duet) play(steps int) bool {
 	d.model = drivertest.NewModel(d.name, q.Traits(), d.config, d.start)
 	d.log = append(d.log, fmt.Sprintf("configure %+v", d.config))
 	for range steps {
-		what, model, real := d.step()
-		if model == "" {
-			model, real = "", ""
-		}
+		what, model, redis := d.step()
 		stats, err := d.queue.Stats(ctx)
 		if err != nil {
 			d.t.Fatal(err)
 		}
 		model += fmt.Sprintf(" %+v", d.model.Stats(d.now()))
-		real += fmt.Sprintf(" %+v", stats)
-		d.log = append(d.log, what+" =>"+real)
-		if model != real {
+		redis += fmt.Sprintf(" %+v", stats)
+		d.log = append(d.log, what+" =>"+redis)
+		if model != redis {
 			d.log = append(d.log, "the model says:"+model)
 			return false
 		}
@@ -112,7 +110,7 @@ func (d *duet) play(steps int) bool {
 
 // step does one thing in both worlds, and returns what it was and what came of it
 // in each.
-func (d *duet) step() (what, model, real string) {
+func (d *duet) step() (what, model, redis string) {
 	switch d.random.IntN(14) {
 	case 0, 1, 2:
 		return d.send()
@@ -140,7 +138,7 @@ func (d *duet) step() (what, model, real string) {
 	return fmt.Sprintf("let %v pass", by), "ok", "ok"
 }
 
-func (d *duet) send() (what, model, real string) {
+func (d *duet) send() (what, model, redis string) {
 	msgs := make([]driver.Outgoing, 1+d.random.IntN(3))
 	for i := range msgs {
 		msgs[i] = driver.Outgoing{
@@ -156,9 +154,9 @@ func (d *duet) send() (what, model, real string) {
 			d.numbers[got[i].ID], d.numbers[want[i].ID] = fmt.Sprint("m", d.sent), fmt.Sprint("m", d.sent)
 		}
 		model += " " + outcome(d.numbers, want, wantErr, i)
-		real += " " + outcome(d.numbers, got, err, i)
+		redis += " " + outcome(d.numbers, got, err, i)
 	}
-	return fmt.Sprintf("send %+v", msgs), model, real
+	return fmt.Sprintf("send %+v", msgs), model, redis
 }
 
 func outcome(numbers map[string]string, sent []driver.Sent, err error, i int) string {
@@ -182,7 +180,7 @@ func (d *duet) describe(m driver.Message) string {
 	return fmt.Sprintf(" %s delivery %d %q", d.numbers[m.ID], m.Deliveries, m.LastError)
 }
 
-func (d *duet) receive() (what, model, real string) {
+func (d *duet) receive() (what, model, redis string) {
 	req := driver.ReceiveRequest{Max: d.pick(1, 2, 10), Visibility: time.Duration(d.pick(0, 1, 1, 2, 5)) * unit}
 	want, wantErr := d.model.Receive(d.now(), req)
 	got, err := d.queue.Receive(d.t.Context(), req)
@@ -193,13 +191,13 @@ func (d *duet) receive() (what, model, real string) {
 		}
 	}
 	for i := range got {
-		real += d.describe(got[i].Message)
+		redis += d.describe(got[i].Message)
 	}
-	return fmt.Sprintf("receive %d for %v", req.Max, req.Visibility), model + verdict(wantErr), real + verdict(err)
+	return fmt.Sprintf("receive %d for %v", req.Max, req.Visibility), model + verdict(wantErr), redis + verdict(err)
 }
 
 // settle settles some deliveries, rather late ones.
-func (d *duet) settle() (what, model, real string) {
+func (d *duet) settle() (what, model, redis string) {
 	if len(d.held) == 0 {
 		return d.receive()
 	}
@@ -236,24 +234,24 @@ func (d *duet) settle() (what, model, real string) {
 	}
 	for i := range chosen {
 		model += " " + verdict(driver.At(want, i))
-		real += " " + verdict(driver.At(got, i))
+		redis += " " + verdict(driver.At(got, i))
 	}
-	return fmt.Sprintf("%s from delivery %d, %v", []string{"ack", "nack", "extend", "bury"}[kind], from+1, delay), model, real
+	return fmt.Sprintf("%s from delivery %d, %v", []string{"ack", "nack", "extend", "bury"}[kind], from+1, delay), model, redis
 }
 
-func (d *duet) redrive() (what, model, real string) {
+func (d *duet) redrive() (what, model, redis string) {
 	limit := d.random.IntN(3)
 	want, wantErr := d.model.Redrive(d.now(), nil, limit)
 	got, err := d.queue.Redrive(d.t.Context(), nil, limit)
 	return fmt.Sprint("redrive ", limit), fmt.Sprint(want, verdict(wantErr)), fmt.Sprint(got, verdict(err))
 }
 
-func (d *duet) list() (what, model, real string) {
+func (d *duet) list() (what, model, redis string) {
 	for _, letter := range d.model.DeadLetters(d.now()) {
 		model += d.describe(letter.Message) + string(letter.Reason)
 	}
 	for letter, err := range d.queue.DeadLetters(d.t.Context()) {
-		real += d.describe(letter.Message) + string(letter.Reason) + verdict(err)[2:]
+		redis += d.describe(letter.Message) + string(letter.Reason) + verdict(err)[2:]
 	}
 	for _, state := range stateOrder[:3] {
 		var want, got []string
@@ -268,7 +266,7 @@ func (d *duet) list() (what, model, real string) {
 			slices.Sort(got)
 		}
 		model += fmt.Sprint(state, want)
-		real += fmt.Sprint(state, got)
+		redis += fmt.Sprint(state, got)
 	}
-	return "list", model, real
+	return "list", model, redis
 }

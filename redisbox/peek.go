@@ -9,6 +9,7 @@ import (
 	"strconv"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/ident"
 )
 
 func (h *handle) Peek(ctx context.Context, query driver.Query) iter.Seq2[driver.Peeked, error] {
@@ -304,10 +305,13 @@ func (s *shard) listed(ctx context.Context, visit func([]item) error) error {
 		if err != nil || len(items) == 0 {
 			return err
 		}
+		from, position = items[len(items)-1].id, position+len(items)
+		for i := range items {
+			items[i].id = items[i].id[:ident.TextLen] // of the ticket
+		}
 		if err := visit(items); err != nil {
 			return err
 		}
-		from, position = items[len(items)-1].id, position+len(items)
 	}
 }
 

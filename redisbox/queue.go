@@ -118,24 +118,15 @@ func (q *queue) named(err error, op string) error { return named(err, q.name, op
 // not be.
 func (q *queue) heal(ctx context.Context, s *shard) error {
 	current := q.settings.Load()
-	what := "h"
-	if s.number > 0 {
-		// The first shard knows whether the queue is still there.
-		state, err := q.backend.look(ctx, q.name)
-		if err != nil {
-			return err
-		}
-		if state.status != "ok" || state.incarnation != q.incarnation {
-			q.end(driver.ErrNotFound)
-			return &driver.Error{Code: driver.ErrNotFound}
-		}
-		current, what = q.backend.newSettings(state.config, state.version), "a"
+	first, err := q.backend.openShard(ctx, q.name, 0, "h", q.incarnation, current.version, current.config)
+	if err == nil && s.number > 0 && first.status == "ok" && first.incarnation == q.incarnation {
+		// The first shard knows what the others should be like.
+		first, err = q.backend.openShard(ctx, q.name, s.number, "a", q.incarnation, first.version, first.config)
 	}
-	state, err := q.backend.openShard(ctx, q.name, s.number, what, q.incarnation, current.version, current.config)
 	if err != nil {
 		return err
 	}
-	if state.status != "ok" || state.incarnation != q.incarnation {
+	if first.status != "ok" || first.incarnation != q.incarnation {
 		q.end(driver.ErrNotFound)
 		return &driver.Error{Code: driver.ErrNotFound}
 	}

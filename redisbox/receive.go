@@ -17,9 +17,11 @@ func (h *handle) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driv
 		return nil, h.named(err, "receive")
 	}
 	h.mind(ctx)
-	got, blocked, err := h.take(ctx, req, false)
-	if len(got) > 0 || err != nil || req.Wait == 0 {
-		return got, h.received(got, blocked, err)
+	if req.Wait == 0 || !h.listens() {
+		got, blocked, err := h.take(ctx, req, false)
+		if len(got) > 0 || err != nil || req.Wait == 0 {
+			return got, h.received(got, blocked, err)
+		}
 	}
 	return h.await(ctx, req)
 }
@@ -202,7 +204,7 @@ func (h *handle) take(ctx context.Context, req driver.ReceiveRequest, waits bool
 func (h *handle) takeFrom(ctx context.Context, s *shard, req driver.ReceiveRequest, waits bool) ([]driver.Delivery, bool, error) {
 	for {
 		op := newReceiving(ctx, req, waits)
-		s.receives.submit(op)
+		s.receives.submit(ctx, op)
 		if err := h.awaitReceiving(ctx, s, op); err != nil {
 			return nil, false, err
 		}

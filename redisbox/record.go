@@ -7,6 +7,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/oklog/ulid/v2"
 	"github.com/zeebo/blake3"
 
 	"github.com/mailboxmq/mailbox/driver"
@@ -16,23 +17,23 @@ import (
 //
 //	hash     16 bytes  BLAKE3 of the id and all that follows
 //	size      4 bytes  length of the body
+//	time      8 bytes  when it was sent, by the server's clock, in microseconds
 //	texts              group, reply address, correlation id, number of
 //	                   attributes, keys and values in order; lengths are varints
 //	body
 //
-// Before it the server puts when the message arrived: seq and wall time, a double
-// each. Scripts read the size and nothing else.
+// Scripts read the size and nothing else.
 const (
-	arrivedBytes = 16
-	hashBytes    = 16
-	sizeBytes    = 4
+	hashBytes = 16
+	sizeBytes = 4
+	timeBytes = 8
 )
 
 // packRecord makes the record of a message, in memory of its own: the caller's
 // may change before the server has it.
-func packRecord(id string, msg *driver.Outgoing) string {
+func packRecord(id string, wall int64, msg *driver.Outgoing) string {
 	keys := make([]string, 0, len(msg.Attributes))
-	length := hashBytes + sizeBytes + len(msg.Body) + len(msg.Group) + len(msg.ReplyTo) + len(msg.CorrelationID) + 4*binary.MaxVarintLen16
+	length := hashBytes + sizeBytes + timeBytes + len(msg.Body) + len(msg.Group) + len(msg.ReplyTo) + len(msg.CorrelationID) + 4*binary.MaxVarintLen16
 	for key, value := range msg.Attributes {
 		keys = append(keys, key)
 		length += len(key) + len(value) + 2*binary.MaxVarintLen32
@@ -41,6 +42,7 @@ func packRecord(id string, msg *driver.Outgoing) string {
 
 	record := make([]byte, hashBytes, length)
 	record = binary.LittleEndian.AppendUint32(record, uint32(len(msg.Body)))
+	record = binary.LittleEndian.AppendUint64(record, uint64(wall/int64(time.Microsecond)))
 	record = appendText(record, msg.Group)
 	record = appendText(record, msg.ReplyTo)
 	record = appendText(record, msg.CorrelationID)
@@ -80,24 +82,22 @@ func hashOf(id string, rest []byte) (hash [hashBytes]byte) {
 	return hash
 }
 
-// readSent fills a message from what the server keeps of it: the time of its
-// arrival and its record. It reports whether the record is the one that was
-// made; if not, only the time is filled.
-func readSent(m *driver.Message, id, sent string) bool {
-	if len(sent) < arrivedBytes {
+// readSent fills a message from its record. It reports whether the record is the
+// one that was made; if not, only the time is filled, as the id tells it.
+func readSent(m *driver.Message, id, record string) bool {
+	if len(record) < hashBytes+sizeBytes+timeBytes {
+		m.EnqueuedAt = idTime(id)
 		return false
 	}
-	m.EnqueuedAt = wallTime(doubleAt(sent, 1))
-	sent = sent[arrivedBytes:]
-	if len(sent) < hashBytes+sizeBytes {
+	hash := hashOf(id, bytesOf(record[hashBytes:]))
+	if record[:hashBytes] != string(hash[:]) {
+		m.EnqueuedAt = idTime(id)
 		return false
 	}
-	hash := hashOf(id, bytesOf(sent[hashBytes:]))
-	if sent[:hashBytes] != string(hash[:]) {
-		return false
-	}
-	size := int(binary.LittleEndian.Uint32(bytesOf(sent[hashBytes : hashBytes+sizeBytes])))
-	texts := reader{rest: sent[hashBytes+sizeBytes:]}
+	fixed := bytesOf(record[hashBytes : hashBytes+sizeBytes+timeBytes])
+	size := int(binary.LittleEndian.Uint32(fixed))
+	m.EnqueuedAt = time.UnixMicro(int64(binary.LittleEndian.Uint64(fixed[sizeBytes:]))).UTC()
+	texts := reader{rest: record[hashBytes+sizeBytes+timeBytes:]}
 	m.Group = texts.text()
 	m.ReplyTo = texts.text()
 	m.CorrelationID = texts.text()
@@ -113,6 +113,15 @@ func readSent(m *driver.Message, id, sent string) bool {
 	}
 	m.Body = bytesOf(texts.rest)
 	return true
+}
+
+// idTime is the time in an id, to the millisecond, and 0 if it has none.
+func idTime(id string) time.Time {
+	parsed, err := ulid.ParseStrict(id)
+	if err != nil {
+		return time.Time{}
+	}
+	return parsed.Timestamp().UTC()
 }
 
 // extraAttributes are those that a message gets when it goes to another queue.

@@ -3,6 +3,7 @@ package redisbox
 import (
 	"context"
 	"fmt"
+	"maps"
 	"strconv"
 	"strings"
 
@@ -83,32 +84,22 @@ func (b *Backend) judge(ctx context.Context, address string, facts map[string]st
 
 // facts reads what a server says about itself. What only CONFIG tells may be
 // forbidden, and is then missing.
-func (b *Backend) facts(ctx context.Context, node rueidis.Client) (facts map[string]string, err error) {
-	facts = make(map[string]string)
-	err = b.do(ctx, func(ctx context.Context) error {
+func (b *Backend) facts(ctx context.Context, node rueidis.Client) (map[string]string, error) {
+	return request(ctx, b, func(ctx context.Context) (map[string]string, error) {
 		text, err := node.Do(ctx, node.B().Info().Section("server", "persistence", "memory", "replication").Build()).ToString()
 		if err != nil {
-			return err
+			return nil, err
 		}
+		facts := map[string]string{"save": "unknown"}
 		for line := range strings.Lines(text) {
 			if key, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
 				facts[key] = value
 			}
 		}
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	facts["save"] = "unknown"
-	config, err := node.Do(ctx, node.B().ConfigGet().Parameter("appendfsync", "save").Build()).AsStrMap()
-	if ctx.Err() != nil {
-		return nil, ctx.Err()
-	}
-	if err == nil {
-		for key, value := range config {
-			facts[key] = value
+		config, err := node.Do(ctx, node.B().ConfigGet().Parameter("appendfsync", "save").Build()).AsStrMap()
+		if err == nil {
+			maps.Copy(facts, config)
 		}
-	}
-	return facts, nil
+		return facts, ctx.Err()
+	})
 }

@@ -43,10 +43,11 @@ var (
 	openScript   = newScript("open", true, []string{"what", "queue", "version", "shards", "config", "settings"})
 	deleteScript = newScript("delete", true, []string{"what", "queue"})
 	pingScript   = newScript("ping", false, nil)
-	serveScript  = newScript("serve", false, with("settles", "sends", "nonce", "most", "others"),
-		elements{"settles", []string{"what", "id", "nonce", "detail"}},
-		elements{"sends", []string{"id", "record", "extra"}},
-		elements{"", []string{"max", "bytes", "visibility", "waits"}})
+	serveScript  = newScript("serve", false, with("settles", "plain", "special", "size", "nonce", "most", "others"),
+		elements{"settles", []string{"id", "how"}},
+		elements{"plain", []string{"id", "record"}},
+		elements{"special", []string{"id", "record", "extra"}},
+		elements{"", []string{"number", "max", "bytes", "visibility", "waits"}})
 	// serveFullScript is serveScript for servers that are out of memory.
 	serveFullScript = serveScript.of("#!lua flags=allow-oom")
 	statsScript     = newScript("stats", false, with("wants"))
@@ -65,23 +66,32 @@ func with(args ...string) []string { return append(append([]string(nil), onShard
 
 // newScript assembles a script from its file and the parts it uses.
 //
-// A script may have a short way, which stands before the line "The long way."
-// and needs only the head; what the rest needs comes after it. Making functions
-// costs more than most calls do, and most calls get by without.
+// A script may have a short way, whose parts stand in the line "The short way" and
+// need only the head; what the rest needs comes after them. Making functions costs
+// more than most calls do, and most calls get by without.
 func newScript(name string, gone bool, args []string, each ...elements) *script {
 	own := readScript(name)
 	kind, rest, _ := strings.Cut(own, "\n") // the first line tells the server what kind of script it is
 	parts := strings.Fields(header(own, "Uses"))
 	text := kind + "\n"
-	if short, long, ok := strings.Cut(rest, "\n-- The long way.\n"); ok {
-		text += readScript(parts[0]) + short + "\n" + readScript("short")
-		parts, rest = parts[1:], long
+	if begin, after, ok := strings.Cut(rest, shortWay); ok {
+		short, long, _ := strings.Cut(after, "\n")
+		text += readScript(parts[0]) + begin + "\n" + join(strings.Fields(short)) + join(parts[1:]) + long
+	} else {
+		text += join(parts) + rest
 	}
+	return &script{name: name, text: text, sha: shaOf(text), gone: gone, args: args, each: each}
+}
+
+// shortWay begins the line that names the parts of a short way.
+const shortWay = "\n-- The short way: "
+
+// join returns the texts of parts, one after the other.
+func join(parts []string) (text string) {
 	for _, part := range parts {
 		text += readScript(part)
 	}
-	text += rest
-	return &script{name: name, text: text, sha: shaOf(text), gone: gone, args: args, each: each}
+	return text
 }
 
 func shaOf(text string) string {
@@ -131,14 +141,14 @@ func (s *script) check(args []string) error {
 		return fmt.Errorf("script %s: %d arguments, want at least %d", s.name, len(args), len(s.args))
 	}
 	for _, e := range s.each {
-		n := rest / len(e.args)
+		n := max(rest, 0) / len(e.args)
 		if e.count != "" {
 			n, _ = strconv.Atoi(args[slices.Index(s.args, e.count)])
 		}
 		rest -= n * len(e.args)
 	}
 	if rest != 0 {
-		return fmt.Errorf("script %s: %d arguments, which is %d too many", s.name, len(args), rest)
+		return fmt.Errorf("script %s: %d arguments, off by %d", s.name, len(args), rest)
 	}
 	return nil
 }

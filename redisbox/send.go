@@ -82,7 +82,7 @@ func (d *dispatch) part(ctx context.Context, s *shard) *sending {
 // land sends the parts and waits for all of them.
 func (d *dispatch) land(ctx context.Context) error {
 	for _, part := range d.flying {
-		part.shard.lane.submit(part)
+		part.shard.lane.submit(ctx, part)
 	}
 	var failure error
 	for _, part := range d.flying {
@@ -186,11 +186,13 @@ func digestBytes(b []byte) string {
 // sending is the part of a Send that goes to one shard.
 type sending struct {
 	shard     *shard
-	ctx       context.Context //nolint:containedctx // it travels with the operation, for as long as that takes
+	ctx       context.Context // it travels with the operation, for as long as that takes
 	positions []int
 	ids       []string
-	args      []string
+	args      []string // three for each message
+	special   bool     // one of them is
 	bytes     int
+	bodies    int // bytes of the bodies alone
 
 	done    chan struct{} // closed when the fields below are set
 	letters string
@@ -203,11 +205,13 @@ func newSending(ctx context.Context, s *shard) *sending {
 }
 
 func (o *sending) add(i int, id string, msg *driver.Outgoing, e extra) {
-	record := packRecord(id, msg)
+	record, special := packRecord(id, o.shard.clock.wallNow(), msg), e.pack()
 	o.positions = append(o.positions, i)
 	o.ids = append(o.ids, id)
-	o.args = append(o.args, id, record, e.pack())
+	o.args = append(o.args, id, record, special)
+	o.special = o.special || special != ""
 	o.bytes += len(record)
+	o.bodies += len(msg.Body)
 }
 
 func (o *sending) weight() (elements, bytes int) { return len(o.ids), o.bytes }

@@ -3,10 +3,7 @@ package redisbox
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"strconv"
-
-	"github.com/redis/rueidis"
 
 	"github.com/mailboxmq/mailbox/driver"
 )
@@ -16,6 +13,7 @@ type load struct {
 	settles  []*settling
 	sends    []*sending
 	receives []*receiving
+	nonce    uint64 // the number of the first delivery
 }
 
 // carry serves a batch of operations in one call.
@@ -71,6 +69,7 @@ func (s *shard) serve(ctx context.Context, l *load, how how) error {
 	if len(l.sends) == 0 {
 		sc = serveFullScript
 	}
+	l.nonce = newNonce()
 	a, err := s.call(ctx, sc, how, s.arguments(l)...)
 	if err != nil {
 		return err
@@ -78,6 +77,10 @@ func (s *shard) serve(ctx context.Context, l *load, how how) error {
 	r, err := readResults(&a)
 	if err != nil || len(r.counts) != 3*len(l.receives) || len(r.more) != details(r.added) {
 		return unreadable(err)
+	}
+	parcel, err := newParcel(l.nonce, a.wall, a.rest[1:])
+	if err != nil {
+		return err
 	}
 	for _, op := range l.settles {
 		if r.settled != "" {
@@ -93,7 +96,7 @@ func (s *shard) serve(ctx context.Context, l *load, how how) error {
 		}
 		close(op.done)
 	}
-	s.hand(ctx, l.receives, r.counts, a.rest[1:])
+	s.hand(ctx, l.receives, r.counts, parcel)
 	if r.left > 0 {
 		s.queue.nextTake.Store(uint64(s.number))
 		s.queue.waiters.wake(r.left)
@@ -110,7 +113,7 @@ type results struct {
 }
 
 func readResults(a *answer) (r results, err error) {
-	if len(a.rest) == 0 {
+	if len(a.rest) < 2 {
 		return r, unreadable(nil)
 	}
 	packed, err := a.rest[0].ToString()
@@ -137,13 +140,14 @@ func readResults(a *answer) (r results, err error) {
 	return r, nil
 }
 
-// hand gives messages to those who asked for them.
-func (s *shard) hand(ctx context.Context, receives []*receiving, counts string, messages []rueidis.RedisMessage) {
+// hand gives messages to those who asked for them. With tickets there is one text
+// for each message, and otherwise there are three.
+func (s *shard) hand(ctx context.Context, receives []*receiving, counts string, parcel parcel) {
 	for _, op := range receives {
 		op.count = int(counts[0]) | int(counts[1])<<8
 		op.blocked, op.cut = counts[2] == 1, counts[2] == 2
 		counts = counts[3:]
-		op.rest, messages = messages[:3*op.count:3*op.count], messages[3*op.count:]
+		op.parcel = parcel.take(op.count)
 		if !op.answer() {
 			s.giveBack(ctx, op)
 		}
@@ -152,13 +156,15 @@ func (s *shard) hand(ctx context.Context, receives []*receiving, counts string, 
 
 // arguments are those of serve.lua for a load.
 func (s *shard) arguments(l *load) []string {
-	settles, sends, size := 0, 0, 5+4*len(l.receives)
+	settles, sends, special, bytes, size := 0, 0, false, 0, 7+5*len(l.receives)
 	for _, op := range l.settles {
 		settles += len(op.positions)
 		size += len(op.args)
 	}
 	for _, op := range l.sends {
 		sends += len(op.ids)
+		special = special || op.special
+		bytes += op.bodies
 		size += len(op.args)
 	}
 	waiting := 0
@@ -167,18 +173,32 @@ func (s *shard) arguments(l *load) []string {
 			waiting++
 		}
 	}
+	plain := strconv.Itoa(sends)
+	counts := []string{plain, "0"}
+	if special {
+		counts = []string{"0", plain}
+	}
 	args := make([]string, 0, size)
-	args = append(args, strconv.Itoa(settles), strconv.Itoa(sends),
-		strconv.FormatUint(1+rand.Uint64N(maxNonce-maxElements), 10), strconv.Itoa(answerBytes),
-		digit(int(s.queue.waiters.count.Load()) > waiting))
+	args = append(args, strconv.Itoa(settles), counts[0], counts[1], strconv.Itoa(bytes),
+		packDoubles(float64(l.nonce)), strconv.Itoa(answerBytes), digit(int(s.queue.waiters.count.Load()) > waiting))
 	for _, op := range l.settles {
 		args = append(args, op.args...)
 	}
 	for _, op := range l.sends {
-		args = append(args, op.args...)
+		for i := 0; i < len(op.args); i += 3 {
+			args = append(args, op.args[i], op.args[i+1])
+			if special {
+				args = append(args, op.args[i+2])
+			}
+		}
 	}
-	for _, op := range l.receives {
-		args = append(args, strconv.Itoa(op.req.Max), strconv.Itoa(op.req.MaxBytes), decimal(micros(op.req.Visibility)), digit(op.waits))
+	for first, next := 0, 0; first < len(l.receives); first = next {
+		op := l.receives[first]
+		for next < len(l.receives) && op.same(l.receives[next]) {
+			next++
+		}
+		args = append(args, strconv.Itoa(next-first),
+			strconv.Itoa(op.req.Max), strconv.Itoa(op.req.MaxBytes), decimal(micros(op.req.Visibility)), digit(op.waits))
 	}
 	return args
 }

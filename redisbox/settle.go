@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
-	"strconv"
 
 	"github.com/mailboxmq/mailbox/driver"
 )
@@ -79,7 +78,7 @@ func (h *handle) settle(ctx context.Context, op string, n int, each func(i int) 
 		parts[len(parts)-1].add(i, what, receipt, detail)
 	}
 	for _, part := range parts {
-		part.shard.lane.submit(part)
+		part.shard.lane.submit(ctx, part)
 	}
 	for _, part := range parts {
 		select {
@@ -110,11 +109,11 @@ func (q *queue) verdict(op string, part *settling, k int) error {
 		return nil
 	case 'f':
 		return &driver.Error{
-			Code: driver.ErrFull, Op: op, Queue: q.name, MessageID: part.args[4*k+1],
+			Code: driver.ErrFull, Op: op, Queue: q.name, MessageID: part.args[2*k],
 			Detail: "the dead letters are full", RetryAfter: driver.DeadRetry,
 		}
 	}
-	return q.expired(op, driver.Receipt{Handle: part.args[4*k+1]})
+	return q.expired(op, driver.Receipt{Handle: part.args[2*k]})
 }
 
 // good reports whether a receipt can be one that was given out.
@@ -132,9 +131,9 @@ func (q *queue) expired(op string, receipt driver.Receipt) error {
 // shard.
 type settling struct {
 	shard     *shard
-	ctx       context.Context //nolint:containedctx // it travels with the operation, for as long as that takes
+	ctx       context.Context // it travels with the operation, for as long as that takes
 	positions []int
-	args      []string // four for each delivery
+	args      []string // two for each delivery
 
 	done    chan struct{} // closed when the fields below are set
 	letters string
@@ -157,7 +156,20 @@ func addSettling(ctx context.Context, parts []*settling, s *shard) []*settling {
 
 func (o *settling) add(i int, what string, receipt driver.Receipt, detail string) {
 	o.positions = append(o.positions, i)
-	o.args = append(o.args, what, receipt.Handle, strconv.FormatUint(receipt.Nonce, 10), detail)
+	o.args = append(o.args, receipt.Handle, what+packNonce(receipt.Nonce)+detail)
+}
+
+// Deliveries are numbered by call, by haul in the call and by message in the haul;
+// see haul.lua.
+const (
+	haulMost    = 16
+	noncesACall = 1024
+)
+
+// packNonce packs the number of a delivery as scripts take it.
+func packNonce(nonce uint64) string {
+	first := nonce &^ (noncesACall - 1)
+	return packDoubles(float64(first)) + string([]byte{byte((nonce - first) / haulMost), byte(nonce % haulMost)})
 }
 
 func (o *settling) weight() (elements, bytes int) { return len(o.positions), 0 }

@@ -106,7 +106,12 @@ func (c *Client[T, R]) send(ctx context.Context, id, address string, body T, opt
 	if err != nil {
 		return err
 	}
-	sent, err := c.requests.Send(ctx, body, append(options[:len(options):len(options)], mailbox.WithReplyTo(address))...)
+	var sent mailbox.Sent
+	if len(options) == 0 { // the usual case, which then needs no list of them
+		sent, err = c.requests.Send(ctx, body, mailbox.WithReplyTo(address))
+	} else {
+		sent, err = c.requests.Send(ctx, body, append(options[:len(options):len(options)], mailbox.WithReplyTo(address))...)
+	}
 	switch {
 	case err == nil && !(sent.Duplicate && !known):
 		return nil

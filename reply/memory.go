@@ -49,16 +49,18 @@ type Memory struct {
 	living  slotHeap
 	expired slotList
 	waiting int         // how many wait
-	signals []signal    // that nobody uses; at most maxIdleSignals
+	signals []signal    // that nobody uses; at most maxIdle
+	spare   []*slot     // that were removed; at most maxIdle
 	timer   *time.Timer // set for the first of the living while somebody waits
 	armed   time.Duration
 }
 
-// A signal wakes one who waits. It holds one wake-up, and is used again: making
-// one for every wait would be a good part of what a wait costs.
+// A signal wakes one who waits. It holds one wake-up.
 type signal chan struct{}
 
-const maxIdleSignals = 64
+// maxIdle is how many signals and slots are kept to be used again: making them
+// for every request would be a good part of what a request costs.
+const maxIdle = 64
 
 var _ driver.ReplyStore = (*Memory)(nil)
 
@@ -72,8 +74,9 @@ type slot struct {
 	resolved time.Duration
 	// waiter, and others if there are more, wait for the slot to be pending no
 	// more, or removed.
-	waiter signal
-	others []signal
+	waiter  signal
+	others  []signal
+	waiting int // how many wait, woken ones included
 
 	position   int   // in the heap; -1 if it is not there
 	prev, next *slot // in the list
@@ -130,7 +133,8 @@ func (m *Memory) Create(ctx context.Context, id string, ttl time.Duration) error
 		full.RetryAfter = max(m.living[0].expires-now, time.Millisecond)
 		return full
 	}
-	s := &slot{id: id, state: driver.SlotPending, created: now, expires: now + ttl}
+	s := m.newSlotLocked()
+	s.id, s.state, s.created, s.expires = id, driver.SlotPending, now, now+ttl
 	m.slots[id] = s
 	m.living.push(s)
 	m.armLocked(now) // it may be the first to expire
@@ -276,6 +280,7 @@ func (m *Memory) awaitLocked(ctx context.Context, s *slot, now, wait time.Durati
 // joinLocked adds one who waits for a slot, and returns what wakes it.
 func (m *Memory) joinLocked(s *slot) signal {
 	m.waiting++
+	s.waiting++
 	var wake signal
 	if last := len(m.signals) - 1; last >= 0 {
 		wake, m.signals = m.signals[last], m.signals[:last]
@@ -293,6 +298,7 @@ func (m *Memory) joinLocked(s *slot) signal {
 // leaveLocked removes one who waited, woken or not.
 func (m *Memory) leaveLocked(s *slot, wake signal) {
 	m.waiting--
+	s.waiting--
 	if s.waiter == wake {
 		s.waiter = nil
 	} else {
@@ -302,7 +308,7 @@ func (m *Memory) leaveLocked(s *slot, wake signal) {
 	case <-wake: // it was woken, and left for another reason
 	default:
 	}
-	if len(m.signals) < maxIdleSignals {
+	if len(m.signals) < maxIdle {
 		m.signals = append(m.signals, wake)
 	}
 }
@@ -320,10 +326,11 @@ func (m *Memory) Consume(ctx context.Context, id string) (driver.Slot, error) {
 	if s == nil {
 		return driver.Slot{}, driver.SlotError(opConsume, id, driver.ErrNotFound)
 	}
+	found := m.record(s)
 	if s.state != driver.SlotPending {
 		m.removeLocked(s)
 	}
-	return m.record(s), nil
+	return found, nil
 }
 
 // Delete removes the slot. It does not block.
@@ -427,6 +434,7 @@ func (m *Memory) sweepLocked(at time.Duration, limit int) (removed int) {
 	return removed
 }
 
+// removeLocked removes a slot, which must not be looked at after that.
 func (m *Memory) removeLocked(s *slot) {
 	delete(m.slots, s.id)
 	if s.position >= 0 {
@@ -436,6 +444,21 @@ func (m *Memory) removeLocked(s *slot) {
 	}
 	s.removed = true
 	s.wakeLocked()
+	if s.waiting == 0 && len(m.spare) < maxIdle { // nobody looks at it any more
+		*s = slot{}
+		m.spare = append(m.spare, s)
+	}
+}
+
+// newSlotLocked returns an empty slot, one that was removed if there is one.
+func (m *Memory) newSlotLocked() *slot {
+	last := len(m.spare) - 1
+	if last < 0 {
+		return new(slot)
+	}
+	s := m.spare[last]
+	m.spare = m.spare[:last]
+	return s
 }
 
 // wakeLocked wakes everybody who waits for the slot.

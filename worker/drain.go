@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -53,8 +54,9 @@ func (r *run[T]) drain(settling context.Context, c *crew) error {
 	r.release(settling, r.close())
 	left := 0
 	if !r.awaitWorkers(c) {
+		jobs := r.cutShort()
 		c.cut(&mailbox.Error{Code: ErrShutdown, Op: "handle", Queue: r.loop.mailbox.Name()})
-		r.giveBackRunning(settling)
+		r.giveBack(settling, jobs)
 		left = r.awaitReturn(settling, c)
 	}
 	// All that is left is to be acked.
@@ -102,18 +104,33 @@ func (r *run[T]) awaitWorkers(c *crew) bool {
 	return false
 }
 
-// giveBackRunning gives back all messages that are at a handler. That they are
-// ready again at once is on purpose: nothing is wrong with them.
-func (r *run[T]) giveBackRunning(settling context.Context) {
-	var jobs []*job[T]
+// cutShort marks all messages that are at a handler, and returns them. From then
+// on what a handler fails with is no failure of the message: it was told to stop.
+func (r *run[T]) cutShort() []*job[T] {
 	r.mu.Lock()
+	defer r.mu.Unlock()
+	var jobs []*job[T]
 	for _, j := range r.at {
 		if j != nil && j.phase == jobRunning {
 			j.cut = true
-			r.settledLocked(j)
 			jobs = append(jobs, j)
 		}
 	}
+	return jobs
+}
+
+// giveBack gives back messages whose handlers were cut short, except those that
+// have succeeded at the last moment. That they are ready again at once is on
+// purpose: nothing is wrong with them.
+func (r *run[T]) giveBack(settling context.Context, jobs []*job[T]) {
+	r.mu.Lock()
+	jobs = slices.DeleteFunc(jobs, func(j *job[T]) bool {
+		if j.phase != jobRunning {
+			return true
+		}
+		r.settledLocked(j)
+		return false
+	})
 	r.mu.Unlock()
 	if len(jobs) == 0 {
 		return

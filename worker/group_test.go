@@ -177,6 +177,15 @@ func TestMembersMayFail(t *testing.T) {
 			}
 			s.Must(stop())
 		}},
+		{"who cannot say what to do about it ends the group", func(s *stage) {
+			g := s.group(worker.GroupOptions{MemberFailed: func(string, int, error) worker.Reaction { panic("help") }},
+				fakeMember{"cow", func(context.Context) error { return errMilk }},
+				fakeMember{"other", func(ctx context.Context) error { <-ctx.Done(); return nil }})
+			s.Is(g.Run(s.Context()), errMilk)
+			if !strings.Contains(s.Journal.String(), "help") {
+				s.Error("the log does not say so")
+			}
+		}},
 		{"one that waits to be run again does not hold up the end", func(s *stage) {
 			g := s.group(worker.GroupOptions{MemberFailed: func(string, int, error) worker.Reaction { return worker.RunAgain }},
 				fakeMember{"cow", func(context.Context) error {

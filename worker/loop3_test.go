@@ -14,6 +14,7 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/ruletest"
 	"github.com/mailboxmq/mailbox/mailboxtest"
+	"github.com/mailboxmq/mailbox/reply"
 	"github.com/mailboxmq/mailbox/worker"
 )
 
@@ -211,8 +212,33 @@ func TestLoopsEndInOrder(t *testing.T) {
 			// What was not begun with keeps its place, before what was nacked.
 			got, err := orders.Receive(s.Context(), mailbox.WithMax(8))
 			s.Must(err)
+			if len(got) != 8 {
+				s.Fatalf("%d messages are ready again, want 8", len(got))
+			}
 			ruletest.Equal(s, "first", got[0].Body, "2")
 			ruletest.Equal(s, "last error", got[7].LastError, worker.ErrShutdown.Error())
+		}},
+		{"what handlers say when they are cut short is no failure", func(s *stage) {
+			requests, results := s.open("requests"), ruletest.NewTally()
+			var futures []*reply.Future[string]
+			for range 20 { // so that some of them are faster than who gives the messages back
+				futures = append(futures, s.ask(requests, "tea"))
+			}
+			for _, o := range []options{{}, {DeadLetters: &policy{MaxDeliveries: 1}}} {
+				o.Concurrency, o.Drain = len(futures), -1
+				o.Hooks.Settled = func(_ context.Context, event worker.SettledEvent) { results.Add(string(event.Result)) }
+				stop := s.run(worker.New(requests, takes(time.Hour, ruletest.NewTally()), s.options(o)))
+				s.Pass(time.Second)
+				s.Must(stop())
+				s.stats(requests, mailbox.Stats{Ready: len(futures)})
+			}
+			for _, future := range futures {
+				s.unanswered(future)
+			}
+			ruletest.Equal(s, "messages that were given back", results.Count(), 2*len(futures))
+			for _, result := range results.List() {
+				ruletest.Equal(s, "result", result, string(worker.ResultNacked))
+			}
 		}},
 		{"a handler that does not return is left behind", func(s *stage) {
 			orders := s.open("orders")

@@ -307,11 +307,14 @@ func (r *run[T]) doneLocked(slot int, j *job[T]) {
 	if r.last {
 		r.toWork.Broadcast() // a group may be free, or all be done
 	}
-	if j.phase == jobSettled {
+	switch {
+	case j.phase == jobSettled:
 		if j.lost && j.succeeded && !j.message.Settled() {
 			// It is not to be done again if it comes back here.
 			r.loop.completed.put(j.message.ID, struct{}{})
 		}
+		return
+	case j.cut && !j.succeeded: // it is being given back
 		return
 	}
 	j.phase = jobSettling

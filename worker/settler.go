@@ -237,7 +237,12 @@ func (r *run[T]) release(ctx context.Context, jobs []*job[T]) {
 func (r *run[T]) givenBack(ctx context.Context, jobs []*job[T], result Result, err error) {
 	for i, j := range jobs {
 		event := SettledEvent{Result: result}
-		if e := mailbox.ErrorAt(err, i); e != nil {
+		switch e := mailbox.ErrorAt(err, i); {
+		case errors.Is(e, mailbox.ErrSettled):
+			event = SettledEvent{Result: ResultHandler}
+		case errors.Is(e, mailbox.ErrReceiptExpired):
+			event = SettledEvent{Result: ResultLost, Cause: e}
+		case e != nil:
 			event = SettledEvent{Result: ResultUnsettled, Cause: e}
 			r.loop.failed(ctx, slog.LevelWarn, "worker: message comes back only when its visibility ends", j.message, e)
 		}

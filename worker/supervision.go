@@ -135,8 +135,8 @@ func (s *supervision) ended(ctx context.Context, end result) {
 	name := g.members[end.position].Name()
 	s.failures[end.position]++
 	failures, reaction := s.failures[end.position], EndGroup
-	if g.options.MemberFailed != nil && ctx.Err() == nil {
-		reaction = g.options.MemberFailed(name, failures, end.err)
+	if ctx.Err() == nil {
+		reaction = g.react(ctx, name, failures, end.err)
 	}
 	g.logger.LogAttrs(ctx, slog.LevelError, "worker: member failed", slog.String("member", name),
 		slog.Int("failures", failures), slog.String("reaction", string(reaction)), slog.Any("err", end.err))
@@ -150,6 +150,16 @@ func (s *supervision) ended(ctx context.Context, end result) {
 	if reaction != GoWithout {
 		s.stop(err)
 	}
+}
+
+// react asks what to do about a member that has failed. No answer is an order to
+// end.
+func (g *Group) react(ctx context.Context, member string, failures int, err error) (reaction Reaction) {
+	if g.options.MemberFailed == nil {
+		return EndGroup
+	}
+	defer g.panicked(ctx, "MemberFailed")
+	return g.options.MemberFailed(member, failures, err)
 }
 
 // giveUp names the members that did not end in time.

@@ -97,12 +97,28 @@ func (g *Group) inspect(ctx context.Context, name string, watched Watched, suspe
 	g.logger.LogAttrs(ctx, slog.LevelError, "worker: handler is stuck", slog.String("loop", event.Member),
 		slog.String("id", messageID), slog.Duration("age", age), slog.Duration("threshold", g.options.Watchdog),
 		slog.String("stack", event.Stack))
-	if g.options.Stuck != nil {
-		g.options.Stuck(event)
-	}
+	g.tellStuck(ctx, event)
 	watched.Interrupt(messageID, &mailbox.Error{
 		Code: ErrStuck, Op: "handle", Queue: name, MessageID: messageID,
 		Detail: fmt.Sprintf("no sign of life for %v", age),
 	})
 	return nil
+}
+
+// tellStuck calls the function that wants to know, if there is one.
+func (g *Group) tellStuck(ctx context.Context, event StuckEvent) {
+	if g.options.Stuck != nil {
+		defer g.panicked(ctx, "Stuck")
+		g.options.Stuck(event)
+	}
+}
+
+// panicked keeps a panic in a function of the options from ending the program,
+// when deferred.
+func (g *Group) panicked(ctx context.Context, option string) {
+	if value := recover(); value != nil {
+		panicked := newPanicError(value)
+		g.logger.LogAttrs(ctx, slog.LevelError, "worker: an option of the group panicked", slog.String("option", option),
+			slog.Any("err", panicked), slog.String("stack", string(panicked.Stack)))
+	}
 }

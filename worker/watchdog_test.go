@@ -71,6 +71,21 @@ func TestWatchdogNoticesStuckHandlers(t *testing.T) {
 			s.stats(orders, mailbox.Stats{Ready: 1}) // for a worker that is not stuck
 			s.At(11 * time.Minute)
 		}},
+		{"one that is noticed is cancelled, also if who is told panics", func(s *stage) {
+			orders, causes := s.open("orders"), make(chan error, 1)
+			s.send(orders, "tea")
+			g := s.group(worker.GroupOptions{Watchdog: time.Minute, Stuck: func(worker.StuckEvent) { panic("help") }},
+				worker.New(orders, func(ctx context.Context, m *message) error {
+					if m.Deliveries == 1 {
+						<-ctx.Done()
+						causes <- context.Cause(ctx)
+					}
+					return nil
+				}, s.options(options{})))
+			stop := s.run(g)
+			s.Is(<-causes, worker.ErrStuck)
+			s.Must(stop())
+		}},
 		{"one that listens goes on with the next message", func(s *stage) {
 			orders, done := s.open("orders"), ruletest.NewTally()
 			s.send(orders, "tea", "milk")
@@ -114,7 +129,8 @@ func TestWatchdogLeavesOthersAlone(t *testing.T) {
 		}},
 		{"an idle loop is not stuck, and neither is one that is busy", func(s *stage) {
 			orders, done := s.open("orders"), ruletest.NewTally()
-			g := s.group(worker.GroupOptions{Watchdog: time.Minute}, worker.New(orders, takes(50*time.Second, done), s.options(options{})))
+			// Less than one receive waits.
+			g := s.group(worker.GroupOptions{Watchdog: worker.DefaultWait / 2}, worker.New(orders, takes(worker.DefaultWait/4, done), s.options(options{})))
 			stop := s.run(g)
 			s.At(time.Hour)
 			s.send(orders, "a", "b", "c", "d", "e", "f")

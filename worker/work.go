@@ -111,7 +111,7 @@ func (r *run[T]) finish(settling context.Context, j *job[T], err error) {
 		return
 	}
 	r.mu.Lock()
-	gone := j.phase == jobSettled
+	gone := j.phase == jobSettled || j.cut && err != nil
 	if !gone {
 		j.phase = jobSettling
 	}

@@ -106,15 +106,51 @@ func fields(text string) map[string]string {
 }
 
 func (c *conn) do(args ...string) (any, error) {
-	var request strings.Builder
-	fmt.Fprintf(&request, "*%d\r\n", len(args))
-	for _, arg := range args {
-		fmt.Fprintf(&request, "$%d\r\n%s\r\n", len(arg), arg)
-	}
-	if _, err := io.WriteString(c.net, request.String()); err != nil {
+	if _, err := c.net.Write(appendRequest(nil, args...)); err != nil {
 		return nil, err
 	}
 	return c.read()
+}
+
+// appendRequest appends a request, an array of texts.
+func appendRequest(request []byte, args ...string) []byte {
+	request = fmt.Appendf(request, "*%d\r\n", len(args))
+	for _, arg := range args {
+		request = fmt.Appendf(request, "$%d\r\n%s\r\n", len(arg), arg)
+	}
+	return request
+}
+
+// Monitor calls hear for every command that the server runs from now on, those of
+// scripts included, as MONITOR shows them: a line of text each. It returns when the
+// server has begun to tell, and stops when the function it returns is called. That
+// one returns when everything was heard that ran before.
+func (s *Server) Monitor(ctx context.Context, hear func(line string)) (stop func() error, err error) {
+	c, err := s.dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := c.do("MONITOR"); err != nil {
+		return nil, errors.Join(err, c.net.Close())
+	}
+	last, ended := randomText(), make(chan error, 1)
+	go func() {
+		for {
+			line, err := c.reader.ReadString('\n')
+			if err != nil || strings.Contains(line, last) {
+				ended <- err
+				return
+			}
+			hear(strings.TrimRight(line, "\r\n"))
+		}
+	}()
+	return func() error {
+		_, err := s.Do(ctx, "ECHO", last)
+		if err == nil {
+			err = <-ended
+		}
+		return errors.Join(err, c.net.Close())
+	}, nil
 }
 
 // read reads one answer of the second version of the protocol.

@@ -30,7 +30,18 @@ const (
 	// is busy with a blocking command of that connection, it may drop what
 	// stands behind it.
 	CutAfter
+
+	cutRequest
+	cutAnswer
+	verdictKinds
 )
+
+// CutRequestAt forwards the first n bytes of the request and cuts the connection.
+func CutRequestAt(n int) Verdict { return Verdict(n)*verdictKinds + cutRequest }
+
+// CutAnswerAt forwards the request, and of what the server says from then on the
+// first n bytes, and cuts the connection.
+func CutAnswerAt(n int) Verdict { return Verdict(n)*verdictKinds + cutAnswer }
 
 // A Proxy stands between clients and a server, and breaks connections in
 // chosen ways. It understands requests, and so cannot stand in front of TLS.
@@ -41,13 +52,14 @@ type Proxy struct {
 	ended    chan struct{}
 	serving  sync.WaitGroup
 
-	mu     sync.Mutex // guards the fields below
-	conns  map[net.Conn]bool
-	judge  func(args []string) Verdict
-	delay  time.Duration
-	refuse bool
-	hole   chan struct{} // not nil: closed when the black hole ends
-	closed bool
+	mu      sync.Mutex // guards the fields below
+	conns   map[net.Conn]bool
+	judge   func(args []string) Verdict
+	rewrite func(args []string) []string
+	delay   time.Duration
+	refuse  bool
+	hole    chan struct{} // not nil: closed when the black hole ends
+	closed  bool
 }
 
 // NewProxy returns a proxy for the server at an address. It is closed when the
@@ -74,6 +86,23 @@ func (p *Proxy) Judge(judge func(args []string) Verdict) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.judge = judge
+}
+
+// Rewrite makes the proxy forward what rewrite returns instead of each request
+// that passes. So a server can be made to say what it would say in another state:
+//
+//	proxy.Rewrite(func([]string) []string { return redistest.Saying("LOADING …") })
+//
+// Nil forwards requests as they are.
+func (p *Proxy) Rewrite(rewrite func(args []string) []string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.rewrite = rewrite
+}
+
+// Saying is a request that a server answers with an error of this text.
+func Saying(text string) []string {
+	return []string{"EVAL", "return redis.error_reply(ARGV[1])", "0", text}
 }
 
 // Delay makes every request wait for d before it is forwarded.
@@ -206,14 +235,20 @@ func (p *Proxy) hold(delayed bool) {
 	}
 }
 
-func (p *Proxy) verdict(args []string) Verdict {
+// verdict says what is to be done with a request, and returns its bytes as they
+// are to be forwarded.
+func (p *Proxy) verdict(raw []byte, args []string) (Verdict, []byte) {
 	p.mu.Lock()
-	judge := p.judge
+	judge, rewrite := p.judge, p.rewrite
 	p.mu.Unlock()
-	if judge == nil {
-		return Pass
+	verdict := Pass
+	if judge != nil {
+		verdict = judge(args)
 	}
-	return judge(args)
+	if rewrite != nil {
+		raw = appendRequest(nil, rewrite(args)...)
+	}
+	return verdict, raw
 }
 
 // A wire is a client's connection and the one to the server that belongs to
@@ -223,8 +258,9 @@ type wire struct {
 	client net.Conn
 	server *net.TCPConn
 
-	mu   sync.Mutex // guards mute
-	mute bool       // answers are thrown away
+	mu    sync.Mutex // guards the fields below
+	mute  bool       // answers are thrown away
+	limit int        // how many bytes of them are not, if they are
 }
 
 // forwardRequests forwards what the client asks, request by request. At the
@@ -239,15 +275,20 @@ func (w *wire) forwardRequests() {
 			return
 		}
 		w.proxy.hold(true)
-		verdict := w.proxy.verdict(args)
-		if verdict != Pass {
-			w.silence()
-		}
-		switch verdict {
+		verdict, raw := w.proxy.verdict(raw, args)
+		n := int(verdict / verdictKinds)
+		switch kind := verdict % verdictKinds; kind {
 		case CutBefore:
+			w.silence(0)
 			return
-		case CutInside:
-			raw = raw[:len(raw)/2]
+		case CutInside, cutRequest:
+			w.silence(0)
+			if kind == CutInside {
+				n = len(raw) / 2
+			}
+			raw = raw[:min(n, len(raw))]
+		case CutAfter, cutAnswer:
+			w.silence(n)
 		}
 		if _, err := w.server.Write(raw); err != nil || verdict != Pass {
 			return
@@ -255,11 +296,11 @@ func (w *wire) forwardRequests() {
 	}
 }
 
-// silence keeps all further answers from the client.
-func (w *wire) silence() {
+// silence keeps all further answers from the client, but for some bytes.
+func (w *wire) silence(but int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.mute = true
+	w.mute, w.limit = true, but
 }
 
 // forwardAnswers forwards what the server says, until it ends its side.
@@ -282,6 +323,10 @@ func (w *wire) tell(answer []byte) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.mute {
+		answer = answer[:min(len(answer), w.limit)]
+		w.limit -= len(answer)
+	}
+	if len(answer) == 0 {
 		return nil
 	}
 	_, err := w.client.Write(answer)

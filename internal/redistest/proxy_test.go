@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -48,11 +49,15 @@ func TestProxyCutsWhereItIsTold(t *testing.T) {
 		fails   bool
 		done    any // what the server has afterwards
 	}{
-		"pass":           {redistest.Pass, false, "1"},
-		"before":         {redistest.CutBefore, true, nil},
-		"in the middle":  {redistest.CutInside, true, nil},
-		"after":          {redistest.CutAfter, true, "1"},
-		"after, big key": {redistest.CutAfter, true, "1"},
+		"pass":                        {redistest.Pass, false, "1"},
+		"before":                      {redistest.CutBefore, true, nil},
+		"in the middle":               {redistest.CutInside, true, nil},
+		"after":                       {redistest.CutAfter, true, "1"},
+		"after, big key":              {redistest.CutAfter, true, "1"},
+		"at a byte of the request":    {redistest.CutRequestAt(5), true, nil},
+		"after all of the request":    {redistest.CutRequestAt(1 << 20), true, "1"},
+		"at a byte of the answer":     {redistest.CutAnswerAt(2), true, "1"},
+		"after all of a short answer": {redistest.CutAnswerAt(1 << 20), false, "1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			server, proxy, client := throughProxy(t)
@@ -143,5 +148,43 @@ func TestProxyCutAndRefuse(t *testing.T) {
 		if ctx.Err() != nil {
 			t.Fatalf("afterwards: %v", err)
 		}
+	}
+}
+
+func TestProxyMakesAServerSayWhatItIsTold(t *testing.T) {
+	_, proxy, client := throughProxy(t)
+	key := redistest.Prefix(t)
+	proxy.Rewrite(func(args []string) []string {
+		if args[0] == "INCR" {
+			return redistest.Saying("LOADING not yet")
+		}
+		return args
+	})
+	err := client.Do(t.Context(), client.B().Incr().Key(key).Build()).Error()
+	if redisErr, ok := rueidis.IsRedisErr(err); !ok || redisErr.Error() != "LOADING not yet" {
+		t.Errorf("got %v", err)
+	}
+	proxy.Rewrite(nil)
+	if n, err := client.Do(t.Context(), client.B().Incr().Key(key).Build()).AsInt64(); err != nil || n != 1 {
+		t.Errorf("got %d, %v, want the first increment", n, err)
+	}
+}
+
+func TestMonitorHearsScriptsToo(t *testing.T) {
+	server := redistest.Standalone(t)
+	var lines []string
+	stop, err := server.Monitor(t.Context(), func(line string) { lines = append(lines, line) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := server.Do(t.Context(), "EVAL", "return redis.call('GET', KEYS[1])", "1", "inside"); err != nil {
+		t.Fatal(err)
+	}
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	heard := strings.Join(lines, "\n")
+	if !strings.Contains(heard, `lua] "GET" "inside"`) || !strings.Contains(heard, `"EVAL"`) {
+		t.Errorf("heard %s", heard)
 	}
 }

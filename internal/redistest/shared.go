@@ -2,6 +2,7 @@ package redistest
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"sync"
@@ -85,11 +86,13 @@ func Prefix(t testing.TB) string {
 }
 
 // Main runs the tests, stops what they shared, and ends the process: with a
-// failure if tests failed, or if they left goroutines behind.
+// failure if tests failed, or if they left goroutines behind. Unless the flag
+// -parallel says otherwise, six parallel tests run at a time: they mostly wait.
 //
 //	func TestMain(m *testing.M) { redistest.Main(m) }
 func Main(m *testing.M, options ...goleak.Option) {
 	mainRuns = true
+	waitTogether()
 	code := m.Run()
 	sharedServer.stop()
 	sharedSentinel.stop()
@@ -101,6 +104,17 @@ func Main(m *testing.M, options ...goleak.Option) {
 		}
 	}
 	os.Exit(code) // a TestMain has nothing to return to
+}
+
+// waitTogether lets more tests run at a time than there are processors.
+func waitTogether() {
+	const name, number = "test.parallel", "6"
+	flag.Parse()
+	asked := false
+	flag.Visit(func(f *flag.Flag) { asked = asked || f.Name == name })
+	if !asked {
+		_ = flag.Set(name, number) // it is there in every test
+	}
 }
 
 // leftGoroutines returns an error that tells what still runs. A client of a

@@ -5,6 +5,14 @@
 -- timers returns leases and delays that are over, in the order of due and seq.
 local function timers()
   local due, horizon = {}, INFINITE
+  for _, name in ipairs(call('ZRANGEBYSCORE', shard.invisible, '-inf', shard.now, 'LIMIT', 0, shard.budget)) do
+    if #name < ID then
+      shard.budget = shard.budget - engine.split(name)
+      if shard.budget <= 0 then
+        return due, horizon
+      end
+    end
+  end
   for _, key in ipairs({ shard.invisible, shard.delayed }) do
     local page = call('ZRANGEBYSCORE', key, '-inf', shard.now, 'WITHSCORES', 'LIMIT', 0, shard.budget)
     for i = 1, #page, 2 do
@@ -56,8 +64,8 @@ function engine.deadRetention()
   if shard.deadAge == 0 then
     return nil, INFINITE
   end
-  local oldest = call('ZRANGE', shard.dead, 0, 0, 'WITHSCORES')
-  return oldest[1], (tonumber(oldest[2]) or INFINITE) + shard.deadAge
+  local oldest, death = engine.oldestDead()
+  return oldest, death + shard.deadAge
 end
 
 -- step lets the earliest event happen. Of several at one time timers come first,
@@ -95,13 +103,16 @@ end
 function engine.advance()
   if shard.now < shard.next then
     return true
+  elseif shard.budget <= 0 then
+    shard.next = 0
+    return false
   end
   shard.next, shard.at = INFINITE, math.min(shard.clock, shard.now)
   engine.expireDeadByCount()
   repeat
     local due, horizon = timers()
     local i = 1
-    repeat
+    while shard.budget > 0 do
       local timer = due[i]
       if timer and timer.due > horizon then
         break
@@ -109,8 +120,10 @@ function engine.advance()
       local first, fired = step(timer)
       if fired then
         i = i + 1
+      elseif first > shard.now then
+        break
       end
-    until first > shard.now or shard.budget <= 0
+    end
   until #due == 0 or shard.budget <= 0
   shard.at, shard.clock = shard.now, shard.now
   engine.expireByCount()

@@ -4,7 +4,7 @@
 -- KEYS: the shard
 -- ARGV: queue, floor, fence, session, turn, what, key, payload, id, target
 -- Result: head; a letter; what goes with it
--- Uses: head shard entry order fate advance dedup begin
+-- Uses: head shard entry haul order fate advance dedup begin
 --
 -- A key belongs to one shard and a group to another; this is how the two agree
 -- on one message. First the key is claimed, then the message is sent as an
@@ -29,10 +29,10 @@ if what == 'c' then
 end
 
 local found = call('HGET', shard.dedup, key)
-if found and #found > 50 and string.sub(found, 25, 50) == id then
+if found and #found > 50 and sub(found, 25, 50) == id then
   if what == 's' then
-    call('HSET', shard.dedup, key, string.sub(found, 1, 50))
-  elseif string.byte(found, 53) == 1 then
+    call('HSET', shard.dedup, key, sub(found, 1, 50))
+  elseif byte(found, 53) == 1 then
     call('HDEL', shard.dedup, key)
   end
 end

@@ -19,7 +19,7 @@ function engine.forget(limit)
   end
   local ended, n = {}, 0
   for _, entry in ipairs(call('LRANGE', shard.windows, 0, limit - 1)) do
-    local ends, key = parse('<d', entry), string.sub(entry, 9)
+    local ends, key = parse('<d', entry), sub(entry, 9)
     if ends > shard.now then
       break
     end
@@ -47,7 +47,7 @@ function engine.judge(key, payload)
     if ends > shard.now then
       if before ~= payload then
         return 'c', id
-      elseif string.byte(found, 53) == 1 then
+      elseif byte(found, 53) == 1 then
         return 'u', id .. parse('<H', found, 51)
       end
       return 'd', id
@@ -55,7 +55,7 @@ function engine.judge(key, payload)
   end
   if call('HLEN', shard.dedup) >= shard.dedupMax then
     local oldest = call('LINDEX', shard.windows, 0)
-    return 'w', string.format('%.0f', math.max(oldest and parse('<d', oldest) - shard.now or 0, 1))
+    return 'w', format('%.0f', math.max(oldest and parse('<d', oldest) - shard.now or 0, 1))
   end
 end
 

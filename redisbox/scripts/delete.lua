@@ -11,7 +11,7 @@
 
 local TOMB = 604800000 -- milliseconds
 
-local meta, gone, what, queue = KEYS[1], KEYS[19], ARGV[1], ARGV[2]
+local meta, gone, what, queue = KEYS[1], KEYS[20], ARGV[1], ARGV[2]
 local found = redis.call('HGET', meta, 'queue')
 local channel = string.sub(meta, 1, -5) .. 'wake'
 if not found or (found ~= queue and found ~= queue .. '-') then
@@ -20,7 +20,7 @@ end
 if what == 'm' then
   redis.call('HSET', meta, 'queue', queue .. '-')
 else
-  redis.call('UNLINK', unpack(KEYS, 1, 18))
+  redis.call('UNLINK', unpack(KEYS, 1, 19))
   redis.call('SET', gone, queue, 'PX', TOMB)
 end
 redis.pcall('SPUBLISH', channel, 'gone')

@@ -29,16 +29,33 @@ function engine.madeRoom()
   end
 end
 
+-- oldestDead returns the id and the death of the oldest dead letter that stays
+-- here. Those that are on their way to another queue are nobody's business until
+-- they have gone or stay after all; behind very many of them nobody looks.
+function engine.oldestDead()
+  local page = call('ZRANGE', shard.dead, 0, shard.forwards and 99 or 0, 'WITHSCORES')
+  for i = 1, #page, 2 do
+    if not shard.forwards or not call('ZSCORE', shard.outbox, page[i]) then
+      return page[i], tonumber(page[i + 1])
+    end
+  end
+  return nil, INFINITE
+end
+
 -- expireDeadByCount removes the oldest dead letters while there are more than
 -- retention allows.
 function engine.expireDeadByCount()
-  while shard.deadCount > 0 and call('ZCARD', shard.dead) > shard.deadCount do
-    if shard.budget <= 0 then
+  while shard.deadCount > 0 do
+    local leaving = shard.forwards and call('ZCARD', shard.outbox) or 0
+    local oldest = call('ZCARD', shard.dead) - leaving > shard.deadCount and engine.oldestDead()
+    if not oldest then
+      return
+    elseif shard.budget <= 0 then
       shard.next = 0
       return
     end
     shard.budget = shard.budget - 1
-    engine.discard(call('ZRANGE', shard.dead, 0, 0)[1])
+    engine.discard(oldest)
   end
 end
 

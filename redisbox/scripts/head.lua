@@ -6,10 +6,16 @@
 -- doubles, times are microseconds on the shard's own axis, and a seq is the time
 -- of arrival, moved up where two would be equal. So a seq tells the age too.
 
+local KEYS, ARGV = KEYS, ARGV -- locals are found faster than globals
 local call, pack, parse = redis.call, struct.pack, struct.unpack
+local sub, byte, char, format = string.sub, string.byte, string.char, string.format
+local concat, unpack, tonumber = table.concat, unpack, tonumber
 local meta, pending, invisible, delayed, data, state = KEYS[1], KEYS[2], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
 local INFINITE = math.huge
-local CONFIG, STATE = '<ddddddddddddddd', '<dddddddddd'
+local ID, TICKET = 26, 34 -- how long ids and tickets are
+local SENT_BYTES = 28 -- how long what was sent is at least, see record.go
+local HAUL_HEAD, HAUL_CELL, HAUL_MOST = 32, 39, 16 -- of manifests, see haul.lua
+local CONFIG, STATE = '<ddddddddddddddd', '<dddddddddddd'
 
 local session = ARGV[4]
 local known = call('HMGET', meta, 'queue', 'config', 'state', 's:' .. session)
@@ -28,8 +34,8 @@ if known[4] then
     return { 'late' }
   elseif latest == turn then
     call('HSET', meta, 's:' .. session, known[4])
-    repeated = string.sub(known[4], 9)
-    if string.sub(repeated, 1, 1) ~= 's' then
+    repeated = sub(known[4], 9)
+    if sub(repeated, 1, 1) ~= 's' then
       return cmsgpack.unpack(repeated)
     end
   end
@@ -39,10 +45,11 @@ end
 -- latest seq and death that were given out, and next is a time before which
 -- nothing happens by itself. wantsReady and wantsDue say that somebody listens
 -- for messages and for earlier deadlines, and hasReturned that there may be
--- something in returned.
+-- something in returned. There are so many hauls with so many messages, see
+-- haul.lua.
 local version, strict, maxDeliveries, maxMessages, maxBytes, maxInFlight, maxDead, maxHold,
   window, dedupMax, readyAge, readyCount, deadAge, deadCount, forwards = parse(CONFIG, known[2])
-local clock, offset, term, last, death, bytes, next, wantsReady, wantsDue, hasReturned = parse(STATE, known[3])
+local clock, offset, term, last, death, bytes, next, wantsReady, wantsDue, hasReturned, hauls, hauled = parse(STATE, known[3])
 local nextBefore = next
 
 -- After so long without a call, or if time seems to go back, ask whose clock this

@@ -18,7 +18,7 @@
 -- config is packed without its version, see config.go. fixed: shards or strict
 -- groups cannot change.
 
-local gone = KEYS[19]
+local gone = KEYS[20]
 local meta = KEYS[1]
 local what, queue, version, shards, config, settings = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4], ARGV[5], ARGV[6]
 local found = redis.call('HMGET', meta, 'queue', 'config', 'state', 'settings', 'shards')
@@ -36,7 +36,7 @@ local function create(name, number)
   local run = redis.pcall('INFO', 'server')
   redis.call('HSET', meta, 'queue', name,
     'run', type(run) == 'string' and string.match(run, 'run_id:(%x+)') or '',
-    'state', struct.pack('<dddddddddd', wall, 0, 1, 0, 0, 0, math.huge, 0, 0, 0))
+    'state', struct.pack('<dddddddddddd', wall, 0, 1, 0, 0, 0, math.huge, 0, 0, 0, 0, 0))
   configure(number)
   return { 'ok', name, number, settings, wall }
 end
@@ -44,8 +44,8 @@ end
 -- change puts another configuration in force. What it means for messages that
 -- are there is found out by the next call, because next says so.
 local function change(number)
-  local clock, offset, term, last, death, bytes, _, ready, due, returned = struct.unpack('<dddddddddd', found[3])
-  redis.call('HSET', meta, 'state', struct.pack('<dddddddddd', clock, offset, term, last, death, bytes, 0, ready, due, returned))
+  local before = found[3] -- next is the seventh number in it
+  redis.call('HSET', meta, 'state', string.sub(before, 1, 48) .. struct.pack('<d', 0) .. string.sub(before, 57))
   configure(number)
   redis.pcall('SPUBLISH', string.sub(meta, 1, -5) .. 'wake', 'config')
   return { 'ok', found[1], number, settings, wall }

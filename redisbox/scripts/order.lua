@@ -4,6 +4,9 @@
 -- ordered by group and place, and eligible has the groups that may go, by the
 -- place of their head.
 --
+-- In pending messages have tickets: id, place, and a plus if there is an entry. A
+-- message that has only been sent has none, and so is found nowhere but there.
+--
 -- The oldest waiting message is the head of pending, of returned or of ages, which
 -- has those that are not, or were not, where they arrived: delayed ones, those
 -- that went to the tail, and all of a queue with strict groups. Messages in
@@ -27,28 +30,45 @@ function engine.flush()
   end
 end
 
--- get returns the entry of a message. One that cannot be read is made up from
--- what there is, so that the message goes on and is found damaged when it is
--- delivered.
+-- sizeOf returns the size of a message's body.
+function engine.sizeOf(id)
+  local sent = call('HGET', shard.data, id)
+  return sent and #sent >= SENT_BYTES and parse('<I4', sent, 17) or 0
+end
+
+-- get returns the entry of a message that has one. One that cannot be read is made
+-- up from what there is, so that the message goes on and is found damaged when it
+-- is delivered.
 function engine.get(id)
   local e = shard.entries[id]
-  if e then
-    return e
-  end
-  local raw = call('HGET', shard.state, id)
-  e = raw and engine.decode(id, raw)
   if not e then
-    local sent = call('HGET', shard.data, id)
-    if sent and #sent >= 36 then
-      e = engine.fresh(id, parse('<d', sent), (parse('<I4', sent, 33)))
-    else
-      e = engine.fresh(id, shard.now, 0)
+    local raw = call('HGET', shard.state, id)
+    e = raw and engine.decode(id, raw)
+    if not e then
+      e = engine.fresh(id, shard.now, engine.sizeOf(id))
+      e.damaged = raw and true
     end
-    e.damaged = raw and true
+    e.kept = true
+    shard.entries[id] = e
   end
-  shard.entries[id] = e
   return e
 end
+
+-- redeem returns the entry of a message with a ticket.
+function engine.redeem(ticket)
+  local id = sub(ticket, 1, ID)
+  if #ticket > TICKET then
+    return engine.get(id)
+  end
+  local e = shard.entries[id]
+  if not e then
+    e = engine.fresh(id, parse('<d', ticket, ID + 1), engine.sizeOf(id))
+    shard.entries[id] = e
+  end
+  return e
+end
+
+function engine.ticket(e) return e.id .. pack('<d', e.place) .. (e.kept and '+' or '') end
 
 -- note remembers that something happens at due.
 function engine.note(due)
@@ -64,13 +84,13 @@ function engine.tail()
   return shard.last
 end
 
-function engine.member(e) return e.group .. string.format('%016.0f', e.place) .. e.id end
+function engine.member(e) return e.group .. format('%016.0f', e.place) .. e.id end
 
 -- head returns the id and the place of the first waiting message of a group.
 function engine.head(group)
   local first = call('ZRANGEBYLEX', shard.groups, '[' .. group, '[' .. group .. ':', 'LIMIT', 0, 1)[1]
   if first then
-    return string.sub(first, #group + 17), tonumber(string.sub(first, #group + 1, #group + 16))
+    return sub(first, #group + 17), tonumber(sub(first, #group + 1, #group + 16))
   end
 end
 
@@ -96,7 +116,7 @@ function engine.offer(e)
   if shard.strict then
     engine.regroup(e.group)
   elseif e.place == shard.newest then
-    call('RPUSH', shard.pending, e.id)
+    call('RPUSH', shard.pending, engine.ticket(e))
   else
     call('ZADD', shard.returned, e.place, e.id)
     shard.hasReturned = 1
@@ -105,8 +125,11 @@ end
 
 -- wait makes a message that is in no order ready, or delayed until it is due.
 function engine.wait(e, due)
-  e.nonce = 0
-  shard.changed[e.id] = e
+  local aside = shard.strict or due > shard.at or e.place ~= e.seq
+  e.nonce, e.kept = 0, e.kept or aside
+  if e.kept then
+    shard.changed[e.id] = e
+  end
   if shard.strict then
     call('ZADD', shard.groups, 0, engine.member(e))
   end
@@ -119,7 +142,7 @@ function engine.wait(e, due)
   else
     engine.offer(e)
   end
-  if shard.strict or due > shard.at or e.place ~= e.seq then
+  if aside then
     call('ZADD', shard.ages, e.seq, e.id)
     e.aged = 1
   end
@@ -135,21 +158,21 @@ function engine.unwait(e)
     call('ZREM', shard.delayed, e.id)
     engine.regroup(e.group)
   elseif call('ZREM', shard.delayed, e.id) == 0 and call('ZREM', shard.returned, e.id) == 0 then
-    call('LREM', shard.pending, 1, e.id) -- mostly the first
+    call('LREM', shard.pending, 1, engine.ticket(e)) -- mostly the first
   end
 end
 
 -- first returns the ready message with the lowest place, and nil if there is none;
 -- without strict groups.
 function engine.first()
-  local id, back = call('LINDEX', shard.pending, 0), {}
+  local ticket, back = call('LINDEX', shard.pending, 0), {}
   if shard.hasReturned ~= 0 then
     back = call('ZRANGE', shard.returned, 0, 0, 'WITHSCORES')
     if not back[1] then
       shard.hasReturned = 0
     end
   end
-  local e = id and engine.get(id)
+  local e = ticket and engine.redeem(ticket)
   local place = tonumber(back[2])
   if place and (not e or place < e.place or (place == e.place and back[1] < e.id)) then
     e = engine.get(back[1])
@@ -189,7 +212,7 @@ end
 
 -- counted is how many messages are not dead, counted when it is first asked for.
 function engine.counted()
-  shard.count = shard.count or engine.waiting() + call('ZCARD', shard.invisible)
+  shard.count = shard.count or engine.waiting() + engine.inFlight()
   return shard.count
 end
 

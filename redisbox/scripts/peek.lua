@@ -5,14 +5,14 @@
 -- ARGV: queue, floor, fence, session, turn, which, from, skip, limit, most, brief;
 --   for each message id
 -- Result: head; for each message id, score, entry, sent
--- Uses: head shard entry order fate advance begin
+-- Uses: head shard entry haul order fate advance begin
 --
 -- which is returned, delayed, invisible, dead or outbox: the page begins with the
 -- skip+1st message whose score is at least from; scores are places, dues and
--- deaths. It is pending: the page begins after the message from, which was at
--- the position skip; the score is the place. Or it is groups: the page begins
+-- deaths. It is pending: the page begins after the ticket from, which was at the
+-- position skip; the id is the ticket, and the score the place. Or it is groups: the page begins
 -- after the member from and shows members, with their places as score if they
--- are ready, and nothing else. With ids, pending means ready.
+-- are ready, and nothing else. With ids, pending means ready, and the score is 0.
 --
 -- With brief, what was sent is left out. The answer is not much longer than most.
 
@@ -26,10 +26,11 @@ local function show(id, score)
     local grave = call('HGET', shard.graves, id) or ''
     if #grave > 4 then
       local length = parse('<I4', grave)
-      entry, sent = string.sub(grave, 5, 4 + length), string.sub(grave, 5 + length)
+      entry, sent = sub(grave, 5, 4 + length), sub(grave, 5 + length)
     end
   else
-    entry, sent = call('HGET', shard.state, id) or '', not brief and call('HGET', shard.data, id) or ''
+    local name = sub(id, 1, ID)
+    entry, sent = call('HGET', shard.state, name) or '', not brief and call('HGET', shard.data, name) or ''
   end
   if brief then
     sent = ''
@@ -40,19 +41,19 @@ local function show(id, score)
   return size < most
 end
 
--- place returns the place of a message if it is ready.
-local function place(id)
-  if call('HEXISTS', shard.data, id) == 0 or call('ZSCORE', shard.delayed, id) or call('ZSCORE', shard.invisible, id) then
-    return nil
-  end
-  return string.format('%.0f', engine.get(id).place)
+-- ready reports whether a message is.
+local function ready(id)
+  return call('HEXISTS', shard.data, id) ~= 0 and not call('ZSCORE', shard.delayed, id) and not call('ZSCORE', shard.invisible, id)
 end
 
+if (which == 'invisible' or (which == 'pending' and #ARGV > 11)) and not engine.splitAll() then
+  return engine.again()
+end
 if #ARGV > 11 then
   for i = 12, #ARGV do
     local score
     if which == 'pending' or which == 'groups' then
-      score = place(ARGV[i])
+      score = ready(ARGV[i]) and '0'
     else
       score = call('ZSCORE', shard[which], ARGV[i])
     end
@@ -67,15 +68,15 @@ elseif which == 'pending' then
     -- before it.
     begin = (call('LPOS', shard.pending, from) or -1) + 1
   end
-  for _, id in ipairs(call('LRANGE', shard.pending, begin, begin + limit - 1)) do
-    if not show(id, string.format('%.0f', engine.get(id).place)) then
+  for _, ticket in ipairs(call('LRANGE', shard.pending, begin, begin + limit - 1)) do
+    if not show(ticket, format('%.0f', (parse('<d', ticket, ID + 1)))) then
       break
     end
   end
 elseif which == 'groups' then
   for _, m in ipairs(call('ZRANGEBYLEX', shard.groups, from == '' and '-' or '(' .. from, '+', 'LIMIT', 0, limit)) do
-    local n, ready = #answers, not call('ZSCORE', shard.delayed, string.sub(m, 33))
-    answers[n + 1], answers[n + 2], answers[n + 3], answers[n + 4] = m, ready and string.sub(m, 17, 32) or '', '', ''
+    local n, ready = #answers, not call('ZSCORE', shard.delayed, sub(m, 33))
+    answers[n + 1], answers[n + 2], answers[n + 3], answers[n + 4] = m, ready and sub(m, 17, 32) or '', '', ''
   end
 else
   local page = call('ZRANGEBYSCORE', shard[which], from, '+inf', 'WITHSCORES', 'LIMIT', skip, limit)

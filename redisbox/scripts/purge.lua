@@ -4,7 +4,7 @@
 -- KEYS: the shard
 -- ARGV: queue, floor, fence, session, turn, which
 -- Result: head; how many were removed
--- Uses: head shard entry order fate advance begin
+-- Uses: head shard entry haul order fate advance begin
 
 
 local removals
@@ -15,8 +15,8 @@ if ARGV[6] == 'dead' then
 else
   removals = engine.counted()
   call('UNLINK', shard.pending, shard.returned, shard.invisible, shard.delayed, shard.data, shard.state,
-    shard.ages, shard.groups, shard.eligible, shard.out)
-  shard.bytes, shard.next, shard.hasReturned = 0, INFINITE, 0
+    shard.ages, shard.groups, shard.eligible, shard.out, shard.manifests)
+  shard.bytes, shard.next, shard.hasReturned, shard.hauls, shard.hauled = 0, INFINITE, 0, 0, 0
   shard.entries, shard.changed, shard.removed = {}, {}, {}
   local _, letterDue = engine.deadRetention()
   engine.note(letterDue)

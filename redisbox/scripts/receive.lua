@@ -33,7 +33,7 @@ end
 local function take(e)
   if shard.strict then
     call('ZREM', shard.groups, engine.member(e))
-  elseif call('LINDEX', shard.pending, 0) == e.id then
+  elseif call('LINDEX', shard.pending, 0) == engine.ticket(e) then
     call('LPOP', shard.pending)
   else
     call('ZREM', shard.returned, e.id)
@@ -52,7 +52,7 @@ end
 
 -- lease hands a message out.
 local function lease(e, nonce, visibility)
-  e.deliveries, e.nonce = e.deliveries + 1, nonce
+  e.deliveries, e.nonce, e.kept = e.deliveries + 1, nonce, true
   e.hold = shard.maxHold > 0 and shard.now + shard.maxHold * visibility or 0
   if e.first == 0 then
     e.first = shard.wall
@@ -72,7 +72,7 @@ end
 -- the messages and their ids.
 function engine.receive(from, nonce, most, others)
   local answers, ids, counts, size, unserved = {}, {}, {}, 0, false
-  local ceiling = shard.maxInFlight > 0 and shard.maxInFlight - call('ZCARD', shard.invisible) or INFINITE
+  local ceiling = shard.maxInFlight > 0 and shard.maxInFlight - engine.inFlight() or INFINITE
 
   local function serve(max, maxBytes, visibility)
     local got, length = 0, 0
@@ -102,14 +102,16 @@ function engine.receive(from, nonce, most, others)
     return got, 0
   end
 
-  for i = from, #ARGV, 4 do
-    local got, why = serve(tonumber(ARGV[i]), tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2]))
-    counts[#counts + 1] = string.char(got % 256, math.floor(got / 256), why)
-    unserved = unserved or (got == 0 and ARGV[i + 3] == '1')
-    local groups = shard.taken
-    shard.taken = {} -- the next request is another batch
-    for group in pairs(groups) do
-      engine.regroup(group)
+  for i = from, #ARGV, 5 do
+    for _ = 1, ARGV[i] do
+      local got, why = serve(tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2]), tonumber(ARGV[i + 3]))
+      counts[#counts + 1] = char(got % 256, math.floor(got / 256), why)
+      unserved = unserved or (got == 0 and ARGV[i + 4] == '1')
+      local groups = shard.taken
+      shard.taken = {} -- the next request is another batch
+      for group in pairs(groups) do
+        engine.regroup(group)
+      end
     end
   end
   engine.flush()
@@ -122,5 +124,5 @@ function engine.receive(from, nonce, most, others)
       shard.wantsReady, shard.wantsDue = 1, 1
     end
   end
-  return left, table.concat(counts), answers, ids
+  return left, concat(counts), answers, ids
 end

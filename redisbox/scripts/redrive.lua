@@ -4,7 +4,7 @@
 -- KEYS: the shard
 -- ARGV: queue, floor, fence, session, turn; for each letter id
 -- Result: head; how many were moved; 1 if it stopped because the queue is full
--- Uses: head shard entry order fate advance begin
+-- Uses: head shard entry haul order fate advance begin
 --
 -- A letter that is on its way to another queue is passed over: it may be there
 -- already.
@@ -15,13 +15,13 @@
 local function revive(id)
   local grave = call('HGET', shard.graves, id)
   local length = grave and parse('<I4', grave)
-  local e = grave and engine.decode(id, string.sub(grave, 5, 4 + length))
+  local e = grave and engine.decode(id, sub(grave, 5, 4 + length))
   if not e then
     return nil, true
   elseif not engine.room(e.size) then
     return nil, false
   end
-  call('HSET', shard.data, id, string.sub(grave, 5 + length))
+  call('HSET', shard.data, id, sub(grave, 5 + length))
   engine.discard(id)
   return e, true
 end
@@ -38,7 +38,7 @@ for i = 6, #ARGV do
       e.seq = engine.tail()
       e.place = e.seq
       e.deliveries, e.redrives, e.aged = 0, e.redrives + 1, 0
-      e.reason, e.kind, e.deadAt = '', '', 0
+      e.reason, e.kind, e.deadAt, e.kept = '', '', 0, true
       shard.bytes = shard.bytes + e.size
       shard.count = shard.count and shard.count + 1
       shard.entries[id] = e

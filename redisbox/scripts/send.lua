@@ -1,6 +1,6 @@
 -- Adding messages.
 --
--- extra is "" for a message with nothing special, and otherwise packs delay,
+-- A message with nothing special has no extra, or ""; otherwise it packs delay,
 -- arrival, redrives, group, key, payload and failure. arrival is 1 for a message
 -- that may have been sent here before, by somebody else under the same id.
 --
@@ -44,30 +44,31 @@ local function add(id, record, extra)
     call('ZADD', shard.arrivals, shard.now, id)
   end
   local e = engine.fresh(id, engine.tail(), size)
-  call('HSET', shard.data, id, pack('<dd', e.seq, shard.wall) .. record)
+  call('HSET', shard.data, id, record)
   shard.bytes = shard.bytes + size
   shard.count = shard.count and shard.count + 1
   e.group, e.redrives, e.failure = group, redrives, failure
+  e.kept = redrives > 0 or failure ~= '' -- otherwise there is nothing to tell about it yet
   shard.entries[id] = e
   engine.wait(e, shard.now + delay)
-  if e.aged == 0 and redrives == 0 and failure == '' then
-    shard.changed[id] = nil -- there is nothing to tell about it yet
-  end
   engine.expireByCount()
   return 's'
 end
 
--- send adds the messages in these arguments, in order. It returns a letter for
--- each, or nothing if all are added, and what goes with the letters.
-function engine.send(from, to)
+-- send adds the messages in these arguments, plain ones and then special ones, in
+-- order. It returns a letter for each, or nothing if all are added, and what goes
+-- with the letters.
+function engine.send(plain, special, stop)
   local letters, more = {}, {}
-  for i = from, to, 3 do
-    local letter, detail = add(ARGV[i], ARGV[i + 1], ARGV[i + 2])
+  local i = plain
+  while i < stop do
+    local letter, detail = add(ARGV[i], ARGV[i + 1], i < special and '' or ARGV[i + 2])
+    i = i + (i < special and 2 or 3)
     letters[#letters + 1] = letter
     if detail then
       more[#more + 1] = pack('<Bc0', #detail, detail)
     end
   end
-  letters = table.concat(letters)
-  return string.find(letters, '[^s]') and letters or '', table.concat(more)
+  letters = concat(letters)
+  return string.find(letters, '[^s]') and letters or '', concat(more)
 end

@@ -1,8 +1,8 @@
 -- Settling deliveries.
 --
--- What to do, and the detail packed with it: a ack; n nack (delay, cause); e
--- extend (visibility); b bury (reason, failure, kind); r return, as if it had
--- not been delivered.
+-- how packs what to do, the name of the haul, the number in the haul, and the
+-- detail of what to do: a ack; n nack (delay, cause); e extend (visibility); b bury
+-- (reason, failure, kind); r return, as if it had not been delivered.
 --
 -- The letters: s settled, x the receipt has expired, f the dead letters are full.
 
@@ -59,10 +59,14 @@ end
 -- the latest delivery.
 function engine.settle(from, to)
   local letters = {}
-  for i = from, to, 4 do
-    local e = engine.get(ARGV[i + 1])
-    letters[#letters + 1] = e.nonce == tonumber(ARGV[i + 2]) and act(ARGV[i], e, ARGV[i + 3]) or 'x'
+  for i = from, to, 2 do
+    local how = ARGV[i + 1]
+    local name = sub(how, 2, 10)
+    engine.split(name)
+    local e = engine.get(ARGV[i])
+    local good = e.nonce == engine.nonceOf(name, byte(how, 11))
+    letters[#letters + 1] = good and act(sub(how, 1, 1), e, sub(how, 12)) or 'x'
   end
-  letters = table.concat(letters)
+  letters = concat(letters)
   return string.find(letters, '[^s]') and letters or ''
 end

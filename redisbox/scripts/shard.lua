@@ -7,6 +7,7 @@ local shard = {
   meta = meta, pending = pending, invisible = invisible, delayed = delayed, data = data, state = state,
   returned = KEYS[3], dead = KEYS[8], graves = KEYS[9], ages = KEYS[10], groups = KEYS[11], eligible = KEYS[12],
   out = KEYS[13], outbox = KEYS[14], dedup = KEYS[15], windows = KEYS[16], sessions = KEYS[17], arrivals = KEYS[18],
+  manifests = KEYS[19],
 
   version = version, strict = strict ~= 0, maxDeliveries = maxDeliveries, maxMessages = maxMessages,
   maxBytes = maxBytes, maxInFlight = maxInFlight, maxDead = maxDead, maxHold = maxHold, window = window,
@@ -14,7 +15,8 @@ local shard = {
   forwards = forwards ~= 0,
 
   clock = clock, offset = offset, term = term, last = last, death = death, bytes = bytes, next = next,
-  wantsReady = wantsReady, wantsDue = wantsDue, hasReturned = hasReturned, nextBefore = nextBefore, session = session,
+  wantsReady = wantsReady, wantsDue = wantsDue, hasReturned = hasReturned, hauls = hauls, hauled = hauled,
+  nextBefore = nextBefore, session = session,
   now = now, wall = wall,
   at = now, -- when what is being done happens; earlier than now while advancing
   budget = 500, -- how much may happen by itself in one call
@@ -29,11 +31,17 @@ function engine.ready()
   return call('LLEN', shard.pending) + call('ZCARD', shard.returned)
 end
 
+-- inFlight counts the messages that are leased. A haul is one member of invisible
+-- for several messages.
+function engine.inFlight()
+  return call('ZCARD', shard.invisible) - shard.hauls + shard.hauled
+end
+
 -- available is an upper bound on how many messages a receive could take.
 function engine.available()
   local n = shard.strict and call('ZCARD', shard.eligible) or engine.ready()
   if shard.maxInFlight > 0 then
-    n = math.min(n, shard.maxInFlight - call('ZCARD', shard.invisible))
+    n = math.min(n, shard.maxInFlight - engine.inFlight())
   end
   return n
 end
@@ -41,13 +49,13 @@ end
 -- announce tells those who listen that there is work, or an earlier deadline. It
 -- must not fail: what was done is done.
 function engine.announce()
-  local channel = string.sub(shard.meta, 1, -5) .. 'wake'
+  local channel = sub(shard.meta, 1, -5) .. 'wake'
   local n = shard.wantsReady ~= 0 and engine.available() or 0
   if n > 0 then
     shard.wantsReady = 0
     redis.pcall('SPUBLISH', channel, 'ready ' .. n)
   elseif shard.wantsDue ~= 0 and shard.next < shard.nextBefore then
-    if redis.pcall('SPUBLISH', channel, string.format('due %.0f', shard.next)) == 0 then
+    if redis.pcall('SPUBLISH', channel, format('due %.0f', shard.next)) == 0 then
       shard.wantsDue = 0 -- nobody is there
     end
   end
@@ -61,7 +69,7 @@ function engine.finish(memory, ...)
   local letters = shard.forwards and call('ZCARD', shard.outbox) or 0
   local answer = { 'ok', pack('<dddddd', shard.now, shard.wall, shard.next, shard.version, shard.term, letters), ... }
   local after = pack(STATE, shard.now, shard.offset, shard.term, shard.last, shard.death, shard.bytes, shard.next,
-    shard.wantsReady, shard.wantsDue, shard.hasReturned)
+    shard.wantsReady, shard.wantsDue, shard.hasReturned, shard.hauls, shard.hauled)
   if shard.session ~= '' then
     call('HSET', shard.meta, 'state', after, 's:' .. session, pack('<d', ARGV[5]) .. (memory or cmsgpack.pack(answer)))
   else

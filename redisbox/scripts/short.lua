@@ -8,17 +8,17 @@ if short then
   if wantsReady ~= 0 then
     ready = call('LLEN', pending) + (hasReturned ~= 0 and call('ZCARD', KEYS[3]) or 0)
     if maxInFlight > 0 then
-      ready = math.min(ready, maxInFlight - call('ZCARD', invisible))
+      ready = math.min(ready, maxInFlight - (call('ZCARD', invisible) - hauls + hauled))
     end
   end
   if ready > 0 then
     wantsReady = 0
-    redis.pcall('SPUBLISH', string.sub(meta, 1, -5) .. 'wake', 'ready ' .. ready)
+    redis.pcall('SPUBLISH', sub(meta, 1, -5) .. 'wake', 'ready ' .. ready)
   elseif wantsDue ~= 0 and next < nextBefore then
-    redis.pcall('SPUBLISH', string.sub(meta, 1, -5) .. 'wake', string.format('due %.0f', next))
+    redis.pcall('SPUBLISH', sub(meta, 1, -5) .. 'wake', format('due %.0f', next))
   end
   short[1], short[2] = 'ok', pack('<dddddd', now, wall, next, version, term, forwards ~= 0 and call('ZCARD', KEYS[14]) or 0)
-  local after = pack(STATE, now, offset, term, last, death, bytes, next, wantsReady, wantsDue, hasReturned)
+  local after = pack(STATE, now, offset, term, last, death, bytes, next, wantsReady, wantsDue, hasReturned, hauls, hauled)
   if session ~= '' then
     call('HSET', meta, 'state', after, 's:' .. session, pack('<d', ARGV[5]) .. memory)
   else

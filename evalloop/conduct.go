@@ -1,0 +1,86 @@
+package evalloop
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/mailboxmq/mailbox/mainloop"
+)
+
+// conduct is an evaluator of what the agent did, whatever it said. It fails
+// without a session, because then nobody knows.
+func conduct[Out, Expected any](judge func(session *mainloop.Session) Score) Evaluator[Out, Expected] {
+	return func(_ context.Context, trial Trial[Out, Expected]) (Score, error) {
+		if trial.Session == nil {
+			return Score{}, evaluatorError("there is no session", nil)
+		}
+		return judge(trial.Session), nil
+	}
+}
+
+// calls counts the uses of a tool.
+func calls(session *mainloop.Session, tool string) int {
+	n := 0
+	for _, use := range session.ToolUses() {
+		if use.Name == tool {
+			n++
+		}
+	}
+	return n
+}
+
+// ToolCalled passes if the agent has called the tool.
+func ToolCalled[Out, Expected any](tool string) Evaluator[Out, Expected] {
+	return conduct[Out, Expected](func(session *mainloop.Session) Score {
+		return verdict(calls(session, tool) > 0, fmt.Sprintf("%s was not called", tool))
+	})
+}
+
+// ToolNotCalled passes if the agent has not called the tool.
+func ToolNotCalled[Out, Expected any](tool string) Evaluator[Out, Expected] {
+	return ToolCallCount[Out, Expected](tool, 0, 0)
+}
+
+// ToolCallCount passes if the agent has called the tool at least least and at most
+// most times. A negative most means any number.
+func ToolCallCount[Out, Expected any](tool string, least, most int) Evaluator[Out, Expected] {
+	return conduct[Out, Expected](func(session *mainloop.Session) Score {
+		n := calls(session, tool)
+		return verdict(n >= least && (most < 0 || n <= most), fmt.Sprintf("%s was called %d times", tool, n))
+	})
+}
+
+// AllToolsSucceeded passes if no tool that the agent has called has failed.
+func AllToolsSucceeded[Out, Expected any]() Evaluator[Out, Expected] {
+	return conduct[Out, Expected](func(session *mainloop.Session) Score {
+		for _, use := range session.ToolUses() {
+			if use.Failed {
+				return verdict(false, fmt.Sprintf("%s has failed: %s", use.Name, use.Result))
+			}
+		}
+		return verdict(true, "")
+	})
+}
+
+// TokensUnder passes if the agent has used most tokens or fewer, input and output
+// together.
+func TokensUnder[Out, Expected any](most int) Evaluator[Out, Expected] {
+	return conduct[Out, Expected](func(session *mainloop.Session) Score {
+		used := session.Usage().TotalTokens()
+		return verdict(used <= most, fmt.Sprintf("%d tokens were used, at most %d are allowed", used, most))
+	})
+}
+
+// Recorded passes if at least least of the values of type T that the session has
+// are as they should be. A nil predicate means that any is.
+func Recorded[T, Out, Expected any](least int, predicate func(T) bool) Evaluator[Out, Expected] {
+	return conduct[Out, Expected](func(session *mainloop.Session) Score {
+		n := 0
+		for _, value := range mainloop.Recorded[T](session) {
+			if predicate == nil || predicate(value) {
+				n++
+			}
+		}
+		return verdict(n >= least, fmt.Sprintf("%d such %T were recorded, at least %d are needed", n, *new(T), least))
+	})
+}

@@ -1,0 +1,118 @@
+package evalloop
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"os"
+	"slices"
+
+	"github.com/mailboxmq/mailbox"
+)
+
+// A Sample is an input, and what is expected of the agent's output.
+type Sample[In, Expected any] struct {
+	ID       string   `json:"id"`
+	Input    In       `json:"input"`
+	Expected Expected `json:"expected"`
+}
+
+// A Dataset is a list of samples with different ids. It does not change.
+type Dataset[In, Expected any] struct {
+	samples []Sample[In, Expected]
+}
+
+// NewDataset returns a dataset. Codes: ErrInvalid if a sample has no id, or that of
+// another.
+func NewDataset[In, Expected any](samples ...Sample[In, Expected]) (*Dataset[In, Expected], error) {
+	seen := make(map[string]bool, len(samples))
+	for i, sample := range samples {
+		switch {
+		case sample.ID == "":
+			return nil, datasetError(mailbox.ErrInvalid, fmt.Sprintf("sample %d has no id", i+1), nil)
+		case seen[sample.ID]:
+			return nil, datasetError(mailbox.ErrInvalid, fmt.Sprintf("sample %d has the id %q, as another has", i+1, sample.ID), nil)
+		}
+		seen[sample.ID] = true
+	}
+	return &Dataset[In, Expected]{samples: slices.Clone(samples)}, nil
+}
+
+// maxLineBytes bounds one line of a dataset.
+const maxLineBytes = 16 << 20
+
+// Load reads a dataset of JSON lines: one object a line, with id, input and
+// expected, and nothing else. Empty lines are passed over. Codes: ErrEncoding and
+// ErrInvalid, naming the line; and the reader's own errors.
+func Load[In, Expected any](from io.Reader) (*Dataset[In, Expected], error) {
+	var samples []Sample[In, Expected]
+	lines := bufio.NewScanner(from)
+	lines.Buffer(nil, maxLineBytes)
+	number := 0
+	for lines.Scan() {
+		number++
+		line := bytes.TrimSpace(lines.Bytes())
+		if len(line) == 0 {
+			continue
+		}
+		sample, err := decodeSample[In, Expected](line)
+		if err != nil {
+			return nil, datasetError(mailbox.ErrEncoding, fmt.Sprintf("line %d", number), err)
+		}
+		samples = append(samples, sample)
+	}
+	if err := lines.Err(); errors.Is(err, bufio.ErrTooLong) {
+		return nil, datasetError(mailbox.ErrTooLarge, fmt.Sprintf("line %d has more than %d bytes", number+1, maxLineBytes), nil)
+	} else if err != nil {
+		return nil, err
+	}
+	return NewDataset(samples...)
+}
+
+// LoadFile is Load for a file.
+func LoadFile[In, Expected any](name string) (*Dataset[In, Expected], error) {
+	file, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = file.Close() }() // it was only read
+	return Load[In, Expected](file)
+}
+
+// decodeSample reads one line. Fields that are missing, unknown or of another type
+// are errors: a sample that says something else than it seems to is worse than
+// none.
+func decodeSample[In, Expected any](line []byte) (Sample[In, Expected], error) {
+	var sample Sample[In, Expected]
+	var present map[string]json.RawMessage
+	if err := json.Unmarshal(line, &present); err != nil {
+		return sample, err
+	}
+	for _, field := range []string{"id", "input", "expected"} {
+		if _, ok := present[field]; !ok {
+			return sample, fmt.Errorf("there is no %s", field)
+		}
+	}
+	decoder := json.NewDecoder(bytes.NewReader(line))
+	decoder.DisallowUnknownFields()
+	return sample, decoder.Decode(&sample)
+}
+
+func datasetError(code mailbox.Code, detail string, err error) error {
+	return &mailbox.Error{Code: code, Op: "dataset", Detail: detail, Err: err}
+}
+
+// Len returns the number of samples.
+func (d *Dataset[In, Expected]) Len() int { return len(d.samples) }
+
+// At returns the sample at a position, which must be there.
+func (d *Dataset[In, Expected]) At(i int) Sample[In, Expected] { return d.samples[i] }
+
+// All yields the samples with their positions, in order.
+func (d *Dataset[In, Expected]) All() iter.Seq2[int, Sample[In, Expected]] {
+	return slices.All(d.samples)
+}

@@ -1,0 +1,162 @@
+package evalloop
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/mailboxmq/mailbox"
+	"github.com/mailboxmq/mailbox/mainloop"
+	"github.com/mailboxmq/mailbox/worker"
+)
+
+// Options configure an EvalLoop. The zero value, and nil, are the defaults.
+type Options[In, Expected any] struct {
+	// Worker configures the loop below: concurrency, leases, retries, dead
+	// letters, hooks. Its Notifier is the eval loop's own. Without dead letters a
+	// sample that fails is reported as failed; with them it is tried again first.
+	Worker worker.Options[Request[In, Expected]]
+	// Results is where the results of requests without a reply address go. Nil
+	// means that such results are dropped.
+	Results *mailbox.Mailbox[Result]
+}
+
+// An EvalLoop tries the samples of a mailbox with an agent and scores them. Make
+// one with New. It has the methods of worker.Loop, and so is a member for a
+// worker.Group.
+type EvalLoop[In, Out, Expected any] struct {
+	*worker.Loop[Request[In, Expected]]
+
+	agent    *mainloop.MainLoop[In, Out]
+	evaluate Evaluator[Out, Expected]
+	options  Options[In, Expected]
+}
+
+// New returns an eval loop. It does no I/O, and does not check the options: Run
+// does. Mailboxes stay the caller's. The agent's own mailbox is not used, and may
+// be nil.
+func New[In, Out, Expected any](requests *mailbox.Mailbox[Request[In, Expected]], agent *mainloop.MainLoop[In, Out], evaluate Evaluator[Out, Expected], options *Options[In, Expected]) *EvalLoop[In, Out, Expected] {
+	l := &EvalLoop[In, Out, Expected]{agent: agent, evaluate: evaluate}
+	if options != nil {
+		l.options = *options
+	}
+	l.options.Worker.Notifier = notifier[In, Out, Expected]{l}
+	l.Loop = worker.New(requests, worker.Serve(l.serve, l.serveOptions()), &l.options.Worker)
+	return l
+}
+
+func (l *EvalLoop[In, Out, Expected]) serveOptions() *worker.ServeOptions[Result] {
+	return &worker.ServeOptions[Result]{To: l.options.Results}
+}
+
+// Run is that of worker.Loop. Codes beside its own: ErrInvalid if there is no agent
+// or no evaluator.
+func (l *EvalLoop[In, Out, Expected]) Run(ctx context.Context) error {
+	if err := l.check(); err != nil {
+		return err
+	}
+	return l.Loop.Run(ctx)
+}
+
+// RunOnce is that of worker.Loop. Codes: as Run.
+func (l *EvalLoop[In, Out, Expected]) RunOnce(ctx context.Context) (handled int, err error) {
+	if err := l.check(); err != nil {
+		return 0, err
+	}
+	return l.Loop.RunOnce(ctx)
+}
+
+// check returns why the loop cannot run.
+func (l *EvalLoop[In, Out, Expected]) check() error {
+	invalid := func(field string) error {
+		return &mailbox.Error{Code: mailbox.ErrInvalid, Op: "run", Queue: l.Name(), Field: field, Detail: "is nil"}
+	}
+	switch {
+	case l.agent == nil:
+		return invalid("agent")
+	case l.evaluate == nil:
+		return invalid("evaluate")
+	}
+	return nil
+}
+
+// serve is the handler.
+func (l *EvalLoop[In, Out, Expected]) serve(ctx context.Context, message *mailbox.Message[Request[In, Expected]]) (Result, error) {
+	result, err := l.Try(ctx, message.Body)
+	if err == nil {
+		return result, nil
+	}
+	if result.RequestID == "" {
+		result.RequestID = message.ID
+	}
+	// The wrapper is that of fmt, so that who names the type of the error passes
+	// over it.
+	err = fmt.Errorf("%w%w", err, note{result})
+	if mainloop.Final(err) {
+		return result, worker.Permanent(err)
+	}
+	return result, err
+}
+
+// Try tries one sample here and now, without a mailbox. The result has the error
+// too, if there is one. Codes: those of the agent and of the evaluator, and
+// ErrInvalid for a score outside 0…1.
+func (l *EvalLoop[In, Out, Expected]) Try(ctx context.Context, request Request[In, Expected]) (Result, error) {
+	if err := l.check(); err != nil {
+		return Result{}, err
+	}
+	asked := mainloop.NewRequest(request.Sample.Input)
+	asked.Experiment = &request.Experiment
+	if request.ID != "" {
+		asked.ID = request.ID // so that logs of the agent can be told apart
+	}
+	began := time.Now()
+	answered, session, err := l.agent.Execute(ctx, asked)
+	latency := time.Since(began)
+	result := Result{
+		RequestID: request.ID, SampleID: request.Sample.ID, Experiment: request.Experiment.Name,
+		LatencyMS: float64(latency) / float64(time.Millisecond), SessionID: answered.SessionID, Usage: answered.Usage,
+	}
+	if err == nil {
+		result.Score, err = l.evaluate(ctx, Trial[Out, Expected]{
+			Output: answered.Output, Expected: request.Sample.Expected, Session: session, Latency: latency,
+		})
+	}
+	if err == nil {
+		result.Score, err = result.Score.check()
+	}
+	result.CompletedAt = time.Now().UTC()
+	if err != nil {
+		result.fail(err)
+	}
+	return result, err
+}
+
+// notifier tells failures as results.
+type notifier[In, Out, Expected any] struct {
+	loop *EvalLoop[In, Out, Expected]
+}
+
+// Waits reports whether somebody gets the result.
+func (n notifier[In, Out, Expected]) Waits(message *mailbox.Message[Request[In, Expected]]) bool {
+	return message.ExpectsReply() || n.loop.options.Results != nil
+}
+
+// Fail sends a result with the error.
+func (n notifier[In, Out, Expected]) Fail(ctx context.Context, message *mailbox.Message[Request[In, Expected]], failure error) error {
+	request := &message.Body
+	result := Result{RequestID: request.ID, SampleID: request.Sample.ID, Experiment: request.Experiment.Name}
+	if noted, ok := errors.AsType[note](failure); ok {
+		result = noted.result
+	}
+	result.fail(failure)
+	return worker.Answer(ctx, message, result, n.loop.serveOptions())
+}
+
+// A note goes with an error from the attempt that failed to the notifier. It adds
+// nothing to the text.
+type note struct{ result Result }
+
+// Error makes it an error, which is the only way to travel with one.
+func (note) Error() string { return "" }

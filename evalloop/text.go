@@ -1,0 +1,96 @@
+package evalloop
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+)
+
+// maxListed is how many samples a report as text lists of each kind.
+const maxListed = 20
+
+// WriteJSON writes the report with all that follows from it.
+func (r *Report) WriteJSON(w io.Writer) error {
+	encoder := json.NewEncoder(w)
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(struct {
+		Summary     Summary      `json:"summary"`
+		Experiments []Summary    `json:"experiments"`
+		Comparisons []Comparison `json:"comparisons,omitempty"`
+		Results     []Result     `json:"results"`
+	}{r.Summary(), r.Experiments(), r.comparisons(), r.Results})
+}
+
+// WriteText writes the report for a terminal: a line for each experiment, how they
+// compare, and the samples that failed.
+func (r *Report) WriteText(w io.Writer) error {
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	var text strings.Builder
+	text.WriteString("experiment\tsamples\tscored\tpassed\tpass rate\tmean score\tmean latency\tp95\ttokens\n")
+	for _, s := range append(r.Experiments(), r.Summary()) {
+		name := s.Experiment
+		if name == "" {
+			name = "all"
+		}
+		fmt.Fprintf(&text, "%s\t%d\t%d\t%d\t%.1f%%\t%.3f\t%.0f ms\t%.0f ms\t%d\n", oneLine(name), s.Total, s.Successful, s.Passed,
+			100*s.PassRate, s.MeanScore, s.MeanLatencyMS, s.P95LatencyMS, s.Usage.TotalTokens())
+	}
+	if _, err := io.WriteString(table, text.String()); err != nil {
+		return err
+	}
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	text.Reset()
+	for _, c := range r.comparisons() {
+		c.write(&text)
+	}
+	list(&text, "failed", r.Failed(), func(result *Result) string { return result.Score.Reason })
+	list(&text, "could not be scored", r.Errors(), func(result *Result) string { return result.Error })
+	_, err := io.WriteString(w, text.String())
+	return err
+}
+
+// write writes a comparison in one line, or three.
+func (c *Comparison) write(text *strings.Builder) {
+	fmt.Fprintf(text, "\n%s against %s: pass rate %+.1f points", oneLine(c.Candidate.Experiment), oneLine(c.Baseline.Experiment), 100*c.PassRate)
+	if c.Relative != nil {
+		fmt.Fprintf(text, " (%+.1f%%)", 100**c.Relative)
+	}
+	fmt.Fprintf(text, ", mean score %+.3f, mean latency %+.0f ms\n", c.MeanScore, c.LatencyMS)
+	for _, change := range []struct {
+		what string
+		ids  []string
+	}{{"fixed", c.Fixed}, {"broken", c.Broken}} {
+		if len(change.ids) > 0 {
+			fmt.Fprintf(text, "  %s: %s\n", change.what, oneLine(strings.Join(change.ids, ", ")))
+		}
+	}
+}
+
+// list writes samples, but not too many.
+func list(text *strings.Builder, what string, results []Result, why func(*Result) string) {
+	if len(results) == 0 {
+		return
+	}
+	fmt.Fprintf(text, "\n%d %s:\n", len(results), what)
+	for i := range results {
+		if i == maxListed {
+			fmt.Fprintf(text, "  and %d more\n", len(results)-maxListed)
+			return
+		}
+		fmt.Fprintf(text, "  %s (%s) %.2f %s\n", oneLine(results[i].SampleID), oneLine(results[i].Experiment), results[i].Score.Value, oneLine(why(&results[i])))
+	}
+}
+
+// oneLine keeps texts of models from drawing on the terminal.
+func oneLine(text string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 {
+			return ' '
+		}
+		return r
+	}, text)
+}

@@ -1,0 +1,74 @@
+package dynamotest_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+
+	"github.com/mailboxmq/mailbox/internal/dynamotest"
+)
+
+func TestMain(m *testing.M) { dynamotest.Main(m) }
+
+func list(ctx context.Context, client *dynamodb.Client) error {
+	_, err := client.ListTables(ctx, &dynamodb.ListTablesInput{}, func(o *dynamodb.Options) { o.Retryer = aws.NopRetryer{} })
+	return err
+}
+
+func TestServerAnswersUntilItIsClosed(t *testing.T) {
+	server := dynamotest.Start(t)
+	if err := list(t.Context(), server.Client()); err != nil {
+		t.Fatal(err)
+	}
+	server.Close()
+	address := strings.TrimPrefix(server.Endpoint(), "http://")
+	if conn, err := net.Dial("tcp", address); err == nil {
+		conn.Close()
+		t.Errorf("somebody listens at %s, and it was closed", address)
+	}
+}
+
+func TestTimePassesInsideABubbleButNotDuringARequest(t *testing.T) {
+	client := dynamotest.Shared(t).Client()
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		if err := list(t.Context(), client); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(start); took != 0 {
+			t.Errorf("a request took %v of the bubble's time", took)
+		}
+		time.Sleep(time.Hour)
+		if err := list(t.Context(), client); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(start); took != time.Hour {
+			t.Errorf("an hour took %v", took)
+		}
+	})
+}
+
+func TestRequestToAHangingServerEndsWithItsContext(t *testing.T) {
+	server := dynamotest.Start(t)
+	client := server.Client()
+	if err := list(t.Context(), client); err != nil {
+		t.Fatal(err)
+	}
+	server.Hang()
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if err := list(ctx, client); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v from a server that hangs", err)
+	}
+	server.Continue()
+	if err := list(t.Context(), client); err != nil {
+		t.Errorf("got %v from a server that hangs no more", err)
+	}
+}

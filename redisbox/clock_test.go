@@ -1,0 +1,87 @@
+package redisbox
+
+import (
+	"testing"
+	"time"
+
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/redistest"
+)
+
+// TestAClockThatGoesBackDelaysNothing: the shard's time goes on although the
+// server's clock is set back.
+func TestAClockThatGoesBackDelaysNothing(t *testing.T) {
+	server := redistest.Standalone(t, redistest.ClockSkew(0))
+	q := openQueue(t, open(t, connect(t, server.ClientOption()), nil))
+	send(t, q, "a")
+	start := time.Now()
+	receive(t, q, 1, time.Second)
+	if err := server.SetClockSkew(-2 * time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	wantNothing(t, q)
+	got, err := q.Receive(t.Context(), driver.ReceiveRequest{Max: 1, Visibility: hold, Wait: 20 * time.Second})
+	if err != nil || len(got) != 1 {
+		t.Fatalf("got %d messages, error %v", len(got), err)
+	}
+	if took := time.Since(start); took < 900*time.Millisecond || took > 10*time.Second {
+		t.Errorf("a lease of a second ended after %v", took)
+	}
+}
+
+func TestAStalePrimaryIsRefused(t *testing.T) {
+	b := open(t, connect(t, redistest.SharedServer(t).ClientOption()), &Options{Prefix: redistest.Prefix(t)})
+	q := openQueue(t, b)
+	send(t, q, "a")
+	b.options.RetryFor = 300 * time.Millisecond
+	clock := &q.shards[0].clock
+	clock.saw(0, 0, 1000) // a later primary has answered
+	_, err := q.Send(t.Context(), []driver.Outgoing{{Body: []byte("b")}})
+	wantCode(t, err, driver.ErrUnavailable)
+	// If no other comes back, this one has to do.
+	clock.mu.Lock()
+	clock.staleSince = time.Now().Add(-2 * fenceFor)
+	clock.mu.Unlock()
+	clock.sawStale()
+	b.options.RetryFor = 10 * time.Second
+	wantStats(t, q, driver.Stats{Ready: 1})
+}
+
+// TestManyDueAtOnceComeInOrder: more falls due than one call may deal with, and
+// still the lowest place goes first.
+func TestManyDueAtOnceComeInOrder(t *testing.T) {
+	server := redistest.Standalone(t, redistest.ClockSkew(0))
+	q := openQueue(t, open(t, connect(t, server.ClientOption()), nil))
+	const n = 1500
+	var want []string
+	for i := range n / 100 {
+		msgs := make([]driver.Outgoing, 100)
+		for k := range msgs { // the later it is sent, the earlier it is due
+			msgs[k].Delay = 10*time.Minute - time.Duration(100*i+k)*100*time.Millisecond
+		}
+		sent, err := q.Send(t.Context(), msgs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range sent {
+			want = append(want, s.ID)
+		}
+	}
+	wantStats(t, q, driver.Stats{Delayed: n})
+	if err := server.SetClockSkew(15 * time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	for len(want) > 0 {
+		for _, d := range receive(t, q, min(100, len(want)), hold) {
+			if d.ID != want[0] {
+				t.Fatalf("with %d to come: got %s, want %s", len(want), d.ID, want[0])
+			}
+			want = want[1:]
+		}
+	}
+	wantStats(t, q, driver.Stats{InFlight: n})
+	if err := server.SetClockSkew(time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	wantStats(t, q, driver.Stats{Ready: n})
+}

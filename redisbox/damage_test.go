@@ -1,0 +1,178 @@
+package redisbox
+
+import (
+	"bytes"
+	"crypto/rand"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/redis/rueidis"
+
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/redistest"
+)
+
+// overwrite changes what is stored of a message; "" removes it.
+func overwrite(t testing.TB, client rueidis.Client, key, id, value string) {
+	t.Helper()
+	command := client.B().Hset().Key(key).FieldValue().FieldValue(id, value).Build()
+	if value == "" {
+		command = client.B().Hdel().Key(key).Field(id).Build()
+	}
+	if err := client.Do(t.Context(), command).Error(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestDamageBecomesADeadLetter: a message whose stored bytes are not those that
+// were sent is never delivered, and never in the way.
+func TestDamageBecomesADeadLetter(t *testing.T) {
+	for name, damage := range map[string]struct{ key, value string }{
+		"a body that is missing":      {"data", ""},
+		"a body that is cut short":    {"data", "short"},
+		"a body of other bytes":       {"data", strings.Repeat("x", 200)},
+		"a body that is another's":    {"data", "another's"},
+		"an entry that is cut short":  {"state", "short"},
+		"an entry of the wrong shape": {"state", strings.Repeat("\xff", 90)},
+	} {
+		for _, config := range []driver.Config{{}, {StrictGroups: true}, {MaxDead: 1}} {
+			t.Run(fmt.Sprintf("%s, strict %v, room for %d", name, config.StrictGroups, config.MaxDead), func(t *testing.T) {
+				client := connect(t, redistest.SharedServer(t).ClientOption())
+				q := configured(t, open(t, client, &Options{Prefix: redistest.Prefix(t)}), config)
+				damaged := damageOne(t, client, q, damage.key, damage.value)
+				for range q.Peek(t.Context(), driver.Query{}) { // looking must not break either
+				}
+				var got []string
+				for range 3 {
+					batch, err := q.Receive(t.Context(), driver.ReceiveRequest{Max: 3, Visibility: hold})
+					if err != nil {
+						t.Fatal(err)
+					}
+					for _, d := range batch {
+						got = append(got, string(d.Body))
+					}
+				}
+				if strings.Join(got, " ") != "first last" {
+					t.Errorf("got %q, want the messages that are whole", got)
+				}
+				dead := letters(t, q)
+				if len(dead) != 1 || dead[0].ID != damaged || dead[0].Reason != driver.ReasonIntegrity || dead[0].LastError == "" {
+					t.Fatalf("dead letters: %+v", dead)
+				}
+				if string(dead[0].Body) == "first" {
+					t.Error("the dead letter has another message's body")
+				}
+				wantStats(t, q, driver.Stats{InFlight: 2, Dead: 1})
+			})
+		}
+	}
+}
+
+// damageOne sends three messages that have been delivered before, and damages
+// the second, whose id it returns.
+func damageOne(t *testing.T, client rueidis.Client, q *handle, key, value string) string {
+	t.Helper()
+	var ids []string
+	for _, body := range []string{"first", "damaged", "last"} {
+		ids = append(ids, sendOne(t, q, driver.Outgoing{Body: []byte(body), Group: body}).ID)
+	}
+	for _, d := range receive(t, q, 3, hold) {
+		if err := q.Extend(t.Context(), []driver.Extension{{Receipt: d.Receipt}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if value == "another's" {
+		var err error
+		if value, err = client.Do(t.Context(), client.B().Hget().Key(keyOf(q, key)).Field(ids[0]).Build()).ToString(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	overwrite(t, client, keyOf(q, key), ids[1], value)
+	return ids[1]
+}
+
+// TestDamageWaitsForRoom: with no room among the dead letters a damaged message
+// waits, and is still not delivered.
+func TestDamageWaitsForRoom(t *testing.T) {
+	client := connect(t, redistest.SharedServer(t).ClientOption())
+	q := configured(t, open(t, client, &Options{Prefix: redistest.Prefix(t)}), driver.Config{MaxDead: 1})
+	send(t, q, "dead")
+	if err := q.DeadLetter(t.Context(), []driver.Burial{{Receipt: receive(t, q, 1, hold)[0].Receipt, Reason: driver.ReasonFatal}}); err != nil {
+		t.Fatal(err)
+	}
+	ids := send(t, q, "damaged", "missing", "whole")
+	overwrite(t, client, keyOf(q, "data"), ids[0], strings.Repeat("x", 200))
+	overwrite(t, client, keyOf(q, "data"), ids[1], "")
+	if got := receive(t, q, 1, hold); string(got[0].Body) != "whole" {
+		t.Errorf("got %q", got[0].Body)
+	}
+	wantNothing(t, q)
+	wantStats(t, q, driver.Stats{Delayed: 2, InFlight: 1, Dead: 1})
+}
+
+func TestBodiesOfAllSizesAndBytes(t *testing.T) {
+	q := openQueue(t, open(t, connect(t, redistest.SharedServer(t).ClientOption()), &Options{Prefix: redistest.Prefix(t)}))
+	for _, size := range []int{0, 1, 100, 511, 512, 513, 65_536, 1 << 20} {
+		body := make([]byte, size)
+		_, _ = rand.Read(body)
+		send(t, q, string(body))
+		got := receive(t, q, 1, hold)[0]
+		if !bytes.Equal(got.Body, body) {
+			t.Errorf("a body of %d bytes came back as another of %d", size, len(got.Body))
+		}
+		if err := q.Ack(t.Context(), []driver.Receipt{got.Receipt}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err := q.Send(t.Context(), []driver.Outgoing{{Body: make([]byte, 1<<20+1)}})
+	wantCode(t, err, driver.ErrTooLarge)
+}
+
+// TestMoreThanOneCallCarries: batches that are larger than what goes in one call,
+// both ways, arrive whole and in order.
+func TestMoreThanOneCallCarries(t *testing.T) {
+	q := openQueue(t, open(t, connect(t, redistest.SharedServer(t).ClientOption()), &Options{Prefix: redistest.Prefix(t)}))
+	const n = 40
+	large := make([]driver.Outgoing, n)
+	for i := range large {
+		large[i].Body = bytes.Repeat([]byte{byte(i)}, 1<<20)
+	}
+	if _, err := q.Send(t.Context(), large); err != nil {
+		t.Fatal(err)
+	}
+	for next := 0; next < n; {
+		got, err := q.Receive(t.Context(), driver.ReceiveRequest{Max: n, Visibility: hold})
+		if err != nil || len(got) == 0 {
+			t.Fatalf("after %d messages: got %d, error %v", next, len(got), err)
+		}
+		for _, d := range got {
+			if len(d.Body) != 1<<20 || d.Body[0] != byte(next) {
+				t.Fatalf("message %d: got %d bytes of %d", next, len(d.Body), d.Body[0])
+			}
+			next++
+		}
+	}
+}
+
+func TestABraceInThePrefixIsRefused(t *testing.T) {
+	_, err := Open(t.Context(), connect(t, redistest.SharedServer(t).ClientOption()), &Options{Prefix: "a{b"})
+	wantCode(t, err, driver.ErrInvalid)
+	if !strings.Contains(err.Error(), "Prefix") {
+		t.Errorf("got %v, want the field to be named", err)
+	}
+}
+
+func TestNoTwoShardsShareAKey(t *testing.T) {
+	seen := make(map[string]string)
+	for _, name := range []string{"a", "a:1", "1:a", "queue:a", "queue.1:a", ".1:a", "1"} {
+		for shard := range 3 {
+			for _, key := range shardKeys("", name, shard) {
+				if other, taken := seen[key]; taken {
+					t.Errorf("%q and %q share the key %s", name, other, key)
+				}
+				seen[key] = name
+			}
+		}
+	}
+}

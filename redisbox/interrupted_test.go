@@ -1,0 +1,274 @@
+package redisbox
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/redistest"
+)
+
+// What takes more than one step can be interrupted between any two of them, and
+// whoever comes next goes on.
+
+// apart returns a message whose dedup key belongs to another shard than its
+// group, and one with the same key in a group of a third shard.
+func apart(q *handle, body string) (msg, elsewhere driver.Outgoing) {
+	const key = "key"
+	home := q.shardOf(key)
+	for i := 0; elsewhere.Group == ""; i++ {
+		group := fmt.Sprint("group-", i)
+		switch s := q.shardOf(group); {
+		case s == home:
+		case msg.Group == "":
+			msg = driver.Outgoing{Body: []byte(body), DedupKey: key, Group: group}
+		case s != q.shardOf(msg.Group):
+			elsewhere = driver.Outgoing{Body: []byte(body), DedupKey: key, Group: group}
+		}
+	}
+	return msg, elsewhere
+}
+
+// claimFor begins to send a message by claiming its key, and goes no further.
+func claimFor(t *testing.T, q *handle, msg *driver.Outgoing) *claim {
+	t.Helper()
+	extra := q.special(msg)
+	c := &claim{
+		home: q.shardOf(msg.DedupKey), target: q.shardOf(msg.Group),
+		key: extra.key, payload: extra.payload, id: q.shards[0].newID(),
+	}
+	if letter, _, err := c.step(t.Context(), "c"); err != nil || letter != 's' {
+		t.Fatalf("claim: got %q, error %v", letter, err)
+	}
+	return c
+}
+
+func sharded(t *testing.T, options Options) *handle {
+	options.Prefix = redistest.Prefix(t)
+	b := open(t, connect(t, redistest.SharedCluster(t).ClientOption()), &options)
+	return configured(t, b, driver.Config{Shards: 8})
+}
+
+func sendOne(t *testing.T, q *handle, msg driver.Outgoing) driver.Sent {
+	t.Helper()
+	sent, err := q.Send(t.Context(), []driver.Outgoing{msg})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sent[0]
+}
+
+func TestAKeyThatWasOnlyClaimedCanBeUsed(t *testing.T) {
+	q := sharded(t, Options{RetryFor: 200 * time.Millisecond})
+	msg, elsewhere := apart(q, "body")
+	c := claimFor(t, q, &msg)
+	// Nobody knows what becomes of the first, so one that would be another message
+	// has to wait.
+	_, err := q.Send(t.Context(), []driver.Outgoing{elsewhere})
+	wantCode(t, err, driver.ErrUnavailable)
+	conflicting := msg
+	conflicting.Body = []byte("another")
+	_, err = q.Send(t.Context(), []driver.Outgoing{conflicting})
+	wantCode(t, err, driver.ErrConflict)
+	// The same message again is the one that was to be sent.
+	if sent := sendOne(t, q, msg); sent.ID != c.id || sent.Duplicate {
+		t.Errorf("got %+v, want the claimed id %s", sent, c.id)
+	}
+	if sent := sendOne(t, q, elsewhere); sent.ID != c.id || !sent.Duplicate {
+		t.Errorf("got %+v, want a duplicate of %s", sent, c.id)
+	}
+	wantStats(t, q, driver.Stats{Ready: 1})
+}
+
+func TestAMessageThatArrivedIsNotSentAgain(t *testing.T) {
+	q := sharded(t, Options{})
+	msg, elsewhere := apart(q, "body")
+	c := claimFor(t, q, &msg)
+	part := newSending(t.Context(), c.target)
+	extra := q.special(&msg)
+	extra.key, extra.payload, extra.arrival = "", "", true
+	part.add(0, c.id, &msg, extra)
+	if err := c.target.serve(t.Context(), &load{sends: []*sending{part}}, how{session: &session{}}); err != nil {
+		t.Fatal(err)
+	}
+	// The sender is gone, and the message acked, before the claim is confirmed.
+	d, err := q.Receive(t.Context(), driver.ReceiveRequest{Max: 1, Visibility: hold})
+	if err != nil || len(d) != 1 {
+		t.Fatal(len(d), err)
+	}
+	if err := q.Ack(t.Context(), []driver.Receipt{d[0].Receipt}); err != nil {
+		t.Fatal(err)
+	}
+	for _, again := range []driver.Outgoing{msg, elsewhere, msg} {
+		if sent := sendOne(t, q, again); sent.ID != c.id || !sent.Duplicate {
+			t.Errorf("got %+v, want a duplicate of %s", sent, c.id)
+		}
+	}
+	wantStats(t, q, driver.Stats{})
+}
+
+func TestAKeyIsFreeIfItsMessageWasRefused(t *testing.T) {
+	q := sharded(t, Options{})
+	if err := q.backend.ConfigureQueue(t.Context(), "orders", driver.Config{Shards: 8, MaxMessages: 8}); err != nil {
+		t.Fatal(err)
+	}
+	msg, _ := apart(q, "body")
+	filler := driver.Outgoing{Body: []byte("x"), Group: msg.Group}
+	sendOne(t, q, filler)
+	_, err := q.Send(t.Context(), []driver.Outgoing{msg})
+	wantCode(t, err, driver.ErrFull)
+	msg.Body = []byte("another")
+	_, err = q.Send(t.Context(), []driver.Outgoing{msg})
+	wantCode(t, err, driver.ErrFull) // and not a conflict
+}
+
+// TestForwardingGoesOnWhereItWasInterrupted: a dead letter that has arrived in the
+// other queue, and was not yet taken out of this one, is moved once.
+func TestForwardingGoesOnWhereItWasInterrupted(t *testing.T) {
+	for name, option := range topologies(t) {
+		for _, consumed := range []bool{false, true} {
+			t.Run(fmt.Sprint(name, " consumed ", consumed), func(t *testing.T) {
+				prefix := redistest.Prefix(t)
+				first := open(t, connect(t, option), &Options{Prefix: prefix})
+				q := configured(t, first, driver.Config{MaxDeliveries: 1, DeadLetterTo: "graves"})
+				g, err := first.OpenQueue(t.Context(), "graves")
+				if err != nil {
+					t.Fatal(err)
+				}
+				graves := g.(*handle)
+				s := q.shards[0]
+				s.forwardMu.Lock() // this process does not get to move anything
+				id := send(t, q, "a")[0]
+				receipt := receive(t, q, 1, hold)[0].Receipt
+				nacked := make(chan error, 1)
+				go func() { nacked <- q.Nack(t.Context(), []driver.Nack{{Receipt: receipt, Cause: "why"}}) }()
+				eventually(t, "the letter is in the outbox", func() bool {
+					letters, err := s.peek(t.Context(), "outbox", "-inf", 0, 1, false, nil)
+					return err == nil && len(letters) == 1
+				})
+				letters, err := s.peek(t.Context(), "outbox", "-inf", 0, 1, false, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				parts := make(map[*shard]*sending)
+				if !s.address(t.Context(), graves.queue, parts, &letters[0]) {
+					t.Fatal("the letter cannot be read")
+				}
+				for to, part := range parts {
+					if _, err := to.accept(t.Context(), part, nil); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if consumed {
+					d := receive(t, graves, 1, hold)[0]
+					if err := graves.Ack(t.Context(), []driver.Receipt{d.Receipt}); err != nil {
+						t.Fatal(err)
+					}
+				}
+
+				second := open(t, connect(t, option), &Options{Prefix: prefix})
+				wantStats(t, openQueue(t, second), driver.Stats{})
+				if consumed {
+					wantStats(t, graves, driver.Stats{})
+				} else if got := receive(t, graves, 1, hold)[0]; got.ID != id || got.Attributes[driver.AttributeDeadError] != "why" {
+					t.Errorf("got %+v", got.Message)
+				}
+				s.forwardMu.Unlock()
+				if err := <-nacked; err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+}
+
+func TestAFullGraveyardKeepsLettersAtHome(t *testing.T) {
+	b := open(t, connect(t, redistest.SharedServer(t).ClientOption()), &Options{Prefix: redistest.Prefix(t)})
+	if err := b.ConfigureQueue(t.Context(), "graves", driver.Config{MaxMessages: 1}); err != nil {
+		t.Fatal(err)
+	}
+	q := configured(t, b, driver.Config{MaxDeliveries: 1, DeadLetterTo: "graves"})
+	send(t, q, "a", "b")
+	for _, d := range receive(t, q, 2, hold) {
+		if err := q.Nack(t.Context(), []driver.Nack{{Receipt: d.Receipt}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wantStats(t, q, driver.Stats{Dead: 1})
+	if dead := letters(t, q); len(dead) != 1 || string(dead[0].Body) != "b" {
+		t.Errorf("got %+v, want the one that did not fit", dead)
+	}
+}
+
+func TestADeletionThatWasInterruptedIsFinished(t *testing.T) {
+	q := sharded(t, Options{})
+	b := q.backend
+	for i := range 40 {
+		sendOne(t, q, driver.Outgoing{Body: []byte("x"), Group: fmt.Sprint(i)})
+	}
+	if err := b.deleteShard(t.Context(), "orders", 0, "m", q.incarnation); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.deleteShard(t.Context(), "orders", 1, "d", q.incarnation); err != nil {
+		t.Fatal(err)
+	}
+	_, err := q.Stats(t.Context())
+	wantCode(t, err, driver.ErrNotFound)
+	again := configured(t, b, driver.Config{Shards: 8})
+	wantStats(t, again, driver.Stats{})
+	if again.incarnation <= q.incarnation {
+		t.Errorf("the new queue %s does not come after the old one %s", again.incarnation, q.incarnation)
+	}
+	for i := range 40 {
+		sendOne(t, again, driver.Outgoing{Body: []byte("x"), Group: fmt.Sprint(i)})
+	}
+	wantStats(t, again, driver.Stats{Ready: 40})
+	_, err = q.Send(t.Context(), []driver.Outgoing{{Body: []byte("late")}})
+	wantCode(t, err, driver.ErrNotFound)
+}
+
+// TestAConfigurationReachesAllShardsAndProcesses although whoever set it did not
+// get further than the first shard.
+func TestAConfigurationReachesAllShardsAndProcesses(t *testing.T) {
+	q := sharded(t, Options{})
+	prefix := q.backend.options.Prefix
+	other := openQueue(t, open(t, connect(t, redistest.SharedCluster(t).ClientOption()), &Options{Prefix: prefix}))
+	config := driver.Config{Shards: 8, MaxMessages: 8, DedupWindow: time.Hour}
+	if _, err := q.backend.openFirst(t.Context(), "orders", "c", config); err != nil {
+		t.Fatal(err)
+	}
+	refused := 0
+	for i := range 100 {
+		_, err := other.Send(t.Context(), []driver.Outgoing{{Body: []byte("x"), Group: fmt.Sprint(i)}})
+		if errors.Is(err, driver.ErrFull) {
+			refused++
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+	// A shard may let through what comes before it has heard of the bound.
+	if refused < 100-3*8 {
+		t.Errorf("%d of 100 sends were refused by a queue for 8", refused)
+	}
+	if window := other.Traits().DedupWindow; window != time.Hour {
+		t.Errorf("the other process knows a window of %v", window)
+	}
+}
+
+func TestAnEmptiedServerIsFilledAgain(t *testing.T) {
+	server := redistest.Standalone(t)
+	b := open(t, connect(t, server.ClientOption()), nil)
+	q := configured(t, b, driver.Config{Shards: 3, MaxMessages: 30})
+	send(t, q, "a", "b", "c")
+	if _, err := server.Do(t.Context(), "FLUSHALL"); err != nil {
+		t.Fatal(err)
+	}
+	wantStats(t, q, driver.Stats{})
+	send(t, q, "d", "e")
+	wantStats(t, q, driver.Stats{Ready: 2})
+	if config, err := b.QueueConfig(t.Context(), "orders"); err != nil || config.MaxMessages != 30 {
+		t.Errorf("got %+v, error %v; want the configuration that was in force", config, err)
+	}
+}

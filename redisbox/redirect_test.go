@@ -1,0 +1,126 @@
+package redisbox
+
+import (
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/redistest"
+)
+
+// A babbling server answers scripts with errors, as often as it is told to.
+type babbling struct {
+	*handle
+	text  atomic.Pointer[string]
+	times atomic.Int64 // how often it still does
+	asked atomic.Int64 // how often it was asked to run a script
+}
+
+func newBabbling(t *testing.T, options Options) *babbling {
+	t.Helper()
+	server := redistest.SharedServer(t)
+	proxy := redistest.NewProxy(t, server.Addr())
+	options.Prefix = redistest.Prefix(t)
+	b := &babbling{handle: openQueue(t, open(t, connect(t, through(server, proxy)), &options))}
+	send(t, b, "the scripts are loaded")
+	if _, err := b.Purge(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	proxy.Rewrite(func(args []string) []string {
+		if args[0] != "EVALSHA" && args[0] != "EVAL" {
+			return args
+		}
+		b.asked.Add(1)
+		if b.times.Add(-1) < 0 {
+			return args
+		}
+		return redistest.Saying(*b.text.Load())
+	})
+	return b
+}
+
+// say has the next so many scripts answered with an error.
+func (b *babbling) say(text string, times int64) {
+	b.text.Store(&text)
+	b.times.Store(times)
+	b.asked.Store(0)
+}
+
+// What a server says while it is not the one to ask, or not yet.
+var passingErrors = []string{
+	"MOVED 1234 127.0.0.1:1", "ASK 1234 127.0.0.1:1",
+	"TRYAGAIN Multiple keys request during rehashing of slot",
+	"CLUSTERDOWN The cluster is down",
+	"READONLY You can't write against a read only replica.",
+	"LOADING Redis is loading the dataset in memory",
+	"MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
+	"NOREPLICAS Not enough good replicas to write.",
+	"BUSY Redis is busy running a script.",
+}
+
+func TestPassingErrorsAreNotNoticed(t *testing.T) {
+	b := newBabbling(t, Options{})
+	for _, text := range passingErrors {
+		t.Run(text[:4], func(t *testing.T) {
+			b.say(text, 2)
+			send(t, b, "a")
+			if asked := b.asked.Load(); asked != 3 {
+				t.Errorf("asked %d times, want twice in vain and once more", asked)
+			}
+			b.say(text, 2)
+			d := receive(t, b, 1, hold)[0]
+			b.say(text, 2)
+			if err := b.Ack(t.Context(), []driver.Receipt{d.Receipt}); err != nil {
+				t.Error(err)
+			}
+			b.say(text, 2)
+			wantStats(t, b, driver.Stats{})
+		})
+	}
+}
+
+func TestErrorsThatDoNotPassAreUnavailableInTime(t *testing.T) {
+	const patience = 400 * time.Millisecond
+	b := newBabbling(t, Options{RetryFor: patience})
+	for _, text := range passingErrors {
+		t.Run(text[:4], func(t *testing.T) {
+			b.say(text, 1<<40)
+			start := time.Now()
+			_, err := b.Send(t.Context(), []driver.Outgoing{{}})
+			wantCode(t, err, driver.ErrUnavailable)
+			if driver.RetryAfter(err) <= 0 {
+				t.Error("there is no hint when to try again")
+			}
+			if took := time.Since(start); took < patience/2 || took > 20*patience {
+				t.Errorf("gave up after %v, want about %v", took, patience)
+			}
+			// Twice as long before each attempt: two milliseconds, four, and so on.
+			if asked := b.asked.Load(); asked < 3 || asked > 15 {
+				t.Errorf("asked %d times in %v", asked, patience)
+			}
+			b.say("", 0)
+		})
+	}
+	wantStats(t, b, driver.Stats{})
+}
+
+func TestOtherErrorsAreToldAtOnce(t *testing.T) {
+	b := newBabbling(t, Options{})
+	for _, text := range []string{
+		"NOPERM this user has no permissions to run the 'evalsha' command",
+		"WRONGTYPE Operation against a key holding the wrong kind of value",
+		"ERR something else",
+	} {
+		b.say(text, 1)
+		_, err := b.Send(t.Context(), []driver.Outgoing{{}})
+		wantCode(t, err, driver.ErrUnavailable)
+		if asked := b.asked.Load(); asked != 1 {
+			t.Errorf("%s: asked %d times, want once", text[:6], asked)
+		}
+	}
+	b.say("OOM command not allowed when used memory > 'maxmemory'.", 1)
+	_, err := b.Send(t.Context(), []driver.Outgoing{{}})
+	wantCode(t, err, driver.ErrFull)
+	wantStats(t, b, driver.Stats{})
+}

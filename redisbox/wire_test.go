@@ -1,0 +1,425 @@
+package redisbox
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/driver/drivertest"
+	"github.com/mailboxmq/mailbox/internal/redistest"
+)
+
+// wiretapped is a queue behind a proxy that notes every request.
+type wiretapped struct {
+	*handle
+	mu       sync.Mutex // guards requests
+	requests [][]string
+}
+
+func newWiretapped(t *testing.T, config driver.Config) *wiretapped {
+	t.Helper()
+	server := redistest.SharedServer(t)
+	proxy := redistest.NewProxy(t, server.Addr())
+	w := &wiretapped{}
+	proxy.Judge(func(args []string) redistest.Verdict {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.requests = append(w.requests, args)
+		return redistest.Pass
+	})
+	w.handle = configured(t, open(t, connect(t, through(server, proxy)), &Options{Prefix: redistest.Prefix(t)}), config)
+	send(t, w, "the scripts are loaded")
+	receive(t, w, 1, hold)
+	eventually(t, "the queue is minded", func() bool { return w.listens() })
+	pause(50 * time.Millisecond) // and was looked at
+	if _, err := w.Purge(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w.heard()
+	return w
+}
+
+// heard returns what was asked since it was last called.
+func (w *wiretapped) heard() [][]string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	heard := w.requests
+	w.requests = nil
+	return heard
+}
+
+// wantRequests checks that so many requests were made.
+func (w *wiretapped) wantRequests(t *testing.T, what string, n int) {
+	t.Helper()
+	if heard := w.heard(); len(heard) != n {
+		t.Errorf("%s: %d requests, want %d: %.60q", what, len(heard), n, heard)
+	}
+}
+
+func TestABatchIsOneRoundTrip(t *testing.T) {
+	const n = 200
+	w := newWiretapped(t, driver.Config{})
+	send(t, w, make([]string, n)...)
+	w.wantRequests(t, "send", 1)
+	got := receive(t, w, n, hold)
+	w.wantRequests(t, "receive", 1)
+	receipts := make([]driver.Receipt, n)
+	for i, d := range got {
+		receipts[i] = d.Receipt
+	}
+	if err := w.Ack(t.Context(), receipts); err != nil {
+		t.Fatal(err)
+	}
+	w.wantRequests(t, "ack", 1)
+}
+
+// TestManyCallersShareCalls: what comes while a call is under way goes together in
+// the next, without anybody asking for it.
+func TestManyCallersShareCalls(t *testing.T) {
+	const callers, each = 64, 20
+	w := newWiretapped(t, driver.Config{})
+	var group sync.WaitGroup
+	for range callers {
+		group.Go(func() {
+			for range each {
+				if _, err := w.Send(t.Context(), []driver.Outgoing{{Body: []byte("x")}}); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	group.Wait()
+	if calls := len(w.heard()); calls > callers*each/4 {
+		t.Errorf("%d calls for %d sends by %d callers", calls, callers*each, callers)
+	}
+	wantStats(t, w, driver.Stats{Ready: callers * each})
+}
+
+// TestDurableCallsWaitOnTheirOwnConnection: WAIT waits for what was written on the
+// connection it is sent on, and so says nothing on any other.
+func TestDurableCallsWaitOnTheirOwnConnection(t *testing.T) {
+	group := redistest.Sentinel(t, redistest.Replicas(1))
+	primary, err := group.Primary(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := open(t, connect(t, primary.ClientOption()), &Options{Replicas: 1, ReplicaTimeout: 5 * time.Second})
+	q := openQueue(t, b)
+	if _, err := primary.Do(t.Context(), "SCRIPT", "FLUSH"); err != nil { // it is loaded again here too
+		t.Fatal(err)
+	}
+	var lines []string
+	stop, err := primary.Monitor(t.Context(), func(line string) { lines = append(lines, line) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	send(t, q, "a", "b", "c")
+	got := receive(t, q, 3, hold)
+	if err := q.Ack(t.Context(), []driver.Receipt{got[0].Receipt}); err != nil {
+		t.Fatal(err)
+	}
+	if err := q.Nack(t.Context(), []driver.Nack{{Receipt: got[1].Receipt}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := q.DeadLetter(t.Context(), []driver.Burial{{Receipt: got[2].Receipt, Reason: driver.ReasonFatal}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := q.Redrive(t.Context(), nil, 0); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := q.Purge(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	checkWaits(t, lines)
+}
+
+// checkWaits checks that there is a WAIT for each of six calls, and each of them
+// directly behind a script on the same connection.
+func checkWaits(t *testing.T, lines []string) {
+	t.Helper()
+	latest, waits := make(map[string]string), 0
+	for _, line := range lines {
+		who, command := heardCommand(line)
+		if who == "lua" || len(command) == 0 {
+			continue
+		}
+		if command[0] == "WAIT" {
+			waits++
+			if command[1] != "1" || (latest[who] != "EVALSHA" && latest[who] != "EVAL") {
+				t.Errorf("%s waits for %s replicas after %q", who, command[1], latest[who])
+			}
+		}
+		latest[who] = command[0]
+	}
+	if waits < 6 { // the receive waits for nobody
+		t.Errorf("%d waits for send, ack, nack, dead letter, redrive and purge", waits)
+	}
+}
+
+var quoted = regexp.MustCompile(`"(?:[^"\\]|\\.)*"`)
+
+// heardCommand reads a line of MONITOR: who it was, "lua" for a script, and the
+// words of the command.
+func heardCommand(line string) (who string, command []string) {
+	_, rest, ok := strings.Cut(line, "[")
+	if !ok {
+		return "", nil
+	}
+	who, rest, _ = strings.Cut(rest, "]")
+	_, who, _ = strings.Cut(who, " ") // after the number of the database
+	for _, word := range quoted.FindAllString(rest, -1) {
+		if text, err := strconv.Unquote(word); err == nil {
+			word = text
+		}
+		command = append(command, word)
+	}
+	if len(command) > 0 {
+		command[0] = strings.ToUpper(command[0])
+	}
+	return who, command
+}
+
+// TestScriptsTouchNothingButTheirKeys listens to what scripts do while random
+// programs run: every key must have been passed, and all that were passed must
+// have one hash tag.
+func TestScriptsTouchNothingButTheirKeys(t *testing.T) {
+	t.Parallel()
+	server := redistest.Standalone(t)
+	client := connect(t, server.ClientOption())
+	var passed []string
+	scripts, inside := 0, 0
+	stop, err := server.Monitor(t.Context(), func(line string) {
+		who, command := heardCommand(line)
+		if len(command) == 0 {
+			return
+		}
+		switch {
+		case who != "lua" && (command[0] == "EVALSHA" || command[0] == "EVAL"):
+			n, _ := strconv.Atoi(command[2])
+			passed = command[3 : 3+n]
+			scripts++
+			for _, key := range passed[1:] {
+				if redistest.Slot(key) != redistest.Slot(passed[0]) || tagOf(key) != tagOf(passed[0]) {
+					t.Errorf("%s and %s are passed together", passed[0], key)
+				}
+			}
+		case who == "lua":
+			inside++
+			for _, key := range keysOf(command) {
+				if !slices.Contains(passed, key) {
+					t.Errorf("%.80q touches %s, which was not passed", command, key)
+				}
+			}
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	backend := drivertest.Backend{
+		Open: func(t testing.TB) driver.Opener { return open(t, client, &Options{Prefix: redistest.Prefix(t)}) },
+	}
+	drivertest.RunRandom(t, backend, 300)
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	if scripts < 300 || inside < 5*scripts {
+		t.Errorf("heard %d scripts and %d commands in them: is that all?", scripts, inside)
+	}
+}
+
+func tagOf(key string) string {
+	_, tag, _ := strings.Cut(key, "{")
+	tag, _, _ = strings.Cut(tag, "}")
+	return tag
+}
+
+// keysOf returns the keys of a command that a script runs.
+func keysOf(command []string) []string {
+	switch command[0] {
+	case "TIME", "INFO":
+		return nil
+	case "SPUBLISH":
+		return nil // a channel, which the cluster refuses in another slot
+	case "UNLINK":
+		return command[1:]
+	}
+	return command[1:2]
+}
+
+func TestKeysHaveTheNamesThatPeopleKnow(t *testing.T) {
+	server := redistest.Standalone(t)
+	q := openQueue(t, open(t, connect(t, server.ClientOption()), &Options{Prefix: "shop:"}))
+	send(t, q, "a", "b")
+	receive(t, q, 1, hold)
+	for key, kind := range map[string]string{
+		"shop:{queue:orders}:meta": "hash", "shop:{queue:orders}:data": "hash",
+		"shop:{queue:orders}:pending": "list", "shop:{queue:orders}:invisible": "zset",
+		"shop:queues": "set",
+	} {
+		if got, err := server.Do(t.Context(), "TYPE", key); err != nil || got != kind {
+			t.Errorf("%s is a %v, error %v; want a %s", key, got, err, kind)
+		}
+	}
+}
+
+// TestNoKeyOfAQueueExpires: a queue that nobody uses for years is still there.
+func TestNoKeyOfAQueueExpires(t *testing.T) {
+	server := redistest.Standalone(t)
+	client := connect(t, server.ClientOption())
+	backend := drivertest.Backend{Open: func(t testing.TB) driver.Opener { return open(t, client, nil) }}
+	drivertest.RunRandom(t, backend, 1_000)
+	q := openQueue(t, open(t, client, nil))
+	send(t, q, "a", "b")
+	receive(t, q, 1, hold)
+	reply, err := server.Do(t.Context(), "KEYS", "*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys := reply.([]any)
+	if len(keys) < 3 {
+		t.Fatalf("there are only %q", keys)
+	}
+	for _, key := range keys {
+		if ttl, err := server.Do(t.Context(), "PTTL", fmt.Sprint(key)); err != nil || ttl != int64(-1) {
+			if !strings.HasSuffix(fmt.Sprint(key), "}:gone") { // what a deleted queue leaves for a week
+				t.Errorf("%s expires in %v, error %v", key, ttl, err)
+			}
+		}
+	}
+}
+
+// TestShardsAreSpreadOverTheCluster: each shard is in one slot, and the shards of a
+// queue are in different ones, on all primaries.
+func TestShardsAreSpreadOverTheCluster(t *testing.T) {
+	cluster := redistest.SharedCluster(t)
+	b := open(t, connect(t, cluster.ClientOption()), &Options{Prefix: redistest.Prefix(t)})
+	q := configured(t, b, driver.Config{Shards: 32})
+	slots, primaries := make(map[int]bool), make(map[string]bool)
+	for _, s := range q.shards {
+		slot := redistest.Slot(s.keys[0])
+		for _, key := range s.keys {
+			if redistest.Slot(key) != slot {
+				t.Errorf("%s is not in the slot of %s", key, s.keys[0])
+			}
+		}
+		primary, err := cluster.PrimaryOfSlot(t.Context(), slot)
+		if err != nil {
+			t.Fatal(err)
+		}
+		slots[slot], primaries[primary.Addr()] = true, true
+	}
+	if len(slots) < 30 || len(primaries) != 3 {
+		t.Errorf("32 shards are in %d slots of %d primaries", len(slots), len(primaries))
+	}
+	// All processes of all times must agree on where a group belongs.
+	for group, want := range map[string]int{"": 5, "customer-1": 23, "customer-2": 10, "ä": 2} {
+		if got := q.shardOf(group).number; got != want {
+			t.Errorf("group %q belongs to shard %d, and used to belong to %d", group, got, want)
+		}
+	}
+	for i := range 64 {
+		group := fmt.Sprint("group-", i%8)
+		sendOne(t, q, driver.Outgoing{Body: fmt.Append(nil, i), Group: group})
+	}
+	last := make(map[string]int)
+	for _, d := range drainAll(t, q, 64) {
+		n, _ := strconv.Atoi(string(d.Body))
+		if n < last[d.Group] {
+			t.Errorf("%s: %d came after %d", d.Group, n, last[d.Group])
+		}
+		last[d.Group] = n
+	}
+}
+
+// drainAll receives n messages, in as many batches as it takes.
+func drainAll(t *testing.T, q *handle, n int) (all []driver.Delivery) {
+	t.Helper()
+	for len(all) < n {
+		got, err := q.Receive(t.Context(), driver.ReceiveRequest{Max: n, Visibility: hold, Wait: 5 * time.Second})
+		if err != nil || len(got) == 0 {
+			t.Fatalf("after %d of %d: got %d, error %v", len(all), n, len(got), err)
+		}
+		all = append(all, got...)
+	}
+	return all
+}
+
+// TestBothVersionsOfTheProtocolWork: RESP3 is what clients speak by default.
+func TestBothVersionsOfTheProtocolWork(t *testing.T) {
+	for _, old := range []bool{false, true} {
+		t.Run(fmt.Sprint("version 2: ", old), func(t *testing.T) {
+			server := redistest.Standalone(t)
+			option := server.ClientOption()
+			option.AlwaysRESP2, option.DisableCache = old, old
+			useEverything(t, option)
+			want := "resp=3"
+			if old {
+				want = "resp=2"
+			}
+			list, err := server.Do(t.Context(), "CLIENT", "LIST")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !strings.Contains(fmt.Sprint(list), want) {
+				t.Errorf("nobody speaks %s:\n%s", want, list)
+			}
+		})
+	}
+}
+
+// useEverything does with a queue what programs do: send, wait, receive, settle,
+// bury, redrive, look, count, purge and delete.
+func useEverything(t *testing.T, option rueidis.ClientOption) {
+	t.Helper()
+	b := open(t, connect(t, option), &Options{Prefix: "shop:"})
+	q := configured(t, b, driver.Config{Shards: 3, MaxDeliveries: 2, DeadLetterTo: "graves"})
+	done := waiting(t, q)
+	if _, err := q.Send(t.Context(), []driver.Outgoing{{Body: []byte("a"), DedupKey: "k", Group: "g"}}); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case got := <-done:
+		if err := q.Nack(t.Context(), []driver.Nack{{Receipt: got[0].Receipt, Cause: "why"}}); err != nil {
+			t.Fatal(err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("nobody was woken")
+	}
+	d := drainAll(t, q, 1)[0]
+	if err := q.DeadLetter(t.Context(), []driver.Burial{{Receipt: d.Receipt, Reason: driver.ReasonFatal}}); err != nil {
+		t.Fatal(err)
+	}
+	wantStats(t, q, driver.Stats{})
+	graves, err := b.OpenQueue(t.Context(), "graves")
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantStats(t, graves, driver.Stats{Ready: 1})
+	for range graves.(driver.Peeker).Peek(t.Context(), driver.Query{}) {
+	}
+	if n, err := graves.Purge(t.Context()); err != nil || n != 1 {
+		t.Errorf("purged %d, error %v", n, err)
+	}
+	if err := b.Ping(t.Context()); err != nil {
+		t.Error(err)
+	}
+	for _, err := range b.Queues(t.Context()) {
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	if err := b.DeleteQueue(t.Context(), "orders"); err != nil {
+		t.Error(err)
+	}
+}

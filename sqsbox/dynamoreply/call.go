@@ -1,0 +1,110 @@
+package dynamoreply
+
+import (
+	"context"
+	"math/rand/v2"
+	"net/http"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/smithy-go/middleware"
+	smithyhttp "github.com/aws/smithy-go/transport/http"
+)
+
+// Pauses between attempts double from retryMin to retryMax. A random part of
+// each is taken, so that those who were turned away together do not come back
+// together.
+const (
+	retryMin = 50 * time.Millisecond
+	retryMax = time.Second
+)
+
+// A request says what is asked of DynamoDB, and for what.
+type request struct {
+	op, id string
+	// once: repeating it after an attempt of which nobody knows whether it was
+	// done would do harm.
+	once bool
+}
+
+// call sends a request until it is answered, or answered in a way that repeating
+// it does not change, or was sent often enough. A condition that did not hold is
+// returned as the client's own error, the end of ctx as the context's own; all
+// other errors are a *driver.Error.
+func call[In, Out any](
+	ctx context.Context, s *Store, r request,
+	do func(context.Context, *In, ...func(*dynamodb.Options)) (*Out, error), in *In,
+) (*Out, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	for attempt := 1; ; attempt++ {
+		out, err := try(ctx, s, do, in)
+		if err == nil {
+			return out, nil
+		}
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		trouble := troubleOf(err)
+		if trouble == conditionFailed {
+			return nil, err
+		}
+		again := trouble == busy || trouble == unanswered && !r.once
+		if !again || attempt >= s.attempts {
+			return nil, s.failure(r, trouble, err)
+		}
+		if err := pause(ctx, rand.N(min(retryMin<<(attempt-1), retryMax))); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// try sends a request once.
+func try[In, Out any](
+	ctx context.Context, s *Store,
+	do func(context.Context, *In, ...func(*dynamodb.Options)) (*Out, error), in *In,
+) (*Out, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	return do(ctx, in, s.perCall)
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// prepareCall makes a request of the client leave repeating to us, and tell the
+// clock what time it is at DynamoDB.
+func (s *Store) prepareCall(o *dynamodb.Options) {
+	o.Retryer = aws.NopRetryer{}
+	o.APIOptions = append(o.APIOptions[:len(o.APIOptions):len(o.APIOptions)], func(stack *middleware.Stack) error {
+		return stack.Deserialize.Add(timekeeper{s.clock}, middleware.After)
+	})
+}
+
+// timekeeper shows the clock the Date of every answer, of refusals too.
+type timekeeper struct{ clock *clock }
+
+// ID is the name of this step in the client's stack.
+func (timekeeper) ID() string { return "mailbox.Timekeeper" }
+
+// HandleDeserialize is the step that is closest to the wire.
+func (t timekeeper) HandleDeserialize(ctx context.Context, in middleware.DeserializeInput, next middleware.DeserializeHandler) (middleware.DeserializeOutput, middleware.Metadata, error) {
+	sent := time.Now()
+	out, metadata, err := next.HandleDeserialize(ctx, in)
+	if response, ok := out.RawResponse.(*smithyhttp.Response); ok && response != nil {
+		if told, dateErr := http.ParseTime(response.Header.Get("Date")); dateErr == nil {
+			t.clock.observe(sent, time.Now(), told)
+		}
+	}
+	return out, metadata, err
+}

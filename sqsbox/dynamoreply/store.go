@@ -1,0 +1,171 @@
+package dynamoreply
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+// MaxAnswerBytes bounds an answer: its body, or the text and the kind of its
+// failure. DynamoDB holds 400 KiB for each item, of which a slot itself needs
+// less than one.
+const MaxAnswerBytes = 399 << 10
+
+// The defaults of Options.
+const (
+	DefaultPollMin        = 5 * time.Millisecond
+	DefaultPollMax        = time.Second
+	DefaultReadsPerSecond = 1000
+	DefaultTimeout        = 5 * time.Second
+	DefaultAttempts       = 6
+)
+
+// Client is what the store needs of a *dynamodb.Client.
+type Client interface {
+	GetItem(context.Context, *dynamodb.GetItemInput, ...func(*dynamodb.Options)) (*dynamodb.GetItemOutput, error)
+	BatchGetItem(context.Context, *dynamodb.BatchGetItemInput, ...func(*dynamodb.Options)) (*dynamodb.BatchGetItemOutput, error)
+	PutItem(context.Context, *dynamodb.PutItemInput, ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error)
+	UpdateItem(context.Context, *dynamodb.UpdateItemInput, ...func(*dynamodb.Options)) (*dynamodb.UpdateItemOutput, error)
+	DeleteItem(context.Context, *dynamodb.DeleteItemInput, ...func(*dynamodb.Options)) (*dynamodb.DeleteItemOutput, error)
+	Scan(context.Context, *dynamodb.ScanInput, ...func(*dynamodb.Options)) (*dynamodb.ScanOutput, error)
+	CreateTable(context.Context, *dynamodb.CreateTableInput, ...func(*dynamodb.Options)) (*dynamodb.CreateTableOutput, error)
+	DescribeTable(context.Context, *dynamodb.DescribeTableInput, ...func(*dynamodb.Options)) (*dynamodb.DescribeTableOutput, error)
+	DescribeTimeToLive(context.Context, *dynamodb.DescribeTimeToLiveInput, ...func(*dynamodb.Options)) (*dynamodb.DescribeTimeToLiveOutput, error)
+	UpdateTimeToLive(context.Context, *dynamodb.UpdateTimeToLiveInput, ...func(*dynamodb.Options)) (*dynamodb.UpdateTimeToLiveOutput, error)
+}
+
+var _ Client = (*dynamodb.Client)(nil)
+
+// Options configure a Store. The zero Options, and nil, are the defaults.
+type Options struct {
+	// CreateTable makes Open create the table if it is not there, with capacity
+	// on demand, and turn on its time to live if that is off.
+	CreateTable bool
+	// PollMin and PollMax are how long a wait pauses between two looks at a
+	// slot, at first and in the long run. 0 means DefaultPollMin and
+	// DefaultPollMax.
+	PollMin, PollMax time.Duration
+	// ReadsPerSecond bounds at how many slots the waits of this store look in a
+	// second, all together. 0 means DefaultReadsPerSecond.
+	ReadsPerSecond int
+	// Timeout bounds one request to DynamoDB. 0 means DefaultTimeout.
+	Timeout time.Duration
+	// Attempts is how often a request is sent, with growing pauses, if DynamoDB
+	// is too busy or does not answer. 0 means DefaultAttempts. The client's own
+	// retries are not used.
+	Attempts int
+}
+
+// Store is a reply store in a table of DynamoDB. Make one with Open. It is safe
+// for concurrent use, holds nothing open, and runs a goroutine only while
+// somebody waits.
+//
+// Beside the codes of driver.ReplyStore, every method returns ErrForbidden and
+// ErrUnauthenticated when DynamoDB refuses the program or its credentials, and
+// ErrUnavailable when the table is not there, when DynamoDB is too busy
+// (Error.RetryAfter is set then) or does not answer, after Options.Attempts.
+type Store struct {
+	client   Client
+	table    string
+	timeout  time.Duration
+	attempts int
+	perCall  func(*dynamodb.Options)
+	clock    *clock
+	watcher  *watcher
+}
+
+var _ driver.ReplyStore = (*Store)(nil)
+
+// The names of operations in errors.
+const (
+	opOpen    = "open reply store"
+	opCreate  = "create slot"
+	opResolve = "resolve"
+	opCancel  = "cancel"
+	opGet     = "get"
+	opWait    = "wait"
+	opConsume = "consume"
+	opDelete  = "delete slot"
+	opExpired = "list expired slots"
+	opSweep   = "sweep slots"
+)
+
+// Open returns the store in a table, after it has found that it can read it. It
+// blocks on I/O, for as long as creating the table takes if it is asked to, and
+// ends with ctx. The client stays the caller's. Codes: ErrNotFound (there is no
+// such table), ErrInvalid (no client, or a table with another key),
+// ErrForbidden, ErrUnauthenticated, ErrUnavailable.
+func Open(ctx context.Context, client Client, table string, options *Options) (*Store, error) {
+	var o Options
+	if options != nil {
+		o = *options
+	}
+	if client == nil || table == "" {
+		return nil, &driver.Error{Code: driver.ErrInvalid, Op: opOpen, Queue: table, Field: "client or table", Detail: "is missing"}
+	}
+	s := newStore(client, table, o)
+	if o.CreateTable {
+		if err := s.createTable(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if err := s.probe(ctx, opOpen, ""); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+func newStore(client Client, table string, o Options) *Store {
+	s := &Store{
+		client: client, table: table, clock: &clock{},
+		timeout:  orDefault(o.Timeout, DefaultTimeout),
+		attempts: orDefault(o.Attempts, DefaultAttempts),
+	}
+	s.perCall = s.prepareCall
+	s.watcher = &watcher{
+		store: s, watches: make(map[string]*watch), nudged: make(chan struct{}, 1),
+		pauseMin: orDefault(o.PollMin, DefaultPollMin),
+		pace:     time.Second / time.Duration(orDefault(o.ReadsPerSecond, DefaultReadsPerSecond)),
+	}
+	s.watcher.pauseMax = max(orDefault(o.PollMax, DefaultPollMax), s.watcher.pauseMin)
+	return s
+}
+
+func orDefault[N int | time.Duration](value, otherwise N) N {
+	if value > 0 {
+		return value
+	}
+	return otherwise
+}
+
+// probeID is the id of a slot that nobody can create, because of its braces.
+const probeID = "{probe}"
+
+// probe makes DynamoDB answer something, to learn its time and whether the table
+// can be read.
+func (s *Store) probe(ctx context.Context, op, id string) error {
+	_, err := call(ctx, s, request{op: op, id: id}, s.client.GetItem, &dynamodb.GetItemInput{TableName: &s.table, Key: keyOf(probeID)})
+	return err
+}
+
+// now returns the time for something that is about to be written. If the clock
+// has not been compared for a while, it is before.
+func (s *Store) now(ctx context.Context, op, id string) (time.Time, error) {
+	if s.clock.stale() {
+		if err := s.probe(ctx, op, id); err != nil {
+			return time.Time{}, err
+		}
+	}
+	return s.clock.now(), nil
+}
+
+func checkLimit(op string, limit int) error {
+	if limit < 1 {
+		return &driver.Error{Code: driver.ErrInvalid, Op: op, Field: "limit", Detail: fmt.Sprintf("%d, at least 1 is needed", limit)}
+	}
+	return nil
+}
