@@ -46,7 +46,7 @@ servers:
 .PHONY: test
 test: servers format-check vet ## Everything a commit must pass; CI runs exactly this
 	packages=$$($(GO) list ./... | grep -vE '$(LISTED)|$(ALONE)'); $(GO) test -race -timeout $(TIMEOUT) $$packages
-	$(GO) test -race -timeout $(TIMEOUT) $(REDIS)
+	$(GO) test -race -timeout $(TIMEOUT) -p 1 $(REDIS)
 	$(GO) test -run Alloc . # the race detector allocates too, so this runs without it
 	@echo; echo "Power cuts on the disk backend, without the race detector, which is slow:"
 	@MAILBOX_CRASH_IMAGES=$(or $(N),10000) $(GO) test -v -count=1 -timeout $(TIMEOUT) -run $(CRASHES) ./diskbox | grep -v '^=== \|^PASS'
@@ -118,6 +118,7 @@ fuzz: ## Each fuzz target for FUZZTIME (30s)
 
 .PHONY: bench
 bench: ## Mailbox beside other libraries, in one run (BENCHFLAGS="-rounds 5")
+	tools/redis.sh
 	cd bench && $(GO) run . $(BENCHFLAGS)
 
 .PHONY: generate

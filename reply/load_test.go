@@ -44,7 +44,7 @@ func TestRES2ManyReplyAddressesCostABoundedAmount(t *testing.T) {
 		heapLimit uint64 // bytes that may be left behind; 0: messages are kept there, so it is only printed
 	}{
 		{"null", 10_000, func(*testing.T) driver.Opener { return mailboxtest.Null{} }, 1 << 20},
-		{"memory", 2_000, func(t *testing.T) driver.Opener {
+		{"memory", 10_000, func(t *testing.T) driver.Opener {
 			backend := membox.New(nil)
 			t.Cleanup(func() { backend.Close() })
 			return backend

@@ -221,7 +221,7 @@ func TestLoopsEndInOrder(t *testing.T) {
 		{"what handlers say when they are cut short is no failure", func(s *stage) {
 			requests, results := s.open("requests"), ruletest.NewTally()
 			var futures []*reply.Future[string]
-			for range 20 { // so that some of them are faster than who gives the messages back
+			for range 300 { // so that some of them are faster than who gives the messages back
 				futures = append(futures, s.ask(requests, "tea"))
 			}
 			for _, o := range []options{{}, {DeadLetters: &policy{MaxDeliveries: 1}}} {

@@ -65,7 +65,7 @@ const ErrOdd mailbox.FailureKind = "an odd question"
 // A blow is a storm that has begun.
 type blow struct {
 	Storm
-	t        *testing.T
+	t        testing.TB
 	faults   *mailboxtest.Faults
 	requests *mailbox.Mailbox[string]
 	client   *reply.Client[string, string]
@@ -79,7 +79,7 @@ type blow struct {
 // Run runs the storm and checks that every caller gets exactly its own answer,
 // its own failure, an error, or its own timeout, and that nothing is left behind.
 // It fails the test too if nothing went wrong, or hardly anything went well.
-func (s Storm) Run(t *testing.T) Tally {
+func (s Storm) Run(t testing.TB) Tally {
 	t.Helper()
 	b := &blow{Storm: s, t: t, faults: mailboxtest.NewFaults(s.Requests)}
 	store := b.faults.Replies(s.Replies)

@@ -1,0 +1,139 @@
+package replytest_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/replytest"
+	"github.com/mailboxmq/mailbox/membox"
+	"github.com/mailboxmq/mailbox/reply"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// A verdict is a test that takes note of failures instead of failing.
+type verdict struct {
+	testing.TB
+	mu     sync.Mutex // guards faults
+	faults []string
+}
+
+func (v *verdict) Helper() {}
+
+func (v *verdict) Errorf(format string, values ...any) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.faults = append(v.faults, fmt.Sprintf(format, values...))
+}
+
+func run(t testing.TB, wrap func(*reply.Memory) driver.ReplyStore) replytest.Tally {
+	backend, store := membox.New(nil), reply.NewMemory(nil)
+	defer backend.Close()
+	return replytest.Storm{
+		Requests: backend, Replies: wrap(store),
+		Slots:   func(context.Context) (int, error) { return store.Len(), nil },
+		Callers: 300, Workers: 4, Work: time.Second, Visibility: 30 * time.Second, Patience: 10 * time.Minute,
+	}.Run(t)
+}
+
+func TestStormLeavesAGoodStoreAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tally := run(t, func(store *reply.Memory) driver.ReplyStore { return store })
+		t.Log(tally)
+	})
+}
+
+// The storm notices what it is there to notice.
+func TestStormFindsWhatIsWrong(t *testing.T) {
+	for want, wrap := range map[string]func(*reply.Memory) driver.ReplyStore{
+		"got \"answer to question":   func(store *reply.Memory) driver.ReplyStore { return &mixing{Memory: store} },
+		"slots are left":             func(store *reply.Memory) driver.ReplyStore { return hoarding{store} },
+		"too few answers":            func(store *reply.Memory) driver.ReplyStore { return dropping{store} },
+		"requests are left":          func(store *reply.Memory) driver.ReplyStore { return refusing{store} },
+		"got mailbox: create slot":   func(store *reply.Memory) driver.ReplyStore { return &confusing{Memory: store} },
+		"got the failure \"an odd q": func(store *reply.Memory) driver.ReplyStore { return &mixing{Memory: store, failures: true} },
+	} {
+		t.Run(want, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				found := &verdict{TB: t}
+				run(found, wrap)
+				if all := strings.Join(found.faults, "\n"); !strings.Contains(all, want) {
+					t.Errorf("nobody noticed: %s", all)
+				}
+			})
+		})
+	}
+}
+
+// mixing hands answers, or failures, to whoever asked next.
+type mixing struct {
+	*reply.Memory
+	failures bool
+
+	mu   sync.Mutex // guards last
+	last driver.Answer
+}
+
+func (s *mixing) Resolve(ctx context.Context, id string, answer driver.Answer) error {
+	return s.Memory.Resolve(ctx, id, s.mix(answer))
+}
+
+func (s *mixing) mix(answer driver.Answer) driver.Answer {
+	if s.failures != (answer.Failure != "") {
+		return answer
+	}
+	answer.Body = bytes.Clone(answer.Body)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	wrong := s.last
+	s.last = answer
+	if wrong.Body == nil && wrong.Failure == "" {
+		return answer
+	}
+	return wrong
+}
+
+// hoarding never removes what has expired.
+type hoarding struct{ *reply.Memory }
+
+func (hoarding) Sweep(context.Context, int) (int, error) { return 0, nil }
+
+// dropping stores no answers.
+type dropping struct{ *reply.Memory }
+
+func (dropping) Resolve(context.Context, string, driver.Answer) error { return nil }
+
+// refusing takes no answers and tells nothing about slots, so that requests
+// come back for ever.
+type refusing struct{ *reply.Memory }
+
+func (refusing) Resolve(_ context.Context, id string, _ driver.Answer) error {
+	return driver.SlotError("resolve", id, driver.ErrUnavailable)
+}
+
+func (refusing) Get(_ context.Context, id string) (driver.Slot, error) {
+	return driver.Slot{}, driver.SlotError("get", id, driver.ErrUnavailable)
+}
+
+// confusing says now and then that it is full.
+type confusing struct {
+	*reply.Memory
+	n atomic.Int64
+}
+
+func (s *confusing) Create(ctx context.Context, id string, ttl time.Duration) error {
+	if s.n.Add(1)%20 == 0 {
+		return driver.SlotError("create slot", id, driver.ErrFull)
+	}
+	return s.Memory.Create(ctx, id, ttl)
+}
