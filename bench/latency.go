@@ -11,14 +11,14 @@ import (
 	"time"
 )
 
-// promise is the most that a load may take of the yardstick's time; 0 if nothing
-// was promised.
+// promise is how many times longer than the yardstick a load may take, in the
+// middle and at its slowest.
 type promise struct{ middle, slow float64 }
 
 // latencies lets one caller do what each load says, in turns, takes the time of
 // each, and prints the middle one and the slowest of a hundred beside those of the
-// yardstick, the first load.
-func (r *report) latencies(title string, loads []load, promises []promise) (err error) {
+// yardstick, the first load. What was promised is named by the load.
+func (r *report) latencies(title string, loads []load, promises map[string]promise) (err error) {
 	dir, err := os.MkdirTemp(r.dir, "mailbox-bench-")
 	if err != nil {
 		return err
@@ -54,7 +54,7 @@ func (r *report) latencies(title string, loads []load, promises []promise) (err 
 		slices.Sort(took[i])
 		middle, slow := of(took[i], took[0], 50), of(took[i], took[0], 99)
 		verdict := ""
-		if p := promises[i]; p.middle > 0 {
+		if p, ok := promises[l.name]; ok {
 			verdict = fmt.Sprintf("at most %.0f× and %.0f×: %s", p.middle, p.slow, kept(middle <= p.middle && slow <= p.slow))
 		}
 		fmt.Fprintf(table, "  %s\t%v\t%v\t%.2f× and %.2f×\t%s\n", l.name, percentile(took[i], 50), percentile(took[i], 99), middle, slow, verdict)

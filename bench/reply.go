@@ -62,7 +62,7 @@ func (r *report) callLatencies() error {
 		{name: "Call in memory", open: memoryCalls(1, mailbox.Bytes(), make([]byte, bodyBytes))},
 		{name: "Call, requests on disk", open: diskCalls(1)},
 	}
-	return r.latencies("request and answer, one caller and one worker", loads, []promise{{}, {middle: 1 / callShare, slow: 1 / callShare}, {}})
+	return r.latencies("request and answer, one caller and one worker", loads, nil)
 }
 
 // channelPair is a worker for each caller, with one channel for all requests and

@@ -1,6 +1,7 @@
 package redisbox
 
 import (
+	"os"
 	"strings"
 	"testing"
 
@@ -40,6 +41,10 @@ func TestARestrictedUserOverTLS(t *testing.T) {
 				t.Fatal("the client is neither encrypted nor restricted: this proves nothing")
 			}
 			useEverything(t, option)
+			q := openQueue(t, open(t, connect(t, option), &Options{Prefix: "shop:"}))
+			if got := q.Traits().Durability; got != driver.DurabilityNone { // nobody says that anything is saved
+				t.Errorf("got durability %q", got)
+			}
 			// What is not there for this user is refused, and said so.
 			b := open(t, connect(t, option), &Options{Prefix: "other:"})
 			_, err := b.OpenQueue(t.Context(), "orders")
@@ -48,6 +53,18 @@ func TestARestrictedUserOverTLS(t *testing.T) {
 				t.Errorf("got %v, want it to say what is wrong", err)
 			}
 		})
+	}
+}
+
+// TestTheManualHasTheRules holds the documentation against what was tested.
+func TestTheManualHasTheRules(t *testing.T) {
+	text, err := os.ReadFile("../docs/redis.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	manual := strings.Join(strings.Fields(string(text)), " ")
+	if rules := strings.Join(leastRules, " "); !strings.Contains(manual, rules) {
+		t.Errorf("docs/redis.md does not say that a user needs\n%s", rules)
 	}
 }
 

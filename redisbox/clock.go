@@ -48,6 +48,13 @@ func (c *clock) sawStale() {
 	}
 }
 
+// sawNew notes that the shard was made anew, and so knows of no primary before.
+func (c *clock) sawNew() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.term = 0
+}
+
 // floor is the earliest time it can be in the shard, and the latest primary that
 // was seen. Clocks run at slightly different speeds, so a little is taken off.
 func (c *clock) floor() (now, term float64) {

@@ -47,6 +47,32 @@ func TestAStalePrimaryIsRefused(t *testing.T) {
 	wantStats(t, q, driver.Stats{Ready: 1})
 }
 
+// TestAnOldPrimaryThatRestartsIsStillOld: a primary that was replaced may come back
+// and not know. It must not pass for the latest, or those who have met it would
+// refuse the one that is.
+func TestAnOldPrimaryThatRestartsIsStillOld(t *testing.T) {
+	server := redistest.Standalone(t, redistest.AppendOnly(redistest.FsyncAlways))
+	b := open(t, connect(t, server.ClientOption()), nil)
+	q := openQueue(t, b)
+	send(t, q, "a")
+	clock := &q.shards[0].clock
+	_, own := clock.floor()
+	clock.saw(0, 0, own+1) // another has taken over
+	server.Kill()
+	if err := server.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b.options.RetryFor = 300 * time.Millisecond
+	_, err := q.Receive(t.Context(), driver.ReceiveRequest{Max: 1, Visibility: hold})
+	wantCode(t, err, driver.ErrUnavailable)
+	if _, term := clock.floor(); term != own+1 {
+		t.Errorf("it passes for number %v, and the latest is %v", term, own+1)
+	}
+	// Who knows of no other is served.
+	b.options.RetryFor = 10 * time.Second
+	receive(t, openQueue(t, open(t, connect(t, server.ClientOption()), nil)), 1, hold)
+}
+
 // TestManyDueAtOnceComeInOrder: more falls due than one call may deal with, and
 // still the lowest place goes first.
 func TestManyDueAtOnceComeInOrder(t *testing.T) {

@@ -20,7 +20,8 @@
 //	invisible  sorted set: what is in flight, by the end of its lease
 //	delayed    sorted set: what waits for a time, by that time
 //	data       hash: messages as they were sent
-//	state      hash: what has become of them since
+//	state      hash: what has become of them since, where there is anything to tell
+//	manifests  hash: messages that were leased together and are in flight
 //	dead       sorted set: dead letters, by death
 //	graves     hash: dead letters, whole
 //	ages groups eligible out outbox dedup windows sessions arrivals
@@ -34,5 +35,13 @@
 // What your Redis survives: Traits.Durability says what the server promises by
 // its settings. With Options.Replicas an operation is confirmed only when that
 // many replicas have it. Behind sentinels ask for all replicas: which of them
-// is promoted is not up to the one that confirmed.
+// is promoted is not up to the one that confirmed. docs/redis.md has the settings
+// and permissions that a server should give, and what was shown of failovers.
+//
+// # The client
+//
+// The client is the caller's, so that one can serve many purposes. Its own pings
+// are the only thing that is sent while everybody waits: once a second and
+// connection unless ClientOption.Dialer.KeepAlive says otherwise; half a minute is
+// a good value.
 package redisbox

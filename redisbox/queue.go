@@ -130,6 +130,7 @@ func (q *queue) heal(ctx context.Context, s *shard) error {
 		q.end(driver.ErrNotFound)
 		return &driver.Error{Code: driver.ErrNotFound}
 	}
+	s.clock.sawNew()
 	q.backend.options.Logger.WarnContext(ctx, "a queue was missing on the server and has been created anew",
 		"queue", q.name, "shard", s.number)
 	return nil

@@ -163,7 +163,7 @@ func (s *shard) giveBack(ctx context.Context, op *receiving) {
 		back.add(i, "r", d.Receipt, "")
 	}
 	if len(got) > 0 {
-		s.lane.submit(ctx, back)
+		s.settles.submit(ctx, back)
 	}
 	if len(damaged) > 0 {
 		s.bury(ctx, damaged)
@@ -177,7 +177,7 @@ func (s *shard) bury(ctx context.Context, damaged []driver.Receipt) {
 	for i, receipt := range damaged {
 		burial.add(i, "b", receipt, packBurial(driver.ReasonIntegrity, "the stored bytes are not those that were sent", ""))
 	}
-	s.lane.submit(ctx, burial)
+	s.settles.submit(ctx, burial)
 	<-burial.done
 	s.queue.backend.options.Logger.ErrorContext(ctx, "messages are damaged", "queue", s.queue.name, "count", len(damaged), "first", damaged[0].Handle)
 	kept := newSettling(ctx, s)
@@ -187,7 +187,7 @@ func (s *shard) bury(ctx context.Context, damaged []driver.Receipt) {
 		}
 	}
 	if len(kept.positions) > 0 {
-		s.lane.submit(ctx, kept)
+		s.settles.submit(ctx, kept)
 		<-kept.done
 	}
 }

@@ -65,7 +65,7 @@ func TestPassingErrorsAreNotNoticed(t *testing.T) {
 		t.Run(text[:4], func(t *testing.T) {
 			b.say(text, 2)
 			send(t, b, "a")
-			if asked := b.asked.Load(); asked != 3 {
+			if asked := b.asked.Load(); asked < 3 || asked > 5 { // the minder may ask too
 				t.Errorf("asked %d times, want twice in vain and once more", asked)
 			}
 			b.say(text, 2)

@@ -58,7 +58,7 @@ func (b *Backend) judge(ctx context.Context, address string, facts map[string]st
 	}
 	saves := facts["aof_enabled"] == "1" || strings.TrimSpace(facts["save"]) != ""
 	if !saves {
-		risks = append(risks, "it saves nothing: messages do not survive its restart; set appendonly yes")
+		risks = append(risks, "it saves nothing, or does not tell: messages do not survive its restart; set appendonly yes")
 	}
 	for _, risk := range risks {
 		if b.options.Strict {
@@ -82,15 +82,16 @@ func (b *Backend) judge(ctx context.Context, address string, facts map[string]st
 	return nil
 }
 
-// facts reads what a server says about itself. What only CONFIG tells may be
-// forbidden, and is then missing.
+// facts reads what a server says about itself. What only CONFIG tells, whether
+// there are snapshots and how files are synced, may be forbidden, and is then
+// missing.
 func (b *Backend) facts(ctx context.Context, node rueidis.Client) (map[string]string, error) {
 	return request(ctx, b, func(ctx context.Context) (map[string]string, error) {
 		text, err := node.Do(ctx, node.B().Info().Section("server", "persistence", "memory", "replication").Build()).ToString()
 		if err != nil {
 			return nil, err
 		}
-		facts := map[string]string{"save": "unknown"}
+		facts := make(map[string]string)
 		for line := range strings.Lines(text) {
 			if key, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
 				facts[key] = value

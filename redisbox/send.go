@@ -82,7 +82,7 @@ func (d *dispatch) part(ctx context.Context, s *shard) *sending {
 // land sends the parts and waits for all of them.
 func (d *dispatch) land(ctx context.Context) error {
 	for _, part := range d.flying {
-		part.shard.lane.submit(ctx, part)
+		part.shard.sends.submit(ctx, part)
 	}
 	var failure error
 	for _, part := range d.flying {

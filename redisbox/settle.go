@@ -78,7 +78,7 @@ func (h *handle) settle(ctx context.Context, op string, n int, each func(i int) 
 		parts[len(parts)-1].add(i, what, receipt, detail)
 	}
 	for _, part := range parts {
-		part.shard.lane.submit(ctx, part)
+		part.shard.settles.submit(ctx, part)
 	}
 	for _, part := range parts {
 		select {

@@ -15,10 +15,10 @@ type shard struct {
 	clock  clock
 	minder minder
 
-	// lane carries what is settled and sent, and receives what is received. They
-	// are one and the same unless replicas have to confirm: receives do not wait
-	// for them.
-	lane, receives *lane
+	// The lanes that carry what is sent, settled and received. Who sends does not
+	// wait for consumers, nor they for him. Consumers have one lane for both things
+	// that they do, unless replicas have to confirm: receives do not wait for them.
+	sends, settles, receives *lane
 
 	idMu sync.Mutex // guards ids
 	ids  *ident.Source
@@ -33,10 +33,11 @@ func newShard(q *queue, number int) *shard {
 		ids:  ident.NewSource(),
 	}
 	s.minder.init(s)
-	s.lane = &lane{crew: &q.backend.running, carry: s.carry}
-	s.receives = s.lane
+	newLane := func() *lane { return &lane{crew: &q.backend.running, carry: s.carry} }
+	s.sends, s.settles = newLane(), newLane()
+	s.receives = s.settles
 	if q.backend.options.Replicas > 0 {
-		s.receives = &lane{crew: &q.backend.running, carry: s.carry}
+		s.receives = newLane()
 	}
 	return s
 }

@@ -44,7 +44,7 @@ func serve(ctx context.Context, questions *mailbox.Mailbox[Question], handle fun
 		if err == nil {
 			err = handle(ctx, message)
 		}
-		if err != nil {
+		if err != nil && ctx.Err() == nil {
 			fmt.Println("worker:", err) // the message comes back
 		}
 	}

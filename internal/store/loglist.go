@@ -3,6 +3,8 @@ package store
 import (
 	"errors"
 	"fmt"
+	"hash/crc32"
+	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -119,7 +121,8 @@ func readLogList(fs vfs.FS, dir string) (map[uint64]watermark, error) {
 	return logs, nil
 }
 
-// listLogs makes the list for a directory that a backup has filled.
+// listLogs makes the list for a directory that a backup has filled. Nobody writes
+// to its logs any more.
 func listLogs(fs vfs.FS, dir string) error {
 	names, err := fs.List(dir)
 	if err != nil {
@@ -127,9 +130,28 @@ func listLogs(fs vfs.FS, dir string) error {
 	}
 	logs := make(map[uint64]watermark)
 	for _, name := range names {
-		if number, isLog := logNumber(name); isLog {
-			logs[number] = watermark{log: number}
+		number, isLog := logNumber(name)
+		if !isLog {
+			continue
 		}
+		w, err := measureLog(fs, fs.PathJoin(dir, name))
+		if err != nil {
+			return err
+		}
+		w.log = number
+		logs[number] = w
 	}
 	return writeLogList(fs, dir, logs)
+}
+
+// measureLog returns the length and the checksum of a log.
+func measureLog(fs vfs.FS, path string) (w watermark, err error) {
+	f, err := fs.Open(path, vfs.SequentialReadsOption)
+	if err != nil {
+		return w, err
+	}
+	defer func() { _ = f.Close() }()
+	sum := crc32.New(castagnoli)
+	n, err := io.Copy(sum, f)
+	return watermark{length: uint64(n), crc: sum.Sum32()}, err
 }

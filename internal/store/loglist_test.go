@@ -105,31 +105,34 @@ func TestAShortenedLogIsNoticed(t *testing.T) {
 }
 
 func TestALogMissingFromABackupIsNoticed(t *testing.T) {
-	mem := vfs.NewCrashableMem()
-	s := mustOpen(t, testDir, memOptions(mem))
-	put(t, s, "a", "1")
-	if err := s.Backup(t.Context(), "/backup"); err != nil {
-		t.Fatal(err)
-	}
-	mustClose(t, s)
-	names, err := mem.List("/backup/" + engineDir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	removed := 0
-	for _, name := range names {
-		if !isLog(name) {
-			continue
-		}
-		removed++
-		if err := mem.Remove(path.Join("/backup", engineDir, name)); err != nil {
+	for what, damage := range map[string]func(mem *vfs.MemFS, name string){
+		"removed": func(mem *vfs.MemFS, name string) {
+			if err := mem.Remove(name); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"emptied": func(mem *vfs.MemFS, name string) { writeFile(t, mem, name, nil) },
+	} {
+		mem := vfs.NewCrashableMem()
+		s := mustOpen(t, testDir, memOptions(mem))
+		put(t, s, "a", "1")
+		if err := s.Backup(t.Context(), "/backup"); err != nil {
 			t.Fatal(err)
 		}
-		_, err = Open(t.Context(), "/backup", memOptions(mem))
-		wantError(t, err, driver.ErrIntegrity, name, "restore")
-	}
-	if removed != 1 {
-		t.Errorf("the backup has %d logs", removed)
+		mustClose(t, s)
+		names, err := mem.List("/backup/" + engineDir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		names = slices.DeleteFunc(names, func(name string) bool { return !isLog(name) })
+		if len(names) != 1 {
+			t.Fatalf("the backup has the logs %v", names)
+		}
+		damage(mem, path.Join("/backup", engineDir, names[0]))
+		if _, err = Open(t.Context(), "/backup", memOptions(mem)); err == nil {
+			t.Fatalf("a log of a backup was %s, and nobody noticed", what)
+		}
+		wantError(t, err, driver.ErrIntegrity, names[0], "restore")
 	}
 }
 

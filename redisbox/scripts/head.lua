@@ -63,17 +63,17 @@ if now < clock or now > clock + GAP then
   local floor, server = tonumber(ARGV[2]), redis.pcall('INFO', 'server')
   local run = type(server) == 'string' and string.match(server, 'run_id:(%x+)')
   if run and run ~= call('HGET', meta, 'run') then
-    -- A server that was started after the last call is the old one again, or
-    -- one that has loaded its files: its clock goes on. Any other, a replica
-    -- that was promoted or a node that got this slot, may be ahead. Who has
-    -- called before knows how much time has passed at least.
+    -- A server that was started after the last call is the old one again, or one
+    -- that has loaded its files: its clock goes on. Any other, a replica that was
+    -- promoted or a node that got this slot, may be ahead. Who has called before
+    -- knows how much time has passed at least.
     local started = wall - string.match(server, 'uptime_in_seconds:(%d+)') * 1000000
     local promoted = not string.find(call('INFO', 'replication'), 'master_replid2:0000000000')
     if promoted or started < clock - offset then
       now = now - SKEW
+      term = math.max(term, tonumber(ARGV[3])) + 1 -- it follows all that were before
     end
     now = math.max(now, floor)
-    term = math.max(term, tonumber(ARGV[3])) + 1
     call('HSET', meta, 'run', run)
   elseif now < clock then
     now = floor

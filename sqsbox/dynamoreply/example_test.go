@@ -40,7 +40,7 @@ func Example() {
 			if err == nil {
 				err = handle(ctx, message)
 			}
-			if err != nil {
+			if err != nil && ctx.Err() == nil {
 				fmt.Println("worker:", err) // the message comes back
 			}
 		}
