@@ -19,9 +19,10 @@ import (
 //
 // Each producer sends its messages one batch after the other, in a group of
 // its own. Every other producer uses dedup keys, and repeats a batch until it
-// knows what became of it; the rest leave it at that. Consumers receive one at a time and settle at once, so that
-// the order of deliveries is known: two receives at the same time might hear
-// their answers in another order than the server gave them.
+// knows what became of it; the rest leave it at that. Consumers receive one at a
+// time and settle at once, so that the order of deliveries is known: two receives at
+// the same time might hear their answers in another order than the server gave
+// them.
 type failoverLoad struct {
 	t        *testing.T
 	recorder *drivertest.Recorder
@@ -46,6 +47,9 @@ const (
 	// loadPatience is how long a call may take: longer than any failure lasts,
 	// so that a client hears what a server says when it comes back.
 	loadPatience = 20 * time.Second
+	// loadPace is how long it may take to send what a test waits for: so long that
+	// only one that is stuck does not get there.
+	loadPace = 2 * time.Minute
 )
 
 // startLoad opens the queue and lets everybody go. The queue is new, with a
@@ -53,9 +57,9 @@ const (
 func startLoad(t *testing.T, opener driver.Opener, name string) *failoverLoad {
 	t.Helper()
 	l := &failoverLoad{t: t, recorder: drivertest.NewRecorder(""), config: driver.Config{Shards: 2 * loadProducers, DedupWindow: time.Hour}}
-	if err := opener.(driver.Admin).ConfigureQueue(t.Context(), name, l.config); err != nil {
-		t.Fatal(err)
-	}
+	persistently(t, "configure", func() error { // replicas may still be catching up
+		return opener.(driver.Admin).ConfigureQueue(t.Context(), name, l.config)
+	})
 	queue, err := opener.OpenQueue(t.Context(), name)
 	if err != nil {
 		t.Fatal(err)
@@ -77,11 +81,11 @@ func startLoad(t *testing.T, opener driver.Opener, name string) *failoverLoad {
 // waitFor returns when n more messages were sent.
 func (l *failoverLoad) waitFor(n int64) {
 	l.t.Helper()
-	deadline := time.Now().Add(loadPatience)
+	deadline := time.Now().Add(loadPace)
 	for goal := l.sent.Load() + n; l.sent.Load() < goal; {
 		if time.Now().After(deadline) {
 			l.t.Fatalf("in %v only %d of %d messages could be sent; the last error was %v",
-				loadPatience, n-(goal-l.sent.Load()), n, l.lastError.Load())
+				loadPace, n-(goal-l.sent.Load()), n, l.lastError.Load())
 		}
 		rest(l.t.Context(), 5*time.Millisecond)
 	}
