@@ -14,7 +14,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -128,13 +127,6 @@ func (s *Server) Client(options ...func(*dynamodb.Options)) *dynamodb.Client {
 
 // Outside returns what Client sends requests with, for wrapping.
 func (s *Server) Outside() *Outside { return s.outside }
-
-// Hang stops the process: its connections stay open and nothing answers, until
-// Continue.
-func (s *Server) Hang() { _ = s.command.Process.Signal(syscall.SIGSTOP) }
-
-// Continue lets a hanging process go on.
-func (s *Server) Continue() { _ = s.command.Process.Signal(syscall.SIGCONT) }
 
 // Close kills the server. Closing twice is fine.
 func (s *Server) Close() {

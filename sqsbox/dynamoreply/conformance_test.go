@@ -43,6 +43,6 @@ func TestDynamoIsAReplyStore(t *testing.T) {
 func TestDynamoIsAReplyStoreOnTheRealClock(t *testing.T) {
 	t.Parallel()
 	store := suite(t, false)
-	store.Tick = time.Second
+	store.Tick = 500 * time.Millisecond
 	drivertest.RunReplyStore(t, store)
 }
