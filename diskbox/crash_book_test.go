@@ -41,6 +41,9 @@ func (s stateSet) String() string {
 	return text
 }
 
+// single reports whether there is only one.
+func (s stateSet) single() bool { return s&(s-1) == 0 }
+
 type deedKind uint8
 
 const (
@@ -176,13 +179,18 @@ func (b *crashBook) addLocked(out driver.Outgoing) (token int) {
 }
 
 // becomes enters that a deed, which has just ended, made of a message what
-// result says. Where another deed ended meanwhile, nobody knows who was first.
+// result says. Where another deed ended meanwhile, nobody knows who was first;
+// and where there are several results, another deed is still under way, of which
+// nobody knows what it did before this one.
 func (l *crashLedger) becomes(i *crashItem, d *crashDeed, result stateSet) {
 	if i.gone {
 		return
 	}
 	if i.changed > d.began {
 		result |= i.may
+		i.fuzzy = true
+	}
+	if !result.single() {
 		i.fuzzy = true
 	}
 	i.may, i.changed = result, l.tick

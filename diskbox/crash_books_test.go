@@ -165,3 +165,49 @@ func TestBooksForgetTheAgeOfALetterThatWasPerhapsRedriven(t *testing.T) {
 		k.judge()
 	})
 }
+
+// When all dead letters are redriven and purged at the same time, a letter that is
+// there afterwards was redriven, whoever is heard first.
+func TestBooksKnowThatALetterThatWasNotPurgedWasPerhapsRedriven(t *testing.T) {
+	overlaps := map[string]func(k *bookkeeper, letters []int){
+		"all are purged": func(k *bookkeeper, _ []int) {
+			purge := k.ledger.begin(k.book, deedPurgeDead, nil)
+			k.redriveMeanwhile(func() {
+				_, err := k.graveyard().PurgeDead(k.ctx)
+				k.must(err)
+				k.ledger.swept(purge, isDead, isAbsent)
+			})
+		},
+		"they are discarded": func(k *bookkeeper, letters []int) {
+			discard := k.ledger.begin(k.book, deedDiscard, letters)
+			k.redriveMeanwhile(func() {
+				count, err := k.graveyard().Discard(k.ctx, []string{k.book.items[letters[0]].id})
+				k.must(err)
+				k.ledger.moved(discard, count)
+			})
+		},
+	}
+	for name, overlap := range overlaps {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				k := newBookkeeper(t, 0)
+				letters := k.send(1)
+				k.bury(letters)
+				k.send(1)
+				overlap(k, letters)
+				k.judge()
+			})
+		})
+	}
+}
+
+// redriveMeanwhile redrives everything, and enters the answer when something else
+// was done and answered.
+func (k *bookkeeper) redriveMeanwhile(other func()) {
+	k.t.Helper()
+	redrive := k.ledger.begin(k.book, deedRedrive, nil)
+	_, err := k.graveyard().Redrive(k.ctx, nil, 0)
+	k.must(err)
+	other()
+	k.ledger.swept(redrive, isDead, isWaiting)
+}
