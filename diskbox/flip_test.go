@@ -233,7 +233,7 @@ func (r *rottenDisk) flip(flips int, seed uint64) (counts map[string]int, err er
 func TestNoFlippedBitLosesOrChangesAMessage(t *testing.T) {
 	flips := 1000
 	if raceDetector {
-		flips = 90
+		flips = 45
 	}
 	flips = max(flips, crashImages(t)/10)
 	for n, name := range slices.Sorted(maps.Keys(rottenStates)) {

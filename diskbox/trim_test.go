@@ -33,7 +33,7 @@ func TestDueNotesDoNotPileUp(t *testing.T) {
 		m := start(t, storetest.NewDisk())
 		q := openQueue(t, m.Backend, "orders")
 		send(t, q, driver.Outgoing{Body: []byte("tea")})
-		for range 3 * sweepEvery {
+		for range 2 * sweepEvery {
 			got, err := q.Receive(t.Context(), driver.ReceiveRequest{Max: 1, Visibility: time.Hour, Wait: time.Hour})
 			if err != nil || len(got) != 1 {
 				t.Fatal(got, err)
