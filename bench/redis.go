@@ -42,7 +42,7 @@ func redisSuite(r *report) {
 			os.Exit(1)
 		}
 	}
-	if err := r.wakeups(); err != nil {
+	if err := errors.Join(r.wakeups(), r.redisCalls()); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}

@@ -22,9 +22,10 @@ type Backend struct {
 	running    crew
 	closing    chan struct{} // closed by Close
 
-	mu     sync.Mutex // guards the fields below
-	queues map[string]*queue
-	closed bool
+	mu      sync.Mutex // guards the fields below
+	queues  map[string]*queue
+	replies []*Replies
+	closed  bool
 }
 
 var (
@@ -302,6 +303,10 @@ func (b *Backend) Close() error {
 		q.end(driver.ErrClosed)
 	}
 	clear(b.queues)
+	for _, r := range b.replies {
+		r.stop()
+	}
+	b.replies = nil
 	b.mu.Unlock()
 	b.running.wait()
 	return nil

@@ -158,7 +158,7 @@ type builder interface{ B() rueidis.Builder }
 // command is the command that runs a script, by its name or, to load it, by its
 // text.
 func command(client builder, s *script, keys, args []string, load bool) rueidis.Completed {
-	if !s.gone && len(keys) > len(keyNames) {
+	if s.keys == ofShard {
 		keys = keys[:len(keyNames)]
 	}
 	if load {
@@ -308,6 +308,9 @@ func (s *shard) call(ctx context.Context, sc *script, how how, args ...string) (
 // errStale: an earlier primary has answered than one that was seen before.
 var errStale = errors.New("the server that has answered is not the primary any more")
 
+// errLate: a call was repeated for so long that the next one of its session is done.
+var errLate = &driver.Error{Code: driver.ErrUnavailable, Detail: "a later call of the same session was faster"}
+
 // read returns the status of a reply, and the error it stands for.
 func (s *shard) read(ctx context.Context, reply []rueidis.RedisMessage) (status string, err error) {
 	if len(reply) == 0 {
@@ -330,7 +333,7 @@ func (s *shard) read(ctx context.Context, reply []rueidis.RedisMessage) (status 
 		s.clock.sawStale()
 		return status, errStale
 	case "late":
-		return status, &driver.Error{Code: driver.ErrUnavailable, Detail: "a later call of the same session was faster"}
+		return status, errLate
 	}
 	return status, nil
 }

@@ -94,7 +94,7 @@ func (l *failoverLoad) waitFor(n int64) {
 // crash stages a failure, and returns when it is over.
 func (l *failoverLoad) crash(stage func(context.Context) error) {
 	l.t.Helper()
-	ctx, cancel := context.WithTimeout(l.t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(l.t.Context(), loadPace)
 	defer cancel()
 	start := time.Now()
 	var err error

@@ -94,13 +94,14 @@ func stageFailures(t *testing.T, cluster *redistest.ClusterGroup, load *failover
 	t.Helper()
 	for range n {
 		load.waitFor(200)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		key := someKey(ctx, t, cluster, queue)
+		ctx, cancel := context.WithTimeout(t.Context(), loadPace)
+		// To take a server from which nobody wants anything would prove little.
+		key := someKey(ctx, t, cluster, queue, "data")
 		victim, err := cluster.PrimaryOf(ctx, key)
+		cancel()
 		if err != nil {
 			t.Fatal(err)
 		}
-		cancel()
 		load.crash(func(ctx context.Context) error {
 			if err := strike(ctx, cluster, victim, key); err != nil {
 				return err
@@ -111,30 +112,36 @@ func stageFailures(t *testing.T, cluster *redistest.ClusterGroup, load *failover
 	load.waitFor(200)
 }
 
-// someKey returns a key of the queue, a random one.
-func someKey(ctx context.Context, t *testing.T, cluster *redistest.ClusterGroup, queue string) string {
+// someKey returns a key of the queue with this name, a random one, as soon as there
+// is one.
+func someKey(ctx context.Context, t *testing.T, cluster *redistest.ClusterGroup, queue, name string) string {
 	t.Helper()
-	primaries, err := cluster.Primaries(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var keys []string
-	for _, primary := range primaries {
-		reply, err := primary.Do(ctx, "KEYS", "*"+queue+"*")
+	for ctx.Err() == nil {
+		primaries, err := cluster.Primaries(ctx)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, key := range reply.([]any) {
-			keys = append(keys, fmt.Sprint(key))
+		var keys []string
+		for _, primary := range primaries {
+			reply, err := primary.Do(ctx, "KEYS", "*"+queue+"}:"+name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, key := range reply.([]any) {
+				keys = append(keys, fmt.Sprint(key))
+			}
 		}
+		if len(keys) > 0 {
+			return keys[rand.IntN(len(keys))]
+		}
+		rest(ctx, time.Millisecond)
 	}
-	if len(keys) == 0 {
-		t.Fatalf("there are no keys with %q in them", queue)
-	}
-	return keys[rand.IntN(len(keys))]
+	t.Fatalf("there is no key %q of %q", name, queue)
+	return ""
 }
 
 func TestFailoverLosesNothing(t *testing.T) {
+	t.Parallel()
 	cluster := failoverCluster(t)
 	for _, c := range calamities {
 		t.Run(c.name, func(t *testing.T) {
@@ -170,6 +177,7 @@ func expectNothingLost(t *testing.T, load *failoverLoad) {
 // told then is a promise, because no replica confirms it. They may promote a
 // replica that has confirmed nothing, so all are asked to.
 func TestSentinelFailoverLosesNothing(t *testing.T) {
+	t.Parallel()
 	group := redistest.Sentinel(t, redistest.AppendOnly(redistest.FsyncEverySec))
 	option := group.ClientOption()
 	option.Sentinel.TopologyRefreshInterval = time.Second
@@ -205,8 +213,9 @@ func TestSentinelFailoverLosesNothing(t *testing.T) {
 // primary that hangs and wakes up acknowledges what it got meanwhile, and then
 // throws it away to become a replica.
 func TestWithoutTheDurableOptionAHangLosesMessages(t *testing.T) {
+	t.Parallel()
 	cluster := failoverCluster(t)
-	const attempts = 5
+	const attempts = 10
 	for attempt := range attempts {
 		queue := redistest.Prefix(t) + "failover"
 		load := startLoad(t, openBackend(t, cluster.ClientOption(), nil), queue)

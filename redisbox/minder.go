@@ -9,8 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/redis/rueidis"
-
 	"github.com/mailboxmq/mailbox/driver"
 )
 
@@ -22,13 +20,11 @@ import (
 type minder struct {
 	shard *shard
 
-	minds     atomic.Bool
-	listens   atomic.Bool   // the server has confirmed, and the connection stands
-	confirmed chan struct{} // closed when it has confirmed for the first time
-	confirm   sync.Once
-	look      chan struct{} // holds one: look now
-	change    chan struct{} // holds one: the configuration has changed
-	earlier   chan struct{} // holds one: there is an earlier deadline
+	minds   atomic.Bool
+	ear     *listener
+	look    chan struct{} // holds one: look now
+	change  chan struct{} // holds one: the configuration has changed
+	earlier chan struct{} // holds one: there is an earlier deadline
 
 	mu     sync.Mutex // guards the fields below
 	due    float64    // the next deadline, on the shard's axis
@@ -45,7 +41,8 @@ const lookEvery = 30 * time.Second
 func (m *minder) init(s *shard) {
 	m.shard = s
 	m.due = math.Inf(1)
-	m.confirmed = make(chan struct{})
+	q := s.queue
+	m.ear = newListener(q.backend, channel(q.backend.options.Prefix, q.name, s.number), m.hear, func() { poke(m.look) })
 	m.look, m.change, m.earlier = make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, 1)
 }
 
@@ -55,7 +52,7 @@ func (m *minder) start(ctx context.Context) {
 	defer m.mu.Unlock()
 	ctx, m.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	m.minds.Store(true)
-	m.shard.queue.backend.running.start(func() { m.listen(ctx) })
+	m.shard.queue.backend.running.start(func() { m.ear.run(ctx) })
 	m.shard.queue.backend.running.start(func() { m.run(ctx) })
 }
 
@@ -127,60 +124,10 @@ func (m *minder) next() float64 {
 	return m.due
 }
 
-// listen hears what the scripts announce, through all losses of the connection.
-func (m *minder) listen(ctx context.Context) {
-	b := m.shard.queue.backend
-	name := channel(b.options.Prefix, m.shard.queue.name, m.shard.number)
-	listening := rueidis.WithOnSubscriptionHook(ctx, func(s rueidis.PubSubSubscription) {
-		if s.Kind != "ssubscribe" {
-			m.listens.Store(false)
-			return
-		}
-		m.listens.Store(true)
-		m.confirm.Do(func() { close(m.confirmed) })
-		poke(m.look) // something may have been announced before
-	})
-	listening = rueidis.WithOnReceiveReturnHook(listening, func(err error, client rueidis.CommandClient) error {
-		if ctx.Err() != nil { // the connection is shared and lives on
-			farewell, cancel := context.WithTimeout(context.WithoutCancel(ctx), longPause)
-			defer cancel()
-			_ = client.Do(farewell, client.B().Sunsubscribe().Channel(name).Build()).Error()
-		}
-		return err
-	})
-	pause := firstPause
-	for ctx.Err() == nil {
-		started := time.Now()
-		err := b.client.Receive(listening, b.client.B().Ssubscribe().Channel(name).Build(), func(msg rueidis.PubSubMessage) { m.hear(ctx, msg) })
-		m.listens.Store(false)
-		if ctx.Err() != nil {
-			return
-		}
-		if time.Since(started) > time.Second {
-			pause = firstPause
-		}
-		if pause >= longPause {
-			b.options.Logger.WarnContext(ctx, "cannot listen for messages; receivers that wait look every second",
-				"queue", m.shard.queue.name, "error", err)
-		}
-		sleep(ctx, pause)
-		pause = min(2*pause, lookEvery)
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
-}
-
 // hear acts on one announcement. It does not block.
-func (m *minder) hear(ctx context.Context, msg rueidis.PubSubMessage) {
+func (m *minder) hear(ctx context.Context, message string) {
 	q := m.shard.queue
-	word, number, _ := strings.Cut(msg.Message, " ")
+	word, number, _ := strings.Cut(message, " ")
 	switch word {
 	case "ready":
 		n, _ := strconv.Atoi(number)

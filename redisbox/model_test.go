@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -25,17 +27,34 @@ func TestAgreesWithTheModelAsTimePasses(t *testing.T) {
 	server := redistest.Standalone(t, redistest.ClockSkew(0))
 	b := open(t, connect(t, server.ClientOption()), nil)
 	var passed time.Duration
-	for n := range 150 {
+	for n := range programs(t) {
 		seed := rand.Uint64()
 		d := &duet{
 			t: t, random: rand.New(rand.NewPCG(seed, 0)), server: server, backend: b, passed: &passed,
 			name: fmt.Sprint("program-", n), numbers: make(map[string]string),
 		}
-		if !d.play(100) {
+		if !d.play(stepsOfProgram) {
 			t.Fatalf("seed %d, program:\n%s", seed, strings.Join(d.log, "\n"))
 		}
 	}
 }
+
+// programs is how many programs are played: 40, or what MAILBOX_RANDOM_STEPS asks
+// for.
+func programs(t *testing.T) int {
+	t.Helper()
+	text := os.Getenv("MAILBOX_RANDOM_STEPS")
+	if text == "" {
+		return 40
+	}
+	steps, err := strconv.Atoi(text)
+	if err != nil || steps < 1 {
+		t.Fatalf("MAILBOX_RANDOM_STEPS is %q, not a number of steps", text)
+	}
+	return max(steps/stepsOfProgram, 1)
+}
+
+const stepsOfProgram = 100
 
 // A duet plays one program on a queue and on the model, and compares.
 type duet struct {

@@ -101,7 +101,7 @@ const (
 // listens reports whether the announcements of all shards are heard.
 func (q *queue) listens() bool {
 	for _, s := range q.shards {
-		if !s.minder.listens.Load() {
+		if !s.minder.ear.listens.Load() {
 			return false
 		}
 	}
@@ -115,7 +115,7 @@ func (h *handle) confirmed(ctx context.Context, patience *time.Timer) bool {
 	defer limit.Stop()
 	for _, s := range h.shards {
 		select {
-		case <-s.minder.confirmed:
+		case <-s.minder.ear.confirmed:
 		case <-limit.C:
 			return false
 		case <-patience.C:

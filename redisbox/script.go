@@ -18,8 +18,8 @@ type script struct {
 	name string
 	text string
 	sha  string
-	// gone: the key that a deleted queue leaves is passed too.
-	gone bool
+	// keys are what it is given, see the constants.
+	keys string
 	// args are the names of the arguments, and each what is repeated after them.
 	args []string
 	each []elements
@@ -38,26 +38,43 @@ type elements struct {
 // seen, and the session and the turn in it.
 var onShard = []string{"queue", "floor", "fence", "session", "turn"}
 
+// What scripts are given for keys.
+const (
+	ofRegistry     = "registry"
+	ofShard        = "the shard"
+	ofShardAndGone = "the shard, gone" // the latter is what a deleted queue leaves
+	ofBucket       = "the bucket"
+)
+
+// onBucket are the arguments that every script on reply slots begins with; see
+// onShard.
+var onBucket = []string{"floor", "fence", "session", "turn"}
+
 // The scripts.
 var (
-	openScript   = newScript("open", true, []string{"what", "queue", "version", "shards", "config", "settings"})
-	deleteScript = newScript("delete", true, []string{"what", "queue"})
-	pingScript   = newScript("ping", false, nil)
-	serveScript  = newScript("serve", false, with("settles", "plain", "special", "size", "nonce", "most", "others"),
+	openScript   = newScript("open", ofShardAndGone, []string{"what", "queue", "version", "shards", "config", "settings"})
+	deleteScript = newScript("delete", ofShardAndGone, []string{"what", "queue"})
+	pingScript   = newScript("ping", ofRegistry, nil)
+	serveScript  = newScript("serve", ofShard, with("settles", "plain", "special", "size", "nonce", "most", "others"),
 		elements{"settles", []string{"id", "how"}},
 		elements{"plain", []string{"id", "record"}},
 		elements{"special", []string{"id", "record", "extra"}},
 		elements{"", []string{"number", "max", "bytes", "visibility", "waits"}})
 	// serveFullScript is serveScript for servers that are out of memory.
 	serveFullScript = serveScript.of("#!lua flags=allow-oom")
-	statsScript     = newScript("stats", false, with("wants"))
-	peekScript      = newScript("peek", false, with("which", "from", "skip", "limit", "most", "brief"), each("id"))
-	redriveScript   = newScript("redrive", false, onShard, each("id"))
-	discardScript   = newScript("discard", false, onShard, each("id"))
-	purgeScript     = newScript("purge", false, with("which"))
-	forwardScript   = newScript("forward", false, onShard, each("id", "what"))
-	arrivalScript   = newScript("arrival", false, with("what"), each("id"))
-	claimScript     = newScript("claim", false, with("what", "key", "payload", "id", "target"))
+	statsScript     = newScript("stats", ofShard, with("wants"))
+	peekScript      = newScript("peek", ofShard, with("which", "from", "skip", "limit", "most", "brief"), each("id"))
+	redriveScript   = newScript("redrive", ofShard, onShard, each("id"))
+	discardScript   = newScript("discard", ofShard, onShard, each("id"))
+	purgeScript     = newScript("purge", ofShard, with("which"))
+	forwardScript   = newScript("forward", ofShard, onShard, each("id", "what"))
+	arrivalScript   = newScript("arrival", ofShard, with("what"), each("id"))
+	slotScript      = newScript("slot", ofBucket, append(slices.Clone(onBucket),
+		"what", "id", "life", "most", "waiter", "failure", "kind", "body"))
+	// createSlotScript is slotScript for what takes memory.
+	createSlotScript = slotScript.of("#!lua")
+	sweepScript      = newScript("sweep", ofBucket, append(slices.Clone(onBucket), "what", "limit"))
+	claimScript      = newScript("claim", ofShard, with("what", "key", "payload", "id", "target"))
 )
 
 func each(args ...string) elements { return elements{args: args} }
@@ -67,20 +84,21 @@ func with(args ...string) []string { return append(append([]string(nil), onShard
 // newScript assembles a script from its file and the parts it uses.
 //
 // A script may have a short way, whose parts stand in the line "The short way" and
-// need only the head; what the rest needs comes after them. Making functions costs
-// more than most calls do, and most calls get by without.
-func newScript(name string, gone bool, args []string, each ...elements) *script {
+// need only what comes before the shard; what the rest needs comes after them.
+// Making functions costs more than most calls do, and most calls get by without.
+func newScript(name, keys string, args []string, each ...elements) *script {
 	own := readScript(name)
 	kind, rest, _ := strings.Cut(own, "\n") // the first line tells the server what kind of script it is
 	parts := strings.Fields(header(own, "Uses"))
 	text := kind + "\n"
 	if begin, after, ok := strings.Cut(rest, shortWay); ok {
 		short, long, _ := strings.Cut(after, "\n")
-		text += readScript(parts[0]) + begin + "\n" + join(strings.Fields(short)) + join(parts[1:]) + long
+		front := slices.Index(parts, "shard")
+		text += join(parts[:front]) + begin + "\n" + join(strings.Fields(short)) + join(parts[front:]) + long
 	} else {
 		text += join(parts) + rest
 	}
-	return &script{name: name, text: text, sha: shaOf(text), gone: gone, args: args, each: each}
+	return &script{name: name, text: text, sha: shaOf(text), keys: keys, args: args, each: each}
 }
 
 // shortWay begins the line that names the parts of a short way.

@@ -9,7 +9,7 @@ import (
 
 var scripts = []*script{
 	openScript, deleteScript, pingScript, serveScript, statsScript, peekScript, redriveScript,
-	discardScript, purgeScript, forwardScript, arrivalScript, claimScript,
+	discardScript, purgeScript, forwardScript, arrivalScript, claimScript, slotScript, sweepScript,
 }
 
 // TestHeadersTellWhatIsPassed holds what a script says about its arguments
@@ -43,13 +43,8 @@ func TestHeadersTellWhatIsPassed(t *testing.T) {
 		if !slices.Equal(got, want) {
 			t.Errorf("%s: its header says\n%q, but it is passed\n%q", s.name, got, want)
 		}
-		keys := header(text, "KEYS")
-		switch {
-		case s == pingScript && keys == "registry":
-		case s.gone && keys == "the shard, gone":
-		case !s.gone && s != pingScript && keys == "the shard":
-		default:
-			t.Errorf("%s: its header says that its keys are %q", s.name, keys)
+		if keys := header(text, "KEYS"); keys != s.keys {
+			t.Errorf("%s: its header says that its keys are %q, and they are %q", s.name, keys, s.keys)
 		}
 		if header(text, "Result") == "" {
 			t.Errorf("%s: its header does not say what it answers", s.name)

@@ -4,7 +4,7 @@
 -- KEYS: the shard
 -- ARGV: queue, floor, fence, session, turn, what; for each message id
 -- Result: head; how many of them have arrived
--- Uses: head shard entry haul order fate advance begin
+-- Uses: head again time shard entry haul order fate advance begin
 --
 -- What to do: a ask, f forget.
 

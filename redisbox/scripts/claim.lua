@@ -4,7 +4,7 @@
 -- KEYS: the shard
 -- ARGV: queue, floor, fence, session, turn, what, key, payload, id, target
 -- Result: head; a letter; what goes with it
--- Uses: head shard entry haul order fate advance dedup begin
+-- Uses: head again time shard entry haul order fate advance dedup begin
 --
 -- A key belongs to one shard and a group to another; this is how the two agree
 -- on one message. First the key is claimed, then the message is sent as an

@@ -4,7 +4,7 @@
 -- KEYS: the shard
 -- ARGV: queue, floor, fence, session, turn; for each letter id, what
 -- Result: head
--- Uses: head shard entry haul order fate advance begin
+-- Uses: head again time shard entry haul order fate advance begin
 --
 -- What to do: m the letter is in the other queue, and leaves this one; k it could
 -- not be moved, and is kept.

@@ -5,7 +5,7 @@
 -- ARGV: queue, floor, fence, session, turn, which, from, skip, limit, most, brief;
 --   for each message id
 -- Result: head; for each message id, score, entry, sent
--- Uses: head shard entry haul order fate advance begin
+-- Uses: head again time shard entry haul order fate advance begin
 --
 -- which is returned, delayed, invisible, dead or outbox: the page begins with the
 -- skip+1st message whose score is at least from; scores are places, dues and

@@ -4,7 +4,7 @@
 -- KEYS: the shard
 -- ARGV: queue, floor, fence, session, turn; for each letter id
 -- Result: head; how many were moved; 1 if it stopped because the queue is full
--- Uses: head shard entry haul order fate advance begin
+-- Uses: head again time shard entry haul order fate advance begin
 --
 -- A letter that is on its way to another queue is passed over: it may be there
 -- already.

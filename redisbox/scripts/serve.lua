@@ -9,7 +9,7 @@
 --   number, max, bytes, visibility, waits
 -- Result: head; results; tickets; for each message leased, in the order of the
 --   requests, sent if there are tickets, and otherwise id, entry, sent
--- Uses: head shard entry haul order fate advance dedup settle send receive begin
+-- Uses: head again time shard entry haul order fate advance dedup settle send receive begin
 --
 -- settles, plain and special are how many there are, and size is how many bytes
 -- the bodies of the plain messages have. All messages of a call are plain, or all
@@ -44,6 +44,12 @@ for i = RECEIVE, #ARGV, 5 do
   demand = demand + ARGV[i] * ARGV[i + 1]
   simple = simple and ARGV[i + 3] == visibility and visibility ~= '0'
 end
+
+-- Most calls find nothing due, no strict groups and nothing special, and then a few
+-- commands do: the short way. It leaves its answer here, and nothing if it cannot
+-- go on; whatever it then did it has undone. It makes no functions and no large
+-- tables, because that takes longer than all the commands.
+local short, memory
 
 -- The short way: shortsettle shortsend shortreceive short
 

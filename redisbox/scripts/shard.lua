@@ -71,7 +71,7 @@ function engine.finish(memory, ...)
   local after = pack(STATE, shard.now, shard.offset, shard.term, shard.last, shard.death, shard.bytes, shard.next,
     shard.wantsReady, shard.wantsDue, shard.hasReturned, shard.hauls, shard.hauled)
   if shard.session ~= '' then
-    call('HSET', shard.meta, 'state', after, 's:' .. session, pack('<d', ARGV[5]) .. (memory or cmsgpack.pack(answer)))
+    call('HSET', shard.meta, 'state', after, 's:' .. session, pack('<d', turn) .. (memory or cmsgpack.pack(answer)))
   else
     call('HSET', shard.meta, 'state', after)
   end

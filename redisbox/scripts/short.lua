@@ -20,7 +20,7 @@ if short then
   short[1], short[2] = 'ok', pack('<dddddd', now, wall, next, version, term, forwards ~= 0 and call('ZCARD', KEYS[14]) or 0)
   local after = pack(STATE, now, offset, term, last, death, bytes, next, wantsReady, wantsDue, hasReturned, hauls, hauled)
   if session ~= '' then
-    call('HSET', meta, 'state', after, 's:' .. session, pack('<d', ARGV[5]) .. memory)
+    call('HSET', meta, 'state', after, 's:' .. session, pack('<d', turn) .. memory)
   else
     call('HSET', meta, 'state', after)
   end

@@ -5,7 +5,7 @@
 -- ARGV: queue, floor, fence, session, turn, wants
 -- Result: head; a list of the numbers of ready, delayed, in-flight and dead
 --   messages; how many could be received now
--- Uses: head shard entry haul order fate advance begin
+-- Uses: head again time shard entry haul order fate advance begin
 --
 -- wants is 1 to be told of earlier deadlines from now on, 2 to be told of
 -- messages too, and 0 for neither.

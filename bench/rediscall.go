@@ -1,0 +1,161 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"sync/atomic"
+
+	"github.com/redis/rueidis"
+
+	"github.com/mailboxmq/mailbox"
+	"github.com/mailboxmq/mailbox/redisbox"
+	"github.com/mailboxmq/mailbox/reply"
+)
+
+// redisCalls compares a request and its answer over Redis with the least that
+// takes: a list for requests, and one for the answers to each caller.
+func (r *report) redisCalls() (err error) {
+	server, err := startRedis(r.dir)
+	if err != nil {
+		return err
+	}
+	defer func() { err = cmp.Or(err, server.close()) }()
+	loads := []load{
+		{name: "LPUSH and BLPOP", open: func(string) (*target, error) { return bareCalls(server.addr) }},
+		{name: "Call over redisbox", open: func(string) (*target, error) { return redisboxCalls(server.addr) }},
+	}
+	return r.latencies("request and answer over Redis, one caller and one worker", loads, map[string]promise{
+		"Call over redisbox": {middle: 2, slow: 2},
+	})
+}
+
+// bareCalls is a worker that echoes what it pops.
+func bareCalls(addr string) (*target, error) {
+	client, err := newRueidis(addr)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var group sync.WaitGroup
+	group.Go(func() {
+		worker, giveUp := client.Dedicate()
+		defer giveUp()
+		for ctx.Err() == nil {
+			got, err := worker.Do(ctx, worker.B().Blpop().Key("requests").Timeout(0).Build()).AsStrSlice()
+			if err != nil {
+				return
+			}
+			key, body := got[1][:answerKeyBytes], got[1][answerKeyBytes:]
+			_ = client.Do(ctx, client.B().Lpush().Key(key).Element(body).Build()).Error() // who asked would wait in vain
+		}
+	})
+	var last atomic.Int64
+	var giveUps []func()
+	return &target{
+		newCaller: func() func() error {
+			own, giveUp := client.Dedicate()
+			giveUps = append(giveUps, giveUp)
+			return bareCaller(ctx, own, answerKey(int(last.Add(1))))
+		},
+		close: func() error {
+			cancel()
+			group.Wait()
+			for _, giveUp := range giveUps {
+				giveUp()
+			}
+			client.Close()
+			return nil
+		},
+	}, nil
+}
+
+const answerKeyBytes = 16
+
+func answerKey(n int) string { return fmt.Sprintf("answers-%08d", n) }
+
+func bareCaller(ctx context.Context, client rueidis.DedicatedClient, answers string) func() error {
+	request := answers + string(make([]byte, bodyBytes))
+	return func() error {
+		if err := client.Do(ctx, client.B().Lpush().Key("requests").Element(request).Build()).Error(); err != nil {
+			return err
+		}
+		return client.Do(ctx, client.B().Blpop().Key(answers).Timeout(0).Build()).Error()
+	}
+}
+
+// redisboxCalls is a client and a worker that echoes, each with connections of its
+// own as if they were two processes.
+func redisboxCalls(addr string) (*target, error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	caller, err := newDesk(ctx, addr)
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	worker, err := newDesk(ctx, addr)
+	if err != nil {
+		cancel()
+		return nil, errors.Join(err, caller.close())
+	}
+	handle := reply.Handle(func(_ context.Context, m *mailbox.Message[[]byte]) ([]byte, error) { return m.Body, nil },
+		&reply.HandleOptions[[]byte]{Codec: mailbox.Bytes()})
+	var group sync.WaitGroup
+	group.Go(func() {
+		for message, err := range worker.requests.Messages(ctx) {
+			if err == nil {
+				_ = handle(ctx, message) // who asked would be told, or wait in vain
+			}
+		}
+	})
+	client := reply.NewClient(caller.requests, caller.replies, &reply.Options[[]byte]{Codec: mailbox.Bytes()})
+	body := make([]byte, bodyBytes)
+	return &target{
+		newCaller: func() func() error {
+			return func() error {
+				_, err := client.Call(ctx, body)
+				return err
+			}
+		},
+		close: func() error {
+			cancel()
+			group.Wait()
+			return errors.Join(caller.close(), worker.close())
+		},
+	}, nil
+}
+
+// desk is a mailbox for requests and a reply store in Redis.
+type desk struct {
+	client   rueidis.Client
+	backend  *redisbox.Backend
+	replies  *redisbox.Replies
+	requests *mailbox.Mailbox[[]byte]
+}
+
+func newDesk(ctx context.Context, addr string) (*desk, error) {
+	client, err := newRueidis(addr)
+	if err != nil {
+		return nil, err
+	}
+	d := &desk{client: client}
+	if d.backend, err = redisbox.Open(ctx, client, nil); err != nil {
+		client.Close()
+		return nil, err
+	}
+	d.replies = d.backend.Replies(0)
+	options := &mailbox.Options[[]byte]{Codec: mailbox.Bytes(), Replies: d.replies}
+	if d.requests, err = mailbox.Open(ctx, d.backend, "requests-"+strconv.Itoa(bodyBytes), options); err != nil {
+		return nil, errors.Join(err, d.close())
+	}
+	return d, nil
+}
+
+func (d *desk) close() error {
+	err := d.backend.Close()
+	d.client.Close()
+	return err
+}

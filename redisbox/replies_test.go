@@ -1,0 +1,243 @@
+package redisbox
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/driver/drivertest"
+	"github.com/mailboxmq/mailbox/internal/redistest"
+)
+
+// A desk is a reply store under test, and where it has its slots.
+type desk struct {
+	*Replies
+	prefix string
+}
+
+func TestRedisIsAReplyStore(t *testing.T) {
+	t.Parallel()
+	for name, option := range topologies(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			client, other := connect(t, option), connect(t, option)
+			drivertest.RunReplyStore(t, drivertest.ReplyStore{
+				Open: func(t testing.TB) driver.ReplyStore {
+					prefix := redistest.Prefix(t)
+					return &desk{open(t, client, &Options{Prefix: prefix}).Replies(0), prefix}
+				},
+				Another: func(t testing.TB, store driver.ReplyStore) driver.ReplyStore {
+					return open(t, other, &Options{Prefix: store.(*desk).prefix}).Replies(0)
+				},
+			})
+		})
+	}
+}
+
+func answerOf(body string) driver.Answer { return driver.Answer{Body: []byte(body)} }
+
+// TestNothingIsDoneTwiceToASlot: a call that is repeated because its answer was lost
+// is not mistaken for somebody else's.
+func TestNothingIsDoneTwiceToASlot(t *testing.T) {
+	server := redistest.SharedServer(t)
+	proxy := redistest.NewProxy(t, server.Addr())
+	r := open(t, connect(t, through(server, proxy)), &Options{Prefix: redistest.Prefix(t)}).Replies(0)
+	ctx := t.Context()
+	for name, verdict := range map[string]redistest.Verdict{
+		"before the request": redistest.CutBefore, "inside the request": redistest.CutInside, "before the answer": redistest.CutAfter,
+	} {
+		cuts := 0
+		cut := func() { // cuts the next call
+			armed := true
+			proxy.Judge(func(args []string) redistest.Verdict {
+				if armed && (args[0] == "EVALSHA" || args[0] == "EVAL") {
+					armed = false
+					cuts++
+					return verdict
+				}
+				return redistest.Pass
+			})
+		}
+		for range 2 {
+			cut()
+			if err := r.Create(ctx, "id", hold); err != nil {
+				t.Errorf("create cut %s: %v", name, err)
+			}
+			cut()
+			if err := r.Resolve(ctx, "id", answerOf("yes")); err != nil {
+				t.Errorf("resolve cut %s: %v", name, err)
+			}
+			wantCode(t, r.Resolve(ctx, "id", answerOf("again")), driver.ErrReplyAlreadySent)
+			cut()
+			if slot, err := r.Consume(ctx, "id"); err != nil || string(slot.Answer.Body) != "yes" {
+				t.Errorf("consume cut %s: got %+v, %v", name, slot, err)
+			}
+			_, err := r.Get(ctx, "id")
+			wantCode(t, err, driver.ErrNotFound)
+		}
+		if cuts != 6 {
+			t.Errorf("%d calls were cut %s: this proves nothing", cuts, name)
+		}
+	}
+}
+
+// TestWhoWaitsForAnAnswerAsksNothing: one call to wait, and the answer is sent.
+func TestWhoWaitsForAnAnswerAsksNothing(t *testing.T) {
+	t.Parallel()
+	server := redistest.Standalone(t)
+	option := server.ClientOption()
+	option.Dialer.KeepAlive = time.Minute
+	here, there := open(t, connect(t, option), nil).Replies(0), open(t, connect(t, option), nil).Replies(0)
+	ctx := t.Context()
+	for i := range 3 {
+		id := fmt.Sprint("slot ", i)
+		if err := here.Create(ctx, id, hold); err != nil {
+			t.Fatal(err)
+		}
+		got := make(chan driver.Slot, 1)
+		go func() {
+			slot, err := here.Wait(ctx, id, time.Minute)
+			if err != nil {
+				t.Error(err)
+			}
+			got <- slot
+		}()
+		k := here.bucket(id)
+		eventually(t, "it waits", func() bool {
+			k.mu.Lock()
+			defer k.mu.Unlock()
+			return len(k.waiting[id]) == 1 && k.ear.listens.Load()
+		})
+		expectSilence(t, server)
+		if err := there.Resolve(ctx, id, answerOf(id)); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case slot := <-got:
+			if string(slot.Answer.Body) != id {
+				t.Errorf("got %q for %q", slot.Answer.Body, id)
+			}
+		case <-time.After(soon):
+			t.Fatal("nobody was woken")
+		}
+	}
+}
+
+// expectSilence waits until nobody asks the server anything for a while: longer
+// than it takes somebody who polls to ask again.
+func expectSilence(t *testing.T, server *redistest.Server) {
+	t.Helper()
+	eventually(t, "nobody asks anything", func() bool {
+		before := redistest.CommandCount(t, server)
+		pause(lookAlone + lookAlone/4)
+		return redistest.CommandCount(t, server) == before
+	})
+}
+
+// TestAnAnswerThatWasNotHeardIsFound: what is announced while the connection is cut
+// is looked for when it is back.
+func TestAnAnswerThatWasNotHeardIsFound(t *testing.T) {
+	server := redistest.SharedServer(t)
+	proxy := redistest.NewProxy(t, server.Addr())
+	prefix, ctx := redistest.Prefix(t), t.Context()
+	here := open(t, connect(t, through(server, proxy)), &Options{Prefix: prefix}).Replies(0)
+	there := open(t, connect(t, server.ClientOption()), &Options{Prefix: prefix}).Replies(0)
+	if err := here.Create(ctx, "id", hold); err != nil {
+		t.Fatal(err)
+	}
+	got := make(chan driver.Slot, 1)
+	go func() {
+		slot, err := here.Wait(ctx, "id", time.Minute)
+		if err != nil {
+			t.Error(err)
+		}
+		got <- slot
+	}()
+	eventually(t, "it listens", func() bool { return here.bucket("id").ear.listens.Load() })
+	pause(100 * time.Millisecond)
+	proxy.Refuse(true)
+	proxy.Cut()
+	eventually(t, "the connection is gone", func() bool { return proxy.Connections() == 0 })
+	if err := there.Resolve(ctx, "id", answerOf("yes")); err != nil {
+		t.Fatal(err)
+	}
+	proxy.Refuse(false)
+	select {
+	case slot := <-got:
+		if string(slot.Answer.Body) != "yes" {
+			t.Errorf("got %+v", slot)
+		}
+	case <-time.After(soon):
+		t.Fatal("the answer was not found")
+	}
+}
+
+func TestSlotsAreBoundedAndSpread(t *testing.T) {
+	cluster := redistest.SharedCluster(t)
+	r := open(t, connect(t, cluster.ClientOption()), &Options{Prefix: redistest.Prefix(t)}).Replies(10 * buckets)
+	primaries := make(map[string]bool)
+	for _, k := range r.buckets {
+		primary, err := cluster.PrimaryOf(t.Context(), k.keys[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		primaries[primary.Addr()] = true
+		for _, key := range k.keys {
+			if redistest.Slot(key) != redistest.Slot(k.keys[0]) {
+				t.Errorf("%s is not in the slot of %s", key, k.keys[0])
+			}
+		}
+	}
+	if len(primaries) != 3 {
+		t.Errorf("slots are on %d of 3 primaries", len(primaries))
+	}
+	made, refused := 0, 0
+	for i := range 20 * buckets {
+		switch err := r.Create(t.Context(), fmt.Sprint(i), hold); {
+		case err == nil:
+			made++
+		case errors.Is(err, driver.ErrFull) && driver.RetryAfter(err) > 0:
+			refused++
+		default:
+			t.Fatal(err)
+		}
+	}
+	if made > 10*buckets || refused == 0 {
+		t.Errorf("%d slots were made and %d refused, in a store for %d", made, refused, 10*buckets)
+	}
+}
+
+func TestAClosedReplyStoreWakesWhoWaits(t *testing.T) {
+	b := open(t, connect(t, redistest.SharedServer(t).ClientOption()), &Options{Prefix: redistest.Prefix(t)})
+	for _, test := range []struct {
+		name string
+		end  func(r *Replies) error
+	}{
+		{"the store", (*Replies).Close},
+		{"the backend", func(*Replies) error { return b.Close() }},
+	} {
+		name, end, r := test.name, test.end, b.Replies(0)
+		if err := r.Create(t.Context(), "id "+name, hold); err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan error, 1)
+		go func() {
+			_, err := r.Wait(t.Context(), "id "+name, time.Minute)
+			ended <- err
+		}()
+		k := r.bucket("id " + name)
+		eventually(t, "it listens", func() bool { return k.ear.listens.Load() })
+		if err := end(r); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case err := <-ended:
+			wantCode(t, err, driver.ErrClosed)
+		case <-time.After(soon):
+			t.Fatal("nobody was woken")
+		}
+		wantCode(t, r.Delete(t.Context(), "id "+name), driver.ErrClosed)
+	}
+}

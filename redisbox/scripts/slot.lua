@@ -1,0 +1,107 @@
+#!lua flags=allow-oom
+-- Does something to one reply slot, or looks at it.
+--
+-- KEYS: the bucket
+-- ARGV: floor, fence, session, turn, what, id, life, most, waiter, failure, kind,
+--   body
+-- Result: head; a letter; the slot, or nothing
+-- Uses: bucket again time
+--
+-- What to do: c create a slot that ends after life, if there are less than most; r
+-- resolve it; a (abandon) cancel it; g get it; w get it, and tell waiter when it is
+-- pending no more; t take it out, unless it is pending; d delete it. The letters: s
+-- done, n not found, t taken, f full (of slots, or of those who wait), and the state
+-- of a slot that was written before: r, c or x.
+--
+-- Those who wait are told on a channel of their own, by the id and the slot as it
+-- then is; of one that was removed without having been written, by the id alone.
+
+local LINGER = 60000000 -- how long slots are kept whose time is over
+local CROWD = 60000 -- bytes of names of processes that wait for one slot
+local what, id, life, most, waiter = ARGV[5], ARGV[6], tonumber(ARGV[7]), tonumber(ARGV[8]), ARGV[9]
+
+local function remove(name)
+  call('HDEL', slots, name)
+  call('ZREM', ends, name)
+end
+
+-- tell tells those who wait. It must not fail: what was done is done.
+local function tell(waiters, slot)
+  for who in string.gmatch(waiters, '%S+') do
+    redis.pcall('SPUBLISH', sub(meta, 1, -5) .. who, pack('<H', #id) .. id .. slot)
+  end
+end
+
+local function finish(letter, slot)
+  local answer = { 'ok', pack('<ddd', now, wall, term), letter, slot or '' }
+  call('HSET', meta, 'state', pack('<ddd', now, offset, term))
+  if session ~= '' then
+    call('HSET', meta, 's:' .. session, pack('<d', turn) .. cmsgpack.pack(answer))
+  end
+  return answer
+end
+
+-- create makes the slot, and sweeps a few that nobody has asked for in time: more
+-- than one, so that sweeping outpaces creating.
+local function create()
+  for _, name in ipairs(call('ZRANGEBYSCORE', ends, '-inf', now - LINGER, 'LIMIT', 0, 2)) do
+    remove(name)
+  end
+  if call('HEXISTS', slots, id) == 1 then
+    return finish('t')
+  end
+  if call('HLEN', slots) >= most then
+    local oldest = call('ZRANGE', ends, 0, 0, 'WITHSCORES')
+    if not oldest[1] or tonumber(oldest[2]) > now then
+      return finish('f', format('%.0f', oldest[1] and oldest[2] - now or 0))
+    end
+    remove(oldest[1])
+  end
+  call('ZADD', ends, now + life, id)
+  call('HSET', slots, id, pack(SLOT, 'p', now + life, wall, wall + life, 0, 0, '', 0, '', 0, ''))
+  return finish('s')
+end
+
+if what == 'c' then
+  return create()
+end
+
+local slot = call('HGET', slots, id)
+if not slot then
+  return finish(what == 'd' and 's' or 'n')
+end
+local state, due, created, ending, resolved, waiters, failure, kind, position = parse(SLOT, slot)
+local body = sub(slot, position)
+if due <= now then
+  state, failure, kind, body, resolved = 'x', '', '', '', 0
+end
+
+-- show packs the slot as it is, without those who wait.
+local function show()
+  return pack(SLOT, state, due - now, created, ending, resolved, 0, '', #failure, failure, #kind, kind) .. body
+end
+
+if what == 'r' or what == 'a' then
+  if what == 'a' and state == 'c' then
+    return finish('s')
+  elseif state ~= 'p' then
+    return finish(state)
+  end
+  state = what == 'r' and 'r' or 'c'
+  if what == 'r' then
+    resolved, failure, kind, body = wall, ARGV[10], ARGV[11], ARGV[12]
+  end
+  call('HSET', slots, id, pack(SLOT, state, due, created, ending, resolved, 0, '', #failure, failure, #kind, kind) .. body)
+  tell(waiters, show())
+  return finish('s')
+elseif what == 'd' or (what == 't' and state ~= 'p') then
+  remove(id)
+  tell(waiters, state == 'p' and '' or show())
+elseif what == 'w' and state == 'p' and not string.find(waiters, waiter, 1, true) then
+  if #waiters > CROWD then
+    return finish('f')
+  end
+  waiters = waiters .. ' ' .. waiter
+  call('HSET', slots, id, pack(SLOT, state, due, created, ending, resolved, #waiters, waiters, 0, '', 0, ''))
+end
+return finish('s', what ~= 'd' and show() or '')

@@ -1,0 +1,25 @@
+#!lua flags=allow-oom
+-- Lists reply slots whose time is over, those that ended first first, or removes
+-- them.
+--
+-- KEYS: the bucket
+-- ARGV: floor, fence, session, turn, what, limit
+-- Result: head; for each slot id, when it ended
+-- Uses: bucket again time
+--
+-- What to do: l list, s sweep. Nobody waits for what is swept: he has been told by
+-- his own clock.
+
+local over = call('ZRANGEBYSCORE', ends, '-inf', now, 'WITHSCORES', 'LIMIT', 0, ARGV[6])
+if ARGV[5] == 's' then
+  for i = 1, #over, 2 do
+    call('HDEL', slots, over[i])
+    call('ZREM', ends, over[i])
+  end
+end
+local answer = { 'ok', pack('<ddd', now, wall, term), unpack(over) }
+call('HSET', meta, 'state', pack('<ddd', now, offset, term))
+if session ~= '' then
+  call('HSET', meta, 's:' .. session, pack('<d', turn) .. cmsgpack.pack(answer))
+end
+return answer
