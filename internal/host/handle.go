@@ -108,8 +108,12 @@ func (h *handle) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driv
 			return nil, err
 		}
 	}
-	if len(got) > 0 || req.Wait == 0 {
-		return got, h.ceiling(blocked)
+	if len(got) > 0 {
+		h.refresh() // others may wait for these deadlines
+		return got, nil
+	}
+	if req.Wait == 0 {
+		return nil, h.ceiling(blocked)
 	}
 	return h.await(ctx, req)
 }
@@ -128,7 +132,7 @@ func (h *handle) await(ctx context.Context, req driver.ReceiveRequest) ([]driver
 		}
 		got, blocked := h.take(ctx, req)
 		if len(got) > 0 {
-			h.waiters.leave(w, false)
+			h.waiters.leave(w, false) // first: nobody needs to be woken for one who has something
 			h.refresh()
 			return got, nil
 		}
@@ -160,7 +164,8 @@ func (h *handle) await(ctx context.Context, req driver.ReceiveRequest) ([]driver
 }
 
 // take leases what is ready. blocked says that only the in-flight ceiling kept
-// it from taking anything.
+// it from taking anything. The caller refreshes: others may wait for the deadlines
+// of what was taken.
 func (q *queue) take(ctx context.Context, req driver.ReceiveRequest) (got []driver.Delivery, blocked bool) {
 	first := uint64(0)
 	if len(q.shards) > 1 {
@@ -177,11 +182,7 @@ func (q *queue) take(ctx context.Context, req driver.ReceiveRequest) (got []driv
 			break
 		}
 	}
-	if len(got) > 0 {
-		q.refresh() // others may wait for these deadlines
-		return got, false
-	}
-	return nil, blocked
+	return got, blocked && len(got) == 0
 }
 
 // take leases what is ready in one shard and adds it to got. searching says that
