@@ -29,6 +29,7 @@ var leastRules = []string{
 // TestARestrictedUserOverTLS: everything works over encrypted connections for a
 // user who may do no more than is needed, on all kinds of servers.
 func TestARestrictedUserOverTLS(t *testing.T) {
+	t.Parallel()
 	options := []redistest.Option{redistest.TLS(), redistest.User("shop", "secret", leastRules...), redistest.Replicas(1)}
 	for name, start := range map[string]func(t *testing.T) rueidis.ClientOption{
 		"standalone": func(t *testing.T) rueidis.ClientOption { return redistest.Standalone(t, options...).ClientOption() },

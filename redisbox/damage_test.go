@@ -132,6 +132,7 @@ func TestBodiesOfAllSizesAndBytes(t *testing.T) {
 // TestMoreThanOneCallCarries: batches that are larger than what goes in one call,
 // both ways, arrive whole and in order.
 func TestMoreThanOneCallCarries(t *testing.T) {
+	t.Parallel()
 	q := openQueue(t, open(t, connect(t, redistest.SharedServer(t).ClientOption()), &Options{Prefix: redistest.Prefix(t)}))
 	const n = 40
 	large := make([]driver.Outgoing, n)

@@ -70,7 +70,8 @@ func TestAReceiverMayDieAnywhere(t *testing.T) {
 		})
 	}
 	workers.Wait()
-	if want := requestBytes/step + answerBytes/(step/3) - 2; died < want {
+	// On a busy machine some give up before anything is sent.
+	if want := (requestBytes/step + answerBytes/(step/3)) * 9 / 10; died < want {
 		t.Errorf("%d receivers died, want %d at least", died, want)
 	}
 }

@@ -27,6 +27,14 @@
 //	ages groups eligible out outbox dedup windows sessions arrivals
 //	           what retention, strict groups, forwarding and dedup need
 //
+// Reply slots are spread over 16 buckets, whose keys begin with the prefix and
+// {replies.N}:
+//
+//	meta       hash: the bucket's clock, and the latest answer of each caller
+//	slots      hash: slots, with who waits for them and their answers
+//	ends       sorted set: slots, by the end of their time
+//	sessions   sorted set: callers, by when they came
+//
 // The scripts are in the folder of that name, each with a comment that says what
 // it is given and what it answers. Their words are those of internal/engine.
 //

@@ -53,6 +53,7 @@ func TestDurabilityIsWhatTheServerGives(t *testing.T) {
 }
 
 func TestWithoutReplicasNothingIsConfirmed(t *testing.T) {
+	t.Parallel()
 	group := redistest.Sentinel(t, redistest.Replicas(1))
 	ctx := t.Context()
 	primary, err := group.Primary(ctx)
@@ -77,6 +78,25 @@ func TestWithoutReplicasNothingIsConfirmed(t *testing.T) {
 	wantCode(t, err, driver.ErrUnavailable)
 	wantCode(t, q.Ack(ctx, []driver.Receipt{d.Receipt}), driver.ErrUnavailable)
 	receive(t, q, 1, hold) // receiving goes on
+}
+
+// TestOpenWaitsForAPrimary: while one primary replaces another there is none.
+func TestOpenWaitsForAPrimary(t *testing.T) {
+	t.Parallel()
+	primary, replica := redistest.Standalone(t), redistest.Standalone(t)
+	become := func(what ...string) {
+		if _, err := replica.Do(t.Context(), append([]string{"REPLICAOF"}, what...)...); err != nil {
+			t.Error(err)
+		}
+	}
+	host, port, _ := strings.Cut(primary.Addr(), ":")
+	become(host, port)
+	client := connect(t, replica.ClientOption())
+	_, err := Open(t.Context(), client, &Options{RetryFor: 300 * time.Millisecond})
+	wantCode(t, err, driver.ErrUnavailable)
+	promotion := time.AfterFunc(300*time.Millisecond, func() { become("NO", "ONE") })
+	defer promotion.Stop()
+	send(t, openQueue(t, open(t, client, nil)), "a")
 }
 
 func TestAServerWithoutMemoryTakesNoMoreMessages(t *testing.T) {

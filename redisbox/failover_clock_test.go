@@ -24,7 +24,7 @@ import (
 // is; and dedup keys are remembered.
 func TestANewPrimaryWithAnotherClockExpiresNothingEarly(t *testing.T) {
 	t.Parallel()
-	cluster := redistest.Cluster(t, redistest.ClockSkew(0), redistest.Replicas(1))
+	cluster := redistest.Cluster(t, redistest.ClockSkew(0), redistest.Replicas(1), redistest.NodeTimeout(10*time.Second))
 	for _, test := range []struct {
 		name     string
 		skew     time.Duration

@@ -39,19 +39,19 @@ const (
 	workerVisibility = time.Second
 )
 
-// killFor is for how long processes are killed: 20 s, or as long as
-// MAILBOX_KILL_FOR says.
-func killFor(t *testing.T) time.Duration {
+// kills is how many processes are killed, one every second: 20, or as many as
+// MAILBOX_KILLS says.
+func kills(t *testing.T) int {
 	t.Helper()
-	text := os.Getenv("MAILBOX_KILL_FOR")
+	text := os.Getenv("MAILBOX_KILLS")
 	if text == "" {
-		return 20 * time.Second
+		return 20
 	}
-	d, err := time.ParseDuration(text)
-	if err != nil {
-		t.Fatalf("MAILBOX_KILL_FOR: %v", err)
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 {
+		t.Fatalf("MAILBOX_KILLS is %q, not a number of processes", text)
 	}
-	return d
+	return n
 }
 
 func TestKilledProcessesLoseNothing(t *testing.T) {
@@ -67,8 +67,10 @@ func TestKilledProcessesLoseNothing(t *testing.T) {
 		crew.hire()
 	}
 	killed := 0
-	for end := time.Now().Add(killFor(t)); time.Now().Before(end); killed++ {
-		rest(t.Context(), time.Second)
+	second := time.NewTicker(time.Second)
+	defer second.Stop()
+	for ; killed < kills(t); killed++ {
+		<-second.C
 		crew.fire()
 		crew.hire()
 	}

@@ -94,6 +94,7 @@ func TestLongPollSurvivesARestart(t *testing.T) {
 }
 
 func TestBatchesSurviveRestarts(t *testing.T) {
+	t.Parallel()
 	server := redistest.Standalone(t, redistest.AppendOnly(redistest.FsyncAlways))
 	recorder := drivertest.NewRecorder("")
 	q := recorder.Queue(openNew(t, openBackend(t, server.ClientOption(), nil)))

@@ -21,6 +21,10 @@ import (
 // These tests take servers of a cluster down in every way a single one can
 // fail, while producers and consumers are at work, and look for what got lost.
 
+// nodeTimeout is how long a server may be silent: so long that only those are
+// replaced that a test means, although the machine is busy.
+const nodeTimeout = 2 * time.Second
+
 // maxReorderDepth is how far order may suffer in a shard that fails over.
 const maxReorderDepth = 32
 
@@ -178,7 +182,7 @@ func expectNothingLost(t *testing.T, load *failoverLoad) {
 // replica that has confirmed nothing, so all are asked to.
 func TestSentinelFailoverLosesNothing(t *testing.T) {
 	t.Parallel()
-	group := redistest.Sentinel(t, redistest.AppendOnly(redistest.FsyncEverySec))
+	group := redistest.Sentinel(t, redistest.AppendOnly(redistest.FsyncEverySec), redistest.NodeTimeout(nodeTimeout))
 	option := group.ClientOption()
 	option.Sentinel.TopologyRefreshInterval = time.Second
 	for _, c := range []struct {
@@ -243,7 +247,7 @@ func lostMessages(report drivertest.Report) int {
 // failoverCluster starts the cluster that a test takes apart.
 func failoverCluster(t *testing.T) *redistest.ClusterGroup {
 	t.Helper()
-	return redistest.Cluster(t, redistest.AppendOnly(redistest.FsyncEverySec))
+	return redistest.Cluster(t, redistest.AppendOnly(redistest.FsyncEverySec), redistest.NodeTimeout(nodeTimeout))
 }
 
 // openBackend opens a backend that lives as long as the test.

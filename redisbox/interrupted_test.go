@@ -45,9 +45,8 @@ func claimFor(t *testing.T, q *handle, msg *driver.Outgoing) *claim {
 	return c
 }
 
-func sharded(t *testing.T, options Options) *handle {
-	options.Prefix = redistest.Prefix(t)
-	b := open(t, connect(t, redistest.SharedCluster(t).ClientOption()), &options)
+func sharded(t *testing.T) *handle {
+	b := open(t, connect(t, redistest.SharedCluster(t).ClientOption()), &Options{Prefix: redistest.Prefix(t)})
 	return configured(t, b, driver.Config{Shards: 8})
 }
 
@@ -61,13 +60,16 @@ func sendOne(t *testing.T, q *handle, msg driver.Outgoing) driver.Sent {
 }
 
 func TestAKeyThatWasOnlyClaimedCanBeUsed(t *testing.T) {
-	q := sharded(t, Options{RetryFor: 200 * time.Millisecond})
+	q := sharded(t)
 	msg, elsewhere := apart(q, "body")
 	c := claimFor(t, q, &msg)
 	// Nobody knows what becomes of the first, so one that would be another message
 	// has to wait.
+	patience := q.backend.options.RetryFor
+	q.backend.options.RetryFor = 200 * time.Millisecond // in vain
 	_, err := q.Send(t.Context(), []driver.Outgoing{elsewhere})
 	wantCode(t, err, driver.ErrUnavailable)
+	q.backend.options.RetryFor = patience
 	conflicting := msg
 	conflicting.Body = []byte("another")
 	_, err = q.Send(t.Context(), []driver.Outgoing{conflicting})
@@ -83,7 +85,7 @@ func TestAKeyThatWasOnlyClaimedCanBeUsed(t *testing.T) {
 }
 
 func TestAMessageThatArrivedIsNotSentAgain(t *testing.T) {
-	q := sharded(t, Options{})
+	q := sharded(t)
 	msg, elsewhere := apart(q, "body")
 	c := claimFor(t, q, &msg)
 	part := newSending(t.Context(), c.target)
@@ -110,7 +112,7 @@ func TestAMessageThatArrivedIsNotSentAgain(t *testing.T) {
 }
 
 func TestAKeyIsFreeIfItsMessageWasRefused(t *testing.T) {
-	q := sharded(t, Options{})
+	q := sharded(t)
 	if err := q.backend.ConfigureQueue(t.Context(), "orders", driver.Config{Shards: 8, MaxMessages: 8}); err != nil {
 		t.Fatal(err)
 	}
@@ -203,7 +205,7 @@ func TestAFullGraveyardKeepsLettersAtHome(t *testing.T) {
 }
 
 func TestADeletionThatWasInterruptedIsFinished(t *testing.T) {
-	q := sharded(t, Options{})
+	q := sharded(t)
 	b := q.backend
 	for i := range 40 {
 		sendOne(t, q, driver.Outgoing{Body: []byte("x"), Group: fmt.Sprint(i)})
@@ -232,7 +234,7 @@ func TestADeletionThatWasInterruptedIsFinished(t *testing.T) {
 // TestAConfigurationReachesAllShardsAndProcesses although whoever set it did not
 // get further than the first shard.
 func TestAConfigurationReachesAllShardsAndProcesses(t *testing.T) {
-	q := sharded(t, Options{})
+	q := sharded(t)
 	prefix := q.backend.options.Prefix
 	other := openQueue(t, open(t, connect(t, redistest.SharedCluster(t).ClientOption()), &Options{Prefix: prefix}))
 	config := driver.Config{Shards: 8, MaxMessages: 8, DedupWindow: time.Hour}

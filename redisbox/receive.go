@@ -225,8 +225,13 @@ func (h *handle) takeFrom(ctx context.Context, s *shard, req driver.ReceiveReque
 }
 
 // grace is how long a receive that is cancelled while the server is asked waits
-// for the answer: there may be messages in it.
-const grace = time.Second
+// for the answer: there may be messages in it. What comes later is given back as if
+// it had not been delivered, unless its lease is over by then. So a receive with a
+// lease shorter than shortLease waits longer.
+const (
+	grace      = time.Second
+	shortLease = 5 * time.Second
+)
 
 // awaitReceiving waits for the answer. If the caller leaves before, what comes is
 // given back.
@@ -245,7 +250,7 @@ func (h *handle) awaitReceiving(ctx context.Context, s *shard, op *receiving) er
 	if s.receives.withdraw(op) {
 		return reason
 	}
-	timer := time.NewTimer(grace)
+	timer := time.NewTimer(max(grace, shortLease-op.req.Visibility))
 	defer timer.Stop()
 	select {
 	case <-op.done:

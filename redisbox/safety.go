@@ -2,6 +2,7 @@ package redisbox
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"strconv"
@@ -16,9 +17,26 @@ import (
 // say what they need, and announcements that stay in their slot.
 const leastVersion = 7
 
+// errNoPrimary: no server takes writes right now.
+var errNoPrimary = errors.New("there is no primary")
+
 // inspect finds out what messages survive on the servers, and says what is wrong
-// with them.
+// with them. While one primary replaces another there is none, and it asks again.
 func (b *Backend) inspect(ctx context.Context) error {
+	for tries := b.newTries(nil); ; {
+		switch err := b.inspectOnce(ctx); {
+		case !errors.Is(err, errNoPrimary):
+			return err
+		case !tries.again(ctx):
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			return unavailable(err)
+		}
+	}
+}
+
+func (b *Backend) inspectOnce(ctx context.Context) error {
 	b.durability = driver.DurabilityDisk
 	if b.options.Replicas > 0 {
 		b.durability = driver.DurabilityReplicated
@@ -45,7 +63,7 @@ func (b *Backend) inspect(ctx context.Context) error {
 		}
 	}
 	if asked == 0 {
-		return &driver.Error{Code: driver.ErrUnavailable, Detail: "there is no primary"}
+		return errNoPrimary
 	}
 	return nil
 }

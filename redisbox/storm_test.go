@@ -23,7 +23,7 @@ func TestEveryCallerOfRedisGetsItsOwnAnswerAnErrorOrItsTimeout(t *testing.T) {
 		Requests: backend, Replies: backend.Replies(0),
 		Slots:   func(ctx context.Context) (int, error) { return countSlots(ctx, server, prefix) },
 		Callers: 1000, Workers: 8,
-		Work: 20 * time.Millisecond, Visibility: time.Second, Patience: 20 * time.Second,
+		Work: 10 * time.Millisecond, Visibility: time.Second, Patience: 45 * time.Second,
 		Trouble: func(ctx context.Context) {
 			for restarts < 3 && ctx.Err() == nil {
 				rest(ctx, time.Second)

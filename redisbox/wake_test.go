@@ -46,6 +46,7 @@ func wantWoken(t testing.TB, done <-chan []driver.Delivery, body string) {
 }
 
 func TestASendInAnotherProcessWakes(t *testing.T) {
+	t.Parallel()
 	for name, option := range topologies(t) {
 		t.Run(name, func(t *testing.T) {
 			prefix := redistest.Prefix(t)

@@ -1,6 +1,7 @@
 package redisbox
 
 import (
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -275,6 +276,7 @@ func TestKeysHaveTheNamesThatPeopleKnow(t *testing.T) {
 
 // TestNoKeyOfAQueueExpires: a queue that nobody uses for years is still there.
 func TestNoKeyOfAQueueExpires(t *testing.T) {
+	t.Parallel()
 	server := redistest.Standalone(t)
 	client := connect(t, server.ClientOption())
 	backend := drivertest.Backend{Open: func(t testing.TB) driver.Opener { return open(t, client, nil) }}
@@ -379,7 +381,7 @@ func TestBothVersionsOfTheProtocolWork(t *testing.T) {
 }
 
 // useEverything does with a queue what programs do: send, wait, receive, settle,
-// bury, redrive, look, count, purge and delete.
+// bury, redrive, look, count, purge and delete; and with reply slots.
 func useEverything(t *testing.T, option rueidis.ClientOption) {
 	t.Helper()
 	b := open(t, connect(t, option), &Options{Prefix: "shop:"})
@@ -393,7 +395,7 @@ func useEverything(t *testing.T, option rueidis.ClientOption) {
 		if err := q.Nack(t.Context(), []driver.Nack{{Receipt: got[0].Receipt, Cause: "why"}}); err != nil {
 			t.Fatal(err)
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(soon):
 		t.Fatal("nobody was woken")
 	}
 	d := drainAll(t, q, 1)[0]
@@ -420,6 +422,47 @@ func useEverything(t *testing.T, option rueidis.ClientOption) {
 		}
 	}
 	if err := b.DeleteQueue(t.Context(), "orders"); err != nil {
+		t.Error(err)
+	}
+	useSlots(t, b.Replies(0))
+}
+
+// useSlots does with reply slots what programs do.
+func useSlots(t *testing.T, r *Replies) {
+	t.Helper()
+	ctx := t.Context()
+	for _, id := range []string{"answered", "cancelled", "deleted"} {
+		if err := r.Create(ctx, id, hold); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := make(chan error, 1)
+	go func() {
+		slot, err := r.Wait(ctx, "answered", hold)
+		if err == nil && string(slot.Answer.Body) != "yes" {
+			err = fmt.Errorf("got %+v", slot)
+		}
+		got <- err
+	}()
+	ear := r.bucket("answered").ear
+	eventually(t, "it listens", func() bool { return ear.listens.Load() })
+	if err := r.Resolve(ctx, "answered", answerOf("yes")); err != nil {
+		t.Error(err)
+	}
+	select {
+	case err := <-got:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(soon):
+		t.Fatal("nobody was woken")
+	}
+	if _, err := r.Consume(ctx, "answered"); err != nil {
+		t.Error(err)
+	}
+	_, expiredErr := r.Expired(ctx, 10)
+	_, sweepErr := r.Sweep(ctx, 10)
+	if err := errors.Join(r.Cancel(ctx, "cancelled"), r.Delete(ctx, "deleted"), expiredErr, sweepErr); err != nil {
 		t.Error(err)
 	}
 }

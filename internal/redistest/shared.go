@@ -33,13 +33,17 @@ var (
 		return startServer(ctx, s)
 	}}
 	sharedSentinel = &sharing[*SentinelGroup]{start: func(ctx context.Context) (*SentinelGroup, error) {
-		return startSentinel(ctx, nil)
+		return startSentinel(ctx, []Option{NodeTimeout(sharedTimeout)})
 	}}
 	sharedCluster = &sharing[*ClusterGroup]{start: func(ctx context.Context) (*ClusterGroup, error) {
-		return startCluster(ctx, nil)
+		return startCluster(ctx, []Option{NodeTimeout(sharedTimeout)})
 	}}
 	mainRuns bool // set before any test runs
 )
+
+// sharedTimeout keeps servers that are shared from being replaced because the
+// machine is so busy that they are silent for a while.
+const sharedTimeout = 30 * time.Second
 
 // SharedServer returns a server for tests that do it no harm: no signals, no
 // FLUSHALL, and keys that begin with Prefix. It is started for the first such
@@ -87,7 +91,7 @@ func Prefix(t testing.TB) string {
 
 // Main runs the tests, stops what they shared, and ends the process: with a
 // failure if tests failed, or if they left goroutines behind. Unless the flag
-// -parallel says otherwise, six parallel tests run at a time: they mostly wait.
+// -parallel says otherwise, eight parallel tests run at a time: they mostly wait.
 //
 //	func TestMain(m *testing.M) { redistest.Main(m) }
 func Main(m *testing.M, options ...goleak.Option) {
@@ -108,7 +112,7 @@ func Main(m *testing.M, options ...goleak.Option) {
 
 // waitTogether lets more tests run at a time than there are processors.
 func waitTogether() {
-	const name, number = "test.parallel", "6"
+	const name, number = "test.parallel", "8"
 	flag.Parse()
 	asked := false
 	flag.Visit(func(f *flag.Flag) { asked = asked || f.Name == name })

@@ -34,9 +34,11 @@ end
 
 local function finish(letter, slot)
   local answer = { 'ok', pack('<ddd', now, wall, term), letter, slot or '' }
-  call('HSET', meta, 'state', pack('<ddd', now, offset, term))
+  local after = pack('<ddd', now, offset, term)
   if session ~= '' then
-    call('HSET', meta, 's:' .. session, pack('<d', turn) .. cmsgpack.pack(answer))
+    call('HSET', meta, 'state', after, 's:' .. session, pack('<d', turn) .. cmsgpack.pack(answer))
+  else
+    call('HSET', meta, 'state', after)
   end
   return answer
 end
