@@ -31,14 +31,12 @@ run: ## Watch messages live and die: a tour on the memory backend
 # of everybody; all other packages only say that they are fine.
 LISTED := /membox$$|/drivertest/faulty$$
 
-# The backends that need servers are being finished. They compile and are linted
-# with the rest; their tests are a target of their own until then: make servers.
-UNFINISHED := /redisbox$$|/internal/redistest$$|/sqsbox/dynamoreply$$|/internal/dynamotest$$
-
 .PHONY: test
-test: format-check vet ## Everything a commit must pass; CI runs exactly this
-	packages=$$($(GO) list ./... | grep -vE '$(LISTED)|$(UNFINISHED)'); $(GO) test -race -timeout $(TIMEOUT) $$packages
+test: format-check vet servers ## Everything a commit must pass; CI runs exactly this
+	packages=$$($(GO) list ./... | grep -vE '$(LISTED)'); $(GO) test -race -timeout $(TIMEOUT) $$packages
 	$(GO) test -run Alloc . # the race detector allocates too, so this runs without it
+	@echo; echo "Requests and answers: storms of callers, and ten thousand addresses:"
+	@$(GO) test -v -count=1 -timeout $(TIMEOUT) -run $(STORMS) ./reply ./redisbox ./sqsbox/dynamoreply | grep -E '_test.go:|^(---|ok|FAIL)'
 	@echo; echo "Power cuts on the disk backend, without the race detector, which is slow:"
 	@MAILBOX_CRASH_IMAGES=$(or $(N),10000) $(GO) test -v -count=1 -timeout $(TIMEOUT) -run $(CRASHES) ./diskbox | grep -v '^=== \|^PASS'
 	@echo; echo "The memory backend, and the conformance cases it passes, by rule:"
@@ -69,6 +67,9 @@ vet:
 # A single test takes all the images it is given.
 CRASHES := '^TestNoPowerCutLosesWhatWasAcknowledged$$'
 
+# What is said about callers and addresses in numbers.
+STORMS := 'TestEveryCaller|ManyReplyAddresses'
+
 ##@ Now and then
 
 .PHONY: crash
@@ -76,13 +77,11 @@ crash: ## Power cuts on the disk backend: N images (1000000)
 	MAILBOX_CRASH_IMAGES=$(or $(N),1000000) $(GO) test -v -count=1 -timeout 0 -run $(CRASHES) ./diskbox
 
 # Each script installs what is missing; tests start and stop the servers themselves,
-# on free ports. Those on Redis stop and kill servers, and have the machine for
-# themselves.
+# on free ports.
 .PHONY: servers
-servers: ## Tests that need Redis and DynamoDB, which are installed and started
+servers: ## Install what tests start: Redis, and dynalite for DynamoDB
 	tools/redis.sh
 	tools/dynalite.sh
-	$(GO) test -race -timeout 20m -p 1 ./internal/redistest ./redisbox ./internal/dynamotest ./sqsbox/dynamoreply
 
 .PHONY: failover
 failover: ## Failovers, hangs and slot moves of a Redis Cluster under load: N of each (200)

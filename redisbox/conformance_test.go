@@ -20,6 +20,9 @@ type place struct {
 	prefix string
 }
 
+// tick is long enough for a call on a machine that is busy with other tests.
+const tick = 300 * time.Millisecond
+
 func connect(t testing.TB, option rueidis.ClientOption) rueidis.Client {
 	t.Helper()
 	client, err := rueidis.NewClient(option)
@@ -66,6 +69,7 @@ func restartable(t *testing.T) drivertest.Backend {
 			return begin(t, p.prefix)
 		},
 		Crashes: []drivertest.Crash{drivertest.CrashClean, drivertest.CrashKill},
+		Tick:    tick,
 	}
 }
 
@@ -89,6 +93,7 @@ func sharing(t *testing.T, option rueidis.ClientOption) drivertest.Backend {
 	client := connect(t, option)
 	return drivertest.Backend{
 		Open: func(t testing.TB) driver.Opener { return open(t, client, &Options{Prefix: redistest.Prefix(t)}) },
+		Tick: tick,
 	}
 }
 

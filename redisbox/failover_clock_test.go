@@ -24,7 +24,7 @@ import (
 // is; and dedup keys are remembered.
 func TestANewPrimaryWithAnotherClockExpiresNothingEarly(t *testing.T) {
 	t.Parallel()
-	cluster := redistest.Cluster(t, redistest.ClockSkew(0), redistest.Replicas(1), redistest.NodeTimeout(10*time.Second))
+	cluster := redistest.Cluster(t, redistest.ClockSkew(0), redistest.Replicas(1), redistest.NodeTimeout(nodeTimeout))
 	for _, test := range []struct {
 		name     string
 		skew     time.Duration
@@ -52,7 +52,7 @@ func testNewClock(t *testing.T, cluster *redistest.ClusterGroup, skew time.Durat
 	t.Helper()
 	backend := openBackend(t, cluster.ClientOption(), &redisbox.Options{Replicas: 1})
 	name := redistest.Prefix(t) + "clock"
-	if err := backend.ConfigureQueue(t.Context(), name, driver.Config{DedupWindow: time.Minute}); err != nil {
+	if err := backend.ConfigureQueue(t.Context(), name, driver.Config{DedupWindow: 10 * time.Minute}); err != nil {
 		t.Fatal(err)
 	}
 	q := openNamed(t, backend, name)
@@ -132,7 +132,7 @@ func expectOnTime(t *testing.T, q driver.Queue, start time.Time, lasting time.Du
 // another matter: to that server it seems that nobody has spoken for minutes.
 func replicaWithClock(t *testing.T, cluster *redistest.ClusterGroup, queue string, skew time.Duration) *redistest.Server {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	primary, err := cluster.PrimaryOf(ctx, someKey(ctx, t, cluster, queue, "meta"))
 	if err != nil {
