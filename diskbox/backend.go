@@ -92,6 +92,12 @@ func assemble(s *store.Store, o Options, durability driver.Durability) (*Backend
 			return nil, err
 		}
 	}
+	if recovered.closed {
+		j.opened()
+		if err := j.flush(); err != nil {
+			return nil, err
+		}
+	}
 	recovered.orphans.tell(o.Logger)
 	h := host.New(host.Options{
 		Defaults: o.Defaults, MaxBodyBytes: o.MaxBodyBytes, Durability: durability,
@@ -104,7 +110,7 @@ func assemble(s *store.Store, o Options, durability driver.Durability) (*Backend
 	j.mu.Lock()
 	axis.running = h.Now
 	j.mu.Unlock()
-	h.Restore(queues, recovered.lastID)
+	h.Restore(queues, recovered.lastID, recovered.crashed)
 	return &Backend{host: h, store: s, journal: j}, nil
 }
 
@@ -153,6 +159,7 @@ func (b *Backend) Ping(ctx context.Context) error {
 func (b *Backend) Close() error {
 	b.closeOnce.Do(func() {
 		_ = b.host.Close()
+		b.journal.closed()
 		b.closeErr = b.journal.flush()
 		if err := b.store.Close(); b.closeErr == nil {
 			b.closeErr = err

@@ -6,7 +6,9 @@
 // whatever else is waiting at that moment, and only then visible and answered.
 // Receiving and extending do not wait for the disk: a lease that is lost in a
 // crash means an early redelivery, which at-least-once allows, and a delivery
-// count that is low by that much.
+// count that is low by that much. So that a message which ends its process at once
+// is not delivered for ever, the messages that a crash has left behind are the
+// exception: nobody gets one of them before the disk has its lease.
 //
 // # Memory
 //
@@ -36,6 +38,7 @@
 //	k queue end digest        a dedup key: body digest, message id
 //	T                         the clock: boot, and the time of the last commit
 //	X                         secret of the dedup digests, last queue number
+//	Z                         the store was closed in order
 //
 // A message that was sent and never delivered is only its m record, so the
 // messages in the order of their numbers are nearly the ready ones in the order

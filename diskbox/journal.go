@@ -296,6 +296,22 @@ func (j *journal) Configured(queue uint32, name string, config driver.Config) {
 	}
 }
 
+// closed records that the store was closed in order, and opened that it no longer
+// is.
+func (j *journal) closed() {
+	j.Lock()
+	defer j.Unlock()
+	j.key = append(j.key[:0], closedKey...)
+	j.begin()
+	j.end()
+}
+
+func (j *journal) opened() {
+	j.Lock()
+	defer j.Unlock()
+	j.batch.Delete(closedKey)
+}
+
 // meta writes the secret and the last queue number.
 func (j *journal) meta() {
 	j.key = append(j.key[:0], metaKey...)

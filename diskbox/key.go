@@ -35,6 +35,8 @@ var (
 var (
 	clockKey = []byte("T")
 	metaKey  = []byte("X")
+	// closedKey is there while a store is closed in order.
+	closedKey = []byte("Z")
 )
 
 const (

@@ -19,6 +19,9 @@ type recovery struct {
 	queues map[uint32]*host.RestoredQueue
 	lastID uint32
 	secret [32]byte
+	// closed: who had the store before closed it; crashed: he did not. A new one
+	// is neither.
+	closed, crashed bool
 	orphans
 }
 
@@ -62,6 +65,13 @@ func (r *recovery) readMeta() error {
 	if rd.damaged {
 		return damagedError("the record of the store's secret")
 	}
+	value, err = r.store.Get(closedKey, nil)
+	if err != nil && !errors.Is(err, driver.ErrNotFound) {
+		return err
+	}
+	_, sound := sealed(closedKey, value)
+	r.closed = err == nil && sound
+	r.crashed = !r.closed
 	return nil
 }
 

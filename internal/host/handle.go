@@ -102,20 +102,28 @@ func (h *handle) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driv
 	if err != nil {
 		return nil, h.named(err, "receive")
 	}
-	got, blocked := h.take(ctx, req)
-	if len(got) == 0 {
-		if err := h.broken("receive"); err != nil {
-			return nil, err
-		}
+	taken := h.take(ctx, req)
+	if len(taken.deliveries) > 0 {
+		return h.handOut(taken)
 	}
-	if len(got) > 0 {
-		h.refresh() // others may wait for these deadlines
-		return got, nil
+	if err := h.broken("receive"); err != nil {
+		return nil, err
 	}
 	if req.Wait == 0 {
-		return nil, h.ceiling(blocked)
+		return nil, h.ceiling(taken.blocked)
 	}
 	return h.await(ctx, req)
+}
+
+// handOut ends a receive that has taken something.
+func (h *handle) handOut(t taken) ([]driver.Delivery, error) {
+	h.refresh() // others may wait for these deadlines
+	if t.survivors {
+		if err := h.backend.barrier(); err != nil {
+			return nil, h.named(err, "receive")
+		}
+	}
+	return t.deliveries, nil
 }
 
 // await takes messages when there are some, for as long as the request says.
@@ -130,15 +138,14 @@ func (h *handle) await(ctx context.Context, req driver.ReceiveRequest) ([]driver
 			}
 			return nil, err
 		}
-		got, blocked := h.take(ctx, req)
-		if len(got) > 0 {
+		taken := h.take(ctx, req)
+		if len(taken.deliveries) > 0 {
 			h.waiters.leave(w, false) // first: nobody needs to be woken for one who has something
-			h.refresh()
-			return got, nil
+			return h.handOut(taken)
 		}
 		if err := h.broken("receive"); err != nil || expired {
 			h.waiters.leave(w, true)
-			return nil, cmp.Or(err, h.ceiling(blocked))
+			return nil, cmp.Or(err, h.ceiling(taken.blocked))
 		}
 		h.refresh()
 		woken = false
@@ -163,47 +170,58 @@ func (h *handle) await(ctx context.Context, req driver.ReceiveRequest) ([]driver
 	}
 }
 
-// take leases what is ready. blocked says that only the in-flight ceiling kept
-// it from taking anything. The caller refreshes: others may wait for the deadlines
-// of what was taken.
-func (q *queue) take(ctx context.Context, req driver.ReceiveRequest) (got []driver.Delivery, blocked bool) {
+// taken is what a receive has leased.
+type taken struct {
+	deliveries []driver.Delivery
+	// blocked: only the in-flight ceiling kept it from taking anything.
+	blocked bool
+	// survivors: some of it was there when an earlier process ended without
+	// closing, and may be what ended it. That it was delivered must not be
+	// forgotten if that happens again: nobody gets it before the disk has its lease.
+	survivors bool
+}
+
+// take leases what is ready.
+func (q *queue) take(ctx context.Context, req driver.ReceiveRequest) (t taken) {
 	first := uint64(0)
 	if len(q.shards) > 1 {
 		first = q.nextTake.Add(1)
 	}
 	for i := range q.shards {
 		sh := q.shards[(first+uint64(i))%uint64(len(q.shards))]
-		var full, searching bool
-		for more := true; more; more = searching && ctx.Err() == nil && !q.isEnded.Load() {
-			got, full, searching = sh.take(req, got)
+		for searching := true; searching; searching = searching && ctx.Err() == nil && !q.isEnded.Load() {
+			searching = sh.take(req, &t)
 		}
-		blocked = blocked || full
-		if len(got) == req.Max || (len(got) > 0 && req.MaxBytes > 0) {
+		if got := len(t.deliveries); got == req.Max || (got > 0 && req.MaxBytes > 0) {
 			break
 		}
 	}
-	return got, blocked && len(got) == 0
+	t.blocked = t.blocked && len(t.deliveries) == 0
+	return t
 }
 
-// take leases what is ready in one shard and adds it to got. searching says that
-// it found nothing in what it looked at, and there is more: it lets others have
-// the shard before it is called again.
-func (sh *shard) take(req driver.ReceiveRequest, got []driver.Delivery) (all []driver.Delivery, full, searching bool) {
+// take leases what is ready in one shard. searching says that it found nothing in
+// what it looked at, and there is more: it lets others have the shard before it is
+// called again.
+func (sh *shard) take(req driver.ReceiveRequest, t *taken) (searching bool) {
 	sh.lock()
 	defer sh.unlock()
-	entries, full := sh.engine.Receive(sh.queue.now(), req.Max-len(got), req.MaxBytes, req.Visibility, sh.batch[:0])
-	if n := len(got); n == 0 {
-		got = make([]driver.Delivery, len(entries))
+	had := len(t.deliveries)
+	entries, full := sh.engine.Receive(sh.queue.now(), req.Max-had, req.MaxBytes, req.Visibility, sh.batch[:0])
+	if had == 0 {
+		t.deliveries = make([]driver.Delivery, len(entries))
 	} else {
-		got = append(got, make([]driver.Delivery, len(entries))...)
+		t.deliveries = append(t.deliveries, make([]driver.Delivery, len(entries))...)
 	}
 	for i, e := range entries {
-		sh.deliver(&got[len(got)-len(entries)+i], e)
+		sh.deliver(&t.deliveries[had+i], e)
+		t.survivors = t.survivors || e.Seq < sh.survivors
 	}
+	t.blocked = t.blocked || full
 	searching = len(entries) == 0 && sh.engine.Searching()
 	clear(entries)
 	sh.batch = entries
-	return got, full, searching
+	return searching
 }
 
 // ceiling is the error for a receive that found the in-flight ceiling reached.

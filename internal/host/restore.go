@@ -32,8 +32,9 @@ type RestoredKey struct {
 }
 
 // Restore puts queues back. It is called once, before anything else; lastID is
-// the highest queue id that was ever given.
-func (b *Backend) Restore(queues []RestoredQueue, lastID uint32) {
+// the highest queue id that was ever given, and crashed says that whoever had the
+// journal before did not close it.
+func (b *Backend) Restore(queues []RestoredQueue, lastID uint32, crashed bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.nextID = lastID
@@ -44,6 +45,9 @@ func (b *Backend) Restore(queues []RestoredQueue, lastID uint32) {
 		b.link(q, restored.Config.DeadLetterTo)
 		for n, shard := range restored.Shards {
 			q.shards[n].engine.Restore(b.options.Now, shard.Totals, shard.Out)
+			if crashed {
+				q.shards[n].survivors = shard.Totals.NextSeq
+			}
 		}
 		for _, key := range restored.Keys {
 			q.dedup.table.Restore(0, key.Key, key.Payload, key.ID, key.Ends)

@@ -24,6 +24,9 @@ type shard struct {
 	batch  []*engine.Entry // reused by take
 	target *queue          // where dead letters go; nil: they stay
 	staged int             // operations that wait for the journal
+	// survivors are the messages with lower numbers: they were there when an
+	// earlier process ended without closing.
+	survivors uint64
 	// settlers is how many wait for a moment at which none does, and calm, if
 	// it is not nil, is closed when they have had it.
 	settlers int
