@@ -28,6 +28,7 @@ var suites = []struct {
 	{"disk", diskSuite},
 	{"redis", redisSuite},
 	{"reply", replySuite},
+	{"worker", workerSuite},
 }
 
 func main() {

@@ -62,6 +62,16 @@ func ParseOperation(word string) (Operation, error) {
 // An operationSet has a bit for each operation.
 type operationSet uint32
 
+// first returns an operation of the set, the zero Operation if there is none.
+func (s operationSet) first() Operation {
+	for o := range Operation(len(operationNames)) {
+		if s.has(o) {
+			return o
+		}
+	}
+	return 0
+}
+
 // allOperations are those of today and of later versions: a token for
 // everything is for everything.
 const allOperations = ^operationSet(0)

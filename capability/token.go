@@ -238,3 +238,8 @@ func (c Caveat) Words() string {
 	}
 	return "for one delivery only"
 }
+
+// Tenant is the one that the token was minted for; empty if it is of none in
+// particular. Like all that a token says of itself it is proven only when a
+// Verifier has accepted the token.
+func (t Token) Tenant() string { return t.identifier().tenant }

@@ -114,27 +114,60 @@ type verdict struct {
 // ErrUnavailable if the revocations cannot be read: what may be revoked is not
 // accepted.
 func (v *Verifier) Authorize(ctx context.Context, token Token, request Request) (*Grant, error) {
+	known, wall, err := v.verify(ctx, token, &request)
+	if err != nil {
+		return nil, err
+	}
+	return v.admit(known, &request, wall)
+}
+
+// AuthorizeUse is [Verifier.Authorize] for a request that concerns a topic as
+// such, like asking for its limits: it is for whoever may do anything there.
+// Request.Operation is ignored, and no quota is charged.
+func (v *Verifier) AuthorizeUse(ctx context.Context, token Token, request Request) (*Grant, error) {
+	known, wall, err := v.verify(ctx, token, &request)
+	if err != nil {
+		return nil, err
+	}
+	request.Operation, request.Load = known.grant.scope.operations.first(), Load{Messages: 1}
+	if reason := v.judgeRequest(known, &request, wall); reason != "" {
+		return nil, v.refuse(reason, &request, known)
+	}
+	return known.grant, nil
+}
+
+// Genuine reports whether a token was made with a key of the ring, and looks at
+// nothing else: not even at whether it has expired. It is for who wants to refuse
+// what is no token at all before reading what comes with it. It blocks and fails
+// like Authorize.
+func (v *Verifier) Genuine(ctx context.Context, token Token) error {
+	_, _, err := v.verify(ctx, token, &Request{})
+	return err
+}
+
+// verify returns what is known of a genuine token, and the time.
+func (v *Verifier) verify(ctx context.Context, token Token, request *Request) (*verdict, int64, error) {
 	binary := token.binary.bytes()
 	if len(binary) == 0 {
-		return nil, v.refuse(ReasonMissing, &request, nil)
+		return nil, 0, v.refuse(ReasonMissing, request, nil)
 	}
 	wall, passed := v.clock.now()
 	key := cacheKey(sha256.Sum256(binary))
 	known := v.cache.get(&key, passed)
 	if known != nil && v.current(known) {
 		v.hits.Add(1)
-		return v.admit(known, &request, wall)
+		return known, wall, nil
 	}
 	v.misses.Add(1)
 	known, reason, err := v.examine(ctx, binary, passed)
 	switch {
 	case err != nil:
-		return nil, err
+		return nil, 0, err
 	case reason != "":
-		return nil, v.refuse(reason, &request, known)
+		return nil, 0, v.refuse(reason, request, known)
 	}
 	v.cache.put(&key, known)
-	return v.admit(known, &request, wall)
+	return known, wall, nil
 }
 
 // current reports whether nothing has changed since the verdict was made.
@@ -229,13 +262,7 @@ func (s *scope) of(m *macaroon, tenant string) Reason {
 // admit decides about a request with a genuine token, at this wall time.
 func (v *Verifier) admit(known *verdict, request *Request, wall int64) (*Grant, error) {
 	g := known.grant
-	if reason := g.scope.checkTime(wall); reason != "" {
-		return nil, v.refuse(reason, request, known)
-	}
-	if known.void != "" && wall >= known.voidAt && !known.settlesEarlierLease(request) {
-		return nil, v.refuse(known.void, request, known)
-	}
-	if reason := g.scope.check(request, v.options.Audience); reason != "" {
+	if reason := v.judgeRequest(known, request, wall); reason != "" {
 		return nil, v.refuse(reason, request, known)
 	}
 	if len(g.scope.quotas) > 0 && metered.has(request.Operation) {
@@ -244,6 +271,17 @@ func (v *Verifier) admit(known *verdict, request *Request, wall int64) (*Grant, 
 		}
 	}
 	return g, nil
+}
+
+// judgeRequest returns "" or why a genuine token does not cover a request now.
+func (v *Verifier) judgeRequest(known *verdict, request *Request, wall int64) Reason {
+	if reason := known.grant.scope.checkTime(wall); reason != "" {
+		return reason
+	}
+	if known.void != "" && wall >= known.voidAt && !known.settlesEarlierLease(request) {
+		return known.void
+	}
+	return known.grant.scope.check(request, v.options.Audience)
 }
 
 // settlesEarlierLease reports whether the request acks a delivery that was taken

@@ -29,7 +29,7 @@ func barChart(title string, bars []bar) string {
 	var svg strings.Builder
 	const space = chartWidth - labelWidth - textWidth
 	height := barStep * max(1, len(bars))
-	fmt.Fprintf(&svg, `<figure><figcaption>%s</figcaption><svg role="img" viewBox="0 0 %d %d" width="%d" height="%d">`,
+	fmt.Fprintf(&svg, `<figure><figcaption>%[1]s</figcaption><svg role="img" aria-label="%[1]s" viewBox="0 0 %[2]d %[3]d" width="%[4]d" height="%[5]d">`,
 		html.EscapeString(title), chartWidth, height, chartWidth, height)
 	for i, b := range bars {
 		y := i * barStep
@@ -67,13 +67,19 @@ func histogram(title, unit string, values []float64, lowest, highest float64) st
 		most = max(most, counts[bin])
 	}
 	var svg strings.Builder
-	fmt.Fprintf(&svg, `<figure><figcaption>%s</figcaption><svg role="img" viewBox="0 0 %d %d" width="%d" height="%d">`,
-		html.EscapeString(title), chartWidth, chartHeight+20, chartWidth, chartHeight+20)
+	fmt.Fprintf(&svg, `<figure><figcaption>%[1]s</figcaption><svg role="img" aria-label="%[1]s" viewBox="0 0 %[2]d %[3]d" width="%[2]d" height="%[3]d">`,
+		html.EscapeString(title), chartWidth, chartHeight+20)
 	const step = chartWidth / histogramBins
+	const highestColumn = chartHeight - 16 // room for the number above it
 	for i, n := range counts {
-		height := float64(chartHeight) * float64(n) / float64(most)
-		fmt.Fprintf(&svg, `<rect x="%d" y="%.1f" width="%d" height="%.1f"><title>%d</title></rect>`, i*step, chartHeight-height, step-2, height, n)
+		if n == 0 {
+			continue
+		}
+		height := float64(highestColumn) * float64(n) / float64(most)
+		fmt.Fprintf(&svg, `<rect x="%d" y="%.1f" width="%d" height="%.1f"/>`, i*step, chartHeight-height, step-2, height)
+		fmt.Fprintf(&svg, `<text x="%d" y="%.1f" class="count">%d</text>`, i*step+step/2-1, chartHeight-height-4, n)
 	}
+	fmt.Fprintf(&svg, `<line x1="0" y1="%[1]d" x2="%[2]d" y2="%[1]d"/>`, chartHeight, chartWidth)
 	fmt.Fprintf(&svg, `<text x="0" y="%d">%.4g%s</text>`, chartHeight+16, lowest, html.EscapeString(unit))
 	fmt.Fprintf(&svg, `<text x="%d" y="%d" class="label">%.4g%s</text>`, chartWidth, chartHeight+16, highest, html.EscapeString(unit))
 	svg.WriteString("</svg></figure>\n")

@@ -1,9 +1,11 @@
 package evalloop
 
 import (
+	"cmp"
 	"fmt"
 	"html"
 	"io"
+	"math"
 	"slices"
 	"strings"
 )
@@ -18,10 +20,10 @@ const (
 :root { color-scheme: light dark; --ink: #1c2430; --paper: #fff; --line: #d5dbe3; --bar: #3b6fb6; --good: #2e7d4f; --bad: #b3382c; }
 @media (prefers-color-scheme: dark) { :root { --ink: #e4e9f0; --paper: #12161c; --line: #323b47; --bar: #6fa0e0; --good: #62b985; --bad: #e5796c; } }
 body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); max-width: 1180px; margin: 2rem auto; padding: 0 1rem; }
-table { border-collapse: collapse; width: 100%; margin: 1rem 0; } th, td { text-align: left; padding: .35rem .6rem; border-bottom: 1px solid var(--line); vertical-align: top; }
-td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; } td.reason { overflow-wrap: anywhere; max-width: 36rem; }
-figure { display: inline-block; margin: 1rem 1rem 1rem 0; max-width: 100%; } figcaption { font-weight: 600; } svg { max-width: 100%; height: auto; }
-svg rect { fill: var(--bar); } svg text { fill: var(--ink); font-size: 12px; } svg text.label { text-anchor: end; }
+.wide { overflow-x: auto; margin: 1rem 0; } table { border-collapse: collapse; width: 100%; } th, td { text-align: left; padding: .35rem .6rem; border-bottom: 1px solid var(--line); vertical-align: top; }
+td.n, th.n { text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums; } td.reason { overflow-wrap: anywhere; min-width: 14rem; max-width: 36rem; }
+figure { display: inline-block; margin: 1rem 1rem 1rem 0; max-width: 100%; vertical-align: top; } figcaption { font-weight: 600; margin-bottom: .5rem; } svg { max-width: 100%; height: auto; }
+svg rect { fill: var(--bar); } svg line { stroke: var(--line); } svg text { fill: var(--ink); font-size: 12px; } svg text.label { text-anchor: end; } svg text.count { text-anchor: middle; }
 .passed { color: var(--good); } .failed { color: var(--bad); }
 </style></head><body>
 <h1>Evaluation report</h1>
@@ -45,7 +47,7 @@ func (r *Report) WriteHTML(w io.Writer) error {
 }
 
 func writeSummaries(page *strings.Builder, summaries []Summary) {
-	page.WriteString(`<table><tr><th>experiment</th>`)
+	page.WriteString(`<div class="wide"><table><tr><th>experiment</th>`)
 	for _, title := range []string{"samples", "scored", "passed", "pass rate", "mean score", "mean latency", "p95 latency", "tokens"} {
 		fmt.Fprintf(page, `<th class="n">%s</th>`, title)
 	}
@@ -55,10 +57,10 @@ func writeSummaries(page *strings.Builder, summaries []Summary) {
 		if name == "" {
 			name = "all"
 		}
-		fmt.Fprintf(page, `<tr><td>%s</td><td class="n">%d</td><td class="n">%d</td><td class="n">%d</td><td class="n">%.1f %%</td><td class="n">%.3f</td><td class="n">%.0f ms</td><td class="n">%.0f ms</td><td class="n">%d</td></tr>`+"\n",
-			html.EscapeString(name), s.Total, s.Successful, s.Passed, 100*s.PassRate, s.MeanScore, s.MeanLatencyMS, s.P95LatencyMS, s.Usage.TotalTokens())
+		fmt.Fprintf(page, `<tr><td>%s</td><td class="n">%d</td><td class="n">%d</td><td class="n">%d</td><td class="n">%.1f %%</td><td class="n">%.3f</td><td class="n">%s</td><td class="n">%s</td><td class="n">%d</td></tr>`+"\n",
+			html.EscapeString(name), s.Total, s.Successful, s.Passed, 100*s.PassRate, s.MeanScore, milliseconds(s.MeanLatencyMS), milliseconds(s.P95LatencyMS), s.Usage.TotalTokens())
 	}
-	page.WriteString("</table>\n")
+	page.WriteString("</table></div>\n")
 }
 
 // charts draws what there is to see.
@@ -89,8 +91,8 @@ func writeComparisons(page *strings.Builder, comparisons []Comparison) {
 		if c.Relative != nil {
 			relative = fmt.Sprintf(" (%+.1f %%)", 100**c.Relative)
 		}
-		fmt.Fprintf(page, "<h2>%s against %s</h2><p>Pass rate %+.1f points%s, mean score %+.3f, mean latency %+.0f ms.</p>\n",
-			html.EscapeString(c.Candidate.Experiment), html.EscapeString(c.Baseline.Experiment), 100*c.PassRate, relative, c.MeanScore, c.LatencyMS)
+		fmt.Fprintf(page, "<h2>%s against %s</h2><p>Pass rate %+.1f points%s, mean score %+.3f, mean latency %s%s.</p>\n",
+			html.EscapeString(c.Candidate.Experiment), html.EscapeString(c.Baseline.Experiment), 100*c.PassRate, relative, c.MeanScore, signOf(c.LatencyMS), milliseconds(math.Abs(c.LatencyMS)))
 		for _, change := range []struct {
 			title, class string
 			ids          []string
@@ -103,22 +105,43 @@ func writeComparisons(page *strings.Builder, comparisons []Comparison) {
 }
 
 func writeResults(page *strings.Builder, results []Result) {
-	page.WriteString("<h2>Samples</h2>\n<table><tr><th>sample</th><th>experiment</th><th>outcome</th><th class=\"n\">score</th><th class=\"n\">latency</th><th>reason</th></tr>\n")
+	page.WriteString("<h2>Samples</h2>\n<div class=\"wide\"><table><tr><th>sample</th><th>experiment</th><th>outcome</th><th class=\"n\">score</th><th class=\"n\">latency</th><th>reason</th></tr>\n")
 	sorted := slices.Clone(results)
-	slices.SortStableFunc(sorted, func(a, b Result) int { return badness(&b) - badness(&a) })
+	slices.SortStableFunc(sorted, func(a, b Result) int {
+		// The experiments of a sample stand together, so that they can be compared.
+		return cmp.Or(badness(&b)-badness(&a), cmp.Compare(a.SampleID, b.SampleID), cmp.Compare(a.Experiment, b.Experiment))
+	})
 	for i := range sorted {
 		result := &sorted[i]
 		class, outcome, reason := "passed", "passed", result.Score.Reason
+		score := fmt.Sprintf("%.2f", result.Score.Value)
 		switch {
 		case !result.Success():
-			class, outcome, reason = "failed", "error", result.Error
+			class, outcome, reason, score = "failed", "error", result.Error, "–" // nobody has judged it
 		case !result.Score.Passed:
 			class, outcome = "failed", "failed"
 		}
-		fmt.Fprintf(page, `<tr><td>%s</td><td>%s</td><td class="%s">%s</td><td class="n">%.2f</td><td class="n">%.0f ms</td><td class="reason">%s</td></tr>`+"\n",
-			html.EscapeString(result.SampleID), html.EscapeString(result.Experiment), class, outcome, result.Score.Value, result.LatencyMS, html.EscapeString(reason))
+		fmt.Fprintf(page, `<tr><td>%s</td><td>%s</td><td class="%s">%s</td><td class="n">%s</td><td class="n">%s</td><td class="reason">%s</td></tr>`+"\n",
+			html.EscapeString(result.SampleID), html.EscapeString(result.Experiment), class, outcome, score, milliseconds(result.LatencyMS), html.EscapeString(reason))
 	}
-	page.WriteString("</table>\n")
+	page.WriteString("</table></div>\n")
+}
+
+// milliseconds writes a latency with as many digits as tell something: a tool that
+// answers at once and a model that thinks for a minute are in the same column.
+func milliseconds(ms float64) string {
+	if ms < 10 {
+		return fmt.Sprintf("%.1f ms", ms)
+	}
+	return fmt.Sprintf("%.0f ms", ms)
+}
+
+// signOf is the sign of a difference as milliseconds writes it: there is no -0.0.
+func signOf(ms float64) string {
+	if ms <= -0.05 {
+		return "-"
+	}
+	return "+"
 }
 
 // badness puts errors before failures, and both before what passed.

@@ -156,6 +156,29 @@ func TestReportAsPage(t *testing.T) {
 	}
 }
 
+// Latencies of all sizes can be read, a difference that is nothing is not below it, and what
+// nobody has judged has no score.
+func TestReportsShowSmallNumbers(t *testing.T) {
+	r := &evalloop.Report{Results: []evalloop.Result{
+		{SampleID: "b", Experiment: "baseline", LatencyMS: 0.44, Score: evalloop.Score{Value: 1, Passed: true}},
+		{SampleID: "b", Experiment: "brief", LatencyMS: 0.42, Score: evalloop.Score{Value: 1, Passed: true}},
+		{SampleID: "a", Experiment: "baseline", LatencyMS: 12_345.6, Error: "no milk"},
+		{SampleID: "a", Experiment: "brief", LatencyMS: 12_345.6, Error: "no milk"},
+	}}
+	var page, text strings.Builder
+	if err := errors.Join(r.WriteHTML(&page), r.WriteText(&text)); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"0.4 ms", "12346 ms", `<td class="n">–</td>`, "mean latency +0.0 ms"} {
+		if !strings.Contains(page.String(), want) {
+			t.Errorf("the page does not say %q: %s", want, page.String())
+		}
+	}
+	if !strings.Contains(text.String(), "mean latency +0.0 ms") {
+		t.Errorf("the text is %s", text.String())
+	}
+}
+
 // failing is a writer that fails.
 type failing struct{}
 

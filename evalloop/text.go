@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"strings"
 	"text/tabwriter"
 )
@@ -34,8 +35,8 @@ func (r *Report) WriteText(w io.Writer) error {
 		if name == "" {
 			name = "all"
 		}
-		fmt.Fprintf(&text, "%s\t%d\t%d\t%d\t%.1f%%\t%.3f\t%.0f ms\t%.0f ms\t%d\n", oneLine(name), s.Total, s.Successful, s.Passed,
-			100*s.PassRate, s.MeanScore, s.MeanLatencyMS, s.P95LatencyMS, s.Usage.TotalTokens())
+		fmt.Fprintf(&text, "%s\t%d\t%d\t%d\t%.1f%%\t%.3f\t%s\t%s\t%d\n", oneLine(name), s.Total, s.Successful, s.Passed,
+			100*s.PassRate, s.MeanScore, milliseconds(s.MeanLatencyMS), milliseconds(s.P95LatencyMS), s.Usage.TotalTokens())
 	}
 	if _, err := io.WriteString(table, text.String()); err != nil {
 		return err
@@ -59,7 +60,7 @@ func (c *Comparison) write(text *strings.Builder) {
 	if c.Relative != nil {
 		fmt.Fprintf(text, " (%+.1f%%)", 100**c.Relative)
 	}
-	fmt.Fprintf(text, ", mean score %+.3f, mean latency %+.0f ms\n", c.MeanScore, c.LatencyMS)
+	fmt.Fprintf(text, ", mean score %+.3f, mean latency %s%s\n", c.MeanScore, signOf(c.LatencyMS), milliseconds(math.Abs(c.LatencyMS)))
 	for _, change := range []struct {
 		what string
 		ids  []string

@@ -104,7 +104,7 @@ func (r *run[T]) bury(ctx context.Context, j *job[T], reason mailbox.Reason, o *
 			r.loop.failed(ctx, slog.LevelWarn, "worker: message is dead-lettered, and could not be acked", j.message, err)
 		}
 	}
-	r.settle(ctx, j, SettledEvent{Result: ResultDead, Reason: reason, Cause: cause})
+	r.settle(ctx, j, SettledEvent{Result: ResultDead, Reason: reason, Box: r.loop.box.Name(), Cause: cause})
 }
 
 // answer tells who sent a request that it has failed, and acks it. If that cannot
@@ -149,5 +149,5 @@ func (r *run[T]) setAside(ctx context.Context, j *job[T], cause error) {
 		return
 	}
 	r.loop.failed(ctx, slog.LevelWarn, "worker: message dead-lettered", j.message, cause, slog.String("reason", string(mailbox.ReasonFatal)))
-	r.settle(ctx, j, SettledEvent{Result: ResultDead, Reason: mailbox.ReasonFatal, Cause: cause})
+	r.settle(ctx, j, SettledEvent{Result: ResultDead, Reason: mailbox.ReasonFatal, Box: r.loop.mailbox.Name(), Cause: cause})
 }

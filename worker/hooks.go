@@ -55,8 +55,10 @@ type SettledEvent struct {
 	Result Result
 	// Delay is how long it waits for its next delivery, if it was given back.
 	Delay time.Duration
-	// Reason is that of a dead letter.
+	// Reason is that of a dead letter, and Box the mailbox that it is in: the one it
+	// was sent to, or Queue if the backend keeps it.
 	Reason mailbox.Reason
+	Box    string
 	// Cause is why it was not acked, or why that failed.
 	Cause error
 }

@@ -1,8 +1,9 @@
 // Service is a worker as one would deploy it: a loop that makes drinks, with
-// retries, dead letters and health checks, on queues that are on disk.
+// retries, dead letters, health checks and metrics, on queues that are on disk.
 //
 //	go run ./examples/service -dir cafe -orders 20
 //	curl 127.0.0.1:8080/readyz
+//	curl 127.0.0.1:8081/metrics
 //
 // Some drinks fail now and then, and some always. Stop it with Ctrl-C, or kill
 // it, and start it again: no order is lost.
@@ -17,9 +18,13 @@ import (
 	"os"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
 	"github.com/mailboxmq/mailbox"
 	"github.com/mailboxmq/mailbox/deadletter"
 	"github.com/mailboxmq/mailbox/diskbox"
+	"github.com/mailboxmq/mailbox/mailboxprom"
 	"github.com/mailboxmq/mailbox/worker"
 )
 
@@ -31,15 +36,17 @@ type Order struct {
 
 // settings are what the command line says.
 type settings struct {
-	dir    string
-	health string
-	orders int
+	dir     string
+	health  string
+	metrics string
+	orders  int
 }
 
 func main() {
 	var s settings
 	flag.StringVar(&s.dir, "dir", "cafe", "where the queues are")
 	flag.StringVar(&s.health, "health", "127.0.0.1:8080", "where health is served; empty for nowhere")
+	flag.StringVar(&s.metrics, "metrics", "127.0.0.1:8081", "where metrics are served; empty for nowhere")
 	flag.IntVar(&s.orders, "orders", 0, "how many orders to send before serving")
 	flag.Parse()
 	logger := slog.New(slog.NewTextHandler(os.Stderr, nil))
@@ -56,17 +63,27 @@ func run(ctx context.Context, s settings, logger *slog.Logger) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, disk.Close()) }()
-	orders, err := mailbox.Open[Order](ctx, disk, "orders", nil)
+	registry := prometheus.NewRegistry()
+	metrics, err := mailboxprom.New(ctx, registry, nil)
 	if err != nil {
 		return err
 	}
+	orders, err := mailbox.Open(ctx, disk, "orders", &mailbox.Options[Order]{Trace: metrics.Trace(), Logger: logger})
+	if err != nil {
+		return err
+	}
+	metrics.Watch(ctx, orders, nil)
 	drinks := []string{"tea", "espresso", "cocoa", "matcha", "mud"}
 	for i := range s.orders {
 		if _, err := orders.Send(ctx, Order{Drink: drinks[i%len(drinks)], Table: 1 + i%9}); err != nil {
 			return err
 		}
 	}
-	return newService(orders, &worker.GroupOptions{HealthAddr: s.health, Logger: logger}).Run(ctx)
+	members := newService(orders, metrics, logger)
+	if s.metrics != "" {
+		members = append(members, &page{s.metrics, promhttp.HandlerFor(registry, promhttp.HandlerOpts{})})
+	}
+	return worker.NewGroup(&worker.GroupOptions{HealthAddr: s.health, Stuck: metrics.Stuck, Logger: logger}, members...).Run(ctx)
 }
 
 // The two kinds of bad news: one passes, the other does not.
@@ -91,10 +108,9 @@ func brew(ctx context.Context, order *mailbox.Message[Order]) error {
 	}
 }
 
-// newService puts together what serves orders: the loop, what looks after its
-// dead letters, and the group that runs both.
-func newService(orders *mailbox.Mailbox[Order], options *worker.GroupOptions) *worker.Group {
-	logger := options.Logger
+// newService puts together what serves orders: the loop, and what looks after its
+// dead letters.
+func newService(orders *mailbox.Mailbox[Order], metrics *mailboxprom.Metrics, logger *slog.Logger) []worker.Member {
 	policy := &deadletter.Policy[Order]{
 		MaxDeliveries: 5,
 		Always:        []deadletter.Matcher{deadletter.Is(errNoDrink)},
@@ -105,9 +121,9 @@ func newService(orders *mailbox.Mailbox[Order], options *worker.GroupOptions) *w
 		Timeout:     time.Minute,
 		Backoff:     worker.ExponentialBackoff(time.Second, time.Minute),
 		DeadLetters: policy,
-		Hooks: worker.Hooks{Settled: func(_ context.Context, event worker.SettledEvent) {
+		Hooks: metrics.Hooks(worker.Hooks{Settled: func(_ context.Context, event worker.SettledEvent) {
 			logger.Info("order", slog.String("id", event.MessageID), slog.String("result", string(event.Result)))
-		}},
+		}}),
 		Logger: logger,
 	})
 	alert := func(_ context.Context, letter deadletter.Letter[Order]) (deadletter.Action, error) {
@@ -116,7 +132,7 @@ func newService(orders *mailbox.Mailbox[Order], options *worker.GroupOptions) *w
 		return deadletter.Keep, nil // for a person to redrive or discard
 	}
 	alerts := deadletter.NewConsumer(policy.Box(orders), alert, &deadletter.ConsumerOptions{
-		Name: "alerts", Poll: 5 * time.Second, Logger: logger,
+		Name: "alerts", Poll: 5 * time.Second, Hooks: metrics.ConsumerHooks(), Logger: logger,
 	})
-	return worker.NewGroup(options, loop, alerts)
+	return []worker.Member{loop, alerts}
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -18,8 +19,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
 	"github.com/mailboxmq/mailbox"
 	"github.com/mailboxmq/mailbox/diskbox"
+	"github.com/mailboxmq/mailbox/mailboxprom"
 	"github.com/mailboxmq/mailbox/worker"
 )
 
@@ -62,7 +67,13 @@ func TestServiceServesWhatItCanAndKeepsTheRest(t *testing.T) {
 			}
 		}
 		var log strings.Builder
-		group := newService(orders, &worker.GroupOptions{NoSignals: true, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		registry := prometheus.NewRegistry()
+		metrics, err := mailboxprom.New(t.Context(), registry, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		members := newService(orders, metrics, slog.New(slog.NewTextHandler(&log, nil)))
+		group := worker.NewGroup(&worker.GroupOptions{NoSignals: true}, members...)
 		ended := make(chan error, 1)
 		go func() { ended <- group.Run(t.Context()) }()
 		<-time.After(10 * time.Minute)
@@ -83,7 +94,53 @@ func TestServiceServesWhatItCanAndKeepsTheRest(t *testing.T) {
 		if !strings.Contains(log.String(), "somebody should talk to table 7") {
 			t.Errorf("nobody was alerted: %s", log.String())
 		}
+		measured := `
+# HELP mailbox_worker_settled_total What became of the messages of a loop.
+# TYPE mailbox_worker_settled_total counter
+mailbox_worker_settled_total{loop="orders",result="acked"} 3
+mailbox_worker_settled_total{loop="orders",result="dead"} 1
+mailbox_worker_settled_total{loop="orders",result="nacked"} 1
+`
+		if err := testutil.GatherAndCompare(registry, strings.NewReader(measured), "mailbox_worker_settled_total"); err != nil {
+			t.Error(err)
+		}
 	})
+}
+
+// Metrics are served as long as the group runs.
+func TestServiceServesMetrics(t *testing.T) {
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := listener.Addr().String() // free a moment ago
+	if err := listener.Close(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		numbers := func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "numbers") }
+		ended <- (&page{addr, http.HandlerFunc(numbers)}).Run(ctx)
+	}()
+	for got := ""; got != "numbers"; {
+		select {
+		case err := <-ended:
+			t.Fatal(err)
+		case <-t.Context().Done():
+			t.Fatal("nothing was served")
+		default:
+		}
+		if answer, err := http.Get("http://" + addr + "/metrics"); err == nil {
+			body, _ := io.ReadAll(answer.Body)
+			_ = answer.Body.Close()
+			got = string(body)
+		}
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
 }
 
 // A deploy in the middle of the work: SIGTERM, exit code 0, nothing in flight.

@@ -1,0 +1,8 @@
+// Package chaos has one test: workers in processes of their own, on Redis and on disk,
+// whose handlers fail, panic and hang, which are told to stop and killed at any moment,
+// and whose backends go down and come back. In the end every message is acked once or a
+// dead letter that says why, the dead letters can be sent back and finished, and what all
+// processes did and saw keeps every promise that drivertest checks.
+//
+// It takes a minute, or as many seconds as MAILBOX_CHAOS_SECONDS says.
+package chaos

@@ -1,0 +1,311 @@
+package redisrules_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/mailboxmq/mailbox"
+	"github.com/mailboxmq/mailbox/deadletter"
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/ruletest"
+	"github.com/mailboxmq/mailbox/mailboxtest"
+	"github.com/mailboxmq/mailbox/worker"
+)
+
+func deadLetterRules() []rule {
+	return []rule{
+		{"DLQ-1", []playable{
+			{"a message that kills its workers is a dead letter in the end", killsWorkers},
+			{"and so is one that fails as often", failsTooOften},
+		}},
+		{"DLQ-2", []playable{
+			{"the last delivery is the policy's", policyCounts},
+			{"always means at once, and never beats it", policyLists},
+		}},
+		{"DLQ-3", []playable{
+			{"letter, reply, ack, in this order", buriedInOrder},
+			{"a letter that cannot be written is a nack, and no reply", letterNotWritten},
+			{"a crash after the letter was written makes no second one", func(s *stage) { crashAfter(s, "letter") }},
+			{"a crash after the reply loses nothing", func(s *stage) { crashAfter(s, "reply") }},
+		}},
+		{"DLQ-4", []playable{
+			{"that the backend keeps", func(s *stage) { letterTells(s, &policy{MaxDeliveries: 2}) }},
+			{"that is in a mailbox", func(s *stage) { letterTells(s, &policy{MaxDeliveries: 2, Letters: s.openLetters("dead")}) }},
+		}},
+		{"DLQ-5", []playable{
+			{"letters that the backend keeps wait for a person", func(s *stage) { lettersWait(s, nil) }},
+			{"letters in a mailbox wait for a person", func(s *stage) { lettersWait(s, s.openLetters("dead")) }},
+		}},
+		{"DLQ-6", []playable{{"failures wait as long as the backoff says, and no longer than its ceiling", backoffIsKept}}},
+		{"DLQ-7", []playable{
+			{"without a policy a failed request is answered and acked", failureIsAnswered},
+			{"with a policy only the last failure is answered", lastFailureIsAnswered},
+		}},
+		{"DLQ-8", []playable{{"letters go to another queue, and come back", lettersGoElsewhere}}},
+	}
+}
+
+// buryNext makes a dead letter of the next message.
+func (s *stage) buryNext(m *box, in *deadletter.Box[string]) {
+	s.Helper()
+	got, err := m.Receive(s.Context())
+	s.Must(err)
+	if len(got) != 1 {
+		s.Fatal("there is no message to bury")
+	}
+	_, err = in.Bury(s.Context(), got[0], mailbox.ReasonFatal, errMilk)
+	s.Must(err)
+}
+
+// bury sends bodies and makes dead letters of them.
+func (s *stage) bury(m *box, in *deadletter.Box[string], bodies ...string) {
+	s.Helper()
+	for _, body := range bodies {
+		s.send(m, body)
+		s.buryNext(m, in)
+	}
+}
+
+func killsWorkers(s *stage) {
+	s.Configure("orders", driver.Config{MaxDeliveries: 2})
+	orders := s.open("orders")
+	s.send(orders, "bomb")
+	for range 2 {
+		ctx, cancel := context.WithCancel(s.Context())
+		s.Must(worker.New(orders, func(context.Context, *message) error {
+			s.Faults.Add(mailboxtest.Fault{Err: mailbox.ErrUnavailable}) // nothing that a dead process does has an effect
+			cancel()
+			return nil
+		}, s.options(options{Visibility: short, Drain: -1})).Run(ctx))
+		s.Faults.Clear()
+	}
+	s.counts(orders, mailbox.Stats{Dead: 1})
+	got := s.letters(deadletter.NewBox(orders, nil))
+	if len(got) != 1 || got[0].Reason != mailbox.ReasonMaxDeliveries || got[0].Deliveries != 2 {
+		s.Errorf("the letters are %+v", got)
+	}
+}
+
+func failsTooOften(s *stage) {
+	s.Configure("orders", driver.Config{MaxDeliveries: 2})
+	orders, tried := s.open("orders"), ruletest.NewTally()
+	s.send(orders, "tea")
+	s.run(worker.New(orders, fails(errMilk, tried), s.options(options{})))
+	s.counts(orders, mailbox.Stats{Dead: 1})
+	ruletest.Equal(s, "deliveries", tried.Count(), 2)
+}
+
+func policyCounts(s *stage) {
+	orders, tried := s.open("orders"), ruletest.NewTally()
+	s.send(orders, "tea")
+	s.run(worker.New(orders, fails(errMilk, tried), s.options(options{DeadLetters: &policy{}})))
+	s.counts(orders, mailbox.Stats{Dead: 1})
+	ruletest.Equal(s, "deliveries", tried.Count(), deadletter.DefaultMaxDeliveries)
+}
+
+func policyLists(s *stage) {
+	milk := []deadletter.Matcher{deadletter.Is(errMilk)}
+	orders, tried := s.open("orders"), ruletest.NewTally()
+	s.send(orders, "tea")
+	s.run(worker.New(orders, fails(fmt.Errorf("brewing: %w", errMilk), tried), s.options(options{DeadLetters: &policy{Always: milk}})))
+	s.counts(orders, mailbox.Stats{Dead: 1})
+	ruletest.Equal(s, "deliveries", tried.Count(), 1)
+
+	others, patient := s.open("others"), ruletest.NewTally()
+	s.send(others, "tea")
+	s.run(worker.New(others, fails(errMilk, patient), s.options(options{DeadLetters: &policy{Never: milk, Always: milk, MaxDeliveries: 1}})))
+	s.Eventually("it to be tried again and again", func() bool { return patient.Count() > 2*deadletter.DefaultMaxDeliveries })
+}
+
+func buriedInOrder(s *stage) {
+	steps := ruletest.NewTally()
+	requests := s.openTraced("requests", &mailbox.Trace{
+		Replied: func(context.Context, mailbox.RepliedEvent) { steps.Add("reply") },
+		Settled: func(_ context.Context, event mailbox.SettledEvent) { steps.Add(string(event.Outcome)) },
+	})
+	letters := open(s, "dead", deadletter.Codec[string](nil), &mailbox.Trace{
+		Sent: func(context.Context, mailbox.SentEvent) { steps.Add("letter") },
+	})
+	future := s.ask(requests, "tea")
+	s.run(worker.New(requests, fails(errMilk, ruletest.NewTally()), s.options(options{DeadLetters: &policy{MaxDeliveries: 1, Letters: letters}})))
+	if _, err := future.Wait(s.Context()); err == nil {
+		s.Error("the request has an answer that is no error")
+	}
+	s.happened(steps, 3)
+	if got := steps.List(); !slices.Equal(got, []string{"letter", "reply", "ack"}) {
+		s.Errorf("the steps were %v", got)
+	}
+	s.counts(requests, mailbox.Stats{})
+}
+
+func letterNotWritten(s *stage) {
+	requests, letters := s.open("requests"), s.openLetters("dead")
+	future := s.ask(requests, "tea")
+	remove := s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpSend, Queue: "dead", Err: mailbox.ErrFull})
+	tried := ruletest.NewTally()
+	s.run(worker.New(requests, fails(errMilk, tried), s.options(options{DeadLetters: &policy{MaxDeliveries: 1, Letters: letters}})))
+	s.Eventually("it to be given back", func() bool { return tried.Count() > 2 })
+	if _, ready, err := future.Poll(s.Context()); ready || err != nil {
+		s.Errorf("the request is answered, with %v", err)
+	}
+	remove()
+	if _, err := future.Wait(s.Context()); err == nil {
+		s.Error("the request has an answer that is no error")
+	}
+	s.counts(requests, mailbox.Stats{})
+	s.counts(letters, mailbox.Stats{Ready: 1})
+}
+
+// crashAfter plays a worker that dies after a step of burying, and another one that
+// comes later. In the end there is one letter, one answer and no request.
+func crashAfter(s *stage, step string) {
+	ctx, cancel := context.WithCancel(s.Context())
+	defer cancel()
+	var once sync.Once
+	did := func(what string, err error) {
+		if what == step && err == nil {
+			once.Do(func() {
+				s.Faults.Add(mailboxtest.Fault{Err: mailbox.ErrUnavailable}) // nothing that a dead process does has an effect
+				cancel()
+			})
+		}
+	}
+	requests := s.openTraced("requests", &mailbox.Trace{
+		Replied: func(_ context.Context, event mailbox.RepliedEvent) { did("reply", event.Err) },
+	})
+	p := &policy{MaxDeliveries: 1, Letters: open(s, "dead", deadletter.Codec[string](nil), &mailbox.Trace{
+		Sent: func(_ context.Context, event mailbox.SentEvent) { did("letter", event.Err) },
+	})}
+	future := s.ask(requests, "tea")
+	dying := s.options(options{DeadLetters: p, Visibility: 4 * short, Drain: -1})
+	s.Must(worker.New(requests, fails(errMilk, ruletest.NewTally()), dying).Run(ctx))
+	s.Faults.Clear()
+	if _, _, answer := future.Poll(s.Context()); (answer != nil) != (step == "reply") {
+		s.Errorf("after the crash, the answer is %v", answer)
+	}
+
+	s.run(worker.New(requests, fails(errMilk, ruletest.NewTally()), s.options(options{DeadLetters: p})))
+	if _, err := future.Wait(s.Context()); err == nil {
+		s.Error("the request has an answer that is no error")
+	}
+	s.counts(requests, mailbox.Stats{})
+	s.counts(p.Letters, mailbox.Stats{Ready: 1})
+}
+
+func letterTells(s *stage, p *policy) {
+	orders := s.open("orders")
+	before := time.Now().Add(-time.Minute) // the server's clock is another
+	sent, err := orders.Send(s.Context(), "tea", mailbox.WithReplyTo("answers"), mailbox.WithCorrelationID("c-7"), mailbox.WithAttribute("colour", "green"))
+	s.Must(err)
+	tried := ruletest.NewTally()
+	s.run(worker.New(orders, fails(errMilk, tried), s.options(options{DeadLetters: p})))
+	letters := p.Box(orders)
+	s.Eventually("it to die", func() bool { return len(s.letters(letters)) == 1 })
+	got := s.letters(letters)[0]
+	if got.MessageID != sent.ID || got.Body != "tea" || got.Source != "orders" || got.Reason != mailbox.ReasonMaxDeliveries || got.Deliveries != 2 ||
+		got.LastError != "no milk" || got.ErrorType != "*errors.errorString" || got.ReplyTo != "answers" || got.CorrelationID != "c-7" || got.Attributes["colour"] != "green" {
+		s.Errorf("the letter is %+v", got)
+	}
+	if got.EnqueuedAt.Before(before) || got.FirstReceivedAt.Before(got.EnqueuedAt) || got.DeadAt.Before(got.FirstReceivedAt) {
+		s.Errorf("the times are %v, %v and %v", got.EnqueuedAt, got.FirstReceivedAt, got.DeadAt)
+	}
+}
+
+func lettersWait(s *stage, in *mailbox.Mailbox[letter]) {
+	orders := s.open("orders")
+	letters := deadletter.NewBox(orders, in)
+	s.bury(orders, letters, "a", "b", "c", "d")
+	var bodies []string
+	ids := map[string]string{}
+	for _, l := range s.letters(letters) {
+		bodies = append(bodies, l.Body)
+		ids[l.Body] = l.MessageID
+	}
+	if !slices.Equal(bodies, []string{"a", "b", "c", "d"}) {
+		s.Errorf("the letters are %v", bodies)
+	}
+	moved, err := letters.Redrive(s.Context(), deadletter.Selection[string]{IDs: []string{ids["c"]}}, nil)
+	s.Must(err)
+	ruletest.Equal(s, "moved by id", moved.Moved, 1)
+	moved, err = letters.Redrive(s.Context(), deadletter.Selection[string]{Match: func(l letter) bool { return l.Body != "a" }, Limit: 1}, nil)
+	s.Must(err)
+	ruletest.Equal(s, "moved by a predicate, with a limit", moved.Moved, 1)
+	removed, err := letters.Discard(s.Context(), deadletter.Selection[string]{IDs: []string{ids["d"]}})
+	s.Must(err)
+	ruletest.Equal(s, "discarded", removed, 1)
+	depth, err := letters.Depth(s.Context())
+	s.Must(err)
+	ruletest.Equal(s, "letters left", depth, 1)
+	got, err := orders.Receive(s.Context(), mailbox.WithMax(4))
+	s.Must(err)
+	if len(got) != 2 || got[0].Body != "c" || got[1].Body != "b" || got[0].Deliveries != 1 {
+		s.Errorf("back in the queue are %v", got)
+	}
+}
+
+func backoffIsKept(s *stage) {
+	orders, tried := s.open("orders"), ruletest.NewTally()
+	s.send(orders, "tea")
+	const step, ceiling = 100 * time.Millisecond, 150 * time.Millisecond
+	s.run(worker.New(orders, fails(errMilk, tried), s.options(options{Backoff: worker.LinearBackoff(step, ceiling)})))
+	s.Eventually("four attempts", func() bool { return tried.Count() >= 4 })
+	when := tried.When()
+	for i, least := range []time.Duration{step, ceiling, ceiling} {
+		if waited := when[i+1] - when[i]; waited < least || waited > least+5*time.Second {
+			s.Errorf("after delivery %d it waited %v, want %v", i+1, waited, least)
+		}
+	}
+}
+
+func failureIsAnswered(s *stage) {
+	requests, tried := s.open("requests"), ruletest.NewTally()
+	future := s.ask(requests, "tea")
+	s.run(worker.New(requests, fails(errMilk, tried), s.options(options{})))
+	if _, err := future.Wait(s.Context()); err == nil {
+		s.Error("the request has an answer that is no error")
+	}
+	s.counts(requests, mailbox.Stats{})
+	ruletest.Equal(s, "times it was tried", tried.Count(), 1)
+}
+
+func lastFailureIsAnswered(s *stage) {
+	answers, tried := ruletest.NewTally(), ruletest.NewTally()
+	requests := s.openTraced("requests", &mailbox.Trace{
+		Replied: func(context.Context, mailbox.RepliedEvent) { answers.Add(fmt.Sprint(tried.Count())) },
+	})
+	future := s.ask(requests, "tea")
+	s.run(worker.New(requests, fails(errMilk, tried), s.options(options{DeadLetters: &policy{MaxDeliveries: 3}})))
+	if _, err := future.Wait(s.Context()); err == nil {
+		s.Error("the request has an answer that is no error")
+	}
+	s.counts(requests, mailbox.Stats{Dead: 1})
+	if got := answers.List(); !slices.Equal(got, []string{"3"}) {
+		s.Errorf("it was answered after attempts %v", got)
+	}
+}
+
+func lettersGoElsewhere(s *stage) {
+	s.Configure("orders", driver.Config{MaxDeliveries: 1, DeadLetterTo: "dead"})
+	orders, tried := s.open("orders"), ruletest.NewTally()
+	s.run(worker.NewGroup(&worker.GroupOptions{NoSignals: true},
+		worker.New(orders, func(_ context.Context, m *message) error {
+			tried.Add(m.Body)
+			if tried.Count() > 1 {
+				return nil
+			}
+			return errMilk
+		}, s.options(options{})),
+		deadletter.NewConsumer(deadletter.NewBox(orders, s.openLetters("dead")), func(_ context.Context, l letter) (deadletter.Action, error) {
+			if l.Body != "tea" || l.Source != "orders" || l.LastError != "no milk" || l.Deliveries != 1 {
+				s.Errorf("the letter is %+v", l)
+			}
+			return deadletter.Replay, nil
+		}, &deadletter.ConsumerOptions{Poll: 20 * time.Millisecond})))
+	s.send(orders, "tea")
+	s.happened(tried, 2)
+	s.counts(orders, mailbox.Stats{})
+	s.counts(s.open("dead"), mailbox.Stats{})
+}

@@ -1,0 +1,370 @@
+package redisrules_test
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/mailboxmq/mailbox"
+	"github.com/mailboxmq/mailbox/deadletter"
+	"github.com/mailboxmq/mailbox/dispatch"
+	"github.com/mailboxmq/mailbox/evalloop"
+	"github.com/mailboxmq/mailbox/internal/ruletest"
+	"github.com/mailboxmq/mailbox/mailboxtest"
+	"github.com/mailboxmq/mailbox/mainloop"
+	"github.com/mailboxmq/mailbox/worker"
+)
+
+func loopRules() []rule {
+	return []rule{
+		{"LOOP-1", []playable{
+			{"the reply comes before the ack", replyBeforeAck},
+			{"work that succeeded is not done again", workIsNotDoneAgain},
+			{"a main loop answers with results", mainLoopAnswers},
+		}},
+		{"LOOP-2", []playable{{"every sample in every experiment has one result", everySampleHasAResult}}},
+		{"LOOP-3", []playable{
+			{"a loop outlives errors of its backend", outlivesErrors},
+			{"no message ends a loop", noMessageEndsIt},
+			{"shutdown finishes what is held and gives back the rest", endsInOrder},
+			{"a shutdown asked for before the run is honoured", stoppedBeforeRun},
+			{"losing the lease cancels the handler", lostLeaseCancels},
+		}},
+		{"LOOP-4", []playable{
+			{"members run and stop together, and tell their health", groupRuns},
+			{"a watchdog says that a handler is stuck before it acts", watchdogBites},
+		}},
+		{"LOOP-5", []playable{{"deliveries are extended while work goes on", leasesAreExtended}}},
+		{"LOOP-6", []playable{
+			{"each letter is shown, and a handler that fails sees it again later", consumerHasPatience},
+			{"a letter is replayed once", consumerReplaysOnce},
+		}},
+		{"LOOP-7", []playable{{"the life of a message is told as events", lifeIsTold}}},
+	}
+}
+
+func replyBeforeAck(s *stage) {
+	steps := ruletest.NewTally()
+	requests := s.openTraced("requests", &mailbox.Trace{
+		Replied: func(context.Context, mailbox.RepliedEvent) { steps.Add("reply") },
+		Settled: func(_ context.Context, event mailbox.SettledEvent) { steps.Add(string(event.Outcome)) },
+	})
+	future := s.ask(requests, "tea")
+	s.run(worker.New(requests, shout(steps), s.options(options{})))
+	answer, err := future.Wait(s.Context())
+	s.Must(err)
+	ruletest.Equal(s, "answer", answer, "TEA")
+	s.happened(steps, 3)
+	if got := steps.List(); !slices.Equal(got, []string{"tea", "reply", "ack"}) {
+		s.Errorf("the steps were %v", got)
+	}
+	s.counts(requests, mailbox.Stats{})
+}
+
+// shout is work that succeeds, and that is counted.
+func shout(done *ruletest.Tally) worker.Handler[string] {
+	return worker.Serve(func(_ context.Context, request *message) (string, error) {
+		done.Add(request.Body)
+		return strings.ToUpper(request.Body), nil
+	}, nil)
+}
+
+func workIsNotDoneAgain(s *stage) {
+	requests, done := s.open("requests"), ruletest.NewTally()
+	s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpReplyResolve, Err: mailbox.ErrUnavailable, Times: 2})
+	s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpAck, Err: mailbox.ErrUnavailable, Late: true, Times: 1})
+	future := s.ask(requests, "tea")
+	s.run(worker.New(requests, shout(done), s.options(options{})))
+	answer, err := future.Wait(s.Context())
+	s.Must(err)
+	ruletest.Equal(s, "answer", answer, "TEA")
+	s.counts(requests, mailbox.Stats{})
+	s.happened(done, 1)
+}
+
+// shouter is an agent that answers in capitals, or as it was asked if the
+// experiment says so.
+func shouter(requests *mailbox.Mailbox[mainloop.Request[string]]) *mainloop.MainLoop[string, string] {
+	model := mainloop.AdapterFunc(func(_ context.Context, prompt *mainloop.Prompt) (mainloop.Response, error) {
+		question := prompt.Turns[0].Text
+		switch {
+		case question == "milk":
+			return mainloop.Response{}, &mainloop.AdapterError{Code: mainloop.ErrPolicy}
+		case prompt.Model == "quiet":
+			return mainloop.Response{Text: question}, nil
+		}
+		return mainloop.Response{Text: strings.ToUpper(question)}, nil
+	})
+	return mainloop.New(requests, model, func(_ context.Context, run *mainloop.Run[string]) (*mainloop.Prompt, error) {
+		prompt := mainloop.Ask(run.Request.Body)
+		prompt.Model, _ = run.Request.Experiment.Flag("model")
+		return prompt, nil
+	}, (*mainloop.Options[string, string])(nil))
+}
+
+func mainLoopAnswers(s *stage) {
+	requests := open[mainloop.Request[string]](s, "requests", nil, nil)
+	s.run(shouter(requests))
+	client := mainloop.NewClient[string, string](requests, s.replies, nil)
+	result, err := client.Call(s.Context(), mainloop.NewRequest("tea"))
+	s.Must(err)
+	ruletest.Equal(s, "output", result.Output, "TEA")
+	_, err = client.Call(s.Context(), mainloop.NewRequest("milk"))
+	if err == nil || !strings.Contains(err.Error(), string(mainloop.ErrPolicy)) {
+		s.Errorf("a failure is told as %v", err)
+	}
+	late := mainloop.NewRequest("tea")
+	late.Deadline = mainloop.Deadline{ExpiresAt: time.Now().Add(-time.Second)}
+	_, err = client.Call(s.Context(), late)
+	if err == nil {
+		s.Error("a deadline that has passed is not final")
+	}
+	s.counts(requests, mailbox.Stats{})
+}
+
+func everySampleHasAResult(s *stage) {
+	type request = evalloop.Request[string, string]
+	requests := open[request](s, "requests", nil, nil)
+	results := open[evalloop.Result](s, "results", nil, nil)
+	s.run(evalloop.New(requests, shouter(nil), evalloop.ExactMatch[string](), &evalloop.Options[string, string]{
+		Results: results, Worker: worker.Options[request]{Concurrency: 4},
+	}))
+	dataset, err := evalloop.NewDataset(
+		evalloop.Sample[string, string]{ID: "a", Input: "tea", Expected: "TEA"},
+		evalloop.Sample[string, string]{ID: "b", Input: "milk", Expected: "MILK"},
+		evalloop.Sample[string, string]{ID: "c", Input: "COCOA", Expected: "COCOA"},
+	)
+	s.Must(err)
+	sent, err := evalloop.Submit(s.Context(), requests, evalloop.Submission[string, string]{
+		Dataset: dataset, Experiments: []mainloop.Experiment{mainloop.Baseline(), mainloop.Experiment{Name: "quiet"}.WithFlag("model", "quiet")},
+	})
+	s.Must(err)
+	report, err := evalloop.Collect(s.Context(), results, sent, nil)
+	s.Must(err)
+	ruletest.Equal(s, "results", len(report.Results), 6)
+	ruletest.Equal(s, "errors", len(report.Errors()), 2)
+	compared, ok := report.Compare("baseline", "quiet")
+	if !ok || !slices.Equal(compared.Broken, []string{"a"}) {
+		s.Errorf("the comparison is %+v", compared)
+	}
+	s.counts(requests, mailbox.Stats{})
+	s.counts(results, mailbox.Stats{})
+}
+
+func outlivesErrors(s *stage) {
+	orders, done := s.open("orders"), ruletest.NewTally()
+	remove := s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpReceive, Err: mailbox.ErrUnavailable})
+	stop := s.run(worker.New(orders, count(done), s.options(options{})))
+	s.send(orders, "tea")
+	s.Eventually("receives to fail", func() bool { return s.Faults.Calls(mailboxtest.OpReceive) > 2 })
+	ruletest.Equal(s, "handled", done.Count(), 0)
+	remove()
+	s.happened(done, 1)
+	s.Must(stop())
+}
+
+func noMessageEndsIt(s *stage) {
+	orders, done := s.open("orders"), ruletest.NewTally()
+	s.send(orders, "error", "panic", "fine")
+	stop := s.run(worker.New(orders, func(_ context.Context, m *message) error {
+		switch m.Body {
+		case "error":
+			return errMilk
+		case "panic":
+			panic("spilled")
+		}
+		done.Add(m.Body)
+		return nil
+	}, s.options(options{Backoff: worker.DefaultBackoff})))
+	s.happened(done, 1)
+	s.counts(orders, mailbox.Stats{Delayed: 2})
+	s.Must(stop())
+}
+
+func endsInOrder(s *stage) {
+	orders, began, done := s.open("orders"), ruletest.NewTally(), ruletest.NewTally()
+	s.send(orders, "a", "b", "c", "d", "e", "f")
+	finish := make(chan struct{})
+	stop := s.run(worker.New(orders, func(_ context.Context, m *message) error {
+		began.Add(m.Body)
+		<-finish
+		done.Add(m.Body)
+		return nil
+	}, s.options(options{Concurrency: 2, Prefetch: 4})))
+	s.happened(began, 2)
+	s.counts(orders, mailbox.Stats{InFlight: 6})
+	ended := make(chan error, 1)
+	go func() { ended <- stop() }()
+	s.counts(orders, mailbox.Stats{Ready: 4, InFlight: 2}) // at once, while handlers go on
+	close(finish)
+	s.Must(<-ended)
+	ruletest.Equal(s, "handled", done.Count(), 2)
+	s.counts(orders, mailbox.Stats{Ready: 4})
+}
+
+func stoppedBeforeRun(s *stage) {
+	orders, done := s.open("orders"), ruletest.NewTally()
+	s.send(orders, "tea")
+	loop := worker.New(orders, count(done), s.options(options{}))
+	loop.Stop()
+	s.Must(loop.Run(s.Context()))
+	ruletest.Equal(s, "handled", done.Count(), 0)
+	ruletest.Equal(s, "receives", s.Faults.Calls(mailboxtest.OpReceive), 0)
+	s.counts(orders, mailbox.Stats{Ready: 1})
+}
+
+func lostLeaseCancels(s *stage) {
+	orders, causes := s.open("orders"), make(chan error, 1)
+	s.send(orders, "tea")
+	s.run(worker.New(orders, func(ctx context.Context, m *message) error {
+		if m.Deliveries > 1 {
+			return nil
+		}
+		s.Must(s.Faults.Expire(ctx, "orders", m.Receipt))
+		<-ctx.Done()
+		causes <- context.Cause(ctx)
+		return ctx.Err()
+	}, s.options(options{Visibility: short})))
+	s.Is(<-causes, mailbox.ErrReceiptExpired)
+	s.counts(orders, mailbox.Stats{})
+}
+
+func groupRuns(s *stage) {
+	orders, seen := s.open("orders"), ruletest.NewTally()
+	p := &policy{MaxDeliveries: 1}
+	g := worker.NewGroup(&worker.GroupOptions{NoSignals: true, HealthAddr: "127.0.0.1:0", DeadLetterThreshold: 1, Logger: s.Journal.Logger()},
+		worker.New(orders, fails(errMilk, ruletest.NewTally()), s.options(options{DeadLetters: p})),
+		deadletter.NewConsumer(p.Box(orders), func(_ context.Context, l letter) (deadletter.Action, error) {
+			seen.Add(l.Body)
+			return deadletter.Keep, nil
+		}, &deadletter.ConsumerOptions{Poll: 20 * time.Millisecond}))
+	stop := s.run(g)
+	s.send(orders, "tea", "milk")
+	s.happened(seen, 2)
+	s.counts(orders, mailbox.Stats{Dead: 2})
+	if report := g.Report(s.Context()); report.Status == worker.Healthy || len(report.Members) != 2 || report.DeadLetters[0].Depth != 2 {
+		s.Errorf("the report is %+v", report)
+	}
+	answer, err := http.Get("http://" + g.HealthAddr().String() + "/healthz")
+	s.Must(err)
+	s.Must(answer.Body.Close())
+	ruletest.Equal(s, "liveness", answer.StatusCode, http.StatusOK)
+	s.Must(stop())
+}
+
+func watchdogBites(s *stage) {
+	orders, causes := s.open("orders"), make(chan error, 1)
+	id := s.send(orders, "tea")[0]
+	var once sync.Once
+	g := worker.NewGroup(&worker.GroupOptions{NoSignals: true, Watchdog: short, Logger: s.Journal.Logger()},
+		worker.New(orders, func(ctx context.Context, m *message) error {
+			once.Do(func() {
+				<-ctx.Done()
+				causes <- context.Cause(ctx)
+			})
+			return nil
+		}, s.options(options{})))
+	s.run(g)
+	s.Is(<-causes, worker.ErrStuck)
+	for line := range strings.Lines(s.Journal.String()) {
+		var said struct{ Msg, Loop, ID, Stack string }
+		s.Must(json.Unmarshal([]byte(line), &said))
+		if strings.Contains(said.Msg, "handler is stuck") {
+			if said.Loop != "orders" || said.ID != id || !strings.Contains(said.Stack, "watchdogBites") {
+				s.Errorf("the log says %+v", said)
+			}
+			return
+		}
+	}
+	s.Error("the log does not say that the handler is stuck")
+}
+
+func leasesAreExtended(s *stage) {
+	orders, done := s.open("orders"), ruletest.NewTally()
+	s.send(orders, "tea")
+	s.run(worker.New(orders, func(context.Context, *message) error {
+		s.Settle(4 * short)
+		done.Add("done")
+		return nil
+	}, s.options(options{Visibility: short, Concurrency: 2})))
+	s.happened(done, 1)
+	s.counts(orders, mailbox.Stats{})
+	ruletest.Equal(s, "times the work was done", done.Count(), 1)
+	if n := s.Faults.Calls(mailboxtest.OpExtend); n < 3 {
+		s.Errorf("it was extended %d times", n)
+	}
+}
+
+func consumerHasPatience(s *stage) {
+	orders, seen := s.open("orders"), ruletest.NewTally()
+	letters := deadletter.NewBox(orders, s.openLetters("dead"))
+	s.bury(orders, letters, "tea", "milk")
+	s.run(deadletter.NewConsumer(letters, func(_ context.Context, l letter) (deadletter.Action, error) {
+		seen.Add(l.Body)
+		if seen.Count() == 1 {
+			return deadletter.Done, errMilk
+		}
+		return deadletter.Done, nil
+	}, &deadletter.ConsumerOptions{Poll: 20 * time.Millisecond, RetryAfter: short}))
+	s.happened(seen, 3)
+	if got := seen.List(); !slices.Equal(got, []string{"tea", "milk", "tea"}) {
+		s.Errorf("shown were %v", got)
+	}
+	if again := seen.When()[2] - seen.When()[0]; again < short {
+		s.Errorf("it was shown again after %v", again)
+	}
+	s.Eventually("the box to be empty", func() bool { return len(s.letters(letters)) == 0 })
+}
+
+func consumerReplaysOnce(s *stage) {
+	orders, dedup, repeats := s.open("orders"), deadletter.NewSeen(100), ruletest.NewTally()
+	letters := deadletter.NewBox(orders, nil)
+	s.bury(orders, letters, "tea")
+	replay := func() (stop func() error) {
+		return s.run(deadletter.NewConsumer(letters, func(context.Context, letter) (deadletter.Action, error) {
+			return deadletter.Replay, nil
+		}, &deadletter.ConsumerOptions{Poll: 20 * time.Millisecond, Dedup: dedup, Hooks: deadletter.ConsumerHooks{
+			Duplicate: func(_, id string) { repeats.Add(id) },
+		}}))
+	}
+	stop := replay()
+	s.counts(orders, mailbox.Stats{Ready: 1})
+	s.Must(stop())
+	s.buryNext(orders, letters)
+	replay()
+	s.happened(repeats, 1)
+	s.Eventually("the repeat not to be sent", func() bool {
+		stats, err := orders.Stats(s.Context())
+		s.Must(err)
+		return stats.Ready == 0
+	})
+}
+
+func lifeIsTold(s *stage) {
+	told, d := ruletest.NewTally(), dispatch.New(nil)
+	dispatch.Subscribe(d, func(_ context.Context, event dispatch.Sent) error { told.Add("sent " + event.Queue); return nil })
+	dispatch.Subscribe(d, func(context.Context, dispatch.Received) error { told.Add("received"); return nil })
+	dispatch.Subscribe(d, func(_ context.Context, event dispatch.DeadLettered) error {
+		told.Add("dead " + string(event.Reason))
+		return nil
+	})
+	dispatch.Subscribe(d, func(_ context.Context, event dispatch.Settled) error {
+		told.Add("settled " + string(event.Outcome))
+		return nil
+	})
+	orders := s.openTraced("orders", dispatch.Trace(d))
+	s.send(orders, "tea")
+	_, err := worker.New(orders, count(ruletest.NewTally()), s.options(options{})).RunOnce(s.Context())
+	s.Must(err)
+	s.send(orders, "milk")
+	_, err = worker.New(orders, fails(worker.Permanent(errMilk), ruletest.NewTally()), s.options(options{DeadLetters: &policy{}})).RunOnce(s.Context())
+	s.Must(err)
+	want := []string{"sent orders", "received", "settled ack", "sent orders", "received", "dead fatal"}
+	if got := told.List(); !slices.Equal(got[:len(want)-1], want[:len(want)-1]) || !slices.Contains(got, want[len(want)-1]) {
+		s.Errorf("told was %v, want %v", got, want)
+	}
+}

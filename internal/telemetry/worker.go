@@ -1,0 +1,101 @@
+package telemetry
+
+import (
+	"context"
+	"errors"
+
+	"github.com/mailboxmq/mailbox/deadletter"
+	"github.com/mailboxmq/mailbox/worker"
+)
+
+// resultWords are the labels for what became of a message.
+var resultWords = map[worker.Result]string{
+	worker.ResultAcked:     "acked",
+	worker.ResultAnswered:  "answered",
+	worker.ResultDiscarded: "discarded",
+	worker.ResultNacked:    "nacked",
+	worker.ResultDead:      "dead",
+	worker.ResultReleased:  "released",
+	worker.ResultLost:      "lost",
+	worker.ResultHandler:   "handler",
+	worker.ResultUnsettled: "unsettled",
+}
+
+// Hooks returns hooks for loops, which then call next.
+func (r *Recorder) Hooks(next ...worker.Hooks) worker.Hooks {
+	return joinHooks(append([]worker.Hooks{{
+		Started: r.started, Finished: r.finished, Settled: r.workerSettled, BackendFailed: r.backendFailed,
+	}}, next...)...)
+}
+
+func (r *Recorder) started(ctx context.Context, info worker.Info) {
+	r.sink.Add(ctx, HandlersRunning, 1, r.members.bound(info.Loop))
+}
+
+func (r *Recorder) finished(ctx context.Context, event worker.FinishedEvent) {
+	loop := r.members.bound(event.Loop)
+	r.sink.Add(ctx, HandlersRunning, -1, loop)
+	result := "ok"
+	if event.Err != nil {
+		result = "error"
+		if _, panicked := errors.AsType[*worker.PanicError](event.Err); panicked {
+			result = "panic"
+		}
+	}
+	r.seconds(ctx, HandlerTime, event.Duration, loop, result)
+}
+
+func (r *Recorder) workerSettled(ctx context.Context, event worker.SettledEvent) {
+	word, known := resultWords[event.Result]
+	if !known {
+		word = Other
+	}
+	r.count(ctx, WorkerSettled, 1, r.members.bound(event.Loop), word)
+	// A letter that the backend keeps is an outcome, and counted by the mailbox's own
+	// hooks. One in another mailbox is an ack there, so it is counted here.
+	if event.Result == worker.ResultDead && event.Box != event.Queue {
+		r.count(ctx, DeadLettered, 1, r.Topic(event.Queue), string(event.Reason))
+	}
+}
+
+func (r *Recorder) backendFailed(ctx context.Context, loop, op string, _ error) {
+	r.count(ctx, BackendFailed, 1, r.members.bound(loop), op)
+}
+
+// Stuck is for worker.GroupOptions.Stuck.
+func (r *Recorder) Stuck(event worker.StuckEvent) {
+	r.count(r.base, Stuck, 1, r.members.bound(event.Member))
+}
+
+// ConsumerHooks returns hooks for consumers of dead letters, which then call next.
+func (r *Recorder) ConsumerHooks(next ...deadletter.ConsumerHooks) deadletter.ConsumerHooks {
+	return joinConsumerHooks(append([]deadletter.ConsumerHooks{{
+		Depth: r.depth, Handled: r.handled, Duplicate: r.duplicate,
+	}}, next...)...)
+}
+
+func (r *Recorder) depth(consumer string, depth int) {
+	r.sink.Record(r.base, ConsumerDepth, float64(depth), r.members.bound(consumer))
+}
+
+func (r *Recorder) handled(event deadletter.HandledEvent) {
+	consumer := r.members.bound(event.Consumer)
+	if event.Age > 0 {
+		r.seconds(r.base, LetterAge, event.Age, consumer)
+	}
+	r.seconds(r.base, LetterTime, event.Duration, consumer)
+	result := string(event.Action)
+	switch {
+	case event.Err != nil:
+		result = "failed"
+	case event.Action == deadletter.Done:
+		result = "done"
+	case event.Action == deadletter.Replay:
+		r.count(r.base, Reprocessed, 1, r.Topic(event.Source))
+	}
+	r.count(r.base, LettersHandled, 1, consumer, result)
+}
+
+func (r *Recorder) duplicate(consumer, _ string) {
+	r.count(r.base, LetterRepeats, 1, r.members.bound(consumer))
+}

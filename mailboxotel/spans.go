@@ -1,0 +1,186 @@
+package mailboxotel
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/mailboxmq/mailbox"
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/worker"
+)
+
+// The attributes of spans, as the semantic conventions for messaging name them, and ours.
+const (
+	attributeSystem        = attribute.Key("messaging.system")
+	attributeDestination   = attribute.Key("messaging.destination.name")
+	attributeOperation     = attribute.Key("messaging.operation.name")
+	attributeOperationType = attribute.Key("messaging.operation.type")
+	attributeMessageID     = attribute.Key("messaging.message.id")
+	attributeCorrelation   = attribute.Key("messaging.message.conversation_id")
+	attributeBatch         = attribute.Key("messaging.batch.message_count")
+	attributeErrorType     = attribute.Key("error.type")
+	attributeDeliveries    = attribute.Key("mailbox.deliveries")
+	attributeDeadReason    = attribute.Key("mailbox.dead.reason")
+	attributeReplyTo       = attribute.Key("mailbox.reply_to")
+)
+
+// spans makes spans of what hooks tell.
+type spans struct {
+	tracer     trace.Tracer
+	propagator propagation.TextMapPropagator
+	origins    *origins
+}
+
+func (s *spans) trace() *mailbox.Trace {
+	return &mailbox.Trace{
+		Sending: s.sending, Sent: s.sent, Received: s.received,
+		Poisoned: s.poisoned, Settled: s.settled, Replied: s.replied,
+	}
+}
+
+// start begins a span named after an operation on a queue.
+func (s *spans) start(ctx context.Context, kind trace.SpanKind, operation, operationType, queue string, options ...trace.SpanStartOption) (context.Context, trace.Span) {
+	return s.tracer.Start(ctx, operation+" "+queue, append(options, trace.WithSpanKind(kind), trace.WithAttributes(
+		attributeSystem.String("mailbox"), attributeDestination.String(queue),
+		attributeOperation.String(operation), attributeOperationType.String(operationType),
+	))...)
+}
+
+// finish ends a span, with an error if there is one.
+func finish(span trace.Span, err error, options ...trace.SpanEndOption) {
+	if err != nil {
+		span.RecordError(err)
+		span.SetStatus(codes.Error, err.Error())
+		span.SetAttributes(attributeErrorType.String(errorType(err)))
+	}
+	span.End(options...)
+}
+
+// errorType is the code of an error, of which there are few.
+func errorType(err error) string {
+	if code, ok := errors.AsType[mailbox.Code](err); ok {
+		return string(code)
+	}
+	if failed, ok := errors.AsType[*mailbox.Error](err); ok {
+		return string(failed.Code)
+	}
+	return "_OTHER"
+}
+
+// sendKey is where the context of a send has its span. It may have others inside it, of
+// hooks that were called later.
+type sendKey struct{}
+
+func (s *spans) sending(ctx context.Context, queue string, messages []driver.Outgoing) context.Context {
+	ctx, span := s.start(ctx, trace.SpanKindProducer, "send", "send", queue)
+	if len(messages) > 1 {
+		span.SetAttributes(attributeBatch.Int(len(messages)))
+	} else if len(messages) == 1 && messages[0].CorrelationID != "" {
+		span.SetAttributes(attributeCorrelation.String(messages[0].CorrelationID))
+	}
+	for i := range messages {
+		s.propagator.Inject(ctx, propagation.MapCarrier(messages[i].Attributes))
+	}
+	return context.WithValue(ctx, sendKey{}, span)
+}
+
+func (s *spans) sent(ctx context.Context, event mailbox.SentEvent) {
+	span, ok := ctx.Value(sendKey{}).(trace.Span)
+	if !ok {
+		return
+	}
+	if len(event.Results) == 1 && event.Results[0].ID != "" {
+		span.SetAttributes(attributeMessageID.String(event.Results[0].ID))
+	}
+	finish(span, event.Err)
+}
+
+// from returns ctx with the span that a message came from as the parent of new ones.
+func (s *spans) from(ctx context.Context, attributes map[string]string) context.Context {
+	// What a receiver is busy with otherwise is no part of the message's trace.
+	return s.propagator.Extract(trace.ContextWithSpanContext(ctx, trace.SpanContext{}), propagation.MapCarrier(attributes))
+}
+
+func (s *spans) received(ctx context.Context, queue string, delivery *driver.Delivery) {
+	origin := s.from(ctx, delivery.Attributes)
+	_, span := s.start(origin, trace.SpanKindConsumer, "receive", "receive", queue, ambient(ctx))
+	span.SetAttributes(attributeMessageID.String(delivery.ID), attributeDeliveries.Int(delivery.Deliveries))
+	if delivery.CorrelationID != "" {
+		span.SetAttributes(attributeCorrelation.String(delivery.CorrelationID))
+	}
+	span.End()
+	parent := trace.SpanContextFromContext(origin)
+	if !parent.IsValid() {
+		parent = span.SpanContext()
+	}
+	s.origins.remember(queue, delivery.ID, parent)
+}
+
+// ambient links a span to the one that its maker is in, if there is one.
+func ambient(ctx context.Context) trace.SpanStartOption {
+	if current := trace.SpanContextFromContext(ctx); current.IsValid() {
+		return trace.WithLinks(trace.Link{SpanContext: current})
+	}
+	return trace.WithLinks()
+}
+
+// within returns ctx with a parent for spans about a message that was delivered: the span
+// that the caller is in, or else the one that the message came from.
+func (s *spans) within(ctx context.Context, queue, messageID string) context.Context {
+	if trace.SpanContextFromContext(ctx).IsValid() {
+		return ctx
+	}
+	return trace.ContextWithSpanContext(ctx, s.origins.of(queue, messageID))
+}
+
+// past makes a span of something that has just ended.
+func (s *spans) past(ctx context.Context, operation, operationType, queue, messageID string, took time.Duration, err error, attributes ...attribute.KeyValue) {
+	ended := time.Now()
+	_, span := s.start(s.within(ctx, queue, messageID), trace.SpanKindClient, operation, operationType, queue, trace.WithTimestamp(ended.Add(-took)))
+	span.SetAttributes(append(attributes, attributeMessageID.String(messageID))...)
+	finish(span, err, trace.WithTimestamp(ended))
+}
+
+func (s *spans) settled(ctx context.Context, event mailbox.SettledEvent) {
+	attributes := []attribute.KeyValue{attributeDeliveries.Int(event.Deliveries)}
+	if event.Outcome == mailbox.OutcomeDeadLetter {
+		attributes = append(attributes, attributeDeadReason.String(string(event.Reason)))
+	}
+	s.past(ctx, string(event.Outcome), "settle", event.Queue, event.MessageID, event.Duration, event.Err, attributes...)
+	if event.Err == nil || errors.Is(event.Err, mailbox.ErrReceiptExpired) {
+		s.origins.forget(event.Queue, event.MessageID)
+	}
+}
+
+func (s *spans) poisoned(ctx context.Context, event mailbox.PoisonedEvent) {
+	s.past(ctx, "decode", "process", event.Queue, event.Delivery.ID, 0, event.Cause)
+	s.origins.forget(event.Queue, event.Delivery.ID)
+}
+
+func (s *spans) replied(ctx context.Context, event mailbox.RepliedEvent) {
+	s.past(ctx, "reply", "send", event.Queue, event.MessageID, event.Duration, event.Err, attributeReplyTo.String(event.ReplyTo))
+}
+
+// Middleware makes a span of each call of a handler of messages of this mailbox. The
+// handler gets it in its context, so that whatever it does is part of the message's trace.
+func Middleware[T any](t *Telemetry, from *mailbox.Mailbox[T]) worker.Middleware[T] {
+	s, queue := t.spans, from.Name()
+	return worker.Tracing(func(ctx context.Context, message *mailbox.Message[T]) (context.Context, func(error)) {
+		parent := s.from(ctx, message.Attributes)
+		if !trace.SpanContextFromContext(parent).IsValid() {
+			parent = trace.ContextWithSpanContext(parent, s.origins.of(queue, message.ID))
+		}
+		traced, span := s.start(parent, trace.SpanKindConsumer, "process", "process", queue, ambient(ctx))
+		span.SetAttributes(attributeMessageID.String(message.ID), attributeDeliveries.Int(message.Deliveries))
+		if message.CorrelationID != "" {
+			span.SetAttributes(attributeCorrelation.String(message.CorrelationID))
+		}
+		return traced, func(err error) { finish(span, err) }
+	})
+}

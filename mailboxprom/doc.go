@@ -1,0 +1,49 @@
+// Package mailboxprom measures what Mailbox does with Prometheus.
+//
+// Mailbox itself depends on no metrics library: it calls hooks. A [Metrics] fills them:
+//
+//	metrics, err := mailboxprom.New(ctx, prometheus.DefaultRegisterer, nil)
+//	orders, err := mailbox.Open(ctx, backend, "orders", &mailbox.Options[Order]{Trace: metrics.Trace()})
+//	metrics.Watch(ctx, orders, nil)
+//	loop := worker.New(orders, handle, &worker.Options[Order]{Hooks: metrics.Hooks()})
+//
+// # What is measured
+//
+// All names begin with mailbox_, or with the namespace of [Options].
+//
+// Of queues that are watched, from the backend and so for all processes together:
+// queue_depth{topic,state}, inflight{topic}, dlq_depth{topic}, saturation{topic}, and
+// watch_failed{topic} if the backend does not answer.
+//
+// Of mailboxes, as this process uses them: enqueued_total, deduplicated_total,
+// rejected_total{reason} and enqueue_latency_seconds; receives_total{result},
+// delivered_total, redelivered_total, poisoned_total, wait_seconds and
+// dequeue_latency_seconds; settled_total{outcome}, settle_failed_total{reason},
+// ack_commit_latency_seconds{outcome}, held_seconds, attempts, extended_total,
+// visibility_timeout_total and dlq_total{reason}; replies_total{result} and
+// reply_latency_seconds. All of them have the label topic, the name of the queue.
+//
+// Of loops: handlers_running{loop}, handler_seconds{loop,result},
+// worker_settled_total{loop,result}, worker_backend_failures_total{loop,op} and
+// stuck_handlers_total{loop}.
+//
+// Of consumers of dead letters: dlq_consumer_depth, dlq_letter_age_seconds,
+// dlq_handler_seconds, dlq_handled_total{result}, dlq_duplicates_total, all by consumer,
+// and dlq_reprocess_total{topic}.
+//
+// Of registries: resolved_total{source}, of which the part with source "cached" is the
+// hit rate, resolve_latency_seconds, resolver_opened_total{result} and
+// resolver_evicted_total{reason}.
+//
+// Dead letters are counted in dlq_total when this process makes them. Those that a
+// backend makes by itself, because a message was delivered too often or grew too old, no
+// process sees: they show in dlq_depth.
+//
+// # Labels are bounded
+//
+// Each value of a label is a time series that lives as long as the process. The first
+// [DefaultMaxTopics] names of queues are told apart, and as many loops and consumers;
+// all others are counted as "other". Ids of messages and reply addresses are never labels.
+//
+// A dashboard for Grafana and alerts for Prometheus are in the folder deploy.
+package mailboxprom
