@@ -88,6 +88,11 @@ failover: ## Failovers, hangs and slot moves of a Redis Cluster under load: N of
 	tools/redis.sh
 	MAILBOX_FAILOVERS=$(or $(N),200) $(GO) test -race -v -count=1 -timeout 0 -run '^(TestFailover|TestSentinelFailover|TestWithoutTheDurable|TestKilledProcesses)' ./redisbox
 
+.PHONY: chaos
+chaos: ## Workers on Redis and disk that fail, hang and are killed, for N seconds (60)
+	tools/redis.sh
+	MAILBOX_CHAOS_SECONDS=$(or $(N),60) $(GO) test -race -v -count=1 -timeout 0 ./internal/chaos
+
 .PHONY: kill
 kill: ## Kill a process that uses the disk backend N times (1000)
 	MAILBOX_KILLS=$(or $(N),1000) $(GO) test -v -count=1 -timeout 0 -run '^TestKillingTheProcessLosesNothing$$' ./diskbox
@@ -114,6 +119,7 @@ fuzz: ## Each fuzz target for FUZZTIME (30s)
 .PHONY: bench
 bench: ## Mailbox beside other libraries, in one run (BENCHFLAGS="-rounds 5")
 	tools/redis.sh
+	tools/postgres.sh
 	cd bench && $(GO) run . $(BENCHFLAGS)
 
 .PHONY: generate

@@ -64,7 +64,6 @@ const (
 	timeout       = 900 * time.Millisecond
 	slowness      = 700 * time.Millisecond
 	deafness      = 1500 * time.Millisecond
-	bombFuse      = 250 * time.Millisecond
 	drain         = 300 * time.Millisecond
 	maxDeliveries = 6 // by the policy of the loop
 	// A message that kills its processes never meets the policy.
@@ -98,9 +97,6 @@ func work(ctx context.Context, m *mailbox.Message[job]) error {
 	case hopeless:
 		return worker.Permanent(errChance)
 	case bomb:
-		// On disk a receive does not wait until the delivery is written, and one that was
-		// not written is not counted.
-		<-time.After(bombFuse)
 		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 		select {} // until the kernel gets to it
 	}
