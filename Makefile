@@ -24,16 +24,26 @@ LINT := $(GO) tool -modfile=tools/go.mod golangci-lint
 ##@ Every day
 
 .PHONY: run
-run: ## Watch messages live and die: a tour on the memory backend
+run: ## The daemon on the embedded disk store; it prints the next commands
+	$(GO) run ./cmd/mailboxd --log-format text
+
+.PHONY: tour
+tour: ## Watch messages live and die: a tour of the library on the memory backend
 	$(GO) run ./examples/tour
 
 # The suite on the memory backend and the saboteurs are tested by name, in view
 # of everybody; all other packages only say that they are fine.
 LISTED := /membox$$|/drivertest/faulty$$
 
+# The protocols of the daemon run the whole suite in virtual time, in front of
+# memory; what they do on the real clock, in front of disk and Redis, takes a quarter
+# of an hour: make surfaces.
+SURFACES := /server/internal/(httpapi|oapapi|rpcapi)$$
+
 .PHONY: test
 test: format-check vet servers ## Everything a commit must pass; CI runs exactly this
-	packages=$$($(GO) list ./... | grep -vE '$(LISTED)'); $(GO) test -race -timeout $(TIMEOUT) $$packages
+	packages=$$($(GO) list ./... | grep -vE '$(LISTED)|$(SURFACES)'); $(GO) test -race -timeout $(TIMEOUT) $$packages
+	packages=$$($(GO) list ./... | grep -E '$(SURFACES)'); $(GO) test -race -short -timeout $(TIMEOUT) $$packages
 	$(GO) test -run Alloc . # the race detector allocates too, so this runs without it
 	@echo; echo "Requests and answers: storms of callers, and ten thousand addresses:"
 	@$(GO) test -v -count=1 -timeout $(TIMEOUT) -run $(STORMS) ./reply ./redisbox ./sqsbox/dynamoreply | grep -E '_test.go:|^(---|ok|FAIL)'
@@ -87,6 +97,11 @@ servers: ## Install what tests start: Redis, and dynalite for DynamoDB
 failover: ## Failovers, hangs and slot moves of a Redis Cluster under load: N of each (200)
 	tools/redis.sh
 	MAILBOX_FAILOVERS=$(or $(N),200) $(GO) test -race -v -count=1 -timeout 0 -run '^(TestFailover|TestSentinelFailover|TestWithoutTheDurable|TestKilledProcesses)' ./redisbox
+
+.PHONY: surfaces
+surfaces: servers ## The suite through HTTP, gRPC and OAP/1 in front of disk and Redis, on the real clock
+	packages=$$($(GO) list ./... | grep -E '$(SURFACES)'); MAILBOX_REAL_TIME=1 MAILBOX_SERVERS=1 $(GO) test -count=1 -timeout 60m -p 1 $$packages
+	cd server/internal/rpcapi/interop && $(GO) test -count=1 ./...
 
 .PHONY: chaos
 chaos: ## Workers on Redis and disk that fail, hang and are killed, for N seconds (60)

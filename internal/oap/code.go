@@ -1,0 +1,72 @@
+package oap
+
+// The operations of the Mailbox protocol: the codes of requests and events.
+const (
+	// OpStart shows the capability and begins or resumes a producer session.
+	OpStart uint16 = 0x01
+	// OpOpen and OpClose begin and end the use of a queue under a number.
+	OpOpen  uint16 = 0x02
+	OpClose uint16 = 0x03
+	OpPing  uint16 = 0x04
+
+	OpSend      uint16 = 0x10
+	OpReceive   uint16 = 0x11
+	OpSubscribe uint16 = 0x12
+	OpAck       uint16 = 0x13
+	OpNack      uint16 = 0x14
+	OpExtend    uint16 = 0x15
+	OpPurge     uint16 = 0x16
+	OpStats     uint16 = 0x17
+	OpPeek      uint16 = 0x18
+
+	OpBury        uint16 = 0x20
+	OpDeadLetters uint16 = 0x21
+	OpRedrive     uint16 = 0x22
+	OpDiscard     uint16 = 0x23
+	OpPurgeDead   uint16 = 0x24
+
+	OpConfigure uint16 = 0x30
+	OpConfig    uint16 = 0x31
+	OpQueues    uint16 = 0x32
+	OpDelete    uint16 = 0x33
+
+	// EventCancel asks that the request with the same correlation id ends now,
+	// and EventCredit lets its stream send more. EventGoodbye, with END, says
+	// that there will be no more requests.
+	EventCancel  uint16 = 0x80
+	EventCredit  uint16 = 0x81
+	EventGoodbye uint16 = 0x82
+	// EventDrain says that the server takes no more requests here, and
+	// EventTraits that a queue was configured anew. EventDeliver brings the
+	// messages of a subscription.
+	EventDrain   uint16 = 0x90
+	EventTraits  uint16 = 0x91
+	EventDeliver uint16 = 0x92
+)
+
+// The statuses, which are the codes of responses.
+const (
+	// StatusOK: it was done, and the payload is the operation's answer. In a
+	// batch, single elements may have failed.
+	StatusOK uint16 = 200
+	// StatusMore: as StatusOK, and another response to the same request
+	// follows.
+	StatusMore uint16 = 206
+
+	// StatusElsewhere: it was not done, because the server takes no more
+	// requests on this connection. Another connection will do.
+	StatusElsewhere uint16 = 307
+
+	StatusInvalid         uint16 = 400
+	StatusUnauthenticated uint16 = 401
+	StatusForbidden       uint16 = 403
+	StatusNotFound        uint16 = 404
+	StatusConflict        uint16 = 409
+	StatusGone            uint16 = 410
+	StatusTooLarge        uint16 = 413
+	StatusIntegrity       uint16 = 422
+	StatusFull            uint16 = 429
+	StatusCancelled       uint16 = 499
+	StatusUnsupported     uint16 = 501
+	StatusUnavailable     uint16 = 503
+)

@@ -1,0 +1,240 @@
+package oap
+
+import (
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+// AppendName writes a payload that is the name of a queue and nothing else:
+// that of OpOpen, and the last part of OpConfigure, OpConfig and OpDelete.
+func AppendName(dst []byte, name string) []byte { return appendText(dst, name) }
+
+// ParseName reads what AppendName wrote.
+func ParseName(payload []byte) (string, error) {
+	r := reader{rest: payload}
+	name := r.text()
+	return name, r.end()
+}
+
+// Opened is the answer to OpOpen, and the payload of EventTraits: what the
+// queue is called from now on, and what it promises.
+type Opened struct {
+	Handle uint32
+	Traits driver.Traits
+	// Peeker says that the queue can be looked into.
+	Peeker bool
+}
+
+// Bits of the traits.
+const (
+	traitExactStats = 1 << iota
+	traitGroups
+	traitStrictGroups
+	traitDeadLetters
+	traitPeeker
+
+	traitsKnown = traitPeeker<<1 - 1
+)
+
+// AppendOpened writes an Opened.
+func AppendOpened(dst []byte, o *Opened) []byte {
+	t := &o.Traits
+	dst = appendNumber(dst, uint64(o.Handle))
+	bits := byte(0)
+	for i, set := range []bool{t.ExactStats, t.Groups, t.StrictGroups, t.DeadLetters, o.Peeker} {
+		if set {
+			bits |= 1 << i
+		}
+	}
+	dst = append(dst, bits)
+	dst = appendText(dst, string(t.Ordering))
+	dst = appendText(dst, string(t.Durability))
+	dst = appendDuration(dst, t.DedupWindow)
+	dst = appendSigned(dst, int64(t.MaxBodyBytes))
+	dst = appendSigned(dst, int64(t.MaxBatch))
+	dst = appendDuration(dst, t.MaxDelay)
+	dst = appendDuration(dst, t.MaxVisibility)
+	dst = appendDuration(dst, t.MaxWait)
+	return appendDuration(dst, t.PurgeCooldown)
+}
+
+// ParseOpened reads an Opened.
+func ParseOpened(payload []byte) (o Opened, err error) {
+	r := reader{rest: payload}
+	o.Handle = r.handle()
+	bits := r.byte()
+	if bits > traitsKnown {
+		r.fail("unknown traits")
+	}
+	o.Peeker = bits&traitPeeker != 0
+	o.Traits = driver.Traits{
+		ExactStats:   bits&traitExactStats != 0,
+		Groups:       bits&traitGroups != 0,
+		StrictGroups: bits&traitStrictGroups != 0,
+		DeadLetters:  bits&traitDeadLetters != 0,
+
+		Ordering: driver.Ordering(r.text()), Durability: driver.Durability(r.text()),
+		DedupWindow: r.duration(), MaxBodyBytes: r.int(), MaxBatch: r.int(), MaxDelay: r.duration(),
+		MaxVisibility: r.duration(), MaxWait: r.duration(), PurgeCooldown: r.duration(),
+	}
+	return o, r.end()
+}
+
+// handle reads the number of a queue.
+func (r *reader) handle() uint32 {
+	n := r.number()
+	if n > 1<<32-1 {
+		r.fail("the number of a queue is too large")
+		return 0
+	}
+	return uint32(n)
+}
+
+// MaxWindow bounds how far the sequence number of a request may be ahead of the
+// oldest that has no answer.
+const MaxWindow = 1024
+
+// Ticket is the place of a request in its producer session. The zero Ticket is
+// none: the request is done as often as it comes.
+type Ticket struct {
+	// Sequence grows by one with every request that has one, from 1 on. A
+	// request that is repeated has the number that it had.
+	Sequence uint64
+	// Behind is how far the oldest request without an answer is behind this
+	// one. What is older the server can forget.
+	Behind uint64
+}
+
+func appendTicket(dst []byte, t Ticket) []byte {
+	dst = appendNumber(dst, t.Sequence)
+	if t.Sequence == 0 {
+		return dst
+	}
+	return appendNumber(dst, t.Behind)
+}
+
+func (r *reader) ticket() (t Ticket) {
+	if t.Sequence = r.number(); t.Sequence == 0 {
+		return t
+	}
+	if t.Behind = r.number(); t.Behind >= MaxWindow || t.Behind >= t.Sequence {
+		r.fail("a sequence number is too far ahead")
+	}
+	return t
+}
+
+// Target is what every request that concerns a queue begins with: its ticket,
+// and the queue's number.
+type Target struct {
+	Ticket
+	Handle uint32
+}
+
+// AppendTarget writes a Target, which is also the whole payload of OpClose,
+// OpPurge, OpStats and OpPurgeDead.
+func AppendTarget(dst []byte, t Target) []byte {
+	dst = appendTicket(dst, t.Ticket)
+	return appendNumber(dst, uint64(t.Handle))
+}
+
+func (r *reader) target() Target { return Target{Ticket: r.ticket(), Handle: r.handle()} }
+
+// ParseTarget reads a payload that is a Target and nothing else.
+func ParseTarget(payload []byte) (Target, error) {
+	r := reader{rest: payload}
+	t := r.target()
+	return t, r.end()
+}
+
+// PeekTarget reads the Target that a longer payload begins with.
+func PeekTarget(payload []byte) (Target, error) {
+	r := reader{rest: payload}
+	t := r.target()
+	return t, r.err
+}
+
+// AppendConfigure writes the payload of OpConfigure.
+func AppendConfigure(dst []byte, t Ticket, name string, c *driver.Config) []byte {
+	dst = appendTicket(dst, t)
+	dst = appendText(dst, name)
+	return AppendConfig(dst, c)
+}
+
+// ParseConfigure reads the payload of OpConfigure.
+func ParseConfigure(payload []byte) (t Ticket, name string, c driver.Config, err error) {
+	r := reader{rest: payload}
+	t, name, c = r.ticket(), r.text(), r.config()
+	return t, name, c, r.end()
+}
+
+// AppendConfig writes a configuration, which is the answer to OpConfig.
+func AppendConfig(dst []byte, c *driver.Config) []byte {
+	dst = appendSigned(dst, int64(c.Shards))
+	dst = appendFlag(dst, c.StrictGroups)
+	for _, n := range []int{c.MaxDeliveries, c.MaxMessages, c.MaxBytes, c.MaxInFlight, c.MaxDead} {
+		dst = appendSigned(dst, int64(n))
+	}
+	dst = appendDuration(dst, c.DedupWindow)
+	dst = appendSigned(dst, int64(c.DedupMax))
+	for _, retention := range []driver.Retention{c.RetainReady, c.RetainDead} {
+		dst = appendDuration(dst, retention.Age)
+		dst = appendSigned(dst, int64(retention.Count))
+	}
+	dst = appendSigned(dst, int64(c.MaxHold))
+	return appendText(dst, c.DeadLetterTo)
+}
+
+// ParseConfig reads a configuration.
+func ParseConfig(payload []byte) (driver.Config, error) {
+	r := reader{rest: payload}
+	c := r.config()
+	return c, r.end()
+}
+
+func (r *reader) config() driver.Config {
+	return driver.Config{
+		Shards: r.int(), StrictGroups: r.flag(),
+		MaxDeliveries: r.int(), MaxMessages: r.int(), MaxBytes: r.int(), MaxInFlight: r.int(), MaxDead: r.int(),
+		DedupWindow: r.duration(), DedupMax: r.int(),
+		RetainReady: driver.Retention{Age: r.duration(), Count: r.int()},
+		RetainDead:  driver.Retention{Age: r.duration(), Count: r.int()},
+		MaxHold:     r.int(), DeadLetterTo: r.text(),
+	}
+}
+
+// AppendDelete writes the payload of OpDelete.
+func AppendDelete(dst []byte, t Ticket, name string) []byte {
+	return appendText(appendTicket(dst, t), name)
+}
+
+// ParseDelete reads the payload of OpDelete.
+func ParseDelete(payload []byte) (t Ticket, name string, err error) {
+	r := reader{rest: payload}
+	t, name = r.ticket(), r.text()
+	return t, name, r.end()
+}
+
+// AppendStats writes the answer to OpStats.
+func AppendStats(dst []byte, s driver.Stats) []byte {
+	for _, n := range []int{s.Ready, s.Delayed, s.InFlight, s.Dead} {
+		dst = appendSigned(dst, int64(n))
+	}
+	return dst
+}
+
+// ParseStats reads the answer to OpStats.
+func ParseStats(payload []byte) (driver.Stats, error) {
+	r := reader{rest: payload}
+	s := driver.Stats{Ready: r.int(), Delayed: r.int(), InFlight: r.int(), Dead: r.int()}
+	return s, r.end()
+}
+
+// AppendCount writes an answer that is a number of messages, and the payload of
+// EventCredit.
+func AppendCount(dst []byte, n int) []byte { return appendNumber(dst, uint64(max(n, 0))) }
+
+// ParseCount reads what AppendCount wrote.
+func ParseCount(payload []byte) (int, error) {
+	r := reader{rest: payload}
+	n := r.limit()
+	return n, r.end()
+}

@@ -1,0 +1,250 @@
+package oap_test
+
+import (
+	"time"
+
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/oap"
+)
+
+// A sample is a payload, and a way to read it and write it again.
+type sample struct {
+	name    string
+	payload []byte
+	again   func(payload []byte) ([]byte, error)
+}
+
+var (
+	aTime   = time.Date(2026, 3, 4, 5, 6, 7, 890, time.UTC)
+	aTarget = oap.Target{Ticket: oap.Ticket{Sequence: 300, Behind: 2}, Handle: 7}
+	aConfig = driver.Config{
+		Shards: 4, StrictGroups: true, MaxDeliveries: 5, MaxMessages: 1000, MaxBytes: 1 << 30, MaxInFlight: 10, MaxDead: 9,
+		DedupWindow: time.Minute, DedupMax: 100, RetainReady: driver.Retention{Age: time.Hour, Count: 1},
+		RetainDead: driver.Retention{Age: 2 * time.Hour, Count: 2}, MaxHold: 10, DeadLetterTo: "graveyard",
+	}
+	aMessage = driver.Message{
+		ID: "01JABCDEFGHJKMNPQRSTVWXYZ0", Body: []byte("hello"), Attributes: map[string]string{"b": "2", "a": "1"},
+		Group: "g", ReplyTo: "reply:1", CorrelationID: "c", Deliveries: 3, EnqueuedAt: aTime,
+		FirstReceivedAt: aTime.Add(time.Second), LastError: "boom",
+	}
+	aLetter = driver.DeadLetter{
+		Message: aMessage, Source: "orders", Reason: driver.ReasonFatal, ErrorType: "*fs.PathError",
+		DeadAt: aTime.Add(time.Minute), Redrives: 2,
+	}
+	anError = driver.Error{
+		Code: driver.ErrFull, Op: "send", Queue: "orders", MessageID: "m", Field: "f", Detail: "d", RetryAfter: time.Second,
+	}
+	someOut = []driver.Outgoing{
+		{Body: []byte("plain")},
+		{
+			Body: []byte("all"), Attributes: map[string]string{"k": "v", "": "empty"}, Delay: -time.Second,
+			DedupKey: "key", Group: "group", ReplyTo: "reply", CorrelationID: "corr",
+		},
+	}
+	aReceipt = driver.Receipt{Handle: "receipt"}
+)
+
+// samples has every payload of the protocol.
+func samples() []sample {
+	return append(requestSamples(), answerSamples()...)
+}
+
+func requestSamples() []sample {
+	return []sample{
+		{
+			"start", oap.AppendStart(nil, &oap.StartRequest{Version: 1, Producer: [16]byte{1, 2, 15: 16}}),
+			func(p []byte) ([]byte, error) { v, err := oap.ParseStart(p); return oap.AppendStart(nil, &v), err },
+		},
+		{
+			"open", oap.AppendName(nil, "orders"),
+			func(p []byte) ([]byte, error) { v, err := oap.ParseName(p); return oap.AppendName(nil, v), err },
+		},
+		{
+			"stats", oap.AppendTarget(nil, aTarget),
+			func(p []byte) ([]byte, error) { v, err := oap.ParseTarget(p); return oap.AppendTarget(nil, v), err },
+		},
+		{
+			"configure", oap.AppendConfigure(nil, aTarget.Ticket, "orders", &aConfig),
+			func(p []byte) ([]byte, error) {
+				t, name, v, err := oap.ParseConfigure(p)
+				return oap.AppendConfigure(nil, t, name, &v), err
+			},
+		},
+		{
+			"delete", oap.AppendDelete(nil, aTarget.Ticket, "orders"),
+			func(p []byte) ([]byte, error) {
+				t, name, err := oap.ParseDelete(p)
+				return oap.AppendDelete(nil, t, name), err
+			},
+		},
+		{"send", appendSend(aTarget, someOut), func(p []byte) ([]byte, error) {
+			t, v, err := oap.ParseSend(p, nil)
+			return appendSend(t, v), err
+		}},
+		{
+			"receive", oap.AppendReceive(nil, 7, driver.ReceiveRequest{Max: 10, MaxBytes: 1 << 20, Visibility: time.Minute, Wait: -1}),
+			func(p []byte) ([]byte, error) {
+				t, v, err := oap.ParseReceive(p)
+				return oap.AppendReceive(nil, t.Handle, v), err
+			},
+		},
+		{
+			"subscribe", oap.AppendSubscribe(nil, &oap.SubscribeRequest{Target: aTarget, Visibility: time.Minute, Credit: 100}),
+			func(p []byte) ([]byte, error) {
+				v, err := oap.ParseSubscribe(p)
+				return oap.AppendSubscribe(nil, &v), err
+			},
+		},
+		{"ack", oap.AppendAck(nil, aTarget, []driver.Receipt{aReceipt, {Handle: "x"}}), func(p []byte) ([]byte, error) {
+			t, v, err := oap.ParseAck(p, nil)
+			return oap.AppendAck(nil, t, v), err
+		}},
+		{
+			"nack", oap.AppendNack(nil, aTarget, []driver.Nack{{Receipt: aReceipt, Delay: time.Second, Cause: "because"}}),
+			func(p []byte) ([]byte, error) {
+				t, v, err := oap.ParseNack(p, nil)
+				return oap.AppendNack(nil, t, v), err
+			},
+		},
+		{
+			"extend", oap.AppendExtend(nil, aTarget, []driver.Extension{{Receipt: aReceipt, Visibility: time.Hour}}),
+			func(p []byte) ([]byte, error) {
+				t, v, err := oap.ParseExtend(p, nil)
+				return oap.AppendExtend(nil, t, v), err
+			},
+		},
+		{
+			"bury", oap.AppendBury(nil, aTarget, []driver.Burial{{Receipt: aReceipt, Reason: driver.ReasonParse, Error: "e", ErrorType: "t"}}),
+			func(p []byte) ([]byte, error) {
+				t, v, err := oap.ParseBury(p, nil)
+				return oap.AppendBury(nil, t, v), err
+			},
+		},
+		{
+			"peek", oap.AppendPeek(nil, aTarget, &driver.Query{
+				States: []driver.State{driver.StateReady, driver.StateDead}, ID: "id", Attributes: map[string]string{"k": "v"},
+				OlderThan: time.Hour, Reason: driver.ReasonExpired, Limit: 10,
+			}),
+			func(p []byte) ([]byte, error) { t, v, err := oap.ParsePeek(p); return oap.AppendPeek(nil, t, &v), err },
+		},
+		{
+			"redrive", oap.AppendRedrive(nil, &oap.Redrive{Target: aTarget, IDs: []string{"a", "b"}, Limit: 1}),
+			func(p []byte) ([]byte, error) { v, err := oap.ParseRedrive(p); return oap.AppendRedrive(nil, &v), err },
+		},
+		{
+			"discard", oap.AppendDiscard(nil, aTarget, []string{"a", "b"}),
+			func(p []byte) ([]byte, error) {
+				t, v, err := oap.ParseDiscard(p)
+				return oap.AppendDiscard(nil, t, v), err
+			},
+		},
+	}
+}
+
+func answerSamples() []sample {
+	return []sample{
+		{
+			"started", oap.AppendStarted(nil, &oap.StartAnswer{
+				Version: 1, Server: [16]byte{9}, Resumed: true, Window: 1024, MaxInFlight: 1024, MaxFrame: oap.MaxFrameBytes,
+			}),
+			func(p []byte) ([]byte, error) { v, err := oap.ParseStarted(p); return oap.AppendStarted(nil, &v), err },
+		},
+		{
+			"opened", oap.AppendOpened(nil, &oap.Opened{Handle: 7, Peeker: true, Traits: driver.Traits{
+				Ordering: driver.OrderingFIFO, Durability: driver.DurabilityDisk, ExactStats: true, Groups: true, DeadLetters: true,
+				DedupWindow: time.Minute, MaxBodyBytes: 1 << 20, MaxBatch: 256, MaxDelay: time.Minute, MaxVisibility: time.Hour,
+			}}),
+			func(p []byte) ([]byte, error) { v, err := oap.ParseOpened(p); return oap.AppendOpened(nil, &v), err },
+		},
+		{
+			"config", oap.AppendConfig(nil, &aConfig),
+			func(p []byte) ([]byte, error) { v, err := oap.ParseConfig(p); return oap.AppendConfig(nil, &v), err },
+		},
+		{
+			"error", oap.AppendError(nil, &anError),
+			func(p []byte) ([]byte, error) {
+				v, err := oap.ParseError(p)
+				if err != nil {
+					return nil, err
+				}
+				return oap.AppendError(nil, v), nil
+			},
+		},
+		{
+			"sent", oap.AppendSent(nil, []driver.Sent{{ID: "a"}, {ID: "b", Duplicate: true}, {}}, []error{2: &anError}),
+			func(p []byte) ([]byte, error) {
+				sent := make([]driver.Sent, 3)
+				errs, err := oap.ParseSent(p, sent)
+				return oap.AppendSent(nil, sent, errs), err
+			},
+		},
+		{"failures", oap.AppendFailures(nil, []error{nil, &anError, nil, &anError}), func(p []byte) ([]byte, error) {
+			batch, err := oap.ParseFailures(p, 4)
+			if batch == nil {
+				return oap.AppendFailures(nil, nil), err
+			}
+			return oap.AppendFailures(nil, batch.Errs), err
+		}},
+		{"deliveries", appendDeliveries([]driver.Delivery{
+			{Message: aMessage, Receipt: aReceipt},
+			{Message: driver.Message{ID: "x", Deliveries: 1, EnqueuedAt: aTime}, Receipt: aReceipt},
+		}), func(p []byte) ([]byte, error) { v, err := oap.ParseDeliveries(p, nil); return appendDeliveries(v), err }},
+		{"deadletters", oap.AppendDeadLetter(nil, &aLetter), func(p []byte) ([]byte, error) {
+			letters, err := oap.ParseDeadLetters(p)
+			var again []byte
+			for i := range letters {
+				again = oap.AppendDeadLetter(again, &letters[i])
+			}
+			return again, err
+		}},
+		{
+			"peeked", oap.AppendPeeked(nil, &driver.Peeked{DeadLetter: aLetter, State: driver.StateDelayed, DueAt: aTime}),
+			func(p []byte) ([]byte, error) {
+				peeked, err := oap.ParsePeeked(p)
+				var again []byte
+				for i := range peeked {
+					again = oap.AppendPeeked(again, &peeked[i])
+				}
+				return again, err
+			},
+		},
+		{
+			"stats answer", oap.AppendStats(nil, driver.Stats{Ready: 1, Delayed: 2, InFlight: 3, Dead: 400}),
+			func(p []byte) ([]byte, error) { v, err := oap.ParseStats(p); return oap.AppendStats(nil, v), err },
+		},
+		{
+			"count", oap.AppendCount(nil, 300),
+			func(p []byte) ([]byte, error) { v, err := oap.ParseCount(p); return oap.AppendCount(nil, v), err },
+		},
+		{"moved", oap.AppendMoved(nil, 3, &anError), func(p []byte) ([]byte, error) {
+			n, failure, err := oap.ParseMoved(p)
+			if failure == nil {
+				return oap.AppendMoved(nil, n, nil), err
+			}
+			return oap.AppendMoved(nil, n, failure), err
+		}},
+		{"queues", oap.AppendQueueName(oap.AppendQueueName(nil, "a"), "b"), func(p []byte) ([]byte, error) {
+			names, err := oap.ParseQueueNames(p)
+			var again []byte
+			for _, name := range names {
+				again = oap.AppendQueueName(again, name)
+			}
+			return again, err
+		}},
+	}
+}
+
+func appendSend(t oap.Target, msgs []driver.Outgoing) []byte {
+	dst := oap.AppendSend(nil, t, len(msgs))
+	for i := range msgs {
+		dst = oap.AppendOutgoing(dst, &msgs[i])
+	}
+	return dst
+}
+
+func appendDeliveries(deliveries []driver.Delivery) (dst []byte) {
+	for i := range deliveries {
+		dst = oap.AppendDelivery(dst, &deliveries[i])
+	}
+	return dst
+}

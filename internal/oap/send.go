@@ -1,0 +1,151 @@
+package oap
+
+import "github.com/mailboxmq/mailbox/driver"
+
+// Bits that say which fields of an outgoing message follow.
+const (
+	outAttributes = 1 << iota
+	outDelay
+	outDedupKey
+	outGroup
+	outReplyTo
+	outCorrelation
+
+	outKnown = outCorrelation<<1 - 1
+)
+
+// AppendSend writes the payload of OpSend up to the messages, of which
+// AppendOutgoing writes each.
+func AppendSend(dst []byte, t Target, count int) []byte {
+	return appendNumber(AppendTarget(dst, t), uint64(count))
+}
+
+// AppendOutgoing writes one message.
+func AppendOutgoing(dst []byte, m *driver.Outgoing) []byte {
+	start := len(dst)
+	dst = append(dst, 0)
+	dst = appendText(dst, m.Body)
+	bits := byte(0)
+	if len(m.Attributes) > 0 {
+		bits |= outAttributes
+		dst = appendAttributes(dst, m.Attributes)
+	}
+	if m.Delay != 0 {
+		bits |= outDelay
+		dst = appendDuration(dst, m.Delay)
+	}
+	for i, text := range [...]string{m.DedupKey, m.Group, m.ReplyTo, m.CorrelationID} {
+		if text != "" {
+			bits |= outDedupKey << i
+			dst = appendText(dst, text)
+		}
+	}
+	dst[start] = bits
+	return dst
+}
+
+// OutgoingBytes is at least as much as AppendOutgoing writes.
+func OutgoingBytes(m *driver.Outgoing) int {
+	const length = 10 // of a number, at most
+	n := 1 + length + len(m.Body) + length + length
+	for key, value := range m.Attributes {
+		n += 2*length + len(key) + len(value)
+	}
+	return n + 4*length + len(m.DedupKey) + len(m.Group) + len(m.ReplyTo) + len(m.CorrelationID)
+}
+
+// ParseSend reads the payload of OpSend and adds its messages to msgs. Their
+// bodies point into the payload.
+func ParseSend(payload []byte, msgs []driver.Outgoing) (Target, []driver.Outgoing, error) {
+	r := reader{rest: payload}
+	t := r.target()
+	for range r.count(2) {
+		msgs = append(msgs, driver.Outgoing{})
+		r.outgoing(&msgs[len(msgs)-1])
+		if r.err != nil {
+			break
+		}
+	}
+	return t, msgs, r.end()
+}
+
+func (r *reader) outgoing(m *driver.Outgoing) {
+	bits := r.byte()
+	m.Body = r.bytes()
+	if bits == 0 {
+		return
+	}
+	if bits > outKnown {
+		r.fail("a message has unknown fields")
+		return
+	}
+	if bits&outAttributes != 0 {
+		if m.Attributes = r.attributes(); len(m.Attributes) == 0 {
+			r.fail("a field is there and empty")
+		}
+	}
+	if bits&outDelay != 0 {
+		if m.Delay = r.duration(); m.Delay == 0 {
+			r.fail("a field is there and empty")
+		}
+	}
+	for i, text := range [...]*string{&m.DedupKey, &m.Group, &m.ReplyTo, &m.CorrelationID} {
+		if bits&(outDedupKey<<i) != 0 {
+			if *text = r.text(); *text == "" {
+				r.fail("a field is there and empty")
+			}
+		}
+	}
+}
+
+// What became of a message.
+const (
+	wasSent = iota
+	wasDuplicate
+	wasRefused
+)
+
+// AppendSent writes the answer to OpSend: for each message what became of it,
+// and then its id, or the error.
+func AppendSent(dst []byte, sent []driver.Sent, errs []error) []byte {
+	dst = appendNumber(dst, uint64(len(sent)))
+	for i := range sent {
+		switch {
+		case len(errs) > 0 && errs[i] != nil:
+			dst = AppendError(append(dst, wasRefused), ErrorOf(errs[i]))
+		case sent[i].Duplicate:
+			dst = appendText(append(dst, wasDuplicate), sent[i].ID)
+		default:
+			dst = appendText(append(dst, wasSent), sent[i].ID)
+		}
+	}
+	return dst
+}
+
+// ParseSent reads the answer to OpSend into sent, which has the length of the
+// batch. errs is nil if nothing was refused, and of the same length otherwise.
+func ParseSent(payload []byte, sent []driver.Sent) (errs []error, err error) {
+	r := reader{rest: payload}
+	if n := r.count(2); n != len(sent) {
+		r.fail("another number of results than of messages")
+	}
+	for i := range sent {
+		switch r.byte() {
+		case wasSent:
+			sent[i] = driver.Sent{ID: r.text()}
+		case wasDuplicate:
+			sent[i] = driver.Sent{ID: r.text(), Duplicate: true}
+		case wasRefused:
+			if errs == nil {
+				errs = make([]error, len(sent))
+			}
+			errs[i] = r.failure()
+		default:
+			r.fail("an unknown outcome")
+		}
+		if r.err != nil {
+			break
+		}
+	}
+	return errs, r.end()
+}

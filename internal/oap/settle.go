@@ -1,0 +1,102 @@
+package oap
+
+import "github.com/mailboxmq/mailbox/driver"
+
+// AppendAck writes the payload of OpAck.
+func AppendAck(dst []byte, t Target, receipts []driver.Receipt) []byte {
+	dst = appendNumber(AppendTarget(dst, t), uint64(len(receipts)))
+	for i := range receipts {
+		dst = appendReceipt(dst, &receipts[i])
+	}
+	return dst
+}
+
+// ParseAck reads the payload of OpAck and adds its receipts to receipts.
+func ParseAck(payload []byte, receipts []driver.Receipt) (Target, []driver.Receipt, error) {
+	r := reader{rest: payload}
+	t := r.target()
+	for range r.count(1) {
+		receipts = append(receipts, r.receipt())
+		if r.err != nil {
+			break
+		}
+	}
+	return t, receipts, r.end()
+}
+
+// AppendNack writes the payload of OpNack.
+func AppendNack(dst []byte, t Target, nacks []driver.Nack) []byte {
+	dst = appendNumber(AppendTarget(dst, t), uint64(len(nacks)))
+	for i := range nacks {
+		dst = appendReceipt(dst, &nacks[i].Receipt)
+		dst = appendDuration(dst, nacks[i].Delay)
+		dst = appendText(dst, driver.TrimCause(nacks[i].Cause))
+	}
+	return dst
+}
+
+// ParseNack reads the payload of OpNack and adds its nacks to nacks.
+func ParseNack(payload []byte, nacks []driver.Nack) (Target, []driver.Nack, error) {
+	r := reader{rest: payload}
+	t := r.target()
+	for range r.count(1 + 2) {
+		nacks = append(nacks, driver.Nack{Receipt: r.receipt(), Delay: r.duration(), Cause: r.text()})
+		if r.err != nil {
+			break
+		}
+	}
+	return t, nacks, r.end()
+}
+
+// AppendExtend writes the payload of OpExtend.
+func AppendExtend(dst []byte, t Target, extensions []driver.Extension) []byte {
+	dst = appendNumber(AppendTarget(dst, t), uint64(len(extensions)))
+	for i := range extensions {
+		dst = appendReceipt(dst, &extensions[i].Receipt)
+		dst = appendDuration(dst, extensions[i].Visibility)
+	}
+	return dst
+}
+
+// ParseExtend reads the payload of OpExtend and adds its extensions to
+// extensions.
+func ParseExtend(payload []byte, extensions []driver.Extension) (Target, []driver.Extension, error) {
+	r := reader{rest: payload}
+	t := r.target()
+	for range r.count(1 + 1) {
+		extensions = append(extensions, driver.Extension{Receipt: r.receipt(), Visibility: r.duration()})
+		if r.err != nil {
+			break
+		}
+	}
+	return t, extensions, r.end()
+}
+
+// AppendBury writes the payload of OpBury.
+func AppendBury(dst []byte, t Target, burials []driver.Burial) []byte {
+	dst = appendNumber(AppendTarget(dst, t), uint64(len(burials)))
+	for i := range burials {
+		dst = appendReceipt(dst, &burials[i].Receipt)
+		dst = appendText(dst, string(burials[i].Reason))
+		dst = appendText(dst, driver.TrimCause(burials[i].Error))
+		dst = appendText(dst, driver.TrimCause(burials[i].ErrorType))
+	}
+	return dst
+}
+
+// ParseBury reads the payload of OpBury and adds its burials to burials.
+func ParseBury(payload []byte, burials []driver.Burial) (Target, []driver.Burial, error) {
+	r := reader{rest: payload}
+	t := r.target()
+	for range r.count(1 + 3) {
+		burials = append(burials, driver.Burial{
+			Receipt: r.receipt(), Reason: driver.Reason(r.text()), Error: r.text(), ErrorType: r.text(),
+		})
+		if r.err != nil {
+			break
+		}
+	}
+	return t, burials, r.end()
+}
+
+func (r *reader) receipt() driver.Receipt { return driver.Receipt{Handle: r.text()} }

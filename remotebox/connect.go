@@ -1,0 +1,275 @@
+package remotebox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/backoff"
+	"github.com/mailboxmq/mailbox/internal/oap"
+)
+
+// connected returns a link that works, another one than avoid, and connects if
+// there is none. It blocks until there is one, ctx ends, closed is closed, or the
+// patience that began at since, or begins now if that is zero, is over.
+func (b *Backend) connected(ctx context.Context, closed <-chan struct{}, avoid *link, since time.Time) (*link, error) {
+	b.mu.Lock()
+	l, err := b.linkLocked(ctx, avoid)
+	if l != nil || err != nil {
+		b.mu.Unlock()
+		return l, err
+	}
+	b.waiting++
+	defer func() {
+		b.mu.Lock()
+		b.waiting--
+		b.mu.Unlock()
+	}()
+	patience := b.options.Patience
+	if patience < 0 {
+		patience = handshakeTime // for one attempt
+	}
+	timer := time.NewTimer(time.Until(orNow(since).Add(patience)))
+	defer timer.Stop()
+	for {
+		changed := b.changed
+		b.mu.Unlock()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-closed:
+			return nil, closedError("connect", "")
+		case <-timer.C:
+			return nil, b.unreachable()
+		}
+		b.mu.Lock()
+		if l, err := b.linkLocked(ctx, avoid); l != nil || err != nil {
+			b.mu.Unlock()
+			return l, err
+		}
+		if b.options.Patience < 0 {
+			b.mu.Unlock()
+			return nil, b.unreachable()
+		}
+	}
+}
+
+// linkLocked returns the link that is to be used. If there is none, or a better
+// one is wanted, it sees to that.
+func (b *Backend) linkLocked(ctx context.Context, avoid *link) (*link, error) {
+	if b.link != nil && b.link.isOver() {
+		b.link, b.leaving = nil, false
+	}
+	switch {
+	case b.closed:
+		return nil, closedError("connect", "")
+	case b.invalid != nil:
+		return nil, b.invalid
+	case b.link != nil && b.link != avoid:
+		if b.leaving {
+			b.connectLocked(ctx)
+		}
+		return b.link, nil
+	case permanent(b.last):
+		err := b.last
+		b.last = nil // the next one tries again
+		return nil, err
+	}
+	b.connectLocked(ctx)
+	return nil, nil
+}
+
+// unreachable is the error of who has lost patience.
+func (b *Backend) unreachable() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return &driver.Error{
+		Code: driver.ErrUnavailable, Op: "connect", Detail: "no daemon can be reached",
+		RetryAfter: backoff.Shortest, Err: b.last,
+	}
+}
+
+// permanent reports whether trying again is pointless.
+func permanent(err error) bool {
+	for _, code := range []driver.Code{driver.ErrUnauthenticated, driver.ErrForbidden, driver.ErrInvalid, driver.ErrUnsupported} {
+		if errors.Is(err, code) {
+			return true
+		}
+	}
+	return false
+}
+
+// connectLocked starts to connect unless somebody does.
+func (b *Backend) connectLocked(ctx context.Context) {
+	if b.dialing || b.closed {
+		return
+	}
+	b.dialing = true
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx)) // it is for others too
+	b.work.Go(func() {
+		defer cancel()
+		b.connect(ctx, cancel)
+	})
+}
+
+// connect tries one address after the other until one works, trying is pointless,
+// or nobody wants it any more.
+func (b *Backend) connect(ctx context.Context, cancel context.CancelFunc) {
+	b.work.Go(func() { // closing ends it
+		select {
+		case <-b.closing:
+			cancel()
+		case <-ctx.Done():
+		}
+	})
+	for failures := 1; ; failures++ {
+		b.mu.Lock()
+		address := b.addresses[b.next%len(b.addresses)]
+		b.next++
+		b.mu.Unlock()
+		l, err := b.attempt(ctx, address)
+		b.mu.Lock()
+		if err == nil && b.closed {
+			b.mu.Unlock()
+			l.close()
+			b.mu.Lock()
+			err = errClosed
+		}
+		if err == nil {
+			b.adoptLocked(l)
+		}
+		b.last = err
+		done := err == nil || b.closed || permanent(err) || (b.waiting == 0 && failures >= len(b.addresses))
+		if done {
+			b.dialing = false
+			b.signalLocked()
+			b.mu.Unlock()
+			return
+		}
+		round := failures%len(b.addresses) == 0 // all of them failed
+		if round {
+			b.signalLocked()
+		}
+		b.mu.Unlock()
+		if round {
+			backoff.Pause(ctx, backoff.AfterError(failures/len(b.addresses), err))
+		}
+	}
+}
+
+// adoptLocked makes l the link in use.
+func (b *Backend) adoptLocked(l *link) {
+	old := b.link
+	b.link, b.leaving = l, false
+	b.links[l] = struct{}{}
+	if old != nil {
+		b.work.Go(old.retire)
+	}
+	b.work.Go(func() {
+		<-l.ended
+		l.running.Wait()
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		delete(b.links, l)
+		if b.link == l {
+			b.link, b.leaving = nil, false
+		}
+	})
+}
+
+// attempt connects to one address and shows the token.
+func (b *Backend) attempt(ctx context.Context, address string) (*link, error) {
+	ctx, cancel := context.WithTimeout(ctx, handshakeTime)
+	defer cancel()
+	nc, err := b.options.dial(ctx, address)
+	if err != nil {
+		return nil, unavailable(address, err)
+	}
+	stop := context.AfterFunc(ctx, func() { _ = nc.SetDeadline(time.Unix(1, 0)) })
+	b.mu.Lock()
+	token := b.token
+	b.mu.Unlock()
+	started, rest, err := b.handshake(nc, token)
+	if err == nil && !stop() {
+		err = ctx.Err()
+	}
+	if err != nil {
+		stop()
+		_ = nc.Close() // the error says enough
+		if e, ok := errors.AsType[*driver.Error](err); ok {
+			return nil, e
+		}
+		return nil, unavailable(address, err)
+	}
+	l := newLink(nc, &started, b)
+	l.run(rest)
+	return l, nil
+}
+
+func unavailable(address string, err error) error {
+	return &driver.Error{
+		Code: driver.ErrUnavailable, Op: "connect", Detail: fmt.Sprintf("the daemon at %s cannot be reached", address), Err: err,
+	}
+}
+
+// handshake shows the token and learns what the daemon is like. rest is what was
+// read beyond its answer.
+func (b *Backend) handshake(nc net.Conn, token []byte) (started oap.StartAnswer, rest []byte, err error) {
+	payload := oap.AppendStart(nil, &oap.StartRequest{Version: oap.ProtocolVersion, Producer: b.producer})
+	frame := oap.AppendFrame(nil, &oap.Header{
+		Flags: oap.Request | oap.Start, Code: oap.OpStart, Protocol: oap.ProtocolMailbox,
+	}, token, payload)
+	if _, err := nc.Write(frame); err != nil {
+		return started, nil, err
+	}
+	buffer := make([]byte, leastBuffer)
+	for filled := 0; ; {
+		n, err := nc.Read(buffer[filled:])
+		if filled += n; n == 0 && err != nil {
+			return started, nil, err
+		}
+		f, rest, need, err := oap.Next(buffer[:filled])
+		switch {
+		case err != nil:
+			return started, nil, err
+		case need > len(buffer):
+			return started, nil, oap.FrameError("the answer to START is too long")
+		case need > 0:
+			continue
+		case f.Protocol != oap.ProtocolMailbox || f.Flags&oap.Response == 0:
+			return started, nil, oap.FrameError("something else than an answer to START")
+		case f.Code != oap.StatusOK:
+			return started, nil, farewell(&f)
+		}
+		started, err = oap.ParseStarted(f.Payload)
+		return started, append([]byte(nil), rest...), err
+	}
+}
+
+// drained is called when a daemon wants its clients to go elsewhere. Until there
+// is another link, this one still does.
+func (b *Backend) drained(l *link) {
+	l.mu.Lock()
+	l.draining = true
+	l.mu.Unlock()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.link == l {
+		b.leaving = true
+	}
+}
+
+// retire ends a link that is not in use any more when its calls are done.
+func (l *link) retire() {
+	l.mu.Lock()
+	l.draining = true
+	for len(l.calls) > 0 && l.failure == nil {
+		l.idle.Wait()
+	}
+	l.mu.Unlock()
+	l.close()
+}

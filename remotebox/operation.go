@@ -1,0 +1,201 @@
+package remotebox
+
+import (
+	"context"
+	"time"
+
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/oap"
+)
+
+// An operation is a call that is repeated on other connections where it has to
+// be, and can be.
+type operation struct {
+	name  string // of the method, for errors
+	queue *queue // nil if it concerns none
+	call  *call
+	// numbered: the daemon recognises it when it is repeated.
+	numbered bool
+	// repeatable: doing it twice does no harm.
+	repeatable bool
+	// waits: it may take long by nature, and ends early when asked to.
+	waits bool
+
+	reached  bool     // it may have reached a daemon,
+	instance [16]byte // namely this one
+}
+
+// roundTrip does an operation. It returns nil if the daemon has done it; the
+// call has the answer then. Any error is that of the whole operation.
+func (b *Backend) roundTrip(ctx context.Context, o *operation) error {
+	if err := b.enter(ctx, o); err != nil {
+		return err
+	}
+	defer b.active.Done()
+	if o.numbered {
+		number, err := b.sequence.take(ctx)
+		if err != nil {
+			return err
+		}
+		o.call.sequence = number
+		defer b.sequence.end(number)
+	}
+	var since time.Time // when the trouble began
+	var avoid *link
+	for {
+		l, err := b.connected(ctx, o.closed(), avoid, since)
+		if err != nil {
+			return o.failed(err)
+		}
+		if o.reached && !o.repeatable && !(o.numbered && l.resumed && l.instance == o.instance) {
+			return o.unknown("the daemon that was asked is gone, so nobody knows whether it was done")
+		}
+		again, err := b.attemptOn(ctx, l, o)
+		if !again {
+			return err
+		}
+		if b.isClosed() {
+			return closedError(o.name, o.queueName())
+		}
+		if since = orNow(since); b.options.Patience < time.Since(since) {
+			return o.unknown("the connection is lost again and again")
+		}
+		if o.call.status == oap.StatusElsewhere {
+			avoid = l
+		}
+	}
+}
+
+func orNow(t time.Time) time.Time {
+	if t.IsZero() {
+		return time.Now()
+	}
+	return t
+}
+
+// enter begins an operation unless everything is over.
+func (b *Backend) enter(ctx context.Context, o *operation) error {
+	if o.queue != nil && o.queue.isClosed() {
+		return closedError(o.name, o.queue.name)
+	}
+	b.mu.Lock()
+	if b.closed {
+		b.mu.Unlock()
+		return closedError(o.name, o.queueName())
+	}
+	b.active.Add(1)
+	b.mu.Unlock()
+	if err := ctx.Err(); err != nil {
+		b.active.Done()
+		return err
+	}
+	return nil
+}
+
+func (b *Backend) isClosed() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.closed
+}
+
+// attemptOn tries an operation on a link, and reports whether it is worth trying
+// again on another.
+func (b *Backend) attemptOn(ctx context.Context, l *link, o *operation) (again bool, err error) {
+	c := o.call
+	c.status, c.lost, c.parts = 0, nil, nil
+	if o.queue != nil {
+		handle, again, err := o.queue.handleOn(ctx, l)
+		if err != nil || again {
+			return again, o.failed(err)
+		}
+		c.handle = handle
+	}
+	if !l.post(c) {
+		return true, nil
+	}
+	if err := o.await(ctx, l); err != nil {
+		return false, err
+	}
+	switch {
+	case c.lost != nil:
+		if l.reached(c) {
+			o.reached, o.instance = true, l.instance
+		}
+		return true, nil
+	case c.status == oap.StatusOK:
+		return false, nil
+	case c.status == oap.StatusElsewhere:
+		return true, nil
+	case c.status == oap.StatusCancelled && o.queue != nil && o.queue.isClosed():
+		return false, closedError(o.name, o.queue.name)
+	case c.status == oap.StatusCancelled && ctx.Err() != nil:
+		return false, ctx.Err()
+	}
+	e, err := oap.ParseError(c.payload)
+	if err != nil {
+		return false, o.unknown(err.Error())
+	}
+	return false, e
+}
+
+// await waits for the answer to a call. The call is done if it returns nil, even
+// if it failed, and nobody knows it any more otherwise.
+func (o *operation) await(ctx context.Context, l *link) error {
+	c := o.call
+	var err error
+	select {
+	case <-c.done:
+		return nil
+	case <-ctx.Done():
+		err = ctx.Err()
+	case <-o.closed():
+		err = closedError(o.name, o.queueName())
+	}
+	if o.waits {
+		// What it has by now must not be lost: ask for it.
+		l.event(0, oap.EventCancel, c.correlation, nil)
+		timer := time.NewTimer(graceTime)
+		defer timer.Stop()
+		select {
+		case <-c.done:
+			return nil
+		case <-timer.C:
+		}
+	}
+	if !l.forget(c) {
+		<-c.done // it is there, or about to be
+		return nil
+	}
+	return err
+}
+
+// closed ends operations that wait; nil never does.
+func (o *operation) closed() <-chan struct{} {
+	if o.queue == nil || !o.waits {
+		return nil
+	}
+	return o.queue.closed
+}
+
+func (o *operation) queueName() string {
+	if o.queue == nil {
+		return ""
+	}
+	return o.queue.name
+}
+
+// unknown is the error of an operation that may have been done.
+func (o *operation) unknown(detail string) error {
+	return &driver.Error{Code: driver.ErrUnavailable, Op: o.name, Queue: o.queueName(), Detail: detail}
+}
+
+// failed says which operation could not be done because there is no connection.
+func (o *operation) failed(err error) error {
+	e, ok := err.(*driver.Error) //nolint:errorlint // only our own are renamed
+	if !ok || e.Op != "connect" {
+		return err
+	}
+	named := *e
+	named.Op, named.Queue = o.name, o.queueName()
+	return &named
+}

@@ -1,0 +1,148 @@
+package remotebox
+
+import (
+	"context"
+	"errors"
+
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/oap"
+)
+
+// maxRequestBytes is how much of a batch goes into one request. A batch that is
+// longer is several requests.
+const maxRequestBytes = 1 << 20
+
+// fitting is how many elements from the first on go into one request, at least
+// one.
+func fitting(from, n int, size func(i int) int) (to int) {
+	total := 0
+	for to = from; to < n; to++ {
+		if total += size(to); total > maxRequestBytes && to > from {
+			return to
+		}
+	}
+	return to
+}
+
+// Send enqueues messages. It blocks until the daemon has answered for all of
+// them; a batch that is too long for one frame is sent in parts, in order. If it
+// fails because the outcome is unknown, it is not repeated. Cancelling ctx
+// returns at once and may leave the messages sent.
+func (q *queue) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sent, error) {
+	if len(msgs) == 0 {
+		return nil, q.ready(ctx, "send")
+	}
+	sent := make([]driver.Sent, len(msgs))
+	size := func(i int) int { return oap.OutgoingBytes(&msgs[i]) }
+	to := fitting(0, len(msgs), size)
+	if to == len(msgs) && (to > 1 || size(0) <= oap.MaxPayloadBytes) { // as nearly always
+		errs, err := q.sendPart(ctx, msgs, sent)
+		if err != nil {
+			return nil, err
+		}
+		if errs != nil {
+			return sent, &driver.BatchError{Errs: errs}
+		}
+		return sent, nil
+	}
+	err := inParts(len(msgs), size, func(from, to int) ([]error, error) {
+		if to == from+1 && size(from) > oap.MaxPayloadBytes {
+			return []error{q.tooLarge(&msgs[from])}, nil
+		}
+		return q.sendPart(ctx, msgs[from:to], sent[from:to])
+	})
+	if err != nil && !isBatch(err) {
+		return nil, err
+	}
+	return sent, err
+}
+
+// inParts does a long batch in parts. A failure of a whole part after the first
+// concerns its elements and those that were not tried.
+func inParts(n int, size func(i int) int, do func(from, to int) ([]error, error)) error {
+	var errs []error
+	for from := 0; from < n; {
+		to := fitting(from, n, size)
+		failed, err := do(from, to)
+		switch {
+		case err != nil && from == 0:
+			return err
+		case err != nil:
+			failed, to = repeatedly(err, n-from), n
+		}
+		if failed != nil {
+			if errs == nil {
+				errs = make([]error, n)
+			}
+			copy(errs[from:to], failed)
+		}
+		from = to
+	}
+	return driver.NewBatchError(errs)
+}
+
+func repeatedly(err error, n int) []error {
+	errs := make([]error, n)
+	for i := range errs {
+		errs[i] = err
+	}
+	return errs
+}
+
+func isBatch(err error) bool {
+	_, ok := errors.AsType[*driver.BatchError](err)
+	return ok
+}
+
+// tooLarge says what is wrong with a message that fits in no frame.
+func (q *queue) tooLarge(msg *driver.Outgoing) error {
+	traits := q.Traits()
+	if err := msg.Check(&traits); err != nil {
+		return (&operation{name: "send", queue: q}).located(err)
+	}
+	return &driver.Error{Code: driver.ErrTooLarge, Op: "send", Queue: q.name, Detail: "the message does not fit in a frame"}
+}
+
+// sendPart sends what fits in one request.
+func (q *queue) sendPart(ctx context.Context, msgs []driver.Outgoing, sent []driver.Sent) ([]error, error) {
+	keyed := true
+	for i := range msgs {
+		keyed = keyed && msgs[i].DedupKey != ""
+	}
+	c := q.backend.newCall(oap.OpSend, func(dst []byte, t oap.Target) []byte {
+		dst = oap.AppendSend(dst, t, len(msgs))
+		for i := range msgs {
+			dst = oap.AppendOutgoing(dst, &msgs[i])
+		}
+		return dst
+	})
+	o := operation{name: "send", queue: q, call: c, numbered: true, repeatable: keyed}
+	if err := q.backend.roundTrip(ctx, &o); err != nil {
+		return nil, err
+	}
+	defer q.backend.free(c)
+	errs, err := oap.ParseSent(c.payload, sent)
+	if err != nil {
+		return nil, o.unknown(err.Error())
+	}
+	return errs, nil
+}
+
+// ready returns why an operation could not be done now, without doing any.
+func (q *queue) ready(ctx context.Context, op string) error {
+	if q.isClosed() {
+		return closedError(op, q.name)
+	}
+	return ctx.Err()
+}
+
+// located adds the operation and the queue to an error.
+func (o *operation) located(err error) error {
+	e, ok := errors.AsType[*driver.Error](err)
+	if !ok {
+		return err
+	}
+	located := *e
+	located.Op, located.Queue = o.name, o.queueName()
+	return &located
+}

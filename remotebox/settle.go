@@ -1,0 +1,58 @@
+package remotebox
+
+import (
+	"context"
+
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/oap"
+)
+
+// textOverhead is what a receipt and some numbers take at most, beside the
+// receipt's own text.
+const textOverhead = 64
+
+// Ack removes messages for ever. It blocks until the daemon has answered.
+func (q *queue) Ack(ctx context.Context, receipts []driver.Receipt) error {
+	return settle(ctx, q, "ack", oap.OpAck, receipts, oap.AppendAck,
+		func(r *driver.Receipt) int { return textOverhead + len(r.Handle) })
+}
+
+// Nack gives messages back. It blocks until the daemon has answered.
+func (q *queue) Nack(ctx context.Context, nacks []driver.Nack) error {
+	return settle(ctx, q, "nack", oap.OpNack, nacks, oap.AppendNack,
+		func(n *driver.Nack) int {
+			return textOverhead + len(n.Receipt.Handle) + min(len(n.Cause), driver.MaxCauseBytes)
+		})
+}
+
+// Extend moves deadlines. It blocks until the daemon has answered.
+func (q *queue) Extend(ctx context.Context, extensions []driver.Extension) error {
+	return settle(ctx, q, "extend", oap.OpExtend, extensions, oap.AppendExtend,
+		func(e *driver.Extension) int { return textOverhead + len(e.Receipt.Handle) })
+}
+
+// settle settles a batch, in as many requests as it needs.
+func settle[T any](ctx context.Context, q *queue, name string, code uint16, elements []T,
+	write func([]byte, oap.Target, []T) []byte, size func(*T) int,
+) error {
+	if len(elements) == 0 {
+		return q.ready(ctx, name)
+	}
+	return inParts(len(elements), func(i int) int { return size(&elements[i]) }, func(from, to int) ([]error, error) {
+		part := elements[from:to]
+		c := q.backend.newCall(code, func(dst []byte, t oap.Target) []byte { return write(dst, t, part) })
+		o := operation{name: name, queue: q, call: c, numbered: true, repeatable: true}
+		if err := q.backend.roundTrip(ctx, &o); err != nil {
+			return nil, err
+		}
+		defer q.backend.free(c)
+		batch, err := oap.ParseFailures(c.payload, len(part))
+		if err != nil {
+			return nil, o.unknown(err.Error())
+		}
+		if batch == nil {
+			return nil, nil
+		}
+		return batch.Errs, nil
+	})
+}

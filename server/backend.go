@@ -1,0 +1,66 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/redis/rueidis"
+
+	"github.com/mailboxmq/mailbox/diskbox"
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/membox"
+	"github.com/mailboxmq/mailbox/redisbox"
+)
+
+// openBackend opens what the configuration names, unless the embedder brought a
+// backend. It returns what closes it.
+func (s *Server) openBackend(ctx context.Context, c *Config) (closeBackend func() error, err error) {
+	if s.opener != nil {
+		return func() error { return nil }, nil
+	}
+	if !*c.Amnesia {
+		if err := os.MkdirAll(c.DataDir, 0o700); err != nil {
+			return nil, err
+		}
+	}
+	scheme, rest, _ := strings.Cut(c.Backend, ":")
+	switch scheme {
+	case "memory":
+		backend := membox.New(&membox.Options{Defaults: c.topicDefaults()})
+		s.opener = backend
+		return backend.Close, nil
+	case "disk":
+		backend, err := diskbox.Open(ctx, strings.TrimPrefix(rest, "//"), &diskbox.Options{Defaults: c.topicDefaults(), Logger: s.log})
+		if err != nil {
+			return nil, err
+		}
+		s.opener = backend
+		return backend.Close, nil
+	}
+	return s.openRedis(ctx, c)
+}
+
+func (s *Server) openRedis(ctx context.Context, c *Config) (func() error, error) {
+	option, err := rueidis.ParseURL(c.Backend)
+	if err != nil {
+		return nil, fmt.Errorf("the URL of Redis cannot be read") // it may hold a password
+	}
+	option.AlwaysPipelining = true
+	client, err := rueidis.NewClient(option)
+	if err != nil {
+		return nil, &driver.Error{Code: driver.ErrUnavailable, Op: "open", Err: err}
+	}
+	backend, err := redisbox.Open(ctx, client, &redisbox.Options{Defaults: c.topicDefaults()})
+	if err != nil {
+		client.Close()
+		return nil, err
+	}
+	s.opener = backend
+	return func() error {
+		err := backend.Close()
+		client.Close()
+		return err
+	}, nil
+}

@@ -1,0 +1,189 @@
+package server
+
+import (
+	"net"
+	"net/netip"
+	"path/filepath"
+	"time"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+// The profiles.
+const (
+	// Micronode is one process, in memory, that remembers nothing.
+	Micronode = "micronode"
+	// Macronode is durable.
+	Macronode = "macronode"
+)
+
+// Config says what a daemon is. The zero value of a field means its default, which
+// may depend on the profile; see Defaults. Keys, flags and variables of the fields
+// are listed by Settings.
+type Config struct {
+	// Profile is Micronode or Macronode.
+	Profile string
+	// Amnesia keeps the daemon from writing any file. Nil means that of the
+	// profile.
+	Amnesia *bool
+	// Backend is where messages are kept: "memory:", "disk:" and a directory, or
+	// a URL of Redis. Empty means memory on a micronode, and DataDir on a
+	// macronode.
+	Backend string
+	// DataDir is where the daemon keeps what is its own: keys, revocations, the
+	// operator's token, and messages if Backend does not say otherwise.
+	DataDir string
+	// Audience is the name of this service, for tokens with an audience.
+	Audience string
+
+	// Listen is the address for HTTP, and ListenOAP that for OAP/1 frames; port 0
+	// takes any that is free, "off" none.
+	Listen    string
+	ListenOAP string
+	// ListenMetrics is a further address on which only health, readiness and
+	// metrics are served; empty means none.
+	ListenMetrics string
+	// Socket is the path of a unix socket for HTTP; empty means none.
+	Socket string
+	// InsecureListen allows plaintext on addresses that are not of this machine.
+	InsecureListen bool
+
+	// TLSCert and TLSKey are files; without them there is no TLS. TLSClientCA
+	// makes clients show a certificate of these authorities.
+	TLSCert, TLSKey, TLSClientCA string
+
+	// MaxConnections bounds connections on each listener.
+	MaxConnections int
+	// ReadTimeout and WriteTimeout bound how long a request may take to arrive and
+	// an answer to be read; IdleTimeout how long a connection may do nothing.
+	ReadTimeout, WriteTimeout, IdleTimeout time.Duration
+	// DrainTimeout bounds how long the daemon takes to stop.
+	DrainTimeout time.Duration
+
+	// MaxPayloadBytes bounds payloads.
+	MaxPayloadBytes int
+	// Shards, ShardCapacity and ShardBytes are those of topics that were not
+	// configured.
+	Shards        int
+	ShardCapacity int
+	ShardBytes    int
+	// GlobalInFlight bounds the messages that are out over all topics.
+	GlobalInFlight int
+	// MaxTopics bounds the topics that are open at once.
+	MaxTopics int
+	// DedupMax bounds how many keys a topic remembers.
+	DedupMax int
+
+	// VisibilityMin and VisibilityDefault are for receives that ask for less, and
+	// that do not ask.
+	VisibilityMin, VisibilityDefault time.Duration
+	// MaxMessages and MaxBytes are how much a receive brings that does not say.
+	MaxMessages, MaxBytes int
+	// MaxWait bounds how long a receive can wait.
+	MaxWait time.Duration
+
+	// ReplayWindow is how long a key is remembered.
+	ReplayWindow time.Duration
+	// CapCacheTTL is how long a verified token is trusted.
+	CapCacheTTL time.Duration
+	// BackoffBase and BackoffMax are those of nacks without a delay.
+	BackoffBase, BackoffMax time.Duration
+	// MaxAttempts is how often a message is delivered before it is a dead letter.
+	MaxAttempts int
+	// RetainReady and RetainDead are how long messages and dead letters are kept,
+	// and InFlightFactor how many times its visibility one can be held.
+	RetainReady, RetainDead time.Duration
+	InFlightFactor          int
+	// MaxDead bounds the dead letters of a topic.
+	MaxDead int
+
+	// KeyFile, TokenFile and RevocationFile are those of DataDir if they are
+	// empty.
+	KeyFile, TokenFile, RevocationFile string
+
+	// LogFormat is "json" or "text", and LogLevel "debug", "info", "warn" or
+	// "error".
+	LogFormat, LogLevel string
+}
+
+// Off is an address that nobody listens on.
+const Off = "off"
+
+// Defaults returns the configuration of a profile, with everything filled in that
+// does not depend on something else. An unknown profile is taken for a macronode.
+func Defaults(profile string) Config {
+	amnesia := profile == Micronode
+	c := Config{
+		Profile: profile, Amnesia: &amnesia, DataDir: defaultDataDir(), Audience: "mailboxd",
+		Listen: "127.0.0.1:9410", ListenOAP: "127.0.0.1:9411",
+		MaxConnections: 20_000, ReadTimeout: 5 * time.Second, WriteTimeout: 5 * time.Second, IdleTimeout: 10 * time.Minute,
+		DrainTimeout: 5 * time.Second, MaxPayloadBytes: 704 << 10,
+		Shards: 1, ShardCapacity: 1 << 20, ShardBytes: 16 << 30, GlobalInFlight: 1 << 20, MaxTopics: 100_000, DedupMax: 1 << 20,
+		VisibilityMin: 250 * time.Millisecond, VisibilityDefault: 5 * time.Second,
+		MaxMessages: 32, MaxBytes: 512 << 10, MaxWait: 20 * time.Minute,
+		ReplayWindow: 300 * time.Second, CapCacheTTL: 30 * time.Second,
+		BackoffBase: 200 * time.Millisecond, BackoffMax: 60 * time.Second, MaxAttempts: 5,
+		RetainReady: 7 * 24 * time.Hour, RetainDead: 14 * 24 * time.Hour, InFlightFactor: 10, MaxDead: 1 << 20,
+		LogFormat: "json", LogLevel: "info",
+	}
+	if profile == Micronode {
+		c.ShardCapacity, c.ShardBytes, c.GlobalInFlight, c.DedupMax, c.MaxDead = 1<<17, 1<<30, 1<<16, 1<<17, 1<<14
+	} else {
+		c.Profile = Macronode
+	}
+	return c
+}
+
+// complete fills in what is zero: from the defaults of the profile, and from
+// other fields.
+func (c Config) complete() Config {
+	if c.Profile == "" {
+		c.Profile = Macronode
+	}
+	defaults := Defaults(c.Profile)
+	for i := range settings {
+		settings[i].complete(&c, &defaults)
+	}
+	if c.Amnesia == nil {
+		c.Amnesia = defaults.Amnesia
+	}
+	if c.Backend == "" {
+		if *c.Amnesia || c.Profile == Micronode {
+			c.Backend = "memory:"
+		} else {
+			c.Backend = "disk:" + filepath.Join(c.DataDir, "queues")
+		}
+	}
+	in := func(path *string, name string) {
+		if *path == "" && !*c.Amnesia {
+			*path = filepath.Join(c.DataDir, name)
+		}
+	}
+	in(&c.KeyFile, "keys")
+	in(&c.TokenFile, "operator.token")
+	in(&c.RevocationFile, "revocations")
+	return c
+}
+
+// topicDefaults are the configuration of topics that say nothing.
+func (c *Config) topicDefaults() driver.Config {
+	return driver.Config{
+		Shards: c.Shards, MaxDeliveries: c.MaxAttempts, MaxMessages: c.ShardCapacity * c.Shards, MaxBytes: c.ShardBytes * c.Shards,
+		MaxDead: c.MaxDead, DedupWindow: c.ReplayWindow, DedupMax: c.DedupMax,
+		RetainReady: driver.Retention{Age: c.RetainReady}, RetainDead: driver.Retention{Age: c.RetainDead},
+		MaxHold: c.InFlightFactor,
+	}
+}
+
+// loopback reports whether an address can be reached from this machine only.
+func loopback(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return false
+	}
+	if host == "localhost" {
+		return true
+	}
+	addr, err := netip.ParseAddr(host)
+	return err == nil && addr.IsLoopback()
+}

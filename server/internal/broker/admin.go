@@ -1,0 +1,170 @@
+package broker
+
+import (
+	"context"
+	"iter"
+	"time"
+
+	"github.com/mailboxmq/mailbox/capability"
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+// Purge removes all ready, delayed and in-flight messages of a topic and returns
+// how many there were. It needs a token for purging, and blocks until the backend
+// has done it. Codes: ErrNotFound, ErrUnavailable, ErrFull (too soon after the
+// last one).
+func (c Caller) Purge(ctx context.Context, topic string) (removed int, err error) {
+	if _, err := c.authorize(ctx, capability.OpPurge, topic); err != nil {
+		return 0, err
+	}
+	return inTopic(ctx, &c, "purge", topic, lastForWrites, func(t *topicUse) (int, error) {
+		removed, err := t.queue.Purge(ctx)
+		if err == nil {
+			t.broker.inFlight.Add(-int64(t.leases.clear()))
+		}
+		return removed, err
+	})
+}
+
+// Configure creates a topic or changes its configuration; messages are kept.
+// What the configuration leaves at zero gets the daemon's default, so that
+// nothing is without bounds. It needs a token for administration of the topic,
+// and of the one that dead letters are sent to. It blocks until the backend has
+// it. Codes: ErrInvalid, ErrUnsupported, ErrFull (too many topics).
+func (c Caller) Configure(ctx context.Context, topic string, config driver.Config) error {
+	b := c.broker
+	grant, err := c.administer(ctx, "configure", topic, lastForWrites)
+	if err != nil {
+		return err
+	}
+	name, err := backendName(c.tenant, topic)
+	if err != nil {
+		return err
+	}
+	if err := config.Validate(); err != nil {
+		return err
+	}
+	config = withDefaults(config, &b.defaults)
+	if config.DeadLetterTo != "" {
+		if !grant.AllowsTopic(config.DeadLetterTo) {
+			_, err := c.authorize(ctx, capability.OpAdmin, config.DeadLetterTo)
+			return err
+		}
+		if config.DeadLetterTo, err = backendName(c.tenant, config.DeadLetterTo); err != nil {
+			return err
+		}
+	}
+	return named(b.admin.ConfigureQueue(ctx, name, config), name, topic)
+}
+
+// withDefaults fills in what is zero.
+func withDefaults(c driver.Config, defaults *driver.Config) driver.Config {
+	fill := func(value *int, otherwise int) {
+		if *value == 0 {
+			*value = otherwise
+		}
+	}
+	fill(&c.Shards, defaults.Shards)
+	fill(&c.MaxDeliveries, defaults.MaxDeliveries)
+	fill(&c.MaxMessages, defaults.MaxMessages)
+	fill(&c.MaxBytes, defaults.MaxBytes)
+	fill(&c.MaxInFlight, defaults.MaxInFlight)
+	fill(&c.MaxDead, defaults.MaxDead)
+	fill(&c.DedupMax, defaults.DedupMax)
+	fill(&c.MaxHold, defaults.MaxHold)
+	if c.DedupWindow == 0 {
+		c.DedupWindow = defaults.DedupWindow
+	}
+	if c.RetainReady == (driver.Retention{}) {
+		c.RetainReady = defaults.RetainReady
+	}
+	if c.RetainDead == (driver.Retention{}) {
+		c.RetainDead = defaults.RetainDead
+	}
+	return c
+}
+
+// Config returns the configuration of a topic. It needs a token for
+// administration, and may block on I/O. Codes: ErrNotFound, ErrUnsupported.
+func (c Caller) Config(ctx context.Context, topic string) (driver.Config, error) {
+	if _, err := c.administer(ctx, "read the configuration", topic, lastForReads); err != nil {
+		return driver.Config{}, err
+	}
+	name, err := backendName(c.tenant, topic)
+	if err != nil {
+		return driver.Config{}, err
+	}
+	config, err := c.broker.admin.QueueConfig(ctx, name)
+	if target, ours := topicName(c.tenant, config.DeadLetterTo); ours {
+		config.DeadLetterTo = target
+	}
+	return config, named(err, name, topic)
+}
+
+// Topics lists the topics of the caller's tenant, in order. It needs a token for
+// administration that is for any topic; an error ends the sequence. Codes:
+// ErrUnsupported, ErrUnavailable.
+func (c Caller) Topics(ctx context.Context) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		if _, err := c.administer(ctx, "list", "", lastForReads); err != nil {
+			yield("", err)
+			return
+		}
+		for name, err := range c.broker.admin.Queues(ctx) {
+			if err != nil {
+				yield("", err)
+				return
+			}
+			topic, ours := topicName(c.tenant, name)
+			if ours && !yield(topic, nil) {
+				return
+			}
+		}
+	}
+}
+
+// Delete removes a topic with everything in it. Receives that wait get
+// ErrNotFound. It needs a token for administration, and blocks until the backend
+// has done it. Codes: ErrNotFound, ErrUnsupported.
+func (c Caller) Delete(ctx context.Context, topic string) error {
+	if _, err := c.administer(ctx, "delete", topic, lastForWrites); err != nil {
+		return err
+	}
+	b := c.broker
+	name, err := backendName(c.tenant, topic)
+	if err != nil {
+		return err
+	}
+	if err := b.admin.DeleteQueue(ctx, name); err != nil {
+		return named(err, name, topic)
+	}
+	key := topicKey{c.tenant, topic}
+	if t := b.topics.shard(key).acquire(key); t != nil {
+		b.forget(t)
+		t.release(b.now())
+	}
+	return nil
+}
+
+// Ping reports whether the backend would answer right now. It is for health
+// checks, and needs no token.
+func (b *Broker) Ping(ctx context.Context) error {
+	if pinger, ok := b.opener.(driver.Pinger); ok {
+		return pinger.Ping(ctx)
+	}
+	return nil
+}
+
+func (c *Caller) administer(ctx context.Context, op, topic string, last State) (*capability.Grant, error) {
+	grant, err := c.authorize(ctx, capability.OpAdmin, topic)
+	if err == nil {
+		err = c.broker.admit(op, topic, last)
+	}
+	if err == nil && c.broker.admin == nil {
+		err = &driver.Error{Code: driver.ErrUnsupported, Op: op, Queue: topic, Detail: "the backend's queues cannot be managed"}
+	}
+	return grant, err
+}
+
+// ClockBehind is how far the wall clock was turned back since the daemon started.
+func (b *Broker) ClockBehind() time.Duration { return b.verifier.Stats().ClockBehind }

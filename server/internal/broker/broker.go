@@ -1,0 +1,113 @@
+package broker
+
+import (
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/mailboxmq/mailbox/capability"
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/server/internal/metrics"
+)
+
+// Options are what a Broker is made of.
+type Options struct {
+	// Opener is the backend. The broker does not close it.
+	Opener driver.Opener
+	// Ring holds the keys that receipts are sealed with, and Verifier decides
+	// about tokens of the same ring.
+	Ring     *capability.KeyRing
+	Verifier *capability.Verifier
+	// Revocations are those that the verifier asks, for who may revoke tokens
+	// here; nil means that nobody may.
+	Revocations Revoker
+	// Defaults fill in what the configuration of a topic leaves open. They must
+	// be the backend's defaults too, for topics that are never configured.
+	Defaults driver.Config
+	Limits   Limits
+	// Metrics count; nil counts for nobody.
+	Metrics *metrics.Set
+	// Logger gets what happens to messages that nobody asked for, and refusals.
+	// Nil logs nothing.
+	Logger *slog.Logger
+}
+
+// A Broker does everything that a daemon can be asked for. It is safe for
+// concurrent use, and has no goroutine of its own: when nothing is asked, it
+// does nothing.
+type Broker struct {
+	opener      driver.Opener
+	admin       driver.Admin // nil if the backend is none
+	verifier    *capability.Verifier
+	ring        *capability.KeyRing
+	revocations Revoker
+	defaults    driver.Config
+	limits      atomic.Pointer[Limits]
+	metrics     *metrics.Set
+	log         *slog.Logger
+
+	start    time.Time // of the clock of leases
+	topics   topicTable
+	receipts sealer
+	life     lifeBook
+	state    atomic.Int32 // a State
+	waiting  waitingRoom
+	// inFlight counts leases that are out, and receives that may bring some.
+	inFlight atomic.Int64
+	sweptAt  atomic.Int64
+
+	measuring  sync.Mutex // held while the figures of topics are taken
+	measuredAt atomic.Int64
+}
+
+// New returns a broker. It does no I/O. It returns ErrInvalid if an option is
+// missing or outside its limits.
+func New(options Options) (*Broker, error) {
+	missing := func(field string) error {
+		return &driver.Error{Code: driver.ErrInvalid, Op: "start", Field: field, Detail: "is missing"}
+	}
+	switch {
+	case options.Opener == nil:
+		return nil, missing("Opener")
+	case options.Ring == nil:
+		return nil, missing("Ring")
+	case options.Verifier == nil:
+		return nil, missing("Verifier")
+	}
+	if err := options.Defaults.Validate(); err != nil {
+		return nil, err
+	}
+	b := &Broker{
+		opener: options.Opener, verifier: options.Verifier, ring: options.Ring, revocations: options.Revocations,
+		defaults: options.Defaults, metrics: options.Metrics, log: options.Logger, start: time.Now(),
+	}
+	b.admin, _ = options.Opener.(driver.Admin)
+	if b.metrics == nil {
+		b.metrics = metrics.New()
+	}
+	if b.log == nil {
+		b.log = slog.New(slog.DiscardHandler)
+	}
+	if err := b.SetLimits(options.Limits); err != nil {
+		return nil, err
+	}
+	b.receipts.ring = options.Ring
+	b.life.init(b.Limits().LifeEvents)
+	b.topics.init()
+	b.waiting.init()
+	return b, nil
+}
+
+// now is the time of leases: monotonic, since the broker was made.
+func (b *Broker) now() time.Duration { return time.Since(b.start) }
+
+// Metrics returns the counts, for surfaces that count what never gets here.
+func (b *Broker) Metrics() *metrics.Set { return b.metrics }
+
+// Close forgets the open topics. Call it when no surface serves any more; the
+// backend is closed by who opened it. Closing twice is fine.
+func (b *Broker) Close() error {
+	b.SetState(StateStopped)
+	return b.topics.closeAll()
+}

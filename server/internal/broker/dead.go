@@ -1,0 +1,102 @@
+package broker
+
+import (
+	"context"
+	"iter"
+	"time"
+
+	"github.com/mailboxmq/mailbox/capability"
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+// The methods of this file need a token for dead letters. Those that change
+// something may block until the backend has done it.
+
+// DeadLetters lists the dead letters of a topic, oldest death first, without
+// changing any. An error ends the sequence. Codes: ErrNotFound, ErrUnsupported
+// (the backend keeps none), ErrUnavailable.
+func (c Caller) DeadLetters(ctx context.Context, topic string) iter.Seq2[Looked, error] {
+	return func(yield func(Looked, error) bool) {
+		grant, err := c.authorize(ctx, capability.OpDLQ, topic)
+		if err == nil {
+			err = c.broker.admit("list dead letters", topic, lastForReads)
+		}
+		if err != nil {
+			yield(Looked{}, err)
+			return
+		}
+		t, err := c.use(ctx, "list dead letters", topic, false)
+		if err == nil {
+			defer func() { t.release(c.broker.now()) }()
+			if t.dead == nil {
+				err = unsupported("list dead letters", t)
+			}
+		}
+		if err != nil {
+			yield(Looked{}, err)
+			return
+		}
+		for letter, err := range t.dead.DeadLetters(ctx) {
+			if err != nil {
+				c.broker.gone(t, err)
+				yield(Looked{}, localised(err, t))
+				return
+			}
+			grant.Charge(1, int64(len(letter.Body)))
+			if !yield(t.looked(driver.Peeked{DeadLetter: letter, State: driver.StateDead}), nil) {
+				return
+			}
+		}
+	}
+}
+
+// Redrive makes dead letters ready again, as driver.DeadLetterer.Redrive does:
+// those with these ids, or all if ids is nil, and at most limit of them. Codes:
+// ErrNotFound (the topic), ErrUnsupported, ErrFull, having moved what it says.
+func (c Caller) Redrive(ctx context.Context, topic string, ids []string, limit int) (moved int, err error) {
+	return c.amongDead(ctx, "redrive", topic, func(t *topicUse) (int, error) {
+		moved, err := t.dead.Redrive(ctx, ids, limit)
+		t.noteAll(ids, moved, EventRedriven)
+		t.meter.Redriven(moved)
+		return moved, err
+	})
+}
+
+// Discard removes dead letters for ever. Unknown ids are passed over. Codes:
+// ErrNotFound (the topic), ErrUnsupported.
+func (c Caller) Discard(ctx context.Context, topic string, ids []string) (removed int, err error) {
+	return c.amongDead(ctx, "discard", topic, func(t *topicUse) (int, error) {
+		removed, err := t.dead.Discard(ctx, ids)
+		t.noteAll(ids, removed, EventDiscarded)
+		return removed, err
+	})
+}
+
+// PurgeDead removes all dead letters and returns how many there were. Codes: as
+// Discard.
+func (c Caller) PurgeDead(ctx context.Context, topic string) (removed int, err error) {
+	return c.amongDead(ctx, "purge dead letters", topic, func(t *topicUse) (int, error) { return t.dead.PurgeDead(ctx) })
+}
+
+func (c *Caller) amongDead(ctx context.Context, op, topic string, do func(*topicUse) (int, error)) (int, error) {
+	if _, err := c.authorize(ctx, capability.OpDLQ, topic); err != nil {
+		return 0, err
+	}
+	return inTopic(ctx, c, op, topic, lastForWrites, func(t *topicUse) (int, error) {
+		if t.dead == nil {
+			return 0, unsupported(op, t.topic)
+		}
+		return do(t)
+	})
+}
+
+// noteAll writes down what happened to messages that were named, if it happened
+// to all of them: which ones it was is not known otherwise.
+func (u *topicUse) noteAll(ids []string, happened int, kind EventKind) {
+	if happened != len(ids) {
+		return
+	}
+	for _, id := range ids {
+		u.broker.life.note(u.topic, id, u.by, kind, 0, "", time.Now())
+	}
+}

@@ -1,0 +1,39 @@
+// Package broker is what the daemon does, whatever protocol it is asked in:
+// authorise, bound, stamp, call the backend, count.
+//
+// A surface makes a [Caller] of the token and the origin of a request or a
+// connection, and calls its methods. It never sees the backend, and it decides
+// nothing: what is refused here is refused on every wire, and for the same
+// reason. Package wireerr turns the errors into those of a protocol.
+//
+// # Topics
+//
+// A topic is a queue of the backend. Tokens that were minted for a tenant see
+// that tenant's topics only, under the names the tenant gave them; see
+// [Broker.BackendName] for the names that the backend has them by.
+//
+// Sending to a topic and receiving from it make it, unless the caller says
+// otherwise ([Caller.Existing]); everything else answers ErrNotFound for a topic
+// that is not there.
+//
+// # Receipts
+//
+// Receipts are sealed: they carry the backend's receipt, which token took the
+// delivery and when, and a MAC under a key that all daemons with the same key
+// ring have. A receipt that was changed, or is of another topic, is
+// ErrReceiptExpired like one that is too old: it names no delivery.
+//
+// # Envelopes
+//
+// What is sent is sealed in the sense of package envelope, and what is received
+// is verified. The seal travels with the message in one attribute that nobody
+// outside sees or can set. A message that is not what was sent becomes a dead
+// letter with reason integrity. Messages that programs put into the backend
+// without the daemon have no seal, and get one when they are handed out.
+//
+// # Bounds
+//
+// [Limits] are checked before anything is done. What exceeds them is ErrFull
+// with a time to come back. While the daemon drains, writes are refused first
+// and receives later; settling is possible to the end.
+package broker

@@ -1,0 +1,169 @@
+package broker
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+
+	"github.com/mailboxmq/mailbox/capability"
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+// An Event is one thing that happened to a message.
+type Event struct {
+	At   time.Time
+	Kind EventKind
+	// By is the token on whose behalf it happened; zero if the broker did it.
+	By capability.TokenID
+	// Attempt is the delivery that it concerns; 0 if none, or if not known.
+	Attempt int
+	// Note is the cause of a nack, the reason of a death, how long an extension
+	// is, and so on.
+	Note string
+}
+
+// An EventKind says what happened.
+type EventKind string
+
+// What can happen to a message.
+const (
+	EventSent         EventKind = "sent"
+	EventDelivered    EventKind = "delivered"
+	EventExtended     EventKind = "extended"
+	EventFailed       EventKind = "failed"
+	EventDeadLettered EventKind = "dead-lettered"
+	EventRedriven     EventKind = "redriven"
+	EventDiscarded    EventKind = "discarded"
+	EventAcked        EventKind = "acked"
+)
+
+// A Life is what is known of one message.
+type Life struct {
+	// Message is as it lies in the queue now; nil if it is not there any more.
+	Message *Looked
+	// Events are what happened through this broker, oldest first, as far as it
+	// is remembered.
+	Events []Event
+}
+
+// messageID is a ULID in 16 bytes. Messages of backends with other ids have no
+// remembered lives.
+type messageID [16]byte
+
+func parseMessageID(text string) (id messageID, ok bool) {
+	if len(text) != ulid.EncodedSize {
+		return id, false
+	}
+	parsed, err := ulid.Parse(text)
+	return messageID(parsed), err == nil
+}
+
+// An entry is an event in the book.
+type entry struct {
+	message messageID
+	topic   *topic
+	at      int64 // Unix nanoseconds; 0 is an empty place
+	by      capability.TokenID
+	kind    EventKind
+	attempt int32
+	note    string
+}
+
+const (
+	lifeShards = 16
+	// maxNoteBytes keeps causes from filling the memory.
+	maxNoteBytes = 200
+)
+
+// A lifeBook remembers the latest events, in rings by message, so that looking
+// up a message looks through one of them.
+type lifeBook struct{ rings [lifeShards]lifeRing }
+
+type lifeRing struct {
+	mu      sync.Mutex
+	entries []entry
+	next    int
+}
+
+func (l *lifeBook) init(events int) {
+	for i := range l.rings {
+		l.rings[i].entries = make([]entry, max(0, events)/lifeShards)
+	}
+}
+
+// ring of a message: the last byte of a ULID is random or counts.
+func (l *lifeBook) ring(id messageID) *lifeRing { return &l.rings[id[15]%lifeShards] }
+
+// note writes an event down.
+func (l *lifeBook) note(t *topic, id string, by capability.TokenID, kind EventKind, attempt int, note string, at time.Time) {
+	message, ok := parseMessageID(id)
+	if !ok {
+		return
+	}
+	if len(note) > maxNoteBytes {
+		note = driver.TrimCause(note)[:maxNoteBytes]
+	}
+	r := l.ring(message)
+	if len(r.entries) == 0 {
+		return
+	}
+	r.mu.Lock()
+	r.entries[r.next] = entry{message, t, at.UnixNano(), by, kind, int32(attempt), note}
+	if r.next++; r.next == len(r.entries) {
+		r.next = 0
+	}
+	r.mu.Unlock()
+}
+
+// events returns those of a message in a topic, oldest first.
+func (l *lifeBook) events(t topicKey, id string) []Event {
+	message, ok := parseMessageID(id)
+	if !ok {
+		return nil
+	}
+	r := l.ring(message)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var events []Event
+	for i := range r.entries {
+		e := &r.entries[(r.next+i)%len(r.entries)]
+		if e.message == message && e.at != 0 && (topicKey{e.topic.tenant, e.topic.name}) == t {
+			events = append(events, Event{time.Unix(0, e.at).UTC(), e.kind, e.by, int(e.attempt), e.note})
+		}
+	}
+	return events
+}
+
+// acked reports whether a token acked a message not long ago.
+func (l *lifeBook) acked(t topicKey, id string, by capability.TokenID) bool {
+	return slices.ContainsFunc(l.events(t, id), func(e Event) bool { return e.Kind == EventAcked && e.By == by })
+}
+
+// Life tells what happened to a message: what is remembered of it, and where it
+// is now. It needs a token for peeking, and may block on I/O. Codes: ErrNotFound
+// if nothing is known of it.
+func (c Caller) Life(ctx context.Context, topic, id string) (Life, error) {
+	if _, err := c.authorize(ctx, capability.OpPeek, topic); err != nil {
+		return Life{}, err
+	}
+	if err := c.broker.admit("look", topic, lastForReads); err != nil {
+		return Life{}, err
+	}
+	life := Life{Events: c.broker.life.events(topicKey{c.tenant, topic}, id)}
+	for looked, err := range c.look(ctx, topic, driver.Query{ID: id, Limit: 1}) {
+		if err != nil {
+			if len(life.Events) > 0 {
+				break
+			}
+			return Life{}, err
+		}
+		life.Message = &looked
+	}
+	if life.Message == nil && len(life.Events) == 0 {
+		return Life{}, &driver.Error{Code: driver.ErrNotFound, Op: "look", Queue: topic, MessageID: id, Detail: "nothing is known of it"}
+	}
+	return life, nil
+}

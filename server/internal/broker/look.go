@@ -1,0 +1,158 @@
+package broker
+
+import (
+	"context"
+	"iter"
+
+	"github.com/mailboxmq/mailbox/capability"
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+// Looked is a message that was looked at without being taken. A message that is
+// not what was sent has no body here: Damaged says so.
+type Looked struct {
+	driver.Peeked
+	Topic   string
+	Seal    Seal
+	Damaged bool
+}
+
+// Stats counts the messages of a topic. It needs a token for counting, and may
+// block on I/O. Codes: ErrNotFound, ErrUnavailable.
+func (c Caller) Stats(ctx context.Context, topic string) (driver.Stats, error) {
+	if _, err := c.authorize(ctx, capability.OpStats, topic); err != nil {
+		return driver.Stats{}, err
+	}
+	return inTopic(ctx, &c, "stats", topic, lastForReads, func(t *topicUse) (driver.Stats, error) { return t.queue.Stats(ctx) })
+}
+
+// Traits says what a topic promises and where its limits are, those of the
+// daemon included. It is for everybody who may do anything with the topic, and
+// makes it if it is not there. It may block on I/O. Codes: ErrInvalid,
+// ErrNotFound, ErrFull, ErrUnavailable.
+func (c Caller) Traits(ctx context.Context, topic string) (driver.Traits, error) {
+	if err := c.authorizeUse(ctx, topic); err != nil {
+		return driver.Traits{}, err
+	}
+	b := c.broker
+	if err := b.admit("open", topic, lastForReads); err != nil {
+		return driver.Traits{}, err
+	}
+	t, err := c.use(ctx, "open", topic, b.State() <= lastForWrites)
+	if err != nil {
+		return driver.Traits{}, err
+	}
+	defer func() { t.release(b.now()) }()
+	if c.existing && b.admin != nil {
+		// The open handle may be of a queue that another daemon has deleted.
+		if _, err := b.admin.QueueConfig(ctx, t.backend); err != nil {
+			b.gone(t, err)
+			return driver.Traits{}, localised(err, t)
+		}
+	}
+	return t.traits(b.limits.Load()), nil
+}
+
+// Capabilities say which of the optional interfaces of package driver a topic's
+// queue has.
+type Capabilities struct{ DeadLetters, Peek bool }
+
+// Capabilities returns what a topic can be asked for beyond sending, receiving
+// and settling. It is authorised like Traits. Codes: as Traits.
+func (c Caller) Capabilities(ctx context.Context, topic string) (Capabilities, error) {
+	if err := c.authorizeUse(ctx, topic); err != nil {
+		return Capabilities{}, err
+	}
+	return inTopic(ctx, &c, "open", topic, lastForReads, func(t *topicUse) (Capabilities, error) {
+		return Capabilities{DeadLetters: t.dead != nil, Peek: t.peeker != nil}, nil
+	})
+}
+
+func (c *Caller) authorizeUse(ctx context.Context, topic string) error {
+	request := c.request(0, topic)
+	_, err := c.broker.verifier.AuthorizeUse(ctx, c.token, request)
+	if err != nil {
+		c.refused(ctx, request, err)
+	}
+	return err
+}
+
+// inTopic does something with a topic that is there.
+func inTopic[R any](ctx context.Context, c *Caller, op, name string, last State, do func(*topicUse) (R, error)) (R, error) {
+	var none R
+	b := c.broker
+	if err := b.admit(op, name, last); err != nil {
+		return none, err
+	}
+	t, err := c.use(ctx, op, name, false)
+	if err != nil {
+		return none, err
+	}
+	defer func() { t.release(b.now()) }()
+	result, err := do(&topicUse{topic: t, broker: b, by: c.token.ID()})
+	b.gone(t, err)
+	return result, localised(err, t)
+}
+
+// Peek yields the messages of a topic that match a query, as driver.Peeker does.
+// It needs a token for peeking, whose quotas count what is yielded. An error ends
+// the sequence. Codes: ErrInvalid, ErrNotFound, ErrUnsupported (the backend cannot
+// be looked into), ErrUnavailable.
+func (c Caller) Peek(ctx context.Context, topic string, query driver.Query) iter.Seq2[Looked, error] {
+	return func(yield func(Looked, error) bool) {
+		grant, err := c.authorize(ctx, capability.OpPeek, topic)
+		if err == nil {
+			err = c.broker.admit("peek", topic, lastForReads)
+		}
+		if err != nil {
+			yield(Looked{}, err)
+			return
+		}
+		for looked, err := range c.look(ctx, topic, query) {
+			if err == nil {
+				grant.Charge(1, int64(len(looked.Body)))
+			}
+			if !yield(looked, err) {
+				return
+			}
+		}
+	}
+}
+
+// look is Peek for who is authorised.
+func (c *Caller) look(ctx context.Context, name string, query driver.Query) iter.Seq2[Looked, error] {
+	return func(yield func(Looked, error) bool) {
+		t, err := c.use(ctx, "peek", name, false)
+		if err != nil {
+			yield(Looked{}, err)
+			return
+		}
+		defer func() { t.release(c.broker.now()) }()
+		if t.peeker == nil {
+			yield(Looked{}, &driver.Error{Code: driver.ErrUnsupported, Op: "peek", Queue: name, Detail: "the backend cannot be looked into"})
+			return
+		}
+		for peeked, err := range t.peeker.Peek(ctx, query) {
+			if err != nil {
+				c.broker.gone(t, err)
+				yield(Looked{}, localised(err, t))
+				return
+			}
+			if !yield(t.looked(peeked), nil) {
+				return
+			}
+		}
+	}
+}
+
+// looked makes a message fit to be shown.
+func (t *topic) looked(p driver.Peeked) Looked {
+	seal, err := t.unseal(&p.Message)
+	if err != nil {
+		p.Body = nil
+	}
+	if source, ours := topicName(t.tenant, p.Source); ours {
+		p.Source = source
+	}
+	return Looked{Peeked: p, Topic: t.name, Seal: seal, Damaged: err != nil}
+}

@@ -1,0 +1,197 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/mailboxmq/mailbox/capability"
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/envelope"
+)
+
+// A Delivery is a message handed to a caller for a while. Its attributes are
+// those that were sent, and those that a backend adds to a dead letter that it
+// forwards.
+type Delivery struct {
+	driver.Message
+	Topic string
+	// Receipt is sealed; it works with the same topic only.
+	Receipt string
+	Seal    Seal
+}
+
+// Envelope returns what travels around the payload.
+func (d *Delivery) Envelope() envelope.Envelope {
+	return envelope.Envelope{
+		ID: d.ID, Topic: d.Topic, SentAt: d.Seal.SentAt, IdemKey: d.Seal.IdemKey, PayloadHash: d.Seal.PayloadHash,
+		Attributes: d.Attributes, CorrelationID: d.Seal.CorrelationID, Attempt: d.Deliveries,
+		HashChain: d.Seal.HashChain, Signature: d.Seal.Signature,
+	}
+}
+
+// Receive leases messages, as driver.Queue.Receive does and with the same codes.
+// It makes the topic if it is not there.
+//
+// It blocks for up to req.Wait; cancelling ctx, or a daemon that stops, wakes it
+// at once, the latter with no messages and no error. ErrFull is the topic's
+// ceiling of leases, after the wait, or that of the daemon, at once. Messages
+// that are not what was sent go to the dead letters; if there was nothing else,
+// the error is ErrIntegrity, and the next call gets what follows.
+func (c Caller) Receive(ctx context.Context, topic string, req driver.ReceiveRequest) ([]Delivery, error) {
+	b := c.broker
+	grant, err := c.authorize(ctx, capability.OpRecv, topic)
+	if err != nil {
+		return nil, err
+	}
+	if err := b.admit("receive", topic, lastForReads); err != nil {
+		return nil, err
+	}
+	for again := false; ; again = true {
+		t, err := c.use(ctx, "receive", topic, true)
+		if err != nil {
+			return nil, err
+		}
+		deliveries, err := c.receiveFrom(ctx, t, grant, req)
+		retry := !again && b.gone(t, err) && !c.existing && ctx.Err() == nil
+		t.release(b.now())
+		if !retry {
+			return deliveries, err
+		}
+	}
+}
+
+func (c *Caller) receiveFrom(ctx context.Context, t *topic, grant *capability.Grant, req driver.ReceiveRequest) ([]Delivery, error) {
+	b := c.broker
+	limits := b.limits.Load()
+	traits := t.traits(limits)
+	req, err := req.Check(&traits)
+	if err == nil && req.Visibility < limits.MinVisibility {
+		err = &driver.Error{
+			Code: driver.ErrInvalid, Op: "receive", Field: "Visibility",
+			Detail: fmt.Sprintf("%v, at least %v are needed", req.Visibility, limits.MinVisibility),
+		}
+	}
+	if err != nil {
+		b.metrics.Rejected(rejection(err))
+		return nil, err
+	}
+	room := b.reserve(req.Max, req.Wait > 0)
+	if room == 0 {
+		b.metrics.Rejected(metricSaturated)
+		return nil, &driver.Error{
+			Code: driver.ErrFull, Op: "receive", Queue: t.name, RetryAfter: retryInFlight,
+			Detail: fmt.Sprintf("%d messages are out, the most that this daemon allows", limits.MaxInFlight),
+		}
+	}
+	req.Max = room
+	began := time.Now()
+	held, err := b.receiveWaiting(ctx, t, req)
+	grown := 0
+	if len(held) > 0 && req.Visibility > 0 {
+		grown = t.leases.add(held, grant.ID(), began, b.now()+req.Visibility)
+	}
+	b.inFlight.Add(int64(grown - room))
+	if err != nil {
+		if !errors.Is(err, driver.ErrNotFound) && ctx.Err() == nil {
+			b.metrics.Rejected(rejection(err))
+		}
+		return nil, localised(err, t)
+	}
+	b.metrics.Dequeue.Observe(time.Since(began).Seconds())
+	return c.hand(ctx, t, grant, held)
+}
+
+// retryInFlight is when somebody will have settled something.
+const retryInFlight = 200 * time.Millisecond
+
+// receiveWaiting is Queue.Receive, and ends with nothing when the daemon stops.
+func (b *Broker) receiveWaiting(ctx context.Context, t *topic, req driver.ReceiveRequest) ([]driver.Delivery, error) {
+	if req.Wait == 0 {
+		return t.queue.Receive(ctx, req)
+	}
+	waiting, number := b.waiting.enter(ctx)
+	defer b.waiting.leave(number)
+	held, err := t.queue.Receive(waiting, req)
+	if err != nil && ctx.Err() == nil && waiting.Err() != nil && errors.Is(err, waiting.Err()) {
+		return nil, nil
+	}
+	return held, err
+}
+
+// hand verifies what came from the backend and makes it fit to be handed out.
+func (c *Caller) hand(ctx context.Context, t *topic, grant *capability.Grant, held []driver.Delivery) ([]Delivery, error) {
+	if len(held) == 0 {
+		return nil, nil
+	}
+	b := c.broker
+	now := time.Now()
+	by := taking{grant.ID(), now}
+	keyID, key := b.receipts.current()
+	if key == nil {
+		return nil, &driver.Error{Code: driver.ErrUnavailable, Op: "receive", Queue: t.name, Detail: "there is no key to seal receipts with"}
+	}
+	deliveries := make([]Delivery, 0, len(held))
+	var text []byte // all receipts, so that they are one piece of memory
+	ends := make([]int, 0, len(held))
+	var bytes int64
+	var damage error
+	for i := range held {
+		message := held[i].Message
+		seal, err := t.unseal(&message)
+		if err != nil {
+			damage = err
+			c.setAside(ctx, t, &held[i], err)
+			continue
+		}
+		bytes += int64(len(message.Body))
+		if text == nil {
+			text = make([]byte, 0, len(held)*(receiptTextSize+len(held[i].Receipt.Handle)))
+		}
+		text = b.receipts.append(text, keyID, key, t.backend, held[i].Receipt, by)
+		ends = append(ends, len(text))
+		deliveries = append(deliveries, Delivery{Message: message, Topic: t.name, Seal: seal})
+		b.life.note(t, message.ID, grant.ID(), EventDelivered, message.Deliveries, "", now)
+	}
+	all, start := string(text), 0
+	for i, end := range ends {
+		deliveries[i].Receipt = all[start:end]
+		start = end
+	}
+	grant.Charge(len(deliveries), bytes)
+	t.meter.Delivered(len(deliveries))
+	if len(deliveries) == 0 {
+		return nil, damage
+	}
+	return deliveries, nil
+}
+
+// setAside moves a message that is not what was sent to the dead letters. Where
+// that is not possible it is kept from being delivered for a while, again and
+// again, rather than be handed out.
+func (c *Caller) setAside(ctx context.Context, t *topic, d *driver.Delivery, damage error) {
+	b := c.broker
+	b.metrics.Rejected(metricIntegrity)
+	err := error(driver.ErrUnsupported)
+	if t.dead != nil {
+		err = t.dead.DeadLetter(ctx, []driver.Burial{{
+			Receipt: d.Receipt, Reason: driver.ReasonIntegrity, Error: damage.Error(), ErrorType: string(driver.ErrIntegrity),
+		}})
+	}
+	if err == nil {
+		t.meter.Died(string(driver.ReasonIntegrity), 1)
+		b.life.note(t, d.ID, capability.TokenID{}, EventDeadLettered, d.Deliveries, string(driver.ReasonIntegrity), time.Now())
+	} else {
+		err = errors.Join(err, t.queue.Nack(ctx, []driver.Nack{{Receipt: d.Receipt, Delay: driver.DeadRetry, Cause: damage.Error()}}))
+	}
+	if t.leases.remove(d.ID, d.Receipt) {
+		b.inFlight.Add(-1)
+	}
+	attrs := c.attrs(t.name, slog.String("msg_id", d.ID), slog.String("damage", damage.Error()))
+	if err != nil {
+		attrs = append(attrs, slog.String("error", err.Error()))
+	}
+	b.log.LogAttrs(ctx, slog.LevelError, "integrity.fail", attrs...)
+}

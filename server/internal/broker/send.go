@@ -1,0 +1,145 @@
+package broker
+
+import (
+	"context"
+	"time"
+
+	"github.com/mailboxmq/mailbox/capability"
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/envelope"
+)
+
+// Outgoing is a message to be sent. DedupKey is what the wire calls idem_key.
+type Outgoing struct {
+	driver.Outgoing
+	// SentAt and Signature are those of a sender who seals messages itself: the
+	// signature is over the hash chain with this time. Zero means that the
+	// daemon's clock counts, and no signature.
+	SentAt    time.Time
+	Signature envelope.Signature
+}
+
+// Send enqueues messages in order and returns one result for each, as
+// driver.Queue.Send does, with the same codes: some positions may fail while
+// others do not. It makes the topic if it is not there.
+//
+// It blocks until the messages are as durable as the backend promises.
+// Cancelling ctx may leave them sent. What is passed in belongs to the caller
+// again when it returns.
+func (c Caller) Send(ctx context.Context, topic string, messages []Outgoing) ([]driver.Sent, error) {
+	b := c.broker
+	request := c.request(capability.OpSend, topic)
+	request.Load = loadOf(messages)
+	grant, err := c.authorizeRequest(ctx, request)
+	if err != nil {
+		return nil, err
+	}
+	if err := b.admit("send", topic, lastForWrites); err != nil {
+		return nil, err
+	}
+	for again := false; ; again = true {
+		t, err := c.use(ctx, "send", topic, true)
+		if err != nil {
+			return nil, err
+		}
+		sent, err := c.sendTo(ctx, t, grant, messages)
+		retry := !again && b.gone(t, err) && !c.existing
+		t.release(b.now())
+		if !retry {
+			return sent, err
+		}
+	}
+}
+
+// loadOf is never unknown: sending nothing carries nothing.
+func loadOf(messages []Outgoing) capability.Load {
+	l := capability.Load{Messages: max(1, len(messages))}
+	for i := range messages {
+		size := int64(len(messages[i].Body))
+		l.Bytes += size
+		l.LargestBody = max(l.LargestBody, size)
+	}
+	return l
+}
+
+func (c *Caller) sendTo(ctx context.Context, t *topic, grant *capability.Grant, messages []Outgoing) ([]driver.Sent, error) {
+	b := c.broker
+	began := time.Now()
+	traits := t.traits(b.limits.Load())
+	var failed []error // nil while nothing has
+	stamped := make([]driver.Outgoing, 0, len(messages))
+	for i := range messages {
+		m := &messages[i]
+		err := m.Check(&traits)
+		var out driver.Outgoing
+		if err == nil {
+			out, err = c.stamp(t, m, began)
+		}
+		if err != nil {
+			b.metrics.Rejected(rejection(err))
+			if failed == nil {
+				failed = make([]error, len(messages))
+			}
+			failed[i] = err
+			continue
+		}
+		stamped = append(stamped, out)
+	}
+	var sent []driver.Sent
+	var err error
+	if len(stamped) > 0 || len(messages) == 0 {
+		sent, err = t.queue.Send(ctx, stamped)
+	}
+	if failed != nil {
+		sent, err = spread(sent, err, failed)
+	}
+	b.metrics.Enqueue.Observe(time.Since(began).Seconds())
+	c.countSent(t, grant, messages, sent, err, began)
+	return sent, localised(err, t)
+}
+
+// spread puts the results of the messages that were tried back to their
+// positions, between those that had failed before.
+func spread(sent []driver.Sent, err error, failed []error) ([]driver.Sent, error) {
+	all := make([]driver.Sent, len(failed))
+	next := 0
+	for i := range failed {
+		if failed[i] != nil {
+			continue
+		}
+		failed[i] = at(err, next)
+		if next < len(sent) {
+			all[i] = sent[next]
+		}
+		next++
+	}
+	return all, driver.NewBatchError(failed)
+}
+
+// at is driver.At, which allocates, for the usual case that nothing failed.
+func at(err error, i int) error {
+	if err == nil {
+		return nil
+	}
+	return driver.At(err, i)
+}
+
+func (c *Caller) countSent(t *topic, grant *capability.Grant, messages []Outgoing, sent []driver.Sent, err error, began time.Time) {
+	duplicates, accepted := 0, 0
+	for i := range messages {
+		if failure := at(err, i); failure != nil {
+			c.broker.metrics.Rejected(rejection(failure))
+			continue
+		}
+		if i >= len(sent) {
+			break
+		}
+		if sent[i].Duplicate {
+			duplicates++
+			continue
+		}
+		accepted++
+		c.broker.life.note(t, sent[i].ID, grant.ID(), EventSent, 0, "", began)
+	}
+	t.meter.Sent(accepted, duplicates)
+}

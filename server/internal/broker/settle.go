@@ -1,0 +1,301 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/mailboxmq/mailbox/capability"
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+// A Nack gives a delivery back.
+type Nack struct {
+	Receipt string
+	// Delay is how long to wait before the next delivery. With Backoff it is
+	// ignored, and the broker chooses: at random, within a bound that doubles
+	// with each attempt.
+	Delay   time.Duration
+	Backoff bool
+	Cause   string
+}
+
+// An Extension moves the deadline of a delivery.
+type Extension struct {
+	Receipt    string
+	Visibility time.Duration
+}
+
+// A Burial sends a delivery to the dead letters.
+type Burial struct {
+	Receipt   string
+	Reason    driver.Reason
+	Error     string
+	ErrorType string
+}
+
+// Ack removes messages for ever, as driver.Queue.Ack does: positions that fail
+// are ErrReceiptExpired. Deliveries that were taken with the caller's token
+// before that was revoked can still be acked, until the token expires. It blocks
+// on the backend; repeating it is safe.
+func (c Caller) Ack(ctx context.Context, topic string, receipts []string) error {
+	return settle(ctx, &c, topic, receipts, &settling[string, driver.Receipt]{
+		operation: capability.OpAck,
+		op:        "ack",
+		receipt:   func(r *string) string { return *r },
+		convert:   func(_ *topicUse, _ *string, r driver.Receipt) driver.Receipt { return r },
+		call:      func(ctx context.Context, t *topicUse, rs []driver.Receipt) error { return t.queue.Ack(ctx, rs) },
+		done: func(u *topicUse, _ *string, r driver.Receipt) {
+			u.ended(r, EventAcked, "")
+		},
+	})
+}
+
+// Nack gives messages back, as driver.Queue.Nack does. Codes per position:
+// ErrReceiptExpired, ErrInvalid (delay).
+func (c Caller) Nack(ctx context.Context, topic string, nacks []Nack) error {
+	return settle(ctx, &c, topic, nacks, &settling[Nack, driver.Nack]{
+		operation: capability.OpNack,
+		op:        "nack",
+		receipt:   func(n *Nack) string { return n.Receipt },
+		convert: func(u *topicUse, n *Nack, r driver.Receipt) driver.Nack {
+			delay := n.Delay
+			if n.Backoff {
+				delay = c.broker.backoff(u.leases.attempt(r.Handle, r))
+			}
+			return driver.Nack{Receipt: r, Delay: delay, Cause: n.Cause}
+		},
+		call: func(ctx context.Context, t *topicUse, ns []driver.Nack) error { return t.queue.Nack(ctx, ns) },
+		done: func(u *topicUse, n *Nack, r driver.Receipt) { u.ended(r, EventFailed, n.Cause) },
+	})
+}
+
+// Extend moves deadlines, as driver.Queue.Extend does. Codes per position:
+// ErrReceiptExpired, ErrInvalid (visibility).
+func (c Caller) Extend(ctx context.Context, topic string, extensions []Extension) error {
+	return settle(ctx, &c, topic, extensions, &settling[Extension, driver.Extension]{
+		operation: capability.OpExtend,
+		op:        "extend",
+		receipt:   func(e *Extension) string { return e.Receipt },
+		convert: func(_ *topicUse, e *Extension, r driver.Receipt) driver.Extension {
+			return driver.Extension{Receipt: r, Visibility: e.Visibility}
+		},
+		call: func(ctx context.Context, t *topicUse, es []driver.Extension) error { return t.queue.Extend(ctx, es) },
+		done: func(u *topicUse, e *Extension, r driver.Receipt) { u.extended(r, e.Visibility) },
+	})
+}
+
+// Bury sends deliveries to the dead letters, as driver.DeadLetterer.DeadLetter
+// does. Like a nack it needs a token for nacking: it gives the delivery back for
+// good. Codes per position: ErrReceiptExpired, ErrInvalid (reason), ErrFull; for
+// the call: ErrUnsupported (the backend keeps no dead letters).
+func (c Caller) Bury(ctx context.Context, topic string, burials []Burial) error {
+	return settle(ctx, &c, topic, burials, &settling[Burial, driver.Burial]{
+		operation: capability.OpNack,
+		op:        "dead-letter",
+		receipt:   func(b *Burial) string { return b.Receipt },
+		convert: func(_ *topicUse, b *Burial, r driver.Receipt) driver.Burial {
+			return driver.Burial{Receipt: r, Reason: b.Reason, Error: b.Error, ErrorType: b.ErrorType}
+		},
+		call: func(ctx context.Context, t *topicUse, bs []driver.Burial) error {
+			if t.dead == nil {
+				return unsupported("dead-letter", t.topic)
+			}
+			return t.dead.DeadLetter(ctx, bs)
+		},
+		done: func(u *topicUse, b *Burial, r driver.Receipt) {
+			if !byItself(b.Reason) { // these are counted where they are found
+				u.meter.Died(string(b.Reason), 1)
+			}
+			u.ended(r, EventDeadLettered, string(b.Reason))
+		},
+	})
+}
+
+func unsupported(op string, t *topic) error {
+	return &driver.Error{Code: driver.ErrUnsupported, Op: op, Queue: t.name, Detail: "the backend keeps no dead letters"}
+}
+
+// A settling is how deliveries are settled in one of the ways: from E, as
+// callers say it, to D, as the backend wants it.
+type settling[E, D any] struct {
+	operation capability.Operation
+	op        string
+	receipt   func(*E) string
+	convert   func(*topicUse, *E, driver.Receipt) D
+	call      func(context.Context, *topicUse, []D) error
+	// done is called for each position that worked.
+	done func(*topicUse, *E, driver.Receipt)
+}
+
+// A topicUse is a topic while a caller settles deliveries of it.
+type topicUse struct {
+	*topic
+	broker *Broker
+	by     capability.TokenID
+	now    time.Time
+}
+
+// ended notes that a delivery is out no more.
+func (u *topicUse) ended(r driver.Receipt, kind EventKind, note string) {
+	if u.leases.remove(r.Handle, r) {
+		u.broker.inFlight.Add(-1)
+	}
+	u.broker.life.note(u.topic, r.Handle, u.by, kind, 0, note, u.now)
+}
+
+func (u *topicUse) extended(r driver.Receipt, visibility time.Duration) {
+	if visibility == 0 {
+		u.ended(r, EventExtended, "0s")
+		return
+	}
+	u.leases.extend(r.Handle, r, u.broker.now()+visibility)
+	u.broker.life.note(u.topic, r.Handle, u.by, EventExtended, 0, visibility.String(), u.now)
+}
+
+// settle unseals receipts, authorises, calls the backend with those that are
+// good, and puts the results back to their positions.
+func settle[E, D any](ctx context.Context, c *Caller, name string, elements []E, how *settling[E, D]) error {
+	b := c.broker
+	began := time.Now()
+	whole, err := c.authorizeSettling(ctx, how.operation, name, len(elements))
+	if err != nil {
+		return err
+	}
+	if err := b.admit(how.op, name, lastForSettling); err != nil {
+		return err
+	}
+	t, err := c.use(ctx, how.op, name, false)
+	if err != nil {
+		if errors.Is(err, driver.ErrNotFound) && !c.existing {
+			return expiredAll(how.op, name, len(elements))
+		}
+		return err
+	}
+	defer func() { t.release(b.now()) }()
+	use := &topicUse{topic: t, broker: b, by: c.token.ID(), now: began}
+
+	var failed []error // nil while nothing has
+	fail := func(i int, err error) {
+		if failed == nil {
+			failed = make([]error, len(elements))
+		}
+		failed[i] = err
+	}
+	good := make([]D, 0, len(elements))
+	receipts := make([]driver.Receipt, 0, len(elements))
+	for i := range elements {
+		sealed := how.receipt(&elements[i])
+		receipt, by, ok := b.receipts.open(sealed, t.backend)
+		if !whole {
+			request := c.request(how.operation, name)
+			request.Receipt, request.Lease = sealed, capability.Lease{Token: by.token, TakenAt: by.at}
+			if _, err := c.authorizeRequest(ctx, request); err != nil {
+				fail(i, err)
+				continue
+			}
+		}
+		if !ok {
+			// The backend knows no delivery without a receipt, and says so after it has
+			// looked at everything else.
+			receipt = driver.Receipt{}
+		}
+		good = append(good, how.convert(use, &elements[i], receipt))
+		receipts = append(receipts, receipt)
+	}
+	if len(elements) > 0 && len(good) == 0 {
+		return wholeError(failed)
+	}
+	err = how.call(ctx, use, good)
+	b.gone(t, err)
+	if batch, ok := errors.AsType[*driver.BatchError](err); err != nil && !ok {
+		return localised(err, t)
+	} else if ok {
+		err = batch
+	}
+	finish(use, elements, receipts, failed, err, how)
+	if how.operation == capability.OpAck {
+		b.metrics.Ack.Observe(time.Since(began).Seconds())
+	}
+	if failed == nil {
+		return localised(err, t)
+	}
+	_, err = spread(nil, err, failed)
+	return localised(err, t)
+}
+
+// finish notes the positions that worked.
+func finish[E, D any](use *topicUse, elements []E, receipts []driver.Receipt, failed []error, err error, how *settling[E, D]) {
+	next, worked := 0, 0
+	for i := range elements {
+		if failed != nil && failed[i] != nil {
+			continue
+		}
+		switch failure := at(err, next); {
+		case failure == nil:
+			worked++
+			how.done(use, &elements[i], receipts[next])
+		case errors.Is(failure, driver.ErrReceiptExpired):
+			if use.leases.remove(receipts[next].Handle, receipts[next]) {
+				use.broker.inFlight.Add(-1)
+			}
+		}
+		next++
+	}
+	use.meter.Settled(how.op, worked)
+}
+
+// authorizeSettling authorises a whole batch at once where that is possible:
+// whole is false where each position has to be asked for by itself, because the
+// token is for one receipt, or is not good any more but may have been when the
+// delivery was taken.
+func (c *Caller) authorizeSettling(ctx context.Context, operation capability.Operation, topic string, elements int) (whole bool, err error) {
+	_, err = c.broker.verifier.Authorize(ctx, c.token, c.request(operation, topic))
+	switch capability.ReasonOf(err) {
+	case capability.ReasonReceipt, capability.ReasonRevoked, capability.ReasonKeyRetired:
+		if elements > 0 {
+			return false, nil
+		}
+	}
+	if err != nil {
+		c.refused(ctx, c.request(operation, topic), err)
+	}
+	return err == nil, err
+}
+
+// wholeError returns what is true of every position as an error of the call, if
+// the token is to blame for all of them, and the positions otherwise.
+func wholeError(errs []error) error {
+	for _, err := range errs {
+		if !errors.Is(err, driver.ErrUnauthenticated) && !errors.Is(err, driver.ErrForbidden) {
+			return driver.NewBatchError(errs)
+		}
+	}
+	return errs[0]
+}
+
+func expired(op, topic string) error {
+	return &driver.Error{Code: driver.ErrReceiptExpired, Op: op, Queue: topic}
+}
+
+func expiredAll(op, topic string, n int) error {
+	errs := make([]error, n)
+	for i := range errs {
+		errs[i] = expired(op, topic)
+	}
+	return driver.NewBatchError(errs)
+}
+
+// backoff is how long a message is left alone after a failed attempt: at random,
+// so that what failed together does not come back together.
+func (b *Broker) backoff(attempt int) time.Duration {
+	limits := b.limits.Load()
+	bound := limits.BackoffMax
+	if attempt < 30 {
+		if grown := limits.BackoffBase << max(attempt, 0); grown > 0 {
+			bound = min(bound, grown)
+		}
+	}
+	return rand.N(bound + 1)
+}

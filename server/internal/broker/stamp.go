@@ -1,0 +1,279 @@
+package broker
+
+import (
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"maps"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/envelope"
+)
+
+// AttributeSeal is the attribute that a message's seal travels in. Nobody
+// outside sees it, and nobody can send it.
+const AttributeSeal = "mailbox.env"
+
+// sealMark begins a correlation id that carries the seal of a message whose
+// attributes leave no room for it.
+const sealMark = "mailbox.env:"
+
+// A Seal is what the daemon adds to a message when it is sent, and what it
+// proves with that the message is still the same.
+type Seal struct {
+	SentAt      time.Time
+	IdemKey     string
+	PayloadHash envelope.Hash
+	HashChain   envelope.Hash
+	Signature   envelope.Signature
+	// CorrelationID is the message's own, or that of the request that sent it,
+	// or made of its id.
+	CorrelationID string
+}
+
+// stored is a seal in its compact form, which is the base64, without padding, of
+//
+//	1        version
+//	flags    1 byte
+//	ts       6 bytes: Unix milliseconds
+//	chain    32 bytes
+//	sig      64 bytes, if flagged
+//	corr     16 bytes of a UUID or a text, if flagged
+//	key      a text
+//	topic    a text; empty if there was no room
+//	check    4 bytes: FNV-1a of all that
+//
+// where a text is its length as a varint and its bytes. The chain is that of
+// package envelope over all attributes but those that a backend sets when it
+// forwards a dead letter; these change what happened to a message, and not what
+// it is.
+type stored struct {
+	sentAt    int64
+	chain     envelope.Hash
+	signature envelope.Signature
+	corr      string
+	key       string
+	topic     string
+}
+
+const (
+	sealVersion = 1
+
+	sealSigned   = 1 << 0
+	sealCorrUUID = 1 << 1
+	sealCorrText = 1 << 2
+	sealFlags    = sealSigned | sealCorrUUID | sealCorrText
+
+	sealHead = 2 + 6 + len(envelope.Hash{})
+	sealTail = 4
+	// maxSealBytes is more than any seal has: all its texts are bounded.
+	maxSealBytes = sealHead + sealTail + len(envelope.Signature{}) + 3*2 + driver.MaxCorrelationIDBytes + driver.MaxDedupKeyBytes + driver.MaxNameBytes
+)
+
+// encode returns the text form.
+func (s *stored) encode() string {
+	var buffer [maxSealBytes]byte
+	b := append(buffer[:0], sealVersion, 0)
+	var ms [8]byte
+	binary.BigEndian.PutUint64(ms[:], uint64(s.sentAt))
+	b = append(b, ms[2:]...)
+	b = append(b, s.chain[:]...)
+	if !s.signature.IsZero() {
+		b[1] |= sealSigned
+		b = append(b, s.signature[:]...)
+	}
+	if s.corr != "" {
+		if id, err := uuid.Parse(s.corr); err == nil && len(s.corr) == 36 && id.String() == s.corr {
+			b[1] |= sealCorrUUID
+			b = append(b, id[:]...)
+		} else {
+			b[1] |= sealCorrText
+			b = appendText(b, s.corr)
+		}
+	}
+	b = appendText(b, s.key)
+	b = appendText(b, s.topic)
+	b = binary.BigEndian.AppendUint32(b, sealCheck(b))
+	var text [(maxSealBytes*4 + 2) / 3]byte
+	return string(base64.RawURLEncoding.AppendEncode(text[:0], b))
+}
+
+func appendText(b []byte, text string) []byte {
+	b = binary.AppendUvarint(b, uint64(len(text)))
+	return append(b, text...)
+}
+
+// sealCheck is FNV-1a in 32 bits. It is for what the chain does not cover, the
+// correlation id and the signature: any one byte that changes changes it. Unlike
+// the checksums of the standard library it leaves its argument on the stack.
+func sealCheck(b []byte) uint32 {
+	sum := uint32(2166136261)
+	for _, c := range b {
+		sum = (sum ^ uint32(c)) * 16777619
+	}
+	return sum
+}
+
+// sealEncoding has one way to write each seal.
+var sealEncoding = base64.RawURLEncoding.Strict()
+
+var errSeal = errors.New("the seal cannot be read")
+
+// decodeSeal reads what encode wrote. The topic is usually here, whose name then
+// needs no memory of its own.
+func decodeSeal(text, here string) (s stored, err error) {
+	var buffer [maxSealBytes]byte
+	if len(text) > base64.RawURLEncoding.EncodedLen(len(buffer)) {
+		return s, errSeal
+	}
+	var source [(maxSealBytes*4 + 2) / 3]byte
+	n, err := sealEncoding.Decode(buffer[:], source[:copy(source[:], text)])
+	if err != nil || n < sealHead+sealTail || buffer[0] != sealVersion || buffer[1]&^sealFlags != 0 {
+		return s, errSeal
+	}
+	n -= sealTail
+	if sealCheck(buffer[:n]) != binary.BigEndian.Uint32(buffer[n:]) {
+		return s, errSeal
+	}
+	flags, b := buffer[1], buffer[2:n]
+	var ms [8]byte
+	copy(ms[2:], b)
+	s.sentAt = int64(binary.BigEndian.Uint64(ms[:]))
+	s.chain = envelope.Hash(b[6:38])
+	b = b[38:]
+	if flags&sealSigned != 0 {
+		if len(b) < len(s.signature) {
+			return s, errSeal
+		}
+		s.signature = envelope.Signature(b[:len(s.signature)])
+		b = b[len(s.signature):]
+	}
+	ok := true
+	var raw []byte
+	switch {
+	case flags&sealCorrUUID != 0 && len(b) >= 16:
+		s.corr, b = uuid.UUID(b[:16]).String(), b[16:]
+	case flags&sealCorrUUID != 0:
+		return s, errSeal
+	case flags&sealCorrText != 0:
+		raw, b, ok = cutText(b)
+		s.corr = string(raw)
+	}
+	if ok {
+		raw, b, ok = cutText(b)
+		s.key = string(raw)
+	}
+	if ok {
+		raw, b, ok = cutText(b)
+		if s.topic = here; string(raw) != here {
+			s.topic = string(raw)
+		}
+	}
+	if !ok || len(b) > 0 {
+		return s, errSeal
+	}
+	return s, nil
+}
+
+func cutText(b []byte) (text, rest []byte, ok bool) {
+	length, n := binary.Uvarint(b)
+	if n <= 0 || length > uint64(len(b)-n) {
+		return nil, nil, false
+	}
+	end := n + int(length)
+	return b[n:end], b[end:], true
+}
+
+// forwarded are the attributes that a backend sets when it forwards a message.
+var forwarded = [...]string{
+	driver.AttributeDeadReason, driver.AttributeDeadSource, driver.AttributeDeadDeliveries, driver.AttributeDeadError,
+}
+
+// lasting returns the attributes without those that forwarding changes.
+func lasting(attributes map[string]string) map[string]string {
+	if len(attributes) == 0 {
+		return nil
+	}
+	var rest map[string]string
+	for _, key := range forwarded {
+		if _, ok := attributes[key]; ok {
+			if rest == nil {
+				rest = maps.Clone(attributes)
+			}
+			delete(rest, key)
+		}
+	}
+	if rest == nil {
+		return attributes
+	}
+	return rest
+}
+
+// stamp returns the message as it goes to the backend. It does not change m.
+func (c *Caller) stamp(t *topic, m *Outgoing, now time.Time) (driver.Outgoing, error) {
+	if _, taken := m.Attributes[AttributeSeal]; taken {
+		return driver.Outgoing{}, sendError(t, "Attributes", AttributeSeal+" is set by the daemon alone")
+	}
+	sentAt := now
+	if !m.SentAt.IsZero() {
+		sentAt = m.SentAt
+	}
+	e := envelope.Envelope{Topic: t.name, SentAt: sentAt, IdemKey: m.DedupKey, Attributes: lasting(m.Attributes)}
+	if err := e.Seal(m.Body); err != nil {
+		return driver.Outgoing{}, err
+	}
+	s := stored{sentAt: e.SentAt.UnixMilli(), chain: e.HashChain, signature: m.Signature, key: m.DedupKey, topic: t.name}
+	if m.CorrelationID == "" {
+		s.corr = c.origin.CorrelationID
+	}
+	out := m.Outgoing
+	err := s.attach(t, &out)
+	return out, err
+}
+
+// attach puts the seal where there is room for it.
+func (s *stored) attach(t *topic, out *driver.Outgoing) error {
+	text := s.encode()
+	size := len(AttributeSeal) + len(text)
+	for key, value := range out.Attributes {
+		size += len(key) + len(value)
+	}
+	if len(out.Attributes) < driver.MaxAttributes && size <= driver.MaxAttributeBytes {
+		attributes := make(map[string]string, len(out.Attributes)+1)
+		maps.Copy(attributes, out.Attributes)
+		attributes[AttributeSeal] = text
+		out.Attributes = attributes
+		return nil
+	}
+	// The attributes are full to the brim. The correlation id has room, if little;
+	// the message's own goes into the seal.
+	s.topic = ""
+	if out.CorrelationID != "" {
+		s.corr = out.CorrelationID
+	}
+	carried := sealMark + ownCorrelation(out.CorrelationID != "") + s.encode()
+	if len(carried) > driver.MaxCorrelationIDBytes {
+		return sendError(t, "Attributes", fmt.Sprintf(
+			"leave no room for the daemon's seal: at most %d attributes and %d bytes are allowed beside this key and correlation id",
+			driver.MaxAttributes-1, driver.MaxAttributeBytes-len(AttributeSeal)-len(text)))
+	}
+	out.CorrelationID = carried
+	return nil
+}
+
+// ownCorrelation says in a carried seal whether the correlation id in it is that
+// of the message, or only that of the request.
+func ownCorrelation(own bool) string {
+	if own {
+		return "m"
+	}
+	return "r"
+}
+
+func sendError(t *topic, field, detail string) error {
+	return &driver.Error{Code: driver.ErrInvalid, Op: "send", Queue: t.name, Field: field, Detail: detail}
+}

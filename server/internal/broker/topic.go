@@ -1,0 +1,255 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/server/internal/metrics"
+)
+
+// A topic is an open queue of the backend, with what the broker knows of it.
+type topic struct {
+	tenant, name string
+	backend      string // the name of the queue
+	queue        driver.Queue
+	dead         driver.DeadLetterer // nil if the backend keeps none
+	peeker       driver.Peeker       // nil if the backend cannot be looked into
+	leases       leaseTable
+	meter        *metrics.Topic
+
+	deathsSeen time.Time // the latest death that was counted; for Measure alone
+
+	users    atomic.Int32 // calls that use the handle now
+	lastUsed atomic.Int64 // on the broker's clock
+	gone     atomic.Bool  // it is in no table any more
+}
+
+// traits are those of the queue, within the limits of the broker.
+func (t *topic) traits(l *Limits) driver.Traits {
+	traits := t.queue.Traits()
+	traits.MaxBodyBytes = min(traits.MaxBodyBytes, l.MaxPayloadBytes)
+	if l.MaxWait > 0 && (traits.MaxWait == 0 || traits.MaxWait > l.MaxWait) {
+		traits.MaxWait = l.MaxWait
+	}
+	return traits
+}
+
+type topicKey struct{ tenant, name string }
+
+const topicShards = 16
+
+// A topicTable holds the open topics. Handles cost little, so a topic stays open
+// until room is needed for another one and nobody uses it or holds a lease.
+type topicTable struct {
+	seed   maphash.Seed
+	open   atomic.Int64
+	shards [topicShards]topicShard
+}
+
+type topicShard struct {
+	mu     sync.RWMutex
+	topics map[topicKey]*topic
+}
+
+func (t *topicTable) init() {
+	t.seed = maphash.MakeSeed()
+	for i := range t.shards {
+		t.shards[i].topics = make(map[topicKey]*topic)
+	}
+}
+
+func (t *topicTable) shard(key topicKey) *topicShard {
+	return &t.shards[maphash.String(t.seed, key.name)%topicShards]
+}
+
+// acquire returns an open topic that is not closed before release.
+func (s *topicShard) acquire(key topicKey) *topic {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	found := s.topics[key]
+	if found != nil {
+		found.users.Add(1)
+	}
+	return found
+}
+
+func (t *topic) release(now time.Duration) {
+	t.lastUsed.Store(int64(now))
+	if t.users.Add(-1) == 0 && t.gone.Load() {
+		_ = t.queue.Close() // the last one who used it is done
+	}
+}
+
+// all returns the topics that are open.
+func (t *topicTable) all() []*topic {
+	var topics []*topic
+	for i := range t.shards {
+		s := &t.shards[i]
+		s.mu.RLock()
+		for _, found := range s.topics {
+			topics = append(topics, found)
+		}
+		s.mu.RUnlock()
+	}
+	return topics
+}
+
+func (t *topicTable) closeAll() error {
+	var errs []error
+	for i := range t.shards {
+		s := &t.shards[i]
+		s.mu.Lock()
+		for key, found := range s.topics {
+			errs = append(errs, found.queue.Close())
+			delete(s.topics, key)
+			t.open.Add(-1)
+		}
+		s.mu.Unlock()
+	}
+	return errors.Join(errs...)
+}
+
+// use returns the caller's topic, which the caller releases. With create it is
+// made if it is not there. Codes: ErrInvalid (the name), ErrNotFound, ErrFull (too
+// many topics), and those of the backend.
+func (c *Caller) use(ctx context.Context, op, name string, create bool) (*topic, error) {
+	b := c.broker
+	key := topicKey{c.tenant, name}
+	shard := b.topics.shard(key)
+	if found := shard.acquire(key); found != nil {
+		return found, nil
+	}
+	backend, err := backendName(c.tenant, name)
+	if err != nil {
+		return nil, err
+	}
+	opened, err := c.open(ctx, op, backend, create && !c.existing)
+	if err != nil {
+		return nil, named(err, backend, name)
+	}
+	opened.tenant, opened.name = c.tenant, name
+	return b.enter(key, opened)
+}
+
+// open opens a queue of the backend.
+func (c *Caller) open(ctx context.Context, op, backend string, create bool) (*topic, error) {
+	b := c.broker
+	if !create && b.admin != nil {
+		if _, err := b.admin.QueueConfig(ctx, backend); err != nil {
+			return nil, err
+		}
+	}
+	if create {
+		// Only who may make topics is counted against their number: what is there
+		// already can always be looked at.
+		if err := b.roomForTopic(op); err != nil {
+			return nil, err
+		}
+	}
+	queue, err := b.opener.OpenQueue(ctx, backend)
+	if err != nil {
+		return nil, err
+	}
+	t := &topic{backend: backend, queue: queue}
+	if queue.Traits().DeadLetters {
+		t.dead, _ = queue.(driver.DeadLetterer)
+	}
+	t.peeker, _ = queue.(driver.Peeker)
+	return t, nil
+}
+
+// enter adds a topic that was opened. If somebody was faster, theirs is used.
+func (b *Broker) enter(key topicKey, opened *topic) (*topic, error) {
+	shard := b.topics.shard(key)
+	shard.mu.Lock()
+	defer shard.mu.Unlock()
+	if found := shard.topics[key]; found != nil {
+		found.users.Add(1)
+		return found, opened.queue.Close()
+	}
+	opened.meter = b.metrics.Topic(opened.tenant, opened.name)
+	opened.users.Store(1)
+	opened.lastUsed.Store(int64(b.now()))
+	shard.topics[key] = opened
+	b.metrics.TopicsOpen.Set(float64(b.topics.open.Add(1)))
+	return opened, nil
+}
+
+// retryTopics is when to try again for room for a topic: leases end within
+// minutes at most, and others come to rest earlier.
+const retryTopics = 5 * time.Second
+
+// roomForTopic makes room for one more topic by closing one that rests.
+func (b *Broker) roomForTopic(op string) error {
+	limit := int64(b.limits.Load().MaxTopics)
+	if b.topics.open.Load() < limit {
+		return nil
+	}
+	now := b.now()
+	for i := range b.topics.shards {
+		if b.topics.shards[i].evict(b, now) {
+			b.metrics.TopicsOpen.Set(float64(b.topics.open.Add(-1)))
+			return nil
+		}
+	}
+	b.metrics.Rejected(metricSaturated)
+	return &driver.Error{
+		Code: driver.ErrFull, Op: op, RetryAfter: retryTopics,
+		Detail: fmt.Sprintf("%d topics are in use, the most that are allowed", limit),
+	}
+}
+
+// evict closes the topic that rested longest, and reports whether there is one.
+func (s *topicShard) evict(b *Broker, now time.Duration) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var victim *topic
+	for _, t := range s.topics {
+		if t.users.Load() > 0 || b.expireLeases(t, now) > 0 {
+			continue
+		}
+		if victim == nil || t.lastUsed.Load() < victim.lastUsed.Load() {
+			victim = t
+		}
+	}
+	if victim == nil {
+		return false
+	}
+	delete(s.topics, topicKey{victim.tenant, victim.name})
+	_ = victim.queue.Close() // nobody uses it, and nothing can be done about it
+	return true
+}
+
+// forget drops a topic whose queue is gone. The caller uses it; the handle is
+// closed when everybody has released it.
+func (b *Broker) forget(t *topic) {
+	key := topicKey{t.tenant, t.name}
+	shard := b.topics.shard(key)
+	shard.mu.Lock()
+	known := shard.topics[key] == t
+	if known {
+		delete(shard.topics, key)
+		b.metrics.TopicsOpen.Set(float64(b.topics.open.Add(-1)))
+	}
+	shard.mu.Unlock()
+	if known {
+		b.inFlight.Add(-int64(t.leases.clear()))
+		t.gone.Store(true)
+	}
+}
+
+// gone reports whether err says that the queue behind a handle was deleted, and
+// drops the handle then.
+func (b *Broker) gone(t *topic, err error) bool {
+	if err == nil || !errors.Is(err, driver.ErrNotFound) {
+		return false
+	}
+	b.forget(t)
+	return true
+}

@@ -1,0 +1,191 @@
+package httpapi
+
+import (
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/server/internal/wireerr"
+)
+
+// errorBody is an error in JSON. Code, message and corr_id are always there; the
+// rest lets a program tell more than a person needs to read.
+type errorBody struct {
+	Code       string   `json:"code"`
+	Message    string   `json:"message"`
+	CorrID     string   `json:"corr_id"`
+	Kind       string   `json:"kind,omitempty"`
+	Reason     string   `json:"reason,omitempty"`
+	Op         string   `json:"op,omitempty"`
+	Topic      string   `json:"topic,omitempty"`
+	MessageID  string   `json:"msg_id,omitempty"`
+	Field      string   `json:"field,omitempty"`
+	Detail     string   `json:"detail,omitempty"`
+	RetryAfter duration `json:"retry_after_ms,omitempty"`
+	// Done is how much was done before it failed, where that can be a part.
+	Done int `json:"done,omitempty"`
+}
+
+func (c *call) errorBody(err error) (errorBody, wireerr.Error) {
+	w := wireerr.Of(err)
+	return errorBody{
+		Code: w.Code, Message: w.Message(), CorrID: c.corr, Kind: w.Kind, Reason: w.Reason, Op: w.Op, Topic: w.Topic,
+		MessageID: w.MessageID, Field: w.Field, Detail: w.Detail, RetryAfter: duration(w.RetryAfter),
+	}, w
+}
+
+// fail answers with an error, if the answer has not begun.
+func (c *call) fail(err error) { c.failAfter(err, 0) }
+
+func (c *call) failAfter(err error, done int) {
+	body, w := c.errorBody(err)
+	body.Done = done
+	if w.Code == wireerr.CodeUnavailable && c.ctx().Err() == nil {
+		c.handler.log.LogAttrs(c.ctx(), slog.LevelError, "request failed", slog.String("corr_id", c.corr),
+			slog.String("path", c.request.URL.Path), slog.String("error", err.Error()))
+	}
+	if c.status != 0 {
+		return
+	}
+	header := c.writer.Header()
+	if c.unread {
+		// Nobody waits for the rest of what is refused, and so what follows on the
+		// connection cannot be understood.
+		header.Set("Connection", "close")
+		_ = c.control.SetReadDeadline(time.Now())
+	}
+	if seconds := w.RetrySeconds(); seconds > 0 {
+		header.Set("Retry-After", strconv.Itoa(seconds))
+	}
+	if w.Code == wireerr.CodeCapAuth {
+		header.Set("WWW-Authenticate", `Bearer realm="mailbox"`)
+	}
+	c.answer(w.Row().HTTP, body)
+}
+
+// answer writes a JSON object.
+func (c *call) answer(status int, body any) {
+	data, err := json.Marshal(body)
+	if err != nil { // nothing here fails to encode
+		status, data = http.StatusServiceUnavailable, []byte(`{"code":"E_UNAVAILABLE","message":"the answer could not be written","corr_id":""}`)
+	}
+	c.begin(status, "application/json")
+	_, _ = c.writer.Write(append(data, '\n'))
+}
+
+// begin writes the header. Clients that do not read in time are given up.
+func (c *call) begin(status int, contentType string) {
+	c.status = status
+	header := c.writer.Header()
+	header.Set("Content-Type", contentType)
+	header.Set("Cache-Control", "no-store")
+	header.Set("X-Content-Type-Options", "nosniff")
+	c.allowWrite()
+	c.writer.WriteHeader(status)
+}
+
+func (c *call) allowWrite() {
+	_ = c.control.SetWriteDeadline(time.Now().Add(c.handler.options.WriteTimeout))
+}
+
+func (c *call) ok(body any) error {
+	c.answer(http.StatusOK, body)
+	return nil
+}
+
+// positions are the results of a batch, one for each element.
+type positions struct {
+	Results []position `json:"results"`
+}
+
+type position struct {
+	OK        bool       `json:"ok"`
+	MessageID string     `json:"msg_id,omitempty"`
+	Duplicate bool       `json:"duplicate,omitempty"`
+	Error     *errorBody `json:"error,omitempty"`
+}
+
+// answerPositions answers a batch of n: with its positions, if some worked or
+// failed by themselves, and with the error if it concerns the whole.
+func (c *call) answerPositions(n int, err error, sent []driver.Sent) error {
+	batch := positions{Results: make([]position, n)}
+	if err != nil {
+		if _, isBatch := asBatch(err); !isBatch {
+			return err
+		}
+	}
+	for i := range batch.Results {
+		if failure := driver.At(err, i); failure != nil {
+			body, _ := c.errorBody(failure)
+			body.CorrID = ""
+			batch.Results[i].Error = &body
+			continue
+		}
+		batch.Results[i].OK = true
+		if i < len(sent) {
+			batch.Results[i].MessageID, batch.Results[i].Duplicate = sent[i].ID, sent[i].Duplicate
+		}
+	}
+	return c.ok(batch)
+}
+
+// lines writes lines of JSON, each as soon as it is there.
+type lines struct {
+	call   *call
+	buffer []byte
+}
+
+const ndjson = "application/x-ndjson"
+
+// flushAt is how much is gathered before it is written, about a chunk.
+const flushAt = 64 << 10
+
+func (l *lines) add(line []byte) error {
+	l.buffer = append(append(l.buffer, line...), '\n')
+	if len(l.buffer) >= flushAt {
+		return l.flush()
+	}
+	return nil
+}
+
+func (l *lines) addValue(value any) error {
+	line, err := json.Marshal(value)
+	if err != nil {
+		return err
+	}
+	return l.add(line)
+}
+
+// flush sends what was gathered. The answer begins with it.
+func (l *lines) flush() error {
+	if l.call.status == 0 {
+		l.call.begin(http.StatusOK, ndjson)
+	}
+	l.call.allowWrite()
+	if len(l.buffer) > 0 {
+		if _, err := l.call.writer.Write(l.buffer); err != nil {
+			return err
+		}
+		l.buffer = l.buffer[:0]
+	}
+	return l.call.control.Flush()
+}
+
+// end finishes the list. An error before anything was written is the answer;
+// after that it is the last line.
+func (l *lines) end(err error) error {
+	if err != nil {
+		if l.call.status == 0 && len(l.buffer) == 0 {
+			return err
+		}
+		body, _ := l.call.errorBody(err)
+		_ = l.addValue(struct {
+			Error errorBody `json:"error"`
+		}{body})
+	}
+	_ = l.flush() // whoever is gone does not need it
+	return nil
+}

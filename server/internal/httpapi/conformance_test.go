@@ -1,0 +1,138 @@
+package httpapi_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/mailboxmq/mailbox/capability"
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/driver/drivertest"
+	"github.com/mailboxmq/mailbox/membox"
+	"github.com/mailboxmq/mailbox/server/internal/broker"
+	"github.com/mailboxmq/mailbox/server/internal/httpapi"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// pipeListener is a network within the process: it works in virtual time, because
+// whoever waits on a pipe waits for somebody inside the test.
+type pipeListener struct {
+	conns  chan net.Conn
+	closed chan struct{}
+	once   sync.Once
+}
+
+func newPipeListener() *pipeListener {
+	return &pipeListener{conns: make(chan net.Conn), closed: make(chan struct{})}
+}
+
+func (l *pipeListener) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.conns:
+		return c, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (l *pipeListener) Close() error {
+	l.once.Do(func() { close(l.closed) })
+	return nil
+}
+
+func (l *pipeListener) Addr() net.Addr { return &net.UnixAddr{Name: "pipe", Net: "pipe"} }
+
+func (l *pipeListener) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	ours, theirs := net.Pipe()
+	select {
+	case l.conns <- theirs:
+		return ours, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+// service is a daemon's HTTP surface in front of a backend, within the process.
+type service struct {
+	broker  *broker.Broker
+	ring    *capability.KeyRing
+	revoked *capability.MemoryRevocations
+	server  *http.Server
+	client  *http.Client
+	done    chan struct{}
+}
+
+func newService(t testing.TB, backend driver.Opener, limits broker.Limits) *service {
+	t.Helper()
+	return newServiceWith(t, backend, limits, capability.NewKeyRing(capability.NewKey()))
+}
+
+func newServiceWith(t testing.TB, backend driver.Opener, limits broker.Limits, ring *capability.KeyRing) *service {
+	t.Helper()
+	s := &service{ring: ring, revoked: new(capability.MemoryRevocations), done: make(chan struct{})}
+	var err error
+	s.broker, err = broker.New(broker.Options{
+		Opener: backend, Ring: s.ring, Revocations: s.revoked, Limits: limits,
+		Verifier: capability.NewVerifier(s.ring, &capability.VerifierOptions{Revocations: s.revoked}),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener := newPipeListener()
+	s.server = &http.Server{Handler: httpapi.New(httpapi.Options{Broker: s.broker}), ReadHeaderTimeout: time.Minute}
+	s.client = &http.Client{Transport: &http.Transport{DialContext: listener.dial, MaxIdleConnsPerHost: 64}}
+	go func() {
+		defer close(s.done)
+		if err := s.server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			t.Errorf("serve: %v", err)
+		}
+	}()
+	return s
+}
+
+func (s *service) close() error {
+	s.client.CloseIdleConnections()
+	err := s.server.Close()
+	<-s.done
+	return errors.Join(err, s.broker.Close())
+}
+
+func (s *service) mint(t testing.TB, tenant string, caveats ...capability.Caveat) capability.Token {
+	t.Helper()
+	caveats = append(caveats, capability.ExpiresAt(time.Now().Add(10000*time.Hour)))
+	if len(caveats) == 1 {
+		caveats = append(caveats, capability.AllOperations(), capability.Topics(capability.AnyTopic()))
+	}
+	token, err := s.ring.Mint(tenant, caveats...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return token
+}
+
+// openMemory returns a client of a daemon in front of an empty memory backend.
+func openMemory(t testing.TB) driver.Opener {
+	backend := membox.New(nil)
+	s := newService(t, backend, broker.Limits{})
+	return newClient(s.client, "http://mailbox", s.mint(t, ""), func() error { return errors.Join(s.close(), backend.Close()) })
+}
+
+var overMemory = drivertest.Backend{Open: openMemory, Virtual: true}
+
+// TestConformance runs the whole suite through HTTP.
+func TestConformance(t *testing.T) { drivertest.Run(t, overMemory) }
+
+func TestAgreesWithTheModel(t *testing.T) { drivertest.RunRandom(t, overMemory, 1_000) }
+
+func TestKeepsItsPromisesUnderLoad(t *testing.T) {
+	drivertest.RunConcurrent(t, overMemory, drivertest.Load{Config: driver.Config{MaxDeliveries: 3}})
+}

@@ -1,0 +1,89 @@
+package httpapi_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/mailboxmq/mailbox/capability"
+	"github.com/mailboxmq/mailbox/diskbox"
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/driver/drivertest"
+	"github.com/mailboxmq/mailbox/server/internal/broker"
+)
+
+// durableClient is a client of a daemon whose messages survive it.
+type durableClient struct {
+	*client
+	dir string
+}
+
+// openDisk returns a client of a daemon in front of the disk backend, with real
+// files.
+func openDisk(t testing.TB, dir string, ring *capability.KeyRing) *durableClient {
+	t.Helper()
+	backend, err := diskbox.Open(t.Context(), dir, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newServiceWith(t, backend, broker.Limits{}, ring)
+	c := &durableClient{dir: dir}
+	c.client = newClient(s.client, "http://mailbox", s.mint(t, ""), func() error { return errors.Join(s.close(), backend.Close()) })
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// TestConformanceOnDisk runs the suite through HTTP in front of the disk backend,
+// in virtual time. What a restart finds cannot be tested so: it depends on how
+// long the machine is up, which no bubble changes.
+func TestConformanceOnDisk(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes a minute and a half: run without -short")
+	}
+	drivertest.Run(t, drivertest.Backend{
+		Open: func(t testing.TB) driver.Opener {
+			return &unrestarted{openDisk(t, t.TempDir(), capability.NewKeyRing(capability.NewKey()))}
+		},
+		Virtual: true,
+	})
+}
+
+// unrestarted is a client that claims nothing about restarts.
+type unrestarted struct{ *durableClient }
+
+type unrestartedQueue struct{ *clientQueue }
+
+func (u *unrestarted) OpenQueue(ctx context.Context, name string) (driver.Queue, error) {
+	q, err := u.durableClient.OpenQueue(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	return &unrestartedQueue{q.(*clientQueue)}, nil
+}
+
+func (q *unrestartedQueue) Traits() driver.Traits {
+	traits := q.clientQueue.Traits()
+	traits.Durability = driver.DurabilityNone
+	return traits
+}
+
+// TestConformanceOnDiskInRealTime is the same with restarts. It takes minutes, so
+// it has to be asked for.
+func TestConformanceOnDiskInRealTime(t *testing.T) {
+	if os.Getenv("MAILBOX_REAL_TIME") == "" {
+		t.Skip("it takes three minutes of real time: set MAILBOX_REAL_TIME=1")
+	}
+	ring := capability.NewKeyRing(capability.NewKey()) // it outlives the daemon, as its file does
+	drivertest.Run(t, drivertest.Backend{
+		Open: func(t testing.TB) driver.Opener { return openDisk(t, t.TempDir(), ring) },
+		Restart: func(t testing.TB, old driver.Opener, _ drivertest.Crash) driver.Opener {
+			if err := old.(*durableClient).Close(); err != nil {
+				t.Error(err)
+			}
+			return openDisk(t, old.(*durableClient).dir, ring)
+		},
+		Tick: 100 * time.Millisecond,
+	})
+}

@@ -1,0 +1,45 @@
+package httpapi
+
+import "reflect"
+
+// RequestTypes are what the bodies of requests are read into, by path.
+var RequestTypes = map[string]reflect.Type{
+	"/v1/send":             reflect.TypeFor[sendRequest](),
+	"/v1/send/batch":       reflect.TypeFor[sendBatchRequest](),
+	"/v1/recv":             reflect.TypeFor[receiveRequest](),
+	"/v1/recv/cancel":      reflect.TypeFor[cancelRequest](),
+	"/v1/recv/stream":      reflect.TypeFor[receiveRequest](),
+	"/v1/ack/{msg_id}":     reflect.TypeFor[ackOneRequest](),
+	"/v1/nack/{msg_id}":    reflect.TypeFor[nackOneRequest](),
+	"/v1/extend/{msg_id}":  reflect.TypeFor[extendOneRequest](),
+	"/v1/bury/{msg_id}":    reflect.TypeFor[buryOneRequest](),
+	"/v1/ack":              reflect.TypeFor[ackBatchRequest](),
+	"/v1/nack":             reflect.TypeFor[nackBatchRequest](),
+	"/v1/extend":           reflect.TypeFor[extendBatchRequest](),
+	"/v1/bury":             reflect.TypeFor[buryBatchRequest](),
+	"/v1/dlq/list":         reflect.TypeFor[deadLettersRequest](),
+	"/v1/dlq/reprocess":    reflect.TypeFor[redriveRequest](),
+	"/v1/dlq/discard":      reflect.TypeFor[discardRequest](),
+	"/v1/dlq/purge":        reflect.TypeFor[topicRequest](),
+	"/v1/peek":             reflect.TypeFor[peekRequest](),
+	"/v1/life":             reflect.TypeFor[lifeRequest](),
+	"/v1/stats":            reflect.TypeFor[topicRequest](),
+	"/v1/purge":            reflect.TypeFor[topicRequest](),
+	"/v1/traits":           reflect.TypeFor[topicRequest](),
+	"/v1/queues/list":      reflect.TypeFor[struct{}](),
+	"/v1/queues/configure": reflect.TypeFor[configureRequest](),
+	"/v1/queues/get":       reflect.TypeFor[topicRequest](),
+	"/v1/queues/delete":    reflect.TypeFor[topicRequest](),
+	"/v1/ping":             reflect.TypeFor[struct{}](),
+	"/v1/caps/mint":        reflect.TypeFor[mintRequest](),
+	"/v1/caps/revoke":      reflect.TypeFor[revokeRequest](),
+}
+
+// DecodeStrictly is for the fuzzer.
+var DecodeStrictly = decodeStrictly
+
+// DurationType is how durations are read.
+var DurationType = durationType
+
+// NewRequest returns a pointer to an empty request.
+func NewRequest(path string) any { return reflect.New(RequestTypes[path]).Interface() }

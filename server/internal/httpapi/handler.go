@@ -1,0 +1,310 @@
+package httpapi
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/mailboxmq/mailbox/capability"
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/server/internal/broker"
+)
+
+// MaxRequestBytes bounds the body of a request: the frame of 1 MiB that no
+// surface exceeds. Longer ones are refused before they are read.
+const MaxRequestBytes = 1 << 20
+
+// Headers.
+const (
+	headerCorrelation = "X-Corr-Id"
+	headerIdempotency = "X-Idempotency-Mode"
+	// headerExisting keeps a request from making the topic that it names.
+	headerExisting = "X-Mailbox-Existing"
+)
+
+// Options configure a Handler.
+type Options struct {
+	Broker *broker.Broker
+	// Logger gets a line for each request that failed for a reason of ours. Nil
+	// logs nothing.
+	Logger *slog.Logger
+	// ReadTimeout bounds how long the body of a request may take to arrive; 0
+	// means DefaultReadTimeout.
+	ReadTimeout time.Duration
+	// WriteTimeout bounds how long the client may take to read an answer, or a
+	// part of it where it is streamed; 0 means DefaultWriteTimeout.
+	WriteTimeout time.Duration
+	// MaxMessages and MaxBytes are how much a receive brings that does not say; 0
+	// means 32 and 512 KiB.
+	MaxMessages int
+	MaxBytes    int
+	// Visibility is that of receives which do not say; 0 means 5 s.
+	Visibility time.Duration
+	// Ready says what is missing for the daemon to do all of its work; nil means
+	// that nothing is.
+	Ready func(ctx context.Context) Readiness
+}
+
+// The defaults of Options.
+const (
+	DefaultReadTimeout  = 5 * time.Second
+	DefaultWriteTimeout = 5 * time.Second
+	defaultMaxMessages  = 32
+	defaultMaxBytes     = 512 << 10
+	defaultVisibility   = 5 * time.Second
+)
+
+// A Handler serves the HTTP surface. It is an http.Handler.
+type Handler struct {
+	options Options
+	broker  *broker.Broker
+	log     *slog.Logger
+	mux     *http.ServeMux
+	waiting waitingCalls
+}
+
+// New returns a handler. It does no I/O.
+func New(options Options) *Handler {
+	orDefault(&options.ReadTimeout, DefaultReadTimeout)
+	orDefault(&options.WriteTimeout, DefaultWriteTimeout)
+	orDefault(&options.MaxMessages, defaultMaxMessages)
+	orDefault(&options.MaxBytes, defaultMaxBytes)
+	orDefault(&options.Visibility, defaultVisibility)
+	h := &Handler{options: options, broker: options.Broker, log: options.Logger, mux: http.NewServeMux()}
+	if h.log == nil {
+		h.log = slog.New(slog.DiscardHandler)
+	}
+	for _, route := range routes {
+		h.mux.Handle(route.Method+" "+route.Path, h.route(route))
+	}
+	return h
+}
+
+func orDefault[T comparable](value *T, otherwise T) {
+	var zero T
+	if *value == zero {
+		*value = otherwise
+	}
+}
+
+// A Route is one thing that can be asked for.
+type Route struct {
+	Method string
+	Path   string
+	open   bool // needs no token
+	serve  func(h *Handler, c *call) error
+}
+
+// Routes lists all of them, for the test that holds the description of the
+// surface against it.
+func Routes() []Route { return append([]Route(nil), routes...) }
+
+var routes []Route
+
+// The table refers to functions that refer to it, which Go wants broken up.
+func init() {
+	routes = []Route{
+		{Method: "POST", Path: "/v1/send", serve: (*Handler).send},
+		{Method: "POST", Path: "/v1/send/batch", serve: (*Handler).sendBatch},
+		{Method: "POST", Path: "/v1/recv", serve: (*Handler).receive},
+		{Method: "POST", Path: "/v1/recv/cancel", serve: (*Handler).cancelReceive},
+		{Method: "POST", Path: "/v1/recv/stream", serve: (*Handler).receiveStream},
+		{Method: "POST", Path: "/v1/ack/{msg_id}", serve: (*Handler).ackOne},
+		{Method: "POST", Path: "/v1/nack/{msg_id}", serve: (*Handler).nackOne},
+		{Method: "POST", Path: "/v1/extend/{msg_id}", serve: (*Handler).extendOne},
+		{Method: "POST", Path: "/v1/bury/{msg_id}", serve: (*Handler).buryOne},
+		{Method: "POST", Path: "/v1/ack", serve: (*Handler).ackBatch},
+		{Method: "POST", Path: "/v1/nack", serve: (*Handler).nackBatch},
+		{Method: "POST", Path: "/v1/extend", serve: (*Handler).extendBatch},
+		{Method: "POST", Path: "/v1/bury", serve: (*Handler).buryBatch},
+		{Method: "POST", Path: "/v1/dlq/list", serve: (*Handler).deadLetters},
+		{Method: "POST", Path: "/v1/dlq/reprocess", serve: (*Handler).redrive},
+		{Method: "POST", Path: "/v1/dlq/discard", serve: (*Handler).discard},
+		{Method: "POST", Path: "/v1/dlq/purge", serve: (*Handler).purgeDead},
+		{Method: "POST", Path: "/v1/peek", serve: (*Handler).peek},
+		{Method: "POST", Path: "/v1/life", serve: (*Handler).life},
+		{Method: "POST", Path: "/v1/stats", serve: (*Handler).stats},
+		{Method: "POST", Path: "/v1/purge", serve: (*Handler).purge},
+		{Method: "POST", Path: "/v1/traits", serve: (*Handler).traits},
+		{Method: "POST", Path: "/v1/queues/list", serve: (*Handler).topics},
+		{Method: "POST", Path: "/v1/queues/configure", serve: (*Handler).configure},
+		{Method: "POST", Path: "/v1/queues/get", serve: (*Handler).config},
+		{Method: "POST", Path: "/v1/queues/delete", serve: (*Handler).remove},
+		{Method: "POST", Path: "/v1/ping", serve: (*Handler).ping},
+		{Method: "POST", Path: "/v1/caps/mint", serve: (*Handler).mint},
+		{Method: "POST", Path: "/v1/caps/revoke", serve: (*Handler).revoke},
+		{Method: "GET", Path: "/healthz", open: true, serve: (*Handler).healthy},
+		{Method: "GET", Path: "/readyz", open: true, serve: (*Handler).ready},
+		{Method: "GET", Path: "/metrics", open: true, serve: (*Handler).metrics},
+	}
+}
+
+// ServeHTTP answers one request.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if _, pattern := h.mux.Handler(r); pattern == "" {
+		c := h.newCall(w, r)
+		c.fail(&driver.Error{Code: driver.ErrNotFound, Op: r.Method, Detail: "there is no such path, or not with this method"}) //nolint:contextcheck // a call has its request's context
+		return
+	}
+	h.mux.ServeHTTP(w, r)
+}
+
+func (h *Handler) route(route Route) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c := h.newCall(w, r)
+		err := c.prepare(route) //nolint:contextcheck // a call has its request's context
+		if err == nil {
+			err = route.serve(h, c)
+		}
+		if err != nil {
+			c.fail(err) //nolint:contextcheck // as above
+		}
+		h.broker.Metrics().HTTPRequest(route.Path, c.status, time.Since(c.began))
+	})
+}
+
+// A call is one request and its answer.
+type call struct {
+	handler *Handler
+	writer  http.ResponseWriter
+	control *http.ResponseController
+	request *http.Request
+	caller  broker.Caller
+	corr    string
+	body    []byte
+	unread  bool // the body was not read, or not to its end
+	began   time.Time
+	status  int // 0 until the answer has begun
+}
+
+func (h *Handler) newCall(w http.ResponseWriter, r *http.Request) *call {
+	c := &call{
+		handler: h, writer: w, control: http.NewResponseController(w), request: r,
+		corr: correlationID(r.Header.Get(headerCorrelation)), began: time.Now(), unread: r.ContentLength != 0,
+	}
+	w.Header().Set(headerCorrelation, c.corr)
+	return c
+}
+
+func (c *call) ctx() context.Context { return c.request.Context() }
+
+// maxCorrelationBytes bounds what a client may have repeated to it.
+const maxCorrelationBytes = 128
+
+// correlationID returns the client's id if it is fit to stand in headers and
+// logs, and a new one otherwise.
+func correlationID(given string) string {
+	plain := func(r rune) bool { return r > ' ' && r < 0x7f && r != '"' && r != '\\' }
+	if given != "" && len(given) <= maxCorrelationBytes && strings.IndexFunc(given, func(r rune) bool { return !plain(r) }) < 0 {
+		return given
+	}
+	id, err := uuid.NewV7()
+	if err != nil {
+		return ""
+	}
+	return id.String()
+}
+
+// prepare authenticates, and reads the body of who may be somebody.
+func (c *call) prepare(route Route) error {
+	if route.open {
+		return nil
+	}
+	token, err := bearer(c.request)
+	if err != nil {
+		c.handler.broker.Metrics().Refused(string(capability.ReasonOf(err)))
+		return err
+	}
+	c.caller = c.handler.broker.Caller(token, broker.Origin{Client: clientAddress(c.request), Peer: peerID(c.request), CorrelationID: c.corr})
+	if c.request.Header.Get(headerExisting) == "true" {
+		c.caller = c.caller.Existing()
+	}
+	if err := c.caller.Genuine(c.ctx()); err != nil {
+		return err
+	}
+	return c.read()
+}
+
+// bearer returns the token of a request.
+func bearer(r *http.Request) (capability.Token, error) {
+	scheme, text, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	if !strings.EqualFold(scheme, "Bearer") || text == "" {
+		return capability.Token{}, &driver.Error{Code: driver.ErrUnauthenticated, Op: "authorize", Err: capability.ReasonMissing, Detail: "there is no Bearer token"}
+	}
+	return capability.Parse(text)
+}
+
+// clientAddress is where the connection comes from; none on a unix socket. What
+// proxies say in headers is not believed.
+func clientAddress(r *http.Request) netip.Addr {
+	address, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil {
+		return netip.Addr{}
+	}
+	return address.Addr().Unmap().WithZone("")
+}
+
+// peerID is the SPIFFE id of the client's certificate, if there is one that was
+// verified.
+func peerID(r *http.Request) string {
+	if r.TLS == nil || len(r.TLS.VerifiedChains) == 0 {
+		return ""
+	}
+	for _, uri := range r.TLS.VerifiedChains[0][0].URIs {
+		if uri.Scheme == "spiffe" {
+			return uri.String()
+		}
+	}
+	return ""
+}
+
+// read reads the body, which must come within a time and not be too long.
+func (c *call) read() error {
+	if c.request.ContentLength > MaxRequestBytes {
+		return c.tooLarge()
+	}
+	_ = c.control.SetReadDeadline(time.Now().Add(c.handler.options.ReadTimeout))
+	body, err := io.ReadAll(http.MaxBytesReader(c.writer, c.request.Body, MaxRequestBytes))
+	if err != nil {
+		if _, long := errors.AsType[*http.MaxBytesError](err); long {
+			return c.tooLarge()
+		}
+		if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() {
+			return &driver.Error{Code: driver.ErrTimeout, Op: "read", Detail: "the request took too long to arrive"}
+		}
+		return schemaError("body", "could not be read")
+	}
+	_ = c.control.SetReadDeadline(time.Time{})
+	c.body, c.unread = body, false
+	return nil
+}
+
+func (c *call) tooLarge() error {
+	c.handler.broker.Metrics().Rejected("oversize")
+	return &driver.Error{Code: driver.ErrTooLarge, Op: "read", Field: "body", Detail: "a request has at most 1048576 bytes"}
+}
+
+// decode reads the body into a request.
+func (c *call) decode(target any) error {
+	err := decodeStrictly(c.body, target)
+	if err != nil {
+		c.handler.broker.Metrics().Rejected("schema")
+	}
+	return err
+}
+
+// decodeOptional is decode for requests whose body may be empty.
+func (c *call) decodeOptional(target any) error {
+	if len(c.body) == 0 {
+		return nil
+	}
+	return c.decode(target)
+}

@@ -1,0 +1,67 @@
+package httpapi
+
+import (
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// Readiness is what a daemon is ready for.
+type Readiness struct {
+	// Missing names what keeps it from being ready, and Degraded says that it
+	// refuses writes for it. A daemon that is not degraded and misses nothing is
+	// ready.
+	Missing  []string
+	Degraded bool
+	// Notes are what an operator should know and what does no harm by itself.
+	Notes map[string]string
+}
+
+// retryReady is when to ask again.
+const retryReady = 2 * time.Second
+
+// healthy is GET /healthz: the process lives.
+func (h *Handler) healthy(c *call) error {
+	return c.ok(struct {
+		Status string `json:"status"`
+	}{"ok"})
+}
+
+type readyResponse struct {
+	Ready      bool              `json:"ready"`
+	Degraded   bool              `json:"degraded"`
+	Missing    []string          `json:"missing"`
+	RetryAfter int               `json:"retry_after,omitempty"`
+	Notes      map[string]string `json:"notes,omitempty"`
+}
+
+// ready is GET /readyz: whether work should be sent here.
+func (h *Handler) ready(c *call) error {
+	var state Readiness
+	if h.options.Ready != nil {
+		state = h.options.Ready(c.ctx())
+	}
+	response := readyResponse{Ready: len(state.Missing) == 0 && !state.Degraded, Degraded: state.Degraded, Missing: state.Missing, Notes: state.Notes}
+	if response.Missing == nil {
+		response.Missing = []string{}
+	}
+	status := http.StatusOK
+	if !response.Ready {
+		status = http.StatusServiceUnavailable
+		response.RetryAfter = int(retryReady / time.Second)
+		c.writer.Header().Set("Retry-After", strconv.Itoa(response.RetryAfter))
+	}
+	c.answer(status, response)
+	return nil
+}
+
+// metrics is GET /metrics, in the form of Prometheus.
+func (h *Handler) metrics(c *call) error {
+	h.broker.Measure(c.ctx())
+	c.status = http.StatusOK
+	c.allowWrite()
+	promhttp.HandlerFor(h.broker.Metrics().Registry, promhttp.HandlerOpts{}).ServeHTTP(c.writer, c.request)
+	return nil
+}

@@ -1,0 +1,490 @@
+package httpapi_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/mailboxmq/mailbox/capability"
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/envelope"
+	"github.com/mailboxmq/mailbox/membox"
+	"github.com/mailboxmq/mailbox/server/internal/broker"
+	"github.com/mailboxmq/mailbox/server/internal/httpapi"
+)
+
+// desk is somebody with a token at a daemon.
+type desk struct {
+	*service
+	t     testing.TB
+	token capability.Token
+}
+
+// open returns somebody at a daemon in front of memory, for a test in virtual
+// time.
+func open(t *testing.T, limits broker.Limits, config driver.Config) *desk {
+	backend := membox.New(&membox.Options{Defaults: config})
+	s := newService(t, backend, limits)
+	t.Cleanup(func() {
+		if err := s.close(); err != nil {
+			t.Error(err)
+		}
+		_ = backend.Close()
+		<-time.After(time.Second) // net/http lingers where it has not read all
+	})
+	return &desk{s, t, s.mint(t, "")}
+}
+
+// answer is what came back.
+type answer struct {
+	status int
+	header http.Header
+	body   string
+	fields map[string]any
+}
+
+func (a answer) code() any { return a.fields["code"] }
+
+// post sends text as it is.
+func (d *desk) post(path, body string, headers ...string) answer {
+	d.t.Helper()
+	return d.do(d.t.Context(), d.token.Reveal(), path, strings.NewReader(body), headers...)
+}
+
+func (d *desk) do(ctx context.Context, token, path string, body io.Reader, headers ...string) answer {
+	d.t.Helper()
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://mailbox"+path, body)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	if token != "" {
+		r.Header.Set("Authorization", "Bearer "+token)
+	}
+	for i := 0; i < len(headers); i += 2 {
+		r.Header.Set(headers[i], headers[i+1])
+	}
+	response, err := d.client.Do(r)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	a := answer{status: response.StatusCode, header: response.Header, body: string(text)}
+	_ = json.Unmarshal(text, &a.fields)
+	return a
+}
+
+func (d *desk) expect(a answer, status int, code string) {
+	d.t.Helper()
+	if a.status != status || (code != "" && a.code() != code) {
+		d.t.Errorf("got %d %s, want %d %s", a.status, a.body, status, code)
+	}
+	if code != "" {
+		if a.fields["corr_id"] != a.header.Get("X-Corr-Id") || a.fields["corr_id"] == "" || a.fields["message"] == "" {
+			d.t.Errorf("an error without message or correlation id: %s", a.body)
+		}
+		if retries := status == 429 || status == 503; (a.header.Get("Retry-After") != "") != retries {
+			d.t.Errorf("%d with Retry-After %q", status, a.header.Get("Retry-After"))
+		}
+	}
+}
+
+const hello = `{"topic":"t","idem_key":"k","payload_b64":"SGk=","attrs":{"a":"b"}}`
+
+func TestAMessageGoesThroughByHand(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := open(t, broker.Limits{}, driver.Config{})
+		sent := d.post("/v1/send", hello, "X-Corr-Id", "my-id")
+		d.expect(sent, 200, "")
+		if sent.header.Get("X-Corr-Id") != "my-id" {
+			t.Errorf("X-Corr-Id is %q", sent.header.Get("X-Corr-Id"))
+		}
+		got := d.post("/v1/recv", `{"topic":"t","visibility_ms":1000}`)
+		var messages struct{ Messages []json.RawMessage }
+		if err := json.Unmarshal([]byte(got.body), &messages); err != nil || len(messages.Messages) != 1 {
+			t.Fatalf("got %s", got.body)
+		}
+		// A consumer can verify what it got with nothing but package envelope.
+		delivery, err := envelope.ParseDelivery(messages.Messages[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := delivery.Verify(); err != nil || string(delivery.Payload) != "Hi" || delivery.CorrelationID != "my-id" || delivery.Attributes["a"] != "b" {
+			t.Errorf("got %+v, %v", delivery, err)
+		}
+		for range 2 {
+			d.expect(d.post("/v1/ack/"+delivery.ID, ""), 200, "")
+		}
+		d.expect(d.post("/v1/nack/"+delivery.ID, ""), 404, "E_NOT_FOUND")
+		d.expect(d.post("/v1/extend/"+delivery.ID, `{"visibility_ms":1000}`), 404, "E_NOT_FOUND")
+	})
+}
+
+func TestRequestsWithoutACapabilityAreRefusedBeforeTheyAreRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := open(t, broker.Limits{}, driver.Config{})
+		other := capability.NewKeyRing(capability.NewKey())
+		foreign, err := other.Mint("", capability.AllOperations(), capability.Topics(capability.AnyTopic()), capability.ExpiresAt(time.Now().Add(time.Hour)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, token := range []string{"", "nonsense", foreign.Reveal()} {
+			for _, route := range httpapi.Routes() {
+				if route.Method != http.MethodPost {
+					continue
+				}
+				// The body never ends: who waits for it hangs.
+				endless, writer := io.Pipe()
+				a := d.do(t.Context(), token, strings.ReplaceAll(route.Path, "{msg_id}", "x"), endless)
+				d.expect(a, 401, "E_CAP_AUTH")
+				_ = writer.Close()
+			}
+		}
+	})
+}
+
+func TestRefusalsOfCapabilitiesSayWhy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := open(t, broker.Limits{}, driver.Config{})
+		narrow, err := d.token.Attenuate(capability.Topics(capability.TopicsUnder("user:4:")), capability.Operations(capability.OpSend))
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.token = narrow
+		d.expect(d.post("/v1/send", `{"topic":"user:4:in","idem_key":"k","payload_b64":""}`), 200, "")
+		a := d.post("/v1/send", `{"topic":"user:42","idem_key":"k","payload_b64":""}`)
+		d.expect(a, 403, "E_CAP_SCOPE")
+		if a.fields["reason"] != "topic" {
+			t.Errorf("the reason is %v", a.fields["reason"])
+		}
+		d.expect(d.post("/v1/recv", `{"topic":"user:4:in"}`), 403, "E_CAP_SCOPE")
+		time.Sleep(20000 * time.Hour)
+		a = d.post("/v1/send", `{"topic":"user:4:in","idem_key":"k2","payload_b64":""}`)
+		d.expect(a, 401, "E_CAP_AUTH")
+		if a.fields["reason"] != "expired" {
+			t.Errorf("the reason is %v", a.fields["reason"])
+		}
+	})
+}
+
+// TestInputIsReadStrictly is a part of gate G-4.
+func TestInputIsReadStrictly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := open(t, broker.Limits{MinVisibility: 250 * time.Millisecond}, driver.Config{})
+		for _, bad := range []string{
+			``, `null`, `[]`, `"x"`, `{`, hello + ` ` + `{}`, hello + `x`,
+			`{"topic":"t","idem_key":"k","payload_b64":"SGk=","unknown":1}`,
+			`{"topic":"t","topic":"t","idem_key":"k","payload_b64":"SGk="}`,
+			`{"Topic":"t","idem_key":"k","payload_b64":"SGk="}`,
+			`{"topic":1,"idem_key":"k","payload_b64":"SGk="}`,
+			`{"topic":null,"idem_key":"k","payload_b64":"SGk="}`,
+			`{"topic":"t","idem_key":"k","payload_b64":"SGk"}`,
+			`{"topic":"t","idem_key":"k","payload_b64":"SG k="}`,
+			`{"topic":"t","idem_key":"k","payload_b64":"SGl="}`,
+			`{"topic":"t","idem_key":"k","payload_b64":"SGk=","attrs":{"a":1}}`,
+			`{"topic":"t","idem_key":"k","payload_b64":"SGk=","attrs":{"a":"1","a":"2"}}`,
+			`{"topic":"t","idem_key":"k","payload_b64":"SGk=","delay_ms":"1"}`,
+			`{"topic":"t","idem_key":"k","payload_b64":"SGk=","delay_ms":1e3}`,
+			`{"topic":"t","idem_key":"k","payload_b64":"SGk=","delay_ms":0.0000001}`,
+			`{"topic":"t","idem_key":"k","payload_b64":"SGk=","delay_ms":900001}`,
+			`{"topic":"t","idem_key":"\ud800","payload_b64":"SGk="}`,
+			"{\"topic\":\"t\",\"idem_key\":\"\xff\",\"payload_b64\":\"SGk=\"}",
+			`{"idem_key":"k","payload_b64":"SGk="}`,
+			`{"topic":"t","payload_b64":"SGk="}`,
+			`{"topic":"t","idem_key":"k"}`,
+			`{"topic":"a{b}","idem_key":"k","payload_b64":"SGk="}`,
+			`{"topic":"t","idem_key":"k","payload_b64":"SGk=","attrs":{"mailbox.env":"x"}}`,
+			`{"topic":"t","idem_key":"k","payload_b64":"SGk=","sig":"ed25519:00"}`,
+		} {
+			d.expect(d.post("/v1/send", bad), 400, "E_SCHEMA")
+		}
+		for _, bad := range []string{
+			`{"topic":"t","visibility_ms":249}`, `{"topic":"t","visibility_ms":249.999999}`, `{"topic":"t","visibility_ms":43200001}`,
+			`{"topic":"t","visibility_ms":-1}`, `{"topic":"t","max_messages":0}`, `{"topic":"t","max_bytes":-1}`, `{"topic":"t","wait_ms":-1}`,
+			`{"topic":"t","visibility_ms":99999999999999999999999}`,
+		} {
+			d.expect(d.post("/v1/recv", bad), 400, "E_SCHEMA")
+		}
+		d.expect(d.post("/v1/recv", `{"topic":"t","visibility_ms":250}`), 200, "")
+		d.expect(d.post("/v1/send", hello, "X-Idempotency-Mode", "maybe"), 400, "E_SCHEMA")
+		d.expect(d.post("/v1/nowhere", "{}"), 404, "E_NOT_FOUND")
+		if stats := d.post("/v1/stats", `{"topic":"t"}`); stats.fields["ready"] != 0.0 {
+			t.Errorf("something was sent all the same: %s", stats.body)
+		}
+	})
+}
+
+// TestOversizedRequestsAreRefusedBeforeTheyAreRead is a part of gate G-4.
+func TestOversizedRequestsAreRefusedBeforeTheyAreRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := open(t, broker.Limits{}, driver.Config{})
+		// It says how long it is, and nothing of it ever comes.
+		pipe, writer := io.Pipe()
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://mailbox/v1/send", pipe)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.ContentLength = httpapi.MaxRequestBytes + 1
+		r.Header.Set("Authorization", "Bearer "+d.token.Reveal())
+		response, err := d.client.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = response.Body.Close()
+		_ = writer.Close()
+		if response.StatusCode != http.StatusRequestEntityTooLarge {
+			t.Errorf("got %s", response.Status)
+		}
+		// It does not say how long it is.
+		d.expect(d.do(t.Context(), d.token.Reveal(), "/v1/send", io.MultiReader(strings.NewReader(`{"topic":"`), bytes.NewReader(make([]byte, httpapi.MaxRequestBytes)))), 413, "E_FRAME_TOO_LARGE")
+		// A payload that fits into a request and is too large for a message.
+		large := fmt.Sprintf(`{"topic":"t","idem_key":"k","payload_b64":"%s"}`, strings.Repeat("A", (broker.DefaultMaxPayloadBytes+3)/3*4))
+		d.expect(d.post("/v1/send", large), 413, "E_FRAME_TOO_LARGE")
+	})
+}
+
+func TestARequestThatDoesNotArriveIsGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := open(t, broker.Limits{}, driver.Config{})
+		slow, writer := io.Pipe()
+		go func() { _, _ = writer.Write([]byte(`{"topic":`)) }()
+		began := time.Now()
+		a := d.do(t.Context(), d.token.Reveal(), "/v1/send", slow)
+		d.expect(a, 503, "E_UNAVAILABLE")
+		if took := time.Since(began); took > 2*httpapi.DefaultReadTimeout {
+			t.Errorf("it took %v", took)
+		}
+		_ = writer.Close()
+	})
+}
+
+// TestRepeatedSendsAreOneMessage is gate G-2, and with the window gate G-8.
+func TestRepeatedSendsAreOneMessage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := open(t, broker.Limits{}, driver.Config{})
+		first := d.post("/v1/send", hello)
+		if first.fields["duplicate"] != false {
+			t.Errorf("got %s", first.body)
+		}
+		for i := range 10 {
+			again := d.post("/v1/send", hello)
+			if again.status != 200 || again.fields["duplicate"] != true || again.fields["msg_id"] != first.fields["msg_id"] {
+				t.Errorf("repeat %d: %s", i, again.body)
+			}
+		}
+		again := d.post("/v1/send", hello, "X-Idempotency-Mode", "409-conflict")
+		if again.status != 409 || again.fields["duplicate"] != true || again.fields["msg_id"] != first.fields["msg_id"] {
+			t.Errorf("in the other mode: %d %s", again.status, again.body)
+		}
+		d.expect(d.post("/v1/send", strings.ReplaceAll(hello, "SGk=", "SGo=")), 409, "E_DUPLICATE")
+		time.Sleep(driver.DefaultDedupWindow - time.Second)
+		if again := d.post("/v1/send", hello); again.fields["duplicate"] != true {
+			t.Errorf("just before the end of the window: %s", again.body)
+		}
+		time.Sleep(time.Second)
+		if again := d.post("/v1/send", hello); again.fields["duplicate"] != false {
+			t.Errorf("after the window: %s", again.body)
+		}
+		if stats := d.post("/v1/stats", `{"topic":"t"}`); stats.fields["ready"] != 2.0 {
+			t.Errorf("want the two messages: %s", stats.body)
+		}
+	})
+}
+
+// TestSaturationIs429AndDraining503 is a part of gate G-4.
+func TestSaturationIs429AndDraining503(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := open(t, broker.Limits{MaxInFlight: 1}, driver.Config{MaxMessages: 2})
+		for i := range 2 {
+			d.expect(d.post("/v1/send", strings.ReplaceAll(hello, `"k"`, fmt.Sprintf(`"k%d"`, i))), 200, "")
+		}
+		d.expect(d.post("/v1/send", hello), 429, "E_SATURATED")
+		d.expect(d.post("/v1/recv", `{"topic":"t"}`), 200, "")
+		d.expect(d.post("/v1/recv", `{"topic":"t"}`), 429, "E_SATURATED")
+		limited, err := d.token.Attenuate(capability.MessagesPerSecond(1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.token = limited
+		d.expect(d.post("/v1/send", strings.ReplaceAll(hello, `"t"`, `"other"`)), 200, "")
+		a := d.post("/v1/send", strings.ReplaceAll(hello, `"t"`, `"other"`))
+		d.expect(a, 429, "E_SATURATED")
+		if a.fields["reason"] != "quota" {
+			t.Errorf("the reason is %v", a.fields["reason"])
+		}
+		d.broker.SetState(broker.StateReadOnly)
+		time.Sleep(time.Minute)
+		d.expect(d.post("/v1/send", strings.ReplaceAll(hello, `"t"`, `"other"`)), 503, "E_UNAVAILABLE")
+		time.Sleep(time.Minute)
+		d.expect(d.post("/v1/recv", `{"topic":"other"}`), 200, "")
+		figures := d.get("/metrics")
+		for _, want := range []string{`rejected_total{reason="saturated"}`, `rejected_total{reason="quota"}`, `rejected_total{reason="degraded"}`} {
+			if !strings.Contains(figures, want) {
+				t.Errorf("the metrics have no %s", want)
+			}
+		}
+	})
+}
+
+func (d *desk) get(path string) string {
+	d.t.Helper()
+	r, err := http.NewRequestWithContext(d.t.Context(), http.MethodGet, "http://mailbox"+path, nil)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	response, err := d.client.Do(r)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return string(text)
+}
+
+// TestWhatIsNotAckedComesBack is gate G-3.
+func TestWhatIsNotAckedComesBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := open(t, broker.Limits{}, driver.Config{})
+		d.expect(d.post("/v1/send", hello), 200, "")
+		first := d.post("/v1/recv", `{"topic":"t","visibility_ms":1000}`)
+		if nothing := d.post("/v1/recv", `{"topic":"t","visibility_ms":1000}`); nothing.body != "{\"messages\":[]}\n" {
+			t.Errorf("while it is out: %s", nothing.body)
+		}
+		began := time.Now()
+		second := d.post("/v1/recv", `{"topic":"t","visibility_ms":1000,"wait_ms":60000}`)
+		if waited := time.Since(began); waited < time.Second || waited > time.Second+50*time.Millisecond {
+			t.Errorf("it came back after %v, want 1s", waited)
+		}
+		if !strings.Contains(second.body, `"attempt":2`) {
+			t.Errorf("second delivery: %s", second.body)
+		}
+		receipt := func(a answer) string {
+			return a.fields["messages"].([]any)[0].(map[string]any)["receipt"].(string)
+		}
+		id := second.fields["messages"].([]any)[0].(map[string]any)["msg_id"].(string)
+		d.expect(d.post("/v1/ack/"+id, fmt.Sprintf(`{"topic":"t","receipt":%q}`, receipt(first))), 404, "E_NOT_FOUND")
+		d.expect(d.post("/v1/ack/"+id, fmt.Sprintf(`{"topic":"t","receipt":%q}`, receipt(second))), 200, "")
+		time.Sleep(time.Hour)
+		if nothing := d.post("/v1/recv", `{"topic":"t","visibility_ms":1000}`); nothing.body != "{\"messages\":[]}\n" {
+			t.Errorf("after the ack: %s", nothing.body)
+		}
+	})
+}
+
+func TestTheStreamWritesMessagesAsTheyCome(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := open(t, broker.Limits{}, driver.Config{})
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://mailbox/v1/recv/stream",
+			strings.NewReader(`{"topic":"t","visibility_ms":60000,"wait_ms":10000,"max_messages":3}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Authorization", "Bearer "+d.token.Reveal())
+		go func() {
+			for i := range 5 {
+				time.Sleep(time.Second)
+				d.post("/v1/send", strings.ReplaceAll(hello, `"k"`, fmt.Sprintf(`"k%d"`, i)))
+			}
+		}()
+		response, err := d.client.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer response.Body.Close()
+		if response.Header.Get("Content-Type") != "application/x-ndjson" {
+			t.Errorf("Content-Type is %q", response.Header.Get("Content-Type"))
+		}
+		began, lines := time.Now(), 0
+		for scanner := bufio.NewScanner(response.Body); scanner.Scan(); lines++ {
+			if _, err := envelope.ParseDelivery(scanner.Bytes()); err != nil {
+				t.Error(err)
+			}
+			if due := time.Duration(lines) * time.Second; time.Since(began)-due > 50*time.Millisecond {
+				t.Errorf("line %d came after %v", lines, time.Since(began))
+			}
+		}
+		if lines != 3 {
+			t.Errorf("got %d lines, want 3", lines)
+		}
+		time.Sleep(10 * time.Second)
+	})
+}
+
+func TestAClientThatGoesAwayStrandsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := open(t, broker.Limits{}, driver.Config{})
+		ctx, cancel := context.WithCancel(t.Context())
+		gone := make(chan struct{})
+		go func() {
+			defer close(gone)
+			r, _ := http.NewRequestWithContext(ctx, http.MethodPost, "http://mailbox/v1/recv", strings.NewReader(`{"topic":"t","visibility_ms":3600000,"wait_ms":60000}`))
+			r.Header.Set("Authorization", "Bearer "+d.token.Reveal())
+			if response, err := d.client.Do(r); err == nil {
+				_ = response.Body.Close()
+			}
+		}()
+		synctest.Wait()
+		cancel()
+		<-gone
+		synctest.Wait()
+		d.expect(d.post("/v1/send", hello), 200, "")
+		if got := d.post("/v1/recv", `{"topic":"t"}`); !strings.Contains(got.body, `"msg_id"`) {
+			t.Errorf("got %s", got.body)
+		}
+	})
+}
+
+func TestTheMetricsNameEveryBound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := open(t, broker.Limits{}, driver.Config{MaxMessages: 10, MaxDeliveries: 1})
+		d.post("/v1/send", hello)
+		d.post("/v1/send", strings.ReplaceAll(hello, `"k"`, `"k2"`))
+		d.post("/v1/recv", `{"topic":"t","max_messages":1,"visibility_ms":1000}`)
+		time.Sleep(2 * time.Second) // it dies
+		figures := d.get("/metrics")
+		for _, want := range []string{
+			`queue_depth{shard="0",topic="t"} 1`, `inflight{shard="0",topic="t"} 0`, `saturation{shard="0",topic="t"} 0.1`,
+			`dlq_depth{topic="t"} 1`, `dlq_total{reason="max_attempts",topic="t"} 1`,
+			"enqueue_latency_seconds_count 2", "dequeue_latency_seconds_count", "ack_commit_latency_seconds_count",
+			"inflight_limit", "topics_limit", "cap_cache_limit", `mailbox_enqueued_total{topic="t"} 2`,
+		} {
+			if !strings.Contains(figures, want) {
+				t.Errorf("the metrics have no %s", want)
+			}
+		}
+		for i := range 300 {
+			d.post("/v1/send", fmt.Sprintf(`{"topic":"many-%d","idem_key":"k","payload_b64":""}`, i))
+		}
+		if n := strings.Count(d.get("/metrics"), "mailbox_enqueued_total{"); n > 220 {
+			t.Errorf("%d series for topics: their number is not bounded", n)
+		}
+	})
+}
+
+func FuzzRequests(f *testing.F) {
+	f.Add([]byte(hello))
+	f.Add([]byte(`{"topic":"t","messages":[{"payload_b64":"","delay_ms":1.5}]}`))
+	f.Add([]byte(`{"topic":"t","config":{"shards":1}}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		for path := range httpapi.RequestTypes {
+			target := httpapi.NewRequest(path)
+			if httpapi.DecodeStrictly(data, target) == nil && !json.Valid(data) {
+				t.Errorf("%s reads what is no JSON: %q", path, data)
+			}
+		}
+	})
+}

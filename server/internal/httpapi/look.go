@@ -1,0 +1,230 @@
+package httpapi
+
+import (
+	"iter"
+	"time"
+
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/server/internal/broker"
+)
+
+// lookedLine is a message that was looked at.
+type lookedLine struct {
+	MessageID       string            `json:"msg_id"`
+	Topic           string            `json:"topic"`
+	State           string            `json:"state"`
+	SentAt          string            `json:"ts,omitempty"`
+	IdemKey         string            `json:"idem_key"`
+	PayloadHash     string            `json:"payload_hash,omitempty"`
+	HashChain       string            `json:"hash_chain,omitempty"`
+	CorrID          string            `json:"corr_id,omitempty"`
+	Attributes      map[string]string `json:"attrs"`
+	Payload         []byte            `json:"payload_b64"`
+	Damaged         bool              `json:"damaged,omitempty"`
+	Attempt         int               `json:"attempt"`
+	Group           string            `json:"group,omitempty"`
+	ReplyTo         string            `json:"reply_to,omitempty"`
+	CorrelationID   string            `json:"correlation_id,omitempty"`
+	EnqueuedAt      string            `json:"enqueued_at,omitempty"`
+	FirstReceivedAt string            `json:"first_received_at,omitempty"`
+	LastError       string            `json:"last_error,omitempty"`
+	DueAt           string            `json:"due_at,omitempty"`
+	Source          string            `json:"source,omitempty"`
+	Reason          string            `json:"reason,omitempty"`
+	ErrorType       string            `json:"error_type,omitempty"`
+	DeadAt          string            `json:"dead_at,omitempty"`
+	Redrives        int               `json:"redrives,omitempty"`
+}
+
+func lineOf(l *broker.Looked) lookedLine {
+	line := lookedLine{
+		MessageID: l.ID, Topic: l.Topic, State: string(l.State), IdemKey: l.Seal.IdemKey, CorrID: l.Seal.CorrelationID,
+		Attributes: l.Attributes, Payload: l.Body, Damaged: l.Damaged, Attempt: l.Deliveries, Group: l.Group,
+		ReplyTo: l.ReplyTo, CorrelationID: l.CorrelationID, EnqueuedAt: timeText(l.EnqueuedAt),
+		FirstReceivedAt: timeText(l.FirstReceivedAt), LastError: l.LastError, DueAt: timeText(l.DueAt), Source: l.Source,
+		Reason: string(l.Reason), ErrorType: l.ErrorType, DeadAt: timeText(l.DeadAt), Redrives: l.Redrives,
+	}
+	if !l.Damaged {
+		line.SentAt = l.Seal.SentAt.UTC().Format(timeLayout)
+		line.PayloadHash, line.HashChain = l.Seal.PayloadHash.String(), l.Seal.HashChain.String()
+	}
+	if line.Attributes == nil {
+		line.Attributes = map[string]string{}
+	}
+	if line.Payload == nil {
+		line.Payload = []byte{}
+	}
+	return line
+}
+
+// list streams what was looked at, up to limit lines; 0 means no bound.
+func (c *call) list(messages iter.Seq2[broker.Looked, error], limit int) error {
+	out := &lines{call: c}
+	n := 0
+	for looked, err := range messages {
+		if err != nil {
+			return out.end(err)
+		}
+		if err := out.addValue(lineOf(&looked)); err != nil {
+			return out.end(err)
+		}
+		if n++; n == limit {
+			break
+		}
+	}
+	return out.end(nil)
+}
+
+type deadLettersRequest struct {
+	Topic string `json:"topic"`
+	Limit int    `json:"limit"`
+}
+
+// deadLetters is POST /v1/dlq/list.
+func (h *Handler) deadLetters(c *call) error {
+	var r deadLettersRequest
+	if err := c.decode(&r); err != nil {
+		return err
+	}
+	switch {
+	case r.Topic == "":
+		return required("topic")
+	case r.Limit < 0:
+		return schemaError("limit", "is negative; 0 means no bound")
+	}
+	return c.list(c.caller.DeadLetters(c.ctx(), r.Topic), r.Limit)
+}
+
+type peekRequest struct {
+	Topic       string            `json:"topic"`
+	States      []string          `json:"states"`
+	MessageID   string            `json:"msg_id"`
+	Attributes  map[string]string `json:"attrs"`
+	OlderThanMS duration          `json:"older_than_ms"`
+	Reason      string            `json:"reason"`
+	Limit       int               `json:"limit"`
+}
+
+// peek is POST /v1/peek.
+func (h *Handler) peek(c *call) error {
+	var r peekRequest
+	if err := c.decode(&r); err != nil {
+		return err
+	}
+	if r.Topic == "" {
+		return required("topic")
+	}
+	query := driver.Query{
+		ID: r.MessageID, Attributes: r.Attributes, OlderThan: time.Duration(r.OlderThanMS), Reason: driver.Reason(r.Reason), Limit: r.Limit,
+	}
+	for _, state := range r.States {
+		query.States = append(query.States, driver.State(state))
+	}
+	return c.list(c.caller.Peek(c.ctx(), r.Topic, query), 0)
+}
+
+type redriveRequest struct {
+	Topic string    `json:"topic"`
+	IDs   *[]string `json:"msg_ids"`
+	Limit int       `json:"limit"`
+}
+
+// redrive is POST /v1/dlq/reprocess.
+func (h *Handler) redrive(c *call) error {
+	var r redriveRequest
+	if err := c.decode(&r); err != nil {
+		return err
+	}
+	if r.Topic == "" {
+		return required("topic")
+	}
+	var ids []string
+	if r.IDs != nil {
+		ids = *r.IDs
+	}
+	moved, err := c.caller.Redrive(c.ctx(), r.Topic, ids, r.Limit)
+	if err != nil {
+		c.failAfter(err, moved)
+		return nil
+	}
+	return c.ok(struct {
+		Moved int `json:"moved"`
+	}{moved})
+}
+
+type discardRequest struct {
+	Topic string   `json:"topic"`
+	IDs   []string `json:"msg_ids"`
+}
+
+type removedResponse struct {
+	Removed int `json:"removed"`
+}
+
+// discard is POST /v1/dlq/discard.
+func (h *Handler) discard(c *call) error {
+	var r discardRequest
+	if err := c.decode(&r); err != nil {
+		return err
+	}
+	if r.Topic == "" {
+		return required("topic")
+	}
+	return c.answerRemoved(c.caller.Discard(c.ctx(), r.Topic, r.IDs))
+}
+
+func (c *call) answerRemoved(removed int, err error) error {
+	if err != nil {
+		return err
+	}
+	return c.ok(removedResponse{removed})
+}
+
+type lifeRequest struct {
+	Topic     string `json:"topic"`
+	MessageID string `json:"msg_id"`
+}
+
+type lifeResponse struct {
+	Message *lookedLine `json:"message,omitempty"`
+	Events  []lifeEvent `json:"events"`
+}
+
+type lifeEvent struct {
+	At      string `json:"at"`
+	Kind    string `json:"kind"`
+	By      string `json:"by,omitempty"`
+	Attempt int    `json:"attempt,omitempty"`
+	Note    string `json:"note,omitempty"`
+}
+
+// life is POST /v1/life: what happened to one message.
+func (h *Handler) life(c *call) error {
+	var r lifeRequest
+	if err := c.decode(&r); err != nil {
+		return err
+	}
+	switch {
+	case r.Topic == "":
+		return required("topic")
+	case r.MessageID == "":
+		return required("msg_id")
+	}
+	life, err := c.caller.Life(c.ctx(), r.Topic, r.MessageID)
+	if err != nil {
+		return err
+	}
+	response := lifeResponse{Events: []lifeEvent{}}
+	if life.Message != nil {
+		line := lineOf(life.Message)
+		response.Message = &line
+	}
+	for _, e := range life.Events {
+		event := lifeEvent{At: timeText(e.At), Kind: string(e.Kind), Attempt: e.Attempt, Note: e.Note}
+		if !e.By.IsZero() {
+			event.By = e.By.String()
+		}
+		response.Events = append(response.Events, event)
+	}
+	return c.ok(response)
+}

@@ -1,0 +1,141 @@
+package httpapi_test
+
+import (
+	"maps"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/mailboxmq/mailbox/server/internal/httpapi"
+)
+
+type tree = map[string]any
+
+func readDescription(t *testing.T) tree {
+	t.Helper()
+	text, err := os.ReadFile("../../../api/openapi.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var document tree
+	if err := yaml.Unmarshal(text, &document); err != nil {
+		t.Fatal(err)
+	}
+	return document
+}
+
+// at follows keys, and references on the way.
+func at(t *testing.T, document, from tree, keys ...string) tree {
+	t.Helper()
+	for i := -1; i < len(keys); i++ {
+		if i >= 0 {
+			next, ok := from[keys[i]].(tree)
+			if !ok {
+				t.Fatalf("the description has no %s", strings.Join(keys[:i+1], " / "))
+			}
+			from = next
+		}
+		for {
+			reference, ok := from["$ref"].(string)
+			if !ok {
+				break
+			}
+			from = at(t, document, document, strings.Split(strings.TrimPrefix(reference, "#/"), "/")...)
+		}
+	}
+	return from
+}
+
+func TestTheDescriptionAndTheHandlersAgreeOnPaths(t *testing.T) {
+	document := readDescription(t)
+	if document["openapi"] != "3.1.0" {
+		t.Errorf("openapi is %v", document["openapi"])
+	}
+	described := make(map[string]bool)
+	for path, methods := range document["paths"].(tree) {
+		for method := range methods.(tree) {
+			described[strings.ToUpper(method)+" "+path] = true
+		}
+	}
+	for _, route := range httpapi.Routes() {
+		name := route.Method + " " + route.Path
+		if !described[name] {
+			t.Errorf("%s is not described", name)
+		}
+		delete(described, name)
+	}
+	for name := range described {
+		t.Errorf("%s is described, and nobody serves it", name)
+	}
+}
+
+func TestTheDescriptionAndTheHandlersAgreeOnRequests(t *testing.T) {
+	document := readDescription(t)
+	for _, route := range httpapi.Routes() {
+		if route.Method != "POST" {
+			continue
+		}
+		request, ok := httpapi.RequestTypes[route.Path]
+		if !ok {
+			t.Errorf("the request of %s is not listed in export_test.go", route.Path)
+			continue
+		}
+		schema := at(t, document, document, "paths", route.Path, "post", "requestBody", "content", "application/json", "schema")
+		compareObject(t, document, route.Path, schema, request)
+	}
+}
+
+// compareObject compares a schema with the struct that is read.
+func compareObject(t *testing.T, document tree, where string, schema tree, read reflect.Type) {
+	t.Helper()
+	if schema["type"] != "object" || schema["additionalProperties"] != false {
+		t.Errorf("%s is to be an object without further fields", where)
+	}
+	properties, _ := schema["properties"].(tree)
+	names := make(map[string]reflect.Type)
+	for i := range read.NumField() {
+		names[read.Field(i).Tag.Get("json")] = read.Field(i).Type
+	}
+	if described, known := slices.Sorted(maps.Keys(properties)), slices.Sorted(maps.Keys(names)); !slices.Equal(described, known) {
+		t.Errorf("%s: described are %q, read are %q", where, described, known)
+		return
+	}
+	for name, fieldType := range names {
+		compareValue(t, document, where+" "+name, at(t, document, properties[name].(tree)), fieldType)
+	}
+}
+
+func compareValue(t *testing.T, document tree, where string, schema tree, read reflect.Type) {
+	t.Helper()
+	for read.Kind() == reflect.Pointer {
+		read = read.Elem()
+	}
+	want := ""
+	switch {
+	case read == httpapi.DurationType:
+		want = "number"
+	case read.Kind() == reflect.String, read == reflect.TypeFor[[]byte]():
+		want = "string"
+	case read.Kind() == reflect.Bool:
+		want = "boolean"
+	case read.Kind() == reflect.Int:
+		want = "integer"
+	case read.Kind() == reflect.Map:
+		want = "object"
+	case read.Kind() == reflect.Struct:
+		compareObject(t, document, where, schema, read)
+		return
+	case read.Kind() == reflect.Slice:
+		want = "array"
+		if schema["type"] == want {
+			compareValue(t, document, where+"[]", at(t, document, schema, "items"), read.Elem())
+		}
+	}
+	if schema["type"] != want {
+		t.Errorf("%s is described as %v and read as %s", where, schema["type"], want)
+	}
+}

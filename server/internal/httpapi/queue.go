@@ -1,0 +1,264 @@
+package httpapi
+
+import (
+	"time"
+
+	"github.com/mailboxmq/mailbox/capability"
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+type topicRequest struct {
+	Topic string `json:"topic"`
+}
+
+// readTopic reads a request that names a topic and nothing else.
+func (c *call) readTopic() (string, error) {
+	var r topicRequest
+	if err := c.decode(&r); err != nil {
+		return "", err
+	}
+	if r.Topic == "" {
+		return "", required("topic")
+	}
+	return r.Topic, nil
+}
+
+type statsResponse struct {
+	Ready    int `json:"ready"`
+	Delayed  int `json:"delayed"`
+	InFlight int `json:"in_flight"`
+	Dead     int `json:"dead"`
+}
+
+// stats is POST /v1/stats.
+func (h *Handler) stats(c *call) error {
+	topic, err := c.readTopic()
+	if err != nil {
+		return err
+	}
+	stats, err := c.caller.Stats(c.ctx(), topic)
+	if err != nil {
+		return err
+	}
+	return c.ok(statsResponse{stats.Ready, stats.Delayed, stats.InFlight, stats.Dead})
+}
+
+// purge is POST /v1/purge.
+func (h *Handler) purge(c *call) error {
+	topic, err := c.readTopic()
+	if err != nil {
+		return err
+	}
+	return c.answerRemoved(c.caller.Purge(c.ctx(), topic))
+}
+
+// purgeDead is POST /v1/dlq/purge.
+func (h *Handler) purgeDead(c *call) error {
+	topic, err := c.readTopic()
+	if err != nil {
+		return err
+	}
+	return c.answerRemoved(c.caller.PurgeDead(c.ctx(), topic))
+}
+
+type traitsResponse struct {
+	Ordering        string   `json:"ordering"`
+	Durability      string   `json:"durability"`
+	ExactStats      bool     `json:"exact_stats"`
+	Groups          bool     `json:"groups"`
+	StrictGroups    bool     `json:"strict_groups"`
+	DeadLetters     bool     `json:"dead_letters"`
+	Peek            bool     `json:"peek"`
+	DedupWindowMS   duration `json:"dedup_window_ms"`
+	MaxBodyBytes    int      `json:"max_body_bytes"`
+	MaxBatch        int      `json:"max_batch"`
+	MaxDelayMS      duration `json:"max_delay_ms"`
+	MaxVisibilityMS duration `json:"max_visibility_ms"`
+	MaxWaitMS       duration `json:"max_wait_ms"`
+	PurgeCooldownMS duration `json:"purge_cooldown_ms"`
+}
+
+// traits is POST /v1/traits. It makes the topic if it is not there, unless the
+// request says otherwise.
+func (h *Handler) traits(c *call) error {
+	topic, err := c.readTopic()
+	if err != nil {
+		return err
+	}
+	t, err := c.caller.Traits(c.ctx(), topic)
+	if err != nil {
+		return err
+	}
+	abilities, err := c.caller.Capabilities(c.ctx(), topic)
+	if err != nil {
+		return err
+	}
+	return c.ok(traitsResponse{
+		Ordering: string(t.Ordering), Durability: string(t.Durability), ExactStats: t.ExactStats, Groups: t.Groups,
+		StrictGroups: t.StrictGroups, DeadLetters: abilities.DeadLetters, Peek: abilities.Peek,
+		DedupWindowMS: duration(t.DedupWindow), MaxBodyBytes: t.MaxBodyBytes, MaxBatch: t.MaxBatch,
+		MaxDelayMS: duration(t.MaxDelay), MaxVisibilityMS: duration(t.MaxVisibility),
+		MaxWaitMS: duration(t.MaxWait), PurgeCooldownMS: duration(t.PurgeCooldown),
+	})
+}
+
+// configBody is a configuration in JSON. What is absent or 0 is the daemon's
+// default.
+type configBody struct {
+	Shards           int      `json:"shards"`
+	StrictGroups     bool     `json:"strict_groups"`
+	MaxAttempts      int      `json:"max_attempts"`
+	MaxMessages      int      `json:"max_messages"`
+	MaxBytes         int      `json:"max_bytes"`
+	MaxInFlight      int      `json:"max_in_flight"`
+	MaxDead          int      `json:"max_dead"`
+	DedupWindowMS    duration `json:"dedup_window_ms"`
+	DedupMax         int      `json:"dedup_max"`
+	RetainReadyMS    duration `json:"retain_ready_ms"`
+	RetainReadyCount int      `json:"retain_ready_count"`
+	RetainDeadMS     duration `json:"retain_dead_ms"`
+	RetainDeadCount  int      `json:"retain_dead_count"`
+	MaxHold          int      `json:"max_hold"`
+	DeadLetterTo     string   `json:"dead_letter_to"`
+}
+
+func (b *configBody) config() driver.Config {
+	return driver.Config{
+		Shards: b.Shards, StrictGroups: b.StrictGroups, MaxDeliveries: b.MaxAttempts, MaxMessages: b.MaxMessages,
+		MaxBytes: b.MaxBytes, MaxInFlight: b.MaxInFlight, MaxDead: b.MaxDead, DedupWindow: time.Duration(b.DedupWindowMS),
+		DedupMax:    b.DedupMax,
+		RetainReady: driver.Retention{Age: time.Duration(b.RetainReadyMS), Count: b.RetainReadyCount},
+		RetainDead:  driver.Retention{Age: time.Duration(b.RetainDeadMS), Count: b.RetainDeadCount},
+		MaxHold:     b.MaxHold, DeadLetterTo: b.DeadLetterTo,
+	}
+}
+
+func configBodyOf(c *driver.Config) configBody {
+	return configBody{
+		Shards: c.Shards, StrictGroups: c.StrictGroups, MaxAttempts: c.MaxDeliveries, MaxMessages: c.MaxMessages,
+		MaxBytes: c.MaxBytes, MaxInFlight: c.MaxInFlight, MaxDead: c.MaxDead, DedupWindowMS: duration(c.DedupWindow),
+		DedupMax: c.DedupMax, RetainReadyMS: duration(c.RetainReady.Age), RetainReadyCount: c.RetainReady.Count,
+		RetainDeadMS: duration(c.RetainDead.Age), RetainDeadCount: c.RetainDead.Count, MaxHold: c.MaxHold,
+		DeadLetterTo: c.DeadLetterTo,
+	}
+}
+
+type configureRequest struct {
+	Topic  string     `json:"topic"`
+	Config configBody `json:"config"`
+}
+
+// configure is POST /v1/queues/configure.
+func (h *Handler) configure(c *call) error {
+	var r configureRequest
+	if err := c.decode(&r); err != nil {
+		return err
+	}
+	return c.okUnless(c.caller.Configure(c.ctx(), r.Topic, r.Config.config()))
+}
+
+// config is POST /v1/queues/get.
+func (h *Handler) config(c *call) error {
+	topic, err := c.readTopic()
+	if err != nil {
+		return err
+	}
+	config, err := c.caller.Config(c.ctx(), topic)
+	if err != nil {
+		return err
+	}
+	return c.ok(struct {
+		Topic  string     `json:"topic"`
+		Config configBody `json:"config"`
+	}{topic, configBodyOf(&config)})
+}
+
+// remove is POST /v1/queues/delete.
+func (h *Handler) remove(c *call) error {
+	topic, err := c.readTopic()
+	if err != nil {
+		return err
+	}
+	return c.okUnless(c.caller.Delete(c.ctx(), topic))
+}
+
+// topics is POST /v1/queues/list.
+func (h *Handler) topics(c *call) error {
+	if err := c.decodeOptional(&struct{}{}); err != nil {
+		return err
+	}
+	out := &lines{call: c}
+	for topic, err := range c.caller.Topics(c.ctx()) {
+		if err == nil {
+			err = out.addValue(topicRequest{topic})
+		}
+		if err != nil {
+			return out.end(err)
+		}
+	}
+	return out.end(nil)
+}
+
+// ping is POST /v1/ping: whether the backend takes writes, for who has a token.
+func (h *Handler) ping(c *call) error {
+	if err := c.decodeOptional(&struct{}{}); err != nil {
+		return err
+	}
+	return c.okUnless(h.broker.Ping(c.ctx()))
+}
+
+type mintRequest struct {
+	Tenant  string   `json:"tenant"`
+	Caveats []string `json:"caveats"`
+}
+
+// mint is POST /v1/caps/mint.
+func (h *Handler) mint(c *call) error {
+	var r mintRequest
+	if err := c.decode(&r); err != nil {
+		return err
+	}
+	caveats := make([]capability.Caveat, len(r.Caveats))
+	for i, text := range r.Caveats {
+		var err error
+		if caveats[i], err = capability.ParseCaveat(text); err != nil {
+			return err
+		}
+	}
+	token, err := c.caller.Mint(c.ctx(), r.Tenant, caveats)
+	if err != nil {
+		return err
+	}
+	return c.ok(struct {
+		Token     string `json:"token"`
+		TokenID   string `json:"token_id"`
+		ExpiresAt string `json:"expires_at"`
+	}{token.Reveal(), token.ID().String(), timeText(token.Inspect().ExpiresAt)})
+}
+
+type revokeRequest struct {
+	TokenID string `json:"token_id"`
+	Tenant  string `json:"tenant"`
+	Until   string `json:"until"`
+}
+
+// revoke is POST /v1/caps/revoke.
+func (h *Handler) revoke(c *call) error {
+	var r revokeRequest
+	if err := c.decode(&r); err != nil {
+		return err
+	}
+	revocation := capability.Revocation{Tenant: r.Tenant}
+	var err error
+	if r.TokenID != "" {
+		if revocation.Token, err = capability.ParseTokenID(r.TokenID); err != nil {
+			return err
+		}
+	}
+	if r.Until != "" {
+		if revocation.Until, err = time.Parse(time.RFC3339, r.Until); err != nil {
+			return schemaError("until", "is no time like 2026-01-02T03:04:05Z")
+		}
+	}
+	return c.okUnless(c.caller.Revoke(c.ctx(), revocation))
+}

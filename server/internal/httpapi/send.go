@@ -1,0 +1,139 @@
+package httpapi
+
+import (
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/envelope"
+	"github.com/mailboxmq/mailbox/server/internal/broker"
+)
+
+func required(field string) error { return schemaError(field, "is missing") }
+
+func asBatch(err error) (*driver.BatchError, bool) { return errors.AsType[*driver.BatchError](err) }
+
+// messageRequest is a message to be sent.
+type messageRequest struct {
+	IdemKey       string            `json:"idem_key"`
+	Payload       *[]byte           `json:"payload_b64"`
+	Attributes    map[string]string `json:"attrs"`
+	DelayMS       duration          `json:"delay_ms"`
+	Group         string            `json:"group"`
+	ReplyTo       string            `json:"reply_to"`
+	CorrelationID string            `json:"correlation_id"`
+	SentAt        string            `json:"ts"`
+	Signature     string            `json:"sig"`
+}
+
+type sendRequest struct {
+	Topic         string            `json:"topic"`
+	IdemKey       string            `json:"idem_key"`
+	Payload       *[]byte           `json:"payload_b64"`
+	Attributes    map[string]string `json:"attrs"`
+	DelayMS       duration          `json:"delay_ms"`
+	Group         string            `json:"group"`
+	ReplyTo       string            `json:"reply_to"`
+	CorrelationID string            `json:"correlation_id"`
+	SentAt        string            `json:"ts"`
+	Signature     string            `json:"sig"`
+}
+
+func (m *sendRequest) message() messageRequest {
+	return messageRequest{m.IdemKey, m.Payload, m.Attributes, m.DelayMS, m.Group, m.ReplyTo, m.CorrelationID, m.SentAt, m.Signature}
+}
+
+// timeLayout is the form of ts in an envelope.
+const timeLayout = "2006-01-02T15:04:05.000Z"
+
+func (m *messageRequest) outgoing() (broker.Outgoing, error) {
+	if m.Payload == nil {
+		return broker.Outgoing{}, required("payload_b64")
+	}
+	out := broker.Outgoing{Outgoing: driver.Outgoing{
+		Body: *m.Payload, Attributes: m.Attributes, Delay: time.Duration(m.DelayMS), DedupKey: m.IdemKey,
+		Group: m.Group, ReplyTo: m.ReplyTo, CorrelationID: m.CorrelationID,
+	}}
+	if (m.Signature == "") != (m.SentAt == "") {
+		return out, schemaError("ts", "and sig go together: the signature is over the time too")
+	}
+	if m.Signature == "" {
+		return out, nil
+	}
+	var err error
+	if out.SentAt, err = time.Parse(timeLayout, m.SentAt); err != nil {
+		return out, schemaError("ts", "is no time like 2026-01-02T03:04:05.678Z")
+	}
+	out.Signature, err = envelope.ParseSignature(m.Signature)
+	return out, err
+}
+
+type sendResponse struct {
+	MessageID string `json:"msg_id"`
+	Duplicate bool   `json:"duplicate"`
+}
+
+// What X-Idempotency-Mode can be: how a repeated send is answered.
+const (
+	modeFlag     = "200-flag"
+	modeConflict = "409-conflict"
+)
+
+// send is POST /v1/send.
+func (h *Handler) send(c *call) error {
+	mode := c.request.Header.Get(headerIdempotency)
+	if mode != "" && mode != modeFlag && mode != modeConflict {
+		return schemaError(headerIdempotency, "is neither 200-flag nor 409-conflict")
+	}
+	var request sendRequest
+	if err := c.decode(&request); err != nil {
+		return err
+	}
+	switch {
+	case request.Topic == "":
+		return required("topic")
+	case request.IdemKey == "":
+		return required("idem_key")
+	}
+	message := request.message()
+	out, err := message.outgoing()
+	if err != nil {
+		return err
+	}
+	sent, err := c.caller.Send(c.ctx(), request.Topic, []broker.Outgoing{out})
+	if err = driver.At(err, 0); err != nil {
+		return err
+	}
+	status := http.StatusOK
+	if sent[0].Duplicate && mode == modeConflict {
+		status = http.StatusConflict
+	}
+	c.answer(status, sendResponse{sent[0].ID, sent[0].Duplicate})
+	return nil
+}
+
+type sendBatchRequest struct {
+	Topic    string           `json:"topic"`
+	Messages []messageRequest `json:"messages"`
+}
+
+// sendBatch is POST /v1/send/batch.
+func (h *Handler) sendBatch(c *call) error {
+	var request sendBatchRequest
+	if err := c.decode(&request); err != nil {
+		return err
+	}
+	if request.Topic == "" {
+		return required("topic")
+	}
+	messages := make([]broker.Outgoing, len(request.Messages))
+	for i := range messages {
+		var err error
+		if messages[i], err = request.Messages[i].outgoing(); err != nil {
+			return err
+		}
+	}
+	sent, err := c.caller.Send(c.ctx(), request.Topic, messages)
+	return c.answerPositions(len(messages), err, sent)
+}

@@ -1,0 +1,198 @@
+package httpapi
+
+import (
+	"time"
+
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/server/internal/broker"
+)
+
+type okResponse struct {
+	OK bool `json:"ok"`
+}
+
+type ackOneRequest struct {
+	Topic   string `json:"topic"`
+	Receipt string `json:"receipt"`
+}
+
+type nackOneRequest struct {
+	Topic   string    `json:"topic"`
+	Receipt string    `json:"receipt"`
+	Reason  string    `json:"reason"`
+	DelayMS *duration `json:"delay_ms"`
+}
+
+type extendOneRequest struct {
+	Topic        string    `json:"topic"`
+	Receipt      string    `json:"receipt"`
+	VisibilityMS *duration `json:"visibility_ms"`
+}
+
+type buryOneRequest struct {
+	Topic     string `json:"topic"`
+	Receipt   string `json:"receipt"`
+	Reason    string `json:"reason"`
+	Error     string `json:"error"`
+	ErrorType string `json:"error_type"`
+}
+
+func (c *call) target(topic, receipt string) broker.Target {
+	return broker.Target{Topic: topic, ID: c.request.PathValue("msg_id"), Receipt: receipt}
+}
+
+func (c *call) okUnless(err error) error {
+	if err != nil {
+		return err
+	}
+	return c.ok(okResponse{true})
+}
+
+// ackOne is POST /v1/ack/{msg_id}.
+func (h *Handler) ackOne(c *call) error {
+	var r ackOneRequest
+	if err := c.decodeOptional(&r); err != nil {
+		return err
+	}
+	return c.okUnless(c.caller.AckOne(c.ctx(), c.target(r.Topic, r.Receipt)))
+}
+
+// nackOne is POST /v1/nack/{msg_id}. Without delay_ms the daemon chooses one.
+func (h *Handler) nackOne(c *call) error {
+	var r nackOneRequest
+	if err := c.decodeOptional(&r); err != nil {
+		return err
+	}
+	return c.okUnless(c.caller.NackOne(c.ctx(), c.target(r.Topic, r.Receipt), nackOf("", r.DelayMS, r.Reason)))
+}
+
+func nackOf(receipt string, delayMS *duration, reason string) broker.Nack {
+	nack := broker.Nack{Receipt: receipt, Backoff: delayMS == nil, Cause: reason}
+	if delayMS != nil {
+		nack.Delay = time.Duration(*delayMS)
+	}
+	return nack
+}
+
+// extendOne is POST /v1/extend/{msg_id}.
+func (h *Handler) extendOne(c *call) error {
+	var r extendOneRequest
+	if err := c.decode(&r); err != nil {
+		return err
+	}
+	if r.VisibilityMS == nil {
+		return required("visibility_ms")
+	}
+	return c.okUnless(c.caller.ExtendOne(c.ctx(), c.target(r.Topic, r.Receipt), time.Duration(*r.VisibilityMS)))
+}
+
+// buryOne is POST /v1/bury/{msg_id}.
+func (h *Handler) buryOne(c *call) error {
+	var r buryOneRequest
+	if err := c.decode(&r); err != nil {
+		return err
+	}
+	burial := broker.Burial{Reason: driver.Reason(r.Reason), Error: r.Error, ErrorType: r.ErrorType}
+	return c.okUnless(c.caller.BuryOne(c.ctx(), c.target(r.Topic, r.Receipt), burial))
+}
+
+type ackBatchRequest struct {
+	Topic    string   `json:"topic"`
+	Receipts []string `json:"receipts"`
+}
+
+// ackBatch is POST /v1/ack.
+func (h *Handler) ackBatch(c *call) error {
+	var r ackBatchRequest
+	if err := c.decode(&r); err != nil {
+		return err
+	}
+	if r.Topic == "" {
+		return required("topic")
+	}
+	return c.answerPositions(len(r.Receipts), c.caller.Ack(c.ctx(), r.Topic, r.Receipts), nil)
+}
+
+type nackElement struct {
+	Receipt string    `json:"receipt"`
+	DelayMS *duration `json:"delay_ms"`
+	Reason  string    `json:"reason"`
+}
+
+type nackBatchRequest struct {
+	Topic string        `json:"topic"`
+	Nacks []nackElement `json:"nacks"`
+}
+
+// nackBatch is POST /v1/nack.
+func (h *Handler) nackBatch(c *call) error {
+	var r nackBatchRequest
+	if err := c.decode(&r); err != nil {
+		return err
+	}
+	if r.Topic == "" {
+		return required("topic")
+	}
+	nacks := make([]broker.Nack, len(r.Nacks))
+	for i, n := range r.Nacks {
+		nacks[i] = nackOf(n.Receipt, n.DelayMS, n.Reason)
+	}
+	return c.answerPositions(len(nacks), c.caller.Nack(c.ctx(), r.Topic, nacks), nil)
+}
+
+type extensionElement struct {
+	Receipt      string    `json:"receipt"`
+	VisibilityMS *duration `json:"visibility_ms"`
+}
+
+type extendBatchRequest struct {
+	Topic      string             `json:"topic"`
+	Extensions []extensionElement `json:"extensions"`
+}
+
+// extendBatch is POST /v1/extend.
+func (h *Handler) extendBatch(c *call) error {
+	var r extendBatchRequest
+	if err := c.decode(&r); err != nil {
+		return err
+	}
+	if r.Topic == "" {
+		return required("topic")
+	}
+	extensions := make([]broker.Extension, len(r.Extensions))
+	for i, e := range r.Extensions {
+		if e.VisibilityMS == nil {
+			return required("visibility_ms")
+		}
+		extensions[i] = broker.Extension{Receipt: e.Receipt, Visibility: time.Duration(*e.VisibilityMS)}
+	}
+	return c.answerPositions(len(extensions), c.caller.Extend(c.ctx(), r.Topic, extensions), nil)
+}
+
+type burialElement struct {
+	Receipt   string `json:"receipt"`
+	Reason    string `json:"reason"`
+	Error     string `json:"error"`
+	ErrorType string `json:"error_type"`
+}
+
+type buryBatchRequest struct {
+	Topic   string          `json:"topic"`
+	Burials []burialElement `json:"burials"`
+}
+
+// buryBatch is POST /v1/bury.
+func (h *Handler) buryBatch(c *call) error {
+	var r buryBatchRequest
+	if err := c.decode(&r); err != nil {
+		return err
+	}
+	if r.Topic == "" {
+		return required("topic")
+	}
+	burials := make([]broker.Burial, len(r.Burials))
+	for i, b := range r.Burials {
+		burials[i] = broker.Burial{Receipt: b.Receipt, Reason: driver.Reason(b.Reason), Error: b.Error, ErrorType: b.ErrorType}
+	}
+	return c.answerPositions(len(burials), c.caller.Bury(c.ctx(), r.Topic, burials), nil)
+}

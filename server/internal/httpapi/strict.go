@@ -1,0 +1,239 @@
+package httpapi
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"reflect"
+	"strconv"
+	"strings"
+	"sync"
+	"unicode/utf8"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+// decodeStrictly reads one JSON object into the struct that target points to.
+// Field names are those of the json tags, byte by byte. A field that is unknown
+// or given twice, a value of another type, null, text that is no UTF-8 and
+// anything behind the object are ErrEncoding. What is read is never repeated in
+// the error.
+//
+// Fields are strings, integers, durations, booleans, pointers to these for what may be
+// absent, maps of strings, byte slices (base64 with padding), slices of strings,
+// structs and slices of structs.
+func decodeStrictly(data []byte, target any) error {
+	if !utf8.Valid(data) {
+		return schemaError("body", "is not valid UTF-8")
+	}
+	d := strictDecoder{json: json.NewDecoder(bytes.NewReader(data))}
+	d.json.UseNumber()
+	// The package replaces halves of surrogate pairs by this character, which
+	// would make a text into another one.
+	d.replacementAllowed = bytes.Contains(data, []byte("\ufffd")) || bytes.Contains(bytes.ToLower(data), []byte(`\ufffd`))
+	if err := d.object(reflect.ValueOf(target).Elem(), "body"); err != nil {
+		return err
+	}
+	if _, err := d.json.Token(); !errors.Is(err, io.EOF) {
+		return schemaError("body", "has something behind the object")
+	}
+	return nil
+}
+
+func schemaError(field, detail string) error {
+	return &driver.Error{Code: driver.ErrEncoding, Op: "read", Field: field, Detail: detail}
+}
+
+type strictDecoder struct {
+	json               *json.Decoder
+	replacementAllowed bool
+}
+
+// fieldsOf returns the fields of a struct type by their names in JSON.
+func fieldsOf(t reflect.Type) map[string]int {
+	if known, ok := fieldTables.Load(t); ok {
+		return known.(map[string]int)
+	}
+	table := make(map[string]int)
+	for i := range t.NumField() {
+		if name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ","); name != "" {
+			table[name] = i
+		}
+	}
+	known, _ := fieldTables.LoadOrStore(t, table)
+	return known.(map[string]int)
+}
+
+var fieldTables sync.Map
+
+var durationType = reflect.TypeFor[duration]()
+
+func (d *strictDecoder) token(field string) (json.Token, error) {
+	token, err := d.json.Token()
+	if err != nil {
+		return nil, schemaError(field, "is no JSON")
+	}
+	if text, ok := token.(string); ok && !d.replacementAllowed && strings.ContainsRune(text, utf8.RuneError) {
+		return nil, schemaError(field, "has half of a surrogate pair")
+	}
+	return token, nil
+}
+
+// open expects a delimiter.
+func (d *strictDecoder) open(delimiter json.Delim, field, what string) error {
+	token, err := d.token(field)
+	if err != nil {
+		return err
+	}
+	if token != delimiter {
+		return schemaError(field, "is no "+what)
+	}
+	return nil
+}
+
+func (d *strictDecoder) object(target reflect.Value, field string) error {
+	if err := d.open('{', field, "object"); err != nil {
+		return err
+	}
+	fields := fieldsOf(target.Type())
+	seen := make(map[string]bool, len(fields))
+	for d.json.More() {
+		key, err := d.key(field, seen)
+		if err != nil {
+			return err
+		}
+		index, known := fields[key]
+		if !known {
+			return schemaError(field, "has a field that is not known here")
+		}
+		if err := d.value(target.Field(index), key); err != nil {
+			return err
+		}
+	}
+	return d.open('}', field, "object")
+}
+
+func (d *strictDecoder) key(field string, seen map[string]bool) (string, error) {
+	token, err := d.token(field)
+	if err != nil {
+		return "", err
+	}
+	key, _ := token.(string) // within an object there is nothing else
+	if seen[key] {
+		return "", schemaError(field, "has a field twice")
+	}
+	seen[key] = true
+	return key, nil
+}
+
+func (d *strictDecoder) value(target reflect.Value, field string) error {
+	switch target.Kind() { //nolint:exhaustive // the rest does not occur in requests
+	case reflect.Pointer:
+		target.Set(reflect.New(target.Type().Elem()))
+		return d.value(target.Elem(), field)
+	case reflect.Struct:
+		return d.object(target, field)
+	case reflect.Map:
+		return d.stringMap(target, field)
+	case reflect.Slice:
+		if target.Type().Elem().Kind() != reflect.Uint8 {
+			return d.list(target, field)
+		}
+	}
+	token, err := d.token(field)
+	if err != nil {
+		return err
+	}
+	return setScalar(target, token, field)
+}
+
+func setScalar(target reflect.Value, token json.Token, field string) error {
+	switch target.Kind() { //nolint:exhaustive // as above
+	case reflect.String:
+		text, ok := token.(string)
+		if !ok {
+			return schemaError(field, "is no string")
+		}
+		target.SetString(text)
+	case reflect.Bool:
+		value, ok := token.(bool)
+		if !ok {
+			return schemaError(field, "is neither true nor false")
+		}
+		target.SetBool(value)
+	case reflect.Int, reflect.Int64:
+		number, ok := token.(json.Number)
+		if !ok {
+			return schemaError(field, "is no number")
+		}
+		if target.Type() == durationType {
+			value, ok := parseDuration(number)
+			if !ok {
+				return schemaError(field, "is no number of milliseconds with up to six decimals")
+			}
+			target.SetInt(int64(value))
+			return nil
+		}
+		value, err := strconv.ParseInt(number.String(), 10, 64)
+		if err != nil {
+			return schemaError(field, "is no whole number of at most 63 bits")
+		}
+		target.SetInt(value)
+	case reflect.Slice:
+		text, ok := token.(string)
+		if !ok {
+			return schemaError(field, "is no string")
+		}
+		data, err := base64.StdEncoding.Strict().DecodeString(text)
+		if err != nil || base64.StdEncoding.EncodedLen(len(data)) != len(text) {
+			return schemaError(field, "is no base64 with padding")
+		}
+		target.SetBytes(data)
+	default:
+		return schemaError(field, fmt.Sprintf("cannot be a %v", target.Kind()))
+	}
+	return nil
+}
+
+func (d *strictDecoder) list(target reflect.Value, field string) error {
+	if err := d.open('[', field, "list"); err != nil {
+		return err
+	}
+	list := reflect.MakeSlice(target.Type(), 0, 0)
+	for d.json.More() {
+		element := reflect.New(target.Type().Elem()).Elem()
+		if err := d.value(element, field); err != nil {
+			return err
+		}
+		list = reflect.Append(list, element)
+	}
+	target.Set(list)
+	return d.open(']', field, "list")
+}
+
+func (d *strictDecoder) stringMap(target reflect.Value, field string) error {
+	if err := d.open('{', field, "object"); err != nil {
+		return err
+	}
+	values, seen := make(map[string]string), make(map[string]bool)
+	for d.json.More() {
+		key, err := d.key(field, seen)
+		if err != nil {
+			return err
+		}
+		token, err := d.token(field)
+		if err != nil {
+			return err
+		}
+		text, ok := token.(string)
+		if !ok {
+			return schemaError(field, "has a value that is no string")
+		}
+		values[key] = text
+	}
+	target.Set(reflect.ValueOf(values))
+	return d.open('}', field, "object")
+}

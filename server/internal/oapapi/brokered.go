@@ -1,0 +1,163 @@
+package oapapi
+
+import (
+	"context"
+	"iter"
+	"net"
+	"net/netip"
+
+	"github.com/mailboxmq/mailbox/capability"
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/server/internal/broker"
+)
+
+// Brokered is the Authenticate of a daemon: connections are callers of b.
+//
+// The capability is the binary form of a token. It must be genuine and good now;
+// what it allows is decided with each operation, as is whether it is still good.
+func Brokered(b *broker.Broker) Authenticate {
+	return func(ctx context.Context, token []byte, from net.Addr) (Caller, error) {
+		parsed, err := capability.ParseBinary(token)
+		if err != nil {
+			return nil, err
+		}
+		caller := b.Caller(parsed, broker.Origin{Client: clientAddr(from)})
+		if err := caller.Genuine(ctx); err != nil {
+			return nil, err
+		}
+		return brokered{maker: caller, user: caller.Existing(), broker: b}, nil
+	}
+}
+
+// clientAddr is the zero Addr for what has no address, like a unix socket.
+func clientAddr(from net.Addr) netip.Addr {
+	if tcp, ok := from.(*net.TCPAddr); ok {
+		return tcp.AddrPort().Addr().Unmap()
+	}
+	return netip.Addr{}
+}
+
+// brokered makes a Caller of a broker.Caller.
+type brokered struct {
+	maker, user broker.Caller // only maker makes topics that are not there
+	broker      *broker.Broker
+}
+
+var _ Caller = brokered{}
+
+func (b brokered) Open(ctx context.Context, topic string) (driver.Traits, bool, error) {
+	traits, err := b.maker.Traits(ctx, topic)
+	if err != nil {
+		return traits, false, err
+	}
+	can, err := b.user.Capabilities(ctx, topic)
+	return traits, can.Peek, err
+}
+
+func (b brokered) Send(ctx context.Context, topic string, msgs []driver.Outgoing) ([]driver.Sent, error) {
+	out := make([]broker.Outgoing, len(msgs))
+	for i := range msgs {
+		out[i].Outgoing = msgs[i]
+	}
+	return b.user.Send(ctx, topic, out)
+}
+
+func (b brokered) Receive(ctx context.Context, topic string, req driver.ReceiveRequest) ([]driver.Delivery, error) {
+	got, err := b.user.Receive(ctx, topic, req)
+	if len(got) == 0 {
+		return nil, err
+	}
+	deliveries := make([]driver.Delivery, len(got))
+	for i := range got {
+		deliveries[i] = driver.Delivery{Message: got[i].Message, Receipt: driver.Receipt{Handle: got[i].Receipt}}
+	}
+	return deliveries, err
+}
+
+func (b brokered) Ack(ctx context.Context, topic string, receipts []driver.Receipt) error {
+	texts := make([]string, len(receipts))
+	for i := range receipts {
+		texts[i] = receipts[i].Handle
+	}
+	return b.user.Ack(ctx, topic, texts)
+}
+
+func (b brokered) Nack(ctx context.Context, topic string, nacks []driver.Nack) error {
+	out := make([]broker.Nack, len(nacks))
+	for i, n := range nacks {
+		out[i] = broker.Nack{Receipt: n.Receipt.Handle, Delay: n.Delay, Cause: n.Cause}
+	}
+	return b.user.Nack(ctx, topic, out)
+}
+
+func (b brokered) Extend(ctx context.Context, topic string, extensions []driver.Extension) error {
+	out := make([]broker.Extension, len(extensions))
+	for i, e := range extensions {
+		out[i] = broker.Extension{Receipt: e.Receipt.Handle, Visibility: e.Visibility}
+	}
+	return b.user.Extend(ctx, topic, out)
+}
+
+func (b brokered) DeadLetter(ctx context.Context, topic string, burials []driver.Burial) error {
+	out := make([]broker.Burial, len(burials))
+	for i, d := range burials {
+		out[i] = broker.Burial{Receipt: d.Receipt.Handle, Reason: d.Reason, Error: d.Error, ErrorType: d.ErrorType}
+	}
+	return b.user.Bury(ctx, topic, out)
+}
+
+func (b brokered) DeadLetters(ctx context.Context, topic string) iter.Seq2[driver.DeadLetter, error] {
+	return func(yield func(driver.DeadLetter, error) bool) {
+		for looked, err := range b.user.DeadLetters(ctx, topic) {
+			if !yield(looked.DeadLetter, err) {
+				return
+			}
+		}
+	}
+}
+
+func (b brokered) Peek(ctx context.Context, topic string, query driver.Query) iter.Seq2[driver.Peeked, error] {
+	return func(yield func(driver.Peeked, error) bool) {
+		for looked, err := range b.user.Peek(ctx, topic, query) {
+			if !yield(looked.Peeked, err) {
+				return
+			}
+		}
+	}
+}
+
+func (b brokered) Purge(ctx context.Context, topic string) (int, error) {
+	return b.user.Purge(ctx, topic)
+}
+
+func (b brokered) Stats(ctx context.Context, topic string) (driver.Stats, error) {
+	return b.user.Stats(ctx, topic)
+}
+
+func (b brokered) Redrive(ctx context.Context, topic string, ids []string, limit int) (int, error) {
+	return b.user.Redrive(ctx, topic, ids, limit)
+}
+
+func (b brokered) Discard(ctx context.Context, topic string, ids []string) (int, error) {
+	return b.user.Discard(ctx, topic, ids)
+}
+
+func (b brokered) PurgeDead(ctx context.Context, topic string) (int, error) {
+	return b.user.PurgeDead(ctx, topic)
+}
+
+func (b brokered) ConfigureQueue(ctx context.Context, topic string, config driver.Config) error {
+	return b.maker.Configure(ctx, topic, config)
+}
+
+func (b brokered) QueueConfig(ctx context.Context, topic string) (driver.Config, error) {
+	return b.user.Config(ctx, topic)
+}
+
+func (b brokered) Queues(ctx context.Context) iter.Seq2[string, error] { return b.user.Topics(ctx) }
+
+func (b brokered) DeleteQueue(ctx context.Context, topic string) error {
+	return b.user.Delete(ctx, topic)
+}
+
+func (b brokered) Ping(ctx context.Context) error { return b.broker.Ping(ctx) }

@@ -1,0 +1,44 @@
+package oapapi
+
+import (
+	"context"
+	"iter"
+	"net"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+// A Caller does what one capability allows: it is the broker as a connection
+// sees it. The methods do, and promise, what those of driver.Queue,
+// driver.DeadLetterer, driver.Peeker and driver.Admin with the same names do.
+type Caller interface {
+	// Open makes sure that the topic exists, and says what it promises and
+	// whether it can be looked into.
+	Open(ctx context.Context, topic string) (traits driver.Traits, peeker bool, err error)
+
+	// The following answer ErrNotFound for a topic that does not exist.
+	Send(ctx context.Context, topic string, msgs []driver.Outgoing) ([]driver.Sent, error)
+	Receive(ctx context.Context, topic string, req driver.ReceiveRequest) ([]driver.Delivery, error)
+	Ack(ctx context.Context, topic string, receipts []driver.Receipt) error
+	Nack(ctx context.Context, topic string, nacks []driver.Nack) error
+	Extend(ctx context.Context, topic string, extensions []driver.Extension) error
+	Purge(ctx context.Context, topic string) (removed int, err error)
+	Stats(ctx context.Context, topic string) (driver.Stats, error)
+	Peek(ctx context.Context, topic string, query driver.Query) iter.Seq2[driver.Peeked, error]
+
+	DeadLetter(ctx context.Context, topic string, burials []driver.Burial) error
+	DeadLetters(ctx context.Context, topic string) iter.Seq2[driver.DeadLetter, error]
+	Redrive(ctx context.Context, topic string, ids []string, limit int) (moved int, err error)
+	Discard(ctx context.Context, topic string, ids []string) (removed int, err error)
+	PurgeDead(ctx context.Context, topic string) (removed int, err error)
+
+	ConfigureQueue(ctx context.Context, topic string, config driver.Config) error
+	QueueConfig(ctx context.Context, topic string) (driver.Config, error)
+	Queues(ctx context.Context) iter.Seq2[string, error]
+	DeleteQueue(ctx context.Context, topic string) error
+	Ping(ctx context.Context) error
+}
+
+// Authenticate turns the capability of a connection into what it allows. Codes:
+// ErrUnauthenticated, ErrForbidden, ErrUnavailable. It must not keep token.
+type Authenticate func(ctx context.Context, token []byte, from net.Addr) (Caller, error)

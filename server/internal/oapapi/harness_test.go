@@ -1,0 +1,105 @@
+package oapapi_test
+
+import (
+	"context"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/mailboxmq/mailbox/capability"
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/remotebox"
+	"github.com/mailboxmq/mailbox/server/internal/broker"
+	"github.com/mailboxmq/mailbox/server/internal/oapapi"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// daemon is a broker behind the surface, and a token for everything.
+type daemon struct {
+	server  *oapapi.Server
+	broker  *broker.Broker
+	backend driver.Opener
+	token   string
+}
+
+func newDaemon(t testing.TB, backend driver.Opener, options oapapi.Options) *daemon {
+	t.Helper()
+	ring := capability.NewKeyRing(capability.NewKey())
+	return newDaemonWith(t, backend, options, ring, mint(t, ring))
+}
+
+func mint(t testing.TB, ring *capability.KeyRing, caveats ...capability.Caveat) string {
+	t.Helper()
+	caveats = append(caveats, capability.AllOperations(), capability.Topics(capability.AnyTopic()),
+		capability.ExpiresAt(time.Now().Add(10_000*time.Hour)))
+	token, err := ring.Mint("", caveats...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return token.Reveal()
+}
+
+func newDaemonWith(t testing.TB, backend driver.Opener, options oapapi.Options, ring *capability.KeyRing, token string) *daemon {
+	t.Helper()
+	b, err := broker.New(broker.Options{
+		Opener: backend, Ring: ring, Verifier: capability.NewVerifier(ring, nil),
+		Limits: broker.Limits{MaxPayloadBytes: driver.DefaultMaxBodyBytes},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	options.Authenticate = oapapi.Brokered(b)
+	return &daemon{server: oapapi.New(options), broker: b, backend: backend, token: token}
+}
+
+// pipe is a Dial that connects to the daemon without a network.
+func (d *daemon) pipe(ctx context.Context, _ string) (net.Conn, error) {
+	client, server := net.Pipe()
+	d.server.ServeConn(context.WithoutCancel(ctx), server)
+	return client, nil
+}
+
+// client returns a client over pipes.
+func (d *daemon) client() *remotebox.Backend {
+	return remotebox.New([]string{"pipe"}, d.token, &remotebox.Options{Dial: d.pipe})
+}
+
+// stop ends the daemon and its backend.
+func (d *daemon) stop(t testing.TB) {
+	t.Helper()
+	if err := d.server.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := d.broker.Close(); err != nil {
+		t.Error(err)
+	}
+	if backend, ok := d.backend.(interface{ Close() error }); ok {
+		if err := backend.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// remote is a client with a daemon of its own. Closing it ends both.
+type remote struct {
+	*remotebox.Backend
+	daemon *daemon
+	t      testing.TB
+	once   sync.Once
+}
+
+func newRemote(t testing.TB, d *daemon, client *remotebox.Backend) *remote {
+	r := &remote{Backend: client, daemon: d, t: t}
+	t.Cleanup(func() { _ = r.Close() })
+	return r
+}
+
+func (r *remote) Close() error {
+	err := r.Backend.Close()
+	r.once.Do(func() { r.daemon.stop(r.t) })
+	return err
+}

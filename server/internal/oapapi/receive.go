@@ -1,0 +1,161 @@
+package oapapi
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"time"
+
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/oap"
+)
+
+// maxReceiveBytes bounds the bodies of one answer, whatever the client says: the
+// rest of what it asked for comes with its next request.
+const maxReceiveBytes = 8 << 20
+
+// parseReceive reads a request to receive, and answers it if it makes no sense.
+func (c *conn) parseReceive(r *request) (driver.ReceiveRequest, bool) {
+	_, req, err := oap.ParseReceive(r.payload)
+	if err != nil {
+		c.failPayload(r.correlation, err)
+		return req, false
+	}
+	if req.MaxBytes == 0 || req.MaxBytes > maxReceiveBytes {
+		req.MaxBytes = maxReceiveBytes
+	}
+	return req, true
+}
+
+// runReceives takes for all requests what is there, and lets the others wait.
+func (c *conn) runReceives(ctx context.Context, requests []request) {
+	for len(requests) > 0 {
+		r := &requests[0]
+		req, ok := c.parseReceive(r)
+		if !ok {
+			requests = requests[1:]
+			continue
+		}
+		// What differs in nothing is taken together. With strict groups it is
+		// not: the messages of a group must not go to two receivers.
+		alike := 1
+		if !r.queue.strict && req.Max >= 1 && req.MaxBytes == maxReceiveBytes {
+			for alike < len(requests) && requests[alike].queue == r.queue &&
+				sameReceive(r, &requests[alike]) && (alike+1)*req.Max <= r.queue.maxBatch {
+				alike++
+			}
+		}
+		c.takeFor(ctx, requests[:alike], req)
+		requests = requests[alike:]
+	}
+}
+
+// sameReceive reports whether two requests ask for the same.
+func sameReceive(a, b *request) bool { return string(a.payload) == string(b.payload) }
+
+// takeFor takes messages for requests that ask for the same.
+func (c *conn) takeFor(ctx context.Context, requests []request, req driver.ReceiveRequest) {
+	look := req
+	look.Max, look.Wait = req.Max*len(requests), min(req.Wait, 0)
+	got, err := c.caller.Receive(ctx, requests[0].queue.topic, look)
+	if err != nil && (req.Wait <= 0 || !errors.Is(err, driver.ErrFull)) {
+		for i := range requests {
+			c.received(ctx, &requests[i], nil, err)
+		}
+		return
+	}
+	for i := range requests {
+		mine := got[:min(len(got), req.Max)]
+		got = got[len(mine):]
+		if len(mine) > 0 || req.Wait <= 0 {
+			c.received(ctx, &requests[i], mine, err)
+		} else {
+			c.await(ctx, &requests[i], req)
+		}
+	}
+}
+
+// await does a request that may have to wait, on a goroutine of its own.
+func (c *conn) await(ctx context.Context, r *request, req driver.ReceiveRequest) {
+	waiting := request{correlation: r.correlation, code: r.code, queue: r.queue}
+	ctx, running := c.track(ctx, r.correlation, false)
+	if running == nil {
+		return
+	}
+	c.work.Go(func() {
+		got, err := c.caller.Receive(ctx, waiting.queue.topic, req)
+		if len(got) == 0 && ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
+		running.done()
+		c.received(ctx, &waiting, got, err)
+		// Whoever was woken by the same messages has an answer too: with theirs
+		// it goes out in one piece.
+		runtime.Gosched()
+		c.out.flush()
+	})
+}
+
+// received answers a request to receive, without flushing. If the client is gone
+// the messages go back to their places.
+func (c *conn) received(ctx context.Context, r *request, got []driver.Delivery, err error) {
+	switch {
+	case errors.Is(err, errElsewhere):
+		c.answer(r.correlation, oap.StatusElsewhere, nil)
+		return
+	case errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded):
+		c.answer(r.correlation, oap.StatusCancelled, nil)
+		return
+	case err != nil:
+		c.fail(r.correlation, err)
+		return
+	}
+	delivered := c.deliver(oap.Response, oap.StatusMore, oap.StatusOK, r.correlation, got)
+	c.inFlight.Add(-1)
+	if !delivered && len(got) > 0 {
+		c.giveBack(ctx, r.queue, got)
+	}
+}
+
+// deliver adds deliveries in as many frames as they need, of which the last has
+// another code than those before.
+func (c *conn) deliver(flags oap.Flags, more, last uint16, correlation uint64, got []driver.Delivery) bool {
+	o := c.out
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.failed != nil {
+		return false
+	}
+	start := o.beginLocked(flags, last, correlation)
+	for i := range got {
+		end := len(o.pending)
+		o.pending = oap.AppendDelivery(o.pending, &got[i])
+		if len(o.pending)-start > oap.HeaderBytes+oap.MaxPayloadBytes && end > start+oap.HeaderBytes {
+			o.pending = o.pending[:end]
+			oap.SetLength(o.pending, start)
+			setCode(o.pending[start:], more)
+			start = o.beginLocked(flags, last, correlation)
+			o.pending = oap.AppendDelivery(o.pending, &got[i])
+		}
+	}
+	oap.SetLength(o.pending, start)
+	return true
+}
+
+// setCode changes the code of a frame.
+func setCode(frame []byte, code uint16) { frame[8], frame[9] = byte(code>>8), byte(code) }
+
+// giveBackTime bounds how long it takes to give messages back.
+const giveBackTime = 5 * time.Second
+
+// giveBack returns messages that nobody was told about to their places. Nothing
+// is lost if that fails: they come back when their visibility is over.
+func (c *conn) giveBack(ctx context.Context, q *queue, got []driver.Delivery) {
+	extensions := make([]driver.Extension, len(got))
+	for i := range got {
+		extensions[i].Receipt = got[i].Receipt
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBackTime)
+	defer cancel()
+	_ = c.caller.Extend(ctx, q.topic, extensions)
+}

@@ -1,0 +1,255 @@
+package oapapi
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/oap"
+)
+
+// Options are what a Server is made of; zero fields mean the defaults.
+type Options struct {
+	// Authenticate decides about capabilities. It must be set.
+	Authenticate Authenticate
+	// MaxConnections bounds the connections, 20,000 by default. One more is
+	// closed at once.
+	MaxConnections int
+	// MaxInFlight bounds the unanswered requests of a connection, 1,024 by
+	// default. One more is answered with ErrFull.
+	MaxInFlight int
+	// MaxQueues bounds the queues that a connection has open, 65,536 by
+	// default.
+	MaxQueues int
+	// HandshakeTimeout bounds the time until a connection has shown its
+	// capability, 5 s by default; FrameTimeout that between the first and the
+	// last byte of a frame, 30 s; WriteTimeout that in which a client must read
+	// what it is sent, 30 s; and IdleTimeout that without any request, 10 min.
+	HandshakeTimeout, FrameTimeout, WriteTimeout, IdleTimeout time.Duration
+	// Logger gets what goes wrong with connections. Nil logs nothing.
+	Logger *slog.Logger
+}
+
+func (o Options) withDefaults() Options {
+	setNumber := func(field *int, value int) {
+		if *field <= 0 {
+			*field = value
+		}
+	}
+	setTime := func(field *time.Duration, value time.Duration) {
+		if *field <= 0 {
+			*field = value
+		}
+	}
+	setNumber(&o.MaxConnections, 20_000)
+	setNumber(&o.MaxInFlight, oap.MaxWindow)
+	setNumber(&o.MaxQueues, 65_536)
+	setTime(&o.HandshakeTimeout, 5*time.Second)
+	setTime(&o.FrameTimeout, 30*time.Second)
+	setTime(&o.WriteTimeout, 30*time.Second)
+	setTime(&o.IdleTimeout, 10*time.Minute)
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return o
+}
+
+// A Server serves OAP/1 on any number of listeners. It is safe for concurrent
+// use. Make one with New.
+type Server struct {
+	options  Options
+	instance [16]byte
+	sessions sessions
+	refused  atomic.Int64
+
+	mu        sync.Mutex // guards the fields below
+	listeners map[net.Listener]struct{}
+	conns     map[*conn]struct{}
+	draining  bool
+	closed    bool
+	done      sync.WaitGroup // connections
+}
+
+// New returns a server that serves nobody yet. It does no I/O.
+func New(options Options) *Server {
+	s := &Server{
+		options:   options.withDefaults(),
+		listeners: make(map[net.Listener]struct{}), conns: make(map[*conn]struct{}),
+	}
+	_, _ = rand.Read(s.instance[:]) // never fails, see crypto/rand
+	return s
+}
+
+// Gauges are figures for metrics.
+type Gauges struct {
+	// Connections are open, Refused were closed because there were too many,
+	// and Sessions are the producer sessions that are remembered.
+	Connections, Sessions int
+	Refused               int64
+}
+
+// Gauges returns the figures as they are now.
+func (s *Server) Gauges() Gauges {
+	s.mu.Lock()
+	connections := len(s.conns)
+	s.mu.Unlock()
+	return Gauges{Connections: connections, Sessions: s.sessions.count(), Refused: s.refused.Load()}
+}
+
+// Serve accepts connections until the listener fails or the server is shut down
+// or closed, in which cases it closes the listener and returns nil. Ending ctx
+// ends what its connections do, as closing the server does. It blocks.
+func (s *Server) Serve(ctx context.Context, l net.Listener) error {
+	if !s.addListener(l) {
+		return errors.Join(&driver.Error{Code: driver.ErrClosed, Op: "serve"}, l.Close())
+	}
+	defer s.removeListener(l)
+	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
+	defer stop()
+	for failures := 0; ; {
+		nc, err := l.Accept()
+		if err == nil {
+			failures = 0
+			s.ServeConn(ctx, nc)
+			continue
+		}
+		if s.stopping() || ctx.Err() != nil {
+			return nil
+		}
+		// Out of file descriptors, most likely: others will close some.
+		if failures++; failures > acceptFailures || errors.Is(err, net.ErrClosed) {
+			return err
+		}
+		s.options.Logger.WarnContext(ctx, "oap.accept", "error", err)
+		pause(ctx, acceptPause)
+	}
+}
+
+// How often, and how long apart, a listener that fails is tried again.
+const (
+	acceptFailures = 60
+	acceptPause    = time.Second
+)
+
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+func (s *Server) addListener(l net.Listener) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.draining || s.closed {
+		return false
+	}
+	s.listeners[l] = struct{}{}
+	return true
+}
+
+func (s *Server) removeListener(l net.Listener) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.listeners, l)
+	_ = l.Close() // it may be closed already
+}
+
+func (s *Server) stopping() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.draining || s.closed
+}
+
+// ServeConn serves one connection, which it closes. It does not block.
+func (s *Server) ServeConn(ctx context.Context, nc net.Conn) {
+	c := newConn(s, nc)
+	s.mu.Lock()
+	if s.closed || s.draining || len(s.conns) >= s.options.MaxConnections {
+		s.mu.Unlock()
+		s.refused.Add(1)
+		_ = nc.Close()
+		return
+	}
+	s.conns[c] = struct{}{}
+	s.mu.Unlock()
+	s.done.Go(func() {
+		defer s.removeConn(c)
+		c.serve(ctx)
+	})
+}
+
+func (s *Server) removeConn(c *conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.conns, c)
+}
+
+// Shutdown stops listening, tells every client to go elsewhere, sends receives
+// that wait there, and returns when all connections have ended. Meanwhile it takes
+// no messages any more, and does everything else that it is asked. When ctx ends first, it closes what is left, and
+// returns the context's error.
+func (s *Server) Shutdown(ctx context.Context) error {
+	s.stop(func() { s.draining = true }, (*conn).drain)
+	ended := make(chan struct{})
+	go func() {
+		s.done.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+		return nil
+	case <-ctx.Done():
+		err := ctx.Err()
+		return errors.Join(err, s.Close())
+	}
+}
+
+// Close closes all listeners and connections, and returns when they have ended.
+// Closing twice is fine.
+func (s *Server) Close() error {
+	s.stop(func() { s.closed = true }, func(c *conn) { _ = c.net.Close() })
+	s.done.Wait()
+	return nil
+}
+
+// stop changes the state, ends all listeners, and does something to each
+// connection.
+func (s *Server) stop(change func(), each func(*conn)) {
+	s.mu.Lock()
+	change()
+	for l := range s.listeners {
+		_ = l.Close() // its Serve returns
+	}
+	conns := make([]*conn, 0, len(s.conns))
+	for c := range s.conns {
+		conns = append(conns, c)
+	}
+	s.mu.Unlock()
+	for _, c := range conns {
+		each(c)
+	}
+}
+
+// configured tells everybody who has the queue open what it promises now. Topics
+// have the same name for everybody with the same tenant only, so the others ask
+// for nothing but their own traits.
+func (s *Server) configured(ctx context.Context, topic string) {
+	s.mu.Lock()
+	var conns []*conn
+	for c := range s.conns {
+		conns = append(conns, c)
+	}
+	s.mu.Unlock()
+	for _, c := range conns {
+		c.refreshTraits(ctx, topic)
+	}
+}

@@ -1,0 +1,250 @@
+package oapapi
+
+import (
+	"context"
+	"errors"
+
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/oap"
+)
+
+// worker does sends and settlements: requests that follow each other and do the
+// same to the same queue are one call of the broker. It is used by one goroutine
+// at a time; what it keeps is memory for the next time.
+type worker struct {
+	conn    *conn
+	frames  []byte // answers
+	answers int
+	spans   []span
+
+	messages   []driver.Outgoing
+	receipts   []driver.Receipt
+	nacks      []driver.Nack
+	extensions []driver.Extension
+	burials    []driver.Burial
+}
+
+// span is the part of a call that belongs to one request.
+type span struct {
+	request  *request
+	from, to int
+}
+
+// maxCallBytes bounds the messages of one call, of which each request has at
+// most a frame.
+const maxCallBytes = 4 << 20
+
+// run does requests and adds the answers to the output, which the caller
+// flushes.
+func (w *worker) run(ctx context.Context, requests []request) {
+	for len(requests) > 0 {
+		first, n, size := &requests[0], 1, len(requests[0].payload)
+		for n < len(requests) && requests[n].queue == first.queue && requests[n].code == first.code &&
+			size+len(requests[n].payload) <= maxCallBytes {
+			size += len(requests[n].payload)
+			n++
+		}
+		w.alike(ctx, requests[:n])
+		requests = requests[n:]
+	}
+	w.hand()
+}
+
+// alike does requests of one kind for one queue.
+func (w *worker) alike(ctx context.Context, requests []request) {
+	caller := w.conn.caller
+	switch requests[0].code {
+	case oap.OpSend:
+		together(ctx, w, requests, &w.messages, oap.ParseSend, caller.Send, w.sent)
+	case oap.OpAck:
+		together(ctx, w, requests, &w.receipts, oap.ParseAck, settling(caller.Ack), w.settled)
+	case oap.OpNack:
+		together(ctx, w, requests, &w.nacks, oap.ParseNack, settling(caller.Nack), w.settled)
+	case oap.OpExtend:
+		together(ctx, w, requests, &w.extensions, oap.ParseExtend, settling(caller.Extend), w.settled)
+	case oap.OpBury:
+		together(ctx, w, requests, &w.burials, oap.ParseBury, settling(caller.DeadLetter), w.settled)
+	}
+}
+
+// settling makes a settlement look like a send without results.
+func settling[T any](do func(context.Context, string, []T) error) func(context.Context, string, []T) ([]driver.Sent, error) {
+	return func(ctx context.Context, topic string, elements []T) ([]driver.Sent, error) {
+		return nil, do(ctx, topic, elements)
+	}
+}
+
+// together does requests in as few calls as the queue allows.
+func together[T any](ctx context.Context, w *worker, requests []request, scratch *[]T,
+	parse func([]byte, []T) (oap.Target, []T, error),
+	do func(context.Context, string, []T) ([]driver.Sent, error),
+	reply func(s *span, sent []driver.Sent, errs []error),
+) {
+	q := requests[0].queue
+	elements := (*scratch)[:0]
+	w.spans = w.spans[:0]
+	call := func() {
+		if len(w.spans) > 0 {
+			w.perform(func(from, to int) ([]driver.Sent, error) { return do(ctx, q.topic, elements[from:to]) }, reply)
+		}
+		w.spans = emptied(w.spans)
+		elements = emptied(elements)
+	}
+	for i := range requests {
+		r := &requests[i]
+		if !w.admit(r) {
+			continue
+		}
+		from := len(elements)
+		_, more, err := parse(r.payload, elements)
+		if err != nil {
+			clear(more[from:])
+			w.refuse(r, payloadError(err))
+			continue
+		}
+		if len(more) > q.maxBatch && from > 0 { // this one begins the next call
+			alone := append([]T(nil), more[from:]...)
+			clear(more[from:])
+			call()
+			more, from = append(elements, alone...), 0
+		}
+		elements = more
+		w.spans = append(w.spans, span{request: r, from: from, to: len(elements)})
+	}
+	call()
+	*scratch = elements
+}
+
+// perform makes one call for all spans and answers each. If the call as a whole
+// is refused, each request is tried alone: a bound that is reached by all of them
+// together may have room for some.
+func (w *worker) perform(do func(from, to int) ([]driver.Sent, error), reply func(*span, []driver.Sent, []error)) {
+	sent, err := do(0, w.spans[len(w.spans)-1].to)
+	errs, wholly := outcome(err)
+	switch {
+	case wholly == nil:
+		for i := range w.spans {
+			s := &w.spans[i]
+			reply(s, part(sent, s), part(errs, s))
+		}
+	case len(w.spans) > 1 && refusal(wholly):
+		for i := range w.spans {
+			s := &w.spans[i]
+			sent, err := do(s.from, s.to)
+			if errs, wholly := outcome(err); wholly != nil {
+				w.refuse(s.request, wholly)
+			} else {
+				reply(s, sent, errs)
+			}
+		}
+	default:
+		for i := range w.spans {
+			w.refuse(w.spans[i].request, wholly)
+		}
+	}
+}
+
+// outcome tells failures of elements from one of the whole call.
+func outcome(err error) (errs []error, wholly error) {
+	if err == nil {
+		return nil, nil
+	}
+	if batch, ok := errors.AsType[*driver.BatchError](err); ok {
+		return batch.Errs, nil
+	}
+	return nil, err
+}
+
+// refusal reports whether err says for certain that nothing was done, for a
+// reason that may not hold for a smaller call.
+func refusal(err error) bool {
+	for _, code := range []driver.Code{driver.ErrFull, driver.ErrForbidden, driver.ErrInvalid, driver.ErrTooLarge} {
+		if errors.Is(err, code) {
+			return true
+		}
+	}
+	return false
+}
+
+// part is what belongs to a span, nil if there is nothing.
+func part[T any](all []T, s *span) []T {
+	if all == nil {
+		return nil
+	}
+	return all[s.from:s.to]
+}
+
+func (w *worker) sent(s *span, sent []driver.Sent, errs []error) {
+	w.answer(s.request, oap.StatusOK, func(dst []byte) []byte { return oap.AppendSent(dst, sent, errs) })
+}
+
+func (w *worker) settled(s *span, _ []driver.Sent, errs []error) {
+	w.answer(s.request, oap.StatusOK, func(dst []byte) []byte { return oap.AppendFailures(dst, errs) })
+}
+
+func (w *worker) refuse(r *request, err error) {
+	e := oap.ErrorOf(err)
+	w.answer(r, oap.StatusOf(e.Code), func(dst []byte) []byte { return oap.AppendError(dst, e) })
+}
+
+// admit reports whether a request is to be done. If it was done before, it is
+// answered, now or when that is over.
+func (w *worker) admit(r *request) bool {
+	if r.ticket.Sequence == 0 {
+		return true
+	}
+	c := w.conn
+	switch c.session.begin(r.ticket, asker{conn: c, correlation: r.correlation}) {
+	case fresh:
+		return true
+	case stale:
+		c.fail(r.correlation, errStale)
+	case repeated:
+		c.inFlight.Add(-1)
+	case underway:
+	}
+	return false
+}
+
+var errStale = &driver.Error{Code: driver.ErrInvalid, Field: "sequence", Detail: "the request is over"}
+
+// answer adds the answer to a request, and remembers it where that is wanted.
+func (w *worker) answer(r *request, status uint16, fill func(dst []byte) []byte) {
+	start := len(w.frames)
+	w.frames = oap.AppendHeader(w.frames, &oap.Header{
+		Flags: oap.Response, Code: status, Protocol: oap.ProtocolMailbox, Correlation: r.correlation,
+	})
+	w.frames = fill(w.frames)
+	oap.SetLength(w.frames, start)
+	w.answers++
+	if r.ticket.Sequence > 0 {
+		w.conn.remember(r.ticket, status, w.frames[start+oap.HeaderBytes:])
+	}
+}
+
+// remember keeps the outcome of a request in the session, and answers those who
+// asked for it meanwhile.
+func (c *conn) remember(ticket oap.Ticket, status uint16, answer []byte) {
+	for _, who := range c.session.finish(ticket.Sequence, status, answer) {
+		who.conn.out.copyFrame(oap.Response, status, who.correlation, answer)
+		who.conn.inFlight.Add(-1)
+		who.conn.out.flush()
+	}
+}
+
+// hand gives the answers to the output.
+func (w *worker) hand() {
+	o := w.conn.out
+	o.mu.Lock()
+	o.added++
+	if o.failed == nil {
+		o.pending = append(o.pending, w.frames...)
+	}
+	o.mu.Unlock()
+	w.conn.inFlight.Add(-int64(w.answers)) // when the answers are there, or it looks idle
+	w.answers = 0
+	if cap(w.frames) > keptBuffer {
+		w.frames = nil
+	}
+	w.frames = w.frames[:0]
+}

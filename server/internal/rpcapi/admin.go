@@ -1,0 +1,106 @@
+package rpcapi
+
+import (
+	"context"
+	"errors"
+
+	"connectrpc.com/connect"
+
+	"github.com/mailboxmq/mailbox/driver"
+	mailboxv1 "github.com/mailboxmq/mailbox/gen/mailbox/v1"
+)
+
+// Redrive makes dead letters ready again.
+func (s *service) Redrive(ctx context.Context, r *mailboxv1.RedriveRequest) (*mailboxv1.RedriveResponse, error) {
+	ids := r.GetMsgIds()
+	switch {
+	case r.GetAll() && len(ids) > 0:
+		return nil, schemaError("all", "and msg_ids exclude each other")
+	case r.GetAll():
+		ids = nil
+	case ids == nil:
+		ids = []string{} // none of them, where nil would be all
+	}
+	c := callOf(ctx)
+	moved, err := c.caller.Redrive(ctx, r.GetTopic(), ids, int(r.GetLimit()))
+	if err != nil && moved > 0 {
+		return nil, c.faultAfter(err, moved)
+	}
+	return &mailboxv1.RedriveResponse{Moved: int64(moved)}, err
+}
+
+// Discard removes dead letters.
+func (s *service) Discard(ctx context.Context, r *mailboxv1.DiscardRequest) (*mailboxv1.DiscardResponse, error) {
+	removed, err := callOf(ctx).caller.Discard(ctx, r.GetTopic(), r.GetMsgIds())
+	return &mailboxv1.DiscardResponse{Removed: int64(removed)}, err
+}
+
+// PurgeDead removes all dead letters.
+func (s *service) PurgeDead(ctx context.Context, r *mailboxv1.PurgeDeadRequest) (*mailboxv1.PurgeDeadResponse, error) {
+	removed, err := callOf(ctx).caller.PurgeDead(ctx, r.GetTopic())
+	return &mailboxv1.PurgeDeadResponse{Removed: int64(removed)}, err
+}
+
+// Purge removes all messages but dead letters.
+func (s *service) Purge(ctx context.Context, r *mailboxv1.PurgeRequest) (*mailboxv1.PurgeResponse, error) {
+	removed, err := callOf(ctx).caller.Purge(ctx, r.GetTopic())
+	return &mailboxv1.PurgeResponse{Removed: int64(removed)}, err
+}
+
+// Traits says what a topic promises.
+func (s *service) Traits(ctx context.Context, r *mailboxv1.TraitsRequest) (*mailboxv1.TraitsResponse, error) {
+	caller := callOf(ctx).caller
+	promised, err := caller.Traits(ctx, r.GetTopic())
+	if err != nil {
+		return nil, err
+	}
+	can, err := caller.Capabilities(ctx, r.GetTopic())
+	return traits(promised, can), err
+}
+
+// Topics lists the topics.
+func (s *service) Topics(ctx context.Context, _ *mailboxv1.TopicsRequest, stream *connect.ServerStream[mailboxv1.TopicsResponse]) error {
+	var chunk []string
+	size := 0
+	for name, err := range callOf(ctx).caller.Topics(ctx) {
+		if err != nil {
+			return err
+		}
+		chunk = append(chunk, name)
+		if size += len(name); size >= chunkBytes {
+			if err := stream.Send(&mailboxv1.TopicsResponse{Topics: chunk}); err != nil {
+				return err
+			}
+			chunk, size = nil, 0
+		}
+	}
+	if len(chunk) == 0 {
+		return nil
+	}
+	return stream.Send(&mailboxv1.TopicsResponse{Topics: chunk})
+}
+
+// Describe returns the configuration of a topic.
+func (s *service) Describe(ctx context.Context, r *mailboxv1.DescribeRequest) (*mailboxv1.DescribeResponse, error) {
+	found, err := callOf(ctx).caller.Config(ctx, r.GetTopic())
+	return &mailboxv1.DescribeResponse{Config: wireConfig(found)}, err
+}
+
+// Configure makes a topic or changes its configuration.
+func (s *service) Configure(ctx context.Context, r *mailboxv1.ConfigureRequest) (*mailboxv1.ConfigureResponse, error) {
+	return &mailboxv1.ConfigureResponse{}, callOf(ctx).caller.Configure(ctx, r.GetTopic(), config(r.GetConfig()))
+}
+
+// Delete removes a topic.
+func (s *service) Delete(ctx context.Context, r *mailboxv1.DeleteRequest) (*mailboxv1.DeleteResponse, error) {
+	return &mailboxv1.DeleteResponse{}, callOf(ctx).caller.Delete(ctx, r.GetTopic())
+}
+
+// Ping asks the backend whether it would answer.
+func (s *service) Ping(ctx context.Context, _ *mailboxv1.PingRequest) (*mailboxv1.PingResponse, error) {
+	err := s.handler.broker.Ping(ctx)
+	if err != nil && ctx.Err() == nil && !errors.Is(err, driver.ErrUnavailable) {
+		err = &driver.Error{Code: driver.ErrUnavailable, Op: "ping", Err: err}
+	}
+	return &mailboxv1.PingResponse{}, err
+}

@@ -1,0 +1,110 @@
+package rpcapi
+
+import (
+	"context"
+	"net/http"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/mailboxmq/mailbox/capability"
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/server/internal/broker"
+)
+
+// Metadata, in the spelling of HTTP.
+const (
+	headerCorrelation = "X-Corr-Id"
+	// headerExisting keeps a call from making the topic that it names.
+	headerExisting = "X-Mailbox-Existing"
+)
+
+// A call is one request and its answer.
+type call struct {
+	handler *Handler
+	control *http.ResponseController
+	caller  broker.Caller
+	corr    string
+}
+
+func newCall(h *Handler, w http.ResponseWriter, r *http.Request) *call {
+	return &call{handler: h, control: http.NewResponseController(w), corr: correlationID(r.Header.Get(headerCorrelation))}
+}
+
+type callKey struct{}
+
+// callOf returns the call that a context is of. Handlers are only reached
+// through ServeHTTP, which puts it there.
+func callOf(ctx context.Context) *call {
+	c, _ := ctx.Value(callKey{}).(*call)
+	return c
+}
+
+// arrived says that the request is complete: from here on the client may be
+// silent for as long as it likes.
+func (c *call) arrived() { _ = c.control.SetReadDeadline(time.Time{}) }
+
+// allowWrite gives the client time to read what comes next.
+func (c *call) allowWrite() {
+	_ = c.control.SetWriteDeadline(time.Now().Add(c.handler.options.WriteTimeout))
+}
+
+// written ends that time: the deadline of a stream ends it even if nothing is
+// being written.
+func (c *call) written() { _ = c.control.SetWriteDeadline(time.Time{}) }
+
+// maxCorrelationBytes bounds what a client may have repeated to it.
+const maxCorrelationBytes = 128
+
+// correlationID returns the client's id if it is fit to stand in headers and
+// logs, and a new one otherwise.
+func correlationID(given string) string {
+	odd := func(r rune) bool { return r <= ' ' || r >= 0x7f || r == '"' || r == '\\' }
+	if given != "" && len(given) <= maxCorrelationBytes && strings.IndexFunc(given, odd) < 0 {
+		return given
+	}
+	id, err := uuid.NewV7()
+	if err != nil {
+		return ""
+	}
+	return id.String()
+}
+
+// bearer returns the token of a request.
+func bearer(r *http.Request) (capability.Token, error) {
+	scheme, text, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	if !strings.EqualFold(scheme, "Bearer") || text == "" {
+		return capability.Token{}, &driver.Error{
+			Code: driver.ErrUnauthenticated, Op: "authorize", Err: capability.ReasonMissing, Detail: "there is no Bearer token",
+		}
+	}
+	return capability.Parse(text)
+}
+
+func reasonOf(err error) string { return string(capability.ReasonOf(err)) }
+
+// clientAddress is where the connection comes from; none on a unix socket. What
+// proxies say in headers is not believed.
+func clientAddress(r *http.Request) netip.Addr {
+	address, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil {
+		return netip.Addr{}
+	}
+	return address.Addr().Unmap().WithZone("")
+}
+
+// peerID is the SPIFFE id of the client's certificate, if there is one that was
+// verified.
+func peerID(r *http.Request) string {
+	if r.TLS == nil || len(r.TLS.VerifiedChains) == 0 {
+		return ""
+	}
+	for _, uri := range r.TLS.VerifiedChains[0][0].URIs {
+		if uri.Scheme == "spiffe" {
+			return uri.String()
+		}
+	}
+	return ""
+}

@@ -1,0 +1,139 @@
+package rpcapi
+
+import (
+	"strconv"
+	"strings"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+// The names that the library has for codecs.
+const (
+	codecBinary      = "proto"
+	codecJSON        = "json"
+	codecJSONCharset = "json; charset=utf-8"
+)
+
+// The codecs read strictly. When a request cannot be read they do not fail, since
+// the library would answer with an error of its own that lacks the details that
+// clients are promised: they leave an empty request with a flaw, which the
+// interceptor finds.
+
+// binaryCodec is binary Protobuf.
+type binaryCodec struct{}
+
+func (binaryCodec) Name() string { return codecBinary }
+
+func (binaryCodec) Marshal(message any) ([]byte, error) {
+	return proto.Marshal(message.(proto.Message))
+}
+
+func (binaryCodec) MarshalAppend(b []byte, message any) ([]byte, error) {
+	return proto.MarshalOptions{}.MarshalAppend(b, message.(proto.Message))
+}
+
+func (binaryCodec) Unmarshal(data []byte, message any) error {
+	m := message.(proto.Message)
+	if err := proto.Unmarshal(data, m); err != nil {
+		spoil(m, plain(err))
+		return nil
+	}
+	if number, found := unknownField(m.ProtoReflect()); found {
+		spoil(m, "there is no field "+number)
+	}
+	return nil
+}
+
+// jsonCodec is Protobuf in JSON, with the names that the proto files have.
+type jsonCodec struct{ name string }
+
+func (c jsonCodec) Name() string { return c.name }
+
+func (c jsonCodec) Marshal(message any) ([]byte, error) { return c.MarshalAppend(nil, message) }
+
+func (jsonCodec) MarshalAppend(b []byte, message any) ([]byte, error) {
+	options := protojson.MarshalOptions{UseProtoNames: true}
+	return options.MarshalAppend(b, message.(proto.Message))
+}
+
+func (jsonCodec) Unmarshal(data []byte, message any) error {
+	m := message.(proto.Message)
+	if len(data) == 0 {
+		spoil(m, "is empty: a JSON object is needed, {} at least")
+		return nil
+	}
+	// It refuses unknown and repeated fields, wrong types and trailing data.
+	if err := protojson.Unmarshal(data, m); err != nil {
+		spoil(m, plain(err))
+	}
+	return nil
+}
+
+// plain is the text of an error of the library, without what it puts in front.
+// The space after the colon may be one that does not break.
+func plain(err error) string {
+	text := strings.ReplaceAll(err.Error(), "\u00a0", " ")
+	return strings.TrimPrefix(text, "proto: ")
+}
+
+// unknownField returns the number of a field that the message, or one inside it,
+// should not have.
+func unknownField(m protoreflect.Message) (number string, found bool) {
+	if unknown := m.GetUnknown(); len(unknown) > 0 {
+		n, _, _ := protowire.ConsumeTag(unknown)
+		return fieldNumber(n, m), true
+	}
+	m.Range(func(field protoreflect.FieldDescriptor, value protoreflect.Value) bool {
+		switch {
+		case field.Message() == nil || field.IsMap(): // maps here hold texts only
+		case field.IsList():
+			list := value.List()
+			for i := 0; i < list.Len() && !found; i++ {
+				number, found = unknownField(list.Get(i).Message())
+			}
+		default:
+			number, found = unknownField(value.Message())
+		}
+		return !found
+	})
+	return number, found
+}
+
+func fieldNumber(n protowire.Number, m protoreflect.Message) string {
+	return strconv.Itoa(int(n)) + " in " + string(m.Descriptor().Name())
+}
+
+// flawField is where a flaw stands in a request that could not be read. No
+// message of the surface has such a field, and the codecs let none with unknown
+// fields pass, so nobody else can write there.
+const flawField = protowire.MaxValidNumber
+
+// spoil empties a request and writes down why.
+func spoil(m proto.Message, flaw string) {
+	proto.Reset(m)
+	unknown := protowire.AppendTag(nil, flawField, protowire.BytesType)
+	m.ProtoReflect().SetUnknown(protowire.AppendString(unknown, strings.ToValidUTF8(flaw, "?")))
+}
+
+// flawOf returns ErrInvalid for a request that was spoiled, and nil for others.
+func flawOf(message any) error {
+	m, ok := message.(proto.Message)
+	if !ok {
+		return nil
+	}
+	unknown := m.ProtoReflect().GetUnknown()
+	if len(unknown) == 0 {
+		return nil
+	}
+	_, _, tag := protowire.ConsumeTag(unknown)
+	if tag < 0 {
+		return schemaError("body", "cannot be read")
+	}
+	flaw, _ := protowire.ConsumeString(unknown[tag:])
+	return &driver.Error{Code: driver.ErrInvalid, Op: "read", Field: "body", Detail: flaw}
+}

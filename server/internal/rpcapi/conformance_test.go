@@ -1,0 +1,95 @@
+package rpcapi_test
+
+import (
+	"testing"
+
+	"connectrpc.com/connect"
+	"go.uber.org/goleak"
+
+	"github.com/mailboxmq/mailbox/capability"
+	"github.com/mailboxmq/mailbox/diskbox"
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/driver/drivertest"
+	"github.com/mailboxmq/mailbox/membox"
+	"github.com/mailboxmq/mailbox/server/internal/broker"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// overMemory is the generated client, HTTP/2, the broker and membox, in virtual
+// time.
+func overMemory(tenant string, options ...connect.ClientOption) drivertest.Backend {
+	return drivertest.Backend{
+		Open: func(t testing.TB) driver.Opener {
+			d := newDaemon(t, membox.New(nil), broker.Limits{})
+			return newRPCOpener(d, d.mint(t, tenant), options...)
+		},
+		Virtual: true,
+	}
+}
+
+// TestConformance runs the whole suite through gRPC.
+func TestConformance(t *testing.T) { drivertest.Run(t, overMemory("", connect.WithGRPC())) }
+
+// The other protocols share everything but the framing and the codec with gRPC,
+// so that random programs are enough for them.
+func TestAgreesWithTheModel(t *testing.T) {
+	for name, protocol := range map[string][]connect.ClientOption{
+		"gRPC":         {connect.WithGRPC()},
+		"gRPC-Web":     {connect.WithGRPCWeb()},
+		"Connect":      {},
+		"Connect JSON": {connect.WithProtoJSON()},
+	} {
+		t.Run(name, func(t *testing.T) { drivertest.RunRandom(t, overMemory("acme", protocol...), 60) })
+	}
+}
+
+func TestKeepsItsPromisesUnderLoad(t *testing.T) {
+	drivertest.RunConcurrent(t, overMemory("", connect.WithGRPC()), drivertest.Load{
+		Config: driver.Config{MaxDeliveries: 3}, Messages: 2000,
+	})
+}
+
+// overDisk is the same over TCP on loopback and a store on disk, on the real
+// clock.
+var overDisk = drivertest.Backend{
+	Open: func(t testing.TB) driver.Opener {
+		return startOnDisk(t, t.TempDir(), capability.NewKeyRing(capability.NewKey()))
+	},
+	Restart: func(t testing.TB, old driver.Opener, _ drivertest.Crash) driver.Opener {
+		machine := old.(*onDisk)
+		if err := machine.Close(); err != nil {
+			t.Error(err)
+		}
+		return startOnDisk(t, machine.dir, machine.daemon.ring)
+	},
+}
+
+type onDisk struct {
+	*rpcOpener
+	dir string
+}
+
+func startOnDisk(t testing.TB, dir string, ring *capability.KeyRing) *onDisk {
+	t.Helper()
+	disk, err := diskbox.Open(t.Context(), dir, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := newDaemonOnLoopback(t, disk, ring)
+	return &onDisk{newRPCOpener(d, d.mint(t, ""), connect.WithGRPC()), dir}
+}
+
+func TestConformanceOverLoopbackAndDisk(t *testing.T) {
+	t.Parallel() // it mostly waits
+	if testing.Short() {
+		t.Skip("runs on the real clock")
+	}
+	drivertest.Run(t, overDisk)
+}
+
+func TestKeepsItsPromisesUnderLoadOverLoopbackAndDisk(t *testing.T) {
+	drivertest.RunConcurrent(t, overDisk, drivertest.Load{
+		Producers: 8, Consumers: 8, Messages: 300, Restarts: 2, Config: driver.Config{MaxDeliveries: 20},
+	})
+}

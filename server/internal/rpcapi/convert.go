@@ -1,0 +1,176 @@
+package rpcapi
+
+import (
+	"math"
+	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/envelope"
+	mailboxv1 "github.com/mailboxmq/mailbox/gen/mailbox/v1"
+	"github.com/mailboxmq/mailbox/server/internal/broker"
+)
+
+// duration makes one of a number in a request. What no duration can hold becomes
+// the longest or the shortest one, and what is no number is refused as the latter.
+func duration(ms float64) time.Duration {
+	switch ns := math.Round(ms * float64(time.Millisecond)); {
+	case ns >= math.MaxInt64:
+		return math.MaxInt64
+	case ns > math.MinInt64:
+		return time.Duration(ns)
+	}
+	return math.MinInt64
+}
+
+// milliseconds is the reverse of duration: what came from there comes back, up to
+// three weeks to the nanosecond.
+func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
+// number is n as an int, and one that every limit refuses if it is none.
+func number(n int64) int {
+	switch {
+	case n > math.MaxInt:
+		return math.MaxInt
+	case n < math.MinInt:
+		return math.MinInt
+	}
+	return int(n)
+}
+
+// timestamp is nil for the zero time.
+func timestamp(t time.Time) *timestamppb.Timestamp {
+	if t.IsZero() {
+		return nil
+	}
+	return timestamppb.New(t)
+}
+
+// outgoing reads a message to be sent.
+func outgoing(m *mailboxv1.Outgoing) (broker.Outgoing, error) {
+	out := broker.Outgoing{Outgoing: driver.Outgoing{
+		Body: m.GetPayload(), Attributes: m.GetAttrs(), Delay: duration(m.GetDelayMs()), DedupKey: m.GetIdemKey(),
+		Group: m.GetGroup(), ReplyTo: m.GetReplyTo(), CorrelationID: m.GetCorrelationId(),
+	}}
+	signed := len(m.GetSig()) > 0
+	switch {
+	case signed != (m.GetSentAtMs() != 0):
+		return out, schemaError("sent_at_ms", "and sig go together: the signature is over the time too")
+	case !signed:
+		return out, nil
+	case len(m.GetSig()) != len(out.Signature):
+		return out, schemaError("sig", "has 64 bytes, or none")
+	}
+	out.SentAt = time.UnixMilli(m.GetSentAtMs())
+	out.Signature = envelope.Signature(m.GetSig())
+	return out, nil
+}
+
+func delivery(d *broker.Delivery) *mailboxv1.Delivery {
+	return &mailboxv1.Delivery{
+		Envelope: sealedEnvelope(d.Topic, &d.Message, &d.Seal), Payload: d.Body, Receipt: d.Receipt, History: history(&d.Message),
+	}
+}
+
+func sealedEnvelope(topic string, m *driver.Message, seal *broker.Seal) *mailboxv1.Envelope {
+	e := &mailboxv1.Envelope{
+		MsgId: m.ID, Topic: topic, IdemKey: seal.IdemKey, Attrs: m.Attributes, CorrId: seal.CorrelationID,
+		Attempt: int32(m.Deliveries), Group: m.Group, ReplyTo: m.ReplyTo, CorrelationId: m.CorrelationID,
+	}
+	if !seal.SentAt.IsZero() { // it is if the message is damaged
+		e.TsMs = seal.SentAt.UnixMilli()
+		e.PayloadHash, e.HashChain = seal.PayloadHash.String(), seal.HashChain.String()
+	}
+	if !seal.Signature.IsZero() {
+		e.Sig = append([]byte(nil), seal.Signature[:]...)
+	}
+	return e
+}
+
+func history(m *driver.Message) *mailboxv1.History {
+	return &mailboxv1.History{
+		EnqueuedAt: timestamp(m.EnqueuedAt), FirstReceivedAt: timestamp(m.FirstReceivedAt), LastError: m.LastError,
+	}
+}
+
+func peeked(l *broker.Looked) *mailboxv1.Peeked {
+	p := &mailboxv1.Peeked{
+		Envelope: sealedEnvelope(l.Topic, &l.Message, &l.Seal), Payload: l.Body, History: history(&l.Message),
+		State: wireStates[l.State], DueAt: timestamp(l.DueAt), Damaged: l.Damaged, Redrives: int32(l.Redrives),
+	}
+	if l.State == driver.StateDead {
+		p.Death = &mailboxv1.Death{
+			Reason: string(l.Reason), Source: l.Source, ErrorType: l.ErrorType, DeadAt: timestamp(l.DeadAt),
+		}
+	}
+	return p
+}
+
+var wireStates = map[driver.State]mailboxv1.MessageState{
+	driver.StateReady:    mailboxv1.MessageState_MESSAGE_STATE_READY,
+	driver.StateDelayed:  mailboxv1.MessageState_MESSAGE_STATE_DELAYED,
+	driver.StateInFlight: mailboxv1.MessageState_MESSAGE_STATE_IN_FLIGHT,
+	driver.StateDead:     mailboxv1.MessageState_MESSAGE_STATE_DEAD,
+}
+
+// query reads what to look for.
+func query(r *mailboxv1.PeekRequest) (driver.Query, error) {
+	q := driver.Query{
+		ID: r.GetMsgId(), Attributes: r.GetAttrs(), OlderThan: duration(r.GetOlderThanMs()),
+		Reason: driver.Reason(r.GetReason()), Limit: int(r.GetLimit()),
+	}
+	for _, wanted := range r.GetStates() {
+		known := false
+		for state, wire := range wireStates {
+			if wire == wanted {
+				q.States, known = append(q.States, state), true
+			}
+		}
+		if !known {
+			return q, schemaError("states", "has one that does not exist")
+		}
+	}
+	return q, nil
+}
+
+func traits(t driver.Traits, can broker.Capabilities) *mailboxv1.TraitsResponse {
+	return &mailboxv1.TraitsResponse{
+		Ordering: string(t.Ordering), Durability: string(t.Durability), ExactStats: t.ExactStats, Groups: t.Groups,
+		StrictGroups: t.StrictGroups, DeadLetters: can.DeadLetters, Peek: can.Peek,
+		DedupWindowMs: milliseconds(t.DedupWindow), MaxPayloadBytes: int64(t.MaxBodyBytes), MaxBatch: int32(t.MaxBatch),
+		MaxDelayMs: milliseconds(t.MaxDelay), MaxVisibilityMs: milliseconds(t.MaxVisibility), MaxWaitMs: milliseconds(t.MaxWait),
+		PurgeCooldownMs: milliseconds(t.PurgeCooldown),
+	}
+}
+
+func config(c *mailboxv1.TopicConfig) driver.Config {
+	return driver.Config{
+		Shards: int(c.GetShards()), StrictGroups: c.GetStrictGroups(), MaxDeliveries: int(c.GetMaxAttempts()),
+		MaxMessages: number(c.GetMaxMessages()), MaxBytes: number(c.GetMaxBytes()), MaxInFlight: number(c.GetMaxInFlight()),
+		MaxDead: number(c.GetMaxDead()), DedupWindow: duration(c.GetDedupWindowMs()), DedupMax: number(c.GetDedupMax()),
+		RetainReady: retention(c.GetRetainReady()), RetainDead: retention(c.GetRetainDead()),
+		MaxHold: int(c.GetMaxHold()), DeadLetterTo: c.GetDeadLetterTo(),
+	}
+}
+
+func retention(r *mailboxv1.Retention) driver.Retention {
+	return driver.Retention{Age: duration(r.GetAgeMs()), Count: number(r.GetCount())}
+}
+
+func wireConfig(c driver.Config) *mailboxv1.TopicConfig {
+	return &mailboxv1.TopicConfig{
+		Shards: int32(c.Shards), StrictGroups: c.StrictGroups, MaxAttempts: int32(c.MaxDeliveries),
+		MaxMessages: int64(c.MaxMessages), MaxBytes: int64(c.MaxBytes), MaxInFlight: int64(c.MaxInFlight),
+		MaxDead: int64(c.MaxDead), DedupWindowMs: milliseconds(c.DedupWindow), DedupMax: int64(c.DedupMax),
+		RetainReady: wireRetention(c.RetainReady), RetainDead: wireRetention(c.RetainDead),
+		MaxHold: int32(c.MaxHold), DeadLetterTo: c.DeadLetterTo,
+	}
+}
+
+func wireRetention(r driver.Retention) *mailboxv1.Retention {
+	if r == (driver.Retention{}) {
+		return nil
+	}
+	return &mailboxv1.Retention{AgeMs: milliseconds(r.Age), Count: int64(r.Count)}
+}

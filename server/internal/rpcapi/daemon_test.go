@@ -1,0 +1,189 @@
+package rpcapi_test
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/mailboxmq/mailbox/capability"
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/gen/mailbox/v1/mailboxv1connect"
+	"github.com/mailboxmq/mailbox/server/internal/broker"
+	"github.com/mailboxmq/mailbox/server/internal/rpcapi"
+)
+
+// A daemon is a server of the surface with a client. On connections in memory it
+// runs in virtual time too.
+type daemon struct {
+	broker  *broker.Broker
+	handler *rpcapi.Handler
+	ring    *capability.KeyRing
+	server  *http.Server
+	dial    func(context.Context) (net.Conn, error)
+	client  *http.Client
+	served  sync.WaitGroup
+	close   sync.Once
+	backend driver.Opener
+}
+
+// newDaemon serves a backend, which it closes, on connections in memory.
+func newDaemon(t testing.TB, backend driver.Opener, limits broker.Limits) *daemon {
+	t.Helper()
+	pipes := newPipeListener()
+	return newDaemonOn(t, backend, limits, capability.NewKeyRing(capability.NewKey()), pipes, pipes.dial)
+}
+
+// newDaemonOnLoopback serves a backend, which it closes, on TCP.
+func newDaemonOnLoopback(t testing.TB, backend driver.Opener, ring *capability.KeyRing) *daemon {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return newDaemonOn(t, backend, broker.Limits{}, ring, listener, func(ctx context.Context) (net.Conn, error) {
+		var dialer net.Dialer
+		return dialer.DialContext(ctx, "tcp", listener.Addr().String())
+	})
+}
+
+func newDaemonOn(
+	t testing.TB, backend driver.Opener, limits broker.Limits, ring *capability.KeyRing,
+	listener net.Listener, dial func(context.Context) (net.Conn, error),
+) *daemon {
+	t.Helper()
+	b, err := broker.New(broker.Options{Opener: backend, Ring: ring, Verifier: capability.NewVerifier(ring, nil), Limits: limits})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &daemon{broker: b, handler: rpcapi.New(rpcapi.Options{Broker: b}), ring: ring, dial: dial, backend: backend}
+	d.server = &http.Server{Handler: d.handler, Protocols: rpcapi.Protocols(), ReadHeaderTimeout: time.Minute}
+	d.served.Go(func() { _ = d.server.Serve(listener) })
+	d.client = &http.Client{Transport: d.transport(func(p *http.Protocols) { p.SetUnencryptedHTTP2(true) })}
+	t.Cleanup(d.stop)
+	return d
+}
+
+// transport returns one that reaches the daemon with some protocols.
+func (d *daemon) transport(set func(*http.Protocols)) *http.Transport {
+	protocols := new(http.Protocols)
+	set(protocols)
+	return &http.Transport{
+		Protocols:   protocols,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return d.dial(ctx) },
+	}
+}
+
+func (d *daemon) stop() {
+	d.close.Do(func() {
+		d.client.CloseIdleConnections()
+		_ = d.server.Close()
+		d.served.Wait()
+		_ = d.broker.Close()
+		if closer, ok := d.backend.(interface{ Close() error }); ok {
+			_ = closer.Close()
+		}
+	})
+}
+
+// mint returns a token for everything, but for what the caveats say.
+func (d *daemon) mint(t testing.TB, tenant string, caveats ...capability.Caveat) capability.Token {
+	t.Helper()
+	if len(caveats) == 0 {
+		caveats = []capability.Caveat{capability.AllOperations()}
+	}
+	caveats = append(caveats, capability.Topics(capability.AnyTopic()), capability.ExpiresAt(time.Now().Add(10000*time.Hour)))
+	token, err := d.ring.Mint(tenant, caveats...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return token
+}
+
+// rpc returns a generated client that shows a token.
+func (d *daemon) rpc(token capability.Token, options ...connect.ClientOption) mailboxv1connect.MailboxClient {
+	options = append(options, connect.WithInterceptors(shows{token, nil}))
+	return mailboxv1connect.NewMailboxClient(d.client, "http://daemon", options...)
+}
+
+// shows is a client's interceptor that sets metadata.
+type shows struct {
+	token capability.Token
+	more  http.Header
+}
+
+func (s shows) set(h http.Header) {
+	if !s.token.IsZero() {
+		h.Set("Authorization", "Bearer "+s.token.Reveal())
+	}
+	for key, values := range s.more {
+		h[key] = values
+	}
+}
+
+func (s shows) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
+	return func(ctx context.Context, r connect.AnyRequest) (connect.AnyResponse, error) {
+		s.set(r.Header())
+		return next(ctx, r)
+	}
+}
+
+func (s shows) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
+	return func(ctx context.Context, spec connect.Spec) connect.StreamingClientConn {
+		conn := next(ctx, spec)
+		s.set(conn.RequestHeader())
+		return conn
+	}
+}
+
+func (s shows) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
+	return next
+}
+
+// A pipeListener accepts connections that are pipes.
+type pipeListener struct {
+	conns  chan net.Conn
+	closed chan struct{}
+	once   sync.Once
+}
+
+func newPipeListener() *pipeListener {
+	return &pipeListener{conns: make(chan net.Conn), closed: make(chan struct{})}
+}
+
+func (l *pipeListener) dial(ctx context.Context) (net.Conn, error) {
+	ours, theirs := net.Pipe()
+	select {
+	case l.conns <- theirs:
+		return ours, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func (l *pipeListener) Accept() (net.Conn, error) {
+	select {
+	case conn := <-l.conns:
+		return conn, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (l *pipeListener) Close() error {
+	l.once.Do(func() { close(l.closed) })
+	return nil
+}
+
+func (l *pipeListener) Addr() net.Addr { return pipeAddr{} }
+
+type pipeAddr struct{}
+
+func (pipeAddr) Network() string { return "pipe" }
+func (pipeAddr) String() string  { return "pipe" }

@@ -1,0 +1,187 @@
+package rpcapi
+
+import (
+	"context"
+	"log/slog"
+	"math"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"connectrpc.com/connect"
+	"connectrpc.com/grpcreflect"
+
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/gen/mailbox/v1/mailboxv1connect"
+	"github.com/mailboxmq/mailbox/server/internal/broker"
+)
+
+// MaxFrameBytes bounds one message of a request: the frame of 1 MiB that no
+// surface exceeds.
+const MaxFrameBytes = 1 << 20
+
+// Options configure a Handler.
+type Options struct {
+	// Broker does the work. It must be set.
+	Broker *broker.Broker
+	// Logger gets a line for each call that failed for a reason of ours. Nil logs
+	// nothing.
+	Logger *slog.Logger
+	// ReadTimeout bounds how long a request may take to arrive, and WriteTimeout
+	// how long the client may take to read an answer, or a part of it where it is
+	// streamed. 0 means the defaults.
+	ReadTimeout  time.Duration
+	WriteTimeout time.Duration
+	// MaxMessages, MaxBytes and Visibility are those of receives that do not say;
+	// 0 means 32, 512 KiB and 5 s.
+	MaxMessages int
+	MaxBytes    int
+	Visibility  time.Duration
+}
+
+// The defaults of Options.
+const (
+	DefaultReadTimeout  = 5 * time.Second
+	DefaultWriteTimeout = 5 * time.Second
+	defaultMaxMessages  = 32
+	defaultMaxBytes     = 512 << 10
+	defaultVisibility   = 5 * time.Second
+)
+
+func (o Options) withDefaults() Options {
+	orDefault(&o.Logger, slog.New(slog.DiscardHandler))
+	orDefault(&o.ReadTimeout, DefaultReadTimeout)
+	orDefault(&o.WriteTimeout, DefaultWriteTimeout)
+	orDefault(&o.MaxMessages, defaultMaxMessages)
+	orDefault(&o.MaxBytes, defaultMaxBytes)
+	orDefault(&o.Visibility, defaultVisibility)
+	return o
+}
+
+func orDefault[T comparable](value *T, otherwise T) {
+	var zero T
+	if *value == zero {
+		*value = otherwise
+	}
+}
+
+// A Handler serves the RPC surface. It is an http.Handler, and safe for
+// concurrent use. Make one with New.
+//
+// gRPC and streams in both directions need HTTP/2. On a port without TLS the
+// server has to allow it: see Protocols.
+type Handler struct {
+	options Options
+	broker  *broker.Broker
+	rpc     http.Handler
+	open    http.Handler // needs no token
+	errors  *connect.ErrorWriter
+
+	drain    sync.Once
+	draining chan struct{}
+}
+
+// New returns a handler. It does no I/O.
+func New(options Options) *Handler {
+	options = options.withDefaults()
+	h := &Handler{options: options, broker: options.Broker, draining: make(chan struct{})}
+	settings := []connect.HandlerOption{
+		connect.WithCodec(binaryCodec{}),
+		connect.WithCodec(jsonCodec{name: codecJSON}),
+		connect.WithCodec(jsonCodec{name: codecJSONCharset}),
+		connect.WithReadMaxBytes(MaxFrameBytes),
+		connect.WithCompressMinBytes(math.MaxInt),
+		connect.WithInterceptors(interceptor{}),
+	}
+	h.errors = connect.NewErrorWriter(settings...)
+	_, h.rpc = mailboxv1connect.NewMailboxHandler(&service{handler: h}, settings...)
+
+	reflector := grpcreflect.NewStaticReflector(mailboxv1connect.MailboxName)
+	open := http.NewServeMux()
+	open.Handle(grpcreflect.NewHandlerV1(reflector, connect.WithReadMaxBytes(maxReflectionBytes)))
+	open.Handle(grpcreflect.NewHandlerV1Alpha(reflector, connect.WithReadMaxBytes(maxReflectionBytes)))
+	h.open = open
+	return h
+}
+
+// Drain ends the streams that wait for credit, now and from now on. Those that
+// wait for messages end when the broker refuses receives. Call it before the
+// server is shut down, which waits for all streams. It does not block, and calling
+// it twice is fine.
+func (h *Handler) Drain() { h.drain.Do(func() { close(h.draining) }) }
+
+// maxReflectionBytes is more than the name of any type or file has.
+const maxReflectionBytes = 4 << 10
+
+// Paths are the patterns that belong to the handler, for the server's mux.
+func Paths() []string {
+	return []string{
+		"/" + mailboxv1connect.MailboxName + "/",
+		"/" + grpcreflect.ReflectV1ServiceName + "/", "/" + grpcreflect.ReflectV1AlphaServiceName + "/",
+	}
+}
+
+// reflectionPath begins the procedures of both versions of gRPC reflection. What
+// they tell is in proto/, for everybody to read, so they need no token.
+const reflectionPath = "/grpc.reflection."
+
+// Protocols are those that a server of this handler must speak: HTTP/2 with and
+// without TLS, and HTTP/1.1 for everything but RecvStream and gRPC.
+func Protocols() *http.Protocols {
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	protocols.SetHTTP2(true)
+	protocols.SetUnencryptedHTTP2(true)
+	return protocols
+}
+
+// ServeHTTP answers one call.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	c := newCall(h, w, r)
+	w.Header().Set(headerCorrelation, c.corr)
+	if r.ProtoMajor == 1 {
+		c.written() // the last call on the connection may have left a deadline
+	}
+	_ = c.control.SetReadDeadline(time.Now().Add(h.options.ReadTimeout))
+	if strings.HasPrefix(r.URL.Path, reflectionPath) {
+		h.open.ServeHTTP(w, r)
+		return
+	}
+	if err := c.admit(r); err != nil {
+		// What the client goes on to send is not read.
+		if r.ProtoMajor == 1 {
+			w.Header().Set("Connection", "close")
+		}
+		c.allowWrite()
+		_ = h.errors.Write(w, r, c.fault(err)) // whoever is gone does not need it
+		return
+	}
+	r.Body = c.bounded(r)
+	h.rpc.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callKey{}, c)))
+}
+
+// admit authenticates, and refuses what is said to be too long.
+func (c *call) admit(r *http.Request) error {
+	token, err := bearer(r)
+	if err != nil {
+		c.handler.broker.Metrics().Refused(reasonOf(err))
+		return err
+	}
+	c.caller = c.handler.broker.Caller(token, broker.Origin{Client: clientAddress(r), Peer: peerID(r), CorrelationID: c.corr})
+	if r.Header.Get(headerExisting) == "true" {
+		c.caller = c.caller.Existing()
+	}
+	if err := c.caller.Genuine(r.Context()); err != nil {
+		return err
+	}
+	if r.ContentLength > maxBodyBytes && !strings.HasSuffix(r.URL.Path, "/RecvStream") {
+		return c.tooLarge()
+	}
+	return nil
+}
+
+func (c *call) tooLarge() error {
+	c.handler.broker.Metrics().Rejected("oversize")
+	return &driver.Error{Code: driver.ErrTooLarge, Op: "read", Field: "body", Detail: "a frame has at most 1048576 bytes"}
+}

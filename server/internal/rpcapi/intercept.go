@@ -1,0 +1,74 @@
+package rpcapi
+
+import (
+	"context"
+
+	"connectrpc.com/connect"
+)
+
+// interceptor stands between the library and the handlers: it refuses requests
+// that could not be read, and keeps the time of the client.
+type interceptor struct{}
+
+// WrapUnary is for calls with one request and one answer.
+func (interceptor) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
+	return func(ctx context.Context, request connect.AnyRequest) (connect.AnyResponse, error) {
+		c := callOf(ctx)
+		c.arrived()
+		if err := c.checked(request.Any()); err != nil {
+			return nil, err
+		}
+		response, err := next(ctx, request)
+		c.allowWrite()
+		if err != nil {
+			return nil, c.failed(ctx, err)
+		}
+		return response, nil
+	}
+}
+
+// WrapStreamingClient is for clients, which there are none of here.
+func (interceptor) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
+	return next
+}
+
+// WrapStreamingHandler is for streams.
+func (interceptor) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
+	return func(ctx context.Context, conn connect.StreamingHandlerConn) error {
+		c := callOf(ctx)
+		err := next(ctx, &strictConn{StreamingHandlerConn: conn, call: c})
+		c.allowWrite()
+		return c.failed(ctx, err)
+	}
+}
+
+// checked returns the error of a request that could not be read.
+func (c *call) checked(request any) error {
+	err := flawOf(request)
+	if err == nil {
+		return nil
+	}
+	c.handler.broker.Metrics().Rejected("schema")
+	return c.fault(err)
+}
+
+// strictConn is a stream whose requests are read strictly, and whose answers must
+// be read in time.
+type strictConn struct {
+	connect.StreamingHandlerConn
+	call *call
+}
+
+func (s *strictConn) Receive(message any) error {
+	if err := s.StreamingHandlerConn.Receive(message); err != nil {
+		return err
+	}
+	s.call.arrived()
+	return s.call.checked(message)
+}
+
+func (s *strictConn) Send(message any) error {
+	s.call.allowWrite()
+	defer s.call.written()
+	return s.StreamingHandlerConn.Send(message)
+}

@@ -1,0 +1,96 @@
+package rpcapi
+
+import (
+	"context"
+	"iter"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
+
+	mailboxv1 "github.com/mailboxmq/mailbox/gen/mailbox/v1"
+	"github.com/mailboxmq/mailbox/server/internal/broker"
+)
+
+// chunkBytes is about how much of a list travels at a time.
+const chunkBytes = 64 << 10
+
+// Stats counts the messages of a topic.
+func (s *service) Stats(ctx context.Context, r *mailboxv1.StatsRequest) (*mailboxv1.StatsResponse, error) {
+	stats, err := callOf(ctx).caller.Stats(ctx, r.GetTopic())
+	return &mailboxv1.StatsResponse{
+		Ready: int64(stats.Ready), Delayed: int64(stats.Delayed), InFlight: int64(stats.InFlight), Dead: int64(stats.Dead),
+	}, err
+}
+
+// Peek lists messages.
+func (s *service) Peek(ctx context.Context, r *mailboxv1.PeekRequest, stream *connect.ServerStream[mailboxv1.PeekResponse]) error {
+	wanted, err := query(r)
+	if err != nil {
+		return err
+	}
+	return inChunks(callOf(ctx).caller.Peek(ctx, r.GetTopic(), wanted), 0, peeked, func(chunk []*mailboxv1.Peeked) error {
+		return stream.Send(&mailboxv1.PeekResponse{Messages: chunk})
+	})
+}
+
+// DeadLetters lists the dead letters of a topic.
+func (s *service) DeadLetters(ctx context.Context, r *mailboxv1.DeadLettersRequest, stream *connect.ServerStream[mailboxv1.DeadLettersResponse]) error {
+	if r.GetLimit() < 0 {
+		return schemaError("limit", "is negative; 0 means no bound")
+	}
+	return inChunks(callOf(ctx).caller.DeadLetters(ctx, r.GetTopic()), int(r.GetLimit()), peeked, func(chunk []*mailboxv1.Peeked) error {
+		return stream.Send(&mailboxv1.DeadLettersResponse{Messages: chunk})
+	})
+}
+
+// inChunks sends what a sequence yields, limit of it at most if that is not 0, a
+// chunk at a time.
+func inChunks[E any, M proto.Message](all iter.Seq2[E, error], limit int, convert func(*E) M, send func([]M) error) error {
+	var chunk []M
+	size, total := 0, 0
+	for element, err := range all {
+		if err != nil {
+			return err
+		}
+		message := convert(&element)
+		chunk = append(chunk, message)
+		total++
+		if size += proto.Size(message); size >= chunkBytes {
+			if err := send(chunk); err != nil {
+				return err
+			}
+			chunk, size = nil, 0
+		}
+		if total == limit {
+			break
+		}
+	}
+	if len(chunk) == 0 {
+		return nil
+	}
+	return send(chunk)
+}
+
+// Life tells what happened to a message.
+func (s *service) Life(ctx context.Context, r *mailboxv1.LifeRequest) (*mailboxv1.LifeResponse, error) {
+	life, err := callOf(ctx).caller.Life(ctx, r.GetTopic(), r.GetMsgId())
+	if err != nil {
+		return nil, err
+	}
+	response := &mailboxv1.LifeResponse{}
+	if life.Message != nil {
+		response.Message = peeked(life.Message)
+	}
+	for i := range life.Events {
+		response.Events = append(response.Events, lifeEvent(&life.Events[i]))
+	}
+	return response, nil
+}
+
+func lifeEvent(e *broker.Event) *mailboxv1.LifeEvent {
+	event := &mailboxv1.LifeEvent{At: timestamp(e.At), Kind: string(e.Kind), Attempt: int32(e.Attempt), Note: e.Note}
+	if e.By != [16]byte{} {
+		event.By = e.By.String()
+	}
+	return event
+}

@@ -1,0 +1,84 @@
+package rpcapi
+
+import (
+	"context"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/mailboxmq/mailbox/driver"
+	mailboxv1 "github.com/mailboxmq/mailbox/gen/mailbox/v1"
+	"github.com/mailboxmq/mailbox/server/internal/broker"
+)
+
+const (
+	// maxReceiveBytes bounds the payloads of one answer.
+	maxReceiveBytes = 1 << 20
+	// maxAnswerBytes bounds an answer with everything that is in it, attributes
+	// above all. Clients of gRPC accept 4 MiB by default.
+	maxAnswerBytes = 3 << 20
+)
+
+// Recv leases messages.
+func (s *service) Recv(ctx context.Context, r *mailboxv1.RecvRequest) (*mailboxv1.RecvResponse, error) {
+	options := &s.handler.options
+	request := driver.ReceiveRequest{
+		Max: options.MaxMessages, MaxBytes: options.MaxBytes, Visibility: options.Visibility, Wait: duration(r.GetWaitMs()),
+	}
+	if r.MaxMessages != nil {
+		request.Max = int(r.GetMaxMessages())
+	}
+	if r.VisibilityMs != nil {
+		request.Visibility = duration(r.GetVisibilityMs())
+	}
+	if r.GetMaxBytes() != 0 {
+		request.MaxBytes = min(number(r.GetMaxBytes()), maxReceiveBytes)
+	}
+	c := callOf(ctx)
+	got, err := c.caller.Receive(ctx, r.GetTopic(), request)
+	if err != nil {
+		return nil, err
+	}
+	if ctx.Err() != nil { // nobody is there to take them any more
+		c.giveBack(ctx, r.GetTopic(), got)
+		return nil, ctx.Err()
+	}
+	response := &mailboxv1.RecvResponse{}
+	size := 0
+	for i := range got {
+		message := delivery(&got[i])
+		if size += proto.Size(message); size > maxAnswerBytes && i > 0 {
+			c.giveBack(ctx, r.GetTopic(), got[i:])
+			break
+		}
+		response.Messages = append(response.Messages, message)
+	}
+	return response, nil
+}
+
+// giveBackTimeout bounds how long a call goes on after its client has left.
+const giveBackTimeout = 5 * time.Second
+
+// giveBack ends the leases of deliveries that are not handed over, so that others
+// get them at once and in their old order. What cannot be given back becomes
+// ready again when its visibility is over.
+func (c *call) giveBack(ctx context.Context, topic string, deliveries []broker.Delivery) {
+	if len(deliveries) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBackTimeout)
+	defer cancel()
+	extensions := make([]broker.Extension, len(deliveries))
+	for i := range deliveries {
+		extensions[i].Receipt = deliveries[i].Receipt
+	}
+	if err := c.caller.Extend(ctx, topic, extensions); !isWhole(err) {
+		return
+	}
+	// A token may be for receiving and nacking, and not for extending.
+	nacks := make([]broker.Nack, len(deliveries))
+	for i := range deliveries {
+		nacks[i].Receipt = deliveries[i].Receipt
+	}
+	_ = c.caller.Nack(ctx, topic, nacks)
+}

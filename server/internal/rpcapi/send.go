@@ -1,0 +1,66 @@
+package rpcapi
+
+import (
+	"context"
+
+	"github.com/mailboxmq/mailbox/driver"
+	mailboxv1 "github.com/mailboxmq/mailbox/gen/mailbox/v1"
+	"github.com/mailboxmq/mailbox/server/internal/broker"
+)
+
+// A service is the handlers, one method for each call of the proto file, where
+// they are described. Errors that they return are the broker's; the interceptor
+// makes those of the wire of them.
+type service struct{ handler *Handler }
+
+// Send enqueues messages.
+func (s *service) Send(ctx context.Context, r *mailboxv1.SendRequest) (*mailboxv1.SendResponse, error) {
+	failed := make([]error, len(r.GetMessages()))
+	messages := make([]broker.Outgoing, 0, len(failed))
+	for i, m := range r.GetMessages() {
+		message, err := outgoing(m)
+		if err == nil && message.DedupKey == "" && !r.GetKeyless() {
+			err = schemaError("idem_key", "is missing; a request that means it says keyless")
+		}
+		if err != nil {
+			failed[i] = err
+			continue
+		}
+		messages = append(messages, message)
+	}
+	var sent []driver.Sent
+	if len(messages) > 0 || len(failed) == 0 {
+		var err error
+		if sent, err = callOf(ctx).caller.Send(ctx, r.GetTopic(), messages); isWhole(err) {
+			return nil, err
+		}
+		sent = spread(sent, err, failed)
+	}
+	response := &mailboxv1.SendResponse{Results: make([]*mailboxv1.SendResult, len(failed))}
+	for i, err := range failed {
+		result := &mailboxv1.SendResult{Error: positionError(err)}
+		if err == nil && i < len(sent) {
+			result.MsgId, result.Duplicate = sent[i].ID, sent[i].Duplicate
+		}
+		response.Results[i] = result
+	}
+	return response, nil
+}
+
+// spread puts the results of the messages that were tried back to their
+// positions, between those that had failed before.
+func spread(sent []driver.Sent, err error, failed []error) []driver.Sent {
+	all := make([]driver.Sent, len(failed))
+	next := 0
+	for i := range failed {
+		if failed[i] != nil {
+			continue
+		}
+		failed[i] = driver.At(err, next)
+		if next < len(sent) {
+			all[i] = sent[next]
+		}
+		next++
+	}
+	return all
+}

@@ -1,0 +1,109 @@
+package rpcapi
+
+import (
+	"context"
+
+	"github.com/mailboxmq/mailbox/driver"
+	mailboxv1 "github.com/mailboxmq/mailbox/gen/mailbox/v1"
+	"github.com/mailboxmq/mailbox/server/internal/broker"
+)
+
+// Ack removes messages.
+func (s *service) Ack(ctx context.Context, r *mailboxv1.AckRequest) (*mailboxv1.AckResponse, error) {
+	caller := callOf(ctx).caller
+	results, err := settle(r.GetTopic(), r.GetDeliveries(), settling[*mailboxv1.DeliveryRef, string]{
+		delivery: func(d *mailboxv1.DeliveryRef) *mailboxv1.DeliveryRef { return d },
+		convert:  func(d *mailboxv1.DeliveryRef) string { return d.GetReceipt() },
+		all:      func(receipts []string) error { return caller.Existing().Ack(ctx, r.GetTopic(), receipts) },
+		one:      func(t broker.Target, _ string) error { return caller.AckOne(ctx, t) },
+	})
+	return &mailboxv1.AckResponse{Results: results}, err
+}
+
+// Nack gives messages back.
+func (s *service) Nack(ctx context.Context, r *mailboxv1.NackRequest) (*mailboxv1.NackResponse, error) {
+	caller := callOf(ctx).caller
+	results, err := settle(r.GetTopic(), r.GetEntries(), settling[*mailboxv1.NackEntry, broker.Nack]{
+		delivery: (*mailboxv1.NackEntry).GetDelivery,
+		convert: func(e *mailboxv1.NackEntry) broker.Nack {
+			return broker.Nack{
+				Receipt: e.GetDelivery().GetReceipt(), Delay: duration(e.GetDelayMs()), Backoff: e.DelayMs == nil, Cause: e.GetCause(),
+			}
+		},
+		all: func(nacks []broker.Nack) error { return caller.Existing().Nack(ctx, r.GetTopic(), nacks) },
+		one: func(t broker.Target, n broker.Nack) error { return caller.NackOne(ctx, t, n) },
+	})
+	return &mailboxv1.NackResponse{Results: results}, err
+}
+
+// Extend moves deadlines.
+func (s *service) Extend(ctx context.Context, r *mailboxv1.ExtendRequest) (*mailboxv1.ExtendResponse, error) {
+	caller := callOf(ctx).caller
+	results, err := settle(r.GetTopic(), r.GetEntries(), settling[*mailboxv1.ExtendEntry, broker.Extension]{
+		delivery: (*mailboxv1.ExtendEntry).GetDelivery,
+		convert: func(e *mailboxv1.ExtendEntry) broker.Extension {
+			return broker.Extension{Receipt: e.GetDelivery().GetReceipt(), Visibility: duration(e.GetVisibilityMs())}
+		},
+		all: func(es []broker.Extension) error { return caller.Existing().Extend(ctx, r.GetTopic(), es) },
+		one: func(t broker.Target, e broker.Extension) error { return caller.ExtendOne(ctx, t, e.Visibility) },
+	})
+	return &mailboxv1.ExtendResponse{Results: results}, err
+}
+
+// Bury sends deliveries to the dead letters.
+func (s *service) Bury(ctx context.Context, r *mailboxv1.BuryRequest) (*mailboxv1.BuryResponse, error) {
+	caller := callOf(ctx).caller
+	results, err := settle(r.GetTopic(), r.GetEntries(), settling[*mailboxv1.BuryEntry, broker.Burial]{
+		delivery: (*mailboxv1.BuryEntry).GetDelivery,
+		convert: func(e *mailboxv1.BuryEntry) broker.Burial {
+			return broker.Burial{
+				Receipt: e.GetDelivery().GetReceipt(), Reason: driver.Reason(e.GetReason()), Error: e.GetError(), ErrorType: e.GetErrorType(),
+			}
+		},
+		all: func(bs []broker.Burial) error { return caller.Existing().Bury(ctx, r.GetTopic(), bs) },
+		one: func(t broker.Target, b broker.Burial) error { return caller.BuryOne(ctx, t, b) },
+	})
+	return &mailboxv1.BuryResponse{Results: results}, err
+}
+
+// A settling is how deliveries are settled in one of the ways: from E, an entry
+// of a request, to B, as the broker wants it.
+type settling[E, B any] struct {
+	delivery func(E) *mailboxv1.DeliveryRef
+	convert  func(E) B
+	// all settles those that are known by their receipts, in one call of the
+	// broker, and one settles one that is known by its id.
+	all func([]B) error
+	one func(broker.Target, B) error
+}
+
+// settle settles the entries of a request. The error is that of the whole.
+func settle[E, B any](topic string, entries []E, how settling[E, B]) ([]*mailboxv1.SettleResult, error) {
+	results := make([]*mailboxv1.SettleResult, len(entries))
+	var batch []B
+	var positions []int
+	for i, entry := range entries {
+		results[i] = &mailboxv1.SettleResult{}
+		ref, element := how.delivery(entry), how.convert(entry)
+		switch {
+		case ref.GetMsgId() != "":
+			target := broker.Target{Topic: topic, ID: ref.GetMsgId(), Receipt: ref.GetReceipt()}
+			results[i].Error = positionError(how.one(target, element))
+		case ref.GetReceipt() == "":
+			results[i].Error = positionError(schemaError("delivery", "has neither a receipt nor a msg_id"))
+		default:
+			batch, positions = append(batch, element), append(positions, i)
+		}
+	}
+	if len(batch) == 0 && len(entries) > 0 {
+		return results, nil
+	}
+	err := how.all(batch)
+	if isWhole(err) && len(batch) == len(entries) {
+		return nil, err
+	}
+	for next, i := range positions {
+		results[i].Error = positionError(driver.At(err, next))
+	}
+	return results, nil
+}

@@ -1,0 +1,60 @@
+package server_test
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/mailboxmq/mailbox/server"
+)
+
+// percentile returns how long the slowest of a share took.
+func percentile(took []time.Duration, share float64) time.Duration {
+	slices.Sort(took)
+	return took[min(len(took)-1, int(share*float64(len(took))))]
+}
+
+// TestFanOutAndLatencyStayWithinTheirBounds is gate G-5: one message each into
+// 10,000 mailboxes through a daemon on loopback, and enqueue plus dequeue of single
+// messages. The bounds are those of the specification; the figures are printed.
+func TestFanOutAndLatencyStayWithinTheirBounds(t *testing.T) {
+	mailboxes := 10_000
+	if testing.Short() || raceEnabled {
+		mailboxes = 1_000
+	}
+	r := start(t, server.Config{Profile: server.Micronode})
+	token := r.OperatorToken()
+	began := time.Now()
+	took := make([]time.Duration, mailboxes)
+	var workers sync.WaitGroup
+	const pushers = 4
+	for w := range pushers {
+		workers.Go(func() {
+			for i := w; i < mailboxes; i += pushers {
+				at := time.Now()
+				status, fields, err := tryPost(r, token, "/v1/send", fmt.Sprintf(`{"topic":"user:%d:inbox","idem_key":"post","payload_b64":"SGk="}`, i))
+				if err != nil || status != 200 {
+					t.Errorf("send: %d %v %v", status, fields, err)
+					return
+				}
+				status, fields, err = tryPost(r, token, "/v1/recv", fmt.Sprintf(`{"topic":"user:%d:inbox"}`, i))
+				if err != nil || status != 200 || len(fields["messages"].([]any)) != 1 {
+					t.Errorf("receive: %d %v %v", status, fields, err)
+					return
+				}
+				took[i] = time.Since(at)
+			}
+		})
+	}
+	workers.Wait()
+	p50, p95, p99 := percentile(took, 0.5), percentile(took, 0.95), percentile(took, 0.99)
+	t.Logf("%d mailboxes in %v; enqueue plus dequeue through HTTP: p50 %v, p95 %v, p99 %v", mailboxes, time.Since(began), p50, p95, p99)
+	if p95 > 2*time.Second {
+		t.Errorf("p95 of the fan-out is %v, want less than 2s", p95)
+	}
+	if p95 > 50*time.Millisecond && !raceEnabled {
+		t.Errorf("p95 of enqueue plus dequeue is %v, want less than 50ms", p95)
+	}
+}

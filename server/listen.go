@@ -1,0 +1,204 @@
+package server
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"sync"
+	"sync/atomic"
+)
+
+// A listener is where somebody can reach the daemon, and by what.
+type listener struct {
+	net.Listener
+	name  string
+	serve func(ctx context.Context, l net.Listener) error
+}
+
+// listen opens all listeners, or none.
+func (s *Server) listen(ctx context.Context, c *Config) (opened []listener, err error) {
+	defer func() {
+		if err != nil {
+			for _, l := range opened {
+				_ = l.Close()
+			}
+		}
+	}()
+	if c.TLSCert != "" {
+		s.certs = &certificates{certFile: c.TLSCert, keyFile: c.TLSKey, clientCA: c.TLSClientCA}
+		if err := s.certs.load(); err != nil {
+			return nil, err
+		}
+	}
+	serveHTTP := func(_ context.Context, l net.Listener) error { return s.http.Serve(l) }
+	for _, want := range []struct {
+		name, network, address string
+		serve                  func(context.Context, net.Listener) error
+		plain                  bool
+	}{
+		{HTTP, "tcp", c.Listen, serveHTTP, false},
+		{OAP, "tcp", c.ListenOAP, s.oap.Serve, false},
+		{Metrics, "tcp", c.ListenMetrics, s.serveMetrics, true},
+		{Socket, "unix", c.Socket, serveHTTP, true},
+	} {
+		if want.address == "" || want.address == Off {
+			continue
+		}
+		l, err := bind(ctx, want.network, want.address)
+		if err != nil {
+			return opened, fmt.Errorf("nobody can listen on %s: %w", want.address, err)
+		}
+		s.mu.Lock()
+		s.addresses[want.name] = l.Addr()
+		s.mu.Unlock()
+		l = s.bounded(l, want.name, c.MaxConnections)
+		if s.certs != nil && !want.plain {
+			l = tls.NewListener(l, s.certs.config())
+		}
+		opened = append(opened, listener{l, want.name, want.serve})
+	}
+	return opened, nil
+}
+
+// bind listens. A socket is for its owner alone, and one that a daemon left
+// behind when it died is removed.
+func bind(ctx context.Context, network, address string) (net.Listener, error) {
+	var config net.ListenConfig
+	if network != "unix" {
+		return config.Listen(ctx, network, address)
+	}
+	if c, err := net.Dial("unix", address); err == nil {
+		_ = c.Close()
+		return nil, fmt.Errorf("another daemon listens there")
+	}
+	if info, err := os.Lstat(address); err == nil && info.Mode()&fs.ModeSocket != 0 {
+		if err := os.Remove(address); err != nil {
+			return nil, err
+		}
+	}
+	l, err := config.Listen(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Chmod(address, 0o600); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return l, nil
+}
+
+// serveMetrics serves health, readiness and metrics, and nothing that needs a
+// token.
+func (s *Server) serveMetrics(_ context.Context, l net.Listener) error {
+	all := s.http.Handler
+	mux := http.NewServeMux()
+	for _, path := range []string{"/healthz", "/readyz", "/metrics"} {
+		mux.Handle("GET "+path, all)
+	}
+	own := &http.Server{Handler: mux, ReadHeaderTimeout: s.Config().ReadTimeout, IdleTimeout: s.Config().IdleTimeout}
+	s.http.RegisterOnShutdown(func() { _ = own.Close() })
+	return own.Serve(l)
+}
+
+// bounded closes connections beyond a number at once: a client that is refused
+// learns more than one that waits.
+func (s *Server) bounded(l net.Listener, name string, most int) net.Listener {
+	s.metrics.ConnectionLimit(name, most)
+	return &boundedListener{Listener: l, most: int64(most), opened: func(n int64) { s.metrics.Connections(name, n) }, refused: func() {
+		s.metrics.Rejected("connections")
+	}}
+}
+
+type boundedListener struct {
+	net.Listener
+	most    int64
+	open    atomic.Int64
+	opened  func(n int64)
+	refused func()
+}
+
+func (l *boundedListener) Accept() (net.Conn, error) {
+	for {
+		c, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		if n := l.open.Add(1); n <= l.most {
+			l.opened(n)
+			return &boundedConn{Conn: c, listener: l}, nil
+		}
+		l.open.Add(-1)
+		l.refused()
+		_ = c.Close()
+	}
+}
+
+type boundedConn struct {
+	net.Conn
+	listener *boundedListener
+	once     sync.Once
+}
+
+func (c *boundedConn) Close() error {
+	c.once.Do(func() { c.listener.opened(c.listener.open.Add(-1)) })
+	return c.Conn.Close()
+}
+
+// certificates are those of TLS, which can be read anew while the daemon runs.
+type certificates struct {
+	certFile, keyFile, clientCA string
+	current                     atomic.Pointer[tls.Config]
+}
+
+// load reads the files. What was read before stays if that fails.
+func (c *certificates) load() error {
+	certificate, err := tls.LoadX509KeyPair(c.certFile, c.keyFile)
+	if err != nil {
+		return fmt.Errorf("the certificate cannot be read: %w", err)
+	}
+	config := &tls.Config{
+		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{certificate}, NextProtos: []string{"h2", "http/1.1"},
+	}
+	if c.clientCA != "" {
+		text, err := os.ReadFile(c.clientCA)
+		if err != nil {
+			return fmt.Errorf("the authorities of clients cannot be read: %w", err)
+		}
+		config.ClientCAs = x509.NewCertPool()
+		if !config.ClientCAs.AppendCertsFromPEM(text) {
+			return fmt.Errorf("the authorities of clients cannot be read: %s has no certificate", c.clientCA)
+		}
+		config.ClientAuth = tls.RequireAndVerifyClientCert
+	}
+	c.current.Store(config)
+	return nil
+}
+
+// config is that of a listener: each connection gets what was read last.
+func (c *certificates) config() *tls.Config {
+	return &tls.Config{
+		MinVersion:         tls.VersionTLS13,
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return c.current.Load(), nil },
+	}
+}
+
+// startAttrs say in the log where and how the daemon runs.
+func (s *Server) startAttrs() []slog.Attr {
+	c := s.Config()
+	attrs := []slog.Attr{slog.String("profile", c.Profile), slog.Bool("amnesia", *c.Amnesia)}
+	for _, name := range []string{HTTP, OAP, Metrics, Socket} {
+		if address := s.Address(name); address != "" {
+			attrs = append(attrs, slog.String(name, address))
+		}
+	}
+	if c.InsecureListen {
+		attrs = append(attrs, slog.Bool("plaintext_beyond_this_machine", true))
+	}
+	return attrs
+}

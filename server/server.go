@@ -1,0 +1,296 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/mailboxmq/mailbox/capability"
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/server/internal/broker"
+	"github.com/mailboxmq/mailbox/server/internal/httpapi"
+	"github.com/mailboxmq/mailbox/server/internal/metrics"
+	"github.com/mailboxmq/mailbox/server/internal/oapapi"
+	"github.com/mailboxmq/mailbox/server/internal/rpcapi"
+)
+
+// Options are what an embedder can give a daemon besides its configuration. The
+// zero value, and nil, mean the defaults.
+type Options struct {
+	// Logger gets the log; nil means one to standard error, as the configuration
+	// says.
+	Logger *slog.Logger
+	// Opener is the backend; nil means the one that the configuration names. It
+	// is not closed by the daemon.
+	Opener driver.Opener
+}
+
+// A Server is a daemon. Make one with New, and run it once with Run.
+type Server struct {
+	config  atomic.Pointer[Config]
+	log     *slog.Logger
+	level   *slog.LevelVar
+	opener  driver.Opener // nil until it is opened
+	metrics *metrics.Set
+
+	keys    *keeper
+	broker  *broker.Broker
+	http    *http.Server
+	rpc     *rpcapi.Handler
+	oap     *oapapi.Server
+	certs   *certificates // nil without TLS
+	started chan struct{}
+	ran     atomic.Bool
+
+	mu        sync.Mutex // guards the fields below
+	addresses map[string]net.Addr
+}
+
+// The names of the listeners, for Address.
+const (
+	HTTP    = "http"
+	OAP     = "oap"
+	Metrics = "metrics"
+	Socket  = "socket"
+)
+
+// New returns a daemon that does nothing yet. It does no I/O. The error is that of
+// Config.Validate.
+func New(config Config, options *Options) (*Server, error) {
+	config = config.complete()
+	if err := config.Validate(); err != nil {
+		return nil, err
+	}
+	s := &Server{
+		level: new(slog.LevelVar), metrics: metrics.New(), started: make(chan struct{}), addresses: make(map[string]net.Addr),
+	}
+	if options != nil {
+		s.log, s.opener = options.Logger, options.Opener
+	}
+	level, _ := config.logLevel() // it was validated
+	s.level.Set(level)
+	if s.log == nil {
+		s.log = newLogger(os.Stderr, config.LogFormat, s.level)
+	}
+	s.config.Store(&config)
+	return s, nil
+}
+
+func newLogger(w io.Writer, format string, level slog.Leveler) *slog.Logger {
+	options := &slog.HandlerOptions{Level: level}
+	if format == "text" {
+		return slog.New(slog.NewTextHandler(w, options))
+	}
+	return slog.New(slog.NewJSONHandler(w, options))
+}
+
+// Config returns the configuration in force, with all defaults filled in.
+func (s *Server) Config() Config { return *s.config.Load() }
+
+// Started is closed when the daemon listens everywhere.
+func (s *Server) Started() <-chan struct{} { return s.started }
+
+// Address returns where a listener listens: HTTP, OAP, Metrics or Socket. It is
+// empty if there is none, or not yet.
+func (s *Server) Address(listener string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if address := s.addresses[listener]; address != nil {
+		return address.String()
+	}
+	return ""
+}
+
+// OperatorToken returns the token that may do everything, once the daemon has
+// started. It is a secret.
+func (s *Server) OperatorToken() capability.Token {
+	if s.keys == nil {
+		return capability.Token{}
+	}
+	return s.keys.operator
+}
+
+// Run opens the backend, listens, and serves until ctx ends; then it drains:
+// writes are refused first, then receives, what has begun is finished, and
+// everything is closed, within Config.DrainTimeout. It returns nil after that,
+// and an error if the daemon could not start or a listener failed. It can be
+// called once.
+func (s *Server) Run(ctx context.Context) (err error) {
+	if s.ran.Swap(true) {
+		return &driver.Error{Code: driver.ErrInvalid, Op: "run", Detail: "this daemon ran before"}
+	}
+	config := s.Config()
+	closeBackend, err := s.openBackend(ctx, &config)
+	if err != nil {
+		return fmt.Errorf("the backend cannot be opened: %w", err)
+	}
+	defer func() { err = errors.Join(err, closeBackend()) }()
+	if s.keys, err = openKeeper(ctx, &config); err != nil {
+		return fmt.Errorf("the keys cannot be opened: %w", err)
+	}
+	defer func() { err = errors.Join(err, s.keys.close()) }()
+	if err := s.assemble(&config); err != nil {
+		return err
+	}
+	listeners, err := s.listen(ctx, &config)
+	if err != nil {
+		return err
+	}
+	return s.serve(ctx, listeners)
+}
+
+// assemble makes the broker and its surfaces.
+func (s *Server) assemble(config *Config) (err error) {
+	s.broker, err = broker.New(broker.Options{
+		Opener: s.opener, Ring: s.keys.ring, Revocations: s.keys.revocations,
+		Verifier: capability.NewVerifier(s.keys.ring, &capability.VerifierOptions{
+			Audience: []string{config.Audience}, Revocations: s.keys.revocations, CacheTTL: config.CapCacheTTL,
+		}),
+		Defaults: config.topicDefaults(), Limits: config.limits(), Metrics: s.metrics, Logger: s.log,
+	})
+	if err != nil {
+		return err
+	}
+	s.rpc = rpcapi.New(rpcapi.Options{
+		Broker: s.broker, Logger: s.log, ReadTimeout: config.ReadTimeout, WriteTimeout: config.WriteTimeout,
+		MaxMessages: config.MaxMessages, MaxBytes: config.MaxBytes, Visibility: config.VisibilityDefault,
+	})
+	s.http = &http.Server{
+		Handler: s.route(httpapi.New(httpapi.Options{
+			Broker: s.broker, Logger: s.log, ReadTimeout: config.ReadTimeout, WriteTimeout: config.WriteTimeout,
+			MaxMessages: config.MaxMessages, MaxBytes: config.MaxBytes, Visibility: config.VisibilityDefault, Ready: s.readiness,
+		})),
+		Protocols:         rpcapi.Protocols(),
+		ReadHeaderTimeout: config.ReadTimeout, IdleTimeout: config.IdleTimeout, MaxHeaderBytes: 16 << 10,
+		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+	}
+	s.oap = oapapi.New(oapapi.Options{
+		Authenticate: oapapi.Brokered(s.broker), MaxConnections: config.MaxConnections, IdleTimeout: config.IdleTimeout, Logger: s.log,
+	})
+	s.describe(config)
+	return nil
+}
+
+// route sends calls of gRPC and Connect to their surface, and everything else to
+// the given one. It compares paths as they came: a mux would answer those that are
+// not clean with redirects of its own.
+func (s *Server) route(other http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		for _, path := range rpcapi.Paths() {
+			if strings.HasPrefix(r.URL.Path, path) {
+				s.rpc.ServeHTTP(w, r)
+				return
+			}
+		}
+		other.ServeHTTP(w, r)
+	})
+}
+
+func (c *Config) limits() broker.Limits {
+	return broker.Limits{
+		MaxPayloadBytes: c.MaxPayloadBytes, MinVisibility: c.VisibilityMin, MaxWait: c.MaxWait, MaxInFlight: c.GlobalInFlight,
+		MaxTopics: c.MaxTopics, BackoffBase: c.BackoffBase, BackoffMax: c.BackoffMax,
+	}
+}
+
+// serve serves on all listeners until ctx ends or one of them fails, and drains.
+func (s *Server) serve(ctx context.Context, listeners []listener) error {
+	failed := make(chan error, len(listeners))
+	var serving sync.WaitGroup
+	// What is being answered when ctx ends is to be finished, not cut off.
+	work := context.WithoutCancel(ctx)
+	for _, l := range listeners {
+		serving.Go(func() {
+			if err := l.serve(work, l.Listener); err != nil && !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) {
+				failed <- fmt.Errorf("the listener %s failed: %w", l.name, err)
+			}
+		})
+	}
+	s.log.LogAttrs(ctx, slog.LevelInfo, "started", s.startAttrs()...)
+	close(s.started)
+	var err error
+	select {
+	case <-ctx.Done():
+	case err = <-failed:
+	}
+	s.drain(work, listeners)
+	serving.Wait()
+	return errors.Join(err, s.broker.Close())
+}
+
+// drain stops in order. What it cannot finish in time it cuts off; nothing that
+// was confirmed is lost by that.
+func (s *Server) drain(ctx context.Context, listeners []listener) {
+	began := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, s.Config().DrainTimeout)
+	defer cancel()
+	s.log.LogAttrs(ctx, slog.LevelInfo, "draining")
+	// Writes stop before reads: what is here can be taken a little longer than
+	// more can come.
+	s.broker.SetState(broker.StateReadOnly)
+	s.broker.SetState(broker.StateSettling)
+	s.rpc.Drain()
+	var stopping sync.WaitGroup
+	stopping.Go(func() {
+		if err := s.http.Shutdown(ctx); err != nil {
+			_ = s.http.Close()
+		}
+	})
+	stopping.Go(func() {
+		if err := s.oap.Shutdown(ctx); err != nil {
+			_ = s.oap.Close()
+		}
+	})
+	stopping.Wait()
+	for _, l := range listeners {
+		_ = l.Close()
+	}
+	s.log.LogAttrs(ctx, slog.LevelInfo, "stopped", slog.Duration("took", time.Since(began)))
+}
+
+// Reload takes over what can change while the daemon runs: the settings that
+// Settings calls live, the certificate, and the keys. It returns an error, and
+// changes nothing, if the configuration is not valid or a file cannot be read. It
+// blocks on I/O.
+func (s *Server) Reload(config Config) error {
+	config = config.complete()
+	if err := config.Validate(); err != nil {
+		return err
+	}
+	select {
+	case <-s.started:
+	default:
+		return &driver.Error{Code: driver.ErrUnavailable, Op: "reload", Detail: "the daemon has not started"}
+	}
+	if s.certs != nil {
+		if err := s.certs.load(); err != nil {
+			return err
+		}
+	}
+	if err := s.keys.reload(); err != nil {
+		return err
+	}
+	if err := s.broker.SetLimits(config.limits()); err != nil {
+		return err
+	}
+	level, _ := config.logLevel() // it was validated
+	s.level.Set(level)
+	next := s.Config()
+	for i := range settings {
+		if settings[i].Live {
+			settings[i].copy(&next, &config)
+		}
+	}
+	s.config.Store(&next)
+	s.log.Info("reloaded")
+	return nil
+}

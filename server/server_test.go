@@ -1,0 +1,503 @@
+package server_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/big"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/mailboxmq/mailbox/capability"
+	"github.com/mailboxmq/mailbox/server"
+)
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m)
+}
+
+// running is a daemon in this process.
+type running struct {
+	*server.Server
+	t      testing.TB
+	log    *lockedBuffer
+	client *http.Client
+	base   string
+	stop   context.CancelFunc
+	done   chan error
+}
+
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// start runs a daemon on free ports until the test ends, or halt is called.
+func start(t testing.TB, config server.Config) *running {
+	t.Helper()
+	if config.Listen == "" {
+		config.Listen = "127.0.0.1:0"
+	}
+	if config.ListenOAP == "" {
+		config.ListenOAP = "127.0.0.1:0"
+	}
+	r := &running{t: t, log: new(lockedBuffer), client: &http.Client{Transport: &http.Transport{}}, done: make(chan error, 1)}
+	var err error
+	r.Server, err = server.New(config, &server.Options{Logger: slog.New(slog.NewJSONHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	r.stop = cancel
+	go func() { r.done <- r.Run(ctx) }()
+	select {
+	case <-r.Started():
+	case err := <-r.done:
+		cancel()
+		t.Fatalf("it did not start: %v", err)
+	}
+	r.base = "http://" + r.Address(server.HTTP)
+	t.Cleanup(func() { r.halt() })
+	return r
+}
+
+// halt stops the daemon and waits for it. It may be called again.
+func (r *running) halt() {
+	r.t.Helper()
+	r.stop()
+	if r.done == nil {
+		return
+	}
+	if err := <-r.done; err != nil {
+		r.t.Errorf("run: %v", err)
+	}
+	r.done = nil
+	r.client.CloseIdleConnections()
+}
+
+func (r *running) post(token capability.Token, path, body string) (int, map[string]any) {
+	r.t.Helper()
+	request, err := http.NewRequest(http.MethodPost, r.base+path, strings.NewReader(body))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	request.Header.Set("Authorization", "Bearer "+token.Reveal())
+	response, err := r.client.Do(request)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer response.Body.Close()
+	var fields map[string]any
+	if err := json.NewDecoder(response.Body).Decode(&fields); err != nil {
+		r.t.Fatal(err)
+	}
+	return response.StatusCode, fields
+}
+
+func (r *running) send(topic, key, payload string) string {
+	r.t.Helper()
+	status, fields := r.post(r.OperatorToken(), "/v1/send", fmt.Sprintf(`{"topic":%q,"idem_key":%q,"payload_b64":%q}`, topic, key, payload))
+	if status != http.StatusOK {
+		r.t.Fatalf("send: %d %v", status, fields)
+	}
+	return fields["msg_id"].(string)
+}
+
+func (r *running) receive(topic string) []any {
+	r.t.Helper()
+	status, fields := r.post(r.OperatorToken(), "/v1/recv", fmt.Sprintf(`{"topic":%q,"visibility_ms":60000}`, topic))
+	if status != http.StatusOK {
+		r.t.Fatalf("receive: %d %v", status, fields)
+	}
+	return fields["messages"].([]any)
+}
+
+func TestFirstStartMakesKeysAndATokenForTheOwnerAlone(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "data")
+	first := start(t, server.Config{DataDir: dir})
+	id := first.send("orders", "k", "SGk=")
+	for _, name := range []string{"keys", "operator.token", "revocations"} {
+		info, err := os.Stat(filepath.Join(dir, name))
+		if err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("%s: %v, %v", name, info.Mode(), err)
+		}
+	}
+	token, err := capability.ReadTokenFile(filepath.Join(dir, "operator.token"))
+	if err != nil || !token.Equal(first.OperatorToken()) {
+		t.Errorf("the file has another token: %v", err)
+	}
+	first.halt()
+	second := start(t, server.Config{DataDir: dir})
+	if !second.OperatorToken().Equal(token) {
+		t.Error("the second start has made another token")
+	}
+	if got := second.receive("orders"); len(got) != 1 || got[0].(map[string]any)["msg_id"] != id {
+		t.Errorf("after a restart: %v", got)
+	}
+}
+
+// TestDeadLettersSurviveARestartOnAMacronode is the second half of gate G-6.
+func TestDeadLettersSurviveARestartOnAMacronode(t *testing.T) {
+	dir := t.TempDir()
+	first := start(t, server.Config{DataDir: dir})
+	id := first.send("orders", "k", "SGk=")
+	first.receive("orders")
+	if status, fields := first.post(first.OperatorToken(), "/v1/bury/"+id, `{"reason":"fatal"}`); status != 200 {
+		t.Fatal(fields)
+	}
+	first.halt()
+	second := start(t, server.Config{DataDir: dir})
+	if _, stats := second.post(second.OperatorToken(), "/v1/stats", `{"topic":"orders"}`); stats["dead"] != 1.0 {
+		t.Errorf("after a restart: %v", stats)
+	}
+	if _, fields := second.post(second.OperatorToken(), "/v1/dlq/reprocess", `{"topic":"orders"}`); fields["moved"] != 1.0 {
+		t.Errorf("redrive: %v", fields)
+	}
+}
+
+// TestAmnesiaWritesNoFile is the first half of gate G-6: a micronode that is used
+// leaves nothing in any directory it could have known.
+func TestAmnesiaWritesNoFile(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	for _, variable := range []string{"HOME", "TMPDIR", "XDG_STATE_HOME", "STATE_DIRECTORY"} {
+		t.Setenv(variable, dir)
+	}
+	r := start(t, server.Config{Profile: server.Micronode})
+	for i := range 100 {
+		id := r.send("orders", fmt.Sprint(i), "SGk=")
+		r.receive("orders")
+		r.post(r.OperatorToken(), "/v1/bury/"+id, `{"reason":"fatal"}`)
+	}
+	if status, fields := r.post(r.OperatorToken(), "/v1/caps/revoke", fmt.Sprintf(`{"token_id":%q}`, "01ARZ3NDEKTSV4RRFFQ69G5FAV")); status != 200 {
+		t.Errorf("revoke: %v", fields)
+	}
+	if text := r.get("/readyz"); !strings.Contains(text, `"dlq_profile":"ephemeral"`) {
+		t.Errorf("readiness does not say that dead letters are ephemeral: %s", text)
+	}
+	r.halt()
+	_ = filepath.Walk(dir, func(path string, info os.FileInfo, err error) error {
+		if path != dir {
+			t.Errorf("there is %s: %v", path, err)
+		}
+		return nil
+	})
+}
+
+func (r *running) get(path string) string {
+	r.t.Helper()
+	response, err := r.client.Get(r.base + path)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return string(text)
+}
+
+// TestDrainLosesNothingThatWasConfirmed is SVC-9: a daemon is told to stop while
+// many send; whatever it confirmed is there afterwards.
+func TestDrainLosesNothingThatWasConfirmed(t *testing.T) {
+	dir := t.TempDir()
+	r := start(t, server.Config{DataDir: dir, DrainTimeout: 5 * time.Second})
+	var mu sync.Mutex
+	confirmed, enough := make(map[string]bool), make(chan struct{})
+	var senders sync.WaitGroup
+	token := r.OperatorToken()
+	waiting := make(chan string, 1)
+	go func() { // a receive that waits is ended, not cut off
+		status, _, err := tryPost(r, token, "/v1/recv", `{"topic":"empty","wait_ms":600000}`)
+		waiting <- fmt.Sprint(status, err)
+	}()
+	for sender := range 8 {
+		senders.Go(func() {
+			for i := 0; ; i++ {
+				status, fields, err := tryPost(r, token, "/v1/send", fmt.Sprintf(`{"topic":"orders","idem_key":"%d-%d","payload_b64":""}`, sender, i))
+				if err != nil || status == http.StatusServiceUnavailable {
+					return // it is going, or gone
+				}
+				mu.Lock()
+				if confirmed[fields["msg_id"].(string)] = true; len(confirmed) == 200 {
+					close(enough)
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	<-enough
+	began := time.Now()
+	r.halt()
+	took := time.Since(began)
+	senders.Wait()
+	if took > 5*time.Second {
+		t.Errorf("draining took %v", took)
+	}
+	if got := <-waiting; got != "200 <nil>" {
+		t.Errorf("the receive that waited got %s", got)
+	}
+	again := start(t, server.Config{DataDir: dir})
+	if _, stats := again.post(again.OperatorToken(), "/v1/stats", `{"topic":"orders"}`); stats["ready"] != float64(len(confirmed)) {
+		// What was sent and not confirmed may be there too.
+		if ready, _ := stats["ready"].(float64); int(ready) < len(confirmed) || int(ready) > len(confirmed)+8 {
+			t.Errorf("%d were confirmed, and %v are there", len(confirmed), stats["ready"])
+		}
+	}
+	t.Logf("%d messages confirmed, drained in %v", len(confirmed), took)
+}
+
+// tryPost is post for who may be refused by a daemon that is gone.
+func tryPost(r *running, token capability.Token, path, body string) (int, map[string]any, error) {
+	request, err := http.NewRequest(http.MethodPost, r.base+path, strings.NewReader(body))
+	if err != nil {
+		return 0, nil, err
+	}
+	request.Header.Set("Authorization", "Bearer "+token.Reveal())
+	response, err := r.client.Do(request)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer response.Body.Close()
+	var fields map[string]any
+	err = json.NewDecoder(response.Body).Decode(&fields)
+	return response.StatusCode, fields, err
+}
+
+// TestNoSecretReachesLogOrMetrics sends canaries through a whole daemon.
+func TestNoSecretReachesLogOrMetrics(t *testing.T) {
+	r := start(t, server.Config{Profile: server.Micronode, LogLevel: "debug"})
+	id := r.send("orders", "canary-key", "Y2FuYXJ5LXBheWxvYWQ=")
+	r.receive("orders")
+	r.post(r.OperatorToken(), "/v1/nack/"+id, `{"reason":"canary-reason"}`)
+	r.post(r.OperatorToken(), "/v1/send", `{"canary-field":1}`)
+	narrowed, err := r.OperatorToken().Attenuate(capability.Operations(capability.OpStats))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.post(narrowed, "/v1/send", `{"topic":"orders","idem_key":"canary","payload_b64":""}`)
+	figures := r.get("/metrics")
+	r.halt()
+	log := r.log.String()
+	if !strings.Contains(log, "auth.denied") || !strings.Contains(log, "corr_id") {
+		t.Errorf("the log does not say what was refused: %s", log)
+	}
+	for _, secret := range []string{"canary", "Y2FuYXJ5", r.OperatorToken().Reveal(), narrowed.Reveal(), r.OperatorToken().Reveal()[30:70]} {
+		if strings.Contains(log, secret) || strings.Contains(figures, secret) {
+			t.Errorf("%.12s… is in the log or the metrics", secret)
+		}
+	}
+}
+
+func TestReloadChangesWhatCanChange(t *testing.T) {
+	dir := t.TempDir()
+	config := server.Config{DataDir: dir, Listen: "127.0.0.1:0", ListenOAP: server.Off}
+	r := start(t, config)
+	id := r.send("orders", "k", "SGk=")
+	r.receive("orders")
+	config.VisibilityMin = 10 * time.Second
+	config.VisibilityDefault = 20 * time.Second
+	if err := r.Reload(config); err != nil {
+		t.Fatal(err)
+	}
+	if status, fields := r.post(r.OperatorToken(), "/v1/recv", `{"topic":"orders","visibility_ms":9999}`); status != 400 {
+		t.Errorf("the new limit does not hold: %d %v", status, fields)
+	}
+	if status, fields := r.post(r.OperatorToken(), "/v1/ack/"+id, ""); status != 200 {
+		t.Errorf("what was out before the reload: %v", fields)
+	}
+	bad := config
+	bad.MaxAttempts = -1
+	if err := r.Reload(bad); err == nil {
+		t.Error("a bad configuration was taken")
+	}
+	// A key that another process has rotated in counts after a reload.
+	ring, err := capability.ReadKeyFile(filepath.Join(dir, "keys"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := ring.Rotate(capability.NewKey()); err != nil {
+		t.Fatal(err)
+	}
+	if err := ring.WriteFile(filepath.Join(dir, "keys")); err != nil {
+		t.Fatal(err)
+	}
+	token, err := ring.Mint("", capability.AllOperations(), capability.Topics(capability.AnyTopic()), capability.ExpiresAt(time.Now().Add(time.Hour)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if status, _ := r.post(token, "/v1/stats", `{"topic":"orders"}`); status != 401 {
+		t.Errorf("before the reload: %d", status)
+	}
+	if err := r.Reload(config); err != nil {
+		t.Fatal(err)
+	}
+	if status, fields := r.post(token, "/v1/stats", `{"topic":"orders"}`); status != 200 {
+		t.Errorf("after the reload: %d %v", status, fields)
+	}
+}
+
+// certify writes a certificate for 127.0.0.1 with a name.
+func certify(t *testing.T, dir, name string, uris ...*url.URL) (certFile, keyFile string) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, URIs: uris, IsCA: true, BasicConstraintsValid: true,
+		KeyUsage:    x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	certFile, keyFile = filepath.Join(dir, name+".crt"), filepath.Join(dir, name+".key")
+	for path, block := range map[string]*pem.Block{certFile: {Type: "CERTIFICATE", Bytes: der}, keyFile: {Type: "PRIVATE KEY", Bytes: secret}} {
+		if err := os.WriteFile(path, pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return certFile, keyFile
+}
+
+func TestTLSIsVersion13AndReloadsItsCertificate(t *testing.T) {
+	dir := t.TempDir()
+	first, firstKey := certify(t, dir, "first")
+	worker := &url.URL{Scheme: "spiffe", Host: "example.org", Path: "/worker"}
+	client, clientKey := certify(t, dir, "client", worker)
+	config := server.Config{
+		Profile: server.Micronode, Listen: "127.0.0.1:0", ListenOAP: server.Off, ListenMetrics: "127.0.0.1:0",
+		TLSCert: first, TLSKey: firstKey, TLSClientCA: client,
+	}
+	r := start(t, config)
+	r.base = "https://" + r.Address(server.HTTP)
+	pair, err := tls.LoadX509KeyPair(client, clientKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := ""
+	secure := &tls.Config{Certificates: []tls.Certificate{pair}, InsecureSkipVerify: true, VerifyConnection: func(s tls.ConnectionState) error {
+		served = s.PeerCertificates[0].Subject.CommonName
+		if s.Version != tls.VersionTLS13 {
+			return fmt.Errorf("version %x", s.Version)
+		}
+		return nil
+	}}
+	r.client = &http.Client{Transport: &http.Transport{TLSClientConfig: secure, DisableKeepAlives: true}}
+	bound, err := r.OperatorToken().Attenuate(capability.Peers(worker.String()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if status, fields := r.post(bound, "/v1/traits", `{"topic":"orders"}`); status != 200 || served != "first" {
+		t.Errorf("with its certificate: %d %v, served %q", status, fields, served)
+	}
+	second, secondKey := certify(t, dir, "second")
+	for from, to := range map[string]string{second: first, secondKey: firstKey} {
+		if err := os.Rename(from, to); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := r.Reload(config); err != nil {
+		t.Fatal(err)
+	}
+	if r.get("/healthz"); served != "second" {
+		t.Errorf("after the reload %q is served", served)
+	}
+	old := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true, MaxVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}}}}
+	if response, err := old.Get(r.base + "/healthz"); err == nil {
+		_ = response.Body.Close()
+		t.Error("TLS 1.2 was accepted")
+	}
+	unknown := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}}
+	if response, err := unknown.Get(r.base + "/healthz"); err == nil {
+		_ = response.Body.Close()
+		t.Error("a client without a certificate was accepted")
+	}
+	plain, err := http.Get("http://" + r.Address(server.Metrics) + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = plain.Body.Close()
+	http.DefaultClient.CloseIdleConnections()
+}
+
+func TestTheSocketIsForItsOwnerAlone(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "mailbox.sock")
+	for range 2 { // one that was left behind is no obstacle
+		r := start(t, server.Config{Profile: server.Micronode, Listen: server.Off, ListenOAP: server.Off, Socket: path})
+		info, err := os.Stat(path)
+		if err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("the socket: %v, %v", info.Mode(), err)
+		}
+		r.base = "http://mailbox"
+		r.client = &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", path)
+		}}}
+		r.send("orders", "k", "SGk=")
+		r.halt()
+	}
+}
+
+func TestConnectionsAreBounded(t *testing.T) {
+	r := start(t, server.Config{Profile: server.Micronode, MaxConnections: 2})
+	var held []net.Conn
+	for range 2 {
+		c, err := net.Dial("tcp", r.Address(server.HTTP))
+		if err != nil {
+			t.Fatal(err)
+		}
+		held = append(held, c)
+	}
+	c, err := net.Dial("tcp", r.Address(server.HTTP))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = c.SetReadDeadline(time.Now().Add(5 * time.Second))
+	if _, err := c.Read(make([]byte, 1)); !errors.Is(err, io.EOF) && !strings.Contains(fmt.Sprint(err), "reset") {
+		t.Errorf("one connection too many: %v, want that it is closed", err)
+	}
+	_ = c.Close()
+	for _, c := range held {
+		_ = c.Close()
+	}
+}
