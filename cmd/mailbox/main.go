@@ -1,0 +1,28 @@
+// Command mailbox is the command line of mailboxd: it sends, receives and looks
+// after messages, dead letters, queues and tokens. See docs/cli.md, and mailbox
+// --help.
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/mailboxmq/mailbox/internal/cli"
+)
+
+// version is set when a release is built.
+var version string
+
+func main() { os.Exit(run()) }
+
+func run() int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	// Whoever asks twice does not want to wait.
+	context.AfterFunc(ctx, stop)
+	return cli.Program{
+		Args: os.Args[1:], Environ: os.Environ(), Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Version: version,
+	}.Run(ctx)
+}

@@ -1,0 +1,141 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// programs builds both programs.
+func programs(t *testing.T) (mailbox, mailboxd string) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("building two programs takes long")
+	}
+	dir := t.TempDir()
+	build := exec.Command("go", "build", "-o", dir, "github.com/mailboxmq/mailbox/cmd/mailbox", "github.com/mailboxmq/mailbox/cmd/mailboxd")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("they do not build: %v\n%s", err, out)
+	}
+	return filepath.Join(dir, "mailbox"), filepath.Join(dir, "mailboxd")
+}
+
+// A process is a mailboxd.
+type process struct {
+	*exec.Cmd
+	log     *bufio.Scanner
+	environ []string // for who uses it
+}
+
+// started is the line of the log that says so.
+type started struct {
+	Msg  string `json:"msg"`
+	HTTP string `json:"http"`
+	OAP  string `json:"oap"`
+}
+
+func startDaemon(t *testing.T, program string) *process {
+	t.Helper()
+	home := t.TempDir()
+	d := &process{Cmd: exec.Command(program, "--listen", "127.0.0.1:0", "--listen-oap", "127.0.0.1:0")}
+	d.Env = []string{"HOME=" + home, "PATH=" + os.Getenv("PATH")}
+	d.Stdout = io.Discard
+	stderr, err := d.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if d.ProcessState == nil {
+			_ = d.Process.Kill()
+			_ = d.Wait()
+		}
+	})
+	d.log = bufio.NewScanner(stderr)
+	line := d.awaitLog(t, "started")
+	d.environ = append(d.Env, "MAILBOX_ADDR="+line.HTTP, "MAILBOX_OAP_ADDR="+line.OAP)
+	return d
+}
+
+// awaitLog reads the log up to a line.
+func (d *process) awaitLog(t *testing.T, message string) (line started) {
+	t.Helper()
+	for d.log.Scan() {
+		if json.Unmarshal(d.log.Bytes(), &line) == nil && line.Msg == message {
+			return line
+		}
+	}
+	t.Fatalf("the daemon's log ended before it said %q", message)
+	return line
+}
+
+func TestTheProgramsWorkTogether(t *testing.T) {
+	mailbox, mailboxd := programs(t)
+	d := startDaemon(t, mailboxd)
+	run := func(code int, args ...string) string {
+		t.Helper()
+		command := exec.Command(mailbox, args...)
+		command.Env = d.environ
+		var stdout, stderr bytes.Buffer
+		command.Stdout, command.Stderr = &stdout, &stderr
+		_ = command.Run() // the code says how it went
+		if got := command.ProcessState.ExitCode(); got != code {
+			t.Fatalf("mailbox %s: exit code %d, want %d: %s", strings.Join(args, " "), got, code, &stderr)
+		}
+		return strings.TrimSuffix(stdout.String(), "\n")
+	}
+	id := run(0, "send", "hello", "Good morning")
+	if got := run(0, "recv", "hello"); got != id+"\tGood morning" {
+		t.Errorf("received %q", got)
+	}
+	run(0, "ack", id)
+	run(8, "recv", "hello")
+	run(5, "stats", "nowhere")
+	run(2, "nonsense")
+	run(0, "doctor")
+
+	follow := exec.Command(mailbox, "recv", "hello", "--follow", "--exec", "cat; echo")
+	follow.Env = d.environ
+	output, err := follow.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := follow.Start(); err != nil {
+		t.Fatal(err)
+	}
+	run(0, "send", "hello", "again")
+	if line, err := bufio.NewReader(output).ReadString('\n'); line != "again\n" {
+		t.Errorf("followed %q, %v", line, err)
+	}
+	if err := follow.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	if err := follow.Wait(); err != nil {
+		t.Errorf("an interrupted follower ended with %v", err)
+	}
+
+	run(0, "keys", "rotate", "--retire", "--pid", strconv.Itoa(d.Process.Pid))
+	d.awaitLog(t, "reloaded")
+	run(0, "stats") // with the operator's new token
+
+	if err := d.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	for d.log.Scan() { // to its end
+		continue
+	}
+	if err := d.Wait(); err != nil {
+		t.Errorf("the daemon ended with %v", err)
+	}
+	run(3, "stats")
+}

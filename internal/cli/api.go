@@ -1,0 +1,246 @@
+package cli
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/mailboxmq/mailbox/capability"
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+// An api is a client of the daemon's HTTP surface.
+type api struct {
+	endpoint *endpoint
+	token    capability.Token
+	client   *http.Client
+}
+
+const (
+	dialTimeout = 5 * time.Second
+	// answerTimeout is how long the daemon may take to answer what it does not
+	// wait with.
+	answerTimeout = 30 * time.Second
+)
+
+func newAPI(e *endpoint, token capability.Token) *api {
+	dialer := net.Dialer{Timeout: dialTimeout}
+	transport := &http.Transport{
+		TLSClientConfig: e.tls,
+		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			if e.socket != "" {
+				network, address = "unix", e.socket
+			}
+			return dialer.DialContext(ctx, network, address)
+		},
+	}
+	refuse := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse } // a token goes to one daemon only
+	return &api{endpoint: e, token: token, client: &http.Client{Transport: transport, CheckRedirect: refuse}}
+}
+
+func (a *api) close() { a.client.CloseIdleConnections() }
+
+// A question is a request to the daemon.
+type question struct {
+	path string
+	body any
+	// creates says that the queue it names may be made by asking.
+	creates bool
+	// waits is how long the daemon may wait before it answers.
+	waits time.Duration
+}
+
+// ask asks, and decodes the answer unless it is nil.
+func (a *api) ask(ctx context.Context, q question, answer any) error {
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout+q.waits)
+	defer cancel()
+	response, err := a.post(ctx, &q)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = response.Body.Close() }()
+	if answer == nil {
+		_, err = io.Copy(io.Discard, response.Body)
+	} else {
+		err = json.NewDecoder(response.Body).Decode(answer)
+	}
+	if err != nil {
+		return a.broken(ctx, err)
+	}
+	return nil
+}
+
+// post sends a question and returns the answer if it is a good one.
+func (a *api) post(ctx context.Context, q *question) (*http.Response, error) {
+	body := []byte("{}")
+	if q.body != nil {
+		var err error
+		if body, err = json.Marshal(q.body); err != nil {
+			return nil, err
+		}
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, a.endpoint.base+q.path, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	request.Header.Set("Authorization", "Bearer "+a.token.Reveal())
+	request.Header.Set("Content-Type", "application/json")
+	if !q.creates {
+		request.Header.Set("X-Mailbox-Existing", "true")
+	}
+	response, err := a.client.Do(request)
+	if err != nil {
+		return nil, a.unreachable(ctx, err)
+	}
+	if response.StatusCode == http.StatusOK {
+		return response, nil
+	}
+	defer func() { _ = response.Body.Close() }()
+	var refusal refusalBody
+	if err := json.NewDecoder(io.LimitReader(response.Body, 1<<20)).Decode(&refusal); err != nil || refusal.Code == "" {
+		return nil, &failure{
+			exit: exitUnreachable, code: "not_mailboxd",
+			sentence: fmt.Sprintf("what answers at %s is no mailboxd (HTTP status %d)", a.endpoint.shown, response.StatusCode),
+			advice:   "say where the daemon is with --addr",
+		}
+	}
+	return nil, refusal.error()
+}
+
+// A page is what was fetched without a token.
+type page struct {
+	status int
+	header http.Header
+	tls    *tls.ConnectionState // nil without TLS
+	body   []byte
+}
+
+// get fetches what needs no token.
+func (a *api) get(ctx context.Context, path string) (*page, error) {
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, a.endpoint.base+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	response, err := a.client.Do(request)
+	if err != nil {
+		return nil, a.unreachable(ctx, err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	body, err := io.ReadAll(io.LimitReader(response.Body, 1<<20))
+	return &page{response.StatusCode, response.Header, response.TLS, body}, err
+}
+
+// refusalBody is an error of the daemon in JSON.
+type refusalBody struct {
+	Code         string  `json:"code"`
+	Message      string  `json:"message"`
+	Kind         string  `json:"kind"`
+	Reason       string  `json:"reason"`
+	Op           string  `json:"op"`
+	Topic        string  `json:"topic"`
+	MessageID    string  `json:"msg_id"`
+	Field        string  `json:"field"`
+	Detail       string  `json:"detail"`
+	RetryAfterMS float64 `json:"retry_after_ms"`
+	Done         int     `json:"done"`
+}
+
+// error makes the error of package driver again that the daemon had.
+func (b *refusalBody) error() error {
+	e := &driver.Error{
+		Code: driver.ErrUnavailable, Op: b.Op, Queue: b.Topic, MessageID: b.MessageID, Field: b.Field, Detail: b.Detail,
+		RetryAfter: time.Duration(b.RetryAfterMS * float64(time.Millisecond)),
+	}
+	if code, ok := kinds[b.Kind]; ok {
+		e.Code = code
+	}
+	if b.Reason != "" {
+		e.Err = capability.Reason(b.Reason)
+	}
+	if b.Done > 0 {
+		return &partial{done: b.Done, err: e}
+	}
+	return e
+}
+
+// A partial is an error after some of the work was done.
+type partial struct {
+	done int
+	err  error
+}
+
+func (p *partial) Error() string { return fmt.Sprintf("after %d: %v", p.done, p.err) }
+func (p *partial) Unwrap() error { return p.err }
+
+// unreachable says why nobody answered.
+func (a *api) unreachable(ctx context.Context, err error) error {
+	if ctx.Err() != nil && errors.Is(ctx.Err(), context.Canceled) {
+		return ctx.Err()
+	}
+	return notAnswering(a.endpoint, err)
+}
+
+func notAnswering(e *endpoint, err error) *failure {
+	return &failure{
+		exit: exitUnreachable, code: "unreachable", cause: err,
+		sentence: fmt.Sprintf("no daemon answers at %s (%s)", e.shown, rootCause(err)),
+		advice:   "start one with mailboxd, or say where it is with --addr or MAILBOX_ADDR",
+	}
+}
+
+func (a *api) broken(ctx context.Context, err error) error {
+	if ctx.Err() != nil && errors.Is(ctx.Err(), context.Canceled) {
+		return ctx.Err()
+	}
+	return &driver.Error{Code: driver.ErrUnavailable, Detail: "the answer could not be read to its end", Err: err}
+}
+
+// maxLine bounds a line of a list: a message of the longest kind, in base64.
+const maxLine = 4 << 20
+
+// list asks for a list and yields its elements as they come. An error ends it.
+func list[T any](ctx context.Context, a *api, q question) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		var none T
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		response, err := a.post(ctx, &q)
+		if err != nil {
+			yield(none, err)
+			return
+		}
+		defer func() { _ = response.Body.Close() }()
+		lines := bufio.NewScanner(response.Body)
+		lines.Buffer(make([]byte, 64<<10), maxLine)
+		for lines.Scan() {
+			var line struct {
+				Error *refusalBody `json:"error"`
+			}
+			element := none
+			err := json.Unmarshal(lines.Bytes(), &line)
+			switch {
+			case err == nil && line.Error != nil:
+				err = line.Error.error()
+			case err == nil:
+				err = json.Unmarshal(lines.Bytes(), &element)
+			}
+			if !yield(element, err) || err != nil {
+				return
+			}
+		}
+		if err := lines.Err(); err != nil {
+			yield(none, a.broken(ctx, err))
+		}
+	}
+}

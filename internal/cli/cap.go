@@ -1,0 +1,250 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/mailboxmq/mailbox/capability"
+)
+
+func (s *shell) capCommand() *cobra.Command {
+	return parent("cap", "Make, narrow, read and revoke tokens", s.capMint(), s.capAttenuate(), s.capInspect(), s.capRevoke())
+}
+
+// tokenView is a token in JSON. The token itself is there only where printing it
+// is what was asked for.
+type tokenView struct {
+	Token     string     `json:"token,omitempty"`
+	File      string     `json:"file,omitempty"`
+	TokenID   string     `json:"token_id"`
+	KeyID     string     `json:"key_id"`
+	Tenant    string     `json:"tenant,omitempty"`
+	MintedAt  time.Time  `json:"minted_at"`
+	ExpiresAt *time.Time `json:"expires_at,omitempty"`
+	Caveats   []string   `json:"caveats"`
+}
+
+func viewOfToken(token capability.Token) tokenView {
+	d := token.Inspect()
+	v := tokenView{
+		TokenID: d.ID.String(), KeyID: d.Key.String(), Tenant: d.Tenant, MintedAt: d.MintedAt.UTC(), ExpiresAt: timeOf(d.ExpiresAt), Caveats: []string{},
+	}
+	for _, caveat := range d.Caveats {
+		v.Caveats = append(v.Caveats, caveat.String())
+	}
+	return v
+}
+
+// handOut prints a token, or writes it to a file for its owner only.
+func (s *shell) handOut(token capability.Token, path string) error {
+	v := viewOfToken(token)
+	if path != "" {
+		if err := token.WriteFile(path); err != nil {
+			return &failure{exit: exitFailed, code: "output", cause: err, sentence: fmt.Sprintf("%s cannot be written (%s)", path, rootCause(err)), advice: "choose another place with --out"}
+		}
+		v.File = path
+		return s.say(v, "%s is in %s", v.TokenID, path)
+	}
+	v.Token = token.Reveal()
+	return s.say(v, "%s", v.Token)
+}
+
+func (s *shell) capMint() *cobra.Command {
+	var f caveatFlags
+	var tenant, out string
+	c := &cobra.Command{
+		Use: "mint", Short: "Make a token",
+		Long: "Make a token, and print it. It must say for which operations (--op), on which queues (--queue) and until when\n" +
+			"(--expires) it is good. It does not outlive the token that it is asked for with, which must allow admin.",
+		Example: "mailbox cap mint --op send --queue orders --expires 720h --out shop.token\n" +
+			"mailbox cap mint --op recv,ack,nack,extend --queue 'orders' --expires 24h --rate 100",
+		Args: wants(0, 0),
+	}
+	f.register(c.Flags())
+	c.Flags().StringVar(&tenant, "tenant", "", "tenant that it is for")
+	c.Flags().StringVarP(&out, "out", "o", "", "write it to this file instead")
+	c.RunE = s.withAPI(func(ctx context.Context, a *api, _ []string) error {
+		caveats, err := f.caveats(c.Flags(), time.Now())
+		if err != nil {
+			return err
+		}
+		if len(f.raw) == 0 && (len(f.operations) == 0 || len(f.queues) == 0 || f.expires == "") {
+			return wrongUse("a token must say for what, where and until when it is good: give --op, --queue and --expires")
+		}
+		texts := make([]string, len(caveats))
+		for i, caveat := range caveats {
+			texts[i] = caveat.String()
+		}
+		var answer struct {
+			Token string `json:"token"`
+		}
+		if err := a.ask(ctx, question{path: "/v1/caps/mint", body: map[string]any{"tenant": tenant, "caveats": texts}}, &answer); err != nil {
+			return err
+		}
+		token, err := capability.Parse(answer.Token)
+		if err != nil {
+			return err
+		}
+		return s.handOut(token, out)
+	})
+	return c
+}
+
+// readToken reads a token from a file, from standard input for "-", or takes the
+// one that commands use.
+func (s *shell) readToken(path string) (capability.Token, error) {
+	switch path {
+	case "":
+		c, err := s.credential()
+		return c.token, err
+	case "-":
+		text, err := io.ReadAll(io.LimitReader(s.Stdin, 4*capability.MaxTokenBytes))
+		if err != nil {
+			return capability.Token{}, wrongUse("standard input cannot be read: %v", err)
+		}
+		token, err := capability.Parse(strings.TrimSpace(string(text)))
+		if err != nil {
+			return token, wrongUse("standard input holds no token")
+		}
+		return token, nil
+	}
+	// Unlike the file of our own token, one that is looked at may be readable by
+	// others: it is not our business here.
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return capability.Token{}, wrongUse("the token cannot be read: %v", err)
+	}
+	token, err := capability.Parse(string(bytes.TrimSpace(text)))
+	if err != nil {
+		return token, wrongUse("%s holds no token", path)
+	}
+	return token, nil
+}
+
+func (s *shell) capAttenuate() *cobra.Command {
+	var f caveatFlags
+	var out string
+	c := &cobra.Command{
+		Use: "attenuate [FILE]", Short: "Narrow a token, without asking anybody",
+		Long: "Narrow a token, and print the result: it allows what the first does, if the further conditions are met too.\n" +
+			"No daemon is asked. The token is read from FILE, from standard input if that is -, or is the one that commands use.",
+		Example: "mailbox cap attenuate shop.token --queue 'orders' --expires 1h\nmailbox cap attenuate --op recv,ack --net 10.0.0.0/8",
+		Args:    wants(0, 1),
+	}
+	f.register(c.Flags())
+	c.Flags().StringVarP(&out, "out", "o", "", "write it to this file instead")
+	c.RunE = s.run(func(_ context.Context, args []string) error {
+		caveats, err := f.caveats(c.Flags(), time.Now())
+		if err != nil {
+			return err
+		}
+		if len(caveats) == 0 {
+			return wrongUse("there is nothing to narrow: give conditions like --op, --queue or --expires")
+		}
+		token, err := s.readToken(firstArg(args))
+		if err != nil {
+			return err
+		}
+		narrowed, err := token.Attenuate(caveats...)
+		if err != nil {
+			return wrongUse("the token cannot be narrowed further: %s", rootCause(err))
+		}
+		return s.handOut(narrowed, out)
+	})
+	return c
+}
+
+func firstArg(args []string) string {
+	if len(args) == 0 {
+		return ""
+	}
+	return args[0]
+}
+
+func (s *shell) capInspect() *cobra.Command {
+	return &cobra.Command{
+		Use: "inspect [FILE]", Short: "Say what a token allows, without asking anybody",
+		Long: "Say what a token allows, without printing it. No daemon is asked, so nothing of it is proven.\n" +
+			"The token is read from FILE, from standard input if that is -, or is the one that commands use.",
+		Example: "mailbox cap inspect\nmailbox cap inspect shop.token --json",
+		Args:    wants(0, 1),
+		RunE: s.run(func(_ context.Context, args []string) error {
+			token, err := s.readToken(firstArg(args))
+			if err != nil {
+				return err
+			}
+			v := viewOfToken(token)
+			if s.global.json {
+				return s.object(v)
+			}
+			var b strings.Builder
+			fmt.Fprintf(&b, "token %s\n", v.TokenID)
+			for _, words := range token.Inspect().Words() {
+				fmt.Fprintf(&b, "  %s\n", words)
+			}
+			switch {
+			case v.ExpiresAt == nil:
+				b.WriteString("It does not say until when it is good, so it is good for nothing.\n")
+			case !v.ExpiresAt.After(time.Now()):
+				b.WriteString("It has expired.\n")
+			}
+			return s.line("%s", strings.TrimSuffix(b.String(), "\n"))
+		}),
+	}
+}
+
+// revokedView is a revocation in JSON.
+type revokedView struct {
+	TokenID string `json:"token_id,omitempty"`
+	Tenant  string `json:"tenant,omitempty"`
+}
+
+func (s *shell) capRevoke() *cobra.Command {
+	var file, tenant string
+	c := &cobra.Command{
+		Use: "revoke [TOKEN_ID]", Short: "Make a token, and all narrowed from it, good for nothing",
+		Long: "Make a token, and all that were narrowed from it, good for nothing but the acks of what they have received;\n" +
+			"or with --tenant all tokens of a tenant that were minted so far. Other daemons notice within their cap_cache_ttl.",
+		Example: "mailbox cap revoke 01K9ZQ4T1V6N8F7M2C3B5D0XAW\nmailbox cap revoke --file shop.token",
+		Args:    wants(0, 1),
+		RunE: s.withAPI(func(ctx context.Context, a *api, args []string) error {
+			v := revokedView{TokenID: firstArg(args), Tenant: tenant}
+			body := map[string]string{}
+			if file != "" && v.TokenID == "" {
+				token, err := s.readToken(file)
+				if err != nil {
+					return err
+				}
+				v.TokenID = token.ID().String()
+				body["until"] = token.Inspect().ExpiresAt.UTC().Format(time.RFC3339)
+			} else if file != "" {
+				return wrongUse("the token is named twice, by its id and with --file: leave one out")
+			}
+			if (v.TokenID == "") == (v.Tenant == "") {
+				return wrongUse("name either a token, by its id or with --file, or a --tenant")
+			}
+			if v.TokenID != "" {
+				if _, err := capability.ParseTokenID(v.TokenID); err != nil {
+					return wrongUse("that is no id of a token: mailbox cap inspect prints ids")
+				}
+				body["token_id"] = v.TokenID
+			} else {
+				body["tenant"] = v.Tenant
+			}
+			if err := a.ask(ctx, question{path: "/v1/caps/revoke", body: body}, nil); err != nil {
+				return err
+			}
+			return s.say(v, "%s revoked", v.TokenID+v.Tenant)
+		}),
+	}
+	c.Flags().StringVarP(&file, "file", "f", "", "file of the token")
+	c.Flags().StringVar(&tenant, "tenant", "", "revoke all tokens of this tenant")
+	return c
+}

@@ -1,0 +1,364 @@
+package cli
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/mailboxmq/mailbox/capability"
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/remotebox"
+)
+
+// globalFlags are those of every command.
+type globalFlags struct {
+	addr, oapAddr      string
+	tokenFile, dataDir string
+	ca, cert, key      string
+	plaintext          bool
+	json               bool
+}
+
+func (g *globalFlags) register(flags *pflag.FlagSet) {
+	flags.StringVar(&g.addr, "addr", "", "the daemon's HTTP: host:port, https://host:port or unix:/path (MAILBOX_ADDR)")
+	flags.StringVar(&g.oapAddr, "oap-addr", "", "the daemon's OAP/1: host:port, or off to use HTTP only (MAILBOX_OAP_ADDR)")
+	flags.StringVar(&g.tokenFile, "token-file", "", "file of the token (MAILBOX_TOKEN_FILE, or the token itself in MAILBOX_TOKEN)")
+	flags.StringVar(&g.dataDir, "data-dir", "", "data directory of a daemon on this machine (MAILBOXD_DATA_DIR)")
+	flags.StringVar(&g.ca, "ca", "", "file of the authorities that the daemon's certificate must be from (MAILBOX_CA)")
+	flags.StringVar(&g.cert, "cert", "", "file of a certificate to show to the daemon (MAILBOX_CERT)")
+	flags.StringVar(&g.key, "key-file", "", "file of its key (MAILBOX_KEY_FILE)")
+	flags.BoolVar(&g.plaintext, "allow-plaintext", false, "send the token in plaintext to another machine")
+	flags.BoolVar(&g.json, "json", false, "write JSON: one object, or one on each line for lists")
+}
+
+// Where a daemon listens that was told nothing else.
+const (
+	defaultAddr    = "127.0.0.1:9410"
+	defaultOAPAddr = "127.0.0.1:9411"
+	off            = "off"
+)
+
+// firstOf returns the flag or else the first variable that is set, and what it is
+// called.
+func (s *shell) firstOf(flag, flagName string, variables ...string) (value, source string) {
+	if flag != "" {
+		return flag, "--" + flagName
+	}
+	for _, name := range variables {
+		if value := s.environ[name]; value != "" {
+			return value, name
+		}
+	}
+	return "", ""
+}
+
+// An endpoint is where and how the daemon is reached.
+type endpoint struct {
+	base   string // of URLs
+	socket string // path of a unix socket; empty means TCP
+	shown  string // for people
+	host   string // host:port; empty with a socket
+	oap    string // address for frames; empty if there is none
+	tls    *tls.Config
+}
+
+// endpoint finds the daemon.
+func (s *shell) endpoint() (*endpoint, error) {
+	addr, source := s.firstOf(s.global.addr, "addr", "MAILBOX_ADDR", "MAILBOXD_LISTEN")
+	oap, _ := s.firstOf(s.global.oapAddr, "oap-addr", "MAILBOX_OAP_ADDR", "MAILBOXD_LISTEN_OAP")
+	if addr == "" || addr == off {
+		addr = defaultAddr
+		if oap == "" {
+			oap = defaultOAPAddr
+		}
+	}
+	if oap == off {
+		oap = ""
+	}
+	e := &endpoint{shown: addr, oap: oap}
+	secure := strings.HasPrefix(addr, "https://")
+	if oap != "" && !secure && !s.global.plaintext && !strings.HasPrefix(oap, "unix:") && !loopback(oap) {
+		return nil, wrongUse("%s is on another machine, and without TLS everybody on the way can read the token: give --addr as https://, or say --allow-plaintext", oap)
+	}
+	if path, ok := strings.CutPrefix(addr, "unix:"); ok {
+		e.base, e.socket = "http://mailboxd", path
+		return e, nil
+	}
+	text := addr
+	if !strings.Contains(addr, "://") {
+		text = "http://" + addr
+	}
+	parsed, err := url.Parse(text)
+	if err != nil || parsed.Host == "" || (parsed.Scheme != "http" && parsed.Scheme != "https") || parsed.User != nil || parsed.RawQuery != "" {
+		return nil, wrongUse("%s is no address of a daemon: write host:port, https://host:port or unix:/path", source)
+	}
+	e.base, e.host = parsed.Scheme+"://"+parsed.Host+strings.TrimSuffix(parsed.Path, "/"), parsed.Host
+	if parsed.Port() == "" {
+		e.host = net.JoinHostPort(parsed.Hostname(), map[string]string{"http": "80", "https": "443"}[parsed.Scheme])
+	}
+	if parsed.Scheme == "https" {
+		e.tls, err = s.tlsConfig()
+		return e, err
+	}
+	if !s.global.plaintext && !loopback(e.host) {
+		return nil, wrongUse("%s is on another machine, and over http:// everybody on the way can read the token: write https://%s, or say --allow-plaintext", addr, parsed.Host)
+	}
+	return e, nil
+}
+
+func loopback(hostPort string) bool {
+	host, _, err := net.SplitHostPort(hostPort)
+	if err != nil {
+		return false
+	}
+	address, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && address.IsLoopback()
+}
+
+// tlsConfig is how to speak TLS with the daemon.
+func (s *shell) tlsConfig() (*tls.Config, error) {
+	config := &tls.Config{MinVersion: tls.VersionTLS13}
+	if ca, _ := s.firstOf(s.global.ca, "ca", "MAILBOX_CA"); ca != "" {
+		text, err := os.ReadFile(ca)
+		if err != nil {
+			return nil, wrongUse("the authorities cannot be read: %v", err)
+		}
+		config.RootCAs = x509.NewCertPool()
+		if !config.RootCAs.AppendCertsFromPEM(text) {
+			return nil, wrongUse("%s has no certificate of an authority in it", ca)
+		}
+	}
+	cert, _ := s.firstOf(s.global.cert, "cert", "MAILBOX_CERT")
+	key, _ := s.firstOf(s.global.key, "key-file", "MAILBOX_KEY_FILE")
+	if (cert == "") != (key == "") {
+		return nil, wrongUse("--cert and --key-file go together: give both or none")
+	}
+	if cert != "" {
+		pair, err := tls.LoadX509KeyPair(cert, key)
+		if err != nil {
+			return nil, wrongUse("the certificate cannot be read: %v", err)
+		}
+		config.Certificates = []tls.Certificate{pair}
+	}
+	return config, nil
+}
+
+// dataDirs are where a daemon on this machine may keep its files, likeliest first.
+// They follow what the daemon does by default.
+func (s *shell) dataDirs() []string {
+	if dir, _ := s.firstOf(s.global.dataDir, "data-dir", "MAILBOXD_DATA_DIR", "STATE_DIRECTORY"); dir != "" {
+		return []string{dir}
+	}
+	var dirs []string
+	if dir := s.environ["XDG_STATE_HOME"]; dir != "" {
+		dirs = append(dirs, filepath.Join(dir, "mailboxd"))
+	} else if home := s.environ["HOME"]; home != "" && home != "/" {
+		dirs = append(dirs, filepath.Join(home, ".local", "state", "mailboxd"))
+	}
+	return append(dirs, filepath.Join(string(filepath.Separator), "var", "lib", "mailboxd"))
+}
+
+// The files in a data directory.
+const (
+	operatorTokenFile = "operator.token"
+	keysFile          = "keys"
+)
+
+// A credential is a token and where it is from.
+type credential struct {
+	token  capability.Token
+	source string // for people
+}
+
+// credential finds the token.
+func (s *shell) credential() (credential, error) {
+	if s.global.tokenFile == "" && s.environ["MAILBOX_TOKEN"] != "" {
+		token, err := capability.Parse(strings.TrimSpace(s.environ["MAILBOX_TOKEN"]))
+		if err != nil {
+			return credential{}, wrongUse("MAILBOX_TOKEN holds no token: copy the whole of it, or put it into a file and name that in MAILBOX_TOKEN_FILE")
+		}
+		return credential{token, "MAILBOX_TOKEN"}, nil
+	}
+	path, source := s.firstOf(s.global.tokenFile, "token-file", "MAILBOX_TOKEN_FILE", "MAILBOXD_TOKEN_FILE")
+	if path != "" {
+		token, err := capability.ReadTokenFile(path)
+		return credential{token, path}, tokenFileProblem(err, path, source)
+	}
+	dirs := s.dataDirs()
+	for _, dir := range dirs {
+		path := filepath.Join(dir, operatorTokenFile)
+		token, err := capability.ReadTokenFile(path)
+		if errors.Is(err, driver.ErrNotFound) {
+			continue
+		}
+		return credential{token, path}, tokenFileProblem(err, path, "")
+	}
+	return credential{}, &failure{
+		exit: exitToken, code: "no_token",
+		sentence: fmt.Sprintf("there is no token: no daemon left one in %s", strings.Join(dirs, " or ")),
+		advice:   "start a daemon with mailboxd, or name a token with --token-file, MAILBOX_TOKEN_FILE or MAILBOX_TOKEN",
+	}
+}
+
+// tokenFileProblem says what is wrong with a file, and what to do.
+func tokenFileProblem(err error, path, source string) error {
+	if err == nil {
+		return nil
+	}
+	f := &failure{exit: exitToken, code: "token_file", cause: err, advice: "name another file with --token-file"}
+	switch {
+	case errors.Is(err, driver.ErrNotFound):
+		f.sentence = fmt.Sprintf("there is no file %s, which %s names", path, source)
+	case errors.Is(err, driver.ErrForbidden):
+		f.sentence, f.advice = fmt.Sprintf("others than its owner can read %s", path), "chmod 600 "+path+", and think of who has read the token so far"
+	case errors.Is(err, driver.ErrIntegrity):
+		f.sentence = fmt.Sprintf("%s holds no token", path)
+	default:
+		f.sentence, f.advice = fmt.Sprintf("%s cannot be read", path), "run this as the user of the daemon, or name another file with --token-file"
+	}
+	return f
+}
+
+// A connection is a daemon and the token to show it.
+type connection struct {
+	*endpoint
+	credential
+	api *api
+}
+
+func (s *shell) connect() (*connection, error) {
+	e, err := s.endpoint()
+	if err != nil {
+		return nil, err
+	}
+	c, err := s.credential()
+	if err != nil {
+		return nil, err
+	}
+	return &connection{endpoint: e, credential: c, api: newAPI(e, c.token)}, nil
+}
+
+// close leaves the daemon.
+func (c *connection) close() { c.api.close() }
+
+// A messenger moves the messages of one queue. A driver.Queue is one.
+type messenger interface {
+	Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sent, error)
+	Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error)
+	Ack(ctx context.Context, receipts []driver.Receipt) error
+	Nack(ctx context.Context, nacks []driver.Nack) error
+	Extend(ctx context.Context, extensions []driver.Extension) error
+	Close() error
+}
+
+// A messengers opens queues for messages.
+type messengers struct {
+	*connection
+	backend *remotebox.Backend // nil over HTTP
+}
+
+// messengers connects for messages: over frames where an address is known.
+func (c *connection) messengers() *messengers {
+	m := &messengers{connection: c}
+	if c.oap != "" {
+		m.backend = c.remotebox()
+	}
+	return m
+}
+
+func (c *connection) remotebox() *remotebox.Backend {
+	options := &remotebox.Options{AllowPlaintext: true, TLS: c.tls} // endpoint has checked
+	return remotebox.New([]string{c.oap}, c.token.Reveal(), options)
+}
+
+func (m *messengers) open(ctx context.Context, queue string) (messenger, error) {
+	if err := driver.CheckName(queue); err != nil {
+		return nil, err
+	}
+	if m.backend == nil {
+		return &httpQueue{api: m.api, name: queue}, nil
+	}
+	if err := m.knock(ctx); err != nil {
+		return nil, err
+	}
+	opened, err := m.backend.OpenQueue(ctx, queue)
+	if err != nil {
+		return nil, m.why(ctx, queue, err)
+	}
+	return &explainedQueue{opened, m, queue}, nil
+}
+
+// why finds out for what reason a token was refused: frames do not say, and HTTP
+// does.
+func (m *messengers) why(ctx context.Context, queue string, err error) error {
+	unauthenticated, forbidden := errors.Is(err, driver.ErrUnauthenticated), errors.Is(err, driver.ErrForbidden)
+	if !unauthenticated && !forbidden || capability.ReasonOf(err) != "" {
+		return err
+	}
+	// This is answered to whoever may do anything with the queue.
+	said := m.api.ask(ctx, question{path: "/v1/traits", body: topicBody{queue}}, nil)
+	switch {
+	case capability.ReasonOf(said) != "":
+		return said
+	case said == nil && forbidden:
+		return &driver.Error{Code: driver.ErrForbidden, Queue: queue, Err: capability.ReasonOperation}
+	}
+	return err
+}
+
+// An explainedQueue is a queue over frames that knows why a token is refused.
+type explainedQueue struct {
+	messenger
+	messengers *messengers
+	name       string
+}
+
+// Send enqueues messages.
+func (q *explainedQueue) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sent, error) {
+	sent, err := q.messenger.Send(ctx, msgs)
+	return sent, q.messengers.why(ctx, q.name, err)
+}
+
+// Receive leases messages.
+func (q *explainedQueue) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
+	got, err := q.messenger.Receive(ctx, req)
+	return got, q.messengers.why(ctx, q.name, err)
+}
+
+// knock finds out at once whether anybody listens for frames: the backend itself
+// would wait for a daemon that may be starting.
+func (m *messengers) knock(ctx context.Context) error {
+	network, address := "tcp", m.oap
+	if path, ok := strings.CutPrefix(m.oap, "unix:"); ok {
+		network, address = "unix", path
+	}
+	dialer := net.Dialer{Timeout: dialTimeout}
+	c, err := dialer.DialContext(ctx, network, address)
+	if err == nil {
+		return c.Close()
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	f := notAnswering(m.endpoint, err)
+	f.sentence = fmt.Sprintf("no daemon answers at %s (%s)", m.oap, rootCause(err))
+	f.advice = "start one with mailboxd, or say where it is with --addr and --oap-addr"
+	return f
+}
+
+func (m *messengers) close() {
+	if m.backend != nil {
+		_ = m.backend.Close() // it has nothing to say
+	}
+	m.connection.close()
+}

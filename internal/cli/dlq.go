@@ -1,0 +1,261 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"iter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+func (s *shell) dlqCommand() *cobra.Command {
+	return parent("dlq", "Look after dead letters", s.dlqList(), s.dlqShow(), s.dlqRedrive(), s.dlqDiscard())
+}
+
+// dead yields the dead letters that the filter selects.
+func (a *api) dead(ctx context.Context, f *filterFlags, queue string, limit int) iter.Seq2[lookedBody, error] {
+	body, err := f.body(queue)
+	if err != nil {
+		return func(yield func(lookedBody, error) bool) { yield(lookedBody{}, err) }
+	}
+	if !f.given() {
+		return list[lookedBody](ctx, a, question{path: "/v1/dlq/list", body: struct {
+			Topic string `json:"topic"`
+			Limit int    `json:"limit"`
+		}{queue, limit}})
+	}
+	body.States, body.Limit = []string{string(driver.StateDead)}, limit
+	return a.peek(ctx, body)
+}
+
+func (s *shell) dlqList() *cobra.Command {
+	var f filterFlags
+	var limit int
+	c := &cobra.Command{
+		Use: "ls QUEUE", Aliases: []string{"list"}, Short: "List dead letters, oldest death first",
+		Example: "mailbox dlq ls orders --reason max_attempts",
+		Args:    wants(1, 1), ValidArgsFunction: s.completeQueue,
+		RunE: s.withAPI(func(ctx context.Context, a *api, args []string) error {
+			if limit < 0 {
+				return wrongUse("--limit cannot be negative; 0 means no bound")
+			}
+			return s.printLooked(a.dead(ctx, &f, args[0], limit), true)
+		}),
+	}
+	f.register(c.Flags())
+	c.Flags().IntVarP(&limit, "limit", "n", 20, "how many at most; 0 means all")
+	return c
+}
+
+func (s *shell) dlqShow() *cobra.Command {
+	return &cobra.Command{
+		Use: "show QUEUE ID", Short: "Show a dead letter with all that is known of it", Args: wants(2, 2), ValidArgsFunction: s.completeQueue,
+		RunE: s.withAPI(func(ctx context.Context, a *api, args []string) error {
+			body := peekBody{Topic: args[0], States: []string{string(driver.StateDead)}, MessageID: args[1], Limit: 1}
+			for looked, err := range a.peek(ctx, body) {
+				if err != nil {
+					return err
+				}
+				return s.printDead(looked.view())
+			}
+			return &failure{
+				exit: exitNotFound, code: "not_found", sentence: "there is no dead letter " + printable([]byte(args[1]), 40) + " in " + args[0],
+				advice: "see which there are with mailbox dlq ls " + args[0],
+			}
+		}),
+	}
+}
+
+func (s *shell) printDead(v messageView) error {
+	if s.global.json {
+		return s.object(v)
+	}
+	t := table{header: []string{"ID", v.ID}}
+	for _, row := range [][2]string{
+		{"queue", v.Queue},
+		{"reason", v.Reason},
+		{"error", printable([]byte(v.LastError), 0)},
+		{"error type", v.ErrorType},
+		{"died", stamp(v.DeadAt)},
+		{"sent", stamp(v.EnqueuedAt)},
+		{"first received", stamp(v.FirstReceivedAt)},
+		{"deliveries", plainNumber(v.Deliveries)},
+		{"redrives", plainNumber(v.Redrives)},
+		{"key", v.Key},
+		{"group", v.Group},
+		{"reply to", v.ReplyTo},
+		{"correlation id", v.CorrelationID},
+	} {
+		if row[1] != "" {
+			t.add(row[0], row[1])
+		}
+	}
+	for _, name := range sortedKeys(v.Attributes) {
+		t.add("attribute "+printable([]byte(name), bodyWidth), printable([]byte(v.Attributes[name]), 0))
+	}
+	t.add("body", printable(v.body(), 0))
+	return t.write(s.Stdout)
+}
+
+// selection says which dead letters a command is about.
+type selection struct {
+	filterFlags
+	all, dryRun, yes bool
+	limit            int
+}
+
+func (f *selection) registerAll(c *cobra.Command, verb string) {
+	f.register(c.Flags())
+	c.Flags().BoolVar(&f.all, "all", false, verb+" all of them")
+	c.Flags().BoolVar(&f.dryRun, "dry-run", false, "only say how many they are")
+	c.Flags().IntVarP(&f.limit, "limit", "n", 0, "how many at most, oldest death first; 0 means no bound")
+}
+
+func (f *selection) check(ids []string) error {
+	ways := 0
+	for _, given := range []bool{len(ids) > 0, f.all, f.given()} {
+		if given {
+			ways++
+		}
+	}
+	switch {
+	case ways == 0:
+		return wrongUse("say which dead letters: ids, --all, or a filter like --reason")
+	case ways > 1:
+		return wrongUse("ids, --all and filters exclude each other: use one of them")
+	case f.limit < 0:
+		return wrongUse("--limit cannot be negative; 0 means no bound")
+	}
+	return nil
+}
+
+// ids returns the ids of what is selected.
+func (f *selection) ids(ctx context.Context, a *api, queue string) ([]string, error) {
+	var ids []string
+	for looked, err := range a.dead(ctx, &f.filterFlags, queue, f.limit) {
+		if err != nil {
+			return nil, err
+		}
+		ids = append(ids, looked.MessageID)
+	}
+	return ids, nil
+}
+
+// dlqPart is how many dead letters are asked for at once.
+const dlqPart = 1000
+
+func (s *shell) dlqRedrive() *cobra.Command {
+	var f selection
+	c := &cobra.Command{
+		Use: "redrive QUEUE [ID...]", Short: "Make dead letters ready again",
+		Long:    "Make dead letters ready again, at the tail of the queue: some by their ids, those that a filter selects, or all.",
+		Example: "mailbox dlq redrive orders --all\nmailbox dlq redrive orders --reason max_attempts --limit 100 --dry-run",
+		Args:    wants(1, -1), ValidArgsFunction: s.completeQueue,
+		RunE: s.withAPI(func(ctx context.Context, a *api, args []string) error {
+			if err := f.check(args[1:]); err != nil {
+				return err
+			}
+			return s.redrive(ctx, a, &f, args[0], args[1:])
+		}),
+	}
+	f.registerAll(c, "redrive")
+	return c
+}
+
+// movedView is how many were redriven, in JSON.
+type movedView struct {
+	Queue  string `json:"queue"`
+	Moved  int    `json:"moved"`
+	DryRun bool   `json:"dry_run,omitempty"`
+}
+
+func (s *shell) redrive(ctx context.Context, a *api, f *selection, queue string, ids []string) error {
+	var err error
+	if len(ids) == 0 {
+		// They are named one by one, so that none is redriven twice that dies
+		// again while this goes on.
+		if ids, err = f.ids(ctx, a, queue); err != nil {
+			return err
+		}
+	}
+	if f.dryRun {
+		return s.say(movedView{queue, len(ids), true}, "%s would be redriven in %s", plural(len(ids), "dead letter"), queue)
+	}
+	bar := s.progress("redriving", int64(len(ids)))
+	moved := 0
+	for len(ids) > 0 && err == nil {
+		part := ids[:min(len(ids), dlqPart)]
+		ids = ids[len(part):]
+		var answer struct {
+			Moved int `json:"moved"`
+		}
+		err = a.ask(ctx, question{path: "/v1/dlq/reprocess", body: map[string]any{"topic": queue, "msg_ids": part}}, &answer)
+		if some, ok := errors.AsType[*partial](err); ok {
+			answer.Moved = some.done
+		}
+		moved += answer.Moved
+		bar.add(int64(len(part)))
+	}
+	bar.end()
+	if err == nil || moved > 0 {
+		err = errors.Join(s.say(movedView{Queue: queue, Moved: moved}, "%s redriven in %s", plural(moved, "dead letter"), queue), err)
+	}
+	return err
+}
+
+func (s *shell) dlqDiscard() *cobra.Command {
+	var f selection
+	c := &cobra.Command{
+		Use: "discard QUEUE [ID...]", Short: "Remove dead letters for ever",
+		Example: "mailbox dlq discard orders 01K9ZQ4T1V6N8F7M2C3B5D0XAW\nmailbox dlq discard orders --older-than 168h --yes",
+		Args:    wants(1, -1), ValidArgsFunction: s.completeQueue,
+		RunE: s.withAPI(func(ctx context.Context, a *api, args []string) error {
+			if err := f.check(args[1:]); err != nil {
+				return err
+			}
+			return s.discard(ctx, a, &f, args[0], args[1:])
+		}),
+	}
+	f.registerAll(c, "discard")
+	c.Flags().BoolVarP(&f.yes, "yes", "y", false, "do not ask")
+	return c
+}
+
+func (s *shell) discard(ctx context.Context, a *api, f *selection, queue string, ids []string) error {
+	chosen := len(ids) > 0
+	var err error
+	if !chosen {
+		if ids, err = f.ids(ctx, a, queue); err != nil {
+			return err
+		}
+	}
+	type view struct {
+		removedView
+		DryRun bool `json:"dry_run,omitempty"`
+	}
+	if f.dryRun {
+		return s.say(view{removedView{queue, len(ids)}, true}, "%s would be discarded from %s", plural(len(ids), "dead letter"), queue)
+	}
+	if !chosen && len(ids) > 0 {
+		if err := s.confirm(f.yes, "discarding "+plural(len(ids), "dead letter")+" of "+queue); err != nil {
+			return err
+		}
+	}
+	bar := s.progress("discarding", int64(len(ids)))
+	removed := 0
+	for len(ids) > 0 && err == nil {
+		part := ids[:min(len(ids), dlqPart)]
+		ids = ids[len(part):]
+		var n int
+		n, err = a.removed(ctx, "/v1/dlq/discard", map[string]any{"topic": queue, "msg_ids": part})
+		removed += n
+		bar.add(int64(len(part)))
+	}
+	bar.end()
+	if err == nil || removed > 0 {
+		err = errors.Join(s.say(view{removedView: removedView{queue, removed}}, "%s discarded from %s", plural(removed, "dead letter"), queue), err)
+	}
+	return err
+}

@@ -1,0 +1,327 @@
+package cli
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/mailboxmq/mailbox/capability"
+)
+
+// What a check can find.
+const (
+	statusOK   = "ok"
+	statusWarn = "warning"
+	statusFail = "failed"
+	statusSkip = "skipped"
+)
+
+// A finding is what one check found, in JSON too.
+type finding struct {
+	Check   string `json:"check"`
+	Status  string `json:"status"`
+	Message string `json:"message"`
+	Advice  string `json:"advice,omitempty"`
+}
+
+// doctorView is a whole visit in JSON.
+type doctorView struct {
+	OK       bool      `json:"ok"`
+	Findings []finding `json:"findings"`
+}
+
+func (s *shell) doctorCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "doctor", Short: "Find out what is wrong",
+		Long: "Check, one after the other, the address, the daemon, its readiness, TLS, the clocks, the token, whether the\n" +
+			"daemon accepts it, frames, and the disk; and say what to do. The exit code is 1 if something is wrong.",
+		Args: wants(0, 0),
+		RunE: s.run(func(ctx context.Context, _ []string) error {
+			d := &doctor{shell: s}
+			d.visit(ctx)
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			return d.print()
+		}),
+	}
+}
+
+// A doctor is one run of mailbox doctor.
+type doctor struct {
+	shell    *shell
+	findings []finding
+	endpoint *endpoint
+	api      *api
+	token    capability.Token
+	health   *page // nil if nobody answers
+}
+
+func (d *doctor) add(check, status, advice, format string, args ...any) {
+	d.findings = append(d.findings, finding{check, status, fmt.Sprintf(format, args...), advice})
+}
+
+// addError adds what an error means.
+func (d *doctor) addError(check string, err error) {
+	f := explain(err)
+	d.add(check, statusFail, f.advice, "%s", f.sentence)
+}
+
+func (d *doctor) visit(ctx context.Context) {
+	var err error
+	if d.endpoint, err = d.shell.endpoint(); err != nil {
+		d.add("address", statusFail, "correct --addr, --oap-addr or the variables of the environment", "%s", explain(err).sentence)
+		return
+	}
+	credential, err := d.shell.credential()
+	d.token = credential.token
+	d.api = newAPI(d.endpoint, d.token)
+	defer d.api.close()
+	d.checkDaemon(ctx)
+	d.checkReady(ctx)
+	d.checkTLS()
+	d.checkClock()
+	if err != nil {
+		d.addError("token", err)
+	} else {
+		d.checkToken(credential.source, time.Now())
+	}
+	d.checkAccepted(ctx)
+	d.checkFrames(ctx)
+	d.checkDisk()
+}
+
+// checkDaemon asks whether the process lives.
+func (d *doctor) checkDaemon(ctx context.Context) {
+	began := time.Now()
+	found, err := d.api.get(ctx, "/healthz")
+	switch {
+	case err != nil:
+		d.addError("daemon", err)
+	case found.status != http.StatusOK:
+		d.add("daemon", statusFail, "say where the daemon is with --addr", "what answers at %s is no mailboxd (HTTP status %d)", d.endpoint.shown, found.status)
+	default:
+		d.health = found
+		d.add("daemon", statusOK, "", "a daemon answers at %s, within %v", d.endpoint.shown, time.Since(began).Round(time.Millisecond))
+	}
+}
+
+// missing says what to do about what a daemon misses.
+var missing = map[string]string{
+	"listeners_bound":  "wait until it has started",
+	"cap_authority_ok": "its file of keys is empty: restore it, or let it make a new one",
+	"not_draining":     "it is being stopped: start it again, or use another",
+	"shards_ready":     "its backend does not take writes: look at its log, and at its disk or Redis",
+	"clock_skew_ok":    "its clock was turned back: set it right, and start the daemon anew",
+}
+
+// checkReady asks whether the daemon does all of its work.
+func (d *doctor) checkReady(ctx context.Context) {
+	if d.health == nil {
+		return
+	}
+	var state struct {
+		Ready    bool              `json:"ready"`
+		Degraded bool              `json:"degraded"`
+		Missing  []string          `json:"missing"`
+		Notes    map[string]string `json:"notes"`
+	}
+	found, err := d.api.get(ctx, "/readyz")
+	if err == nil {
+		err = json.Unmarshal(found.body, &state)
+	}
+	switch {
+	case err != nil:
+		d.addError("readiness", err)
+	case !state.Ready:
+		for _, name := range state.Missing {
+			d.add("readiness", statusFail, missing[name], "the daemon is not ready: %s", name)
+		}
+	default:
+		d.add("readiness", statusOK, "", "the daemon is ready (%s)", state.Notes["profile"])
+	}
+	if state.Notes["dlq_profile"] == "ephemeral" {
+		d.add("durability", statusWarn, "use the profile macronode, or a backend on disk, for messages that must not be lost", "messages and dead letters are in memory, and end with the daemon")
+	}
+	if state.Notes["plaintext"] != "" {
+		d.add("plaintext", statusWarn, "set tls.cert and tls.key, unless something else protects them", "tokens and messages travel in plaintext %s", state.Notes["plaintext"])
+	}
+}
+
+// soon is when something that ends is worth a warning.
+const soon = 14 * 24 * time.Hour
+
+func (d *doctor) checkTLS() {
+	switch {
+	case d.health == nil:
+	case d.health.tls != nil:
+		state := d.health.tls
+		end := state.PeerCertificates[0].NotAfter
+		status, advice := statusOK, ""
+		if time.Until(end) < soon {
+			status, advice = statusWarn, "renew the certificate, and send the daemon a SIGHUP"
+		}
+		d.add("TLS", status, advice, "%s with a certificate that is good until %s", tls.VersionName(state.Version), stamp(&end))
+	case d.endpoint.socket != "":
+		d.add("TLS", statusOK, "", "a unix socket needs no TLS")
+	case loopback(d.endpoint.host):
+		d.add("TLS", statusOK, "", "there is no TLS, and on this machine none is needed")
+	default:
+		d.add("TLS", statusWarn, "use https:// in --addr", "there is no TLS, and everybody on the way can read the token")
+	}
+}
+
+// How far clocks may differ.
+const (
+	clockWarning = 5 * time.Second
+	clockFailure = 2 * time.Minute
+)
+
+func (d *doctor) checkClock() {
+	if d.health == nil {
+		return
+	}
+	theirs, err := http.ParseTime(d.health.header.Get("Date"))
+	if err != nil {
+		d.add("clock", statusSkip, "", "the daemon does not say what time it has")
+		return
+	}
+	skew := time.Since(theirs).Abs().Truncate(time.Second)
+	const advice = "set both clocks by NTP: tokens are good at certain times"
+	switch {
+	case skew > clockFailure:
+		d.add("clock", statusFail, advice, "the clocks here and there differ by %v", skew)
+	case skew > clockWarning:
+		d.add("clock", statusWarn, advice, "the clocks here and there differ by %v", skew)
+	default:
+		d.add("clock", statusOK, "", "the clocks here and there agree")
+	}
+}
+
+// checkToken looks at the token itself.
+func (d *doctor) checkToken(source string, now time.Time) {
+	description := d.token.Inspect()
+	left := description.ExpiresAt.Sub(now)
+	switch {
+	case left <= 0:
+		d.add("token", statusFail, "mint another with mailbox cap mint; the operator's is made anew when the daemon starts", "the token in %s has expired", source)
+	case left < soon:
+		d.add("token", statusWarn, "mint another in time", "the token in %s ends at %s", source, stamp(&description.ExpiresAt))
+	default:
+		d.add("token", statusOK, "", "the token in %s is %s, good until %s", source, description.ID, stamp(&description.ExpiresAt))
+	}
+}
+
+// checkAccepted asks the daemon what it thinks of the token.
+func (d *doctor) checkAccepted(ctx context.Context) {
+	if d.health == nil || d.token.IsZero() {
+		return
+	}
+	err := d.api.ask(ctx, question{path: "/v1/ping"}, nil)
+	if err == nil { // a ping takes any genuine token, a list none that is over
+		for _, err = range d.api.queues(ctx) {
+			break
+		}
+	}
+	if f := explain(orNil(err)); err != nil && f.code != "forbidden" {
+		d.addError("access", err)
+		return
+	}
+	d.add("access", statusOK, "", "the daemon accepts the token, and takes writes")
+}
+
+// orNil keeps explain from being asked about nothing.
+func orNil(err error) error {
+	if err == nil {
+		return errors.New("nothing")
+	}
+	return err
+}
+
+// checkFrames connects by OAP/1.
+func (d *doctor) checkFrames(ctx context.Context) {
+	switch {
+	case d.endpoint.oap == "":
+		d.add("frames", statusSkip, "", "messages go over HTTP; name the address for OAP/1 with --oap-addr to be faster")
+		return
+	case d.token.IsZero() || d.health == nil:
+		return
+	}
+	m := (&connection{endpoint: d.endpoint, credential: credential{token: d.token}, api: d.api}).messengers()
+	defer m.close()
+	err := m.knock(ctx)
+	if err == nil {
+		err = m.backend.Ping(ctx)
+	}
+	if err != nil {
+		d.addError("frames", err)
+		return
+	}
+	d.add("frames", statusOK, "", "OAP/1 works at %s", d.endpoint.oap)
+}
+
+// How little room on a disk is too little.
+const (
+	roomWarning = 0.10
+	roomFailure = 0.02
+)
+
+// checkDisk looks at the disk of a daemon on this machine.
+func (d *doctor) checkDisk() {
+	if d.endpoint.socket == "" && !loopback(d.endpoint.host) {
+		d.add("disk", statusSkip, "", "the daemon is on another machine, whose disk cannot be seen from here")
+		return
+	}
+	for _, dir := range d.shell.dataDirs() {
+		free, total, err := freeBytes(dir)
+		if err != nil || total == 0 {
+			continue
+		}
+		part := float64(free) / float64(total)
+		status, advice := statusOK, ""
+		switch {
+		case part < roomFailure:
+			status, advice = statusFail, "make room: a daemon without room takes no messages"
+		case part < roomWarning:
+			status, advice = statusWarn, "make room before the daemon takes no messages any more"
+		}
+		d.add("disk", status, advice, "%.0f GiB (%.0f%%) are free for %s", float64(free)/(1<<30), part*100, filepath.Clean(dir))
+		return
+	}
+	d.add("disk", statusSkip, "", "no daemon keeps its files in %s", strings.Join(d.shell.dataDirs(), " or "))
+}
+
+// print prints what was found. Its error is that of the exit code.
+func (d *doctor) print() error {
+	v := doctorView{OK: true, Findings: d.findings}
+	for _, f := range d.findings {
+		v.OK = v.OK && f.Status != statusFail
+	}
+	if d.shell.global.json {
+		if err := d.shell.object(v); err != nil {
+			return err
+		}
+	} else {
+		for _, f := range d.findings {
+			text := fmt.Sprintf("%-8s %-10s %s", f.Status, f.Check, f.Message)
+			if f.Advice != "" {
+				text += ": " + f.Advice
+			}
+			if err := d.shell.line("%s.", text); err != nil {
+				return err
+			}
+		}
+	}
+	if !v.OK {
+		return quietly(exitFailed)
+	}
+	return nil
+}

@@ -1,0 +1,112 @@
+package cli_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/mailboxmq/mailbox/capability"
+	"github.com/mailboxmq/mailbox/server"
+)
+
+// visit is what the doctor says in JSON.
+type visit struct {
+	OK       bool `json:"ok"`
+	Findings []struct{ Check, Status, Message, Advice string }
+}
+
+func doctor(t *testing.T, environ []string, code int) (found map[string]string, all string) {
+	t.Helper()
+	r := mailbox(t, environ, "doctor", "--json")
+	if r.code != code {
+		t.Errorf("exit code %d, want %d: %s", r.code, code, r.stdout)
+	}
+	var v visit
+	if err := json.Unmarshal([]byte(r.stdout), &v); err != nil || v.OK != (code == 0) {
+		t.Fatalf("%v: %s", err, r.stdout)
+	}
+	found = make(map[string]string)
+	for _, f := range v.Findings {
+		found[f.Check] = f.Status
+		if f.Status != "ok" && f.Status != "skipped" && f.Advice == "" {
+			t.Errorf("%s is %s, and there is no advice", f.Check, f.Status)
+		}
+	}
+	return found, r.stdout
+}
+
+func TestDoctorFindsAHealthyDaemonHealthy(t *testing.T) {
+	d := start(t, onDisk())
+	found, all := doctor(t, d.environ(), 0)
+	for _, check := range []string{"daemon", "readiness", "TLS", "clock", "token", "access", "frames"} {
+		if found[check] != "ok" {
+			t.Errorf("%s is %q: %s", check, found[check], all)
+		}
+	}
+	if found["disk"] == "" {
+		t.Errorf("nobody looked at the disk: %s", all)
+	}
+	if text := d.must(t, "doctor"); strings.Count(text, "\n")+1 != len(found) {
+		t.Errorf("a line for each finding, not\n%s", text)
+	}
+}
+
+func TestDoctorSaysThatMemoryForgets(t *testing.T) {
+	d := start(t, server.Config{Profile: server.Micronode})
+	token := d.OperatorToken()
+	found, all := doctor(t, d.environ("MAILBOX_TOKEN="+token.Reveal()), 0)
+	if found["durability"] != "warning" {
+		t.Errorf("got %s", all)
+	}
+	if strings.Contains(all, token.Reveal()) {
+		t.Error("the token was printed")
+	}
+}
+
+func TestDoctorFindsWhatIsWrong(t *testing.T) {
+	d := start(t, inMemory())
+	narrowed, err := d.OperatorToken().Attenuate(capability.ExpiresAt(time.Now().Add(-time.Minute)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	found, all := doctor(t, d.environ("MAILBOX_TOKEN="+narrowed.Reveal()), 1)
+	if found["token"] != "failed" || found["access"] != "failed" || found["daemon"] != "ok" {
+		t.Errorf("an expired token: %s", all)
+	}
+	found, all = doctor(t, []string{"HOME=/nowhere", "MAILBOX_ADDR=" + d.Address(server.HTTP)}, 1)
+	if found["token"] != "failed" || found["frames"] != "skipped" {
+		t.Errorf("no token: %s", all)
+	}
+	found, all = doctor(t, d.environ("MAILBOX_OAP_ADDR="+d.Address(server.HTTP)), 1)
+	if found["frames"] != "failed" {
+		t.Errorf("frames at the address of HTTP: %s", all)
+	}
+	environ := d.environ()
+	d.stop()
+	found, all = doctor(t, environ, 1)
+	if found["daemon"] != "failed" || found["token"] != "ok" {
+		t.Errorf("no daemon: %s", all)
+	}
+	if _, all = doctor(t, []string{"MAILBOX_ADDR=nonsense://"}, 1); !strings.Contains(all, `"address"`) {
+		t.Errorf("no address: %s", all)
+	}
+}
+
+func TestDoctorFindsAClockThatIsOff(t *testing.T) {
+	d := start(t, inMemory())
+	off := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Date", time.Now().Add(-time.Hour).UTC().Format(http.TimeFormat))
+		if r.URL.Path == "/readyz" {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			_, _ = w.Write([]byte(`{"ready":false,"degraded":true,"missing":["shards_ready"],"notes":{"plaintext":"beyond this machine"}}`))
+		}
+	}))
+	defer off.Close()
+	found, all := doctor(t, d.environ("MAILBOX_ADDR="+off.URL, "MAILBOX_OAP_ADDR=off"), 1)
+	if found["clock"] != "failed" || found["readiness"] != "failed" || found["plaintext"] != "warning" || !strings.Contains(all, "look at its log") {
+		t.Errorf("got %s", all)
+	}
+}

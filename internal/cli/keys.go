@@ -1,0 +1,192 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/mailboxmq/mailbox/capability"
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+func (s *shell) keysCommand() *cobra.Command {
+	return parent("keys", "Look after the keys that tokens are made with", s.keysList(), s.keysRotate())
+}
+
+// keyFile finds and reads the file of keys of a daemon on this machine.
+func (s *shell) keyFile(named string) (path string, ring *capability.KeyRing, err error) {
+	paths := []string{named}
+	if named == "" {
+		if path := s.environ["MAILBOXD_KEY_FILE"]; path != "" {
+			paths[0] = path
+		} else {
+			paths = nil
+			for _, dir := range s.dataDirs() {
+				paths = append(paths, filepath.Join(dir, keysFile))
+			}
+		}
+	}
+	for _, path = range paths {
+		if ring, err = capability.ReadKeyFile(path); err == nil {
+			return path, ring, nil
+		}
+		if !errors.Is(err, driver.ErrNotFound) {
+			return "", nil, &failure{
+				exit: exitFailed, code: "key_file", cause: err, sentence: fmt.Sprintf("the keys in %s cannot be read (%s)", path, rootCause(err)),
+				advice: "run this as the user of the daemon, and chmod 600 the file if others can read it",
+			}
+		}
+	}
+	return "", nil, &failure{
+		exit: exitNotFound, code: "key_file", sentence: "there are no keys in " + strings.Join(paths, " or "),
+		advice: "run this on the machine of the daemon, and name the file with --keys or its directory with --data-dir",
+	}
+}
+
+// keyView is a key in JSON. It says nothing secret.
+type keyView struct {
+	KeyID     string     `json:"key_id"`
+	Current   bool       `json:"current"`
+	RetiredAt *time.Time `json:"retired_at,omitempty"`
+}
+
+func keyViews(ring *capability.KeyRing) []keyView {
+	var views []keyView
+	for i, key := range ring.Keys() {
+		views = append(views, keyView{key.ID().String(), i == 0, timeOf(key.RetiredAt())})
+	}
+	return views
+}
+
+func (s *shell) keysList() *cobra.Command {
+	var file string
+	c := &cobra.Command{
+		Use: "ls", Aliases: []string{"list"}, Short: "List the keys of a daemon on this machine", Args: wants(0, 0),
+		RunE: s.run(func(_ context.Context, _ []string) error {
+			_, ring, err := s.keyFile(file)
+			if err != nil {
+				return err
+			}
+			t := table{header: []string{"KEY", "STATE"}}
+			for _, v := range keyViews(ring) {
+				state := "accepted"
+				switch {
+				case v.Current:
+					state = "current"
+				case v.RetiredAt != nil:
+					state = "retired " + stamp(v.RetiredAt)
+				}
+				t.add(v.KeyID, state)
+				if s.global.json {
+					if err := s.object(v); err != nil {
+						return err
+					}
+				}
+			}
+			if s.global.json {
+				return nil
+			}
+			return t.write(s.Stdout)
+		}),
+	}
+	c.Flags().StringVar(&file, "keys", "", "file of the keys")
+	return c
+}
+
+// rotation is one run of mailbox keys rotate.
+type rotation struct {
+	file   string
+	retire bool
+	pid    int
+}
+
+// rotatedView is a rotation in JSON.
+type rotatedView struct {
+	File         string    `json:"file"`
+	Keys         []keyView `json:"keys"`
+	OperatorFile string    `json:"operator_token_file,omitempty"`
+	Reloaded     bool      `json:"reloaded"`
+}
+
+func (s *shell) keysRotate() *cobra.Command {
+	var r rotation
+	c := &cobra.Command{
+		Use: "rotate", Short: "Make a new key for tokens",
+		Long: "Make a new key, which a daemon on this machine mints with once it has read its keys anew: tell it with --pid,\n" +
+			"or send it a SIGHUP. Tokens of earlier keys stay good, unless --retire ends them; then the operator's token is\n" +
+			"made anew too.",
+		Example: "mailbox keys rotate --pid $(pidof mailboxd)\nmailbox keys rotate --retire --pid $(pidof mailboxd)",
+		Args:    wants(0, 0),
+		RunE:    s.run(func(context.Context, []string) error { return s.rotate(&r) }),
+	}
+	c.Flags().StringVar(&r.file, "keys", "", "file of the keys")
+	c.Flags().BoolVar(&r.retire, "retire", false, "end all tokens of earlier keys, now; acks of what was received before stay good")
+	c.Flags().IntVar(&r.pid, "pid", 0, "process of the daemon, to tell it")
+	return c
+}
+
+func (s *shell) rotate(r *rotation) error {
+	path, ring, err := s.keyFile(r.file)
+	if err != nil {
+		return err
+	}
+	if r.pid < 0 {
+		return wrongUse("--pid is to be the number of a process of mailboxd")
+	}
+	earlier := ring.Keys()
+	if err := ring.Rotate(capability.NewKey()); err != nil {
+		return &failure{exit: exitFull, code: "full", cause: err, sentence: fmt.Sprintf("there are %d keys, and a file holds no more", len(earlier)), advice: "remove one that no token is of any more"}
+	}
+	v := rotatedView{File: path}
+	now := time.Now()
+	for _, key := range earlier {
+		if r.retire && key.RetiredAt().IsZero() {
+			if err := ring.Retire(key.ID(), now); err != nil {
+				return err
+			}
+		}
+	}
+	if err := ring.WriteFile(path); err != nil {
+		return err
+	}
+	if r.retire {
+		if v.OperatorFile, err = s.renewOperator(ring, filepath.Dir(path), now); err != nil {
+			return err
+		}
+	}
+	if r.pid > 0 {
+		if err := hangUp(r.pid); err != nil {
+			return &failure{exit: exitFailed, code: "signal", cause: err, sentence: fmt.Sprintf("the new key is in %s, but the process %d cannot be told (%v)", path, r.pid, err), advice: "send the daemon a SIGHUP, or start it anew"}
+		}
+		v.Reloaded = true
+	}
+	v.Keys = keyViews(ring)
+	if s.global.json {
+		return s.object(v)
+	}
+	next := "The daemon was told."
+	if !v.Reloaded {
+		next = "The daemon uses it after a SIGHUP: kill -HUP $(pidof mailboxd)"
+	}
+	return s.line("The new key %s is in %s. %s", v.Keys[0].KeyID, path, next)
+}
+
+// operatorLife is how long an operator's token is good, as with the daemon.
+const operatorLife = 365 * 24 * time.Hour
+
+// renewOperator makes the operator's token anew, of the new key.
+func (s *shell) renewOperator(ring *capability.KeyRing, dir string, now time.Time) (path string, err error) {
+	if path = s.environ["MAILBOXD_TOKEN_FILE"]; path == "" {
+		path = filepath.Join(dir, operatorTokenFile)
+	}
+	token, err := ring.Mint("", capability.AllOperations(), capability.Topics(capability.AnyTopic()), capability.ExpiresAt(now.Add(operatorLife)))
+	if err != nil {
+		return "", err
+	}
+	return path, token.WriteFile(path)
+}

@@ -1,0 +1,275 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+// object writes one value as a line of JSON.
+func (s *shell) object(value any) error {
+	encoder := json.NewEncoder(s.Stdout)
+	encoder.SetEscapeHTML(false)
+	return written(encoder.Encode(value))
+}
+
+// line writes a line of text.
+func (s *shell) line(format string, args ...any) error {
+	_, err := fmt.Fprintf(s.Stdout, format+"\n", args...)
+	return written(err)
+}
+
+// written explains why nothing could be written.
+func written(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &failure{exit: exitFailed, code: "output", cause: err, sentence: fmt.Sprintf("the output cannot be written (%s)", rootCause(err))}
+}
+
+// say writes a line for people, or a value for programs.
+func (s *shell) say(value any, format string, args ...any) error {
+	if s.global.json {
+		return s.object(value)
+	}
+	return s.line(format, args...)
+}
+
+// numeric are the headers of columns of numbers, which go to the right.
+var numeric = map[string]bool{"READY": true, "DELAYED": true, "IN FLIGHT": true, "DEAD": true, "DELIVERIES": true, "CHANGE/S": true}
+
+// A table is text in columns.
+type table struct {
+	header []string
+	rows   [][]string
+}
+
+func (t *table) add(cells ...string) { t.rows = append(t.rows, cells) }
+
+// write writes the table with as much space as its longest cells need.
+func (t *table) write(w io.Writer) error {
+	lines := append([][]string{t.header}, t.rows...)
+	widths := make([]int, len(t.header))
+	for column := range t.header {
+		for _, cells := range lines {
+			widths[column] = max(widths[column], utf8.RuneCountInString(cells[column]))
+		}
+	}
+	var b strings.Builder
+	for _, cells := range lines {
+		line := ""
+		for column, cell := range cells {
+			padding := strings.Repeat(" ", widths[column]-utf8.RuneCountInString(cell))
+			if column > 0 {
+				line += "  "
+			}
+			if numeric[t.header[column]] {
+				line += padding + cell
+			} else {
+				line += cell + padding
+			}
+		}
+		b.WriteString(strings.TrimRight(line, " ") + "\n")
+	}
+	_, err := io.WriteString(w, b.String())
+	return written(err)
+}
+
+// A messageView is a message in JSON. Its fields are stable.
+type messageView struct {
+	ID    string `json:"id"`
+	Queue string `json:"queue"`
+	State string `json:"state,omitempty"`
+	// Body is set if it is text, BodyB64 otherwise.
+	Body            *string           `json:"body,omitempty"`
+	BodyB64         []byte            `json:"body_b64,omitempty"`
+	Attributes      map[string]string `json:"attributes,omitempty"`
+	Key             string            `json:"key,omitempty"`
+	Group           string            `json:"group,omitempty"`
+	ReplyTo         string            `json:"reply_to,omitempty"`
+	CorrelationID   string            `json:"correlation_id,omitempty"`
+	Deliveries      int               `json:"deliveries"`
+	EnqueuedAt      *time.Time        `json:"enqueued_at,omitempty"`
+	FirstReceivedAt *time.Time        `json:"first_received_at,omitempty"`
+	DueAt           *time.Time        `json:"due_at,omitempty"`
+	LastError       string            `json:"last_error,omitempty"`
+	Reason          string            `json:"reason,omitempty"`
+	ErrorType       string            `json:"error_type,omitempty"`
+	DeadAt          *time.Time        `json:"dead_at,omitempty"`
+	Redrives        int               `json:"redrives,omitempty"`
+	Damaged         bool              `json:"damaged,omitempty"`
+	Receipt         string            `json:"receipt,omitempty"`
+}
+
+func (v *messageView) setBody(body []byte) {
+	if utf8.Valid(body) {
+		text := string(body)
+		v.Body = &text
+		return
+	}
+	v.BodyB64 = body
+}
+
+// body is the message's body, whichever form it has.
+func (v *messageView) body() []byte {
+	if v.Body != nil {
+		return []byte(*v.Body)
+	}
+	return v.BodyB64
+}
+
+func viewOf(queue string, d *driver.Delivery) messageView {
+	v := messageView{
+		ID: d.ID, Queue: queue, Attributes: d.Attributes, Group: d.Group, ReplyTo: d.ReplyTo, CorrelationID: d.CorrelationID,
+		Deliveries: d.Deliveries, EnqueuedAt: timeOf(d.EnqueuedAt), FirstReceivedAt: timeOf(d.FirstReceivedAt),
+		LastError: d.LastError, Receipt: d.Receipt.Handle,
+	}
+	v.setBody(d.Body)
+	return v
+}
+
+func timeOf(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	t = t.UTC()
+	return &t
+}
+
+// lookedBody is a message that was looked at, as the daemon writes it.
+type lookedBody struct {
+	MessageID       string            `json:"msg_id"`
+	Topic           string            `json:"topic"`
+	State           string            `json:"state"`
+	IdemKey         string            `json:"idem_key"`
+	Attributes      map[string]string `json:"attrs"`
+	Payload         []byte            `json:"payload_b64"`
+	Damaged         bool              `json:"damaged"`
+	Attempt         int               `json:"attempt"`
+	Group           string            `json:"group"`
+	ReplyTo         string            `json:"reply_to"`
+	CorrelationID   string            `json:"correlation_id"`
+	EnqueuedAt      *time.Time        `json:"enqueued_at"`
+	FirstReceivedAt *time.Time        `json:"first_received_at"`
+	LastError       string            `json:"last_error"`
+	DueAt           *time.Time        `json:"due_at"`
+	Reason          string            `json:"reason"`
+	ErrorType       string            `json:"error_type"`
+	DeadAt          *time.Time        `json:"dead_at"`
+	Redrives        int               `json:"redrives"`
+}
+
+func (b *lookedBody) view() messageView {
+	v := messageView{
+		ID: b.MessageID, Queue: b.Topic, State: b.State, Attributes: b.Attributes, Key: b.IdemKey, Group: b.Group,
+		ReplyTo: b.ReplyTo, CorrelationID: b.CorrelationID, Deliveries: b.Attempt, EnqueuedAt: b.EnqueuedAt,
+		FirstReceivedAt: b.FirstReceivedAt, DueAt: b.DueAt, LastError: b.LastError, Reason: b.Reason,
+		ErrorType: b.ErrorType, DeadAt: b.DeadAt, Redrives: b.Redrives, Damaged: b.Damaged,
+	}
+	v.setBody(b.Payload)
+	return v
+}
+
+// printable is a body, or any text of others, on one line that cannot command a
+// terminal; at most limit characters of it, 0 means all.
+func printable(body []byte, limit int) string {
+	text := string(body)
+	plain := func(r rune) bool { return r == '\t' || unicode.IsPrint(r) && r != utf8.RuneError }
+	if strings.ContainsFunc(text, func(r rune) bool { return !plain(r) }) || !utf8.ValidString(text) {
+		text = strconv.Quote(text)
+	}
+	if limit > 0 && utf8.RuneCountInString(text) > limit {
+		text = string([]rune(text)[:limit-1]) + "…"
+	}
+	return text
+}
+
+// stamp is a time for people.
+func stamp(t *time.Time) string {
+	if t == nil {
+		return ""
+	}
+	return t.UTC().Format("2006-01-02 15:04:05 UTC")
+}
+
+// plural is "1 message" or "3 messages".
+func plural(n int, one string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %ss", n, one)
+}
+
+// confirm asks a person whether something that cannot be undone is to be done.
+// Programs have to say --yes.
+func (s *shell) confirm(yes bool, what string) error {
+	if yes {
+		return nil
+	}
+	if !isTerminal(s.Stdin) || s.global.json {
+		return wrongUse("%s cannot be undone: say --yes if that is what you want", what)
+	}
+	s.tell("%s cannot be undone. Type yes to do it: ", strings.ToUpper(what[:1])+what[1:])
+	var answer string
+	if _, err := fmt.Fscanln(s.Stdin, &answer); err != nil && !errors.Is(err, io.EOF) && answer == "" {
+		answer = ""
+	}
+	if answer != "yes" {
+		return &failure{exit: exitFailed, code: "declined", sentence: "nothing was done"}
+	}
+	return nil
+}
+
+// parsePairs reads key=value arguments.
+func parsePairs(flag string, pairs []string) (map[string]string, error) {
+	if len(pairs) == 0 {
+		return nil, nil
+	}
+	values := make(map[string]string, len(pairs))
+	for _, pair := range pairs {
+		key, value, ok := strings.Cut(pair, "=")
+		if !ok || key == "" {
+			return nil, wrongUse("--%s wants NAME=VALUE, not %s", flag, printable([]byte(pair), 40))
+		}
+		values[key] = value
+	}
+	return values, nil
+}
+
+// A byteSize is a number of bytes as a flag: 65536, 64KiB or 1MiB.
+type byteSize int64
+
+// Set reads the flag.
+func (b *byteSize) Set(text string) error {
+	factor := int64(1)
+	for suffix, value := range map[string]int64{"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30} {
+		if digits, ok := strings.CutSuffix(text, suffix); ok {
+			text, factor = digits, value
+			break
+		}
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n < 0 || n > 1<<50/factor {
+		return errors.New("want a number of bytes like 65536, 64KiB or 1MiB")
+	}
+	*b = byteSize(n * factor)
+	return nil
+}
+
+// String writes the flag.
+func (b *byteSize) String() string { return strconv.FormatInt(int64(*b), 10) }
+
+// Type is what help calls the flag's value.
+func (b *byteSize) Type() string { return "bytes" }
+
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

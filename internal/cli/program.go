@@ -1,0 +1,152 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"charm.land/fang/v2"
+	"github.com/charmbracelet/x/term"
+	"github.com/spf13/cobra"
+)
+
+// A Program is one run of the command line.
+type Program struct {
+	// Args are the arguments, without the name of the program.
+	Args []string
+	// Environ is the environment, in the form of os.Environ.
+	Environ []string
+	Stdin   io.Reader
+	Stdout  io.Writer
+	Stderr  io.Writer
+	// Version is what the version command says; empty means what the build knows.
+	Version string
+}
+
+// Run does what the arguments say, and returns the exit code. It blocks until that
+// is done; cancelling ctx interrupts it in order.
+func (p Program) Run(ctx context.Context) int {
+	s := &shell{Program: p, environ: make(map[string]string)}
+	for _, entry := range p.Environ {
+		name, value, _ := strings.Cut(entry, "=")
+		s.environ[name] = value
+	}
+	root := s.root() //nolint:contextcheck // commands get the context from cobra
+	root.SetArgs(p.Args)
+	root.SetIn(p.Stdin)
+	root.SetOut(p.Stdout)
+	root.SetErr(p.Stderr)
+	err := fang.Execute(ctx, root, fang.WithVersion(s.version().Version),
+		// Commands report their own errors; what comes here is about how they
+		// were called.
+		fang.WithErrorHandler(func(_ io.Writer, _ fang.Styles, err error) { s.report(wrongUse("%v; see mailbox --help", err)) }))
+	if err != nil {
+		return exitUsage
+	}
+	return s.code
+}
+
+// A shell is a running Program: what its commands share.
+type shell struct {
+	Program
+	environ map[string]string
+	global  globalFlags
+	code    int
+}
+
+// The groups of commands in the help.
+const (
+	groupMessages = "messages"
+	groupQueues   = "queues"
+	groupAccess   = "access"
+	groupDaemon   = "daemon"
+)
+
+func (s *shell) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "mailbox",
+		Short: "Send, receive and look after messages in mailboxd",
+		Long: "Send, receive and look after messages in mailboxd.\n\n" +
+			"The daemon on this machine, and its operator's token, are found by themselves.",
+		Example: "mailbox send hello 'Good morning'\nmailbox recv hello --ack\nmailbox stats --watch",
+	}
+	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		return fmt.Errorf("%w (%s)", err, c.CommandPath())
+	})
+	s.global.register(root.PersistentFlags())
+	root.AddGroup(
+		&cobra.Group{ID: groupMessages, Title: "messages"}, &cobra.Group{ID: groupQueues, Title: "queues"},
+		&cobra.Group{ID: groupAccess, Title: "access"}, &cobra.Group{ID: groupDaemon, Title: "daemon"},
+	)
+	for _, group := range []struct {
+		id       string
+		commands []*cobra.Command
+	}{
+		{groupMessages, []*cobra.Command{s.sendCommand(), s.recvCommand(), s.ackCommand(), s.nackCommand(), s.extendCommand(), s.peekCommand(), s.traceCommand()}},
+		{groupQueues, []*cobra.Command{s.queuesCommand(), s.statsCommand(), s.dlqCommand()}},
+		{groupAccess, []*cobra.Command{s.capCommand(), s.keysCommand()}},
+		{groupDaemon, []*cobra.Command{s.doctorCommand(), s.benchCommand(), s.versionCommand()}},
+	} {
+		for _, command := range group.commands {
+			command.GroupID = group.id
+			root.AddCommand(command)
+		}
+	}
+	return root
+}
+
+// run makes the RunE of a command. Errors are reported here and become the exit
+// code, so that cobra has none to print.
+func (s *shell) run(do func(ctx context.Context, args []string) error) func(*cobra.Command, []string) error {
+	return func(c *cobra.Command, args []string) error {
+		if err := do(c.Context(), args); err != nil {
+			s.code = s.report(err)
+		}
+		return nil
+	}
+}
+
+// wants checks the number of arguments, and says how the command is called; most
+// below 0 means any number.
+func wants(least, most int) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		if len(args) >= least && (most < 0 || len(args) <= most) {
+			return nil
+		}
+		return fmt.Errorf("the command is called so: %s", strings.TrimSuffix(c.UseLine(), " [flags]"))
+	}
+}
+
+// parent makes a command that only has others below it.
+func parent(use, short string, children ...*cobra.Command) *cobra.Command {
+	c := &cobra.Command{
+		Use: use, Short: short,
+		RunE: func(c *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return fmt.Errorf("%s has no command %q", c.CommandPath(), args[0])
+			}
+			return c.Help()
+		},
+	}
+	c.AddCommand(children...)
+	return c
+}
+
+// isTerminal reports whether a stream is somebody at a terminal.
+func isTerminal(stream any) bool {
+	file, ok := stream.(*os.File)
+	return ok && term.IsTerminal(file.Fd())
+}
+
+// note tells a person something that is not the result: only at a terminal, and
+// never to programs.
+func (s *shell) note(format string, args ...any) {
+	if isTerminal(s.Stderr) && !s.global.json {
+		s.tell(format+"\n", args...)
+	}
+}
+
+// tell writes to standard error. If that does not work there is nobody to tell.
+func (s *shell) tell(format string, args ...any) { _, _ = fmt.Fprintf(s.Stderr, format, args...) }

@@ -1,0 +1,251 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+func plainNumber(n int) string { return strconv.Itoa(n) }
+
+// queues lists the names of the queues that the token covers.
+func (a *api) queues(ctx context.Context) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		type element struct {
+			Topic string `json:"topic"`
+		}
+		for e, err := range list[element](ctx, a, question{path: "/v1/queues/list"}) {
+			if !yield(e.Topic, err) {
+				return
+			}
+		}
+	}
+}
+
+// A topicBody names a queue.
+type topicBody struct {
+	Topic string `json:"topic"`
+}
+
+func (s *shell) queuesCommand() *cobra.Command {
+	return parent("queues", "Make, change and remove queues",
+		s.queuesList(), s.queuesCreate(), s.queuesConfigure(), s.queuesShow(), s.queuesDelete(), s.queuesPurge())
+}
+
+// withAPI runs do with a connection.
+func (s *shell) withAPI(do func(ctx context.Context, a *api, args []string) error) func(*cobra.Command, []string) error {
+	return s.run(func(ctx context.Context, args []string) error {
+		connection, err := s.connect()
+		if err != nil {
+			return err
+		}
+		defer connection.close()
+		return do(ctx, connection.api, args)
+	})
+}
+
+func (s *shell) queuesList() *cobra.Command {
+	return &cobra.Command{
+		Use: "ls", Aliases: []string{"list"}, Short: "List queues", Args: wants(0, 0),
+		RunE: s.withAPI(func(ctx context.Context, a *api, _ []string) error {
+			for name, err := range a.queues(ctx) {
+				if err != nil {
+					return err
+				}
+				if err := s.say(queueView{name}, "%s", printable([]byte(name), 0)); err != nil {
+					return err
+				}
+			}
+			return nil
+		}),
+	}
+}
+
+// queueView is a queue in a list, in JSON.
+type queueView struct {
+	Queue string `json:"queue"`
+}
+
+func (s *shell) queuesCreate() *cobra.Command {
+	var f configFlags
+	c := &cobra.Command{
+		Use: "create QUEUE", Short: "Make a queue",
+		Long:    "Make a queue. Queues are also made when they are first used; here they can be given other settings.",
+		Example: "mailbox queues create orders --max-attempts 10 --retain-ready 720h",
+		Args:    wants(1, 1),
+	}
+	f.register(c.Flags())
+	c.RunE = s.withAPI(func(ctx context.Context, a *api, args []string) error {
+		_, err := a.config(ctx, args[0])
+		if err == nil {
+			return &failure{exit: exitConflict, code: "conflict", sentence: "there is a queue " + args[0] + " already", advice: "change it with mailbox queues configure"}
+		}
+		if !errors.Is(err, driver.ErrNotFound) {
+			return err
+		}
+		return s.configure(ctx, a, args[0], f.apply(c.Flags(), configBody{}), "created")
+	})
+	return c
+}
+
+func (s *shell) queuesConfigure() *cobra.Command {
+	var f configFlags
+	c := &cobra.Command{
+		Use: "configure QUEUE", Short: "Change the settings of a queue",
+		Long:    "Change the settings of a queue. What is not named stays as it is; 0 means the daemon's default.",
+		Example: "mailbox queues configure orders --max-attempts 3 --dead-letter-to orders-failed",
+		Args:    wants(1, 1), ValidArgsFunction: s.completeQueue,
+	}
+	f.register(c.Flags())
+	c.RunE = s.withAPI(func(ctx context.Context, a *api, args []string) error {
+		if !f.given(c.Flags()) {
+			return wrongUse("there is nothing to change: name a setting; mailbox queues configure --help lists them")
+		}
+		config, err := a.config(ctx, args[0])
+		if err != nil {
+			return err
+		}
+		return s.configure(ctx, a, args[0], f.apply(c.Flags(), config), "configured")
+	})
+	return c
+}
+
+func (s *shell) configure(ctx context.Context, a *api, queue string, config configBody, done string) error {
+	body := struct {
+		Topic  string     `json:"topic"`
+		Config configBody `json:"config"`
+	}{queue, config}
+	if err := a.ask(ctx, question{path: "/v1/queues/configure", body: body, creates: true}, nil); err != nil {
+		return err
+	}
+	if !s.global.json {
+		return s.line("%s was %s", queue, done)
+	}
+	return s.showQueue(ctx, a, queue)
+}
+
+func (s *shell) queuesShow() *cobra.Command {
+	return &cobra.Command{
+		Use: "show QUEUE", Short: "Show the settings and counts of a queue", Args: wants(1, 1), ValidArgsFunction: s.completeQueue,
+		RunE: s.withAPI(func(ctx context.Context, a *api, args []string) error { return s.showQueue(ctx, a, args[0]) }),
+	}
+}
+
+// queueDetailView is a queue in JSON.
+type queueDetailView struct {
+	Queue      string     `json:"queue"`
+	Durability string     `json:"durability"`
+	Ordering   string     `json:"ordering"`
+	Stats      statsBody  `json:"stats"`
+	Config     configBody `json:"config"`
+}
+
+func (s *shell) showQueue(ctx context.Context, a *api, queue string) error {
+	v := queueDetailView{Queue: queue}
+	var err error
+	if v.Config, err = a.config(ctx, queue); err != nil {
+		return err
+	}
+	if v.Stats, err = a.stats(ctx, queue); err != nil {
+		return err
+	}
+	var traits struct{ Durability, Ordering string }
+	if err := a.ask(ctx, question{path: "/v1/traits", body: topicBody{queue}}, &traits); err != nil {
+		return err
+	}
+	v.Durability, v.Ordering = traits.Durability, traits.Ordering
+	if s.global.json {
+		return s.object(v)
+	}
+	t := table{header: []string{"QUEUE", queue}}
+	t.add("durability", v.Durability)
+	t.add("ordering", v.Ordering)
+	t.add("ready", plainNumber(v.Stats.Ready))
+	t.add("delayed", plainNumber(v.Stats.Delayed))
+	t.add("in flight", plainNumber(v.Stats.InFlight))
+	t.add("dead", plainNumber(v.Stats.Dead))
+	for _, setting := range v.Config.words() {
+		t.add(setting[0], setting[1])
+	}
+	return t.write(s.Stdout)
+}
+
+func (s *shell) queuesDelete() *cobra.Command {
+	var yes bool
+	c := &cobra.Command{
+		Use: "delete QUEUE", Short: "Remove a queue with everything in it", Args: wants(1, 1), ValidArgsFunction: s.completeQueue,
+		RunE: s.withAPI(func(ctx context.Context, a *api, args []string) error {
+			if err := s.confirm(yes, "deleting "+args[0]+" with all its messages and dead letters"); err != nil {
+				return err
+			}
+			if err := a.ask(ctx, question{path: "/v1/queues/delete", body: topicBody{args[0]}}, nil); err != nil {
+				return err
+			}
+			return s.say(queueView{args[0]}, "%s was deleted", args[0])
+		}),
+	}
+	c.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
+	return c
+}
+
+// removedView is how much was removed, in JSON.
+type removedView struct {
+	Queue   string `json:"queue"`
+	Removed int    `json:"removed"`
+}
+
+func (s *shell) queuesPurge() *cobra.Command {
+	var yes bool
+	c := &cobra.Command{
+		Use: "purge QUEUE", Short: "Remove all messages but the dead letters", Args: wants(1, 1), ValidArgsFunction: s.completeQueue,
+		RunE: s.withAPI(func(ctx context.Context, a *api, args []string) error {
+			if err := s.confirm(yes, "removing all messages of "+args[0]); err != nil {
+				return err
+			}
+			removed, err := a.removed(ctx, "/v1/purge", topicBody{args[0]})
+			if err != nil {
+				return err
+			}
+			return s.say(removedView{args[0], removed}, "%s removed from %s", plural(removed, "message"), args[0])
+		}),
+	}
+	c.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
+	return c
+}
+
+// removed asks for something to be removed, and returns how much was.
+func (a *api) removed(ctx context.Context, path string, body any) (int, error) {
+	var answer struct {
+		Removed int `json:"removed"`
+	}
+	err := a.ask(ctx, question{path: path, body: body}, &answer)
+	return answer.Removed, err
+}
+
+// completeQueue completes the name of a queue, if a daemon can be asked quickly.
+func (s *shell) completeQueue(c *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveDefault
+	}
+	connection, err := s.connect()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	defer connection.close()
+	ctx, cancel := context.WithTimeout(c.Context(), time.Second)
+	defer cancel()
+	var names []string
+	for name, err := range connection.api.queues(ctx) {
+		if err != nil || len(names) == 1000 {
+			break
+		}
+		names = append(names, name)
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}

@@ -1,0 +1,156 @@
+package cli
+
+import (
+	"context"
+	"io"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+// maxBodyBytes bounds a body; no daemon takes a longer one.
+const maxBodyBytes = 1 << 20
+
+// sendFlags are those of mailbox send.
+type sendFlags struct {
+	file, key, group       string
+	replyTo, correlationID string
+	attributes             []string
+	delay                  time.Duration
+	lines, quiet           bool
+	skip                   int
+}
+
+func (s *shell) sendCommand() *cobra.Command {
+	var f sendFlags
+	c := &cobra.Command{
+		Use: "send QUEUE [BODY]", Short: "Send messages",
+		Long: "Send a message. The body is the argument, a file, or standard input. With --lines each line is a message.\n\n" +
+			"The ids of the messages are printed, a line each.",
+		Example: "mailbox send orders '{\"id\":42}' --key order-42\n" +
+			"mailbox send orders --file order.json --attr source=shop --delay 30s\n" +
+			"generate | mailbox send orders --lines",
+		Args: wants(1, 2), ValidArgsFunction: s.completeQueue,
+		RunE: s.run(func(ctx context.Context, args []string) error { return s.send(ctx, &f, args) }),
+	}
+	flags := c.Flags()
+	flags.StringVarP(&f.file, "file", "f", "", "file with the body, or with the lines; - means standard input")
+	flags.BoolVar(&f.lines, "lines", false, "send each line as a message")
+	flags.IntVar(&f.skip, "skip", 0, "leave out so many lines, to go on where an earlier send stopped")
+	flags.StringVarP(&f.key, "key", "k", "", "idempotency key: sending the same again is the same message; with --lines, a colon and the line's number are added")
+	flags.StringArrayVarP(&f.attributes, "attr", "a", nil, "attribute NAME=VALUE; can be repeated")
+	flags.DurationVarP(&f.delay, "delay", "d", 0, "deliver it so much later, at most 15m")
+	flags.StringVarP(&f.group, "group", "g", "", "group: its messages keep their order")
+	flags.StringVar(&f.replyTo, "reply-to", "", "where answers go")
+	flags.StringVar(&f.correlationID, "correlation-id", "", "what an answer is an answer to")
+	flags.BoolVarP(&f.quiet, "quiet", "q", false, "print no ids")
+	return c
+}
+
+func (s *shell) send(ctx context.Context, f *sendFlags, args []string) error {
+	template, err := f.template()
+	if err != nil {
+		return err
+	}
+	switch {
+	case len(args) == 2 && f.file != "":
+		return wrongUse("the body is given twice, as an argument and with --file: leave one out")
+	case len(args) == 2 && f.lines:
+		return wrongUse("--lines reads a file or standard input: leave out the body")
+	case f.skip != 0 && !f.lines || f.skip < 0:
+		return wrongUse("--skip is a number of lines, and goes with --lines")
+	}
+	connection, err := s.connect()
+	if err != nil {
+		return err
+	}
+	m := connection.messengers()
+	defer m.close()
+	if len(args) == 2 {
+		template.Body = []byte(args[1])
+		return s.sendOne(ctx, m, f, args[0], template)
+	}
+	input, size, err := s.input(f.file)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = input.Close() }()
+	if f.lines {
+		queue, err := m.open(ctx, args[0])
+		if err != nil {
+			return err
+		}
+		lines := lineSender{shell: s, flags: f, name: args[0], queue: queue, template: template, bar: s.progress("sending", size)}
+		defer lines.bar.end()
+		return lines.send(ctx, input)
+	}
+	if template.Body, err = io.ReadAll(io.LimitReader(input, maxBodyBytes+1)); err != nil {
+		return wrongUse("the body cannot be read: %v", err)
+	}
+	return s.sendOne(ctx, m, f, args[0], template)
+}
+
+// template is a message with all that the flags say.
+func (f *sendFlags) template() (driver.Outgoing, error) {
+	attributes, err := parsePairs("attr", f.attributes)
+	return driver.Outgoing{
+		Attributes: attributes, Delay: f.delay, DedupKey: f.key, Group: f.group, ReplyTo: f.replyTo, CorrelationID: f.correlationID,
+	}, err
+}
+
+// input opens a file, or standard input for "-" and "". size is 0 if it is not
+// known.
+func (s *shell) input(path string) (input io.ReadCloser, size int64, err error) {
+	if path == "" || path == "-" {
+		if isTerminal(s.Stdin) {
+			s.note("Reading from the terminal. End with Ctrl-D.")
+		}
+		return io.NopCloser(s.Stdin), 0, nil
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, 0, wrongUse("the file cannot be read: %v", err)
+	}
+	if info, err := file.Stat(); err == nil && info.Mode().IsRegular() {
+		size = info.Size()
+	}
+	return file, size, nil
+}
+
+// sentView is a sent message in JSON.
+type sentView struct {
+	ID        string `json:"id"`
+	Queue     string `json:"queue"`
+	Duplicate bool   `json:"duplicate"`
+}
+
+func (s *shell) sendOne(ctx context.Context, m *messengers, f *sendFlags, name string, message driver.Outgoing) error {
+	queue, err := m.open(ctx, name)
+	if err != nil {
+		return err
+	}
+	sent, err := queue.Send(ctx, []driver.Outgoing{message})
+	if err != nil {
+		return err
+	}
+	return s.printSent(f, name, sent)
+}
+
+func (s *shell) printSent(f *sendFlags, queue string, sent []driver.Sent) error {
+	for _, one := range sent {
+		if f.quiet {
+			continue
+		}
+		mark := ""
+		if one.Duplicate {
+			mark = "\tduplicate"
+		}
+		if err := s.say(sentView{one.ID, queue, one.Duplicate}, "%s%s", one.ID, mark); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,161 @@
+package cli_test
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/mailboxmq/mailbox/server"
+)
+
+var update = flag.Bool("update", false, "write what the sessions of testdata print")
+
+// TestSessions runs the commands in testdata/*.session and compares what they
+// print. A line "$ mailbox …" is a command, "< …" a line of its standard input,
+// "! …" one of standard error, "[n]" an exit code, and the rest is standard output.
+// Ids are $1, $2 and so on in the order of their appearance, in commands too.
+func TestSessions(t *testing.T) {
+	sessions, err := filepath.Glob("testdata/*.session")
+	if err != nil || len(sessions) == 0 {
+		t.Fatalf("there are no sessions: %v", err)
+	}
+	for _, path := range sessions {
+		for _, road := range []struct {
+			name   string
+			config func() server.Config
+			http   bool
+		}{{"memory", inMemory, false}, {"disk", onDisk, false}, {"http", inMemory, true}} {
+			t.Run(strings.TrimSuffix(filepath.Base(path), ".session")+"/"+road.name, func(t *testing.T) {
+				d := start(t, road.config())
+				environ := d.environ()
+				if road.http {
+					environ = append(environ, "MAILBOX_OAP_ADDR=off")
+				}
+				text, err := os.ReadFile(path)
+				if err != nil {
+					t.Fatal(err)
+				}
+				s := &session{daemon: d, environ: environ, ids: make(map[string]string)}
+				got := s.run(t, string(text))
+				if *update {
+					if err := os.WriteFile(path, []byte(got), 0o600); err != nil {
+						t.Fatal(err)
+					}
+					return
+				}
+				compareLines(t, got, string(text))
+			})
+		}
+	}
+}
+
+func compareLines(t *testing.T, got, want string) {
+	t.Helper()
+	if got == want {
+		return
+	}
+	gotLines, wantLines := strings.Split(got, "\n"), strings.Split(want, "\n")
+	command := ""
+	for i := range max(len(gotLines), len(wantLines)) {
+		line := func(lines []string) string {
+			if i < len(lines) {
+				return lines[i]
+			}
+			return "(nothing)"
+		}
+		if strings.HasPrefix(line(wantLines), "$ ") {
+			command = line(wantLines)
+		}
+		if line(gotLines) != line(wantLines) {
+			t.Fatalf("line %d, in %s\ngot  %s\nwant %s", i+1, command, line(gotLines), line(wantLines))
+		}
+	}
+}
+
+type session struct {
+	daemon  *daemon
+	environ []string
+	ids     map[string]string // to names
+	known   []string          // ids in order
+}
+
+func (s *session) run(t *testing.T, text string) string {
+	var out strings.Builder
+	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
+	for i := 0; i < len(lines); i++ {
+		command, ok := strings.CutPrefix(lines[i], "$ mailbox ")
+		if !ok {
+			if strings.HasPrefix(lines[i], "#") || lines[i] == "" {
+				out.WriteString(lines[i] + "\n")
+			}
+			continue
+		}
+		out.WriteString(lines[i] + "\n")
+		var stdin strings.Builder
+		for i+1 < len(lines) && strings.HasPrefix(lines[i+1], "< ") {
+			i++
+			out.WriteString(lines[i] + "\n")
+			stdin.WriteString(strings.TrimPrefix(lines[i], "< ") + "\n")
+		}
+		r := begin(t, s.environ, strings.NewReader(stdin.String()), s.words(command)...).wait()
+		if out.WriteString(s.plain(r.stdout)); r.stdout != "" && !strings.HasSuffix(r.stdout, "\n") {
+			out.WriteString("\n")
+		}
+		for line := range strings.Lines(s.plain(r.stderr)) {
+			out.WriteString("! " + line)
+		}
+		if r.code != 0 {
+			fmt.Fprintf(&out, "[%d]\n", r.code)
+		}
+	}
+	return out.String()
+}
+
+// words splits a command as a shell does, as far as sessions need it.
+func (s *session) words(command string) []string {
+	command = regexp.MustCompile(`\$\d+`).ReplaceAllStringFunc(command, func(name string) string {
+		var n int
+		if _, err := fmt.Sscanf(name, "$%d", &n); err != nil || n < 1 || n > len(s.known) {
+			return name
+		}
+		return s.known[n-1]
+	})
+	var words []string
+	for _, word := range regexp.MustCompile(`'[^']*'|\S+`).FindAllString(command, -1) {
+		word = strings.ReplaceAll(strings.Trim(word, "'"), "DIR", s.daemon.dir)
+		words = append(words, word)
+	}
+	return words
+}
+
+var (
+	receipts  = regexp.MustCompile(`"receipt":"[^"]+"`)
+	tokens    = regexp.MustCompile(`AgI[A-Za-z0-9_-]{40,}`)
+	ulids     = regexp.MustCompile(`\b[0-7][0-9A-HJKMNP-TV-Z]{25}\b`)
+	moments   = regexp.MustCompile(`\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z| UTC)`)
+	keyIDs    = regexp.MustCompile(`(?m)(key |"key_id":"|^)[0-9a-f]{8}\b`)
+	kept      = regexp.MustCompile(`"durability":"(none|disk)"`)
+	durations = regexp.MustCompile(`"duration_ms":\d+`)
+)
+
+// plain takes out of an output what differs each time.
+func (s *session) plain(text string) string {
+	text = receipts.ReplaceAllString(text, `"receipt":"RECEIPT"`)
+	text = tokens.ReplaceAllString(text, "TOKEN")
+	text = ulids.ReplaceAllStringFunc(text, func(id string) string {
+		if s.ids[id] == "" {
+			s.known = append(s.known, id)
+			s.ids[id] = fmt.Sprintf("$%d", len(s.known))
+		}
+		return s.ids[id]
+	})
+	text = moments.ReplaceAllString(text, "TIME")
+	text = keyIDs.ReplaceAllString(text, "${1}KEY")
+	text = kept.ReplaceAllString(text, `"durability":"DURABILITY"`)
+	text = durations.ReplaceAllString(text, `"duration_ms":0`)
+	return strings.ReplaceAll(text, s.daemon.dir, "DIR")
+}

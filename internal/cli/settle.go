@@ -1,0 +1,148 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+// deliveryFlags name a delivery more closely than the id of its message.
+type deliveryFlags struct{ queue, receipt string }
+
+func (f *deliveryFlags) register(flags *pflag.FlagSet) {
+	flags.StringVar(&f.queue, "queue", "", "queue of the message; needed with --receipt, and if the daemon was started anew since")
+	flags.StringVar(&f.receipt, "receipt", "", "receipt of the delivery; needed if it was received with another token")
+}
+
+const settleHelp = "The message is found by its id if this token received it and still holds it. Otherwise name the delivery\n" +
+	"with --queue and --receipt, which mailbox recv --json prints."
+
+func (s *shell) ackCommand() *cobra.Command {
+	var d deliveryFlags
+	c := &cobra.Command{
+		Use: "ack ID...", Short: "Remove received messages for ever", Long: "Remove received messages for ever.\n\n" + settleHelp,
+		Example: "mailbox ack 01K9ZQ4T1V6N8F7M2C3B5D0XAW",
+		Args:    wants(1, -1),
+		RunE: s.run(func(ctx context.Context, args []string) error {
+			return s.settle(ctx, "ack", &d, args, map[string]any{})
+		}),
+	}
+	d.register(c.Flags())
+	return c
+}
+
+func (s *shell) nackCommand() *cobra.Command {
+	var d deliveryFlags
+	var cause, reason string
+	var delay time.Duration
+	var dead bool
+	c := &cobra.Command{
+		Use: "nack ID...", Short: "Give received messages back", Long: "Give received messages back, to be delivered again at the tail of the queue, or with --dead to the dead letters.\n\n" + settleHelp,
+		Example: "mailbox nack 01K9ZQ4T1V6N8F7M2C3B5D0XAW --cause 'no such customer' --delay 1m",
+		Args:    wants(1, -1),
+	}
+	d.register(c.Flags())
+	c.Flags().StringVarP(&cause, "cause", "c", "", "what went wrong; it is kept with the message")
+	c.Flags().DurationVarP(&delay, "delay", "d", 0, "how long to wait before the next delivery; the default grows with each delivery")
+	c.Flags().BoolVar(&dead, "dead", false, "make them dead letters at once")
+	c.Flags().StringVar(&reason, "reason", string(driver.ReasonOperator), "why they are dead: fatal, parse or operator")
+	c.RunE = s.run(func(ctx context.Context, args []string) error {
+		switch {
+		case dead && c.Flags().Changed("delay"):
+			return wrongUse("--delay makes no sense with --dead: leave one out")
+		case !dead && c.Flags().Changed("reason"):
+			return wrongUse("--reason goes with --dead")
+		case !driver.Reason(reason).Valid():
+			return wrongUse("--reason is to be fatal, parse or operator")
+		case dead:
+			return s.settle(ctx, "bury", &d, args, map[string]any{"reason": reason, "error": cause})
+		}
+		body := map[string]any{"reason": cause}
+		if c.Flags().Changed("delay") {
+			body["delay_ms"] = delay.Milliseconds()
+		}
+		return s.settle(ctx, "nack", &d, args, body)
+	})
+	return c
+}
+
+func (s *shell) extendCommand() *cobra.Command {
+	var d deliveryFlags
+	var visibility time.Duration
+	c := &cobra.Command{
+		Use: "extend ID...", Short: "Hold received messages for longer", Long: "Hold received messages for longer, or with --visibility 0s no longer.\n\n" + settleHelp,
+		Example: "mailbox extend 01K9ZQ4T1V6N8F7M2C3B5D0XAW --visibility 5m",
+		Args:    wants(1, -1),
+		RunE: s.run(func(ctx context.Context, args []string) error {
+			return s.settle(ctx, "extend", &d, args, map[string]any{"visibility_ms": visibility.Milliseconds()})
+		}),
+	}
+	d.register(c.Flags())
+	c.Flags().DurationVar(&visibility, "visibility", 30*time.Second, "how long from now on nobody else gets them")
+	return c
+}
+
+// settledView is what became of a delivery, in JSON.
+type settledView struct {
+	ID      string `json:"id"`
+	Outcome string `json:"outcome"`
+}
+
+var outcomes = map[string]string{"ack": "acked", "nack": "nacked", "extend": "extended", "bury": "dead"}
+
+// settle settles each message. It goes on after one that fails, and fails in the
+// end.
+func (s *shell) settle(ctx context.Context, verb string, d *deliveryFlags, ids []string, body map[string]any) error {
+	if d.receipt != "" && (d.queue == "" || len(ids) > 1) {
+		return wrongUse("--receipt names the delivery of one message, and wants --queue too")
+	}
+	connection, err := s.connect()
+	if err != nil {
+		return err
+	}
+	defer connection.close()
+	if d.queue != "" {
+		body["topic"] = d.queue
+	}
+	if d.receipt != "" {
+		body["receipt"] = d.receipt
+	}
+	var first error
+	for _, id := range ids {
+		err := connection.api.ask(ctx, question{path: "/v1/" + verb + "/" + url.PathEscape(id), body: body}, nil)
+		if err == nil {
+			if err := s.say(settledView{id, outcomes[verb]}, "%s\t%s", id, outcomes[verb]); err != nil {
+				return err
+			}
+			continue
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		f := explainLease(err, id)
+		if first == nil {
+			first = f
+			continue
+		}
+		s.report(f)
+	}
+	return first
+}
+
+// explainLease says what it means that a lease is not found.
+func explainLease(err error, id string) error {
+	f := explain(err)
+	if f.exit == exitNotFound {
+		known := *f
+		known.sentence = fmt.Sprintf("this token holds no delivery of %s: it was settled, its visibility has ended, or another token received it", printable([]byte(id), 40))
+		known.advice = "receive it again, or name the delivery with --queue and --receipt"
+		return &known
+	}
+	return f
+}

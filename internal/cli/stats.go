@@ -1,0 +1,106 @@
+package cli
+
+import (
+	"context"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// statsBody counts the messages of a queue, here and on the wire.
+type statsBody struct {
+	Ready    int `json:"ready"`
+	Delayed  int `json:"delayed"`
+	InFlight int `json:"in_flight"`
+	Dead     int `json:"dead"`
+}
+
+// statsView are the counts of a queue in JSON.
+type statsView struct {
+	Queue string `json:"queue"`
+	statsBody
+	// At is set while watching.
+	At *time.Time `json:"at,omitempty"`
+}
+
+func (a *api) stats(ctx context.Context, queue string) (statsBody, error) {
+	var stats statsBody
+	err := a.ask(ctx, question{path: "/v1/stats", body: topicBody{queue}}, &stats)
+	return stats, err
+}
+
+func (s *shell) statsCommand() *cobra.Command {
+	var watch bool
+	var interval time.Duration
+	c := &cobra.Command{
+		Use: "stats [QUEUE...]", Short: "Count the messages of queues",
+		Long:    "Count the messages of queues, of all if none is named. With --watch the counts are shown anew again and again.",
+		Example: "mailbox stats\nmailbox stats orders --watch",
+		Args:    wants(0, -1), ValidArgsFunction: s.completeQueue,
+		RunE: s.withAPI(func(ctx context.Context, a *api, args []string) error {
+			if interval < 100*time.Millisecond {
+				return wrongUse("--interval is to be at least 100ms")
+			}
+			if watch {
+				return s.watch(ctx, &watching{api: a, queues: args, interval: interval})
+			}
+			counts, err := a.allStats(ctx, args)
+			if err != nil {
+				return err
+			}
+			return s.printStats(counts, nil)
+		}),
+	}
+	c.Flags().BoolVarP(&watch, "watch", "w", false, "show them again and again")
+	c.Flags().DurationVar(&interval, "interval", time.Second, "how often, with --watch")
+	return c
+}
+
+// allStats counts the messages of the queues, or of all queues if there are none.
+func (a *api) allStats(ctx context.Context, queues []string) ([]statsView, error) {
+	if len(queues) == 0 {
+		for name, err := range a.queues(ctx) {
+			if err != nil {
+				return nil, err
+			}
+			queues = append(queues, name)
+		}
+	}
+	counts := make([]statsView, 0, len(queues))
+	for _, name := range queues {
+		stats, err := a.stats(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		counts = append(counts, statsView{Queue: name, statsBody: stats})
+	}
+	return counts, nil
+}
+
+// printStats prints counts: a table, or a line of JSON each, with the time if
+// there is one.
+func (s *shell) printStats(counts []statsView, at *time.Time) error {
+	if s.global.json {
+		for _, v := range counts {
+			v.At = at
+			if err := s.object(v); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if len(counts) == 0 {
+		s.note("There is no queue.")
+		return nil
+	}
+	t := statsTable(counts)
+	return t.write(s.Stdout)
+}
+
+func statsTable(counts []statsView) *table {
+	t := &table{header: []string{"QUEUE", "READY", "DELAYED", "IN FLIGHT", "DEAD"}}
+	for _, v := range counts {
+		t.add(printable([]byte(v.Queue), bodyWidth), plainNumber(v.Ready), plainNumber(v.Delayed), plainNumber(v.InFlight), plainNumber(v.Dead))
+	}
+	return t
+}

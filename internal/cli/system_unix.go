@@ -1,0 +1,21 @@
+//go:build unix
+
+package cli
+
+import (
+	"context"
+	"os/exec"
+	"syscall"
+)
+
+// shellCommand is a command of the shell, which ends with everything that it has
+// started.
+func shellCommand(ctx context.Context, text string) *exec.Cmd {
+	c := exec.CommandContext(ctx, "/bin/sh", "-c", text)
+	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	c.Cancel = func() error { return syscall.Kill(-c.Process.Pid, syscall.SIGTERM) }
+	return c
+}
+
+// hangUp tells a daemon to read its settings and keys anew.
+func hangUp(pid int) error { return syscall.Kill(pid, syscall.SIGHUP) }

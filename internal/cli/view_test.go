@@ -1,0 +1,103 @@
+package cli
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/server"
+)
+
+func TestDataDirectoryIsThatOfTheDaemon(t *testing.T) {
+	for _, environ := range []map[string]string{
+		{"HOME": "/somebody"},
+		{"HOME": "/somebody", "XDG_STATE_HOME": "/state"},
+		{"HOME": "/", "XDG_STATE_HOME": ""},
+		{"HOME": "/somebody", "STATE_DIRECTORY": "/var/lib/private/mailboxd"},
+	} {
+		for _, name := range []string{"HOME", "XDG_STATE_HOME", "STATE_DIRECTORY"} {
+			t.Setenv(name, environ[name])
+		}
+		s := &shell{environ: environ}
+		if theirs, ours := server.Defaults(server.Macronode), s.dataDirs()[0]; theirs.DataDir != ours {
+			t.Errorf("with %v the daemon uses %s, and we look in %s", environ, theirs.DataDir, ours)
+		}
+	}
+	defaults := server.Defaults(server.Macronode)
+	if defaults.Listen != defaultAddr || defaults.ListenOAP != defaultOAPAddr {
+		t.Errorf("the daemon listens on %s and %s", defaults.Listen, defaults.ListenOAP)
+	}
+}
+
+func TestLiveViewShowsHowCountsChange(t *testing.T) {
+	view := &liveView{watching: &watching{api: &api{endpoint: &endpoint{shown: "here"}}, interval: time.Second}}
+	began := time.Now()
+	at := func(seconds, ready int) sample {
+		return sample{at: began.Add(time.Duration(seconds) * time.Second), counts: []statsView{{Queue: "orders", statsBody: statsBody{Ready: ready}}, {Queue: "other"}}}
+	}
+	view.Update(at(0, 10))
+	_, next := view.Update(at(2, 30))
+	if text := view.text(); !strings.Contains(text, "orders     30        0          0     0       +10") || next == nil {
+		t.Errorf("it shows\n%s", text)
+	}
+	view.Update(tea.WindowSizeMsg{Width: 80, Height: 7})
+	if text := view.text(); !strings.Contains(text, "and 1 more") || strings.Contains(text, "other") {
+		t.Errorf("in a small window it shows\n%s", text)
+	}
+	view.Update(sample{err: &driver.Error{Code: driver.ErrUnavailable, Detail: "gone"}})
+	if text := view.text(); !strings.Contains(text, "gone") || !strings.Contains(text, "30") || view.fatal != nil {
+		t.Errorf("when the daemon is away it shows\n%s", text)
+	}
+	if _, end := view.Update(tea.KeyPressMsg{Code: 'q', Text: "q"}); end == nil {
+		t.Error("q does not end it")
+	}
+	view.Update(sample{err: &driver.Error{Code: driver.ErrForbidden}})
+	if !errors.Is(view.fatal, driver.ErrForbidden) {
+		t.Errorf("a token that is refused does not end it: %v", view.fatal)
+	}
+}
+
+func TestProgressTellsWhatIsLeft(t *testing.T) {
+	began := time.Now()
+	p := &progress{what: "sending", total: 100, began: began, done: 50}
+	if got := p.text(began.Add(10 * time.Second)); got != "sending [===============               ]  50%, 10s left" {
+		t.Errorf("got %q", got)
+	}
+	p.total = 0
+	if got := p.text(began.Add(10 * time.Second)); got != "sending 50 (5/s)" {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestErrorsOfEveryCodeAreExplained(t *testing.T) {
+	for name, code := range kinds {
+		f := explain(&driver.Error{Code: code, Queue: "q", Detail: "because"})
+		if f.sentence == "" || f.exit < 1 || codeName(code) != name {
+			t.Errorf("%s is explained as %+v", name, f)
+		}
+	}
+	if f := explain(driver.NewBatchError([]error{nil, driver.ErrFull})); f.exit != exitFull {
+		t.Errorf("a batch is explained as %+v", f)
+	}
+	if f := explain(errors.New("odd")); f.exit != exitFailed || f.sentence != "odd" {
+		t.Errorf("an odd error is explained as %+v", f)
+	}
+}
+
+func TestSizesAreRead(t *testing.T) {
+	for text, want := range map[string]byteSize{"0": 0, "12": 12, "64KiB": 64 << 10, "3MiB": 3 << 20, "1GiB": 1 << 30} {
+		var got byteSize
+		if err := got.Set(text); err != nil || got != want {
+			t.Errorf("%s is %d, %v", text, got, err)
+		}
+	}
+	for _, text := range []string{"", "-1", "1MB", "x", "99999999999GiB"} {
+		if err := new(byteSize).Set(text); err == nil {
+			t.Errorf("%q is a size", text)
+		}
+	}
+}
