@@ -83,13 +83,15 @@ func openForgetful(c *Config) (*keeper, error) {
 }
 
 // readOperator reads the operator's token, or makes one if there is none, if it is
-// not of our keys, or if it ends soon.
+// not of our keys or of one that was retired, or if it ends soon.
 func (k *keeper) readOperator(path string) error {
 	token, err := capability.ReadTokenFile(path)
 	switch {
 	case err == nil:
 		description := token.Inspect()
-		known := slices.ContainsFunc(k.ring.Keys(), func(key capability.Key) bool { return key.ID() == description.Key })
+		known := slices.ContainsFunc(k.ring.Keys(), func(key capability.Key) bool {
+			return key.ID() == description.Key && key.RetiredAt().IsZero()
+		})
 		if known && time.Until(description.ExpiresAt) > operatorLife/2 {
 			k.operator = token
 			return nil

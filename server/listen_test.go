@@ -1,0 +1,159 @@
+package server_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/mailboxmq/mailbox/capability"
+	"github.com/mailboxmq/mailbox/server"
+)
+
+// certify writes a certificate for 127.0.0.1 with a name.
+func certify(t *testing.T, dir, name string, uris ...*url.URL) (certFile, keyFile string) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, URIs: uris, IsCA: true, BasicConstraintsValid: true,
+		KeyUsage:    x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	certFile, keyFile = filepath.Join(dir, name+".crt"), filepath.Join(dir, name+".key")
+	for path, block := range map[string]*pem.Block{certFile: {Type: "CERTIFICATE", Bytes: der}, keyFile: {Type: "PRIVATE KEY", Bytes: secret}} {
+		if err := os.WriteFile(path, pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return certFile, keyFile
+}
+
+func TestTLSIsVersion13AndReloadsItsCertificate(t *testing.T) {
+	dir := t.TempDir()
+	first, firstKey := certify(t, dir, "first")
+	worker := &url.URL{Scheme: "spiffe", Host: "example.org", Path: "/worker"}
+	client, clientKey := certify(t, dir, "client", worker)
+	config := server.Config{
+		Profile: server.Micronode, Listen: "127.0.0.1:0", ListenOAP: server.Off, ListenMetrics: "127.0.0.1:0",
+		TLSCert: first, TLSKey: firstKey, TLSClientCA: client,
+	}
+	r := start(t, config)
+	r.base = "https://" + r.Address(server.HTTP)
+	pair, err := tls.LoadX509KeyPair(client, clientKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := ""
+	secure := &tls.Config{Certificates: []tls.Certificate{pair}, InsecureSkipVerify: true, VerifyConnection: func(s tls.ConnectionState) error {
+		served = s.PeerCertificates[0].Subject.CommonName
+		if s.Version != tls.VersionTLS13 {
+			return fmt.Errorf("version %x", s.Version)
+		}
+		return nil
+	}}
+	r.client = &http.Client{Transport: &http.Transport{TLSClientConfig: secure, DisableKeepAlives: true}}
+	bound, err := r.OperatorToken().Attenuate(capability.Peers(worker.String()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if status, fields := r.post(bound, "/v1/traits", `{"topic":"orders"}`); status != 200 || served != "first" {
+		t.Errorf("with its certificate: %d %v, served %q", status, fields, served)
+	}
+	second, secondKey := certify(t, dir, "second")
+	for from, to := range map[string]string{second: first, secondKey: firstKey} {
+		if err := os.Rename(from, to); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := r.Reload(config); err != nil {
+		t.Fatal(err)
+	}
+	if r.get("/healthz"); served != "second" {
+		t.Errorf("after the reload %q is served", served)
+	}
+	old := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true, MaxVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}}}}
+	if response, err := old.Get(r.base + "/healthz"); err == nil {
+		_ = response.Body.Close()
+		t.Error("TLS 1.2 was accepted")
+	}
+	unknown := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}}
+	if response, err := unknown.Get(r.base + "/healthz"); err == nil {
+		_ = response.Body.Close()
+		t.Error("a client without a certificate was accepted")
+	}
+	plain, err := http.Get("http://" + r.Address(server.Metrics) + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = plain.Body.Close()
+	http.DefaultClient.CloseIdleConnections()
+}
+
+func TestTheSocketIsForItsOwnerAlone(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "mailbox.sock")
+	for range 2 { // one that was left behind is no obstacle
+		r := start(t, server.Config{Profile: server.Micronode, Listen: server.Off, ListenOAP: server.Off, Socket: path})
+		info, err := os.Stat(path)
+		if err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("the socket: %v, %v", info.Mode(), err)
+		}
+		r.base = "http://mailbox"
+		r.client = &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", path)
+		}}}
+		r.send("orders", "k", "SGk=")
+		r.halt()
+	}
+}
+
+func TestConnectionsAreBounded(t *testing.T) {
+	r := start(t, server.Config{Profile: server.Micronode, MaxConnections: 2})
+	var held []net.Conn
+	for range 2 {
+		c, err := net.Dial("tcp", r.Address(server.HTTP))
+		if err != nil {
+			t.Fatal(err)
+		}
+		held = append(held, c)
+	}
+	c, err := net.Dial("tcp", r.Address(server.HTTP))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = c.SetReadDeadline(time.Now().Add(5 * time.Second))
+	if _, err := c.Read(make([]byte, 1)); !errors.Is(err, io.EOF) && !strings.Contains(fmt.Sprint(err), "reset") {
+		t.Errorf("one connection too many: %v, want that it is closed", err)
+	}
+	_ = c.Close()
+	for _, c := range held {
+		_ = c.Close()
+	}
+}
