@@ -211,7 +211,7 @@ func (s *shell) capRevoke() *cobra.Command {
 	c := &cobra.Command{
 		Use: "revoke [TOKEN_ID]", Short: "Make a token, and all narrowed from it, good for nothing",
 		Long: "Make a token, and all that were narrowed from it, good for nothing but the acks of what they have received;\n" +
-			"or with --tenant all tokens of a tenant that were minted so far. Other daemons notice within their cap_cache_ttl.",
+			"or with --tenant all tokens of a tenant that were minted so far. Each daemon has to be told.",
 		Example: "mailbox cap revoke 01K9ZQ4T1V6N8F7M2C3B5D0XAW\nmailbox cap revoke --file shop.token",
 		Args:    wants(0, 1),
 		RunE: s.withAPI(func(ctx context.Context, a *api, args []string) error {
