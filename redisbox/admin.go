@@ -16,7 +16,8 @@ import (
 // force in all processes from then on. Shards and StrictGroups are fixed when the
 // queue is created. It blocks for a few round trips, and longer where a new
 // bound means that many messages expire. Codes: ErrInvalid, ErrUnsupported,
-// ErrUnavailable, ErrClosed.
+// ErrUnavailable, ErrClosed, ErrFull (it is not there, and the server is out of
+// memory).
 func (b *Backend) ConfigureQueue(ctx context.Context, name string, config driver.Config) error {
 	return named(b.configure(ctx, name, config), name, "configure")
 }
@@ -115,9 +116,16 @@ func (b *Backend) QueueConfig(ctx context.Context, name string) (driver.Config, 
 }
 
 // Queues lists the names of all queues, in order. It blocks for a round trip per
-// hundred or so.
+// hundred or so. Codes: ErrUnavailable, ErrClosed.
 func (b *Backend) Queues(ctx context.Context) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
+		b.mu.Lock()
+		closed := b.closed
+		b.mu.Unlock()
+		if closed {
+			yield("", &driver.Error{Code: driver.ErrClosed, Op: "queues"})
+			return
+		}
 		names, err := b.names(ctx)
 		if err != nil {
 			yield("", named(err, "", "queues"))

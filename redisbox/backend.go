@@ -57,7 +57,7 @@ func Open(ctx context.Context, client rueidis.Client, options *Options) (*Backen
 
 // OpenQueue returns a handle on the queue called name, which is created if it is
 // not there. It blocks for a round trip or two. Codes: ErrInvalid, ErrClosed,
-// ErrUnavailable.
+// ErrUnavailable, ErrFull (it is not there, and the server is out of memory).
 func (b *Backend) OpenQueue(ctx context.Context, name string) (driver.Queue, error) {
 	q, err := b.enter(ctx, name)
 	if err != nil {
@@ -79,7 +79,7 @@ func (b *Backend) enter(ctx context.Context, name string) (*queue, error) {
 		return nil, err
 	}
 	if !b.knows(name) {
-		if err := b.prepare(ctx, name, config); err != nil {
+		if err := b.prepare(ctx, name, config); err != nil && !b.isThere(ctx, name, err) {
 			return nil, err
 		}
 	}
@@ -108,6 +108,16 @@ func (b *Backend) checkOpen(ctx context.Context, name string) error {
 	return ctx.Err()
 }
 
+// isThere reports whether err, of having prepared a queue, is only that there is no
+// memory, and the queue is there already: who drains it must get in.
+func (b *Backend) isThere(ctx context.Context, name string, err error) bool {
+	if !errors.Is(err, driver.ErrFull) {
+		return false
+	}
+	state, err := b.look(ctx, name)
+	return err == nil && state.status == "ok"
+}
+
 func (b *Backend) knows(name string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -134,6 +144,9 @@ func (b *Backend) prepare(ctx context.Context, name string, config driver.Config
 	_, err := request(ctx, b, func(ctx context.Context) (int64, error) {
 		return b.client.Do(ctx, b.client.B().Sadd().Key(registry(b.options.Prefix)).Member(name).Build()).AsInt64()
 	})
+	if b.isThere(ctx, name, err) { // and so in the registry
+		return nil
+	}
 	return err
 }
 

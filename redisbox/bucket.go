@@ -21,8 +21,9 @@ type bucket struct {
 	clock   clock
 	ear     *listener
 
-	mu      sync.Mutex // guards the fields below
-	idle    []*session
+	sessions sessionPool
+
+	mu      sync.Mutex               // guards the fields below
 	waiting map[string][]chan string // by the ids of slots
 	hearing context.CancelFunc       // ends the listening, which begins with the first who waits
 	rests   bool                     // for good
@@ -52,9 +53,11 @@ type slotRequest struct {
 // write does something to a slot that must not be done twice, and returns what
 // slot.lua answers.
 func (k *bucket) write(ctx context.Context, sc *script, req slotRequest) (letter, text string, err error) {
-	sess := k.session()
-	defer k.release(sess)
-	return k.slot(ctx, sc, sess, k.replies.backend.options.Replicas, req)
+	sess := k.sessions.take()
+	defer k.sessions.put(sess)
+	letter, text, err = k.slot(ctx, sc, sess, k.replies.backend.options.Replicas, req)
+	k.forget(ctx, sess, len(text))
+	return letter, text, err
 }
 
 // look returns a slot as it is; what is g, or w to be told when it changes.
@@ -63,11 +66,8 @@ func (k *bucket) look(ctx context.Context, what, id string) (foundSlot, error) {
 	if err != nil {
 		return foundSlot{}, err
 	}
-	switch letter {
-	case "n":
+	if letter == "n" {
 		return foundSlot{}, &driver.Error{Code: driver.ErrNotFound}
-	case "f":
-		return foundSlot{}, &driver.Error{Code: driver.ErrFull, Detail: "too many processes wait for it", RetryAfter: retryAfter}
 	}
 	return readSlot(id, text)
 }
@@ -102,14 +102,14 @@ func (k *bucket) sweep(ctx context.Context, what string, limit int) ([]endedSlot
 	var sess *session
 	replicas := 0
 	if what == "s" {
-		sess, replicas = k.session(), k.replies.backend.options.Replicas
-		defer k.release(sess)
+		sess, replicas = k.sessions.take(), k.replies.backend.options.Replicas
+		defer k.sessions.put(sess)
 	}
 	reply, err := k.call(ctx, sweepScript, sess, replicas, what, strconv.Itoa(limit))
 	if err != nil {
 		return nil, err
 	}
-	ended := make([]endedSlot, len(reply)/2)
+	size, ended := 0, make([]endedSlot, len(reply)/2)
 	for i := range ended {
 		id, err := reply[2*i].ToString()
 		if err != nil {
@@ -120,6 +120,10 @@ func (k *bucket) sweep(ctx context.Context, what string, limit int) ([]endedSlot
 			return nil, unreadable(err)
 		}
 		ended[i] = endedSlot{id: id, ended: number(when)}
+		size += len(id) + len(when)
+	}
+	if sess != nil {
+		k.forget(ctx, sess, size)
 	}
 	return ended, nil
 }
@@ -177,23 +181,20 @@ func (k *bucket) read(reply []rueidis.RedisMessage) ([]rueidis.RedisMessage, err
 	return reply[2:], nil
 }
 
-// session returns a session that nobody uses.
-func (k *bucket) session() *session {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	last := len(k.idle) - 1
-	if last < 0 {
-		return &session{}
-	}
-	sess := k.idle[last]
-	k.idle = k.idle[:last]
-	return sess
-}
+// largeAnswer is how many bytes of an answer a session may remember for longer than it
+// takes to bring the answer home.
+const largeAnswer = 4 << 10
 
-func (k *bucket) release(sess *session) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.idle = append(k.idle, sess)
+// forget has the server drop what a session remembers of a large answer, now that it
+// is here: otherwise a consumed body would stay in memory until the session is used
+// again. If it fails, just that happens.
+func (k *bucket) forget(ctx context.Context, sess *session, size int) {
+	if size <= largeAnswer {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Second) // the caller has what he wants
+	defer cancel()
+	_, _ = k.call(ctx, sweepScript, sess, 0, "l", "0") // does nothing, in the session's next turn
 }
 
 // A foundSlot is a slot as a script shows it.

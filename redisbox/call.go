@@ -219,26 +219,6 @@ func (b *Backend) try(ctx context.Context, s *script, keys, args []string) ([]ru
 	})
 }
 
-// A session numbers calls, so that a shard can tell one that is repeated from a
-// new one. It is used by one call at a time.
-type session struct {
-	name  string
-	since time.Time
-	turn  int64
-}
-
-// sessionFor is how long a session is used. The server forgets those that are
-// much older.
-const sessionFor = 10 * time.Minute
-
-// next begins a new turn.
-func (s *session) next() {
-	if s.name == "" || time.Since(s.since) > sessionFor {
-		*s = session{name: strconv.FormatUint(rand.Uint64(), 36), since: time.Now()}
-	}
-	s.turn++
-}
-
 // An answer is what a script on a shard has to say.
 type answer struct {
 	// next is when something happens by itself; +Inf if nothing does.

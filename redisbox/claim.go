@@ -65,7 +65,11 @@ func (c *claim) send(ctx context.Context, msg *driver.Outgoing, extra extra) (le
 	}
 	part := newSending(ctx, c.target)
 	part.add(0, c.id, msg, extra)
-	if err := c.target.serve(ctx, &load{sends: []*sending{part}}, c.target.queue.backend.durably(&session{})); err != nil {
+	err = c.target.serveDurably(ctx, &load{sends: []*sending{part}}, false)
+	if errors.Is(err, driver.ErrFull) { // out of memory
+		part.letters, err = "f", nil
+	}
+	if err != nil {
 		return 0, "", err
 	}
 	if part.letters == "f" {
@@ -105,13 +109,13 @@ func (c *claim) confirm(ctx context.Context, at *shard) error {
 	if _, _, err := c.step(ctx, "s"); err != nil {
 		return err
 	}
-	_, err := at.call(ctx, arrivalScript, at.queue.backend.durably(&session{}), "f", c.id)
+	_, err := at.callDurably(ctx, arrivalScript, false, "f", c.id)
 	return err
 }
 
 // step calls claim.lua.
 func (c *claim) step(ctx context.Context, what string) (letter byte, detail string, err error) {
-	a, err := c.home.call(ctx, claimScript, c.home.queue.backend.durably(&session{}),
+	a, err := c.home.callDurably(ctx, claimScript, false,
 		what, c.key, c.payload, c.id, strconv.Itoa(c.target.number))
 	if err != nil {
 		return 0, "", err

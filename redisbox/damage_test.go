@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/rueidis"
 
@@ -175,5 +176,36 @@ func TestNoTwoShardsShareAKey(t *testing.T) {
 				seen[key] = name
 			}
 		}
+	}
+}
+
+// RED-2: a message whose entry is missing or damaged is delivered or becomes a dead
+// letter; it does not hang the server. The message was nacked, and so is in pending.
+func TestAMessageWithoutItsEntryDoesNotHangTheServer(t *testing.T) {
+	t.Parallel()
+	for damage, value := range map[string]string{"missing": "", "damaged": "?"} {
+		t.Run(damage, func(t *testing.T) {
+			server := redistest.Standalone(t)
+			client := connect(t, server.ClientOption())
+			q := openQueue(t, open(t, client, &Options{RetryFor: time.Second}))
+			id := send(t, q, "a")[0]
+			got := receive(t, q, 1, hold)
+			if err := q.Nack(t.Context(), []driver.Nack{{Receipt: got[0].Receipt}}); err != nil {
+				t.Fatal(err)
+			}
+			overwrite(t, client, keyOf(q, "state"), id, value)
+			got, err := q.Receive(t.Context(), driver.ReceiveRequest{Max: 10, Visibility: hold})
+			if err != nil || len(got) > 1 {
+				t.Errorf("receive: %d deliveries of one message, %v", len(got), err)
+			}
+			if len(got) > 0 {
+				if err := q.Ack(t.Context(), receiptsFrom(got[:1])); err != nil {
+					t.Errorf("ack: %v", err)
+				}
+			}
+			if got, err := q.Receive(t.Context(), driver.ReceiveRequest{Max: 10, Visibility: hold}); err != nil || len(got) > 0 {
+				t.Errorf("receive: %d deliveries, %v", len(got), err)
+			}
+		})
 	}
 }

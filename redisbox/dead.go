@@ -92,7 +92,7 @@ func (s *shard) redrive(ctx context.Context, page []foundLetter) (moved int, ful
 	for i, letter := range page {
 		ids[i] = letter.id
 	}
-	a, err := s.call(ctx, redriveScript, s.queue.backend.durably(&session{}), ids...)
+	a, err := s.callDurably(ctx, redriveScript, false, ids...)
 	if err != nil {
 		return 0, false, err
 	}
@@ -148,7 +148,7 @@ func (h *handle) Discard(ctx context.Context, ids []string) (removed int, err er
 	}
 	for chunk := range slices.Chunk(ids, lettersPage) {
 		parts, err := onShards(h.queue, func(s *shard) (int, error) {
-			a, err := s.call(ctx, discardScript, h.backend.durably(&session{}), chunk...)
+			a, err := s.callDurably(ctx, discardScript, false, chunk...)
 			if err != nil {
 				return 0, err
 			}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"strconv"
+	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
 )
@@ -15,11 +16,75 @@ import (
 // one. Whoever finds letters in an outbox goes on where another has stopped. So
 // none is lost, and none arrives twice.
 
+// forwardPatience is for how long calls wait for letters to be moved. It is long for
+// servers that answer and short for one that hangs.
+const forwardPatience = time.Second
+
+// A forwarding moves the letters of a shard, for all whose calls found some.
+type forwarding struct {
+	done    chan struct{} // closed when it has moved what can be moved
+	started time.Time
+}
+
+// wait waits until it is done, but not beyond limit, and reports whether it is.
+func (f *forwarding) wait(ctx context.Context, limit time.Time) bool {
+	timer := time.NewTimer(time.Until(limit))
+	defer timer.Stop()
+	select {
+	case <-f.done:
+		return true
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	return false
+}
+
 // forward moves the dead letters of the shard that are to go to another queue.
 // What cannot be moved now is left for later.
+//
+// Mostly they have gone when it returns. It does not wait for long: the server of the
+// other queue may not answer, and that must not hold up this one.
 func (s *shard) forward(ctx context.Context) {
+	for started := false; !started; { // one that is under way may not have seen the latest
+		var f *forwarding
+		f, started = s.startForwarding(ctx)
+		if !f.wait(ctx, f.started.Add(forwardPatience)) {
+			return
+		}
+	}
+}
+
+// startForwarding returns the forwarding that is under way, or starts one.
+func (s *shard) startForwarding(ctx context.Context) (f *forwarding, started bool) {
 	s.forwardMu.Lock()
 	defer s.forwardMu.Unlock()
+	if s.forwarding != nil {
+		return s.forwarding, false
+	}
+	f = &forwarding{done: make(chan struct{}), started: time.Now()}
+	s.forwarding = f
+	ctx = context.WithoutCancel(ctx) // it is not only for this caller
+	s.queue.backend.running.start(func() {
+		s.forwardAll(ctx)
+		s.forwardMu.Lock()
+		s.forwarding = nil
+		s.forwardMu.Unlock()
+		close(f.done)
+	})
+	return f, true
+}
+
+// awaitForwarding waits until the forwarding that is under way is done, but not
+// beyond limit. It reports whether there was one that is done.
+func (s *shard) awaitForwarding(ctx context.Context, limit time.Time) bool {
+	s.forwardMu.Lock()
+	f := s.forwarding
+	s.forwardMu.Unlock()
+	return f != nil && f.wait(ctx, limit)
+}
+
+// forwardAll moves letters while there are any that can be moved.
+func (s *shard) forwardAll(ctx context.Context) {
 	for {
 		moved, err := s.forwardPage(ctx)
 		if err != nil && ctx.Err() == nil {
@@ -55,14 +120,12 @@ func (s *shard) forwardPage(ctx context.Context) (moved int, err error) {
 			return 0, err
 		}
 	}
-	how := s.queue.backend.durably(&session{})
-	how.within = true
-	if _, err := s.call(ctx, forwardScript, how, verdicts...); err != nil {
+	if _, err := s.callDurably(ctx, forwardScript, true, verdicts...); err != nil {
 		return 0, err
 	}
 	for to, part := range parts {
 		// An arrival that is not forgotten costs a little memory for a week.
-		_, _ = to.call(ctx, arrivalScript, how, append([]string{"f"}, part.ids...)...)
+		_, _ = to.callDurably(ctx, arrivalScript, true, append([]string{"f"}, part.ids...)...)
 	}
 	return len(letters), nil
 }
@@ -125,9 +188,7 @@ func (s *shard) address(ctx context.Context, target *queue, parts map[*shard]*se
 // accept adds letters of another queue, and adds to verdicts what has become of
 // each.
 func (s *shard) accept(ctx context.Context, part *sending, verdicts []string) ([]string, error) {
-	how := s.queue.backend.durably(&session{})
-	how.within = true
-	err := s.serve(ctx, &load{sends: []*sending{part}}, how)
+	err := s.serveDurably(ctx, &load{sends: []*sending{part}}, true)
 	gone := errors.Is(err, driver.ErrNotFound)
 	if err != nil && !gone {
 		return nil, err

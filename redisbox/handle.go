@@ -3,8 +3,10 @@ package redisbox
 import (
 	"context"
 	"errors"
+	"math"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
 )
@@ -85,7 +87,8 @@ func (h *handle) Stats(ctx context.Context) (driver.Stats, error) {
 }
 
 func (s *shard) stats(ctx context.Context) (stats driver.Stats, err error) {
-	for {
+	limit := time.Now().Add(longAttempt)
+	for before := math.MaxInt; ; {
 		a, err := s.call(ctx, statsScript, how{}, "0")
 		if err != nil {
 			return stats, err
@@ -94,7 +97,8 @@ func (s *shard) stats(ctx context.Context) (stats driver.Stats, err error) {
 		if err != nil || len(numbers) != 4 {
 			return stats, unreadable(err)
 		}
-		if a.letters > 0 { // they have left in the meantime
+		if a.letters > 0 && (a.letters < before || s.awaitForwarding(ctx, limit)) {
+			before = a.letters // they have left in the meantime, or are about to, unless they cannot
 			continue
 		}
 		return driver.Stats{
@@ -121,7 +125,7 @@ func (h *handle) clear(ctx context.Context, op, which string) (removed int, err 
 		return 0, err
 	}
 	parts, err := onShards(h.queue, func(s *shard) (int, error) {
-		a, err := s.call(ctx, purgeScript, h.backend.durably(&session{}), which)
+		a, err := s.callDurably(ctx, purgeScript, false, which)
 		if err != nil {
 			return 0, err
 		}

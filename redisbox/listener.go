@@ -71,6 +71,9 @@ func (l *listener) hooked(ctx context.Context) context.Context {
 		if ctx.Err() != nil { // the connection is shared and lives on
 			farewell, cancel := context.WithTimeout(context.WithoutCancel(ctx), longPause)
 			defer cancel()
+			if client.Do(farewell, client.B().Ping().Build()).Error() != nil {
+				return err // the client panics if a server that is busy refuses what follows
+			}
 			_ = client.Do(farewell, client.B().Sunsubscribe().Channel(l.channel).Build()).Error()
 		}
 		return err

@@ -265,17 +265,20 @@ const (
 
 // pages hands over all messages in an order, a page at a time.
 func (s *shard) pages(ctx context.Context, which string, brief bool, visit func([]item) error) error {
-	from, limit := "-inf", peekPage
+	from, limit, skip := "-inf", peekPage, 0
 	seen := make(map[string]bool) // those with the last score
 	for {
-		items, err := s.peek(ctx, which, from, 0, limit, brief, nil)
+		items, err := s.peek(ctx, which, from, skip, limit, brief, nil)
 		if err != nil || len(items) == 0 {
 			return err
 		}
+		shown := len(items)
 		items = slices.DeleteFunc(items, func(i item) bool { return seen[i.id] })
-		if len(items) == 0 {
-			return nil
+		if len(items) == 0 { // the page was cut by its size before there was anything new
+			skip += shown
+			continue
 		}
+		skip = 0
 		if err := visit(items); err != nil {
 			return err
 		}

@@ -18,9 +18,12 @@ const DefaultMaxSlots = 1_000_000
 // buckets is how many parts slots are spread over, each in one slot of a cluster.
 const buckets = 16
 
+// maxTurns is how many who wait look again at a time.
+const maxTurns = 8
+
 // Replies is a reply store in Redis, for clients and workers of any number of
 // processes that use the same prefix. Who waits for an answer is sent it by the
-// server, and asks nothing meanwhile. Times are those of the server, kept from
+// server, or told to fetch it if it is large, and asks nothing meanwhile. Times are those of the server, kept from
 // jumping when another takes over; the options of the backend about replicas and
 // trying again apply. Get one from Backend.Replies.
 type Replies struct {
@@ -28,6 +31,7 @@ type Replies struct {
 	process string // what those are called who wait in this process
 	most    int    // slots of one bucket
 	buckets []*bucket
+	turns   chan struct{} // holds one for each who looks again, see takeTurn
 
 	closing   chan struct{} // closed by Close
 	closeOnce sync.Once
@@ -45,6 +49,7 @@ func (b *Backend) Replies(maxSlots int) *Replies {
 	r := &Replies{
 		backend: b, process: fmt.Sprintf("w%016x", rand.Uint64()), // all as long, so that none is part of another
 		most: (maxSlots + buckets - 1) / buckets, closing: make(chan struct{}),
+		turns: make(chan struct{}, maxTurns),
 	}
 	for i := range buckets {
 		r.buckets = append(r.buckets, newBucket(r, i))
@@ -160,7 +165,7 @@ func (r *Replies) Get(ctx context.Context, id string) (driver.Slot, error) {
 }
 
 // Consume returns a slot that is not pending and removes it. It blocks for a round
-// trip. Codes: ErrNotFound, ErrUnavailable, ErrClosed.
+// trip, or two if the answer is large. Codes: ErrNotFound, ErrUnavailable, ErrClosed.
 func (r *Replies) Consume(ctx context.Context, id string) (driver.Slot, error) {
 	letter, text, err := r.bucket(id).write(ctx, slotScript, slotRequest{what: "t", id: id})
 	if err != nil {

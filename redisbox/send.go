@@ -3,6 +3,7 @@ package redisbox
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"math"
 	"strconv"
 	"time"
@@ -91,11 +92,16 @@ func (d *dispatch) land(ctx context.Context) error {
 		case <-ctx.Done(): // what is under way will be done
 			return ctx.Err()
 		}
-		if part.err != nil {
+		switch {
+		case errors.Is(part.err, driver.ErrFull): // out of memory; other parts may have been sent
+			for _, i := range part.positions {
+				d.fail(i, part.err)
+			}
+		case part.err != nil:
 			failure = part.err
-			continue
+		default:
+			d.take(part)
 		}
-		d.take(part)
 	}
 	d.flying = nil
 	return failure

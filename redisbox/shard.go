@@ -1,6 +1,7 @@
 package redisbox
 
 import (
+	"context"
 	"sync"
 
 	"github.com/mailboxmq/mailbox/internal/ident"
@@ -23,7 +24,10 @@ type shard struct {
 	idMu sync.Mutex // guards ids
 	ids  *ident.Source
 
-	forwardMu sync.Mutex // one at a time moves dead letters to another queue
+	sessions sessionPool // of calls that do not go by a lane
+
+	forwardMu  sync.Mutex  // guards forwarding
+	forwarding *forwarding // under way; nil: none is
 }
 
 func newShard(q *queue, number int) *shard {
@@ -40,6 +44,24 @@ func newShard(q *queue, number int) *shard {
 		s.receives = newLane()
 	}
 	return s
+}
+
+// callDurably runs a script that must not be lost or doubled, outside the lanes.
+func (s *shard) callDurably(ctx context.Context, sc *script, within bool, args ...string) (answer, error) {
+	sess := s.sessions.take()
+	defer s.sessions.put(sess)
+	how := s.queue.backend.durably(sess)
+	how.within = within
+	return s.call(ctx, sc, how, args...)
+}
+
+// serveDurably serves a load that does not go by a lane.
+func (s *shard) serveDurably(ctx context.Context, l *load, within bool) error {
+	sess := s.sessions.take()
+	defer s.sessions.put(sess)
+	how := s.queue.backend.durably(sess)
+	how.within = within
+	return s.serve(ctx, l, how)
 }
 
 // newID returns the next message id, with the server's time in it.

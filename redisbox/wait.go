@@ -20,28 +20,53 @@ func (r *Replies) Wait(ctx context.Context, id string, wait time.Duration) (driv
 	defer patience.Stop()
 	told := k.join(ctx, id)
 	defer k.leave(id, told)
-	for passed := false; ; {
+	for passed, inTurn := false, false; ; {
 		what := "w"
 		if passed {
 			what = "g"
 		}
 		found, err := k.look(ctx, what, id)
+		if inTurn {
+			<-r.turns
+			inTurn = false
+		}
 		if err != nil || found.State != driver.SlotPending || passed {
 			return found.Slot, slotFailure(err, opWait, id)
 		}
 		news, err := k.doze(ctx, told, patience, found.left)
+		if err == nil && news == lookAgain {
+			news, err = r.takeTurn(ctx, patience)
+		}
 		switch {
 		case err != nil:
 			return driver.Slot{}, slotFailure(err, opWait, id)
 		case news == lookAgain:
+			inTurn = true
 		case news == patienceIsOver:
 			passed = true
-		case news == "":
-			return driver.Slot{}, driver.SlotError(opWait, id, driver.ErrNotFound)
+		case news == "": // removed, or one of the same id was, before this one
 		default:
-			found, err := readSlot(id, news)
-			return found.Slot, slotFailure(err, opWait, id)
+			told, err := readSlot(id, news)
+			if err != nil || told.CreatedAt.Equal(found.CreatedAt) {
+				return told.Slot, slotFailure(err, opWait, id)
+			}
 		}
+	}
+}
+
+// takeTurn waits until one more may look again. Many may want to at a time, and what
+// they find may be large; it comes on the connection of the announcements, and a
+// server cuts that if too much is on its way.
+func (r *Replies) takeTurn(ctx context.Context, patience *time.Timer) (news string, err error) {
+	select {
+	case r.turns <- struct{}{}:
+		return lookAgain, nil
+	case <-patience.C:
+		return patienceIsOver, nil
+	case <-ctx.Done():
+		return "", ctx.Err()
+	case <-r.closing:
+		return "", &driver.Error{Code: driver.ErrClosed}
 	}
 }
 

@@ -6,7 +6,10 @@
 -- Result: head; how many of them have arrived
 -- Uses: head again time shard entry haul order fate advance begin
 --
--- What to do: a ask, f forget.
+-- What to do: a ask, f forget; not at once, because somebody else may be about to
+-- add the same message.
+
+local ARRIVAL, SLOW = 604800000000, 600000000 -- see send.lua; how slow somebody else can be
 
 local known = 0
 for i = 7, #ARGV do
@@ -14,7 +17,7 @@ for i = 7, #ARGV do
     known = known + 1
   end
   if ARGV[6] == 'f' then
-    call('ZREM', shard.arrivals, ARGV[i])
+    call('ZADD', shard.arrivals, 'XX', shard.now - math.max(ARRIVAL, shard.window) + SLOW, ARGV[i])
   end
 end
 return engine.finish(nil, known)

@@ -29,7 +29,9 @@ if what == 'c' then
 end
 
 local found = call('HGET', shard.dedup, key)
-if found and #found > 50 and sub(found, 25, 50) == id then
+if what == 's' and not found then
+  engine.remember(key, payload, id, '') -- somebody who was refused has released it
+elseif found and #found > 50 and sub(found, 25, 50) == id then
   if what == 's' then
     call('HSET', shard.dedup, key, sub(found, 1, 50))
   elseif byte(found, 53) == 1 then

@@ -38,6 +38,29 @@ function engine.forget(limit)
   return n == limit
 end
 
+-- weed drops a key that is past its time behind one that is not, which happens when
+-- the window has become shorter, and reports whether there was one. It looks at so
+-- many, and not again in a call that has found none.
+local WEEDS = 1000
+
+function engine.weed()
+  if shard.weeded then
+    return false
+  end
+  for _, entry in ipairs(call('LRANGE', shard.windows, 0, WEEDS - 1)) do
+    if parse('<d', entry) <= shard.now then
+      call('LREM', shard.windows, 1, entry)
+      local key = sub(entry, 9)
+      local found = call('HGET', shard.dedup, key)
+      if found and parse('<d', found) <= shard.now then
+        return call('HDEL', shard.dedup, key) == 1
+      end
+    end
+  end
+  shard.weeded = true
+  return false
+end
+
 -- judge returns the letter of a key that was used before, or cannot be, and what
 -- goes with it; nil if the key is free.
 function engine.judge(key, payload)
@@ -53,7 +76,7 @@ function engine.judge(key, payload)
       return 'd', id
     end
   end
-  if call('HLEN', shard.dedup) >= shard.dedupMax then
+  if call('HLEN', shard.dedup) >= shard.dedupMax and not found and not engine.weed() then
     local oldest = call('LINDEX', shard.windows, 0)
     return 'w', format('%.0f', math.max(oldest and parse('<d', oldest) - shard.now or 0, 1))
   end

@@ -12,17 +12,23 @@
 -- that went to the tail, and all of a queue with strict groups. Messages in
 -- flight may stay in ages until they come to its head.
 
+local FIELDS = 1024 -- at a time: unpack fails beyond 8000, and splitting hauls changes 16 entries a receipt
+
 -- flush writes entries that have changed and takes away messages that are gone.
 function engine.flush()
   local fields = {}
   for id, e in pairs(shard.changed) do
     fields[#fields + 1] = id
     fields[#fields + 1] = engine.encode(e)
+    if #fields == FIELDS then
+      call('HSET', shard.state, unpack(fields))
+      fields = {}
+    end
   end
   if #fields > 0 then
     call('HSET', shard.state, unpack(fields))
-    shard.changed = {}
   end
+  shard.changed = {}
   if #shard.removed > 0 then
     call('HDEL', shard.data, unpack(shard.removed))
     call('HDEL', shard.state, unpack(shard.removed))
@@ -58,7 +64,9 @@ end
 function engine.redeem(ticket)
   local id = sub(ticket, 1, ID)
   if #ticket > TICKET then
-    return engine.get(id)
+    local e = engine.get(id)
+    e.place = parse('<d', ticket, ID + 1) -- also if the entry is lost: it is found by its ticket
+    return e
   end
   local e = shard.entries[id]
   if not e then

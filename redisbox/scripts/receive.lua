@@ -4,7 +4,7 @@
 -- come twice after a failover. waits is 1 for a request that will wait for
 -- messages if it gets none, and others is 1 if there are more such at the
 -- caller's. Why a request got none: 1, as many are in flight as may be; 2, the
--- answer is full.
+-- answer is full, or too many had to die before one could be delivered.
 
 -- show adds a message to an answer.
 function engine.show(answers, id, entry, sent)
@@ -33,10 +33,8 @@ end
 local function take(e)
   if shard.strict then
     call('ZREM', shard.groups, engine.member(e))
-  elseif call('LINDEX', shard.pending, 0) == engine.ticket(e) then
-    call('LPOP', shard.pending)
-  else
-    call('ZREM', shard.returned, e.id)
+  elseif call('ZREM', shard.returned, e.id) == 0 then
+    call('LPOP', shard.pending) -- it is the first of one or of the other
   end
 end
 
@@ -82,7 +80,10 @@ function engine.receive(from, nonce, most, others)
         break
       end
       local reason = spoiled(e, sent)
-      if reason then
+      if reason and shard.budget <= 0 then
+        return got, got == 0 and 2 or 0 -- the caller asks again
+      elseif reason then
+        shard.budget = shard.budget - 1
         take(e)
         engine.dieOrWait(e, reason, 0)
       elseif #ids >= ceiling then

@@ -10,14 +10,16 @@
 -- What to do: c create a slot that ends after life, if there are less than most; r
 -- resolve it; a (abandon) cancel it; g get it; w get it, and tell waiter when it is
 -- pending no more; t take it out, unless it is pending; d delete it. The letters: s
--- done, n not found, t taken, f full (of slots, or of those who wait), and the state
--- of a slot that was written before: r, c or x.
+-- done, n not found, t taken, f full (with when to try again), and the state of a slot
+-- that was written before: r, c or x.
 --
 -- Those who wait are told on a channel of their own, by the id and the slot as it
--- then is; of one that was removed without having been written, by the id alone.
+-- then is; of one that was removed without having been written, by the id alone; of a
+-- large one, by the id and a zero, and they look.
 
 local LINGER = 60000000 -- how long slots are kept whose time is over
-local CROWD = 60000 -- bytes of names of processes that wait for one slot
+local CROWD = 3000 * 18 -- bytes of names of processes that are told of one slot
+local LARGE = 4096 -- a server cuts off who has too much of what was announced ahead of him
 local what, id, life, most, waiter = ARGV[5], ARGV[6], tonumber(ARGV[7]), tonumber(ARGV[8]), ARGV[9]
 
 local function remove(name)
@@ -27,6 +29,7 @@ end
 
 -- tell tells those who wait. It must not fail: what was done is done.
 local function tell(waiters, slot)
+  slot = #slot > LARGE and '\0' or slot
   for who in string.gmatch(waiters, '%S+') do
     redis.pcall('SPUBLISH', sub(meta, 1, -5) .. who, pack('<H', #id) .. id .. slot)
   end
@@ -54,10 +57,7 @@ local function create()
   end
   if call('HLEN', slots) >= most then
     local oldest = call('ZRANGE', ends, 0, 0, 'WITHSCORES')
-    if not oldest[1] or tonumber(oldest[2]) > now then
-      return finish('f', format('%.0f', oldest[1] and oldest[2] - now or 0))
-    end
-    remove(oldest[1])
+    return finish('f', format('%.0f', oldest[1] and oldest[2] + LINGER - now or 0))
   end
   call('ZADD', ends, now + life, id)
   call('HSET', slots, id, pack(SLOT, 'p', now + life, wall, wall + life, 0, 0, '', 0, '', 0, ''))
@@ -100,10 +100,7 @@ elseif what == 'd' or (what == 't' and state ~= 'p') then
   remove(id)
   tell(waiters, state == 'p' and '' or show())
 elseif what == 'w' and state == 'p' and not string.find(waiters, waiter, 1, true) then
-  if #waiters > CROWD then
-    return finish('f')
-  end
-  waiters = waiters .. ' ' .. waiter
+  waiters = sub(waiters .. ' ' .. waiter, -CROWD) -- those who came first have gone, or look now and then
   call('HSET', slots, id, pack(SLOT, state, due, created, ending, resolved, #waiters, waiters, 0, '', 0, ''))
 end
 return finish('s', what ~= 'd' and show() or '')

@@ -17,7 +17,10 @@ if ARGV[5] == 's' then
     call('ZREM', ends, over[i])
   end
 end
-local answer = { 'ok', pack('<ddd', now, wall, term), unpack(over) }
+local answer = { 'ok', pack('<ddd', now, wall, term) }
+for i = 1, #over do -- there may be more than unpack can take
+  answer[i + 2] = over[i]
+end
 call('HSET', meta, 'state', pack('<ddd', now, offset, term))
 if session ~= '' then
   call('HSET', meta, 's:' .. session, pack('<d', turn) .. cmsgpack.pack(answer))

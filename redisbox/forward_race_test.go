@@ -1,0 +1,184 @@
+package redisbox
+
+import (
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/redistest"
+)
+
+// holdFirst has a proxy keep the first call of a script until release is called.
+func holdFirst(proxy *redistest.Proxy, sc *script, matches func(args []string) bool) (held <-chan struct{}, release func()) {
+	reached, goOn := make(chan struct{}), make(chan struct{})
+	var armed atomic.Bool
+	armed.Store(true)
+	proxy.Judge(func(args []string) redistest.Verdict {
+		if len(args) > 1 && (args[1] == sc.sha || args[1] == sc.text) && matches(args) && armed.Swap(false) {
+			close(reached)
+			<-goOn
+		}
+		return redistest.Pass
+	})
+	return reached, func() { close(goOn) }
+}
+
+// DUP-1: two senders use the same key for the same message at the same time, and
+// one of them is slow between two steps.
+func TestTwoSendersOfOneKeyMakeOneMessage(t *testing.T) {
+	t.Parallel()
+	server := redistest.SharedServer(t)
+	prefix := redistest.Prefix(t)
+	proxy := redistest.NewProxy(t, server.Addr())
+	fast := configured(t, open(t, connect(t, server.ClientOption()), &Options{Prefix: prefix}), driver.Config{Shards: 8})
+	slow := openQueue(t, open(t, connect(t, through(server, proxy)), &Options{Prefix: prefix}))
+	msg, _ := apart(fast, "a")
+
+	c := claimFor(t, fast, &msg) // the fast one has claimed
+	held, release := holdFirst(proxy, serveScript, func([]string) bool { return true })
+	type outcome struct {
+		sent []driver.Sent
+		err  error
+	}
+	done := make(chan outcome, 1)
+	go func() {
+		sent, err := slow.Send(t.Context(), []driver.Outgoing{msg})
+		done <- outcome{sent, err}
+	}()
+	<-held // the slow one has seen the claim, and is about to send
+	extra := fast.special(&msg)
+	extra.key, extra.payload, extra.arrival = "", "", true
+	if letter, detail, err := c.send(t.Context(), &msg, extra); err != nil || (letter != 's' && letter != 'd') {
+		t.Fatalf("fast: %q %q %v", letter, detail, err)
+	}
+	got := receive(t, fast, 1, hold)
+	if err := fast.Ack(t.Context(), []driver.Receipt{got[0].Receipt}); err != nil {
+		t.Fatal(err)
+	}
+	release()
+	if o := <-done; o.err != nil || !o.sent[0].Duplicate {
+		t.Errorf("slow: %+v, %v; want a duplicate", o.sent, o.err)
+	}
+	wantStats(t, fast, driver.Stats{})
+}
+
+// DLQ-8, forward.go: "none arrives twice". Two processes forward the same letter.
+func TestTwoForwardersMakeOneLetter(t *testing.T) {
+	t.Parallel()
+	server := redistest.SharedServer(t)
+	prefix := redistest.Prefix(t)
+	proxy := redistest.NewProxy(t, server.Addr())
+	here := open(t, connect(t, server.ClientOption()), &Options{Prefix: prefix})
+	q := configured(t, here, driver.Config{DeadLetterTo: "graveyard"})
+	slow := openQueue(t, open(t, connect(t, through(server, proxy)), &Options{Prefix: prefix}))
+	send(t, slow, "a")
+	got := receive(t, slow, 1, hold)
+	grave := tag(prefix, "graveyard", 0) + "meta"
+	held, release := holdFirst(proxy, serveScript, func(args []string) bool { return args[3] == grave })
+	buried := make(chan error, 1)
+	go func() {
+		buried <- slow.DeadLetter(t.Context(), []driver.Burial{{Receipt: got[0].Receipt, Reason: driver.ReasonFatal}})
+	}()
+	<-held // the slow one is about to move the letter; the other does it meanwhile
+	wantStats(t, q, driver.Stats{})
+	release()
+	if err := <-buried; err != nil {
+		t.Fatal(err)
+	}
+	graveyard, err := here.OpenQueue(t.Context(), "graveyard")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer graveyard.Close()
+	wantStats(t, graveyard, driver.Stats{Ready: 1})
+}
+
+// DUP-1: a refused sender takes back a claim that another sender has used.
+func TestARefusedSenderDoesNotForgetTheKeyOfAnother(t *testing.T) {
+	t.Parallel()
+	server := redistest.SharedServer(t)
+	b := open(t, connect(t, server.ClientOption()), &Options{Prefix: redistest.Prefix(t)})
+	q := configured(t, b, driver.Config{Shards: 8, MaxMessages: 8})
+	msg, _ := apart(q, "a")
+	target := q.shardOf(msg.Group)
+	sendOne(t, q, driver.Outgoing{Body: []byte("filler"), Group: msg.Group}) // its shard is full
+	extra := q.special(&msg)
+	first := claimFor(t, q, &msg)
+	second := &claim{home: first.home, target: target, key: first.key, payload: first.payload, id: target.newID()}
+	if letter, detail, err := second.step(t.Context(), "c"); err != nil || letter != 'u' {
+		t.Fatalf("%q %q %v", letter, detail, err)
+	}
+	extra.key, extra.payload, extra.arrival = "", "", true
+	put := func() string {
+		part := newSending(t.Context(), target)
+		part.add(0, first.id, &msg, extra)
+		if err := target.serve(t.Context(), &load{sends: []*sending{part}}, b.durably(&session{})); err != nil {
+			t.Fatal(err)
+		}
+		return part.letters
+	}
+	if put() != "f" { // the first is refused, and about to release
+		t.Fatal("not full")
+	}
+	got := receive(t, q, 1, hold)
+	if err := q.Ack(t.Context(), []driver.Receipt{got[0].Receipt}); err != nil {
+		t.Fatal(err)
+	}
+	if letters := put(); letters != "" { // the second finds room
+		t.Fatal(letters)
+	}
+	if _, _, err := first.step(t.Context(), "r"); err != nil {
+		t.Fatal(err)
+	}
+	second.id = first.id
+	if err := second.confirm(t.Context(), target); err != nil {
+		t.Fatal(err)
+	}
+	got = receive(t, q, 1, hold)
+	if err := q.Ack(t.Context(), []driver.Receipt{got[0].Receipt}); err != nil {
+		t.Fatal(err)
+	}
+	if again := sendOne(t, q, msg); !again.Duplicate {
+		t.Errorf("the key was forgotten: %+v", again)
+	}
+}
+
+// A queue on a healthy server goes on although the server of the queue that its
+// dead letters go to hangs.
+func TestAHangingGraveyardDoesNotHoldUpTheQueue(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.Cluster(t, redistest.Primaries(3), redistest.Replicas(0),
+		redistest.NodeTimeout(time.Minute), redistest.Config("cluster-require-full-coverage", "no"))
+	b := open(t, connect(t, cluster.ClientOption()), nil)
+	home, err := cluster.PrimaryOf(t.Context(), tag("", "orders", 0)+"meta")
+	if err != nil {
+		t.Fatal(err)
+	}
+	victim, graveyard := home, ""
+	for i := 0; victim == home; i++ {
+		graveyard = fmt.Sprint("graveyard", i)
+		if victim, err = cluster.PrimaryOf(t.Context(), tag("", graveyard, 0)+"meta"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	q := configured(t, b, driver.Config{DeadLetterTo: graveyard})
+	send(t, q, "a", "b")
+	got := receive(t, q, 2, hold)
+	victim.Stop()
+	defer victim.Continue()
+	for what, do := range map[string]func() error{
+		"dead-lettering": func() error {
+			return q.DeadLetter(t.Context(), []driver.Burial{{Receipt: got[0].Receipt, Reason: driver.ReasonFatal}})
+		},
+		"an ack": func() error { return q.Ack(t.Context(), []driver.Receipt{got[1].Receipt}) },
+		"a send": func() error { _, err := q.Send(t.Context(), []driver.Outgoing{{}}); return err },
+	} {
+		start := time.Now()
+		err := do()
+		if took := time.Since(start); took > longAttempt-time.Second || err != nil {
+			t.Errorf("%s took %v, error %v", what, took, err)
+		}
+	}
+}

@@ -1,0 +1,140 @@
+package redisbox
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/redistest"
+)
+
+func setMemory(t *testing.T, server *redistest.Server, most string) {
+	t.Helper()
+	if _, err := server.Do(t.Context(), "CONFIG", "SET", "maxmemory", most); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A consumer that starts while the server is out of memory must be able to open
+// the queue that fills it, or nobody will ever drain it.
+func TestAQueueThatIsThereCanBeOpenedWithoutMemory(t *testing.T) {
+	t.Parallel()
+	server := redistest.Standalone(t)
+	send(t, openQueue(t, open(t, connect(t, server.ClientOption()), nil)), "a")
+	setMemory(t, server, "1")
+	q, err := open(t, connect(t, server.ClientOption()), nil).OpenQueue(t.Context(), "orders")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := receive(t, q, 1, hold)
+	if err := q.Ack(t.Context(), []driver.Receipt{got[0].Receipt}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The same holds for changing its configuration, also while dead letters of it cannot
+// be moved. A new queue needs memory.
+func TestAQueueThatIsThereCanBeConfiguredWithoutMemory(t *testing.T) {
+	t.Parallel()
+	server := redistest.Standalone(t)
+	b := open(t, connect(t, server.ClientOption()), nil)
+	q := configured(t, b, driver.Config{DeadLetterTo: "graveyard"})
+	send(t, q, "a")
+	got := receive(t, q, 1, hold)
+	setMemory(t, server, "1")
+	if err := q.DeadLetter(t.Context(), []driver.Burial{{Receipt: got[0].Receipt, Reason: driver.ReasonFatal}}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if err := b.ConfigureQueue(ctx, "orders", driver.Config{DeadLetterTo: "graveyard", MaxMessages: 5}); err != nil {
+		t.Errorf("configure: %v", err)
+	}
+	if config, err := b.QueueConfig(ctx, "orders"); err != nil || config.MaxMessages != 5 {
+		t.Errorf("got the configuration %+v, error %v", config, err)
+	}
+	wantCode(t, b.ConfigureQueue(ctx, "another", driver.Config{}), driver.ErrFull)
+	_, err := b.OpenQueue(ctx, "another")
+	wantCode(t, err, driver.ErrFull)
+}
+
+// Stats must answer although dead letters cannot be forwarded right now.
+func TestStatsAnswersWhileLettersCannotBeForwarded(t *testing.T) {
+	t.Parallel()
+	server := redistest.Standalone(t)
+	b := open(t, connect(t, server.ClientOption()), nil)
+	q := configured(t, b, driver.Config{DeadLetterTo: "graveyard"})
+	send(t, q, "a")
+	got := receive(t, q, 1, hold)
+	setMemory(t, server, "1")
+	if err := q.DeadLetter(t.Context(), []driver.Burial{{Receipt: got[0].Receipt, Reason: driver.ReasonFatal}}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if _, err := q.Stats(ctx); err != nil {
+		t.Errorf("stats: %v", err)
+	}
+}
+
+// SND-4, SND-6: messages of a batch that were sent are reported as sent although
+// the server ran out of memory before the rest.
+func TestABatchThatMemoryCutsShortKeepsPositions(t *testing.T) {
+	t.Parallel()
+	server := redistest.Standalone(t)
+	q := openQueue(t, open(t, connect(t, server.ClientOption()), nil))
+	send(t, q, "first")
+	info, err := server.Info(t.Context(), "memory")
+	if err != nil {
+		t.Fatal(err)
+	}
+	used := int(number(info["used_memory"]))
+	setMemory(t, server, decimal(float64(used+24<<20)))
+	msgs := make([]driver.Outgoing, 64)
+	for i := range msgs {
+		msgs[i].Body = make([]byte, 1<<20)
+	}
+	sent, err := q.Send(t.Context(), msgs)
+	wantCode(t, err, driver.ErrFull)
+	done := 0
+	for i := range msgs {
+		if i < len(sent) && sent[i].ID != "" {
+			done++
+		}
+	}
+	stats, err2 := q.Stats(t.Context())
+	if err2 != nil {
+		t.Fatal(err2)
+	}
+	if stats.Ready-1 != done || done == 0 {
+		t.Errorf("%d messages of the batch are in the queue, %d are reported as sent, error %v", stats.Ready-1, done, err)
+	}
+	batch, ok := errors.AsType[*driver.BatchError](err)
+	if !ok {
+		t.Fatalf("got %v, want an error for each position", err)
+	}
+	for i, err := range batch.Errs {
+		if (err == nil) != (sent[i].ID != "") {
+			t.Errorf("position %d: got id %q and error %v", i, sent[i].ID, err)
+		}
+	}
+}
+
+// Rule 11: failed sends record nothing.
+func TestASendThatFailsForLackOfMemoryLeavesNoDedupKey(t *testing.T) {
+	t.Parallel()
+	server := redistest.Standalone(t)
+	b := open(t, connect(t, server.ClientOption()), nil)
+	q := configured(t, b, driver.Config{Shards: 8})
+	msg, _ := apart(q, "one body")
+	setMemory(t, server, "1")
+	_, err := q.Send(t.Context(), []driver.Outgoing{msg})
+	wantCode(t, err, driver.ErrFull)
+	setMemory(t, server, "0")
+	msg.Body = []byte("another body")
+	if _, err := q.Send(t.Context(), []driver.Outgoing{msg}); err != nil {
+		t.Fatal(err)
+	}
+}
