@@ -135,6 +135,7 @@ fuzz: ## Each fuzz target for FUZZTIME (30s)
 bench: ## Mailbox beside other libraries, in one run (BENCHFLAGS="-rounds 5")
 	tools/redis.sh
 	tools/postgres.sh
+	tools/beanstalkd.sh
 	cd bench && $(GO) run . $(BENCHFLAGS)
 
 .PHONY: generate

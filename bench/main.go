@@ -29,6 +29,7 @@ var suites = []struct {
 	{"redis", redisSuite},
 	{"reply", replySuite},
 	{"worker", workerSuite},
+	{"daemon", daemonSuite},
 }
 
 func main() {

@@ -40,8 +40,11 @@ func (d deadLetters) Redrive(ctx context.Context, ids []string, limit int) (move
 		n, err := d.redriveSome(ctx, ids == nil, some, limit)
 		moved += n
 		ids = ids[len(some):]
-		if limit -= n; err != nil || len(ids) == 0 || (limit == 0 && n > 0) {
+		if err != nil || len(ids) == 0 || (limit > 0 && n == limit) {
 			return moved, err
+		}
+		if limit > 0 { // 0 stays what it is: no bound
+			limit -= n
 		}
 	}
 }

@@ -207,7 +207,8 @@ func (s *Server) serve(ctx context.Context, listeners []listener) error {
 	failed := make(chan error, len(listeners))
 	var serving sync.WaitGroup
 	// What is being answered when ctx ends is to be finished, not cut off.
-	work := context.WithoutCancel(ctx)
+	work, cut := context.WithCancel(context.WithoutCancel(ctx))
+	defer cut()
 	for _, l := range listeners {
 		serving.Go(func() {
 			if err := l.serve(work, l.Listener); err != nil && !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) {
@@ -222,17 +223,18 @@ func (s *Server) serve(ctx context.Context, listeners []listener) error {
 	case <-ctx.Done():
 	case err = <-failed:
 	}
-	s.drain(work, listeners)
+	s.drain(work, cut, listeners)
 	serving.Wait()
 	return errors.Join(err, s.broker.Close())
 }
 
 // drain stops in order. What it cannot finish in time it cuts off; nothing that
 // was confirmed is lost by that.
-func (s *Server) drain(ctx context.Context, listeners []listener) {
+func (s *Server) drain(ctx context.Context, cut func(), listeners []listener) {
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, s.Config().DrainTimeout)
 	defer cancel()
+	defer context.AfterFunc(ctx, cut)() // a backend that does not answer must not hold it up
 	s.log.LogAttrs(ctx, slog.LevelInfo, "draining")
 	// Writes stop before reads: what is here can be taken a little longer than
 	// more can come.

@@ -3,6 +3,7 @@ package broker
 import (
 	"context"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -104,8 +105,9 @@ func (l *lifeBook) note(t *topic, id string, by capability.TokenID, kind EventKi
 		return
 	}
 	if len(note) > maxNoteBytes {
-		note = driver.TrimCause(note)[:maxNoteBytes]
+		note = note[:maxNoteBytes]
 	}
+	note = strings.ToValidUTF8(note, "") // a character may have been cut in two
 	r := l.ring(message)
 	if len(r.entries) == 0 {
 		return
@@ -146,7 +148,8 @@ func (l *lifeBook) acked(t topicKey, id string, by capability.TokenID) bool {
 // is now. It needs a token for peeking, and may block on I/O. Codes: ErrNotFound
 // if nothing is known of it.
 func (c Caller) Life(ctx context.Context, topic, id string) (Life, error) {
-	if _, err := c.authorize(ctx, capability.OpPeek, topic); err != nil {
+	grant, err := c.authorize(ctx, capability.OpPeek, topic)
+	if err != nil {
 		return Life{}, err
 	}
 	if err := c.broker.admit("look", topic, lastForReads); err != nil {
@@ -160,6 +163,7 @@ func (c Caller) Life(ctx context.Context, topic, id string) (Life, error) {
 			}
 			return Life{}, err
 		}
+		grant.Charge(1, int64(len(looked.Body)))
 		life.Message = &looked
 	}
 	if life.Message == nil && len(life.Events) == 0 {

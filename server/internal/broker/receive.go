@@ -94,6 +94,9 @@ func (c *Caller) receiveFrom(ctx context.Context, t *topic, grant *capability.Gr
 		grown = t.leases.add(held, grant.ID(), began, b.now()+req.Visibility)
 	}
 	b.inFlight.Add(int64(grown - room))
+	if t.gone.Load() { // nobody would look for these leases any more
+		b.inFlight.Add(-int64(t.leases.clear()))
+	}
 	if err != nil {
 		if !errors.Is(err, driver.ErrNotFound) && ctx.Err() == nil {
 			b.metrics.Rejected(rejection(err))

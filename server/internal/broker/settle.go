@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"strings"
 	"time"
 
 	"github.com/mailboxmq/mailbox/capability"
@@ -64,7 +65,7 @@ func (c Caller) Nack(ctx context.Context, topic string, nacks []Nack) error {
 			if n.Backoff {
 				delay = c.broker.backoff(u.leases.attempt(r.Handle, r))
 			}
-			return driver.Nack{Receipt: r, Delay: delay, Cause: n.Cause}
+			return driver.Nack{Receipt: r, Delay: delay, Cause: text(n.Cause)}
 		},
 		call: func(ctx context.Context, t *topicUse, ns []driver.Nack) error { return t.queue.Nack(ctx, ns) },
 		done: func(u *topicUse, n *Nack, r driver.Receipt) { u.ended(r, EventFailed, n.Cause) },
@@ -96,7 +97,7 @@ func (c Caller) Bury(ctx context.Context, topic string, burials []Burial) error 
 		op:        "dead-letter",
 		receipt:   func(b *Burial) string { return b.Receipt },
 		convert: func(_ *topicUse, b *Burial, r driver.Receipt) driver.Burial {
-			return driver.Burial{Receipt: r, Reason: b.Reason, Error: b.Error, ErrorType: b.ErrorType}
+			return driver.Burial{Receipt: r, Reason: b.Reason, Error: text(b.Error), ErrorType: text(b.ErrorType)}
 		},
 		call: func(ctx context.Context, t *topicUse, bs []driver.Burial) error {
 			if t.dead == nil {
@@ -112,6 +113,10 @@ func (c Caller) Bury(ctx context.Context, topic string, burials []Burial) error 
 		},
 	})
 }
+
+// text makes what a worker says about a failure fit for every wire: some carry
+// UTF-8 only, and a message must not become one that they cannot deliver.
+func text(said string) string { return strings.ToValidUTF8(said, "\ufffd") }
 
 func unsupported(op string, t *topic) error {
 	return &driver.Error{Code: driver.ErrUnsupported, Op: op, Queue: t.name, Detail: "the backend keeps no dead letters"}

@@ -239,8 +239,8 @@ func (b *Broker) forget(t *topic) {
 	}
 	shard.mu.Unlock()
 	if known {
+		t.gone.Store(true) // before: who adds leases later sees it, and clears them
 		b.inFlight.Add(-int64(t.leases.clear()))
-		t.gone.Store(true)
 	}
 }
 

@@ -41,6 +41,10 @@ func (t *topic) unseal(m *driver.Message) (Seal, error) {
 		return Seal{}, t.damaged(m, "topic", "is not the one that it was sent to")
 	}
 	e := envelope.Envelope{Topic: topic, SentAt: time.UnixMilli(s.sentAt), IdemKey: s.key, Attributes: lasting(m.Attributes)}
+	if err := e.Seal(m.Body); err == nil && e.HashChain != s.chain && s.topic == "" && isForwarded {
+		// The sender may have set the attribute itself.
+		topic, e.Topic = t.name, t.name
+	}
 	if err := e.Seal(m.Body); err != nil || e.HashChain != s.chain {
 		return Seal{}, t.damaged(m, "hash_chain", "payload, topic, ts, idem_key or attrs is not what was sent")
 	}

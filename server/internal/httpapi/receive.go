@@ -165,26 +165,31 @@ func (h *Handler) receiveStream(c *call) error {
 		if left > 0 {
 			left -= len(deliveries)
 		}
-		if err := c.writeAll(out, deliveries, request.Details); err != nil {
-			c.giveBack(request.Topic, deliveries)
+		if handed, err := c.writeAll(out, deliveries, request.Details); err != nil {
+			c.giveBack(request.Topic, deliveries[handed:])
 			return nil // the client is gone
 		}
 	}
 	return out.end(nil)
 }
 
-func (c *call) writeAll(out *lines, deliveries []broker.Delivery, details bool) error {
+// writeAll writes deliveries. handed is how many of them the client may have: they
+// are its own, also if it leaves.
+func (c *call) writeAll(out *lines, deliveries []broker.Delivery, details bool) (handed int, err error) {
 	for i := range deliveries {
 		line, err := appendDelivery(nil, &deliveries[i], details)
 		if err == nil {
 			err = out.add(line)
 		}
 		if err != nil {
-			return err
+			return handed, err
+		}
+		if len(out.buffer) == 0 { // it was written, with all before it
+			handed = i + 1
 		}
 	}
 	if err := out.flush(); err != nil {
-		return err
+		return handed, err
 	}
-	return c.ctx().Err()
+	return len(deliveries), c.ctx().Err()
 }

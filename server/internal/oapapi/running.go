@@ -67,6 +67,7 @@ const maxCredit = 1 << 20
 
 // addCredit lets a stream send more. It is called by the reader only.
 func (r *running) addCredit(n int) {
+	n = min(n, maxCredit)
 	select {
 	case had := <-r.credit:
 		n = min(n+had, maxCredit)
@@ -132,6 +133,7 @@ func (c *conn) sendChunk(ctx context.Context, r *running, credit *int, correlati
 		}
 	}
 	*credit--
+	c.out.room(keptBuffer) // credit is a promise to read, and may be broken
 	c.out.copyFrame(oap.Response, oap.StatusMore, correlation, chunk)
 	c.out.flush()
 	return nil

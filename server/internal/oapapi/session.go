@@ -98,6 +98,9 @@ func (s *session) fitLocked(requests uint64) {
 	old := s.slots
 	s.slots = make([]slot, size)
 	for i := range old {
+		if old[i].sequence == 0 {
+			continue // its place is that of a number that is in use
+		}
 		*s.slotLocked(old[i].sequence) = old[i]
 	}
 }

@@ -112,3 +112,21 @@ func TestTooManySessionsPushOutThoseThatRest(t *testing.T) {
 		t.Errorf("%d sessions", n)
 	}
 }
+
+// Requests of the send lane and of the settle lane begin out of order: here 64
+// (a send) begins while 34 to 63 wait behind 33 in the other lane.
+func TestASessionThatGrowsForgetsNoOutcome(t *testing.T) {
+	who := testAsker(t)
+	s := &session{}
+	s.begin(ticket(33, 0), who) // under way in one lane
+	if got := s.begin(ticket(64, 31), who); got != fresh {
+		t.Fatal(got)
+	}
+	s.finish(64, oap.StatusOK, []byte("sent"))
+	if got := s.begin(ticket(66, 33), who); got != fresh { // makes it grow
+		t.Fatal(got)
+	}
+	if got := s.begin(ticket(64, 31), who); got != repeated {
+		t.Errorf("request 64 was done, and is to be done again: verdict %d", got)
+	}
+}

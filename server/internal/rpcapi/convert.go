@@ -2,6 +2,7 @@ package rpcapi
 
 import (
 	"math"
+	"strings"
 	"time"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -90,7 +91,7 @@ func sealedEnvelope(topic string, m *driver.Message, seal *broker.Seal) *mailbox
 
 func history(m *driver.Message) *mailboxv1.History {
 	return &mailboxv1.History{
-		EnqueuedAt: timestamp(m.EnqueuedAt), FirstReceivedAt: timestamp(m.FirstReceivedAt), LastError: m.LastError,
+		EnqueuedAt: timestamp(m.EnqueuedAt), FirstReceivedAt: timestamp(m.FirstReceivedAt), LastError: strings.ToValidUTF8(m.LastError, "\ufffd"),
 	}
 }
 
@@ -101,7 +102,7 @@ func peeked(l *broker.Looked) *mailboxv1.Peeked {
 	}
 	if l.State == driver.StateDead {
 		p.Death = &mailboxv1.Death{
-			Reason: string(l.Reason), Source: l.Source, ErrorType: l.ErrorType, DeadAt: timestamp(l.DeadAt),
+			Reason: string(l.Reason), Source: l.Source, ErrorType: strings.ToValidUTF8(l.ErrorType, "\ufffd"), DeadAt: timestamp(l.DeadAt),
 		}
 	}
 	return p

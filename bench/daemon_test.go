@@ -1,0 +1,78 @@
+package main
+
+import (
+	"encoding/binary"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// fakeServer is a queue that spoils the message with the number spoilt.
+type fakeServer struct {
+	queue chan []byte
+	spoil func(server *fakeServer, body []byte)
+}
+
+const spoilt = 7
+
+func (f *fakeServer) send(bodies [][]byte) error {
+	for _, body := range bodies {
+		body = append([]byte(nil), body...)
+		if binary.BigEndian.Uint64(body[8:]) == spoilt && f.spoil != nil {
+			f.spoil(f, body)
+			continue
+		}
+		f.queue <- body
+	}
+	return nil
+}
+
+func (f *fakeServer) receive() ([][]byte, error) {
+	select {
+	case body := <-f.queue:
+		return [][]byte{body}, nil
+	case <-time.After(daemonWait):
+		return nil, nil
+	}
+}
+
+func (f *fakeServer) ack() error { return nil }
+
+// A figure counts only if every message came exactly once, so a run fails for any
+// server that loses, repeats or changes one.
+func TestARunFailsUnlessEachMessageComesExactlyOnce(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		spoil func(*fakeServer, []byte)
+		want  string
+	}{
+		{name: "all well"},
+		{"lost", func(*fakeServer, []byte) {}, "came"},
+		{"repeated", func(f *fakeServer, body []byte) { f.queue <- body; f.queue <- body }, "received"},
+		{"repeated instead of another", func(f *fakeServer, body []byte) {
+			binary.BigEndian.PutUint64(body[8:], spoilt-1)
+			f.queue <- body
+		}, "was lost or came twice"},
+		{"of another run", func(f *fakeServer, body []byte) { body[0]++; f.queue <- body }, "did not send"},
+		{"cut off", func(f *fakeServer, body []byte) { f.queue <- body[:bodyBytes-1] }, "did not send"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				server := &fakeServer{queue: make(chan []byte, 10_000), spoil: c.spoil}
+				stand := &daemonStand{}
+				for range daemonWorkers {
+					stand.producers = append(stand.producers, server.send)
+					stand.consumers = append(stand.consumers, server)
+				}
+				took, err := stand.trickle(daemonRate, time.Second)
+				switch {
+				case c.want == "" && (err != nil || len(took) < daemonRate):
+					t.Errorf("got %d messages and %v, want at least %d and no error", len(took), err, daemonRate)
+				case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)):
+					t.Errorf("got error %v, want one with %q", err, c.want)
+				}
+			})
+		})
+	}
+}

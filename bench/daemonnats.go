@@ -1,0 +1,166 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// natsStand starts a NATS server with one stream that is a work queue, kept in a
+// file that is synced at each write or in memory. Consumers pull, and the server
+// sends some messages ahead; every publication and every ack is confirmed.
+func natsStand(binary string, durable bool) func(string, int) (*daemonStand, error) {
+	return func(dir string, batch int) (*daemonStand, error) {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return nil, err
+		}
+		address, err := freeAddress()
+		if err != nil {
+			return nil, err
+		}
+		settings := filepath.Join(dir, "settings")
+		text := fmt.Sprintf("listen: %q\njetstream { store_dir: %q, sync_interval: always }\n", address, filepath.Join(dir, "streams"))
+		if err := os.WriteFile(settings, []byte(text), 0o600); err != nil {
+			return nil, err
+		}
+		process, err := startDaemon(dir, []string{address}, binary, "-c", settings)
+		if err != nil {
+			return nil, err
+		}
+		stand := &daemonStand{process: process}
+		if err := dialNATS(address, durable, batch, stand); err != nil {
+			return nil, errors.Join(err, stand.close())
+		}
+		return stand, nil
+	}
+}
+
+// dialNATS connects once for all producers and once for all consumers.
+func dialNATS(address string, durable bool, batch int, stand *daemonStand) error {
+	ctx := context.Background()
+	producers, err := nats.Connect("nats://" + address)
+	if err != nil {
+		return err
+	}
+	stand.disconnect = func() error {
+		producers.Close()
+		return nil
+	}
+	stream, err := jetstream.New(producers)
+	if err != nil {
+		return err
+	}
+	storage := jetstream.MemoryStorage
+	if durable {
+		storage = jetstream.FileStorage
+	}
+	if _, err = stream.CreateStream(ctx, jetstream.StreamConfig{
+		Name: daemonTopic, Subjects: []string{daemonTopic}, Retention: jetstream.WorkQueuePolicy, Storage: storage,
+	}); err != nil {
+		return err
+	}
+	for range daemonWorkers {
+		stand.producers = append(stand.producers, natsProducer(stream))
+	}
+	consumers, err := nats.Connect("nats://" + address)
+	if err != nil {
+		return err
+	}
+	stand.disconnect = func() error {
+		consumers.Close()
+		producers.Close()
+		return nil
+	}
+	return natsConsumers(consumers, batch, stand)
+}
+
+// natsProducer publishes one message and waits, or a batch and then waits for all.
+func natsProducer(stream jetstream.JetStream) func([][]byte) error {
+	ctx := context.Background()
+	return func(bodies [][]byte) error {
+		if len(bodies) == 1 {
+			_, err := stream.Publish(ctx, daemonTopic, bodies[0])
+			return err
+		}
+		confirmations := make([]jetstream.PubAckFuture, len(bodies))
+		for i, body := range bodies {
+			var err error
+			if confirmations[i], err = stream.PublishAsync(daemonTopic, body); err != nil {
+				return err
+			}
+		}
+		for _, confirmation := range confirmations {
+			select {
+			case <-confirmation.Ok():
+			case err := <-confirmation.Err():
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+func natsConsumers(connection *nats.Conn, batch int, stand *daemonStand) error {
+	ctx := context.Background()
+	stream, err := jetstream.New(connection)
+	if err != nil {
+		return err
+	}
+	consumer, err := stream.CreateConsumer(ctx, daemonTopic, jetstream.ConsumerConfig{
+		Durable: daemonTopic, AckPolicy: jetstream.AckExplicitPolicy, AckWait: daemonVisibility,
+	})
+	if err != nil {
+		return err
+	}
+	for range daemonWorkers {
+		messages, err := consumer.Messages(jetstream.PullMaxMessages(daemonAhead * batch))
+		if err != nil {
+			return err
+		}
+		stand.consumers = append(stand.consumers, &natsConsumer{messages: messages, batch: batch})
+	}
+	return nil
+}
+
+type natsConsumer struct {
+	messages jetstream.MessagesContext
+	batch    int
+	got      []jetstream.Msg
+}
+
+func (c *natsConsumer) receive() ([][]byte, error) {
+	c.got = c.got[:0]
+	var bodies [][]byte
+	for wait := daemonWait; len(c.got) < c.batch; wait = time.Microsecond { // what has come already
+		message, err := c.messages.Next(jetstream.NextMaxWait(wait))
+		if errors.Is(err, nats.ErrTimeout) {
+			break
+		}
+		if err != nil {
+			return nil, err
+		}
+		c.got, bodies = append(c.got, message), append(bodies, message.Data())
+	}
+	return bodies, nil
+}
+
+func (c *natsConsumer) ack() error {
+	if len(c.got) == 1 {
+		return c.got[0].DoubleAck(context.Background())
+	}
+	errs := make(chan error, len(c.got))
+	for _, message := range c.got {
+		go func() { errs <- message.DoubleAck(context.Background()) }()
+	}
+	var err error
+	for range c.got {
+		err = errors.Join(err, <-errs)
+	}
+	return err
+}

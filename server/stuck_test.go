@@ -1,0 +1,70 @@
+package server_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/membox"
+	"github.com/mailboxmq/mailbox/remotebox"
+	"github.com/mailboxmq/mailbox/server"
+)
+
+// stuckOpener's queues take messages only when nobody waits any more, as a Redis
+// does that does not answer.
+type stuckOpener struct {
+	*membox.Backend
+	release chan struct{}
+}
+
+type stuckQueue struct {
+	driver.Queue
+	release chan struct{}
+}
+
+func (o stuckOpener) OpenQueue(ctx context.Context, name string) (driver.Queue, error) {
+	q, err := o.Backend.OpenQueue(ctx, name)
+	return stuckQueue{q, o.release}, err
+}
+
+func (q stuckQueue) Send(ctx context.Context, _ []driver.Outgoing) ([]driver.Sent, error) {
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-q.release:
+		return nil, driver.ErrUnavailable
+	}
+}
+
+func TestADrainEndsInTimeWhenTheBackendDoesNotAnswer(t *testing.T) {
+	opener := stuckOpener{membox.New(nil), make(chan struct{})}
+	defer opener.Close()
+	daemon, err := server.New(server.Config{
+		Profile: server.Micronode, Listen: server.Off, ListenOAP: "127.0.0.1:0", LogLevel: "error", DrainTimeout: time.Second,
+	}, &server.Options{Opener: opener})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- daemon.Run(ctx) }()
+	<-daemon.Started()
+	client := remotebox.New([]string{daemon.Address(server.OAP)}, daemon.OperatorToken().Reveal(), nil)
+	defer client.Close()
+	q, err := client.OpenQueue(t.Context(), "orders")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sending, giveUp := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer giveUp()
+	_, _ = q.Send(sending, []driver.Outgoing{{Body: []byte("x")}})
+	cancel()
+	select {
+	case <-done:
+	case <-time.After(8 * time.Second):
+		t.Error("8 s after it was told to stop within 1 s, the daemon still runs")
+		close(opener.release)
+		<-done
+	}
+}
