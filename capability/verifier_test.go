@@ -402,7 +402,10 @@ func TestRevocationUnderLoad(t *testing.T) {
 		revoked atomic.Bool
 	}
 	var current atomic.Pointer[issue]
-	current.Store(&issue{token: ordersToken(t, ring), taken: time.Now()})
+	issued := func() *issue { // times of revocations have milliseconds, and the lease is to be older
+		return &issue{token: ordersToken(t, ring), taken: time.Now().Add(-time.Second)}
+	}
+	current.Store(issued())
 	var stop atomic.Bool
 	var allowed, refused, acked atomic.Int64
 	var wg sync.WaitGroup
@@ -447,7 +450,7 @@ func TestRevocationUnderLoad(t *testing.T) {
 		for seen := refused.Load(); refused.Load() == seen && !t.Failed(); {
 			runtime.Gosched()
 		}
-		current.Store(&issue{token: ordersToken(t, ring), taken: time.Now().Add(-time.Second)})
+		current.Store(issued())
 	}
 	stop.Store(true)
 	wg.Wait()
