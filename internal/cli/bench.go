@@ -200,12 +200,29 @@ func (b *benchmark) produce(ctx context.Context) error {
 		for i := range messages {
 			binary.BigEndian.PutUint64(messages[i].Body, uint64(time.Since(b.began)))
 		}
-		if _, err := b.queue.Send(ctx, messages); err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err := answered(ctx, func(ctx context.Context) error {
+			_, err := b.queue.Send(ctx, messages)
+			return err
+		}); err != nil {
 			return err
 		}
 		b.sent.Add(int64(len(messages)))
 	}
 }
+
+// answered does something until it is answered, also if the time is over: what was
+// cut off and is still under way could make the queue again after it was deleted.
+func answered(ctx context.Context, do func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
+	defer cancel()
+	return do(ctx)
+}
+
+// benchWait is how long a consumer waits at a time.
+const benchWait = 100 * time.Millisecond
 
 func (b *benchmark) consume(ctx context.Context) error {
 	var latencies []time.Duration
@@ -215,14 +232,17 @@ func (b *benchmark) consume(ctx context.Context) error {
 		b.latencies = append(b.latencies, latencies...)
 	}()
 	for {
-		got, err := b.queue.Receive(ctx, driver.ReceiveRequest{Max: b.flags.batch, Visibility: time.Minute, Wait: time.Second})
-		if err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		var got []driver.Delivery
+		if err := answered(ctx, func(ctx context.Context) (err error) {
+			got, err = b.queue.Receive(ctx, driver.ReceiveRequest{Max: b.flags.batch, Visibility: time.Minute, Wait: benchWait})
+			return err
+		}); err != nil {
 			return err
 		}
 		if len(got) == 0 {
-			if ctx.Err() != nil {
-				return nil
-			}
 			continue
 		}
 		now := time.Since(b.began)
