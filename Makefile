@@ -100,7 +100,7 @@ failover: ## Failovers, hangs and slot moves of a Redis Cluster under load: N of
 
 .PHONY: surfaces
 surfaces: servers ## The suite through HTTP, gRPC and OAP/1 in front of disk and Redis, on the real clock
-	packages=$$($(GO) list ./... | grep -E '$(SURFACES)'); MAILBOX_REAL_TIME=1 MAILBOX_SERVERS=1 $(GO) test -count=1 -timeout 60m -p 1 $$packages
+	packages=$$($(GO) list ./... | grep -E '$(SURFACES)'); $(GO) test -count=1 -timeout 60m -p 1 $$packages
 	cd server/internal/rpcapi/interop && $(GO) test -count=1 ./...
 
 .PHONY: chaos

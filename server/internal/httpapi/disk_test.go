@@ -3,7 +3,6 @@ package httpapi_test
 import (
 	"context"
 	"errors"
-	"os"
 	"testing"
 	"time"
 
@@ -69,11 +68,10 @@ func (q *unrestartedQueue) Traits() driver.Traits {
 	return traits
 }
 
-// TestConformanceOnDiskInRealTime is the same with restarts. It takes minutes, so
-// it has to be asked for.
+// TestConformanceOnDiskInRealTime is the same with restarts.
 func TestConformanceOnDiskInRealTime(t *testing.T) {
-	if os.Getenv("MAILBOX_REAL_TIME") == "" {
-		t.Skip("it takes three minutes of real time: set MAILBOX_REAL_TIME=1")
+	if testing.Short() {
+		t.Skip("it takes three minutes of real time: run without -short")
 	}
 	ring := capability.NewKeyRing(capability.NewKey()) // it outlives the daemon, as its file does
 	drivertest.Run(t, drivertest.Backend{

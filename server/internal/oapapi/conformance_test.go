@@ -75,7 +75,7 @@ func startOnDisk(t testing.TB, dir string, ring *capability.KeyRing) *onDisk {
 
 func TestConformanceOverLoopbackAndDisk(t *testing.T) {
 	if testing.Short() {
-		t.Skip("runs on the real clock")
+		t.Skip("it takes minutes of real time: run without -short")
 	}
 	drivertest.Run(t, overDisk)
 }
