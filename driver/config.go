@@ -3,6 +3,7 @@ package driver
 import (
 	"fmt"
 	"time"
+	"unicode/utf8"
 )
 
 // Config is what can be set per queue. The zero Config is the backend's
@@ -36,12 +37,19 @@ type Config struct {
 	// with reason expired; a dead letter past its time is removed.
 	RetainReady Retention
 	RetainDead  Retention
+	// DropExpired removes what is past RetainReady instead of keeping it as a
+	// dead letter, or sending it to DeadLetterTo. SQS does so.
+	DropExpired bool
 	// MaxHold bounds how long one delivery can be held by extending it, as a
 	// multiple of the visibility first asked for. 0 means no bound.
 	MaxHold int
 	// DeadLetterTo sends messages that die to another queue of the same
 	// backend instead of keeping them as this queue's dead letters.
 	DeadLetterTo string
+	// Annotation is a text, of MaxAnnotationBytes at most, that is kept with the
+	// queue for whoever configures it. Backends store it and do not look at it;
+	// changing it changes nothing else.
+	Annotation string
 }
 
 // Retention bounds by age and by number; zero fields do not bound.
@@ -53,6 +61,10 @@ type Retention struct {
 // DeadRetry is how long a message that ought to be dead is delayed when the
 // dead letters are full.
 const DeadRetry = time.Minute
+
+// MaxAnnotationBytes bounds Config.Annotation: enough for the settings, tags and
+// policy that another system keeps of a queue.
+const MaxAnnotationBytes = 64 << 10
 
 // MaxShards is the most shards a queue can have: receipts carry the shard in
 // 16 bits, and nobody needs more.
@@ -89,6 +101,12 @@ func (c Config) Validate() error {
 		if err := CheckName(c.DeadLetterTo); err != nil {
 			return configError("DeadLetterTo", err.Error())
 		}
+	}
+	if len(c.Annotation) > MaxAnnotationBytes {
+		return configError("Annotation", fmt.Sprintf("%d bytes, at most %d are allowed", len(c.Annotation), MaxAnnotationBytes))
+	}
+	if !utf8.ValidString(c.Annotation) {
+		return configError("Annotation", "is not valid UTF-8")
 	}
 	return nil
 }

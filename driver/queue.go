@@ -127,6 +127,40 @@ type Peeker interface {
 	Peek(ctx context.Context, query Query) iter.Seq2[Peeked, error]
 }
 
+// A Mover moves waiting messages to another queue of the same backend.
+type Mover interface {
+	// Move makes ready messages of this queue, in the order in which they would
+	// be delivered, ready at the tail of the queue called to. An empty to means
+	// the queue that each of them died in before it was forwarded here
+	// (AttributeDeadSource); messages that have none, or whose queue is no more,
+	// stay. At most limit messages move; 0 means no limit.
+	//
+	// A message that moves keeps its id, body, group, reply address and
+	// attributes, but for those that it got when it died; it has no deliveries,
+	// its age for retention begins anew, and the dedup window of the target is
+	// not consulted. A move is one step where the backend can do that, and
+	// otherwise target first: a message is never in neither queue, and the same
+	// move repeated after a crash does not double it.
+	//
+	// It stops with ErrFull when a target is full, having moved what it says.
+	// Repeating is safe: it moves what is left. Codes: ErrInvalid (limit, to is
+	// this queue), ErrNotFound (to), ErrFull, ErrUnavailable, ErrClosed.
+	Move(ctx context.Context, to string, limit int) (moved int, err error)
+}
+
+// A LateAcker forgives receipts that are past their time. It is for protocols
+// that promise so, as SQS does for queues without strict groups.
+type LateAcker interface {
+	// AckLate removes messages like Ack, and also takes receipts whose deadline
+	// has passed or that a later delivery superseded, as long as the message is
+	// still in the place of that delivery: not settled, not nacked to the tail,
+	// not dead. Receipts of a later delivery expire with it.
+	//
+	// Codes per position: ErrReceiptExpired; for the call: ErrUnavailable,
+	// ErrClosed.
+	AckLate(ctx context.Context, receipts []Receipt) error
+}
+
 // An Admin manages the queues of a backend. Openers implement it.
 type Admin interface {
 	// ConfigureQueue creates the queue or changes its configuration; messages
