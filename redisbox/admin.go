@@ -132,13 +132,13 @@ func (b *Backend) Queues(ctx context.Context) iter.Seq2[string, error] {
 			return
 		}
 		for page := range slices.Chunk(names, namesPage) {
-			configs, err := b.configs(ctx, page)
+			there, err := b.there(ctx, page)
 			if err != nil {
 				yield("", named(err, "", "queues"))
 				return
 			}
-			for _, name := range page {
-				if _, there := configs[name]; there && !yield(name, nil) {
+			for i, name := range page {
+				if there[i] && !yield(name, nil) {
 					return
 				}
 			}
@@ -163,6 +163,25 @@ func (b *Backend) names(ctx context.Context) (names []string, err error) {
 			return slices.Compact(names), nil
 		}
 	}
+}
+
+// there tells which of these queues are there.
+func (b *Backend) there(ctx context.Context, names []string) ([]bool, error) {
+	return request(ctx, b, func(ctx context.Context) ([]bool, error) {
+		commands := make([]rueidis.Completed, len(names))
+		for i, name := range names {
+			commands[i] = b.client.B().Hexists().Key(shardKeys(b.options.Prefix, name, 0)[0]).Field("settings").Build()
+		}
+		there := make([]bool, len(names))
+		for i, result := range b.client.DoMulti(ctx, commands...) {
+			found, err := result.AsBool()
+			if err != nil {
+				return nil, err
+			}
+			there[i] = found
+		}
+		return there, nil
+	})
 }
 
 // configs reads the configurations of those queues that are there.

@@ -238,7 +238,7 @@ func (b *Backend) adopt(ctx context.Context, name string, first *opened) error {
 func (b *Backend) openShard(ctx context.Context, name string, shard int, what, queue string, version int64, config driver.Config) (*opened, error) {
 	n := max(config.Shards, 1)
 	reply, err := b.try(ctx, openScript, shardKeys(b.options.Prefix, name, shard), []string{
-		what, queue, strconv.FormatInt(version, 10), strconv.Itoa(n), packConfig(config, n, shard), stored(config),
+		what, queue, strconv.FormatInt(version, 10), strconv.Itoa(n), packConfig(config, n, shard), stored(config, shard),
 	})
 	if err != nil {
 		return nil, err

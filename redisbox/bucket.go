@@ -23,10 +23,11 @@ type bucket struct {
 
 	sessions sessionPool
 
-	mu      sync.Mutex               // guards the fields below
-	waiting map[string][]chan string // by the ids of slots
-	hearing context.CancelFunc       // ends the listening, which begins with the first who waits
-	rests   bool                     // for good
+	mu       sync.Mutex               // guards the fields below
+	waiting  map[string][]chan string // by the ids of slots
+	expected expectations
+	hearing  context.CancelFunc // ends the listening, which begins with the first who waits
+	rests    bool               // for good
 }
 
 // bucketKeys are the keys of a bucket, in the order in which scripts take them.
@@ -41,6 +42,9 @@ func newBucket(r *Replies, number int) *bucket {
 	k.ear = newListener(r.backend, begin+r.process, k.hear, k.missed)
 	return k
 }
+
+// key is one of bucketKeys.
+func (k *bucket) key(name string) string { return k.keys[slices.Index(bucketKeys, name)] }
 
 // slotRequest is what slot.lua is asked.
 type slotRequest struct {
@@ -134,10 +138,8 @@ func (k *bucket) call(ctx context.Context, sc *script, sess *session, replicas i
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	select {
-	case <-k.replies.closing:
+	if k.replies.isClosed() {
 		return nil, &driver.Error{Code: driver.ErrClosed}
-	default:
 	}
 	name, turn := "", "0"
 	if sess != nil {

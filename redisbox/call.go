@@ -225,7 +225,8 @@ type answer struct {
 	next float64
 	// wall is the server's wall time.
 	wall float64
-	// letters is how many dead letters wait to be forwarded.
+	// letters is how many dead letters wait to be forwarded, or negative if moves of
+	// other messages have stalled.
 	letters int
 	rest    []rueidis.RedisMessage
 }
@@ -238,7 +239,7 @@ type how struct {
 	replicas int
 	// idle says that nobody waits for the outcome any more; nil: somebody does.
 	idle func() bool
-	// within: the call is part of moving dead letters, and moves none itself.
+	// within: the call is part of moving messages, and moves none itself.
 	within bool
 }
 
@@ -330,8 +331,12 @@ func (s *shard) answered(ctx context.Context, reply []rueidis.RedisMessage, with
 	if version := int64(doubleAt(head, 3)); version != s.queue.settings.Load().version {
 		s.queue.reload(ctx, s, version)
 	}
-	if a.letters > 0 && !within {
+	switch {
+	case within:
+	case a.letters > 0:
 		s.forward(ctx)
+	case a.letters < 0:
+		s.resumeMoves(ctx)
 	}
 	return a, nil
 }

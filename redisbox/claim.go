@@ -93,11 +93,11 @@ func (c *claim) elsewhere(ctx context.Context, number string) (letter byte, deta
 	if err != nil || n < 0 || n >= len(shards) {
 		return 0, "", unreadable(err)
 	}
-	a, err := shards[n].call(ctx, arrivalScript, how{}, "a", c.id)
+	letters, err := shards[n].arrival(ctx, "a", false, []string{c.id})
 	if err != nil {
 		return 0, "", err
 	}
-	if arrived, err := a.rest[0].AsInt64(); err != nil || arrived == 0 {
+	if letters != "d" {
 		return 0, "", errClaimed
 	}
 	return 'd', c.id, c.confirm(ctx, shards[n])
@@ -109,7 +109,7 @@ func (c *claim) confirm(ctx context.Context, at *shard) error {
 	if _, _, err := c.step(ctx, "s"); err != nil {
 		return err
 	}
-	_, err := at.callDurably(ctx, arrivalScript, false, "f", c.id)
+	_, err := at.arrival(ctx, "f", false, []string{c.id})
 	return err
 }
 

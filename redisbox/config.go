@@ -20,8 +20,12 @@ type settings struct {
 	version int64
 }
 
-// stored is how the first shard keeps a configuration, for people to read too.
-func stored(config driver.Config) string {
+// stored is how a shard keeps a configuration, for people to read too. The first
+// knows it all; the others need not have the annotation, which can be long.
+func stored(config driver.Config, shard int) string {
+	if shard > 0 {
+		config.Annotation = ""
+	}
 	text, _ := json.Marshal(config) // a struct of numbers and texts cannot fail
 	return string(text)
 }
@@ -42,7 +46,7 @@ func packConfig(config driver.Config, n, i int) string {
 	if window == 0 {
 		window = driver.DefaultDedupWindow
 	}
-	return packDoubles(
+	packed := packDoubles(
 		flag(config.StrictGroups), float64(config.MaxDeliveries),
 		float64(config.MaxMessages), float64(config.MaxBytes), float64(config.MaxInFlight), float64(config.MaxDead),
 		float64(config.MaxHold), micros(window), float64(config.DedupMax),
@@ -50,6 +54,10 @@ func packConfig(config driver.Config, n, i int) string {
 		micros(config.RetainDead.Age), float64(config.RetainDead.Count),
 		flag(config.DeadLetterTo != ""),
 	)
+	if config.DropExpired { // what was written before it could be set has as much as without it
+		packed += packDoubles(1)
+	}
+	return packed
 }
 
 func dedupMax(config driver.Config) int {

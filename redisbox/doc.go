@@ -25,7 +25,7 @@
 //	dead       sorted set: dead letters, by death
 //	graves     hash: dead letters, whole
 //	ages groups eligible out outbox dedup windows sessions arrivals
-//	           what retention, strict groups, forwarding and dedup need
+//	           what retention, strict groups, moving to other queues and dedup need
 //
 // Reply slots are spread over 16 buckets, whose keys begin with the prefix and
 // {replies.N}:

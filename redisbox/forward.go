@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
@@ -108,10 +109,10 @@ func (s *shard) forwardPage(ctx context.Context) (moved int, err error) {
 		return 0, err
 	}
 	parts := make(map[*shard]*sending)
-	var verdicts []string // id and what has become of it, for forward.lua
+	var verdicts []string // id, death and what has become of it, for forward.lua
 	for i := range letters {
-		if id := letters[i].id; target == nil || !s.address(ctx, target, parts, &letters[i]) {
-			verdicts = append(verdicts, id, "k")
+		if l := &letters[i]; target == nil || !s.address(ctx, target, parts, l) {
+			verdicts = append(verdicts, l.id, decimal(l.score), "k")
 		}
 	}
 	for to, part := range parts {
@@ -125,7 +126,7 @@ func (s *shard) forwardPage(ctx context.Context) (moved int, err error) {
 	}
 	for to, part := range parts {
 		// An arrival that is not forgotten costs a little memory for a week.
-		_, _ = to.callDurably(ctx, arrivalScript, true, append([]string{"f"}, part.ids...)...)
+		_, _ = to.arrival(ctx, "f", true, part.arrivals)
 	}
 	return len(letters), nil
 }
@@ -169,11 +170,7 @@ func (s *shard) address(ctx context.Context, target *queue, parts map[*shard]*se
 	msg := driver.Outgoing{
 		Body: m.Body, Attributes: attributes, Group: m.Group, ReplyTo: m.ReplyTo, CorrelationID: m.CorrelationID,
 	}
-	// A letter that is forwarded again must come to the shard that remembers it.
-	to := target.shardOf(letter.id)
-	if msg.Group != "" || target.settings.Load().config.StrictGroups {
-		to = target.shardOf(msg.Group)
-	}
+	to := target.shardOfArrival(letter.id, msg.Group)
 	part := parts[to]
 	if part == nil {
 		part = newSending(ctx, to)
@@ -181,8 +178,30 @@ func (s *shard) address(ctx context.Context, target *queue, parts map[*shard]*se
 	}
 	extra := target.special(&msg)
 	extra.arrival, extra.redrives, extra.failure = true, e.redrives, e.lastError
+	extra.token = packDoubles(letter.score) // it may come there more than once, each time by another death
 	part.add(0, letter.id, &msg, extra)
 	return true
+}
+
+// shardOfArrival is the shard of a message that comes from another queue: the same if it
+// is added again, because that shard remembers it.
+func (q *queue) shardOfArrival(id, group string) *shard {
+	if group != "" || q.settings.Load().config.StrictGroups {
+		return q.shardOf(group)
+	}
+	return q.shardOf(id)
+}
+
+// arrival calls arrival.lua, and returns a letter for each of these arrivals.
+func (s *shard) arrival(ctx context.Context, what string, within bool, names []string) (letters string, err error) {
+	a, err := s.callDurably(ctx, arrivalScript, within, append([]string{what}, names...)...)
+	if err != nil {
+		return "", err
+	}
+	if letters, err = a.rest[0].ToString(); err != nil || len(letters) != len(names) {
+		return "", unreadable(err)
+	}
+	return letters, nil
 }
 
 // accept adds letters of another queue, and adds to verdicts what has become of
@@ -190,6 +209,10 @@ func (s *shard) address(ctx context.Context, target *queue, parts map[*shard]*se
 func (s *shard) accept(ctx context.Context, part *sending, verdicts []string) ([]string, error) {
 	err := s.serveDurably(ctx, &load{sends: []*sending{part}}, true)
 	gone := errors.Is(err, driver.ErrNotFound)
+	if err == nil && strings.Contains(part.letters, "f") {
+		// Nobody may add it later who does not know that it has stayed at home.
+		part.letters, err = s.arrival(ctx, "r", true, part.arrivals)
+	}
 	if err != nil && !gone {
 		return nil, err
 	}
@@ -198,7 +221,8 @@ func (s *shard) accept(ctx context.Context, part *sending, verdicts []string) ([
 		if gone || (part.letters != "" && part.letters[i] == 'f') {
 			what = "k"
 		}
-		verdicts = append(verdicts, id, what)
+		death := doubleAt(part.arrivals[i][len(id):], 0)
+		verdicts = append(verdicts, id, decimal(death), what)
 	}
 	return verdicts, nil
 }

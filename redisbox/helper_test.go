@@ -18,7 +18,13 @@ const hold = 10 * time.Minute
 // openQueue opens a queue of the name that tests use.
 func openQueue(t testing.TB, b *Backend) *handle {
 	t.Helper()
-	q, err := b.OpenQueue(t.Context(), "orders")
+	return openNamed(t, b, "orders")
+}
+
+// openNamed opens a queue of another name.
+func openNamed(t testing.TB, b *Backend, name string) *handle {
+	t.Helper()
+	q, err := b.OpenQueue(t.Context(), name)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -138,3 +138,26 @@ func TestASendThatFailsForLackOfMemoryLeavesNoDedupKey(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// What cannot be moved for lack of memory stays where it was.
+func TestAMoveWithoutMemoryMovesNothing(t *testing.T) {
+	t.Parallel()
+	server := redistest.Standalone(t)
+	b := open(t, connect(t, server.ClientOption()), nil)
+	q, shelter := openQueue(t, b), openNamed(t, b, "shelter")
+	send(t, q, "a", "b")
+	setMemory(t, server, "1")
+	n, err := q.Move(t.Context(), "shelter", 0)
+	wantCode(t, err, driver.ErrFull)
+	wantStats(t, q, driver.Stats{Ready: 2})
+	wantStats(t, shelter, driver.Stats{})
+	setMemory(t, server, "0")
+	if more, err := q.Move(t.Context(), "shelter", 0); err != nil || n != 0 || more != 2 {
+		t.Errorf("moved %d without memory, and %d with, error %v; want 0 and 2", n, more, err)
+	}
+	for i, d := range receive(t, shelter, 2, hold) {
+		if string(d.Body) != string("ab"[i]) {
+			t.Errorf("got %q, want %q", d.Body, "ab"[i])
+		}
+	}
+}

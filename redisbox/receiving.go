@@ -83,7 +83,7 @@ func (o *receiving) deliveries(s *shard) (got []driver.Delivery, damaged []drive
 		if err != nil {
 			return nil, nil, err
 		}
-		got = append(got, driver.Delivery{Receipt: driver.Receipt{Handle: id, Place: s.place(id), Nonce: e.nonce}})
+		got = append(got, driver.Delivery{Receipt: s.receipt(id, e.place, e.nonce)})
 		d := &got[len(got)-1]
 		d.ID = id
 		e.fill(&d.Message)
@@ -133,7 +133,8 @@ func (p *parcel) message(i int) (id string, e entry, sent string, err error) {
 	if p.tickets != "" {
 		id = p.tickets[ticketBytes*i:][:ident.TextLen]
 		sent, err = p.texts[i].ToString()
-		return id, entry{deliveries: 1, nonce: p.nonce + uint64(i), first: p.first}, sent, err
+		place := doubleAt(p.tickets[ticketBytes*i+ident.TextLen:], 0)
+		return id, entry{place: place, deliveries: 1, nonce: p.nonce + uint64(i), first: p.first}, sent, err
 	}
 	var packed string
 	for k, text := range []*string{&id, &packed, &sent} {

@@ -162,6 +162,7 @@ func (r *reader) text() string {
 // An entry is what has become of a message, see shard.lua. Its zero value is that
 // of a message that has only been sent.
 type entry struct {
+	place      float64 // in the order of delivery
 	deliveries int
 	nonce      uint64
 	first      float64 // wall time
@@ -174,8 +175,8 @@ type entry struct {
 
 // The doubles of a packed entry.
 const (
-	_ = iota // place
-	_        // seq
+	entryPlace = iota
+	_          // seq
 	entryDeliveries
 	entryNonce
 	entryFirst
@@ -213,6 +214,7 @@ func readEntry(packed string) (e entry, ok bool) {
 		texts[i], rest = rest[:n], rest[n:]
 	}
 	return entry{
+		place:      doubleAt(packed, entryPlace),
 		deliveries: int(doubleAt(packed, entryDeliveries)),
 		nonce:      uint64(doubleAt(packed, entryNonce)),
 		first:      doubleAt(packed, entryFirst),

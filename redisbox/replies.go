@@ -18,6 +18,12 @@ const DefaultMaxSlots = 1_000_000
 // buckets is how many parts slots are spread over, each in one slot of a cluster.
 const buckets = 16
 
+// How many slots are discarded at a time, and how long that may take.
+const (
+	maxDiscards   = 64
+	discardWithin = time.Second
+)
+
 // maxTurns is how many who wait look again at a time.
 const maxTurns = 8
 
@@ -32,6 +38,8 @@ type Replies struct {
 	most    int    // slots of one bucket
 	buckets []*bucket
 	turns   chan struct{} // holds one for each who looks again, see takeTurn
+	// discards holds one for each slot that is being discarded.
+	discards chan struct{}
 
 	closing   chan struct{} // closed by Close
 	closeOnce sync.Once
@@ -49,7 +57,7 @@ func (b *Backend) Replies(maxSlots int) *Replies {
 	r := &Replies{
 		backend: b, process: fmt.Sprintf("w%016x", rand.Uint64()), // all as long, so that none is part of another
 		most: (maxSlots + buckets - 1) / buckets, closing: make(chan struct{}),
-		turns: make(chan struct{}, maxTurns),
+		turns: make(chan struct{}, maxTurns), discards: make(chan struct{}, maxDiscards),
 	}
 	for i := range buckets {
 		r.buckets = append(r.buckets, newBucket(r, i))
@@ -102,7 +110,20 @@ func (r *Replies) Create(ctx context.Context, id string, ttl time.Duration) erro
 	if err := driver.CheckSlot(id, ttl); err != nil {
 		return err
 	}
-	letter, detail, err := r.bucket(id).write(ctx, createSlotScript, slotRequest{what: "c", id: id, life: ttl})
+	k, req := r.bucket(id), slotRequest{what: "c", id: id, life: ttl}
+	told := k.prepare(ctx, id)
+	if told != nil {
+		req.waiter = r.process
+	}
+	asked := time.Now()
+	letter, detail, err := k.write(ctx, createSlotScript, req)
+	if told != nil {
+		if err == nil && letter == "s" && len(detail) == 8 {
+			k.expect(&expectation{id: id, told: told, created: wallTime(doubleAt(detail, 0)), ends: asked.Add(ttl)})
+		} else {
+			k.leave(id, told)
+		}
+	}
 	switch {
 	case err != nil:
 		return slotFailure(err, opCreate, id)
@@ -167,7 +188,8 @@ func (r *Replies) Get(ctx context.Context, id string) (driver.Slot, error) {
 // Consume returns a slot that is not pending and removes it. It blocks for a round
 // trip, or two if the answer is large. Codes: ErrNotFound, ErrUnavailable, ErrClosed.
 func (r *Replies) Consume(ctx context.Context, id string) (driver.Slot, error) {
-	letter, text, err := r.bucket(id).write(ctx, slotScript, slotRequest{what: "t", id: id})
+	k := r.bucket(id)
+	letter, text, err := k.write(ctx, slotScript, slotRequest{what: "t", id: id})
 	if err != nil {
 		return driver.Slot{}, slotFailure(err, opConsume, id)
 	}
@@ -175,14 +197,60 @@ func (r *Replies) Consume(ctx context.Context, id string) (driver.Slot, error) {
 		return driver.Slot{}, driver.SlotError(opConsume, id, driver.ErrNotFound)
 	}
 	found, err := readSlot(id, text)
+	if err == nil && found.State != driver.SlotPending {
+		k.unexpect(id)
+	}
 	return found.Slot, slotFailure(err, opConsume, id)
 }
 
 // Delete removes the slot, whatever its state. It blocks for a round trip. Codes:
 // ErrUnavailable, ErrClosed.
 func (r *Replies) Delete(ctx context.Context, id string) error {
-	_, _, err := r.bucket(id).write(ctx, slotScript, slotRequest{what: "d", id: id})
+	k := r.bucket(id)
+	k.unexpect(id)
+	_, _, err := k.write(ctx, slotScript, slotRequest{what: "d", id: id})
 	return slotFailure(err, opDelete, id)
+}
+
+// Discard removes a slot that was resolved, that nobody needs any more, and whose id
+// will not be used again. It does not wait until that is done, unless many are on
+// their way; Backend.Close waits. If it fails, the end of the slot's time removes the
+// slot. The end of ctx does not keep it from being done.
+//
+// It takes no script: nobody is told of a slot that was resolved before, and what is
+// left if only the first half is done is an end without a slot, which is swept.
+func (r *Replies) Discard(ctx context.Context, id string) {
+	k, client := r.bucket(id), r.backend.client
+	k.unexpect(id)
+	if r.isClosed() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), discardWithin)
+	discard := func() {
+		defer cancel()
+		client.DoMulti(ctx,
+			client.B().Hdel().Key(k.key("slots")).Field(id).Build(),
+			client.B().Zrem().Key(k.key("ends")).Member(id).Build())
+	}
+	select {
+	case r.discards <- struct{}{}:
+		r.backend.running.start(func() {
+			defer func() { <-r.discards }()
+			discard()
+		})
+	default:
+		discard()
+	}
+}
+
+// isClosed reports whether Close was called.
+func (r *Replies) isClosed() bool {
+	select {
+	case <-r.closing:
+		return true
+	default:
+		return false
+	}
 }
 
 // Expired lists up to limit ids whose time is over, those that expired first first.

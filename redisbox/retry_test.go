@@ -58,6 +58,7 @@ func TestNothingIsDoneTwice(t *testing.T) {
 	} {
 		for op, try := range map[string]func(t *testing.T, c *cutting){
 			"send": trySend, "receive": tryReceive, "ack": tryAck, "nack": tryNack, "extend": tryExtend,
+			"late ack": tryAckLate, "depart": tryMove(departScript), "departed": tryMove(departedScript),
 			"dead-letter": tryBury, "redrive": tryRedrive, "discard": tryDiscard, "purge": tryPurge, "stats": tryStats,
 		} {
 			t.Run(op+" cut "+name, func(t *testing.T) {
@@ -103,6 +104,37 @@ func tryAck(t *testing.T, c *cutting) {
 	}
 	wantCode(t, c.Ack(t.Context(), []driver.Receipt{receipt}), driver.ErrReceiptExpired)
 	wantStats(t, c, driver.Stats{})
+}
+
+func tryAckLate(t *testing.T, c *cutting) {
+	send(t, c, "a")
+	d := receive(t, c, 1, hold)[0]
+	if err := c.Extend(t.Context(), []driver.Extension{{Receipt: d.Receipt}}); err != nil {
+		t.Fatal(err)
+	}
+	c.arm(serveFullScript)
+	if err := c.AckLate(t.Context(), []driver.Receipt{d.Receipt}); err != nil {
+		t.Fatalf("a late ack that was repeated: %v", err)
+	}
+	wantStats(t, c, driver.Stats{})
+}
+
+func tryMove(sc *script) func(t *testing.T, c *cutting) {
+	return func(t *testing.T, c *cutting) {
+		shelter := openNamed(t, c.backend, "shelter")
+		send(t, c, "a", "b", "c")
+		c.arm(sc)
+		if n, err := c.Move(t.Context(), "shelter", 2); err != nil || n != 2 {
+			t.Fatalf("a move that was repeated: got %d, error %v; want 2", n, err)
+		}
+		wantStats(t, c, driver.Stats{Ready: 1})
+		wantStats(t, shelter, driver.Stats{Ready: 2})
+		for _, q := range []*handle{c.handle, shelter} {
+			if _, err := q.Purge(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
 }
 
 func tryNack(t *testing.T, c *cutting) {

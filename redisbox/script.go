@@ -67,8 +67,10 @@ var (
 	redriveScript   = newScript("redrive", ofShard, onShard, each("id"))
 	discardScript   = newScript("discard", ofShard, onShard, each("id"))
 	purgeScript     = newScript("purge", ofShard, with("which"))
-	forwardScript   = newScript("forward", ofShard, onShard, each("id", "what"))
-	arrivalScript   = newScript("arrival", ofShard, with("what"), each("id"))
+	forwardScript   = newScript("forward", ofShard, onShard, each("id", "death", "what"))
+	arrivalScript   = newScript("arrival", ofShard, with("what"), each("name"))
+	departScript    = newScript("depart", ofShard, with("nonce", "target", "hold", "last", "limit", "most"), each("id", "place"))
+	departedScript  = newScript("departed", ofShard, onShard, each("id", "nonce", "what"))
 	slotScript      = newScript("slot", ofBucket, append(slices.Clone(onBucket),
 		"what", "id", "life", "most", "waiter", "failure", "kind", "body"))
 	// createSlotScript is slotScript for what takes memory.

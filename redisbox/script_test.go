@@ -9,7 +9,7 @@ import (
 
 var scripts = []*script{
 	openScript, deleteScript, pingScript, serveScript, statsScript, peekScript, redriveScript,
-	discardScript, purgeScript, forwardScript, arrivalScript, claimScript, slotScript, sweepScript,
+	discardScript, purgeScript, forwardScript, arrivalScript, departScript, departedScript, claimScript, slotScript, sweepScript,
 }
 
 // TestHeadersTellWhatIsPassed holds what a script says about its arguments

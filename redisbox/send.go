@@ -164,21 +164,25 @@ func (q *queue) special(msg *driver.Outgoing) extra {
 type extra struct {
 	delay               time.Duration
 	arrival             bool
+	ordered             bool // not to arrive after one that was refused
 	redrives            int
+	first               float64 // when it was delivered for the first time, wall time
 	group, key, payload string
 	failure             string
+	token               string
 }
 
 func (e *extra) pack() string {
 	if *e == (extra{}) {
 		return ""
 	}
-	packed := []byte(packDoubles(micros(e.delay), flag(e.arrival), float64(e.redrives)))
+	packed := []byte(packDoubles(micros(e.delay), flag(e.arrival)+flag(e.ordered), float64(e.redrives), e.first))
 	for _, text := range []string{e.group, e.key, e.payload} {
 		packed = append(append(packed, byte(len(text))), text...)
 	}
 	packed = binary.LittleEndian.AppendUint16(packed, uint16(min(len(e.failure), math.MaxUint16)))
-	return string(append(packed, e.failure...))
+	packed = append(packed, e.failure...)
+	return string(append(append(packed, byte(len(e.token))), e.token...))
 }
 
 // digest is what stands for a group, a key or a body on the server: 128 bits.
@@ -195,6 +199,7 @@ type sending struct {
 	ctx       context.Context // it travels with the operation, for as long as that takes
 	positions []int
 	ids       []string
+	arrivals  []string // the names of those that may have arrived before
 	args      []string // three for each message
 	special   bool     // one of them is
 	bytes     int
@@ -211,7 +216,15 @@ func newSending(ctx context.Context, s *shard) *sending {
 }
 
 func (o *sending) add(i int, id string, msg *driver.Outgoing, e extra) {
-	record, special := packRecord(id, o.shard.clock.wallNow(), msg), e.pack()
+	o.addSent(i, id, o.shard.clock.wallNow(), msg, e)
+}
+
+// addSent adds a message that was sent at another time.
+func (o *sending) addSent(i int, id string, wall int64, msg *driver.Outgoing, e extra) {
+	record, special := packRecord(id, wall, msg), e.pack()
+	if e.arrival {
+		o.arrivals = append(o.arrivals, id+e.token)
+	}
 	o.positions = append(o.positions, i)
 	o.ids = append(o.ids, id)
 	o.args = append(o.args, id, record, special)

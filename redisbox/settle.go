@@ -14,6 +14,14 @@ func (h *handle) Ack(ctx context.Context, receipts []driver.Receipt) error {
 	})
 }
 
+// AckLate removes messages like Ack, also by receipts that are past their time; see
+// driver.LateAcker. It is one call for a batch, as Ack is.
+func (h *handle) AckLate(ctx context.Context, receipts []driver.Receipt) error {
+	return h.settle(ctx, "ack late", len(receipts), func(i int) (driver.Receipt, string, string, error) {
+		return receipts[i], "l", packDoubles(placeOfReceipt(receipts[i])), nil
+	})
+}
+
 func (h *handle) Nack(ctx context.Context, nacks []driver.Nack) error {
 	traits := h.Traits()
 	return h.settle(ctx, "nack", len(nacks), func(i int) (driver.Receipt, string, string, error) {
@@ -66,15 +74,16 @@ func (h *handle) settle(ctx context.Context, op string, n int, each func(i int) 
 	var parts []*settling
 	for i := range n {
 		receipt, what, detail, err := each(i)
-		switch {
-		case err != nil:
+		if err != nil {
 			failed.add(n, i, h.named(err, op))
 			continue
-		case !h.good(receipt):
+		}
+		s := h.shardOfReceipt(receipt)
+		if s == nil {
 			failed.add(n, i, h.expired(op, receipt))
 			continue
 		}
-		parts = addSettling(ctx, parts, h.shards[receipt.Place>>placeBits])
+		parts = addSettling(ctx, parts, s)
 		parts[len(parts)-1].add(i, what, receipt, detail)
 	}
 	for _, part := range parts {
@@ -114,13 +123,6 @@ func (q *queue) verdict(op string, part *settling, k int) error {
 		}
 	}
 	return q.expired(op, driver.Receipt{Handle: part.args[2*k]})
-}
-
-// good reports whether a receipt can be one that was given out.
-func (q *queue) good(receipt driver.Receipt) bool {
-	number := receipt.Place >> placeBits
-	return number < uint64(len(q.shards)) && receipt.Place == q.shards[number].place(receipt.Handle) &&
-		receipt.Nonce > 0 && receipt.Nonce <= maxNonce
 }
 
 func (q *queue) expired(op string, receipt driver.Receipt) error {

@@ -3,7 +3,9 @@ package redisbox
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 
+	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/ident"
 )
 
@@ -28,6 +30,8 @@ type shard struct {
 
 	forwardMu  sync.Mutex  // guards forwarding
 	forwarding *forwarding // under way; nil: none is
+
+	resuming atomic.Bool // moves that have stalled
 }
 
 func newShard(q *queue, number int) *shard {
@@ -74,11 +78,40 @@ func (s *shard) newID() string {
 	return string(text[:])
 }
 
-// Receipts carry the shard in the upper 16 bits of the place. The handle, which
-// is the message's id, and the nonce tell the rest; the lower bits only show that
-// the receipt is whole.
-const placeBits = 48
+// Receipts carry the shard in the upper 10 bits of the place, then the lower 40 bits
+// of the message's own place, and then what shows that the receipt is whole. The
+// handle, which is the message's id, and the nonce tell the rest. Of a message's own
+// places, which are times in microseconds, no two are twelve days apart to the
+// microsecond.
+const (
+	checkBits = 14
+	placeBits = 40
+	// checkPrime leaves another remainder if any one bit is another.
+	checkPrime = 16381
+)
 
-func (s *shard) place(id string) uint64 {
-	return uint64(s.number)<<placeBits | hash(id)&(1<<placeBits-1)
+// receipt makes the receipt of a delivery from the message's place.
+func (s *shard) receipt(id string, place float64, nonce uint64) driver.Receipt {
+	told := uint64(s.number)<<placeBits | uint64(place)&(1<<placeBits-1)
+	return driver.Receipt{Handle: id, Place: told<<checkBits | receiptCheck(id, told, nonce), Nonce: nonce}
+}
+
+func receiptCheck(id string, told, nonce uint64) uint64 {
+	return ((told^hash(id))%checkPrime + nonce%checkPrime) % checkPrime
+}
+
+// shardOfReceipt returns the shard that gave out a receipt, and nil if that was none.
+func (q *queue) shardOfReceipt(receipt driver.Receipt) *shard {
+	told := receipt.Place >> checkBits
+	number := told >> placeBits
+	if number >= uint64(len(q.shards)) || receipt.Place&(1<<checkBits-1) != receiptCheck(receipt.Handle, told, receipt.Nonce) ||
+		receipt.Nonce == 0 || receipt.Nonce > maxNonce {
+		return nil
+	}
+	return q.shards[number]
+}
+
+// placeOfReceipt is what a receipt knows of the message's own place.
+func placeOfReceipt(receipt driver.Receipt) float64 {
+	return float64(receipt.Place >> checkBits & (1<<placeBits - 1))
 }

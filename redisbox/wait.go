@@ -18,14 +18,17 @@ func (r *Replies) Wait(ctx context.Context, id string, wait time.Duration) (driv
 	k := r.bucket(id)
 	patience := time.NewTimer(wait)
 	defer patience.Stop()
-	told := k.join(ctx, id)
+	told, found, expected := k.await(ctx, id)
 	defer k.leave(id, told)
-	for passed, inTurn := false, false; ; {
+	for passed, inTurn := false, false; ; expected = false {
 		what := "w"
 		if passed {
 			what = "g"
 		}
-		found, err := k.look(ctx, what, id)
+		var err error
+		if !expected {
+			found, err = k.look(ctx, what, id)
+		}
 		if inTurn {
 			<-r.turns
 			inTurn = false
@@ -52,6 +55,18 @@ func (r *Replies) Wait(ctx context.Context, id string, wait time.Duration) (driv
 			}
 		}
 	}
+}
+
+// await registers one who waits for a slot, see join. If this process has made the
+// slot, and has been told about it since, it returns what that was like.
+func (k *bucket) await(ctx context.Context, id string) (told chan string, made foundSlot, expected bool) {
+	if ctx.Err() == nil && !k.replies.isClosed() { // otherwise looking tells what is wrong
+		if found := k.expectation(id); found != nil {
+			made.ID, made.State, made.CreatedAt, made.left = id, driver.SlotPending, found.created, time.Until(found.ends)
+			return found.told, made, true
+		}
+	}
+	return k.join(ctx, id), made, false
 }
 
 // takeTurn waits until one more may look again. Many may want to at a time, and what

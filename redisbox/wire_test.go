@@ -231,6 +231,7 @@ func TestScriptsTouchNothingButTheirKeys(t *testing.T) {
 		Open: func(t testing.TB) driver.Opener { return open(t, client, &Options{Prefix: redistest.Prefix(t)}) },
 	}
 	drivertest.RunRandom(t, backend, 300)
+	useMoves(t, open(t, client, &Options{Prefix: redistest.Prefix(t)}))
 	if err := stop(); err != nil {
 		t.Fatal(err)
 	}
@@ -410,6 +411,7 @@ func useEverything(t *testing.T, option rueidis.ClientOption) {
 	wantStats(t, graves, driver.Stats{Ready: 1})
 	for range graves.(driver.Peeker).Peek(t.Context(), driver.Query{}) {
 	}
+	useMoves(t, b)
 	if n, err := graves.Purge(t.Context()); err != nil || n != 1 {
 		t.Errorf("purged %d, error %v", n, err)
 	}

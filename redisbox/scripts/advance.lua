@@ -39,7 +39,13 @@ local function fire(timer)
     return -- retention was faster
   end
   local e = engine.get(timer.id)
-  if timer.key == shard.invisible then
+  if timer.key == shard.invisible and e.reason == 'moving' then
+    -- Whoever was moving it has stopped. Where it is now only the other queue knows,
+    -- so it stays out until somebody has asked there.
+    call('ZADD', shard.arrivals, 'inf', '>' .. e.id)
+    call('ZADD', shard.invisible, shard.now + e.hold, e.id)
+    shard.stalled = true
+  elseif timer.key == shard.invisible then
     if shard.strict then
       engine.release(e.group)
     end
@@ -53,7 +59,7 @@ end
 
 -- readyRetention and deadRetention return who is next to expire, and when.
 local function readyRetention()
-  if shard.readyAge == 0 or engine.deadFull() then
+  if shard.readyAge == 0 or not engine.mayExpire() then
     return nil, INFINITE
   end
   local oldest, seq = engine.oldestWaiting()

@@ -92,12 +92,27 @@ end
 
 function engine.exhausted(e) return shard.maxDeliveries > 0 and e.deliveries >= shard.maxDeliveries end
 
+-- mayExpire reports whether messages that are past their time can go.
+function engine.mayExpire() return shard.drops or not engine.deadFull() end
+
+-- expire ends a message that is in no order, but perhaps the one by age.
+function engine.expire(e)
+  if shard.drops then
+    engine.remove(e)
+  else
+    engine.die(e, 'expired')
+  end
+end
+
 -- comeBack decides what becomes of a message whose delivery is over.
 function engine.comeBack(e, delay)
   if engine.exhausted(e) then
     engine.dieOrWait(e, 'max_attempts', delay)
-  elseif shard.readyAge > 0 and e.seq + shard.readyAge <= shard.at and not engine.deadFull() then
-    engine.dieOrWait(e, 'expired', delay)
+  elseif shard.readyAge > 0 and e.seq + shard.readyAge <= shard.at and engine.mayExpire() then
+    engine.expire(e)
+    if shard.strict then
+      engine.regroup(e.group)
+    end
   else
     engine.wait(e, shard.at + delay)
   end
@@ -126,17 +141,17 @@ function engine.oldestWaiting()
   end
 end
 
--- expireOldest makes a waiting message an expired dead letter.
+-- expireOldest ends a waiting message.
 function engine.expireOldest(id)
   local e = engine.get(id)
   engine.unwait(e)
-  engine.die(e, 'expired')
+  engine.expire(e)
 end
 
--- expireByCount lets the oldest waiting messages die while there are more than
+-- expireByCount lets the oldest waiting messages go while there are more than
 -- retention allows.
 function engine.expireByCount()
-  while shard.readyCount > 0 and engine.waiting() > shard.readyCount and not engine.deadFull() do
+  while shard.readyCount > 0 and engine.waiting() > shard.readyCount and engine.mayExpire() do
     local oldest = engine.oldestWaiting()
     if not oldest then
       return

@@ -17,6 +17,7 @@ else
   call('UNLINK', shard.pending, shard.returned, shard.invisible, shard.delayed, shard.data, shard.state,
     shard.ages, shard.groups, shard.eligible, shard.out, shard.manifests)
   shard.bytes, shard.next, shard.hasReturned, shard.hauls, shard.hauled = 0, INFINITE, 0, 0, 0
+  call('ZREMRANGEBYSCORE', shard.arrivals, 'inf', 'inf') -- moves that have stalled
   shard.entries, shard.changed, shard.removed = {}, {}, {}
   local _, letterDue = engine.deadRetention()
   engine.note(letterDue)

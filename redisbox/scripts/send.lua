@@ -1,19 +1,39 @@
 -- Adding messages.
 --
 -- A message with nothing special has no extra, or ""; otherwise it packs delay,
--- arrival, redrives, group, key, payload and failure. arrival is 1 for a message
--- that may have been sent here before, by somebody else under the same id.
+-- arrival, redrives, first, group, key, payload, failure and token. arrival is 1 for a
+-- message that may have been sent here before, by somebody else, and 2 if besides it
+-- must not come after one that was refused. The name of an arrival is its id and the
+-- token, which tells the times apart that one message comes here; the name of one
+-- that is not to arrive any more has a ! before it, see arrival.lua.
 --
 -- The letters: s sent, f full, and those of dedup.lua, each with more.
 
-local EXTRA = '<dddBc0Bc0Bc0Hc0'
+local EXTRA = '<ddddBc0Bc0Bc0Hc0Bc0'
 local ARRIVAL = 604800000000 -- how long an arrival is remembered at least
+
+-- supersede ends what is here of a message that comes back: it was moving away, and so
+-- has arrived elsewhere. It reports false if it was not.
+local function supersede(id)
+  local e = call('HEXISTS', shard.state, id) == 1 and engine.get(id)
+  if not e or e.reason ~= 'moving' then
+    return false
+  end
+  call('ZREM', shard.arrivals, '>' .. id)
+  engine.unlease(e)
+  engine.remove(e)
+  return true
+end
 
 -- admit returns the letter of a message that cannot be added, and what goes with
 -- it; nil if it can.
-local function admit(id, size, arrival, key, payload)
-  if arrival ~= 0 and call('ZSCORE', shard.arrivals, id) then
-    return 'd', id
+local function admit(id, size, arrival, token, key, payload)
+  if arrival ~= 0 then
+    if call('ZSCORE', shard.arrivals, id .. token) or (call('HEXISTS', shard.data, id) == 1 and not supersede(id)) then
+      return 'd', id
+    elseif (arrival == 2 and shard.refused) or call('ZSCORE', shard.arrivals, '!' .. id .. token) then
+      return 'f'
+    end
   end
   if key ~= '' then
     local letter, detail = engine.judge(key, payload)
@@ -21,18 +41,21 @@ local function admit(id, size, arrival, key, payload)
       return letter, detail
     end
   end
-  return not engine.room(size) and 'f' or nil
+  if not engine.room(size) then
+    shard.refused = true
+    return 'f'
+  end
 end
 
 -- add adds a message if that can be. It returns the letter for it, and what goes
 -- with that.
 local function add(id, record, extra)
-  local delay, arrival, redrives, group, key, payload, failure = 0, 0, 0, '', '', '', ''
+  local delay, arrival, redrives, first, group, key, payload, failure, token = 0, 0, 0, 0, '', '', '', '', ''
   if extra ~= '' then
-    delay, arrival, redrives, group, key, payload, failure = parse(EXTRA, extra)
+    delay, arrival, redrives, first, group, key, payload, failure, token = parse(EXTRA, extra)
   end
   local size = parse('<I4', record, 17)
-  local letter, detail = admit(id, size, arrival, key, payload)
+  local letter, detail = admit(id, size, arrival, token, key, payload)
   if letter then
     return letter, detail
   end
@@ -41,14 +64,14 @@ local function add(id, record, extra)
   end
   if arrival ~= 0 then
     call('ZREMRANGEBYSCORE', shard.arrivals, '-inf', shard.now - math.max(ARRIVAL, shard.window))
-    call('ZADD', shard.arrivals, shard.now, id)
+    call('ZADD', shard.arrivals, shard.now, id .. token)
   end
   local e = engine.fresh(id, engine.tail(), size)
   call('HSET', shard.data, id, record)
   shard.bytes = shard.bytes + size
   shard.count = shard.count and shard.count + 1
-  e.group, e.redrives, e.failure = group, redrives, failure
-  e.kept = redrives > 0 or failure ~= '' -- otherwise there is nothing to tell about it yet
+  e.group, e.redrives, e.first, e.failure = group, redrives, first, failure
+  e.kept = redrives > 0 or first > 0 or failure ~= '' -- otherwise there is nothing to tell about it yet
   shard.entries[id] = e
   engine.wait(e, shard.now + delay)
   engine.expireByCount()

@@ -1,8 +1,9 @@
 -- Settling deliveries.
 --
 -- how packs what to do, the name of the haul, the number in the haul, and the
--- detail of what to do: a ack; n nack (delay, cause); e extend (visibility); b bury
--- (reason, failure, kind); r return, as if it had not been delivered.
+-- detail of what to do: a ack; l ack late (place); n nack (delay, cause); e extend
+-- (visibility); b bury (reason, failure, kind); r return, as if it had not been
+-- delivered.
 --
 -- The letters: s settled, x the receipt has expired, f the dead letters are full.
 
@@ -54,6 +55,24 @@ local function act(what, e, detail)
   return 's'
 end
 
+-- late acks a message whose delivery is over, if it is still where it was then: it
+-- waits there, or somebody else has it. Whatever was delivered has an entry. It
+-- returns the letter for it.
+local PLACES = 1099511627776 -- receipts know places up to multiples of this, see shard.go
+
+local function late(id, place)
+  engine.flush()
+  local e = call('HEXISTS', shard.state, id) == 1 and engine.get(id)
+  if not e or e.damaged or e.deliveries == 0 or e.reason == 'moving' or e.place % PLACES ~= place then
+    return 'x'
+  elseif e.nonce ~= 0 then
+    return act('a', e)
+  end
+  engine.unwait(e)
+  engine.remove(e)
+  return 's'
+end
+
 -- settle settles the deliveries in these arguments, in order. Leases that are
 -- over have come back by now, so a receipt is good exactly if it has the nonce of
 -- the latest delivery.
@@ -64,8 +83,12 @@ function engine.settle(from, to)
     local name = sub(how, 2, 10)
     engine.split(name)
     local e = engine.get(ARGV[i])
-    local good = e.nonce == engine.nonceOf(name, byte(how, 11))
-    letters[#letters + 1] = good and act(sub(how, 1, 1), e, sub(how, 12)) or 'x'
+    local what, detail = sub(how, 1, 1), sub(how, 12)
+    if e.nonce == engine.nonceOf(name, byte(how, 11)) then
+      letters[#letters + 1] = act(what == 'l' and 'a' or what, e, detail)
+    else
+      letters[#letters + 1] = what == 'l' and late(ARGV[i], parse('<d', detail)) or 'x'
+    end
   end
   letters = concat(letters)
   return string.find(letters, '[^s]') and letters or ''

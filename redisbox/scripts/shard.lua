@@ -13,6 +13,7 @@ local shard = {
   maxBytes = maxBytes, maxInFlight = maxInFlight, maxDead = maxDead, maxHold = maxHold, window = window,
   dedupMax = dedupMax, readyAge = readyAge, readyCount = readyCount, deadAge = deadAge, deadCount = deadCount,
   forwards = forwards ~= 0,
+  drops = #known[2] > 120, -- there is one number more if what expires is dropped
 
   clock = clock, offset = offset, term = term, last = last, death = death, bytes = bytes, next = next,
   wantsReady = wantsReady, wantsDue = wantsDue, hasReturned = hasReturned, hauls = hauls, hauled = hauled,
@@ -66,7 +67,7 @@ end
 function engine.finish(memory, ...)
   engine.flush()
   engine.announce()
-  local letters = shard.forwards and call('ZCARD', shard.outbox) or 0
+  local letters = shard.stalled and -1 or shard.forwards and call('ZCARD', shard.outbox) or 0
   local answer = { 'ok', pack('<dddddd', shard.now, shard.wall, shard.next, shard.version, shard.term, letters), ... }
   local after = pack(STATE, shard.now, shard.offset, shard.term, shard.last, shard.death, shard.bytes, shard.next,
     shard.wantsReady, shard.wantsDue, shard.hasReturned, shard.hauls, shard.hauled)

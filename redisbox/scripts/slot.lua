@@ -7,11 +7,12 @@
 -- Result: head; a letter; the slot, or nothing
 -- Uses: bucket again time
 --
--- What to do: c create a slot that ends after life, if there are less than most; r
--- resolve it; a (abandon) cancel it; g get it; w get it, and tell waiter when it is
+-- What to do: c create a slot that ends after life, if there are less than most, and
+-- tell waiter, if there is one, when it is pending no more; r resolve it; a (abandon)
+-- cancel it; g get it; w get it, and tell waiter when it is
 -- pending no more; t take it out, unless it is pending; d delete it. The letters: s
--- done, n not found, t taken, f full (with when to try again), and the state of a slot
--- that was written before: r, c or x.
+-- done (for c with the wall time), n not found, t taken, f full (with when to try
+-- again), and the state of a slot that was written before: r, c or x.
 --
 -- Those who wait are told on a channel of their own, by the id and the slot as it
 -- then is; of one that was removed without having been written, by the id alone; of a
@@ -21,19 +22,6 @@ local LINGER = 60000000 -- how long slots are kept whose time is over
 local CROWD = 3000 * 18 -- bytes of names of processes that are told of one slot
 local LARGE = 4096 -- a server cuts off who has too much of what was announced ahead of him
 local what, id, life, most, waiter = ARGV[5], ARGV[6], tonumber(ARGV[7]), tonumber(ARGV[8]), ARGV[9]
-
-local function remove(name)
-  call('HDEL', slots, name)
-  call('ZREM', ends, name)
-end
-
--- tell tells those who wait. It must not fail: what was done is done.
-local function tell(waiters, slot)
-  slot = #slot > LARGE and '\0' or slot
-  for who in string.gmatch(waiters, '%S+') do
-    redis.pcall('SPUBLISH', sub(meta, 1, -5) .. who, pack('<H', #id) .. id .. slot)
-  end
-end
 
 local function finish(letter, slot)
   local answer = { 'ok', pack('<ddd', now, wall, term), letter, slot or '' }
@@ -46,11 +34,12 @@ local function finish(letter, slot)
   return answer
 end
 
--- create makes the slot, and sweeps a few that nobody has asked for in time: more
--- than one, so that sweeping outpaces creating.
-local function create()
+-- A slot is made, and a few are swept that nobody has asked for in time: more than
+-- one, so that sweeping outpaces creating.
+if what == 'c' then
   for _, name in ipairs(call('ZRANGEBYSCORE', ends, '-inf', now - LINGER, 'LIMIT', 0, 2)) do
-    remove(name)
+    call('HDEL', slots, name)
+    call('ZREM', ends, name)
   end
   if call('HEXISTS', slots, id) == 1 then
     return finish('t')
@@ -60,12 +49,8 @@ local function create()
     return finish('f', format('%.0f', oldest[1] and oldest[2] + LINGER - now or 0))
   end
   call('ZADD', ends, now + life, id)
-  call('HSET', slots, id, pack(SLOT, 'p', now + life, wall, wall + life, 0, 0, '', 0, '', 0, ''))
-  return finish('s')
-end
-
-if what == 'c' then
-  return create()
+  call('HSET', slots, id, pack(SLOT, 'p', now + life, wall, wall + life, 0, #waiter, waiter, 0, '', 0, ''))
+  return finish('s', pack('<d', wall))
 end
 
 local slot = call('HGET', slots, id)
@@ -76,6 +61,14 @@ local state, due, created, ending, resolved, waiters, failure, kind, position = 
 local body = sub(slot, position)
 if due <= now then
   state, failure, kind, body, resolved = 'x', '', '', '', 0
+end
+
+-- tell tells those who wait. It must not fail: what was done is done.
+local function tell(waiters, slot)
+  slot = #slot > LARGE and '\0' or slot
+  for who in string.gmatch(waiters, '%S+') do
+    redis.pcall('SPUBLISH', sub(meta, 1, -5) .. who, pack('<H', #id) .. id .. slot)
+  end
 end
 
 -- show packs the slot as it is, without those who wait.
@@ -97,7 +90,8 @@ if what == 'r' or what == 'a' then
   tell(waiters, show())
   return finish('s')
 elseif what == 'd' or (what == 't' and state ~= 'p') then
-  remove(id)
+  call('HDEL', slots, id)
+  call('ZREM', ends, id)
   tell(waiters, state == 'p' and '' or show())
 elseif what == 'w' and state == 'p' and not string.find(waiters, waiter, 1, true) then
   waiters = sub(waiters .. ' ' .. waiter, -CROWD) -- those who came first have gone, or look now and then

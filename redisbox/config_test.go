@@ -1,0 +1,80 @@
+package redisbox
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/redistest"
+)
+
+// TestConfigurationsOfBeforeCanBeRead: neither what is stored nor what scripts read has
+// what can be set since then.
+func TestConfigurationsOfBeforeCanBeRead(t *testing.T) {
+	t.Parallel()
+	b := open(t, connect(t, redistest.SharedServer(t).ClientOption()), &Options{Prefix: redistest.Prefix(t)})
+	config := driver.Config{MaxDeliveries: 3, RetainReady: driver.Retention{Age: tick}}
+	q := configured(t, b, config)
+	var fields map[string]any
+	if err := json.Unmarshal([]byte(stored(config, 0)), &fields); err != nil {
+		t.Fatal(err)
+	}
+	delete(fields, "Annotation")
+	delete(fields, "DropExpired")
+	before, err := json.Marshal(fields)
+	if err != nil {
+		t.Fatal(err)
+	}
+	meta := keyOf(q, "meta")
+	if err := b.client.Do(t.Context(), b.client.B().Hset().Key(meta).FieldValue().FieldValue("settings", string(before)).Build()).Error(); err != nil {
+		t.Fatal(err)
+	}
+	if packed := field(t, b, meta, "config"); len(packed) != 8*15 {
+		t.Fatalf("scripts read %d bytes, and used to read 120", len(packed))
+	}
+	if got, err := b.QueueConfig(t.Context(), "orders"); err != nil || got != config {
+		t.Errorf("got %+v, error %v; want %+v", got, err, config)
+	}
+	send(t, q, "a")
+	pause(2 * tick)
+	wantStats(t, q, driver.Stats{Dead: 1})
+}
+
+func field(t *testing.T, b *Backend, key, name string) string {
+	t.Helper()
+	text, err := b.client.Do(t.Context(), b.client.B().Hget().Key(key).Field(name).Build()).ToString()
+	if err != nil && !rueidis.IsRedisNil(err) {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// TestAnAnnotationIsKeptOnce: shards need not have it, and listing queues does not read
+// it.
+func TestAnAnnotationIsKeptOnce(t *testing.T) {
+	t.Parallel()
+	for topology, option := range topologies(t) {
+		b := open(t, connect(t, option), &Options{Prefix: redistest.Prefix(t)})
+		config := driver.Config{Shards: 3, DedupWindow: time.Hour, DropExpired: true, Annotation: strings.Repeat("<ä\u2028\x00\">", 1000)}
+		q := configured(t, b, config)
+		if got, err := b.QueueConfig(t.Context(), "orders"); err != nil || got != config {
+			t.Errorf("%s: got %+v, error %v", topology, got, err)
+		}
+		for _, s := range q.shards {
+			if n := len(field(t, b, s.keys[0], "settings")); (n > len(config.Annotation)) != (s.number == 0) {
+				t.Errorf("%s: shard %d has settings of %d bytes", topology, s.number, n)
+			}
+		}
+		config.Annotation, config.DropExpired = "", false
+		if err := b.ConfigureQueue(t.Context(), "orders", config); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := b.QueueConfig(t.Context(), "orders"); err != nil || got != config {
+			t.Errorf("%s: got %+v, error %v", topology, got, err)
+		}
+	}
+}

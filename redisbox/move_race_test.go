@@ -1,0 +1,162 @@
+package redisbox
+
+import (
+	"testing"
+
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/redistest"
+)
+
+// Of two who move the same message one may be as slow as can be.
+
+// heldMove begins a move in another process, which is held before it adds anything to
+// the other queue. It returns how to let it go on, and what it then says.
+func heldMove(t *testing.T, server *redistest.Server, prefix string) (release func(), done <-chan error) {
+	t.Helper()
+	proxy := redistest.NewProxy(t, server.Addr())
+	slow := openQueue(t, open(t, connect(t, through(server, proxy)), &Options{Prefix: prefix}))
+	target := tag(prefix, "shelter", 0) + "meta"
+	held, release := holdFirst(proxy, serveScript, func(args []string) bool { return args[3] == target })
+	moved := make(chan error, 1)
+	go func() {
+		_, err := slow.Move(t.Context(), "shelter", 1)
+		moved <- err
+	}()
+	<-held
+	return release, moved
+}
+
+func TestASlowMoverAddsNothingThatAnotherHasMoved(t *testing.T) {
+	t.Parallel()
+	server, prefix := redistest.SharedServer(t), redistest.Prefix(t)
+	b := open(t, connect(t, server.ClientOption()), &Options{Prefix: prefix})
+	q, shelter := openQueue(t, b), openNamed(t, b, "shelter")
+	send(t, q, "a")
+	release, done := heldMove(t, server, prefix)
+	stall(t, q)
+	eventually(t, "another has moved it", func() bool {
+		stats, err := q.Stats(t.Context())
+		return err == nil && stats == driver.Stats{}
+	})
+	ackAll(t, shelter, receive(t, shelter, 1, hold))
+	release()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	wantStats(t, q, driver.Stats{})
+	wantStats(t, shelter, driver.Stats{})
+}
+
+// TestASlowMoverAddsNothingThatAnotherHasPutBack: the other queue was full for whoever
+// went on, and has room when the slow one comes.
+func TestASlowMoverAddsNothingThatAnotherHasPutBack(t *testing.T) {
+	t.Parallel()
+	server, prefix := redistest.SharedServer(t), redistest.Prefix(t)
+	b := open(t, connect(t, server.ClientOption()), &Options{Prefix: prefix})
+	if err := b.ConfigureQueue(t.Context(), "shelter", driver.Config{MaxMessages: 1}); err != nil {
+		t.Fatal(err)
+	}
+	q, shelter := openQueue(t, b), openNamed(t, b, "shelter")
+	send(t, q, "a")
+	send(t, shelter, "in the way")
+	release, done := heldMove(t, server, prefix)
+	stall(t, q)
+	eventually(t, "another has put it back", func() bool {
+		stats, err := q.Stats(t.Context())
+		return err == nil && stats == driver.Stats{Ready: 1}
+	})
+	ackAll(t, q, receive(t, q, 1, hold))
+	ackAll(t, shelter, receive(t, shelter, 1, hold))
+	release()
+	wantCode(t, <-done, driver.ErrFull)
+	wantStats(t, q, driver.Stats{})
+	wantStats(t, shelter, driver.Stats{})
+}
+
+// TestALetterThatDiesAgainIsForwardedAgain, although the other queue remembers it.
+func TestALetterThatDiesAgainIsForwardedAgain(t *testing.T) {
+	t.Parallel()
+	for topology, option := range topologies(t) {
+		t.Run(topology, func(t *testing.T) {
+			t.Parallel()
+			b := open(t, connect(t, option), &Options{Prefix: redistest.Prefix(t)})
+			q := configured(t, b, driver.Config{DeadLetterTo: "graves"})
+			graves := openNamed(t, b, "graves")
+			send(t, q, "a")
+			for range 3 {
+				d := receive(t, q, 1, hold)[0]
+				if err := q.DeadLetter(t.Context(), []driver.Burial{{Receipt: d.Receipt, Reason: driver.ReasonFatal}}); err != nil {
+					t.Fatal(err)
+				}
+				wantStats(t, q, driver.Stats{})
+				wantStats(t, graves, driver.Stats{Ready: 1})
+				if n, err := graves.Move(t.Context(), "", 0); err != nil || n != 1 {
+					t.Fatalf("home: %d moved, error %v", n, err)
+				}
+			}
+			wantStats(t, graves, driver.Stats{})
+			wantStats(t, q, driver.Stats{Ready: 1})
+		})
+	}
+}
+
+// TestASlowForwarderDoesNotTakeAwayALaterDeath: it says of a letter that it has moved,
+// which has come back since and died again.
+func TestASlowForwarderDoesNotTakeAwayALaterDeath(t *testing.T) {
+	t.Parallel()
+	b := open(t, connect(t, redistest.SharedServer(t).ClientOption()), &Options{Prefix: redistest.Prefix(t)})
+	q := configured(t, b, driver.Config{DeadLetterTo: "graves"})
+	graves, s := openNamed(t, b, "graves"), q.shards[0]
+	send(t, q, "a")
+	d := receive(t, q, 1, hold)[0]
+	s.forwardMu.Lock() // this process does not get to move anything
+	buried := make(chan error, 1)
+	go func() {
+		buried <- q.DeadLetter(t.Context(), []driver.Burial{{Receipt: d.Receipt, Reason: driver.ReasonFatal}})
+	}()
+	eventually(t, "the letter is in the outbox", func() bool {
+		letters, err := s.peek(t.Context(), "outbox", "-inf", 0, 1, false, nil)
+		return err == nil && len(letters) == 1
+	})
+	for _, what := range []string{"m", "k"} {
+		if _, err := s.callDurably(t.Context(), forwardScript, true, d.ID, "1", what); err != nil { // of a death long ago
+			t.Fatal(err)
+		}
+	}
+	s.forwardMu.Unlock()
+	if err := <-buried; err != nil {
+		t.Fatal(err)
+	}
+	wantStats(t, q, driver.Stats{})
+	wantStats(t, graves, driver.Stats{Ready: 1})
+}
+
+// TestASlowMoverDoesNotEndALaterMove of the same message.
+func TestASlowMoverDoesNotEndALaterMove(t *testing.T) {
+	t.Parallel()
+	b := open(t, connect(t, redistest.SharedServer(t).ClientOption()), &Options{Prefix: redistest.Prefix(t)})
+	q, shelter := openQueue(t, b), openNamed(t, b, "shelter")
+	send(t, q, "a")
+	end := func(d *departing, what string) int {
+		c := &crossing{from: q.shards[0]}
+		c.decide(d, what)
+		d.resumed = true // it counts if it is the first to say so
+		n, err := c.finish(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	first := takeOut(t, q, shelter, 1)
+	end(&first[0], "k")
+	wantStats(t, q, driver.Stats{Ready: 1})
+	second := takeOut(t, q, shelter, 1)
+	if n := end(&first[0], "m"); n != 0 {
+		t.Errorf("the first mover has ended what the second began")
+	}
+	wantStats(t, q, driver.Stats{InFlight: 1})
+	if n := end(&second[0], "m"); n != 1 {
+		t.Errorf("the second mover could not end what it began")
+	}
+	wantStats(t, q, driver.Stats{})
+}

@@ -1,0 +1,364 @@
+package redisbox
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/redis/rueidis"
+
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/redistest"
+)
+
+// takeOut has a mover take messages out and stop, and returns what it has.
+func takeOut(t *testing.T, from, to *handle, limit int) []departing {
+	t.Helper()
+	out, _, _, err := from.shards[0].depart(t.Context(), departRequest{target: targetNote(to.queue), hold: hold, limit: limit})
+	if err != nil || len(out) != limit {
+		t.Fatalf("took %d messages out, error %v; want %d", len(out), err, limit)
+	}
+	return out
+}
+
+// bringOver has it add them to the other queue, and stop before it says so here.
+func bringOver(t *testing.T, from *handle, out []departing) *crossing {
+	t.Helper()
+	c := &crossing{from: from.shards[0], targets: from.backend.newTargets(), parts: make(map[*shard]*crossingPart)}
+	for i := range out {
+		if err := c.address(t.Context(), &out[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for to, part := range c.parts {
+		if err := c.deliver(t.Context(), to, part); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return c
+}
+
+// TestMovingGoesOnWhereItWasInterrupted: whoever comes by finds a message that another
+// has begun to move, and there is one of it in the end.
+func TestMovingGoesOnWhereItWasInterrupted(t *testing.T) {
+	t.Parallel()
+	for topology, option := range topologies(t) {
+		for step, test := range map[string]struct {
+			interrupt func(t *testing.T, q, shelter *handle)
+			want      driver.Stats
+		}{
+			"before it was added": {func(t *testing.T, q, shelter *handle) {
+				takeOut(t, q, shelter, 2)
+			}, driver.Stats{Ready: 2}},
+			"after it was added": {func(t *testing.T, q, shelter *handle) {
+				bringOver(t, q, takeOut(t, q, shelter, 2))
+			}, driver.Stats{Ready: 2}},
+			"after it was consumed": {func(t *testing.T, q, shelter *handle) {
+				bringOver(t, q, takeOut(t, q, shelter, 2))
+				ackAll(t, shelter, receive(t, shelter, 2, hold))
+			}, driver.Stats{}},
+		} {
+			for _, repeated := range []bool{false, true} {
+				t.Run(fmt.Sprint(topology, " ", step, " repeated ", repeated), func(t *testing.T) {
+					t.Parallel()
+					first, second := twoProcesses(t, option)
+					q, shelter := openQueue(t, first), openNamed(t, first, "shelter")
+					send(t, q, "a", "b")
+					test.interrupt(t, q, shelter)
+					wantStats(t, q, driver.Stats{InFlight: 2})
+					wantNothing(t, q)
+					if err := first.Close(); err != nil { // so it is not there to go on itself
+						t.Fatal(err)
+					}
+					stall(t, q)
+
+					other := openQueue(t, second)
+					shelter = openNamed(t, second, "shelter")
+					if repeated {
+						if n, err := other.Move(t.Context(), "shelter", 0); err != nil || n != 2 {
+							t.Errorf("the move repeated: %d moved, error %v; want 2", n, err)
+						}
+					}
+					eventually(t, "the move is finished", func() bool {
+						stats, err := other.Stats(t.Context())
+						return err == nil && stats == driver.Stats{}
+					})
+					wantStats(t, shelter, test.want)
+				})
+			}
+		}
+	}
+}
+
+func twoProcesses(t *testing.T, option rueidis.ClientOption) (first, second *Backend) {
+	prefix := redistest.Prefix(t)
+	return open(t, connect(t, option), &Options{Prefix: prefix}), open(t, connect(t, option), &Options{Prefix: prefix})
+}
+
+func ackAll(t *testing.T, q driver.Queue, all []driver.Delivery) {
+	t.Helper()
+	receipts := make([]driver.Receipt, len(all))
+	for i, d := range all {
+		receipts[i] = d.Receipt
+	}
+	if err := q.Ack(t.Context(), receipts); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestSeveralMoversMoveEachMessageOnce: each message moves once, and one mover says so.
+func TestSeveralMoversMoveEachMessageOnce(t *testing.T) {
+	t.Parallel()
+	const n, movers = 700, 4
+	for topology, option := range topologies(t) {
+		for _, home := range []bool{false, true} {
+			t.Run(fmt.Sprint(topology, " home ", home), func(t *testing.T) {
+				t.Parallel()
+				first, second := twoProcesses(t, option)
+				queues := []*handle{openQueue(t, first), openQueue(t, second)}
+				shelter := openNamed(t, first, "shelter")
+				var ids []string
+				for range n / 100 {
+					msgs := make([]driver.Outgoing, 100)
+					for i := range msgs {
+						msgs[i].Attributes = map[string]string{driver.AttributeDeadSource: "shelter"}
+					}
+					sent, err := queues[0].Send(t.Context(), msgs)
+					if err != nil {
+						t.Fatal(err)
+					}
+					for _, s := range sent {
+						ids = append(ids, s.ID)
+					}
+				}
+				to := map[bool]string{false: "shelter", true: ""}[home]
+				var total atomic.Int64
+				var group sync.WaitGroup
+				for i := range movers {
+					group.Go(func() {
+						for range 10 {
+							moved, err := queues[i%2].Move(t.Context(), to, n/8)
+							if err != nil {
+								t.Error(err)
+							}
+							total.Add(int64(moved))
+						}
+					})
+				}
+				group.Wait()
+				wantStats(t, queues[0], driver.Stats{})
+				var arrived []string
+				for range n / 100 {
+					for _, d := range receive(t, shelter, 100, hold) {
+						arrived = append(arrived, d.ID)
+					}
+				}
+				slices.Sort(arrived)
+				slices.Sort(ids)
+				if !slices.Equal(arrived, ids) || total.Load() != n {
+					t.Errorf("%d messages arrived, and %d are said to have moved; want %d, each once", len(arrived), total.Load(), n)
+				}
+				wantNothing(t, shelter)
+			})
+		}
+	}
+}
+
+// stall lets the time pass for which messages of a queue are noted as moving. Whoever
+// looks next finds that.
+func stall(t *testing.T, q *handle) {
+	t.Helper()
+	client, invisible := q.backend.client, keyOf(q, "invisible")
+	members, err := client.Do(t.Context(), client.B().Zrange().Key(invisible).Min("0").Max("-1").Build()).AsStrSlice()
+	if err != nil || len(members) == 0 {
+		t.Fatalf("%d messages are in flight, error %v", len(members), err)
+	}
+	for _, member := range members {
+		if err := client.Do(t.Context(), client.B().Zadd().Key(invisible).ScoreMember().ScoreMember(0, member).Build()).Error(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := q.backend.openFirst(t.Context(), q.name, "c", q.settings.Load().config); err != nil { // nothing else makes it look
+		t.Fatal(err)
+	}
+}
+
+// TestAMessageIsPutBackWhenItsTargetIsGone, to its own place and with what it had.
+func TestAMessageIsPutBackWhenItsTargetIsGone(t *testing.T) {
+	t.Parallel()
+	b := open(t, connect(t, redistest.SharedServer(t).ClientOption()), &Options{Prefix: redistest.Prefix(t)})
+	q, shelter := openQueue(t, b), openNamed(t, b, "shelter")
+	send(t, q, "a", "b")
+	takeOut(t, q, shelter, 1)
+	if err := b.DeleteQueue(t.Context(), "shelter"); err != nil {
+		t.Fatal(err)
+	}
+	shelter = openNamed(t, b, "shelter") // another of the same name
+	stall(t, q)
+	eventually(t, "it is put back", func() bool {
+		stats, err := q.Stats(t.Context())
+		return err == nil && stats == driver.Stats{Ready: 2}
+	})
+	for i, d := range receive(t, q, 2, hold) {
+		if string(d.Body) != string("ab"[i]) || d.Deliveries != 1 {
+			t.Errorf("got %q, delivery %d; want %q, delivery 1", d.Body, d.Deliveries, "ab"[i])
+		}
+	}
+	wantStats(t, shelter, driver.Stats{})
+}
+
+// TestAMessageThatComesBackSupersedesItsDeparture: it has arrived elsewhere and moved on
+// to here again, before its first mover has said so.
+func TestAMessageThatComesBackSupersedesItsDeparture(t *testing.T) {
+	t.Parallel()
+	for _, strict := range []bool{false, true} {
+		t.Run(fmt.Sprint("strict ", strict), func(t *testing.T) {
+			t.Parallel()
+			b := open(t, connect(t, redistest.SharedServer(t).ClientOption()), &Options{Prefix: redistest.Prefix(t)})
+			q, shelter := configured(t, b, driver.Config{StrictGroups: strict, MaxMessages: 2}), openNamed(t, b, "shelter")
+			send(t, q, "a", "b")
+			c := bringOver(t, q, takeOut(t, q, shelter, 1))
+			if n, err := shelter.Move(t.Context(), "orders", 0); err != nil || n != 1 {
+				t.Fatalf("back: %d moved, error %v", n, err)
+			}
+			wantStats(t, q, driver.Stats{Ready: 2})
+			if n, err := c.finish(t.Context()); err != nil || n != 1 {
+				t.Errorf("the first mover: %d moved, error %v; want the one that it has brought over", n, err)
+			}
+			wantStats(t, q, driver.Stats{Ready: 2})
+			for i, d := range receive(t, q, 2, hold) {
+				if string(d.Body) != string("ba"[i]) {
+					t.Errorf("got %q, want %q", d.Body, "ba"[i])
+				}
+			}
+		})
+	}
+}
+
+func TestWhatIsMovingIsNotAckedLate(t *testing.T) {
+	t.Parallel()
+	b := open(t, connect(t, redistest.SharedServer(t).ClientOption()), &Options{Prefix: redistest.Prefix(t)})
+	q, shelter := openQueue(t, b), openNamed(t, b, "shelter")
+	send(t, q, "a")
+	d := receive(t, q, 1, hold)[0]
+	if err := q.Extend(t.Context(), []driver.Extension{{Receipt: d.Receipt}}); err != nil {
+		t.Fatal(err)
+	}
+	c := bringOver(t, q, takeOut(t, q, shelter, 1))
+	wantCode(t, q.AckLate(t.Context(), []driver.Receipt{d.Receipt}), driver.ErrReceiptExpired)
+	wantStats(t, q, driver.Stats{InFlight: 1})
+	if n, err := c.finish(t.Context()); err != nil || n != 1 {
+		t.Errorf("%d moved, error %v", n, err)
+	}
+	wantStats(t, q, driver.Stats{})
+	wantStats(t, shelter, driver.Stats{Ready: 1})
+}
+
+func TestAPurgeEndsMovesThatHaveStalled(t *testing.T) {
+	t.Parallel()
+	b := open(t, connect(t, redistest.SharedServer(t).ClientOption()), &Options{Prefix: redistest.Prefix(t)})
+	q, shelter := openQueue(t, b), openNamed(t, b, "shelter")
+	send(t, q, "a")
+	takeOut(t, q, shelter, 1)
+	stall(t, q)
+	if n, err := q.Purge(t.Context()); err != nil || n != 1 {
+		t.Fatalf("purged %d, error %v", n, err)
+	}
+	if n, err := b.client.Do(t.Context(), b.client.B().Zcard().Key(keyOf(q, "arrivals")).Build()).AsInt64(); err != nil || n != 0 {
+		t.Errorf("%d notes are left, error %v", n, err)
+	}
+	wantStats(t, q, driver.Stats{})
+}
+
+func TestADamagedMessageDoesNotHoldUpAMove(t *testing.T) {
+	t.Parallel()
+	b := open(t, connect(t, redistest.SharedServer(t).ClientOption()), &Options{Prefix: redistest.Prefix(t)})
+	q, shelter := openQueue(t, b), openNamed(t, b, "shelter")
+	ids := send(t, q, "a", "b", "c", "d")
+	data := keyOf(q, "data")
+	sent, err := b.client.Do(t.Context(), b.client.B().Hget().Key(data).Field(ids[1]).Build()).ToString()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for id, damaged := range map[string]string{ids[1]: sent[:len(sent)-1] + "x", ids[2]: "short"} {
+		if err := b.client.Do(t.Context(), b.client.B().Hset().Key(data).FieldValue().FieldValue(id, damaged).Build()).Error(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n, err := q.Move(t.Context(), "shelter", 0); err != nil || n != 2 {
+		t.Errorf("%d moved, error %v; want 2", n, err)
+	}
+	wantStats(t, q, driver.Stats{Dead: 2})
+	for _, letter := range letters(t, q) {
+		if letter.Reason != driver.ReasonIntegrity {
+			t.Errorf("%s died of %s", letter.ID, letter.Reason)
+		}
+	}
+	wantStats(t, shelter, driver.Stats{Ready: 2})
+}
+
+// useMoves moves messages there and back, and acks one of them late.
+func useMoves(t *testing.T, b *Backend) {
+	t.Helper()
+	if err := b.ConfigureQueue(t.Context(), "from", driver.Config{Shards: 2, StrictGroups: true}); err != nil {
+		t.Fatal(err)
+	}
+	from, to := openNamed(t, b, "from"), openNamed(t, b, "to")
+	for i := range 4 {
+		sendOne(t, from, driver.Outgoing{Group: fmt.Sprint(i), Attributes: map[string]string{driver.AttributeDeadSource: "to"}})
+	}
+	takeOut(t, from, to, 1)
+	stall(t, from)
+	for target, want := range map[string]int{"to": 2, "": 2} {
+		if n, err := from.Move(t.Context(), target, 2); err != nil || n != want {
+			t.Fatalf("move to %q: %d moved, error %v; want %d", target, n, err, want)
+		}
+	}
+	d := drainAll(t, to, 4)[0]
+	if err := to.Extend(t.Context(), []driver.Extension{{Receipt: d.Receipt}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := to.AckLate(t.Context(), []driver.Receipt{d.Receipt}); err != nil {
+		t.Fatal(err)
+	}
+	wantStats(t, from, driver.Stats{})
+	wantStats(t, to, driver.Stats{InFlight: 3})
+}
+
+// TestAMoveTakesFourCallsAPage, and one that finds that there is no more.
+func TestAMoveTakesFourCallsAPage(t *testing.T) {
+	w := newWiretapped(t, driver.Config{})
+	openNamed(t, w.backend, "shelter")
+	for round := range 2 { // in the second the scripts are loaded
+		send(t, w, make([]string, 2*departPage)...)
+		w.heard()
+		if n, err := w.Move(t.Context(), "shelter", 0); err != nil || n != 2*departPage {
+			t.Fatalf("%d moved, error %v", n, err)
+		}
+		if round == 1 {
+			w.wantRequests(t, "a look at the target, two pages and the end", 1+2*4+1)
+		}
+	}
+}
+
+func TestALateAckIsOneCallABatch(t *testing.T) {
+	w := newWiretapped(t, driver.Config{})
+	send(t, w, make([]string, 200)...)
+	var receipts []driver.Receipt
+	for _, d := range receive(t, w, 200, hold) {
+		receipts = append(receipts, d.Receipt)
+		if len(receipts)%2 == 0 { // the others are in time
+			if err := w.Extend(t.Context(), []driver.Extension{{Receipt: d.Receipt}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	w.heard()
+	if err := w.AckLate(t.Context(), receipts); err != nil {
+		t.Fatal(err)
+	}
+	w.wantRequests(t, "late ack", 1)
+	wantStats(t, w, driver.Stats{})
+}

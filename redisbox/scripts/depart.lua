@@ -1,0 +1,141 @@
+#!lua flags=allow-oom
+-- Takes ready messages out, so that they can move to another queue.
+--
+-- KEYS: the shard
+-- ARGV: queue, floor, fence, session, turn, nonce, target, hold, last, limit, most;
+--   for each message id, place
+-- Result: head; the latest place; 1 if there may be more; for each message id,
+--   entry, sent
+-- Uses: head again time shard entry haul order fate advance receive begin
+--
+-- A message that moves is in flight, with the reason moving and the target for its
+-- kind, until departed.lua says what has become of it. If nobody does for as long as
+-- hold it has stalled, see advance.lua: then it is the first to be taken out by the
+-- next who asks, under the nonce and for the target that it has.
+--
+-- Without a target only those are. With ids it is those that are still ready, and
+-- otherwise the first that would be delivered, unless they came after last. limit
+-- bounds how many, and most how long the answer is.
+
+local nonce, target, hold, last = tonumber(ARGV[6]), ARGV[7], tonumber(ARGV[8]), tonumber(ARGV[9])
+local limit, most = tonumber(ARGV[10]), tonumber(ARGV[11])
+local answers, ids, size, more = {}, {}, 0, 0
+
+local function show(e, sent)
+  ids[#ids + 1] = e.id
+  size = size + #sent
+  engine.show(answers, e.id, engine.encode(e), sent)
+end
+
+-- A call whose answer was lost tells the same, as far as it is still so.
+if repeated then
+  for i = 2, #repeated, ID do
+    local id = sub(repeated, i, i + ID - 1)
+    local e, sent = engine.get(id), call('HGET', shard.data, id)
+    if sent and e.reason == 'moving' then
+      show(e, sent)
+    end
+  end
+  return engine.finish(repeated, format('%.0f', shard.last), 1, unpack(answers))
+end
+
+-- out takes a message out that is in no order any more.
+local function out(e, sent)
+  e.nonce, e.hold, e.reason, e.kind, e.kept = nonce + #ids, hold, 'moving', target, true
+  shard.entries[e.id], shard.changed[e.id] = e, e
+  call('ZADD', shard.invisible, shard.now + hold, e.id)
+  engine.note(shard.now + hold)
+  if shard.strict then
+    call('HINCRBY', shard.out, e.group, 1)
+    shard.taken[e.group] = true
+    engine.regroup(e.group)
+  end
+  show(e, sent)
+end
+
+-- resume takes out those that have stalled.
+local function resume()
+  for _, name in ipairs(call('ZRANGEBYSCORE', shard.arrivals, 'inf', 'inf', 'LIMIT', 0, limit)) do
+    local e, sent = engine.get(sub(name, 2)), call('HGET', shard.data, sub(name, 2)) or ''
+    if #ids > 0 and size + #sent > most then
+      more = 1
+      return
+    end
+    call('ZREM', shard.arrivals, name)
+    if e.reason == 'moving' then
+      call('ZADD', shard.invisible, shard.now + e.hold, e.id)
+      engine.note(shard.now + e.hold)
+      show(e, sent)
+    end
+  end
+end
+
+-- takeFirst takes out the next messages that would be delivered, or would die instead
+-- because they were delivered too often: where they go they have no deliveries.
+local function takeFirst()
+  while #ids < limit do
+    local e, sent = upNext()
+    if not e or (last > 0 and e.place > last) then
+      return
+    end
+    local damaged = spoiled(e, sent) == 'integrity'
+    if (damaged and shard.budget <= 0) or (not damaged and #ids > 0 and size + #sent > most) then
+      more = 1
+      return
+    end
+    take(e)
+    if damaged then
+      shard.budget = shard.budget - 1
+      engine.dieOrWait(e, 'integrity', 0)
+    else
+      out(e, sent)
+    end
+  end
+end
+
+-- withdraw takes a ready message out of its order, wherever it is there. It returns
+-- its entry, or nil if it is not ready.
+local function withdraw(id, place)
+  local e = call('HEXISTS', shard.state, id) == 1 and engine.get(id)
+  if not e then
+    e = engine.fresh(id, place, engine.sizeOf(id)) -- its ticket shows whether it waits
+  elseif e.nonce ~= 0 or e.damaged then
+    return nil
+  end
+  if not shard.strict then
+    return (call('ZREM', shard.returned, id) == 1 or call('LREM', shard.pending, 1, engine.ticket(e)) == 1) and e
+  end
+  local head = engine.head(e.group)
+  if head and (shard.taken[e.group] or call('HEXISTS', shard.out, e.group) == 0)
+    and not call('ZSCORE', shard.delayed, head) and not call('ZSCORE', shard.delayed, id) then
+    return call('ZREM', shard.groups, engine.member(e)) == 1 and e
+  end
+end
+
+local function takeNamed()
+  for i = 12, #ARGV, 2 do
+    local sent = call('HGET', shard.data, ARGV[i])
+    if #ids == limit or (sent and #ids > 0 and size + #sent > most) then
+      more = 1
+      return
+    end
+    local e = sent and #sent >= SENT_BYTES and withdraw(ARGV[i], tonumber(ARGV[i + 1]))
+    if e then
+      out(e, sent)
+    end
+  end
+end
+
+resume()
+if target ~= '' and #ARGV > 11 then
+  takeNamed()
+elseif target ~= '' then
+  takeFirst()
+end
+local groups = shard.taken
+shard.taken = {}
+engine.flush()
+for group in pairs(groups) do
+  engine.regroup(group)
+end
+return engine.finish('s' .. concat(ids), format('%.0f', shard.last), more, unpack(answers))
