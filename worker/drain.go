@@ -30,7 +30,8 @@ type crew struct {
 // start starts the workers, the settler and the extender. The context that it
 // returns has the values of ctx and not its end: work goes on while the run
 // drains.
-func (r *run[T]) start(ctx context.Context) (settling context.Context, c *crew) {
+func (r *run[T]) start(ctx, polling context.Context) (settling context.Context, c *crew) {
+	r.polling = polling
 	c = &crew{idle: make(chan struct{})}
 	settling, c.stop = context.WithCancel(context.WithoutCancel(ctx))
 	working, cut := context.WithCancelCause(settling)

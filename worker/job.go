@@ -13,25 +13,30 @@ import (
 type job[T any] struct {
 	message *mailbox.Message[T] // never changes
 	run     *run[T]             // never changes
-	phase   jobPhase
+	parent  context.Context     // set when a worker takes it, before anybody can ask
 	lease   lease[T]
 	// since is when the handler began, or gave its last sign of life.
 	since time.Duration
-	// succeeded is set by the worker when the handler has returned without an
-	// error, lost when the lease is, cut when the run could not wait for the
-	// handler, and unsure when an ack was tried and may have worked.
-	succeeded, lost, cut, unsure bool
-
-	// A context that can be cancelled costs as much as all else that is done for
-	// a quick message, so it is made when the handler first asks for something
-	// that it is needed for.
-	parent context.Context // set by the worker before anybody can ask
+	phase jobPhase
+	// alone is set when a worker takes it while nothing else is going on, and acks
+	// are quick. succeeded is set by the worker when the handler has returned without an
+	// error, acked when the worker has acked the message too, lost when the lease
+	// is, cut when the run could not wait for the handler, and unsure when an ack
+	// was tried and may have worked.
+	alone, succeeded, acked, lost, cut, unsure bool
 
 	contextMu sync.Mutex // guards the fields below
-	live      context.Context
-	cancelled context.CancelCauseFunc // that of live
 	ended     bool
-	cause     error
+	// A context that can be cancelled costs as much as all else that is done for
+	// a quick message, so it is made when the handler first asks for something
+	// that it is needed for, or when there is a cause to end it with.
+	live *liveContext
+}
+
+// A liveContext is the one that a job stands for.
+type liveContext struct {
+	context context.Context
+	cancel  context.CancelCauseFunc
 }
 
 // A jobPhase is where in its stay with the run a message is.
@@ -52,9 +57,12 @@ func (j *job[T]) cancel(cause error) {
 	if j.ended {
 		return
 	}
-	j.ended, j.cause = true, cause
+	j.ended = true
+	if j.live == nil && cause != nil {
+		j.live = newLiveContext(j.parent)
+	}
 	if j.live != nil {
-		j.cancelled(cause)
+		j.live.cancel(cause)
 	}
 }
 
@@ -63,12 +71,17 @@ func (j *job[T]) context() context.Context {
 	j.contextMu.Lock()
 	defer j.contextMu.Unlock()
 	if j.live == nil {
-		j.live, j.cancelled = context.WithCancelCause(j.parent)
+		j.live = newLiveContext(j.parent)
 		if j.ended {
-			j.cancelled(j.cause)
+			j.live.cancel(nil)
 		}
 	}
-	return j.live
+	return j.live.context
+}
+
+func newLiveContext(parent context.Context) *liveContext {
+	live, cancel := context.WithCancelCause(parent)
+	return &liveContext{live, cancel}
 }
 
 // Deadline, Done, Err and Value make j a context.

@@ -37,7 +37,7 @@ type Loop[T any] struct {
 	stopped bool
 	aborted bool
 	current *run[T] // nil unless it runs
-	beat    time.Time
+	latest  *run[T] // the current or the last; nil if it never ran
 }
 
 // New returns a loop. It does no I/O, and does not check the options: Run does.
@@ -143,7 +143,7 @@ func (l *Loop[T]) begin(ctx context.Context, stop context.CancelFunc) (*run[T], 
 		return nil, l.invalid("", "it is running already")
 	}
 	l.current = newRun(l, stop)
-	l.beat = time.Now()
+	l.latest = l.current
 	return l.current, nil
 }
 
@@ -189,14 +189,14 @@ func (l *Loop[T]) running() *run[T] {
 // not stuck for that: see Oldest.
 func (l *Loop[T]) LastBeat() time.Time {
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.beat
-}
-
-func (l *Loop[T]) setBeat(now time.Time) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.beat = now
+	r := l.latest
+	l.mu.Unlock()
+	if r == nil {
+		return time.Time{}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.began.Add(r.answered)
 }
 
 // DeadLetterDepth returns how many dead letters there are, and the name of the

@@ -3,20 +3,19 @@ package worker
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/mailboxmq/mailbox"
-	"github.com/mailboxmq/mailbox/internal/backoff"
 )
 
 // A run is one call of Loop.Run. Its goroutines are:
 //
 //   - the fetcher, on the goroutine of Run, which receives messages while there
 //     is room for them;
-//   - the workers, which take messages and call the handler;
+//   - the workers, which take messages and call the handler; one that is alone
+//     receives in the place of the fetcher, and acks in that of the settler;
 //   - the settler, which acks what handlers are done with, all there is at a time;
 //   - the extender, which extends leases.
 //
@@ -25,7 +24,7 @@ import (
 type run[T any] struct {
 	loop  *Loop[T]
 	began time.Time          // times are counted from here, with the monotonic clock
-	stop  context.CancelFunc // ends the fetching
+	stop  context.CancelFunc // ends polling
 	abort chan struct{}      // closed by Loop.Abort
 
 	capacity int  // how many messages may wait or be at a handler
@@ -34,8 +33,9 @@ type run[T any] struct {
 	strict   bool // messages of one group go one after the other
 
 	workers sync.WaitGroup
-	room    chan struct{} // tells the fetcher that there is room
-	renew   chan struct{} // tells the extender that a lease is due before its timer
+	polling context.Context // ends the fetching
+	room    chan struct{}   // tells the fetcher that there is room
+	renew   chan struct{}   // tells the extender that a lease is due before its timer
 
 	mu      sync.Mutex // guards everything below
 	waiting []*job[T]  // for a worker, in order
@@ -52,9 +52,14 @@ type run[T any] struct {
 	waking bool // one of them was signalled and is not awake yet
 
 	fetcherWaits bool
-	receiving    bool // the backend is being asked
-	asked        time.Duration
+	fetchingOwn  bool          // a worker receives, in the place of the fetcher
+	ownErr       error         // what it failed with, for the fetcher to deal with
+	ownEnded     sync.Cond     // tells that it has ended
+	receiving    bool          // the backend is being asked
+	asked        time.Duration // when
+	answered     time.Duration // when it last did
 
+	quick    bool // the last ack was; see ackAlone
 	acks     []*job[T]
 	toSettle sync.Cond
 	flushing bool // the settler ends when nothing is left
@@ -77,6 +82,7 @@ func newRun[T any](l *Loop[T], stop context.CancelFunc) *run[T] {
 		leases: newLeases[T](o.Visibility, !o.NoExtend),
 	}
 	r.toWork.L, r.toSettle.L, r.renewed.L = &r.mu, &r.mu, &r.mu
+	r.ownEnded.L = &r.mu
 	if r.strict {
 		r.busy = make(map[string]bool)
 	}
@@ -89,8 +95,8 @@ func (r *run[T]) now() time.Duration { return time.Since(r.began) }
 // run is Loop.Run. Handlers and settling go on after ctx has ended; polling ends
 // with it.
 func (r *run[T]) run(ctx, polling context.Context) error {
-	settling, crew := r.start(ctx)
-	err := r.fetch(polling)
+	settling, crew := r.start(ctx, polling)
+	err := r.fetch()
 	return errors.Join(err, r.drain(settling, crew))
 }
 
@@ -101,9 +107,10 @@ func (r *run[T]) once(ctx, polling context.Context) (int, error) {
 	if len(messages) == 0 {
 		return 0, err
 	}
-	settling, crew := r.start(ctx)
-	r.add(messages)
+	settling, crew := r.start(ctx, polling)
+	jobs, now := r.jobsOf(messages, nil), r.now()
 	r.mu.Lock()
+	r.addLocked(jobs, now)
 	r.last = true
 	r.toWork.Broadcast()
 	r.mu.Unlock()
@@ -114,125 +121,25 @@ func (r *run[T]) once(ctx, polling context.Context) (int, error) {
 	return len(messages), r.drain(settling, crew)
 }
 
-// fetch receives messages until polling ends, whatever the backend says, unless
-// that is hopeless.
-func (r *run[T]) fetch(polling context.Context) error {
-	o := &r.loop.options
-	for failures := 0; ; {
-		n := r.awaitRoom(polling)
-		if n == 0 {
-			return nil
-		}
-		messages, err := r.receive(polling, n)
-		if len(messages) > 0 {
-			r.add(messages)
-		}
-		switch {
-		case err == nil:
-			failures = 0
-			continue
-		case polling.Err() != nil:
-			return nil
-		case hopeless(err):
-			return err
-		}
-		failures++
-		r.loop.backendFailed(polling, "receive", err)
-		if failures == 1 {
-			o.Logger.LogAttrs(polling, slog.LevelWarn, "worker: cannot receive, trying again",
-				slog.String("loop", o.Name), slog.Any("err", err))
-		}
-		backoff.Pause(polling, backoff.AfterError(failures, err))
+// jobsOf makes jobs of messages. It may use the memory of spare.
+func (r *run[T]) jobsOf(messages []*mailbox.Message[T], spare []*job[T]) []*job[T] {
+	jobs := spare[:0]
+	for _, message := range messages {
+		// Not one block for all of them: a handler that leaks its context would
+		// keep the bodies of all.
+		jobs = append(jobs, &job[T]{message: message, run: r})
 	}
+	return jobs
 }
 
-// hopeless reports whether no later receive can work: the mailbox was closed, its
-// queue was deleted, or the backend was asked for the impossible.
-func hopeless(err error) bool {
-	return errors.Is(err, mailbox.ErrClosed) || errors.Is(err, mailbox.ErrNotFound) ||
-		errors.Is(err, mailbox.ErrInvalid) || errors.Is(err, mailbox.ErrUnsupported)
-}
-
-// receive asks the backend once.
-func (r *run[T]) receive(polling context.Context, n int) ([]*mailbox.Message[T], error) {
-	o := &r.loop.options
-	now := r.now()
-	r.mu.Lock()
-	r.receiving, r.asked = true, now
-	r.mu.Unlock()
-	messages, err := r.loop.mailbox.Receive(polling,
-		mailbox.WithMax(n), mailbox.WithWait(o.Wait), mailbox.WithVisibility(o.Visibility))
-	r.mu.Lock()
-	r.receiving = false
-	r.mu.Unlock()
-	r.loop.setBeat(time.Now())
-	r.loop.received(polling, len(messages))
-	return messages, err
-}
-
-// awaitRoom blocks until messages should be asked for, and returns how many; 0
-// when polling has ended.
-func (r *run[T]) awaitRoom(polling context.Context) int {
-	for polling.Err() == nil {
-		r.mu.Lock()
-		n := r.roomLocked()
-		r.fetcherWaits = n == 0
-		r.mu.Unlock()
-		if n > 0 {
-			return n
-		}
-		select {
-		case <-r.room:
-		case <-polling.Done():
-		}
-	}
-	return 0
-}
-
-// roomLocked is how many messages should be asked for now. While all workers have
-// something to do, it is worth waiting until several can be asked for at once.
-func (r *run[T]) roomLocked() int {
-	room := min(r.capacity-len(r.waiting)-r.running, r.heldMax-r.held)
-	starving := len(r.waiting) == 0 && r.running < len(r.at)
-	if room < r.refill && !starving {
-		return 0
-	}
-	return max(0, room)
-}
-
-// callFetcherLocked tells the fetcher that there is room, if it waits for some.
-func (r *run[T]) callFetcherLocked() {
-	if r.fetcherWaits && r.roomLocked() > 0 {
-		r.fetcherWaits = false
-		select {
-		case r.room <- struct{}{}:
-		default:
-		}
-	}
-}
-
-// add makes jobs of messages and sees that somebody takes them.
-func (r *run[T]) add(messages []*mailbox.Message[T]) {
-	now := r.now()
-	// Not one block for all of them: a handler that leaks its context would keep
-	// the bodies of all.
-	jobs := make([]*job[T], len(messages))
-	for i, message := range messages {
-		jobs[i] = &job[T]{message: message, run: r}
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
+// addLocked takes over jobs whose messages came at now, for workers to take.
+func (r *run[T]) addLocked(jobs []*job[T], now time.Duration) {
 	for _, j := range jobs {
 		r.leases.add(j, now)
 	}
-	if len(r.waiting) == 0 {
-		r.waiting = jobs
-	} else {
-		r.waiting = append(r.waiting, jobs...)
-	}
+	r.waiting = append(r.waiting, jobs...)
 	r.held += len(jobs)
 	r.callExtenderLocked()
-	r.callWorkerLocked()
 }
 
 // callWorkerLocked wakes a worker if there is something to do. One at a time: a
@@ -246,25 +153,32 @@ func (r *run[T]) callWorkerLocked() {
 }
 
 // next takes over a job that a worker is done with, and returns the next one for
-// it. It blocks until there is one, and returns nil when there will be none.
-func (r *run[T]) next(slot int, done *job[T]) *job[T] {
+// it, whose context is to be a child of parent. It blocks until there is one, and
+// returns nil when there will be none.
+func (r *run[T]) next(parent context.Context, slot int, done *job[T]) *job[T] {
 	now := r.now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if done != nil {
+		r.quick = r.quick && now-done.since < ackQuick
 		r.doneLocked(slot, done)
 	}
 	for !r.closing {
 		if j := r.takeLocked(); j != nil {
-			j.phase, j.since = jobRunning, now
+			j.phase, j.since, j.parent = jobRunning, now, parent
 			r.at[slot] = j
 			r.running++
+			j.alone = r.quick && r.running == 1 && len(r.waiting) == 0
 			r.callWorkerLocked()
 			r.callFetcherLocked()
 			return j
 		}
 		if r.last && len(r.waiting) == 0 {
 			return nil
+		}
+		if r.mayFetchLocked() {
+			now = r.fetchOwnLocked(now)
+			continue
 		}
 		r.callFetcherLocked()
 		r.idle++
@@ -285,7 +199,7 @@ func (r *run[T]) takeLocked() *job[T] {
 			}
 			r.busy[j.message.Group] = true
 		}
-		if i == 0 {
+		if i == 0 && len(r.waiting) > 1 {
 			r.waiting[0] = nil
 			r.waiting = r.waiting[1:]
 		} else {
@@ -299,6 +213,9 @@ func (r *run[T]) takeLocked() *job[T] {
 // doneLocked takes a job from its worker. One whose handler succeeded goes to the
 // settler; any other is settled.
 func (r *run[T]) doneLocked(slot int, j *job[T]) {
+	if j.acked {
+		r.settledLocked(j) // before there is room that the fetcher would be called for
+	}
 	r.at[slot] = nil
 	r.running--
 	if r.strict {

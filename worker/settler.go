@@ -16,8 +16,9 @@ import (
 func (r *run[T]) settleAcks(ctx context.Context) {
 	var batch []*job[T]
 	var messages []*mailbox.Message[T]
+	quick := false
 	for failures := 0; ; {
-		batch = r.takeAcks(batch)
+		batch = r.takeAcks(batch, quick)
 		if len(batch) == 0 {
 			return
 		}
@@ -25,7 +26,9 @@ func (r *run[T]) settleAcks(ctx context.Context) {
 		for _, j := range batch {
 			messages = append(messages, j.message)
 		}
+		began := r.now()
 		err := mailbox.AckAll(ctx, messages...)
+		quick = err == nil && r.now()-began < ackQuick
 		clear(messages)
 		if err == nil {
 			failures = 0
@@ -49,12 +52,46 @@ func (r *run[T]) settleAcks(ctx context.Context) {
 	}
 }
 
+// ackQuick is how long an ack, and the handler before it, may take for a worker to
+// ack by itself. To have it done by the settler takes some microseconds, and goes on
+// beside the next receive. That is worth more as soon as a backend does I/O.
+const ackQuick = 10 * time.Microsecond
+
+// ackAlone acks what a handler has succeeded with on the goroutine of its worker,
+// if that is the quickest way: there is nothing to be acked with it, and the last
+// ack was quick. If it fails, the rest is left to the settler.
+func (r *run[T]) ackAlone(settling context.Context, j *job[T]) {
+	r.mu.Lock()
+	alone := r.running == 1 && len(r.waiting) == 0 && len(r.acks) == 0 && j.phase == jobRunning
+	if alone {
+		j.phase = jobSettling
+	}
+	r.mu.Unlock()
+	if !alone {
+		return
+	}
+	if err := j.message.Ack(settling); err != nil {
+		if again := r.ackFailed(settling, []*job[T]{j}, err); len(again) > 0 {
+			r.loop.backendFailed(settling, "ack", err)
+		}
+		r.mu.Lock()
+		r.quick = false
+		r.mu.Unlock()
+		return
+	}
+	j.acked = true
+	r.loop.completed.forget(j.message.ID)
+	r.loop.settled(settling, j.message, SettledEvent{Result: ResultAcked})
+}
+
 // takeAcks waits for acks and returns all there are; none when there will be none
-// any more. It may use the memory of spare.
-func (r *run[T]) takeAcks(spare []*job[T]) []*job[T] {
+// any more. It may use the memory of spare, and takes down whether those in there
+// were acked quickly.
+func (r *run[T]) takeAcks(spare []*job[T], quick bool) []*job[T] {
 	clear(spare)
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.quick = quick
 	for len(r.acks) == 0 && !r.flushing {
 		r.toSettle.Wait()
 	}

@@ -40,11 +40,11 @@ func (r *run[T]) work(ctx, settling context.Context, slot int) {
 	defer end()
 	var done *job[T]
 	for {
-		j := r.next(slot, done)
+		j := r.next(own, slot, done)
 		if j == nil {
 			return
 		}
-		current, j.parent = j, own
+		current = j
 		err := r.handle(j) //nolint:contextcheck // the job is the context
 		r.finish(settling, j, err)
 		j.cancel(nil)
@@ -107,6 +107,9 @@ func (r *run[T]) finish(settling context.Context, j *job[T], err error) {
 	_, wantsAnswer := driver.SlotID(j.message.ReplyTo)
 	forSettler := err == nil && !wantsAnswer && !j.message.Settled()
 	j.succeeded = err == nil
+	if forSettler && j.alone {
+		r.ackAlone(settling, j)
+	}
 	if forSettler && !r.strict {
 		return
 	}

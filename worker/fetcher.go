@@ -1,0 +1,160 @@
+package worker
+
+import (
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/mailboxmq/mailbox"
+	"github.com/mailboxmq/mailbox/internal/backoff"
+)
+
+// fetch receives messages until polling ends, whatever the backend says, unless
+// that is hopeless.
+func (r *run[T]) fetch() error {
+	o := &r.loop.options
+	for failures := 0; ; {
+		n, err := r.awaitRoom()
+		if n == 0 && err == nil {
+			return nil
+		}
+		if err == nil {
+			var messages []*mailbox.Message[T]
+			messages, err = r.receive(n, o.Wait)
+			r.fetched(messages)
+		}
+		switch {
+		case err == nil:
+			failures = 0
+			continue
+		case r.polling.Err() != nil:
+			return nil
+		case hopeless(err):
+			return err
+		}
+		failures++
+		r.loop.backendFailed(r.polling, "receive", err)
+		if failures == 1 {
+			o.Logger.LogAttrs(r.polling, slog.LevelWarn, "worker: cannot receive, trying again",
+				slog.String("loop", o.Name), slog.Any("err", err))
+		}
+		backoff.Pause(r.polling, backoff.AfterError(failures, err))
+	}
+}
+
+// hopeless reports whether no later receive can work: the mailbox was closed, its
+// queue was deleted, or the backend was asked for the impossible.
+func hopeless(err error) bool {
+	return errors.Is(err, mailbox.ErrClosed) || errors.Is(err, mailbox.ErrNotFound) ||
+		errors.Is(err, mailbox.ErrInvalid) || errors.Is(err, mailbox.ErrUnsupported)
+}
+
+// receive asks the backend once.
+func (r *run[T]) receive(n int, wait time.Duration) ([]*mailbox.Message[T], error) {
+	messages, err := r.loop.mailbox.Receive(r.polling,
+		mailbox.WithMax(n), mailbox.WithWait(wait), mailbox.WithVisibility(r.loop.options.Visibility))
+	r.loop.received(r.polling, len(messages))
+	return messages, err
+}
+
+// fetched takes down what the fetcher has received.
+func (r *run[T]) fetched(messages []*mailbox.Message[T]) {
+	jobs, now := r.jobsOf(messages, make([]*job[T], 0, len(messages))), r.now()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.receiving, r.answered = false, now
+	r.addLocked(jobs, now)
+	r.callWorkerLocked()
+}
+
+// awaitRoom blocks until messages should be asked for, and returns how many; 0
+// when polling has ended. If a worker that asked in the place of the fetcher was
+// refused, it returns why instead.
+func (r *run[T]) awaitRoom() (int, error) {
+	for r.polling.Err() == nil {
+		now := r.now()
+		r.mu.Lock()
+		n, err := r.roomLocked(), r.ownErr
+		r.ownErr = nil
+		r.fetcherWaits = n == 0 && err == nil
+		r.receiving, r.asked = n > 0 && err == nil, now
+		r.mu.Unlock()
+		if n > 0 || err != nil {
+			return n, err
+		}
+		select {
+		case <-r.room:
+		case <-r.polling.Done():
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for r.fetchingOwn {
+		r.ownEnded.Wait()
+	}
+	r.fetcherWaits = false
+	return 0, nil
+}
+
+// roomLocked is how many messages should be asked for now. While all workers have
+// something to do, it is worth waiting until several can be asked for at once.
+func (r *run[T]) roomLocked() int {
+	room := min(r.capacity-len(r.waiting)-r.running, r.heldMax-r.held)
+	starving := len(r.waiting) == 0 && r.running < len(r.at)
+	if room < r.refill && !starving {
+		return 0
+	}
+	return max(0, room)
+}
+
+// callFetcherLocked tells the fetcher that there is room, if it waits for some.
+func (r *run[T]) callFetcherLocked() {
+	if r.fetcherWaits && r.roomLocked() > 0 {
+		r.wakeFetcherLocked()
+	}
+}
+
+func (r *run[T]) wakeFetcherLocked() {
+	r.fetcherWaits = false
+	select {
+	case r.room <- struct{}{}:
+	default:
+	}
+}
+
+// mayFetchLocked reports whether a worker that has nothing to do receives by
+// itself: the fetcher does not, and nobody else works. To wake the fetcher, only
+// to be woken by it, takes longer than a quick message.
+func (r *run[T]) mayFetchLocked() bool {
+	return r.fetcherWaits && r.running == 0 && len(r.waiting) == 0 && r.roomLocked() > 0
+}
+
+// fetchOwnLocked receives on the goroutine of a worker. It gives the mutex back
+// for as long as that takes, and returns what time it is then.
+func (r *run[T]) fetchOwnLocked(now time.Duration) time.Duration {
+	n, quick := r.roomLocked(), r.quick
+	r.fetcherWaits, r.fetchingOwn = false, true
+	r.receiving, r.asked = true, now
+	r.mu.Unlock()
+	var messages []*mailbox.Message[T]
+	var err error
+	if quick { // then to ask once more costs less than what a wait takes to prepare
+		messages, err = r.receive(n, 0)
+	}
+	if len(messages) == 0 && (err == nil || errors.Is(err, mailbox.ErrFull)) { // nothing may be had right now
+		messages, err = r.receive(n, r.loop.options.Wait)
+	}
+	var spare [1]*job[T]
+	jobs := r.jobsOf(messages, spare[:])
+	now = r.now()
+	r.mu.Lock()
+	r.fetcherWaits, r.fetchingOwn = true, false
+	r.receiving, r.answered = false, now
+	r.addLocked(jobs, now)
+	if err != nil || r.polling.Err() != nil {
+		r.ownErr = err
+		r.wakeFetcherLocked()
+		r.ownEnded.Broadcast()
+	}
+	return now
+}
