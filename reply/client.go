@@ -25,7 +25,8 @@ type Options[R any] struct {
 	TTL time.Duration
 	// Keep leaves an answer in the store after it was read, for the rest of
 	// its time: for others who wait for the same one, and for a client that
-	// may die before it has made use of it. Otherwise it is removed at once.
+	// may die before it has made use of it. Otherwise it is removed at once, or
+	// right after by a store that does so without keeping the reader waiting.
 	Keep bool
 }
 
@@ -75,7 +76,7 @@ func (c *Client[T, R]) Send(ctx context.Context, body T, options ...mailbox.Send
 		}
 		return nil, err
 	}
-	return &Future[R]{futures: &c.futures, id: id, lives: c.ttl}, nil
+	return &Future[R]{futures: &c.futures, id: id, lives: c.ttl, fresh: true}, nil
 }
 
 // SendAs is Send with an id of the caller's choice, which is also the dedup key

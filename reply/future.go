@@ -42,6 +42,12 @@ func (f *futures[R]) forget(ctx context.Context, id string) {
 	_ = f.store.Delete(ctx, id)
 }
 
+// A discarder is a store that removes a slot that was resolved without keeping the
+// caller waiting. The id must not be used again.
+type discarder interface {
+	Discard(ctx context.Context, id string)
+}
+
 // A Future is an answer that may not be there yet. It is safe for concurrent
 // use: everybody who waits gets the answer, any number of times.
 //
@@ -52,6 +58,7 @@ type Future[R any] struct {
 	*futures[R]
 	id    string
 	lives time.Duration // how long the slot lives at most; 0 if it is not known
+	fresh bool          // the id is used once, for this request
 
 	mu      sync.Mutex // guards the fields below
 	ends    time.Time  // when the slot has ended by our clock; zero if it is not known
@@ -228,9 +235,19 @@ func (f *Future[R]) conclude(ctx context.Context, slot driver.Slot, err error) (
 	f.remember(done)
 	// A cancelled slot stays, to tell the worker.
 	if err == nil && done.state != driver.SlotCancelled && !(f.keep && done.state == driver.SlotResolved) {
-		f.forget(ctx, f.id)
+		f.discard(ctx, done.state)
 	}
 	return done.value, done.err
+}
+
+// discard removes the slot, which was read. Nobody need wait for that, if the store
+// can do it by itself, and no later slot can be mistaken for this one.
+func (f *Future[R]) discard(ctx context.Context, state driver.SlotState) {
+	if store, ok := f.store.(discarder); ok && f.fresh && state == driver.SlotResolved {
+		store.Discard(ctx, f.id)
+		return
+	}
+	f.forget(ctx, f.id)
 }
 
 func (f *Future[R]) timeout() outcome[R] {
