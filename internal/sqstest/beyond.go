@@ -1,0 +1,62 @@
+package sqstest
+
+import (
+	"strings"
+	"testing"
+)
+
+// Conformance cases, as "ID/title", that the backend for SQS cannot pass, each with the
+// reason. What Traits can tell is not among them: there the suite checks the refusal.
+var (
+	// Beyond: no server that speaks the protocol of SQS lets a client pass.
+	Beyond = map[string]string{
+		"ORD-4/a delayed message holds up its group until it is due":             noFIFODelay,
+		"DLQ-9/a strict group moves in order, and not past what keeps it back":   noFIFODelay,
+		"DLQ-9/a full target stops the move, and nothing is lost":                noBounds,
+		"DLQ-9/a target with no room for the bytes stops the move":               noBounds,
+		"DLQ-8/a message that dies of a nack moves to the other queue":           noCause,
+		"DLQ-8/a message that dies of an expired lease moves to the other queue": noCause,
+
+		"VIS-1/after a clean restart: a lease holds and its receipt works": onlyTheProcess,
+		"ACK-1/after a clean restart: what was acked stays gone":           onlyTheProcess,
+	}
+
+	// BeyondAWS: SQS as AWS runs it does not let a client pass; mailboxd does.
+	BeyondAWS = map[string]string{
+		"VIS-6/of many acks and many expiries, each message goes to exactly one": lateYes,
+
+		"DLQ-8/the move wakes a receiver that waits at the other queue":             diesLater,
+		"DLQ-8/the move happens by the clock alone, with nobody at the first queue": diesLater,
+		"DLQ-8/the other queue, deleted and made again, gets the dead again":        diesLater,
+		"DLQ-9/what a message got when it died goes wherever it moves":              diesLater,
+		"DLQ-9/those that have no home stay, and hold up nobody":                    diesLater,
+
+		"DLQ-9/a message can move there and back": "the case tells which of two messages moves first, and a standard queue of SQS has no order",
+	}
+)
+
+const (
+	noFIFODelay = "FIFO queues of SQS take no delay for single messages, and Traits.MaxDelay says so"
+	noBounds    = "the case needs a target with a bound, and queues of SQS have none"
+	noCause     = "of a message that died SQS tells where, and not after how many deliveries, nor of which cause"
+
+	onlyTheProcess = "a standard queue of SQS honours receipts that were used or superseded; " +
+		"only the process that received the message knows better, and it is gone"
+	lateYes = "a standard queue of SQS says yes to an ack that comes too late, and may not have done it; " +
+		"the backend answers ErrUnavailable then, which the case does not expect"
+	diesLater = "SQS moves a message that was delivered too often when next it would be delivered, " +
+		"and not when it is given back"
+)
+
+// SkipListed skips a case of the suite that is in one of the lists.
+func SkipListed(t testing.TB, lists ...map[string]string) {
+	t.Helper()
+	_, name, _ := strings.Cut(t.Name(), "/")
+	for _, list := range lists {
+		for title, reason := range list {
+			if strings.ReplaceAll(title, " ", "_") == name {
+				t.Skip(reason)
+			}
+		}
+	}
+}

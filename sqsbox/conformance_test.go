@@ -1,0 +1,96 @@
+package sqsbox_test
+
+import (
+	"flag"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/driver/drivertest"
+	"github.com/mailboxmq/mailbox/internal/sqstest"
+	"github.com/mailboxmq/mailbox/sqsbox"
+)
+
+// TestMain lets many tests run at a time: nearly all they do is wait, because SQS
+// counts in seconds.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if err := flag.Set("test.parallel", "12"); err != nil {
+		panic(err) // the testing package has no such flag any more
+	}
+	sqstest.Main(m)
+}
+
+const (
+	oneOfAGroup = "fauxqs hands out one message of a group in a batch; SQS as many as there are, in order"
+	noSource    = "fauxqs does not say where a dead letter comes from; SQS does, in DeadLetterQueueSourceArn"
+)
+
+// fauxqsFails are cases that fauxqs fails, and SQS would pass.
+var fauxqsFails = map[string]string{
+	"ORD-4/one batch may hold several of a group, in order":                       oneOfAGroup,
+	"ORD-4/a group is free when all of a batch is settled, not before":            oneOfAGroup,
+	"ORD-4/a message nacked out of a batch comes back before what was behind it":  oneOfAGroup,
+	"ORD-4/an expired message comes back first in its group":                      oneOfAGroup,
+	"ORD-4/of the groups that may go, the one whose head stands first goes first": oneOfAGroup,
+	"DLQ-9/without a target the dead go back to where they died":                  noSource,
+}
+
+// A site is a backend under test, and where it has its queues.
+type site struct {
+	*sqsbox.Backend
+	prefix string
+}
+
+func openSite(t testing.TB, prefix string) *site {
+	t.Helper()
+	backend, err := sqsbox.New(sqstest.Shared(t).Client(), &sqsbox.Options{Prefix: prefix, Create: true, Poll: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = backend.Close() })
+	return &site{Backend: backend, prefix: prefix}
+}
+
+// restart is a new client. Whoever restarts one finds everything there: that is the
+// whole proof of durability that a client can give.
+func restart(t testing.TB, old driver.Opener, _ drivertest.Crash) driver.Opener {
+	t.Helper()
+	was := old.(*site)
+	if err := was.Close(); err != nil {
+		t.Error(err)
+	}
+	return openSite(t, was.prefix)
+}
+
+// begin lets a case run beside others, unless it cannot pass.
+func begin(t testing.TB, more ...map[string]string) {
+	t.Helper()
+	sqstest.SkipListed(t, append(more, sqstest.Beyond, sqstest.BeyondAWS, fauxqsFails)...)
+	if t, ok := t.(*testing.T); ok {
+		t.Parallel()
+	}
+}
+
+func TestConformance(t *testing.T) {
+	drivertest.Run(t, drivertest.Backend{
+		Open: func(t testing.TB) driver.Opener {
+			begin(t)
+			return openSite(t, sqstest.Prefix())
+		},
+		Restart: restart,
+		Tick:    time.Second,
+	})
+}
+
+func TestWhatIsSkippedExists(t *testing.T) {
+	cases := drivertest.Cases()
+	for _, list := range []map[string]string{sqstest.Beyond, sqstest.BeyondAWS, fauxqsFails, fifoFails} {
+		for title := range list {
+			if !slices.ContainsFunc(cases, func(c drivertest.CaseInfo) bool { return c.ID+"/"+c.Title == title }) {
+				t.Errorf("there is no case %q to skip", title)
+			}
+		}
+	}
+}

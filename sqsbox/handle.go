@@ -1,0 +1,129 @@
+package sqsbox
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/sqs"
+	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+// handle is one opening of a queue.
+type handle struct {
+	*queue
+	closed  chan struct{}
+	closing sync.Once
+}
+
+var (
+	_ driver.Queue = (*handle)(nil)
+	_ driver.Mover = (*handle)(nil)
+)
+
+func newHandle(q *queue) *handle { return &handle{queue: q, closed: make(chan struct{})} }
+
+// check returns why an operation cannot start, or nil.
+func (h *handle) check(ctx context.Context, op string) error {
+	select {
+	case <-h.closed:
+		return h.failure(driver.ErrClosed, op)
+	default:
+	}
+	if h.hasEnded() {
+		return h.failure(h.code, op)
+	}
+	return ctx.Err()
+}
+
+func (h *handle) Traits() driver.Traits { return h.settings.Load().traits }
+
+func (h *handle) Close() error {
+	h.closing.Do(func() {
+		close(h.closed)
+		h.backend.leave(h.queue)
+	})
+	return nil
+}
+
+func (h *handle) Stats(ctx context.Context) (driver.Stats, error) {
+	if err := h.check(ctx, "stats"); err != nil {
+		return driver.Stats{}, err
+	}
+	stats, err := h.count(ctx)
+	return stats, named(err, h.name, "stats")
+}
+
+// count asks SQS for its estimates. Dead letters are in another queue.
+func (q *queue) count(ctx context.Context) (driver.Stats, error) {
+	output, err := q.backend.client.GetQueueAttributes(ctx, &sqs.GetQueueAttributesInput{
+		QueueUrl: aws.String(q.url),
+		AttributeNames: []types.QueueAttributeName{
+			types.QueueAttributeNameApproximateNumberOfMessages,
+			types.QueueAttributeNameApproximateNumberOfMessagesDelayed,
+			types.QueueAttributeNameApproximateNumberOfMessagesNotVisible,
+		},
+	})
+	if err != nil {
+		return driver.Stats{}, q.trouble(ctx, err)
+	}
+	number := func(name types.QueueAttributeName) int { return readNumber(output.Attributes[string(name)], 0) }
+	return driver.Stats{
+		Ready:    number(types.QueueAttributeNameApproximateNumberOfMessages),
+		Delayed:  number(types.QueueAttributeNameApproximateNumberOfMessagesDelayed),
+		InFlight: number(types.QueueAttributeNameApproximateNumberOfMessagesNotVisible),
+	}, nil
+}
+
+// purges keeps to the rule of SQS that a queue is purged once a minute.
+type purges struct {
+	mu   sync.Mutex // guards last
+	last time.Time
+}
+
+// begin returns how long there is to wait, and 0 when a purge may go ahead.
+func (p *purges) begin() time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if wait := purgeCooldown - time.Since(p.last); !p.last.IsZero() && wait > 0 {
+		return wait
+	}
+	p.last = time.Now()
+	return 0
+}
+
+func (p *purges) failed() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.last = time.Time{}
+}
+
+// Purge returns the estimate that SQS gave just before.
+func (h *handle) Purge(ctx context.Context) (removed int, err error) {
+	if err := h.check(ctx, "purge"); err != nil {
+		return 0, err
+	}
+	if wait := h.purges.begin(); wait > 0 {
+		return 0, &driver.Error{
+			Code: driver.ErrFull, Op: "purge", Queue: h.name, RetryAfter: wait,
+			Detail: "SQS purges a queue once in " + purgeCooldown.String(),
+		}
+	}
+	stats, err := h.count(ctx)
+	if err == nil {
+		_, err = h.backend.client.PurgeQueue(ctx, &sqs.PurgeQueueInput{QueueUrl: aws.String(h.url)})
+		err = h.trouble(ctx, err)
+	}
+	if err != nil {
+		h.purges.failed()
+		return 0, named(err, h.name, "purge")
+	}
+	h.backend.leases.forget(h.physical)
+	return stats.Waiting(), nil
+}
+
+// asBatch is the error of a batch with these errors at its positions.
+func asBatch(errs []error) error { return driver.NewBatchError(errs) }

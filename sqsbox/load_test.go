@@ -1,0 +1,19 @@
+package sqsbox_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/driver/drivertest"
+	"github.com/mailboxmq/mailbox/internal/sqstest"
+)
+
+// FIFO queues are not under load here: they take no delays, and the load has some.
+func TestKeepsItsPromisesUnderLoad(t *testing.T) {
+	t.Parallel()
+	drivertest.RunConcurrent(t, drivertest.Backend{
+		Open: func(t testing.TB) driver.Opener { return openSite(t, sqstest.Prefix()) },
+		Tick: time.Second,
+	}, drivertest.Load{Producers: 8, Consumers: 8, Messages: 300})
+}

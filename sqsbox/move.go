@@ -1,0 +1,160 @@
+package sqsbox
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/sqs"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+const (
+	// moveVisibility hides messages while they are moved by hand.
+	moveVisibility = 2 * time.Minute
+	// movePace is how often a move task is asked how far it is.
+	movePace = time.Second
+)
+
+// Move moves messages to another queue: all of a dead-letter queue by a move task of
+// SQS, which gives them new ids, and otherwise by hand, receiving, sending and
+// deleting them ten at a time, which keeps their ids. By hand a process that ends in
+// between leaves copies in both queues, unless the other one is a FIFO queue.
+//
+// Cancelling ctx stops a task that was started, as far as SQS lets it.
+func (h *handle) Move(ctx context.Context, to string, limit int) (moved int, err error) {
+	if err := h.check(ctx, "move"); err != nil {
+		return 0, err
+	}
+	moved, err = h.move(ctx, to, limit)
+	return moved, named(err, h.name, "move")
+}
+
+func (h *handle) move(ctx context.Context, to string, limit int) (int, error) {
+	if limit < 0 {
+		return 0, moveError("limit", fmt.Sprintf("%d is negative; 0 means no limit", limit))
+	}
+	target := ""
+	if to != "" {
+		at, err := h.backend.find(ctx, to)
+		if err != nil {
+			return 0, err
+		}
+		if at.physical == h.physical {
+			return 0, moveError("to", "is the queue itself")
+		}
+		attributes, err := h.backend.attributes(ctx, at.url)
+		if err != nil {
+			return 0, err
+		}
+		target = attributes["QueueArn"]
+	}
+	if limit == 0 {
+		moved, done, err := h.moveByTask(ctx, target)
+		if done {
+			return moved, err
+		}
+	}
+	return h.moveByHand(ctx, to, limit)
+}
+
+func moveError(field, detail string) error {
+	return &driver.Error{Code: driver.ErrInvalid, Field: field, Detail: detail}
+}
+
+// moveByTask lets SQS move everything. It reports false if SQS does not: it moves only
+// what is in a dead-letter queue.
+func (h *handle) moveByTask(ctx context.Context, target string) (moved int, done bool, err error) {
+	input := &sqs.StartMessageMoveTaskInput{SourceArn: aws.String(h.arn)}
+	if target != "" {
+		input.DestinationArn = aws.String(target)
+	}
+	task, err := h.backend.client.StartMessageMoveTask(ctx, input)
+	if err != nil {
+		switch err = trouble(ctx, err); {
+		case isCode(err, driver.ErrUnsupported), isCode(err, driver.ErrInvalid), isCode(err, driver.ErrForbidden):
+			return 0, false, nil
+		}
+		return 0, true, err
+	}
+	for {
+		select {
+		case <-time.After(movePace):
+		case <-ctx.Done():
+			h.cancelTask(ctx, task.TaskHandle)
+			return moved, true, ctx.Err()
+		case <-h.closed:
+			return moved, true, h.failure(driver.ErrClosed, "move")
+		case <-h.ended:
+			return moved, true, h.failure(h.code, "move")
+		}
+		var running bool
+		if moved, running, err = h.taskState(ctx, task.TaskHandle); err != nil || !running {
+			return moved, true, err
+		}
+	}
+}
+
+// cancelTask stops a task whose caller has left.
+func (h *handle) cancelTask(ctx context.Context, task *string) {
+	_, err := h.backend.client.CancelMessageMoveTask(context.WithoutCancel(ctx), &sqs.CancelMessageMoveTaskInput{TaskHandle: task})
+	if err != nil {
+		h.backend.options.Logger.WarnContext(ctx, "sqsbox: a move of messages goes on although nobody waits for it",
+			"queue", h.name, "error", err)
+	}
+}
+
+// taskState asks how far a task is. SQS tells the handle of a task only while it
+// runs; one that is over is the latest.
+func (h *handle) taskState(ctx context.Context, task *string) (moved int, running bool, err error) {
+	output, err := h.backend.client.ListMessageMoveTasks(ctx, &sqs.ListMessageMoveTasksInput{SourceArn: aws.String(h.arn), MaxResults: aws.Int32(1)})
+	if err != nil {
+		return 0, false, trouble(ctx, err)
+	}
+	if len(output.Results) == 0 {
+		return 0, false, &driver.Error{Code: driver.ErrUnavailable, Detail: "SQS has forgotten the move task " + deref(task)}
+	}
+	latest := output.Results[0]
+	moved = int(latest.ApproximateNumberOfMessagesMoved)
+	switch deref(latest.Status) {
+	case "RUNNING", "CANCELLING":
+		return moved, true, nil
+	case "COMPLETED":
+		return moved, false, nil
+	}
+	return moved, false, &driver.Error{
+		Code:   driver.ErrUnavailable,
+		Detail: "the move task ended as " + deref(latest.Status) + ": " + deref(latest.FailureReason),
+	}
+}
+
+// moveByHand receives, sends and deletes.
+func (h *handle) moveByHand(ctx context.Context, to string, limit int) (moved int, err error) {
+	m := &mover{handle: h, to: to, targets: make(map[string]*queue)}
+	defer m.end(ctx)
+	for limit == 0 || moved < limit {
+		want := maxEntries
+		if limit > 0 {
+			want = min(limit-moved, maxEntries)
+		}
+		output, err := h.backend.client.ReceiveMessage(ctx, &sqs.ReceiveMessageInput{
+			QueueUrl: aws.String(h.url), MaxNumberOfMessages: int32(want), WaitTimeSeconds: 1,
+			VisibilityTimeout:     int32(wholeSeconds(moveVisibility)),
+			MessageAttributeNames: allAttributes, MessageSystemAttributeNames: systemAttributes,
+		})
+		if err != nil {
+			return moved, h.trouble(ctx, err)
+		}
+		if len(output.Messages) == 0 {
+			return moved, nil
+		}
+		n, err := m.forward(ctx, output.Messages)
+		moved += n
+		if err != nil {
+			return moved, err
+		}
+	}
+	return moved, nil
+}

@@ -1,0 +1,150 @@
+package sqsbox
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+	"github.com/aws/smithy-go"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+// queryPrefix is what codes of the older protocol begin with. SQS names them to
+// clients of the newer one too.
+const queryPrefix = "AWS.SimpleQueueService."
+
+// later is when to come back after having been turned away.
+const later = time.Second
+
+// codes are those of SQS that say more than that something is wrong.
+var codes = map[string]driver.Code{
+	"QueueDoesNotExist":         driver.ErrNotFound,
+	"NonExistentQueue":          driver.ErrNotFound,
+	"ResourceNotFoundException": driver.ErrNotFound,
+	"QueueNameExists":           driver.ErrConflict,
+	"QueueAlreadyExists":        driver.ErrConflict,
+
+	"ReceiptHandleIsInvalid": driver.ErrReceiptExpired,
+	"InvalidIdFormat":        driver.ErrReceiptExpired,
+	"MessageNotInflight":     driver.ErrReceiptExpired,
+
+	"InvalidMessageContents": driver.ErrInvalid,
+	"BatchRequestTooLong":    driver.ErrTooLarge,
+	"UnsupportedOperation":   driver.ErrUnsupported,
+	"InvalidAction":          driver.ErrUnsupported,
+	"UnknownOperation":       driver.ErrUnsupported,
+
+	"UnknownOperationException": driver.ErrUnsupported,
+
+	"OverLimit":                 driver.ErrFull,
+	"RequestThrottled":          driver.ErrFull,
+	"KmsThrottled":              driver.ErrFull,
+	"Throttling":                driver.ErrFull,
+	"ThrottlingException":       driver.ErrFull,
+	"ThrottledException":        driver.ErrFull,
+	"RequestThrottledException": driver.ErrFull,
+	"TooManyRequestsException":  driver.ErrFull,
+	"RequestLimitExceeded":      driver.ErrFull,
+	"SlowDown":                  driver.ErrFull,
+	"PurgeQueueInProgress":      driver.ErrFull,
+	"QueueDeletedRecently":      driver.ErrUnavailable,
+
+	"AccessDenied":          driver.ErrForbidden,
+	"AccessDeniedException": driver.ErrForbidden,
+	"AuthorizationError":    driver.ErrForbidden,
+	"InvalidSecurity":       driver.ErrForbidden,
+	"KmsAccessDenied":       driver.ErrForbidden,
+	"KmsOptInRequired":      driver.ErrForbidden,
+	"OptInRequired":         driver.ErrForbidden,
+
+	"ExpiredToken":                        driver.ErrUnauthenticated,
+	"ExpiredTokenException":               driver.ErrUnauthenticated,
+	"IncompleteSignature":                 driver.ErrUnauthenticated,
+	"InvalidClientTokenId":                driver.ErrUnauthenticated,
+	"InvalidSignatureException":           driver.ErrUnauthenticated,
+	"MissingAuthenticationToken":          driver.ErrUnauthenticated,
+	"MissingAuthenticationTokenException": driver.ErrUnauthenticated,
+	"RequestExpired":                      driver.ErrUnauthenticated,
+	"SignatureDoesNotMatch":               driver.ErrUnauthenticated,
+	"UnrecognizedClientException":         driver.ErrUnauthenticated,
+}
+
+// waits are how long what SQS refuses for a while is refused.
+var waits = map[string]time.Duration{
+	"PurgeQueueInProgress": purgeCooldown,
+	"QueueDeletedRecently": time.Minute,
+}
+
+// classify says what a code of SQS, with its message, means to a driver. Codes that
+// nobody has heard of are the caller's fault or SQS's.
+func classify(code, message string, sendersFault bool) (driver.Code, time.Duration) {
+	code = strings.TrimPrefix(code, queryPrefix)
+	meaning, known := codes[code]
+	switch {
+	case known && meaning == driver.ErrFull:
+		return meaning, max(waits[code], later)
+	case known:
+		return meaning, waits[code]
+	case strings.Contains(message, "shorter than"):
+		return driver.ErrTooLarge, 0 // "Message must be shorter than 262144 bytes."
+	case sendersFault:
+		return driver.ErrInvalid, 0
+	}
+	return driver.ErrUnavailable, 0
+}
+
+// trouble turns an error of the SDK into one of package driver: the context's own
+// where it has ended, and otherwise one with a code.
+func trouble(ctx context.Context, err error) error {
+	if err == nil {
+		return nil
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if e, ok := errors.AsType[*driver.Error](err); ok {
+		return e
+	}
+	failure := &driver.Error{Code: driver.ErrUnavailable, Err: err}
+	if refusal, ok := errors.AsType[smithy.APIError](err); ok {
+		failure.Code, failure.RetryAfter = classify(refusal.ErrorCode(), refusal.ErrorMessage(), refusal.ErrorFault() == smithy.FaultClient)
+	}
+	return failure
+}
+
+// refusal is the error of one entry of a request. About a receipt SQS says
+// "invalid parameter" when it has expired.
+func refusal(entry types.BatchResultErrorEntry, aboutReceipt bool) *driver.Error {
+	code, message := deref(entry.Code), deref(entry.Message)
+	failure := &driver.Error{Err: errors.New(code + ": " + message)}
+	failure.Code, failure.RetryAfter = classify(code, message, entry.SenderFault)
+	if aboutReceipt && strings.HasPrefix(strings.TrimPrefix(code, queryPrefix), "InvalidParameterValue") {
+		failure.Code = driver.ErrReceiptExpired
+	}
+	return failure
+}
+
+// named adds a queue and an operation to an error that may belong to others. The
+// error of a context stays as it is.
+func named(err error, queue, op string) error {
+	e, ok := errors.AsType[*driver.Error](err)
+	if !ok {
+		return err
+	}
+	full := *e
+	full.Queue, full.Op = queue, op
+	return &full
+}
+
+// isCode reports whether err has a code.
+func isCode(err error, code driver.Code) bool { return errors.Is(err, code) }
+
+func deref[T any](p *T) (value T) {
+	if p != nil {
+		value = *p
+	}
+	return value
+}
