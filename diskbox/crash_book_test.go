@@ -56,6 +56,7 @@ const (
 	deedDiscard
 	deedPurge
 	deedPurgeDead
+	deedMove
 	deedKinds
 )
 
@@ -110,6 +111,7 @@ type crashItem struct {
 type crashBook struct {
 	name       string
 	config     driver.Config
+	moves      bool // messages move to the queue beside it and back
 	configured bool // it was answered that the queue is there
 	items      []crashItem
 	pending    [deedKinds]int // those that concern all messages
@@ -368,13 +370,13 @@ func (b *crashBook) reachable(i *crashItem, now time.Time) stateSet {
 		if states&isAbsent != 0 && i.unsent && pending(deedSend) {
 			states |= isWaiting
 		}
-		if states&isWaiting != 0 && (pending(deedAck) || pending(deedPurge)) {
+		if states&isWaiting != 0 && (pending(deedAck) || pending(deedPurge) || b.config.DropExpired && b.canExpire(i, now)) {
 			states |= isAbsent
 		}
 		if states&isWaiting != 0 && (pending(deedBury) || b.canDie(i, now)) {
 			states |= isDead
 		}
-		if states&isDead != 0 && pending(deedRedrive) {
+		if states&isDead != 0 && (pending(deedRedrive) || b.goingHome()) {
 			states |= isWaiting
 		}
 		if states&isDead != 0 && (pending(deedDiscard) || pending(deedPurgeDead) || b.canFade(i, now)) {
@@ -388,7 +390,7 @@ func (b *crashBook) reachable(i *crashItem, now time.Time) stateSet {
 
 // canDie reports whether a message may have died of its own.
 func (b *crashBook) canDie(i *crashItem, now time.Time) bool {
-	return b.canExhaust(i) || b.canExpire(i, now)
+	return b.canExhaust(i) || b.canExpire(i, now) && !b.config.DropExpired
 }
 
 func (b *crashBook) canExhaust(i *crashItem) bool {
@@ -428,6 +430,9 @@ func (l *crashLedger) rebase(found [][]crashFind) {
 		for token := range b.items {
 			i := &b.items[token]
 			uncertain := b.placeUnknown(i)
+			if b.goingHome() {
+				i.sentAt = [2]time.Time{} // it may be the time of its death
+			}
 			find := found[n][token]
 			may := find.state | b.reachable(i, time.Now())&b.precursors(find.state)
 			i.pending = [deedKinds]int8{}
@@ -465,7 +470,7 @@ func (l *crashLedger) rebase(found [][]crashFind) {
 // placeUnknown reports whether something that is pending may have given a message
 // another place.
 func (b *crashBook) placeUnknown(i *crashItem) bool {
-	return i.fuzzy || i.pending[deedNack] > 0 || i.pending[deedSend] > 1 || i.pending[deedRedrive] > 0 || b.pending[deedRedrive] > 0
+	return i.fuzzy || b.pending[deedMove] > 0 || i.pending[deedNack] > 0 || i.pending[deedSend] > 1 || i.pending[deedRedrive] > 0 || b.pending[deedRedrive] > 0
 }
 
 // precursors are the states from which time alone leads to state. What time did
@@ -477,6 +482,8 @@ func (b *crashBook) precursors(state stateSet) stateSet {
 		return isWaiting
 	case state == isAbsent && b.config.RetainDead != (driver.Retention{}):
 		return isWaiting | isDead
+	case state == isAbsent && b.config.DropExpired:
+		return isWaiting
 	}
 	return 0
 }

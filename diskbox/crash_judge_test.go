@@ -76,6 +76,9 @@ func (c *crashContent) look(ctx context.Context, b *Backend, book *crashBook) er
 	if c.peeked, c.stats, err = peekAll(ctx, q); err != nil {
 		return err
 	}
+	if book.moves {
+		return c.lookBeside(ctx, b, book)
+	}
 	if book.config.DeadLetterTo == "" {
 		return nil
 	}
@@ -152,6 +155,11 @@ func (c *crashContent) useLater(ctx context.Context, b *Backend, book *crashBook
 	}
 	if err := c.drain(ctx, q); err != nil {
 		return err
+	}
+	if book.moves {
+		if err := c.drainBeside(ctx, b, book); err != nil {
+			return err
+		}
 	}
 	if c.left, err = q.Stats(ctx); err != nil {
 		return err
@@ -309,13 +317,13 @@ func (v *crashVerdict) judgeMessage(book *crashBook, token int, p *driver.Peeked
 		v.addf("queue %s: %s message %d: %s", book.name, p.State, token, fmt.Sprintf(format, args...))
 	}
 	v.judgeContent(book, token, &p.Message)
-	if !i.sentAt[1].IsZero() && !p.EnqueuedAt.IsZero() && (p.EnqueuedAt.Before(i.sentAt[0]) || p.EnqueuedAt.After(i.sentAt[1])) {
+	if !i.sentAt[1].IsZero() && !p.EnqueuedAt.IsZero() && !book.goingHome() && (p.EnqueuedAt.Before(i.sentAt[0]) || p.EnqueuedAt.After(i.sentAt[1])) {
 		wrong("enqueued at %v, not in %v…%v", p.EnqueuedAt, i.sentAt[0], i.sentAt[1])
 	}
 	if p.State == driver.StateInFlight && i.deliveries+book.pending[deedReceive] == 0 {
 		wrong("nobody received it")
 	}
-	if i.fuzzy {
+	if i.fuzzy || book.pending[deedMove] > 0 {
 		return
 	}
 	redriving := int(i.pending[deedRedrive]) + book.pending[deedRedrive]
@@ -418,7 +426,7 @@ func (v *crashVerdict) judgeRepeat(book *crashBook, token int, find crashFind, a
 		known = find.id
 	}
 	// Where it came and went unseen, its key may be there without it.
-	unseen := i.changed > 0 || book.pending[deedPurge] > 0 || book.config.RetainDead != (driver.Retention{})
+	unseen := i.changed > 0 || book.pending[deedPurge] > 0 || book.config.RetainDead != (driver.Retention{}) || book.config.DropExpired
 	switch {
 	case i.unsent && find.state == isAbsent && unseen:
 	case i.unsent && find.state == isAbsent:
@@ -446,8 +454,8 @@ func (v *crashVerdict) judgeRest(book *crashBook, c *crashContent, finds []crash
 		dead[token] = true
 		v.judgeContent(book, token, &c.leftDead[n].Message)
 	}
-	if book.config.RetainDead != (driver.Retention{}) || book.config.DeadLetterTo != "" {
-		return // dead letters leave
+	if book.config.RetainDead != (driver.Retention{}) || book.config.DeadLetterTo != "" || book.config.DropExpired {
+		return // dead letters leave, and what is dropped does
 	}
 	for token := range finds {
 		if finds[token].state != isAbsent && !received[token] && !dead[token] {

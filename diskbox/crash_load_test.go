@@ -18,18 +18,25 @@ import (
 var crashQueues = []struct {
 	name   string
 	config driver.Config
+	moves  bool // to a queue beside it and back
 }{
-	{"plain", driver.Config{DedupWindow: time.Hour}},
-	{"strict", driver.Config{DedupWindow: time.Hour, StrictGroups: true}},
-	{"sharded", driver.Config{DedupWindow: time.Hour, Shards: 3}},
-	{"strict shards", driver.Config{DedupWindow: time.Hour, Shards: 3, StrictGroups: true}},
-	{"limited", driver.Config{DedupWindow: time.Hour, MaxDeliveries: 2}},
-	{"retaining", driver.Config{
+	{name: "plain", config: driver.Config{DedupWindow: time.Hour}},
+	{name: "strict", config: driver.Config{DedupWindow: time.Hour, StrictGroups: true}},
+	{name: "sharded", config: driver.Config{DedupWindow: time.Hour, Shards: 3}},
+	{name: "strict shards", config: driver.Config{DedupWindow: time.Hour, Shards: 3, StrictGroups: true}},
+	{name: "limited", config: driver.Config{DedupWindow: time.Hour, MaxDeliveries: 2}},
+	{name: "retaining", config: driver.Config{
 		DedupWindow: time.Hour,
 		RetainReady: driver.Retention{Age: 40 * time.Second, Count: 8},
 		RetainDead:  driver.Retention{Age: 90 * time.Second, Count: 5},
 	}},
-	{"forwarding", driver.Config{DedupWindow: time.Hour, MaxDeliveries: 2, DeadLetterTo: crashGraves}},
+	{name: "forwarding", config: driver.Config{DedupWindow: time.Hour, MaxDeliveries: 2, DeadLetterTo: crashGraves}},
+	{name: "dropping", config: driver.Config{
+		DedupWindow: time.Hour, DropExpired: true,
+		RetainReady: driver.Retention{Age: 40 * time.Second, Count: 8},
+	}},
+	{name: "moving", config: driver.Config{DedupWindow: time.Hour}, moves: true},
+	{name: "moving groups", config: driver.Config{DedupWindow: time.Hour, Shards: 2, StrictGroups: true}, moves: true},
 }
 
 // crashGraves is where dead letters of forwarding queues go.
@@ -54,8 +61,9 @@ type heldDelivery struct {
 
 // A crashQueue is a queue with its book.
 type crashQueue struct {
-	book  *crashBook
-	queue driver.Queue
+	book   *crashBook
+	queue  driver.Queue
+	beside driver.Queue // see crashBook.beside; nil if there is none
 }
 
 func (q crashQueue) graveyard() driver.DeadLetterer { return q.queue.(driver.DeadLetterer) }
@@ -77,6 +85,9 @@ func (c *crashClient) work(queues []crashQueue) error {
 }
 
 func (c *crashClient) step(q crashQueue) error {
+	if q.beside != nil && c.chance(8) {
+		return c.move(q)
+	}
 	switch n := c.rng.IntN(100); {
 	case n < 32:
 		return c.send(q)
@@ -270,7 +281,11 @@ func (c *crashClient) settle(q crashQueue) error {
 			receipts[n] = deliveries[n].Receipt
 		}
 		deed = ledger.begin(q.book, deedAck, tokens)
-		err = q.queue.Ack(c.ctx, receipts)
+		if c.chance(2) {
+			err = q.queue.Ack(c.ctx, receipts)
+		} else {
+			err = q.queue.(driver.LateAcker).AckLate(c.ctx, receipts)
+		}
 	case choice < 8:
 		delay = c.pick(0, 0, time.Second, 20*time.Second)
 		nacks := make([]driver.Nack, count)
@@ -360,8 +375,8 @@ func (c *crashClient) tendTheDead(q crashQueue) error {
 }
 
 func (c *crashClient) purge(q crashQueue) error {
-	if c.chance(2) {
-		return nil
+	if c.chance(2) || q.book.moves {
+		return nil // it would leave those that have moved
 	}
 	deed := c.life.ledger.begin(q.book, deedPurge, nil)
 	_, err := q.queue.Purge(c.ctx)

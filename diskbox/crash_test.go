@@ -240,7 +240,9 @@ func (l *crashLife) prepare() {
 		l.kinds = l.rng.Perm(len(crashQueues))[:3]
 	}
 	for _, n := range l.kinds {
-		l.ledger.books = append(l.ledger.books, &crashBook{name: crashQueues[n].name, config: crashQueues[n].config})
+		l.ledger.books = append(l.ledger.books, &crashBook{
+			name: crashQueues[n].name, config: crashQueues[n].config, moves: crashQueues[n].moves,
+		})
 	}
 }
 
@@ -335,6 +337,11 @@ func (l *crashLife) takeStock(b *Backend, verdict *crashVerdict) error {
 
 func (l *crashLife) configure(b *Backend) error {
 	for _, book := range l.ledger.books {
+		if book.moves {
+			if err := b.ConfigureQueue(l.ctx, book.beside(), book.config); err != nil {
+				return err
+			}
+		}
 		if err := b.ConfigureQueue(l.ctx, book.name, book.config); err != nil {
 			return err
 		}
@@ -354,7 +361,13 @@ func (l *crashLife) load(b *Backend, generation int) error {
 		if err != nil {
 			return err
 		}
-		queues = append(queues, crashQueue{book: book, queue: q})
+		opened := crashQueue{book: book, queue: q}
+		if name := book.beside(); name != "" {
+			if opened.beside, err = b.OpenQueue(l.ctx, name); err != nil {
+				return err
+			}
+		}
+		queues = append(queues, opened)
 	}
 	clients := 1 + int(l.seed)%4
 	errs := make([]error, clients)

@@ -131,7 +131,7 @@ func groupOf(e *engine.Entry) string {
 }
 
 // indexDue notes when a delayed message is due. The note stays until that time
-// is past, see sweep: nothing but death or a purge comes before it.
+// is past, see sweep, unless the message leaves before.
 func (j *journal) indexDue(shard host.ShardID, e *engine.Entry) {
 	if e.Is(engine.Timed) {
 		j.key = appendDueKey(j.key[:0], shard, e.Due, e.Seq)
@@ -198,16 +198,33 @@ func (j *journal) Removed(shard host.ShardID, e *engine.Entry) {
 	j.ledger.change(shard).left(e)
 }
 
+func (j *journal) Withdrawn(shard host.ShardID, e *engine.Entry) {
+	if !j.knows(shard.Queue) {
+		return
+	}
+	j.erase(shard, e, e.Place)
+	if e.Deliveries > 0 { // it may have come back
+		j.remove(stateKind, shard, e.Seq)
+	}
+	j.forgetDue(shard, e)
+	j.ledger.change(shard).left(e)
+}
+
+// forgetDue removes the note of when a delayed message is due.
+func (j *journal) forgetDue(shard host.ShardID, e *engine.Entry) {
+	if e.Is(engine.Timed) {
+		j.key = appendDueKey(j.key[:0], shard, e.Due, e.Seq)
+		j.batch.Delete(j.key)
+	}
+}
+
 func (j *journal) Died(shard host.ShardID, e *engine.Entry) {
 	if !j.knows(shard.Queue) {
 		return
 	}
 	j.erase(shard, e, e.Left)
 	j.remove(stateKind, shard, e.Seq)
-	if e.Is(engine.Timed) {
-		j.key = appendDueKey(j.key[:0], shard, e.Due, e.Seq)
-		j.batch.Delete(j.key)
-	}
+	j.forgetDue(shard, e)
 	j.number(deadKind, shard, e.Place)
 	j.begin().dead(e)
 	j.end()

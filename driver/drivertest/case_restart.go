@@ -39,6 +39,12 @@ var restarts = []restartCase{
 		id: "DLQ-8", title: "a message that moved to another queue is there, once",
 		config: buriedElsewhere, needs: []need{needDeadLetters}, run: moveSurvives,
 	},
+	{id: "DLQ-9", title: "messages that were moved are there, complete and once", needs: moveNeeds, run: movedSurvives},
+	{id: "VIS-7", title: "what was acked late stays gone", needs: lateAckNeeds, run: lateAckSurvives},
+	{id: "VIS-7", title: "a late receipt is as good", needs: lateAckNeeds, cleanOnly: true, run: lateReceiptSurvives},
+	{id: "RET-2", title: "what was dropped stays gone, and what is too old is dropped", config: dropping, needs: dropNeeds, run: droppedStaysGone},
+	{id: "RET-2", title: "what was too many stays gone", config: droppingFew(2), needs: dropNeeds, run: tooManyStayGone},
+	{id: "SVC-1", title: "the annotation is there", config: annotated, needs: annotationNeeds, run: annotationSurvives},
 	{id: "SVC-1", title: "the configuration is in force", config: always(driver.Config{MaxMessages: 3, MaxDeliveries: 4}), run: configSurvives},
 }
 

@@ -30,6 +30,9 @@ type ability struct {
 	admin       bool
 	deadLetters bool
 	peek        bool
+	move        bool
+	lateAck     bool
+	drop        bool // Config.DropExpired
 	untimed     bool
 	crashes     []Crash
 }
@@ -41,6 +44,7 @@ type ability struct {
 type planner struct {
 	ability
 	model  *Model
+	other  *Model // nil: messages do not move
 	player *player
 	now    time.Duration
 	config driver.Config
@@ -83,7 +87,26 @@ func newPlanner(t *rapid.T, a ability) *planner {
 	g.player.clock = queue.clock
 	g.player.advance = func(d time.Duration) { g.now += d }
 	g.player.configure = queue.configure
+	if a.move && a.admin {
+		g.addOther(t, queue)
+	}
 	return g
+}
+
+// addOther adds a queue that messages move to and from.
+func (g *planner) addOther(t *rapid.T, queue *modelQueue) {
+	config := driver.Config{MaxMessages: pick(t, 0, 0, 2, 5)}
+	if g.traits.Groups {
+		config.StrictGroups = rarely(t, 1)
+	}
+	g.plan.Other = &config
+	g.other = NewModel(otherName(randomQueueName), g.traits, config, modelStart)
+	other := &modelQueue{model: g.other, clock: queue.clock, pause: queue.pause}
+	find := func(name string) *modelQueue {
+		return map[string]*modelQueue{randomQueueName: queue, otherName(randomQueueName): other}[name]
+	}
+	queue.find, other.find = find, find
+	g.player.other = other
 }
 
 // step draws one more operation and runs it on the model; false ends the
@@ -144,6 +167,7 @@ func drawConfig(t *rapid.T, a ability) (c driver.Config) {
 		c.MaxDead = sometimes(3)
 		c.RetainReady.Count = sometimes(5)
 		c.RetainDead.Count = sometimes(4)
+		c.DropExpired = a.drop && rarely(t, 1)
 	}
 	if a.deadLetters && !a.untimed {
 		c.RetainReady.Age = pick(t, 0, 0, 0, 3*time.Second, 10*time.Second, 100*time.Second)
@@ -176,6 +200,12 @@ func (g *planner) draw(t *rapid.T) Operation {
 	}
 	if g.peek {
 		choices = append(choices, g.look)
+	}
+	if g.lateAck {
+		choices = append(choices, g.ackLate, g.ackLate)
+	}
+	if g.other != nil {
+		choices = append(choices, g.moveAway, g.moveBack)
 	}
 	if g.admin {
 		choices = append(choices, g.configure)
@@ -273,6 +303,30 @@ func (g *planner) deliveries(t *rapid.T) []deliveryNumber {
 }
 
 func (g *planner) ack(t *rapid.T) Operation { return ackOperation{g.deliveries(t)} }
+
+// ackLate uses receipts of which most are late, and good for this.
+func (g *planner) ackLate(t *rapid.T) Operation {
+	numbers := g.deliveries(t)
+	var late []deliveryNumber
+	for i, receipt := range g.player.receipts {
+		if g.model.held(receipt) == nil && g.model.delivered(receipt) != nil {
+			late = append(late, deliveryNumber(i+1))
+		}
+	}
+	for i := range numbers {
+		if len(late) > 0 && coins(t, 2) {
+			numbers[i] = pick(t, late...)
+		}
+	}
+	return lateAckOperation{numbers}
+}
+
+func (g *planner) moveAway(t *rapid.T) Operation { return moveOperation{limit: upTo(t, 4) - 1} }
+
+// moveBack moves what there is to move, or else away.
+func (g *planner) moveBack(t *rapid.T) Operation {
+	return moveOperation{limit: upTo(t, 4) - 1, back: len(g.other.waiting) > 0}
+}
 
 func (g *planner) nack(t *rapid.T) Operation {
 	return nackOperation{deliveries: g.deliveries(t), delay: g.duration(t), cause: pick(t, "", "oops", "no")}

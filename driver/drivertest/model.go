@@ -44,6 +44,7 @@ type modelMessage struct {
 
 	leased    bool
 	nonce     uint64
+	given     []uint64      // nonces of all deliveries at this place
 	deadline  time.Duration // of the lease
 	holdUntil time.Duration // what extending cannot go beyond; 0 is no bound
 }
@@ -134,7 +135,7 @@ func (m *Model) send(msg *driver.Outgoing) (driver.Sent, error) {
 // enqueue adds a message at the tail (ORD-1); its age counts from here.
 func (m *Model) enqueue(msg *modelMessage) {
 	m.place++
-	msg.place, msg.born = m.place, m.now
+	msg.place, msg.given, msg.born = m.place, nil, m.now
 	m.waiting = append(m.waiting, msg)
 }
 
@@ -153,6 +154,7 @@ func (m *Model) Receive(now time.Duration, req driver.ReceiveRequest) ([]driver.
 	for i, msg := range batch {
 		m.nonce++
 		msg.leased, msg.nonce = true, m.nonce // VIS-2: a fresh receipt each time
+		msg.given = append(msg.given, m.nonce)
 		msg.deadline = m.now + req.Visibility
 		msg.holdUntil = 0
 		if m.config.MaxHold > 0 { // VIS-5
@@ -216,6 +218,20 @@ func (m *Model) Ack(now time.Duration, receipts []driver.Receipt) error {
 	})
 }
 
+// AckLate removes with any receipt of a delivery at the place where the message
+// stands (VIS-7).
+func (m *Model) AckLate(now time.Duration, receipts []driver.Receipt) error {
+	m.advance(now)
+	return eachOf(receipts, func(receipt driver.Receipt) error {
+		msg := m.delivered(receipt)
+		if msg == nil {
+			return m.fail("ack", driver.ErrReceiptExpired, 0)
+		}
+		m.remove(msg)
+		return nil
+	})
+}
+
 // Nack gives back, at the tail (ACK-1, ORD-2), in a strict group at its own
 // place (ORD-4).
 func (m *Model) Nack(now time.Duration, nacks []driver.Nack) error {
@@ -235,7 +251,7 @@ func (m *Model) Nack(now time.Duration, nacks []driver.Nack) error {
 		}
 		if !m.exhausted(msg) && !m.config.StrictGroups {
 			m.place++
-			msg.place = m.place
+			msg.place, msg.given = m.place, nil
 		}
 		m.comeBack(msg)
 		m.settle()

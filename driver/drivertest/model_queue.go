@@ -19,12 +19,16 @@ type modelQueue struct {
 	clock func() time.Duration
 	// pause lets up to d pass, and returns the context's error if that ends.
 	pause func(ctx context.Context, d time.Duration) error
+	// find returns another queue, or nil.
+	find func(name string) *modelQueue
 }
 
 var (
 	_ driver.Queue        = (*modelQueue)(nil)
 	_ driver.DeadLetterer = (*modelQueue)(nil)
 	_ driver.Peeker       = (*modelQueue)(nil)
+	_ driver.Mover        = (*modelQueue)(nil)
+	_ driver.LateAcker    = (*modelQueue)(nil)
 )
 
 // at runs one operation of the model at the present time.
@@ -78,6 +82,30 @@ func (q *modelQueue) tryReceive(req driver.ReceiveRequest, end time.Duration) (d
 
 func (q *modelQueue) Ack(_ context.Context, receipts []driver.Receipt) error {
 	return at(q, func(now time.Duration) error { return q.model.Ack(now, receipts) })
+}
+
+func (q *modelQueue) AckLate(_ context.Context, receipts []driver.Receipt) error {
+	return at(q, func(now time.Duration) error { return q.model.AckLate(now, receipts) })
+}
+
+// Move knows only targets that are named. Of two queues the one with the lesser
+// name is locked first.
+func (q *modelQueue) Move(_ context.Context, to string, limit int) (moved int, err error) {
+	target := q.find(to)
+	if target == nil {
+		return 0, q.model.fail("move", driver.ErrNotFound, 0)
+	}
+	first, second := q, target
+	if to < q.model.name {
+		first, second = target, q
+	}
+	first.mu.Lock()
+	defer first.mu.Unlock()
+	if second != first {
+		second.mu.Lock()
+		defer second.mu.Unlock()
+	}
+	return q.model.Move(q.clock(), target.model, limit)
 }
 
 func (q *modelQueue) Nack(_ context.Context, nacks []driver.Nack) error {

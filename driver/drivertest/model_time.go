@@ -87,19 +87,29 @@ func (m *Model) comeBack(msg *modelMessage) {
 	switch {
 	case m.exhausted(msg):
 		m.dieOrWait(msg)
-	case m.tooOld(msg) && !m.deadFull():
-		m.die(msg, driver.ReasonExpired)
+	case m.tooOld(msg):
+		m.lapse(msg)
 	}
 	m.retainCount()
 }
 
-// retain turns messages that wait past their retention into dead letters
-// (RET-1). It waits for room among the dead letters; until then they stay
-// what they are.
+// lapse ends a message that is past its retention: it dies, if there is room for
+// that (RET-1), or leaves no trace (RET-2).
+func (m *Model) lapse(msg *modelMessage) {
+	switch {
+	case m.config.DropExpired:
+		m.remove(msg)
+	case !m.deadFull():
+		m.die(msg, driver.ReasonExpired)
+	}
+}
+
+// retain ends messages that wait past their retention (RET-1). If they are to be
+// dead letters, it waits for room; until then they stay what they are.
 func (m *Model) retain() {
 	for _, msg := range slices.Clone(m.waiting) {
-		if m.tooOld(msg) && !msg.leased && !m.deadFull() {
-			m.die(msg, driver.ReasonExpired)
+		if m.tooOld(msg) && !msg.leased {
+			m.lapse(msg)
 		}
 	}
 	m.retainCount()
@@ -111,8 +121,8 @@ func (m *Model) retainCount() {
 		return
 	}
 	for _, msg := range slices.Clone(m.waiting) {
-		if m.unleased() > most && !msg.leased && !m.deadFull() {
-			m.die(msg, driver.ReasonExpired)
+		if m.unleased() > most && !msg.leased {
+			m.lapse(msg)
 		}
 	}
 }
@@ -169,6 +179,17 @@ func (m *Model) removeDead(letter *modelMessage) {
 func (m *Model) held(receipt driver.Receipt) *modelMessage {
 	for _, msg := range m.waiting {
 		if msg.leased && msg.nonce == receipt.Nonce && msg.ID == receipt.Handle {
+			return msg
+		}
+	}
+	return nil
+}
+
+// delivered returns the message that was delivered with a receipt, if it still
+// stands where it stood then (VIS-7).
+func (m *Model) delivered(receipt driver.Receipt) *modelMessage {
+	for _, msg := range m.waiting {
+		if msg.ID == receipt.Handle && slices.Contains(msg.given, receipt.Nonce) {
 			return msg
 		}
 	}

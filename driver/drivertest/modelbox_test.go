@@ -59,9 +59,16 @@ func (b *modelBox) queue(name string) *modelQueue {
 		model: NewModel(name, modelTraits, driver.Config{}, b.start),
 		clock: func() time.Duration { return time.Since(b.start) },
 		pause: pauseBriefly,
+		find:  b.find,
 	}
 	b.queues[name] = q
 	return q
+}
+
+func (b *modelBox) find(name string) *modelQueue {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.queues[name]
 }
 
 // pauseBriefly polls: nobody wakes a receiver of a model.

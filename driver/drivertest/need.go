@@ -75,6 +75,48 @@ var needPeek = need{
 	},
 }
 
+// needMove and needLateAck: the queue has an ability that few protocols need.
+// Without it there is nothing to call, and that is the refusal.
+var (
+	needMove = need{
+		met: func(_ *session, q driver.Queue) bool { _, ok := q.(driver.Mover); return ok },
+		refused: func(s *session, _ driver.Queue) {
+			s.t.Log("the queue does not implement Mover, and so says that its messages cannot move")
+		},
+	}
+	needLateAck = need{
+		met: func(_ *session, q driver.Queue) bool { _, ok := q.(driver.LateAcker); return ok },
+		refused: func(s *session, _ driver.Queue) {
+			s.t.Log("the queue does not implement LateAcker, and so says that it forgives nothing")
+		},
+	}
+)
+
+// needDropExpired and needAnnotation: the queue under test, which was configured
+// with it, has a setting. A backend that does not know it says so in QueueConfig,
+// which tells what is in force.
+var (
+	needDropExpired = needInForce("DropExpired", func(c driver.Config) bool { return c.DropExpired })
+	needAnnotation  = needInForce("Annotation", func(c driver.Config) bool { return c.Annotation != "" })
+)
+
+func needInForce(setting string, isSet func(driver.Config) bool) need {
+	return need{
+		met: func(s *session, _ driver.Queue) bool {
+			admin, ok := s.opener.(driver.Admin)
+			if !ok {
+				return false
+			}
+			config, err := admin.QueueConfig(s.ctx(), queueName)
+			s.ok(err, "read the configuration")
+			return isSet(config)
+		},
+		refused: func(s *session, _ driver.Queue) {
+			s.t.Logf("the backend does not have %s, and says so in its configuration", setting)
+		},
+	}
+}
+
 // needAdmin: the opener manages queues.
 var needAdmin = need{
 	met: func(s *session, _ driver.Queue) bool { _, ok := s.opener.(driver.Admin); return ok },

@@ -16,12 +16,13 @@ import (
 type player struct {
 	name      string // of the queue
 	queue     driver.Queue
+	other     driver.Queue // called otherName(name); nil: there is none
 	start     time.Time
 	clock     func() time.Duration // since start
 	untimed   bool
 	advance   func(time.Duration)
 	configure func(context.Context, driver.Config) error
-	restart   func(Crash) (driver.Queue, error)
+	restart   func(how Crash) (queue, other driver.Queue, err error)
 
 	ids      []string // of message number n at n-1
 	numbers  map[string]messageNumber
@@ -146,6 +147,36 @@ func (o ackOperation) play(ctx context.Context, p *player) result {
 	return positions(len(receipts), p.queue.Ack(ctx, receipts))
 }
 
+func (o lateAckOperation) play(ctx context.Context, p *player) result {
+	receipts := make([]driver.Receipt, len(o.deliveries))
+	for i, n := range o.deliveries {
+		receipts[i] = p.receipt(n)
+	}
+	return positions(len(receipts), p.queue.(driver.LateAcker).AckLate(ctx, receipts))
+}
+
+func (o moveOperation) play(ctx context.Context, p *player) (r result) {
+	from, to := p.queue, otherName(p.name)
+	if o.back {
+		from, to = p.other, p.name
+	}
+	moved, err := from.(driver.Mover).Move(ctx, to, o.limit)
+	r.addf("%d moved, %s", moved, verdict(err))
+	if errors.Is(err, driver.ErrFull) {
+		r.hints = append(r.hints, driver.RetryAfter(err))
+	}
+	stats, err := p.other.Stats(ctx)
+	if err != nil {
+		r.addf("stats of the other queue failed: %v", err)
+		return r
+	}
+	r.addf("leaves %d ready, %d dead in the other queue", stats.Ready, stats.Dead)
+	return r
+}
+
+// otherName is the name of the queue that messages of another move to.
+func otherName(name string) string { return name + "-other" }
+
 func (o nackOperation) play(ctx context.Context, p *player) result {
 	nacks := make([]driver.Nack, len(o.deliveries))
 	for i, n := range o.deliveries {
@@ -240,12 +271,12 @@ func (o restartOperation) play(_ context.Context, p *player) (r result) {
 	if p.restart == nil {
 		return r
 	}
-	queue, err := p.restart(o.how)
+	queue, other, err := p.restart(o.how)
 	if err != nil {
 		r.addf("%s", verdict(err))
 		return r
 	}
-	p.queue = queue
+	p.queue, p.other = queue, other
 	return r
 }
 

@@ -18,6 +18,9 @@ type Program struct {
 	// Config is the queue's; it is the zero Config where the opener has no
 	// Admin.
 	Config driver.Config
+	// Other is the configuration of another queue, which messages move to and
+	// from; nil if there is none.
+	Other *driver.Config
 	// Untimed programs do nothing whose outcome depends on how fast they run:
 	// what expires does so at once or not for an hour, and no time passes on
 	// purpose. Backends that cannot live in virtual time run these.
@@ -35,11 +38,20 @@ type Operation interface {
 // String lists the operations, one per line.
 func (p Program) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "  0. configure %s\n", describeConfig(p.Config))
+	b.WriteString(p.head())
 	for i, op := range p.Operations {
 		fmt.Fprintf(&b, "%3d. %v\n", i+1, op)
 	}
 	return b.String()
+}
+
+// head says what there is before the first operation.
+func (p Program) head() string {
+	text := fmt.Sprintf("  0. configure %s\n", describeConfig(p.Config))
+	if p.Other != nil {
+		text += fmt.Sprintf("     configure the other queue with %s\n", describeConfig(*p.Other))
+	}
+	return text
 }
 
 // The operations.
@@ -47,6 +59,7 @@ type (
 	sendOperation    struct{ messages []driver.Outgoing }
 	receiveOperation struct{ request driver.ReceiveRequest }
 	ackOperation     struct{ deliveries []deliveryNumber }
+	lateAckOperation struct{ deliveries []deliveryNumber }
 	nackOperation    struct {
 		deliveries []deliveryNumber
 		delay      time.Duration
@@ -63,6 +76,10 @@ type (
 	redriveOperation struct {
 		messages []messageNumber // nil means all
 		limit    int
+	}
+	moveOperation struct {
+		back  bool // from the other queue to this one
+		limit int
 	}
 	discardOperation   struct{ messages []messageNumber }
 	purgeOperation     struct{}
@@ -146,7 +163,8 @@ func (o receiveOperation) String() string {
 	return text
 }
 
-func (o ackOperation) String() string { return "ack " + join(o.deliveries) }
+func (o ackOperation) String() string     { return "ack " + join(o.deliveries) }
+func (o lateAckOperation) String() string { return "ack late " + join(o.deliveries) }
 
 func (o nackOperation) String() string {
 	return fmt.Sprintf("nack %s, delay %v, cause %q", join(o.deliveries), o.delay, o.cause)
@@ -164,6 +182,17 @@ func (o redriveOperation) String() string {
 	text := "redrive all"
 	if o.messages != nil {
 		text = "redrive " + join(o.messages)
+	}
+	if o.limit != 0 {
+		text += fmt.Sprintf(", at most %d", o.limit)
+	}
+	return text
+}
+
+func (o moveOperation) String() string {
+	text := "move to the other queue"
+	if o.back {
+		text = "move back from the other queue"
 	}
 	if o.limit != 0 {
 		text += fmt.Sprintf(", at most %d", o.limit)
@@ -227,6 +256,7 @@ func describeConfig(c driver.Config) string {
 		{"DedupMax", c.DedupMax},
 		{"RetainReady.Age", c.RetainReady.Age},
 		{"RetainReady.Count", c.RetainReady.Count},
+		{"DropExpired", c.DropExpired},
 		{"RetainDead.Age", c.RetainDead.Age},
 		{"RetainDead.Count", c.RetainDead.Count},
 		{"MaxHold", c.MaxHold},

@@ -56,6 +56,9 @@ func RunAgainst(t *testing.T, reference, subject Backend, steps int) {
 	a.admin = a.admin && other.admin
 	a.deadLetters = a.deadLetters && other.deadLetters
 	a.peek = a.peek && other.peek
+	a.move = a.move && other.move
+	a.lateAck = a.lateAck && other.lateAck
+	a.drop = a.drop && other.drop
 	left, right := newStage(t, reference), newStage(t, subject)
 	runPrograms(t, t, a, steps, func(p *plan) error {
 		want, err := left.run(p.Program)
@@ -164,7 +167,7 @@ func compare(p Program, whose string, want, got []result, exactHints bool) error
 // one after them.
 func listing(p Program, results []result) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "  0. configure %s\n", describeConfig(p.Config))
+	b.WriteString(p.head())
 	for i := range len(results) + 1 {
 		fmt.Fprintf(&b, "%3d. %v\n", i+1, p.Operations[i])
 		if i < len(results) {

@@ -50,6 +50,9 @@ func (s *stage) run(p Program) (results []result, err error) {
 	results, s.shared, err = s.play(s.t, s.shared, name, p)
 	if admin, ok := s.shared.(driver.Admin); ok && err == nil {
 		err = admin.DeleteQueue(s.t.Context(), name)
+		if p.Other != nil && err == nil {
+			err = admin.DeleteQueue(s.t.Context(), otherName(name))
+		}
 	}
 	return results, err
 }
@@ -58,28 +61,23 @@ func (s *stage) run(p Program) (results []result, err error) {
 // after its last restart.
 func (s *stage) play(t *testing.T, opener driver.Opener, name string, p Program) ([]result, driver.Opener, error) {
 	ctx := t.Context()
-	if admin, ok := opener.(driver.Admin); ok {
-		err := admin.ConfigureQueue(ctx, name, p.Config)
-		if errors.Is(err, driver.ErrUnsupported) {
-			return nil, opener, errUnsupportedConfig
-		}
-		if err != nil {
-			return nil, opener, fmt.Errorf("configure %s: %w", describeConfig(p.Config), err)
-		}
+	if err := configureQueues(ctx, opener, name, p); err != nil {
+		return nil, opener, err
 	}
-	queue, err := opener.OpenQueue(ctx, name)
+	queue, other, err := openQueues(ctx, opener, name, p)
 	if err != nil {
 		return nil, opener, err
 	}
 	player := newPlayer(name, queue, time.Now())
+	player.other = other
 	player.untimed = p.Untimed
 	player.configure = func(ctx context.Context, config driver.Config) error {
 		return opener.(driver.Admin).ConfigureQueue(ctx, name, config)
 	}
 	if s.backend.Restart != nil {
-		player.restart = func(how Crash) (driver.Queue, error) {
+		player.restart = func(how Crash) (queue, other driver.Queue, err error) {
 			opener = s.backend.Restart(t, opener, how)
-			return opener.OpenQueue(ctx, name)
+			return openQueues(ctx, opener, name, p)
 		}
 	}
 	results := make([]result, len(p.Operations))
@@ -88,7 +86,41 @@ func (s *stage) play(t *testing.T, opener driver.Opener, name string, p Program)
 			return nil, opener, fmt.Errorf("operation %d %w\n\n%s", i+1, err, listing(p, results[:i]))
 		}
 	}
-	return results, opener, player.queue.Close()
+	if player.other != nil {
+		err = player.other.Close()
+	}
+	return results, opener, errors.Join(err, player.queue.Close())
+}
+
+// configureQueues makes the queues of a program, where the opener can.
+func configureQueues(ctx context.Context, opener driver.Opener, name string, p Program) error {
+	admin, ok := opener.(driver.Admin)
+	if !ok {
+		return nil
+	}
+	configs := map[string]driver.Config{name: p.Config}
+	if p.Other != nil {
+		configs[otherName(name)] = *p.Other
+	}
+	for name, config := range configs {
+		err := admin.ConfigureQueue(ctx, name, config)
+		if errors.Is(err, driver.ErrUnsupported) {
+			return errUnsupportedConfig
+		}
+		if err != nil {
+			return fmt.Errorf("configure %s: %w", describeConfig(config), err)
+		}
+	}
+	return nil
+}
+
+// openQueues opens the queues of a program.
+func openQueues(ctx context.Context, opener driver.Opener, name string, p Program) (queue, other driver.Queue, err error) {
+	queue, err = opener.OpenQueue(ctx, name)
+	if err == nil && p.Other != nil {
+		other, err = opener.OpenQueue(ctx, otherName(name))
+	}
+	return queue, other, err
 }
 
 // playSafely turns a panic into an error, so that the program that leads to it
@@ -133,6 +165,9 @@ func abilityOf(t *testing.T, b Backend) (a ability) {
 		_, a.admin = opener.(driver.Admin)
 		_, a.deadLetters = queue.(driver.DeadLetterer)
 		_, a.peek = queue.(driver.Peeker)
+		_, a.move = queue.(driver.Mover)
+		_, a.lateAck = queue.(driver.LateAcker)
+		a.drop = a.admin && dropsExpired(t, opener.(driver.Admin))
 		if err := queue.Close(); err != nil {
 			t.Errorf("close: %v", err)
 		}
@@ -154,6 +189,15 @@ func abilityOf(t *testing.T, b Backend) (a ability) {
 		t.Skip("the model keeps order and counts exactly, which this backend does not promise")
 	}
 	return a
+}
+
+// dropsExpired finds out whether a backend has Config.DropExpired.
+func dropsExpired(t *testing.T, admin driver.Admin) bool {
+	if err := admin.ConfigureQueue(t.Context(), randomQueueName, driver.Config{DropExpired: true}); err != nil {
+		return false
+	}
+	config, err := admin.QueueConfig(t.Context(), randomQueueName)
+	return err == nil && config.DropExpired
 }
 
 func closeOpener(t testing.TB, opener driver.Opener) {

@@ -134,11 +134,11 @@ func allCases() []testCase {
 	return slices.Concat(
 		sendCases, dedupCases,
 		receiveCases, wakeCases, closeCases,
-		visibilityCases, receiptCases, settleCases,
+		visibilityCases, receiptCases, lateAckCases, settleCases,
 		orderCases, groupCases, shardCases, exactCases,
 		countCases, peekCases,
-		deadLetterCases, redriveCases, deadLetterToCases, retentionCases,
-		limitCases, adminCases,
+		deadLetterCases, redriveCases, deadLetterToCases, moveCases, retentionCases, dropCases,
+		limitCases, adminCases, annotationCases,
 		concurrencyCases, raceCases,
 		restartCases(),
 	)

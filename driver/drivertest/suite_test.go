@@ -14,12 +14,12 @@ var backendRules = []string{
 	"SND-1", "SND-2", "SND-3", "SND-4", "SND-5", "SND-6",
 	"DUP-1", "DUP-2", "DUP-3",
 	"RCV-1", "RCV-2", "RCV-3",
-	"VIS-1", "VIS-2", "VIS-3", "VIS-5", "VIS-6",
+	"VIS-1", "VIS-2", "VIS-3", "VIS-5", "VIS-6", "VIS-7",
 	"ACK-1", "ACK-2", "ACK-3",
 	"ORD-1", "ORD-2", "ORD-3", "ORD-4",
 	"CNT-1", "CNT-2", "CNT-3",
-	"DLQ-1", "DLQ-4", "DLQ-5", "DLQ-8",
-	"RET-1",
+	"DLQ-1", "DLQ-4", "DLQ-5", "DLQ-8", "DLQ-9",
+	"RET-1", "RET-2",
 	"SVC-1",
 }
 

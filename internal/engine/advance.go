@@ -103,7 +103,7 @@ func (s *Shard) nextEvent() (at Instant, what event) {
 	if w := s.window; w != nil && w.dueHorizon.Due <= at && w.dueHorizon != allTimes {
 		at, what = w.dueHorizon.Due, shelfEvent
 	}
-	if s.config.RetainReady.Age > 0 && !s.deadFull() {
+	if s.config.RetainReady.Age > 0 && s.mayExpire() {
 		if born, ok := s.oldestBorn(); ok {
 			if due := born.Add(s.config.RetainReady.Age); due < at {
 				at, what = due, retentionEvent

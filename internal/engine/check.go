@@ -57,6 +57,9 @@ func (s *Shard) Check() error {
 	if counted != s.stats {
 		return fmt.Errorf("engine: found %+v, counted %+v", counted, s.stats)
 	}
+	if err := s.checkReturned(); err != nil {
+		return err
+	}
 	if s.inFlight.count != s.stats.InFlight {
 		return fmt.Errorf("engine: %d leases for %d messages in flight", s.inFlight.count, s.stats.InFlight)
 	}
@@ -70,6 +73,24 @@ func (s *Shard) Check() error {
 		return err
 	}
 	return s.checkGroups()
+}
+
+// checkReturned looks whether what was delivered and waits again can be found.
+func (s *Shard) checkReturned() error {
+	found := 0
+	for e := range s.entries {
+		if s.window != nil || !e.Waits() || e.Deliveries == 0 {
+			continue
+		}
+		found++
+		if s.returned.get(e.Seq) != e {
+			return fmt.Errorf("engine: entry %d has come back and is not found", e.Seq)
+		}
+	}
+	if found != s.returned.count {
+		return fmt.Errorf("engine: %d messages have come back, counted %d", found, s.returned.count)
+	}
+	return nil
 }
 
 func (s *Shard) checkTimers() error {

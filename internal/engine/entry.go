@@ -179,4 +179,7 @@ const (
 	Died
 	// Discarded: a dead letter that is gone, by request or by retention.
 	Discarded
+	// Withdrawn: gone without having been acked in time: dropped by retention, or
+	// acked late.
+	Withdrawn
 )

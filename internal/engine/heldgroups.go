@@ -117,11 +117,15 @@ func (s *Shard) unblock(name string, place uint64) {
 	s.settleGroup(g)
 }
 
-// leftGroup looks at the group of a message that died while it waited.
-func (s *Shard) leftGroup(letter *Entry) {
-	if letter.Due > s.clock {
-		s.unblock(letter.groupName(), letter.Left)
-	} else if g := s.groups.byName[letter.groupName()]; g != nil {
+// leftGroup looks at the group of a message that was taken while it waited at a
+// place. Without a shelf, or without strict groups, that was done.
+func (s *Shard) leftGroup(e *Entry, place uint64) {
+	if s.window == nil || !s.config.StrictGroups {
+		return
+	}
+	if e.Due > s.clock {
+		s.unblock(e.groupName(), place)
+	} else if g := s.groups.byName[e.groupName()]; g != nil {
 		s.settleGroup(g)
 	}
 }

@@ -2,7 +2,7 @@ package engine
 
 import "math/bits"
 
-// leases finds the messages in flight by Seq: an open-addressed table with
+// leases finds messages, those in flight above all, by Seq: an open-addressed table with
 // linear probing. Every receive and every ack goes through it, and a Go map
 // costs three times as much there.
 type leases struct {

@@ -31,6 +31,7 @@ func anyConfig(t *rapid.T) driver.Config {
 		MaxDead:       small("max dead"),
 		RetainReady:   driver.Retention{Age: seconds("ready age"), Count: small("ready count")},
 		RetainDead:    driver.Retention{Age: seconds("dead age"), Count: small("dead count")},
+		DropExpired:   rapid.Bool().Draw(t, "drop expired"),
 		MaxHold:       rapid.SampledFrom([]int{0, 2}).Draw(t, "max hold"),
 	}
 }
@@ -81,7 +82,12 @@ func TestStructureHoldsUnderRandomPrograms(t *testing.T) {
 					stage(s.StageSend(at(now), fmt.Sprint(sent), []byte{1}, &Extra{Group: "a"}, seconds("delay", 4)), nil)
 				}
 			},
-			"stage an ack":   func(*rapid.T) { stage(s.StageAck(at(now), anyDelivery())) },
+			"stage an ack": func(*rapid.T) { stage(s.StageAck(at(now), anyDelivery())) },
+			"stage a late ack": func(*rapid.T) {
+				if e, err := s.StageLateAck(at(now), anyDelivery()); e != nil {
+					stage(e, err)
+				}
+			},
 			"stage a nack":   func(*rapid.T) { stage(s.StageNack(at(now), anyDelivery(), seconds("delay", 4), "cause")) },
 			"stage a burial": func(*rapid.T) { stage(s.StageDeadLetter(at(now), anyDelivery(), driver.ReasonFatal, "", "")) },
 			"publish": func(*rapid.T) {

@@ -77,6 +77,8 @@ func (s *Shard) take(e *Entry) {
 	s.stats.Ready--
 	if s.window != nil {
 		s.window.letGo(e)
+	} else if e.Deliveries > 0 {
+		s.returned.remove(e)
 	}
 	if e.group != nil {
 		e.group.waiting.pop()
@@ -100,7 +102,7 @@ func (s *Shard) hold(g *group) {
 func (s *Shard) lease(now Moment, e *Entry, visibility time.Duration) {
 	e.State = InFlight
 	e.Deliveries++
-	e.Nonce = s.nextNonce
+	e.Nonce = s.nonce(e, uint32(s.nextNonce))
 	s.nextNonce++
 	e.Due = now.At.Add(visibility)
 	e.HoldUntil = never

@@ -11,7 +11,8 @@ import (
 // marked: it is judged when it comes back, and put in again if it may stay.
 
 // While the dead letters are full, retention waits: a message past its time
-// stays deliverable rather than being lost.
+// stays deliverable rather than being lost. Where nothing is kept of what is past
+// its time, there is nothing to wait for.
 
 // trackArrival puts a new message into the order by age.
 func (s *Shard) trackArrival(e *Entry) {
@@ -69,20 +70,31 @@ func (s *Shard) expireOldest(at Moment) {
 	}
 }
 
-// expireWaiting makes a waiting message an expired dead letter.
+// expireWaiting makes a waiting message an expired dead letter, or drops it.
 func (s *Shard) expireWaiting(at Moment, e *Entry) {
-	var letter *Entry
-	if s.window != nil {
-		letter = s.takeShelved(e)
+	letter := s.takeWaiting(e)
+	place := letter.Place
+	if s.config.DropExpired {
+		s.leave(letter)
+		s.effect(Withdrawn, letter)
 	} else {
-		letter = s.extract(e)
+		s.condemn(at, letter, driver.ReasonExpired)
+		s.bury(letter)
 	}
-	s.condemn(at, letter, driver.ReasonExpired)
-	s.bury(letter)
-	if s.window != nil && s.config.StrictGroups {
-		s.leftGroup(letter)
-	}
+	s.leftGroup(letter, place)
 }
+
+// takeWaiting takes a waiting message out of its order, and returns it. With a
+// shelf, leftGroup has to follow when the shelf can know.
+func (s *Shard) takeWaiting(e *Entry) *Entry {
+	if s.window != nil {
+		return s.takeShelved(e)
+	}
+	return s.extract(e)
+}
+
+// mayExpire reports whether a message that is past its time can go.
+func (s *Shard) mayExpire() bool { return s.config.DropExpired || !s.deadFull() }
 
 // tooOld reports whether e is past its retention.
 func (s *Shard) tooOld(at Instant, e *Entry) bool {
@@ -97,7 +109,7 @@ func (s *Shard) expireByCount(now Moment) (expired bool) {
 	if most == 0 {
 		return false
 	}
-	for s.stats.Ready+s.stats.Delayed > most && !s.deadFull() {
+	for s.stats.Ready+s.stats.Delayed > most && s.mayExpire() {
 		e := s.oldestWaiting()
 		if e == nil {
 			return expired

@@ -13,11 +13,13 @@ type Shard struct {
 
 	nextSeq   uint64 // Seq and Place of the next message that arrives
 	nextNonce uint64
+	seal      uint64 // makes nonces that can be told from others; see late.go
 	deaths    uint64 // how many messages have died; the Place of the latest
 
 	ready    order  // ready messages, unless groups are strict
 	groups   groups // ready and delayed messages, if groups are strict
 	inFlight leases
+	returned leases // messages that were delivered and wait again, unless there is a shelf
 	timers   timers // delayed and in-flight messages by Due
 	ages     order  // waiting messages by Seq, if retention needs them
 	dead     deadLetters
@@ -48,6 +50,7 @@ func New(config driver.Config, nonce uint64) *Shard {
 		config:    config,
 		nextSeq:   1,
 		nextNonce: nonce,
+		seal:      nonce,
 	}
 	s.clock, s.stamp = -never, -never
 	s.ages.bySeq = true
@@ -106,10 +109,11 @@ func (s *Shard) Effects() []Effect {
 }
 
 func (s *Shard) effect(kind EffectKind, e *Entry) {
+	cameBack := kind == Returned || kind == Withdrawn
 	if s.recordEffects {
-		s.effects = append(s.effects, Effect{Kind: kind, Entry: e, Told: kind == Returned && e.Is(told)})
+		s.effects = append(s.effects, Effect{Kind: kind, Entry: e, Told: cameBack && e.Is(told)})
 	}
-	if kind == Returned {
+	if cameBack {
 		e.set(told, false)
 	}
 }
@@ -186,6 +190,9 @@ func (s *Shard) delay(e *Entry) {
 // extract takes a waiting message out of the middle of its order. It leaves a
 // Gone entry behind; the copy it returns is the message, in no order at all.
 func (s *Shard) extract(e *Entry) *Entry {
+	if e.Deliveries > 0 {
+		s.returned.remove(e)
+	}
 	moved := *e
 	wasReady := e.State == Ready
 	if wasReady {
@@ -279,7 +286,7 @@ func (s *Shard) Purge(now Moment) (removed int) {
 	s.ready.clear()
 	s.groups = groups{}
 	s.ages.clear()
-	s.inFlight = leases{}
+	s.inFlight, s.returned = leases{}, leases{}
 	clear(s.timers)
 	s.timers = s.timers[:0]
 	if s.window != nil {

@@ -145,6 +145,13 @@ func (w *window) published(e *Entry) {
 	w.unpublished = slices.Delete(w.unpublished, i, i+1)
 }
 
+// isStaged reports whether a message from the shelf is at a place that is not
+// published yet.
+func (w *window) isStaged(e *Entry) bool {
+	_, staged := slices.BinarySearch(w.unpublished, e.Place)
+	return staged
+}
+
 // stopped reports whether a read ended because the shelf is broken.
 func (w *window) stopped() bool { return w.Err() != nil }
 
@@ -155,7 +162,7 @@ func (s *Shard) news(e *Entry) bool {
 	if s.inFlight.get(e.Seq) != nil {
 		return true
 	}
-	if _, staged := slices.BinarySearch(s.window.unpublished, e.Place); staged {
+	if s.window.isStaged(e) {
 		return true
 	}
 	if e.Is(Damaged | Misplaced) {

@@ -42,7 +42,7 @@ func (sh *shelf) put(e *Entry, state State) {
 // stage writes down what was staged.
 func (sh *shelf) stage(e *Entry) {
 	switch e.Fate {
-	case Leaves:
+	case Leaves, Lapses:
 		delete(sh.live, e.Seq)
 	case Dies:
 		sh.put(e, Dead)
@@ -64,6 +64,8 @@ func (sh *shelf) CatchUp(effects []Effect) {
 			sh.put(e, Dead)
 		case effect.Kind == Discarded:
 			delete(sh.dead, e.Place)
+		case effect.Kind == Withdrawn:
+			delete(sh.live, e.Seq)
 		}
 	}
 }
@@ -151,6 +153,9 @@ func TestShelvedShardBehavesLikeAWholeOne(t *testing.T) {
 			"ack": func(*rapid.T) {
 				p.settle(func(s *Shard, d Delivery) (*Entry, error) { return s.StageAck(at(p.now), d) })
 			},
+			"ack late": func(*rapid.T) {
+				p.settle(func(s *Shard, d Delivery) (*Entry, error) { return s.StageLateAck(at(p.now), d) })
+			},
 			"nack": func(*rapid.T) {
 				delay := seconds("delay", 4)
 				p.settle(func(s *Shard, d Delivery) (*Entry, error) { return s.StageNack(at(p.now), d, delay, "cause") })
@@ -168,6 +173,7 @@ func TestShelvedShardBehavesLikeAWholeOne(t *testing.T) {
 				}
 			},
 			"forward": p.forward,
+			"move":    p.move,
 			"redrive": p.redrive,
 			"discard": p.discard,
 			"publish": func(*rapid.T) { p.publish() },
@@ -295,6 +301,45 @@ func (p *pair) forward(t *rapid.T) {
 	})
 }
 
+// move takes messages away, and lets some of them come back at the tail.
+func (p *pair) move(t *rapid.T) {
+	most := rapid.IntRange(1, 3).Draw(t, "most")
+	page := rapid.IntRange(1, 3).Draw(t, "page")
+	comeBack := rapid.Bool().Draw(t, "come back")
+	p.step(func(s *Shard) (result string) {
+		until, moved := s.Tail(), 0
+		for last := uint64(0); last < until && moved < most; {
+			var found []*Entry
+			found, last = s.Movable(at(p.now), last, until, page)
+			for _, e := range found {
+				if moved == most {
+					break
+				}
+				if gone := s.Withdraw(at(p.now), MarkOf(e)); gone != nil {
+					moved++
+					result += gone.ID + " "
+					p.handOver(s, gone, comeBack)
+				}
+			}
+		}
+		return result
+	})
+}
+
+// handOver writes down that a message has gone, and perhaps come back.
+func (p *pair) handOver(s *Shard, gone *Entry, comeBack bool) {
+	if s == p.shelved {
+		delete(p.store.live, gone.Seq)
+	}
+	if comeBack {
+		var both [2]*Entry
+		e := s.StageArrival(at(p.now), gone, gone.Extra)
+		p.note(s, e, &both)
+		s.Fulfil(at(p.now), e)
+	}
+	s.LetGroupGo(gone)
+}
+
 func (p *pair) note(s *Shard, e *Entry, both *[2]*Entry) {
 	if s == p.whole {
 		both[0] = e
@@ -321,6 +366,9 @@ func (p *pair) settle(stage func(s *Shard, d Delivery) (*Entry, error)) {
 		e, err := stage(s, d)
 		if err != nil {
 			return err.Error()
+		}
+		if e == nil {
+			return "removed"
 		}
 		p.note(s, e, &both)
 		return "staged"
@@ -447,6 +495,7 @@ func (p *pair) restore(_ *rapid.T, config driver.Config) {
 		}
 	}
 	p.shelved = New(config, old.nextNonce)
+	p.shelved.SealReceipts(old.seal)
 	p.shelved.SetShelf(p.store, p.limits)
 	p.shelved.RecordEffects(true)
 	p.shelved.ForwardDead(p.whole.elsewhere)

@@ -24,6 +24,7 @@ const (
 	Leaves
 	Waits
 	Dies
+	Lapses // leaves, because it is too old and no trace of it is wanted
 )
 
 // Delivery names one delivery: what a receipt says about this shard.
@@ -155,6 +156,8 @@ func (s *Shard) judge(now Moment, e *Entry, delay time.Duration) {
 		e.Due = now.At.Add(max(delay, driver.DeadRetry))
 	case s.exhausted(e):
 		s.condemn(now, e, driver.ReasonMaxDeliveries)
+	case s.tooOld(now.At, e) && s.config.DropExpired:
+		e.Fate = Lapses
 	case s.tooOld(now.At, e) && !s.deadFull():
 		s.condemn(now, e, driver.ReasonExpired)
 	}
@@ -202,6 +205,9 @@ func (s *Shard) Fulfil(now Moment, e *Entry) {
 	case Leaves:
 		s.effect(Acked, e)
 		s.remove(e)
+	case Lapses:
+		s.effect(Withdrawn, e)
+		s.remove(e)
 	case Waits:
 		s.keep(e)
 		s.expireByCount(now)
@@ -222,6 +228,9 @@ func (s *Shard) unlease(e *Entry) {
 
 // keep lets a message that is in no order wait.
 func (s *Shard) keep(e *Entry) {
+	if s.window == nil {
+		s.returned.add(e)
+	}
 	s.wait(e, Returned)
 	s.trackAge(e)
 }

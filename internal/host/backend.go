@@ -86,6 +86,12 @@ func (b *Backend) groupHash(group string) uint64 {
 	return hash ^ hash>>29
 }
 
+// receiptSeal is what a shard seals its receipts with. It stays the same for as
+// long as a journal lives, and no two shards have the same.
+func (b *Backend) receiptSeal(shard ShardID) uint64 {
+	return (b.groupKey ^ uint64(shard.Queue)<<16 ^ uint64(shard.Shard)) * 0x9e3779b97f4a7c15
+}
+
 // OpenQueue returns a handle on the queue called name, which is created if it
 // is not there. It does not block, unless it has to be created while others are
 // being configured. Codes: ErrInvalid, ErrClosed.

@@ -13,5 +13,6 @@
 // In the order in which they are taken: the backend's, a queue's dedup table,
 // a shard's, the shard of a queue that dead letters are forwarded to (such a
 // queue forwards none itself), the journal's. A queue's list of waiters is
-// locked last and alone.
+// locked last and alone. Who moves messages holds the backend's setup lock, and so
+// is the only one to lock two shards that do not forward to each other.
 package host

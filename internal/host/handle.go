@@ -24,6 +24,8 @@ var (
 	_ driver.Queue        = (*handle)(nil)
 	_ driver.DeadLetterer = (*handle)(nil)
 	_ driver.Peeker       = (*handle)(nil)
+	_ driver.LateAcker    = (*handle)(nil)
+	_ driver.Mover        = (*handle)(nil)
 )
 
 func newHandle(q *queue) *handle { return &handle{queue: q, closed: make(chan struct{})} }

@@ -29,8 +29,10 @@ type Journal interface {
 	// Waits records that a message waits again, at a place and from a time on.
 	// What was due before now has happened in the shard.
 	Waits(shard ShardID, e *engine.Entry, now engine.Instant)
-	// Removed records that a message is gone.
+	// Removed records that a message that was in flight is gone, and Withdrawn
+	// one that waited, or had come back.
 	Removed(shard ShardID, e *engine.Entry)
+	Withdrawn(shard ShardID, e *engine.Entry)
 	// Died records that a message is a dead letter now. If it is Leaving, it is
 	// told again after a crash, in RestoredShard.Leaving, until it was discarded
 	// or kept.
@@ -149,7 +151,7 @@ func (sh *shard) record(journal Journal, e *engine.Entry) {
 	switch e.Fate {
 	case engine.Arrives:
 		journal.Sent(sh.id, e)
-	case engine.Leaves:
+	case engine.Leaves, engine.Lapses:
 		journal.Removed(sh.id, e)
 	case engine.Waits:
 		journal.Waits(sh.id, e, sh.engine.Clock())

@@ -53,6 +53,7 @@ func newQueue(b *Backend, id uint32, name string, config driver.Config) *queue {
 			engine: engine.New(splitConfig(config, n, i), ident.Nonce()),
 			ids:    ident.NewSource(),
 		}
+		sh.engine.SealReceipts(b.receiptSeal(sh.id))
 		if q.journal != nil {
 			sh.reader = q.journal.Reader(sh.id)
 			sh.engine.SetShelf(&shelf{Reader: sh.reader, shard: sh}, b.options.Hold)
@@ -146,21 +147,26 @@ func (sh *shard) setTarget(target *queue) {
 		sh.engine.ForwardDead(nil)
 		return
 	}
-	sh.engine.ForwardDead(target.hasRoom)
+	sh.engine.ForwardDead(func() bool { return target.hasRoom(sh.alongside) })
 }
 
-// hasRoom reports whether a small message would fit. It locks the shards: what a
-// shard that sends its dead letters here may do.
-func (q *queue) hasRoom() bool {
+// hasRoom reports whether a small message would fit. It locks the shards, but for
+// one that is locked already: what a shard that sends its dead letters here may do.
+func (q *queue) hasRoom(locked *shard) bool {
 	for _, sh := range q.shards {
-		sh.lock()
-		err := sh.engine.Room(q.now(), 0)
-		sh.unlock()
-		if err == nil {
+		if sh.hasRoom(sh == locked) {
 			return true
 		}
 	}
 	return false
+}
+
+func (sh *shard) hasRoom(locked bool) bool {
+	if !locked {
+		sh.lock()
+		defer sh.unlock()
+	}
+	return sh.engine.Room(sh.queue.now(), 0) == nil
 }
 
 // forgetTarget keeps dead letters here from now on if they went to target.
@@ -211,12 +217,21 @@ func (q *queue) now() engine.Moment { return q.backend.clock.now() }
 
 // shardFor picks the shard of a message: that of its group, or the next.
 func (q *queue) shardFor(msg *driver.Outgoing) *shard {
-	n := uint64(len(q.shards))
-	switch {
-	case n == 1:
-		return q.shards[0]
-	case msg.Group != "" || q.settings.Load().config.StrictGroups:
-		return q.shards[q.backend.groupHash(msg.Group)%n]
+	if !q.takesTurns(msg.Group) {
+		return q.groupShard(msg.Group)
 	}
-	return q.shards[q.nextSend.Add(1)%n]
+	return q.shards[q.nextSend.Add(1)%uint64(len(q.shards))]
+}
+
+// takesTurns reports whether messages of a group, or of none, go to one shard
+// after the other, and not all to its groupShard.
+func (q *queue) takesTurns(group string) bool {
+	return len(q.shards) > 1 && group == "" && !q.settings.Load().config.StrictGroups
+}
+
+func (q *queue) groupShard(group string) *shard {
+	if len(q.shards) == 1 {
+		return q.shards[0]
+	}
+	return q.shards[q.backend.groupHash(group)%uint64(len(q.shards))]
 }

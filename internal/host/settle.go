@@ -26,6 +26,36 @@ func (h *handle) Ack(ctx context.Context, receipts []driver.Receipt) error {
 	return settling.finish(h.frees())
 }
 
+// AckLate finds a message that waits by the number in its receipt; no index of
+// ids is kept for it.
+func (h *handle) AckLate(ctx context.Context, receipts []driver.Receipt) error {
+	if err := h.check(ctx, "ack"); err != nil {
+		return err
+	}
+	settling := settling{run: run{queue: h.queue}, op: "ack", length: len(receipts)}
+	withdrawn := false
+	for i, receipt := range receipts {
+		delivery, ok := settling.locate(i, receipt)
+		if !ok {
+			continue
+		}
+		now := h.now()
+		e, err := settling.shard.engine.StageLateAck(now, delivery)
+		if e == nil && err == nil {
+			withdrawn = true
+			continue
+		}
+		settling.staged(i, now, e, err, receipt)
+	}
+	err := settling.finish(true)
+	if withdrawn {
+		if failed := h.backend.barrier(); failed != nil {
+			return h.named(failed, "ack")
+		}
+	}
+	return err
+}
+
 func (h *handle) Nack(ctx context.Context, nacks []driver.Nack) error {
 	if err := h.check(ctx, "nack"); err != nil {
 		return err

@@ -24,6 +24,8 @@ type shard struct {
 	batch  []*engine.Entry // reused by take
 	target *queue          // where dead letters go; nil: they stay
 	staged int             // operations that wait for the journal
+	// alongside is another shard that is locked together with this one, or nil.
+	alongside *shard
 	// survivors are the messages with lower numbers: they were there when an
 	// earlier process ended without closing.
 	survivors uint64
@@ -85,6 +87,8 @@ func (sh *shard) recordEffect(effect engine.Effect) bool {
 		journal.Died(sh.id, effect.Entry)
 	case effect.Kind == engine.Discarded:
 		journal.Discarded(sh.id, effect.Entry)
+	case effect.Kind == engine.Withdrawn:
+		journal.Withdrawn(sh.id, effect.Entry)
 	default:
 		return false
 	}

@@ -34,11 +34,11 @@ func All() []Saboteur {
 	return slices.Concat(
 		senders, capacities, dedupers,
 		receivers, sleepers, describers,
-		leasers, forgers, settlers,
+		leasers, forgers, forgivers, settlers,
 		orderers, groupers,
 		counters, peekers,
-		undertakers, redrivers, exiles, retainers,
-		administrators,
+		undertakers, redrivers, exiles, movers, retainers, droppers,
+		administrators, annotators,
 		racers, oddities,
 		amnesiacs,
 	)

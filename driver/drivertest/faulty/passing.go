@@ -15,6 +15,8 @@ type handle interface {
 	driver.Queue
 	driver.DeadLetterer
 	driver.Peeker
+	driver.Mover
+	driver.LateAcker
 }
 
 // passing is a handle that passes everything on. A saboteur embeds it and
@@ -23,17 +25,28 @@ type passing struct {
 	driver.Queue
 	driver.DeadLetterer
 	driver.Peeker
+	driver.Mover
+	driver.LateAcker
 	name string
 	box  *box
 }
 
 // exposed returns what spoil made of q, without the abilities that the queue
-// behind it does not have.
+// behind it does not have. Of one that moves or forgives late acks, but not both,
+// neither is shown.
 func (q passing) exposed(spoil func(passing) handle) driver.Queue {
 	spoiled := spoil(q)
-	switch buries, peeks := q.DeadLetterer != nil, q.Peeker != nil; {
+	buries, peeks := q.DeadLetterer != nil, q.Peeker != nil
+	if q.Mover != nil && q.LateAcker != nil {
+		return exposedMoving(spoiled, buries, peeks)
+	}
+	switch {
 	case buries && peeks:
-		return spoiled
+		return struct {
+			driver.Queue
+			driver.DeadLetterer
+			driver.Peeker
+		}{spoiled, spoiled, spoiled}
 	case buries:
 		return struct {
 			driver.Queue
@@ -46,6 +59,33 @@ func (q passing) exposed(spoil func(passing) handle) driver.Queue {
 		}{spoiled, spoiled}
 	}
 	return struct{ driver.Queue }{spoiled}
+}
+
+// exposedMoving is for queues that move messages and forgive late acks.
+func exposedMoving(spoiled handle, buries, peeks bool) driver.Queue {
+	switch {
+	case buries && peeks:
+		return spoiled
+	case buries:
+		return struct {
+			driver.Queue
+			driver.DeadLetterer
+			driver.Mover
+			driver.LateAcker
+		}{spoiled, spoiled, spoiled, spoiled}
+	case peeks:
+		return struct {
+			driver.Queue
+			driver.Peeker
+			driver.Mover
+			driver.LateAcker
+		}{spoiled, spoiled, spoiled, spoiled}
+	}
+	return struct {
+		driver.Queue
+		driver.Mover
+		driver.LateAcker
+	}{spoiled, spoiled, spoiled}
 }
 
 // config is the configuration that was asked for.
@@ -258,6 +298,8 @@ func (b *box) open(ctx context.Context, name string) (passing, error) {
 	q := passing{Queue: queue, name: name, box: b}
 	q.DeadLetterer, _ = queue.(driver.DeadLetterer)
 	q.Peeker, _ = queue.(driver.Peeker)
+	q.Mover, _ = queue.(driver.Mover)
+	q.LateAcker, _ = queue.(driver.LateAcker)
 	return q, nil
 }
 

@@ -1,0 +1,178 @@
+package faulty
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+var forgivers = []Saboteur{
+	{
+		Name: "forgives-no-late-ack", Breaks: "VIS-7",
+		What: "A late ack is refused like any other ack that is late.",
+		Wrap: perHandle(func(q passing) handle { return forgivesNothing{q} }),
+	},
+	{
+		Name: "ignores-late-acks", Breaks: "VIS-7",
+		What: "A late ack is answered like a good one, and the message stays.",
+		Wrap: perQueue(func(q passing, latest *latestReceipts) handle { return ignoresLate{remembersReceipts{q, latest}} }),
+	},
+	{
+		Name: "forgives-only-the-latest", Breaks: "VIS-7",
+		What: "A late ack with the receipt of an earlier delivery is refused.",
+		Wrap: perQueue(func(q passing, latest *latestReceipts) handle { return forgivesLatest{remembersReceipts{q, latest}} }),
+	},
+	{
+		Name: "forgives-only-until-the-next-delivery", Breaks: "VIS-7",
+		What: "While a message is in flight again, only its holder can ack it.",
+		Wrap: perQueue(func(q passing, latest *latestReceipts) handle {
+			return forgivesNoneInFlight{remembersReceipts{q, latest}}
+		}),
+	},
+	{
+		Name: "acks-late-what-was-nacked", Breaks: "VIS-7",
+		What: "A late ack removes a message that was nacked since.",
+		Wrap: perQueue(func(q passing, latest *latestReceipts) handle { return acksNackedLate{remembersReceipts{q, latest}} }),
+	},
+	{
+		Name: "acks-late-whatever-the-nonce", Breaks: "VIS-7",
+		What: "A late ack removes a message that the receipt names, whatever its nonce.",
+		Wrap: perQueue(func(q passing, latest *latestReceipts) handle { return acksAnyNonce{remembersReceipts{q, latest}} }),
+	},
+	{
+		Name: "leaves-receipts-alive-after-a-late-ack", Breaks: "VIS-7",
+		What: "When a message was acked late, its later receipt is acked as well.",
+		Wrap: perQueue(func(q passing, gone *table[string, bool]) handle { return acksGone{q, gone} }),
+	},
+	{
+		Name: "brings-back-what-was-acked-late-on-restart", Breaks: "VIS-7",
+		What: "After a restart messages that were acked late are there again.",
+		Wrap: restarts(amnesia{restart: bringsBackRecorded, before: func(q passing, diary *diary) handle {
+			return recordsLate{remembering{q, new(deliveries)}, diary}
+		}}),
+	},
+}
+
+func expired(q passing) error {
+	return &driver.Error{Code: driver.ErrReceiptExpired, Op: "ack", Queue: q.name}
+}
+
+type forgivesNothing struct{ passing }
+
+func (q forgivesNothing) AckLate(ctx context.Context, receipts []driver.Receipt) error {
+	return q.Queue.Ack(ctx, receipts)
+}
+
+type ignoresLate struct{ remembersReceipts }
+
+func (q ignoresLate) AckLate(ctx context.Context, receipts []driver.Receipt) error {
+	return each(receipts, func(receipt driver.Receipt) error {
+		err := q.Queue.Ack(ctx, []driver.Receipt{receipt})
+		if _, known := q.messages.get(receipt); known && errors.Is(err, driver.ErrReceiptExpired) {
+			return nil
+		}
+		return err
+	})
+}
+
+type forgivesLatest struct{ remembersReceipts }
+
+func (q forgivesLatest) AckLate(ctx context.Context, receipts []driver.Receipt) error {
+	return each(receipts, func(receipt driver.Receipt) error {
+		if q.current(receipt) != receipt {
+			return expired(q.passing)
+		}
+		return q.LateAcker.AckLate(ctx, []driver.Receipt{receipt})
+	})
+}
+
+type forgivesNoneInFlight struct{ remembersReceipts }
+
+func (q forgivesNoneInFlight) AckLate(ctx context.Context, receipts []driver.Receipt) error {
+	return each(receipts, func(receipt driver.Receipt) error {
+		for _, seen := range q.peeked(ctx, driver.StateInFlight) {
+			if seen.ID == receipt.Handle && q.current(receipt) != receipt {
+				return expired(q.passing)
+			}
+		}
+		return q.LateAcker.AckLate(ctx, []driver.Receipt{receipt})
+	})
+}
+
+// acksNackedLate fetches the message and acks it, if it waits.
+type acksNackedLate struct{ remembersReceipts }
+
+func (q acksNackedLate) AckLate(ctx context.Context, receipts []driver.Receipt) error {
+	return each(receipts, func(receipt driver.Receipt) error {
+		err := q.LateAcker.AckLate(ctx, []driver.Receipt{receipt})
+		if _, known := q.messages.get(receipt); !known || !errors.Is(err, driver.ErrReceiptExpired) {
+			return err
+		}
+		got, receiveErr := q.Queue.Receive(ctx, driver.ReceiveRequest{Max: 100, Visibility: time.Minute})
+		for _, d := range got {
+			if d.ID == receipt.Handle {
+				err = q.Queue.Ack(ctx, []driver.Receipt{d.Receipt})
+				continue
+			}
+			receiveErr = errors.Join(receiveErr, q.Queue.Extend(ctx, []driver.Extension{{Receipt: d.Receipt}}))
+		}
+		if receiveErr != nil {
+			return receiveErr
+		}
+		return err
+	})
+}
+
+type acksAnyNonce struct{ remembersReceipts }
+
+func (q acksAnyNonce) AckLate(ctx context.Context, receipts []driver.Receipt) error {
+	return each(receipts, func(receipt driver.Receipt) error {
+		if latest, known := q.latest.get(receipt.Handle); known {
+			receipt = latest
+		}
+		return q.LateAcker.AckLate(ctx, []driver.Receipt{receipt})
+	})
+}
+
+type acksGone struct {
+	passing
+	gone *table[string, bool]
+}
+
+func (q acksGone) AckLate(ctx context.Context, receipts []driver.Receipt) error {
+	err := q.LateAcker.AckLate(ctx, receipts)
+	for i, receipt := range receipts {
+		if driver.At(err, i) == nil {
+			q.gone.put(receipt.Handle, true)
+		}
+	}
+	return err
+}
+
+func (q acksGone) Ack(ctx context.Context, receipts []driver.Receipt) error {
+	return each(receipts, func(receipt driver.Receipt) error {
+		err := q.Queue.Ack(ctx, []driver.Receipt{receipt})
+		if gone, _ := q.gone.get(receipt.Handle); gone && errors.Is(err, driver.ErrReceiptExpired) {
+			return nil
+		}
+		return err
+	})
+}
+
+type recordsLate struct {
+	remembering
+	diary *diary
+}
+
+func (q recordsLate) AckLate(ctx context.Context, receipts []driver.Receipt) error {
+	err := q.LateAcker.AckLate(ctx, receipts)
+	for i, receipt := range receipts {
+		if d, ok := q.delivered.get(receipt); ok && driver.At(err, i) == nil {
+			before, _ := q.diary.get(q.name)
+			q.diary.put(q.name, append(before, d.Message))
+		}
+	}
+	return err
+}
