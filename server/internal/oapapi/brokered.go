@@ -3,11 +3,12 @@ package oapapi
 import (
 	"context"
 	"iter"
+	"maps"
 	"net"
-	"net/netip"
 
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/oap"
 	"github.com/mailboxmq/mailbox/server/internal/broker"
 )
 
@@ -16,34 +17,35 @@ import (
 // The capability is the binary form of a token. It must be genuine and good now;
 // what it allows is decided with each operation, as is whether it is still good.
 func Brokered(b *broker.Broker) Authenticate {
-	return func(ctx context.Context, token []byte, from net.Addr) (Caller, error) {
+	return func(ctx context.Context, token []byte, from net.Conn) (Caller, error) {
 		parsed, err := capability.ParseBinary(token)
 		if err != nil {
 			return nil, err
 		}
-		caller := b.Caller(parsed, broker.Origin{Client: clientAddr(from)})
+		caller := b.Caller(parsed, broker.OriginOf(from))
 		if err := caller.Genuine(ctx); err != nil {
 			return nil, err
 		}
-		return brokered{maker: caller, user: caller.Existing(), broker: b}, nil
+		return brokered{maker: caller, user: caller.Existing()}, nil
 	}
-}
-
-// clientAddr is the zero Addr for what has no address, like a unix socket.
-func clientAddr(from net.Addr) netip.Addr {
-	if tcp, ok := from.(*net.TCPAddr); ok {
-		return tcp.AddrPort().Addr().Unmap()
-	}
-	return netip.Addr{}
 }
 
 // brokered makes a Caller of a broker.Caller.
 type brokered struct {
 	maker, user broker.Caller // only maker makes topics that are not there
-	broker      *broker.Broker
+	sealed      bool          // deliveries have their seals
 }
 
-var _ Caller = brokered{}
+// Sealed implements Sealer.
+func (b brokered) Sealed() Caller {
+	b.sealed = true
+	return b
+}
+
+var (
+	_ Caller = brokered{}
+	_ Sealer = brokered{}
+)
 
 func (b brokered) Open(ctx context.Context, topic string) (driver.Traits, bool, error) {
 	traits, err := b.maker.Traits(ctx, topic)
@@ -70,8 +72,23 @@ func (b brokered) Receive(ctx context.Context, topic string, req driver.ReceiveR
 	deliveries := make([]driver.Delivery, len(got))
 	for i := range got {
 		deliveries[i] = driver.Delivery{Message: got[i].Message, Receipt: driver.Receipt{Handle: got[i].Receipt}}
+		if b.sealed {
+			deliveries[i].Attributes = withSeal(&got[i])
+		}
 	}
 	return deliveries, err
+}
+
+// withSeal returns the attributes of a delivery and its seal. Those of the message
+// are shared, and must not be changed.
+func withSeal(d *broker.Delivery) map[string]string {
+	attributes := make(map[string]string, len(d.Attributes)+1)
+	maps.Copy(attributes, d.Attributes)
+	attributes[oap.AttributeSeal] = oap.EncodeSeal(&oap.Seal{
+		SentAt: d.Seal.SentAt, HashChain: d.Seal.HashChain, Signature: d.Seal.Signature,
+		IdemKey: d.Seal.IdemKey, Correlation: d.Seal.CorrelationID,
+	})
+	return attributes
 }
 
 func (b brokered) Ack(ctx context.Context, topic string, receipts []driver.Receipt) error {
@@ -160,4 +177,4 @@ func (b brokered) DeleteQueue(ctx context.Context, topic string) error {
 	return b.user.Delete(ctx, topic)
 }
 
-func (b brokered) Ping(ctx context.Context) error { return b.broker.Ping(ctx) }
+func (b brokered) Ping(ctx context.Context) error { return b.user.Ping(ctx) }

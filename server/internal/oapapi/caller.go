@@ -39,6 +39,13 @@ type Caller interface {
 	Ping(ctx context.Context) error
 }
 
+// A Sealer is a Caller who can hand out messages with their seals.
+type Sealer interface {
+	// Sealed returns the same caller, whose deliveries have oap.AttributeSeal.
+	Sealed() Caller
+}
+
 // Authenticate turns the capability of a connection into what it allows. Codes:
-// ErrUnauthenticated, ErrForbidden, ErrUnavailable. It must not keep token.
-type Authenticate func(ctx context.Context, token []byte, from net.Addr) (Caller, error)
+// ErrUnauthenticated, ErrForbidden, ErrUnavailable. It must not keep token. from is
+// the connection, to be asked where it comes from.
+type Authenticate func(ctx context.Context, token []byte, from net.Conn) (Caller, error)

@@ -5,8 +5,10 @@ import (
 	"crypto/sha256"
 	"errors"
 	"io"
+	"maps"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -25,12 +27,18 @@ type conn struct {
 	caller  Caller   // after START
 	session *session // after START
 	helloed int      // how often HELLO was asked before START
+	asked   bool     // there was a request after START
 
 	activity uint64 // of the output, when last asked
+	held     bool   // the reader holds the output
 
 	batch    batch // requests that were read and not yet done
 	lanes    [laneCount]lane
 	inFlight atomic.Int64
+	frames   atomic.Uint64 // that were read
+	started  atomic.Bool   // the client has shown a capability
+	holding  holding
+	farewell farewell
 	work     sync.WaitGroup // goroutines that do requests
 
 	mu         sync.Mutex // guards the fields below
@@ -39,6 +47,7 @@ type conn struct {
 	nextHandle uint32
 	// running are the requests that can be cancelled or get credit.
 	running  map[uint64]*running
+	streams  int // of running
 	draining bool
 }
 
@@ -56,6 +65,9 @@ type queue struct {
 	maxBatch int
 	// longWait is how long a receive may wait at most.
 	longWait time.Duration
+	// gatherings are the receives that wait, by what they ask for; guarded by
+	// conn.mu.
+	gatherings map[driver.ReceiveRequest]*gathering
 }
 
 // errElsewhere ends what waits when the server drains.
@@ -68,6 +80,7 @@ func newConn(s *Server, nc net.Conn) *conn {
 	}
 	for i := range c.lanes {
 		c.lanes[i].conn = c
+		c.lanes[i].taken.L = &c.lanes[i].mu
 	}
 	return c
 }
@@ -103,15 +116,16 @@ var errGoodbye = errors.New("the client said goodbye")
 func (c *conn) read(ctx context.Context) error {
 	c.in.begin(c.net, &c.server.options)
 	for {
-		held := c.out.hold()
+		c.held = c.out.hold()
 		err := c.takeFrames(ctx)
 		c.runBatch(ctx)
-		if held {
-			c.out.flushHeld()
+		if c.held {
+			c.letGo()
 		} else {
 			c.out.flush()
 		}
 		if err != nil {
+			c.out.settle() // the client is to learn why the connection ends
 			return err
 		}
 		c.out.room(keptBuffer)
@@ -127,6 +141,24 @@ func (c *conn) read(ctx context.Context) error {
 			return err
 		}
 	}
+}
+
+// ease waits until little is left to be written, so that what is added next does
+// not pile up for a client that does not read. The reader calls it.
+func (c *conn) ease() {
+	if c.held && c.out.size() > keptBuffer {
+		c.out.flushHeld()
+		c.held = c.out.hold()
+	}
+	if !c.held {
+		c.out.room(keptBuffer)
+	}
+}
+
+// letGo writes what the reader holds, and lets others write.
+func (c *conn) letGo() {
+	c.out.flushHeld()
+	c.held = false
 }
 
 // busy reports whether a client that has asked for nothing lately has a reason
@@ -171,6 +203,7 @@ func (c *conn) breach(f *oap.Frame, status uint16, err error) error {
 
 // handle does what a frame asks for, or has it done.
 func (c *conn) handle(ctx context.Context, f *oap.Frame) error {
+	c.frames.Add(1)
 	if f.Protocol == oap.ProtocolHello {
 		return c.hello(f)
 	}
@@ -183,6 +216,7 @@ func (c *conn) handle(ctx context.Context, f *oap.Frame) error {
 	if f.Flags&oap.Event != 0 {
 		return c.event(ctx, f)
 	}
+	c.asked = true
 	if c.inFlight.Add(1) > int64(c.server.options.MaxInFlight) {
 		c.fail(f.Correlation, &driver.Error{
 			Code: driver.ErrFull, Detail: "too many requests without an answer on this connection",
@@ -256,7 +290,7 @@ func (c *conn) start(ctx context.Context, f *oap.Frame) error {
 	if request.Version != oap.ProtocolVersion {
 		return c.breach(f, oap.StatusUnsupported, oap.FrameError("this version of the protocol is not spoken here"))
 	}
-	caller, err := c.server.options.Authenticate(ctx, f.Capability, c.net.RemoteAddr())
+	caller, err := c.server.options.Authenticate(ctx, f.Capability, c.net)
 	if err != nil {
 		e := oap.ErrorOf(err)
 		c.out.frame(oap.Response|oap.End, oap.StatusOf(e.Code), f.Correlation, func(dst []byte) []byte {
@@ -274,6 +308,7 @@ func (c *conn) start(ctx context.Context, f *oap.Frame) error {
 		return e
 	}
 	c.caller, c.session = caller, session
+	c.started.Store(true)
 	c.out.frame(oap.Response, oap.StatusOK, f.Correlation, func(dst []byte) []byte {
 		return oap.AppendStarted(dst, &oap.StartAnswer{
 			Version: oap.ProtocolVersion, Server: c.server.instance, Resumed: resumed,
@@ -307,6 +342,12 @@ func (c *conn) event(ctx context.Context, f *oap.Frame) error {
 		}
 	case oap.EventGoodbye:
 		return errGoodbye
+	case oap.EventEnvelopes:
+		sealer, ok := c.caller.(Sealer)
+		if !ok || c.asked || len(f.Payload) > 0 {
+			return c.breach(f, oap.StatusInvalid, oap.FrameError("ENVELOPES comes right after START, and has no payload"))
+		}
+		c.caller = sealer.Sealed()
 	default:
 		return c.breach(f, oap.StatusInvalid, oap.FrameError("unknown event"))
 	}
@@ -315,19 +356,34 @@ func (c *conn) event(ctx context.Context, f *oap.Frame) error {
 
 // drain tells the client to go elsewhere.
 func (c *conn) drain() {
+	c.beginDrain()
+	c.out.flush()
+}
+
+// beginDrain is drain without flushing.
+func (c *conn) beginDrain() {
 	c.mu.Lock()
 	c.draining = true
 	c.mu.Unlock()
 	c.finishRunning(errElsewhere)
 	c.out.frame(oap.Event, oap.EventDrain, 0, nil)
-	c.out.flush()
 }
 
 // finishRunning ends everything that waits.
 func (c *conn) finishRunning(cause error) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, r := range c.running {
+	all := slices.Collect(maps.Values(c.running))
+	c.mu.Unlock()
+	for _, r := range all {
 		r.cancel(cause)
 	}
+}
+
+// soon has f done by the crew; the connection does not end before it has.
+func (c *conn) soon(f func()) {
+	c.work.Add(1)
+	c.server.crew.do(func() {
+		defer c.work.Done()
+		f()
+	})
 }

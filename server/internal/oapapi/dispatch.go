@@ -2,6 +2,7 @@ package oapapi
 
 import (
 	"context"
+	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/oap"
@@ -14,6 +15,7 @@ type request struct {
 	ticket      oap.Ticket
 	queue       *queue
 	payload     []byte
+	visibility  time.Duration // of a receive
 }
 
 // batch is what has been read and is done together.

@@ -26,12 +26,27 @@ type lane struct {
 	spare    []request
 	spareB   []byte
 	busy     bool
+	// taken is signalled when pending was; for the reader who waits for room.
+	taken sync.Cond
 }
 
-// add has a request done.
+// laneBytes is how much may wait in a lane before the reader does.
+const laneBytes = 4 << 20
+
+// add has a request done. It blocks while a lot waits to be: the client has to
+// wait too then.
 func (l *lane) add(ctx context.Context, r *request) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	for l.busy && len(l.payloads) > 0 && len(l.payloads)+len(r.payload) > laneBytes {
+		if l.conn.held { // others have answers to give meanwhile
+			l.mu.Unlock()
+			l.conn.letGo()
+			l.mu.Lock()
+			continue
+		}
+		l.taken.Wait()
+	}
 	start := len(l.payloads)
 	// If this moves the array, earlier requests keep the old one.
 	l.payloads = append(l.payloads, r.payload...)
@@ -41,7 +56,7 @@ func (l *lane) add(ctx context.Context, r *request) {
 	if !l.busy {
 		l.busy = true
 		l.worker.conn = l.conn
-		l.conn.work.Go(func() { l.run(ctx) })
+		l.conn.soon(func() { l.run(ctx) })
 	}
 }
 
@@ -57,6 +72,7 @@ func (l *lane) run(ctx context.Context) {
 		}
 		l.pending, l.payloads = l.spare, l.spareB
 		l.spare, l.spareB = nil, nil
+		l.taken.Broadcast()
 		l.mu.Unlock()
 
 		l.worker.run(ctx, requests)

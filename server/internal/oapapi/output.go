@@ -95,11 +95,28 @@ func (o *output) activity() uint64 {
 	return o.added
 }
 
+// size is how many bytes wait to be written.
+func (o *output) size() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return len(o.pending)
+}
+
 // room blocks while more than limit bytes wait to be written, so that a client
 // that does not read cannot make the server keep everything for it.
 func (o *output) room(limit int) {
 	o.mu.Lock()
 	for len(o.pending) > limit && o.writing && o.failed == nil {
+		o.drained.Wait()
+	}
+	o.mu.Unlock()
+}
+
+// settle blocks while somebody writes: what was added before is written then, or
+// cannot be.
+func (o *output) settle() {
+	o.mu.Lock()
+	for o.writing && o.failed == nil {
 		o.drained.Wait()
 	}
 	o.mu.Unlock()

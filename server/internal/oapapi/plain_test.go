@@ -21,7 +21,7 @@ type plain struct {
 
 func plainly(backend *membox.Backend) oapapi.Authenticate {
 	p := &plain{Backend: backend, queues: make(map[string]driver.Queue)}
-	return func(context.Context, []byte, net.Addr) (oapapi.Caller, error) { return p, nil }
+	return func(context.Context, []byte, net.Conn) (oapapi.Caller, error) { return p, nil }
 }
 
 type whole interface {

@@ -14,6 +14,18 @@ import (
 // rest of what it asked for comes with its next request.
 const maxReceiveBytes = 8 << 20
 
+// leastReceiveBytes is what a receive may bring when many others run. One message
+// it may bring in any case.
+const leastReceiveBytes = 64 << 10
+
+// receiveBytes is what one more receive may bring: those that run at the same time
+// share what one alone may have.
+func (c *conn) receiveBytes() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return max(leastReceiveBytes, maxReceiveBytes/(len(c.running)+1))
+}
+
 // parseReceive reads a request to receive, and answers it if it makes no sense.
 func (c *conn) parseReceive(r *request) (driver.ReceiveRequest, bool) {
 	_, req, err := oap.ParseReceive(r.payload)
@@ -21,6 +33,7 @@ func (c *conn) parseReceive(r *request) (driver.ReceiveRequest, bool) {
 		c.failPayload(r.correlation, err)
 		return req, false
 	}
+	r.visibility = req.Visibility
 	if req.MaxBytes == 0 || req.MaxBytes > maxReceiveBytes {
 		req.MaxBytes = maxReceiveBytes
 	}
@@ -46,6 +59,7 @@ func (c *conn) runReceives(ctx context.Context, requests []request) {
 			}
 		}
 		c.takeFor(ctx, requests[:alike], req)
+		c.ease()
 		requests = requests[alike:]
 	}
 }
@@ -75,14 +89,21 @@ func (c *conn) takeFor(ctx context.Context, requests []request, req driver.Recei
 	}
 }
 
-// await does a request that may have to wait, on a goroutine of its own.
+// await does a request that may have to wait: together with others where that makes
+// no difference, and else on a goroutine of its own.
 func (c *conn) await(ctx context.Context, r *request, req driver.ReceiveRequest) {
-	waiting := request{correlation: r.correlation, code: r.code, queue: r.queue}
+	if !r.queue.strict && req.Wait > 0 && req.Max >= 1 && req.MaxBytes == maxReceiveBytes {
+		c.gather(ctx, r, req)
+		return
+	}
+	waiting := request{correlation: r.correlation, code: r.code, queue: r.queue, visibility: req.Visibility}
 	ctx, running := c.track(ctx, r.correlation, false)
 	if running == nil {
 		return
 	}
 	c.work.Go(func() {
+		c.out.room(keptBuffer)
+		req.MaxBytes = min(req.MaxBytes, c.receiveBytes())
 		got, err := c.caller.Receive(ctx, waiting.queue.topic, req)
 		if len(got) == 0 && ctx.Err() != nil {
 			err = context.Cause(ctx)
@@ -110,6 +131,7 @@ func (c *conn) received(ctx context.Context, r *request, got []driver.Delivery, 
 		c.fail(r.correlation, err)
 		return
 	}
+	c.holding.took(len(got), r.visibility)
 	delivered := c.deliver(oap.Response, oap.StatusMore, oap.StatusOK, r.correlation, got)
 	c.inFlight.Add(-1)
 	if !delivered && len(got) > 0 {

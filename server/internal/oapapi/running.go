@@ -2,7 +2,9 @@ package oapapi
 
 import (
 	"context"
+	"fmt"
 	"iter"
+	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/oap"
@@ -17,6 +19,10 @@ type running struct {
 	credit      chan int // for streams
 }
 
+// maxStreams bounds the streams of a connection: each keeps a part of what it has
+// to say until the client has read the last one.
+const maxStreams = 32
+
 // track makes a request one that is running until done is called. If there is
 // one with the same correlation id it is refused, and if the server drains it is
 // sent elsewhere; it is nil then.
@@ -26,33 +32,59 @@ func (c *conn) track(ctx context.Context, correlation uint64, stream bool) (cont
 	if stream {
 		r.credit = make(chan int, 1)
 	}
-	c.mu.Lock()
-	draining := c.draining
-	_, taken := c.running[correlation]
-	if !taken && !draining {
-		c.running[correlation] = r
-	}
-	c.mu.Unlock()
-	switch {
-	case draining:
+	if !c.admitRunning(r) {
 		cancel(nil)
-		c.answer(correlation, oap.StatusElsewhere, nil)
-		return ctx, nil
-	case taken:
-		cancel(nil)
-		c.fail(correlation, &driver.Error{Code: driver.ErrInvalid, Detail: "this correlation id is in use"})
 		return ctx, nil
 	}
 	return ctx, r
 }
 
+// admitRunning makes a request one that is running, or answers it and reports
+// false.
+func (c *conn) admitRunning(r *running) bool {
+	stream := r.credit != nil
+	c.mu.Lock()
+	draining := c.draining
+	_, taken := c.running[r.correlation]
+	full := stream && c.streams >= maxStreams
+	if !taken && !draining && !full {
+		c.running[r.correlation] = r
+		if stream {
+			c.streams++
+		}
+	}
+	c.mu.Unlock()
+	switch {
+	case draining:
+		c.answer(r.correlation, oap.StatusElsewhere, nil)
+	case taken:
+		c.fail(r.correlation, &driver.Error{Code: driver.ErrInvalid, Detail: "this correlation id is in use"})
+	case full:
+		c.fail(r.correlation, &driver.Error{
+			Code: driver.ErrFull, RetryAfter: 100 * time.Millisecond,
+			Detail: fmt.Sprintf("this connection has %d streams and subscriptions, the most that are allowed", maxStreams),
+		})
+	default:
+		return true
+	}
+	return false
+}
+
 // done ends that a request is running. It is called before the answer is given,
 // after which the client may use the correlation id again.
 func (r *running) done() {
-	r.conn.mu.Lock()
-	delete(r.conn.running, r.correlation)
-	r.conn.mu.Unlock()
+	r.conn.forget(r)
 	r.cancel(nil)
+}
+
+// forget ends that a request can be cancelled or given credit.
+func (c *conn) forget(r *running) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.running, r.correlation)
+	if r.credit != nil {
+		c.streams--
+	}
 }
 
 // find returns a request that is running, or nil.
@@ -111,6 +143,9 @@ func stream[T any](ctx context.Context, c *conn, correlation uint64,
 		}
 		if ctx.Err() != nil {
 			failure = context.Cause(ctx)
+		}
+		if failure == nil {
+			c.out.room(keptBuffer)
 		}
 		r.done()
 		if failure != nil {
@@ -175,7 +210,7 @@ func (c *conn) push(ctx context.Context, r *running, correlation uint64, q *queu
 		}
 		c.out.room(keptBuffer)
 		got, err := c.caller.Receive(ctx, q.topic, driver.ReceiveRequest{
-			Max: min(credit, q.maxBatch), MaxBytes: maxReceiveBytes, Visibility: s.Visibility, Wait: q.longWait,
+			Max: min(credit, q.maxBatch), MaxBytes: c.receiveBytes(), Visibility: s.Visibility, Wait: q.longWait,
 		})
 		if err != nil {
 			return err
@@ -184,6 +219,7 @@ func (c *conn) push(ctx context.Context, r *running, correlation uint64, q *queu
 			continue
 		}
 		credit -= len(got)
+		c.holding.took(len(got), s.Visibility)
 		if !c.deliver(oap.Event, oap.EventDeliver, oap.EventDeliver, correlation, got) {
 			c.giveBack(ctx, q, got)
 			return context.Canceled

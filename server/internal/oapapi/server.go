@@ -5,7 +5,9 @@ import (
 	"crypto/rand"
 	"errors"
 	"log/slog"
+	"maps"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -67,6 +69,7 @@ type Server struct {
 	instance [16]byte
 	sessions sessions
 	refused  atomic.Int64
+	crew     *crew
 
 	mu        sync.Mutex // guards the fields below
 	listeners map[net.Listener]struct{}
@@ -79,7 +82,7 @@ type Server struct {
 // New returns a server that serves nobody yet. It does no I/O.
 func New(options Options) *Server {
 	s := &Server{
-		options:   options.withDefaults(),
+		options: options.withDefaults(), crew: newCrew(),
 		listeners: make(map[net.Listener]struct{}), conns: make(map[*conn]struct{}),
 	}
 	_, _ = rand.Read(s.instance[:]) // never fails, see crypto/rand
@@ -92,6 +95,8 @@ type Gauges struct {
 	// and Sessions are the producer sessions that are remembered.
 	Connections, Sessions int
 	Refused               int64
+	// MaxConnections and MaxSessions bound the first two.
+	MaxConnections, MaxSessions int
 }
 
 // Gauges returns the figures as they are now.
@@ -99,7 +104,10 @@ func (s *Server) Gauges() Gauges {
 	s.mu.Lock()
 	connections := len(s.conns)
 	s.mu.Unlock()
-	return Gauges{Connections: connections, Sessions: s.sessions.count(), Refused: s.refused.Load()}
+	return Gauges{
+		Connections: connections, Sessions: s.sessions.count(), Refused: s.refused.Load(),
+		MaxConnections: s.options.MaxConnections, MaxSessions: maxSessions,
+	}
 }
 
 // Serve accepts connections until the listener fails or the server is shut down
@@ -193,31 +201,12 @@ func (s *Server) removeConn(c *conn) {
 	delete(s.conns, c)
 }
 
-// Shutdown stops listening, tells every client to go elsewhere, sends receives
-// that wait there, and returns when all connections have ended. Meanwhile it takes
-// no messages any more, and does everything else that it is asked. When ctx ends first, it closes what is left, and
-// returns the context's error.
-func (s *Server) Shutdown(ctx context.Context) error {
-	s.stop(func() { s.draining = true }, (*conn).drain)
-	ended := make(chan struct{})
-	go func() {
-		s.done.Wait()
-		close(ended)
-	}()
-	select {
-	case <-ended:
-		return nil
-	case <-ctx.Done():
-		err := ctx.Err()
-		return errors.Join(err, s.Close())
-	}
-}
-
 // Close closes all listeners and connections, and returns when they have ended.
 // Closing twice is fine.
 func (s *Server) Close() error {
 	s.stop(func() { s.closed = true }, func(c *conn) { _ = c.net.Close() })
 	s.done.Wait()
+	s.crew.end()
 	return nil
 }
 
@@ -229,27 +218,24 @@ func (s *Server) stop(change func(), each func(*conn)) {
 	for l := range s.listeners {
 		_ = l.Close() // its Serve returns
 	}
-	conns := make([]*conn, 0, len(s.conns))
-	for c := range s.conns {
-		conns = append(conns, c)
-	}
 	s.mu.Unlock()
-	for _, c := range conns {
+	for _, c := range s.connections() {
 		each(c)
 	}
+}
+
+// connections returns those that are open.
+func (s *Server) connections() []*conn {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Keys(s.conns))
 }
 
 // configured tells everybody who has the queue open what it promises now. Topics
 // have the same name for everybody with the same tenant only, so the others ask
 // for nothing but their own traits.
 func (s *Server) configured(ctx context.Context, topic string) {
-	s.mu.Lock()
-	var conns []*conn
-	for c := range s.conns {
-		conns = append(conns, c)
-	}
-	s.mu.Unlock()
-	for _, c := range conns {
+	for _, c := range s.connections() {
 		c.refreshTraits(ctx, topic)
 	}
 }

@@ -3,6 +3,7 @@ package oapapi
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/oap"
@@ -52,18 +53,18 @@ func (w *worker) run(ctx context.Context, requests []request) {
 
 // alike does requests of one kind for one queue.
 func (w *worker) alike(ctx context.Context, requests []request) {
-	caller := w.conn.caller
+	caller, h := w.conn.caller, &w.conn.holding
 	switch requests[0].code {
 	case oap.OpSend:
 		together(ctx, w, requests, &w.messages, oap.ParseSend, caller.Send, w.sent)
 	case oap.OpAck:
-		together(ctx, w, requests, &w.receipts, oap.ParseAck, settling(caller.Ack), w.settled)
+		together(ctx, w, requests, &w.receipts, oap.ParseAck, settling(ending(h, caller.Ack)), w.settled)
 	case oap.OpNack:
-		together(ctx, w, requests, &w.nacks, oap.ParseNack, settling(caller.Nack), w.settled)
+		together(ctx, w, requests, &w.nacks, oap.ParseNack, settling(ending(h, caller.Nack)), w.settled)
 	case oap.OpExtend:
-		together(ctx, w, requests, &w.extensions, oap.ParseExtend, settling(caller.Extend), w.settled)
+		together(ctx, w, requests, &w.extensions, oap.ParseExtend, settling(h.extending(caller.Extend)), w.settled)
 	case oap.OpBury:
-		together(ctx, w, requests, &w.burials, oap.ParseBury, settling(caller.DeadLetter), w.settled)
+		together(ctx, w, requests, &w.burials, oap.ParseBury, settling(ending(h, caller.DeadLetter)), w.settled)
 	}
 }
 
@@ -96,6 +97,10 @@ func together[T any](ctx context.Context, w *worker, requests []request, scratch
 			continue
 		}
 		from := len(elements)
+		if _, n, err := oap.PeekBatch(r.payload); err == nil && n > q.maxBatch {
+			w.refuse(r, batchError(q, n)) // before there is memory for it
+			continue
+		}
 		_, more, err := parse(r.payload, elements)
 		if err != nil {
 			clear(more[from:])
@@ -113,6 +118,13 @@ func together[T any](ctx context.Context, w *worker, requests []request, scratch
 	}
 	call()
 	*scratch = elements
+}
+
+func batchError(q *queue, elements int) error {
+	return &driver.Error{
+		Code: driver.ErrTooLarge, Queue: q.topic, Field: "batch",
+		Detail: fmt.Sprintf("has %d elements, at most %d are allowed", elements, q.maxBatch),
+	}
 }
 
 // perform makes one call for all spans and answers each. If the call as a whole

@@ -1,0 +1,196 @@
+package oapapi_test
+
+import (
+	"context"
+	"runtime"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/oap"
+	"github.com/mailboxmq/mailbox/membox"
+	"github.com/mailboxmq/mailbox/server/internal/oapapi"
+)
+
+// The tests in this file are about clients that ask for much and read nothing:
+// what the server keeps for one of them is bounded.
+
+const large = 512 << 10
+
+// growth returns by how many MiB of memory more are in use after do.
+func growth(do func()) int64 {
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	do()
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	return (int64(after.HeapAlloc) - int64(before.HeapAlloc)) >> 20
+}
+
+// fill sends large messages.
+func (r *raw) fill(target oap.Target, messages int) {
+	r.t.Helper()
+	payload := oap.AppendOutgoing(oap.AppendSend(nil, target, 1), &driver.Outgoing{Body: make([]byte, large)})
+	for range messages {
+		r.send(requestHeader(oap.OpSend, 3), nil, payload)
+		if f := r.mustNext(); f.Code != oap.StatusOK {
+			r.t.Fatalf("send: status %d", f.Code)
+		}
+	}
+}
+
+// pipelined returns the same request many times.
+func pipelined(code uint16, requests int, payload []byte) (frames []byte) {
+	for i := range requests {
+		h := requestHeader(code, uint64(100+i))
+		frames = oap.AppendFrame(frames, &h, nil, payload)
+	}
+	return frames
+}
+
+func TestLooksThatNobodyReadsCostLittle(t *testing.T) {
+	inBubble(t, oapapi.Options{}, func(t *testing.T, d *daemon) {
+		r := dialRaw(t, d)
+		r.start()
+		target := oap.Target{Handle: r.open("orders")}
+		r.fill(target, 1)
+		const asked = 1000
+		held := growth(func() {
+			r.write(pipelined(oap.OpPeek, asked, oap.AppendPeek(nil, target, &driver.Query{Limit: 1})))
+			synctest.Wait()
+		})
+		if held > 40 {
+			t.Errorf("the server holds %d MiB", held)
+		}
+		statuses := make(map[uint16]int)
+		for range asked {
+			f := r.mustNext()
+			for f.Code == oap.StatusMore {
+				f = r.mustNext()
+			}
+			statuses[f.Code]++
+		}
+		if statuses[oap.StatusOK] < 16 || statuses[oap.StatusOK]+statuses[oap.StatusFull] != asked {
+			t.Errorf("answers by status: %v", statuses)
+		}
+	})
+}
+
+func TestReceivesThatNobodyReadsCostLittle(t *testing.T) {
+	inBubble(t, oapapi.Options{}, func(t *testing.T, d *daemon) {
+		r := dialRaw(t, d)
+		r.start()
+		target := oap.Target{Handle: r.open("orders")}
+		const messages = 100
+		r.fill(target, messages)
+		// They differ, so that they are not taken together.
+		var frames []byte
+		for i := range messages {
+			req := driver.ReceiveRequest{Max: 1, Visibility: time.Hour + time.Duration(i)}
+			h := requestHeader(oap.OpReceive, uint64(100+i))
+			frames = oap.AppendFrame(frames, &h, nil, oap.AppendReceive(nil, target.Handle, req))
+		}
+		held := growth(func() {
+			r.write(frames)
+			synctest.Wait()
+		})
+		if held > 4 {
+			t.Errorf("the server holds %d MiB", held)
+		}
+		for range messages {
+			if f := r.mustNext(); f.Code != oap.StatusOK || len(f.Payload) < large {
+				t.Fatalf("status %d, %d bytes", f.Code, len(f.Payload))
+			}
+		}
+	})
+}
+
+// stuck is a backend that does not answer sends until it is told to, and is not in
+// memory, as far as it says.
+type stuck struct {
+	*membox.Backend
+	free chan struct{}
+}
+
+type stuckQueue struct {
+	driver.Queue
+	free chan struct{}
+}
+
+func (s *stuck) OpenQueue(ctx context.Context, name string) (driver.Queue, error) {
+	q, err := s.Backend.OpenQueue(ctx, name)
+	return &stuckQueue{q, s.free}, err
+}
+
+func (q *stuckQueue) Traits() driver.Traits {
+	traits := q.Queue.Traits()
+	traits.Durability = driver.DurabilityProcess
+	return traits
+}
+
+func (q *stuckQueue) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sent, error) {
+	<-q.free
+	return q.Queue.Send(ctx, msgs)
+}
+
+func TestSendsThatTheBackendDoesNotTakeCostLittle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		backend := &stuck{membox.New(nil), make(chan struct{})}
+		d := newDaemon(t, backend, oapapi.Options{FrameTimeout: time.Hour})
+		defer d.stop(t)
+		r := dialRaw(t, d)
+		r.start()
+		target := oap.Target{Handle: r.open("orders")}
+		const messages = 100
+		frames := pipelined(oap.OpSend, messages, oap.AppendOutgoing(oap.AppendSend(nil, target, 1), &driver.Outgoing{Body: make([]byte, large)}))
+		held := growth(func() {
+			r.write(frames)
+			synctest.Wait()
+		})
+		if held > 24 {
+			t.Errorf("the server holds %d MiB", held)
+		}
+		close(backend.free)
+		for range messages {
+			if f := r.mustNext(); f.Code != oap.StatusOK {
+				t.Fatalf("status %d", f.Code)
+			}
+		}
+	})
+}
+
+// TestCreditIsNoReasonToKeepAWholeQueue has a stream go on for as long as there is
+// credit, and nobody read what it says.
+func TestCreditIsNoReasonToKeepAWholeQueue(t *testing.T) {
+	inBubble(t, oapapi.Options{}, func(t *testing.T, d *daemon) {
+		r := dialRaw(t, d)
+		r.start()
+		target := oap.Target{Handle: r.open("orders")}
+		const messages = 100
+		r.fill(target, messages)
+		held := growth(func() {
+			// Somebody else is to be the one who is busy writing.
+			r.send(requestHeader(oap.OpPing, 8), nil, nil)
+			synctest.Wait()
+			r.send(requestHeader(oap.OpPeek, 9), nil, oap.AppendPeek(nil, target, &driver.Query{}))
+			synctest.Wait()
+			r.send(oap.Header{Flags: oap.Event, Code: oap.EventCredit, Protocol: oap.ProtocolMailbox, Correlation: 9}, nil, oap.AppendCount(nil, 1<<20))
+			synctest.Wait()
+		})
+		if held > 4 {
+			t.Errorf("the server holds %d MiB", held)
+		}
+		if f := r.mustNext(); f.Correlation != 8 {
+			t.Fatalf("got an answer to %d", f.Correlation)
+		}
+		seen := 0
+		for f := r.mustNext(); f.Code != oap.StatusOK; f = r.mustNext() {
+			seen++
+		}
+		if seen != messages {
+			t.Errorf("%d chunks, want one for each of %d messages", seen, messages)
+		}
+	})
+}
