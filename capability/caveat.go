@@ -31,6 +31,7 @@ const (
 	caveatPeer      = "peer"
 	caveatAudience  = "aud"
 	caveatReceipt   = "receipt"
+	caveatMaker     = "by"
 )
 
 // Operations allows only these operations.
@@ -116,6 +117,10 @@ func ForReceipt(receipt string) Caveat {
 	return caveat(caveatReceipt, hex.EncodeToString(sum[:]))
 }
 
+// MintedBy makes the token end when another one is revoked: the one that it was
+// minted with, so that whoever had it keeps nothing.
+func MintedBy(token TokenID) Caveat { return caveat(caveatMaker, token.String()) }
+
 // caveat makes a caveat whose value may be bad.
 func caveat(name, value string) Caveat { return Caveat{text: caveatPrefix + name + "=" + value} }
 
@@ -164,6 +169,7 @@ var caveatForms = map[string]string{
 	caveatPeer:      "one or more SPIFFE ids such as spiffe://example.org/worker",
 	caveatAudience:  "one or more names of letters, digits, dots, underscores and hyphens",
 	caveatReceipt:   "64 hex digits",
+	caveatMaker:     "the 26 characters of the id of a token",
 }
 
 // cutCaveat splits "mbx:name=value".

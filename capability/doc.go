@@ -72,6 +72,8 @@
 //	aud=eu1,eu2                  the name of the service
 //	receipt=(64 hex digits)      SHA-256 of the receipt of the one delivery that
 //	                             may be settled or extended
+//	by=(26 characters)           the id of the token that it was minted with: when
+//	                             that one is revoked, so is this
 //
 // Lists are of alternatives. A token without op, topic or exp is refused: it must
 // say for what, where and until when it is good. Any other caveat is refused.
@@ -96,7 +98,8 @@
 //
 // # Revocation
 //
-// A token is revoked by its id, with all that was narrowed from it; all tokens of
+// A token is revoked by its id, with all that was narrowed from it and all that
+// says it was minted with it (by); all tokens of
 // a tenant minted so far; or all tokens of a key, by retiring it. What this
 // process knows counts at once, what others know within the time that tokens are
 // remembered. The ack of a delivery that was taken before is honoured until the
@@ -109,10 +112,11 @@
 // The checksum is CRC-32C of the rest of the line, in 8 hex digits. The text of
 // the first line is "mailbox revocations 1"; that of the others is
 //
-//	token id at until
+//	token id at until [share]
 //	tenant name at until
 //
-// with times in Unix milliseconds, until 0 for entries that are kept for ever.
+// with times in Unix milliseconds, until 0 for entries that are kept for ever, and
+// the share in 16 hex digits for entries that count against one.
 // Lines are appended and synced. A part of a line at the end, or zeros instead of
 // it, is what a crash leaves; any other damage makes the file unreadable, because
 // a token must not become good again by accident. The file is written anew, and

@@ -31,6 +31,9 @@ func (g *Grant) ExpiresAt() time.Time { return time.Unix(g.scope.expires, 0).UTC
 // only what their reader may see.
 func (g *Grant) AllowsTopic(topic string) bool { return g.scope.allowsTopic(topic) }
 
+// AllowsOperation reports whether the token is for this operation, somewhere.
+func (g *Grant) AllowsOperation(o Operation) bool { return g.scope.operations.has(o) }
+
 // Charge counts messages and bytes that were handed out under the token against
 // its quotas. What a receive brings is known only afterwards, so it may exceed a
 // quota; then the next request has to wait for longer.

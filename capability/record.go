@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/mailboxmq/mailbox/driver"
 )
 
 // Records of the file of revocations all have the same length, so that a flipped
@@ -15,6 +17,7 @@ import (
 const (
 	recordBytes = 128
 	sumDigits   = 8
+	shareDigits = 16
 	headText    = "mailbox revocations 1"
 )
 
@@ -38,7 +41,31 @@ func appendRecord(b []byte, r *Revocation) []byte {
 	if !r.Until.IsZero() {
 		until = r.Until.UnixMilli()
 	}
-	return frame(b, fmt.Sprintf("%s %s %d %d", kind, subject, r.At.UnixMilli(), until))
+	text := fmt.Sprintf("%s %s %d %d", kind, subject, r.At.UnixMilli(), until)
+	if r.Share != 0 {
+		text += fmt.Sprintf(" %0*x", shareDigits, r.Share)
+	}
+	return frame(b, text)
+}
+
+// MarshalText returns the line that stands for the revocation in a file, for who
+// keeps revocations elsewhere. The error is ErrInvalid.
+func (r Revocation) MarshalText() ([]byte, error) {
+	if err := r.check(); err != nil {
+		return nil, err
+	}
+	return appendRecord(nil, &r), nil
+}
+
+// UnmarshalText reads what MarshalText returned, and only that. The error is
+// ErrIntegrity.
+func (r *Revocation) UnmarshalText(text []byte) error {
+	parsed, ok := parseRecord(text, false)
+	if !ok || len(text) != recordBytes {
+		return &driver.Error{Code: driver.ErrIntegrity, Op: "capability", Field: "revocation", Detail: "cannot be read"}
+	}
+	*r = parsed
+	return nil
 }
 
 // parseRecord reads the record that b begins with, or the head. What would be
@@ -52,7 +79,7 @@ func parseRecord(b []byte, head bool) (Revocation, bool) {
 		return Revocation{}, bytes.Equal(b, appendHead(nil))
 	}
 	fields := strings.Fields(string(b[sumDigits:]))
-	if len(fields) != 4 {
+	if len(fields) != 4 && len(fields) != 5 {
 		return Revocation{}, false
 	}
 	var r Revocation
@@ -65,7 +92,11 @@ func parseRecord(b []byte, head bool) (Revocation, bool) {
 	}
 	at, errAt := strconv.ParseInt(fields[2], 10, 64)
 	until, errUntil := strconv.ParseInt(fields[3], 10, 64)
-	if err != nil || errAt != nil || errUntil != nil {
+	var errShare error
+	if len(fields) == 5 {
+		r.Share, errShare = strconv.ParseUint(fields[4], 16, 64)
+	}
+	if err != nil || errAt != nil || errUntil != nil || errShare != nil {
 		return Revocation{}, false
 	}
 	r.At = time.UnixMilli(at).UTC()

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/binary"
 	"fmt"
 	"iter"
 	"maps"
@@ -33,7 +35,8 @@ type Revocations interface {
 // A Revocation is an entry: of one token, or of the tokens of a tenant. Exactly
 // one of Token and Tenant is set.
 type Revocation struct {
-	// Token is revoked together with everything narrowed from it.
+	// Token is revoked together with everything narrowed from it, and everything
+	// minted with it.
 	Token TokenID
 	// Tenant's tokens that were minted up to At are revoked, by the clock of
 	// who minted them. A token of another tenant that was narrowed to this one
@@ -45,6 +48,9 @@ type Revocation struct {
 	// concerns have expired; zero means never. It is forgotten a day later, for
 	// the sake of clocks.
 	Until time.Time
+	// Share says in whose share of MaxRevocations an entry of a token is counted;
+	// see ShareOf.
+	Share uint64
 }
 
 // forgetAfter is added to Revocation.Until: a clock that goes ahead by less must
@@ -61,6 +67,8 @@ func (r *Revocation) check() error {
 		return invalid("At", "want a time of the years 1970 to 9999")
 	case !r.Until.IsZero() && (!validMillis(r.Until) || r.Until.Before(r.At)):
 		return invalid("Until", "want a time after At, or none")
+	case r.Share != 0 && r.Tenant != "":
+		return invalid("Share", "is for entries of tokens")
 	}
 	return nil
 }
@@ -70,12 +78,31 @@ func validMillis(t time.Time) bool {
 	return year >= 1970 && year <= 9999
 }
 
+// Forgettable reports whether the entry is of no use any more: everything that it
+// concerns has expired, by more than any clock is wrong.
+func (r Revocation) Forgettable(now time.Time) bool { return r.forgettable(now) }
+
 func (r *Revocation) forgettable(now time.Time) bool {
 	return !r.Until.IsZero() && now.After(r.Until.Add(forgetAfter))
 }
 
 // MaxRevocations bounds how many revocations are kept.
 const MaxRevocations = 1 << 18
+
+// MaxShareRevocations bounds how many of them can have the same Share, so that
+// no tenant leaves others without room. Who has more to revoke revokes all tokens
+// of the tenant.
+const MaxShareRevocations = 1 << 12
+
+// ShareOf returns the share of a tenant; that of the empty one, and so of who
+// runs the service, is 0, which has no bound of its own.
+func ShareOf(tenant string) uint64 {
+	if tenant == "" {
+		return 0
+	}
+	sum := sha256.Sum256([]byte(tenant))
+	return binary.BigEndian.Uint64(sum[:])
+}
 
 // MemoryRevocations keep revocations for as long as the process lives, for
 // services that keep nothing else either. The zero value is empty and ready. It
@@ -86,46 +113,57 @@ type MemoryRevocations struct {
 	mu          sync.RWMutex // guards the fields below
 	tokens      map[TokenID]Revocation
 	tenants     map[string]Revocation
-	sinceForget int // entries added since the last look for what to forget
-	limit       int // MaxRevocations if 0; tests have less patience
+	shares      map[uint64]int // how many entries of tokens have each share but 0
+	sinceForget int            // entries added since the last look for what to forget
+	limit       int            // MaxRevocations if 0; tests have less patience
 }
 
 // Revoke adds an entry. One for a token that was revoked before changes nothing
 // but Until, and one for a tenant that was revoked before extends it to tokens
 // minted since; the later Until counts. It does not block. Codes: ErrInvalid,
-// ErrFull (MaxRevocations).
+// ErrFull (MaxRevocations, MaxShareRevocations).
 func (m *MemoryRevocations) Revoke(_ context.Context, r Revocation) error {
 	if err := r.check(); err != nil {
 		return err
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if !m.hasRoomLocked(&r) {
-		return revocationsFull()
+	if err := m.roomLocked(&r); err != nil {
+		return err
 	}
 	m.addLocked(r)
 	return nil
 }
 
-func revocationsFull() error {
+func revocationsFull(limit int, advice string) error {
 	return &driver.Error{
 		Code: driver.ErrFull, Op: "revoke",
-		Detail: fmt.Sprintf("there are %d revocations, the most that are kept; retire the key of the tokens instead", MaxRevocations),
+		Detail: fmt.Sprintf("there are %d revocations, the most that are kept; %s", limit, advice),
 	}
 }
 
-// hasRoomLocked reports whether r can be added. Now and then, and if there is no
+// roomLocked returns ErrFull if r cannot be added. Now and then, and if there is no
 // room, it forgets what can be forgotten; so rarely that looking at everything
 // costs next to nothing for each entry.
-func (m *MemoryRevocations) hasRoomLocked(r *Revocation) bool {
+func (m *MemoryRevocations) roomLocked(r *Revocation) error {
 	const atLeast = 64
 	limit := orDefault(m.limit, MaxRevocations)
-	if m.sinceForget > max(atLeast, m.countLocked()/2) || m.countLocked() >= limit {
+	full := func() bool { return m.countLocked() >= limit }
+	shareFull := func() bool { return r.Share != 0 && m.shares[r.Share] >= MaxShareRevocations }
+	if m.sinceForget > max(atLeast, m.countLocked()/2) || full() || shareFull() {
 		m.forgetLocked(time.Now())
 	}
 	_, known := m.tokens[r.Token]
 	_, knownTenant := m.tenants[r.Tenant]
-	return known || knownTenant || m.countLocked() < limit
+	switch {
+	case known || knownTenant:
+		return nil
+	case full():
+		return revocationsFull(limit, "retire the key of the tokens instead")
+	case shareFull():
+		return revocationsFull(MaxShareRevocations, "revoke all tokens of the tenant instead")
+	}
+	return nil
 }
 
 func (m *MemoryRevocations) countLocked() int { return len(m.tokens) + len(m.tenants) }
@@ -152,6 +190,12 @@ func (m *MemoryRevocations) addLocked(r Revocation) {
 			if earlier.At.Before(r.At) {
 				r.At = earlier.At
 			}
+			r.Share = earlier.Share
+		} else if r.Share != 0 {
+			if m.shares == nil {
+				m.shares = make(map[uint64]int)
+			}
+			m.shares[r.Share]++
 		}
 		if m.tokens == nil {
 			m.tokens = make(map[TokenID]Revocation)
@@ -176,7 +220,15 @@ func laterUntil(a, b time.Time) time.Time {
 // forgetLocked drops entries whose tokens have all expired.
 func (m *MemoryRevocations) forgetLocked(now time.Time) {
 	m.sinceForget = 0
-	maps.DeleteFunc(m.tokens, func(_ TokenID, r Revocation) bool { return r.forgettable(now) })
+	maps.DeleteFunc(m.tokens, func(_ TokenID, r Revocation) bool {
+		forget := r.forgettable(now)
+		if forget && r.Share != 0 {
+			if m.shares[r.Share]--; m.shares[r.Share] == 0 {
+				delete(m.shares, r.Share)
+			}
+		}
+		return forget
+	})
 	maps.DeleteFunc(m.tenants, func(_ string, r Revocation) bool { return r.forgettable(now) })
 }
 

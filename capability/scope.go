@@ -41,6 +41,7 @@ type scope struct {
 	peers      [][]string
 	audiences  [][]string
 	receipts   [][sha256.Size]byte
+	makers     []TokenID
 	quotas     []quota
 
 	hasOperations, hasExpiry, hasNotBefore, hasMaxBody bool
@@ -74,6 +75,7 @@ func init() {
 		caveatPeer:      (*scope).addPeers,
 		caveatAudience:  (*scope).addAudiences,
 		caveatReceipt:   (*scope).addReceipt,
+		caveatMaker:     (*scope).addMaker,
 	}
 }
 
@@ -227,6 +229,12 @@ func (s *scope) addReceipt(value string) bool {
 	_, err := hex.Decode(sum[:], []byte(value))
 	s.receipts = append(s.receipts, sum)
 	return err == nil
+}
+
+func (s *scope) addMaker(value string) bool {
+	id, err := ParseTokenID(value)
+	s.makers = append(s.makers, id)
+	return err == nil && !id.IsZero()
 }
 
 // complete reports whether the scope says for what, where and until when.

@@ -1,6 +1,7 @@
 package capability
 
 import (
+	"crypto/sha256"
 	"crypto/subtle"
 	"fmt"
 	"io"
@@ -71,6 +72,16 @@ func (t Token) RevealBinary(b []byte) []byte { return append(b, t.binary.bytes()
 // Equal reports whether both are the same token, in constant time.
 func (t Token) Equal(other Token) bool {
 	return subtle.ConstantTimeCompare(t.binary.bytes(), other.binary.bytes()) == 1
+}
+
+// A Fingerprint names one token exactly: unlike a TokenID it is not that of the
+// tokens narrowed from it. It is not secret, and the token cannot be had from it.
+type Fingerprint [16]byte
+
+// Fingerprint returns that of the token. It costs a hash.
+func (t Token) Fingerprint() Fingerprint {
+	sum := sha256.Sum256(t.binary.bytes())
+	return Fingerprint(sum[:16])
 }
 
 // ID names the token and everything that was narrowed from it.
@@ -171,7 +182,10 @@ type Description struct {
 	// ExpiresAt is the earliest end that the token names; zero if it names none
 	// and so is good for nothing.
 	ExpiresAt time.Time
-	Caveats   []Caveat
+	// Ends is when everything that was narrowed from the same token has expired
+	// at the latest, this one included; zero as ExpiresAt.
+	Ends    time.Time
+	Caveats []Caveat
 }
 
 // Inspect describes the token. It needs no key.
@@ -186,6 +200,9 @@ func (t Token) Inspect() Description {
 	for i := range m.count {
 		caveat := Caveat{text: string(m.caveat(i))}
 		_ = s.add(caveat.text) // what is unknown says so itself
+		if s.hasExpiry && d.Ends.IsZero() {
+			d.Ends = time.Unix(s.expires, 0).UTC() // minted tokens have one, so it is not of who narrowed it
+		}
 		d.Caveats = append(d.Caveats, caveat)
 	}
 	if s.hasExpiry {
@@ -235,6 +252,8 @@ func (c Caveat) Words() string {
 		return "as " + value
 	case caveatAudience:
 		return "at " + value
+	case caveatMaker:
+		return "while " + value + ", which it was minted with, is not revoked"
 	}
 	return "for one delivery only"
 }

@@ -137,12 +137,40 @@ func (v *Verifier) AuthorizeUse(ctx context.Context, token Token, request Reques
 }
 
 // Genuine reports whether a token was made with a key of the ring, and looks at
-// nothing else: not even at whether it has expired. It is for who wants to refuse
-// what is no token at all before reading what comes with it. It blocks and fails
-// like Authorize.
+// nothing else: not even at whether it has expired. It is for who wants to know
+// whether what a token says of itself is true. It blocks and fails like Authorize.
 func (v *Verifier) Genuine(ctx context.Context, token Token) error {
 	_, _, err := v.verify(ctx, token, &Request{})
 	return err
+}
+
+// Timely is Genuine, and refuses tokens that have expired or whose time has not
+// come. What it accepts may have been revoked, and is good for acks of what was
+// taken before even then. It is for who wants to refuse what is good for nothing
+// at all before reading what comes with it.
+func (v *Verifier) Timely(ctx context.Context, token Token) error {
+	_, _, err := v.timely(ctx, token)
+	return err
+}
+
+// Valid is Timely, and refuses what was revoked or is of a retired key too: the
+// token is good for something that is asked now.
+func (v *Verifier) Valid(ctx context.Context, token Token) error {
+	known, wall, err := v.timely(ctx, token)
+	if err == nil && known.void != "" && wall >= known.voidAt {
+		err = v.refuse(known.void, &Request{}, known)
+	}
+	return err
+}
+
+func (v *Verifier) timely(ctx context.Context, token Token) (*verdict, int64, error) {
+	known, wall, err := v.verify(ctx, token, &Request{})
+	if err == nil {
+		if reason := known.grant.scope.checkTime(wall); reason != "" {
+			err = v.refuse(reason, &Request{}, known)
+		}
+	}
+	return known, wall, err
 }
 
 // verify returns what is known of a genuine token, and the time.
@@ -224,17 +252,28 @@ func (v *Verifier) askRevocations(ctx context.Context, known *verdict) error {
 	if v.options.Revocations == nil {
 		return nil
 	}
-	since, revoked, err := v.options.Revocations.Revoked(ctx, known.grant.ID(), known.grant.identifier.tenant)
+	err := v.askRevocation(ctx, known, known.grant.ID(), known.grant.identifier.tenant)
+	for _, maker := range known.grant.scope.makers {
+		if err == nil {
+			err = v.askRevocation(ctx, known, maker, "") // of the same tenant, or of none
+		}
+	}
 	if err != nil {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
 		return &driver.Error{Code: driver.ErrUnavailable, Op: "authorize", Detail: "revocations cannot be read", Err: err}
 	}
-	if revoked && (known.void == "" || since.UnixNano() < known.voidAt) {
+	return nil
+}
+
+// askRevocation makes the verdict void if a token was revoked.
+func (v *Verifier) askRevocation(ctx context.Context, known *verdict, token TokenID, tenant string) error {
+	since, revoked, err := v.options.Revocations.Revoked(ctx, token, tenant)
+	if err == nil && revoked && (known.void == "" || since.UnixNano() < known.voidAt) {
 		known.voidAt, known.void = since.UnixNano(), ReasonRevoked
 	}
-	return nil
+	return err
 }
 
 // of makes the scope that of a token. It returns "" or why the token is good for

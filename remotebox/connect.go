@@ -223,6 +223,11 @@ func (b *Backend) handshake(nc net.Conn, token []byte) (started oap.StartAnswer,
 	frame := oap.AppendFrame(nil, &oap.Header{
 		Flags: oap.Request | oap.Start, Code: oap.OpStart, Protocol: oap.ProtocolMailbox,
 	}, token, payload)
+	if b.options.Verify != nil {
+		frame = oap.AppendFrame(frame, &oap.Header{
+			Flags: oap.Event, Code: oap.EventEnvelopes, Protocol: oap.ProtocolMailbox,
+		}, nil, nil)
+	}
 	if _, err := nc.Write(frame); err != nil {
 		return started, nil, err
 	}
@@ -263,6 +268,25 @@ func (b *Backend) drained(l *link) {
 	}
 }
 
+// dismissed is called when a daemon that drains has nothing to do for this client
+// any more. If it is right, the link ends, and the next operation connects anew;
+// otherwise it finds out when it is asked, and says so again.
+func (b *Backend) dismissed(l *link) {
+	l.mu.Lock()
+	l.left = len(l.calls) == 0 && l.failure == nil
+	left := l.left
+	l.mu.Unlock()
+	if !left {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.link == l {
+		b.link, b.leaving = nil, false
+	}
+	b.work.Go(l.close) // links end before the backend does
+}
+
 // retire ends a link that is not in use any more when its calls are done.
 func (l *link) retire() {
 	l.mu.Lock()
@@ -270,6 +294,7 @@ func (l *link) retire() {
 	for len(l.calls) > 0 && l.failure == nil {
 		l.idle.Wait()
 	}
+	l.left = true // what comes now is for the next link
 	l.mu.Unlock()
 	l.close()
 }

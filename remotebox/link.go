@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"runtime"
+	"slices"
 	"sync"
 
 	"github.com/mailboxmq/mailbox/driver"
@@ -19,6 +20,7 @@ type link struct {
 	sequence *sequence
 	onTraits func(*link, *oap.Opened)
 	onDrain  func(*link)
+	onLeave  func(*link)
 	wake     chan struct{} // there is something to write
 	ended    chan struct{} // closed when the link is over
 	running  sync.WaitGroup
@@ -32,6 +34,7 @@ type link struct {
 	previous uint64 // correlation id
 	failure  error
 	draining bool
+	left     bool // nothing is posted any more
 	// idle is signalled when everything was written, when the last call has its
 	// answer, and when the link fails.
 	idle sync.Cond
@@ -43,7 +46,7 @@ const keptBuffer = 256 << 10
 func newLink(nc net.Conn, started *oap.StartAnswer, b *Backend) *link {
 	l := &link{
 		net: nc, instance: started.Server, resumed: started.Resumed, sequence: b.sequence,
-		onTraits: b.traitsChanged, onDrain: b.drained,
+		onTraits: b.traitsChanged, onDrain: b.drained, onLeave: b.dismissed,
 		wake: make(chan struct{}, 1), ended: make(chan struct{}),
 		calls: make(map[uint64]*call),
 	}
@@ -113,11 +116,11 @@ func (l *link) reached(c *call) bool {
 }
 
 // post puts a call on its way. It does not block. It returns false if the link
-// is over.
+// is over, or about to be.
 func (l *link) post(c *call) bool {
 	ticket := l.sequence.ticket(c.sequence)
 	l.mu.Lock()
-	if l.failure != nil {
+	if l.failure != nil || l.left {
 		l.mu.Unlock()
 		return false
 	}
@@ -263,6 +266,9 @@ func (l *link) take(f *oap.Frame) error {
 	case f.Flags&oap.Event != 0 && f.Code == oap.EventDrain:
 		l.onDrain(l)
 		return nil
+	case f.Flags&oap.Event != 0 && f.Code == oap.EventLeave:
+		l.onLeave(l)
+		return nil
 	case f.Flags&oap.Event != 0 && f.Code == oap.EventTraits:
 		return l.takeTraits(f.Payload)
 	case f.Flags&oap.Event != 0 && f.Code != oap.EventDeliver:
@@ -338,13 +344,19 @@ func (l *link) extend(handle uint32, extensions []driver.Extension) {
 	l.extendLocked(handle, extensions)
 }
 
+// giveBackBatch is how many leases one request ends: what every queue allows. The
+// daemon does requests that follow each other in one go anyway.
+const giveBackBatch = 10
+
 func (l *link) extendLocked(handle uint32, extensions []driver.Extension) {
-	if l.failure != nil || len(extensions) == 0 {
+	if l.failure != nil {
 		return
 	}
-	l.previous++
-	start := l.beginLocked(oap.Request, oap.OpExtend, l.previous)
-	l.pending = oap.AppendExtend(l.pending, oap.Target{Handle: handle}, extensions)
-	oap.SetLength(l.pending, start)
-	l.wakeLocked()
+	for batch := range slices.Chunk(extensions, giveBackBatch) {
+		l.previous++
+		start := l.beginLocked(oap.Request, oap.OpExtend, l.previous)
+		l.pending = oap.AppendExtend(l.pending, oap.Target{Handle: handle}, batch)
+		oap.SetLength(l.pending, start)
+		l.wakeLocked()
+	}
 }

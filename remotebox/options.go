@@ -24,6 +24,9 @@ type Options struct {
 	// 5 s; less than 0 means one attempt to connect, and none to repeat. It
 	// never waits longer than its context.
 	Patience time.Duration
+	// Verify has messages that are received verified. Nil takes them as they come:
+	// the daemon has verified them.
+	Verify *Verification
 	// Dial makes connections instead of the network. The address is one of those
 	// that the Backend was made with.
 	Dial func(ctx context.Context, address string) (net.Conn, error)

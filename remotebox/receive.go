@@ -40,7 +40,7 @@ func (q *queue) Receive(ctx context.Context, req driver.ReceiveRequest) ([]drive
 	if len(got) == 0 {
 		return nil, nil
 	}
-	return got, nil
+	return q.verified(ctx, got)
 }
 
 // minDeliveryBytes is about what a delivery has at least: an id and a receipt.

@@ -71,13 +71,15 @@ func (q *queue) follow(ctx context.Context, o *operation, c *call, yield func(dr
 				c.link.leaveStream(c, nil)
 				return o.unknown(err.Error())
 			}
+			came := len(got)
+			got, _ = q.verified(ctx, got) // what is not what was sent is in the dead letters
 			for i := range got {
 				if !yield(got[i], nil) {
 					c.link.leaveStream(c, got[i+1:])
 					return nil
 				}
 			}
-			c.link.event(0, oap.EventCredit, c.correlation, func(dst []byte) []byte { return oap.AppendCount(dst, len(got)) })
+			c.link.event(0, oap.EventCredit, c.correlation, func(dst []byte) []byte { return oap.AppendCount(dst, came) })
 		case <-ctx.Done():
 			c.link.leaveStream(c, nil)
 			return ctx.Err()

@@ -15,7 +15,7 @@ import (
 )
 
 func (s *shell) capCommand() *cobra.Command {
-	return parent("cap", "Make, narrow, read and revoke tokens", s.capMint(), s.capAttenuate(), s.capInspect(), s.capRevoke())
+	return parent("cap", "Make, narrow, read and revoke tokens", s.capMint(), s.capAttenuate(), s.capInspect(), s.capAWS(), s.capRevoke())
 }
 
 // tokenView is a token in JSON. The token itself is there only where printing it
@@ -211,7 +211,8 @@ func (s *shell) capRevoke() *cobra.Command {
 	c := &cobra.Command{
 		Use: "revoke [TOKEN_ID]", Short: "Make a token, and all narrowed from it, good for nothing",
 		Long: "Make a token, and all that were narrowed from it, good for nothing but the acks of what they have received;\n" +
-			"or with --tenant all tokens of a tenant that were minted so far. Each daemon has to be told.",
+			"or with --tenant all tokens of a tenant that were minted so far. What a revoked token has minted ends with it.\n" +
+			"With a tenant's token, tokens can be revoked with --file only: an id does not prove whose it is.",
 		Example: "mailbox cap revoke 01K9ZQ4T1V6N8F7M2C3B5D0XAW\nmailbox cap revoke --file shop.token",
 		Args:    wants(0, 1),
 		RunE: s.withAPI(func(ctx context.Context, a *api, args []string) error {
@@ -223,19 +224,21 @@ func (s *shell) capRevoke() *cobra.Command {
 					return err
 				}
 				v.TokenID = token.ID().String()
-				body["until"] = token.Inspect().ExpiresAt.UTC().Format(time.RFC3339)
+				body["token"] = token.Reveal() // which proves whose it is, and says how long to remember it
 			} else if file != "" {
 				return wrongUse("the token is named twice, by its id and with --file: leave one out")
 			}
 			if (v.TokenID == "") == (v.Tenant == "") {
 				return wrongUse("name either a token, by its id or with --file, or a --tenant")
 			}
-			if v.TokenID != "" {
+			switch {
+			case body["token"] != "":
+			case v.TokenID != "":
 				if _, err := capability.ParseTokenID(v.TokenID); err != nil {
 					return wrongUse("that is no id of a token: mailbox cap inspect prints ids")
 				}
 				body["token_id"] = v.TokenID
-			} else {
+			default:
 				body["tenant"] = v.Tenant
 			}
 			if err := a.ask(ctx, question{path: "/v1/caps/revoke", body: body}, nil); err != nil {

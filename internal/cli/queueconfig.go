@@ -26,6 +26,9 @@ type configBody struct {
 	RetainDeadCount  int     `json:"retain_dead_count"`
 	MaxHold          int     `json:"max_hold"`
 	DeadLetterTo     string  `json:"dead_letter_to"`
+	// What no flag sets, and must not be lost when another setting is changed.
+	DropExpired bool   `json:"drop_expired,omitempty"`
+	Annotation  string `json:"annotation,omitempty"`
 }
 
 // config returns the configuration in force.

@@ -36,12 +36,16 @@ const (
 	EventCancel  uint16 = 0x80
 	EventCredit  uint16 = 0x81
 	EventGoodbye uint16 = 0x82
+	// EventEnvelopes, right after START, asks that deliveries carry their seals.
+	EventEnvelopes uint16 = 0x83
 	// EventDrain says that the server takes no more requests here, and
 	// EventTraits that a queue was configured anew. EventDeliver brings the
-	// messages of a subscription.
+	// messages of a subscription. EventLeave asks a client that has nothing under
+	// way to say goodbye, because the server drains.
 	EventDrain   uint16 = 0x90
 	EventTraits  uint16 = 0x91
 	EventDeliver uint16 = 0x92
+	EventLeave   uint16 = 0x93
 )
 
 // The statuses, which are the codes of responses.

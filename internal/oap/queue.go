@@ -180,7 +180,9 @@ func AppendConfig(dst []byte, c *driver.Config) []byte {
 		dst = appendSigned(dst, int64(retention.Count))
 	}
 	dst = appendSigned(dst, int64(c.MaxHold))
-	return appendText(dst, c.DeadLetterTo)
+	dst = appendText(dst, c.DeadLetterTo)
+	dst = appendFlag(dst, c.DropExpired)
+	return appendText(dst, c.Annotation)
 }
 
 // ParseConfig reads a configuration.
@@ -197,7 +199,7 @@ func (r *reader) config() driver.Config {
 		DedupWindow: r.duration(), DedupMax: r.int(),
 		RetainReady: driver.Retention{Age: r.duration(), Count: r.int()},
 		RetainDead:  driver.Retention{Age: r.duration(), Count: r.int()},
-		MaxHold:     r.int(), DeadLetterTo: r.text(),
+		MaxHold:     r.int(), DeadLetterTo: r.text(), DropExpired: r.flag(), Annotation: r.text(),
 	}
 }
 

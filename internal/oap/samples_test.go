@@ -21,6 +21,7 @@ var (
 		Shards: 4, StrictGroups: true, MaxDeliveries: 5, MaxMessages: 1000, MaxBytes: 1 << 30, MaxInFlight: 10, MaxDead: 9,
 		DedupWindow: time.Minute, DedupMax: 100, RetainReady: driver.Retention{Age: time.Hour, Count: 1},
 		RetainDead: driver.Retention{Age: 2 * time.Hour, Count: 2}, MaxHold: 10, DeadLetterTo: "graveyard",
+		DropExpired: true, Annotation: "tags",
 	}
 	aMessage = driver.Message{
 		ID: "01JABCDEFGHJKMNPQRSTVWXYZ0", Body: []byte("hello"), Attributes: map[string]string{"b": "2", "a": "1"},

@@ -54,6 +54,15 @@ func OutgoingBytes(m *driver.Outgoing) int {
 	return n + 4*length + len(m.DedupKey) + len(m.Group) + len(m.ReplyTo) + len(m.CorrelationID)
 }
 
+// PeekBatch reads the target of a request with a batch (OpSend, OpAck, OpNack,
+// OpExtend, OpBury), and how many elements it says it has.
+func PeekBatch(payload []byte) (Target, int, error) {
+	r := reader{rest: payload}
+	t := r.target()
+	n := r.count(1)
+	return t, n, r.err
+}
+
 // ParseSend reads the payload of OpSend and adds its messages to msgs. Their
 // bodies point into the payload.
 func ParseSend(payload []byte, msgs []driver.Outgoing) (Target, []driver.Outgoing, error) {

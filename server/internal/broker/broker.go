@@ -22,6 +22,8 @@ type Options struct {
 	// Revocations are those that the verifier asks, for who may revoke tokens
 	// here; nil means that nobody may.
 	Revocations Revoker
+	// Keeper changes the keys of Ring, for who may; nil means that nobody may.
+	Keeper KeyKeeper
 	// Defaults fill in what the configuration of a topic leaves open. They must
 	// be the backend's defaults too, for topics that are never configured.
 	Defaults driver.Config
@@ -42,6 +44,7 @@ type Broker struct {
 	verifier    *capability.Verifier
 	ring        *capability.KeyRing
 	revocations Revoker
+	keeper      KeyKeeper
 	defaults    driver.Config
 	limits      atomic.Pointer[Limits]
 	metrics     *metrics.Set
@@ -79,7 +82,7 @@ func New(options Options) (*Broker, error) {
 		return nil, err
 	}
 	b := &Broker{
-		opener: options.Opener, verifier: options.Verifier, ring: options.Ring, revocations: options.Revocations,
+		opener: options.Opener, verifier: options.Verifier, ring: options.Ring, revocations: options.Revocations, keeper: options.Keeper,
 		defaults: options.Defaults, metrics: options.Metrics, log: options.Logger, start: time.Now(),
 	}
 	b.admin, _ = options.Opener.(driver.Admin)

@@ -3,25 +3,11 @@ package broker
 import (
 	"context"
 	"errors"
-	"net/netip"
 	"strings"
 
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
 )
-
-// An Origin says where a request comes from.
-type Origin struct {
-	// Client is the address of who asks; the zero Addr if it has none, as on a
-	// unix socket.
-	Client netip.Addr
-	// Peer is the SPIFFE id of the client's certificate, if that was verified.
-	Peer string
-	// CorrelationID follows the request through logs, and the messages that it
-	// sends through their lives. Empty means that each message gets one of its
-	// own.
-	CorrelationID string
-}
 
 // A Caller is somebody with a token. It is a small value: surfaces make one for
 // each request, or one for a connection.
@@ -34,15 +20,19 @@ type Origin struct {
 type Caller struct {
 	broker   *Broker
 	token    capability.Token
+	holder   holder
 	tenant   string
 	origin   Origin
 	existing bool
+	rules    Rules
 }
 
 // Caller returns who has this token. It does not verify it: that happens with
 // each operation, because what is true now may not be later.
 func (b *Broker) Caller(token capability.Token, origin Origin) Caller {
-	return Caller{broker: b, token: token, tenant: token.Tenant(), origin: origin}
+	return Caller{
+		broker: b, token: token, holder: holder{token.ID(), token.Fingerprint()}, tenant: token.Tenant(), origin: origin,
+	}
 }
 
 // CorrelatedBy returns the same caller with another correlation id.
@@ -60,20 +50,31 @@ func (c Caller) Existing() Caller {
 
 // TokenID names the token. It is proven when an operation was authorised, or
 // Genuine has returned nil.
-func (c Caller) TokenID() capability.TokenID { return c.token.ID() }
+func (c Caller) TokenID() capability.TokenID { return c.holder.token }
 
 // Tenant is the one that the token says it was minted for.
 func (c Caller) Tenant() string { return c.tenant }
 
 // Genuine returns ErrUnauthenticated if the caller's token was not made with the
-// daemon's keys, whatever it is for. Surfaces call it to refuse a request before
-// they read it.
+// daemon's keys, has expired, or is for later, whatever it is for. Surfaces call it
+// to refuse a request before they read it. A token that was revoked passes: it may
+// be shown for the ack of what it has taken before.
 func (c Caller) Genuine(ctx context.Context) error {
-	err := c.broker.verifier.Genuine(ctx, c.token)
+	err := c.broker.verifier.Timely(ctx, c.token)
 	if err != nil {
 		c.refused(ctx, c.request(0, ""), err)
 	}
 	return err
+}
+
+// Ping reports whether the backend would answer right now, to who has a token that
+// is good for anything. It may block on I/O. Codes: ErrUnavailable.
+func (c Caller) Ping(ctx context.Context) error {
+	if err := c.broker.verifier.Valid(ctx, c.token); err != nil {
+		c.refused(ctx, c.request(0, ""), err)
+		return err
+	}
+	return c.broker.Ping(ctx)
 }
 
 func (c *Caller) request(operation capability.Operation, topic string) capability.Request {

@@ -16,8 +16,8 @@ type Revoker interface {
 }
 
 // Mint makes a token. It needs one for administration of any topic, and makes no
-// token that outlives it or, if it is a tenant's, is for another tenant. It does
-// not block. Codes: ErrInvalid, ErrTooLarge.
+// token that may do more, outlives it, is good when it is revoked, or, if it is a
+// tenant's, is for another tenant. It does not block. Codes: ErrInvalid, ErrTooLarge.
 func (c Caller) Mint(ctx context.Context, tenant string, caveats []capability.Caveat) (capability.Token, error) {
 	if _, err := c.authorize(ctx, capability.OpAdmin, ""); err != nil {
 		return capability.Token{}, err
@@ -26,12 +26,11 @@ func (c Caller) Mint(ctx context.Context, tenant string, caveats []capability.Ca
 		tenant = c.tenant
 	}
 	if c.tenant != "" && tenant != c.tenant {
-		return capability.Token{}, &driver.Error{
-			Code: driver.ErrForbidden, Op: "mint", Field: "tenant", Detail: "the token is for another tenant", Err: capability.ReasonTenant,
-		}
+		return capability.Token{}, otherTenant("mint")
 	}
-	// What holds for the token that mints holds for what it mints: nobody widens.
-	caveats = append(c.token.Inspect().Caveats, caveats...)
+	// What holds for the token that mints holds for what it mints: nobody widens,
+	// and nobody escapes a revocation.
+	caveats = append(append(c.token.Inspect().Caveats, capability.MintedBy(c.token.ID())), caveats...)
 	token, err := c.broker.ring.Mint(tenant, caveats...)
 	if err == nil {
 		c.broker.log.LogAttrs(ctx, slog.LevelInfo, "auth.minted", c.attrs("", slog.String("minted", token.ID().String()))...)
@@ -39,24 +38,68 @@ func (c Caller) Mint(ctx context.Context, tenant string, caveats []capability.Ca
 	return token, err
 }
 
-// Revoke makes a token, with everything narrowed from it, good for nothing but
-// the acks of what it has taken. It needs a token for administration of any
-// topic; a tenant's can revoke all tokens of its tenant, by a revocation of that
-// tenant, and single tokens by their ids. It blocks until the revocation is
-// durable. Codes: ErrInvalid, ErrFull, ErrUnavailable, ErrUnsupported (this daemon
-// keeps no revocations).
+// RevokeToken makes a token, with everything narrowed from it and everything that
+// it has minted, good for nothing but the acks of what they have taken. It needs a
+// token for administration of any topic; a tenant's can revoke tokens of its own
+// tenant, which is why it has to show them: an id alone does not prove whose it
+// is. The entry is forgotten when all that it concerns has expired, and counts
+// against the tenant's share of revocations. It blocks until the revocation is
+// durable. Codes: ErrInvalid (no token of this daemon's keys), ErrFull,
+// ErrUnavailable, ErrUnsupported (this daemon keeps no revocations).
+func (c Caller) RevokeToken(ctx context.Context, token capability.Token) error {
+	if _, err := c.authorize(ctx, capability.OpAdmin, ""); err != nil {
+		return err
+	}
+	if err := c.broker.verifier.Genuine(ctx, token); err != nil {
+		if errors.Is(err, driver.ErrUnauthenticated) || errors.Is(err, driver.ErrForbidden) {
+			return &driver.Error{Code: driver.ErrInvalid, Op: "revoke", Field: "token", Detail: "was not made with the keys of this daemon, or is good for nothing anyway"}
+		}
+		return err
+	}
+	described := token.Inspect()
+	if c.tenant != "" && described.Tenant != c.tenant {
+		return otherTenant("revoke")
+	}
+	return c.revoke(ctx, capability.Revocation{Token: described.ID, Until: described.Ends, Share: capability.ShareOf(c.tenant)})
+}
+
+// Revoke adds a revocation: of a token by its id, with everything narrowed from it
+// and everything that it has minted, or of all tokens of a tenant that were minted
+// so far. It needs a token for administration of any topic; a tenant's can revoke
+// its own tenant, and single tokens only with RevokeToken. It blocks until the
+// revocation is durable. Codes: ErrInvalid, ErrFull, ErrUnavailable,
+// ErrUnsupported (this daemon keeps no revocations).
 func (c Caller) Revoke(ctx context.Context, r capability.Revocation) error {
 	if _, err := c.authorize(ctx, capability.OpAdmin, ""); err != nil {
 		return err
 	}
-	if c.tenant != "" && r.Tenant != "" && r.Tenant != c.tenant {
-		return &driver.Error{Code: driver.ErrForbidden, Op: "revoke", Field: "tenant", Detail: "the token is for another tenant", Err: capability.ReasonTenant}
+	switch {
+	case c.tenant == "":
+	case r.Tenant != "" && r.Tenant != c.tenant:
+		return otherTenant("revoke")
+	case !r.Token.IsZero():
+		return &driver.Error{
+			Code: driver.ErrForbidden, Op: "revoke", Field: "token_id", Err: capability.ReasonTenant,
+			Detail: "an id does not prove that the token is of this tenant; show the token itself",
+		}
 	}
+	return c.revoke(ctx, r)
+}
+
+func otherTenant(op string) error {
+	return &driver.Error{Code: driver.ErrForbidden, Op: op, Field: "tenant", Detail: "the token is for another tenant", Err: capability.ReasonTenant}
+}
+
+// revoke is Revoke for who is authorised.
+func (c *Caller) revoke(ctx context.Context, r capability.Revocation) error {
 	if c.broker.revocations == nil {
 		return &driver.Error{Code: driver.ErrUnsupported, Op: "revoke", Detail: "this daemon keeps no revocations"}
 	}
 	if r.At.IsZero() {
 		r.At = time.Now()
+	}
+	if !r.Until.IsZero() && r.Until.Before(r.At) {
+		r.Until = r.At // it has expired by itself
 	}
 	err := c.broker.revocations.Revoke(ctx, r)
 	if err == nil || errors.Is(err, driver.ErrUnavailable) {

@@ -58,6 +58,7 @@ func (c Caller) Redrive(ctx context.Context, topic string, ids []string, limit i
 		moved, err := t.dead.Redrive(ctx, ids, limit)
 		t.noteAll(ids, moved, EventRedriven)
 		t.meter.Redriven(moved)
+		t.deadLeft.Add(int64(moved))
 		return moved, err
 	})
 }
@@ -68,6 +69,7 @@ func (c Caller) Discard(ctx context.Context, topic string, ids []string) (remove
 	return c.amongDead(ctx, "discard", topic, func(t *topicUse) (int, error) {
 		removed, err := t.dead.Discard(ctx, ids)
 		t.noteAll(ids, removed, EventDiscarded)
+		t.deadLeft.Add(int64(removed))
 		return removed, err
 	})
 }
@@ -75,7 +77,11 @@ func (c Caller) Discard(ctx context.Context, topic string, ids []string) (remove
 // PurgeDead removes all dead letters and returns how many there were. Codes: as
 // Discard.
 func (c Caller) PurgeDead(ctx context.Context, topic string) (removed int, err error) {
-	return c.amongDead(ctx, "purge dead letters", topic, func(t *topicUse) (int, error) { return t.dead.PurgeDead(ctx) })
+	return c.amongDead(ctx, "purge dead letters", topic, func(t *topicUse) (int, error) {
+		removed, err := t.dead.PurgeDead(ctx)
+		t.deadLeft.Add(int64(removed))
+		return removed, err
+	})
 }
 
 func (c *Caller) amongDead(ctx context.Context, op, topic string, do func(*topicUse) (int, error)) (int, error) {

@@ -23,6 +23,15 @@
 // ring have. A receipt that was changed, or is of another topic, is
 // ErrReceiptExpired like one that is too old: it names no delivery.
 //
+// # Deliveries that do not arrive
+//
+// A delivery counts when the backend leases the message: only the backend can
+// count, and it cannot know whether the client got it. When a surface notices that
+// a client is gone which it has leased messages for, it gives them back with an
+// extension by 0 and not with a nack: they are ready at once, at their own places,
+// and nobody is said to have failed. The count stays, so that a message which kills
+// whoever receives it still becomes a dead letter.
+//
 // # Envelopes
 //
 // What is sent is sealed in the sense of package envelope, and what is received

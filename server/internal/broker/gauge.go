@@ -2,8 +2,10 @@ package broker
 
 import (
 	"context"
+	"maps"
 	"time"
 
+	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/server/internal/metrics"
 )
@@ -18,6 +20,19 @@ const (
 	// for new ones.
 	maxDeathsListed = 10_000
 )
+
+// MayMeasure returns nil if the caller may see the figures of the daemon, which
+// name the topics of everybody: it needs a token of no tenant for counting any
+// topic.
+func (c Caller) MayMeasure(ctx context.Context) error {
+	if _, err := c.authorize(ctx, capability.OpStats, ""); err != nil {
+		return err
+	}
+	if c.tenant != "" {
+		return &driver.Error{Code: driver.ErrForbidden, Op: "measure", Field: "tenant", Detail: "the figures are of all tenants", Err: capability.ReasonTenant}
+	}
+	return nil
+}
 
 // Measure brings the figures of topics up to date: how many messages are in which
 // state, how full they are, and who died without being buried. Surfaces call it
@@ -70,40 +85,86 @@ func (b *Broker) measure(ctx context.Context, t *topic) (metrics.Level, error) {
 		level.Capacity = config.MaxMessages
 		if config.Shards > 1 {
 			level.Shard = "all"
+		} else {
+			b.metrics.Reordered(level.Shard, t.order.deepest())
 		}
 	}
 	b.countDeaths(ctx, t, stats.Dead)
 	return level, nil
 }
 
+// A deathCount is how far the deaths of a topic were counted.
+type deathCount struct {
+	// latest is the latest death that was listed, and dead how many letters there
+	// were then; measured says that there was such a time.
+	latest   time.Time
+	dead     int
+	measured bool
+	// ids are those of the letters that died at latest: others may die in the same
+	// moment, as far as a clock can tell.
+	ids map[string]struct{}
+	// buried and left are topic.buried and topic.deadLeft as they were then.
+	buried, left int64
+}
+
+// listed notes a death.
+func (d *deathCount) listed(letter *driver.DeadLetter) {
+	switch {
+	case letter.DeadAt.After(d.latest):
+		d.latest, d.ids = letter.DeadAt, map[string]struct{}{letter.ID: {}}
+	case letter.DeadAt.Equal(d.latest):
+		d.ids[letter.ID] = struct{}{}
+	}
+}
+
+// reasonOther is that of deaths that were counted and not looked at.
+const reasonOther = "other"
+
 // countDeaths counts messages that the backend declared dead by itself, because
 // they were delivered too often or too old. Nobody tells the broker of them, so it
-// looks for those that died since it looked last. What has left the dead letters
-// again in between is not seen.
+// looks for those that died since it looked last, or since it was made. Of a great
+// many letters it looks at the oldest, and knows of the others only how many there
+// are: their reason is other. What has left the dead letters in between is not seen,
+// unless it left through this broker.
 func (b *Broker) countDeaths(ctx context.Context, t *topic, dead int) {
-	since := t.deathsSeen
-	if dead == 0 || t.dead == nil {
+	if t.dead == nil {
 		return
 	}
-	listed := 0
+	last := t.deaths
+	now := deathCount{latest: last.latest, ids: make(map[string]struct{}), dead: dead, measured: true, buried: t.buried.Load(), left: t.deadLeft.Load()}
+	maps.Copy(now.ids, last.ids)
+	if now.latest.IsZero() {
+		now.latest = b.start.UTC()
+	}
+	since := now.latest
+	listed, seen := 0, 0
 	deaths := make(map[driver.Reason]int)
-	for letter, err := range t.dead.DeadLetters(ctx) {
-		if listed++; err != nil || listed > maxDeathsListed {
-			break
-		}
-		if !letter.DeadAt.After(since) {
-			continue
-		}
-		if letter.DeadAt.After(t.deathsSeen) {
-			t.deathsSeen = letter.DeadAt
-		}
-		if byItself(letter.Reason) {
-			deaths[letter.Reason]++
+	if dead > 0 {
+		for letter, err := range t.dead.DeadLetters(ctx) {
+			if listed++; err != nil || listed > maxDeathsListed {
+				break
+			}
+			if _, counted := last.ids[letter.ID]; letter.DeadAt.Before(since) || counted {
+				continue
+			}
+			now.listed(&letter)
+			if byItself(letter.Reason) {
+				deaths[letter.Reason]++
+				seen++
+			}
 		}
 	}
 	for reason, n := range deaths {
 		t.meter.Died(string(reason), n)
 	}
+	if dead > maxDeathsListed {
+		grown := dead - last.dead + int(now.left-last.left) - int(now.buried-last.buried)
+		if last.measured && grown > seen {
+			t.meter.Died(reasonOther, grown-seen)
+		}
+		now.latest = time.Now() // those that were not listed are not to be listed later
+	}
+	t.deaths = now
 }
 
 // byItself reports whether a backend finds this reason without being told.

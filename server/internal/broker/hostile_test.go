@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -120,4 +121,106 @@ func TestAQuotaCountsWhatLifeShows(t *testing.T) {
 		}
 	}
 	t.Error("a token for 1 message per second read 200 payloads at once")
+}
+
+func TestWithoutAReceiptOnlyTheCapabilityThatTookItSettles(t *testing.T) {
+	b := memory(t, broker.Limits{})
+	root := mint(t, b.ring, "")
+	as := func(address string) broker.Caller {
+		t.Helper()
+		client := netip.MustParseAddr(address)
+		narrowed, err := root.Attenuate(capability.Networks(netip.PrefixFrom(client, client.BitLen())))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b.Caller(narrowed, broker.Origin{Client: client})
+	}
+	one, two := as("10.0.0.1"), as("10.0.0.2")
+	b.send(one, "orders", "x")
+	got := b.receive(one, "orders", 1)
+	target := broker.Target{Topic: "orders", ID: got[0].ID}
+	expectCode(t, two.AckOne(t.Context(), target), driver.ErrNotFound, "an ack by another token that was narrowed from the same one")
+	expectCode(t, b.Caller(root, broker.Origin{}).ExtendOne(t.Context(), target, time.Minute), driver.ErrNotFound, "an extension by the token that both were narrowed from")
+	if err := one.AckOne(t.Context(), target); err != nil {
+		t.Errorf("an ack by who took it: %v", err)
+	}
+	if err := one.AckOne(t.Context(), target); err != nil {
+		t.Errorf("the same again: %v", err)
+	}
+	expectCode(t, two.AckOne(t.Context(), target), driver.ErrNotFound, "the same again by somebody else")
+}
+
+func TestAnExpiredTokenOpensNoDoor(t *testing.T) {
+	b := memory(t, broker.Limits{})
+	expired := b.as("", capability.ExpiresAt(time.Now().Add(-time.Hour)))
+	early := b.as("", capability.NotBefore(time.Now().Add(time.Hour)))
+	for what, c := range map[string]broker.Caller{"expired": expired, "too early": early} {
+		expectCode(t, c.Genuine(t.Context()), driver.ErrUnauthenticated, what+": to come in")
+		expectCode(t, c.Ping(t.Context()), driver.ErrUnauthenticated, what+": to ping")
+	}
+	revoked := b.as("")
+	if err := b.revoked.Revoke(t.Context(), capability.Revocation{Token: revoked.TokenID(), At: time.Now().Add(-time.Second)}); err != nil {
+		t.Fatal(err)
+	}
+	if err := revoked.Genuine(t.Context()); err != nil {
+		t.Errorf("a revoked token cannot come in to ack what it has taken: %v", err)
+	}
+	expectCode(t, revoked.Ping(t.Context()), driver.ErrUnauthenticated, "revoked: to ping")
+	if err := b.as("").Ping(t.Context()); err != nil {
+		t.Errorf("a good token cannot ping: %v", err)
+	}
+}
+
+func TestBatchesAreBoundedBeforeTheyCostMuch(t *testing.T) {
+	b := memory(t, broker.Limits{})
+	c := b.as("")
+	b.send(c, "orders", "x")
+	traits, err := c.Traits(t.Context(), "orders")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const many = 500_000
+	messages := make([]broker.Outgoing, many)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	_, err = c.Send(t.Context(), "orders", messages)
+	runtime.ReadMemStats(&after)
+	expectCode(t, err, driver.ErrTooLarge, "a send of half a million")
+	if spent := (after.TotalAlloc - before.TotalAlloc) >> 20; spent > 1 {
+		t.Errorf("it cost %d MiB to refuse it", spent)
+	}
+	n := traits.MaxBatch + 1
+	_, err = c.Send(t.Context(), "orders", messages[:n])
+	expectCode(t, err, driver.ErrTooLarge, "a send of one too many")
+	expectCode(t, c.Ack(t.Context(), "orders", make([]string, n)), driver.ErrTooLarge, "an ack of one too many")
+	expectCode(t, c.Nack(t.Context(), "orders", make([]broker.Nack, n)), driver.ErrTooLarge, "a nack of one too many")
+	expectCode(t, c.Extend(t.Context(), "orders", make([]broker.Extension, n)), driver.ErrTooLarge, "an extension of one too many")
+	expectCode(t, c.Bury(t.Context(), "orders", make([]broker.Burial, n)), driver.ErrTooLarge, "a burial of one too many")
+	if stats, err := c.Stats(t.Context(), "orders"); err != nil || stats.Ready != 1 {
+		t.Errorf("%+v, %v; want nothing sent", stats, err)
+	}
+	sent, err := c.Send(t.Context(), "orders", messages[:traits.MaxBatch])
+	if err != nil || len(sent) != traits.MaxBatch {
+		t.Errorf("a send of as many as are allowed: %d, %v", len(sent), err)
+	}
+}
+
+func TestATokenForCountingMakesNoTopics(t *testing.T) {
+	b := memory(t, broker.Limits{})
+	for _, operation := range []capability.Operation{capability.OpStats, capability.OpPeek, capability.OpAck, capability.OpDLQ} {
+		_, err := b.as("", capability.Operations(operation)).Traits(t.Context(), "made-by-a-counter")
+		expectCode(t, err, driver.ErrNotFound, "what a topic promises that is not there, for "+operation.String())
+	}
+	for topic := range b.as("").Topics(t.Context()) {
+		t.Errorf("somebody who may not even send made %s", topic)
+	}
+	for _, operation := range []capability.Operation{capability.OpSend, capability.OpRecv, capability.OpAdmin} {
+		if _, err := b.as("", capability.Operations(operation)).Traits(t.Context(), "made-for-"+operation.String()); err != nil {
+			t.Errorf("%s: %v", operation, err)
+		}
+	}
+	b.send(b.as(""), "orders", "x")
+	if _, err := b.as("", capability.Operations(capability.OpStats)).Traits(t.Context(), "orders"); err != nil {
+		t.Errorf("a topic that is there: %v", err)
+	}
 }

@@ -4,7 +4,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
 )
 
@@ -12,7 +11,7 @@ import (
 // enough to settle it for its holder without a receipt, and to count.
 type lease struct {
 	receipt  driver.Receipt
-	token    capability.TokenID
+	holder   holder
 	takenAt  time.Time
 	deadline time.Duration // on the broker's clock
 	attempt  int
@@ -26,7 +25,7 @@ type leaseTable struct {
 
 // add records deliveries and returns by how many the number of leases grew: a
 // message that was out before, and whose lease ended, is not one more.
-func (t *leaseTable) add(deliveries []driver.Delivery, token capability.TokenID, takenAt time.Time, deadline time.Duration) (grown int) {
+func (t *leaseTable) add(deliveries []driver.Delivery, by holder, takenAt time.Time, deadline time.Duration) (grown int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.byID == nil {
@@ -35,7 +34,7 @@ func (t *leaseTable) add(deliveries []driver.Delivery, token capability.TokenID,
 	before := len(t.byID)
 	for i := range deliveries {
 		d := &deliveries[i]
-		t.byID[d.ID] = lease{d.Receipt, token, takenAt, deadline, d.Deliveries}
+		t.byID[d.ID] = lease{d.Receipt, by, takenAt, deadline, d.Deliveries}
 	}
 	return len(t.byID) - before
 }

@@ -67,7 +67,7 @@ type entry struct {
 	message messageID
 	topic   *topic
 	at      int64 // Unix nanoseconds; 0 is an empty place
-	by      capability.TokenID
+	by      holder
 	kind    EventKind
 	attempt int32
 	note    string
@@ -99,7 +99,7 @@ func (l *lifeBook) init(events int) {
 func (l *lifeBook) ring(id messageID) *lifeRing { return &l.rings[id[15]%lifeShards] }
 
 // note writes an event down.
-func (l *lifeBook) note(t *topic, id string, by capability.TokenID, kind EventKind, attempt int, note string, at time.Time) {
+func (l *lifeBook) note(t *topic, id string, by holder, kind EventKind, attempt int, note string, at time.Time) {
 	message, ok := parseMessageID(id)
 	if !ok {
 		return
@@ -133,15 +133,24 @@ func (l *lifeBook) events(t topicKey, id string) []Event {
 	for i := range r.entries {
 		e := &r.entries[(r.next+i)%len(r.entries)]
 		if e.message == message && e.at != 0 && (topicKey{e.topic.tenant, e.topic.name}) == t {
-			events = append(events, Event{time.Unix(0, e.at).UTC(), e.kind, e.by, int(e.attempt), e.note})
+			events = append(events, Event{time.Unix(0, e.at).UTC(), e.kind, e.by.token, int(e.attempt), e.note})
 		}
 	}
 	return events
 }
 
-// acked reports whether a token acked a message not long ago.
-func (l *lifeBook) acked(t topicKey, id string, by capability.TokenID) bool {
-	return slices.ContainsFunc(l.events(t, id), func(e Event) bool { return e.Kind == EventAcked && e.By == by })
+// acked reports whether exactly this token acked a message not long ago.
+func (l *lifeBook) acked(t topicKey, id string, by holder) bool {
+	message, ok := parseMessageID(id)
+	if !ok {
+		return false
+	}
+	r := l.ring(message)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.ContainsFunc(r.entries, func(e entry) bool {
+		return e.message == message && e.kind == EventAcked && e.by == by && (topicKey{e.topic.tenant, e.topic.name}) == t
+	})
 }
 
 // Life tells what happened to a message: what is remembered of it, and where it

@@ -28,17 +28,20 @@ func (c Caller) Stats(ctx context.Context, topic string) (driver.Stats, error) {
 
 // Traits says what a topic promises and where its limits are, those of the
 // daemon included. It is for everybody who may do anything with the topic, and
-// makes it if it is not there. It may block on I/O. Codes: ErrInvalid,
-// ErrNotFound, ErrFull, ErrUnavailable.
+// makes it if it is not there, for who may send to it, receive from it or
+// administer it: for others it is ErrNotFound then. It may block on I/O. Codes:
+// ErrInvalid, ErrNotFound, ErrFull, ErrUnavailable.
 func (c Caller) Traits(ctx context.Context, topic string) (driver.Traits, error) {
-	if err := c.authorizeUse(ctx, topic); err != nil {
+	grant, err := c.grantUse(ctx, topic)
+	if err != nil {
 		return driver.Traits{}, err
 	}
+	makes := grant.AllowsOperation(capability.OpSend) || grant.AllowsOperation(capability.OpRecv) || grant.AllowsOperation(capability.OpAdmin)
 	b := c.broker
 	if err := b.admit("open", topic, lastForReads); err != nil {
 		return driver.Traits{}, err
 	}
-	t, err := c.use(ctx, "open", topic, b.State() <= lastForWrites)
+	t, err := c.use(ctx, "open", topic, makes && b.State() <= lastForWrites)
 	if err != nil {
 		return driver.Traits{}, err
 	}
@@ -69,12 +72,18 @@ func (c Caller) Capabilities(ctx context.Context, topic string) (Capabilities, e
 }
 
 func (c *Caller) authorizeUse(ctx context.Context, topic string) error {
+	_, err := c.grantUse(ctx, topic)
+	return err
+}
+
+// grantUse authorises whoever may do anything with a topic.
+func (c *Caller) grantUse(ctx context.Context, topic string) (*capability.Grant, error) {
 	request := c.request(0, topic)
-	_, err := c.broker.verifier.AuthorizeUse(ctx, c.token, request)
+	grant, err := c.broker.verifier.AuthorizeUse(ctx, c.token, request)
 	if err != nil {
 		c.refused(ctx, request, err)
 	}
-	return err
+	return grant, err
 }
 
 // inTopic does something with a topic that is there.
@@ -89,7 +98,7 @@ func inTopic[R any](ctx context.Context, c *Caller, op, name string, last State,
 		return none, err
 	}
 	defer func() { t.release(b.now()) }()
-	result, err := do(&topicUse{topic: t, broker: b, by: c.token.ID()})
+	result, err := do(&topicUse{topic: t, broker: b, by: c.holder})
 	b.gone(t, err)
 	return result, localised(err, t)
 }

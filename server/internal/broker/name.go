@@ -42,6 +42,16 @@ func topicName(tenant, name string) (topic string, ok bool) {
 	return strings.CutPrefix(name, tenantMark+tenant+tenantMark)
 }
 
+// Reserved returns a name for a queue of the daemon's own in a backend. No topic of
+// any tenant has such a name: those that begin with a tilde have a second one. what
+// has none.
+func Reserved(what string) string { return tenantMark + what }
+
+func isReserved(name string) bool {
+	rest, marked := strings.CutPrefix(name, tenantMark)
+	return marked && !strings.Contains(rest, tenantMark)
+}
+
 // BackendName returns the name of the queue that holds a topic, for who looks
 // into a backend directly. The error is ErrInvalid: the topic cannot be named so.
 func (b *Broker) BackendName(tenant, topic string) (string, error) { return backendName(tenant, topic) }

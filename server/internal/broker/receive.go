@@ -65,7 +65,7 @@ func (c Caller) Receive(ctx context.Context, topic string, req driver.ReceiveReq
 
 func (c *Caller) receiveFrom(ctx context.Context, t *topic, grant *capability.Grant, req driver.ReceiveRequest) ([]Delivery, error) {
 	b := c.broker
-	limits := b.limits.Load()
+	limits := c.limits()
 	traits := t.traits(limits)
 	req, err := req.Check(&traits)
 	if err == nil && req.Visibility < limits.MinVisibility {
@@ -87,11 +87,11 @@ func (c *Caller) receiveFrom(ctx context.Context, t *topic, grant *capability.Gr
 		}
 	}
 	req.Max = room
-	began := time.Now()
+	began, mark := time.Now(), t.order.began()
 	held, err := b.receiveWaiting(ctx, t, req)
 	grown := 0
 	if len(held) > 0 && req.Visibility > 0 {
-		grown = t.leases.add(held, grant.ID(), began, b.now()+req.Visibility)
+		grown = t.leases.add(held, c.holder, began, b.now()+req.Visibility)
 	}
 	b.inFlight.Add(int64(grown - room))
 	if t.gone.Load() { // nobody would look for these leases any more
@@ -104,7 +104,15 @@ func (c *Caller) receiveFrom(ctx context.Context, t *topic, grant *capability.Gr
 		return nil, localised(err, t)
 	}
 	b.metrics.Dequeue.Observe(time.Since(began).Seconds())
-	return c.hand(ctx, t, grant, held)
+	deliveries, err := c.hand(ctx, t, grant, held)
+	if !traits.StrictGroups { // which has an order of its own
+		for i := range deliveries {
+			if d := &deliveries[i]; ordered(&d.Message, &d.Seal, began) {
+				t.order.deliver(mark, d.EnqueuedAt)
+			}
+		}
+	}
+	return deliveries, err
 }
 
 // retryInFlight is when somebody will have settled something.
@@ -156,7 +164,7 @@ func (c *Caller) hand(ctx context.Context, t *topic, grant *capability.Grant, he
 		text = b.receipts.append(text, keyID, key, t.backend, held[i].Receipt, by)
 		ends = append(ends, len(text))
 		deliveries = append(deliveries, Delivery{Message: message, Topic: t.name, Seal: seal})
-		b.life.note(t, message.ID, grant.ID(), EventDelivered, message.Deliveries, "", now)
+		b.life.note(t, message.ID, c.holder, EventDelivered, message.Deliveries, "", now)
 	}
 	all, start := string(text), 0
 	for i, end := range ends {
@@ -185,7 +193,8 @@ func (c *Caller) setAside(ctx context.Context, t *topic, d *driver.Delivery, dam
 	}
 	if err == nil {
 		t.meter.Died(string(driver.ReasonIntegrity), 1)
-		b.life.note(t, d.ID, capability.TokenID{}, EventDeadLettered, d.Deliveries, string(driver.ReasonIntegrity), time.Now())
+		t.buried.Add(1)
+		b.life.note(t, d.ID, holder{}, EventDeadLettered, d.Deliveries, string(driver.ReasonIntegrity), time.Now())
 	} else {
 		err = errors.Join(err, t.queue.Nack(ctx, []driver.Nack{{Receipt: d.Receipt, Delay: driver.DeadRetry, Cause: damage.Error()}}))
 	}

@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/mailboxmq/mailbox/capability"
@@ -30,8 +31,7 @@ func (c Caller) Send(ctx context.Context, topic string, messages []Outgoing) ([]
 	b := c.broker
 	request := c.request(capability.OpSend, topic)
 	request.Load = loadOf(messages)
-	grant, err := c.authorizeRequest(ctx, request)
-	if err != nil {
+	if _, err := c.authorizeRequest(ctx, request); err != nil {
 		return nil, err
 	}
 	if err := b.admit("send", topic, lastForWrites); err != nil {
@@ -42,7 +42,7 @@ func (c Caller) Send(ctx context.Context, topic string, messages []Outgoing) ([]
 		if err != nil {
 			return nil, err
 		}
-		sent, err := c.sendTo(ctx, t, grant, messages)
+		sent, err := c.sendTo(ctx, t, messages)
 		retry := !again && b.gone(t, err) && !c.existing
 		t.release(b.now())
 		if !retry {
@@ -62,10 +62,13 @@ func loadOf(messages []Outgoing) capability.Load {
 	return l
 }
 
-func (c *Caller) sendTo(ctx context.Context, t *topic, grant *capability.Grant, messages []Outgoing) ([]driver.Sent, error) {
+func (c *Caller) sendTo(ctx context.Context, t *topic, messages []Outgoing) ([]driver.Sent, error) {
 	b := c.broker
 	began := time.Now()
-	traits := t.traits(b.limits.Load())
+	traits := t.traits(c.limits())
+	if err := c.checkBatch("send", t, &traits, len(messages)); err != nil {
+		return nil, err
+	}
 	var failed []error // nil while nothing has
 	stamped := make([]driver.Outgoing, 0, len(messages))
 	for i := range messages {
@@ -94,8 +97,21 @@ func (c *Caller) sendTo(ctx context.Context, t *topic, grant *capability.Grant, 
 		sent, err = spread(sent, err, failed)
 	}
 	b.metrics.Enqueue.Observe(time.Since(began).Seconds())
-	c.countSent(t, grant, messages, sent, err, began)
+	c.countSent(t, messages, sent, err, began)
 	return sent, localised(err, t)
+}
+
+// checkBatch returns ErrTooLarge for a batch that is longer than the topic allows,
+// before it costs more than having been read.
+func (c *Caller) checkBatch(op string, t *topic, traits *driver.Traits, elements int) error {
+	if elements <= traits.MaxBatch {
+		return nil
+	}
+	c.broker.metrics.Rejected(metricOversize)
+	return &driver.Error{
+		Code: driver.ErrTooLarge, Op: op, Queue: t.name, Field: "batch",
+		Detail: fmt.Sprintf("has %d elements, at most %d are allowed", elements, traits.MaxBatch),
+	}
 }
 
 // spread puts the results of the messages that were tried back to their
@@ -124,7 +140,7 @@ func at(err error, i int) error {
 	return driver.At(err, i)
 }
 
-func (c *Caller) countSent(t *topic, grant *capability.Grant, messages []Outgoing, sent []driver.Sent, err error, began time.Time) {
+func (c *Caller) countSent(t *topic, messages []Outgoing, sent []driver.Sent, err error, began time.Time) {
 	duplicates, accepted := 0, 0
 	for i := range messages {
 		if failure := at(err, i); failure != nil {
@@ -139,7 +155,7 @@ func (c *Caller) countSent(t *topic, grant *capability.Grant, messages []Outgoin
 			continue
 		}
 		accepted++
-		c.broker.life.note(t, sent[i].ID, grant.ID(), EventSent, 0, "", began)
+		c.broker.life.note(t, sent[i].ID, c.holder, EventSent, 0, "", began)
 	}
 	t.meter.Sent(accepted, duplicates)
 }

@@ -108,6 +108,7 @@ func (c Caller) Bury(ctx context.Context, topic string, burials []Burial) error 
 		done: func(u *topicUse, b *Burial, r driver.Receipt) {
 			if !byItself(b.Reason) { // these are counted where they are found
 				u.meter.Died(string(b.Reason), 1)
+				u.buried.Add(1)
 			}
 			u.ended(r, EventDeadLettered, string(b.Reason))
 		},
@@ -138,7 +139,7 @@ type settling[E, D any] struct {
 type topicUse struct {
 	*topic
 	broker *Broker
-	by     capability.TokenID
+	by     holder
 	now    time.Time
 }
 
@@ -179,36 +180,13 @@ func settle[E, D any](ctx context.Context, c *Caller, name string, elements []E,
 		return err
 	}
 	defer func() { t.release(b.now()) }()
-	use := &topicUse{topic: t, broker: b, by: c.token.ID(), now: began}
+	traits := t.traits(c.limits())
+	if err := c.checkBatch(how.op, t, &traits, len(elements)); err != nil {
+		return err
+	}
+	use := &topicUse{topic: t, broker: b, by: c.holder, now: began}
 
-	var failed []error // nil while nothing has
-	fail := func(i int, err error) {
-		if failed == nil {
-			failed = make([]error, len(elements))
-		}
-		failed[i] = err
-	}
-	good := make([]D, 0, len(elements))
-	receipts := make([]driver.Receipt, 0, len(elements))
-	for i := range elements {
-		sealed := how.receipt(&elements[i])
-		receipt, by, ok := b.receipts.open(sealed, t.backend)
-		if !whole {
-			request := c.request(how.operation, name)
-			request.Receipt, request.Lease = sealed, capability.Lease{Token: by.token, TakenAt: by.at}
-			if _, err := c.authorizeRequest(ctx, request); err != nil {
-				fail(i, err)
-				continue
-			}
-		}
-		if !ok {
-			// The backend knows no delivery without a receipt, and says so after it has
-			// looked at everything else.
-			receipt = driver.Receipt{}
-		}
-		good = append(good, how.convert(use, &elements[i], receipt))
-		receipts = append(receipts, receipt)
-	}
+	good, receipts, failed := unsealAll(ctx, use, c, whole, elements, how)
 	if len(elements) > 0 && len(good) == 0 {
 		return wholeError(failed)
 	}
@@ -228,6 +206,36 @@ func settle[E, D any](ctx context.Context, c *Caller, name string, elements []E,
 	}
 	_, err = spread(nil, err, failed)
 	return localised(err, t)
+}
+
+// unsealAll returns what the backend is to be asked for, with the receipts, and why
+// the other positions are not. With whole the caller is authorised for all of them.
+func unsealAll[E, D any](ctx context.Context, use *topicUse, c *Caller, whole bool, elements []E, how *settling[E, D]) (good []D, receipts []driver.Receipt, failed []error) {
+	good = make([]D, 0, len(elements))
+	receipts = make([]driver.Receipt, 0, len(elements))
+	for i := range elements {
+		sealed := how.receipt(&elements[i])
+		receipt, by, ok := use.broker.receipts.open(sealed, use.backend)
+		if !whole {
+			request := c.request(how.operation, use.name)
+			request.Receipt, request.Lease = sealed, capability.Lease{Token: by.token, TakenAt: by.at}
+			if _, err := c.authorizeRequest(ctx, request); err != nil {
+				if failed == nil {
+					failed = make([]error, len(elements))
+				}
+				failed[i] = err
+				continue
+			}
+		}
+		if !ok {
+			// The backend knows no delivery without a receipt, and says so after it has
+			// looked at everything else.
+			receipt = driver.Receipt{}
+		}
+		good = append(good, how.convert(use, &elements[i], receipt))
+		receipts = append(receipts, receipt)
+	}
+	return good, receipts, failed
 }
 
 // finish notes the positions that worked.

@@ -21,7 +21,7 @@ type Target struct {
 }
 
 // AckOne acks one delivery forgivingly: without a receipt it acts on the current
-// lease, if the same token took it, and an ack repeated for a message that the
+// lease, if exactly the same token took it, and an ack repeated for a message that the
 // token acked not long ago works again. Otherwise it is like Ack. Codes:
 // ErrNotFound (there is no such lease of the caller's), ErrReceiptExpired.
 func (c Caller) AckOne(ctx context.Context, target Target) error {
@@ -30,7 +30,7 @@ func (c Caller) AckOne(ctx context.Context, target Target) error {
 		err = driver.At(c.Ack(ctx, topic, []string{receipt}), 0)
 	}
 	unknown := errors.Is(err, driver.ErrNotFound) || errors.Is(err, driver.ErrReceiptExpired)
-	if unknown && topic != "" && c.broker.life.acked(topicKey{c.tenant, topic}, target.ID, c.token.ID()) {
+	if unknown && topic != "" && c.broker.life.acked(topicKey{c.tenant, topic}, target.ID, c.holder) {
 		return c.mayStillAck(ctx, topic, target)
 	}
 	return err
@@ -41,7 +41,7 @@ func (c Caller) AckOne(ctx context.Context, target Target) error {
 func (c *Caller) mayStillAck(ctx context.Context, topic string, target Target) error {
 	request := c.request(capability.OpAck, topic)
 	request.Receipt = target.Receipt
-	request.Lease = capability.Lease{Token: c.token.ID(), TakenAt: c.broker.start}
+	request.Lease = capability.Lease{Token: c.holder.token, TakenAt: c.broker.start}
 	_, err := c.authorizeRequest(ctx, request)
 	return err
 }
@@ -96,14 +96,14 @@ func (c *Caller) find(ctx context.Context, operation capability.Operation, targe
 	}
 	defer func() { t.release(b.now()) }()
 	held, ok := t.leases.find(target.ID, b.now())
-	if !ok || held.token != c.token.ID() {
+	if !ok || held.holder != c.holder {
 		return topic, "", c.unknown(ctx, operation, Target{Topic: topic, ID: target.ID})
 	}
 	id, sealKey := b.receipts.current()
 	if sealKey == nil {
 		return topic, "", &driver.Error{Code: driver.ErrUnavailable, Op: operation.String(), Queue: topic, Detail: "there is no key to seal receipts with"}
 	}
-	return topic, string(b.receipts.append(nil, id, sealKey, t.backend, held.receipt, taking{held.token, held.takenAt})), nil
+	return topic, string(b.receipts.append(nil, id, sealKey, t.backend, held.receipt, taking{held.holder.token, held.takenAt})), nil
 }
 
 // checkReceiptFor refuses a receipt that is of another message than it is shown

@@ -33,6 +33,8 @@ type Seal struct {
 	// CorrelationID is the message's own, or that of the request that sent it,
 	// or made of its id.
 	CorrelationID string
+	// Timely says that the message was sent through a daemon and without a delay.
+	Timely bool
 }
 
 // stored is a seal in its compact form, which is the base64, without padding, of
@@ -58,6 +60,7 @@ type stored struct {
 	corr      string
 	key       string
 	topic     string
+	delayed   bool // it was sent with a delay
 }
 
 const (
@@ -66,7 +69,8 @@ const (
 	sealSigned   = 1 << 0
 	sealCorrUUID = 1 << 1
 	sealCorrText = 1 << 2
-	sealFlags    = sealSigned | sealCorrUUID | sealCorrText
+	sealDelayed  = 1 << 3
+	sealFlags    = sealSigned | sealCorrUUID | sealCorrText | sealDelayed
 
 	sealHead = 2 + 6 + len(envelope.Hash{})
 	sealTail = 4
@@ -82,6 +86,9 @@ func (s *stored) encode() string {
 	binary.BigEndian.PutUint64(ms[:], uint64(s.sentAt))
 	b = append(b, ms[2:]...)
 	b = append(b, s.chain[:]...)
+	if s.delayed {
+		b[1] |= sealDelayed
+	}
 	if !s.signature.IsZero() {
 		b[1] |= sealSigned
 		b = append(b, s.signature[:]...)
@@ -140,6 +147,7 @@ func decodeSeal(text, here string) (s stored, err error) {
 		return s, errSeal
 	}
 	flags, b := buffer[1], buffer[2:n]
+	s.delayed = flags&sealDelayed != 0
 	var ms [8]byte
 	copy(ms[2:], b)
 	s.sentAt = int64(binary.BigEndian.Uint64(ms[:]))
@@ -226,7 +234,7 @@ func (c *Caller) stamp(t *topic, m *Outgoing, now time.Time) (driver.Outgoing, e
 	if err := e.Seal(m.Body); err != nil {
 		return driver.Outgoing{}, err
 	}
-	s := stored{sentAt: e.SentAt.UnixMilli(), chain: e.HashChain, signature: m.Signature, key: m.DedupKey, topic: t.name}
+	s := stored{sentAt: e.SentAt.UnixMilli(), chain: e.HashChain, signature: m.Signature, key: m.DedupKey, topic: t.name, delayed: m.Delay > 0}
 	if m.CorrelationID == "" {
 		s.corr = c.origin.CorrelationID
 	}

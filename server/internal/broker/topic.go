@@ -21,9 +21,12 @@ type topic struct {
 	dead         driver.DeadLetterer // nil if the backend keeps none
 	peeker       driver.Peeker       // nil if the backend cannot be looked into
 	leases       leaseTable
+	order        orderBook
 	meter        *metrics.Topic
 
-	deathsSeen time.Time // the latest death that was counted; for Measure alone
+	deaths   deathCount   // for Measure alone
+	buried   atomic.Int64 // deaths that were counted when they happened
+	deadLeft atomic.Int64 // dead letters that were redriven or removed here
 
 	users    atomic.Int32 // calls that use the handle now
 	lastUsed atomic.Int64 // on the broker's clock
@@ -34,6 +37,7 @@ type topic struct {
 func (t *topic) traits(l *Limits) driver.Traits {
 	traits := t.queue.Traits()
 	traits.MaxBodyBytes = min(traits.MaxBodyBytes, l.MaxPayloadBytes)
+	traits.MaxBatch = min(traits.MaxBatch, driver.DefaultMaxBatch) // so that answers fit in the frames of every surface
 	if l.MaxWait > 0 && (traits.MaxWait == 0 || traits.MaxWait > l.MaxWait) {
 		traits.MaxWait = l.MaxWait
 	}

@@ -37,8 +37,6 @@ func (t *topic) unseal(m *driver.Message) (Seal, error) {
 		topic = source
 	case topic == "":
 		topic = t.name
-	case topic != t.name && !isForwarded:
-		return Seal{}, t.damaged(m, "topic", "is not the one that it was sent to")
 	}
 	e := envelope.Envelope{Topic: topic, SentAt: time.UnixMilli(s.sentAt), IdemKey: s.key, Attributes: lasting(m.Attributes)}
 	if err := e.Seal(m.Body); err == nil && e.HashChain != s.chain && s.topic == "" && isForwarded {
@@ -49,8 +47,8 @@ func (t *topic) unseal(m *driver.Message) (Seal, error) {
 		return Seal{}, t.damaged(m, "hash_chain", "payload, topic, ts, idem_key or attrs is not what was sent")
 	}
 	if topic != t.name || isForwarded {
-		// It is what was sent, and has come here with more attributes than it had.
-		// What is handed out is sealed as it is now.
+		// It is what was sent, and has come here as a dead letter, with more attributes
+		// than it had, or was moved. What is handed out is sealed as it is now.
 		seal, err := t.sealNow(m, e.SentAt, s.key, s.corr)
 		if topic == t.name {
 			seal.Signature = s.signature
@@ -59,7 +57,7 @@ func (t *topic) unseal(m *driver.Message) (Seal, error) {
 	}
 	return Seal{
 		SentAt: e.SentAt, IdemKey: s.key, PayloadHash: e.PayloadHash, HashChain: e.HashChain,
-		Signature: s.signature, CorrelationID: correlation(m, s.corr),
+		Signature: s.signature, CorrelationID: correlation(m, s.corr), Timely: !s.delayed,
 	}, nil
 }
 

@@ -18,7 +18,7 @@ type waitingCalls struct {
 
 // waitingName is a correlation id, which counts for the token that used it only.
 type waitingName struct {
-	token capability.TokenID
+	token capability.Fingerprint
 	corr  string
 }
 
@@ -26,7 +26,7 @@ type waitingName struct {
 // name.
 func (w *waitingCalls) enter(c *call) (ctx context.Context, leave func()) {
 	ctx, cancel := context.WithCancel(c.ctx())
-	name := waitingName{c.caller.TokenID(), c.corr}
+	name := waitingName{c.caller.Fingerprint(), c.corr}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.calls == nil {
@@ -72,5 +72,5 @@ func (h *Handler) cancelReceive(c *call) error {
 	}
 	return c.ok(struct {
 		Cancelled int `json:"cancelled"`
-	}{h.waiting.cancel(waitingName{c.caller.TokenID(), r.CorrID})})
+	}{h.waiting.cancel(waitingName{c.caller.Fingerprint(), r.CorrID})})
 }

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/netip"
 	"strings"
 	"time"
 
@@ -141,9 +140,12 @@ func init() {
 		{Method: "POST", Path: "/v1/ping", serve: (*Handler).ping},
 		{Method: "POST", Path: "/v1/caps/mint", serve: (*Handler).mint},
 		{Method: "POST", Path: "/v1/caps/revoke", serve: (*Handler).revoke},
+		{Method: "POST", Path: "/v1/keys/list", serve: (*Handler).keys},
+		{Method: "POST", Path: "/v1/keys/rotate", serve: (*Handler).rotateKeys},
+		{Method: "POST", Path: "/v1/keys/retire", serve: (*Handler).retireKey},
 		{Method: "GET", Path: "/healthz", open: true, serve: (*Handler).healthy},
 		{Method: "GET", Path: "/readyz", open: true, serve: (*Handler).ready},
-		{Method: "GET", Path: "/metrics", open: true, serve: (*Handler).metrics},
+		{Method: "GET", Path: "/metrics", serve: (*Handler).metrics},
 	}
 }
 
@@ -223,7 +225,7 @@ func (c *call) prepare(route Route) error {
 		c.handler.broker.Metrics().Refused(string(capability.ReasonOf(err)))
 		return err
 	}
-	c.caller = c.handler.broker.Caller(token, broker.Origin{Client: clientAddress(c.request), Peer: peerID(c.request), CorrelationID: c.corr})
+	c.caller = c.handler.broker.Caller(token, broker.Origin{Client: broker.ClientAt(c.request.RemoteAddr), Peer: broker.PeerOf(c.request.TLS), CorrelationID: c.corr})
 	if c.request.Header.Get(headerExisting) == "true" {
 		c.caller = c.caller.Existing()
 	}
@@ -240,30 +242,6 @@ func bearer(r *http.Request) (capability.Token, error) {
 		return capability.Token{}, &driver.Error{Code: driver.ErrUnauthenticated, Op: "authorize", Err: capability.ReasonMissing, Detail: "there is no Bearer token"}
 	}
 	return capability.Parse(text)
-}
-
-// clientAddress is where the connection comes from; none on a unix socket. What
-// proxies say in headers is not believed.
-func clientAddress(r *http.Request) netip.Addr {
-	address, err := netip.ParseAddrPort(r.RemoteAddr)
-	if err != nil {
-		return netip.Addr{}
-	}
-	return address.Addr().Unmap().WithZone("")
-}
-
-// peerID is the SPIFFE id of the client's certificate, if there is one that was
-// verified.
-func peerID(r *http.Request) string {
-	if r.TLS == nil || len(r.TLS.VerifiedChains) == 0 {
-		return ""
-	}
-	for _, uri := range r.TLS.VerifiedChains[0][0].URIs {
-		if uri.Scheme == "spiffe" {
-			return uri.String()
-		}
-	}
-	return ""
 }
 
 // read reads the body, which must come within a time and not be too long.

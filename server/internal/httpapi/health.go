@@ -57,8 +57,31 @@ func (h *Handler) ready(c *call) error {
 	return nil
 }
 
-// metrics is GET /metrics, in the form of Prometheus.
+// metrics is GET /metrics, in the form of Prometheus, for who may count
+// everything: the figures name topics.
 func (h *Handler) metrics(c *call) error {
+	if err := c.caller.MayMeasure(c.ctx()); err != nil {
+		return err
+	}
+	return h.figures(c)
+}
+
+// Open returns a handler of health, readiness and metrics that asks for no token.
+// It is for an address that only those can reach who may see the figures.
+func (h *Handler) Open() http.Handler {
+	mux := http.NewServeMux()
+	for _, route := range []Route{
+		{Method: "GET", Path: "/healthz", open: true, serve: (*Handler).healthy},
+		{Method: "GET", Path: "/readyz", open: true, serve: (*Handler).ready},
+		{Method: "GET", Path: "/metrics", open: true, serve: (*Handler).figures},
+	} {
+		mux.Handle(route.Method+" "+route.Path, h.route(route))
+	}
+	return mux
+}
+
+// figures shows the metrics.
+func (h *Handler) figures(c *call) error {
 	h.broker.Measure(c.ctx())
 	c.status = http.StatusOK
 	c.allowWrite()

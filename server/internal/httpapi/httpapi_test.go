@@ -343,6 +343,7 @@ func (d *desk) get(path string) string {
 	if err != nil {
 		d.t.Fatal(err)
 	}
+	r.Header.Set("Authorization", "Bearer "+d.token.Reveal())
 	response, err := d.client.Do(r)
 	if err != nil {
 		d.t.Fatal(err)

@@ -120,6 +120,8 @@ type configBody struct {
 	RetainDeadCount  int      `json:"retain_dead_count"`
 	MaxHold          int      `json:"max_hold"`
 	DeadLetterTo     string   `json:"dead_letter_to"`
+	DropExpired      bool     `json:"drop_expired"`
+	Annotation       string   `json:"annotation"`
 }
 
 func (b *configBody) config() driver.Config {
@@ -129,7 +131,7 @@ func (b *configBody) config() driver.Config {
 		DedupMax:    b.DedupMax,
 		RetainReady: driver.Retention{Age: time.Duration(b.RetainReadyMS), Count: b.RetainReadyCount},
 		RetainDead:  driver.Retention{Age: time.Duration(b.RetainDeadMS), Count: b.RetainDeadCount},
-		MaxHold:     b.MaxHold, DeadLetterTo: b.DeadLetterTo,
+		MaxHold:     b.MaxHold, DeadLetterTo: b.DeadLetterTo, DropExpired: b.DropExpired, Annotation: b.Annotation,
 	}
 }
 
@@ -139,7 +141,7 @@ func configBodyOf(c *driver.Config) configBody {
 		MaxBytes: c.MaxBytes, MaxInFlight: c.MaxInFlight, MaxDead: c.MaxDead, DedupWindowMS: duration(c.DedupWindow),
 		DedupMax: c.DedupMax, RetainReadyMS: duration(c.RetainReady.Age), RetainReadyCount: c.RetainReady.Count,
 		RetainDeadMS: duration(c.RetainDead.Age), RetainDeadCount: c.RetainDead.Count, MaxHold: c.MaxHold,
-		DeadLetterTo: c.DeadLetterTo,
+		DeadLetterTo: c.DeadLetterTo, DropExpired: c.DropExpired, Annotation: c.Annotation,
 	}
 }
 
@@ -204,7 +206,7 @@ func (h *Handler) ping(c *call) error {
 	if err := c.decodeOptional(&struct{}{}); err != nil {
 		return err
 	}
-	return c.okUnless(h.broker.Ping(c.ctx()))
+	return c.okUnless(c.caller.Ping(c.ctx()))
 }
 
 type mintRequest struct {
@@ -237,16 +239,28 @@ func (h *Handler) mint(c *call) error {
 }
 
 type revokeRequest struct {
+	Token   string `json:"token"`
 	TokenID string `json:"token_id"`
 	Tenant  string `json:"tenant"`
 	Until   string `json:"until"`
 }
 
-// revoke is POST /v1/caps/revoke.
+// revoke is POST /v1/caps/revoke: of the token that is shown, of the one with an
+// id, or of all of a tenant.
 func (h *Handler) revoke(c *call) error {
 	var r revokeRequest
 	if err := c.decode(&r); err != nil {
 		return err
+	}
+	if r.Token != "" {
+		if r.TokenID != "" || r.Tenant != "" || r.Until != "" {
+			return schemaError("token", "says everything by itself")
+		}
+		token, err := capability.Parse(r.Token)
+		if err != nil {
+			return schemaError("token", "is not the text of a token")
+		}
+		return c.okUnless(c.caller.RevokeToken(c.ctx(), token))
 	}
 	revocation := capability.Revocation{Tenant: r.Tenant}
 	var err error

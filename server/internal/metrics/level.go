@@ -1,24 +1,44 @@
 package metrics
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
 
 // levelSeries say how full topics are.
 type levelSeries struct {
-	depth, inFlight, saturation, dead *prometheus.GaugeVec
+	depth, inFlight, saturation, dead, reorder *prometheus.GaugeVec
+
+	mu      sync.Mutex // guards the field below
+	deepest map[string]int
 }
 
-func newLevelSeries(registry *prometheus.Registry) levelSeries {
+func newLevelSeries(registry *prometheus.Registry) *levelSeries {
 	gauge := func(name, help string, labels ...string) *prometheus.GaugeVec {
 		g := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
 		registry.MustRegister(g)
 		return g
 	}
-	return levelSeries{
+	return &levelSeries{
+		deepest:    make(map[string]int),
 		depth:      gauge("queue_depth", "Messages that wait: ready and delayed.", "topic", "shard"),
 		inFlight:   gauge("inflight", "Messages that are out.", "topic", "shard"),
 		saturation: gauge("saturation", "How full the topic is, 0 to 1.", "topic", "shard"),
 		dead:       gauge("dlq_depth", "Dead letters.", "topic"),
+		reorder: gauge("reorder_depth_max",
+			"The most messages of a topic that were sent before one and first delivered after it, since the daemon started.", "shard"),
 	}
+}
+
+// Reordered says by how much the deliveries of a shard of some topic were out of
+// order. What counts is the most.
+func (s *Set) Reordered(shard string, depth int) {
+	l := s.levels
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.deepest[shard] = max(l.deepest[shard], depth)
+	l.reorder.WithLabelValues(shard).Set(float64(l.deepest[shard]))
 }
 
 // A Level is how full a topic is.
@@ -48,7 +68,7 @@ func (l Level) Plus(other Level) Level {
 
 // Measured sets how full the topic is.
 func (t *Topic) Measured(l Level) {
-	s := &t.set.levels
+	s := t.set.levels
 	s.depth.WithLabelValues(t.Label, l.Shard).Set(float64(l.Ready + l.Delayed))
 	s.inFlight.WithLabelValues(t.Label, l.Shard).Set(float64(l.InFlight))
 	s.dead.WithLabelValues(t.Label).Set(float64(l.Dead))

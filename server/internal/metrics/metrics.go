@@ -44,9 +44,11 @@ type Set struct {
 	died     *prometheus.CounterVec
 	redriven *prometheus.CounterVec
 
-	levels levelSeries
+	levels *levelSeries
 	http   httpSeries
+	rpc    rpcSeries
 	daemon daemonSeries
+	sqs    sqsSeries
 
 	mu     sync.Mutex
 	topics map[string]*Topic
@@ -91,7 +93,9 @@ func New() *Set {
 	s.redriven = counter("mailbox_dlq_reprocess_total", "Dead letters that were made ready again.", "topic")
 	s.levels = newLevelSeries(s.Registry)
 	s.http = newHTTPSeries(s.Registry)
+	s.rpc = newRPCSeries(s.Registry)
 	s.daemon = newDaemonSeries(s.Registry)
+	s.sqs = newSQSSeries(s.Registry)
 	s.others = s.newTopic(other)
 	return s
 }

@@ -88,7 +88,12 @@ func (s *service) Describe(ctx context.Context, r *mailboxv1.DescribeRequest) (*
 
 // Configure makes a topic or changes its configuration.
 func (s *service) Configure(ctx context.Context, r *mailboxv1.ConfigureRequest) (*mailboxv1.ConfigureResponse, error) {
-	return &mailboxv1.ConfigureResponse{}, callOf(ctx).caller.Configure(ctx, r.GetTopic(), config(r.GetConfig()))
+	caller, wanted := callOf(ctx).caller, config(r.GetConfig())
+	// What this protocol does not carry stays as it is.
+	if now, err := caller.Config(ctx, r.GetTopic()); err == nil {
+		wanted.DropExpired, wanted.Annotation = now.DropExpired, now.Annotation
+	}
+	return &mailboxv1.ConfigureResponse{}, caller.Configure(ctx, r.GetTopic(), wanted)
 }
 
 // Delete removes a topic.
@@ -98,8 +103,8 @@ func (s *service) Delete(ctx context.Context, r *mailboxv1.DeleteRequest) (*mail
 
 // Ping asks the backend whether it would answer.
 func (s *service) Ping(ctx context.Context, _ *mailboxv1.PingRequest) (*mailboxv1.PingResponse, error) {
-	err := s.handler.broker.Ping(ctx)
-	if err != nil && ctx.Err() == nil && !errors.Is(err, driver.ErrUnavailable) {
+	err := callOf(ctx).caller.Ping(ctx)
+	if _, ours := errors.AsType[*driver.Error](err); err != nil && ctx.Err() == nil && !ours {
 		err = &driver.Error{Code: driver.ErrUnavailable, Op: "ping", Err: err}
 	}
 	return &mailboxv1.PingResponse{}, err

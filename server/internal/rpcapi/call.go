@@ -3,7 +3,6 @@ package rpcapi
 import (
 	"context"
 	"net/http"
-	"net/netip"
 	"strings"
 	"time"
 
@@ -84,27 +83,3 @@ func bearer(r *http.Request) (capability.Token, error) {
 }
 
 func reasonOf(err error) string { return string(capability.ReasonOf(err)) }
-
-// clientAddress is where the connection comes from; none on a unix socket. What
-// proxies say in headers is not believed.
-func clientAddress(r *http.Request) netip.Addr {
-	address, err := netip.ParseAddrPort(r.RemoteAddr)
-	if err != nil {
-		return netip.Addr{}
-	}
-	return address.Addr().Unmap().WithZone("")
-}
-
-// peerID is the SPIFFE id of the client's certificate, if there is one that was
-// verified.
-func peerID(r *http.Request) string {
-	if r.TLS == nil || len(r.TLS.VerifiedChains) == 0 {
-		return ""
-	}
-	for _, uri := range r.TLS.VerifiedChains[0][0].URIs {
-		if uri.Scheme == "spiffe" {
-			return uri.String()
-		}
-	}
-	return ""
-}

@@ -101,6 +101,7 @@ func New(options Options) *Handler {
 	open := http.NewServeMux()
 	open.Handle(grpcreflect.NewHandlerV1(reflector, connect.WithReadMaxBytes(maxReflectionBytes)))
 	open.Handle(grpcreflect.NewHandlerV1Alpha(reflector, connect.WithReadMaxBytes(maxReflectionBytes)))
+	open.Handle(healthCheck, newHealth(options.Broker))
 	h.open = open
 	return h
 }
@@ -119,6 +120,7 @@ func Paths() []string {
 	return []string{
 		"/" + mailboxv1connect.MailboxName + "/",
 		"/" + grpcreflect.ReflectV1ServiceName + "/", "/" + grpcreflect.ReflectV1AlphaServiceName + "/",
+		"/" + healthService + "/",
 	}
 }
 
@@ -144,7 +146,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		c.written() // the last call on the connection may have left a deadline
 	}
 	_ = c.control.SetReadDeadline(time.Now().Add(h.options.ReadTimeout))
-	if strings.HasPrefix(r.URL.Path, reflectionPath) {
+	if strings.HasPrefix(r.URL.Path, reflectionPath) || r.URL.Path == healthCheck {
 		h.open.ServeHTTP(w, r)
 		return
 	}
@@ -168,7 +170,7 @@ func (c *call) admit(r *http.Request) error {
 		c.handler.broker.Metrics().Refused(reasonOf(err))
 		return err
 	}
-	c.caller = c.handler.broker.Caller(token, broker.Origin{Client: clientAddress(r), Peer: peerID(r), CorrelationID: c.corr})
+	c.caller = c.handler.broker.Caller(token, broker.Origin{Client: broker.ClientAt(r.RemoteAddr), Peer: broker.PeerOf(r.TLS), CorrelationID: c.corr})
 	if r.Header.Get(headerExisting) == "true" {
 		c.caller = c.caller.Existing()
 	}

@@ -2,6 +2,9 @@ package rpcapi
 
 import (
 	"context"
+	"errors"
+	"path"
+	"time"
 
 	"connectrpc.com/connect"
 )
@@ -14,17 +17,38 @@ type interceptor struct{}
 func (interceptor) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 	return func(ctx context.Context, request connect.AnyRequest) (connect.AnyResponse, error) {
 		c := callOf(ctx)
+		began := time.Now()
 		c.arrived()
-		if err := c.checked(request.Any()); err != nil {
-			return nil, err
-		}
-		response, err := next(ctx, request)
-		c.allowWrite()
-		if err != nil {
-			return nil, c.failed(ctx, err)
-		}
-		return response, nil
+		response, err := c.unary(ctx, request, next)
+		c.counted(request.Spec(), began, err)
+		return response, err
 	}
+}
+
+func (c *call) unary(ctx context.Context, request connect.AnyRequest, next connect.UnaryFunc) (connect.AnyResponse, error) {
+	if err := c.checked(request.Any()); err != nil {
+		return nil, err
+	}
+	response, err := next(ctx, request)
+	c.allowWrite()
+	if err != nil {
+		return nil, c.failed(ctx, err)
+	}
+	return response, nil
+}
+
+// counted counts a call that is over.
+func (c *call) counted(spec connect.Spec, began time.Time, err error) {
+	code := "ok"
+	switch {
+	case errors.Is(err, context.Canceled):
+		code = connect.CodeCanceled.String()
+	case errors.Is(err, context.DeadlineExceeded):
+		code = connect.CodeDeadlineExceeded.String()
+	case err != nil:
+		code = connect.CodeOf(err).String()
+	}
+	c.handler.broker.Metrics().RPC(path.Base(spec.Procedure), code, time.Since(began))
 }
 
 // WrapStreamingClient is for clients, which there are none of here.
@@ -36,9 +60,12 @@ func (interceptor) WrapStreamingClient(next connect.StreamingClientFunc) connect
 func (interceptor) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
 	return func(ctx context.Context, conn connect.StreamingHandlerConn) error {
 		c := callOf(ctx)
+		began := time.Now()
 		err := next(ctx, &strictConn{StreamingHandlerConn: conn, call: c})
 		c.allowWrite()
-		return c.failed(ctx, err)
+		err = c.failed(ctx, err)
+		c.counted(conn.Spec(), began, err)
+		return err
 	}
 }
 

@@ -2,11 +2,7 @@ package rpcapi_test
 
 import (
 	"bytes"
-	"context"
 	"encoding/base64"
-	"encoding/binary"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -16,17 +12,10 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
-	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/mailboxmq/mailbox/capability"
-	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/envelope"
 	mailboxv1 "github.com/mailboxmq/mailbox/gen/mailbox/v1"
-	"github.com/mailboxmq/mailbox/gen/mailbox/v1/mailboxv1connect"
-	"github.com/mailboxmq/mailbox/membox"
-	"github.com/mailboxmq/mailbox/server/internal/broker"
-	"github.com/mailboxmq/mailbox/server/internal/rpcapi"
 )
 
 // protocols are those that one handler speaks.
@@ -73,95 +62,6 @@ func TestAMessageGoesThroughEveryProtocol(t *testing.T) {
 			t.Errorf("ack: %v, %v", acked, err)
 		}
 	})
-}
-
-// TestErrorsHaveTheirDetails holds the promise of the proto file: a status, one
-// ErrorDetail, and where it helps a time to come back.
-func TestErrorsHaveTheirDetails(t *testing.T) {
-	eachProtocol(t, func(t *testing.T, d *daemon, protocol connect.ClientOption) {
-		corr := http.Header{"X-Corr-Id": {"trace-7"}}
-		client := func(token capability.Token) mailboxv1connect.MailboxClient {
-			return mailboxv1connect.NewMailboxClient(d.client, "http://daemon", protocol, connect.WithInterceptors(shows{token, corr}))
-		}
-		all := client(d.mint(t, ""))
-		for _, test := range []struct {
-			name, code string
-			grpc       connect.Code
-			call       func(ctx context.Context) error
-		}{
-			{"no token", "E_CAP_AUTH", connect.CodeUnauthenticated, func(ctx context.Context) error {
-				_, err := client(capability.Token{}).Stats(ctx, &mailboxv1.StatsRequest{Topic: "orders"})
-				return err
-			}},
-			{"a token that is not for this", "E_CAP_SCOPE", connect.CodePermissionDenied, func(ctx context.Context) error {
-				_, err := client(d.mint(t, "", capability.Operations(capability.OpStats))).Purge(ctx, &mailboxv1.PurgeRequest{Topic: "orders"})
-				return err
-			}},
-			{"no such topic", "E_NOT_FOUND", connect.CodeNotFound, func(ctx context.Context) error {
-				_, err := all.Stats(ctx, &mailboxv1.StatsRequest{Topic: "nothing"})
-				return err
-			}},
-			{"a bad value", "E_SCHEMA", connect.CodeInvalidArgument, func(ctx context.Context) error {
-				_, err := all.Recv(ctx, &mailboxv1.RecvRequest{Topic: "orders", VisibilityMs: proto.Float64(249)})
-				return err
-			}},
-			{"no number", "E_SCHEMA", connect.CodeInvalidArgument, func(ctx context.Context) error {
-				_, err := all.Recv(ctx, &mailboxv1.RecvRequest{Topic: "orders", WaitMs: nan()})
-				return err
-			}},
-			{"too large", "E_FRAME_TOO_LARGE", connect.CodeResourceExhausted, func(ctx context.Context) error {
-				_, err := all.Send(ctx, &mailboxv1.SendRequest{Topic: "orders", Messages: []*mailboxv1.Outgoing{{Payload: make([]byte, rpcapi.MaxFrameBytes)}}})
-				return err
-			}},
-			{"draining", "E_UNAVAILABLE", connect.CodeUnavailable, func(ctx context.Context) error {
-				d.broker.SetState(broker.StateReadOnly)
-				_, err := all.Send(ctx, &mailboxv1.SendRequest{Topic: "orders", Keyless: true, Messages: []*mailboxv1.Outgoing{{}}})
-				return err
-			}},
-			{"a stream", "E_NOT_FOUND", connect.CodeNotFound, func(ctx context.Context) error {
-				s, err := all.Peek(ctx, &mailboxv1.PeekRequest{Topic: "nothing"})
-				if err != nil {
-					return err
-				}
-				defer s.Close()
-				s.Receive()
-				return s.Err()
-			}},
-		} {
-			err := test.call(t.Context())
-			detail := detailOf(err)
-			if connect.CodeOf(err) != test.grpc || detail.GetCode() != test.code || detail.GetCorrId() != "trace-7" {
-				t.Errorf("%s: got %v with %v", test.name, err, detail)
-			}
-			e, _ := errors.AsType[*connect.Error](err)
-			retries := detail.GetRetryAfterMs() > 0
-			if retries != (test.code == "E_UNAVAILABLE") || retries != (e.Meta().Get("Retry-After") != "") || retries != (retryInfo(e) > 0) {
-				t.Errorf("%s: retry after %v ms, %v", test.name, detail.GetRetryAfterMs(), e.Meta())
-			}
-			if e.Meta().Get("X-Corr-Id") != "trace-7" {
-				t.Errorf("%s: the correlation id did not come back: %v", test.name, e.Meta())
-			}
-		}
-	})
-}
-
-func nan() float64 {
-	zero := 0.0
-	return zero / zero
-}
-
-// retryInfo reads a google.rpc.RetryInfo as its own package would.
-func retryInfo(e *connect.Error) (seconds uint64) {
-	for _, d := range e.Details() {
-		if d.Type() != "google.rpc.RetryInfo" {
-			continue
-		}
-		_, _, n := protowire.ConsumeTag(d.Bytes())
-		delay, _ := protowire.ConsumeBytes(d.Bytes()[n:])
-		_, _, n = protowire.ConsumeTag(delay)
-		seconds, _ = protowire.ConsumeVarint(delay[n:])
-	}
-	return seconds
 }
 
 // post makes a call without a generated client.
@@ -228,116 +128,6 @@ func TestALongPollOutlastsTheTimeToSendARequest(t *testing.T) {
 			})
 		})
 	}
-}
-
-func TestWhatIsNotUnderstoodIsRefused(t *testing.T) {
-	unknown := protowire.AppendVarint(protowire.AppendTag(nil, 99, protowire.VarintType), 1)
-	inside := protowire.AppendBytes(protowire.AppendTag(nil, 2, protowire.BytesType), unknown)
-	for name, test := range map[string]struct{ contentType, body string }{
-		"unknown field":              {"application/json", `{"topic":"orders","color":"red"}`},
-		"unknown field inside":       {"application/json", `{"topic":"orders","messages":[{"color":"red"}]}`},
-		"field twice":                {"application/json", `{"topic":"orders","topic":"orders"}`},
-		"key twice":                  {"application/json", `{"topic":"orders","messages":[{"attrs":{"a":"1","a":"2"}}]}`},
-		"wrong type":                 {"application/json", `{"topic":7}`},
-		"trailing data":              {"application/json", `{"topic":"orders"} {}`},
-		"no object":                  {"application/json", `[]`},
-		"nothing":                    {"application/json", ``},
-		"unknown field, binary":      {"application/proto", string(unknown)},
-		"unknown field inside, same": {"application/proto", string(inside)},
-		"not UTF-8":                  {"application/proto", "\x0a\x01\xff"},
-		"cut":                        {"application/proto", "\x0a\x7fshort"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			withDaemon(t, func(t *testing.T, d *daemon) {
-				status, answer, _ := d.post(t, d.client, "Send", test.contentType, strings.NewReader(test.body))
-				// It must be the request as such that is refused, and not what is missing in it.
-				if status != http.StatusBadRequest || !hasCode(t, answer, "E_SCHEMA") || !bytes.Contains(answer, []byte("invalid argument: body: ")) {
-					t.Errorf("got %d %s", status, answer)
-				}
-				if _, err := d.backend.(driver.Admin).QueueConfig(t.Context(), "orders"); !errors.Is(err, driver.ErrNotFound) {
-					t.Errorf("the call made the topic all the same: %v", err)
-				}
-			})
-		})
-	}
-}
-
-// hasCode reports whether an error of Connect in JSON has an ErrorDetail with a
-// code.
-func hasCode(t *testing.T, answer []byte, code string) bool {
-	t.Helper()
-	var e struct {
-		Details []struct {
-			Type  string
-			Value string
-		}
-	}
-	if err := json.Unmarshal(answer, &e); err != nil {
-		t.Errorf("%v: %s", err, answer)
-		return false
-	}
-	return len(e.Details) > 0 && e.Details[0].Type == "mailbox.v1.ErrorDetail" &&
-		strings.Contains(decode(e.Details[0].Value), code)
-}
-
-// endless is a body that never ends, and knows how much of it was read.
-type endless struct {
-	head []byte
-	read int
-}
-
-func (e *endless) Read(p []byte) (int, error) {
-	n := copy(p, e.head)
-	e.head = e.head[n:]
-	if n == 0 {
-		n = len(p)
-	}
-	e.read += n
-	return n, nil
-}
-
-func TestAnOversizedFrameIsRefusedBeforeItIsRead(t *testing.T) {
-	announced := binary.BigEndian.AppendUint32([]byte{0}, 1<<31)
-	for name, test := range map[string]struct {
-		procedure, contentType string
-		head                   []byte
-		most                   int
-	}{
-		// What is read is what the windows of HTTP/2 let through meanwhile.
-		"gRPC":           {"Send", "application/grpc", announced, 2 << 20},
-		"gRPC-Web":       {"Send", "application/grpc-web", announced, 2 << 20},
-		"gRPC stream":    {"RecvStream", "application/grpc", announced, 2 << 20},
-		"Connect stream": {"RecvStream", "application/connect+proto", announced, 2 << 20},
-		"Connect":        {"Send", "application/proto", nil, 4 << 20},
-		"Connect JSON":   {"Send", "application/json", []byte(`{"topic":"`), 4 << 20},
-	} {
-		t.Run(name, func(t *testing.T) {
-			withDaemon(t, func(t *testing.T, d *daemon) {
-				body := &endless{head: test.head}
-				_, answer, header := d.post(t, d.client, test.procedure, test.contentType, body)
-				synctest.Wait()
-				if body.read > test.most {
-					t.Errorf("%d bytes were taken", body.read)
-				}
-				// gRPC-Web writes its trailers into the body if there is one.
-				if header.Get("Grpc-Status") != "8" && !bytes.Contains(answer, []byte("resource_exhausted")) {
-					t.Errorf("got %q %v", answer, header)
-				}
-			})
-		})
-	}
-}
-
-func TestAClientThatDoesNotFinishItsRequestIsGivenUp(t *testing.T) {
-	withDaemon(t, func(t *testing.T, d *daemon) {
-		reader, writer := io.Pipe()
-		defer writer.Close()
-		began := time.Now()
-		_, answer, _ := d.post(t, d.client, "Send", "application/json", reader)
-		if took := time.Since(began); took != rpcapi.DefaultReadTimeout || !hasCode(t, answer, "E_UNAVAILABLE") {
-			t.Errorf("after %v: %s", took, answer)
-		}
-	})
 }
 
 func TestAnAckCanBeRepeatedByMessageID(t *testing.T) {
@@ -496,23 +286,6 @@ func TestTheLifeOfAMessageCanBeFollowed(t *testing.T) {
 		if fmt.Sprint(kinds) != "[sent delivered]" || life.GetMessage().GetState() != mailboxv1.MessageState_MESSAGE_STATE_IN_FLIGHT {
 			t.Errorf("got %v, %v", kinds, life.GetMessage())
 		}
-	})
-}
-
-// brokenBackend is one that does not answer, for a reason that is nobody's
-// business.
-type brokenBackend struct{ *membox.Backend }
-
-func (brokenBackend) Ping(context.Context) error { return errors.New("dial 10.0.0.7: secret") }
-
-func TestWhatIsBehindTheDaemonStaysThere(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDaemon(t, brokenBackend{membox.New(nil)}, broker.Limits{})
-		_, err := d.rpc(d.mint(t, ""), connect.WithGRPC()).Ping(t.Context(), &mailboxv1.PingRequest{})
-		if detailOf(err).GetCode() != "E_UNAVAILABLE" || strings.Contains(fmt.Sprint(err, detailOf(err)), "secret") {
-			t.Errorf("got %v", err)
-		}
-		d.stop()
 	})
 }
 

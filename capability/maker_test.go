@@ -1,0 +1,82 @@
+package capability
+
+import (
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+func TestATokenEndsWithTheOneThatItWasMintedWith(t *testing.T) {
+	ring := NewKeyRing(NewKey())
+	revoked := new(MemoryRevocations)
+	v := NewVerifier(ring, &VerifierOptions{Revocations: revoked})
+	maker := ordersToken(t, ring)
+	made := ordersToken(t, ring, MintedBy(numbered(1)), MintedBy(maker.ID()))
+	narrowed := mustNarrow(t, made, MaxBodyBytes(1<<20))
+	wantAllowed(t, v, made, sendToOrders())
+	if err := revoked.Revoke(t.Context(), Revocation{Token: maker.ID(), At: time.Now().Add(-time.Second)}); err != nil {
+		t.Fatal(err)
+	}
+	wantRefused(t, v, made, sendToOrders(), ReasonRevoked)
+	wantRefused(t, v, narrowed, sendToOrders(), ReasonRevoked)
+	wantCode(t, "Valid", v.Valid(t.Context(), narrowed), driver.ErrUnauthenticated)
+	if err := v.Timely(t.Context(), narrowed); err != nil {
+		t.Errorf("Timely: %v", err)
+	}
+	wantAllowed(t, v, ordersToken(t, ring), sendToOrders())
+	for _, bad := range []string{"mbx:by=", "mbx:by=x", "mbx:by=00000000000000000000000000", "mbx:by=01k9zq4t1v6n8f7m2c3b5d0xaw"} {
+		if _, err := ParseCaveat(bad); err == nil {
+			t.Errorf("%q is a caveat", bad)
+		}
+	}
+}
+
+func TestWhenEverythingNarrowedFromATokenHasEnded(t *testing.T) {
+	token := ordersToken(t, NewKeyRing(NewKey()))
+	narrowed := mustNarrow(t, token, ExpiresAt(time.Now().Add(time.Minute)))
+	if d := narrowed.Inspect(); !d.Ends.Equal(token.Inspect().ExpiresAt) || !d.ExpiresAt.Before(d.Ends) {
+		t.Errorf("narrowed to %v, and all ends %v; minted until %v", d.ExpiresAt, d.Ends, token.Inspect().ExpiresAt)
+	}
+}
+
+func TestSharesOfRevocationsAreKeptAndFreed(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "revoked")
+	f := openFile(t, path)
+	share := ShareOf("acme")
+	if share == 0 || share == ShareOf("other") || ShareOf("") != 0 {
+		t.Fatalf("share %d", share)
+	}
+	ended := time.Now().Add(-2 * forgetAfter)
+	f.memory.mu.Lock()
+	for i := range MaxShareRevocations - 1 { // without a thousand writes to a disk
+		f.memory.addLocked(Revocation{Token: numbered(i), At: ended, Until: ended, Share: share})
+	}
+	f.memory.mu.Unlock()
+	mustRevoke(t, f, Revocation{Token: numbered(MaxShareRevocations), At: time.Now(), Share: share})
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	f = openFile(t, path)
+	for r := range f.All() {
+		if r.Token == numbered(MaxShareRevocations) && r.Share != share {
+			t.Errorf("after a restart the share is %x", r.Share)
+		}
+	}
+	// The others are of tokens that expired long ago, and make room.
+	mustRevoke(t, f, Revocation{Token: numbered(MaxShareRevocations + 1), At: time.Now(), Share: share})
+	full := new(MemoryRevocations)
+	for i := range MaxShareRevocations {
+		if err := full.Revoke(t.Context(), Revocation{Token: numbered(i), At: time.Now(), Share: share}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wantCode(t, "one too many", full.Revoke(t.Context(), Revocation{Token: numbered(MaxShareRevocations), At: time.Now(), Share: share}), driver.ErrFull)
+	if err := full.Revoke(t.Context(), Revocation{Token: numbered(1), At: time.Now(), Share: share}); err != nil {
+		t.Errorf("one that is there: %v", err)
+	}
+	if err := full.Revoke(t.Context(), Revocation{Token: numbered(MaxShareRevocations), At: time.Now()}); err != nil {
+		t.Errorf("of another share: %v", err)
+	}
+}

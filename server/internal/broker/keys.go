@@ -1,0 +1,101 @@
+package broker
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/mailboxmq/mailbox/capability"
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+// A KeyKeeper changes the keys that tokens are made with, and makes the change
+// durable before it returns.
+type KeyKeeper interface {
+	// RotateKeys adds a key, and makes it the one that mints. Codes: ErrFull (there
+	// are too many), ErrUnavailable.
+	RotateKeys(ctx context.Context) error
+	// RetireKey ends the tokens of a key that does not mint any more. Codes:
+	// ErrNotFound, ErrConflict (it mints), ErrUnavailable.
+	RetireKey(ctx context.Context, id capability.KeyID, at time.Time) error
+}
+
+// A KeyState is what can be said of a key. Nothing in it is secret.
+type KeyState struct {
+	ID capability.KeyID
+	// Current says that it mints.
+	Current bool
+	// RetiredAt is since when its tokens are refused; zero if they are not.
+	RetiredAt time.Time
+}
+
+// Keys lists the keys that tokens are made with, the current one first. It needs a
+// token of no tenant for administration of any topic, as all changes of keys do.
+func (c Caller) Keys(ctx context.Context) ([]KeyState, error) {
+	if err := c.mayKeepKeys(ctx, "list keys"); err != nil {
+		return nil, err
+	}
+	return c.keys(), nil
+}
+
+func (c *Caller) keys() []KeyState {
+	var states []KeyState
+	for i, key := range c.broker.ring.Keys() {
+		states = append(states, KeyState{key.ID(), i == 0, key.RetiredAt()})
+	}
+	return states
+}
+
+// RotateKeys makes a new key, which tokens are minted with from now on; those of
+// other keys stay good. Other daemons with the same file of keys use it when they
+// have read that anew. It blocks until the key is durable. Codes: ErrFull (too many
+// keys), ErrUnavailable, ErrUnsupported (the keys of this daemon cannot be changed).
+func (c Caller) RotateKeys(ctx context.Context) ([]KeyState, error) {
+	if err := c.mayChangeKeys(ctx, "rotate keys"); err != nil {
+		return nil, err
+	}
+	if err := c.broker.keeper.RotateKeys(ctx); err != nil {
+		return nil, err
+	}
+	c.broker.log.LogAttrs(ctx, slog.LevelInfo, "auth.rotated", c.attrs("", slog.String("key", c.broker.ring.Current().ID().String()))...)
+	return c.keys(), nil
+}
+
+// RetireKey refuses the tokens of a key from now on, but for acks of what they have
+// taken. It does not retire the key of the caller's own token, who could do nothing
+// any more then. It blocks until that is durable. Codes: ErrNotFound, ErrConflict
+// (the current key, or the caller's own), ErrUnavailable, ErrUnsupported.
+func (c Caller) RetireKey(ctx context.Context, id capability.KeyID) ([]KeyState, error) {
+	if err := c.mayChangeKeys(ctx, "retire a key"); err != nil {
+		return nil, err
+	}
+	if c.token.Inspect().Key == id {
+		return nil, &driver.Error{
+			Code: driver.ErrConflict, Op: "retire a key", Field: "key_id",
+			Detail: "is the key of the token that asks; ask with one of another key",
+		}
+	}
+	if err := c.broker.keeper.RetireKey(ctx, id, time.Now()); err != nil {
+		return nil, err
+	}
+	c.broker.log.LogAttrs(ctx, slog.LevelInfo, "auth.retired", c.attrs("", slog.String("key", id.String()))...)
+	return c.keys(), nil
+}
+
+func (c *Caller) mayKeepKeys(ctx context.Context, op string) error {
+	if _, err := c.authorize(ctx, capability.OpAdmin, ""); err != nil {
+		return err
+	}
+	if c.tenant != "" {
+		return &driver.Error{Code: driver.ErrForbidden, Op: op, Field: "tenant", Detail: "the keys are those of all tenants", Err: capability.ReasonTenant}
+	}
+	return nil
+}
+
+func (c *Caller) mayChangeKeys(ctx context.Context, op string) error {
+	err := c.mayKeepKeys(ctx, op)
+	if err == nil && c.broker.keeper == nil {
+		err = &driver.Error{Code: driver.ErrUnsupported, Op: op, Detail: "the keys of this daemon cannot be changed"}
+	}
+	return err
+}

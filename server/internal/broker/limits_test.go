@@ -1,0 +1,159 @@
+package broker_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/membox"
+	"github.com/mailboxmq/mailbox/server/internal/broker"
+)
+
+func TestTheCeilingOfMessagesInFlightHolds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := memory(t, broker.Limits{MaxInFlight: 5})
+		c := b.as("")
+		for range 10 {
+			b.send(c, "orders", "a")
+			b.send(c, "invoices", "b")
+		}
+		held := append(b.receive(c, "orders", 4), b.receive(c, "invoices", 4)...)
+		if len(held) != 5 || b.InFlight() != 5 {
+			t.Fatalf("%d messages were handed out and %d count, want 5", len(held), b.InFlight())
+		}
+		_, err := c.Receive(t.Context(), "orders", driver.ReceiveRequest{Max: 1, Visibility: time.Minute})
+		expectCode(t, err, driver.ErrFull, "receive at the ceiling")
+		if driver.RetryAfter(err) <= 0 {
+			t.Error("it does not say when to come back")
+		}
+		if err := c.Ack(t.Context(), "orders", []string{held[0].Receipt}); err != nil {
+			t.Fatal(err)
+		}
+		if got := b.receive(c, "invoices", 9); len(got) != 1 {
+			t.Errorf("after one ack: got %d messages, want 1", len(got))
+		}
+		time.Sleep(time.Minute) // all leases end
+		if got := b.receive(c, "orders", 9); len(got) != 5 {
+			t.Errorf("after all leases ended: got %d messages, want 5", len(got))
+		}
+	})
+}
+
+func TestWaitingReceiversLeaveRoomForOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := memory(t, broker.Limits{MaxInFlight: 64})
+		c := b.as("")
+		ctx, cancel := context.WithCancel(t.Context())
+		var waiting sync.WaitGroup
+		for range 20 {
+			waiting.Go(func() {
+				_, _ = c.Receive(ctx, "empty", driver.ReceiveRequest{Max: 10, Visibility: time.Minute, Wait: time.Hour})
+			})
+		}
+		synctest.Wait()
+		b.send(c, "orders", "a")
+		if got := b.receive(c, "orders", 1); len(got) != 1 {
+			t.Error("those who wait have taken all the room")
+		}
+		cancel()
+		waiting.Wait()
+		if n := b.InFlight(); n != 1 {
+			t.Errorf("%d messages count as out, want 1", n)
+		}
+	})
+}
+
+func TestTopicsAreBounded(t *testing.T) {
+	b := memory(t, broker.Limits{MaxTopics: 3})
+	c := b.as("")
+	for _, topic := range []string{"a", "b", "c"} {
+		b.send(c, topic, "x")
+		b.receive(c, topic, 1)
+	}
+	_, err := c.Send(t.Context(), "d", say("x"))
+	expectCode(t, err, driver.ErrFull, "a fourth topic while all others are in use")
+	if _, err := c.Purge(t.Context(), "a"); err != nil { // now it rests
+		t.Fatal(err)
+	}
+	b.send(c, "d", "x")
+}
+
+func TestDrainingRefusesWritesBeforeReadsAndSettlingLast(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := memory(t, broker.Limits{})
+		c := b.as("")
+		b.send(c, "orders", "a")
+		b.send(c, "orders", "b")
+		first := b.receive(c, "orders", 1)
+		ended := make(chan error, 1)
+		go func() {
+			_, err := c.Receive(t.Context(), "empty", driver.ReceiveRequest{Max: 1, Visibility: time.Minute, Wait: time.Hour})
+			ended <- err
+		}()
+		synctest.Wait()
+		b.SetState(broker.StateReadOnly)
+		_, err := c.Send(t.Context(), "orders", say("c"))
+		expectCode(t, err, driver.ErrUnavailable, "send while draining")
+		if driver.RetryAfter(err) <= 0 {
+			t.Error("it does not say when to come back")
+		}
+		second := b.receive(c, "orders", 1)
+		b.SetState(broker.StateSettling)
+		if err := <-ended; err != nil {
+			t.Errorf("a receive that waited: %v", err)
+		}
+		_, err = c.Receive(t.Context(), "orders", driver.ReceiveRequest{Max: 1, Visibility: time.Minute})
+		expectCode(t, err, driver.ErrUnavailable, "receive when only settling is left")
+		if err := c.Ack(t.Context(), "orders", []string{first[0].Receipt, second[0].Receipt}); err != nil {
+			t.Errorf("settling to the end: %v", err)
+		}
+	})
+}
+
+func TestNothingIsWithoutBounds(t *testing.T) {
+	defaults := driver.Config{MaxDeliveries: 5, RetainReady: driver.Retention{Age: time.Hour}, RetainDead: driver.Retention{Age: time.Hour}, MaxMessages: 10}
+	backend := membox.New(&membox.Options{Defaults: defaults})
+	defer backend.Close()
+	b := newBench(t, backend, broker.Limits{}, defaults)
+	c := b.as("")
+	b.send(c, "used", "a")
+	if err := c.Configure(t.Context(), "configured", driver.Config{MaxDeliveries: 2}); err != nil {
+		t.Fatal(err)
+	}
+	for topic, attempts := range map[string]int{"used": 5, "configured": 2} {
+		config, err := c.Config(t.Context(), topic)
+		if err != nil || config.MaxDeliveries != attempts || config.RetainReady.Age != time.Hour || config.MaxMessages != 10 {
+			t.Errorf("%s: %+v, %v", topic, config, err)
+		}
+	}
+}
+
+func TestNacksBackOffWithJitter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := memory(t, broker.Limits{BackoffBase: time.Second, BackoffMax: 4 * time.Second})
+		c := b.as("")
+		id := b.send(c, "orders", "a")
+		for attempt := 1; attempt <= 6; attempt++ {
+			got, err := c.Receive(t.Context(), "orders", driver.ReceiveRequest{Max: 1, Visibility: time.Minute, Wait: time.Hour})
+			if err != nil || len(got) != 1 {
+				t.Fatal(got, err)
+			}
+			began := time.Now()
+			if err := c.NackOne(t.Context(), broker.Target{ID: id}, broker.Nack{Backoff: true}); err != nil {
+				t.Fatal(err)
+			}
+			for looked, err := range c.Peek(t.Context(), "orders", driver.Query{ID: id}) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				bound := min(4*time.Second, time.Second<<attempt)
+				if looked.State == driver.StateDelayed && looked.DueAt.Sub(began) > bound+time.Millisecond {
+					t.Errorf("attempt %d is due after %v, want at most %v", attempt, looked.DueAt.Sub(began), bound)
+				}
+			}
+		}
+	})
+}

@@ -1,0 +1,33 @@
+package broker_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/membox"
+	"github.com/mailboxmq/mailbox/server/internal/broker"
+)
+
+func TestNoTopicHasAReservedName(t *testing.T) {
+	backend := membox.New(nil)
+	defer backend.Close()
+	b := newBench(t, backend, broker.Limits{}, driver.Config{})
+	reserved := broker.Reserved("mailbox.log")
+	if err := backend.ConfigureQueue(t.Context(), reserved, driver.Config{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, tenant := range []string{"", "mailbox.log", "x"} {
+		for _, topic := range []string{reserved, strings.TrimPrefix(reserved, "~"), "~" + reserved, "~", "~~"} {
+			if name, err := b.BackendName(tenant, topic); err != nil || name == reserved {
+				t.Errorf("topic %q of tenant %q is %q, %v", topic, tenant, name, err)
+			}
+		}
+		for topic, err := range b.as(tenant).Topics(t.Context()) {
+			t.Errorf("tenant %q sees %q, %v", tenant, topic, err)
+		}
+	}
+	for place, err := range b.Places(t.Context()) {
+		t.Errorf("the daemon works on %+v, %v", place, err)
+	}
+}

@@ -1,0 +1,72 @@
+package broker
+
+import (
+	"sync"
+	"time"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+// orderWindow is how many deliveries back a message is compared with: several times
+// what a failover may reorder.
+const orderWindow = 256
+
+// An orderBook measures how far a topic is from first in, first out: by how many
+// messages that were sent before it, and delivered after it, a message was
+// overtaken too early. Only first deliveries count, of messages that nobody asked
+// to be late: not those that were sent with a delay, came back, or were redriven.
+// And a delivery is compared with those that had been handed out when its receive
+// began, because receives at the same time are in no order.
+type orderBook struct {
+	mu      sync.Mutex
+	entries [orderWindow]handed
+	count   uint64 // of deliveries so far; the next one has place count modulo the window
+	latest  int64
+	depth   int
+}
+
+// handed is a delivery that was made.
+type handed struct {
+	sentAt    int64 // Unix nanoseconds
+	overtaken int   // messages that were sent earlier and came later
+}
+
+// began returns a mark for deliveries of a receive that begins now.
+func (o *orderBook) began() uint64 {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.count
+}
+
+// deliver notes a first delivery of a receive that began at mark.
+func (o *orderBook) deliver(mark uint64, sentAt time.Time) {
+	at := sentAt.UnixNano()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if at < o.latest {
+		for i := range min(o.count, orderWindow) {
+			number := o.count - 1 - i
+			e := &o.entries[number%orderWindow]
+			if number < mark && e.sentAt > at {
+				e.overtaken++
+				o.depth = max(o.depth, e.overtaken)
+			}
+		}
+	}
+	o.latest = max(o.latest, at)
+	o.entries[o.count%orderWindow] = handed{sentAt: at}
+	o.count++
+}
+
+// deepest is the most that was measured so far.
+func (o *orderBook) deepest() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.depth
+}
+
+// ordered reports whether a delivery says something about the order of the queue.
+// began is when its receive did.
+func ordered(m *driver.Message, s *Seal, began time.Time) bool {
+	return m.Deliveries == 1 && s.Timely && !m.FirstReceivedAt.Before(began.Add(-time.Second))
+}

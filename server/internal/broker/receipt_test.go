@@ -1,0 +1,99 @@
+package broker_test
+
+import (
+	"testing"
+
+	"github.com/mailboxmq/mailbox/capability"
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/membox"
+	"github.com/mailboxmq/mailbox/server/internal/broker"
+)
+
+func TestReceiptsOfOneDaemonWorkAtAnotherWithTheSameKeys(t *testing.T) {
+	backend := membox.New(nil)
+	defer backend.Close()
+	first := newBench(t, backend, broker.Limits{}, driver.Config{})
+	second := newBench(t, backend, broker.Limits{}, driver.Config{})
+	second.ring = first.ring
+	var err error
+	second.Broker, err = broker.New(broker.Options{Opener: backend, Ring: first.ring, Verifier: capability.NewVerifier(first.ring, nil)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	token := mint(t, first.ring, "")
+	first.send(first.Caller(token, broker.Origin{}), "orders", "a")
+	held := first.receive(first.Caller(token, broker.Origin{}), "orders", 1)
+	if err := second.Caller(token, broker.Origin{}).Ack(t.Context(), "orders", []string{held[0].Receipt}); err != nil {
+		t.Errorf("ack at the other daemon: %v", err)
+	}
+	// A daemon with other keys knows nobody's receipts.
+	third := newBench(t, backend, broker.Limits{}, driver.Config{})
+	third.send(third.as(""), "orders", "b")
+	held = third.receive(third.as(""), "orders", 1)
+	expectCode(t, first.Caller(token, broker.Origin{}).Ack(t.Context(), "orders", []string{held[0].Receipt}), driver.ErrReceiptExpired, "ack with a receipt under another key")
+}
+
+func TestReceiptsOutliveTheRotationOfKeys(t *testing.T) {
+	b := memory(t, broker.Limits{})
+	c := b.as("")
+	b.send(c, "orders", "a")
+	held := b.receive(c, "orders", 1)
+	if err := b.ring.Rotate(capability.NewKey()); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Ack(t.Context(), "orders", []string{held[0].Receipt}); err != nil {
+		t.Errorf("ack after a rotation: %v", err)
+	}
+}
+
+func TestAnyChangedReceiptIsWorthNothing(t *testing.T) {
+	b := memory(t, broker.Limits{})
+	c := b.as("")
+	b.send(c, "orders", "a")
+	receipt := b.receive(c, "orders", 1)[0].Receipt
+	for i := range len(receipt) {
+		for _, flip := range []byte{1, 2, 4, 8, 16, 32, 64} {
+			changed := []byte(receipt)
+			changed[i] ^= flip
+			expectCode(t, c.Ack(t.Context(), "orders", []string{string(changed)}), driver.ErrReceiptExpired, "ack with a changed receipt")
+		}
+		expectCode(t, c.Ack(t.Context(), "orders", []string{receipt[:i]}), driver.ErrReceiptExpired, "ack with a cut receipt")
+	}
+	if stats, err := c.Stats(t.Context(), "orders"); err != nil || stats.InFlight != 1 {
+		t.Fatalf("the delivery did not stay: %+v, %v", stats, err)
+	}
+	if err := c.Ack(t.Context(), "orders", []string{receipt}); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestATokenForOneReceiptSettlesThatDeliveryAlone(t *testing.T) {
+	b := memory(t, broker.Limits{})
+	b.send(b.as(""), "orders", "a")
+	b.send(b.as(""), "orders", "b")
+	held := b.receive(b.as(""), "orders", 2)
+	helper := b.as("", capability.ForReceipt(held[0].Receipt))
+	err := helper.Ack(t.Context(), "orders", []string{held[1].Receipt, held[0].Receipt})
+	expectCode(t, driver.At(err, 0), driver.ErrForbidden, "ack of another delivery")
+	if err := driver.At(err, 1); err != nil {
+		t.Errorf("ack of its delivery: %v", err)
+	}
+}
+
+func TestSettlingByIDIsForWhoTookTheDelivery(t *testing.T) {
+	b := memory(t, broker.Limits{})
+	taker, other := b.as(""), b.as("")
+	id := b.send(taker, "orders", "a")
+	b.receive(taker, "orders", 1)
+	for _, target := range []broker.Target{{ID: id}, {Topic: "orders", ID: id}} {
+		expectCode(t, other.AckOne(t.Context(), target), driver.ErrNotFound, "ack of another's delivery by id")
+		expectCode(t, other.NackOne(t.Context(), target, broker.Nack{}), driver.ErrNotFound, "nack of another's delivery by id")
+	}
+	for range 3 {
+		if err := taker.AckOne(t.Context(), broker.Target{ID: id}); err != nil {
+			t.Errorf("ack, and ack again: %v", err)
+		}
+	}
+	expectCode(t, other.AckOne(t.Context(), broker.Target{ID: id}), driver.ErrNotFound, "repeated ack by somebody else")
+	expectCode(t, taker.AckOne(t.Context(), broker.Target{ID: "01ARZ3NDEKTSV4RRFFQ69G5FAV"}), driver.ErrNotFound, "ack of nothing")
+}

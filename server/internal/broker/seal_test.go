@@ -1,0 +1,205 @@
+package broker_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"maps"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/envelope"
+	"github.com/mailboxmq/mailbox/membox"
+	"github.com/mailboxmq/mailbox/server/internal/broker"
+)
+
+func TestWhatIsReceivedCarriesTheEnvelopeThatWasSealed(t *testing.T) {
+	b := memory(t, broker.Limits{})
+	c := b.as("acme")
+	message := broker.Outgoing{Outgoing: driver.Outgoing{Body: []byte("payload"), DedupKey: "key", Attributes: map[string]string{"k": "v", driver.AttributeReplyError: "failed"}}}
+	if _, err := c.Send(t.Context(), "orders", []broker.Outgoing{message}); err != nil {
+		t.Fatal(err)
+	}
+	got := b.receive(c, "orders", 1)[0]
+	e := got.Envelope()
+	if err := e.Verify([]byte("payload")); err != nil {
+		t.Errorf("the envelope does not verify: %v", err)
+	}
+	if e.Topic != "orders" || e.IdemKey != "key" || e.CorrelationID != "corr-1" || e.Attempt != 1 || !maps.Equal(e.Attributes, message.Attributes) {
+		t.Errorf("envelope: %+v", e)
+	}
+}
+
+func TestTheSealCannotBeSentFromOutside(t *testing.T) {
+	b := memory(t, broker.Limits{})
+	forged := broker.Outgoing{Outgoing: driver.Outgoing{Attributes: map[string]string{broker.AttributeSeal: "x"}}}
+	_, err := b.as("").Send(t.Context(), "orders", []broker.Outgoing{forged, {}})
+	expectCode(t, driver.At(err, 0), driver.ErrInvalid, "send with the daemon's own attribute")
+	if err := driver.At(err, 1); err != nil {
+		t.Errorf("the other message of the batch: %v", err)
+	}
+}
+
+func TestSignaturesArriveAsTheyWereSent(t *testing.T) {
+	b := memory(t, broker.Limits{})
+	sent := time.UnixMilli(1767323045678).UTC()
+	signature := envelope.Signature{1, 2, 3}
+	message := broker.Outgoing{Outgoing: driver.Outgoing{Body: []byte("a")}, SentAt: sent, Signature: signature}
+	if _, err := b.as("").Send(t.Context(), "orders", []broker.Outgoing{message}); err != nil {
+		t.Fatal(err)
+	}
+	if got := b.receive(b.as(""), "orders", 1)[0]; got.Seal.Signature != signature || !got.Seal.SentAt.Equal(sent) {
+		t.Errorf("got %v at %v", got.Seal.Signature, got.Seal.SentAt)
+	}
+}
+
+// flipper is a backend whose messages rot: flip changes them when they are
+// received.
+type flipper struct {
+	driver.Opener
+	flip func(m *driver.Message)
+}
+
+type flippedQueue struct {
+	driver.Queue
+	driver.DeadLetterer
+	flip func(m *driver.Message)
+}
+
+func (f *flipper) OpenQueue(ctx context.Context, name string) (driver.Queue, error) {
+	q, err := f.Opener.OpenQueue(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	return &flippedQueue{q, q.(driver.DeadLetterer), f.flip}, nil
+}
+
+func (q *flippedQueue) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
+	got, err := q.Queue.Receive(ctx, req)
+	for i := range got {
+		got[i].Body = bytes.Clone(got[i].Body)
+		got[i].Attributes = maps.Clone(got[i].Attributes)
+		q.flip(&got[i].Message)
+	}
+	return got, err
+}
+
+// TestAFlippedBitIsNeverDelivered is gate G-7: every single bit of a payload, an
+// attribute and the seal is flipped, and each time the message becomes a dead
+// letter with reason integrity.
+func TestAFlippedBitIsNeverDelivered(t *testing.T) {
+	flipIn := func(key string, bit int) func(*driver.Message) {
+		return func(m *driver.Message) {
+			value := []byte(m.Attributes[key])
+			value[bit/8%len(value)] ^= 1 << (bit % 8)
+			m.Attributes[key] = string(value)
+		}
+	}
+	flips := map[string]func(*driver.Message){
+		"a lost attribute": func(m *driver.Message) { delete(m.Attributes, "colour") },
+		"a new attribute":  func(m *driver.Message) { m.Attributes["new"] = "" },
+	}
+	for bit := range len("payload") * 8 {
+		flips["payload bit "+time.Duration(bit).String()] = func(m *driver.Message) { m.Body[bit/8] ^= 1 << (bit % 8) }
+	}
+	for bit := range len("blue") * 8 {
+		flips["attribute bit "+time.Duration(bit).String()] = flipIn("colour", bit)
+	}
+	for bit := range 100 * 8 { // it has about 90 bytes
+		flips["seal bit "+time.Duration(bit).String()] = flipIn(broker.AttributeSeal, bit)
+	}
+	for name, flip := range flips {
+		backend := membox.New(nil)
+		b := newBench(t, &flipper{Opener: backend, flip: flip}, broker.Limits{}, driver.Config{})
+		c := b.as("")
+		message := broker.Outgoing{Outgoing: driver.Outgoing{Body: []byte("payload"), Attributes: map[string]string{"colour": "blue"}}}
+		if _, err := c.Send(t.Context(), "orders", []broker.Outgoing{message}); err != nil {
+			t.Fatal(err)
+		}
+		got, err := c.Receive(t.Context(), "orders", driver.ReceiveRequest{Max: 1, Visibility: time.Minute})
+		if len(got) > 0 || !errors.Is(err, driver.ErrIntegrity) {
+			t.Errorf("%s: received %v, %v; want an integrity error", name, got, err)
+		}
+		stats, err := c.Stats(t.Context(), "orders")
+		if err != nil || stats != (driver.Stats{Dead: 1}) {
+			t.Errorf("%s: %+v, %v; want one dead letter", name, stats, err)
+		}
+		for letter, err := range c.DeadLetters(t.Context(), "orders") {
+			if err != nil || letter.Reason != driver.ReasonIntegrity {
+				t.Errorf("%s: the letter died of %q, %v", name, letter.Reason, err)
+			}
+		}
+		if b.InFlight() != 0 {
+			t.Errorf("%s: %d messages count as out", name, b.InFlight())
+		}
+		_ = backend.Close()
+	}
+}
+
+func TestDamageCostsNothingElseOfTheBatch(t *testing.T) {
+	backend := membox.New(nil)
+	defer backend.Close()
+	b := newBench(t, &flipper{Opener: backend, flip: func(m *driver.Message) {
+		if string(m.Body) == "b" {
+			m.Body[0] = 'x'
+		}
+	}}, broker.Limits{}, driver.Config{})
+	c := b.as("")
+	for _, body := range []string{"a", "b", "c"} {
+		b.send(c, "orders", body)
+	}
+	got := b.receive(c, "orders", 3)
+	if len(got) != 2 || string(got[0].Body) != "a" || string(got[1].Body) != "c" {
+		t.Fatalf("got %v", got)
+	}
+	if err := c.Ack(t.Context(), "orders", []string{got[0].Receipt, got[1].Receipt}); err != nil {
+		t.Errorf("the receipts of the others: %v", err)
+	}
+}
+
+func TestMessagesFromOutsideTheDaemonAreSealedWhenHandedOut(t *testing.T) {
+	backend := membox.New(nil)
+	defer backend.Close()
+	q, err := backend.OpenQueue(t.Context(), "orders")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := q.Send(t.Context(), []driver.Outgoing{{Body: []byte("a"), Attributes: map[string]string{"k": "v"}}}); err != nil {
+		t.Fatal(err)
+	}
+	b := newBench(t, backend, broker.Limits{}, driver.Config{})
+	e := b.receive(b.as(""), "orders", 1)[0].Envelope()
+	if err := e.Verify([]byte("a")); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestForwardedDeadLettersStayWhole(t *testing.T) {
+	b := memory(t, broker.Limits{})
+	c := b.as("acme")
+	if err := c.Configure(t.Context(), "orders", driver.Config{DeadLetterTo: "dead"}); err != nil {
+		t.Fatal(err)
+	}
+	err := c.Configure(t.Context(), "dead", driver.Config{DeadLetterTo: "deader"})
+	if err == nil || strings.Contains(err.Error(), "~") {
+		t.Errorf("a chain of dead letters: %v; want a refusal that names the tenant's own topics", err)
+	}
+	if config, err := c.Config(t.Context(), "orders"); err != nil || config.DeadLetterTo != "dead" {
+		t.Errorf("the configuration says %q, %v", config.DeadLetterTo, err)
+	}
+	b.send(c, "orders", "a")
+	held := b.receive(c, "orders", 1)
+	if err := c.Bury(t.Context(), "orders", []broker.Burial{{Receipt: held[0].Receipt, Reason: driver.ReasonFatal}}); err != nil {
+		t.Fatal(err)
+	}
+	got := b.receive(c, "dead", 1)
+	if len(got) != 1 || string(got[0].Body) != "a" || got[0].Attributes[driver.AttributeDeadSource] != "orders" {
+		t.Fatalf("got %+v", got)
+	}
+	e := got[0].Envelope()
+	if err := e.Verify(got[0].Body); err != nil {
+		t.Error(err)
+	}
+}

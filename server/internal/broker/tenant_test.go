@@ -1,0 +1,51 @@
+package broker_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/mailboxmq/mailbox/capability"
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/server/internal/broker"
+)
+
+func TestTenantsCannotNameTheirWayOut(t *testing.T) {
+	b := memory(t, broker.Limits{})
+	acme, other, nobody := b.as("acme"), b.as("other"), b.as("")
+	b.send(acme, "orders", "of acme")
+	for _, spelled := range []string{"orders", "~acme~orders", "acme/orders", "~~acme~orders", "~other~~acme~orders", "../acme/orders"} {
+		for name, c := range map[string]broker.Caller{"another tenant": other, "no tenant": nobody} {
+			if got := b.receive(c, spelled, 1); len(got) > 0 {
+				t.Errorf("%s got a message of acme from %q", name, spelled)
+			}
+		}
+	}
+	if got := b.receive(acme, "orders", 1); len(got) != 1 || string(got[0].Body) != "of acme" || got[0].Topic != "orders" {
+		t.Errorf("acme got %v", got)
+	}
+	for topic, err := range acme.Topics(t.Context()) {
+		if err != nil || topic != "orders" {
+			t.Errorf("acme sees %q, %v", topic, err)
+		}
+	}
+}
+
+func TestTenantsErrorsNameTheirOwnTopics(t *testing.T) {
+	b := memory(t, broker.Limits{})
+	_, err := b.as("acme").Stats(t.Context(), "nowhere")
+	if e, ok := errors.AsType[*driver.Error](err); !ok || e.Code != driver.ErrNotFound || e.Queue != "nowhere" {
+		t.Errorf("got %v, want not found, and the tenant's own name", err)
+	}
+}
+
+func TestATenantCaveatDoesNotOpenTheTenantsTopics(t *testing.T) {
+	b := memory(t, broker.Limits{})
+	b.send(b.as("acme"), "orders", "of acme")
+	narrowed, err := mint(t, b.ring, "").Attenuate(capability.Tenant("acme"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = b.Caller(narrowed, broker.Origin{}).Receive(t.Context(), "orders", driver.ReceiveRequest{Max: 1, Visibility: time.Minute})
+	expectCode(t, err, driver.ErrForbidden, "receive with a token of no tenant that was narrowed to one")
+}

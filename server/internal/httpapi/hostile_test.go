@@ -1,0 +1,141 @@
+package httpapi_test
+
+import (
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/mailboxmq/mailbox/capability"
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/server/internal/broker"
+)
+
+// The tests in this file are about clients that mean no good.
+
+func TestAnExpiredTokenIsRefusedWhateverItAsks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := open(t, broker.Limits{}, driver.Config{})
+		expired, err := d.token.Attenuate(capability.ExpiresAt(time.Now().Add(-time.Second)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for path, body := range map[string]string{"/v1/ping": `{}`, "/v1/recv/cancel": `{"corr_id":"x"}`, "/v1/send": hello} {
+			got := d.do(t.Context(), expired.Reveal(), path, strings.NewReader(body))
+			if got.status != http.StatusUnauthorized || got.fields["reason"] != string(capability.ReasonExpired) {
+				t.Errorf("%s with an expired token: %d %s", path, got.status, got.body)
+			}
+		}
+	})
+}
+
+func TestAReceiveIsCancelledByTheTokenThatStartedItAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := open(t, broker.Limits{}, driver.Config{})
+		// Both have the id of the token that they were narrowed from.
+		narrowed := func(topic string) string {
+			t.Helper()
+			pattern, err := capability.ParsePattern(topic)
+			if err != nil {
+				t.Fatal(err)
+			}
+			token, err := d.token.Attenuate(capability.Topics(pattern))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return token.Reveal()
+		}
+		mine, other := narrowed("t"), narrowed("u")
+		ended := make(chan answer)
+		go func() {
+			ended <- d.do(t.Context(), mine, "/v1/recv", strings.NewReader(`{"topic":"t","wait_ms":60000}`), "X-Corr-Id", "wait-1")
+		}()
+		synctest.Wait()
+		cancel := func(token string) any {
+			t.Helper()
+			return d.do(t.Context(), token, "/v1/recv/cancel", strings.NewReader(`{"corr_id":"wait-1"}`)).fields["cancelled"]
+		}
+		for who, token := range map[string]string{"another token of the same id": other, "the token that both are of": d.token.Reveal()} {
+			if n := cancel(token); n != float64(0) {
+				t.Errorf("%s cancelled %v receives of somebody else", who, n)
+			}
+		}
+		if n := cancel(mine); n != float64(1) {
+			t.Errorf("the token that started it cancelled %v receives", n)
+		}
+		d.expect(<-ended, 200, "")
+	})
+}
+
+func TestATenantRevokesATokenByShowingIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := open(t, broker.Limits{}, driver.Config{})
+		acme, own, other := d.mint(t, "acme"), d.mint(t, "acme"), d.mint(t, "other")
+		revoke := func(body string) answer {
+			t.Helper()
+			return d.do(t.Context(), acme.Reveal(), "/v1/caps/revoke", strings.NewReader(body))
+		}
+		d.expect(revoke(`{"token_id":"`+own.ID().String()+`"}`), 403, "E_CAP_SCOPE")
+		d.expect(revoke(`{"token":"`+other.Reveal()+`"}`), 403, "E_CAP_SCOPE")
+		d.expect(revoke(`{"token":"nonsense"}`), 400, "E_SCHEMA")
+		d.expect(revoke(`{"token":"`+own.Reveal()+`","until":"2026-01-02T03:04:05Z"}`), 400, "E_SCHEMA")
+		got := revoke(`{"token":"` + own.Reveal() + `"}`)
+		d.expect(got, 200, "")
+		d.expect(d.do(t.Context(), own.Reveal(), "/v1/ping", strings.NewReader(`{}`)), 401, "E_CAP_AUTH")
+	})
+}
+
+func TestFiguresAreForWhoMayCountEverything(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := open(t, broker.Limits{}, driver.Config{})
+		d.expect(d.post("/v1/send", strings.ReplaceAll(hello, `"t"`, `"layoffs-2027"`)), 200, "")
+		get := func(token string) (int, string) {
+			t.Helper()
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://mailbox/metrics", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if token != "" {
+				r.Header.Set("Authorization", "Bearer "+token)
+			}
+			response, err := d.client.Do(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer response.Body.Close()
+			text, err := io.ReadAll(response.Body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return response.StatusCode, string(text)
+		}
+		sender, err := d.token.Attenuate(capability.Operations(capability.OpSend))
+		if err != nil {
+			t.Fatal(err)
+		}
+		one, err := d.token.Attenuate(capability.Topics(capability.Topic("layoffs-2027")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for who, try := range map[string]struct {
+			token string
+			want  int
+		}{
+			"somebody without a token": {"", 401}, "a tenant": {d.mint(t, "acme").Reveal(), 403},
+			"who may only send": {sender.Reveal(), 403}, "who may count one topic": {one.Reveal(), 403},
+		} {
+			if status, text := get(try.token); status != try.want || strings.Contains(text, "layoffs") {
+				t.Errorf("%s got %d, want %d: %.200s", who, status, try.want, text)
+			}
+		}
+		counter, err := d.token.Attenuate(capability.Operations(capability.OpStats))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if status, text := get(counter.Reveal()); status != 200 || !strings.Contains(text, `queue_depth{shard="0",topic="layoffs-2027"} 1`) {
+			t.Errorf("who may count everything got %d: %.200s", status, text)
+		}
+	})
+}
