@@ -7,9 +7,10 @@ MAKEFLAGS   += --no-builtin-rules --warn-undefined-variables
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
 
-# What can be set from outside: make fuzz FUZZTIME=5m
+# What can be set from outside: make fuzz T=5m
 GO         ?= go
-FUZZTIME   ?= 30s
+T          ?= 30s
+FUZZTIME   ?= $(T)
 RANDOM_FOR ?= 10m
 BENCHFLAGS ?=
 N          ?=
@@ -89,9 +90,12 @@ crash: ## Power cuts on the disk backend: N images (1000000)
 # Each script installs what is missing; tests start and stop the servers themselves,
 # on free ports.
 .PHONY: servers
-servers: ## Install what tests start: Redis, and dynalite for DynamoDB
+servers: ## Install what tests start: Redis, dynalite for DynamoDB, fauxqs and clients for SQS, strace, pymacaroons
 	tools/redis.sh
 	tools/dynalite.sh
+	tools/fauxqs.sh
+	tools/sqsclients.sh
+	tools/witnesses.sh
 
 .PHONY: failover
 failover: ## Failovers, hangs and slot moves of a Redis Cluster under load: N of each (200)
@@ -108,6 +112,20 @@ chaos: ## Workers on Redis and disk that fail, hang and are killed, for N second
 	tools/redis.sh
 	MAILBOX_CHAOS_SECONDS=$(or $(N),60) $(GO) test -race -v -count=1 -timeout 0 ./internal/chaos
 
+.PHONY: gates
+gates: ## The gates of the daemon at length, with N kills (50)
+	tools/redis.sh
+	tools/witnesses.sh
+	MAILBOX_GATES=$(or $(N),50) $(GO) test -v -count=1 -timeout 60m ./internal/gates
+
+.PHONY: sqs-fifo
+sqs-fifo: ## A FIFO queue with N messages (200000), 20 to a group, and 32 consumers, over the SQS protocol
+	MAILBOX_SQS_FIFO=$(or $(N),200000) $(GO) test -v -count=1 -timeout 60m -run '^TestALargeFIFOQueue' ./internal/sqsclients
+
+.PHONY: forgery
+forgery: ## Forged and mutated tokens: N of them (1000000)
+	MAILBOX_FORGERIES=$(or $(N),1000000) $(GO) test -v -count=1 -timeout 0 -run '^TestNoForgeryIsAccepted$$' ./capability
+
 .PHONY: kill
 kill: ## Kill a process that uses the disk backend N times (1000)
 	MAILBOX_KILLS=$(or $(N),1000) $(GO) test -v -count=1 -timeout 0 -run '^TestKillingTheProcessLosesNothing$$' ./diskbox
@@ -121,7 +139,7 @@ random: ## Random programs against the model for RANDOM_FOR (10m)
 	MAILBOX_RANDOM_FOR=$(RANDOM_FOR) $(GO) test -v -count=1 -timeout 0 -run '^TestAgreesWithTheModel$$' ./membox
 
 .PHONY: fuzz
-fuzz: ## Each fuzz target for FUZZTIME (30s)
+fuzz: ## Each fuzz target for T (30s)
 	@found=0; \
 	for package in $$($(GO) list ./...); do \
 		for target in $$($(GO) test -list '^Fuzz' "$$package" | sed -n '/^Fuzz/p'); do \

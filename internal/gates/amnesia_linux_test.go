@@ -1,0 +1,192 @@
+package gates_test
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// Calls of the system that make, change or remove a file, or write to one.
+const fileCalls = "open,openat,openat2,creat,rename,renameat,renameat2,mkdir,mkdirat,unlink,unlinkat,rmdir," +
+	"link,linkat,symlink,symlinkat,truncate,ftruncate,mknod,mknodat,fallocate,memfd_create," +
+	"write,writev,pwrite64,pwritev,pwritev2,sendfile,copy_file_range,splice"
+
+var (
+	opened  = regexp.MustCompile(`(?:open|openat|openat2)\([^"]*"([^"]*)", (?:\{flags=)?([A-Z_|0-9x]+)`)
+	written = regexp.MustCompile(`(?:p?writev?2?|pwrite64)\(\d+<([^>]*)>`)
+	called  = regexp.MustCompile(`^\d+ +(?:<\.\.\. )?([a-z0-9_]+)[ (]`)
+)
+
+// touched returns the lines of a trace that change something in a file system, and
+// how many lines there are.
+func touched(t testing.TB, path string) (lines []string, all int) {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		call := called.FindStringSubmatch(line)
+		if call == nil || strings.Contains(line, "resumed>") {
+			continue
+		}
+		all++
+		if changes(call[1], line) {
+			lines = append(lines, strings.TrimSpace(line))
+		}
+	}
+	return lines, all
+}
+
+// changes reports whether a call changes something in a file system.
+func changes(call, line string) bool {
+	if strings.HasPrefix(call, "open") {
+		file := opened.FindStringSubmatch(line)
+		if file == nil {
+			return true // what cannot be read is not excused
+		}
+		virtual := strings.HasPrefix(file[1], "/proc/") || strings.HasPrefix(file[1], "/sys/") || strings.HasPrefix(file[1], "/dev/")
+		return !virtual && regexp.MustCompile(`O_(WRONLY|RDWR|CREAT|TRUNC|APPEND)`).MatchString(file[2])
+	}
+	if file := written.FindStringSubmatch(line); file != nil {
+		kind, _, _ := strings.Cut(file[1], ":")
+		return !slices.Contains([]string{"pipe", "socket", "TCP", "TCPv6", "UNIX-STREAM", "anon_inode"}, kind)
+	}
+	return true
+}
+
+// traced runs a daemon whose calls are written down.
+func traced(t testing.TB, args ...string) (d *daemon, trace string) {
+	t.Helper()
+	if _, err := exec.LookPath("strace"); err != nil {
+		t.Fatal("strace is missing: make servers installs it")
+	}
+	trace = filepath.Join(t.TempDir(), "trace")
+	// -D: the process that is started is the daemon and not its tracer.
+	d = startIn(t, t.TempDir(), []string{"strace", "-D", "-f", "-qq", "-yy", "-s", "64", "-e", "trace=" + fileCalls, "-o", trace}, args...)
+	return d, trace
+}
+
+// TestG6AmnesiaIsSeenByTheKernel traces every call with which a daemon could write to
+// a file, from its first moment to its last: a micronode makes none. The same trace of
+// a macronode shows its files, so it is able to see some.
+func TestG6AmnesiaIsSeenByTheKernel(t *testing.T) {
+	use := func(d *daemon) {
+		for _, s := range surfaces {
+			client := s.open(t, d, d.token)
+			for i := range 20 {
+				exchange(t, client, "orders", []byte(fmt.Sprintf("canary %s %d", s.name, i)))
+			}
+		}
+		operator := openHTTP(t, d.http, d.token)
+		id, _, err := operator.send(t.Context(), "orders", "dies", []byte("canary"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := operator.receive(t.Context(), "orders", wanted{most: 1, visibility: time.Minute}); err != nil {
+			t.Fatal(err)
+		}
+		for _, request := range []struct {
+			path string
+			body object
+		}{
+			{"/v1/bury/" + id, object{"reason": "fatal"}},
+			{"/v1/dlq/reprocess", object{"topic": "orders"}},
+			{"/v1/queues/configure", object{"topic": "bills", "config": object{"max_messages": 10}}},
+			{"/v1/caps/revoke", object{"token_id": "01ARZ3NDEKTSV4RRFFQ69G5FAV"}},
+		} {
+			if err := operator.post(t.Context(), request.path, request.body, nil); err != nil {
+				t.Errorf("%s: %v", request.path, err)
+			}
+		}
+		d.stop()
+	}
+	forgetful, trace := traced(t, inMemory...)
+	use(forgetful)
+	lines, all := touched(t, trace)
+	for _, line := range lines {
+		t.Errorf("a micronode called %s", line)
+	}
+	durable, trace := traced(t, onDisk...)
+	use(durable)
+	lines, _ = touched(t, trace)
+	if len(lines) < 10 {
+		t.Errorf("the trace of a macronode shows only %d calls that change files", len(lines))
+	}
+	t.Logf("of %d calls of a micronode that could change a file none did; of a macronode %d did", all, len(lines))
+}
+
+// TestG6AmnesiaHoldsNoPayloadInMemory looks for payloads in the memory of a micronode
+// after they were acked, their clients are gone, and garbage was collected. The
+// runtime is told to overwrite what it frees, so what is found is what the daemon
+// still holds. None is there in whole; the figure says how much is left of the last
+// ones on stacks, where they were hashed.
+func TestG6AmnesiaHoldsNoPayloadInMemory(t *testing.T) {
+	t.Setenv("GODEBUG", "efence=1,clobberfree=1")
+	t.Setenv("GOGC", "10")
+	d := start(t, inMemory...)
+	waiting := newCanary("wait", 1<<10)
+	if _, _, err := overHTTP(t, d, d.token).send(t.Context(), "waiting", "k", waiting.payload()); err != nil {
+		t.Fatal(err)
+	}
+	sizes := []int{1 << 10, 30 << 10, 100 << 10}
+	var canaries []canary
+	for _, s := range surfaces {
+		t.Run(s.name, func(t *testing.T) {
+			client := s.open(t, d, d.token)
+			for _, size := range sizes {
+				c := newCanary(s.name, size)
+				canaries = append(canaries, c)
+				exchange(t, client, "orders", c.payload())
+			}
+		})
+	}
+	pid := d.command.Process.Pid
+	if blocks, _ := search(t, pid, []canary{waiting}); blocks[0] != waiting.blocks {
+		t.Errorf("of a payload that waits %d of %d blocks are found in memory, so nothing would be", blocks[0], waiting.blocks)
+	}
+	var whole, left, rounds int
+	var searched int64
+	for until := time.Now().Add(15 * time.Second); rounds == 0 || whole > 0 && time.Now().Before(until); rounds++ {
+		t.Run("collect", func(t *testing.T) { churn(t, d, sizes) })
+		whole, left = 0, 0
+		var blocks []int
+		blocks, searched = search(t, pid, canaries)
+		for i, n := range blocks {
+			left += n * blockBytes
+			if n == canaries[i].blocks {
+				whole++
+			}
+		}
+	}
+	if whole > 0 {
+		t.Errorf("%d of %d payloads are in memory in whole", whole, len(canaries))
+	}
+	t.Logf("%d of %d payloads in %d MiB of memory after %d rounds of others, and pieces of %d bytes", whole, len(canaries), searched>>20, rounds, left)
+}
+
+// churn makes a daemon collect its garbage: other messages of the same sizes go
+// through it.
+func churn(t *testing.T, d *daemon, sizes []int) {
+	t.Helper()
+	var clients sync.WaitGroup
+	for i, s := range surfaces {
+		for n := range 32 {
+			client := s.open(t, d, d.token)
+			clients.Go(func() {
+				for size := range sizes {
+					exchange(t, client, fmt.Sprintf("others-%d-%d", i, n), bytes.Repeat([]byte{'y'}, sizes[(n+size)%len(sizes)]))
+				}
+			})
+		}
+	}
+	clients.Wait()
+}

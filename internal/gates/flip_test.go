@@ -1,0 +1,132 @@
+package gates_test
+
+import (
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// TestG7FlippedBitsAreFound flips single bits in the files of a daemon that is not
+// running, one at a time, and starts it again: it refuses to start and says why, or
+// hands out nothing but what was sent.
+func TestG7FlippedBitsAreFound(t *testing.T) {
+	const messages = 40
+	origin := t.TempDir()
+	d := startIn(t, origin, nil, onDisk...)
+	sender := overHTTP(t, d, d.token)
+	sent := make(map[string]string)
+	for i := range messages {
+		body := fmt.Sprintf("message %d %0200d", i, i)
+		id, _, err := sender.send(t.Context(), "orders", fmt.Sprint(i), []byte(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		sent[id] = body
+	}
+	d.stop()
+	files := dataFiles(t, origin)
+	random := rand.New(rand.NewPCG(7, 7))
+	flips := many(t, 20)
+	outcomes := make(map[string]int)
+	for flip := range flips {
+		dir := t.TempDir()
+		if err := os.CopyFS(dir, os.DirFS(origin)); err != nil {
+			t.Fatal(err)
+		}
+		for _, secret := range []string{"keys", "operator.token", "revocations"} { // what is for the owner alone stays so
+			if err := os.Chmod(filepath.Join(dir, secret), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		name := files[random.IntN(len(files))]
+		for flip%2 == 0 && filepath.Ext(name) != ".log" { // where the messages are
+			name = files[random.IntN(len(files))]
+		}
+		where := flipBit(t, filepath.Join(dir, name), random)
+		outcome := afterFlip(t, dir, sent)
+		outcomes[outcome]++
+		if testing.Verbose() {
+			t.Logf("flip %d: %s, bit %d: %s", flip, name, where, outcome)
+		}
+	}
+	t.Logf("%d flipped bits in %d files: %v", flips, len(files), outcomes)
+}
+
+// dataFiles are the files of messages, relative to the directory of the daemon.
+func dataFiles(t *testing.T, dir string) []string {
+	t.Helper()
+	var names []string
+	err := filepath.WalkDir(filepath.Join(dir, "queues"), func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		if info, err := entry.Info(); err != nil || info.Size() == 0 {
+			return err
+		}
+		name, err := filepath.Rel(dir, path)
+		names = append(names, name)
+		return err
+	})
+	if err != nil || len(names) == 0 {
+		t.Fatalf("%d files: %v", len(names), err)
+	}
+	return names
+}
+
+// flipBit flips one, and returns which.
+func flipBit(t *testing.T, path string, random *rand.Rand) int {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bit := random.IntN(8 * len(data))
+	data[bit/8] ^= 1 << (bit % 8)
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return bit
+}
+
+// afterFlip starts a daemon, takes everything out of it, and returns what became of the
+// messages.
+func afterFlip(t *testing.T, dir string, sent map[string]string) string {
+	t.Helper()
+	d, err := tryStart(t, dir, nil, onDisk...)
+	if err != nil {
+		if len(d.stderr.String()) == 0 {
+			t.Errorf("it ended without a word: %v", err)
+		}
+		return "refused to start, and said why"
+	}
+	defer d.kill()
+	client := openHTTP(t, d.http, d.token)
+	right := 0
+	for {
+		got, err := client.receive(t.Context(), "orders", wanted{most: 100, visibility: 10 * time.Minute})
+		if err != nil {
+			return "refused to deliver: " + codeOf(err)
+		}
+		if len(got) == 0 {
+			break
+		}
+		for _, m := range got {
+			if sent[m.id] != string(m.body) {
+				t.Errorf("%s was delivered with another payload: %q", m.id, m.body)
+			}
+			right++
+		}
+	}
+	dead := client.stats(t, "orders").Dead
+	if right+dead != len(sent) {
+		t.Errorf("of %d messages %d were delivered and %d are dead letters", len(sent), right, dead)
+	}
+	if dead > 0 {
+		return "dead letters, and the others delivered"
+	}
+	return "all delivered as they were sent"
+}

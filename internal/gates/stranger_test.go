@@ -1,0 +1,193 @@
+package gates_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/mailboxmq/mailbox/capability"
+	"github.com/mailboxmq/mailbox/server"
+)
+
+// python returns an interpreter that knows pymacaroons, or what MAILBOX_PYTHON names.
+func python(t *testing.T) string {
+	t.Helper()
+	for _, name := range []string{os.Getenv("MAILBOX_PYTHON"), "python3", "/usr/bin/python3"} {
+		if name != "" && exec.Command(name, "-c", "import pymacaroons").Run() == nil {
+			return name
+		}
+	}
+	t.Fatal("no python3 here knows pymacaroons: make servers installs it")
+	return ""
+}
+
+// TestMacaroonsOfAnotherLanguageAreUnderstood narrows a token with pymacaroons, without
+// asking the daemon, and sees what the daemon makes of it.
+func TestMacaroonsOfAnotherLanguageAreUnderstood(t *testing.T) {
+	interpreter := python(t)
+	d := start(t, inMemory...)
+	narrow := func(token, what string, caveats ...string) string {
+		command := exec.Command(interpreter, append([]string{filepath.Join("testdata", "attenuate.py"), what}, caveats...)...)
+		command.Stdin = strings.NewReader(token)
+		text, err := command.Output()
+		if err != nil {
+			failure := new(exec.ExitError)
+			if e, ok := err.(*exec.ExitError); ok { //nolint:errorlint // Output does not wrap
+				failure = e
+			}
+			t.Fatalf("%s: %v\n%s", what, err, failure.Stderr)
+		}
+		return strings.TrimSpace(string(text))
+	}
+	if err := post(t, d, d.token, "/v1/send", object{"topic": "bills", "idem_key": "1", "payload_b64": ""}); err != nil {
+		t.Fatal(err)
+	}
+	if err := post(t, d, d.token, "/v1/send", object{"topic": "orders", "idem_key": "1", "payload_b64": ""}); err != nil {
+		t.Fatal(err)
+	}
+	inAnHour := capability.ExpiresAt(time.Now().Add(time.Hour)).String()
+	anHourAgo := capability.ExpiresAt(time.Now().Add(-time.Hour)).String()
+	narrowed := narrow(d.token, "add", "mbx:op=send", "mbx:topic=orders", inAnHour)
+
+	ours, err := capability.Parse(d.token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ours, err = ours.Attenuate(capability.Operations(capability.OpSend)); err != nil {
+		t.Fatal(err)
+	}
+	if theirs := narrow(d.token, "add", "mbx:op=send"); theirs != ours.Reveal() {
+		t.Errorf("pymacaroons writes another token than we do:\n%s\n%s", theirs, ours.Reveal())
+	}
+	cases := 0
+	for _, try := range []struct {
+		name, token, path, topic string
+		want                     int
+	}{
+		{"as it was", d.token, "/v1/recv", "bills", 200},
+		{"narrowed, and within", narrowed, "/v1/send", "orders", 200},
+		{"narrowed, another operation", narrowed, "/v1/recv", "orders", 403},
+		{"narrowed, another topic", narrowed, "/v1/send", "bills", 403},
+		{"narrowed twice, and within", narrow(narrowed, "add", "mbx:topic=orders"), "/v1/send", "orders", 200},
+		{"narrowed to nothing", narrow(narrowed, "add", "mbx:topic=bills"), "/v1/send", "orders", 403},
+		{"widened by another caveat", narrow(narrowed, "add", "mbx:op=*", "mbx:topic=*"), "/v1/recv", "orders", 403},
+		{"expired", narrow(narrowed, "add", anHourAgo), "/v1/send", "orders", 401},
+		{"with a caveat that nobody knows", narrow(narrowed, "add", "mbx:colour=blue"), "/v1/send", "orders", 403},
+		{"with a caveat of somebody else", narrow(narrowed, "add", "account = 3735928559"), "/v1/send", "orders", 403},
+		{"with a caveat dropped", narrow(narrowed, "drop"), "/v1/send", "orders", 401},
+		{"with its caveats reordered", narrow(narrowed, "reorder"), "/v1/send", "orders", 401},
+		{"with a caveat that is not signed", narrow(narrowed, "append without signing", "mbx:op=send"), "/v1/send", "orders", 401},
+		{"minted with a guess", narrow(narrowed, "mint", "mbx:op=*", "mbx:topic=*", inAnHour), "/v1/send", "orders", 401},
+	} {
+		request := object{"topic": try.topic}
+		if try.path == "/v1/send" {
+			request["idem_key"], request["payload_b64"] = try.name, ""
+		}
+		got := http.StatusOK
+		if err := post(t, d, try.token, try.path, request); err != nil {
+			got = err.status
+		}
+		// Whether an unknown caveat is no authority or no permission is a matter of
+		// taste; that it is refused is not.
+		if got != try.want && !(try.want == 403 && got == 401) {
+			t.Errorf("%s: %s on %s is answered with %d, want %d", try.name, try.path, try.topic, got, try.want)
+		}
+		cases++
+	}
+	t.Logf("%d tokens of pymacaroons, each accepted or refused as it should be", cases)
+}
+
+// post asks for something with a token.
+func post(t *testing.T, d *daemon, token, path string, request object) *refusal {
+	t.Helper()
+	err := openHTTP(t, d.http, token).post(t.Context(), path, request, nil)
+	if err == nil {
+		return nil
+	}
+	refused, ok := err.(*refusal) //nolint:errorlint // post does not wrap
+	if !ok {
+		t.Fatal(err)
+	}
+	return refused
+}
+
+var fenced = regexp.MustCompile("(?s)```sh\n(.*?)```")
+
+// TestTheCurlLinesOfTheReadmeWork runs them as they are written, but for the port, and
+// those that the daemon prints when it starts.
+func TestTheCurlLinesOfTheReadmeWork(t *testing.T) {
+	readme, err := os.ReadFile(filepath.Join("..", "..", "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var lines string
+	for _, block := range fenced.FindAllStringSubmatch(string(readme), -1) {
+		if strings.Contains(block[1], "curl ") {
+			lines += block[1]
+		}
+	}
+	home := t.TempDir()
+	t.Setenv("HOME", home)
+	t.Setenv("XDG_STATE_HOME", "")
+	t.Setenv("STATE_DIRECTORY", "")
+	defaults := server.Defaults(server.Macronode)
+	if !strings.Contains(lines, defaults.Listen) || !strings.Contains(lines, strings.Replace(defaults.DataDir, home, "~", 1)+"/operator.token") {
+		t.Errorf("the lines of the README are not for %s and %s:\n%s", defaults.Listen, defaults.DataDir, lines)
+	}
+	if err := os.MkdirAll(defaults.DataDir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	d := startIn(t, defaults.DataDir, nil)
+	answers := shell(t, strings.ReplaceAll(lines, defaults.Listen, d.http))
+	if len(answers) != 2 || answers[0]["msg_id"] == nil || answers[0]["duplicate"] != false {
+		t.Fatalf("the README's lines are answered with %v", answers)
+	}
+	messages, _ := answers[1]["messages"].([]any)
+	if len(messages) != 1 || messages[0].(map[string]any)["msg_id"] != answers[0]["msg_id"] || messages[0].(map[string]any)["payload_b64"] != "SGk=" {
+		t.Errorf("what the README sends is received as %v", messages)
+	}
+	greeting := d.stdout.String()
+	greeting = greeting[strings.Index(greeting, "  curl"):]
+	if err := post(t, d, d.token, "/v1/purge", object{"topic": "hello"}); err != nil {
+		t.Fatal(err)
+	}
+	greeting = strings.Replace(greeting, `"idem_key":"1"`, `"idem_key":"2"`, 1) // the README has used the first
+	parts := strings.Split(strings.TrimSpace(greeting), "\n")
+	if len(parts) != 3 {
+		t.Fatalf("the daemon prints %d lines to try:\n%s", len(parts), greeting)
+	}
+	sent := shell(t, parts[0])
+	id, _ := sent[0]["msg_id"].(string)
+	rest := shell(t, parts[1]+"\n"+strings.Replace(parts[2], "MSG_ID", id, 1))
+	if id == "" || len(rest) != 2 || rest[1]["ok"] != true {
+		t.Errorf("the daemon's own lines are answered with %v and %v", sent, rest)
+	}
+	t.Logf("%d lines of the README and %d of the daemon, run by a shell", len(answers), len(parts))
+}
+
+// shell runs lines and returns the JSON objects that they print.
+func shell(t *testing.T, lines string) []map[string]any {
+	t.Helper()
+	command := exec.Command("bash", "-euo", "pipefail", "-c", lines)
+	var complaint strings.Builder
+	command.Stderr = &complaint
+	text, err := command.Output()
+	if err != nil {
+		t.Fatalf("%v\n%s\n%s", err, lines, complaint.String())
+	}
+	var answers []map[string]any
+	for decoder := json.NewDecoder(strings.NewReader(string(text))); decoder.More(); {
+		var answer map[string]any
+		if err := decoder.Decode(&answer); err != nil {
+			t.Fatalf("%v in %s", err, text)
+		}
+		answers = append(answers, answer)
+	}
+	return answers
+}
