@@ -118,7 +118,8 @@ func ForReceipt(receipt string) Caveat {
 }
 
 // MintedBy makes the token end when another one is revoked: the one that it was
-// minted with, so that whoever had it keeps nothing.
+// minted with, so that whoever had it keeps nothing. With a Tenant caveat before it,
+// the token ends with the tenant's tokens of that one's time too.
 func MintedBy(token TokenID) Caveat { return caveat(caveatMaker, token.String()) }
 
 // caveat makes a caveat whose value may be bad.

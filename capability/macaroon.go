@@ -21,6 +21,7 @@ const (
 const (
 	macaroonVersion = 2
 	fieldEnd        = 0
+	fieldLocation   = 1
 	fieldIdentifier = 2
 	fieldSignature  = 6
 
@@ -54,6 +55,16 @@ func (m *macaroon) parse(token []byte) bool {
 	}
 	m.signature = token[cut:]
 	return true
+}
+
+// withoutLocation takes an empty location out of a token. Some libraries write one
+// where there is none; it says nothing, and without it there is one way again to
+// write the token.
+func withoutLocation(token []byte) []byte {
+	if len(token) < 3 || token[0] != macaroonVersion || token[1] != fieldLocation || token[2] != 0 {
+		return token
+	}
+	return append(token[:1], token[3:]...)
 }
 
 // parseBody takes a token without its signature apart.

@@ -3,6 +3,7 @@ package capability
 import (
 	"path/filepath"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
@@ -79,4 +80,41 @@ func TestSharesOfRevocationsAreKeptAndFreed(t *testing.T) {
 	if err := full.Revoke(t.Context(), Revocation{Token: numbered(MaxShareRevocations), At: time.Now()}); err != nil {
 		t.Errorf("of another share: %v", err)
 	}
+}
+
+// TestATokenEndsWithTheTenantOfItsMaker has a tenant revoked before its token mints,
+// as seen by a process that hears of it late.
+func TestATokenEndsWithTheTenantOfItsMaker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ring := NewKeyRing(NewKey())
+		revoked := new(MemoryRevocations)
+		v := NewVerifier(ring, &VerifierOptions{Revocations: revoked})
+		request := Request{Operation: OpSend, Topic: "orders", Tenant: "acme", Load: Load{Messages: 1}}
+		scoped := []Caveat{AllOperations(), Topics(AnyTopic()), ExpiresAt(time.Now().Add(time.Hour))}
+		ofTenant, err := ring.Mint("acme", scoped...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		operator, err := ring.Mint("", scoped...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := time.Now()
+		time.Sleep(time.Second)
+		escaped, err := ring.Mint("acme", append(scoped, MintedBy(operator.ID()), Tenant("acme"), MintedBy(ofTenant.ID()))...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		renewed, err := ring.Mint("acme", append(scoped, MintedBy(operator.ID()), Tenant("acme"))...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantAllowed(t, v, escaped, request)
+		if err := revoked.Revoke(t.Context(), Revocation{Tenant: "acme", At: at}); err != nil {
+			t.Fatal(err)
+		}
+		wantRefused(t, v, ofTenant, request, ReasonRevoked)
+		wantRefused(t, v, escaped, request, ReasonRevoked)
+		wantAllowed(t, v, renewed, request)
+	})
 }

@@ -41,10 +41,17 @@ type scope struct {
 	peers      [][]string
 	audiences  [][]string
 	receipts   [][sha256.Size]byte
-	makers     []TokenID
+	makers     []maker
 	quotas     []quota
 
-	hasOperations, hasExpiry, hasNotBefore, hasMaxBody bool
+	hasOperations, hasExpiry, hasNotBefore, hasMaxBody, hasTenant bool
+}
+
+// A maker is a token that the token was minted with, directly or not. It ends with
+// its tenant if a tenant caveat stands before it: minters of no tenant have none.
+type maker struct {
+	token    TokenID
+	ofTenant bool
 }
 
 // A quota is one limit on a rate. Tokens that were narrowed from the same one
@@ -119,7 +126,7 @@ func (s *scope) addTopics(value string) bool {
 }
 
 func (s *scope) addTenant(value string) bool {
-	s.tenants = append(s.tenants, value)
+	s.tenants, s.hasTenant = append(s.tenants, value), true
 	return checkTenant(value) == nil
 }
 
@@ -233,7 +240,7 @@ func (s *scope) addReceipt(value string) bool {
 
 func (s *scope) addMaker(value string) bool {
 	id, err := ParseTokenID(value)
-	s.makers = append(s.makers, id)
+	s.makers = append(s.makers, maker{id, s.hasTenant})
 	return err == nil && !id.IsZero()
 }
 

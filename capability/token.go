@@ -47,6 +47,7 @@ func ParseBinary(binary []byte) (Token, error) {
 
 // adopt makes a token of bytes that nobody else has.
 func adopt(binary []byte) (Token, error) {
+	binary = withoutLocation(binary)
 	var m macaroon
 	if !m.parse(binary) {
 		return Token{}, malformed()

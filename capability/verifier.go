@@ -254,8 +254,12 @@ func (v *Verifier) askRevocations(ctx context.Context, known *verdict) error {
 	}
 	err := v.askRevocation(ctx, known, known.grant.ID(), known.grant.identifier.tenant)
 	for _, maker := range known.grant.scope.makers {
+		tenant := ""
+		if maker.ofTenant {
+			tenant = known.grant.identifier.tenant
+		}
 		if err == nil {
-			err = v.askRevocation(ctx, known, maker, "") // of the same tenant, or of none
+			err = v.askRevocation(ctx, known, maker.token, tenant)
 		}
 	}
 	if err != nil {

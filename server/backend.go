@@ -12,6 +12,7 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/membox"
 	"github.com/mailboxmq/mailbox/redisbox"
+	"github.com/mailboxmq/mailbox/server/internal/sqsapi"
 )
 
 // openBackend opens what the configuration names, unless the embedder brought a
@@ -28,11 +29,13 @@ func (s *Server) openBackend(ctx context.Context, c *Config) (closeBackend func(
 	scheme, rest, _ := strings.Cut(c.Backend, ":")
 	switch scheme {
 	case "memory":
-		backend := membox.New(&membox.Options{Defaults: c.topicDefaults()})
+		backend := membox.New(&membox.Options{Defaults: c.topicDefaults(), MaxBodyBytes: sqsapi.MaxPayloadBytes})
 		s.opener = backend
 		return backend.Close, nil
 	case "disk":
-		backend, err := diskbox.Open(ctx, strings.TrimPrefix(rest, "//"), &diskbox.Options{Defaults: c.topicDefaults(), Logger: s.log})
+		backend, err := diskbox.Open(ctx, strings.TrimPrefix(rest, "//"), &diskbox.Options{
+			Defaults: c.topicDefaults(), Logger: s.log, MaxBodyBytes: sqsapi.MaxPayloadBytes,
+		})
 		if err != nil {
 			return nil, err
 		}
@@ -52,12 +55,12 @@ func (s *Server) openRedis(ctx context.Context, c *Config) (func() error, error)
 	if err != nil {
 		return nil, &driver.Error{Code: driver.ErrUnavailable, Op: "open", Err: err}
 	}
-	backend, err := redisbox.Open(ctx, client, &redisbox.Options{Defaults: c.topicDefaults()})
+	backend, err := redisbox.Open(ctx, client, &redisbox.Options{Defaults: c.topicDefaults(), MaxBodyBytes: sqsapi.MaxPayloadBytes})
 	if err != nil {
 		client.Close()
 		return nil, err
 	}
-	s.opener = backend
+	s.opener, s.shared = backend, true
 	return func() error {
 		err := backend.Close()
 		client.Close()

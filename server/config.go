@@ -43,6 +43,11 @@ type Config struct {
 	// ListenMetrics is a further address on which only health, readiness and
 	// metrics are served; empty means none.
 	ListenMetrics string
+	// ListenSQS is a further address for clients of Amazon SQS; empty means none.
+	// Those that sign are served on Listen too.
+	ListenSQS string
+	// SQS says how clients of Amazon SQS are served.
+	SQS SQSConfig
 	// Socket is the path of a unix socket for HTTP; empty means none.
 	Socket string
 	// InsecureListen allows plaintext on addresses that are not of this machine.
@@ -159,6 +164,7 @@ func (c Config) complete() Config {
 			*path = filepath.Join(c.DataDir, name)
 		}
 	}
+	c.ListenSQS = c.SQS.address(c.ListenSQS)
 	in(&c.KeyFile, "keys")
 	in(&c.TokenFile, "operator.token")
 	in(&c.RevocationFile, "revocations")

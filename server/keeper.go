@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/mailboxmq/mailbox/capability"
@@ -22,6 +25,7 @@ const operatorLife = 365 * 24 * time.Hour
 type revocations interface {
 	capability.Revocations
 	broker.Revoker
+	All() iter.Seq[capability.Revocation]
 }
 
 // A keeper holds the keys of a daemon, its revocations and the operator's token:
@@ -33,6 +37,21 @@ type keeper struct {
 	keyFile     string // empty if the keys are in memory
 	fresh       bool   // the keys were made now
 	close       func() error
+	shared      *sharedRevocations // nil if this daemon is alone on its backend
+	writes      bool               // changed keys are written to keyFile
+	changing    sync.Mutex         // held while the keys are changed here
+}
+
+// share makes the revocations those of all daemons on a backend. It blocks on I/O.
+func (k *keeper) share(ctx context.Context, opener driver.Opener, log *slog.Logger) error {
+	shared, err := shareRevocations(ctx, k.revocations, opener, log)
+	if err != nil {
+		return err
+	}
+	closeOwn := k.close
+	k.revocations, k.shared = shared, shared
+	k.close = func() error { return errors.Join(shared.close(), closeOwn()) }
+	return nil
 }
 
 // openKeeper reads the files of a daemon, and makes those that are missing.
@@ -45,7 +64,7 @@ func openKeeper(ctx context.Context, c *Config) (*keeper, error) {
 			return nil, err
 		}
 	}
-	k := &keeper{keyFile: c.KeyFile}
+	k := &keeper{keyFile: c.KeyFile, writes: true}
 	var err error
 	if k.ring, err = capability.ReadKeyFile(c.KeyFile); errors.Is(err, driver.ErrNotFound) {
 		k.ring, k.fresh = capability.NewKeyRing(capability.NewKey()), true
@@ -108,6 +127,33 @@ func (k *keeper) readOperator(path string) error {
 func mintOperator(ring *capability.KeyRing) (capability.Token, error) {
 	return ring.Mint("", capability.AllOperations(), capability.Topics(capability.AnyTopic()),
 		capability.ExpiresAt(time.Now().Add(operatorLife)))
+}
+
+// RotateKeys implements broker.KeyKeeper.
+func (k *keeper) RotateKeys(context.Context) error {
+	return k.change(func() error { return k.ring.Rotate(capability.NewKey()) })
+}
+
+// RetireKey implements broker.KeyKeeper.
+func (k *keeper) RetireKey(_ context.Context, id capability.KeyID, at time.Time) error {
+	return k.change(func() error { return k.ring.Retire(id, at) })
+}
+
+// change changes the keys, and writes them where they were read from, unless this
+// daemon writes no file. What somebody else has changed there is taken over first.
+func (k *keeper) change(edit func() error) error {
+	k.changing.Lock()
+	defer k.changing.Unlock()
+	if !k.writes {
+		return edit()
+	}
+	if err := k.reload(); err != nil {
+		return err
+	}
+	if err := edit(); err != nil {
+		return err
+	}
+	return k.ring.WriteFile(k.keyFile)
 }
 
 // reload takes over what has changed in the file of keys: new ones, and what was

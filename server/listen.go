@@ -45,6 +45,7 @@ func (s *Server) listen(ctx context.Context, c *Config) (opened []listener, err 
 	}{
 		{HTTP, "tcp", c.Listen, serveHTTP, false},
 		{OAP, "tcp", c.ListenOAP, s.oap.Serve, false},
+		{SQS, "tcp", c.ListenSQS, s.serveSQS, false},
 		{Metrics, "tcp", c.ListenMetrics, s.serveMetrics, true},
 		{Socket, "unix", c.Socket, serveHTTP, true},
 	} {
@@ -93,15 +94,9 @@ func bind(ctx context.Context, network, address string) (net.Listener, error) {
 	return l, nil
 }
 
-// serveMetrics serves health, readiness and metrics, and nothing that needs a
-// token.
+// serveMetrics serves health, readiness and metrics, without a token.
 func (s *Server) serveMetrics(_ context.Context, l net.Listener) error {
-	all := s.http.Handler
-	mux := http.NewServeMux()
-	for _, path := range []string{"/healthz", "/readyz", "/metrics"} {
-		mux.Handle("GET "+path, all)
-	}
-	own := &http.Server{Handler: mux, ReadHeaderTimeout: s.Config().ReadTimeout, IdleTimeout: s.Config().IdleTimeout}
+	own := &http.Server{Handler: s.api.Open(), ReadHeaderTimeout: s.Config().ReadTimeout, IdleTimeout: s.Config().IdleTimeout}
 	s.http.RegisterOnShutdown(func() { _ = own.Close() })
 	return own.Serve(l)
 }
@@ -192,13 +187,16 @@ func (c *certificates) config() *tls.Config {
 func (s *Server) startAttrs() []slog.Attr {
 	c := s.Config()
 	attrs := []slog.Attr{slog.String("profile", c.Profile), slog.Bool("amnesia", *c.Amnesia)}
-	for _, name := range []string{HTTP, OAP, Metrics, Socket} {
+	for _, name := range []string{HTTP, OAP, SQS, Metrics, Socket} {
 		if address := s.Address(name); address != "" {
 			attrs = append(attrs, slog.String(name, address))
 		}
 	}
 	if c.InsecureListen {
 		attrs = append(attrs, slog.Bool("plaintext_beyond_this_machine", true))
+	}
+	if c.SQS.Unsigned {
+		attrs = append(attrs, slog.Bool("sqs_unsigned", true))
 	}
 	return attrs
 }

@@ -109,12 +109,41 @@ func TestTLSIsVersion13AndReloadsItsCertificate(t *testing.T) {
 		_ = response.Body.Close()
 		t.Error("a client without a certificate was accepted")
 	}
-	plain, err := http.Get("http://" + r.Address(server.Metrics) + "/metrics")
-	if err != nil {
-		t.Fatal(err)
+}
+
+func TestMetricsTellStrangersNoNames(t *testing.T) {
+	r := start(t, server.Config{Profile: server.Micronode, ListenMetrics: "127.0.0.1:0"})
+	r.send("layoffs-2027", "k", "eA==")
+	stranger := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	get := func(base, path string) (int, string) {
+		t.Helper()
+		response, err := stranger.Get(base + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer response.Body.Close()
+		text, err := io.ReadAll(response.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return response.StatusCode, string(text)
 	}
-	_ = plain.Body.Close()
-	http.DefaultClient.CloseIdleConnections()
+	if status, text := get(r.base, "/metrics"); status != http.StatusUnauthorized || strings.Contains(text, "layoffs-2027") {
+		t.Errorf("without a token: %d %.200s", status, text)
+	}
+	if status, _ := get(r.base, "/readyz"); status != http.StatusOK {
+		t.Errorf("readiness without a token: %d", status)
+	}
+	if text := r.get("/metrics"); !strings.Contains(text, "layoffs-2027") {
+		t.Errorf("with the operator's token: %.200s", text)
+	}
+	own := "http://" + r.Address(server.Metrics)
+	if status, text := get(own, "/metrics"); status != http.StatusOK || !strings.Contains(text, "layoffs-2027") {
+		t.Errorf("at the address for metrics: %d %.200s", status, text)
+	}
+	if status, _ := get(own, "/v1/ping"); status != http.StatusNotFound {
+		t.Errorf("something else at the address for metrics: %d", status)
+	}
 }
 
 func TestTheSocketIsForItsOwnerAlone(t *testing.T) {

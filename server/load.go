@@ -135,6 +135,12 @@ func readFile(c *Config, path string) error {
 func apply(c *Config, path, prefix string, tree map[string]any) error {
 	for name, value := range tree {
 		key := prefix + name
+		if key == "sqs.queues" {
+			if err := c.SQS.declare(value); err != nil {
+				return fmt.Errorf("%s: %w", path, err)
+			}
+			continue
+		}
 		if table, ok := value.(map[string]any); ok {
 			if err := apply(c, path, key+".", table); err != nil {
 				return err

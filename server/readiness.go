@@ -43,6 +43,9 @@ func (s *Server) readiness(ctx context.Context) httpapi.Readiness {
 	if c.InsecureListen {
 		r.Notes["plaintext"] = "beyond this machine"
 	}
+	if c.SQS.Unsigned {
+		r.Notes["sqs"] = "unsigned requests are believed"
+	}
 	return r
 }
 
@@ -56,5 +59,6 @@ func (c *Config) deadLetterProfile() string {
 
 // describe puts what does not change into the metrics.
 func (s *Server) describe(c *Config) {
+	s.metrics.SQSUnsigned(c.SQS.Unsigned)
 	s.metrics.Info(c.Profile, c.deadLetterProfile(), *c.Amnesia, c.InsecureListen && c.TLSCert == "")
 }

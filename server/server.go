@@ -21,6 +21,7 @@ import (
 	"github.com/mailboxmq/mailbox/server/internal/metrics"
 	"github.com/mailboxmq/mailbox/server/internal/oapapi"
 	"github.com/mailboxmq/mailbox/server/internal/rpcapi"
+	"github.com/mailboxmq/mailbox/server/internal/sqsapi"
 )
 
 // Options are what an embedder can give a daemon besides its configuration. The
@@ -32,6 +33,10 @@ type Options struct {
 	// Opener is the backend; nil means the one that the configuration names. It
 	// is not closed by the daemon.
 	Opener driver.Opener
+	// Shared says that other daemons use Opener's queues too. Daemons on one
+	// backend tell each other what they revoke, in a queue of their own there. Those
+	// that a configuration names on Redis always do.
+	Shared bool
 }
 
 // A Server is a daemon. Make one with New, and run it once with Run.
@@ -40,16 +45,21 @@ type Server struct {
 	log     *slog.Logger
 	level   *slog.LevelVar
 	opener  driver.Opener // nil until it is opened
+	shared  bool          // other daemons may be on the same backend
 	metrics *metrics.Set
 
-	keys    *keeper
-	broker  *broker.Broker
-	http    *http.Server
-	rpc     *rpcapi.Handler
-	oap     *oapapi.Server
-	certs   *certificates // nil without TLS
-	started chan struct{}
-	ran     atomic.Bool
+	keys      *keeper
+	broker    *broker.Broker
+	api       *httpapi.Handler
+	http      *http.Server
+	rpc       *rpcapi.Handler
+	oap       *oapapi.Server
+	sqs       *sqsapi.Service
+	sqsHTTP   *http.Server // that of the listener for clients of SQS alone
+	sqsSigned http.Handler
+	certs     *certificates // nil without TLS
+	started   chan struct{}
+	ran       atomic.Bool
 
 	mu        sync.Mutex // guards the fields below
 	addresses map[string]net.Addr
@@ -59,6 +69,7 @@ type Server struct {
 const (
 	HTTP    = "http"
 	OAP     = "oap"
+	SQS     = "sqs"
 	Metrics = "metrics"
 	Socket  = "socket"
 )
@@ -74,7 +85,7 @@ func New(config Config, options *Options) (*Server, error) {
 		level: new(slog.LevelVar), metrics: metrics.New(), started: make(chan struct{}), addresses: make(map[string]net.Addr),
 	}
 	if options != nil {
-		s.log, s.opener = options.Logger, options.Opener
+		s.log, s.opener, s.shared = options.Logger, options.Opener, options.Shared
 	}
 	level, _ := config.logLevel() // it was validated
 	s.level.Set(level)
@@ -99,7 +110,7 @@ func (s *Server) Config() Config { return *s.config.Load() }
 // Started is closed when the daemon listens everywhere.
 func (s *Server) Started() <-chan struct{} { return s.started }
 
-// Address returns where a listener listens: HTTP, OAP, Metrics or Socket. It is
+// Address returns where a listener listens: HTTP, OAP, SQS, Metrics or Socket. It is
 // empty if there is none, or not yet.
 func (s *Server) Address(listener string) string {
 	s.mu.Lock()
@@ -138,7 +149,15 @@ func (s *Server) Run(ctx context.Context) (err error) {
 		return fmt.Errorf("the keys cannot be opened: %w", err)
 	}
 	defer func() { err = errors.Join(err, s.keys.close()) }()
+	if s.shared {
+		if err := s.keys.share(ctx, s.opener, s.log); err != nil {
+			return fmt.Errorf("the revocations of other daemons cannot be read: %w", err)
+		}
+	}
 	if err := s.assemble(&config); err != nil {
+		return err
+	}
+	if err := s.sqs.Declare(ctx, config.SQS.Queues); err != nil {
 		return err
 	}
 	listeners, err := s.listen(ctx, &config)
@@ -151,7 +170,7 @@ func (s *Server) Run(ctx context.Context) (err error) {
 // assemble makes the broker and its surfaces.
 func (s *Server) assemble(config *Config) (err error) {
 	s.broker, err = broker.New(broker.Options{
-		Opener: s.opener, Ring: s.keys.ring, Revocations: s.keys.revocations,
+		Opener: s.opener, Ring: s.keys.ring, Revocations: s.keys.revocations, Keeper: s.keys,
 		Verifier: capability.NewVerifier(s.keys.ring, &capability.VerifierOptions{
 			Audience: []string{config.Audience}, Revocations: s.keys.revocations, CacheTTL: config.CapCacheTTL,
 		}),
@@ -164,24 +183,36 @@ func (s *Server) assemble(config *Config) (err error) {
 		Broker: s.broker, Logger: s.log, ReadTimeout: config.ReadTimeout, WriteTimeout: config.WriteTimeout,
 		MaxMessages: config.MaxMessages, MaxBytes: config.MaxBytes, Visibility: config.VisibilityDefault,
 	})
+	s.api = httpapi.New(httpapi.Options{
+		Broker: s.broker, Logger: s.log, ReadTimeout: config.ReadTimeout, WriteTimeout: config.WriteTimeout,
+		MaxMessages: config.MaxMessages, MaxBytes: config.MaxBytes, Visibility: config.VisibilityDefault, Ready: s.readiness,
+	})
 	s.http = &http.Server{
-		Handler: s.route(httpapi.New(httpapi.Options{
-			Broker: s.broker, Logger: s.log, ReadTimeout: config.ReadTimeout, WriteTimeout: config.WriteTimeout,
-			MaxMessages: config.MaxMessages, MaxBytes: config.MaxBytes, Visibility: config.VisibilityDefault, Ready: s.readiness,
-		})),
+		Handler:           s.route(s.api),
 		Protocols:         rpcapi.Protocols(),
 		ReadHeaderTimeout: config.ReadTimeout, IdleTimeout: config.IdleTimeout, MaxHeaderBytes: 16 << 10,
 		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
+	if err := s.assembleSQS(config); err != nil {
+		return err
+	}
 	s.oap = oapapi.New(oapapi.Options{
-		Authenticate: oapapi.Brokered(s.broker), MaxConnections: config.MaxConnections, IdleTimeout: config.IdleTimeout, Logger: s.log,
+		Authenticate: oapapi.Brokered(s.broker), MaxConnections: config.MaxConnections, Logger: s.log,
+		HandshakeTimeout: config.ReadTimeout, FrameTimeout: config.ReadTimeout, WriteTimeout: config.WriteTimeout, IdleTimeout: config.IdleTimeout,
+	})
+	s.metrics.WatchOAP(func() metrics.OAP {
+		g := s.oap.Gauges()
+		return metrics.OAP{
+			Connections: g.Connections, MaxConnections: g.MaxConnections, Refused: g.Refused,
+			Sessions: g.Sessions, MaxSessions: g.MaxSessions,
+		}
 	})
 	s.describe(config)
 	return nil
 }
 
-// route sends calls of gRPC and Connect to their surface, and everything else to
-// the given one. It compares paths as they came: a mux would answer those that are
+// route sends calls of gRPC and Connect, and those of clients of SQS, to their
+// surfaces, and everything else to the given one. It compares paths as they came: a mux would answer those that are
 // not clean with redirects of its own.
 func (s *Server) route(other http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -190,6 +221,10 @@ func (s *Server) route(other http.Handler) http.Handler {
 				s.rpc.ServeHTTP(w, r)
 				return
 			}
+		}
+		if sqsapi.Wants(r) {
+			s.sqsSigned.ServeHTTP(w, r)
+			return
 		}
 		other.ServeHTTP(w, r)
 	})
@@ -216,6 +251,12 @@ func (s *Server) serve(ctx context.Context, listeners []listener) error {
 			}
 		})
 	}
+	serving.Go(func() { s.sqs.Resume(ctx) })
+	following, unfollow := context.WithCancel(ctx)
+	defer unfollow()
+	if s.keys.shared != nil {
+		serving.Go(func() { s.keys.shared.follow(following) })
+	}
 	s.log.LogAttrs(ctx, slog.LevelInfo, "started", s.startAttrs()...)
 	close(s.started)
 	var err error
@@ -224,6 +265,7 @@ func (s *Server) serve(ctx context.Context, listeners []listener) error {
 	case err = <-failed:
 	}
 	s.drain(work, cut, listeners)
+	unfollow()
 	serving.Wait()
 	return errors.Join(err, s.broker.Close())
 }
@@ -236,6 +278,7 @@ func (s *Server) drain(ctx context.Context, cut func(), listeners []listener) {
 	defer cancel()
 	defer context.AfterFunc(ctx, cut)() // a backend that does not answer must not hold it up
 	s.log.LogAttrs(ctx, slog.LevelInfo, "draining")
+	s.sqs.Close() // its move tasks write down how far they came
 	// Writes stop before reads: what is here can be taken a little longer than
 	// more can come.
 	s.broker.SetState(broker.StateReadOnly)
@@ -245,6 +288,11 @@ func (s *Server) drain(ctx context.Context, cut func(), listeners []listener) {
 	stopping.Go(func() {
 		if err := s.http.Shutdown(ctx); err != nil {
 			_ = s.http.Close()
+		}
+	})
+	stopping.Go(func() {
+		if err := s.sqsHTTP.Shutdown(ctx); err != nil {
+			_ = s.sqsHTTP.Close()
 		}
 	})
 	stopping.Go(func() {
@@ -260,7 +308,7 @@ func (s *Server) drain(ctx context.Context, cut func(), listeners []listener) {
 }
 
 // Reload takes over what can change while the daemon runs: the settings that
-// Settings calls live, the certificate, and the keys. It returns an error, and
+// Settings calls live, the certificate, the keys, and the credentials of SQS. It returns an error, and
 // changes nothing, if the configuration is not valid or a file cannot be read. It
 // blocks on I/O.
 func (s *Server) Reload(config Config) error {
@@ -279,6 +327,9 @@ func (s *Server) Reload(config Config) error {
 		}
 	}
 	if err := s.keys.reload(); err != nil {
+		return err
+	}
+	if err := s.reloadSQS(); err != nil {
 		return err
 	}
 	if err := s.broker.SetLimits(config.limits()); err != nil {

@@ -234,7 +234,12 @@ func TestAmnesiaWritesNoFile(t *testing.T) {
 
 func (r *running) get(path string) string {
 	r.t.Helper()
-	response, err := r.client.Get(r.base + path)
+	request, err := http.NewRequestWithContext(r.t.Context(), http.MethodGet, r.base+path, nil)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	request.Header.Set("Authorization", "Bearer "+r.OperatorToken().Reveal())
+	response, err := r.client.Do(request)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -384,4 +389,13 @@ func TestReloadChangesWhatCanChange(t *testing.T) {
 	if status, fields := r.post(token, "/v1/stats", `{"topic":"orders"}`); status != 200 {
 		t.Errorf("after the reload: %d %v", status, fields)
 	}
+}
+
+func parseToken(t *testing.T, text any) capability.Token {
+	t.Helper()
+	token, err := capability.Parse(fmt.Sprint(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return token
 }

@@ -43,7 +43,8 @@ var settings = []Setting{
 
 	setting("listen.http", "listen", "address for HTTP, or off", false, func(c *Config) any { return &c.Listen }),
 	setting("listen.oap", "listen-oap", "address for OAP/1 frames, or off", false, func(c *Config) any { return &c.ListenOAP }),
-	setting("listen.metrics", "listen-metrics", "further address for health and metrics alone", false, func(c *Config) any { return &c.ListenMetrics }),
+	setting("listen.sqs", "listen-sqs", "further address for clients of Amazon SQS", false, func(c *Config) any { return &c.ListenSQS }),
+	setting("listen.metrics", "listen-metrics", "further address for health and metrics alone, without a token", false, func(c *Config) any { return &c.ListenMetrics }),
 	setting("listen.socket", "socket", "path of a unix socket for HTTP", false, func(c *Config) any { return &c.Socket }),
 	setting("listen.insecure", "insecure-listen", "allow plaintext on addresses beyond this machine", false, func(c *Config) any { return &c.InsecureListen }),
 	setting("listen.max_conns", "max-conns", "connections on each listener", false, func(c *Config) any { return &c.MaxConnections }),
@@ -82,6 +83,11 @@ var settings = []Setting{
 	setting("auth.key_file", "key-file", "file of the keys that tokens are made with", false, func(c *Config) any { return &c.KeyFile }),
 	setting("auth.token_file", "token-file", "file of the operator's token", false, func(c *Config) any { return &c.TokenFile }),
 	setting("auth.revocation_file", "revocation-file", "file of revocations", false, func(c *Config) any { return &c.RevocationFile }),
+
+	setting("sqs.credentials_file", "sqs-credentials-file", "file of access keys that stand for capabilities", false, func(c *Config) any { return &c.SQS.CredentialsFile }),
+	setting("sqs.unsigned", "sqs-unsigned", "believe everybody on listen.sqs, for tests", false, func(c *Config) any { return &c.SQS.Unsigned }),
+	setting("sqs.compatibility", "sqs-compatibility", "be found where localstack or elasticmq was", false, func(c *Config) any { return &c.SQS.Compatibility }),
+	setting("sqs.strict_minute", "sqs-strict-minute", "refuse for a minute what AWS does: names of deleted queues, second purges", false, func(c *Config) any { return &c.SQS.StrictMinute }),
 
 	setting("log.format", "log-format", "json or text", false, func(c *Config) any { return &c.LogFormat }),
 	setting("log.level", "log-level", "debug, info, warn or error", true, func(c *Config) any { return &c.LogLevel }),

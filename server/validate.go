@@ -18,7 +18,7 @@ import (
 func (c Config) Validate() error {
 	c = c.complete()
 	for _, check := range []func(*Config) error{
-		checkProfile, checkBackend, checkListeners, checkTLS, checkNumbers, checkTimes, checkLog,
+		checkProfile, checkBackend, checkListeners, checkSQS, checkTLS, checkNumbers, checkTimes, checkLog,
 	} {
 		if err := check(&c); err != nil {
 			return err
@@ -58,11 +58,11 @@ func checkBackend(c *Config) error {
 }
 
 func checkListeners(c *Config) error {
-	if c.Listen == Off && c.ListenOAP == Off && c.Socket == "" {
+	if c.Listen == Off && c.ListenOAP == Off && c.Socket == "" && (c.ListenSQS == Off || c.ListenSQS == "") {
 		return fmt.Errorf("listen.http and listen.oap are both off and there is no socket: nobody could reach the daemon")
 	}
 	for _, l := range []struct{ key, address string }{
-		{"listen.http", c.Listen}, {"listen.oap", c.ListenOAP}, {"listen.metrics", c.ListenMetrics},
+		{"listen.http", c.Listen}, {"listen.oap", c.ListenOAP}, {"listen.sqs", c.ListenSQS}, {"listen.metrics", c.ListenMetrics},
 	} {
 		if l.address == Off || l.address == "" {
 			continue

@@ -30,7 +30,13 @@ func (c Caller) Mint(ctx context.Context, tenant string, caveats []capability.Ca
 	}
 	// What holds for the token that mints holds for what it mints: nobody widens,
 	// and nobody escapes a revocation.
-	caveats = append(append(c.token.Inspect().Caveats, capability.MintedBy(c.token.ID())), caveats...)
+	inherited := c.token.Inspect().Caveats
+	if c.tenant != "" {
+		// It falls with the tenant's tokens, even if it is minted where that they fell
+		// is not known yet.
+		inherited = append(inherited, capability.Tenant(c.tenant))
+	}
+	caveats = append(append(inherited, capability.MintedBy(c.token.ID())), caveats...)
 	token, err := c.broker.ring.Mint(tenant, caveats...)
 	if err == nil {
 		c.broker.log.LogAttrs(ctx, slog.LevelInfo, "auth.minted", c.attrs("", slog.String("minted", token.ID().String()))...)

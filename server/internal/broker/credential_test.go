@@ -98,3 +98,38 @@ func TestATenantCannotFillTheRevocations(t *testing.T) {
 		t.Errorf("all of its tokens at once: %v", err)
 	}
 }
+
+// TestATokenThatATenantMintsAfterItsRevocationIsRevokedToo has a daemon hear late of
+// a revocation that another one was told.
+func TestATokenThatATenantMintsAfterItsRevocationIsRevokedToo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := memory(t, broker.Limits{})
+		thief := b.as("acme")
+		time.Sleep(time.Second)
+		told := time.Now()
+		time.Sleep(time.Second)
+		token, err := thief.Mint(t.Context(), "", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := b.Caller(token, broker.Origin{}).Mint(t.Context(), "", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		renewed, err := b.as("").Mint(t.Context(), "acme", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := b.revoked.Revoke(t.Context(), capability.Revocation{Tenant: "acme", At: told}); err != nil {
+			t.Fatal(err)
+		}
+		for name, made := range map[string]capability.Token{"what it has minted": token, "what that has minted": again} {
+			if err := b.Caller(made, broker.Origin{}).Ping(t.Context()); !errors.Is(err, driver.ErrUnauthenticated) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		if err := b.Caller(renewed, broker.Origin{}).Ping(t.Context()); err != nil {
+			t.Errorf("what the operator mints afterwards: %v", err)
+		}
+	})
+}

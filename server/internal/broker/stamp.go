@@ -239,8 +239,25 @@ func (c *Caller) stamp(t *topic, m *Outgoing, now time.Time) (driver.Outgoing, e
 		s.corr = c.origin.CorrelationID
 	}
 	out := m.Outgoing
+	out.Attributes = claimed(out.Attributes)
 	err := s.attach(t, &out)
 	return out, err
+}
+
+// claimMark begins the source of a dead letter that a sender has set itself. No
+// queue has such a name: a message goes home to where a backend saw it die, and not
+// to where it claims to come from, which may be another tenant's.
+const claimMark = "{sent}"
+
+// claimed returns the attributes of a sender as they go to the backend.
+func claimed(attributes map[string]string) map[string]string {
+	source, ok := attributes[driver.AttributeDeadSource]
+	if !ok {
+		return attributes
+	}
+	attributes = maps.Clone(attributes)
+	attributes[driver.AttributeDeadSource] = claimMark + source
+	return attributes
 }
 
 // attach puts the seal where there is room for it.

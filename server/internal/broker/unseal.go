@@ -105,7 +105,12 @@ func (t *topic) localise(m *driver.Message) {
 	if !ok {
 		return
 	}
-	if name, ours := topicName(t.tenant, source); ours && name != source {
+	name, isClaim := strings.CutPrefix(source, claimMark)
+	ours := isClaim
+	if !isClaim {
+		name, ours = topicName(t.tenant, source)
+	}
+	if ours && name != source {
 		m.Attributes = maps.Clone(m.Attributes)
 		m.Attributes[driver.AttributeDeadSource] = name
 	}

@@ -1,0 +1,51 @@
+package sqsapi
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"net/http"
+	"strings"
+)
+
+// noAccount is the account of callers without a tenant, as emulators have it.
+const noAccount = "000000000000"
+
+// defaultRegion is that of requests without a signature.
+const defaultRegion = "us-east-1"
+
+// accountOf returns the twelve digits that stand for a tenant. They are made of its
+// name, so that all daemons agree, and are never those of no tenant.
+func accountOf(tenant string) string {
+	if tenant == "" {
+		return noAccount
+	}
+	sum := sha256.Sum256([]byte("mailbox tenant " + tenant))
+	const accounts = 1_000_000_000_000
+	return fmt.Sprintf("%012d", 1+binary.BigEndian.Uint64(sum[:])%(accounts-1))
+}
+
+// arnOf names a queue for policies.
+func arnOf(region, account, queue string) string {
+	return "arn:aws:sqs:" + region + ":" + account + ":" + queue
+}
+
+// parseARN reads what arnOf wrote. Partition and region may be any.
+func parseARN(arn string) (account, queue string, ok bool) {
+	parts := strings.Split(arn, ":")
+	if len(parts) != 6 || parts[0] != "arn" || parts[2] != "sqs" || parts[5] == "" {
+		return "", "", false
+	}
+	return parts[4], parts[5], true
+}
+
+// baseOf is where the client reached the daemon, so that the URLs of queues work
+// for that client. A proxy that ends TLS says so in a header; believing it can only
+// mislead who sent it.
+func baseOf(r *http.Request) string {
+	scheme := "http://"
+	if r.TLS != nil || strings.EqualFold(r.Header.Get("X-Forwarded-Proto"), "https") {
+		scheme = "https://"
+	}
+	return scheme + r.Host
+}

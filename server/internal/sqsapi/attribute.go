@@ -1,0 +1,261 @@
+package sqsapi
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"strconv"
+
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/server/internal/sqsapi/sqswire"
+)
+
+// The attributes of queues that are treated in a way of their own.
+const (
+	attributeAll          = "All"
+	attributeFIFO         = "FifoQueue"
+	attributeRedrive      = "RedrivePolicy"
+	attributeRedriveAllow = "RedriveAllowPolicy"
+	attributePolicy       = "Policy"
+	attributeScope        = "DeduplicationScope"
+	attributeThroughput   = "FifoThroughputLimit"
+	attributeContentDedup = "ContentBasedDeduplication"
+)
+
+// A queueAttribute is an attribute that can be set.
+type queueAttribute struct {
+	// set reads the value into the settings; false means that it is not valid.
+	set func(s *settings, value string) bool
+	// get returns the value, and false if the queue has none.
+	get func(s *settings) (string, bool)
+	// fifo attributes are those of FIFO queues only.
+	fifo bool
+}
+
+// number is an attribute within bounds.
+func number(field func(*settings) *int, low, high int) queueAttribute {
+	return queueAttribute{
+		set: func(s *settings, value string) bool {
+			n, err := strconv.Atoi(value)
+			if err != nil || n < low || n > high {
+				return false
+			}
+			*field(s) = n
+			return true
+		},
+		get: func(s *settings) (string, bool) { return strconv.Itoa(*field(s)), true },
+	}
+}
+
+// flag is an attribute that is true or false.
+func flag(field func(*settings) *bool, fifo bool) queueAttribute {
+	return queueAttribute{
+		set: func(s *settings, value string) bool {
+			switch value {
+			case "true", "True", "TRUE":
+				*field(s) = true
+			case "false", "False", "FALSE":
+				*field(s) = false
+			default:
+				return false
+			}
+			return true
+		},
+		get:  func(s *settings) (string, bool) { return strconv.FormatBool(*field(s)), true },
+		fifo: fifo,
+	}
+}
+
+// word is an attribute with few values, of which the first is the default.
+func word(field func(*settings) *string, values ...string) queueAttribute {
+	return queueAttribute{
+		set: func(s *settings, value string) bool {
+			if !slices.Contains(values, value) {
+				return false
+			}
+			*field(s) = value
+			return true
+		},
+		get: func(s *settings) (string, bool) {
+			if value := *field(s); value != "" {
+				return value, true
+			}
+			return values[0], true
+		},
+		fifo: true,
+	}
+}
+
+// optional is a text that a queue may have; an empty one takes it off.
+func optional(field func(*settings) *string, valid func(string) bool) queueAttribute {
+	return queueAttribute{
+		set: func(s *settings, value string) bool {
+			if value != "" && !valid(value) {
+				return false
+			}
+			*field(s) = value
+			return true
+		},
+		get: func(s *settings) (string, bool) { return *field(s), *field(s) != "" },
+	}
+}
+
+// maxKMSKeyBytes is more than an ARN of a key has.
+const maxKMSKeyBytes = 2048
+
+// queueAttributes are those that can be set, and read.
+var queueAttributes = map[string]queueAttribute{
+	"VisibilityTimeout":             number(func(s *settings) *int { return &s.Visibility }, 0, maxVisibilitySeconds),
+	"DelaySeconds":                  number(func(s *settings) *int { return &s.Delay }, 0, maxDelaySeconds),
+	"ReceiveMessageWaitTimeSeconds": number(func(s *settings) *int { return &s.Wait }, 0, maxWaitSeconds),
+	"MaximumMessageSize":            number(func(s *settings) *int { return &s.MaxSize }, 1024, maxMessageBytes),
+	"MessageRetentionPeriod":        number(func(s *settings) *int { return &s.Retention }, 60, maxRetention),
+	attributeContentDedup:           flag(func(s *settings) *bool { return &s.ContentDedup }, true),
+	attributeScope:                  word(func(s *settings) *string { return &s.DedupScope }, scopeQueue, scopeGroup),
+	attributeThroughput:             word(func(s *settings) *string { return &s.Throughput }, limitPerQueue, limitPerGroup),
+	attributePolicy:                 optional(func(s *settings) *string { return &s.Policy }, isObject),
+	attributeRedrive:                optional(func(s *settings) *string { return &s.Redrive }, isObject),
+	attributeRedriveAllow:           optional(func(s *settings) *string { return &s.RedriveAllow }, isObject),
+	"KmsMasterKeyId":                optional(func(s *settings) *string { return &s.KMSKey }, func(v string) bool { return len(v) <= maxKMSKeyBytes }),
+	"SqsManagedSseEnabled":          flag(func(s *settings) *bool { return &s.SSE }, false),
+	"KmsDataKeyReusePeriodSeconds": {
+		set: number(func(s *settings) *int { return &s.KMSReuse }, 60, 86_400).set,
+		get: func(s *settings) (string, bool) {
+			if s.KMSReuse == 0 {
+				return strconv.Itoa(defaultKMSReuse), s.KMSKey != ""
+			}
+			return strconv.Itoa(s.KMSReuse), true
+		},
+	},
+}
+
+// A fact is an attribute that can be read only.
+type fact func(r *request, q *queue, stats *driver.Stats) string
+
+// counted are the facts that need the queue to be counted.
+var counted = map[string]fact{
+	"ApproximateNumberOfMessages":           func(_ *request, _ *queue, n *driver.Stats) string { return strconv.Itoa(n.Ready) },
+	"ApproximateNumberOfMessagesDelayed":    func(_ *request, _ *queue, n *driver.Stats) string { return strconv.Itoa(n.Delayed) },
+	"ApproximateNumberOfMessagesNotVisible": func(_ *request, _ *queue, n *driver.Stats) string { return strconv.Itoa(n.InFlight) },
+}
+
+var facts = map[string]fact{
+	"QueueArn":              func(r *request, q *queue, _ *driver.Stats) string { return r.arn(q.Topic) },
+	"CreatedTimestamp":      func(_ *request, q *queue, _ *driver.Stats) string { return strconv.FormatInt(q.Created, 10) },
+	"LastModifiedTimestamp": func(_ *request, q *queue, _ *driver.Stats) string { return strconv.FormatInt(q.Modified, 10) },
+}
+
+func isObject(text string) bool {
+	var object map[string]json.RawMessage
+	return json.Unmarshal([]byte(text), &object) == nil && object != nil
+}
+
+// set reads attributes into the settings. Errors are in the order of the names, so
+// that the same request fails in the same way.
+func (s *settings) set(attributes map[string]string) error {
+	for _, name := range slices.Sorted(maps.Keys(attributes)) {
+		attribute, known := queueAttributes[name]
+		switch {
+		case !known:
+			return sqswire.InvalidAttributeName.Withf("Unknown Attribute %s.", name)
+		case attribute.fifo && !s.FIFO:
+			return sqswire.InvalidAttributeName.Withf("You can specify the %s only when FifoQueue is set to true.", name)
+		case !attribute.set(s, attributes[name]):
+			return invalidAttribute(name)
+		}
+	}
+	if s.Throughput == limitPerGroup && s.DedupScope != scopeGroup {
+		// AWS wants both for high throughput; so a queue behaves here as it would there.
+		return sqswire.InvalidAttributeValue.Withf("The FifoThroughputLimit can be set to perMessageGroupId only when DeduplicationScope is set to messageGroup.")
+	}
+	return nil
+}
+
+func invalidAttribute(name string) *sqswire.Error {
+	return sqswire.InvalidAttributeValue.Withf("Invalid value for the parameter %s.", name)
+}
+
+// differs returns an attribute that a queue has another value of, or "".
+func (s *settings) differs(wanted *settings, attributes map[string]string) string {
+	for _, name := range slices.Sorted(maps.Keys(attributes)) {
+		attribute, known := queueAttributes[name]
+		if !known {
+			continue // FifoQueue, which goes with the name
+		}
+		have, _ := attribute.get(s)
+		want, _ := attribute.get(wanted)
+		if have != want && !sameJSON(have, want) {
+			return name
+		}
+	}
+	return ""
+}
+
+// sameJSON reports whether two texts are the same object, whatever its form.
+func sameJSON(a, b string) bool {
+	if !isObject(a) || !isObject(b) {
+		return false
+	}
+	var first, second any
+	if json.Unmarshal([]byte(a), &first) != nil || json.Unmarshal([]byte(b), &second) != nil {
+		return false
+	}
+	one, err := json.Marshal(first)
+	if err != nil {
+		return false
+	}
+	two, err := json.Marshal(second)
+	return err == nil && string(one) == string(two)
+}
+
+// get returns attributes by their names. needsCount says that stats are needed.
+func needsCount(names []string) bool {
+	return slices.ContainsFunc(names, func(name string) bool { return name == attributeAll || counted[name] != nil })
+}
+
+// attributesOf returns the attributes of a queue that are asked for. Codes:
+// InvalidAttributeName.
+func (r *request) attributesOf(q *queue, names []string, stats *driver.Stats) (map[string]string, error) {
+	found := make(map[string]string)
+	add := func(name string) bool {
+		if name == attributeFIFO {
+			if q.FIFO {
+				found[name] = "true"
+			}
+			return true
+		}
+		if fact := facts[name]; fact != nil {
+			found[name] = fact(r, q, stats)
+			return true
+		}
+		if count := counted[name]; count != nil {
+			found[name] = count(r, q, stats)
+			return true
+		}
+		attribute, known := queueAttributes[name]
+		if known && (q.FIFO || !attribute.fifo) {
+			if value, has := attribute.get(&q.settings); has {
+				found[name] = value
+			}
+		}
+		return known
+	}
+	for _, name := range names {
+		if name == attributeAll {
+			for _, table := range []map[string]fact{facts, counted} {
+				for each := range table {
+					add(each)
+				}
+			}
+			for each := range queueAttributes {
+				add(each)
+			}
+			add(attributeFIFO)
+			continue
+		}
+		if !add(name) {
+			return nil, sqswire.InvalidAttributeName.Withf("Unknown Attribute %s.", name)
+		}
+	}
+	return found, nil
+}

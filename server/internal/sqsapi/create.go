@@ -1,0 +1,178 @@
+package sqsapi
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"time"
+
+	"github.com/mailboxmq/mailbox/capability"
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/server/internal/broker"
+	"github.com/mailboxmq/mailbox/server/internal/sqsapi/sqswire"
+)
+
+// createQueue makes a queue, or finds one that is as it is asked for.
+func (r *request) createQueue(ctx context.Context, in *sqswire.CreateQueueInput) (sqswire.Output, error) {
+	if in.QueueName == "" {
+		return nil, missing("QueueName")
+	}
+	wanted := newSettings()
+	attributes := maps.Clone(in.Attributes)
+	if value, ok := attributes[attributeFIFO]; ok {
+		if value != "true" && value != "True" && value != "TRUE" {
+			return nil, sqswire.InvalidAttributeName.Withf("Unknown Attribute %s.", attributeFIFO)
+		}
+		wanted.FIFO = true
+		delete(attributes, attributeFIFO)
+	}
+	if err := sqswire.CheckQueueName(in.QueueName, wanted.FIFO); err != nil {
+		return nil, err
+	}
+	if err := r.caller.May(ctx, capability.OpAdmin, in.QueueName); err != nil {
+		return nil, err
+	}
+	if err := wanted.set(attributes); err != nil {
+		return nil, err
+	}
+	if err := checkTags(in.QueueName, in.Tags); err != nil {
+		return nil, err
+	}
+	place := broker.Place{Tenant: r.caller.Tenant(), Topic: in.QueueName}
+	defer r.service.queues.lock(place)()
+	if found, err := r.service.load(ctx, place); err == nil {
+		if name := found.differs(&wanted, attributes); name != "" {
+			return nil, sqswire.QueueNameExists.Withf("A queue already exists with the same name and a different value for attribute %s", name)
+		}
+		return &sqswire.CreateQueueOutput{QueueURL: r.url(in.QueueName)}, nil
+	} else if !errors.Is(err, sqswire.QueueDoesNotExist) {
+		return nil, err
+	}
+	if err := r.service.mayCreate(place); err != nil {
+		return nil, err
+	}
+	if err := r.checkPolicies(ctx, in.QueueName, &wanted, attributes); err != nil {
+		return nil, err
+	}
+	if len(in.Tags) > 0 {
+		wanted.Tags = maps.Clone(in.Tags)
+	}
+	wanted.Created = time.Now().Unix()
+	wanted.Modified = wanted.Created
+	made := &queue{Place: place, settings: wanted, config: wanted.newConfig()}
+	if err := r.service.store(ctx, r.caller, made); err != nil {
+		return nil, tooMuch(err)
+	}
+	return &sqswire.CreateQueueOutput{QueueURL: r.url(in.QueueName)}, nil
+}
+
+// tooMuch turns settings that the annotation has no room for into an error that
+// says so.
+func tooMuch(err error) error {
+	if e, ok := errors.AsType[*driver.Error](err); ok && e.Code == driver.ErrInvalid && e.Field == "Annotation" {
+		return sqswire.OverLimit.Withf("The attributes, tags and policies of the queue are too long together.")
+	}
+	return err
+}
+
+// deleteQueue removes a queue with everything in it.
+func (r *request) deleteQueue(ctx context.Context, in *sqswire.DeleteQueueInput) (sqswire.Output, error) {
+	q, err := r.find(ctx, in.QueueURL)
+	if err != nil {
+		return nil, err
+	}
+	defer r.service.queues.lock(q.Place)()
+	err = r.caller.Delete(ctx, q.Topic)
+	r.service.queues.forget(q.Place)
+	if err != nil {
+		return nil, err
+	}
+	r.service.tasks.stop(q.Place)
+	r.service.minute.deleted(q.Place)
+	return new(sqswire.DeleteQueueOutput), nil
+}
+
+// getQueueURL returns the URL of a queue that is there.
+func (r *request) getQueueURL(ctx context.Context, in *sqswire.GetQueueURLInput) (sqswire.Output, error) {
+	if in.QueueName == "" {
+		return nil, missing("QueueName")
+	}
+	if in.QueueOwnerAWSAccountID != "" && in.QueueOwnerAWSAccountID != r.account {
+		return nil, sqswire.QueueDoesNotExist.Default()
+	}
+	q, err := r.find(ctx, in.QueueName)
+	if err != nil {
+		return nil, err
+	}
+	return &sqswire.GetQueueURLOutput{QueueURL: r.url(q.Topic)}, nil
+}
+
+// getQueueAttributes returns attributes of a queue. Counting needs a token for it.
+func (r *request) getQueueAttributes(ctx context.Context, in *sqswire.GetQueueAttributesInput) (sqswire.Output, error) {
+	q, err := r.find(ctx, in.QueueURL)
+	if err != nil {
+		return nil, err
+	}
+	var stats driver.Stats
+	if needsCount(in.AttributeNames) {
+		if stats, err = r.caller.Stats(ctx, q.Topic); err != nil {
+			return nil, err
+		}
+	}
+	attributes, err := r.attributesOf(q, in.AttributeNames, &stats)
+	if err != nil {
+		return nil, err
+	}
+	return &sqswire.GetQueueAttributesOutput{Attributes: attributes}, nil
+}
+
+// setQueueAttributes changes attributes of a queue.
+func (r *request) setQueueAttributes(ctx context.Context, in *sqswire.SetQueueAttributesInput) (sqswire.Output, error) {
+	q, err := r.find(ctx, in.QueueURL)
+	if err != nil {
+		return nil, err
+	}
+	if len(in.Attributes) == 0 {
+		return nil, missing("Attribute.Name")
+	}
+	if err := r.caller.May(ctx, capability.OpAdmin, q.Topic); err != nil {
+		return nil, err
+	}
+	if err := r.checkPolicies(ctx, q.Topic, &q.settings, in.Attributes); err != nil {
+		return nil, err
+	}
+	err = r.edit(ctx, q.Place, func(s *settings) error { return s.set(in.Attributes) })
+	if err != nil {
+		return nil, err
+	}
+	return new(sqswire.SetQueueAttributesOutput), nil
+}
+
+// edit changes the settings of a queue for the caller, who needs a token for
+// administration, and notes when.
+func (r *request) edit(ctx context.Context, place broker.Place, change func(s *settings) error) error {
+	_, err := r.service.change(ctx, r.caller, place, func(q *queue) error {
+		if err := change(&q.settings); err != nil {
+			return err
+		}
+		q.Modified = time.Now().Unix()
+		return nil
+	})
+	return tooMuch(err)
+}
+
+// purgeQueue removes all messages of a queue.
+func (r *request) purgeQueue(ctx context.Context, in *sqswire.PurgeQueueInput) (sqswire.Output, error) {
+	q, err := r.find(ctx, in.QueueURL)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.service.mayPurge(q.Place); err != nil {
+		return nil, err
+	}
+	if _, err := r.caller.Purge(ctx, q.Topic); err != nil {
+		return nil, err
+	}
+	r.service.minute.purged(q.Place)
+	return new(sqswire.PurgeQueueOutput), nil
+}

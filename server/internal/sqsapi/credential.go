@@ -1,0 +1,142 @@
+package sqsapi
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/mailboxmq/mailbox/capability"
+	"github.com/mailboxmq/mailbox/server/internal/broker"
+	"github.com/mailboxmq/mailbox/server/internal/sqsapi/sigv4"
+	"github.com/mailboxmq/mailbox/server/internal/sqsapi/sqswire"
+)
+
+// Credentials are pairs of an access key and a secret, each of which stands for a
+// capability. They are for clients that cannot send a session token.
+type Credentials struct {
+	byKey map[string]credential
+}
+
+type credential struct {
+	secret capability.Secret
+	token  capability.Token
+}
+
+// maxCredentialBytes bounds a line of a file of credentials.
+const maxCredentialBytes = 16 << 10
+
+// ReadCredentials reads a file of credentials: on each line an access key, its
+// secret and a token, with blanks between; empty lines and those that begin with #
+// mean nothing. Others than its owner must not be able to read it. Errors name the
+// line and never repeat it.
+func ReadCredentials(path string) (*Credentials, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("the file of credentials cannot be read: %w", err)
+	}
+	defer func() { _ = file.Close() }()
+	info, err := file.Stat()
+	if err != nil {
+		return nil, fmt.Errorf("the file of credentials cannot be read: %w", err)
+	}
+	if info.Mode().Perm()&0o077 != 0 {
+		return nil, fmt.Errorf("others can read the file of credentials %s: chmod 600 it", path)
+	}
+	c := &Credentials{byKey: make(map[string]credential)}
+	lines := bufio.NewScanner(file)
+	lines.Buffer(nil, maxCredentialBytes)
+	for number := 1; lines.Scan(); number++ {
+		fields := strings.Fields(lines.Text())
+		if len(fields) == 0 || strings.HasPrefix(fields[0], "#") {
+			continue
+		}
+		if len(fields) != 3 {
+			return nil, fmt.Errorf("%s: line %d is to be an access key, a secret and a token", path, number)
+		}
+		token, err := capability.Parse(fields[2])
+		if err != nil {
+			return nil, fmt.Errorf("%s: line %d has no token behind its secret", path, number)
+		}
+		if _, twice := c.byKey[fields[0]]; twice {
+			return nil, fmt.Errorf("%s: line %d has an access key that was there before", path, number)
+		}
+		c.byKey[fields[0]] = credential{capability.NewSecret(fields[1]), token}
+	}
+	if err := lines.Err(); err != nil {
+		return nil, fmt.Errorf("the file of credentials cannot be read: %w", err)
+	}
+	return c, nil
+}
+
+// find returns the credential with an access key.
+func (c *Credentials) find(accessKeyID string) (credential, bool) {
+	if c == nil {
+		return credential{}, false
+	}
+	found, ok := c.byKey[accessKeyID]
+	return found, ok
+}
+
+// A claim is a signature that has not been verified.
+type claim struct{ signed *sigv4.Signed }
+
+// claimOf reads the signature of a request, and refuses what cannot be good
+// whatever the body is.
+func (s *Service) claimOf(r *http.Request, now time.Time) (*claim, error) {
+	signed, err := sigv4.Parse(r)
+	if err == nil {
+		err = signed.CheckTime(now)
+	}
+	if err == nil {
+		err = signed.CheckScope("sqs")
+	}
+	if err == nil && signed.SessionToken == "" {
+		if _, known := s.credentials.Load().find(signed.AccessKeyID); !known {
+			err = sqswire.UnrecognizedClient.Default()
+		}
+	}
+	if err != nil {
+		s.broker.Metrics().Refused("signature")
+		return nil, err
+	}
+	return &claim{signed}, nil
+}
+
+// authenticate says who signed a request that was read.
+func (s *Service) authenticate(ctx context.Context, claim *claim, call *sqswire.Call, origin broker.Origin) (broker.Caller, error) {
+	signed, hash := claim.signed, call.BodySHA256()
+	if known, ok := s.credentials.Load().find(signed.AccessKeyID); ok {
+		if !signed.VerifiedBy(known.secret.Reveal(), hash) {
+			s.broker.Metrics().Refused("signature")
+			return broker.Caller{}, sqswire.InvalidSignature.Default()
+		}
+		caller := s.broker.Caller(known.token, origin)
+		return caller, caller.Genuine(ctx)
+	}
+	key := sessionKey{signed.AccessKeyID, signed.SessionToken}
+	if known, ok := s.sessions.get(key); ok && signed.VerifiedBy(known.secret.Reveal(), hash) {
+		caller := s.broker.Caller(known.token, origin)
+		return caller, caller.Genuine(ctx)
+	}
+	verified, asked := false, false
+	var used capability.Secret
+	token, err := s.broker.Signed(ctx, signed.AccessKeyID, signed.SessionToken, func(secret capability.Secret) bool {
+		asked, used = true, secret
+		verified = signed.VerifiedBy(secret.Reveal(), hash)
+		return verified
+	}, origin)
+	if err != nil {
+		if asked && !verified && capability.ReasonOf(err) == capability.ReasonNotGenuine {
+			// It is a token of somebody's, and the signature is not theirs.
+			err = sqswire.InvalidSignature.Default()
+		}
+		return broker.Caller{}, err
+	}
+	s.sessions.put(key, session{token, used})
+	caller := s.broker.Caller(token, origin)
+	return caller, caller.Genuine(ctx)
+}

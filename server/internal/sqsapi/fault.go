@@ -1,0 +1,79 @@
+package sqsapi
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/mailboxmq/mailbox/capability"
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/server/internal/sqsapi/sqswire"
+)
+
+// faultOf says what went wrong in the words of AWS. r may be nil if nobody is known
+// yet.
+func faultOf(err error, r *request) *sqswire.Error {
+	if own, ok := errors.AsType[*sqswire.Error](err); ok {
+		return own
+	}
+	if reason := capability.ReasonOf(err); reason != "" {
+		return refusalOf(err, reason, r)
+	}
+	e, ok := errors.AsType[*driver.Error](err)
+	if !ok {
+		return sqswire.InternalFailure.Default()
+	}
+	switch e.Code {
+	case driver.ErrNotFound:
+		return sqswire.QueueDoesNotExist.Default()
+	case driver.ErrFull:
+		return sqswire.RequestThrottled.Withf("The queue or the service is full, try again later: %s", e.Detail)
+	case driver.ErrTooLarge:
+		return sqswire.InvalidParameterValue.Withf("One or more parameters are invalid. Reason: Message must be shorter than %d bytes.", maxMessageBytes)
+	case driver.ErrInvalid:
+		return sqswire.InvalidParameterValue.Withf("Value for parameter %s is invalid. Reason: %s.", e.Field, e.Detail)
+	case driver.ErrUnsupported:
+		return sqswire.UnsupportedOperation.Withf("The backend of this service cannot do that: %s", e.Detail)
+	case driver.ErrReceiptExpired:
+		return sqswire.ReceiptHandleIsInvalid.Default()
+	case driver.ErrUnavailable, driver.ErrClosed:
+		return sqswire.ServiceUnavailable.Default()
+	}
+	return sqswire.InternalFailure.Default()
+}
+
+// refusalOf says why a capability was refused.
+func refusalOf(err error, reason capability.Reason, r *request) *sqswire.Error {
+	switch reason {
+	case capability.ReasonExpired:
+		return sqswire.ExpiredToken.Default()
+	case capability.ReasonQuota:
+		return sqswire.Throttling.Default()
+	case capability.ReasonMissing, capability.ReasonMalformed, capability.ReasonNotGenuine, capability.ReasonRevoked, capability.ReasonKeyRetired:
+		return sqswire.UnrecognizedClient.Default()
+	}
+	if !errors.Is(err, driver.ErrForbidden) || r == nil {
+		return sqswire.AccessDenied.Default()
+	}
+	resource := "*"
+	if e, ok := errors.AsType[*driver.Error](err); ok && e.Queue != "" {
+		resource = r.arn(e.Queue)
+	}
+	return sqswire.AccessDenied.Withf("User: arn:aws:iam::%s:user/%s is not authorized to perform: sqs:%s on resource: %s because the capability does not allow it (%s)",
+		r.account, r.caller.TokenID(), strings.ToLower(string(r.action)), resource, reason)
+}
+
+// outOfRange is the error for a number that is outside its bounds.
+func outOfRange(parameter string, value int, reason string) *sqswire.Error {
+	return sqswire.InvalidParameterValue.Withf("Value %d for parameter %s is invalid. Reason: %s", value, parameter, reason)
+}
+
+// missing is the error for a parameter that must be there.
+func missing(parameter string) *sqswire.Error {
+	return sqswire.MissingParameter.Withf("The request must contain the parameter %s.", parameter)
+}
+
+// invalidValue is the error for a text that is not allowed.
+func invalidValue(parameter, value, reason string) *sqswire.Error {
+	return sqswire.InvalidParameterValue.Withf("%s", fmt.Sprintf("Value %s for parameter %s is invalid. Reason: %s", value, parameter, reason))
+}

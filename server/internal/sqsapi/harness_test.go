@@ -1,0 +1,339 @@
+package sqsapi_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/sqs"
+	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+	"github.com/aws/smithy-go"
+	"go.uber.org/goleak"
+
+	"github.com/mailboxmq/mailbox/capability"
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/membox"
+	"github.com/mailboxmq/mailbox/server/internal/broker"
+	"github.com/mailboxmq/mailbox/server/internal/sqsapi"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// pipeListener is a network within the process: it works in virtual time, because
+// whoever waits on a pipe waits for somebody inside the test.
+type pipeListener struct {
+	conns  chan net.Conn
+	closed chan struct{}
+	once   sync.Once
+}
+
+func newPipeListener() *pipeListener {
+	return &pipeListener{conns: make(chan net.Conn), closed: make(chan struct{})}
+}
+
+func (l *pipeListener) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.conns:
+		return c, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (l *pipeListener) Close() error {
+	l.once.Do(func() { close(l.closed) })
+	return nil
+}
+
+func (l *pipeListener) Addr() net.Addr { return &net.UnixAddr{Name: "pipe", Net: "pipe"} }
+
+func (l *pipeListener) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	ours, theirs := net.Pipe()
+	select {
+	case l.conns <- theirs:
+		return ours, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+// daemon is the surface in front of a backend, within the process.
+type daemon struct {
+	t       testing.TB
+	ring    *capability.KeyRing
+	revoked *capability.MemoryRevocations
+	broker  *broker.Broker
+	service *sqsapi.Service
+	http    *http.Client
+	stop    func()
+	once    sync.Once
+}
+
+// setup is what a test wants of a daemon.
+type setup struct {
+	opener   driver.Opener
+	ring     *capability.KeyRing
+	limits   broker.Limits
+	options  sqsapi.Options
+	unsigned bool
+}
+
+// serve starts a daemon that lives as long as the test, or the bubble.
+func serve(t testing.TB, s setup) *daemon {
+	t.Helper()
+	d := &daemon{t: t, ring: s.ring, revoked: new(capability.MemoryRevocations)}
+	if d.ring == nil {
+		d.ring = capability.NewKeyRing(capability.NewKey())
+	}
+	if s.opener == nil {
+		backend := membox.New(&membox.Options{MaxBodyBytes: sqsapi.MaxPayloadBytes})
+		t.Cleanup(func() { _ = backend.Close() })
+		s.opener = backend
+	}
+	var err error
+	d.broker, err = broker.New(broker.Options{
+		Opener: s.opener, Ring: d.ring, Revocations: d.revoked, Limits: s.limits,
+		Verifier: capability.NewVerifier(d.ring, &capability.VerifierOptions{Revocations: d.revoked}),
+		Defaults: driver.Config{MaxDeliveries: 5, MaxHold: 10},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.options.Broker = d.broker
+	d.service = sqsapi.New(s.options)
+	handler := d.service.Signed()
+	if s.unsigned {
+		handler = d.service.Unsigned()
+	}
+	listener := newPipeListener()
+	server := &http.Server{Handler: handler, ReadHeaderTimeout: time.Minute}
+	done := make(chan error, 1)
+	go func() { done <- server.Serve(listener) }()
+	transport := &http.Transport{DialContext: listener.dial, MaxIdleConnsPerHost: 64}
+	d.http = &http.Client{Transport: transport}
+	d.stop = func() {
+		d.service.Close()
+		transport.CloseIdleConnections()
+		_ = server.Close()
+		<-done
+		_ = d.broker.Close()
+	}
+	t.Cleanup(d.close)
+	return d
+}
+
+// close ends the daemon. It may be called again.
+func (d *daemon) close() { d.once.Do(d.stop) }
+
+// with is a test, to be run in virtual time, with a client that may do everything.
+func with(s setup, test func(t *testing.T, c *client)) func(t *testing.T) {
+	return func(t *testing.T) { test(t, serve(t, s).client("")) }
+}
+
+// client is the SDK's client, with shorter ways to say what tests say often.
+type client struct {
+	*sqs.Client
+	t testing.TB
+	d *daemon
+}
+
+// client returns a client with the credentials of a token: for everything, or with
+// the given conditions.
+func (d *daemon) client(tenant string, caveats ...capability.Caveat) *client {
+	d.t.Helper()
+	return d.clientOf(d.mint(tenant, caveats...).Credentials())
+}
+
+func (d *daemon) mint(tenant string, caveats ...capability.Caveat) capability.Token {
+	d.t.Helper()
+	if len(caveats) == 0 {
+		caveats = append(caveats, capability.AllOperations(), capability.Topics(capability.AnyTopic()))
+	}
+	caveats = append(caveats, capability.ExpiresAt(time.Now().Add(10_000*time.Hour)))
+	token, err := d.ring.Mint(tenant, caveats...)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return token
+}
+
+func (d *daemon) clientOf(c capability.Credentials) *client {
+	return d.clientWith(c.AccessKeyID, c.SecretAccessKey.Reveal(), c.SessionToken)
+}
+
+func (d *daemon) clientWith(accessKey, secret, session string) *client {
+	return &client{t: d.t, d: d, Client: sqs.New(sqs.Options{
+		Region: "eu-central-1", BaseEndpoint: aws.String("http://sqs.example:4566"), HTTPClient: patient{d.http}, Retryer: aws.NopRetryer{},
+		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
+			return aws.Credentials{AccessKeyID: accessKey, SecretAccessKey: secret, SessionToken: session}, nil
+		}),
+	})}
+}
+
+// patient sends bodies that nobody closes. The SDK closes the body of a request when
+// it has the answer, which breaks a connection whose other side, in the same
+// process, answers before the sender has noticed that it is done.
+type patient struct{ *http.Client }
+
+func (p patient) Do(r *http.Request) (*http.Response, error) {
+	if r.Body != nil {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			return nil, err
+		}
+		r.Body = io.NopCloser(bytes.NewReader(body))
+	}
+	return p.Client.Do(r)
+}
+
+// create makes a queue and returns its URL.
+func (c *client) create(name string, attributes ...string) *string {
+	c.t.Helper()
+	out, err := c.CreateQueue(c.t.Context(), &sqs.CreateQueueInput{QueueName: &name, Attributes: pairs(attributes)})
+	if err != nil {
+		c.t.Fatalf("create %s: %v", name, err)
+	}
+	return out.QueueUrl
+}
+
+// createFIFO makes a FIFO queue.
+func (c *client) createFIFO(name string, attributes ...string) *string {
+	c.t.Helper()
+	return c.create(name, append(attributes, "FifoQueue", "true")...)
+}
+
+func pairs(list []string) map[string]string {
+	if len(list) == 0 {
+		return nil
+	}
+	m := make(map[string]string)
+	for i := 0; i+1 < len(list); i += 2 {
+		m[list[i]] = list[i+1]
+	}
+	return m
+}
+
+// send sends a message and returns its id.
+func (c *client) send(queue *string, body string, change ...func(*sqs.SendMessageInput)) string {
+	c.t.Helper()
+	input := &sqs.SendMessageInput{QueueUrl: queue, MessageBody: &body}
+	for _, f := range change {
+		f(input)
+	}
+	out, err := c.SendMessage(c.t.Context(), input)
+	if err != nil {
+		c.t.Fatalf("send %.40q: %v", body, err)
+	}
+	return *out.MessageId
+}
+
+// group puts a message into a group, with a dedup id.
+func group(name, dedup string) func(*sqs.SendMessageInput) {
+	return func(in *sqs.SendMessageInput) {
+		in.MessageGroupId = &name
+		if dedup != "" {
+			in.MessageDeduplicationId = &dedup
+		}
+	}
+}
+
+// receive takes up to ten messages, with all that can be asked for.
+func (c *client) receive(queue *string, change ...func(*sqs.ReceiveMessageInput)) []types.Message {
+	c.t.Helper()
+	input := &sqs.ReceiveMessageInput{
+		QueueUrl: queue, MaxNumberOfMessages: 10, MessageAttributeNames: []string{"All"},
+		MessageSystemAttributeNames: []types.MessageSystemAttributeName{types.MessageSystemAttributeNameAll},
+	}
+	for _, f := range change {
+		f(input)
+	}
+	out, err := c.ReceiveMessage(c.t.Context(), input)
+	if err != nil {
+		c.t.Fatalf("receive: %v", err)
+	}
+	return out.Messages
+}
+
+// one takes exactly one message.
+func (c *client) one(queue *string, change ...func(*sqs.ReceiveMessageInput)) types.Message {
+	c.t.Helper()
+	messages := c.receive(queue, append(change, func(in *sqs.ReceiveMessageInput) { in.MaxNumberOfMessages = 1 })...)
+	if len(messages) != 1 {
+		c.t.Fatalf("got %d messages, want one", len(messages))
+	}
+	return messages[0]
+}
+
+func visible(seconds int32) func(*sqs.ReceiveMessageInput) {
+	return func(in *sqs.ReceiveMessageInput) { in.VisibilityTimeout = seconds }
+}
+
+func waiting(seconds int32) func(*sqs.ReceiveMessageInput) {
+	return func(in *sqs.ReceiveMessageInput) { in.WaitTimeSeconds = seconds }
+}
+
+func (c *client) delete(queue *string, m types.Message) {
+	c.t.Helper()
+	if _, err := c.DeleteMessage(c.t.Context(), &sqs.DeleteMessageInput{QueueUrl: queue, ReceiptHandle: m.ReceiptHandle}); err != nil {
+		c.t.Fatalf("delete: %v", err)
+	}
+}
+
+// attributes returns attributes of a queue, all if none are named.
+func (c *client) attributes(queue *string, names ...types.QueueAttributeName) map[string]string {
+	c.t.Helper()
+	if len(names) == 0 {
+		names = []types.QueueAttributeName{types.QueueAttributeNameAll}
+	}
+	out, err := c.GetQueueAttributes(c.t.Context(), &sqs.GetQueueAttributesInput{QueueUrl: queue, AttributeNames: names})
+	if err != nil {
+		c.t.Fatalf("get attributes: %v", err)
+	}
+	return out.Attributes
+}
+
+// set sets attributes of a queue.
+func (c *client) set(queue *string, attributes ...string) error {
+	_, err := c.SetQueueAttributes(c.t.Context(), &sqs.SetQueueAttributesInput{QueueUrl: queue, Attributes: pairs(attributes)})
+	return err
+}
+
+func bodies(messages []types.Message) []string {
+	var texts []string
+	for _, m := range messages {
+		texts = append(texts, *m.Body)
+	}
+	return texts
+}
+
+// codeOf is the code of an error of AWS.
+func codeOf(err error) string {
+	var e smithy.APIError
+	if errors.As(err, &e) {
+		return e.ErrorCode()
+	}
+	return ""
+}
+
+// refused checks that something failed with a code.
+func refused(t *testing.T, what string, err error, code string) {
+	t.Helper()
+	if got := codeOf(err); got != code {
+		t.Errorf("%s: got %q (%v), want %q", what, got, err, code)
+	}
+}
+
+// all asks for all attributes of a queue.
+var all = []types.QueueAttributeName{types.QueueAttributeNameAll}
+
+// garbageMessage has a receipt that is none.
+var garbageMessage = types.Message{ReceiptHandle: aws.String("garbage")}

@@ -1,0 +1,166 @@
+package sqsapi
+
+import (
+	"context"
+	"errors"
+	"hash/maphash"
+	"sync"
+	"time"
+
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/server/internal/broker"
+	"github.com/mailboxmq/mailbox/server/internal/sqsapi/sqswire"
+)
+
+// A queue is what is known of a queue. It does not change; who changes the queue
+// makes a new one.
+type queue struct {
+	broker.Place
+	settings
+	config driver.Config
+	read   time.Time
+}
+
+// settingsTTL is how long settings are trusted. Only another daemon on the same
+// backend, or another surface, can have changed them meanwhile.
+const settingsTTL = time.Second
+
+// maxQueues bounds how many queues are remembered.
+const maxQueues = 20_000
+
+// changeLocks is how many changes of queues can be under way at once at most.
+const changeLocks = 64
+
+// A queueTable remembers queues, and lets one change each at a time.
+type queueTable struct {
+	mu     sync.RWMutex // guards known
+	known  map[broker.Place]*queue
+	seed   maphash.Seed
+	change [changeLocks]sync.Mutex
+}
+
+func (t *queueTable) init() {
+	t.known = make(map[broker.Place]*queue)
+	t.seed = maphash.MakeSeed()
+}
+
+func (t *queueTable) get(place broker.Place) *queue {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return t.known[place]
+}
+
+func (t *queueTable) put(q *queue) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.known) >= maxQueues && t.known[q.Place] == nil {
+		for victim := range t.known { // any will do: it is read again when it is used
+			delete(t.known, victim)
+			break
+		}
+	}
+	t.known[q.Place] = q
+}
+
+func (t *queueTable) forget(place broker.Place) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.known, place)
+}
+
+// lock keeps others in this daemon from changing a queue, until the returned
+// function is called.
+func (t *queueTable) lock(place broker.Place) (unlock func()) {
+	mu := &t.change[maphash.Comparable(t.seed, place)%changeLocks]
+	mu.Lock()
+	return mu.Unlock
+}
+
+// find returns a queue that a caller may do anything with, as it was within
+// settingsTTL. Codes: QueueDoesNotExist, and those of authorisation.
+func (r *request) find(ctx context.Context, url string) (*queue, error) {
+	name, err := nameOf(url)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.caller.Uses(ctx, name); err != nil {
+		return nil, err
+	}
+	place := broker.Place{Tenant: r.caller.Tenant(), Topic: name}
+	known := r.service.queues.get(place)
+	if known != nil && time.Since(known.read) < settingsTTL {
+		return known, nil
+	}
+	q, err := r.service.load(ctx, place)
+	if err != nil && known != nil && errors.Is(err, driver.ErrUnavailable) {
+		return known, nil // a daemon that drains reads no settings, and still settles
+	}
+	return q, err
+}
+
+// load reads a queue from the backend and remembers it.
+func (s *Service) load(ctx context.Context, place broker.Place) (*queue, error) {
+	daemon, err := s.daemon(place.Tenant)
+	if err != nil {
+		return nil, err
+	}
+	config, err := daemon.Config(ctx, place.Topic)
+	if err != nil {
+		if errors.Is(err, driver.ErrNotFound) || errors.Is(err, driver.ErrInvalid) {
+			s.queues.forget(place)
+			return nil, sqswire.QueueDoesNotExist.Default()
+		}
+		return nil, err
+	}
+	q := &queue{Place: place, settings: readSettings(place.Topic, &config), config: config, read: time.Now()}
+	s.queues.put(q)
+	s.adopt(q) //nolint:contextcheck // a task outlives the request that finds it
+	return q, nil
+}
+
+// nameOf returns the name in the URL of a queue.
+func nameOf(url string) (string, error) {
+	if url == "" {
+		return "", sqswire.MissingParameter.Withf("The request must contain the parameter QueueUrl.")
+	}
+	_, name := sqswire.QueueName(url)
+	if name == "" || driver.CheckName(name) != nil {
+		return "", sqswire.QueueDoesNotExist.Default()
+	}
+	return name, nil
+}
+
+// change lets edit change the settings of a queue, as they are now, and stores them
+// on behalf of caller. edit may be called once, and must not call change.
+func (s *Service) change(ctx context.Context, caller broker.Caller, place broker.Place, edit func(q *queue) error) (*queue, error) {
+	defer s.queues.lock(place)()
+	q, err := s.load(ctx, place)
+	if err != nil {
+		return nil, err
+	}
+	changed := *q
+	if err := edit(&changed); err != nil {
+		return nil, err
+	}
+	changed.configure(&changed.config, &q.settings)
+	if err := s.store(ctx, caller, &changed); err != nil {
+		return nil, err
+	}
+	return &changed, nil
+}
+
+// store writes a queue and remembers it.
+func (s *Service) store(ctx context.Context, caller broker.Caller, q *queue) error {
+	if err := q.annotate(&q.config); err != nil {
+		return err
+	}
+	if err := caller.Configure(ctx, q.Topic, q.config); err != nil {
+		s.queues.forget(q.Place)
+		return err
+	}
+	// The broker has filled in its defaults; what is remembered is as it would be
+	// read but for those, which nothing here looks at.
+	q.read = time.Now()
+	s.queues.put(q)
+	return nil
+}

@@ -1,0 +1,50 @@
+package sqsapi_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/driver/drivertest"
+	"github.com/mailboxmq/mailbox/internal/redistest"
+	"github.com/mailboxmq/mailbox/internal/sqstest"
+	"github.com/mailboxmq/mailbox/redisbox"
+	"github.com/mailboxmq/mailbox/server/internal/sqsapi"
+)
+
+// inRealTime are cases, as "ID/title", that a client cannot pass on the real clock.
+var inRealTime = map[string]string{
+	"VIS-6/of an ack and a receiver that waits for the expiry, exactly one wins": "a standard queue of SQS says yes to an ack that " +
+		"comes too late, and may not have done it; the backend answers ErrUnavailable then, which the case does not expect",
+}
+
+// TestConformanceOnRedis runs the suite through sqsbox and the SDK in front of a
+// Redis, on the real clock.
+func TestConformanceOnRedis(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes minutes of real time: run without -short")
+	}
+	server := redistest.Standalone(t)
+	drivertest.Run(t, drivertest.Backend{
+		Open: func(t testing.TB) driver.Opener {
+			sqstest.SkipListed(t, sqstest.Beyond, inRealTime)
+			if t, ok := t.(*testing.T); ok {
+				t.Parallel() // nearly all that a case does is wait
+			}
+			client, err := rueidis.NewClient(server.ClientOption())
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(client.Close)
+			backend, err := redisbox.Open(t.Context(), client, &redisbox.Options{Prefix: redistest.Prefix(t), MaxBodyBytes: sqsapi.MaxPayloadBytes})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = backend.Close() })
+			return openPair(t, serve(t, setup{opener: backend}))
+		},
+		Restart: restartClient, Tick: time.Second,
+	})
+}

@@ -1,0 +1,173 @@
+package sqsapi
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strconv"
+
+	"github.com/mailboxmq/mailbox/server/internal/broker"
+	"github.com/mailboxmq/mailbox/server/internal/sqsapi/sqswire"
+)
+
+const (
+	maxReceiveCount   = 1000
+	maxAllowedSources = 10
+)
+
+// A redrivePolicy says where messages go that were received too often.
+type redrivePolicy struct {
+	account, queue string
+	count          int
+}
+
+// redrivePolicy reads the stored policy; false if there is none.
+func (s *settings) redrivePolicy() (redrivePolicy, bool) {
+	if s.Redrive == "" {
+		return redrivePolicy{}, false
+	}
+	policy, err := parseRedrivePolicy(s.Redrive)
+	return policy, err == nil
+}
+
+// parseRedrivePolicy reads the text of a policy. The count may be a number or a
+// text; both are common.
+func parseRedrivePolicy(text string) (redrivePolicy, error) {
+	var raw struct {
+		Target string          `json:"deadLetterTargetArn"`
+		Count  json.RawMessage `json:"maxReceiveCount"`
+	}
+	invalid := func(reason string) error {
+		return sqswire.InvalidParameterValue.Withf("Value %s for parameter RedrivePolicy is invalid. Reason: %s", text, reason)
+	}
+	if json.Unmarshal([]byte(text), &raw) != nil {
+		return redrivePolicy{}, invalid("Redrive policy is not a valid JSON map.")
+	}
+	switch {
+	case raw.Target == "":
+		return redrivePolicy{}, invalid("Redrive policy does not contain mandatory attribute: deadLetterTargetArn.")
+	case raw.Count == nil:
+		return redrivePolicy{}, invalid("Redrive policy does not contain mandatory attribute: maxReceiveCount.")
+	}
+	count, ok := wholeNumber(raw.Count)
+	if !ok || count < 1 || count > maxReceiveCount {
+		return redrivePolicy{}, invalid("Invalid value for maxReceiveCount: " + string(raw.Count) + ", valid values are from 1 to 1000 both inclusive.")
+	}
+	account, queue, ok := parseARN(raw.Target)
+	if !ok {
+		return redrivePolicy{}, invalid("Invalid value for deadLetterTargetArn.")
+	}
+	return redrivePolicy{account, queue, count}, nil
+}
+
+// wholeNumber reads 5 or "5".
+func wholeNumber(raw json.RawMessage) (int, bool) {
+	text := string(raw)
+	if unquoted, err := strconv.Unquote(text); err == nil {
+		text = unquoted
+	}
+	n, err := strconv.Atoi(text)
+	return n, err == nil
+}
+
+// A redriveAllowPolicy says which queues may send their dead letters to a queue.
+type redriveAllowPolicy struct {
+	Permission string   `json:"redrivePermission"`
+	Sources    []string `json:"sourceQueueArns"`
+}
+
+// The permissions.
+const (
+	allowAll = "allowAll"
+	denyAll  = "denyAll"
+	byQueue  = "byQueue"
+)
+
+// parseRedriveAllowPolicy reads the text of a policy.
+func parseRedriveAllowPolicy(text string) (redriveAllowPolicy, error) {
+	invalid := func(reason string) error {
+		return sqswire.InvalidParameterValue.Withf("Value %s for parameter RedriveAllowPolicy is invalid. Reason: %s", text, reason)
+	}
+	var policy redriveAllowPolicy
+	if json.Unmarshal([]byte(text), &policy) != nil {
+		return policy, invalid("Amazon SQS can't create the redrive allow policy, as it's in an unsupported format.")
+	}
+	switch policy.Permission {
+	case allowAll, denyAll:
+		if len(policy.Sources) > 0 {
+			return policy, invalid("sourceQueueArns is only valid with redrivePermission byQueue.")
+		}
+	case byQueue:
+		if len(policy.Sources) == 0 || len(policy.Sources) > maxAllowedSources {
+			return policy, invalid("sourceQueueArns must have between 1 and 10 ARNs.")
+		}
+		for _, source := range policy.Sources {
+			if _, _, ok := parseARN(source); !ok {
+				return policy, invalid("Invalid value for sourceQueueArns.")
+			}
+		}
+	default:
+		return policy, invalid("Invalid value for redrivePermission.")
+	}
+	return policy, nil
+}
+
+// allows reports whether a queue may send its dead letters here. Regions are not
+// compared: there is one here, whatever a client calls it.
+func (p *redriveAllowPolicy) allows(account, source string) bool {
+	switch p.Permission {
+	case denyAll:
+		return false
+	case byQueue:
+		return slices.ContainsFunc(p.Sources, func(arn string) bool {
+			owner, queue, _ := parseARN(arn)
+			return owner == account && queue == source
+		})
+	}
+	return true
+}
+
+// checkPolicies checks the policies among the attributes that are to be set for the
+// queue source: against themselves, and against the queue that they name.
+func (r *request) checkPolicies(ctx context.Context, source string, s *settings, attributes map[string]string) error {
+	if text := attributes[attributeRedriveAllow]; text != "" {
+		if _, err := parseRedriveAllowPolicy(text); err != nil {
+			return err
+		}
+	}
+	text := attributes[attributeRedrive]
+	if text == "" {
+		return nil
+	}
+	policy, err := parseRedrivePolicy(text)
+	if err != nil {
+		return err
+	}
+	invalid := func(reason string) error {
+		return sqswire.InvalidParameterValue.Withf("Value %s for parameter RedrivePolicy is invalid. Reason: %s", text, reason)
+	}
+	if policy.account != r.account {
+		return invalid("Dead-letter target owner should be same as the source.")
+	}
+	if policy.queue == source {
+		return invalid("Dead-letter target cannot be the source queue itself.")
+	}
+	target, err := r.service.load(ctx, broker.Place{Tenant: r.caller.Tenant(), Topic: policy.queue})
+	switch {
+	case errors.Is(err, sqswire.QueueDoesNotExist):
+		return invalid("Dead letter target does not exist.")
+	case err != nil:
+		return err
+	case target.FIFO != s.FIFO:
+		return invalid("Dead-letter queue must be same type of queue as the source.")
+	}
+	if target.RedriveAllow == "" {
+		return nil
+	}
+	allow, err := parseRedriveAllowPolicy(target.RedriveAllow)
+	if err == nil && !allow.allows(r.account, source) {
+		return invalid("Queue " + r.arn(source) + " is not allowed by the redrive allow policy of the dead-letter queue.")
+	}
+	return err
+}

@@ -1,0 +1,207 @@
+package sqsapi
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"time"
+
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/server/internal/broker"
+	"github.com/mailboxmq/mailbox/server/internal/sqsapi/sqswire"
+)
+
+// wrongKind is what AWS says of parameters for the other kind of queue.
+const wrongKind = "The request include parameter that is not valid for this queue type"
+
+// sendMessage sends one message.
+func (r *request) sendMessage(ctx context.Context, in *sqswire.SendMessageInput) (sqswire.Output, error) {
+	q, err := r.find(ctx, in.QueueURL)
+	if err != nil {
+		return nil, err
+	}
+	var message [1]broker.Outgoing
+	entry := sqswire.SendMessageBatchRequestEntry{
+		MessageBody: in.MessageBody, DelaySeconds: in.DelaySeconds, MessageAttributes: in.MessageAttributes,
+		MessageSystemAttributes: in.MessageSystemAttributes, MessageGroupID: in.MessageGroupID, MessageDeduplicationID: in.MessageDeduplicationID,
+	}
+	if err := q.prepare(&message[0], &entry); err != nil {
+		return nil, err
+	}
+	sent, err := r.caller.Send(ctx, q.Topic, message[:])
+	id, err := idOf(sent, err, 0)
+	if err != nil {
+		return nil, err
+	}
+	out := &sqswire.SendMessageOutput{
+		MessageID: messageID(id), MD5OfMessageBody: sqswire.MD5OfBody(in.MessageBody),
+		MD5OfMessageAttributes:       sqswire.MD5OfAttributes(in.MessageAttributes),
+		MD5OfMessageSystemAttributes: sqswire.MD5OfAttributes(in.MessageSystemAttributes),
+	}
+	if q.FIFO {
+		out.SequenceNumber = sequenceNumber(id)
+	}
+	return out, nil
+}
+
+// idOf returns the id of a message that was sent. A key that was used for another
+// body is a conflict to the engine, and to SQS a message that was sent before.
+func idOf(sent []driver.Sent, err error, i int) (string, error) {
+	if err == nil {
+		return sent[i].ID, nil
+	}
+	if err = driver.At(err, i); err == nil {
+		return sent[i].ID, nil
+	}
+	if e, ok := errors.AsType[*driver.Error](err); ok && e.Code == driver.ErrConflict && e.MessageID != "" {
+		return e.MessageID, nil
+	}
+	return "", err
+}
+
+// prepare checks a message, and makes one of the broker of it.
+func (q *queue) prepare(out *broker.Outgoing, in *sqswire.SendMessageBatchRequestEntry) error {
+	if in.MessageBody == "" {
+		return missing("MessageBody")
+	}
+	if err := sqswire.CheckBody(in.MessageBody); err != nil {
+		return err
+	}
+	if err := sqswire.CheckAttributes(in.MessageAttributes); err != nil {
+		return err
+	}
+	if err := sqswire.CheckSystemAttributes(in.MessageSystemAttributes); err != nil {
+		return err
+	}
+	if err := sqswire.CheckMessageSize(in.MessageBody, in.MessageAttributes, q.MaxSize); err != nil {
+		return err
+	}
+	var h hidden
+	if trace, ok := in.MessageSystemAttributes[sqswire.TraceHeader]; ok && trace.StringValue != nil {
+		h.Trace = *trace.StringValue
+	}
+	if err := q.prepareDelay(out, in.DelaySeconds); err != nil {
+		return err
+	}
+	if in.MessageGroupID != nil {
+		if err := sqswire.CheckGroupID(*in.MessageGroupID); err != nil {
+			return err
+		}
+		out.Group = *in.MessageGroupID
+	}
+	if err := q.prepareDedup(out, in, &h); err != nil {
+		return err
+	}
+	return wrap(&out.Outgoing, in.MessageBody, in.MessageAttributes, h)
+}
+
+// prepareDelay chooses the delay: that of the message, or that of the queue.
+func (q *queue) prepareDelay(out *broker.Outgoing, asked *int) error {
+	seconds := q.Delay
+	if asked != nil {
+		switch {
+		case *asked < 0 || *asked > maxDelaySeconds:
+			return outOfRange("DelaySeconds", *asked, "DelaySeconds must be >= 0 and <= 900.")
+		case q.FIFO && *asked > 0:
+			return outOfRange("DelaySeconds", *asked, wrongKind)
+		case !q.FIFO:
+			seconds = *asked
+		}
+	}
+	out.Delay = time.Duration(seconds) * time.Second
+	return nil
+}
+
+// prepareDedup chooses the key that repeats of a message are known by.
+func (q *queue) prepareDedup(out *broker.Outgoing, in *sqswire.SendMessageBatchRequestEntry, h *hidden) error {
+	id := in.MessageDeduplicationID
+	if !q.FIFO {
+		if id != nil {
+			return invalidValue("MessageDeduplicationId", *id, wrongKind)
+		}
+		return nil
+	}
+	if in.MessageGroupID == nil {
+		return missing("MessageGroupId")
+	}
+	switch {
+	case id != nil:
+		if err := sqswire.CheckDeduplicationID(*id); err != nil {
+			return err
+		}
+		out.DedupKey = *id
+	case q.ContentDedup:
+		sum := sha256.Sum256([]byte(in.MessageBody))
+		out.DedupKey = hex.EncodeToString(sum[:])
+	default:
+		return sqswire.InvalidParameterValue.Withf("The queue should either have ContentBasedDeduplication enabled or MessageDeduplicationId provided explicitly")
+	}
+	if q.DedupScope == scopeGroup {
+		h.Dedup = out.DedupKey
+		sum := sha256.Sum256([]byte(out.Group + "\x00" + out.DedupKey))
+		out.DedupKey = hex.EncodeToString(sum[:])
+	}
+	return nil
+}
+
+// sendMessageBatch sends up to ten messages, each of which may fail by itself.
+func (r *request) sendMessageBatch(ctx context.Context, in *sqswire.SendMessageBatchInput) (sqswire.Output, error) {
+	q, err := r.find(ctx, in.QueueURL)
+	if err != nil {
+		return nil, err
+	}
+	if err := in.CheckEntries(); err != nil {
+		return nil, err
+	}
+	if err := in.CheckBatchSize(); err != nil {
+		return nil, err
+	}
+	out := new(sqswire.SendMessageBatchOutput)
+	messages := make([]broker.Outgoing, 0, len(in.Entries))
+	entries := make([]*sqswire.SendMessageBatchRequestEntry, 0, len(in.Entries))
+	for i := range in.Entries {
+		var message broker.Outgoing
+		if err := q.prepare(&message, &in.Entries[i]); err != nil {
+			out.Failed = append(out.Failed, faultOf(err, r).Entry(in.Entries[i].ID))
+			continue
+		}
+		messages = append(messages, message)
+		entries = append(entries, &in.Entries[i])
+	}
+	if len(messages) == 0 {
+		return out, nil
+	}
+	sent, err := r.caller.Send(ctx, q.Topic, messages)
+	if err := wholeError(err); err != nil {
+		return nil, err
+	}
+	for i, entry := range entries {
+		id, err := idOf(sent, err, i)
+		if err != nil {
+			out.Failed = append(out.Failed, faultOf(err, r).Entry(entry.ID))
+			continue
+		}
+		result := sqswire.SendMessageBatchResultEntry{
+			ID: entry.ID, MessageID: messageID(id), MD5OfMessageBody: sqswire.MD5OfBody(entry.MessageBody),
+			MD5OfMessageAttributes:       sqswire.MD5OfAttributes(entry.MessageAttributes),
+			MD5OfMessageSystemAttributes: sqswire.MD5OfAttributes(entry.MessageSystemAttributes),
+		}
+		if q.FIFO {
+			result.SequenceNumber = sequenceNumber(id)
+		}
+		out.Successful = append(out.Successful, result)
+	}
+	return out, nil
+}
+
+// wholeError returns an error that concerns a whole call and not its positions.
+func wholeError(err error) error {
+	if err == nil {
+		return nil
+	}
+	if _, positions := errors.AsType[*driver.BatchError](err); positions {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,147 @@
+package sqsapi
+
+import (
+	"encoding/json"
+	"strings"
+	"time"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+// settings are what SQS keeps of a queue. They are stored in the annotation of the
+// queue's configuration; names are short because every daemon reads them often.
+type settings struct {
+	Visibility int `json:"visibility"`
+	Delay      int `json:"delay,omitempty"`
+	Wait       int `json:"wait,omitempty"`
+	MaxSize    int `json:"max_size"`
+	Retention  int `json:"retention"`
+
+	FIFO         bool   `json:"fifo,omitempty"`
+	ContentDedup bool   `json:"content_dedup,omitempty"`
+	DedupScope   string `json:"dedup_scope,omitempty"`
+	Throughput   string `json:"throughput,omitempty"`
+
+	// The policies are texts as they were given, which were checked then.
+	Policy       string `json:"policy,omitempty"`
+	Redrive      string `json:"redrive,omitempty"`
+	RedriveAllow string `json:"redrive_allow,omitempty"`
+
+	// These are kept and returned, and encrypt nothing.
+	KMSKey   string `json:"kms_key,omitempty"`
+	KMSReuse int    `json:"kms_reuse,omitempty"`
+	SSE      bool   `json:"sse,omitempty"`
+
+	Tags map[string]string `json:"tags,omitempty"`
+	// Created and Modified are in Unix seconds; 0 for a topic that was not made by
+	// way of SQS.
+	Created  int64 `json:"created,omitempty"`
+	Modified int64 `json:"modified,omitempty"`
+
+	// Tasks are the move tasks of which the queue is the source, oldest first.
+	Tasks []moveTask `json:"tasks,omitempty"`
+}
+
+// The values of attributes that are words.
+const (
+	scopeQueue       = "queue"
+	scopeGroup       = "messageGroup"
+	limitPerQueue    = "perQueue"
+	limitPerGroup    = "perMessageGroupId"
+	fifoSuffix       = ".fifo"
+	annotationKey    = "sqs"
+	foreignNotesKey  = "text"
+	defaultRetention = 345_600
+	maxRetention     = 1_209_600
+	defaultKMSReuse  = 300
+)
+
+// newSettings are those of a queue that was made without attributes.
+func newSettings() settings {
+	return settings{Visibility: 30, MaxSize: maxMessageBytes, Retention: defaultRetention}
+}
+
+// readSettings returns the settings of a queue. One without an annotation of ours
+// was made in another way: it has the defaults, and what its configuration says.
+func readSettings(name string, config *driver.Config) settings {
+	var notes map[string]json.RawMessage
+	s := newSettings()
+	if json.Unmarshal([]byte(config.Annotation), &notes) == nil && notes[annotationKey] != nil {
+		if json.Unmarshal(notes[annotationKey], &s) == nil {
+			return s
+		}
+		s = newSettings()
+	}
+	s.FIFO = config.StrictGroups && strings.HasSuffix(name, fifoSuffix)
+	if age := config.RetainReady.Age; age > 0 {
+		s.Retention = int(min(age, maxRetention*time.Second) / time.Second)
+	}
+	return s
+}
+
+// annotate puts the settings into a configuration, beside what others keep there.
+func (s *settings) annotate(config *driver.Config) error {
+	notes := make(map[string]json.RawMessage)
+	if config.Annotation != "" && json.Unmarshal([]byte(config.Annotation), &notes) != nil {
+		text, err := json.Marshal(config.Annotation)
+		if err != nil {
+			return err
+		}
+		notes = map[string]json.RawMessage{foreignNotesKey: text}
+	}
+	own, err := json.Marshal(s)
+	if err != nil {
+		return err
+	}
+	notes[annotationKey] = own
+	text, err := json.Marshal(notes)
+	if err != nil {
+		return err
+	}
+	config.Annotation = string(text)
+	return nil
+}
+
+const (
+	// maxInFlight is that of AWS.
+	maxInFlight = 120_000
+	// unlimited deliveries: AWS has no limit where there is no redrive policy, and a
+	// zero would mean that of the daemon.
+	unlimited = 1 << 30
+	// anyHold allows to extend deliveries up to the twelve hours that this package
+	// enforces, however short the visibility was that they began with.
+	anyHold     = 1 << 16
+	dedupWindow = 5 * time.Minute
+)
+
+// newConfig is the configuration of a queue with these settings. What it leaves at
+// zero are bounds of the daemon.
+func (s *settings) newConfig() driver.Config {
+	config := driver.Config{StrictGroups: s.FIFO, MaxInFlight: maxInFlight, DedupWindow: dedupWindow, MaxHold: anyHold}
+	s.retain(&config)
+	s.bury(&config)
+	return config
+}
+
+// configure changes a configuration as far as settings changed.
+func (s *settings) configure(config *driver.Config, before *settings) {
+	if s.Retention != before.Retention {
+		s.retain(config)
+	}
+	if s.Redrive != before.Redrive {
+		s.bury(config)
+	}
+}
+
+func (s *settings) retain(config *driver.Config) {
+	config.RetainReady.Age = time.Duration(s.Retention) * time.Second
+	config.DropExpired = true
+}
+
+// bury says where messages go that were received too often.
+func (s *settings) bury(config *driver.Config) {
+	config.MaxDeliveries, config.DeadLetterTo = unlimited, ""
+	if policy, ok := s.redrivePolicy(); ok {
+		config.MaxDeliveries, config.DeadLetterTo = policy.count, policy.queue
+	}
+}

@@ -1,0 +1,234 @@
+package sqsapi
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/server/internal/broker"
+	"github.com/mailboxmq/mailbox/server/internal/sqsapi/sqswire"
+)
+
+// deleteMessage removes a message that was dealt with.
+func (r *request) deleteMessage(ctx context.Context, in *sqswire.DeleteMessageInput) (sqswire.Output, error) {
+	q, err := r.find(ctx, in.QueueURL)
+	if err != nil {
+		return nil, err
+	}
+	receipts := [1]string{in.ReceiptHandle}
+	var failures [1]error
+	if err := r.remove(ctx, q, receipts[:], failures[:]); err != nil {
+		return nil, err
+	}
+	if failures[0] != nil {
+		return nil, failures[0]
+	}
+	return new(sqswire.DeleteMessageOutput), nil
+}
+
+// deleteMessageBatch removes up to ten.
+func (r *request) deleteMessageBatch(ctx context.Context, in *sqswire.DeleteMessageBatchInput) (sqswire.Output, error) {
+	q, err := r.find(ctx, in.QueueURL)
+	if err != nil {
+		return nil, err
+	}
+	if err := in.CheckEntries(); err != nil {
+		return nil, err
+	}
+	receipts, failures := make([]string, len(in.Entries)), make([]error, len(in.Entries))
+	for i := range in.Entries {
+		receipts[i] = in.Entries[i].ReceiptHandle
+	}
+	if err := r.remove(ctx, q, receipts, failures); err != nil {
+		return nil, err
+	}
+	out := new(sqswire.DeleteMessageBatchOutput)
+	for i, failure := range failures {
+		if failure != nil {
+			out.Failed = append(out.Failed, faultOf(failure, r).Entry(in.Entries[i].ID))
+			continue
+		}
+		out.Successful = append(out.Successful, sqswire.DeleteMessageBatchResultEntry{ID: in.Entries[i].ID})
+	}
+	return out, nil
+}
+
+// remove removes messages, and says in failures which could not be. Standard queues
+// forgive a receipt whose time is over, and one of a message that is gone; FIFO
+// queues do not.
+func (r *request) remove(ctx context.Context, q *queue, receipts []string, failures []error) error {
+	good, at := r.receiptsOf(q, receipts, failures)
+	if len(good) == 0 {
+		// Somebody without the right learns that, and not what a receipt looks like.
+		return r.caller.Ack(ctx, q.Topic, nil)
+	}
+	ack := r.caller.AckLate
+	if q.FIFO {
+		ack = r.caller.Ack
+	}
+	err := ack(ctx, q.Topic, good)
+	strict := q.FIFO
+	if errors.Is(err, driver.ErrUnsupported) && !q.FIFO {
+		err, strict = r.caller.Ack(ctx, q.Topic, good), true
+	}
+	if whole := wholeError(err); whole != nil {
+		return whole
+	}
+	for i := range good {
+		failure := driver.At(err, i)
+		switch {
+		case failure == nil:
+		case !errors.Is(failure, driver.ErrReceiptExpired):
+			failures[at[i]] = failure
+		case q.FIFO:
+			failures[at[i]] = expiredHandle(good[i])
+		case strict:
+			failures[at[i]] = sqswire.UnsupportedOperation.Withf("The backend of this service cannot delete with a receipt handle that has expired.")
+		}
+	}
+	return nil
+}
+
+// receiptsOf returns the receipts that are ones, and their positions.
+func (r *request) receiptsOf(q *queue, receipts []string, failures []error) (good []string, at []int) {
+	good, at = make([]string, 0, len(receipts)), make([]int, 0, len(receipts))
+	for i, receipt := range receipts {
+		if failure := r.checkReceipt(q, receipt); failure != nil {
+			failures[i] = failure
+			continue
+		}
+		good, at = append(good, receipt), append(at, i)
+	}
+	return good, at
+}
+
+func (r *request) checkReceipt(q *queue, receipt string) error {
+	if receipt == "" {
+		return missing("ReceiptHandle")
+	}
+	if _, ok := r.caller.Taken(q.Topic, receipt); !ok {
+		return sqswire.ReceiptHandleIsInvalid.Withf("The input receipt handle %q is not a valid receipt handle.", receipt)
+	}
+	return nil
+}
+
+func expiredHandle(receipt string) *sqswire.Error {
+	return invalidValue("ReceiptHandle", receipt, "The receipt handle has expired.")
+}
+
+// changeMessageVisibility gives a message more time, or less.
+func (r *request) changeMessageVisibility(ctx context.Context, in *sqswire.ChangeMessageVisibilityInput) (sqswire.Output, error) {
+	q, err := r.find(ctx, in.QueueURL)
+	if err != nil {
+		return nil, err
+	}
+	entries := [1]sqswire.ChangeMessageVisibilityBatchRequestEntry{{ReceiptHandle: in.ReceiptHandle, VisibilityTimeout: in.VisibilityTimeout}}
+	var failures [1]error
+	if err := r.extend(ctx, q, entries[:], failures[:]); err != nil {
+		return nil, err
+	}
+	if failures[0] != nil {
+		return nil, failures[0]
+	}
+	return new(sqswire.ChangeMessageVisibilityOutput), nil
+}
+
+// changeMessageVisibilityBatch does so for up to ten.
+func (r *request) changeMessageVisibilityBatch(ctx context.Context, in *sqswire.ChangeMessageVisibilityBatchInput) (sqswire.Output, error) {
+	q, err := r.find(ctx, in.QueueURL)
+	if err != nil {
+		return nil, err
+	}
+	if err := in.CheckEntries(); err != nil {
+		return nil, err
+	}
+	failures := make([]error, len(in.Entries))
+	if err := r.extend(ctx, q, in.Entries, failures); err != nil {
+		return nil, err
+	}
+	out := new(sqswire.ChangeMessageVisibilityBatchOutput)
+	for i, failure := range failures {
+		if failure != nil {
+			out.Failed = append(out.Failed, faultOf(failure, r).Entry(in.Entries[i].ID))
+			continue
+		}
+		out.Successful = append(out.Successful, sqswire.ChangeMessageVisibilityBatchResultEntry{ID: in.Entries[i].ID})
+	}
+	return out, nil
+}
+
+// extend moves deadlines, and says in failures which could not be moved.
+func (r *request) extend(ctx context.Context, q *queue, entries []sqswire.ChangeMessageVisibilityBatchRequestEntry, failures []error) error {
+	extensions := make([]broker.Extension, 0, len(entries))
+	at := make([]int, 0, len(entries))
+	now := time.Now()
+	for i := range entries {
+		extension, err := r.extension(q, &entries[i], now)
+		if err != nil {
+			failures[i] = err
+			continue
+		}
+		extensions, at = append(extensions, extension), append(at, i)
+	}
+	if len(extensions) == 0 {
+		return r.caller.Extend(ctx, q.Topic, nil)
+	}
+	err := r.caller.Extend(ctx, q.Topic, extensions)
+	if whole := wholeError(err); whole != nil {
+		return whole
+	}
+	for i := range extensions {
+		failure := driver.At(err, i)
+		if errors.Is(failure, driver.ErrReceiptExpired) {
+			failure = r.expired(ctx, q, extensions[i].Receipt)
+		}
+		failures[at[i]] = failure
+	}
+	return nil
+}
+
+// extension checks one entry.
+func (r *request) extension(q *queue, entry *sqswire.ChangeMessageVisibilityBatchRequestEntry, now time.Time) (broker.Extension, error) {
+	if entry.ReceiptHandle == "" {
+		return broker.Extension{}, missing("ReceiptHandle")
+	}
+	if entry.VisibilityTimeout == nil {
+		return broker.Extension{}, missing("VisibilityTimeout")
+	}
+	seconds := *entry.VisibilityTimeout
+	if seconds < 0 || seconds > maxVisibilitySeconds {
+		return broker.Extension{}, outOfRange("VisibilityTimeout", seconds, "VisibilityTimeout must be an integer between 0 and 43200.")
+	}
+	if err := r.checkReceipt(q, entry.ReceiptHandle); err != nil {
+		return broker.Extension{}, err
+	}
+	taken, _ := r.caller.Taken(q.Topic, entry.ReceiptHandle)
+	visibility := time.Duration(seconds) * time.Second
+	// The receipt is as old as the answer, a moment younger than the lease.
+	if held := now.Sub(taken.At).Truncate(time.Second); held > 0 && held+visibility > maxVisibilitySeconds*time.Second {
+		return broker.Extension{}, outOfRange("VisibilityTimeout", seconds, "Total VisibilityTimeout for the message is beyond the limit [43200 seconds].")
+	}
+	return broker.Extension{Receipt: entry.ReceiptHandle, Visibility: visibility}, nil
+}
+
+// expired says what a change with a receipt comes to whose time is over. On a
+// standard queue it is no error as long as the message is there.
+func (r *request) expired(ctx context.Context, q *queue, receipt string) error {
+	if q.FIFO {
+		return expiredHandle(receipt)
+	}
+	taken, _ := r.caller.Taken(q.Topic, receipt)
+	daemon, err := r.service.daemon(q.Tenant)
+	if err != nil {
+		return err
+	}
+	query := driver.Query{ID: taken.Message, States: []driver.State{driver.StateReady, driver.StateDelayed, driver.StateInFlight}, Limit: 1}
+	for _, err := range daemon.Peek(ctx, q.Topic, query) {
+		if errors.Is(err, driver.ErrUnsupported) {
+			return nil
+		}
+		return err
+	}
+	return invalidValue("ReceiptHandle", receipt, "Message does not exist or is not available for visibility timeout change.")
+}

@@ -1,0 +1,230 @@
+package sqswire
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"mime"
+	"net/http"
+	"slices"
+	"strings"
+)
+
+// A Protocol is one of the ways in which a client speaks.
+type Protocol uint8
+
+// The protocols.
+const (
+	// JSON is AWS JSON 1.0.
+	JSON Protocol = iota
+	// Query is AWS Query, answered in XML.
+	Query
+	// QueryJSON is AWS Query, answered in JSON because the client asks for it.
+	QueryJSON
+)
+
+const (
+	jsonContentType = "application/x-amz-json-1.0"
+	targetPrefix    = "AmazonSQS."
+)
+
+// A Call is one request of a client, and the way to answer it.
+type Call struct {
+	// Action is what the client asks for, as it was written; it may be
+	// something that does not exist.
+	Action Action
+	// Input is what Decode made of the request: a pointer to one of the Input
+	// structures, nil before that.
+	Input Input
+	// Protocol is how the client speaks and is answered.
+	Protocol Protocol
+	// RequestID names the request in the answer and in logs.
+	RequestID string
+	// Path is the path of the request: / or that of a queue.
+	Path string
+
+	body []byte
+	form form
+}
+
+// Read reads a request of at most limit bytes of body; see [RequestLimit]. The
+// Call is never nil: where Read fails, it is there for [Call.Fail]. Errors are
+// an *Error, or, where the client did not send all of its request, that of
+// reading it.
+//
+// Nothing but protocol and action is known after that, so that callers can check
+// who asks before they work on what is asked. An action that does not exist is
+// an error of Decode.
+func Read(r *http.Request, limit int64) (*Call, error) {
+	c := &Call{RequestID: newRequestID(), Path: r.URL.Path, Protocol: protocolOf(r)}
+	if target := r.Header.Get("X-Amz-Target"); c.Protocol == JSON {
+		action, _ := strings.CutPrefix(target, targetPrefix)
+		c.Action = Action(action)
+	}
+	body, err := readBody(r, limit)
+	if err != nil {
+		return c, err
+	}
+	c.body = body
+	if c.Protocol == JSON {
+		return c, nil
+	}
+	var form string
+	if isForm(r) {
+		form = string(body)
+	}
+	var malformed *Error
+	if c.form, malformed = parseForm(form, r.URL.RawQuery); malformed != nil {
+		return c, malformed
+	}
+	action, _ := c.form.get("Action")
+	c.Action = Action(action)
+	return c, nil
+}
+
+// Decode reads the rest of the request into c.Input and checks that everything
+// is there that must be. Errors are an *Error.
+func (c *Call) Decode() error {
+	in := c.Action.newInput()
+	if in == nil {
+		return c.unknown()
+	}
+	var err *Error
+	if c.Protocol == JSON {
+		err = readJSON(c.body, in)
+	} else {
+		err = c.form.structure(in)
+	}
+	if err == nil {
+		c.completeURL(in)
+		err = requireMembers(in, "")
+	}
+	if err != nil {
+		return err
+	}
+	c.Input = in
+	return nil
+}
+
+// Decode is [Read] and [Call.Decode] in one.
+func Decode(r *http.Request, limit int64) (*Call, error) {
+	c, err := Read(r, limit)
+	if err != nil {
+		return c, err
+	}
+	return c, c.Decode()
+}
+
+// BodySHA256 is the hash of the request's body that its signature covers.
+func (c *Call) BodySHA256() [sha256.Size]byte { return sha256.Sum256(c.body) }
+
+// unknown is the error for an action that does not exist.
+func (c *Call) unknown() *Error {
+	if c.Protocol == JSON || c.Action == "" {
+		return UnknownOperation.Default()
+	}
+	return UnknownOperation.Withf("The action %.128s is not valid for this endpoint.", c.Action)
+}
+
+// completeURL takes the queue's URL from the path if the request has it there.
+func (c *Call) completeURL(in Input) {
+	m, _ := membersOf(in)
+	defer m.release()
+	if m.url != nil && *m.url == "" && strings.Trim(c.Path, "/") != "" {
+		*m.url = c.Path
+	}
+}
+
+// protocolOf says how the client of a request speaks.
+func protocolOf(r *http.Request) Protocol {
+	mediaType, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";")
+	switch {
+	case r.Header.Get("X-Amz-Target") != "", strings.EqualFold(strings.TrimSpace(mediaType), jsonContentType):
+		return JSON
+	case acceptsJSON(r):
+		return QueryJSON
+	default:
+		return Query
+	}
+}
+
+// acceptsJSON reports whether the client would rather have JSON than XML.
+func acceptsJSON(r *http.Request) bool {
+	for _, accept := range r.Header.Values("Accept") {
+		for accepted := range strings.SplitSeq(accept, ",") {
+			mediaType, _, _ := strings.Cut(accepted, ";")
+			switch strings.ToLower(strings.TrimSpace(mediaType)) {
+			case "application/json":
+				return true
+			case "text/xml", "application/xml", "application/xhtml+xml":
+				return false
+			}
+		}
+	}
+	return false
+}
+
+// isForm reports whether the body holds parameters. Clients that say nothing
+// about their body mean that.
+func isForm(r *http.Request) bool {
+	contentType := r.Header.Get("Content-Type")
+	if contentType == "" {
+		return true
+	}
+	mediaType, _, err := mime.ParseMediaType(contentType)
+	return err == nil && mediaType == "application/x-www-form-urlencoded"
+}
+
+// readBody reads a body of at most limit bytes.
+func readBody(r *http.Request, limit int64) ([]byte, error) {
+	if r.ContentLength > limit {
+		return nil, tooLarge(limit)
+	}
+	if r.Body == nil {
+		return nil, nil
+	}
+	// A client may announce much and send nothing: what is announced is only
+	// believed as far as it costs little.
+	const believed = 64 << 10
+	body := make([]byte, 0, min(max(r.ContentLength, 0), believed)+1)
+	for {
+		n, err := r.Body.Read(body[len(body):cap(body)])
+		body = body[:len(body)+n]
+		switch {
+		case int64(len(body)) > limit:
+			return nil, tooLarge(limit)
+		case errors.Is(err, io.EOF):
+			return body, nil
+		case err != nil:
+			return nil, fmt.Errorf("sqs: reading a request: %w", err)
+		case len(body) == cap(body):
+			// What comes is believed a little more each time.
+			body = slices.Grow(body, int(min(max(r.ContentLength-int64(len(body)), 0), 3*int64(len(body))))+1)
+		}
+	}
+}
+
+func tooLarge(limit int64) *Error {
+	return RequestTooLarge.Withf("The request is larger than %d bytes.", limit)
+}
+
+// newRequestID returns an id in the form of a random UUID.
+func newRequestID() string {
+	var id [16]byte
+	binary.BigEndian.PutUint64(id[:8], rand.Uint64())
+	binary.BigEndian.PutUint64(id[8:], rand.Uint64())
+	id[6] = id[6]&0x0F | 0x40 // version 4
+	id[8] = id[8]&0x3F | 0x80 // the usual variant
+	text := make([]byte, 0, 36)
+	for i, part := range [][]byte{id[:4], id[4:6], id[6:8], id[8:10], id[10:]} {
+		if i > 0 {
+			text = append(text, '-')
+		}
+		text = hex.AppendEncode(text, part)
+	}
+	return string(text)
+}

@@ -1,0 +1,50 @@
+package sqswire
+
+import (
+	"crypto/md5" //nolint:gosec // it is the checksum that clients of SQS expect
+	"encoding/binary"
+	"encoding/hex"
+)
+
+// MD5OfBody is the checksum of a message's body, in hexadecimal digits.
+func MD5OfBody(body string) string {
+	sum := md5.Sum([]byte(body)) //nolint:gosec // see above
+	return hex.EncodeToString(sum[:])
+}
+
+// How a value is carried, in the checksum of attributes.
+const (
+	carriedAsText  = 1
+	carriedAsBytes = 2
+)
+
+// MD5OfAttributes is the checksum of message attributes or of system
+// attributes, and empty if there are none. It is that of names, types and
+// values in the order of names, each with its length before it.
+func MD5OfAttributes(attributes map[string]MessageAttributeValue) string {
+	if len(attributes) == 0 {
+		return ""
+	}
+	b := make([]byte, 0, 256)
+	var room [usualKeys]string
+	for _, name := range sortedKeys(room[:0], attributes) {
+		value := attributes[name]
+		b = appendCounted(b, name)
+		b = appendCounted(b, value.DataType)
+		if value.Kind() == TypeBinary {
+			b = appendCounted(append(b, carriedAsBytes), value.BinaryValue)
+		} else {
+			var text string
+			if value.StringValue != nil {
+				text = *value.StringValue
+			}
+			b = appendCounted(append(b, carriedAsText), text)
+		}
+	}
+	sum := md5.Sum(b) //nolint:gosec // see above
+	return hex.EncodeToString(sum[:])
+}
+
+func appendCounted[T string | []byte](b []byte, text T) []byte {
+	return append(binary.BigEndian.AppendUint32(b, uint32(len(text))), text...)
+}

@@ -1,0 +1,198 @@
+package server
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"log/slog"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/mailboxmq/mailbox/capability"
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/membox"
+)
+
+// share returns the revocations of a daemon on a backend, which are followed until
+// the test ends.
+func share(t *testing.T, opener driver.Opener) *sharedRevocations {
+	t.Helper()
+	s, err := shareRevocations(t.Context(), new(capability.MemoryRevocations), opener, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var following sync.WaitGroup
+	following.Go(func() { s.follow(ctx) })
+	t.Cleanup(func() {
+		cancel()
+		following.Wait()
+		_ = s.close()
+	})
+	return s
+}
+
+func isRevoked(t *testing.T, s *sharedRevocations, token capability.Token) bool {
+	t.Helper()
+	_, revoked, err := s.Revoked(t.Context(), token.ID(), token.Tenant())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return revoked
+}
+
+func mintToken(t *testing.T, tenant string) capability.Token {
+	t.Helper()
+	token, err := capability.NewKeyRing(capability.NewKey()).Mint(tenant, capability.AllOperations(),
+		capability.Topics(capability.AnyTopic()), capability.ExpiresAt(time.Now().Add(time.Hour)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return token
+}
+
+func TestWhatOneDaemonRevokesTheOthersRefuse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		backend := membox.New(&membox.Options{Defaults: driver.Config{MaxMessages: 1, MaxDeliveries: 1}})
+		t.Cleanup(func() { _ = backend.Close() })
+		first, second := share(t, backend), share(t, backend)
+		one, two, other := mintToken(t, ""), mintToken(t, ""), mintToken(t, "acme")
+		time.Sleep(time.Millisecond)
+		for _, r := range []struct {
+			at *sharedRevocations
+			of capability.Revocation
+		}{
+			{first, capability.Revocation{Token: one.ID(), At: time.Now(), Until: time.Now().Add(time.Hour), Share: 7}},
+			{second, capability.Revocation{Token: two.ID(), At: time.Now()}},
+			{first, capability.Revocation{Tenant: "acme", At: time.Now()}},
+		} {
+			if err := r.at.Revoke(t.Context(), r.of); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if !isRevoked(t, first, one) || isRevoked(t, second, one) {
+			t.Error("setup: known at once where it was revoked, and not elsewhere")
+		}
+		before := second.Generation()
+		time.Sleep(followEvery + time.Millisecond)
+		third := share(t, backend) // one that starts later
+		for name, s := range map[string]*sharedRevocations{"first": first, "second": second, "third": third} {
+			for what, token := range map[string]capability.Token{"one": one, "two": two, "the tenant's": other} {
+				if !isRevoked(t, s, token) {
+					t.Errorf("the %s daemon accepts %s", name, what)
+				}
+			}
+		}
+		if second.Generation() == before {
+			t.Error("verifiers are not told that something has changed")
+		}
+		settled := second.Generation()
+		time.Sleep(10 * followEvery)
+		if second.Generation() != settled {
+			t.Error("nothing was revoked, and all tokens are verified again")
+		}
+		for r := range third.All() {
+			if r.Token == one.ID() && r.Share != 7 {
+				t.Errorf("its share is %d", r.Share)
+			}
+		}
+	})
+}
+
+// deaf is a backend that cannot be reached at times.
+type deaf struct {
+	*membox.Backend
+	mu    sync.Mutex
+	cause error
+}
+
+func (d *deaf) set(err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.cause = err
+}
+
+func (d *deaf) OpenQueue(ctx context.Context, name string) (driver.Queue, error) {
+	q, err := d.Backend.OpenQueue(ctx, name)
+	return &deafQueue{q.(peekableQueue), d}, err
+}
+
+type peekableQueue interface {
+	driver.Queue
+	driver.Peeker
+}
+
+type deafQueue struct {
+	peekableQueue
+	deaf *deaf
+}
+
+func (q *deafQueue) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sent, error) {
+	q.deaf.mu.Lock()
+	cause := q.deaf.cause
+	q.deaf.mu.Unlock()
+	if cause != nil {
+		return nil, cause
+	}
+	return q.peekableQueue.Send(ctx, msgs)
+}
+
+func TestWhatCouldNotBeToldIsToldLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		backend := &deaf{Backend: membox.New(nil)}
+		t.Cleanup(func() { _ = backend.Close() })
+		first, second := share(t, backend), share(t, backend)
+		token := mintToken(t, "")
+		time.Sleep(time.Millisecond)
+		backend.set(driver.ErrUnavailable)
+		err := first.Revoke(t.Context(), capability.Revocation{Token: token.ID(), At: time.Now()})
+		if !errors.Is(err, driver.ErrUnavailable) || !isRevoked(t, first, token) {
+			t.Errorf("%v; want that it is revoked here, and that others do not know", err)
+		}
+		time.Sleep(3 * followEvery)
+		backend.set(nil)
+		time.Sleep(2*followEvery + time.Millisecond)
+		if !isRevoked(t, second, token) {
+			t.Error("the other daemon was never told")
+		}
+	})
+}
+
+// revokeMany fills the share of a tenant.
+func revokeMany(t *testing.T, s *sharedRevocations) {
+	t.Helper()
+	share := capability.ShareOf("acme")
+	for range capability.MaxShareRevocations {
+		var token capability.TokenID
+		_, _ = rand.Read(token[6:])
+		if err := s.Revoke(t.Context(), capability.Revocation{Token: token, At: time.Now(), Share: share}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestATenantThatFillsItsShareAtEveryDaemonKeepsNoRevocationFromSpreading has it
+// filled at two before they hear of each other.
+func TestATenantThatFillsItsShareAtEveryDaemonKeepsNoRevocationFromSpreading(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		backend := membox.New(nil)
+		t.Cleanup(func() { _ = backend.Close() })
+		first, second := share(t, backend), share(t, backend)
+		revokeMany(t, first)
+		revokeMany(t, second)
+		token := mintToken(t, "")
+		time.Sleep(time.Millisecond)
+		if err := first.Revoke(t.Context(), capability.Revocation{Token: token.ID(), At: time.Now()}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(followEvery + time.Millisecond)
+		if !isRevoked(t, second, token) {
+			t.Error("the second daemon does not learn what the operator has revoked at the first")
+		}
+		if !isRevoked(t, share(t, backend), token) {
+			t.Error("a daemon that starts later does not know it")
+		}
+	})
+}

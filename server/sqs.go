@@ -1,0 +1,185 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/mailboxmq/mailbox/server/internal/rpcapi"
+	"github.com/mailboxmq/mailbox/server/internal/sqsapi"
+)
+
+// The emulators of SQS that a daemon can be found in place of.
+const (
+	LocalStack = "localstack"
+	ElasticMQ  = "elasticmq"
+)
+
+// SQSConfig says how clients of Amazon SQS are served.
+type SQSConfig struct {
+	// CredentialsFile has access keys and secrets that stand for capabilities, for
+	// clients that send no session token; empty means none.
+	CredentialsFile string
+	// Unsigned lets everybody who reaches Config.ListenSQS do everything with the
+	// queues of no tenant, signed or not. It is for tests.
+	Unsigned bool
+	// Compatibility is LocalStack or ElasticMQ: the port of that emulator is the
+	// default of Config.ListenSQS, and its health check is answered there.
+	Compatibility string
+	// StrictMinute refuses for a minute what AWS refuses: to make a queue with the
+	// name of one that was deleted, and to purge a queue again.
+	StrictMinute bool
+	// Queues are made when the daemon starts.
+	Queues []SQSQueue
+}
+
+// An SQSQueue is a queue that is declared in the configuration, with the names and
+// values that the attributes have in SQS.
+type SQSQueue = sqsapi.Declaration
+
+// address is where clients of SQS are served.
+func (c *SQSConfig) address(given string) string {
+	switch {
+	case given != "":
+		return given
+	case c.Compatibility == LocalStack:
+		return "127.0.0.1:4566"
+	case c.Compatibility == ElasticMQ:
+		return "127.0.0.1:9324"
+	}
+	return ""
+}
+
+func checkSQS(c *Config) error {
+	if kind := c.SQS.Compatibility; kind != "" && kind != LocalStack && kind != ElasticMQ {
+		return fmt.Errorf("sqs.compatibility is to be %s or %s", LocalStack, ElasticMQ)
+	}
+	off := c.ListenSQS == "" || c.ListenSQS == Off
+	switch {
+	case c.SQS.Unsigned && off:
+		return fmt.Errorf("sqs.unsigned is about listen.sqs, which is off: on listen.http requests are always signed")
+	case c.SQS.Unsigned && !c.InsecureListen && !loopback(c.ListenSQS):
+		return fmt.Errorf("listen.sqs is an address beyond this machine, where sqs.unsigned lets everybody do everything: listen on 127.0.0.1, or set listen.insecure if something else keeps others out")
+	}
+	for i := range c.SQS.Queues {
+		if err := c.SQS.Queues[i].Check(); err != nil {
+			return fmt.Errorf("sqs.queues: %w", err)
+		}
+	}
+	return nil
+}
+
+// declare reads the table sqs.queues: for each queue its attributes, by their names
+// in SQS, and the table tags. Policies may be tables or texts, and the queue for
+// dead letters may be given by its name alone.
+func (c *SQSConfig) declare(value any) error {
+	tables, ok := value.(map[string]any)
+	if !ok {
+		return fmt.Errorf("sqs.queues is to be a table of queues")
+	}
+	for _, name := range slices.Sorted(maps.Keys(tables)) {
+		table, ok := tables[name].(map[string]any)
+		if !ok {
+			return fmt.Errorf("sqs.queues.%s is to be a table of attributes", name)
+		}
+		queue := SQSQueue{Name: name, Attributes: make(map[string]string)}
+		for key, value := range table {
+			var err error
+			if key == "tags" {
+				queue.Tags, err = textsOf(value)
+			} else {
+				queue.Attributes[key], err = attributeOf(value)
+			}
+			if err != nil {
+				return fmt.Errorf("sqs.queues.%s.%s %w", name, key, err)
+			}
+		}
+		c.Queues = append(c.Queues, queue)
+	}
+	return nil
+}
+
+func textsOf(value any) (map[string]string, error) {
+	table, ok := value.(map[string]any)
+	if !ok {
+		return nil, fmt.Errorf("is to be a table of texts")
+	}
+	texts := make(map[string]string)
+	for key, value := range table {
+		text, err := textOf(value)
+		if err != nil {
+			return nil, err
+		}
+		texts[key] = text
+	}
+	return texts, nil
+}
+
+// attributeOf returns the value of an attribute; a table is one in JSON.
+func attributeOf(value any) (string, error) {
+	table, ok := value.(map[string]any)
+	if !ok {
+		return textOf(value)
+	}
+	const target = "deadLetterTargetArn"
+	if name, ok := table[target].(string); ok && !strings.HasPrefix(name, "arn:") {
+		table = maps.Clone(table)
+		table[target] = sqsapi.QueueARN(name)
+	}
+	text, err := json.Marshal(table)
+	if err != nil {
+		return "", fmt.Errorf("is to be a table that JSON can express")
+	}
+	return string(text), nil
+}
+
+// assembleSQS makes the surface for clients of SQS, and the server of the listener
+// that is theirs alone.
+func (s *Server) assembleSQS(config *Config) (err error) {
+	options := sqsapi.Options{
+		Broker: s.broker, Logger: s.log, ReadTimeout: config.ReadTimeout, WriteTimeout: config.WriteTimeout,
+		StrictMinute: config.SQS.StrictMinute,
+	}
+	if config.SQS.CredentialsFile != "" {
+		if options.Credentials, err = sqsapi.ReadCredentials(config.SQS.CredentialsFile); err != nil {
+			return err
+		}
+	}
+	s.sqs = sqsapi.New(options)
+	s.sqsSigned = s.sqs.Signed()
+	own := s.sqsSigned
+	if config.SQS.Unsigned {
+		own = s.sqs.Unsigned()
+	}
+	if config.SQS.Compatibility != "" {
+		own = sqsapi.Compatible(own)
+	}
+	s.sqsHTTP = &http.Server{
+		Handler: own, Protocols: rpcapi.Protocols(),
+		ReadHeaderTimeout: config.ReadTimeout, IdleTimeout: config.IdleTimeout, MaxHeaderBytes: 16 << 10,
+		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+	}
+	return nil
+}
+
+// reloadSQS reads the file of credentials anew.
+func (s *Server) reloadSQS() error {
+	path := s.Config().SQS.CredentialsFile
+	if path == "" {
+		return nil
+	}
+	credentials, err := sqsapi.ReadCredentials(path)
+	if err == nil {
+		s.sqs.SetCredentials(credentials)
+	}
+	return err
+}
+
+// serveSQS serves clients of SQS on the listener that is theirs alone.
+func (s *Server) serveSQS(_ context.Context, l net.Listener) error { return s.sqsHTTP.Serve(l) }

@@ -1,0 +1,284 @@
+package server_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/sqs"
+	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/remotebox"
+	"github.com/mailboxmq/mailbox/server"
+)
+
+// sqs returns a client of a listener with credentials, or those of the operator.
+func (r *running) sqs(listener string, credentials ...string) *sqs.Client {
+	if len(credentials) == 0 {
+		c := r.OperatorToken().Credentials()
+		credentials = []string{c.AccessKeyID, c.SecretAccessKey.Reveal(), c.SessionToken}
+	}
+	return sqs.New(sqs.Options{
+		Region: "eu-central-1", BaseEndpoint: aws.String("http://" + r.Address(listener)), HTTPClient: r.client,
+		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
+			return aws.Credentials{AccessKeyID: credentials[0], SecretAccessKey: credentials[1], SessionToken: credentials[2]}, nil
+		}),
+	})
+}
+
+func createSQS(t *testing.T, c *sqs.Client, name string, attributes map[string]string) *string {
+	t.Helper()
+	out, err := c.CreateQueue(t.Context(), &sqs.CreateQueueInput{QueueName: &name, Attributes: attributes})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out.QueueUrl
+}
+
+func sendSQS(t *testing.T, c *sqs.Client, queue *string, body string) {
+	t.Helper()
+	if _, err := c.SendMessage(t.Context(), &sqs.SendMessageInput{QueueUrl: queue, MessageBody: &body}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func receiveSQS(t *testing.T, c *sqs.Client, queue *string) []string {
+	t.Helper()
+	out, err := c.ReceiveMessage(t.Context(), &sqs.ReceiveMessageInput{QueueUrl: queue, MaxNumberOfMessages: 10, VisibilityTimeout: 600})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var bodies []string
+	for _, m := range out.Messages {
+		bodies = append(bodies, *m.Body)
+	}
+	return bodies
+}
+
+func TestClientsOfSQSAreServedBesideTheOthers(t *testing.T) {
+	r := start(t, server.Config{Profile: server.Micronode, ListenSQS: "127.0.0.1:0"})
+	for _, listener := range []string{server.HTTP, server.SQS} {
+		c := r.sqs(listener)
+		queue := createSQS(t, c, "orders", nil)
+		if want := "http://" + r.Address(listener) + "/000000000000/orders"; *queue != want {
+			t.Errorf("%s, want %s", *queue, want)
+		}
+		sendSQS(t, c, queue, listener)
+		if got := receiveSQS(t, c, queue); len(got) != 1 || got[0] != listener {
+			t.Errorf("got %v", got)
+		}
+		if _, err := r.sqs(listener, "test", "test", "").ListQueues(t.Context(), &sqs.ListQueuesInput{}); err == nil {
+			t.Error("somebody without credentials came in")
+		}
+	}
+	// The native surface is where it was, and sees the same queues.
+	if status, stats := r.post(r.OperatorToken(), "/v1/stats", `{"topic":"orders"}`); status != http.StatusOK || stats["in_flight"] != 2.0 {
+		t.Errorf("%d %v", status, stats)
+	}
+}
+
+func TestTheLargestMessagesOfSQSReachOtherSurfaces(t *testing.T) {
+	r := start(t, server.Config{Profile: server.Micronode})
+	c := r.sqs(server.HTTP)
+	queue := createSQS(t, c, "orders", nil)
+	// Bytes that JSON and base64 make longer, and attributes that are packed behind.
+	body := strings.Repeat("\t", 900<<10)
+	value := strings.Repeat("\"", 1<<20-len(body)-len("a")-len("String"))
+	for range 2 {
+		if _, err := c.SendMessage(t.Context(), &sqs.SendMessageInput{QueueUrl: queue, MessageBody: &body, MessageAttributes: map[string]types.MessageAttributeValue{
+			"a": {DataType: aws.String("String"), StringValue: &value},
+		}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	status, answer := r.post(r.OperatorToken(), "/v1/recv", `{"topic":"orders","visibility_ms":60000,"max_messages":1}`)
+	if messages, _ := answer["messages"].([]any); status != http.StatusOK || len(messages) != 1 {
+		t.Errorf("over HTTP: %d, %d messages", status, len(messages))
+	}
+	client := remotebox.New([]string{r.Address(server.OAP)}, r.OperatorToken().Reveal(), nil)
+	defer client.Close()
+	q, err := client.OpenQueue(t.Context(), "orders")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := q.Receive(t.Context(), driver.ReceiveRequest{Max: 10, Visibility: time.Minute})
+	if err != nil || len(got) != 1 || !strings.HasPrefix(string(got[0].Body), body) {
+		t.Errorf("over OAP: %d messages, %v", len(got), err)
+	}
+}
+
+func TestUnsignedIsForItsListenerAloneAndShown(t *testing.T) {
+	r := start(t, server.Config{
+		Profile: server.Micronode, ListenSQS: "127.0.0.1:0", SQS: server.SQSConfig{Unsigned: true, Compatibility: server.LocalStack},
+	})
+	c := r.sqs(server.SQS, "test", "test", "")
+	queue := createSQS(t, c, "orders", nil)
+	sendSQS(t, c, queue, "x")
+	if _, err := r.sqs(server.HTTP, "test", "test", "").ListQueues(t.Context(), &sqs.ListQueuesInput{}); err == nil {
+		t.Error("the other listener believes everybody too")
+	}
+	if body := r.get("/readyz"); !strings.Contains(body, "unsigned") {
+		t.Errorf("readiness does not tell: %s", body)
+	}
+	if body := r.get("/metrics"); !strings.Contains(body, "sqs_unsigned 1") {
+		t.Error("the metrics do not tell")
+	}
+	health, err := r.client.Get("http://" + r.Address(server.SQS) + "/_localstack/health")
+	if err != nil || health.StatusCode != http.StatusOK {
+		t.Fatalf("got %v, %v", health, err)
+	}
+	_ = health.Body.Close()
+}
+
+func TestCredentialsAreReadAnewWhileTheDaemonRuns(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "credentials")
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("")
+	config := server.Config{Profile: server.Micronode, SQS: server.SQSConfig{CredentialsFile: path}}
+	r := start(t, config)
+	c := r.sqs(server.HTTP, "AKIASHOP", "secret", "")
+	if _, err := c.ListQueues(t.Context(), &sqs.ListQueuesInput{}); err == nil {
+		t.Error("an access key that nobody gave out came in")
+	}
+	write("AKIASHOP secret " + r.OperatorToken().Reveal() + "\n")
+	if err := r.Reload(r.Config()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.ListQueues(t.Context(), &sqs.ListQueuesInput{}); err != nil {
+		t.Errorf("it is in the file now: %v", err)
+	}
+	write("nonsense\n")
+	if err := r.Reload(r.Config()); err == nil {
+		t.Error("a file that cannot be read is taken over")
+	}
+	if _, err := c.ListQueues(t.Context(), &sqs.ListQueuesInput{}); err != nil {
+		t.Errorf("what was read before is gone: %v", err)
+	}
+}
+
+func TestQueuesOfSQSSurviveARestart(t *testing.T) {
+	config := server.Config{DataDir: t.TempDir(), LogLevel: "error"}
+	r := start(t, config)
+	c := r.sqs(server.HTTP)
+	dead := createSQS(t, c, "dead", nil)
+	createSQS(t, c, "orders.fifo", map[string]string{"FifoQueue": "true", "ContentBasedDeduplication": "true"})
+	arn := "arn:aws:sqs:eu-central-1:000000000000:"
+	queue := createSQS(t, c, "orders", map[string]string{
+		"VisibilityTimeout": "1", "RedrivePolicy": fmt.Sprintf(`{"deadLetterTargetArn":"%sdead","maxReceiveCount":"1"}`, arn),
+	})
+	if _, err := c.TagQueue(t.Context(), &sqs.TagQueueInput{QueueUrl: queue, Tags: map[string]string{"team": "shop"}}); err != nil {
+		t.Fatal(err)
+	}
+	large := strings.Repeat("x", 1<<20)
+	sendSQS(t, c, queue, large)
+	for range 20 {
+		sendSQS(t, c, dead, "letter")
+	}
+	if _, err := c.StartMessageMoveTask(t.Context(), &sqs.StartMessageMoveTaskInput{
+		SourceArn: aws.String(arn + "dead"), DestinationArn: aws.String(arn + "orders"), MaxNumberOfMessagesPerSecond: aws.Int32(5),
+	}); err != nil {
+		t.Fatal(err)
+	}
+	r.halt()
+
+	r = start(t, config)
+	c = r.sqs(server.HTTP)
+	tags, err := c.ListQueueTags(t.Context(), &sqs.ListQueueTagsInput{QueueUrl: aws.String("orders")})
+	if err != nil || tags.Tags["team"] != "shop" {
+		t.Errorf("got %v, %v", tags, err)
+	}
+	for patience := time.After(20 * time.Second); ; {
+		tasks, err := c.ListMessageMoveTasks(t.Context(), &sqs.ListMessageMoveTasksInput{SourceArn: aws.String(arn + "dead")})
+		if err != nil || len(tasks.Results) != 1 {
+			t.Fatalf("got %+v, %v", tasks, err)
+		}
+		if task := tasks.Results[0]; *task.Status == "COMPLETED" {
+			if task.ApproximateNumberOfMessagesMoved != 20 {
+				t.Errorf("%d have moved", task.ApproximateNumberOfMessagesMoved)
+			}
+			break
+		}
+		select {
+		case <-patience:
+			t.Fatal("the task is not gone on with")
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+	if got := receiveSQS(t, c, aws.String("orders")); len(got) != 10 || got[0] != large {
+		t.Errorf("got %d messages", len(got))
+	}
+}
+
+func TestQueuesAreDeclaredInTheFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "mailboxd.toml")
+	if err := os.WriteFile(path, []byte(`
+profile = "micronode"
+[sqs.queues.orders]
+VisibilityTimeout = 60
+RedrivePolicy = { deadLetterTargetArn = "orders-dead", maxReceiveCount = 3 }
+tags = { team = "shop" }
+[sqs.queues.orders-dead]
+[sqs.queues."orders.fifo"]
+FifoQueue = true
+ContentBasedDeduplication = true
+`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	config, err := server.Load([]string{"--config=" + path, "--listen=127.0.0.1:0", "--listen-oap=off"}, nil, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := start(t, config)
+	out, err := r.sqs(server.HTTP).GetQueueAttributes(t.Context(), &sqs.GetQueueAttributesInput{QueueUrl: aws.String("orders"), AttributeNames: []types.QueueAttributeName{"All"}})
+	if err != nil || out.Attributes["VisibilityTimeout"] != "60" || !strings.Contains(out.Attributes["RedrivePolicy"], ":orders-dead") {
+		t.Errorf("got %v, %v", out, err)
+	}
+	list, err := r.sqs(server.HTTP).ListQueues(t.Context(), &sqs.ListQueuesInput{})
+	if err != nil || len(list.QueueUrls) != 3 {
+		t.Errorf("got %v, %v", list, err)
+	}
+}
+
+func TestBadSettingsOfSQSStopTheStartWithASentence(t *testing.T) {
+	for _, test := range []struct {
+		args []string
+		file string
+		want string
+	}{
+		{args: []string{"--sqs-unsigned"}, want: "listen.sqs, which is off"},
+		{args: []string{"--sqs-unsigned", "--listen-sqs=0.0.0.0:4566"}, want: "plaintext"},
+		{args: []string{"--sqs-unsigned", "--listen-sqs=0.0.0.0:4566", "--tls-cert=x", "--tls-key=y"}, want: "everybody do everything"},
+		{args: []string{"--listen-sqs=here"}, want: "listen.sqs is to be HOST:PORT"},
+		{args: []string{"--sqs-compatibility=goaws"}, want: "localstack or elasticmq"},
+		{file: "[sqs.queues.orders]\nDelaySeconds = 901", want: "the queue orders: Invalid value for the parameter DelaySeconds"},
+		{file: "[sqs.queues.orders]\nNonsense = 1", want: "Unknown Attribute Nonsense"},
+		{file: "[sqs.queues.orders]\nDelaySeconds = 1.5", want: "sqs.queues.orders.DelaySeconds is to be"},
+		{file: "[sqs]\nqueues = 3", want: "sqs.queues is to be a table"},
+		{file: "[sqs.queues.\"a b\"]\n", want: "the queue a b"},
+	} {
+		args := test.args
+		if test.file != "" {
+			args = append(args, "--config="+writeFile(t, test.file))
+		}
+		if _, err := server.Load(args, nil, io.Discard); err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%v %q: got %v, want %q", test.args, test.file, err, test.want)
+		}
+	}
+	config, err := server.New(server.Config{Profile: server.Micronode, SQS: server.SQSConfig{Compatibility: server.ElasticMQ}}, nil)
+	if err != nil || config.Config().ListenSQS != "127.0.0.1:9324" {
+		t.Errorf("ElasticMQ is to be found at its port: %v", err)
+	}
+}
