@@ -46,7 +46,7 @@ func Open(ctx context.Context, dir string, options *Options) (*Backend, error) {
 		return nil, err
 	}
 	if o.boot == nil {
-		o.boot = linuxClock{}
+		o.boot = kernelClock{}
 	}
 	var opened atomic.Pointer[Backend]
 	if tell := o.OnFail; tell != nil {

@@ -3,11 +3,7 @@ package diskbox
 import (
 	"encoding/binary"
 	"errors"
-	"os"
-	"strings"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/engine"
@@ -21,25 +17,9 @@ type bootClock interface {
 	uptime() time.Duration
 }
 
-// linuxClock reads what the kernel says. Where it says nothing, every start is
+// kernelClock reads what the kernel says. Where it says nothing, every start is
 // a new boot: deadlines come late then.
-type linuxClock struct{}
-
-func (linuxClock) boot() string {
-	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	if err != nil {
-		return ""
-	}
-	return strings.TrimSpace(string(id))
-}
-
-func (linuxClock) uptime() time.Duration {
-	var now unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &now); err != nil {
-		return 0
-	}
-	return time.Duration(now.Nano())
-}
+type kernelClock struct{}
 
 // axis maps the time since boot to the axis on which deadlines run.
 type axis struct {

@@ -41,7 +41,7 @@ type dumper struct {
 }
 
 func (d *dumper) run() error {
-	axis, err := readAxis(linuxClock{}, d.store)
+	axis, err := readAxis(kernelClock{}, d.store)
 	if err != nil {
 		return err
 	}
