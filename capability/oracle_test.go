@@ -175,3 +175,27 @@ func TestUnknownCaveatsOfTheOracleAreRefused(t *testing.T) {
 		}
 	}
 }
+
+// TestAnEmptyLocationIsNone: other libraries write one where there is none. Such a
+// token is the same as without, and no other way to write it appears.
+func TestAnEmptyLocationIsNone(t *testing.T) {
+	token, err := NewKeyRing(NewKey()).Mint("", AllOperations())
+	if err != nil {
+		t.Fatal(err)
+	}
+	binary := token.RevealBinary(nil)
+	empty := slices.Insert(slices.Clone(binary), 1, fieldLocation, 0)
+	got, err := ParseBinary(empty)
+	if err != nil || got.Reveal() != token.Reveal() {
+		t.Errorf("got %v, another token: %t", err, got.Reveal() != token.Reveal())
+	}
+	for name, bad := range map[string][]byte{
+		"two":             slices.Insert(slices.Clone(empty), 1, fieldLocation, 0),
+		"a long one":      slices.Insert(slices.Clone(binary), 1, fieldLocation, 0x80, 0),
+		"one with a name": slices.Insert(slices.Clone(binary), 1, fieldLocation, 1, 'x'),
+	} {
+		if _, err := ParseBinary(bad); err == nil {
+			t.Errorf("%s was accepted", name)
+		}
+	}
+}

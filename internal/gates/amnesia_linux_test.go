@@ -125,7 +125,9 @@ func TestG6AmnesiaIsSeenByTheKernel(t *testing.T) {
 }
 
 // TestG6AmnesiaHoldsNoPayloadInMemory looks for payloads in the memory of a micronode
-// after they were acked, their clients are gone, and garbage was collected. The
+// after they were acked and garbage was collected. The connection of frames stays
+// open all the while; those of HTTP and gRPC are gone, because their buffers belong to
+// libraries, which keep them as long as the connection. The
 // runtime is told to overwrite what it frees, so what is found is what the daemon
 // still holds. None is there in whole; the figure says how much is left of the last
 // ones on stacks, where they were hashed.
@@ -140,7 +142,11 @@ func TestG6AmnesiaHoldsNoPayloadInMemory(t *testing.T) {
 	sizes := []int{1 << 10, 30 << 10, 100 << 10}
 	var canaries []canary
 	for _, s := range surfaces {
+		staying := t
 		t.Run(s.name, func(t *testing.T) {
+			if s.name == "OAP" {
+				t = staying
+			}
 			client := s.open(t, d, d.token)
 			for _, size := range sizes {
 				c := newCanary(s.name, size)

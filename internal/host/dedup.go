@@ -14,13 +14,14 @@ import (
 type dedup struct {
 	mu     sync.Mutex // guards the fields below; taken before a shard's
 	table  *engine.Dedup
-	hasher *blake3.Hasher
+	secret [32]byte
+	hasher *blake3.Hasher // nil until there is a key: it is large, and most queues have none
 }
 
 // init takes the secret that keys are hashed with, so that nobody can
 // construct two dedup keys that share a digest.
 func (d *dedup) init(secret [32]byte) {
-	d.hasher, _ = blake3.NewKeyed(secret[:]) // fails only for another length
+	d.secret = secret
 	d.table = engine.NewDedup(0, 0)
 }
 
@@ -32,6 +33,9 @@ func (d *dedup) configure(window time.Duration, most int) {
 
 // digestLocked hashes a dedup key or a body.
 func (d *dedup) digestLocked(hash func()) (digest engine.Digest) {
+	if d.hasher == nil {
+		d.hasher, _ = blake3.NewKeyed(d.secret[:]) // fails only for another length
+	}
 	d.hasher.Reset()
 	hash()
 	var sum [32]byte

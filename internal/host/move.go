@@ -86,6 +86,7 @@ func (m *moving) shard(ctx context.Context, from *shard) error {
 		last = looked
 		if m.moved > before {
 			if err := m.backend.barrier(); err != nil {
+				m.moved = before // nobody knows
 				return m.named(err, "move")
 			}
 		}
@@ -141,21 +142,25 @@ func (m *moving) choose(from *shard, last, until uint64) (movers []mover, looked
 	}
 	from.lock()
 	defer from.unlock()
-	found, looked := from.engine.Movable(m.now(), last, until, n)
-	for _, e := range found {
+	_, looked = from.engine.Movable(m.now(), last, until, n, func(e *engine.Entry) bool {
 		home := target
 		if m.to == "" {
-			if home = m.home(e); home == nil {
-				continue
-			}
+			home = m.home(e)
 		}
-		group := ""
-		if e.Extra != nil {
-			group = e.Extra.Group
+		if home != nil {
+			movers = append(movers, moverOf(e, home))
 		}
-		movers = append(movers, mover{mark: engine.MarkOf(e), size: int(e.Size), group: group, to: home})
-	}
+		return home != nil
+	})
 	return movers, looked, nil
+}
+
+func moverOf(e *engine.Entry, to *queue) mover {
+	group := ""
+	if e.Extra != nil {
+		group = e.Extra.Group
+	}
+	return mover{mark: engine.MarkOf(e), size: int(e.Size), group: group, to: to}
 }
 
 // target returns the queue called name, nil for no name.

@@ -19,8 +19,8 @@ const orderWindow = 256
 // began, because receives at the same time are in no order.
 type orderBook struct {
 	mu      sync.Mutex
-	entries [orderWindow]handed
-	count   uint64 // of deliveries so far; the next one has place count modulo the window
+	entries []handed // grows to the window: most topics are quiet
+	count   uint64   // of deliveries so far; the next one has place count modulo the window
 	latest  int64
 	depth   int
 }
@@ -54,6 +54,9 @@ func (o *orderBook) deliver(mark uint64, sentAt time.Time) {
 		}
 	}
 	o.latest = max(o.latest, at)
+	if len(o.entries) < orderWindow {
+		o.entries = append(o.entries, handed{})
+	}
 	o.entries[o.count%orderWindow] = handed{sentAt: at}
 	o.count++
 }

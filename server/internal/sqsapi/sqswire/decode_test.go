@@ -218,6 +218,18 @@ func TestQueryListsAreReadInEverySpelling(t *testing.T) {
 	}
 }
 
+// Old clients name a list without elements, and give it no value.
+func TestQueryListsWithoutElementsAreEmpty(t *testing.T) {
+	in := decodeOne[sqswire.SendMessageBatchInput](t, formRequest(t, "/", "Action=SendMessageBatch&QueueUrl=q&SendMessageBatchRequestEntry="))
+	if err := in.CheckEntries(); len(in.Entries) != 0 || !errors.Is(err, sqswire.EmptyBatchRequest) {
+		t.Errorf("%d entries, %v", len(in.Entries), err)
+	}
+	names := decodeOne[sqswire.ReceiveMessageInput](t, formRequest(t, "/", "Action=ReceiveMessage&QueueUrl=q&AttributeName="))
+	if len(names.AttributeNames) != 0 {
+		t.Errorf("names are %q", names.AttributeNames)
+	}
+}
+
 func TestQueryMapsAreReadInEverySpelling(t *testing.T) {
 	want := map[string]string{"VisibilityTimeout": "5", "Policy": ""}
 	for _, form := range []string{

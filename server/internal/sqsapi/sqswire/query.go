@@ -113,6 +113,9 @@ func (f form) items(m *member) []item {
 			return inner.numbered()
 		}
 		if value, ok := f.get(name); ok {
+			if value == "" { // how some clients write a list without elements
+				return []item{}
+			}
 			return []item{{of: form{{value: value}}}}
 		}
 	}
