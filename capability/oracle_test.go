@@ -179,7 +179,7 @@ func TestUnknownCaveatsOfTheOracleAreRefused(t *testing.T) {
 // TestAnEmptyLocationIsNone: other libraries write one where there is none. Such a
 // token is the same as without, and no other way to write it appears.
 func TestAnEmptyLocationIsNone(t *testing.T) {
-	token, err := NewKeyRing(NewKey()).Mint("", AllOperations())
+	token, err := NewKeyRing(NewKey()).Mint("", AllOperations(), Topics(AnyTopic()), ExpiresAt(time.Now().Add(time.Hour)))
 	if err != nil {
 		t.Fatal(err)
 	}
