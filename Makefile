@@ -39,7 +39,7 @@ LISTED := /membox$$|/drivertest/faulty$$
 # The protocols of the daemon run the whole suite in virtual time, in front of
 # memory; what they do on the real clock, in front of disk and Redis, takes a quarter
 # of an hour: make surfaces.
-SURFACES := /server/internal/(httpapi|oapapi|rpcapi)$$
+SURFACES := /server/internal/(httpapi|oapapi|rpcapi|sqsapi)$$
 
 .PHONY: test
 test: format-check vet servers ## Everything a commit must pass; CI runs exactly this
@@ -103,7 +103,7 @@ failover: ## Failovers, hangs and slot moves of a Redis Cluster under load: N of
 	MAILBOX_FAILOVERS=$(or $(N),200) $(GO) test -race -v -count=1 -timeout 0 -run '^(TestFailover|TestSentinelFailover|TestWithoutTheDurable|TestKilledProcesses)' ./redisbox
 
 .PHONY: surfaces
-surfaces: servers ## The suite through HTTP, gRPC and OAP/1 in front of disk and Redis, on the real clock
+surfaces: servers ## The suite through HTTP, gRPC, OAP/1 and SQS in front of disk and Redis, on the real clock
 	packages=$$($(GO) list ./... | grep -E '$(SURFACES)'); $(GO) test -count=1 -timeout 60m -p 1 $$packages
 	cd server/internal/rpcapi/interop && $(GO) test -count=1 ./...
 
