@@ -39,6 +39,8 @@ func TestNothingIsAnsweredAfterAFailedWrite(t *testing.T) {
 		}},
 		{"extend", func() error { return q.Extend(ctx, []driver.Extension{{Receipt: held[0].Receipt}}) }},
 		{"ack", func() error { return q.Ack(ctx, []driver.Receipt{held[0].Receipt}) }},
+		{"ack late", func() error { return q.(driver.LateAcker).AckLate(ctx, []driver.Receipt{held[0].Receipt}) }},
+		{"move", func() error { _, err := q.(driver.Mover).Move(ctx, "", 0); return err }},
 		{"nack", func() error { return q.Nack(ctx, []driver.Nack{{Receipt: held[0].Receipt}}) }},
 		{"dead-letter", func() error {
 			return graves.DeadLetter(ctx, []driver.Burial{{Receipt: held[0].Receipt, Reason: driver.ReasonFatal}})

@@ -129,11 +129,8 @@ func (m *move) home(ctx context.Context, s *shard) error {
 			return err
 		}
 	}
-	for m.left() > 0 {
-		before, wanted := m.moved, 0
-		if m.limit > 0 {
-			wanted = m.limit - m.moved
-		}
+	for wanted := max(m.limit-m.moved, 0); m.left() > 0; {
+		before := m.moved
 		exiles, n, err := m.exiles(ctx, s, wanted)
 		if err != nil {
 			return err
@@ -143,8 +140,11 @@ func (m *move) home(ctx context.Context, s *shard) error {
 				return err
 			}
 		}
-		if m.limit == 0 || n < wanted || m.moved == before {
-			break // there were no more, or others are at it
+		if m.limit == 0 || n < wanted {
+			break // there were no more
+		}
+		if m.moved == before {
+			wanted *= 2 // these cannot go, or others are at it
 		}
 	}
 	return nil

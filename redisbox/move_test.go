@@ -362,3 +362,34 @@ func TestALateAckIsOneCallABatch(t *testing.T) {
 	w.wantRequests(t, "late ack", 1)
 	wantStats(t, w, driver.Stats{})
 }
+
+// TestMovingHomeLooksBehindGroupsThatAreHeld: a limit counts what moves, and not what
+// cannot.
+func TestMovingHomeLooksBehindGroupsThatAreHeld(t *testing.T) {
+	t.Parallel()
+	b := open(t, connect(t, redistest.SharedServer(t).ClientOption()), &Options{Prefix: redistest.Prefix(t)})
+	if err := b.ConfigureQueue(t.Context(), "graves", driver.Config{StrictGroups: true}); err != nil {
+		t.Fatal(err)
+	}
+	q, graves := configured(t, b, driver.Config{DeadLetterTo: "graves"}), openNamed(t, b, "graves")
+	for _, group := range []string{"held", "held", "held", "held", "free", "free"} {
+		if _, err := q.Send(t.Context(), []driver.Outgoing{{Body: []byte(group), Group: group}}); err != nil {
+			t.Fatal(err)
+		}
+		d := receive(t, q, 1, hold)[0]
+		if err := q.DeadLetter(t.Context(), []driver.Burial{{Receipt: d.Receipt, Reason: driver.ReasonFatal}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	receive(t, graves, 1, hold)
+	if n, err := graves.Move(t.Context(), "", 1); n != 1 || err != nil {
+		t.Errorf("moved %d, error %v; want the first that is free", n, err)
+	}
+	if n, err := graves.Move(t.Context(), "", 5); n != 1 || err != nil {
+		t.Errorf("moved %d, error %v; want the other", n, err)
+	}
+	if n, err := graves.Move(t.Context(), "", 1); n != 0 || err != nil {
+		t.Errorf("moved %d, error %v; want none", n, err)
+	}
+	wantStats(t, graves, driver.Stats{Ready: 3, InFlight: 1})
+}

@@ -104,11 +104,25 @@ func receiptCheck(id string, told, nonce uint64) uint64 {
 func (q *queue) shardOfReceipt(receipt driver.Receipt) *shard {
 	told := receipt.Place >> checkBits
 	number := told >> placeBits
-	if number >= uint64(len(q.shards)) || receipt.Place&(1<<checkBits-1) != receiptCheck(receipt.Handle, told, receipt.Nonce) ||
-		receipt.Nonce == 0 || receipt.Nonce > maxNonce {
+	if isOldReceipt(receipt) {
+		number = receipt.Place >> oldPlaceBits
+	} else if receipt.Place&(1<<checkBits-1) != receiptCheck(receipt.Handle, told, receipt.Nonce) {
+		return nil
+	}
+	if number >= uint64(len(q.shards)) || receipt.Nonce == 0 || receipt.Nonce > maxNonce {
 		return nil
 	}
 	return q.shards[number]
+}
+
+// oldPlaceBits is where the shard began in receipts of earlier versions, which did not
+// know the message's own place. They stay good, for Ack and the like: whoever has one
+// should not have to work again because somebody else has a new version.
+const oldPlaceBits = 48
+
+func isOldReceipt(receipt driver.Receipt) bool {
+	const rest = 1<<oldPlaceBits - 1
+	return receipt.Place&rest == hash(receipt.Handle)&rest
 }
 
 // placeOfReceipt is what a receipt knows of the message's own place.

@@ -18,15 +18,18 @@ import (
 // Tail returns a place that is beyond every message there is.
 func (s *Shard) Tail() uint64 { return s.nextSeq }
 
-// Movable returns up to n ready messages at places after last and before until, in
-// the order of their places, and up to where it has looked: until if there are no
-// more. It only looks: Withdraw tells whether a message is still there, and, with a
-// shelf, whether another of its strict group keeps it back.
-func (s *Shard) Movable(now Moment, last, until uint64, n int) (found []*Entry, looked uint64) {
+// maxLook is how many messages Movable looks at without a shelf, at a time.
+const maxLook = 1 << 16
+
+// Movable returns up to n ready messages at places after last and before until that
+// are wanted, in the order of their places, and up to where it has looked: until if
+// there are no more. It only looks: Withdraw tells whether a message is still there,
+// and, with a shelf, whether another of its strict group keeps it back.
+func (s *Shard) Movable(now Moment, last, until uint64, n int, wanted func(*Entry) bool) (found []*Entry, looked uint64) {
 	s.Advance(now)
-	all := s.movable()
+	all, most := s.movable(), maxLook
 	if s.window != nil {
-		all = s.shelvedFrom(last + 1)
+		all, most = s.shelvedFrom(last+1), s.window.limits.Look
 	}
 	looks := 0
 	for e := range all {
@@ -37,10 +40,10 @@ func (s *Shard) Movable(now Moment, last, until uint64, n int) (found []*Entry, 
 			continue
 		}
 		looks++
-		if e.State == Ready && !s.isOut(s.groups.byName[e.groupName()]) {
+		if e.State == Ready && !s.isOut(s.groups.byName[e.groupName()]) && wanted(e) {
 			found = append(found, e)
 		}
-		if len(found) == n || (s.window != nil && looks == s.window.limits.Look) {
+		if len(found) == n || looks == most {
 			return found, e.Place
 		}
 	}
@@ -67,6 +70,7 @@ func (s *Shard) shelvedFrom(place uint64) iter.Seq[*Entry] {
 // the ones before them do.
 func (s *Shard) movable() iter.Seq[*Entry] {
 	if !s.config.StrictGroups {
+		s.ready.head() // lets go of those that have moved
 		return s.ready.sorted
 	}
 	return func(yield func(*Entry) bool) {

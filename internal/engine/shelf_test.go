@@ -310,7 +310,7 @@ func (p *pair) move(t *rapid.T) {
 		until, moved := s.Tail(), 0
 		for last := uint64(0); last < until && moved < most; {
 			var found []*Entry
-			found, last = s.Movable(at(p.now), last, until, page)
+			found, last = s.Movable(at(p.now), last, until, page, func(*Entry) bool { return true })
 			for _, e := range found {
 				if moved == most {
 					break

@@ -101,6 +101,17 @@ local function step(timer)
   return first, false
 end
 
+-- forgetArrivals forgets the oldest messages that have arrived from other queues, of
+-- those that were remembered long enough. A million may be at once; so not all of them.
+local ARRIVAL = 604800000000 -- how long an arrival is remembered at least
+
+function engine.forgetArrivals(most)
+  local old = call('ZCOUNT', shard.arrivals, '-inf', shard.now - math.max(ARRIVAL, shard.window))
+  if old > 0 then
+    call('ZREMRANGEBYRANK', shard.arrivals, 0, math.min(old, most) - 1)
+  end
+end
+
 local function firstDue(key)
   return tonumber(call('ZRANGE', key, 0, 0, 'WITHSCORES')[2]) or INFINITE
 end
@@ -132,6 +143,7 @@ function engine.advance()
     end
   until #due == 0 or shard.budget <= 0
   shard.at, shard.clock = shard.now, shard.now
+  engine.forgetArrivals(1000)
   engine.expireByCount()
   engine.flush() -- what follows may read entries where they are kept
   if shard.budget <= 0 then

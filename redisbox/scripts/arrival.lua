@@ -11,7 +11,7 @@
 -- because somebody else may be about to add the same message. The letters: d it has
 -- arrived, f it is refused, n neither. For names see send.lua.
 
-local ARRIVAL, SLOW = 604800000000, 600000000 -- see send.lua; how slow somebody else can be
+local ARRIVAL, SLOW = 604800000000, 600000000 -- see advance.lua; how slow somebody else can be
 
 local letters = {}
 for i = 7, #ARGV do

@@ -52,7 +52,7 @@ function engine.get(id)
     e = raw and engine.decode(id, raw)
     if not e then
       e = engine.fresh(id, shard.now, engine.sizeOf(id))
-      e.damaged = raw and true
+      e.damaged, e.unknown = raw and true, not raw
     end
     e.kept = true
     shard.entries[id] = e
@@ -69,7 +69,7 @@ function engine.redeem(ticket)
     return e
   end
   local e = shard.entries[id]
-  if not e then
+  if not e or e.unknown then -- somebody has asked for an entry that it does not have
     e = engine.fresh(id, parse('<d', ticket, ID + 1), engine.sizeOf(id))
     shard.entries[id] = e
   end

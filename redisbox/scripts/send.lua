@@ -10,7 +10,6 @@
 -- The letters: s sent, f full, and those of dedup.lua, each with more.
 
 local EXTRA = '<ddddBc0Bc0Bc0Hc0Bc0'
-local ARRIVAL = 604800000000 -- how long an arrival is remembered at least
 
 -- supersede ends what is here of a message that comes back: it was moving away, and so
 -- has arrived elsewhere. It reports false if it was not.
@@ -63,7 +62,7 @@ local function add(id, record, extra)
     engine.remember(key, payload, id, '')
   end
   if arrival ~= 0 then
-    call('ZREMRANGEBYSCORE', shard.arrivals, '-inf', shard.now - math.max(ARRIVAL, shard.window))
+    engine.forgetArrivals(100)
     call('ZADD', shard.arrivals, shard.now, id .. token)
   end
   local e = engine.fresh(id, engine.tail(), size)
