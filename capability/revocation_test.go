@@ -111,3 +111,33 @@ func TestRevocationsAreBounded(t *testing.T) {
 		t.Errorf("again: %v", err)
 	}
 }
+
+// TestARevocationByAClockThatIsAheadHoldsAtOnce is told by another process.
+func TestARevocationByAClockThatIsAheadHoldsAtOnce(t *testing.T) {
+	for name, r := range map[string]Revocation{"token": {}, "tenant": {Tenant: "acme"}} {
+		t.Run(name, func(t *testing.T) {
+			ring := NewKeyRing(NewKey())
+			revoked := new(MemoryRevocations)
+			v := NewVerifier(ring, &VerifierOptions{Revocations: revoked})
+			token, err := ring.Mint("acme", AllOperations(), Topics(AnyTopic()), ExpiresAt(time.Now().Add(time.Hour)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			request := Request{Operation: OpSend, Topic: "orders", Tenant: "acme", Load: Load{Messages: 1}}
+			wantAllowed(t, v, token, request)
+			if r.At = time.Now().Add(10 * time.Minute); r.Tenant == "" {
+				r.Token = token.ID()
+			}
+			mustRevokeIn(t, revoked, r)
+			wantRefused(t, v, token, request, ReasonRevoked)
+			wantCode(t, "Valid", v.Valid(t.Context(), token), driver.ErrUnauthenticated)
+		})
+	}
+}
+
+func mustRevokeIn(t *testing.T, m *MemoryRevocations, r Revocation) {
+	t.Helper()
+	if err := m.Revoke(t.Context(), r); err != nil {
+		t.Fatal(err)
+	}
+}

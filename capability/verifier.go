@@ -157,7 +157,7 @@ func (v *Verifier) Timely(ctx context.Context, token Token) error {
 // token is good for something that is asked now.
 func (v *Verifier) Valid(ctx context.Context, token Token) error {
 	known, wall, err := v.timely(ctx, token)
-	if err == nil && known.void != "" && wall >= known.voidAt {
+	if err == nil && known.isVoid(wall) {
 		err = v.refuse(known.void, &Request{}, known)
 	}
 	return err
@@ -321,10 +321,16 @@ func (v *Verifier) judgeRequest(known *verdict, request *Request, wall int64) Re
 	if reason := known.grant.scope.checkTime(wall); reason != "" {
 		return reason
 	}
-	if known.void != "" && wall >= known.voidAt && !known.settlesEarlierLease(request) {
+	if known.isVoid(wall) && !known.settlesEarlierLease(request) {
 		return known.void
 	}
 	return known.grant.scope.check(request, v.options.Audience)
+}
+
+// isVoid reports whether the token is void at this wall time. A key can be retired
+// in advance. A revocation has happened, even if the clock of who made it is ahead.
+func (k *verdict) isVoid(wall int64) bool {
+	return k.void == ReasonRevoked || k.void != "" && wall >= k.voidAt
 }
 
 // settlesEarlierLease reports whether the request acks a delivery that was taken

@@ -60,7 +60,7 @@ func (b *Backend) roundTrip(ctx context.Context, o *operation) error {
 		if since = orNow(since); b.options.Patience < time.Since(since) {
 			return o.unknown("the connection is lost again and again")
 		}
-		if o.call.status == oap.StatusElsewhere {
+		if !l.isOver() { // its daemon does not want the operation
 			avoid = l
 		}
 	}

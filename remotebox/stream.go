@@ -84,6 +84,9 @@ func (w *listing) begin(ctx context.Context, b *Backend, since time.Time, avoid 
 				return nil, o.failed(err)
 			}
 			if again {
+				if !l.isOver() {
+					avoid = l
+				}
 				continue
 			}
 			c.handle = handle

@@ -30,26 +30,23 @@ type sharedRevocations struct {
 
 	mu    sync.Mutex // held while the log is used; guards the fields below
 	queue driver.Queue
-	// logged are the entries of the log, by what they say, and seen is how many
-	// messages there were when they were read.
-	logged map[logEntry]struct{}
+	// logged is what the log says, and seen is how many messages there were when it
+	// was read; less than 0 has it read again.
+	logged map[subject]capability.Revocation
 	seen   int
+	// told is the generation of the daemon's own revocations when all of them were in
+	// the log; allTold is false if they are not.
+	told    uint64
+	allTold bool
 }
 
-// A logEntry tells one revocation from others.
-type logEntry struct {
-	token     capability.TokenID
-	tenant    string
-	at, until int64 // milliseconds; until 0 is never
+// A subject is what a revocation concerns.
+type subject struct {
+	token  capability.TokenID
+	tenant string
 }
 
-func entryOf(r *capability.Revocation) logEntry {
-	entry := logEntry{token: r.Token, tenant: r.Tenant, at: r.At.UnixMilli()}
-	if !r.Until.IsZero() {
-		entry.until = r.Until.UnixMilli()
-	}
-	return entry
-}
+func subjectOf(r *capability.Revocation) subject { return subject{r.Token, r.Tenant} }
 
 // covers reports whether a revocation of the same subject says nothing that own does
 // not say already.
@@ -61,6 +58,20 @@ func covers(own, r *capability.Revocation) bool {
 		return !r.At.Before(own.At)
 	}
 	return false
+}
+
+// merge adds a revocation to what is known of its subject, as the daemon's own do.
+func merge(known map[subject]capability.Revocation, r capability.Revocation) {
+	of := subjectOf(&r)
+	if own, ok := known[of]; ok {
+		if own.Until.IsZero() || (!r.Until.IsZero() && r.Until.Before(own.Until)) {
+			r.Until = own.Until
+		}
+		if r.At.Before(own.At) == (r.Tenant != "") {
+			r.At = own.At
+		}
+	}
+	known[of] = r
 }
 
 // shareRevocations reads the log of a backend, makes it if there is none, and puts
@@ -111,7 +122,7 @@ func (s *sharedRevocations) Revoke(ctx context.Context, r capability.Revocation)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.tellLocked(ctx); err != nil {
+	if err := s.tellLocked(ctx, r); err != nil {
 		return &driver.Error{Code: driver.ErrUnavailable, Op: "revoke", Detail: "revoked here, but other daemons could not be told yet", Err: err, RetryAfter: followEvery}
 	}
 	return nil
@@ -126,25 +137,29 @@ func (s *sharedRevocations) sync(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	var full error
 	if n := stats.Ready + stats.Delayed + stats.InFlight; s.logged == nil || n != s.seen {
-		if err := s.readLocked(ctx); err != nil {
+		if full, err = s.readLocked(ctx); err != nil {
 			return err
 		}
 	}
-	return s.tellLocked(ctx)
+	return errors.Join(full, s.tellAllLocked(ctx))
 }
 
-// readLocked reads the whole log.
-func (s *sharedRevocations) readLocked(ctx context.Context) error {
-	own := make(map[logEntry]capability.Revocation)
+// readLocked reads the whole log. full is that there is no room for some of it: the
+// others are taken over, and it is tried again.
+func (s *sharedRevocations) readLocked(ctx context.Context) (full, err error) {
+	own := make(map[subject]capability.Revocation)
+	shares := make(map[uint64]int)
 	for r := range s.All() {
-		own[logEntry{token: r.Token, tenant: r.Tenant}] = r
+		own[subjectOf(&r)] = r
+		shares[r.Share]++
 	}
-	logged := make(map[logEntry]struct{})
+	logged := make(map[subject]capability.Revocation)
 	messages := 0
 	for peeked, err := range s.queue.(driver.Peeker).Peek(ctx, driver.Query{}) {
 		if err != nil {
-			return err
+			return nil, err
 		}
 		messages++
 		var r capability.Revocation
@@ -152,36 +167,65 @@ func (s *sharedRevocations) readLocked(ctx context.Context) error {
 			s.log.LogAttrs(ctx, slog.LevelError, "revocations.damaged", slog.String("msg_id", peeked.ID))
 			continue
 		}
-		entry := entryOf(&r)
-		mine, known := own[logEntry{token: r.Token, tenant: r.Tenant}]
-		if !(known && covers(&mine, &r)) && !r.Forgettable(time.Now()) {
-			if err := s.revocations.Revoke(ctx, r); err != nil {
-				return err
-			}
+		merge(logged, r)
+		mine, known := own[subjectOf(&r)]
+		if (known && covers(&mine, &r)) || r.Forgettable(time.Now()) {
+			continue
 		}
-		logged[entry] = struct{}{}
+		// A tenant's share is for who asks: what was revoked elsewhere holds here, even
+		// if it is more than fits in one.
+		if !known && shares[r.Share] >= capability.MaxShareRevocations {
+			r.Share = 0
+		}
+		switch err := s.revocations.Revoke(ctx, r); {
+		case errors.Is(err, driver.ErrFull):
+			full = err
+		case err != nil:
+			return nil, err
+		default:
+			merge(own, r)
+			shares[r.Share]++
+		}
 	}
 	s.logged, s.seen = logged, messages
+	if full != nil {
+		s.seen = -1
+	}
+	return full, nil
+}
+
+// tellAllLocked puts into the log what is not there.
+func (s *sharedRevocations) tellAllLocked(ctx context.Context) error {
+	generation := s.Generation()
+	if s.allTold && s.told == generation {
+		return nil
+	}
+	for r := range s.All() {
+		if err := s.tellLocked(ctx, r); err != nil {
+			return err
+		}
+	}
+	s.told, s.allTold = generation, true
 	return nil
 }
 
-// tellLocked puts into the log what is not there.
-func (s *sharedRevocations) tellLocked(ctx context.Context) error {
-	for r := range s.All() {
-		entry := entryOf(&r)
-		if _, known := s.logged[entry]; known || r.Forgettable(time.Now()) {
-			continue
-		}
-		text, err := r.MarshalText()
-		if err == nil {
-			_, err = s.queue.Send(ctx, []driver.Outgoing{{Body: text}})
-		}
-		if err != nil {
-			return err
-		}
-		s.logged[entry] = struct{}{}
-		s.seen++
+// tellLocked puts a revocation into the log, unless that says as much already.
+func (s *sharedRevocations) tellLocked(ctx context.Context, r capability.Revocation) error {
+	r.At, r.Until = r.At.Truncate(time.Millisecond), r.Until.Truncate(time.Millisecond)
+	known, ok := s.logged[subjectOf(&r)]
+	if (ok && covers(&known, &r)) || r.Forgettable(time.Now()) {
+		return nil
 	}
+	text, err := r.MarshalText()
+	if err == nil {
+		_, err = s.queue.Send(ctx, []driver.Outgoing{{Body: text}})
+	}
+	if err != nil {
+		s.allTold = false
+		return err
+	}
+	merge(s.logged, r)
+	s.seen++
 	return nil
 }
 

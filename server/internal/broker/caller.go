@@ -24,6 +24,7 @@ type Caller struct {
 	tenant   string
 	origin   Origin
 	existing bool
+	returns  bool
 	rules    Rules
 }
 
@@ -45,6 +46,14 @@ func (c Caller) CorrelatedBy(id string) Caller {
 // is not there is ErrNotFound.
 func (c Caller) Existing() Caller {
 	c.existing = true
+	return c
+}
+
+// Returning returns the same caller, who may settle what it has received whatever its
+// token is for, and whether that is still good. It is for surfaces that give back
+// what they could not hand over, and for nothing that a client asks for.
+func (c Caller) Returning() Caller {
+	c.returns = true
 	return c
 }
 

@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"time"
@@ -148,9 +149,15 @@ func (b *Broker) admit(op, topic string, last State) error {
 	b.metrics.Rejected(metricDegraded)
 	return &driver.Error{
 		Code: driver.ErrUnavailable, Op: op, Queue: topic, RetryAfter: retryWhenClosed,
-		Detail: "the daemon is going down, or its backend takes no writes",
+		Detail: "the daemon is going down, or its backend takes no writes", Err: errNotDone,
 	}
 }
+
+var errNotDone = errors.New("it was not done")
+
+// NotDone reports whether err says that the broker does not do this kind of work any
+// more, and has done nothing: another daemon may.
+func NotDone(err error) bool { return errors.Is(err, errNotDone) }
 
 // The last states in which kinds of work are done.
 const (

@@ -89,6 +89,9 @@ func (c *Caller) receiveFrom(ctx context.Context, t *topic, grant *capability.Gr
 	req.Max = room
 	began, mark := time.Now(), t.order.began()
 	held, err := b.receiveWaiting(ctx, t, req)
+	if len(held) > 0 && req.Wait > 0 {
+		held, err = c.stillGood(ctx, t, held)
+	}
 	grown := 0
 	if len(held) > 0 && req.Visibility > 0 {
 		grown = t.leases.add(held, c.holder, began, b.now()+req.Visibility)
@@ -130,6 +133,26 @@ func (b *Broker) receiveWaiting(ctx context.Context, t *topic, req driver.Receiv
 		return nil, nil
 	}
 	return held, err
+}
+
+// stillGood returns what was received, unless the caller's token was revoked or has
+// expired while the call waited, which may be for long: then the messages go back to
+// their places.
+func (c *Caller) stillGood(ctx context.Context, t *topic, held []driver.Delivery) ([]driver.Delivery, error) {
+	ctx = context.WithoutCancel(ctx) // who has cancelled gets what is there, or it goes back
+	refusal := c.broker.verifier.Valid(ctx, c.token)
+	if refusal == nil {
+		return held, nil
+	}
+	c.refused(ctx, c.request(capability.OpRecv, t.name), refusal)
+	ends := make([]driver.Extension, len(held))
+	for i := range held {
+		ends[i].Receipt = held[i].Receipt
+	}
+	if err := t.queue.Extend(ctx, ends); err != nil {
+		c.broker.log.LogAttrs(ctx, slog.LevelWarn, "receive.kept", c.attrs(t.name, slog.String("error", err.Error()))...)
+	}
+	return nil, refusal
 }
 
 // hand verifies what came from the backend and makes it fit to be handed out.

@@ -2,6 +2,7 @@ package oapapi
 
 import (
 	"context"
+	"errors"
 	"iter"
 	"time"
 
@@ -13,7 +14,10 @@ import (
 // remembered if the request has a ticket.
 func (c *conn) finished(correlation uint64, ticket oap.Ticket, err error, fill func(dst []byte) []byte) {
 	status := oap.StatusOK
-	if err != nil {
+	switch {
+	case errors.Is(err, errElsewhere):
+		status, fill = oap.StatusElsewhere, nil
+	case err != nil:
 		e := oap.ErrorOf(err)
 		status = oap.StatusOf(e.Code)
 		fill = func(dst []byte) []byte { return oap.AppendError(dst, e) }

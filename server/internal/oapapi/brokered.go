@@ -26,12 +26,13 @@ func Brokered(b *broker.Broker) Authenticate {
 		if err := caller.Genuine(ctx); err != nil {
 			return nil, err
 		}
-		return brokered{maker: caller, user: caller.Existing()}, nil
+		return brokered{broker: b, maker: caller, user: caller.Existing()}, nil
 	}
 }
 
 // brokered makes a Caller of a broker.Caller.
 type brokered struct {
+	broker      *broker.Broker
 	maker, user broker.Caller // only maker makes topics that are not there
 	sealed      bool          // deliveries have their seals
 }
@@ -42,18 +43,36 @@ func (b brokered) Sealed() Caller {
 	return b
 }
 
+// Returning implements Returner.
+func (b brokered) Returning() Caller {
+	b.user = b.user.Returning()
+	return b
+}
+
 var (
-	_ Caller = brokered{}
-	_ Sealer = brokered{}
+	_ Caller   = brokered{}
+	_ Sealer   = brokered{}
+	_ Returner = brokered{}
 )
+
+// elsewhere is err, or that another daemon has to be asked.
+func elsewhere(err error) error {
+	if broker.NotDone(err) {
+		return errElsewhere
+	}
+	return err
+}
+
+// elsewhereToo is elsewhere, for what has a result.
+func elsewhereToo[R any](result R, err error) (R, error) { return result, elsewhere(err) }
 
 func (b brokered) Open(ctx context.Context, topic string) (driver.Traits, bool, error) {
 	traits, err := b.maker.Traits(ctx, topic)
 	if err != nil {
-		return traits, false, err
+		return traits, false, elsewhere(err)
 	}
 	can, err := b.user.Capabilities(ctx, topic)
-	return traits, can.Peek, err
+	return traits, can.Peek, elsewhere(err)
 }
 
 func (b brokered) Send(ctx context.Context, topic string, msgs []driver.Outgoing) ([]driver.Sent, error) {
@@ -61,13 +80,16 @@ func (b brokered) Send(ctx context.Context, topic string, msgs []driver.Outgoing
 	for i := range msgs {
 		out[i].Outgoing = msgs[i]
 	}
-	return b.user.Send(ctx, topic, out)
+	return elsewhereToo(b.user.Send(ctx, topic, out))
 }
 
 func (b brokered) Receive(ctx context.Context, topic string, req driver.ReceiveRequest) ([]driver.Delivery, error) {
 	got, err := b.user.Receive(ctx, topic, req)
 	if len(got) == 0 {
-		return nil, err
+		if err == nil && req.Wait > 0 && b.broker.State() >= broker.StateSettling {
+			return nil, errElsewhere // it waits there
+		}
+		return nil, elsewhere(err)
 	}
 	deliveries := make([]driver.Delivery, len(got))
 	for i := range got {
@@ -96,7 +118,7 @@ func (b brokered) Ack(ctx context.Context, topic string, receipts []driver.Recei
 	for i := range receipts {
 		texts[i] = receipts[i].Handle
 	}
-	return b.user.Ack(ctx, topic, texts)
+	return elsewhere(b.user.Ack(ctx, topic, texts))
 }
 
 func (b brokered) Nack(ctx context.Context, topic string, nacks []driver.Nack) error {
@@ -104,7 +126,7 @@ func (b brokered) Nack(ctx context.Context, topic string, nacks []driver.Nack) e
 	for i, n := range nacks {
 		out[i] = broker.Nack{Receipt: n.Receipt.Handle, Delay: n.Delay, Cause: n.Cause}
 	}
-	return b.user.Nack(ctx, topic, out)
+	return elsewhere(b.user.Nack(ctx, topic, out))
 }
 
 func (b brokered) Extend(ctx context.Context, topic string, extensions []driver.Extension) error {
@@ -112,7 +134,7 @@ func (b brokered) Extend(ctx context.Context, topic string, extensions []driver.
 	for i, e := range extensions {
 		out[i] = broker.Extension{Receipt: e.Receipt.Handle, Visibility: e.Visibility}
 	}
-	return b.user.Extend(ctx, topic, out)
+	return elsewhere(b.user.Extend(ctx, topic, out))
 }
 
 func (b brokered) DeadLetter(ctx context.Context, topic string, burials []driver.Burial) error {
@@ -120,13 +142,13 @@ func (b brokered) DeadLetter(ctx context.Context, topic string, burials []driver
 	for i, d := range burials {
 		out[i] = broker.Burial{Receipt: d.Receipt.Handle, Reason: d.Reason, Error: d.Error, ErrorType: d.ErrorType}
 	}
-	return b.user.Bury(ctx, topic, out)
+	return elsewhere(b.user.Bury(ctx, topic, out))
 }
 
 func (b brokered) DeadLetters(ctx context.Context, topic string) iter.Seq2[driver.DeadLetter, error] {
 	return func(yield func(driver.DeadLetter, error) bool) {
 		for looked, err := range b.user.DeadLetters(ctx, topic) {
-			if !yield(looked.DeadLetter, err) {
+			if !yield(looked.DeadLetter, elsewhere(err)) {
 				return
 			}
 		}
@@ -136,7 +158,7 @@ func (b brokered) DeadLetters(ctx context.Context, topic string) iter.Seq2[drive
 func (b brokered) Peek(ctx context.Context, topic string, query driver.Query) iter.Seq2[driver.Peeked, error] {
 	return func(yield func(driver.Peeked, error) bool) {
 		for looked, err := range b.user.Peek(ctx, topic, query) {
-			if !yield(looked.Peeked, err) {
+			if !yield(looked.Peeked, elsewhere(err)) {
 				return
 			}
 		}
@@ -144,37 +166,45 @@ func (b brokered) Peek(ctx context.Context, topic string, query driver.Query) it
 }
 
 func (b brokered) Purge(ctx context.Context, topic string) (int, error) {
-	return b.user.Purge(ctx, topic)
+	return elsewhereToo(b.user.Purge(ctx, topic))
 }
 
 func (b brokered) Stats(ctx context.Context, topic string) (driver.Stats, error) {
-	return b.user.Stats(ctx, topic)
+	return elsewhereToo(b.user.Stats(ctx, topic))
 }
 
 func (b brokered) Redrive(ctx context.Context, topic string, ids []string, limit int) (int, error) {
-	return b.user.Redrive(ctx, topic, ids, limit)
+	return elsewhereToo(b.user.Redrive(ctx, topic, ids, limit))
 }
 
 func (b brokered) Discard(ctx context.Context, topic string, ids []string) (int, error) {
-	return b.user.Discard(ctx, topic, ids)
+	return elsewhereToo(b.user.Discard(ctx, topic, ids))
 }
 
 func (b brokered) PurgeDead(ctx context.Context, topic string) (int, error) {
-	return b.user.PurgeDead(ctx, topic)
+	return elsewhereToo(b.user.PurgeDead(ctx, topic))
 }
 
 func (b brokered) ConfigureQueue(ctx context.Context, topic string, config driver.Config) error {
-	return b.maker.Configure(ctx, topic, config)
+	return elsewhere(b.maker.Configure(ctx, topic, config))
 }
 
 func (b brokered) QueueConfig(ctx context.Context, topic string) (driver.Config, error) {
-	return b.user.Config(ctx, topic)
+	return elsewhereToo(b.user.Config(ctx, topic))
 }
 
-func (b brokered) Queues(ctx context.Context) iter.Seq2[string, error] { return b.user.Topics(ctx) }
+func (b brokered) Queues(ctx context.Context) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		for topic, err := range b.user.Topics(ctx) {
+			if !yield(topic, elsewhere(err)) {
+				return
+			}
+		}
+	}
+}
 
 func (b brokered) DeleteQueue(ctx context.Context, topic string) error {
-	return b.user.Delete(ctx, topic)
+	return elsewhere(b.user.Delete(ctx, topic))
 }
 
 func (b brokered) Ping(ctx context.Context) error { return b.user.Ping(ctx) }

@@ -45,6 +45,12 @@ type Sealer interface {
 	Sealed() Caller
 }
 
+// A Returner is a Caller whose capability may not be for giving back what it receives.
+type Returner interface {
+	// Returning returns the same caller, who can, with Extend.
+	Returning() Caller
+}
+
 // Authenticate turns the capability of a connection into what it allows. Codes:
 // ErrUnauthenticated, ErrForbidden, ErrUnavailable. It must not keep token. from is
 // the connection, to be asked where it comes from.

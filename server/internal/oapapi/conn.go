@@ -97,6 +97,7 @@ func (c *conn) serve(ctx context.Context) {
 		c.work.Wait() // what was asked for is answered
 		c.out.flush()
 	} else {
+		c.out.end() // what receives bring from now on goes back
 		c.finishRunning(context.Canceled)
 	}
 	_ = c.net.Close() // ends who still writes

@@ -24,6 +24,7 @@ type gathering struct {
 	waiting []*gathered
 	taking  bool               // somebody takes for them
 	stop    context.CancelFunc // ends the call that is under way
+	ends    time.Time          // when that call ends by itself
 }
 
 // gathered is one receive that waits.
@@ -57,9 +58,12 @@ func (c *conn) gather(ctx context.Context, r *request, req driver.ReceiveRequest
 	left := w.left
 	if left == nil {
 		g.waiting = append(g.waiting, w)
-		if !g.taking {
+		switch {
+		case !g.taking:
 			g.taking = true
 			c.soon(func() { g.take(ctx) })
+		case g.stop != nil && w.until.Before(g.ends):
+			g.stop() // the next call does not take longer than this one waits
 		}
 	}
 	g.mu.Unlock()
@@ -138,7 +142,8 @@ func (g *gathering) next(ctx context.Context) (req driver.ReceiveRequest, people
 	if most := g.queue.maxBatch; req.Max < most {
 		req.Max *= min(len(g.waiting), most/req.Max)
 	}
-	req.Wait = max(0, time.Until(g.earliest()))
+	g.ends = g.earliest()
+	req.Wait = max(0, time.Until(g.ends))
 	call, stop = context.WithCancel(ctx)
 	g.stop = stop
 	return req, len(g.waiting), call, stop

@@ -78,6 +78,7 @@ func (l *lane) run(ctx context.Context) {
 		l.worker.run(ctx, requests)
 		l.conn.out.flush()
 
+		clear(payloads)
 		if cap(payloads) <= keptBuffer {
 			l.mu.Lock()
 			l.spare, l.spareB = emptied(requests), payloads[:0]

@@ -76,6 +76,7 @@ func (o *output) writeLocked() {
 			_, err = o.net.Write(frames)
 		}
 		o.mu.Lock()
+		clear(frames) // payloads are not to stay where nobody needs them
 		if cap(frames) <= keptBuffer {
 			o.spare = frames[:0]
 		}
@@ -110,6 +111,16 @@ func (o *output) room(limit int) {
 		o.drained.Wait()
 	}
 	o.mu.Unlock()
+}
+
+// end refuses what is added from now on: nobody reads any more.
+func (o *output) end() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.failed == nil {
+		o.failed = net.ErrClosed
+	}
+	o.drained.Broadcast()
 }
 
 // settle blocks while somebody writes: what was added before is written then, or

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -44,6 +45,14 @@ func (l *late) Receive(ctx context.Context, topic string, req driver.ReceiveRequ
 		req.Wait = 0
 	}
 	return l.plain.Receive(context.WithoutCancel(ctx), topic, req)
+}
+
+func (l *late) Extend(ctx context.Context, topic string, extensions []driver.Extension) error {
+	parsed := slices.Clone(extensions)
+	for i := range parsed {
+		parsed[i].Receipt, _ = driver.ParseReceipt(parsed[i].Receipt.Handle)
+	}
+	return l.plain.Extend(ctx, topic, parsed)
 }
 
 // line is a connection that is cut for good.

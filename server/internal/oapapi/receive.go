@@ -179,5 +179,9 @@ func (c *conn) giveBack(ctx context.Context, q *queue, got []driver.Delivery) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBackTime)
 	defer cancel()
-	_ = c.caller.Extend(ctx, q.topic, extensions)
+	caller := c.caller
+	if returner, ok := caller.(Returner); ok {
+		caller = returner.Returning()
+	}
+	_ = caller.Extend(ctx, q.topic, extensions)
 }

@@ -195,6 +195,10 @@ func (w *worker) settled(s *span, _ []driver.Sent, errs []error) {
 }
 
 func (w *worker) refuse(r *request, err error) {
+	if errors.Is(err, errElsewhere) {
+		w.answer(r, oap.StatusElsewhere, nil)
+		return
+	}
 	e := oap.ErrorOf(err)
 	w.answer(r, oap.StatusOf(e.Code), func(dst []byte) []byte { return oap.AppendError(dst, e) })
 }
@@ -226,7 +230,9 @@ func (w *worker) answer(r *request, status uint16, fill func(dst []byte) []byte)
 	w.frames = oap.AppendHeader(w.frames, &oap.Header{
 		Flags: oap.Response, Code: status, Protocol: oap.ProtocolMailbox, Correlation: r.correlation,
 	})
-	w.frames = fill(w.frames)
+	if fill != nil {
+		w.frames = fill(w.frames)
+	}
 	oap.SetLength(w.frames, start)
 	w.answers++
 	if r.ticket.Sequence > 0 {
@@ -255,8 +261,8 @@ func (w *worker) hand() {
 	o.mu.Unlock()
 	w.conn.inFlight.Add(-int64(w.answers)) // when the answers are there, or it looks idle
 	w.answers = 0
+	w.frames = emptied(w.frames)
 	if cap(w.frames) > keptBuffer {
 		w.frames = nil
 	}
-	w.frames = w.frames[:0]
 }

@@ -72,13 +72,5 @@ func (c *call) giveBack(ctx context.Context, topic string, deliveries []broker.D
 	for i := range deliveries {
 		extensions[i].Receipt = deliveries[i].Receipt
 	}
-	if err := c.caller.Extend(ctx, topic, extensions); !isWhole(err) {
-		return
-	}
-	// A token may be for receiving and nacking, and not for extending.
-	nacks := make([]broker.Nack, len(deliveries))
-	for i := range deliveries {
-		nacks[i].Receipt = deliveries[i].Receipt
-	}
-	_ = c.caller.Nack(ctx, topic, nacks)
+	_ = c.caller.Returning().Extend(ctx, topic, extensions)
 }

@@ -1,0 +1,78 @@
+//go:build unix
+
+package sqsclients_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// A worker of Celery does a hundred tasks while the daemon is killed and comes back.
+// Celery promises that each runs at least once.
+func TestCeleryDoesAllTasksAlthoughTheDaemonIsKilled(t *testing.T) {
+	const tasks = 100
+	python := pythons(t, "celery, kombu, boto3, pycurl")[0]
+	results := t.TempDir()
+	s := newStage(t, "RESULTS="+results, fmt.Sprintf("COUNT=%d", tasks))
+	s.run(python, "celery_tasks.py")
+
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	worker := s.command(ctx, python, "-m", "celery", "--app=celery_tasks", "worker", "--loglevel=info", "--concurrency=2",
+		"--without-gossip", "--without-mingle", "--without-heartbeat")
+	worker.SysProcAttr.Setpgid = true // its children are to end with it
+	log, err := worker.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := worker.Start(); err != nil {
+		t.Fatal(err)
+	}
+	said, logged := new(output), make(chan struct{})
+	go func() {
+		defer close(logged)
+		_, _ = bufio.NewReader(log).WriteTo(said) // it ends with the worker
+	}()
+	defer func() {
+		_ = syscall.Kill(-worker.Process.Pid, syscall.SIGKILL)
+		<-logged
+		_ = worker.Wait() // it was killed, and says so
+		if t.Failed() {
+			t.Logf("the worker says:\n%s", said)
+		}
+	}()
+
+	eventually(t, storyPatience/2, "a third done", func() bool { return len(done(t, results)) >= tasks/3 })
+	s.kill()
+	before := len(done(t, results))
+	s.launch()
+	eventually(t, storyPatience/2, "all done", func() bool { return len(done(t, results)) == tasks })
+	runs := 0
+	for _, times := range done(t, results) {
+		runs += times
+	}
+	if before == tasks {
+		t.Error("all was done before the daemon was killed, so that proves nothing")
+	}
+	t.Logf("%d tasks, %d of them done when the daemon was killed; %d ran, %d of them again", tasks, before, runs, runs-tasks)
+}
+
+// done tells how often each task has run.
+func done(t *testing.T, results string) map[string]int {
+	t.Helper()
+	entries, err := os.ReadDir(results)
+	if err != nil {
+		t.Fatal(err)
+	}
+	times := make(map[string]int)
+	for _, entry := range entries {
+		task, _, _ := strings.Cut(entry.Name(), ".")
+		times[task]++
+	}
+	return times
+}

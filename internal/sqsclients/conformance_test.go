@@ -1,0 +1,94 @@
+package sqsclients_test
+
+import (
+	"flag"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/driver/drivertest"
+	"github.com/mailboxmq/mailbox/internal/redistest"
+	"github.com/mailboxmq/mailbox/internal/sqstest"
+	"github.com/mailboxmq/mailbox/sqsbox"
+)
+
+// runBeside lets many cases run at a time: nearly all they do is wait, because SQS
+// counts in seconds.
+func runBeside() {
+	flag.Parse()
+	if err := flag.Set("test.parallel", "12"); err != nil {
+		panic(err) // the testing package has no such flag any more
+	}
+}
+
+// A site is our own client of SQS, in front of a daemon.
+type site struct {
+	*sqsbox.Backend
+	d      *daemon
+	prefix string
+}
+
+func openSite(t testing.TB, d *daemon, prefix string) *site {
+	t.Helper()
+	backend, err := sqsbox.New(d.client(3), &sqsbox.Options{Prefix: prefix, Create: true, Poll: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = backend.Close() })
+	return &site{backend, d, prefix}
+}
+
+// realClock are cases that cannot be passed through two processes on the real clock.
+var realClock = map[string]string{
+	"SND-1/after a kill: ids stay unique": "a kill may undo that messages were given back, and then the case waits ten minutes for them",
+
+	"ACK-1/after a kill: what was acked stays gone": "a standard queue of SQS honours receipts that were used; " +
+		"only the process that received the message knows better, and its client is another one now",
+
+	"VIS-6/of an ack and a receiver that waits for the expiry, exactly one wins": edge,
+	"VIS-6/of many acks and many expiries, each message goes to exactly one":     edge,
+}
+
+const edge = "an ack that is under way when the lease ends is answered with ErrUnavailable, because a standard queue of SQS says yes " +
+	"to late ones; the cases expect one of two other answers"
+
+// conform runs the suite through sqsbox, the SDK and a daemon. Cases share the daemon,
+// but for those that end it: they have one of their own, and kill it.
+func conform(t *testing.T, args ...string) {
+	if testing.Short() {
+		t.Skip("the suite takes a minute on the real clock, and -short was asked for")
+	}
+	shared := start(t, args...)
+	drivertest.Run(t, drivertest.Backend{
+		Open: func(t testing.TB) driver.Opener {
+			sqstest.SkipListed(t, sqstest.Beyond, realClock)
+			t.(*testing.T).Parallel()
+			if strings.Contains(t.Name(), "/after_") {
+				return openSite(t, start(t, args...), sqstest.Prefix())
+			}
+			return openSite(t, shared, sqstest.Prefix())
+		},
+		Restart: func(t testing.TB, old driver.Opener, how drivertest.Crash) driver.Opener {
+			was := old.(*site)
+			if how == drivertest.CrashClean {
+				if err := was.Close(); err != nil {
+					t.Error(err)
+				}
+				was.d.stop()
+			} else {
+				was.d.kill()
+			}
+			was.d.launch()
+			return openSite(t, was.d, was.prefix)
+		},
+		Crashes: []drivertest.Crash{drivertest.CrashClean, drivertest.CrashKill},
+		Tick:    time.Second,
+	})
+}
+
+func TestConformanceOnDisk(t *testing.T) { conform(t) }
+
+func TestConformanceOnRedis(t *testing.T) {
+	conform(t, "--backend=redis://"+redistest.SharedServer(t).Addr())
+}

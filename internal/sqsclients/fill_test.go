@@ -1,0 +1,45 @@
+package sqsclients_test
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/sqs"
+	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+)
+
+// fill sends so many messages in batches, with their numbers as bodies. If there are
+// groups, whose number is to be one that the workers can share evenly, message n is of
+// group n modulo that, and those of a group are sent in order.
+func (d *daemon) fill(queue *string, messages, groups int) {
+	d.t.Helper()
+	c := d.client(3)
+	errs := make([]error, loadWorkers)
+	var wg sync.WaitGroup
+	for worker := range loadWorkers {
+		wg.Go(func() {
+			for n := worker; n < messages && errs[worker] == nil; n += 10 * loadWorkers {
+				var entries []types.SendMessageBatchRequestEntry
+				for n := n; n < messages && len(entries) < 10; n += loadWorkers {
+					entry := types.SendMessageBatchRequestEntry{Id: aws.String(strconv.Itoa(n)), MessageBody: aws.String(strconv.Itoa(n))}
+					if groups > 0 {
+						entry.MessageGroupId, entry.MessageDeduplicationId = aws.String(strconv.Itoa(n%groups)), entry.Id
+					}
+					entries = append(entries, entry)
+				}
+				out, err := c.SendMessageBatch(d.t.Context(), &sqs.SendMessageBatchInput{QueueUrl: queue, Entries: entries})
+				if err == nil && len(out.Failed) > 0 {
+					err = fmt.Errorf("%s: %s", *out.Failed[0].Code, aws.ToString(out.Failed[0].Message))
+				}
+				errs[worker] = err
+			}
+		})
+	}
+	wg.Wait()
+	if err := errors.Join(errs...); err != nil {
+		d.t.Fatal(err)
+	}
+}

@@ -1,0 +1,126 @@
+package sqsclients_test
+
+import (
+	"cmp"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// storyPatience is how long a story may take on a machine that is busy.
+const storyPatience = 8 * time.Minute
+
+// stage is where a client of others runs: the daemon it talks to and what it is told.
+type stage struct {
+	*daemon
+	variables []string
+}
+
+func newStage(t *testing.T, variables ...string) *stage {
+	t.Helper()
+	t.Parallel()
+	return &stage{start(t), append(variables, "PREFIX=story-")}
+}
+
+// run tells a story, which ends well or fails the test with all that it said.
+func (s *stage) run(line ...string) {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(s.t.Context(), storyPatience)
+	defer cancel()
+	said, err := s.command(ctx, line...).CombinedOutput()
+	if err != nil {
+		s.t.Fatalf("%s: %v\n%s\nthe daemon says:\n%s", strings.Join(line, " "), err, said, s.stderr.String())
+	}
+	for line := range strings.Lines(string(said)) {
+		if strings.Contains(line, "all as it should be") {
+			s.t.Log(strings.TrimSpace(line))
+		}
+	}
+}
+
+func (s *stage) command(ctx context.Context, line ...string) *exec.Cmd {
+	command := exec.CommandContext(ctx, line[0], line[1:]...)
+	command.Dir = "testdata"
+	command.Env = append(append(os.Environ(), s.environment()...), s.variables...)
+	command.SysProcAttr = dieWithParent()
+	return command
+}
+
+// missing ends a test for which a client is not here. It is skipped only where make
+// servers cannot install the client either.
+func missing(t *testing.T, what string) {
+	t.Helper()
+	_, err := exec.LookPath("apt-get")
+	if err == nil && os.Getuid() != 0 {
+		err = exec.Command("sudo", "-n", "true").Run()
+	}
+	if err != nil {
+		t.Skipf("%s is not here, and make servers cannot install it without apt-get and root", what)
+	}
+	t.Fatalf("%s is needed for this test: use make test, or run make servers once, which installs it", what)
+}
+
+// node returns the variable that says where the clients from npm are.
+func node(t *testing.T) string {
+	t.Helper()
+	dir, err := filepath.Abs(cached("sqsclients"))
+	if err == nil {
+		_, err = os.Stat(filepath.Join(dir, "node_modules", "sqs-consumer"))
+	}
+	if err != nil {
+		t.Fatalf("the clients from npm are needed for this test: use make test, or run make servers once, which installs them (%v)", err)
+	}
+	return "CLIENTS=" + dir
+}
+
+// pythons are the interpreters that have modules: Debian's, and the first in the path
+// if that is another one, whose boto3 is newer and speaks another protocol.
+func pythons(t *testing.T, modules string) []string {
+	t.Helper()
+	var found []string
+	seen := make(map[string]bool)
+	for _, python := range []string{cmp.Or(os.Getenv("MAILBOX_PYTHON"), "/usr/bin/python3"), "python3"} {
+		name, err := exec.Command(python, "-c", "import sys, "+modules+"; print(sys.executable)").Output()
+		if err == nil && !seen[string(name)] {
+			seen[string(name)] = true
+			found = append(found, python)
+		}
+	}
+	if len(found) == 0 {
+		missing(t, "a Python 3 with "+modules)
+	}
+	return found
+}
+
+func TestTheSDKForJavaScript(t *testing.T) {
+	newStage(t, node(t)).run("node", "node_story.mjs")
+}
+
+func TestSQSConsumer(t *testing.T) {
+	newStage(t, node(t), "COUNT=100").run("node", "consumer_story.mjs")
+}
+
+func TestBoto3(t *testing.T) {
+	for _, python := range pythons(t, "boto3") {
+		t.Run(strings.ReplaceAll(python, "/", "_"), func(t *testing.T) { newStage(t).run(python, "boto3_story.py") })
+	}
+}
+
+func TestTheCommandLineOfAWS(t *testing.T) {
+	tried := 0
+	for _, program := range []string{"/usr/bin/aws", "aws"} {
+		path, err := exec.LookPath(program)
+		if err != nil || program == "aws" && path == "/usr/bin/aws" {
+			continue
+		}
+		tried++
+		t.Run(strings.ReplaceAll(program, "/", "_"), func(t *testing.T) { newStage(t, "AWS="+path).run("bash", "awscli_story.sh") })
+	}
+	if tried == 0 {
+		missing(t, "awscli")
+	}
+}

@@ -1,0 +1,42 @@
+package sqsclients_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/sqs"
+)
+
+// Twelve consumers that wait for twenty seconds each cost nothing while nothing comes.
+func TestIdleLongPollsUseNoProcessor(t *testing.T) {
+	const polls, watched, most = 12, 5 * time.Second, 50 * time.Millisecond
+	d := start(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	for i := range polls {
+		queue := d.create(fmt.Sprintf("idle-%d", i%4), nil)
+		wg.Go(func() {
+			out, err := d.client(1).ReceiveMessage(ctx, &sqs.ReceiveMessageInput{QueueUrl: queue, WaitTimeSeconds: 20})
+			if ctx.Err() == nil {
+				t.Errorf("a poll has ended early: %v, %v", out, err)
+			}
+		})
+	}
+	eventually(t, time.Minute, "at rest", func() bool {
+		before := d.processor()
+		<-time.After(500 * time.Millisecond)
+		return d.processor()-before == 0
+	})
+	before := d.processor()
+	<-time.After(watched)
+	used := d.processor() - before
+	t.Logf("%d polls used %v of the processor in %v", polls, used, watched)
+	if used > most {
+		t.Errorf("that is more than %v", most)
+	}
+}

@@ -1,0 +1,34 @@
+package sqsclients_test
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// processor is the processor time that the daemon has used. Linux counts it in
+// hundredths of a second.
+func (d *daemon) processor() time.Duration {
+	d.t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", d.command.Process.Pid))
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	// The name of the program, in brackets, may have blanks in it. The fields after it
+	// are counted from the third.
+	_, rest, _ := strings.Cut(string(text), ") ")
+	const user, system = 14 - 3, 15 - 3
+	ticks := 0
+	for i, field := range strings.Fields(rest) {
+		if i == user || i == system {
+			n, err := strconv.Atoi(field)
+			if err != nil {
+				d.t.Fatal(err)
+			}
+			ticks += n
+		}
+	}
+	return time.Duration(ticks) * 10 * time.Millisecond
+}

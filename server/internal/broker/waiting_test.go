@@ -1,0 +1,69 @@
+package broker_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/mailboxmq/mailbox/capability"
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/server/internal/broker"
+)
+
+// TestAReceiveThatWaitsBringsNothingToATokenThatHasEndedMeanwhile has a token revoked,
+// and another one expire, while it waits for a message.
+func TestAReceiveThatWaitsBringsNothingToATokenThatHasEndedMeanwhile(t *testing.T) {
+	for name, sentAfter := range map[string]time.Duration{"revoked": time.Second, "expired": 2 * time.Minute} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := memory(t, broker.Limits{})
+				token := mint(t, b.ring, "", capability.ExpiresAt(time.Now().Add(time.Minute)))
+				waited := make(chan error, 1)
+				go func() {
+					got, err := b.Caller(token, broker.Origin{}).Receive(t.Context(), "orders", driver.ReceiveRequest{
+						Max: 1, Visibility: time.Hour, Wait: 10 * time.Minute,
+					})
+					if len(got) > 0 {
+						t.Errorf("it got %q", got[0].Body)
+					}
+					waited <- err
+				}()
+				time.Sleep(time.Second)
+				if name == "revoked" {
+					if err := b.revoked.Revoke(t.Context(), capability.Revocation{Token: token.ID(), At: time.Now()}); err != nil {
+						t.Error(err)
+					}
+				}
+				time.Sleep(sentAfter)
+				other := b.as("")
+				b.send(other, "orders", "secret")
+				expectCode(t, <-waited, driver.ErrUnauthenticated, "the receive that waited")
+				if got := b.receive(other, "orders", 1); len(got) != 1 || string(got[0].Body) != "secret" {
+					t.Errorf("others get %v", got)
+				}
+			})
+		})
+	}
+}
+
+// TestWhatCouldNotBeHandedOverGoesBackWhateverTheTokenIsFor gives back with a token
+// that is for receiving alone, and was revoked.
+func TestWhatCouldNotBeHandedOverGoesBackWhateverTheTokenIsFor(t *testing.T) {
+	b := memory(t, broker.Limits{})
+	c, other := b.as("", capability.Operations(capability.OpRecv)), b.as("")
+	b.send(other, "orders", "x")
+	got := b.receive(c, "orders", 1)
+	if err := b.revoked.Revoke(t.Context(), capability.Revocation{Token: c.TokenID(), At: time.Now()}); err != nil {
+		t.Fatal(err)
+	}
+	back := []broker.Extension{{Receipt: got[0].Receipt}}
+	if err := c.Extend(t.Context(), "orders", back); err == nil {
+		t.Error("the client itself can end the lease")
+	}
+	if err := c.Returning().Extend(t.Context(), "orders", back); err != nil {
+		t.Error(err)
+	}
+	if got := b.receive(other, "orders", 1); len(got) != 1 {
+		t.Error("it has not come back")
+	}
+}
