@@ -133,6 +133,7 @@ func TestTheCurlLinesOfTheReadmeWork(t *testing.T) {
 			lines += block[1]
 		}
 	}
+	program(t) // built before there is another home, with another cache
 	home := t.TempDir()
 	t.Setenv("HOME", home)
 	t.Setenv("XDG_STATE_HOME", "")
