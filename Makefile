@@ -154,6 +154,7 @@ bench: ## Mailbox beside other libraries, in one run (BENCHFLAGS="-rounds 5")
 	tools/redis.sh
 	tools/postgres.sh
 	tools/beanstalkd.sh
+	tools/fauxqs.sh
 	cd bench && $(GO) run . $(BENCHFLAGS)
 
 .PHONY: generate

@@ -30,6 +30,7 @@ var suites = []struct {
 	{"reply", replySuite},
 	{"worker", workerSuite},
 	{"daemon", daemonSuite},
+	{"sqs", sqsSuite},
 }
 
 func main() {
