@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/mailboxmq/mailbox"
@@ -45,6 +46,7 @@ func deadLetterRules() []rule {
 			{"with a policy only the last failure is answered", lastFailureIsAnswered},
 		}},
 		{"DLQ-8", []playable{{"letters go to another queue, and come back", lettersGoElsewhere}}},
+		{"DLQ-9", []playable{{"what died elsewhere moves home, to a worker who can do it", deadMessagesMoveHome}}},
 	}
 }
 
@@ -308,4 +310,31 @@ func lettersGoElsewhere(s *stage) {
 	s.happened(tried, 2)
 	s.counts(orders, mailbox.Stats{})
 	s.counts(s.open("dead"), mailbox.Stats{})
+}
+
+func deadMessagesMoveHome(s *stage) {
+	s.Configure("orders", driver.Config{MaxDeliveries: 1, DeadLetterTo: "dead"})
+	orders, dead, tried := s.open("orders"), s.open("dead"), ruletest.NewTally()
+	var milk atomic.Bool
+	s.run(worker.New(orders, func(_ context.Context, m *message) error {
+		tried.Add(m.Body)
+		if !milk.Load() {
+			return errMilk
+		}
+		return nil
+	}, s.options(options{})))
+	s.send(orders, "tea", "coffee")
+	s.happened(tried, 2)
+	s.counts(dead, mailbox.Stats{Ready: 2})
+	milk.Store(true)
+	queue, err := s.Backend.OpenQueue(s.Context(), "dead")
+	s.Must(err)
+	moved, err := queue.(driver.Mover).Move(s.Context(), "", 0)
+	s.Must(err)
+	if moved != 2 {
+		s.Errorf("%d messages moved, want 2", moved)
+	}
+	s.happened(tried, 4)
+	s.counts(orders, mailbox.Stats{})
+	s.counts(dead, mailbox.Stats{})
 }
