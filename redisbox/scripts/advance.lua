@@ -106,9 +106,9 @@ end
 local ARRIVAL = 604800000000 -- how long an arrival is remembered at least
 
 function engine.forgetArrivals(most)
-  local old = call('ZCOUNT', shard.arrivals, '-inf', shard.now - math.max(ARRIVAL, shard.window))
-  if old > 0 then
-    call('ZREMRANGEBYRANK', shard.arrivals, 0, math.min(old, most) - 1)
+  local old = call('ZRANGEBYSCORE', shard.arrivals, '-inf', shard.now - math.max(ARRIVAL, shard.window), 'LIMIT', 0, most)
+  if #old > 0 then
+    call('ZREM', shard.arrivals, unpack(old))
   end
 end
 
