@@ -23,7 +23,8 @@ var (
 
 	// BeyondAWS: SQS as AWS runs it does not let a client pass; mailboxd does.
 	BeyondAWS = map[string]string{
-		"VIS-6/of many acks and many expiries, each message goes to exactly one": lateYes,
+		"VIS-6/of many acks and many expiries, each message goes to exactly one":     lateYes,
+		"VIS-6/of an ack and a receiver that waits for the expiry, exactly one wins": lateYes,
 
 		"DLQ-8/the move wakes a receiver that waits at the other queue":             diesLater,
 		"DLQ-8/the move happens by the clock alone, with nobody at the first queue": diesLater,
