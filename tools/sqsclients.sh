@@ -17,6 +17,7 @@ trap 'rm -rf "$log" ${fresh:+"$fresh"}' EXIT
 give_up() {
 	cat "$log" >&2
 	echo "The tests of the SQS surface need clients of SQS: $1" >&2
+	echo "MAILBOX_PYTHON can name a Python 3 that has the modules." >&2
 	exit 1
 }
 
@@ -32,18 +33,11 @@ knows celery || packages+=(python3-celery)
 knows kombu || packages+=(python3-kombu)
 knows pycurl || packages+=(python3-pycurl)
 
-# skip goes on without what apt-get would install: the tests with it are skipped then,
-# and say so.
-skip() {
-	echo "Tests with ${packages[*]} are skipped: $1" >&2
-	echo "MAILBOX_PYTHON can name a Python 3 that has the modules." >&2
-}
-
 install_packages() {
-	command -v apt-get >/dev/null || { skip "they are not here, and there is no apt-get to install them with."; return; }
+	command -v apt-get >/dev/null || give_up "there is no apt-get to install ${packages[*]} with."
 	local as_root=()
 	if [[ $(id -u) != 0 ]]; then
-		sudo -n true 2>/dev/null || { skip "installing them needs root: sudo apt-get install ${packages[*]}"; return; }
+		sudo -n true 2>/dev/null || give_up "installing them needs root: sudo apt-get install ${packages[*]}"
 		as_root=(sudo -n)
 	fi
 	apt_install() {
