@@ -47,7 +47,7 @@ test: format-check vet servers ## Everything a commit must pass; CI runs exactly
 	packages=$$($(GO) list ./... | grep -E '$(SURFACES)'); $(GO) test -race -short -timeout $(TIMEOUT) $$packages
 	$(GO) test -run Alloc . # the race detector allocates too, so this runs without it
 	@echo; echo "Requests and answers: storms of callers, and ten thousand addresses:"
-	@$(GO) test -v -count=1 -timeout $(TIMEOUT) -run $(STORMS) ./reply ./redisbox ./sqsbox/dynamoreply | grep -E '_test.go:|^(---|ok|FAIL)'
+	@$(GO) test -v -count=1 -timeout $(TIMEOUT) -run $(STORMS) ./reply ./redisbox ./sqsbox/dynamoreply | grep -E '\.go:[0-9]+:|^(---|ok|FAIL)'
 	@echo; echo "Power cuts on the disk backend, without the race detector, which is slow:"
 	@MAILBOX_CRASH_IMAGES=$(or $(N),10000) $(GO) test -v -count=1 -timeout $(TIMEOUT) -run $(CRASHES) ./diskbox | grep -v '^=== \|^PASS'
 	@echo; echo "The memory backend, and the conformance cases it passes, by rule:"

@@ -179,14 +179,24 @@ func (b *blow) work(ctx context.Context) {
 	}
 }
 
-// call is one caller: most are patient, and some give up early.
-func (b *blow) call(i int) {
-	ctx := b.t.Context()
-	if i%10 == 3 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, b.Patience*time.Duration(1+i%50)/100)
-		defer cancel()
+// patience is how long a caller waits before it gives up. Most wait until the time
+// of their slot is over, some give up early, and a few before any worker can be done,
+// however quick the machine is.
+func (b *blow) patience(i int) time.Duration {
+	switch {
+	case i%100 == 53:
+		return b.Work / 2
+	case i%10 == 3:
+		return b.Patience * time.Duration(1+i%50) / 100
+	default:
+		return 2 * b.Patience
 	}
+}
+
+// call is one caller.
+func (b *blow) call(i int) {
+	ctx, cancel := context.WithTimeout(b.t.Context(), b.patience(i))
+	defer cancel()
 	answer, err := b.client.Call(ctx, question(i))
 	b.mu.Lock()
 	defer b.mu.Unlock()
