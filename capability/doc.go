@@ -120,13 +120,16 @@
 // Lines are appended and synced. A part of a line at the end, or zeros instead of
 // it, is what a crash leaves; any other damage makes the file unreadable, because
 // a token must not become good again by accident. The file is written anew, and
-// renamed into place, when most of it is of no use any more.
+// renamed into place, when most of it is of no use any more: because what was
+// revoked has expired, or because all keys of that time have been retired
+// ([KeyRing.AcceptsSince]), each a day ago.
 //
 // # Keys
 //
 // [KeyRing.WriteFile] writes a file for its owner only: "mailbox keys 1", a line
 // for each key (id, secret in hex, when it was retired in Unix milliseconds or
-// 0), the current key first, and CRC-32C of all that in 8 hex digits.
+// 0, when it was made if that is known), the current key first, and CRC-32C of all
+// that in 8 hex digits. [ChangeKeyFile] changes it while no other process does.
 // [Token.WriteFile] does the same for a token: its text and a newline.
 //
 // # Secrets

@@ -21,6 +21,7 @@ type Key struct {
 	secret    sealed
 	extracted sealed // the secret, ready to derive keys of tenants from
 	retiredAt time.Time
+	madeAt    time.Time // in whole milliseconds; zero if that is not known
 }
 
 // NewKey makes a key of random numbers.
@@ -29,7 +30,9 @@ func NewKey() Key {
 	_, _ = rand.Read(secret) // never fails, see crypto/rand
 	var id [4]byte
 	_, _ = rand.Read(id[:])
-	return makeKey(KeyID(binary.BigEndian.Uint32(id[:])), secret)
+	key := makeKey(KeyID(binary.BigEndian.Uint32(id[:])), secret)
+	key.madeAt = time.Now().UTC().Truncate(time.Millisecond)
+	return key
 }
 
 // KeyFrom returns a key with a given secret of KeyBytes random bytes, for keys
@@ -74,6 +77,10 @@ func (k Key) IsZero() bool { return k.secret.open == nil }
 // RetiredAt is when tokens of this key cease to be accepted; zero if that was
 // not decided.
 func (k Key) RetiredAt() time.Time { return k.retiredAt }
+
+// MadeAt is when NewKey made it, by the clock of who did; zero if that is not
+// known, as of keys that are kept elsewhere.
+func (k Key) MadeAt() time.Time { return k.madeAt }
 
 // Reveal returns a copy of the secret, for who keeps it elsewhere. Keep it out
 // of logs.

@@ -1,7 +1,9 @@
 package capability
 
 import (
+	"context"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"hash/crc32"
 	"strconv"
@@ -46,9 +48,83 @@ func (r *KeyRing) WriteFile(path string) error {
 	return writePrivate(path, keyFile, formatKeys(list))
 }
 
+// ChangeKeyFile reads the ring in a file, changes it with edit, and writes it back,
+// while no other process that does so can come in between: of two that rotate at
+// once neither loses the other's key. It returns the ring that is in the file then.
+// If edit fails nothing is written, and its error is returned.
+//
+// It blocks on I/O, and on the lock of the file, path with ".lock" behind, for a few
+// seconds at most; cancelling ctx ends that. Codes: those of ReadKeyFile and
+// WriteFile, and ErrUnavailable (somebody else keeps the lock).
+func ChangeKeyFile(ctx context.Context, path string, edit func(*KeyRing) error) (*KeyRing, error) {
+	return lockedKeys(ctx, path, func() (*KeyRing, error) {
+		ring, err := ReadKeyFile(path)
+		if err == nil {
+			err = edit(ring)
+		}
+		if err == nil {
+			err = ring.WriteFile(path)
+		}
+		return ring, err
+	})
+}
+
+// ReadOrMakeKeyFile reads the ring in a file; if there is no file it makes one with a
+// new key, and says so. Of processes that do so at once one makes the file, and all
+// have its keys. It blocks, and fails, like ChangeKeyFile.
+func ReadOrMakeKeyFile(ctx context.Context, path string) (ring *KeyRing, made bool, err error) {
+	if ring, err = ReadKeyFile(path); !errors.Is(err, driver.ErrNotFound) {
+		return ring, false, err
+	}
+	ring, err = lockedKeys(ctx, path, func() (*KeyRing, error) {
+		ring, err := ReadKeyFile(path)
+		if errors.Is(err, driver.ErrNotFound) {
+			ring, made = NewKeyRing(NewKey()), true
+			err = ring.WriteFile(path)
+		}
+		return ring, err
+	})
+	return ring, made, err
+}
+
+// How long the lock of a file of keys is waited for. It is held for as long as it
+// takes to write a small file; who keeps it longer has been stopped.
+const (
+	keyLockPatience = 10 * time.Second
+	keyLockPause    = 5 * time.Millisecond
+)
+
+// lockedKeys calls use while it holds the lock of the file of keys at path.
+func lockedKeys(ctx context.Context, path string, use func() (*KeyRing, error)) (*KeyRing, error) {
+	patience := time.NewTimer(keyLockPatience)
+	defer patience.Stop()
+	unlock, err := lockFile(path + ".lock")
+	for err != nil && isLocked(err) {
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-patience.C:
+			return nil, fileError(driver.ErrUnavailable, keyFile, "another process is changing it, and does not come to an end", err)
+		case <-time.After(keyLockPause):
+			unlock, err = lockFile(path + ".lock")
+		}
+	}
+	if err != nil {
+		return nil, fileError(driver.ErrUnavailable, keyFile, "", err)
+	}
+	ring, err := use()
+	if unlocked := unlock(); err == nil && unlocked != nil {
+		err = fileError(driver.ErrUnavailable, keyFile, "", unlocked)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return ring, nil
+}
+
 // formatKeys writes one line for each key, the current one first: id, secret in
-// hex, and when it was retired in Unix milliseconds, 0 for not. The last line is
-// a checksum of those before.
+// hex, when it was retired in Unix milliseconds, 0 for not, and when it was made,
+// if that is known. The last line is a checksum of those before.
 func formatKeys(list []Key) []byte {
 	b := []byte(keyFileHead + "\n")
 	for _, key := range list {
@@ -56,7 +132,11 @@ func formatKeys(list []Key) []byte {
 		if !key.retiredAt.IsZero() {
 			retired = key.retiredAt.UnixMilli()
 		}
-		b = fmt.Appendf(b, "%s %x %d\n", key.id, key.secret.bytes(), retired)
+		b = fmt.Appendf(b, "%s %x %d", key.id, key.secret.bytes(), retired)
+		if !key.madeAt.IsZero() {
+			b = fmt.Appendf(b, " %d", key.madeAt.UnixMilli())
+		}
+		b = append(b, '\n')
 	}
 	return fmt.Appendf(b, "%08x\n", crc32.Checksum(b, castagnoli))
 }
@@ -80,7 +160,7 @@ func parseKeys(text string) ([]Key, bool) {
 
 func parseKey(line string) (Key, bool) {
 	fields := strings.Split(line, " ")
-	if len(fields) != 3 {
+	if len(fields) != 3 && len(fields) != 4 {
 		return Key{}, false
 	}
 	id, errID := strconv.ParseUint(fields[0], 16, 32)
@@ -90,6 +170,13 @@ func parseKey(line string) (Key, bool) {
 		return Key{}, false
 	}
 	key, err := KeyFrom(KeyID(id), secret)
+	if len(fields) == 4 {
+		made, errMade := strconv.ParseInt(fields[3], 10, 64)
+		if errMade != nil {
+			return Key{}, false
+		}
+		key.madeAt = time.UnixMilli(made).UTC()
+	}
 	if retired != 0 {
 		key.retiredAt = time.UnixMilli(retired).UTC()
 	}

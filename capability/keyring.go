@@ -108,6 +108,37 @@ func (r *KeyRing) Remove(id KeyID) error {
 	})
 }
 
+// Adopt makes the keys those of another ring, which another process has changed
+// perhaps. A ring without keys is not adopted.
+func (r *KeyRing) Adopt(other *KeyRing) {
+	next := other.keys.Load()
+	if len(next.list) == 0 {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.keys.Store(next)
+}
+
+// AcceptsSince is when the oldest key was made whose tokens are accepted, or were
+// until a day ago, for the sake of clocks. A token that was minted earlier is not
+// good any more. It is zero if that is not known of one of the keys.
+func (r *KeyRing) AcceptsSince(now time.Time) time.Time {
+	var since time.Time
+	for _, key := range r.keys.Load().list {
+		if !key.retiredAt.IsZero() && now.After(key.retiredAt.Add(forgetAfter)) {
+			continue
+		}
+		if key.madeAt.IsZero() {
+			return time.Time{}
+		}
+		if since.IsZero() || key.madeAt.Before(since) {
+			since = key.madeAt
+		}
+	}
+	return since
+}
+
 func previousKey(list []Key, id KeyID) (int, error) {
 	i := slices.IndexFunc(list, func(k Key) bool { return k.id == id })
 	switch {

@@ -78,12 +78,14 @@ func validMillis(t time.Time) bool {
 	return year >= 1970 && year <= 9999
 }
 
-// Forgettable reports whether the entry is of no use any more: everything that it
-// concerns has expired, by more than any clock is wrong.
-func (r Revocation) Forgettable(now time.Time) bool { return r.forgettable(now) }
-
-func (r *Revocation) forgettable(now time.Time) bool {
-	return !r.Until.IsZero() && now.After(r.Until.Add(forgetAfter))
+// Forgettable reports whether the entry is of no use any more, by more than any
+// clock is wrong: everything that it concerns has expired, or was minted with keys
+// that are not accepted any more. acceptsSince is [KeyRing.AcceptsSince]; zero means
+// that it is not known. What was minted with a revoked token was minted before it
+// was revoked, perhaps with a later key than the token, which is why At is compared.
+func (r Revocation) Forgettable(now, acceptsSince time.Time) bool {
+	expired := !r.Until.IsZero() && now.After(r.Until.Add(forgetAfter))
+	return expired || acceptsSince.After(r.At.Add(forgetAfter))
 }
 
 // MaxRevocations bounds how many revocations are kept.
@@ -115,6 +117,7 @@ type MemoryRevocations struct {
 	tenants     map[string]Revocation
 	shares      map[uint64]int // how many entries of tokens have each share but 0
 	sinceForget int            // entries added since the last look for what to forget
+	since       time.Time      // what was revoked a day before is of no use; see ForgetBefore
 	limit       int            // MaxRevocations if 0; tests have less patience
 }
 
@@ -217,11 +220,11 @@ func laterUntil(a, b time.Time) time.Time {
 	return a
 }
 
-// forgetLocked drops entries whose tokens have all expired.
+// forgetLocked drops entries whose tokens are all good for nothing by themselves.
 func (m *MemoryRevocations) forgetLocked(now time.Time) {
 	m.sinceForget = 0
 	maps.DeleteFunc(m.tokens, func(_ TokenID, r Revocation) bool {
-		forget := r.forgettable(now)
+		forget := r.Forgettable(now, m.since)
 		if forget && r.Share != 0 {
 			if m.shares[r.Share]--; m.shares[r.Share] == 0 {
 				delete(m.shares, r.Share)
@@ -229,7 +232,17 @@ func (m *MemoryRevocations) forgetLocked(now time.Time) {
 		}
 		return forget
 	})
-	maps.DeleteFunc(m.tenants, func(_ string, r Revocation) bool { return r.forgettable(now) })
+	maps.DeleteFunc(m.tenants, func(_ string, r Revocation) bool { return r.Forgettable(now, m.since) })
+}
+
+// ForgetBefore drops what is of no use, now and from now on, because all keys that
+// are accepted were made later: since is [KeyRing.AcceptsSince], and the zero time
+// means that this is not known. It does not block.
+func (m *MemoryRevocations) ForgetBefore(since time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.since = since
+	m.forgetLocked(time.Now())
 }
 
 // Revoked implements [Revocations]. It does not block, and the error is always

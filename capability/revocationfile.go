@@ -191,6 +191,23 @@ func (f *FileRevocations) Compact(ctx context.Context) error {
 	return f.rewriteLocked()
 }
 
+// ForgetBefore drops what is of no use, now and from now on, because all keys that
+// are accepted were made later: since is [KeyRing.AcceptsSince], and the zero time
+// means that this is not known. The file is written anew when most of it is of no
+// use. It blocks on I/O. Codes: ErrUnavailable, ErrClosed.
+func (f *FileRevocations) ForgetBefore(since time.Time) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed {
+		return revocationsError(driver.ErrClosed, "compact", "", nil)
+	}
+	f.memory.ForgetBefore(since)
+	if f.file != nil && !f.wastefulLocked() {
+		return nil
+	}
+	return f.rewriteLocked()
+}
+
 // rewriteLocked makes a new file of what is in memory.
 func (f *FileRevocations) rewriteLocked() error {
 	if f.file != nil {

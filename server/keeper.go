@@ -37,14 +37,15 @@ type keeper struct {
 	keyFile     string // empty if the keys are in memory
 	fresh       bool   // the keys were made now
 	close       func() error
+	forget      func(since time.Time) error
 	shared      *sharedRevocations // nil if this daemon is alone on its backend
 	writes      bool               // changed keys are written to keyFile
-	changing    sync.Mutex         // held while the keys are changed here
+	changing    sync.Mutex         // held while the keys are changed or read anew
 }
 
 // share makes the revocations those of all daemons on a backend. It blocks on I/O.
 func (k *keeper) share(ctx context.Context, opener driver.Opener, log *slog.Logger) error {
-	shared, err := shareRevocations(ctx, k.revocations, opener, log)
+	shared, err := shareRevocations(ctx, k.revocations, k.ring, opener, log)
 	if err != nil {
 		return err
 	}
@@ -66,11 +67,7 @@ func openKeeper(ctx context.Context, c *Config) (*keeper, error) {
 	}
 	k := &keeper{keyFile: c.KeyFile, writes: true}
 	var err error
-	if k.ring, err = capability.ReadKeyFile(c.KeyFile); errors.Is(err, driver.ErrNotFound) {
-		k.ring, k.fresh = capability.NewKeyRing(capability.NewKey()), true
-		err = k.ring.WriteFile(c.KeyFile)
-	}
-	if err != nil {
+	if k.ring, k.fresh, err = capability.ReadOrMakeKeyFile(ctx, c.KeyFile); err != nil {
 		return nil, err
 	}
 	if err := k.readOperator(c.TokenFile); err != nil {
@@ -80,14 +77,22 @@ func openKeeper(ctx context.Context, c *Config) (*keeper, error) {
 	if err != nil {
 		return nil, err
 	}
-	k.revocations, k.close = file, file.Close
+	k.revocations, k.close, k.forget = file, file.Close, file.ForgetBefore
+	if err := k.forgetUseless(); err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
 	return k, nil
 }
 
 // openForgetful keeps everything in memory. Keys that exist are read, because
 // reading leaves no trace.
 func openForgetful(c *Config) (*keeper, error) {
-	k := &keeper{revocations: new(capability.MemoryRevocations), keyFile: c.KeyFile, close: func() error { return nil }}
+	revoked := new(capability.MemoryRevocations)
+	k := &keeper{revocations: revoked, keyFile: c.KeyFile, close: func() error { return nil }}
+	k.forget = func(since time.Time) error {
+		revoked.ForgetBefore(since)
+		return nil
+	}
 	if c.KeyFile == "" {
 		k.ring, k.fresh = capability.NewKeyRing(capability.NewKey()), true
 	} else {
@@ -129,31 +134,48 @@ func mintOperator(ring *capability.KeyRing) (capability.Token, error) {
 		capability.ExpiresAt(time.Now().Add(operatorLife)))
 }
 
+// forgetUseless drops revocations that concern nothing that the keys accept.
+func (k *keeper) forgetUseless() error { return k.forget(k.ring.AcceptsSince(time.Now())) }
+
+// tend drops useless revocations now and then, until ctx ends. It blocks.
+func (k *keeper) tend(ctx context.Context, log *slog.Logger) {
+	ticker := time.NewTicker(lookEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		if err := k.forgetUseless(); err != nil {
+			log.LogAttrs(ctx, slog.LevelWarn, "revocations.not_compacted", slog.String("error", err.Error()))
+		}
+	}
+}
+
 // RotateKeys implements broker.KeyKeeper.
-func (k *keeper) RotateKeys(context.Context) error {
-	return k.change(func() error { return k.ring.Rotate(capability.NewKey()) })
+func (k *keeper) RotateKeys(ctx context.Context) error {
+	return k.change(ctx, func(ring *capability.KeyRing) error { return ring.Rotate(capability.NewKey()) })
 }
 
 // RetireKey implements broker.KeyKeeper.
-func (k *keeper) RetireKey(_ context.Context, id capability.KeyID, at time.Time) error {
-	return k.change(func() error { return k.ring.Retire(id, at) })
+func (k *keeper) RetireKey(ctx context.Context, id capability.KeyID, at time.Time) error {
+	return k.change(ctx, func(ring *capability.KeyRing) error { return ring.Retire(id, at) })
 }
 
-// change changes the keys, and writes them where they were read from, unless this
-// daemon writes no file. What somebody else has changed there is taken over first.
-func (k *keeper) change(edit func() error) error {
+// change changes the keys, in the file that they were read from, unless this daemon
+// writes no file. What somebody else has changed there is taken over too.
+func (k *keeper) change(ctx context.Context, edit func(*capability.KeyRing) error) error {
 	k.changing.Lock()
 	defer k.changing.Unlock()
 	if !k.writes {
-		return edit()
+		return edit(k.ring)
 	}
-	if err := k.reload(); err != nil {
-		return err
+	ring, err := capability.ChangeKeyFile(ctx, k.keyFile, edit)
+	if err == nil {
+		k.ring.Adopt(ring)
 	}
-	if err := edit(); err != nil {
-		return err
-	}
-	return k.ring.WriteFile(k.keyFile)
+	return err
 }
 
 // reload takes over what has changed in the file of keys: new ones, and what was
@@ -162,34 +184,12 @@ func (k *keeper) reload() error {
 	if k.keyFile == "" {
 		return nil
 	}
-	read, err := capability.ReadKeyFile(k.keyFile)
+	k.changing.Lock()
+	defer k.changing.Unlock()
+	ring, err := capability.ReadKeyFile(k.keyFile)
 	if err != nil {
 		return fmt.Errorf("the keys cannot be read: %w", err)
 	}
-	now := read.Keys()
-	has := func(list []capability.Key, id capability.KeyID) bool {
-		return slices.ContainsFunc(list, func(key capability.Key) bool { return key.ID() == id })
-	}
-	for _, key := range slices.Backward(now) {
-		if !has(k.ring.Keys(), key.ID()) {
-			if err := k.ring.Rotate(key); err != nil {
-				return err
-			}
-		}
-	}
-	for _, key := range now[1:] {
-		if !key.RetiredAt().IsZero() {
-			if err := k.ring.Retire(key.ID(), key.RetiredAt()); err != nil {
-				return err
-			}
-		}
-	}
-	for _, key := range k.ring.Keys() {
-		if !has(now, key.ID()) {
-			if err := k.ring.Remove(key.ID()); err != nil {
-				return err
-			}
-		}
-	}
+	k.ring.Adopt(ring)
 	return nil
 }

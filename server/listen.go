@@ -13,6 +13,7 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
+	"syscall"
 )
 
 // A listener is where somebody can reach the daemon, and by what.
@@ -138,6 +139,15 @@ type boundedConn struct {
 	net.Conn
 	listener *boundedListener
 	once     sync.Once
+}
+
+// SyscallConn is that of the connection within.
+func (c *boundedConn) SyscallConn() (syscall.RawConn, error) {
+	system, ok := c.Conn.(syscall.Conn)
+	if !ok {
+		return nil, errors.ErrUnsupported
+	}
+	return system.SyscallConn()
 }
 
 func (c *boundedConn) Close() error {

@@ -26,14 +26,22 @@ const followEvery = 5 * time.Second
 type sharedRevocations struct {
 	revocations // its own
 	opener      driver.Opener
+	admin       driver.Admin
 	log         *slog.Logger
+	// acceptsSince is that of the daemon's keys.
+	acceptsSince func(now time.Time) time.Time
 
 	mu    sync.Mutex // held while the log is used; guards the fields below
 	queue driver.Queue
 	// logged is what the log says, and seen is how many messages there were when it
-	// was read; less than 0 has it read again.
+	// was read; less than 0 has it read again. So does another mark: see compaction.
 	logged map[subject]capability.Revocation
 	seen   int
+	mark   string
+	// damaged is how many of the messages cannot be read.
+	damaged int
+	// nextLook is when the log is looked at for what is of no use any more.
+	nextLook time.Time
 	// told is the generation of the daemon's own revocations when all of them were in
 	// the log; allTold is false if they are not.
 	told    uint64
@@ -77,23 +85,28 @@ func merge(known map[subject]capability.Revocation, r capability.Revocation) {
 // shareRevocations reads the log of a backend, makes it if there is none, and puts
 // into it what only this daemon knows. It blocks on I/O. Codes: ErrUnsupported (the
 // backend's queues cannot be managed or looked into), and those of the backend.
-func shareRevocations(ctx context.Context, own revocations, opener driver.Opener, log *slog.Logger) (*sharedRevocations, error) {
-	s := &sharedRevocations{revocations: own, opener: opener, log: log}
-	if err := s.open(ctx); err != nil {
+func shareRevocations(ctx context.Context, own revocations, keys *capability.KeyRing, opener driver.Opener, log *slog.Logger) (*sharedRevocations, error) {
+	admin, ok := opener.(driver.Admin)
+	if !ok {
+		return nil, errNoLog
+	}
+	s := &sharedRevocations{revocations: own, acceptsSince: keys.AcceptsSince, opener: opener, admin: admin, log: log}
+	if err := s.openLocked(ctx); err != nil {
 		return nil, err
 	}
 	return s, s.sync(ctx)
 }
 
-func (s *sharedRevocations) open(ctx context.Context) error {
-	admin, ok := s.opener.(driver.Admin)
-	if !ok {
-		return errNoLog
-	}
+// openLocked opens the log, and makes it if there is none.
+func (s *sharedRevocations) openLocked(ctx context.Context) error {
 	// Nothing bounds or ends what is in it: a revocation must not be lost because
 	// there are many.
-	if err := admin.ConfigureQueue(ctx, revocationLog, driver.Config{Shards: 1}); err != nil {
-		return err
+	want := driver.Config{Shards: 1}
+	config, err := s.admin.QueueConfig(ctx, revocationLog)
+	if want.Annotation = config.Annotation; err != nil || config != want {
+		if err := s.admin.ConfigureQueue(ctx, revocationLog, want); err != nil {
+			return err
+		}
 	}
 	queue, err := s.opener.OpenQueue(ctx, revocationLog)
 	if err != nil {
@@ -102,7 +115,7 @@ func (s *sharedRevocations) open(ctx context.Context) error {
 	if _, ok := queue.(driver.Peeker); !ok {
 		return errors.Join(errNoLog, queue.Close())
 	}
-	s.queue = queue
+	s.queue, s.logged = queue, nil
 	return nil
 }
 
@@ -111,7 +124,11 @@ var errNoLog = &driver.Error{
 }
 
 // close ends the use of the log.
-func (s *sharedRevocations) close() error { return s.queue.Close() }
+func (s *sharedRevocations) close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.queue.Close()
+}
 
 // Revoke adds an entry here, and tells the others. It blocks until both are durable.
 // Codes: those of the daemon's own, and ErrUnavailable: the others have not been
@@ -129,47 +146,105 @@ func (s *sharedRevocations) Revoke(ctx context.Context, r capability.Revocation)
 }
 
 // sync takes over what others have revoked, and tells them what they do not know.
-// It asks for no more than a number when nothing has changed.
+// It asks for no more than a mark and a number when nothing has changed.
 func (s *sharedRevocations) sync(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	err := s.syncLocked(ctx)
+	if errors.Is(err, driver.ErrNotFound) {
+		// The log was deleted, or the backend began anew. What all daemons know
+		// together is in it again when each of them has come here.
+		s.log.LogAttrs(ctx, slog.LevelError, "revocations.log_lost")
+		_ = s.queue.Close()
+		if err = s.openLocked(ctx); err == nil {
+			err = s.syncLocked(ctx)
+		}
+	}
+	return err
+}
+
+func (s *sharedRevocations) syncLocked(ctx context.Context) error {
+	config, err := s.admin.QueueConfig(ctx, revocationLog)
+	if err != nil {
+		return err
+	}
 	stats, err := s.queue.Stats(ctx)
 	if err != nil {
 		return err
 	}
+	mark := config.Annotation
 	var full error
-	if n := stats.Ready + stats.Delayed + stats.InFlight; s.logged == nil || n != s.seen {
+	if s.logged == nil || stats.Waiting() != s.seen || mark != s.mark || unfinished(mark) {
 		if full, err = s.readLocked(ctx); err != nil {
 			return err
 		}
+		s.mark = mark
 	}
-	return errors.Join(full, s.tellAllLocked(ctx))
+	if err := s.tellAllLocked(ctx); err != nil || full != nil {
+		return errors.Join(full, err)
+	}
+	return s.tidyLocked(ctx, time.Now())
+}
+
+// expired reports whether a revocation is good for nothing any more at any daemon.
+// Which keys this one has says nothing about that: another may have older ones.
+func expired(r *capability.Revocation, now time.Time) bool { return r.Forgettable(now, time.Time{}) }
+
+// peek yields the revocations in the log with the ids of their messages, each once,
+// and how many messages were seen and could not be read so far.
+func (s *sharedRevocations) peek(ctx context.Context, yield func(id string, r *capability.Revocation)) (seen, damaged int, err error) {
+	ids := make(map[string]struct{}) // one that moves can be seen twice
+	for peeked, err := range s.queue.(driver.Peeker).Peek(ctx, driver.Query{}) {
+		if err != nil {
+			return 0, 0, err
+		}
+		if _, again := ids[peeked.ID]; again {
+			continue
+		}
+		ids[peeked.ID] = struct{}{}
+		var r capability.Revocation
+		if err := r.UnmarshalText(peeked.Body); err != nil {
+			s.log.LogAttrs(ctx, slog.LevelError, "revocations.damaged", slog.String("msg_id", peeked.ID))
+			damaged++
+			continue
+		}
+		yield(peeked.ID, &r)
+	}
+	return len(ids), damaged, nil
 }
 
 // readLocked reads the whole log. full is that there is no room for some of it: the
 // others are taken over, and it is tried again.
 func (s *sharedRevocations) readLocked(ctx context.Context) (full, err error) {
+	logged := make(map[subject]capability.Revocation)
+	seen, damaged, err := s.peek(ctx, func(_ string, r *capability.Revocation) { merge(logged, *r) })
+	if err != nil {
+		return nil, err
+	}
+	if full, err = s.takeOverLocked(ctx, logged); err != nil {
+		return nil, err
+	}
+	s.logged, s.seen, s.damaged = logged, seen, damaged
+	// What is known here and not there any more, for whatever reason, is told again.
+	s.allTold, s.nextLook = false, time.Time{}
+	if full != nil {
+		s.seen = -1
+	}
+	return full, nil
+}
+
+// takeOverLocked adds to the daemon's own revocations what the log says.
+func (s *sharedRevocations) takeOverLocked(ctx context.Context, logged map[subject]capability.Revocation) (full, err error) {
 	own := make(map[subject]capability.Revocation)
 	shares := make(map[uint64]int)
 	for r := range s.All() {
 		own[subjectOf(&r)] = r
 		shares[r.Share]++
 	}
-	logged := make(map[subject]capability.Revocation)
-	messages := 0
-	for peeked, err := range s.queue.(driver.Peeker).Peek(ctx, driver.Query{}) {
-		if err != nil {
-			return nil, err
-		}
-		messages++
-		var r capability.Revocation
-		if err := r.UnmarshalText(peeked.Body); err != nil {
-			s.log.LogAttrs(ctx, slog.LevelError, "revocations.damaged", slog.String("msg_id", peeked.ID))
-			continue
-		}
-		merge(logged, r)
-		mine, known := own[subjectOf(&r)]
-		if (known && covers(&mine, &r)) || r.Forgettable(time.Now()) {
+	now := time.Now()
+	for of, r := range logged {
+		mine, known := own[of]
+		if (known && covers(&mine, &r)) || r.Forgettable(now, s.acceptsSince(now)) {
 			continue
 		}
 		// A tenant's share is for who asks: what was revoked elsewhere holds here, even
@@ -183,13 +258,8 @@ func (s *sharedRevocations) readLocked(ctx context.Context) (full, err error) {
 		case err != nil:
 			return nil, err
 		default:
-			merge(own, r)
 			shares[r.Share]++
 		}
-	}
-	s.logged, s.seen = logged, messages
-	if full != nil {
-		s.seen = -1
 	}
 	return full, nil
 }
@@ -213,9 +283,14 @@ func (s *sharedRevocations) tellAllLocked(ctx context.Context) error {
 func (s *sharedRevocations) tellLocked(ctx context.Context, r capability.Revocation) error {
 	r.At, r.Until = r.At.Truncate(time.Millisecond), r.Until.Truncate(time.Millisecond)
 	known, ok := s.logged[subjectOf(&r)]
-	if (ok && covers(&known, &r)) || r.Forgettable(time.Now()) {
+	if (ok && covers(&known, &r)) || expired(&r, time.Now()) {
 		return nil
 	}
+	return s.appendLocked(ctx, r)
+}
+
+// appendLocked puts a revocation into the log.
+func (s *sharedRevocations) appendLocked(ctx context.Context, r capability.Revocation) error {
 	text, err := r.MarshalText()
 	if err == nil {
 		_, err = s.queue.Send(ctx, []driver.Outgoing{{Body: text}})

@@ -15,11 +15,20 @@ import (
 	"github.com/mailboxmq/mailbox/membox"
 )
 
+// shareOnce returns the revocations of a daemon that has just started.
+func shareOnce(t *testing.T, opener driver.Opener) (*sharedRevocations, error) {
+	key, err := capability.KeyFrom(1, make([]byte, capability.KeyBytes))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return shareRevocations(t.Context(), new(capability.MemoryRevocations), capability.NewKeyRing(key), opener, slog.New(slog.DiscardHandler))
+}
+
 // share returns the revocations of a daemon on a backend, which are followed until
 // the test ends.
 func share(t *testing.T, opener driver.Opener) *sharedRevocations {
 	t.Helper()
-	s, err := shareRevocations(t.Context(), new(capability.MemoryRevocations), opener, slog.New(slog.DiscardHandler))
+	s, err := shareOnce(t, opener)
 	if err != nil {
 		t.Fatal(err)
 	}

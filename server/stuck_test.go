@@ -16,29 +16,34 @@ import (
 type stuckOpener struct {
 	*membox.Backend
 	release chan struct{}
+	asked   chan struct{} // has room for one
 }
 
 type stuckQueue struct {
 	driver.Queue
-	release chan struct{}
+	opener stuckOpener
 }
 
 func (o stuckOpener) OpenQueue(ctx context.Context, name string) (driver.Queue, error) {
 	q, err := o.Backend.OpenQueue(ctx, name)
-	return stuckQueue{q, o.release}, err
+	return stuckQueue{q, o}, err
 }
 
 func (q stuckQueue) Send(ctx context.Context, _ []driver.Outgoing) ([]driver.Sent, error) {
 	select {
+	case q.opener.asked <- struct{}{}:
+	default:
+	}
+	select {
 	case <-ctx.Done():
 		return nil, ctx.Err()
-	case <-q.release:
+	case <-q.opener.release:
 		return nil, driver.ErrUnavailable
 	}
 }
 
 func TestADrainEndsInTimeWhenTheBackendDoesNotAnswer(t *testing.T) {
-	opener := stuckOpener{membox.New(nil), make(chan struct{})}
+	opener := stuckOpener{membox.New(nil), make(chan struct{}), make(chan struct{}, 1)}
 	defer opener.Close()
 	daemon, err := server.New(server.Config{
 		Profile: server.Micronode, Listen: server.Off, ListenOAP: "127.0.0.1:0", LogLevel: "error", DrainTimeout: time.Second,
@@ -56,9 +61,10 @@ func TestADrainEndsInTimeWhenTheBackendDoesNotAnswer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sending, giveUp := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	sending, giveUp := context.WithCancel(t.Context())
 	defer giveUp()
-	_, _ = q.Send(sending, []driver.Outgoing{{Body: []byte("x")}})
+	go func() { _, _ = q.Send(sending, []driver.Outgoing{{Body: []byte("x")}}) }() // it gets no answer
+	<-opener.asked
 	cancel()
 	select {
 	case <-done:

@@ -122,7 +122,7 @@ func (s *shell) keysRotate() *cobra.Command {
 			"made anew too.",
 		Example: "mailbox keys rotate --pid $(pidof mailboxd)\nmailbox keys rotate --retire --pid $(pidof mailboxd)",
 		Args:    wants(0, 0),
-		RunE:    s.run(func(context.Context, []string) error { return s.rotate(&r) }),
+		RunE:    s.run(func(ctx context.Context, _ []string) error { return s.rotate(ctx, &r) }),
 	}
 	c.Flags().StringVar(&r.file, "keys", "", "file of the keys")
 	c.Flags().BoolVar(&r.retire, "retire", false, "end all tokens of earlier keys, now; acks of what was received before stay good")
@@ -130,20 +130,12 @@ func (s *shell) keysRotate() *cobra.Command {
 	return c
 }
 
-func (s *shell) rotate(r *rotation) error {
-	path, ring, err := s.keyFile(r.file)
-	if err != nil {
-		return err
-	}
-	if r.pid < 0 {
-		return wrongUse("--pid is to be the number of a process of mailboxd")
-	}
+// change rotates the keys in a ring.
+func (r *rotation) change(ring *capability.KeyRing, now time.Time) error {
 	earlier := ring.Keys()
 	if err := ring.Rotate(capability.NewKey()); err != nil {
 		return &failure{exit: exitFull, code: "full", cause: err, sentence: fmt.Sprintf("there are %d keys, and a file holds no more", len(earlier)), advice: "remove one that no token is of any more"}
 	}
-	v := rotatedView{File: path}
-	now := time.Now()
 	for _, key := range earlier {
 		if r.retire && key.RetiredAt().IsZero() {
 			if err := ring.Retire(key.ID(), now); err != nil {
@@ -151,9 +143,23 @@ func (s *shell) rotate(r *rotation) error {
 			}
 		}
 	}
-	if err := ring.WriteFile(path); err != nil {
+	return nil
+}
+
+func (s *shell) rotate(ctx context.Context, r *rotation) error {
+	path, _, err := s.keyFile(r.file)
+	if err != nil {
 		return err
 	}
+	if r.pid < 0 {
+		return wrongUse("--pid is to be the number of a process of mailboxd")
+	}
+	now := time.Now()
+	ring, err := capability.ChangeKeyFile(ctx, path, func(ring *capability.KeyRing) error { return r.change(ring, now) })
+	if err != nil {
+		return err
+	}
+	v := rotatedView{File: path}
 	if r.retire {
 		if v.OperatorFile, err = s.renewOperator(ring, filepath.Dir(path), now); err != nil {
 			return err

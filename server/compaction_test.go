@@ -1,0 +1,312 @@
+package server
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/mailboxmq/mailbox/capability"
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/membox"
+)
+
+// randomID names a token that nobody has.
+func randomID() capability.TokenID {
+	var id capability.TokenID
+	_, _ = rand.Read(id[6:])
+	return id
+}
+
+// revoke adds entries for as many tokens, which end then, and returns them.
+func revokeTokens(t *testing.T, s *sharedRevocations, n int, until time.Time) (ids []capability.TokenID) {
+	t.Helper()
+	for range n {
+		id := randomID()
+		if err := s.Revoke(t.Context(), capability.Revocation{Token: id, At: time.Now(), Until: until}); err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, id)
+	}
+	return ids
+}
+
+func wantAllRevoked(t *testing.T, what string, s *sharedRevocations, ids []capability.TokenID) {
+	t.Helper()
+	for _, id := range ids {
+		if _, revoked, err := s.Revoked(t.Context(), id, ""); !revoked || err != nil {
+			t.Fatalf("%s: the revocation of %v is lost (%v)", what, id, err)
+		}
+	}
+}
+
+// logLength is how many messages are in the log, and its mark.
+func logLength(t *testing.T, backend driver.Opener) (int, string) {
+	t.Helper()
+	q, err := backend.OpenQueue(t.Context(), revocationLog)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer q.Close()
+	stats, err := q.Stats(t.Context())
+	config, errConfig := backend.(driver.Admin).QueueConfig(t.Context(), revocationLog)
+	if err := errors.Join(err, errConfig); err != nil {
+		t.Fatal(err)
+	}
+	return stats.Waiting(), config.Annotation
+}
+
+func TestTheLogForgetsWhatHasExpired(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		backend := membox.New(nil)
+		t.Cleanup(func() { _ = backend.Close() })
+		first, second := share(t, backend), share(t, backend)
+		lasting := revokeTokens(t, first, 40, time.Time{})
+		revokeTokens(t, first, 300, time.Now().Add(time.Hour))
+		lasting = append(lasting, revokeTokens(t, second, 40, time.Now().Add(100*time.Hour))...)
+		time.Sleep(25*time.Hour - time.Minute)
+		if n, _ := logLength(t, backend); n != 380 {
+			t.Errorf("%d messages before anything could be forgotten, want 380", n)
+		}
+		time.Sleep(lookEvery + 2*time.Minute)
+		if n, mark := logLength(t, backend); n != 80 || unfinished(mark) {
+			t.Errorf("%d messages, %q; want the 80 that are of use", n, mark)
+		}
+		for _, s := range []*sharedRevocations{first, second, share(t, backend)} {
+			wantAllRevoked(t, "after compaction", s, lasting)
+		}
+		// And it goes on to work.
+		lasting = append(lasting, revokeTokens(t, second, 1, time.Time{})...)
+		time.Sleep(2 * followEvery)
+		wantAllRevoked(t, "after that", first, lasting)
+	})
+}
+
+func TestTheLogForgetsRepetitions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		backend := membox.New(nil)
+		t.Cleanup(func() { _ = backend.Close() })
+		first, second := share(t, backend), share(t, backend)
+		last := time.Now()
+		for range 200 {
+			time.Sleep(time.Millisecond)
+			last = time.Now()
+			if err := first.Revoke(t.Context(), capability.Revocation{Tenant: "acme", At: last}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(lookEvery + 2*followEvery)
+		if n, _ := logLength(t, backend); n != 1 {
+			t.Errorf("%d messages about one tenant", n)
+		}
+		for _, s := range []*sharedRevocations{second, share(t, backend)} {
+			for r := range s.All() {
+				if !r.At.Equal(last.Truncate(time.Millisecond)) {
+					t.Errorf("revoked at %v, want %v", r.At, last)
+				}
+			}
+		}
+	})
+}
+
+// TestDaemonsSeeWhatCameWhileAsMuchWent has the log as long after a compaction as it
+// was before.
+func TestDaemonsSeeWhatCameWhileAsMuchWent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		backend := membox.New(nil)
+		t.Cleanup(func() { _ = backend.Close() })
+		first, second := share(t, backend), share(t, backend)
+		revokeTokens(t, first, 100, time.Now().Add(time.Hour))
+		time.Sleep(followEvery)
+		synctest.Wait()
+		before, _ := logLength(t, backend)
+		// The clock is that of all daemons, so what has expired is removed by hand.
+		first.mu.Lock()
+		err := first.tidyLocked(t.Context(), time.Now().Add(48*time.Hour))
+		first.mu.Unlock()
+		if err != nil {
+			t.Fatal(err)
+		}
+		gone, _ := logLength(t, backend)
+		fresh := revokeTokens(t, first, before-gone, time.Time{})
+		if n, _ := logLength(t, backend); n != before || gone >= before {
+			t.Fatalf("setup: %d messages, then %d, then %d", before, gone, n)
+		}
+		time.Sleep(followEvery + time.Millisecond)
+		synctest.Wait()
+		wantAllRevoked(t, "the other daemon", second, fresh)
+	})
+}
+
+// mortal is a backend whose user is killed at one of its operations: that one and all
+// later ones fail, and the one may have been done.
+type mortal struct {
+	*membox.Backend
+	mu      sync.Mutex
+	steps   int
+	dieAt   int  // never if it is less than 0
+	doFirst bool // the operation at which it dies is done
+}
+
+var errKilled = errors.New("killed")
+
+func (m *mortal) step(do func() error) error {
+	m.mu.Lock()
+	at := m.steps
+	m.steps++
+	m.mu.Unlock()
+	if m.dieAt >= 0 && at >= m.dieAt {
+		if at == m.dieAt && m.doFirst {
+			_ = do()
+		}
+		return errKilled
+	}
+	return do()
+}
+
+func (m *mortal) ConfigureQueue(ctx context.Context, name string, config driver.Config) error {
+	return m.step(func() error { return m.Backend.ConfigureQueue(ctx, name, config) })
+}
+
+func (m *mortal) OpenQueue(ctx context.Context, name string) (driver.Queue, error) {
+	q, err := m.Backend.OpenQueue(ctx, name)
+	return &mortalQueue{q.(peekableQueue), m}, err
+}
+
+type mortalQueue struct {
+	peekableQueue
+	mortal *mortal
+}
+
+func (q *mortalQueue) Send(ctx context.Context, msgs []driver.Outgoing) (sent []driver.Sent, err error) {
+	err = q.mortal.step(func() (err error) { sent, err = q.peekableQueue.Send(ctx, msgs); return err })
+	return sent, err
+}
+
+func (q *mortalQueue) Receive(ctx context.Context, r driver.ReceiveRequest) (got []driver.Delivery, err error) {
+	err = q.mortal.step(func() (err error) { got, err = q.peekableQueue.Receive(ctx, r); return err })
+	return got, err
+}
+
+func (q *mortalQueue) Ack(ctx context.Context, receipts []driver.Receipt) error {
+	return q.mortal.step(func() error { return q.peekableQueue.Ack(ctx, receipts) })
+}
+
+func (q *mortalQueue) Nack(ctx context.Context, nacks []driver.Nack) error {
+	return q.mortal.step(func() error { return q.peekableQueue.Nack(ctx, nacks) })
+}
+
+// fillLog writes into the log what asks for all that a compaction does, and returns
+// what must stay revoked.
+func fillLog(t *testing.T, backend driver.Opener) (lasting []capability.TokenID) {
+	t.Helper()
+	s, err := shareOnce(t, backend)
+	if err != nil {
+		t.Fatal(err)
+	}
+	revokeTokens(t, s, 100, time.Now().Add(time.Hour))
+	lasting = revokeTokens(t, s, 12, time.Time{})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, id := range lasting[6:9] { // said twice
+		for range 2 {
+			if err := s.appendLocked(t.Context(), capability.Revocation{Token: id, At: time.Now()}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for _, id := range lasting[:6] { // neither of two says what both say
+		for _, r := range []capability.Revocation{
+			{Token: id, At: time.Now().Add(-time.Hour), Until: time.Now().Add(time.Hour)},
+			{Token: id, At: time.Now(), Until: time.Time{}},
+		} {
+			if err := s.appendLocked(t.Context(), r); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	return lasting
+}
+
+// TestACompactionThatIsKilledLosesNothing kills a daemon at each single operation of
+// its compaction; another one finishes it.
+func TestACompactionThatIsKilledLosesNothing(t *testing.T) {
+	moments := 0
+	for _, doFirst := range []bool{false, true} {
+		for dieAt := 0; ; dieAt++ {
+			died := false
+			synctest.Test(t, func(t *testing.T) {
+				backend := membox.New(nil)
+				defer backend.Close()
+				lasting := fillLog(t, backend)
+				time.Sleep(26 * time.Hour)
+				victim := &mortal{Backend: backend, dieAt: dieAt, doFirst: doFirst}
+				_, err := shareOnce(t, victim)
+				if died = errors.Is(err, errKilled); err != nil && !died {
+					t.Fatal(err)
+				}
+				what := fmt.Sprintf("killed at %d, done %t", dieAt, doFirst)
+				survivor := share(t, backend)
+				wantAllRevoked(t, what+", at once", survivor, lasting)
+				time.Sleep(4 * compactionTime)
+				wantAllRevoked(t, what+", the survivor", survivor, lasting)
+				wantAllRevoked(t, what+", a new one", share(t, backend), lasting)
+				if n, mark := logLength(t, backend); n != len(lasting) || unfinished(mark) {
+					t.Errorf("%s: %d messages are left, %q", what, n, mark)
+				}
+			})
+			moments++
+			if !died {
+				break
+			}
+		}
+	}
+	if moments < 12 {
+		t.Errorf("%d moments: the compaction does not do what it is tried with", moments)
+	}
+	t.Logf("%d moments", moments)
+}
+
+// TestCompactionsThatRunAtOnceAgree has four daemons compact one log.
+func TestCompactionsThatRunAtOnceAgree(t *testing.T) {
+	for range 10 {
+		synctest.Test(t, func(t *testing.T) {
+			backend := membox.New(nil)
+			defer backend.Close()
+			lasting := fillLog(t, backend)
+			time.Sleep(26 * time.Hour)
+			var running sync.WaitGroup
+			for range 4 {
+				running.Go(func() {
+					if _, err := shareOnce(t, backend); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			running.Wait()
+			time.Sleep(2 * compactionTime)
+			wantAllRevoked(t, "four compactions", share(t, backend), lasting)
+		})
+	}
+}
+
+func TestALogThatWasLostIsToldAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		backend := membox.New(nil)
+		t.Cleanup(func() { _ = backend.Close() })
+		first, second := share(t, backend), share(t, backend)
+		revoked := append(revokeTokens(t, first, 3, time.Time{}), revokeTokens(t, second, 3, time.Time{})...)
+		time.Sleep(2 * followEvery) // everybody has told everything
+		if err := backend.DeleteQueue(t.Context(), revocationLog); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(3 * followEvery)
+		for _, s := range []*sharedRevocations{first, second, share(t, backend)} {
+			wantAllRevoked(t, "after the loss", s, revoked)
+		}
+	})
+}
