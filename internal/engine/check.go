@@ -60,7 +60,7 @@ func (s *Shard) Check() error {
 	if err := s.checkReturned(); err != nil {
 		return err
 	}
-	if s.inFlight.count != s.stats.InFlight {
+	if int(s.inFlight.count) != s.stats.InFlight {
 		return fmt.Errorf("engine: %d leases for %d messages in flight", s.inFlight.count, s.stats.InFlight)
 	}
 	if err := s.checkTimers(); err != nil {
@@ -87,7 +87,7 @@ func (s *Shard) checkReturned() error {
 			return fmt.Errorf("engine: entry %d has come back and is not found", e.Seq)
 		}
 	}
-	if found != s.returned.count {
+	if found != int(s.returned.count) {
 		return fmt.Errorf("engine: %d messages have come back, counted %d", found, s.returned.count)
 	}
 	return nil

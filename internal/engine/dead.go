@@ -9,10 +9,19 @@ type deadLetters struct {
 	bytes   int
 }
 
-func (d *deadLetters) add(e *Entry) {
-	if d.byID == nil {
-		d.byID = make(map[string]*Entry)
+// noDead is what shards have that hold no dead letters, which most never do. It
+// stays empty: what is added to it is added to one that is made for the shard.
+var noDead = new(deadLetters)
+
+// holdDead adds a dead letter to those that are held.
+func (s *Shard) holdDead(e *Entry) {
+	if s.dead == noDead {
+		s.dead = &deadLetters{byID: make(map[string]*Entry)}
 	}
+	s.dead.add(e)
+}
+
+func (d *deadLetters) add(e *Entry) {
 	d.byDeath.push(e)
 	d.byID[e.ID] = e
 	d.bytes += int(e.Size)
@@ -75,8 +84,8 @@ func (s *Shard) bury(letter *Entry) {
 	if s.elsewhere != nil {
 		s.unseen++
 	}
-	if s.window == nil || s.window.admitsDead(letter, &s.dead) {
-		s.dead.add(letter)
+	if s.window == nil || s.window.admitsDead(letter, s.dead) {
+		s.holdDead(letter)
 	}
 	if s.recordEffects {
 		s.effects = append(s.effects, Effect{Kind: Died, Entry: letter, Told: letter.Is(told)})
@@ -186,7 +195,7 @@ func (s *Shard) PurgeDead(now Moment) (removed int) {
 	s.Advance(now)
 	removed = s.stats.Dead
 	s.stats.Dead = 0
-	s.dead = deadLetters{}
+	s.dead = noDead
 	if s.window != nil {
 		s.window.deadHorizon = allPlaces
 	}

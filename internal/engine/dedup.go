@@ -18,11 +18,11 @@ type Dedup struct {
 	window time.Duration
 	max    int
 
-	chunks []*dedupChunk // from the chunk of first on
-	spare  *dedupChunk
-	first  uint64 // number of the oldest entry
-	next   uint64 // number of the next entry
-	live   int    // entries found through the index
+	chunks []dedupChunk // from the chunk of first on
+	spare  dedupChunk   // nil: none
+	first  uint64       // number of the oldest entry
+	next   uint64       // number of the next entry
+	live   int          // entries found through the index
 
 	index []uint32 // low bits of entry numbers; 0 is empty
 }
@@ -38,9 +38,16 @@ type dedupEntry struct {
 	ends    Instant
 }
 
-const dedupChunkLen = 256
+const (
+	dedupChunkLen = 256
+	minDedupChunk = 1
+	maxIdleChunk  = 32 // entries that an empty table keeps room for
+	minDedupIndex = 8
+)
 
-type dedupChunk [dedupChunkLen]dedupEntry
+// A dedupChunk has up to dedupChunkLen entries, and grows to them: many queues see
+// a key now and then.
+type dedupChunk []dedupEntry
 
 // Verdict is what Dedup knows about a key.
 type Verdict uint8
@@ -59,7 +66,8 @@ const (
 
 // NewDedup returns a table that remembers up to most keys for window each.
 func NewDedup(window time.Duration, most int) *Dedup {
-	return &Dedup{window: window, max: most, first: 1, next: 1}
+	// Numbers begin with those of a chunk, and not with 0.
+	return &Dedup{window: window, max: most, first: dedupChunkLen, next: dedupChunkLen}
 }
 
 // Configure changes the window of keys to come and the size of the table. Keys
@@ -103,7 +111,7 @@ func (d *Dedup) Restore(now Instant, key, payload Digest, id [16]byte, ends Inst
 		d.unindex(slot) // past its time, see Judge
 	}
 	if d.live >= len(d.index)/8*7 {
-		d.resize(max(64, len(d.index)+len(d.index)/4))
+		d.resize(max(minDedupIndex, len(d.index)+max(len(d.index)/4, min(len(d.index), 64))))
 	}
 	if uint32(d.next) == 0 { // in the index, 0 means empty
 		d.append(dedupEntry{ends: now})
@@ -124,9 +132,11 @@ func (d *Dedup) expire(now Instant) {
 		}
 		d.first++
 		if d.first%dedupChunkLen == 0 {
-			d.spare = d.chunks[0]
-			d.chunks = d.chunks[1:]
+			d.dropChunk()
 		}
+	}
+	if d.first == d.next && len(d.chunks) > 0 {
+		d.restart()
 	}
 	if len(d.index) > 1024 && d.live < len(d.index)/4 {
 		d.resize(max(64, d.live*2))
@@ -138,15 +148,40 @@ func (d *Dedup) append(e dedupEntry) (number uint64) {
 	d.next++
 	chunk := int(number/dedupChunkLen - d.first/dedupChunkLen)
 	if chunk == len(d.chunks) {
-		fresh := d.spare
-		if fresh == nil {
-			fresh = new(dedupChunk)
-		}
+		d.chunks = append(d.chunks, d.spare)
 		d.spare = nil
-		d.chunks = append(d.chunks, fresh)
 	}
-	d.chunks[chunk][number%dedupChunkLen] = e
+	c := d.chunks[chunk]
+	if len(c) == cap(c) {
+		room := min(max(minDedupChunk, 2*cap(c)), dedupChunkLen)
+		if d.live >= dedupChunkLen {
+			room = dedupChunkLen
+		}
+		c = append(make(dedupChunk, 0, room), c...)
+	}
+	d.chunks[chunk] = append(c, e)
 	return number
+}
+
+// dropChunk takes away the first chunk, all of which is past its time. It is used
+// again where keys come faster than one chunk in a window.
+func (d *Dedup) dropChunk() {
+	if d.live >= dedupChunkLen {
+		d.spare = d.chunks[0][:0]
+	}
+	d.chunks[0] = nil
+	d.chunks = d.chunks[1:]
+}
+
+// restart gives an empty table a new first chunk, so that one that sees a key now
+// and then does not fill a large chunk with keys that are past their time.
+func (d *Dedup) restart() {
+	if cap(d.chunks[0]) <= maxIdleChunk {
+		d.spare = d.chunks[0][:0]
+	}
+	d.first += dedupChunkLen - d.first%dedupChunkLen
+	d.next, d.chunks = d.first, d.chunks[:0]
+	clear(d.chunks[:1])
 }
 
 func (d *Dedup) entry(number uint64) *dedupEntry {

@@ -32,8 +32,11 @@ func TestDedupAgreesWithAMap(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		window, most := 10*time.Second, rapid.IntRange(1, 40).Draw(t, "max")
 		d := NewDedup(window, most)
-		d.first = rapid.SampledFrom([]uint64{1, 1<<32 - 3, 1<<33 - 300}).Draw(t, "start")
+		d.first = rapid.SampledFrom([]uint64{dedupChunkLen, 1<<32 - dedupChunkLen, 1<<33 - 2*dedupChunkLen}).Draw(t, "start")
 		d.next = d.first
+		for range rapid.SampledFrom([]int{0, dedupChunkLen - 3, 2*dedupChunkLen - 100}).Draw(t, "past") {
+			d.append(dedupEntry{}) // it ends at once
+		}
 		model := map[Digest]remembered{}
 		now, ids := Instant(0), 0
 		for range rapid.IntRange(1, 300).Draw(t, "steps") {
@@ -95,6 +98,29 @@ func heapInUse() uint64 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return m.HeapAlloc
+}
+
+// There is a table for every queue that ever saw a key, and most see one now and then.
+func TestDedupWithAKeyCostsLittle(t *testing.T) {
+	const tables, keys = 1000, 100
+	before := heapInUse()
+	kept := make([]*Dedup, tables)
+	for i := range kept {
+		kept[i] = NewDedup(time.Minute, 1000)
+		for n := range keys { // one at a time
+			now := Instant(0).Add(time.Duration(n) * time.Hour)
+			if verdict, _, _ := kept[i].Judge(now, digest(n), digest(i)); verdict != Fresh {
+				t.Fatalf("key %d is not fresh: %v", n, verdict)
+			}
+			kept[i].Remember(now, digest(n), digest(i), dedupID(n))
+		}
+	}
+	each := (heapInUse() - before) / tables
+	runtime.KeepAlive(kept)
+	t.Logf("%d bytes each", each)
+	if each > 512 {
+		t.Error("that is too much")
+	}
 }
 
 func TestDedupForgetsAfterTheWindowAndNotBefore(t *testing.T) {

@@ -26,7 +26,7 @@ func (s *Shard) fillDead() {
 		if e.Is(Damaged) && e.Born == 0 { // when it died is not known
 			e.Born = s.clock
 		}
-		s.dead.add(e)
+		s.holdDead(e)
 		if w.limits.enough(s.dead.byDeath.size, s.dead.bytes) {
 			return
 		}

@@ -7,11 +7,16 @@ import "math/bits"
 // costs three times as much there.
 type leases struct {
 	slots []*Entry // a power of two, at most half full
-	shift uint8    // 64 minus the logarithm of len(slots)
-	count int
+	count int32
+	shift uint8 // 64 minus the logarithm of len(slots)
 }
 
-const minLeases = 16
+// Most tables are small, and there are two for every shard: they begin with
+// minLeases slots. One that is empty keeps up to maxIdleLeases.
+const (
+	minLeases     = 4
+	maxIdleLeases = 256
+)
 
 func (l *leases) home(seq uint64) int { return int(seq * 0x9e3779b97f4a7c15 >> l.shift) }
 
@@ -27,7 +32,7 @@ func (l *leases) get(seq uint64) *Entry {
 }
 
 func (l *leases) add(e *Entry) {
-	if 2*(l.count+1) > len(l.slots) {
+	if 2*(int(l.count)+1) > len(l.slots) {
 		l.resize(max(minLeases, 2*len(l.slots)))
 	}
 	l.count++
@@ -57,7 +62,10 @@ func (l *leases) remove(e *Entry) {
 			gap = i
 		}
 	}
-	if len(l.slots) > 1024 && l.count < len(l.slots)/8 {
+	switch {
+	case l.count == 0 && len(l.slots) > maxIdleLeases:
+		*l = leases{}
+	case len(l.slots) > 1024 && int(l.count) < len(l.slots)/8:
 		l.resize(len(l.slots) / 2)
 	}
 }

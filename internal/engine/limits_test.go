@@ -56,7 +56,8 @@ func reread(s *Shard, on *countingShelf, limits Limits) *Shard {
 			totals.Delayed++
 		}
 	}
-	again := New(s.config, 100)
+	again := New(driver.Config{}, 100)
+	again.config = s.config
 	again.SetShelf(on, limits)
 	again.RecordEffects(true)
 	again.Restore(s.clock, totals, out)

@@ -4,7 +4,7 @@ import "github.com/mailboxmq/mailbox/driver"
 
 // Shard is one shard of a queue. It is not safe for concurrent use.
 type Shard struct {
-	config driver.Config
+	config rules
 	stats  driver.Stats
 	bytes  int // bodies of what is not dead
 
@@ -22,7 +22,7 @@ type Shard struct {
 	returned leases // messages that were delivered and wait again, unless there is a shelf
 	timers   timers // delayed and in-flight messages by Due
 	ages     order  // waiting messages by Seq, if retention needs them
-	dead     deadLetters
+	dead     *deadLetters
 	window   *window // nil: everything is held
 
 	elsewhere func() bool // not nil: the owner sends dead letters where this says there is room
@@ -30,6 +30,7 @@ type Shard struct {
 
 	recordEffects bool
 	effects       []Effect
+	shown         int // how many of them Effects returned last
 	caughtUp      int // how many of the effects the shelf knows of
 
 	clock  Instant  // up to when everything has happened
@@ -39,7 +40,7 @@ type Shard struct {
 	taken  []*group // groups touched by the batch being received
 }
 
-// maxSpare bounds the entries kept for reuse.
+// maxSpare bounds the entries, and the room for effects, kept for reuse.
 const maxSpare = 1024
 
 // New returns an empty shard. Nonces start at nonce: an owner that forgets
@@ -47,10 +48,11 @@ const maxSpare = 1024
 // invalid.
 func New(config driver.Config, nonce uint64) *Shard {
 	s := &Shard{
-		config:    config,
+		config:    rulesOf(&config),
 		nextSeq:   1,
 		nextNonce: nonce,
 		seal:      nonce,
+		dead:      noDead,
 	}
 	s.clock, s.stamp = -never, -never
 	s.ages.bySeq = true
@@ -63,7 +65,7 @@ func (s *Shard) Configure(now Moment, config driver.Config) {
 	s.Advance(now)
 	agedBefore := s.tracksAge()
 	config.StrictGroups = s.config.StrictGroups
-	s.config = config
+	s.config = rulesOf(&config)
 	switch {
 	case s.window != nil:
 		s.window.oldest, s.window.backs = allAges, nil
@@ -104,7 +106,13 @@ func (s *Shard) ForwardDead(room func() bool) {
 // valid until the next call of any other method.
 func (s *Shard) Effects() []Effect {
 	effects := s.effects
-	s.effects, s.caughtUp, s.unseen = s.effects[:0], 0, 0
+	if len(effects) < s.shown { // entries that nobody needs any more are not kept alive
+		clear(effects[len(effects):s.shown])
+	}
+	s.effects, s.shown, s.caughtUp, s.unseen = s.effects[:0], len(effects), 0, 0
+	if len(effects) == 0 && cap(effects) > maxSpare {
+		s.effects = nil
+	}
 	return effects
 }
 

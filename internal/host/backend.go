@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/engine"
@@ -20,9 +21,12 @@ type Backend struct {
 	options  Options
 	clock    clock
 	groupKey uint64 // from Secret
+	// latestTraits are those of the queue that was configured last.
+	latestTraits atomic.Pointer[driver.Traits]
 
 	pendings     sync.Pool // of *Pending
 	spareWaiters sync.Pool // of *waiter
+	hashers      sync.Pool // of *blake3.Hasher, keyed with Secret
 
 	// setup keeps apart who makes, configures and deletes queues. It is locked
 	// before mu, and held while the journal is waited for.

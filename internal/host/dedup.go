@@ -1,6 +1,7 @@
 package host
 
 import (
+	"cmp"
 	"sync"
 	"time"
 
@@ -12,42 +13,57 @@ import (
 // dedup is the dedup table of a queue. Whoever sends with a key holds it until
 // the message is in its shard, so that a key and its message come together.
 type dedup struct {
-	mu     sync.Mutex // guards the fields below; taken before a shard's
-	table  *engine.Dedup
-	secret [32]byte
-	hasher *blake3.Hasher // nil until there is a key: it is large, and most queues have none
+	mu    sync.Mutex    // guards the field below; taken before a shard's
+	table *engine.Dedup // nil until there is a key: most queues have none
 }
 
-// init takes the secret that keys are hashed with, so that nobody can
-// construct two dedup keys that share a digest.
-func (d *dedup) init(secret [32]byte) {
-	d.secret = secret
-	d.table = engine.NewDedup(0, 0)
-}
-
-func (d *dedup) configure(window time.Duration, most int) {
+// configure follows the settings of the queue.
+func (d *dedup) configure(s *settings) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.table.Configure(window, most)
+	if d.table != nil {
+		d.table.Configure(s.dedup())
+	}
 }
 
-// digestLocked hashes a dedup key or a body.
-func (d *dedup) digestLocked(hash func()) (digest engine.Digest) {
-	if d.hasher == nil {
-		d.hasher, _ = blake3.NewKeyed(d.secret[:]) // fails only for another length
+// tableLocked returns the table, made for the settings of the queue if need be.
+func (d *dedup) tableLocked(s *settings) *engine.Dedup {
+	if d.table == nil {
+		d.table = engine.NewDedup(s.dedup())
 	}
-	d.hasher.Reset()
-	hash()
+	return d.table
+}
+
+// defaultDedupMax bounds the dedup table unless the queue says otherwise: at
+// some 62 bytes an entry that is 62 MB.
+const defaultDedupMax = 1_000_000
+
+// dedup returns for how long keys are remembered, and how many.
+func (s *settings) dedup() (window time.Duration, most int) {
+	return s.traits.DedupWindow, cmp.Or(s.config.DedupMax, defaultDedupMax)
+}
+
+// digests hashes a dedup key and a body with the secret, so that nobody can
+// construct two keys that share a digest. Queues share the hashers: they are
+// large, and few are used at a time.
+func (b *Backend) digests(key string, body []byte) (keyDigest, payload engine.Digest) {
+	hasher, ok := b.hashers.Get().(*blake3.Hasher)
+	if !ok {
+		hasher, _ = blake3.NewKeyed(b.options.Secret[:]) // fails only for another length
+	}
+	hasher.Reset()
+	_, _ = hasher.WriteString(key)
+	keyDigest = digest(hasher)
+	hasher.Reset()
+	_, _ = hasher.Write(body)
+	payload = digest(hasher)
+	b.hashers.Put(hasher)
+	return keyDigest, payload
+}
+
+func digest(hasher *blake3.Hasher) (digest engine.Digest) {
 	var sum [32]byte
-	d.hasher.Sum(sum[:0])
+	hasher.Sum(sum[:0])
 	copy(digest[:], sum[:])
 	return digest
-}
-
-func (d *dedup) keyLocked(key string) engine.Digest {
-	return d.digestLocked(func() { _, _ = d.hasher.WriteString(key) })
-}
-
-func (d *dedup) payloadLocked(body []byte) engine.Digest {
-	return d.digestLocked(func() { _, _ = d.hasher.Write(body) })
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -15,9 +14,7 @@ import (
 // handle is one opening of a queue.
 type handle struct {
 	*queue
-	closed    chan struct{}
-	isClosed  atomic.Bool // what closed says, cheaper to ask
-	closeOnce sync.Once
+	isClosed atomic.Bool
 }
 
 var (
@@ -28,7 +25,7 @@ var (
 	_ driver.Mover        = (*handle)(nil)
 )
 
-func newHandle(q *queue) *handle { return &handle{queue: q, closed: make(chan struct{})} }
+func newHandle(q *queue) *handle { return &handle{queue: q} }
 
 // check returns why an operation cannot start, or nil.
 func (h *handle) check(ctx context.Context, op string) error {
@@ -100,7 +97,7 @@ func (h *handle) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driv
 	if err := h.check(ctx, "receive"); err != nil {
 		return nil, err
 	}
-	req, err := req.Check(&h.settings.Load().traits)
+	req, err := req.Check(h.settings.Load().traits)
 	if err != nil {
 		return nil, h.named(err, "receive")
 	}
@@ -130,7 +127,7 @@ func (h *handle) handOut(t taken) ([]driver.Delivery, error) {
 
 // await takes messages when there are some, for as long as the request says.
 func (h *handle) await(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
-	w := h.waiters.join(req.Wait)
+	w := h.waiters.join(h, req.Wait)
 	expired, woken := false, false
 	for {
 		if err := h.check(ctx, "receive"); err != nil {
@@ -151,24 +148,16 @@ func (h *handle) await(ctx context.Context, req driver.ReceiveRequest) ([]driver
 		}
 		h.refresh()
 		woken = false
-		var err error
 		select {
-		case <-w.signal:
+		case <-w.signal: // closing the handle, or the end of the queue, is one too
 			h.waiters.rest(w)
 			woken = true
-			continue
 		case <-w.patience.C:
 			expired = true // one last look: what was in the way may be gone
-			continue
 		case <-ctx.Done():
-			err = ctx.Err()
-		case <-h.closed:
-			err = h.failure(driver.ErrClosed, "receive")
-		case <-h.ended:
-			err = h.failure(h.code, "receive")
+			h.waiters.leave(w, true)
+			return nil, ctx.Err()
 		}
-		h.waiters.leave(w, true)
-		return nil, err
 	}
 }
 
@@ -324,12 +313,11 @@ func (h *handle) Stats(ctx context.Context) (driver.Stats, error) {
 	return total, nil
 }
 
-func (h *handle) Traits() driver.Traits { return h.settings.Load().traits }
+func (h *handle) Traits() driver.Traits { return *h.settings.Load().traits }
 
 func (h *handle) Close() error {
-	h.closeOnce.Do(func() {
-		h.isClosed.Store(true)
-		close(h.closed)
-	})
+	if !h.isClosed.Swap(true) {
+		h.waiters.dismiss(h)
+	}
 	return nil
 }

@@ -24,10 +24,9 @@ type queue struct {
 	nextSend atomic.Uint64 // spreads messages without a group over the shards
 	nextTake atomic.Uint64 // spreads receives over the shards
 
-	// ended is closed when the queue is deleted or its backend closed; code
-	// says which and is written before.
-	ended   chan struct{}
-	isEnded atomic.Bool // what ended says, cheaper to ask
+	// isEnded: the queue was deleted or its backend closed; code says which and
+	// is written before.
+	isEnded atomic.Bool
 	endOnce sync.Once
 	code    driver.Code
 }
@@ -35,15 +34,11 @@ type queue struct {
 // settings is what a configuration comes down to.
 type settings struct {
 	config driver.Config
-	traits driver.Traits
+	traits *driver.Traits // shared with other queues
 }
 
-// defaultDedupMax bounds the dedup table unless the queue says otherwise: at
-// some 62 bytes an entry that is 62 MB.
-const defaultDedupMax = 1_000_000
-
 func newQueue(b *Backend, id uint32, name string, config driver.Config) *queue {
-	q := &queue{backend: b, journal: b.options.Journal, id: id, name: name, ended: make(chan struct{})}
+	q := &queue{backend: b, journal: b.options.Journal, id: id, name: name}
 	q.waiters.init(q)
 	n := max(config.Shards, 1)
 	for i := range n {
@@ -51,7 +46,6 @@ func newQueue(b *Backend, id uint32, name string, config driver.Config) *queue {
 			queue:  q,
 			id:     ShardID{Queue: id, Shard: uint16(i)},
 			engine: engine.New(splitConfig(config, n, i), ident.Nonce()),
-			ids:    ident.NewSource(),
 		}
 		sh.engine.SealReceipts(b.receiptSeal(sh.id))
 		if q.journal != nil {
@@ -61,8 +55,7 @@ func newQueue(b *Backend, id uint32, name string, config driver.Config) *queue {
 		}
 		q.shards = append(q.shards, sh)
 	}
-	q.dedup.init(b.options.Secret)
-	q.settings.Store(&settings{config: config})
+	q.settings.Store(&settings{config: config, traits: new(driver.Traits)})
 	return q
 }
 
@@ -106,12 +99,9 @@ func (q *queue) configure(config driver.Config, target *queue) {
 	if len(q.shards) > 1 {
 		traits.Ordering = driver.OrderingPerShard
 	}
-	q.settings.Store(&settings{config: config, traits: traits})
-	most := config.DedupMax
-	if most == 0 {
-		most = defaultDedupMax
-	}
-	q.dedup.configure(traits.DedupWindow, most)
+	settings := &settings{config: config, traits: q.backend.sharedTraits(traits)}
+	q.settings.Store(settings)
+	q.dedup.configure(settings)
 	q.waiters.elsewhere.Store(target != nil)
 	for i, sh := range q.shards {
 		sh.lock()
@@ -120,6 +110,16 @@ func (q *queue) configure(config driver.Config, target *queue) {
 		sh.unlock()
 	}
 	q.refresh()
+}
+
+// sharedTraits returns traits that are the same, and that other queues may have:
+// most queues of a backend have the same ones.
+func (b *Backend) sharedTraits(traits driver.Traits) *driver.Traits {
+	if latest := b.latestTraits.Load(); latest != nil && *latest == traits {
+		return latest
+	}
+	b.latestTraits.Store(&traits)
+	return &traits
 }
 
 // splitConfig returns the part of the bounds that falls to shard i of n. The
@@ -186,8 +186,8 @@ func (q *queue) end(code driver.Code) {
 	q.endOnce.Do(func() {
 		q.code = code
 		q.isEnded.Store(true)
-		close(q.ended)
 		q.waiters.stop()
+		q.waiters.dismiss(nil)
 	})
 }
 

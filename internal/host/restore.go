@@ -49,8 +49,8 @@ func (b *Backend) Restore(queues []RestoredQueue, lastID uint32, crashed bool) {
 				q.shards[n].survivors = shard.Totals.NextSeq
 			}
 		}
-		for _, key := range restored.Keys {
-			q.dedup.table.Restore(0, key.Key, key.Payload, key.ID, key.Ends)
+		for _, key := range restored.Keys { // nobody else has the table yet
+			q.dedup.tableLocked(q.settings.Load()).Restore(0, key.Key, key.Payload, key.ID, key.Ends)
 		}
 	}
 	for i := range queues { // before anything else happens to what is leaving

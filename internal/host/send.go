@@ -22,7 +22,7 @@ type sending struct {
 // all stages the messages, in order.
 func (s *sending) all(msgs []driver.Outgoing) {
 	settings := s.queue.settings.Load()
-	traits := &settings.traits
+	traits := settings.traits
 	oneByOne := s.queue.journal != nil && makesRoomByItself(&settings.config)
 	keyed := false
 	for i := range msgs {
@@ -86,9 +86,10 @@ func (s *sending) one(parcel parcel) (driver.Sent, error) {
 // locked.
 func (s *sending) once(msg *driver.Outgoing, parcel parcel) (driver.Sent, error) {
 	q := s.queue
-	key, payload := q.dedup.keyLocked(msg.DedupKey), q.dedup.payloadLocked(msg.Body)
+	key, payload := q.backend.digests(msg.DedupKey, msg.Body)
+	table := q.dedup.tableLocked(q.settings.Load())
 	now := q.now()
-	verdict, first, wait := q.dedup.table.Judge(now.At, key, payload)
+	verdict, first, wait := table.Judge(now.At, key, payload)
 	switch verdict {
 	case engine.Repeated:
 		s.repeated = true
@@ -108,7 +109,7 @@ func (s *sending) once(msg *driver.Outgoing, parcel parcel) (driver.Sent, error)
 	}
 	sent := driver.Sent{ID: e.ID}
 	id, _ := ident.Parse(e.ID) // cannot fail: it was made a line ago
-	ends := q.dedup.table.Remember(now.At, key, payload, id)
+	ends := table.Remember(now.At, key, payload, id)
 	if q.journal == nil {
 		s.publish(now, e)
 		return sent, nil

@@ -60,7 +60,7 @@ func (h *handle) Nack(ctx context.Context, nacks []driver.Nack) error {
 	if err := h.check(ctx, "nack"); err != nil {
 		return err
 	}
-	traits := &h.settings.Load().traits
+	traits := h.settings.Load().traits
 	settling := settling{run: run{queue: h.queue}, op: "nack", length: len(nacks)}
 	for i, nack := range nacks {
 		if err := driver.CheckVisibility("nack", "Delay", nack.Delay, traits); err != nil {
@@ -82,7 +82,7 @@ func (h *handle) Extend(ctx context.Context, extensions []driver.Extension) erro
 	if err := h.check(ctx, "extend"); err != nil {
 		return err
 	}
-	traits := &h.settings.Load().traits
+	traits := h.settings.Load().traits
 	settling := settling{run: run{queue: h.queue}, op: "extend", length: len(extensions)}
 	for i, extension := range extensions {
 		if err := driver.CheckVisibility("extend", "Visibility", extension.Visibility, traits); err != nil {

@@ -20,7 +20,7 @@ type shard struct {
 	mu     sync.Mutex // guards the fields below
 	engine *engine.Shard
 	reader engine.Reader // of the journal; nil: there is none
-	ids    *ident.Source
+	ids    ident.Source
 	batch  []*engine.Entry // reused by take
 	target *queue          // where dead letters go; nil: they stay
 	staged int             // operations that wait for the journal

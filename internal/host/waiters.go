@@ -34,6 +34,7 @@ type waiters struct {
 }
 
 type waiter struct {
+	owner      *handle
 	signal     chan struct{} // holds one signal
 	signalled  bool
 	prev, next *waiter
@@ -58,7 +59,7 @@ func (b *Backend) freeWaiter(w *waiter) {
 	case <-w.signal: // it left without having looked
 	default:
 	}
-	w.signalled, w.prev, w.next = false, nil, nil
+	w.owner, w.signalled, w.prev, w.next = nil, false, nil, nil
 	b.spareWaiters.Put(w)
 }
 
@@ -67,9 +68,11 @@ func (ws *waiters) init(q *queue) { ws.queue = q }
 // wanted reports whether anybody would notice if the timer fired.
 func (ws *waiters) wanted() bool { return ws.count.Load() > 0 || ws.elsewhere.Load() }
 
-// join registers a new waiter, which waits for as long as patience says.
-func (ws *waiters) join(patience time.Duration) *waiter {
+// join registers a new waiter of a handle, which waits for as long as patience
+// says.
+func (ws *waiters) join(owner *handle, patience time.Duration) *waiter {
 	w := ws.queue.backend.newWaiter(patience)
+	w.owner = owner
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	w.prev = ws.last
@@ -129,6 +132,22 @@ func (ws *waiters) wake(n int) {
 			w.signalled = true
 			w.signal <- struct{}{}
 			n--
+		}
+	}
+}
+
+// dismiss makes the waiters of a handle, or of all if it is nil, look whether they
+// may still wait. What keeps them from it is there before: who joins later sees it.
+func (ws *waiters) dismiss(owner *handle) {
+	if ws.count.Load() == 0 {
+		return
+	}
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	for w := ws.first; w != nil; w = w.next {
+		if (owner == nil || w.owner == owner) && !w.signalled {
+			w.signalled = true
+			w.signal <- struct{}{}
 		}
 	}
 }

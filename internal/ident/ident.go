@@ -16,28 +16,27 @@ import (
 // TextLen is the length of an id as text.
 const TextLen = ulid.EncodedSize
 
-// Source makes ids. It is not safe for concurrent use.
+// Source makes ids. The zero value is ready for use. It is not safe for
+// concurrent use.
 //
-// It keeps the latest id as text and counts in the text: within a millisecond
-// that changes one character, which is much cheaper than encoding a number.
+// There is one for every shard of every queue, so it is small: chance comes from
+// the runtime's generator, which is one for each processor and seeded by the
+// operating system. It keeps the latest id as text and counts in the text: within
+// a millisecond that changes one character, which is much cheaper than encoding a
+// number.
 type Source struct {
-	random *rand.ChaCha8
-	ms     uint64 // of the latest id
-	text   [TextLen]byte
+	ms   uint64        // of the latest id
+	text [TextLen]byte // zeros before the first
 }
 
-// NewSource returns a source seeded from the operating system.
-func NewSource() *Source {
-	var seed [32]byte
-	_, _ = crand.Read(seed[:]) // never fails, see crypto/rand
-	return &Source{random: rand.NewChaCha8(seed)}
-}
+// NewSource returns a new source.
+func NewSource() *Source { return new(Source) }
 
 // Next writes the next id, for the wall time in Unix nanoseconds, to dst, which
 // has TextLen bytes.
 func (s *Source) Next(wall int64, dst []byte) {
 	ms := uint64(max(wall, 0)) / 1e6
-	if ms > s.ms && ms <= ulid.MaxTime() {
+	if (ms > s.ms || s.text[0] == 0) && ms <= ulid.MaxTime() {
 		s.start(ms)
 	} else {
 		s.increment()
@@ -49,10 +48,10 @@ func (s *Source) Next(wall int64, dst []byte) {
 func (s *Source) start(ms uint64) {
 	var id ulid.ULID
 	_ = id.SetTime(ms) // in range, checked by the caller
-	binary.BigEndian.PutUint16(id[6:], uint16(s.random.Uint64()))
+	binary.BigEndian.PutUint16(id[6:], uint16(rand.Uint64()))
 	// The top bit starts at 0: counting within a millisecond never carries past
 	// the chance bits.
-	binary.BigEndian.PutUint64(id[8:], s.random.Uint64()>>1)
+	binary.BigEndian.PutUint64(id[8:], rand.Uint64()>>1)
 	_ = id.MarshalTextTo(s.text[:]) // fails only for another length
 	s.ms = ms
 }

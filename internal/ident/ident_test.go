@@ -3,6 +3,7 @@ package ident
 import (
 	"testing"
 	"time"
+	"unsafe"
 )
 
 func next(s *Source, wall int64) string {
@@ -28,6 +29,27 @@ func TestIdsGrowStrictly(t *testing.T) {
 		if back, err := Parse(got); err != nil || back.String() != got {
 			t.Fatalf("Parse(%s) = %v, %v", got, back, err)
 		}
+	}
+}
+
+func TestAClockBeforeTheEpochMakesIdsToo(t *testing.T) {
+	for _, wall := range []int64{-5, 0, 999_999} {
+		var s Source
+		first, second := next(&s, wall), next(&s, wall)
+		for _, got := range []string{first, second} {
+			if id, err := Parse(got); err != nil || id.Time() != 0 {
+				t.Errorf("Parse(%q) of wall %d = %v, %v", got, wall, id, err)
+			}
+		}
+		if second <= first {
+			t.Errorf("%q is not after %q", second, first)
+		}
+	}
+}
+
+func TestASourceCostsNextToNothing(t *testing.T) {
+	if size := unsafe.Sizeof(Source{}); size > 48 {
+		t.Errorf("a source has %d bytes, and every shard of every queue has one", size)
 	}
 }
 
