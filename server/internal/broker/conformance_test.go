@@ -7,6 +7,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/driver/drivertest"
+	"github.com/mailboxmq/mailbox/internal/volume"
 	"github.com/mailboxmq/mailbox/membox"
 )
 
@@ -25,5 +26,7 @@ func TestConformance(t *testing.T) { drivertest.Run(t, brokerOverMemory("")) }
 func TestAgreesWithTheModel(t *testing.T) { drivertest.RunRandom(t, brokerOverMemory("acme"), 5_000) }
 
 func TestKeepsItsPromisesUnderLoad(t *testing.T) {
-	drivertest.RunConcurrent(t, brokerOverMemory(""), drivertest.Load{Config: driver.Config{MaxDeliveries: 3}})
+	drivertest.RunConcurrent(t, brokerOverMemory(""), drivertest.Load{
+		Config: driver.Config{MaxDeliveries: 3}, Messages: volume.Of(10_000),
+	})
 }

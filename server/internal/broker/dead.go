@@ -28,7 +28,7 @@ func (c Caller) DeadLetters(ctx context.Context, topic string) iter.Seq2[Looked,
 		t, err := c.use(ctx, "list dead letters", topic, false)
 		if err == nil {
 			defer func() { t.release(c.broker.now()) }()
-			if t.dead == nil {
+			if t.deadLetterer() == nil {
 				err = unsupported("list dead letters", t)
 			}
 		}
@@ -36,7 +36,7 @@ func (c Caller) DeadLetters(ctx context.Context, topic string) iter.Seq2[Looked,
 			yield(Looked{}, err)
 			return
 		}
-		for letter, err := range t.dead.DeadLetters(ctx) {
+		for letter, err := range t.deadLetterer().DeadLetters(ctx) {
 			if err != nil {
 				c.broker.gone(t, err)
 				yield(Looked{}, localised(err, t))
@@ -55,7 +55,7 @@ func (c Caller) DeadLetters(ctx context.Context, topic string) iter.Seq2[Looked,
 // ErrNotFound (the topic), ErrUnsupported, ErrFull, having moved what it says.
 func (c Caller) Redrive(ctx context.Context, topic string, ids []string, limit int) (moved int, err error) {
 	return c.amongDead(ctx, "redrive", topic, func(t *topicUse) (int, error) {
-		moved, err := t.dead.Redrive(ctx, ids, limit)
+		moved, err := t.deadLetterer().Redrive(ctx, ids, limit)
 		t.noteAll(ids, moved, EventRedriven)
 		t.meter.Redriven(moved)
 		t.deadLeft.Add(int64(moved))
@@ -67,7 +67,7 @@ func (c Caller) Redrive(ctx context.Context, topic string, ids []string, limit i
 // ErrNotFound (the topic), ErrUnsupported.
 func (c Caller) Discard(ctx context.Context, topic string, ids []string) (removed int, err error) {
 	return c.amongDead(ctx, "discard", topic, func(t *topicUse) (int, error) {
-		removed, err := t.dead.Discard(ctx, ids)
+		removed, err := t.deadLetterer().Discard(ctx, ids)
 		t.noteAll(ids, removed, EventDiscarded)
 		t.deadLeft.Add(int64(removed))
 		return removed, err
@@ -78,7 +78,7 @@ func (c Caller) Discard(ctx context.Context, topic string, ids []string) (remove
 // Discard.
 func (c Caller) PurgeDead(ctx context.Context, topic string) (removed int, err error) {
 	return c.amongDead(ctx, "purge dead letters", topic, func(t *topicUse) (int, error) {
-		removed, err := t.dead.PurgeDead(ctx)
+		removed, err := t.deadLetterer().PurgeDead(ctx)
 		t.deadLeft.Add(int64(removed))
 		return removed, err
 	})
@@ -89,7 +89,7 @@ func (c *Caller) amongDead(ctx context.Context, op, topic string, do func(*topic
 		return 0, err
 	}
 	return inTopic(ctx, c, op, topic, lastForWrites, func(t *topicUse) (int, error) {
-		if t.dead == nil {
+		if t.deadLetterer() == nil {
 			return 0, unsupported(op, t.topic)
 		}
 		return do(t)

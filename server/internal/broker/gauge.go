@@ -95,11 +95,10 @@ func (b *Broker) measure(ctx context.Context, t *topic) (metrics.Level, error) {
 
 // A deathCount is how far the deaths of a topic were counted.
 type deathCount struct {
-	// latest is the latest death that was listed, and dead how many letters there
-	// were then; measured says that there was such a time.
-	latest   time.Time
-	dead     int
-	measured bool
+	// latest is the latest death that was listed, or when the broker was made, and
+	// dead how many letters there were then.
+	latest time.Time
+	dead   int
 	// ids are those of the letters that died at latest: others may die in the same
 	// moment, as far as a clock can tell.
 	ids map[string]struct{}
@@ -113,6 +112,9 @@ func (d *deathCount) listed(letter *driver.DeadLetter) {
 	case letter.DeadAt.After(d.latest):
 		d.latest, d.ids = letter.DeadAt, map[string]struct{}{letter.ID: {}}
 	case letter.DeadAt.Equal(d.latest):
+		if d.ids == nil {
+			d.ids = make(map[string]struct{})
+		}
 		d.ids[letter.ID] = struct{}{}
 	}
 }
@@ -127,20 +129,20 @@ const reasonOther = "other"
 // are: their reason is other. What has left the dead letters in between is not seen,
 // unless it left through this broker.
 func (b *Broker) countDeaths(ctx context.Context, t *topic, dead int) {
-	if t.dead == nil {
+	letters := t.deadLetterer()
+	if letters == nil {
 		return
 	}
-	last := t.deaths
-	now := deathCount{latest: last.latest, ids: make(map[string]struct{}), dead: dead, measured: true, buried: t.buried.Load(), left: t.deadLeft.Load()}
-	maps.Copy(now.ids, last.ids)
-	if now.latest.IsZero() {
-		now.latest = b.start.UTC()
+	last := deathCount{latest: b.start.UTC()}
+	if t.deaths != nil {
+		last = *t.deaths
 	}
+	now := deathCount{latest: last.latest, ids: maps.Clone(last.ids), dead: dead, buried: t.buried.Load(), left: t.deadLeft.Load()}
 	since := now.latest
 	listed, seen := 0, 0
 	deaths := make(map[driver.Reason]int)
 	if dead > 0 {
-		for letter, err := range t.dead.DeadLetters(ctx) {
+		for letter, err := range letters.DeadLetters(ctx) {
 			if listed++; err != nil || listed > maxDeathsListed {
 				break
 			}
@@ -159,12 +161,15 @@ func (b *Broker) countDeaths(ctx context.Context, t *topic, dead int) {
 	}
 	if dead > maxDeathsListed {
 		grown := dead - last.dead + int(now.left-last.left) - int(now.buried-last.buried)
-		if last.measured && grown > seen {
+		if t.measured && grown > seen {
 			t.meter.Died(reasonOther, grown-seen)
 		}
 		now.latest = time.Now() // those that were not listed are not to be listed later
 	}
-	t.deaths = now
+	t.measured, t.deaths = true, nil
+	if dead > 0 || now.buried > 0 || now.left > 0 || !now.latest.Equal(b.start) {
+		t.deaths = &now // else it is as if nobody had looked, and most topics are like that
+	}
 }
 
 // byItself reports whether a backend finds this reason without being told.

@@ -41,6 +41,7 @@ func (t *leaseTable) drop(id string) bool {
 	defer t.mu.Unlock()
 	_, ok := t.byID[id]
 	delete(t.byID, id)
+	t.rest()
 	return ok
 }
 

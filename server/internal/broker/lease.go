@@ -17,10 +17,39 @@ type lease struct {
 	attempt  int
 }
 
-// A leaseTable has the leases of a topic by message id.
+// A leaseTable has the leases of a topic by message id. A topic that rests has no
+// leases, and keeps no room for any.
 type leaseTable struct {
 	mu   sync.Mutex
-	byID map[string]lease
+	byID map[string]lease // nil while there are none
+	most int              // that byID had at once since it was taken
+}
+
+// spareLeases are maps without leases, for the topics that take some next. Only
+// those are kept that never had more than maxSpareLeases.
+var spareLeases sync.Pool
+
+const maxSpareLeases = 256
+
+// takeLeases returns a map with room for n leases.
+func takeLeases(n int) map[string]lease {
+	if n <= maxSpareLeases {
+		if spare, ok := spareLeases.Get().(map[string]lease); ok {
+			return spare
+		}
+	}
+	return make(map[string]lease, n)
+}
+
+// rest gives the map away if nothing is in it. The table is locked.
+func (t *leaseTable) rest() {
+	if t.byID == nil || len(t.byID) > 0 {
+		return
+	}
+	if t.most <= maxSpareLeases {
+		spareLeases.Put(t.byID)
+	}
+	t.byID, t.most = nil, 0
 }
 
 // add records deliveries and returns by how many the number of leases grew: a
@@ -29,13 +58,14 @@ func (t *leaseTable) add(deliveries []driver.Delivery, by holder, takenAt time.T
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.byID == nil {
-		t.byID = make(map[string]lease)
+		t.byID = takeLeases(len(deliveries))
 	}
 	before := len(t.byID)
 	for i := range deliveries {
 		d := &deliveries[i]
 		t.byID[d.ID] = lease{d.Receipt, by, takenAt, deadline, d.Deliveries}
 	}
+	t.most = max(t.most, len(t.byID))
 	return len(t.byID) - before
 }
 
@@ -64,6 +94,7 @@ func (t *leaseTable) remove(id string, r driver.Receipt) bool {
 	l, ok := t.byID[id]
 	if ok = ok && l.receipt == r; ok {
 		delete(t.byID, id)
+		t.rest()
 	}
 	return ok
 }
@@ -88,7 +119,9 @@ func (t *leaseTable) expire(now time.Duration) (ended, left int) {
 			ended++
 		}
 	}
-	return ended, len(t.byID)
+	left = len(t.byID)
+	t.rest()
+	return ended, left
 }
 
 // clear removes all and returns how many there were.
@@ -96,7 +129,7 @@ func (t *leaseTable) clear() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	n := len(t.byID)
-	t.byID = nil
+	t.byID, t.most = nil, 0
 	return n
 }
 

@@ -67,7 +67,7 @@ func (c Caller) Capabilities(ctx context.Context, topic string) (Capabilities, e
 		return Capabilities{}, err
 	}
 	return inTopic(ctx, &c, "open", topic, lastForReads, func(t *topicUse) (Capabilities, error) {
-		return Capabilities{DeadLetters: t.dead != nil, Peek: t.peeker != nil}, nil
+		return Capabilities{DeadLetters: t.deadLetterer() != nil, Peek: t.peeker() != nil}, nil
 	})
 }
 
@@ -137,11 +137,12 @@ func (c *Caller) look(ctx context.Context, name string, query driver.Query) iter
 			return
 		}
 		defer func() { t.release(c.broker.now()) }()
-		if t.peeker == nil {
+		peeker := t.peeker()
+		if peeker == nil {
 			yield(Looked{}, &driver.Error{Code: driver.ErrUnsupported, Op: "peek", Queue: name, Detail: "the backend cannot be looked into"})
 			return
 		}
-		for peeked, err := range t.peeker.Peek(ctx, query) {
+		for peeked, err := range peeker.Peek(ctx, query) {
 			if err != nil {
 				c.broker.gone(t, err)
 				yield(Looked{}, localised(err, t))

@@ -67,6 +67,9 @@ func (c *Caller) receiveFrom(ctx context.Context, t *topic, grant *capability.Gr
 	b := c.broker
 	limits := c.limits()
 	traits := t.traits(limits)
+	if c.rules.AnyWait && traits.MaxWait > 0 {
+		req.Wait = min(req.Wait, traits.MaxWait)
+	}
 	req, err := req.Check(&traits)
 	if err == nil && req.Visibility < limits.MinVisibility {
 		err = &driver.Error{
@@ -209,8 +212,8 @@ func (c *Caller) setAside(ctx context.Context, t *topic, d *driver.Delivery, dam
 	b := c.broker
 	b.metrics.Rejected(metricIntegrity)
 	err := error(driver.ErrUnsupported)
-	if t.dead != nil {
-		err = t.dead.DeadLetter(ctx, []driver.Burial{{
+	if letters := t.deadLetterer(); letters != nil {
+		err = letters.DeadLetter(ctx, []driver.Burial{{
 			Receipt: d.Receipt, Reason: driver.ReasonIntegrity, Error: damage.Error(), ErrorType: string(driver.ErrIntegrity),
 		}})
 	}

@@ -14,6 +14,8 @@ type Rules struct {
 	MaxPayloadBytes int
 	// AnyVisibility allows less than Limits.MinVisibility.
 	AnyVisibility bool
+	// AnyWait cuts a wait that is longer than is allowed, instead of refusing it.
+	AnyWait bool
 }
 
 // Under returns the same caller, who is served by these rules.

@@ -100,10 +100,11 @@ func (c Caller) Bury(ctx context.Context, topic string, burials []Burial) error 
 			return driver.Burial{Receipt: r, Reason: b.Reason, Error: text(b.Error), ErrorType: text(b.ErrorType)}
 		},
 		call: func(ctx context.Context, t *topicUse, bs []driver.Burial) error {
-			if t.dead == nil {
+			letters := t.deadLetterer()
+			if letters == nil {
 				return unsupported("dead-letter", t.topic)
 			}
-			return t.dead.DeadLetter(ctx, bs)
+			return letters.DeadLetter(ctx, bs)
 		},
 		done: func(u *topicUse, b *Burial, r driver.Receipt) {
 			if !byItself(b.Reason) { // these are counted where they are found

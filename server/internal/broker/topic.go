@@ -18,13 +18,12 @@ type topic struct {
 	tenant, name string
 	backend      string // the name of the queue
 	queue        driver.Queue
-	dead         driver.DeadLetterer // nil if the backend keeps none
-	peeker       driver.Peeker       // nil if the backend cannot be looked into
 	leases       leaseTable
 	order        orderBook
 	meter        *metrics.Topic
 
-	deaths   deathCount   // for Measure alone
+	deaths   *deathCount  // for Measure alone; nil: none were found
+	measured bool         // for Measure alone: it has looked for deaths
 	buried   atomic.Int64 // deaths that were counted when they happened
 	deadLeft atomic.Int64 // dead letters that were redriven or removed here
 
@@ -42,6 +41,22 @@ func (t *topic) traits(l *Limits) driver.Traits {
 		traits.MaxWait = l.MaxWait
 	}
 	return traits
+}
+
+// deadLetterer returns the dead letters of the queue, or nil if the backend keeps
+// none.
+func (t *topic) deadLetterer() driver.DeadLetterer {
+	if !t.queue.Traits().DeadLetters {
+		return nil
+	}
+	letters, _ := t.queue.(driver.DeadLetterer)
+	return letters
+}
+
+// peeker returns what looks into the queue, or nil if the backend cannot.
+func (t *topic) peeker() driver.Peeker {
+	peeker, _ := t.queue.(driver.Peeker)
+	return peeker
 }
 
 type topicKey struct{ tenant, name string }
@@ -160,12 +175,7 @@ func (c *Caller) open(ctx context.Context, op, backend string, create bool) (*to
 	if err != nil {
 		return nil, err
 	}
-	t := &topic{backend: backend, queue: queue}
-	if queue.Traits().DeadLetters {
-		t.dead, _ = queue.(driver.DeadLetterer)
-	}
-	t.peeker, _ = queue.(driver.Peeker)
-	return t, nil
+	return &topic{backend: backend, queue: queue}, nil
 }
 
 // enter adds a topic that was opened. If somebody was faster, theirs is used.

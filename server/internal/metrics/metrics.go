@@ -4,16 +4,8 @@
 package metrics
 
 import (
-	"sync"
-
 	"github.com/prometheus/client_golang/prometheus"
 )
-
-// MaxTopics is how many topics have a label of their own.
-const MaxTopics = 200
-
-// other is the label of the topics beyond MaxTopics.
-const other = "other"
 
 // buckets span what an answer takes from memory on the same machine to a disk
 // or a server far away: 50 µs to 13 s.
@@ -37,27 +29,18 @@ type Set struct {
 
 	rejected *prometheus.CounterVec
 	refused  *prometheus.CounterVec
-	sent     *prometheus.CounterVec
-	repeated *prometheus.CounterVec
-	handed   *prometheus.CounterVec
-	settled  *prometheus.CounterVec
-	died     *prometheus.CounterVec
-	redriven *prometheus.CounterVec
 
-	levels *levelSeries
+	topics topicSeries
+	order  orderSeries
 	http   httpSeries
 	rpc    rpcSeries
 	daemon daemonSeries
 	sqs    sqsSeries
-
-	mu     sync.Mutex
-	topics map[string]*Topic
-	others *Topic
 }
 
 // New returns a set with a registry of its own.
 func New() *Set {
-	s := &Set{Registry: prometheus.NewRegistry(), topics: make(map[string]*Topic)}
+	s := &Set{Registry: prometheus.NewRegistry()}
 	histogram := func(name, help string) prometheus.Histogram {
 		h := prometheus.NewHistogram(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets})
 		s.Registry.MustRegister(h)
@@ -68,8 +51,8 @@ func New() *Set {
 		s.Registry.MustRegister(g)
 		return g
 	}
-	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
-		c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+	reasons := func(name, help string) *prometheus.CounterVec {
+		c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{"reason"})
 		s.Registry.MustRegister(c)
 		return c
 	}
@@ -83,20 +66,14 @@ func New() *Set {
 	s.CapCacheEntries = gauge("cap_cache_entries", "How many verified tokens are remembered.")
 	s.CapCacheLimit = gauge("cap_cache_limit", "How many verified tokens can be remembered.")
 	s.State = gauge("mailbox_state", "0 serving, 1 reads only, 2 settling only, 3 stopped.")
-	s.rejected = counter("rejected_total", "Requests and messages that were refused, by reason.", "reason")
-	s.refused = counter("auth_failures_total", "Capabilities that were refused, by reason.", "reason")
-	s.sent = counter("mailbox_enqueued_total", "Messages that were accepted.", "topic")
-	s.repeated = counter("mailbox_duplicates_total", "Sends that were repeats of an earlier one.", "topic")
-	s.handed = counter("mailbox_delivered_total", "Deliveries.", "topic")
-	s.settled = counter("mailbox_settled_total", "Deliveries that were settled or extended, by how.", "topic", "how")
-	s.died = counter("dlq_total", "Messages that became dead letters, by reason.", "topic", "reason")
-	s.redriven = counter("mailbox_dlq_reprocess_total", "Dead letters that were made ready again.", "topic")
-	s.levels = newLevelSeries(s.Registry)
+	s.rejected = reasons("rejected_total", "Requests and messages that were refused, by reason.")
+	s.refused = reasons("auth_failures_total", "Capabilities that were refused, by reason.")
+	s.topics.init(s.Registry)
+	s.order.init(s.Registry)
 	s.http = newHTTPSeries(s.Registry)
 	s.rpc = newRPCSeries(s.Registry)
 	s.daemon = newDaemonSeries(s.Registry)
 	s.sqs = newSQSSeries(s.Registry)
-	s.others = s.newTopic(other)
 	return s
 }
 
@@ -113,71 +90,3 @@ func (s *Set) Refused(reason string) {
 		s.Rejected("auth")
 	}
 }
-
-// A Topic is the series of one topic, or of all those that have none.
-type Topic struct {
-	Label string
-
-	set                              *Set
-	sent, repeated, handed, redriven prometheus.Counter
-	acked, nacked, extended          prometheus.Counter
-}
-
-// Topic returns the series of a topic. Tenants are part of the label.
-func (s *Set) Topic(tenant, name string) *Topic {
-	label := name
-	if tenant != "" {
-		label = tenant + "/" + name
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if known := s.topics[label]; known != nil {
-		return known
-	}
-	if len(s.topics) >= MaxTopics {
-		return s.others
-	}
-	s.topics[label] = s.newTopic(label)
-	return s.topics[label]
-}
-
-func (s *Set) newTopic(label string) *Topic {
-	return &Topic{
-		Label: label, set: s,
-		sent: s.sent.WithLabelValues(label), repeated: s.repeated.WithLabelValues(label),
-		handed: s.handed.WithLabelValues(label), redriven: s.redriven.WithLabelValues(label),
-		acked: s.settled.WithLabelValues(label, "ack"), nacked: s.settled.WithLabelValues(label, "nack"),
-		extended: s.settled.WithLabelValues(label, "extend"),
-	}
-}
-
-// Sent counts messages that were accepted, and repeats.
-func (t *Topic) Sent(accepted, repeats int) {
-	t.sent.Add(float64(accepted))
-	if repeats > 0 {
-		t.repeated.Add(float64(repeats))
-	}
-}
-
-// Delivered counts deliveries.
-func (t *Topic) Delivered(n int) { t.handed.Add(float64(n)) }
-
-// Settled counts deliveries that were acked, nacked or extended.
-func (t *Topic) Settled(how string, n int) {
-	switch how {
-	case "ack":
-		t.acked.Add(float64(n))
-	case "nack":
-		t.nacked.Add(float64(n))
-	case "extend":
-		t.extended.Add(float64(n))
-	}
-}
-
-// Died counts dead letters.
-func (t *Topic) Died(reason string, n int) {
-	t.set.died.WithLabelValues(t.Label, reason).Add(float64(n))
-}
-
-// Redriven counts dead letters that were made ready again.
-func (t *Topic) Redriven(n int) { t.redriven.Add(float64(n)) }

@@ -1,0 +1,129 @@
+package metrics
+
+import (
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// MaxTopics is how many topics have a label of their own.
+const MaxTopics = 200
+
+// other is the label of the topics beyond MaxTopics.
+const other = "other"
+
+// topicSeries are the series that have a topic as a label. It is their collector.
+type topicSeries struct {
+	sent, repeated, handed, settled, died, redriven *prometheus.Desc
+	depth, inFlight, saturation, dead               *prometheus.Desc
+
+	mu      sync.Mutex        // guards the field below
+	byLabel map[string]*Topic // that of the others is there from the start
+}
+
+func (s *topicSeries) init(registry *prometheus.Registry) {
+	series := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc(name, help, append([]string{"topic"}, labels...), nil)
+	}
+	s.sent = series("mailbox_enqueued_total", "Messages that were accepted.")
+	s.repeated = series("mailbox_duplicates_total", "Sends that were repeats of an earlier one.")
+	s.handed = series("mailbox_delivered_total", "Deliveries.")
+	s.settled = series("mailbox_settled_total", "Deliveries that were settled or extended, by how.", "how")
+	s.died = series("dlq_total", "Messages that became dead letters, by reason.", "reason")
+	s.redriven = series("mailbox_dlq_reprocess_total", "Dead letters that were made ready again.")
+	s.depth = series("queue_depth", "Messages that wait: ready and delayed.", "shard")
+	s.inFlight = series("inflight", "Messages that are out.", "shard")
+	s.saturation = series("saturation", "How full the topic is, 0 to 1.", "shard")
+	s.dead = series("dlq_depth", "Dead letters.")
+	s.byLabel = map[string]*Topic{other: newTopic(other)}
+	registry.MustRegister(s)
+}
+
+// Topic returns the counts of a topic. Tenants are part of the label.
+func (s *Set) Topic(tenant, name string) *Topic {
+	label := name
+	if tenant != "" {
+		label = tenant + "/" + name
+	}
+	topics := &s.topics
+	topics.mu.Lock()
+	defer topics.mu.Unlock()
+	if known := topics.byLabel[label]; known != nil {
+		return known
+	}
+	if len(topics.byLabel) > MaxTopics {
+		return topics.byLabel[other]
+	}
+	made := newTopic(label)
+	topics.byLabel[label] = made
+	return made
+}
+
+// Describe implements prometheus.Collector.
+func (s *topicSeries) Describe(descs chan<- *prometheus.Desc) {
+	for _, desc := range []*prometheus.Desc{
+		s.sent, s.repeated, s.handed, s.settled, s.died, s.redriven, s.depth, s.inFlight, s.saturation, s.dead,
+	} {
+		descs <- desc
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (s *topicSeries) Collect(series chan<- prometheus.Metric) {
+	s.mu.Lock()
+	topics := slices.Collect(maps.Values(s.byLabel))
+	s.mu.Unlock()
+	for _, t := range topics {
+		s.collectCounts(t, series)
+		s.collectLevel(t, series)
+	}
+}
+
+func (s *topicSeries) collectCounts(t *Topic, series chan<- prometheus.Metric) {
+	counter := func(desc *prometheus.Desc, value uint64, labels ...string) {
+		labels = append([]string{t.Label}, labels...)
+		metric, err := prometheus.NewConstMetricWithCreatedTimestamp(desc, prometheus.CounterValue, float64(value), t.since, labels...)
+		series <- orInvalid(desc, metric, err)
+	}
+	counter(s.sent, t.sent.Load())
+	counter(s.repeated, t.repeated.Load())
+	counter(s.handed, t.handed.Load())
+	counter(s.redriven, t.redriven.Load())
+	counter(s.settled, t.acked.Load(), "ack")
+	counter(s.settled, t.nacked.Load(), "nack")
+	counter(s.settled, t.extended.Load(), "extend")
+	t.mu.Lock()
+	died := maps.Clone(t.died)
+	t.mu.Unlock()
+	for reason, n := range died {
+		counter(s.died, n, reason)
+	}
+}
+
+// collectLevel tells how full a topic is, if that was ever measured.
+func (s *topicSeries) collectLevel(t *Topic, series chan<- prometheus.Metric) {
+	t.mu.Lock()
+	level := t.level
+	t.mu.Unlock()
+	if level.Shard == "" {
+		return
+	}
+	gauge := func(desc *prometheus.Desc, value float64, labels ...string) {
+		metric, err := prometheus.NewConstMetric(desc, prometheus.GaugeValue, value, append([]string{t.Label}, labels...)...)
+		series <- orInvalid(desc, metric, err)
+	}
+	gauge(s.depth, float64(level.Ready+level.Delayed), level.Shard)
+	gauge(s.inFlight, float64(level.InFlight), level.Shard)
+	gauge(s.saturation, level.saturation(), level.Shard)
+	gauge(s.dead, float64(level.Dead))
+}
+
+// orInvalid is the metric, or one that tells who asks why there is none.
+func orInvalid(desc *prometheus.Desc, metric prometheus.Metric, err error) prometheus.Metric {
+	if err != nil {
+		return prometheus.NewInvalidMetric(desc, err)
+	}
+	return metric
+}

@@ -1,0 +1,178 @@
+package metrics
+
+import (
+	"fmt"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// shown returns the series that have a topic, one a line, as a scrape has them.
+func shown(t *testing.T, s *Set) []string {
+	t.Helper()
+	families, err := s.Registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var lines []string
+	for _, family := range families {
+		for _, metric := range family.GetMetric() {
+			var labels []string
+			for _, label := range metric.GetLabel() {
+				labels = append(labels, label.GetName()+"="+label.GetValue())
+			}
+			text := strings.Join(labels, ",")
+			if !strings.Contains(text, "topic=") {
+				continue
+			}
+			kind, value := strings.ToLower(family.GetType().String()), metric.GetGauge().GetValue()
+			if counter := metric.GetCounter(); counter != nil {
+				value = counter.GetValue()
+				if counter.GetCreatedTimestamp() == nil {
+					t.Errorf("%s does not say since when it counts", family.GetName())
+				}
+			}
+			lines = append(lines, fmt.Sprintf("%s %s{%s} %v", kind, family.GetName(), text, value))
+		}
+	}
+	return lines
+}
+
+func TestTheSeriesOfATopic(t *testing.T) {
+	s := New()
+	topic := s.Topic("acme", "orders")
+	topic.Sent(5, 2)
+	topic.Delivered(4)
+	topic.Settled("ack", 1)
+	topic.Settled("nack", 2)
+	topic.Settled("extend", 3)
+	topic.Died("expired", 1)
+	topic.Died("max_attempts", 2)
+	topic.Died("expired", 3)
+	topic.Redriven(6)
+	topic.Measured(Level{Shard: "0", Ready: 1, Delayed: 2, InFlight: 3, Dead: 4, Capacity: 12})
+	want := strings.Split(strings.TrimSpace(`
+gauge dlq_depth{topic=acme/orders} 4
+counter dlq_total{reason=expired,topic=acme/orders} 4
+counter dlq_total{reason=max_attempts,topic=acme/orders} 2
+gauge inflight{shard=0,topic=acme/orders} 3
+counter mailbox_delivered_total{topic=acme/orders} 4
+counter mailbox_delivered_total{topic=other} 0
+counter mailbox_dlq_reprocess_total{topic=acme/orders} 6
+counter mailbox_dlq_reprocess_total{topic=other} 0
+counter mailbox_duplicates_total{topic=acme/orders} 2
+counter mailbox_duplicates_total{topic=other} 0
+counter mailbox_enqueued_total{topic=acme/orders} 5
+counter mailbox_enqueued_total{topic=other} 0
+counter mailbox_settled_total{how=ack,topic=acme/orders} 1
+counter mailbox_settled_total{how=ack,topic=other} 0
+counter mailbox_settled_total{how=extend,topic=acme/orders} 3
+counter mailbox_settled_total{how=extend,topic=other} 0
+counter mailbox_settled_total{how=nack,topic=acme/orders} 2
+counter mailbox_settled_total{how=nack,topic=other} 0
+gauge queue_depth{shard=0,topic=acme/orders} 3
+gauge saturation{shard=0,topic=acme/orders} 0.5
+`), "\n")
+	if got := shown(t, s); !slices.Equal(got, want) {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+func TestTopicsBeyondTheBoundShareSeries(t *testing.T) {
+	s := New()
+	s.Topic("", "other").Sent(1, 0) // a topic may be called like that
+	for i := range MaxTopics + 50 {
+		topic := s.Topic("", fmt.Sprint("topic-", i))
+		topic.Sent(1, 0)
+		topic.Measured(Level{Shard: "0", Ready: 1})
+	}
+	if again := s.Topic("", "topic-7"); again.Label != "topic-7" {
+		t.Errorf("a topic that had a label has %q now", again.Label)
+	}
+	enqueued := 0
+	for _, line := range shown(t, s) {
+		if strings.HasPrefix(line, "counter mailbox_enqueued_total{") {
+			enqueued++
+		}
+	}
+	if enqueued != MaxTopics+1 {
+		t.Errorf("%d topics have series, want %d and the others", enqueued, MaxTopics)
+	}
+	if line := "counter mailbox_enqueued_total{topic=other} 51"; !slices.Contains(shown(t, s), line) {
+		t.Errorf("there is no %s", line)
+	}
+}
+
+func TestCountsAreNotLostAndDoNotGoBack(t *testing.T) {
+	s := New()
+	const workers, each = 8, 500
+	var work sync.WaitGroup
+	for w := range workers {
+		work.Go(func() {
+			for range each {
+				topic := s.Topic("", fmt.Sprint("topic-", w%2))
+				topic.Delivered(1)
+				topic.Died("expired", 1)
+			}
+		})
+	}
+	over := make(chan struct{})
+	go func() {
+		work.Wait()
+		close(over)
+	}()
+	last := map[string]float64{}
+	for looking := true; looking; {
+		select {
+		case <-over:
+			looking = false // one last look
+		default:
+		}
+		for _, line := range shown(t, s) {
+			series, text, _ := strings.Cut(line, "} ")
+			value, err := strconv.ParseFloat(text, 64)
+			if err != nil || value < last[series] {
+				t.Fatalf("%s} was %v and is %s: %v", series, last[series], text, err)
+			}
+			last[series] = value
+		}
+	}
+	const all = workers / 2 * each
+	for _, topic := range []string{"topic-0", "topic-1"} {
+		delivered, died := last["counter mailbox_delivered_total{topic="+topic], last["counter dlq_total{reason=expired,topic="+topic]
+		if delivered != all || died != all {
+			t.Errorf("%s has %v deliveries and %v deaths, want %d of each", topic, delivered, died, all)
+		}
+	}
+}
+
+// A topic that was used and measured costs its numbers and its name.
+func TestTopicsCostLittle(t *testing.T) {
+	heap := func() uint64 {
+		runtime.GC()
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	s := New()
+	s.Topic("", "the first").Sent(1, 0)
+	shown(t, s)
+	before := heap()
+	const topics = MaxTopics - 1
+	for i := range topics {
+		topic := s.Topic("", fmt.Sprint("topic-", i))
+		topic.Sent(1, 0)
+		topic.Measured(Level{Shard: "0"})
+	}
+	shown(t, s)
+	each := int64(heap()-before) / topics
+	runtime.KeepAlive(s)
+	t.Logf("%d bytes each", each)
+	if each > 512 {
+		t.Error("that is too much")
+	}
+}
