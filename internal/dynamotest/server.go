@@ -1,43 +1,25 @@
 package dynamotest
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	_ "embed" // for the script
-	"errors"
-	"fmt"
-	"io"
-	"net"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"strings"
-	"sync"
 	"testing"
-	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+
+	"github.com/mailboxmq/mailbox/internal/proctest"
 )
 
 //go:embed serve.js
 var script string
 
-// patience is how long dynalite may take to start.
-const patience = 30 * time.Second
-
-// installed is where tools/dynalite.sh puts it, from the root of the module.
-const installed = ".cache/dynalite"
+var dynalite = proctest.Package{Name: "dynalite", Script: script, Install: "use make test, or run tools/dynalite.sh once"}
 
 // A Server is a dynalite process.
 type Server struct {
-	address string
-	command *exec.Cmd
-	stdin   io.Closer // while it is open, the process lives
-	output  *buffer
+	*proctest.Server
 	outside *Outside
-	closing sync.Once
 }
 
 // Start starts a server and returns when it answers. It is closed when the test
@@ -55,64 +37,15 @@ func Start(t testing.TB) *Server {
 // Launch is Start for who has no test, and closes the server by itself. The
 // server outlives ctx.
 func Launch(ctx context.Context) (*Server, error) {
-	dir, err := findDynalite()
+	process, err := dynalite.Serve()
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{command: exec.Command("node", "-e", script, "dynalite", dir), output: &buffer{}}
-	// With -e the script is no argument, so "dynalite" stands in its place.
-	stdin, err := s.command.StdinPipe()
-	if err != nil {
-		return nil, err
-	}
-	stdout, err := s.command.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	s.stdin, s.command.Stderr = stdin, s.output
-	if err := s.command.Start(); err != nil {
-		return nil, fmt.Errorf("dynamotest: node is needed for these tests: use make test, or run tools/dynalite.sh once, which installs it (%w)", err)
-	}
-	// Nothing is printed if it cannot start, and the end of the process is the
-	// end of its output.
-	stuck := time.AfterFunc(patience, func() { _ = s.command.Process.Kill() })
-	defer stuck.Stop()
-	port, err := bufio.NewReader(stdout).ReadString('\n')
-	if err != nil {
-		s.Close()
-		return nil, fmt.Errorf("dynamotest: dynalite does not start (%w); it says:\n%s", err, s.output)
-	}
-	s.address = net.JoinHostPort("127.0.0.1", strings.TrimSpace(port))
-	s.outside = newOutside(ctx)
-	return s, nil
-}
-
-// findDynalite returns the directory in which dynalite is installed, which is
-// below the root of the module.
-func findDynalite() (string, error) {
-	dir, err := os.Getwd()
-	if err != nil {
-		return "", err
-	}
-	for {
-		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
-			break
-		}
-		above := filepath.Dir(dir)
-		if above == dir {
-			return "", errors.New("dynamotest: there is no go.mod above this directory")
-		}
-		dir = above
-	}
-	dir = filepath.Join(dir, filepath.FromSlash(installed))
-	if _, err := os.Stat(filepath.Join(dir, "node_modules", "dynalite")); err != nil {
-		return "", fmt.Errorf("dynamotest: dynalite is needed for these tests: use make test, or run tools/dynalite.sh once, which installs it (%w)", err)
-	}
-	return dir, nil
+	return &Server{process, newOutside(ctx)}, nil
 }
 
 // Endpoint is the address of the server as a URL.
-func (s *Server) Endpoint() string { return "http://" + s.address }
+func (s *Server) Endpoint() string { return "http://" + s.Address }
 
 // Client returns a client of the server, which works inside a synctest bubble
 // and outside of it. Options come last, and win.
@@ -130,30 +63,6 @@ func (s *Server) Outside() *Outside { return s.outside }
 
 // Close kills the server. Closing twice is fine.
 func (s *Server) Close() {
-	s.closing.Do(func() {
-		if s.outside != nil {
-			s.outside.close()
-		}
-		_ = s.command.Process.Kill()
-		_ = s.stdin.Close()
-		_ = s.command.Wait() // how a killed process ended says nothing
-	})
-}
-
-// A buffer keeps what a process says.
-type buffer struct {
-	mu   sync.Mutex // guards text
-	text bytes.Buffer
-}
-
-func (b *buffer) Write(data []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(data)
-}
-
-func (b *buffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.String()
+	s.outside.close()
+	s.Server.Close()
 }

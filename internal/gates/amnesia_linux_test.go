@@ -107,7 +107,7 @@ func TestG6AmnesiaIsSeenByTheKernel(t *testing.T) {
 				t.Errorf("%s: %v", request.path, err)
 			}
 		}
-		d.stop()
+		d.Stop(t)
 	}
 	forgetful, trace := traced(t, inMemory...)
 	use(forgetful)
@@ -155,7 +155,7 @@ func TestG6AmnesiaHoldsNoPayloadInMemory(t *testing.T) {
 			}
 		})
 	}
-	pid := d.command.Process.Pid
+	pid := d.PID()
 	if blocks, _ := search(t, pid, []canary{waiting}); blocks[0] != waiting.blocks {
 		t.Errorf("of a payload that waits %d of %d blocks are found in memory, so nothing would be", blocks[0], waiting.blocks)
 	}

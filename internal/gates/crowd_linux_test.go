@@ -119,7 +119,7 @@ func TestTenThousandIdleConnectionsHurtNobody(t *testing.T) {
 	}
 	most = crowd(t, most)
 	d := start(t, append(inMemory, "--log-level=info")...)
-	pid := d.command.Process.Pid
+	pid := d.PID()
 	const samples = 300
 	before, workers := make([][]time.Duration, len(surfaces)), make([]surface, len(surfaces))
 	for i, s := range surfaces {
@@ -157,11 +157,19 @@ func TestTenThousandIdleConnectionsHurtNobody(t *testing.T) {
 	}()
 	t.Logf("%d connections in %v; the daemon has %d MiB, %d bytes for each", most, time.Since(began).Round(time.Millisecond),
 		residentBytes(t, pid)>>20, (residentBytes(t, pid)-alone)/most)
+	const attempts = 3 // on a machine that is busy with something else
 	for i, s := range surfaces {
-		with := work(t, workers[i], s.name, samples)
-		t.Logf("send, receive and ack by %s: alone %s; beside the idle: %s", s.name, figures(before[i]), figures(with))
-		if p95, bound := percentile(with, 0.95), 10*percentile(before[i], 0.95)+25*time.Millisecond; p95 > bound {
-			t.Errorf("%s: the 95th percentile beside idle connections is %v, want at most %v", s.name, p95, bound)
+		for attempt := 1; ; attempt++ {
+			with := work(t, workers[i], s.name, samples)
+			t.Logf("send, receive and ack by %s: alone %s; beside the idle: %s", s.name, figures(before[i]), figures(with))
+			p95, bound := percentile(with, 0.95), 10*percentile(before[i], 0.95)+25*time.Millisecond
+			if p95 <= bound || t.Failed() {
+				break
+			}
+			if attempt == attempts {
+				t.Errorf("%s: the 95th percentile beside idle connections is %v, want at most %v", s.name, p95, bound)
+				break
+			}
 		}
 	}
 	for i := 0; i < most; i += most / 100 {

@@ -70,7 +70,7 @@ func TestG5FanOutStaysWithinItsBounds(t *testing.T) {
 			for attempt := 1; ; attempt++ {
 				d := start(t, append(inMemory, "--log-level=info")...)
 				f := fan(t, s.open(t, d, d.token), mailboxes, clients)
-				d.kill()
+				d.Kill()
 				all, single := percentile(f.arrived, 0.95), percentile(f.passed, 0.95)
 				t.Logf("%d mailboxes by %d clients: p95 of the fan-out %v, against 2s; enqueue plus dequeue %s, against 50ms",
 					mailboxes, clients, all.Round(time.Millisecond), figures(f.passed))

@@ -27,7 +27,7 @@ func TestG7FlippedBitsAreFound(t *testing.T) {
 		}
 		sent[id] = body
 	}
-	d.stop()
+	d.Stop(t)
 	files := dataFiles(t, origin)
 	random := rand.New(rand.NewPCG(7, 7))
 	flips := many(t, 20)
@@ -98,12 +98,12 @@ func afterFlip(t *testing.T, dir string, sent map[string]string) string {
 	t.Helper()
 	d, err := tryStart(t, dir, nil, onDisk...)
 	if err != nil {
-		if len(d.stderr.String()) == 0 {
+		if len(d.Stderr.String()) == 0 {
 			t.Errorf("it ended without a word: %v", err)
 		}
 		return "refused to start, and said why"
 	}
-	defer d.kill()
+	defer d.Kill()
 	client := openHTTP(t, d.http, d.token)
 	right := 0
 	for {

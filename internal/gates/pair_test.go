@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/mailboxmq/mailbox/internal/proctest"
 	"github.com/mailboxmq/mailbox/internal/redistest"
 )
 
@@ -198,7 +199,7 @@ func TestG1EitherDaemonMayBeKilled(t *testing.T) {
 	close(stop)
 	senders.Wait()
 	left := func() counts { return openHTTP(t, pair[0].http, pair[0].token).stats(t, topic) }
-	eventually(t, 60*time.Second, "worked off", func() bool { return left() == counts{} })
+	proctest.Eventually(t, 60*time.Second, "worked off", func() bool { return left() == counts{} })
 	close(draining)
 	receivers.Wait()
 	book.judge(t)
@@ -248,7 +249,7 @@ func killInTurn(t *testing.T, pair [2]*daemon, args []string, kills int) time.Du
 	began := time.Now()
 	for k := range kills {
 		pause(500 * time.Millisecond)
-		pair[k%2].kill()
+		pair[k%2].Kill()
 		pause(200 * time.Millisecond)
 		pair[k%2] = pair[k%2].again(append(args, "--log-level=info")...)
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/mailboxmq/mailbox/capability"
+	"github.com/mailboxmq/mailbox/internal/proctest"
 )
 
 // drill is what 16 clients of a token see while its key is rotated and it is revoked.
@@ -170,7 +171,7 @@ func revokeAcross(t *testing.T, pair [2]*daemon) {
 	}
 	revoked := time.Now()
 	for i, s := range surfaces {
-		eventually(t, 30*time.Second, "refused at the other daemon by "+s.name, func() bool {
+		proctest.Eventually(t, 30*time.Second, "refused at the other daemon by "+s.name, func() bool {
 			_, _, err := clients[i].send(t.Context(), "revoked", s.name, []byte("tea"))
 			return codeOf(err) == "E_CAP_AUTH"
 		})
@@ -192,11 +193,9 @@ func rotate(t *testing.T, d *daemon) {
 	if err := ring.WriteFile(path); err != nil {
 		t.Fatal(err)
 	}
-	before := strings.Count(d.stderr.String(), `"reloaded"`)
-	if err := d.command.Process.Signal(syscall.SIGHUP); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, 5*time.Second, "reloaded", func() bool { return strings.Count(d.stderr.String(), `"reloaded"`) > before })
+	before := strings.Count(d.Stderr.String(), `"reloaded"`)
+	d.Signal(t, syscall.SIGHUP)
+	proctest.Eventually(t, time.Minute, "reloaded", func() bool { return strings.Count(d.Stderr.String(), `"reloaded"`) > before })
 }
 
 // drain takes what the revoked clients have left, and fails the test for what is missing.

@@ -136,16 +136,14 @@ func TestSecretsReachNoLogMetricOrCrash(t *testing.T) {
 		_ = response.Body.Close()
 	}
 	http.DefaultClient.CloseIdleConnections()
-	if err := d.command.Process.Signal(syscall.SIGQUIT); err != nil {
-		t.Fatal(err)
-	}
-	<-d.ended
-	log := d.stderr.String()
+	d.Signal(t, syscall.SIGQUIT)
+	<-d.Ended()
+	log := d.Stderr.String()
 	if !strings.Contains(log, "goroutine ") || strings.Count(log, "auth.denied") < 3 {
 		t.Errorf("the daemon did not log refusals or did not crash: %.2000s", log)
 	}
 	for where, text := range map[string]string{
-		"the log and the crash": log, "the greeting": d.stdout.String(), "metrics and readiness": open.String(), "answers to refusals": answers,
+		"the log and the crash": log, "the greeting": d.Stdout.String(), "metrics and readiness": open.String(), "answers to refusals": answers,
 	} {
 		for _, leak := range s.leaks(text) {
 			t.Errorf("%s: the %s is there", where, leak)

@@ -191,7 +191,7 @@ func slowStream(t *testing.T, d *daemon) time.Duration {
 			t.Errorf("a call whose message did not come was answered with status %q", status)
 		}
 	}
-	if took > 3*time.Second {
+	if took > 8*time.Second { // after its read timeout, with time for a busy machine; it would take 26 s
 		t.Errorf("a slow call of gRPC was borne for %v: %v", took, err)
 	}
 	return took

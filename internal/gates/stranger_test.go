@@ -154,7 +154,7 @@ func TestTheCurlLinesOfTheReadmeWork(t *testing.T) {
 	if len(messages) != 1 || messages[0].(map[string]any)["msg_id"] != answers[0]["msg_id"] || messages[0].(map[string]any)["payload_b64"] != "SGk=" {
 		t.Errorf("what the README sends is received as %v", messages)
 	}
-	greeting := d.stdout.String()
+	greeting := d.Stdout.String()
 	greeting = greeting[strings.Index(greeting, "  curl"):]
 	if err := post(t, d, d.token, "/v1/purge", object{"topic": "hello"}); err != nil {
 		t.Fatal(err)

@@ -43,8 +43,8 @@ const (
 
 	onlyTheProcess = "a standard queue of SQS honours receipts that were used or superseded; " +
 		"only the process that received the message knows better, and it is gone"
-	lateYes = "a standard queue of SQS says yes to an ack that comes too late, and may not have done it; " +
-		"the backend answers ErrUnavailable then, which the case does not expect"
+	lateYes = "a standard queue of SQS says yes to an ack that comes too late, whether it has removed the message or not; " +
+		"the backend answers ErrUnavailable then, and the case, which knows only yes and ErrReceiptExpired, waits for what may be gone"
 	diesLater = "SQS moves a message that was delivered too often when next it would be delivered, " +
 		"and not when it is given back"
 )
