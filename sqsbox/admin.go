@@ -57,7 +57,7 @@ func (b *Backend) configure(ctx context.Context, name string, config driver.Conf
 		}
 		at, err = b.create(ctx, name, config.StrictGroups, attributes)
 	} else {
-		_, err = b.client.SetQueueAttributes(ctx, &sqs.SetQueueAttributesInput{QueueUrl: aws.String(at.url), Attributes: attributes})
+		_, err = b.client.SetQueueAttributes(ctx, &sqs.SetQueueAttributesInput{QueueUrl: aws.String(at.url), Attributes: attributes}, OwnBodies)
 		err = trouble(ctx, err)
 	}
 	if err != nil {
@@ -164,7 +164,7 @@ func (b *Backend) list(ctx context.Context) (names []string, err error) {
 		input.QueueNamePrefix = aws.String(b.options.Prefix)
 	}
 	for {
-		output, err := b.client.ListQueues(ctx, input)
+		output, err := b.client.ListQueues(ctx, input, OwnBodies)
 		if err != nil {
 			return nil, trouble(ctx, err)
 		}
@@ -192,7 +192,7 @@ func (b *Backend) nameAt(ctx context.Context, url string) (name string, ok bool,
 		name, ok = logicalName(b.options.Prefix, physical)
 		return name, ok, nil
 	}
-	output, err := b.client.ListQueueTags(ctx, &sqs.ListQueueTagsInput{QueueUrl: aws.String(url)})
+	output, err := b.client.ListQueueTags(ctx, &sqs.ListQueueTagsInput{QueueUrl: aws.String(url)}, OwnBodies)
 	if err != nil {
 		if err = trouble(ctx, err); isCode(err, driver.ErrNotFound) {
 			return "", false, nil // deleted in the meantime
@@ -219,7 +219,7 @@ func (b *Backend) remove(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	if _, err := b.client.DeleteQueue(ctx, &sqs.DeleteQueueInput{QueueUrl: aws.String(at.url)}); err != nil {
+	if _, err := b.client.DeleteQueue(ctx, &sqs.DeleteQueueInput{QueueUrl: aws.String(at.url)}, OwnBodies); err != nil {
 		return trouble(ctx, err)
 	}
 	for _, q := range b.known(at.physical) {

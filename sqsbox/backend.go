@@ -202,7 +202,7 @@ func (b *Backend) find(ctx context.Context, name string) (place, error) {
 		}
 		tried = physical
 		var output *sqs.GetQueueUrlOutput
-		output, err = b.client.GetQueueUrl(ctx, &sqs.GetQueueUrlInput{QueueName: aws.String(physical)})
+		output, err = b.client.GetQueueUrl(ctx, &sqs.GetQueueUrlInput{QueueName: aws.String(physical)}, OwnBodies)
 		if err == nil {
 			return place{url: deref(output.QueueUrl), physical: physical}, nil
 		}
@@ -220,7 +220,7 @@ func (b *Backend) create(ctx context.Context, name string, fifo bool, attributes
 	if isCut(physical) {
 		input.Tags = tagsOf(name)
 	}
-	output, err := b.client.CreateQueue(ctx, input)
+	output, err := b.client.CreateQueue(ctx, input, OwnBodies)
 	if err == nil {
 		return place{url: deref(output.QueueUrl), physical: physical}, nil
 	}
@@ -234,7 +234,7 @@ func (b *Backend) create(ctx context.Context, name string, fifo bool, attributes
 func (b *Backend) attributes(ctx context.Context, url string) (map[string]string, error) {
 	output, err := b.client.GetQueueAttributes(ctx, &sqs.GetQueueAttributesInput{
 		QueueUrl: aws.String(url), AttributeNames: []types.QueueAttributeName{types.QueueAttributeNameAll},
-	})
+	}, OwnBodies)
 	if err != nil {
 		return nil, trouble(ctx, err)
 	}
@@ -247,7 +247,7 @@ func (b *Backend) Ping(ctx context.Context) error {
 	if err := b.check(ctx, "ping"); err != nil {
 		return named(err, "", "ping")
 	}
-	_, err := b.client.ListQueues(ctx, &sqs.ListQueuesInput{MaxResults: aws.Int32(1)})
+	_, err := b.client.ListQueues(ctx, &sqs.ListQueuesInput{MaxResults: aws.Int32(1)}, OwnBodies)
 	return named(trouble(ctx, err), "", "ping")
 }
 

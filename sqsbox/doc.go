@@ -7,7 +7,8 @@
 //
 // The client is the caller's: region, credentials, endpoint, time-outs and retries are
 // configured there. A throttled call that the SDK has given up on is ErrFull, and says
-// when to try again.
+// when to try again. Calls are made with the option OwnBodies, which keeps the SDK from
+// breaking answers.
 //
 // # Two kinds of queues
 //
@@ -68,6 +69,8 @@
 //   - A nack puts a message nowhere in particular, and in a FIFO queue at its own place.
 //   - A queue with a DelaySeconds of its own delays messages that ask for no delay.
 //   - Nothing can be looked at without being received, so there is no driver.Peeker.
+//   - A yes to a late ack does not mean that the message is gone, so there is no
+//     driver.LateAcker.
 //
 // # Dead letters
 //

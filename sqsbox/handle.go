@@ -66,7 +66,7 @@ func (q *queue) count(ctx context.Context) (driver.Stats, error) {
 			types.QueueAttributeNameApproximateNumberOfMessagesDelayed,
 			types.QueueAttributeNameApproximateNumberOfMessagesNotVisible,
 		},
-	})
+	}, OwnBodies)
 	if err != nil {
 		return driver.Stats{}, q.trouble(ctx, err)
 	}
@@ -114,7 +114,7 @@ func (h *handle) Purge(ctx context.Context) (removed int, err error) {
 	}
 	stats, err := h.count(ctx)
 	if err == nil {
-		_, err = h.backend.client.PurgeQueue(ctx, &sqs.PurgeQueueInput{QueueUrl: aws.String(h.url)})
+		_, err = h.backend.client.PurgeQueue(ctx, &sqs.PurgeQueueInput{QueueUrl: aws.String(h.url)}, OwnBodies)
 		err = h.trouble(ctx, err)
 	}
 	if err != nil {

@@ -71,7 +71,7 @@ func (h *handle) moveByTask(ctx context.Context, target string) (moved int, done
 	if target != "" {
 		input.DestinationArn = aws.String(target)
 	}
-	task, err := h.backend.client.StartMessageMoveTask(ctx, input)
+	task, err := h.backend.client.StartMessageMoveTask(ctx, input, OwnBodies)
 	if err != nil {
 		switch err = trouble(ctx, err); {
 		case isCode(err, driver.ErrUnsupported), isCode(err, driver.ErrInvalid), isCode(err, driver.ErrForbidden):
@@ -99,7 +99,7 @@ func (h *handle) moveByTask(ctx context.Context, target string) (moved int, done
 
 // cancelTask stops a task whose caller has left.
 func (h *handle) cancelTask(ctx context.Context, task *string) {
-	_, err := h.backend.client.CancelMessageMoveTask(context.WithoutCancel(ctx), &sqs.CancelMessageMoveTaskInput{TaskHandle: task})
+	_, err := h.backend.client.CancelMessageMoveTask(context.WithoutCancel(ctx), &sqs.CancelMessageMoveTaskInput{TaskHandle: task}, OwnBodies)
 	if err != nil {
 		h.backend.options.Logger.WarnContext(ctx, "sqsbox: a move of messages goes on although nobody waits for it",
 			"queue", h.name, "error", err)
@@ -109,7 +109,7 @@ func (h *handle) cancelTask(ctx context.Context, task *string) {
 // taskState asks how far a task is. SQS tells the handle of a task only while it
 // runs; one that is over is the latest.
 func (h *handle) taskState(ctx context.Context, task *string) (moved int, running bool, err error) {
-	output, err := h.backend.client.ListMessageMoveTasks(ctx, &sqs.ListMessageMoveTasksInput{SourceArn: aws.String(h.arn), MaxResults: aws.Int32(1)})
+	output, err := h.backend.client.ListMessageMoveTasks(ctx, &sqs.ListMessageMoveTasksInput{SourceArn: aws.String(h.arn), MaxResults: aws.Int32(1)}, OwnBodies)
 	if err != nil {
 		return 0, false, trouble(ctx, err)
 	}
@@ -143,7 +143,7 @@ func (h *handle) moveByHand(ctx context.Context, to string, limit int) (moved in
 			QueueUrl: aws.String(h.url), MaxNumberOfMessages: int32(want), WaitTimeSeconds: 1,
 			VisibilityTimeout:     int32(wholeSeconds(moveVisibility)),
 			MessageAttributeNames: allAttributes, MessageSystemAttributeNames: systemAttributes,
-		})
+		}, OwnBodies)
 		if err != nil {
 			return moved, h.trouble(ctx, err)
 		}

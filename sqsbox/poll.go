@@ -101,7 +101,7 @@ func (q *queue) fetch(ctx context.Context, p *poll, wait int32) {
 		// When the answer is lost and the SDK asks again, it gets the same messages.
 		input.ReceiveRequestAttemptId = aws.String(ulid.Make().String())
 	}
-	output, err := q.backend.client.ReceiveMessage(ctx, input)
+	output, err := q.backend.client.ReceiveMessage(ctx, input, OwnBodies)
 	p.arrived = time.Now()
 	if p.taken = p.arrived.Add(-travel); p.taken.Before(start) {
 		p.taken = start

@@ -102,7 +102,7 @@ func (q *queue) abandoned(ctx context.Context, err error) error {
 
 func (q *queue) askSend(ctx context.Context, entries []types.SendMessageBatchRequestEntry) ([]answer[types.SendMessageBatchResultEntry], error) {
 	ids := number(len(entries), func(i int, id *string) { entries[i].Id = id })
-	output, err := q.backend.client.SendMessageBatch(ctx, &sqs.SendMessageBatchInput{QueueUrl: aws.String(q.url), Entries: entries})
+	output, err := q.backend.client.SendMessageBatch(ctx, &sqs.SendMessageBatchInput{QueueUrl: aws.String(q.url), Entries: entries}, OwnBodies)
 	if err != nil {
 		return nil, q.abandoned(ctx, err)
 	}
@@ -117,7 +117,7 @@ func (q *queue) askSend(ctx context.Context, entries []types.SendMessageBatchReq
 
 func (q *queue) askDelete(ctx context.Context, entries []types.DeleteMessageBatchRequestEntry) ([]answer[struct{}], error) {
 	ids := number(len(entries), func(i int, id *string) { entries[i].Id = id })
-	output, err := q.backend.client.DeleteMessageBatch(ctx, &sqs.DeleteMessageBatchInput{QueueUrl: aws.String(q.url), Entries: entries})
+	output, err := q.backend.client.DeleteMessageBatch(ctx, &sqs.DeleteMessageBatchInput{QueueUrl: aws.String(q.url), Entries: entries}, OwnBodies)
 	if err != nil {
 		return nil, q.abandoned(ctx, err)
 	}
@@ -132,7 +132,7 @@ func (q *queue) askDelete(ctx context.Context, entries []types.DeleteMessageBatc
 
 func (q *queue) askChange(ctx context.Context, entries []types.ChangeMessageVisibilityBatchRequestEntry) ([]answer[struct{}], error) {
 	ids := number(len(entries), func(i int, id *string) { entries[i].Id = id })
-	output, err := q.backend.client.ChangeMessageVisibilityBatch(ctx, &sqs.ChangeMessageVisibilityBatchInput{QueueUrl: aws.String(q.url), Entries: entries})
+	output, err := q.backend.client.ChangeMessageVisibilityBatch(ctx, &sqs.ChangeMessageVisibilityBatchInput{QueueUrl: aws.String(q.url), Entries: entries}, OwnBodies)
 	if err != nil {
 		return nil, q.abandoned(ctx, err)
 	}

@@ -10,6 +10,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/smithy-go/middleware"
 	smithyhttp "github.com/aws/smithy-go/transport/http"
+
+	"github.com/mailboxmq/mailbox/sqsbox/internal/owned"
 )
 
 // Pauses between attempts double from retryMin to retryMax. A random part of
@@ -82,10 +84,11 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// prepareCall makes a request of the client leave repeating to us, and tell the
-// clock what time it is at DynamoDB.
+// prepareCall makes a request of the client leave repeating to us, keep its body until
+// the answer is read, and tell the clock what time it is at DynamoDB.
 func (s *Store) prepareCall(o *dynamodb.Options) {
 	o.Retryer = aws.NopRetryer{}
+	o.HTTPClient = owned.Bodies(o.HTTPClient)
 	o.APIOptions = append(o.APIOptions[:len(o.APIOptions):len(o.APIOptions)], func(stack *middleware.Stack) error {
 		return stack.Deserialize.Add(timekeeper{s.clock}, middleware.After)
 	})
