@@ -57,7 +57,8 @@ type Server struct {
 	sqs       *sqsapi.Service
 	sqsHTTP   *http.Server // that of the listener for clients of SQS alone
 	sqsSigned http.Handler
-	certs     *certificates // nil without TLS
+	declare   func([]SQSQueue) error // while Run lasts; set before the daemon has started
+	certs     *certificates          // nil without TLS
 	started   chan struct{}
 	ran       atomic.Bool
 
@@ -157,7 +158,8 @@ func (s *Server) Run(ctx context.Context) (err error) {
 	if err := s.assemble(&config); err != nil {
 		return err
 	}
-	if err := s.sqs.Declare(ctx, config.SQS.Queues); err != nil {
+	s.declare = func(queues []SQSQueue) error { return s.sqs.Declare(ctx, queues) }
+	if err := s.declare(config.SQS.Queues); err != nil {
 		return err
 	}
 	listeners, err := s.listen(ctx, &config)
@@ -191,6 +193,7 @@ func (s *Server) assemble(config *Config) (err error) {
 		Handler:           s.route(s.api),
 		Protocols:         rpcapi.Protocols(),
 		ReadHeaderTimeout: config.ReadTimeout, IdleTimeout: config.IdleTimeout, MaxHeaderBytes: 16 << 10,
+		HTTP2:    watchful(config),
 		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
 	if err := s.assembleSQS(config); err != nil {
@@ -209,6 +212,21 @@ func (s *Server) assemble(config *Config) (err error) {
 	})
 	s.describe(config)
 	return nil
+}
+
+const (
+	// pongTimeout is how long a client of HTTP/2 may take to answer a ping.
+	pongTimeout = 5 * time.Second
+	// pingAfter is when it is asked, in read timeouts without a whole frame: so
+	// seldom that ten thousand connections that do nothing cost next to nothing.
+	pingAfter = 6
+)
+
+// watchful has connections of HTTP/2 that have sent no whole frame for a while asked
+// whether somebody is there. Who sends a frame byte by byte cannot answer before it
+// ends, and is cut off; every other client answers by itself.
+func watchful(config *Config) *http.HTTP2Config {
+	return &http.HTTP2Config{SendPingTimeout: pingAfter * config.ReadTimeout, PingTimeout: pongTimeout}
 }
 
 // route sends calls of gRPC and Connect, and those of clients of SQS, to their
@@ -254,6 +272,7 @@ func (s *Server) serve(ctx context.Context, listeners []listener) error {
 	serving.Go(func() { s.sqs.Resume(ctx) })
 	following, unfollow := context.WithCancel(ctx)
 	defer unfollow()
+	serving.Go(func() { s.keys.tend(following, s.log) })
 	if s.keys.shared != nil {
 		serving.Go(func() { s.keys.shared.follow(following) })
 	}
@@ -295,6 +314,7 @@ func (s *Server) drain(ctx context.Context, cut func(), listeners []listener) {
 			_ = s.sqsHTTP.Close()
 		}
 	})
+	stopping.Go(func() { _ = s.sqs.Shutdown(ctx) })
 	stopping.Go(func() {
 		if err := s.oap.Shutdown(ctx); err != nil {
 			_ = s.oap.Close()
@@ -308,9 +328,10 @@ func (s *Server) drain(ctx context.Context, cut func(), listeners []listener) {
 }
 
 // Reload takes over what can change while the daemon runs: the settings that
-// Settings calls live, the certificate, the keys, and the credentials of SQS. It returns an error, and
-// changes nothing, if the configuration is not valid or a file cannot be read. It
-// blocks on I/O.
+// Settings calls live, the certificate, the keys, the credentials of SQS, and the
+// queues that are declared for it, which are made or changed as at the start. It
+// returns an error, and changes nothing, if the configuration is not valid or a file
+// cannot be read. It blocks on I/O.
 func (s *Server) Reload(config Config) error {
 	config = config.complete()
 	if err := config.Validate(); err != nil {
@@ -329,7 +350,7 @@ func (s *Server) Reload(config Config) error {
 	if err := s.keys.reload(); err != nil {
 		return err
 	}
-	if err := s.reloadSQS(); err != nil {
+	if err := s.reloadSQS(&config); err != nil {
 		return err
 	}
 	if err := s.broker.SetLimits(config.limits()); err != nil {
@@ -343,6 +364,7 @@ func (s *Server) Reload(config Config) error {
 			settings[i].copy(&next, &config)
 		}
 	}
+	next.SQS.Queues = config.SQS.Queues
 	s.config.Store(&next)
 	s.log.Info("reloaded")
 	return nil

@@ -35,7 +35,7 @@ type SQSConfig struct {
 	// StrictMinute refuses for a minute what AWS refuses: to make a queue with the
 	// name of one that was deleted, and to purge a queue again.
 	StrictMinute bool
-	// Queues are made when the daemon starts.
+	// Queues are made, or changed, when the daemon starts and when it is reloaded.
 	Queues []SQSQueue
 }
 
@@ -144,7 +144,7 @@ func attributeOf(value any) (string, error) {
 func (s *Server) assembleSQS(config *Config) (err error) {
 	options := sqsapi.Options{
 		Broker: s.broker, Logger: s.log, ReadTimeout: config.ReadTimeout, WriteTimeout: config.WriteTimeout,
-		StrictMinute: config.SQS.StrictMinute,
+		StrictMinute: config.SQS.StrictMinute, Shared: s.shared, TakeOver: true,
 	}
 	if config.SQS.CredentialsFile != "" {
 		if options.Credentials, err = sqsapi.ReadCredentials(config.SQS.CredentialsFile); err != nil {
@@ -168,17 +168,20 @@ func (s *Server) assembleSQS(config *Config) (err error) {
 	return nil
 }
 
-// reloadSQS reads the file of credentials anew.
-func (s *Server) reloadSQS() error {
-	path := s.Config().SQS.CredentialsFile
-	if path == "" {
-		return nil
+// reloadSQS declares queues, and reads the file of credentials anew.
+func (s *Server) reloadSQS(config *Config) error {
+	var credentials *sqsapi.Credentials
+	if path := s.Config().SQS.CredentialsFile; path != "" {
+		var err error
+		if credentials, err = sqsapi.ReadCredentials(path); err != nil {
+			return err
+		}
 	}
-	credentials, err := sqsapi.ReadCredentials(path)
-	if err == nil {
-		s.sqs.SetCredentials(credentials)
+	if err := s.declare(config.SQS.Queues); err != nil {
+		return err
 	}
-	return err
+	s.sqs.SetCredentials(credentials)
+	return nil
 }
 
 // serveSQS serves clients of SQS on the listener that is theirs alone.

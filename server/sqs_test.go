@@ -252,6 +252,49 @@ ContentBasedDeduplication = true
 	}
 }
 
+func TestDeclaredQueuesFollowTheFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "mailboxd.toml")
+	load := func(queues string) server.Config {
+		t.Helper()
+		if err := os.WriteFile(path, []byte("profile = \"micronode\"\n"+queues), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		config, err := server.Load([]string{"--config=" + path, "--listen=127.0.0.1:0", "--listen-oap=off"}, nil, io.Discard)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return config
+	}
+	r := start(t, load("[sqs.queues.orders]\nVisibilityTimeout = 60\nDelaySeconds = 7\n[sqs.queues.gone]\n"))
+	visibility := func(queue string) string {
+		t.Helper()
+		out, err := r.sqs(server.HTTP).GetQueueAttributes(t.Context(), &sqs.GetQueueAttributesInput{QueueUrl: &queue, AttributeNames: []types.QueueAttributeName{"All"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out.Attributes["VisibilityTimeout"] + " " + out.Attributes["DelaySeconds"]
+	}
+	next := load("[sqs.queues.orders]\nVisibilityTimeout = 90\n[sqs.queues.more]\nVisibilityTimeout = 5\n")
+	if err := r.Reload(next); err != nil {
+		t.Fatal(err)
+	}
+	for queue, want := range map[string]string{"orders": "90 7", "more": "5 0", "gone": "30 0"} {
+		if got := visibility(queue); got != want {
+			t.Errorf("%s has %s, want %s", queue, got, want)
+		}
+	}
+	if got := r.Config().SQS.Queues; len(got) != 2 {
+		t.Errorf("the configuration in force declares %v", got)
+	}
+	bad := load("[sqs.queues.orders]\nVisibilityTimeout = 1\nRedrivePolicy = { deadLetterTargetArn = \"nowhere\", maxReceiveCount = 3 }\n")
+	if err := r.Reload(bad); err == nil || !strings.Contains(err.Error(), "orders") {
+		t.Errorf("a policy that leads nowhere: %v", err)
+	}
+	if got := visibility("orders"); got != "90 7" {
+		t.Errorf("after what was refused it has %s", got)
+	}
+}
+
 func TestBadSettingsOfSQSStopTheStartWithASentence(t *testing.T) {
 	for _, test := range []struct {
 		args []string

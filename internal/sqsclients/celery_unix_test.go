@@ -10,6 +10,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/mailboxmq/mailbox/internal/proctest"
 )
 
 // A worker of Celery does a hundred tasks while the daemon is killed and comes back.
@@ -33,7 +35,7 @@ func TestCeleryDoesAllTasksAlthoughTheDaemonIsKilled(t *testing.T) {
 	if err := worker.Start(); err != nil {
 		t.Fatal(err)
 	}
-	said, logged := new(output), make(chan struct{})
+	said, logged := new(proctest.Output), make(chan struct{})
 	go func() {
 		defer close(logged)
 		_, _ = bufio.NewReader(log).WriteTo(said) // it ends with the worker
@@ -47,11 +49,11 @@ func TestCeleryDoesAllTasksAlthoughTheDaemonIsKilled(t *testing.T) {
 		}
 	}()
 
-	eventually(t, storyPatience/2, "a third done", func() bool { return len(done(t, results)) >= tasks/3 })
-	s.kill()
+	proctest.Eventually(t, storyPatience/2, "a third done", func() bool { return len(done(t, results)) >= tasks/3 })
+	s.Kill()
 	before := len(done(t, results))
 	s.launch()
-	eventually(t, storyPatience/2, "all done", func() bool { return len(done(t, results)) == tasks })
+	proctest.Eventually(t, storyPatience/2, "all done", func() bool { return len(done(t, results)) == tasks })
 	runs := 0
 	for _, times := range done(t, results) {
 		runs += times

@@ -31,7 +31,7 @@ type site struct {
 
 func openSite(t testing.TB, d *daemon, prefix string) *site {
 	t.Helper()
-	backend, err := sqsbox.New(d.client(3), &sqsbox.Options{Prefix: prefix, Create: true, Poll: time.Second})
+	backend, err := sqsbox.New(d.bareClient(3), &sqsbox.Options{Prefix: prefix, Create: true, Poll: time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,8 +50,9 @@ var realClock = map[string]string{
 	"VIS-6/of many acks and many expiries, each message goes to exactly one":     edge,
 }
 
-const edge = "an ack that is under way when the lease ends is answered with ErrUnavailable, because a standard queue of SQS says yes " +
-	"to late ones; the cases expect one of two other answers"
+const edge = "a standard queue of SQS removes a message even if the ack arrives after the lease has ended; sqsbox, which gets the answer after " +
+	"the receipt's time, cannot know whether it did, and says ErrUnavailable. The cases know only yes and ErrReceiptExpired, and wait in vain for " +
+	"messages that such an ack has removed. TestNoAckAtItsDeadlineLosesAMessage checks what does hold"
 
 // conform runs the suite through sqsbox, the SDK and a daemon. Cases share the daemon,
 // but for those that end it: they have one of their own, and kill it.
@@ -75,9 +76,9 @@ func conform(t *testing.T, args ...string) {
 				if err := was.Close(); err != nil {
 					t.Error(err)
 				}
-				was.d.stop()
+				was.d.Stop(t)
 			} else {
-				was.d.kill()
+				was.d.Kill()
 			}
 			was.d.launch()
 			return openSite(t, was.d, was.prefix)

@@ -1,15 +1,12 @@
 package sqsclients_test
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"net/http"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -18,6 +15,9 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws/retry"
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
+
+	"github.com/mailboxmq/mailbox/internal/proctest"
+	"github.com/mailboxmq/mailbox/sqsbox"
 )
 
 // Queues are in this region, which is part of their names in full.
@@ -25,16 +25,13 @@ const region = "eu-central-1"
 
 // A daemon is mailboxd in a process of its own.
 type daemon struct {
-	t       testing.TB
-	dir     string
-	args    []string
-	address string // host:port for HTTP, where clients of SQS are served too
-	stderr  output
-	command *exec.Cmd
-	ended   chan struct{} // closed when the process is gone
-	err     error         // what it ended with; set before ended is closed
-	keys    keys
-	http    *http.Client
+	*proctest.Process // the latest
+	t                 testing.TB
+	dir               string
+	args              []string
+	address           string // host:port for HTTP, where clients of SQS are served too
+	keys              keys
+	http              *http.Client
 }
 
 // keys are the credentials of the operator, as clients of AWS want them.
@@ -44,35 +41,14 @@ type keys struct {
 	SessionToken    string
 }
 
-// An output is what a process has written so far.
-type output struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.b.Write(p)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.b.String()
-}
-
 // start runs a daemon on the disk and on a free port, until the test ends.
 func start(t testing.TB, args ...string) *daemon {
 	t.Helper()
 	d := &daemon{
 		t: t, dir: t.TempDir(), args: args, address: "127.0.0.1:0",
-		http: &http.Client{Transport: ownedBodies{&http.Transport{MaxIdleConnsPerHost: 256}}},
+		http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256}},
 	}
-	t.Cleanup(func() {
-		d.kill()
-		d.http.CloseIdleConnections()
-	})
+	t.Cleanup(d.http.CloseIdleConnections)
 	d.launch()
 	d.keys = d.readKeys()
 	return d
@@ -82,53 +58,14 @@ func start(t testing.TB, args ...string) *daemon {
 func (d *daemon) launch() {
 	d.t.Helper()
 	args := append([]string{"--data-dir=" + d.dir, "--listen=" + d.address, "--listen-oap=off", "--log-level=info"}, d.args...)
-	d.command = exec.Command(filepath.Join(programs(d.t), "mailboxd"), args...)
-	d.command.Dir = d.dir
-	d.stderr = output{}
-	d.command.Stderr = &d.stderr
-	d.command.SysProcAttr = dieWithParent()
-	if err := d.command.Start(); err != nil {
-		d.t.Fatal(err)
+	command := exec.Command(filepath.Join(programs(d.t), "mailboxd"), args...)
+	command.Dir = d.dir
+	d.Process = proctest.Start(d.t, command)
+	line := d.AwaitLog(d.t, "started")
+	if line == nil {
+		d.t.Fatalf("mailboxd %s ended: %v\n%s", strings.Join(args, " "), d.Err(), d.Stderr.String())
 	}
-	ended := make(chan struct{})
-	d.ended = ended
-	go func() {
-		d.err = d.command.Wait()
-		close(ended)
-	}()
-	eventually(d.t, time.Minute, "started", func() bool {
-		select {
-		case <-ended:
-			d.t.Fatalf("mailboxd %s ended: %v\n%s", strings.Join(args, " "), d.err, d.stderr.String())
-		default:
-		}
-		for text := range strings.Lines(d.stderr.String()) {
-			var line struct{ Msg, HTTP string }
-			if json.Unmarshal([]byte(text), &line) == nil && line.Msg == "started" {
-				d.address = line.HTTP
-				return true
-			}
-		}
-		return false
-	})
-}
-
-// kill is kill -9, and waits until the process is gone.
-func (d *daemon) kill() {
-	_ = d.command.Process.Signal(syscall.SIGKILL) // it may be gone
-	<-d.ended
-}
-
-// stop tells the daemon to stop, and waits until it has.
-func (d *daemon) stop() {
-	d.t.Helper()
-	if err := d.command.Process.Signal(syscall.SIGTERM); err != nil {
-		d.t.Fatal(err)
-	}
-	<-d.ended
-	if d.err != nil {
-		d.t.Errorf("an orderly stop: %v\n%s", d.err, d.stderr.String())
-	}
+	d.address, _ = line["http"].(string)
 }
 
 // readKeys asks the command line for the credentials of the operator.
@@ -157,8 +94,11 @@ func (d *daemon) environment() []string {
 	}
 }
 
-// client returns the Go SDK, which tries so often.
-func (d *daemon) client(attempts int) *sqs.Client {
+// client returns the Go SDK, which tries so often, as careful programs use it.
+func (d *daemon) client(attempts int) *sqs.Client { return d.bareClient(attempts, sqsbox.OwnBodies) }
+
+// bareClient returns the Go SDK as it comes.
+func (d *daemon) bareClient(attempts int, options ...func(*sqs.Options)) *sqs.Client {
 	return sqs.New(sqs.Options{
 		Region: region, BaseEndpoint: aws.String(d.endpoint()), HTTPClient: d.http,
 		Credentials: credentials.NewStaticCredentialsProvider(d.keys.AccessKeyID, d.keys.SecretAccessKey, d.keys.SessionToken),
@@ -166,7 +106,7 @@ func (d *daemon) client(attempts int) *sqs.Client {
 			o.MaxAttempts, o.MaxBackoff = attempts, 200*time.Millisecond
 			o.RateLimiter = ratelimit.None
 		}),
-	})
+	}, options...)
 }
 
 // create makes a queue, and returns its URL.

@@ -11,6 +11,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+
+	"github.com/mailboxmq/mailbox/internal/proctest"
 )
 
 // drain is many consumers who take part of a queue, and what that took.
@@ -91,7 +93,7 @@ func (r *drain) cost() time.Duration { return r.server / time.Duration(max(r.tak
 // turns, so that other work of the machine slows both down.
 func TestALargeFIFOQueueKeepsOrderAndPace(t *testing.T) {
 	const consumers, perGroup, turns, slower = 32, 20, 5, 2
-	messages := number(t, "MAILBOX_SQS_FIFO", 10_000)
+	messages := proctest.Number(t, "MAILBOX_SQS_FIFO", 10_000)
 	messages -= messages % (perGroup * loadWorkers)
 	groups := messages / perGroup
 	d := start(t)
@@ -101,9 +103,9 @@ func TestALargeFIFOQueueKeepsOrderAndPace(t *testing.T) {
 		fifo.next[group].Store(int64(group))
 	}
 	began := time.Now()
-	d.fill(standard.queue, messages, 0)
+	d.fill(standard.queue, 0, messages, 0)
 	half := time.Since(began)
-	d.fill(fifo.queue, messages, groups)
+	d.fill(fifo.queue, 0, messages, groups)
 	t.Logf("%d messages sent in batches to a standard queue in %v, and in %d groups to a FIFO queue in %v",
 		messages, half.Round(time.Millisecond), groups, (time.Since(began) - half).Round(time.Millisecond))
 	for turn := 1; turn <= turns; turn++ {

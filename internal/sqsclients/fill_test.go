@@ -11,19 +11,19 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 )
 
-// fill sends so many messages in batches, with their numbers as bodies. If there are
-// groups, whose number is to be one that the workers can share evenly, message n is of
+// fill sends the messages with the numbers from…to-1 in batches, with these as bodies. If
+// there are groups, whose number is to be one that the workers can share evenly, message n is of
 // group n modulo that, and those of a group are sent in order.
-func (d *daemon) fill(queue *string, messages, groups int) {
+func (d *daemon) fill(queue *string, from, to, groups int) {
 	d.t.Helper()
 	c := d.client(3)
 	errs := make([]error, loadWorkers)
 	var wg sync.WaitGroup
 	for worker := range loadWorkers {
 		wg.Go(func() {
-			for n := worker; n < messages && errs[worker] == nil; n += 10 * loadWorkers {
+			for n := from + worker; n < to && errs[worker] == nil; n += 10 * loadWorkers {
 				var entries []types.SendMessageBatchRequestEntry
-				for n := n; n < messages && len(entries) < 10; n += loadWorkers {
+				for n := n; n < to && len(entries) < 10; n += loadWorkers {
 					entry := types.SendMessageBatchRequestEntry{Id: aws.String(strconv.Itoa(n)), MessageBody: aws.String(strconv.Itoa(n))}
 					if groups > 0 {
 						entry.MessageGroupId, entry.MessageDeduplicationId = aws.String(strconv.Itoa(n%groups)), entry.Id

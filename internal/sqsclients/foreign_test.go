@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/mailboxmq/mailbox/internal/proctest"
 )
 
 // storyPatience is how long a story may take on a machine that is busy.
@@ -33,7 +35,7 @@ func (s *stage) run(line ...string) {
 	defer cancel()
 	said, err := s.command(ctx, line...).CombinedOutput()
 	if err != nil {
-		s.t.Fatalf("%s: %v\n%s\nthe daemon says:\n%s", strings.Join(line, " "), err, said, s.stderr.String())
+		s.t.Fatalf("%s: %v\n%s\nthe daemon says:\n%s", strings.Join(line, " "), err, said, s.Stderr.String())
 	}
 	for line := range strings.Lines(string(said)) {
 		if strings.Contains(line, "all as it should be") {
@@ -46,7 +48,7 @@ func (s *stage) command(ctx context.Context, line ...string) *exec.Cmd {
 	command := exec.CommandContext(ctx, line[0], line[1:]...)
 	command.Dir = "testdata"
 	command.Env = append(append(os.Environ(), s.environment()...), s.variables...)
-	command.SysProcAttr = dieWithParent()
+	command.SysProcAttr = proctest.DieWithParent()
 	return command
 }
 
@@ -59,7 +61,7 @@ func missing(t *testing.T, what string) {
 // node returns the variable that says where the clients from npm are.
 func node(t *testing.T) string {
 	t.Helper()
-	dir, err := filepath.Abs(cached("sqsclients"))
+	dir, err := proctest.Cache("sqsclients")
 	if err == nil {
 		_, err = os.Stat(filepath.Join(dir, "node_modules", "sqs-consumer"))
 	}

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
+
+	"github.com/mailboxmq/mailbox/internal/proctest"
 )
 
 // Twelve consumers that wait for twenty seconds each cost nothing while nothing comes.
@@ -27,7 +29,7 @@ func TestIdleLongPollsUseNoProcessor(t *testing.T) {
 			}
 		})
 	}
-	eventually(t, time.Minute, "at rest", func() bool {
+	proctest.Eventually(t, time.Minute, "at rest", func() bool {
 		before := d.processor()
 		<-time.After(500 * time.Millisecond)
 		return d.processor()-before == 0

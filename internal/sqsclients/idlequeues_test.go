@@ -2,45 +2,79 @@ package sqsclients_test
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
+	"io"
 	"net/http"
 	"runtime"
+	"strings"
 	"testing"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 
+	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/server"
 )
 
-// Three hundred queues that nobody uses cost less than a megabyte. The daemon runs in
-// this process, where its heap can be looked at when all garbage is gone.
+// Three hundred queues that nobody uses cost less than a megabyte, whether they were
+// only created or have passed a message. The daemon runs in this process, where its
+// heap can be looked at when all garbage is gone.
 func TestIdleQueuesCostNextToNothing(t *testing.T) {
 	for _, profile := range []string{server.Micronode, server.Macronode} {
-		t.Run(profile, func(t *testing.T) {
-			const queues, most = 300, 1 << 20
-			create := embed(t, server.Config{Profile: profile, DataDir: t.TempDir(), LogLevel: "error", Listen: "127.0.0.1:0", ListenOAP: server.Off})
-			create(0, 20) // what is made once for all queues is there then
-			before := liveHeap()
-			create(20, 20+queues)
-			cost := liveHeap() - before
-			t.Logf("%d idle queues: %d KiB, %d bytes each", queues, cost>>10, cost/queues)
-			if cost > most {
-				t.Errorf("that is more than %d KiB", most>>10)
-			}
-			if cost < 100*queues {
-				t.Error("that cannot be: the figure is of something else")
-			}
-		})
+		for _, kind := range idleKinds {
+			t.Run(profile+"/"+kind.name, func(t *testing.T) {
+				const queues = 300
+				d := embed(t, profile)
+				for range 5 { // what is made once for all queues, such as buffers, is there then
+					d.add(kind, 0, 20)
+				}
+				heap, goroutines := liveHeap(), runtime.NumGoroutine()
+				d.add(kind, 20, 20+queues)
+				cost, more := liveHeap()-heap, runtime.NumGoroutine()-goroutines
+				t.Logf("%d idle queues: %d KiB, %d bytes each; %+d goroutines", queues, cost>>10, cost/queues, more)
+				if cost > kind.most {
+					t.Errorf("that is more than %d KiB", kind.most>>10)
+				}
+				if cost < 100*queues {
+					t.Error("that cannot be: the figure is of something else")
+				}
+				if more >= queues/10 {
+					t.Errorf("queues that rest have %d goroutines", more)
+				}
+			})
+		}
 	}
 }
 
-// embed runs a daemon in this process until the test ends. It returns what makes queues
-// with the numbers from one to another.
-func embed(t *testing.T, config server.Config) (create func(from, to int)) {
+// idleKind is how queues came to rest, and the most that they may cost.
+type idleKind struct {
+	name, suffix string
+	used         bool
+	most         int64
+}
+
+// A FIFO queue that was used remembers a dedup key, and room for groups.
+var idleKinds = []idleKind{
+	{name: "created", most: 1 << 20},
+	{name: "used", used: true, most: 1 << 20},
+	{name: "used FIFO", used: true, suffix: ".fifo", most: 5 << 18},
+}
+
+// embedded is a daemon in this process, and a client of it.
+type embedded struct {
+	t       *testing.T
+	address string
+	token   capability.Token
+	http    *http.Client
+	sqs     *sqs.Client
+}
+
+// embed runs a daemon in this process until the test ends.
+func embed(t *testing.T, profile string) *embedded {
 	t.Helper()
-	daemon, err := server.New(config, nil)
+	daemon, err := server.New(server.Config{Profile: profile, DataDir: t.TempDir(), LogLevel: "error", Listen: "127.0.0.1:0", ListenOAP: server.Off}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,21 +88,82 @@ func embed(t *testing.T, config server.Config) (create func(from, to int)) {
 		}
 	})
 	<-daemon.Started()
-	keys := daemon.OperatorToken().Credentials()
+	token := daemon.OperatorToken()
+	keys := token.Credentials()
 	transport := &http.Transport{}
 	t.Cleanup(transport.CloseIdleConnections)
-	client := sqs.New(sqs.Options{
-		Region: region, BaseEndpoint: aws.String("http://" + daemon.Address(server.HTTP)), HTTPClient: &http.Client{Transport: transport},
+	d := &embedded{t: t, address: "http://" + daemon.Address(server.HTTP), token: token, http: &http.Client{Transport: transport}}
+	d.sqs = sqs.New(sqs.Options{
+		Region: region, BaseEndpoint: aws.String(d.address), HTTPClient: d.http,
 		Credentials: credentials.NewStaticCredentialsProvider(keys.AccessKeyID, keys.SecretAccessKey.Reveal(), keys.SessionToken),
 	})
-	return func(from, to int) {
-		t.Helper()
-		for i := from; i < to; i++ {
-			if _, err := client.CreateQueue(t.Context(), &sqs.CreateQueueInput{QueueName: aws.String(fmt.Sprintf("queue-%d", i))}); err != nil {
-				t.Fatal(err)
-			}
+	return d
+}
+
+// add makes queues with the numbers from one to another, lets each pass a message if
+// they are to be used, and looks at the metrics, as somebody always does.
+func (d *embedded) add(kind idleKind, from, to int) {
+	d.t.Helper()
+	for i := from; i < to; i++ {
+		request := &sqs.CreateQueueInput{QueueName: aws.String(fmt.Sprintf("queue-%d%s", i, kind.suffix))}
+		if kind.suffix != "" {
+			request.Attributes = map[string]string{"FifoQueue": "true"}
+		}
+		made, err := d.sqs.CreateQueue(d.t.Context(), request)
+		if err == nil && kind.used {
+			err = d.pass(made.QueueUrl, kind.suffix != "")
+		}
+		if err != nil {
+			d.t.Fatal(err)
 		}
 	}
+	if !kind.used {
+		return
+	}
+	measured := fmt.Sprintf("queue_depth{shard=\"0\",topic=\"queue-%d%s\"}", from, kind.suffix)
+	for !strings.Contains(d.scrape(), measured) { // they are measured once a second at most
+		runtime.Gosched()
+	}
+}
+
+// pass sends a message to a queue, receives it and deletes it.
+func (d *embedded) pass(queue *string, fifo bool) error {
+	ctx := d.t.Context()
+	message := &sqs.SendMessageInput{QueueUrl: queue, MessageBody: aws.String("hello")}
+	if fifo {
+		message.MessageGroupId, message.MessageDeduplicationId = aws.String("group"), aws.String(rand.Text())
+	}
+	if _, err := d.sqs.SendMessage(ctx, message); err != nil {
+		return err
+	}
+	got, err := d.sqs.ReceiveMessage(ctx, &sqs.ReceiveMessageInput{QueueUrl: queue})
+	if err != nil {
+		return err
+	}
+	if len(got.Messages) != 1 {
+		return fmt.Errorf("received %d messages, want 1", len(got.Messages))
+	}
+	_, err = d.sqs.DeleteMessage(ctx, &sqs.DeleteMessageInput{QueueUrl: queue, ReceiptHandle: got.Messages[0].ReceiptHandle})
+	return err
+}
+
+func (d *embedded) scrape() string {
+	d.t.Helper()
+	request, err := http.NewRequestWithContext(d.t.Context(), http.MethodGet, d.address+"/metrics", nil)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	request.Header.Set("Authorization", "Bearer "+d.token.Reveal())
+	answer, err := d.http.Do(request)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil || answer.StatusCode != http.StatusOK {
+		d.t.Fatalf("%s: %v", answer.Status, err)
+	}
+	return string(text)
 }
 
 // liveHeap is how many bytes of the heap are in use when all garbage is gone.

@@ -14,6 +14,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+
+	"github.com/mailboxmq/mailbox/internal/proctest"
 )
 
 // A ledger is what clients know of messages: what the daemon said yes to, and when.
@@ -170,7 +172,7 @@ func (d *daemon) waiting(queue *string) int {
 func TestNoKillLosesWhatTheDaemonSaidYesTo(t *testing.T) {
 	t.Parallel()
 	d := start(t)
-	kills := number(t, "MAILBOX_SQS_KILLS", 4)
+	kills := proctest.Number(t, "MAILBOX_SQS_KILLS", 4)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	work := &load{ledger: newLedger(), client: d.client(1), queue: d.create("work", nil)}
@@ -179,9 +181,9 @@ func TestNoKillLosesWhatTheDaemonSaidYesTo(t *testing.T) {
 	strict.start(ctx)
 	for round := range kills {
 		had := work.number.Load()
-		eventually(t, time.Minute, "under load", func() bool { return work.number.Load() > had+500 })
+		proctest.Eventually(t, time.Minute, "under load", func() bool { return work.number.Load() > had+500 })
 		want := d.change(round)
-		d.kill()
+		d.Kill()
 		d.launch()
 		d.check(round, want)
 	}

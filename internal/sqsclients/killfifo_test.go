@@ -3,11 +3,9 @@ package sqsclients_test
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strconv"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
@@ -66,7 +64,7 @@ func (l *strictLoad) judge(t *testing.T, d *daemon) (sent int) {
 }
 
 // receiveAndDelete takes up to ten messages.
-func receiveAndDelete(t *testing.T, c *sqs.Client, queue *string) []types.Message {
+func receiveAndDelete(t testing.TB, c *sqs.Client, queue *string) []types.Message {
 	t.Helper()
 	got, err := c.ReceiveMessage(t.Context(), &sqs.ReceiveMessageInput{
 		QueueUrl: queue, MaxNumberOfMessages: 10, WaitTimeSeconds: 1, MessageSystemAttributeNames: []types.MessageSystemAttributeName{"All"},
@@ -86,58 +84,4 @@ func receiveAndDelete(t *testing.T, c *sqs.Client, queue *string) []types.Messag
 		t.Fatalf("%v, %+v", err, out)
 	}
 	return got.Messages
-}
-
-// A move task that was accepted ends, however often the daemon is killed meanwhile, and
-// each message is in exactly one of the two queues then.
-func TestAMoveTaskGoesOnAfterKills(t *testing.T) {
-	t.Parallel()
-	d := start(t)
-	const messages, rate, kills = 1000, 300, 2
-	c := d.client(3)
-	source := d.create("dead", nil)
-	target := d.create("home", map[string]string{"RedrivePolicy": fmt.Sprintf(`{"deadLetterTargetArn":"%s","maxReceiveCount":9}`, arn("dead"))})
-	d.fill(source, messages, 0)
-	if _, err := c.StartMessageMoveTask(t.Context(), &sqs.StartMessageMoveTaskInput{
-		SourceArn: aws.String(arn("dead")), DestinationArn: aws.String(arn("home")), MaxNumberOfMessagesPerSecond: aws.Int32(rate),
-	}); err != nil {
-		t.Fatal(err)
-	}
-	state := func() types.ListMessageMoveTasksResultEntry {
-		out, err := c.ListMessageMoveTasks(t.Context(), &sqs.ListMessageMoveTasksInput{SourceArn: aws.String(arn("dead"))})
-		if err != nil || len(out.Results) != 1 {
-			t.Fatalf("tasks: %+v, %v", out, err)
-		}
-		return out.Results[0]
-	}
-	between := 0 // kills in the midst of it
-	for range kills {
-		at := d.waiting(target)
-		eventually(t, time.Minute, "moving", func() bool { return d.waiting(target) >= min(at+200, messages) })
-		if *state().Status == "RUNNING" {
-			between++
-		}
-		d.kill()
-		d.launch()
-		c = d.client(3)
-		// The task moves on while we count, source first, so the sum may only be more.
-		if a, b := d.waiting(source), d.waiting(target); a+b < messages {
-			t.Errorf("%d and %d of %d messages are there", a, b, messages)
-		}
-	}
-	eventually(t, time.Minute, "completed", func() bool { return *state().Status == "COMPLETED" })
-	if between == 0 {
-		t.Error("the task was over before the daemon was killed, so that proves nothing")
-	}
-	left, bodies := d.waiting(source), []string(nil)
-	for d.waiting(target) > 0 {
-		for _, m := range receiveAndDelete(t, c, target) {
-			bodies = append(bodies, *m.Body)
-		}
-	}
-	slices.Sort(bodies)
-	if whole := len(bodies); left != 0 || len(slices.Compact(bodies)) != messages || whole != messages {
-		t.Errorf("%d messages came, and %d are left behind; want %d, each once", whole, left, messages)
-	}
-	t.Logf("%d messages, %d kills while they moved; the task counts %d", messages, between, state().ApproximateNumberOfMessagesMoved)
 }

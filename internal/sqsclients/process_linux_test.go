@@ -12,7 +12,7 @@ import (
 // hundredths of a second.
 func (d *daemon) processor() time.Duration {
 	d.t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", d.command.Process.Pid))
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", d.PID()))
 	if err != nil {
 		d.t.Fatal(err)
 	}

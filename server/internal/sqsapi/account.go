@@ -39,13 +39,8 @@ func parseARN(arn string) (account, queue string, ok bool) {
 	return parts[4], parts[5], true
 }
 
-// baseOf is where the client reached the daemon, so that the URLs of queues work
-// for that client. A proxy that ends TLS says so in a header; believing it can only
-// mislead who sent it.
-func baseOf(r *http.Request) string {
-	scheme := "http://"
-	if r.TLS != nil || strings.EqualFold(r.Header.Get("X-Forwarded-Proto"), "https") {
-		scheme = "https://"
-	}
-	return scheme + r.Host
+// isSecure reports whether the client reached the daemon over TLS. A proxy that ends
+// TLS says so in a header; believing it can only mislead who sent it.
+func isSecure(r *http.Request) bool {
+	return r.TLS != nil || strings.EqualFold(r.Header.Get("X-Forwarded-Proto"), "https")
 }

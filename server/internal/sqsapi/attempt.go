@@ -124,8 +124,18 @@ func (t *attemptTable) finish(a *attempt, held []broker.Delivery) {
 	}
 	a.held = held
 	for i := range held {
-		a.bytes += len(held[i].Body)
+		a.bytes += heldBytes(&held[i])
 	}
 	t.bytes += a.bytes
 	t.trimLocked()
+}
+
+// heldBytes is about how much memory a delivery that is remembered takes.
+func heldBytes(d *broker.Delivery) int {
+	const fixed = 512 // ids, times and the receipt
+	size := fixed + len(d.Body) + len(d.Group)
+	for name, value := range d.Attributes {
+		size += len(name) + len(value)
+	}
+	return size
 }

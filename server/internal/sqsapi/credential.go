@@ -18,12 +18,7 @@ import (
 // Credentials are pairs of an access key and a secret, each of which stands for a
 // capability. They are for clients that cannot send a session token.
 type Credentials struct {
-	byKey map[string]credential
-}
-
-type credential struct {
-	secret capability.Secret
-	token  capability.Token
+	byKey map[string]*session
 }
 
 // maxCredentialBytes bounds a line of a file of credentials.
@@ -46,7 +41,7 @@ func ReadCredentials(path string) (*Credentials, error) {
 	if info.Mode().Perm()&0o077 != 0 {
 		return nil, fmt.Errorf("others can read the file of credentials %s: chmod 600 it", path)
 	}
-	c := &Credentials{byKey: make(map[string]credential)}
+	c := &Credentials{byKey: make(map[string]*session)}
 	lines := bufio.NewScanner(file)
 	lines.Buffer(nil, maxCredentialBytes)
 	for number := 1; lines.Scan(); number++ {
@@ -64,7 +59,7 @@ func ReadCredentials(path string) (*Credentials, error) {
 		if _, twice := c.byKey[fields[0]]; twice {
 			return nil, fmt.Errorf("%s: line %d has an access key that was there before", path, number)
 		}
-		c.byKey[fields[0]] = credential{capability.NewSecret(fields[1]), token}
+		c.byKey[fields[0]] = &session{secret: sigv4.NewSecret(capability.NewSecret(fields[1])), token: token}
 	}
 	if err := lines.Err(); err != nil {
 		return nil, fmt.Errorf("the file of credentials cannot be read: %w", err)
@@ -72,21 +67,17 @@ func ReadCredentials(path string) (*Credentials, error) {
 	return c, nil
 }
 
-// find returns the credential with an access key.
-func (c *Credentials) find(accessKeyID string) (credential, bool) {
+// find returns the client with an access key, nil if there is none.
+func (c *Credentials) find(accessKeyID string) *session {
 	if c == nil {
-		return credential{}, false
+		return nil
 	}
-	found, ok := c.byKey[accessKeyID]
-	return found, ok
+	return c.byKey[accessKeyID]
 }
 
-// A claim is a signature that has not been verified.
-type claim struct{ signed *sigv4.Signed }
-
 // claimOf reads the signature of a request, and refuses what cannot be good
-// whatever the body is.
-func (s *Service) claimOf(r *http.Request, now time.Time) (*claim, error) {
+// whatever the body is. Nothing of it is verified.
+func (s *Service) claimOf(r *http.Request, now time.Time) (*sigv4.Signed, error) {
 	signed, err := sigv4.Parse(r)
 	if err == nil {
 		err = signed.CheckTime(now)
@@ -95,7 +86,7 @@ func (s *Service) claimOf(r *http.Request, now time.Time) (*claim, error) {
 		err = signed.CheckScope("sqs")
 	}
 	if err == nil && signed.SessionToken == "" {
-		if _, known := s.credentials.Load().find(signed.AccessKeyID); !known {
+		if s.credentials.Load().find(signed.AccessKeyID) == nil {
 			err = sqswire.UnrecognizedClient.Default()
 		}
 	}
@@ -103,30 +94,28 @@ func (s *Service) claimOf(r *http.Request, now time.Time) (*claim, error) {
 		s.broker.Metrics().Refused("signature")
 		return nil, err
 	}
-	return &claim{signed}, nil
+	return signed, nil
 }
 
 // authenticate says who signed a request that was read.
-func (s *Service) authenticate(ctx context.Context, claim *claim, call *sqswire.Call, origin broker.Origin) (broker.Caller, error) {
-	signed, hash := claim.signed, call.BodySHA256()
-	if known, ok := s.credentials.Load().find(signed.AccessKeyID); ok {
-		if !signed.VerifiedBy(known.secret.Reveal(), hash) {
+func (s *Service) authenticate(ctx context.Context, signed *sigv4.Signed, call *sqswire.Call, origin broker.Origin) (*session, error) {
+	hash := call.BodySHA256()
+	if known := s.credentials.Load().find(signed.AccessKeyID); known != nil {
+		if !signed.VerifiedBy(known.secret, hash) {
 			s.broker.Metrics().Refused("signature")
-			return broker.Caller{}, sqswire.InvalidSignature.Default()
+			return nil, sqswire.InvalidSignature.Default()
 		}
-		caller := s.broker.Caller(known.token, origin)
-		return caller, caller.Genuine(ctx)
+		return known, nil
 	}
 	key := sessionKey{signed.AccessKeyID, signed.SessionToken}
-	if known, ok := s.sessions.get(key); ok && signed.VerifiedBy(known.secret.Reveal(), hash) {
-		caller := s.broker.Caller(known.token, origin)
-		return caller, caller.Genuine(ctx)
+	if known := s.sessions.get(key); known != nil && signed.VerifiedBy(known.secret, hash) {
+		return known, nil
 	}
 	verified, asked := false, false
-	var used capability.Secret
+	var used *sigv4.Secret
 	token, err := s.broker.Signed(ctx, signed.AccessKeyID, signed.SessionToken, func(secret capability.Secret) bool {
-		asked, used = true, secret
-		verified = signed.VerifiedBy(secret.Reveal(), hash)
+		asked, used = true, sigv4.NewSecret(secret)
+		verified = signed.VerifiedBy(used, hash)
 		return verified
 	}, origin)
 	if err != nil {
@@ -134,9 +123,9 @@ func (s *Service) authenticate(ctx context.Context, claim *claim, call *sqswire.
 			// It is a token of somebody's, and the signature is not theirs.
 			err = sqswire.InvalidSignature.Default()
 		}
-		return broker.Caller{}, err
+		return nil, err
 	}
-	s.sessions.put(key, session{token, used})
-	caller := s.broker.Caller(token, origin)
-	return caller, caller.Genuine(ctx)
+	known := &session{token: token, secret: used}
+	s.sessions.put(key, known)
+	return known, nil
 }

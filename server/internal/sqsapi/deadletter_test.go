@@ -1,7 +1,6 @@
 package sqsapi_test
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -14,6 +13,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"github.com/mailboxmq/mailbox/membox"
+	"github.com/mailboxmq/mailbox/server/internal/sqsapi"
 )
 
 const arnPrefix = "arn:aws:sqs:eu-central-1:000000000000:"
@@ -326,8 +326,8 @@ func TestAnotherDaemonGoesOnWithATask(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		backend := membox.New(nil)
 		defer backend.Close()
-		one := serve(t, setup{opener: backend})
-		two := serve(t, setup{opener: backend, ring: one.ring})
+		one := serve(t, setup{opener: backend, options: sqsapi.Options{Shared: true}})
+		two := serve(t, setup{opener: backend, ring: one.ring, options: sqsapi.Options{Shared: true}})
 		c := one.client("")
 		dead := c.create("dead")
 		queue := c.create("orders", "RedrivePolicy", redrive("dead", 1), "VisibilityTimeout", "1")
@@ -336,13 +336,7 @@ func TestAnotherDaemonGoesOnWithATask(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(2 * time.Second)
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		looked := make(chan struct{})
-		go func() {
-			defer close(looked)
-			two.service.Resume(ctx)
-		}()
+		resume(t, two)
 		time.Sleep(time.Second)
 		one.service.Close() // as when it is stopped
 		left := c.count(dead)
@@ -353,7 +347,5 @@ func TestAnotherDaemonGoesOnWithATask(t *testing.T) {
 		if n := c.count(queue); n != "10" {
 			t.Errorf("%s are back", n)
 		}
-		cancel()
-		<-looked
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/mailboxmq/mailbox/server/internal/broker"
+	"github.com/mailboxmq/mailbox/server/internal/sqsapi/lane"
 	"github.com/mailboxmq/mailbox/server/internal/sqsapi/sigv4"
 	"github.com/mailboxmq/mailbox/server/internal/sqsapi/sqswire"
 )
@@ -22,75 +23,139 @@ type handler struct {
 // unsignedLimit bounds what is read of a request whose signature cannot be good.
 const unsignedLimit = 64 << 10
 
-// ServeHTTP answers one request.
+// An exchange is one request and what came of it.
+type exchange struct {
+	began time.Time
+	// signed is the signature, which nobody has verified, of a request that has to
+	// have one.
+	signed *sigv4.Signed
+	call   *sqswire.Call
+	// request is nil as long as nobody knows who asks.
+	request *request
+	out     sqswire.Output
+	err     error
+}
+
+// ServeHTTP answers one request, and those that follow on the same connection if
+// that can be taken over.
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	began := time.Now()
+	e := exchange{began: time.Now()}
 	control := http.NewResponseController(w)
-	_ = control.SetReadDeadline(began.Add(h.service.options.ReadTimeout))
-	var claim *claim
+	announced := min(r.ContentLength, sqswire.RequestLimit)
+	_ = control.SetReadDeadline(e.began.Add(h.service.options.ReadTimeout + sqswire.TransferTime(announced)))
+	h.read(&e, r)
+	_ = control.SetReadDeadline(time.Time{})
+	h.work(&e, r)
+	if r.Context().Err() != nil {
+		e.giveBack(r.Context())
+		return // nobody is there any more
+	}
+	if c := h.takeOver(w, r, &e); c != nil {
+		h.answer(c, r, &e)
+		c.Serve(func(r *http.Request) { h.serveNext(c, r) })
+		return
+	}
+	h.answer(sqswire.OverHTTP(w, h.service.options.WriteTimeout), r, &e)
+}
+
+// takeOver takes the connection of a client who speaks as clients of SQS do, and who
+// was believed. It returns nil if that cannot be.
+func (h *handler) takeOver(w http.ResponseWriter, r *http.Request, e *exchange) *lane.Conn {
+	if h.service.lanes == nil || e.err != nil || !wantsNext(r) {
+		return nil
+	}
+	return h.service.lanes.Take(w, r)
+}
+
+// serveNext answers one of the requests that follow on a connection.
+func (h *handler) serveNext(c *lane.Conn, r *http.Request) {
+	e := exchange{began: time.Now()}
+	h.read(&e, r)
+	if e.call.Action == sqswire.ReceiveMessage {
+		c.Watch()
+	}
+	h.work(&e, r)
+	if r.Context().Err() != nil || e.request != nil && e.request.giveBack != nil && c.Left() {
+		e.giveBack(r.Context())
+		return
+	}
+	h.answer(c, r, &e)
+}
+
+// read reads a request, and who claims to have signed it.
+func (h *handler) read(e *exchange, r *http.Request) {
 	var refused error
 	if h.signed {
-		claim, refused = h.service.claimOf(r, began)
+		e.signed, refused = h.service.claimOf(r, e.began)
 	}
 	limit := int64(sqswire.RequestLimit)
 	if refused != nil {
 		limit = unsignedLimit
 	}
-	call, err := sqswire.Read(r, limit)
-	_ = control.SetReadDeadline(time.Time{})
+	e.call, e.err = sqswire.Read(r, limit)
 	if refused != nil {
-		err = refused
+		e.err = refused
 	}
-	var out sqswire.Output
-	var req *request
-	if err == nil {
-		req, err = h.identify(r, call, claim)
-	}
-	if err == nil {
-		err = call.Decode()
-	}
-	if err == nil {
-		out, err = req.serve(r.Context(), call.Input)
-	}
-	if r.Context().Err() != nil {
-		if req != nil && req.giveBack != nil {
-			req.giveBack(context.WithoutCancel(r.Context()))
-		}
-		return // nobody is there any more
-	}
-	_ = control.SetWriteDeadline(time.Now().Add(h.service.options.WriteTimeout))
-	h.answer(w, r, call, req, out, err)
-	h.service.count(call.Action, err, time.Since(began))
 }
 
-// answer writes the result. What nobody could read is given back.
-func (h *handler) answer(w http.ResponseWriter, r *http.Request, call *sqswire.Call, req *request, out sqswire.Output, err error) {
-	if err != nil {
-		failure := faultOf(err, req)
-		if failure.Code.Receiver() {
-			h.service.log.LogAttrs(r.Context(), slog.LevelError, "sqs.failed",
-				slog.String("action", string(call.Action)), slog.String("request_id", call.RequestID), slog.String("error", err.Error()))
+// work does what a request asks for, if who asks may.
+func (h *handler) work(e *exchange, r *http.Request) {
+	if e.err == nil {
+		e.request, e.err = h.identify(r, e)
+	}
+	if e.err == nil {
+		e.err = e.call.Decode()
+	}
+	if e.err == nil {
+		e.out, e.err = e.request.serve(r.Context(), e.call.Input)
+	}
+}
+
+// giveBack gives back what the client cannot be told of any more.
+func (e *exchange) giveBack(ctx context.Context) {
+	if e.request != nil && e.request.giveBack != nil {
+		e.request.giveBack(context.WithoutCancel(ctx))
+	}
+}
+
+// answer writes the result. What nobody could read is given back. It is counted
+// first: who has an answer may look at the counts.
+func (h *handler) answer(w sqswire.Answerer, r *http.Request, e *exchange) {
+	h.service.count(e.call.Action, e.err, time.Since(e.began))
+	if e.err == nil {
+		if err := e.call.AnswerTo(w, e.out); err != nil {
+			e.giveBack(r.Context())
 		}
-		_ = call.Fail(w, failure)
 		return
 	}
-	if err := call.Answer(w, out); err != nil && req.giveBack != nil {
-		req.giveBack(context.WithoutCancel(r.Context()))
+	failure := faultOf(e.err, e.request)
+	if failure.Code.Receiver() {
+		h.service.log.LogAttrs(r.Context(), slog.LevelError, "sqs.failed",
+			slog.String("action", string(e.call.Action)), slog.String("request_id", e.call.RequestID), slog.String("error", e.err.Error()))
 	}
+	_ = e.call.FailTo(w, failure)
 }
 
 // identify says who asks.
-func (h *handler) identify(r *http.Request, call *sqswire.Call, claim *claim) (*request, error) {
-	s := h.service
-	req := &request{service: s, action: call.Action, base: baseOf(r), region: defaultRegion}
-	origin := broker.Origin{Client: clientAddress(r), Peer: peerID(r), CorrelationID: call.RequestID}
+func (h *handler) identify(r *http.Request, e *exchange) (*request, error) {
+	s, call := h.service, e.call
+	req := &request{service: s, action: call.Action, secure: isSecure(r), host: r.Host, region: defaultRegion}
 	if h.signed {
-		caller, err := s.authenticate(r.Context(), claim, call, origin)
+		origin := broker.Origin{Client: clientAddress(r), Peer: peerID(r), CorrelationID: call.RequestID}
+		who, err := s.authenticate(r.Context(), e.signed, call, origin)
 		if err != nil {
 			return nil, err
 		}
-		req.caller, req.region = ruled(caller), claim.signed.Region
+		req.caller, req.account = who.caller(s.broker, origin)
+		req.region = e.signed.Region
+		// That the signature is right says nothing about the time of the capability.
+		if err := req.caller.Genuine(r.Context()); err != nil {
+			return nil, err
+		}
 	} else {
+		if err := checkSite(r); err != nil {
+			return nil, err
+		}
 		caller, err := s.daemon("")
 		if err != nil {
 			return nil, err
@@ -99,8 +164,8 @@ func (h *handler) identify(r *http.Request, call *sqswire.Call, claim *claim) (*
 		if signed, err := sigv4.Parse(r); err == nil && signed.Region != "" {
 			req.region = signed.Region
 		}
+		req.account = accountOf(req.caller.Tenant())
 	}
-	req.account = accountOf(req.caller.Tenant())
 	return req, nil
 }
 
@@ -142,6 +207,12 @@ func Wants(r *http.Request) bool {
 		return r.Method == http.MethodPost
 	}
 	return underAccount(r.URL.Path)
+}
+
+// wantsNext reports whether a request on a connection that was taken over is one for
+// SQS. What could be for others on the same listener goes back to them.
+func wantsNext(r *http.Request) bool {
+	return (r.URL.Path == "/" || underAccount(r.URL.Path)) && Wants(r)
 }
 
 // underAccount reports whether a path begins with twelve digits.

@@ -1,10 +1,8 @@
 package sqsapi_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"io"
 	"net"
 	"net/http"
 	"sync"
@@ -22,6 +20,7 @@ import (
 	"github.com/mailboxmq/mailbox/membox"
 	"github.com/mailboxmq/mailbox/server/internal/broker"
 	"github.com/mailboxmq/mailbox/server/internal/sqsapi"
+	"github.com/mailboxmq/mailbox/sqsbox"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -85,6 +84,8 @@ type setup struct {
 	limits   broker.Limits
 	options  sqsapi.Options
 	unsigned bool
+	// plain leaves all requests to package http.
+	plain bool
 }
 
 // serve starts a daemon that lives as long as the test, or the bubble.
@@ -108,7 +109,7 @@ func serve(t testing.TB, s setup) *daemon {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.options.Broker = d.broker
+	s.options.Broker, s.options.TakeOver = d.broker, !s.plain
 	d.service = sqsapi.New(s.options)
 	handler := d.service.Signed()
 	if s.unsigned {
@@ -122,6 +123,9 @@ func serve(t testing.TB, s setup) *daemon {
 	d.http = &http.Client{Transport: transport}
 	d.stop = func() {
 		d.service.Close()
+		ended, cut := context.WithCancel(context.Background())
+		cut()
+		_ = d.service.Shutdown(ended)
 		transport.CloseIdleConnections()
 		_ = server.Close()
 		<-done
@@ -142,8 +146,9 @@ func with(s setup, test func(t *testing.T, c *client)) func(t *testing.T) {
 // client is the SDK's client, with shorter ways to say what tests say often.
 type client struct {
 	*sqs.Client
-	t testing.TB
-	d *daemon
+	bare *sqs.Client // as the SDK makes it; within one process every answer is quick
+	t    testing.TB
+	d    *daemon
 }
 
 // client returns a client with the credentials of a token: for everything, or with
@@ -171,28 +176,13 @@ func (d *daemon) clientOf(c capability.Credentials) *client {
 }
 
 func (d *daemon) clientWith(accessKey, secret, session string) *client {
-	return &client{t: d.t, d: d, Client: sqs.New(sqs.Options{
-		Region: "eu-central-1", BaseEndpoint: aws.String("http://sqs.example:4566"), HTTPClient: patient{d.http}, Retryer: aws.NopRetryer{},
+	bare := sqs.New(sqs.Options{
+		Region: "eu-central-1", BaseEndpoint: aws.String("http://sqs.example:4566"), HTTPClient: d.http, Retryer: aws.NopRetryer{},
 		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
 			return aws.Credentials{AccessKeyID: accessKey, SecretAccessKey: secret, SessionToken: session}, nil
 		}),
-	})}
-}
-
-// patient sends bodies that nobody closes. The SDK closes the body of a request when
-// it has the answer, which breaks a connection whose other side, in the same
-// process, answers before the sender has noticed that it is done.
-type patient struct{ *http.Client }
-
-func (p patient) Do(r *http.Request) (*http.Response, error) {
-	if r.Body != nil {
-		body, err := io.ReadAll(r.Body)
-		if err != nil {
-			return nil, err
-		}
-		r.Body = io.NopCloser(bytes.NewReader(body))
-	}
-	return p.Client.Do(r)
+	})
+	return &client{t: d.t, d: d, bare: bare, Client: sqs.New(bare.Options(), sqsbox.OwnBodies)}
 }
 
 // create makes a queue and returns its URL.

@@ -136,7 +136,7 @@ func (s *Service) sourcesOf(ctx context.Context, target broker.Place) ([]string,
 			return nil, err
 		}
 		config, err := daemon.Config(ctx, name)
-		if err == nil && config.DeadLetterTo == target.Topic { // one that is just deleted is none
+		if err == nil && buriesIn(name, &config, target.Topic) { // one that is just deleted is none
 			names = append(names, name)
 		}
 	}

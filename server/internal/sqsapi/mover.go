@@ -24,6 +24,9 @@ const (
 	// taskPause is between the steps of a task with a rate, between the notes of how
 	// far it came, and before it tries again what failed.
 	taskPause = time.Second
+	// taskDoubt is how long after its last claim a daemon moves nothing before it has
+	// claimed the task again: somebody else may have it soon.
+	taskDoubt = taskLease - 2*taskPause
 	// maxTaskFailures is how often in a row a step may fail.
 	maxTaskFailures = 60
 )
@@ -31,6 +34,11 @@ const (
 // claim makes a task that of a daemon, for a while.
 func (t *moveTask) claim(owner string) {
 	t.Owner, t.Until = owner, time.Now().Add(taskLease).UnixMilli()
+}
+
+// end is how a task is over.
+func (t *moveTask) end(status, failure string) {
+	t.Status, t.Failure, t.Owner, t.Until, t.Held = status, failure, "", 0, 0
 }
 
 // A taskTable has the tasks that run in this daemon.
@@ -55,7 +63,9 @@ type mover struct {
 	cancelled chan struct{} // closed by who cancels the task
 	once      sync.Once
 	moved     atomic.Int64
-	noted     time.Time
+	unsure    bool      // more may have moved than is known: by a daemon that is gone, or in a step that got lost
+	claimed   time.Time // when the task was known to be ours
+	noted     time.Time // when that was last tried
 	failures  int
 }
 
@@ -115,7 +125,11 @@ func (s *Service) run(ctx context.Context, source broker.Place, task moveTask) {
 		return
 	}
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
-	m := &mover{service: s, source: source, task: task, stop: stop, cancelled: make(chan struct{}), noted: time.Now()}
+	now := time.Now()
+	m := &mover{
+		service: s, source: source, task: task, stop: stop, cancelled: make(chan struct{}),
+		unsure: task.Owner != s.tasks.owner, claimed: now, noted: now,
+	}
 	m.moved.Store(task.Moved)
 	t.running[source] = m
 	t.work.Go(func() {
@@ -129,13 +143,17 @@ func (s *Service) run(ctx context.Context, source broker.Place, task moveTask) {
 	})
 }
 
+// taken reports whether somebody is at a task. Where no other daemon can be on the
+// backend it was an earlier life of this one, however short ago.
+func (s *Service) taken(task *moveTask) bool {
+	return task.Until > time.Now().UnixMilli() && (s.options.Shared || task.Owner == s.tasks.owner)
+}
+
 // adopt goes on with the task of a queue whose daemon is gone.
 func (s *Service) adopt(q *queue) {
-	i := q.activeTask()
-	if i < 0 || q.Tasks[i].Until > time.Now().UnixMilli() {
-		return
+	if i := q.activeTask(); i >= 0 && !s.taken(&q.Tasks[i]) {
+		s.tasks.adopt(s, q.Place, q.Tasks[i])
 	}
-	s.tasks.adopt(s, q.Place, q.Tasks[i])
 }
 
 // adopt claims a task before it runs it, in the background: who finds it may hold
@@ -168,8 +186,8 @@ func (s *Service) Resume(ctx context.Context) {
 			if err != nil {
 				continue
 			}
-			if i := q.activeTask(); i >= 0 && q.Tasks[i].Owner != s.tasks.owner {
-				if until := time.UnixMilli(q.Tasks[i].Until + 1); until.After(time.Now()) && (next.IsZero() || until.Before(next)) {
+			if i := q.activeTask(); i >= 0 && q.Tasks[i].Owner != s.tasks.owner && s.taken(&q.Tasks[i]) {
+				if until := time.UnixMilli(q.Tasks[i].Until + 1); next.IsZero() || until.Before(next) {
 					next = until
 				}
 			}
@@ -194,9 +212,6 @@ func pause(ctx context.Context, d time.Duration) bool {
 
 // work moves messages until there are no more, or somebody says stop.
 func (m *mover) work(ctx context.Context) {
-	if m.task.Owner != m.service.tasks.owner && !m.note(ctx, "", "") {
-		return
-	}
 	for {
 		select {
 		case <-m.cancelled:
@@ -211,19 +226,32 @@ func (m *mover) work(ctx context.Context) {
 			m.note(ctx, taskCancelled, "")
 			return
 		}
+		if m.doubtful() {
+			if !m.note(ctx, "", "") {
+				return
+			}
+			if m.doubtful() {
+				m.rest(ctx)
+			}
+			continue
+		}
 		status, failure := m.step(ctx)
 		if ctx.Err() != nil {
 			continue
 		}
 		due := time.Since(m.noted) >= taskPause
-		if (status != "" || due) && !m.note(ctx, status, failure) || status != "" {
+		if (status != "" || due) && !m.note(ctx, status, failure) || !m.task.active() {
 			return
 		}
-		if m.task.Rate > 0 || m.failures > 0 {
+		if m.task.Rate > 0 || m.failures > 0 || status != "" { // which could not be noted
 			m.rest(ctx)
 		}
 	}
 }
+
+// doubtful reports whether the task may be somebody else's, or may have come further
+// than is known here.
+func (m *mover) doubtful() bool { return m.unsure || time.Since(m.claimed) >= taskDoubt }
 
 // rest waits for the next step, unless somebody says stop.
 func (m *mover) rest(ctx context.Context) {
@@ -265,7 +293,9 @@ func (m *mover) step(ctx context.Context) (status, failure string) {
 	case errors.Is(err, driver.ErrUnsupported):
 		return taskFailed, "The backend of this service cannot move messages."
 	}
-	// The destination is full, or the backend is away for a moment.
+	// The destination is full, or the backend is away for a moment, and may have moved
+	// what it could not say.
+	m.unsure = errors.Is(err, driver.ErrUnavailable)
 	if m.failures++; m.failures > maxTaskFailures {
 		return taskFailed, "Messages could not be moved for a minute."
 	}
@@ -276,40 +306,50 @@ func (m *mover) step(ctx context.Context) (status, failure string) {
 var errNotOurs = errors.New("the task is not ours")
 
 // note writes down how far the task came, and how it ended if it did. It reports
-// whether the task is still to be done here.
+// whether the task is still to be done here. A task that was somebody's until now
+// becomes ours, as far as it came.
 func (m *mover) note(ctx context.Context, status, failure string) bool {
 	s := m.service
-	daemon, err := s.daemon(m.source.Tenant)
-	if err != nil {
-		return true // it can be tried again
-	}
-	_, err = s.change(ctx, daemon, m.source, func(q *queue) error {
-		i := slices.IndexFunc(q.Tasks, func(t moveTask) bool { return t.ID == m.task.ID })
-		if i < 0 || !q.Tasks[i].active() {
-			return errNotOurs
-		}
-		q.Tasks = slices.Clone(q.Tasks)
-		task := &q.Tasks[i]
-		if task.Owner != s.tasks.owner && task.Until > time.Now().UnixMilli() {
-			return errNotOurs
-		}
-		task.claim(s.tasks.owner)
-		task.Moved = m.moved.Load()
-		if status != "" {
-			task.Status, task.Failure, task.Owner, task.Until = status, failure, "", 0
-		}
-		m.task.Status = task.Status
-		return nil
-	})
 	m.noted = time.Now()
+	daemon, err := s.daemon(m.source.Tenant)
+	var stats driver.Stats
+	var state string
+	if err == nil {
+		stats, err = daemon.Stats(ctx, m.source.Topic)
+	}
+	if err == nil {
+		_, err = s.change(ctx, daemon, m.source, func(q *queue) error {
+			i := slices.IndexFunc(q.Tasks, func(t moveTask) bool { return t.ID == m.task.ID })
+			if i < 0 || !q.Tasks[i].active() {
+				return errNotOurs
+			}
+			q.Tasks = slices.Clone(q.Tasks)
+			task := &q.Tasks[i]
+			if task.Owner != s.tasks.owner && s.taken(task) {
+				return errNotOurs
+			}
+			if m.unsure || task.Owner != s.tasks.owner {
+				task.reckon(stats)
+				m.moved.Store(max(m.moved.Load(), task.Moved))
+			}
+			task.claim(s.tasks.owner)
+			task.note(m.moved.Load(), stats)
+			if status != "" {
+				task.end(status, failure)
+			}
+			state = task.Status
+			return nil
+		})
+	}
 	switch {
 	case err == nil:
+		m.claimed, m.unsure, m.task.Status = m.noted, false, state
 		return true
-	case errors.Is(err, errNotOurs), errors.Is(err, sqswire.QueueDoesNotExist):
+	case errors.Is(err, errNotOurs), errors.Is(err, sqswire.QueueDoesNotExist), errors.Is(err, driver.ErrNotFound):
 		return false
 	}
 	s.log.LogAttrs(ctx, slog.LevelWarn, "sqs.movetask", slog.String("queue", m.source.Topic), slog.String("error", err.Error()))
-	return true
+	return true // it can be tried again
 }
 
 // release leaves the task to whoever comes next.
@@ -326,7 +366,11 @@ func (m *mover) release(ctx context.Context) {
 			return errNotOurs
 		}
 		q.Tasks = slices.Clone(q.Tasks)
-		q.Tasks[i].Moved, q.Tasks[i].Until = m.moved.Load(), 0
+		task := &q.Tasks[i]
+		task.Until = 0
+		if !m.unsure {
+			task.Moved, task.Held = m.moved.Load(), 0 // exactly, so there is nothing to reckon
+		}
 		return nil
 	})
 }

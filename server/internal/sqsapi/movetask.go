@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/mailboxmq/mailbox/capability"
+	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/server/internal/broker"
 	"github.com/mailboxmq/mailbox/server/internal/sqsapi/sqswire"
 )
@@ -45,6 +46,9 @@ type moveTask struct {
 	Moved   int64  `json:"moved"`
 	Total   int64  `json:"total"`
 	Failure string `json:"failure,omitempty"`
+	// Held is how many messages the source had, in any state, when Moved was noted;
+	// 0 if that was not counted. What is missing since then has moved.
+	Held int64 `json:"held,omitempty"`
 	// Started is in Unix milliseconds.
 	Started int64 `json:"started"`
 	// Owner is the daemon that does it, until the time Until, in Unix milliseconds,
@@ -54,6 +58,21 @@ type moveTask struct {
 }
 
 func (t *moveTask) active() bool { return t.Status == taskRunning || t.Status == taskCancelling }
+
+// note writes down how far the task came, with what its source has now.
+func (t *moveTask) note(moved int64, source driver.Stats) {
+	t.Moved, t.Held = moved, int64(source.Waiting())
+}
+
+// reckon notes what has left the source since the last note, which a daemon that was
+// killed could not do any more. What consumers removed meanwhile counts as moved, and
+// so is not made up for with messages that came after the task began. As many as came
+// since the note itself are not noticed: the task moves that many more.
+func (t *moveTask) reckon(source driver.Stats) {
+	if gone := t.Held - int64(source.Waiting()); t.Held > 0 && gone > 0 {
+		t.Moved = min(t.Moved+gone, t.Total)
+	}
+}
 
 // activeTask returns the position of the task that is not over, -1 if there is none.
 func (s *settings) activeTask() int {
@@ -164,6 +183,7 @@ func (s *Service) begin(ctx context.Context, source broker.Place, task *moveTask
 		return err
 	}
 	task.Total = int64(stats.Ready)
+	task.note(0, stats)
 	task.claim(s.tasks.owner)
 	_, err = s.change(ctx, daemon, source, func(q *queue) error {
 		if q.activeTask() >= 0 {

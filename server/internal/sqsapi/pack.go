@@ -22,9 +22,9 @@ func pack(body string, attributes typed) []byte {
 	for name, value := range attributes {
 		b = appendField(b, name)
 		b = appendField(b, value.DataType)
-		if value.StringValue != nil {
+		if value.Kind() != sqswire.TypeBinary && value.StringValue != nil {
 			b = appendField(b, *value.StringValue)
-		} else {
+		} else { // also where somebody gave a text beside the bytes
 			b = binary.AppendUvarint(b, uint64(len(value.BinaryValue)))
 			b = append(b, value.BinaryValue...)
 		}

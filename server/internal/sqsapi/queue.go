@@ -95,7 +95,10 @@ func (r *request) find(ctx context.Context, url string) (*queue, error) {
 	if err != nil && known != nil && errors.Is(err, driver.ErrUnavailable) {
 		return known, nil // a daemon that drains reads no settings, and still settles
 	}
-	return q, err
+	if err != nil {
+		return nil, err
+	}
+	return r.mend(ctx, q), nil
 }
 
 // load reads a queue from the backend and remembers it.
@@ -143,6 +146,9 @@ func (s *Service) change(ctx context.Context, caller broker.Caller, place broker
 		return nil, err
 	}
 	changed.configure(&changed.config, &q.settings)
+	if err := s.aim(ctx, &changed); err != nil {
+		return nil, err
+	}
 	if err := s.store(ctx, caller, &changed); err != nil {
 		return nil, err
 	}

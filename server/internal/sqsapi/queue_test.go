@@ -292,8 +292,8 @@ func TestChangesByAnotherDaemonAreSeenWithinASecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		backend := membox.New(nil)
 		defer backend.Close()
-		one := serve(t, setup{opener: backend})
-		two := serve(t, setup{opener: backend, ring: one.ring})
+		one := serve(t, setup{opener: backend, options: sqsapi.Options{Shared: true}})
+		two := serve(t, setup{opener: backend, ring: one.ring, options: sqsapi.Options{Shared: true}})
 		queue := one.client("").create("orders")
 		if got := two.client("").attributes(queue)["VisibilityTimeout"]; got != "30" {
 			t.Fatalf("got %s", got)

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/server/internal/broker"
 	"github.com/mailboxmq/mailbox/server/internal/sqsapi/sqswire"
 )
@@ -152,6 +153,10 @@ func (r *request) checkPolicies(ctx context.Context, source string, s *settings,
 	}
 	if policy.queue == source {
 		return invalid("Dead-letter target cannot be the source queue itself.")
+	}
+	// Whether it is there, and of which kind, is told to who may administer it.
+	if err := r.caller.May(ctx, capability.OpAdmin, policy.queue); err != nil {
+		return err
 	}
 	target, err := r.service.load(ctx, broker.Place{Tenant: r.caller.Tenant(), Topic: policy.queue})
 	switch {

@@ -176,6 +176,7 @@ func (r *request) sendMessageBatch(ctx context.Context, in *sqswire.SendMessageB
 	if err := wholeError(err); err != nil {
 		return nil, err
 	}
+	out.Successful = make([]sqswire.SendMessageBatchResultEntry, 0, len(entries))
 	for i, entry := range entries {
 		id, err := idOf(sent, err, i)
 		if err != nil {

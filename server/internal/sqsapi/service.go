@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/mailboxmq/mailbox/server/internal/broker"
+	"github.com/mailboxmq/mailbox/server/internal/sqsapi/lane"
 	"github.com/mailboxmq/mailbox/server/internal/sqsapi/sqswire"
 )
 
@@ -39,9 +40,15 @@ type Options struct {
 	// ReadTimeout bounds how long a request may take to arrive, and WriteTimeout how
 	// long the client may take to read the answer; 0 means 5 s.
 	ReadTimeout, WriteTimeout time.Duration
+	// TakeOver lets handlers take connections of clients over from package http, which
+	// spends more on a request than everything else together. Shutdown ends these.
+	TakeOver bool
 	// StrictMinute makes queues behave as on AWS for a minute: a name cannot be used
 	// again that soon after its queue was deleted, and a queue is not purged twice.
 	StrictMinute bool
+	// Shared says that other daemons may be on the same backend. Without it a move
+	// task that was left by another life of the daemon goes on at once.
+	Shared bool
 }
 
 // A Service does what the actions say. It is safe for concurrent use. Its only
@@ -56,6 +63,7 @@ type Service struct {
 	attempts attemptTable
 	minute   minuteTable
 	tasks    taskTable
+	lanes    *lane.Lanes // nil if no connections are taken over
 
 	credentials atomic.Pointer[Credentials]
 }
@@ -79,12 +87,25 @@ func New(options Options) *Service {
 	s.attempts.init()
 	s.minute.init()
 	s.tasks.init()
+	if options.TakeOver {
+		s.lanes = lane.New(lane.Options{ReadTimeout: options.ReadTimeout, WriteTimeout: options.WriteTimeout, Wants: wantsNext})
+	}
 	return s
 }
 
 // Close ends the move tasks that run here and waits for them; another daemon, or
 // this one when it is started again, goes on with them.
 func (s *Service) Close() { s.tasks.close() }
+
+// Shutdown ends the connections that were taken over, each when it has answered what
+// it was asked. It blocks until all are closed; when ctx ends it cuts them off, and
+// returns its error. It is to be called once.
+func (s *Service) Shutdown(ctx context.Context) error {
+	if s.lanes == nil {
+		return nil
+	}
+	return s.lanes.Shutdown(ctx)
+}
 
 // SetCredentials takes other credentials, from now on; nil means none.
 func (s *Service) SetCredentials(credentials *Credentials) { s.credentials.Store(credentials) }
@@ -137,7 +158,7 @@ func (s *Service) daemon(tenant string) (broker.Caller, error) {
 
 // ruled returns a caller who is served by the rules of SQS.
 func ruled(caller broker.Caller) broker.Caller {
-	return caller.Existing().Under(broker.Rules{MaxPayloadBytes: MaxPayloadBytes, AnyVisibility: true})
+	return caller.Existing().Under(broker.Rules{MaxPayloadBytes: MaxPayloadBytes, AnyVisibility: true, AnyWait: true})
 }
 
 // A request is one call of an action.
@@ -145,9 +166,10 @@ type request struct {
 	service *Service
 	caller  broker.Caller
 	action  sqswire.Action
-	// account and region are those of the credentials, and base is where the client
-	// reached the daemon.
-	account, region, base string
+	// account and region are those of the credentials, and host, perhaps over TLS, is
+	// where the client reached the daemon.
+	account, region, host string
+	secure                bool
 	// giveBack is called if the client is gone when the answer is written.
 	giveBack func(ctx context.Context)
 }
@@ -155,5 +177,12 @@ type request struct {
 // arn names a queue of the caller's.
 func (r *request) arn(queue string) string { return arnOf(r.region, r.account, queue) }
 
-// url is where a queue of the caller's is found.
-func (r *request) url(queue string) string { return r.base + "/" + r.account + "/" + queue }
+// url is where a queue of the caller's is found: where the client reached the daemon,
+// so that it works for that client.
+func (r *request) url(queue string) string {
+	scheme := "http://"
+	if r.secure {
+		scheme = "https://"
+	}
+	return scheme + r.host + "/" + r.account + "/" + queue
+}

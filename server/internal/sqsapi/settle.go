@@ -43,7 +43,7 @@ func (r *request) deleteMessageBatch(ctx context.Context, in *sqswire.DeleteMess
 	if err := r.remove(ctx, q, receipts, failures); err != nil {
 		return nil, err
 	}
-	out := new(sqswire.DeleteMessageBatchOutput)
+	out := &sqswire.DeleteMessageBatchOutput{Successful: make([]sqswire.DeleteMessageBatchResultEntry, 0, len(failures))}
 	for i, failure := range failures {
 		if failure != nil {
 			out.Failed = append(out.Failed, faultOf(failure, r).Entry(in.Entries[i].ID))

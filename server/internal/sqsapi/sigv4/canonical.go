@@ -33,36 +33,26 @@ func parseQuery(raw string) ([]pair, error) {
 	return pairs, nil
 }
 
-// canonicalize writes down what was signed, all but the hash of the payload.
-func (s *Signed) canonicalize(r *http.Request, query []pair, headers []string) {
-	var rest strings.Builder
-	rest.WriteByte('\n')
-	writeQuery(&rest, query)
-	rest.WriteByte('\n')
-	for _, name := range headers {
-		writeHeader(&rest, r, name)
-	}
-	rest.WriteByte('\n')
-	rest.WriteString(strings.Join(headers, ";"))
-	rest.WriteByte('\n')
-	for _, path := range canonicalPaths(r.URL) {
-		s.requests = append(s.requests, r.Method+"\n"+path+rest.String())
-	}
-}
-
-// canonicalPaths returns the path as clients sign it. It is encoded once more
-// than in the URL, and some resolve dots and double slashes first while others
-// do not.
-func canonicalPaths(u *url.URL) []string {
-	path := u.EscapedPath()
+// appendCanonical writes down what was signed with this path, all but the hash of
+// the payload. The path is encoded once more than in the URL.
+func (s *Signed) appendCanonical(b []byte, path string) []byte {
+	b = append(append(b, s.request.Method...), '\n')
 	if path == "" {
 		path = "/"
 	}
-	paths := []string{escape(path, '/')}
-	if resolved := resolve(path); resolved != path {
-		paths = append(paths, escape(resolved, '/'))
+	b = append(appendEscaped(b, path, '/'), '\n')
+	b = append(appendQuery(b, s.query), '\n')
+	for name := range strings.SplitSeq(s.headers, ";") {
+		b = appendHeader(b, s.request, name)
 	}
-	return paths
+	b = append(b, '\n')
+	return append(append(b, s.headers...), '\n')
+}
+
+// mayResolve reports whether resolve could change a path. Some clients resolve dots
+// and double slashes before they sign, while others do not.
+func mayResolve(path string) bool {
+	return strings.Contains(path, "//") || strings.Contains(path, "/.") || path != "" && path[0] != '/'
 }
 
 // resolve takes empty parts, single and double dots out of a path.
@@ -84,13 +74,16 @@ func resolve(path string) string {
 	return resolved
 }
 
-// writeQuery writes the parameters in the order of their encoded names and
+// appendQuery writes the parameters in the order of their encoded names and
 // values, all but the signature itself.
-func writeQuery(b *strings.Builder, query []pair) {
+func appendQuery(b []byte, query []pair) []byte {
+	if len(query) == 0 {
+		return b
+	}
 	encoded := make([]pair, 0, len(query))
 	for _, p := range query {
 		if p.name != "X-Amz-Signature" {
-			encoded = append(encoded, pair{escape(p.name, 0), escape(p.value, 0)})
+			encoded = append(encoded, pair{escape(p.name), escape(p.value)})
 		}
 	}
 	slices.SortFunc(encoded, func(a, b pair) int {
@@ -101,82 +94,96 @@ func writeQuery(b *strings.Builder, query []pair) {
 	})
 	for i, p := range encoded {
 		if i > 0 {
-			b.WriteByte('&')
+			b = append(b, '&')
 		}
-		b.WriteString(p.name)
-		b.WriteByte('=')
-		b.WriteString(p.value)
+		b = append(append(b, p.name...), '=')
+		b = append(b, p.value...)
 	}
+	return b
 }
 
-// writeHeader writes the line of one header: its values without the space that
+// appendHeader writes the line of one header: its values without the space that
 // means nothing.
-func writeHeader(b *strings.Builder, r *http.Request, name string) {
-	b.WriteString(name)
-	b.WriteByte(':')
+func appendHeader(b []byte, r *http.Request, name string) []byte {
+	b = append(append(b, name...), ':')
+	switch name {
+	case "host", ":authority":
+		return append(appendCollapsed(b, r.Host), '\n')
+	}
 	for i, value := range headerValues(r, name) {
 		if i > 0 {
-			b.WriteByte(',')
+			b = append(b, ',')
 		}
-		b.WriteString(collapse(value))
+		b = appendCollapsed(b, value)
 	}
-	b.WriteByte('\n')
+	return append(b, '\n')
 }
 
 // headerValues returns the values of a header, also of those that package http
 // keeps elsewhere.
 func headerValues(r *http.Request, name string) []string {
-	switch name {
-	case "host", ":authority":
-		return []string{r.Host}
-	case "transfer-encoding":
+	if name == "transfer-encoding" {
 		return r.TransferEncoding
 	}
-	values := r.Header.Values(name)
+	canonical, usual := canonicalNames[name]
+	if !usual {
+		canonical = http.CanonicalHeaderKey(name)
+	}
+	values := r.Header[canonical]
 	if name == "content-length" && len(values) == 0 && r.ContentLength >= 0 {
 		return []string{strconv.FormatInt(r.ContentLength, 10)}
 	}
 	return values
 }
 
-// collapse trims a value and makes one space of several.
-func collapse(value string) string {
+// canonicalNames are those that package http has for the headers which clients
+// sign. Making them would cost memory for each.
+var canonicalNames = func() map[string]string {
+	names := make(map[string]string)
+	for _, name := range []string{
+		"accept", "amz-sdk-invocation-id", "amz-sdk-request", "content-length", "content-md5", "content-type", "date", "user-agent",
+		"x-amz-content-sha256", "x-amz-date", "x-amz-security-token", "x-amz-target", "x-amz-user-agent", "x-amzn-query-mode",
+	} {
+		names[name] = http.CanonicalHeaderKey(name)
+	}
+	return names
+}()
+
+// appendCollapsed trims a value and makes one space of several.
+func appendCollapsed(b []byte, value string) []byte {
 	value = strings.Trim(value, " \t")
 	if !strings.Contains(value, "  ") {
-		return value
+		return append(b, value...)
 	}
-	var b strings.Builder
 	for i := range len(value) {
 		if value[i] != ' ' || value[i-1] != ' ' {
-			b.WriteByte(value[i])
+			b = append(b, value[i])
 		}
 	}
-	return b.String()
+	return b
 }
 
-// escape encodes all but letters, digits, -, _, ., ~ and the byte that may stay.
-func escape(text string, stays byte) string {
-	plain := func(c byte) bool { return unreserved[c] || c == stays && stays != 0 }
-	first := 0
-	for first < len(text) && plain(text[first]) {
-		first++
-	}
-	if first == len(text) {
-		return text
-	}
-	const hexDigits = "0123456789ABCDEF"
-	var b strings.Builder
-	b.WriteString(text[:first])
-	for i := first; i < len(text); i++ {
-		if c := text[i]; plain(c) {
-			b.WriteByte(c)
-		} else {
-			b.WriteByte('%')
-			b.WriteByte(hexDigits[c>>4])
-			b.WriteByte(hexDigits[c&0xF])
+// escape encodes all but letters, digits, -, _, . and ~.
+func escape(text string) string {
+	for i := range len(text) {
+		if !unreserved[text[i]] {
+			return string(appendEscaped(nil, text, 0))
 		}
 	}
-	return b.String()
+	return text
+}
+
+// appendEscaped is escape, and leaves one byte more as it is, unless it is 0.
+func appendEscaped(b []byte, text string, stays byte) []byte {
+	const hexDigits = "0123456789ABCDEF"
+	for i := range len(text) {
+		if c := text[i]; unreserved[c] || c == stays && stays != 0 {
+			b = append(b, c)
+		} else {
+			b = append(b, '%', hexDigits[c>>4], hexDigits[c&0xF])
+		}
+	}
+	return b
 }
 
 var unreserved = func() (plain [256]bool) {

@@ -3,9 +3,11 @@ package sigv4
 import (
 	"encoding/hex"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/mailboxmq/mailbox/server/internal/sqsapi/sqswire"
 )
@@ -34,6 +36,10 @@ func Parse(r *http.Request) (*Signed, error) {
 	var claim claim
 	if authorization := r.Header.Get("Authorization"); authorization != "" {
 		err = claim.fromHeader(r, authorization)
+		if err == nil && isPresigned(query) {
+			// Its signature would be good here too, whenever it says that it ends.
+			err = incomplete("Only one way to sign a request is allowed: the Authorization header, or query-string parameters.")
+		}
 	} else {
 		err = claim.fromQuery(query)
 	}
@@ -47,16 +53,27 @@ func Parse(r *http.Request) (*Signed, error) {
 	if err := checkCovered(r, claim.headers); err != nil {
 		return nil, err
 	}
-	signed.canonicalize(r, query, claim.headers)
+	signed.request, signed.query, signed.headers = r, query, claim.headers
 	signed.mayLack = claim.presigned || r.Header.Get("X-Amz-Content-Sha256") == unsignedPayload
 	return signed, nil
+}
+
+// isPresigned reports whether a query has parameters of a presigned URL.
+func isPresigned(query []pair) bool {
+	return slices.ContainsFunc(query, func(p pair) bool {
+		switch p.name {
+		case "X-Amz-Algorithm", "X-Amz-Credential", "X-Amz-Expires", "X-Amz-Signature", "X-Amz-SignedHeaders":
+			return true
+		}
+		return false
+	})
 }
 
 // A claim is what a request says about its signature, as it is written there.
 type claim struct {
 	presigned  bool
 	credential string
-	headers    []string
+	headers    string
 	signature  string
 	token      string
 	// date is the time of signing in the form that is signed.
@@ -73,14 +90,13 @@ func (c *claim) fromHeader(r *http.Request, authorization string) error {
 		}
 		return sqswire.MissingAuthenticationToken.Default()
 	}
-	var headers string
 	for parameter := range strings.SplitSeq(parameters, ",") {
 		name, value, _ := strings.Cut(strings.TrimSpace(parameter), "=")
 		switch name {
 		case "Credential":
 			c.credential = value
 		case "SignedHeaders":
-			headers = value
+			c.headers = value
 		case "Signature":
 			c.signature = value
 		}
@@ -90,10 +106,9 @@ func (c *claim) fromHeader(r *http.Request, authorization string) error {
 		return incomplete("Authorization header requires 'Credential' parameter.")
 	case c.signature == "":
 		return incomplete("Authorization header requires 'Signature' parameter.")
-	case headers == "":
+	case c.headers == "":
 		return incomplete("Authorization header requires 'SignedHeaders' parameter.")
 	}
-	c.headers = strings.Split(headers, ";")
 	c.token = r.Header.Get("X-Amz-Security-Token")
 	c.date = dateOf(r)
 	if c.date == "" {
@@ -140,7 +155,7 @@ func (c *claim) fromQuery(query []pair) error {
 	*c = claim{
 		presigned:  true,
 		credential: values["X-Amz-Credential"],
-		headers:    strings.Split(values["X-Amz-SignedHeaders"], ";"),
+		headers:    values["X-Amz-SignedHeaders"],
 		signature:  values["X-Amz-Signature"],
 		token:      values["X-Amz-Security-Token"],
 		date:       values["X-Amz-Date"],
@@ -155,14 +170,19 @@ func (c *claim) signed() (*Signed, error) {
 	if err := s.readCredential(c.credential); err != nil {
 		return nil, err
 	}
-	signature, err := hex.DecodeString(c.signature)
-	if err != nil || len(signature) != len(s.signature) || c.signature != strings.ToLower(c.signature) {
+	if len(c.signature) != hex.EncodedLen(len(s.signature)) || !isLower(c.signature) {
 		return nil, sqswire.InvalidSignature.Default()
 	}
-	copy(s.signature[:], signature)
-	if s.Time, err = time.Parse(timeFormat, c.date); err != nil || len(c.date) != len(timeFormat) {
+	var encoded [2 * len(s.signature)]byte
+	copy(encoded[:], c.signature)
+	if _, err := hex.Decode(s.signature[:], encoded[:]); err != nil {
+		return nil, sqswire.InvalidSignature.Default()
+	}
+	var ok bool
+	if s.Time, ok = parseTime(c.date); !ok {
 		return nil, incomplete("Date must be in ISO-8601 'basic format'. Got '%.64s'. See http://en.wikipedia.org/wiki/ISO_8601", c.date)
 	}
+	s.date = c.date
 	if day := c.date[:len(s.day)]; s.day != day {
 		return nil, sqswire.InvalidSignature.Withf("Date in Credential scope does not match YYYYMMDD from ISO-8601 version of date from HTTP: '%s' != '%s', from '%s'.", s.day, day, c.date)
 	}
@@ -172,19 +192,56 @@ func (c *claim) signed() (*Signed, error) {
 	return s, nil
 }
 
+// parseTime reads a time in timeFormat, and nothing that is merely like it: what
+// was written is what was signed.
+func parseTime(text string) (time.Time, bool) {
+	if len(text) != len(timeFormat) {
+		return time.Time{}, false
+	}
+	var numbers [14]int // each digit
+	n := 0
+	for i := range len(text) {
+		c := text[i]
+		switch {
+		case timeFormat[i] == 'T' || timeFormat[i] == 'Z':
+			if c != timeFormat[i] {
+				return time.Time{}, false
+			}
+		case c < '0' || c > '9':
+			return time.Time{}, false
+		default:
+			numbers[n] = int(c - '0')
+			n++
+		}
+	}
+	two := func(i int) int { return 10*numbers[i] + numbers[i+1] }
+	year, month, day, hour, minute, second := 100*two(0)+two(2), time.Month(two(4)), two(6), two(8), two(10), two(12)
+	t := time.Date(year, month, day, hour, minute, second, 0, time.UTC)
+	// What the calendar or the clock does not have came out as something else.
+	return t, t.Month() == month && t.Day() == day && hour < 24 && minute < 60 && second < 60
+}
+
 // readCredential reads key/day/region/service/aws4_request. The key id may
 // contain slashes.
 func (s *Signed) readCredential(credential string) error {
-	parts := strings.Split(credential, "/")
-	n := len(parts)
-	if n < 5 || len(credential) > maxCredential {
+	rest, last, few := credential, "", false
+	cut := func() (part string) {
+		i := strings.LastIndexByte(rest, '/')
+		if i < 0 {
+			few = true
+			return ""
+		}
+		rest, part = rest[:i], rest[i+1:]
+		return part
+	}
+	last, s.Service, s.Region, s.day = cut(), cut(), cut(), cut()
+	if few || len(credential) > maxCredential {
 		return incomplete("Credential must have at least 5 slash-delimited elements, e.g. keyid/date/region/service/term.")
 	}
-	s.AccessKeyID = strings.Join(parts[:n-4], "/")
-	s.day, s.Region, s.Service = parts[n-4], parts[n-3], parts[n-2]
+	s.AccessKeyID = rest
 	switch {
-	case parts[n-1] != terminator:
-		return sqswire.InvalidSignature.Withf("Credential should be scoped with a valid terminator: 'aws4_request', not '%.64s'.", parts[n-1])
+	case last != terminator:
+		return sqswire.InvalidSignature.Withf("Credential should be scoped with a valid terminator: 'aws4_request', not '%.64s'.", last)
 	case len(s.day) != len("20060102"):
 		return sqswire.InvalidSignature.Withf("Credential should be scoped to a valid date, not '%.64s'.", s.day)
 	case s.AccessKeyID == "" || s.Region == "" || s.Service == "":
@@ -210,13 +267,13 @@ func (s *Signed) readExpires(text string) error {
 
 // checkCovered checks that the signature covers what decides about the meaning
 // of the request.
-func checkCovered(r *http.Request, headers []string) error {
-	if len(headers) > maxSignedHeaders {
+func checkCovered(r *http.Request, headers string) error {
+	if strings.Count(headers, ";") >= maxSignedHeaders {
 		return incomplete("The signature covers too many headers.")
 	}
 	var host, target bool
-	for _, name := range headers {
-		if name == "" || name != strings.ToLower(name) {
+	for name := range strings.SplitSeq(headers, ";") {
+		if name == "" || !isLower(name) {
 			return incomplete("'SignedHeaders' must be names of headers in lower case.")
 		}
 		host = host || name == "host" || name == ":authority"
@@ -229,6 +286,18 @@ func checkCovered(r *http.Request, headers []string) error {
 		return sqswire.InvalidSignature.Withf("'X-Amz-Target' must be a 'SignedHeader' in the AWS Authorization.")
 	}
 	return nil
+}
+
+// isLower reports whether a text has no letters in upper case.
+func isLower(text string) bool {
+	for i := range len(text) {
+		if c := text[i]; 'A' <= c && c <= 'Z' {
+			return false
+		} else if c >= utf8.RuneSelf {
+			return text == strings.ToLower(text)
+		}
+	}
+	return true
 }
 
 func incomplete(format string, args ...any) *sqswire.Error {

@@ -44,7 +44,7 @@ func authenticate(r *http.Request, call *sqswire.Call) error {
 	if signed.AccessKeyID != testKey || signed.SessionToken != testToken {
 		return sqswire.UnrecognizedClient.Default()
 	}
-	if !signed.VerifiedBy(testSecret, call.BodySHA256()) {
+	if !signed.VerifiedBy(secretOf(testSecret), call.BodySHA256()) {
 		return sqswire.InvalidSignature.Default()
 	}
 	return nil

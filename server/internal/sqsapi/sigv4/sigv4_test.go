@@ -16,6 +16,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
 
+	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/server/internal/sqsapi/sigv4"
 	"github.com/mailboxmq/mailbox/server/internal/sqsapi/sqswire"
 )
@@ -72,6 +73,8 @@ func newRequest(t testing.TB, target, body string) *http.Request {
 	return r
 }
 
+func secretOf(text string) *sigv4.Secret { return sigv4.NewSecret(capability.NewSecret(text)) }
+
 // verified reports whether the request as it is passes with the secret.
 func verified(t testing.TB, r *http.Request, secret string) bool {
 	t.Helper()
@@ -83,7 +86,7 @@ func verified(t testing.TB, r *http.Request, secret string) bool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return signed.VerifiedBy(secret, sha256.Sum256(body))
+	return signed.VerifiedBy(secretOf(secret), sha256.Sum256(body))
 }
 
 func TestRequestsThatTheSDKSignedAreVerified(t *testing.T) {
@@ -106,14 +109,14 @@ func TestRequestsThatTheSDKSignedAreVerified(t *testing.T) {
 				t.Errorf("%s: parsed as %+v", target, signed)
 			}
 			hash := sha256.Sum256([]byte(body))
-			if !signed.VerifiedBy(testSecret, hash) {
+			if !signed.VerifiedBy(secretOf(testSecret), hash) {
 				t.Errorf("%s with body %q: not verified", target, body)
 			}
-			if signed.VerifiedBy(testSecret+"x", hash) || signed.VerifiedBy("", hash) {
+			if signed.VerifiedBy(secretOf(testSecret+"x"), hash) || signed.VerifiedBy(secretOf(""), hash) {
 				t.Errorf("%s: verified by another secret", target)
 			}
 			hash[0] ^= 1
-			if signed.VerifiedBy(testSecret, hash) {
+			if signed.VerifiedBy(secretOf(testSecret), hash) {
 				t.Errorf("%s: verified with another body", target)
 			}
 		}
@@ -226,13 +229,13 @@ func TestPresignedRequestsAreVerified(t *testing.T) {
 		if signed.AccessKeyID != testKey || signed.SessionToken != testToken || signed.Expires != time.Minute {
 			t.Errorf("parsed as %+v", signed)
 		}
-		if !signed.VerifiedBy(testSecret, sha256.Sum256(nil)) {
+		if !signed.VerifiedBy(secretOf(testSecret), sha256.Sum256(nil)) {
 			t.Errorf("payload %s: not verified", payload)
 		}
-		if signed.VerifiedBy(testSecret, sha256.Sum256([]byte("Action=DeleteQueue"))) {
+		if signed.VerifiedBy(secretOf(testSecret), sha256.Sum256([]byte("Action=DeleteQueue"))) {
 			t.Errorf("payload %s: verified with a body that was not signed", payload)
 		}
-		if signed.VerifiedBy("x", sha256.Sum256(nil)) {
+		if signed.VerifiedBy(secretOf("x"), sha256.Sum256(nil)) {
 			t.Errorf("payload %s: verified by another secret", payload)
 		}
 	}

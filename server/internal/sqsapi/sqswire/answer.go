@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
+	"time"
 )
 
 // buffers keeps the memory of answers for reuse. What grew beyond keptBuffer is
@@ -13,47 +14,115 @@ var buffers = sync.Pool{New: func() any { return new([]byte) }}
 
 const keptBuffer = 64 << 10
 
+// keep gives a buffer back.
+func keep(buffer *[]byte) {
+	if cap(*buffer) <= keptBuffer {
+		buffers.Put(buffer)
+	}
+}
+
+// An Answer is what a client gets, as it goes over the wire.
+type Answer struct {
+	Status      int
+	ContentType string
+	RequestID   string
+	// QueryError is the header X-Amzn-Query-Error; empty for none.
+	QueryError string
+	// Body is good until the answer is written.
+	Body []byte
+}
+
+// An Answerer writes an answer. It blocks as long as the client does not read; its
+// error is that of writing.
+type Answerer interface{ WriteAnswer(a *Answer) error }
+
+// slowest is how many bytes a second a client may be expected to send and to read at
+// least. Ten messages of 1 MiB need more time than most requests.
+const slowest = 64 << 10
+
+// TransferTime is how long a client may take for so many bytes, beyond what any
+// request may take.
+func TransferTime(bytes int64) time.Duration {
+	return time.Duration(max(bytes, 0)) * time.Second / slowest
+}
+
+// OverHTTP returns an Answerer for who has a connection of package http. An answer that
+// the client does not read in time, and TransferTime, is cut off; 0 is for ever.
+func OverHTTP(w http.ResponseWriter, timeout time.Duration) Answerer {
+	return responseWriter{w, timeout}
+}
+
+type responseWriter struct {
+	http.ResponseWriter
+	timeout time.Duration
+}
+
+// WriteAnswer writes an answer.
+func (w responseWriter) WriteAnswer(a *Answer) error {
+	if w.timeout > 0 {
+		deadline := time.Now().Add(w.timeout + TransferTime(int64(len(a.Body))))
+		_ = http.NewResponseController(w.ResponseWriter).SetWriteDeadline(deadline)
+	}
+	header := w.Header()
+	if a.QueryError != "" {
+		header.Set("X-Amzn-Query-Error", a.QueryError)
+	}
+	header.Set("X-Amzn-Requestid", a.RequestID)
+	header.Set("Content-Type", a.ContentType)
+	header.Set("Content-Length", strconv.Itoa(len(a.Body)))
+	w.WriteHeader(a.Status)
+	_, err := w.Write(a.Body)
+	return err
+}
+
 // Answer writes the answer to a request that was done. It blocks as long as the
 // client does not read; its error is that of writing.
 func (c *Call) Answer(w http.ResponseWriter, out Output) error {
-	return c.write(w, http.StatusOK, func(b []byte) []byte { return c.appendAnswer(b, out) })
+	return c.AnswerTo(responseWriter{w, 0}, out)
+}
+
+// AnswerTo is Answer for another kind of connection.
+func (c *Call) AnswerTo(w Answerer, out Output) error {
+	buffer, _ := buffers.Get().(*[]byte)
+	*buffer = c.appendAnswer((*buffer)[:0], out)
+	c.answer = Answer{Status: http.StatusOK}
+	return c.write(w, buffer)
 }
 
 // Fail writes the answer to a request that failed. Errors that are no *Error,
 // and wrap none, are told as an internal failure, without their text. It blocks
 // as long as the client does not read; its error is that of writing.
 func (c *Call) Fail(w http.ResponseWriter, err error) error {
+	return c.FailTo(responseWriter{w, 0}, err)
+}
+
+// FailTo is Fail for another kind of connection.
+func (c *Call) FailTo(w Answerer, err error) error {
 	var failure *Error
 	if !errors.As(err, &failure) {
 		failure = InternalFailure.Default()
 	}
+	c.answer = Answer{Status: failure.Code.Status()}
 	if c.Protocol == JSON {
 		// Clients that used to speak Query go on with its codes.
-		w.Header().Set("X-Amzn-Query-Error", failure.Code.Query()+";"+failure.fault())
+		c.answer.QueryError = failure.Code.Query() + ";" + failure.fault()
 	}
+	buffer, _ := buffers.Get().(*[]byte)
 	if c.Protocol != JSON && c.Action == "" && failure.Code == UnknownOperation {
 		// This is no call at all: somebody looks at the URL of a queue.
-		return c.write(w, http.StatusNotFound, func(b []byte) []byte { return c.appendNothing(b) })
+		c.answer.Status = http.StatusNotFound
+		*buffer = c.appendNothing((*buffer)[:0])
+	} else {
+		*buffer = c.appendFailure((*buffer)[:0], failure)
 	}
-	return c.write(w, failure.Code.Status(), func(b []byte) []byte { return c.appendFailure(b, failure) })
+	return c.write(w, buffer)
 }
 
-// write writes what fill appends.
-func (c *Call) write(w http.ResponseWriter, status int, fill func(b []byte) []byte) error {
-	buffer, _ := buffers.Get().(*[]byte)
-	*buffer = fill((*buffer)[:0])
-	defer func() {
-		if cap(*buffer) <= keptBuffer {
-			buffers.Put(buffer)
-		}
-	}()
-	header := w.Header()
-	header.Set("X-Amzn-Requestid", c.RequestID)
-	header.Set("Content-Type", c.contentType())
-	header.Set("Content-Length", strconv.Itoa(len(*buffer)))
-	w.WriteHeader(status)
-	_, err := w.Write(*buffer)
-	return err
+// write writes the answer with a body from buffers, which it gives back.
+func (c *Call) write(w Answerer, buffer *[]byte) error {
+	defer keep(buffer)
+	c.answer.RequestID, c.answer.ContentType, c.answer.Body = c.RequestID, c.contentType(), *buffer
+	return w.WriteAnswer(&c.answer)
 }
 
 func (c *Call) contentType() string {

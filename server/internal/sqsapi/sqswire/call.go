@@ -47,8 +47,9 @@ type Call struct {
 	// Path is the path of the request: / or that of a queue.
 	Path string
 
-	body []byte
-	form form
+	body   []byte
+	form   form
+	answer Answer
 }
 
 // Read reads a request of at most limit bytes of body; see [RequestLimit]. The
@@ -68,6 +69,11 @@ func Read(r *http.Request, limit int64) (*Call, error) {
 	body, err := readBody(r, limit)
 	if err != nil {
 		return c, err
+	}
+	if r.Method != http.MethodPost && r.Method != http.MethodGet {
+		// A HEAD would do something and tell nobody.
+		c.Action = ""
+		return c, UnknownOperation.Default()
 	}
 	c.body = body
 	if c.Protocol == JSON {
@@ -187,6 +193,13 @@ func readBody(r *http.Request, limit int64) ([]byte, error) {
 	if r.Body == nil {
 		return nil, nil
 	}
+	if whole, ok := r.Body.(*Body); ok {
+		body := whole.take()
+		if int64(len(body)) > limit {
+			return nil, tooLarge(limit)
+		}
+		return body, nil
+	}
 	// A client may announce much and send nothing: what is announced is only
 	// believed as far as it costs little.
 	const believed = 64 << 10
@@ -219,12 +232,12 @@ func newRequestID() string {
 	binary.BigEndian.PutUint64(id[8:], rand.Uint64())
 	id[6] = id[6]&0x0F | 0x40 // version 4
 	id[8] = id[8]&0x3F | 0x80 // the usual variant
-	text := make([]byte, 0, 36)
-	for i, part := range [][]byte{id[:4], id[4:6], id[6:8], id[8:10], id[10:]} {
-		if i > 0 {
-			text = append(text, '-')
-		}
-		text = hex.AppendEncode(text, part)
-	}
-	return string(text)
+	var text [36]byte
+	hex.Encode(text[:8], id[:4])
+	hex.Encode(text[9:13], id[4:6])
+	hex.Encode(text[14:18], id[6:8])
+	hex.Encode(text[19:23], id[8:10])
+	hex.Encode(text[24:], id[10:])
+	text[8], text[13], text[18], text[23] = '-', '-', '-', '-'
+	return string(text[:])
 }

@@ -8,8 +8,17 @@ import (
 
 // MD5OfBody is the checksum of a message's body, in hexadecimal digits.
 func MD5OfBody(body string) string {
-	sum := md5.Sum([]byte(body)) //nolint:gosec // see above
-	return hex.EncodeToString(sum[:])
+	buffer, _ := buffers.Get().(*[]byte)
+	*buffer = append((*buffer)[:0], body...)
+	sum := md5.Sum(*buffer) //nolint:gosec // see above
+	keep(buffer)
+	return hexDigits(&sum)
+}
+
+func hexDigits(sum *[md5.Size]byte) string {
+	var digits [2 * md5.Size]byte
+	hex.Encode(digits[:], sum[:])
+	return string(digits[:])
 }
 
 // How a value is carried, in the checksum of attributes.
@@ -42,7 +51,7 @@ func MD5OfAttributes(attributes map[string]MessageAttributeValue) string {
 		}
 	}
 	sum := md5.Sum(b) //nolint:gosec // see above
-	return hex.EncodeToString(sum[:])
+	return hexDigits(&sum)
 }
 
 func appendCounted[T string | []byte](b []byte, text T) []byte {

@@ -1,0 +1,27 @@
+package sqsapi
+
+import (
+	"net/http"
+	"net/url"
+
+	"github.com/mailboxmq/mailbox/server/internal/sqsapi/sqswire"
+)
+
+// checkSite refuses a request that a browser sends for a page of another site. Where
+// everybody is believed who reaches the daemon, any page that somebody on this machine
+// looks at could otherwise delete queues: a link or a form is enough for that. Other
+// clients than browsers do not send these headers.
+func checkSite(r *http.Request) error {
+	switch r.Header.Get("Sec-Fetch-Site") {
+	case "cross-site", "same-site":
+		return sqswire.AccessDenied.Withf("Pages of other sites cannot use this service.")
+	}
+	origin := r.Header.Get("Origin")
+	if origin == "" {
+		return nil
+	}
+	if site, err := url.Parse(origin); err != nil || site.Host != r.Host {
+		return sqswire.AccessDenied.Withf("Pages of other sites cannot use this service.")
+	}
+	return nil
+}
