@@ -32,28 +32,48 @@ run: ## The daemon on the embedded disk store; it prints the next commands
 tour: ## Watch messages live and die: a tour of the library on the memory backend
 	$(GO) run ./examples/tour
 
-# The suite on the memory backend and the saboteurs are tested by name, in view
-# of everybody; all other packages only say that they are fine.
-LISTED := /membox$$|/drivertest/faulty$$
-
-# The protocols of the daemon run the whole suite in virtual time, in front of
-# memory; what they do on the real clock, in front of disk and Redis, takes a quarter
-# of an hour: make surfaces.
+# Packages in which much is played over and over, in virtual time: the suite on each
+# surface of the daemon and each embedded backend, random programs, saboteurs. The race
+# detector makes that ten times slower. So they run twice: with it, less of what is only
+# repetition (what SKIPPED names, and smaller numbers where a test knows of it), and
+# without it in full. What the surfaces do on the real clock, in front of disk and Redis,
+# takes a quarter of an hour: make surfaces.
 SURFACES := /server/internal/(httpapi|oapapi|rpcapi|sqsapi)$$
+REPEATED := $(SURFACES)|/server/internal/broker$$|/diskbox$$|/membox$$|/driver/drivertest(/faulty)?$$
+
+# One goroutine that damages a disk bit by bit or fills it to a bound, thousands of
+# messages where a hundred are the same code, saboteurs of rules that need no goroutines.
+SKIPPED := FlippedBit|^Test(DamagedFilesAreRefused|CheckFindsEvery|HeadOfALongQueue|DueNotesDoNot|SweepingKeeps|HistoriesShowEvery)
+SKIPPED := $(SKIPPED)|^TestConformance$$/./^(64_goroutines|thousands_of_messages|many_keys_come|many_messages_move)
+SKIPPED := $(SKIPPED)|^TestEverySaboteurIsCaught$$/\((ACK|CNT|DLQ|DUP|ORD|RET|SND|SVC)-
+
+# These take longest, and mostly wait: they begin first, and there are more of them at a
+# time than processors.
+LONGEST := ./redisbox ./internal/sqsclients ./internal/chaos ./sqsbox/dynamoreply ./internal/gates ./sqsbox
+
+# What fails is said at the end again, with its reason.
+REPORT := awk -f tools/report.awk
+# Vet has had its say by then.
+TEST   := $(GO) test -vet=off -timeout $(TIMEOUT)
 
 .PHONY: test
 test: format-check vet servers ## Everything a commit must pass; CI runs exactly this
-	packages=$$($(GO) list ./... | grep -vE '$(LISTED)|$(SURFACES)'); $(GO) test -race -timeout $(TIMEOUT) $$packages
-	packages=$$($(GO) list ./... | grep -E '$(SURFACES)'); $(GO) test -race -short -timeout $(TIMEOUT) $$packages
-	$(GO) test -run Alloc . # the race detector allocates too, so this runs without it
-	@echo; echo "Requests and answers: storms of callers, and ten thousand addresses:"
-	@$(GO) test -v -count=1 -timeout $(TIMEOUT) -run $(STORMS) ./reply ./redisbox ./sqsbox/dynamoreply | grep -E '\.go:[0-9]+:|^(---|ok|FAIL)'
+	@echo; echo "All packages that do not repeat much, under the race detector:"
+	@others=$$($(GO) list ./... | grep -vE '$(REPEATED)'); $(TEST) -race -p 3 -parallel 4 -skip $(STORMS) $(LONGEST) $$others 2>&1 | $(REPORT)
+	@echo; echo "Those that do, under the race detector:"
+	@repeated=$$($(GO) list ./... | grep -E '$(REPEATED)'); $(TEST) -race -short -skip '$(SKIPPED)' $$repeated 2>&1 | $(REPORT)
+	@echo; echo "And in full, without it:"
+	@full=$$($(GO) list ./... | grep -E '$(REPEATED)' | grep -vE '/(membox|faulty)$$'); $(TEST) -short -skip $(CRASHES) $$full 2>&1 | $(REPORT)
+	@$(TEST) -run Alloc . ./capability ./envelope 2>&1 | $(REPORT) # the race detector allocates too
+	@echo; echo "Requests and answers: storms of callers under the race detector, and ten thousand addresses without it:"
+	@$(TEST) -race -v -run $(STORMS) -skip $(ADDRESSES) ./redisbox ./sqsbox/dynamoreply ./reply 2>&1 | $(REPORT) -v show=$(FIGURES)
+	@$(TEST) -v -run $(ADDRESSES) ./redisbox ./reply 2>&1 | $(REPORT) -v show=$(FIGURES)
 	@echo; echo "Power cuts on the disk backend, without the race detector, which is slow:"
-	@MAILBOX_CRASH_IMAGES=$(or $(N),10000) $(GO) test -v -count=1 -timeout $(TIMEOUT) -run $(CRASHES) ./diskbox | grep -v '^=== \|^PASS'
+	@MAILBOX_CRASH_IMAGES=$(or $(N),10000) $(TEST) -v -run $(CRASHES) ./diskbox 2>&1 | $(REPORT) -v show=$(FIGURES)
 	@echo; echo "The memory backend, and the conformance cases it passes, by rule:"
-	@$(GO) test -race -timeout $(TIMEOUT) -v ./membox | awk -v test=TestConformance -f tools/cases.awk
+	@$(TEST) -v ./membox 2>&1 | $(REPORT) -v test=TestConformance
 	@echo; echo "Saboteurs, the rule each breaks, and whether the suite caught it:"
-	@$(GO) test -race -timeout $(TIMEOUT) -v ./driver/drivertest/faulty | awk -v test=TestEverySaboteurIsCaught -f tools/cases.awk
+	@$(TEST) -v ./driver/drivertest/faulty 2>&1 | $(REPORT) -v test=TestEverySaboteurIsCaught
 
 .PHONY: check
 check: test lint generate-check ## test, lint and generate-check: before a review
@@ -78,8 +98,10 @@ vet:
 # A single test takes all the images it is given.
 CRASHES := '^TestNoPowerCutLosesWhatWasAcknowledged$$'
 
-# What is said about callers and addresses in numbers.
-STORMS := 'TestEveryCaller|ManyReplyAddresses'
+# What is said about callers and addresses in numbers, and what is shown of it.
+ADDRESSES := 'ManyReplyAddresses'
+STORMS    := 'TestEveryCaller|ManyReplyAddresses'
+FIGURES   := '[.]go:[0-9]+:|^---'
 
 ##@ Now and then
 

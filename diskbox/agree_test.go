@@ -9,6 +9,7 @@ import (
 	"github.com/mailboxmq/mailbox/internal/engine"
 	"github.com/mailboxmq/mailbox/internal/host"
 	"github.com/mailboxmq/mailbox/internal/store/storetest"
+	"github.com/mailboxmq/mailbox/internal/volume"
 	"github.com/mailboxmq/mailbox/membox"
 )
 
@@ -22,25 +23,16 @@ var inMemory = drivertest.Backend{
 	Virtual: true,
 }
 
-// steps is how many steps of random programs are run: fewer under the race
-// detector, which makes the store slow.
-func steps(n int) int {
-	if raceDetector {
-		return n / 2
-	}
-	return n
-}
-
 // TestAgreesWithMemboxAcrossRestarts runs the same programs on both, with
 // restarts of this one in between.
 func TestAgreesWithMemboxAcrossRestarts(t *testing.T) {
-	drivertest.RunAgainst(t, inMemory, virtual, steps(10_000))
+	drivertest.RunAgainst(t, inMemory, virtual, volume.Of(10_000))
 }
 
 func TestAgreesWithMemboxWithoutRestarts(t *testing.T) {
 	never := virtual
 	never.Restart, never.Crashes = nil, nil
-	drivertest.RunAgainst(t, inMemory, never, steps(5_000))
+	drivertest.RunAgainst(t, inMemory, never, volume.Of(5_000))
 }
 
 // inEightShards makes every queue have eight shards.
@@ -94,11 +86,11 @@ var eightOnDisk = drivertest.Backend{
 }
 
 func TestAgreesWithMemboxInEightShards(t *testing.T) {
-	t.Run("with restarts", func(t *testing.T) { drivertest.RunAgainst(t, eightInMemory, eightOnDisk, steps(5_000)) })
+	t.Run("with restarts", func(t *testing.T) { drivertest.RunAgainst(t, eightInMemory, eightOnDisk, volume.Of(5_000)) })
 	t.Run("without restarts", func(t *testing.T) {
 		never := eightOnDisk
 		never.Restart, never.Crashes = nil, nil
-		drivertest.RunAgainst(t, eightInMemory, never, steps(5_000))
+		drivertest.RunAgainst(t, eightInMemory, never, volume.Of(5_000))
 	})
 }
 

@@ -149,7 +149,7 @@ func (r *faultRun) judge(failure error, mustTell bool) error {
 func TestAnyFailedOperationIsToldAndLosesNothing(t *testing.T) {
 	stride := 1
 	if raceDetector {
-		stride = 13
+		stride = 29
 	}
 	for _, kind := range []storetest.Kind{
 		storetest.Write, storetest.Sync, storetest.SyncDir, storetest.Create, storetest.Rename, storetest.Reuse, storetest.Remove,

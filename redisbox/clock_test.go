@@ -21,8 +21,13 @@ func TestAClockThatGoesBackDelaysNothing(t *testing.T) {
 	if err := server.SetClockSkew(-2 * time.Minute); err != nil {
 		t.Fatal(err)
 	}
-	wantNothing(t, q)
-	got, err := q.Receive(t.Context(), driver.ReceiveRequest{Max: 1, Visibility: hold, Wait: time.Minute})
+	got, err := q.Receive(t.Context(), driver.ReceiveRequest{Max: 1, Visibility: hold})
+	if early := len(got) > 0 && time.Since(start) < lease; err != nil || early {
+		t.Fatalf("got %d messages after %v, error %v", len(got), time.Since(start), err)
+	}
+	if len(got) == 0 { // otherwise this machine took as long as the lease
+		got, err = q.Receive(t.Context(), driver.ReceiveRequest{Max: 1, Visibility: hold, Wait: time.Minute})
+	}
 	if err != nil || len(got) != 1 {
 		t.Fatalf("got %d messages, error %v", len(got), err)
 	}

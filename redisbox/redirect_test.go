@@ -79,27 +79,40 @@ func TestPassingErrorsAreNotNoticed(t *testing.T) {
 	}
 }
 
+// asksAgain sends while the server says nothing but text, and checks what comes of it
+// when patience is over. It reports whether the server was asked again and again.
+func (b *babbling) asksAgain(t *testing.T, text string, patience time.Duration) bool {
+	t.Helper()
+	b.backend.options.RetryFor = patience
+	b.say(text, 1<<40)
+	start := time.Now()
+	_, err := b.Send(t.Context(), []driver.Outgoing{{}})
+	wantCode(t, err, driver.ErrUnavailable)
+	if driver.RetryAfter(err) <= 0 {
+		t.Error("there is no hint when to try again")
+	}
+	if took := time.Since(start); took < patience/2 || took > 20*patience {
+		t.Errorf("gave up after %v, want about %v", took, patience)
+	}
+	// Twice as long before each attempt: two milliseconds, four, and so on.
+	asked := b.asked.Load()
+	if asked > 25*int64(patience/time.Second) {
+		t.Errorf("asked %d times in %v", asked, patience)
+	}
+	return asked >= 3
+}
+
 func TestErrorsThatDoNotPassAreUnavailableInTime(t *testing.T) {
 	t.Parallel()
-	const patience = time.Second
 	b := newBabbling(t)
 	before := b.backend.options.RetryFor
-	b.backend.options.RetryFor = patience
 	for _, text := range passingErrors {
 		t.Run(text[:4], func(t *testing.T) {
-			b.say(text, 1<<40)
-			start := time.Now()
-			_, err := b.Send(t.Context(), []driver.Outgoing{{}})
-			wantCode(t, err, driver.ErrUnavailable)
-			if driver.RetryAfter(err) <= 0 {
-				t.Error("there is no hint when to try again")
-			}
-			if took := time.Since(start); took < patience/2 || took > 20*patience {
-				t.Errorf("gave up after %v, want about %v", took, patience)
-			}
-			// Twice as long before each attempt: two milliseconds, four, and so on.
-			if asked := b.asked.Load(); asked < 3 || asked > 25 {
-				t.Errorf("asked %d times in %v", asked, patience)
+			// A machine that is too busy to ask three times gets more time for it.
+			for patience := time.Second; !b.asksAgain(t, text, patience); patience *= 4 {
+				if patience > time.Minute {
+					t.Fatalf("asked %d times in %v", b.asked.Load(), patience)
+				}
 			}
 			b.say("", 0)
 		})

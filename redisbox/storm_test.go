@@ -13,26 +13,31 @@ import (
 
 // TestEveryCallerOfRedisGetsItsOwnAnswerAnErrorOrItsTimeout is the storm with
 // requests and answers in one Redis server, which is killed and restarted now and
-// then.
+// then. Its clock is set ahead when slots have to end.
 func TestEveryCallerOfRedisGetsItsOwnAnswerAnErrorOrItsTimeout(t *testing.T) {
 	t.Parallel()
-	server := redistest.Standalone(t, redistest.AppendOnly(redistest.FsyncNo))
+	server := redistest.Standalone(t, redistest.AppendOnly(redistest.FsyncNo), redistest.ClockSkew(0))
 	prefix, restarts := redistest.Prefix(t), 0
 	backend := openBackend(t, server.ClientOption(), &redisbox.Options{Prefix: prefix})
 	storm := replytest.Storm{
 		Requests: backend, Replies: backend.Replies(0),
 		Slots:   func(ctx context.Context) (int, error) { return countSlots(ctx, server, prefix) },
 		Callers: 1000, Workers: 8,
-		Work: 10 * time.Millisecond, Visibility: time.Second, Patience: 45 * time.Second,
+		Work: 10 * time.Millisecond, Visibility: time.Second, Patience: 3 * time.Minute,
 		Trouble: func(ctx context.Context) {
 			for restarts < 3 && ctx.Err() == nil {
-				rest(ctx, time.Second)
+				rest(ctx, 500*time.Millisecond) // the workers need more than a second in all
 				server.Kill()
 				if err := server.Restart(context.WithoutCancel(ctx)); err != nil {
 					t.Error(err)
 					return
 				}
 				restarts++
+			}
+		},
+		Elapse: func(_ context.Context, d time.Duration) {
+			if err := server.SetClockSkew(d); err != nil {
+				t.Error(err)
 			}
 		},
 	}

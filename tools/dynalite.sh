@@ -26,13 +26,14 @@ install_node() {
 	command -v apt-get >/dev/null || give_up "they are not here, and there is no apt-get to install them with."
 	local as_root=()
 	if [[ $(id -u) != 0 ]]; then
-		sudo -n true 2>/dev/null || give_up "installing them needs root: sudo apt-get install nodejs npm"
+		sudo -n true 2>/dev/null || give_up "installing them needs root: sudo apt-get install nodejs npm ca-certificates"
 		as_root=(sudo -n)
 	fi
 	apt_install() {
 		"${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
-			apt-get install -y -q --no-install-recommends -o DPkg::Lock::Timeout=120 nodejs npm
+			apt-get install -y -q --no-install-recommends -o DPkg::Lock::Timeout=120 nodejs npm ca-certificates
 	}
+	# Node.js only recommends the certificates that npm needs.
 	echo "installing Node.js for the tests" >&2
 	if ! apt_install >"$log" 2>&1; then
 		# The lists of packages may be old, or not there at all.
@@ -59,5 +60,6 @@ cp "$wanted/package.json" "$wanted/package-lock.json" "$fresh"
 # The scripts would build a database on disk. The tests keep theirs in memory.
 npm ci --prefix "$fresh" --ignore-scripts --no-audit --no-fund --loglevel=error >"$log" 2>&1 ||
 	fail "npm could not install it."
+chmod 755 "$fresh" # others may run the tests
 rm -rf "$installed"
 mv "$fresh" "$installed"

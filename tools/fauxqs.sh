@@ -16,7 +16,7 @@ give_up() {
 
 tools/dynalite.sh
 major=$(node -p 'process.versions.node.split(".")[0]')
-((major >= 20)) || give_up "this is Node.js $major."
+((major >= 20)) || give_up "this is Node.js $major. Debian has 20 since its release 13; before, take it from where Node.js is published."
 
 # What is there is complete: it was put there in one step.
 if cmp -s "$wanted/package-lock.json" "$installed/package-lock.json"; then
@@ -33,5 +33,6 @@ if ! npm ci --prefix "$fresh" --ignore-scripts --no-audit --no-fund --loglevel=e
 	cat "$log" >&2
 	give_up "npm could not install it."
 fi
+chmod 755 "$fresh" # others may run the tests
 rm -rf "$installed"
 mv "$fresh" "$installed"

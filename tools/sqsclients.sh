@@ -26,8 +26,11 @@ give_up() {
 python=${MAILBOX_PYTHON:-/usr/bin/python3}
 knows() { "$python" -c "import $1" 2>/dev/null; }
 
+# A shim of a Python version manager may be on the PATH without anything behind it.
+speaks_aws() { /usr/bin/aws --version >/dev/null 2>&1 || aws --version >/dev/null 2>&1; }
+
 packages=()
-command -v aws >/dev/null || packages+=(awscli)
+speaks_aws || packages+=(awscli)
 knows boto3 || packages+=(python3-boto3)
 knows celery || packages+=(python3-celery)
 knows kombu || packages+=(python3-kombu)
@@ -49,6 +52,8 @@ install_packages() {
 		# The lists of packages may be old, or not there at all.
 		{ "${as_root[@]}" apt-get update -q && apt_install; } >"$log" 2>&1 || give_up "apt-get could not install ${packages[*]}."
 	fi
+	hash -r
+	speaks_aws || give_up "apt-get installed awscli, but aws does not run."
 	knows 'boto3, celery, kombu, pycurl' || give_up "apt-get installed them, but $python does not know them."
 }
 
@@ -71,6 +76,7 @@ fresh=$(mktemp -d .cache/sqsclients-XXXXXX)
 cp "$wanted/package.json" "$wanted/package-lock.json" "$fresh"
 npm ci --prefix "$fresh" --ignore-scripts --no-audit --no-fund --loglevel=error >"$log" 2>&1 ||
 	give_up "npm could not install those from it."
+chmod 755 "$fresh" # others may run the tests
 rm -rf "$installed"
 mv "$fresh" "$installed"
 fresh=

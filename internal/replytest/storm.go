@@ -34,8 +34,12 @@ type Storm struct {
 	// dead one held comes back.
 	Work, Visibility time.Duration
 	// Patience is how long a caller waits for its answer: the time of a slot.
-	// Some callers have less.
+	// Some callers have less. It should be much longer than the storm takes on a
+	// slow machine.
 	Patience time.Duration
+	// Elapse lets time pass on the clock by which slots end. Nil means that it is
+	// waited for, which costs nothing where time is virtual.
+	Elapse func(ctx context.Context, d time.Duration)
 	// Trouble runs beside the callers, and ends when they have all they will
 	// get and its context ends. Nil means that there is no more of it.
 	Trouble func(ctx context.Context)
@@ -187,7 +191,7 @@ func (b *blow) patience(i int) time.Duration {
 	case i%100 == 53:
 		return b.Work / 2
 	case i%10 == 3:
-		return b.Patience * time.Duration(1+i%50) / 100
+		return b.Patience * time.Duration(1+i%50) / 400
 	default:
 		return 2 * b.Patience
 	}
@@ -237,8 +241,11 @@ func (b *blow) drain() {
 // sweep waits until the time of every slot is over, and removes those that are
 // left: of cancelled requests, and of those whose removal failed.
 func (b *blow) sweep() {
-	ctx := b.t.Context()
-	b.pause(ctx, b.Patience+time.Second)
+	ctx, elapse := b.t.Context(), b.Elapse
+	if elapse == nil {
+		elapse = b.pause
+	}
+	elapse(ctx, b.Patience+time.Second)
 	for {
 		swept, err := b.Replies.Sweep(ctx, 100)
 		if err != nil {
