@@ -10,7 +10,7 @@ import (
 // A Codec turns bodies into bytes and back. It must be safe for concurrent
 // use. Decode must neither keep nor change data, which it shares with others,
 // and must refuse what Encode would not have written: a body it accepts by
-// mistake reaches the receiver as a wrong value.
+// mistake reaches the receiver as a wrong value. A Decode that panics has refused.
 type Codec[T any] interface {
 	Encode(body T) ([]byte, error)
 	Decode(data []byte) (T, error)

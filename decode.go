@@ -3,6 +3,7 @@ package mailbox
 import (
 	"errors"
 	"fmt"
+	"runtime/debug"
 
 	"github.com/mailboxmq/mailbox/driver"
 )
@@ -15,8 +16,14 @@ type MessageDecoder[T any] interface {
 	DecodeMessage(message *driver.Message) (T, error)
 }
 
-// decode returns the body of a message.
+// decode returns the body of a message. A codec that panics has not decoded it:
+// one bad message must not end everybody who receives it.
 func (m *Mailbox[T]) decode(message *driver.Message) (body T, err error) {
+	defer func() {
+		if value := recover(); value != nil {
+			err = &panicError{value: value, stack: debug.Stack()}
+		}
+	}()
 	if m.decoder != nil {
 		return m.decoder.DecodeMessage(message)
 	}
@@ -42,3 +49,19 @@ func noAnswer(attributes map[string]string) error {
 }
 
 var errEndOfStream = errors.New("this is the end of a stream of replies, which only the codec of package reply reads")
+
+// A panicError is a function of the program's, called for a message, that
+// panicked.
+type panicError struct {
+	value any
+	stack []byte
+}
+
+// Error returns what it panicked with.
+func (e *panicError) Error() string { return fmt.Sprintf("panic: %v", e.value) }
+
+// Unwrap returns the value if that is an error.
+func (e *panicError) Unwrap() error {
+	err, _ := e.value.(error)
+	return err
+}

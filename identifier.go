@@ -38,15 +38,7 @@ func identifierProblem(id string) string {
 // whoever sent a message, and may have a password in it.
 func printable(id string) string {
 	const longest = 256
-	if scheme, _, isURI := strings.Cut(id, "://"); isURI {
-		address, err := url.Parse(id)
-		switch {
-		case err != nil:
-			id = scheme + "://…" // nobody knows what would be the password
-		case address.User != nil:
-			id = address.Redacted()
-		}
-	}
+	id = withoutPassword(id)
 	if len(id) > longest {
 		id = strings.ToValidUTF8(id[:longest], "") + "…"
 	}
@@ -56,6 +48,22 @@ func printable(id string) string {
 		}
 		return unicode.ReplacementChar
 	}, id)
+}
+
+// withoutPassword is an identifier without the password, if it has one.
+func withoutPassword(id string) string {
+	scheme, _, isURI := strings.Cut(id, "://")
+	if !isURI {
+		return id
+	}
+	address, err := url.Parse(id)
+	switch {
+	case err != nil:
+		return scheme + "://…" // nobody knows what would be the password
+	case address.User != nil:
+		return address.Redacted()
+	}
+	return id
 }
 
 func isContextError(err error) bool {

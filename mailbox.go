@@ -105,7 +105,7 @@ func Open[T any](ctx context.Context, backend driver.Opener, name string, option
 // from then on: Close closes it. New does no I/O. With a nil queue every
 // method of the mailbox returns ErrInvalid.
 func New[T any](name string, queue driver.Queue, options *Options[T]) *Mailbox[T] {
-	m := &Mailbox[T]{name: name, queue: queue, closed: make(chan struct{})}
+	m := &Mailbox[T]{name: withoutPassword(name), queue: queue, closed: make(chan struct{})}
 	if options != nil {
 		m.codec, m.poison, m.logger = options.Codec, options.Poison, options.Logger
 		m.resolver, m.replies = options.Resolver, options.Replies
@@ -124,7 +124,8 @@ func New[T any](name string, queue driver.Queue, options *Options[T]) *Mailbox[T
 	return m
 }
 
-// Name returns the name the mailbox was made with.
+// Name returns the name the mailbox was made with, without the password if that is
+// an address with one: it is told to logs and metrics.
 func (m *Mailbox[T]) Name() string { return m.name }
 
 // Queue returns the queue beneath, for what this package does not offer. It is

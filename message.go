@@ -125,7 +125,8 @@ func (m *Message[T]) Release(ctx context.Context) error {
 }
 
 // DeadLetter sets the message aside as a dead letter, with the reason and the
-// text and type of cause, which may be nil. Codes: ErrUnsupported where the
+// text and type of cause, which may be nil. Who waits for an answer can be told
+// so afterwards, with ReplyError. Codes: ErrUnsupported where the
 // backend keeps no dead letters, ErrInvalid (the reason), ErrFull when there
 // are too many dead letters (nack it then), ErrSettled, ErrReceiptExpired.
 func (m *Message[T]) DeadLetter(ctx context.Context, reason Reason, cause error) error {

@@ -150,7 +150,7 @@ func (m *Mailbox[T]) prepare(msg *driver.Outgoing, body T, traits *driver.Traits
 // dispatch hands messages to the backend, in steps of at most maxBatch. It
 // returns a result for each message unless the error concerns them all.
 func (m *Mailbox[T]) dispatch(ctx context.Context, messages []driver.Outgoing, maxBatch int) ([]Sent, error) {
-	ctx = m.trace.sending(ctx, m.name, messages)
+	ctx = m.sending(ctx, messages)
 	start := startIf(m.trace.Sent != nil)
 	var results []Sent
 	var err error

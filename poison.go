@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"runtime/debug"
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
@@ -75,10 +76,7 @@ func (m *Mailbox[T]) dispose(ctx context.Context, poisoned []poisonedDelivery) p
 	for i := range poisoned {
 		p := &poisoned[i]
 		p.err = m.encodingError(opReceive, p.delivery.ID, p.cause)
-		if m.poison != nil {
-			p.disposition = m.poison(ctx, *p.delivery, p.err)
-		}
-		p.disposition = p.disposition.within(&traits, canBury)
+		p.disposition = m.dispositionOf(ctx, p).within(&traits, canBury)
 	}
 	m.carryOut(ctx, poisoned, PoisonBury)
 	for i := range poisoned {
@@ -100,6 +98,21 @@ func (m *Mailbox[T]) dispose(ctx context.Context, poisoned []poisonedDelivery) p
 		}
 	}
 	return result
+}
+
+// dispositionOf asks Options.Poison. If that panics, nobody has chosen: the message
+// is buried.
+func (m *Mailbox[T]) dispositionOf(ctx context.Context, p *poisonedDelivery) (chosen Disposition) {
+	if m.poison == nil {
+		return Disposition{}
+	}
+	defer func() {
+		if value := recover(); value != nil {
+			m.logger.LogAttrs(ctx, slog.LevelError, "mailbox: Options.Poison panicked", slog.String("queue", m.name),
+				slog.String("id", p.delivery.ID), slog.Any("panic", value), slog.String("stack", string(debug.Stack())))
+		}
+	}()
+	return m.poison(ctx, *p.delivery, p.err)
 }
 
 // within turns a disposition into one that the queue can carry out.
@@ -171,6 +184,9 @@ func (m *Mailbox[T]) report(ctx context.Context, p *poisonedDelivery) {
 		}
 		if p.failure != nil {
 			attrs = append(attrs, slog.Any("failure", p.failure))
+		}
+		if panicked, ok := errors.AsType[*panicError](p.cause); ok {
+			attrs = append(attrs, slog.String("stack", string(panicked.stack)))
 		}
 		m.logger.LogAttrs(ctx, level, text, attrs...)
 	}

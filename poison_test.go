@@ -222,3 +222,52 @@ func TestSendOnlyCodecNeverReceives(t *testing.T) {
 	_, err = m.Send(t.Context(), "tea")
 	wantError(t, err, nil)
 }
+
+// fragile is a body whose own decoder panics on some inputs.
+type fragile string
+
+func (f *fragile) UnmarshalJSON(data []byte) error {
+	if len(data) < 4 {
+		return nil
+	}
+	*f = fragile(data[1:99]) // panics unless there is that much
+	return nil
+}
+
+func TestCodecThatPanicsMakesPoisonAndEndsNothing(t *testing.T) {
+	backend := membox.New(nil)
+	t.Cleanup(func() { backend.Close() })
+	var log bytes.Buffer
+	bodies, err := mailbox.Open(t.Context(), backend, "orders", &mailbox.Options[fragile]{Logger: textLogger(&log)})
+	wantError(t, err, nil)
+	text, err := mailbox.Open(t.Context(), backend, "orders", &mailbox.Options[string]{Codec: mailbox.String()})
+	wantError(t, err, nil)
+	mustSend(t, text, `"poison"`, `""`)
+
+	got, err := bodies.Receive(t.Context(), mailbox.WithMax(10))
+	wantError(t, err, nil)
+	wantEqual(t, "messages that were received", len(got), 1)
+	wantStats(t, bodies, mailbox.Stats{InFlight: 1, Dead: 1})
+	for letter, err := range bodies.DeadLetters(t.Context()) { // which decodes it once more
+		wantError(t, err, nil)
+		wantEqual(t, "reason", letter.Reason, mailbox.ReasonParse)
+		wantError(t, letter.DecodeErr, mailbox.ErrEncoding)
+		if !strings.Contains(letter.LastError, "panic") || !strings.Contains(letter.LastError, "out of range") {
+			t.Errorf("the last error is %q, and does not say that the codec panicked, and with what", letter.LastError)
+		}
+	}
+	if !strings.Contains(log.String(), "UnmarshalJSON") {
+		t.Errorf("the log does not say where the codec panicked: %s", log.String())
+	}
+}
+
+func TestPoisonFunctionThatPanicsBuriesThePoison(t *testing.T) {
+	numbers, text := numbersAndText(t, driver.Config{}, &mailbox.Options[int]{
+		Poison: func(context.Context, driver.Delivery, error) mailbox.Disposition { panic("what is that") },
+	})
+	mustSend(t, text, "poison", "2")
+	got, err := numbers.Receive(t.Context(), mailbox.WithMax(10))
+	wantError(t, err, nil)
+	wantSame(t, "bodies", bodies(got), []int{2})
+	wantStats(t, numbers, mailbox.Stats{InFlight: 1, Dead: 1})
+}

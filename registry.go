@@ -19,6 +19,9 @@ const (
 
 const opResolve = "resolve"
 
+// pingWithin is how long a health check waits for one queue.
+const pingWithin = 5 * time.Second
+
 // RegistryOptions configure a Registry. The zero value, and nil, mean the
 // defaults.
 type RegistryOptions struct {
@@ -87,7 +90,10 @@ type entry struct {
 // An opening is an attempt to open a queue, which others wait for.
 type opening struct {
 	done chan struct{}
-	err  error // set before done is closed
+	// err, and abandoned if whoever tried has given up and says nothing about
+	// the queue, are set before done is closed.
+	err       error
+	abandoned bool
 }
 
 // NewRegistry returns an empty registry. It does no I/O.
@@ -203,9 +209,8 @@ func (r *Registry) borrow(ctx context.Context, id string) (*entry, Source, error
 		}
 		select {
 		case <-attempt.done:
-			// A context that ended was that of the one who tried, not ours.
-			if err := attempt.err; err != nil && !isContextError(err) {
-				return nil, "", err
+			if attempt.err != nil && !attempt.abandoned {
+				return nil, "", attempt.err
 			}
 		case <-ctx.Done():
 			return nil, "", ctx.Err()
@@ -247,6 +252,14 @@ func (r *Registry) find(id string) (*entry, Source, *opening, error) {
 
 // open makes the attempt that find has registered.
 func (r *Registry) open(ctx context.Context, id string) (*entry, error) {
+	concluded := false
+	defer func() {
+		if !concluded { // the fallback has panicked
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.concludeLocked(id, nil, true)
+		}
+	}()
 	start := time.Now()
 	queue, err := r.fallback.OpenQueue(ctx, id)
 	if err == nil && queue == nil {
@@ -260,14 +273,13 @@ func (r *Registry) open(ctx context.Context, id string) (*entry, error) {
 		err = unresolved(id, "", err)
 	}
 	r.mu.Lock()
-	attempt := r.opening[id]
-	delete(r.opening, id)
 	if err == nil && r.closed {
 		err = &Error{Code: ErrClosed, Op: opResolve, Queue: printable(id)}
 		defer func() { _ = queue.Close() }()
 	}
-	attempt.err = err
-	close(attempt.done)
+	concluded = true
+	// A fallback that runs out of time of its own has tried as well as any other.
+	r.concludeLocked(id, err, isContextError(err) && ctx.Err() != nil)
 	if err != nil {
 		r.mu.Unlock()
 		return nil, err
@@ -282,6 +294,15 @@ func (r *Registry) open(ctx context.Context, id string) (*entry, error) {
 	r.mu.Unlock()
 	r.closeEvicted(leaving)
 	return e, nil
+}
+
+// concludeLocked ends an attempt to open id. After one that was abandoned, those
+// who waited for it try by themselves.
+func (r *Registry) concludeLocked(id string, err error, abandoned bool) {
+	attempt := r.opening[id]
+	delete(r.opening, id)
+	attempt.err, attempt.abandoned = err, abandoned
+	close(attempt.done)
 }
 
 func (r *Registry) lendLocked(e *entry, now time.Time) {
@@ -377,8 +398,9 @@ func (r *Registry) Evict(id string) error {
 // Check looks after every queue in the cache, by Ping where it has that and by
 // Stats otherwise, and evicts those that do not answer, so that they are opened
 // anew when they are needed. It returns what was wrong with them. It blocks for
-// as long as they take; when ctx ends it stops, evicts nothing more, and
-// returns the context's error. Registered queues are not looked at.
+// as long as they take, a few seconds each at most; when ctx ends it stops, evicts
+// nothing more, and returns the context's error. Registered queues are not looked
+// at.
 func (r *Registry) Check(ctx context.Context) error {
 	r.mu.Lock()
 	ids := make([]string, 0, len(r.cached))
@@ -419,7 +441,10 @@ func (r *Registry) borrowCached(id string) *entry {
 	return e
 }
 
+// ping asks a queue for a sign of life. One that hangs gives none.
 func ping(ctx context.Context, queue driver.Queue) error {
+	ctx, cancel := context.WithTimeout(ctx, pingWithin)
+	defer cancel()
 	if pinger, ok := queue.(driver.Pinger); ok {
 		return pinger.Ping(ctx)
 	}

@@ -76,7 +76,9 @@ func ReplyMailbox[R, T any](ctx context.Context, message *Message[T], options *O
 		return nil, err
 	}
 	if isSlot {
-		return New[R](message.ReplyTo, &replySlotQueue[T]{slot, message}, options), nil
+		box := New[R](message.ReplyTo, &replySlotQueue[T]{slot, message}, options)
+		box.trace.Sending = nil // a slot has no place for what it would add
+		return box, nil
 	}
 	queue, err := message.replyMailbox(ctx)
 	if err != nil {
@@ -156,13 +158,14 @@ func (m *Message[T]) answerSlot(ctx context.Context, slot slotQueue, reply *driv
 	return err
 }
 
-// checkUnsettled returns why there can be no more replies to the message.
+// checkUnsettled returns why there can be no more replies to the message. One
+// that was dead-lettered can still be answered: with what it died of.
 func (m *Message[T]) checkUnsettled() error {
 	if known := m.slot.Load(); known != slotWaits {
 		return &Error{Code: slotCodes[known], Op: opReply, Queue: m.mailbox.name, MessageID: m.ID}
 	}
-	if m.Settled() {
-		return m.settledBefore(opReply, m.phase.Load())
+	if phase := m.phase.Load(); phase > phaseSettling && phase != phaseDead {
+		return m.settledBefore(opReply, phase)
 	}
 	return nil
 }

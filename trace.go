@@ -17,7 +17,8 @@ type Trace struct {
 	// Sending is called before messages are handed to the backend, once for
 	// each send or batch. It may add to the messages' Attributes, which are
 	// never nil here, so this is the place to carry a trace context along. The
-	// context it returns is used for the rest of the call.
+	// context it returns is used for the rest of the call. Where a message has
+	// no room for what it adds, and for a reply slot, the message goes without.
 	Sending func(ctx context.Context, queue string, messages []driver.Outgoing) context.Context
 	// Sent is called when that send has ended, well or not, with the context
 	// that Sending returned.
@@ -130,16 +131,26 @@ func startIf(wanted bool) time.Time {
 	return time.Now()
 }
 
-// sending calls the hook of that name with attributes it may write to.
-func (t *Trace) sending(ctx context.Context, queue string, messages []driver.Outgoing) context.Context {
-	if t.Sending == nil {
+// sending calls the hook of that name with attributes it may write to. A message
+// that had no room for what it wrote, and would be refused for that, goes without.
+func (m *Mailbox[T]) sending(ctx context.Context, messages []driver.Outgoing) context.Context {
+	if m.trace.Sending == nil {
 		return ctx
 	}
+	own := make([]map[string]string, len(messages))
 	for i := range messages {
 		// The map may be the caller's, or shared by the whole batch.
-		messages[i].Attributes = writable(messages[i].Attributes, true)
+		own[i] = messages[i].Attributes
+		messages[i].Attributes = writable(own[i], true)
 	}
-	if derived := t.Sending(ctx, queue, messages); derived != nil {
+	derived := m.trace.Sending(ctx, m.name, messages)
+	traits := m.queue.Traits()
+	for i := range messages {
+		if messages[i].Check(&traits) != nil {
+			messages[i].Attributes = own[i]
+		}
+	}
+	if derived != nil {
 		return derived
 	}
 	return ctx

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -120,4 +121,48 @@ func TestEventsTellWhatHappenedAndHowLongItTook(t *testing.T) {
 		wantError(t, message.Ack(t.Context()), mailbox.ErrSettled)
 		wantEqual(t, "number of events after a refusal", len(settled), 2)
 	})
+}
+
+func TestHookThatAddsTooManyAttributesCostsNoMessage(t *testing.T) {
+	full := make(map[string]string)
+	for i := range driver.MaxAttributes {
+		full[strconv.Itoa(i)] = "x"
+	}
+	trace := &mailbox.Trace{Sending: func(ctx context.Context, _ string, messages []driver.Outgoing) context.Context {
+		for i := range messages {
+			messages[i].Attributes["traceparent"] = "00-1-2-01"
+		}
+		return ctx
+	}}
+	m, _ := onMemory(t, &mailbox.Options[string]{Trace: trace})
+	_, err := m.Send(t.Context(), "full", mailbox.WithAttributes(full))
+	wantError(t, err, nil)
+	_, err = m.SendMessages(t.Context(), []mailbox.Outgoing[string]{{Body: "full", Attributes: full}, {Body: "empty"}})
+	wantError(t, err, nil)
+	for i, message := range mustReceive(t, m, 3, mailbox.WithMax(3)) {
+		want := 64
+		if message.Body == "empty" {
+			want = 1
+		}
+		wantEqual(t, "attributes of message "+strconv.Itoa(i), len(message.Attributes), want)
+	}
+	wantEqual(t, "attributes of the caller", len(full), driver.MaxAttributes)
+}
+
+func TestTracedReplyMailboxTakesASlotToo(t *testing.T) {
+	d := newDesk(t, nil)
+	sent := 0
+	trace := &mailbox.Trace{
+		Sending: func(ctx context.Context, _ string, messages []driver.Outgoing) context.Context {
+			messages[0].Attributes["traceparent"] = "00-1-2-01"
+			return ctx
+		},
+		Sent: func(context.Context, mailbox.SentEvent) { sent++ },
+	}
+	box, err := mailbox.ReplyMailbox(t.Context(), d.ask(t, "a"), &mailbox.Options[int]{Trace: trace})
+	wantError(t, err, nil)
+	_, err = box.Send(t.Context(), 4)
+	wantError(t, err, nil)
+	d.wantSlot(t, "a", driver.SlotResolved, "4")
+	wantEqual(t, "sends that were traced", sent, 1)
 }

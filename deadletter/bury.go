@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/mailboxmq/mailbox"
@@ -49,12 +50,16 @@ type Burial[T any] struct {
 	// ReplyErr says why the sender of a request could not be told. It is nil if
 	// that worked, and if there was nobody to tell.
 	ReplyErr error
+	// Kept says that the backend keeps the letter: it keeps all of this box, or
+	// this one is too large for the mailbox of letters.
+	Kept bool
 }
 
 // Bury makes a dead letter of a message that failed with cause, always in this
 // order: it writes the letter, tells who waits for an answer, if somebody does,
 // and acks the message. Where the backend keeps the letters, writing and
-// acking are one step, and the reply follows. The reply is best effort: nothing
+// acking are one step, and the reply follows; so it is with a message that is too
+// large for the mailbox of letters. The reply is best effort: nothing
 // waits for it for longer than a few seconds, and the message is acked even if
 // nobody could be told.
 //
@@ -71,38 +76,41 @@ func (b *Box[T]) Bury(ctx context.Context, message *mailbox.Message[T], reason m
 		return Burial[T]{}, &BuryError{StepWrite, b.fail(opBury, mailbox.ErrInvalid, "source", "is nil")}
 	}
 	burial := Burial[T]{Letter: b.newLetter(message, cause, reason)}
-	if b.letters == nil {
-		if err := b.keep(ctx, message, &burial.Letter, cause); err != nil {
-			return burial, &BuryError{StepWrite, err}
-		}
-		burial.ReplyErr = b.notify(ctx, message, cause)
-		return burial, nil
-	}
-	if err := b.send(ctx, &burial.Letter); err != nil {
+	if err := b.write(ctx, message, &burial, cause); err != nil {
 		return burial, &BuryError{StepWrite, err}
 	}
 	burial.ReplyErr = b.notify(ctx, message, cause)
+	if burial.Kept {
+		return burial, nil
+	}
 	if err := message.AckUnanswered(ctx); err != nil {
 		return burial, &BuryError{StepAck, err}
 	}
 	return burial, nil
 }
 
-// keep makes a dead letter of the message with its backend. A message that is
-// settled takes no reply, so one that wants a reply is buried behind the back of
-// the Message value, which then knows nothing of it.
-func (b *Box[T]) keep(ctx context.Context, message *mailbox.Message[T], letter *Letter[T], cause error) error {
-	if !message.ExpectsReply() {
-		return message.DeadLetter(ctx, letter.Reason, cause)
+// shortError is how much of the error is told of a message that hardly leaves room
+// for it.
+const shortError = 256
+
+// write puts the letter into the box. What is told about the death gives way to
+// the message; one that is too large all the same is left to its backend, because
+// otherwise it could never die.
+func (b *Box[T]) write(ctx context.Context, message *mailbox.Message[T], burial *Burial[T], cause error) error {
+	letter := &burial.Letter
+	if b.letters != nil {
+		err := b.send(ctx, letter)
+		if errors.Is(err, mailbox.ErrTooLarge) {
+			letter.Stack = ""
+			letter.LastError = strings.ToValidUTF8(letter.LastError[:min(len(letter.LastError), shortError)], "")
+			err = b.send(ctx, letter)
+		}
+		if !errors.Is(err, mailbox.ErrTooLarge) || !b.source.Traits().DeadLetters {
+			return err
+		}
 	}
-	keeper, ok := b.source.Queue().(driver.DeadLetterer)
-	if !ok {
-		return b.fail(opBury, mailbox.ErrUnsupported, "", "the backend keeps no dead letters")
-	}
-	err := keeper.DeadLetter(ctx, []driver.Burial{{
-		Receipt: message.Receipt, Reason: letter.Reason, Error: letter.LastError, ErrorType: letter.ErrorType,
-	}})
-	return mailbox.ErrorAt(err, 0)
+	burial.Kept = true
+	return message.DeadLetter(ctx, letter.Reason, cause)
 }
 
 // send puts the letter into its mailbox. Within the dedup window of that, a

@@ -16,6 +16,8 @@ const (
 	replayPause = time.Minute
 	// returnWithin is how long a handler that was cancelled has to return.
 	returnWithin = time.Second
+	// extendWithin is how long a backend may take to extend a lease.
+	extendWithin = 5 * time.Second
 )
 
 // verdict is what a handler returned.
@@ -109,7 +111,11 @@ func (c *Consumer[T]) await(ctx context.Context, cancel context.CancelCauseFunc,
 			return v, state
 		case <-extend.C:
 			begun := time.Now()
-			err := claim.extend(context.WithoutCancel(ctx))
+			// A call that takes longer than this is as good as one that fails. The
+			// verdict, and the order to stop, wait for it.
+			calling, ended := context.WithTimeout(context.WithoutCancel(ctx), extendWithin)
+			err := claim.extend(calling)
+			ended()
 			switch {
 			case err == nil:
 				heldUntil = begun.Add(c.options.Visibility)

@@ -3,11 +3,14 @@ package deadletter
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
+	"sync"
 
 	"github.com/mailboxmq/mailbox"
+	"github.com/mailboxmq/mailbox/internal/backoff"
 )
 
 // RedriveOptions configure Redrive. The zero value, and nil, are the defaults.
@@ -43,8 +46,13 @@ type Redriven struct {
 // is one message all the same. Letters in a mailbox are taken to be looked at,
 // and those not chosen are put back where they were.
 //
-// Repeating it is safe. After an error, Redriven says what was moved before.
-// Codes: ErrFull when the source is full; ErrInvalid if the box has no source.
+// A letter that the source refuses, because a limit was lowered for example,
+// stays in the box and does not keep the others from going back.
+//
+// Repeating it is safe. After an error, Redriven says what was moved.
+// Codes: ErrFull when the source is full; ErrInvalid if the box has no source;
+// ErrInvalid, ErrTooLarge, ErrEncoding and ErrUnsupported for letters that were
+// refused, which the error names.
 func (b *Box[T]) Redrive(ctx context.Context, selection Selection[T], options *RedriveOptions) (Redriven, error) {
 	chooser, err := b.chooser(opRedrive, selection)
 	if err != nil {
@@ -65,7 +73,7 @@ func (b *Box[T]) Redrive(ctx context.Context, selection Selection[T], options *R
 	r.done.Moved, err = b.scan(ctx, chooser, func(message *mailbox.Message[Letter[T]]) (bool, error) {
 		return r.moveBack(ctx, message)
 	})
-	return r.done, err
+	return r.done, errors.Join(err, errors.Join(r.refused...))
 }
 
 // redrive is one call of Box.Redrive.
@@ -74,7 +82,11 @@ type redrive[T any] struct {
 	options RedriveOptions
 	sent    map[string]bool // what this call has sent back, by identity or first id
 	done    Redriven
+	refused []error // what was wrong with letters that the source did not take
 }
+
+// refusedMax bounds how many of them are told: there may be as many as letters.
+const refusedMax = 10
 
 // duplicate reports whether the work of a letter was sent back before.
 func (r *redrive[T]) duplicate(ctx context.Context, letter *Letter[T]) (bool, error) {
@@ -100,6 +112,29 @@ func (r *redrive[T]) pace(ctx context.Context) error {
 	return r.options.Pace.Wait(ctx)
 }
 
+// paceHolding is pace with a letter in hand, which must not be lost meanwhile.
+func (r *redrive[T]) paceHolding(ctx context.Context, message *mailbox.Message[Letter[T]]) error {
+	if r.options.Pace == nil {
+		return nil
+	}
+	waiting, done := context.WithCancel(ctx)
+	var holding sync.WaitGroup
+	holding.Go(func() {
+		for {
+			backoff.Pause(waiting, scanVisibility/3)
+			if waiting.Err() != nil {
+				return
+			}
+			// If it fails, the next one may work. If the letter is lost, whoever
+			// has it meets the dedup key.
+			_ = message.Extend(waiting, scanVisibility)
+		}
+	})
+	defer holding.Wait()
+	defer done()
+	return r.pace(ctx)
+}
+
 // mark remembers that the work of a letter was sent back.
 func (r *redrive[T]) mark(ctx context.Context, identity string) error {
 	if r.options.Dedup == nil {
@@ -117,10 +152,15 @@ func (r *redrive[T]) moveBack(ctx context.Context, message *mailbox.Message[Lett
 	if duplicate, err := r.duplicate(ctx, letter); err != nil || duplicate {
 		return false, err
 	}
-	if err := r.pace(ctx); err != nil {
+	if err := r.paceHolding(ctx, message); err != nil {
 		return false, err
 	}
-	if err := r.box.resend(ctx, letter); err != nil {
+	if err := r.box.resend(ctx, letter); refused(err) {
+		if len(r.refused) < refusedMax {
+			r.refused = append(r.refused, fmt.Errorf("letter of %s: %w", letter.MessageID, err))
+		}
+		return false, nil
+	} else if err != nil {
 		return false, err
 	}
 	r.sent[letter.firstID()] = true
@@ -170,18 +210,37 @@ func (r *redrive[T]) kept(ctx context.Context, c *chooser[T]) error {
 	return nil
 }
 
+// refused reports whether a letter could not be sent back for what it is, and not
+// for what is the matter with its mailbox.
+func refused(err error) bool {
+	return errors.Is(err, mailbox.ErrInvalid) || errors.Is(err, mailbox.ErrTooLarge) ||
+		errors.Is(err, mailbox.ErrEncoding) || errors.Is(err, mailbox.ErrUnsupported)
+}
+
 // resend sends the message that a letter is of to the source again. The dedup
 // key makes a repeat harmless where the source remembers keys; a conflict says
 // that it was sent before, by an encoder that does not encode twice the same.
 func (b *Box[T]) resend(ctx context.Context, letter *Letter[T]) error {
-	attributes := maps.Clone(letter.Attributes)
-	if attributes == nil {
-		attributes = make(map[string]string)
+	marked := maps.Clone(letter.Attributes)
+	if marked == nil {
+		marked = make(map[string]string)
 	}
-	attributes[AttributeRedrives] = strconv.Itoa(letter.Redrives + 1)
-	if attributes[AttributeOriginalID] == "" {
-		attributes[AttributeOriginalID] = letter.MessageID
+	marked[AttributeRedrives] = strconv.Itoa(letter.Redrives + 1)
+	if marked[AttributeOriginalID] == "" {
+		marked[AttributeOriginalID] = letter.MessageID
 	}
+	err := b.resendWith(ctx, letter, marked)
+	if e, ok := errors.AsType[*mailbox.Error](err); ok && e.Code == mailbox.ErrInvalid && e.Field == "Attributes" {
+		// It had as many as there may be. To be counted matters less than to go.
+		err = b.resendWith(ctx, letter, letter.Attributes)
+	}
+	if errors.Is(err, mailbox.ErrConflict) {
+		return nil
+	}
+	return err
+}
+
+func (b *Box[T]) resendWith(ctx context.Context, letter *Letter[T], attributes map[string]string) error {
 	options := []mailbox.SendOption{
 		mailbox.WithAttributes(attributes), mailbox.WithGroup(letter.Group),
 		mailbox.WithReplyTo(letter.ReplyTo), mailbox.WithCorrelationID(letter.CorrelationID),
@@ -194,8 +253,5 @@ func (b *Box[T]) resend(ctx context.Context, letter *Letter[T]) error {
 		options = append(options, mailbox.WithDedupKey(dedupKey("redrive", b.source.Name(), letter.MessageID)))
 	}
 	_, err := b.source.Send(ctx, letter.Body, options...)
-	if errors.Is(err, mailbox.ErrConflict) {
-		return nil
-	}
 	return err
 }

@@ -29,33 +29,48 @@ type Dataset[In, Expected any] struct {
 // NewDataset returns a dataset. Codes: ErrInvalid if a sample has no id, or that of
 // another.
 func NewDataset[In, Expected any](samples ...Sample[In, Expected]) (*Dataset[In, Expected], error) {
-	seen := make(map[string]bool, len(samples))
-	for i, sample := range samples {
-		switch {
-		case sample.ID == "":
-			return nil, datasetError(mailbox.ErrInvalid, fmt.Sprintf("sample %d has no id", i+1), nil)
-		case seen[sample.ID]:
-			return nil, datasetError(mailbox.ErrInvalid, fmt.Sprintf("sample %d has the id %q, as another has", i+1, sample.ID), nil)
-		}
-		seen[sample.ID] = true
-	}
-	return &Dataset[In, Expected]{samples: slices.Clone(samples)}, nil
+	return newDataset(slices.Clone(samples), func(i int) string { return fmt.Sprintf("sample %d", i+1) })
 }
+
+// newDataset checks the ids. Name says which sample is meant to who reads errors.
+func newDataset[In, Expected any](samples []Sample[In, Expected], name func(i int) string) (*Dataset[In, Expected], error) {
+	seen := make(map[string]int, len(samples))
+	for i := range samples {
+		id := samples[i].ID
+		if id == "" {
+			return nil, datasetError(mailbox.ErrInvalid, name(i)+" has no id", nil)
+		}
+		if other, known := seen[id]; known {
+			return nil, datasetError(mailbox.ErrInvalid, fmt.Sprintf("%s has the id %q, as %s has", name(i), id, name(other)), nil)
+		}
+		seen[id] = i
+	}
+	return &Dataset[In, Expected]{samples: samples}, nil
+}
+
+// byteOrderMark is what some editors begin a file with.
+var byteOrderMark = []byte("\xef\xbb\xbf")
 
 // maxLineBytes bounds one line of a dataset.
 const maxLineBytes = 16 << 20
 
 // Load reads a dataset of JSON lines: one object a line, with id, input and
-// expected, and nothing else. Empty lines are passed over. Codes: ErrEncoding and
-// ErrInvalid, naming the line; and the reader's own errors.
+// expected, and nothing else. Empty lines are passed over, and so is a byte order
+// mark at the beginning. Codes: ErrEncoding, ErrInvalid and ErrTooLarge, naming the
+// line; and the reader's own errors.
 func Load[In, Expected any](from io.Reader) (*Dataset[In, Expected], error) {
 	var samples []Sample[In, Expected]
 	lines := bufio.NewScanner(from)
 	lines.Buffer(nil, maxLineBytes)
 	number := 0
+	var numbers []int // of the lines that the samples are in
 	for lines.Scan() {
 		number++
-		line := bytes.TrimSpace(lines.Bytes())
+		line := lines.Bytes()
+		if number == 1 {
+			line = bytes.TrimPrefix(line, byteOrderMark)
+		}
+		line = bytes.TrimSpace(line)
 		if len(line) == 0 {
 			continue
 		}
@@ -63,14 +78,14 @@ func Load[In, Expected any](from io.Reader) (*Dataset[In, Expected], error) {
 		if err != nil {
 			return nil, datasetError(mailbox.ErrEncoding, fmt.Sprintf("line %d", number), err)
 		}
-		samples = append(samples, sample)
+		samples, numbers = append(samples, sample), append(numbers, number)
 	}
 	if err := lines.Err(); errors.Is(err, bufio.ErrTooLong) {
 		return nil, datasetError(mailbox.ErrTooLarge, fmt.Sprintf("line %d has more than %d bytes", number+1, maxLineBytes), nil)
 	} else if err != nil {
 		return nil, err
 	}
-	return NewDataset(samples...)
+	return newDataset(samples, func(i int) string { return fmt.Sprintf("line %d", numbers[i]) })
 }
 
 // LoadFile is Load for a file.

@@ -64,6 +64,31 @@ func TestEvaluatorsOfOutputs(t *testing.T) {
 	}
 }
 
+func TestLargeNumbersAreComparedExactly(t *testing.T) {
+	const large = 1 << 53 // from here on, not every whole number has a float64
+	yes(t, "within", evalloop.Within[int64](0), large+1, large, false)
+	yes(t, "within one", evalloop.Within[int64](1), large+1, large, true)
+	yes(t, "within, unsigned", evalloop.Within[uint64](0), math.MaxUint64, math.MaxUint64-1, false)
+	yes(t, "as far apart as can be", evalloop.Within[int64](1), math.MaxInt64, math.MinInt64, false)
+	yes(t, "as far apart as can be, small", evalloop.Within[int8](254), -128, 127, false)
+	yes(t, "below zero", evalloop.Within[int8](3), -2, 1, true)
+	same := evalloop.JSONEqual[string, string]()
+	yes(t, "JSON", same, `{"id":9007199254740993}`, `{"id":9007199254740992}`, false)
+	yes(t, "JSON in a list", same, `[1,[9007199254740993]]`, `[1,[9007199254740993]]`, true)
+	yes(t, "JSON, written differently", same, `[10,-0,1.50]`, `[1e1,0,1.5]`, true)
+	yes(t, "JSON beyond all floats", same, `1e999`, `1e999`, true)
+	yes(t, "JSON beyond all floats, differs", same, `1e999`, `1e998`, false)
+	yes(t, "JSON, more fields", same, `{"a":1,"b":null}`, `{"a":1,"c":null}`, false)
+	yes(t, "JSON, longer", same, `[1,2]`, `[1]`, false)
+	yes(t, "JSON, a text", same, `"1"`, `1`, false)
+}
+
+func TestJSONWithSomethingAfterItIsNone(t *testing.T) {
+	for _, output := range []string{`{"a":1}}`, `{"a":1}]`, `{"a":1},`, `{"a":1} {`, `{"a":1}x`} {
+		yes(t, output, evalloop.JSONEqual[string, string](), output, `{"a":1}`, false)
+	}
+}
+
 func TestEvaluatorsOfConduct(t *testing.T) {
 	session := mainloop.NewSession()
 	for _, use := range []mainloop.ToolUse{
@@ -214,5 +239,35 @@ func TestDatasetsAreRead(t *testing.T) {
 	}
 	if _, err := evalloop.LoadFile[number, int](name + "x"); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("no file is %v", err)
+	}
+}
+
+func TestDatasetsOfOtherEditorsAreRead(t *testing.T) {
+	const bom = "\xef\xbb\xbf"
+	const first = `{"id":"a","input":1,"expected":2}`
+	for name, text := range map[string]string{
+		"a byte order mark": bom + first, "lines that end as on Windows": first + "\r\n\r\n", "both": bom + first + "\r\n", "no end of line": first,
+	} {
+		if d, err := evalloop.Load[int, int](strings.NewReader(text)); err != nil || d.Len() != 1 || d.At(0).ID != "a" {
+			t.Errorf("with %s the dataset is %+v, %v", name, d, err)
+		}
+	}
+	for _, text := range []string{"", bom, "\n\n", bom + "\r\n"} {
+		if d, err := evalloop.Load[int, int](strings.NewReader(text)); err != nil || d.Len() != 0 {
+			t.Errorf("of %q the dataset is %+v, %v", text, d, err)
+		}
+	}
+}
+
+func TestErrorsOfDatasetsNameTheLine(t *testing.T) {
+	const first = `{"id":"a","input":1,"expected":2}`
+	for line, text := range map[string]string{
+		"line 4": first + "\n\n\n{", "line 3": first + "\n\n" + `{"id":"","input":1,"expected":2}`,
+		"line 5": first + "\n\n" + `{"id":"b","input":1,"expected":2}` + "\n\n" + first,
+		"line 2": first + "\n\xef\xbb\xbf" + first, // a mark belongs to the beginning
+	} {
+		if _, err := evalloop.Load[int, int](strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), line) {
+			t.Errorf("the error is %v, and does not name %s", err, line)
+		}
 	}
 }

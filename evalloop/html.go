@@ -96,7 +96,7 @@ func writeComparisons(page *strings.Builder, comparisons []Comparison) {
 		for _, change := range []struct {
 			title, class string
 			ids          []string
-		}{{"Fixed", "passed", c.Fixed}, {"Broken", "failed", c.Broken}} {
+		}{{"Fixed", "passed", c.Fixed}, {"Broken", "failed", c.Broken}, {"Only in one of them", "unmatched", c.Unmatched}} {
 			if len(change.ids) > 0 {
 				fmt.Fprintf(page, `<p class="%s">%s: %s</p>`+"\n", change.class, change.title, html.EscapeString(strings.Join(change.ids, ", ")))
 			}

@@ -4,9 +4,12 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
+	"maps"
 	"math"
-	"reflect"
+	"slices"
 	"strings"
 )
 
@@ -34,10 +37,20 @@ type Number interface {
 // What is no number passes for nothing.
 func Within[T Number](tolerance float64) Evaluator[T, T] {
 	return func(_ context.Context, trial Trial[T, T]) (Score, error) {
-		apart := math.Abs(float64(trial.Output) - float64(trial.Expected))
 		equal := trial.Output == trial.Expected // infinities have no difference
-		return verdict(equal || apart <= tolerance, fmt.Sprintf("got %v, expected %v, at most %v apart", trial.Output, trial.Expected, tolerance)), nil
+		return verdict(equal || apart(trial.Output, trial.Expected) <= tolerance, fmt.Sprintf("got %v, expected %v, at most %v apart", trial.Output, trial.Expected, tolerance)), nil
 	}
+}
+
+// apart is the difference of two numbers. That of whole ones is exact before it is
+// made a float64, which does not have all of them.
+func apart[T Number](a, b T) float64 {
+	one, two := T(1), T(2)
+	if whole := one/two == 0; !whole {
+		return math.Abs(float64(a) - float64(b))
+	}
+	// The difference is right even if the numbers are below zero, or it is not a T.
+	return float64(uint64(max(a, b)) - uint64(min(a, b)))
 }
 
 // JSONEqual passes if output and expectation are the same as JSON: the order of
@@ -54,7 +67,7 @@ func JSONEqual[Out, Expected any]() Evaluator[Out, Expected] {
 		if err != nil {
 			return verdict(false, fmt.Sprintf("the output is no JSON: %v", err)), nil
 		}
-		return verdict(reflect.DeepEqual(output, expected), fmt.Sprintf("got %v, expected %v", output, expected)), nil
+		return verdict(sameJSON(output, expected), fmt.Sprintf("got %v, expected %v", output, expected)), nil
 	}
 }
 
@@ -75,12 +88,46 @@ func asJSON(value any) (any, error) {
 		}
 	}
 	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.UseNumber()
 	var decoded any
 	if err := decoder.Decode(&decoded); err != nil {
 		return nil, err
 	}
-	if decoder.More() {
-		return nil, fmt.Errorf("there is something after it")
+	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
+		return nil, errors.New("there is something after it")
 	}
 	return decoded, nil
+}
+
+// sameJSON compares what asJSON returns.
+func sameJSON(a, b any) bool {
+	switch a := a.(type) {
+	case map[string]any:
+		b, ok := b.(map[string]any)
+		return ok && maps.EqualFunc(a, b, sameJSON)
+	case []any:
+		b, ok := b.([]any)
+		return ok && slices.EqualFunc(a, b, sameJSON)
+	case json.Number:
+		b, ok := b.(json.Number)
+		return ok && sameNumber(a, b)
+	}
+	return a == b
+}
+
+// sameNumber compares whole numbers digit by digit, and others as float64.
+func sameNumber(a, b json.Number) bool {
+	whole := func(n json.Number) bool { return !strings.ContainsAny(n.String(), ".eE") }
+	if a == b {
+		return true
+	}
+	if whole(a) && whole(b) {
+		return strings.TrimPrefix(a.String(), "-") == "0" && strings.TrimPrefix(b.String(), "-") == "0"
+	}
+	x, err := a.Float64()
+	if err != nil {
+		return false // beyond all floats
+	}
+	y, err := b.Float64()
+	return err == nil && x == y
 }

@@ -129,6 +129,9 @@ type Comparison struct {
 	// the other way round: by id, in order.
 	Fixed  []string `json:"fixed,omitempty"`
 	Broken []string `json:"broken,omitempty"`
+	// Unmatched samples have a result in one of them only. The more there are, the
+	// less the differences tell.
+	Unmatched []string `json:"unmatched,omitempty"`
 }
 
 // Compare compares two experiments; ok is false if one of them has no results.
@@ -150,17 +153,28 @@ func (r *Report) Compare(baseline, candidate string) (comparison Comparison, ok 
 	for i := range before {
 		passed[before[i].SampleID] = before[i].Score.Passed
 	}
+	seen := make(map[string]bool)
 	for i := range after {
 		id, passes := after[i].SampleID, after[i].Score.Passed
+		seen[id] = true
 		switch did, known := passed[id]; {
+		case !known:
+			c.Unmatched = append(c.Unmatched, id)
 		case known && !did && passes:
 			c.Fixed = append(c.Fixed, id)
 		case known && did && !passes:
 			c.Broken = append(c.Broken, id)
 		}
 	}
+	for id := range passed {
+		if !seen[id] {
+			c.Unmatched = append(c.Unmatched, id)
+		}
+	}
 	slices.Sort(c.Fixed)
 	slices.Sort(c.Broken)
+	slices.Sort(c.Unmatched)
+	c.Unmatched = slices.Compact(c.Unmatched)
 	return c, true
 }
 

@@ -56,6 +56,12 @@ func TestReportsAddUp(t *testing.T) {
 		strings.Join(c.Fixed, " ") != "b c" || strings.Join(c.Broken, " ") != "a" {
 		t.Errorf("the comparison is %+v", c)
 	}
+	if strings.Join(c.Unmatched, " ") != "d" {
+		t.Errorf("samples that only one of them has are %v", c.Unmatched)
+	}
+	if back, _ := r.Compare("v2", "baseline"); strings.Join(back.Unmatched, " ") != "d" {
+		t.Errorf("samples that only one of them has are %v", back.Unmatched)
+	}
 	if _, ok := r.Compare("baseline", "v3"); ok {
 		t.Error("an experiment that was not run was compared")
 	}
@@ -81,6 +87,7 @@ all         7        6       4       66.7%      0.750       186 ms        600 ms
 v2 against baseline: pass rate +25.0 points (+50.0%), mean score +0.000, mean latency -200 ms
   fixed: b, c
   broken: a
+  only in one of them: d
 
 2 failed:
   b (baseline) 0.50 got <b> [31mmud</b>

@@ -64,7 +64,7 @@ func (c *Comparison) write(text *strings.Builder) {
 	for _, change := range []struct {
 		what string
 		ids  []string
-	}{{"fixed", c.Fixed}, {"broken", c.Broken}} {
+	}{{"fixed", c.Fixed}, {"broken", c.Broken}, {"only in one of them", c.Unmatched}} {
 		if len(change.ids) > 0 {
 			fmt.Fprintf(text, "  %s: %s\n", change.what, oneLine(strings.Join(change.ids, ", ")))
 		}

@@ -2,6 +2,7 @@ package mainloop
 
 import (
 	"fmt"
+	"math"
 	"sync"
 
 	"github.com/mailboxmq/mailbox"
@@ -17,14 +18,23 @@ type Usage struct {
 }
 
 // TotalTokens is input and output together.
-func (u Usage) TotalTokens() int { return u.InputTokens + u.OutputTokens }
+func (u Usage) TotalTokens() int { return sum(u.InputTokens, u.OutputTokens) }
 
 // Add returns the sum of both.
 func (u Usage) Add(other Usage) Usage {
-	u.InputTokens += other.InputTokens
-	u.OutputTokens += other.OutputTokens
-	u.CachedTokens += other.CachedTokens
+	u.InputTokens = sum(u.InputTokens, other.InputTokens)
+	u.OutputTokens = sum(u.OutputTokens, other.OutputTokens)
+	u.CachedTokens = sum(u.CachedTokens, other.CachedTokens)
 	return u
+}
+
+// sum adds, and stops at the largest number: a count that a server makes up must
+// not come out as nothing.
+func sum(a, b int) int {
+	if b > 0 && a > math.MaxInt-b {
+		return math.MaxInt
+	}
+	return a + b
 }
 
 // A Budget bounds what one request may use. Limits that are zero do not bound,
@@ -118,8 +128,11 @@ func NewTracker(budget Budget) *Tracker {
 func (t *Tracker) Budget() Budget { return t.budget }
 
 // Record says what an evaluation has used since it began. It replaces what was
-// said about that evaluation before: servers report sums, not steps.
+// said about that evaluation before: servers report sums, not steps. Nothing is
+// less than nothing.
 func (t *Tracker) Record(evaluation string, usage Usage) {
+	usage.InputTokens, usage.OutputTokens = max(0, usage.InputTokens), max(0, usage.OutputTokens)
+	usage.CachedTokens = max(0, usage.CachedTokens)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.used[evaluation] = usage

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"sync"
@@ -208,7 +209,7 @@ func parse[Out any](response Response) (Out, error) {
 	if err := decoder.Decode(&output); err != nil {
 		return output, &mailbox.Error{Code: mailbox.ErrEncoding, Op: "run", Detail: "the model's answer", Err: err}
 	}
-	if decoder.More() {
+	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
 		return output, &mailbox.Error{Code: mailbox.ErrEncoding, Op: "run", Detail: "the model's answer goes on after its JSON"}
 	}
 	return output, nil

@@ -128,7 +128,7 @@ func TestOutputsAreDecodedAndFinalized(t *testing.T) {
 	if err != nil || got.Output.Drink != "tea" {
 		t.Errorf("the output is %+v, %v", got, err)
 	}
-	for _, text := range []string{"", "tea", `{"drink":1}`, `{"drink":"tea"} and milk`} {
+	for _, text := range []string{"", "tea", `{"drink":1}`, `{"drink":"tea"} and milk`, `{"drink":"tea"}}`, `{"drink":"tea"}]`} {
 		if got, _, err := execute[order](t, say(text), prompt, nil, mainloop.NewRequest("?")); !errors.Is(err, mailbox.ErrEncoding) || got.Success() || got.Output != (order{}) {
 			t.Errorf("%q became %+v, %v", text, got, err)
 		}

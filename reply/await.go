@@ -34,12 +34,12 @@ const (
 // each client has none of this.
 func Await[R any](ctx context.Context, replies *mailbox.Mailbox[Result[R]], requestID string) (R, error) {
 	var answer R
-	err := browse(ctx, replies, requestID, func(message *mailbox.Message[Result[R]]) (bool, error) {
+	err := browse(ctx, replies, requestID, func(message *mailbox.Message[Result[R]]) (verdict, error) {
 		answer = message.Body.Value
 		if err := message.Ack(ctx); err != nil && !lost(err) {
-			return false, err
+			return taken, err
 		}
-		return true, message.Body.Err
+		return sated, message.Body.Err
 	})
 	return answer, err
 }
@@ -72,28 +72,45 @@ func Collect[R any](ctx context.Context, replies *mailbox.Mailbox[Result[R]], n 
 	return results, nil
 }
 
-// browse shows take the messages that are replies to one request, until it says
-// that it is done or fails, and puts the others back.
-func browse[R any](ctx context.Context, replies *mailbox.Mailbox[Result[R]], requestID string, take func(*mailbox.Message[Result[R]]) (done bool, err error)) error {
+// A verdict is what becomes of a reply to the request that somebody looks for.
+type verdict int
+
+const (
+	taken  verdict = iota // it is dealt with, or held
+	unripe                // it is for later, and goes back
+	sated                 // it is dealt with, and was the last that is wanted
+)
+
+// browse shows take the messages that are replies to one request, until it is
+// sated or fails, and puts the others back.
+func browse[R any](ctx context.Context, replies *mailbox.Mailbox[Result[R]], requestID string, take func(*mailbox.Message[Result[R]]) (verdict, error)) error {
 	pause := foreignPauseMin
 	for {
 		messages, err := replies.Receive(ctx, mailbox.WithMax(receiveMax), mailbox.WithWait(receiveWait))
 		if err != nil {
 			return err
 		}
-		mine := false
+		var others []*mailbox.Message[Result[R]]
+		progress := false
 		for i, message := range messages {
 			if message.Body.RequestID != requestID {
+				others = append(others, message)
 				continue
 			}
-			mine = true
-			if done, err := take(message); done || err != nil {
-				putBack(ctx, requestID, messages, i+1)
+			judged, err := take(message)
+			if judged == sated || err != nil {
+				unseen := messages[i+1:]
+				putBack(ctx, append(others, strangers(unseen, requestID, true)...), strangers(unseen, requestID, false))
 				return err
 			}
+			if judged == unripe {
+				others = append(others, message)
+			} else {
+				progress = true
+			}
 		}
-		putBack(ctx, requestID, messages, len(messages))
-		if mine || len(messages) == 0 {
+		putBack(ctx, others, nil)
+		if progress || len(messages) == 0 {
 			pause = foreignPauseMin
 			continue
 		}
@@ -104,25 +121,27 @@ func browse[R any](ctx context.Context, replies *mailbox.Mailbox[Result[R]], req
 	}
 }
 
-// putBack nacks what is for others, and releases what is for us and from
-// position on, which nobody has looked at. What cannot be put back comes back
-// when its visibility ends.
-func putBack[R any](ctx context.Context, requestID string, messages []*mailbox.Message[Result[R]], position int) {
-	var foreign, unseen []*mailbox.Message[Result[R]]
-	for i, message := range messages {
-		switch {
-		case message.Body.RequestID != requestID:
-			foreign = append(foreign, message)
-		case i >= position:
-			unseen = append(unseen, message)
+// strangers returns the messages that are, or are not, replies to other requests.
+func strangers[R any](messages []*mailbox.Message[Result[R]], requestID string, foreign bool) []*mailbox.Message[Result[R]] {
+	var found []*mailbox.Message[Result[R]]
+	for _, message := range messages {
+		if (message.Body.RequestID != requestID) == foreign {
+			found = append(found, message)
 		}
 	}
-	if len(foreign)+len(unseen) == 0 {
+	return found
+}
+
+// putBack nacks what is for others, or for later, and releases what nobody has
+// looked at, also when ctx has ended. What cannot be put back comes back when its
+// visibility ends.
+func putBack[R any](ctx context.Context, others, unseen []*mailbox.Message[Result[R]]) {
+	if len(others)+len(unseen) == 0 {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidyWithin)
 	defer cancel()
-	_ = mailbox.NackAll(ctx, 0, nil, foreign...)
+	_ = mailbox.NackAll(ctx, 0, nil, others...)
 	_ = mailbox.ReleaseAll(ctx, unseen...)
 }
 

@@ -245,6 +245,39 @@ func TestStreamIsPutInOrder(t *testing.T) {
 	wantEqual(t, "parts", next, n)
 }
 
+func TestStreamWithAPartMissingIsWaitedForWithoutSpinning(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := newOffice(t)
+		const spinning = 5000 // a reader that spins never lets virtual time pass
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		looks := 0
+		box := must(mailbox.Open(t.Context(), o.backend, "replies", &mailbox.Options[reply.Result[string]]{
+			Codec: reply.Results[string](nil),
+			Trace: &mailbox.Trace{Polled: func(context.Context, mailbox.PolledEvent) {
+				if looks++; looks == spinning {
+					cancel()
+				}
+			}},
+		}))(t)
+		defer box.Close()
+		const first, n = 1, 300 // more than are kept ahead of their turn
+		for i := first; i <= n; i++ {
+			must(box.Send(t.Context(), reply.Result[string]{Value: "late"}, mailbox.WithCorrelationID("r"),
+				mailbox.WithAttribute(driver.AttributeReplyIndex, strconv.Itoa(i))))(t)
+		}
+		text, err := collectParts(t, ctx, box, "r", 0)
+		wantError(t, err, context.DeadlineExceeded)
+		wantEqual(t, "text", text, "")
+		if looks > 500 {
+			t.Errorf("looked %d times in a minute", looks)
+		}
+		stats, err := box.Stats(t.Context())
+		wantError(t, err, nil)
+		wantEqual(t, "parts for the next reader", stats, mailbox.Stats{Ready: n})
+	})
+}
+
 func TestReaderThatStopsLeavesTheRestForTheNext(t *testing.T) {
 	o := newOffice(t)
 	replies := o.replies(t, "replies")

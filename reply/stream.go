@@ -2,7 +2,6 @@ package reply
 
 import (
 	"context"
-	"fmt"
 	"iter"
 	"maps"
 	"slices"
@@ -108,11 +107,11 @@ const partsAhead = 256
 func Parts[R any](ctx context.Context, replies *mailbox.Mailbox[Result[R]], requestID string, from int) iter.Seq2[Result[R], error] {
 	return func(yield func(Result[R], error) bool) {
 		p := &parts[R]{next: from, ahead: make(map[int]*mailbox.Message[Result[R]]), yield: yield}
-		err := browse(ctx, replies, requestID, func(message *mailbox.Message[Result[R]]) (bool, error) {
+		err := browse(ctx, replies, requestID, func(message *mailbox.Message[Result[R]]) (verdict, error) {
 			return p.take(ctx, message)
 		})
 		// What is ahead of its turn is for the next reader.
-		putBack(ctx, requestID, slices.Collect(maps.Values(p.ahead)), 0)
+		putBack(ctx, nil, slices.Collect(maps.Values(p.ahead)))
 		if err != nil && !p.stopped {
 			yield(Result[R]{RequestID: requestID, Index: -1}, err)
 		}
@@ -127,47 +126,46 @@ type parts[R any] struct {
 	stopped bool // the loop was left
 }
 
-func (p *parts[R]) take(ctx context.Context, message *mailbox.Message[Result[R]]) (done bool, err error) {
+func (p *parts[R]) take(ctx context.Context, message *mailbox.Message[Result[R]]) (verdict, error) {
 	switch index := message.Body.Index; {
 	case index < 0:
 		return p.show(ctx, message)
 	case index < p.next: // seen, and sent twice
-		return false, settle(ctx, message)
+		return taken, settle(ctx, message)
 	case index >= p.next+partsAhead:
-		if err := message.Nack(ctx, 0, nil); err != nil && !lost(err) {
-			return false, fmt.Errorf("put part %d back: %w", index, err)
-		}
-		return false, nil
+		return unripe, nil
 	case index > p.next:
 		p.ahead[index] = message // over an earlier delivery of it, if there was one
-		return false, nil
+		return taken, nil
 	}
 	for message != nil {
 		delete(p.ahead, p.next)
 		p.next++
-		if done, err := p.show(ctx, message); done || err != nil {
-			return done, err
+		if judged, err := p.show(ctx, message); judged == sated || err != nil {
+			return judged, err
 		}
 		message = p.ahead[p.next]
 	}
-	return false, nil
+	return taken, nil
 }
 
 // show yields a part and acks it.
-func (p *parts[R]) show(ctx context.Context, message *mailbox.Message[Result[R]]) (done bool, err error) {
+func (p *parts[R]) show(ctx context.Context, message *mailbox.Message[Result[R]]) (verdict, error) {
 	result := message.Body
 	switch {
 	case result.End:
-		return true, settle(ctx, message)
+		return sated, settle(ctx, message)
 	case result.Err != nil:
 		if err := settle(ctx, message); err != nil {
-			return false, err
+			return taken, err
 		}
-		return true, result.Err
+		return sated, result.Err
 	}
 	p.stopped = !p.yield(result, nil)
-	err = settle(ctx, message)
-	return p.stopped, err
+	if p.stopped {
+		return sated, settle(ctx, message)
+	}
+	return taken, settle(ctx, message)
 }
 
 // settle acks a message, or finds that it will come again and be known then.

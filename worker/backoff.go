@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"math"
 	"math/rand/v2"
 	"time"
 )
@@ -47,7 +48,7 @@ func ExponentialBackoff(base, longest time.Duration) Backoff {
 		if full <= 0 {
 			return 0
 		}
-		return rand.N(full + 1)
+		return rand.N(min(full, math.MaxInt64-1) + 1)
 	}
 }
 

@@ -52,14 +52,20 @@ func (r *run[T]) start(ctx, polling context.Context) (settling context.Context, 
 // once. Handlers may go on for the drain time; then they are cancelled, and their
 // messages given back without waiting for them to return.
 func (r *run[T]) drain(settling context.Context, c *crew) error {
-	r.release(settling, r.close())
+	patience := time.NewTimer(max(0, r.loop.options.Drain))
+	defer patience.Stop()
+	// Nobody waits for this: a backend that hangs must not make the drain longer.
+	var releasing sync.WaitGroup
+	waiting := r.close()
+	releasing.Go(func() { r.release(settling, waiting) })
 	left := 0
-	if !r.awaitWorkers(c) {
+	if !r.awaitWorkers(c, patience) {
 		jobs := r.cutShort()
 		c.cut(&mailbox.Error{Code: ErrShutdown, Op: "handle", Queue: r.loop.mailbox.Name()})
 		r.giveBack(settling, jobs)
 		left = r.awaitReturn(settling, c)
 	}
+	releasing.Wait()
 	// All that is left is to be acked.
 	last := time.AfterFunc(settleWithin, c.stop)
 	defer last.Stop()
@@ -91,15 +97,13 @@ func (r *run[T]) close() []*job[T] {
 	return waiting
 }
 
-// awaitWorkers waits for the workers to end, up to the drain time, and reports
+// awaitWorkers waits for the workers to end, while there is patience, and reports
 // whether they have.
-func (r *run[T]) awaitWorkers(c *crew) bool {
-	timer := time.NewTimer(max(0, r.loop.options.Drain))
-	defer timer.Stop()
+func (r *run[T]) awaitWorkers(c *crew, patience *time.Timer) bool {
 	select {
 	case <-c.idle:
 		return true
-	case <-timer.C:
+	case <-patience.C:
 	case <-r.abort:
 	}
 	return false
@@ -136,17 +140,11 @@ func (r *run[T]) giveBack(settling context.Context, jobs []*job[T]) {
 	if len(jobs) == 0 {
 		return
 	}
-	messages := make([]*mailbox.Message[T], len(jobs))
-	for i, j := range jobs {
-		r.letGo(j)
-		messages[i] = j.message
-	}
-	ctx, cancel := context.WithTimeout(settling, settleWithin)
-	defer cancel()
-	err := mailbox.NackAll(ctx, 0, ErrShutdown, messages...)
-	r.loop.options.Logger.LogAttrs(ctx, slog.LevelWarn, "worker: handlers were cut short, their messages are given back",
+	r.loop.options.Logger.LogAttrs(settling, slog.LevelWarn, "worker: handlers were cut short, their messages are given back",
 		slog.String("loop", r.loop.options.Name), slog.Int("messages", len(jobs)))
-	r.givenBack(ctx, jobs, ResultNacked, err)
+	r.returnAll(settling, jobs, ResultNacked, func(ctx context.Context, messages []*mailbox.Message[T]) error {
+		return mailbox.NackAll(ctx, 0, ErrShutdown, messages...)
+	})
 }
 
 // awaitReturn waits for handlers that were cancelled to return, and for workers

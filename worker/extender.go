@@ -68,8 +68,9 @@ func (r *run[T]) extendDue(ctx context.Context) {
 	for i, j := range jobs {
 		messages[i] = j.message
 	}
-	// A call that takes longer than this is as good as one that fails.
-	calling, cancel := context.WithTimeout(ctx, max(visibility/3, time.Second))
+	// A call that takes longer than this is as good as one that fails. Who wants to
+	// let go of a message waits for it.
+	calling, cancel := context.WithTimeout(ctx, min(max(visibility/3, time.Second), settleWithin))
 	err := mailbox.ExtendAll(calling, visibility, messages...)
 	cancel()
 	if err != nil {
@@ -113,7 +114,7 @@ func (r *run[T]) lose(ctx context.Context, j *job[T], cause error) {
 	}
 	o := &r.loop.options
 	err := &mailbox.Error{
-		Code: mailbox.ErrReceiptExpired, Op: "handle", Queue: r.loop.mailbox.Name(), MessageID: j.message.ID,
+		Code: mailbox.ErrReceiptExpired, Op: "handle", Queue: r.loop.mailbox.Name(), MessageID: j.id,
 		Detail: "the lease was lost", Err: cause,
 	}
 	r.mu.Lock()
@@ -130,7 +131,7 @@ func (r *run[T]) lose(ctx context.Context, j *job[T], cause error) {
 		if j.succeeded {
 			// Its ack is being repeated. The message may come back before that
 			// is over, and is not to be done again then.
-			r.loop.completed.put(j.message.ID, struct{}{})
+			r.loop.completed.put(j.id, struct{}{})
 		}
 	}
 	r.mu.Unlock()
@@ -138,7 +139,7 @@ func (r *run[T]) lose(ctx context.Context, j *job[T], cause error) {
 		return
 	}
 	o.Logger.LogAttrs(ctx, slog.LevelWarn, "worker: lease lost",
-		slog.String("loop", o.Name), slog.String("id", j.message.ID), slog.Int("deliveries", j.message.Deliveries), slog.Any("err", err))
+		slog.String("loop", o.Name), slog.String("id", j.id), slog.Int("deliveries", j.message.Deliveries), slog.Any("err", err))
 	r.loop.settled(ctx, j.message, SettledEvent{Result: ResultLost, Cause: err})
 }
 
@@ -160,11 +161,12 @@ func (r *run[T]) extendTo(ctx context.Context, j *job[T], visibility time.Durati
 	for j.lease.extending {
 		r.renewed.Wait()
 	}
-	until := r.now() + visibility
-	if j.phase == jobRunning && until <= j.lease.until {
+	now := r.now()
+	if j.phase == jobRunning && visibility <= j.lease.until-now {
 		r.mu.Unlock()
 		return nil
 	}
+	until := now + visibility // which only counts if the backend thinks that it is a time
 	r.leases.remove(j)
 	j.lease.extending = true
 	r.mu.Unlock()

@@ -90,8 +90,12 @@ func (r *run[T]) bury(ctx context.Context, j *job[T], reason mailbox.Reason, o *
 		return
 	}
 	r.loop.boxFailing.Store(false)
+	box := r.loop.box.Name()
+	if burial.Kept {
+		box = r.loop.mailbox.Name()
+	}
 	attrs := []slog.Attr{
-		slog.String("reason", string(reason)), slog.String("box", r.loop.box.Name()),
+		slog.String("reason", string(reason)), slog.String("box", box),
 		slog.String("request", burial.Letter.RequestID), slog.String("error_type", burial.Letter.ErrorType),
 	}
 	if burial.ReplyErr != nil {
@@ -104,7 +108,7 @@ func (r *run[T]) bury(ctx context.Context, j *job[T], reason mailbox.Reason, o *
 			r.loop.failed(ctx, slog.LevelWarn, "worker: message is dead-lettered, and could not be acked", j.message, err)
 		}
 	}
-	r.settle(ctx, j, SettledEvent{Result: ResultDead, Reason: reason, Box: r.loop.box.Name(), Cause: cause})
+	r.settle(ctx, j, SettledEvent{Result: ResultDead, Reason: reason, Box: box, Cause: cause})
 }
 
 // answer tells who sent a request that it has failed, and acks it. If that cannot
@@ -113,7 +117,7 @@ func (r *run[T]) answer(ctx context.Context, j *job[T], cause error, result Resu
 	message := j.message
 	if notifier := r.loop.options.Notifier; notifier.Waits(message) {
 		answering, cancel := context.WithTimeout(ctx, answerWithin)
-		err := r.loop.persist(answering, "reply", func() error { return notifier.Fail(answering, message, cause) })
+		err := r.persist(answering, j, "reply", func() error { return notifier.Fail(answering, message, cause) })
 		cancel()
 		unheard := errors.Is(err, mailbox.ErrNoReplyTo) && result == ResultDiscarded
 		if err != nil && !unwanted(err) && !unheard {

@@ -105,12 +105,13 @@ type Group struct {
 	mu      sync.Mutex // guards the fields below
 	started bool
 	running []bool // by position in members
+	done    []bool // those that have ended without an error
 	address net.Addr
 }
 
 // NewGroup returns a group of members. It does no I/O.
 func NewGroup(options *GroupOptions, members ...Member) *Group {
-	g := &Group{members: members, stopped: make(chan struct{}), running: make([]bool, len(members))}
+	g := &Group{members: members, stopped: make(chan struct{}), running: make([]bool, len(members)), done: make([]bool, len(members))}
 	if options != nil {
 		g.options = *options
 	}
@@ -154,7 +155,8 @@ func (g *Group) HealthAddr() net.Addr {
 // ends without an error is done, and the others go on.
 //
 // It returns nil if it was told to end and every member ended well, and otherwise
-// what went wrong, first things first. Codes beside those of the members:
+// what went wrong, first things first. A member that returns just the error of its
+// context, after it was told to stop, has ended well. Codes beside those of the members:
 // ErrInvalid if a member is nil or the group has run before; ErrUnavailable if
 // health cannot be served; ErrStuck if the watchdog has ended it, or a member did
 // not end in time.
@@ -207,10 +209,10 @@ func (g *Group) begin() error {
 	return nil
 }
 
-func (g *Group) setRunning(position int, running bool) {
+func (g *Group) setRunning(position int, running, done bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.running[position] = running
+	g.running[position], g.done[position] = running, done
 }
 
 // signals returns where signals come from, and how to end that.

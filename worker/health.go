@@ -46,6 +46,8 @@ type HealthReport struct {
 type MemberHealth struct {
 	Name    string `json:"name"`
 	Running bool   `json:"running"`
+	// Done says that it has ended without an error.
+	Done bool `json:"done,omitempty"`
 	// BeatAge is how long ago it gave a sign of life, in seconds.
 	BeatAge float64 `json:"beat_age_seconds,omitempty"`
 	// HandlerAge is how long its oldest handler has given none, in seconds, and
@@ -113,7 +115,7 @@ func (g *Group) Report(ctx context.Context) HealthReport {
 	now := time.Now()
 	for i := range g.members {
 		health := g.memberHealth(i, now)
-		if !health.Running || health.Stuck {
+		if !health.Running && !health.Done || health.Stuck {
 			worse(Unhealthy)
 		}
 		if health.DeadLettersFailing {
@@ -134,7 +136,7 @@ func (g *Group) memberHealth(position int, now time.Time) MemberHealth {
 	member := g.members[position]
 	health := MemberHealth{Name: member.Name()}
 	g.mu.Lock()
-	health.Running = g.running[position]
+	health.Running, health.Done = g.running[position], g.done[position]
 	g.mu.Unlock()
 	if beating, ok := member.(interface{ LastBeat() time.Time }); ok {
 		if beat := beating.LastBeat(); !beat.IsZero() {

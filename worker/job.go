@@ -13,11 +13,16 @@ import (
 type job[T any] struct {
 	message *mailbox.Message[T] // never changes
 	run     *run[T]             // never changes
-	parent  context.Context     // set when a worker takes it, before anybody can ask
-	lease   lease[T]
-	// since is when the handler began, or gave its last sign of life.
-	since time.Duration
-	phase jobPhase
+	// id and group are those of the message as it came: its fields are the
+	// handler's to change.
+	id, group string
+	parent    context.Context // set when a worker takes it, before anybody can ask
+	lease     lease[T]
+	// since is when the handler began, or gave its last sign of life, and resting
+	// that it need not give any.
+	since   time.Duration
+	resting bool
+	phase   jobPhase
 	// alone is set when a worker takes it while nothing else is going on, and acks
 	// are quick. succeeded is set by the worker when the handler has returned without an
 	// error, acked when the worker has acked the message too, lost when the lease
@@ -104,6 +109,7 @@ func (j *job[T]) Value(key any) any {
 // held is what Beat and Extend need of a job of any type.
 type held interface {
 	beat()
+	rest(resting bool)
 	extend(ctx context.Context, visibility time.Duration) error
 }
 
@@ -114,6 +120,13 @@ func (j *job[T]) beat() {
 	j.run.mu.Lock()
 	defer j.run.mu.Unlock()
 	j.since = now
+}
+
+func (j *job[T]) rest(resting bool) {
+	now := j.run.now()
+	j.run.mu.Lock()
+	defer j.run.mu.Unlock()
+	j.since, j.resting = now, resting
 }
 
 func (j *job[T]) extend(ctx context.Context, visibility time.Duration) error {
@@ -127,6 +140,17 @@ func Beat(ctx context.Context) {
 	if job, ok := ctx.Value(heldKey{}).(held); ok {
 		job.beat()
 	}
+}
+
+// rest says that the handler with this context waits for its turn, which no
+// watchdog is to mind until the function that it returns is called.
+func rest(ctx context.Context) (resume func()) {
+	job, ok := ctx.Value(heldKey{}).(held)
+	if !ok {
+		return func() {}
+	}
+	job.rest(true)
+	return func() { job.rest(false) }
 }
 
 // Extend makes sure that the message that the handler with this context has is

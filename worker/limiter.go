@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"fmt"
+	"math"
 	"sync"
 	"time"
 
@@ -23,6 +24,9 @@ type Rate struct {
 
 var _ Limiter = (*Rate)(nil)
 
+// slackMax is more than any program runs.
+const slackMax = math.MaxInt64 / 2
+
 // NewLimiter returns a limiter that allows n things per stretch of time, of which
 // up to burst, at least one, may follow each other without a pause after a time
 // of rest. An n or per below 1 allows nothing.
@@ -30,13 +34,18 @@ func NewLimiter(n int, per time.Duration, burst int) *Rate {
 	r := &Rate{}
 	if n > 0 && per > 0 {
 		r.interval = max(per/time.Duration(n), 1)
-		r.slack = r.interval * time.Duration(max(1, burst)-1)
+		// Divided, because the product of a large burst overflows.
+		early := time.Duration(max(1, burst) - 1)
+		r.slack = r.interval * min(early, slackMax/r.interval)
 	}
 	return r
 }
 
 // Wait blocks until the next thing may happen, or ctx ends, and then returns the
-// context's error. Codes: ErrInvalid if the limiter allows nothing.
+// context's error. If the deadline of ctx is before that, it does not wait at all,
+// and takes nobody's place: that is ErrTimeout, which is context.DeadlineExceeded
+// too and hints at when to ask again. Codes beside that: ErrInvalid if the limiter
+// allows nothing.
 func (r *Rate) Wait(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -44,8 +53,19 @@ func (r *Rate) Wait(ctx context.Context) error {
 	if r.interval == 0 {
 		return &mailbox.Error{Code: mailbox.ErrInvalid, Op: "wait", Field: "limiter", Detail: "allows nothing"}
 	}
-	wait := r.reserve(time.Now())
-	if wait <= 0 {
+	now := time.Now()
+	patience := time.Duration(math.MaxInt64)
+	if deadline, ok := ctx.Deadline(); ok {
+		patience = deadline.Sub(now)
+	}
+	place, wait := r.reserve(now, patience)
+	switch {
+	case wait > patience:
+		return &mailbox.Error{
+			Code: mailbox.ErrTimeout, Op: "wait", Detail: fmt.Sprintf("the next is in %v", wait),
+			RetryAfter: wait, Err: context.DeadlineExceeded,
+		}
+	case wait <= 0:
 		return nil
 	}
 	timer := time.NewTimer(wait)
@@ -54,22 +74,34 @@ func (r *Rate) Wait(ctx context.Context) error {
 	case <-timer.C:
 		return nil
 	case <-ctx.Done():
+		r.giveUp(place)
 		return ctx.Err()
 	}
 }
 
-// reserve takes the next place and returns how long it is until then. A place
-// that is given up is not filled again: being a little slow is better than being
-// asked to hurry.
-func (r *Rate) reserve(now time.Time) time.Duration {
+// reserve returns the next place and how long it is until then, and takes it
+// unless that is too long for who asks.
+func (r *Rate) reserve(now time.Time, patience time.Duration) (place time.Time, wait time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.used || r.next.Before(now) {
 		r.used, r.next = true, now
 	}
-	wait := r.next.Add(-r.slack).Sub(now)
-	r.next = r.next.Add(r.interval)
-	return wait
+	place = r.next
+	if wait = place.Add(-r.slack).Sub(now); wait <= patience {
+		r.next = place.Add(r.interval)
+	}
+	return place, wait
+}
+
+// giveUp gives a place back if nobody has one after it. Another one stays empty:
+// being a little slow is better than being asked to hurry.
+func (r *Rate) giveUp(place time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.next.Equal(place.Add(r.interval)) {
+		r.next = place
+	}
 }
 
 // String returns the rate, for logs.

@@ -88,20 +88,24 @@ type Limiter interface {
 const limitedPause = time.Second
 
 // RateLimit makes handlers wait for limiter. The message is held, and its lease
-// extended, meanwhile. One that cannot wait that long, because its time is over,
-// is given back for a second, and that is no failure of it. A limiter that allows
-// nothing is one.
+// extended, meanwhile, and no watchdog minds. One that cannot wait that long,
+// because its time is over or will be, is given back for a second, or for as long
+// as the limiter's error asks for (see mailbox.RetryAfter), and that is no failure
+// of it. A limiter that refuses for no such reason is one.
 func RateLimit[T any](limiter Limiter) Middleware[T] {
 	return func(next Handler[T]) Handler[T] {
 		return func(ctx context.Context, message *mailbox.Message[T]) error {
+			resume := rest(ctx)
 			err := limiter.Wait(ctx)
-			switch {
-			case errors.Is(err, mailbox.ErrInvalid):
-				return err
-			case err != nil:
-				return RetryAfter(limitedPause, nil)
+			resume()
+			if err == nil {
+				return next(ctx, message)
 			}
-			return next(ctx, message)
+			_, limited := ctx.Deadline()
+			if errors.Is(err, mailbox.ErrInvalid) || ctx.Err() == nil && !limited {
+				return err
+			}
+			return RetryAfter(max(limitedPause, mailbox.RetryAfter(err)), nil)
 		}
 	}
 }

@@ -113,9 +113,12 @@ func TestRateLimitGivesBackWhatCannotWait(t *testing.T) {
 		s.run(worker.New(orders, count(done), s.options(options{
 			Timeout: time.Minute, DeadLetters: &policy{}, Middleware: []worker.Middleware[string]{limit},
 		})))
-		s.Pass(61 * time.Minute) // many more deliveries than the policy allows failures
-		ruletest.Equal(s, "handled", done.Count(), 1)
-		s.stats(orders, mailbox.Stats{InFlight: 1})
+		s.Pass(59 * time.Minute)
+		ruletest.Equal(s, "handled within the hour", done.Count(), 1)
+		s.stats(orders, mailbox.Stats{Delayed: 1})
+		s.Pass(2 * time.Minute) // who could not wait has taken nobody's turn
+		ruletest.Equal(s, "handled", done.Count(), 2)
+		s.stats(orders, mailbox.Stats{})
 
 		nothing := worker.NewLimiter(0, time.Second, 1)
 		s.Is(nothing.Wait(s.Context()), mailbox.ErrInvalid)
@@ -124,6 +127,44 @@ func TestRateLimitGivesBackWhatCannotWait(t *testing.T) {
 		ended, cancel := context.WithCancel(s.Context())
 		cancel()
 		s.Is(worker.NewLimiter(1, time.Second, 1).Wait(ended), context.Canceled)
+	})
+}
+
+// hurried is a limiter that says that it is too late, and not when to come again.
+type hurried struct{ limiter *worker.Rate }
+
+func (l hurried) Wait(ctx context.Context) error {
+	if l.limiter.Wait(ctx) != nil {
+		return errors.New("the deadline would be exceeded")
+	}
+	return nil
+}
+
+func TestMessagesThatTheLimiterTurnsAwayHaveNotFailed(t *testing.T) {
+	inMemory(t, func(s *stage) {
+		orders, done := s.open("orders"), ruletest.NewTally()
+		s.send(orders, "a", "b")
+		limit := worker.RateLimit[string](hurried{worker.NewLimiter(1, time.Hour, 1)})
+		s.run(worker.New(orders, count(done), s.options(options{
+			Timeout: time.Minute, DeadLetters: &policy{}, Middleware: []worker.Middleware[string]{limit},
+		})))
+		s.Pass(61 * time.Minute) // many more deliveries than the policy allows failures
+		ruletest.Equal(s, "handled", done.Count(), 2)
+		s.stats(orders, mailbox.Stats{})
+	})
+}
+
+func TestPlaceThatIsGivenUpIsTakenByTheNext(t *testing.T) {
+	inMemory(t, func(s *stage) {
+		limiter := worker.NewLimiter(1, time.Minute, 1)
+		s.Must(limiter.Wait(s.Context()))
+		for range 10 {
+			leaving, leave := context.WithCancel(s.Context())
+			time.AfterFunc(time.Second, leave)
+			s.Is(limiter.Wait(leaving), context.Canceled)
+		}
+		s.Must(limiter.Wait(s.Context()))
+		ruletest.Equal(s, "time of the second", time.Since(s.Began), time.Minute)
 	})
 }
 

@@ -230,6 +230,23 @@ func (f *factory) killAfter(part string, d time.Duration) {
 	}
 }
 
+// awaitWork waits until the other process has done something: until then it may not
+// even listen to signals.
+func (f *factory) awaitWork() {
+	f.Helper()
+	limit := time.Now().Add(time.Minute)
+	for look := time.NewTicker(5 * time.Millisecond); ; <-look.C {
+		for line := range f.told() {
+			if strings.HasPrefix(line, "done ") {
+				return
+			}
+		}
+		if time.Now().After(limit) {
+			f.Fatal("nothing was done in a minute")
+		}
+	}
+}
+
 // told returns how often each line was written about each message.
 func (f *factory) told() map[string]int {
 	f.Helper()
@@ -350,7 +367,7 @@ func TestKilledWorkersThatAckFirstAreCaught(t *testing.T) {
 func TestSIGTERMEndsAProcessInOrder(t *testing.T) {
 	f := newFactory(t, 200)
 	process := f.start(partWork)
-	<-time.After(200 * time.Millisecond)
+	f.awaitWork()
 	told := time.Now()
 	f.must(process.Process.Signal(syscall.SIGTERM))
 	if err := process.Wait(); err != nil {

@@ -10,10 +10,17 @@ type recent[V any] struct {
 	count atomic.Int32 // len(values), to find out cheaply that there are none
 
 	mu     sync.Mutex // guards the fields below
-	values map[string]V
+	values map[string]remembered[V]
 	order  []string // a ring of the ids, in the order in which they came
 	next   int
 	most   int
+}
+
+// remembered is a value, and where in the ring its id is. An id that was forgotten
+// and came again is in there twice.
+type remembered[V any] struct {
+	value V
+	place int
 }
 
 func newRecent[V any](most int) *recent[V] { return &recent[V]{most: max(1, most)} }
@@ -24,19 +31,24 @@ func (r *recent[V]) put(id string, value V) {
 	defer r.mu.Unlock()
 	defer func() { r.count.Store(int32(len(r.values))) }()
 	if r.values == nil {
-		r.values = make(map[string]V)
+		r.values = make(map[string]remembered[V])
 	}
-	_, known := r.values[id]
-	r.values[id] = value
-	switch {
-	case known:
-	case len(r.order) < r.most:
+	if known, ok := r.values[id]; ok {
+		r.values[id] = remembered[V]{value, known.place}
+		return
+	}
+	place := len(r.order)
+	if place < r.most {
 		r.order = append(r.order, id)
-	default:
-		delete(r.values, r.order[r.next])
-		r.order[r.next] = id
-		r.next = (r.next + 1) % r.most
+	} else {
+		place = r.next
+		if oldest := r.order[place]; r.values[oldest].place == place {
+			delete(r.values, oldest)
+		}
+		r.order[place] = id
+		r.next = (place + 1) % r.most
 	}
+	r.values[id] = remembered[V]{value, place}
 }
 
 // get returns the value for an id.
@@ -46,8 +58,8 @@ func (r *recent[V]) get(id string) (value V, ok bool) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	value, ok = r.values[id]
-	return value, ok
+	found, ok := r.values[id]
+	return found.value, ok
 }
 
 // forget is called when a value is not needed any more. Its id stays in the ring

@@ -102,8 +102,8 @@ func (r *run[T]) run(ctx, polling context.Context) error {
 
 // once is Loop.RunOnce.
 func (r *run[T]) once(ctx, polling context.Context) (int, error) {
-	o := &r.loop.options
-	messages, err := r.loop.mailbox.Receive(polling, mailbox.WithMax(r.capacity), mailbox.WithVisibility(o.Visibility))
+	r.polling = polling
+	messages, err := r.receive(r.capacity, 0)
 	if len(messages) == 0 {
 		return 0, err
 	}
@@ -127,7 +127,7 @@ func (r *run[T]) jobsOf(messages []*mailbox.Message[T], spare []*job[T]) []*job[
 	for _, message := range messages {
 		// Not one block for all of them: a handler that leaks its context would
 		// keep the bodies of all.
-		jobs = append(jobs, &job[T]{message: message, run: r})
+		jobs = append(jobs, &job[T]{message: message, run: r, id: message.ID, group: message.Group})
 	}
 	return jobs
 }
@@ -194,10 +194,10 @@ func (r *run[T]) next(parent context.Context, slot int, done *job[T]) *job[T] {
 func (r *run[T]) takeLocked() *job[T] {
 	for i, j := range r.waiting {
 		if r.strict {
-			if r.busy[j.message.Group] {
+			if r.busy[j.group] {
 				continue
 			}
-			r.busy[j.message.Group] = true
+			r.busy[j.group] = true
 		}
 		if i == 0 && len(r.waiting) > 1 {
 			r.waiting[0] = nil
@@ -219,7 +219,7 @@ func (r *run[T]) doneLocked(slot int, j *job[T]) {
 	r.at[slot] = nil
 	r.running--
 	if r.strict {
-		delete(r.busy, j.message.Group)
+		delete(r.busy, j.group)
 	}
 	if r.last {
 		r.toWork.Broadcast() // a group may be free, or all be done
@@ -228,7 +228,7 @@ func (r *run[T]) doneLocked(slot int, j *job[T]) {
 	case j.phase == jobSettled:
 		if j.lost && j.succeeded && !j.message.Settled() {
 			// It is not to be done again if it comes back here.
-			r.loop.completed.put(j.message.ID, struct{}{})
+			r.loop.completed.put(j.id, struct{}{})
 		}
 		return
 	case j.cut && !j.succeeded: // it is being given back

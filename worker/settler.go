@@ -80,7 +80,7 @@ func (r *run[T]) ackAlone(settling context.Context, j *job[T]) {
 		return
 	}
 	j.acked = true
-	r.loop.completed.forget(j.message.ID)
+	r.loop.completed.forget(j.id)
 	r.loop.settled(settling, j.message, SettledEvent{Result: ResultAcked})
 }
 
@@ -108,7 +108,7 @@ func (r *run[T]) acked(ctx context.Context, batch []*job[T]) {
 	}
 	r.mu.Unlock()
 	for _, j := range batch {
-		r.loop.completed.forget(j.message.ID)
+		r.loop.completed.forget(j.id)
 		r.loop.settled(ctx, j.message, SettledEvent{Result: ResultAcked})
 	}
 }
@@ -123,7 +123,7 @@ func (r *run[T]) ackFailed(ctx context.Context, batch []*job[T], err error) (aga
 			r.acked(ctx, []*job[T]{j})
 		case repeatable(e):
 			// If the lease ends before an ack works, the message comes back.
-			r.loop.completed.put(j.message.ID, struct{}{})
+			r.loop.completed.put(j.id, struct{}{})
 			j.unsure = true
 			again = append(again, j)
 		default:
@@ -143,11 +143,11 @@ func (r *run[T]) ackRefused(ctx context.Context, j *job[T], err error) {
 	case errors.Is(err, mailbox.ErrReceiptExpired) && j.unsure:
 		// The ack whose answer was lost has worked, as far as anybody can tell.
 		// If it has not, the message comes back and is known.
-		r.loop.completed.put(j.message.ID, struct{}{})
+		r.loop.completed.put(j.id, struct{}{})
 		r.settle(ctx, j, SettledEvent{Result: ResultAcked})
 		return
 	}
-	r.loop.completed.put(j.message.ID, struct{}{})
+	r.loop.completed.put(j.id, struct{}{})
 	result := ResultUnsettled
 	if errors.Is(err, mailbox.ErrReceiptExpired) {
 		result = ResultLost
@@ -178,14 +178,17 @@ func repeatable(err error) bool {
 	return true
 }
 
-// persist repeats do, with pauses, until it works, cannot work, or ctx ends.
-func (l *Loop[T]) persist(ctx context.Context, op string, do func() error) error {
+// persist repeats do, with pauses, until it works, cannot work, or ctx ends. Each
+// answer is a sign of life of the worker: that the backend is away is not the
+// fault of the handler, which has returned.
+func (r *run[T]) persist(ctx context.Context, j *job[T], op string, do func() error) error {
 	for failures := 1; ; failures++ {
 		err := do()
 		if err == nil || !repeatable(err) || ctx.Err() != nil {
 			return err
 		}
-		l.backendFailed(ctx, op, err)
+		j.beat()
+		r.loop.backendFailed(ctx, op, err)
 		backoff.Pause(ctx, backoff.AfterError(failures, err))
 	}
 }
@@ -195,7 +198,7 @@ func (l *Loop[T]) persist(ctx context.Context, op string, do func() error) error
 // meanwhile.
 func (r *run[T]) ackNow(ctx context.Context, j *job[T], unanswered bool) error {
 	tried := false
-	return r.loop.persist(ctx, "ack", func() error {
+	return r.persist(ctx, j, "ack", func() error {
 		var err error
 		if unanswered {
 			err = j.message.AckUnanswered(ctx)
@@ -216,10 +219,10 @@ func (r *run[T]) ackRequest(settling context.Context, j *job[T]) {
 	err := r.ackNow(settling, j, false)
 	switch {
 	case err == nil:
-		r.loop.completed.forget(j.message.ID)
+		r.loop.completed.forget(j.id)
 		r.settle(settling, j, SettledEvent{Result: ResultAcked})
 	case errors.Is(err, mailbox.ErrReplyExpected):
-		r.loop.completed.forget(j.message.ID)
+		r.loop.completed.forget(j.id)
 		r.failSafely(settling, j, &outcome{kind: outcomeUnsent, err: err})
 	default:
 		r.ackRefused(settling, j, err)
@@ -237,7 +240,7 @@ func (r *run[T]) nack(ctx context.Context, j *job[T], delay time.Duration, cause
 	delay = max(0, min(delay, traits.MaxVisibility))
 	ctx, cancel := context.WithDeadline(ctx, until)
 	defer cancel()
-	err := r.loop.persist(ctx, "nack", func() error { return j.message.Nack(ctx, delay, cause) })
+	err := r.persist(ctx, j, "nack", func() error { return j.message.Nack(ctx, delay, cause) })
 	event := SettledEvent{Result: ResultNacked, Delay: delay, Cause: cause}
 	switch {
 	case err == nil:
@@ -258,33 +261,57 @@ func (r *run[T]) nack(ctx context.Context, j *job[T], delay time.Duration, cause
 // release gives messages back that no handler has begun with: at once, and to
 // their own places.
 func (r *run[T]) release(ctx context.Context, jobs []*job[T]) {
-	if len(jobs) == 0 {
-		return
-	}
-	messages := make([]*mailbox.Message[T], len(jobs))
-	for i, j := range jobs {
-		r.letGo(j)
-		messages[i] = j.message
-	}
-	err := mailbox.ReleaseAll(ctx, messages...)
-	r.givenBack(ctx, jobs, ResultReleased, err)
+	r.returnAll(ctx, jobs, ResultReleased, func(ctx context.Context, messages []*mailbox.Message[T]) error {
+		return mailbox.ReleaseAll(ctx, messages...)
+	})
 }
 
-// givenBack ends the stay of jobs that were given back together.
-func (r *run[T]) givenBack(ctx context.Context, jobs []*job[T], result Result, err error) {
+// returnAll gives messages back together, and ends their stay. What fails is
+// repeated while that may help, but not for long: in the end they come back by
+// themselves.
+func (r *run[T]) returnAll(ctx context.Context, jobs []*job[T], result Result, do func(context.Context, []*mailbox.Message[T]) error) {
+	for _, j := range jobs {
+		r.letGo(j)
+	}
+	calling, cancel := context.WithTimeout(ctx, settleWithin)
+	defer cancel()
+	for failures := 1; len(jobs) > 0; failures++ {
+		messages := make([]*mailbox.Message[T], len(jobs))
+		for i, j := range jobs {
+			messages[i] = j.message
+		}
+		err := do(calling, messages)
+		jobs = r.givenBack(ctx, jobs, result, err, calling.Err() == nil)
+		if len(jobs) > 0 {
+			backoff.Pause(calling, backoff.AfterError(failures, err))
+		}
+	}
+}
+
+// givenBack ends the stay of jobs that were given back together, with err, and
+// returns those for which that may be repeated, if there is time.
+func (r *run[T]) givenBack(ctx context.Context, jobs []*job[T], result Result, err error, inTime bool) (again []*job[T]) {
 	for i, j := range jobs {
 		event := SettledEvent{Result: result}
 		switch e := mailbox.ErrorAt(err, i); {
+		case e == nil:
 		case errors.Is(e, mailbox.ErrSettled):
 			event = SettledEvent{Result: ResultHandler}
+		case errors.Is(e, mailbox.ErrReceiptExpired) && j.unsure:
+			// The attempt whose answer was lost has worked.
 		case errors.Is(e, mailbox.ErrReceiptExpired):
 			event = SettledEvent{Result: ResultLost, Cause: e}
-		case e != nil:
+		case inTime && repeatable(e):
+			j.unsure = true
+			again = append(again, j)
+			continue
+		default:
 			event = SettledEvent{Result: ResultUnsettled, Cause: e}
 			r.loop.failed(ctx, slog.LevelWarn, "worker: message comes back only when its visibility ends", j.message, e)
 		}
 		r.settle(ctx, j, event)
 	}
+	return again
 }
 
 // releaseGroup gives back what waits behind a message of a strict group that was
@@ -294,7 +321,7 @@ func (r *run[T]) releaseGroup(ctx context.Context, group string) {
 	r.mu.Lock()
 	kept := r.waiting[:0:0]
 	for _, j := range r.waiting {
-		if j.message.Group == group {
+		if j.group == group {
 			behind = append(behind, j)
 		} else {
 			kept = append(kept, j)

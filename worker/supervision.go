@@ -58,7 +58,7 @@ func (s *supervision) run(ctx context.Context, position int, pause time.Duration
 				return
 			}
 		}
-		s.group.setRunning(position, true)
+		s.group.setRunning(position, true, false)
 		end.err = runMember(ctx, s.group.members[position])
 	}()
 }
@@ -127,7 +127,10 @@ func (s *supervision) signalled(ctx context.Context, received os.Signal) {
 // ended takes down how a member ended, and does what that calls for.
 func (s *supervision) ended(ctx context.Context, end result) {
 	g := s.group
-	g.setRunning(end.position, false)
+	if ctx.Err() != nil && (end.err == ctx.Err() || end.err == context.Cause(ctx)) { //nolint:errorlint // wrapped, it tells of something that did not end
+		end.err = nil // which is to say that it was told to stop
+	}
+	g.setRunning(end.position, false, end.err == nil)
 	if end.err == nil {
 		s.left--
 		return

@@ -15,8 +15,8 @@ func (l *Loop[T]) Oldest() (messageID string, since time.Time, goroutine int64) 
 	defer r.mu.Unlock()
 	oldest, found := r.asked+l.options.Wait, r.receiving // to wait for messages is no sign of anything
 	for slot, j := range r.at {
-		if j != nil && (!found || j.since < oldest) {
-			messageID, goroutine = j.message.ID, r.numbers[slot]
+		if j != nil && !j.resting && (!found || j.since < oldest) {
+			messageID, goroutine = j.id, r.numbers[slot]
 			oldest, found = j.since, true
 		}
 	}
@@ -36,7 +36,7 @@ func (l *Loop[T]) Interrupt(messageID string, cause error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, j := range r.at {
-		if j != nil && j.message.ID == messageID {
+		if j != nil && j.id == messageID {
 			j.cancel(cause)
 		}
 	}

@@ -56,7 +56,7 @@ func (r *run[T]) work(ctx, settling context.Context, slot int) {
 func (r *run[T]) handle(j *job[T]) error {
 	l := r.loop
 	o := &l.options
-	if _, done := l.completed.get(j.message.ID); done {
+	if _, done := l.completed.get(j.id); done {
 		return nil
 	}
 	if o.Timeout == 0 && o.Hooks.Started == nil && o.Hooks.Finished == nil {
@@ -69,7 +69,7 @@ func (r *run[T]) handle(j *job[T]) error {
 	var ctx context.Context = j
 	if o.Timeout > 0 {
 		limited, cancel := context.WithTimeoutCause(j, o.Timeout, &mailbox.Error{
-			Code: mailbox.ErrTimeout, Op: "handle", Queue: l.mailbox.Name(), MessageID: j.message.ID,
+			Code: mailbox.ErrTimeout, Op: "handle", Queue: l.mailbox.Name(), MessageID: j.id,
 			Detail: fmt.Sprintf("the handler had %v", o.Timeout),
 		})
 		defer cancel()
@@ -79,13 +79,14 @@ func (r *run[T]) handle(j *job[T]) error {
 }
 
 // observe calls the handler and tells who wants to know.
-func (r *run[T]) observe(ctx context.Context, j *job[T]) error {
+func (r *run[T]) observe(ctx context.Context, j *job[T]) (err error) {
 	l := r.loop
 	info := l.info(j.message)
 	l.started(ctx, info)
 	began := time.Now()
-	err := explain(ctx, call(ctx, l.handler, j.message))
-	l.finished(ctx, FinishedEvent{Info: info, Duration: time.Since(began), Err: err})
+	err = errGoexit // unless it returns
+	defer func() { l.finished(ctx, FinishedEvent{Info: info, Duration: time.Since(began), Err: err}) }()
+	err = explain(ctx, call(ctx, l.handler, j.message))
 	return err
 }
 
@@ -117,6 +118,8 @@ func (r *run[T]) finish(settling context.Context, j *job[T], err error) {
 	gone := j.phase == jobSettled || j.cut && err != nil
 	if !gone {
 		j.phase = jobSettling
+		// The handler has given a sign of life. It was not quick, if anybody asks.
+		j.since = max(j.since, r.now()-ackQuick)
 	}
 	r.mu.Unlock()
 	switch {
@@ -129,7 +132,7 @@ func (r *run[T]) finish(settling context.Context, j *job[T], err error) {
 		r.failSafely(settling, j, err)
 	}
 	if r.strict && (err != nil || gone) {
-		r.releaseGroup(settling, j.message.Group)
+		r.releaseGroup(settling, j.group)
 	}
 }
 

@@ -38,7 +38,8 @@ type Options struct {
 	// max_completion_tokens; older servers want max_tokens.
 	MaxTokensField string
 	// Client sends the requests. Nil means one without a time limit of its own:
-	// the context has one.
+	// the context has one. Redirects are refused, unless its CheckRedirect says
+	// otherwise: they would take keys and prompts to wherever the server likes.
 	Client *http.Client
 }
 
@@ -62,9 +63,14 @@ func New(baseURL string, options *Options) *Adapter {
 	if a.options.MaxTokensField == "" {
 		a.options.MaxTokensField = "max_completion_tokens"
 	}
-	if a.options.Client == nil {
-		a.options.Client = &http.Client{}
+	client := http.Client{}
+	if a.options.Client != nil {
+		client = *a.options.Client
 	}
+	if client.CheckRedirect == nil {
+		client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	}
+	a.options.Client = &client
 	return a
 }
 
@@ -83,10 +89,10 @@ func (a *Adapter) Evaluate(ctx context.Context, prompt *mainloop.Prompt) (mainlo
 	defer func() { _ = answer.Body.Close() }() // all is read, or nothing more is wanted
 	body, err := io.ReadAll(io.LimitReader(answer.Body, maxAnswerBytes+1))
 	switch {
+	case ctx.Err() == nil && (answer.StatusCode < 200 || answer.StatusCode > 299):
+		return mainloop.Response{}, a.refusal(answer, body) // whether or not all of it came
 	case err != nil:
 		return mainloop.Response{}, unanswered(ctx, err)
-	case answer.StatusCode < 200 || answer.StatusCode > 299:
-		return mainloop.Response{}, refusal(answer, body)
 	case len(body) > maxAnswerBytes:
 		return mainloop.Response{}, senseless(answer, fmt.Errorf("the answer has more than %d bytes", maxAnswerBytes))
 	}
@@ -112,7 +118,7 @@ func (a *Adapter) newRequest(ctx context.Context, prompt *mainloop.Prompt) (*htt
 	}
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, a.url, bytes.NewReader(body))
 	if err != nil {
-		return nil, wrong(err)
+		return nil, wrong(withoutURL(err))
 	}
 	maps.Copy(request.Header, a.options.Header)
 	request.Header.Set("Content-Type", "application/json")
@@ -127,11 +133,16 @@ func unanswered(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	// The client's own error repeats the URL, which may have a password in it.
+	return &mainloop.AdapterError{Code: mainloop.ErrModelUnavailable, Err: withoutURL(err)}
+}
+
+// withoutURL leaves out what package http adds to an error: the URL, which may have
+// a password in it.
+func withoutURL(err error) error {
 	if inner := errors.Unwrap(err); inner != nil {
-		err = inner
+		return inner
 	}
-	return &mainloop.AdapterError{Code: mainloop.ErrModelUnavailable, Err: err}
+	return err
 }
 
 // senseless is the error of an answer that is none.

@@ -15,7 +15,7 @@ import (
 const maxDetailBytes = 1 << 10
 
 // refusal is the error of an answer whose status says that it is one.
-func refusal(answer *http.Response, body []byte) error {
+func (a *Adapter) refusal(answer *http.Response, body []byte) error {
 	var told struct {
 		Error struct {
 			Message string `json:"message"`
@@ -27,6 +27,10 @@ func refusal(answer *http.Response, body []byte) error {
 	if err := json.Unmarshal(body, &told); err == nil && told.Error.Message != "" {
 		detail = told.Error.Message
 	}
+	if to, err := answer.Location(); err == nil && answer.StatusCode < 400 {
+		detail = "the server wants to be asked at " + to.Host
+	}
+	detail = a.redact(detail)
 	if len(detail) > maxDetailBytes {
 		detail = strings.ToValidUTF8(detail[:maxDetailBytes], "")
 	}
@@ -35,6 +39,28 @@ func refusal(answer *http.Response, body []byte) error {
 		Code: classify(answer.StatusCode, code, told.Error.Type), Status: answer.StatusCode,
 		Detail: detail, RetryAfter: retryAfter(answer.Header),
 	}
+}
+
+// secretBytes is how long a header has to be to be taken for a key.
+const secretBytes = 8
+
+// redact leaves the keys out of a text that a server has sent: some repeat them,
+// and texts go to logs and clients.
+func (a *Adapter) redact(text string) string {
+	hide := func(secret string) {
+		if len(secret) >= secretBytes {
+			text = strings.ReplaceAll(text, secret, "…")
+		}
+	}
+	hide(a.options.APIKey)
+	for _, values := range a.options.Header {
+		for _, value := range values {
+			hide(value)
+			_, token, _ := strings.Cut(value, " ") // after "Bearer", for example
+			hide(token)
+		}
+	}
+	return text
 }
 
 // classify says what kind of error a status is, given what the server calls it.

@@ -102,7 +102,8 @@ func turns(said []mainloop.Turn) []turn {
 // response is what the model said. What was used is told even if nothing was said.
 func (c *completion) response() (mainloop.Response, error) {
 	response := mainloop.Response{ID: c.ID, Model: c.Model, Usage: mainloop.Usage{
-		InputTokens: c.Usage.PromptTokens, OutputTokens: c.Usage.CompletionTokens, CachedTokens: c.Usage.PromptDetails.CachedTokens,
+		InputTokens: max(0, c.Usage.PromptTokens), OutputTokens: max(0, c.Usage.CompletionTokens),
+		CachedTokens: max(0, c.Usage.PromptDetails.CachedTokens),
 	}}
 	if len(c.Choices) == 0 {
 		return response, errors.New("there is no choice in it")
