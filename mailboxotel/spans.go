@@ -3,6 +3,8 @@ package mailboxotel
 import (
 	"context"
 	"errors"
+	"net/url"
+	"strings"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -164,7 +166,30 @@ func (s *spans) poisoned(ctx context.Context, event mailbox.PoisonedEvent) {
 }
 
 func (s *spans) replied(ctx context.Context, event mailbox.RepliedEvent) {
-	s.past(ctx, "reply", "send", event.Queue, event.MessageID, event.Duration, event.Err, attributeReplyTo.String(event.ReplyTo))
+	s.past(ctx, "reply", "send", event.Queue, event.MessageID, event.Duration, event.Err, attributeReplyTo.String(printable(event.ReplyTo)))
+}
+
+// slotShown is how much of the id of a reply slot is told: enough to tell slots apart, and
+// too little to read the answer in one.
+const slotShown = 8
+
+// printable is a reply address without its secrets.
+func printable(address string) string {
+	if id, isSlot := driver.SlotID(address); isSlot {
+		if len(id) > slotShown {
+			id = strings.ToValidUTF8(id[:slotShown], "") + "…"
+		}
+		return driver.SlotAddress(id)
+	}
+	scheme, _, isURI := strings.Cut(address, "://")
+	if !isURI {
+		return address
+	}
+	parsed, err := url.Parse(address)
+	if err != nil {
+		return scheme + "://…" // nobody knows what would be the password
+	}
+	return parsed.Redacted()
 }
 
 // Middleware makes a span of each call of a handler of messages of this mailbox. The

@@ -339,3 +339,28 @@ func TestEveryInstrumentCanBeMade(t *testing.T) {
 		}
 	})
 }
+
+func TestSpansDoNotTellSecretsOfReplyAddresses(t *testing.T) {
+	s := newStage(t, mailboxotel.Options{})
+	requests, err := mailbox.Open(s.Context(), s.faults, "requests", &mailbox.Options[string]{
+		Trace: s.telemetry.Trace(), Replies: s.replies, Resolver: mailboxtest.NewResolver(),
+	})
+	s.must(err)
+	defer requests.Close()
+	const slot = "0123456789abcdef0123456789abcdef"
+	s.must(s.replies.Create(s.Context(), slot, time.Hour))
+	for i, address := range []struct{ replyTo, want string }{
+		{"redis://user:secret@cache:6379/replies", "redis://user:xxxxx@cache:6379/replies"},
+		{"redis://user:secret%@cache/replies", "redis://…"},
+		{driver.SlotAddress(slot), "reply:01234567…"}, // who knows the rest can read the answer
+		{"replies", "replies"},
+	} {
+		_, err := requests.Send(s.Context(), "tea", mailbox.WithReplyTo(address.replyTo))
+		s.must(err)
+		got, err := requests.Receive(s.Context())
+		s.must(err)
+		s.must(mailbox.Reply(s.Context(), got[0], "tea!"))
+		s.has(s.span("reply requests", i), "mailbox.reply_to", address.want)
+		_ = got[0].Ack(s.Context()) // a slot has done that
+	}
+}

@@ -6,9 +6,10 @@ import (
 
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/driver/drivertest"
+	"github.com/mailboxmq/mailbox/internal/volume"
 )
 
-func TestAgreesWithTheModel(t *testing.T) { drivertest.RunRandom(t, backend, 200_000) }
+func TestAgreesWithTheModel(t *testing.T) { drivertest.RunRandom(t, backend, volume.Of(200_000)) }
 
 func TestAgreesWithTheModelOnTheRealClock(t *testing.T) {
 	realTime := backend
@@ -30,7 +31,7 @@ func TestKeepsItsPromisesUnderLoad(t *testing.T) {
 		{"a short memory", driver.Config{DedupWindow: 5 * time.Second}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			drivertest.RunConcurrent(t, backend, drivertest.Load{Config: test.config})
+			drivertest.RunConcurrent(t, backend, drivertest.Load{Config: test.config, Messages: volume.Of(10_000)})
 		})
 	}
 }

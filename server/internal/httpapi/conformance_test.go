@@ -14,6 +14,7 @@ import (
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/driver/drivertest"
+	"github.com/mailboxmq/mailbox/internal/volume"
 	"github.com/mailboxmq/mailbox/membox"
 	"github.com/mailboxmq/mailbox/server/internal/broker"
 	"github.com/mailboxmq/mailbox/server/internal/httpapi"
@@ -134,5 +135,7 @@ func TestConformance(t *testing.T) { drivertest.Run(t, overMemory) }
 func TestAgreesWithTheModel(t *testing.T) { drivertest.RunRandom(t, overMemory, 1_000) }
 
 func TestKeepsItsPromisesUnderLoad(t *testing.T) {
-	drivertest.RunConcurrent(t, overMemory, drivertest.Load{Config: driver.Config{MaxDeliveries: 3}})
+	drivertest.RunConcurrent(t, overMemory, drivertest.Load{
+		Config: driver.Config{MaxDeliveries: 3}, Messages: volume.Of(10_000),
+	})
 }

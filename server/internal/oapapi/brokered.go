@@ -49,8 +49,12 @@ func (b brokered) Returning() Caller {
 	return b
 }
 
+// Strict implements Divider.
+func (b brokered) Strict(topic string) bool { return b.user.Strict(topic) }
+
 var (
 	_ Caller   = brokered{}
+	_ Divider  = brokered{}
 	_ Sealer   = brokered{}
 	_ Returner = brokered{}
 )

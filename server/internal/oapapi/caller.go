@@ -51,6 +51,13 @@ type Returner interface {
 	Returning() Caller
 }
 
+// A Divider is a Caller who knows when messages must not be divided.
+type Divider interface {
+	// Strict reports whether the topic has strict groups now, or may have: another
+	// may have deleted and made it anew since it was opened. It does no I/O.
+	Strict(topic string) bool
+}
+
 // Authenticate turns the capability of a connection into what it allows. Codes:
 // ErrUnauthenticated, ErrForbidden, ErrUnavailable. It must not keep token. from is
 // the connection, to be asked where it comes from.

@@ -7,6 +7,7 @@ import (
 	"github.com/mailboxmq/mailbox/diskbox"
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/driver/drivertest"
+	"github.com/mailboxmq/mailbox/internal/volume"
 	"github.com/mailboxmq/mailbox/membox"
 	"github.com/mailboxmq/mailbox/remotebox"
 	"github.com/mailboxmq/mailbox/server/internal/oapapi"
@@ -23,7 +24,7 @@ var overMemory = drivertest.Backend{
 
 func TestConformance(t *testing.T) { drivertest.Run(t, overMemory) }
 
-func TestAgreesWithTheModel(t *testing.T) { drivertest.RunRandom(t, overMemory, 20_000) }
+func TestAgreesWithTheModel(t *testing.T) { drivertest.RunRandom(t, overMemory, volume.Of(20_000)) }
 
 func TestKeepsItsPromisesUnderLoad(t *testing.T) {
 	for _, test := range []struct {

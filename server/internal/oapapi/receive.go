@@ -52,7 +52,7 @@ func (c *conn) runReceives(ctx context.Context, requests []request) {
 		// What differs in nothing is taken together. With strict groups it is
 		// not: the messages of a group must not go to two receivers.
 		alike := 1
-		if !r.queue.strict && req.Max >= 1 && req.MaxBytes == maxReceiveBytes {
+		if !c.strict(r.queue) && req.Max >= 1 && req.MaxBytes == maxReceiveBytes {
 			for alike < len(requests) && requests[alike].queue == r.queue &&
 				sameReceive(r, &requests[alike]) && (alike+1)*req.Max <= r.queue.maxBatch {
 				alike++
@@ -62,6 +62,26 @@ func (c *conn) runReceives(ctx context.Context, requests []request) {
 		c.ease()
 		requests = requests[alike:]
 	}
+}
+
+// strict reports whether what is received from a queue must not be divided among
+// receivers, as far as is known now.
+func (c *conn) strict(q *queue) bool {
+	if divider, ok := c.caller.(Divider); ok {
+		return divider.Strict(q.topic)
+	}
+	return q.strict
+}
+
+// undivided returns what the first of several receivers may have of what was taken
+// for all, and gives the rest back, if the queue turns out to have strict groups:
+// somebody has made it anew while they asked. Else it returns everything.
+func (c *conn) undivided(ctx context.Context, q *queue, got []driver.Delivery, most int) []driver.Delivery {
+	if len(got) <= most || !c.strict(q) {
+		return got
+	}
+	c.giveBack(ctx, q, got[most:])
+	return got[:most]
 }
 
 // sameReceive reports whether two requests ask for the same.
@@ -78,6 +98,9 @@ func (c *conn) takeFor(ctx context.Context, requests []request, req driver.Recei
 		}
 		return
 	}
+	if len(requests) > 1 {
+		got = c.undivided(ctx, requests[0].queue, got, req.Max)
+	}
 	for i := range requests {
 		mine := got[:min(len(got), req.Max)]
 		got = got[len(mine):]
@@ -92,7 +115,7 @@ func (c *conn) takeFor(ctx context.Context, requests []request, req driver.Recei
 // await does a request that may have to wait: together with others where that makes
 // no difference, and else on a goroutine of its own.
 func (c *conn) await(ctx context.Context, r *request, req driver.ReceiveRequest) {
-	if !r.queue.strict && req.Wait > 0 && req.Max >= 1 && req.MaxBytes == maxReceiveBytes {
+	if !c.strict(r.queue) && req.Wait > 0 && req.Max >= 1 && req.MaxBytes == maxReceiveBytes {
 		c.gather(ctx, r, req)
 		return
 	}
