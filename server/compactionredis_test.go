@@ -52,7 +52,10 @@ func TestDaemonsOnOneRedisCompactItsLog(t *testing.T) {
 	for i, backend := range backends {
 		starting.Go(func() {
 			var err error
-			if daemons[i], err = shareOnce(t, backend); err != nil {
+			if daemons[i], err = shareOnce(t, backend); err == nil {
+				err = daemons[i].sync(t.Context())
+			}
+			if err != nil {
 				t.Error(err)
 			}
 		})

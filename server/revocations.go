@@ -94,7 +94,7 @@ func shareRevocations(ctx context.Context, own revocations, keys *capability.Key
 	if err := s.openLocked(ctx); err != nil {
 		return nil, err
 	}
-	return s, s.sync(ctx)
+	return s, s.catchUpLocked(ctx) // nobody else has it yet
 }
 
 // openLocked opens the log, and makes it if there is none.
@@ -145,25 +145,39 @@ func (s *sharedRevocations) Revoke(ctx context.Context, r capability.Revocation)
 	return nil
 }
 
-// sync takes over what others have revoked, and tells them what they do not know.
-// It asks for no more than a mark and a number when nothing has changed.
+// sync takes over what others have revoked, and tells them what they do not know. It
+// asks for no more than a mark and a number when nothing has changed. Now and then it
+// compacts the log, for a minute at most.
 func (s *sharedRevocations) sync(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	err := s.syncLocked(ctx)
+	err := s.catchUpLocked(ctx)
+	if err == nil {
+		if failed := s.tidyLocked(ctx, time.Now()); failed != nil && ctx.Err() == nil {
+			// It is only longer than it need be, and is tried again.
+			s.log.LogAttrs(ctx, slog.LevelWarn, "revocations.not_compacted", slog.String("error", failed.Error()))
+		}
+	}
+	return err
+}
+
+// catchUpLocked is sync without a compaction.
+func (s *sharedRevocations) catchUpLocked(ctx context.Context) error {
+	err := s.exchangeLocked(ctx)
 	if errors.Is(err, driver.ErrNotFound) {
 		// The log was deleted, or the backend began anew. What all daemons know
 		// together is in it again when each of them has come here.
 		s.log.LogAttrs(ctx, slog.LevelError, "revocations.log_lost")
 		_ = s.queue.Close()
 		if err = s.openLocked(ctx); err == nil {
-			err = s.syncLocked(ctx)
+			err = s.exchangeLocked(ctx)
 		}
 	}
 	return err
 }
 
-func (s *sharedRevocations) syncLocked(ctx context.Context) error {
+// exchangeLocked reads what is new in the log, and appends what it does not say.
+func (s *sharedRevocations) exchangeLocked(ctx context.Context) error {
 	config, err := s.admin.QueueConfig(ctx, revocationLog)
 	if err != nil {
 		return err
@@ -180,10 +194,7 @@ func (s *sharedRevocations) syncLocked(ctx context.Context) error {
 		}
 		s.mark = mark
 	}
-	if err := s.tellAllLocked(ctx); err != nil || full != nil {
-		return errors.Join(full, err)
-	}
-	return s.tidyLocked(ctx, time.Now())
+	return errors.Join(full, s.tellAllLocked(ctx))
 }
 
 // expired reports whether a revocation is good for nothing any more at any daemon.

@@ -103,6 +103,16 @@ func (c *turning) Receive(ctx context.Context, topic string, req driver.ReceiveR
 	return got, err
 }
 
+// Extend reads receipts as Receive writes them.
+func (c *turning) Extend(ctx context.Context, topic string, extensions []driver.Extension) (err error) {
+	for i := range extensions {
+		if extensions[i].Receipt, err = driver.ParseReceipt(extensions[i].Receipt.Handle); err != nil {
+			return err
+		}
+	}
+	return c.plain.Extend(ctx, topic, extensions)
+}
+
 func TestAGroupThatWasTakenForTwoGoesToOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		backend := membox.New(&membox.Options{Defaults: driver.Config{StrictGroups: true}})
