@@ -189,13 +189,7 @@ func (s *Server) assemble(config *Config) (err error) {
 		Broker: s.broker, Logger: s.log, ReadTimeout: config.ReadTimeout, WriteTimeout: config.WriteTimeout,
 		MaxMessages: config.MaxMessages, MaxBytes: config.MaxBytes, Visibility: config.VisibilityDefault, Ready: s.readiness,
 	})
-	s.http = &http.Server{
-		Handler:           s.route(s.api),
-		Protocols:         rpcapi.Protocols(),
-		ReadHeaderTimeout: config.ReadTimeout, IdleTimeout: config.IdleTimeout, MaxHeaderBytes: 16 << 10,
-		HTTP2:    watchful(config),
-		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
-	}
+	s.http = s.httpServer(config, s.route(s.api))
 	if err := s.assembleSQS(config); err != nil {
 		return err
 	}
@@ -212,6 +206,18 @@ func (s *Server) assemble(config *Config) (err error) {
 	})
 	s.describe(config)
 	return nil
+}
+
+// httpServer returns a server for a listener that speaks HTTP, bounded in every way
+// that a client could be slow or large in.
+func (s *Server) httpServer(config *Config, handler http.Handler) *http.Server {
+	return &http.Server{
+		Handler:           handler,
+		Protocols:         rpcapi.Protocols(),
+		ReadHeaderTimeout: config.ReadTimeout, IdleTimeout: config.IdleTimeout, MaxHeaderBytes: 16 << 10,
+		HTTP2:    watchful(config),
+		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+	}
 }
 
 const (

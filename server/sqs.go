@@ -4,14 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"log/slog"
 	"maps"
 	"net"
-	"net/http"
 	"slices"
 	"strings"
 
-	"github.com/mailboxmq/mailbox/server/internal/rpcapi"
 	"github.com/mailboxmq/mailbox/server/internal/sqsapi"
 )
 
@@ -160,11 +157,7 @@ func (s *Server) assembleSQS(config *Config) (err error) {
 	if config.SQS.Compatibility != "" {
 		own = sqsapi.Compatible(own)
 	}
-	s.sqsHTTP = &http.Server{
-		Handler: own, Protocols: rpcapi.Protocols(),
-		ReadHeaderTimeout: config.ReadTimeout, IdleTimeout: config.IdleTimeout, MaxHeaderBytes: 16 << 10,
-		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
-	}
+	s.sqsHTTP = s.httpServer(config, own)
 	return nil
 }
 
