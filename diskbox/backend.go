@@ -120,9 +120,9 @@ func (b *Backend) OpenQueue(ctx context.Context, name string) (driver.Queue, err
 	return b.host.OpenQueue(ctx, name)
 }
 
-// ConfigureQueue creates the queue or changes its configuration. Shards and
-// StrictGroups are fixed when the queue is created. It blocks until the disk
-// has it. Codes: ErrInvalid, ErrUnsupported, ErrUnavailable, ErrClosed.
+// ConfigureQueue creates the queue or changes its configuration. Shards,
+// StrictGroups and FairGroups are fixed when the queue is created. It blocks until
+// the disk has it. Codes: ErrInvalid, ErrUnsupported, ErrUnavailable, ErrClosed.
 func (b *Backend) ConfigureQueue(ctx context.Context, name string, config driver.Config) error {
 	return b.host.ConfigureQueue(ctx, name, config)
 }

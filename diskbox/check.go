@@ -132,7 +132,23 @@ func (c *checker) message(shard host.ShardID, key, value []byte) {
 	if e.Is(engine.Timed) && e.Due <= e.Born {
 		c.problem("message %d of %s waits for a time before it was sent", e.Seq, c.name(shard))
 	}
-	if c.strict(shard) && !e.Is(engine.Damaged) && !c.has(appendGroupKey(nil, shard, groupOf(e), e.Seq)) {
+	c.inGroup(shard, e)
+}
+
+// inGroup checks whether a message is found by its group, where that is asked for.
+func (c *checker) inGroup(shard host.ShardID, e *engine.Entry) {
+	groups := groupsOf(c.recovered.queues[shard.Queue].Config)
+	if e.Is(engine.Damaged) || !groups.index(e) {
+		return
+	}
+	place := e.Seq
+	if groups.fair { // it may have been given another
+		if e = (&shelf{store: c.store, shard: shard}).load(e.Seq); e == nil || e.Is(unreadable) {
+			return
+		}
+		place = e.Place
+	}
+	if !c.has(appendGroupKey(nil, shard, groupOf(e), place)) {
 		c.problem("message %d of %s is not found by its group", e.Seq, c.name(shard))
 	}
 }
@@ -185,7 +201,9 @@ func (c *checker) group(shard host.ShardID, key, _ []byte) {
 		c.problem("the key %x is not one of ours", key)
 		return
 	}
-	c.load(shard, key, lastNumber(key))
+	if (&shelf{store: c.store, shard: shard}).standing(lastNumber(key)) == nil {
+		c.problem("the record %x of %s belongs to a message that is not there", key, c.name(shard))
+	}
 }
 
 func (c *checker) dead(shard host.ShardID, key, value []byte) {
@@ -250,10 +268,6 @@ func (c *checker) load(shard host.ShardID, key []byte, seq uint64) *engine.Entry
 func (c *checker) has(key []byte) bool {
 	_, err := c.store.Get(key, nil)
 	return !errors.Is(err, driver.ErrNotFound)
-}
-
-func (c *checker) strict(shard host.ShardID) bool {
-	return c.recovered.queues[shard.Queue].Config.StrictGroups
 }
 
 func (c *checker) name(shard host.ShardID) string {

@@ -210,6 +210,7 @@ func TestKeepsItsPromisesThroughPowerCutsUnderLoad(t *testing.T) {
 	}{
 		{"defaults", driver.Config{}},
 		{"strict groups", driver.Config{StrictGroups: true}},
+		{"fair groups", driver.Config{FairGroups: true}},
 		{"several shards", driver.Config{Shards: 4}},
 		{"several shards of strict groups", driver.Config{Shards: 4, StrictGroups: true}},
 		{"tight bounds", driver.Config{MaxMessages: 600, MaxInFlight: 100, MaxHold: 2}},

@@ -37,6 +37,8 @@ var crashQueues = []struct {
 	}},
 	{name: "moving", config: driver.Config{DedupWindow: time.Hour}, moves: true},
 	{name: "moving groups", config: driver.Config{DedupWindow: time.Hour, Shards: 2, StrictGroups: true}, moves: true},
+	{name: "fair", config: driver.Config{DedupWindow: time.Hour, FairGroups: true}},
+	{name: "moving fair groups", config: driver.Config{DedupWindow: time.Hour, FairGroups: true, MaxDeliveries: 3}, moves: true},
 }
 
 // crashGraves is where dead letters of forwarding queues go.

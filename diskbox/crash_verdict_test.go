@@ -277,7 +277,7 @@ func (v *crashVerdict) judgeOrder(book *crashBook, round []driver.Delivery) {
 		}
 		i := &book.items[token]
 		line := ""
-		if book.config.Shards > 1 || book.config.StrictGroups {
+		if book.config.Shards > 1 || book.config.StrictGroups || book.config.FairGroups {
 			line = round[n].Group
 		}
 		if book.placeUnknown(i) || book.config.Shards > 1 && line == "" {

@@ -31,7 +31,7 @@
 //	l queue shard message     its lease, while it is in flight
 //	w queue shard place       the message at a place that is not its number
 //	t queue shard due message a message that waits for a time
-//	g queue shard group place a message of a strict group, by a hash of its name
+//	g queue shard group place a message of a strict or fair group, by a hash of its name
 //	d queue shard death       a dead letter, whole
 //	i queue shard id          the death of a dead letter
 //	f queue shard death       a dead letter on its way to another queue, by id

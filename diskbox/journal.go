@@ -57,7 +57,7 @@ func newJournal(s *store.Store, a *axis) *journal {
 
 // queueNotes is what the journal has to know about a queue.
 type queueNotes struct {
-	strict bool
+	groups groupNotes
 	now    engine.Instant // the latest that was heard from it
 	keys   int            // dedup keys recorded since the old ones were swept
 }
@@ -71,7 +71,7 @@ func (j *journal) knows(queue uint32) bool { return j.queues[queue] != nil }
 func (j *journal) adopt(r *recovery) {
 	j.lastID, j.secret = r.lastID, r.secret
 	for id, q := range r.queues {
-		j.queues[id] = &queueNotes{strict: q.Config.StrictGroups}
+		j.queues[id] = &queueNotes{groups: groupsOf(q.Config)}
 		for n := range q.Shards {
 			totals := q.Shards[n].Totals
 			j.ledger.shards[host.ShardID{Queue: id, Shard: uint16(n)}] = &account{Totals: totals, written: totals.NextSeq}
@@ -114,20 +114,10 @@ func (j *journal) Sent(shard host.ShardID, e *engine.Entry) {
 	j.indexDue(shard, e)
 	q := j.queues[shard.Queue]
 	q.now = max(q.now, e.Born)
-	if q.strict {
-		j.key = appendGroupKey(j.key[:0], shard, groupOf(e), e.Place)
-		j.batch.Set(j.key, nil)
-	}
+	j.indexGroup(shard, e)
 	a := j.ledger.change(shard)
 	a.arrived(e)
 	a.now = max(a.now, e.Born)
-}
-
-func groupOf(e *engine.Entry) string {
-	if e.Extra == nil {
-		return ""
-	}
-	return e.Extra.Group
 }
 
 // indexDue notes when a delayed message is due. The note stays until that time
@@ -166,6 +156,10 @@ func (j *journal) Waits(shard host.ShardID, e *engine.Entry, now engine.Instant)
 		}
 		j.number(placeKind, shard, e.Place)
 		j.batch.Set(j.key, binary.BigEndian.AppendUint64(nil, e.Seq))
+		if e.Left != 0 && e.Left != e.Place {
+			j.forgetGroup(shard, e, e.Left)
+			j.indexGroup(shard, e)
+		}
 	}
 	j.indexDue(shard, e)
 	a := j.ledger.change(shard)
@@ -181,10 +175,7 @@ func (j *journal) erase(shard host.ShardID, e *engine.Entry, place uint64) {
 	if place != e.Seq {
 		j.remove(placeKind, shard, place)
 	}
-	if j.queues[shard.Queue].strict {
-		j.key = appendGroupKey(j.key[:0], shard, groupOf(e), e.Seq)
-		j.batch.Delete(j.key)
-	}
+	j.forgetGroup(shard, e, place)
 }
 
 func (j *journal) Removed(shard host.ShardID, e *engine.Entry) {
@@ -305,7 +296,7 @@ func (j *journal) Configured(queue uint32, name string, config driver.Config) {
 	w.buf = append(w.buf, record...)
 	j.end()
 	if j.queues[queue] == nil {
-		j.queues[queue] = &queueNotes{strict: config.StrictGroups}
+		j.queues[queue] = &queueNotes{groups: groupsOf(config)}
 	}
 	if queue > j.lastID {
 		j.lastID = queue

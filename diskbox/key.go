@@ -98,7 +98,7 @@ func parseInstant(key []byte) engine.Instant {
 	return engine.Instant(binary.BigEndian.Uint64(key) ^ 1<<63)
 }
 
-// appendGroupKey appends the key of a message in a strict group, by a hash of
+// appendGroupKey appends the key of a message in a group, by a hash of
 // the group's name: names have any length.
 func appendGroupKey(dst []byte, shard host.ShardID, group string, place uint64) []byte {
 	dst = appendShardKey(dst, groupKind, shard)

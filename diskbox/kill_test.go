@@ -60,6 +60,7 @@ func other(ctx context.Context, part, dir string, environment ...string) *exec.C
 var killQueues = map[string]driver.Config{
 	"plain":  {MaxDeliveries: 20},
 	"strict": {StrictGroups: true},
+	"fair":   {FairGroups: true},
 }
 
 // A killLine is what a process tells about one queue; the first line tells only

@@ -68,9 +68,9 @@ func (o *Options) check() error {
 // hold is how much of what waits is held in memory for each shard.
 func (o *Options) hold() engine.Limits {
 	if o.small {
-		return engine.Limits{Messages: 3, Bytes: 64, Look: 64}
+		return engine.Limits{Messages: 3, Bytes: 64, Look: 64, Groups: 1000}
 	}
-	return engine.Limits{Messages: 512, Bytes: 256 << 10, Look: 1024}
+	return engine.Limits{Messages: 512, Bytes: 256 << 10, Look: 1024, Groups: 10_000}
 }
 
 // storeOptions are the options of the store that these options ask for.

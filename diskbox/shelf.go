@@ -208,22 +208,6 @@ func (s *shelf) Delayed(from engine.DuePoint) iter.Seq[*engine.Entry] {
 	}
 }
 
-func (s *shelf) Group(name string, from uint64) iter.Seq[*engine.Entry] {
-	return func(yield func(*engine.Entry) bool) {
-		if s.journal != nil { // what is below is gone, and need not be read over
-			s.journal.mu.Lock()
-			from = max(from, s.journal.ledger.at(s.shard).trimmed)
-			s.journal.mu.Unlock()
-		}
-		for key := range s.each(appendGroupKey(nil, s.shard, name, from), groupKeyLen-8) {
-			e := s.load(lastNumber(key))
-			if e != nil && !yield(e) {
-				return
-			}
-		}
-	}
-}
-
 func (s *shelf) Dead(from uint64) iter.Seq[*engine.Entry] {
 	return func(yield func(*engine.Entry) bool) {
 		for key, value := range s.each(s.number(deadKind, from), shardKeyLen) {

@@ -167,7 +167,7 @@ func meddle(t *testing.T, disk *storetest.Disk, do func(*store.Store)) {
 // messages: each becomes a dead letter when its turn comes, and the others go
 // on.
 func TestDamagedMessageIsNeverDelivered(t *testing.T) {
-	for _, config := range []driver.Config{{}, {StrictGroups: true}, {RetainReady: driver.Retention{Age: time.Hour}}} {
+	for _, config := range []driver.Config{{}, {StrictGroups: true}, {FairGroups: true}, {RetainReady: driver.Retention{Age: time.Hour}}} {
 		disk := storetest.NewDisk()
 		m := start(t, disk)
 		if err := m.ConfigureQueue(t.Context(), "orders", config); err != nil {

@@ -15,6 +15,10 @@ type Config struct {
 	// StrictGroups delivers each group in order and never two batches of one
 	// group at a time.
 	StrictGroups bool
+	// FairGroups keeps one group from delaying the others: what goes next is of
+	// the group with the fewest messages in flight, and of several such groups
+	// they take turns. Nothing is held back. It excludes StrictGroups.
+	FairGroups bool
 	// MaxDeliveries is how often a message is delivered before it becomes a
 	// dead letter. 0 means no limit.
 	MaxDeliveries int
@@ -96,6 +100,9 @@ func (c Config) Validate() error {
 		if bound.value < 0 {
 			return configError(bound.field, fmt.Sprintf("%d is negative; 0 turns it off", bound.value))
 		}
+	}
+	if c.FairGroups && c.StrictGroups {
+		return configError("FairGroups", "strict groups have an order of their own; choose one of FairGroups and StrictGroups")
 	}
 	if c.DeadLetterTo != "" {
 		if err := CheckName(c.DeadLetterTo); err != nil {

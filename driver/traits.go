@@ -14,6 +14,9 @@ type Traits struct {
 	// StrictGroups: this queue delivers each group in order, one batch of it
 	// at a time.
 	StrictGroups bool
+	// FairGroups: this queue lets quiet groups go first. Ordering then holds
+	// within each group, and among the messages that have none.
+	FairGroups bool
 	// DeadLetters: the queue implements DeadLetterer.
 	DeadLetters bool
 	// DedupWindow is how long a dedup key is remembered; 0 means that

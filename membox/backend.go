@@ -43,9 +43,9 @@ func (b *Backend) OpenQueue(ctx context.Context, name string) (driver.Queue, err
 	return b.host.OpenQueue(ctx, name)
 }
 
-// ConfigureQueue creates the queue or changes its configuration. Shards and
-// StrictGroups are fixed when the queue is created. It does not block. Codes:
-// ErrInvalid, ErrUnsupported, ErrClosed.
+// ConfigureQueue creates the queue or changes its configuration. Shards,
+// StrictGroups and FairGroups are fixed when the queue is created. It does not
+// block. Codes: ErrInvalid, ErrUnsupported, ErrClosed.
 func (b *Backend) ConfigureQueue(ctx context.Context, name string, config driver.Config) error {
 	return b.host.ConfigureQueue(ctx, name, config)
 }

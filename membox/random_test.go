@@ -24,6 +24,7 @@ func TestKeepsItsPromisesUnderLoad(t *testing.T) {
 	}{
 		{"defaults", driver.Config{}},
 		{"strict groups", driver.Config{StrictGroups: true}},
+		{"fair groups", driver.Config{FairGroups: true}},
 		{"several shards", driver.Config{Shards: 4}},
 		{"several shards of strict groups", driver.Config{Shards: 4, StrictGroups: true}},
 		{"tight bounds", driver.Config{MaxMessages: 500, MaxInFlight: 50, MaxHold: 2}},

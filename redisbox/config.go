@@ -106,6 +106,12 @@ func checkConfig(name string, config driver.Config) error {
 	invalid := func(field, detail string) error {
 		return &driver.Error{Code: driver.ErrInvalid, Op: "configure", Queue: name, Field: field, Detail: detail}
 	}
+	if config.FairGroups {
+		return &driver.Error{
+			Code: driver.ErrUnsupported, Op: "configure", Queue: name, Field: "FairGroups",
+			Detail: "queues in Redis have one order for all groups",
+		}
+	}
 	if config.DeadLetterTo == name {
 		return invalid("DeadLetterTo", "names the queue itself")
 	}

@@ -126,6 +126,7 @@ func checkConfig(name string, config driver.Config) error {
 		reason string
 	}{
 		{"Shards", config.Shards > 1, "SQS does not let queues be split"},
+		{"FairGroups", config.FairGroups, "standard queues of SQS have them without asking, and do not promise which message is next"},
 		{"MaxMessages", config.MaxMessages > 0, "queues of SQS have no bound"},
 		{"MaxBytes", config.MaxBytes > 0, "queues of SQS have no bound"},
 		{"MaxInFlight", config.MaxInFlight > 0 && config.MaxInFlight != maxInFlight, fmt.Sprintf("it is %d in all queues of SQS", maxInFlight)},

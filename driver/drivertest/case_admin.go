@@ -117,6 +117,9 @@ func changeIsMadeOrRefused(s *session, q driver.Queue) {
 		"StrictGroups": {driver.Config{StrictGroups: true}, func(config driver.Config, traits driver.Traits) bool {
 			return config.StrictGroups && traits.StrictGroups
 		}},
+		"FairGroups": {driver.Config{FairGroups: true}, func(config driver.Config, traits driver.Traits) bool {
+			return config.FairGroups && traits.FairGroups
+		}},
 	} {
 		asked := s.reconfigure(change.config)
 		config, err := admin.QueueConfig(s.ctx(), queueName)

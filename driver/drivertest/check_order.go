@@ -16,7 +16,8 @@ type arrival struct {
 }
 
 // checkOrder: messages are first delivered in the order they were sent, within
-// a shard (ORD-1) and, in strict groups, a group (ORD-4).
+// a shard (ORD-1) and, in strict groups, a group (ORD-4), as in fair ones
+// (FAIR-3).
 func (c *checker) checkOrder() {
 	if c.terms.Traits.Ordering == driver.OrderingNone {
 		return
@@ -33,7 +34,8 @@ func (c *checker) checkOrder() {
 // lines returns the messages that must keep in order with each other: those of
 // one shard, or of one group.
 func (c *checker) lines() map[string][]arrival {
-	grouped := c.terms.Traits.StrictGroups || c.terms.Traits.Ordering == driver.OrderingPerShard
+	strict := c.terms.Traits.StrictGroups
+	grouped := strict || c.terms.Traits.FairGroups || c.terms.Traits.Ordering == driver.OrderingPerShard
 	lines := make(map[string][]arrival)
 	for _, m := range c.messages {
 		if m.origin == nil || m.origin.Duration > 0 {
@@ -53,7 +55,7 @@ func (c *checker) lines() map[string][]arrival {
 		if grouped {
 			line = m.origin.Group
 		}
-		if line == "" && grouped && !c.terms.Traits.StrictGroups {
+		if line == "" && !strict && c.terms.Traits.Ordering == driver.OrderingPerShard {
 			continue // no group, no shard that is known
 		}
 		lines[line] = append(lines[line], a)
@@ -62,8 +64,11 @@ func (c *checker) lines() map[string][]arrival {
 }
 
 func (c *checker) rule() string {
-	if c.terms.Traits.StrictGroups {
+	switch {
+	case c.terms.Traits.StrictGroups:
 		return "ORD-4"
+	case c.terms.Traits.FairGroups:
+		return "FAIR-3"
 	}
 	return "ORD-1"
 }

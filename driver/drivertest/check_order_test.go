@@ -83,6 +83,33 @@ var orderHistories = []historyTest{
 		s.left("a", driver.StateInFlight)
 		s.left("b", driver.StateInFlight)
 	}},
+	{"messages of two fair groups keep no order", "", func(s *script) {
+		s.terms.Traits.FairGroups = true
+		s.send("a").Group = "x"
+		s.send("b").Group = "y"
+		s.receive("b", 1).Group = "y"
+		s.receive("a", 1).Group = "x"
+		s.left("a", driver.StateInFlight)
+		s.left("b", driver.StateInFlight)
+	}},
+	{"a later message of a fair group overtakes", "FAIR-3", func(s *script) {
+		s.terms.Traits.FairGroups = true
+		s.send("a").Group = "x"
+		s.send("b").Group = "x"
+		s.receive("b", 1).Group = "x"
+		s.receive("a", 1).Group = "x"
+		s.left("a", driver.StateInFlight)
+		s.left("b", driver.StateInFlight)
+	}},
+	{"a later message overtakes beside fair groups", "FAIR-3", func(s *script) {
+		s.terms.Traits.FairGroups = true
+		s.send("a")
+		s.send("b")
+		s.receive("b", 1)
+		s.receive("a", 1)
+		s.left("a", driver.StateInFlight)
+		s.left("b", driver.StateInFlight)
+	}},
 	{"messages of two shards keep no order", "", func(s *script) {
 		s.terms.Traits.Ordering = driver.OrderingPerShard
 		s.send("a").Group = "x"

@@ -33,6 +33,7 @@ type ability struct {
 	move        bool
 	lateAck     bool
 	drop        bool // Config.DropExpired
+	fair        bool // Config.FairGroups
 	untimed     bool
 	crashes     []Crash
 }
@@ -98,6 +99,7 @@ func (g *planner) addOther(t *rapid.T, queue *modelQueue) {
 	config := driver.Config{MaxMessages: pick(t, 0, 0, 2, 5)}
 	if g.traits.Groups {
 		config.StrictGroups = rarely(t, 1)
+		config.FairGroups = g.fair && !config.StrictGroups && rarely(t, 1)
 	}
 	g.plan.Other = &config
 	g.other = NewModel(otherName(randomQueueName), g.traits, config, modelStart)
@@ -182,6 +184,7 @@ func drawConfig(t *rapid.T, a ability) (c driver.Config) {
 	}
 	if a.traits.Groups {
 		c.StrictGroups = rarely(t, 1)
+		c.FairGroups = a.fair && !c.StrictGroups && rarely(t, 1)
 	}
 	return c
 }
@@ -423,7 +426,8 @@ func (g *planner) configure(t *rapid.T) Operation {
 		return g.receive(t)
 	}
 	config := drawConfig(t, g.ability)
-	config.StrictGroups, config.DedupWindow = g.config.StrictGroups, g.config.DedupWindow
+	config.StrictGroups, config.FairGroups = g.config.StrictGroups, g.config.FairGroups
+	config.DedupWindow = g.config.DedupWindow
 	return configureOperation{config}
 }
 

@@ -30,6 +30,9 @@ type Model struct {
 	sends   int             // ids given out
 	place   uint64          // last place given out
 	nonce   uint64          // last receipt given out
+
+	turns  map[string]modelTurn // of fair groups
+	served int                  // how many messages of fair groups were delivered
 }
 
 // modelMessage is one message. Which of the states ready, delayed and in
@@ -58,7 +61,7 @@ type modelKey struct {
 // NewModel returns an empty queue called name. Traits gives the limits that
 // arguments are checked against, and start is what its wall times count from.
 func NewModel(name string, traits driver.Traits, config driver.Config, start time.Time) *Model {
-	m := &Model{name: name, start: start, traits: traits}
+	m := &Model{name: name, start: start, traits: traits, turns: make(map[string]modelTurn)}
 	m.setConfig(config)
 	return m
 }
@@ -73,7 +76,7 @@ func (m *Model) Configure(now time.Duration, config driver.Config) {
 
 func (m *Model) setConfig(config driver.Config) {
 	m.config = config
-	m.traits.StrictGroups = config.StrictGroups
+	m.traits.StrictGroups, m.traits.FairGroups = config.StrictGroups, config.FairGroups
 	if config.DedupWindow > 0 {
 		m.traits.DedupWindow = config.DedupWindow
 	}
@@ -173,6 +176,9 @@ func (m *Model) Receive(now time.Duration, req driver.ReceiveRequest) ([]driver.
 // choose picks the messages that Receive will lease. atCeiling says that one
 // more was kept back by nothing but MaxInFlight.
 func (m *Model) choose(req driver.ReceiveRequest) (batch []*modelMessage, atCeiling bool) {
+	if m.config.FairGroups {
+		return m.chooseFairly(req)
+	}
 	inFlight, size := 0, 0
 	blocked := map[string]bool{} // groups that must wait (ORD-4)
 	for _, msg := range m.waiting {

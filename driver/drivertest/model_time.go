@@ -19,10 +19,17 @@ func (m *Model) advance(now time.Duration) {
 		if !ok || next > now {
 			break
 		}
-		m.now = next
+		m.passTo(next)
 		m.settle()
 	}
-	m.now = max(m.now, now)
+	m.passTo(max(m.now, now))
+}
+
+func (m *Model) passTo(now time.Duration) {
+	if now > m.now {
+		m.forgetTurns()
+		m.now = now
+	}
 }
 
 // NextEvent returns the next time at which a message becomes ready, dies or

@@ -247,6 +247,7 @@ func describeConfig(c driver.Config) string {
 	}{
 		{"Shards", c.Shards},
 		{"StrictGroups", c.StrictGroups},
+		{"FairGroups", c.FairGroups},
 		{"MaxDeliveries", c.MaxDeliveries},
 		{"MaxMessages", c.MaxMessages},
 		{"MaxBytes", c.MaxBytes},

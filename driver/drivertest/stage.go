@@ -168,6 +168,7 @@ func abilityOf(t *testing.T, b Backend) (a ability) {
 		_, a.move = queue.(driver.Mover)
 		_, a.lateAck = queue.(driver.LateAcker)
 		a.drop = a.admin && dropsExpired(t, opener.(driver.Admin))
+		a.fair = a.admin && groupsFairly(t, opener.(driver.Admin))
 		if err := queue.Close(); err != nil {
 			t.Errorf("close: %v", err)
 		}
@@ -198,6 +199,16 @@ func dropsExpired(t *testing.T, admin driver.Admin) bool {
 	}
 	config, err := admin.QueueConfig(t.Context(), randomQueueName)
 	return err == nil && config.DropExpired
+}
+
+// groupsFairly finds out whether a backend has Config.FairGroups.
+func groupsFairly(t *testing.T, admin driver.Admin) bool {
+	const name = randomQueueName + "-fair"
+	if err := admin.ConfigureQueue(t.Context(), name, driver.Config{FairGroups: true}); err != nil {
+		return false
+	}
+	config, err := admin.QueueConfig(t.Context(), name)
+	return err == nil && config.FairGroups
 }
 
 func closeOpener(t testing.TB, opener driver.Opener) {

@@ -135,7 +135,7 @@ func allCases() []testCase {
 		sendCases, dedupCases,
 		receiveCases, wakeCases, closeCases,
 		visibilityCases, receiptCases, lateAckCases, settleCases,
-		orderCases, groupCases, shardCases, exactCases,
+		orderCases, groupCases, fairCases, shardCases, exactCases,
 		countCases, peekCases,
 		deadLetterCases, redriveCases, deadLetterToCases, moveCases, retentionCases, dropCases,
 		limitCases, adminCases, annotationCases,

@@ -17,6 +17,7 @@ var backendRules = []string{
 	"VIS-1", "VIS-2", "VIS-3", "VIS-5", "VIS-6", "VIS-7",
 	"ACK-1", "ACK-2", "ACK-3",
 	"ORD-1", "ORD-2", "ORD-3", "ORD-4",
+	"FAIR-1", "FAIR-2", "FAIR-3",
 	"CNT-1", "CNT-2", "CNT-3",
 	"DLQ-1", "DLQ-4", "DLQ-5", "DLQ-8", "DLQ-9",
 	"RET-1", "RET-2",

@@ -13,6 +13,7 @@ import (
 type configBody struct {
 	Shards           int     `json:"shards"`
 	StrictGroups     bool    `json:"strict_groups"`
+	FairGroups       bool    `json:"fair_groups,omitempty"`
 	MaxAttempts      int     `json:"max_attempts"`
 	MaxMessages      int     `json:"max_messages"`
 	MaxBytes         int     `json:"max_bytes"`
@@ -51,6 +52,7 @@ func (f *configFlags) register(flags *pflag.FlagSet) {
 	c := &f.config
 	flags.IntVar(&c.Shards, "shards", 0, "parts that the queue is split into; order holds within a part")
 	flags.BoolVar(&c.StrictGroups, "strict-groups", false, "deliver each group in order, and never two batches of it at a time")
+	flags.BoolVar(&c.FairGroups, "fair-groups", false, "let messages of quiet groups go first, so that a noisy one does not delay the others")
 	flags.IntVar(&c.MaxAttempts, "max-attempts", 0, "deliveries before a message is a dead letter")
 	flags.IntVar(&c.MaxMessages, "max-messages", 0, "messages that can wait")
 	flags.Var(&f.maxBytes, "max-bytes", "bytes of bodies that can wait, like 64MiB")
@@ -70,6 +72,7 @@ func (f *configFlags) register(flags *pflag.FlagSet) {
 var setters = map[string]func(f *configFlags, to *configBody){
 	"shards":             func(f *configFlags, to *configBody) { to.Shards = f.config.Shards },
 	"strict-groups":      func(f *configFlags, to *configBody) { to.StrictGroups = f.config.StrictGroups },
+	"fair-groups":        func(f *configFlags, to *configBody) { to.FairGroups = f.config.FairGroups },
 	"max-attempts":       func(f *configFlags, to *configBody) { to.MaxAttempts = f.config.MaxAttempts },
 	"max-messages":       func(f *configFlags, to *configBody) { to.MaxMessages = f.config.MaxMessages },
 	"max-bytes":          func(f *configFlags, to *configBody) { to.MaxBytes = int(f.maxBytes) },
@@ -122,6 +125,7 @@ func (c *configBody) words() [][2]string {
 	words := [][2]string{
 		{"shards", strconv.Itoa(max(1, c.Shards))},
 		{"strict-groups", strconv.FormatBool(c.StrictGroups)},
+		{"fair-groups", strconv.FormatBool(c.FairGroups)},
 		{"max-attempts", number(c.MaxAttempts)},
 		{"max-messages", number(c.MaxMessages)},
 		{"max-bytes", number(c.MaxBytes)},

@@ -8,7 +8,7 @@ import "github.com/mailboxmq/mailbox/driver"
 func (s *Shard) Advance(now Moment) {
 	for {
 		s.happen(now)
-		s.clock = max(s.clock, now.At)
+		s.passTo(now.At)
 		s.stamp = s.clock
 		s.moment = now
 		s.expireDeadByCount()
@@ -28,7 +28,7 @@ func (s *Shard) happen(now Moment) {
 		}
 		// What was held up (retention waits for room among the dead) happens
 		// when it can, not when it should have.
-		s.clock = max(s.clock, at)
+		s.passTo(at)
 		s.stamp = max(s.stamp, at)
 		s.moment = now.earlier(s.stamp)
 		switch what {

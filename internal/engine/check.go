@@ -147,20 +147,36 @@ func checkOrder(name string, o *order) error {
 }
 
 func (s *Shard) checkGroups() error {
-	out, eligible := 0, 0
+	out, eligible, inGroups := 0, 0, 0
+	for _, e := range s.inFlight.slots {
+		if e != nil && e.group != nil {
+			inGroups++
+		}
+	}
 	for name, g := range s.groups.byName {
 		head := g.waiting.head()
 		out += g.out
-		if head == nil && g.out == 0 {
+		if g.isIdle() && !g.listed {
 			return fmt.Errorf("engine: group %q is empty", name)
 		}
+		stands := turn{served: g.turn.served}
 		mayGo := head != nil && head.State == Ready && g.out == 0
+		if head != nil {
+			stands.place = head.Place
+		}
+		if s.config.FairGroups {
+			mayGo = head != nil || g.more
+			if head == nil {
+				stands.place = g.from
+			}
+			stands.out, stands.place = g.out, max(stands.place, g.after)
+		}
 		if mayGo != (g.index >= 0) {
 			return fmt.Errorf("engine: group %q may go: %v, is in the heap: %v", name, mayGo, g.index >= 0)
 		}
 		if mayGo {
 			eligible++
-			if g.place != head.Place || s.groups.eligible[g.index] != g {
+			if g.turn != stands || s.groups.eligible[g.index] != g {
 				return fmt.Errorf("engine: group %q is misplaced in the heap", name)
 			}
 		}
@@ -168,14 +184,17 @@ func (s *Shard) checkGroups() error {
 			return err
 		}
 	}
-	if s.config.StrictGroups && out != s.stats.InFlight {
-		return fmt.Errorf("engine: groups have %d out, %d are in flight", out, s.stats.InFlight)
+	if s.config.StrictGroups {
+		inGroups = s.stats.InFlight
+	}
+	if out != inGroups {
+		return fmt.Errorf("engine: groups have %d out, %d are in flight", out, inGroups)
 	}
 	if eligible != len(s.groups.eligible) {
 		return fmt.Errorf("engine: %d groups may go, %d are in the heap", eligible, len(s.groups.eligible))
 	}
 	for i, g := range s.groups.eligible {
-		if i > 0 && s.groups.eligible[(i-1)/2].place > g.place {
+		if i > 0 && g.turn.before(s.groups.eligible[(i-1)/2].turn) {
 			return fmt.Errorf("engine: eligible group %d is before its parent", i)
 		}
 	}
@@ -187,8 +206,20 @@ func (s *Shard) checkGroups() error {
 func (s *Shard) checkShelf(counted *driver.Stats) error {
 	counted.Ready, counted.Delayed, counted.Dead = 0, 0, 0
 	held := 0
+	ready := make(map[uint64]bool)
 	for e := range s.InState(Ready) {
 		counted.Ready++
+		ready[e.Place] = true
+		if s.isFair(e) {
+			isHeld, err := s.checkFair(e)
+			if err != nil {
+				return err
+			}
+			if isHeld {
+				held++
+			}
+			continue
+		}
 		if e.Place >= s.window.horizon {
 			continue
 		}
@@ -209,6 +240,11 @@ func (s *Shard) checkShelf(counted *driver.Stats) error {
 			return fmt.Errorf("engine: message %d of group %q is ready and not held", e.Seq, e.groupName())
 		}
 	}
+	for name, g := range s.groups.byName {
+		if g.sure && !ready[g.from] {
+			return fmt.Errorf("engine: fair group %q is sure of place %d, where nothing is ready", name, g.from)
+		}
+	}
 	if held != s.window.heldReady {
 		return fmt.Errorf("engine: %d ready messages are held, counted %d", held, s.window.heldReady)
 	}
@@ -225,6 +261,22 @@ func (s *Shard) checkShelf(counted *driver.Stats) error {
 		}
 	}
 	return nil
+}
+
+// checkFair looks whether a ready message of a fair group can be found.
+func (s *Shard) checkFair(e *Entry) (held bool, err error) {
+	g := s.groups.byName[e.groupName()]
+	switch {
+	case g != nil && g.known && s.ready.find(e.Place) != nil:
+		return false, fmt.Errorf("engine: message %d of fair group %q is a stray, and its group is known", e.Seq, e.groupName())
+	case g != nil && g.waiting.find(e.Place) != nil, s.ready.find(e.Place) != nil:
+		return true, nil
+	case g != nil && g.known && g.more && g.from <= e.Place:
+	case (g == nil || !g.known) && e.Place >= s.window.horizon:
+	default:
+		return false, fmt.Errorf("engine: message %d of fair group %q is ready and not held", e.Seq, e.groupName())
+	}
+	return false, nil
 }
 
 // isBlocked reports whether a delayed message of its group is before e.

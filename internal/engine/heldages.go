@@ -90,6 +90,9 @@ func (s *Shard) takeShelved(e *Entry) *Entry {
 		return e
 	}
 	s.stats.Ready--
+	if s.isFair(e) && s.takeFairly(e) {
+		return e
+	}
 	order := &s.ready
 	if s.config.StrictGroups {
 		g := s.groups.byName[e.groupName()]

@@ -118,12 +118,12 @@ func (s *Shard) unblock(name string, place uint64) {
 }
 
 // leftGroup looks at the group of a message that was taken while it waited at a
-// place. Without a shelf, or without strict groups, that was done.
+// place. Without a shelf, or without groups, there is nothing left to do.
 func (s *Shard) leftGroup(e *Entry, place uint64) {
-	if s.window == nil || !s.config.StrictGroups {
+	if s.window == nil || !(s.config.StrictGroups || s.isFair(e)) {
 		return
 	}
-	if e.Due > s.clock {
+	if e.Due > s.clock && s.config.StrictGroups {
 		s.unblock(e.groupName(), place)
 	} else if g := s.groups.byName[e.groupName()]; g != nil {
 		s.settleGroup(g)

@@ -15,25 +15,43 @@ func (s *Shard) holdReady(e *Entry) {
 
 // fillReady holds the next ready messages from the shelf.
 func (s *Shard) fillReady() {
-	w := s.window
-	if w.horizon == allPlaces {
+	if s.window.horizon == allPlaces {
 		return
 	}
+	for _, g := range s.lookOn() {
+		s.settleFair(g)
+	}
+}
+
+// lookOn moves the horizon. It returns the fair groups that it has come to, whose
+// own messages are looked at afterwards: not all of them are before the horizon, and
+// one that is damaged must not be met twice.
+func (s *Shard) lookOn() (met []*group) {
+	w := s.window
 	looked := 0
 	for e := range s.shelf().Waiting(w.horizon) {
 		w.horizon = e.Place + 1
 		if !s.news(e) && e.Due <= s.clock {
-			e.State = Ready
-			e.timerIndex = -1
-			s.holdReady(e)
+			g, isNew := s.meetGroup(e)
+			switch {
+			case isNew:
+				met = append(met, g)
+			case g == nil:
+				e.State = Ready
+				e.timerIndex = -1
+				s.holdReady(e)
+			}
 		}
-		if looked++; looked >= w.limits.Look || w.full() {
-			return
+		looked++
+		w.looks--
+		if looked >= w.limits.Look || (w.full() && s.ready.head() != nil) {
+			return met
 		}
 	}
 	if !w.stopped() {
 		w.horizon = allPlaces
 	}
+	return met
 }
 
 // trimReady lets go of the farthest ready messages when far more are held than
@@ -42,6 +60,9 @@ func (s *Shard) trimReady() {
 	w := s.window
 	if !w.limits.tooMany(w.heldReady, w.readyBytes) {
 		return
+	}
+	if s.config.FairGroups {
+		s.shelveGroups()
 	}
 	for _, e := range s.ready.truncate(w.limits.prefix) {
 		w.horizon = min(w.horizon, e.Place)

@@ -183,6 +183,25 @@ func TestLimitsOfBytesHoldForAllKinds(t *testing.T) {
 			check(t, s)
 		}
 	})
+	t.Run("fair groups", func(t *testing.T) {
+		s, on, send := stocked(driver.Config{FairGroups: true}, limits)
+		for i := range sent {
+			send(fmt.Sprint(i%40), size, 0)
+			check(t, s)
+		}
+		for i := range 2 {
+			s.Receive(at(3*i), sent, 0, time.Second, nil)
+			on.CatchUp(s.Effects())
+			check(t, s)
+			s.Advance(at(3*i + 2)) // they come back
+			on.CatchUp(s.Effects())
+			check(t, s)
+			s = reread(s, on, limits)
+		}
+		if got, _ := s.Receive(at(9), sent, 0, time.Second, nil); len(got) != sent {
+			t.Fatalf("received %d", len(got))
+		}
+	})
 	t.Run("groups that are held", func(t *testing.T) {
 		s, on, send := stocked(driver.Config{StrictGroups: true}, limits)
 		for i := range 40 {

@@ -9,8 +9,8 @@ import (
 // InState yields the entries in one state: ready ones in the order of their
 // places, delayed and in-flight ones by Due, dead ones by death. The shard must
 // not be changed while it runs. Stopping early saves the rest of the work where
-// the order is at hand, which it is for ready messages without strict groups
-// and for dead ones.
+// the order is at hand, which it is for ready messages without strict groups or
+// fair ones, and for dead ones.
 func (s *Shard) InState(state State) iter.Seq[*Entry] {
 	switch {
 	case s.window != nil && state != InFlight:
@@ -23,7 +23,7 @@ func (s *Shard) InState(state State) iter.Seq[*Entry] {
 		}
 	case state == Dead:
 		return s.dead.byDeath.sorted
-	case state == Ready && !s.config.StrictGroups:
+	case state == Ready && !s.config.StrictGroups && len(s.groups.byName) == 0:
 		return s.ready.sorted
 	}
 	return func(yield func(*Entry) bool) {

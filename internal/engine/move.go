@@ -71,12 +71,21 @@ func (s *Shard) shelvedFrom(place uint64) iter.Seq[*Entry] {
 func (s *Shard) movable() iter.Seq[*Entry] {
 	if !s.config.StrictGroups {
 		s.ready.head() // lets go of those that have moved
-		return s.ready.sorted
+		if len(s.groups.byName) == 0 {
+			return s.ready.sorted
+		}
 	}
 	return func(yield func(*Entry) bool) {
 		front := groupFront{eligible: s.groups.eligible}
 		defer front.stop()
-		front.add(0)
+		if s.config.FairGroups {
+			front.follow(&s.ready, -1)
+			for _, g := range s.groups.byName {
+				front.follow(&g.waiting, -1)
+			}
+		} else {
+			front.add(0)
+		}
 		for len(front.heads) > 0 {
 			if !yield(front.next()) {
 				return
@@ -86,7 +95,7 @@ func (s *Shard) movable() iter.Seq[*Entry] {
 }
 
 // groupFront goes through the groups that may go in the order of their messages'
-// places. Groups are in a heap; one is looked at when its parent was.
+// places. Strict ones are in a heap; one is looked at when its parent was.
 type groupFront struct {
 	eligible []*group
 	heads    []groupHead // a heap by place
@@ -117,7 +126,12 @@ func (f *groupFront) add(index int) {
 	if index >= len(f.eligible) {
 		return
 	}
-	after, stop := iter.Pull(f.eligible[index].waiting.sorted)
+	f.follow(&f.eligible[index].waiting, index)
+}
+
+// follow adds the messages of a group.
+func (f *groupFront) follow(waiting *order, index int) {
+	after, stop := iter.Pull(waiting.sorted)
 	f.push(groupHead{index: index, after: after, stop: stop})
 }
 

@@ -304,5 +304,10 @@ func (p *pair) restore(_ *rapid.T, config driver.Config) {
 	p.shelved.RecordEffects(true)
 	p.shelved.ForwardDead(p.whole.elsewhere)
 	p.shelved.Restore(at(p.now).At, totals, out)
+	for _, g := range p.whole.groups.byName { // turns are not kept
+		p.whole.groups.remove(g)
+		g.after, g.turn.served = 0, 0
+		p.whole.settleGroup(g)
+	}
 	p.step(func(s *Shard) string { s.Configure(at(p.now), config); return "" })
 }

@@ -22,8 +22,10 @@ func anyConfig(t *rapid.T) driver.Config {
 	seconds := func(name string) time.Duration {
 		return time.Duration(rapid.SampledFrom([]int{0, 0, 5, 30}).Draw(t, name)) * time.Second
 	}
+	groups := rapid.SampledFrom([]string{"free", "strict", "fair"}).Draw(t, "groups")
 	return driver.Config{
-		StrictGroups:  rapid.Bool().Draw(t, "strict"),
+		StrictGroups:  groups == "strict",
+		FairGroups:    groups == "fair",
 		MaxDeliveries: rapid.SampledFrom([]int{0, 1, 2}).Draw(t, "max deliveries"),
 		MaxMessages:   small("max messages"),
 		MaxBytes:      small("max bytes"),

@@ -10,6 +10,7 @@ import "time"
 // in-flight ceiling is reached.
 func (s *Shard) Receive(now Moment, most, maxBytes int, visibility time.Duration, out []*Entry) (leased []*Entry, blocked bool) {
 	s.Advance(now)
+	s.mayLook()
 	taken, size := 0, 0
 	for taken < most {
 		e := s.head()
@@ -34,7 +35,11 @@ func (s *Shard) Receive(now Moment, most, maxBytes int, visibility time.Duration
 			break
 		}
 		s.take(e)
-		if e.group != nil {
+		switch {
+		case e.group == nil:
+		case s.config.FairGroups:
+			s.serve(e.group)
+		default:
 			s.hold(e.group)
 		}
 		s.lease(now, e, visibility)
@@ -53,6 +58,9 @@ func (s *Shard) Receive(now Moment, most, maxBytes int, visibility time.Duration
 
 // head returns the message that goes next, or nil.
 func (s *Shard) head() *Entry {
+	if s.config.FairGroups {
+		return s.fairHead()
+	}
 	if !s.config.StrictGroups {
 		if e := s.ready.head(); e != nil || s.window == nil {
 			return e
@@ -87,7 +95,7 @@ func (s *Shard) take(e *Entry) {
 	s.ready.pop()
 }
 
-// hold counts one more message of g out. The batch being received may go on
+// hold counts one more message of a strict group out. The batch being received may go on
 // taking from g.
 func (s *Shard) hold(g *group) {
 	g.out++
@@ -127,6 +135,7 @@ func (s *Shard) exhausted(e *Entry) bool {
 // 0 means that waking a receiver is pointless.
 func (s *Shard) Available(now Moment) int {
 	s.Advance(now)
+	s.mayLook()
 	n := s.stats.Ready
 	if n > 0 && (s.config.StrictGroups || s.window != nil) && s.head() == nil && !s.Searching() {
 		n = 0

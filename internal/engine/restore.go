@@ -38,8 +38,13 @@ func (s *Shard) Restore(now Instant, totals Totals, out []*Entry) {
 		e.timerIndex = -1
 		s.inFlight.add(e)
 		s.timers.push(e)
-		if s.config.StrictGroups {
+		switch {
+		case s.config.StrictGroups:
 			e.group = s.groups.get(e.groupName())
+		case s.isFair(e):
+			e.group = s.fairGroup(e.groupName())
+		}
+		if e.group != nil {
 			e.group.out++
 		}
 	}

@@ -7,7 +7,7 @@ import "github.com/mailboxmq/mailbox/driver"
 type rules struct {
 	MaxDeliveries, MaxMessages, MaxBytes, MaxInFlight, MaxDead, MaxHold int
 	RetainReady, RetainDead                                             driver.Retention
-	StrictGroups, DropExpired                                           bool
+	StrictGroups, FairGroups, DropExpired                               bool
 }
 
 func rulesOf(config *driver.Config) rules {
@@ -15,6 +15,6 @@ func rulesOf(config *driver.Config) rules {
 		MaxDeliveries: config.MaxDeliveries, MaxMessages: config.MaxMessages, MaxBytes: config.MaxBytes,
 		MaxInFlight: config.MaxInFlight, MaxDead: config.MaxDead, MaxHold: config.MaxHold,
 		RetainReady: config.RetainReady, RetainDead: config.RetainDead,
-		StrictGroups: config.StrictGroups, DropExpired: config.DropExpired,
+		StrictGroups: config.StrictGroups, FairGroups: config.FairGroups, DropExpired: config.DropExpired,
 	}
 }

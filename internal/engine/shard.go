@@ -16,8 +16,8 @@ type Shard struct {
 	seal      uint64 // makes nonces that can be told from others; see late.go
 	deaths    uint64 // how many messages have died; the Place of the latest
 
-	ready    order  // ready messages, unless groups are strict
-	groups   groups // ready and delayed messages, if groups are strict
+	ready    order  // ready messages, unless groups are strict, or fair and there is one
+	groups   groups // ready messages and, if groups are strict, delayed ones
 	inFlight leases
 	returned leases // messages that were delivered and wait again, unless there is a shelf
 	timers   timers // delayed and in-flight messages by Due
@@ -59,12 +59,12 @@ func New(config driver.Config, nonce uint64) *Shard {
 	return s
 }
 
-// Configure changes everything but StrictGroups, and applies new limits to
+// Configure changes everything but StrictGroups and FairGroups, and applies new limits to
 // what is there.
 func (s *Shard) Configure(now Moment, config driver.Config) {
 	s.Advance(now)
 	agedBefore := s.tracksAge()
-	config.StrictGroups = s.config.StrictGroups
+	config.StrictGroups, config.FairGroups = s.config.StrictGroups, s.config.FairGroups
 	s.config = rulesOf(&config)
 	switch {
 	case s.window != nil:
@@ -146,6 +146,10 @@ func (s *Shard) wait(e *Entry, how EffectKind) {
 		s.waitInGroup(e, how)
 		return
 	}
+	if s.isFair(e) {
+		s.waitFairly(e, how)
+		return
+	}
 	defer s.effect(how, e)
 	if s.config.StrictGroups {
 		if e.group == nil {
@@ -169,7 +173,7 @@ func (s *Shard) wait(e *Entry, how EffectKind) {
 // offer puts a ready message where Receive finds it. In strict groups it is
 // there already.
 func (s *Shard) offer(e *Entry) {
-	if e.group != nil {
+	if e.group != nil || (s.isFair(e) && s.offerFairly(e)) {
 		return
 	}
 	if s.window == nil {
@@ -239,6 +243,10 @@ func (s *Shard) leaveGroup(e *Entry) {
 
 // settleGroup brings everything in line with the state of one group.
 func (s *Shard) settleGroup(g *group) {
+	if s.config.FairGroups {
+		s.settleFair(g)
+		return
+	}
 	if s.window != nil {
 		s.fillGroup(g)
 	}

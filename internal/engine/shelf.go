@@ -33,8 +33,8 @@ type Reader interface {
 	// Delayed yields the messages that wait for their Due, by Due and Seq, the
 	// first at or after from.
 	Delayed(from DuePoint) iter.Seq[*Entry]
-	// Group yields the messages of a strict group that are not dead by Place,
-	// the first at or after from.
+	// Group yields the messages of a group that are not dead by Place, the first
+	// at or after from, where groups are strict, or fair and the name not empty.
 	Group(name string, from uint64) iter.Seq[*Entry]
 	// Dead yields the dead letters by death, the first at or after from.
 	Dead(from uint64) iter.Seq[*Entry]
@@ -46,11 +46,13 @@ type Reader interface {
 
 // Limits say about how much of each kind (ready, delayed, dead) a shard with a
 // shelf holds: up to Messages, and no more once they have Bytes. To find a
-// message that may go it looks at Look of them at a time, see Searching.
+// message that may go it looks at Look of them at a time, see Searching. It tells
+// Groups fair groups apart, and any number if that is 0; see heldfair.go.
 type Limits struct {
 	Messages int
 	Bytes    int
 	Look     int
+	Groups   int
 }
 
 // enough reports whether no more than n messages with so many bytes are to be
@@ -100,6 +102,9 @@ type window struct {
 	unpublished []uint64 // places given to staged messages, ascending
 
 	reread bool // look at strict groups anew, from the first place on
+	// strayed: ready may hold messages of fair groups that are not known.
+	strayed bool
+	looks   int // messages that may yet be looked at to find a quieter fair group
 }
 
 // Nothing is at or beyond these: all there is is held.
@@ -241,5 +246,5 @@ func (s *Shard) Searching() bool {
 	if s.config.StrictGroups {
 		return len(s.groups.eligible) == 0
 	}
-	return s.ready.head() == nil
+	return s.ready.head() == nil && len(s.groups.eligible) == 0
 }

@@ -209,9 +209,9 @@ func (b *Backend) writeConfigLocked(q *queue, config driver.Config, durable bool
 	return nil
 }
 
-// ConfigureQueue creates the queue or changes its configuration. Shards and
-// StrictGroups are fixed when the queue is created. It does not block. Codes:
-// ErrInvalid, ErrUnsupported, ErrClosed.
+// ConfigureQueue creates the queue or changes its configuration. Shards,
+// StrictGroups and FairGroups are fixed when the queue is created. It does not
+// block. Codes: ErrInvalid, ErrUnsupported, ErrClosed.
 func (b *Backend) ConfigureQueue(ctx context.Context, name string, config driver.Config) error {
 	if err := ctx.Err(); err != nil {
 		return err

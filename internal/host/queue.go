@@ -74,6 +74,9 @@ func (q *queue) checkChange(config driver.Config) error {
 	if config.StrictGroups != old.StrictGroups {
 		return fixed("StrictGroups", old.StrictGroups, config.StrictGroups)
 	}
+	if config.FairGroups != old.FairGroups {
+		return fixed("FairGroups", old.FairGroups, config.FairGroups)
+	}
 	return nil
 }
 
@@ -86,6 +89,7 @@ func (q *queue) configure(config driver.Config, target *queue) {
 		ExactStats:    true,
 		Groups:        true,
 		StrictGroups:  config.StrictGroups,
+		FairGroups:    config.FairGroups,
 		DeadLetters:   true,
 		DedupWindow:   config.DedupWindow,
 		MaxBodyBytes:  q.backend.options.MaxBodyBytes,

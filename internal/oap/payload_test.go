@@ -50,6 +50,8 @@ func TestPayloadsKeepEveryField(t *testing.T) {
 	check("peeked", seen, []driver.Peeked{peeked}, err)
 	config, err := oap.ParseConfig(oap.AppendConfig(nil, &aConfig))
 	check("config", config, aConfig, err)
+	config, err = oap.ParseConfig(oap.AppendConfig(nil, &aFairConfig))
+	check("fair config", config, aFairConfig, err)
 	e, err := oap.ParseError(oap.AppendError(nil, &anError))
 	check("error", *e, anError, err)
 }

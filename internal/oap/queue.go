@@ -31,8 +31,9 @@ const (
 	traitStrictGroups
 	traitDeadLetters
 	traitPeeker
+	traitFairGroups
 
-	traitsKnown = traitPeeker<<1 - 1
+	traitsKnown = traitFairGroups<<1 - 1
 )
 
 // AppendOpened writes an Opened.
@@ -40,7 +41,7 @@ func AppendOpened(dst []byte, o *Opened) []byte {
 	t := &o.Traits
 	dst = appendNumber(dst, uint64(o.Handle))
 	bits := byte(0)
-	for i, set := range []bool{t.ExactStats, t.Groups, t.StrictGroups, t.DeadLetters, o.Peeker} {
+	for i, set := range []bool{t.ExactStats, t.Groups, t.StrictGroups, t.DeadLetters, o.Peeker, t.FairGroups} {
 		if set {
 			bits |= 1 << i
 		}
@@ -71,6 +72,7 @@ func ParseOpened(payload []byte) (o Opened, err error) {
 		Groups:       bits&traitGroups != 0,
 		StrictGroups: bits&traitStrictGroups != 0,
 		DeadLetters:  bits&traitDeadLetters != 0,
+		FairGroups:   bits&traitFairGroups != 0,
 
 		Ordering: driver.Ordering(r.text()), Durability: driver.Durability(r.text()),
 		DedupWindow: r.duration(), MaxBodyBytes: r.int(), MaxBatch: r.int(), MaxDelay: r.duration(),
@@ -169,7 +171,7 @@ func ParseConfigure(payload []byte) (t Ticket, name string, c driver.Config, err
 // AppendConfig writes a configuration, which is the answer to OpConfig.
 func AppendConfig(dst []byte, c *driver.Config) []byte {
 	dst = appendSigned(dst, int64(c.Shards))
-	dst = appendFlag(dst, c.StrictGroups)
+	dst = append(dst, groupsByte(c))
 	for _, n := range []int{c.MaxDeliveries, c.MaxMessages, c.MaxBytes, c.MaxInFlight, c.MaxDead} {
 		dst = appendSigned(dst, int64(n))
 	}
@@ -192,9 +194,30 @@ func ParseConfig(payload []byte) (driver.Config, error) {
 	return c, r.end()
 }
 
+// Bits of how groups are delivered. No backend can do both; but that is for it to
+// say.
+const (
+	groupsStrict = 1 << iota
+	groupsFair
+)
+
+func groupsByte(c *driver.Config) (groups byte) {
+	if c.StrictGroups {
+		groups |= groupsStrict
+	}
+	if c.FairGroups {
+		groups |= groupsFair
+	}
+	return groups
+}
+
 func (r *reader) config() driver.Config {
+	shards, groups := r.int(), r.byte()
+	if groups > groupsStrict|groupsFair {
+		r.fail("unknown kind of groups")
+	}
 	return driver.Config{
-		Shards: r.int(), StrictGroups: r.flag(),
+		Shards: shards, StrictGroups: groups&groupsStrict != 0, FairGroups: groups&groupsFair != 0,
 		MaxDeliveries: r.int(), MaxMessages: r.int(), MaxBytes: r.int(), MaxInFlight: r.int(), MaxDead: r.int(),
 		DedupWindow: r.duration(), DedupMax: r.int(),
 		RetainReady: driver.Retention{Age: r.duration(), Count: r.int()},

@@ -23,7 +23,8 @@ var (
 		RetainDead: driver.Retention{Age: 2 * time.Hour, Count: 2}, MaxHold: 10, DeadLetterTo: "graveyard",
 		DropExpired: true, Annotation: "tags",
 	}
-	aMessage = driver.Message{
+	aFairConfig = driver.Config{FairGroups: true}
+	aMessage    = driver.Message{
 		ID: "01JABCDEFGHJKMNPQRSTVWXYZ0", Body: []byte("hello"), Attributes: map[string]string{"b": "2", "a": "1"},
 		Group: "g", ReplyTo: "reply:1", CorrelationID: "c", Deliveries: 3, EnqueuedAt: aTime,
 		FirstReceivedAt: aTime.Add(time.Second), LastError: "boom",
@@ -156,6 +157,14 @@ func answerSamples() []sample {
 				DedupWindow: time.Minute, MaxBodyBytes: 1 << 20, MaxBatch: 256, MaxDelay: time.Minute, MaxVisibility: time.Hour,
 			}}),
 			func(p []byte) ([]byte, error) { v, err := oap.ParseOpened(p); return oap.AppendOpened(nil, &v), err },
+		},
+		{
+			"fair opened", oap.AppendOpened(nil, &oap.Opened{Handle: 8, Traits: driver.Traits{Groups: true, FairGroups: true}}),
+			func(p []byte) ([]byte, error) { v, err := oap.ParseOpened(p); return oap.AppendOpened(nil, &v), err },
+		},
+		{
+			"fair config", oap.AppendConfig(nil, &aFairConfig),
+			func(p []byte) ([]byte, error) { v, err := oap.ParseConfig(p); return oap.AppendConfig(nil, &v), err },
 		},
 		{
 			"config", oap.AppendConfig(nil, &aConfig),

@@ -35,7 +35,7 @@ func All() []Saboteur {
 		senders, capacities, dedupers,
 		receivers, sleepers, describers,
 		leasers, forgers, forgivers, settlers,
-		orderers, groupers,
+		orderers, groupers, fairies,
 		counters, peekers,
 		undertakers, redrivers, exiles, movers, retainers, droppers,
 		administrators, annotators,

@@ -198,7 +198,7 @@ type hidesBlocked struct{ passing }
 
 func (q hidesBlocked) Stats(ctx context.Context) (driver.Stats, error) {
 	stats, err := q.Queue.Stats(ctx)
-	if err != nil || !q.Traits().StrictGroups {
+	if traits := q.Traits(); err != nil || !(traits.StrictGroups || traits.FairGroups) {
 		return stats, err
 	}
 	held := make(map[string]bool)

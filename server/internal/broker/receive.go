@@ -111,7 +111,7 @@ func (c *Caller) receiveFrom(ctx context.Context, t *topic, grant *capability.Gr
 	}
 	b.metrics.Dequeue.Observe(time.Since(began).Seconds())
 	deliveries, err := c.hand(ctx, t, grant, held)
-	if !traits.StrictGroups { // which has an order of its own
+	if !traits.StrictGroups && !traits.FairGroups { // which have orders of their own
 		for i := range deliveries {
 			if d := &deliveries[i]; ordered(&d.Message, &d.Seal, began) {
 				t.order.deliver(mark, d.EnqueuedAt)

@@ -207,6 +207,7 @@ func (c *client) learn(ctx context.Context, name string) error {
 		Exact                bool        `json:"exact_stats"`
 		Groups               bool        `json:"groups"`
 		Strict               bool        `json:"strict_groups"`
+		Fair                 bool        `json:"fair_groups"`
 		Dead                 bool        `json:"dead_letters"`
 		Window               json.Number `json:"dedup_window_ms"`
 		MaxBody              int         `json:"max_body_bytes"`
@@ -223,7 +224,7 @@ func (c *client) learn(ctx context.Context, name string) error {
 	defer c.mu.Unlock()
 	c.traits[name] = driver.Traits{
 		Ordering: driver.Ordering(t.Ordering), Durability: driver.Durability(t.Durability), ExactStats: t.Exact, Groups: t.Groups,
-		StrictGroups: t.Strict, DeadLetters: t.Dead, DedupWindow: duration(t.Window),
+		StrictGroups: t.Strict, FairGroups: t.Fair, DeadLetters: t.Dead, DedupWindow: duration(t.Window),
 		MaxBodyBytes: t.MaxBody, MaxBatch: t.MaxBatch, MaxDelay: duration(t.MaxDelay),
 		MaxVisibility: duration(t.MaxVisibility), MaxWait: duration(t.MaxWait),
 		PurgeCooldown: duration(t.Cooldown),
@@ -234,6 +235,7 @@ func (c *client) learn(ctx context.Context, name string) error {
 type configJSON struct {
 	Shards           int         `json:"shards"`
 	StrictGroups     bool        `json:"strict_groups"`
+	FairGroups       bool        `json:"fair_groups"`
 	MaxAttempts      int         `json:"max_attempts"`
 	MaxMessages      int         `json:"max_messages"`
 	MaxBytes         int         `json:"max_bytes"`
@@ -262,7 +264,7 @@ func (c *client) ConfigureQueue(ctx context.Context, name string, config driver.
 		return err
 	}
 	_, err := c.call(ctx, "/v1/queues/configure", false, object{"topic": name, "config": configJSON{
-		config.Shards, config.StrictGroups, config.MaxDeliveries, config.MaxMessages, config.MaxBytes, config.MaxInFlight,
+		config.Shards, config.StrictGroups, config.FairGroups, config.MaxDeliveries, config.MaxMessages, config.MaxBytes, config.MaxInFlight,
 		config.MaxDead, ms(config.DedupWindow), config.DedupMax, ms(config.RetainReady.Age), config.RetainReady.Count,
 		ms(config.RetainDead.Age), config.RetainDead.Count, config.MaxHold, config.DeadLetterTo,
 		config.DropExpired, config.Annotation,
@@ -283,7 +285,8 @@ func (c *client) QueueConfig(ctx context.Context, name string) (driver.Config, e
 	}
 	g := answer.Config
 	return driver.Config{
-		Shards: g.Shards, StrictGroups: g.StrictGroups, MaxDeliveries: g.MaxAttempts, MaxMessages: g.MaxMessages, MaxBytes: g.MaxBytes,
+		Shards: g.Shards, StrictGroups: g.StrictGroups, FairGroups: g.FairGroups, MaxDeliveries: g.MaxAttempts,
+		MaxMessages: g.MaxMessages, MaxBytes: g.MaxBytes,
 		MaxInFlight: g.MaxInFlight, MaxDead: g.MaxDead, DedupWindow: duration(g.DedupWindowMS), DedupMax: g.DedupMax,
 		RetainReady: driver.Retention{Age: duration(g.RetainReadyMS), Count: g.RetainReadyCount},
 		RetainDead:  driver.Retention{Age: duration(g.RetainDeadMS), Count: g.RetainDeadCount},

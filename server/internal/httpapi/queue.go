@@ -67,6 +67,7 @@ type traitsResponse struct {
 	ExactStats      bool     `json:"exact_stats"`
 	Groups          bool     `json:"groups"`
 	StrictGroups    bool     `json:"strict_groups"`
+	FairGroups      bool     `json:"fair_groups"`
 	DeadLetters     bool     `json:"dead_letters"`
 	Peek            bool     `json:"peek"`
 	DedupWindowMS   duration `json:"dedup_window_ms"`
@@ -95,7 +96,7 @@ func (h *Handler) traits(c *call) error {
 	}
 	return c.ok(traitsResponse{
 		Ordering: string(t.Ordering), Durability: string(t.Durability), ExactStats: t.ExactStats, Groups: t.Groups,
-		StrictGroups: t.StrictGroups, DeadLetters: abilities.DeadLetters, Peek: abilities.Peek,
+		StrictGroups: t.StrictGroups, FairGroups: t.FairGroups, DeadLetters: abilities.DeadLetters, Peek: abilities.Peek,
 		DedupWindowMS: duration(t.DedupWindow), MaxBodyBytes: t.MaxBodyBytes, MaxBatch: t.MaxBatch,
 		MaxDelayMS: duration(t.MaxDelay), MaxVisibilityMS: duration(t.MaxVisibility),
 		MaxWaitMS: duration(t.MaxWait), PurgeCooldownMS: duration(t.PurgeCooldown),
@@ -107,6 +108,7 @@ func (h *Handler) traits(c *call) error {
 type configBody struct {
 	Shards           int      `json:"shards"`
 	StrictGroups     bool     `json:"strict_groups"`
+	FairGroups       bool     `json:"fair_groups"`
 	MaxAttempts      int      `json:"max_attempts"`
 	MaxMessages      int      `json:"max_messages"`
 	MaxBytes         int      `json:"max_bytes"`
@@ -126,7 +128,7 @@ type configBody struct {
 
 func (b *configBody) config() driver.Config {
 	return driver.Config{
-		Shards: b.Shards, StrictGroups: b.StrictGroups, MaxDeliveries: b.MaxAttempts, MaxMessages: b.MaxMessages,
+		Shards: b.Shards, StrictGroups: b.StrictGroups, FairGroups: b.FairGroups, MaxDeliveries: b.MaxAttempts, MaxMessages: b.MaxMessages,
 		MaxBytes: b.MaxBytes, MaxInFlight: b.MaxInFlight, MaxDead: b.MaxDead, DedupWindow: time.Duration(b.DedupWindowMS),
 		DedupMax:    b.DedupMax,
 		RetainReady: driver.Retention{Age: time.Duration(b.RetainReadyMS), Count: b.RetainReadyCount},
@@ -137,7 +139,7 @@ func (b *configBody) config() driver.Config {
 
 func configBodyOf(c *driver.Config) configBody {
 	return configBody{
-		Shards: c.Shards, StrictGroups: c.StrictGroups, MaxAttempts: c.MaxDeliveries, MaxMessages: c.MaxMessages,
+		Shards: c.Shards, StrictGroups: c.StrictGroups, FairGroups: c.FairGroups, MaxAttempts: c.MaxDeliveries, MaxMessages: c.MaxMessages,
 		MaxBytes: c.MaxBytes, MaxInFlight: c.MaxInFlight, MaxDead: c.MaxDead, DedupWindowMS: duration(c.DedupWindow),
 		DedupMax: c.DedupMax, RetainReadyMS: duration(c.RetainReady.Age), RetainReadyCount: c.RetainReady.Count,
 		RetainDeadMS: duration(c.RetainDead.Age), RetainDeadCount: c.RetainDead.Count, MaxHold: c.MaxHold,

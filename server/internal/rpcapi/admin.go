@@ -91,7 +91,7 @@ func (s *service) Configure(ctx context.Context, r *mailboxv1.ConfigureRequest) 
 	caller, wanted := callOf(ctx).caller, config(r.GetConfig())
 	// What this protocol does not carry stays as it is.
 	if now, err := caller.Config(ctx, r.GetTopic()); err == nil {
-		wanted.DropExpired, wanted.Annotation = now.DropExpired, now.Annotation
+		wanted.FairGroups, wanted.DropExpired, wanted.Annotation = now.FairGroups, now.DropExpired, now.Annotation
 	}
 	return &mailboxv1.ConfigureResponse{}, caller.Configure(ctx, r.GetTopic(), wanted)
 }

@@ -119,6 +119,9 @@ func (o *rpcOpener) ConfigureQueue(ctx context.Context, name string, c driver.Co
 	if !utf8.ValidString(name) {
 		return driver.CheckName(name)
 	}
+	if c.FairGroups { // the protocol does not carry it
+		return &driver.Error{Code: driver.ErrUnsupported, Op: "configure", Queue: name, Field: "FairGroups"}
+	}
 	_, err := o.maker.Configure(ctx, &mailboxv1.ConfigureRequest{Topic: name, Config: &mailboxv1.TopicConfig{
 		Shards: int32(c.Shards), StrictGroups: c.StrictGroups, MaxAttempts: int32(c.MaxDeliveries), MaxMessages: int64(c.MaxMessages),
 		MaxBytes: int64(c.MaxBytes), MaxInFlight: int64(c.MaxInFlight), MaxDead: int64(c.MaxDead), DedupWindowMs: ms(c.DedupWindow),

@@ -60,10 +60,21 @@ func (r *request) createQueue(ctx context.Context, in *sqswire.CreateQueueInput)
 	wanted.Created = time.Now().Unix()
 	wanted.Modified = wanted.Created
 	made := &queue{Place: place, settings: wanted, config: wanted.newConfig()}
-	if err := r.service.store(ctx, r.caller, made); err != nil {
+	err := r.service.store(ctx, r.caller, made)
+	if lacksFairGroups(err) {
+		made.config.FairGroups = false
+		err = r.service.store(ctx, r.caller, made)
+	}
+	if err != nil {
 		return nil, tooMuch(err)
 	}
 	return &sqswire.CreateQueueOutput{QueueURL: r.url(in.QueueName)}, nil
+}
+
+// lacksFairGroups reports whether the backend has no fair groups.
+func lacksFairGroups(err error) bool {
+	e, ok := errors.AsType[*driver.Error](err)
+	return ok && e.Code == driver.ErrUnsupported && e.Field == "FairGroups"
 }
 
 // tooMuch turns settings that the annotation has no room for into an error that

@@ -117,7 +117,7 @@ const (
 // newConfig is the configuration of a queue with these settings. What it leaves at
 // zero are bounds of the daemon.
 func (s *settings) newConfig() driver.Config {
-	config := driver.Config{StrictGroups: s.FIFO, MaxInFlight: maxInFlight, DedupWindow: dedupWindow, MaxHold: anyHold}
+	config := driver.Config{StrictGroups: s.FIFO, FairGroups: !s.FIFO, MaxInFlight: maxInFlight, DedupWindow: dedupWindow, MaxHold: anyHold}
 	s.retain(&config)
 	s.bury(&config)
 	return config

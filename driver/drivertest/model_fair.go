@@ -1,0 +1,104 @@
+package drivertest
+
+import (
+	"slices"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+// A modelTurn is when a fair group was last served (FAIR-2).
+type modelTurn struct {
+	after  uint64 // the last place given out by then
+	served int    // how many deliveries of groups there had been
+}
+
+// chooseFairly is choose for a queue with fair groups.
+func (m *Model) chooseFairly(req driver.ReceiveRequest) (batch []*modelMessage, atCeiling bool) {
+	size := 0
+	for len(batch) < req.Max {
+		msg := m.quietest(batch)
+		switch {
+		case msg == nil:
+			return batch, false
+		case m.exhausted(msg): // DLQ-1: moved instead of delivered
+			m.dieOrWait(msg)
+			continue
+		case m.config.MaxInFlight > 0 && m.out(nil)+len(batch) >= m.config.MaxInFlight:
+			return batch, true
+		case len(batch) > 0 && req.MaxBytes > 0 && size+len(msg.Body) > req.MaxBytes:
+			return batch, false
+		}
+		batch = append(batch, msg)
+		size += len(msg.Body)
+		if msg.Group != "" {
+			m.served++
+			m.turns[msg.Group] = modelTurn{after: m.place, served: m.served}
+		}
+	}
+	return batch, false
+}
+
+// quietest returns the message that goes next after a batch, or nil.
+func (m *Model) quietest(batch []*modelMessage) (quietest *modelMessage) {
+	for _, msg := range m.byPlace() {
+		ready := !msg.leased && msg.due <= m.now && !slices.Contains(batch, msg)
+		if ready && (quietest == nil || m.goesBefore(msg, quietest, batch)) {
+			quietest = msg
+		}
+	}
+	return quietest
+}
+
+// goesBefore reports whether a, which is at a higher place, goes before b: its
+// group has fewer messages out, or as many and stands before the other, or at the
+// same place and was served longer ago (FAIR-1, FAIR-2).
+func (m *Model) goesBefore(a, b *modelMessage, batch []*modelMessage) bool {
+	if outA, outB := m.outOf(a, batch), m.outOf(b, batch); outA != outB {
+		return outA < outB
+	}
+	turnA, turnB := m.turns[a.Group], m.turns[b.Group]
+	if standsA, standsB := max(a.place, turnA.after), max(b.place, turnB.after); standsA != standsB {
+		return standsA < standsB
+	}
+	return turnA.served < turnB.served
+}
+
+// outOf counts the messages of a message's group that are out. One without a
+// group is a group of its own.
+func (m *Model) outOf(msg *modelMessage, batch []*modelMessage) (out int) {
+	if msg.Group == "" {
+		return 0
+	}
+	for _, taken := range batch {
+		if taken.Group == msg.Group {
+			out++
+		}
+	}
+	return out + m.out(&msg.Group)
+}
+
+// out counts the messages in flight, of one group if it is given.
+func (m *Model) out(group *string) (out int) {
+	for _, msg := range m.waiting {
+		if msg.leased && (group == nil || msg.Group == *group) {
+			out++
+		}
+	}
+	return out
+}
+
+// forgetTurns forgets when groups were served that have nothing ready and nothing
+// out as an instant ends.
+func (m *Model) forgetTurns() {
+	busy := make(map[string]bool)
+	for _, msg := range m.waiting {
+		if msg.leased || msg.due <= m.now {
+			busy[msg.Group] = true
+		}
+	}
+	for group := range m.turns {
+		if !busy[group] {
+			delete(m.turns, group)
+		}
+	}
+}

@@ -1,0 +1,205 @@
+package engine
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+// After a restart the groups behind a long backlog are not known. They are looked
+// for while the backlog is delivered, and one call looks at some of it.
+func TestQuietGroupsAreFoundWhileABacklogIsDelivered(t *testing.T) {
+	limits := Limits{Messages: 5, Bytes: 1000, Look: 10}
+	s, on, send := stocked(driver.Config{FairGroups: true}, limits)
+	for range 95 {
+		send("noisy", 1, 0)
+	}
+	send("quiet", 1, 0)
+	s = reread(s, on, limits)
+	for received := 1; ; received++ {
+		on.looked = 0
+		got, _ := s.Receive(at(0), 1, 0, time.Hour, nil)
+		on.CatchUp(s.Effects())
+		if len(got) != 1 {
+			t.Fatalf("receive %d got %d messages", received, len(got))
+		}
+		if on.looked > 2*limits.Look {
+			t.Fatalf("looked at %d messages, %d at a time", on.looked, limits.Look)
+		}
+		if got[0].groupName() == "quiet" {
+			break
+		}
+		if received > 12 {
+			t.Fatal("the quiet group is not found")
+		}
+	}
+	on.looked = 0
+	if got, _ := s.Receive(at(0), 10, 0, time.Hour, nil); len(got) != 10 || on.looked > 0 {
+		t.Errorf("then received %d, and looked at %d", len(got), on.looked)
+	}
+}
+
+// A shard that tells few groups apart takes messages of others for ones without a
+// group, and loses none.
+func TestNothingIsLostBeyondTheGroupsThatAreToldApart(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		limits := Limits{
+			Messages: rapid.IntRange(1, 4).Draw(t, "messages"), Bytes: 1000, Groups: 2,
+			Look: rapid.SampledFrom([]int{1, 3, 1000}).Draw(t, "look"),
+		}
+		s, on, _ := stocked(driver.Config{FairGroups: true}, limits)
+		now, sent := 0, 0
+		waits := make(map[string]bool)
+		var out []Delivery
+		put := func(e *Entry, err error) {
+			if err != nil {
+				return
+			}
+			s.shelf() // tells it
+			on.stage(e)
+			s.Fulfil(at(now), e)
+		}
+		receive := func(most int, visibility time.Duration) (got []*Entry) {
+			for got == nil {
+				got, _ = s.Receive(at(now), most, 0, visibility, nil)
+				if len(got) == 0 && !s.Searching() {
+					return nil
+				}
+			}
+			return got
+		}
+		anyOut := func(t *rapid.T) Delivery {
+			if len(out) == 0 {
+				return Delivery{Seq: 1, Nonce: 1, ID: "1"}
+			}
+			return rapid.SampledFrom(out).Draw(t, "delivery")
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"send": func(t *rapid.T) {
+				sent++
+				group := rapid.SampledFrom([]string{"", "a", "b", "c", "d", "e"}).Draw(t, "group")
+				delay := time.Duration(rapid.SampledFrom([]int{0, 0, 0, 2}).Draw(t, "delay")) * time.Second
+				waits[fmt.Sprint(sent)] = true
+				put(s.StageSend(at(now), fmt.Sprint(sent), nil, &Extra{Group: group}, delay), nil)
+			},
+			"receive": func(t *rapid.T) {
+				for _, e := range receive(rapid.IntRange(1, 4).Draw(t, "most"), 3*time.Second) {
+					out = append(out, Delivery{Seq: e.Seq, Nonce: e.Nonce, ID: e.ID})
+				}
+			},
+			"ack": func(t *rapid.T) {
+				d := anyOut(t)
+				e, err := s.StageAck(at(now), d)
+				put(e, err)
+				if err == nil {
+					delete(waits, d.ID)
+				}
+			},
+			"nack": func(t *rapid.T) {
+				put(s.StageNack(at(now), anyOut(t), time.Duration(rapid.IntRange(0, 2).Draw(t, "delay"))*time.Second, ""))
+			},
+			"time": func(t *rapid.T) {
+				now += rapid.IntRange(0, 3).Draw(t, "seconds")
+				s.Advance(at(now))
+			},
+			"restart": func(*rapid.T) {
+				s.Advance(at(now))
+				on.CatchUp(s.Effects())
+				s = reread(s, on, limits)
+			},
+			"": func(t *rapid.T) {
+				on.CatchUp(s.Effects())
+				if err := s.Check(); err != nil {
+					t.Fatal(err)
+				}
+				if known := len(s.groups.byName); known > limits.Groups {
+					t.Fatalf("%d groups are known, with a limit of %d", known, limits.Groups)
+				}
+			},
+		})
+		now += 100
+		for e := receive(1, time.Hour); e != nil; e = receive(1, time.Hour) {
+			if !waits[e[0].ID] {
+				t.Fatalf("%s was acked, or delivered twice", e[0].ID)
+			}
+			delete(waits, e[0].ID)
+			on.CatchUp(s.Effects())
+		}
+		if len(waits) > 0 {
+			t.Fatalf("%v are lost", waits)
+		}
+	})
+}
+
+// What fair groups cost is borne by those who use them.
+func TestFairGroupsCostNothingWithoutGroups(t *testing.T) {
+	allocations := func(config driver.Config) float64 {
+		cycle := ungrouped(config)
+		for range 2000 {
+			cycle()
+		}
+		return testing.AllocsPerRun(2000, cycle)
+	}
+	if plain, fair := allocations(driver.Config{}), allocations(driver.Config{FairGroups: true}); fair > plain {
+		t.Errorf("%v allocations with fair groups, %v without", fair, plain)
+	}
+}
+
+// ungrouped returns a function that sends, receives and acks a message without a
+// group, while others wait.
+func ungrouped(config driver.Config) func() {
+	s := New(config, 1)
+	for range 100 {
+		s.Send(at(0), "id", nil, nil, 0)
+	}
+	var got []*Entry
+	now := 0
+	return func() {
+		now++
+		s.Send(at(now), "id", nil, nil, 0)
+		got, _ = s.Receive(at(now), 1, 0, time.Hour, got[:0])
+		_ = s.Ack(at(now), Delivery{Seq: got[0].Seq, Nonce: got[0].Nonce, ID: "id"})
+	}
+}
+
+func BenchmarkWithoutGroups(b *testing.B) {
+	for name, config := range map[string]driver.Config{"plain": {}, "fair": {FairGroups: true}} {
+		b.Run(name, func(b *testing.B) {
+			cycle := ungrouped(config)
+			b.ReportAllocs()
+			for b.Loop() {
+				cycle()
+			}
+		})
+	}
+}
+
+// BenchmarkFairGroups sends, receives and acks while a backlog of one group, and
+// some of many others, wait.
+func BenchmarkFairGroups(b *testing.B) {
+	for _, groups := range []int{1, 100, 10_000} {
+		b.Run(fmt.Sprint(groups), func(b *testing.B) {
+			s := New(driver.Config{FairGroups: true}, 1)
+			extras := make([]*Extra, groups)
+			for i := range extras {
+				extras[i] = &Extra{Group: fmt.Sprint("tenant ", i)}
+			}
+			for i := range 20_000 {
+				s.Send(at(0), "id", nil, extras[i%groups], 0)
+			}
+			var got []*Entry
+			now := 0
+			b.ReportAllocs()
+			for b.Loop() {
+				now++
+				s.Send(at(now), "id", nil, extras[now%groups], 0)
+				got, _ = s.Receive(at(now), 1, 0, time.Hour, got[:0])
+				_ = s.Ack(at(now), Delivery{Seq: got[0].Seq, Nonce: got[0].Nonce, ID: "id"})
+			}
+		})
+	}
+}
