@@ -1,12 +1,10 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"os"
@@ -21,6 +19,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"github.com/mailboxmq/mailbox/capability"
+	"github.com/mailboxmq/mailbox/sqsbox"
 )
 
 // sqsServers builds mailboxd from the module that is measured, and returns the directory
@@ -106,9 +105,9 @@ func sqsFauxqs(installed string) func(string, int) (*daemonStand, error) {
 func (s *daemonStand) dialSQS(address string, batch int, key, secret, session string) (*daemonStand, error) {
 	transport := &http.Transport{MaxIdleConnsPerHost: 4 * daemonWorkers}
 	client := sqs.New(sqs.Options{
-		Region: "us-east-1", BaseEndpoint: aws.String("http://" + address), HTTPClient: &http.Client{Transport: ownedBodies{transport}},
+		Region: "us-east-1", BaseEndpoint: aws.String("http://" + address), HTTPClient: &http.Client{Transport: transport},
 		Credentials: credentials.NewStaticCredentialsProvider(key, secret, session),
-	})
+	}, sqsbox.OwnBodies)
 	s.disconnect = func() error {
 		transport.CloseIdleConnections()
 		return nil
@@ -125,24 +124,6 @@ func (s *daemonStand) dialSQS(address string, batch int, key, secret, session st
 		s.consumers = append(s.consumers, &sqsConsumer{sqsQueue: queue, batch: batch})
 	}
 	return s, nil
-}
-
-// ownedBodies gives each request a body of its own. The SDK takes the body back as soon
-// as there is an answer; where the server is fast and the processors are busy, the
-// transport has not noticed by then that it has sent all of it, and breaks the
-// connection while the answer is being read.
-type ownedBodies struct{ next http.RoundTripper }
-
-func (o ownedBodies) RoundTrip(r *http.Request) (*http.Response, error) {
-	if r.Body != nil {
-		body, err := io.ReadAll(r.Body)
-		if err != nil {
-			return nil, err
-		}
-		r = r.Clone(r.Context())
-		r.Body = io.NopCloser(bytes.NewReader(body))
-	}
-	return o.next.RoundTrip(r)
 }
 
 // sqsQueue is a queue, which takes texts only: bodies are in base64.
