@@ -21,7 +21,6 @@ type Backend struct {
 	durability driver.Durability
 	running    crew
 	closing    chan struct{} // closed by Close
-	lines      *lines
 
 	mu      sync.Mutex // guards the fields below
 	queues  map[string]*queue
@@ -45,7 +44,7 @@ var (
 func Open(ctx context.Context, client rueidis.Client, options *Options) (*Backend, error) {
 	b := &Backend{
 		client: client, options: options.withDefaults(),
-		closing: make(chan struct{}), lines: newLines(), queues: make(map[string]*queue),
+		closing: make(chan struct{}), queues: make(map[string]*queue),
 	}
 	if err := checkPrefix(b.options.Prefix); err != nil {
 		return nil, err

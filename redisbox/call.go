@@ -122,11 +122,8 @@ func (b *Backend) eval(ctx context.Context, s *script, keys, args []string, repl
 }
 
 // evalDurably uses a connection of its own, because WAIT waits for what was
-// written on the connection it is sent on. What is confirmed but doubtful is an error
-// that passes.
+// written on the connection it is sent on.
 func (b *Backend) evalDurably(ctx context.Context, s *script, keys, args []string, replicas int) (reply []rueidis.RedisMessage, err error) {
-	line := b.lines.to(keys[0])
-	call := line.begin(time.Now())
 	failure := b.client.Dedicated(func(client rueidis.DedicatedClient) error {
 		for _, load := range []bool{false, true} {
 			wait := client.B().Wait().Numreplicas(int64(replicas)).Timeout(b.options.ReplicaTimeout.Milliseconds()).Build()
@@ -146,9 +143,6 @@ func (b *Backend) evalDurably(ctx context.Context, s *script, keys, args []strin
 		}
 		return err
 	})
-	if doubtful := line.end(call, time.Now()); doubtful && failure == nil {
-		failure = errDoubtful
-	}
 	return reply, failure
 }
 

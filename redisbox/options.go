@@ -21,7 +21,8 @@ type Options struct {
 	// Replicas is how many replicas must have a send, an ack, a nack, a dead
 	// letter or a change of a queue before it is confirmed. What they do not
 	// confirm within ReplicaTimeout is ErrUnavailable: it may be done, and may be
-	// lost in a failover. 0 means that the primary alone confirms.
+	// lost in a failover. Ask for all that a primary has if nothing may be lost:
+	// any of them may be the next primary. 0 means that the primary alone confirms.
 	Replicas int
 	// ReplicaTimeout is how long to wait for the replicas; 0 means one second.
 	ReplicaTimeout time.Duration

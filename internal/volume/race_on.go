@@ -2,4 +2,5 @@
 
 package volume
 
-const raceDetector = true
+// RaceDetector says whether the race detector is watching.
+const RaceDetector = true
