@@ -22,6 +22,8 @@ type raw struct {
 	net    net.Conn
 	unread []byte
 	token  []byte
+	// written is closed when what was sent last is.
+	written chan struct{}
 }
 
 // dialRaw connects to a daemon without a handshake.
@@ -41,9 +43,19 @@ func dialRaw(t *testing.T, d *daemon) *raw {
 
 func base64Token(text string) ([]byte, error) { return base64.RawURLEncoding.DecodeString(text) }
 
-// write sends bytes, from another goroutine, because a pipe has no room.
+// write sends bytes, from another goroutine, because a pipe has no room. Each waits
+// for the one before: who waits for the lock of a pipe is not at rest, and a server
+// that is busy writing itself reads nothing.
 func (r *raw) write(b []byte) {
-	go func() { _, _ = r.net.Write(b) }()
+	before, written := r.written, make(chan struct{})
+	r.written = written
+	go func() {
+		defer close(written)
+		if before != nil {
+			<-before
+		}
+		_, _ = r.net.Write(b)
+	}()
 }
 
 func (r *raw) send(h oap.Header, capability, payload []byte) {
