@@ -25,7 +25,7 @@ const (
 // there, waits until its input ends, and rotates.
 func TestRotatingProcess(t *testing.T) {
 	if os.Getenv(rotating) == "" {
-		t.Skip("it is started by another test")
+		t.Skip("it is no test but a process of TestNoKeyIsLostWhenProcessesRotateAtOnce, which starts it")
 	}
 	_, _ = os.Stdout.WriteString("ready\n")
 	_, _ = io.Copy(io.Discard, os.Stdin)
