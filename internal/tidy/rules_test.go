@@ -313,3 +313,11 @@ func TestInvariantsWantsEvidence(t *testing.T) {
 	}
 	expect(t, wrong[:4], "lists G-1 twice", "rests I-2 on TestGone", "rests I-3 on case VIS-9", "names no test for I-4")
 }
+
+func TestNamesFindsUndeclaredNames(t *testing.T) {
+	tree := files{
+		"driver/a.go":   "package driver\ntype Queue interface{ Send() }\ntype Config struct{ Max int }\nconst ErrFull = 1\nfunc Open() {}\nfunc (c *Config) Check() {}\n",
+		"docs/names.md": "# N\n| source document | here | what differs |\n|---|---|---|\n| `a` | `driver.Queue.Send`, `driver.Config.Max`, `driver.ErrFull` | `nothing` |\n| `b` | `driver.Open`, `driver.Config.Check` | |\n| `c` | `driver.Gone`, `driver.Queue.Gone` | |\n\n| other | table | |\n|---|---|---|\n| `x` | `driver.Gone` | |\n",
+	}.tree(t)
+	expect(t, tidy.Names(tree), "driver.Gone is not declared", "driver.Queue.Gone is not declared")
+}

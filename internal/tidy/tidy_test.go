@@ -33,6 +33,7 @@ func TestSkippedTestsSayWhy(t *testing.T)            { hold(t, tidy.Skips) }
 func TestDocumentsHaveOneTitleAndLinks(t *testing.T) { hold(t, tidy.Markdown) }
 func TestReadmeCodeIsRun(t *testing.T)               { hold(t, tidy.Shown) }
 func TestFilesNameNoMachine(t *testing.T)            { hold(t, tidy.Portable) }
+func TestOldNamesLeadToOurs(t *testing.T)            { hold(t, tidy.Names) }
 
 func TestRulesAndCasesAgree(t *testing.T) {
 	hold(t, func(tree *tidy.Tree) []string { return tidy.Promises(tree, caseIDs()) })
