@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/signal"
 	"time"
@@ -43,15 +44,17 @@ func serve(ctx context.Context, brew func(Order) error) error {
 		return err
 	}
 	for order, err := range orders.Messages(ctx, mailbox.WithVisibility(time.Minute)) {
-		if err == nil {
-			if failure := brew(order.Body); failure != nil {
-				err = order.Nack(ctx, 30*time.Second, failure) // again in half a minute
-			} else {
-				err = order.Ack(ctx) // gone for ever
-			}
+		if err != nil {
+			slog.Warn("receive", "err", err)
+			continue // Messages tries again after a pause
+		}
+		if failure := brew(order.Body); failure != nil {
+			err = order.Nack(ctx, 30*time.Second, failure) // delivered again in 30 s
+		} else {
+			err = order.Ack(ctx) // removed
 		}
 		if err != nil {
-			return err
+			slog.Warn("settle", "id", order.ID, "err", err) // the lease ends, and the order comes back
 		}
 	}
 	return ctx.Err()

@@ -111,6 +111,9 @@ func brew(ctx context.Context, order *mailbox.Message[Order]) error {
 // newService puts together what serves orders: the loop, and what looks after its
 // dead letters.
 func newService(orders *mailbox.Mailbox[Order], metrics *mailboxprom.Metrics, logger *slog.Logger) []worker.Member {
+	hooks := metrics.Hooks(worker.Hooks{Settled: func(_ context.Context, event worker.SettledEvent) {
+		logger.Info("order", slog.String("id", event.MessageID), slog.String("result", string(event.Result)))
+	}})
 	policy := &deadletter.Policy[Order]{
 		MaxDeliveries: 5,
 		Always:        []deadletter.Matcher{deadletter.Is(errNoDrink)},
@@ -121,10 +124,8 @@ func newService(orders *mailbox.Mailbox[Order], metrics *mailboxprom.Metrics, lo
 		Timeout:     time.Minute,
 		Backoff:     worker.ExponentialBackoff(time.Second, time.Minute),
 		DeadLetters: policy,
-		Hooks: metrics.Hooks(worker.Hooks{Settled: func(_ context.Context, event worker.SettledEvent) {
-			logger.Info("order", slog.String("id", event.MessageID), slog.String("result", string(event.Result)))
-		}}),
-		Logger: logger,
+		Hooks:       hooks,
+		Logger:      logger,
 	})
 	alert := func(_ context.Context, letter deadletter.Letter[Order]) (deadletter.Action, error) {
 		logger.Warn("somebody should talk to table "+fmt.Sprint(letter.Body.Table),
