@@ -204,6 +204,7 @@ func (s *Server) assemble(config *Config) (err error) {
 			Sessions: g.Sessions, MaxSessions: g.MaxSessions,
 		}
 	})
+	s.metrics.WatchShares(s.broker.Shares)
 	s.describe(config)
 	return nil
 }

@@ -20,7 +20,7 @@ func (c Caller) Purge(ctx context.Context, topic string) (removed int, err error
 	return inTopic(ctx, &c, "purge", topic, lastForWrites, func(t *topicUse) (int, error) {
 		removed, err := t.queue.Purge(ctx)
 		if err == nil {
-			t.broker.inFlight.Add(-int64(t.leases.clear()))
+			t.leases.clear()
 		}
 		return removed, err
 	})

@@ -8,6 +8,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/share"
 	"github.com/mailboxmq/mailbox/server/internal/metrics"
 )
 
@@ -56,9 +57,12 @@ type Broker struct {
 	life     lifeBook
 	state    atomic.Int32 // a State
 	waiting  waitingRoom
-	// inFlight counts leases that are out, and receives that may bring some.
-	inFlight atomic.Int64
-	sweptAt  atomic.Int64
+	// inFlight divides the leases that are out, and those that receives may bring,
+	// and waits the receives that wait.
+	inFlight, waits *share.Pool
+	// sweptAt is when leases that ended were last looked for, and sweepPause how
+	// long that is not repeated.
+	sweptAt, sweepPause atomic.Int64
 
 	measuring  sync.Mutex // held while the figures of topics are taken
 	measuredAt atomic.Int64
@@ -85,6 +89,8 @@ func New(options Options) (*Broker, error) {
 		opener: options.Opener, verifier: options.Verifier, ring: options.Ring, revocations: options.Revocations, keeper: options.Keeper,
 		defaults: options.Defaults, metrics: options.Metrics, log: options.Logger, start: time.Now(),
 	}
+	b.inFlight = share.New("in-flight", "global_inflight", 0, retryInFlight)
+	b.waits = share.New("waiting receives", "max_waiting", 0, retryWaits)
 	b.admin, _ = options.Opener.(driver.Admin)
 	if b.metrics == nil {
 		b.metrics = metrics.New()
@@ -100,6 +106,12 @@ func New(options Options) (*Broker, error) {
 	b.topics.init()
 	b.waiting.init()
 	return b, nil
+}
+
+// Shares returns the figures of what is divided among tenants and tokens here, for
+// metrics.
+func (b *Broker) Shares() []share.Stats {
+	return []share.Stats{b.inFlight.Stats(), b.waits.Stats()}
 }
 
 // now is the time of leases: monotonic, since the broker was made.

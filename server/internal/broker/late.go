@@ -26,23 +26,21 @@ func (c Caller) AckLate(ctx context.Context, topic string, receipts []string) er
 		},
 		done: func(u *topicUse, _ *string, r driver.Receipt) {
 			// The message is gone, whoever has it now.
-			if u.leases.drop(r.Handle) {
-				u.broker.inFlight.Add(-1)
-			}
+			u.leases.drop(r.Handle)
 			u.ended(r, EventAcked, "")
 		},
 	})
 }
 
-// drop ends the lease of a message, whatever its receipt, and reports whether there
-// was one.
-func (t *leaseTable) drop(id string) bool {
+// drop ends the lease of a message, whatever its receipt, if there is one.
+func (t *leaseTable) drop(id string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	_, ok := t.byID[id]
-	delete(t.byID, id)
-	t.rest()
-	return ok
+	if l, ok := t.byID[id]; ok {
+		delete(t.byID, id)
+		t.give(&l)
+		t.rest()
+	}
 }
 
 // Taken says which delivery a receipt is of.

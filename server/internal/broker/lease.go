@@ -4,7 +4,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/share"
 )
 
 // A lease is a delivery that is out. The backend knows it best; the broker keeps
@@ -20,7 +22,10 @@ type lease struct {
 // A leaseTable has the leases of a topic by message id. A topic that rests has no
 // leases, and keeps no room for any.
 type leaseTable struct {
-	mu   sync.Mutex
+	pool   *share.Pool // that the leases are units of
+	tenant string
+
+	mu   sync.Mutex       // guards the fields below
 	byID map[string]lease // nil while there are none
 	most int              // that byID had at once since it was taken
 }
@@ -52,21 +57,29 @@ func (t *leaseTable) rest() {
 	t.byID, t.most = nil, 0
 }
 
-// add records deliveries and returns by how many the number of leases grew: a
-// message that was out before, and whose lease ended, is not one more.
-func (t *leaseTable) add(deliveries []driver.Delivery, by holder, takenAt time.Time, deadline time.Duration) (grown int) {
+// give returns the unit of a lease that ended to the share of the token that took
+// it.
+func (t *leaseTable) give(l *lease) {
+	owner := ownerOf(t.tenant, l.holder.token)
+	t.pool.Give(owner[:], 1)
+}
+
+// add records deliveries, for which the holder has taken units. A message that was
+// out before, and whose lease ended, counts for its holder before no more.
+func (t *leaseTable) add(deliveries []driver.Delivery, by holder, takenAt time.Time, deadline time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.byID == nil {
 		t.byID = takeLeases(len(deliveries))
 	}
-	before := len(t.byID)
 	for i := range deliveries {
 		d := &deliveries[i]
+		if old, ok := t.byID[d.ID]; ok {
+			t.give(&old)
+		}
 		t.byID[d.ID] = lease{d.Receipt, by, takenAt, deadline, d.Deliveries}
 	}
 	t.most = max(t.most, len(t.byID))
-	return len(t.byID) - before
 }
 
 // find returns the lease of a message if it has not ended.
@@ -87,16 +100,15 @@ func (t *leaseTable) attempt(id string, r driver.Receipt) int {
 	return 1
 }
 
-// remove ends the lease with this receipt, and reports whether there was one.
-func (t *leaseTable) remove(id string, r driver.Receipt) bool {
+// remove ends the lease with this receipt, if there is one.
+func (t *leaseTable) remove(id string, r driver.Receipt) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	l, ok := t.byID[id]
-	if ok = ok && l.receipt == r; ok {
+	if l, ok := t.byID[id]; ok && l.receipt == r {
 		delete(t.byID, id)
+		t.give(&l)
 		t.rest()
 	}
-	return ok
 }
 
 // extend moves the deadline of the lease with this receipt.
@@ -109,65 +121,63 @@ func (t *leaseTable) extend(id string, r driver.Receipt, deadline time.Duration)
 	}
 }
 
-// expire removes what has ended and returns how many did, and how many are left.
-func (t *leaseTable) expire(now time.Duration) (ended, left int) {
+// expire removes what has ended and returns how many are left.
+func (t *leaseTable) expire(now time.Duration) (left int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for id, l := range t.byID {
 		if now >= l.deadline {
 			delete(t.byID, id)
-			ended++
+			t.give(&l)
 		}
 	}
 	left = len(t.byID)
 	t.rest()
-	return ended, left
-}
-
-// clear removes all and returns how many there were.
-func (t *leaseTable) clear() int {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	n := len(t.byID)
-	t.byID, t.most = nil, 0
-	return n
-}
-
-// expireLeases removes what has ended of a topic and returns how many leases are
-// left.
-func (b *Broker) expireLeases(t *topic, now time.Duration) int {
-	ended, left := t.leases.expire(now)
-	b.inFlight.Add(-int64(ended))
 	return left
 }
 
-// sweepEvery bounds how often the leases of all topics are looked through,
-// however many receives are refused.
-const sweepEvery = 20 * time.Millisecond
-
-// reserve takes room for up to most leases, and 0 if there is none. A receive
-// that waits takes its room with it, so under pressure each gets less: at least
-// half of what is free stays for who comes next.
-func (b *Broker) reserve(most int, waits bool) int {
-	limit := int64(b.limits.Load().MaxInFlight)
-	for swept := false; ; {
-		out := b.inFlight.Load()
-		free := limit - out
-		if free <= 0 {
-			if swept || !b.sweep() {
-				return 0
-			}
-			swept = true
-			continue
-		}
-		share := min(int64(most), free)
-		if waits {
-			share = min(share, max(1, free/2/int64(b.waiting.len()+1)))
-		}
-		if b.inFlight.CompareAndSwap(out, out+share) {
-			return int(share)
-		}
+// clear removes all.
+func (t *leaseTable) clear() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, l := range t.byID {
+		t.give(&l)
 	}
+	t.byID, t.most = nil, 0
+}
+
+// ownerOf is the share that a token of a tenant counts against.
+func ownerOf(tenant string, token capability.TokenID) [2]share.Key {
+	return [2]share.Key{{Name: tenant}, {ID: token}}
+}
+
+// owner is the share that the caller counts against.
+func (c *Caller) owner() [2]share.Key { return ownerOf(c.tenant, c.holder.token) }
+
+const (
+	// sweepEvery bounds how often the leases of all topics are looked through,
+	// however many receives are refused.
+	sweepEvery = 20 * time.Millisecond
+	// sweepRest is how many times as long as it took a sweep is not repeated: a
+	// caller that has used up its share must not keep a processor busy with it.
+	sweepRest = 50
+)
+
+// reserve takes room for up to most leases from the caller's share. A receive that
+// waits takes its room with it, so under pressure each gets less: at least half of
+// what is free stays for the next one. The error is ErrFull.
+func (c *Caller) reserve(most int, waits bool) (room int, err error) {
+	b := c.broker
+	owner := c.owner()
+	waiting := 0
+	if waits {
+		waiting = int(b.waits.Held(owner[:1])) + 1
+	}
+	n, err := b.inFlight.TakeUpTo(owner[:], int64(most), waiting)
+	if err != nil && b.sweep() {
+		n, err = b.inFlight.TakeUpTo(owner[:], int64(most), waiting)
+	}
+	return int(n), err
 }
 
 // sweep removes the leases that have ended in all topics. It reports false if
@@ -175,12 +185,14 @@ func (b *Broker) reserve(most int, waits bool) int {
 func (b *Broker) sweep() bool {
 	now := b.now()
 	last := b.sweptAt.Load()
-	if last != 0 && now-time.Duration(last) < sweepEvery || !b.sweptAt.CompareAndSwap(last, int64(now)) {
+	pause := max(sweepEvery, time.Duration(b.sweepPause.Load()))
+	if last != 0 && now-time.Duration(last) < pause || !b.sweptAt.CompareAndSwap(last, int64(now)) {
 		return false
 	}
 	for _, t := range b.topics.all() {
-		b.expireLeases(t, now)
+		t.leases.expire(b.now())
 	}
+	b.sweepPause.Store(int64(sweepRest * (b.now() - now)))
 	return true
 }
 
@@ -189,5 +201,5 @@ func (b *Broker) sweep() bool {
 // moment ago may still be counted.
 func (b *Broker) InFlight() int {
 	b.sweep()
-	return int(b.inFlight.Load())
+	return int(b.inFlight.Stats().Used)
 }

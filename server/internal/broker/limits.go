@@ -22,6 +22,8 @@ type Limits struct {
 	// MaxInFlight bounds the messages that are out over all topics, as far as
 	// they were received through this broker. 0 means no bound.
 	MaxInFlight int
+	// MaxWaiting bounds the receives that wait at once. 0 means DefaultMaxWaiting.
+	MaxWaiting int
 	// MaxTopics bounds the topics that are open here. 0 means DefaultMaxTopics.
 	MaxTopics int
 	// BackoffBase and BackoffMax are those of nacks that do not say how long to
@@ -40,6 +42,9 @@ const (
 	DefaultMaxPayloadBytes = 704 << 10
 	// DefaultMaxTopics is how many topics are open at a time.
 	DefaultMaxTopics = 100_000
+	// DefaultMaxWaiting is how many receives wait at a time: each costs about as
+	// much memory as a connection.
+	DefaultMaxWaiting = 32 << 10
 	// DefaultLifeEvents is about 6 MiB of memory.
 	DefaultLifeEvents = 64 << 10
 
@@ -54,6 +59,9 @@ func (l Limits) withDefaults() Limits {
 	}
 	if l.MaxTopics == 0 {
 		l.MaxTopics = DefaultMaxTopics
+	}
+	if l.MaxWaiting == 0 {
+		l.MaxWaiting = DefaultMaxWaiting
 	}
 	if l.BackoffBase == 0 {
 		l.BackoffBase = defaultBackoffBase
@@ -80,6 +88,7 @@ func (l Limits) validate() error {
 		{"MinVisibility", int64(l.MinVisibility)},
 		{"MaxWait", int64(l.MaxWait)},
 		{"MaxInFlight", int64(l.MaxInFlight)},
+		{"MaxWaiting", int64(l.MaxWaiting)},
 		{"MaxTopics", int64(l.MaxTopics)},
 		{"BackoffBase", int64(l.BackoffBase)},
 		{"BackoffMax", int64(l.BackoffMax)},
@@ -102,6 +111,8 @@ func (b *Broker) SetLimits(l Limits) error {
 	}
 	l = l.withDefaults()
 	b.limits.Store(&l)
+	b.inFlight.SetLimit(int64(l.MaxInFlight))
+	b.waits.SetLimit(int64(l.MaxWaiting))
 	b.metrics.InFlightLimit.Set(float64(l.MaxInFlight))
 	b.metrics.TopicLimit.Set(float64(l.MaxTopics))
 	return nil

@@ -81,27 +81,25 @@ func (c *Caller) receiveFrom(ctx context.Context, t *topic, grant *capability.Gr
 		b.metrics.Rejected(rejection(err))
 		return nil, err
 	}
-	room := b.reserve(req.Max, req.Wait > 0)
-	if room == 0 {
+	room, err := c.reserve(req.Max, req.Wait > 0)
+	if err != nil {
 		b.metrics.Rejected(metricSaturated)
-		return nil, &driver.Error{
-			Code: driver.ErrFull, Op: "receive", Queue: t.name, RetryAfter: retryInFlight,
-			Detail: fmt.Sprintf("%d messages are out, the most that this daemon allows", limits.MaxInFlight),
-		}
+		return nil, refusedShare(err, "receive", t.name)
 	}
 	req.Max = room
 	began, mark := time.Now(), t.order.began()
-	held, err := b.receiveWaiting(ctx, t, req)
+	held, err := c.receiveWaiting(ctx, t, req)
 	if len(held) > 0 && req.Wait > 0 {
 		held, err = c.stillGood(ctx, t, held)
 	}
-	grown := 0
 	if len(held) > 0 && req.Visibility > 0 {
-		grown = t.leases.add(held, c.holder, began, b.now()+req.Visibility)
+		t.leases.add(held, c.holder, began, b.now()+req.Visibility)
+		room -= len(held)
 	}
-	b.inFlight.Add(int64(grown - room))
-	if t.gone.Load() { // nobody would look for these leases any more
-		b.inFlight.Add(-int64(t.leases.clear()))
+	owner := c.owner()
+	b.inFlight.Give(owner[:], int64(room))
+	if t.gone.Load() { // nothing would look for these leases any more
+		t.leases.clear()
 	}
 	if err != nil {
 		if !errors.Is(err, driver.ErrNotFound) && ctx.Err() == nil {
@@ -121,14 +119,32 @@ func (c *Caller) receiveFrom(ctx context.Context, t *topic, grant *capability.Gr
 	return deliveries, err
 }
 
-// retryInFlight is when somebody will have settled something.
+// retryInFlight is when a receiver will have settled something.
 const retryInFlight = 200 * time.Millisecond
 
-// receiveWaiting is Queue.Receive, and ends with nothing when the daemon stops.
-func (b *Broker) receiveWaiting(ctx context.Context, t *topic, req driver.ReceiveRequest) ([]driver.Delivery, error) {
+// refusedShare says in a refusal of a pool what was refused.
+func refusedShare(err error, op, topic string) error {
+	e, ok := errors.AsType[*driver.Error](err)
+	if !ok {
+		return err
+	}
+	refusal := *e
+	refusal.Op, refusal.Queue = op, topic
+	return &refusal
+}
+
+// receiveWaiting is Queue.Receive, and ends with nothing when the daemon stops. A
+// receive that waits is a unit of the caller's share. Codes besides: ErrFull.
+func (c *Caller) receiveWaiting(ctx context.Context, t *topic, req driver.ReceiveRequest) ([]driver.Delivery, error) {
+	b := c.broker
 	if req.Wait == 0 {
 		return t.queue.Receive(ctx, req)
 	}
+	owner := c.owner()
+	if err := b.waits.Take(owner[:], 1); err != nil {
+		return nil, refusedShare(err, "receive", t.name)
+	}
+	defer b.waits.Give(owner[:], 1)
 	waiting, number := b.waiting.enter(ctx)
 	defer b.waiting.leave(number)
 	held, err := t.queue.Receive(waiting, req)
@@ -224,9 +240,7 @@ func (c *Caller) setAside(ctx context.Context, t *topic, d *driver.Delivery, dam
 	} else {
 		err = errors.Join(err, t.queue.Nack(ctx, []driver.Nack{{Receipt: d.Receipt, Delay: driver.DeadRetry, Cause: damage.Error()}}))
 	}
-	if t.leases.remove(d.ID, d.Receipt) {
-		b.inFlight.Add(-1)
-	}
+	t.leases.remove(d.ID, d.Receipt)
 	attrs := c.attrs(t.name, slog.String("msg_id", d.ID), slog.String("damage", damage.Error()))
 	if err != nil {
 		attrs = append(attrs, slog.String("error", err.Error()))

@@ -146,9 +146,7 @@ type topicUse struct {
 
 // ended notes that a delivery is out no more.
 func (u *topicUse) ended(r driver.Receipt, kind EventKind, note string) {
-	if u.leases.remove(r.Handle, r) {
-		u.broker.inFlight.Add(-1)
-	}
+	u.leases.remove(r.Handle, r)
 	u.broker.life.note(u.topic, r.Handle, u.by, kind, 0, note, u.now)
 }
 
@@ -251,9 +249,7 @@ func finish[E, D any](use *topicUse, elements []E, receipts []driver.Receipt, fa
 			worked++
 			how.done(use, &elements[i], receipts[next])
 		case errors.Is(failure, driver.ErrReceiptExpired):
-			if use.leases.remove(receipts[next].Handle, receipts[next]) {
-				use.broker.inFlight.Add(-1)
-			}
+			use.leases.remove(receipts[next].Handle, receipts[next])
 		}
 		next++
 	}

@@ -188,6 +188,7 @@ func (b *Broker) enter(key topicKey, opened *topic) (*topic, error) {
 		return found, opened.queue.Close()
 	}
 	opened.meter = b.metrics.Topic(opened.tenant, opened.name)
+	opened.leases.pool, opened.leases.tenant = b.inFlight, opened.tenant
 	opened.users.Store(1)
 	opened.lastUsed.Store(int64(b.now()))
 	shard.topics[key] = opened
@@ -225,7 +226,7 @@ func (s *topicShard) evict(b *Broker, now time.Duration) bool {
 	defer s.mu.Unlock()
 	var victim *topic
 	for _, t := range s.topics {
-		if t.users.Load() > 0 || b.expireLeases(t, now) > 0 {
+		if t.users.Load() > 0 || t.leases.expire(now) > 0 {
 			continue
 		}
 		if victim == nil || t.lastUsed.Load() < victim.lastUsed.Load() {
@@ -254,7 +255,7 @@ func (b *Broker) forget(t *topic) {
 	shard.mu.Unlock()
 	if known {
 		t.gone.Store(true) // before: who adds leases later sees it, and clears them
-		b.inFlight.Add(-int64(t.leases.clear()))
+		t.leases.clear()
 	}
 }
 

@@ -3,7 +3,12 @@ package broker
 import (
 	"context"
 	"sync"
+	"time"
 )
+
+// retryWaits is when to try again for room for a receive that waits: others come
+// back within seconds, as long polls do.
+const retryWaits = time.Second
 
 // A waitingRoom knows the receives that wait, to end them when the daemon stops.
 type waitingRoom struct {
@@ -35,12 +40,6 @@ func (w *waitingRoom) leave(number uint64) {
 	delete(w.ends, number)
 	w.mu.Unlock()
 	cancel()
-}
-
-func (w *waitingRoom) len() int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return len(w.ends)
 }
 
 // endAll wakes everybody, and whoever comes later.
