@@ -263,10 +263,18 @@ func (b *Backend) deleteShard(ctx context.Context, name string, shard int, what,
 	if err != nil {
 		return err
 	}
-	if status, err := reply[0].ToString(); err != nil || status != "ok" {
-		return &driver.Error{Code: driver.ErrNotFound, Err: err}
+	status, err := reply[0].ToString()
+	switch {
+	case err == nil && status == "ok":
+		return nil
+	case err == nil && status == "schema":
+		number, err := schemaOf(reply)
+		if err != nil {
+			return unreadable(err)
+		}
+		return newerSchema(number)
 	}
-	return nil
+	return &driver.Error{Code: driver.ErrNotFound, Err: err}
 }
 
 // unlist takes a name off the list, and puts it back if the queue has been made

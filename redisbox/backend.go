@@ -252,8 +252,18 @@ func readOpened(reply []rueidis.RedisMessage) (*opened, error) {
 	if len(reply) == 0 {
 		return nil, unreadable(nil)
 	}
-	if state.status, err = reply[0].ToString(); err != nil || len(reply) < 5 {
-		return &state, err
+	if state.status, err = reply[0].ToString(); err != nil {
+		return nil, unreadable(err)
+	}
+	if state.status == "schema" {
+		number, err := schemaOf(reply)
+		if err != nil {
+			return nil, unreadable(err)
+		}
+		return nil, newerSchema(number)
+	}
+	if len(reply) < 5 {
+		return &state, nil
 	}
 	if state.incarnation, err = reply[1].ToString(); err != nil {
 		return nil, unreadable(err)

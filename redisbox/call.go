@@ -307,6 +307,8 @@ func (s *shard) read(ctx context.Context, reply []rueidis.RedisMessage) (status 
 			return "", err
 		}
 		return "again", nil
+	case "schema":
+		return s.readSchema(ctx, reply)
 	case "gone":
 		s.queue.end(driver.ErrNotFound)
 		return status, &driver.Error{Code: driver.ErrNotFound}
@@ -317,6 +319,30 @@ func (s *shard) read(ctx context.Context, reply []rueidis.RedisMessage) (status 
 		return status, errLate
 	}
 	return status, nil
+}
+
+// readSchema handles the reply of a script that found another schema: an earlier one
+// is migrated. It is there after a restore, or a failover that lost the migration.
+func (s *shard) readSchema(ctx context.Context, reply []rueidis.RedisMessage) (status string, err error) {
+	number, err := schemaOf(reply)
+	if err != nil {
+		return "", err
+	}
+	if !isOldSchema(number) {
+		return "schema", newerSchema(number)
+	}
+	if err := s.queue.openAgain(ctx, s); err != nil {
+		return "", err
+	}
+	return "again", nil
+}
+
+// schemaOf returns the number that goes with the status schema.
+func schemaOf(reply []rueidis.RedisMessage) (string, error) {
+	if len(reply) < 2 {
+		return "", unreadable(nil)
+	}
+	return reply[1].ToString()
 }
 
 // answered takes in what every answer tells.

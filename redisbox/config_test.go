@@ -33,7 +33,7 @@ func TestConfigurationsOfBeforeCanBeRead(t *testing.T) {
 	if err := b.client.Do(t.Context(), b.client.B().Hset().Key(meta).FieldValue().FieldValue("settings", string(before)).Build()).Error(); err != nil {
 		t.Fatal(err)
 	}
-	if packed := field(t, b, meta, "config"); len(packed) != 8*15 {
+	if packed := field(t, b, meta, "rules"); len(packed) != 8*15 {
 		t.Fatalf("scripts read %d bytes, and used to read 120", len(packed))
 	}
 	if got, err := b.QueueConfig(t.Context(), "orders"); err != nil || got != config {

@@ -13,8 +13,8 @@
 // All keys of a shard share one hash tag, and so one slot of a cluster. They
 // begin with the prefix of the options and {queue:NAME}, followed by:
 //
-//	meta       hash: the queue's configuration, the shard's clock and counters,
-//	           and the latest answer of each caller
+//	meta       hash: the number of the schema, the queue's configuration, the
+//	           shard's clock and counters, and the latest answer of each caller
 //	pending    list: what is ready, in the order in which it was sent
 //	returned   sorted set: what came back to an earlier place, by place
 //	invisible  sorted set: what is in flight, by the end of its lease

@@ -117,6 +117,18 @@ func (q *queue) named(err error, op string) error { return named(err, q.name, op
 // has emptied the server. What was in it is lost, but whoever has it open need
 // not be.
 func (q *queue) heal(ctx context.Context, s *shard) error {
+	if err := q.openAgain(ctx, s); err != nil {
+		return err
+	}
+	s.clock.sawNew()
+	q.backend.options.Logger.WarnContext(ctx, "a queue was missing on the server and has been created anew",
+		"queue", q.name, "shard", s.number)
+	return nil
+}
+
+// openAgain opens a shard of a queue that is open here: it is created if it is
+// missing, and migrated if it has an earlier schema.
+func (q *queue) openAgain(ctx context.Context, s *shard) error {
 	current := q.settings.Load()
 	first, err := q.backend.openShard(ctx, q.name, 0, "h", q.incarnation, current.version, current.config)
 	if err == nil && s.number > 0 && first.status == "ok" && first.incarnation == q.incarnation {
@@ -130,9 +142,6 @@ func (q *queue) heal(ctx context.Context, s *shard) error {
 		q.end(driver.ErrNotFound)
 		return &driver.Error{Code: driver.ErrNotFound}
 	}
-	s.clock.sawNew()
-	q.backend.options.Logger.WarnContext(ctx, "a queue was missing on the server and has been created anew",
-		"queue", q.name, "shard", s.number)
 	return nil
 }
 

@@ -93,6 +93,9 @@ func newScript(name, keys string, args []string, each ...elements) *script {
 	kind, rest, _ := strings.Cut(own, "\n") // the first line tells the server what kind of script it is
 	parts := strings.Fields(header(own, "Uses"))
 	text := kind + "\n"
+	if keys == ofShard || keys == ofShardAndGone {
+		text += schemaLine()
+	}
 	if begin, after, ok := strings.Cut(rest, shortWay); ok {
 		short, long, _ := strings.Cut(after, "\n")
 		front := slices.Index(parts, "shard")

@@ -3,7 +3,8 @@
 --
 -- KEYS: the shard, gone
 -- ARGV: what, queue
--- Result: ok, or gone if this queue is not there
+-- Result: ok, or gone if this queue is not there; or schema and a number that is
+--   higher than this script knows
 --
 -- What to do: m mark the first of several shards, so that the queue is gone for
 -- all who have it open, and can be seen to be half deleted if nobody goes on; d
@@ -13,6 +14,9 @@ local TOMB = 604800000 -- milliseconds
 
 local meta, gone, what, queue = KEYS[1], KEYS[20], ARGV[1], ARGV[2]
 local found = redis.call('HGET', meta, 'queue')
+if found and tonumber(redis.call('HGET', meta, 'schema') or '1') > tonumber(SCHEMA) then
+  return { 'schema', redis.call('HGET', meta, 'schema') }
+end
 local channel = string.sub(meta, 1, -5) .. 'wake'
 if not found or (found ~= queue and found ~= queue .. '-') then
   return { redis.call('GET', gone) == queue and 'ok' or 'gone' }

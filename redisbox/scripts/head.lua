@@ -19,9 +19,11 @@ local CONFIG, STATE = '<ddddddddddddddd', '<dddddddddddd'
 
 local floor, fence, session, turn = tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5])
 local sessions = KEYS[17]
-local known = call('HMGET', meta, 'queue', 'config', 'state', 's:' .. session)
+local known = call('HMGET', meta, 'queue', 'rules', 'state', 's:' .. session, 'schema')
 if known[1] ~= ARGV[1] then
   return { known[1] and 'gone' or 'missing' }
+elseif known[5] ~= SCHEMA then
+  return { 'schema', known[5] or '1' }
 end
 local remembered = known[4]
 

@@ -4,7 +4,9 @@
 -- KEYS: the shard, gone
 -- ARGV: what, queue, version, shards, config, settings
 -- Result: what there is: ok, missing, gone, deleting or fixed; and with all but
---   missing and gone queue, version, settings, wall
+--   missing and gone queue, version, settings, wall; or schema and a number that is
+--   higher than this script knows
+-- Uses: migrate
 --
 -- A queue gets a name of its own when it is created, which tells it from others
 -- that were called the same before and after. The first shard decides: it names
@@ -21,12 +23,22 @@
 local gone = KEYS[20]
 local meta = KEYS[1]
 local what, queue, version, shards, config, settings = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4], ARGV[5], ARGV[6]
-local found = redis.call('HMGET', meta, 'queue', 'config', 'state', 'settings', 'shards')
+local found = redis.call('HMGET', meta, 'queue', 'rules', 'state', 'settings', 'shards', 'schema')
 local time = redis.call('TIME')
 local wall = time[1] * 1000000 + time[2]
 
+if found[1] and found[6] ~= SCHEMA then
+  if tonumber(found[6] or '1') > tonumber(SCHEMA) then
+    return { 'schema', found[6] }
+  elseif what == 'l' then
+    found[2] = redis.call('HGET', meta, 'config') -- looking changes nothing
+  else
+    migrate(found)
+  end
+end
+
 local function configure(number)
-  redis.call('HSET', meta, 'config', struct.pack('<d', number) .. config, 'settings', settings, 'shards', shards)
+  redis.call('HSET', meta, 'rules', struct.pack('<d', number) .. config, 'settings', settings, 'shards', shards)
   if struct.unpack('<d', config, 8 * 13 + 1) == 0 then
     redis.call('UNLINK', KEYS[14]) -- no more forwarding: dead letters stay here
   end
@@ -34,7 +46,7 @@ end
 
 local function create(name, number)
   local run = redis.pcall('INFO', 'server')
-  redis.call('HSET', meta, 'queue', name,
+  redis.call('HSET', meta, 'queue', name, 'schema', SCHEMA, 'config', OLD_CONFIG,
     'run', type(run) == 'string' and string.match(run, 'run_id:(%x+)') or '',
     'state', struct.pack('<dddddddddddd', wall, 0, 1, 0, 0, 0, math.huge, 0, 0, 0, 0, 0))
   configure(number)

@@ -1,0 +1,93 @@
+#!lua flags=allow-oom
+-- Looks at a shard, creates it, or changes its configuration.
+--
+-- KEYS: the shard, gone
+-- ARGV: what, queue, version, shards, config, settings
+-- Result: what there is: ok, missing, gone, deleting or fixed; and with all but
+--   missing and gone queue, version, settings, wall
+--
+-- A queue gets a name of its own when it is created, which tells it from others
+-- that were called the same before and after. The first shard decides: it names
+-- the queue, numbers the versions of its configuration and knows its settings.
+--
+-- What to do: l look; o open, which creates what is missing under a new name that
+-- ends in queue; c configure, which also changes what is there; h heal, which
+-- creates what is missing under the name queue, unless that was deleted; a
+-- adopt, for the other shards: make them follow the first.
+--
+-- config is packed without its version, see config.go. fixed: shards or strict
+-- groups cannot change.
+
+local gone = KEYS[20]
+local meta = KEYS[1]
+local what, queue, version, shards, config, settings = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4], ARGV[5], ARGV[6]
+local found = redis.call('HMGET', meta, 'queue', 'config', 'state', 'settings', 'shards')
+local time = redis.call('TIME')
+local wall = time[1] * 1000000 + time[2]
+
+local function configure(number)
+  redis.call('HSET', meta, 'config', struct.pack('<d', number) .. config, 'settings', settings, 'shards', shards)
+  if struct.unpack('<d', config, 8 * 13 + 1) == 0 then
+    redis.call('UNLINK', KEYS[14]) -- no more forwarding: dead letters stay here
+  end
+end
+
+local function create(name, number)
+  local run = redis.pcall('INFO', 'server')
+  redis.call('HSET', meta, 'queue', name,
+    'run', type(run) == 'string' and string.match(run, 'run_id:(%x+)') or '',
+    'state', struct.pack('<dddddddddddd', wall, 0, 1, 0, 0, 0, math.huge, 0, 0, 0, 0, 0))
+  configure(number)
+  return { 'ok', name, number, settings, wall }
+end
+
+-- change puts another configuration in force. What it means for messages that
+-- are there is found out by the next call, because next says so.
+local function change(number)
+  local before = found[3] -- next is the seventh number in it
+  redis.call('HSET', meta, 'state', string.sub(before, 1, 48) .. struct.pack('<d', 0) .. string.sub(before, 57))
+  configure(number)
+  redis.pcall('SPUBLISH', string.sub(meta, 1, -5) .. 'wake', 'config')
+  return { 'ok', found[1], number, settings, wall }
+end
+
+if found[1] and what == 'a' then
+  local current = struct.unpack('<d', found[2])
+  if found[1] == queue then
+    if current < version then
+      return change(version)
+    end
+    return { 'ok', found[1], current, found[4], wall }
+  elseif found[1] > queue then
+    return { 'gone' }
+  end
+  redis.call('UNLINK', unpack(KEYS)) -- what an interrupted deletion has left
+  found = {}
+end
+
+if found[1] then
+  local current = struct.unpack('<d', found[2])
+  if string.sub(found[1], -1) == '-' then
+    return { 'deleting', found[1], current, found[4], wall }
+  elseif what ~= 'c' then
+    return { 'ok', found[1], current, found[4], wall }
+  elseif found[5] ~= shards or struct.unpack('<d', found[2], 9) ~= struct.unpack('<d', config) then
+    return { 'fixed', found[1], current, found[4], wall }
+  end
+  return change(current + 1)
+end
+
+local tomb = redis.call('GET', gone)
+if what == 'l' then
+  return { 'missing' }
+elseif what == 'a' or what == 'h' then
+  if tomb and tomb >= queue then
+    return { 'gone' }
+  end
+  return create(queue, version)
+end
+local born = wall
+if tomb then
+  born = math.max(born, tonumber(string.sub(tomb, 1, 16)) + 1)
+end
+return create(string.format('%016.0f', born) .. queue, 1)
