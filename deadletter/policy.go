@@ -20,7 +20,9 @@ type Policy[T any] struct {
 	Letters *mailbox.Mailbox[Letter[T]]
 	// MaxDeliveries is how often a message is delivered at most. 0 means
 	// DefaultMaxDeliveries; a negative number means that counting alone never
-	// kills.
+	// kills. A loop compares it when a handler has failed and also before a
+	// handler starts, so that a message that kills its process dies too. If the
+	// queue has a limit of its own, the lower of the two counts.
 	MaxDeliveries int
 	// Always lists the errors that make a dead letter at once, and Never those
 	// that do not make one however often they occur. Never beats Always.
@@ -28,7 +30,9 @@ type Policy[T any] struct {
 	Never  []Matcher
 	// Decide replaces all of the above if it is set. It must be safe for
 	// concurrent use. Policy.Default is what it replaces, for those who only
-	// want to add something.
+	// want to add something. Before a handler starts, a loop asks Decide only
+	// about a message that was delivered more than MaxDeliveries times, with
+	// worker.ErrDeliveries as the error.
 	Decide func(ctx context.Context, message *mailbox.Message[T], err error) bool
 	// RequestID and TraceID say what Letter.RequestID and Letter.TraceID are.
 	// Nil means the body's own RequestID() string method, if it has one, and the
@@ -88,13 +92,19 @@ func (p *Policy[T]) Box(source *mailbox.Mailbox[T]) *Box[T] {
 	return box
 }
 
+// Limit returns how often a message is delivered at most, and 0 if the count
+// does not matter.
+func (p *Policy[T]) Limit() int {
+	if p.MaxDeliveries == 0 {
+		return DefaultMaxDeliveries
+	}
+	return max(0, p.MaxDeliveries)
+}
+
 // exhausted reports whether the message has had all its deliveries.
 func (p *Policy[T]) exhausted(message *mailbox.Message[T]) bool {
-	most := p.MaxDeliveries
-	if most == 0 {
-		most = DefaultMaxDeliveries
-	}
-	return most > 0 && message.Deliveries >= most
+	limit := p.Limit()
+	return limit > 0 && message.Deliveries >= limit
 }
 
 func matches(matchers []Matcher, err error) bool {

@@ -33,6 +33,8 @@ func (r *run[T]) fail(settling context.Context, j *job[T], o *outcome) {
 	case o.kind == outcomeUnheard:
 		r.loop.failed(settling, slog.LevelWarn, "worker: nobody can be given the answer", message, o.err)
 		r.ackFailedWork(settling, j, ResultAcked, o.err)
+	case o.kind == outcomeOverLimit:
+		r.bury(settling, j, mailbox.ReasonMaxDeliveries, o)
 	case o.kind == outcomeDiscard:
 		r.answer(settling, j, o.cause(), ResultDiscarded)
 	case o.kind == outcomeRetry && o.err == nil:

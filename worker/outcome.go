@@ -51,6 +51,9 @@ const (
 	outcomeDiscard   outcomeKind = "discarded"
 	// outcomeUnsent is good work whose answer could not be sent.
 	outcomeUnsent outcomeKind = "the answer could not be sent"
+	// outcomeOverLimit is a message that was delivered too often to start its
+	// handler once more.
+	outcomeOverLimit outcomeKind = "over the delivery limit"
 	// outcomeUnheard is good work whose answer nobody can be given.
 	outcomeUnheard outcomeKind = "nobody can be given the answer"
 )

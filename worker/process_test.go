@@ -64,6 +64,12 @@ func dies(kind string) bool { return kind == "hangs" || kind == "poison" || kind
 // unreadable is the kind of a body that is no JSON.
 const unreadable = "unreadable"
 
+// fatal is the kind of work that ends its process with fatalStatus.
+const (
+	fatal       = "fatal"
+	fatalStatus = 3
+)
+
 // The worker of the other process. Leases and timeouts are short, so that a test
 // is too.
 const (
@@ -95,6 +101,8 @@ func doWork(ctx context.Context, m *message) error {
 		return context.Cause(ctx)
 	case "poison":
 		return errMilk
+	case fatal:
+		os.Exit(fatalStatus)
 	}
 	<-time.After(rand.N(4 * time.Millisecond))
 	return nil
@@ -125,6 +133,11 @@ func playPart(ctx context.Context, part, folder string) error {
 	loop := worker.New(orders, func(ctx context.Context, m *message) error {
 		if part == partAckFirst {
 			if err := m.Ack(ctx); err != nil {
+				return err
+			}
+		}
+		if m.Body == fatal {
+			if _, err := fmt.Fprintf(told, "begun %s\n", m.ID); err != nil {
 				return err
 			}
 		}
@@ -349,6 +362,43 @@ func TestKilledWorkersLoseNothing(t *testing.T) {
 		if finished.Count() != redriven.Moved || stats != (mailbox.Stats{}) {
 			t.Errorf("%d of %d were done the second time, and there are %+v", finished.Count(), redriven.Moved, stats)
 		}
+	})
+}
+
+// DLQ-2: a handler that ends its process is started as often as the policy
+// allows, and then the message is dead. The disk may forget the first delivery:
+// the lease of a message that has not been through a crash is not synced at once.
+func TestMessageThatExitsItsProcessDies(t *testing.T) {
+	const limit = 3 // of the policy in playPart
+	f := &factory{T: t, folder: t.TempDir()}
+	var id string
+	f.open(func(orders *box) {
+		sent, err := orders.Send(t.Context(), fatal)
+		f.must(err)
+		id = sent.ID
+	})
+	exits := 0
+	for ; exits <= limit+1; exits++ {
+		err := f.start(partFinish).Wait()
+		if err == nil {
+			break
+		}
+		if failed, ok := errors.AsType[*exec.ExitError](err); !ok || failed.ExitCode() != fatalStatus {
+			t.Fatalf("the process ended with %v", err)
+		}
+	}
+	if begun := f.told()["begun "+id]; exits != begun || begun < limit || begun > limit+1 {
+		t.Errorf("the handler was started %d times and ended %d processes, want %d", begun, exits, limit)
+	}
+	f.open(func(orders *box) {
+		for letter, err := range deadletter.NewBox(orders, nil).Letters(t.Context()) {
+			f.must(err)
+			if letter.MessageID != id || letter.Reason != mailbox.ReasonMaxDeliveries || letter.Deliveries != limit+1 {
+				t.Errorf("the dead letter is %+v", letter)
+			}
+			return
+		}
+		t.Error("there is no dead letter")
 	})
 }
 

@@ -240,7 +240,8 @@ func (r *run[T]) nack(ctx context.Context, j *job[T], delay time.Duration, cause
 	delay = max(0, min(delay, traits.MaxVisibility))
 	ctx, cancel := context.WithDeadline(ctx, until)
 	defer cancel()
-	err := r.persist(ctx, j, "nack", func() error { return j.message.Nack(ctx, delay, cause) })
+	noted := nackCause(r.loop.options.DeadLetters, j.message, cause)
+	err := r.persist(ctx, j, "nack", func() error { return j.message.Nack(ctx, delay, noted) })
 	event := SettledEvent{Result: ResultNacked, Delay: delay, Cause: cause}
 	switch {
 	case err == nil:

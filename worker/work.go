@@ -52,12 +52,16 @@ func (r *run[T]) work(ctx, settling context.Context, slot int) {
 	}
 }
 
-// handle calls the handler, unless the work of the message was done before.
+// handle calls the handler, unless the work of the message was done before or
+// the message has been delivered too often.
 func (r *run[T]) handle(j *job[T]) error {
 	l := r.loop
 	o := &l.options
 	if _, done := l.completed.get(j.id); done {
 		return nil
+	}
+	if err := r.overLimit(j, j); err != nil {
+		return err
 	}
 	if o.Timeout == 0 && o.Hooks.Started == nil && o.Hooks.Finished == nil {
 		err := call(j, l.handler, j.message)
