@@ -52,6 +52,11 @@ type Config struct {
 	Socket string
 	// InsecureListen allows plaintext on addresses that are not of this machine.
 	InsecureListen bool
+	// AllowedHosts are further names, with commas between, by which clients without a
+	// token may reach plaintext listeners. Addresses, localhost, names without a dot,
+	// names below "internal", and those in the addresses to listen on are allowed
+	// anyway. "*.example.com" allows the names below, and "*" every name.
+	AllowedHosts string
 
 	// TLSCert and TLSKey are files; without them there is no TLS. TLSClientCA
 	// makes clients show a certificate of these authorities.

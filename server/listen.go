@@ -9,11 +9,13 @@ import (
 	"io/fs"
 	"log/slog"
 	"net"
-	"net/http"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
+
+	"github.com/mailboxmq/mailbox/server/internal/guard"
 )
 
 // A listener is where somebody can reach the daemon, and by what.
@@ -97,7 +99,9 @@ func bind(ctx context.Context, network, address string) (net.Listener, error) {
 
 // serveMetrics serves health, readiness and metrics, without a token.
 func (s *Server) serveMetrics(_ context.Context, l net.Listener) error {
-	own := &http.Server{Handler: s.api.Open(), ReadHeaderTimeout: s.Config().ReadTimeout, IdleTimeout: s.Config().IdleTimeout}
+	config := s.Config()
+	own := s.httpServer(&config, s.api.Open())
+	own.Protocols = nil // scrapers speak HTTP/1
 	s.http.RegisterOnShutdown(func() { _ = own.Close() })
 	return own.Serve(l)
 }
@@ -191,6 +195,23 @@ func (c *certificates) config() *tls.Config {
 		MinVersion:         tls.VersionTLS13,
 		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return c.current.Load(), nil },
 	}
+}
+
+// hosts are the names by which clients without a token may reach plaintext listeners:
+// those of the setting, and those that are listened on.
+func (c *Config) hosts() (guard.Hosts, error) {
+	var names []string
+	for name := range strings.SplitSeq(c.AllowedHosts, ",") {
+		if name = strings.TrimSpace(name); name != "" {
+			names = append(names, name)
+		}
+	}
+	for _, address := range []string{c.Listen, c.ListenSQS, c.ListenMetrics} {
+		if name, _, err := net.SplitHostPort(address); err == nil && name != "" && !strings.Contains(name, ":") {
+			names = append(names, name)
+		}
+	}
+	return guard.NewHosts(names)
 }
 
 // startAttrs say in the log where and how the daemon runs.

@@ -17,6 +17,7 @@ import (
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/server/internal/broker"
+	"github.com/mailboxmq/mailbox/server/internal/guard"
 	"github.com/mailboxmq/mailbox/server/internal/httpapi"
 	"github.com/mailboxmq/mailbox/server/internal/metrics"
 	"github.com/mailboxmq/mailbox/server/internal/oapapi"
@@ -181,16 +182,20 @@ func (s *Server) assemble(config *Config) (err error) {
 	if err != nil {
 		return err
 	}
+	hosts, err := config.hosts()
+	if err != nil {
+		return err
+	}
 	s.rpc = rpcapi.New(rpcapi.Options{
 		Broker: s.broker, Logger: s.log, ReadTimeout: config.ReadTimeout, WriteTimeout: config.WriteTimeout,
-		MaxMessages: config.MaxMessages, MaxBytes: config.MaxBytes, Visibility: config.VisibilityDefault,
+		MaxMessages: config.MaxMessages, MaxBytes: config.MaxBytes, Visibility: config.VisibilityDefault, Hosts: hosts,
 	})
 	s.api = httpapi.New(httpapi.Options{
 		Broker: s.broker, Logger: s.log, ReadTimeout: config.ReadTimeout, WriteTimeout: config.WriteTimeout,
-		MaxMessages: config.MaxMessages, MaxBytes: config.MaxBytes, Visibility: config.VisibilityDefault, Ready: s.readiness,
+		MaxMessages: config.MaxMessages, MaxBytes: config.MaxBytes, Visibility: config.VisibilityDefault, Ready: s.readiness, Hosts: hosts,
 	})
 	s.http = s.httpServer(config, s.route(s.api))
-	if err := s.assembleSQS(config); err != nil {
+	if err := s.assembleSQS(config, hosts); err != nil {
 		return err
 	}
 	s.oap = oapapi.New(oapapi.Options{
@@ -213,7 +218,7 @@ func (s *Server) assemble(config *Config) (err error) {
 // that a client could be slow or large in.
 func (s *Server) httpServer(config *Config, handler http.Handler) *http.Server {
 	return &http.Server{
-		Handler:           handler,
+		Handler:           guard.Bodies(handler, config.ReadTimeout),
 		Protocols:         rpcapi.Protocols(),
 		ReadHeaderTimeout: config.ReadTimeout, IdleTimeout: config.IdleTimeout, MaxHeaderBytes: 16 << 10,
 		HTTP2:    watchful(config),

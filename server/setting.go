@@ -47,6 +47,7 @@ var settings = []Setting{
 	setting("listen.metrics", "listen-metrics", "further address for health and metrics alone, without a token", false, func(c *Config) any { return &c.ListenMetrics }),
 	setting("listen.socket", "socket", "path of a unix socket for HTTP", false, func(c *Config) any { return &c.Socket }),
 	setting("listen.insecure", "insecure-listen", "allow plaintext on addresses beyond this machine", false, func(c *Config) any { return &c.InsecureListen }),
+	setting("listen.hosts", "allowed-hosts", "further host names, with commas between, by which clients without a token may reach plaintext listeners: NAME, *.SUFFIX or *", false, func(c *Config) any { return &c.AllowedHosts }),
 	setting("listen.max_conns", "max-conns", "connections on each listener", false, func(c *Config) any { return &c.MaxConnections }),
 	setting("listen.read_timeout", "read-timeout", "how long a request may take to arrive", false, func(c *Config) any { return &c.ReadTimeout }),
 	setting("listen.write_timeout", "write-timeout", "how long a client may take to read an answer", false, func(c *Config) any { return &c.WriteTimeout }),

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/mailboxmq/mailbox/server/internal/guard"
 	"github.com/mailboxmq/mailbox/server/internal/sqsapi"
 )
 
@@ -138,10 +139,10 @@ func attributeOf(value any) (string, error) {
 
 // assembleSQS makes the surface for clients of SQS, and the server of the listener
 // that is theirs alone.
-func (s *Server) assembleSQS(config *Config) (err error) {
+func (s *Server) assembleSQS(config *Config, hosts guard.Hosts) (err error) {
 	options := sqsapi.Options{
 		Broker: s.broker, Logger: s.log, ReadTimeout: config.ReadTimeout, WriteTimeout: config.WriteTimeout,
-		StrictMinute: config.SQS.StrictMinute, Shared: s.shared, TakeOver: true,
+		StrictMinute: config.SQS.StrictMinute, Shared: s.shared, TakeOver: true, Hosts: hosts,
 	}
 	if config.SQS.CredentialsFile != "" {
 		if options.Credentials, err = sqsapi.ReadCredentials(config.SQS.CredentialsFile); err != nil {

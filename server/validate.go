@@ -76,6 +76,9 @@ func checkListeners(c *Config) error {
 			return fmt.Errorf("%s is an address beyond this machine, where tokens and messages would travel in plaintext: set tls.cert and tls.key, or listen.insecure if something else protects them", l.key)
 		}
 	}
+	if _, err := c.hosts(); err != nil {
+		return fmt.Errorf("listen.hosts: %w", err)
+	}
 	return nil
 }
 

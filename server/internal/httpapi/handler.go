@@ -15,6 +15,7 @@ import (
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/server/internal/broker"
+	"github.com/mailboxmq/mailbox/server/internal/guard"
 )
 
 // MaxRequestBytes bounds the body of a request: the frame of 1 MiB that no
@@ -50,6 +51,8 @@ type Options struct {
 	// Ready says what is missing for the daemon to do all of its work; nil means
 	// that nothing is.
 	Ready func(ctx context.Context) Readiness
+	// Hosts are the names that requests without a token may be for.
+	Hosts guard.Hosts
 }
 
 // The defaults of Options.
@@ -99,6 +102,7 @@ type Route struct {
 	Method string
 	Path   string
 	open   bool // needs no token
+	alone  bool // is on a listener where nothing needs a token
 	serve  func(h *Handler, c *call) error
 }
 
@@ -217,8 +221,11 @@ func correlationID(given string) string {
 
 // prepare authenticates, and reads the body of who may be somebody.
 func (c *call) prepare(route Route) error {
-	if route.open {
-		return nil
+	switch hosts := &c.handler.options.Hosts; {
+	case route.alone:
+		return hosts.Check(c.request)
+	case route.open:
+		return hosts.CheckLocal(c.request)
 	}
 	token, err := bearer(c.request)
 	if err != nil {

@@ -71,9 +71,9 @@ func (h *Handler) metrics(c *call) error {
 func (h *Handler) Open() http.Handler {
 	mux := http.NewServeMux()
 	for _, route := range []Route{
-		{Method: "GET", Path: "/healthz", open: true, serve: (*Handler).healthy},
-		{Method: "GET", Path: "/readyz", open: true, serve: (*Handler).ready},
-		{Method: "GET", Path: "/metrics", open: true, serve: (*Handler).figures},
+		{Method: "GET", Path: "/healthz", alone: true, serve: (*Handler).healthy},
+		{Method: "GET", Path: "/readyz", alone: true, serve: (*Handler).ready},
+		{Method: "GET", Path: "/metrics", alone: true, serve: (*Handler).figures},
 	} {
 		mux.Handle(route.Method+" "+route.Path, h.route(route))
 	}

@@ -6,7 +6,6 @@ import (
 	"math"
 	"net/http"
 	"strings"
-	"sync"
 	"time"
 
 	"connectrpc.com/connect"
@@ -15,6 +14,7 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/gen/mailbox/v1/mailboxv1connect"
 	"github.com/mailboxmq/mailbox/server/internal/broker"
+	"github.com/mailboxmq/mailbox/server/internal/guard"
 )
 
 // MaxFrameBytes bounds one message of a request: the frame of 1 MiB that no
@@ -38,6 +38,8 @@ type Options struct {
 	MaxMessages int
 	MaxBytes    int
 	Visibility  time.Duration
+	// Hosts are the names that calls without a token may be for.
+	Hosts guard.Hosts
 }
 
 // The defaults of Options.
@@ -78,14 +80,13 @@ type Handler struct {
 	open    http.Handler // needs no token
 	errors  *connect.ErrorWriter
 
-	drain    sync.Once
-	draining chan struct{}
+	drain *guard.Drain
 }
 
 // New returns a handler. It does no I/O.
 func New(options Options) *Handler {
 	options = options.withDefaults()
-	h := &Handler{options: options, broker: options.Broker, draining: make(chan struct{})}
+	h := &Handler{options: options, broker: options.Broker, drain: guard.NewDrain(0)}
 	settings := []connect.HandlerOption{
 		connect.WithCodec(binaryCodec{}),
 		connect.WithCodec(jsonCodec{name: codecJSON}),
@@ -108,9 +109,9 @@ func New(options Options) *Handler {
 
 // Drain ends the streams that wait for credit, now and from now on. Those that
 // wait for messages end when the broker refuses receives. Call it before the
-// server is shut down, which waits for all streams. It does not block, and calling
-// it twice is fine.
-func (h *Handler) Drain() { h.drain.Do(func() { close(h.draining) }) }
+// server is shut down, which waits for all streams. Calls without a token that are
+// still arriving are cut off. It does not block, and calling it twice is fine.
+func (h *Handler) Drain() { h.drain.Begin() }
 
 // maxReflectionBytes is more than the name of any type or file has.
 const maxReflectionBytes = 4 << 10
@@ -147,20 +148,30 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	_ = c.control.SetReadDeadline(time.Now().Add(h.options.ReadTimeout))
 	if strings.HasPrefix(r.URL.Path, reflectionPath) || r.URL.Path == healthCheck {
+		if err := h.options.Hosts.CheckLocal(r); err != nil {
+			c.refuse(w, r, err)
+			return
+		}
+		defer h.drain.Arriving(c.control)()
 		h.open.ServeHTTP(w, r)
 		return
 	}
 	if err := c.admit(r); err != nil {
-		// What the client goes on to send is not read.
-		if r.ProtoMajor == 1 {
-			w.Header().Set("Connection", "close")
-		}
-		c.allowWrite()
-		_ = h.errors.Write(w, r, c.fault(err)) // whoever is gone does not need it
+		c.refuse(w, r, err)
 		return
 	}
 	r.Body = c.bounded(r)
 	h.rpc.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callKey{}, c)))
+}
+
+// refuse answers with an error. What the client goes on to send is not read.
+func (c *call) refuse(w http.ResponseWriter, r *http.Request, err error) {
+	if r.ProtoMajor == 1 {
+		w.Header().Set("Connection", "close")
+		_ = c.control.SetReadDeadline(time.Now())
+	}
+	c.allowWrite()
+	_ = c.handler.errors.Write(w, r, c.fault(err)) // the client may be gone
 }
 
 // admit authenticates, and refuses what is said to be too long.

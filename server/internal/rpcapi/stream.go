@@ -170,7 +170,7 @@ func (p *push) open(ctx context.Context) (int, error) {
 		}
 		select {
 		case <-changed:
-		case <-p.call.handler.draining:
+		case <-p.call.handler.drain.Begun():
 			return 0, &driver.Error{
 				Code: driver.ErrUnavailable, Op: "receive", Queue: p.topic, RetryAfter: retryElsewhere, Detail: "the daemon is going down",
 			}

@@ -23,6 +23,9 @@ type handler struct {
 // unsignedLimit bounds what is read of a request whose signature cannot be good.
 const unsignedLimit = 64 << 10
 
+// drainGrace is how long a request may still take to arrive when a drain begins.
+const drainGrace = 250 * time.Millisecond
+
 // An exchange is one request and what came of it.
 type exchange struct {
 	began time.Time
@@ -30,6 +33,8 @@ type exchange struct {
 	// have one.
 	signed *sigv4.Signed
 	call   *sqswire.Call
+	// cut says that the body was not read to its end.
+	cut bool
 	// request is nil as long as nobody knows who asks.
 	request *request
 	out     sqswire.Output
@@ -41,10 +46,7 @@ type exchange struct {
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	e := exchange{began: time.Now()}
 	control := http.NewResponseController(w)
-	announced := min(r.ContentLength, sqswire.RequestLimit)
-	_ = control.SetReadDeadline(e.began.Add(h.service.options.ReadTimeout + sqswire.TransferTime(announced)))
-	h.read(&e, r)
-	_ = control.SetReadDeadline(time.Time{})
+	h.readInTime(&e, control, r)
 	h.work(&e, r)
 	if r.Context().Err() != nil {
 		e.giveBack(r.Context())
@@ -56,6 +58,19 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	h.answer(sqswire.OverHTTP(w, h.service.options.WriteTimeout), r, &e)
+}
+
+// readInTime reads a request that is not authenticated: its signature covers the body.
+// A drain does not wait for it. What cannot be read is left, and the connection ends.
+func (h *handler) readInTime(e *exchange, control *http.ResponseController, r *http.Request) {
+	announced := min(r.ContentLength, sqswire.RequestLimit)
+	_ = control.SetReadDeadline(e.began.Add(h.service.options.ReadTimeout + sqswire.TransferTime(announced)))
+	arrived := h.service.drain.Arriving(control)
+	h.read(e, r)
+	arrived()
+	if !e.cut {
+		_ = control.SetReadDeadline(time.Time{})
+	}
 }
 
 // takeOver takes the connection of a client who speaks as clients of SQS do, and who
@@ -93,6 +108,7 @@ func (h *handler) read(e *exchange, r *http.Request) {
 		limit = unsignedLimit
 	}
 	e.call, e.err = sqswire.Read(r, limit)
+	e.cut = e.err != nil
 	if refused != nil {
 		e.err = refused
 	}
@@ -153,7 +169,7 @@ func (h *handler) identify(r *http.Request, e *exchange) (*request, error) {
 			return nil, err
 		}
 	} else {
-		if err := checkSite(r); err != nil {
+		if err := s.checkSite(r); err != nil {
 			return nil, err
 		}
 		caller, err := s.daemon("")

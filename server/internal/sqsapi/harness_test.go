@@ -19,6 +19,7 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/membox"
 	"github.com/mailboxmq/mailbox/server/internal/broker"
+	"github.com/mailboxmq/mailbox/server/internal/guard"
 	"github.com/mailboxmq/mailbox/server/internal/sqsapi"
 	"github.com/mailboxmq/mailbox/sqsbox"
 )
@@ -110,6 +111,9 @@ func serve(t testing.TB, s setup) *daemon {
 		t.Fatal(err)
 	}
 	s.options.Broker, s.options.TakeOver = d.broker, !s.plain
+	if s.options.Hosts, err = guard.NewHosts([]string{"sqs.example"}); err != nil {
+		t.Fatal(err)
+	}
 	d.service = sqsapi.New(s.options)
 	handler := d.service.Signed()
 	if s.unsigned {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/mailboxmq/mailbox/server/internal/broker"
+	"github.com/mailboxmq/mailbox/server/internal/guard"
 	"github.com/mailboxmq/mailbox/server/internal/sqsapi/lane"
 	"github.com/mailboxmq/mailbox/server/internal/sqsapi/sqswire"
 )
@@ -49,6 +50,8 @@ type Options struct {
 	// Shared says that other daemons may be on the same backend. Without it a move
 	// task that was left by another life of the daemon goes on at once.
 	Shared bool
+	// Hosts are the names that requests without a signature may be for.
+	Hosts guard.Hosts
 }
 
 // A Service does what the actions say. It is safe for concurrent use. Its only
@@ -64,6 +67,7 @@ type Service struct {
 	minute   minuteTable
 	tasks    taskTable
 	lanes    *lane.Lanes // nil if no connections are taken over
+	drain    *guard.Drain
 
 	credentials atomic.Pointer[Credentials]
 }
@@ -78,7 +82,7 @@ func New(options Options) *Service {
 	if options.WriteTimeout == 0 {
 		options.WriteTimeout = defaultTimeout
 	}
-	s := &Service{options: options, broker: options.Broker, log: options.Logger}
+	s := &Service{options: options, broker: options.Broker, log: options.Logger, drain: guard.NewDrain(drainGrace)}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
@@ -94,8 +98,12 @@ func New(options Options) *Service {
 }
 
 // Close ends the move tasks that run here and waits for them; another daemon, or
-// this one when it is started again, goes on with them.
-func (s *Service) Close() { s.tasks.close() }
+// this one when it is started again, goes on with them. It also begins the drain:
+// requests that are still arriving are not waited for.
+func (s *Service) Close() {
+	s.drain.Begin()
+	s.tasks.close()
+}
 
 // Shutdown ends the connections that were taken over, each when it has answered what
 // it was asked. It blocks until all are closed; when ctx ends it cuts them off, and

@@ -1,0 +1,103 @@
+package guard
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+// Hosts says by which names clients without a token may reach the daemon in plaintext.
+// A page in a browser can have its own name resolve to the address of the daemon (DNS
+// rebinding), and then reads answers as if they were its own. The name in the Host
+// header is the one thing that the page cannot choose. The zero value allows:
+//
+//   - addresses, because a page that was loaded from an address is the daemon's own
+//   - localhost and names below it
+//   - names without a dot and names below "internal", which no stranger can register;
+//     containers reach each other, and their host, by such names
+type Hosts struct {
+	any   bool
+	names map[string]bool // those that begin with a dot stand for all names below
+}
+
+// NewHosts returns the default with further names. A name may begin with "*.", and "*"
+// allows every name. The error is about the list.
+func NewHosts(names []string) (Hosts, error) {
+	h := Hosts{names: make(map[string]bool, len(names))}
+	for _, name := range names {
+		if name == "*" {
+			h.any = true
+			continue
+		}
+		rest := strings.TrimPrefix(name, "*")
+		if rest == "" || strings.ContainsAny(rest, "*/: \t") || rest != name && !strings.HasPrefix(rest, ".") {
+			return Hosts{}, fmt.Errorf("invalid name %q; want a host name without port, *.SUFFIX or *", name)
+		}
+		h.names[canonical(rest)] = true
+	}
+	return h, nil
+}
+
+// canonical is a name in lower case, without the dot at its end.
+func canonical(name string) string { return strings.ToLower(strings.TrimSuffix(name, ".")) }
+
+// Check returns ErrInvalid if the request came in plaintext, over the network, by a
+// name that is not allowed. Clients that send no name are no browsers.
+func (h *Hosts) Check(r *http.Request) error {
+	if r.TLS != nil || r.Host == "" || h.any {
+		return nil
+	}
+	if local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr); ok && local.Network() == "unix" {
+		return nil
+	}
+	if h.allows(r.Host) {
+		return nil
+	}
+	return &driver.Error{
+		Code: driver.ErrInvalid, Op: "check host", Field: "Host",
+		Detail: fmt.Sprintf("%.100q is not a name of this daemon; add it to listen.hosts", r.Host),
+	}
+}
+
+// CheckLocal is Check for requests to an address that only this machine can reach. It
+// is for listeners where everything of value needs a token: beyond this machine they
+// are called by whatever names proxies and load balancers have for them.
+func (h *Hosts) CheckLocal(r *http.Request) error {
+	local, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
+	if local == nil {
+		return nil
+	}
+	if address, err := netip.ParseAddrPort(local.String()); err != nil || !address.Addr().Unmap().IsLoopback() {
+		return nil
+	}
+	return h.Check(r)
+}
+
+// allows reports whether the value of a Host header is allowed.
+func (h *Hosts) allows(host string) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	host = canonical(strings.TrimSuffix(strings.TrimPrefix(host, "["), "]"))
+	if _, err := netip.ParseAddr(host); err == nil {
+		return true
+	}
+	top := host[strings.LastIndexByte(host, '.')+1:]
+	if top == host || top == "localhost" || top == "internal" || h.names[host] {
+		return true
+	}
+	for rest := host; ; {
+		dot := strings.IndexByte(rest, '.')
+		if dot < 0 {
+			return false
+		}
+		if h.names[rest[dot:]] {
+			return true
+		}
+		rest = rest[dot+1:]
+	}
+}
