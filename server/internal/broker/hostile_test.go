@@ -224,3 +224,80 @@ func TestATokenForCountingMakesNoTopics(t *testing.T) {
 		t.Errorf("a topic that is there: %v", err)
 	}
 }
+
+// TestMessageIDRevealsNoQueueOutsideScope settles by id, without a queue, what is in a
+// queue that the token is not for. The answer is that for an id which does not exist.
+func TestMessageIDRevealsNoQueueOutsideScope(t *testing.T) {
+	b := memory(t, broker.Limits{})
+	owner := b.as("acme")
+	id := b.send(owner, "layoffs", "x")
+	held := b.receive(owner, "layoffs", 1)[0]
+	gone := b.as("acme")
+	if err := b.revoked.Revoke(t.Context(), capability.Revocation{Token: gone.TokenID(), At: time.Now().Add(-time.Second)}); err != nil {
+		t.Fatal(err)
+	}
+	const nothing = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
+	settlements := map[string]func(c broker.Caller, target broker.Target) error{
+		"ack": func(c broker.Caller, target broker.Target) error { return c.AckOne(t.Context(), target) },
+		"nack": func(c broker.Caller, target broker.Target) error {
+			return c.NackOne(t.Context(), target, broker.Nack{})
+		},
+		"extend": func(c broker.Caller, target broker.Target) error {
+			return c.ExtendOne(t.Context(), target, time.Minute)
+		},
+		"dead-letter": func(c broker.Caller, target broker.Target) error {
+			return c.BuryOne(t.Context(), target, broker.Burial{Reason: driver.ReasonFatal})
+		},
+	}
+	for who, caller := range map[string]broker.Caller{
+		"a token for another queue":   b.as("acme", capability.AllOperations(), capability.Topics(capability.Topic("lunch"))),
+		"a token that only receives":  b.as("acme", capability.Operations(capability.OpRecv), capability.Topics(capability.Topic("lunch"))),
+		"a token that was revoked":    gone,
+		"a token of nobody's receipt": b.as("acme", capability.AllOperations(), capability.Topics(capability.Topic("lunch")), capability.ForReceipt("x")),
+	} {
+		for what, settle := range settlements {
+			for _, receipt := range []string{"", held.Receipt, "garbage"} {
+				found, unknown := settle(caller, broker.Target{ID: id, Receipt: receipt}), settle(caller, broker.Target{ID: nothing, Receipt: receipt})
+				if found == nil || unknown == nil || strings.ReplaceAll(found.Error(), id, nothing) != unknown.Error() || strings.Contains(found.Error(), "layoffs") {
+					t.Errorf("%s, %s with receipt %.10q:\n got %v\nwant %v", who, what, receipt, found, unknown)
+				}
+			}
+		}
+	}
+	if err := owner.AckOne(t.Context(), broker.Target{ID: id}); err != nil {
+		t.Errorf("the owner's ack: %v", err)
+	}
+}
+
+// TestRevokedTokenLearnsNotWhichQueuesExist settles with garbage, in a queue that
+// exists and in one that does not.
+func TestRevokedTokenLearnsNotWhichQueuesExist(t *testing.T) {
+	b := memory(t, broker.Limits{})
+	b.send(b.as(""), "there", "x")
+	gone := b.as("")
+	if err := b.revoked.Revoke(t.Context(), capability.Revocation{Token: gone.TokenID(), At: time.Now().Add(-time.Second)}); err != nil {
+		t.Fatal(err)
+	}
+	for _, caller := range []broker.Caller{gone, gone.Existing()} {
+		for what, settle := range map[string]func(topic string) error{
+			"ack": func(topic string) error { return caller.Ack(t.Context(), topic, []string{"garbage", ""}) },
+			"nack": func(topic string) error {
+				return caller.Nack(t.Context(), topic, []broker.Nack{{Receipt: "garbage"}})
+			},
+			"extend": func(topic string) error {
+				return caller.Extend(t.Context(), topic, []broker.Extension{{"garbage", time.Minute}})
+			},
+			"dead-letter": func(topic string) error {
+				return caller.Bury(t.Context(), topic, []broker.Burial{{Receipt: "garbage", Reason: driver.ReasonFatal}})
+			},
+			"ack by id": func(topic string) error {
+				return caller.AckOne(t.Context(), broker.Target{Topic: topic, ID: "01ARZ3NDEKTSV4RRFFQ69G5FAV"})
+			},
+		} {
+			there, missing := settle("there"), settle("gone!")
+			if there == nil || missing == nil || strings.ReplaceAll(there.Error(), "there", "gone!") != missing.Error() {
+				t.Errorf("%s: %v where the queue exists, and %v where not", what, there, missing)
+			}
+		}
+	}
+}

@@ -171,6 +171,14 @@ func settle[E, D any](ctx context.Context, c *Caller, name string, elements []E,
 	if err := b.admit(how.op, name, lastForSettling); err != nil {
 		return err
 	}
+	var failed []error
+	if !whole {
+		// Before the queue is looked for: a void token does not learn whether it exists.
+		var any bool
+		if failed, any = authorizeEach(ctx, c, name, elements, how); !any {
+			return wholeError(failed)
+		}
+	}
 	t, err := c.use(ctx, how.op, name, false)
 	if err != nil {
 		if errors.Is(err, driver.ErrNotFound) && !c.existing {
@@ -185,10 +193,7 @@ func settle[E, D any](ctx context.Context, c *Caller, name string, elements []E,
 	}
 	use := &topicUse{topic: t, broker: b, by: c.holder, now: began}
 
-	good, receipts, failed := unsealAll(ctx, use, c, whole, elements, how)
-	if len(elements) > 0 && len(good) == 0 {
-		return wholeError(failed)
-	}
+	good, receipts := unsealAll(use, elements, failed, how)
 	err = how.call(ctx, use, good)
 	b.gone(t, err)
 	if batch, ok := errors.AsType[*driver.BatchError](err); err != nil && !ok {
@@ -207,25 +212,41 @@ func settle[E, D any](ctx context.Context, c *Caller, name string, elements []E,
 	return localised(err, t)
 }
 
-// unsealAll returns what the backend is to be asked for, with the receipts, and why
-// the other positions are not. With whole the caller is authorised for all of them.
-func unsealAll[E, D any](ctx context.Context, use *topicUse, c *Caller, whole bool, elements []E, how *settling[E, D]) (good []D, receipts []driver.Receipt, failed []error) {
+// authorizeEach authorises each position for itself. It returns why positions are
+// refused, nil if none is, and whether any is not.
+func authorizeEach[E, D any](ctx context.Context, c *Caller, name string, elements []E, how *settling[E, D]) (failed []error, any bool) {
+	backend, err := backendName(c.tenant, name)
+	for i := range elements {
+		refusal := err
+		if err == nil {
+			sealed := how.receipt(&elements[i])
+			_, by, _ := c.broker.receipts.open(sealed, backend)
+			request := c.request(how.operation, name)
+			request.Receipt, request.Lease = sealed, capability.Lease{Token: by.token, TakenAt: by.at}
+			_, refusal = c.authorizeRequest(ctx, request)
+		}
+		if refusal == nil {
+			any = true
+			continue
+		}
+		if failed == nil {
+			failed = make([]error, len(elements))
+		}
+		failed[i] = refusal
+	}
+	return failed, any
+}
+
+// unsealAll returns what the backend is asked for, with the receipts: all positions
+// that have not failed.
+func unsealAll[E, D any](use *topicUse, elements []E, failed []error, how *settling[E, D]) (good []D, receipts []driver.Receipt) {
 	good = make([]D, 0, len(elements))
 	receipts = make([]driver.Receipt, 0, len(elements))
 	for i := range elements {
-		sealed := how.receipt(&elements[i])
-		receipt, by, ok := use.broker.receipts.open(sealed, use.backend)
-		if !whole {
-			request := c.request(how.operation, use.name)
-			request.Receipt, request.Lease = sealed, capability.Lease{Token: by.token, TakenAt: by.at}
-			if _, err := c.authorizeRequest(ctx, request); err != nil {
-				if failed == nil {
-					failed = make([]error, len(elements))
-				}
-				failed[i] = err
-				continue
-			}
+		if failed != nil && failed[i] != nil {
+			continue
 		}
+		receipt, _, ok := use.broker.receipts.open(how.receipt(&elements[i]), use.backend)
 		if !ok {
 			// The backend knows no delivery without a receipt, and says so after it has
 			// looked at everything else.
@@ -234,7 +255,7 @@ func unsealAll[E, D any](ctx context.Context, use *topicUse, c *Caller, whole bo
 		good = append(good, how.convert(use, &elements[i], receipt))
 		receipts = append(receipts, receipt)
 	}
-	return good, receipts, failed
+	return good, receipts
 }
 
 // finish notes the positions that worked.

@@ -82,7 +82,7 @@ func (c *Caller) find(ctx context.Context, operation capability.Operation, targe
 	b := c.broker
 	topic = target.Topic
 	if topic == "" {
-		if topic = b.whereabouts(c.tenant, target.ID); topic == "" {
+		if topic = b.whereabouts(c.tenant, target.ID); topic == "" || !c.mayLearn(ctx, operation, topic, target) {
 			return "", "", c.unknown(ctx, operation, target)
 		}
 	}
@@ -92,18 +92,53 @@ func (c *Caller) find(ctx context.Context, operation capability.Operation, targe
 	key := topicKey{c.tenant, topic}
 	t := b.topics.shard(key).acquire(key)
 	if t == nil {
-		return topic, "", c.unknown(ctx, operation, Target{Topic: topic, ID: target.ID})
+		return topic, "", c.unknown(ctx, operation, target)
 	}
 	defer func() { t.release(b.now()) }()
 	held, ok := t.leases.find(target.ID, b.now())
 	if !ok || held.holder != c.holder {
-		return topic, "", c.unknown(ctx, operation, Target{Topic: topic, ID: target.ID})
+		return topic, "", c.unknown(ctx, operation, target)
 	}
 	id, sealKey := b.receipts.current()
 	if sealKey == nil {
 		return topic, "", &driver.Error{Code: driver.ErrUnavailable, Op: operation.String(), Queue: topic, Detail: "there is no key to seal receipts with"}
 	}
 	return topic, string(b.receipts.append(nil, id, sealKey, t.backend, held.receipt, taking{held.holder.token, held.takenAt})), nil
+}
+
+// mayLearn reports whether the caller may be told that a message is in a queue which
+// it has not named: because its token covers the queue, or has received the message.
+// Otherwise the message is as unknown as one that does not exist.
+func (c *Caller) mayLearn(ctx context.Context, operation capability.Operation, topic string, target Target) bool {
+	_, err := c.broker.verifier.Authorize(ctx, c.token, c.request(operation, topic))
+	switch reason := capability.ReasonOf(err); {
+	case err == nil, reason == capability.ReasonReceipt: // which is looked at after the queue
+		return true
+	case operation == capability.OpAck && (reason == capability.ReasonRevoked || reason == capability.ReasonKeyRetired):
+		return c.hasTaken(topic, target)
+	}
+	return false
+}
+
+// hasTaken reports whether the delivery was taken with the caller's token, or acked
+// with it not long ago.
+func (c *Caller) hasTaken(topic string, target Target) bool {
+	b, key := c.broker, topicKey{c.tenant, topic}
+	if b.life.acked(key, target.ID, c.holder) {
+		return true
+	}
+	if target.Receipt != "" {
+		backend, err := backendName(c.tenant, topic)
+		_, by, ok := b.receipts.open(target.Receipt, backend)
+		return err == nil && ok && by.token == c.holder.token
+	}
+	t := b.topics.shard(key).acquire(key)
+	if t == nil {
+		return false
+	}
+	defer func() { t.release(b.now()) }()
+	held, ok := t.leases.find(target.ID, b.now())
+	return ok && held.holder == c.holder
 }
 
 // checkReceiptFor refuses a receipt that is of another message than it is shown
