@@ -176,7 +176,7 @@ func (r *Registry) OpenQueue(ctx context.Context, name string) (driver.Queue, er
 func (r *Registry) resolve(ctx context.Context, id string) (driver.Queue, Source, error) {
 	if slotID, isSlot := driver.SlotID(id); isSlot {
 		if r.replies == nil {
-			return nil, "", unresolved(id, "it names a reply slot, and the registry has no reply store", nil)
+			return nil, "", unresolved(id, "it names a reply slot, and the registry has no reply store", ErrInvalid)
 		}
 		return &slotQueue{r.replies, slotID}, SourceSlot, nil
 	}

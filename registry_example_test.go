@@ -39,7 +39,7 @@ func ExampleRegistry() {
 	// Output:
 	// kitchen 1 <nil>
 	// memory://kitchen 2 <nil>
-	// mailbox: resolve smoke://kitchen: unresolved identifier: mailbox: resolve smoke://kitchen: unresolved identifier: scheme "smoke" is none of ["memory"]
+	// mailbox: resolve smoke://kitchen: unresolved identifier: mailbox: resolve smoke://kitchen: unresolved identifier: scheme "smoke" is none of ["memory"]: invalid argument
 }
 
 // Tenants share a backend, and each sees only the queues within its prefix.

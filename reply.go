@@ -188,7 +188,7 @@ func (m *Message[T]) replySlot(ctx context.Context) (slot slotQueue, isSlot bool
 	slot.id, isSlot = driver.SlotID(m.ReplyTo)
 	slot.store = m.mailbox.replies
 	if isSlot && slot.store == nil {
-		return slot, false, m.noReplyTo("it names a reply slot, and this mailbox has no Options.Replies", nil)
+		return slot, false, m.noReplyTo("it names a reply slot, and this mailbox has no Options.Replies", ErrInvalid)
 	}
 	return slot, isSlot, nil
 }
@@ -196,16 +196,28 @@ func (m *Message[T]) replySlot(ctx context.Context) (slot slotQueue, isSlot bool
 // replyMailbox returns the queue that replies go to.
 func (m *Message[T]) replyMailbox(ctx context.Context) (*replyQueue[T], error) {
 	if m.mailbox.resolver == nil {
-		return nil, m.noReplyTo("it names a mailbox, and this one has no Options.Resolver", nil)
+		return nil, m.noReplyTo("it names a mailbox, and this one has no Options.Resolver", ErrInvalid)
 	}
 	queue, err := m.mailbox.resolver.Resolve(ctx, m.ReplyTo)
-	if errors.Is(err, ErrUnresolved) {
+	if errors.Is(err, ErrUnresolved) || errors.Is(err, ErrInvalid) || errors.Is(err, ErrUnsupported) {
 		return nil, m.noReplyTo("", err)
 	}
 	if err != nil {
 		return nil, err
 	}
 	return &replyQueue[T]{Queue: queue, message: m}, nil
+}
+
+// Unanswerable reports whether err, the error of a reply, says that this
+// mailbox can never send a reply to the address: the mailbox has no resolver or
+// no reply store, the address is malformed or has a scheme that the resolver
+// does not handle, or the address is outside what the sender may use. An
+// address that is well formed and names nothing now is not unanswerable.
+func Unanswerable(err error) bool {
+	if errors.Is(err, ErrForbidden) {
+		return true
+	}
+	return errors.Is(err, ErrNoReplyTo) && (errors.Is(err, ErrInvalid) || errors.Is(err, ErrUnsupported))
 }
 
 func (m *Message[T]) noReplyTo(detail string, cause error) error {

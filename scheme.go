@@ -50,25 +50,25 @@ var _ driver.Opener = Schemes{}
 
 // OpenQueue opens the queue that name, a URI or a plain name, leads to. It
 // blocks, and fails, as the backend does. Codes beside the backend's:
-// ErrUnresolved for a scheme that nobody handles, for what is no URI, and for
-// names without a Default.
+// ErrUnresolved, with ErrInvalid for a scheme that ByScheme does not have,
+// for an invalid URI and for a plain name without a Default.
 func (s Schemes) OpenQueue(ctx context.Context, name string) (driver.Queue, error) {
 	scheme, _, isURI := strings.Cut(name, "://")
 	if !isURI {
 		if s.Default == nil {
-			return nil, unresolved(name, "is not a URI", nil)
+			return nil, unresolved(name, "is not a URI", ErrInvalid)
 		}
 		return s.Default.OpenQueue(ctx, name)
 	}
 	address, err := url.Parse(name)
 	if err != nil {
 		// What the parser says may repeat a password.
-		return nil, unresolved(name, "is not a valid URI", nil)
+		return nil, unresolved(name, "is not a valid URI", ErrInvalid)
 	}
 	open := s.ByScheme[address.Scheme]
 	if open == nil {
 		known := slices.Sorted(maps.Keys(s.ByScheme))
-		return nil, unresolved(name, fmt.Sprintf("scheme %q is none of %q", scheme, known), nil)
+		return nil, unresolved(name, fmt.Sprintf("scheme %q is none of %q", scheme, known), ErrInvalid)
 	}
 	queue, err := open(ctx, address)
 	if e, ok := errors.AsType[*Error](err); ok && e.Queue == "" {

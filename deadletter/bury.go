@@ -101,7 +101,7 @@ func (b *Box[T]) write(ctx context.Context, message *mailbox.Message[T], burial 
 	if b.letters != nil {
 		err := b.send(ctx, letter)
 		if errors.Is(err, mailbox.ErrTooLarge) {
-			letter.Stack = ""
+			letter.Stack, letter.Result = "", nil
 			letter.LastError = strings.ToValidUTF8(letter.LastError[:min(len(letter.LastError), shortError)], "")
 			err = b.send(ctx, letter)
 		}
@@ -110,6 +110,9 @@ func (b *Box[T]) write(ctx context.Context, message *mailbox.Message[T], burial 
 		}
 	}
 	burial.Kept = true
+	if result := resultOf(cause); result != nil {
+		cause = fmt.Errorf("%w%s%s", cause, resultMark, result)
+	}
 	return message.DeadLetter(ctx, letter.Reason, cause)
 }
 

@@ -123,6 +123,6 @@ func withBody[From, To any](l Letter[From], body To) Letter[To] {
 		Deliveries: l.Deliveries, LastError: l.LastError, ErrorType: l.ErrorType, Stack: l.Stack,
 		EnqueuedAt: l.EnqueuedAt, FirstReceivedAt: l.FirstReceivedAt, DeadAt: l.DeadAt,
 		RequestID: l.RequestID, ReplyTo: l.ReplyTo, CorrelationID: l.CorrelationID,
-		TraceID: l.TraceID, Group: l.Group, Attributes: l.Attributes, Redrives: l.Redrives,
+		TraceID: l.TraceID, Group: l.Group, Attributes: l.Attributes, Redrives: l.Redrives, Result: l.Result,
 	}
 }

@@ -29,7 +29,7 @@ func full[T any](body T) deadletter.Letter[T] {
 		LastError: "no milk", ErrorType: "*errors.errorString", Stack: "here",
 		EnqueuedAt: at, FirstReceivedAt: at.Add(1), DeadAt: at.Add(2),
 		RequestID: "r", ReplyTo: "answers", CorrelationID: "c", TraceID: "t", Group: "g",
-		Attributes: map[string]string{"a": "b"}, Redrives: 2,
+		Attributes: map[string]string{"a": "b"}, Redrives: 2, Result: []byte("TEA"),
 	}
 }
 

@@ -42,6 +42,10 @@ type Letter[T any] struct {
 	Attributes map[string]string `json:"attributes,omitempty"`
 	// Redrives counts how often it was dead before and sent back.
 	Redrives int `json:"redrives,omitempty"`
+	// Result is the encoded answer of work that succeeded and whose answer could
+	// not be sent. If the backend keeps the letter, Result is there only if it
+	// fits into the last error, of which it is a part then.
+	Result []byte `json:"result,omitempty"`
 
 	// DecodeErr says why the body of a letter that a backend keeps cannot be
 	// decoded. Body is the zero T then, and Raw the encoded body, which must not
@@ -92,6 +96,7 @@ func (b *Box[T]) newLetter(message *mailbox.Message[T], cause error, reason mail
 		}](cause); ok {
 			letter.Stack = traced.StackTrace()
 		}
+		letter.Result = resultOf(cause)
 	}
 	b.complete(&letter)
 	return letter
@@ -111,10 +116,30 @@ func (b *Box[T]) keptLetter(kept *mailbox.DeadLetter[T]) Letter[T] {
 	}
 	b.complete(&letter)
 	letter.Redrives += kept.Redrives
+	if _, result, found := strings.Cut(kept.LastError, resultMark); found && len(kept.LastError) < driver.MaxCauseBytes {
+		letter.Result = []byte(result)
+	}
 	if kept.DecodeErr != nil {
 		letter.Raw = kept.DeadLetter.Body
 	}
 	return letter
+}
+
+// resultMark separates the error from the result in the last error of a letter
+// that a backend keeps.
+const resultMark = "; result: "
+
+// resultOf returns the answer that goes with the cause of a death, if there is
+// one.
+func resultOf(cause error) []byte {
+	carrier, ok := errors.AsType[interface {
+		error
+		DeadLetterResult() []byte
+	}](cause)
+	if !ok {
+		return nil
+	}
+	return carrier.DeadLetterResult()
 }
 
 // complete sets what follows from the rest of the letter.

@@ -76,11 +76,15 @@ func TestLOOP1RequestsAreAnsweredWithResults(t *testing.T) {
 		}},
 		{"a request that nobody waits for is worked on all the same", func(s *stage) {
 			asked := ruletest.NewTally()
-			_, err := s.requests.Send(s.Context(), mainloop.NewRequest("tea?"))
+			r := mainloop.NewRequest("tea?")
+			_, err := s.requests.Send(s.Context(), r)
 			s.Must(err)
-			s.start(shout(asked), options{})
+			s.start(shout(asked), options{Worker: worker.Options[request]{Logger: s.Journal.Logger()}})
 			s.stats(mailbox.Stats{})
 			ruletest.Equal(s, "times the model was asked", asked.Count(), 1)
+			if log := s.Journal.String(); !strings.Contains(log, `"request_id":"`+r.ID+`"`) {
+				s.Errorf("the log does not name the request: %s", log)
+			}
 		}},
 	})
 }

@@ -142,21 +142,17 @@ func (r *run[T]) giveBack(settling context.Context, jobs []*job[T]) {
 	}
 	r.loop.options.Logger.LogAttrs(settling, slog.LevelWarn, "worker: handlers were cut short, their messages are given back",
 		slog.String("loop", r.loop.options.Name), slog.Int("messages", len(jobs)))
-	nackAll := func(cause error) func(context.Context, []*mailbox.Message[T]) error {
-		return func(ctx context.Context, messages []*mailbox.Message[T]) error {
-			return mailbox.NackAll(ctx, 0, cause, messages...)
-		}
-	}
-	// The cause of a message at the limit is its own, see putBack.
-	var alike []*job[T]
+	// A delivery that was cut does not count for the limit of a policy.
+	byDeliveries := make(map[int][]*job[T])
 	for _, j := range jobs {
-		if policy := r.loop.options.DeadLetters; atLimit(policy, j.message) {
-			r.returnAll(settling, []*job[T]{j}, ResultNacked, nackAll(nackCause(policy, j.message, ErrShutdown)))
-			continue
-		}
-		alike = append(alike, j)
+		byDeliveries[j.message.Deliveries] = append(byDeliveries[j.message.Deliveries], j)
 	}
-	r.returnAll(settling, alike, ResultNacked, nackAll(ErrShutdown))
+	for deliveries, alike := range byDeliveries {
+		cause := &putBack{deliveries, ErrShutdown}
+		r.returnAll(settling, alike, ResultNacked, func(ctx context.Context, messages []*mailbox.Message[T]) error {
+			return mailbox.NackAll(ctx, 0, cause, messages...)
+		})
+	}
 }
 
 // awaitReturn waits for handlers that were cancelled to return, and for workers

@@ -30,15 +30,16 @@ func (r *run[T]) failSafely(settling context.Context, j *job[T], err error) {
 func (r *run[T]) fail(settling context.Context, j *job[T], o *outcome) {
 	message, policy := j.message, r.loop.options.DeadLetters
 	switch {
-	case o.kind == outcomeUnheard:
-		r.loop.failed(settling, slog.LevelWarn, "worker: nobody can be given the answer", message, o.err)
-		r.ackFailedWork(settling, j, ResultAcked, o.err)
+	case o.kind == outcomeUnanswerable:
+		r.unanswerable(settling, j, o.err)
 	case o.kind == outcomeOverLimit:
 		r.bury(settling, j, mailbox.ReasonMaxDeliveries, o)
 	case o.kind == outcomeDiscard:
 		r.answer(settling, j, o.cause(), ResultDiscarded)
 	case o.kind == outcomeRetry && o.err == nil:
 		r.nack(settling, j, o.delay, nil)
+	case o.kind == outcomeUnsent && errors.Is(o.err, mailbox.ErrNoReplyTo) && atLimit(policy, message):
+		r.deadLetterQuietly(settling, j, mailbox.ReasonMaxDeliveries, o.err)
 	case o.kind == outcomeUnsent && (policy == nil || !errors.Is(o.err, mailbox.ErrReplyExpected)):
 		// Good work has no error to answer with, and none is made up.
 		r.nack(settling, j, r.delay(j, o), o.cause())
@@ -49,7 +50,7 @@ func (r *run[T]) fail(settling context.Context, j *job[T], o *outcome) {
 	case r.loop.options.Notifier.Waits(message):
 		r.answer(settling, j, o.cause(), ResultAnswered)
 	case o.kind == outcomePermanent:
-		r.setAside(settling, j, o.cause())
+		r.deadLetterQuietly(settling, j, mailbox.ReasonFatal, o.cause())
 	default:
 		r.nack(settling, j, r.delay(j, o), o.cause())
 	}
@@ -78,8 +79,12 @@ func (r *run[T]) judge(settling context.Context, j *job[T], o *outcome) {
 
 // bury makes a dead letter of the message.
 func (r *run[T]) bury(ctx context.Context, j *job[T], reason mailbox.Reason, o *outcome) {
-	cause := o.cause()
-	burial, err := r.loop.box.Bury(ctx, j.message, reason, cause)
+	r.buryIn(ctx, r.loop.box, j, reason, o.cause())
+}
+
+// buryIn makes a dead letter of the message in into.
+func (r *run[T]) buryIn(ctx context.Context, into *deadletter.Box[T], j *job[T], reason mailbox.Reason, cause error) {
+	burial, err := into.Bury(ctx, j.message, reason, cause)
 	failed, isFailed := errors.AsType[*deadletter.BuryError](err)
 	if isFailed && failed.Step == deadletter.StepWrite {
 		if errors.Is(err, mailbox.ErrReceiptExpired) || errors.Is(err, mailbox.ErrSettled) {
@@ -92,7 +97,7 @@ func (r *run[T]) bury(ctx context.Context, j *job[T], reason mailbox.Reason, o *
 		return
 	}
 	r.loop.boxFailing.Store(false)
-	box := r.loop.box.Name()
+	box := into.Name()
 	if burial.Kept {
 		box = r.loop.mailbox.Name()
 	}
@@ -122,6 +127,10 @@ func (r *run[T]) answer(ctx context.Context, j *job[T], cause error, result Resu
 		err := r.persist(answering, j, "reply", func() error { return notifier.Fail(answering, message, cause) })
 		cancel()
 		unheard := errors.Is(err, mailbox.ErrNoReplyTo) && result == ResultDiscarded
+		if mailbox.Unanswerable(err) && !unheard {
+			r.unanswerable(ctx, j, errors.Join(cause, err))
+			return
+		}
 		if err != nil && !unwanted(err) && !unheard {
 			r.loop.failed(ctx, slog.LevelWarn, "worker: error reply could not be sent", message, err)
 			r.nack(ctx, j, r.loop.options.Backoff(message.Deliveries), errors.Join(cause, err))
@@ -144,16 +153,4 @@ func (r *run[T]) ackFailedWork(ctx context.Context, j *job[T], result Result, ca
 		result, cause = ResultUnsettled, errors.Join(cause, err)
 	}
 	r.settle(ctx, j, SettledEvent{Result: result, Cause: cause})
-}
-
-// setAside is for a message that no attempt can help, in a loop without a policy:
-// it goes to where poison goes.
-func (r *run[T]) setAside(ctx context.Context, j *job[T], cause error) {
-	err := j.message.DeadLetter(ctx, mailbox.ReasonFatal, cause)
-	if err != nil {
-		r.nack(ctx, j, max(mailbox.PoisonDelay, mailbox.RetryAfter(err)), cause)
-		return
-	}
-	r.loop.failed(ctx, slog.LevelWarn, "worker: message dead-lettered", j.message, cause, slog.String("reason", string(mailbox.ReasonFatal)))
-	r.settle(ctx, j, SettledEvent{Result: ResultDead, Reason: mailbox.ReasonFatal, Box: r.loop.mailbox.Name(), Cause: cause})
 }

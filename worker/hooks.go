@@ -72,6 +72,9 @@ const (
 	ResultAcked Result = "acked"
 	// ResultAnswered: it failed; who sent it was told, and it is gone.
 	ResultAnswered Result = "answered with an error"
+	// ResultUnanswered: the work is done, its result had no address to go to, and
+	// it is gone.
+	ResultUnanswered Result = "unanswered"
 	// ResultDiscarded: it failed, and is gone because the handler said so.
 	ResultDiscarded Result = "discarded"
 	// ResultNacked: it failed, and comes back after Delay.

@@ -26,9 +26,10 @@ type job[T any] struct {
 	// alone is set when a worker takes it while nothing else is going on, and acks
 	// are quick. succeeded is set by the worker when the handler has returned without an
 	// error, acked when the worker has acked the message too, lost when the lease
-	// is, cut when the run could not wait for the handler, and unsure when an ack
-	// was tried and may have worked.
-	alone, succeeded, acked, lost, cut, unsure bool
+	// is, cut when the run could not wait for the handler, unsure when an ack
+	// was tried and may have worked, and dropped when the result of the handler had
+	// no address to go to.
+	alone, succeeded, acked, lost, cut, unsure, dropped bool
 
 	contextMu sync.Mutex // guards the fields below
 	ended     bool
@@ -110,6 +111,7 @@ func (j *job[T]) Value(key any) any {
 type held interface {
 	beat()
 	rest(resting bool)
+	dropResult(ctx context.Context)
 	extend(ctx context.Context, visibility time.Duration) error
 }
 

@@ -45,10 +45,10 @@ func (r *run[T]) overLimit(ctx context.Context, j *job[T]) (err error) {
 	return &outcome{kind: outcomeOverLimit, err: cause}
 }
 
-// A putBack is the cause of a nack at or over the limit of the policy: the
-// policy let the message go on. A message keeps nothing of a nack but its text,
-// and the next delivery may be in another process, so the text has the delivery
-// count. overLimit counts from there.
+// A putBack is the cause of a nack after which the deliveries so far do not count
+// for overLimit: the policy let the message go on at its limit, or the loop was
+// stopped. A message keeps nothing of a nack but its text, and the next delivery
+// may be in another process, so the text has the delivery count.
 type putBack struct {
 	deliveries int
 	err        error // may be nil

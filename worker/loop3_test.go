@@ -216,7 +216,7 @@ func TestLoopsEndInOrder(t *testing.T) {
 				s.Fatalf("%d messages are ready again, want 8", len(got))
 			}
 			ruletest.Equal(s, "first", got[0].Body, "2")
-			ruletest.Equal(s, "last error", got[7].LastError, worker.ErrShutdown.Error())
+			ruletest.Equal(s, "last error", got[7].LastError, "put back after 1 deliveries: "+worker.ErrShutdown.Error())
 		}},
 		{"what handlers say when they are cut short is no failure", func(s *stage) {
 			requests, results := s.open("requests"), ruletest.NewTally()

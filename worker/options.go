@@ -56,6 +56,10 @@ type Options[T any] struct {
 	// Notifier tells who waits for an answer that there will be none. Nil means
 	// deadletter.ErrorReplies: an error reply, if the message asks for replies.
 	Notifier deadletter.Notifier[T]
+	// OnUnanswerable is what becomes of a request whose reply address this
+	// worker can never serve; see mailbox.Unanswerable. The zero value
+	// dead-letters it with reason fatal and the result of its work.
+	OnUnanswerable Unanswerable
 	// Middleware wraps the handler. The first is the outermost.
 	Middleware []Middleware[T]
 	// Hooks are told what happens.
@@ -63,6 +67,19 @@ type Options[T any] struct {
 	// Logger gets what went wrong. Nil means to discard it.
 	Logger *slog.Logger
 }
+
+// Unanswerable is what a loop does with a request that it can never answer.
+type Unanswerable string
+
+// The ways to deal with such a request.
+const (
+	// DeadLetterUnanswerable dead-letters it. A letter in a mailbox has the
+	// result in Letter.Result; a letter that the backend keeps has it there if it
+	// fits into the last error.
+	DeadLetterUnanswerable Unanswerable = ""
+	// AckUnanswerable acks it, logs it, and counts it as ResultUnanswered.
+	AckUnanswerable Unanswerable = "ack"
+)
 
 // withDefaults fills in what was left out.
 func (o Options[T]) withDefaults(name string) Options[T] {
@@ -111,6 +128,12 @@ func (o *Options[T]) check() error {
 				Code: mailbox.ErrInvalid, Op: opRun, Queue: o.Name,
 				Field: field.name, Detail: fmt.Sprintf("%v is negative", field.text),
 			}
+		}
+	}
+	if u := o.OnUnanswerable; u != DeadLetterUnanswerable && u != AckUnanswerable {
+		return &mailbox.Error{
+			Code: mailbox.ErrInvalid, Op: opRun, Queue: o.Name,
+			Field: "OnUnanswerable", Detail: fmt.Sprintf("invalid value %q; want %q or %q", u, DeadLetterUnanswerable, AckUnanswerable),
 		}
 	}
 	return nil

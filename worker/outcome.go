@@ -54,8 +54,8 @@ const (
 	// outcomeOverLimit is a message that was delivered too often to start its
 	// handler once more.
 	outcomeOverLimit outcomeKind = "over the delivery limit"
-	// outcomeUnheard is good work whose answer nobody can be given.
-	outcomeUnheard outcomeKind = "nobody can be given the answer"
+	// outcomeUnanswerable is good work whose answer this worker can never send.
+	outcomeUnanswerable outcomeKind = "the reply address can never be served"
 )
 
 // Error returns what is to become of the message, and why.

@@ -17,7 +17,8 @@ type ServeOptions[R any] struct {
 	// Codec encodes answers, and must be that of the clients. Nil means JSON.
 	Codec mailbox.Codec[R]
 	// To is where answers to messages without a reply address go. Nil means that
-	// they are dropped. Their correlation id is that of the message, or what the
+	// they are dropped, which is logged and counted as ResultUnanswered. Their
+	// correlation id is that of the message, or what the
 	// RequestID method of its body returns, or the message's id, whichever is
 	// there first. The mailbox stays the caller's.
 	To *mailbox.Mailbox[R]
@@ -38,9 +39,11 @@ type ServeOptions[R any] struct {
 // backoff, and the answer is kept, to be sent when the message comes to this
 // handler again. No error is made up meanwhile.
 //
-// A request whose reply slot wants no answer any more is acked and not served. If
-// a reply address names no mailbox, or one that was deleted, the work is done all
-// the same, and that nobody can be told is logged.
+// A request whose reply slot wants no answer any more is acked and not served.
+// A reply address that names no mailbox now is temporary, up to the delivery
+// limit of the policy or the queue. One that this worker can never serve (see
+// mailbox.Unanswerable) is dealt with as Options.OnUnanswerable says. An answer
+// that cannot be encoded, or is too large, is a permanent failure.
 func Serve[T, R any](serve func(context.Context, *mailbox.Message[T]) (R, error), options *ServeOptions[R]) Handler[T] {
 	var o ServeOptions[R]
 	if options != nil {
@@ -50,8 +53,11 @@ func Serve[T, R any](serve func(context.Context, *mailbox.Message[T]) (R, error)
 	return func(ctx context.Context, message *mailbox.Message[T]) error {
 		to := addressee(message, &o)
 		if to == nil {
-			_, err := serve(ctx, message)
-			return err
+			if _, err := serve(ctx, message); err != nil {
+				return err
+			}
+			dropResult(ctx)
+			return nil
 		}
 		if open, err := to.Open(ctx); err != nil {
 			// Nothing is done yet, and nothing is wrong with the request.
@@ -67,13 +73,18 @@ func Serve[T, R any](serve func(context.Context, *mailbox.Message[T]) (R, error)
 				return err
 			}
 		}
-		err := sendAnswer(ctx, to, answer)
-		if found, ok := errors.AsType[*outcome](err); ok && found.kind == outcomeUnsent {
+		failed := sendAnswer(ctx, to, answer)
+		if failed == nil {
+			unsent.forget(message.ID)
+			return nil
+		}
+		failed.err = newUnanswered(failed.err, o.Codec, answer)
+		if failed.kind == outcomeUnsent {
 			unsent.put(message.ID, answer)
 		} else {
 			unsent.forget(message.ID)
 		}
-		return err
+		return failed
 	}
 }
 
@@ -117,10 +128,7 @@ func correlationID[T any](message *mailbox.Message[T]) string {
 	if message.CorrelationID != "" {
 		return message.CorrelationID
 	}
-	if request, ok := any(message.Body).(interface{ RequestID() string }); ok && request.RequestID() != "" {
-		return request.RequestID()
-	}
-	return message.ID
+	return requestID(message)
 }
 
 // answersTo sends the answer to one message to a mailbox.
@@ -146,22 +154,27 @@ func (a answersTo[R]) Send(ctx context.Context, answer R) error {
 	return err
 }
 
-// sendAnswer sends an answer, and repeats that for as long as it makes sense.
-func sendAnswer[R any](ctx context.Context, to answers[R], answer R) error {
+// sendAnswer sends an answer, and repeats that for as long as it makes sense. It
+// returns nil if the answer was sent or is not wanted any more.
+func sendAnswer[R any](ctx context.Context, to answers[R], answer R) *outcome {
 	ctx, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
+	var before error // of the attempt before, which tells more than that the time is over
 	for failures := 1; ; failures++ {
 		err := to.Send(ctx, answer)
 		switch {
 		case err == nil, unwanted(err):
 			return nil
-		case errors.Is(err, mailbox.ErrUnresolved), errors.Is(err, mailbox.ErrNotFound):
-			return &outcome{kind: outcomeUnheard, err: err}
+		case mailbox.Unanswerable(err):
+			return &outcome{kind: outcomeUnanswerable, err: err}
 		case ctx.Err() != nil, errors.Is(err, mailbox.ErrClosed):
-			return &outcome{kind: outcomeUnsent, err: err}
+			return &outcome{kind: outcomeUnsent, err: errors.Join(before, err)}
+		case errors.Is(err, mailbox.ErrNoReplyTo), errors.Is(err, mailbox.ErrNotFound):
+			// The address names nothing now.
 		case !repeatable(err):
-			return err // the answer itself is at fault, or how this worker is set up
+			return &outcome{kind: outcomePermanent, err: err} // the answer itself is at fault
 		}
+		before = err
 		backoff.Pause(ctx, backoff.AfterError(failures, err))
 	}
 }

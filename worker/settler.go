@@ -81,7 +81,7 @@ func (r *run[T]) ackAlone(settling context.Context, j *job[T]) {
 	}
 	j.acked = true
 	r.loop.completed.forget(j.id)
-	r.loop.settled(settling, j.message, SettledEvent{Result: ResultAcked})
+	r.loop.settled(settling, j.message, j.ackedEvent())
 }
 
 // takeAcks waits for acks and returns all there are; none when there will be none
@@ -109,7 +109,7 @@ func (r *run[T]) acked(ctx context.Context, batch []*job[T]) {
 	r.mu.Unlock()
 	for _, j := range batch {
 		r.loop.completed.forget(j.id)
-		r.loop.settled(ctx, j.message, SettledEvent{Result: ResultAcked})
+		r.loop.settled(ctx, j.message, j.ackedEvent())
 	}
 }
 
@@ -144,7 +144,7 @@ func (r *run[T]) ackRefused(ctx context.Context, j *job[T], err error) {
 		// The ack whose answer was lost has worked, as far as anybody can tell.
 		// If it has not, the message comes back and is known.
 		r.loop.completed.put(j.id, struct{}{})
-		r.settle(ctx, j, SettledEvent{Result: ResultAcked})
+		r.settle(ctx, j, j.ackedEvent())
 		return
 	}
 	r.loop.completed.put(j.id, struct{}{})

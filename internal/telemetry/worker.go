@@ -10,15 +10,16 @@ import (
 
 // resultWords are the labels for what became of a message.
 var resultWords = map[worker.Result]string{
-	worker.ResultAcked:     "acked",
-	worker.ResultAnswered:  "answered",
-	worker.ResultDiscarded: "discarded",
-	worker.ResultNacked:    "nacked",
-	worker.ResultDead:      "dead",
-	worker.ResultReleased:  "released",
-	worker.ResultLost:      "lost",
-	worker.ResultHandler:   "handler",
-	worker.ResultUnsettled: "unsettled",
+	worker.ResultAcked:      "acked",
+	worker.ResultAnswered:   "answered",
+	worker.ResultUnanswered: "unanswered",
+	worker.ResultDiscarded:  "discarded",
+	worker.ResultNacked:     "nacked",
+	worker.ResultDead:       "dead",
+	worker.ResultReleased:   "released",
+	worker.ResultLost:       "lost",
+	worker.ResultHandler:    "handler",
+	worker.ResultUnsettled:  "unsettled",
 }
 
 // Hooks returns hooks for loops, which then call next.
