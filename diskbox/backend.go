@@ -27,9 +27,10 @@ type Backend struct {
 }
 
 var (
-	_ driver.Opener = (*Backend)(nil)
-	_ driver.Admin  = (*Backend)(nil)
-	_ driver.Pinger = (*Backend)(nil)
+	_ driver.Opener     = (*Backend)(nil)
+	_ driver.Admin      = (*Backend)(nil)
+	_ driver.Pinger     = (*Backend)(nil)
+	_ driver.Observable = (*Backend)(nil)
 )
 
 // Open opens the queues in dir, which is created if it is not there, and brings
@@ -153,6 +154,9 @@ func (b *Backend) Ping(ctx context.Context) error {
 	}
 	return b.store.Admit()
 }
+
+// Observe calls f for every ending until stop is called; see driver.Observable.
+func (b *Backend) Observe(f func(driver.Ending)) (stop func()) { return b.host.Observe(f) }
 
 // Close ends all queues and leaves them on disk. Receives that wait return
 // ErrClosed, and so does everything called later. Closing twice is fine.

@@ -23,9 +23,10 @@ type Options struct {
 }
 
 var (
-	_ driver.Opener = (*Backend)(nil)
-	_ driver.Admin  = (*Backend)(nil)
-	_ driver.Pinger = (*Backend)(nil)
+	_ driver.Opener     = (*Backend)(nil)
+	_ driver.Admin      = (*Backend)(nil)
+	_ driver.Pinger     = (*Backend)(nil)
+	_ driver.Observable = (*Backend)(nil)
 )
 
 // New returns an empty backend. It does no I/O.
@@ -67,6 +68,9 @@ func (b *Backend) DeleteQueue(ctx context.Context, name string) error {
 
 // Ping returns nil until the backend is closed, and ErrClosed then.
 func (b *Backend) Ping(ctx context.Context) error { return b.host.Ping(ctx) }
+
+// Observe calls f for every ending until stop is called; see driver.Observable.
+func (b *Backend) Observe(f func(driver.Ending)) (stop func()) { return b.host.Observe(f) }
 
 // Close ends all queues and forgets their messages. Receives that wait return
 // ErrClosed, and so does everything called later. Closing twice is fine.

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/endings"
 )
 
 // Backend holds queues in Redis. It is a driver.Opener, a driver.Admin and a
@@ -21,6 +22,7 @@ type Backend struct {
 	durability driver.Durability
 	running    crew
 	closing    chan struct{} // closed by Close
+	observers  endings.Observers
 
 	mu      sync.Mutex // guards the fields below
 	queues  map[string]*queue
@@ -29,9 +31,10 @@ type Backend struct {
 }
 
 var (
-	_ driver.Opener = (*Backend)(nil)
-	_ driver.Admin  = (*Backend)(nil)
-	_ driver.Pinger = (*Backend)(nil)
+	_ driver.Opener     = (*Backend)(nil)
+	_ driver.Admin      = (*Backend)(nil)
+	_ driver.Pinger     = (*Backend)(nil)
+	_ driver.Observable = (*Backend)(nil)
 )
 
 // Open returns the queues that are, or will be, in the servers that client talks

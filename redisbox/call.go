@@ -261,7 +261,9 @@ func (s *shard) call(ctx context.Context, sc *script, how how, args ...string) (
 		full = append(full, args...)
 		attempt, cancel := tries.attempt(ctx)
 		reply, err := attend(attempt, q.backend, ctx.Done() != nil, func() ([]rueidis.RedisMessage, error) {
-			return q.backend.eval(attempt, sc, s.keys, full, how.replicas)
+			reply, err := q.backend.eval(attempt, sc, s.keys, full, how.replicas)
+			s.tell(reply) // here: what ended is told even if the caller has left
+			return reply, err
 		})
 		cancel()
 		status := ""
@@ -348,7 +350,7 @@ func schemaOf(reply []rueidis.RedisMessage) (string, error) {
 // answered takes in what every answer tells.
 func (s *shard) answered(ctx context.Context, reply []rueidis.RedisMessage, within bool) (answer, error) {
 	head, err := reply[1].ToString()
-	if err != nil || len(head) != 8*6 {
+	if err != nil || len(head) < headBytes {
 		return answer{}, &driver.Error{Code: driver.ErrUnavailable, Detail: "the server's answer cannot be read", Err: err}
 	}
 	a := answer{next: doubleAt(head, 2), wall: doubleAt(head, 1), letters: int(doubleAt(head, 5)), rest: reply[2:]}

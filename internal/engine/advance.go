@@ -39,7 +39,7 @@ func (s *Shard) happen(now Moment) {
 		case retentionEvent:
 			s.expireOldest(s.moment)
 		case deadRetentionEvent:
-			s.discard(s.dead.byDeath.head()) // nextEvent has seen it
+			s.expireDead(s.dead.byDeath.head()) // nextEvent has seen it
 			s.expireByCount(s.moment)
 		}
 	}

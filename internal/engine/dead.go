@@ -78,6 +78,7 @@ func (s *Shard) die(e *Entry) {
 // bury adds a condemned letter that no order holds.
 func (s *Shard) bury(letter *Entry) {
 	letter.State = Dead
+	s.ended(driver.EndingDied, letter)
 	s.leave(letter)
 	s.dying--
 	s.stats.Dead++

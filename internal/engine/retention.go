@@ -77,6 +77,7 @@ func (s *Shard) expireWaiting(at Moment, e *Entry) {
 	if s.config.DropExpired {
 		s.leave(letter)
 		s.effect(Withdrawn, letter)
+		s.ended(driver.EndingDropped, letter)
 	} else {
 		s.condemn(at, letter, driver.ReasonExpired)
 		s.bury(letter)
@@ -129,8 +130,14 @@ func (s *Shard) expireDeadByCount() {
 		if oldest == nil { // the shelf cannot be read
 			return
 		}
-		s.discard(oldest)
+		s.expireDead(oldest)
 	}
+}
+
+// expireDead removes a dead letter that is past its retention.
+func (s *Shard) expireDead(letter *Entry) {
+	s.ended(driver.EndingRemoved, letter)
+	s.discard(letter)
 }
 
 // rebuildAges fills the order by age when retention is turned on.

@@ -29,9 +29,12 @@ type Shard struct {
 	unseen    int         // deaths that it does not know of yet
 
 	recordEffects bool
+	tellsEndings  bool
 	effects       []Effect
 	shown         int // how many of them Effects returned last
 	caughtUp      int // how many of the effects the shelf knows of
+
+	endings *[]driver.Ending // see ending.go; nil: none, as in most shards
 
 	clock  Instant  // up to when everything has happened
 	stamp  Instant  // of the latest that has; behind clock after Restore

@@ -207,6 +207,7 @@ func (s *Shard) Fulfil(now Moment, e *Entry) {
 		s.remove(e)
 	case Lapses:
 		s.effect(Withdrawn, e)
+		s.ended(driver.EndingDropped, e)
 		s.remove(e)
 	case Waits:
 		s.keep(e)

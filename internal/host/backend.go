@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/endings"
 	"github.com/mailboxmq/mailbox/internal/engine"
 )
 
@@ -24,6 +25,7 @@ type Backend struct {
 	// latestTraits are those of the queue that was configured last.
 	latestTraits atomic.Pointer[driver.Traits]
 
+	observers    endings.Observers
 	pendings     sync.Pool // of *Pending
 	spareWaiters sync.Pool // of *waiter
 	hashers      sync.Pool // of *blake3.Hasher, keyed with Secret
@@ -189,6 +191,7 @@ func (b *Backend) createLocked(name string, config driver.Config, durable bool) 
 		q.end(driver.ErrClosed)
 		return nil, &driver.Error{Code: driver.ErrClosed, Op: "configure", Queue: name}
 	}
+	q.tellEndings()
 	b.link(q, config.DeadLetterTo)
 	for _, source := range b.sources[name] { // they kept their dead letters while it was not there
 		source.configure(source.settings.Load().config, q)

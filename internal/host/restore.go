@@ -45,6 +45,7 @@ func (b *Backend) Restore(queues []RestoredQueue, lastID uint32, crashed bool) {
 		b.link(q, restored.Config.DeadLetterTo)
 		for n, shard := range restored.Shards {
 			q.shards[n].engine.Restore(b.options.Now, shard.Totals, shard.Out)
+			q.shards[n].engine.TellEndings(true) // for the first observer
 			if crashed {
 				q.shards[n].survivors = shard.Totals.NextSeq
 			}
@@ -61,7 +62,9 @@ func (b *Backend) Restore(queues []RestoredQueue, lastID uint32, crashed bool) {
 	}
 	for i := range queues {
 		config := queues[i].Config
-		b.queues[queues[i].Name].configure(config, b.queues[config.DeadLetterTo])
+		q := b.queues[queues[i].Name]
+		q.configure(config, b.queues[config.DeadLetterTo])
+		q.tellEndings()
 	}
 }
 

@@ -42,7 +42,9 @@ func (sh *shard) unlock() {
 	if sh.target != nil || sh.queue.journal != nil {
 		sh.actLocked()
 	}
+	endings := sh.endingsLocked()
 	sh.mu.Unlock()
+	sh.queue.tell(endings)
 }
 
 // actLocked moves what died to the target queue, and writes down what happened

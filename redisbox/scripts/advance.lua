@@ -95,7 +95,7 @@ local function step(timer)
   elseif readyDue == first then
     engine.expireOldest(ready)
   else
-    engine.discard(letter)
+    engine.expireDead(letter)
     engine.expireByCount()
   end
   return first, false
@@ -159,6 +159,5 @@ end
 -- again asks for the call to be repeated: it has done only what fell due.
 function engine.again()
   shard.session = '' -- it is still to come
-  engine.finish()
-  return { 'again' }
+  return { 'again', sub(engine.finish()[2], HEAD + 1) } -- what ended is told now
 end

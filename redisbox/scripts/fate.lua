@@ -42,6 +42,18 @@ function engine.oldestDead()
   return nil, INFINITE
 end
 
+-- expireDead removes a dead letter that is past its retention.
+function engine.expireDead(id)
+  local e
+  if #shard.endings < ENDINGS_MOST then
+    local grave = call('HGET', shard.graves, id) or ''
+    e = #grave >= 4 and engine.decode(id, sub(grave, 5, 4 + parse('<I4', grave)))
+  end
+  e = e or { reason = '', deliveries = 0, failure = '' }
+  engine.ended('r', id, e.reason, e.deliveries, e.failure)
+  engine.discard(id)
+end
+
 -- expireDeadByCount removes the oldest dead letters while there are more than
 -- retention allows.
 function engine.expireDeadByCount()
@@ -55,7 +67,7 @@ function engine.expireDeadByCount()
       return
     end
     shard.budget = shard.budget - 1
-    engine.discard(oldest)
+    engine.expireDead(oldest)
   end
 end
 
@@ -63,6 +75,7 @@ end
 -- letter: its entry and what was sent move to the graves.
 function engine.die(e, reason)
   e.reason, e.deadAt, e.nonce = reason, shard.wall - (shard.now - shard.at), 0
+  engine.ended('d', e.id, reason, e.deliveries, e.failure)
   shard.death = math.max(shard.death + 1, shard.at)
   call('ZADD', shard.dead, shard.death, e.id)
   local entry = engine.encode(e)
@@ -98,6 +111,7 @@ function engine.mayExpire() return shard.drops or not engine.deadFull() end
 -- expire ends a message that is in no order, but perhaps the one by age.
 function engine.expire(e)
   if shard.drops then
+    engine.ended('x', e.id, 'expired', e.deliveries, e.failure)
     engine.remove(e)
   else
     engine.die(e, 'expired')

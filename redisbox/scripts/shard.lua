@@ -24,6 +24,7 @@ local shard = {
 
   entries = {}, changed = {}, removed = {}, -- entries that were read, are to be written, and are gone
   taken = {}, -- groups that the batch being received has taken from
+  endings = {}, otherEndings = {}, -- see engine.ended
 }
 local engine = {}
 
@@ -62,13 +63,32 @@ function engine.announce()
   end
 end
 
+-- ended notes that a message died (kind d), that a dead letter was removed (r), or
+-- that an expired message was dropped (x). Answers tell it behind their head: the
+-- first endings one by one, the others as a number for each kind and reason.
+local ENDING, ENDINGS_MOST, FAILURE_MOST = '<c1ddBc0Bc0Hc0', 32, 200
+
+function engine.ended(kind, id, reason, deliveries, failure)
+  if #shard.endings < ENDINGS_MOST then
+    failure = sub(failure, 1, FAILURE_MOST)
+    shard.endings[#shard.endings + 1] = pack(ENDING, kind, 1, deliveries, #id, id, #reason, reason, #failure, failure)
+  else
+    shard.otherEndings[kind .. reason] = (shard.otherEndings[kind .. reason] or 0) + 1
+  end
+end
+
 -- finish writes back what has changed and returns the answer. memory is what a
 -- repeated call needs, and begins with "s"; nil means the answer itself.
 function engine.finish(memory, ...)
   engine.flush()
   engine.announce()
   local letters = shard.stalled and -1 or shard.forwards and call('ZCARD', shard.outbox) or 0
-  local answer = { 'ok', pack('<dddddd', shard.now, shard.wall, shard.next, shard.version, shard.term, letters), ... }
+  local endings = shard.endings
+  for what, n in pairs(shard.otherEndings) do
+    endings[#endings + 1] = pack(ENDING, sub(what, 1, 1), n, 0, 0, '', #what - 1, sub(what, 2), 0, '')
+  end
+  local head = pack('<dddddd', shard.now, shard.wall, shard.next, shard.version, shard.term, letters)
+  local answer = { 'ok', head .. concat(endings), ... }
   local after = pack(STATE, shard.now, shard.offset, shard.term, shard.last, shard.death, shard.bytes, shard.next,
     shard.wantsReady, shard.wantsDue, shard.hasReturned, shard.hauls, shard.hauled)
   if shard.session ~= '' then

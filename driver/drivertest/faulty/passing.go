@@ -90,9 +90,7 @@ func exposedMoving(spoiled handle, buries, peeks bool) driver.Queue {
 
 // config is the configuration that was asked for.
 func (q passing) config() driver.Config {
-	q.box.mu.Lock()
-	defer q.box.mu.Unlock()
-	return q.box.asked[q.name]
+	return q.box.askedFor(q.name)
 }
 
 // reconfigure changes the queue behind, and nobody is told.
@@ -157,6 +155,7 @@ type backend interface {
 	driver.Opener
 	driver.Admin
 	driver.Pinger
+	driver.Observable
 	closer
 }
 
@@ -169,6 +168,7 @@ type box struct {
 	inner   driver.Opener
 	spoil   func(passing) handle
 	rewrite func(driver.Config) driver.Config
+	hear    func(driver.Ending) []driver.Ending
 
 	mu     sync.Mutex               // guards the fields below
 	asked  map[string]driver.Config // before they were rewritten
@@ -180,6 +180,7 @@ func newBox(inner driver.Opener) *box {
 		inner:   inner,
 		spoil:   func(q passing) handle { return q },
 		rewrite: func(config driver.Config) driver.Config { return config },
+		hear:    func(ending driver.Ending) []driver.Ending { return []driver.Ending{ending} },
 		asked:   make(map[string]driver.Config),
 		memory:  make(map[string]any),
 	}
@@ -232,19 +233,28 @@ func perOpener(spoil func(*box) backend) func(driver.Opener) driver.Opener {
 	return func(inner driver.Opener) driver.Opener { return exposed(spoil(newBox(inner)), inner) }
 }
 
-// exposed returns spoiled without the abilities that inner does not have.
+// exposed returns spoiled without the abilities that inner does not have. Of one
+// that tells of endings and lacks another ability, that is not shown.
 func exposed(spoiled backend, inner driver.Opener) driver.Opener {
 	_, manages := inner.(driver.Admin)
 	_, pings := inner.(driver.Pinger)
 	_, closes := inner.(closer)
+	_, tells := inner.(driver.Observable)
 	type (
 		opener = driver.Opener
 		admin  = driver.Admin
 		pinger = driver.Pinger
 	)
 	switch {
-	case manages && pings && closes:
+	case manages && pings && closes && tells:
 		return spoiled
+	case manages && pings && closes:
+		return struct {
+			opener
+			admin
+			pinger
+			closer
+		}{spoiled, spoiled, spoiled, spoiled}
 	case manages && pings:
 		return struct {
 			opener
