@@ -14,7 +14,8 @@ import (
 
 // Options are what a Broker is made of.
 type Options struct {
-	// Opener is the backend. The broker does not close it.
+	// Opener is the backend. The broker does not close it. It counts deaths if the
+	// backend is a driver.Observable.
 	Opener driver.Opener
 	// Ring holds the keys that receipts are sealed with, and Verifier decides
 	// about tokens of the same ring.
@@ -64,6 +65,9 @@ type Broker struct {
 	// long that is not repeated.
 	sweptAt, sweepPause atomic.Int64
 
+	messageLines linePace
+	stopHearing  func()
+
 	measuring  sync.Mutex // held while the figures of topics are taken
 	measuredAt atomic.Int64
 }
@@ -105,6 +109,10 @@ func New(options Options) (*Broker, error) {
 	b.life.init(b.Limits().LifeEvents)
 	b.topics.init()
 	b.waiting.init()
+	b.stopHearing = func() {}
+	if observable, ok := options.Opener.(driver.Observable); ok {
+		b.stopHearing = observable.Observe(b.heard)
+	}
 	return b, nil
 }
 
@@ -124,5 +132,6 @@ func (b *Broker) Metrics() *metrics.Set { return b.metrics }
 // backend is closed by who opened it. Closing twice is fine.
 func (b *Broker) Close() error {
 	b.SetState(StateStopped)
+	b.stopHearing()
 	return b.topics.closeAll()
 }

@@ -3,6 +3,7 @@ package broker
 import (
 	"context"
 	"iter"
+	"log/slog"
 	"time"
 
 	"github.com/mailboxmq/mailbox/capability"
@@ -58,9 +59,26 @@ func (c Caller) Redrive(ctx context.Context, topic string, ids []string, limit i
 		moved, err := t.deadLetterer().Redrive(ctx, ids, limit)
 		t.noteAll(ids, moved, EventRedriven)
 		t.meter.Redriven(moved)
-		t.deadLeft.Add(int64(moved))
+		c.logRedriven(t, ids, moved)
 		return moved, err
 	})
+}
+
+// maxIDsLogged bounds the ids in one line.
+const maxIDsLogged = 20
+
+// logRedriven logs a redrive, with the ids if it moved all that were named.
+func (c *Caller) logRedriven(t *topicUse, ids []string, moved int) {
+	if moved == 0 {
+		return
+	}
+	attrs := []any{
+		slog.String("corr_id", c.origin.CorrelationID), slog.String("token", c.token.ID().String()), slog.Int("count", moved),
+	}
+	if moved == len(ids) {
+		attrs = append(attrs, slog.Any("msg_ids", ids[:min(len(ids), maxIDsLogged)]))
+	}
+	c.broker.logMessage("message.redriven", t.topicKey, attrs...)
 }
 
 // Discard removes dead letters for ever. Unknown ids are passed over. Codes:
@@ -69,7 +87,6 @@ func (c Caller) Discard(ctx context.Context, topic string, ids []string) (remove
 	return c.amongDead(ctx, "discard", topic, func(t *topicUse) (int, error) {
 		removed, err := t.deadLetterer().Discard(ctx, ids)
 		t.noteAll(ids, removed, EventDiscarded)
-		t.deadLeft.Add(int64(removed))
 		return removed, err
 	})
 }
@@ -79,7 +96,6 @@ func (c Caller) Discard(ctx context.Context, topic string, ids []string) (remove
 func (c Caller) PurgeDead(ctx context.Context, topic string) (removed int, err error) {
 	return c.amongDead(ctx, "purge dead letters", topic, func(t *topicUse) (int, error) {
 		removed, err := t.deadLetterer().PurgeDead(ctx)
-		t.deadLeft.Add(int64(removed))
 		return removed, err
 	})
 }
@@ -103,6 +119,6 @@ func (u *topicUse) noteAll(ids []string, happened int, kind EventKind) {
 		return
 	}
 	for _, id := range ids {
-		u.broker.life.note(u.topic, id, u.by, kind, 0, "", time.Now())
+		u.broker.life.note(&u.topicKey, id, u.by, kind, 0, "", time.Now())
 	}
 }

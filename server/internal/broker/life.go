@@ -3,7 +3,6 @@ package broker
 import (
 	"context"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -65,7 +64,7 @@ func parseMessageID(text string) (id messageID, ok bool) {
 // An entry is an event in the book.
 type entry struct {
 	message messageID
-	topic   *topic
+	topic   *topicKey
 	at      int64 // Unix nanoseconds; 0 is an empty place
 	by      holder
 	kind    EventKind
@@ -99,15 +98,12 @@ func (l *lifeBook) init(events int) {
 func (l *lifeBook) ring(id messageID) *lifeRing { return &l.rings[id[15]%lifeShards] }
 
 // note writes an event down.
-func (l *lifeBook) note(t *topic, id string, by holder, kind EventKind, attempt int, note string, at time.Time) {
+func (l *lifeBook) note(t *topicKey, id string, by holder, kind EventKind, attempt int, note string, at time.Time) {
 	message, ok := parseMessageID(id)
 	if !ok {
 		return
 	}
-	if len(note) > maxNoteBytes {
-		note = note[:maxNoteBytes]
-	}
-	note = strings.ToValidUTF8(note, "") // a character may have been cut in two
+	note = shortened(note)
 	r := l.ring(message)
 	if len(r.entries) == 0 {
 		return
@@ -132,7 +128,7 @@ func (l *lifeBook) events(t topicKey, id string) []Event {
 	var events []Event
 	for i := range r.entries {
 		e := &r.entries[(r.next+i)%len(r.entries)]
-		if e.message == message && e.at != 0 && (topicKey{e.topic.tenant, e.topic.name}) == t {
+		if e.message == message && e.at != 0 && *e.topic == t {
 			events = append(events, Event{time.Unix(0, e.at).UTC(), e.kind, e.by.token, int(e.attempt), e.note})
 		}
 	}
@@ -149,7 +145,7 @@ func (l *lifeBook) acked(t topicKey, id string, by holder) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.ContainsFunc(r.entries, func(e entry) bool {
-		return e.message == message && e.kind == EventAcked && e.by == by && (topicKey{e.topic.tenant, e.topic.name}) == t
+		return e.message == message && e.kind == EventAcked && e.by == by && *e.topic == t
 	})
 }
 

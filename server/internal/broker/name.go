@@ -42,6 +42,17 @@ func topicName(tenant, name string) (topic string, ok bool) {
 	return strings.CutPrefix(name, tenantMark+tenant+tenantMark)
 }
 
+// keyOf is the reverse of backendName for topics of any tenant. ok is false for
+// queues that are not topics.
+func keyOf(name string) (key topicKey, ok bool) {
+	rest, marked := strings.CutPrefix(name, tenantMark)
+	if !marked {
+		return topicKey{name: name}, true
+	}
+	tenant, topic, ok := strings.Cut(rest, tenantMark)
+	return topicKey{tenant, topic}, ok
+}
+
 // Reserved returns a name for a queue of the daemon's own in a backend. No topic of
 // any tenant has such a name: those that begin with a tilde have a second one. what
 // has none.

@@ -206,7 +206,7 @@ func (c *Caller) hand(ctx context.Context, t *topic, grant *capability.Grant, he
 		text = b.receipts.append(text, keyID, key, t.backend, held[i].Receipt, by)
 		ends = append(ends, len(text))
 		deliveries = append(deliveries, Delivery{Message: message, Topic: t.name, Seal: seal})
-		b.life.note(t, message.ID, c.holder, EventDelivered, message.Deliveries, "", now)
+		b.life.note(&t.topicKey, message.ID, c.holder, EventDelivered, message.Deliveries, "", now)
 	}
 	all, start := string(text), 0
 	for i, end := range ends {
@@ -234,9 +234,7 @@ func (c *Caller) setAside(ctx context.Context, t *topic, d *driver.Delivery, dam
 		}})
 	}
 	if err == nil {
-		t.meter.Died(string(driver.ReasonIntegrity), 1)
-		t.buried.Add(1)
-		b.life.note(t, d.ID, holder{}, EventDeadLettered, d.Deliveries, string(driver.ReasonIntegrity), time.Now())
+		b.life.note(&t.topicKey, d.ID, holder{}, EventDeadLettered, d.Deliveries, string(driver.ReasonIntegrity), time.Now())
 	} else {
 		err = errors.Join(err, t.queue.Nack(ctx, []driver.Nack{{Receipt: d.Receipt, Delay: driver.DeadRetry, Cause: damage.Error()}}))
 	}

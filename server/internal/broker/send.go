@@ -155,7 +155,7 @@ func (c *Caller) countSent(t *topic, messages []Outgoing, sent []driver.Sent, er
 			continue
 		}
 		accepted++
-		c.broker.life.note(t, sent[i].ID, c.holder, EventSent, 0, "", began)
+		c.broker.life.note(&t.topicKey, sent[i].ID, c.holder, EventSent, 0, "", began)
 	}
 	t.meter.Sent(accepted, duplicates)
 }

@@ -3,6 +3,7 @@ package broker
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"math/rand/v2"
 	"strings"
 	"time"
@@ -68,8 +69,21 @@ func (c Caller) Nack(ctx context.Context, topic string, nacks []Nack) error {
 			return driver.Nack{Receipt: r, Delay: delay, Cause: text(n.Cause)}
 		},
 		call: func(ctx context.Context, t *topicUse, ns []driver.Nack) error { return t.queue.Nack(ctx, ns) },
-		done: func(u *topicUse, n *Nack, r driver.Receipt) { u.ended(r, EventFailed, n.Cause) },
+		done: func(u *topicUse, n *Nack, r driver.Receipt) {
+			c.logNacked(ctx, u, n, r)
+			u.ended(r, EventFailed, n.Cause)
+		},
 	})
+}
+
+// logNacked logs a delivery that was given back, at the level of debugging.
+func (c *Caller) logNacked(ctx context.Context, u *topicUse, n *Nack, r driver.Receipt) {
+	if !c.broker.log.Enabled(ctx, slog.LevelDebug) {
+		return
+	}
+	c.broker.log.DebugContext(ctx, "message.nacked", append(u.topicKey.attrs(),
+		slog.String("corr_id", c.origin.CorrelationID), slog.String("token", c.token.ID().String()), slog.String("msg_id", r.Handle),
+		slog.Int("attempt", u.leases.attempt(r.Handle, r)), slog.String("last_error", shortened(n.Cause)))...)
 }
 
 // Extend moves deadlines, as driver.Queue.Extend does. Codes per position:
@@ -107,11 +121,11 @@ func (c Caller) Bury(ctx context.Context, topic string, burials []Burial) error 
 			return letters.DeadLetter(ctx, bs)
 		},
 		done: func(u *topicUse, b *Burial, r driver.Receipt) {
-			if !byItself(b.Reason) { // these are counted where they are found
-				u.meter.Died(string(b.Reason), 1)
-				u.buried.Add(1)
+			if byItself(b.Reason) {
+				u.leases.remove(r.Handle, r) // the death was noted when it happened
+			} else {
+				u.ended(r, EventDeadLettered, string(b.Reason))
 			}
-			u.ended(r, EventDeadLettered, string(b.Reason))
 		},
 	})
 }
@@ -147,7 +161,7 @@ type topicUse struct {
 // ended notes that a delivery is out no more.
 func (u *topicUse) ended(r driver.Receipt, kind EventKind, note string) {
 	u.leases.remove(r.Handle, r)
-	u.broker.life.note(u.topic, r.Handle, u.by, kind, 0, note, u.now)
+	u.broker.life.note(&u.topicKey, r.Handle, u.by, kind, 0, note, u.now)
 }
 
 func (u *topicUse) extended(r driver.Receipt, visibility time.Duration) {
@@ -156,7 +170,7 @@ func (u *topicUse) extended(r driver.Receipt, visibility time.Duration) {
 		return
 	}
 	u.leases.extend(r.Handle, r, u.broker.now()+visibility)
-	u.broker.life.note(u.topic, r.Handle, u.by, EventExtended, 0, visibility.String(), u.now)
+	u.broker.life.note(&u.topicKey, r.Handle, u.by, EventExtended, 0, visibility.String(), u.now)
 }
 
 // settle unseals receipts, authorises, calls the backend with those that are

@@ -15,17 +15,12 @@ import (
 
 // A topic is an open queue of the backend, with what the broker knows of it.
 type topic struct {
-	tenant, name string
-	backend      string // the name of the queue
-	queue        driver.Queue
-	leases       leaseTable
-	order        orderBook
-	meter        *metrics.Topic
-
-	deaths   *deathCount  // for Measure alone; nil: none were found
-	measured bool         // for Measure alone: it has looked for deaths
-	buried   atomic.Int64 // deaths that were counted when they happened
-	deadLeft atomic.Int64 // dead letters that were redriven or removed here
+	topicKey
+	backend string // the name of the queue
+	queue   driver.Queue
+	leases  leaseTable
+	order   orderBook
+	meter   *metrics.Topic
 
 	users    atomic.Int32 // calls that use the handle now
 	lastUsed atomic.Int64 // on the broker's clock

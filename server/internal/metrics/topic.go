@@ -16,6 +16,7 @@ type Topic struct {
 
 	sent, repeated, handed, redriven atomic.Uint64
 	acked, nacked, extended          atomic.Uint64
+	removed, dropped                 atomic.Uint64
 
 	mu    sync.Mutex // guards the fields below
 	died  map[string]uint64
@@ -56,6 +57,12 @@ func (t *Topic) Died(reason string, n int) {
 	}
 	t.died[reason] += uint64(n)
 }
+
+// Removed counts dead letters that retention removed.
+func (t *Topic) Removed(n int) { t.removed.Add(uint64(n)) }
+
+// Dropped counts messages that were dropped because they were too old.
+func (t *Topic) Dropped(n int) { t.dropped.Add(uint64(n)) }
 
 // Redriven counts dead letters that were made ready again.
 func (t *Topic) Redriven(n int) { t.redriven.Add(uint64(n)) }

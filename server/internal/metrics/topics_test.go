@@ -53,11 +53,17 @@ func TestTheSeriesOfATopic(t *testing.T) {
 	topic.Died("max_attempts", 2)
 	topic.Died("expired", 3)
 	topic.Redriven(6)
+	topic.Removed(7)
+	topic.Dropped(8)
 	topic.Measured(Level{Shard: "0", Ready: 1, Delayed: 2, InFlight: 3, Dead: 4, Capacity: 12})
 	want := strings.Split(strings.TrimSpace(`
 gauge dlq_depth{topic=acme/orders} 4
+counter dlq_removed_total{topic=acme/orders} 7
+counter dlq_removed_total{topic=other} 0
 counter dlq_total{reason=expired,topic=acme/orders} 4
 counter dlq_total{reason=max_attempts,topic=acme/orders} 2
+counter dropped_total{topic=acme/orders} 8
+counter dropped_total{topic=other} 0
 gauge inflight{shard=0,topic=acme/orders} 3
 counter mailbox_delivered_total{topic=acme/orders} 4
 counter mailbox_delivered_total{topic=other} 0

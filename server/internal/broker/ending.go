@@ -1,0 +1,118 @@
+package broker
+
+import (
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+// heard counts and logs a message that died or that retention removed. The
+// backend calls it when it happens, see driver.Observable.
+func (b *Broker) heard(e driver.Ending) {
+	key, ok := keyOf(e.Queue)
+	if !ok {
+		return // a queue of the daemon itself
+	}
+	meter := b.metrics.Topic(key.tenant, key.name)
+	line := ""
+	switch e.Kind {
+	case driver.EndingDied:
+		line = "message.dead"
+		meter.Died(string(e.Reason), e.Count)
+		if e.ID != "" && byItself(e.Reason) { // other deaths are noted with the token that asked for them
+			b.life.note(&key, e.ID, holder{}, EventDeadLettered, e.Deliveries, string(e.Reason), time.Now())
+		}
+	case driver.EndingRemoved:
+		line = "message.removed"
+		meter.Removed(e.Count)
+	case driver.EndingDropped:
+		line = "message.dropped"
+		meter.Dropped(e.Count)
+	}
+	attrs := []any{slog.String("reason", string(e.Reason))}
+	if e.ID == "" {
+		attrs = append(attrs, slog.Int("count", e.Count))
+	} else {
+		attrs = append(attrs, slog.String("msg_id", e.ID), slog.Int("attempt", e.Deliveries))
+	}
+	if e.LastError != "" {
+		attrs = append(attrs, slog.String("last_error", shortened(e.LastError)))
+	}
+	b.logMessage(line, key, attrs...)
+}
+
+// byItself reports whether a backend finds this reason without being told.
+func byItself(reason driver.Reason) bool {
+	return reason == driver.ReasonMaxDeliveries || reason == driver.ReasonExpired
+}
+
+// logMessage logs what happened to a message, or to several, unless too much is
+// logged already. Bodies, attributes and tokens are never logged. Each of attrs is
+// a slog.Attr.
+func (b *Broker) logMessage(line string, key topicKey, attrs ...any) {
+	suppressed, ok := b.messageLines.take(b.now())
+	if !ok {
+		return
+	}
+	attrs = append(key.attrs(), attrs...)
+	if suppressed > 0 {
+		attrs = append(attrs, slog.Int("suppressed", suppressed))
+	}
+	b.log.Info(line, attrs...)
+}
+
+// attrs name the queue in lines about messages.
+func (k topicKey) attrs() []any {
+	attrs := []any{slog.String("queue", k.name)}
+	if k.tenant != "" {
+		attrs = append(attrs, slog.String("tenant", k.tenant))
+	}
+	return attrs
+}
+
+// shortened bounds a text that a client wrote, for logs and traces.
+func shortened(text string) string {
+	if len(text) > maxNoteBytes {
+		text = text[:maxNoteBytes]
+	}
+	return strings.ToValidUTF8(text, "") // a character may have been cut in two
+}
+
+const (
+	// linesBurst and linesEvery bound the lines about single messages: so many at
+	// once, and then one in this time.
+	linesBurst = 100
+	linesEvery = 50 * time.Millisecond
+)
+
+// linePace bounds a kind of log lines. The zero value lets a burst through.
+type linePace struct {
+	mu         sync.Mutex    // guards the fields below
+	free       time.Duration // on the broker's clock: from when on a whole burst may come
+	suppressed int           // lines since the last one that was logged
+}
+
+// take reports whether a line may be logged, and how many were not since the last.
+func (p *linePace) take(now time.Duration) (suppressed int, ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.free > now+linesBurst*linesEvery-linesEvery {
+		p.suppressed++
+		return 0, false
+	}
+	p.free = max(p.free, now) + linesEvery
+	suppressed, p.suppressed = p.suppressed, 0
+	return suppressed, true
+}
+
+// rest returns how many lines were suppressed and not mentioned yet.
+func (p *linePace) rest() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	suppressed := p.suppressed
+	p.suppressed = 0
+	return suppressed
+}
