@@ -2,6 +2,7 @@ package sqsbox
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -51,21 +52,25 @@ func (h *handle) move(ctx context.Context, to string, limit int) (int, error) {
 		}
 		target = attributes["QueueArn"]
 	}
+	byTask := 0
 	if limit == 0 {
 		moved, done, err := h.moveByTask(ctx, target)
 		if done {
 			return moved, err
 		}
+		byTask = moved
 	}
-	return h.moveByHand(ctx, to, limit)
+	byHand, err := h.moveByHand(ctx, to, limit)
+	return byTask + byHand, err
 }
 
 func moveError(field, detail string) error {
 	return &driver.Error{Code: driver.ErrInvalid, Field: field, Detail: detail}
 }
 
-// moveByTask lets SQS move everything. It reports false if SQS does not: it moves only
-// what is in a dead-letter queue.
+// moveByTask lets SQS move everything. It reports false if SQS does not, or not all: it
+// moves only what is in a dead-letter queue, and its task fails at a message of which it
+// does not know where it came from, although others behind it could go home.
 func (h *handle) moveByTask(ctx context.Context, target string) (moved int, done bool, err error) {
 	input := &sqs.StartMessageMoveTaskInput{SourceArn: aws.String(h.arn)}
 	if target != "" {
@@ -92,6 +97,9 @@ func (h *handle) moveByTask(ctx context.Context, target string) (moved int, done
 		}
 		var running bool
 		if moved, running, err = h.taskState(ctx, task.TaskHandle); err != nil || !running {
+			if target == "" && errors.Is(err, errTaskFailed) {
+				return moved, false, nil
+			}
 			return moved, true, err
 		}
 	}
@@ -124,11 +132,18 @@ func (h *handle) taskState(ctx context.Context, task *string) (moved int, runnin
 	case "COMPLETED":
 		return moved, false, nil
 	}
-	return moved, false, &driver.Error{
+	failure := &driver.Error{
 		Code:   driver.ErrUnavailable,
 		Detail: "the move task ended as " + deref(latest.Status) + ": " + deref(latest.FailureReason),
 	}
+	if deref(latest.Status) == "FAILED" {
+		failure.Err = errTaskFailed
+	}
+	return moved, false, failure
 }
+
+// errTaskFailed tells a move task that failed from one that was cancelled.
+var errTaskFailed = errors.New("move task failed")
 
 // moveByHand receives, sends and deletes.
 func (h *handle) moveByHand(ctx context.Context, to string, limit int) (moved int, err error) {

@@ -73,9 +73,22 @@ func TestAllOfADeadLetterQueueMovesByATask(t *testing.T) {
 
 func TestAMoveTaskThatFailsSaysHowFarItCame(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		moved, err := openMoving(t, &movingStub{ends: "FAILED"}).Move(t.Context(), "", 0)
+		moved, err := openMoving(t, &movingStub{ends: "FAILED"}).Move(t.Context(), "orders", 0)
 		if moved != 300 || !errors.Is(err, driver.ErrUnavailable) {
 			t.Errorf("got %d, %v; want 300 and ErrUnavailable", moved, err)
+		}
+	})
+}
+
+func TestFailedTaskGoesOnByHandWithoutTarget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := &movingStub{ends: "FAILED"}
+		moved, err := openMoving(t, api).Move(t.Context(), "", 0)
+		if moved != 300 || err != nil {
+			t.Errorf("got %d, %v; want 300", moved, err)
+		}
+		if api.called("receive") == 0 {
+			t.Error("no message was moved by hand")
 		}
 	})
 }
