@@ -28,7 +28,8 @@ type SQSConfig struct {
 	// queues of no tenant, signed or not. It is for tests.
 	Unsigned bool
 	// Compatibility is LocalStack or ElasticMQ: the port of that emulator is the
-	// default of Config.ListenSQS, and its health check is answered there.
+	// default of Config.ListenSQS, its health check is answered there, and new queues
+	// say that SQS encrypts them.
 	Compatibility string
 	// StrictMinute refuses for a minute what AWS refuses: to make a queue with the
 	// name of one that was deleted, and to purge a queue again.
@@ -142,7 +143,7 @@ func attributeOf(value any) (string, error) {
 func (s *Server) assembleSQS(config *Config, hosts guard.Hosts) (err error) {
 	options := sqsapi.Options{
 		Broker: s.broker, Logger: s.log, ReadTimeout: config.ReadTimeout, WriteTimeout: config.WriteTimeout,
-		StrictMinute: config.SQS.StrictMinute, Shared: s.shared, TakeOver: true, Hosts: hosts,
+		StrictMinute: config.SQS.StrictMinute, ManagedSSE: config.SQS.Compatibility != "", Shared: s.shared, TakeOver: true, Hosts: hosts,
 	}
 	if config.SQS.CredentialsFile != "" {
 		if options.Credentials, err = sqsapi.ReadCredentials(config.SQS.CredentialsFile); err != nil {

@@ -34,6 +34,19 @@ func (r *running) sqs(listener string, credentials ...string) *sqs.Client {
 	})
 }
 
+func TestCompatibilityModesClaimManagedEncryption(t *testing.T) {
+	for mode, want := range map[string]string{"": "false", server.LocalStack: "true", server.ElasticMQ: "true"} {
+		r := start(t, server.Config{Profile: server.Micronode, ListenSQS: "127.0.0.1:0", SQS: server.SQSConfig{Unsigned: true, Compatibility: mode}})
+		c := r.sqs(server.SQS, "test", "test", "")
+		out, err := c.GetQueueAttributes(t.Context(), &sqs.GetQueueAttributesInput{
+			QueueUrl: createSQS(t, c, "orders", nil), AttributeNames: []types.QueueAttributeName{types.QueueAttributeNameSqsManagedSseEnabled},
+		})
+		if err != nil || out.Attributes["SqsManagedSseEnabled"] != want {
+			t.Errorf("%q: got %v, %v; want %s", mode, out, err, want)
+		}
+	}
+}
+
 func createSQS(t *testing.T, c *sqs.Client, name string, attributes map[string]string) *string {
 	t.Helper()
 	out, err := c.CreateQueue(t.Context(), &sqs.CreateQueueInput{QueueName: &name, Attributes: attributes})

@@ -20,6 +20,9 @@ const (
 	attributeScope        = "DeduplicationScope"
 	attributeThroughput   = "FifoThroughputLimit"
 	attributeContentDedup = "ContentBasedDeduplication"
+	attributeKMSKey       = "KmsMasterKeyId"
+	attributeKMSReuse     = "KmsDataKeyReusePeriodSeconds"
+	attributeSSE          = "SqsManagedSseEnabled"
 )
 
 // A queueAttribute is an attribute that can be set.
@@ -114,17 +117,20 @@ var queueAttributes = map[string]queueAttribute{
 	attributeScope:                  word(func(s *settings) *string { return &s.DedupScope }, scopeQueue, scopeGroup),
 	attributeThroughput:             word(func(s *settings) *string { return &s.Throughput }, limitPerQueue, limitPerGroup),
 	attributePolicy:                 optional(func(s *settings) *string { return &s.Policy }, isObject),
-	attributeRedrive:                optional(func(s *settings) *string { return &s.Redrive }, isObject),
-	attributeRedriveAllow:           optional(func(s *settings) *string { return &s.RedriveAllow }, isObject),
-	"KmsMasterKeyId":                optional(func(s *settings) *string { return &s.KMSKey }, func(v string) bool { return len(v) <= maxKMSKeyBytes }),
-	"SqsManagedSseEnabled":          flag(func(s *settings) *bool { return &s.SSE }, false),
-	"KmsDataKeyReusePeriodSeconds": {
+	attributeRedrive: {
+		set: optional(func(s *settings) *string { return &s.Redrive }, isObject).set,
+		get: func(s *settings) (string, bool) { return s.redriveText(), s.Redrive != "" },
+	},
+	attributeRedriveAllow: optional(func(s *settings) *string { return &s.RedriveAllow }, isObject),
+	attributeKMSKey:       optional(func(s *settings) *string { return &s.KMSKey }, func(v string) bool { return len(v) <= maxKMSKeyBytes }),
+	attributeSSE:          flag(func(s *settings) *bool { return &s.SSE }, false),
+	attributeKMSReuse: {
 		set: number(func(s *settings) *int { return &s.KMSReuse }, 60, 86_400).set,
 		get: func(s *settings) (string, bool) {
 			if s.KMSReuse == 0 {
 				return strconv.Itoa(defaultKMSReuse), s.KMSKey != ""
 			}
-			return strconv.Itoa(s.KMSReuse), true
+			return strconv.Itoa(s.KMSReuse), s.KMSKey != "" // it is about the key
 		},
 	},
 }
@@ -156,13 +162,16 @@ func (s *settings) set(attributes map[string]string) error {
 	for _, name := range slices.Sorted(maps.Keys(attributes)) {
 		attribute, known := queueAttributes[name]
 		switch {
-		case !known:
+		case !known, name == attributeContentDedup && !s.FIFO:
 			return sqswire.InvalidAttributeName.Withf("Unknown Attribute %s.", name)
 		case attribute.fifo && !s.FIFO:
 			return sqswire.InvalidAttributeName.Withf("You can specify the %s only when FifoQueue is set to true.", name)
 		case !attribute.set(s, attributes[name]):
 			return invalidAttribute(name)
 		}
+	}
+	if err := s.encrypt(attributes); err != nil {
+		return err
 	}
 	if s.Throughput == limitPerGroup && s.DedupScope != scopeGroup {
 		// AWS wants both for high throughput; so a queue behaves here as it would there.
@@ -171,8 +180,60 @@ func (s *settings) set(attributes map[string]string) error {
 	return nil
 }
 
+// encrypt makes the settings agree about encryption, of which a queue has one kind:
+// that of the two that was set last.
+func (s *settings) encrypt(attributes map[string]string) error {
+	switch {
+	case attributes[attributeKMSKey] != "" && attributes[attributeSSE] != "" && s.SSE:
+		return sqswire.InvalidAttributeName.Withf("You can use one type of server-side encryption (SSE) at one time. You can either enable KMS SSE or SQS SSE.")
+	case attributes[attributeKMSKey] != "":
+		s.SSE = false
+	case attributes[attributeSSE] != "" && s.SSE:
+		s.KMSKey = ""
+	}
+	if s.KMSKey == "" {
+		s.KMSReuse = 0
+	}
+	return nil
+}
+
+// withoutKind returns attributes to set without FifoQueue, which a FIFO queue accepts
+// as long as it stays one. Codes: InvalidAttributeName, InvalidAttributeValue.
+func (q *queue) withoutKind(attributes map[string]string) (map[string]string, error) {
+	value, ok := attributes[attributeFIFO]
+	if !ok || !q.FIFO {
+		return attributes, nil // set refuses it by name
+	}
+	var wanted settings
+	if !fifoFlag.set(&wanted, value) {
+		return nil, invalidAttribute(attributeFIFO)
+	}
+	if !wanted.FIFO {
+		return nil, invalidReason(attributeFIFO, "Modifying queue type is not supported.")
+	}
+	attributes = maps.Clone(attributes)
+	delete(attributes, attributeFIFO)
+	return attributes, nil
+}
+
+// fifoFlag is the attribute FifoQueue.
+var fifoFlag = flag(func(s *settings) *bool { return &s.FIFO }, true)
+
+// invalidAttribute is the error for a value of an attribute that AWS explains only for
+// policies.
 func invalidAttribute(name string) *sqswire.Error {
+	switch name {
+	case attributeRedrive:
+		return invalidReason(name, "Redrive policy is not a valid JSON map.")
+	case attributeRedriveAllow:
+		return invalidReason(name, "Amazon SQS can't create the redrive allow policy, as it’s in an unsupported format.")
+	}
 	return sqswire.InvalidAttributeValue.Withf("Invalid value for the parameter %s.", name)
+}
+
+// invalidReason is invalidAttribute with a reason.
+func invalidReason(name, reason string) *sqswire.Error {
+	return sqswire.InvalidAttributeValue.Withf("Invalid value for the parameter %s. Reason: %s", name, reason)
 }
 
 // differs returns an attribute that a queue has another value of, or "".

@@ -14,10 +14,12 @@ import (
 
 // createQueue makes a queue, or finds one that is as it is asked for.
 func (r *request) createQueue(ctx context.Context, in *sqswire.CreateQueueInput) (sqswire.Output, error) {
-	if in.QueueName == "" {
-		return nil, missing("QueueName")
+	name := *in.QueueName
+	if name == "" {
+		return nil, sqswire.InvalidParameterValue.Withf("Queue name cannot be empty")
 	}
 	wanted := newSettings()
+	wanted.SSE = r.service.options.ManagedSSE
 	attributes := maps.Clone(in.Attributes)
 	if value, ok := attributes[attributeFIFO]; ok {
 		if value != "true" && value != "True" && value != "TRUE" {
@@ -26,32 +28,32 @@ func (r *request) createQueue(ctx context.Context, in *sqswire.CreateQueueInput)
 		wanted.FIFO = true
 		delete(attributes, attributeFIFO)
 	}
-	if err := sqswire.CheckQueueName(in.QueueName, wanted.FIFO); err != nil {
+	if err := sqswire.CheckQueueName(name, wanted.FIFO); err != nil {
 		return nil, err
 	}
-	if err := r.caller.May(ctx, capability.OpAdmin, in.QueueName); err != nil {
+	if err := r.caller.May(ctx, capability.OpAdmin, name); err != nil {
 		return nil, err
 	}
 	if err := wanted.set(attributes); err != nil {
 		return nil, err
 	}
-	if err := checkTags(in.QueueName, in.Tags); err != nil {
+	if err := checkTags(name, in.Tags); err != nil {
 		return nil, err
 	}
-	place := broker.Place{Tenant: r.caller.Tenant(), Topic: in.QueueName}
+	place := broker.Place{Tenant: r.caller.Tenant(), Topic: name}
 	defer r.service.queues.lock(place)()
 	if found, err := r.service.load(ctx, place); err == nil {
-		if name := found.differs(&wanted, attributes); name != "" {
-			return nil, sqswire.QueueNameExists.Withf("A queue already exists with the same name and a different value for attribute %s", name)
+		if other := found.differs(&wanted, attributes); other != "" {
+			return nil, sqswire.QueueNameExists.Withf("A queue already exists with the same name and a different value for attribute %s", other)
 		}
-		return &sqswire.CreateQueueOutput{QueueURL: r.url(in.QueueName)}, nil
+		return &sqswire.CreateQueueOutput{QueueURL: r.url(name)}, nil
 	} else if !errors.Is(err, sqswire.QueueDoesNotExist) {
 		return nil, err
 	}
 	if err := r.service.mayCreate(place); err != nil {
 		return nil, err
 	}
-	if err := r.checkPolicies(ctx, in.QueueName, &wanted, attributes); err != nil {
+	if err := r.checkPolicies(ctx, name, &wanted, attributes); err != nil {
 		return nil, err
 	}
 	if len(in.Tags) > 0 {
@@ -68,7 +70,7 @@ func (r *request) createQueue(ctx context.Context, in *sqswire.CreateQueueInput)
 	if err != nil {
 		return nil, tooMuch(err)
 	}
-	return &sqswire.CreateQueueOutput{QueueURL: r.url(in.QueueName)}, nil
+	return &sqswire.CreateQueueOutput{QueueURL: r.url(name)}, nil
 }
 
 // lacksFairGroups reports whether the backend has no fair groups.
@@ -149,10 +151,14 @@ func (r *request) setQueueAttributes(ctx context.Context, in *sqswire.SetQueueAt
 	if err := r.caller.May(ctx, capability.OpAdmin, q.Topic); err != nil {
 		return nil, err
 	}
-	if err := r.checkPolicies(ctx, q.Topic, &q.settings, in.Attributes); err != nil {
+	attributes, err := q.withoutKind(in.Attributes)
+	if err != nil {
 		return nil, err
 	}
-	err = r.edit(ctx, q.Place, func(s *settings) error { return s.set(in.Attributes) })
+	if err := r.checkPolicies(ctx, q.Topic, &q.settings, attributes); err != nil {
+		return nil, err
+	}
+	err = r.edit(ctx, q.Place, func(s *settings) error { return s.set(attributes) })
 	if err != nil {
 		return nil, err
 	}

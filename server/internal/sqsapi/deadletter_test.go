@@ -64,12 +64,12 @@ func TestRedrivePoliciesAreChecked(t *testing.T) {
 		c.create("dead")
 		c.createFIFO("dead.fifo")
 		for _, count := range []any{1, 1000, `"5"`} {
-			policy := redrive("dead", count)
-			if err := c.set(queue, "RedrivePolicy", policy); err != nil {
+			if err := c.set(queue, "RedrivePolicy", redrive("dead", count)); err != nil {
 				t.Errorf("%v: %v", count, err)
 			}
-			if got := c.attributes(queue)["RedrivePolicy"]; got != policy {
-				t.Errorf("got %s", got)
+			want := redrive("dead", strings.Trim(fmt.Sprint(count), `"`)) // always a number
+			if got := c.attributes(queue)["RedrivePolicy"]; got != want {
+				t.Errorf("got %s, want %s", got, want)
 			}
 		}
 		for what, policy := range map[string]string{
@@ -115,11 +115,14 @@ func TestRedriveAllowPoliciesAreEnforced(t *testing.T) {
 		}
 		eleven := strings.TrimSuffix(strings.Repeat(`"`+arnPrefix+`one",`, 11), ",")
 		for what, policy := range map[string]string{
-			"no permission": `{}`, "an unknown one": `{"redrivePermission":"some"}`, "byQueue of none": `{"redrivePermission":"byQueue"}`,
+			"byQueue of none": `{"redrivePermission":"byQueue"}`,
 			"allowAll of one": `{"redrivePermission":"allowAll","sourceQueueArns":["` + arnPrefix + `one"]}`,
 			"byQueue of 11":   `{"redrivePermission":"byQueue","sourceQueueArns":[` + eleven + `]}`,
 		} {
 			refused(t, what, allow(policy), "InvalidParameterValue")
+		}
+		for what, policy := range map[string]string{"no permission": `{}`, "an unknown one": `{"redrivePermission":"some"}`} {
+			refused(t, what, allow(policy), "InvalidAttributeValue")
 		}
 	}))
 }
@@ -206,7 +209,7 @@ func TestAMoveTaskSendsDeadLettersBack(t *testing.T) {
 			t.Errorf("%s, %s, and left are %s", c.count(one), c.count(two), c.count(dead))
 		}
 		task := c.task("dead")
-		if *task.Status != "COMPLETED" || task.ApproximateNumberOfMessagesMoved != 6 || *task.ApproximateNumberOfMessagesToMove != 7 ||
+		if *task.Status != "FAILED" || *task.FailureReason != "CouldNotDetermineMessageSource" || task.ApproximateNumberOfMessagesMoved != 6 || *task.ApproximateNumberOfMessagesToMove != 7 ||
 			task.TaskHandle != nil || *task.SourceArn != arnPrefix+"dead" || task.StartedTimestamp == 0 {
 			t.Errorf("got %+v", task)
 		}
@@ -230,7 +233,7 @@ func TestAMoveTaskKeepsItsRateAndCanBeCancelled(t *testing.T) {
 			t.Errorf("%s have moved after 2 s at 2 a second", n)
 		}
 		_, err = c.start("dead", "", 0)
-		refused(t, "a second task", err, "AWS.SimpleQueueService.UnsupportedOperation")
+		refused(t, "a second task", err, "InvalidParameterValue")
 		running := c.task("dead")
 		if *running.Status != "RUNNING" || *running.TaskHandle != *handle || *running.MaxNumberOfMessagesPerSecond != 2 || *running.DestinationArn != arnPrefix+"other" {
 			t.Errorf("got %+v", running)
@@ -244,7 +247,7 @@ func TestAMoveTaskKeepsItsRateAndCanBeCancelled(t *testing.T) {
 			t.Errorf("got %+v, and left are %s", task, c.count(dead))
 		}
 		_, err = c.CancelMessageMoveTask(t.Context(), &sqs.CancelMessageMoveTaskInput{TaskHandle: handle})
-		refused(t, "to cancel it again", err, "AWS.SimpleQueueService.UnsupportedOperation")
+		refused(t, "to cancel it again", err, "InvalidParameterValue")
 		if m := c.one(other); !strings.HasPrefix(*m.Body, "orders ") {
 			t.Errorf("got %q", *m.Body)
 		}

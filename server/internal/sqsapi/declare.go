@@ -24,7 +24,7 @@ func (d *Declaration) check() (settings, map[string]string, error) {
 	s := newSettings()
 	attributes := maps.Clone(d.Attributes)
 	if value, ok := attributes[attributeFIFO]; ok {
-		if !flag(func(s *settings) *bool { return &s.FIFO }, false).set(&s, value) {
+		if !fifoFlag.set(&s, value) {
 			return s, nil, invalidAttribute(attributeFIFO)
 		}
 		delete(attributes, attributeFIFO)
@@ -89,7 +89,7 @@ func (r *request) declare(ctx context.Context, d *Declaration) error {
 	if err != nil {
 		return err
 	}
-	create := &sqswire.CreateQueueInput{QueueName: d.Name, Attributes: maps.Clone(attributes), Tags: d.Tags}
+	create := &sqswire.CreateQueueInput{QueueName: &d.Name, Attributes: maps.Clone(attributes), Tags: d.Tags}
 	if wanted.FIFO {
 		if create.Attributes == nil {
 			create.Attributes = make(map[string]string)

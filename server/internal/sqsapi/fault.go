@@ -68,6 +68,11 @@ func outOfRange(parameter string, value int, reason string) *sqswire.Error {
 	return sqswire.InvalidParameterValue.Withf("Value %d for parameter %s is invalid. Reason: %s", value, parameter, reason)
 }
 
+// unnamedValue is the error for a value that AWS does not repeat.
+func unnamedValue(parameter, reason string) *sqswire.Error {
+	return sqswire.InvalidParameterValue.Withf("Value for parameter %s is invalid. Reason: %s", parameter, reason)
+}
+
 // missing is the error for a parameter that must be there.
 func missing(parameter string) *sqswire.Error {
 	return sqswire.MissingParameter.Withf("The request must contain the parameter %s.", parameter)

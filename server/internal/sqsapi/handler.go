@@ -155,7 +155,7 @@ func (h *handler) answer(w sqswire.Answerer, r *http.Request, e *exchange) {
 // identify says who asks.
 func (h *handler) identify(r *http.Request, e *exchange) (*request, error) {
 	s, call := h.service, e.call
-	req := &request{service: s, action: call.Action, secure: isSecure(r), host: r.Host, region: defaultRegion}
+	req := &request{service: s, action: call.Action, secure: isSecure(r), host: r.Host, region: defaultRegion, trace: traceOf(r)}
 	if h.signed {
 		origin := broker.Origin{Client: clientAddress(r), Peer: peerID(r), CorrelationID: call.RequestID}
 		who, err := s.authenticate(r.Context(), e.signed, call, origin)
@@ -183,6 +183,19 @@ func (h *handler) identify(r *http.Request, e *exchange) (*request, error) {
 		req.account = accountOf(req.caller.Tenant())
 	}
 	return req, nil
+}
+
+// maxTraceBytes bounds a trace header; those of X-Ray have about 100 bytes.
+const maxTraceBytes = 1024
+
+// traceOf returns the trace header of a request, "" if it has none that a message can
+// carry.
+func traceOf(r *http.Request) string {
+	trace := r.Header.Get("X-Amzn-Trace-Id")
+	if len(trace) > maxTraceBytes || sqswire.CheckBody(trace) != nil {
+		return ""
+	}
+	return trace
 }
 
 // clientAddress is where the connection comes from; none on a unix socket. What

@@ -28,7 +28,7 @@ func newPage(most *int, token string) (*page, error) {
 	p := &page{most: maxPage}
 	if most != nil {
 		if *most < 1 || *most > maxPage {
-			return nil, outOfRange("MaxResults", *most, "MaxResults must be an integer between 1 and 1000.")
+			return nil, unnamedValue("MaxResults", "MaxResults must be an integer between 1 and 1000.")
 		}
 		p.most, p.paged = *most, true
 	}

@@ -280,16 +280,19 @@ func (m *mover) step(ctx context.Context) (status, failure string) {
 		moved, err = daemon.Move(ctx, m.source.Topic, m.task.To, int(min(limit, left)))
 	}
 	m.moved.Add(int64(moved))
+	if err == nil && moved == 0 {
+		status, failure, err = m.unmoved(ctx, daemon)
+	}
 	switch {
-	case err == nil && moved == 0:
-		return taskCompleted, ""
+	case status != "":
+		return status, failure
 	case err == nil:
 		m.failures = 0
 		return "", ""
 	case broker.NoTarget(err):
-		return taskFailed, "The destination queue does not exist."
+		return taskFailed, noQueueReason
 	case errors.Is(err, driver.ErrNotFound):
-		return taskFailed, "The source queue does not exist."
+		return taskFailed, noQueueReason
 	case errors.Is(err, driver.ErrUnsupported):
 		return taskFailed, "The backend of this service cannot move messages."
 	}
@@ -300,6 +303,46 @@ func (m *mover) step(ctx context.Context) (status, failure string) {
 		return taskFailed, "Messages could not be moved for a minute."
 	}
 	return "", ""
+}
+
+// Why a task failed, as AWS says it.
+const (
+	noQueueReason  = "AWS.SimpleQueueService.NonExistentQueue"
+	noSourceReason = "CouldNotDetermineMessageSource"
+)
+
+// errHeld says that messages wait behind others of their group that are in flight.
+var errHeld = errors.New("sqs: the messages to move are held by their group")
+
+// unmoved says what becomes of a task that moved nothing although it was not done:
+// it is complete if no message waits any more, and failed if a message cannot go where
+// it came from. An error means that a later step may move it.
+func (m *mover) unmoved(ctx context.Context, daemon broker.Caller) (status, failure string, err error) {
+	query := driver.Query{States: []driver.State{driver.StateReady}, Limit: 1}
+	for letter, err := range daemon.Peek(ctx, m.source.Topic, query) {
+		if errors.Is(err, driver.ErrUnsupported) {
+			break
+		}
+		if err != nil {
+			return "", "", err
+		}
+		if m.task.To != "" {
+			return "", "", errHeld
+		}
+		home := letter.Attributes[driver.AttributeDeadSource]
+		if home == "" || home == m.source.Topic {
+			return taskFailed, noSourceReason, nil
+		}
+		_, err = daemon.Config(ctx, home)
+		switch {
+		case errors.Is(err, driver.ErrNotFound):
+			return taskFailed, noQueueReason, nil
+		case err != nil:
+			return "", "", err
+		}
+		return "", "", errHeld
+	}
+	return taskCompleted, "", nil
 }
 
 // errNotOurs ends a task that is somebody else's, or over.

@@ -101,12 +101,9 @@ func parseTaskHandle(text string) (h taskHandle, ok bool) {
 // ofARN returns the queue that an ARN names, if it is the caller's and there. The
 // caller has to be allowed the operation on it.
 func (r *request) ofARN(ctx context.Context, parameter, arn string, operation capability.Operation) (*queue, error) {
-	if arn == "" {
-		return nil, missing(parameter)
-	}
 	account, name, ok := parseARN(arn)
 	if !ok {
-		return nil, invalidValue(parameter, arn, "It is not the ARN of a queue.")
+		return nil, sqswire.InvalidParameterValue.Withf("You must use this format to specify the %s: arn:<partition>:<service>:<region>:<account-id>:<resource-id>", parameter)
 	}
 	notFound := sqswire.ResourceNotFound.Withf("The resource that you specified for the %s parameter doesn't exist.", parameter)
 	if account != r.account {
@@ -124,26 +121,27 @@ func (r *request) ofARN(ctx context.Context, parameter, arn string, operation ca
 
 // startMessageMoveTask begins to move the messages of a dead-letter queue.
 func (r *request) startMessageMoveTask(ctx context.Context, in *sqswire.StartMessageMoveTaskInput) (sqswire.Output, error) {
-	source, err := r.ofARN(ctx, "SourceArn", in.SourceARN, capability.OpDLQ)
+	source, err := r.ofARN(ctx, "SourceArn", *in.SourceARN, capability.OpDLQ)
 	if err != nil {
 		return nil, err
 	}
-	task := moveTask{ID: uuid.NewString(), Status: taskRunning, Started: time.Now().UnixMilli(), Destination: in.DestinationARN}
-	if in.DestinationARN != "" {
-		target, err := r.ofARN(ctx, "DestinationArn", in.DestinationARN, capability.OpSend)
+	task := moveTask{ID: uuid.NewString(), Status: taskRunning, Started: time.Now().UnixMilli()}
+	if in.DestinationARN != nil {
+		task.Destination = *in.DestinationARN
+		target, err := r.ofARN(ctx, "DestinationArn", task.Destination, capability.OpSend)
 		switch {
 		case err != nil:
 			return nil, err
 		case target.Topic == source.Topic:
-			return nil, invalidValue("DestinationArn", in.DestinationARN, "The destination cannot be the source.")
+			return nil, sqswire.InvalidParameterValue.Withf("Source queue arn and destination queue arn cannot be the same.")
 		case target.FIFO != source.FIFO:
-			return nil, invalidValue("DestinationArn", in.DestinationARN, "The destination must be the same type of queue as the source.")
+			return nil, sqswire.InvalidParameterValue.Withf("The source queue and destination queue must be of the same queue type.")
 		}
 		task.To = target.Topic
 	}
 	if rate := in.MaxNumberOfMessagesPerSecond; rate != nil {
 		if *rate < 1 || *rate > maxTaskRate {
-			return nil, outOfRange("MaxNumberOfMessagesPerSecond", *rate, "You must enter a value between 1 and 500.")
+			return nil, unnamedValue("MaxNumberOfMessagesPerSecond", "You must enter a number that's between 1 and 500.")
 		}
 		task.Rate = *rate
 	}
@@ -187,7 +185,7 @@ func (s *Service) begin(ctx context.Context, source broker.Place, task *moveTask
 	task.claim(s.tasks.owner)
 	_, err = s.change(ctx, daemon, source, func(q *queue) error {
 		if q.activeTask() >= 0 {
-			return sqswire.UnsupportedOperation.Withf("There is already a task running. Only one active task is allowed for a source queue arn at a given time.")
+			return sqswire.InvalidParameterValue.Withf("There is already a task running. Only one active task is allowed for a source queue arn at a given time.")
 		}
 		tasks := append(slices.Clone(q.Tasks), *task)
 		q.Tasks = tasks[max(0, len(tasks)-maxTasks):]
@@ -224,7 +222,7 @@ func (r *request) cancelMessageMoveTask(ctx context.Context, in *sqswire.CancelM
 		case i < 0:
 			return sqswire.ResourceNotFound.Withf("Task does not exist.")
 		case q.Tasks[i].Status != taskRunning:
-			return sqswire.UnsupportedOperation.Withf("Only tasks with the status RUNNING can be cancelled.")
+			return sqswire.InvalidParameterValue.Withf("Only active tasks can be cancelled.")
 		}
 		q.Tasks = slices.Clone(q.Tasks)
 		q.Tasks[i].Status, moved = taskCancelling, q.Tasks[i].Moved
@@ -241,14 +239,14 @@ func (r *request) cancelMessageMoveTask(ctx context.Context, in *sqswire.CancelM
 
 // listMessageMoveTasks lists the tasks of a source, the newest first.
 func (r *request) listMessageMoveTasks(ctx context.Context, in *sqswire.ListMessageMoveTasksInput) (sqswire.Output, error) {
-	source, err := r.ofARN(ctx, "SourceArn", in.SourceARN, capability.OpDLQ)
+	source, err := r.ofARN(ctx, "SourceArn", *in.SourceARN, capability.OpDLQ)
 	if err != nil {
 		return nil, err
 	}
 	most := 1
 	if in.MaxResults != nil {
 		if most = *in.MaxResults; most < 1 || most > maxTasks {
-			return nil, outOfRange("MaxResults", most, "You must enter a value between 1 and 10.")
+			return nil, unnamedValue("MaxResults", "You must enter a number that's between 1 and 10.")
 		}
 	}
 	out := new(sqswire.ListMessageMoveTasksOutput)

@@ -20,6 +20,12 @@ var permittedActions = []string{
 	"ListDeadLetterSourceQueues", "PurgeQueue",
 }
 
+// ownerActions are those that no permission can give away.
+var ownerActions = []string{
+	"AddPermission", "CancelMessageMoveTask", "CreateQueue", "DeleteQueue", "ListMessageMoveTasks", "ListQueues", "ListQueueTags",
+	"RemovePermission", "SetQueueAttributes", "StartMessageMoveTask", "TagQueue", "UntagQueue",
+}
+
 // A policy is the part of a policy that is looked at. Statements of others are kept
 // as they are.
 type policy struct {
@@ -107,10 +113,12 @@ func (r *request) statement(q *queue, in *sqswire.AddPermissionInput) (*statemen
 	switch {
 	case in.Label == "":
 		return nil, missing("Label")
-	case len(in.AWSAccountIDs) == 0:
-		return nil, missing("AWSAccountIds")
 	case len(in.Actions) == 0:
 		return nil, missing("Actions")
+	case in.AWSAccountIDs == nil:
+		return nil, missing("AWSAccountIds")
+	case len(in.AWSAccountIDs) == 0:
+		return nil, invalidValue("PrincipalId", "[]", "Unable to verify.")
 	case len(in.Actions) > maxPermissionActions:
 		return nil, sqswire.OverLimit.Withf("%d Actions were found, maximum allowed is %d.", len(in.Actions), maxPermissionActions)
 	}
@@ -125,6 +133,9 @@ func (r *request) statement(q *queue, in *sqswire.AddPermissionInput) (*statemen
 		principals = append(principals, "arn:aws:iam::"+account+":root")
 	}
 	for _, action := range in.Actions {
+		if slices.Contains(ownerActions, action) {
+			return nil, invalidValue("ActionName", "SQS:"+action, "Only the queue owner is allowed to invoke this action.")
+		}
 		if !slices.Contains(permittedActions, action) {
 			return nil, invalidValue("ActionName", "SQS:"+action, "Please refer to the appropriate WSDL for a list of valid actions.")
 		}

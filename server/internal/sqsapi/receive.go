@@ -52,6 +52,12 @@ func (r *request) receiveMessage(ctx context.Context, in *sqswire.ReceiveMessage
 		return nil, err
 	}
 	deliveries, err := r.receive(ctx, q, wanted)
+	if wanted.Wait > 0 && errors.Is(err, driver.ErrNotFound) {
+		// The queue was deleted while the client waited. AWS ends the wait without
+		// messages; the next request learns that the queue is gone.
+		r.service.queues.forget(q.Place)
+		return new(sqswire.ReceiveMessageOutput), nil
+	}
 	if err != nil {
 		return nil, err
 	}

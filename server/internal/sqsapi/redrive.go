@@ -21,6 +21,7 @@ const (
 type redrivePolicy struct {
 	account, queue string
 	count          int
+	target         string // the ARN as it was given
 }
 
 // redrivePolicy reads the stored policy; false if there is none.
@@ -43,13 +44,13 @@ func parseRedrivePolicy(text string) (redrivePolicy, error) {
 		return sqswire.InvalidParameterValue.Withf("Value %s for parameter RedrivePolicy is invalid. Reason: %s", text, reason)
 	}
 	if json.Unmarshal([]byte(text), &raw) != nil {
-		return redrivePolicy{}, invalid("Redrive policy is not a valid JSON map.")
+		return redrivePolicy{}, invalidAttribute(attributeRedrive)
 	}
 	switch {
-	case raw.Target == "":
-		return redrivePolicy{}, invalid("Redrive policy does not contain mandatory attribute: deadLetterTargetArn.")
 	case raw.Count == nil:
 		return redrivePolicy{}, invalid("Redrive policy does not contain mandatory attribute: maxReceiveCount.")
+	case raw.Target == "":
+		return redrivePolicy{}, invalid("Redrive policy does not contain mandatory attribute: deadLetterTargetArn.")
 	}
 	count, ok := wholeNumber(raw.Count)
 	if !ok || count < 1 || count > maxReceiveCount {
@@ -57,9 +58,41 @@ func parseRedrivePolicy(text string) (redrivePolicy, error) {
 	}
 	account, queue, ok := parseARN(raw.Target)
 	if !ok {
-		return redrivePolicy{}, invalid("Invalid value for deadLetterTargetArn.")
+		return redrivePolicy{}, invalid("Only SQS queues are valid resources for deadLetterTargetArn.")
 	}
-	return redrivePolicy{account, queue, count}, nil
+	return redrivePolicy{account, queue, count, raw.Target}, nil
+}
+
+// redriveText is the redrive policy as clients read it: whatever its form was, and
+// whether or not the count was a text, the count is a number.
+func (s *settings) redriveText() string {
+	policy, ok := s.redrivePolicy()
+	if !ok {
+		return s.Redrive
+	}
+	text, err := json.Marshal(struct {
+		Target string `json:"deadLetterTargetArn"`
+		Count  int    `json:"maxReceiveCount"`
+	}{policy.target, policy.count})
+	if err != nil {
+		return s.Redrive
+	}
+	return string(text)
+}
+
+// checkRedriveFields refuses what a redrive policy cannot have. Policies that are
+// stored may have it, from before this was checked.
+func checkRedriveFields(text string) error {
+	var fields map[string]json.RawMessage
+	if json.Unmarshal([]byte(text), &fields) != nil {
+		return invalidAttribute(attributeRedrive)
+	}
+	for name := range fields {
+		if name != "deadLetterTargetArn" && name != "maxReceiveCount" {
+			return invalidValue(attributeRedrive, text, "Only following attributes are supported: [maxReceiveCount, deadLetterTargetArn].")
+		}
+	}
+	return nil
 }
 
 // wholeNumber reads 5 or "5".
@@ -92,24 +125,27 @@ func parseRedriveAllowPolicy(text string) (redriveAllowPolicy, error) {
 	}
 	var policy redriveAllowPolicy
 	if json.Unmarshal([]byte(text), &policy) != nil {
-		return policy, invalid("Amazon SQS can't create the redrive allow policy, as it's in an unsupported format.")
+		return policy, invalidAttribute(attributeRedriveAllow)
 	}
 	switch policy.Permission {
 	case allowAll, denyAll:
 		if len(policy.Sources) > 0 {
-			return policy, invalid("sourceQueueArns is only valid with redrivePermission byQueue.")
+			return policy, invalid("Amazon SQS can't create the redrive allow policy. To specify one or more source queue ARNs, you must set redrivePermission to byQueue.")
 		}
 	case byQueue:
-		if len(policy.Sources) == 0 || len(policy.Sources) > maxAllowedSources {
-			return policy, invalid("sourceQueueArns must have between 1 and 10 ARNs.")
+		switch {
+		case len(policy.Sources) == 0:
+			return policy, invalid("Amazon SQS can't create the redrive allow policy. When you specify the byQueue permission type, you must also specify one or more sourceQueueArns values.")
+		case len(policy.Sources) > maxAllowedSources:
+			return policy, invalid("Amazon SQS can't create the redrive allow policy. The maximum number of source queue ARNs you can specify is 10.")
 		}
 		for _, source := range policy.Sources {
 			if _, _, ok := parseARN(source); !ok {
-				return policy, invalid("Invalid value for sourceQueueArns.")
+				return policy, invalidAttribute(attributeRedriveAllow)
 			}
 		}
 	default:
-		return policy, invalid("Invalid value for redrivePermission.")
+		return policy, invalidAttribute(attributeRedriveAllow)
 	}
 	return policy, nil
 }
@@ -141,6 +177,9 @@ func (r *request) checkPolicies(ctx context.Context, source string, s *settings,
 	if text == "" {
 		return nil
 	}
+	if err := checkRedriveFields(text); err != nil {
+		return err
+	}
 	policy, err := parseRedrivePolicy(text)
 	if err != nil {
 		return err
@@ -165,7 +204,7 @@ func (r *request) checkPolicies(ctx context.Context, source string, s *settings,
 	case err != nil:
 		return err
 	case target.FIFO != s.FIFO:
-		return invalid("Dead-letter queue must be same type of queue as the source.")
+		return invalid("Dead-letter queue must be same type of queue as the source..")
 	}
 	if target.RedriveAllow == "" {
 		return nil

@@ -13,7 +13,7 @@ import (
 )
 
 // wrongKind is what AWS says of parameters for the other kind of queue.
-const wrongKind = "The request include parameter that is not valid for this queue type"
+const wrongKind = "The request include parameter that is not valid for this queue type."
 
 // sendMessage sends one message.
 func (r *request) sendMessage(ctx context.Context, in *sqswire.SendMessageInput) (sqswire.Output, error) {
@@ -26,7 +26,7 @@ func (r *request) sendMessage(ctx context.Context, in *sqswire.SendMessageInput)
 		MessageBody: in.MessageBody, DelaySeconds: in.DelaySeconds, MessageAttributes: in.MessageAttributes,
 		MessageSystemAttributes: in.MessageSystemAttributes, MessageGroupID: in.MessageGroupID, MessageDeduplicationID: in.MessageDeduplicationID,
 	}
-	if err := q.prepare(&message[0], &entry); err != nil {
+	if err := r.prepare(&message[0], q, &entry); err != nil {
 		return nil, err
 	}
 	sent, err := r.caller.Send(ctx, q.Topic, message[:])
@@ -60,8 +60,20 @@ func idOf(sent []driver.Sent, err error, i int) (string, error) {
 	return "", err
 }
 
-// prepare checks a message, and makes one of the broker of it.
-func (q *queue) prepare(out *broker.Outgoing, in *sqswire.SendMessageBatchRequestEntry) error {
+// prepare checks a message for a queue, and makes one of the broker of it.
+func (r *request) prepare(out *broker.Outgoing, q *queue, in *sqswire.SendMessageBatchRequestEntry) error {
+	if err := q.checkContent(in); err != nil {
+		return err
+	}
+	h := hidden{Trace: r.trace}
+	if err := q.order(out, in, &h); err != nil {
+		return err
+	}
+	return fill(out, in, h)
+}
+
+// checkContent checks what a message consists of.
+func (q *queue) checkContent(in *sqswire.SendMessageBatchRequestEntry) error {
 	if in.MessageBody == "" {
 		return missing("MessageBody")
 	}
@@ -74,13 +86,12 @@ func (q *queue) prepare(out *broker.Outgoing, in *sqswire.SendMessageBatchReques
 	if err := sqswire.CheckSystemAttributes(in.MessageSystemAttributes); err != nil {
 		return err
 	}
-	if err := sqswire.CheckMessageSize(in.MessageBody, in.MessageAttributes, q.MaxSize); err != nil {
-		return err
-	}
-	var h hidden
-	if trace, ok := in.MessageSystemAttributes[sqswire.TraceHeader]; ok && trace.StringValue != nil {
-		h.Trace = *trace.StringValue
-	}
+	return sqswire.CheckMessageSize(in.MessageBody, in.MessageAttributes, q.MaxSize)
+}
+
+// order checks what says when a message is delivered, and whether it is a repeat: its
+// delay, its group and its dedup id.
+func (q *queue) order(out *broker.Outgoing, in *sqswire.SendMessageBatchRequestEntry, h *hidden) error {
 	if err := q.prepareDelay(out, in.DelaySeconds); err != nil {
 		return err
 	}
@@ -90,8 +101,13 @@ func (q *queue) prepare(out *broker.Outgoing, in *sqswire.SendMessageBatchReques
 		}
 		out.Group = *in.MessageGroupID
 	}
-	if err := q.prepareDedup(out, in, &h); err != nil {
-		return err
+	return q.prepareDedup(out, in, h)
+}
+
+// fill puts body and attributes, which were checked, into a message.
+func fill(out *broker.Outgoing, in *sqswire.SendMessageBatchRequestEntry, h hidden) error {
+	if trace, ok := in.MessageSystemAttributes[sqswire.TraceHeader]; ok && trace.StringValue != nil {
+		h.Trace = *trace.StringValue
 	}
 	return wrap(&out.Outgoing, in.MessageBody, in.MessageAttributes, h)
 }
@@ -162,7 +178,18 @@ func (r *request) sendMessageBatch(ctx context.Context, in *sqswire.SendMessageB
 	entries := make([]*sqswire.SendMessageBatchRequestEntry, 0, len(in.Entries))
 	for i := range in.Entries {
 		var message broker.Outgoing
-		if err := q.prepare(&message, &in.Entries[i]); err != nil {
+		h := hidden{Trace: r.trace}
+		err := q.order(&message, &in.Entries[i], &h)
+		if err != nil && q.FIFO {
+			return nil, wholeBatch(err)
+		}
+		if err == nil {
+			err = q.checkContent(&in.Entries[i])
+		}
+		if err == nil {
+			err = fill(&message, &in.Entries[i], h)
+		}
+		if err != nil {
 			out.Failed = append(out.Failed, faultOf(err, r).Entry(in.Entries[i].ID))
 			continue
 		}
@@ -194,6 +221,15 @@ func (r *request) sendMessageBatch(ctx context.Context, in *sqswire.SendMessageB
 		out.Successful = append(out.Successful, result)
 	}
 	return out, nil
+}
+
+// wholeBatch is the error of a batch for a FIFO queue in which the order of one entry is
+// not valid: AWS sends nothing of it. The code is never that of a missing parameter.
+func wholeBatch(err error) error {
+	if e, ok := errors.AsType[*sqswire.Error](err); ok && e.Code == sqswire.MissingParameter {
+		return sqswire.InvalidParameterValue.Withf("%s", e.Message)
+	}
+	return err
 }
 
 // wholeError returns an error that concerns a whole call and not its positions.

@@ -47,6 +47,9 @@ type Options struct {
 	// StrictMinute makes queues behave as on AWS for a minute: a name cannot be used
 	// again that soon after its queue was deleted, and a queue is not purged twice.
 	StrictMinute bool
+	// ManagedSSE makes new queues say that SQS encrypts them, as on AWS, which clients
+	// of emulators may insist on. Nothing is encrypted.
+	ManagedSSE bool
 	// Shared says that other daemons may be on the same backend. Without it a move
 	// task that was left by another life of the daemon goes on at once.
 	Shared bool
@@ -178,6 +181,8 @@ type request struct {
 	// where the client reached the daemon.
 	account, region, host string
 	secure                bool
+	// trace is the header X-Amzn-Trace-Id, for messages that have no AWSTraceHeader.
+	trace string
 	// giveBack is called if the client is gone when the answer is written.
 	giveBack func(ctx context.Context)
 }

@@ -108,7 +108,7 @@ func (r *request) checkReceipt(q *queue, receipt string) error {
 		return missing("ReceiptHandle")
 	}
 	if _, ok := r.caller.Taken(q.Topic, receipt); !ok {
-		return sqswire.ReceiptHandleIsInvalid.Withf("The input receipt handle %q is not a valid receipt handle.", receipt)
+		return sqswire.ReceiptHandleIsInvalid.Withf("The input receipt handle \"%s\" is not a valid receipt handle.", receipt)
 	}
 	return nil
 }

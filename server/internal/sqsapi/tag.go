@@ -3,7 +3,9 @@ package sqsapi
 import (
 	"context"
 	"maps"
+	"slices"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/mailboxmq/mailbox/capability"
@@ -23,8 +25,10 @@ func checkTags(queue string, tags map[string]string) error {
 	}
 	for key, value := range tags {
 		switch {
-		case key == "" || utf8.RuneCountInString(key) > maxTagKeyRunes:
-			return invalidValue("TagKey", key, "A tag key must be 1 to 128 characters long.")
+		case !isTagKeyLength(key):
+			return tagKeyLength()
+		case strings.ContainsFunc(key, notInTagKey):
+			return sqswire.InvalidParameterValue.Withf("Tag keys may only contain unicode letters, digits, whitespace, or one of these symbols: _ . : / = + - @")
 		case strings.HasPrefix(strings.ToLower(key), "aws:"):
 			return invalidValue("TagKey", key, "Tag keys that begin with aws: are reserved.")
 		case utf8.RuneCountInString(value) > maxTagValueRunes:
@@ -32,6 +36,18 @@ func checkTags(queue string, tags map[string]string) error {
 		}
 	}
 	return nil
+}
+
+func isTagKeyLength(key string) bool {
+	return key != "" && utf8.RuneCountInString(key) <= maxTagKeyRunes
+}
+
+func tagKeyLength() *sqswire.Error {
+	return sqswire.InvalidParameterValue.Withf("Tag keys must be between 1 and 128 characters in length.")
+}
+
+func notInTagKey(r rune) bool {
+	return !unicode.IsLetter(r) && !unicode.IsNumber(r) && !unicode.IsSpace(r) && !strings.ContainsRune("_.:/=+-@", r)
 }
 
 // tagQueue adds tags to a queue.
@@ -64,8 +80,11 @@ func (r *request) untagQueue(ctx context.Context, in *sqswire.UntagQueueInput) (
 	if err != nil {
 		return nil, err
 	}
-	if len(in.TagKeys) == 0 {
+	switch {
+	case in.TagKeys == nil:
 		return nil, missing("TagKeys")
+	case len(in.TagKeys) == 0 || slices.ContainsFunc(in.TagKeys, func(key string) bool { return !isTagKeyLength(key) }):
+		return nil, tagKeyLength()
 	}
 	_, err = r.service.change(ctx, r.caller, q.Place, func(q *queue) error {
 		q.Tags = maps.Clone(q.Tags)

@@ -109,9 +109,11 @@ func (c *Call) FailTo(w Answerer, err error) error {
 	}
 	buffer, _ := buffers.Get().(*[]byte)
 	if c.Protocol != JSON && c.Action == "" && failure.Code == UnknownOperation {
-		// This is no call at all: somebody looks at the URL of a queue.
+		// A request without an action, such as a browser that opens the URL of a queue:
+		// AWS answers in XML whatever the client accepts.
+		c.Protocol = Query
 		c.answer.Status = http.StatusNotFound
-		*buffer = c.appendNothing((*buffer)[:0])
+		*buffer = append((*buffer)[:0], "<UnknownOperationException/>\n"...)
 	} else {
 		*buffer = c.appendFailure((*buffer)[:0], failure)
 	}
@@ -136,8 +138,8 @@ func (c *Call) contentType() string {
 	}
 }
 
-// appendAnswer appends an output. That of an action without results has no
-// element for them.
+// appendAnswer appends an output. An action without results has no element for them
+// in XML and an empty body in JSON; results without members are an empty element.
 func (c *Call) appendAnswer(b []byte, out Output) []byte {
 	action := string(c.Action)
 	m, list := membersOf(out)
@@ -145,6 +147,9 @@ func (c *Call) appendAnswer(b []byte, out Output) []byte {
 	m.release()
 	switch c.Protocol {
 	case JSON:
+		if !results {
+			return b
+		}
 		return appendJSON(b, out)
 	case QueryJSON:
 		b = append(append(append(b, `{"`...), action...), `Response":{`...)
@@ -158,8 +163,12 @@ func (c *Call) appendAnswer(b []byte, out Output) []byte {
 		b = append(append(append(b, xmlProlog+"<"...), action...), "Response"+xmlNamespace+">"...)
 		if results {
 			b = append(append(append(b, '<'), action...), "Result>"...)
-			b = appendXML(b, out)
-			b = append(append(append(b, "</"...), action...), "Result>"...)
+			empty := len(b)
+			if b = appendXML(b, out); len(b) == empty {
+				b = append(b[:empty-1], "/>"...)
+			} else {
+				b = append(append(append(b, "</"...), action...), "Result>"...)
+			}
 		}
 		b = append(appendElement(append(b, "<ResponseMetadata>"...), "RequestId", c.RequestID), "</ResponseMetadata>"...)
 		return append(append(append(b, "</"...), action...), "Response>"...)
@@ -186,12 +195,4 @@ func (c *Call) appendFailure(b []byte, e *Error) []byte {
 		b = appendElement(append(b, "<Detail/></Error>"...), "RequestId", c.RequestID)
 		return append(b, "</ErrorResponse>"...)
 	}
-}
-
-// appendNothing appends the answer to a request of Query without any action.
-func (c *Call) appendNothing(b []byte) []byte {
-	if c.Protocol == QueryJSON {
-		return append(b, `{"Output":{"__type":"com.amazon.coral.service#UnknownOperationException","message":null},"Version":"1.0"}`...)
-	}
-	return append(b, "<UnknownOperationException/>\n"...)
 }

@@ -1,6 +1,9 @@
 package sqswire
 
-import "strings"
+import (
+	"strings"
+	"unicode"
+)
 
 const (
 	maxAttributeName = 256
@@ -24,6 +27,12 @@ func (v *MessageAttributeValue) Kind() string {
 	return kind
 }
 
+// What AWS calls the attributes of senders and its own.
+const (
+	userAttribute   = "(user)"
+	systemAttribute = "system"
+)
+
 // CheckAttributes checks names, types and values of message attributes. Errors
 // are an *Error.
 func CheckAttributes(attributes map[string]MessageAttributeValue) error {
@@ -35,7 +44,7 @@ func CheckAttributes(attributes map[string]MessageAttributeValue) error {
 			return err
 		}
 		value := attributes[name]
-		if err := checkAttributeValue("Message (user) attribute", name, &value); err != nil {
+		if err := checkAttributeValue(userAttribute, name, &value); err != nil {
 			return err
 		}
 	}
@@ -50,10 +59,10 @@ func CheckSystemAttributes(attributes map[string]MessageSystemAttributeValue) er
 		if name != TraceHeader {
 			return InvalidParameterValue.Withf("Message system attribute name '%.300s' is invalid.", name)
 		}
-		if value.DataType != TypeString {
+		if value.DataType != "" && value.DataType != TypeString {
 			return InvalidParameterValue.Withf("The message system attribute '%s' has an invalid message attribute type, the set of supported types is String.", name)
 		}
-		if err := checkAttributeValue("Message (system) attribute", name, &value); err != nil {
+		if err := checkAttributeValue(systemAttribute, name, &value); err != nil {
 			return err
 		}
 	}
@@ -69,23 +78,29 @@ func checkAttributeName(name string) *Error {
 	case name == "":
 		return InvalidParameterValue.Withf("The request must contain non-empty message (user) attribute names.")
 	case len(name) > maxAttributeName:
-		return InvalidParameterValue.Withf("Length of message attribute name must be less than %d bytes.", maxAttributeName)
+		return InvalidParameterValue.Withf("Message (user) attribute name must be shorter than %d bytes.", maxAttributeName)
 	case strings.ContainsFunc(name, notInAttributeName):
 		return InvalidParameterValue.Withf("The message attribute name '%s' is invalid. Attribute name can contain A-Z, a-z, 0-9, underscore (_), hyphen (-), and period (.) characters.", name)
 	case strings.HasPrefix(lower, "aws."), strings.HasPrefix(lower, "amazon."):
-		return InvalidParameterValue.Withf("You can't use message attribute names beginning with 'AWS.' or 'Amazon.'. These strings are reserved for internal use.")
+		return InvalidParameterValue.Withf("You can't use message attribute names beginning with 'AWS.' or 'Amazon'. These strings are reserved for internal use.")
 	case name[0] == '.':
-		return InvalidParameterValue.Withf("Message attribute name can not start with '.' character.")
+		return InvalidParameterValue.Withf("Message (user) attribute name must not begin with character '.'.")
 	case name[len(name)-1] == '.':
-		return InvalidParameterValue.Withf("Message attribute name can not end with '.' character.")
+		return InvalidParameterValue.Withf("Message (user) attribute name must not end with character '.'.")
 	case strings.Contains(name, ".."):
-		return InvalidParameterValue.Withf("Message attribute name can not have successive '.' characters.")
+		return InvalidParameterValue.Withf("Message (user) attribute name must not have successive '.' characters.")
 	default:
 		return nil
 	}
 }
 
+// notInAttributeName reports whether names of attributes cannot have a character. AWS
+// takes letters beyond ASCII, although its documentation does not say so.
 func notInAttributeName(r rune) bool {
+	return notInAttributeType(r) && !unicode.IsLetter(r)
+}
+
+func notInAttributeType(r rune) bool {
 	switch {
 	case 'a' <= r && r <= 'z', 'A' <= r && r <= 'Z', '0' <= r && r <= '9', r == '-', r == '_', r == '.':
 		return false
@@ -98,12 +113,14 @@ func checkAttributeValue(what, name string, value *MessageAttributeValue) *Error
 	switch {
 	case value.StringListValues != nil || value.BinaryListValues != nil:
 		return UnsupportedOperation.Withf("Message attribute list values in SendMessage operation are not supported.")
+	case value.DataType == "" && value.StringValue == nil && value.BinaryValue == nil:
+		return InvalidParameterValue.Withf("The message %s attribute '%s' must contain a non-empty message attribute value.", what, name)
 	case value.DataType == "":
-		return InvalidParameterValue.Withf("The message attribute '%s' must contain a non-empty message attribute type.", name)
+		return InvalidParameterValue.Withf("The message %s attribute '%s' must contain a non-empty message attribute type.", what, name)
 	case len(value.DataType) > maxAttributeType:
-		return InvalidParameterValue.Withf("Length of message attribute type must be less than %d bytes.", maxAttributeType)
-	case strings.ContainsFunc(value.DataType, notInAttributeName):
-		return invalidType(name)
+		return InvalidParameterValue.Withf("Message %s attribute type must be shorter than %d bytes.", what, maxAttributeType)
+	case strings.ContainsFunc(value.DataType, notInAttributeType):
+		return invalidType(what, name)
 	}
 	switch value.Kind() {
 	case TypeString, TypeNumber:
@@ -114,20 +131,20 @@ func checkAttributeValue(what, name string, value *MessageAttributeValue) *Error
 		}
 		return nil
 	default:
-		return invalidType(name)
+		return invalidType(what, name)
 	}
 }
 
-func invalidType(name string) *Error {
-	return InvalidParameterValue.Withf("The message attribute '%s' has an invalid message attribute type, the set of supported type prefixes is Binary, Number, and String.", name)
+func invalidType(what, name string) *Error {
+	return InvalidParameterValue.Withf("The type of message %s attribute '%s' is invalid. You must use only the following supported type prefixes: Binary, Number, String.", what, name)
 }
 
 // emptyValue says that there is no value in the field that belongs to the type.
 func emptyValue(what, name string, value *MessageAttributeValue, field string) *Error {
 	if value.StringValue != nil && *value.StringValue != "" || len(value.BinaryValue) > 0 {
-		return InvalidParameterValue.Withf("The message attribute '%s' with type '%s' must use field '%s'.", name, value.DataType, field)
+		return InvalidParameterValue.Withf("Message %s attribute '%s' with type '%s' must use field '%s'.", what, name, value.DataType, field)
 	}
-	return InvalidParameterValue.Withf("%s '%s' must contain a non-empty value of type '%s'.", what, name, value.DataType)
+	return InvalidParameterValue.Withf("Message %s attribute '%s' must contain a non-empty value of type '%s'.", what, name, value.DataType)
 }
 
 func checkText(what, name string, value *MessageAttributeValue) *Error {
@@ -135,9 +152,10 @@ func checkText(what, name string, value *MessageAttributeValue) *Error {
 	case value.StringValue == nil || *value.StringValue == "":
 		return emptyValue(what, name, value, "String")
 	case !allowedText(*value.StringValue):
-		return InvalidMessageContents.Default()
+		// Unlike in a body, the code is that of any other bad parameter.
+		return InvalidParameterValue.Withf("%s", InvalidMessageContents.Default().Message)
 	case value.Kind() == TypeNumber && !isNumber(*value.StringValue):
-		return InvalidParameterValue.Withf("Can't cast the value of message (user) attribute '%s' to a number.", name)
+		return InvalidParameterValue.Withf("Can't cast the value of message %s attribute '%s' to a number.", what, name)
 	default:
 		return nil
 	}

@@ -96,7 +96,7 @@ func Read(r *http.Request, limit int64) (*Call, error) {
 // is there that must be. Errors are an *Error.
 func (c *Call) Decode() error {
 	in := c.Action.newInput()
-	if in == nil {
+	if in == nil || c.misplaced() {
 		return c.unknown()
 	}
 	var err *Error
@@ -134,6 +134,16 @@ func (c *Call) unknown() *Error {
 		return UnknownOperation.Default()
 	}
 	return UnknownOperation.Withf("The action %.128s is not valid for this endpoint.", c.Action)
+}
+
+// misplaced reports whether a Query request goes to the URL of a queue with an action
+// that AWS takes at the root only. JSON clients may use any path.
+func (c *Call) misplaced() bool {
+	if c.Protocol == JSON || c.Action != CreateQueue && c.Action != ListQueues {
+		return false
+	}
+	account, name := QueueName(c.Path)
+	return account != "" && name != ""
 }
 
 // completeURL takes the queue's URL from the path if the request has it there.

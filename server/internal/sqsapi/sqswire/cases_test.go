@@ -109,7 +109,7 @@ func messageCases() []wireCase {
 		},
 		{
 			sqswire.StartMessageMoveTask,
-			&sqswire.StartMessageMoveTaskInput{SourceARN: deadARN, DestinationARN: orderARN, MaxNumberOfMessagesPerSecond: new(100)},
+			&sqswire.StartMessageMoveTaskInput{SourceARN: new(deadARN), DestinationARN: new(orderARN), MaxNumberOfMessagesPerSecond: new(100)},
 			&sqswire.StartMessageMoveTaskOutput{TaskHandle: "task-1"},
 		},
 		{
@@ -119,7 +119,7 @@ func messageCases() []wireCase {
 		},
 		{
 			sqswire.ListMessageMoveTasks,
-			&sqswire.ListMessageMoveTasksInput{SourceARN: deadARN, MaxResults: new(2)},
+			&sqswire.ListMessageMoveTasksInput{SourceARN: new(deadARN), MaxResults: new(2)},
 			&sqswire.ListMessageMoveTasksOutput{Results: []sqswire.ListMessageMoveTasksResultEntry{
 				{
 					TaskHandle: "task-1", Status: "RUNNING", SourceARN: deadARN, DestinationARN: orderARN,
@@ -137,7 +137,7 @@ func queueCases() []wireCase {
 		{
 			sqswire.CreateQueue,
 			&sqswire.CreateQueueInput{
-				QueueName:  "orders.fifo",
+				QueueName:  new("orders.fifo"),
 				Attributes: map[string]string{"FifoQueue": "true", "RedrivePolicy": `{"maxReceiveCount":3}`},
 				Tags:       map[string]string{"team": "a&b", "empty": ""},
 			},

@@ -1,6 +1,7 @@
 package sqswire
 
 import (
+	"fmt"
 	"strings"
 	"unicode/utf8"
 )
@@ -115,10 +116,12 @@ func (in *SendMessageBatchInput) CheckBatchSize() error {
 }
 
 // CheckMessageSize checks the size of a message against the limit of its queue.
-// Errors are an *Error.
+// Errors are an *Error, which an entry of a batch words differently.
 func CheckMessageSize(body string, attributes map[string]MessageAttributeValue, limit int) error {
 	if MessageSize(body, attributes) > limit {
-		return InvalidParameterValue.Withf("One or more parameters are invalid. Reason: Message must be shorter than %d bytes.", limit)
+		e := InvalidParameterValue.Withf("One or more parameters are invalid. Reason: Message must be shorter than %d bytes.", limit)
+		e.EntryMessage = fmt.Sprintf("One or more parameters cannot be validated. Reason: Message must be shorter than %d bytes.", limit)
+		return e
 	}
 	return nil
 }

@@ -172,7 +172,7 @@ func TestLabelsAreChecked(t *testing.T) {
 func TestAttributeNamesAreChecked(t *testing.T) {
 	for name, good := range map[string]bool{
 		"a": true, "A-z_0.b": true, strings.Repeat("a", 256): true, "awsome": true, "amazonas": true, "x.aws.y": true,
-		"": false, strings.Repeat("a", 257): false, "a b": false, "é": false, "a/b": false,
+		"": false, strings.Repeat("a", 257): false, "é": true, "attr.1øßä": true, "名前": true, "a b": false, "§": false, "a/b": false, "1️⃣": false,
 		"AWS.x": false, "aws.x": false, "Amazon.x": false, "aMaZoN.x": false, ".a": false, "a.": false, "a..b": false,
 	} {
 		err := sqswire.CheckAttributes(map[string]sqswire.MessageAttributeValue{name: {DataType: "String", StringValue: new("x")}})
@@ -205,7 +205,7 @@ func TestAttributeTypesAndValuesAreChecked(t *testing.T) {
 		{sqswire.MessageAttributeValue{DataType: "Binary", StringValue: text}, sqswire.InvalidParameterValue},
 		{sqswire.MessageAttributeValue{DataType: "Binary", BinaryValue: []byte{}}, sqswire.InvalidParameterValue},
 		{sqswire.MessageAttributeValue{DataType: "Number", StringValue: text}, sqswire.InvalidParameterValue},
-		{sqswire.MessageAttributeValue{DataType: "String", StringValue: new("\x00")}, sqswire.InvalidMessageContents},
+		{sqswire.MessageAttributeValue{DataType: "String", StringValue: new("\x00")}, sqswire.InvalidParameterValue},
 		{sqswire.MessageAttributeValue{DataType: "String", StringListValues: []string{"x"}}, sqswire.UnsupportedOperation},
 		{sqswire.MessageAttributeValue{DataType: "Binary", BinaryListValues: [][]byte{blob}}, sqswire.UnsupportedOperation},
 	} {

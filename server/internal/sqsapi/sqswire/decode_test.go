@@ -181,10 +181,9 @@ func TestRequiredParametersAreMissed(t *testing.T) {
 		{sqswire.SendMessageBatch, `{"QueueUrl":"q","Entries":[{"Id":"a","MessageBody":"b"},{"Id":"b"}]}`, sqswire.MissingParameter, missing + "SendMessageBatchRequestEntry.2.MessageBody."},
 		{sqswire.DeleteMessageBatch, `{"QueueUrl":"q","Entries":[{"Id":"a"}]}`, sqswire.MissingParameter, missing + "DeleteMessageBatchRequestEntry.1.ReceiptHandle."},
 		{sqswire.GetQueueURL, `{}`, sqswire.InvalidParameterValue, "Value for parameter QueueName is invalid. Reason: Must specify a queue name."},
-		{sqswire.SetQueueAttributes, `{"QueueUrl":"q","Attributes":{}}`, sqswire.MissingParameter, missing + "Attributes."},
+		{sqswire.CreateQueue, `{}`, sqswire.InvalidParameterValue, "Value for parameter QueueName is invalid. Reason: Must specify a queue name."},
 		{sqswire.TagQueue, `{"QueueUrl":"q"}`, sqswire.MissingParameter, missing + "Tags."},
-		{sqswire.UntagQueue, `{"QueueUrl":"q","TagKeys":[]}`, sqswire.MissingParameter, missing + "TagKeys."},
-		{sqswire.AddPermission, `{"QueueUrl":"q","Label":"l","Actions":["*"]}`, sqswire.MissingParameter, missing + "AWSAccountIds."},
+		{sqswire.AddPermission, `{"QueueUrl":"q","Actions":["*"]}`, sqswire.MissingParameter, missing + "Label."},
 		{sqswire.StartMessageMoveTask, `{}`, sqswire.MissingParameter, missing + "SourceArn."},
 		{sqswire.CancelMessageMoveTask, ``, sqswire.MissingParameter, missing + "TaskHandle."},
 	} {

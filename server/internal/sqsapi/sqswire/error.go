@@ -58,6 +58,9 @@ type Error struct {
 	Message string
 	// QueryMessage is set where the Query protocol words it differently.
 	QueryMessage string
+	// EntryMessage is set where the failure of one entry of a batch is worded
+	// differently.
+	EntryMessage string
 }
 
 // Error returns code and message.
@@ -82,7 +85,11 @@ func (e *Error) Is(target error) bool { return target == error(e.Code) }
 
 // Entry is the error as the failure of one entry of a batch.
 func (e *Error) Entry(id string) BatchResultErrorEntry {
-	return BatchResultErrorEntry{ID: id, SenderFault: !e.Code.Receiver(), Code: e.Code.Query(), Message: e.Message}
+	message := e.Message
+	if e.EntryMessage != "" {
+		message = e.EntryMessage
+	}
+	return BatchResultErrorEntry{ID: id, SenderFault: !e.Code.Receiver(), Code: e.Code.Query(), Message: message}
 }
 
 // The codes of SQS.

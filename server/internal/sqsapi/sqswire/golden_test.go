@@ -158,7 +158,7 @@ func TestEmptyFieldsAreLeftOut(t *testing.T) {
 		action := string(c.action)
 		for protocol, want := range map[sqswire.Protocol]string{
 			sqswire.JSON:      c.json,
-			sqswire.Query:     "<" + action + "Result>" + c.xml + "</" + action + "Result>",
+			sqswire.Query:     resultElement(action, c.xml),
 			sqswire.QueryJSON: `"` + action + `Result":` + c.tree + `,"ResponseMetadata"`,
 		} {
 			call := &sqswire.Call{Action: c.action, Protocol: protocol}
@@ -168,6 +168,13 @@ func TestEmptyFieldsAreLeftOut(t *testing.T) {
 			}
 		}
 	}
+}
+
+func resultElement(action, inside string) string {
+	if inside == "" {
+		return "<" + action + "Result/>"
+	}
+	return "<" + action + "Result>" + inside + "</" + action + "Result>"
 }
 
 // Messages of other protocols may hold what no client of SQS can have sent.

@@ -2,9 +2,10 @@ package sqswire
 
 // A StartMessageMoveTaskInput asks to move the messages of a dead-letter queue.
 type StartMessageMoveTaskInput struct {
-	SourceARN string
-	// DestinationARN is empty if each message goes back where it came from.
-	DestinationARN               string
+	// SourceARN is nil if the request has none; an empty one is refused in other words.
+	SourceARN *string
+	// DestinationARN is nil if each message goes back where it came from.
+	DestinationARN               *string
 	MaxNumberOfMessagesPerSecond *int
 }
 
@@ -19,7 +20,8 @@ type CancelMessageMoveTaskOutput struct{ ApproximateNumberOfMessagesMoved int64 
 
 // A ListMessageMoveTasksInput asks for the newest tasks of a source.
 type ListMessageMoveTasksInput struct {
-	SourceARN  string
+	// SourceARN is nil if the request has none; an empty one is refused in other words.
+	SourceARN  *string
 	MaxResults *int
 }
 
@@ -45,8 +47,8 @@ type ListMessageMoveTasksResultEntry struct {
 }
 
 func (in *StartMessageMoveTaskInput) members(m *members) {
-	m.required().text("SourceArn", &in.SourceARN)
-	m.text("DestinationArn", &in.DestinationARN)
+	m.required().optional("SourceArn", &in.SourceARN)
+	m.optional("DestinationArn", &in.DestinationARN)
 	m.integer("MaxNumberOfMessagesPerSecond", &in.MaxNumberOfMessagesPerSecond)
 }
 
@@ -61,7 +63,7 @@ func (out *CancelMessageMoveTaskOutput) members(m *members) {
 }
 
 func (in *ListMessageMoveTasksInput) members(m *members) {
-	m.required().text("SourceArn", &in.SourceARN)
+	m.required().optional("SourceArn", &in.SourceARN)
 	m.integer("MaxResults", &in.MaxResults)
 }
 

@@ -185,7 +185,11 @@ func (f form) structure(s structure) *Error {
 func (f form) member(m *member) *Error {
 	switch value := m.value.(type) {
 	case *[]string:
-		for _, it := range f.items(m) {
+		items := f.items(m)
+		if items != nil {
+			*value = make([]string, 0, len(items))
+		}
+		for _, it := range items {
 			text, _ := it.of.get("")
 			*value = append(*value, text)
 		}

@@ -3,7 +3,8 @@ package sqswire
 // A CreateQueueInput asks for a queue; one of the same name with the same
 // attributes is no error.
 type CreateQueueInput struct {
-	QueueName  string
+	// QueueName is nil if the request has none; an empty one is refused in other words.
+	QueueName  *string
 	Attributes map[string]string
 	Tags       map[string]string
 }
@@ -89,7 +90,8 @@ type TagQueueOutput struct{}
 // An UntagQueueInput asks to take tags off a queue.
 type UntagQueueInput struct {
 	QueueURL string
-	TagKeys  []string
+	// TagKeys is nil if the request has none; an empty list is refused in other words.
+	TagKeys []string
 }
 
 // An UntagQueueOutput is empty.
@@ -101,7 +103,8 @@ type ListQueueTagsInput struct{ QueueURL string }
 // A ListQueueTagsOutput holds them.
 type ListQueueTagsOutput struct{ Tags map[string]string }
 
-// An AddPermissionInput asks to let other accounts use a queue.
+// An AddPermissionInput asks to let other accounts use a queue. The lists are nil if
+// the request has none; empty ones are refused in other words.
 type AddPermissionInput struct {
 	QueueURL      string
 	Label         string
@@ -122,7 +125,7 @@ type RemovePermissionInput struct {
 type RemovePermissionOutput struct{}
 
 func (in *CreateQueueInput) members(m *members) {
-	m.required().text("QueueName", &in.QueueName)
+	m.required().optional("QueueName", &in.QueueName)
 	m.attributes("Attributes", &in.Attributes)
 	m.tags("tags", &in.Tags)
 }
@@ -162,7 +165,7 @@ func (out *GetQueueAttributesOutput) members(m *members) {
 
 func (in *SetQueueAttributesInput) members(m *members) {
 	m.queueURL(&in.QueueURL)
-	m.required().attributes("Attributes", &in.Attributes)
+	m.attributes("Attributes", &in.Attributes)
 }
 
 func (*SetQueueAttributesOutput) members(*members) {}
@@ -192,7 +195,7 @@ func (*TagQueueOutput) members(*members) {}
 
 func (in *UntagQueueInput) members(m *members) {
 	m.queueURL(&in.QueueURL)
-	m.required().texts("TagKeys", "TagKey", &in.TagKeys)
+	m.texts("TagKeys", "TagKey", &in.TagKeys)
 }
 
 func (*UntagQueueOutput) members(*members) {}
@@ -204,8 +207,8 @@ func (out *ListQueueTagsOutput) members(m *members) { m.tags("Tags", &out.Tags) 
 func (in *AddPermissionInput) members(m *members) {
 	m.queueURL(&in.QueueURL)
 	m.required().text("Label", &in.Label)
-	m.required().texts("AWSAccountIds", "AWSAccountId", &in.AWSAccountIDs)
-	m.required().texts("Actions", "ActionName", &in.Actions)
+	m.texts("AWSAccountIds", "AWSAccountId", &in.AWSAccountIDs)
+	m.texts("Actions", "ActionName", &in.Actions)
 }
 
 func (*AddPermissionOutput) members(*members) {}
