@@ -110,6 +110,10 @@ type Config struct {
 	// KeyFile, TokenFile and RevocationFile are those of DataDir if they are
 	// empty.
 	KeyFile, TokenFile, RevocationFile string
+	// TokenOut is where the program mailboxd writes the operator's token when it has
+	// started: the number of an open file descriptor, or a path; empty means nowhere.
+	// It is for daemons with amnesia, which keep no TokenFile.
+	TokenOut string
 
 	// LogFormat is "json" or "text", and LogLevel "debug", "info", "warn" or
 	// "error".

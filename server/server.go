@@ -123,6 +123,9 @@ func (s *Server) Address(listener string) string {
 	return ""
 }
 
+// Logger returns the daemon's log, for what the program around it has to say.
+func (s *Server) Logger() *slog.Logger { return s.log }
+
 // OperatorToken returns the token that may do everything, once the daemon has
 // started. It is a secret.
 func (s *Server) OperatorToken() capability.Token {

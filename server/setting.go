@@ -83,6 +83,7 @@ var settings = []Setting{
 
 	setting("auth.key_file", "key-file", "file of the keys that tokens are made with", false, func(c *Config) any { return &c.KeyFile }),
 	setting("auth.token_file", "token-file", "file of the operator's token", false, func(c *Config) any { return &c.TokenFile }),
+	setting("auth.token_out", "token-out", "file descriptor or path to which the operator's token is written once, at the start", false, func(c *Config) any { return &c.TokenOut }),
 	setting("auth.revocation_file", "revocation-file", "file of revocations", false, func(c *Config) any { return &c.RevocationFile }),
 
 	setting("sqs.credentials_file", "sqs-credentials-file", "file of access keys that stand for capabilities", false, func(c *Config) any { return &c.SQS.CredentialsFile }),

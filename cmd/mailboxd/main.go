@@ -38,9 +38,18 @@ func run(args, environ []string, stdout, stderr io.Writer) int {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	go greet(ctx, daemon, stdout)
+	greeted := make(chan error, 1)
+	go func() {
+		err := greet(ctx, daemon, stdout)
+		if err != nil {
+			stop()
+		}
+		greeted <- err
+	}()
 	go reload(ctx, daemon, args, environ, stderr)
-	if err := daemon.Run(ctx); err != nil {
+	err = daemon.Run(ctx)
+	stop()
+	if err = errors.Join(err, <-greeted); err != nil {
 		tell(stderr, "mailboxd: %v\n", err)
 		return 1
 	}
@@ -69,26 +78,22 @@ func reload(ctx context.Context, daemon *server.Server, args, environ []string, 
 	}
 }
 
-// greet tells whoever started the daemon how to use it. A daemon that keeps no
-// file has no other place for its token than the terminal.
-func greet(ctx context.Context, daemon *server.Server, stdout io.Writer) {
+// greet tells the person who started the daemon how to use it. The error is that of
+// writing the operator's token to where --token-out says.
+func greet(ctx context.Context, daemon *server.Server, stdout io.Writer) error {
 	select {
 	case <-ctx.Done():
-		return
+		return nil
 	case <-daemon.Started():
 	}
 	config := daemon.Config()
-	token := "$(cat " + config.TokenFile + ")"
-	if *config.Amnesia {
-		token = daemon.OperatorToken().Reveal()
-		tell(stdout, "The operator's token, which nobody can read again:\n\n  %s\n\n", token)
-		token = "$TOKEN"
-	} else {
-		tell(stdout, "The operator's token is in %s.\n\n", config.TokenFile)
+	token, err := presentToken(ctx, daemon, &config, stdout)
+	if err != nil {
+		return err
 	}
 	address := daemon.Address(server.HTTP)
 	if address == "" {
-		return
+		return nil
 	}
 	scheme := "http"
 	if config.TLSCert != "" {
@@ -102,6 +107,7 @@ func greet(ctx context.Context, daemon *server.Server, stdout io.Writer) {
 
 `
 	tell(stdout, lines, token, scheme+"://"+address)
+	return nil
 }
 
 // tell writes to a terminal, which may be gone.

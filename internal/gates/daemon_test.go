@@ -27,7 +27,7 @@ type daemon struct {
 
 // Arguments that make a daemon of each kind.
 var (
-	inMemory = []string{"--profile=micronode"}
+	inMemory = []string{"--profile=micronode", "--token-out=1"} // standard output, which it does not choose
 	onDisk   = []string{"--profile=macronode"}
 )
 
@@ -88,8 +88,7 @@ func (d *daemon) await(args []string) error {
 // reports whether it is there.
 func (d *daemon) readToken() bool {
 	if slices.Contains(d.Args(), inMemory[0]) {
-		_, rest, _ := strings.Cut(d.Stdout.String(), "read again:\n\n  ")
-		if token, _, whole := strings.Cut(rest, "\n"); whole {
+		if token, _, whole := strings.Cut(d.Stdout.String(), "\n"); whole {
 			d.token = token
 		}
 	} else if text, err := os.ReadFile(filepath.Join(d.dir, "operator.token")); err == nil {
