@@ -67,6 +67,8 @@ type Broker struct {
 
 	messageLines linePace
 	stopHearing  func()
+	// forgedLines and refusedLines bound what is logged about refused tokens.
+	forgedLines, refusedLines linePace
 
 	measuring  sync.Mutex // held while the figures of topics are taken
 	measuredAt atomic.Int64
@@ -133,5 +135,6 @@ func (b *Broker) Metrics() *metrics.Set { return b.metrics }
 func (b *Broker) Close() error {
 	b.SetState(StateStopped)
 	b.stopHearing()
+	b.logSuppressed()
 	return b.topics.closeAll()
 }

@@ -3,6 +3,7 @@ package broker
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"strings"
 
 	"github.com/mailboxmq/mailbox/capability"
@@ -124,8 +125,20 @@ func (c *Caller) refused(ctx context.Context, request capability.Request, err er
 	if reason == capability.ReasonQuota {
 		return // ordinary life of a busy client
 	}
-	c.broker.log.LogAttrs(ctx, levelRefusal, "auth.denied", c.attrs(request.Topic,
-		attrReason(string(reason)), attrOperation(request.Operation))...)
+	// Forged tokens do not use up the lines of genuine ones.
+	pace := &c.broker.refusedLines
+	if reason == capability.ReasonNotGenuine {
+		pace = &c.broker.forgedLines
+	}
+	suppressed, ok := pace.take(c.broker.now(), refusalLines, refusalEvery)
+	if !ok {
+		return // it is counted
+	}
+	attrs := c.attrs(request.Topic, attrReason(string(reason)), attrOperation(request.Operation))
+	if suppressed > 0 {
+		attrs = append(attrs, slog.Int("suppressed", suppressed))
+	}
+	c.broker.log.LogAttrs(ctx, levelRefusal, "auth.denied", attrs...)
 }
 
 // localised returns err with the topic's own name instead of the backend's.

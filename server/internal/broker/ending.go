@@ -3,7 +3,6 @@ package broker
 import (
 	"log/slog"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
@@ -53,7 +52,7 @@ func byItself(reason driver.Reason) bool {
 // logged already. Bodies, attributes and tokens are never logged. Each of attrs is
 // a slog.Attr.
 func (b *Broker) logMessage(line string, key topicKey, attrs ...any) {
-	suppressed, ok := b.messageLines.take(b.now())
+	suppressed, ok := b.messageLines.take(b.now(), linesBurst, linesEvery)
 	if !ok {
 		return
 	}
@@ -87,32 +86,3 @@ const (
 	linesBurst = 100
 	linesEvery = 50 * time.Millisecond
 )
-
-// linePace bounds a kind of log lines. The zero value lets a burst through.
-type linePace struct {
-	mu         sync.Mutex    // guards the fields below
-	free       time.Duration // on the broker's clock: from when on a whole burst may come
-	suppressed int           // lines since the last one that was logged
-}
-
-// take reports whether a line may be logged, and how many were not since the last.
-func (p *linePace) take(now time.Duration) (suppressed int, ok bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.free > now+linesBurst*linesEvery-linesEvery {
-		p.suppressed++
-		return 0, false
-	}
-	p.free = max(p.free, now) + linesEvery
-	suppressed, p.suppressed = p.suppressed, 0
-	return suppressed, true
-}
-
-// rest returns how many lines were suppressed and not mentioned yet.
-func (p *linePace) rest() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	suppressed := p.suppressed
-	p.suppressed = 0
-	return suppressed
-}

@@ -2,12 +2,14 @@ package broker_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
 	"runtime"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/mailboxmq/mailbox/capability"
@@ -300,4 +302,40 @@ func TestRevokedTokenLearnsNotWhichQueuesExist(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestForgedTokensFillNoLog shows a thousand forged tokens in ten seconds.
+func TestForgedTokensFillNoLog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := memory(t, broker.Limits{})
+		forged := b.Caller(mint(t, capability.NewKeyRing(capability.NewKey()), ""), broker.Origin{})
+		for range 1000 {
+			expectCode(t, forged.Genuine(t.Context()), driver.ErrUnauthenticated, "a forged token")
+			time.Sleep(10 * time.Millisecond)
+		}
+		lines := strings.Count(b.log.String(), "auth.denied")
+		if lines < 20 || lines > 30 {
+			t.Errorf("%d lines for 1000 forged tokens, want a burst of 20 and one in 2 s", lines)
+		}
+		// A genuine token is logged all the same.
+		_, err := b.as("", capability.Operations(capability.OpRecv), capability.Topics(capability.AnyTopic())).Send(t.Context(), "orders", say("x"))
+		expectCode(t, err, driver.ErrForbidden, "a token that may not send")
+		if now := strings.Count(b.log.String(), "auth.denied"); now != lines+1 {
+			t.Errorf("%d lines for the refusal of a genuine token, want 1", now-lines)
+		}
+		if err := b.Close(); err != nil {
+			t.Fatal(err)
+		}
+		suppressed := 0
+		for line := range strings.Lines(b.log.String()) {
+			var fields struct{ Suppressed int }
+			if err := json.Unmarshal([]byte(line), &fields); err != nil {
+				t.Fatal(err)
+			}
+			suppressed += fields.Suppressed
+		}
+		if suppressed != 1000-lines {
+			t.Errorf("the log says that %d lines were suppressed, want %d", suppressed, 1000-lines)
+		}
+	})
 }

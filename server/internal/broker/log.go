@@ -2,6 +2,8 @@ package broker
 
 import (
 	"log/slog"
+	"sync"
+	"time"
 
 	"github.com/mailboxmq/mailbox/capability"
 )
@@ -28,4 +30,47 @@ func (c *Caller) attrs(topic string, more ...slog.Attr) []slog.Attr {
 		attrs = append(attrs, slog.String("client", c.origin.Client.String()))
 	}
 	return append(attrs, more...)
+}
+
+// refusalLines and refusalEvery bound the lines about refused tokens: a burst, and then
+// one line in this time. Forged tokens cost a client nothing.
+const (
+	refusalLines = 20
+	refusalEvery = 2 * time.Second
+)
+
+// A linePace bounds a kind of log lines. The zero value has a whole burst left.
+type linePace struct {
+	mu         sync.Mutex    // guards the fields below
+	free       time.Duration // on the broker's clock: when a whole burst is allowed again
+	suppressed int           // since the last line that was logged
+}
+
+// take reports whether a line may be logged, and how many were suppressed before it.
+func (p *linePace) take(now time.Duration, burst int, every time.Duration) (suppressed int, ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.free > now+time.Duration(burst-1)*every {
+		p.suppressed++
+		return 0, false
+	}
+	p.free = max(p.free, now) + every
+	suppressed, p.suppressed = p.suppressed, 0
+	return suppressed, true
+}
+
+// rest returns how many lines were suppressed and not mentioned.
+func (p *linePace) rest() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	suppressed := p.suppressed
+	p.suppressed = 0
+	return suppressed
+}
+
+// logSuppressed mentions at the end what no later line has mentioned.
+func (b *Broker) logSuppressed() {
+	if n := b.forgedLines.rest() + b.refusedLines.rest(); n > 0 {
+		b.log.Warn("auth.denied", slog.Int("suppressed", n))
+	}
 }
