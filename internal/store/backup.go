@@ -34,7 +34,7 @@ func (s *Store) Backup(ctx context.Context, dir string) error {
 		return err
 	}
 	fs := s.options.FS
-	if fs == vfs.Default {
+	if fs == localFS {
 		dir = canonical(dir)
 	}
 	if inside(fs, dir, s.dir) {
@@ -46,6 +46,9 @@ func (s *Store) Backup(ctx context.Context, dir string) error {
 	}
 	if !fresh {
 		return fileError(driver.ErrConflict, "backup", dir, "holds a store already; choose another directory", nil)
+	}
+	if err := tighten(fs, dir); err != nil {
+		return ioError("backup", dir, err)
 	}
 	creating := fs.PathJoin(dir, creatingDir)
 	if err := fs.RemoveAll(creating); err != nil {

@@ -22,6 +22,9 @@ import (
 // the engine reads them, so it takes at least as long as reading the logs does. ctx
 // is looked at between the steps.
 //
+// Files are for their owner alone (0600), and so is dir (0700): one that exists and is
+// open to others is tightened, unless it belongs to somebody else.
+//
 // Errors name the file and say what to do. Nothing is ever deleted, except what
 // a crash left of the store's own making. Codes: ErrInvalid (dir is not a
 // directory, or an option is wrong), ErrConflict (dir is in use, or holds
@@ -33,11 +36,16 @@ func Open(ctx context.Context, dir string, options *Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	if o.FS == vfs.Default {
+	if o.FS == localFS {
 		dir = canonical(dir)
 	}
 	if _, err := prepareDir(o.FS, dir, o.ReadOnly); err != nil {
 		return nil, err
+	}
+	if !o.ReadOnly {
+		if err := tighten(o.FS, dir); err != nil {
+			return nil, ioError("open", dir, err)
+		}
 	}
 	lock, err := lockDir(o.FS, dir)
 	if err != nil {
@@ -117,7 +125,7 @@ func makeDir(fs vfs.FS, dir string) error {
 		}
 		path = parent
 	}
-	if err := fs.MkdirAll(dir, 0o755); err != nil {
+	if err := fs.MkdirAll(dir, privateDir); err != nil {
 		return err
 	}
 	for _, parent := range slices.Backward(parents) {

@@ -119,8 +119,8 @@ func (o *Options) withDefaults() (Options, error) {
 	if o != nil {
 		c = *o
 	}
-	if c.FS == nil {
-		c.FS = vfs.Default
+	if c.FS == nil || c.FS == vfs.Default {
+		c.FS = localFS
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
