@@ -93,6 +93,7 @@ func New(options Options) *Handler {
 		connect.WithCodec(jsonCodec{name: codecJSONCharset}),
 		connect.WithReadMaxBytes(MaxFrameBytes),
 		connect.WithCompressMinBytes(math.MaxInt),
+		boundedCompression(MaxFrameBytes),
 		connect.WithInterceptors(interceptor{}),
 	}
 	h.errors = connect.NewErrorWriter(settings...)
@@ -100,9 +101,10 @@ func New(options Options) *Handler {
 
 	reflector := grpcreflect.NewStaticReflector(mailboxv1connect.MailboxName)
 	open := http.NewServeMux()
-	open.Handle(grpcreflect.NewHandlerV1(reflector, connect.WithReadMaxBytes(maxReflectionBytes)))
-	open.Handle(grpcreflect.NewHandlerV1Alpha(reflector, connect.WithReadMaxBytes(maxReflectionBytes)))
-	open.Handle(healthCheck, newHealth(options.Broker))
+	small := connect.WithHandlerOptions(connect.WithReadMaxBytes(maxReflectionBytes), boundedCompression(maxReflectionBytes))
+	open.Handle(grpcreflect.NewHandlerV1(reflector, small))
+	open.Handle(grpcreflect.NewHandlerV1Alpha(reflector, small))
+	open.Handle(healthCheck, newHealth(options.Broker, small))
 	h.open = open
 	return h
 }

@@ -32,7 +32,7 @@ type healthRequest struct{ service string }
 type healthResponse struct{ status uint64 }
 
 // newHealth returns the handler of checks.
-func newHealth(b *broker.Broker) http.Handler {
+func newHealth(b *broker.Broker, bounds connect.HandlerOption) http.Handler {
 	return connect.NewUnaryHandler(healthCheck,
 		func(_ context.Context, r *connect.Request[healthRequest]) (*connect.Response[healthResponse], error) {
 			switch r.Msg.service {
@@ -46,7 +46,7 @@ func newHealth(b *broker.Broker) http.Handler {
 			}
 			return connect.NewResponse(&healthResponse{status}), nil
 		},
-		connect.WithCodec(healthCodec{}), connect.WithReadMaxBytes(maxReflectionBytes))
+		connect.WithCodec(healthCodec{}), bounds)
 }
 
 // healthCodec reads and writes both messages, which are too small to be generated.

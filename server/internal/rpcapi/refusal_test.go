@@ -242,3 +242,19 @@ func TestWhatIsBehindTheDaemonStaysThere(t *testing.T) {
 		d.stop()
 	})
 }
+
+func TestCompressedCallsAreReadWithinTheLimit(t *testing.T) {
+	eachProtocol(t, func(t *testing.T, d *daemon, protocol connect.ClientOption) {
+		client := d.rpc(d.mint(t, ""), protocol, connect.WithSendGzip())
+		send := func(size int) error {
+			_, err := client.Send(t.Context(), &mailboxv1.SendRequest{Topic: "orders", Keyless: true, Messages: []*mailboxv1.Outgoing{{Payload: make([]byte, size)}}})
+			return err
+		}
+		if err := send(300 << 10); err != nil {
+			t.Errorf("a compressed message: %v", err)
+		}
+		if err := send(20 * rpcapi.MaxFrameBytes); connect.CodeOf(err) != connect.CodeResourceExhausted {
+			t.Errorf("20 MiB in a small frame: %v", err)
+		}
+	})
+}
