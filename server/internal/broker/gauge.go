@@ -60,6 +60,7 @@ func (b *Broker) Measure(ctx context.Context) {
 	if n := b.messageLines.rest(); n > 0 {
 		b.log.LogAttrs(ctx, slog.LevelInfo, "message.suppressed", slog.Int("suppressed", n))
 	}
+	b.logSuppressed()
 	verifier := b.verifier.Stats()
 	b.metrics.CapCacheEntries.Set(float64(verifier.Entries))
 	b.metrics.CapCacheLimit.Set(float64(verifier.MaxEntries))

@@ -68,7 +68,8 @@ func (p *linePace) rest() int {
 	return suppressed
 }
 
-// logSuppressed mentions at the end what no later line has mentioned.
+// logSuppressed mentions what no later line has mentioned: when figures are taken, and
+// at the end.
 func (b *Broker) logSuppressed() {
 	if n := b.forgedLines.rest() + b.refusedLines.rest(); n > 0 {
 		b.log.Warn("auth.denied", slog.Int("suppressed", n))
