@@ -48,7 +48,11 @@ type Config struct {
 	// multiple of the visibility first asked for. 0 means no bound.
 	MaxHold int
 	// DeadLetterTo sends messages that die to another queue of the same
-	// backend instead of keeping them as this queue's dead letters.
+	// backend, or to the tail of this one, instead of keeping them as this queue's
+	// dead letters. That queue may have a DeadLetterTo of its own. Deliveries begin
+	// again there; see Message.TotalDeliveries. Where dead letters come back to the
+	// queue they died in, directly or through others, messages that expire are kept as
+	// dead letters of the queue they expired in.
 	DeadLetterTo string
 	// Annotation is a text, of MaxAnnotationBytes at most, that is kept with the
 	// queue for whoever configures it. Backends store it and do not look at it;

@@ -1,6 +1,9 @@
 package driver
 
-import "time"
+import (
+	"strconv"
+	"time"
+)
 
 // Outgoing is a message to be sent.
 type Outgoing struct {
@@ -184,10 +187,26 @@ type Peeked struct {
 }
 
 // Attributes that a message gets when it dies and Config.DeadLetterTo sends it
-// to another queue.
+// to another queue, or back to its own. They tell of the latest death, but for
+// AttributeDeadDeliveries: that is how often the message was delivered in all the
+// queues that it died in.
 const (
 	AttributeDeadReason     = "mailbox.dead.reason"
 	AttributeDeadSource     = "mailbox.dead.source"
 	AttributeDeadDeliveries = "mailbox.dead.deliveries"
 	AttributeDeadError      = "mailbox.dead.error"
 )
+
+// TotalDeliveries is how often the message was delivered since it was sent, redriven or
+// moved: Deliveries, which is what Config.MaxDeliveries limits, and those in the
+// queues that it died in before Config.DeadLetterTo brought it here.
+func (m *Message) TotalDeliveries() int { return EarlierDeliveries(m.Attributes) + m.Deliveries }
+
+// EarlierDeliveries reads AttributeDeadDeliveries. It returns 0 if the message has none.
+func EarlierDeliveries(attributes map[string]string) int {
+	n, err := strconv.ParseUint(attributes[AttributeDeadDeliveries], 10, 31)
+	if err != nil {
+		return 0
+	}
+	return int(n)
+}

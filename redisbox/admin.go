@@ -29,9 +29,6 @@ func (b *Backend) configure(ctx context.Context, name string, config driver.Conf
 	if err := checkConfig(name, config); err != nil {
 		return err
 	}
-	if err := b.checkTarget(ctx, name, config.DeadLetterTo); err != nil {
-		return err
-	}
 	if err := b.prepare(ctx, name, config); err != nil {
 		return err
 	}
@@ -68,35 +65,6 @@ func fixed(old, asked driver.Config) error {
 		Code: driver.ErrUnsupported, Field: field,
 		Detail: fmt.Sprintf("cannot change from %v to %v on an existing queue; delete it first", from, to),
 	}
-}
-
-// checkTarget refuses to let dead letters go where they would not stay.
-func (b *Backend) checkTarget(ctx context.Context, name, target string) error {
-	if target == "" {
-		return nil
-	}
-	invalid := func(detail string) error {
-		return &driver.Error{Code: driver.ErrInvalid, Field: "DeadLetterTo", Detail: detail}
-	}
-	names, err := b.names(ctx)
-	if err != nil {
-		return err
-	}
-	for _, page := range slices.Collect(slices.Chunk(names, namesPage)) {
-		configs, err := b.configs(ctx, page)
-		if err != nil {
-			return err
-		}
-		for other, config := range configs {
-			switch {
-			case config.DeadLetterTo == name && other != name:
-				return invalid(other + " sends its dead letters here; a dead letter dies only once")
-			case other == target && config.DeadLetterTo != "":
-				return invalid(target + " sends its own dead letters to " + config.DeadLetterTo)
-			}
-		}
-	}
-	return nil
 }
 
 // QueueConfig returns the configuration in force. It blocks for a round trip.
@@ -181,32 +149,6 @@ func (b *Backend) there(ctx context.Context, names []string) ([]bool, error) {
 			there[i] = found
 		}
 		return there, nil
-	})
-}
-
-// configs reads the configurations of those queues that are there.
-func (b *Backend) configs(ctx context.Context, names []string) (map[string]driver.Config, error) {
-	return request(ctx, b, func(ctx context.Context) (map[string]driver.Config, error) {
-		commands := make([]rueidis.Completed, len(names))
-		for i, name := range names {
-			commands[i] = b.client.B().Hget().Key(shardKeys(b.options.Prefix, name, 0)[0]).Field("settings").Build()
-		}
-		configs := make(map[string]driver.Config, len(names))
-		for i, result := range b.client.DoMulti(ctx, commands...) {
-			text, err := result.ToString()
-			if rueidis.IsRedisNil(err) {
-				continue
-			}
-			if err != nil {
-				return nil, err
-			}
-			config, err := parseStored(text)
-			if err != nil {
-				return nil, unreadable(err)
-			}
-			configs[names[i]] = config
-		}
-		return configs, nil
 	})
 }
 

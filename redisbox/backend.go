@@ -130,7 +130,7 @@ func (b *Backend) knows(name string) bool {
 // prepare lists a queue that may be new, and creates the one that its dead
 // letters go to.
 func (b *Backend) prepare(ctx context.Context, name string, config driver.Config) error {
-	if target := config.DeadLetterTo; target != "" {
+	if target := config.DeadLetterTo; target != "" && target != name {
 		defaults := b.options.Defaults
 		defaults.DeadLetterTo = ""
 		if err := b.prepare(ctx, target, defaults); err != nil {

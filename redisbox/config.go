@@ -112,9 +112,6 @@ func checkConfig(name string, config driver.Config) error {
 			Detail: "queues in Redis have one order for all groups",
 		}
 	}
-	if config.DeadLetterTo == name {
-		return invalid("DeadLetterTo", "names the queue itself")
-	}
 	shards := max(config.Shards, 1)
 	for _, bound := range bounds(&config) {
 		if value := *bound.value; value > 0 && value < shards {

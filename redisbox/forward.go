@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -108,10 +109,16 @@ func (s *shard) forwardPage(ctx context.Context) (moved int, err error) {
 	if err != nil {
 		return 0, err
 	}
+	keepExpired, err := s.keepsExpired(ctx, name, letters)
+	if err != nil {
+		return 0, err
+	}
 	parts := make(map[*shard]*sending)
 	var verdicts []string // id, death and what has become of it, for forward.lua
 	for i := range letters {
-		if l := &letters[i]; target == nil || !s.address(ctx, target, parts, l) {
+		l := &letters[i]
+		stays := target == nil || (keepExpired && l.reason() == driver.ReasonExpired)
+		if stays || !s.address(ctx, target, parts, l) {
 			verdicts = append(verdicts, l.id, decimal(l.score), "k")
 		}
 	}
@@ -127,8 +134,38 @@ func (s *shard) forwardPage(ctx context.Context) (moved int, err error) {
 	for to, part := range parts {
 		// An arrival that is not forgotten costs a little memory for a week.
 		_, _ = to.arrival(ctx, "f", true, part.arrivals)
+		if to.queue != s.queue && to.queue.settings.Load().config.DeadLetterTo != "" {
+			to.startForwarding(ctx) // what arrived may have pushed others out
+		}
 	}
 	return len(letters), nil
+}
+
+func (l *item) reason() driver.Reason {
+	e, _ := readEntry(l.entry)
+	return e.reason
+}
+
+// keepsExpired reports whether letters that have expired stay here, because dead letters
+// that go to target come back: an expired one would begin again with a new age, and
+// never end. It asks only if there are such letters.
+func (s *shard) keepsExpired(ctx context.Context, target string, letters []item) (bool, error) {
+	if !slices.ContainsFunc(letters, func(l item) bool { return l.reason() == driver.ReasonExpired }) {
+		return false, nil
+	}
+	seen := make(map[string]bool)
+	for target != "" && !seen[target] {
+		if target == s.queue.name {
+			return true, nil
+		}
+		seen[target] = true
+		state, err := s.queue.backend.look(ctx, target)
+		if err != nil || state.status != "ok" {
+			return false, err
+		}
+		target = state.config.DeadLetterTo
+	}
+	return false, nil
 }
 
 // target returns the queue that dead letters go to, and nil if there is none.
@@ -158,12 +195,14 @@ func (s *shard) address(ctx context.Context, target *queue, parts map[*shard]*se
 		return false
 	}
 	attributes := maps.Clone(m.Attributes)
+	earlier := driver.EarlierDeliveries(attributes)
 	if attributes == nil {
 		attributes = make(map[string]string, extraAttributes)
 	}
 	attributes[driver.AttributeDeadReason] = string(e.reason)
 	attributes[driver.AttributeDeadSource] = s.queue.name
-	attributes[driver.AttributeDeadDeliveries] = strconv.Itoa(e.deliveries)
+	attributes[driver.AttributeDeadDeliveries] = strconv.Itoa(earlier + e.deliveries)
+	delete(attributes, driver.AttributeDeadError)
 	if e.lastError != "" {
 		attributes[driver.AttributeDeadError] = e.lastError
 	}

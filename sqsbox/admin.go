@@ -47,6 +47,12 @@ func (b *Backend) configure(ctx context.Context, name string, config driver.Conf
 	if config.StrictGroups && !fifo {
 		return configError(driver.ErrUnsupported, "StrictGroups", "a standard queue cannot be made a FIFO queue")
 	}
+	if isNew && config.DeadLetterTo == name { // it must be there before it can be named
+		if at, err = b.create(ctx, name, config.StrictGroups, nil); err != nil {
+			return err
+		}
+		isNew = false
+	}
 	attributes, err := b.wanted(ctx, config, fifo)
 	if err != nil {
 		return err

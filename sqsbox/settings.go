@@ -116,9 +116,6 @@ func checkConfig(name string, config driver.Config) error {
 	if err := config.Validate(); err != nil {
 		return err
 	}
-	if config.DeadLetterTo == name {
-		return configError(driver.ErrInvalid, "DeadLetterTo", "a queue cannot be where its own dead go")
-	}
 	fifo := config.StrictGroups || strings.HasSuffix(name, fifoSuffix)
 	for _, setting := range []struct {
 		field  string

@@ -156,7 +156,6 @@ func badConfigIsRefused(s *session, q driver.Queue) {
 		{driver.Config{RetainDead: driver.Retention{Count: -1}}, 0},
 		{driver.Config{MaxHold: -1}, 0},
 		{driver.Config{DeadLetterTo: "{bad}"}, ""},
-		{driver.Config{DeadLetterTo: queueName}, ""},
 	} {
 		err := admin.ConfigureQueue(s.ctx(), queueName, bad.config)
 		s.expectInvalid(err, driver.ErrInvalid, fmt.Sprint(bad.limit), fmt.Sprintf("configure %+v", bad.config))

@@ -137,7 +137,7 @@ func allCases() []testCase {
 		visibilityCases, receiptCases, lateAckCases, settleCases,
 		orderCases, groupCases, fairCases, shardCases, exactCases,
 		countCases, peekCases,
-		deadLetterCases, redriveCases, deadLetterToCases, moveCases, retentionCases, dropCases, endingCases,
+		deadLetterCases, redriveCases, deadLetterToCases, deadLetterCircleCases, moveCases, retentionCases, dropCases, endingCases,
 		limitCases, adminCases, annotationCases,
 		concurrencyCases, raceCases,
 		restartCases(),

@@ -45,17 +45,18 @@ func (s *Shard) takeDead(e *Entry) *Entry {
 	return &taken
 }
 
-// deadFull reports whether no message may die. Retention by count, where it is
+// deadFull reports whether no message may die of this. Retention by count, where it is
 // tighter, makes room by itself. Of letters that go elsewhere only those count
 // that had to stay, and they do not matter while there is room elsewhere.
-func (s *Shard) deadFull() bool {
+func (s *Shard) deadFull(reason driver.Reason) bool {
 	if most := s.config.RetainDead.Count; s.config.MaxDead == 0 || (most > 0 && most < s.config.MaxDead) {
 		return false
 	}
-	if s.elsewhere != nil {
-		return s.stats.Dead-s.unseen >= s.config.MaxDead && !s.elsewhere()
+	kept := s.stats.Dead - s.unseen
+	if s.forwards(reason) {
+		return kept >= s.config.MaxDead && !s.elsewhere()
 	}
-	return s.stats.Dead+s.dying >= s.config.MaxDead
+	return kept+s.dying >= s.config.MaxDead
 }
 
 // die makes a condemned message that is in no order, but perhaps the one by
@@ -82,7 +83,7 @@ func (s *Shard) bury(letter *Entry) {
 	s.leave(letter)
 	s.dying--
 	s.stats.Dead++
-	if s.elsewhere != nil {
+	if s.elsewhere != nil && letter.Is(Leaving) {
 		s.unseen++
 	}
 	if s.window == nil || s.window.admitsDead(letter, s.dead) {

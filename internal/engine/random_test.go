@@ -130,7 +130,7 @@ func TestStructureHoldsUnderRandomPrograms(t *testing.T) {
 				if err := s.Check(); err != nil {
 					t.Fatal(err)
 				}
-				if next, ok := s.NextDeadline(); ok && next < s.clock && !s.deadFull() {
+				if next, ok := s.NextDeadline(); ok && next < s.clock && !s.deadFull(driver.ReasonExpired) {
 					t.Fatalf("next deadline %d is before the clock %d", next, s.clock)
 				}
 			},

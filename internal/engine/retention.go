@@ -95,7 +95,7 @@ func (s *Shard) takeWaiting(e *Entry) *Entry {
 }
 
 // mayExpire reports whether a message that is past its time can go.
-func (s *Shard) mayExpire() bool { return s.config.DropExpired || !s.deadFull() }
+func (s *Shard) mayExpire() bool { return s.config.DropExpired || !s.deadFull(driver.ReasonExpired) }
 
 // tooOld reports whether e is past its retention.
 func (s *Shard) tooOld(at Instant, e *Entry) bool {

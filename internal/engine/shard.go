@@ -25,8 +25,9 @@ type Shard struct {
 	dead     *deadLetters
 	window   *window // nil: everything is held
 
-	elsewhere func() bool // not nil: the owner sends dead letters where this says there is room
-	unseen    int         // deaths that it does not know of yet
+	elsewhere    func() bool // not nil: the owner sends dead letters where this says there is room
+	keepsExpired bool        // messages that expire stay all the same
+	unseen       int         // leaving letters that it does not know of yet
 
 	recordEffects bool
 	tellsEndings  bool
@@ -105,6 +106,23 @@ func (s *Shard) ForwardDead(room func() bool) {
 	}
 }
 
+// KeepExpired makes messages that expire from now on stay as dead letters although
+// others go elsewhere. Where dead letters come back to the queue they died in, an
+// expired one would begin again with a new age, and never end.
+func (s *Shard) KeepExpired(keep bool) { s.keepsExpired = keep }
+
+// forwards reports whether a message that dies goes elsewhere.
+func (s *Shard) forwards(reason driver.Reason) bool {
+	return s.elsewhere != nil && !(s.keepsExpired && reason == driver.ReasonExpired)
+}
+
+// HasLeaving reports whether Effects will tell of letters that are Leaving.
+func (s *Shard) HasLeaving() bool { return s.unseen > 0 }
+
+// Present returns now, but not later than what has happened so far. An owner that
+// adds a message without Advance does so at this moment.
+func (s *Shard) Present(now Moment) Moment { return now.earlier(min(now.At, s.clock)) }
+
 // Effects returns what happened since it was last called. The entries are
 // valid until the next call of any other method.
 func (s *Shard) Effects() []Effect {
@@ -133,13 +151,19 @@ func (s *Shard) effect(kind EffectKind, e *Entry) {
 // ErrFull if it does not.
 func (s *Shard) Room(now Moment, size int) error {
 	s.Advance(now)
-	if s.config.MaxMessages > 0 && s.stats.Waiting()+s.arriving >= s.config.MaxMessages {
-		return driver.ErrFull
-	}
-	if s.config.MaxBytes > 0 && s.bytes+s.arrivingBytes+size > s.config.MaxBytes {
+	if !s.Fits(size) {
 		return driver.ErrFull
 	}
 	return nil
+}
+
+// Fits reports whether one more message with a body of this size fits beside what was
+// there when time last advanced.
+func (s *Shard) Fits(size int) bool {
+	if s.config.MaxMessages > 0 && s.stats.Waiting()+s.arriving >= s.config.MaxMessages {
+		return false
+	}
+	return s.config.MaxBytes == 0 || s.bytes+s.arrivingBytes+size <= s.config.MaxBytes
 }
 
 // wait makes e ready, or delayed until it is due. It is how every message that

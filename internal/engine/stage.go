@@ -107,7 +107,7 @@ func (s *Shard) StageDeadLetter(now Moment, d Delivery, reason driver.Reason, ca
 	if s.held(d) == nil {
 		return nil, driver.ErrReceiptExpired
 	}
-	if s.deadFull() {
+	if s.deadFull(reason) {
 		return nil, driver.ErrFull
 	}
 	e, err := s.stage(now, d)
@@ -152,13 +152,13 @@ func (s *Shard) judge(now Moment, e *Entry, delay time.Duration) {
 	e.Fate = Waits
 	e.Due = now.At.Add(delay)
 	switch {
-	case s.exhausted(e) && s.deadFull():
+	case s.exhausted(e) && s.deadFull(driver.ReasonMaxDeliveries):
 		e.Due = now.At.Add(max(delay, driver.DeadRetry))
 	case s.exhausted(e):
 		s.condemn(now, e, driver.ReasonMaxDeliveries)
 	case s.tooOld(now.At, e) && s.config.DropExpired:
 		e.Fate = Lapses
-	case s.tooOld(now.At, e) && !s.deadFull():
+	case s.tooOld(now.At, e) && !s.deadFull(driver.ReasonExpired):
 		s.condemn(now, e, driver.ReasonExpired)
 	}
 	e.set(Timed, e.Due > now.At)
@@ -168,7 +168,7 @@ func (s *Shard) judge(now Moment, e *Entry, delay time.Duration) {
 // is buried.
 func (s *Shard) condemn(now Moment, e *Entry, reason driver.Reason) {
 	e.Fate = Dies
-	e.set(Leaving, s.elsewhere != nil)
+	e.set(Leaving, s.forwards(reason))
 	s.dying++
 	s.deaths++
 	e.Left, e.Place = e.Place, s.deaths

@@ -193,6 +193,7 @@ func (b *Backend) createLocked(name string, config driver.Config, durable bool) 
 	}
 	q.tellEndings()
 	b.link(q, config.DeadLetterTo)
+	mark(b.circle(q, target), true)
 	for _, source := range b.sources[name] { // they kept their dead letters while it was not there
 		source.configure(source.settings.Load().config, q)
 	}
@@ -245,47 +246,37 @@ func (b *Backend) ConfigureQueue(ctx context.Context, name string, config driver
 	if err := b.writeConfigLocked(q, config, true); err != nil {
 		return err
 	}
+	before, after := b.circle(q, b.targetOf(q)), b.circle(q, target)
 	b.unlink(q)
 	b.link(q, config.DeadLetterTo)
+	mark(after, true)
 	q.configure(config, target)
+	mark(slices.DeleteFunc(before, func(one *queue) bool { return slices.Contains(after, one) }), false)
 	return nil
 }
 
 // targetLocked returns the queue that config.DeadLetterTo names, created if
 // need be, and nil if it names none.
 func (b *Backend) targetLocked(q *queue, config driver.Config) (*queue, error) {
-	if config.DeadLetterTo == "" {
+	switch config.DeadLetterTo {
+	case "":
 		return nil, nil
-	}
-	if sources := b.sources[q.name]; len(sources) > 0 {
-		return nil, chainError(q.name, sources[0].name+" sends its dead letters here; a dead letter dies only once")
+	case q.name:
+		return q, nil
 	}
 	target, err := b.find(config.DeadLetterTo, "configure")
-	if err != nil {
-		return nil, err
-	}
-	if target == nil {
+	if err == nil && target == nil {
 		defaults := b.defaultsLocked(config.DeadLetterTo)
 		defaults.DeadLetterTo = "" // q is not among the queues yet
 		return b.createLocked(config.DeadLetterTo, defaults, false)
 	}
-	if next := target.settings.Load().config.DeadLetterTo; next != "" {
-		return nil, chainError(q.name, target.name+" sends its own dead letters to "+next)
-	}
-	return target, nil
-}
-
-func chainError(name, detail string) error {
-	return &driver.Error{Code: driver.ErrInvalid, Op: "configure", Queue: name, Field: "DeadLetterTo", Detail: detail}
+	return target, err
 }
 
 // checkConfig refuses what no queue of this name can honour.
 func checkConfig(name string, config driver.Config) error {
 	if err := config.Validate(); err != nil {
 		return err
-	}
-	if config.DeadLetterTo == name {
-		return chainError(name, "names the queue itself")
 	}
 	shards := max(config.Shards, 1)
 	for _, bound := range []struct {
@@ -350,15 +341,19 @@ func (b *Backend) DeleteQueue(ctx context.Context, name string) error {
 	defer b.setup.Unlock()
 	b.mu.Lock()
 	q := b.queues[name]
-	delete(b.queues, name)
 	b.mu.Unlock()
 	if q == nil {
 		return &driver.Error{Code: driver.ErrNotFound, Op: "delete", Queue: name}
 	}
+	circle := b.circle(q, b.targetOf(q))
+	b.mu.Lock()
+	delete(b.queues, name)
+	b.mu.Unlock()
 	b.unlink(q)
 	for _, source := range b.sources[name] {
 		source.forgetTarget(q)
 	}
+	mark(circle, false)
 	q.end(driver.ErrNotFound)
 	return q.named(q.delete(), "delete")
 }

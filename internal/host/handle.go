@@ -249,8 +249,9 @@ func (h *handle) clear(ctx context.Context, op string, purge func(*engine.Shard,
 		}
 		now := h.now()
 		sh.engine.Advance(now)
+		var reached []*shard
 		if sh.target != nil || h.journal != nil {
-			sh.actLocked() // what happened before must be written before
+			reached = sh.actLocked() // what happened before must be written before
 		}
 		if h.journal != nil { // and what comes of the room it makes, after
 			h.journal.Lock()
@@ -260,6 +261,10 @@ func (h *handle) clear(ctx context.Context, op string, purge func(*engine.Shard,
 		removed += purge(sh.engine, now)
 		sh.settled()
 		sh.unlock()
+		for _, to := range reached {
+			to.lock()
+			to.unlock()
+		}
 	}
 	return removed, h.named(h.backend.barrier(), op)
 }

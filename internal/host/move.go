@@ -276,11 +276,9 @@ func movedExtra(extra *engine.Extra) *engine.Extra {
 	return &moved
 }
 
-// lockBoth locks two shards of different queues, of which one may send its dead
-// letters to the other: that one first, as it does itself. Setup is locked, so that
-// stays as it is, and nobody else locks two shards in another order.
+// lockBoth locks two shards of different queues, in the order for all.
 func lockBoth(a, b *shard) {
-	if b.forwardsTo(a) {
+	if b.before(a) {
 		a, b = b, a
 	}
 	a.lock()
@@ -288,19 +286,11 @@ func lockBoth(a, b *shard) {
 	a.alongside, b.alongside = b, a
 }
 
-// unlockBoth unlocks two shards. What the first has to forward to the second waits
-// until that is free.
+// unlockBoth unlocks two shards, and then does what the effects in each ask for.
 func unlockBoth(a, b *shard) {
 	a.alongside, b.alongside = nil, nil
-	if b.forwardsTo(a) {
-		a, b = b, a
-	}
-	b.unlock()
+	b.mu.Unlock()
 	a.unlock()
-}
-
-// forwardsTo reports whether the dead letters of a shard may go to another. Setup
-// is locked.
-func (sh *shard) forwardsTo(other *shard) bool {
-	return sh.queue.settings.Load().config.DeadLetterTo == other.queue.name
+	b.lock()
+	b.unlock()
 }

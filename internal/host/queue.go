@@ -24,6 +24,9 @@ type queue struct {
 	nextSend atomic.Uint64 // spreads messages without a group over the shards
 	nextTake atomic.Uint64 // spreads receives over the shards
 
+	// circular: dead letters of this queue can come back to it. Setup guards it.
+	circular bool
+
 	// isEnded: the queue was deleted or its backend closed; code says which and
 	// is written before.
 	isEnded atomic.Bool
@@ -151,26 +154,32 @@ func (sh *shard) setTarget(target *queue) {
 		sh.engine.ForwardDead(nil)
 		return
 	}
-	sh.engine.ForwardDead(func() bool { return target.hasRoom(sh.alongside) })
+	sh.engine.ForwardDead(sh.targetHasRoom)
 }
 
-// hasRoom reports whether a small message would fit. It locks the shards, but for
-// one that is locked already: what a shard that sends its dead letters here may do.
-func (q *queue) hasRoom(locked *shard) bool {
-	for _, sh := range q.shards {
-		if sh.hasRoom(sh == locked) {
-			return true
+// targetHasRoom reports whether a small message would fit in the target. It is asked
+// from within the engine of a shard that is locked, so it does not wait for others: a
+// shard of the target that is in use counts as full, and is asked again later.
+func (sh *shard) targetHasRoom() bool {
+	if sh.target == sh.queue {
+		return true
+	}
+	for _, to := range sh.target.shards {
+		if to == sh.alongside || sh.holdsTarget {
+			if to.engine.Fits(0) {
+				return true
+			}
+			continue
+		}
+		if to.mu.TryLock() {
+			fits := to.engine.Fits(0)
+			to.mu.Unlock()
+			if fits {
+				return true
+			}
 		}
 	}
 	return false
-}
-
-func (sh *shard) hasRoom(locked bool) bool {
-	if !locked {
-		sh.lock()
-		defer sh.unlock()
-	}
-	return sh.engine.Room(sh.queue.now(), 0) == nil
 }
 
 // forgetTarget keeps dead letters here from now on if they went to target.

@@ -35,13 +35,15 @@ type RestoredKey struct {
 // the highest queue id that was ever given, and crashed says that whoever had the
 // journal before did not close it.
 func (b *Backend) Restore(queues []RestoredQueue, lastID uint32, crashed bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+	b.setup.Lock()
+	defer b.setup.Unlock()
 	b.nextID = lastID
 	for i := range queues {
 		restored := &queues[i]
 		q := newQueue(b, restored.ID, restored.Name, restored.Config)
+		b.mu.Lock()
 		b.queues[q.name] = q
+		b.mu.Unlock()
 		b.link(q, restored.Config.DeadLetterTo)
 		for n, shard := range restored.Shards {
 			q.shards[n].engine.Restore(b.options.Now, shard.Totals, shard.Out)
@@ -52,6 +54,11 @@ func (b *Backend) Restore(queues []RestoredQueue, lastID uint32, crashed bool) {
 		}
 		for _, key := range restored.Keys { // nobody else has the table yet
 			q.dedup.tableLocked(q.settings.Load()).Restore(0, key.Key, key.Payload, key.ID, key.Ends)
+		}
+	}
+	for i := range queues {
+		if q := b.queues[queues[i].Name]; !q.circular {
+			mark(b.circle(q, b.targetOf(q)), true)
 		}
 	}
 	for i := range queues { // before anything else happens to what is leaving
@@ -70,15 +77,24 @@ func (b *Backend) Restore(queues []RestoredQueue, lastID uint32, crashed bool) {
 
 // sendOff goes on with dead letters that were on their way to target.
 func (sh *shard) sendOff(leaving []uint64, target *queue) {
+	if len(leaving) == 0 {
+		return
+	}
 	sh.lock()
 	defer sh.unlock()
 	sh.setTarget(target)
+	if target != nil && target != sh.queue {
+		target.tryLockShards(true) // there is no other goroutine to wait for
+		defer target.unlockShards()
+	}
+	out := forwarding{from: sh}
+	defer out.fulfil()
 	for _, death := range leaving {
 		letter := sh.deadAt(death)
 		if letter == nil { // it has gone, and only the note is left
 			letter = &engine.Entry{Place: death, Marks: engine.Damaged}
 		}
-		sh.sendOffLocked(engine.Effect{Kind: engine.Died, Entry: letter, Told: true})
+		out.sendOff(engine.Effect{Kind: engine.Died, Entry: letter, Told: true})
 		sh.queue.journal.Lock()
 		sh.queue.journal.Kept(sh.id, &engine.Entry{Place: death}) // the note, whatever it says
 		sh.queue.journal.Unlock()

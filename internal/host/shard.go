@@ -2,7 +2,6 @@ package host
 
 import (
 	"maps"
-	"strconv"
 	"sync"
 	"time"
 	"unsafe"
@@ -24,8 +23,10 @@ type shard struct {
 	batch  []*engine.Entry // reused by take
 	target *queue          // where dead letters go; nil: they stay
 	staged int             // operations that wait for the journal
-	// alongside is another shard that is locked together with this one, or nil.
-	alongside *shard
+	// alongside is another shard that is locked together with this one, or nil, and
+	// holdsTarget says that all shards of the target are.
+	alongside   *shard
+	holdsTarget bool
 	// survivors are the messages with lower numbers: they were there when an
 	// earlier process ended without closing.
 	survivors uint64
@@ -37,39 +38,55 @@ type shard struct {
 
 func (sh *shard) lock() { sh.mu.Lock() }
 
-// unlock first does what effects ask for, so that nobody sees it half done.
+// unlock first does what effects ask for, so that nobody sees it half done. The caller
+// holds no other shard.
 func (sh *shard) unlock() {
+	var reached []*shard
 	if sh.target != nil || sh.queue.journal != nil {
-		sh.actLocked()
+		reached = sh.actLocked()
 	}
 	endings := sh.endingsLocked()
 	sh.mu.Unlock()
 	sh.queue.tell(endings)
+	for _, to := range reached { // what arrived there may have consequences
+		to.lock()
+		to.unlock()
+	}
 }
 
 // actLocked moves what died to the target queue, and writes down what happened
-// without being asked for: leases, and what came of time alone.
-func (sh *shard) actLocked() {
+// without being asked for: leases, and what came of time alone. It may unlock the
+// shard for a moment to lock it together with the target. It returns the shards of
+// the target that letters were to go to; the caller locks and unlocks them when it holds no
+// other.
+func (sh *shard) actLocked() (reached []*shard) {
+	target := sh.lockTargetLocked()
+	out := forwarding{from: sh}
 	recorded := false
 	for effects := sh.engine.Effects(); len(effects) > 0; effects = sh.engine.Effects() {
 		decided := false
 		for _, effect := range effects {
 			leaving := effect.Kind == engine.Died && effect.Entry.State == engine.Dead && effect.Entry.Is(engine.Leaving)
 			decided = decided || leaving
-			if leaving && sh.sendOffLocked(effect) {
+			if leaving && out.sendOff(effect) {
 				continue
 			}
 			if sh.queue.journal != nil && sh.recordEffect(effect) {
 				recorded = true
 			}
 		}
+		out.fulfil()
 		if decided { // retention has waited for that
 			sh.engine.Advance(sh.queue.now())
 		}
 	}
+	if target != nil {
+		sh.unlockTargetLocked(target)
+	}
 	if recorded {
 		sh.queue.journal.Ride()
 	}
+	return out.reached
 }
 
 // recordEffect writes down an effect, unless it was written down before.
@@ -137,71 +154,6 @@ func (sh *shard) stageLocked(now engine.Moment, p parcel) (*engine.Entry, error)
 	sh.ids.Next(now.Wall, text)
 	id := unsafe.String(unsafe.SliceData(text), len(text)) //nolint:gosec // see parcel
 	return sh.engine.StageSend(now, id, body, p.extra, p.delay), nil
-}
-
-// sendOffLocked decides about a letter that is leaving: it goes to the target
-// queue, or stays here if there is none any more, it does not fit, or nothing is
-// left of it. It reports whether the letter has gone.
-func (sh *shard) sendOffLocked(death engine.Effect) bool {
-	if sh.target != nil && !death.Entry.Is(engine.Damaged) && sh.forwardLocked(death) {
-		return true
-	}
-	sh.engine.KeepDead(death.Entry)
-	if journal := sh.queue.journal; journal != nil && death.Told {
-		journal.Lock()
-		journal.Kept(sh.id, death.Entry)
-		journal.Unlock()
-	}
-	return false
-}
-
-// forwardLocked sends a message that has just died to the target queue, in one
-// step, so that nobody ever sees it in both or in neither. It returns false if
-// it does not fit. Locking a shard of the target while holding this one is safe:
-// a target has no target itself.
-func (sh *shard) forwardLocked(death engine.Effect) bool {
-	letter := death.Entry
-	extra := forwardedExtra(sh.queue.name, letter)
-	to := sh.target.shardFor(&driver.Outgoing{Group: extra.Group})
-	to.lock()
-	defer to.unlock()
-	now := to.queue.now()
-	if to.engine.Room(now, len(letter.Body)) != nil {
-		return false
-	}
-	e := to.engine.StageSend(now, letter.ID, letter.Body, extra, 0)
-	if journal := sh.queue.journal; journal != nil {
-		journal.Lock()
-		journal.Sent(to.id, e)
-		if !death.Told {
-			journal.Died(sh.id, letter) // takes the message out of the queue
-		}
-		journal.Discarded(sh.id, letter)
-		journal.Unlock()
-		journal.Ride()
-	}
-	to.engine.Fulfil(now, e)
-	sh.engine.GiveAway(letter)
-	to.queue.waiters.wake(1)
-	return true
-}
-
-// forwardedExtra is the extra of a message that died in source and goes on in
-// another queue.
-func forwardedExtra(source string, letter *engine.Entry) *engine.Extra {
-	extra := *letter.Extra
-	extra.Attributes = maps.Clone(extra.Attributes)
-	if extra.Attributes == nil {
-		extra.Attributes = make(map[string]string, 4)
-	}
-	extra.Attributes[driver.AttributeDeadReason] = string(extra.Reason)
-	extra.Attributes[driver.AttributeDeadSource] = source
-	extra.Attributes[driver.AttributeDeadDeliveries] = strconv.Itoa(int(letter.Deliveries))
-	if extra.LastError != "" {
-		extra.Attributes[driver.AttributeDeadError] = extra.LastError
-	}
-	extra.Reason, extra.ErrorType, extra.DeadAt = "", "", 0
-	return &extra
 }
 
 // deliver shows an entry in flight to its receiver. It fills d in place: a

@@ -16,6 +16,9 @@ var (
 		"DLQ-9/a target with no room for the bytes stops the move":               noBounds,
 		"DLQ-8/a message that dies of a nack moves to the other queue":           noCause,
 		"DLQ-8/a message that dies of an expired lease moves to the other queue": noCause,
+		"DLQ-8/a queue can be its own target":                                    countsOn,
+		"DLQ-8/a target can have a target of its own":                            countsOn,
+		"DLQ-8/two queues can be the target of each other":                       countsOn,
 
 		"VIS-1/after a clean restart: a lease holds and its receipt works": onlyTheProcess,
 		"ACK-1/after a clean restart: what was acked stays gone":           onlyTheProcess,
@@ -28,6 +31,8 @@ var (
 
 		"DLQ-8/the move wakes a receiver that waits at the other queue":             diesLater,
 		"DLQ-8/the move happens by the clock alone, with nobody at the first queue": diesLater,
+		"DLQ-8/a message goes to the tail of its own queue":                         diesLater,
+		"DLQ-8/a message goes back to its own queue by the clock alone":             diesLater,
 		"DLQ-8/the other queue, deleted and made again, gets the dead again":        diesLater,
 		"DLQ-9/what a message got when it died goes wherever it moves":              diesLater,
 		"DLQ-9/those that have no home stay, and hold up nobody":                    diesLater,
@@ -40,6 +45,8 @@ const (
 	noFIFODelay = "FIFO queues of SQS take no delay for single messages, and Traits.MaxDelay says so"
 	noBounds    = "the case needs a target with a bound, and queues of SQS have none"
 	noCause     = "of a message that died SQS tells where, and not after how many deliveries, nor of which cause"
+
+	countsOn = "SQS shows one count, which goes on after a message has moved, and not the one that is limited"
 
 	onlyTheProcess = "a standard queue of SQS honours receipts that were used or superseded; " +
 		"only the process that received the message knows better, and it is gone"

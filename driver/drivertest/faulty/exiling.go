@@ -64,6 +64,39 @@ var exiles = []Saboteur{
 		Wrap: perQueue(func(q passing, seen *table[string, bool]) handle { return losesExiled{q, seen} }),
 	},
 	{
+		Name: "counts-only-the-latest-death", Breaks: "DLQ-8",
+		What: "A message that died more than once says only how often it was delivered before its latest death.",
+		Wrap: perHandle(func(q passing) handle {
+			return changesDelivered{q, func(d *driver.Delivery) {
+				if driver.EarlierDeliveries(d.Attributes) > 2 {
+					d.Attributes = maps.Clone(d.Attributes)
+					d.Attributes[driver.AttributeDeadDeliveries] = "2"
+				}
+			}}
+		}),
+	},
+	{
+		Name: "refuses-circles-of-targets", Breaks: "DLQ-8",
+		What: "A queue cannot be the target of dead letters and have a target itself.",
+		Wrap: perOpener(func(b *box) backend { return refusesCircles{b} }),
+	},
+	{
+		Name: "limits-deliveries-over-all-queues", Breaks: "DLQ-8",
+		What: "Deliveries do not begin again when a message goes back to its own queue.",
+		Wrap: perHandle(func(q passing) handle {
+			return changesDelivered{q, func(d *driver.Delivery) {
+				if d.Attributes[driver.AttributeDeadSource] == q.name {
+					d.Deliveries = d.TotalDeliveries()
+				}
+			}}
+		}),
+	},
+	{
+		Name: "drops-what-expires-in-a-circle", Breaks: "DLQ-8",
+		What: "A message that expires in a queue that is its own target is gone.",
+		Wrap: misreads(func(config *driver.Config) { config.DropExpired = config.DropExpired || config.DeadLetterTo != "" }),
+	},
+	{
 		Name: "forgets-where-the-dead-go", Breaks: "DLQ-8",
 		What: "When the queue for the dead is deleted, dead letters stay with their queue for good.",
 		Wrap: perOpener(func(b *box) backend { return forgetsTarget{b} }),
@@ -95,6 +128,19 @@ func (b forgetsTarget) DeleteQueue(ctx context.Context, name string) error {
 		}
 	}
 	return nil
+}
+
+// refusesCircles allows no queue to be both a target and a source.
+type refusesCircles struct{ *box }
+
+func (b refusesCircles) ConfigureQueue(ctx context.Context, name string, config driver.Config) error {
+	b.mu.Lock()
+	refused := config.DeadLetterTo != "" && (config.DeadLetterTo == name || b.asked[config.DeadLetterTo].DeadLetterTo != "")
+	b.mu.Unlock()
+	if refused {
+		return &driver.Error{Code: driver.ErrInvalid, Op: "configure", Queue: name, Field: "DeadLetterTo"}
+	}
+	return b.box.ConfigureQueue(ctx, name, config)
 }
 
 // losesExiled drops those that come to the queue for the dead when as many have

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"maps"
-	"strings"
 	"testing"
 	"time"
 
@@ -182,9 +181,8 @@ func TestForwardedDeadLettersStayWhole(t *testing.T) {
 	if err := c.Configure(t.Context(), "orders", driver.Config{DeadLetterTo: "dead"}); err != nil {
 		t.Fatal(err)
 	}
-	err := c.Configure(t.Context(), "dead", driver.Config{DeadLetterTo: "deader"})
-	if err == nil || strings.Contains(err.Error(), "~") {
-		t.Errorf("a chain of dead letters: %v; want a refusal that names the tenant's own topics", err)
+	if err := c.Configure(t.Context(), "dead", driver.Config{DeadLetterTo: "deader"}); err != nil {
+		t.Fatal(err)
 	}
 	if config, err := c.Config(t.Context(), "orders"); err != nil || config.DeadLetterTo != "dead" {
 		t.Errorf("the configuration says %q, %v", config.DeadLetterTo, err)

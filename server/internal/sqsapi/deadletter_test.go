@@ -2,6 +2,8 @@ package sqsapi_test
 
 import (
 	"fmt"
+	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -45,6 +47,88 @@ func TestMessagesReceivedTooOftenGoToTheDeadLetterQueue(t *testing.T) {
 	}))
 }
 
+// sources lists the queues whose dead letters go to a queue.
+func (c *client) sources(queue *string) (names []string) {
+	c.t.Helper()
+	out, err := c.ListDeadLetterSourceQueues(c.t.Context(), &sqs.ListDeadLetterSourceQueuesInput{QueueUrl: queue})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	for _, url := range out.QueueUrls {
+		names = append(names, url[strings.LastIndexByte(url, '/')+1:])
+	}
+	return names
+}
+
+func TestReceiveCountGoesOnInDeadLetterQueue(t *testing.T) {
+	synctest.Test(t, with(setup{}, func(t *testing.T, c *client) {
+		last := c.create("last")
+		dead := c.create("dead", "RedrivePolicy", redrive("last", 1), "VisibilityTimeout", "1")
+		queue := c.create("orders", "RedrivePolicy", redrive("dead", 2), "VisibilityTimeout", "1")
+		c.send(queue, "x")
+		for i, from := range []*string{queue, queue, dead, last} {
+			m := c.one(from, waiting(2))
+			if got := m.Attributes["ApproximateReceiveCount"]; got != fmt.Sprint(i+1) {
+				t.Errorf("receive %d says %s", i+1, got)
+			}
+		}
+		if got := c.sources(dead); !slices.Equal(got, []string{"orders"}) {
+			t.Errorf("sources of dead: %v", got)
+		}
+		if got := c.sources(last); !slices.Equal(got, []string{"dead"}) {
+			t.Errorf("sources of last: %v", got)
+		}
+	}))
+}
+
+func TestQueueCanBeItsOwnDeadLetterQueue(t *testing.T) {
+	synctest.Test(t, with(setup{}, func(t *testing.T, c *client) {
+		made := c.create("made", "RedrivePolicy", redrive("made", 1), "VisibilityTimeout", "1")
+		queue := c.create("orders", "VisibilityTimeout", "1")
+		if err := c.set(queue, "RedrivePolicy", redrive("orders", 2)); err != nil {
+			t.Fatal(err)
+		}
+		for _, queue := range []*string{made, queue} {
+			id := c.send(queue, "x")
+			for i := range 5 {
+				m := c.one(queue, waiting(2))
+				if got := m.Attributes["ApproximateReceiveCount"]; *m.MessageId != id || got != fmt.Sprint(i+1) {
+					t.Errorf("receive %d of %s says %s", i+1, *queue, got)
+				}
+			}
+		}
+		if got := c.sources(queue); !slices.Equal(got, []string{"orders"}) {
+			t.Errorf("sources: %v", got)
+		}
+	}))
+}
+
+func TestOwnDeadLetterQueueOverQueryProtocol(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := serve(t, setup{unsigned: true})
+		query := func(parameters string) string {
+			t.Helper()
+			status, _, body := d.post(t, "/", parameters, nil)
+			if status != http.StatusOK {
+				t.Fatalf("%s: %d %s", parameters, status, body)
+			}
+			return body
+		}
+		query("Action=CreateQueue&QueueName=orders&Attribute.1.Name=VisibilityTimeout&Attribute.1.Value=1")
+		query("Action=SetQueueAttributes&QueueUrl=orders&Attribute.1.Name=RedrivePolicy&Attribute.1.Value=" + url.QueryEscape(redrive("orders", 1)))
+		if body := query("Action=ListDeadLetterSourceQueues&QueueUrl=orders"); !strings.Contains(body, "/orders</QueueUrl>") {
+			t.Errorf("sources: %s", body)
+		}
+		query("Action=SendMessage&QueueUrl=orders&MessageBody=x")
+		for i := range 3 {
+			body := query("Action=ReceiveMessage&QueueUrl=orders&AttributeName.1=ApproximateReceiveCount&WaitTimeSeconds=2")
+			if !strings.Contains(body, fmt.Sprintf("<Value>%d</Value>", i+1)) {
+				t.Errorf("receive %d: %s", i+1, body)
+			}
+		}
+	})
+}
+
 func TestWithoutAPolicyMessagesAreDeliveredForEver(t *testing.T) {
 	synctest.Test(t, with(setup{}, func(t *testing.T, c *client) {
 		queue := c.create("orders", "VisibilityTimeout", "1")
@@ -74,7 +158,7 @@ func TestRedrivePoliciesAreChecked(t *testing.T) {
 		}
 		for what, policy := range map[string]string{
 			"a count of 0": redrive("dead", 0), "a count of 1001": redrive("dead", 1001), "a count in words": redrive("dead", `"many"`),
-			"no such queue": redrive("none", 1), "another kind": redrive("dead.fifo", 1), "itself": redrive("orders", 1),
+			"no such queue": redrive("none", 1), "another kind": redrive("dead.fifo", 1),
 			"no count":        `{"deadLetterTargetArn":"` + arnPrefix + `dead"}`,
 			"no target":       `{"maxReceiveCount":1}`,
 			"no ARN":          `{"deadLetterTargetArn":"dead","maxReceiveCount":1}`,

@@ -220,7 +220,7 @@ func (r *request) systemAttribute(name string, q *queue, d *broker.Delivery, p *
 	case systemSent:
 		return milliseconds(d.EnqueuedAt)
 	case systemReceiveCount:
-		return strconv.Itoa(d.Deliveries)
+		return strconv.Itoa(d.TotalDeliveries())
 	case systemFirstReceive:
 		return milliseconds(d.FirstReceivedAt)
 	case systemGroup:

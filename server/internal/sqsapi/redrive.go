@@ -190,15 +190,14 @@ func (r *request) checkPolicies(ctx context.Context, source string, s *settings,
 	if policy.account != r.account {
 		return invalid("Dead-letter target owner should be same as the source.")
 	}
-	if policy.queue == source {
-		return invalid("Dead-letter target cannot be the source queue itself.")
-	}
 	// Whether it is there, and of which kind, is told to who may administer it.
 	if err := r.caller.May(ctx, capability.OpAdmin, policy.queue); err != nil {
 		return err
 	}
 	target, err := r.service.load(ctx, broker.Place{Tenant: r.caller.Tenant(), Topic: policy.queue})
 	switch {
+	case errors.Is(err, sqswire.QueueDoesNotExist) && policy.queue == source:
+		return nil // it is about to be created
 	case errors.Is(err, sqswire.QueueDoesNotExist):
 		return invalid("Dead letter target does not exist.")
 	case err != nil:
