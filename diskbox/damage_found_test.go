@@ -165,7 +165,11 @@ func TestDamagedDelayedHeadFreesItsGroup(t *testing.T) {
 				for i := range 5 {
 					send(t, q, driver.Outgoing{Body: []byte("x"), Group: fmt.Sprint("x", i), Delay: time.Minute})
 				}
-				send(t, q, driver.Outgoing{Body: []byte("head"), Group: "g", Delay: 2 * time.Minute})
+				send(t, q, driver.Outgoing{Body: []byte("head"), Group: "g"})
+				head := receive(t, q, 1)[0]
+				if err := q.Nack(t.Context(), []driver.Nack{{Receipt: head.Receipt, Delay: 2 * time.Minute}}); err != nil {
+					t.Fatal(err)
+				}
 				send(t, q, driver.Outgoing{Body: []byte("next"), Group: "g"})
 				m = reopen(t, m, 0)
 				q = openQueue(t, m, "a")

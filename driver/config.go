@@ -12,8 +12,9 @@ type Config struct {
 	// Shards splits the queue so that more cores, disks or machines can serve
 	// it; order then holds within a shard. 0 means 1.
 	Shards int
-	// StrictGroups delivers each group in order and never two batches of one
-	// group at a time.
+	// StrictGroups delivers each group in order, as FIFO queues of SQS do. A message
+	// that is in flight, or nacked with a delay, blocks the later messages of its
+	// group; one that was sent with a delay joins its group when it is due.
 	StrictGroups bool
 	// FairGroups keeps one group from delaying the others: what goes next is of
 	// the group with the fewest messages in flight, and of several such groups

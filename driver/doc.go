@@ -31,7 +31,8 @@
 // visibility say when a message may be taken, never where it stands: a delayed
 // message that comes due, and one whose lease ran out, are taken from the
 // place they always had. In a queue with strict groups a nack keeps the place
-// too, and a group is served from its lowest place only.
+// too, and a message that was delivered and not settled blocks those of its group
+// that are behind it.
 //
 // # Concurrency, contexts, ownership
 //

@@ -11,8 +11,8 @@ type Traits struct {
 	ExactStats bool
 	// Groups: Outgoing.Group is accepted.
 	Groups bool
-	// StrictGroups: this queue delivers each group in order, one batch of it
-	// at a time.
+	// StrictGroups: this queue delivers each group in order; a message in flight
+	// blocks the later ones of its group.
 	StrictGroups bool
 	// FairGroups: this queue lets quiet groups go first. Ordering then holds
 	// within each group, and among the messages that have none.

@@ -24,7 +24,7 @@
 //	manifests  hash: messages that were leased together and are in flight
 //	dead       sorted set: dead letters, by death
 //	graves     hash: dead letters, whole
-//	ages groups eligible out outbox dedup windows sessions arrivals
+//	ages groups out eligible turns served outbox dedup windows sessions arrivals
 //	           what retention, strict groups, moving to other queues and dedup need
 //
 // Reply slots are spread over 16 buckets, whose keys begin with the prefix and

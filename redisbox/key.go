@@ -11,7 +11,7 @@ import (
 var keyNames = []string{
 	"meta", "pending", "returned", "invisible", "delayed", "data", "state", "dead", "graves",
 	"ages", "groups", "eligible", "out", "outbox", "dedup", "windows", "sessions", "arrivals",
-	"manifests",
+	"manifests", "turns", "served",
 }
 
 // tag is what a shard's keys begin with. What stands in braces decides the slot

@@ -331,9 +331,7 @@ func (s *shard) grouped(ctx context.Context, visit func([]item) error) error {
 			break
 		}
 		for _, member := range members {
-			if member.score > 0 { // else it is delayed
-				ready = append(ready, item{id: member.id[memberID:], score: member.score})
-			}
+			ready = append(ready, item{id: member.id[memberID:], score: member.score})
 		}
 		from = members[len(members)-1].id
 	}

@@ -78,6 +78,24 @@ func drain(t *testing.T, q driver.Queue) string {
 	}
 }
 
+// drainStep is what a queue holds that is ready some time after the step before.
+type drainStep struct {
+	after time.Duration
+	want  string
+}
+
+func drainAsTimePasses(t *testing.T, server *redistest.Server, q driver.Queue, steps []drainStep) {
+	t.Helper()
+	for _, step := range steps {
+		if err := server.SetClockSkew(server.ClockSkew() + step.after); err != nil {
+			t.Fatal(err)
+		}
+		if got := drain(t, q); got != step.want {
+			t.Errorf("%v later: got %q, want %q", step.after, got, step.want)
+		}
+	}
+}
+
 func TestSchema1OpensKeepsLimitsAndDrains(t *testing.T) {
 	t.Parallel()
 	server, client := restoreSchema1(t)
@@ -90,21 +108,35 @@ func TestSchema1OpensKeepsLimitsAndDrains(t *testing.T) {
 	send(t, orders, "o6", "o7", "o8")
 	_, err := orders.Send(t.Context(), []driver.Outgoing{{Body: []byte("o9")}})
 	wantCode(t, err, driver.ErrFull)
-	for _, step := range []struct {
-		after time.Duration
-		want  string
-	}{{0, "o4 o6 o7 o8"}, {20 * time.Minute, "o5"}, {time.Hour, "o1 o2"}} {
-		if err := server.SetClockSkew(server.ClockSkew() + step.after); err != nil {
-			t.Fatal(err)
-		}
-		if got := drain(t, orders); got != step.want {
-			t.Errorf("%v later: got %q, want %q", step.after, got, step.want)
-		}
-	}
+	drainAsTimePasses(t, server, orders, []drainStep{
+		{0, "o4 o6 o7 o8"}, {20 * time.Minute, "o5"}, {time.Hour, "o1 o2"},
+	})
 	wantStats(t, orders, driver.Stats{Dead: 1})
 	wantStats(t, spread, driver.Stats{Ready: 4})
 	drain(t, spread)
 	wantStats(t, spread, driver.Stats{})
+}
+
+// TestSchema1StrictGroupsDrainByTheNewRule: ORD-4 holds for what was there before.
+func TestSchema1StrictGroupsDrainByTheNewRule(t *testing.T) {
+	t.Parallel()
+	server, client := restoreSchema1(t)
+	b := open(t, client, nil)
+	ledger := openNamed(t, b, "ledger")
+	wantStats(t, ledger, driver.Stats{Ready: 5, Delayed: 2, InFlight: 1})
+	if config, err := b.QueueConfig(t.Context(), "ledger"); err != nil || !config.StrictGroups || config.MaxDeliveries != 9 {
+		t.Errorf("got %+v, error %v", config, err)
+	}
+	drainAsTimePasses(t, server, ledger, []drainStep{
+		{0, "a1 c2 e1"}, {20 * time.Minute, "c1"}, {15 * time.Minute, "b1 b2"}, {time.Hour, "a2 a3"},
+	})
+	wantStats(t, ledger, driver.Stats{})
+	for _, name := range []string{"groups", "out", "eligible", "turns", "served"} {
+		n, err := client.Do(t.Context(), client.B().Exists().Key(keyOf(ledger, name)).Build()).AsInt64()
+		if err != nil || n != 0 {
+			t.Errorf("%s: there is something left, error %v", name, err)
+		}
+	}
 }
 
 // TestSchema1ScriptsFailOnMigratedQueue: what clients of before run stops with an

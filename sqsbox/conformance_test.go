@@ -29,12 +29,14 @@ const (
 
 // fauxqsFails are cases that fauxqs fails, and SQS would pass.
 var fauxqsFails = map[string]string{
-	"ORD-4/one batch may hold several of a group, in order":                       oneOfAGroup,
-	"ORD-4/a group is free when all of a batch is settled, not before":            oneOfAGroup,
-	"ORD-4/a message nacked out of a batch comes back before what was behind it":  oneOfAGroup,
-	"ORD-4/an expired message comes back first in its group":                      oneOfAGroup,
-	"ORD-4/of the groups that may go, the one whose head stands first goes first": oneOfAGroup,
-	"DLQ-9/without a target the dead go back to where they died":                  noSource,
+	"ORD-4/one batch may hold several of a group, in order":                            oneOfAGroup,
+	"ORD-4/a group goes on when all before the next is settled, not earlier":           oneOfAGroup,
+	"ORD-4/a released head is deliverable while later ones of its batch are in flight": oneOfAGroup,
+	"ORD-4/an expired head is deliverable while later ones of its batch are in flight": oneOfAGroup,
+	"ORD-4/a message nacked out of a batch comes back before what was behind it":       oneOfAGroup,
+	"ORD-4/an expired message keeps its place in its group":                            oneOfAGroup,
+	"ORD-4/a nack delay does not block earlier messages of the group":                  oneOfAGroup,
+	"DLQ-9/without a target the dead go back to where they died":                       noSource,
 }
 
 // A site is a backend under test, and where it has its queues.

@@ -169,7 +169,8 @@ func droppedMakesRoom(s *session, q driver.Queue) {
 }
 
 func droppedHeadFreesGroup(s *session, q driver.Queue) {
-	s.sendOne(q, driver.Outgoing{Body: []byte("g1"), Group: "g", Delay: s.hold})
+	s.sendTo(q, "g", "g1")
+	s.nack(q, s.expectAlone(q, "g1"), s.hold, "")
 	s.sendTo(q, "g", "g2")
 	s.expectNothing(q)
 	s.sendTo(q, "g", "g3") // g1 is the oldest of three

@@ -10,7 +10,7 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// strict is a queue that delivers groups in order, one batch of each at a time.
+// strict is a queue that delivers each group in order.
 var strict = always(driver.Config{StrictGroups: true})
 
 var groupCases = []testCase{
@@ -19,15 +19,21 @@ var groupCases = []testCase{
 		id: "ORD-4", title: "a plain queue delivers a group's next message while another is out",
 		needs: []need{needGroups}, run: plainQueueDoesNotBlockGroups,
 	},
-	{id: "ORD-4", title: "nothing of a group is delivered while an earlier delivery is unsettled", config: strict, run: groupWaitsForItsHead},
+	{id: "ORD-4", title: "nothing of a group is delivered while an earlier message is in flight", config: strict, run: groupWaitsForItsHead},
 	{id: "ORD-4", title: "other groups go on", config: strict, run: otherGroupsGoOn},
 	{id: "ORD-4", title: "one batch may hold several of a group, in order", config: strict, run: batchHoldsSeveral},
-	{id: "ORD-4", title: "a group is free when all of a batch is settled, not before", config: strict, run: groupIsFreeWhenAllIsSettled},
-	{id: "ORD-4", title: "a nacked message comes back first in its group", config: strict, run: nackedComesBackFirst},
+	{id: "ORD-4", title: "a group goes on when all before the next is settled, not earlier", config: strict, run: groupGoesOnWhenAllIsSettled},
+	{id: "ORD-4", title: "a released head is deliverable while later ones of its batch are in flight", config: strict, run: releasedHeadComesBack},
+	{id: "ORD-4", title: "an expired head is deliverable while later ones of its batch are in flight", config: strict, run: expiredHeadComesBack},
+	{id: "ORD-4", title: "a nacked message keeps its place in its group", config: strict, run: nackedKeepsItsPlace},
 	{id: "ORD-4", title: "a message nacked out of a batch comes back before what was behind it", config: strict, run: nackedOutOfBatch},
-	{id: "ORD-4", title: "a nack with a delay keeps its group waiting", config: strict, run: delayedNackBlocksGroup},
-	{id: "ORD-4", title: "an expired message comes back first in its group", config: strict, run: expiredComesBackFirst},
-	{id: "ORD-4", title: "a delayed message holds up its group until it is due", config: strict, run: delayedHeadBlocksGroup},
+	{id: "ORD-4", title: "an expired message keeps its place in its group", config: strict, run: expiredKeepsItsPlace},
+	{id: "ORD-4", title: "a nack delay blocks later messages of the group", config: strict, run: delayedNackBlocksLater},
+	{id: "ORD-4", title: "a nack delay does not block earlier messages of the group", config: strict, run: delayedNackLetsEarlierGo},
+	{id: "ORD-4", title: "a send delay does not hold a group", config: strict, run: sendDelayHoldsNothing},
+	{id: "ORD-4", title: "a message joins its group when its send delay is over", config: strict, run: delayedJoinsWhenDue},
+	{id: "ORD-4", title: "a receive takes what it may of one group and then of the next", config: strict, needs: []need{needFIFO}, run: batchGoesGroupByGroup},
+	{id: "ORD-4", title: "a group that was received from goes behind the others", config: strict, needs: []need{needFIFO}, run: servedGroupGoesBehind},
 	{id: "ORD-4", title: "messages without a group are one group", config: strict, run: emptyGroupIsOneGroup},
 	{id: "ORD-4", title: "a dead letter frees its group", config: strict, needs: []need{needDeadLetters}, run: deadLetterFreesGroup},
 	{id: "ORD-4", title: "a purge frees all groups", config: strict, run: purgeFreesGroups},
@@ -35,7 +41,7 @@ var groupCases = []testCase{
 	{id: "ORD-4", title: "settling a group's delivery wakes a receiver that waits for the next", config: strict, run: settlingWakesGroup},
 	{id: "ORD-4", title: "a stale receipt does not free a group", config: strict, run: staleReceiptFreesNoGroup},
 	{id: "ORD-4", title: "many groups are all served", config: strict, run: manyGroupsAreServed},
-	{id: "ORD-4", title: "of the groups that may go, the one whose head stands first goes first", config: strict, needs: []need{needFIFO}, run: groupsGoByTheirHeads},
+	{id: "ORD-4", title: "of the groups that may go, the one that was served longest ago goes first", config: strict, needs: []need{needFIFO}, run: strictGroupsTakeTurns},
 	{
 		id: "ORD-4", title: "groups stay in order over several shards",
 		config: always(driver.Config{StrictGroups: true, Shards: 4}), run: manyGroupsAreServed,
@@ -101,7 +107,7 @@ func batchHoldsSeveral(s *session, q driver.Queue) {
 	s.expectNothing(q)
 }
 
-func groupIsFreeWhenAllIsSettled(s *session, q driver.Queue) {
+func groupGoesOnWhenAllIsSettled(s *session, q driver.Queue) {
 	s.sendTo(q, "g", "g1", "g2", "g3")
 	held := s.expectBodies(q, s.receive(q, 2), "g1", "g2")
 	s.ack(q, held[0])
@@ -110,9 +116,38 @@ func groupIsFreeWhenAllIsSettled(s *session, q driver.Queue) {
 	s.expectAlone(q, "g3")
 }
 
-func nackedComesBackFirst(s *session, q driver.Queue) {
+func releasedHeadComesBack(s *session, q driver.Queue) {
+	s.sendTo(q, "g", "g1", "g2", "g3", "g4")
+	held := s.expectBodies(q, s.receive(q, 3), "g1", "g2", "g3")
+	s.nack(q, held[0], 0, "")
+	again := s.expectAlone(q, "g1")
+	s.expectNothing(q) // g2 and g3 are in flight, and g4 is behind them
+	s.ack(q, again, held[1], held[2])
+	s.expectAlone(q, "g4")
+
+	s.sendTo(q, "h", "h1", "h2", "h3")
+	held = s.expectBodies(q, s.receive(q, 3), "h1", "h2", "h3")
+	s.nack(q, held[0], 0, "")
+	s.nack(q, held[1], 0, "")
+	got := s.receiveOnce(q, driver.ReceiveRequest{Max: 10, Visibility: s.hold})
+	s.expectBodies(q, got, "h1", "h2")
+}
+
+func expiredHeadComesBack(s *session, q driver.Queue) {
+	s.sendTo(q, "g", "g1", "g2", "g3")
+	start := time.Now()
+	held := s.expectBodies(q, s.receiveFor(q, 2, s.tick), "g1", "g2")
+	s.ok(q.Extend(s.ctx(), []driver.Extension{{Receipt: held[1].Receipt, Visibility: s.hold}}), "extend")
+	again := s.expectArrival(q, start.Add(s.tick), "g1")
+	s.expectNothing(q)
+	s.ack(q, again[0])
+	s.expectNothing(q)
+	s.ack(q, held[1])
+	s.expectAlone(q, "g3")
+}
+
+func nackedKeepsItsPlace(s *session, q driver.Queue) {
 	s.sendTo(q, "g", "g1", "g2")
-	s.sendTo(q, "h", "h1")
 	s.nack(q, s.expectAlone(q, "g1"), 0, "again")
 	again := s.expectAlone(q, "g1")
 	if again.Deliveries != 2 || again.LastError != "again" {
@@ -126,13 +161,24 @@ func nackedOutOfBatch(s *session, q driver.Queue) {
 	s.sendTo(q, "g", "g1", "g2", "g3", "g4")
 	held := s.expectBodies(q, s.receive(q, 3), "g1", "g2", "g3")
 	s.nack(q, held[1], 0, "")
-	s.expectNothing(q) // g1 and g3 are still out
-	s.ack(q, held[0], held[2])
-	s.ack(q, s.expectAlone(q, "g2"))
+	s.expectNothing(q) // g1 is in flight
+	s.ack(q, held[2])
+	s.expectNothing(q)
+	s.ack(q, held[0])
+	again := s.expectAlone(q, "g2")
+	s.expectNothing(q)
+	s.ack(q, again)
 	s.expectAlone(q, "g4")
 }
 
-func delayedNackBlocksGroup(s *session, q driver.Queue) {
+func expiredKeepsItsPlace(s *session, q driver.Queue) {
+	s.sendTo(q, "g", "g1", "g2", "g3")
+	start := time.Now()
+	s.receiveFor(q, 2, s.tick)
+	s.expectArrival(q, start.Add(s.tick), "g1", "g2")
+}
+
+func delayedNackBlocksLater(s *session, q driver.Queue) {
 	s.sendTo(q, "g", "g1", "g2")
 	s.sendTo(q, "h", "h1")
 	s.nack(q, s.expectAlone(q, "g1"), s.hold, "")
@@ -147,32 +193,83 @@ func delayedNackBlocksGroup(s *session, q driver.Queue) {
 	s.expectNothing(q)
 }
 
-func expiredComesBackFirst(s *session, q driver.Queue) {
-	s.sendTo(q, "g", "g1", "g2", "g3")
-	start := time.Now()
-	s.receiveFor(q, 2, s.tick)
-	s.expectArrival(q, start.Add(s.tick), "g1", "g2")
+func delayedNackLetsEarlierGo(s *session, q driver.Queue) {
+	s.sendTo(q, "g", "g1", "g2", "g3", "g4")
+	held := s.expectBodies(q, s.receive(q, 3), "g1", "g2", "g3")
+	s.nack(q, held[1], s.hold, "")
+	s.nack(q, held[0], 0, "")
+	s.ack(q, held[2])
+	again := s.expectAlone(q, "g1")
+	s.expectNothing(q)
+	s.ack(q, again)
+	s.expectNothing(q) // g2 waits for its delay, and g4 for g2
 }
 
-func delayedHeadBlocksGroup(s *session, q driver.Queue) {
+func sendDelayHoldsNothing(s *session, q driver.Queue) {
 	s.sendOne(q, driver.Outgoing{Body: []byte("g1"), Group: "g", Delay: s.hold})
-	s.sendTo(q, "g", "g2")
-	s.sendTo(q, "h", "h1")
-	s.expectAlone(q, "h1")
+	s.sendTo(q, "g", "g2", "g3")
+	held := s.expectAlone(q, "g2")
 	s.expectNothing(q)
+	s.ack(q, held)
+	s.expectAlone(q, "g3")
 
 	s.sendTo(q, "i", "i1")
 	s.sendOne(q, driver.Outgoing{Body: []byte("i2"), Group: "i", Delay: s.hold})
 	s.sendTo(q, "i", "i3")
 	got := s.receiveOnce(q, driver.ReceiveRequest{Max: 10, Visibility: s.hold})
-	s.ack(q, s.expectBodies(q, got, "i1")...)
+	s.expectBodies(q, got, "i1", "i3")
+}
+
+func delayedJoinsWhenDue(s *session, q driver.Queue) {
+	start := time.Now()
+	s.sendOne(q, driver.Outgoing{Body: []byte("g1"), Group: "g", Delay: s.tick})
+	s.sendTo(q, "g", "g2", "g3")
+	g2 := s.expectAlone(q, "g2")
+	s.nack(q, g2, s.hold, "")
+	g1 := s.expectArrival(q, start.Add(s.tick), "g1") // its place is before g2
+	s.expectNothing(q)
+	s.ack(q, g1[0])
 	s.expectNothing(q)
 
-	start := time.Now()
-	s.sendOne(q, driver.Outgoing{Body: []byte("j1"), Group: "j", Delay: s.tick})
-	s.sendTo(q, "j", "j2")
-	s.ack(q, s.expectArrival(q, start.Add(s.tick), "j1")...)
-	s.expectAlone(q, "j2")
+	start = time.Now()
+	s.sendTo(q, "h", "h1")
+	s.sendOne(q, driver.Outgoing{Body: []byte("h2"), Group: "h", Delay: s.tick})
+	s.sendTo(q, "h", "h3", "h4")
+	held := s.expectBodies(q, s.receiveOnce(q, driver.ReceiveRequest{Max: 2, Visibility: s.hold}), "h1", "h3")
+	s.ack(q, held[1])
+	s.sleep(time.Until(start.Add(s.tick)))
+	s.expectNothing(q) // h1 is in flight
+	s.ack(q, held[0])
+	got := s.receiveOnce(q, driver.ReceiveRequest{Max: 10, Visibility: s.hold})
+	s.expectBodies(q, got, "h2", "h4")
+}
+
+func batchGoesGroupByGroup(s *session, q driver.Queue) {
+	for i := range 3 {
+		for _, group := range []string{"g", "h", "i"} {
+			s.sendTo(q, group, fmt.Sprint(group, i+1))
+		}
+	}
+	got := s.receiveOnce(q, driver.ReceiveRequest{Max: 2, Visibility: s.hold})
+	s.expectBodies(q, got, "g1", "g2")
+	got = s.receiveOnce(q, driver.ReceiveRequest{Max: 5, Visibility: s.hold})
+	s.expectBodies(q, got, "h1", "h2", "h3", "i1", "i2")
+	s.expectNothing(q)
+}
+
+func servedGroupGoesBehind(s *session, q driver.Queue) {
+	for _, group := range []string{"g", "h", "i"} {
+		s.sendTo(q, group, group+"1", group+"2", group+"3")
+	}
+	for _, want := range []string{"g1", "h1", "i1", "g2"} {
+		s.ack(q, s.expectAlone(q, want))
+	}
+	s.sendTo(q, "j", "j1")
+	s.nack(q, s.expectAlone(q, "h2"), 0, "")
+	for _, want := range []string{"i2", "g3", "j1", "h2", "i3", "h3"} {
+		s.ack(q, s.expectAlone(q, want))
+	}
+	s.expectEmpty(q)
 }
 
 func emptyGroupIsOneGroup(s *session, q driver.Queue) {
@@ -264,7 +361,7 @@ func manyGroupsAreServed(s *session, q driver.Queue) {
 	s.expectEmpty(q)
 }
 
-func groupsGoByTheirHeads(s *session, q driver.Queue) {
+func strictGroupsTakeTurns(s *session, q driver.Queue) {
 	const groups = 40
 	name := func(round, g int) string { return fmt.Sprintf("%d of group %d", round, g) }
 	for round := range 3 {
@@ -281,7 +378,7 @@ func groupsGoByTheirHeads(s *session, q driver.Queue) {
 		rand.Shuffle(groups, func(i, j int) { held[i], held[j] = held[j], held[i] })
 		return held
 	}
-	for i, d := range heads(0) { // given back in any order, they come in theirs
+	for i, d := range heads(0) { // given back in any order, they take the turns they had
 		if i%2 == 0 {
 			s.nack(q, d, 0, "")
 		} else {

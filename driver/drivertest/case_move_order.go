@@ -12,13 +12,14 @@ import (
 // This file has the cases about moving groups, and moving while others are at
 // work.
 
-// strictGroupsMoveInOrder has a group whose head is out, one whose head is
-// delayed, and one that may go.
+// strictGroupsMoveInOrder has a group whose head is in flight, one whose head was
+// nacked with a delay, and one that may go.
 func strictGroupsMoveInOrder(s *session, q driver.Queue) {
 	shelter := s.configure(shelterQueue, driver.Config{StrictGroups: true})
 	s.sendTo(q, "out", "out 1", "out 2")
 	held := s.expectAlone(q, "out 1")
-	s.sendOne(q, driver.Outgoing{Body: []byte("late 1"), Group: "late", Delay: 2 * s.tick})
+	s.sendTo(q, "late", "late 1")
+	s.nack(q, s.expectAlone(q, "late 1"), 2*s.tick, "")
 	s.sendTo(q, "late", "late 2")
 	s.sendTo(q, "free", "free 1", "free 2")
 	s.expectStats(q, driver.Stats{Ready: 4, Delayed: 1, InFlight: 1})

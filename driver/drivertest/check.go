@@ -109,8 +109,8 @@ func (r Report) Err() error {
 //     is over (SND-2, ACK-1), or after it is settled (ACK-1)
 //   - a receipt works once and not after its time (VIS-2, VIS-6)
 //   - deliveries are counted one by one, up to the limit (RCV-3, DLQ-1)
-//   - first deliveries come in order (ORD-1), groups one batch at a time
-//     (ORD-4)
+//   - first deliveries come in order (ORD-1), and nothing of a strict group while an
+//     earlier message of it is in flight (ORD-4)
 //   - the counts add up (CNT-1)
 //
 // An event takes effect at some point between its invocation and its return.

@@ -178,8 +178,8 @@ func (c *checker) reorderDepth(line []arrival) int {
 	return depth
 }
 
-// checkGroups: of a strict group nothing is delivered while an earlier batch
-// of it is out (ORD-4).
+// checkGroups: of a strict group nothing is delivered while an earlier message of it
+// is in flight (ORD-4).
 func (c *checker) checkGroups() {
 	if !c.terms.Traits.StrictGroups {
 		return
@@ -199,7 +199,7 @@ func (c *checker) checkGroups() {
 		var out []member // whose lease may still last
 		for _, next := range members {
 			for _, earlier := range out {
-				held := earlier.message != next.message && c.precedes(earlier.Event, next.Event) && c.surelyHeld(earlier.delivery, next.Event)
+				held := c.sentBefore(earlier.message, next.message) && c.precedes(earlier.Event, next.Event) && c.surelyHeld(earlier.delivery, next.Event)
 				if held && !c.anyBetween(c.byOp[OpCrash], earlier.Event, next.Event) {
 					c.violate("ORD-4", next.message, "it was delivered while message "+earlier.message.id+" of its group was out", earlier.Event, next.Event)
 				}
@@ -208,6 +208,14 @@ func (c *checker) checkGroups() {
 			out = append(out, next)
 		}
 	}
+}
+
+// sentBefore reports whether a surely got its place before b.
+func (c *checker) sentBefore(a, b *lifetime) bool {
+	if a.origin == nil || b.origin == nil || len(c.redrives(a.id)) > 0 {
+		return false
+	}
+	return c.precedes(a.origin, b.origin) || (a.origin.sameCall(b.origin) && a.origin.Position < b.origin.Position)
 }
 
 // surelyOver reports whether the lease of d was over when e began.

@@ -146,6 +146,17 @@ var orderHistories = []historyTest{
 		s.left("a", driver.StateInFlight)
 		s.left("b", driver.StateInFlight)
 	}},
+	{"a strict group's head is out again before the rest of its batch is settled", "", func(s *script) {
+		s.terms.Traits.StrictGroups = true
+		s.send("a").Group = "x"
+		s.send("b").Group = "x"
+		s.receive("a", 1).Group = "x"
+		*s.receive("b", 1) = s.batch()
+		s.settle(OpNack, "a", 1)
+		s.receive("a", 2).Group = "x"
+		s.left("a", driver.StateInFlight)
+		s.left("b", driver.StateInFlight)
+	}},
 	{"a strict group is out again", "", func(s *script) {
 		s.terms.Traits.StrictGroups = true
 		s.send("a").Group = "x"

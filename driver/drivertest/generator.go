@@ -34,6 +34,7 @@ type ability struct {
 	lateAck     bool
 	drop        bool // Config.DropExpired
 	fair        bool // Config.FairGroups
+	oneGroup    bool // strict queues get messages of one group
 	untimed     bool
 	crashes     []Crash
 }
@@ -229,7 +230,11 @@ func (g *planner) send(t *rapid.T) Operation {
 
 func (g *planner) message(t *rapid.T) driver.Outgoing {
 	msg := driver.Outgoing{Body: []byte(strings.Repeat(pick(t, "a", "b", "c"), upTo(t, 12)-1))}
-	if g.traits.Groups {
+	switch {
+	case !g.traits.Groups:
+	case g.oneGroup && g.config.StrictGroups:
+		msg.Group = "g1"
+	default:
 		msg.Group = pick(t, "", "g1", "g2", "g3")
 	}
 	if g.traits.DedupWindow > 0 && rarely(t, 2) {

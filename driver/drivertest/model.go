@@ -31,8 +31,8 @@ type Model struct {
 	place   uint64          // last place given out
 	nonce   uint64          // last receipt given out
 
-	turns  map[string]modelTurn // of fair groups
-	served int                  // how many messages of fair groups were delivered
+	turns  map[string]modelTurn // of fair and strict groups
+	served int                  // how often a group was served
 }
 
 // modelMessage is one message. Which of the states ready, delayed and in
@@ -179,26 +179,18 @@ func (m *Model) choose(req driver.ReceiveRequest) (batch []*modelMessage, atCeil
 	if m.config.FairGroups {
 		return m.chooseFairly(req)
 	}
-	inFlight, size := 0, 0
-	blocked := map[string]bool{} // groups that must wait (ORD-4)
-	for _, msg := range m.waiting {
-		if msg.leased {
-			inFlight++
-			blocked[msg.Group] = true
-		}
+	if m.config.StrictGroups {
+		return m.chooseStrictly(req)
 	}
+	inFlight, size := m.out(nil), 0
 	for _, msg := range m.byPlace() {
 		switch {
 		case len(batch) == req.Max:
 			return batch, false
-		case msg.leased, m.config.StrictGroups && blocked[msg.Group]:
-			continue
-		case msg.due > m.now:
-			blocked[msg.Group] = true // a delayed head keeps its group back
+		case msg.leased, msg.due > m.now:
 			continue
 		case m.exhausted(msg): // DLQ-1: moved instead of delivered
 			m.dieOrWait(msg)
-			blocked[msg.Group] = msg.due > m.now // it could not die
 			continue
 		case m.config.MaxInFlight > 0 && inFlight+len(batch) >= m.config.MaxInFlight:
 			return batch, true

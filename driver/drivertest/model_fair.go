@@ -6,10 +6,10 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// A modelTurn is when a fair group was last served (FAIR-2).
+// A modelTurn is when a group was last served (FAIR-2, ORD-4).
 type modelTurn struct {
 	after  uint64 // the last place given out by then
-	served int    // how many deliveries of groups there had been
+	served int    // how often groups had been served
 }
 
 // chooseFairly is choose for a queue with fair groups.
@@ -31,11 +31,16 @@ func (m *Model) chooseFairly(req driver.ReceiveRequest) (batch []*modelMessage, 
 		batch = append(batch, msg)
 		size += len(msg.Body)
 		if msg.Group != "" {
-			m.served++
-			m.turns[msg.Group] = modelTurn{after: m.place, served: m.served}
+			m.serve(msg.Group)
 		}
 	}
 	return batch, false
+}
+
+// serve notes that a group was served.
+func (m *Model) serve(group string) {
+	m.served++
+	m.turns[group] = modelTurn{after: m.place, served: m.served}
 }
 
 // quietest returns the message that goes next after a batch, or nil.
@@ -56,6 +61,12 @@ func (m *Model) goesBefore(a, b *modelMessage, batch []*modelMessage) bool {
 	if outA, outB := m.outOf(a, batch), m.outOf(b, batch); outA != outB {
 		return outA < outB
 	}
+	return m.standsBefore(a, b)
+}
+
+// standsBefore reports whether the group of a, whose first message that may go is a,
+// stands before that of b (FAIR-2, ORD-4).
+func (m *Model) standsBefore(a, b *modelMessage) bool {
 	turnA, turnB := m.turns[a.Group], m.turns[b.Group]
 	if standsA, standsB := max(a.place, turnA.after), max(b.place, turnB.after); standsA != standsB {
 		return standsA < standsB
@@ -87,12 +98,12 @@ func (m *Model) out(group *string) (out int) {
 	return out
 }
 
-// forgetTurns forgets when groups were served that have nothing ready and nothing
-// out as an instant ends.
+// forgetTurns forgets when groups were served that have nothing ready, nothing out
+// and nothing that blocks them as an instant ends.
 func (m *Model) forgetTurns() {
 	busy := make(map[string]bool)
 	for _, msg := range m.waiting {
-		if msg.leased || msg.due <= m.now {
+		if msg.leased || msg.due <= m.now || m.blocks(msg) {
 			busy[msg.Group] = true
 		}
 	}

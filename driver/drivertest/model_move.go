@@ -1,7 +1,6 @@
 package drivertest
 
 import (
-	"slices"
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
@@ -34,18 +33,11 @@ func (m *Model) Move(now time.Duration, to *Model, limit int) (moved int, err er
 // movable returns what is ready and, in strict groups, not kept back by another
 // of its group (ORD-4).
 func (m *Model) movable() (movable []*modelMessage) {
-	var blocked []string
-	for _, msg := range m.waiting {
-		if msg.leased {
-			blocked = append(blocked, msg.Group)
-		}
+	if m.config.StrictGroups {
+		return m.unblocked()
 	}
 	for _, msg := range m.byPlace() {
-		switch {
-		case msg.leased, m.config.StrictGroups && slices.Contains(blocked, msg.Group):
-		case msg.due > m.now:
-			blocked = append(blocked, msg.Group)
-		default:
+		if !msg.leased && msg.due <= m.now {
 			movable = append(movable, msg)
 		}
 	}

@@ -59,7 +59,8 @@ func RunAgainst(t *testing.T, reference, subject Backend, steps int) {
 	a.move = a.move && other.move
 	a.lateAck = a.lateAck && other.lateAck
 	a.drop = a.drop && other.drop
-	a.fair = a.fair && other.fair && subject.Restart == nil // turns are not kept
+	a.fair = a.fair && other.fair && subject.Restart == nil // turns of groups are not kept
+	a.oneGroup = subject.Restart != nil
 	left, right := newStage(t, reference), newStage(t, subject)
 	runPrograms(t, t, a, steps, func(p *plan) error {
 		want, err := left.run(p.Program)

@@ -55,14 +55,10 @@ func (s *Shard) fire(at Moment, e *Entry) {
 	s.stats.Delayed--
 	s.stats.Ready++
 	e.State = Ready
-	if s.config.StrictGroups && s.window != nil {
-		s.unblock(e.groupName(), e.Place)
-		return
+	if g := s.groups.byName[e.groupName()]; g != nil && s.blocksWhileDelayed(e) {
+		g.blockers.remove(e.Place)
 	}
 	s.offer(e)
-	if e.group != nil {
-		s.settleGroup(e.group)
-	}
 }
 
 // dropDelayed takes a delayed message that is held out of the timers.

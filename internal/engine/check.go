@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/mailboxmq/mailbox/driver"
 )
@@ -159,18 +160,12 @@ func (s *Shard) checkGroups() error {
 		if g.isIdle() && !g.listed {
 			return fmt.Errorf("engine: group %q is empty", name)
 		}
-		stands := turn{served: g.turn.served}
-		mayGo := head != nil && head.State == Ready && g.out == 0
+		next, mayGo := g.from, head != nil || g.more
 		if head != nil {
-			stands.place = head.Place
+			next = head.Place
 		}
-		if s.config.FairGroups {
-			mayGo = head != nil || g.more
-			if head == nil {
-				stands.place = g.from
-			}
-			stands.out, stands.place = g.out, max(stands.place, g.after)
-		}
+		mayGo = mayGo && next < g.limit()
+		stands := s.turnOf(g, next)
 		if mayGo != (g.index >= 0) {
 			return fmt.Errorf("engine: group %q may go: %v, is in the heap: %v", name, mayGo, g.index >= 0)
 		}
@@ -186,6 +181,9 @@ func (s *Shard) checkGroups() error {
 	}
 	if s.config.StrictGroups {
 		inGroups = s.stats.InFlight
+		if err := s.checkBlockers(); err != nil {
+			return err
+		}
 	}
 	if out != inGroups {
 		return fmt.Errorf("engine: groups have %d out, %d are in flight", out, inGroups)
@@ -210,8 +208,8 @@ func (s *Shard) checkShelf(counted *driver.Stats) error {
 	for e := range s.InState(Ready) {
 		counted.Ready++
 		ready[e.Place] = true
-		if s.isFair(e) {
-			isHeld, err := s.checkFair(e)
+		if s.inGroup(e) {
+			isHeld, err := s.checkGrouped(e)
 			if err != nil {
 				return err
 			}
@@ -223,26 +221,14 @@ func (s *Shard) checkShelf(counted *driver.Stats) error {
 		if e.Place >= s.window.horizon {
 			continue
 		}
-		if !s.config.StrictGroups {
-			if s.ready.find(e.Place) == nil {
-				return fmt.Errorf("engine: message %d is ready and not held", e.Seq)
-			}
-			held++
-			continue
+		if s.ready.find(e.Place) == nil {
+			return fmt.Errorf("engine: message %d is ready and not held", e.Seq)
 		}
-		g := s.groups.byName[e.groupName()]
-		switch {
-		case g != nil && g.waiting.find(e.Place) != nil:
-			held++
-		case g != nil && g.more && g.from <= e.Place:
-		case g == nil && s.isBlocked(e):
-		default:
-			return fmt.Errorf("engine: message %d of group %q is ready and not held", e.Seq, e.groupName())
-		}
+		held++
 	}
 	for name, g := range s.groups.byName {
 		if g.sure && !ready[g.from] {
-			return fmt.Errorf("engine: fair group %q is sure of place %d, where nothing is ready", name, g.from)
+			return fmt.Errorf("engine: group %q is sure of place %d, where nothing is ready", name, g.from)
 		}
 	}
 	if held != s.window.heldReady {
@@ -263,28 +249,65 @@ func (s *Shard) checkShelf(counted *driver.Stats) error {
 	return nil
 }
 
-// checkFair looks whether a ready message of a fair group can be found.
-func (s *Shard) checkFair(e *Entry) (held bool, err error) {
+// checkGrouped looks whether a ready message of a group can be found.
+func (s *Shard) checkGrouped(e *Entry) (held bool, err error) {
 	g := s.groups.byName[e.groupName()]
 	switch {
 	case g != nil && g.known && s.ready.find(e.Place) != nil:
-		return false, fmt.Errorf("engine: message %d of fair group %q is a stray, and its group is known", e.Seq, e.groupName())
+		return false, fmt.Errorf("engine: message %d of group %q is a stray, and its group is known", e.Seq, e.groupName())
 	case g != nil && g.waiting.find(e.Place) != nil, s.ready.find(e.Place) != nil:
 		return true, nil
 	case g != nil && g.known && g.more && g.from <= e.Place:
-	case (g == nil || !g.known) && e.Place >= s.window.horizon:
+	case (g == nil || !g.known) && (e.Place >= s.window.horizon || s.window.reread):
 	default:
-		return false, fmt.Errorf("engine: message %d of fair group %q is ready and not held", e.Seq, e.groupName())
+		return false, fmt.Errorf("engine: message %d of group %q is ready and not held", e.Seq, e.groupName())
 	}
 	return false, nil
 }
 
-// isBlocked reports whether a delayed message of its group is before e.
-func (s *Shard) isBlocked(e *Entry) bool {
-	for first := range s.shelf().Group(e.groupName(), 0) {
-		if first.Place < e.Place && first.Due > s.clock {
-			return true
+// checkBlockers looks whether strict groups know what blocks them, and nothing else
+// does.
+func (s *Shard) checkBlockers() error {
+	blockers := make(map[string]places)
+	want := func(e *Entry, place uint64) {
+		name := e.groupName()
+		known := blockers[name]
+		known.add(place)
+		blockers[name] = known
+	}
+	for _, e := range s.inFlight.slots {
+		if e != nil {
+			want(e, e.placeInGroup())
 		}
 	}
-	return false
+	for e := range s.InState(Delayed) {
+		if !s.blocksWhileDelayed(e) {
+			continue
+		}
+		g := s.groups.byName[e.groupName()]
+		isKnown := s.window == nil || e.Place < s.window.horizon || (g != nil && g.known && !(g.more && g.from <= e.Place))
+		if _, found := s.blockersOf(e.groupName()).find(e.Place); found || (isKnown && !s.isReread()) {
+			want(e, e.Place)
+		}
+	}
+	for name, g := range s.groups.byName {
+		if !slices.Equal(g.blockers, blockers[name]) && !s.isReread() {
+			return fmt.Errorf("engine: group %q is blocked at %d, and should be at %d", name, g.blockers, blockers[name])
+		}
+		delete(blockers, name)
+	}
+	if len(blockers) > 0 {
+		return fmt.Errorf("engine: groups are blocked and not known: %v", blockers)
+	}
+	return nil
 }
+
+func (s *Shard) blockersOf(name string) places {
+	if g := s.groups.byName[name]; g != nil {
+		return g.blockers
+	}
+	return nil
+}
+
+// isReread reports whether what is known of strict groups is about to be forgotten.
+func (s *Shard) isReread() bool { return s.window != nil && s.window.reread }

@@ -90,22 +90,14 @@ func (s *Shard) takeShelved(e *Entry) *Entry {
 		return e
 	}
 	s.stats.Ready--
-	if s.isFair(e) && s.takeFairly(e) {
+	if (s.inGroup(e) && s.takeFromGroup(e)) || s.config.StrictGroups {
 		return e
 	}
-	order := &s.ready
-	if s.config.StrictGroups {
-		g := s.groups.byName[e.groupName()]
-		if g == nil {
-			return e
-		}
-		order = &g.waiting
-	}
 	if e.Place < s.window.horizon {
-		if held := order.find(e.Place); held != nil {
+		if held := s.ready.find(e.Place); held != nil {
 			s.window.letGo(held)
 			s.vanish(held)
-			order.lost()
+			s.ready.lost()
 		}
 	}
 	return e

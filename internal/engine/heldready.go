@@ -19,11 +19,11 @@ func (s *Shard) fillReady() {
 		return
 	}
 	for _, g := range s.lookOn() {
-		s.settleFair(g)
+		s.settleGroup(g)
 	}
 }
 
-// lookOn moves the horizon. It returns the fair groups that it has come to, whose
+// lookOn moves the horizon. It returns the groups that it has come to, whose
 // own messages are looked at afterwards: not all of them are before the horizon, and
 // one that is damaged must not be met twice.
 func (s *Shard) lookOn() (met []*group) {
@@ -31,7 +31,14 @@ func (s *Shard) lookOn() (met []*group) {
 	looked := 0
 	for e := range s.shelf().Waiting(w.horizon) {
 		w.horizon = e.Place + 1
-		if !s.news(e) && e.Due <= s.clock {
+		isNews := s.news(e)
+		switch {
+		case isNews:
+		case e.Due > s.clock:
+			if s.blocksWhileDelayed(e) {
+				s.groups.get(e.groupName()).block(e.Place)
+			}
+		default:
 			g, isNew := s.meetGroup(e)
 			switch {
 			case isNew:
@@ -61,7 +68,7 @@ func (s *Shard) trimReady() {
 	if !w.limits.tooMany(w.heldReady, w.readyBytes) {
 		return
 	}
-	if s.config.FairGroups {
+	if s.config.FairGroups || s.config.StrictGroups {
 		s.shelveGroups()
 	}
 	for _, e := range s.ready.truncate(w.limits.prefix) {

@@ -40,7 +40,7 @@ func (s *Shard) Movable(now Moment, last, until uint64, n int, wanted func(*Entr
 			continue
 		}
 		looks++
-		if e.State == Ready && !s.isOut(s.groups.byName[e.groupName()]) && wanted(e) {
+		if e.State == Ready && !s.isBlocked(e) && wanted(e) {
 			found = append(found, e)
 		}
 		if len(found) == n || looks == most {
@@ -69,24 +69,25 @@ func (s *Shard) shelvedFrom(place uint64) iter.Seq[*Entry] {
 // movable yields ready messages by place, of strict groups those that may go if
 // the ones before them do.
 func (s *Shard) movable() iter.Seq[*Entry] {
-	if !s.config.StrictGroups {
-		s.ready.head() // lets go of those that have moved
-		if len(s.groups.byName) == 0 {
-			return s.ready.sorted
-		}
+	s.ready.head() // lets go of those that have moved
+	if len(s.groups.byName) == 0 {
+		return s.ready.sorted
 	}
 	return func(yield func(*Entry) bool) {
-		front := groupFront{eligible: s.groups.eligible}
+		var front groupFront
 		defer front.stop()
-		if s.config.FairGroups {
-			front.follow(&s.ready, -1)
-			for _, g := range s.groups.byName {
-				front.follow(&g.waiting, -1)
+		front.follow(&s.ready)
+		if s.config.StrictGroups {
+			for _, g := range s.groups.eligible {
+				front.follow(&g.waiting)
 			}
 		} else {
-			front.add(0)
+			for _, g := range s.groups.byName {
+				front.follow(&g.waiting)
+			}
 		}
-		for len(front.heads) > 0 {
+		heap.Init(&front)
+		for len(front) > 0 {
 			if !yield(front.next()) {
 				return
 			}
@@ -94,111 +95,72 @@ func (s *Shard) movable() iter.Seq[*Entry] {
 	}
 }
 
-// groupFront goes through the groups that may go in the order of their messages'
-// places. Strict ones are in a heap; one is looked at when its parent was.
-type groupFront struct {
-	eligible []*group
-	heads    []groupHead // a heap by place
-}
+// groupFront goes through groups in the order of their messages' places: a heap by
+// place of the next message of each.
+type groupFront []groupHead
 
-// groupHead is the next message of a group, and how to get the one after.
+// groupHead is the next message of a group, and how to get the one after. A group is
+// not gone through before its first message has come.
 type groupHead struct {
-	entry *Entry
-	index int // in eligible; -1: its children were added
-	after func() (*Entry, bool)
-	stop  func()
+	entry   *Entry
+	waiting *order
+	after   func() (*Entry, bool)
+	stop    func()
 }
 
-func (f *groupFront) Len() int           { return len(f.heads) }
-func (f *groupFront) Less(i, j int) bool { return f.heads[i].entry.Place < f.heads[j].entry.Place }
-func (f *groupFront) Swap(i, j int)      { f.heads[i], f.heads[j] = f.heads[j], f.heads[i] }
-func (f *groupFront) Push(head any)      { f.heads = append(f.heads, head.(groupHead)) }
+func (f groupFront) Len() int           { return len(f) }
+func (f groupFront) Less(i, j int) bool { return f[i].entry.Place < f[j].entry.Place }
+func (f groupFront) Swap(i, j int)      { f[i], f[j] = f[j], f[i] }
+func (f *groupFront) Push(head any)     { *f = append(*f, head.(groupHead)) }
 
 func (f *groupFront) Pop() any {
-	last := len(f.heads) - 1
-	head := f.heads[last]
-	f.heads = f.heads[:last]
+	last := len(*f) - 1
+	head := (*f)[last]
+	*f = (*f)[:last]
 	return head
 }
 
-// add adds the group at an index of eligible, if there is one.
-func (f *groupFront) add(index int) {
-	if index >= len(f.eligible) {
-		return
+// follow adds the messages of a group. The heap has to be made afterwards.
+func (f *groupFront) follow(waiting *order) {
+	if head := waiting.head(); head != nil {
+		*f = append(*f, groupHead{entry: head, waiting: waiting})
 	}
-	f.follow(&f.eligible[index].waiting, index)
-}
-
-// follow adds the messages of a group.
-func (f *groupFront) follow(waiting *order, index int) {
-	after, stop := iter.Pull(waiting.sorted)
-	f.push(groupHead{index: index, after: after, stop: stop})
-}
-
-// push adds the next message of a group, unless it is delayed or there is none.
-func (f *groupFront) push(head groupHead) {
-	entry, ok := head.after()
-	if !ok || entry.State != Ready {
-		head.stop()
-		return
-	}
-	head.entry = entry
-	heap.Push(f, head)
 }
 
 // next takes the message with the lowest place.
 func (f *groupFront) next() *Entry {
 	head := heap.Pop(f).(groupHead)
 	entry := head.entry
-	if index := head.index; index >= 0 {
-		f.add(2*index + 1)
-		f.add(2*index + 2)
+	if head.after == nil {
+		head.after, head.stop = iter.Pull(head.waiting.sorted)
+		head.after() // the first
 	}
-	head.index = -1
-	f.push(head)
+	var ok bool
+	if head.entry, ok = head.after(); ok {
+		heap.Push(f, head)
+	} else {
+		head.stop()
+	}
 	return entry
 }
 
 func (f *groupFront) stop() {
-	for _, head := range f.heads {
-		head.stop()
+	for _, head := range *f {
+		if head.stop != nil {
+			head.stop()
+		}
 	}
 }
 
-// isOut reports whether a message of a strict group is out.
-func (s *Shard) isOut(g *group) bool { return s.config.StrictGroups && g != nil && g.out > 0 }
-
-// keptBack reports whether another message of its strict group keeps e back: one
-// that is out, or one before it that is delayed.
+// keptBack reports whether another message of its strict group keeps e back. With a
+// shelf, it lets the horizon pass e, so that all blockers before it are known.
 func (s *Shard) keptBack(e *Entry) bool {
-	if !s.config.StrictGroups {
-		return false
-	}
-	g := s.groups.byName[e.groupName()]
-	switch {
-	case s.isOut(g):
-		return true
-	case s.stats.Delayed == 0:
-		return false
-	}
-	var before iter.Seq[*Entry]
-	switch {
-	case s.window != nil:
-		before = s.shelf().Group(e.groupName(), 0)
-	case g != nil:
-		before = g.waiting.sorted
-	default:
-		return false
-	}
-	for other := range before {
-		if other.Place >= e.Place {
-			break
-		}
-		if other.Due > s.clock && (s.window == nil || !s.window.isStaged(other)) {
+	for s.config.StrictGroups && s.window != nil && s.window.horizon <= e.Place {
+		if s.fillReady(); s.window.stopped() {
 			return true
 		}
 	}
-	return false
+	return s.isBlocked(e)
 }
 
 // Mark names a message that Movable returned, also when the entry is used for

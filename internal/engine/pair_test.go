@@ -33,7 +33,7 @@ func (p *pair) step(on func(s *Shard) string) {
 	if err := p.shelved.Check(); err != nil {
 		p.t.Fatal(err)
 	}
-	most := 3*p.limits.Messages + groupFill + groupHold*p.shelved.stats.InFlight
+	most := 3*p.limits.Messages + groupFill
 	if held := p.shelved.window.heldReady; held > most {
 		p.t.Fatalf("%d ready messages are held with a limit of %d", held, p.limits.Messages)
 	}
@@ -306,7 +306,7 @@ func (p *pair) restore(_ *rapid.T, config driver.Config) {
 	p.shelved.Restore(at(p.now).At, totals, out)
 	for _, g := range p.whole.groups.byName { // turns are not kept
 		p.whole.groups.remove(g)
-		g.after, g.turn.served = 0, 0
+		g.after, g.served = 0, 0
 		p.whole.settleGroup(g)
 	}
 	p.step(func(s *Shard) string { s.Configure(at(p.now), config); return "" })

@@ -40,44 +40,27 @@ func (s *Shard) Receive(now Moment, most, maxBytes int, visibility time.Duration
 		case s.config.FairGroups:
 			s.serve(e.group)
 		default:
-			s.hold(e.group)
+			s.hold(e)
 		}
 		s.lease(now, e, visibility)
 		out = append(out, e)
 		taken++
 		size += int(e.Size)
 	}
-	for _, g := range s.taken {
-		g.taken = false
-		s.settleGroup(g)
-	}
-	clear(s.taken)
-	s.taken = s.taken[:0]
+	s.endBatch()
 	return out, blocked
 }
 
 // head returns the message that goes next, or nil.
 func (s *Shard) head() *Entry {
-	if s.config.FairGroups {
-		return s.fairHead()
+	if s.config.FairGroups || s.config.StrictGroups {
+		return s.groupHead()
 	}
-	if !s.config.StrictGroups {
-		if e := s.ready.head(); e != nil || s.window == nil {
-			return e
-		}
-		s.fillReady()
-		return s.ready.head()
+	if e := s.ready.head(); e != nil || s.window == nil {
+		return e
 	}
-	if s.window != nil && s.window.reread {
-		s.forgetGroups()
-	}
-	if len(s.groups.eligible) == 0 && s.window != nil {
-		s.fillGroups()
-	}
-	if len(s.groups.eligible) == 0 {
-		return nil
-	}
-	return s.groups.eligible[0].waiting.head()
+	s.fillReady()
+	return s.ready.head()
 }
 
 // take removes the head from its order.
@@ -93,17 +76,6 @@ func (s *Shard) take(e *Entry) {
 		return
 	}
 	s.ready.pop()
-}
-
-// hold counts one more message of a strict group out. The batch being received may go on
-// taking from g.
-func (s *Shard) hold(g *group) {
-	g.out++
-	if !g.taken {
-		g.taken = true
-		s.taken = append(s.taken, g)
-	}
-	s.settleGroup(g)
 }
 
 // lease hands e out.

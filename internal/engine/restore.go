@@ -41,8 +41,9 @@ func (s *Shard) Restore(now Instant, totals Totals, out []*Entry) {
 		switch {
 		case s.config.StrictGroups:
 			e.group = s.groups.get(e.groupName())
+			e.group.blockers.add(e.Place)
 		case s.isFair(e):
-			e.group = s.fairGroup(e.groupName())
+			e.group = s.groupFor(e.groupName())
 		}
 		if e.group != nil {
 			e.group.out++

@@ -16,8 +16,8 @@ type Shard struct {
 	seal      uint64 // makes nonces that can be told from others; see late.go
 	deaths    uint64 // how many messages have died; the Place of the latest
 
-	ready    order  // ready messages, unless groups are strict, or fair and there is one
-	groups   groups // ready messages and, if groups are strict, delayed ones
+	ready    order  // ready messages that are not in groups
+	groups   groups // ready messages of strict and fair groups
 	inFlight leases
 	returned leases // messages that were delivered and wait again, unless there is a shelf
 	timers   timers // delayed and in-flight messages by Due
@@ -169,21 +169,11 @@ func (s *Shard) Fits(size int) bool {
 // wait makes e ready, or delayed until it is due. It is how every message that
 // is in no order enters one; how is the effect.
 func (s *Shard) wait(e *Entry, how EffectKind) {
-	if s.config.StrictGroups && s.window != nil {
+	if s.inGroup(e) {
 		s.waitInGroup(e, how)
 		return
 	}
-	if s.isFair(e) {
-		s.waitFairly(e, how)
-		return
-	}
 	defer s.effect(how, e)
-	if s.config.StrictGroups {
-		if e.group == nil {
-			e.group = s.groups.get(e.groupName())
-		}
-		e.group.waiting.push(e)
-	}
 	if e.Due > s.clock {
 		s.stats.Delayed++
 		s.delay(e)
@@ -192,15 +182,11 @@ func (s *Shard) wait(e *Entry, how EffectKind) {
 		s.stats.Ready++
 		s.offer(e)
 	}
-	if e.group != nil {
-		s.settleGroup(e.group)
-	}
 }
 
-// offer puts a ready message where Receive finds it. In strict groups it is
-// there already.
+// offer puts a ready message where Receive finds it.
 func (s *Shard) offer(e *Entry) {
-	if e.group != nil || (s.isFair(e) && s.offerFairly(e)) {
+	if s.inGroup(e) && s.offerInGroup(e) {
 		return
 	}
 	if s.window == nil {
@@ -268,18 +254,6 @@ func (s *Shard) leaveGroup(e *Entry) {
 	}
 }
 
-// settleGroup brings everything in line with the state of one group.
-func (s *Shard) settleGroup(g *group) {
-	if s.config.FairGroups {
-		s.settleFair(g)
-		return
-	}
-	if s.window != nil {
-		s.fillGroup(g)
-	}
-	s.groups.settle(g)
-}
-
 // entries yields every message that is not dead, in no particular order.
 func (s *Shard) entries(yield func(*Entry) bool) {
 	for e := range s.ready.all {
@@ -294,7 +268,7 @@ func (s *Shard) entries(yield func(*Entry) bool) {
 	}
 	for _, g := range s.groups.byName {
 		for e := range g.waiting.all {
-			if e.State == Ready && !yield(e) { // delayed ones are in timers
+			if !yield(e) {
 				return
 			}
 		}

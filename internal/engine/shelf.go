@@ -79,14 +79,13 @@ func (l Limits) prefix(entries []*Entry) (n int) {
 // window is the part of a shelf that a shard holds: every ready message whose
 // place is before horizon, every delayed one whose due point is before
 // dueHorizon, and every dead letter whose death is before deadHorizon. The
-// others are only counted. With strict groups, less may be held: see
+// others are only counted. Messages of groups are held otherwise: see
 // heldgroups.go.
 type window struct {
 	Shelf
 	limits Limits
 
 	horizon    uint64
-	highest    uint64 // place that was ever held, with strict groups
 	heldReady  int
 	readyBytes int
 
@@ -122,7 +121,7 @@ func (s *Shard) SetShelf(shelf Shelf, limits Limits) {
 
 // empty forgets everything but the dead.
 func (w *window) empty() {
-	w.horizon, w.highest, w.heldReady, w.readyBytes = allPlaces, 0, 0, 0
+	w.horizon, w.heldReady, w.readyBytes = allPlaces, 0, 0
 	w.dueHorizon, w.heldDelayed, w.delayedBytes = allTimes, 0, 0
 	w.oldest, w.backs = noAges, nil
 }
@@ -242,9 +241,6 @@ func (s *Shard) Searching() bool {
 	w := s.window
 	if w == nil || w.horizon == allPlaces || s.stats.Ready == 0 || w.stopped() {
 		return false
-	}
-	if s.config.StrictGroups {
-		return len(s.groups.eligible) == 0
 	}
 	return s.ready.head() == nil && len(s.groups.eligible) == 0
 }

@@ -222,9 +222,19 @@ func (s *Shard) Fulfil(now Moment, e *Entry) {
 func (s *Shard) unlease(e *Entry) {
 	s.inFlight.remove(e)
 	s.stats.InFlight--
-	if e.group != nil {
-		e.group.out--
+	if g := e.group; g != nil {
+		g.out--
+		g.blockers.remove(e.placeInGroup())
 	}
+}
+
+// placeInGroup is the place that a message in flight has among those that wait: one
+// that is condemned has left it for its place among the dead.
+func (e *Entry) placeInGroup() uint64 {
+	if e.State == Staged && e.Fate == Dies {
+		return e.Left
+	}
+	return e.Place
 }
 
 // keep lets a message that is in no order wait.

@@ -10,8 +10,8 @@ import (
 var (
 	// Beyond: no server that speaks the protocol of SQS lets a client pass.
 	Beyond = map[string]string{
-		"ORD-4/a delayed message holds up its group until it is due":             noFIFODelay,
-		"DLQ-9/a strict group moves in order, and not past what keeps it back":   noFIFODelay,
+		"ORD-4/a send delay does not hold a group":                               noFIFODelay,
+		"ORD-4/a message joins its group when its send delay is over":            noFIFODelay,
 		"DLQ-9/a full target stops the move, and nothing is lost":                noBounds,
 		"DLQ-9/a target with no room for the bytes stops the move":               noBounds,
 		"DLQ-8/a message that dies of a nack moves to the other queue":           noCause,

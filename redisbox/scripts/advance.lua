@@ -47,7 +47,7 @@ local function fire(timer)
     shard.stalled = true
   elseif timer.key == shard.invisible then
     if shard.strict then
-      engine.release(e.group)
+      call('ZREM', shard.out, engine.member(e))
     end
     e.nonce = 0
     engine.comeBack(e, 0)

@@ -46,9 +46,7 @@ local function out(e, sent)
   call('ZADD', shard.invisible, shard.now + hold, e.id)
   engine.note(shard.now + hold)
   if shard.strict then
-    call('HINCRBY', shard.out, e.group, 1)
-    shard.taken[e.group] = true
-    engine.regroup(e.group)
+    engine.hold(e)
   end
   show(e, sent)
 end
@@ -74,7 +72,7 @@ end
 -- because they were delivered too often: where they go they have no deliveries.
 local function takeFirst()
   while #ids < limit do
-    local e, sent = upNext()
+    local e, sent = upNext(shard.eligible)
     if not e or (last > 0 and e.place > last) then
       return
     end
@@ -105,9 +103,8 @@ local function withdraw(id, place)
   if not shard.strict then
     return (call('ZREM', shard.returned, id) == 1 or call('LREM', shard.pending, 1, engine.ticket(e)) == 1) and e
   end
-  local head = engine.head(e.group)
-  if head and (shard.taken[e.group] or call('HEXISTS', shard.out, e.group) == 0)
-    and not call('ZSCORE', shard.delayed, head) and not call('ZSCORE', shard.delayed, id) then
+  local bound = shard.taken[e.group] or engine.blocker(e.group)
+  if not bound or e.place < bound then
     return call('ZREM', shard.groups, engine.member(e)) == 1 and e
   end
 end
@@ -132,10 +129,10 @@ if target ~= '' and #ARGV > 11 then
 elseif target ~= '' then
   takeFirst()
 end
-local groups = shard.taken
-shard.taken = {}
+local groups = shard.takenOrder
+shard.taken, shard.takenOrder = {}, {}
 engine.flush()
-for group in pairs(groups) do
+for _, group in ipairs(groups) do
   engine.regroup(group)
 end
 return engine.finish('s' .. concat(ids), format('%.0f', shard.last), more, unpack(answers))

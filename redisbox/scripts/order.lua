@@ -1,8 +1,14 @@
 -- Where messages wait. Without strict groups pending is the list of the ready
 -- ones in the order of their places, and returned has those that came back to an
--- earlier place than the tail. With strict groups all that wait are in groups,
--- ordered by group and place, and eligible has the groups that may go, by the
--- place of their head.
+-- earlier place than the tail.
+--
+-- With strict groups the ready ones are in groups, ordered by group and place. out
+-- has, in the same order, those that block later ones of their group: what is in
+-- flight, and what was delivered and is delayed. A group may go if its first ready
+-- message is before all that block it. eligible has the groups that may go by the
+-- place of that message, and turns has them by their turn: that place, or the time
+-- when the group was last received from, if that is later. served has that time for
+-- groups with anything ready or out.
 --
 -- In pending messages have tickets: id, place, and a plus if there is an entry. A
 -- message that has only been sent has none, and so is found nowhere but there.
@@ -102,26 +108,78 @@ function engine.head(group)
   end
 end
 
--- regroup lets a group go if its head is ready and nothing of it is out.
+-- blocker returns the place of the first message that blocks a group, or nil. One
+-- that neither is in flight nor waits does not block: its entry was damaged when it
+-- left, so that it was not found here.
+function engine.blocker(group)
+  while true do
+    local first = call('ZRANGEBYLEX', shard.out, '[' .. group, '[' .. group .. ':', 'LIMIT', 0, 1)[1]
+    if not first then
+      return nil
+    end
+    local id = sub(first, #group + 17)
+    if call('ZSCORE', shard.invisible, id) or call('ZSCORE', shard.delayed, id) then
+      return tonumber(sub(first, #group + 1, #group + 16))
+    end
+    call('ZREM', shard.out, first)
+  end
+end
+
+-- regroup lets a group go if its first ready message is before all that block it.
+-- A batch that has taken from the group goes on with it.
 function engine.regroup(group)
   local id, place = engine.head(group)
-  if not id or (not shard.taken[group] and call('HEXISTS', shard.out, group) == 1) or call('ZSCORE', shard.delayed, id) then
-    call('ZREM', shard.eligible, group)
-  else
+  local bound = shard.taken[group] or engine.blocker(group)
+  if id and (not bound or place < bound) then
     call('ZADD', shard.eligible, place, group)
+    if not (shard.taken[group] and call('ZSCORE', shard.turns, group)) then
+      local served = tonumber(call('HGET', shard.served, group) or 0)
+      call('ZADD', shard.turns, math.max(place, served), group)
+    end
+    return
+  end
+  call('ZREM', shard.eligible, group)
+  call('ZREM', shard.turns, group)
+  if not id and not bound then
+    call('HDEL', shard.served, group)
   end
 end
 
--- release says that one message less of a group is out.
-function engine.release(group)
-  if call('HINCRBY', shard.out, group, -1) <= 0 then
-    call('HDEL', shard.out, group)
+-- block says that a message which waits blocks its group, also for the batch that
+-- takes from it.
+function engine.block(e)
+  call('ZADD', shard.out, 0, engine.member(e))
+  if shard.taken[e.group] then
+    shard.taken[e.group] = math.min(shard.taken[e.group], e.place)
   end
 end
 
--- offer puts a ready message where it is found; in strict groups it is there.
+-- hold says that a batch has taken a message of a group.
+function engine.hold(e)
+  if not shard.taken[e.group] then
+    shard.taken[e.group] = engine.blocker(e.group) or INFINITE
+    shard.takenOrder[#shard.takenOrder + 1] = e.group
+  end
+  call('ZADD', shard.out, 0, engine.member(e))
+  engine.regroup(e.group)
+end
+
+-- endBatch puts the groups that a batch has taken from behind the others.
+function engine.endBatch()
+  local groups = shard.takenOrder
+  shard.taken, shard.takenOrder = {}, {}
+  for _, group in ipairs(groups) do
+    call('HSET', shard.served, group, engine.tail())
+    engine.regroup(group)
+  end
+end
+
+-- offer puts a ready message where it is found.
 function engine.offer(e)
   if shard.strict then
+    local member = engine.member(e)
+    call('ZREM', shard.out, member)
+    call('ZADD', shard.groups, 0, member)
     engine.regroup(e.group)
   elseif e.place == shard.newest then
     call('RPUSH', shard.pending, engine.ticket(e))
@@ -138,13 +196,13 @@ function engine.wait(e, due)
   if e.kept then
     shard.changed[e.id] = e
   end
-  if shard.strict then
-    call('ZADD', shard.groups, 0, engine.member(e))
-  end
   if due > shard.at then
     call('ZADD', shard.delayed, due, e.id)
     engine.note(due)
     if shard.strict then
+      if e.deliveries > 0 then -- what is delayed since it was sent blocks nothing
+        engine.block(e)
+      end
       engine.regroup(e.group)
     end
   else
@@ -163,6 +221,7 @@ end
 function engine.unwait(e)
   if shard.strict then
     call('ZREM', shard.groups, engine.member(e))
+    call('ZREM', shard.out, engine.member(e))
     call('ZREM', shard.delayed, e.id)
     engine.regroup(e.group)
   elseif call('ZREM', shard.delayed, e.id) == 0 and call('ZREM', shard.returned, e.id) == 0 then
@@ -192,7 +251,7 @@ end
 function engine.unlease(e)
   call('ZREM', shard.invisible, e.id)
   if shard.strict then
-    engine.release(e.group)
+    call('ZREM', shard.out, engine.member(e))
   end
 end
 
@@ -212,9 +271,6 @@ end
 
 -- waiting counts the messages that are ready or delayed.
 function engine.waiting()
-  if shard.strict then
-    return call('ZCARD', shard.groups)
-  end
   return engine.ready() + call('ZCARD', shard.delayed)
 end
 

@@ -11,8 +11,8 @@
 -- skip+1st message whose score is at least from; scores are places, dues and
 -- deaths. It is pending: the page begins after the ticket from, which was at the
 -- position skip; the id is the ticket, and the score the place. Or it is groups: the page begins
--- after the member from and shows members, with their places as score if they
--- are ready, and nothing else. With ids, pending means ready, and the score is 0.
+-- after the member from and shows members, with their places as score, and nothing
+-- else. With ids, pending means ready, and the score is 0.
 --
 -- With brief, what was sent is left out. The answer is not much longer than most.
 
@@ -75,8 +75,8 @@ elseif which == 'pending' then
   end
 elseif which == 'groups' then
   for _, m in ipairs(call('ZRANGEBYLEX', shard.groups, from == '' and '-' or '(' .. from, '+', 'LIMIT', 0, limit)) do
-    local n, ready = #answers, not call('ZSCORE', shard.delayed, sub(m, 33))
-    answers[n + 1], answers[n + 2], answers[n + 3], answers[n + 4] = m, ready and sub(m, 17, 32) or '', '', ''
+    local n = #answers
+    answers[n + 1], answers[n + 2], answers[n + 3], answers[n + 4] = m, sub(m, 17, 32), '', ''
   end
 else
   local page = call('ZRANGEBYSCORE', shard[which], from, '+inf', 'WITHSCORES', 'LIMIT', skip, limit)

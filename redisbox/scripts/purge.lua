@@ -15,7 +15,7 @@ if ARGV[6] == 'dead' then
 else
   removals = engine.counted()
   call('UNLINK', shard.pending, shard.returned, shard.invisible, shard.delayed, shard.data, shard.state,
-    shard.ages, shard.groups, shard.eligible, shard.out, shard.manifests)
+    shard.ages, shard.groups, shard.eligible, shard.out, shard.manifests, shard.turns, shard.served)
   shard.bytes, shard.next, shard.hasReturned, shard.hauls, shard.hauled = 0, INFINITE, 0, 0, 0
   call('ZREMRANGEBYSCORE', shard.arrivals, 'inf', 'inf') -- moves that have stalled
   shard.entries, shard.changed, shard.removed = {}, {}, {}

@@ -1,4 +1,5 @@
--- Leasing ready messages to those who ask, in the order of their places.
+-- Leasing ready messages to those who ask, in the order of their places; with strict
+-- groups group by group.
 --
 -- Deliveries are numbered from a random nonce: numbers of the server's own could
 -- come twice after a failover. waits is 1 for a request that will wait for
@@ -12,11 +13,12 @@ function engine.show(answers, id, entry, sent)
   answers[n + 1], answers[n + 2], answers[n + 3] = id, entry, sent
 end
 
--- upNext returns the message that goes next and what was sent, or nil.
-local function upNext()
+-- upNext returns the message that goes next and what was sent, or nil. With strict
+-- groups it is the first of the group that comes first in eligible or turns.
+local function upNext(groups)
   local e
   if shard.strict then
-    local group = call('ZRANGE', shard.eligible, 0, 0)[1]
+    local group = call('ZRANGE', groups, 0, 0)[1]
     if not group then
       return nil
     end
@@ -59,9 +61,7 @@ local function lease(e, nonce, visibility)
   call('ZADD', shard.invisible, shard.now + visibility, e.id)
   engine.note(shard.now + visibility)
   if shard.strict then
-    call('HINCRBY', shard.out, e.group, 1)
-    shard.taken[e.group] = true
-    engine.regroup(e.group)
+    engine.hold(e)
   end
 end
 
@@ -75,7 +75,7 @@ function engine.receive(from, nonce, most, others)
   local function serve(max, maxBytes, visibility)
     local got, length = 0, 0
     while got < max do
-      local e, sent = upNext()
+      local e, sent = upNext(shard.turns)
       if not e then
         break
       end
@@ -108,11 +108,7 @@ function engine.receive(from, nonce, most, others)
       local got, why = serve(tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2]), tonumber(ARGV[i + 3]))
       counts[#counts + 1] = char(got % 256, math.floor(got / 256), why)
       unserved = unserved or (got == 0 and ARGV[i + 4] == '1')
-      local groups = shard.taken
-      shard.taken = {} -- the next request is another batch
-      for group in pairs(groups) do
-        engine.regroup(group)
-      end
+      engine.endBatch() -- the next request is another batch
     end
   end
   engine.flush()

@@ -7,7 +7,7 @@ local shard = {
   meta = meta, pending = pending, invisible = invisible, delayed = delayed, data = data, state = state,
   returned = KEYS[3], dead = KEYS[8], graves = KEYS[9], ages = KEYS[10], groups = KEYS[11], eligible = KEYS[12],
   out = KEYS[13], outbox = KEYS[14], dedup = KEYS[15], windows = KEYS[16], sessions = KEYS[17], arrivals = KEYS[18],
-  manifests = KEYS[19],
+  manifests = KEYS[19], turns = KEYS[20], served = KEYS[21],
 
   version = version, strict = strict ~= 0, maxDeliveries = maxDeliveries, maxMessages = maxMessages,
   maxBytes = maxBytes, maxInFlight = maxInFlight, maxDead = maxDead, maxHold = maxHold, window = window,
@@ -23,13 +23,18 @@ local shard = {
   budget = 500, -- how much may happen by itself in one call
 
   entries = {}, changed = {}, removed = {}, -- entries that were read, are to be written, and are gone
-  taken = {}, -- groups that the batch being received has taken from
   endings = {}, otherEndings = {}, -- see engine.ended
+  -- The groups that the batch being received has taken from, in order, and the
+  -- place before which it may take from each.
+  taken = {}, takenOrder = {},
 }
 local engine = {}
 
--- ready counts the messages that are ready, unless groups are strict.
+-- ready counts the messages that are ready.
 function engine.ready()
+  if shard.strict then
+    return call('ZCARD', shard.groups)
+  end
   return call('LLEN', shard.pending) + call('ZCARD', shard.returned)
 end
 

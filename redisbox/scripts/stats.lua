@@ -12,7 +12,7 @@
 
 local wants = tonumber(ARGV[6])
 local late = call('ZCARD', shard.delayed)
-local ready = shard.strict and call('ZCARD', shard.groups) - late or engine.ready()
+local ready = engine.ready()
 local left = math.max(engine.available(), 0)
 if wants > 0 then
   shard.wantsDue = 1

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -28,16 +29,64 @@ var groupers = []Saboteur{
 		Wrap: perHandle(func(q passing) handle { return blocksOthers{q} }),
 	},
 	{
-		Name: "lets-a-delayed-head-be-passed", Breaks: "ORD-4",
-		What: "A delayed message does not hold up its group.",
-		Wrap: perQueue(func(q passing, groups *trueGroups) handle {
-			return regroups{q, groups, func(msg driver.Outgoing) string {
-				if msg.Delay == 0 {
-					return msg.Group
-				}
-				return fmt.Sprint(msg.Group, " delayed ", groups.turn.Add(1))
+		Name: "holds-a-released-head", Breaks: "ORD-4",
+		What: "Of a group nothing is delivered while a later message of it is in flight.",
+		Wrap: perQueue(func(q passing, books *refusals) handle {
+			return refuses{q, books, func(d driver.Delivery, before []driver.Peeked) bool {
+				return slices.ContainsFunc(before, func(other driver.Peeked) bool {
+					return other.State == driver.StateInFlight && other.Group == d.Group
+				})
 			}}
 		}),
+	},
+	{
+		Name: "lets-a-nack-delay-be-passed", Breaks: "ORD-4",
+		What: "A message that was nacked with a delay does not block its group.",
+		Wrap: perQueue(func(q passing, books *nackBooks) handle { return nacksAside{q, books} }),
+	},
+	{
+		Name: "lets-a-nack-delay-hold-earlier-messages", Breaks: "ORD-4",
+		What: "A message that was nacked with a delay blocks earlier ones of its group too.",
+		Wrap: perQueue(func(q passing, books *refusals) handle {
+			return refuses{q, books, func(d driver.Delivery, before []driver.Peeked) bool {
+				return slices.ContainsFunc(before, func(other driver.Peeked) bool {
+					return other.State == driver.StateDelayed && other.Deliveries > 0 && other.Group == d.Group
+				})
+			}}
+		}),
+	},
+	{
+		Name: "lets-a-send-delay-hold-its-group", Breaks: "ORD-4",
+		What: "A message that was sent with a delay blocks its group until it is due.",
+		Wrap: perQueue(func(q passing, books *refusals) handle {
+			return refuses{q, books, func(d driver.Delivery, before []driver.Peeked) bool {
+				return slices.ContainsFunc(before, func(other driver.Peeked) bool {
+					return other.State == driver.StateDelayed && other.Deliveries == 0 && other.Group == d.Group
+				})
+			}}
+		}),
+	},
+	{
+		Name: "lets-a-delayed-message-join-at-the-tail", Breaks: "ORD-4",
+		What: "A message whose send delay is over waits for all of its group that blocks.",
+		Wrap: perQueue(func(q passing, books *refusals) handle {
+			return refuses{q, books, func(d driver.Delivery, before []driver.Peeked) bool {
+				wasDelayed, _ := books.delayed.get(d.ID)
+				return wasDelayed && slices.ContainsFunc(before, func(other driver.Peeked) bool {
+					return other.Deliveries > 0 && other.State != driver.StateReady && other.Group == d.Group
+				})
+			}}
+		}),
+	},
+	{
+		Name: "interleaves-groups-in-a-batch", Breaks: "ORD-4",
+		What: "A batch has one message of each group before it has the second of any.",
+		Wrap: perHandle(func(q passing) handle { return interleaves{q} }),
+	},
+	{
+		Name: "serves-the-same-group-again", Breaks: "ORD-4",
+		What: "A group that was received from goes before the others.",
+		Wrap: perQueue(func(q passing, books *refusals) handle { return servesAgain{q, books} }),
 	},
 	{
 		Name: "takes-no-group-for-many", Breaks: "ORD-4",
@@ -137,6 +186,155 @@ func renamed(err error, op string) error {
 	other := *detail
 	other.Op = op
 	return driver.NewBatchError([]error{&other})
+}
+
+// nacksAside acks what is nacked with a delay, and sends a copy of it with that delay.
+type nacksAside struct {
+	passing
+	*nackBooks
+}
+
+func (q nacksAside) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
+	got, err := q.Queue.Receive(ctx, req)
+	for _, d := range got {
+		q.delivered.put(d.Receipt, d)
+	}
+	return got, err
+}
+
+func (q nacksAside) Nack(ctx context.Context, nacks []driver.Nack) error {
+	return each(nacks, func(nack driver.Nack) error {
+		d, ok := q.delivered.get(nack.Receipt)
+		if !ok || nack.Delay == 0 || !q.Traits().StrictGroups || nack.Delay > q.Traits().MaxDelay {
+			return q.Queue.Nack(ctx, []driver.Nack{nack})
+		}
+		if err := q.Queue.Ack(ctx, []driver.Receipt{nack.Receipt}); err != nil {
+			return renamed(err, "nack")
+		}
+		_, err := q.Queue.Send(ctx, []driver.Outgoing{{Body: d.Body, Attributes: d.Attributes, Group: d.Group, Delay: nack.Delay}})
+		return err
+	})
+}
+
+// refusals are messages that were sent with a delay, and how often each was given
+// back although the backend had delivered it.
+type refusals struct {
+	delayed table[string, bool]
+	uncount table[string, int]
+	latest  table[string, string] // the group that was served last, under ""
+}
+
+// refuses gives back, at once and uncounted, what it should deliver and does not want
+// to. It decides by what was in the queue before.
+type refuses struct {
+	passing
+	*refusals
+	refuse func(d driver.Delivery, before []driver.Peeked) bool
+}
+
+func (q refuses) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sent, error) {
+	sent, err := q.Queue.Send(ctx, msgs)
+	for i := range sent {
+		if msgs[i].Delay > 0 && sent[i].ID != "" {
+			q.delayed.put(sent[i].ID, true)
+		}
+	}
+	return sent, err
+}
+
+func (q refuses) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
+	if !q.Traits().StrictGroups {
+		return q.Queue.Receive(ctx, req)
+	}
+	before, err := peekAll(ctx, q.passing)
+	if err != nil {
+		return nil, err
+	}
+	got, err := q.Queue.Receive(ctx, req)
+	var mine []driver.Delivery
+	for _, d := range got {
+		if q.refuse(d, before) {
+			q.giveBack(ctx, q.passing, d)
+		} else {
+			mine = append(mine, q.counted(d))
+		}
+	}
+	return mine, err
+}
+
+// giveBack ends a delivery that does not count.
+func (r *refusals) giveBack(ctx context.Context, q passing, d driver.Delivery) {
+	times, _ := r.uncount.get(d.ID)
+	r.uncount.put(d.ID, times+1)
+	_ = q.Queue.Extend(ctx, []driver.Extension{{Receipt: d.Receipt}})
+}
+
+func (r *refusals) counted(d driver.Delivery) driver.Delivery {
+	times, _ := r.uncount.get(d.ID)
+	d.Deliveries -= times
+	return d
+}
+
+func peekAll(ctx context.Context, q passing) (all []driver.Peeked, err error) {
+	for seen, err := range q.Peek(ctx, driver.Query{States: []driver.State{
+		driver.StateReady, driver.StateDelayed, driver.StateInFlight,
+	}}) {
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, seen)
+	}
+	return all, nil
+}
+
+type interleaves struct{ passing }
+
+func (q interleaves) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
+	got, err := q.Queue.Receive(ctx, req)
+	if !q.Traits().StrictGroups {
+		return got, err
+	}
+	round := make(map[string]int)
+	rounds := make(map[string]int) // by id
+	for _, d := range got {
+		round[d.Group]++
+		rounds[d.ID] = round[d.Group]
+	}
+	slices.SortStableFunc(got, func(a, b driver.Delivery) int { return rounds[a.ID] - rounds[b.ID] })
+	return got, err
+}
+
+type servesAgain struct {
+	passing
+	*refusals
+}
+
+// Receive gives back what it gets until it is of the group that was served last, if
+// anything of that one is ready.
+func (q servesAgain) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
+	latest, ok := q.latest.get("")
+	for range 5 {
+		got, err := q.Queue.Receive(ctx, req)
+		if !q.Traits().StrictGroups || len(got) == 0 {
+			return got, err
+		}
+		before, err := peekAll(ctx, q.passing)
+		if err != nil {
+			return nil, err
+		}
+		waits := slices.ContainsFunc(before, func(other driver.Peeked) bool {
+			return other.State == driver.StateReady && other.Group == latest
+		})
+		if len(got) > 1 || !ok || got[0].Group == latest || !waits {
+			q.latest.put("", got[0].Group)
+			for i := range got {
+				got[i] = q.counted(got[i])
+			}
+			return got, nil
+		}
+		q.giveBack(ctx, q.passing, got[0])
+	}
+	return nil, nil
 }
 
 type blocksOthers struct{ passing }

@@ -1,0 +1,81 @@
+package drivertest
+
+import (
+	"slices"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+// chooseStrictly is choose for a queue with strict groups (ORD-4).
+func (m *Model) chooseStrictly(req driver.ReceiveRequest) (batch []*modelMessage, atCeiling bool) {
+	defer func() { // a group that was received from goes behind the others
+		served := make(map[string]bool)
+		for _, msg := range batch {
+			if !served[msg.Group] {
+				served[msg.Group] = true
+				m.serve(msg.Group)
+			}
+		}
+	}()
+	size := 0
+	for len(batch) < req.Max {
+		msg := m.nextOfGroups(batch)
+		switch {
+		case msg == nil:
+			return batch, false
+		case m.exhausted(msg): // DLQ-1: moved instead of delivered
+			m.dieOrWait(msg)
+			continue
+		case m.config.MaxInFlight > 0 && m.out(nil)+len(batch) >= m.config.MaxInFlight:
+			return batch, true
+		case len(batch) > 0 && req.MaxBytes > 0 && size+len(msg.Body) > req.MaxBytes:
+			return batch, false
+		}
+		batch = append(batch, msg)
+		size += len(msg.Body)
+	}
+	return batch, false
+}
+
+// nextOfGroups returns the message that goes next after a batch, or nil: the first of
+// the group that the batch took from last, and otherwise that of the group which
+// stands first.
+func (m *Model) nextOfGroups(batch []*modelMessage) (next *modelMessage) {
+	var heads []*modelMessage // of each group the first that may go
+	for _, msg := range m.unblocked() {
+		isLater := slices.ContainsFunc(heads, func(head *modelMessage) bool { return head.Group == msg.Group })
+		if !isLater && !slices.Contains(batch, msg) {
+			heads = append(heads, msg)
+		}
+	}
+	for _, head := range heads {
+		switch {
+		case len(batch) > 0 && head.Group == batch[len(batch)-1].Group:
+			return head
+		case next == nil || m.standsBefore(head, next):
+			next = head
+		}
+	}
+	return next
+}
+
+// unblocked returns what is ready and not behind a message of its group that blocks
+// it, in order of place.
+func (m *Model) unblocked() (ready []*modelMessage) {
+	blocked := make(map[string]bool)
+	for _, msg := range m.byPlace() {
+		switch {
+		case msg.leased || m.blocks(msg):
+			blocked[msg.Group] = true
+		case msg.due <= m.now && !blocked[msg.Group]:
+			ready = append(ready, msg)
+		}
+	}
+	return ready
+}
+
+// blocks reports whether a message of a strict group was delivered and is delayed now:
+// that blocks later ones like a lease. A send delay does not.
+func (m *Model) blocks(msg *modelMessage) bool {
+	return m.config.StrictGroups && msg.Deliveries > 0 && msg.due > m.now
+}

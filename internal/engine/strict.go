@@ -1,0 +1,104 @@
+package engine
+
+import (
+	"cmp"
+	"slices"
+)
+
+// With strict groups, a message that is in flight, or was delivered and is delayed,
+// blocks all messages of its group at later places, and none at earlier ones. So a
+// group may go when its first ready message is before all of its blockers. A message
+// that is delayed since it was sent is not in its group: it joins when it is due.
+//
+// A batch takes from one group as much as it may, and what it takes does not block
+// the batch itself. Then the group goes behind all that had been sent by then, as a
+// fair one does, and the batch goes on with the next.
+
+// blocksWhileDelayed reports whether e, if it is delayed, blocks its group.
+func (s *Shard) blocksWhileDelayed(e *Entry) bool {
+	return s.config.StrictGroups && e.Deliveries > 0
+}
+
+// limit is the place before which messages of a group may go.
+func (g *group) limit() uint64 {
+	if g.taken {
+		return g.bound
+	}
+	return g.blockers.lowest()
+}
+
+// block notes that a delayed message blocks the group, also for the batch that is
+// being received.
+func (g *group) block(place uint64) {
+	g.blockers.add(place)
+	g.bound = min(g.bound, place)
+}
+
+// hold counts a message of a strict group as in flight. The batch being received may
+// go on taking from the group.
+func (s *Shard) hold(e *Entry) {
+	g := e.group
+	if !g.taken {
+		g.taken, g.bound = true, g.blockers.lowest()
+		s.taken = append(s.taken, g)
+	}
+	g.out++
+	g.blockers.add(e.Place)
+	s.settleGroup(g)
+}
+
+// endBatch puts the groups that a batch has taken from behind the others.
+func (s *Shard) endBatch() {
+	for _, g := range s.taken {
+		g.taken = false
+		s.noteServed(g)
+		s.settleGroup(g)
+	}
+	clear(s.taken)
+	s.taken = s.taken[:0]
+}
+
+// unblock removes the blocker at a place, if there is one, and settles the group.
+func (s *Shard) unblock(name string, place uint64) {
+	if g := s.groups.byName[name]; g != nil {
+		g.blockers.remove(place)
+		s.settleGroup(g)
+	}
+}
+
+// isBlocked reports whether a blocker that is known of is before e.
+func (s *Shard) isBlocked(e *Entry) bool {
+	if !s.config.StrictGroups {
+		return false
+	}
+	g := s.groups.byName[e.groupName()]
+	return g != nil && g.blockers.lowest() < e.Place
+}
+
+// places is a set of places, the highest first: blockers that are added are nearly
+// always lower than those that are there.
+type places []uint64
+
+func (p places) find(place uint64) (int, bool) {
+	return slices.BinarySearchFunc(p, place, func(a, b uint64) int { return cmp.Compare(b, a) })
+}
+
+func (p *places) add(place uint64) {
+	if i, found := p.find(place); !found {
+		*p = slices.Insert(*p, i, place)
+	}
+}
+
+func (p *places) remove(place uint64) {
+	if i, found := p.find(place); found {
+		*p = slices.Delete(*p, i, i+1)
+	}
+}
+
+// lowest returns allPlaces if there is none.
+func (p places) lowest() uint64 {
+	if len(p) == 0 {
+		return allPlaces
+	}
+	return p[len(p)-1]
+}
