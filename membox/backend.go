@@ -44,6 +44,10 @@ func (b *Backend) OpenQueue(ctx context.Context, name string) (driver.Queue, err
 	return b.host.OpenQueue(ctx, name)
 }
 
+// DefaultTraits returns what a queue promises that is made by opening it. It does
+// no I/O, and makes nothing.
+func (b *Backend) DefaultTraits() driver.Traits { return b.host.DefaultTraits() }
+
 // ConfigureQueue creates the queue or changes its configuration. Shards,
 // StrictGroups and FairGroups are fixed when the queue is created. It does not
 // block. Codes: ErrInvalid, ErrUnsupported, ErrClosed.

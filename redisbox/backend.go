@@ -69,6 +69,10 @@ func (b *Backend) OpenQueue(ctx context.Context, name string) (driver.Queue, err
 	return newHandle(q), nil
 }
 
+// DefaultTraits returns what a queue promises that is made by opening it. It does
+// no I/O, and makes nothing.
+func (b *Backend) DefaultTraits() driver.Traits { return b.newSettings(b.options.Defaults, 0).traits }
+
 // enter opens a queue, or joins those who have it open in this process.
 func (b *Backend) enter(ctx context.Context, name string) (*queue, error) {
 	if err := b.checkOpen(ctx, name); err != nil {

@@ -46,8 +46,10 @@ type (
 	}
 )
 
-// OpenQueue returns a handle on the queue called name, which the daemon creates
-// if it is not there. It blocks until the daemon has answered. Codes: ErrInvalid
+// OpenQueue returns a handle on the queue called name. If the queue does not exist,
+// opening does not create it: the first send through the handle does, and until
+// then everything else is ErrNotFound, a receive at once, however long it would
+// wait. It blocks until the daemon has answered. Codes: ErrInvalid
 // (the name), ErrForbidden, ErrUnauthenticated, ErrFull, ErrUnavailable,
 // ErrClosed.
 func (b *Backend) OpenQueue(ctx context.Context, name string) (driver.Queue, error) {

@@ -265,7 +265,7 @@ func (s *Server) route(other http.Handler) http.Handler {
 
 func (c *Config) limits() broker.Limits {
 	return broker.Limits{
-		MaxPayloadBytes: c.MaxPayloadBytes, MinVisibility: c.VisibilityMin, MaxWait: c.MaxWait, MaxInFlight: c.GlobalInFlight,
+		MaxPayloadBytes: c.MaxPayloadBytes, MinVisibility: c.VisibilityMin, MaxWait: c.MaxWait, MaxInFlight: c.GlobalInFlight, MaxWaiting: c.MaxWaiting,
 		MaxTopics: c.MaxTopics, BackoffBase: c.BackoffBase, BackoffMax: c.BackoffMax,
 	}
 }

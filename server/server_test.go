@@ -261,6 +261,9 @@ func TestDrainLosesNothingThatWasConfirmed(t *testing.T) {
 	var senders sync.WaitGroup
 	token := r.OperatorToken()
 	waiting := make(chan string, 1)
+	if status, _, err := tryPost(r, token, "/v1/send/batch", `{"topic":"empty","messages":[]}`); err != nil || status != http.StatusOK {
+		t.Fatal(status, err)
+	}
 	go func() { // a receive that waits is ended, not cut off
 		status, _, err := tryPost(r, token, "/v1/recv", `{"topic":"empty","wait_ms":600000}`)
 		waiting <- fmt.Sprint(status, err)

@@ -123,7 +123,12 @@ type receiver struct {
 	queue messenger
 	count int
 	last  string // id
+	// absent: the user was told that the queue does not exist.
+	absent bool
 }
+
+// absentPause is how long a follower leaves a queue alone that does not exist.
+const absentPause = time.Second
 
 // next receives up to max messages; none means that there are none. A follower
 // waits for some, through whatever happens to the daemon.
@@ -143,6 +148,12 @@ func (r *receiver) next(ctx context.Context, most int) ([]driver.Delivery, error
 			return nil, nil
 		case err == nil:
 			failures = 1
+		case r.flags.follow && errors.Is(err, driver.ErrNotFound):
+			if !r.absent {
+				r.shell.tell("mailbox: queue %s does not exist yet; waiting for it.\n", r.name)
+			}
+			r.absent = true
+			backoff.Pause(ctx, absentPause)
 		case !r.flags.follow || !passing(err):
 			return nil, err
 		default:

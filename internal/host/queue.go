@@ -86,26 +86,7 @@ func (q *queue) checkChange(config driver.Config) error {
 // configure puts a valid configuration into force; target is the queue called
 // DeadLetterTo.
 func (q *queue) configure(config driver.Config, target *queue) {
-	traits := driver.Traits{
-		Ordering:      driver.OrderingFIFO,
-		Durability:    q.backend.options.Durability,
-		ExactStats:    true,
-		Groups:        true,
-		StrictGroups:  config.StrictGroups,
-		FairGroups:    config.FairGroups,
-		DeadLetters:   true,
-		DedupWindow:   config.DedupWindow,
-		MaxBodyBytes:  q.backend.options.MaxBodyBytes,
-		MaxBatch:      driver.DefaultMaxBatch,
-		MaxDelay:      driver.DefaultMaxDelay,
-		MaxVisibility: driver.DefaultMaxVisibility,
-	}
-	if traits.DedupWindow == 0 {
-		traits.DedupWindow = driver.DefaultDedupWindow
-	}
-	if len(q.shards) > 1 {
-		traits.Ordering = driver.OrderingPerShard
-	}
+	traits := q.backend.traitsOf(config, len(q.shards))
 	settings := &settings{config: config, traits: q.backend.sharedTraits(traits)}
 	q.settings.Store(settings)
 	q.dedup.configure(settings)
@@ -117,6 +98,36 @@ func (q *queue) configure(config driver.Config, target *queue) {
 		sh.unlock()
 	}
 	q.refresh()
+}
+
+// traitsOf returns what a queue with this configuration promises.
+func (b *Backend) traitsOf(config driver.Config, shards int) driver.Traits {
+	traits := driver.Traits{
+		Ordering:      driver.OrderingFIFO,
+		Durability:    b.options.Durability,
+		ExactStats:    true,
+		Groups:        true,
+		StrictGroups:  config.StrictGroups,
+		FairGroups:    config.FairGroups,
+		DeadLetters:   true,
+		DedupWindow:   config.DedupWindow,
+		MaxBodyBytes:  b.options.MaxBodyBytes,
+		MaxBatch:      driver.DefaultMaxBatch,
+		MaxDelay:      driver.DefaultMaxDelay,
+		MaxVisibility: driver.DefaultMaxVisibility,
+	}
+	if traits.DedupWindow == 0 {
+		traits.DedupWindow = driver.DefaultDedupWindow
+	}
+	if shards > 1 {
+		traits.Ordering = driver.OrderingPerShard
+	}
+	return traits
+}
+
+// DefaultTraits returns what a queue promises that is made by opening it.
+func (b *Backend) DefaultTraits() driver.Traits {
+	return b.traitsOf(b.options.Defaults, max(b.options.Defaults.Shards, 1))
 }
 
 // sharedTraits returns traits that are the same, and that other queues may have:

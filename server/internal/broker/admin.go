@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"errors"
 	"iter"
 	"time"
 
@@ -30,7 +31,8 @@ func (c Caller) Purge(ctx context.Context, topic string) (removed int, err error
 // What the configuration leaves at zero gets the daemon's default, so that
 // nothing is without bounds. It needs a token for administration of the topic,
 // and of the one that dead letters are sent to. It blocks until the backend has
-// it. Codes: ErrInvalid, ErrUnsupported, ErrFull (too many topics).
+// it. Codes: ErrInvalid, ErrUnsupported, ErrFull (it does not exist, and the caller's
+// share of queues is used up).
 func (c Caller) Configure(ctx context.Context, topic string, config driver.Config) error {
 	b := c.broker
 	grant, err := c.administer(ctx, "configure", topic, lastForWrites)
@@ -54,7 +56,16 @@ func (c Caller) Configure(ctx context.Context, topic string, config driver.Confi
 			return err
 		}
 	}
-	return named(b.admin.ConfigureQueue(ctx, name, config), name, topic)
+	unclaim, err := c.claimTopic(ctx, "configure", name, topic)
+	if err != nil {
+		return named(err, name, topic)
+	}
+	if err := b.admin.ConfigureQueue(ctx, name, config); err != nil {
+		unclaim()
+		return named(err, name, topic)
+	}
+	b.census.add(name, capability.TokenID{})
+	return nil
 }
 
 // withDefaults fills in what is zero.
@@ -136,8 +147,12 @@ func (c Caller) Delete(ctx context.Context, topic string) error {
 		return err
 	}
 	if err := b.admin.DeleteQueue(ctx, name); err != nil {
+		if errors.Is(err, driver.ErrNotFound) {
+			b.census.remove(name)
+		}
 		return named(err, name, topic)
 	}
+	b.census.remove(name)
 	key := topicKey{c.tenant, topic}
 	if t := b.topics.shard(key).acquire(key); t != nil {
 		b.forget(t)

@@ -54,6 +54,7 @@ type Broker struct {
 
 	start    time.Time // of the clock of leases
 	topics   topicTable
+	census   census
 	receipts sealer
 	life     lifeBook
 	state    atomic.Int32 // a State
@@ -96,6 +97,8 @@ func New(options Options) (*Broker, error) {
 		defaults: options.Defaults, metrics: options.Metrics, log: options.Logger, start: time.Now(),
 	}
 	b.inFlight = share.New("in-flight", "global_inflight", 0, retryInFlight)
+	b.census.pool = share.New("queues", "max_topics", 0, retryTopics)
+	b.census.madeBy = make(map[string]capability.TokenID)
 	b.waits = share.New("waiting receives", "max_waiting", 0, retryWaits)
 	b.admin, _ = options.Opener.(driver.Admin)
 	if b.metrics == nil {
@@ -121,7 +124,7 @@ func New(options Options) (*Broker, error) {
 // Shares returns the figures of what is divided among tenants and tokens here, for
 // metrics.
 func (b *Broker) Shares() []share.Stats {
-	return []share.Stats{b.inFlight.Stats(), b.waits.Stats()}
+	return []share.Stats{b.inFlight.Stats(), b.census.pool.Stats(), b.waits.Stats()}
 }
 
 // now is the time of leases: monotonic, since the broker was made.

@@ -68,6 +68,9 @@ func (d *direct) OpenQueue(ctx context.Context, name string) (driver.Queue, erro
 	if _, err := d.caller.Traits(ctx, name); err != nil {
 		return nil, err
 	}
+	if _, err := d.caller.Send(ctx, name, nil); err != nil { // which makes it
+		return nil, err
+	}
 	q := &directQueue{opener: d, name: name, caller: d.caller.Existing(), closing: make(chan struct{})}
 	d.mu.Lock()
 	d.queues[q] = struct{}{}

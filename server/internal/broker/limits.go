@@ -24,7 +24,8 @@ type Limits struct {
 	MaxInFlight int
 	// MaxWaiting bounds the receives that wait at once. 0 means DefaultMaxWaiting.
 	MaxWaiting int
-	// MaxTopics bounds the topics that are open here. 0 means DefaultMaxTopics.
+	// MaxTopics bounds the queues that exist, as far as they are made here. Those
+	// that exist already can always be used. 0 means DefaultMaxTopics.
 	MaxTopics int
 	// BackoffBase and BackoffMax are those of nacks that do not say how long to
 	// wait: at random up to BackoffBase·2^attempt, and BackoffMax at most. 0
@@ -40,7 +41,7 @@ const (
 	// surface, those that write bytes as base64 included: what one of them
 	// accepts all of them can deliver.
 	DefaultMaxPayloadBytes = 704 << 10
-	// DefaultMaxTopics is how many topics are open at a time.
+	// DefaultMaxTopics is how many queues there may be.
 	DefaultMaxTopics = 100_000
 	// DefaultMaxWaiting is how many receives wait at a time: each costs about as
 	// much memory as a connection.
@@ -112,6 +113,7 @@ func (b *Broker) SetLimits(l Limits) error {
 	l = l.withDefaults()
 	b.limits.Store(&l)
 	b.inFlight.SetLimit(int64(l.MaxInFlight))
+	b.census.pool.SetLimit(int64(l.MaxTopics))
 	b.waits.SetLimit(int64(l.MaxWaiting))
 	b.metrics.InFlightLimit.Set(float64(l.MaxInFlight))
 	b.metrics.TopicLimit.Set(float64(l.MaxTopics))

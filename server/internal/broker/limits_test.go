@@ -46,6 +46,7 @@ func TestWaitingReceiversLeaveRoomForOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := memory(t, broker.Limits{MaxInFlight: 64})
 		c := b.as("")
+		b.make(c, "empty")
 		ctx, cancel := context.WithCancel(t.Context())
 		var waiting sync.WaitGroup
 		for range 20 {
@@ -66,27 +67,13 @@ func TestWaitingReceiversLeaveRoomForOthers(t *testing.T) {
 	})
 }
 
-func TestTopicsAreBounded(t *testing.T) {
-	b := memory(t, broker.Limits{MaxTopics: 3})
-	c := b.as("")
-	for _, topic := range []string{"a", "b", "c"} {
-		b.send(c, topic, "x")
-		b.receive(c, topic, 1)
-	}
-	_, err := c.Send(t.Context(), "d", say("x"))
-	expectCode(t, err, driver.ErrFull, "a fourth topic while all others are in use")
-	if _, err := c.Purge(t.Context(), "a"); err != nil { // now it rests
-		t.Fatal(err)
-	}
-	b.send(c, "d", "x")
-}
-
 func TestDrainingRefusesWritesBeforeReadsAndSettlingLast(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := memory(t, broker.Limits{})
 		c := b.as("")
 		b.send(c, "orders", "a")
 		b.send(c, "orders", "b")
+		b.make(c, "empty")
 		first := b.receive(c, "orders", 1)
 		ended := make(chan error, 1)
 		go func() {

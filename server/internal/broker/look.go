@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"errors"
 	"iter"
 
 	"github.com/mailboxmq/mailbox/capability"
@@ -26,34 +27,61 @@ func (c Caller) Stats(ctx context.Context, topic string) (driver.Stats, error) {
 	return inTopic(ctx, &c, "stats", topic, lastForReads, func(t *topicUse) (driver.Stats, error) { return t.queue.Stats(ctx) })
 }
 
+// A forecaster is a backend that knows what a queue that it would make promises.
+// Its queues implement driver.Peeker.
+type forecaster interface{ DefaultTraits() driver.Traits }
+
 // Traits says what a topic promises and where its limits are, those of the
-// daemon included. It is for everybody who may do anything with the topic, and
-// makes it if it is not there, for who may send to it, receive from it or
-// administer it: for others it is ErrNotFound then. It may block on I/O. Codes:
-// ErrInvalid, ErrNotFound, ErrFull, ErrUnavailable.
+// daemon included. It is for everyone who may do anything with the topic. For a
+// topic that is not there it says what it would promise, to callers that may send
+// to it, receive from it or administer it and are not [Caller.Existing]; to others
+// it is ErrNotFound. It makes nothing, unless the backend cannot tell otherwise. It
+// may block on I/O. Codes: ErrInvalid, ErrNotFound, ErrFull, ErrUnavailable.
 func (c Caller) Traits(ctx context.Context, topic string) (driver.Traits, error) {
-	grant, err := c.grantUse(ctx, topic)
+	traits, _, err := c.promises(ctx, topic)
+	return traits, err
+}
+
+// promises is Traits and Capabilities.
+func (c *Caller) promises(ctx context.Context, name string) (traits driver.Traits, can Capabilities, err error) {
+	grant, err := c.grantUse(ctx, name)
 	if err != nil {
-		return driver.Traits{}, err
+		return traits, can, err
 	}
-	makes := grant.AllowsOperation(capability.OpSend) || grant.AllowsOperation(capability.OpRecv) || grant.AllowsOperation(capability.OpAdmin)
 	b := c.broker
-	if err := b.admit("open", topic, lastForReads); err != nil {
-		return driver.Traits{}, err
+	if err := b.admit("open", name, lastForReads); err != nil {
+		return traits, can, err
 	}
-	t, err := c.use(ctx, "open", topic, makes && b.State() <= lastForWrites)
+	mayMake := !c.existing && (grant.AllowsOperation(capability.OpSend) || grant.AllowsOperation(capability.OpRecv) || grant.AllowsOperation(capability.OpAdmin))
+	forecast, _ := b.opener.(forecaster)
+	t, err := c.use(ctx, "open", name, mayMake && forecast == nil && b.State() <= lastForWrites)
 	if err != nil {
-		return driver.Traits{}, err
+		if mayMake && forecast != nil && errors.Is(err, driver.ErrNotFound) {
+			traits = bounded(forecast.DefaultTraits(), b.limits.Load())
+			return traits, Capabilities{DeadLetters: traits.DeadLetters, Peek: true}, nil
+		}
+		return traits, can, err
 	}
 	defer func() { t.release(b.now()) }()
 	if c.existing && b.admin != nil {
 		// The open handle may be of a queue that another daemon has deleted.
 		if _, err := b.admin.QueueConfig(ctx, t.backend); err != nil {
 			b.gone(t, err)
-			return driver.Traits{}, localised(err, t)
+			return traits, can, localised(err, t)
 		}
 	}
-	return t.traits(b.limits.Load()), nil
+	return t.traits(b.limits.Load()), Capabilities{DeadLetters: t.deadLetterer() != nil, Peek: t.peeker() != nil}, nil
+}
+
+// Exists reports whether a topic is there. It is authorised like Traits, and may
+// block on I/O. Codes: ErrInvalid, ErrUnavailable.
+func (c Caller) Exists(ctx context.Context, topic string) (bool, error) {
+	c.existing = true
+	_, _, err := c.promises(ctx, topic)
+	if errors.Is(err, driver.ErrNotFound) {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 // Capabilities say which of the optional interfaces of package driver a topic's
@@ -63,12 +91,8 @@ type Capabilities struct{ DeadLetters, Peek bool }
 // Capabilities returns what a topic can be asked for beyond sending, receiving
 // and settling. It is authorised like Traits. Codes: as Traits.
 func (c Caller) Capabilities(ctx context.Context, topic string) (Capabilities, error) {
-	if err := c.authorizeUse(ctx, topic); err != nil {
-		return Capabilities{}, err
-	}
-	return inTopic(ctx, &c, "open", topic, lastForReads, func(t *topicUse) (Capabilities, error) {
-		return Capabilities{DeadLetters: t.deadLetterer() != nil, Peek: t.peeker() != nil}, nil
-	})
+	_, can, err := c.promises(ctx, topic)
+	return can, err
 }
 
 func (c *Caller) authorizeUse(ctx context.Context, topic string) error {

@@ -33,7 +33,7 @@ func (d *Delivery) Envelope() envelope.Envelope {
 }
 
 // Receive leases messages, as driver.Queue.Receive does and with the same codes.
-// It makes the topic if it is not there.
+// A topic that is not there is ErrNotFound at once, and is not made.
 //
 // It blocks for up to req.Wait; cancelling ctx, or a daemon that stops, wakes it
 // at once, the latter with no messages and no error. ErrFull is the topic's
@@ -50,12 +50,12 @@ func (c Caller) Receive(ctx context.Context, topic string, req driver.ReceiveReq
 		return nil, err
 	}
 	for again := false; ; again = true {
-		t, err := c.use(ctx, "receive", topic, true)
+		t, err := c.use(ctx, "receive", topic, false)
 		if err != nil {
 			return nil, err
 		}
 		deliveries, err := c.receiveFrom(ctx, t, grant, req)
-		retry := !again && b.gone(t, err) && !c.existing && ctx.Err() == nil
+		retry := !again && b.gone(t, err) && ctx.Err() == nil
 		t.release(b.now())
 		if !retry {
 			return deliveries, err

@@ -195,9 +195,6 @@ func settle[E, D any](ctx context.Context, c *Caller, name string, elements []E,
 	}
 	t, err := c.use(ctx, how.op, name, false)
 	if err != nil {
-		if errors.Is(err, driver.ErrNotFound) && !c.existing {
-			return expiredAll(how.op, name, len(elements))
-		}
 		return err
 	}
 	defer func() { t.release(b.now()) }()
@@ -325,14 +322,6 @@ func wholeError(errs []error) error {
 
 func expired(op, topic string) error {
 	return &driver.Error{Code: driver.ErrReceiptExpired, Op: op, Queue: topic}
-}
-
-func expiredAll(op, topic string, n int) error {
-	errs := make([]error, n)
-	for i := range errs {
-		errs[i] = expired(op, topic)
-	}
-	return driver.NewBatchError(errs)
 }
 
 // backoff is how long a message is left alone after a failed attempt: at random,

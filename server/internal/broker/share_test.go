@@ -6,13 +6,23 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/membox"
 	"github.com/mailboxmq/mailbox/server/internal/broker"
 )
+
+// make creates a queue.
+func (b *bench) make(c broker.Caller, topic string) {
+	b.t.Helper()
+	if _, err := c.Send(b.t.Context(), topic, nil); err != nil {
+		b.t.Fatal(err)
+	}
+}
 
 // hoard receives from a queue until that is refused, and returns how many messages
 // it got and the refusal.
@@ -89,6 +99,113 @@ func TestWaitingReceivesAreDividedAmongTenants(t *testing.T) {
 			if s.Resource == "waiting receives" && s.Used != 0 {
 				t.Errorf("%d receives count as waiting", s.Used)
 			}
+		}
+	})
+}
+
+func TestQueuesNeverExceedTheirLimit(t *testing.T) {
+	const limit = 40
+	b := memory(t, broker.Limits{MaxTopics: limit})
+	c := b.as("")
+	var group sync.WaitGroup
+	var made atomic.Int64
+	for worker := range 8 {
+		group.Go(func() {
+			for i := range 20 {
+				name := fmt.Sprintf("q%d-%d", worker, i)
+				var err error
+				if i%2 == 0 {
+					_, err = c.Send(t.Context(), name, say("x"))
+				} else {
+					err = c.Configure(t.Context(), name, driver.Config{})
+				}
+				switch {
+				case err == nil:
+					made.Add(1)
+				case !errors.Is(err, driver.ErrFull) || !strings.Contains(err.Error(), "max_topics 40"):
+					t.Errorf("creating %s: %v", name, err)
+				}
+			}
+		})
+	}
+	group.Wait()
+	exist := 0
+	for _, err := range c.Topics(t.Context()) {
+		if exist++; err != nil {
+			t.Fatal(err)
+		}
+	}
+	if exist > limit || exist != int(made.Load()) || exist < limit/2 {
+		t.Errorf("%d queues exist and %d were made, of %d", exist, made.Load(), limit)
+	}
+	if _, err := c.Send(t.Context(), "q0-0", say("y")); err != nil {
+		t.Errorf("sending to a queue that exists: %v", err)
+	}
+	if err := c.Delete(t.Context(), "q0-0"); err != nil {
+		t.Fatal(err)
+	}
+	b.make(c, "another")
+}
+
+func TestHostileTenantsQueuesLeaveOthersRoom(t *testing.T) {
+	b := memory(t, broker.Limits{MaxTopics: 64})
+	hostile, sibling, victim := b.as("hostile"), b.as("hostile"), b.as("victim")
+	for i := range 100 {
+		_, _ = hostile.Send(t.Context(), fmt.Sprint(i), say("x"))
+	}
+	b.make(sibling, "of a sibling")
+	for i := range 4 {
+		b.make(victim, fmt.Sprint(i))
+	}
+}
+
+func TestQueuesFoundOnBackendCountForTenant(t *testing.T) {
+	backend := membox.New(nil)
+	defer backend.Close()
+	for i := range 40 {
+		if _, err := backend.OpenQueue(t.Context(), fmt.Sprintf("~acme~q%d", i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b := newBench(t, backend, broker.Limits{MaxTopics: 40}, driver.Config{})
+	acme := b.as("acme")
+	_, err := acme.Send(t.Context(), "new", say("x"))
+	expectCode(t, err, driver.ErrFull, "a queue more than there may be")
+	for i := range 40 {
+		b.make(acme, fmt.Sprintf("q%d", i)) // exist, and can be used
+	}
+}
+
+func TestReceivingFromAbsentQueueCreatesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := memory(t, broker.Limits{})
+		c := b.as("acme")
+		ctx := t.Context()
+		for name, call := range map[string]func() error{
+			"receive": func() error {
+				_, err := c.Receive(ctx, "typo", driver.ReceiveRequest{Max: 1, Visibility: time.Minute, Wait: time.Hour})
+				return err
+			},
+			"stats":  func() error { _, err := c.Stats(ctx, "typo"); return err },
+			"ack":    func() error { return c.Ack(ctx, "typo", []string{"x"}) },
+			"nack":   func() error { return c.Nack(ctx, "typo", []broker.Nack{{Receipt: "x"}}) },
+			"extend": func() error { return c.Extend(ctx, "typo", []broker.Extension{{Receipt: "x"}}) },
+			"purge":  func() error { _, err := c.Purge(ctx, "typo"); return err },
+			"peek": func() error {
+				for _, err := range c.Peek(ctx, "typo", driver.Query{}) {
+					return err
+				}
+				return nil
+			},
+			"traits of what exists": func() error { _, err := c.Existing().Traits(ctx, "typo"); return err },
+		} {
+			expectCode(t, call(), driver.ErrNotFound, name)
+		}
+		if traits, err := c.Traits(ctx, "typo"); err != nil || traits.MaxBatch == 0 || !traits.DeadLetters {
+			t.Errorf("what it would promise: %+v, %v", traits, err)
+		}
+		for topic := range c.Topics(ctx) {
+			t.Errorf("there is a queue %q", topic)
 		}
 	})
 }

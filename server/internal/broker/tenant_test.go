@@ -16,6 +16,7 @@ func TestTenantsCannotNameTheirWayOut(t *testing.T) {
 	b.send(acme, "orders", "of acme")
 	for _, spelled := range []string{"orders", "~acme~orders", "acme/orders", "~~acme~orders", "~other~~acme~orders", "../acme/orders"} {
 		for name, c := range map[string]broker.Caller{"another tenant": other, "no tenant": nobody} {
+			b.make(c, spelled)
 			if got := b.receive(c, spelled, 1); len(got) > 0 {
 				t.Errorf("%s got a message of acme from %q", name, spelled)
 			}

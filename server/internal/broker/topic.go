@@ -3,12 +3,12 @@ package broker
 import (
 	"context"
 	"errors"
-	"fmt"
 	"hash/maphash"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/server/internal/metrics"
 )
@@ -28,8 +28,10 @@ type topic struct {
 }
 
 // traits are those of the queue, within the limits of the broker.
-func (t *topic) traits(l *Limits) driver.Traits {
-	traits := t.queue.Traits()
+func (t *topic) traits(l *Limits) driver.Traits { return bounded(t.queue.Traits(), l) }
+
+// bounded returns traits within the limits of the broker.
+func bounded(traits driver.Traits, l *Limits) driver.Traits {
 	traits.MaxBodyBytes = min(traits.MaxBodyBytes, l.MaxPayloadBytes)
 	traits.MaxBatch = min(traits.MaxBatch, driver.DefaultMaxBatch) // so that answers fit in the frames of every surface
 	if l.MaxWait > 0 && (traits.MaxWait == 0 || traits.MaxWait > l.MaxWait) {
@@ -130,8 +132,8 @@ func (t *topicTable) closeAll() error {
 }
 
 // use returns the caller's topic, which the caller releases. With create it is
-// made if it is not there. Codes: ErrInvalid (the name), ErrNotFound, ErrFull (too
-// many topics), and those of the backend.
+// made if it is not there. Codes: ErrInvalid (the name), ErrNotFound, ErrFull (the
+// caller's share of queues is used up), and those of the backend.
 func (c *Caller) use(ctx context.Context, op, name string, create bool) (*topic, error) {
 	b := c.broker
 	key := topicKey{c.tenant, name}
@@ -143,7 +145,7 @@ func (c *Caller) use(ctx context.Context, op, name string, create bool) (*topic,
 	if err != nil {
 		return nil, err
 	}
-	opened, err := c.open(ctx, op, backend, create && !c.existing)
+	opened, err := c.open(ctx, op, backend, name, create && !c.existing)
 	if err != nil {
 		return nil, named(err, backend, name)
 	}
@@ -152,24 +154,28 @@ func (c *Caller) use(ctx context.Context, op, name string, create bool) (*topic,
 }
 
 // open opens a queue of the backend.
-func (c *Caller) open(ctx context.Context, op, backend string, create bool) (*topic, error) {
+func (c *Caller) open(ctx context.Context, op, backend, name string, create bool) (*topic, error) {
 	b := c.broker
-	if !create && b.admin != nil {
-		if _, err := b.admin.QueueConfig(ctx, backend); err != nil {
-			return nil, err
-		}
-	}
+	unclaim := func() {}
 	if create {
-		// Only who may make topics is counted against their number: what is there
-		// already can always be looked at.
-		if err := b.roomForTopic(op); err != nil {
+		var err error
+		if unclaim, err = c.claimTopic(ctx, op, backend, name); err != nil {
+			return nil, err
+		}
+	} else if b.admin != nil {
+		if _, err := b.admin.QueueConfig(ctx, backend); errors.Is(err, driver.ErrNotFound) {
+			return nil, &driver.Error{Code: driver.ErrNotFound, Op: op, Queue: name, Detail: "queue does not exist; sending to it or configuring it creates it"}
+		} else if err != nil {
 			return nil, err
 		}
 	}
+	b.roomForTopic()
 	queue, err := b.opener.OpenQueue(ctx, backend)
 	if err != nil {
+		unclaim()
 		return nil, err
 	}
+	b.census.add(backend, capability.TokenID{})
 	return &topic{backend: backend, queue: queue}, nil
 }
 
@@ -191,32 +197,24 @@ func (b *Broker) enter(key topicKey, opened *topic) (*topic, error) {
 	return opened, nil
 }
 
-// retryTopics is when to try again for room for a topic: leases end within
-// minutes at most, and others come to rest earlier.
-const retryTopics = 5 * time.Second
-
-// roomForTopic makes room for one more topic by closing one that rests.
-func (b *Broker) roomForTopic(op string) error {
-	limit := int64(b.limits.Load().MaxTopics)
-	if b.topics.open.Load() < limit {
-		return nil
+// roomForTopic closes a topic that rests if as many are open as there may be. Where
+// none rests, one more is open: what exists can always be used, and what exists is
+// bounded.
+func (b *Broker) roomForTopic() {
+	if b.topics.open.Load() < int64(b.limits.Load().MaxTopics) {
+		return
 	}
 	now := b.now()
 	for i := range b.topics.shards {
-		if b.topics.shards[i].evict(b, now) {
+		if b.topics.shards[i].evict(now) {
 			b.metrics.TopicsOpen.Set(float64(b.topics.open.Add(-1)))
-			return nil
+			return
 		}
-	}
-	b.metrics.Rejected(metricSaturated)
-	return &driver.Error{
-		Code: driver.ErrFull, Op: op, RetryAfter: retryTopics,
-		Detail: fmt.Sprintf("%d topics are in use, the most that are allowed", limit),
 	}
 }
 
 // evict closes the topic that rested longest, and reports whether there is one.
-func (s *topicShard) evict(b *Broker, now time.Duration) bool {
+func (s *topicShard) evict(now time.Duration) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var victim *topic
@@ -232,7 +230,7 @@ func (s *topicShard) evict(b *Broker, now time.Duration) bool {
 		return false
 	}
 	delete(s.topics, topicKey{victim.tenant, victim.name})
-	_ = victim.queue.Close() // nobody uses it, and nothing can be done about it
+	_ = victim.queue.Close() // it is not in use, and nothing can be done about it
 	return true
 }
 
@@ -248,6 +246,7 @@ func (b *Broker) forget(t *topic) {
 		b.metrics.TopicsOpen.Set(float64(b.topics.open.Add(-1)))
 	}
 	shard.mu.Unlock()
+	b.census.remove(t.backend)
 	if known {
 		t.gone.Store(true) // before: who adds leases later sees it, and clears them
 		t.leases.clear()

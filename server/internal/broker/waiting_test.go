@@ -18,6 +18,7 @@ func TestAReceiveThatWaitsBringsNothingToATokenThatHasEndedMeanwhile(t *testing.
 			synctest.Test(t, func(t *testing.T) {
 				b := memory(t, broker.Limits{})
 				token := mint(t, b.ring, "", capability.ExpiresAt(time.Now().Add(time.Minute)))
+				b.make(b.as(""), "orders")
 				waited := make(chan error, 1)
 				go func() {
 					got, err := b.Caller(token, broker.Origin{}).Receive(t.Context(), "orders", driver.ReceiveRequest{

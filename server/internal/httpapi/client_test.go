@@ -200,8 +200,11 @@ func (c *client) OpenQueue(ctx context.Context, name string) (driver.Queue, erro
 	return q, nil
 }
 
-// learn asks for the traits of a queue, and makes it.
+// learn makes a queue, by sending nothing to it, and asks for its traits.
 func (c *client) learn(ctx context.Context, name string) error {
+	if _, err := c.call(ctx, "/v1/send/batch", false, object{"topic": name, "messages": []object{}}, new(object)); err != nil {
+		return err
+	}
 	var t struct {
 		Ordering, Durability string
 		Exact                bool        `json:"exact_stats"`

@@ -48,6 +48,7 @@ func TestAReceiveIsCancelledByTheTokenThatStartedItAlone(t *testing.T) {
 			return token.Reveal()
 		}
 		mine, other := narrowed("t"), narrowed("u")
+		d.post("/v1/send/batch", `{"topic":"t","messages":[]}`)
 		ended := make(chan answer)
 		go func() {
 			ended <- d.do(t.Context(), mine, "/v1/recv", strings.NewReader(`{"topic":"t","wait_ms":60000}`), "X-Corr-Id", "wait-1")

@@ -389,6 +389,7 @@ func TestWhatIsNotAckedComesBack(t *testing.T) {
 func TestTheStreamWritesMessagesAsTheyCome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := open(t, broker.Limits{}, driver.Config{})
+		d.post("/v1/send/batch", `{"topic":"t","messages":[]}`)
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://mailbox/v1/recv/stream",
 			strings.NewReader(`{"topic":"t","visibility_ms":60000,"wait_ms":10000,"max_messages":3}`))
 		if err != nil {
@@ -486,6 +487,18 @@ func FuzzRequests(f *testing.F) {
 			if httpapi.DecodeStrictly(data, target) == nil && !json.Valid(data) {
 				t.Errorf("%s reads what is no JSON: %q", path, data)
 			}
+		}
+	})
+}
+
+func TestReceivingFromAbsentQueueIs404(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := open(t, broker.Limits{}, driver.Config{})
+		for _, path := range []string{"/v1/recv", "/v1/recv/stream", "/v1/stats", "/v1/purge"} {
+			d.expect(d.post(path, `{"topic":"typo"}`), 404, "E_NOT_FOUND")
+		}
+		if listed := d.post("/v1/topics", `{}`); strings.Contains(listed.body, "typo") {
+			t.Errorf("it was created: %s", listed.body)
 		}
 	})
 }

@@ -99,7 +99,7 @@ func (c *conn) readable(correlation uint64, err error) bool {
 const longestWait = time.Hour
 
 // newQueue is a queue as its traits make it.
-func newQueue(topic string, traits *driver.Traits, peeker bool) *queue {
+func newQueue(topic string, traits *driver.Traits, peeker, absent bool) *queue {
 	q := &queue{
 		topic: topic, peeker: peeker, maxBatch: max(traits.MaxBatch, 1), longWait: longestWait,
 		direct: traits.Durability == driver.DurabilityNone, strict: traits.StrictGroups,
@@ -107,17 +107,33 @@ func newQueue(topic string, traits *driver.Traits, peeker bool) *queue {
 	if traits.MaxWait > 0 {
 		q.longWait = traits.MaxWait
 	}
+	q.absent.Store(absent)
 	return q
+}
+
+// inspect asks what a topic promises, and makes a queue of it.
+func (c *conn) inspect(ctx context.Context, topic string) (*queue, driver.Traits, error) {
+	exists := true
+	if maker, ok := c.caller.(Maker); ok {
+		var err error
+		if exists, err = maker.Exists(ctx, topic); err != nil {
+			return nil, driver.Traits{}, err
+		}
+	}
+	traits, peeker, err := c.caller.Open(ctx, topic)
+	if err != nil {
+		return nil, traits, err
+	}
+	return newQueue(topic, &traits, peeker, !exists), traits, nil
 }
 
 // open opens a queue for this connection. A topic has one number here, however
 // often it is opened, until it was closed as often.
 func (c *conn) open(ctx context.Context, topic string) (func(dst []byte) []byte, error) {
-	traits, peeker, err := c.caller.Open(ctx, topic)
+	q, traits, err := c.inspect(ctx, topic)
 	if err != nil {
 		return nil, err
 	}
-	q := newQueue(topic, &traits, peeker)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if known := c.queues[c.handles[topic]]; known != nil {
@@ -136,7 +152,7 @@ func (c *conn) open(ctx context.Context, topic string) (func(dst []byte) []byte,
 	q.opened++
 	c.queues[q.handle] = q
 	return func(dst []byte) []byte {
-		return oap.AppendOpened(dst, &oap.Opened{Handle: q.handle, Traits: traits, Peeker: peeker})
+		return oap.AppendOpened(dst, &oap.Opened{Handle: q.handle, Traits: traits, Peeker: q.peeker})
 	}, nil
 }
 
@@ -161,11 +177,10 @@ func (c *conn) refreshTraits(ctx context.Context, topic string) {
 	if !open {
 		return
 	}
-	traits, peeker, err := c.caller.Open(ctx, topic)
+	changed, traits, err := c.inspect(ctx, topic)
 	if err != nil {
 		return // its next request finds out why
 	}
-	changed := newQueue(topic, &traits, peeker)
 	c.mu.Lock()
 	q := c.queues[c.handles[topic]]
 	if q != nil {
@@ -177,7 +192,7 @@ func (c *conn) refreshTraits(ctx context.Context, topic string) {
 		return
 	}
 	c.out.frame(oap.Event, oap.EventTraits, 0, func(dst []byte) []byte {
-		return oap.AppendOpened(dst, &oap.Opened{Handle: changed.handle, Traits: traits, Peeker: peeker})
+		return oap.AppendOpened(dst, &oap.Opened{Handle: changed.handle, Traits: traits, Peeker: changed.peeker})
 	})
 	c.out.flush()
 }

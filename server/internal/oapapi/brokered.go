@@ -33,7 +33,7 @@ func Brokered(b *broker.Broker) Authenticate {
 // brokered makes a Caller of a broker.Caller.
 type brokered struct {
 	broker      *broker.Broker
-	maker, user broker.Caller // only maker makes topics that are not there
+	maker, user broker.Caller // sends of maker make topics that are not there
 	sealed      bool          // deliveries have their seals
 }
 
@@ -55,6 +55,7 @@ func (b brokered) Strict(topic string) bool { return b.user.Strict(topic) }
 var (
 	_ Caller   = brokered{}
 	_ Divider  = brokered{}
+	_ Maker    = brokered{}
 	_ Sealer   = brokered{}
 	_ Returner = brokered{}
 )
@@ -75,16 +76,30 @@ func (b brokered) Open(ctx context.Context, topic string) (driver.Traits, bool, 
 	if err != nil {
 		return traits, false, elsewhere(err)
 	}
-	can, err := b.user.Capabilities(ctx, topic)
+	can, err := b.maker.Capabilities(ctx, topic)
 	return traits, can.Peek, elsewhere(err)
 }
 
+// Exists implements Maker.
+func (b brokered) Exists(ctx context.Context, topic string) (bool, error) {
+	return elsewhereToo(b.user.Exists(ctx, topic))
+}
+
 func (b brokered) Send(ctx context.Context, topic string, msgs []driver.Outgoing) ([]driver.Sent, error) {
+	return elsewhereToo(b.user.Send(ctx, topic, outgoing(msgs)))
+}
+
+// SendFirst implements Maker.
+func (b brokered) SendFirst(ctx context.Context, topic string, msgs []driver.Outgoing) ([]driver.Sent, error) {
+	return elsewhereToo(b.maker.Send(ctx, topic, outgoing(msgs)))
+}
+
+func outgoing(msgs []driver.Outgoing) []broker.Outgoing {
 	out := make([]broker.Outgoing, len(msgs))
 	for i := range msgs {
 		out[i].Outgoing = msgs[i]
 	}
-	return elsewhereToo(b.user.Send(ctx, topic, out))
+	return out
 }
 
 func (b brokered) Receive(ctx context.Context, topic string, req driver.ReceiveRequest) ([]driver.Delivery, error) {

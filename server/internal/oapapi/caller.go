@@ -12,8 +12,8 @@ import (
 // sees it. The methods do, and promise, what those of driver.Queue,
 // driver.DeadLetterer, driver.Peeker and driver.Admin with the same names do.
 type Caller interface {
-	// Open makes sure that the topic exists, and says what it promises and
-	// whether it can be looked into.
+	// Open says what the topic promises, or would if it existed, and whether it
+	// can be looked into. A Caller that is no Maker makes the topic.
 	Open(ctx context.Context, topic string) (traits driver.Traits, peeker bool, err error)
 
 	// The following answer ErrNotFound for a topic that does not exist.
@@ -49,6 +49,15 @@ type Sealer interface {
 type Returner interface {
 	// Returning returns the same caller, who can, with Extend.
 	Returning() Caller
+}
+
+// A Maker is a Caller whose Open makes no topics: the first send does.
+type Maker interface {
+	// Exists reports whether a topic is there.
+	Exists(ctx context.Context, topic string) (bool, error)
+	// SendFirst is Send to a topic that was not there when it was opened; it is
+	// made if it still is not.
+	SendFirst(ctx context.Context, topic string, msgs []driver.Outgoing) ([]driver.Sent, error)
 }
 
 // A Divider is a Caller who knows when messages must not be divided.

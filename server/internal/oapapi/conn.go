@@ -57,6 +57,8 @@ type queue struct {
 	opened int // how often, less how often it was closed; guarded by conn.mu
 	topic  string
 	peeker bool
+	// absent: it did not exist when it was opened, and the first send makes it.
+	absent atomic.Bool
 	// direct: the backend answers from memory, so the reader does the work
 	// itself.
 	direct bool

@@ -36,6 +36,7 @@ func TestClientsGoElsewhereWhenADaemonDrains(t *testing.T) {
 				return daemons[address].pipe(ctx, address)
 			},
 		})
+		daemons["first"].make(t, "orders")
 		q, err := client.OpenQueue(t.Context(), "orders")
 		if err != nil {
 			t.Fatal(err)

@@ -63,6 +63,16 @@ func (d *daemon) pipe(ctx context.Context, _ string) (net.Conn, error) {
 	return client, nil
 }
 
+// make creates a queue.
+func (d *daemon) make(t testing.TB, name string) {
+	t.Helper()
+	made, err := d.backend.OpenQueue(t.Context(), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = made.Close()
+}
+
 // client returns a client over pipes.
 func (d *daemon) client() *remotebox.Backend {
 	return remotebox.New([]string{"pipe"}, d.token, &remotebox.Options{Dial: d.pipe})
@@ -96,6 +106,14 @@ func newRemote(t testing.TB, d *daemon, client *remotebox.Backend) *remote {
 	r := &remote{Backend: client, daemon: d, t: t}
 	t.Cleanup(func() { _ = r.Close() })
 	return r
+}
+
+// OpenQueue makes a queue, and opens it.
+func (r *remote) OpenQueue(ctx context.Context, name string) (driver.Queue, error) {
+	if made, err := r.daemon.backend.OpenQueue(ctx, name); err == nil {
+		_ = made.Close()
+	}
+	return r.Backend.OpenQueue(ctx, name)
 }
 
 func (r *remote) Close() error {

@@ -121,12 +121,14 @@ func (r *raw) open(name string) uint32 {
 	return opened.Handle
 }
 
-// inBubble runs a test with a daemon over memory in virtual time.
+// inBubble runs a test with a daemon over memory, which has the queue "orders", in
+// virtual time.
 func inBubble(t *testing.T, options oapapi.Options, run func(t *testing.T, d *daemon)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		d := newDaemon(t, membox.New(nil), options)
 		defer d.stop(t)
+		d.make(t, "orders")
 		run(t, d)
 	})
 }
@@ -289,6 +291,7 @@ func TestSlowClientsLoseTheirConnection(t *testing.T) {
 		idle.start()
 		expectEnd("an idle connection", idle, time.Minute)
 
+		d.make(t, "orders")
 		waiting := dialRaw(t, d)
 		waiting.start()
 		handle := waiting.open("orders")
@@ -356,6 +359,48 @@ func TestACancelledReceiveIsAnswered(t *testing.T) {
 		began := time.Now()
 		if f := r.mustNext(); f.Code != oap.StatusCancelled || f.Correlation != 10 || time.Since(began) != 0 {
 			t.Errorf("got status %d after %v", f.Code, time.Since(began))
+		}
+	})
+}
+
+// TestFirstSendCreatesQueueOpenedWhileAbsent holds that opening and receiving make
+// nothing, and that a handle refuses once its queue was there and is gone.
+func TestFirstSendCreatesQueueOpenedWhileAbsent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDaemon(t, membox.New(nil), oapapi.Options{})
+		client := d.client()
+		defer func() {
+			_ = client.Close()
+			d.stop(t)
+		}()
+		q, err := client.OpenQueue(t.Context(), "typo")
+		if err != nil {
+			t.Fatal(err)
+		}
+		receive := func(wait time.Duration) (int, error) {
+			got, err := q.Receive(t.Context(), driver.ReceiveRequest{Max: 1, Visibility: time.Minute, Wait: wait})
+			return len(got), err
+		}
+		for _, wait := range []time.Duration{0, time.Hour} {
+			began := time.Now()
+			if _, err := receive(wait); !errors.Is(err, driver.ErrNotFound) || time.Since(began) != 0 {
+				t.Errorf("receive with a wait of %v: %v after %v", wait, err, time.Since(began))
+			}
+		}
+		for name := range client.Queues(t.Context()) {
+			t.Errorf("there is a queue %q", name)
+		}
+		if _, err := q.Send(t.Context(), []driver.Outgoing{{Body: []byte("x")}}); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := receive(0); n != 1 || err != nil {
+			t.Errorf("after the send: %d messages, %v", n, err)
+		}
+		if err := client.DeleteQueue(t.Context(), "typo"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := q.Send(t.Context(), []driver.Outgoing{{Body: []byte("x")}}); !errors.Is(err, driver.ErrNotFound) {
+			t.Errorf("sending to a queue that was deleted: %v", err)
 		}
 	})
 }

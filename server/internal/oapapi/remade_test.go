@@ -31,7 +31,7 @@ func TestAGroupIsNotDividedInAQueueThatWasMadeAnew(t *testing.T) {
 			}
 			return q
 		}
-		q := open(r.Backend)
+		q := open(r)
 		if err := errors.Join(backend.DeleteQueue(t.Context(), "orders"),
 			backend.ConfigureQueue(t.Context(), "orders", driver.Config{StrictGroups: true})); err != nil {
 			t.Fatal(err)

@@ -56,7 +56,7 @@ func (w *worker) alike(ctx context.Context, requests []request) {
 	caller, h := w.conn.caller, &w.conn.holding
 	switch requests[0].code {
 	case oap.OpSend:
-		together(ctx, w, requests, &w.messages, oap.ParseSend, caller.Send, w.sent)
+		together(ctx, w, requests, &w.messages, oap.ParseSend, sending(caller, requests[0].queue), w.sent)
 	case oap.OpAck:
 		together(ctx, w, requests, &w.receipts, oap.ParseAck, settling(ending(h, caller.Ack)), w.settled)
 	case oap.OpNack:
@@ -65,6 +65,22 @@ func (w *worker) alike(ctx context.Context, requests []request) {
 		together(ctx, w, requests, &w.extensions, oap.ParseExtend, settling(h.extending(caller.Extend)), w.settled)
 	case oap.OpBury:
 		together(ctx, w, requests, &w.burials, oap.ParseBury, settling(ending(h, caller.DeadLetter)), w.settled)
+	}
+}
+
+// sending returns what sends to a queue: until one has worked, sends make a queue
+// that was not there when it was opened.
+func sending(caller Caller, q *queue) func(context.Context, string, []driver.Outgoing) ([]driver.Sent, error) {
+	maker, ok := caller.(Maker)
+	if !ok || !q.absent.Load() {
+		return caller.Send
+	}
+	return func(ctx context.Context, topic string, msgs []driver.Outgoing) ([]driver.Sent, error) {
+		sent, err := maker.SendFirst(ctx, topic, msgs)
+		if err == nil {
+			q.absent.Store(false)
+		}
+		return sent, err
 	}
 }
 

@@ -36,6 +36,9 @@ func TestErrorsHaveTheirDetails(t *testing.T) {
 			return mailboxv1connect.NewMailboxClient(d.client, "http://daemon", protocol, connect.WithInterceptors(shows{token, corr}))
 		}
 		all := client(d.mint(t, ""))
+		if _, err := all.Send(t.Context(), &mailboxv1.SendRequest{Topic: "orders", Keyless: true}); err != nil {
+			t.Fatal(err)
+		}
 		for _, test := range []struct {
 			name, code string
 			grpc       connect.Code
@@ -120,12 +123,12 @@ func TestWhatIsNotUnderstoodIsRefused(t *testing.T) {
 	unknown := protowire.AppendVarint(protowire.AppendTag(nil, 99, protowire.VarintType), 1)
 	inside := protowire.AppendBytes(protowire.AppendTag(nil, 2, protowire.BytesType), unknown)
 	for name, test := range map[string]struct{ contentType, body string }{
-		"unknown field":              {"application/json", `{"topic":"orders","color":"red"}`},
-		"unknown field inside":       {"application/json", `{"topic":"orders","messages":[{"color":"red"}]}`},
-		"field twice":                {"application/json", `{"topic":"orders","topic":"orders"}`},
-		"key twice":                  {"application/json", `{"topic":"orders","messages":[{"attrs":{"a":"1","a":"2"}}]}`},
+		"unknown field":              {"application/json", `{"topic":"unmade","color":"red"}`},
+		"unknown field inside":       {"application/json", `{"topic":"unmade","messages":[{"color":"red"}]}`},
+		"field twice":                {"application/json", `{"topic":"unmade","topic":"unmade"}`},
+		"key twice":                  {"application/json", `{"topic":"unmade","messages":[{"attrs":{"a":"1","a":"2"}}]}`},
 		"wrong type":                 {"application/json", `{"topic":7}`},
-		"trailing data":              {"application/json", `{"topic":"orders"} {}`},
+		"trailing data":              {"application/json", `{"topic":"unmade"} {}`},
 		"no object":                  {"application/json", `[]`},
 		"nothing":                    {"application/json", ``},
 		"unknown field, binary":      {"application/proto", string(unknown)},
@@ -140,7 +143,7 @@ func TestWhatIsNotUnderstoodIsRefused(t *testing.T) {
 				if status != http.StatusBadRequest || !hasCode(t, answer, "E_SCHEMA") || !bytes.Contains(answer, []byte("invalid argument: body: ")) {
 					t.Errorf("got %d %s", status, answer)
 				}
-				if _, err := d.backend.(driver.Admin).QueueConfig(t.Context(), "orders"); !errors.Is(err, driver.ErrNotFound) {
+				if _, err := d.backend.(driver.Admin).QueueConfig(t.Context(), "unmade"); !errors.Is(err, driver.ErrNotFound) {
 					t.Errorf("the call made the topic all the same: %v", err)
 				}
 			})

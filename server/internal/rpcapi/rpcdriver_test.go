@@ -102,7 +102,7 @@ func (o *rpcOpener) OpenQueue(ctx context.Context, name string) (driver.Queue, e
 	if !utf8.ValidString(name) {
 		return nil, driver.CheckName(name)
 	}
-	if _, err := o.maker.Traits(ctx, &mailboxv1.TraitsRequest{Topic: name}); err != nil {
+	if _, err := o.maker.Send(ctx, &mailboxv1.SendRequest{Topic: name, Keyless: true}); err != nil { // which makes it
 		return nil, driverError(ctx, err)
 	}
 	q := &rpcQueue{opener: o, rpc: o.user, name: name, closing: make(chan struct{})}

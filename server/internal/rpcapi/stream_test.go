@@ -26,9 +26,14 @@ func withDaemon(t *testing.T, test func(t *testing.T, d *daemon)) {
 	synctest.Test(t, func(t *testing.T) { test(t, memoryDaemon(t)) })
 }
 
+// memoryDaemon returns a daemon that has the queue "orders".
 func memoryDaemon(t *testing.T) *daemon {
 	t.Helper()
-	return newDaemon(t, membox.New(nil), broker.Limits{MinVisibility: 250 * time.Millisecond})
+	backend := membox.New(nil)
+	if _, err := backend.OpenQueue(t.Context(), "orders"); err != nil {
+		t.Fatal(err)
+	}
+	return newDaemon(t, backend, broker.Limits{MinVisibility: 250 * time.Millisecond})
 }
 
 type stream = connect.BidiStreamForClientSimple[mailboxv1.RecvStreamRequest, mailboxv1.RecvStreamResponse]

@@ -86,7 +86,7 @@ type MailboxClient interface {
 	// the topic's traits say. The topic is made if it is not there.
 	Send(context.Context, *v1.SendRequest) (*v1.SendResponse, error)
 	// Recv leases messages. It answers as soon as there is one, and with none when
-	// the wait is over. The topic is made if it is not there.
+	// the wait is over. A topic that is not there is E_NOT_FOUND, and is not made.
 	Recv(context.Context, *v1.RecvRequest) (*v1.RecvResponse, error)
 	// RecvStream leases messages one batch after the other for as long as the
 	// client has credit left, and so never more than the client has asked for:
@@ -128,8 +128,8 @@ type MailboxClient interface {
 	PurgeDead(context.Context, *v1.PurgeDeadRequest) (*v1.PurgeDeadResponse, error)
 	// Purge removes all ready, delayed and in-flight messages of a topic.
 	Purge(context.Context, *v1.PurgeRequest) (*v1.PurgeResponse, error)
-	// Traits says what a topic promises and where its limits are. The topic is
-	// made if it is not there.
+	// Traits says what a topic promises and where its limits are, or what it would
+	// promise if it is not there.
 	Traits(context.Context, *v1.TraitsRequest) (*v1.TraitsResponse, error)
 	// Topics lists the topics of the token's tenant, in order.
 	Topics(context.Context, *v1.TopicsRequest) (*connect.ServerStreamForClient[v1.TopicsResponse], error)
@@ -488,7 +488,7 @@ type MailboxHandler interface {
 	// the topic's traits say. The topic is made if it is not there.
 	Send(context.Context, *v1.SendRequest) (*v1.SendResponse, error)
 	// Recv leases messages. It answers as soon as there is one, and with none when
-	// the wait is over. The topic is made if it is not there.
+	// the wait is over. A topic that is not there is E_NOT_FOUND, and is not made.
 	Recv(context.Context, *v1.RecvRequest) (*v1.RecvResponse, error)
 	// RecvStream leases messages one batch after the other for as long as the
 	// client has credit left, and so never more than the client has asked for:
@@ -530,8 +530,8 @@ type MailboxHandler interface {
 	PurgeDead(context.Context, *v1.PurgeDeadRequest) (*v1.PurgeDeadResponse, error)
 	// Purge removes all ready, delayed and in-flight messages of a topic.
 	Purge(context.Context, *v1.PurgeRequest) (*v1.PurgeResponse, error)
-	// Traits says what a topic promises and where its limits are. The topic is
-	// made if it is not there.
+	// Traits says what a topic promises and where its limits are, or what it would
+	// promise if it is not there.
 	Traits(context.Context, *v1.TraitsRequest) (*v1.TraitsResponse, error)
 	// Topics lists the topics of the token's tenant, in order.
 	Topics(context.Context, *v1.TopicsRequest, *connect.ServerStream[v1.TopicsResponse]) error
