@@ -102,9 +102,15 @@ func TestDeathsSentToAnotherQueueAreCounted(t *testing.T) {
 // others, and opened again.
 func TestDeathsAreCountedOnceAcrossEviction(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := memory(t, broker.Limits{MaxTopics: 2})
+		b := memory(t, broker.Limits{})
 		c := b.as("")
 		b.configure(c, "orders", driver.Config{MaxDeliveries: 1})
+		for i := range 3 {
+			b.make(c, fmt.Sprint("other-", i))
+		}
+		if err := b.SetLimits(broker.Limits{MaxTopics: 2}); err != nil { // what exists can be used
+			t.Fatal(err)
+		}
 		for i := range 3 {
 			b.fail(c, "orders", fmt.Sprint(i), "broken")
 		}
