@@ -67,16 +67,35 @@
 // # The signature
 //
 // A hash protects against damage; whoever can change a message can also hash it
-// anew. A signature protects against that. It is Ed25519 over
+// again. A signature protects against that. It is Ed25519 over
+//
+//	tag      "mailbox envelope signature v2\n"
+//	chain    the 32 bytes of hash_chain
+//	reply_to as text; "" if there is none
+//	group    as text; "" if there is none
+//	corr_id  as text: the one that the sender gave, "" if it gave none
+//
+// and stands in sig. This is version 2. Version 1 was over
 //
 //	tag      "mailbox envelope signature v1\n"
 //	chain    the 32 bytes of hash_chain
 //
-// and stands in sig. [Envelope.Verify] demands a signature exactly when it is
-// given the keys to check it with.
+// which left reply_to, group and corr_id open to change. Nothing but the signature
+// itself tells the version: it verifies as one of them, or not at all.
+// [Envelope.VerifySigned] returns which. [Envelope.Verify] demands a signature exactly
+// when it is given the keys to check it with, and accepts both.
+//
+// # Freshness
+//
+// A signature stays good for as long as the key does. Three things keep a message from
+// being used a second time: ts, which is signed, must not be much older than the time
+// at which the queue took the message ([Envelope.CheckFresh]); within that time the
+// queue takes the same idem_key once, so version 2 demands one; and a sender can set the
+// attribute "mailbox.expires", in the form of ts.
 //
 // # Test vectors
 //
 // testdata/vectors.json holds envelopes with the bytes that were hashed, the
-// hashes, and signatures, for implementations in other languages.
+// hashes, and signatures of version 1, for implementations in other languages.
+// testdata/vectors2.json holds signatures of version 2 with the bytes that were signed.
 package envelope

@@ -27,9 +27,13 @@ type Envelope struct {
 	IdemKey     string
 	PayloadHash Hash
 	Attributes  map[string]string
-	// CorrelationID follows the message through logs.
+	// CorrelationID follows the message through logs. A signature is over the one that
+	// the sender gave; it is empty if there was none.
 	CorrelationID string
-	Shard         int
+	// ReplyTo and Group are those of the message. They are covered by a signature, and
+	// are not part of the JSON form: set them from the delivery before Verify.
+	ReplyTo, Group string
+	Shard          int
 	// Attempt is which delivery this is, from 1; 0 before the first.
 	Attempt   int
 	HashChain Hash
@@ -82,9 +86,21 @@ func (e *Envelope) Verify(payload []byte, trusted ...ed25519.PublicKey) error {
 		return e.integrityError("hash_chain", "topic, ts, idem_key, payload_hash or attrs is not what was sent")
 	}
 	if len(trusted) > 0 {
-		return e.verifySignature(&chain, trusted)
+		_, err := e.verifySignature(&chain, trusted)
+		return err
 	}
 	return nil
+}
+
+// VerifySigned is Verify with at least one trusted key, and returns the version of the
+// signature: SignatureV1 or SignatureV2. Demand version 2 unless senders of before are
+// still about. It says nothing about the age of the message: see CheckFresh.
+func (e *Envelope) VerifySigned(payload []byte, trusted ...ed25519.PublicKey) (version int, err error) {
+	if err := e.Verify(payload); err != nil {
+		return 0, err
+	}
+	chain := e.HashChain // Verify has compared it
+	return e.verifySignature(&chain, trusted)
 }
 
 // integrityError names the message and what does not fit. It never contains a
@@ -143,9 +159,9 @@ func (e *Envelope) check(sentAt time.Time) error {
 		return sealError("topic", detailOf(err))
 	}
 	// The seam knows the limits of the rest; only its names are others.
-	texts := driver.Outgoing{DedupKey: e.IdemKey, Attributes: e.Attributes, CorrelationID: e.CorrelationID}
-	if err := texts.Check(&driver.Traits{DedupWindow: math.MaxInt64}); err != nil {
-		names := map[string]string{"DedupKey": "idem_key", "Attributes": "attrs", "CorrelationID": "corr_id"}
+	texts := driver.Outgoing{DedupKey: e.IdemKey, Attributes: e.Attributes, CorrelationID: e.CorrelationID, ReplyTo: e.ReplyTo, Group: e.Group}
+	if err := texts.Check(&driver.Traits{DedupWindow: math.MaxInt64, Groups: true}); err != nil {
+		names := map[string]string{"DedupKey": "idem_key", "Attributes": "attrs", "CorrelationID": "corr_id", "ReplyTo": "reply_to", "Group": "group"}
 		if seam, ok := errors.AsType[*driver.Error](err); ok {
 			return sealError(names[seam.Field], seam.Detail)
 		}

@@ -173,6 +173,16 @@ func TestSigningNeedsAKeyAndASeal(t *testing.T) {
 	if err := new(Envelope).Sign(key('a')); !errors.Is(err, driver.ErrInvalid) {
 		t.Errorf("no seal: %v", err)
 	}
+	keyless := Envelope{Topic: "t", SentAt: sentAt}
+	if err := keyless.Seal(payload); err != nil {
+		t.Fatal(err)
+	}
+	if err := keyless.Sign(key('a')); !errors.Is(err, driver.ErrInvalid) {
+		t.Errorf("no dedup key: %v", err)
+	}
+	if err := keyless.SignV1(key('a')); err != nil {
+		t.Errorf("no dedup key in version 1: %v", err)
+	}
 }
 
 func TestSealingRefusesWhatCannotTravel(t *testing.T) {

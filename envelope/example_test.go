@@ -49,7 +49,7 @@ func ExampleEnvelope_Sign() {
 	if err != nil {
 		panic(err)
 	}
-	e := envelope.Envelope{ID: "01KE0000000000000000000000", Topic: "orders", SentAt: time.Now()}
+	e := envelope.Envelope{ID: "01KE0000000000000000000000", Topic: "orders", SentAt: time.Now(), IdemKey: "order-7"}
 	if err := e.Seal([]byte("one")); err != nil {
 		panic(err)
 	}

@@ -8,16 +8,26 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// A Signature is a detached Ed25519 signature over a hash chain. The zero
-// Signature is none. Its text is "ed25519:" and 128 hex digits.
+// A Signature is a detached Ed25519 signature of an envelope. The zero Signature is
+// none. Its text is "ed25519:" and 128 hex digits.
 type Signature [ed25519.SignatureSize]byte
 
 const (
 	signaturePrefix  = "ed25519:"
 	signatureTextLen = len(signaturePrefix) + 2*ed25519.SignatureSize
-	// signatureTag keeps a signature of an envelope from being one of anything
-	// else that the same key signs.
-	signatureTag = "mailbox envelope signature v1\n"
+	// signatureTag1 and signatureTag2 keep a signature of an envelope from being one
+	// of anything else that the same key signs, and of the other version.
+	signatureTag1 = "mailbox envelope signature v1\n"
+	signatureTag2 = "mailbox envelope signature v2\n"
+)
+
+// The versions of signatures. See the package documentation for what they cover.
+const (
+	// SignatureV1 covers the hash chain alone. Whoever may send can send a message with
+	// such a signature again, with another reply address.
+	SignatureV1 = 1
+	// SignatureV2 covers reply address, group and correlation id too.
+	SignatureV2 = 2
 )
 
 // IsZero reports whether there is no signature.
@@ -40,36 +50,70 @@ func ParseSignature(text string) (Signature, error) {
 	return s, nil
 }
 
-// Sign signs the envelope's hash chain; Seal it first. It returns ErrInvalid if
-// the key has the wrong size or nothing was sealed.
+// Sign signs the envelope in version 2: the hash chain, ReplyTo, Group and
+// CorrelationID, which have to be those that the message is sent with. Seal it first.
+//
+// It returns ErrInvalid if the key has the wrong size, nothing was sealed, or there is
+// no IdemKey: the key is what makes a queue refuse the same message a second time.
 func (e *Envelope) Sign(key ed25519.PrivateKey) error {
+	if err := e.checkSigning(key); err != nil {
+		return err
+	}
+	if e.IdemKey == "" {
+		return sealError("idem_key", "is missing: without it a signed message could be sent again by others")
+	}
+	e.Signature = Signature(ed25519.Sign(key, e.signed2(&e.HashChain)))
+	return nil
+}
+
+// SignV1 signs the hash chain alone, for receivers that know no other version.
+// ReplyTo, Group and CorrelationID can be changed under such a signature. The errors
+// are those of Sign, but there need not be an IdemKey.
+func (e *Envelope) SignV1(key ed25519.PrivateKey) error {
+	if err := e.checkSigning(key); err != nil {
+		return err
+	}
+	e.Signature = Signature(ed25519.Sign(key, signed1(&e.HashChain)))
+	return nil
+}
+
+func (e *Envelope) checkSigning(key ed25519.PrivateKey) error {
 	if len(key) != ed25519.PrivateKeySize {
 		return sealError("key", fmt.Sprintf("has %d bytes, an Ed25519 private key has %d", len(key), ed25519.PrivateKeySize))
 	}
 	if e.HashChain.IsZero() {
 		return sealError("hash_chain", "is not set: seal the envelope before it is signed")
 	}
-	e.Signature = Signature(ed25519.Sign(key, signed(&e.HashChain)))
 	return nil
 }
 
-// verifySignature checks the signature against a chain that was computed from
-// the fields, never against the one that came with them.
-func (e *Envelope) verifySignature(chain *Hash, trusted []ed25519.PublicKey) error {
+// verifySignature checks the signature against a chain that was computed from the
+// fields, never against the one that came with them, and returns its version.
+func (e *Envelope) verifySignature(chain *Hash, trusted []ed25519.PublicKey) (version int, err error) {
 	if e.Signature.IsZero() {
-		return e.integrityError("sig", "there is no signature, and one is required")
+		return 0, e.integrityError("sig", "there is no signature, and one is required")
 	}
-	for _, key := range trusted {
-		if len(key) == ed25519.PublicKeySize && ed25519.Verify(key, signed(chain), e.Signature[:]) {
-			return nil
+	for version, signed := range [...][]byte{SignatureV2: e.signed2(chain), SignatureV1: signed1(chain)} {
+		for _, key := range trusted {
+			if version > 0 && len(key) == ed25519.PublicKeySize && ed25519.Verify(key, signed, e.Signature[:]) {
+				return version, nil
+			}
 		}
 	}
-	return e.integrityError("sig", "the signature is by none of the trusted keys, or for another envelope")
+	return 0, e.integrityError("sig", "the signature is by none of the trusted keys, or for another message")
 }
 
-// signed returns the bytes that are signed for a hash chain.
-func signed(chain *Hash) []byte {
-	return append([]byte(signatureTag), chain[:]...)
+// signed1 returns the bytes that are signed in version 1.
+func signed1(chain *Hash) []byte {
+	return append([]byte(signatureTag1), chain[:]...)
+}
+
+// signed2 returns the bytes that are signed in version 2.
+func (e *Envelope) signed2(chain *Hash) []byte {
+	b := append([]byte(signatureTag2), chain[:]...)
+	b = appendText(b, e.ReplyTo)
+	b = appendText(b, e.Group)
+	return appendText(b, e.CorrelationID)
 }
 
 func sealError(field, detail string) error {

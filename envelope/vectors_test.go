@@ -74,7 +74,7 @@ func computeVectors(t *testing.T) []vector {
 		}
 		v := vector{Name: in.name, PayloadBase64: base64.StdEncoding.EncodeToString(in.payload)}
 		if in.seed != 0 {
-			if err := e.Sign(key(in.seed)); err != nil {
+			if err := e.SignV1(key(in.seed)); err != nil {
 				t.Fatal(err)
 			}
 			v.PublicKeyHex = hex.EncodeToString(public(key(in.seed)))

@@ -24,3 +24,19 @@ func TestSealsComeBackAsTheyWere(t *testing.T) {
 		}
 	}
 }
+
+func FuzzSeal(f *testing.F) {
+	f.Add(EncodeSeal(&Seal{SentAt: time.UnixMilli(1).UTC(), IdemKey: "k", Correlation: "c"}))
+	f.Add(EncodeSeal(&Seal{SentAt: time.UnixMilli(-1).UTC(), Signature: [64]byte{1}}))
+	f.Add("AA")
+	f.Fuzz(func(t *testing.T, text string) {
+		seal, err := DecodeSeal(text)
+		if err != nil {
+			return
+		}
+		again, err := DecodeSeal(EncodeSeal(&seal))
+		if err != nil || again != seal {
+			t.Errorf("%q is %+v, and then %+v, %v", text, seal, again, err)
+		}
+	})
+}

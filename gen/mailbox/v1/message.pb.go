@@ -105,8 +105,8 @@ type Outgoing struct {
 	CorrelationId string `protobuf:"bytes,7,opt,name=correlation_id,json=correlationId,proto3" json:"correlation_id,omitempty"`
 	// When a sender who signs sealed the message, in milliseconds since 1970.
 	SentAtMs int64 `protobuf:"varint,8,opt,name=sent_at_ms,json=sentAtMs,proto3" json:"sent_at_ms,omitempty"`
-	// The Ed25519 signature of a sender who signs, over the hash chain with
-	// sent_at_ms. 64 bytes, or absent.
+	// The Ed25519 signature of a sender who signs, see package envelope. 64 bytes,
+	// or absent.
 	Sig           []byte `protobuf:"bytes,9,opt,name=sig,proto3" json:"sig,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -295,7 +295,7 @@ type Envelope struct {
 	// BLAKE3-256 over topic, time, key, payload hash and attributes: "b3:" and 64
 	// hex digits.
 	HashChain string `protobuf:"bytes,6,opt,name=hash_chain,json=hashChain,proto3" json:"hash_chain,omitempty"`
-	// The sender's Ed25519 signature over the hash chain; empty if there is none.
+	// The sender's Ed25519 signature, see package envelope; empty if there is none.
 	Sig []byte `protobuf:"bytes,7,opt,name=sig,proto3" json:"sig,omitempty"`
 	// What the sender says about the message.
 	Attrs map[string]string `protobuf:"bytes,8,rep,name=attrs,proto3" json:"attrs,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`

@@ -27,7 +27,7 @@ type Delivery struct {
 func (d *Delivery) Envelope() envelope.Envelope {
 	return envelope.Envelope{
 		ID: d.ID, Topic: d.Topic, SentAt: d.Seal.SentAt, IdemKey: d.Seal.IdemKey, PayloadHash: d.Seal.PayloadHash,
-		Attributes: d.Attributes, CorrelationID: d.Seal.CorrelationID, Attempt: d.Deliveries,
+		Attributes: d.Attributes, CorrelationID: d.Seal.CorrelationID, ReplyTo: d.ReplyTo, Group: d.Group, Attempt: d.Deliveries,
 		HashChain: d.Seal.HashChain, Signature: d.Seal.Signature,
 	}
 }

@@ -149,7 +149,7 @@ func TestWhoTrustsSendersWantsTheirSignature(t *testing.T) {
 		if err := e.Seal([]byte("signed")); err != nil {
 			t.Fatal(err)
 		}
-		if err := e.Sign(private); err != nil {
+		if err := e.SignV1(private); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := d.caller(t).Send(t.Context(), "orders", []broker.Outgoing{{
@@ -160,6 +160,96 @@ func TestWhoTrustsSendersWantsTheirSignature(t *testing.T) {
 		if got, err := q.Receive(t.Context(), driver.ReceiveRequest{Max: 1, Visibility: time.Hour}); err != nil || len(got) != 1 {
 			t.Errorf("a message with one: %v, %v", got, err)
 		}
+	})
+}
+
+// signed returns a message with a signature of version 2.
+func signed(t *testing.T, key ed25519.PrivateKey, at time.Time, m driver.Outgoing) broker.Outgoing {
+	t.Helper()
+	e := envelope.Envelope{
+		Topic: "orders", SentAt: at, IdemKey: m.DedupKey, Attributes: m.Attributes,
+		ReplyTo: m.ReplyTo, Group: m.Group, CorrelationID: m.CorrelationID,
+	}
+	if err := e.Seal(m.Body); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Sign(key); err != nil {
+		t.Fatal(err)
+	}
+	return broker.Outgoing{Outgoing: m, SentAt: e.SentAt, Signature: e.Signature}
+}
+
+// TestSignedMessageCannotBeReplayed sends a message that was signed by another sender
+// again: within the dedup window, after it, and with changes.
+func TestSignedMessageCannotBeReplayed(t *testing.T) {
+	inBubble(t, oapapi.Options{}, func(t *testing.T, d *daemon) {
+		public, private, err := ed25519.GenerateKey(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		version := 0
+		client := d.verifying(&remotebox.Verification{
+			Trusted: []ed25519.PublicKey{public}, MinSignature: envelope.SignatureV2,
+			SeenSigned: func(_ envelope.Envelope, v int) { version = v },
+		}, "x", "x")
+		defer client.Close()
+		q, err := client.OpenQueue(t.Context(), "orders")
+		if err != nil {
+			t.Fatal(err)
+		}
+		window := 300 * time.Second
+		if err := d.caller(t).Configure(t.Context(), "orders", driver.Config{DedupWindow: window}); err != nil {
+			t.Fatal(err)
+		}
+		try := func(what string, m broker.Outgoing, delivered bool) {
+			t.Helper()
+			if _, err := d.caller(t).Send(t.Context(), "orders", []broker.Outgoing{m}); err != nil {
+				t.Fatalf("%s: %v", what, err)
+			}
+			got, err := q.Receive(t.Context(), driver.ReceiveRequest{Max: 1, Visibility: time.Hour})
+			if (len(got) == 1) != delivered || err != nil && !errors.Is(err, driver.ErrIntegrity) {
+				t.Errorf("%s: %d messages, %v", what, len(got), err)
+			}
+			for i := range got {
+				if err := q.Ack(t.Context(), []driver.Receipt{got[i].Receipt}); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		m := driver.Outgoing{
+			Body: []byte("pay"), DedupKey: "order-7", ReplyTo: "answers", Group: "g", CorrelationID: "c", Attributes: map[string]string{"a": "b"},
+		}
+		genuine := signed(t, private, time.Now(), m)
+		try("the message", genuine, true)
+		if version != envelope.SignatureV2 {
+			t.Errorf("the signature is of version %d", version)
+		}
+		try("the same again", genuine, false)
+		<-time.After(window + time.Second)
+		try("the same after the dedup window", genuine, false)
+		for what, change := range map[string]func(*driver.Outgoing){
+			"reply address":  func(m *driver.Outgoing) { m.ReplyTo = "evil" },
+			"group":          func(m *driver.Outgoing) { m.Group = "evil" },
+			"correlation id": func(m *driver.Outgoing) { m.CorrelationID = "evil" },
+			"no reply":       func(m *driver.Outgoing) { m.ReplyTo = "" },
+			"attributes":     func(m *driver.Outgoing) { m.Attributes = nil },
+			"dedup key":      func(m *driver.Outgoing) { m.DedupKey = "another" },
+		} {
+			m.DedupKey = what
+			changed := signed(t, private, time.Now(), m)
+			change(&changed.Outgoing)
+			try(what, changed, false)
+		}
+		m.DedupKey, m.Attributes = "expired", map[string]string{envelope.AttributeExpires: "2000-01-01T00:00:00.000Z"}
+		try("a message whose expiry is over", signed(t, private, time.Now(), m), false)
+		old := envelope.Envelope{Topic: "orders", SentAt: time.Now(), IdemKey: "old"}
+		if err := old.Seal(m.Body); err != nil {
+			t.Fatal(err)
+		}
+		if err := old.SignV1(private); err != nil {
+			t.Fatal(err)
+		}
+		try("a signature of version 1", broker.Outgoing{Outgoing: driver.Outgoing{Body: m.Body, DedupKey: "old"}, SentAt: old.SentAt, Signature: old.Signature}, false)
 	})
 }
 

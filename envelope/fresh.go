@@ -1,0 +1,52 @@
+package envelope
+
+import (
+	"fmt"
+	"time"
+)
+
+// AttributeExpires is an attribute with which a sender says until when a message may be
+// acted on, in the form of ts. Like every attribute it is covered by the hash chain, and
+// so by a signature.
+const AttributeExpires = "mailbox.expires"
+
+// ClockTolerance is how far the clock of a sender may be ahead of that of the queue.
+const ClockTolerance = 2 * time.Minute
+
+// SetExpiry sets AttributeExpires; call it before Seal. The map of attributes is
+// changed, and made if it is nil.
+func (e *Envelope) SetExpiry(at time.Time) {
+	if e.Attributes == nil {
+		e.Attributes = make(map[string]string, 1)
+	}
+	e.Attributes[AttributeExpires] = at.UTC().Format(timeLayout)
+}
+
+// CheckFresh returns ErrIntegrity for a message that may have been signed for another
+// occasion: its expiry is over now, or the queue took it more than maxAge after it was
+// signed, or ClockTolerance before. How long it has waited in the queue does not
+// matter. With maxAge 0 the age is not looked at.
+//
+// A queue takes the same key once within its dedup window. So with a maxAge that is not
+// longer than the window, a signed message is delivered for one send alone.
+func (e *Envelope) CheckFresh(enqueuedAt, now time.Time, maxAge time.Duration) error {
+	if text, ok := e.Attributes[AttributeExpires]; ok {
+		expires, err := parseTime(text)
+		if err != nil {
+			return e.integrityError("attrs", AttributeExpires+" is not a time in the form of ts")
+		}
+		if !now.Before(expires) {
+			return e.integrityError("attrs", AttributeExpires+" is over")
+		}
+	}
+	if maxAge <= 0 {
+		return nil
+	}
+	switch age := enqueuedAt.Sub(e.SentAt); {
+	case age > maxAge:
+		return e.integrityError("ts", fmt.Sprintf("the message was signed %v before it was sent to the queue, the most is %v", age.Truncate(time.Millisecond), maxAge))
+	case age < -ClockTolerance:
+		return e.integrityError("ts", fmt.Sprintf("the message was signed %v after it was sent to the queue", -age.Truncate(time.Millisecond)))
+	}
+	return nil
+}
