@@ -178,6 +178,9 @@ func (s *Shard) waitInGroup(e *Entry, how EffectKind) {
 // message has to wait like one without a group.
 func (s *Shard) offerInGroup(e *Entry) bool {
 	if s.window != nil && s.leavesUnknown(e) {
+		if g := s.groups.byName[e.groupName()]; g != nil {
+			s.settleGroup(g) // e may have been all that it had
+		}
 		return true
 	}
 	g := s.groupFor(e.groupName())
