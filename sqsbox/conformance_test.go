@@ -36,6 +36,9 @@ var fauxqsFails = map[string]string{
 	"ORD-4/a message nacked out of a batch comes back before what was behind it":       oneOfAGroup,
 	"ORD-4/an expired message keeps its place in its group":                            oneOfAGroup,
 	"ORD-4/a nack delay does not block earlier messages of the group":                  oneOfAGroup,
+	"ORD-4/a receive takes what it may of one group and then of the next":              oneOfAGroup,
+	"ORD-4/a group that was received from goes behind the others":                      oneOfAGroup,
+	"ORD-4/of the groups that may go, the one that was served longest ago goes first":  oneOfAGroup,
 	"DLQ-9/without a target the dead go back to where they died":                       noSource,
 }
 

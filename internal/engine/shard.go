@@ -25,10 +25,10 @@ type Shard struct {
 	dead     *deadLetters
 	window   *window // nil: everything is held
 
-	elsewhere    func() bool // not nil: the owner sends dead letters where this says there is room
-	keepsExpired bool        // messages that expire stay all the same
-	unseen       int         // leaving letters that it does not know of yet
+	elsewhere func() bool // not nil: the owner sends dead letters where this says there is room
+	unseen    int         // leaving letters that it does not know of yet
 
+	keepsExpired  bool // messages that expire are not sent elsewhere
 	recordEffects bool
 	tellsEndings  bool
 	effects       []Effect
