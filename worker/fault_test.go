@@ -98,7 +98,7 @@ func TestWatchdogKnowsWhatIsNoHandlersFault(t *testing.T) {
 			orders := s.open("orders")
 			s.send(orders, "a", "b")
 			limit := worker.RateLimit[string](worker.NewLimiter(1, time.Hour, 1))
-			g := s.group(worker.GroupOptions{}, worker.New(orders, func(_ context.Context, m *message) error {
+			g := s.group(worker.GroupOptions{CancelStuck: true}, worker.New(orders, func(_ context.Context, m *message) error {
 				if m.Body == "b" {
 					<-time.After(2 * time.Hour)
 				}

@@ -33,10 +33,9 @@ type Member interface {
 
 // Defaults of GroupOptions.
 const (
-	DefaultShutdownTimeout     = 30 * time.Second
-	DefaultDeadLetterThreshold = 100
-	DefaultWatchdog            = 12 * time.Minute
-	DefaultWatchdogGrace       = 30 * time.Second
+	DefaultShutdownTimeout = 30 * time.Second
+	DefaultWatchdog        = 12 * time.Minute
+	DefaultWatchdogGrace   = 30 * time.Second
 )
 
 // GroupOptions configure a Group. The zero value, and nil, are the defaults.
@@ -53,21 +52,23 @@ type GroupOptions struct {
 	// Empty means nowhere; Group.Health is the handler for servers of your own.
 	HealthAddr string
 	// DeadLetterThreshold is how many dead letters in one box make the group not
-	// ready. 0 means DefaultDeadLetterThreshold, a negative value that their
-	// number does not matter.
+	// ready. 0, or less, means that their number does not matter.
 	DeadLetterThreshold int
-	// Watchdog is how long a handler may go without a sign of life, which is to
-	// return or to call Beat. Then the watchdog says so, cancels the handler and,
-	// if that has not helped after WatchdogGrace, ends the group. It must be
-	// longer than handlers may take. 0 means DefaultWatchdog, a negative value
-	// that there is none.
-	Watchdog      time.Duration
+	// Watchdog is how long a handler may go without progress, which is to return
+	// or to call Beat. The watchdog then reports it, once, in the log, to Stuck and
+	// in the health report, and leaves it alone unless CancelStuck is set. 0 means
+	// DefaultWatchdog, a negative value that there is none.
+	Watchdog time.Duration
+	// CancelStuck makes the watchdog cancel a handler that it has reported and,
+	// if the handler has not returned after WatchdogGrace, end the group. Watchdog
+	// must be longer than handlers may take then. 0 means DefaultWatchdogGrace.
+	CancelStuck   bool
 	WatchdogGrace time.Duration
 	// MemberFailed decides what to do about a member that has failed for the n-th
 	// time, with err. Nil means that the first failure ends the group.
 	MemberFailed func(member string, failures int, err error) Reaction
 	// Stuck is called for a handler that the watchdog has found, after it was
-	// logged and before it is cancelled. Nil means that nobody is.
+	// logged and before it is cancelled, if it is. Nil means no call.
 	Stuck func(event StuckEvent)
 	// Logger gets what happens to the group. Nil means to discard it.
 	Logger *slog.Logger
@@ -128,9 +129,7 @@ func NewGroup(options *GroupOptions, members ...Member) *Group {
 			*field.value = field.standard
 		}
 	}
-	if o.DeadLetterThreshold == 0 {
-		o.DeadLetterThreshold = DefaultDeadLetterThreshold
-	}
+	o.DeadLetterThreshold = max(0, o.DeadLetterThreshold)
 	g.logger = o.Logger
 	if g.logger == nil {
 		g.logger = slog.New(slog.DiscardHandler)

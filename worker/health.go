@@ -26,10 +26,10 @@ type HealthStatus string
 const (
 	// Healthy: everything is as it should be.
 	Healthy HealthStatus = "healthy"
-	// Degraded: messages are handled, and somebody should look at the dead
-	// letters.
+	// Degraded: messages are handled, and a person should look at the dead letters
+	// or at a handler without progress.
 	Degraded HealthStatus = "degraded"
-	// Unhealthy: the group does not run, is ending, or is stuck.
+	// Unhealthy: the group does not run, or is ending.
 	Unhealthy HealthStatus = "unhealthy"
 )
 
@@ -63,7 +63,7 @@ type MemberHealth struct {
 type DeadLetterHealth struct {
 	Name  string `json:"name"`
 	Depth int    `json:"depth"`
-	// Threshold is how many make the group degraded; negative if none do.
+	// Threshold is how many make the group degraded; 0 if no number does.
 	Threshold int `json:"threshold"`
 	// Error says why they could not be counted.
 	Error string `json:"error,omitempty"`
@@ -115,17 +115,17 @@ func (g *Group) Report(ctx context.Context) HealthReport {
 	now := time.Now()
 	for i := range g.members {
 		health := g.memberHealth(i, now)
-		if !health.Running && !health.Done || health.Stuck {
+		if !health.Running && !health.Done {
 			worse(Unhealthy)
 		}
-		if health.DeadLettersFailing {
+		if health.DeadLettersFailing || health.Stuck {
 			worse(Degraded)
 		}
 		report.Members = append(report.Members, health)
 	}
 	report.DeadLetters = g.deadLetterHealth(ctx)
 	for _, letters := range report.DeadLetters {
-		if letters.Error != "" || letters.Threshold >= 0 && letters.Depth >= letters.Threshold {
+		if letters.Error != "" || letters.Threshold > 0 && letters.Depth >= letters.Threshold {
 			worse(Degraded)
 		}
 	}

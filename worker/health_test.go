@@ -59,7 +59,7 @@ func TestGroupsTellTheirHealth(t *testing.T) {
 			if m := report.Members[0]; m.Name != "orders" || !m.Running || m.HandlerAge != 5 || m.MessageID == "" {
 				s.Errorf("the member is %+v", m)
 			}
-			if d := report.DeadLetters[0]; d != (worker.DeadLetterHealth{Name: "orders", Threshold: 100}) {
+			if d := report.DeadLetters[0]; d != (worker.DeadLetterHealth{Name: "orders"}) {
 				s.Errorf("the dead letters are %+v", d)
 			}
 			go func() { _ = stop() }()
@@ -90,6 +90,18 @@ func TestGroupsTellTheirHealth(t *testing.T) {
 				s.Errorf("the dead letters are %+v", report.DeadLetters)
 			}
 			expect(s, g, live, 200, worker.Healthy)
+		}},
+		{"any number of dead letters without a threshold", func(s *stage) {
+			orders := s.open("orders")
+			g := s.group(worker.GroupOptions{}, worker.New(orders, fails(errMilk, ruletest.NewTally()), s.options(options{DeadLetters: &policy{MaxDeliveries: 1}})))
+			s.run(g)
+			for range 300 {
+				s.send(orders, "tea")
+			}
+			s.Pass(time.Second)
+			if report := expect(s, g, ready, 200, worker.Healthy); report.DeadLetters[0].Depth != 300 {
+				s.Errorf("the dead letters are %+v", report.DeadLetters)
+			}
 		}},
 		{"degraded when dead letters cannot be written, or counted", func(s *stage) {
 			s.Configure("orders", driver.Config{MaxDead: 1})

@@ -37,7 +37,7 @@ type StuckEvent struct {
 // watchdogPause bounds how long the watchdog sleeps.
 const watchdogPause = time.Minute
 
-// suspect is something stuck that the watchdog has interrupted.
+// suspect is something stuck that the watchdog has reported.
 type suspect struct {
 	messageID string
 	since     time.Time // of the last sign of life
@@ -71,7 +71,8 @@ func (g *Group) watch(ctx context.Context, failed chan<- error) {
 }
 
 // inspect looks at one member. The first time that something of it is stuck it
-// says so and interrupts it, and when that has not helped it returns an error.
+// reports that. With CancelStuck it also interrupts it, and when that has not
+// helped it returns an error.
 func (g *Group) inspect(ctx context.Context, name string, watched Watched, suspected **suspect) error {
 	now := time.Now()
 	messageID, since, at := watched.Oldest()
@@ -81,7 +82,7 @@ func (g *Group) inspect(ctx context.Context, name string, watched Watched, suspe
 		return nil
 	}
 	if known := *suspected; known != nil && known.messageID == messageID && known.since.Equal(since) {
-		if now.Sub(known.noticed) < g.options.WatchdogGrace {
+		if !g.options.CancelStuck || now.Sub(known.noticed) < g.options.WatchdogGrace {
 			return nil
 		}
 		err := &mailbox.Error{
@@ -98,6 +99,9 @@ func (g *Group) inspect(ctx context.Context, name string, watched Watched, suspe
 		slog.String("id", messageID), slog.Duration("age", age), slog.Duration("threshold", g.options.Watchdog),
 		slog.String("stack", event.Stack))
 	g.tellStuck(ctx, event)
+	if !g.options.CancelStuck {
+		return nil
+	}
 	watched.Interrupt(messageID, &mailbox.Error{
 		Code: ErrStuck, Op: "handle", Queue: name, MessageID: messageID,
 		Detail: fmt.Sprintf("no sign of life for %v", age),

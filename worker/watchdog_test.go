@@ -23,7 +23,7 @@ func TestWatchdogNoticesStuckHandlers(t *testing.T) {
 			id := s.send(orders, "tea")[0]
 			stuck := ruletest.NewTally()
 			var event worker.StuckEvent
-			g := s.group(worker.GroupOptions{Watchdog: 2 * time.Minute, Stuck: func(e worker.StuckEvent) {
+			g := s.group(worker.GroupOptions{CancelStuck: true, Watchdog: 2 * time.Minute, Stuck: func(e worker.StuckEvent) {
 				stuck.Add("stuck")
 				event = e
 			}}, worker.New(orders, func(ctx context.Context, m *message) error {
@@ -74,7 +74,7 @@ func TestWatchdogNoticesStuckHandlers(t *testing.T) {
 		{"one that is noticed is cancelled, also if who is told panics", func(s *stage) {
 			orders, causes := s.open("orders"), make(chan error, 1)
 			s.send(orders, "tea")
-			g := s.group(worker.GroupOptions{Watchdog: time.Minute, Stuck: func(worker.StuckEvent) { panic("help") }},
+			g := s.group(worker.GroupOptions{CancelStuck: true, Watchdog: time.Minute, Stuck: func(worker.StuckEvent) { panic("help") }},
 				worker.New(orders, func(ctx context.Context, m *message) error {
 					if m.Deliveries == 1 {
 						<-ctx.Done()
@@ -89,7 +89,7 @@ func TestWatchdogNoticesStuckHandlers(t *testing.T) {
 		{"one that listens goes on with the next message", func(s *stage) {
 			orders, done := s.open("orders"), ruletest.NewTally()
 			s.send(orders, "tea", "milk")
-			g := s.group(worker.GroupOptions{Watchdog: 2 * time.Minute}, worker.New(orders, func(ctx context.Context, m *message) error {
+			g := s.group(worker.GroupOptions{CancelStuck: true, Watchdog: 2 * time.Minute}, worker.New(orders, func(ctx context.Context, m *message) error {
 				if m.Body == "tea" && m.Deliveries == 1 {
 					<-ctx.Done()
 					s.Is(context.Cause(ctx), worker.ErrStuck)
@@ -113,7 +113,7 @@ func TestWatchdogLeavesOthersAlone(t *testing.T) {
 		{"one that beats is not stuck", func(s *stage) {
 			orders, done := s.open("orders"), ruletest.NewTally()
 			s.send(orders, "tea")
-			g := s.group(worker.GroupOptions{Watchdog: 2 * time.Minute}, worker.New(orders, func(ctx context.Context, m *message) error {
+			g := s.group(worker.GroupOptions{CancelStuck: true, Watchdog: 2 * time.Minute}, worker.New(orders, func(ctx context.Context, m *message) error {
 				for range 20 {
 					worker.Beat(ctx)
 					if err := takes(time.Minute, done)(ctx, m); err != nil {
@@ -130,7 +130,7 @@ func TestWatchdogLeavesOthersAlone(t *testing.T) {
 		{"an idle loop is not stuck, and neither is one that is busy", func(s *stage) {
 			orders, done := s.open("orders"), ruletest.NewTally()
 			// Less than one receive waits.
-			g := s.group(worker.GroupOptions{Watchdog: worker.DefaultWait / 2}, worker.New(orders, takes(worker.DefaultWait/4, done), s.options(options{})))
+			g := s.group(worker.GroupOptions{CancelStuck: true, Watchdog: worker.DefaultWait / 2}, worker.New(orders, takes(worker.DefaultWait/4, done), s.options(options{})))
 			stop := s.run(g)
 			s.At(time.Hour)
 			s.send(orders, "a", "b", "c", "d", "e", "f")
@@ -144,7 +144,7 @@ func TestWatchdogLeavesOthersAlone(t *testing.T) {
 		{"a backend that does not answer is stuck too", func(s *stage) {
 			orders := s.open("orders")
 			s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpReceive, Delay: 24 * time.Hour})
-			g := s.group(worker.GroupOptions{Watchdog: time.Minute}, worker.New(orders, count(ruletest.NewTally()), s.options(options{})))
+			g := s.group(worker.GroupOptions{CancelStuck: true, Watchdog: time.Minute}, worker.New(orders, count(ruletest.NewTally()), s.options(options{})))
 			s.Is(g.Run(s.Context()), worker.ErrStuck)
 		}},
 		{"a dead-letter consumer is watched as well", func(s *stage) {
@@ -154,7 +154,7 @@ func TestWatchdogLeavesOthersAlone(t *testing.T) {
 			_, err := worker.New(orders, fails(errMilk, ruletest.NewTally()), s.options(options{DeadLetters: p})).RunOnce(s.Context())
 			s.Must(err)
 			causes := make(chan error, 1)
-			g := s.group(worker.GroupOptions{Watchdog: time.Minute}, deadletter.NewConsumer(p.Box(orders), func(ctx context.Context, l letter) (deadletter.Action, error) {
+			g := s.group(worker.GroupOptions{CancelStuck: true, Watchdog: time.Minute}, deadletter.NewConsumer(p.Box(orders), func(ctx context.Context, l letter) (deadletter.Action, error) {
 				<-ctx.Done()
 				causes <- context.Cause(ctx)
 				return "", ctx.Err()
@@ -162,6 +162,50 @@ func TestWatchdogLeavesOthersAlone(t *testing.T) {
 			stop := s.run(g)
 			s.Is(<-causes, worker.ErrStuck)
 			s.Must(stop())
+		}},
+	})
+}
+
+func TestLongHandlerIsReportedAndLeftAlone(t *testing.T) {
+	play(t, "LOOP-4", []rule{
+		{"by default", func(s *stage) {
+			orders, done := s.open("orders"), ruletest.NewTally()
+			id := s.send(orders, "tea")[0]
+			stuck := ruletest.NewTally()
+			g := s.group(worker.GroupOptions{Stuck: func(e worker.StuckEvent) { stuck.Add(e.MessageID) }},
+				worker.New(orders, takes(time.Hour, done), s.options(options{DeadLetters: &policy{MaxDeliveries: 1}})))
+			stop := s.run(g)
+			s.At(worker.DefaultWatchdog)
+			ruletest.Equal(s, "reports", stuck.Count(), 0)
+			code, report := s.get(g, "/readyz")
+			if code != http.StatusOK || report.Members[0].Stuck {
+				s.Errorf("readiness is %d %+v", code, report)
+			}
+			s.At(worker.DefaultWatchdog + 2*time.Minute)
+			ruletest.Equal(s, "reports", stuck.Count(), 1)
+			code, report = s.get(g, "/readyz")
+			if code != http.StatusServiceUnavailable || report.Status != worker.Degraded || !report.Members[0].Stuck || report.Members[0].MessageID != id {
+				s.Errorf("readiness is %d %+v", code, report)
+			}
+			if code, _ := s.get(g, "/healthz"); code != http.StatusOK {
+				s.Errorf("liveness is %d", code)
+			}
+			s.At(time.Hour)
+			ruletest.Equal(s, "reports", stuck.Count(), 1)
+			ruletest.Equal(s, "handled", done.Count(), 1)
+			s.Pass(0)
+			s.stats(orders, mailbox.Stats{})
+			s.Must(stop())
+		}},
+		{"and so is a backend that does not answer", func(s *stage) {
+			orders := s.open("orders")
+			s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpReceive, Delay: time.Hour, Times: 1})
+			stop := s.run(s.group(worker.GroupOptions{}, worker.New(orders, count(ruletest.NewTally()), s.options(options{}))))
+			s.At(2 * time.Hour)
+			s.Must(stop())
+			if log := s.Journal.String(); !strings.Contains(log, "worker: handler is stuck") {
+				s.Errorf("the log says %s", log)
+			}
 		}},
 	})
 }

@@ -260,7 +260,7 @@ func watchdogBites(s *stage) {
 	orders, causes := s.open("orders"), make(chan error, 1)
 	id := s.send(orders, "tea")[0]
 	var once sync.Once
-	g := worker.NewGroup(&worker.GroupOptions{NoSignals: true, Watchdog: short, Logger: s.Journal.Logger()},
+	g := worker.NewGroup(&worker.GroupOptions{NoSignals: true, Watchdog: short, CancelStuck: true, Logger: s.Journal.Logger()},
 		worker.New(orders, func(ctx context.Context, m *message) error {
 			once.Do(func() {
 				<-ctx.Done()
