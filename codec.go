@@ -5,6 +5,7 @@ import (
 	"encoding"
 	"encoding/json"
 	"errors"
+	"reflect"
 )
 
 // A Codec turns bodies into bytes and back. It must be safe for concurrent
@@ -19,14 +20,24 @@ type Codec[T any] interface {
 	ContentType() string
 }
 
-// JSON encodes with encoding/json. It is the default. Decoding refuses
+// JSON encodes with encoding/json. It is the default. Encoding refuses strings
+// that are not valid UTF-8, which encoding/json would change. Decoding refuses
 // anything after the value, and ignores fields that T does not have, so that
 // producers can add fields before consumers know them.
 func JSON[T any]() Codec[T] { return jsonCodec[T]{} }
 
 type jsonCodec[T any] struct{}
 
-func (jsonCodec[T]) Encode(body T) ([]byte, error) { return json.Marshal(body) }
+func (jsonCodec[T]) Encode(body T) ([]byte, error) {
+	data, err := json.Marshal(body)
+	if err == nil && bytes.Contains(data, replaced) {
+		err = checkUTF8(reflect.ValueOf(body))
+	}
+	if err != nil {
+		return nil, err
+	}
+	return data, nil
+}
 
 func (jsonCodec[T]) Decode(data []byte) (T, error) {
 	var body T

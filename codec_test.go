@@ -1,11 +1,14 @@
 package mailbox_test
 
 import (
+	"encoding/json"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/mailboxmq/mailbox"
+	"github.com/mailboxmq/mailbox/membox"
 )
 
 func roundTrip[T comparable](t *testing.T, codec mailbox.Codec[T], body T, want string) {
@@ -68,4 +71,66 @@ func TestCodecFuncWithoutAFunctionFails(t *testing.T) {
 		t.Error("it decodes")
 	}
 	wantEqual(t, "content type", codec.ContentType(), "text/plain")
+}
+
+// selfish encodes itself, with the escape that encoding/json writes for bytes
+// that are not UTF-8.
+type selfish struct{}
+
+func (*selfish) MarshalJSON() ([]byte, error) { return []byte(`"\ufffd"`), nil }
+
+func TestJSONRefusesStringsThatAreNotUTF8(t *testing.T) {
+	const bad = "te\xffa"
+	type inner struct{ Text string }
+	type body struct {
+		Any     any               `json:"any,omitempty"`
+		Texts   []string          `json:"texts,omitempty"`
+		ByName  map[string]string `json:"by_name,omitempty"`
+		Inner   *inner            `json:"inner,omitempty"`
+		Bytes   []byte            `json:"bytes,omitempty"`
+		Own     []selfish         `json:"own,omitempty"`
+		Raw     json.RawMessage   `json:"raw,omitempty"`
+		Skipped string            `json:"-"`
+	}
+	codec := mailbox.JSON[body]()
+	for name, b := range map[string]body{
+		"in an interface": {Any: bad}, "in a slice": {Texts: []string{"tea", bad}}, "in a value": {ByName: map[string]string{"a": bad}},
+		"in a key": {ByName: map[string]string{bad: "a"}}, "behind a pointer": {Inner: &inner{bad}},
+	} {
+		if data, err := codec.Encode(b); err == nil {
+			t.Errorf("%s: it is encoded as %s", name, data)
+		}
+	}
+	for name, b := range map[string]body{
+		"a replacement character": {Any: "\ufffd"}, "the escape as text": {Any: `\ufffd`}, "bytes": {Bytes: []byte(bad)},
+		"an own encoding": {Own: []selfish{{}}}, "raw JSON": {Raw: json.RawMessage(`"\ufffd"`)}, "what is left out": {Any: `\ufffd`, Skipped: bad},
+	} {
+		if _, err := codec.Encode(b); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	requests, err := mailbox.Open[string](t.Context(), membox.New(nil), "requests", nil)
+	wantError(t, err, nil)
+	defer requests.Close()
+	_, err = requests.Send(t.Context(), bad, mailbox.WithDedupKey("k"))
+	wantError(t, err, mailbox.ErrEncoding)
+	_, err = requests.Send(t.Context(), "te\ufffda", mailbox.WithDedupKey("k"))
+	wantError(t, err, nil)
+}
+
+func BenchmarkJSONEncode(b *testing.B) {
+	type order struct {
+		Item  string            `json:"item"`
+		Notes string            `json:"notes"`
+		Count int               `json:"count"`
+		Tags  map[string]string `json:"tags"`
+	}
+	body := order{"tea", strings.Repeat("with milk and sugar, ", 20), 7, map[string]string{"size": "large"}}
+	codec := mailbox.JSON[order]()
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := codec.Encode(body); err != nil {
+			b.Fatal(err)
+		}
+	}
 }

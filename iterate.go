@@ -43,7 +43,7 @@ const (
 //
 // It ends, silently, when ctx ends, and with a last error when the mailbox is
 // closed (ErrClosed) or an option is wrong (ErrInvalid). Any other
-// error is yielded, with a nil message, and the iteration goes on if the loop
+// error, ErrNotFound for a queue that does not exist included, is yielded, with a nil message, and the iteration goes on if the loop
 // does, after a short pause that grows with each error in a row.
 //
 // The options are those of Receive, except that WithWait, which says how long
