@@ -79,7 +79,7 @@ func TestLOOP1RequestsAreAnsweredWithResults(t *testing.T) {
 			r := mainloop.NewRequest("tea?")
 			_, err := s.requests.Send(s.Context(), r)
 			s.Must(err)
-			s.start(shout(asked), options{Worker: worker.Options[request]{Logger: s.Journal.Logger()}})
+			s.start(shout(asked), options{})
 			s.stats(mailbox.Stats{})
 			ruletest.Equal(s, "times the model was asked", asked.Count(), 1)
 			if log := s.Journal.String(); !strings.Contains(log, `"request_id":"`+r.ID+`"`) {

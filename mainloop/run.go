@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -43,26 +45,33 @@ type Run[Req any] struct {
 }
 
 // Cleanup has f called when the run is over, however it ends: the last f first,
-// each once.
+// each once. A panic in f is logged and changes nothing else: the answer stands,
+// and the other functions are called.
 func (r *Run[Req]) Cleanup(f func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.cleanups = append(r.cleanups, f)
 }
 
-func (r *Run[Req]) cleanUp() {
-	for {
-		r.mu.Lock()
-		last := len(r.cleanups) - 1
-		if last < 0 {
-			r.mu.Unlock()
-			return
-		}
-		f := r.cleanups[last]
-		r.cleanups = r.cleanups[:last]
+// cleanUp calls the functions that Cleanup was given, all of them: panicked is
+// told about one that panics, and the rest goes on.
+func (r *Run[Req]) cleanUp(panicked func(value any, stack []byte)) {
+	r.mu.Lock()
+	last := len(r.cleanups) - 1
+	if last < 0 {
 		r.mu.Unlock()
-		f()
+		return
 	}
+	f := r.cleanups[last]
+	r.cleanups = r.cleanups[:last]
+	r.mu.Unlock()
+	defer r.cleanUp(panicked) // also if f ends its goroutine
+	defer func() {
+		if value := recover(); value != nil {
+			panicked(value, debug.Stack())
+		}
+	}()
+	f()
 }
 
 // execute makes one attempt at a request.
@@ -72,7 +81,7 @@ func (l *MainLoop[Req, Out]) execute(ctx context.Context, request Request[Req], 
 		budget = l.options.Budget
 	}
 	run := &Run[Req]{Request: request, Context: attempt, Session: NewSession(), Tracker: NewTracker(budget)}
-	defer run.cleanUp()
+	defer run.cleanUp(func(value any, stack []byte) { l.cleanupPanicked(ctx, attempt, value, stack) })
 	output, err := l.attempt(ctx, run)
 	result := Result[Out]{
 		RequestID: request.ID, Output: output, SessionID: run.Session.ID(), Run: attempt,
@@ -82,6 +91,15 @@ func (l *MainLoop[Req, Out]) execute(ctx context.Context, request Request[Req], 
 		result.fail(err)
 	}
 	return result, run.Session, err
+}
+
+// cleanupPanicked logs a panic in a cleanup.
+func (l *MainLoop[Req, Out]) cleanupPanicked(ctx context.Context, attempt RunContext, value any, stack []byte) {
+	if logger := l.options.Worker.Logger; logger != nil {
+		logger.LogAttrs(ctx, slog.LevelError, "mainloop: a cleanup panicked", slog.String("loop", l.Name()),
+			slog.String("request_id", attempt.RequestID), slog.String("run_id", attempt.RunID),
+			slog.String("err", fmt.Sprint(value)), slog.String("stack", string(stack)))
+	}
 }
 
 // attempt prepares, asks and finalizes, within the deadline.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/mailboxmq/mailbox"
+	"github.com/mailboxmq/mailbox/internal/ruletest"
 	"github.com/mailboxmq/mailbox/mainloop"
 )
 
@@ -182,6 +183,30 @@ func TestRunsAreCleanedUpOnceHoweverTheyEnd(t *testing.T) {
 			t.Errorf("%s: cleaned up were %v", name, cleaned)
 		}
 	}
+}
+
+func TestCleanupPanicKeepsAnswerAndRunsOthers(t *testing.T) {
+	play(t, "LOOP-1", []rule{
+		{"the client gets the answer, and the model is asked once", func(s *stage) {
+			asked, cleaned := ruletest.NewTally(), ruletest.NewTally()
+			s.startWith(shout(asked), func(_ context.Context, run *run) (*mainloop.Prompt, error) {
+				run.Cleanup(func() { cleaned.Add("first") })
+				run.Cleanup(func() { panic("spilled") })
+				run.Cleanup(func() { cleaned.Add("third") })
+				return mainloop.Ask(run.Request.Body), nil
+			}, options{})
+			got, err := s.call(mainloop.NewRequest("tea?"))
+			s.Must(err)
+			ruletest.Equal(s, "output", got.Output, "TEA?")
+			ruletest.Equal(s, "times the model was asked", asked.Count(), 1)
+			if order := cleaned.List(); !slices.Equal(order, []string{"third", "first"}) {
+				s.Errorf("cleaned up were %v", order)
+			}
+			if log := s.Journal.String(); !strings.Contains(log, "spilled") || !strings.Contains(log, got.RequestID) {
+				s.Errorf("the log says %s", log)
+			}
+		}},
+	})
 }
 
 func TestDeadlinesAreAhead(t *testing.T) {

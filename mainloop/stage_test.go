@@ -69,9 +69,12 @@ func newStage(on *ruletest.Stage) *stage {
 }
 
 // start runs a loop until the case ends.
-func (s *stage) start(model mainloop.Adapter, o options) *loop {
+func (s *stage) start(model mainloop.Adapter, o options) *loop { return s.startWith(model, ask, o) }
+
+// startWith is start with another way to make prompts.
+func (s *stage) startWith(model mainloop.Adapter, prepare mainloop.Prepare[string], o options) *loop {
 	o.Worker.Logger = s.Journal.Logger()
-	l := mainloop.New(s.requests, model, ask, &o)
+	l := mainloop.New(s.requests, model, prepare, &o)
 	ctx, cancel := context.WithCancel(s.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- l.Run(ctx) }()
