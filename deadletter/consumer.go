@@ -28,8 +28,17 @@ const (
 	Keep Action = "keep"
 )
 
-// A Handler deals with one letter. An error, or a panic, leaves the letter where
-// it is, to be shown again after RetryAfter.
+// valid reports whether a is one of the actions above.
+func (a Action) valid() bool {
+	switch a {
+	case Done, Replay, Drop, Keep:
+		return true
+	}
+	return false
+}
+
+// A Handler deals with one letter. An error, a panic or an unknown action leaves
+// the letter where it is, to be shown again after RetryAfter.
 type Handler[T any] func(ctx context.Context, letter Letter[T]) (Action, error)
 
 // Defaults of ConsumerOptions.
@@ -147,9 +156,9 @@ func (c *Consumer[T]) DeadLetterDepth(ctx context.Context) (box string, depth in
 // Run handles letters until ctx ends. Then the letter at the handler, if there is
 // one, may be finished within Drain; after that its context is cancelled and it
 // is put back. Run outlives errors of the backend, with pauses that grow. It
+// A queue that does not exist is waited for. Run
 // returns nil after ctx has ended, ErrClosed if the mailbox was closed,
-// ErrNotFound if its queue was deleted, ErrInvalid for an option that is wrong or
-// if it runs already, ErrUnsupported if there are no dead letters to read, and
+// ErrInvalid for an option that is wrong or if it runs already, ErrUnsupported if there are no dead letters to read, and
 // ErrTimeout if the handler did not return when it was told to.
 func (c *Consumer[T]) Run(ctx context.Context) error {
 	if err := c.start(); err != nil {
@@ -169,8 +178,10 @@ func (c *Consumer[T]) Run(ctx context.Context) error {
 			return err
 		case err != nil:
 			failures++
-			c.logger.LogAttrs(ctx, slog.LevelWarn, "deadletter: cannot read dead letters",
-				slog.String("consumer", c.Name()), slog.Int("failures", failures), slog.Any("err", err))
+			if failures == 1 {
+				c.logger.LogAttrs(ctx, slog.LevelWarn, "deadletter: cannot read dead letters, trying again",
+					slog.String("consumer", c.Name()), slog.Any("err", err))
+			}
 			backoff.Pause(ctx, backoff.AfterError(failures, err))
 			continue
 		}
@@ -187,8 +198,7 @@ func (c *Consumer[T]) Run(ctx context.Context) error {
 
 // hopeless reports whether no later attempt to read letters can work.
 func hopeless(err error) bool {
-	return errors.Is(err, mailbox.ErrClosed) || errors.Is(err, mailbox.ErrNotFound) ||
-		errors.Is(err, mailbox.ErrInvalid) || errors.Is(err, mailbox.ErrUnsupported)
+	return errors.Is(err, mailbox.ErrClosed) || errors.Is(err, mailbox.ErrInvalid) || errors.Is(err, mailbox.ErrUnsupported)
 }
 
 // Abort takes away the drain time: when Run is told to stop, or was, the handler

@@ -65,6 +65,19 @@ func TestConsumersDealWithLetters(t *testing.T) {
 				s.Error("the log does not say that it panicked")
 			}
 		}},
+		{"an unknown action keeps the letter and is an error", func(s *stage) {
+			s.bury("tea")
+			var events []deadletter.HandledEvent
+			s.run(deadletter.NewConsumer(s.box, func(context.Context, letter) (deadletter.Action, error) { return "Keep", nil },
+				&deadletter.ConsumerOptions{Hooks: deadletter.ConsumerHooks{
+					Handled: func(event deadletter.HandledEvent) { events = append(events, event) },
+				}}))
+			s.Pass(61 * time.Minute)
+			s.depth(1)
+			if len(events) != 2 || !errors.Is(events[0].Err, mailbox.ErrInvalid) || !strings.Contains(events[0].Err.Error(), `"Keep"`) {
+				s.Errorf("the events are %+v", events)
+			}
+		}},
 		{"others are shown meanwhile", func(s *stage) {
 			s.bury("tea", "milk", "sugar")
 			seen := ruletest.NewTally()
@@ -308,12 +321,12 @@ func TestConsumersEndInOrder(t *testing.T) {
 			s.Is(consumer.Run(s.Context()), mailbox.ErrInvalid)
 			s.Must(stop())
 		}},
-		{"one whose queue is deleted says so", func(s *stage) {
+		{"one whose queue is deleted goes on asking", func(s *stage) {
 			stop := s.run(deadletter.NewConsumer(s.box, always(deadletter.Done, nil, ruletest.NewTally()), nil))
 			s.Pass(time.Second)
 			s.Must(s.Backend.DeleteQueue(s.Context(), s.box.Name()))
-			s.Pass(time.Minute)
-			s.Is(stop(), mailbox.ErrNotFound)
+			s.Pass(time.Hour)
+			s.Must(stop())
 		}},
 		{"one that cannot run says so", func(s *stage) {
 			handler := always(deadletter.Done, nil, ruletest.NewTally())

@@ -3,6 +3,7 @@ package deadletter
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"time"
 
@@ -166,6 +167,10 @@ func (c *Consumer[T]) settle(ctx context.Context, claim *claim[T], v verdict) ve
 	ctx, cancel := c.settling(ctx)
 	defer cancel()
 	delay := c.options.RetryAfter
+	if v.err == nil && !v.action.valid() {
+		v.err = c.box.fail(opConsume, mailbox.ErrInvalid, "Action",
+			fmt.Sprintf("invalid value %q; want %q, %q, %q or %q", v.action, Done, Replay, Drop, Keep))
+	}
 	if v.err == nil && v.action == Replay {
 		v = c.replay(ctx, claim)
 		delay = replayPause

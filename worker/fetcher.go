@@ -42,11 +42,11 @@ func (r *run[T]) fetch() error {
 	}
 }
 
-// hopeless reports whether no later receive can work: the mailbox was closed, its
-// queue was deleted, or the backend was asked for the impossible.
+// hopeless reports whether no later receive can work: the mailbox was closed, or
+// the backend was asked for the impossible. A queue that does not exist may be
+// created at any time.
 func hopeless(err error) bool {
-	return errors.Is(err, mailbox.ErrClosed) || errors.Is(err, mailbox.ErrNotFound) ||
-		errors.Is(err, mailbox.ErrInvalid) || errors.Is(err, mailbox.ErrUnsupported)
+	return errors.Is(err, mailbox.ErrClosed) || errors.Is(err, mailbox.ErrInvalid) || errors.Is(err, mailbox.ErrUnsupported)
 }
 
 // receive asks the backend once.

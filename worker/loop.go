@@ -68,8 +68,9 @@ func (l *Loop[T]) Name() string { return l.options.Name }
 // it returns at once.
 //
 // It returns nil when it was told to stop. Errors of the backend do not end it,
-// except ErrClosed, when the mailbox was closed, and ErrNotFound, when its queue
-// was deleted. Codes beside these: ErrInvalid for an option that is wrong or if it
+// except ErrClosed, when the mailbox was closed. While its queue does not exist,
+// it asks again, with pauses that grow, and logs that once. Codes beside this:
+// ErrInvalid for an option that is wrong or if it
 // runs already, ErrUnsupported if dead letters have no place to go, and ErrStuck
 // if handlers have not returned although they were cancelled, which are then left
 // behind.

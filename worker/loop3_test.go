@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"runtime"
 	"slices"
 	"strings"
@@ -140,13 +141,20 @@ func TestLoopsEndWhenNothingCanComeOfIt(t *testing.T) {
 			s.Pass(0)
 			s.Is(stop(), mailbox.ErrClosed)
 		}},
-		{"a queue that is deleted ends the loop", func(s *stage) {
-			orders := s.open("orders")
-			stop := s.run(worker.New(orders, count(ruletest.NewTally()), s.options(options{})))
-			s.Pass(time.Second)
-			s.Must(s.Backend.DeleteQueue(s.Context(), "orders"))
-			s.Pass(worker.DefaultWait) // it may be waiting, and need not be woken
-			s.Is(stop(), mailbox.ErrNotFound)
+		{"a queue that does not exist is waited for, and logged once", func(s *stage) {
+			orders, done := s.open("orders"), ruletest.NewTally()
+			s.send(orders, "tea")
+			create := s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpReceive, Err: mailbox.ErrNotFound})
+			stop := s.run(worker.New(orders, count(done), s.options(options{})))
+			s.Pass(time.Hour)
+			ruletest.Equal(s, "handled", done.Count(), 0)
+			create()
+			s.Pass(time.Minute)
+			ruletest.Equal(s, "handled", done.Count(), 1)
+			s.Must(stop())
+			ruletest.Equal(s, "lines in the log", strings.Count(s.Journal.String(), "cannot receive"), 1)
+			_, err := worker.New(orders, count(done), s.options(options{})).RunOnce(s.Context())
+			s.Must(err)
 		}},
 		{"a loop that cannot run says so", func(s *stage) {
 			orders := s.open("orders")
@@ -155,6 +163,9 @@ func TestLoopsEndWhenNothingCanComeOfIt(t *testing.T) {
 				worker.New[string](nil, handler, nil),
 				worker.New(orders, nil, nil),
 				worker.New(orders, handler, &options{Concurrency: -1}),
+				worker.New(orders, handler, &options{Concurrency: math.MaxInt}),
+				worker.New(orders, handler, &options{Concurrency: worker.MaxConcurrency + 1}),
+				worker.New(orders, handler, &options{Prefetch: math.MaxInt}),
 				worker.New(orders, handler, &options{Prefetch: -1}),
 				worker.New(orders, handler, &options{Visibility: -1}),
 				worker.New(orders, handler, &options{Visibility: 13 * time.Hour}),

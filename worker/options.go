@@ -3,6 +3,7 @@ package worker
 import (
 	"fmt"
 	"log/slog"
+	"math"
 	"time"
 
 	"github.com/mailboxmq/mailbox"
@@ -16,17 +17,23 @@ const (
 	DefaultDrain      = 20 * time.Second
 )
 
+// Limits of Options.
+const (
+	MaxConcurrency = 65_536
+	MaxPrefetch    = 1_048_576
+)
+
 // Options configure a Loop. The zero Options, and nil, are the defaults: one
 // message at a time, no time limit, and failures that are tried again.
 type Options[T any] struct {
 	// Name is what the loop is called in logs, hooks and health reports. Empty
 	// means the name of the mailbox.
 	Name string
-	// Concurrency is how many handlers run at once. 0 means 1, which also keeps
+	// Concurrency is how many handlers run at once, at most MaxConcurrency. 0 means 1, which also keeps
 	// the order of the queue. In a queue with strict groups, messages of one
 	// group are never handled at the same time.
 	Concurrency int
-	// Prefetch is how many messages are held beyond those, so that handlers do
+	// Prefetch is how many messages are held beyond those, at most MaxPrefetch, so that handlers do
 	// not wait for the backend. 0 is right for work that takes long, because what
 	// is held waits for this loop although others may be idle. For quick work, a
 	// few times Concurrency makes larger and fewer calls of the backend.
@@ -116,19 +123,24 @@ func (o *Options[T]) check() error {
 		name  string
 		value int64
 		text  any
+		most  int64
 	}{
-		{"Concurrency", int64(o.Concurrency), o.Concurrency},
-		{"Prefetch", int64(o.Prefetch), o.Prefetch},
-		{"Visibility", int64(o.Visibility), o.Visibility},
-		{"Wait", int64(o.Wait), o.Wait},
-		{"Timeout", int64(o.Timeout), o.Timeout},
+		{"Concurrency", int64(o.Concurrency), o.Concurrency, MaxConcurrency},
+		{"Prefetch", int64(o.Prefetch), o.Prefetch, MaxPrefetch},
+		{"Visibility", int64(o.Visibility), o.Visibility, math.MaxInt64},
+		{"Wait", int64(o.Wait), o.Wait, math.MaxInt64},
+		{"Timeout", int64(o.Timeout), o.Timeout, math.MaxInt64},
 	} {
-		if field.value < 0 {
-			return &mailbox.Error{
-				Code: mailbox.ErrInvalid, Op: opRun, Queue: o.Name,
-				Field: field.name, Detail: fmt.Sprintf("%v is negative", field.text),
-			}
+		detail := ""
+		switch {
+		case field.value < 0:
+			detail = fmt.Sprintf("%v is negative", field.text)
+		case field.value > field.most:
+			detail = fmt.Sprintf("%v is over the limit of %d", field.text, field.most)
+		default:
+			continue
 		}
+		return &mailbox.Error{Code: mailbox.ErrInvalid, Op: opRun, Queue: o.Name, Field: field.name, Detail: detail}
 	}
 	if u := o.OnUnanswerable; u != DeadLetterUnanswerable && u != AckUnanswerable {
 		return &mailbox.Error{
