@@ -214,6 +214,23 @@ func (c *Config) hosts() (guard.Hosts, error) {
 	return guard.NewHosts(names)
 }
 
+// warnOfPlaintext logs each listener that others than this machine can reach in
+// plaintext. listen.insecure has allowed it, perhaps for another listener.
+func (s *Server) warnOfPlaintext(ctx context.Context) {
+	c := s.Config()
+	for _, l := range []struct {
+		name, address string
+		tls           bool
+	}{
+		{HTTP, c.Listen, c.TLSCert != ""}, {OAP, c.ListenOAP, c.TLSCert != ""}, {SQS, c.ListenSQS, c.TLSCert != ""}, {Metrics, c.ListenMetrics, false},
+	} {
+		if s.Address(l.name) != "" && !l.tls && !loopback(l.address) {
+			s.log.LogAttrs(ctx, slog.LevelWarn, "plaintext listener beyond this machine",
+				slog.String("listener", l.name), slog.String("address", l.address))
+		}
+	}
+}
+
 // startAttrs say in the log where and how the daemon runs.
 func (s *Server) startAttrs() []slog.Attr {
 	c := s.Config()

@@ -186,3 +186,20 @@ func TestConnectionsAreBounded(t *testing.T) {
 		_ = c.Close()
 	}
 }
+
+func TestMetricsBeyondThisMachineNeedConsent(t *testing.T) {
+	config := server.Config{Profile: server.Micronode, Listen: "127.0.0.1:0", ListenOAP: server.Off, ListenMetrics: "0.0.0.0:0"}
+	if err := config.Validate(); err == nil || !strings.Contains(err.Error(), "listen.metrics") || !strings.Contains(err.Error(), "listen.insecure") {
+		t.Errorf("metrics for everybody: %v", err)
+	}
+	encrypted := config
+	encrypted.TLSCert, encrypted.TLSKey = "cert", "key" // these are not for metrics
+	if err := encrypted.Validate(); err == nil {
+		t.Error("a certificate for other listeners allows metrics for everybody")
+	}
+	config.InsecureListen = true
+	r := start(t, config)
+	if log := r.log.String(); strings.Count(log, "plaintext listener beyond this machine") != 1 || !strings.Contains(log, `"listener":"metrics"`) {
+		t.Errorf("the log does not warn of the listener for metrics: %s", log)
+	}
+}

@@ -291,6 +291,7 @@ func (s *Server) serve(ctx context.Context, listeners []listener) error {
 	if s.keys.shared != nil {
 		serving.Go(func() { s.keys.shared.follow(following) })
 	}
+	s.warnOfPlaintext(ctx)
 	s.log.LogAttrs(ctx, slog.LevelInfo, "started", s.startAttrs()...)
 	close(s.started)
 	var err error

@@ -70,9 +70,13 @@ func checkListeners(c *Config) error {
 		if _, _, err := net.SplitHostPort(l.address); err != nil {
 			return fmt.Errorf("%s is to be HOST:PORT", l.key)
 		}
-		// Figures and health are nobody's secret; tokens and messages are.
-		secret := l.key != "listen.metrics"
-		if secret && c.TLSCert == "" && !c.InsecureListen && !loopback(l.address) {
+		if c.InsecureListen || loopback(l.address) {
+			continue
+		}
+		if l.key == "listen.metrics" { // which is never encrypted
+			return fmt.Errorf("%s is an address beyond this machine, where the names of queues and tenants are told in plaintext and without a token: set listen.insecure if something else keeps others out", l.key)
+		}
+		if c.TLSCert == "" {
 			return fmt.Errorf("%s is an address beyond this machine, where tokens and messages would travel in plaintext: set tls.cert and tls.key, or listen.insecure if something else protects them", l.key)
 		}
 	}
