@@ -82,6 +82,17 @@ check: test lint generate-check ## test, lint and generate-check: before a revie
 lint: ## Run golangci-lint (the first time builds it: a few minutes)
 	$(LINT) run ./...
 
+# govulncheck asks vuln.go.dev, so this is not a part of test.
+.PHONY: vuln
+vuln: ## Look for known vulnerabilities in what Mailbox calls (needs the network)
+	@$(GO) tool -modfile=tools/vuln.mod govulncheck ./... || { \
+		code=$$?; [[ $$code == 3 ]] || echo "make vuln: govulncheck failed; without a way to https://vuln.go.dev set GOVULNDB to a copy of the database"; exit $$code; }
+
+.PHONY: notices
+notices: ## Write THIRD_PARTY_NOTICES: the licences of what is linked into the programs
+	$(GO) run ./internal/notices > THIRD_PARTY_NOTICES.new
+	mv THIRD_PARTY_NOTICES.new THIRD_PARTY_NOTICES
+
 .PHONY: format
 format: ## Format all Go code
 	$(LINT) fmt ./...
