@@ -22,7 +22,8 @@
 // atomic step. Elsewhere, or if the policy names one, it is a mailbox of
 // [Letter] values. Burying then takes three steps, in this order: write the
 // letter, send the error reply, ack the message. A crash in between doubles
-// something and loses nothing.
+// something and loses nothing. Give the queue of such a mailbox no delivery limit
+// (MaxDeliveries driver.Off): a letter that a consumer fails on stays there then.
 //
 // # Looking after them
 //

@@ -9,6 +9,7 @@ import (
 
 	"github.com/mailboxmq/mailbox"
 	"github.com/mailboxmq/mailbox/deadletter"
+	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/ruletest"
 	"github.com/mailboxmq/mailbox/reply"
 )
@@ -57,6 +58,7 @@ func newStage(on *ruletest.Stage, kept bool) *stage {
 	s.orders, err = mailbox.Open(s.Context(), s.Faults, "orders", &mailbox.Options[string]{Replies: reply.NewMemory(nil)})
 	s.Must(err)
 	if !kept {
+		s.Configure("dead", driver.Config{MaxDeliveries: driver.Off})
 		s.letters, err = mailbox.Open(s.Context(), s.Faults, "dead", &mailbox.Options[letter]{Codec: deadletter.Codec[string](nil)})
 		s.Must(err)
 	}

@@ -50,7 +50,9 @@ func (b inEightShards) ConfigureQueue(ctx context.Context, name string, config d
 		&config.MaxMessages, &config.MaxBytes, &config.MaxInFlight, &config.MaxDead,
 		&config.RetainReady.Count, &config.RetainDead.Count,
 	} {
-		*bound *= eight
+		if *bound > 0 {
+			*bound *= eight
+		}
 	}
 	return b.Admin.ConfigureQueue(ctx, name, config)
 }

@@ -132,7 +132,7 @@ func (b *Backend) ConfigureQueue(ctx context.Context, name string, config driver
 	return b.host.ConfigureQueue(ctx, name, config)
 }
 
-// QueueConfig returns the configuration in force. It does not block. Codes:
+// QueueConfig returns the configuration in force, with nothing unset. It does not block. Codes:
 // ErrNotFound.
 func (b *Backend) QueueConfig(ctx context.Context, name string) (driver.Config, error) {
 	return b.host.QueueConfig(ctx, name)

@@ -84,7 +84,7 @@ func TestRedriveEndsWithItsContext(t *testing.T) {
 	for range 6 {
 		send(t, q, make([]driver.Outgoing, 250)...)
 	}
-	if err := m.ConfigureQueue(t.Context(), "orders", driver.Config{}); err != nil {
+	if err := m.ConfigureQueue(t.Context(), "orders", driver.Config{}.Effective()); err != nil {
 		t.Fatal(err)
 	}
 	expectStats(t, q, driver.Stats{Ready: 1, Dead: 1499})

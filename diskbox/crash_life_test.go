@@ -219,11 +219,11 @@ func (l *crashLife) takeStock(b *Backend, verdict *crashVerdict) error {
 func (l *crashLife) configure(b *Backend) error {
 	for _, book := range l.ledger.books {
 		if book.moves {
-			if err := b.ConfigureQueue(l.ctx, book.beside(), book.config); err != nil {
+			if err := b.ConfigureQueue(l.ctx, book.beside(), book.config.Effective()); err != nil {
 				return err
 			}
 		}
-		if err := b.ConfigureQueue(l.ctx, book.name, book.config); err != nil {
+		if err := b.ConfigureQueue(l.ctx, book.name, book.config.Effective()); err != nil {
 			return err
 		}
 		l.ledger.mu.Lock()

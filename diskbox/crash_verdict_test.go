@@ -45,7 +45,7 @@ func (v *crashVerdict) judgeLook(book *crashBook, c *crashContent, at time.Time)
 	case !c.exists && book.configured:
 		v.lost++
 		v.addf("queue %s is lost", book.name)
-	case c.exists && c.config != book.config:
+	case c.exists && c.config != book.config.Effective():
 		v.addf("queue %s has another configuration: %+v", book.name, c.config)
 	}
 	var counts driver.Stats

@@ -182,7 +182,7 @@ func playLoad(dir string) error {
 	failures := make(chan error)
 	var calls atomic.Uint64
 	for name, config := range killQueues {
-		if err := b.ConfigureQueue(context.Background(), name, config); err != nil {
+		if err := b.ConfigureQueue(context.Background(), name, config.Effective()); err != nil {
 			return err
 		}
 		q, err := b.OpenQueue(context.Background(), name)

@@ -15,7 +15,8 @@ import (
 // Options configure a Backend. The zero value, and nil, mean the defaults.
 type Options struct {
 	// Defaults is the configuration of queues that are opened without having
-	// been configured.
+	// been configured, and the default of what a new queue's configuration
+	// leaves unset.
 	Defaults driver.Config
 	// MaxBodyBytes bounds bodies; 0 means driver.DefaultMaxBodyBytes. It is at
 	// most MaxBodyLimit.

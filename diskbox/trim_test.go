@@ -31,7 +31,7 @@ func countRecords(t *testing.T, m *machine, kind byte) (n int) {
 func TestDueNotesDoNotPileUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := start(t, storetest.NewDisk())
-		q := openQueue(t, m.Backend, "orders")
+		q := configure(t, m.Backend, "orders", driver.Config{MaxDeliveries: driver.Off})
 		send(t, q, driver.Outgoing{Body: []byte("tea")})
 		for range 2 * sweepEvery {
 			got, err := q.Receive(t.Context(), driver.ReceiveRequest{Max: 1, Visibility: time.Hour, Wait: time.Hour})
@@ -53,7 +53,7 @@ func TestDueNotesDoNotPileUp(t *testing.T) {
 func TestSweepingKeepsWhatIsStillToComeDue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := start(t, storetest.NewDisk())
-		q := openQueue(t, m.Backend, "orders")
+		q := configure(t, m.Backend, "orders", driver.Config{MaxDeliveries: driver.Off})
 		const waiting = 500
 		for n := range waiting {
 			send(t, q, driver.Outgoing{Body: fmt.Append(nil, n), Delay: 14*time.Minute + time.Duration(n)*100*time.Millisecond})

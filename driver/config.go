@@ -6,11 +6,16 @@ import (
 	"unicode/utf8"
 )
 
-// Config is what can be set per queue. The zero Config is the backend's
-// default: one shard, FIFO, no bounds but the machine's, no delivery limit.
+// Off turns a setting of a Config off: no limit, no bound, no window.
+const Off = -1
+
+// Config is what can be set per queue. 0 leaves a setting unset: a new queue gets
+// the backend's default for it, and an existing queue keeps what it has. Off turns
+// a setting off. Admin.QueueConfig returns what is in force, with Off where a
+// setting is off and no 0, so that it can be changed and given back.
 type Config struct {
 	// Shards splits the queue so that more cores, disks or machines can serve
-	// it; order then holds within a shard. 0 means 1.
+	// it; order then holds within a shard. It cannot be off. The default is 1.
 	Shards int
 	// StrictGroups delivers each group in order, as FIFO queues of SQS do. A message
 	// that is in flight, or nacked with a delay, blocks the later messages of its
@@ -21,20 +26,24 @@ type Config struct {
 	// they take turns. Nothing is held back. It excludes StrictGroups.
 	FairGroups bool
 	// MaxDeliveries is how often a message is delivered before it becomes a
-	// dead letter. 0 means no limit.
+	// dead letter. The default is DefaultMaxDeliveries; Off means no limit.
 	MaxDeliveries int
 	// MaxMessages and MaxBytes bound what waits (ready, delayed and in
-	// flight; bytes are those of the bodies). 0 means no bound.
+	// flight; bytes are those of the bodies). The default is Off.
 	MaxMessages int
 	MaxBytes    int
-	// MaxInFlight bounds how many messages are leased at once. 0: no bound.
+	// MaxInFlight bounds how many messages are leased at once. The default is
+	// Off.
 	MaxInFlight int
 	// MaxDead bounds the dead letters. When they are full, a message that was
 	// delivered too often stays in the queue and is delayed by DeadRetry, and
-	// one that is too old stays deliverable until there is room. 0: no bound.
+	// one that is too old stays deliverable until there is room. The default is
+	// DefaultMaxDead, and Off where RetainDead or DeadLetterTo bounds them.
 	MaxDead int
 	// DedupWindow is how long a dedup key is remembered, and DedupMax how many
-	// keys are. 0 means the backend's defaults.
+	// keys are. The defaults are DefaultDedupWindow and DefaultDedupMax. With
+	// DedupWindow Off, dedup keys are refused; with DedupMax Off, keys are not
+	// counted.
 	DedupWindow time.Duration
 	DedupMax    int
 	// RetainReady and RetainDead bound how long, and how many, messages are
@@ -46,7 +55,7 @@ type Config struct {
 	// dead letter, or sending it to DeadLetterTo. SQS does so.
 	DropExpired bool
 	// MaxHold bounds how long one delivery can be held by extending it, as a
-	// multiple of the visibility first asked for. 0 means no bound.
+	// multiple of the visibility first asked for. The default is Off.
 	MaxHold int
 	// DeadLetterTo sends messages that die to another queue of the same
 	// backend, or to the tail of this one, instead of keeping them as this queue's
@@ -61,11 +70,18 @@ type Config struct {
 	Annotation string
 }
 
-// Retention bounds by age and by number; zero fields do not bound.
+// Retention bounds by age and by number. The default of both is Off.
 type Retention struct {
 	Age   time.Duration
 	Count int
 }
+
+// Defaults of new queues, on every backend of this module.
+const (
+	DefaultMaxDeliveries = 5
+	DefaultMaxDead       = 10_000
+	DefaultDedupMax      = 1_000_000
+)
 
 // DeadRetry is how long a message that ought to be dead is delayed when the
 // dead letters are full.
@@ -85,25 +101,9 @@ func (c Config) Validate() error {
 	if c.Shards < 0 || c.Shards > MaxShards {
 		return configError("Shards", fmt.Sprintf("%d is outside 0…%d", c.Shards, MaxShards))
 	}
-	for _, bound := range []struct {
-		field string
-		value int64
-	}{
-		{"MaxDeliveries", int64(c.MaxDeliveries)},
-		{"MaxMessages", int64(c.MaxMessages)},
-		{"MaxBytes", int64(c.MaxBytes)},
-		{"MaxInFlight", int64(c.MaxInFlight)},
-		{"MaxDead", int64(c.MaxDead)},
-		{"DedupWindow", int64(c.DedupWindow)},
-		{"DedupMax", int64(c.DedupMax)},
-		{"RetainReady.Age", int64(c.RetainReady.Age)},
-		{"RetainReady.Count", int64(c.RetainReady.Count)},
-		{"RetainDead.Age", int64(c.RetainDead.Age)},
-		{"RetainDead.Count", int64(c.RetainDead.Count)},
-		{"MaxHold", int64(c.MaxHold)},
-	} {
-		if bound.value < 0 {
-			return configError(bound.field, fmt.Sprintf("%d is negative; 0 turns it off", bound.value))
+	for _, setting := range c.settings() {
+		if value := setting.get(); value < Off {
+			return configError(setting.field, fmt.Sprintf("%d is negative; want at least 1, 0 (unset) or %d (off)", value, Off))
 		}
 	}
 	if c.FairGroups && c.StrictGroups {

@@ -164,11 +164,12 @@ type LateAcker interface {
 // An Admin manages the queues of a backend. Openers implement it.
 type Admin interface {
 	// ConfigureQueue creates the queue or changes its configuration; messages
-	// are kept. Codes: ErrInvalid (the field and its limit), ErrUnsupported (a
+	// are kept, and so is what config leaves unset. Codes: ErrInvalid (the field and its limit), ErrUnsupported (a
 	// setting the backend cannot honour, or cannot change on a live queue).
 	ConfigureQueue(ctx context.Context, name string, config Config) error
 
-	// QueueConfig returns the configuration in force. Codes: ErrNotFound.
+	// QueueConfig returns the configuration in force, with nothing unset. Codes:
+	// ErrNotFound.
 	QueueConfig(ctx context.Context, name string) (Config, error)
 
 	// Queues lists the names of all queues, in order. An error ends the

@@ -15,7 +15,8 @@ type Backend struct{ host *host.Backend }
 // Options configure a Backend. The zero value, and nil, mean the defaults.
 type Options struct {
 	// Defaults is the configuration of queues that are opened without having
-	// been configured. It must be valid; New does not fail, so an invalid one
+	// been configured, and the default of what a new queue's configuration
+	// leaves unset. It must be valid; New does not fail, so an invalid one
 	// is reported when a queue is opened.
 	Defaults driver.Config
 	// MaxBodyBytes bounds bodies; 0 means driver.DefaultMaxBodyBytes.
@@ -55,7 +56,7 @@ func (b *Backend) ConfigureQueue(ctx context.Context, name string, config driver
 	return b.host.ConfigureQueue(ctx, name, config)
 }
 
-// QueueConfig returns the configuration in force. It does not block. Codes:
+// QueueConfig returns the configuration in force, with nothing unset. It does not block. Codes:
 // ErrNotFound.
 func (b *Backend) QueueConfig(ctx context.Context, name string) (driver.Config, error) {
 	return b.host.QueueConfig(ctx, name)

@@ -22,19 +22,26 @@ func (b *Backend) ConfigureQueue(ctx context.Context, name string, config driver
 	return named(b.configure(ctx, name, config), name, "configure")
 }
 
-func (b *Backend) configure(ctx context.Context, name string, config driver.Config) error {
+func (b *Backend) configure(ctx context.Context, name string, asked driver.Config) error {
 	if err := b.checkOpen(ctx, name); err != nil {
 		return err
 	}
-	if err := checkConfig(name, config); err != nil {
-		return err
-	}
-	if err := b.prepare(ctx, name, config); err != nil {
-		return err
-	}
-	state, err := b.openFirst(ctx, name, "c", config)
-	if err != nil {
-		return err
+	var config driver.Config
+	state := &opened{status: "changed"}
+	for state.status == "changed" { // by another process since it was read
+		existing, err := b.look(ctx, name)
+		if err != nil {
+			return err
+		}
+		if config, err = b.resolve(name, asked, existing.existing()); err != nil {
+			return err
+		}
+		if err := b.prepare(ctx, name, config); err != nil {
+			return err
+		}
+		if state, err = b.configureFirst(ctx, name, existing, config); err != nil {
+			return err
+		}
 	}
 	if state.status == "fixed" {
 		return fixed(state.config, config)
@@ -67,7 +74,8 @@ func fixed(old, asked driver.Config) error {
 	}
 }
 
-// QueueConfig returns the configuration in force. It blocks for a round trip.
+// QueueConfig returns the configuration in force, with nothing unset. It blocks for
+// a round trip.
 // Codes: ErrNotFound, ErrInvalid, ErrUnavailable, ErrClosed.
 func (b *Backend) QueueConfig(ctx context.Context, name string) (driver.Config, error) {
 	if err := b.checkOpen(ctx, name); err != nil {
@@ -80,7 +88,7 @@ func (b *Backend) QueueConfig(ctx context.Context, name string) (driver.Config, 
 	if err != nil {
 		return driver.Config{}, named(err, name, "configure")
 	}
-	return state.config, nil
+	return state.config.Effective(), nil
 }
 
 // Queues lists the names of all queues, in order. It blocks for a round trip per

@@ -4,6 +4,7 @@ import (
 	"strconv"
 	"testing"
 
+	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/redistest"
 )
 
@@ -11,7 +12,7 @@ import (
 // a queue can have got a million messages in one move.
 func TestOldArrivalsAreForgottenALittleAtATime(t *testing.T) {
 	t.Parallel()
-	b := open(t, connect(t, redistest.SharedServer(t).ClientOption()), &Options{Prefix: redistest.Prefix(t)})
+	b := open(t, connect(t, redistest.SharedServer(t).ClientOption()), &Options{Prefix: redistest.Prefix(t), Defaults: driver.Config{MaxDeliveries: driver.Off}})
 	q, shelter := openQueue(t, b), openNamed(t, b, "shelter")
 	const old = 5000
 	key, client := keyOf(shelter, "arrivals"), b.client

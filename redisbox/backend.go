@@ -82,7 +82,8 @@ func (b *Backend) enter(ctx context.Context, name string) (*queue, error) {
 	if config.DeadLetterTo == name {
 		config.DeadLetterTo = "" // what the others send here stays here
 	}
-	if err := checkConfig(name, config); err != nil {
+	config, err := b.resolve(name, config, nil)
+	if err != nil {
 		return nil, err
 	}
 	if !b.knows(name) {
@@ -90,7 +91,7 @@ func (b *Backend) enter(ctx context.Context, name string) (*queue, error) {
 			return nil, err
 		}
 	}
-	state, err := b.openFirst(ctx, name, "o", config)
+	state, err := b.openFirst(ctx, name, config)
 	if err != nil {
 		return nil, err
 	}
@@ -137,10 +138,14 @@ func (b *Backend) prepare(ctx context.Context, name string, config driver.Config
 	if target := config.DeadLetterTo; target != "" && target != name {
 		defaults := b.options.Defaults
 		defaults.DeadLetterTo = ""
+		defaults, err := b.resolve(target, defaults, nil)
+		if err != nil {
+			return err
+		}
 		if err := b.prepare(ctx, target, defaults); err != nil {
 			return err
 		}
-		state, err := b.openFirst(ctx, target, "o", defaults)
+		state, err := b.openFirst(ctx, target, defaults)
 		if err != nil {
 			return err
 		}
@@ -204,16 +209,48 @@ type opened struct {
 	wall        float64
 }
 
+// existing returns the configuration in force, and nil if there is none.
+func (o *opened) existing() *driver.Config {
+	if o.status != "ok" {
+		return nil
+	}
+	return &o.config
+}
+
 // look reads the settings of a queue. Its status is missing if there is none.
 func (b *Backend) look(ctx context.Context, name string) (*opened, error) {
 	return b.openShard(ctx, name, 0, "l", "", 0, driver.Config{})
 }
 
-// openFirst opens or configures the first shard, creating it if need be. A
-// deletion that was interrupted is finished before.
-func (b *Backend) openFirst(ctx context.Context, name, what string, config driver.Config) (*opened, error) {
+// openFirst opens the first shard, creating it if need be. A deletion that was
+// interrupted is finished before.
+func (b *Backend) openFirst(ctx context.Context, name string, config driver.Config) (*opened, error) {
+	return b.afterDeletion(ctx, name, func() (*opened, error) {
+		return b.openShard(ctx, name, 0, "o", newIncarnation(), 0, config)
+	})
+}
+
+// configureFirst configures the first shard, creating it if need be. Its status is
+// changed if it is no longer as it was when existing was read.
+func (b *Backend) configureFirst(ctx context.Context, name string, existing *opened, config driver.Config) (*opened, error) {
+	incarnation, version := newIncarnation(), int64(0)
+	if existing.status == "ok" {
+		incarnation, version = existing.incarnation, existing.version
+	}
+	return b.afterDeletion(ctx, name, func() (*opened, error) {
+		return b.openShard(ctx, name, 0, "c", incarnation, version, config)
+	})
+}
+
+// newIncarnation is the end of the name by which a new queue is told from others
+// that were called the same, see open.lua.
+func newIncarnation() string { return strconv.FormatUint(rand.Uint64(), 36) }
+
+// afterDeletion calls open until the queue is not being deleted; a deletion that
+// was interrupted is finished.
+func (b *Backend) afterDeletion(ctx context.Context, name string, open func() (*opened, error)) (*opened, error) {
 	for {
-		state, err := b.openShard(ctx, name, 0, what, strconv.FormatUint(rand.Uint64(), 36), 0, config)
+		state, err := open()
 		if err != nil || state.status != "deleting" {
 			return state, err
 		}

@@ -10,12 +10,9 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// defaultDedupMax bounds the dedup table unless the queue says otherwise.
-const defaultDedupMax = 1_000_000
-
 // settings is what a configuration comes down to.
 type settings struct {
-	config  driver.Config
+	config  driver.Config // as driver.Config.Stored returns it
 	traits  driver.Traits
 	version int64
 }
@@ -42,14 +39,10 @@ func parseStored(text string) (config driver.Config, err error) {
 func packConfig(config driver.Config, n, i int) string {
 	config.DedupMax = dedupMax(config)
 	config = splitConfig(config, n, i)
-	window := config.DedupWindow
-	if window == 0 {
-		window = driver.DefaultDedupWindow
-	}
 	packed := packDoubles(
 		flag(config.StrictGroups), float64(config.MaxDeliveries),
 		float64(config.MaxMessages), float64(config.MaxBytes), float64(config.MaxInFlight), float64(config.MaxDead),
-		float64(config.MaxHold), micros(window), float64(config.DedupMax),
+		float64(config.MaxHold), micros(dedupWindow(config)), float64(config.DedupMax),
 		micros(config.RetainReady.Age), float64(config.RetainReady.Count),
 		micros(config.RetainDead.Age), float64(config.RetainDead.Count),
 		flag(config.DeadLetterTo != ""),
@@ -60,11 +53,17 @@ func packConfig(config driver.Config, n, i int) string {
 	return packed
 }
 
+// dedupMax is how many keys a queue remembers; Off is more than there can be.
 func dedupMax(config driver.Config) int {
-	if config.DedupMax == 0 {
-		return defaultDedupMax
+	if most := config.Effective().DedupMax; most != driver.Off {
+		return most
 	}
-	return config.DedupMax
+	return 1 << 50
+}
+
+// dedupWindow is how long a queue remembers keys, and 0 if it takes none.
+func dedupWindow(config driver.Config) time.Duration {
+	return max(config.Effective().DedupWindow, 0)
 }
 
 // splitConfig returns the part of the bounds that falls to shard i of n. The
@@ -98,11 +97,20 @@ func bounds(config *driver.Config) []bound {
 	}
 }
 
+// resolve returns the configuration that a queue gets when config is asked for, as
+// it is stored. existing is that in force, or nil.
+func (b *Backend) resolve(name string, config driver.Config, existing *driver.Config) (driver.Config, error) {
+	for _, given := range []driver.Config{config, b.options.Defaults} {
+		if err := given.Validate(); err != nil {
+			return config, err
+		}
+	}
+	config = config.Resolve(existing, b.options.Defaults).Stored()
+	return config, checkConfig(name, config)
+}
+
 // checkConfig refuses what no queue of this name can honour.
 func checkConfig(name string, config driver.Config) error {
-	if err := config.Validate(); err != nil {
-		return err
-	}
 	invalid := func(field, detail string) error {
 		return &driver.Error{Code: driver.ErrInvalid, Op: "configure", Queue: name, Field: field, Detail: detail}
 	}
@@ -130,14 +138,11 @@ func (b *Backend) newSettings(config driver.Config, version int64) *settings {
 		Groups:        true,
 		StrictGroups:  config.StrictGroups,
 		DeadLetters:   true,
-		DedupWindow:   config.DedupWindow,
+		DedupWindow:   dedupWindow(config),
 		MaxBodyBytes:  b.options.MaxBodyBytes,
 		MaxBatch:      driver.DefaultMaxBatch,
 		MaxDelay:      driver.DefaultMaxDelay,
 		MaxVisibility: driver.DefaultMaxVisibility,
-	}
-	if traits.DedupWindow == 0 {
-		traits.DedupWindow = driver.DefaultDedupWindow
 	}
 	if config.Shards > 1 {
 		traits.Ordering = driver.OrderingPerShard

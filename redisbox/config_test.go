@@ -18,7 +18,7 @@ func TestConfigurationsOfBeforeCanBeRead(t *testing.T) {
 	t.Parallel()
 	b := open(t, connect(t, redistest.SharedServer(t).ClientOption()), &Options{Prefix: redistest.Prefix(t)})
 	config := driver.Config{MaxDeliveries: 3, RetainReady: driver.Retention{Age: tick}}
-	q := configured(t, b, config)
+	q := configured(t, b, config.Effective()) // 0 was off
 	var fields map[string]any
 	if err := json.Unmarshal([]byte(stored(config, 0)), &fields); err != nil {
 		t.Fatal(err)
@@ -36,8 +36,8 @@ func TestConfigurationsOfBeforeCanBeRead(t *testing.T) {
 	if packed := field(t, b, meta, "rules"); len(packed) != 8*15 {
 		t.Fatalf("scripts read %d bytes, and used to read 120", len(packed))
 	}
-	if got, err := b.QueueConfig(t.Context(), "orders"); err != nil || got != config {
-		t.Errorf("got %+v, error %v; want %+v", got, err, config)
+	if got, err := b.QueueConfig(t.Context(), "orders"); err != nil || got != config.Effective() {
+		t.Errorf("got %+v, error %v; want %+v", got, err, config.Effective())
 	}
 	send(t, q, "a")
 	pause(2 * tick)
@@ -59,7 +59,7 @@ func TestAnAnnotationIsKeptOnce(t *testing.T) {
 	t.Parallel()
 	for topology, option := range topologies(t) {
 		b := open(t, connect(t, option), &Options{Prefix: redistest.Prefix(t)})
-		config := driver.Config{Shards: 3, DedupWindow: time.Hour, DropExpired: true, Annotation: strings.Repeat("<ä\u2028\x00\">", 1000)}
+		config := driver.Config{Shards: 3, DedupWindow: time.Hour, DropExpired: true, Annotation: strings.Repeat("<ä\u2028\x00\">", 1000)}.Effective()
 		q := configured(t, b, config)
 		if got, err := b.QueueConfig(t.Context(), "orders"); err != nil || got != config {
 			t.Errorf("%s: got %+v, error %v", topology, got, err)

@@ -142,3 +142,14 @@ func eventually(t testing.TB, what string, happened func() bool) {
 
 // pause lets time pass on all clocks.
 func pause(d time.Duration) { <-time.After(d) }
+
+// configureFirstShard does what ConfigureQueue does before it goes on to the other
+// shards.
+func configureFirstShard(t *testing.T, b *Backend, name string, config driver.Config) (*opened, error) {
+	t.Helper()
+	existing, err := b.look(t.Context(), name)
+	if err != nil {
+		return nil, err
+	}
+	return b.configureFirst(t.Context(), name, existing, config)
+}

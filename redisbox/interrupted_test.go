@@ -238,7 +238,7 @@ func TestAConfigurationReachesAllShardsAndProcesses(t *testing.T) {
 	prefix := q.backend.options.Prefix
 	other := openQueue(t, open(t, connect(t, redistest.SharedCluster(t).ClientOption()), &Options{Prefix: prefix}))
 	config := driver.Config{Shards: 8, MaxMessages: 8, DedupWindow: time.Hour}
-	if _, err := q.backend.openFirst(t.Context(), "orders", "c", config); err != nil {
+	if _, err := configureFirstShard(t, q.backend, "orders", config); err != nil {
 		t.Fatal(err)
 	}
 	refused := 0

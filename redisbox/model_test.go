@@ -98,7 +98,7 @@ func (d *duet) play(steps int) bool {
 	d.config.StrictGroups = d.random.IntN(2) == 0
 	d.config = d.drawConfig()
 	ctx := d.t.Context()
-	if err := d.backend.ConfigureQueue(ctx, d.name, d.config); err != nil {
+	if err := d.backend.ConfigureQueue(ctx, d.name, d.config.Effective()); err != nil {
 		d.t.Fatal(err)
 	}
 	q, err := d.backend.OpenQueue(ctx, d.name)
@@ -144,7 +144,7 @@ func (d *duet) step() (what, model, redis string) {
 	case 12:
 		if d.random.IntN(4) == 0 {
 			d.config = d.drawConfig()
-			err := d.backend.ConfigureQueue(d.t.Context(), d.name, d.config)
+			err := d.backend.ConfigureQueue(d.t.Context(), d.name, d.config.Effective())
 			d.model.Configure(d.now(), d.config)
 			return fmt.Sprintf("configure %+v", d.config), "ok", verdict(err)
 		}

@@ -180,7 +180,7 @@ func stall(t *testing.T, q *handle) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := q.backend.openFirst(t.Context(), q.name, "c", q.settings.Load().config); err != nil { // nothing else makes it look
+	if _, err := configureFirstShard(t, q.backend, q.name, q.settings.Load().config); err != nil { // nothing else makes it look
 		t.Fatal(err)
 	}
 }

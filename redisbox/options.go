@@ -13,7 +13,8 @@ type Options struct {
 	// It cannot contain braces.
 	Prefix string
 	// Defaults is the configuration of queues that are opened without having
-	// been configured.
+	// been configured, and the default of what a new queue's configuration
+	// leaves unset.
 	Defaults driver.Config
 	// MaxBodyBytes bounds bodies; 0 means driver.DefaultMaxBodyBytes.
 	MaxBodyBytes int

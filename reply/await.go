@@ -30,8 +30,9 @@ const (
 // of Mailbox.Receive.
 //
 // Each look at a message that is for somebody else counts as a delivery of it,
-// so a mailbox that is shared must not limit deliveries tightly. A mailbox for
-// each client has none of this.
+// so a queue that is shared needs MaxDeliveries driver.Off: with the default limit
+// replies become dead letters after a few looks. A mailbox for each client has none
+// of this.
 func Await[R any](ctx context.Context, replies *mailbox.Mailbox[Result[R]], requestID string) (R, error) {
 	var answer R
 	err := browse(ctx, replies, requestID, func(message *mailbox.Message[Result[R]]) (verdict, error) {

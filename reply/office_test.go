@@ -26,7 +26,7 @@ type office struct {
 
 func newOffice(t *testing.T) *office {
 	t.Helper()
-	o := &office{backend: membox.New(nil), slots: reply.NewMemory(nil)}
+	o := &office{backend: membox.New(&membox.Options{Defaults: driver.Config{MaxDeliveries: driver.Off}}), slots: reply.NewMemory(nil)}
 	o.faults = mailboxtest.NewFaults(o.backend)
 	o.store = o.faults.Replies(o.slots)
 	o.registry = mailbox.NewRegistry(&mailbox.RegistryOptions{Fallback: o.backend})

@@ -18,7 +18,8 @@ const (
 )
 
 // Config says what a daemon is. The zero value of a field means its default, which
-// may depend on the profile; see Defaults. Keys, flags and variables of the fields
+// may depend on the profile; see Defaults. driver.Off turns a limit off, where
+// Setting.CanBeOff says so. Keys, flags and variables of the fields
 // are listed by Settings.
 type Config struct {
 	// Profile is Micronode or Macronode.
@@ -186,11 +187,19 @@ func (c Config) complete() Config {
 // topicDefaults are the configuration of topics that say nothing.
 func (c *Config) topicDefaults() driver.Config {
 	return driver.Config{
-		Shards: c.Shards, MaxDeliveries: c.MaxAttempts, MaxMessages: c.ShardCapacity * c.Shards, MaxBytes: c.ShardBytes * c.Shards,
+		Shards: c.Shards, MaxDeliveries: c.MaxAttempts, MaxMessages: inAllShards(c.ShardCapacity, c.Shards), MaxBytes: inAllShards(c.ShardBytes, c.Shards),
 		MaxDead: c.MaxDead, DedupWindow: c.ReplayWindow, DedupMax: c.DedupMax,
 		RetainReady: driver.Retention{Age: c.RetainReady}, RetainDead: driver.Retention{Age: c.RetainDead},
 		MaxHold: c.InFlightFactor,
 	}
+}
+
+// inAllShards is the bound of a topic whose shards have this one.
+func inAllShards(bound, shards int) int {
+	if bound == driver.Off {
+		return driver.Off
+	}
+	return bound * shards
 }
 
 // loopback reports whether an address can be reached from this machine only.

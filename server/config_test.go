@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/server"
 )
 
@@ -55,7 +56,13 @@ func TestBadSettingsStopTheStartWithASentence(t *testing.T) {
 		{args: []string{"--cap-cache-ttl=121s"}, want: "between 5s and 2m0s"},
 		{args: []string{"--visibility-min=10s"}, want: "mailbox.default_visibility is 5s"},
 		{args: []string{"--backoff-max=1ms"}, want: "mailbox.backoff_max"},
-		{args: []string{"--max-attempts=-1"}, want: "mailbox.max_attempts is -1"},
+		{args: []string{"--max-attempts=-1"}, want: "the flag --max-attempts is -1; want more than 0, or 0 to turn it off"},
+		{args: []string{"--retain-ready=-1s"}, want: "the flag --retain-ready is -1s; want more than 0, or 0"},
+		{args: []string{"--shards=0"}, want: "the flag --shards is 0; want more than 0"},
+		{args: []string{"--max-wait=0s"}, want: "the flag --max-wait is 0s; want more than 0"},
+		{args: []string{"--t-replay=0"}, want: "the flag --t-replay is 0s; want more than 0"},
+		{environ: []string{"MAILBOXD_MAX_CONNS=0"}, want: "MAILBOXD_MAX_CONNS is 0; want more than 0"},
+		{file: "[listen]\nmax_conns = 0", want: "listen.max_conns is 0; want more than 0"},
 		{args: []string{"--max-messages=257"}, want: "between 1 and 256"},
 		{args: []string{"--listen=0.0.0.0:80"}, want: "plaintext"},
 		{args: []string{"--listen-oap=:80"}, want: "plaintext"},
@@ -125,5 +132,43 @@ func TestProfilesDiffer(t *testing.T) {
 	daemon, err := server.New(server.Config{Profile: server.Micronode, Amnesia: &off}, nil)
 	if err != nil || *daemon.Config().Amnesia || daemon.Config().Backend != "memory:" {
 		t.Errorf("an explicit setting is to win: %v", err)
+	}
+}
+
+// TestExplicitZeroTurnsSettingOff by flag, variable and file, and what is not given
+// keeps its default.
+func TestExplicitZeroTurnsSettingOff(t *testing.T) {
+	want := driver.Config{
+		Shards: 1, DedupWindow: 5 * time.Minute, DedupMax: driver.Off, MaxDeliveries: driver.Off, MaxMessages: driver.Off, MaxBytes: driver.Off,
+		MaxInFlight: driver.Off, MaxDead: driver.Off, MaxHold: driver.Off,
+		RetainReady: driver.Retention{Age: driver.Off, Count: driver.Off}, RetainDead: driver.Retention{Age: driver.Off, Count: driver.Off},
+	}
+	var args, environ []string
+	file := make(map[string]string)
+	for _, s := range server.Settings() {
+		if !s.CanBeOff {
+			continue
+		}
+		args = append(args, "--"+s.Flag+"=0")
+		environ = append(environ, s.Variable+"=0")
+		section, name, _ := strings.Cut(s.Key, ".")
+		file[section] += name + " = \"0\"\n"
+	}
+	path := writeFile(t, "[mailbox]\n"+file["mailbox"]+"[retention]\n"+file["retention"])
+	for from, given := range map[string]struct{ args, environ []string }{
+		"flags": {args: args}, "environment": {environ: environ}, "file": {args: []string{"--config", path}},
+	} {
+		config, err := server.Load(append(given.args, "--profile=micronode"), given.environ, io.Discard)
+		if err != nil {
+			t.Errorf("%s: %v", from, err)
+			continue
+		}
+		if got := server.TopicDefaults(config); got.Resolve(nil, driver.Config{}) != want {
+			t.Errorf("%s: got %+v, want %+v", from, got, want)
+		}
+	}
+	config, err := server.Load([]string{"--max-attempts=0"}, nil, io.Discard)
+	if got := server.TopicDefaults(config); err != nil || got.MaxDeliveries != driver.Off || got.MaxDead != 1<<20 || got.RetainReady.Age != 7*24*time.Hour {
+		t.Errorf("with one setting off: got %+v, error %v", got, err)
 	}
 }

@@ -101,7 +101,7 @@ func shareRevocations(ctx context.Context, own revocations, keys *capability.Key
 func (s *sharedRevocations) openLocked(ctx context.Context) error {
 	// Nothing bounds or ends what is in it: a revocation must not be lost because
 	// there are many.
-	want := driver.Config{Shards: 1}
+	want := driver.Config{}.Effective()
 	config, err := s.admin.QueueConfig(ctx, revocationLog)
 	if want.Annotation = config.Annotation; err != nil || config != want {
 		if err := s.admin.ConfigureQueue(ctx, revocationLog, want); err != nil {

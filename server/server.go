@@ -180,7 +180,7 @@ func (s *Server) assemble(config *Config) (err error) {
 		Verifier: capability.NewVerifier(s.keys.ring, &capability.VerifierOptions{
 			Audience: []string{config.Audience}, Revocations: s.keys.revocations, CacheTTL: config.CapCacheTTL,
 		}),
-		Defaults: config.topicDefaults(), Limits: config.limits(), Metrics: s.metrics, Logger: s.log,
+		Limits: config.limits(), Metrics: s.metrics, Logger: s.log,
 	})
 	if err != nil {
 		return err
@@ -265,8 +265,9 @@ func (s *Server) route(other http.Handler) http.Handler {
 
 func (c *Config) limits() broker.Limits {
 	return broker.Limits{
-		MaxPayloadBytes: c.MaxPayloadBytes, MinVisibility: c.VisibilityMin, MaxWait: c.MaxWait, MaxInFlight: c.GlobalInFlight, MaxWaiting: c.MaxWaiting,
-		MaxTopics: c.MaxTopics, BackoffBase: c.BackoffBase, BackoffMax: c.BackoffMax,
+		MaxPayloadBytes: c.MaxPayloadBytes, MinVisibility: c.VisibilityMin, MaxWait: c.MaxWait,
+		MaxInFlight: max(c.GlobalInFlight, 0), // 0 if it is off
+		MaxWaiting:  c.MaxWaiting, MaxTopics: c.MaxTopics, BackoffBase: c.BackoffBase, BackoffMax: c.BackoffMax,
 	}
 }
 

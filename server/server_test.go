@@ -364,7 +364,7 @@ func TestReloadChangesWhatCanChange(t *testing.T) {
 		t.Errorf("what was out before the reload: %v", fields)
 	}
 	bad := config
-	bad.MaxAttempts = -1
+	bad.MaxAttempts = -2
 	if err := r.Reload(bad); err == nil {
 		t.Error("a bad configuration was taken")
 	}

@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/mailboxmq/mailbox/driver"
 )
 
 // A Setting is one thing that can be configured: by a key in the file, by a flag,
@@ -17,6 +19,8 @@ type Setting struct {
 	Help string
 	// Live says that a reload changes it.
 	Live bool
+	// CanBeOff says that 0 turns it off. In a Config that is driver.Off.
+	CanBeOff bool
 
 	field func(c *Config) any // a pointer to the field
 }
@@ -29,6 +33,13 @@ func setting(key, flag, help string, live bool, field func(*Config) any) Setting
 		Key: key, Flag: flag, Variable: "MAILBOXD_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_")),
 		Help: help, Live: live, field: field,
 	}
+}
+
+// orOff is a setting that 0 turns off.
+func (s Setting) orOff() Setting {
+	s.Help += "; 0 turns it off"
+	s.CanBeOff = true
+	return s
 }
 
 // A size is a number of bytes.
@@ -60,12 +71,12 @@ var settings = []Setting{
 
 	setting("limits.max_payload_bytes", "max-payload-bytes", "bytes of a payload", true, func(c *Config) any { return (*size)(&c.MaxPayloadBytes) }),
 	setting("mailbox.shards", "shards", "shards of topics that were not configured", false, func(c *Config) any { return &c.Shards }),
-	setting("mailbox.shard_capacity", "shard-cap", "messages that wait in a shard", false, func(c *Config) any { return &c.ShardCapacity }),
-	setting("mailbox.shard_bytes", "shard-bytes", "bytes that wait in a shard", false, func(c *Config) any { return (*size)(&c.ShardBytes) }),
-	setting("mailbox.global_inflight", "global-inflight", "messages in flight over all queues; no tenant beside others has more than half", true, func(c *Config) any { return &c.GlobalInFlight }),
+	setting("mailbox.shard_capacity", "shard-cap", "messages that wait in a shard", false, func(c *Config) any { return &c.ShardCapacity }).orOff(),
+	setting("mailbox.shard_bytes", "shard-bytes", "bytes that wait in a shard", false, func(c *Config) any { return (*size)(&c.ShardBytes) }).orOff(),
+	setting("mailbox.global_inflight", "global-inflight", "messages in flight over all queues; no tenant beside others has more than half", true, func(c *Config) any { return &c.GlobalInFlight }).orOff(),
 	setting("mailbox.max_topics", "max-topics", "queues that exist; no tenant beside others has more than half", true, func(c *Config) any { return &c.MaxTopics }),
 	setting("mailbox.max_waiting", "max-waiting", "receives that wait at once; no tenant beside others has more than half", true, func(c *Config) any { return &c.MaxWaiting }),
-	setting("mailbox.dedup_max", "dedup-max", "keys that a topic remembers", false, func(c *Config) any { return &c.DedupMax }),
+	setting("mailbox.dedup_max", "dedup-max", "keys that a topic remembers", false, func(c *Config) any { return &c.DedupMax }).orOff(),
 	setting("mailbox.visibility_min", "visibility-min", "shortest visibility that can be asked for", true, func(c *Config) any { return &c.VisibilityMin }),
 	setting("mailbox.default_visibility", "default-visibility", "visibility of receives that do not ask", false, func(c *Config) any { return &c.VisibilityDefault }),
 	setting("mailbox.max_messages", "max-messages", "messages of a receive that does not say", false, func(c *Config) any { return &c.MaxMessages }),
@@ -75,12 +86,12 @@ var settings = []Setting{
 	setting("mailbox.cap_cache_ttl", "cap-cache-ttl", "how long a verified token is trusted, 5s to 120s", false, func(c *Config) any { return &c.CapCacheTTL }),
 	setting("mailbox.backoff_base", "backoff-base", "first bound of the wait after a nack", true, func(c *Config) any { return &c.BackoffBase }),
 	setting("mailbox.backoff_max", "backoff-max", "last bound of the wait after a nack", true, func(c *Config) any { return &c.BackoffMax }),
-	setting("mailbox.max_attempts", "max-attempts", "deliveries before a message is a dead letter", false, func(c *Config) any { return &c.MaxAttempts }),
+	setting("mailbox.max_attempts", "max-attempts", "deliveries before a message is a dead letter", false, func(c *Config) any { return &c.MaxAttempts }).orOff(),
 
-	setting("retention.ready", "retain-ready", "how long messages are kept", false, func(c *Config) any { return &c.RetainReady }),
-	setting("retention.dead", "retain-dead", "how long dead letters are kept", false, func(c *Config) any { return &c.RetainDead }),
-	setting("retention.max_dead", "max-dead", "dead letters of a topic", false, func(c *Config) any { return &c.MaxDead }),
-	setting("retention.inflight_factor", "inflight-factor", "how many times its visibility a message can be held", false, func(c *Config) any { return &c.InFlightFactor }),
+	setting("retention.ready", "retain-ready", "how long messages are kept", false, func(c *Config) any { return &c.RetainReady }).orOff(),
+	setting("retention.dead", "retain-dead", "how long dead letters are kept", false, func(c *Config) any { return &c.RetainDead }).orOff(),
+	setting("retention.max_dead", "max-dead", "dead letters of a topic", false, func(c *Config) any { return &c.MaxDead }).orOff(),
+	setting("retention.inflight_factor", "inflight-factor", "how many times its visibility a message can be held", false, func(c *Config) any { return &c.InFlightFactor }).orOff(),
 
 	setting("auth.key_file", "key-file", "file of the keys that tokens are made with", false, func(c *Config) any { return &c.KeyFile }),
 	setting("auth.token_file", "token-file", "file of the operator's token", false, func(c *Config) any { return &c.TokenFile }),
@@ -149,21 +160,37 @@ func (s *Setting) set(c *Config, text string) error {
 		if err != nil {
 			return fmt.Errorf("is to be a whole number")
 		}
-		*field = value
+		return given(s, field, value)
 	case *size:
 		value, err := parseSize(text)
 		if err != nil {
 			return err
 		}
-		*field = value
+		return given(s, field, value)
 	case *time.Duration:
 		value, err := time.ParseDuration(text)
 		if err != nil {
 			return fmt.Errorf("is to be a duration like 250ms, 5s or 168h")
 		}
-		*field = value
+		return given(s, field, value)
 	default:
 		return fmt.Errorf("cannot be set")
+	}
+	return nil
+}
+
+// given sets a number that was given. 0 would mean the default in a Config, so it
+// is off, or refused; a negative number is refused.
+func given[N int | size | time.Duration](s *Setting, field *N, value N) error {
+	switch {
+	case value > 0:
+		*field = value
+	case !s.CanBeOff:
+		return fmt.Errorf("is %v; want more than 0", value)
+	case value < 0:
+		return fmt.Errorf("is %v; want more than 0, or 0 to turn it off", value)
+	default:
+		*field = driver.Off
 	}
 	return nil
 }

@@ -116,6 +116,9 @@ func checkNumbers(c *Config) error {
 		{"retention.inflight_factor", c.InFlightFactor, 1, 1 << 20},
 		{"retention.max_dead", c.MaxDead, 1, 1 << 40},
 	} {
+		if n.value == driver.Off && settingOf(n.key).CanBeOff {
+			continue
+		}
 		if n.value < n.low || n.value > n.high {
 			return fmt.Errorf("%s is %d and is to be between %d and %d", n.key, n.value, n.low, n.high)
 		}
@@ -143,6 +146,9 @@ func checkTimes(c *Config) error {
 		{"retention.ready", c.RetainReady, time.Second, long},
 		{"retention.dead", c.RetainDead, time.Second, long},
 	} {
+		if d.value == driver.Off && settingOf(d.key).CanBeOff {
+			continue
+		}
 		if d.value < d.low || d.value > d.high {
 			return fmt.Errorf("%s is %v and is to be between %v and %v", d.key, d.value, d.low, d.high)
 		}

@@ -17,8 +17,8 @@ import (
 // FIFO queue, which is called name.fifo at SQS and can be opened by either name;
 // MaxDeliveries and DeadLetterTo, which go together, become its RedrivePolicy, and
 // the queue they lead to is created if it is not there; RetainReady.Age, together
-// with DropExpired, is its retention, and 0 the longest that SQS has. All else is
-// refused.
+// with DropExpired, is its retention. All else is refused. What SQS bounds in all
+// queues can be Off and is as SQS has it: RetainReady.Age is the longest then.
 //
 // It blocks for a few requests; repeating it is safe. SQS may take a minute until
 // new attributes are in force. Codes: ErrInvalid, ErrUnsupported (the field),
@@ -47,6 +47,16 @@ func (b *Backend) configure(ctx context.Context, name string, config driver.Conf
 	if config.StrictGroups && !fifo {
 		return configError(driver.ErrUnsupported, "StrictGroups", "a standard queue cannot be made a FIFO queue")
 	}
+	if config.DeadLetterTo != "" && config.MaxDeliveries == 0 && !isNew {
+		current, err := b.attributes(ctx, at.url)
+		if err != nil {
+			return err
+		}
+		config.MaxDeliveries = readSettings(b, at.physical, current).config.MaxDeliveries
+	}
+	if config.DeadLetterTo != "" && config.MaxDeliveries <= 0 {
+		return configError(driver.ErrUnsupported, "DeadLetterTo", "SQS moves messages only by the number of deliveries: set MaxDeliveries")
+	}
 	if isNew && config.DeadLetterTo == name { // it must be there before it can be named
 		if at, err = b.create(ctx, name, config.StrictGroups, nil); err != nil {
 			return err
@@ -74,9 +84,13 @@ func (b *Backend) configure(ctx context.Context, name string, config driver.Conf
 
 // wanted are the attributes that say what config says.
 func (b *Backend) wanted(ctx context.Context, config driver.Config, fifo bool) (map[string]string, error) {
-	attributes := map[string]string{"RedrivePolicy": "", "MessageRetentionPeriod": seconds(longestRetention)}
-	if config.RetainReady.Age > 0 {
-		attributes["MessageRetentionPeriod"] = seconds(config.RetainReady.Age)
+	attributes := map[string]string{"RedrivePolicy": ""}
+	switch age := config.RetainReady.Age; age {
+	case 0: // a new queue has the longest, and another keeps what it has
+	case driver.Off:
+		attributes["MessageRetentionPeriod"] = seconds(longestRetention)
+	default:
+		attributes["MessageRetentionPeriod"] = seconds(age)
 	}
 	if config.DeadLetterTo == "" {
 		return attributes, nil

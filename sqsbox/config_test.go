@@ -58,7 +58,8 @@ func TestAConfigurationBecomesAttributes(t *testing.T) {
 		}
 	}
 	read, err := backend.QueueConfig(t.Context(), "orders")
-	config.DeadLetterTo, config.DedupWindow, config.MaxInFlight = "graves.fifo", 5*time.Minute, 120_000
+	config.DeadLetterTo, config.DedupWindow, config.DedupMax, config.MaxInFlight = "graves.fifo", 5*time.Minute, driver.Off, 120_000
+	config = config.Effective()
 	if err != nil || read != config {
 		t.Errorf("got %+v, %v; want %+v", read, err, config)
 	}
@@ -68,8 +69,14 @@ func TestAConfigurationBecomesAttributes(t *testing.T) {
 	if err := backend.ConfigureQueue(t.Context(), "orders", driver.Config{}); err != nil {
 		t.Fatal(err)
 	}
-	if read, err = backend.QueueConfig(t.Context(), "orders"); err != nil || read.DeadLetterTo != "" || read.RetainReady.Age != 14*24*time.Hour {
-		t.Errorf("after the defaults were set: got %+v, %v", read, err)
+	if read, err = backend.QueueConfig(t.Context(), "orders"); err != nil || read.DeadLetterTo != "" || read.RetainReady.Age != time.Hour {
+		t.Errorf("after nothing was set: got %+v, %v; want the retention that it had", read, err)
+	}
+	if err := backend.ConfigureQueue(t.Context(), "orders", driver.Config{RetainReady: driver.Retention{Age: driver.Off}}); err != nil {
+		t.Fatal(err)
+	}
+	if read, err = backend.QueueConfig(t.Context(), "orders"); err != nil || read.RetainReady.Age != 14*24*time.Hour {
+		t.Errorf("after the retention was turned off: got %+v, %v; want the longest of SQS", read, err)
 	}
 }
 

@@ -49,6 +49,12 @@ func readSettings(b *Backend, physical string, attributes map[string]string) *se
 		s.config.MaxDeliveries = policy.most()
 		s.config.DeadLetterTo = b.nameOf(nameInARN(policy.Target))
 	}
+	window := s.config.DedupWindow
+	s.config.DedupMax = driver.Off
+	s.config = s.config.Effective()
+	if window == 0 {
+		s.config.DedupWindow = driver.Off // a standard queue takes no keys
+	}
 	return s
 }
 
@@ -129,15 +135,15 @@ func checkConfig(name string, config driver.Config) error {
 		{"MaxInFlight", config.MaxInFlight > 0 && config.MaxInFlight != maxInFlight, fmt.Sprintf("it is %d in all queues of SQS", maxInFlight)},
 		{"MaxDead", config.MaxDead > 0, "SQS keeps dead letters in another queue, which has no bound"},
 		{"DedupWindow", config.DedupWindow > 0 && !fifo, "standard queues of SQS have none"},
+		{"DedupWindow", config.DedupWindow == driver.Off && fifo, fmt.Sprintf("it is %v in all FIFO queues of SQS", dedupWindow)},
 		{"DedupWindow", config.DedupWindow > 0 && config.DedupWindow != dedupWindow, fmt.Sprintf("it is %v in all FIFO queues of SQS", dedupWindow)},
 		{"DedupMax", config.DedupMax > 0, "SQS remembers any number of keys"},
 		{"RetainReady.Count", config.RetainReady.Count > 0, "SQS keeps any number of messages"},
 		{"RetainReady.Age", config.RetainReady.Age > 0 && !config.DropExpired, "SQS removes what is too old without a trace, which DropExpired must allow"},
-		{"RetainDead", config.RetainDead != driver.Retention{}, "SQS keeps dead letters in another queue, which has a retention of its own"},
+		{"RetainDead", config.RetainDead.Age > 0 || config.RetainDead.Count > 0, "SQS keeps dead letters in another queue, which has a retention of its own"},
 		{"MaxHold", config.MaxHold > 0, fmt.Sprintf("SQS bounds the time of a delivery by %v in all", driver.DefaultMaxVisibility)},
 		{"Annotation", config.Annotation != "", "queues of SQS have no room for one"},
 		{"MaxDeliveries", config.MaxDeliveries > 0 && config.DeadLetterTo == "", "SQS needs another queue to move messages to: set DeadLetterTo"},
-		{"DeadLetterTo", config.DeadLetterTo != "" && config.MaxDeliveries == 0, "SQS moves messages only by the number of deliveries: set MaxDeliveries"},
 	} {
 		if setting.asked {
 			return configError(driver.ErrUnsupported, setting.field, setting.reason)

@@ -127,7 +127,7 @@ func TestNothingIsLostWhateverFails(t *testing.T) {
 // rage lets the storm pass, and then looks for what it has left.
 func (w *storm) rage(strict bool) {
 	const messages = 60
-	w.Configure("orders", driver.Config{StrictGroups: strict})
+	w.Configure("orders", driver.Config{StrictGroups: strict, MaxDeliveries: driver.Off})
 	orders := w.open("orders")
 	for i := range messages {
 		var group []mailbox.SendOption

@@ -52,7 +52,7 @@ func configIsReadBack(s *session, _ driver.Queue) {
 // configCovers reports whether got has the settings that want sets. What want
 // leaves open may have become the backend's default.
 func configCovers(got, want driver.Config) bool {
-	covers := func(got, want int) bool { return want == 0 || got == want }
+	covers := func(got, want int) bool { return want <= 0 || got == want }
 	return covers(got.MaxDeliveries, want.MaxDeliveries) && covers(got.MaxMessages, want.MaxMessages) &&
 		covers(got.MaxBytes, want.MaxBytes) && covers(got.MaxInFlight, want.MaxInFlight) &&
 		covers(got.MaxDead, want.MaxDead) && covers(int(got.DedupWindow), int(want.DedupWindow)) &&
@@ -74,9 +74,10 @@ func configuringKeepsMessages(s *session, q driver.Queue) {
 }
 
 // reconfigure changes the queue under test, and reports whether the backend
-// can.
+// can. What config leaves unset is off.
 func (s *session) reconfigure(config driver.Config) bool {
 	s.t.Helper()
+	config = complete(config)
 	err := s.opener.(driver.Admin).ConfigureQueue(s.ctx(), queueName, config)
 	if errors.Is(err, driver.ErrUnsupported) {
 		s.t.Logf("refused on a live queue: %v", err)
@@ -143,18 +144,18 @@ func badConfigIsRefused(s *session, q driver.Queue) {
 	}{
 		{driver.Config{Shards: -1}, driver.MaxShards},
 		{driver.Config{Shards: driver.MaxShards + 1}, driver.MaxShards},
-		{driver.Config{MaxDeliveries: -1}, 0},
-		{driver.Config{MaxMessages: -1}, 0},
-		{driver.Config{MaxBytes: -1}, 0},
-		{driver.Config{MaxInFlight: -1}, 0},
-		{driver.Config{MaxDead: -1}, 0},
-		{driver.Config{DedupWindow: -1}, 0},
-		{driver.Config{DedupMax: -1}, 0},
-		{driver.Config{RetainReady: driver.Retention{Age: -1}}, 0},
-		{driver.Config{RetainReady: driver.Retention{Count: -1}}, 0},
-		{driver.Config{RetainDead: driver.Retention{Age: -1}}, 0},
-		{driver.Config{RetainDead: driver.Retention{Count: -1}}, 0},
-		{driver.Config{MaxHold: -1}, 0},
+		{driver.Config{MaxDeliveries: -2}, 0},
+		{driver.Config{MaxMessages: -2}, 0},
+		{driver.Config{MaxBytes: -2}, 0},
+		{driver.Config{MaxInFlight: -2}, 0},
+		{driver.Config{MaxDead: -2}, 0},
+		{driver.Config{DedupWindow: -2}, 0},
+		{driver.Config{DedupMax: -2}, 0},
+		{driver.Config{RetainReady: driver.Retention{Age: -2}}, 0},
+		{driver.Config{RetainReady: driver.Retention{Count: -2}}, 0},
+		{driver.Config{RetainDead: driver.Retention{Age: -2}}, 0},
+		{driver.Config{RetainDead: driver.Retention{Count: -2}}, 0},
+		{driver.Config{MaxHold: -2}, 0},
 		{driver.Config{DeadLetterTo: "{bad}"}, ""},
 	} {
 		err := admin.ConfigureQueue(s.ctx(), queueName, bad.config)

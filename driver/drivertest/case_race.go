@@ -14,7 +14,10 @@ import (
 var raceCases = []testCase{
 	{id: "VIS-6", title: "an ack before the deadline wins, at the deadline and after it loses", run: ackAroundDeadline},
 	{id: "VIS-6", title: "of an ack and a receiver that waits for the expiry, exactly one wins", run: ackAgainstReceiver},
-	{id: "VIS-6", title: "of many acks and many expiries, each message goes to exactly one", run: manyAcksAgainstExpiry},
+	{
+		id: "VIS-6", title: "of many acks and many expiries, each message goes to exactly one",
+		config: always(driver.Config{}), run: manyAcksAgainstExpiry,
+	},
 }
 
 func ackAroundDeadline(s *session, q driver.Queue) {

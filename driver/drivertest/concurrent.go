@@ -134,7 +134,7 @@ func newCrowd(t *testing.T, b Backend, load Load) *crowd {
 	}
 	c.opener = b.Open(t)
 	if admin, ok := c.opener.(driver.Admin); ok {
-		if err := admin.ConfigureQueue(t.Context(), crowdQueueName, load.Config); err != nil {
+		if err := admin.ConfigureQueue(t.Context(), crowdQueueName, complete(load.Config)); err != nil {
 			t.Fatalf("configure %s: %v", describeConfig(load.Config), err)
 		}
 	} else if load.Config != (driver.Config{}) {

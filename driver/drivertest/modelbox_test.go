@@ -92,11 +92,12 @@ func (b *modelBox) OpenQueue(_ context.Context, name string) (driver.Queue, erro
 }
 
 func (b *modelBox) ConfigureQueue(ctx context.Context, name string, config driver.Config) error {
-	return b.queue(name).configure(ctx, config)
+	q := b.queue(name)
+	return q.configure(ctx, config.Resolve(&q.model.config, driver.Config{}).Stored())
 }
 
 func (b *modelBox) QueueConfig(_ context.Context, name string) (driver.Config, error) {
-	return b.queue(name).model.config, nil
+	return b.queue(name).model.config.Effective(), nil
 }
 
 func (b *modelBox) Queues(context.Context) iter.Seq2[string, error] {

@@ -80,7 +80,7 @@ func (s *session) prepare(config func(*session) driver.Config) driver.Queue {
 		s.t.Log("the opener does not implement Admin, and so says that its queues cannot be configured")
 		return nil
 	}
-	wanted := config(s)
+	wanted := complete(config(s))
 	err := admin.ConfigureQueue(s.ctx(), queueName, wanted)
 	if !errors.Is(err, driver.ErrUnsupported) {
 		s.ok(err, "configure %+v", wanted)
@@ -104,9 +104,24 @@ func (s *session) open(name string) driver.Queue {
 	return q
 }
 
-// configure sets up another queue, or changes one, which must work.
+// complete turns off what a configuration leaves unset, so that a case or program
+// states all that holds. Only DedupWindow stays unset: without it there would be no
+// dedup keys.
+func complete(config driver.Config) driver.Config {
+	window := config.DedupWindow
+	if config.DedupMax == 0 {
+		config.DedupMax = driver.Off
+	}
+	config = config.Effective()
+	config.DedupWindow = window
+	return config
+}
+
+// configure sets up another queue, or changes one, which must work. What config
+// leaves unset is off.
 func (s *session) configure(name string, config driver.Config) driver.Queue {
 	s.t.Helper()
+	config = complete(config)
 	s.ok(s.opener.(driver.Admin).ConfigureQueue(s.ctx(), name, config), "configure queue %q with %+v", name, config)
 	return s.open(name)
 }

@@ -72,7 +72,7 @@ func (s *stage) play(t *testing.T, opener driver.Opener, name string, p Program)
 	player.other = other
 	player.untimed = p.Untimed
 	player.configure = func(ctx context.Context, config driver.Config) error {
-		return opener.(driver.Admin).ConfigureQueue(ctx, name, config)
+		return opener.(driver.Admin).ConfigureQueue(ctx, name, complete(config))
 	}
 	if s.backend.Restart != nil {
 		player.restart = func(how Crash) (queue, other driver.Queue, err error) {
@@ -103,7 +103,7 @@ func configureQueues(ctx context.Context, opener driver.Opener, name string, p P
 		configs[otherName(name)] = *p.Other
 	}
 	for name, config := range configs {
-		err := admin.ConfigureQueue(ctx, name, config)
+		err := admin.ConfigureQueue(ctx, name, complete(config))
 		if errors.Is(err, driver.ErrUnsupported) {
 			return errUnsupportedConfig
 		}

@@ -42,7 +42,7 @@ func (s *shell) doctorCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "doctor", Short: "Find out what is wrong",
 		Long: "Check, one after the other, the address, the daemon, its readiness, TLS, the clocks, the token, whether the\n" +
-			"daemon accepts it, frames, and the disk; and say what to do. The exit code is 1 if something is wrong.",
+			"daemon accepts it, the delivery limits of queues, frames, and the disk; and say what to do. The exit code is 1 if something is wrong.",
 		Args: wants(0, 0),
 		RunE: s.run(func(ctx context.Context, _ []string) error {
 			d := &doctor{shell: s}
@@ -95,6 +95,7 @@ func (d *doctor) visit(ctx context.Context) {
 		d.checkToken(credential.source, time.Now())
 	}
 	d.checkAccepted(ctx)
+	d.checkLimits(ctx)
 	d.checkFrames(ctx)
 	d.checkDisk()
 }
@@ -236,6 +237,39 @@ func (d *doctor) checkAccepted(ctx context.Context) {
 		return
 	}
 	d.add("access", statusOK, "", "the daemon accepts the token, and takes writes")
+}
+
+// neverReached is the delivery limit that earlier daemons gave to queues made over
+// the SQS protocol, which have none.
+const neverReached = 1 << 30
+
+// checkLimits lists the queues without a delivery limit, as far as the token lets
+// them be seen: a message that kills its worker is delivered to the next without
+// end.
+func (d *doctor) checkLimits(ctx context.Context) {
+	if d.health == nil || d.token.IsZero() {
+		return
+	}
+	var unlimited []string
+	for name, err := range d.api.queues(ctx) {
+		if err != nil {
+			d.add("limits", statusSkip, "", "the queues cannot be listed: %s", explain(err).sentence)
+			return
+		}
+		config, err := d.api.config(ctx, name)
+		if err != nil { // it was deleted meanwhile, or the token does not cover it
+			continue
+		}
+		if limit := config.MaxAttempts; limit == nil || *limit == 0 || *limit >= neverReached {
+			unlimited = append(unlimited, string(printable([]byte(name), 0)))
+		}
+	}
+	if len(unlimited) > 0 {
+		d.add("limits", statusWarn, "give them one with mailbox queues configure QUEUE --max-attempts 5, unless they are meant to have none",
+			"%s without a delivery limit: %s", plural(len(unlimited), "queue"), strings.Join(unlimited, ", "))
+		return
+	}
+	d.add("limits", statusOK, "", "every queue has a delivery limit")
 }
 
 // orNil keeps explain from being asked about nothing.

@@ -41,7 +41,7 @@ func doctor(t *testing.T, environ []string, code int) (found map[string]string, 
 func TestDoctorFindsAHealthyDaemonHealthy(t *testing.T) {
 	d := start(t, onDisk())
 	found, all := doctor(t, d.environ(), 0)
-	for _, check := range []string{"daemon", "readiness", "TLS", "clock", "token", "access", "frames"} {
+	for _, check := range []string{"daemon", "readiness", "TLS", "clock", "token", "access", "limits", "frames"} {
 		if found[check] != "ok" {
 			t.Errorf("%s is %q: %s", check, found[check], all)
 		}
@@ -108,5 +108,19 @@ func TestDoctorFindsAClockThatIsOff(t *testing.T) {
 	found, all := doctor(t, d.environ("MAILBOX_ADDR="+off.URL, "MAILBOX_OAP_ADDR=off"), 1)
 	if found["clock"] != "failed" || found["readiness"] != "failed" || found["plaintext"] != "warning" || !strings.Contains(all, "look at its log") {
 		t.Errorf("got %s", all)
+	}
+}
+
+func TestDoctorListsQueuesWithoutDeliveryLimit(t *testing.T) {
+	d := start(t, inMemory())
+	d.must(t, "queues", "create", "limited")
+	d.must(t, "queues", "create", "endless", "--max-attempts", "0")
+	r := mailbox(t, d.environ(), "doctor")
+	if r.code != 0 || !strings.Contains(r.stdout, "1 queue without a delivery limit: endless:") {
+		t.Errorf("exit code %d: %s", r.code, r.stdout)
+	}
+	d.must(t, "queues", "configure", "endless", "--max-attempts", "3")
+	if found, all := doctor(t, d.environ(), 0); found["limits"] != "ok" {
+		t.Errorf("after it got a limit: %s", all)
 	}
 }

@@ -212,6 +212,10 @@ var fields = map[string]string{
 	"Body": "the body has", "DedupKey": "the key", "Delay": "--delay", "Group": "--group", "ReplyTo": "--reply-to",
 	"CorrelationID": "--correlation-id", "Attributes": "the attributes:", "Visibility": "--visibility", "Wait": "--wait", "Max": "--max",
 	"name": "the name of the queue", "MaxDeliveries": "--max-attempts",
+	"max_attempts": "--max-attempts", "max_messages": "--max-messages", "max_bytes": "--max-bytes", "max_in_flight": "--max-in-flight",
+	"max_dead": "--max-dead", "dedup_window_ms": "--dedup-window", "dedup_max": "--dedup-max", "max_hold": "--max-hold",
+	"retain_ready_ms": "--retain-ready", "retain_ready_count": "--retain-ready-count",
+	"retain_dead_ms": "--retain-dead", "retain_dead_count": "--retain-dead-count",
 }
 
 // rootCause is the innermost error, which says most in the fewest words.

@@ -8,25 +8,26 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// configBody is the configuration of a queue in JSON, here and on the wire. 0
-// means the daemon's default, or no bound where it has none.
+// configBody is the configuration of a queue in JSON, here and on the wire. What
+// is absent is unset: a new queue gets the daemon's default, an existing one keeps
+// what it has. 0 is off. The daemon answers with all of them.
 type configBody struct {
-	Shards           int     `json:"shards"`
-	StrictGroups     bool    `json:"strict_groups"`
-	FairGroups       bool    `json:"fair_groups,omitempty"`
-	MaxAttempts      int     `json:"max_attempts"`
-	MaxMessages      int     `json:"max_messages"`
-	MaxBytes         int     `json:"max_bytes"`
-	MaxInFlight      int     `json:"max_in_flight"`
-	MaxDead          int     `json:"max_dead"`
-	DedupWindowMS    float64 `json:"dedup_window_ms"`
-	DedupMax         int     `json:"dedup_max"`
-	RetainReadyMS    float64 `json:"retain_ready_ms"`
-	RetainReadyCount int     `json:"retain_ready_count"`
-	RetainDeadMS     float64 `json:"retain_dead_ms"`
-	RetainDeadCount  int     `json:"retain_dead_count"`
-	MaxHold          int     `json:"max_hold"`
-	DeadLetterTo     string  `json:"dead_letter_to"`
+	Shards           int      `json:"shards,omitempty"`
+	StrictGroups     bool     `json:"strict_groups"`
+	FairGroups       bool     `json:"fair_groups,omitempty"`
+	MaxAttempts      *int     `json:"max_attempts,omitempty"`
+	MaxMessages      *int     `json:"max_messages,omitempty"`
+	MaxBytes         *int     `json:"max_bytes,omitempty"`
+	MaxInFlight      *int     `json:"max_in_flight,omitempty"`
+	MaxDead          *int     `json:"max_dead,omitempty"`
+	DedupWindowMS    *float64 `json:"dedup_window_ms,omitempty"`
+	DedupMax         *int     `json:"dedup_max,omitempty"`
+	RetainReadyMS    *float64 `json:"retain_ready_ms,omitempty"`
+	RetainReadyCount *int     `json:"retain_ready_count,omitempty"`
+	RetainDeadMS     *float64 `json:"retain_dead_ms,omitempty"`
+	RetainDeadCount  *int     `json:"retain_dead_count,omitempty"`
+	MaxHold          *int     `json:"max_hold,omitempty"`
+	DeadLetterTo     string   `json:"dead_letter_to"`
 	// What no flag sets, and must not be lost when another setting is changed.
 	DropExpired bool   `json:"drop_expired,omitempty"`
 	Annotation  string `json:"annotation,omitempty"`
@@ -43,49 +44,61 @@ func (a *api) config(ctx context.Context, queue string) (configBody, error) {
 
 // configFlags are settings of a queue as flags.
 type configFlags struct {
-	config                               configBody
-	maxBytes                             byteSize
-	dedupWindow, retainReady, retainDead time.Duration
+	shards                   int
+	strictGroups, fairGroups bool
+	maxAttempts, maxMessages int
+	maxBytes                 byteSize
+	maxInFlight, maxDead     int
+	dedupWindow              time.Duration
+	dedupMax                 int
+	retainReady, retainDead  time.Duration
+	readyCount, deadCount    int
+	maxHold                  int
+	deadLetterTo             string
 }
 
 func (f *configFlags) register(flags *pflag.FlagSet) {
-	c := &f.config
-	flags.IntVar(&c.Shards, "shards", 0, "parts that the queue is split into; order holds within a part")
-	flags.BoolVar(&c.StrictGroups, "strict-groups", false, "deliver each group in order, and never two batches of it at a time")
-	flags.BoolVar(&c.FairGroups, "fair-groups", false, "let messages of quiet groups go first, so that a noisy one does not delay the others")
-	flags.IntVar(&c.MaxAttempts, "max-attempts", 0, "deliveries before a message is a dead letter")
-	flags.IntVar(&c.MaxMessages, "max-messages", 0, "messages that can wait")
-	flags.Var(&f.maxBytes, "max-bytes", "bytes of bodies that can wait, like 64MiB")
-	flags.IntVar(&c.MaxInFlight, "max-in-flight", 0, "messages that can be out at once")
-	flags.IntVar(&c.MaxDead, "max-dead", 0, "dead letters that are kept")
-	flags.DurationVar(&f.dedupWindow, "dedup-window", 0, "how long a key is remembered")
-	flags.IntVar(&c.DedupMax, "dedup-max", 0, "how many keys are remembered")
-	flags.DurationVar(&f.retainReady, "retain-ready", 0, "how long messages are kept before they are dead letters")
-	flags.IntVar(&c.RetainReadyCount, "retain-ready-count", 0, "how many messages are kept before the oldest are dead letters")
-	flags.DurationVar(&f.retainDead, "retain-dead", 0, "how long dead letters are kept")
-	flags.IntVar(&c.RetainDeadCount, "retain-dead-count", 0, "how many dead letters are kept before the oldest are removed")
-	flags.IntVar(&c.MaxHold, "max-hold", 0, "how many times its visibility a message can be held")
-	flags.StringVar(&c.DeadLetterTo, "dead-letter-to", "", "queue that dead letters are sent to")
+	flags.IntVar(&f.shards, "shards", 0, "parts that the queue is split into; order holds within a part")
+	flags.BoolVar(&f.strictGroups, "strict-groups", false, "deliver each group in order, and never two batches of it at a time")
+	flags.BoolVar(&f.fairGroups, "fair-groups", false, "let messages of quiet groups go first, so that a noisy one does not delay the others")
+	flags.IntVar(&f.maxAttempts, "max-attempts", 0, "deliveries before a message is a dead letter; 0 turns it off")
+	flags.IntVar(&f.maxMessages, "max-messages", 0, "messages that can wait; 0 turns it off")
+	flags.Var(&f.maxBytes, "max-bytes", "bytes of bodies that can wait, like 64MiB; 0 turns it off")
+	flags.IntVar(&f.maxInFlight, "max-in-flight", 0, "messages that can be out at once; 0 turns it off")
+	flags.IntVar(&f.maxDead, "max-dead", 0, "dead letters that are kept; 0 turns it off")
+	flags.DurationVar(&f.dedupWindow, "dedup-window", 0, "how long a key is remembered; 0 turns it off, and keys are refused")
+	flags.IntVar(&f.dedupMax, "dedup-max", 0, "how many keys are remembered; 0 turns it off")
+	flags.DurationVar(&f.retainReady, "retain-ready", 0, "how long messages are kept before they are dead letters; 0 turns it off")
+	flags.IntVar(&f.readyCount, "retain-ready-count", 0, "how many messages are kept before the oldest are dead letters; 0 turns it off")
+	flags.DurationVar(&f.retainDead, "retain-dead", 0, "how long dead letters are kept; 0 turns it off")
+	flags.IntVar(&f.deadCount, "retain-dead-count", 0, "how many dead letters are kept before the oldest are removed; 0 turns it off")
+	flags.IntVar(&f.maxHold, "max-hold", 0, "how many times its visibility a message can be held; 0 turns it off")
+	flags.StringVar(&f.deadLetterTo, "dead-letter-to", "", "queue that dead letters are sent to")
 }
 
 // setters take over one flag each, by its name.
 var setters = map[string]func(f *configFlags, to *configBody){
-	"shards":             func(f *configFlags, to *configBody) { to.Shards = f.config.Shards },
-	"strict-groups":      func(f *configFlags, to *configBody) { to.StrictGroups = f.config.StrictGroups },
-	"fair-groups":        func(f *configFlags, to *configBody) { to.FairGroups = f.config.FairGroups },
-	"max-attempts":       func(f *configFlags, to *configBody) { to.MaxAttempts = f.config.MaxAttempts },
-	"max-messages":       func(f *configFlags, to *configBody) { to.MaxMessages = f.config.MaxMessages },
-	"max-bytes":          func(f *configFlags, to *configBody) { to.MaxBytes = int(f.maxBytes) },
-	"max-in-flight":      func(f *configFlags, to *configBody) { to.MaxInFlight = f.config.MaxInFlight },
-	"max-dead":           func(f *configFlags, to *configBody) { to.MaxDead = f.config.MaxDead },
-	"dedup-window":       func(f *configFlags, to *configBody) { to.DedupWindowMS = float64(f.dedupWindow.Milliseconds()) },
-	"dedup-max":          func(f *configFlags, to *configBody) { to.DedupMax = f.config.DedupMax },
-	"retain-ready":       func(f *configFlags, to *configBody) { to.RetainReadyMS = float64(f.retainReady.Milliseconds()) },
-	"retain-ready-count": func(f *configFlags, to *configBody) { to.RetainReadyCount = f.config.RetainReadyCount },
-	"retain-dead":        func(f *configFlags, to *configBody) { to.RetainDeadMS = float64(f.retainDead.Milliseconds()) },
-	"retain-dead-count":  func(f *configFlags, to *configBody) { to.RetainDeadCount = f.config.RetainDeadCount },
-	"max-hold":           func(f *configFlags, to *configBody) { to.MaxHold = f.config.MaxHold },
-	"dead-letter-to":     func(f *configFlags, to *configBody) { to.DeadLetterTo = f.config.DeadLetterTo },
+	"shards":             func(f *configFlags, to *configBody) { to.Shards = f.shards },
+	"strict-groups":      func(f *configFlags, to *configBody) { to.StrictGroups = f.strictGroups },
+	"fair-groups":        func(f *configFlags, to *configBody) { to.FairGroups = f.fairGroups },
+	"max-attempts":       func(f *configFlags, to *configBody) { to.MaxAttempts = &f.maxAttempts },
+	"max-messages":       func(f *configFlags, to *configBody) { to.MaxMessages = &f.maxMessages },
+	"max-bytes":          func(f *configFlags, to *configBody) { n := int(f.maxBytes); to.MaxBytes = &n },
+	"max-in-flight":      func(f *configFlags, to *configBody) { to.MaxInFlight = &f.maxInFlight },
+	"max-dead":           func(f *configFlags, to *configBody) { to.MaxDead = &f.maxDead },
+	"dedup-window":       func(f *configFlags, to *configBody) { to.DedupWindowMS = inMilliseconds(f.dedupWindow) },
+	"dedup-max":          func(f *configFlags, to *configBody) { to.DedupMax = &f.dedupMax },
+	"retain-ready":       func(f *configFlags, to *configBody) { to.RetainReadyMS = inMilliseconds(f.retainReady) },
+	"retain-ready-count": func(f *configFlags, to *configBody) { to.RetainReadyCount = &f.readyCount },
+	"retain-dead":        func(f *configFlags, to *configBody) { to.RetainDeadMS = inMilliseconds(f.retainDead) },
+	"retain-dead-count":  func(f *configFlags, to *configBody) { to.RetainDeadCount = &f.deadCount },
+	"max-hold":           func(f *configFlags, to *configBody) { to.MaxHold = &f.maxHold },
+	"dead-letter-to":     func(f *configFlags, to *configBody) { to.DeadLetterTo = f.deadLetterTo },
+}
+
+func inMilliseconds(d time.Duration) *float64 {
+	ms := float64(d.Milliseconds())
+	return &ms
 }
 
 // given reports whether any setting is named.
@@ -110,17 +123,17 @@ func (f *configFlags) apply(flags *pflag.FlagSet, to configBody) configBody {
 
 // words are the settings for people, by the names of their flags.
 func (c *configBody) words() [][2]string {
-	number := func(n int) string {
-		if n == 0 {
-			return "no bound"
+	number := func(n *int) string {
+		if n == nil || *n == 0 {
+			return "off"
 		}
-		return strconv.Itoa(n)
+		return strconv.Itoa(*n)
 	}
-	span := func(ms float64) string {
-		if ms == 0 {
-			return "no bound"
+	span := func(ms *float64) string {
+		if ms == nil || *ms == 0 {
+			return "off"
 		}
-		return time.Duration(ms * float64(time.Millisecond)).String()
+		return time.Duration(*ms * float64(time.Millisecond)).String()
 	}
 	words := [][2]string{
 		{"shards", strconv.Itoa(max(1, c.Shards))},

@@ -76,7 +76,7 @@ func (s *shell) queuesCreate() *cobra.Command {
 	var f configFlags
 	c := &cobra.Command{
 		Use: "create QUEUE", Short: "Make a queue",
-		Long:    "Make a queue. Queues are also made when they are first used; here they can be given other settings.",
+		Long:    "Make a queue. Queues are also made when they are first used; here they can be given other settings. What is not named gets the daemon's default; 0 turns a setting off.",
 		Example: "mailbox queues create orders --max-attempts 10 --retain-ready 720h",
 		Args:    wants(1, 1),
 	}
@@ -98,7 +98,7 @@ func (s *shell) queuesConfigure() *cobra.Command {
 	var f configFlags
 	c := &cobra.Command{
 		Use: "configure QUEUE", Short: "Change the settings of a queue",
-		Long:    "Change the settings of a queue. What is not named stays as it is; 0 means the daemon's default.",
+		Long:    "Change the settings of a queue. What is not named stays as it is; 0 turns a setting off.",
 		Example: "mailbox queues configure orders --max-attempts 3 --dead-letter-to orders-failed",
 		Args:    wants(1, 1), ValidArgsFunction: s.completeQueue,
 	}

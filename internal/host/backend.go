@@ -44,7 +44,8 @@ type Backend struct {
 // Options configure a Backend.
 type Options struct {
 	// Defaults is the configuration of queues that are opened without having
-	// been configured. An invalid one is reported when a queue is opened.
+	// been configured, and the default of what a new queue's configuration
+	// leaves unset. An invalid one is reported when a queue is opened.
 	Defaults driver.Config
 	// MaxBodyBytes bounds bodies; 0 means driver.DefaultMaxBodyBytes.
 	MaxBodyBytes int
@@ -167,8 +168,9 @@ func (b *Backend) defaultsLocked(name string) driver.Config {
 // createLocked makes a new queue. It is durable when durable is set, and else
 // with the first message in it, which is when it starts to matter. Setup is
 // locked.
-func (b *Backend) createLocked(name string, config driver.Config, durable bool) (*queue, error) {
-	if err := checkConfig(name, config); err != nil {
+func (b *Backend) createLocked(name string, asked driver.Config, durable bool) (*queue, error) {
+	config, err := resolve(name, asked, nil, b.options.Defaults)
+	if err != nil {
 		return nil, err
 	}
 	b.nextID++
@@ -223,7 +225,7 @@ func (b *Backend) ConfigureQueue(ctx context.Context, name string, config driver
 	if err := driver.CheckName(name); err != nil {
 		return err
 	}
-	if err := checkConfig(name, config); err != nil {
+	if err := config.Validate(); err != nil {
 		return err
 	}
 	b.setup.Lock()
@@ -234,6 +236,9 @@ func (b *Backend) ConfigureQueue(ctx context.Context, name string, config driver
 	}
 	if q == nil {
 		_, err := b.createLocked(name, config, true)
+		return err
+	}
+	if config, err = resolve(name, config, &q.settings.Load().config, b.options.Defaults); err != nil {
 		return err
 	}
 	if err := q.checkChange(config); err != nil {
@@ -273,11 +278,20 @@ func (b *Backend) targetLocked(q *queue, config driver.Config) (*queue, error) {
 	return target, err
 }
 
+// resolve returns the configuration that a queue gets when config is asked for, as
+// it is stored. existing is that in force, or nil.
+func resolve(name string, config driver.Config, existing *driver.Config, defaults driver.Config) (driver.Config, error) {
+	for _, given := range []driver.Config{config, defaults} {
+		if err := given.Validate(); err != nil {
+			return config, err
+		}
+	}
+	config = config.Resolve(existing, defaults).Stored()
+	return config, checkConfig(name, config)
+}
+
 // checkConfig refuses what no queue of this name can honour.
 func checkConfig(name string, config driver.Config) error {
-	if err := config.Validate(); err != nil {
-		return err
-	}
 	shards := max(config.Shards, 1)
 	for _, bound := range []struct {
 		field string
@@ -300,7 +314,8 @@ func checkConfig(name string, config driver.Config) error {
 	return nil
 }
 
-// QueueConfig returns the configuration in force. Codes: ErrNotFound.
+// QueueConfig returns the configuration in force, with nothing unset. Codes:
+// ErrNotFound.
 func (b *Backend) QueueConfig(ctx context.Context, name string) (driver.Config, error) {
 	if err := ctx.Err(); err != nil {
 		return driver.Config{}, err
@@ -311,7 +326,7 @@ func (b *Backend) QueueConfig(ctx context.Context, name string) (driver.Config, 
 	if q == nil {
 		return driver.Config{}, &driver.Error{Code: driver.ErrNotFound, Op: "configure", Queue: name}
 	}
-	return q.settings.Load().config, nil
+	return q.settings.Load().config.Effective(), nil
 }
 
 // Queues lists the names of all queues, in order.

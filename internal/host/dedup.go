@@ -1,12 +1,13 @@
 package host
 
 import (
-	"cmp"
+	"math"
 	"sync"
 	"time"
 
 	"github.com/zeebo/blake3"
 
+	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/engine"
 )
 
@@ -34,13 +35,14 @@ func (d *dedup) tableLocked(s *settings) *engine.Dedup {
 	return d.table
 }
 
-// defaultDedupMax bounds the dedup table unless the queue says otherwise: at
-// some 62 bytes an entry that is 62 MB.
-const defaultDedupMax = 1_000_000
-
-// dedup returns for how long keys are remembered, and how many.
+// dedup returns for how long keys are remembered, and how many: at some 62 bytes
+// an entry, driver.DefaultDedupMax keys are 62 MB.
 func (s *settings) dedup() (window time.Duration, most int) {
-	return s.traits.DedupWindow, cmp.Or(s.config.DedupMax, defaultDedupMax)
+	most = s.config.Effective().DedupMax
+	if most == driver.Off {
+		most = math.MaxInt
+	}
+	return s.traits.DedupWindow, most
 }
 
 // digests hashes a dedup key and a body with the secret, so that nobody can

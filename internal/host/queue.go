@@ -36,7 +36,7 @@ type queue struct {
 
 // settings is what a configuration comes down to.
 type settings struct {
-	config driver.Config
+	config driver.Config  // as driver.Config.Stored returns it
 	traits *driver.Traits // shared with other queues
 }
 
@@ -110,14 +110,11 @@ func (b *Backend) traitsOf(config driver.Config, shards int) driver.Traits {
 		StrictGroups:  config.StrictGroups,
 		FairGroups:    config.FairGroups,
 		DeadLetters:   true,
-		DedupWindow:   config.DedupWindow,
+		DedupWindow:   max(config.Effective().DedupWindow, 0), // Off: keys are refused
 		MaxBodyBytes:  b.options.MaxBodyBytes,
 		MaxBatch:      driver.DefaultMaxBatch,
 		MaxDelay:      driver.DefaultMaxDelay,
 		MaxVisibility: driver.DefaultMaxVisibility,
-	}
-	if traits.DedupWindow == 0 {
-		traits.DedupWindow = driver.DefaultDedupWindow
 	}
 	if shards > 1 {
 		traits.Ordering = driver.OrderingPerShard

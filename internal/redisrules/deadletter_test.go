@@ -116,6 +116,7 @@ func policyLists(s *stage) {
 	s.counts(orders, mailbox.Stats{Dead: 1})
 	ruletest.Equal(s, "deliveries", tried.Count(), 1)
 
+	s.Configure("others", driver.Config{MaxDeliveries: driver.Off})
 	others, patient := s.open("others"), ruletest.NewTally()
 	s.send(others, "tea")
 	s.run(worker.New(others, fails(errMilk, patient), s.options(options{DeadLetters: &policy{Never: milk, Always: milk, MaxDeliveries: 1}})))

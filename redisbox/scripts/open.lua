@@ -3,9 +3,9 @@
 --
 -- KEYS: the shard, gone
 -- ARGV: what, queue, version, shards, config, settings
--- Result: what there is: ok, missing, gone, deleting or fixed; and with all but
---   missing and gone queue, version, settings, wall; or schema and a number that is
---   higher than this script knows
+-- Result: what there is: ok, missing, gone, deleting, fixed or changed; and with
+--   all but missing, gone and changed queue, version, settings, wall; or schema and
+--   a number that is higher than this script knows
 -- Uses: migrate
 --
 -- A queue gets a name of its own when it is created, which tells it from others
@@ -13,7 +13,9 @@
 -- the queue, numbers the versions of its configuration and knows its settings.
 --
 -- What to do: l look; o open, which creates what is missing under a new name that
--- ends in queue; c configure, which also changes what is there; h heal, which
+-- ends in queue; c configure, which also changes what is there, if it still is
+-- called queue and has this version (0: creates it if it still is missing), and
+-- else says changed; h heal, which
 -- creates what is missing under the name queue, unless that was deleted; a
 -- adopt, for the other shards: make them follow the first.
 --
@@ -83,6 +85,8 @@ if found[1] then
     return { 'deleting', found[1], current, found[4], wall }
   elseif what ~= 'c' then
     return { 'ok', found[1], current, found[4], wall }
+  elseif found[1] ~= queue or current ~= version then
+    return { 'changed' }
   elseif found[5] ~= shards or struct.unpack('<d', found[2], 9) ~= struct.unpack('<d', config) then
     return { 'fixed', found[1], current, found[4], wall }
   end
@@ -97,6 +101,9 @@ elseif what == 'a' or what == 'h' then
     return { 'gone' }
   end
   return create(queue, version)
+end
+if what == 'c' and version > 0 then
+  return { 'changed' } -- it was deleted
 end
 local born = wall
 if tomb then

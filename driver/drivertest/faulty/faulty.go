@@ -37,7 +37,7 @@ func All() []Saboteur {
 		leasers, forgers, forgivers, settlers,
 		orderers, groupers, fairies,
 		counters, peekers,
-		undertakers, redrivers, exiles, movers, retainers, droppers, tellers,
+		defaulters, undertakers, redrivers, exiles, movers, retainers, droppers, tellers,
 		administrators, annotators,
 		racers, oddities,
 		amnesiacs,

@@ -140,7 +140,7 @@ func (q movesIntoFull) Move(ctx context.Context, to string, limit int) (int, err
 		return q.Mover.Move(ctx, to, limit)
 	}
 	unbounded := config
-	unbounded.MaxMessages, unbounded.MaxBytes = 0, 0
+	unbounded.MaxMessages, unbounded.MaxBytes = driver.Off, driver.Off
 	if err := admin.ConfigureQueue(ctx, to, unbounded); err != nil {
 		return 0, err
 	}

@@ -88,7 +88,7 @@ func exposedMoving(spoiled handle, buries, peeks bool) driver.Queue {
 	}{spoiled, spoiled, spoiled}
 }
 
-// config is the configuration that was asked for.
+// config is the configuration that was asked for, with 0 where a setting is off.
 func (q passing) config() driver.Config {
 	return q.box.askedFor(q.name)
 }
@@ -97,7 +97,7 @@ func (q passing) config() driver.Config {
 func (q passing) reconfigure(ctx context.Context, change func(*driver.Config)) error {
 	config := q.config()
 	change(&config)
-	return q.box.inner.(driver.Admin).ConfigureQueue(ctx, q.name, config)
+	return q.box.inner.(driver.Admin).ConfigureQueue(ctx, q.name, config.Effective())
 }
 
 // sendOne sends one message, as a batch of one.
@@ -314,17 +314,27 @@ func (b *box) open(ctx context.Context, name string) (passing, error) {
 }
 
 func (b *box) ConfigureQueue(ctx context.Context, name string, config driver.Config) error {
-	told := config
+	admin, told, asked := b.inner.(driver.Admin), config, config
 	if config.Validate() == nil { // else let the backend refuse it as it is
-		told = b.rewrite(config)
+		asked = config.Resolve(b.inForce(ctx, name), driver.Config{}).Stored()
+		told = b.rewrite(asked).Effective()
 	}
-	if err := b.inner.(driver.Admin).ConfigureQueue(ctx, name, told); err != nil {
+	if err := admin.ConfigureQueue(ctx, name, told); err != nil {
 		return err
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.asked[name] = config
+	b.asked[name] = asked
 	return nil
+}
+
+// inForce is the configuration that a queue claims to have, or nil.
+func (b *box) inForce(ctx context.Context, name string) *driver.Config {
+	config, err := b.QueueConfig(ctx, name)
+	if err != nil {
+		return nil
+	}
+	return &config
 }
 
 func (b *box) QueueConfig(ctx context.Context, name string) (driver.Config, error) {
@@ -332,7 +342,7 @@ func (b *box) QueueConfig(ctx context.Context, name string) (driver.Config, erro
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if asked, ok := b.asked[name]; ok && err == nil {
-		return asked, nil
+		return asked.Effective(), nil
 	}
 	return config, err
 }

@@ -42,7 +42,7 @@ var amnesiacs = []Saboteur{
 			}
 			admin := q.box.inner.(driver.Admin)
 			config, err := admin.QueueConfig(ctx, q.name)
-			if err != nil || config.MaxMessages == 0 {
+			if err != nil || config.MaxMessages == driver.Off {
 				return err
 			}
 			config.MaxMessages += stats.Waiting()
@@ -142,7 +142,7 @@ var amnesiacs = []Saboteur{
 		Name: "forgets-the-configuration-on-restart", Breaks: "SVC-1",
 		What: "After a restart a queue has the default configuration.",
 		Wrap: afterRestart(func(ctx context.Context, q passing) error {
-			return q.box.inner.(driver.Admin).ConfigureQueue(ctx, q.name, driver.Config{})
+			return q.box.inner.(driver.Admin).ConfigureQueue(ctx, q.name, driver.Config{}.Effective())
 		}),
 	},
 }

@@ -412,8 +412,8 @@ type ConfigureRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The topic to make or to change.
 	Topic string `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
-	// The whole configuration: what is 0 here gets the daemon's default, whatever
-	// it was before.
+	// The configuration. What it leaves unset is kept, and of a new topic the
+	// daemon's default.
 	Config        *TopicConfig `protobuf:"bytes,2,opt,name=config,proto3" json:"config,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -583,27 +583,29 @@ func (*DeleteResponse) Descriptor() ([]byte, []int) {
 	return file_mailbox_v1_topic_proto_rawDescGZIP(), []int{9}
 }
 
-// TopicConfig is what can be set per topic. 0 means the daemon's default.
+// TopicConfig is what can be set per topic. A setting that is unset gets the
+// daemon's default when a topic is made, and is kept when it is changed; 0 turns
+// it off. Answers have all of them.
 type TopicConfig struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// How many parts the topic has; order holds within each.
+	// How many parts the topic has; order holds within each. 0 leaves it unset.
 	Shards int32 `protobuf:"varint,1,opt,name=shards,proto3" json:"shards,omitempty"`
 	// Deliver each group in order, and never two batches of one group at a time.
 	StrictGroups bool `protobuf:"varint,2,opt,name=strict_groups,json=strictGroups,proto3" json:"strict_groups,omitempty"`
 	// How often a message is delivered before it becomes a dead letter.
-	MaxAttempts int32 `protobuf:"varint,3,opt,name=max_attempts,json=maxAttempts,proto3" json:"max_attempts,omitempty"`
+	MaxAttempts *int32 `protobuf:"varint,3,opt,name=max_attempts,json=maxAttempts,proto3,oneof" json:"max_attempts,omitempty"`
 	// The most messages that can be ready, delayed and in flight.
-	MaxMessages int64 `protobuf:"varint,4,opt,name=max_messages,json=maxMessages,proto3" json:"max_messages,omitempty"`
+	MaxMessages *int64 `protobuf:"varint,4,opt,name=max_messages,json=maxMessages,proto3,oneof" json:"max_messages,omitempty"`
 	// The most bytes that their payloads can have together.
-	MaxBytes int64 `protobuf:"varint,5,opt,name=max_bytes,json=maxBytes,proto3" json:"max_bytes,omitempty"`
+	MaxBytes *int64 `protobuf:"varint,5,opt,name=max_bytes,json=maxBytes,proto3,oneof" json:"max_bytes,omitempty"`
 	// The most messages that can be leased at once.
-	MaxInFlight int64 `protobuf:"varint,6,opt,name=max_in_flight,json=maxInFlight,proto3" json:"max_in_flight,omitempty"`
+	MaxInFlight *int64 `protobuf:"varint,6,opt,name=max_in_flight,json=maxInFlight,proto3,oneof" json:"max_in_flight,omitempty"`
 	// The most dead letters.
-	MaxDead int64 `protobuf:"varint,7,opt,name=max_dead,json=maxDead,proto3" json:"max_dead,omitempty"`
+	MaxDead *int64 `protobuf:"varint,7,opt,name=max_dead,json=maxDead,proto3,oneof" json:"max_dead,omitempty"`
 	// How long an idem_key is remembered.
-	DedupWindowMs float64 `protobuf:"fixed64,8,opt,name=dedup_window_ms,json=dedupWindowMs,proto3" json:"dedup_window_ms,omitempty"`
+	DedupWindowMs *float64 `protobuf:"fixed64,8,opt,name=dedup_window_ms,json=dedupWindowMs,proto3,oneof" json:"dedup_window_ms,omitempty"`
 	// How many of them are.
-	DedupMax int64 `protobuf:"varint,9,opt,name=dedup_max,json=dedupMax,proto3" json:"dedup_max,omitempty"`
+	DedupMax *int64 `protobuf:"varint,9,opt,name=dedup_max,json=dedupMax,proto3,oneof" json:"dedup_max,omitempty"`
 	// How long, and how many, messages that wait are kept. Older ones become dead
 	// letters.
 	RetainReady *Retention `protobuf:"bytes,10,opt,name=retain_ready,json=retainReady,proto3" json:"retain_ready,omitempty"`
@@ -611,7 +613,7 @@ type TopicConfig struct {
 	RetainDead *Retention `protobuf:"bytes,11,opt,name=retain_dead,json=retainDead,proto3" json:"retain_dead,omitempty"`
 	// How long one delivery can be held by extending it, as a multiple of the
 	// visibility that was asked for first.
-	MaxHold int32 `protobuf:"varint,12,opt,name=max_hold,json=maxHold,proto3" json:"max_hold,omitempty"`
+	MaxHold *int32 `protobuf:"varint,12,opt,name=max_hold,json=maxHold,proto3,oneof" json:"max_hold,omitempty"`
 	// The topic that messages go to when they die, instead of becoming dead
 	// letters of this one.
 	DeadLetterTo  string `protobuf:"bytes,13,opt,name=dead_letter_to,json=deadLetterTo,proto3" json:"dead_letter_to,omitempty"`
@@ -664,50 +666,50 @@ func (x *TopicConfig) GetStrictGroups() bool {
 }
 
 func (x *TopicConfig) GetMaxAttempts() int32 {
-	if x != nil {
-		return x.MaxAttempts
+	if x != nil && x.MaxAttempts != nil {
+		return *x.MaxAttempts
 	}
 	return 0
 }
 
 func (x *TopicConfig) GetMaxMessages() int64 {
-	if x != nil {
-		return x.MaxMessages
+	if x != nil && x.MaxMessages != nil {
+		return *x.MaxMessages
 	}
 	return 0
 }
 
 func (x *TopicConfig) GetMaxBytes() int64 {
-	if x != nil {
-		return x.MaxBytes
+	if x != nil && x.MaxBytes != nil {
+		return *x.MaxBytes
 	}
 	return 0
 }
 
 func (x *TopicConfig) GetMaxInFlight() int64 {
-	if x != nil {
-		return x.MaxInFlight
+	if x != nil && x.MaxInFlight != nil {
+		return *x.MaxInFlight
 	}
 	return 0
 }
 
 func (x *TopicConfig) GetMaxDead() int64 {
-	if x != nil {
-		return x.MaxDead
+	if x != nil && x.MaxDead != nil {
+		return *x.MaxDead
 	}
 	return 0
 }
 
 func (x *TopicConfig) GetDedupWindowMs() float64 {
-	if x != nil {
-		return x.DedupWindowMs
+	if x != nil && x.DedupWindowMs != nil {
+		return *x.DedupWindowMs
 	}
 	return 0
 }
 
 func (x *TopicConfig) GetDedupMax() int64 {
-	if x != nil {
-		return x.DedupMax
+	if x != nil && x.DedupMax != nil {
+		return *x.DedupMax
 	}
 	return 0
 }
@@ -727,8 +729,8 @@ func (x *TopicConfig) GetRetainDead() *Retention {
 }
 
 func (x *TopicConfig) GetMaxHold() int32 {
-	if x != nil {
-		return x.MaxHold
+	if x != nil && x.MaxHold != nil {
+		return *x.MaxHold
 	}
 	return 0
 }
@@ -740,13 +742,13 @@ func (x *TopicConfig) GetDeadLetterTo() string {
 	return ""
 }
 
-// Retention bounds by age and by number; 0 does not bound.
+// Retention bounds by age and by number, each of which can be unset or off (0).
 type Retention struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The greatest age.
-	AgeMs float64 `protobuf:"fixed64,1,opt,name=age_ms,json=ageMs,proto3" json:"age_ms,omitempty"`
+	AgeMs *float64 `protobuf:"fixed64,1,opt,name=age_ms,json=ageMs,proto3,oneof" json:"age_ms,omitempty"`
 	// The greatest number.
-	Count         int64 `protobuf:"varint,2,opt,name=count,proto3" json:"count,omitempty"`
+	Count         *int64 `protobuf:"varint,2,opt,name=count,proto3,oneof" json:"count,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -782,15 +784,15 @@ func (*Retention) Descriptor() ([]byte, []int) {
 }
 
 func (x *Retention) GetAgeMs() float64 {
-	if x != nil {
-		return x.AgeMs
+	if x != nil && x.AgeMs != nil {
+		return *x.AgeMs
 	}
 	return 0
 }
 
 func (x *Retention) GetCount() int64 {
-	if x != nil {
-		return x.Count
+	if x != nil && x.Count != nil {
+		return *x.Count
 	}
 	return 0
 }
@@ -836,26 +838,38 @@ const file_mailbox_v1_topic_proto_rawDesc = "" +
 	"\x11ConfigureResponse\"%\n" +
 	"\rDeleteRequest\x12\x14\n" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\"\x10\n" +
-	"\x0eDeleteResponse\"\xe4\x03\n" +
+	"\x0eDeleteResponse\"\x8a\x05\n" +
 	"\vTopicConfig\x12\x16\n" +
 	"\x06shards\x18\x01 \x01(\x05R\x06shards\x12#\n" +
-	"\rstrict_groups\x18\x02 \x01(\bR\fstrictGroups\x12!\n" +
-	"\fmax_attempts\x18\x03 \x01(\x05R\vmaxAttempts\x12!\n" +
-	"\fmax_messages\x18\x04 \x01(\x03R\vmaxMessages\x12\x1b\n" +
-	"\tmax_bytes\x18\x05 \x01(\x03R\bmaxBytes\x12\"\n" +
-	"\rmax_in_flight\x18\x06 \x01(\x03R\vmaxInFlight\x12\x19\n" +
-	"\bmax_dead\x18\a \x01(\x03R\amaxDead\x12&\n" +
-	"\x0fdedup_window_ms\x18\b \x01(\x01R\rdedupWindowMs\x12\x1b\n" +
-	"\tdedup_max\x18\t \x01(\x03R\bdedupMax\x128\n" +
+	"\rstrict_groups\x18\x02 \x01(\bR\fstrictGroups\x12&\n" +
+	"\fmax_attempts\x18\x03 \x01(\x05H\x00R\vmaxAttempts\x88\x01\x01\x12&\n" +
+	"\fmax_messages\x18\x04 \x01(\x03H\x01R\vmaxMessages\x88\x01\x01\x12 \n" +
+	"\tmax_bytes\x18\x05 \x01(\x03H\x02R\bmaxBytes\x88\x01\x01\x12'\n" +
+	"\rmax_in_flight\x18\x06 \x01(\x03H\x03R\vmaxInFlight\x88\x01\x01\x12\x1e\n" +
+	"\bmax_dead\x18\a \x01(\x03H\x04R\amaxDead\x88\x01\x01\x12+\n" +
+	"\x0fdedup_window_ms\x18\b \x01(\x01H\x05R\rdedupWindowMs\x88\x01\x01\x12 \n" +
+	"\tdedup_max\x18\t \x01(\x03H\x06R\bdedupMax\x88\x01\x01\x128\n" +
 	"\fretain_ready\x18\n" +
 	" \x01(\v2\x15.mailbox.v1.RetentionR\vretainReady\x126\n" +
 	"\vretain_dead\x18\v \x01(\v2\x15.mailbox.v1.RetentionR\n" +
-	"retainDead\x12\x19\n" +
-	"\bmax_hold\x18\f \x01(\x05R\amaxHold\x12$\n" +
-	"\x0edead_letter_to\x18\r \x01(\tR\fdeadLetterTo\"8\n" +
-	"\tRetention\x12\x15\n" +
-	"\x06age_ms\x18\x01 \x01(\x01R\x05ageMs\x12\x14\n" +
-	"\x05count\x18\x02 \x01(\x03R\x05countB7Z5github.com/mailboxmq/mailbox/gen/mailbox/v1;mailboxv1b\x06proto3"
+	"retainDead\x12\x1e\n" +
+	"\bmax_hold\x18\f \x01(\x05H\aR\amaxHold\x88\x01\x01\x12$\n" +
+	"\x0edead_letter_to\x18\r \x01(\tR\fdeadLetterToB\x0f\n" +
+	"\r_max_attemptsB\x0f\n" +
+	"\r_max_messagesB\f\n" +
+	"\n" +
+	"_max_bytesB\x10\n" +
+	"\x0e_max_in_flightB\v\n" +
+	"\t_max_deadB\x12\n" +
+	"\x10_dedup_window_msB\f\n" +
+	"\n" +
+	"_dedup_maxB\v\n" +
+	"\t_max_hold\"W\n" +
+	"\tRetention\x12\x1a\n" +
+	"\x06age_ms\x18\x01 \x01(\x01H\x00R\x05ageMs\x88\x01\x01\x12\x19\n" +
+	"\x05count\x18\x02 \x01(\x03H\x01R\x05count\x88\x01\x01B\t\n" +
+	"\a_age_msB\b\n" +
+	"\x06_countB7Z5github.com/mailboxmq/mailbox/gen/mailbox/v1;mailboxv1b\x06proto3"
 
 var (
 	file_mailbox_v1_topic_proto_rawDescOnce sync.Once
@@ -901,6 +915,8 @@ func file_mailbox_v1_topic_proto_init() {
 	if File_mailbox_v1_topic_proto != nil {
 		return
 	}
+	file_mailbox_v1_topic_proto_msgTypes[10].OneofWrappers = []any{}
+	file_mailbox_v1_topic_proto_msgTypes[11].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

@@ -28,8 +28,8 @@ func (c Caller) Purge(ctx context.Context, topic string) (removed int, err error
 }
 
 // Configure creates a topic or changes its configuration; messages are kept.
-// What the configuration leaves at zero gets the daemon's default, so that
-// nothing is without bounds. It needs a token for administration of the topic,
+// What the configuration leaves unset is kept, and of a new topic the backend's
+// default. It needs a token for administration of the topic,
 // and of the one that dead letters are sent to. It blocks until the backend has
 // it. Codes: ErrInvalid, ErrUnsupported, ErrFull (it does not exist, and the caller's
 // share of queues is used up).
@@ -46,7 +46,6 @@ func (c Caller) Configure(ctx context.Context, topic string, config driver.Confi
 	if err := config.Validate(); err != nil {
 		return err
 	}
-	config = withDefaults(config, &b.defaults)
 	if config.DeadLetterTo != "" {
 		if !grant.AllowsTopic(config.DeadLetterTo) {
 			_, err := c.authorize(ctx, capability.OpAdmin, config.DeadLetterTo)
@@ -66,33 +65,6 @@ func (c Caller) Configure(ctx context.Context, topic string, config driver.Confi
 	}
 	b.census.add(name, capability.TokenID{})
 	return nil
-}
-
-// withDefaults fills in what is zero.
-func withDefaults(c driver.Config, defaults *driver.Config) driver.Config {
-	fill := func(value *int, otherwise int) {
-		if *value == 0 {
-			*value = otherwise
-		}
-	}
-	fill(&c.Shards, defaults.Shards)
-	fill(&c.MaxDeliveries, defaults.MaxDeliveries)
-	fill(&c.MaxMessages, defaults.MaxMessages)
-	fill(&c.MaxBytes, defaults.MaxBytes)
-	fill(&c.MaxInFlight, defaults.MaxInFlight)
-	fill(&c.MaxDead, defaults.MaxDead)
-	fill(&c.DedupMax, defaults.DedupMax)
-	fill(&c.MaxHold, defaults.MaxHold)
-	if c.DedupWindow == 0 {
-		c.DedupWindow = defaults.DedupWindow
-	}
-	if c.RetainReady == (driver.Retention{}) {
-		c.RetainReady = defaults.RetainReady
-	}
-	if c.RetainDead == (driver.Retention{}) {
-		c.RetainDead = defaults.RetainDead
-	}
-	return c
 }
 
 // Config returns the configuration of a topic. It needs a token for

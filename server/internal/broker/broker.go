@@ -26,10 +26,7 @@ type Options struct {
 	Revocations Revoker
 	// Keeper changes the keys of Ring, for who may; nil means that nobody may.
 	Keeper KeyKeeper
-	// Defaults fill in what the configuration of a topic leaves open. They must
-	// be the backend's defaults too, for topics that are never configured.
-	Defaults driver.Config
-	Limits   Limits
+	Limits Limits
 	// Metrics count; nil counts for nobody.
 	Metrics *metrics.Set
 	// Logger gets what happens to messages that nobody asked for, and refusals.
@@ -47,7 +44,6 @@ type Broker struct {
 	ring        *capability.KeyRing
 	revocations Revoker
 	keeper      KeyKeeper
-	defaults    driver.Config
 	limits      atomic.Pointer[Limits]
 	metrics     *metrics.Set
 	log         *slog.Logger
@@ -89,12 +85,9 @@ func New(options Options) (*Broker, error) {
 	case options.Verifier == nil:
 		return nil, missing("Verifier")
 	}
-	if err := options.Defaults.Validate(); err != nil {
-		return nil, err
-	}
 	b := &Broker{
 		opener: options.Opener, verifier: options.Verifier, ring: options.Ring, revocations: options.Revocations, keeper: options.Keeper,
-		defaults: options.Defaults, metrics: options.Metrics, log: options.Logger, start: time.Now(),
+		metrics: options.Metrics, log: options.Logger, start: time.Now(),
 	}
 	b.inFlight = share.New("in-flight", "global_inflight", 0, retryInFlight)
 	b.census.pool = share.New("queues", "max_topics", 0, retryTopics)

@@ -16,7 +16,7 @@ func BenchmarkBroker(b *testing.B) {
 		b.Run(map[int]string{1: "one by one", 32: "batches of 32"}[size], func(b *testing.B) {
 			backend := membox.New(nil)
 			defer backend.Close()
-			bench := newBench(b, backend, broker.Limits{}, driver.Config{})
+			bench := newBench(b, backend, broker.Limits{})
 			c := bench.as("")
 			ctx := b.Context()
 			messages := make([]broker.Outgoing, size)

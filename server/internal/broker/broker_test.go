@@ -45,12 +45,12 @@ func (l *lockedBuffer) String() string {
 	return l.b.String()
 }
 
-func newBench(t testing.TB, backend driver.Opener, limits broker.Limits, defaults driver.Config) *bench {
+func newBench(t testing.TB, backend driver.Opener, limits broker.Limits) *bench {
 	t.Helper()
 	b := &bench{t: t, ring: capability.NewKeyRing(capability.NewKey()), revoked: new(capability.MemoryRevocations), log: new(lockedBuffer)}
 	var err error
 	b.Broker, err = broker.New(broker.Options{
-		Opener: backend, Ring: b.ring, Revocations: b.revoked, Limits: limits, Defaults: defaults,
+		Opener: backend, Ring: b.ring, Revocations: b.revoked, Limits: limits,
 		Verifier: capability.NewVerifier(b.ring, &capability.VerifierOptions{Revocations: b.revoked}),
 		Logger:   slog.New(slog.NewJSONHandler(b.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	})
@@ -63,7 +63,7 @@ func newBench(t testing.TB, backend driver.Opener, limits broker.Limits, default
 func memory(t testing.TB, limits broker.Limits) *bench {
 	backend := membox.New(nil)
 	t.Cleanup(func() { _ = backend.Close() })
-	return newBench(t, backend, limits, driver.Config{})
+	return newBench(t, backend, limits)
 }
 
 // as returns a caller with a token for a tenant.
@@ -244,7 +244,7 @@ func TestTheLifeOfAMessageIsOneAnswer(t *testing.T) {
 func TestNoSecretReachesTheLog(t *testing.T) {
 	backend := membox.New(nil)
 	defer backend.Close()
-	b := newBench(t, &flipper{Opener: backend, flip: func(m *driver.Message) { m.Body[0] ^= 1 }}, broker.Limits{}, driver.Config{})
+	b := newBench(t, &flipper{Opener: backend, flip: func(m *driver.Message) { m.Body[0] ^= 1 }}, broker.Limits{})
 	token := mint(t, b.ring, "")
 	c := b.Caller(token, broker.Origin{CorrelationID: "corr-7"})
 	message := broker.Outgoing{Outgoing: driver.Outgoing{Body: []byte("canary-payload"), Attributes: map[string]string{"k": "canary-attribute"}}}

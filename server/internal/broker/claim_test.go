@@ -14,7 +14,7 @@ import (
 func TestAMessageThatClaimsWhereItDiedDoesNotMoveThere(t *testing.T) {
 	backend := membox.New(nil)
 	t.Cleanup(func() { _ = backend.Close() })
-	b := newBench(t, backend, broker.Limits{}, driver.Config{})
+	b := newBench(t, backend, broker.Limits{})
 	const reserved = "mailbox.revocations"
 	homes := []string{"orders", "~other~orders", "~acme~orders", broker.Reserved(reserved)}
 	for _, home := range homes {

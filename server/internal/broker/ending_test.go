@@ -217,13 +217,13 @@ func TestDeathsBeforeTheBrokerAreNotCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		backend := membox.New(nil)
 		t.Cleanup(func() { _ = backend.Close() })
-		before := newBench(t, backend, broker.Limits{}, driver.Config{})
+		before := newBench(t, backend, broker.Limits{})
 		before.configure(before.as(""), "orders", driver.Config{MaxDeliveries: 1})
 		before.fail(before.as(""), "orders", "x", "broken")
 		if err := before.Close(); err != nil {
 			t.Fatal(err)
 		}
-		b := newBench(t, backend, broker.Limits{}, driver.Config{})
+		b := newBench(t, backend, broker.Limits{})
 		b.fail(b.as(""), "orders", "y", "broken")
 		if n := b.figure("dlq_total", "reason=max_attempts", "topic=orders"); n != 1 {
 			t.Errorf("the second broker counts %v deaths, want 1", n)

@@ -83,7 +83,7 @@ func (b *Broker) measure(ctx context.Context, t *topic) (metrics.Level, error) {
 		if err != nil {
 			return level, err
 		}
-		level.Capacity = config.MaxMessages
+		level.Capacity = max(config.MaxMessages, 0) // 0 if it is off
 		if config.Shards > 1 {
 			level.Shard = "all"
 		} else {

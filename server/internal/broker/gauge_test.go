@@ -43,7 +43,7 @@ func TestDeathsAreCountedHoweverManyThereAre(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := memory(t, broker.Limits{})
 		c := b.as("")
-		b.configure(c, "orders", driver.Config{MaxDeliveries: 1})
+		b.configure(c, "orders", driver.Config{MaxDeliveries: 1, MaxDead: driver.Off})
 		want := map[driver.Reason]float64{}
 		die := func(n int, reason driver.Reason) {
 			t.Helper()
@@ -148,7 +148,7 @@ func TestTheDepthOfReorderingIsMeasured(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				backend := &shuffler{Backend: membox.New(nil), order: test.order}
 				t.Cleanup(func() { _ = backend.Close() })
-				b := newBench(t, backend, broker.Limits{}, driver.Config{})
+				b := newBench(t, backend, broker.Limits{})
 				c := b.as("")
 				for i := range test.order {
 					message := broker.Outgoing{Outgoing: driver.Outgoing{Body: []byte("x")}}

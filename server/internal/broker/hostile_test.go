@@ -90,7 +90,7 @@ func (q *slowQueue) Receive(ctx context.Context, req driver.ReceiveRequest) ([]d
 func TestDeletingATopicWhileAReceiveReturnsLeavesNoLeaseCounted(t *testing.T) {
 	o := &slowOpener{membox.New(nil), make(chan struct{}), make(chan struct{})}
 	defer o.Backend.Close()
-	b := newBench(t, o, broker.Limits{MaxInFlight: 1}, driver.Config{})
+	b := newBench(t, o, broker.Limits{MaxInFlight: 1})
 	c := b.as("")
 	b.send(c, "orders", "x")
 	done := make(chan error)

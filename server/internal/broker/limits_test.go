@@ -104,7 +104,7 @@ func TestNothingIsWithoutBounds(t *testing.T) {
 	defaults := driver.Config{MaxDeliveries: 5, RetainReady: driver.Retention{Age: time.Hour}, RetainDead: driver.Retention{Age: time.Hour}, MaxMessages: 10}
 	backend := membox.New(&membox.Options{Defaults: defaults})
 	defer backend.Close()
-	b := newBench(t, backend, broker.Limits{}, defaults)
+	b := newBench(t, backend, broker.Limits{})
 	c := b.as("")
 	b.send(c, "used", "a")
 	if err := c.Configure(t.Context(), "configured", driver.Config{MaxDeliveries: 2}); err != nil {
@@ -122,6 +122,9 @@ func TestNacksBackOffWithJitter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := memory(t, broker.Limits{BackoffBase: time.Second, BackoffMax: 4 * time.Second})
 		c := b.as("")
+		if err := c.Configure(t.Context(), "orders", driver.Config{MaxDeliveries: driver.Off}); err != nil {
+			t.Fatal(err)
+		}
 		id := b.send(c, "orders", "a")
 		for attempt := 1; attempt <= 6; attempt++ {
 			got, err := c.Receive(t.Context(), "orders", driver.ReceiveRequest{Max: 1, Visibility: time.Minute, Wait: time.Hour})

@@ -12,7 +12,7 @@ import (
 func TestNoTopicHasAReservedName(t *testing.T) {
 	backend := membox.New(nil)
 	defer backend.Close()
-	b := newBench(t, backend, broker.Limits{}, driver.Config{})
+	b := newBench(t, backend, broker.Limits{})
 	reserved := broker.Reserved("mailbox.log")
 	if err := backend.ConfigureQueue(t.Context(), reserved, driver.Config{}); err != nil {
 		t.Fatal(err)

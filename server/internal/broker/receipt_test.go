@@ -12,8 +12,8 @@ import (
 func TestReceiptsOfOneDaemonWorkAtAnotherWithTheSameKeys(t *testing.T) {
 	backend := membox.New(nil)
 	defer backend.Close()
-	first := newBench(t, backend, broker.Limits{}, driver.Config{})
-	second := newBench(t, backend, broker.Limits{}, driver.Config{})
+	first := newBench(t, backend, broker.Limits{})
+	second := newBench(t, backend, broker.Limits{})
 	second.ring = first.ring
 	var err error
 	second.Broker, err = broker.New(broker.Options{Opener: backend, Ring: first.ring, Verifier: capability.NewVerifier(first.ring, nil)})
@@ -27,7 +27,7 @@ func TestReceiptsOfOneDaemonWorkAtAnotherWithTheSameKeys(t *testing.T) {
 		t.Errorf("ack at the other daemon: %v", err)
 	}
 	// A daemon with other keys knows nobody's receipts.
-	third := newBench(t, backend, broker.Limits{}, driver.Config{})
+	third := newBench(t, backend, broker.Limits{})
 	third.send(third.as(""), "orders", "b")
 	held = third.receive(third.as(""), "orders", 1)
 	expectCode(t, first.Caller(token, broker.Origin{}).Ack(t.Context(), "orders", []string{held[0].Receipt}), driver.ErrReceiptExpired, "ack with a receipt under another key")

@@ -111,7 +111,7 @@ func TestAFlippedBitIsNeverDelivered(t *testing.T) {
 	}
 	for name, flip := range flips {
 		backend := membox.New(nil)
-		b := newBench(t, &flipper{Opener: backend, flip: flip}, broker.Limits{}, driver.Config{})
+		b := newBench(t, &flipper{Opener: backend, flip: flip}, broker.Limits{})
 		c := b.as("")
 		message := broker.Outgoing{Outgoing: driver.Outgoing{Body: []byte("payload"), Attributes: map[string]string{"colour": "blue"}}}
 		if _, err := c.Send(t.Context(), "orders", []broker.Outgoing{message}); err != nil {
@@ -144,7 +144,7 @@ func TestDamageCostsNothingElseOfTheBatch(t *testing.T) {
 		if string(m.Body) == "b" {
 			m.Body[0] = 'x'
 		}
-	}}, broker.Limits{}, driver.Config{})
+	}}, broker.Limits{})
 	c := b.as("")
 	for _, body := range []string{"a", "b", "c"} {
 		b.send(c, "orders", body)
@@ -168,7 +168,7 @@ func TestMessagesFromOutsideTheDaemonAreSealedWhenHandedOut(t *testing.T) {
 	if _, err := q.Send(t.Context(), []driver.Outgoing{{Body: []byte("a"), Attributes: map[string]string{"k": "v"}}}); err != nil {
 		t.Fatal(err)
 	}
-	b := newBench(t, backend, broker.Limits{}, driver.Config{})
+	b := newBench(t, backend, broker.Limits{})
 	e := b.receive(b.as(""), "orders", 1)[0].Envelope()
 	if err := e.Verify([]byte("a")); err != nil {
 		t.Error(err)

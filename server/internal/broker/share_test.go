@@ -167,7 +167,7 @@ func TestQueuesFoundOnBackendCountForTenant(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	b := newBench(t, backend, broker.Limits{MaxTopics: 40}, driver.Config{})
+	b := newBench(t, backend, broker.Limits{MaxTopics: 40})
 	acme := b.as("acme")
 	_, err := acme.Send(t.Context(), "new", say("x"))
 	expectCode(t, err, driver.ErrFull, "a queue more than there may be")

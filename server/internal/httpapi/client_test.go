@@ -236,24 +236,62 @@ func (c *client) learn(ctx context.Context, name string) error {
 }
 
 type configJSON struct {
-	Shards           int         `json:"shards"`
-	StrictGroups     bool        `json:"strict_groups"`
-	FairGroups       bool        `json:"fair_groups"`
-	MaxAttempts      int         `json:"max_attempts"`
-	MaxMessages      int         `json:"max_messages"`
-	MaxBytes         int         `json:"max_bytes"`
-	MaxInFlight      int         `json:"max_in_flight"`
-	MaxDead          int         `json:"max_dead"`
-	DedupWindowMS    json.Number `json:"dedup_window_ms"`
-	DedupMax         int         `json:"dedup_max"`
-	RetainReadyMS    json.Number `json:"retain_ready_ms"`
-	RetainReadyCount int         `json:"retain_ready_count"`
-	RetainDeadMS     json.Number `json:"retain_dead_ms"`
-	RetainDeadCount  int         `json:"retain_dead_count"`
-	MaxHold          int         `json:"max_hold"`
-	DeadLetterTo     string      `json:"dead_letter_to"`
-	DropExpired      bool        `json:"drop_expired"`
-	Annotation       string      `json:"annotation"`
+	Shards           int          `json:"shards,omitempty"`
+	StrictGroups     bool         `json:"strict_groups"`
+	FairGroups       bool         `json:"fair_groups"`
+	MaxAttempts      *int         `json:"max_attempts,omitempty"`
+	MaxMessages      *int         `json:"max_messages,omitempty"`
+	MaxBytes         *int         `json:"max_bytes,omitempty"`
+	MaxInFlight      *int         `json:"max_in_flight,omitempty"`
+	MaxDead          *int         `json:"max_dead,omitempty"`
+	DedupWindowMS    *json.Number `json:"dedup_window_ms,omitempty"`
+	DedupMax         *int         `json:"dedup_max,omitempty"`
+	RetainReadyMS    *json.Number `json:"retain_ready_ms,omitempty"`
+	RetainReadyCount *int         `json:"retain_ready_count,omitempty"`
+	RetainDeadMS     *json.Number `json:"retain_dead_ms,omitempty"`
+	RetainDeadCount  *int         `json:"retain_dead_count,omitempty"`
+	MaxHold          *int         `json:"max_hold,omitempty"`
+	DeadLetterTo     string       `json:"dead_letter_to"`
+	DropExpired      bool         `json:"drop_expired"`
+	Annotation       string       `json:"annotation"`
+}
+
+// number is a setting in JSON: absent if it is unset, and 0 if it is off.
+func number(n int) *int {
+	if n == 0 {
+		return nil
+	}
+	n = max(n, 0)
+	return &n
+}
+
+func spanOf(d time.Duration) *json.Number {
+	if d == 0 {
+		return nil
+	}
+	text := ms(max(d, 0))
+	return &text
+}
+
+// known is a setting that the daemon told.
+func known(n *int) int {
+	if n == nil {
+		return 0
+	}
+	if *n == 0 {
+		return driver.Off
+	}
+	return *n
+}
+
+func knownSpan(n *json.Number) time.Duration {
+	if n == nil {
+		return 0
+	}
+	if d := duration(*n); d != 0 {
+		return d
+	}
+	return driver.Off
 }
 
 func (c *client) ConfigureQueue(ctx context.Context, name string, config driver.Config) error {
@@ -267,10 +305,10 @@ func (c *client) ConfigureQueue(ctx context.Context, name string, config driver.
 		return err
 	}
 	_, err := c.call(ctx, "/v1/queues/configure", false, object{"topic": name, "config": configJSON{
-		config.Shards, config.StrictGroups, config.FairGroups, config.MaxDeliveries, config.MaxMessages, config.MaxBytes, config.MaxInFlight,
-		config.MaxDead, ms(config.DedupWindow), config.DedupMax, ms(config.RetainReady.Age), config.RetainReady.Count,
-		ms(config.RetainDead.Age), config.RetainDead.Count, config.MaxHold, config.DeadLetterTo,
-		config.DropExpired, config.Annotation,
+		config.Shards, config.StrictGroups, config.FairGroups, number(config.MaxDeliveries), number(config.MaxMessages),
+		number(config.MaxBytes), number(config.MaxInFlight), number(config.MaxDead), spanOf(config.DedupWindow), number(config.DedupMax),
+		spanOf(config.RetainReady.Age), number(config.RetainReady.Count), spanOf(config.RetainDead.Age), number(config.RetainDead.Count),
+		number(config.MaxHold), config.DeadLetterTo, config.DropExpired, config.Annotation,
 	}}, &struct{}{})
 	if err != nil {
 		return err
@@ -288,12 +326,12 @@ func (c *client) QueueConfig(ctx context.Context, name string) (driver.Config, e
 	}
 	g := answer.Config
 	return driver.Config{
-		Shards: g.Shards, StrictGroups: g.StrictGroups, FairGroups: g.FairGroups, MaxDeliveries: g.MaxAttempts,
-		MaxMessages: g.MaxMessages, MaxBytes: g.MaxBytes,
-		MaxInFlight: g.MaxInFlight, MaxDead: g.MaxDead, DedupWindow: duration(g.DedupWindowMS), DedupMax: g.DedupMax,
-		RetainReady: driver.Retention{Age: duration(g.RetainReadyMS), Count: g.RetainReadyCount},
-		RetainDead:  driver.Retention{Age: duration(g.RetainDeadMS), Count: g.RetainDeadCount},
-		MaxHold:     g.MaxHold, DeadLetterTo: g.DeadLetterTo, DropExpired: g.DropExpired, Annotation: g.Annotation,
+		Shards: g.Shards, StrictGroups: g.StrictGroups, FairGroups: g.FairGroups, MaxDeliveries: known(g.MaxAttempts),
+		MaxMessages: known(g.MaxMessages), MaxBytes: known(g.MaxBytes), MaxInFlight: known(g.MaxInFlight), MaxDead: known(g.MaxDead),
+		DedupWindow: knownSpan(g.DedupWindowMS), DedupMax: known(g.DedupMax), MaxHold: known(g.MaxHold),
+		RetainReady:  driver.Retention{Age: knownSpan(g.RetainReadyMS), Count: known(g.RetainReadyCount)},
+		RetainDead:   driver.Retention{Age: knownSpan(g.RetainDeadMS), Count: known(g.RetainDeadCount)},
+		DeadLetterTo: g.DeadLetterTo, DropExpired: g.DropExpired, Annotation: g.Annotation,
 	}, nil
 }
 

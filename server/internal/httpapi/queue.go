@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/mailboxmq/mailbox/capability"
-	"github.com/mailboxmq/mailbox/driver"
 )
 
 type topicRequest struct {
@@ -103,50 +102,6 @@ func (h *Handler) traits(c *call) error {
 	})
 }
 
-// configBody is a configuration in JSON. What is absent or 0 is the daemon's
-// default.
-type configBody struct {
-	Shards           int      `json:"shards"`
-	StrictGroups     bool     `json:"strict_groups"`
-	FairGroups       bool     `json:"fair_groups"`
-	MaxAttempts      int      `json:"max_attempts"`
-	MaxMessages      int      `json:"max_messages"`
-	MaxBytes         int      `json:"max_bytes"`
-	MaxInFlight      int      `json:"max_in_flight"`
-	MaxDead          int      `json:"max_dead"`
-	DedupWindowMS    duration `json:"dedup_window_ms"`
-	DedupMax         int      `json:"dedup_max"`
-	RetainReadyMS    duration `json:"retain_ready_ms"`
-	RetainReadyCount int      `json:"retain_ready_count"`
-	RetainDeadMS     duration `json:"retain_dead_ms"`
-	RetainDeadCount  int      `json:"retain_dead_count"`
-	MaxHold          int      `json:"max_hold"`
-	DeadLetterTo     string   `json:"dead_letter_to"`
-	DropExpired      bool     `json:"drop_expired"`
-	Annotation       string   `json:"annotation"`
-}
-
-func (b *configBody) config() driver.Config {
-	return driver.Config{
-		Shards: b.Shards, StrictGroups: b.StrictGroups, FairGroups: b.FairGroups, MaxDeliveries: b.MaxAttempts, MaxMessages: b.MaxMessages,
-		MaxBytes: b.MaxBytes, MaxInFlight: b.MaxInFlight, MaxDead: b.MaxDead, DedupWindow: time.Duration(b.DedupWindowMS),
-		DedupMax:    b.DedupMax,
-		RetainReady: driver.Retention{Age: time.Duration(b.RetainReadyMS), Count: b.RetainReadyCount},
-		RetainDead:  driver.Retention{Age: time.Duration(b.RetainDeadMS), Count: b.RetainDeadCount},
-		MaxHold:     b.MaxHold, DeadLetterTo: b.DeadLetterTo, DropExpired: b.DropExpired, Annotation: b.Annotation,
-	}
-}
-
-func configBodyOf(c *driver.Config) configBody {
-	return configBody{
-		Shards: c.Shards, StrictGroups: c.StrictGroups, FairGroups: c.FairGroups, MaxAttempts: c.MaxDeliveries, MaxMessages: c.MaxMessages,
-		MaxBytes: c.MaxBytes, MaxInFlight: c.MaxInFlight, MaxDead: c.MaxDead, DedupWindowMS: duration(c.DedupWindow),
-		DedupMax: c.DedupMax, RetainReadyMS: duration(c.RetainReady.Age), RetainReadyCount: c.RetainReady.Count,
-		RetainDeadMS: duration(c.RetainDead.Age), RetainDeadCount: c.RetainDead.Count, MaxHold: c.MaxHold,
-		DeadLetterTo: c.DeadLetterTo, DropExpired: c.DropExpired, Annotation: c.Annotation,
-	}
-}
-
 type configureRequest struct {
 	Topic  string     `json:"topic"`
 	Config configBody `json:"config"`
@@ -158,7 +113,11 @@ func (h *Handler) configure(c *call) error {
 	if err := c.decode(&r); err != nil {
 		return err
 	}
-	return c.okUnless(c.caller.Configure(c.ctx(), r.Topic, r.Config.config()))
+	config, err := r.Config.config()
+	if err != nil {
+		return err
+	}
+	return c.okUnless(c.caller.Configure(c.ctx(), r.Topic, config))
 }
 
 // config is POST /v1/queues/get.

@@ -88,7 +88,11 @@ func (s *service) Describe(ctx context.Context, r *mailboxv1.DescribeRequest) (*
 
 // Configure makes a topic or changes its configuration.
 func (s *service) Configure(ctx context.Context, r *mailboxv1.ConfigureRequest) (*mailboxv1.ConfigureResponse, error) {
-	caller, wanted := callOf(ctx).caller, config(r.GetConfig())
+	wanted, err := config(r.GetConfig())
+	if err != nil {
+		return nil, err
+	}
+	caller := callOf(ctx).caller
 	// What this protocol does not carry stays as it is.
 	if now, err := caller.Config(ctx, r.GetTopic()); err == nil {
 		wanted.FairGroups, wanted.DropExpired, wanted.Annotation = now.FairGroups, now.DropExpired, now.Annotation

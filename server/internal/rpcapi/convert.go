@@ -144,34 +144,3 @@ func traits(t driver.Traits, can broker.Capabilities) *mailboxv1.TraitsResponse 
 		PurgeCooldownMs: milliseconds(t.PurgeCooldown),
 	}
 }
-
-func config(c *mailboxv1.TopicConfig) driver.Config {
-	return driver.Config{
-		Shards: int(c.GetShards()), StrictGroups: c.GetStrictGroups(), MaxDeliveries: int(c.GetMaxAttempts()),
-		MaxMessages: number(c.GetMaxMessages()), MaxBytes: number(c.GetMaxBytes()), MaxInFlight: number(c.GetMaxInFlight()),
-		MaxDead: number(c.GetMaxDead()), DedupWindow: duration(c.GetDedupWindowMs()), DedupMax: number(c.GetDedupMax()),
-		RetainReady: retention(c.GetRetainReady()), RetainDead: retention(c.GetRetainDead()),
-		MaxHold: int(c.GetMaxHold()), DeadLetterTo: c.GetDeadLetterTo(),
-	}
-}
-
-func retention(r *mailboxv1.Retention) driver.Retention {
-	return driver.Retention{Age: duration(r.GetAgeMs()), Count: number(r.GetCount())}
-}
-
-func wireConfig(c driver.Config) *mailboxv1.TopicConfig {
-	return &mailboxv1.TopicConfig{
-		Shards: int32(c.Shards), StrictGroups: c.StrictGroups, MaxAttempts: int32(c.MaxDeliveries),
-		MaxMessages: int64(c.MaxMessages), MaxBytes: int64(c.MaxBytes), MaxInFlight: int64(c.MaxInFlight),
-		MaxDead: int64(c.MaxDead), DedupWindowMs: milliseconds(c.DedupWindow), DedupMax: int64(c.DedupMax),
-		RetainReady: wireRetention(c.RetainReady), RetainDead: wireRetention(c.RetainDead),
-		MaxHold: int32(c.MaxHold), DeadLetterTo: c.DeadLetterTo,
-	}
-}
-
-func wireRetention(r driver.Retention) *mailboxv1.Retention {
-	if r == (driver.Retention{}) {
-		return nil
-	}
-	return &mailboxv1.Retention{AgeMs: milliseconds(r.Age), Count: int64(r.Count)}
-}

@@ -123,13 +123,57 @@ func (o *rpcOpener) ConfigureQueue(ctx context.Context, name string, c driver.Co
 		return &driver.Error{Code: driver.ErrUnsupported, Op: "configure", Queue: name, Field: "FairGroups"}
 	}
 	_, err := o.maker.Configure(ctx, &mailboxv1.ConfigureRequest{Topic: name, Config: &mailboxv1.TopicConfig{
-		Shards: int32(c.Shards), StrictGroups: c.StrictGroups, MaxAttempts: int32(c.MaxDeliveries), MaxMessages: int64(c.MaxMessages),
-		MaxBytes: int64(c.MaxBytes), MaxInFlight: int64(c.MaxInFlight), MaxDead: int64(c.MaxDead), DedupWindowMs: ms(c.DedupWindow),
-		DedupMax: int64(c.DedupMax), MaxHold: int32(c.MaxHold), DeadLetterTo: c.DeadLetterTo,
-		RetainReady: &mailboxv1.Retention{AgeMs: ms(c.RetainReady.Age), Count: int64(c.RetainReady.Count)},
-		RetainDead:  &mailboxv1.Retention{AgeMs: ms(c.RetainDead.Age), Count: int64(c.RetainDead.Count)},
+		Shards: int32(c.Shards), StrictGroups: c.StrictGroups, MaxAttempts: told[int32](c.MaxDeliveries), MaxMessages: told[int64](c.MaxMessages),
+		MaxBytes: told[int64](c.MaxBytes), MaxInFlight: told[int64](c.MaxInFlight), MaxDead: told[int64](c.MaxDead),
+		DedupWindowMs: toldSpan(c.DedupWindow), DedupMax: told[int64](c.DedupMax), MaxHold: told[int32](c.MaxHold), DeadLetterTo: c.DeadLetterTo,
+		RetainReady: &mailboxv1.Retention{AgeMs: toldSpan(c.RetainReady.Age), Count: told[int64](c.RetainReady.Count)},
+		RetainDead:  &mailboxv1.Retention{AgeMs: toldSpan(c.RetainDead.Age), Count: told[int64](c.RetainDead.Count)},
 	}})
 	return driverError(ctx, err)
+}
+
+// told is a setting in a request: absent if it is unset, and 0 if it is off.
+func told[N int32 | int64](n int) *N {
+	value := N(n)
+	switch n {
+	case 0:
+		return nil
+	case driver.Off:
+		value = 0
+	}
+	return &value
+}
+
+func toldSpan(d time.Duration) *float64 {
+	value := ms(d)
+	switch d {
+	case 0:
+		return nil
+	case driver.Off:
+		value = 0
+	}
+	return &value
+}
+
+// known is a setting in an answer, where all of them are.
+func known[N int32 | int64](n *N) int {
+	if n != nil && *n == 0 {
+		return driver.Off
+	}
+	if n == nil {
+		return 0
+	}
+	return int(*n)
+}
+
+func knownSpan(value *float64) time.Duration {
+	if value != nil && *value == 0 {
+		return driver.Off
+	}
+	if value == nil {
+		return 0
+	}
+	return span(*value)
 }
 
 func (o *rpcOpener) QueueConfig(ctx context.Context, name string) (driver.Config, error) {
@@ -142,12 +186,12 @@ func (o *rpcOpener) QueueConfig(ctx context.Context, name string) (driver.Config
 	}
 	c := r.GetConfig()
 	retention := func(r *mailboxv1.Retention) driver.Retention {
-		return driver.Retention{Age: span(r.GetAgeMs()), Count: int(r.GetCount())}
+		return driver.Retention{Age: knownSpan(r.AgeMs), Count: known(r.Count)}
 	}
 	return driver.Config{
-		Shards: int(c.GetShards()), StrictGroups: c.GetStrictGroups(), MaxDeliveries: int(c.GetMaxAttempts()), MaxMessages: int(c.GetMaxMessages()),
-		MaxBytes: int(c.GetMaxBytes()), MaxInFlight: int(c.GetMaxInFlight()), MaxDead: int(c.GetMaxDead()), DedupWindow: span(c.GetDedupWindowMs()),
-		DedupMax: int(c.GetDedupMax()), MaxHold: int(c.GetMaxHold()), DeadLetterTo: c.GetDeadLetterTo(),
+		Shards: int(c.GetShards()), StrictGroups: c.GetStrictGroups(), MaxDeliveries: known(c.MaxAttempts), MaxMessages: known(c.MaxMessages),
+		MaxBytes: known(c.MaxBytes), MaxInFlight: known(c.MaxInFlight), MaxDead: known(c.MaxDead), DedupWindow: knownSpan(c.DedupWindowMs),
+		DedupMax: known(c.DedupMax), MaxHold: known(c.MaxHold), DeadLetterTo: c.GetDeadLetterTo(),
 		RetainReady: retention(c.GetRetainReady()), RetainDead: retention(c.GetRetainDead()),
 	}, nil
 }

@@ -97,7 +97,7 @@ func serve(t testing.TB, s setup) *daemon {
 		d.ring = capability.NewKeyRing(capability.NewKey())
 	}
 	if s.opener == nil {
-		backend := membox.New(&membox.Options{MaxBodyBytes: sqsapi.MaxPayloadBytes})
+		backend := membox.New(&membox.Options{MaxBodyBytes: sqsapi.MaxPayloadBytes, Defaults: driver.Config{MaxHold: 10}})
 		t.Cleanup(func() { _ = backend.Close() })
 		s.opener = backend
 	}
@@ -105,7 +105,6 @@ func serve(t testing.TB, s setup) *daemon {
 	d.broker, err = broker.New(broker.Options{
 		Opener: s.opener, Ring: d.ring, Revocations: d.revoked, Limits: s.limits,
 		Verifier: capability.NewVerifier(d.ring, &capability.VerifierOptions{Revocations: d.revoked}),
-		Defaults: driver.Config{MaxDeliveries: 5, MaxHold: 10},
 	})
 	if err != nil {
 		t.Fatal(err)

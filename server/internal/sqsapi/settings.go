@@ -105,17 +105,14 @@ func (s *settings) annotate(config *driver.Config) error {
 const (
 	// maxInFlight is that of AWS.
 	maxInFlight = 120_000
-	// unlimited deliveries: AWS has no limit where there is no redrive policy, and a
-	// zero would mean that of the daemon.
-	unlimited = 1 << 30
 	// anyHold allows to extend deliveries up to the twelve hours that this package
 	// enforces, however short the visibility was that they began with.
 	anyHold     = 1 << 16
 	dedupWindow = 5 * time.Minute
 )
 
-// newConfig is the configuration of a queue with these settings. What it leaves at
-// zero are bounds of the daemon.
+// newConfig is the configuration of a queue with these settings. What it leaves
+// unset are bounds of the daemon.
 func (s *settings) newConfig() driver.Config {
 	config := driver.Config{StrictGroups: s.FIFO, FairGroups: !s.FIFO, MaxInFlight: maxInFlight, DedupWindow: dedupWindow, MaxHold: anyHold}
 	s.retain(&config)
@@ -138,9 +135,10 @@ func (s *settings) retain(config *driver.Config) {
 	config.DropExpired = true
 }
 
-// bury says where messages go that were received too often.
+// bury says where messages go that were received too often. As on AWS there is no
+// limit without a redrive policy.
 func (s *settings) bury(config *driver.Config) {
-	config.MaxDeliveries, config.DeadLetterTo = unlimited, ""
+	config.MaxDeliveries, config.DeadLetterTo = driver.Off, ""
 	if policy, ok := s.redrivePolicy(); ok {
 		config.MaxDeliveries, config.DeadLetterTo = policy.count, policy.queue
 	}

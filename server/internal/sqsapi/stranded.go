@@ -37,7 +37,7 @@ func (s *Service) aim(ctx context.Context, q *queue) error {
 	case err == nil && (q.config.DeadLetterTo == target.Topic || target.takes(q)):
 		q.bury(&q.config)
 	case err == nil, errors.Is(err, sqswire.QueueDoesNotExist):
-		q.config.MaxDeliveries, q.config.DeadLetterTo = unlimited, ""
+		q.config.MaxDeliveries, q.config.DeadLetterTo = driver.Off, ""
 	default:
 		return err
 	}
