@@ -159,6 +159,9 @@ func (b *Backend) Ping(ctx context.Context) error {
 	return b.store.Admit()
 }
 
+// Durability says what messages survive; see driver.Traits.
+func (b *Backend) Durability() driver.Durability { return b.host.Durability() }
+
 // Observe calls f for every ending until stop is called; see driver.Observable.
 func (b *Backend) Observe(f func(driver.Ending)) (stop func()) { return b.host.Observe(f) }
 

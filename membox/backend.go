@@ -74,6 +74,9 @@ func (b *Backend) DeleteQueue(ctx context.Context, name string) error {
 // Ping returns nil until the backend is closed, and ErrClosed then.
 func (b *Backend) Ping(ctx context.Context) error { return b.host.Ping(ctx) }
 
+// Durability says what messages survive; see driver.Traits.
+func (b *Backend) Durability() driver.Durability { return b.host.Durability() }
+
 // Observe calls f for every ending until stop is called; see driver.Observable.
 func (b *Backend) Observe(f func(driver.Ending)) (stop func()) { return b.host.Observe(f) }
 

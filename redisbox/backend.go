@@ -330,6 +330,10 @@ func readOpened(reply []rueidis.RedisMessage) (*opened, error) {
 	return &state, nil
 }
 
+// Durability says what messages survive, as far as the servers told when the
+// backend was opened; see driver.Traits.
+func (b *Backend) Durability() driver.Durability { return b.durability }
+
 // Ping returns nil if the server that keeps the list of queues answers and takes
 // writes. It blocks for a round trip and does not try again. Codes: ErrClosed,
 // ErrUnavailable, ErrFull (out of memory).

@@ -55,7 +55,7 @@ func (s *Server) openRedis(ctx context.Context, c *Config) (func() error, error)
 	if err != nil {
 		return nil, &driver.Error{Code: driver.ErrUnavailable, Op: "open", Err: err}
 	}
-	backend, err := redisbox.Open(ctx, client, &redisbox.Options{Defaults: c.topicDefaults(), MaxBodyBytes: sqsapi.MaxPayloadBytes})
+	backend, err := redisbox.Open(ctx, client, &redisbox.Options{Defaults: c.topicDefaults(), MaxBodyBytes: sqsapi.MaxPayloadBytes, Logger: s.log})
 	if err != nil {
 		client.Close()
 		return nil, err

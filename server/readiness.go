@@ -2,8 +2,10 @@ package server
 
 import (
 	"context"
+	"log/slog"
 	"time"
 
+	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/server/internal/broker"
 	"github.com/mailboxmq/mailbox/server/internal/httpapi"
 )
@@ -39,7 +41,7 @@ func (s *Server) readiness(ctx context.Context) httpapi.Readiness {
 	if s.broker.ClockBehind() > clockTolerance {
 		r.Missing = append(r.Missing, "clock_skew_ok")
 	}
-	r.Notes = map[string]string{"profile": c.Profile, "dlq_profile": c.deadLetterProfile()}
+	r.Notes = map[string]string{"profile": c.Profile, "dlq_profile": s.deadLetterProfile(), "durability": string(s.durability())}
 	if c.InsecureListen {
 		r.Notes["plaintext"] = "beyond this machine"
 	}
@@ -49,16 +51,39 @@ func (s *Server) readiness(ctx context.Context) httpapi.Readiness {
 	return r
 }
 
-// deadLetterProfile says whether dead letters survive the process.
-func (c *Config) deadLetterProfile() string {
-	if c.Backend == "memory:" {
-		return "ephemeral"
+// durabilityUnknown is that of a backend that does not tell.
+const durabilityUnknown driver.Durability = "unknown"
+
+// durability is what messages, and dead letters with them, survive in the backend.
+func (s *Server) durability() driver.Durability {
+	if backend, ok := s.opener.(interface{ Durability() driver.Durability }); ok {
+		return backend.Durability()
 	}
-	return "durable"
+	return durabilityUnknown
+}
+
+// deadLetterProfile says whether dead letters survive a restart of the backend.
+func (s *Server) deadLetterProfile() string {
+	switch d := s.durability(); {
+	case d == durabilityUnknown:
+		return string(d)
+	case d.Restarts():
+		return "durable"
+	}
+	return "ephemeral"
+}
+
+// warnOfLoss says in the log that messages will be lost, where that was not asked
+// for by choosing amnesia.
+func (s *Server) warnOfLoss(c *Config) {
+	if profile := s.deadLetterProfile(); profile != "durable" && !*c.Amnesia {
+		s.log.Warn("messages and dead letters may not survive a restart of the backend",
+			slog.String("dlq_profile", profile), slog.String("durability", string(s.durability())))
+	}
 }
 
 // describe puts what does not change into the metrics.
 func (s *Server) describe(c *Config) {
 	s.metrics.SQSUnsigned(c.SQS.Unsigned)
-	s.metrics.Info(c.Profile, c.deadLetterProfile(), *c.Amnesia, c.InsecureListen && c.TLSCert == "")
+	s.metrics.Info(c.Profile, s.deadLetterProfile(), *c.Amnesia, c.InsecureListen && c.TLSCert == "")
 }

@@ -214,6 +214,7 @@ func (s *Server) assemble(config *Config) (err error) {
 	})
 	s.metrics.WatchShares(s.broker.Shares)
 	s.describe(config)
+	s.warnOfLoss(config)
 	return nil
 }
 

@@ -150,7 +150,7 @@ func (d *doctor) checkReady(ctx context.Context) {
 		d.add("readiness", statusOK, "", "the daemon is ready (%s)", state.Notes["profile"])
 	}
 	if state.Notes["dlq_profile"] == "ephemeral" {
-		d.add("durability", statusWarn, "use the profile macronode, or a backend on disk, for messages that must not be lost", "messages and dead letters are in memory, and end with the daemon")
+		d.add("durability", statusWarn, "for messages that must not be lost use a backend on disk, or a Redis with appendonly yes and maxmemory-policy noeviction", "messages and dead letters do not survive a restart of the backend")
 	}
 	if state.Notes["plaintext"] != "" {
 		d.add("plaintext", statusWarn, "set tls.cert and tls.key, unless something else protects them", "tokens and messages travel in plaintext %s", state.Notes["plaintext"])

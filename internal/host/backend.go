@@ -373,6 +373,9 @@ func (b *Backend) DeleteQueue(ctx context.Context, name string) error {
 	return q.named(q.delete(), "delete")
 }
 
+// Durability says what messages survive.
+func (b *Backend) Durability() driver.Durability { return b.options.Durability }
+
 // Ping returns nil until the backend is closed.
 func (b *Backend) Ping(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
