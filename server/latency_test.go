@@ -16,10 +16,11 @@ func percentile(took []time.Duration, share float64) time.Duration {
 	return took[min(len(took)-1, int(share*float64(len(took))))]
 }
 
-// TestFanOutAndLatencyStayWithinTheirBounds is gate G-5: one message each into
-// 10,000 mailboxes through a daemon on loopback, and enqueue plus dequeue of single
-// messages. The bounds are those of the specification; the figures are printed.
-func TestFanOutAndLatencyStayWithinTheirBounds(t *testing.T) {
+// TestEnqueuePlusDequeueStaysUnder50ms is half of gate G-5: one message each into
+// 10,000 mailboxes through a daemon on loopback, and out again. The bound is that of
+// the specification; the figures are printed. The fan-out is measured by
+// TestG5FanOutStaysWithinItsBounds.
+func TestEnqueuePlusDequeueStaysUnder50ms(t *testing.T) {
 	mailboxes := 10_000
 	if testing.Short() || raceEnabled {
 		mailboxes = 1_000
@@ -51,9 +52,6 @@ func TestFanOutAndLatencyStayWithinTheirBounds(t *testing.T) {
 	workers.Wait()
 	p50, p95, p99 := percentile(took, 0.5), percentile(took, 0.95), percentile(took, 0.99)
 	t.Logf("%d mailboxes in %v; enqueue plus dequeue through HTTP: p50 %v, p95 %v, p99 %v", mailboxes, time.Since(began), p50, p95, p99)
-	if p95 > 2*time.Second {
-		t.Errorf("p95 of the fan-out is %v, want less than 2s", p95)
-	}
 	if p95 > 50*time.Millisecond && !raceEnabled {
 		t.Errorf("p95 of enqueue plus dequeue is %v, want less than 50ms", p95)
 	}

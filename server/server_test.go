@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"sync"
 	"testing"
@@ -184,19 +185,28 @@ func TestAStartAfterTheKeyWasRetiredMakesAnotherOperatorsToken(t *testing.T) {
 	}
 }
 
-// TestDeadLettersSurviveARestartOnAMacronode is the second half of gate G-6.
+// TestDeadLettersSurviveARestartOnAMacronode is the second half of gate G-6. That they
+// survive a kill is shown by TestG6DeadLettersSurviveAKill.
 func TestDeadLettersSurviveARestartOnAMacronode(t *testing.T) {
 	dir := t.TempDir()
 	first := start(t, server.Config{DataDir: dir})
 	id := first.send("orders", "k", "SGk=")
 	first.receive("orders")
-	if status, fields := first.post(first.OperatorToken(), "/v1/bury/"+id, `{"reason":"fatal"}`); status != 200 {
+	if status, fields := first.post(first.OperatorToken(), "/v1/bury/"+id, `{"reason":"fatal","error":"no such order","error_type":"main.Lost"}`); status != 200 {
 		t.Fatal(fields)
+	}
+	_, letter := first.post(first.OperatorToken(), "/v1/dlq/list", `{"topic":"orders"}`)
+	for field, want := range map[string]any{
+		"msg_id": id, "payload_b64": "SGk=", "reason": "fatal", "last_error": "no such order", "error_type": "main.Lost", "attempt": 1.0, "idem_key": "k",
+	} {
+		if letter[field] != want {
+			t.Errorf("%s is %v, want %v", field, letter[field], want)
+		}
 	}
 	first.halt()
 	second := start(t, server.Config{DataDir: dir})
-	if _, stats := second.post(second.OperatorToken(), "/v1/stats", `{"topic":"orders"}`); stats["dead"] != 1.0 {
-		t.Errorf("after a restart: %v", stats)
+	if _, again := second.post(second.OperatorToken(), "/v1/dlq/list", `{"topic":"orders"}`); !reflect.DeepEqual(again, letter) {
+		t.Errorf("after a restart the dead letter is %v, was %v", again, letter)
 	}
 	if _, fields := second.post(second.OperatorToken(), "/v1/dlq/reprocess", `{"topic":"orders"}`); fields["moved"] != 1.0 {
 		t.Errorf("redrive: %v", fields)

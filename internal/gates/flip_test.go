@@ -1,18 +1,21 @@
 package gates_test
 
 import (
+	"bytes"
 	"fmt"
 	"io/fs"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 )
 
 // TestG7FlippedBitsAreFound flips single bits in the files of a daemon that is not
-// running, one at a time, and starts it again: it refuses to start and says why, or
-// hands out nothing but what was sent.
+// running, one at a time, and starts it again: it refuses to start and says which file is
+// damaged, or hands out nothing but what was sent. A bit of a body is always
+// found.
 func TestG7FlippedBitsAreFound(t *testing.T) {
 	const messages = 40
 	origin := t.TempDir()
@@ -46,9 +49,17 @@ func TestG7FlippedBitsAreFound(t *testing.T) {
 		for flip%2 == 0 && filepath.Ext(name) != ".log" { // where the messages are
 			name = files[random.IntN(len(files))]
 		}
-		where := flipBit(t, filepath.Join(dir, name), random)
+		from, to := 0, 0 // anywhere
+		inBody := flip%4 == 0
+		if inBody {
+			name, from, to = findBody(t, dir, files, sent)
+		}
+		where := flipBit(t, filepath.Join(dir, name), from, to, random)
 		outcome := afterFlip(t, dir, sent)
 		outcomes[outcome]++
+		if inBody && outcome == unharmed {
+			t.Errorf("bit %d of %s, in a body: %s", where, name, outcome)
+		}
 		if testing.Verbose() {
 			t.Logf("flip %d: %s, bit %d: %s", flip, name, where, outcome)
 		}
@@ -77,14 +88,35 @@ func dataFiles(t *testing.T, dir string) []string {
 	return names
 }
 
-// flipBit flips one, and returns which.
-func flipBit(t *testing.T, path string, random *rand.Rand) int {
+// findBody returns where a file holds a body of those that were sent, in bytes.
+func findBody(t *testing.T, dir string, files []string, sent map[string]string) (name string, from, to int) {
+	t.Helper()
+	for _, name := range files {
+		data, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, body := range sent {
+			if i := bytes.Index(data, []byte(body)); i >= 0 {
+				return name, i, i + len(body)
+			}
+		}
+	}
+	t.Fatal("no file holds a body as it was sent")
+	return "", 0, 0
+}
+
+// flipBit flips one between two bytes, or anywhere if to is 0, and returns which.
+func flipBit(t *testing.T, path string, from, to int, random *rand.Rand) int {
 	t.Helper()
 	data, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	bit := random.IntN(8 * len(data))
+	if to == 0 {
+		to = len(data)
+	}
+	bit := 8*from + random.IntN(8*(to-from))
 	data[bit/8] ^= 1 << (bit % 8)
 	if err := os.WriteFile(path, data, 0o600); err != nil {
 		t.Fatal(err)
@@ -98,10 +130,10 @@ func afterFlip(t *testing.T, dir string, sent map[string]string) string {
 	t.Helper()
 	d, err := tryStart(t, dir, nil, onDisk...)
 	if err != nil {
-		if len(d.Stderr.String()) == 0 {
-			t.Errorf("it ended without a word: %v", err)
+		if said := d.Stderr.String(); !strings.Contains(said, ": integrity: ") || !strings.Contains(said, dir) {
+			t.Errorf("it ended and did not say which file is damaged: %s", said)
 		}
-		return "refused to start, and said why"
+		return "refused to start, and said which file is damaged"
 	}
 	defer d.Kill()
 	client := openHTTP(t, d.http, d.token)
@@ -109,7 +141,10 @@ func afterFlip(t *testing.T, dir string, sent map[string]string) string {
 	for {
 		got, err := client.receive(t.Context(), "orders", wanted{most: 100, visibility: 10 * time.Minute})
 		if err != nil {
-			return "refused to deliver: " + codeOf(err)
+			if codeOf(err) != "E_INTEGRITY" {
+				t.Errorf("a receive fails with %v, want E_INTEGRITY", err)
+			}
+			return "refused to deliver"
 		}
 		if len(got) == 0 {
 			break
@@ -128,5 +163,7 @@ func afterFlip(t *testing.T, dir string, sent map[string]string) string {
 	if dead > 0 {
 		return "dead letters, and the others delivered"
 	}
-	return "all delivered as they were sent"
+	return unharmed
 }
+
+const unharmed = "all delivered as they were sent"

@@ -120,54 +120,87 @@ func TestG4UnknownInputIsRefused(t *testing.T) {
 	}
 }
 
-// twoMiB is twice of what any request may have.
-const twoMiB = 2 << 20
+// What the largest request of each protocol has, in bytes, as numbers: whoever
+// changes a limit changes the protocol.
+const (
+	largestBody  = 1_048_576 // of HTTP, Connect and gRPC; the latter two have 5 bytes around it
+	largestFrame = 1_183_782 // of OAP/1, with header and capability
+)
 
 // TestG4OversizedRequestsAreAnsweredBeforeTheyAreSent: a request that says that it is
-// too large is answered although nothing of it comes.
+// one byte too large is answered although nothing of it comes, and one of exactly the
+// largest size is waited for.
 func TestG4OversizedRequestsAreAnsweredBeforeTheyAreSent(t *testing.T) {
 	d := start(t, append(inMemory, "--read-timeout=20s")...)
-	announce := func(path, kind, token string) (int, string) {
-		t.Helper()
-		c := dial(t, d.http)
-		_, _ = fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: mailboxd\r\nContent-Type: %s\r\nContent-Length: %d\r\nAuthorization: Bearer %s\r\n\r\n", path, kind, twoMiB, token)
-		_ = c.SetReadDeadline(time.Now().Add(5 * time.Second))
-		response, err := http.ReadResponse(bufio.NewReader(c), nil)
-		if err != nil {
-			t.Errorf("%s: no answer: %v", path, err)
-			return 0, ""
+	for _, test := range []struct {
+		path    string
+		largest int
+		token   string
+		status  int
+		says    string
+	}{
+		{"/v1/send", largestBody, d.token, 413, "E_FRAME_TOO_LARGE"},
+		{"/mailbox.v1.Mailbox/Send", largestBody + 5, d.token, 429, "resource_exhausted"},
+	} {
+		if status, text := announce(t, d, test.path, test.token, test.largest+1); status != test.status || !strings.Contains(text, test.says) {
+			t.Errorf("%s with a byte too many: %d %s, want %d %s", test.path, status, text, test.status, test.says)
 		}
-		defer response.Body.Close()
-		text, _ := io.ReadAll(response.Body)
-		return response.StatusCode, string(text)
+		if status, text := announce(t, d, test.path, test.token, test.largest); status != 0 {
+			t.Errorf("%s of the largest size: %d %s, want no answer before it comes", test.path, status, text)
+		}
 	}
-	if status, text := announce("/v1/send", "application/json", d.token); status != 413 || !strings.Contains(text, "E_FRAME_TOO_LARGE") {
-		t.Errorf("HTTP: %d %s", status, text)
-	}
-	if status, text := announce("/v1/send", "application/json", "nonsense"); status != 401 {
+	if status, text := announce(t, d, "/v1/send", "nonsense", largestBody+1); status != 401 {
 		t.Errorf("HTTP without a token: %d %s", status, text)
 	}
-	if status, text := announce("/mailbox.v1.Mailbox/Send", "application/json", d.token); status != 429 && status != 413 || !strings.Contains(text, "E_FRAME_TOO_LARGE") && !strings.Contains(text, "resource_exhausted") {
-		t.Errorf("Connect: %d %s", status, text)
+	if status := announcedByGRPC(t, d, largestBody+1); status != "8" {
+		t.Errorf("gRPC with a byte too many: status %q, want 8", status)
 	}
-	if status := announcedByGRPC(t, d); status != "8" {
-		t.Errorf("gRPC: status %q, want 8", status)
+	if status := announcedByGRPC(t, d, largestBody); status != "" {
+		t.Errorf("gRPC of the largest size: status %q, want no answer before it comes", status)
 	}
-	f, err := beginFrames(dial(t, d.oap), d.token)
-	if err != nil {
-		t.Fatal(err)
-	}
-	header := oap.AppendHeader(nil, &oap.Header{Length: twoMiB, Flags: oap.Request, Code: oap.OpSend, Protocol: oap.ProtocolMailbox, Correlation: 7})
-	if _, err := f.Write(header); err != nil {
-		t.Fatal(err)
-	}
-	if answer, err := f.read(); err != nil || answer.Code != oap.StatusTooLarge || answer.Correlation != 7 {
-		t.Errorf("OAP: status %d, %v", answer.Code, err)
+	for length, tooLarge := range map[int]bool{largestFrame: false, largestFrame + 1: true} {
+		f, err := beginFrames(dial(t, d.oap), d.token)
+		if err != nil {
+			t.Fatal(err)
+		}
+		header := oap.AppendHeader(nil, &oap.Header{Length: uint32(length), Flags: oap.Request, Code: oap.OpSend, Protocol: oap.ProtocolMailbox, Correlation: 7})
+		if _, err := f.Write(header); err != nil {
+			t.Fatal(err)
+		}
+		if !tooLarge {
+			if took, over := ended(t, f, patience); over {
+				t.Errorf("OAP of the largest size: ended after %v, want no answer before it comes", took)
+			}
+			continue
+		}
+		if answer, err := f.read(); err != nil || answer.Code != oap.StatusTooLarge || answer.Correlation != 7 {
+			t.Errorf("OAP with a byte too many: status %d, %v", answer.Code, err)
+		}
 	}
 }
 
-// announcedByGRPC says by gRPC that much will come, and returns the status.
-func announcedByGRPC(t *testing.T, d *daemon) string {
+// patience is how long a test waits for an answer that must not come.
+const patience = time.Second
+
+// announce sends the head of a request with so many bytes to come, and returns the
+// answer, or 0 if there is none.
+func announce(t *testing.T, d *daemon, path, token string, length int) (int, string) {
+	t.Helper()
+	c := dial(t, d.http)
+	_, _ = fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: mailboxd\r\nContent-Type: application/json\r\nContent-Length: %d\r\nAuthorization: Bearer %s\r\n\r\n", path, length, token)
+	_ = c.SetReadDeadline(time.Now().Add(patience))
+	response, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil {
+		return 0, ""
+	}
+	defer response.Body.Close()
+	text, _ := io.ReadAll(response.Body)
+	return response.StatusCode, string(text)
+}
+
+// announcedByGRPC says by gRPC that so many bytes will come, and returns the status,
+// or nothing if there is no answer.
+func announcedByGRPC(t *testing.T, d *daemon, length uint32) string {
 	t.Helper()
 	transport := &http.Transport{Protocols: new(http.Protocols)}
 	transport.Protocols.SetUnencryptedHTTP2(true)
@@ -180,11 +213,10 @@ func announcedByGRPC(t *testing.T, d *daemon) string {
 	request.Header.Set("Authorization", "Bearer "+d.token)
 	request.Header.Set("Content-Type", "application/grpc")
 	request.Header.Set("Te", "trailers")
-	go func() { _, _ = writer.Write(binary.BigEndian.AppendUint32([]byte{0}, twoMiB)) }()
+	go func() { _, _ = writer.Write(binary.BigEndian.AppendUint32([]byte{0}, length)) }()
 	defer writer.Close()
-	response, err := (&http.Client{Transport: transport, Timeout: 5 * time.Second}).Do(request)
+	response, err := (&http.Client{Transport: transport, Timeout: patience}).Do(request)
 	if err != nil {
-		t.Error(err)
 		return ""
 	}
 	_, _ = io.Copy(io.Discard, response.Body)

@@ -53,7 +53,18 @@ func TestFlagsHaveTheirBits(t *testing.T) {
 	}
 }
 
+// TestBadHeadersAreRefused has the largest frame as a number: whoever changes the
+// limit changes the protocol.
 func TestBadHeadersAreRefused(t *testing.T) {
+	const largest = 1_183_782 // bytes, header and capability included
+	if oap.MaxFrameBytes != largest {
+		t.Errorf("a frame has at most %d bytes, want %d", oap.MaxFrameBytes, largest)
+	}
+	b := request("payload")
+	binary.BigEndian.PutUint32(b, largest)
+	if _, _, need, err := oap.Next(b); err != nil || need != largest {
+		t.Errorf("a frame of %d bytes: needs %d, %v", largest, need, err)
+	}
 	for _, test := range []struct {
 		why    string
 		change func(b []byte)
@@ -61,7 +72,7 @@ func TestBadHeadersAreRefused(t *testing.T) {
 		{"version", func(b []byte) { b[5] = 2 }},
 		{"too short", func(b []byte) { binary.BigEndian.PutUint32(b, oap.HeaderBytes-1) }},
 		{"too short for its capability", func(b []byte) { b[7] |= byte(oap.Start); binary.BigEndian.PutUint16(b[28:], 100) }},
-		{"over the", func(b []byte) { binary.BigEndian.PutUint32(b, oap.MaxFrameBytes+1) }},
+		{"over the", func(b []byte) { binary.BigEndian.PutUint32(b, largest+1) }},
 		{"over the", func(b []byte) { binary.BigEndian.PutUint32(b, 1<<32-1) }},
 		{"unknown", func(b []byte) { b[6] = 1 }},
 		{"unknown", func(b []byte) { b[6] = 0x80 }},

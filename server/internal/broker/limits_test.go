@@ -2,6 +2,7 @@ package broker_test
 
 import (
 	"context"
+	"reflect"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -100,20 +101,41 @@ func TestDrainingRefusesWritesBeforeReadsAndSettlingLast(t *testing.T) {
 	})
 }
 
+// TestNothingIsWithoutBounds compares every bound of a queue with the daemon's
+// default for it: of one that was only used, and of one that was configured.
 func TestNothingIsWithoutBounds(t *testing.T) {
-	defaults := driver.Config{MaxDeliveries: 5, RetainReady: driver.Retention{Age: time.Hour}, RetainDead: driver.Retention{Age: time.Hour}, MaxMessages: 10}
+	defaults := driver.Config{
+		Shards: 2, MaxDeliveries: 5, MaxMessages: 10, MaxBytes: 1000, MaxInFlight: 7, MaxDead: 20, DedupWindow: time.Minute, DedupMax: 30,
+		RetainReady: driver.Retention{Age: time.Hour, Count: 40}, RetainDead: driver.Retention{Age: 2 * time.Hour, Count: 50}, MaxHold: 3,
+	}
+	expectNumbers(t, reflect.ValueOf(defaults), "Config")
 	backend := membox.New(&membox.Options{Defaults: defaults})
 	defer backend.Close()
 	b := newBench(t, backend, broker.Limits{})
 	c := b.as("")
 	b.send(c, "used", "a")
-	if err := c.Configure(t.Context(), "configured", driver.Config{MaxDeliveries: 2}); err != nil {
-		t.Fatal(err)
-	}
+	b.configure(c, "configured", driver.Config{MaxDeliveries: 2})
 	for topic, attempts := range map[string]int{"used": 5, "configured": 2} {
-		config, err := c.Config(t.Context(), topic)
-		if err != nil || config.MaxDeliveries != attempts || config.RetainReady.Age != time.Hour || config.MaxMessages != 10 {
-			t.Errorf("%s: %+v, %v", topic, config, err)
+		want := defaults
+		want.MaxDeliveries = attempts
+		if config, err := c.Config(t.Context(), topic); err != nil || config != want {
+			t.Errorf("%s: got %+v, %v, want %+v", topic, config, err, want)
+		}
+	}
+}
+
+// expectNumbers checks that every number in a struct is set, so that a bound that is
+// added to it later is added to the test.
+func expectNumbers(t *testing.T, v reflect.Value, name string) {
+	t.Helper()
+	for i := range v.NumField() {
+		field := v.Field(i)
+		what := name + "." + v.Type().Field(i).Name
+		switch {
+		case field.Kind() == reflect.Struct:
+			expectNumbers(t, field, what)
+		case field.CanInt() && field.Int() == 0:
+			t.Errorf("the test sets no %s", what)
 		}
 	}
 }
