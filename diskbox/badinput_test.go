@@ -240,7 +240,7 @@ func TestDamagedFilesAreRefusedOrDoNotMatter(t *testing.T) {
 func tryDamaged(t *testing.T, sample, file, damage string) (refused bool) {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "queues")
-	if err := errors.Join(os.CopyFS(dir, os.DirFS(sample)), damages[damage](filepath.Join(dir, "db", file))); err != nil {
+	if err := errors.Join(os.CopyFS(dir, os.DirFS(sample)), damages[damage](filepath.Join(dir, "db", file)), makePrivate(dir)); err != nil {
 		t.Fatal(err)
 	}
 	before := snapshot(t, dir)
@@ -258,6 +258,20 @@ func tryDamaged(t *testing.T, sample, file, damage string) (refused bool) {
 		expectUntouched(t, dir, before)
 	}
 	return true
+}
+
+// makePrivate gives files and directories the modes that the store makes them with:
+// a copy has those of the umask, which opening would tighten.
+func makePrivate(dir string) error {
+	return filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if entry.IsDir() {
+			return os.Chmod(path, 0o700)
+		}
+		return os.Chmod(path, 0o600)
+	})
 }
 
 func playHold(dir string) error {
