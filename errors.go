@@ -3,6 +3,7 @@ package mailbox
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
@@ -108,20 +109,35 @@ func (m *Mailbox[T]) located(err error) error {
 	return err
 }
 
-// errorType names the type of the error that matters in a chain, for dead
-// letters. Wrappers made by fmt and errors are passed over: every error that
-// was annotated on its way has those, so they tell nothing.
-func errorType(err error) string {
+// ErrorType names the type of an error as dead letters do: with the path of its
+// package, such as "*encoding/json.SyntaxError". It is the type of the error that
+// matters in a chain; see significant.
+func ErrorType(err error) string {
+	kind, stars := reflect.TypeOf(significant(err)), ""
+	if kind == nil {
+		return ""
+	}
+	for kind.Kind() == reflect.Pointer && kind.Name() == "" {
+		kind, stars = kind.Elem(), stars+"*"
+	}
+	if kind.PkgPath() == "" {
+		return stars + kind.String()
+	}
+	return stars + kind.PkgPath() + "." + kind.Name()
+}
+
+// significant returns the error that matters in a chain. Wrappers made by fmt and
+// errors are passed over: every error that was annotated on its way has those.
+func significant(err error) error {
 	for {
-		name := fmt.Sprintf("%T", err)
-		switch name {
+		switch fmt.Sprintf("%T", err) {
 		case "*fmt.wrapError", "*fmt.wrapErrors", "*errors.joinError":
 		default:
-			return name
+			return err
 		}
 		inner := unwrapFirst(err)
 		if inner == nil {
-			return name
+			return err
 		}
 		err = inner
 	}

@@ -2,6 +2,7 @@ package mailbox
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 
 	"github.com/mailboxmq/mailbox/driver"
@@ -62,7 +63,7 @@ func kindOf(cause error) FailureKind {
 	if code, ok := errors.AsType[Code](cause); ok && code != "" {
 		return FailureKind(code)
 	}
-	return FailureKind(errorType(cause))
+	return FailureKind(fmt.Sprintf("%T", significant(cause)))
 }
 
 // attributes mark a reply to a mailbox as this failure.

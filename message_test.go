@@ -273,9 +273,9 @@ func TestDeadLetterSaysWhatItDiedOf(t *testing.T) {
 		text, typ string
 	}{
 		{nil, "", ""},
-		{teapot, "I am a teapot", "*mailbox_test.teapotError"},
-		{fmt.Errorf("brew: %w", teapot), "brew: I am a teapot", "*mailbox_test.teapotError"},
-		{errors.Join(fmt.Errorf("%w and %w", teapot, io.EOF), io.EOF), "I am a teapot and EOF\nEOF", "*mailbox_test.teapotError"},
+		{teapot, "I am a teapot", "*github.com/mailboxmq/mailbox_test.teapotError"},
+		{fmt.Errorf("brew: %w", teapot), "brew: I am a teapot", "*github.com/mailboxmq/mailbox_test.teapotError"},
+		{errors.Join(fmt.Errorf("%w and %w", teapot, io.EOF), io.EOF), "I am a teapot and EOF\nEOF", "*github.com/mailboxmq/mailbox_test.teapotError"},
 		{fmt.Errorf("brew: %w", nil), "brew: %!w(<nil>)", "*fmt.wrapError"},
 	} {
 		m, _ := onMemory(t, nil)

@@ -43,7 +43,7 @@ func TestPoisonGoesToTheDeadLettersAndCostsNothingElse(t *testing.T) {
 		wantError(t, err, nil)
 		dead = append(dead, letter.Body)
 		wantEqual(t, "reason", letter.Reason, mailbox.ReasonParse)
-		wantEqual(t, "type of the error", letter.ErrorType, "*json.SyntaxError")
+		wantEqual(t, "type of the error", letter.ErrorType, "*encoding/json.SyntaxError")
 		if letter.LastError == "" {
 			t.Error("the letter does not say what was wrong")
 		}

@@ -202,7 +202,7 @@ func (b *actionBatch) add(receipt driver.Receipt, a action) {
 	case OutcomeDeadLetter:
 		burial := driver.Burial{Receipt: receipt, Reason: a.reason, Error: causeText(a.cause)}
 		if a.cause != nil {
-			burial.ErrorType = errorType(a.cause)
+			burial.ErrorType = ErrorType(a.cause)
 		}
 		b.burials = append(b.burials, burial)
 	}

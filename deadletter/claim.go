@@ -25,13 +25,13 @@ type claim[T any] struct {
 
 // claims is where a consumer gets letters from.
 type claims[T any] interface {
-	// claim waits for the next letter, for some time or until ctx ends, and
-	// returns nil if there was none.
-	claim(ctx context.Context) (*claim[T], error)
+	// claim returns the next letter, and nil if there is none. If wait is set, it
+	// waits for one, for some time or until ctx ends.
+	claim(ctx context.Context, wait bool) (*claim[T], error)
 }
 
-// letters returns the source for where the letters are.
-func (c *Consumer[T]) letters() claims[T] {
+// newClaims returns the source for where the letters are.
+func (c *Consumer[T]) newClaims() claims[T] {
 	if c.box.letters != nil {
 		return &sentClaims[T]{box: c.box, visibility: c.options.Visibility}
 	}
@@ -47,8 +47,12 @@ type sentClaims[T any] struct {
 // receiveWait bounds one call of the backend. A letter that is sent wakes it.
 const receiveWait = 20 * time.Second
 
-func (s *sentClaims[T]) claim(ctx context.Context) (*claim[T], error) {
-	messages, err := s.box.letters.Receive(ctx, mailbox.WithWait(receiveWait), mailbox.WithVisibility(s.visibility))
+func (s *sentClaims[T]) claim(ctx context.Context, wait bool) (*claim[T], error) {
+	patience := time.Duration(0)
+	if wait {
+		patience = receiveWait
+	}
+	messages, err := s.box.letters.Receive(ctx, mailbox.WithWait(patience), mailbox.WithVisibility(s.visibility))
 	if err != nil || len(messages) == 0 {
 		return nil, err
 	}
@@ -86,13 +90,15 @@ type keptClaims[T any] struct {
 	putOff map[string]time.Time // until when, by message id
 }
 
-func (k *keptClaims[T]) claim(ctx context.Context) (*claim[T], error) {
+func (k *keptClaims[T]) claim(ctx context.Context, wait bool) (*claim[T], error) {
 	letter, err := k.find(ctx)
 	if err != nil {
 		return nil, err
 	}
 	if letter == nil {
-		backoff.Pause(ctx, k.poll)
+		if wait {
+			backoff.Pause(ctx, k.poll)
+		}
 		return nil, nil
 	}
 	ids := []string{letter.MessageID}

@@ -99,7 +99,13 @@ type Consumer[T any] struct {
 	aborted   chan struct{} // closed by Abort
 	abortOnce sync.Once
 
+	// source belongs to Run and RunOnce, of which one runs at a time. It knows
+	// which letters were put off.
+	source claims[T]
+
 	mu      sync.Mutex // guards the fields below
+	stopped bool
+	stop    context.CancelFunc // of the current Run; nil unless it runs
 	running bool
 	beat    time.Time
 	current *handling
@@ -161,16 +167,17 @@ func (c *Consumer[T]) DeadLetterDepth(ctx context.Context) (box string, depth in
 // ErrInvalid for an option that is wrong or if it runs already, ErrUnsupported if there are no dead letters to read, and
 // ErrTimeout if the handler did not return when it was told to.
 func (c *Consumer[T]) Run(ctx context.Context) error {
-	if err := c.start(); err != nil {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	if err := c.start(stop); err != nil {
 		return err
 	}
 	defer c.end()
-	source := c.letters()
 	depth := depthMeter[T]{consumer: c}
 	for failures := 0; ctx.Err() == nil; {
 		depth.measure(ctx)
 		c.Beat()
-		claim, err := source.claim(ctx)
+		claim, err := c.source.claim(ctx, true)
 		switch {
 		case ctx.Err() != nil && claim == nil:
 			return nil
@@ -196,6 +203,47 @@ func (c *Consumer[T]) Run(ctx context.Context) error {
 	return nil
 }
 
+// RunOnce handles the letters that are in the box now, each once, waits for no
+// others, and returns how many it has shown to the handler. It is meant for tests,
+// and for programs that a schedule starts. When ctx ends, it drains as Run does.
+// Codes: those of Box.Letters or Mailbox.Receive, and of Run.
+func (c *Consumer[T]) RunOnce(ctx context.Context) (handled int, err error) {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	if err := c.start(stop); err != nil {
+		return 0, err
+	}
+	defer c.end()
+	most, err := c.box.Depth(ctx) // a letter that is replayed may come back
+	if err != nil {
+		return 0, err
+	}
+	for ctx.Err() == nil && handled < most {
+		c.Beat()
+		claim, err := c.source.claim(ctx, false)
+		if err != nil || claim == nil {
+			return handled, err
+		}
+		handled++
+		if err := c.process(ctx, claim); err != nil {
+			return handled, err
+		}
+	}
+	return handled, nil
+}
+
+// Stop tells the consumer to drain and end, now or, if it does not run yet, as
+// soon as it is run. It does not wait for that. A consumer that was stopped cannot
+// be run again.
+func (c *Consumer[T]) Stop() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.stopped = true
+	if c.stop != nil {
+		c.stop()
+	}
+}
+
 // hopeless reports whether no later attempt to read letters can work.
 func hopeless(err error) bool {
 	return errors.Is(err, mailbox.ErrClosed) || errors.Is(err, mailbox.ErrInvalid) || errors.Is(err, mailbox.ErrUnsupported)
@@ -205,8 +253,9 @@ func hopeless(err error) bool {
 // is cancelled at once. It does not wait.
 func (c *Consumer[T]) Abort() { c.abortOnce.Do(func() { close(c.aborted) }) }
 
-// start checks what New could not refuse.
-func (c *Consumer[T]) start() error {
+// start checks what New could not refuse, and takes down how to stop what begins
+// now.
+func (c *Consumer[T]) start(stop context.CancelFunc) error {
 	invalid := func(field, detail string) error {
 		return &mailbox.Error{Code: mailbox.ErrInvalid, Op: opConsume, Queue: c.Name(), Field: field, Detail: detail}
 	}
@@ -230,14 +279,20 @@ func (c *Consumer[T]) start() error {
 	if c.running {
 		return invalid("", "it is running already")
 	}
-	c.running, c.beat = true, time.Now()
+	c.running, c.beat, c.stop = true, time.Now(), stop
+	if c.source == nil {
+		c.source = c.newClaims()
+	}
+	if c.stopped {
+		stop()
+	}
 	return nil
 }
 
 func (c *Consumer[T]) end() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.running = false
+	c.running, c.stop = false, nil
 }
 
 // Running reports whether Run is at work.

@@ -65,19 +65,6 @@ func TestConsumersDealWithLetters(t *testing.T) {
 				s.Error("the log does not say that it panicked")
 			}
 		}},
-		{"an unknown action keeps the letter and is an error", func(s *stage) {
-			s.bury("tea")
-			var events []deadletter.HandledEvent
-			s.run(deadletter.NewConsumer(s.box, func(context.Context, letter) (deadletter.Action, error) { return "Keep", nil },
-				&deadletter.ConsumerOptions{Hooks: deadletter.ConsumerHooks{
-					Handled: func(event deadletter.HandledEvent) { events = append(events, event) },
-				}}))
-			s.Pass(61 * time.Minute)
-			s.depth(1)
-			if len(events) != 2 || !errors.Is(events[0].Err, mailbox.ErrInvalid) || !strings.Contains(events[0].Err.Error(), `"Keep"`) {
-				s.Errorf("the events are %+v", events)
-			}
-		}},
 		{"others are shown meanwhile", func(s *stage) {
 			s.bury("tea", "milk", "sugar")
 			seen := ruletest.NewTally()
@@ -119,6 +106,49 @@ func TestConsumersDealWithLetters(t *testing.T) {
 				}
 			}
 			s.ready(1)
+		}},
+	})
+}
+
+func TestConsumersReportWhatTheyDo(t *testing.T) {
+	play(t, "LOOP-6", []rule{
+		{"the log has the fields of a dead letter, and an action only if it was done", func(s *stage) {
+			s.bury("tea")
+			s.Pass(90 * time.Second)
+			fail := true
+			consumer := deadletter.NewConsumer(s.box, func(context.Context, letter) (deadletter.Action, error) {
+				if fail {
+					return deadletter.Done, errMilk
+				}
+				return deadletter.Done, nil
+			}, &deadletter.ConsumerOptions{RetryAfter: time.Second, Logger: s.Journal.Logger()})
+			_, err := consumer.RunOnce(s.Context())
+			s.Must(err)
+			log := s.Journal.String()
+			if !strings.Contains(log, `"age_seconds":90`) || !strings.Contains(log, `"source_mailbox":"orders"`) || !strings.Contains(log, `"message_id":`) ||
+				!strings.Contains(log, `"request_id":`) || !strings.Contains(log, `"error_message":"no milk"`) || strings.Contains(log, `"action"`) {
+				s.Errorf("the log of a failure says %s", log)
+			}
+			fail = false
+			s.Pass(time.Second)
+			_, err = consumer.RunOnce(s.Context())
+			s.Must(err)
+			if log := s.Journal.String(); !strings.Contains(log, `"action":"done"`) {
+				s.Errorf("the log says %s", log)
+			}
+		}},
+		{"an unknown action keeps the letter and is an error", func(s *stage) {
+			s.bury("tea")
+			var events []deadletter.HandledEvent
+			s.run(deadletter.NewConsumer(s.box, func(context.Context, letter) (deadletter.Action, error) { return "Keep", nil },
+				&deadletter.ConsumerOptions{Hooks: deadletter.ConsumerHooks{
+					Handled: func(event deadletter.HandledEvent) { events = append(events, event) },
+				}}))
+			s.Pass(61 * time.Minute)
+			s.depth(1)
+			if len(events) != 2 || !errors.Is(events[0].Err, mailbox.ErrInvalid) || !strings.Contains(events[0].Err.Error(), `"Keep"`) {
+				s.Errorf("the events are %+v", events)
+			}
 		}},
 	})
 }
@@ -320,6 +350,40 @@ func TestConsumersEndInOrder(t *testing.T) {
 			}
 			s.Is(consumer.Run(s.Context()), mailbox.ErrInvalid)
 			s.Must(stop())
+		}},
+		{"one pass shows what is there and waits for nothing", func(s *stage) {
+			s.bury("tea", "milk", "sugar")
+			seen := ruletest.NewTally()
+			consumer := deadletter.NewConsumer(s.box, func(_ context.Context, l letter) (deadletter.Action, error) {
+				seen.Add(l.Body)
+				if l.Body == "milk" {
+					return "", errMilk
+				}
+				return deadletter.Done, nil
+			}, nil)
+			for _, want := range []int{3, 0} { // the one that failed is put off
+				handled, err := consumer.RunOnce(s.Context())
+				s.Must(err)
+				ruletest.Equal(s, "handled", handled, want)
+			}
+			ruletest.Equal(s, "time", time.Since(s.Began), 0)
+			s.depth(1)
+		}},
+		{"one that is stopped ends in order, and before it runs at once", func(s *stage) {
+			s.bury("tea")
+			seen := ruletest.NewTally()
+			consumer := deadletter.NewConsumer(s.box, func(context.Context, letter) (deadletter.Action, error) {
+				<-time.After(10 * time.Second)
+				seen.Add("done")
+				return deadletter.Done, nil
+			}, nil)
+			time.AfterFunc(time.Second, consumer.Stop)
+			s.Must(consumer.Run(s.Context()))
+			ruletest.Equal(s, "time", time.Since(s.Began), 10*time.Second)
+			s.depth(0)
+			s.bury("milk")
+			s.Must(consumer.Run(s.Context()))
+			ruletest.Equal(s, "handled", seen.Count(), 1)
 		}},
 		{"one whose queue is deleted goes on asking", func(s *stage) {
 			stop := s.run(deadletter.NewConsumer(s.box, always(deadletter.Done, nil, ruletest.NewTally()), nil))

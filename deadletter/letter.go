@@ -2,7 +2,6 @@ package deadletter
 
 import (
 	"errors"
-	"fmt"
 	"maps"
 	"strconv"
 	"strings"
@@ -23,7 +22,7 @@ type Letter[T any] struct {
 	// Deliveries is how often it was tried.
 	Deliveries int `json:"delivery_count"`
 	// LastError is the text of the error it died of, and ErrorType the name of
-	// its type. Stack is where it panicked, if it did.
+	// its type, with the path of its package. Stack is where it panicked, if it did.
 	LastError string `json:"last_error"`
 	ErrorType string `json:"last_error_type"`
 	Stack     string `json:"stack,omitempty"`
@@ -89,7 +88,7 @@ func (b *Box[T]) newLetter(message *mailbox.Message[T], cause error, reason mail
 		Attributes: maps.Clone(message.Attributes),
 	}
 	if cause != nil {
-		letter.LastError, letter.ErrorType = driver.TrimCause(cause.Error()), errorType(cause)
+		letter.LastError, letter.ErrorType = driver.TrimCause(cause.Error()), mailbox.ErrorType(cause)
 		if traced, ok := errors.AsType[interface {
 			error
 			StackTrace() string
@@ -188,32 +187,4 @@ func redrives(attributes map[string]string) int {
 		return 0
 	}
 	return n
-}
-
-// errorType names the type of the error that matters in a chain. Wrappers made
-// by fmt and errors are passed over: every error that was annotated on its way
-// has those, so they tell nothing.
-func errorType(err error) string {
-	for {
-		name := fmt.Sprintf("%T", err)
-		switch name {
-		case "*fmt.wrapError", "*fmt.wrapErrors", "*errors.joinError":
-		default:
-			return name
-		}
-		inner := firstInner(err)
-		if inner == nil {
-			return name
-		}
-		err = inner
-	}
-}
-
-func firstInner(err error) error {
-	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		if inner := joined.Unwrap(); len(inner) > 0 {
-			return inner[0]
-		}
-	}
-	return errors.Unwrap(err)
 }

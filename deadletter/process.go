@@ -264,17 +264,18 @@ func (c *Consumer[T]) report(ctx context.Context, claim *claim[T], v verdict, st
 		level, text = slog.LevelError, "deadletter: handler failed"
 	}
 	if c.logger.Enabled(ctx, level) {
-		action := string(v.action)
-		if v.action == Done {
-			action = "done"
-		}
 		attrs := []slog.Attr{
-			slog.String("consumer", c.Name()), slog.String("id", letter.MessageID),
-			slog.String("source", letter.Source), slog.String("request", letter.RequestID),
-			slog.Duration("age", event.Age), slog.String("action", action),
+			slog.String("consumer", c.Name()), slog.String("message_id", letter.MessageID),
+			slog.String("source_mailbox", letter.Source), slog.String("request_id", letter.RequestID),
+			slog.Float64("age_seconds", event.Age.Seconds()),
 		}
-		if v.err != nil {
-			attrs = append(attrs, slog.Any("err", v.err))
+		switch {
+		case v.err != nil:
+			attrs = append(attrs, slog.String("error_message", v.err.Error()))
+		case v.action == Done:
+			attrs = append(attrs, slog.String("action", "done"))
+		default:
+			attrs = append(attrs, slog.String("action", string(v.action)))
 		}
 		c.logger.LogAttrs(ctx, level, text, attrs...)
 	}

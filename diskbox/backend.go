@@ -36,7 +36,7 @@ var (
 // Open opens the queues in dir, which is created if it is not there, and brings
 // them to the state they were left in. It blocks for as long as that takes;
 // cancelling ctx abandons it. Codes: ErrInvalid (an option that is not allowed,
-// not a directory, or not ours), ErrConflict (open in another process),
+// or not a directory), ErrConflict (open in another process, or not ours),
 // ErrIntegrity (damaged files; nothing is changed), ErrUnavailable.
 func Open(ctx context.Context, dir string, options *Options) (*Backend, error) {
 	var o Options

@@ -189,7 +189,7 @@ func TestLOOP1FailuresAreResults(t *testing.T) {
 			s.stats(mailbox.Stats{Dead: 1})
 			for letter, err := range final.DeadLetters.Box(s.requests).Letters(s.Context()) {
 				s.Must(err)
-				if letter.ErrorType != "*mainloop.AdapterError" || letter.Reason != mailbox.ReasonFatal || letter.RequestID != letter.Body.ID ||
+				if letter.ErrorType != "*github.com/mailboxmq/mailbox/mainloop.AdapterError" || letter.Reason != mailbox.ReasonFatal || letter.RequestID != letter.Body.ID ||
 					strings.HasSuffix(letter.LastError, " ") {
 					s.Errorf("the letter is %+v", letter)
 				}

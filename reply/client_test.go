@@ -116,9 +116,8 @@ func TestRPL4WaitEndsWithItsContextAndCanBeRepeated(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		_, err := future.Wait(ctx)
-		if err != context.DeadlineExceeded { //nolint:errorlint // unwrapped is the promise
-			t.Errorf("error is %v", err)
-		}
+		wantError(t, err, mailbox.ErrTimeout)
+		wantError(t, err, context.DeadlineExceeded)
 		wantError(t, mailbox.Reply(t.Context(), o.receive(t), "yes"), nil)
 		answer, err := future.Wait(t.Context())
 		wantError(t, err, nil)
@@ -319,9 +318,8 @@ func TestCallThatIsGivenUpCancelsTheRequest(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		_, err := o.client(nil).Call(ctx, "tea")
-		if err != context.DeadlineExceeded { //nolint:errorlint // unwrapped is the promise
-			t.Errorf("error is %v", err)
-		}
+		wantError(t, err, mailbox.ErrTimeout)
+		wantError(t, err, context.DeadlineExceeded)
 		served := false
 		handle := reply.Handle(func(context.Context, *mailbox.Message[string]) (string, error) { served = true; return "", nil }, nil)
 		wantError(t, handle(t.Context(), o.receive(t)), nil)

@@ -80,11 +80,22 @@ func (f *Future[R]) ID() string { return f.id }
 // Cancel, in whatever process, and by the end of the slot's time. If the answer
 // is an error, that is a *mailbox.Failure.
 //
-// Codes: ErrTimeout when the slot's time is over, which is ErrReplyExpired too;
+// Codes: ErrTimeout when the slot's time is over, which is ErrReplyExpired too, and
+// when the deadline of ctx has passed, which is context.DeadlineExceeded too, and
+// after which Wait can be called again;
 // ErrReplyCancelled; ErrEncoding if the answer cannot be decoded; ErrNotFound if
 // there is no such slot, because somebody else has read the answer, or its
 // time was over long ago.
 func (f *Future[R]) Wait(ctx context.Context) (R, error) {
+	answer, err := f.wait(ctx)
+	if err != nil && err == ctx.Err() && errors.Is(err, context.DeadlineExceeded) { //nolint:errorlint // that of ctx, and of no call below
+		err = &mailbox.Error{Code: mailbox.ErrTimeout, Op: "wait", MessageID: f.id, Detail: "the deadline of the context has passed", Err: err}
+	}
+	return answer, err
+}
+
+// wait is Wait, with the error of ctx as it is.
+func (f *Future[R]) wait(ctx context.Context) (R, error) {
 	pause := wakePauseMin
 	for {
 		asked := time.Now()

@@ -436,6 +436,14 @@ func TestLetterSaysWhatHappened(t *testing.T) {
 		if fmt.Sprintf("%+v", got[0]) != fmt.Sprintf("%+v", want) {
 			s.Errorf("the letter is\n%+v, want\n%+v", got[0], want)
 		}
+		for _, field := range []string{
+			`"message_id":"` + sent.ID + `"`, `"request_id":"request of tea"`, `"source_mailbox":"orders"`, `"delivery_count":3`,
+			`"error_type":"*errors.errorString"`, `"error_message":"brewing: unexpected EOF"`,
+		} {
+			if log := s.Journal.String(); !strings.Contains(log, field) {
+				s.Errorf("the log has no %s: %s", field, log)
+			}
+		}
 	}
 	play(t, "DLQ-4", []rule{
 		{"that the backend keeps", func(s *stage) { check(s, &policy{MaxDeliveries: 3}) }},
@@ -449,7 +457,7 @@ func TestLetterSaysWhatHappened(t *testing.T) {
 			_, err := worker.New(orders, spill, s.options(options{DeadLetters: p})).RunOnce(s.Context())
 			s.Must(err)
 			got := letters(s, p.Box(orders))[0]
-			if !strings.Contains(got.Stack, "worker_test.spill") || !strings.HasPrefix(got.LastError, "panic: no milk (in ") || got.ErrorType != "*worker.PanicError" {
+			if !strings.Contains(got.Stack, "worker_test.spill") || !strings.HasPrefix(got.LastError, "panic: no milk (in ") || got.ErrorType != "*github.com/mailboxmq/mailbox/worker.PanicError" {
 				s.Errorf("the letter says %s, %s, %s", got.LastError, got.ErrorType, got.Stack)
 			}
 		}},

@@ -103,7 +103,9 @@ func (r *run[T]) buryIn(ctx context.Context, into *deadletter.Box[T], j *job[T],
 	}
 	attrs := []slog.Attr{
 		slog.String("reason", string(reason)), slog.String("box", box),
-		slog.String("request", burial.Letter.RequestID), slog.String("error_type", burial.Letter.ErrorType),
+		slog.String("message_id", burial.Letter.MessageID), slog.String("request_id", burial.Letter.RequestID),
+		slog.String("source_mailbox", burial.Letter.Source), slog.Int("delivery_count", burial.Letter.Deliveries),
+		slog.String("error_type", burial.Letter.ErrorType), slog.String("error_message", burial.Letter.LastError),
 	}
 	if burial.ReplyErr != nil {
 		attrs = append(attrs, slog.Any("reply_err", burial.ReplyErr))
