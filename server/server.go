@@ -212,7 +212,7 @@ func (s *Server) assemble(config *Config) (err error) {
 			Sessions: g.Sessions, MaxSessions: g.MaxSessions,
 		}
 	})
-	s.metrics.WatchShares(s.broker.Shares)
+	s.metrics.WatchShares(s.broker.Shares, s.oap.Shares)
 	s.describe(config)
 	s.warnOfLoss(config)
 	return nil

@@ -151,7 +151,11 @@ func ownerOf(tenant string, token capability.TokenID) [2]share.Key {
 	return [2]share.Key{{Name: tenant}, {ID: token}}
 }
 
-// owner is the share that the caller counts against.
+// Owner is the share that the caller counts against, for surfaces that divide
+// something themselves.
+func (c Caller) Owner() [2]share.Key { return c.owner() }
+
+// owner is Owner.
 func (c *Caller) owner() [2]share.Key { return ownerOf(c.tenant, c.holder.token) }
 
 const (

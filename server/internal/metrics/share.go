@@ -10,13 +10,13 @@ import (
 
 // shareSeries show what is divided among tenants, tokens and addresses.
 type shareSeries struct {
-	take                          func() []share.Stats
+	take                          []func() []share.Stats
 	used, limit, owners, refusals *prometheus.Desc
 }
 
 // WatchShares shows the figures of shares, which are taken at each scrape. It is
 // called once.
-func (s *Set) WatchShares(take func() []share.Stats) {
+func (s *Set) WatchShares(take ...func() []share.Stats) {
 	series := func(name, help string) *prometheus.Desc {
 		return prometheus.NewDesc("mailbox_share_"+name, help, []string{"share"}, nil)
 	}
@@ -38,7 +38,11 @@ func (s *shareSeries) Describe(descs chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (s *shareSeries) Collect(metrics chan<- prometheus.Metric) {
-	for _, stats := range s.take() {
+	var all []share.Stats
+	for _, take := range s.take {
+		all = append(all, take()...)
+	}
+	for _, stats := range all {
 		label := strings.NewReplacer(" ", "_", "-", "_").Replace(stats.Resource)
 		gauge := func(desc *prometheus.Desc, value float64) {
 			metrics <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, label)

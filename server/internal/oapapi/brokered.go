@@ -9,6 +9,7 @@ import (
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/oap"
+	"github.com/mailboxmq/mailbox/internal/share"
 	"github.com/mailboxmq/mailbox/server/internal/broker"
 )
 
@@ -49,12 +50,16 @@ func (b brokered) Returning() Caller {
 	return b
 }
 
+// Owner implements Owned.
+func (b brokered) Owner() [2]share.Key { return b.user.Owner() }
+
 // Strict implements Divider.
 func (b brokered) Strict(topic string) bool { return b.user.Strict(topic) }
 
 var (
 	_ Caller   = brokered{}
 	_ Divider  = brokered{}
+	_ Owned    = brokered{}
 	_ Maker    = brokered{}
 	_ Sealer   = brokered{}
 	_ Returner = brokered{}

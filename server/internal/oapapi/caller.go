@@ -6,6 +6,7 @@ import (
 	"net"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/share"
 )
 
 // A Caller does what one capability allows: it is the broker as a connection
@@ -58,6 +59,19 @@ type Maker interface {
 	// SendFirst is Send to a topic that was not there when it was opened; it is
 	// made if it still is not.
 	SendFirst(ctx context.Context, topic string, msgs []driver.Outgoing) ([]driver.Sent, error)
+}
+
+// An Owned is a Caller that counts against a share. Others count together.
+type Owned interface {
+	// Owner names the tenant and the minted token.
+	Owner() [2]share.Key
+}
+
+func ownerOf(caller Caller) owner {
+	if owned, ok := caller.(Owned); ok {
+		return owned.Owner()
+	}
+	return owner{}
 }
 
 // A Divider is a Caller who knows when messages must not be divided.

@@ -24,10 +24,10 @@ type conn struct {
 	out    *output
 	in     input
 
-	caller  Caller   // after START
-	session *session // after START
-	helloed int      // how often HELLO was asked before START
-	asked   bool     // there was a request after START
+	caller  Caller // after START
+	session *kept  // after START
+	helloed int    // how often HELLO was asked before START
+	asked   bool   // there was a request after START
 
 	activity uint64 // of the output, when last asked
 	held     bool   // the reader holds the output
@@ -105,7 +105,7 @@ func (c *conn) serve(ctx context.Context) {
 	_ = c.net.Close() // ends who still writes
 	c.work.Wait()
 	if c.session != nil {
-		c.server.sessions.detach(c.session, time.Now())
+		c.server.sessions.detach(c.session)
 	}
 	if !errors.Is(err, errGoodbye) && !errors.Is(err, net.ErrClosed) && !errors.Is(err, io.EOF) {
 		c.server.options.Logger.DebugContext(ctx, "oap.closed", "client", c.net.RemoteAddr(), "reason", err)
@@ -302,9 +302,9 @@ func (c *conn) start(ctx context.Context, f *oap.Frame) error {
 		return err
 	}
 	key := sessionKey{capability: sha256.Sum256(f.Capability), producer: request.Producer}
-	session, resumed, full := c.server.sessions.attach(key, time.Now())
-	if full {
-		e := &driver.Error{Code: driver.ErrFull, Op: "start", Detail: "too many producer sessions", RetryAfter: time.Second}
+	session, resumed, err := c.server.sessions.attach(key, ownerOf(caller))
+	if err != nil {
+		e := oap.ErrorOf(err)
 		c.out.frame(oap.Response|oap.End, oap.StatusFull, f.Correlation, func(dst []byte) []byte {
 			return oap.AppendError(dst, e)
 		})

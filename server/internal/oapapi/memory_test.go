@@ -3,6 +3,7 @@ package oapapi_test
 import (
 	"context"
 	"runtime"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -191,6 +192,38 @@ func TestCreditIsNoReasonToKeepAWholeQueue(t *testing.T) {
 		}
 		if seen != messages {
 			t.Errorf("%d chunks, want one for each of %d messages", seen, messages)
+		}
+	})
+}
+
+// TestAnswersToManySessionsCostLittle has one token open session after session, ack
+// what it never received, and give no answer back: each answer is a list of long
+// errors.
+func TestAnswersToManySessionsCostLittle(t *testing.T) {
+	inBubble(t, oapapi.Options{}, func(t *testing.T, d *daemon) {
+		const sessions, requests = 4, 600
+		queue := strings.Repeat("q", 200) // in each error
+		d.make(t, queue)
+		receipts := make([]driver.Receipt, driver.DefaultMaxBatch)
+		for i := range receipts {
+			receipts[i].Handle = "x"
+		}
+		held := growth(func() {
+			for producer := range sessions {
+				r := dialRaw(t, d)
+				r.startAs([16]byte{byte(producer + 1)})
+				handle := r.open(queue)
+				for n := uint64(1); n <= requests; n++ {
+					target := oap.Target{Ticket: oap.Ticket{Sequence: n, Behind: n - 1}, Handle: handle}
+					r.send(requestHeader(oap.OpAck, n+10), nil, oap.AppendAck(nil, target, receipts))
+					r.mustNext()
+				}
+				_ = r.net.Close()
+			}
+			synctest.Wait()
+		})
+		if held > 5*sessions {
+			t.Errorf("%d MiB are held for %d sessions whose connections are closed", held, sessions)
 		}
 	})
 }

@@ -102,9 +102,12 @@ func requestHeader(code uint16, correlation uint64) oap.Header {
 var startPayload = oap.AppendStart(nil, &oap.StartRequest{Version: oap.ProtocolVersion, Producer: [16]byte{1}})
 
 // start shows the token.
-func (r *raw) start() {
+func (r *raw) start() { r.startAs([16]byte{1}) }
+
+// startAs starts the session of a producer.
+func (r *raw) startAs(producer [16]byte) {
 	r.t.Helper()
-	r.send(startHeader(), r.token, startPayload)
+	r.send(startHeader(), r.token, oap.AppendStart(nil, &oap.StartRequest{Version: oap.ProtocolVersion, Producer: producer}))
 	if f := r.mustNext(); f.Code != oap.StatusOK {
 		r.t.Fatalf("start: status %d", f.Code)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/oap"
+	"github.com/mailboxmq/mailbox/internal/share"
 )
 
 // Options are what a Server is made of; zero fields mean the defaults.
@@ -67,7 +68,7 @@ func (o Options) withDefaults() Options {
 type Server struct {
 	options  Options
 	instance [16]byte
-	sessions sessions
+	sessions *sessions
 	refused  atomic.Int64
 	crew     *crew
 
@@ -82,7 +83,7 @@ type Server struct {
 // New returns a server that serves nobody yet. It does no I/O.
 func New(options Options) *Server {
 	s := &Server{
-		options: options.withDefaults(), crew: newCrew(),
+		options: options.withDefaults(), crew: newCrew(), sessions: newSessions(),
 		listeners: make(map[net.Listener]struct{}), conns: make(map[*conn]struct{}),
 	}
 	_, _ = rand.Read(s.instance[:]) // never fails, see crypto/rand
@@ -105,7 +106,7 @@ func (s *Server) Gauges() Gauges {
 	connections := len(s.conns)
 	s.mu.Unlock()
 	return Gauges{
-		Connections: connections, Sessions: s.sessions.count(), Refused: s.refused.Load(),
+		Connections: connections, Sessions: int(s.sessions.count.Stats().Used), Refused: s.refused.Load(),
 		MaxConnections: s.options.MaxConnections, MaxSessions: maxSessions,
 	}
 }
@@ -207,7 +208,14 @@ func (s *Server) Close() error {
 	s.stop(func() { s.closed = true }, func(c *conn) { _ = c.net.Close() })
 	s.done.Wait()
 	s.crew.end()
+	s.sessions.end()
 	return nil
+}
+
+// Shares returns the figures of what is divided among tenants and tokens here, for
+// metrics.
+func (s *Server) Shares() []share.Stats {
+	return []share.Stats{s.sessions.count.Stats(), s.sessions.bytes.Stats()}
 }
 
 // stop changes the state, ends all listeners, and does something to each

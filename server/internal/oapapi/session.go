@@ -2,7 +2,7 @@ package oapapi
 
 import (
 	"sync"
-	"time"
+	"unsafe"
 
 	"github.com/mailboxmq/mailbox/internal/oap"
 )
@@ -13,26 +13,26 @@ import (
 //
 // Requests have sequence numbers, and each says how far the oldest without an
 // answer is behind. What is older is forgotten: a producer costs as much memory
-// as it has requests under way, however much it sends.
+// as it has requests under way, however much it sends, and no more than its memory
+// allows. An outcome that there is no memory for is forgotten, the oldest first: a
+// repeat of its request is answered that the outcome is unknown, and is not done.
 type session struct {
-	mu sync.Mutex
+	mu     sync.Mutex // guards the fields below
+	memory memory
 	// slots has a power of two of them; request n has slot n modulo that.
 	slots []slot
 	// oldest is the least sequence number that can still come.
 	oldest uint64
-
-	// connections that use it, and since when none does. They belong to
-	// sessions.
-	connections int
-	idleSince   time.Time
 }
 
 // slot holds the outcome of the request with this sequence number.
 type slot struct {
 	sequence uint64
 	done     bool
-	status   uint16
-	answer   []byte
+	// forgotten: the request was done, and there was no memory for the answer.
+	forgotten bool
+	status    uint16
+	answer    []byte
 	// askers wait for the outcome: they repeated the request while it was done.
 	askers []asker
 }
@@ -53,47 +53,83 @@ const (
 	repeated
 	// underway: it is being done, and will be answered when that is over.
 	underway
+	// unknown: it was done, and what became of it is forgotten.
+	unknown
+	// full: there is no memory for what would become of it. It is not done.
+	full
 	// stale: the client does not wait for it any more. It is a leftover of a
 	// connection that is gone.
 	stale
 )
 
-// begin judges a request, and answers one that was done before.
-func (s *session) begin(ticket oap.Ticket, who asker) verdict {
+// slotBytes is what a slot costs without its answer.
+const slotBytes = int64(unsafe.Sizeof(slot{}))
+
+// begin judges a request, and answers one that was done before. The error is that of
+// full.
+func (s *session) begin(ticket oap.Ticket, who asker) (verdict, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.oldest = max(s.oldest, ticket.Sequence-ticket.Behind)
+	s.advanceLocked(ticket.Sequence - ticket.Behind)
 	if ticket.Sequence < s.oldest {
-		return stale
+		return stale, nil
 	}
-	s.fitLocked(ticket.Sequence - s.oldest + 1)
+	if err := s.fitLocked(ticket.Sequence - s.oldest + 1); err != nil {
+		return full, err
+	}
 	sl := s.slotLocked(ticket.Sequence)
 	switch {
 	case ticket.Sequence < sl.sequence:
-		return stale
+		return stale, nil
 	case ticket.Sequence > sl.sequence:
-		sl.sequence, sl.done, sl.askers = ticket.Sequence, false, nil
-		return fresh
+		sl.sequence, sl.done, sl.forgotten, sl.askers = ticket.Sequence, false, false, nil
+		return fresh, nil
+	case sl.forgotten:
+		return unknown, nil
 	case sl.done:
 		who.conn.out.copyFrame(oap.Response, sl.status, who.correlation, sl.answer)
-		return repeated
+		return repeated, nil
 	}
 	sl.askers = append(sl.askers, who)
-	return underway
+	return underway, nil
+}
+
+// advanceLocked notes that the client has the answers to everything before oldest,
+// and lets go of them.
+func (s *session) advanceLocked(oldest uint64) {
+	if oldest <= s.oldest {
+		return
+	}
+	from := max(s.oldest, oldest-min(oldest, uint64(len(s.slots))))
+	for n := from; n < oldest && len(s.slots) > 0; n++ {
+		if sl := s.slotLocked(n); sl.sequence == n && sl.done && cap(sl.answer) > keptAnswer {
+			s.dropLocked(sl)
+		}
+	}
+	s.oldest = oldest
+}
+
+// dropLocked lets go of an answer.
+func (s *session) dropLocked(sl *slot) {
+	s.memory.give(int64(cap(sl.answer)))
+	sl.answer = nil
 }
 
 func (s *session) slotLocked(sequence uint64) *slot {
 	return &s.slots[sequence&uint64(len(s.slots)-1)]
 }
 
-// fitLocked makes room for this many requests at once.
-func (s *session) fitLocked(requests uint64) {
+// fitLocked makes room for this many requests at once. The error is ErrFull.
+func (s *session) fitLocked(requests uint64) error {
 	if requests <= uint64(len(s.slots)) {
-		return
+		return nil
 	}
 	size := max(16, 2*len(s.slots))
 	for uint64(size) < requests {
 		size *= 2
+	}
+	if err := s.memory.take(int64(size-len(s.slots)) * slotBytes); err != nil {
+		return err
 	}
 	old := s.slots
 	s.slots = make([]slot, size)
@@ -103,6 +139,7 @@ func (s *session) fitLocked(requests uint64) {
 		}
 		*s.slotLocked(old[i].sequence) = old[i]
 	}
+	return nil
 }
 
 // finish remembers the outcome of a request and returns who else asked for it.
@@ -113,91 +150,40 @@ func (s *session) finish(sequence uint64, status uint16, answer []byte) []asker 
 	if sl.sequence != sequence { // the client did not wait for it
 		return nil
 	}
-	if cap(sl.answer) > keptAnswer {
-		sl.answer = nil
-	}
-	sl.done, sl.status, sl.answer = true, status, append(sl.answer[:0], answer...)
 	askers := sl.askers
-	sl.askers = nil
+	sl.done, sl.askers = true, nil
+	if cap(sl.answer) < len(answer) || cap(sl.answer) > max(keptAnswer, 2*len(answer)) {
+		s.dropLocked(sl)
+		if !s.roomLocked(int64(len(answer)), sequence) {
+			sl.forgotten = true
+			return askers
+		}
+		sl.answer = make([]byte, 0, len(answer))
+	}
+	sl.status, sl.answer = status, append(sl.answer[:0], answer...)
 	return askers
+}
+
+// roomLocked takes memory for an answer. If there is none, the session forgets what
+// became of its oldest requests until there is.
+func (s *session) roomLocked(bytes int64, sequence uint64) bool {
+	if bytes == 0 || s.memory.take(bytes) == nil {
+		return true
+	}
+	for n := s.oldest; n < sequence; n++ {
+		sl := s.slotLocked(n)
+		if sl.sequence != n || !sl.done || cap(sl.answer) == 0 {
+			continue
+		}
+		s.dropLocked(sl)
+		sl.forgotten = true
+		if s.memory.take(bytes) == nil {
+			return true
+		}
+	}
+	return false
 }
 
 // keptAnswer is how much memory a slot keeps when its answer is not needed any
 // more: that of a batch of a few messages.
 const keptAnswer = 256
-
-// sessions are the producer sessions of this process.
-type sessions struct {
-	mu      sync.Mutex
-	known   map[sessionKey]*session
-	sweptAt time.Time
-}
-
-// sessionKey says whose session it is: the producer's number is a secret of the
-// client, and is good with the same capability only.
-type sessionKey struct {
-	capability [32]byte
-	producer   [16]byte
-}
-
-// Bounds on sessions. Without its session a client can still go on; it just
-// cannot know what became of the requests that it had no answer to.
-const (
-	maxSessions = 65_536
-	// sessionLife is how long a session is kept when no connection uses it. It
-	// is less when there are too many.
-	sessionLife = 10 * time.Minute
-)
-
-// attach returns the session, and whether it was there. full says that there is
-// no room for a new one.
-func (all *sessions) attach(key sessionKey, now time.Time) (s *session, resumed, full bool) {
-	all.mu.Lock()
-	defer all.mu.Unlock()
-	if now.Sub(all.sweptAt) >= sessionLife {
-		all.sweepLocked(now, sessionLife)
-	}
-	s, resumed = all.known[key]
-	if !resumed {
-		for life := sessionLife; len(all.known) >= maxSessions; life /= 8 {
-			if all.sweepLocked(now, life); life == 0 {
-				break
-			}
-		}
-		if len(all.known) >= maxSessions {
-			return nil, false, true
-		}
-		if all.known == nil {
-			all.known = make(map[sessionKey]*session)
-		}
-		s = &session{}
-		all.known[key] = s
-	}
-	s.connections++
-	return s, resumed, false
-}
-
-// detach ends the use of a session by a connection.
-func (all *sessions) detach(s *session, now time.Time) {
-	all.mu.Lock()
-	defer all.mu.Unlock()
-	s.connections--
-	s.idleSince = now
-}
-
-// sweepLocked forgets the sessions that nobody has used for as long as life.
-func (all *sessions) sweepLocked(now time.Time, life time.Duration) {
-	all.sweptAt = now
-	for key, s := range all.known {
-		if s.connections == 0 && now.Sub(s.idleSince) >= life {
-			delete(all.known, key)
-		}
-	}
-}
-
-// count is how many sessions there are.
-func (all *sessions) count() int {
-	all.mu.Lock()
-	defer all.mu.Unlock()
-	return len(all.known)
-}

@@ -226,9 +226,14 @@ func (w *worker) admit(r *request) bool {
 		return true
 	}
 	c := w.conn
-	switch c.session.begin(r.ticket, asker{conn: c, correlation: r.correlation}) {
+	verdict, err := c.session.begin(r.ticket, asker{conn: c, correlation: r.correlation})
+	switch verdict {
 	case fresh:
 		return true
+	case full:
+		c.fail(r.correlation, err)
+	case unknown:
+		c.fail(r.correlation, errUnknown)
 	case stale:
 		c.fail(r.correlation, errStale)
 	case repeated:
@@ -236,6 +241,11 @@ func (w *worker) admit(r *request) bool {
 	case underway:
 	}
 	return false
+}
+
+var errUnknown = &driver.Error{
+	Code: driver.ErrUnavailable, Field: "sequence",
+	Detail: "outcome unknown: the request was done, and the producer session had no memory left for the answer",
 }
 
 var errStale = &driver.Error{Code: driver.ErrInvalid, Field: "sequence", Detail: "the request is over"}
