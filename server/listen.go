@@ -11,9 +11,7 @@ import (
 	"net"
 	"os"
 	"strings"
-	"sync"
 	"sync/atomic"
-	"syscall"
 
 	"github.com/mailboxmq/mailbox/server/internal/guard"
 )
@@ -104,59 +102,6 @@ func (s *Server) serveMetrics(_ context.Context, l net.Listener) error {
 	own.Protocols = nil // scrapers speak HTTP/1
 	s.http.RegisterOnShutdown(func() { _ = own.Close() })
 	return own.Serve(l)
-}
-
-// bounded closes connections beyond a number at once: a client that is refused
-// learns more than one that waits.
-func (s *Server) bounded(l net.Listener, name string, most int) net.Listener {
-	s.metrics.ConnectionLimit(name, most)
-	return &boundedListener{Listener: l, most: int64(most), opened: func(n int64) { s.metrics.Connections(name, n) }, refused: func() {
-		s.metrics.Rejected("connections")
-	}}
-}
-
-type boundedListener struct {
-	net.Listener
-	most    int64
-	open    atomic.Int64
-	opened  func(n int64)
-	refused func()
-}
-
-func (l *boundedListener) Accept() (net.Conn, error) {
-	for {
-		c, err := l.Listener.Accept()
-		if err != nil {
-			return nil, err
-		}
-		if n := l.open.Add(1); n <= l.most {
-			l.opened(n)
-			return &boundedConn{Conn: c, listener: l}, nil
-		}
-		l.open.Add(-1)
-		l.refused()
-		_ = c.Close()
-	}
-}
-
-type boundedConn struct {
-	net.Conn
-	listener *boundedListener
-	once     sync.Once
-}
-
-// SyscallConn is that of the connection within.
-func (c *boundedConn) SyscallConn() (syscall.RawConn, error) {
-	system, ok := c.Conn.(syscall.Conn)
-	if !ok {
-		return nil, errors.ErrUnsupported
-	}
-	return system.SyscallConn()
-}
-
-func (c *boundedConn) Close() error {
-	c.once.Do(func() { c.listener.opened(c.listener.open.Add(-1)) })
-	return c.Conn.Close()
 }
 
 // certificates are those of TLS, which can be read anew while the daemon runs.

@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"github.com/mailboxmq/mailbox/capability"
+	"github.com/mailboxmq/mailbox/remotebox"
 	"github.com/mailboxmq/mailbox/server"
 )
 
@@ -201,5 +202,71 @@ func TestMetricsBeyondThisMachineNeedConsent(t *testing.T) {
 	r := start(t, config)
 	if log := r.log.String(); strings.Count(log, "plaintext listener beyond this machine") != 1 || !strings.Contains(log, `"listener":"metrics"`) {
 		t.Errorf("the log does not warn of the listener for metrics: %s", log)
+	}
+}
+
+// dialFrom connects from an address of this machine.
+func dialFrom(t *testing.T, from, to string) net.Conn {
+	t.Helper()
+	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
+	c, err := dialer.Dial("tcp", to)
+	if err != nil {
+		t.Skipf("this machine has no address %s: %v", from, err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+func TestIdleConnectionsOfAddressLeaveOthersRoom(t *testing.T) {
+	r := start(t, server.Config{Profile: server.Micronode, MaxConnections: 16})
+	for _, listener := range []string{server.HTTP, server.OAP} {
+		for range 40 {
+			dialFrom(t, "127.0.0.2", r.Address(listener))
+		}
+	}
+	client := &http.Client{Transport: &http.Transport{}} // from 127.0.0.1
+	defer client.CloseIdleConnections()
+	response, err := client.Get("http://" + r.Address(server.HTTP) + "/healthz")
+	if err != nil {
+		t.Fatalf("beside the idle connections of another address: %v", err)
+	}
+	_ = response.Body.Close()
+	box := remotebox.New([]string{r.Address(server.OAP)}, r.OperatorToken().Reveal(), nil)
+	defer box.Close()
+	if err := box.Ping(t.Context()); err != nil {
+		t.Errorf("over OAP: %v", err)
+	}
+	if figures := r.get("/metrics"); !strings.Contains(figures, `mailbox_share_owners{share="http_connections"} 2`) {
+		t.Error("the metrics do not show the two addresses")
+	}
+}
+
+// TestConnectionsCountForTokenOnceShown has one tenant open many connections over
+// OAP/1 from the address that another one comes from.
+func TestConnectionsCountForTokenOnceShown(t *testing.T) {
+	r := start(t, server.Config{Profile: server.Micronode, MaxConnections: 16})
+	mint := func(tenant string) string {
+		status, answer := r.post(r.OperatorToken(), "/v1/caps/mint", fmt.Sprintf(`{"tenant":%q,"caveats":[]}`, tenant))
+		if status != http.StatusOK {
+			t.Fatal(status, answer)
+		}
+		return answer["token"].(string)
+	}
+	hostile, victim := mint("hostile"), mint("victim")
+	refused := 0
+	for range 20 {
+		box := remotebox.New([]string{r.Address(server.OAP)}, hostile, &remotebox.Options{Patience: time.Millisecond})
+		defer box.Close()
+		if err := box.Ping(t.Context()); err != nil {
+			refused++
+		}
+	}
+	if refused < 4 {
+		t.Errorf("%d of 20 connections of one tenant were refused, where 16 may be open", refused)
+	}
+	box := remotebox.New([]string{r.Address(server.OAP)}, victim, nil)
+	defer box.Close()
+	if err := box.Ping(t.Context()); err != nil {
+		t.Errorf("another tenant: %v", err)
 	}
 }

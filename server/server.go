@@ -16,6 +16,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
+	pools "github.com/mailboxmq/mailbox/internal/share"
 	"github.com/mailboxmq/mailbox/server/internal/broker"
 	"github.com/mailboxmq/mailbox/server/internal/guard"
 	"github.com/mailboxmq/mailbox/server/internal/httpapi"
@@ -65,6 +66,8 @@ type Server struct {
 
 	mu        sync.Mutex // guards the fields below
 	addresses map[string]net.Addr
+	// connections are the pools of the listeners.
+	connections []*pools.Pool
 }
 
 // The names of the listeners, for Address.
@@ -212,7 +215,7 @@ func (s *Server) assemble(config *Config) (err error) {
 			Sessions: g.Sessions, MaxSessions: g.MaxSessions,
 		}
 	})
-	s.metrics.WatchShares(s.broker.Shares, s.oap.Shares)
+	s.metrics.WatchShares(s.broker.Shares, s.oap.Shares, s.connectionShares)
 	s.describe(config)
 	s.warnOfLoss(config)
 	return nil
@@ -225,8 +228,9 @@ func (s *Server) httpServer(config *Config, handler http.Handler) *http.Server {
 		Handler:           guard.Bodies(handler, config.ReadTimeout),
 		Protocols:         rpcapi.Protocols(),
 		ReadHeaderTimeout: config.ReadTimeout, IdleTimeout: config.IdleTimeout, MaxHeaderBytes: 16 << 10,
-		HTTP2:    watchful(config),
-		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+		HTTP2:       watchful(config),
+		ConnContext: arriving,
+		ErrorLog:    slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
 }
 

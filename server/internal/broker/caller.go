@@ -73,6 +73,8 @@ func (c Caller) Genuine(ctx context.Context) error {
 	err := c.broker.verifier.Timely(ctx, c.token)
 	if err != nil {
 		c.refused(ctx, c.request(0, ""), err)
+	} else if arrival, ok := ctx.Value(arrivalKey{}).(Arrival); ok {
+		arrival.Shown()
 	}
 	return err
 }

@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"context"
 	"crypto/tls"
 	"net"
 	"net/netip"
@@ -54,4 +55,15 @@ func OriginOf(c net.Conn) Origin {
 		origin.Peer = PeerOf(&state)
 	}
 	return origin
+}
+
+// An Arrival is a connection that wants to know whether a genuine token was shown on
+// it.
+type Arrival interface{ Shown() }
+
+type arrivalKey struct{}
+
+// WithArrival returns a context for the requests of a connection.
+func WithArrival(ctx context.Context, a Arrival) context.Context {
+	return context.WithValue(ctx, arrivalKey{}, a)
 }

@@ -3,6 +3,7 @@ package oapapi
 import (
 	"context"
 	"crypto/sha256"
+	"crypto/tls"
 	"errors"
 	"io"
 	"maps"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/oap"
+	"github.com/mailboxmq/mailbox/internal/share"
 )
 
 // conn is one connection.
@@ -301,6 +303,13 @@ func (c *conn) start(ctx context.Context, f *oap.Frame) error {
 		})
 		return err
 	}
+	if err := c.own(ownerOf(caller)); err != nil {
+		e := oap.ErrorOf(err)
+		c.out.frame(oap.Response|oap.End, oap.StatusOf(e.Code), f.Correlation, func(dst []byte) []byte {
+			return oap.AppendError(dst, e)
+		})
+		return err
+	}
 	key := sessionKey{capability: sha256.Sum256(f.Capability), producer: request.Producer}
 	session, resumed, err := c.server.sessions.attach(key, ownerOf(caller))
 	if err != nil {
@@ -323,6 +332,19 @@ func (c *conn) start(ctx context.Context, f *oap.Frame) error {
 	}
 	if c.server.stopping() {
 		c.drain()
+	}
+	return nil
+}
+
+// own counts the connection for the token that it has shown, if its listener counts.
+// The error is ErrFull.
+func (c *conn) own(by owner) error {
+	nc := c.net
+	if secure, ok := nc.(*tls.Conn); ok {
+		nc = secure.NetConn()
+	}
+	if counted, ok := nc.(interface{ Own([2]share.Key) error }); ok {
+		return counted.Own(by)
 	}
 	return nil
 }
