@@ -243,8 +243,8 @@ func TestPromisesComparesRulesWithCases(t *testing.T) {
 		"a_test.go": "package p\nfunc TestHooks(t *T) {}\n",
 		"docs/semantics.md": `# S
 
-There are 8 rules: 6
-hold today, 2 do not yet.
+There are 6
+rules.
 
 ### SND-1 Has a case
 
@@ -266,14 +266,6 @@ hold today, 2 do not yet.
 
 *Lives in: library. Shown by: TestGone.*
 
-### CAP-1 Is for later
-
-*Lives in: daemon. Not yet.*
-
-### RED-1 Came sooner
-
-*Lives in: backend. Not yet.*
-
 ### BAD-1 Lives nowhere
 
 *Lives in: clouds. Shown by: TestHooks.*
@@ -283,26 +275,25 @@ hold today, 2 do not yet.
 ### Prose
 `,
 	}.tree(t)
-	expect(t, tidy.Promises(tree, []string{"SND-1", "SND-1", "RED-1", "XYZ-9"}),
+	expect(t, tidy.Promises(tree, []string{"SND-1", "SND-1", "XYZ-9"}),
 		"BAD-2", `"Prose" is no rule`,
 		"SND-2 lives in backends and no conformance case",
-		"OBS-4 is said to hold and names no test",
+		"OBS-4 names no test",
 		"OBS-5 is said to be shown by TestGone",
-		"RED-1 has a conformance case",
 		`BAD-1 lives in "clouds"`,
 		"cases for XYZ-9",
 	)
 }
 
 func TestPromisesCountsTheRules(t *testing.T) {
-	tree := files{"docs/semantics.md": "# S\n\nThere are 9 rules: 9 hold today, 0 do not yet.\n\n### SND-1 A\n\n*Lives in: wire. Not yet.*\n"}.tree(t)
-	expect(t, tidy.Promises(tree, nil), `should say "There are 1 rules: 0 hold today, 1 do not yet."`)
+	tree := files{"docs/semantics.md": "# S\n\nThere are 9 rules.\n\n### SND-1 A\n\n*Lives in: backend.*\n"}.tree(t)
+	expect(t, tidy.Promises(tree, []string{"SND-1"}), `should say "There are 1 rules."`)
 }
 
 func TestInvariantsWantsEvidence(t *testing.T) {
 	var table strings.Builder
 	table.WriteString("# Invariants\n\n| id | promise | where | shown by |\n|---|---|---|---|\n")
-	for _, row := range []string{"I-1 | a | b | `TestCrash`, `SND-1`", "I-2 | a | b | `TestGone`", "I-3 | a | b | `VIS-9`", "I-4 | a | b | surely", "G-1 | a | b | not yet", "G-1 | a | b | not yet"} {
+	for _, row := range []string{"I-1 | a | b | `TestCrash`, `SND-1`", "I-2 | a | b | `TestGone`", "I-3 | a | b | `VIS-9`", "I-4 | a | b | surely", "G-1 | a | b | `TestCrash`", "G-1 | a | b | `TestCrash`"} {
 		table.WriteString("| " + row + " |\n")
 	}
 	tree := files{"docs/invariants.md": table.String(), "a_test.go": "package p\nfunc TestCrash(t *T) {}\n"}.tree(t)
@@ -320,4 +311,15 @@ func TestNamesFindsUndeclaredNames(t *testing.T) {
 		"docs/names.md": "# N\n| source document | here | what differs |\n|---|---|---|\n| `a` | `driver.Queue.Send`, `driver.Config.Max`, `driver.ErrFull` | `nothing` |\n| `b` | `driver.Open`, `driver.Config.Check` | |\n| `c` | `driver.Gone`, `driver.Queue.Gone` | |\n\n| other | table | |\n|---|---|---|\n| `x` | `driver.Gone` | |\n",
 	}.tree(t)
 	expect(t, tidy.Names(tree), "driver.Gone is not declared", "driver.Queue.Gone is not declared")
+}
+
+func TestStaleFindsUnassertedGaps(t *testing.T) {
+	tree := files{
+		"a_test.go":              "package p\nfunc TestGapIsRefused() {}\n",
+		"p.go":                   "// Package p is not\n// yet built.\npackage p\n",
+		"README.md":              "# R\n\nThe console is still\nto come.\n\n```\nnot yet\n```\n\nIt is here.\n",
+		"docs/a.md":              "# A\n\nRooms do not\nyet grow; x does not exist: `TestGapIsRefused`.\n\n| a | not yet |\n| b | Not yet: `TestGapIsRefused` |\n",
+		"docs/decisions/0001.md": "# D\n\nIt does not exist.\n",
+	}.tree(t)
+	expect(t, tidy.Stale(tree), `README.md:3 says "still to come"`, `docs/a.md:6 says "not yet"`, `p.go:1 says "not yet"`)
 }

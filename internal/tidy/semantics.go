@@ -17,8 +17,6 @@ type Rule struct {
 	Title string
 	// Places says who keeps it: backend, library, worker, daemon, wire.
 	Places []string
-	// NotYet: nobody keeps it so far.
-	NotYet bool
 	// Tests are those that the rule names itself.
 	Tests []string
 }
@@ -30,9 +28,8 @@ var (
 	ruleTitle = regexp.MustCompile(`^([A-Z]+-\d+) (.+)$`)
 	// The line below a rule's title:
 	//	*Lives in: backend, library. Shown by: TestOne, TestTwo.*
-	//	*Lives in: daemon. Not yet.*
-	ruleLine  = regexp.MustCompile(`^\*Lives in: ([a-z, ]+)\.( Not yet\.)?(?: Shown by: ([A-Za-z0-9_, ]+)\.)?\*$`)
-	ruleCount = regexp.MustCompile(`There are (\d+) rules: (\d+) hold today, (\d+) do not yet\.`)
+	ruleLine  = regexp.MustCompile(`^\*Lives in: ([a-z, ]+)\.(?: Shown by: ([A-Za-z0-9_, ]+)\.)?\*$`)
+	ruleCount = regexp.MustCompile(`There are \d+ rules\.`)
 	places    = []string{"backend", "library", "worker", "daemon", "wire"}
 )
 
@@ -51,23 +48,23 @@ func Rules(text string) (rules []Rule, wrong []string) {
 		}
 		line := ruleLine.FindStringSubmatch(strings.TrimSpace(prose[h.line+2]))
 		if line == nil {
-			wrong = append(wrong, fmt.Sprintf("%s:%d: two lines below rule %s stands where it lives: *Lives in: backend.* or *Lives in: wire. Not yet.*", semanticsFile, h.line, title[1]))
+			wrong = append(wrong, fmt.Sprintf("%s:%d: two lines below rule %s stands where it lives: *Lives in: backend.*", semanticsFile, h.line, title[1]))
 			continue
 		}
 		if seen[title[1]] {
 			wrong = append(wrong, fmt.Sprintf("%s:%d: rule %s is stated twice", semanticsFile, h.line, title[1]))
 		}
 		seen[title[1]] = true
-		rule := Rule{ID: title[1], Title: title[2], Places: strings.Split(line[1], ", "), NotYet: line[2] != ""}
-		if line[3] != "" {
-			rule.Tests = strings.Split(line[3], ", ")
+		rule := Rule{ID: title[1], Title: title[2], Places: strings.Split(line[1], ", ")}
+		if line[2] != "" {
+			rule.Tests = strings.Split(line[2], ", ")
 		}
 		rules = append(rules, rule)
 	}
 	return rules, wrong
 }
 
-// Promises checks that every rule that is said to hold is shown to hold: by a
+// Promises checks that every rule is shown to hold: by a
 // conformance case if backends keep it, and otherwise, or where no suite can
 // reach, by a named test. cases are the ids of the suite's cases, with
 // repetitions.
@@ -75,7 +72,6 @@ func Promises(t *Tree, cases []string) []string {
 	rules, wrong := Rules(t.Texts[semanticsFile])
 	tests := testNames(t)
 	known := make(map[string]bool)
-	hold := 0
 	for _, rule := range rules {
 		known[rule.ID] = true
 		hasCase := slices.Contains(cases, rule.ID)
@@ -89,16 +85,11 @@ func Promises(t *Tree, cases []string) []string {
 				wrong = append(wrong, fmt.Sprintf("rule %s is said to be shown by %s, which does not exist", rule.ID, name))
 			}
 		}
-		if !rule.NotYet {
-			hold++
-		}
 		switch {
-		case rule.NotYet && hasCase:
-			wrong = append(wrong, fmt.Sprintf("rule %s has a conformance case: it is not to be marked as not yet", rule.ID))
-		case !rule.NotYet && rule.Backend() && !hasCase && len(rule.Tests) == 0:
-			wrong = append(wrong, fmt.Sprintf("rule %s lives in backends and no conformance case has its id: write one, or mark it as not yet", rule.ID))
-		case !rule.NotYet && !rule.Backend() && len(rule.Tests) == 0:
-			wrong = append(wrong, fmt.Sprintf("rule %s is said to hold and names no test: add *Shown by:*, or mark it as not yet", rule.ID))
+		case rule.Backend() && !hasCase && len(rule.Tests) == 0:
+			wrong = append(wrong, fmt.Sprintf("rule %s lives in backends and no conformance case has its id: write one", rule.ID))
+		case !rule.Backend() && len(rule.Tests) == 0:
+			wrong = append(wrong, fmt.Sprintf("rule %s names no test: add *Shown by:*", rule.ID))
 		}
 	}
 	for _, id := range slices.Compact(slices.Sorted(slices.Values(cases))) {
@@ -106,7 +97,7 @@ func Promises(t *Tree, cases []string) []string {
 			wrong = append(wrong, fmt.Sprintf("the suite has cases for %s, and %s has no such rule", id, semanticsFile))
 		}
 	}
-	want := fmt.Sprintf("There are %d rules: %d hold today, %d do not yet.", len(rules), hold, len(rules)-hold)
+	want := fmt.Sprintf("There are %d rules.", len(rules))
 	if said := ruleCount.FindString(strings.Join(strings.Fields(t.Texts[semanticsFile]), " ")); said != want {
 		wrong = append(wrong, fmt.Sprintf("%s says %q, and should say %q", semanticsFile, said, want))
 	}

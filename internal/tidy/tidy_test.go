@@ -34,6 +34,7 @@ func TestDocumentsHaveOneTitleAndLinks(t *testing.T) { hold(t, tidy.Markdown) }
 func TestReadmeCodeIsRun(t *testing.T)               { hold(t, tidy.Shown) }
 func TestFilesNameNoMachine(t *testing.T)            { hold(t, tidy.Portable) }
 func TestOldNamesLeadToOurs(t *testing.T)            { hold(t, tidy.Names) }
+func TestDocumentsStateToday(t *testing.T)           { hold(t, tidy.Stale) }
 
 func TestRulesAndCasesAgree(t *testing.T) {
 	hold(t, func(tree *tidy.Tree) []string { return tidy.Promises(tree, caseIDs()) })
