@@ -42,11 +42,6 @@ func Open(ctx context.Context, dir string, options *Options) (*Store, error) {
 	if _, err := prepareDir(o.FS, dir, o.ReadOnly); err != nil {
 		return nil, err
 	}
-	if !o.ReadOnly {
-		if err := tighten(o.FS, dir); err != nil {
-			return nil, ioError("open", dir, err)
-		}
-	}
 	lock, err := lockDir(o.FS, dir)
 	if err != nil {
 		return nil, err
@@ -58,6 +53,11 @@ func Open(ctx context.Context, dir string, options *Options) (*Store, error) {
 	}
 	s.lock = lock
 	s.fuse.armed.Store(true)
+	if !o.ReadOnly { // a directory that is refused stays as it is
+		if err := tighten(o.FS, dir); err != nil {
+			return nil, errors.Join(ioError("open", dir, err), s.Close())
+		}
+	}
 	return s, nil
 }
 

@@ -26,36 +26,40 @@ func (p privateFS) Unwrap() vfs.FS { return p.FS }
 
 // Create creates a file for its owner.
 func (p privateFS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
-	return private(p.FS.Create(name, category))(name)
+	return private(name, true, func() (vfs.File, error) { return p.FS.Create(name, category) })
 }
 
 // OpenReadWrite opens a file, and creates it for its owner.
 func (p privateFS) OpenReadWrite(name string, category vfs.DiskWriteCategory, options ...vfs.OpenOption) (vfs.File, error) {
-	return private(p.FS.OpenReadWrite(name, category, options...))(name)
+	return private(name, isMissing(name), func() (vfs.File, error) { return p.FS.OpenReadWrite(name, category, options...) })
 }
 
 // Lock locks a file, and creates it for its owner.
 func (p privateFS) Lock(name string) (io.Closer, error) {
-	return private(p.FS.Lock(name))(name)
+	return private(name, isMissing(name), func() (io.Closer, error) { return p.FS.Lock(name) })
+}
+
+func isMissing(name string) bool {
+	_, err := os.Lstat(name)
+	return os.IsNotExist(err)
 }
 
 // MkdirAll creates directories for their owner.
 func (p privateFS) MkdirAll(dir string, _ os.FileMode) error { return p.FS.MkdirAll(dir, privateDir) }
 
-// private takes the result of opening a file, and closes the file if it cannot be made
-// its owner's alone. A file of somebody else is left as it is: the directory guards it.
-func private[F io.Closer](file F, err error) func(name string) (F, error) {
-	return func(name string) (F, error) {
-		if err != nil {
-			return file, err
-		}
-		if err := os.Chmod(name, privateFile); err != nil && !os.IsPermission(err) {
-			var none F
-			_ = file.Close()
-			return none, err
-		}
-		return file, nil
+// private opens a file, and makes it its owner's alone if it is new. It closes a file
+// with which that fails.
+func private[F io.Closer](name string, isNew bool, open func() (F, error)) (F, error) {
+	file, err := open()
+	if err != nil || !isNew {
+		return file, err
 	}
+	if err := os.Chmod(name, privateFile); err != nil && !os.IsPermission(err) {
+		var none F
+		_ = file.Close()
+		return none, err
+	}
+	return file, nil
 }
 
 // tighten makes a directory that was there before its owner's alone, which keeps others
