@@ -283,6 +283,12 @@ func (j *journal) Remembered(queue uint32, key, payload engine.Digest, id [16]by
 	j.sweepKeys(queue)
 }
 
+func (j *journal) DedupForgotten(queue uint32) {
+	if j.knows(queue) {
+		j.removeAll(appendQueueKey(nil, dedupKind, queue))
+	}
+}
+
 // queueRecord is a queue in the store.
 type queueRecord struct {
 	Name   string

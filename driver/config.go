@@ -70,7 +70,10 @@ type Config struct {
 	Annotation string
 }
 
-// Retention bounds by age and by number. The default of both is Off.
+// MaxRetention is the longest Retention.Age: nothing is kept without a bound.
+const MaxRetention = 366 * 24 * time.Hour
+
+// Retention bounds by age, up to MaxRetention, and by number. The default of both is Off.
 type Retention struct {
 	Age   time.Duration
 	Count int
@@ -104,6 +107,14 @@ func (c Config) Validate() error {
 	for _, setting := range c.settings() {
 		if value := setting.get(); value < Off {
 			return configError(setting.field, fmt.Sprintf("%d is negative; want at least 1, 0 (unset) or %d (off)", value, Off))
+		}
+	}
+	for _, age := range []struct {
+		field string
+		value time.Duration
+	}{{"RetainReady.Age", c.RetainReady.Age}, {"RetainDead.Age", c.RetainDead.Age}} {
+		if age.value > MaxRetention {
+			return configError(age.field, outside(age.value, MaxRetention))
 		}
 	}
 	if c.FairGroups && c.StrictGroups {

@@ -70,7 +70,7 @@ type Queue interface {
 
 	// Purge removes all ready, delayed and in-flight messages and returns how
 	// many there were; receipts for them expire. Dead letters and the dedup
-	// window stay. Repeating it is safe. Codes: ErrUnavailable, ErrClosed,
+	// window stay; see DedupForgetter. Repeating it is safe. Codes: ErrUnavailable, ErrClosed,
 	// ErrFull (Traits.PurgeCooldown has not passed).
 	Purge(ctx context.Context) (removed int, err error)
 
@@ -159,6 +159,15 @@ type LateAcker interface {
 	// Codes per position: ErrReceiptExpired; for the call: ErrUnavailable,
 	// ErrClosed.
 	AckLate(ctx context.Context, receipts []Receipt) error
+}
+
+// A DedupForgetter ends the dedup window of a queue early. It is for protocols that
+// promise so, as SQS does when a FIFO queue is purged.
+type DedupForgetter interface {
+	// ForgetDedup forgets all dedup keys of the queue, as durably as Traits says: the
+	// next send with one of them is a new message. Messages stay. Repeating it is safe.
+	// Codes: ErrUnavailable, ErrClosed.
+	ForgetDedup(ctx context.Context) error
 }
 
 // An Admin manages the queues of a backend. Openers implement it.

@@ -20,11 +20,12 @@ type handle struct {
 }
 
 var (
-	_ driver.Queue        = (*handle)(nil)
-	_ driver.DeadLetterer = (*handle)(nil)
-	_ driver.Peeker       = (*handle)(nil)
-	_ driver.LateAcker    = (*handle)(nil)
-	_ driver.Mover        = (*handle)(nil)
+	_ driver.Queue          = (*handle)(nil)
+	_ driver.DeadLetterer   = (*handle)(nil)
+	_ driver.Peeker         = (*handle)(nil)
+	_ driver.LateAcker      = (*handle)(nil)
+	_ driver.DedupForgetter = (*handle)(nil)
+	_ driver.Mover          = (*handle)(nil)
 )
 
 func newHandle(q *queue) *handle { return &handle{queue: q, closed: make(chan struct{})} }
@@ -121,7 +122,12 @@ func (h *handle) PurgeDead(ctx context.Context) (removed int, err error) {
 	return h.clear(ctx, "purge dead letters", "dead")
 }
 
-// clear empties every shard.
+func (h *handle) ForgetDedup(ctx context.Context) error {
+	_, err := h.clear(ctx, "forget dedup keys", "dedup")
+	return err
+}
+
+// clear empties every shard, or removes what else is named.
 func (h *handle) clear(ctx context.Context, op, which string) (removed int, err error) {
 	if err := h.check(ctx, op); err != nil {
 		return 0, err

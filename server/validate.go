@@ -143,8 +143,8 @@ func checkTimes(c *Config) error {
 		{"mailbox.cap_cache_ttl", c.CapCacheTTL, capability.MinCacheTTL, capability.MaxCacheTTL},
 		{"mailbox.backoff_base", c.BackoffBase, time.Millisecond, driver.DefaultMaxVisibility},
 		{"mailbox.backoff_max", c.BackoffMax, c.BackoffBase, driver.DefaultMaxVisibility},
-		{"retention.ready", c.RetainReady, time.Second, long},
-		{"retention.dead", c.RetainDead, time.Second, long},
+		{"retention.ready", c.RetainReady, time.Second, driver.MaxRetention},
+		{"retention.dead", c.RetainDead, time.Second, driver.MaxRetention},
 	} {
 		if d.value == driver.Off && settingOf(d.key).CanBeOff {
 			continue

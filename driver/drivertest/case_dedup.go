@@ -50,6 +50,39 @@ var dedupCases = []testCase{
 		id: "DUP-3", title: "many keys come and go, and none is mistaken for another",
 		config: shortWindow, needs: []need{needDedup}, run: manyKeysComeAndGo,
 	},
+	{id: "DUP-3", title: "forgetting frees all keys and touches no message", needs: []need{needDedup, needForget}, run: forgettingFreesKeys},
+	{
+		id: "DUP-3", title: "forgetting frees the keys of every shard", config: always(driver.Config{Shards: 4}),
+		needs: []need{needDedup, needForget}, run: forgettingFreesKeys,
+	},
+	{id: "DUP-3", title: "forgetting makes room for other keys", config: smallTable, needs: []need{needDedup, needForget}, run: forgettingMakesRoom},
+}
+
+func (s *session) forgetDedup(q driver.Queue) {
+	s.t.Helper()
+	s.ok(q.(driver.DedupForgetter).ForgetDedup(s.ctx()), "forget dedup keys")
+}
+
+func forgettingFreesKeys(s *session, q driver.Queue) {
+	const keys = 9
+	for i := range keys {
+		s.expectFresh(q, keyed(fmt.Sprint(i), "body"), "for the first time")
+	}
+	s.forgetDedup(q)
+	s.expectStats(q, driver.Stats{Ready: keys})
+	for i := range keys {
+		again := s.expectFresh(q, keyed(fmt.Sprint(i), "other body"), "after forgetting")
+		s.expectDuplicate(q, keyed(fmt.Sprint(i), "other body"), again, "for the second time after forgetting")
+	}
+	s.expectStats(q, driver.Stats{Ready: 2 * keys})
+}
+
+func forgettingMakesRoom(s *session, q driver.Queue) {
+	for range 3 {
+		s.expectFresh(q, keyed("a", "body"), "in a table of two")
+		s.expectFresh(q, keyed("b", "body"), "in a table of two")
+		s.forgetDedup(q)
+	}
 }
 
 // smallTable remembers two keys for a while.

@@ -25,6 +25,7 @@ var restarts = []restartCase{
 	{id: "SND-2", title: "a delayed message does not come early", run: delaySurvives},
 	{id: "SND-5", title: "a full queue is full", config: always(driver.Config{MaxMessages: 2}), run: capacitySurvives},
 	{id: "DUP-3", title: "dedup keys are remembered", needs: []need{needDedup}, run: dedupSurvives},
+	{id: "DUP-3", title: "forgotten dedup keys stay forgotten", needs: []need{needDedup, needForget}, run: forgettingSurvives},
 	{id: "ACK-1", title: "what was acked stays gone", run: ackSurvives},
 	{id: "VIS-1", title: "a message in flight is not lost", run: inFlightSurvives},
 	{id: "VIS-1", title: "a lease holds and its receipt works", cleanOnly: true, run: leaseSurvives},
@@ -49,6 +50,15 @@ var restarts = []restartCase{
 	{id: "RET-2", title: "what was too many stays gone", config: droppingFew(2), needs: dropNeeds, run: tooManyStayGone},
 	{id: "SVC-1", title: "the annotation is there", config: annotated, needs: annotationNeeds, run: annotationSurvives},
 	{id: "SVC-1", title: "the configuration is in force", config: always(driver.Config{MaxMessages: 3, MaxDeliveries: 4}), run: configSurvives},
+}
+
+func forgettingSurvives(s *session, q driver.Queue, how Crash) {
+	s.expectFresh(q, keyed("forgotten", "body"), "for the first time")
+	s.forgetDedup(q)
+	kept := s.expectFresh(q, keyed("kept", "body"), "for the first time")
+	q = s.restart(how)
+	s.expectFresh(q, keyed("forgotten", "body"), "forgotten before "+how.String())
+	s.expectDuplicate(q, keyed("kept", "body"), kept, "sent after forgetting, before "+how.String())
 }
 
 // restartCases is every claim for every crash that it is about.

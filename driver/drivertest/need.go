@@ -75,7 +75,7 @@ var needPeek = need{
 	},
 }
 
-// needMove and needLateAck: the queue has an ability that few protocols need.
+// needMove, needLateAck and needForget: the queue has an ability that few protocols need.
 // Without it there is nothing to call, and that is the refusal.
 var (
 	needMove = need{
@@ -88,6 +88,12 @@ var (
 		met: func(_ *session, q driver.Queue) bool { _, ok := q.(driver.LateAcker); return ok },
 		refused: func(s *session, _ driver.Queue) {
 			s.t.Log("the queue does not implement LateAcker, and so says that it forgives nothing")
+		},
+	}
+	needForget = need{
+		met: func(_ *session, q driver.Queue) bool { _, ok := q.(driver.DedupForgetter); return ok },
+		refused: func(s *session, _ driver.Queue) {
+			s.t.Log("the queue does not implement DedupForgetter, and so says that it keeps its dedup window")
 		},
 	}
 )

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"context"
 	"math"
 	"sync"
 	"time"
@@ -33,6 +34,22 @@ func (d *dedup) tableLocked(s *settings) *engine.Dedup {
 		d.table = engine.NewDedup(s.dedup())
 	}
 	return d.table
+}
+
+// ForgetDedup empties the table, and waits until that is durable.
+func (h *handle) ForgetDedup(ctx context.Context) error {
+	if err := h.check(ctx, "forget dedup keys"); err != nil {
+		return err
+	}
+	h.dedup.mu.Lock()
+	h.dedup.table = nil
+	if h.journal != nil { // in the order in which keys are remembered
+		h.journal.Lock()
+		h.journal.DedupForgotten(h.id)
+		h.journal.Unlock()
+	}
+	h.dedup.mu.Unlock()
+	return h.named(h.backend.barrier(), "forget dedup keys")
 }
 
 // dedup returns for how long keys are remembered, and how many: at some 62 bytes

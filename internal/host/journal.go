@@ -46,6 +46,8 @@ type Journal interface {
 	DeadPurged(shard ShardID)
 	// Remembered records a dedup key.
 	Remembered(queue uint32, key, payload engine.Digest, id [16]byte, ends engine.Instant)
+	// DedupForgotten records that a queue remembers no dedup keys any more.
+	DedupForgotten(queue uint32)
 	// Configured records a queue and its configuration, and Deleted its end.
 	Configured(queue uint32, name string, config driver.Config)
 	Deleted(queue uint32)

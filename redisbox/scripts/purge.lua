@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Removes all messages that are not dead, or all dead letters.
+-- Removes all messages that are not dead, all dead letters, or all dedup keys.
 --
 -- KEYS: the shard
 -- ARGV: queue, floor, fence, session, turn, which
@@ -12,6 +12,9 @@ if ARGV[6] == 'dead' then
   removals = call('ZCARD', shard.dead)
   call('UNLINK', shard.dead, shard.graves, shard.outbox)
   engine.madeRoom()
+elseif ARGV[6] == 'dedup' then
+  removals = call('HLEN', shard.dedup)
+  call('UNLINK', shard.dedup, shard.windows)
 else
   removals = engine.counted()
   call('UNLINK', shard.pending, shard.returned, shard.invisible, shard.delayed, shard.data, shard.state,

@@ -16,6 +16,23 @@ import (
 
 var dedupers = []Saboteur{
 	{
+		Name: "forgets-no-dedup-keys", Breaks: "DUP-3",
+		What: "Dedup keys that were to be forgotten are remembered.",
+		Wrap: perHandle(func(q passing) handle {
+			return forgets{q, func(context.Context) error { return nil }}
+		}),
+	},
+	{
+		Name: "purges-when-it-forgets-dedup-keys", Breaks: "DUP-3",
+		What: "Forgetting dedup keys removes the messages too.",
+		Wrap: perHandle(func(q passing) handle {
+			return forgets{q, func(ctx context.Context) error {
+				_, err := q.Queue.Purge(ctx)
+				return errors.Join(err, q.DedupForgetter.ForgetDedup(ctx))
+			}}
+		}),
+	},
+	{
 		Name: "hides-duplicates", Breaks: "DUP-1",
 		What: "A duplicate is not marked as one.",
 		Wrap: perHandle(func(q passing) handle { return hidesDuplicates{q} }),
@@ -382,3 +399,11 @@ func (q neverFrees) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.
 		return sent, err
 	})
 }
+
+// forgets spoils the forgetting of dedup keys.
+type forgets struct {
+	passing
+	forget func(context.Context) error
+}
+
+func (q forgets) ForgetDedup(ctx context.Context) error { return q.forget(ctx) }

@@ -17,6 +17,7 @@ type handle interface {
 	driver.Peeker
 	driver.Mover
 	driver.LateAcker
+	driver.DedupForgetter
 }
 
 // passing is a handle that passes everything on. A saboteur embeds it and
@@ -27,17 +28,18 @@ type passing struct {
 	driver.Peeker
 	driver.Mover
 	driver.LateAcker
+	driver.DedupForgetter
 	name string
 	box  *box
 }
 
 // exposed returns what spoil made of q, without the abilities that the queue
-// behind it does not have. Of one that moves or forgives late acks, but not both,
-// neither is shown.
+// behind it does not have. Of one that has some of moving, forgiving late acks and
+// forgetting dedup keys, but not all, none is shown.
 func (q passing) exposed(spoil func(passing) handle) driver.Queue {
 	spoiled := spoil(q)
 	buries, peeks := q.DeadLetterer != nil, q.Peeker != nil
-	if q.Mover != nil && q.LateAcker != nil {
+	if q.Mover != nil && q.LateAcker != nil && q.DedupForgetter != nil {
 		return exposedMoving(spoiled, buries, peeks)
 	}
 	switch {
@@ -61,7 +63,8 @@ func (q passing) exposed(spoil func(passing) handle) driver.Queue {
 	return struct{ driver.Queue }{spoiled}
 }
 
-// exposedMoving is for queues that move messages and forgive late acks.
+// exposedMoving is for queues that move messages, forgive late acks and forget dedup
+// keys.
 func exposedMoving(spoiled handle, buries, peeks bool) driver.Queue {
 	switch {
 	case buries && peeks:
@@ -72,20 +75,23 @@ func exposedMoving(spoiled handle, buries, peeks bool) driver.Queue {
 			driver.DeadLetterer
 			driver.Mover
 			driver.LateAcker
-		}{spoiled, spoiled, spoiled, spoiled}
+			driver.DedupForgetter
+		}{spoiled, spoiled, spoiled, spoiled, spoiled}
 	case peeks:
 		return struct {
 			driver.Queue
 			driver.Peeker
 			driver.Mover
 			driver.LateAcker
-		}{spoiled, spoiled, spoiled, spoiled}
+			driver.DedupForgetter
+		}{spoiled, spoiled, spoiled, spoiled, spoiled}
 	}
 	return struct {
 		driver.Queue
 		driver.Mover
 		driver.LateAcker
-	}{spoiled, spoiled, spoiled}
+		driver.DedupForgetter
+	}{spoiled, spoiled, spoiled, spoiled}
 }
 
 // config is the configuration that was asked for, with 0 where a setting is off.
@@ -310,6 +316,7 @@ func (b *box) open(ctx context.Context, name string) (passing, error) {
 	q.Peeker, _ = queue.(driver.Peeker)
 	q.Mover, _ = queue.(driver.Mover)
 	q.LateAcker, _ = queue.(driver.LateAcker)
+	q.DedupForgetter, _ = queue.(driver.DedupForgetter)
 	return q, nil
 }
 

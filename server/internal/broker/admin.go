@@ -27,6 +27,22 @@ func (c Caller) Purge(ctx context.Context, topic string) (removed int, err error
 	})
 }
 
+// PurgeAndForget is Purge that also forgets the topic's dedup keys, for protocols that
+// promise so; see driver.DedupForgetter. Codes: ErrUnsupported (the backend cannot).
+func (c Caller) PurgeAndForget(ctx context.Context, topic string) (removed int, err error) {
+	if removed, err = c.Purge(ctx, topic); err != nil {
+		return removed, err
+	}
+	_, err = inTopic(ctx, &c, "purge", topic, lastForWrites, func(t *topicUse) (struct{}, error) {
+		forgetter, ok := t.queue.(driver.DedupForgetter)
+		if !ok {
+			return struct{}{}, &driver.Error{Code: driver.ErrUnsupported, Op: "purge", Queue: t.name, Detail: "backend cannot forget dedup keys"}
+		}
+		return struct{}{}, forgetter.ForgetDedup(ctx)
+	})
+	return removed, err
+}
+
 // Configure creates a topic or changes its configuration; messages are kept.
 // What the configuration leaves unset is kept, and of a new topic the backend's
 // default. It needs a token for administration of the topic,

@@ -187,7 +187,11 @@ func (r *request) purgeQueue(ctx context.Context, in *sqswire.PurgeQueueInput) (
 	if err := r.service.mayPurge(q.Place); err != nil {
 		return nil, err
 	}
-	if _, err := r.caller.Purge(ctx, q.Topic); err != nil {
+	purge := r.caller.Purge
+	if q.FIFO {
+		purge = r.caller.PurgeAndForget
+	}
+	if _, err := purge(ctx, q.Topic); err != nil {
 		return nil, err
 	}
 	r.service.minute.purged(q.Place)

@@ -3,6 +3,7 @@ package sqsapi_test
 import (
 	"fmt"
 	"math/big"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -254,4 +255,37 @@ func TestAnAttemptWaitsForOneUnderWay(t *testing.T) {
 			t.Errorf("got %v and %v", bodies(one), bodies(two))
 		}
 	}))
+}
+
+func TestPurgeForgetsDedupIDsOfFIFOQueue(t *testing.T) {
+	synctest.Test(t, with(setup{}, func(t *testing.T, c *client) {
+		queue := c.createFIFO("orders.fifo")
+		c.send(queue, "x", group("g", "once"))
+		if _, err := c.PurgeQueue(t.Context(), &sqs.PurgeQueueInput{QueueUrl: queue}); err != nil {
+			t.Fatal(err)
+		}
+		id := c.send(queue, "y", group("g", "once"))
+		if m := c.one(queue); *m.MessageId != id || *m.Body != "y" {
+			t.Errorf("got %q, want the message that was sent after the purge", *m.Body)
+		}
+	}))
+}
+
+func TestPurgeForgetsDedupIDsOverQueryProtocol(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := serve(t, setup{unsigned: true})
+		for _, parameters := range []string{
+			"Action=CreateQueue&QueueName=orders.fifo&Attribute.1.Name=FifoQueue&Attribute.1.Value=true",
+			"Action=SendMessage&QueueUrl=orders.fifo&MessageBody=x&MessageGroupId=g&MessageDeduplicationId=once",
+			"Action=PurgeQueue&QueueUrl=orders.fifo",
+			"Action=SendMessage&QueueUrl=orders.fifo&MessageBody=x&MessageGroupId=g&MessageDeduplicationId=once",
+		} {
+			if status, _, body := d.post(t, "/", parameters, nil); status != http.StatusOK {
+				t.Fatalf("%s: %d %s", parameters, status, body)
+			}
+		}
+		if _, _, body := d.post(t, "/", "Action=ReceiveMessage&QueueUrl=orders.fifo", nil); !strings.Contains(body, "<Body>x</Body>") {
+			t.Errorf("the message that was sent after the purge is missing: %s", body)
+		}
+	})
 }
