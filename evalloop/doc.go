@@ -16,7 +16,9 @@
 // sample and an experiment. It runs the agent, a mainloop.MainLoop, evaluates, and
 // sends a [Result] to a mailbox. Any number of processes can share the work.
 //
-//	sent, err := evalloop.Submit(ctx, requests, dataset, baseline, candidate)
+//	sent, err := evalloop.Submit(ctx, requests, evalloop.Submission[string, string]{
+//		Dataset: dataset, Experiments: []mainloop.Experiment{baseline, candidate},
+//	})
 //	report, err := evalloop.Collect(ctx, results, sent, nil)
 //	err = report.WriteText(os.Stdout)
 //

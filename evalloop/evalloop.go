@@ -67,6 +67,14 @@ func (l *EvalLoop[In, Out, Expected]) RunOnce(ctx context.Context) (handled int,
 	return l.Loop.RunOnce(ctx)
 }
 
+// RunTimes is that of worker.Loop. Codes: as Run.
+func (l *EvalLoop[In, Out, Expected]) RunTimes(ctx context.Context, receives int) (handled int, err error) {
+	if err := l.check(); err != nil {
+		return 0, err
+	}
+	return l.Loop.RunTimes(ctx, receives)
+}
+
 // check returns why the loop cannot run.
 func (l *EvalLoop[In, Out, Expected]) check() error {
 	invalid := func(field string) error {

@@ -34,6 +34,9 @@ type Options[Req, Out any] struct {
 	// Codec encodes results for reply addresses, and must be that of the clients.
 	// Nil means JSON.
 	Codec mailbox.Codec[Result[Out]]
+	// Resources are shared by all runs, and stay the caller's to close. Nil means
+	// none.
+	Resources *Resources
 	// Budget is that of requests that bring none.
 	Budget Budget
 	// MaxTurns is how often the model is asked for one request. 0 means
@@ -113,6 +116,14 @@ func (l *MainLoop[Req, Out]) RunOnce(ctx context.Context) (handled int, err erro
 		return 0, err
 	}
 	return l.Loop.RunOnce(ctx)
+}
+
+// RunTimes is that of worker.Loop. Codes: as Run.
+func (l *MainLoop[Req, Out]) RunTimes(ctx context.Context, receives int) (handled int, err error) {
+	if err := l.check(); err != nil {
+		return 0, err
+	}
+	return l.Loop.RunTimes(ctx, receives)
 }
 
 // Execute works on one request here and now, without a mailbox. The result has the

@@ -36,6 +36,9 @@ type Run[Req any] struct {
 	// Session keeps what happens. Prepare may put another one here, to go on with
 	// an earlier conversation.
 	Session *Session
+	// Resources are those of this run, above those of the loop. Tools find them
+	// with ResourcesOf. They are closed when the run is over, after the cleanups.
+	Resources *Resources
 	// Tracker counts what is used. Who asks models by other ways than the loop's
 	// adapter records that here.
 	Tracker *Tracker
@@ -80,8 +83,18 @@ func (l *MainLoop[Req, Out]) execute(ctx context.Context, request Request[Req], 
 	if budget == (Budget{}) {
 		budget = l.options.Budget
 	}
-	run := &Run[Req]{Request: request, Context: attempt, Session: NewSession(), Tracker: NewTracker(budget)}
-	defer run.cleanUp(func(value any, stack []byte) { l.cleanupPanicked(ctx, attempt, value, stack) })
+	run := &Run[Req]{
+		Request: request, Context: attempt, Session: NewSession(), Tracker: NewTracker(budget),
+		Resources: NewResources(l.options.Resources),
+	}
+	resources := run.Resources
+	run.Cleanup(func() {
+		if err := resources.Close(); err != nil {
+			l.cleanupFailed(ctx, attempt, err, nil)
+		}
+	})
+	ctx = context.WithValue(ctx, resourcesKey{}, resources)
+	defer run.cleanUp(func(value any, stack []byte) { l.cleanupFailed(ctx, attempt, fmt.Errorf("panic: %v", value), stack) })
 	output, err := l.attempt(ctx, run)
 	result := Result[Out]{
 		RequestID: request.ID, Output: output, SessionID: run.Session.ID(), Run: attempt,
@@ -93,12 +106,12 @@ func (l *MainLoop[Req, Out]) execute(ctx context.Context, request Request[Req], 
 	return result, run.Session, err
 }
 
-// cleanupPanicked logs a panic in a cleanup.
-func (l *MainLoop[Req, Out]) cleanupPanicked(ctx context.Context, attempt RunContext, value any, stack []byte) {
+// cleanupFailed logs a cleanup that failed or panicked, which changes nothing else.
+func (l *MainLoop[Req, Out]) cleanupFailed(ctx context.Context, attempt RunContext, err error, stack []byte) {
 	if logger := l.options.Worker.Logger; logger != nil {
-		logger.LogAttrs(ctx, slog.LevelError, "mainloop: a cleanup panicked", slog.String("loop", l.Name()),
+		logger.LogAttrs(ctx, slog.LevelError, "mainloop: a cleanup failed", slog.String("loop", l.Name()),
 			slog.String("request_id", attempt.RequestID), slog.String("run_id", attempt.RunID),
-			slog.String("err", fmt.Sprint(value)), slog.String("stack", string(stack)))
+			slog.Any("err", err), slog.String("stack", string(stack)))
 	}
 }
 

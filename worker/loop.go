@@ -91,7 +91,31 @@ func (l *Loop[T]) Run(ctx context.Context) error {
 // most, handles them and settles them, and returns how many there were. It is
 // meant for tests, and for programs that some schedule starts. When ctx ends, it
 // drains as Run does. Codes: those of Mailbox.Receive, and of Run.
-func (l *Loop[T]) RunOnce(ctx context.Context) (handled int, err error) {
+func (l *Loop[T]) RunOnce(ctx context.Context) (handled int, err error) { return l.runOnce(ctx, 0) }
+
+// RunTimes is RunOnce so many times, except that each receive waits for messages,
+// up to Options.Wait. It returns early when ctx ends or Stop is called, and after
+// an error. Codes: as RunOnce.
+func (l *Loop[T]) RunTimes(ctx context.Context, receives int) (handled int, err error) {
+	for range receives {
+		n, err := l.runOnce(ctx, l.options.Wait)
+		handled += n
+		if err != nil || l.told(ctx) {
+			return handled, err
+		}
+	}
+	return handled, nil
+}
+
+// told reports whether the loop was told to stop.
+func (l *Loop[T]) told(ctx context.Context) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.stopped || ctx.Err() != nil
+}
+
+// runOnce is RunOnce with a receive that waits.
+func (l *Loop[T]) runOnce(ctx context.Context, wait time.Duration) (handled int, err error) {
 	polling, stop := context.WithCancel(ctx)
 	defer stop()
 	r, err := l.begin(ctx, stop)
@@ -99,7 +123,7 @@ func (l *Loop[T]) RunOnce(ctx context.Context) (handled int, err error) {
 		return 0, err
 	}
 	defer l.end()
-	return r.once(ctx, polling)
+	return r.once(ctx, polling, wait)
 }
 
 // Stop tells the loop to drain and end, now or, if it does not run yet, as soon

@@ -328,6 +328,20 @@ func TestLoopsStopWhenTheyAreTold(t *testing.T) {
 			}
 			ruletest.Equal(s, "handled", done.Count(), 1)
 		}},
+		{"so many passes wait for messages, and end when they are told", func(s *stage) {
+			orders, done := s.open("orders"), ruletest.NewTally()
+			loop := worker.New(orders, count(done), s.options(options{}))
+			time.AfterFunc(time.Second, func() { s.send(orders, "tea") })
+			time.AfterFunc(2*time.Second, func() { s.send(orders, "milk") })
+			handled, err := loop.RunTimes(s.Context(), 3)
+			s.Must(err)
+			ruletest.Equal(s, "handled", handled, 2)
+			ruletest.Equal(s, "time", time.Since(s.Began), 2*time.Second+worker.DefaultWait)
+			time.AfterFunc(time.Second, loop.Stop)
+			_, err = loop.RunTimes(s.Context(), 3)
+			s.Must(err)
+			ruletest.Equal(s, "time", time.Since(s.Began), 3*time.Second+worker.DefaultWait)
+		}},
 		{"one pass handles what is there and waits for nothing", func(s *stage) {
 			orders, done := s.open("orders"), ruletest.NewTally()
 			s.send(orders, "tea", "milk", "sugar")

@@ -100,11 +100,14 @@ func (r *run[T]) run(ctx, polling context.Context) error {
 	return errors.Join(err, r.drain(settling, crew))
 }
 
-// once is Loop.RunOnce.
-func (r *run[T]) once(ctx, polling context.Context) (int, error) {
+// once is Loop.RunOnce, with a receive that waits.
+func (r *run[T]) once(ctx, polling context.Context, wait time.Duration) (int, error) {
 	r.polling = polling
-	messages, err := r.receive(r.capacity, 0)
+	messages, err := r.receive(r.capacity, wait)
 	if len(messages) == 0 {
+		if wait > 0 && polling.Err() != nil {
+			err = nil // it was told to stop while it waited
+		}
 		return 0, err
 	}
 	settling, crew := r.start(ctx, polling)

@@ -323,3 +323,25 @@ func TestStaleFindsUnassertedGaps(t *testing.T) {
 	}.tree(t)
 	expect(t, tidy.Stale(tree), `README.md:3 says "still to come"`, `docs/a.md:6 says "not yet"`, `p.go:1 says "not yet"`)
 }
+
+func TestSnippetsFindsCallsThatDoNotFit(t *testing.T) {
+	tree := files{
+		"evalloop/a.go": "package evalloop\n\nfunc Submit[T any](ctx, requests, submission T) {}\n\nfunc All(of ...int) {}\n\ntype Report struct{}\n",
+		"evalloop/doc.go": `// Package evalloop measures.
+//
+//	sent, err := evalloop.Submit(ctx, requests, dataset, baseline)
+//
+// And so on:
+//
+//	fine, err := evalloop.Submit[int](ctx, requests, evalloop.Report{})
+//	evalloop.All()
+//	evalloop.Collect(ctx)
+//
+// This is no code:
+//
+//	evalloop run --all …
+package evalloop
+`,
+	}.tree(t)
+	expect(t, tidy.Snippets(tree), "evalloop.Submit gets 4 arguments", "evalloop has no Collect")
+}

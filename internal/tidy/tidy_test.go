@@ -32,6 +32,7 @@ func TestNothingWaitsByTheClock(t *testing.T)        { hold(t, tidy.Sleeps) }
 func TestSkippedTestsSayWhy(t *testing.T)            { hold(t, tidy.Skips) }
 func TestDocumentsHaveOneTitleAndLinks(t *testing.T) { hold(t, tidy.Markdown) }
 func TestReadmeCodeIsRun(t *testing.T)               { hold(t, tidy.Shown) }
+func TestCodeInCommentsCompiles(t *testing.T)        { hold(t, tidy.Snippets) }
 func TestFilesNameNoMachine(t *testing.T)            { hold(t, tidy.Portable) }
 func TestOldNamesLeadToOurs(t *testing.T)            { hold(t, tidy.Names) }
 func TestDocumentsStateToday(t *testing.T)           { hold(t, tidy.Stale) }
