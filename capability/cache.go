@@ -6,7 +6,12 @@ import (
 	"time"
 )
 
-const cacheShards = 16
+const (
+	cacheShards = 16
+	// cacheUnit is how long a token is that counts as one entry: what is known of a
+	// token costs memory as its caveats do.
+	cacheUnit = 512
+)
 
 // A cache remembers which tokens are genuine and what they allow, not what was
 // allowed: times, topics and quotas are looked at for every request. It knows
@@ -23,6 +28,7 @@ type cache struct {
 type cacheShard struct {
 	mu         sync.Mutex // guards the fields below
 	young, old map[cacheKey]*verdict
+	weight     int // of young
 }
 
 type cacheKey [sha256.Size]byte
@@ -63,9 +69,11 @@ func (c *cache) put(key *cacheKey, v *verdict) {
 }
 
 func (s *cacheShard) putLocked(key *cacheKey, v *verdict, half int) {
-	if len(s.young) >= half {
-		s.young, s.old = nil, s.young
+	weight := max(1, v.weight)
+	if len(s.young) > 0 && s.weight+weight > half {
+		s.young, s.old, s.weight = nil, s.young, 0
 	}
+	s.weight += weight
 	if s.young == nil {
 		s.young = make(map[cacheKey]*verdict)
 	}
@@ -77,7 +85,7 @@ func (c *cache) purge() {
 	for i := range c.shards {
 		shard := &c.shards[i]
 		shard.mu.Lock()
-		shard.young, shard.old = nil, nil
+		shard.young, shard.old, shard.weight = nil, nil, 0
 		shard.mu.Unlock()
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/mailboxmq/mailbox/internal/share"
 )
 
 const (
@@ -43,6 +45,8 @@ type scope struct {
 	receipts   [][sha256.Size]byte
 	makers     []maker
 	quotas     []quota
+	// owner is whose share of the meter the quotas count against; nil without quotas.
+	owner share.Path
 
 	hasOperations, hasExpiry, hasNotBefore, hasMaxBody, hasTenant bool
 }
@@ -59,6 +63,7 @@ type maker struct {
 // with them, which all of these have in common.
 type quota struct {
 	bucket bucketID
+	depth  int // how much of scope.owner is its owner
 	kind   string
 	limit  int64 // per second
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/share"
 )
 
 // How long a verifier may trust what it knows. The lower bound keeps a cache
@@ -20,7 +21,7 @@ const (
 
 const (
 	defaultCacheEntries = 16 << 10
-	defaultQuotaTokens  = 64 << 10
+	defaultQuotaTokens  = 32 << 10
 	defaultBurst        = 100
 	// burstWindow is how long refusals are counted together.
 	burstWindow = 10 * time.Second
@@ -39,9 +40,10 @@ type VerifierOptions struct {
 	CacheTTL time.Duration
 	// CacheEntries bounds how many tokens are remembered; 0 means 16,384.
 	CacheEntries int
-	// QuotaTokens bounds how many tokens with quotas can be in use at once; 0
-	// means 65,536. Beyond it tokens with quotas are refused, with
-	// ReasonQuota, until others are idle.
+	// QuotaTokens bounds how many quotas can be in use at once; 0 means 32,768. They
+	// are divided among tenants, tokens, and what these were narrowed to, so that
+	// none can use up the others'. Beyond its share a token is refused, with
+	// ReasonQuota, until its other quotas are free.
 	QuotaTokens int
 	// RefusalBurst is how many refusals within ten seconds make the verifier
 	// forget what it knows; 0 means 100.
@@ -103,6 +105,7 @@ type verdict struct {
 	freshUntil time.Duration
 	keys       *keys
 	generation uint64
+	weight     int // of how many small tokens it costs the memory
 }
 
 // Authorize decides whether token allows request, and returns what else it
@@ -194,6 +197,7 @@ func (v *Verifier) verify(ctx context.Context, token Token, request *Request) (*
 	case reason != "":
 		return nil, 0, v.refuse(reason, request, known)
 	}
+	known.weight = 1 + len(binary)/cacheUnit
 	v.cache.put(&key, known)
 	return known, wall, nil
 }
@@ -239,7 +243,7 @@ func (v *Verifier) judge(ctx context.Context, m *macaroon, passed time.Duration,
 		return nil, ReasonNotGenuine, nil
 	}
 	known.grant = &Grant{identifier: id, meter: v.meter}
-	if reason := known.grant.scope.of(m, id.tenant); reason != "" {
+	if reason := known.grant.scope.of(m, &id); reason != "" {
 		return known, reason, nil
 	}
 	if !key.retiredAt.IsZero() {
@@ -280,11 +284,24 @@ func (v *Verifier) askRevocation(ctx context.Context, known *verdict, token Toke
 	return err
 }
 
+// ownerOf names the share that a token's quotas count against: tenant, minted token,
+// and the parts of the token that end with each of its first caveats.
+func ownerOf(m *macaroon, id *identifier) share.Path {
+	depth := min(m.count, meterDepth)
+	owner := make(share.Path, 0, 2+depth)
+	owner = append(owner, share.Key{Name: id.tenant}, share.Key{ID: id.token})
+	for i := range depth {
+		sum := sha256.Sum256(m.body[:m.caveats[i].end])
+		owner = append(owner, share.Key{ID: [16]byte(sum[:])})
+	}
+	return owner
+}
+
 // of makes the scope that of a token. It returns "" or why the token is good for
 // nothing.
-func (s *scope) of(m *macaroon, tenant string) Reason {
-	if tenant != "" {
-		s.tenants = append(s.tenants, tenant)
+func (s *scope) of(m *macaroon, id *identifier) Reason {
+	if id.tenant != "" {
+		s.tenants = append(s.tenants, id.tenant)
 	}
 	for i := range m.count {
 		quotas := len(s.quotas)
@@ -294,7 +311,11 @@ func (s *scope) of(m *macaroon, tenant string) Reason {
 		if len(s.quotas) > quotas {
 			sum := sha256.Sum256(m.body[:m.caveats[i].end])
 			s.quotas[quotas].bucket = bucketID(sum[:])
+			s.quotas[quotas].depth = 2 + min(i+1, meterDepth)
 		}
+	}
+	if len(s.quotas) > 0 {
+		s.owner = ownerOf(m, id)
 	}
 	if !s.complete() {
 		return ReasonUnscoped
@@ -390,12 +411,18 @@ type VerifierStats struct {
 	// until it has caught up, or the process is started anew, tokens expire
 	// earlier by as much.
 	ClockBehind time.Duration
+	// Quotas is how many quotas are in use, of MaxQuotas at most, by QuotaTenants;
+	// QuotaRefusals were refused because a share was used up.
+	Quotas, MaxQuotas, QuotaTenants int
+	QuotaRefusals                   uint64
 }
 
 // Stats returns the counts so far.
 func (v *Verifier) Stats() VerifierStats {
+	quotas := v.meter.pool.Stats()
 	return VerifierStats{
 		Hits: v.hits.Load(), Misses: v.misses.Load(), Refusals: v.refusals.Load(), Purges: v.purges.Load(),
 		Entries: v.cache.entries(), MaxEntries: 2 * v.cache.half * cacheShards, ClockBehind: v.clock.behind(),
+		Quotas: int(quotas.Used), MaxQuotas: int(quotas.Limit), QuotaTenants: quotas.Owners, QuotaRefusals: quotas.Refusals,
 	}
 }

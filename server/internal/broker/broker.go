@@ -117,7 +117,12 @@ func New(options Options) (*Broker, error) {
 // Shares returns the figures of what is divided among tenants and tokens here, for
 // metrics.
 func (b *Broker) Shares() []share.Stats {
-	return []share.Stats{b.inFlight.Stats(), b.census.pool.Stats(), b.waits.Stats()}
+	verifier := b.verifier.Stats()
+	quotas := share.Stats{
+		Resource: "quota meters", Used: int64(verifier.Quotas), Limit: int64(verifier.MaxQuotas),
+		Owners: verifier.QuotaTenants, Refusals: verifier.QuotaRefusals,
+	}
+	return []share.Stats{quotas, b.inFlight.Stats(), b.census.pool.Stats(), b.waits.Stats()}
 }
 
 // now is the time of leases: monotonic, since the broker was made.
