@@ -49,7 +49,7 @@ func TestARestrictedUserOverTLS(t *testing.T) {
 			// What is not there for this user is refused, and said so.
 			b := open(t, connect(t, option), &Options{Prefix: "other:"})
 			_, err := b.OpenQueue(t.Context(), "orders")
-			wantCode(t, err, driver.ErrUnavailable)
+			wantCode(t, err, driver.ErrForbidden)
 			if !strings.Contains(err.Error(), "NOPERM") {
 				t.Errorf("got %v, want it to say what is wrong", err)
 			}

@@ -194,13 +194,25 @@ func passing(err error) bool {
 }
 
 // unavailable turns an error of the server or of the connection into one of
-// ours. A server without memory is full; everything else is not available.
+// ours. A server without memory is full, and what a server refuses however often it
+// is asked has a code that is not tried again; everything else is not available.
 func unavailable(err error) error {
 	if _, ours := errors.AsType[*driver.Error](err); ours {
 		return err
 	}
-	if redisErr, ok := rueidis.IsRedisErr(err); ok && strings.HasPrefix(redisErr.Error(), "OOM") {
-		return &driver.Error{Code: driver.ErrFull, Detail: "the server is out of memory", RetryAfter: retryAfter, Err: err}
+	if redisErr, ok := rueidis.IsRedisErr(err); ok {
+		text := redisErr.Error()
+		word, _, _ := strings.Cut(text, " ")
+		switch {
+		case word == "OOM":
+			return &driver.Error{Code: driver.ErrFull, Detail: "the server is out of memory", RetryAfter: retryAfter, Err: err}
+		case word == "NOAUTH", word == "WRONGPASS":
+			return &driver.Error{Code: driver.ErrUnauthenticated, Detail: "the server wants another user or password", Err: err}
+		case word == "NOPERM", strings.Contains(text, "ACL failure in script"):
+			return &driver.Error{Code: driver.ErrForbidden, Detail: "the user of the server lacks a permission; docs/redis.md lists them", Err: err}
+		case word == "WRONGTYPE":
+			return &driver.Error{Code: driver.ErrConflict, Detail: "a key of the queue holds something of another program; use a prefix", Err: err}
+		}
 	}
 	if errors.Is(err, context.DeadlineExceeded) { // of an attempt: the caller's own is returned as it is
 		err = errors.New("no answer from the server")

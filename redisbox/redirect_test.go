@@ -123,16 +123,22 @@ func TestErrorsThatDoNotPassAreUnavailableInTime(t *testing.T) {
 
 func TestOtherErrorsAreToldAtOnce(t *testing.T) {
 	b := newBabbling(t)
-	for _, text := range []string{
-		"NOPERM this user has no permissions to run the 'evalsha' command",
-		"WRONGTYPE Operation against a key holding the wrong kind of value",
-		"ERR something else",
+	for text, code := range map[string]driver.Code{
+		"NOPERM this user has no permissions to run the 'evalsha' command":                           driver.ErrForbidden,
+		"ERR ACL failure in script: User shop has no permissions to run the 'hset' command":          driver.ErrForbidden,
+		"NOAUTH Authentication required.":                                                            driver.ErrUnauthenticated,
+		"WRONGPASS invalid username-password pair or user is disabled.":                              driver.ErrUnauthenticated,
+		"WRONGTYPE Operation against a key holding the wrong kind of value script: 1, on @script:1.": driver.ErrConflict,
+		"ERR something else": driver.ErrUnavailable,
 	} {
 		b.say(text, 1)
 		_, err := b.Send(t.Context(), []driver.Outgoing{{}})
-		wantCode(t, err, driver.ErrUnavailable)
+		wantCode(t, err, code)
 		if asked := b.asked.Load(); asked != 1 {
 			t.Errorf("%s: asked %d times, want once", text[:6], asked)
+		}
+		if code != driver.ErrUnavailable && driver.RetryAfter(err) != 0 {
+			t.Errorf("%s: says to try again after %v", text[:6], driver.RetryAfter(err))
 		}
 	}
 	b.say("OOM command not allowed when used memory > 'maxmemory'.", 1)
