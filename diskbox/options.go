@@ -57,6 +57,20 @@ const (
 
 // check refuses what no backend can honour.
 func (o *Options) check() error {
+	for field, value := range map[string]int64{"MaxBodyBytes": int64(o.MaxBodyBytes), "SyncEvery": int64(o.SyncEvery)} {
+		if err := driver.CheckOption(field, value); err != nil {
+			return err
+		}
+	}
+	if o.Sync < SyncEach || o.Sync > SyncNone {
+		return &driver.Error{
+			Code: driver.ErrInvalid, Op: "open", Field: "Sync",
+			Detail: fmt.Sprintf("%d is none of SyncEach (%d), SyncInterval (%d) and SyncNone (%d)", o.Sync, SyncEach, SyncInterval, SyncNone),
+		}
+	}
+	if err := o.Defaults.Validate(); err != nil {
+		return err
+	}
 	if o.MaxBodyBytes > MaxBodyLimit {
 		return &driver.Error{
 			Code: driver.ErrInvalid, Op: "open", Field: "MaxBodyBytes",

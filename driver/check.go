@@ -45,6 +45,15 @@ func nameError(detail string) error {
 	return &Error{Code: ErrInvalid, Op: "open", Field: "name", Detail: detail}
 }
 
+// CheckOption returns ErrInvalid, naming the field and its limit, for a negative
+// option of a backend. 0 stands for its default.
+func CheckOption(field string, value int64) error {
+	if value >= 0 {
+		return nil
+	}
+	return &Error{Code: ErrInvalid, Op: "open", Field: field, Detail: fmt.Sprintf("%d is negative; want at least 1, or 0 for the default", value)}
+}
+
 // Check returns nil if a queue with these traits can take m, and otherwise an
 // *Error (ErrInvalid, ErrTooLarge or ErrUnsupported) that names the field and
 // its limit. Backends call it before they do anything.

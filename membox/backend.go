@@ -19,7 +19,8 @@ type Options struct {
 	// leaves unset. It must be valid; New does not fail, so an invalid one
 	// is reported when a queue is opened.
 	Defaults driver.Config
-	// MaxBodyBytes bounds bodies; 0 means driver.DefaultMaxBodyBytes.
+	// MaxBodyBytes bounds bodies; 0 means driver.DefaultMaxBodyBytes. A negative one
+	// is reported when a queue is opened.
 	MaxBodyBytes int
 }
 

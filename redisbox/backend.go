@@ -43,13 +43,16 @@ var (
 //
 // It asks the servers how safe they are, and blocks for that; cancelling ctx
 // abandons it. Codes: ErrInvalid (an option), ErrUnsupported (the servers are too
-// old or, with Options.Strict, would lose messages), ErrUnavailable.
+// old or, with Options.Strict, would lose messages), ErrUnauthenticated, ErrForbidden
+// (the server does not let the client in, or does not let it work), ErrUnavailable.
+// Any call on the backend can return the latter three, and ErrConflict where another
+// program has written to the keys of a queue.
 func Open(ctx context.Context, client rueidis.Client, options *Options) (*Backend, error) {
 	b := &Backend{
 		client: client, options: options.withDefaults(),
 		closing: make(chan struct{}), queues: make(map[string]*queue),
 	}
-	if err := checkPrefix(b.options.Prefix); err != nil {
+	if err := b.options.check(); err != nil {
 		return nil, err
 	}
 	if err := b.inspect(ctx); err != nil {

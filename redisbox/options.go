@@ -43,18 +43,39 @@ type Options struct {
 	Logger *slog.Logger
 }
 
+// check refuses what no backend can honour.
+func (o *Options) check() error {
+	for _, option := range []struct {
+		field string
+		value int64
+	}{
+		{"MaxBodyBytes", int64(o.MaxBodyBytes)},
+		{"Replicas", int64(o.Replicas)},
+		{"ReplicaTimeout", int64(o.ReplicaTimeout)},
+		{"RetryFor", int64(o.RetryFor)},
+	} {
+		if err := driver.CheckOption(option.field, option.value); err != nil {
+			return err
+		}
+	}
+	if err := o.Defaults.Validate(); err != nil {
+		return err
+	}
+	return checkPrefix(o.Prefix)
+}
+
 func (o *Options) withDefaults() Options {
 	var filled Options
 	if o != nil {
 		filled = *o
 	}
-	if filled.MaxBodyBytes <= 0 {
+	if filled.MaxBodyBytes == 0 {
 		filled.MaxBodyBytes = driver.DefaultMaxBodyBytes
 	}
-	if filled.ReplicaTimeout <= 0 {
+	if filled.ReplicaTimeout == 0 {
 		filled.ReplicaTimeout = time.Second
 	}
-	if filled.RetryFor <= 0 {
+	if filled.RetryFor == 0 {
 		filled.RetryFor = 10 * time.Second
 	}
 	if filled.Logger == nil {

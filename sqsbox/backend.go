@@ -49,7 +49,7 @@ func New(client API, options *Options) (*Backend, error) {
 		queues: make(map[string]*queue), requests: make(map[*request]struct{}),
 	}
 	b.idle = sync.NewCond(&b.mu)
-	if err := checkPrefix(b.options.Prefix); err != nil {
+	if err := b.options.check(); err != nil {
 		return nil, err
 	}
 	return b, nil

@@ -1,8 +1,11 @@
 package sqsbox
 
 import (
+	"fmt"
 	"log/slog"
 	"time"
+
+	"github.com/mailboxmq/mailbox/driver"
 )
 
 // Limits of SQS.
@@ -48,18 +51,31 @@ type Options struct {
 	Logger *slog.Logger
 }
 
+// check refuses what no backend can honour.
+func (o *Options) check() error {
+	for field, value := range map[string]int64{"Poll": int64(o.Poll), "Linger": int64(o.Linger), "Parallel": int64(o.Parallel)} {
+		if err := driver.CheckOption(field, value); err != nil {
+			return err
+		}
+	}
+	if o.Poll > longestPoll {
+		return &driver.Error{Code: driver.ErrInvalid, Op: "open", Field: "Poll", Detail: fmt.Sprintf("%v is more than the limit of %v", o.Poll, longestPoll)}
+	}
+	return checkPrefix(o.Prefix)
+}
+
 func (o *Options) withDefaults() Options {
 	var filled Options
 	if o != nil {
 		filled = *o
 	}
-	if filled.Poll = min(filled.Poll, longestPoll); filled.Poll <= 0 {
+	if filled.Poll == 0 {
 		filled.Poll = longestPoll
 	}
-	if filled.Linger <= 0 {
+	if filled.Linger == 0 {
 		filled.Linger = 5 * time.Second
 	}
-	if filled.Parallel <= 0 {
+	if filled.Parallel == 0 {
 		filled.Parallel = 8
 	}
 	if filled.Logger == nil {

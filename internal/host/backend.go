@@ -47,7 +47,8 @@ type Options struct {
 	// been configured, and the default of what a new queue's configuration
 	// leaves unset. An invalid one is reported when a queue is opened.
 	Defaults driver.Config
-	// MaxBodyBytes bounds bodies; 0 means driver.DefaultMaxBodyBytes.
+	// MaxBodyBytes bounds bodies; 0 means driver.DefaultMaxBodyBytes. A negative one
+	// is reported when a queue is opened.
 	MaxBodyBytes int
 	// Durability is what the queues promise.
 	Durability driver.Durability
@@ -74,7 +75,7 @@ func New(options Options) *Backend {
 	if b.options.Durability == "" {
 		b.options.Durability = driver.DurabilityNone
 	}
-	if b.options.MaxBodyBytes <= 0 {
+	if b.options.MaxBodyBytes == 0 {
 		b.options.MaxBodyBytes = driver.DefaultMaxBodyBytes
 	}
 	return b
@@ -169,7 +170,7 @@ func (b *Backend) defaultsLocked(name string) driver.Config {
 // with the first message in it, which is when it starts to matter. Setup is
 // locked.
 func (b *Backend) createLocked(name string, asked driver.Config, durable bool) (*queue, error) {
-	config, err := resolve(name, asked, nil, b.options.Defaults)
+	config, err := b.resolve(name, asked, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -238,7 +239,7 @@ func (b *Backend) ConfigureQueue(ctx context.Context, name string, config driver
 		_, err := b.createLocked(name, config, true)
 		return err
 	}
-	if config, err = resolve(name, config, &q.settings.Load().config, b.options.Defaults); err != nil {
+	if config, err = b.resolve(name, config, &q.settings.Load().config); err != nil {
 		return err
 	}
 	if err := q.checkChange(config); err != nil {
@@ -280,13 +281,16 @@ func (b *Backend) targetLocked(q *queue, config driver.Config) (*queue, error) {
 
 // resolve returns the configuration that a queue gets when config is asked for, as
 // it is stored. existing is that in force, or nil.
-func resolve(name string, config driver.Config, existing *driver.Config, defaults driver.Config) (driver.Config, error) {
-	for _, given := range []driver.Config{config, defaults} {
+func (b *Backend) resolve(name string, config driver.Config, existing *driver.Config) (driver.Config, error) {
+	if err := driver.CheckOption("MaxBodyBytes", int64(b.options.MaxBodyBytes)); err != nil {
+		return config, err
+	}
+	for _, given := range []driver.Config{config, b.options.Defaults} {
 		if err := given.Validate(); err != nil {
 			return config, err
 		}
 	}
-	config = config.Resolve(existing, defaults).Stored()
+	config = config.Resolve(existing, b.options.Defaults).Stored()
 	return config, checkConfig(name, config)
 }
 
