@@ -37,9 +37,6 @@ func (b *Broker) heard(e driver.Ending) {
 	} else {
 		attrs = append(attrs, slog.String("msg_id", e.ID), slog.Int("attempt", e.Deliveries))
 	}
-	if e.LastError != "" {
-		attrs = append(attrs, slog.String("last_error", shortened(e.LastError)))
-	}
 	b.logMessage(line, key, attrs...)
 }
 
@@ -49,8 +46,9 @@ func byItself(reason driver.Reason) bool {
 }
 
 // logMessage logs what happened to a message, or to several, unless too much is
-// logged already. Bodies, attributes and tokens are never logged. Each of attrs is
-// a slog.Attr.
+// logged already. Bodies, attributes, tokens and the text of an error, which may
+// quote a body, are never logged; the trace and the dead letter have the error.
+// Each of attrs is a slog.Attr.
 func (b *Broker) logMessage(line string, key topicKey, attrs ...any) {
 	suppressed, ok := b.messageLines.take(b.now(), linesBurst, linesEvery)
 	if !ok {
@@ -72,7 +70,7 @@ func (k topicKey) attrs() []any {
 	return attrs
 }
 
-// shortened bounds a text that a client wrote, for logs and traces.
+// shortened bounds a text that a client wrote, for traces.
 func shortened(text string) string {
 	if len(text) > maxNoteBytes {
 		text = text[:maxNoteBytes]

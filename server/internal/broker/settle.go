@@ -70,20 +70,20 @@ func (c Caller) Nack(ctx context.Context, topic string, nacks []Nack) error {
 		},
 		call: func(ctx context.Context, t *topicUse, ns []driver.Nack) error { return t.queue.Nack(ctx, ns) },
 		done: func(u *topicUse, n *Nack, r driver.Receipt) {
-			c.logNacked(ctx, u, n, r)
+			c.logNacked(ctx, u, r)
 			u.ended(r, EventFailed, n.Cause)
 		},
 	})
 }
 
 // logNacked logs a delivery that was given back, at the level of debugging.
-func (c *Caller) logNacked(ctx context.Context, u *topicUse, n *Nack, r driver.Receipt) {
+func (c *Caller) logNacked(ctx context.Context, u *topicUse, r driver.Receipt) {
 	if !c.broker.log.Enabled(ctx, slog.LevelDebug) {
 		return
 	}
 	c.broker.log.DebugContext(ctx, "message.nacked", append(u.topicKey.attrs(),
 		slog.String("corr_id", c.origin.CorrelationID), slog.String("token", c.token.ID().String()), slog.String("msg_id", r.Handle),
-		slog.Int("attempt", u.leases.attempt(r.Handle, r)), slog.String("last_error", shortened(n.Cause)))...)
+		slog.Int("attempt", u.leases.attempt(r.Handle, r)))...)
 }
 
 // Extend moves deadlines, as driver.Queue.Extend does. Codes per position:
