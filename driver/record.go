@@ -71,6 +71,9 @@ type Message struct {
 type Delivery struct {
 	Message
 	Receipt Receipt
+	// Shard is the shard of the queue that the message is in; 0 where there is
+	// one, or the backend does not tell.
+	Shard int
 }
 
 // Nack gives a delivery back.

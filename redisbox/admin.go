@@ -58,7 +58,7 @@ func (b *Backend) configure(ctx context.Context, name string, asked driver.Confi
 	if q.settings.Load().version < state.version {
 		q.settings.Store(b.newSettings(state.config, state.version))
 	}
-	_, err = onShards(q, func(s *shard) (driver.Stats, error) { return s.stats(ctx) })
+	_, err = onShards(q, func(s *shard) (usage, error) { return s.usage(ctx, "0") })
 	return err
 }
 

@@ -26,6 +26,7 @@ var (
 	_ driver.LateAcker      = (*handle)(nil)
 	_ driver.DedupForgetter = (*handle)(nil)
 	_ driver.Mover          = (*handle)(nil)
+	_ driver.Gauger         = (*handle)(nil)
 )
 
 func newHandle(q *queue) *handle { return &handle{queue: q, closed: make(chan struct{})} }
@@ -78,7 +79,7 @@ func (h *handle) Stats(ctx context.Context) (driver.Stats, error) {
 	if err := h.check(ctx, "stats"); err != nil {
 		return driver.Stats{}, err
 	}
-	parts, err := onShards(h.queue, func(s *shard) (driver.Stats, error) { return s.stats(ctx) })
+	parts, err := onShards(h.queue, func(s *shard) (usage, error) { return s.usage(ctx, "0") })
 	var total driver.Stats
 	for _, part := range parts {
 		total.Ready += part.Ready
@@ -89,24 +90,47 @@ func (h *handle) Stats(ctx context.Context) (driver.Stats, error) {
 	return total, h.outcome(err, "stats")
 }
 
-func (s *shard) stats(ctx context.Context) (stats driver.Stats, err error) {
+func (h *handle) Usage(ctx context.Context) (driver.Usage, error) {
+	if err := h.check(ctx, "measure"); err != nil {
+		return driver.Usage{}, err
+	}
+	parts, err := onShards(h.queue, func(s *shard) (usage, error) { return s.usage(ctx, "-1") })
+	if err != nil {
+		return driver.Usage{}, h.outcome(err, "measure")
+	}
+	var total driver.Usage
+	for _, part := range parts {
+		total.Shards = append(total.Shards, part.ShardUsage)
+		total.DedupKeys += part.keys
+	}
+	return total, nil
+}
+
+// usage is what stats.lua counts.
+type usage struct {
+	driver.ShardUsage
+	keys int
+}
+
+func (s *shard) usage(ctx context.Context, wants string) (u usage, err error) {
 	limit := time.Now().Add(longAttempt)
 	for before := math.MaxInt; ; {
-		a, err := s.call(ctx, statsScript, how{}, "0")
+		a, err := s.call(ctx, statsScript, how{}, wants)
 		if err != nil {
-			return stats, err
+			return u, err
 		}
 		numbers, err := a.rest[0].AsIntSlice()
-		if err != nil || len(numbers) != 4 {
-			return stats, unreadable(err)
+		if err != nil || len(numbers) != 8 {
+			return u, unreadable(err)
 		}
 		if a.letters > 0 && (a.letters < before || s.awaitForwarding(ctx, limit)) {
 			before = a.letters // they have left in the meantime, or are about to, unless they cannot
 			continue
 		}
-		return driver.Stats{
-			Ready: int(numbers[0]), Delayed: int(numbers[1]), InFlight: int(numbers[2]), Dead: int(numbers[3]),
-		}, nil
+		u.Stats = driver.Stats{Ready: int(numbers[0]), Delayed: int(numbers[1]), InFlight: int(numbers[2]), Dead: int(numbers[3])}
+		u.Bytes, u.keys = int(numbers[4]), int(numbers[5])
+		u.OldestReady, u.OldestDead = time.Duration(numbers[6])*time.Microsecond, time.Duration(numbers[7])*time.Microsecond
+		return u, nil
 	}
 }
 

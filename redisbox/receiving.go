@@ -83,7 +83,7 @@ func (o *receiving) deliveries(s *shard) (got []driver.Delivery, damaged []drive
 		if err != nil {
 			return nil, nil, err
 		}
-		got = append(got, driver.Delivery{Receipt: s.receipt(id, e.place, e.nonce)})
+		got = append(got, driver.Delivery{Receipt: s.receipt(id, e.place, e.nonce), Shard: s.number})
 		d := &got[len(got)-1]
 		d.ID = id
 		e.fill(&d.Message)

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/mailboxmq/mailbox/internal/redistest"
 	"github.com/mailboxmq/mailbox/server"
@@ -57,5 +58,33 @@ func TestDeadLettersSurviveExactlyWhereItIsSaid(t *testing.T) {
 				t.Errorf("after a restart of Redis: %d %v, want %v dead letters", status, stats, want)
 			}
 		})
+	}
+}
+
+// TestFullDeadLettersDegradeReadiness is DLQ-5: the daemon still serves, and says
+// that something is wrong.
+func TestFullDeadLettersDegradeReadiness(t *testing.T) {
+	r := start(t, server.Config{Profile: server.Micronode})
+	operator := r.OperatorToken()
+	if status, fields := r.post(operator, "/v1/queues/configure", `{"topic":"orders","config":{"max_dead":1}}`); status != http.StatusOK {
+		t.Fatal(fields)
+	}
+	if text := r.get("/readyz"); !strings.Contains(text, `"ready":true,"degraded":false`) {
+		t.Errorf("before: %s", text)
+	}
+	id := r.send("orders", "k", "SGk=")
+	r.receive("orders")
+	if status, fields := r.post(operator, "/v1/bury/"+id, `{"reason":"fatal"}`); status != http.StatusOK {
+		t.Fatal(fields)
+	}
+	const want = `"ready":true,"degraded":true`
+	for began := time.Now(); ; { // figures are taken once a second
+		text := r.get("/readyz")
+		if strings.Contains(text, want) && strings.Contains(text, "dead_letters_full") {
+			return
+		}
+		if time.Since(began) > 10*time.Second {
+			t.Fatalf("with full dead letters: %s, want %s", text, want)
+		}
 	}
 }

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"time"
 
@@ -42,6 +43,11 @@ func (s *Server) readiness(ctx context.Context) httpapi.Readiness {
 		r.Missing = append(r.Missing, "clock_skew_ok")
 	}
 	r.Notes = map[string]string{"profile": c.Profile, "dlq_profile": s.deadLetterProfile(), "durability": string(s.durability())}
+	s.broker.Measure(ctx)
+	if n := s.broker.DeadLettersFull(); n > 0 {
+		r.Degraded = true
+		r.Notes["dead_letters_full"] = fmt.Sprintf("%d queues have no room for dead letters: what ought to die stays and is tried again", n)
+	}
 	if c.InsecureListen {
 		r.Notes["plaintext"] = "beyond this machine"
 	}

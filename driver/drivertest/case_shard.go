@@ -34,6 +34,23 @@ var shardCases = []testCase{
 		id: "ORD-3", title: "dead letters of all shards are listed and redriven oldest death first",
 		config: always(driver.Config{Shards: 8}), needs: []need{needDeadLetters}, run: deathsOverShards,
 	},
+	{
+		id: "ORD-3", title: "a delivery says which shard it is from",
+		config: always(driver.Config{Shards: 8}), needs: []need{needGroups, needUsage}, run: deliveriesNameTheirShard,
+	},
+	{
+		id: "OBS-1", title: "usage says how much of each bound is used",
+		config: always(driver.Config{RetainReady: driver.Retention{Age: time.Hour}}),
+		needs:  []need{needDeadLetters, needDedup, needUsage}, run: usageIsWhatIsThere,
+	},
+}
+
+// needUsage: the queue tells how much of its bounds it uses.
+var needUsage = need{
+	met: func(_ *session, q driver.Queue) bool { _, ok := q.(driver.Gauger); return ok },
+	refused: func(s *session, _ driver.Queue) {
+		s.t.Log("the queue does not implement Gauger, and so says that it cannot be measured")
+	},
 }
 
 // spread sends n messages that end up in many shards.
@@ -134,4 +151,57 @@ func deathsOverShards(s *session, q driver.Queue) {
 	s.expectDead(q, bodies[5:]...)
 	s.redrive(q, nil, 0, 19)
 	s.expectStats(q, driver.Stats{Ready: 24})
+}
+
+// deliveriesNameTheirShard compares what deliveries say with what the queue counts.
+func deliveriesNameTheirShard(s *session, q driver.Queue) {
+	const n = 40
+	for i := range n {
+		s.sendOne(q, driver.Outgoing{Body: fmt.Appendf(nil, "%d", i), Group: fmt.Sprint("group-", i%10)})
+	}
+	usage, err := q.(driver.Gauger).Usage(s.ctx())
+	s.ok(err, "measure")
+	if len(usage.Shards) != 8 {
+		s.failf("measure: got %d shards, want 8", len(usage.Shards))
+	}
+	byShard, byGroup := make([]int, 8), make(map[string]int)
+	for range n {
+		d := s.receive(q, 1)[0]
+		if known, ok := byGroup[d.Group]; ok && known != d.Shard {
+			s.failf("messages of %s say that they are in shards %d and %d", d.Group, known, d.Shard)
+		}
+		byGroup[d.Group] = d.Shard
+		byShard[d.Shard]++
+	}
+	for i, shard := range usage.Shards {
+		if shard.Ready != byShard[i] {
+			s.failf("shard %d had %d messages, and %d deliveries say that they are of it", i, shard.Ready, byShard[i])
+		}
+	}
+}
+
+// usageIsWhatIsThere fills two bounds and compares.
+func usageIsWhatIsThere(s *session, q driver.Queue) {
+	measure := func() driver.Usage {
+		usage, err := q.(driver.Gauger).Usage(s.ctx())
+		s.ok(err, "measure")
+		return usage
+	}
+	if usage := measure(); len(usage.Shards) != 1 || usage.Shards[0] != (driver.ShardUsage{}) || usage.DedupKeys != 0 {
+		s.failf("an empty queue: got %+v", usage)
+	}
+	s.sendOne(q, keyed("key", "abc"))
+	s.sendOne(q, keyed("other key", "de"))
+	s.bury(q, s.receive(q, 1)[0], driver.ReasonFatal)
+	s.sleep(s.tick)
+	usage := measure()
+	shard := usage.Shards[0]
+	if shard.Stats != (driver.Stats{Ready: 1, Dead: 1}) || shard.Bytes != 2 || usage.DedupKeys != 2 {
+		s.failf("got %+v, want one ready message of 2 bytes, one dead letter and 2 keys", usage)
+	}
+	for name, age := range map[string]time.Duration{"waiting message": shard.OldestReady, "dead letter": shard.OldestDead} {
+		if age < s.tick || age > s.tick+time.Minute {
+			s.failf("the oldest %s is said to be %v old, want about %v", name, age, s.tick)
+		}
+	}
 }

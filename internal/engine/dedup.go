@@ -77,6 +77,12 @@ func (d *Dedup) Configure(window time.Duration, most int) { d.window, d.max = wi
 // Len is the number of keys remembered, some of which may be past their time.
 func (d *Dedup) Len() int { return d.live }
 
+// Remembered is Len when the keys that ended by now are forgotten.
+func (d *Dedup) Remembered(now Instant) int {
+	d.expire(now)
+	return d.live
+}
+
 // Judge says what is known about a key. The id is that of the first message
 // for Repeated; wait is how long until there is room for Crowded.
 func (d *Dedup) Judge(now Instant, key, payload Digest) (v Verdict, id [16]byte, wait time.Duration) {

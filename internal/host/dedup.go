@@ -52,6 +52,16 @@ func (h *handle) ForgetDedup(ctx context.Context) error {
 	return h.named(h.backend.barrier(), "forget dedup keys")
 }
 
+// keys is how many keys are remembered.
+func (d *dedup) keys(now engine.Moment) int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.table == nil {
+		return 0
+	}
+	return d.table.Remembered(now.At)
+}
+
 // dedup returns for how long keys are remembered, and how many: at some 62 bytes
 // an entry, driver.DefaultDedupMax keys are 62 MB.
 func (s *settings) dedup() (window time.Duration, most int) {

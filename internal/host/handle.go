@@ -23,6 +23,7 @@ var (
 	_ driver.Peeker       = (*handle)(nil)
 	_ driver.LateAcker    = (*handle)(nil)
 	_ driver.Mover        = (*handle)(nil)
+	_ driver.Gauger       = (*handle)(nil)
 )
 
 func newHandle(q *queue) *handle { return &handle{queue: q} }
@@ -295,6 +296,23 @@ func (sh *shard) settled() {
 		close(sh.calm)
 		sh.calm = nil
 	}
+}
+
+func (h *handle) Usage(ctx context.Context) (driver.Usage, error) {
+	if err := h.check(ctx, "measure"); err != nil {
+		return driver.Usage{}, err
+	}
+	usage := driver.Usage{Shards: make([]driver.ShardUsage, len(h.shards)), DedupKeys: h.dedup.keys(h.now())}
+	for i, sh := range h.shards {
+		sh.lock()
+		if sh.target != nil { // what died just now is about to leave
+			sh.engine.Advance(h.now())
+			sh.actLocked()
+		}
+		usage.Shards[i] = sh.engine.Usage(h.now())
+		sh.unlock()
+	}
+	return usage, nil
 }
 
 func (h *handle) Stats(ctx context.Context) (driver.Stats, error) {

@@ -161,6 +161,7 @@ func (sh *shard) stageLocked(now engine.Moment, p parcel) (*engine.Entry, error)
 func (sh *shard) deliver(d *driver.Delivery, e *engine.Entry) {
 	fill(&d.Message, e)
 	d.Receipt = driver.Receipt{Handle: e.ID, Place: sh.place(e.Seq), Nonce: e.Nonce}
+	d.Shard = int(sh.id.Shard)
 }
 
 func fill(m *driver.Message, e *engine.Entry) {

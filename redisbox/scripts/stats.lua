@@ -4,11 +4,14 @@
 -- KEYS: the shard
 -- ARGV: queue, floor, fence, session, turn, wants
 -- Result: head; a list of the numbers of ready, delayed, in-flight and dead
---   messages; how many could be received now
+--   messages, of bytes and dedup keys, and of the microseconds since the oldest
+--   waiting message came and the oldest dead letter died; how many could be
+--   received now
 -- Uses: head again time shard entry haul order fate advance begin
 --
 -- wants is 1 to be told of earlier deadlines from now on, 2 to be told of
--- messages too, and 0 for neither.
+-- messages too, and 0 for neither; -1 is 0, and asks for the ages, which are 0
+-- otherwise.
 
 local wants = tonumber(ARGV[6])
 local late = call('ZCARD', shard.delayed)
@@ -20,4 +23,16 @@ end
 if wants > 1 and left == 0 then
   shard.wantsReady = 1
 end
-return engine.finish(nil, { ready, late, engine.inFlight(), call('ZCARD', shard.dead) }, left)
+local function age(since)
+  return since < INFINITE and math.max(shard.now - since, 0) or 0
+end
+local _, oldest, death
+oldest, death = INFINITE, INFINITE
+if wants < 0 then -- to be measured
+  if shard.readyAge > 0 then
+    _, oldest = engine.oldestWaiting()
+  end
+  _, death = engine.oldestDead()
+end
+return engine.finish(nil, { ready, late, engine.inFlight(), call('ZCARD', shard.dead),
+  shard.bytes, call('HLEN', shard.dedup), age(oldest), age(death) }, left)

@@ -18,6 +18,7 @@ type handle interface {
 	driver.Mover
 	driver.LateAcker
 	driver.DedupForgetter
+	driver.Gauger
 }
 
 // passing is a handle that passes everything on. A saboteur embeds it and
@@ -29,18 +30,20 @@ type passing struct {
 	driver.Mover
 	driver.LateAcker
 	driver.DedupForgetter
+	driver.Gauger
 	name string
 	box  *box
 }
 
 // exposed returns what spoil made of q, without the abilities that the queue
 // behind it does not have. Of one that has some of moving, forgiving late acks and
-// forgetting dedup keys, but not all, none is shown.
+// forgetting dedup keys, but not all, none is shown; usage is shown with all others
+// only.
 func (q passing) exposed(spoil func(passing) handle) driver.Queue {
 	spoiled := spoil(q)
 	buries, peeks := q.DeadLetterer != nil, q.Peeker != nil
 	if q.Mover != nil && q.LateAcker != nil && q.DedupForgetter != nil {
-		return exposedMoving(spoiled, buries, peeks)
+		return exposedMoving(spoiled, buries, peeks, q.Gauger != nil)
 	}
 	switch {
 	case buries && peeks:
@@ -65,10 +68,19 @@ func (q passing) exposed(spoil func(passing) handle) driver.Queue {
 
 // exposedMoving is for queues that move messages, forgive late acks and forget dedup
 // keys.
-func exposedMoving(spoiled handle, buries, peeks bool) driver.Queue {
+func exposedMoving(spoiled handle, buries, peeks, gauges bool) driver.Queue {
 	switch {
-	case buries && peeks:
+	case buries && peeks && gauges:
 		return spoiled
+	case buries && peeks:
+		return struct {
+			driver.Queue
+			driver.DeadLetterer
+			driver.Peeker
+			driver.Mover
+			driver.LateAcker
+			driver.DedupForgetter
+		}{spoiled, spoiled, spoiled, spoiled, spoiled, spoiled}
 	case buries:
 		return struct {
 			driver.Queue
@@ -317,6 +329,7 @@ func (b *box) open(ctx context.Context, name string) (passing, error) {
 	q.Mover, _ = queue.(driver.Mover)
 	q.LateAcker, _ = queue.(driver.LateAcker)
 	q.DedupForgetter, _ = queue.(driver.DedupForgetter)
+	q.Gauger, _ = queue.(driver.Gauger)
 	return q, nil
 }
 

@@ -1,6 +1,7 @@
 package faulty
 
 import (
+	"context"
 	"sync"
 
 	"github.com/mailboxmq/mailbox/driver"
@@ -46,6 +47,16 @@ var tellers = []Saboteur{
 		}),
 	},
 	{
+		Name: "measures-no-bytes", Breaks: "OBS-1",
+		What: "Usage counts messages and not their bytes.",
+		Wrap: perHandle(func(q passing) handle { return measuresNoBytes{q} }),
+	},
+	{
+		Name: "says-that-all-is-in-the-first-shard", Breaks: "ORD-3",
+		What: "Every delivery is said to be from shard 0.",
+		Wrap: perHandle(func(q passing) handle { return namesNoShard{q} }),
+	},
+	{
 		Name: "removes-dead-letters-without-a-trace", Breaks: "RET-1",
 		What: "A dead letter past its retention is removed and not told.",
 		Wrap: tells(withoutKind(driver.EndingRemoved)),
@@ -55,6 +66,26 @@ var tellers = []Saboteur{
 		What: "A message that is dropped is not told.",
 		Wrap: tells(withoutKind(driver.EndingDropped)),
 	},
+}
+
+type measuresNoBytes struct{ passing }
+
+func (q measuresNoBytes) Usage(ctx context.Context) (driver.Usage, error) {
+	usage, err := q.Gauger.Usage(ctx)
+	for i := range usage.Shards {
+		usage.Shards[i].Bytes = 0
+	}
+	return usage, err
+}
+
+type namesNoShard struct{ passing }
+
+func (q namesNoShard) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
+	deliveries, err := q.Queue.Receive(ctx, req)
+	for i := range deliveries {
+		deliveries[i].Shard = 0
+	}
+	return deliveries, err
 }
 
 func withoutKind(kind driver.EndingKind) func(*box, driver.Ending) []driver.Ending {

@@ -69,6 +69,7 @@ type Broker struct {
 
 	measuring  sync.Mutex // held while the figures of topics are taken
 	measuredAt atomic.Int64
+	deadFull   atomic.Int64 // topics whose dead letters are full
 }
 
 // New returns a broker. It does no I/O. It returns ErrInvalid if an option is

@@ -47,13 +47,18 @@ func (b *Broker) Measure(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, gaugeBudget)
 	defer cancel()
 	levels := make(map[*metrics.Topic]metrics.Level)
+	full := 0
 	for _, t := range b.topics.all() {
 		level, err := b.measure(ctx, t)
 		if err != nil {
 			continue
 		}
 		levels[t.meter] = levels[t.meter].Plus(level)
+		if level.MaxDead > 0 && level.Dead >= level.MaxDead {
+			full++
+		}
 	}
+	b.deadFull.Store(int64(full))
 	for meter, level := range levels {
 		meter.Measured(level)
 	}
@@ -73,22 +78,55 @@ func (b *Broker) measure(ctx context.Context, t *topic) (metrics.Level, error) {
 		return metrics.Level{}, driver.ErrNotFound
 	}
 	defer t.release(time.Duration(t.lastUsed.Load())) // looking is not using
-	stats, err := t.queue.Stats(ctx)
+	usage, err := usageOf(ctx, t.queue)
 	if err != nil {
 		return metrics.Level{}, err
 	}
-	level := metrics.Level{Shard: "0", Ready: stats.Ready, Delayed: stats.Delayed, InFlight: stats.InFlight, Dead: stats.Dead}
+	var config driver.Config
 	if b.admin != nil {
-		config, err := b.admin.QueueConfig(ctx, t.backend)
-		if err != nil {
-			return level, err
+		if config, err = b.admin.QueueConfig(ctx, t.backend); err != nil {
+			return metrics.Level{}, err
 		}
-		level.Capacity = max(config.MaxMessages, 0) // 0 if it is off
-		if config.Shards > 1 {
-			level.Shard = "all"
-		} else {
-			b.metrics.Reordered(level.Shard, t.order.deepest())
-		}
+		config = config.Effective()
+	}
+	limit := func(bound int) int { return max(bound, 0) } // 0 if it is off
+	level := metrics.Level{
+		MaxDead: limit(config.MaxDead), Keys: usage.DedupKeys, MaxKeys: limit(config.DedupMax),
+		MaxReadyAge: max(config.RetainReady.Age, 0), MaxDeadAge: max(config.RetainDead.Age, 0),
+	}
+	for i, shard := range usage.Shards {
+		label := metrics.ShardLabel(i)
+		level.Add(metrics.ShardLevel{
+			Label:   label,
+			Waiting: shard.Ready + shard.Delayed, InFlight: shard.InFlight, Bytes: shard.Bytes,
+			Capacity: shardPart(limit(config.MaxMessages), len(usage.Shards), i), MaxBytes: shardPart(limit(config.MaxBytes), len(usage.Shards), i),
+		})
+		level.Dead += shard.Dead
+		level.OldestReady = max(level.OldestReady, shard.OldestReady)
+		level.OldestDead = max(level.OldestDead, shard.OldestDead)
+		b.metrics.Reordered(label, t.order.deepest(i))
 	}
 	return level, nil
 }
+
+// usageOf measures a queue. One that cannot say more than its counts has one shard.
+func usageOf(ctx context.Context, queue driver.Queue) (driver.Usage, error) {
+	if gauger, ok := queue.(driver.Gauger); ok {
+		return gauger.Usage(ctx)
+	}
+	stats, err := queue.Stats(ctx)
+	return driver.Usage{Shards: []driver.ShardUsage{{Stats: stats}}}, err
+}
+
+// shardPart is the part of a bound that falls to shard i of n, as backends split it.
+func shardPart(bound, n, i int) int {
+	part := bound / n
+	if i < bound%n {
+		part++
+	}
+	return part
+}
+
+// DeadLettersFull returns how many topics had no room for another dead letter when
+// they were last measured: what ought to die in them stays, and is tried again.
+func (b *Broker) DeadLettersFull() int { return int(b.deadFull.Load()) }

@@ -17,13 +17,26 @@ const orderWindow = 256
 // to be late: not those that were sent with a delay, came back, or were redriven.
 // And a delivery is compared with those that had been handed out when its receive
 // began, because receives at the same time are in no order.
+//
+// Each shard has an order of its own; those beyond a bound are not measured.
 type orderBook struct {
-	mu      sync.Mutex
+	mu     sync.Mutex    // guards the field below
+	shards []*shardOrder // grows when a shard delivers
+}
+
+// maxOrders is how many shards of a topic are measured.
+const maxOrders = 16
+
+// shardOrder is the order of one shard.
+type shardOrder struct {
 	entries []handed // grows to the window: most topics are quiet
 	count   uint64   // of deliveries so far; the next one has place count modulo the window
 	latest  int64
 	depth   int
 }
+
+// An orderMark is how many deliveries each shard had made.
+type orderMark [maxOrders]uint64
 
 // handed is a delivery that was made.
 type handed struct {
@@ -32,17 +45,29 @@ type handed struct {
 }
 
 // began returns a mark for deliveries of a receive that begins now.
-func (o *orderBook) began() uint64 {
+func (o *orderBook) began() (mark orderMark) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.count
+	for i, s := range o.shards {
+		mark[i] = s.count
+	}
+	return mark
 }
 
 // deliver notes a first delivery of a receive that began at mark.
-func (o *orderBook) deliver(mark uint64, sentAt time.Time) {
-	at := sentAt.UnixNano()
+func (o *orderBook) deliver(mark orderMark, shard int, sentAt time.Time) {
+	if shard >= maxOrders {
+		return
+	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	for len(o.shards) <= shard {
+		o.shards = append(o.shards, new(shardOrder))
+	}
+	o.shards[shard].deliver(mark[shard], sentAt.UnixNano())
+}
+
+func (o *shardOrder) deliver(mark uint64, at int64) {
 	if at < o.latest {
 		for i := range min(o.count, orderWindow) {
 			number := o.count - 1 - i
@@ -61,11 +86,14 @@ func (o *orderBook) deliver(mark uint64, sentAt time.Time) {
 	o.count++
 }
 
-// deepest is the most that was measured so far.
-func (o *orderBook) deepest() int {
+// deepest is the most that was measured in a shard so far.
+func (o *orderBook) deepest(shard int) int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.depth
+	if shard >= len(o.shards) {
+		return 0
+	}
+	return o.shards[shard].depth
 }
 
 // ordered reports whether a delivery says something about the order of the queue.

@@ -20,14 +20,16 @@ type Delivery struct {
 	Topic string
 	// Receipt is sealed; it works with the same topic only.
 	Receipt string
-	Seal    Seal
+	// Shard is the shard of the topic that the message is in.
+	Shard int
+	Seal  Seal
 }
 
 // Envelope returns what travels around the payload.
 func (d *Delivery) Envelope() envelope.Envelope {
 	return envelope.Envelope{
 		ID: d.ID, Topic: d.Topic, SentAt: d.Seal.SentAt, IdemKey: d.Seal.IdemKey, PayloadHash: d.Seal.PayloadHash,
-		Attributes: d.Attributes, CorrelationID: d.Seal.CorrelationID, ReplyTo: d.ReplyTo, Group: d.Group, Attempt: d.Deliveries,
+		Attributes: d.Attributes, CorrelationID: d.Seal.CorrelationID, ReplyTo: d.ReplyTo, Group: d.Group, Shard: d.Shard, Attempt: d.Deliveries,
 		HashChain: d.Seal.HashChain, Signature: d.Seal.Signature,
 	}
 }
@@ -112,7 +114,7 @@ func (c *Caller) receiveFrom(ctx context.Context, t *topic, grant *capability.Gr
 	if !traits.StrictGroups && !traits.FairGroups { // which have orders of their own
 		for i := range deliveries {
 			if d := &deliveries[i]; ordered(&d.Message, &d.Seal, began) {
-				t.order.deliver(mark, d.EnqueuedAt)
+				t.order.deliver(mark, d.Shard, d.EnqueuedAt)
 			}
 		}
 	}
@@ -205,7 +207,7 @@ func (c *Caller) hand(ctx context.Context, t *topic, grant *capability.Grant, he
 		}
 		text = b.receipts.append(text, keyID, key, t.backend, held[i].Receipt, by)
 		ends = append(ends, len(text))
-		deliveries = append(deliveries, Delivery{Message: message, Topic: t.name, Seal: seal})
+		deliveries = append(deliveries, Delivery{Message: message, Topic: t.name, Shard: held[i].Shard, Seal: seal})
 		b.life.note(&t.topicKey, message.ID, c.holder, EventDelivered, message.Deliveries, "", now)
 	}
 	all, start := string(text), 0

@@ -10,9 +10,9 @@ import (
 
 // Readiness is what a daemon is ready for.
 type Readiness struct {
-	// Missing names what keeps it from being ready, and Degraded says that it
-	// refuses writes for it. A daemon that is not degraded and misses nothing is
-	// ready.
+	// Missing names what keeps it from being ready. Degraded says that it refuses
+	// writes for it or, if nothing is missing, that some queues do not work as they
+	// should; the notes say why. A daemon that misses nothing is ready.
 	Missing  []string
 	Degraded bool
 	// Notes are what an operator should know and what does no harm by itself.
@@ -43,7 +43,7 @@ func (h *Handler) ready(c *call) error {
 	if h.options.Ready != nil {
 		state = h.options.Ready(c.ctx())
 	}
-	response := readyResponse{Ready: len(state.Missing) == 0 && !state.Degraded, Degraded: state.Degraded, Missing: state.Missing, Notes: state.Notes}
+	response := readyResponse{Ready: len(state.Missing) == 0, Degraded: state.Degraded, Missing: state.Missing, Notes: state.Notes}
 	if response.Missing == nil {
 		response.Missing = []string{}
 	}

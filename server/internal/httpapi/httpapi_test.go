@@ -450,9 +450,14 @@ func TestAClientThatGoesAwayStrandsNothing(t *testing.T) {
 	})
 }
 
+// TestTheMetricsNameEveryBound checks for every bound of a queue, and of the daemon,
+// how much of it is used and what it is.
 func TestTheMetricsNameEveryBound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := open(t, broker.Limits{}, driver.Config{MaxMessages: 10, MaxDeliveries: 1})
+		d := open(t, broker.Limits{MaxInFlight: 30, MaxTopics: 400}, driver.Config{
+			MaxMessages: 10, MaxBytes: 1000, MaxDeliveries: 1, MaxDead: 20, DedupMax: 500,
+			RetainReady: driver.Retention{Age: time.Hour}, RetainDead: driver.Retention{Age: 2 * time.Hour},
+		})
 		d.post("/v1/send", hello)
 		d.post("/v1/send", strings.ReplaceAll(hello, `"k"`, `"k2"`))
 		d.post("/v1/recv", `{"topic":"t","max_messages":1,"visibility_ms":1000}`)
@@ -462,7 +467,12 @@ func TestTheMetricsNameEveryBound(t *testing.T) {
 			`queue_depth{shard="0",topic="t"} 1`, `inflight{shard="0",topic="t"} 0`, `saturation{shard="0",topic="t"} 0.1`,
 			`dlq_depth{topic="t"} 1`, `dlq_total{reason="max_attempts",topic="t"} 1`,
 			"enqueue_latency_seconds_count 2", "dequeue_latency_seconds_count", "ack_commit_latency_seconds_count",
-			"inflight_limit", "topics_limit", "cap_cache_limit", `mailbox_enqueued_total{topic="t"} 2`,
+			`mailbox_enqueued_total{topic="t"} 2`,
+			`queue_limit{shard="0",topic="t"} 10`, `queue_bytes{shard="0",topic="t"} 2`, `queue_bytes_limit{shard="0",topic="t"} 1000`,
+			`dlq_limit{topic="t"} 20`, `dedup_keys{topic="t"} 2`, `dedup_keys_limit{topic="t"} 500`,
+			`oldest_ready_seconds{topic="t"} 2`, `retain_ready_seconds{topic="t"} 3600`,
+			`oldest_dead_seconds{topic="t"} 1`, `retain_dead_seconds{topic="t"} 7200`,
+			"inflight_messages 0", "inflight_limit 30", "topics_open 1", "topics_limit 400", "cap_cache_entries ", "cap_cache_limit ",
 		} {
 			if !strings.Contains(figures, want) {
 				t.Errorf("the metrics have no %s", want)

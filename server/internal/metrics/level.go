@@ -1,42 +1,96 @@
 package metrics
 
 import (
+	"strconv"
 	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// A Level is how full a topic is.
+// A Level is how full a topic is, bound by bound. A limit of 0 means that there is
+// none.
 type Level struct {
-	// Shard is the label: "0" if there is one, "all" if there are several.
-	Shard                          string
-	Ready, Delayed, InFlight, Dead int
-	// Capacity bounds the first three together; 0 means that nothing does.
-	Capacity int
+	// Shards are those of the topic, by label; see ShardLabel. Nil means that it
+	// was never measured.
+	Shards                   []ShardLevel
+	Dead, MaxDead            int
+	Keys, MaxKeys            int // of dedup
+	OldestReady, MaxReadyAge time.Duration
+	OldestDead, MaxDeadAge   time.Duration
 }
 
-// Plus adds two topics that share their series.
-func (l Level) Plus(other Level) Level {
-	if l.Shard == "" {
-		return other
-	}
-	if l.Shard != other.Shard {
-		l.Shard = "all"
-	}
-	l.Ready += other.Ready
-	l.Delayed += other.Delayed
-	l.InFlight += other.InFlight
-	l.Dead += other.Dead
-	l.Capacity += other.Capacity
-	return l
+// A ShardLevel is how full a shard of a topic is.
+type ShardLevel struct {
+	Label             string
+	Waiting, InFlight int // Waiting is ready and delayed
+	Bytes             int
+	// Capacity bounds Waiting and InFlight together, and MaxBytes the bytes.
+	Capacity, MaxBytes int
 }
 
-// saturation is how full it is, 0 to 1.
-func (l Level) saturation() float64 {
-	if l.Capacity <= 0 {
-		return 0
+const (
+	// maxShards is how many shards have a label of their own.
+	maxShards = 16
+	// allShards is the label of topics that share their series.
+	allShards = "all"
+)
+
+// ShardLabel is the label of a shard: its number, or other beyond a bound.
+func ShardLabel(shard int) string {
+	if shard < maxShards {
+		return strconv.Itoa(shard)
 	}
-	return min(1, float64(l.Ready+l.Delayed+l.InFlight)/float64(l.Capacity))
+	return other
+}
+
+// Add adds a shard to the one with the same label.
+func (l *Level) Add(s ShardLevel) {
+	for i := range l.Shards {
+		if known := &l.Shards[i]; known.Label == s.Label {
+			known.Waiting += s.Waiting
+			known.InFlight += s.InFlight
+			known.Bytes += s.Bytes
+			known.Capacity += s.Capacity
+			known.MaxBytes += s.MaxBytes
+			return
+		}
+	}
+	l.Shards = append(l.Shards, s)
+}
+
+// Plus adds two topics that share their series. Ages are those of the older, and
+// their bounds are not known.
+func (l Level) Plus(o Level) Level {
+	if l.Shards == nil {
+		return o
+	}
+	var sum Level
+	for _, level := range []Level{l, o} {
+		for _, shard := range level.Shards {
+			shard.Label = allShards
+			sum.Add(shard)
+		}
+		sum.Dead += level.Dead
+		sum.MaxDead += level.MaxDead
+		sum.Keys += level.Keys
+		sum.MaxKeys += level.MaxKeys
+		sum.OldestReady = max(sum.OldestReady, level.OldestReady)
+		sum.OldestDead = max(sum.OldestDead, level.OldestDead)
+	}
+	return sum
+}
+
+// saturation is how full a shard is, by the bound that is nearest, 0 to 1.
+func (s ShardLevel) saturation() float64 {
+	full := 0.0
+	if s.Capacity > 0 {
+		full = float64(s.Waiting+s.InFlight) / float64(s.Capacity)
+	}
+	if s.MaxBytes > 0 {
+		full = max(full, float64(s.Bytes)/float64(s.MaxBytes))
+	}
+	return min(1, full)
 }
 
 // orderSeries say how far topics are from first in, first out.
@@ -51,7 +105,7 @@ func (o *orderSeries) init(registry *prometheus.Registry) {
 	o.deepest = make(map[string]int)
 	o.reorder = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "reorder_depth_max",
-		Help: "The most messages of a topic that were sent before one and first delivered after it, since the daemon started. Topics with strict groups or with several shards are not first in, first out as a whole, and are left out.",
+		Help: "The most messages of a shard of a topic that were sent before one and first delivered after it, since the daemon started. Topics with strict or fair groups have orders of their own, and are left out.",
 	}, []string{"shard"})
 	registry.MustRegister(o.reorder)
 }

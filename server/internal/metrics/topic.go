@@ -20,7 +20,7 @@ type Topic struct {
 
 	mu    sync.Mutex // guards the fields below
 	died  map[string]uint64
-	level Level // without a Shard: it was never measured
+	level Level
 }
 
 func newTopic(label string) *Topic { return &Topic{Label: label, since: time.Now()} }

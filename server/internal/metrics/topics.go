@@ -19,6 +19,7 @@ type topicSeries struct {
 	sent, repeated, handed, settled, died, redriven *prometheus.Desc
 	removed, dropped                                *prometheus.Desc
 	depth, inFlight, saturation, dead               *prometheus.Desc
+	bounds                                          []bound
 
 	mu      sync.Mutex        // guards the field below
 	byLabel map[string]*Topic // that of the others is there from the start
@@ -40,6 +41,7 @@ func (s *topicSeries) init(registry *prometheus.Registry) {
 	s.inFlight = series("inflight", "Messages that are out.", "shard")
 	s.saturation = series("saturation", "How full the topic is, 0 to 1.", "shard")
 	s.dead = series("dlq_depth", "Dead letters.")
+	s.bounds = newBounds(series)
 	s.byLabel = map[string]*Topic{other: newTopic(other)}
 	registry.MustRegister(s)
 }
@@ -70,6 +72,9 @@ func (s *topicSeries) Describe(descs chan<- *prometheus.Desc) {
 		s.sent, s.repeated, s.handed, s.settled, s.died, s.redriven, s.removed, s.dropped, s.depth, s.inFlight, s.saturation, s.dead,
 	} {
 		descs <- desc
+	}
+	for _, b := range s.bounds {
+		descs <- b.desc
 	}
 }
 
@@ -112,17 +117,58 @@ func (s *topicSeries) collectLevel(t *Topic, series chan<- prometheus.Metric) {
 	t.mu.Lock()
 	level := t.level
 	t.mu.Unlock()
-	if level.Shard == "" {
+	if level.Shards == nil {
 		return
 	}
 	gauge := func(desc *prometheus.Desc, value float64, labels ...string) {
 		metric, err := prometheus.NewConstMetric(desc, prometheus.GaugeValue, value, append([]string{t.Label}, labels...)...)
 		series <- orInvalid(desc, metric, err)
 	}
-	gauge(s.depth, float64(level.Ready+level.Delayed), level.Shard)
-	gauge(s.inFlight, float64(level.InFlight), level.Shard)
-	gauge(s.saturation, level.saturation(), level.Shard)
+	for _, shard := range level.Shards {
+		label := shard.Label
+		gauge(s.depth, float64(shard.Waiting), label)
+		gauge(s.inFlight, float64(shard.InFlight), label)
+		gauge(s.saturation, shard.saturation(), label)
+		for _, b := range s.bounds {
+			if b.ofShard != nil {
+				gauge(b.desc, b.ofShard(shard), label)
+			}
+		}
+	}
 	gauge(s.dead, float64(level.Dead))
+	for _, b := range s.bounds {
+		if b.ofTopic != nil {
+			gauge(b.desc, b.ofTopic(level))
+		}
+	}
+}
+
+// A bound is a figure that says how much of a bound is used, or what the bound is.
+type bound struct {
+	desc    *prometheus.Desc
+	ofShard func(ShardLevel) float64 // nil: it is of the topic
+	ofTopic func(Level) float64
+}
+
+func newBounds(series func(name, help string, labels ...string) *prometheus.Desc) []bound {
+	shard := func(name, help string, value func(ShardLevel) float64) bound {
+		return bound{desc: series(name, help, "shard"), ofShard: value}
+	}
+	topic := func(name, help string, value func(Level) float64) bound {
+		return bound{desc: series(name, help), ofTopic: value}
+	}
+	return []bound{
+		shard("queue_limit", "How many messages may wait or be out; 0 means no bound.", func(s ShardLevel) float64 { return float64(s.Capacity) }),
+		shard("queue_bytes", "Bytes of the bodies that wait or are out.", func(s ShardLevel) float64 { return float64(s.Bytes) }),
+		shard("queue_bytes_limit", "How many bytes bodies may have; 0 means no bound.", func(s ShardLevel) float64 { return float64(s.MaxBytes) }),
+		topic("dlq_limit", "How many dead letters there may be; 0 means no bound.", func(l Level) float64 { return float64(l.MaxDead) }),
+		topic("dedup_keys", "Dedup keys that are remembered.", func(l Level) float64 { return float64(l.Keys) }),
+		topic("dedup_keys_limit", "How many dedup keys can be remembered; 0 means no bound.", func(l Level) float64 { return float64(l.MaxKeys) }),
+		topic("oldest_ready_seconds", "How old the oldest waiting message is, as retention counts.", func(l Level) float64 { return l.OldestReady.Seconds() }),
+		topic("retain_ready_seconds", "How old a waiting message may get; 0 means no bound.", func(l Level) float64 { return l.MaxReadyAge.Seconds() }),
+		topic("oldest_dead_seconds", "How long ago the oldest dead letter died.", func(l Level) float64 { return l.OldestDead.Seconds() }),
+		topic("retain_dead_seconds", "How long dead letters are kept; 0 means no bound.", func(l Level) float64 { return l.MaxDeadAge.Seconds() }),
+	}
 }
 
 // orInvalid is the metric, or one that tells who asks why there is none.

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 )
 
 // shown returns the series that have a topic, one a line, as a scrape has them.
@@ -55,9 +56,17 @@ func TestTheSeriesOfATopic(t *testing.T) {
 	topic.Redriven(6)
 	topic.Removed(7)
 	topic.Dropped(8)
-	topic.Measured(Level{Shard: "0", Ready: 1, Delayed: 2, InFlight: 3, Dead: 4, Capacity: 12})
+	topic.Measured(Level{
+		Shards: []ShardLevel{
+			{Label: "0", Waiting: 3, InFlight: 3, Bytes: 10, Capacity: 12, MaxBytes: 100}, {Label: "1", Waiting: 1, Bytes: 90, Capacity: 10, MaxBytes: 100},
+		},
+		Dead: 4, MaxDead: 40, Keys: 5, MaxKeys: 50, OldestReady: time.Second, MaxReadyAge: time.Minute, OldestDead: 2 * time.Second, MaxDeadAge: time.Hour,
+	})
 	want := strings.Split(strings.TrimSpace(`
+gauge dedup_keys{topic=acme/orders} 5
+gauge dedup_keys_limit{topic=acme/orders} 50
 gauge dlq_depth{topic=acme/orders} 4
+gauge dlq_limit{topic=acme/orders} 40
 counter dlq_removed_total{topic=acme/orders} 7
 counter dlq_removed_total{topic=other} 0
 counter dlq_total{reason=expired,topic=acme/orders} 4
@@ -65,6 +74,7 @@ counter dlq_total{reason=max_attempts,topic=acme/orders} 2
 counter dropped_total{topic=acme/orders} 8
 counter dropped_total{topic=other} 0
 gauge inflight{shard=0,topic=acme/orders} 3
+gauge inflight{shard=1,topic=acme/orders} 0
 counter mailbox_delivered_total{topic=acme/orders} 4
 counter mailbox_delivered_total{topic=other} 0
 counter mailbox_dlq_reprocess_total{topic=acme/orders} 6
@@ -79,8 +89,20 @@ counter mailbox_settled_total{how=extend,topic=acme/orders} 3
 counter mailbox_settled_total{how=extend,topic=other} 0
 counter mailbox_settled_total{how=nack,topic=acme/orders} 2
 counter mailbox_settled_total{how=nack,topic=other} 0
+gauge oldest_dead_seconds{topic=acme/orders} 2
+gauge oldest_ready_seconds{topic=acme/orders} 1
+gauge queue_bytes{shard=0,topic=acme/orders} 10
+gauge queue_bytes{shard=1,topic=acme/orders} 90
+gauge queue_bytes_limit{shard=0,topic=acme/orders} 100
+gauge queue_bytes_limit{shard=1,topic=acme/orders} 100
 gauge queue_depth{shard=0,topic=acme/orders} 3
+gauge queue_depth{shard=1,topic=acme/orders} 1
+gauge queue_limit{shard=0,topic=acme/orders} 12
+gauge queue_limit{shard=1,topic=acme/orders} 10
+gauge retain_dead_seconds{topic=acme/orders} 3600
+gauge retain_ready_seconds{topic=acme/orders} 60
 gauge saturation{shard=0,topic=acme/orders} 0.5
+gauge saturation{shard=1,topic=acme/orders} 0.9
 `), "\n")
 	if got := shown(t, s); !slices.Equal(got, want) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
@@ -93,7 +115,7 @@ func TestTopicsBeyondTheBoundShareSeries(t *testing.T) {
 	for i := range MaxTopics + 50 {
 		topic := s.Topic("", fmt.Sprint("topic-", i))
 		topic.Sent(1, 0)
-		topic.Measured(Level{Shard: "0", Ready: 1})
+		topic.Measured(Level{Shards: []ShardLevel{{Label: "0", Waiting: 1}}})
 	}
 	if again := s.Topic("", "topic-7"); again.Label != "topic-7" {
 		t.Errorf("a topic that had a label has %q now", again.Label)
@@ -172,7 +194,7 @@ func TestTopicsCostLittle(t *testing.T) {
 	for i := range topics {
 		topic := s.Topic("", fmt.Sprint("topic-", i))
 		topic.Sent(1, 0)
-		topic.Measured(Level{Shard: "0"})
+		topic.Measured(Level{Shards: []ShardLevel{{Label: "0"}}})
 	}
 	shown(t, s)
 	each := int64(heap()-before) / topics
