@@ -40,8 +40,10 @@ func letters(s *stage, box *deadletter.Box[string]) []letter {
 }
 
 func TestPolicyDecidesWhatAFailureMeans(t *testing.T) {
-	// deliveries is how often a message that fails with err is tried, in a day.
+	// deliveries is how often a message that fails with err is tried, in a day, on
+	// a queue without a limit of its own.
 	deliveries := func(s *stage, p *policy, err error) int {
+		s.Configure("orders", driver.Config{MaxDeliveries: driver.Off})
 		orders, tried := s.open("orders"), ruletest.NewTally()
 		s.send(orders, "tea")
 		s.run(worker.New(orders, fails(err, tried), s.options(options{DeadLetters: p, Backoff: worker.LinearBackoff(time.Minute, time.Minute)})))

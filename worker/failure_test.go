@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/mailboxmq/mailbox"
+	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/ruletest"
 	"github.com/mailboxmq/mailbox/mailboxtest"
 	"github.com/mailboxmq/mailbox/worker"
@@ -17,6 +18,7 @@ import (
 func TestFailedMessagesWait(t *testing.T) {
 	// times are when a message that fails is tried.
 	times := func(s *stage, o options, err error, during time.Duration) []time.Duration {
+		s.Configure("orders", driver.Config{MaxDeliveries: driver.Off})
 		orders, tried := s.open("orders"), ruletest.NewTally()
 		s.send(orders, "tea")
 		s.run(worker.New(orders, fails(err, tried), s.options(o)))

@@ -48,7 +48,7 @@ func TestPolicyIsAskedBeforeTheHandlerStarts(t *testing.T) {
 			s.stats(orders, mailbox.Stats{})
 		}},
 		{"without a limit it is started however often it was delivered", func(s *stage) {
-			s.Configure("orders", driver.Config{MaxDeliveries: 100})
+			s.Configure("orders", driver.Config{MaxDeliveries: driver.Off})
 			orders, done := s.open("orders"), ruletest.NewTally()
 			s.send(orders, "tea")
 			crash(s, orders, 7)
@@ -57,7 +57,7 @@ func TestPolicyIsAskedBeforeTheHandlerStarts(t *testing.T) {
 			ruletest.Equal(s, "times the handler was started", done.Count(), 1)
 		}},
 		{"a message that was retried for never-errors dies of crashes too", func(s *stage) {
-			s.Configure("orders", driver.Config{MaxDeliveries: 100})
+			s.Configure("orders", driver.Config{MaxDeliveries: driver.Off})
 			orders, tried := s.open("orders"), ruletest.NewTally()
 			s.send(orders, "tea")
 			loop := worker.New(orders, fails(errMilk, tried), s.options(options{Backoff: worker.NoBackoff, DeadLetters: &policy{
@@ -75,7 +75,7 @@ func TestPolicyIsAskedBeforeTheHandlerStarts(t *testing.T) {
 			s.stats(orders, mailbox.Stats{Dead: 1})
 		}},
 		{"a decision of one's own is asked when the count is over", func(s *stage) {
-			s.Configure("orders", driver.Config{MaxDeliveries: 100})
+			s.Configure("orders", driver.Config{MaxDeliveries: driver.Off})
 			orders, asked, done := s.open("orders"), ruletest.NewTally(), ruletest.NewTally()
 			s.send(orders, "tea")
 			crash(s, orders, 5)

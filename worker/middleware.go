@@ -91,7 +91,8 @@ const limitedPause = time.Second
 // extended, meanwhile, and no watchdog minds. One that cannot wait that long,
 // because its time is over or will be, is given back for a second, or for as long
 // as the limiter's error asks for (see mailbox.RetryAfter), and that is no failure
-// of it. A limiter that refuses for no such reason is one.
+// of it for the policy; the queue counts the delivery against its own limit. A
+// limiter that refuses for no such reason is one.
 func RateLimit[T any](limiter Limiter) Middleware[T] {
 	return func(next Handler[T]) Handler[T] {
 		return func(ctx context.Context, message *mailbox.Message[T]) error {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/mailboxmq/mailbox"
+	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/ruletest"
 	"github.com/mailboxmq/mailbox/worker"
 )
@@ -142,6 +143,8 @@ func (l hurried) Wait(ctx context.Context) error {
 
 func TestMessagesThatTheLimiterTurnsAwayHaveNotFailed(t *testing.T) {
 	inMemory(t, func(s *stage) {
+		// A message that is turned away is nacked, and the queue counts that.
+		s.Configure("orders", driver.Config{MaxDeliveries: driver.Off})
 		orders, done := s.open("orders"), ruletest.NewTally()
 		s.send(orders, "a", "b")
 		limit := worker.RateLimit[string](hurried{worker.NewLimiter(1, time.Hour, 1)})
