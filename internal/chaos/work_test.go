@@ -66,7 +66,7 @@ const (
 	deafness      = 1500 * time.Millisecond
 	drain         = 300 * time.Millisecond
 	maxDeliveries = 6 // by the policy of the loop
-	// A message that kills its processes never meets the policy.
+	// The limit of the queue is the higher one, so that the policy decides.
 	maxDeliveriesOfQueue = 8
 )
 
