@@ -13,12 +13,13 @@ import (
 // others. Make one with NewPrefix, and hand it out in place of the backend, or
 // as the fallback of a Registry that is the tenant's own.
 //
-// Names are narrow here: ASCII letters and digits, "-", "_" and ".", but not "."
-// and ".." alone. So there is nothing in them that a path, a URI, or a
-// normalisation of look-alike characters somewhere below could make something
-// else of. And as every prefix ends with a character that no name has, two
-// different prefixes never lead to the same queue: not "a:" and "a:b:", and not
-// "tenant-1:" and "tenant-10:".
+// Names are narrow here: segments of ASCII letters and digits, "-", "_" and ".",
+// joined by ":", but not "." and ".." alone, and not those of reply slots. So there
+// is nothing in them that a path, a URI, or a normalisation of look-alike characters
+// somewhere below could make something else of. The backend's name has "~" for each
+// ":" of a name, so every prefix ends with a character that nothing behind it has,
+// and two different prefixes never lead to the same queue: "a:" with "b:c" is
+// "a:b~c", and "a:b:" with "c" is "a:b:c".
 type Prefix struct {
 	opener  driver.Opener
 	prefix  string
@@ -27,8 +28,13 @@ type Prefix struct {
 
 var _ driver.Opener = (*Prefix)(nil)
 
-// prefixSeparators are what a prefix ends with, and no name has in it.
-const prefixSeparators = ":/"
+const (
+	// prefixSeparators are what a prefix ends with, and what nothing behind it has.
+	prefixSeparators = ":/"
+	// segmentSeparator joins the segments of a name, and segmentMark stands for it
+	// behind a prefix.
+	segmentSeparator, segmentMark = ":", "~"
+)
 
 // NewPrefix returns an opener of the queues of backend whose names begin with
 // prefix, which ends with ":" or "/", and otherwise has the characters that
@@ -48,7 +54,7 @@ func (p *Prefix) OpenQueue(ctx context.Context, name string) (driver.Queue, erro
 	if problem := p.nameProblem(name); problem != "" {
 		return nil, &Error{Code: ErrInvalid, Op: opOpen, Queue: printable(name), Field: "name", Detail: problem}
 	}
-	return p.opener.OpenQueue(ctx, p.prefix+name)
+	return p.opener.OpenQueue(ctx, p.prefix+strings.ReplaceAll(name, segmentSeparator, segmentMark))
 }
 
 func prefixProblem(backend driver.Opener, prefix string) string {
@@ -78,9 +84,17 @@ func (p *Prefix) nameProblem(name string) string {
 	case name == "." || name == "..":
 		return "is a step in a path"
 	}
+	if _, isSlot := driver.SlotID(name); isSlot {
+		return "is that of a reply slot"
+	}
+	for segment := range strings.SplitSeq(name, segmentSeparator) {
+		if segment == "" {
+			return "has an empty segment"
+		}
+	}
 	for i := range len(name) {
-		if !isNameByte(name[i]) {
-			return fmt.Sprintf("byte %d is not a letter, a digit, \"-\", \"_\" or \".\"", i)
+		if !isNameByte(name[i]) && name[i:i+1] != segmentSeparator {
+			return fmt.Sprintf("byte %d is not a letter, a digit, \"-\", \"_\", \".\" or \":\"", i)
 		}
 	}
 	return ""
