@@ -33,9 +33,9 @@ type SendRequest struct {
 	Topic string `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
 	// The messages, in the order in which they are to be received.
 	Messages []*Outgoing `protobuf:"bytes,2,rep,name=messages,proto3" json:"messages,omitempty"`
-	// Messages need no idem_key. Without one, a send whose answer was lost cannot be
-	// repeated without the risk of sending twice, so it has to be said that this is
-	// meant.
+	// For clients of earlier versions: messages need no idem_key. Without one, a send
+	// whose answer was lost cannot be repeated without the risk of sending twice. The
+	// daemon counts such messages (mailbox_keyless_total) and logs the token.
 	Keyless       bool `protobuf:"varint,3,opt,name=keyless,proto3" json:"keyless,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

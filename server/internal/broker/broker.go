@@ -63,6 +63,7 @@ type Broker struct {
 	sweptAt, sweepPause atomic.Int64
 
 	messageLines linePace
+	keylessLines linePace
 	stopHearing  func()
 	// forgedLines and refusedLines bound what is logged about refused tokens.
 	forgedLines, refusedLines linePace

@@ -3,6 +3,7 @@ package broker
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/mailboxmq/mailbox/capability"
@@ -50,6 +51,30 @@ func (c Caller) Send(ctx context.Context, topic string, messages []Outgoing) ([]
 		}
 	}
 }
+
+// SentKeyless notes that a client of a surface that asks for dedup keys has sent
+// messages without. They are counted, and logged at a bounded rate with the token, so
+// that it does not go unnoticed.
+func (c Caller) SentKeyless(ctx context.Context, topic string, n int) {
+	b := c.broker
+	b.metrics.Topic(c.tenant, topic).Keyless(n)
+	suppressed, ok := b.keylessLines.take(b.now(), keylessLines, keylessEvery)
+	if !ok {
+		return
+	}
+	attrs := c.attrs(topic, slog.Int("count", n))
+	if suppressed > 0 {
+		attrs = append(attrs, slog.Int("suppressed", suppressed))
+	}
+	b.log.LogAttrs(ctx, slog.LevelWarn, "send.keyless", attrs...)
+}
+
+// keylessLines and keylessEvery bound the lines about sends without dedup keys: a
+// client that does so does it with every send.
+const (
+	keylessLines = 3
+	keylessEvery = time.Minute
+)
 
 // loadOf is never unknown: sending nothing carries nothing.
 func loadOf(messages []Outgoing) capability.Load {

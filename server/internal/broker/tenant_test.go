@@ -32,6 +32,21 @@ func TestTenantsCannotNameTheirWayOut(t *testing.T) {
 	}
 }
 
+func TestTenantsUseNamesWithColons(t *testing.T) {
+	b := memory(t, broker.Limits{})
+	for _, tenant := range []string{"", "acme", "acme.eu"} {
+		c := b.as(tenant)
+		for _, topic := range []string{"user:42:inbox", "eu:user", ":", "acme:eu:x"} {
+			b.send(c, topic, tenant+" "+topic)
+		}
+		for _, topic := range []string{"user:42:inbox", "eu:user", ":", "acme:eu:x"} {
+			if got := b.receive(c, topic, 10); len(got) != 1 || string(got[0].Body) != tenant+" "+topic {
+				t.Errorf("tenant %q got %d messages from %q", tenant, len(got), topic)
+			}
+		}
+	}
+}
+
 func TestTenantsErrorsNameTheirOwnTopics(t *testing.T) {
 	b := memory(t, broker.Limits{})
 	_, err := b.as("acme").Stats(t.Context(), "nowhere")

@@ -16,7 +16,7 @@ type Topic struct {
 
 	sent, repeated, handed, redriven atomic.Uint64
 	acked, nacked, extended          atomic.Uint64
-	removed, dropped                 atomic.Uint64
+	removed, dropped, keyless        atomic.Uint64
 
 	mu    sync.Mutex // guards the fields below
 	died  map[string]uint64
@@ -57,6 +57,9 @@ func (t *Topic) Died(reason string, n int) {
 	}
 	t.died[reason] += uint64(n)
 }
+
+// Keyless counts messages that were sent without a dedup key where one is expected.
+func (t *Topic) Keyless(n int) { t.keyless.Add(uint64(n)) }
 
 // Removed counts dead letters that retention removed.
 func (t *Topic) Removed(n int) { t.removed.Add(uint64(n)) }

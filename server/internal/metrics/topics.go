@@ -17,7 +17,7 @@ const other = "other"
 // topicSeries are the series that have a topic as a label. It is their collector.
 type topicSeries struct {
 	sent, repeated, handed, settled, died, redriven *prometheus.Desc
-	removed, dropped                                *prometheus.Desc
+	removed, dropped, keyless                       *prometheus.Desc
 	depth, inFlight, saturation, dead               *prometheus.Desc
 	bounds                                          []bound
 
@@ -35,6 +35,7 @@ func (s *topicSeries) init(registry *prometheus.Registry) {
 	s.settled = series("mailbox_settled_total", "Deliveries that were settled or extended, by how.", "how")
 	s.died = series("dlq_total", "Messages that became dead letters, by reason.", "reason")
 	s.redriven = series("mailbox_dlq_reprocess_total", "Dead letters that were made ready again.")
+	s.keyless = series("mailbox_keyless_total", "Messages that were sent by gRPC or Connect without a dedup key: repeating such a send may send twice.")
 	s.removed = series("dlq_removed_total", "Dead letters that retention removed.")
 	s.dropped = series("dropped_total", "Messages that were too old and were removed without becoming dead letters, in queues that ask for it.")
 	s.depth = series("queue_depth", "Messages that wait: ready and delayed.", "shard")
@@ -69,7 +70,7 @@ func (s *Set) Topic(tenant, name string) *Topic {
 // Describe implements prometheus.Collector.
 func (s *topicSeries) Describe(descs chan<- *prometheus.Desc) {
 	for _, desc := range []*prometheus.Desc{
-		s.sent, s.repeated, s.handed, s.settled, s.died, s.redriven, s.removed, s.dropped, s.depth, s.inFlight, s.saturation, s.dead,
+		s.sent, s.repeated, s.handed, s.settled, s.died, s.redriven, s.removed, s.dropped, s.keyless, s.depth, s.inFlight, s.saturation, s.dead,
 	} {
 		descs <- desc
 	}
@@ -101,6 +102,7 @@ func (s *topicSeries) collectCounts(t *Topic, series chan<- prometheus.Metric) {
 	counter(s.redriven, t.redriven.Load())
 	counter(s.removed, t.removed.Load())
 	counter(s.dropped, t.dropped.Load())
+	counter(s.keyless, t.keyless.Load())
 	counter(s.settled, t.acked.Load(), "ack")
 	counter(s.settled, t.nacked.Load(), "nack")
 	counter(s.settled, t.extended.Load(), "extend")

@@ -56,6 +56,7 @@ func TestTheSeriesOfATopic(t *testing.T) {
 	topic.Redriven(6)
 	topic.Removed(7)
 	topic.Dropped(8)
+	topic.Keyless(9)
 	topic.Measured(Level{
 		Shards: []ShardLevel{
 			{Label: "0", Waiting: 3, InFlight: 3, Bytes: 10, Capacity: 12, MaxBytes: 100}, {Label: "1", Waiting: 1, Bytes: 90, Capacity: 10, MaxBytes: 100},
@@ -83,6 +84,8 @@ counter mailbox_duplicates_total{topic=acme/orders} 2
 counter mailbox_duplicates_total{topic=other} 0
 counter mailbox_enqueued_total{topic=acme/orders} 5
 counter mailbox_enqueued_total{topic=other} 0
+counter mailbox_keyless_total{topic=acme/orders} 9
+counter mailbox_keyless_total{topic=other} 0
 counter mailbox_settled_total{how=ack,topic=acme/orders} 1
 counter mailbox_settled_total{how=ack,topic=other} 0
 counter mailbox_settled_total{how=extend,topic=acme/orders} 3

@@ -187,3 +187,20 @@ type pipeAddr struct{}
 
 func (pipeAddr) Network() string { return "pipe" }
 func (pipeAddr) String() string  { return "pipe" }
+
+// figure returns the counter of a topic.
+func (d *daemon) figure(t *testing.T, name, topic string) float64 {
+	t.Helper()
+	families, err := d.broker.Metrics().Registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, family := range families {
+		for _, metric := range family.GetMetric() {
+			if family.GetName() == name && metric.GetLabel()[0].GetValue() == topic {
+				return metric.GetCounter().GetValue()
+			}
+		}
+	}
+	return 0
+}

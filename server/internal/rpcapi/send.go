@@ -17,6 +17,7 @@ type service struct{ handler *Handler }
 func (s *service) Send(ctx context.Context, r *mailboxv1.SendRequest) (*mailboxv1.SendResponse, error) {
 	failed := make([]error, len(r.GetMessages()))
 	messages := make([]broker.Outgoing, 0, len(failed))
+	keyless := 0
 	for i, m := range r.GetMessages() {
 		message, err := outgoing(m)
 		if err == nil && message.DedupKey == "" && !r.GetKeyless() {
@@ -25,6 +26,9 @@ func (s *service) Send(ctx context.Context, r *mailboxv1.SendRequest) (*mailboxv
 		if err != nil {
 			failed[i] = err
 			continue
+		}
+		if message.DedupKey == "" {
+			keyless++
 		}
 		messages = append(messages, message)
 	}
@@ -35,6 +39,9 @@ func (s *service) Send(ctx context.Context, r *mailboxv1.SendRequest) (*mailboxv
 			return nil, err
 		}
 		sent = spread(sent, err, failed)
+		if keyless > 0 {
+			callOf(ctx).caller.SentKeyless(ctx, r.GetTopic(), keyless)
+		}
 	}
 	response := &mailboxv1.SendResponse{Results: make([]*mailboxv1.SendResult, len(failed))}
 	for i, err := range failed {

@@ -263,6 +263,9 @@ func TestAMessageWithoutAKeyMustBeMeant(t *testing.T) {
 		if left := stats(t, rpc); left.Ready != 3 {
 			t.Errorf("there are %+v", left)
 		}
+		if n := d.figure(t, "mailbox_keyless_total", "orders"); n != 1 {
+			t.Errorf("%v messages are counted as sent without a key, want 1", n)
+		}
 	})
 }
 
