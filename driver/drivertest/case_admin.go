@@ -156,8 +156,8 @@ func badConfigIsRefused(s *session, q driver.Queue) {
 		{driver.Config{RetainDead: driver.Retention{Age: -2}}, 0},
 		{driver.Config{RetainDead: driver.Retention{Count: -2}}, 0},
 		{driver.Config{MaxHold: -2}, 0},
-		{driver.Config{RetainReady: driver.Retention{Age: driver.MaxRetention + 1}}, driver.MaxRetention},
-		{driver.Config{RetainDead: driver.Retention{Age: driver.MaxRetention + 1}}, driver.MaxRetention},
+		{driver.Config{RetainReady: driver.Retention{Age: driver.MaxRetention + time.Second}}, driver.MaxRetention},
+		{driver.Config{RetainDead: driver.Retention{Age: driver.MaxRetention + time.Second}}, driver.MaxRetention},
 		{driver.Config{DeadLetterTo: "{bad}"}, ""},
 	} {
 		err := admin.ConfigureQueue(s.ctx(), queueName, bad.config)

@@ -71,6 +71,7 @@ func TestFollowEndsAfterMax(t *testing.T) {
 
 func TestReceiveWaitsForAMessage(t *testing.T) {
 	d := start(t, inMemory())
+	d.must(t, "queues", "create", "later")
 	receiver := begin(t, d.environ(), strings.NewReader(""), "recv", "later", "--wait", "1m", "--ack", "--body")
 	d.must(t, "send", "later", "here", "--delay", "100ms")
 	if r := receiver.wait(); r.stdout != "here\n" || r.code != 0 {
