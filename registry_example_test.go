@@ -62,18 +62,21 @@ func ExamplePrefix() {
 	if _, err := replies.Send(ctx, "for a"); err != nil {
 		fmt.Println(err)
 	}
-	for name := range backend.Queues(ctx) {
-		fmt.Println(name)
-	}
-	for _, id := range []string{"tenant-a:replies", "../tenant-a:replies", "memory://tenant-a"} {
+	for _, id := range []string{"../tenant-a:replies", "memory://tenant-a"} {
 		_, err := b.Resolve(ctx, id)
 		fmt.Println(id, errors.Is(err, mailbox.ErrUnresolved))
 	}
+	if _, err := b.Resolve(ctx, "tenant-a:replies"); err != nil { // a name with a segment, of tenant b
+		fmt.Println(err)
+	}
+	for name := range backend.Queues(ctx) {
+		fmt.Println(name)
+	}
 	// Output:
-	// tenant-a:replies
-	// tenant-a:replies true
 	// ../tenant-a:replies true
 	// memory://tenant-a true
+	// tenant-a:replies
+	// tenant-b:tenant-a~replies
 }
 
 // A tool that tells people something when it is done.
