@@ -129,7 +129,7 @@ func (c *checker) message(shard host.ShardID, key, value []byte) {
 		c.problem("message %d of %s is damaged", e.Seq, c.name(shard))
 	}
 	c.counted.change(shard).arrived(e)
-	if e.Is(engine.Timed) && e.Due <= e.Born {
+	if e.Is(engine.Timed) && e.Due < e.Born {
 		c.problem("message %d of %s waits for a time before it was sent", e.Seq, c.name(shard))
 	}
 	c.inGroup(shard, e)

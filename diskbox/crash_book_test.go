@@ -157,7 +157,7 @@ func (l *crashLedger) beginLocked(b *crashBook, kind deedKind, tokens []int) *cr
 		case kind == deedSend && i.place.from == 0:
 			i.place = crashSpan{from: d.began, to: notYet, position: -1}
 			i.arrived = i.place
-			i.sentAt[0], i.born, i.notBefore = d.at, d.at, d.at.Add(i.out.Delay)
+			i.sentAt[0], i.born, i.notBefore = d.at, d.at.Add(i.out.Delay), d.at.Add(i.out.Delay)
 		}
 	}
 	return d
@@ -408,7 +408,9 @@ func (b *crashBook) canExpire(i *crashItem, now time.Time) bool {
 	}
 	later := 0 // messages that may be younger
 	for n := range b.items {
-		if other := &b.items[n]; other.arrived.to > i.arrived.from || other.pending[deedRedrive]+int8(b.pending[deedRedrive]) > 0 {
+		other := &b.items[n]
+		redriven := other.pending[deedRedrive]+int8(b.pending[deedRedrive]) > 0
+		if other.arrived.to > i.arrived.from || redriven || other.out.Delay > 0 {
 			later++
 		}
 	}

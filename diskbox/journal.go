@@ -112,12 +112,14 @@ func (j *journal) Sent(shard host.ShardID, e *engine.Entry) {
 	j.begin().message(e)
 	j.end()
 	j.indexDue(shard, e)
-	q := j.queues[shard.Queue]
-	q.now = max(q.now, e.Born)
 	j.indexGroup(shard, e)
 	a := j.ledger.change(shard)
 	a.arrived(e)
-	a.now = max(a.now, e.Born)
+	if !e.Is(engine.Late) { // which is born in the future
+		q := j.queues[shard.Queue]
+		q.now = max(q.now, e.Born)
+		a.now = max(a.now, e.Born)
+	}
 }
 
 // indexDue notes when a delayed message is due. The note stays until that time

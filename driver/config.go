@@ -47,8 +47,9 @@ type Config struct {
 	DedupWindow time.Duration
 	DedupMax    int
 	// RetainReady and RetainDead bound how long, and how many, messages are
-	// kept. A ready or delayed message past its time becomes a dead letter
-	// with reason expired; a dead letter past its time is removed.
+	// kept. A ready message past its time, counted from when it could first be
+	// delivered, becomes a dead letter with reason expired; a dead letter past its
+	// time is removed.
 	RetainReady Retention
 	RetainDead  Retention
 	// DropExpired removes what is past RetainReady instead of keeping it as a

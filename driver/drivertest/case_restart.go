@@ -46,6 +46,7 @@ var restarts = []restartCase{
 	{id: "DLQ-9", title: "messages that were moved are there, complete and once", needs: moveNeeds, run: movedSurvives},
 	{id: "VIS-7", title: "what was acked late stays gone", needs: lateAckNeeds, run: lateAckSurvives},
 	{id: "VIS-7", title: "a late receipt is as good", needs: lateAckNeeds, cleanOnly: true, run: lateReceiptSurvives},
+	{id: "RET-1", title: "a delayed message is not too old when it is due", config: aging, run: delayedAgeSurvives},
 	{id: "RET-2", title: "what was dropped stays gone, and what is too old is dropped", config: dropping, needs: dropNeeds, run: droppedStaysGone},
 	{id: "RET-2", title: "what was too many stays gone", config: droppingFew(2), needs: dropNeeds, run: tooManyStayGone},
 	{id: "SVC-1", title: "the annotation is there", config: annotated, needs: annotationNeeds, run: annotationSurvives},
@@ -147,6 +148,13 @@ func delaySurvives(s *session, q driver.Queue, how Crash) {
 	s.sendLater(q, s.hold, "much later")
 	q = s.restart(how)
 	s.expectNothing(q)
+}
+
+func delayedAgeSurvives(s *session, q driver.Queue, how Crash) {
+	sent := time.Now()
+	s.sendLater(q, 3*s.tick, "late")
+	q = s.restart(how)
+	s.expectEventually(q, sent.Add(3*s.tick), 2*s.tick, "late")
 }
 
 func capacitySurvives(s *session, q driver.Queue, how Crash) {

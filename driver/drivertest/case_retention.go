@@ -17,8 +17,16 @@ var retentionCases = []testCase{
 		config: aging, needs: []need{needDeadLetters}, run: oldReadyExpires,
 	},
 	{
-		id: "RET-1", title: "a delayed message that is too old becomes a dead letter",
-		config: aging, needs: []need{needDeadLetters}, run: oldDelayedExpires,
+		id: "RET-1", title: "the age of a delayed message begins when it is due",
+		config: aging, needs: []need{needDeadLetters}, run: delayedAgesWhenDue,
+	},
+	{
+		id: "RET-1", title: "a delayed message keeps no other from expiring",
+		config: aging, needs: []need{needDeadLetters}, run: delayedHoldsUpNoAge,
+	},
+	{
+		id: "RET-1", title: "a message nacked with a delay is judged when that ends",
+		config: aging, needs: []need{needDeadLetters}, run: nackedIsJudgedWhenDue,
 	},
 	{
 		id: "RET-1", title: "a message in flight does not age out, but does when it comes back",
@@ -45,8 +53,12 @@ var retentionCases = []testCase{
 		config: always(driver.Config{RetainReady: driver.Retention{Count: 3}}), needs: []need{needDeadLetters}, run: tooManyReadyExpire,
 	},
 	{
-		id: "RET-1", title: "delayed messages count towards the number kept, those in flight do not",
-		config: always(driver.Config{RetainReady: driver.Retention{Count: 2}}), needs: []need{needDeadLetters}, run: retentionCountsWaiting,
+		id: "RET-1", title: "neither delayed messages nor those in flight count towards the number kept",
+		config: always(driver.Config{RetainReady: driver.Retention{Count: 2}}), needs: []need{needDeadLetters}, run: retentionCountsReady,
+	},
+	{
+		id: "RET-1", title: "the oldest is the message that could be delivered first",
+		config: always(driver.Config{RetainReady: driver.Retention{Count: 2}}), needs: []need{needDeadLetters}, run: oldestIsByDue,
 	},
 	{
 		id: "RET-1", title: "the oldest is who was sent first, wherever it stands now",
@@ -90,10 +102,36 @@ func oldReadyExpires(s *session, q driver.Queue) {
 	s.expectExpiredLetter(q, "a", driver.ReasonExpired)
 }
 
-func oldDelayedExpires(s *session, q driver.Queue) {
+func delayedAgesWhenDue(s *session, q driver.Queue) {
 	sent := time.Now()
-	s.sendLater(q, s.hold, "a")
-	s.expectStatsAt(q, sent.Add(2*s.tick), driver.Stats{Dead: 1}, "the end of a delayed message that is too old")
+	s.sendLater(q, 3*s.tick, "a")
+	s.sendLater(q, 3*s.tick, "b")
+	s.expectStatsAt(q, sent.Add(3*s.tick), driver.Stats{Ready: 2}, "the end of a delay that is longer than messages are kept")
+	s.expectNext(q, "a")
+	s.expectStatsAt(q, sent.Add(5*s.tick), driver.Stats{InFlight: 1, Dead: 1}, "the end of a message that was due for too long")
+	s.expectExpiredLetter(q, "b", driver.ReasonExpired)
+}
+
+// delayedHoldsUpNoAge sends a message that is older by its send and younger by its age.
+func delayedHoldsUpNoAge(s *session, q driver.Queue) {
+	sent := time.Now()
+	s.sendLater(q, s.tick, "late")
+	s.send(q, "a")
+	s.expectStatsAt(q, sent.Add(2*s.tick), driver.Stats{Ready: 1, Dead: 1}, "the end of a message that was sent after a delayed one")
+	s.expectExpiredLetter(q, "a", driver.ReasonExpired)
+	s.expectStatsAt(q, sent.Add(3*s.tick), driver.Stats{Dead: 2}, "the end of a message that was delayed")
+	s.expectExpiredLetter(q, "late", driver.ReasonExpired)
+}
+
+func nackedIsJudgedWhenDue(s *session, q driver.Queue) {
+	sent := time.Now()
+	s.send(q, "a")
+	held := s.takeBeforeOld(q, sent)
+	nacked := time.Now()
+	s.nack(q, held, 4*s.tick, "later")
+	s.sleep(3 * s.tick)
+	s.expectStats(q, driver.Stats{Delayed: 1})
+	s.expectStatsAt(q, nacked.Add(4*s.tick), driver.Stats{Dead: 1}, "the end of a delay of a message that is too old")
 	s.expectExpiredLetter(q, "a", driver.ReasonExpired)
 }
 
@@ -168,20 +206,33 @@ func tooManyReadyExpire(s *session, q driver.Queue) {
 	s.expectNext(q, "c", "d", "e")
 }
 
-func retentionCountsWaiting(s *session, q driver.Queue) {
+func retentionCountsReady(s *session, q driver.Queue) {
 	s.send(q, "a")
 	held := s.receive(q, 1)
 	s.sendLater(q, s.hold, "b")
-	s.send(q, "c")
-	s.expectStats(q, driver.Stats{Ready: 1, Delayed: 1, InFlight: 1})
-	s.send(q, "d") // b is the oldest that waits
-	s.expectStats(q, driver.Stats{Ready: 2, InFlight: 1, Dead: 1})
-	s.expectExpiredLetter(q, "b", driver.ReasonExpired)
+	s.send(q, "c", "d")
+	s.expectStats(q, driver.Stats{Ready: 2, Delayed: 1, InFlight: 1})
+	s.send(q, "e") // c is the oldest that is ready
+	s.expectStats(q, driver.Stats{Ready: 2, Delayed: 1, InFlight: 1, Dead: 1})
+	s.expectExpiredLetter(q, "c", driver.ReasonExpired)
 	s.sleep(time.Millisecond)
 	s.expire(q, held...) // and now a is
-	s.expectStats(q, driver.Stats{Ready: 2, Dead: 2})
+	s.expectStats(q, driver.Stats{Ready: 2, Delayed: 1, Dead: 2})
 	s.expectExpiredLetter(q, "a", driver.ReasonExpired)
-	s.expectNext(q, "c", "d")
+	s.expectNext(q, "d", "e")
+}
+
+func oldestIsByDue(s *session, q driver.Queue) {
+	sent := time.Now()
+	s.sendLater(q, s.tick, "late")
+	s.send(q, "a", "b")
+	s.expectStats(q, driver.Stats{Ready: 2, Delayed: 1})
+	s.expectStatsAt(q, sent.Add(s.tick), driver.Stats{Ready: 2, Dead: 1}, "the end of the delay of a message that is one too many")
+	s.expectExpiredLetter(q, "a", driver.ReasonExpired)
+	s.send(q, "c")
+	s.expectExpiredLetter(q, "b", driver.ReasonExpired)
+	s.send(q, "d")
+	s.expectExpiredLetter(q, "late", driver.ReasonExpired)
 }
 
 func oldestIsBySending(s *session, q driver.Queue) {
@@ -194,11 +245,7 @@ func oldestIsBySending(s *session, q driver.Queue) {
 }
 
 func expiredHeadFreesGroup(s *session, q driver.Queue) {
-	s.sendTo(q, "g", "g1")
-	s.nack(q, s.expectAlone(q, "g1"), s.hold, "")
-	s.sendTo(q, "g", "g2")
-	s.expectNothing(q)
-	s.sendTo(q, "g", "g3") // g1 is the oldest of three
+	s.sendTo(q, "g", "g1", "g2", "g3") // g1 is the oldest of three
 	s.expectExpiredLetter(q, "g1", driver.ReasonExpired)
 	s.ack(q, s.expectAlone(q, "g2"))
 	s.expectAlone(q, "g3")

@@ -40,10 +40,11 @@ type Model struct {
 type modelMessage struct {
 	driver.DeadLetter // what there is to tell about it, dead or not
 
-	place  uint64
-	due    time.Duration // delayed until then
-	born   time.Duration // when it was sent or redriven
-	diedAt time.Duration
+	place   uint64
+	due     time.Duration // delayed until then
+	delayed bool          // and that has not ended yet
+	born    time.Duration // when it could first be delivered since it was sent or redriven
+	diedAt  time.Duration
 
 	leased    bool
 	nonce     uint64
@@ -135,10 +136,11 @@ func (m *Model) send(msg *driver.Outgoing) (driver.Sent, error) {
 	return driver.Sent{ID: id}, nil
 }
 
-// enqueue adds a message at the tail (ORD-1); its age counts from here.
+// enqueue adds a message at the tail (ORD-1); its age counts from when it is due (RET-1).
 func (m *Model) enqueue(msg *modelMessage) {
 	m.place++
-	msg.place, msg.given, msg.born = m.place, nil, m.now
+	msg.place, msg.given, msg.born = m.place, nil, max(m.now, msg.due)
+	msg.delayed = msg.due > m.now
 	m.waiting = append(m.waiting, msg)
 }
 
@@ -244,6 +246,7 @@ func (m *Model) Nack(now time.Duration, nacks []driver.Nack) error {
 		}
 		msg.leased = false
 		msg.due = m.now + nack.Delay
+		msg.delayed = nack.Delay > 0
 		if nack.Cause != "" {
 			msg.LastError = driver.TrimCause(nack.Cause)
 		}

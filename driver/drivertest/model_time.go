@@ -68,13 +68,20 @@ func (m *Model) events() (times []time.Duration) {
 }
 
 // settle applies the rules that hold at all times. Of what falls due at one
-// time, leases end first, then messages expire, then dead letters do; among
-// equals the one sent first goes first.
+// time, leases and delays end first, those of the message that was sent first, then
+// messages expire, then dead letters do.
 func (m *Model) settle() {
 	for _, msg := range slices.Clone(m.waiting) {
 		if msg.leased && msg.deadline <= m.now { // VIS-1: at its deadline a lease is over
 			msg.leased = false // and the message stands where it stood (ORD-2)
 			m.comeBack(msg)
+		}
+		if msg.delayed && msg.due <= m.now { // SND-2
+			msg.delayed = false
+			if m.tooOld(msg) {
+				m.lapse(msg)
+			}
+			m.retainCount()
 		}
 	}
 	m.retain()
@@ -111,11 +118,11 @@ func (m *Model) lapse(msg *modelMessage) {
 	}
 }
 
-// retain ends messages that wait past their retention (RET-1). If they are to be
+// retain ends messages that are ready past their retention (RET-1). If they are to be
 // dead letters, it waits for room; until then they stay what they are.
 func (m *Model) retain() {
-	for _, msg := range slices.Clone(m.waiting) {
-		if m.tooOld(msg) && !msg.leased {
+	for _, msg := range m.byAge() {
+		if m.tooOld(msg) {
 			m.lapse(msg)
 		}
 	}
@@ -127,11 +134,22 @@ func (m *Model) retainCount() {
 	if most == 0 {
 		return
 	}
-	for _, msg := range slices.Clone(m.waiting) {
-		if m.unleased() > most && !msg.leased {
+	for _, msg := range m.byAge() {
+		if len(m.byAge()) > most {
 			m.lapse(msg)
 		}
 	}
+}
+
+// byAge returns the messages that are ready, oldest first.
+func (m *Model) byAge() (ready []*modelMessage) {
+	for _, msg := range m.waiting {
+		if !msg.leased && !msg.delayed {
+			ready = append(ready, msg)
+		}
+	}
+	slices.SortStableFunc(ready, func(a, b *modelMessage) int { return cmp.Compare(a.born, b.born) })
+	return ready
 }
 
 func (m *Model) tooOld(msg *modelMessage) bool {
@@ -161,6 +179,7 @@ func (m *Model) die(msg *modelMessage, reason driver.Reason) {
 func (m *Model) dieOrWait(msg *modelMessage) {
 	if m.deadFull() {
 		msg.due = max(msg.due, m.now+driver.DeadRetry)
+		msg.delayed = true
 		return
 	}
 	m.die(msg, driver.ReasonMaxDeliveries)
@@ -210,16 +229,6 @@ func (m *Model) fits(size int) bool {
 	}
 	return (m.config.MaxMessages == 0 || len(m.waiting) < m.config.MaxMessages) &&
 		(m.config.MaxBytes == 0 || size <= m.config.MaxBytes)
-}
-
-// unleased counts the messages that are ready or delayed.
-func (m *Model) unleased() (n int) {
-	for _, msg := range m.waiting {
-		if !msg.leased {
-			n++
-		}
-	}
-	return n
 }
 
 func (m *Model) state(msg *modelMessage) driver.State {

@@ -59,6 +59,15 @@ func (s *Shard) fire(at Moment, e *Entry) {
 		g.blockers.remove(e.Place)
 	}
 	s.offer(e)
+	s.trackAge(e)
+	if s.tooOld(at.At, e) && s.mayExpire() { // its age has run on, as that of one in flight does
+		if s.window != nil {
+			read := *e // as from the shelf
+			e = &read
+		}
+		s.expireWaiting(at, e)
+	}
+	s.expireByCount(at)
 }
 
 // dropDelayed takes a delayed message that is held out of the timers.

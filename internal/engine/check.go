@@ -30,8 +30,8 @@ func (s *Shard) Check() error {
 		if e.Seq >= s.nextSeq || e.Place >= s.nextSeq {
 			return fmt.Errorf("engine: entry %d at place %d is beyond %d", e.Seq, e.Place, s.nextSeq)
 		}
-		if s.tracksAge() && e.State != InFlight && e.Is(unaged) && s.window == nil {
-			return fmt.Errorf("engine: waiting entry %d is not in the order by age", e.Seq)
+		if s.tracksAge() && e.State == Ready && e.Is(unaged) && s.window == nil {
+			return fmt.Errorf("engine: ready entry %d is not in the order by age", e.Seq)
 		}
 	}
 	for e := range s.dead.byDeath.all {
@@ -121,19 +121,19 @@ func (s *Shard) checkTimers() error {
 
 func checkOrder(name string, o *order) error {
 	inside, gone := 0, 0
-	var last uint64
+	var last *Entry
 	for e := range o.fifo.all {
-		if n := o.number(e); n <= last {
-			return fmt.Errorf("engine: %s: %d follows %d", name, n, last)
+		if last != nil && !o.before(last, e) {
+			return fmt.Errorf("engine: %s: %d follows %d", name, e.Seq, last.Seq)
 		}
-		last = o.number(e)
+		last = e
 		inside++
 		if e.State == Gone {
 			gone++
 		}
 	}
 	for i, e := range o.back {
-		if o.number(e) < o.number(o.back[(i-1)/2]) && i > 0 {
+		if i > 0 && o.before(e, o.back[(i-1)/2]) {
 			return fmt.Errorf("engine: %s: returned entry %d is before its parent", name, i)
 		}
 		inside++

@@ -79,6 +79,9 @@ func (s *Shard) die(e *Entry) {
 // bury adds a condemned letter that no order holds.
 func (s *Shard) bury(letter *Entry) {
 	letter.State = Dead
+	if s.holdsAges() {
+		letter.Born = letter.HoldUntil
+	}
 	s.ended(driver.EndingDied, letter)
 	s.leave(letter)
 	s.dying--

@@ -49,8 +49,8 @@ const (
 // A waiting message costs this struct and its body, so its size is a feature:
 // what most messages do not have is behind a pointer.
 type Entry struct {
-	// Seq names the message in its shard and orders messages by age; a
-	// redriven message gets a new one.
+	// Seq names the message in its shard, in the order of sending; a redriven
+	// message gets a new one.
 	Seq uint64
 	// Place orders the waiting messages, and the dead ones by death.
 	Place uint64
@@ -79,9 +79,11 @@ type Entry struct {
 	Marks Marks
 
 	timerIndex int32
-	// Born is when retention started counting; for a dead entry, when it died.
+	// Born is when retention starts counting: when the message first may go. For a
+	// dead entry, it is when it died.
 	Born Instant
-	// HoldUntil bounds extending the current lease.
+	// HoldUntil bounds extending the current lease. For a message that is about to
+	// die and is in the order by age, it is when it dies.
 	HoldUntil Instant
 	group     *group
 }
@@ -106,8 +108,10 @@ const (
 	told
 	// placed: staged with a place that is not published yet.
 	placed
-	// unaged: in flight, and not in the order by age; see retention.go.
+	// unaged: not ready, and not in the order by age; see retention.go.
 	unaged
+	// Late: it was sent with a delay, so it is younger than its Seq says.
+	Late
 )
 
 // Is reports whether e has one of the marks.

@@ -5,73 +5,109 @@ import (
 	"slices"
 )
 
-// With a shelf, the order by age is the shelf's, and the shard remembers a
-// point in it: no waiting message is older, but for those that were in flight
-// when the point passed them and have come back since.
+// With a shelf, messages that were sent without a delay are as old as their Seq says,
+// and the shard remembers a point in that order: no ready one of them is before it, but
+// for those in backs, which were not ready when the point passed them. Messages that were
+// sent with a delay are in backs from when they may go.
 
-// agePoint is a point in the order by age: where a message is, and a time at or
-// before which it was born.
+// agePoint is a point in the order by age: a time at or before which a message was born,
+// and its Seq.
 type agePoint struct {
-	seq  uint64
 	born Instant
+	seq  uint64
 }
+
+func (p agePoint) compare(q agePoint) int {
+	return cmp.Or(cmp.Compare(p.born, q.born), cmp.Compare(p.seq, q.seq))
+}
+
+func (e *Entry) agePoint() agePoint { return agePoint{born: e.Born, seq: e.Seq} }
 
 var (
 	allAges = agePoint{seq: 0, born: -never}
 	noAges  = agePoint{seq: ^uint64(0), born: never}
 )
 
-// arrived notes a message that is new. Nearly always it is the youngest.
+// arrived notes a message that is new and ready. Nearly always it is the youngest.
 func (w *window) arrived(e *Entry) {
-	if w.oldest == noAges && (len(w.backs) == 0 || w.backs[len(w.backs)-1].seq < e.Seq) {
-		w.oldest = agePoint{seq: e.Seq, born: e.Born}
+	if w.oldest == noAges && !e.Is(Late) {
+		w.oldest = e.agePoint()
 		return
 	}
 	w.returned(e)
 }
 
-// returned notes a message that waits again.
+// returned notes a message that is ready again, or at last.
 func (w *window) returned(e *Entry) {
-	if e.Seq >= w.oldest.seq {
+	if e.Seq >= w.oldest.seq && !e.Is(Late) {
 		return
 	}
-	i, found := slices.BinarySearchFunc(w.backs, e.Seq, func(p agePoint, seq uint64) int { return cmp.Compare(p.seq, seq) })
+	i, found := slices.BinarySearchFunc(w.backs, e.agePoint(), agePoint.compare)
 	if !found {
-		w.backs = slices.Insert(w.backs, i, agePoint{seq: e.Seq, born: e.Born})
+		w.backs = slices.Insert(w.backs, i, e.agePoint())
 	}
 }
 
 func (w *window) oldestBorn() (born Instant, ok bool) {
 	if len(w.backs) > 0 {
-		return w.backs[0].born, true
+		return min(w.backs[0].born, w.oldest.born), true
 	}
 	return w.oldest.born, w.oldest != noAges
 }
 
-// findOldest returns the oldest message that waits, from the shelf, and moves
-// the point up to it.
+// findOldest returns the oldest message that is ready, from the shelf.
 func (s *Shard) findOldest() *Entry {
+	scanned := s.findOldestBySeq()
+	back := s.findOldestBack()
+	if back == nil || (scanned != nil && scanned.agePoint().compare(back.agePoint()) < 0) {
+		return scanned
+	}
+	return back
+}
+
+// findOldestBySeq moves the point up to the first ready message that was sent without a
+// delay, and returns that.
+func (s *Shard) findOldestBySeq() *Entry {
+	w := s.window
+	for e := range s.shelf().Aged(w.oldest.seq) {
+		e = s.whole(e)
+		switch {
+		case !s.isReady(e): // noted when it is
+		case e.Is(Late):
+			w.returned(e) // after a restart it may not be there
+		default:
+			w.oldest = e.agePoint()
+			return e
+		}
+	}
+	w.oldest = noAges
+	return nil
+}
+
+// findOldestBack returns the oldest message in backs that is ready, and drops those
+// before it.
+func (s *Shard) findOldestBack() *Entry {
 	w := s.window
 	for len(w.backs) > 0 {
 		for e := range s.shelf().Aged(w.backs[0].seq) {
 			e = s.whole(e)
-			if e.Seq == w.backs[0].seq && !s.news(e) {
+			if e.Seq == w.backs[0].seq && s.isReady(e) {
 				return e
 			}
 			break
 		}
 		w.backs = w.backs[1:]
 	}
-	for e := range s.shelf().Aged(w.oldest.seq) {
-		e = s.whole(e)
-		if s.news(e) {
-			continue // judged when it comes back
-		}
-		w.oldest = agePoint{seq: e.Seq, born: e.Born}
-		return e
-	}
-	w.oldest = noAges
 	return nil
+}
+
+// isReady reports whether a message from the shelf is ready. One that is due now may
+// not have been told yet.
+func (s *Shard) isReady(e *Entry) bool {
+	if s.news(e) || e.Due > s.clock {
+		return false
+	}
+	return e.Due < s.clock || s.findDelayed(e) == nil
 }
 
 // takeShelved takes a waiting message that was read from the shelf out of
@@ -103,16 +139,16 @@ func (s *Shard) takeShelved(e *Entry) *Entry {
 	return e
 }
 
-// find returns the entry with this number, or nil. It is quick near the head.
-func (o *order) find(number uint64) *Entry {
+// find returns the entry at this place, or nil. It is quick near the head.
+func (o *order) find(place uint64) *Entry {
 	for _, e := range o.back {
-		if o.number(e) == number && e.State != Gone {
+		if e.Place == place && e.State != Gone {
 			return e
 		}
 	}
 	for e := range o.fifo.all {
-		if o.number(e) >= number {
-			if o.number(e) == number && e.State != Gone {
+		if e.Place >= place {
+			if e.Place == place && e.State != Gone {
 				return e
 			}
 			return nil

@@ -4,7 +4,7 @@ package engine
 func (w *window) admitsDead(e *Entry, held *deadLetters) bool {
 	byDeath := &held.byDeath
 	full := w.limits.enough(byDeath.size, held.bytes)
-	if full && w.deadHorizon == allPlaces && !byDeath.fifo.empty() && e.Place > byDeath.last {
+	if full && w.deadHorizon == allPlaces && byDeath.isLast(e) {
 		w.deadHorizon = e.Place
 	}
 	return e.Place < w.deadHorizon

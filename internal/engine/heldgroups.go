@@ -122,7 +122,7 @@ func (s *Shard) gatherStrays(name string) (first uint64) {
 func (s *Shard) offerShelved(g *group, e *Entry) {
 	s.know(g, e.Place)
 	enough := g.waiting.size >= groupFill || s.window.full()
-	last := g.waiting.head() == nil || (!g.waiting.fifo.empty() && e.Place > g.waiting.last)
+	last := g.waiting.head() == nil || g.waiting.isLast(e)
 	if !g.more && enough && last {
 		g.more, g.from, g.sure = true, e.Place, true
 	}

@@ -2,7 +2,7 @@ package engine
 
 // admits reports whether a message that becomes ready is to be held.
 func (w *window) admits(e *Entry, held *order) bool {
-	if w.horizon == allPlaces && w.full() && !held.fifo.empty() && e.Place > held.last {
+	if w.horizon == allPlaces && w.full() && held.isLast(e) {
 		w.horizon = e.Place
 	}
 	return e.Place < w.horizon

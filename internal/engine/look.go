@@ -85,13 +85,13 @@ func (s *Shard) After(state State, last Point) iter.Seq2[*Entry, bool] {
 	}
 }
 
-// sorted yields the entries that are not gone, lowest first.
+// sorted yields the entries of an order by place that are not gone, lowest first.
 func (o *order) sorted(yield func(*Entry) bool) {
 	back := slices.Clone(o.back)
-	slices.SortFunc(back, func(a, b *Entry) int { return cmp.Compare(o.number(a), o.number(b)) })
+	slices.SortFunc(back, func(a, b *Entry) int { return cmp.Compare(a.Place, b.Place) })
 	next := 0
 	upTo := func(limit uint64) bool {
-		for ; next < len(back) && o.number(back[next]) < limit; next++ {
+		for ; next < len(back) && back[next].Place < limit; next++ {
 			if back[next].State != Gone && !yield(back[next]) {
 				return false
 			}
@@ -99,7 +99,7 @@ func (o *order) sorted(yield func(*Entry) bool) {
 		return true
 	}
 	for e := range o.fifo.all {
-		if !upTo(o.number(e)) || (e.State != Gone && !yield(e)) {
+		if !upTo(e.Place) || (e.State != Gone && !yield(e)) {
 			return
 		}
 	}

@@ -12,41 +12,46 @@ import "slices"
 // never moves.
 type order struct {
 	fifo  fifo
-	last  uint64 // highest number in fifo; meaningless when it is empty
 	back  []*Entry
 	size  int  // entries inside, gone ones included
 	gone  int  // of which are gone
-	bySeq bool // sort by Seq and not by Place
+	byAge bool // sort by Born and Seq, and not by Place
 }
 
 // compactAbove keeps small orders from being rebuilt over and over.
 const compactAbove = 64
 
-func (o *order) number(e *Entry) uint64 {
-	if o.bySeq {
-		return e.Seq
+// before reports whether a comes before b.
+func (o *order) before(a, b *Entry) bool {
+	if !o.byAge {
+		return a.Place < b.Place
 	}
-	return e.Place
+	return a.Born < b.Born || (a.Born == b.Born && a.Seq < b.Seq)
 }
 
 // push adds e.
 func (o *order) push(e *Entry) {
 	o.size++
-	n := o.number(e)
-	if o.fifo.empty() || n > o.last {
-		o.last = n
+	if o.fifo.empty() || o.isLast(e) {
 		o.fifo.push(e)
 		return
 	}
 	o.back = append(o.back, e)
 	for i := len(o.back) - 1; i > 0; {
 		parent := (i - 1) / 2
-		if o.number(o.back[parent]) <= o.number(o.back[i]) {
+		if !o.before(o.back[i], o.back[parent]) {
 			break
 		}
 		o.back[parent], o.back[i] = o.back[i], o.back[parent]
 		i = parent
 	}
+}
+
+// isLast reports whether there are entries that nearly all arrived in order, and e comes
+// after them.
+func (o *order) isLast(e *Entry) bool {
+	last := o.fifo.last()
+	return last != nil && o.before(last, e)
 }
 
 // head returns the lowest entry that is not gone, or nil.
@@ -80,7 +85,7 @@ func (o *order) lowest() (e *Entry, fromBack bool) {
 	if len(o.back) == 0 {
 		return first, false
 	}
-	if first == nil || o.number(o.back[0]) < o.number(first) {
+	if first == nil || o.before(o.back[0], first) {
 		return o.back[0], true
 	}
 	return first, false
@@ -99,7 +104,7 @@ func (o *order) drop(fromBack bool) {
 	for i := 0; ; {
 		least := i
 		for child := 2*i + 1; child <= 2*i+2 && child < last; child++ {
-			if o.number(o.back[child]) < o.number(o.back[least]) {
+			if o.before(o.back[child], o.back[least]) {
 				least = child
 			}
 		}
@@ -133,7 +138,7 @@ func (o *order) truncate(keep func(entries []*Entry) int) []*Entry {
 		entries = append(entries, e)
 	}
 	slices.SortFunc(entries, func(a, b *Entry) int {
-		if o.number(a) < o.number(b) {
+		if o.before(a, b) {
 			return -1
 		}
 		return 1
@@ -146,7 +151,7 @@ func (o *order) truncate(keep func(entries []*Entry) int) []*Entry {
 	return entries[n:]
 }
 
-func (o *order) clear() { *o = order{bySeq: o.bySeq} }
+func (o *order) clear() { *o = order{byAge: o.byAge} }
 
 // fifo is a first-in-first-out list of entries in chunks, so that a million
 // entries cost a pointer each and growing never copies them.
@@ -188,6 +193,14 @@ func (f *fifo) first() *Entry {
 		return nil // pop leaves no drained chunk in front of a full one
 	}
 	return c.items[c.read]
+}
+
+// last returns the entry that was pushed last, or nil if the list is empty.
+func (f *fifo) last() *Entry {
+	if f.empty() {
+		return nil
+	}
+	return f.tail.items[len(f.tail.items)-1]
 }
 
 func (f *fifo) pop() {

@@ -1,32 +1,32 @@
 package engine
 
-import (
-	"slices"
+import "github.com/mailboxmq/mailbox/driver"
 
-	"github.com/mailboxmq/mailbox/driver"
-)
-
-// The order by age holds every waiting message and, until they come to its
-// head, messages in flight. A message in flight at the head is taken out and
-// marked: it is judged when it comes back, and put in again if it may stay.
+// The order by age holds every ready message and, until they come to its head,
+// messages that are not ready any more. One of those at the head is taken out and
+// marked: it is judged when it comes back, and put in again if it may stay. So a
+// message that is delayed or in flight neither expires nor counts.
 
 // While the dead letters are full, retention waits: a message past its time
 // stays deliverable rather than being lost. Where nothing is kept of what is past
 // its time, there is nothing to wait for.
 
-// trackArrival puts a new message into the order by age.
+// trackArrival puts a new message into the order by age, if it is ready.
 func (s *Shard) trackArrival(e *Entry) {
 	switch {
-	case s.window != nil:
+	case s.window != nil && e.State == Ready:
 		s.window.arrived(e)
-	case s.tracksAge():
+	case s.holdsAges() && e.State == Ready:
 		s.ages.push(e)
+	default:
+		e.set(unaged, s.holdsAges())
 	}
 }
 
-// trackAge puts a message that came back into the order by age again.
+// trackAge puts a message that is ready again, or at last, into the order by age.
 func (s *Shard) trackAge(e *Entry) {
 	switch {
+	case e.State != Ready:
 	case s.window != nil:
 		s.window.returned(e)
 	case s.tracksAge() && e.Is(unaged):
@@ -35,26 +35,26 @@ func (s *Shard) trackAge(e *Entry) {
 	}
 }
 
-// oldestBorn returns a time at or before which the oldest waiting message was
+// oldestBorn returns a time at or before which the oldest ready message was
 // born; ok is false if there is none.
 func (s *Shard) oldestBorn() (born Instant, ok bool) {
 	if s.window != nil {
 		return s.window.oldestBorn()
 	}
-	if oldest := s.oldestWaiting(); oldest != nil {
+	if oldest := s.oldestReady(); oldest != nil {
 		return oldest.Born, true
 	}
 	return 0, false
 }
 
-// oldestWaiting returns the oldest message that waits, or nil.
-func (s *Shard) oldestWaiting() *Entry {
+// oldestReady returns the oldest message that is ready, or nil.
+func (s *Shard) oldestReady() *Entry {
 	if s.window != nil {
 		return s.findOldest()
 	}
 	for {
 		e := s.ages.head()
-		if e == nil || e.Waits() {
+		if e == nil || e.State == Ready {
 			return e
 		}
 		e.set(unaged, true)
@@ -65,7 +65,7 @@ func (s *Shard) oldestWaiting() *Entry {
 // expireOldest handles the oldest message, if its time is over. It may not be:
 // those before it may be in flight, or gone.
 func (s *Shard) expireOldest(at Moment) {
-	if oldest := s.oldestWaiting(); oldest != nil && s.tooOld(at.At, oldest) {
+	if oldest := s.oldestReady(); oldest != nil && s.tooOld(at.At, oldest) {
 		s.expireWaiting(at, oldest)
 	}
 }
@@ -103,15 +103,15 @@ func (s *Shard) tooOld(at Instant, e *Entry) bool {
 	return age > 0 && e.Born.Add(age) <= at
 }
 
-// expireByCount lets the oldest waiting messages die while there are more than
+// expireByCount lets the oldest ready messages die while there are more than
 // retention allows, and reports whether any did.
 func (s *Shard) expireByCount(now Moment) (expired bool) {
 	most := s.config.RetainReady.Count
 	if most == 0 {
 		return false
 	}
-	for s.stats.Ready+s.stats.Delayed > most && s.mayExpire() {
-		e := s.oldestWaiting()
+	for s.stats.Ready > most && s.mayExpire() {
+		e := s.oldestReady()
 		if e == nil {
 			return expired
 		}
@@ -147,19 +147,12 @@ func (s *Shard) rebuildAges() {
 			e.set(unaged, true) // staged ones are not among the entries below
 		}
 	}
-	var all []*Entry
-	for e := range s.entries {
-		e.set(unaged, false)
-		all = append(all, e)
-	}
-	slices.SortFunc(all, func(a, b *Entry) int {
-		if a.Seq < b.Seq {
-			return -1
-		}
-		return 1
-	})
 	s.ages.clear()
-	for _, e := range all {
-		s.ages.push(e)
+	for e := range s.entries {
+		e.set(unaged, e.State != Ready)
+		if e.State == Ready {
+			s.ages.push(e)
+		}
 	}
+	s.ages.truncate(func(entries []*Entry) int { return len(entries) }) // sorts them
 }

@@ -21,7 +21,7 @@ type Shard struct {
 	inFlight leases
 	returned leases // messages that were delivered and wait again, unless there is a shelf
 	timers   timers // delayed and in-flight messages by Due
-	ages     order  // waiting messages by Seq, if retention needs them
+	ages     order  // ready messages by age, if retention needs them
 	dead     *deadLetters
 	window   *window // nil: everything is held
 
@@ -59,7 +59,7 @@ func New(config driver.Config, nonce uint64) *Shard {
 		dead:      noDead,
 	}
 	s.clock, s.stamp = -never, -never
-	s.ages.bySeq = true
+	s.ages.byAge = true
 	return s
 }
 
@@ -243,7 +243,7 @@ func (s *Shard) vanish(e *Entry) {
 	if s.holdsAges() && !e.Is(unaged) {
 		defer s.ages.lost()
 	}
-	*e = Entry{Seq: e.Seq, Place: e.Place, timerIndex: -1}
+	*e = Entry{Seq: e.Seq, Place: e.Place, Born: e.Born, timerIndex: -1}
 }
 
 // leaveGroup settles the group of a message that is not in it any more.

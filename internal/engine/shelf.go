@@ -96,7 +96,7 @@ type window struct {
 	deadHorizon uint64
 
 	oldest agePoint
-	backs  []agePoint // messages older than oldest that came back, by Seq
+	backs  []agePoint // ready messages that are not found from oldest on, by age
 
 	unpublished []uint64 // places given to staged messages, ascending
 

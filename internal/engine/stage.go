@@ -52,9 +52,9 @@ func (s *Shard) arrive(now Moment, e *Entry) {
 	e.Marks = 0
 	s.moveToTail(e)
 	e.Left = 0
-	e.Born = now.At
+	e.Born = max(now.At, e.Due)
 	e.timerIndex = -1
-	e.set(Timed, e.Due > now.At)
+	e.set(Timed|Late, e.Due > now.At)
 	e.State, e.Fate = Staged, Arrives
 	s.arriving++
 	s.arrivingBytes += int(e.Size)
@@ -172,7 +172,11 @@ func (s *Shard) condemn(now Moment, e *Entry, reason driver.Reason) {
 	s.dying++
 	s.deaths++
 	e.Left, e.Place = e.Place, s.deaths
-	e.Born = now.At
+	if s.holdsAges() {
+		e.HoldUntil = now.At // the order by age may hold it; see bury
+	} else {
+		e.Born = now.At
+	}
 	x := e.extra()
 	x.Reason = reason
 	x.DeadAt = now.Wall
@@ -195,8 +199,8 @@ func (s *Shard) Fulfil(now Moment, e *Entry) {
 		s.arriving--
 		s.arrivingBytes -= int(e.Size)
 		s.bytes += int(e.Size)
-		s.trackArrival(e)
 		s.wait(e, Sent)
+		s.trackArrival(e)
 		s.expireByCount(now)
 		return
 	}

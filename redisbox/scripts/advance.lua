@@ -2,9 +2,11 @@
 -- order of those times. A call that cannot do it all within its budget says
 -- "again" and does nothing else; so order never depends on who looked when.
 
--- timers returns leases and delays that are over, in the order of due and seq.
+-- timers returns leases and delays that are over, in the order of due and seq, and up
+-- to when that is all. Delays that begin while they are handled bring that forward.
 local function timers()
   local due, horizon = {}, INFINITE
+  shard.newDelay = INFINITE
   for _, name in ipairs(call('ZRANGEBYSCORE', shard.invisible, '-inf', shard.now, 'LIMIT', 0, shard.budget)) do
     if #name < ID then
       shard.budget = shard.budget - engine.split(name)
@@ -54,6 +56,11 @@ local function fire(timer)
     engine.expireByCount()
   else
     engine.offer(e)
+    engine.age(e)
+    if engine.tooOld(e) then -- its age has run on, as that of one in flight does
+      engine.expireOldest(e.id)
+    end
+    engine.expireByCount()
   end
 end
 
@@ -62,8 +69,8 @@ local function readyRetention()
   if shard.readyAge == 0 or not engine.mayExpire() then
     return nil, INFINITE
   end
-  local oldest, seq = engine.oldestWaiting()
-  return oldest, seq + shard.readyAge
+  local oldest, born = engine.oldestReady()
+  return oldest, born + shard.readyAge
 end
 
 function engine.deadRetention()
@@ -76,13 +83,14 @@ end
 
 -- step lets the earliest event happen. Of several at one time timers come first,
 -- so that a message whose lease and retention end together is seen coming back
--- before it is judged by its age. It returns when that was, or is to be.
-local function step(timer)
+-- before it is judged by its age. It returns when that was, or is to be: nothing happens
+-- beyond now or horizon.
+local function step(timer, horizon)
   local due = timer and timer.due or INFINITE
   local ready, readyDue = readyRetention()
   local letter, letterDue = engine.deadRetention()
   local first = math.min(due, readyDue, letterDue)
-  if first > shard.now then
+  if first > shard.now or first > horizon then
     return first, false
   end
   shard.budget = shard.budget - 1
@@ -130,14 +138,14 @@ function engine.advance()
     local due, horizon = timers()
     local i = 1
     while shard.budget > 0 do
-      local timer = due[i]
-      if timer and timer.due > horizon then
-        break
+      if i > #due and i > 1 then
+        break -- there may be more
       end
-      local first, fired = step(timer)
+      local upTo = math.min(horizon, shard.newDelay)
+      local first, fired = step(due[i], upTo)
       if fired then
         i = i + 1
-      elseif first > shard.now then
+      elseif first > shard.now or first > upTo then
         break
       end
     end

@@ -122,7 +122,7 @@ end
 function engine.comeBack(e, delay)
   if engine.exhausted(e) then
     engine.dieOrWait(e, 'max_attempts', delay)
-  elseif shard.readyAge > 0 and e.seq + shard.readyAge <= shard.at and engine.mayExpire() then
+  elseif engine.tooOld(e) then
     engine.expire(e)
     if shard.strict then
       engine.regroup(e.group)
@@ -132,41 +132,54 @@ function engine.comeBack(e, delay)
   end
 end
 
--- oldestWaiting returns the id and the seq of the oldest message that waits.
--- One in flight at the head of ages is taken out; it is put back when it comes
--- back.
-function engine.oldestWaiting()
+-- oldestReady returns the id of the oldest message that is ready, and when it could
+-- first be delivered. One at the head of ages that is not ready is taken out; it is put
+-- back when it is.
+function engine.oldestReady()
+  local ready
+  if not shard.strict then
+    local back = shard.hasReturned ~= 0 and call('ZRANGE', shard.returned, 0, 0)[1]
+    if back then
+      engine.age(engine.get(back)) -- it may have come back when such messages were not in ages
+    end
+    local ticket = call('LINDEX', shard.pending, 0)
+    ready = ticket and engine.redeem(ticket)
+  end
   while true do
     local aged = call('ZRANGE', shard.ages, 0, 0, 'WITHSCORES')
-    local seq = tonumber(aged[2])
-    local ready = not shard.strict and engine.first()
-    if ready and (not seq or ready.place < seq or (ready.place == seq and ready.id < aged[1])) then
+    local born = tonumber(aged[2])
+    if ready and (not born or ready.place < born or (ready.place == born and ready.id < aged[1])) then
       return ready.id, ready.place
     end
-    if not seq then
+    if not born then
       return nil, INFINITE
     end
     local e = engine.get(aged[1])
-    if e.nonce == 0 then
-      return e.id, seq
+    if e.nonce == 0 and not call('ZSCORE', shard.delayed, e.id) then
+      return e.id, born
     end
     call('ZREM', shard.ages, e.id)
-    e.aged, shard.changed[e.id] = 0, e
+    e.aged, shard.changed[e.id] = -born, e
   end
 end
 
--- expireOldest ends a waiting message.
+-- tooOld reports whether a message is past its time and can go.
+function engine.tooOld(e)
+  return shard.readyAge > 0 and engine.born(e) + shard.readyAge <= shard.at and engine.mayExpire()
+end
+
+-- expireOldest ends a ready message.
 function engine.expireOldest(id)
   local e = engine.get(id)
   engine.unwait(e)
   engine.expire(e)
 end
 
--- expireByCount lets the oldest waiting messages go while there are more than
+-- expireByCount lets the oldest ready messages go while there are more than
 -- retention allows.
 function engine.expireByCount()
-  while shard.readyCount > 0 and engine.waiting() > shard.readyCount and engine.mayExpire() do
-    local oldest = engine.oldestWaiting()
+  while shard.readyCount > 0 and engine.ready() > shard.readyCount and engine.mayExpire() do
+    local oldest = engine.oldestReady()
     if not oldest then
       return
     elseif shard.budget <= 0 then

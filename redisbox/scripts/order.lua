@@ -13,10 +13,13 @@
 -- In pending messages have tickets: id, place, and a plus if there is an entry. A
 -- message that has only been sent has none, and so is found nowhere but there.
 --
--- The oldest waiting message is the head of pending, of returned or of ages, which
--- has those that are not, or were not, where they arrived: delayed ones, those
--- that went to the tail, and all of a queue with strict groups. Messages in
--- flight may stay in ages until they come to its head.
+-- The oldest ready message is the head of pending or of ages, which has, by when they
+-- could first be delivered, those that are not where they arrived: those that came
+-- back, were delayed or went to the tail, and all of a queue with strict groups.
+-- Messages that are not ready any more may stay in ages until they come to its head.
+--
+-- aged of an entry is when it could first be delivered, and negative while it is not in
+-- ages. 0 and, for messages in ages, 1 mean when it was sent.
 
 local FIELDS = 1024 -- at a time: unpack fails beyond 8000, and splitting hauls changes 16 entries a receipt
 
@@ -191,13 +194,17 @@ end
 
 -- wait makes a message that is in no order ready, or delayed until it is due.
 function engine.wait(e, due)
-  local aside = shard.strict or due > shard.at or e.place ~= e.seq
+  local aside = shard.strict or due > shard.at or e.place ~= e.seq or e.place ~= shard.newest
   e.nonce, e.kept = 0, e.kept or aside
   if e.kept then
     shard.changed[e.id] = e
   end
   if due > shard.at then
+    if e.deliveries == 0 and e.aged == 0 then
+      e.aged = -due
+    end
     call('ZADD', shard.delayed, due, e.id)
+    shard.newDelay = math.min(shard.newDelay or due, due)
     engine.note(due)
     if shard.strict then
       if e.deliveries > 0 then -- what is delayed since it was sent blocks nothing
@@ -205,15 +212,29 @@ function engine.wait(e, due)
       end
       engine.regroup(e.group)
     end
-  else
-    engine.offer(e)
+    return
   end
+  engine.offer(e)
   if aside then
-    call('ZADD', shard.ages, e.seq, e.id)
-    e.aged = 1
+    engine.age(e)
   end
   if shard.readyAge > 0 then
-    engine.note(e.seq + shard.readyAge)
+    engine.note(engine.born(e) + shard.readyAge)
+  end
+end
+
+-- born returns when a message could first be delivered.
+function engine.born(e)
+  local born = math.abs(e.aged)
+  return born > 1 and born or e.seq
+end
+
+-- age puts a message with an entry into ages.
+function engine.age(e)
+  if e.aged <= 0 then
+    e.aged = engine.born(e)
+    shard.changed[e.id] = e
+    call('ZADD', shard.ages, e.aged, e.id)
   end
 end
 
@@ -257,7 +278,7 @@ end
 
 -- remove drops a message that is in no order but perhaps the one by age.
 function engine.remove(e)
-  if e.aged ~= 0 then
+  if e.aged > 0 then
     call('ZREM', shard.ages, e.id)
   end
   shard.bytes = shard.bytes - e.size

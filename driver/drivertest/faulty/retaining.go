@@ -30,6 +30,16 @@ var retainers = []Saboteur{
 		}),
 	},
 	{
+		Name: "counts-the-age-from-the-send", Breaks: "RET-1",
+		What: "A message that was delayed for longer than messages are kept is dead when it is due.",
+		Wrap: perHandle(func(q passing) handle { return agesFromSend{q} }),
+	},
+	{
+		Name: "counts-the-delayed-as-kept", Breaks: "RET-1",
+		What: "A delayed message takes the place of one that is kept.",
+		Wrap: perHandle(func(q passing) handle { return countsDelayed{q} }),
+	},
+	{
 		Name: "keeps-too-many", Breaks: "RET-1",
 		What: "Any number of messages can wait.",
 		Wrap: misreads(func(config *driver.Config) { config.RetainReady.Count = 0 }),
@@ -149,4 +159,31 @@ func (q takesFromHolder) Extend(ctx context.Context, extensions []driver.Extensi
 		}
 	}
 	return q.Queue.Extend(ctx, extensions)
+}
+
+type agesFromSend struct{ passing }
+
+func (q agesFromSend) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
+	got, err := q.Queue.Receive(ctx, req)
+	age := q.config().RetainReady.Age
+	return slices.DeleteFunc(got, func(d driver.Delivery) bool {
+		old := age > 0 && d.Deliveries == 1 && time.Since(d.EnqueuedAt) >= age
+		if old {
+			_ = q.DeadLetterer.DeadLetter(ctx, []driver.Burial{{Receipt: d.Receipt, Reason: driver.ReasonExpired}})
+		}
+		return old
+	}), err
+}
+
+type countsDelayed struct{ passing }
+
+func (q countsDelayed) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sent, error) {
+	for _, msg := range msgs {
+		if msg.Delay > 0 && q.config().RetainReady.Count > 1 {
+			if err := q.reconfigure(ctx, func(config *driver.Config) { config.RetainReady.Count-- }); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return q.Queue.Send(ctx, msgs)
 }
