@@ -151,6 +151,10 @@ gates: ## The gates of the daemon at length, with N kills (50)
 	tools/witnesses.sh
 	MAILBOX_GATES=$(or $(N),50) $(GO) test -v -count=1 -timeout 60m ./internal/gates
 
+.PHONY: hostile
+hostile: ## A tenant that attacks by every protocol for N seconds (300), beside one that works
+	MAILBOX_HOSTILE_SECONDS=$(or $(N),300) $(GO) test -v -count=1 -timeout 60m -run '^TestHostileTenantLeavesOthersAlone$$' ./internal/gates
+
 .PHONY: sqs-fifo
 sqs-fifo: ## A FIFO queue with N messages (200000), 20 to a group, and 32 consumers, over the SQS protocol
 	MAILBOX_SQS_FIFO=$(or $(N),200000) $(GO) test -v -count=1 -timeout 60m -run '^TestALargeFIFOQueue' ./internal/sqsclients

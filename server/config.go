@@ -136,7 +136,7 @@ func Defaults(profile string) Config {
 		Listen: "127.0.0.1:9410", ListenOAP: "127.0.0.1:9411",
 		MaxConnections: 20_000, ReadTimeout: 5 * time.Second, WriteTimeout: 5 * time.Second, IdleTimeout: 10 * time.Minute,
 		DrainTimeout: 5 * time.Second, MaxPayloadBytes: 704 << 10,
-		Shards: 1, ShardCapacity: 1 << 20, ShardBytes: 16 << 30, GlobalInFlight: 1 << 20, MaxTopics: 100_000, MaxWaiting: 32 << 10, DedupMax: 1 << 20,
+		Shards: 1, ShardCapacity: 1 << 20, ShardBytes: 16 << 30, GlobalInFlight: 1 << 18, MaxTopics: 100_000, MaxWaiting: 32 << 10, DedupMax: 1 << 20,
 		VisibilityMin: 250 * time.Millisecond, VisibilityDefault: 5 * time.Second,
 		MaxMessages: 32, MaxBytes: 512 << 10, MaxWait: 20 * time.Minute,
 		ReplayWindow: 300 * time.Second, CapCacheTTL: 30 * time.Second,

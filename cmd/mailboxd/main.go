@@ -47,6 +47,7 @@ func run(args, environ []string, stdout, stderr io.Writer) int {
 		greeted <- err
 	}()
 	go reload(ctx, daemon, args, environ, stderr)
+	go keepSmall(ctx)
 	err = daemon.Run(ctx)
 	stop()
 	if err = errors.Join(err, <-greeted); err != nil {

@@ -27,6 +27,9 @@ const (
 	pageLen = 64
 	// pageLook is how many are looked at for a page.
 	pageLook = 1024
+	// pageBytes is how many bytes of bodies are read for a page, and one body more:
+	// large messages must not make a look expensive, nor its lock long.
+	pageBytes = 1 << 20
 )
 
 // first returns the next message, or nil if there is none.
@@ -68,12 +71,13 @@ func (p *pages[T]) turn() {
 
 // turnJournaled reads the next page from the journal.
 func (p *pages[T]) turnJournaled(now engine.Moment) {
-	looked := 0
+	looked, bytes := 0, 0
 	for e, found := range p.shard.engine.After(p.state, p.last) {
-		if looked == pageLook || len(p.page) == pageLen {
+		if looked == pageLook || len(p.page) == pageLen || bytes >= pageBytes {
 			return
 		}
 		looked++
+		bytes += int(e.Size)
 		p.last = engine.PointOf(e)
 		if found && p.add(e, now) {
 			break

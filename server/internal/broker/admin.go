@@ -71,6 +71,10 @@ func (c Caller) Configure(ctx context.Context, topic string, config driver.Confi
 			return err
 		}
 	}
+	if err := c.turn(ctx, "configure", topic, 1); err != nil {
+		return err
+	}
+	defer c.done(1)
 	unclaim, err := c.claimTopic(ctx, "configure", name, topic)
 	if err != nil {
 		return named(err, name, topic)
@@ -134,6 +138,10 @@ func (c Caller) Delete(ctx context.Context, topic string) error {
 	if err != nil {
 		return err
 	}
+	if err := c.turn(ctx, "delete", topic, 1); err != nil {
+		return err
+	}
+	defer c.done(1)
 	if err := b.admin.DeleteQueue(ctx, name); err != nil {
 		if errors.Is(err, driver.ErrNotFound) {
 			b.census.remove(name)

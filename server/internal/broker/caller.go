@@ -27,6 +27,7 @@ type Caller struct {
 	existing bool
 	returns  bool
 	rules    Rules
+	answers  *Answers // nil: nothing counts once it was returned
 }
 
 // Caller returns who has this token. It does not verify it: that happens with

@@ -37,6 +37,11 @@ func (c Caller) DeadLetters(ctx context.Context, topic string) iter.Seq2[Looked,
 			yield(Looked{}, err)
 			return
 		}
+		if err := c.turn(ctx, "list dead letters", topic, 1); err != nil {
+			yield(Looked{}, err)
+			return
+		}
+		defer c.done(1)
 		for letter, err := range t.deadLetterer().DeadLetters(ctx) {
 			if err != nil {
 				c.broker.gone(t, err)

@@ -122,6 +122,10 @@ func inTopic[R any](ctx context.Context, c *Caller, op, name string, last State,
 		return none, err
 	}
 	defer func() { t.release(b.now()) }()
+	if err := c.turn(ctx, op, name, 1); err != nil {
+		return none, err
+	}
+	defer c.done(1)
 	result, err := do(&topicUse{topic: t, broker: b, by: c.holder})
 	b.gone(t, err)
 	return result, localised(err, t)
@@ -166,6 +170,11 @@ func (c *Caller) look(ctx context.Context, name string, query driver.Query) iter
 			yield(Looked{}, &driver.Error{Code: driver.ErrUnsupported, Op: "peek", Queue: name, Detail: "the backend cannot be looked into"})
 			return
 		}
+		if err := c.turn(ctx, "peek", name, 1); err != nil {
+			yield(Looked{}, err)
+			return
+		}
+		defer c.done(1)
 		for peeked, err := range peeker.Peek(ctx, query) {
 			if err != nil {
 				c.broker.gone(t, err)

@@ -89,6 +89,13 @@ func (c *Caller) receiveFrom(ctx context.Context, t *topic, grant *capability.Gr
 		return nil, refusedShare(err, "receive", t.name)
 	}
 	req.Max = room
+	taken, err := c.answer(ctx, &req)
+	if err != nil {
+		owner := c.owner()
+		b.inFlight.Give(owner[:], int64(room))
+		b.metrics.Rejected(metricSaturated)
+		return nil, refusedShare(err, "receive", t.name)
+	}
 	began, mark := time.Now(), t.order.began()
 	held, err := c.receiveWaiting(ctx, t, req)
 	if len(held) > 0 && req.Wait > 0 {
@@ -98,6 +105,7 @@ func (c *Caller) receiveFrom(ctx context.Context, t *topic, grant *capability.Gr
 		t.leases.add(held, c.holder, began, b.now()+req.Visibility)
 		room -= len(held)
 	}
+	c.answered(taken, held)
 	owner := c.owner()
 	b.inFlight.Give(owner[:], int64(room))
 	if t.gone.Load() { // nothing would look for these leases any more
@@ -140,6 +148,10 @@ func refusedShare(err error, op, topic string) error {
 func (c *Caller) receiveWaiting(ctx context.Context, t *topic, req driver.ReceiveRequest) ([]driver.Delivery, error) {
 	b := c.broker
 	if req.Wait == 0 {
+		if err := c.turn(ctx, "receive", t.name, 1); err != nil {
+			return nil, err
+		}
+		defer c.done(1)
 		return t.queue.Receive(ctx, req)
 	}
 	owner := c.owner()

@@ -43,7 +43,13 @@ func (c Caller) Send(ctx context.Context, topic string, messages []Outgoing) ([]
 		if err != nil {
 			return nil, err
 		}
+		units := unitsOf(request.Load.Bytes)
+		if err := c.turn(ctx, "send", topic, units); err != nil {
+			t.release(b.now())
+			return nil, err
+		}
 		sent, err := c.sendTo(ctx, t, messages)
+		c.done(units)
 		retry := !again && b.gone(t, err) && !c.existing
 		t.release(b.now())
 		if !retry {

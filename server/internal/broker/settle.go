@@ -205,7 +205,11 @@ func settle[E, D any](ctx context.Context, c *Caller, name string, elements []E,
 	use := &topicUse{topic: t, broker: b, by: c.holder, now: began}
 
 	good, receipts := unsealAll(use, elements, failed, how)
+	if err := c.turn(ctx, how.op, name, 1); err != nil {
+		return err
+	}
 	err = how.call(ctx, use, good)
+	c.done(1)
 	b.gone(t, err)
 	if batch, ok := errors.AsType[*driver.BatchError](err); err != nil && !ok {
 		return localised(err, t)

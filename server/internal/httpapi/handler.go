@@ -166,6 +166,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (h *Handler) route(route Route) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c := h.newCall(w, r)
+		defer c.end()
 		err := c.prepare(route) //nolint:contextcheck // a call has its request's context
 		if err == nil {
 			err = route.serve(h, c)
@@ -189,6 +190,16 @@ type call struct {
 	unread  bool // the body was not read, or not to its end
 	began   time.Time
 	status  int // 0 until the answer has begun
+	answers broker.Answers
+	release func() // of the memory for the body; nil if none was taken
+}
+
+// end gives back the memory of a call.
+func (c *call) end() {
+	c.answers.Done()
+	if c.release != nil {
+		c.release()
+	}
 }
 
 func (h *Handler) newCall(w http.ResponseWriter, r *http.Request) *call {
@@ -239,6 +250,7 @@ func (c *call) prepare(route Route) error {
 	if err := c.caller.Genuine(c.ctx()); err != nil {
 		return err
 	}
+	c.caller = c.caller.Answering(&c.answers)
 	return c.read()
 }
 
@@ -256,6 +268,15 @@ func (c *call) read() error {
 	if c.request.ContentLength > MaxRequestBytes {
 		return c.tooLarge()
 	}
+	announced := c.request.ContentLength
+	if announced < 0 {
+		announced = MaxRequestBytes
+	}
+	release, err := c.caller.Hold(c.ctx(), announced)
+	if err != nil {
+		return err
+	}
+	c.release = release
 	_ = c.control.SetReadDeadline(time.Now().Add(c.handler.options.ReadTimeout))
 	body, err := io.ReadAll(http.MaxBytesReader(c.writer, c.request.Body, MaxRequestBytes))
 	if err != nil {

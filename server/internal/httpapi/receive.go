@@ -169,6 +169,7 @@ func (h *Handler) receiveStream(c *call) error {
 			c.giveBack(request.Topic, deliveries[handed:])
 			return nil // the client is gone
 		}
+		c.answers.Done()
 	}
 	return out.end(nil)
 }

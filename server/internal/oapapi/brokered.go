@@ -50,6 +50,13 @@ func (b brokered) Returning() Caller {
 	return b
 }
 
+// Answering implements Answerer.
+func (b brokered) Answering() (Caller, func()) {
+	answers := new(broker.Answers)
+	b.user = b.user.Answering(answers)
+	return b, answers.Done
+}
+
 // Owner implements Owned.
 func (b brokered) Owner() [2]share.Key { return b.user.Owner() }
 
@@ -60,6 +67,7 @@ var (
 	_ Caller   = brokered{}
 	_ Divider  = brokered{}
 	_ Owned    = brokered{}
+	_ Answerer = brokered{}
 	_ Maker    = brokered{}
 	_ Sealer   = brokered{}
 	_ Returner = brokered{}

@@ -74,6 +74,14 @@ func ownerOf(caller Caller) owner {
 	return owner{}
 }
 
+// An Answerer is a Caller whose receives count against a share of memory until they
+// were written.
+type Answerer interface {
+	// Answering returns the same caller, and what is called when everything that it
+	// has received so far was written.
+	Answering() (Caller, func())
+}
+
 // A Divider is a Caller who knows when messages must not be divided.
 type Divider interface {
 	// Strict reports whether the topic has strict groups now, or may have: another

@@ -106,6 +106,9 @@ func (c *conn) serve(ctx context.Context) {
 	}
 	_ = c.net.Close() // ends who still writes
 	c.work.Wait()
+	if c.out.written != nil {
+		c.out.written()
+	}
 	if c.session != nil {
 		c.server.sessions.detach(c.session)
 	}
@@ -318,6 +321,13 @@ func (c *conn) start(ctx context.Context, f *oap.Frame) error {
 			return oap.AppendError(dst, e)
 		})
 		return e
+	}
+	if answerer, ok := caller.(Answerer); ok {
+		var written func()
+		caller, written = answerer.Answering()
+		c.out.mu.Lock()
+		c.out.written = written
+		c.out.mu.Unlock()
 	}
 	c.caller, c.session = caller, session
 	c.started.Store(true)

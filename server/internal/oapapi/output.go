@@ -25,6 +25,8 @@ type output struct {
 	// before pending is empty.
 	writing bool
 	failed  error
+	// written is called when everything was written, or nothing more will be.
+	written func()
 	// drained is signalled when pending was taken; for those who wait for room.
 	drained sync.Cond
 }
@@ -86,6 +88,9 @@ func (o *output) writeLocked() {
 		}
 	}
 	o.writing = false
+	if o.written != nil {
+		o.written()
+	}
 	o.drained.Broadcast()
 }
 

@@ -26,6 +26,7 @@ type call struct {
 	control *http.ResponseController
 	caller  broker.Caller
 	corr    string
+	answers broker.Answers
 }
 
 func newCall(h *Handler, w http.ResponseWriter, r *http.Request) *call {

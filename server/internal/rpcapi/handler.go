@@ -162,9 +162,20 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		c.refuse(w, r, err)
 		return
 	}
+	release, err := c.caller.Hold(r.Context(), max(r.ContentLength, unknownBytes))
+	if err != nil {
+		c.refuse(w, r, err)
+		return
+	}
+	defer release()
+	defer c.answers.Done()
 	r.Body = c.bounded(r)
 	h.rpc.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callKey{}, c)))
 }
+
+// unknownBytes is what a call is taken to have whose length is not announced, as
+// those of gRPC: a batch of small messages.
+const unknownBytes = 16 << 10
 
 // refuse answers with an error. What the client goes on to send is not read.
 func (c *call) refuse(w http.ResponseWriter, r *http.Request, err error) {
@@ -190,6 +201,7 @@ func (c *call) admit(r *http.Request) error {
 	if err := c.caller.Genuine(r.Context()); err != nil {
 		return err
 	}
+	c.caller = c.caller.Answering(&c.answers)
 	if r.ContentLength > maxBodyBytes && !strings.HasSuffix(r.URL.Path, "/RecvStream") {
 		return c.tooLarge()
 	}

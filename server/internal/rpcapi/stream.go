@@ -250,6 +250,7 @@ func (p *push) hand(ctx context.Context, got []broker.Delivery) error {
 		}
 		rest = rest[len(response.Messages):]
 	}
+	p.call.answers.Done()
 	p.change(func() { p.credit = max(0, p.credit-len(got)) })
 	return nil
 }

@@ -39,6 +39,7 @@ type exchange struct {
 	request *request
 	out     sqswire.Output
 	err     error
+	answers broker.Answers
 }
 
 // ServeHTTP answers one request, and those that follow on the same connection if
@@ -50,6 +51,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.work(&e, r)
 	if r.Context().Err() != nil {
 		e.giveBack(r.Context())
+		e.answers.Done()
 		return // nobody is there any more
 	}
 	if c := h.takeOver(w, r, &e); c != nil {
@@ -92,6 +94,7 @@ func (h *handler) serveNext(c *lane.Conn, r *http.Request) {
 	h.work(&e, r)
 	if r.Context().Err() != nil || e.request != nil && e.request.giveBack != nil && c.Left() {
 		e.giveBack(r.Context())
+		e.answers.Done()
 		return
 	}
 	h.answer(c, r, &e)
@@ -117,7 +120,9 @@ func (h *handler) read(e *exchange, r *http.Request) {
 // work does what a request asks for, if who asks may.
 func (h *handler) work(e *exchange, r *http.Request) {
 	if e.err == nil {
-		e.request, e.err = h.identify(r, e)
+		if e.request, e.err = h.identify(r, e); e.err == nil {
+			e.request.caller = e.request.caller.Answering(&e.answers)
+		}
 	}
 	if e.err == nil {
 		e.err = e.call.Decode()
@@ -137,6 +142,7 @@ func (e *exchange) giveBack(ctx context.Context) {
 // answer writes the result. What nobody could read is given back. It is counted
 // first: who has an answer may look at the counts.
 func (h *handler) answer(w sqswire.Answerer, r *http.Request, e *exchange) {
+	defer e.answers.Done()
 	h.service.count(e.call.Action, e.err, time.Since(e.began))
 	if e.err == nil {
 		if err := e.call.AnswerTo(w, e.out); err != nil {

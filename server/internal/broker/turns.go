@@ -1,0 +1,130 @@
+package broker
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/share"
+)
+
+const (
+	// maxOperations bounds how many operations the backend is asked for at once:
+	// enough for writes to be gathered, and few enough that one more does not wait
+	// for long. Tenants take turns. A send counts once more for each operationBytes,
+	// and maxOperationUnits times at most.
+	maxOperations     = 64
+	operationBytes    = 64 << 10
+	maxOperationUnits = 4
+	// maxRequestMemory bounds the memory of requests that are read and of answers
+	// that are written.
+	maxRequestMemory = 48 << 20
+	// copies is how often a body is in memory while it is read, decoded, encoded and
+	// written.
+	copies = 3
+	// maxHold bounds what one request takes of that at once, so that a share is
+	// never too small for it.
+	maxHold = 2 << 20
+	// minAnswer is what a receive may bring in any case, beyond one message, and
+	// maxAnswer what it may bring at most, unless the surface says less.
+	minAnswer, maxAnswer = 64 << 10, 8 << 20
+	// turnPatience is how long an operation waits for its turn.
+	turnPatience = 5 * time.Second
+)
+
+func (b *Broker) initTurns() {
+	b.work = share.NewGate(share.New("operations", "max_operations", maxOperations, retryInFlight), turnPatience)
+	b.memory = share.NewGate(share.New("request memory", "max_request_memory", maxRequestMemory, retryInFlight), turnPatience)
+}
+
+// turn waits until the caller may use the backend, for so many units. The caller of
+// turn calls done. Codes: ErrFull.
+func (c *Caller) turn(ctx context.Context, op, topic string, units int64) (err error) {
+	owner := c.owner()
+	if err := c.broker.work.Enter(ctx, owner[:], units); err != nil {
+		c.broker.metrics.Rejected(metricSaturated)
+		return refusedShare(err, op, topic)
+	}
+	return nil
+}
+
+// done ends a turn of so many units.
+func (c *Caller) done(units int64) {
+	owner := c.owner()
+	c.broker.work.Leave(owner[:], units)
+}
+
+// unitsOf is what a send of so many bytes counts.
+func unitsOf(bytes int64) int64 { return min(1+bytes/operationBytes, maxOperationUnits) }
+
+// Hold waits until there is memory for a request with so many bytes of the caller's
+// share, and returns what gives it back. Surfaces call it before they read a body.
+// Codes: ErrFull.
+func (c Caller) Hold(ctx context.Context, bytes int64) (release func(), err error) {
+	b, owner := c.broker, c.owner()
+	n := min(max(bytes, 1)*copies, maxHold)
+	if err := b.memory.Enter(ctx, owner[:], n); err != nil {
+		b.metrics.Rejected(metricSaturated)
+		return nil, refusedShare(err, "read", "")
+	}
+	return func() { b.memory.Leave(owner[:], n) }, nil
+}
+
+// Answers are what a client was brought and has not read yet. The zero value is
+// ready for use, by one caller.
+type Answers struct {
+	gate  *share.Gate
+	owner [2]share.Key
+	bytes atomic.Int64
+}
+
+// Answering returns the same caller, whose receives count against its share of
+// memory until Answers.Done. Without it they count until they return.
+func (c Caller) Answering(a *Answers) Caller {
+	a.gate, a.owner = c.broker.memory, c.owner()
+	c.answers = a
+	return c
+}
+
+// Done says that everything so far was written.
+func (a *Answers) Done() {
+	if n := a.bytes.Swap(0); n > 0 {
+		a.gate.Leave(a.owner[:], n)
+	}
+}
+
+// answer bounds what a receive brings by the memory that the caller may have, and
+// takes that. A receive that waits takes nothing beforehand; what it has brought
+// counts afterwards.
+func (c *Caller) answer(ctx context.Context, req *driver.ReceiveRequest) (taken int64, err error) {
+	if req.MaxBytes <= 0 || req.MaxBytes > maxAnswer {
+		req.MaxBytes = maxAnswer
+	}
+	owner := c.owner()
+	if req.Wait > 0 {
+		room := c.broker.memory.Room(owner[:]) / copies / (c.broker.waits.Held(owner[:1]) + 1)
+		req.MaxBytes = int(min(int64(req.MaxBytes), max(minAnswer, room)))
+		return 0, nil
+	}
+	taken, err = c.broker.memory.EnterUpTo(ctx, owner[:], minAnswer, int64(req.MaxBytes)*copies)
+	if err == nil {
+		req.MaxBytes = int(min(int64(req.MaxBytes), max(minAnswer, taken/copies)))
+	}
+	return taken, err
+}
+
+// answered counts what a receive has brought, of what it had taken.
+func (c *Caller) answered(taken int64, held []driver.Delivery) {
+	brought := int64(0)
+	for i := range held {
+		brought += int64(len(held[i].Body)) * copies
+	}
+	owner := c.owner()
+	if c.answers == nil {
+		brought = 0
+	} else {
+		c.answers.bytes.Add(brought)
+	}
+	c.broker.memory.Adjust(owner[:], brought-taken)
+}
