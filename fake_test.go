@@ -29,6 +29,7 @@ type fakeQueue struct {
 	ack     func(ctx context.Context, receipts []driver.Receipt) error
 	nack    func(ctx context.Context, nacks []driver.Nack) error
 	extend  func(ctx context.Context, extensions []driver.Extension) error
+	granted []time.Duration // what extensions are granted; nil does not say
 	closing func() error
 
 	mu    sync.Mutex // guards calls
@@ -92,12 +93,12 @@ func (q *fakeQueue) Nack(ctx context.Context, nacks []driver.Nack) error {
 	return nil
 }
 
-func (q *fakeQueue) Extend(ctx context.Context, extensions []driver.Extension) error {
+func (q *fakeQueue) Extend(ctx context.Context, extensions []driver.Extension) ([]time.Duration, error) {
 	q.note("extend")
 	if q.extend != nil {
-		return q.extend(ctx, extensions)
+		return nil, q.extend(ctx, extensions)
 	}
-	return nil
+	return q.granted, nil
 }
 
 func (q *fakeQueue) Purge(context.Context) (int, error) { q.note("purge"); return 0, nil }

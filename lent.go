@@ -4,6 +4,7 @@ import (
 	"context"
 	"iter"
 	"sync/atomic"
+	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
 )
@@ -135,8 +136,8 @@ func (h *lent) Nack(ctx context.Context, nacks []driver.Nack) error {
 	return settle(ctx, h, string(OutcomeNack), func(q driver.Queue) error { return q.Nack(ctx, nacks) })
 }
 
-func (h *lent) Extend(ctx context.Context, extensions []driver.Extension) error {
-	return settle(ctx, h, opExtend, func(q driver.Queue) error { return q.Extend(ctx, extensions) })
+func (h *lent) Extend(ctx context.Context, extensions []driver.Extension) ([]time.Duration, error) {
+	return call(ctx, h, opExtend, func(q driver.Queue) ([]time.Duration, error) { return q.Extend(ctx, extensions) })
 }
 
 func (h *lent) Purge(ctx context.Context) (int, error) {

@@ -48,6 +48,7 @@ type Message[T any] struct {
 
 	mailbox    *Mailbox[T]
 	receivedAt time.Time // zero unless settling is traced
+	granted    atomic.Int64
 	phase      atomic.Uint32
 	slot       atomic.Uint32 // what is known of the reply slot it names, if any
 }
@@ -137,11 +138,17 @@ func (m *Message[T]) DeadLetter(ctx context.Context, reason Reason, cause error)
 // earlier than it was. It may be called any number of times while the message
 // is held, also from another goroutine than the one that settles it: what it
 // loses to a settlement is ErrSettled, and ErrReceiptExpired always means that
-// the message was lost to somebody else. Codes: ErrInvalid (the visibility),
-// ErrSettled, ErrReceiptExpired.
+// the message was lost to somebody else. A queue that bounds how long a message
+// can be held may cut the extension: see Granted. Codes: ErrInvalid (the
+// visibility), ErrSettled, ErrReceiptExpired.
 func (m *Message[T]) Extend(ctx context.Context, visibility time.Duration) error {
 	return m.perform(ctx, action{kind: extension, duration: visibility})
 }
+
+// Granted returns how long the latest extension that succeeded leased the message
+// for, counted from that extension. It is less than was asked for where the queue
+// bounds how long a message can be held, and 0 before the first extension.
+func (m *Message[T]) Granted() time.Duration { return time.Duration(m.granted.Load()) }
 
 // Settled reports whether the message is settled, or its receipt turned out to
 // be expired when that was tried.
@@ -156,11 +163,11 @@ func (m *Message[T]) perform(ctx context.Context, a action) error {
 	defer batch.free()
 	batch.add(m.Receipt, a)
 	start := startIf(m.mailbox.traces(a))
-	err := batch.send(ctx, m.mailbox.queue, a)
+	granted, err := batch.send(ctx, m.mailbox.queue, a)
 	if err != nil {
 		err = driver.At(err, 0)
 	}
-	return m.end(ctx, a, start, err)
+	return m.end(ctx, a.with(granted, 0), start, err)
 }
 
 // begin returns why a cannot be tried on this message. If it returns nil, end
@@ -204,6 +211,9 @@ func (m *Message[T]) end(ctx context.Context, a action, start time.Time, err err
 		if phase := m.phase.Load(); expired && phase != phaseHeld {
 			err = m.settledBefore(extension, phase)
 		}
+		if err == nil {
+			m.granted.Store(int64(a.granted))
+		}
 		m.traceExtended(ctx, a, start, err)
 		return err
 	}
@@ -238,7 +248,7 @@ func (m *Message[T]) traceExtended(ctx context.Context, a action, start time.Tim
 		return
 	}
 	extended(ctx, ExtendedEvent{
-		Queue: m.mailbox.name, MessageID: m.ID, Visibility: a.duration,
+		Queue: m.mailbox.name, MessageID: m.ID, Visibility: a.duration, Granted: a.granted,
 		Duration: time.Since(start), Err: err,
 	})
 }

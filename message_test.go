@@ -195,6 +195,24 @@ func TestExtensionThatLosesToAnAckIsErrSettled(t *testing.T) {
 	})
 }
 
+// VIS-5: an extension that is cut answers with the real deadline.
+func TestGrantedIsWhatAnExtensionGot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, backend := onMemory(t, nil)
+		wantError(t, backend.ConfigureQueue(t.Context(), "orders", driver.Config{MaxHold: time.Hour}), nil)
+		mustSend(t, m, "tea")
+		message := mustReceive(t, m, 1, mailbox.WithVisibility(time.Minute))[0]
+		wantEqual(t, "granted before the first extension", message.Granted(), 0)
+		wantError(t, message.Extend(t.Context(), 30*time.Minute), nil)
+		wantEqual(t, "granted", message.Granted(), 30*time.Minute)
+		time.Sleep(10 * time.Minute)
+		wantError(t, message.Extend(t.Context(), 2*time.Hour), nil)
+		wantEqual(t, "granted to an extension that is cut", message.Granted(), 50*time.Minute)
+		wantError(t, message.Extend(t.Context(), 13*time.Hour), mailbox.ErrInvalid)
+		wantEqual(t, "granted after an extension that failed", message.Granted(), 50*time.Minute)
+	})
+}
+
 func TestExtensionOfALostMessageSaysSoAndLeavesTheAckToSaySoToo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, _ := onMemory(t, nil)

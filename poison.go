@@ -160,7 +160,7 @@ func (m *Mailbox[T]) carryOut(ctx context.Context, poisoned []poisonedDelivery, 
 	if len(positions) == 0 {
 		return
 	}
-	err := batch.send(ctx, m.queue, last)
+	_, err := batch.send(ctx, m.queue, last)
 	for j, i := range positions {
 		poisoned[i].failure = ErrorAt(err, j)
 	}

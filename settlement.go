@@ -92,19 +92,20 @@ func (g *mailboxGroup[T]) perform(ctx context.Context, a action, messages []*Mes
 	for from := 0; from < len(g.positions); from += maxBatch {
 		step := g.positions[from:min(from+maxBatch, len(g.positions))]
 		start := startIf(g.mailbox.traces(a))
+		var granted []time.Duration
 		err := broken
 		if broken == nil {
 			batch.clear()
 			for _, i := range step {
 				batch.add(messages[i].Receipt, a)
 			}
-			err = batch.send(ctx, g.mailbox.queue, a)
+			granted, err = batch.send(ctx, g.mailbox.queue, a)
 			if err != nil && !isBatch(err) {
 				broken = err
 			}
 		}
 		for j, i := range step {
-			errs[i] = messages[i].end(ctx, a, start, ErrorAt(err, j))
+			errs[i] = messages[i].end(ctx, a.with(granted, j), start, ErrorAt(err, j))
 		}
 	}
 }
@@ -121,10 +122,21 @@ func (m *Mailbox[T]) traces(a action) bool {
 type action struct {
 	kind     Outcome       // an outcome, or extension
 	duration time.Duration // the delay of a nack, the visibility of an extension
+	granted  time.Duration // what an extension got
 	reason   Reason        // of a dead letter
 	cause    error         // of a nack or dead letter
 	// unanswered acks a request although its reply slot waits for an answer.
 	unanswered bool
+}
+
+// with returns a with what position i was granted, which is what was asked for
+// where the backend does not say.
+func (a action) with(granted []time.Duration, i int) action {
+	a.granted = a.duration
+	if i < len(granted) {
+		a.granted = granted[i]
+	}
+	return a
 }
 
 // check returns why queue cannot do a. The error is fresh.
@@ -208,19 +220,20 @@ func (b *actionBatch) add(receipt driver.Receipt, a action) {
 	}
 }
 
-// send makes the one call of the backend that the action needs.
-func (b *actionBatch) send(ctx context.Context, queue driver.Queue, a action) error {
+// send makes the one call of the backend that the action needs. granted is that of
+// driver.Queue.Extend.
+func (b *actionBatch) send(ctx context.Context, queue driver.Queue, a action) (granted []time.Duration, err error) {
 	switch a.kind {
 	case OutcomeAck:
-		return queue.Ack(ctx, b.receipts)
+		return nil, queue.Ack(ctx, b.receipts)
 	case OutcomeNack:
-		return queue.Nack(ctx, b.nacks)
+		return nil, queue.Nack(ctx, b.nacks)
 	case OutcomeDeadLetter:
 		letters, err := deadLettererOf(queue, string(a.kind))
 		if err != nil {
-			return err
+			return nil, err
 		}
-		return letters.DeadLetter(ctx, b.burials)
+		return nil, letters.DeadLetter(ctx, b.burials)
 	default:
 		return queue.Extend(ctx, b.extensions)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
 )
@@ -93,7 +94,9 @@ func (q *slotQueue) Ack(context.Context, []driver.Receipt) error { return q.refu
 func (q *slotQueue) Nack(context.Context, []driver.Nack) error { return q.refuse("nack") }
 
 // Extend is refused: nothing is delivered from a slot.
-func (q *slotQueue) Extend(context.Context, []driver.Extension) error { return q.refuse("extend") }
+func (q *slotQueue) Extend(context.Context, []driver.Extension) ([]time.Duration, error) {
+	return nil, q.refuse("extend")
+}
 
 // Purge is refused: a slot is deleted by who waits for it.
 func (q *slotQueue) Purge(context.Context) (int, error) { return 0, q.refuse("purge") }

@@ -104,8 +104,11 @@ type ExtendedEvent struct {
 	Queue      string
 	MessageID  string
 	Visibility time.Duration
-	Duration   time.Duration
-	Err        error
+	// Granted is how long the message is leased from now on, if Err is nil; see
+	// Message.Granted.
+	Granted  time.Duration
+	Duration time.Duration
+	Err      error
 }
 
 // RepliedEvent is an attempt to reply to a message.

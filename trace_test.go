@@ -101,7 +101,7 @@ func TestEventsTellWhatHappenedAndHowLongItTook(t *testing.T) {
 
 		wantError(t, message.Extend(t.Context(), time.Minute), nil)
 		wantEqual(t, "extension", extended[0], mailbox.ExtendedEvent{
-			Queue: "orders", MessageID: "1", Visibility: time.Minute, Duration: time.Second,
+			Queue: "orders", MessageID: "1", Visibility: time.Minute, Granted: time.Minute, Duration: time.Second,
 		})
 
 		cause := errors.New("no milk")

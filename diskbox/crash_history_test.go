@@ -114,8 +114,9 @@ func (q *pluggedQueue) Nack(ctx context.Context, nacks []driver.Nack) error {
 	return q.power.answer(q.queue.Nack(ctx, nacks))
 }
 
-func (q *pluggedQueue) Extend(ctx context.Context, extensions []driver.Extension) error {
-	return q.power.answer(q.queue.Extend(ctx, extensions))
+func (q *pluggedQueue) Extend(ctx context.Context, extensions []driver.Extension) ([]time.Duration, error) {
+	granted, err := q.queue.Extend(ctx, extensions)
+	return granted, q.power.answer(err)
 }
 
 func (q *pluggedQueue) Purge(ctx context.Context) (int, error) {
@@ -213,7 +214,7 @@ func TestKeepsItsPromisesThroughPowerCutsUnderLoad(t *testing.T) {
 		{"fair groups", driver.Config{FairGroups: true}},
 		{"several shards", driver.Config{Shards: 4}},
 		{"several shards of strict groups", driver.Config{Shards: 4, StrictGroups: true}},
-		{"tight bounds", driver.Config{MaxMessages: 600, MaxInFlight: 100, MaxHold: 2}},
+		{"tight bounds", driver.Config{MaxMessages: 600, MaxInFlight: 100, MaxHold: 20 * time.Second}},
 		{"few deliveries", driver.Config{MaxDeliveries: 3, MaxDead: 100}},
 		{"a short memory", driver.Config{DedupWindow: 5 * time.Second}},
 	} {

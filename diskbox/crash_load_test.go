@@ -269,7 +269,8 @@ func (c *crashClient) settle(q crashQueue) error {
 		for n := range extensions {
 			extensions[n] = driver.Extension{Receipt: deliveries[n].Receipt, Visibility: c.pick(0, 5*time.Second, time.Minute)}
 		}
-		return unexpired(q.queue.Extend(c.ctx, extensions))
+		_, err := q.queue.Extend(c.ctx, extensions)
+		return unexpired(err)
 	}
 	c.held[q.book] = held[count:]
 	ledger := &c.life.ledger

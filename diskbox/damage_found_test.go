@@ -66,7 +66,7 @@ func TestDamageOfAHeldMessageDoesNotMatter(t *testing.T) {
 					q := configure(t, m, "a", driver.Config{StrictGroups: strict})
 					send(t, q, driver.Outgoing{Body: []byte("one")})
 					d := lease(t, q, 1, time.Minute)[0] // has a state then
-					if err := q.Extend(t.Context(), []driver.Extension{{Receipt: d.Receipt}}); err != nil {
+					if _, err := q.Extend(t.Context(), []driver.Extension{{Receipt: d.Receipt}}); err != nil {
 						t.Fatal(err)
 					}
 					time.Sleep(time.Second)

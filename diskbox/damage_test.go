@@ -120,7 +120,7 @@ func TestDamagedStateLosesNoMessage(t *testing.T) {
 				if err := q.Nack(t.Context(), []driver.Nack{{Receipt: d.Receipt}}); err != nil {
 					t.Fatal(err)
 				}
-			} else if err := q.Extend(t.Context(), []driver.Extension{{Receipt: d.Receipt}}); err != nil {
+			} else if _, err := q.Extend(t.Context(), []driver.Extension{{Receipt: d.Receipt}}); err != nil {
 				t.Fatal(err)
 			}
 		}

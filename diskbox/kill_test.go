@@ -251,7 +251,8 @@ func (r *reporter) consume(rng *rand.Rand) error {
 				})
 			case 1:
 				err = r.settle(drivertest.OpExtend, d, time.Second, func() error {
-					return r.Extend(ctx, []driver.Extension{{Receipt: d.Receipt, Visibility: time.Second}})
+					_, err := r.Extend(ctx, []driver.Extension{{Receipt: d.Receipt, Visibility: time.Second}})
+					return err
 				})
 			case 2:
 				err = r.settle(drivertest.OpDeadLetter, d, 0, func() error {

@@ -86,6 +86,7 @@ func (r *recovery) readQueues() error {
 		if id > r.lastID {
 			return damagedError("the record of the last queue number")
 		}
+		record.Config.MaxHold = driver.ReadMaxHold(int64(record.Config.MaxHold))
 		r.queues[id] = &host.RestoredQueue{ID: id, Name: record.Name, Config: record.Config}
 		return nil
 	})

@@ -37,7 +37,10 @@ func TestNothingIsAnsweredAfterAFailedWrite(t *testing.T) {
 			_, err := q.Receive(ctx, driver.ReceiveRequest{Max: 1, Visibility: time.Second})
 			return err
 		}},
-		{"extend", func() error { return q.Extend(ctx, []driver.Extension{{Receipt: held[0].Receipt}}) }},
+		{"extend", func() error {
+			_, err := q.Extend(ctx, []driver.Extension{{Receipt: held[0].Receipt}})
+			return err
+		}},
 		{"ack", func() error { return q.Ack(ctx, []driver.Receipt{held[0].Receipt}) }},
 		{"ack late", func() error { return q.(driver.LateAcker).AckLate(ctx, []driver.Receipt{held[0].Receipt}) }},
 		{"move", func() error { _, err := q.(driver.Mover).Move(ctx, "", 0); return err }},

@@ -55,9 +55,10 @@ type Config struct {
 	// DropExpired removes what is past RetainReady instead of keeping it as a
 	// dead letter, or sending it to DeadLetterTo. SQS does so.
 	DropExpired bool
-	// MaxHold bounds how long one delivery can be held by extending it, as a
-	// multiple of the visibility first asked for. The default is Off.
-	MaxHold int
+	// MaxHold bounds how long one delivery can be held by extending it, counted
+	// from the delivery; see HoldBound. An extension beyond it is cut. It is at
+	// least MinMaxHold. The default is Off.
+	MaxHold time.Duration
 	// DeadLetterTo sends messages that die to another queue of the same
 	// backend, or to the tail of this one, instead of keeping them as this queue's
 	// dead letters. That queue may have a DeadLetterTo of its own. Deliveries begin
@@ -117,6 +118,9 @@ func (c Config) Validate() error {
 		if age.value > MaxRetention {
 			return configError(age.field, outside(age.value, MaxRetention))
 		}
+	}
+	if c.MaxHold > 0 && c.MaxHold < MinMaxHold {
+		return configError("MaxHold", fmt.Sprintf("%v is less than %v; it is a time, not a multiple of the visibility", c.MaxHold, MinMaxHold))
 	}
 	if c.FairGroups && c.StrictGroups {
 		return configError("FairGroups", "strict groups have an order of their own; choose one of FairGroups and StrictGroups")

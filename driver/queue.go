@@ -3,6 +3,7 @@ package driver
 import (
 	"context"
 	"iter"
+	"time"
 )
 
 // An Opener opens queues by name. It is what a backend package constructs and
@@ -62,11 +63,14 @@ type Queue interface {
 	Nack(ctx context.Context, nacks []Nack) error
 
 	// Extend moves deadlines to Visibility from now, later or earlier; zero
-	// ends the lease, and the message is ready at its old place.
+	// ends the lease, and the message is ready at its old place. granted[i] is how
+	// long position i is leased from now on: less than asked for where
+	// Config.MaxHold cuts it, and 0 where it failed or the lease has ended. It is
+	// nil if the call failed as a whole.
 	//
 	// Repeating it is safe. Codes per position: ErrReceiptExpired, ErrInvalid
 	// (visibility); for the call: ErrUnavailable, ErrClosed.
-	Extend(ctx context.Context, extensions []Extension) error
+	Extend(ctx context.Context, extensions []Extension) (granted []time.Duration, err error)
 
 	// Purge removes all ready, delayed and in-flight messages and returns how
 	// many there were; receipts for them expire. Dead letters and the dedup

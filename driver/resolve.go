@@ -24,7 +24,7 @@ func (c *Config) settings() []configSetting {
 		{field: "RetainReady.Count", number: &c.RetainReady.Count},
 		{field: "RetainDead.Age", span: &c.RetainDead.Age},
 		{field: "RetainDead.Count", number: &c.RetainDead.Count},
-		{field: "MaxHold", number: &c.MaxHold},
+		{field: "MaxHold", span: &c.MaxHold},
 	}
 }
 

@@ -74,8 +74,8 @@ func (q *faultQueue) Nack(ctx context.Context, nacks []driver.Nack) error {
 	return settle(ctx, q, OpNack, func() error { return q.queue.Nack(ctx, nacks) })
 }
 
-func (q *faultQueue) Extend(ctx context.Context, extensions []driver.Extension) error {
-	return settle(ctx, q, OpExtend, func() error { return q.queue.Extend(ctx, extensions) })
+func (q *faultQueue) Extend(ctx context.Context, extensions []driver.Extension) ([]time.Duration, error) {
+	return call(ctx, q, OpExtend, func() ([]time.Duration, error) { return q.queue.Extend(ctx, extensions) })
 }
 
 func (q *faultQueue) Purge(ctx context.Context) (int, error) {

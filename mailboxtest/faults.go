@@ -118,7 +118,8 @@ func (f *Faults) OpenQueue(ctx context.Context, name string) (driver.Queue, erro
 // Codes: ErrReceiptExpired if it was over already.
 func (f *Faults) Expire(ctx context.Context, queue string, receipt driver.Receipt) error {
 	return f.behind(ctx, queue, func(q driver.Queue) error {
-		return driver.At(q.Extend(ctx, []driver.Extension{{Receipt: receipt}}), 0)
+		_, err := q.Extend(ctx, []driver.Extension{{Receipt: receipt}})
+		return driver.At(err, 0)
 	})
 }
 

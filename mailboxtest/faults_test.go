@@ -35,7 +35,7 @@ func calls(t *testing.T, m *mailbox.Mailbox[string]) map[mailboxtest.Op]func() e
 		mailboxtest.OpReceive:    func() error { _, err := queue.Receive(ctx, driver.ReceiveRequest{Max: 1}); return err },
 		mailboxtest.OpAck:        func() error { return queue.Ack(ctx, nil) },
 		mailboxtest.OpNack:       func() error { return queue.Nack(ctx, nil) },
-		mailboxtest.OpExtend:     func() error { return queue.Extend(ctx, nil) },
+		mailboxtest.OpExtend:     func() error { _, err := queue.Extend(ctx, nil); return err },
 		mailboxtest.OpPurge:      func() error { _, err := queue.Purge(ctx); return err },
 		mailboxtest.OpStats:      func() error { _, err := queue.Stats(ctx); return err },
 		mailboxtest.OpDeadLetter: func() error { return letters.DeadLetter(ctx, nil) },

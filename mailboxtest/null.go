@@ -89,8 +89,9 @@ func (q *nullQueue) Nack(ctx context.Context, nacks []driver.Nack) error {
 	return q.expired(ctx, "nack", len(nacks))
 }
 
-func (q *nullQueue) Extend(ctx context.Context, extensions []driver.Extension) error {
-	return q.expired(ctx, "extend", len(extensions))
+func (q *nullQueue) Extend(ctx context.Context, extensions []driver.Extension) ([]time.Duration, error) {
+	err := q.expired(ctx, "extend", len(extensions))
+	return driver.GrantedAsAsked(extensions, err), err
 }
 
 func (q *nullQueue) Purge(ctx context.Context) (int, error) { return 0, q.ready(ctx, "purge") }

@@ -31,6 +31,7 @@ func parseStored(text string) (config driver.Config, err error) {
 	if err := json.Unmarshal([]byte(text), &config); err != nil {
 		return config, fmt.Errorf("settings of the queue cannot be read: %w", err)
 	}
+	config.MaxHold = driver.ReadMaxHold(int64(config.MaxHold))
 	return config, nil
 }
 
@@ -42,7 +43,7 @@ func packConfig(config driver.Config, n, i int) string {
 	packed := packDoubles(
 		flag(config.StrictGroups), float64(config.MaxDeliveries),
 		float64(config.MaxMessages), float64(config.MaxBytes), float64(config.MaxInFlight), float64(config.MaxDead),
-		float64(config.MaxHold), micros(dedupWindow(config)), float64(config.DedupMax),
+		float64(config.MaxHold.Nanoseconds()), micros(dedupWindow(config)), float64(config.DedupMax),
 		micros(config.RetainReady.Age), float64(config.RetainReady.Count),
 		micros(config.RetainDead.Age), float64(config.RetainDead.Count),
 		flag(config.DeadLetterTo != ""),

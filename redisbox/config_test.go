@@ -44,6 +44,40 @@ func TestConfigurationsOfBeforeCanBeRead(t *testing.T) {
 	wantStats(t, q, driver.Stats{Dead: 1})
 }
 
+// VIS-5: a queue of an earlier version has multiples of the visibility, in its
+// settings and in what scripts read.
+func TestStoredMultipleHoldsForTwelveHours(t *testing.T) {
+	t.Parallel()
+	b := open(t, connect(t, redistest.SharedServer(t).ClientOption()), &Options{Prefix: redistest.Prefix(t)})
+	q := configured(t, b, driver.Config{MaxHold: time.Hour})
+	meta := keyOf(q, "meta")
+	rules := field(t, b, meta, "rules")
+	const at = 8 * 7 // after version, strict, deliveries, messages, bytes, in flight and dead
+	if doubleAt(rules, 7) != float64(time.Hour) {
+		t.Fatalf("scripts read a hold of %v", doubleAt(rules, 7))
+	}
+	settings := strings.Replace(field(t, b, meta, "settings"), `"MaxHold":3600000000000`, `"MaxHold":10`, 1)
+	err := b.client.Do(t.Context(), b.client.B().Hset().Key(meta).FieldValue().FieldValue("settings", settings).
+		FieldValue("rules", rules[:at]+packDoubles(10)+rules[at+8:]).Build()).Error()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := b.QueueConfig(t.Context(), "orders"); err != nil || got.MaxHold != 12*time.Hour {
+		t.Errorf("got a MaxHold of %v, error %v; want 12 hours", got.MaxHold, err)
+	}
+	for range 2 { // by the short way and by the long one
+		send(t, q, "a", "b")
+		got, err := q.Receive(t.Context(), driver.ReceiveRequest{Max: 2, Visibility: time.Minute})
+		if err != nil || len(got) != 2 {
+			t.Fatal(got, err)
+		}
+		granted, err := q.Extend(t.Context(), []driver.Extension{{Receipt: got[0].Receipt, Visibility: 11 * time.Hour}, {Receipt: got[1].Receipt}})
+		if err != nil || granted[0] != 11*time.Hour || granted[1] != 0 {
+			t.Errorf("extend by 11 hours: granted %v, error %v", granted, err)
+		}
+	}
+}
+
 func field(t *testing.T, b *Backend, key, name string) string {
 	t.Helper()
 	text, err := b.client.Do(t.Context(), b.client.B().Hget().Key(key).Field(name).Build()).ToString()

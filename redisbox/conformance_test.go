@@ -112,7 +112,7 @@ func TestKeepsItsPromisesUnderLoad(t *testing.T) {
 		{"strict groups", driver.Config{StrictGroups: true}},
 		{"several shards", driver.Config{Shards: 4}},
 		{"several shards of strict groups", driver.Config{Shards: 4, StrictGroups: true}},
-		{"tight bounds", driver.Config{MaxMessages: 500, MaxInFlight: 50, MaxHold: 2}},
+		{"tight bounds", driver.Config{MaxMessages: 500, MaxInFlight: 50, MaxHold: 20 * time.Second}},
 		{"few deliveries", driver.Config{MaxDeliveries: 3, MaxDead: 100}},
 		{"a short memory", driver.Config{DedupWindow: 5 * time.Second}},
 	} {

@@ -79,7 +79,7 @@ func damageOne(t *testing.T, client rueidis.Client, q *handle, key, value string
 		ids = append(ids, sendOne(t, q, driver.Outgoing{Body: []byte(body), Group: body}).ID)
 	}
 	for _, d := range receive(t, q, 3, hold) {
-		if err := q.Extend(t.Context(), []driver.Extension{{Receipt: d.Receipt}}); err != nil {
+		if _, err := q.Extend(t.Context(), []driver.Extension{{Receipt: d.Receipt}}); err != nil {
 			t.Fatal(err)
 		}
 	}

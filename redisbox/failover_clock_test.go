@@ -183,7 +183,7 @@ func TestAClientWithAWrongClockChangesNothing(t *testing.T) {
 		if err != nil || len(leased) != 1 {
 			t.Fatalf("received %d, %v", len(leased), err)
 		}
-		if err := q.Extend(t.Context(), []driver.Extension{{Receipt: leased[0].Receipt, Visibility: short}}); err != nil {
+		if _, err := q.Extend(t.Context(), []driver.Extension{{Receipt: leased[0].Receipt, Visibility: short}}); err != nil {
 			t.Error(err)
 		}
 		if early := received(0); len(early) != 0 {

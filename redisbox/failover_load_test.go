@@ -227,7 +227,8 @@ func (l *failoverLoad) settle(rng *rand.Rand, deliveries []driver.Delivery) {
 		case choice == 0:
 			l.ignoreOpen("nack", l.queue.Nack(l.t.Context(), []driver.Nack{{Receipt: d.Receipt, Cause: "not now"}}))
 		case choice == 1:
-			l.ignoreOpen("extend", l.queue.Extend(l.t.Context(), []driver.Extension{{Receipt: d.Receipt, Visibility: loadVisibility / 2}}))
+			_, err := l.queue.Extend(l.t.Context(), []driver.Extension{{Receipt: d.Receipt, Visibility: loadVisibility / 2}})
+			l.ignoreOpen("extend", err)
 		}
 	}
 	for len(done) > 0 && l.t.Context().Err() == nil {

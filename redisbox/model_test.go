@@ -87,7 +87,7 @@ func (d *duet) drawConfig() driver.Config {
 		MaxMessages:   d.pick(0, 0, 0, 4, 8),
 		MaxInFlight:   d.pick(0, 0, 0, 2),
 		MaxDead:       d.pick(0, 0, 0, 1, 3),
-		MaxHold:       d.pick(0, 0, 2),
+		MaxHold:       time.Duration(d.pick(0, 0, 3, 30)) * unit,
 		RetainReady:   driver.Retention{Age: time.Duration(d.pick(0, 0, 3, 8)) * unit, Count: d.pick(0, 0, 0, 3)},
 		RetainDead:    driver.Retention{Age: time.Duration(d.pick(0, 0, 3, 8)) * unit, Count: d.pick(0, 0, 0, 2)},
 		DedupWindow:   4 * unit,
@@ -243,7 +243,10 @@ func (d *duet) settle() (what, model, redis string) {
 		for _, pair := range chosen {
 			a, b = append(a, driver.Extension{Receipt: pair[0], Visibility: delay}), append(b, driver.Extension{Receipt: pair[1], Visibility: delay})
 		}
-		want, got = d.model.Extend(d.now(), a), d.queue.Extend(ctx, b)
+		var grantedModel, grantedRedis []time.Duration
+		grantedModel, want = d.model.Extend(d.now(), a)
+		grantedRedis, got = d.queue.Extend(ctx, b)
+		model, redis = fmt.Sprint(grantedModel), fmt.Sprint(grantedRedis)
 	case 3:
 		var a, b []driver.Burial
 		for _, pair := range chosen {

@@ -243,7 +243,7 @@ func TestWhatIsMovingIsNotAckedLate(t *testing.T) {
 	q, shelter := openQueue(t, b), openNamed(t, b, "shelter")
 	send(t, q, "a")
 	d := receive(t, q, 1, hold)[0]
-	if err := q.Extend(t.Context(), []driver.Extension{{Receipt: d.Receipt}}); err != nil {
+	if _, err := q.Extend(t.Context(), []driver.Extension{{Receipt: d.Receipt}}); err != nil {
 		t.Fatal(err)
 	}
 	c := bringOver(t, q, takeOut(t, q, shelter, 1))
@@ -317,7 +317,7 @@ func useMoves(t *testing.T, b *Backend) {
 		}
 	}
 	d := drainAll(t, to, 4)[0]
-	if err := to.Extend(t.Context(), []driver.Extension{{Receipt: d.Receipt}}); err != nil {
+	if _, err := to.Extend(t.Context(), []driver.Extension{{Receipt: d.Receipt}}); err != nil {
 		t.Fatal(err)
 	}
 	if err := to.AckLate(t.Context(), []driver.Receipt{d.Receipt}); err != nil {
@@ -350,7 +350,7 @@ func TestALateAckIsOneCallABatch(t *testing.T) {
 	for _, d := range receive(t, w, 200, hold) {
 		receipts = append(receipts, d.Receipt)
 		if len(receipts)%2 == 0 { // the others are in time
-			if err := w.Extend(t.Context(), []driver.Extension{{Receipt: d.Receipt}}); err != nil {
+			if _, err := w.Extend(t.Context(), []driver.Extension{{Receipt: d.Receipt}}); err != nil {
 				t.Fatal(err)
 			}
 		}

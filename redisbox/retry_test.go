@@ -109,7 +109,7 @@ func tryAck(t *testing.T, c *cutting) {
 func tryAckLate(t *testing.T, c *cutting) {
 	send(t, c, "a")
 	d := receive(t, c, 1, hold)[0]
-	if err := c.Extend(t.Context(), []driver.Extension{{Receipt: d.Receipt}}); err != nil {
+	if _, err := c.Extend(t.Context(), []driver.Extension{{Receipt: d.Receipt}}); err != nil {
 		t.Fatal(err)
 	}
 	c.arm(serveFullScript)
@@ -158,7 +158,7 @@ func tryExtend(t *testing.T, c *cutting) {
 	send(t, c, "a")
 	d := receive(t, c, 1, hold)[0]
 	c.arm(serveFullScript)
-	if err := c.Extend(t.Context(), []driver.Extension{{Receipt: d.Receipt}}); err != nil {
+	if _, err := c.Extend(t.Context(), []driver.Extension{{Receipt: d.Receipt}}); err != nil {
 		t.Fatalf("an extension to zero that was repeated: %v", err)
 	}
 	if err := c.Ack(t.Context(), []driver.Receipt{receive(t, c, 1, hold)[0].Receipt}); err != nil {

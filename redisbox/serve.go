@@ -82,10 +82,10 @@ func (s *shard) serve(ctx context.Context, l *load, how how) error {
 	if err != nil {
 		return err
 	}
+	if err := shareLetters(l.settles, r.settled); err != nil {
+		return err
+	}
 	for _, op := range l.settles {
-		if r.settled != "" {
-			op.letters, r.settled = r.settled[:len(op.positions)], r.settled[len(op.positions):]
-		}
 		close(op.done)
 	}
 	for _, op := range l.sends {

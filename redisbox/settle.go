@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"strings"
+	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
 )
@@ -34,13 +36,21 @@ func (h *handle) Nack(ctx context.Context, nacks []driver.Nack) error {
 	})
 }
 
-func (h *handle) Extend(ctx context.Context, extensions []driver.Extension) error {
+func (h *handle) Extend(ctx context.Context, extensions []driver.Extension) ([]time.Duration, error) {
 	traits := h.Traits()
-	return h.settle(ctx, "extend", len(extensions), func(i int) (driver.Receipt, string, string, error) {
+	cuts := make(map[int]time.Duration)
+	err := h.settleParts(ctx, "extend", len(extensions), func(i int) (driver.Receipt, string, string, error) {
 		extension := &extensions[i]
 		err := driver.CheckVisibility("extend", "Visibility", extension.Visibility, &traits)
 		return extension.Receipt, "e", packDoubles(micros(extension.Visibility)), err
-	})
+	}, func(part *settling) { part.cutsInto(cuts) })
+	granted := driver.GrantedAsAsked(extensions, err)
+	for i, cut := range cuts {
+		if i < len(granted) {
+			granted[i] = cut
+		}
+	}
+	return granted, err
 }
 
 func (h *handle) DeadLetter(ctx context.Context, burials []driver.Burial) error {
@@ -70,6 +80,11 @@ func packLong(text string) string {
 // settle settles a batch. each returns the receipt of an element, what to do with
 // it and the detail of that, or why it cannot be done.
 func (h *handle) settle(ctx context.Context, op string, n int, each func(i int) (receipt driver.Receipt, what, detail string, err error)) error {
+	return h.settleParts(ctx, op, n, each, func(*settling) {})
+}
+
+// settleParts is settle that calls done with each part that the shard has answered.
+func (h *handle) settleParts(ctx context.Context, op string, n int, each func(i int) (receipt driver.Receipt, what, detail string, err error), done func(*settling)) error {
 	if err := h.check(ctx, op); err != nil {
 		return err
 	}
@@ -101,6 +116,7 @@ func (h *handle) settle(ctx context.Context, op string, n int, each func(i int) 
 		if part.err != nil {
 			return h.outcome(part.err, op)
 		}
+		done(part)
 		for k, i := range part.positions {
 			if err := h.verdict(op, part, k); err != nil {
 				failed.add(n, i, err)
@@ -117,7 +133,7 @@ func (q *queue) verdict(op string, part *settling, k int) error {
 		return nil
 	}
 	switch part.letters[k] {
-	case 's':
+	case 's', 'c':
 		return nil
 	case 'f':
 		return &driver.Error{
@@ -142,7 +158,40 @@ type settling struct {
 
 	done    chan struct{} // closed when the fields below are set
 	letters string
+	grants  string // how long extensions are that were cut, packed
 	err     error
+}
+
+// shareLetters gives each of settles its part of an answer; see settle.lua.
+func shareLetters(settles []*settling, answer string) error {
+	if answer == "" {
+		return nil
+	}
+	total := 0
+	for _, op := range settles {
+		total += len(op.positions)
+	}
+	if len(answer) < total || len(answer) != total+8*strings.Count(answer[:total], "c") {
+		return unreadable(nil)
+	}
+	letters, grants := answer[:total], answer[total:]
+	for _, op := range settles {
+		op.letters, letters = letters[:len(op.positions)], letters[len(op.positions):]
+		n := 8 * strings.Count(op.letters, "c")
+		op.grants, grants = grants[:n], grants[n:]
+	}
+	return nil
+}
+
+// cutsInto adds how long extensions are that were cut, by their positions.
+func (o *settling) cutsInto(cuts map[int]time.Duration) {
+	next := 0
+	for k, letter := range []byte(o.letters) {
+		if letter == 'c' {
+			cuts[o.positions[k]] = time.Duration(doubleAt(o.grants, next)) * time.Microsecond
+			next++
+		}
+	}
 }
 
 func newSettling(ctx context.Context, s *shard) *settling {

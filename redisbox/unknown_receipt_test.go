@@ -59,7 +59,7 @@ func TestReceiptsOfAnEarlierVersionStayGood(t *testing.T) {
 			old = append(old, driver.Receipt{Handle: d.ID, Place: number<<48 | hash(d.ID)&(1<<48-1), Nonce: d.Receipt.Nonce})
 		}
 	}
-	if err := q.Extend(t.Context(), []driver.Extension{{Receipt: old[0], Visibility: hold}}); err != nil {
+	if _, err := q.Extend(t.Context(), []driver.Extension{{Receipt: old[0], Visibility: hold}}); err != nil {
 		t.Errorf("extend: %v", err)
 	}
 	if err := q.Ack(t.Context(), old[:1]); err != nil {

@@ -15,6 +15,10 @@ func (b *Backend) ConfigureQueue(ctx context.Context, name string, config driver
 	if err := driver.CheckName(name); err != nil {
 		return err
 	}
+	// A small MaxHold would be a multiple to the daemon; see driver.ReadMaxHold.
+	if err := config.Validate(); err != nil {
+		return err
+	}
 	o := operation{name: "configure", numbered: true, repeatable: true}
 	o.call = b.newCall(oap.OpConfigure, func(dst []byte, t oap.Target) []byte {
 		return oap.AppendConfigure(dst, t.Ticket, name, &config)
@@ -34,6 +38,7 @@ func (b *Backend) QueueConfig(ctx context.Context, name string) (config driver.C
 	if config, err = oap.ParseConfig(c.payload); err != nil {
 		return config, o.unknown(err.Error())
 	}
+	config.MaxHold = driver.ReadMaxHold(int64(config.MaxHold))
 	return config, nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
@@ -22,6 +23,9 @@ type Backend struct {
 	active    sync.WaitGroup
 	work      sync.WaitGroup // goroutines
 	spare     sync.Pool      // of calls
+	// ungranted is set when the daemon turns out to be of an earlier version, which
+	// does not say what extensions were granted.
+	ungranted atomic.Bool
 
 	mu      sync.Mutex // guards the fields below
 	closed  bool

@@ -16,7 +16,7 @@ var _ driver.DeadLetterer = deadLetters{}
 
 // DeadLetter moves leased messages to the dead letters.
 func (d deadLetters) DeadLetter(ctx context.Context, burials []driver.Burial) error {
-	return settle(ctx, d.of, "dead-letter", oap.OpBury, burials, oap.AppendBury, func(b *driver.Burial) int {
+	return settle(ctx, d.of, "dead-letter", oap.OpBury, burials, oap.AppendBury, oap.ParseFailures, func(b *driver.Burial) int {
 		return textOverhead + len(b.Receipt.Handle) + len(b.Reason) +
 			min(len(b.Error), driver.MaxCauseBytes) + min(len(b.ErrorType), driver.MaxCauseBytes)
 	})

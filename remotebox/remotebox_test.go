@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"net/url"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -225,6 +226,38 @@ func TestMessagesThatComeTooLateGoBack(t *testing.T) {
 		}
 		if got := <-extended; len(got) != 1 || got[0].Receipt.Handle != "late" || got[0].Visibility != 0 {
 			t.Errorf("got %+v", got)
+		}
+	})
+}
+
+// A daemon of an earlier version does not know EXTEND GRANTED.
+func TestOldDaemonGrantsWhatIsAskedFor(t *testing.T) {
+	var codes []uint16
+	s := &script{}
+	s.answer = func(nc net.Conn, f *oap.Frame) bool {
+		codes = append(codes, f.Code)
+		switch f.Code {
+		case oap.OpExtend:
+			respond(nc, oap.StatusOK, f, oap.AppendFailures(nil, []error{nil, driver.ErrReceiptExpired}))
+		default:
+			unknown := &driver.Error{Code: driver.ErrUnsupported, Detail: "unknown operation"}
+			respond(nc, oap.StatusOf(unknown.Code), f, oap.AppendError(nil, unknown))
+		}
+		return true
+	}
+	withScript(t, s, func(t *testing.T, b *Backend) {
+		q, err := b.OpenQueue(t.Context(), "orders")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			granted, err := q.Extend(t.Context(), []driver.Extension{{Visibility: time.Hour}, {Visibility: time.Hour}})
+			if driver.At(err, 0) != nil || !errors.Is(driver.At(err, 1), driver.ErrReceiptExpired) || !slices.Equal(granted, []time.Duration{time.Hour, 0}) {
+				t.Errorf("granted %v, error %v", granted, err)
+			}
+		}
+		if want := []uint16{oap.OpExtendGranted, oap.OpExtend, oap.OpExtend}; !slices.Equal(codes, want) {
+			t.Errorf("requests were %x, want %x", codes, want)
 		}
 	})
 }

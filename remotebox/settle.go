@@ -2,6 +2,8 @@ package remotebox
 
 import (
 	"context"
+	"errors"
+	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/oap"
@@ -13,27 +15,47 @@ const textOverhead = 64
 
 // Ack removes messages for ever. It blocks until the daemon has answered.
 func (q *queue) Ack(ctx context.Context, receipts []driver.Receipt) error {
-	return settle(ctx, q, "ack", oap.OpAck, receipts, oap.AppendAck,
+	return settle(ctx, q, "ack", oap.OpAck, receipts, oap.AppendAck, oap.ParseFailures,
 		func(r *driver.Receipt) int { return textOverhead + len(r.Handle) })
 }
 
 // Nack gives messages back. It blocks until the daemon has answered.
 func (q *queue) Nack(ctx context.Context, nacks []driver.Nack) error {
-	return settle(ctx, q, "nack", oap.OpNack, nacks, oap.AppendNack,
+	return settle(ctx, q, "nack", oap.OpNack, nacks, oap.AppendNack, oap.ParseFailures,
 		func(n *driver.Nack) int {
 			return textOverhead + len(n.Receipt.Handle) + min(len(n.Cause), driver.MaxCauseBytes)
 		})
 }
 
-// Extend moves deadlines. It blocks until the daemon has answered.
-func (q *queue) Extend(ctx context.Context, extensions []driver.Extension) error {
-	return settle(ctx, q, "extend", oap.OpExtend, extensions, oap.AppendExtend,
-		func(e *driver.Extension) int { return textOverhead + len(e.Receipt.Handle) })
+// Extend moves deadlines. It blocks until the daemon has answered. A daemon of an
+// earlier version does not say what it granted, and is taken to have granted what
+// was asked for.
+func (q *queue) Extend(ctx context.Context, extensions []driver.Extension) ([]time.Duration, error) {
+	size := func(e *driver.Extension) int { return textOverhead + len(e.Receipt.Handle) }
+	if !q.backend.ungranted.Load() {
+		var granted []time.Duration
+		err := settle(ctx, q, "extend", oap.OpExtendGranted, extensions, oap.AppendExtend,
+			func(payload []byte, n int) (*driver.BatchError, error) {
+				part, batch, err := oap.ParseGranted(payload, n)
+				granted = append(granted, part...)
+				return batch, err
+			}, size)
+		if !errors.Is(err, driver.ErrUnsupported) || true {
+			if err == nil || isBatch(err) {
+				granted = append(granted, make([]time.Duration, len(extensions)-len(granted))...)
+				return granted, err
+			}
+			return nil, err
+		}
+		q.backend.ungranted.Store(true)
+	}
+	err := settle(ctx, q, "extend", oap.OpExtend, extensions, oap.AppendExtend, oap.ParseFailures, size)
+	return driver.GrantedAsAsked(extensions, err), err
 }
 
 // settle settles a batch, in as many requests as it needs.
 func settle[T any](ctx context.Context, q *queue, name string, code uint16, elements []T,
-	write func([]byte, oap.Target, []T) []byte, size func(*T) int,
+	write func([]byte, oap.Target, []T) []byte, read func([]byte, int) (*driver.BatchError, error), size func(*T) int,
 ) error {
 	if len(elements) == 0 {
 		return q.ready(ctx, name)
@@ -46,7 +68,7 @@ func settle[T any](ctx context.Context, q *queue, name string, code uint16, elem
 			return nil, err
 		}
 		defer q.backend.free(c)
-		batch, err := oap.ParseFailures(c.payload, len(part))
+		batch, err := read(c.payload, len(part))
 		if err != nil {
 			return nil, o.unknown(err.Error())
 		}

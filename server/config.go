@@ -104,10 +104,16 @@ type Config struct {
 	BackoffBase, BackoffMax time.Duration
 	// MaxAttempts is how often a message is delivered before it is a dead letter.
 	MaxAttempts int
-	// RetainReady and RetainDead are how long messages and dead letters are kept,
-	// and InFlightFactor how many times its visibility one can be held.
+	// RetainReady and RetainDead are how long messages and dead letters are kept.
 	RetainReady, RetainDead time.Duration
-	InFlightFactor          int
+	// MaxHold bounds how long a delivery can be held by extending it; see
+	// driver.HoldBound.
+	MaxHold time.Duration
+	// InFlightFactor was a multiple of the visibility that bounded the same. It is
+	// accepted with a warning and has no effect.
+	//
+	// Deprecated: use MaxHold.
+	InFlightFactor int
 	// MaxDead bounds the dead letters of a topic.
 	MaxDead int
 
@@ -141,7 +147,7 @@ func Defaults(profile string) Config {
 		MaxMessages: 32, MaxBytes: 512 << 10, MaxWait: 20 * time.Minute,
 		ReplayWindow: 300 * time.Second, CapCacheTTL: 30 * time.Second,
 		BackoffBase: 200 * time.Millisecond, BackoffMax: 60 * time.Second, MaxAttempts: 5,
-		RetainReady: 7 * 24 * time.Hour, RetainDead: 14 * 24 * time.Hour, InFlightFactor: 10, MaxDead: 1 << 20,
+		RetainReady: 7 * 24 * time.Hour, RetainDead: 14 * 24 * time.Hour, MaxHold: driver.DefaultMaxHold, MaxDead: 1 << 20,
 		LogFormat: "json", LogLevel: "info",
 	}
 	if profile == Micronode {
@@ -190,7 +196,7 @@ func (c *Config) topicDefaults() driver.Config {
 		Shards: c.Shards, MaxDeliveries: c.MaxAttempts, MaxMessages: inAllShards(c.ShardCapacity, c.Shards), MaxBytes: inAllShards(c.ShardBytes, c.Shards),
 		MaxDead: c.MaxDead, DedupWindow: c.ReplayWindow, DedupMax: c.DedupMax,
 		RetainReady: driver.Retention{Age: c.RetainReady}, RetainDead: driver.Retention{Age: c.RetainDead},
-		MaxHold: c.InFlightFactor,
+		MaxHold: c.MaxHold,
 	}
 }
 

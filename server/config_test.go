@@ -172,3 +172,38 @@ func TestExplicitZeroTurnsSettingOff(t *testing.T) {
 		t.Errorf("with one setting off: got %+v, error %v", got, err)
 	}
 }
+
+// VIS-5: a handler that extends its lease is not cut by a default below 12 hours.
+func TestMaxHoldIsTwelveHoursByDefault(t *testing.T) {
+	for _, profile := range []string{server.Micronode, server.Macronode} {
+		if got := server.TopicDefaults(server.Defaults(profile)).MaxHold; got != 12*time.Hour {
+			t.Errorf("%s: MaxHold is %v", profile, got)
+		}
+	}
+	config, err := server.Load([]string{"--max-hold=30m"}, []string{"MAILBOXD_MAX_HOLD=20m"}, io.Discard)
+	if got := server.TopicDefaults(config).MaxHold; err != nil || got != 30*time.Minute {
+		t.Errorf("--max-hold=30m: got %v, error %v", got, err)
+	}
+}
+
+func TestInFlightFactorIsAcceptedAndIgnored(t *testing.T) {
+	path := writeFile(t, "[retention]\ninflight_factor = 3\n")
+	for from, given := range map[string]struct{ args, environ []string }{
+		"flag": {args: []string{"--inflight-factor=3"}}, "variable": {environ: []string{"MAILBOXD_INFLIGHT_FACTOR=3"}},
+		"file": {args: []string{"--config", path}},
+	} {
+		config, err := server.Load(append(given.args, "--profile=micronode"), given.environ, io.Discard)
+		if err != nil {
+			t.Errorf("%s: %v", from, err)
+			continue
+		}
+		daemon, err := server.New(config, nil)
+		if err != nil {
+			t.Errorf("%s: %v", from, err)
+			continue
+		}
+		if got := server.TopicDefaults(daemon.Config()).MaxHold; got != 12*time.Hour || daemon.Config().InFlightFactor != 3 {
+			t.Errorf("%s: MaxHold is %v", from, got)
+		}
+	}
+}

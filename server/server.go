@@ -299,6 +299,9 @@ func (s *Server) serve(ctx context.Context, listeners []listener) error {
 	}
 	s.warnOfPlaintext(ctx)
 	s.log.LogAttrs(ctx, slog.LevelInfo, "started", s.startAttrs()...)
+	if s.config.Load().InFlightFactor != 0 {
+		s.log.LogAttrs(ctx, slog.LevelWarn, "setting.ignored", slog.String("key", "retention.inflight_factor"), slog.String("use", "retention.max_hold"))
+	}
 	close(s.started)
 	var err error
 	select {

@@ -91,7 +91,8 @@ var settings = []Setting{
 	setting("retention.ready", "retain-ready", "how long messages are kept", false, func(c *Config) any { return &c.RetainReady }).orOff(),
 	setting("retention.dead", "retain-dead", "how long dead letters are kept", false, func(c *Config) any { return &c.RetainDead }).orOff(),
 	setting("retention.max_dead", "max-dead", "dead letters of a topic", false, func(c *Config) any { return &c.MaxDead }).orOff(),
-	setting("retention.inflight_factor", "inflight-factor", "how many times its visibility a message can be held", false, func(c *Config) any { return &c.InFlightFactor }).orOff(),
+	setting("retention.max_hold", "max-hold", "how long a delivery can be held by extending it; never less than 10 times its visibility", false, func(c *Config) any { return &c.MaxHold }).orOff(),
+	setting("retention.inflight_factor", "inflight-factor", "has no effect; use --max-hold", false, func(c *Config) any { return &c.InFlightFactor }),
 
 	setting("auth.key_file", "key-file", "file of the keys that tokens are made with", false, func(c *Config) any { return &c.KeyFile }),
 	setting("auth.token_file", "token-file", "file of the operator's token", false, func(c *Config) any { return &c.TokenFile }),

@@ -113,7 +113,6 @@ func checkNumbers(c *Config) error {
 		{"mailbox.max_messages", c.MaxMessages, 1, driver.DefaultMaxBatch},
 		{"mailbox.max_bytes", c.MaxBytes, 1, 1 << 20},
 		{"mailbox.max_attempts", c.MaxAttempts, 1, 1 << 20},
-		{"retention.inflight_factor", c.InFlightFactor, 1, 1 << 20},
 		{"retention.max_dead", c.MaxDead, 1, 1 << 40},
 	} {
 		if n.value == driver.Off && settingOf(n.key).CanBeOff {
@@ -145,6 +144,7 @@ func checkTimes(c *Config) error {
 		{"mailbox.backoff_max", c.BackoffMax, c.BackoffBase, driver.DefaultMaxVisibility},
 		{"retention.ready", c.RetainReady, time.Second, driver.MaxRetention},
 		{"retention.dead", c.RetainDead, time.Second, driver.MaxRetention},
+		{"retention.max_hold", c.MaxHold, time.Second, long},
 	} {
 		if d.value == driver.Off && settingOf(d.key).CanBeOff {
 			continue

@@ -93,7 +93,7 @@ func TestWhatSQSCannotDoIsRefusedByName(t *testing.T) {
 		"RetainReady.Count": {RetainReady: driver.Retention{Count: 1}},
 		"RetainReady.Age":   {RetainReady: driver.Retention{Age: time.Hour}},
 		"RetainDead":        {RetainDead: driver.Retention{Age: time.Hour}},
-		"MaxHold":           {MaxHold: 1},
+		"MaxHold":           {MaxHold: time.Hour},
 		"Annotation":        {Annotation: "x"},
 		"MaxDeliveries":     {MaxDeliveries: 1},
 		"DeadLetterTo":      {DeadLetterTo: "graves"},

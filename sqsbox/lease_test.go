@@ -93,7 +93,7 @@ func TestAReceiptIsGoodForTheFractionOfASecondThatWasAsked(t *testing.T) {
 		}
 		queue, held = lend(t, &stub{}, "orders", 1500*time.Millisecond)
 		time.Sleep(1499 * time.Millisecond)
-		if err := queue.Extend(t.Context(), []driver.Extension{{Receipt: held.Receipt, Visibility: 2500 * time.Millisecond}}); err != nil {
+		if _, err := queue.Extend(t.Context(), []driver.Extension{{Receipt: held.Receipt, Visibility: 2500 * time.Millisecond}}); err != nil {
 			t.Errorf("extend before the deadline: %v", err)
 		}
 		time.Sleep(2500 * time.Millisecond)
@@ -126,7 +126,7 @@ func TestReceiptsOfAnotherProcessAreForSQSToJudge(t *testing.T) {
 		api := &stub{}
 		_, held := lend(t, api, "orders.fifo", time.Minute)
 		_, elsewhere := openStub(t, api, "orders.fifo") // a backend of its own
-		if err := elsewhere.Extend(t.Context(), []driver.Extension{{Receipt: held.Receipt, Visibility: time.Hour}}); err != nil {
+		if _, err := elsewhere.Extend(t.Context(), []driver.Extension{{Receipt: held.Receipt, Visibility: time.Hour}}); err != nil {
 			t.Errorf("extend: %v", err)
 		}
 		api.remove = func(_ context.Context, _ int, in *sqs.DeleteMessageBatchInput) (*sqs.DeleteMessageBatchOutput, error) {
@@ -155,7 +155,7 @@ func TestAnExtensionStaysWithinTwelveHoursInAll(t *testing.T) {
 		queue, held := lend(t, api, "orders", 11*time.Hour)
 		time.Sleep(10 * time.Hour)
 		for _, extension := range []time.Duration{90 * time.Minute, 12 * time.Hour} {
-			if err := queue.Extend(t.Context(), []driver.Extension{{Receipt: held.Receipt, Visibility: extension}}); err != nil {
+			if _, err := queue.Extend(t.Context(), []driver.Extension{{Receipt: held.Receipt, Visibility: extension}}); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -107,10 +107,11 @@ func (h *handle) Nack(ctx context.Context, nacks []driver.Nack) error {
 	return c.send(ctx)
 }
 
-func (h *handle) Extend(ctx context.Context, extensions []driver.Extension) error {
+func (h *handle) Extend(ctx context.Context, extensions []driver.Extension) ([]time.Duration, error) {
 	if err := h.check(ctx, "extend"); err != nil {
-		return err
+		return nil, err
 	}
+	asked := append([]driver.Extension(nil), extensions...) // as far as SQS allows it
 	current := h.settings.Load()
 	c := h.newChanges("extend", len(extensions))
 	for i, e := range extensions {
@@ -134,10 +135,12 @@ func (h *handle) Extend(ctx context.Context, extensions []driver.Extension) erro
 			continue
 		}
 		visibility := h.within(e.Visibility, held)
-		deadline := time.Now().Add(min(e.Visibility, time.Duration(visibility)*time.Second)) // that of SQS is later
+		asked[i].Visibility = min(e.Visibility, time.Duration(visibility)*time.Second)
+		deadline := time.Now().Add(asked[i].Visibility) // that of SQS is later
 		c.add(i, e.Receipt, held.deadline, visibility, func(err error) { h.backend.leases.extended(key, deadline, err) })
 	}
-	return c.send(ctx)
+	err := c.send(ctx)
+	return driver.GrantedAsAsked(asked, err), err
 }
 
 // within is a visibility in seconds that keeps the delivery within the time that SQS

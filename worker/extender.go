@@ -90,6 +90,11 @@ func (r *run[T]) extended(ctx context.Context, jobs []*job[T], now time.Duration
 			continue
 		}
 		switch e := mailbox.ErrorAt(err, i); {
+		case e == nil && j.message.Granted() < r.loop.options.Visibility:
+			// It has been held for nearly as long as it can be. It is tried again
+			// now and then, because the bound can be changed, and else ends.
+			j.lease.until = now + j.message.Granted()
+			r.leases.retry(j, now, retryAfter)
 		case e == nil:
 			r.leases.add(j, now)
 		case errors.Is(e, mailbox.ErrReceiptExpired):
@@ -166,7 +171,6 @@ func (r *run[T]) extendTo(ctx context.Context, j *job[T], visibility time.Durati
 		r.mu.Unlock()
 		return nil
 	}
-	until := now + visibility // which only counts if the backend thinks that it is a time
 	r.leases.remove(j)
 	j.lease.extending = true
 	r.mu.Unlock()
@@ -177,8 +181,9 @@ func (r *run[T]) extendTo(ctx context.Context, j *job[T], visibility time.Durati
 	j.lease.extending = false
 	r.renewed.Broadcast()
 	if !j.lease.released {
-		if err != nil {
-			until = j.lease.until
+		until := j.lease.until
+		if err == nil {
+			until = now + j.message.Granted()
 		}
 		r.leases.addUntil(j, until)
 		r.callExtenderLocked()

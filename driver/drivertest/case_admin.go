@@ -33,7 +33,7 @@ func configIsReadBack(s *session, _ driver.Queue) {
 		"DedupWindow":   {DedupWindow: time.Hour},
 		"RetainReady":   {RetainReady: driver.Retention{Age: time.Hour, Count: 10}},
 		"RetainDead":    {RetainDead: driver.Retention{Age: time.Hour, Count: 10}},
-		"MaxHold":       {MaxHold: 10},
+		"MaxHold":       {MaxHold: 10 * time.Minute},
 	} {
 		err := admin.ConfigureQueue(s.ctx(), field, config)
 		if errors.Is(err, driver.ErrUnsupported) {
@@ -58,7 +58,7 @@ func configCovers(got, want driver.Config) bool {
 		covers(got.MaxDead, want.MaxDead) && covers(int(got.DedupWindow), int(want.DedupWindow)) &&
 		covers(int(got.RetainReady.Age), int(want.RetainReady.Age)) && covers(got.RetainReady.Count, want.RetainReady.Count) &&
 		covers(int(got.RetainDead.Age), int(want.RetainDead.Age)) && covers(got.RetainDead.Count, want.RetainDead.Count) &&
-		covers(got.MaxHold, want.MaxHold)
+		covers(int(got.MaxHold), int(want.MaxHold))
 }
 
 func configuringKeepsMessages(s *session, q driver.Queue) {
@@ -158,6 +158,7 @@ func badConfigIsRefused(s *session, q driver.Queue) {
 		{driver.Config{MaxHold: -2}, 0},
 		{driver.Config{RetainReady: driver.Retention{Age: driver.MaxRetention + time.Second}}, driver.MaxRetention},
 		{driver.Config{RetainDead: driver.Retention{Age: driver.MaxRetention + time.Second}}, driver.MaxRetention},
+		{driver.Config{MaxHold: 10}, 0}, // a multiple, as it was before
 		{driver.Config{DeadLetterTo: "{bad}"}, ""},
 	} {
 		err := admin.ConfigureQueue(s.ctx(), queueName, bad.config)

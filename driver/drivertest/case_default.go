@@ -118,7 +118,7 @@ func settings() map[string]driver.Config {
 		"RetainReady.Count": {RetainReady: driver.Retention{Count: 10}},
 		"RetainDead.Age":    {RetainDead: driver.Retention{Age: time.Hour}},
 		"RetainDead.Count":  {RetainDead: driver.Retention{Count: 10}},
-		"MaxHold":           {MaxHold: 10},
+		"MaxHold":           {MaxHold: time.Hour},
 		"nothing":           {},
 		"everything off":    complete(driver.Config{}),
 	}

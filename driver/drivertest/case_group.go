@@ -137,7 +137,7 @@ func expiredHeadComesBack(s *session, q driver.Queue) {
 	s.sendTo(q, "g", "g1", "g2", "g3")
 	start := time.Now()
 	held := s.expectBodies(q, s.receiveFor(q, 2, s.tick), "g1", "g2")
-	s.ok(q.Extend(s.ctx(), []driver.Extension{{Receipt: held[1].Receipt, Visibility: s.hold}}), "extend")
+	s.ok(extended(q.Extend(s.ctx(), []driver.Extension{{Receipt: held[1].Receipt, Visibility: s.hold}})), "extend")
 	again := s.expectArrival(q, start.Add(s.tick), "g1")
 	s.expectNothing(q)
 	s.ack(q, again[0])

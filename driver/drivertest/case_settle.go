@@ -193,9 +193,12 @@ func extendKeepsPositions(s *session, q driver.Queue) {
 	}
 	extensions[0].Visibility = q.Traits().MaxVisibility + 1
 	extensions[4].Visibility = 0
-	err := q.Extend(s.ctx(), extensions)
+	granted, err := q.Extend(s.ctx(), extensions)
 	s.expectPositions(err, "extend of five receipts, two of them expired and one with a bad visibility",
 		driver.ErrInvalid, driver.ErrReceiptExpired, fine, driver.ErrReceiptExpired, fine)
+	if want := []time.Duration{0, 0, s.hold, 0, 0}; !slices.Equal(granted, want) {
+		s.failf("extend of five receipts, two of them expired and one with a bad visibility: granted %v, want %v", granted, want)
+	}
 	s.expectStats(q, driver.Stats{Ready: 3, InFlight: 2})
 	s.expectNext(q, "b", "d", "e")
 	s.ack(q, held[0], held[2])
@@ -223,7 +226,7 @@ func emptyBatchesDoNothing(s *session, q driver.Queue) {
 	s.ok(q.Ack(s.ctx(), nil), "ack of nothing")
 	s.ok(q.Ack(s.ctx(), []driver.Receipt{}), "ack of nothing")
 	s.ok(q.Nack(s.ctx(), nil), "nack of nothing")
-	s.ok(q.Extend(s.ctx(), nil), "extend of nothing")
+	s.ok(extended(q.Extend(s.ctx(), nil)), "extend of nothing")
 	if graveyard, ok := q.(driver.DeadLetterer); ok {
 		s.ok(graveyard.DeadLetter(s.ctx(), nil), "dead-letter of nothing")
 	}

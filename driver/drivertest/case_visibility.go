@@ -22,16 +22,20 @@ var visibilityCases = []testCase{
 	{id: "VIS-3", title: "the longest extension is honoured", run: longestExtensionIsHonoured},
 
 	{
-		id: "VIS-5", title: "extending cannot hold a message longer than MaxHold times its visibility",
-		config: always(driver.Config{MaxHold: 3}), run: maxHoldCapsOneExtension,
+		id: "VIS-5", title: "extending cannot hold a message longer than MaxHold, and says how long",
+		config: holdFor(6), run: maxHoldCapsOneExtension,
 	},
 	{
-		id: "VIS-5", title: "extending again and again cannot hold a message longer than MaxHold times its visibility",
-		config: always(driver.Config{MaxHold: 3}), run: maxHoldCapsManyExtensions,
+		id: "VIS-5", title: "extending again and again cannot hold a message longer than MaxHold",
+		config: holdFor(6), run: maxHoldCapsManyExtensions,
+	},
+	{
+		id: "VIS-5", title: "a message can be held for ten times its visibility however small MaxHold is",
+		config: holdFor(1), run: maxHoldHasFloor,
 	},
 	{
 		id: "VIS-5", title: "a new delivery has its full holding time",
-		config: always(driver.Config{MaxHold: 2}), run: maxHoldStartsAnew,
+		config: holdFor(6), run: maxHoldStartsAnew,
 	},
 }
 
@@ -173,13 +177,48 @@ func longestExtensionIsHonoured(s *session, q driver.Queue) {
 	}
 }
 
+// holdFor is a config with a MaxHold of so many ticks. The cases receive for half a
+// tick, so that MaxHold is the bound from 5 ticks on.
+func holdFor(ticks time.Duration) func(*session) driver.Config {
+	return func(s *session) driver.Config { return driver.Config{MaxHold: ticks * s.tick} }
+}
+
 func maxHoldCapsOneExtension(s *session, q driver.Queue) {
 	s.send(q, "a")
+	s.expectHoldBound(q, 6*s.tick)
+}
+
+func maxHoldHasFloor(s *session, q driver.Queue) {
+	s.send(q, "a")
+	s.expectHoldBound(q, driver.MinHoldFactor*s.tick/2)
+}
+
+// expectHoldBound expects that one extension holds the message that is ready for
+// bound and no longer, and says so.
+func (s *session) expectHoldBound(q driver.Queue, bound time.Duration) {
+	s.t.Helper()
 	start := time.Now()
-	held := s.receiveFor(q, 1, s.tick)[0]
-	s.expectHeld(tryExtend(s, q, held, s.hold), start, s.tick)
-	s.expectArrival(q, start.Add(3*s.tick), "a")
+	held := s.receiveFor(q, 1, s.tick/2)[0]
+	asked := time.Now()
+	granted, err := q.Extend(s.ctx(), []driver.Extension{{Receipt: held.Receipt, Visibility: s.hold}})
+	s.expectHeld(err, start, s.tick/2)
+	s.expectGranted(granted, bound-time.Since(start)-s.slack, bound-asked.Sub(start)+s.slack)
+	s.expectArrival(q, start.Add(bound), "a")
 	s.expectExpired(q, held, "a receipt past MaxHold")
+}
+
+// expectGranted expects that an extension was granted something from least to most.
+// The backend noted the delivery and the extension while it was asked for them.
+func (s *session) expectGranted(granted []time.Duration, least, most time.Duration) {
+	s.t.Helper()
+	if s.backend.Virtual {
+		most = least // no time passes
+	} else {
+		most += s.tick // the delivery may have taken long
+	}
+	if len(granted) != 1 || granted[0] < least || granted[0] > most {
+		s.failf("extension that is cut: granted %v, want from %v to %v", granted, least, most)
+	}
 }
 
 // expectHeld checks that extending a lease worked that was made or extended
@@ -199,19 +238,19 @@ func (s *session) expectHeld(err error, since time.Time, visibility time.Duratio
 func maxHoldCapsManyExtensions(s *session, q driver.Queue) {
 	s.send(q, "a")
 	start := time.Now()
-	limit := start.Add(3 * s.tick)
-	held := s.receiveFor(q, 1, s.tick)[0]
+	limit := start.Add(6 * s.tick)
+	held := s.receiveFor(q, 1, s.tick/2)[0]
 	for extended := start; ; {
-		time.Sleep(s.tick / 2)
+		time.Sleep(s.tick / 4)
 		now := time.Now()
-		err := tryExtend(s, q, held, s.tick)
+		err := tryExtend(s, q, held, s.tick/2)
 		if err != nil && !time.Now().Before(limit) { // it may have arrived after the limit, if it left before
 			s.expectCode(err, driver.ErrReceiptExpired, "extend past MaxHold")
 			break
 		}
-		s.expectHeld(err, extended, s.tick)
+		s.expectHeld(err, extended, s.tick/2)
 		if now.After(limit.Add(s.patience)) {
-			s.failf("a message with visibility %v and MaxHold 3 is held for %v", s.tick, now.Sub(start))
+			s.failf("a message with MaxHold %v is held for %v", 6*s.tick, now.Sub(start))
 		}
 		extended = now
 	}
@@ -222,8 +261,5 @@ func maxHoldStartsAnew(s *session, q driver.Queue) {
 	s.send(q, "a")
 	s.expire(q, s.receive(q, 1)...)
 	s.sleep(s.tick)
-	start := time.Now()
-	held := s.receiveFor(q, 1, s.tick)[0]
-	s.expectHeld(tryExtend(s, q, held, s.hold), start, s.tick)
-	s.expectArrival(q, start.Add(2*s.tick), "a")
+	s.expectHoldBound(q, 6*s.tick)
 }

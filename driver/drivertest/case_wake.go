@@ -233,7 +233,7 @@ func endedContextDoesAllOrNothing(s *session, q driver.Queue) {
 			return q.Nack(ctx, []driver.Nack{{Receipt: held.Receipt}})
 		}, driver.Stats{Ready: 2}},
 		"extend": {func(q driver.Queue, held driver.Delivery) error {
-			return q.Extend(ctx, []driver.Extension{{Receipt: held.Receipt}})
+			return extended(q.Extend(ctx, []driver.Extension{{Receipt: held.Receipt}}))
 		}, driver.Stats{Ready: 2}},
 		"purge": {func(q driver.Queue, _ driver.Delivery) error { _, err := q.Purge(ctx); return err }, driver.Stats{}},
 		"stats": {func(q driver.Queue, _ driver.Delivery) error { _, err := q.Stats(ctx); return err }, driver.Stats{Ready: 1, InFlight: 1}},

@@ -5,6 +5,8 @@ import (
 	"math"
 	"slices"
 	"time"
+
+	"github.com/mailboxmq/mailbox/driver"
 )
 
 // This file checks one message at a time: that it comes from somewhere, goes
@@ -155,8 +157,8 @@ func (c *checker) surelyHeld(d *delivery, e *Event) bool {
 		}
 		last = s
 	}
-	if hold := c.terms.Config.MaxHold; hold > 0 {
-		end = min(end, d.Invoke.Time+int64(hold)*int64(d.Duration))
+	if bound := driver.HoldBound(c.terms.Config.MaxHold, d.Duration); bound > 0 {
+		end = min(end, d.Invoke.Time+int64(bound))
 	}
 	if c.anyBetween(c.byOp[OpPurge], d.Event, e) {
 		return false
@@ -248,8 +250,8 @@ func (c *checker) latestEnd(d *delivery, s *Event) int64 {
 			end = max(end, other.Return.Time+int64(other.Duration))
 		}
 	}
-	if hold := c.terms.Config.MaxHold; hold > 0 {
-		end = min(end, d.Return.Time+int64(hold)*int64(d.Duration))
+	if bound := driver.HoldBound(c.terms.Config.MaxHold, d.Duration); bound > 0 {
+		end = min(end, d.Return.Time+int64(bound))
 	}
 	return end
 }

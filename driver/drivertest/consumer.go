@@ -98,7 +98,7 @@ func (m *member) nack(q driver.Queue, d driver.Delivery) {
 }
 
 func (m *member) extend(q driver.Queue, d driver.Delivery, visibility time.Duration) {
-	m.expected("extend", q.Extend(m.t.Context(), []driver.Extension{{Receipt: d.Receipt, Visibility: visibility}}))
+	m.expected("extend", extended(q.Extend(m.t.Context(), []driver.Extension{{Receipt: d.Receipt, Visibility: visibility}})))
 }
 
 func (m *member) bury(q driver.Queue, d driver.Delivery) {
@@ -118,7 +118,7 @@ func (m *member) race(q driver.Queue, d driver.Delivery) {
 	wg.Go(func() { m.expected("ack", q.Ack(ctx, []driver.Receipt{d.Receipt})) })
 	wg.Go(func() { m.expected("nack", q.Nack(ctx, []driver.Nack{{Receipt: d.Receipt, Delay: delay}})) })
 	wg.Go(func() {
-		m.expected("extend", q.Extend(ctx, []driver.Extension{{Receipt: d.Receipt, Visibility: delay}}))
+		m.expected("extend", extended(q.Extend(ctx, []driver.Extension{{Receipt: d.Receipt, Visibility: delay}})))
 	})
 	wg.Wait()
 }

@@ -164,7 +164,7 @@ func drawConfig(t *rapid.T, a ability) (c driver.Config) {
 	c.MaxMessages = sometimes(8)
 	c.MaxBytes = 8 * sometimes(5)
 	c.MaxInFlight = sometimes(4)
-	c.MaxHold = sometimes(3)
+	c.MaxHold = pick(t, 0, 0, 0, 15*time.Second, 70*time.Second)
 	if a.deadLetters {
 		c.MaxDeliveries = sometimes(3)
 		c.MaxDead = sometimes(3)

@@ -162,8 +162,8 @@ func (m *Model) Receive(now time.Duration, req driver.ReceiveRequest) ([]driver.
 		msg.given = append(msg.given, m.nonce)
 		msg.deadline = m.now + req.Visibility
 		msg.holdUntil = 0
-		if m.config.MaxHold > 0 { // VIS-5
-			msg.holdUntil = m.now + time.Duration(m.config.MaxHold)*req.Visibility
+		if bound := driver.HoldBound(m.config.MaxHold, req.Visibility); bound > 0 { // VIS-5
+			msg.holdUntil = m.now + bound
 		}
 		msg.Deliveries++
 		if msg.FirstReceivedAt.IsZero() {
@@ -261,9 +261,11 @@ func (m *Model) Nack(now time.Duration, nacks []driver.Nack) error {
 }
 
 // Extend moves deadlines, relative to now (VIS-3), within MaxHold (VIS-5).
-func (m *Model) Extend(now time.Duration, extensions []driver.Extension) error {
+func (m *Model) Extend(now time.Duration, extensions []driver.Extension) ([]time.Duration, error) {
 	m.advance(now)
-	return eachOf(extensions, func(extension driver.Extension) error {
+	granted := make([]time.Duration, 0, len(extensions))
+	err := eachOf(extensions, func(extension driver.Extension) error {
+		granted = append(granted, 0)
 		if err := driver.CheckVisibility("extend", "Visibility", extension.Visibility, &m.traits); err != nil {
 			return err
 		}
@@ -275,9 +277,11 @@ func (m *Model) Extend(now time.Duration, extensions []driver.Extension) error {
 		if msg.holdUntil > 0 {
 			msg.deadline = min(msg.deadline, msg.holdUntil)
 		}
+		granted[len(granted)-1] = msg.deadline - m.now
 		m.settle()
 		return nil
 	})
+	return granted, err
 }
 
 // DeadLetter moves what is leased to the dead letters (DLQ-1, DLQ-4).

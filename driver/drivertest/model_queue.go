@@ -112,8 +112,12 @@ func (q *modelQueue) Nack(_ context.Context, nacks []driver.Nack) error {
 	return at(q, func(now time.Duration) error { return q.model.Nack(now, nacks) })
 }
 
-func (q *modelQueue) Extend(_ context.Context, extensions []driver.Extension) error {
-	return at(q, func(now time.Duration) error { return q.model.Extend(now, extensions) })
+func (q *modelQueue) Extend(_ context.Context, extensions []driver.Extension) (granted []time.Duration, err error) {
+	err = at(q, func(now time.Duration) error {
+		granted, err = q.model.Extend(now, extensions)
+		return err
+	})
+	return granted, err
 }
 
 func (q *modelQueue) Purge(context.Context) (removed int, err error) {

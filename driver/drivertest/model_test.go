@@ -71,7 +71,7 @@ func (s *story) nack(body string, delay time.Duration) {
 
 func (s *story) extend(body string, visibility time.Duration) {
 	s.t.Helper()
-	err := s.model.Extend(s.now, []driver.Extension{{Receipt: s.held[body], Visibility: visibility}})
+	_, err := s.model.Extend(s.now, []driver.Extension{{Receipt: s.held[body], Visibility: visibility}})
 	s.want("extend "+body, driver.At(err, 0), "")
 }
 
@@ -173,7 +173,7 @@ func TestModelVisibilityZeroDeliversAndReturns(t *testing.T) {
 }
 
 func TestModelExtendIsRelativeToNowAndBoundedByMaxHold(t *testing.T) {
-	s := tell(t, driver.Config{MaxHold: 2})
+	s := tell(t, driver.Config{MaxHold: time.Minute})
 	s.send("a")
 	s.receive(1, s5, "a")
 	s.pass(s1)
@@ -182,7 +182,13 @@ func TestModelExtendIsRelativeToNowAndBoundedByMaxHold(t *testing.T) {
 	s.counts(1, 0, 0, 0)
 	s.receive(1, s5, "a")
 	s.extend("a", time.Hour)
-	s.pass(s10 - 1)
+	s.pass(time.Minute - 1)
+	s.counts(0, 0, 1, 0)
+	s.pass(1)
+	s.counts(1, 0, 0, 0)
+	s.receive(1, s10, "a")
+	s.extend("a", time.Hour)
+	s.pass(10*s10 - 1) // ten times the visibility is longer
 	s.counts(0, 0, 1, 0)
 	s.pass(1)
 	s.counts(1, 0, 0, 0)

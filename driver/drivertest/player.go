@@ -190,7 +190,10 @@ func (o extendOperation) play(ctx context.Context, p *player) result {
 	for i, n := range o.deliveries {
 		extensions[i] = driver.Extension{Receipt: p.receipt(n), Visibility: o.visibility}
 	}
-	return positions(len(extensions), p.queue.Extend(ctx, extensions))
+	granted, err := p.queue.Extend(ctx, extensions)
+	r := positions(len(extensions), err)
+	r.addf("granted %v", granted)
+	return r
 }
 
 func (o buryOperation) play(ctx context.Context, p *player) result {

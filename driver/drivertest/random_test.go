@@ -86,7 +86,7 @@ type mutant struct {
 	receive func(q *modelQueue, req driver.ReceiveRequest) ([]driver.Delivery, error)
 	ack     func(q *modelQueue, receipts []driver.Receipt) error
 	nack    func(q *modelQueue, nacks []driver.Nack) error
-	extend  func(q *modelQueue, extensions []driver.Extension) error
+	extend  func(q *modelQueue, extensions []driver.Extension) ([]time.Duration, error)
 	bury    func(q *modelQueue, burials []driver.Burial) error
 	redrive func(q *modelQueue, ids []string, limit int) (int, error)
 	ackLate func(q *modelQueue, receipts []driver.Receipt) error
@@ -123,7 +123,7 @@ func (m *mutant) Nack(ctx context.Context, nacks []driver.Nack) error {
 	return m.modelQueue.Nack(ctx, nacks)
 }
 
-func (m *mutant) Extend(ctx context.Context, extensions []driver.Extension) error {
+func (m *mutant) Extend(ctx context.Context, extensions []driver.Extension) ([]time.Duration, error) {
 	if m.extend != nil {
 		return m.extend(m.modelQueue, extensions)
 	}
@@ -267,7 +267,7 @@ var mutants = []struct {
 		_ = q.Ack(context.Background(), receipts)
 		return nil
 	}}},
-	{"an extension cannot shorten", mutant{extend: func(q *modelQueue, extensions []driver.Extension) error {
+	{"an extension cannot shorten", mutant{extend: func(q *modelQueue, extensions []driver.Extension) ([]time.Duration, error) {
 		for i, e := range extensions {
 			if msg := q.model.held(e.Receipt); msg != nil {
 				extensions[i].Visibility = max(e.Visibility, msg.deadline-q.model.now)
@@ -275,7 +275,7 @@ var mutants = []struct {
 		}
 		return q.Extend(context.Background(), extensions)
 	}}},
-	{"an extension knows no MaxHold", mutant{extend: func(q *modelQueue, extensions []driver.Extension) error {
+	{"an extension knows no MaxHold", mutant{extend: func(q *modelQueue, extensions []driver.Extension) ([]time.Duration, error) {
 		for _, msg := range q.model.waiting {
 			msg.holdUntil = 0
 		}

@@ -250,7 +250,7 @@ func (q *recordedQueue) Nack(ctx context.Context, nacks []driver.Nack) error {
 	return err
 }
 
-func (q *recordedQueue) Extend(ctx context.Context, extensions []driver.Extension) error {
+func (q *recordedQueue) Extend(ctx context.Context, extensions []driver.Extension) ([]time.Duration, error) {
 	if len(extensions) == 0 {
 		return q.Queue.Extend(ctx, extensions)
 	}
@@ -259,9 +259,9 @@ func (q *recordedQueue) Extend(ctx context.Context, extensions []driver.Extensio
 		c.events[i].Receipt, c.events[i].Duration = extension.Receipt, extension.Visibility
 	}
 	c.invoke()
-	err := q.Queue.Extend(ctx, extensions)
+	granted, err := q.Queue.Extend(ctx, extensions)
 	c.end(err, nil)
-	return err
+	return granted, err
 }
 
 func (q *recordedQueue) Purge(ctx context.Context) (int, error) {

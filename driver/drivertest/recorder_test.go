@@ -26,7 +26,7 @@ func TestRecorderWritesDownEveryElement(t *testing.T) {
 	ctx := t.Context()
 	_, _ = q.Send(ctx, []driver.Outgoing{{Body: []byte("a")}, {Body: []byte("b"), Delay: time.Minute, Group: "g"}, {Body: []byte("c")}})
 	deliveries, _ := q.Receive(ctx, driver.ReceiveRequest{Max: 5, Visibility: time.Minute})
-	_ = q.Extend(ctx, []driver.Extension{{Receipt: deliveries[0].Receipt, Visibility: time.Hour}})
+	_, _ = q.Extend(ctx, []driver.Extension{{Receipt: deliveries[0].Receipt, Visibility: time.Hour}})
 	_ = q.Ack(ctx, []driver.Receipt{deliveries[0].Receipt, {Handle: "nobody", Nonce: 9}})
 	_ = q.Ack(ctx, nil) // an empty batch is no event
 	_, _ = q.Purge(ctx)

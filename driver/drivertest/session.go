@@ -293,6 +293,9 @@ func (s *session) extend(q driver.Queue, d driver.Delivery, visibility time.Dura
 	s.ok(tryExtend(s, q, d, visibility), "extend %q by %v", brief(d.Body), visibility)
 }
 
+// extended is the error of an extension.
+func extended(_ []time.Duration, err error) error { return err }
+
 // expire ends leases as their deadline would, without the waiting.
 func (s *session) expire(q driver.Queue, deliveries ...driver.Delivery) {
 	s.t.Helper()
@@ -312,7 +315,7 @@ func tryNack(s *session, q driver.Queue, d driver.Delivery, delay time.Duration,
 }
 
 func tryExtend(s *session, q driver.Queue, d driver.Delivery, visibility time.Duration) error {
-	return q.Extend(s.ctx(), []driver.Extension{{Receipt: d.Receipt, Visibility: visibility}})
+	return extended(q.Extend(s.ctx(), []driver.Extension{{Receipt: d.Receipt, Visibility: visibility}}))
 }
 
 // An outcome is what a receive in the background came to, and when.

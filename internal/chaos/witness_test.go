@@ -104,9 +104,9 @@ func (w *witness) Nack(ctx context.Context, nacks []driver.Nack) (err error) {
 	return err
 }
 
-func (w *witness) Extend(ctx context.Context, extensions []driver.Extension) (err error) {
-	w.watch(func(q fullQueue) { err = q.Extend(ctx, extensions) })
-	return err
+func (w *witness) Extend(ctx context.Context, extensions []driver.Extension) (granted []time.Duration, err error) {
+	w.watch(func(q fullQueue) { granted, err = q.Extend(ctx, extensions) })
+	return granted, err
 }
 
 func (w *witness) DeadLetter(ctx context.Context, burials []driver.Burial) (err error) {
@@ -140,7 +140,7 @@ func (th *threshold) Nack(ctx context.Context, nacks []driver.Nack) error {
 	return th.fullQueue.Nack(ctx, nacks)
 }
 
-func (th *threshold) Extend(ctx context.Context, extensions []driver.Extension) error {
+func (th *threshold) Extend(ctx context.Context, extensions []driver.Extension) ([]time.Duration, error) {
 	th.cross()
 	return th.fullQueue.Extend(ctx, extensions)
 }

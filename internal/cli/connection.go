@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/spf13/pflag"
 
@@ -257,7 +258,7 @@ type messenger interface {
 	Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error)
 	Ack(ctx context.Context, receipts []driver.Receipt) error
 	Nack(ctx context.Context, nacks []driver.Nack) error
-	Extend(ctx context.Context, extensions []driver.Extension) error
+	Extend(ctx context.Context, extensions []driver.Extension) ([]time.Duration, error)
 	Close() error
 }
 

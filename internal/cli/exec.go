@@ -125,7 +125,7 @@ func (r *receiver) execute(ctx context.Context, d *driver.Delivery) executionVie
 		v.Outcome, v.Error = outcomeLost, "the lease was lost while the command ran"
 	case cause != nil:
 		v.Outcome, v.Error = outcomeReleased, "the command was interrupted"
-		err = r.queue.Extend(settleCtx, []driver.Extension{{Receipt: d.Receipt}})
+		_, err = r.queue.Extend(settleCtx, []driver.Extension{{Receipt: d.Receipt}})
 	default:
 		v.Outcome, v.Error = outcomeNacked, failure.Error()
 		err = r.queue.Nack(settleCtx, []driver.Nack{{Receipt: d.Receipt, Delay: r.delay(d.Deliveries), Cause: failure.Error()}})
@@ -150,7 +150,7 @@ func (r *receiver) extend(ctx context.Context, stop context.CancelCauseFunc, rec
 			return
 		case <-ticker.C:
 		}
-		err := r.queue.Extend(ctx, []driver.Extension{{Receipt: receipt, Visibility: r.flags.visibility}})
+		_, err := r.queue.Extend(ctx, []driver.Extension{{Receipt: receipt, Visibility: r.flags.visibility}})
 		if errors.Is(err, driver.ErrReceiptExpired) && ctx.Err() == nil {
 			stop(driver.ErrReceiptExpired)
 			return

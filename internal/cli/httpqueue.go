@@ -32,10 +32,13 @@ type (
 	}
 	batchAnswer struct {
 		Results []struct {
-			OK        bool         `json:"ok"`
-			MessageID string       `json:"msg_id"`
-			Duplicate bool         `json:"duplicate"`
-			Error     *refusalBody `json:"error"`
+			OK        bool   `json:"ok"`
+			MessageID string `json:"msg_id"`
+			Duplicate bool   `json:"duplicate"`
+			// VisibilityMS is what an extension was granted, absent in answers of
+			// earlier daemons.
+			VisibilityMS *float64     `json:"visibility_ms"`
+			Error        *refusalBody `json:"error"`
 		} `json:"results"`
 	}
 	receiveBody struct {
@@ -137,7 +140,7 @@ func (q *httpQueue) Ack(ctx context.Context, receipts []driver.Receipt) error {
 	for i := range receipts {
 		texts[i] = receipts[i].Handle
 	}
-	return q.settle(ctx, "/v1/ack", "receipts", texts, len(texts))
+	return q.settle(ctx, "/v1/ack", "receipts", texts, len(texts), new(batchAnswer))
 }
 
 // Nack gives messages back.
@@ -146,21 +149,29 @@ func (q *httpQueue) Nack(ctx context.Context, nacks []driver.Nack) error {
 	for i, n := range nacks {
 		elements[i] = settleElement{Receipt: n.Receipt.Handle, DelayMS: milliseconds(n.Delay), Reason: n.Cause}
 	}
-	return q.settle(ctx, "/v1/nack", "nacks", elements, len(elements))
+	return q.settle(ctx, "/v1/nack", "nacks", elements, len(elements), new(batchAnswer))
 }
 
-// Extend moves deadlines.
-func (q *httpQueue) Extend(ctx context.Context, extensions []driver.Extension) error {
+// Extend moves deadlines. A daemon of an earlier version does not say what it
+// granted, and is taken to have granted what was asked for.
+func (q *httpQueue) Extend(ctx context.Context, extensions []driver.Extension) ([]time.Duration, error) {
 	elements := make([]settleElement, len(extensions))
 	for i, e := range extensions {
 		elements[i] = settleElement{Receipt: e.Receipt.Handle, VisibilityMS: milliseconds(e.Visibility)}
 	}
-	return q.settle(ctx, "/v1/extend", "extensions", elements, len(elements))
+	var answer batchAnswer
+	err := q.settle(ctx, "/v1/extend", "extensions", elements, len(elements), &answer)
+	granted := driver.GrantedAsAsked(extensions, err)
+	for i := range min(len(granted), len(answer.Results)) {
+		if ms := answer.Results[i].VisibilityMS; ms != nil {
+			granted[i] = time.Duration(*ms * float64(time.Millisecond))
+		}
+	}
+	return granted, err
 }
 
-func (q *httpQueue) settle(ctx context.Context, path, field string, elements any, n int) error {
-	var answer batchAnswer
-	if err := q.api.ask(ctx, question{path: path, body: map[string]any{"topic": q.name, field: elements}}, &answer); err != nil {
+func (q *httpQueue) settle(ctx context.Context, path, field string, elements any, n int, answer *batchAnswer) error {
+	if err := q.api.ask(ctx, question{path: path, body: map[string]any{"topic": q.name, field: elements}}, answer); err != nil {
 		return err
 	}
 	return answer.failures(n)

@@ -26,7 +26,7 @@ type configBody struct {
 	RetainReadyCount *int     `json:"retain_ready_count,omitempty"`
 	RetainDeadMS     *float64 `json:"retain_dead_ms,omitempty"`
 	RetainDeadCount  *int     `json:"retain_dead_count,omitempty"`
-	MaxHold          *int     `json:"max_hold,omitempty"`
+	MaxHoldMS        *float64 `json:"max_hold_ms,omitempty"`
 	DeadLetterTo     string   `json:"dead_letter_to"`
 	// What no flag sets, and must not be lost when another setting is changed.
 	DropExpired bool   `json:"drop_expired,omitempty"`
@@ -53,7 +53,7 @@ type configFlags struct {
 	dedupMax                 int
 	retainReady, retainDead  time.Duration
 	readyCount, deadCount    int
-	maxHold                  int
+	maxHold                  time.Duration
 	deadLetterTo             string
 }
 
@@ -72,7 +72,7 @@ func (f *configFlags) register(flags *pflag.FlagSet) {
 	flags.IntVar(&f.readyCount, "retain-ready-count", 0, "how many messages are kept before the oldest are dead letters; 0 turns it off")
 	flags.DurationVar(&f.retainDead, "retain-dead", 0, "how long dead letters are kept; 0 turns it off")
 	flags.IntVar(&f.deadCount, "retain-dead-count", 0, "how many dead letters are kept before the oldest are removed; 0 turns it off")
-	flags.IntVar(&f.maxHold, "max-hold", 0, "how many times its visibility a message can be held; 0 turns it off")
+	flags.DurationVar(&f.maxHold, "max-hold", 0, "how long a delivery can be held by extending it, at least 10 times its visibility; 0 turns it off")
 	flags.StringVar(&f.deadLetterTo, "dead-letter-to", "", "queue that dead letters are sent to")
 }
 
@@ -92,7 +92,7 @@ var setters = map[string]func(f *configFlags, to *configBody){
 	"retain-ready-count": func(f *configFlags, to *configBody) { to.RetainReadyCount = &f.readyCount },
 	"retain-dead":        func(f *configFlags, to *configBody) { to.RetainDeadMS = inMilliseconds(f.retainDead) },
 	"retain-dead-count":  func(f *configFlags, to *configBody) { to.RetainDeadCount = &f.deadCount },
-	"max-hold":           func(f *configFlags, to *configBody) { to.MaxHold = &f.maxHold },
+	"max-hold":           func(f *configFlags, to *configBody) { to.MaxHoldMS = inMilliseconds(f.maxHold) },
 	"dead-letter-to":     func(f *configFlags, to *configBody) { to.DeadLetterTo = f.deadLetterTo },
 }
 
@@ -150,7 +150,7 @@ func (c *configBody) words() [][2]string {
 		{"retain-ready-count", number(c.RetainReadyCount)},
 		{"retain-dead", span(c.RetainDeadMS)},
 		{"retain-dead-count", number(c.RetainDeadCount)},
-		{"max-hold", number(c.MaxHold)},
+		{"max-hold", span(c.MaxHoldMS)},
 	}
 	if c.DeadLetterTo != "" {
 		words = append(words, [2]string{"dead-letter-to", c.DeadLetterTo})

@@ -245,5 +245,5 @@ func (r *receiver) giveBack(ctx context.Context, deliveries []driver.Delivery) {
 	for i := range deliveries {
 		extensions[i].Receipt = deliveries[i].Receipt
 	}
-	_ = r.queue.Extend(ctx, extensions) // else they come back when their leases end
+	_, _ = r.queue.Extend(ctx, extensions) // else they come back when their leases end
 }

@@ -92,6 +92,18 @@ func (s *shell) extendCommand() *cobra.Command {
 type settledView struct {
 	ID      string `json:"id"`
 	Outcome string `json:"outcome"`
+	// VisibilityMS is how long an extended delivery is leased from now on.
+	VisibilityMS *float64 `json:"visibility_ms,omitempty"`
+}
+
+// words is the outcome for people. An extension that was cut says to how long.
+func (v *settledView) words(asked any) string {
+	ms, ok := asked.(int64)
+	if v.VisibilityMS == nil || !ok || *v.VisibilityMS >= float64(ms) {
+		return v.Outcome
+	}
+	granted := time.Duration(*v.VisibilityMS * float64(time.Millisecond))
+	return fmt.Sprintf("%s by %v: max-hold of the queue is reached", v.Outcome, granted.Round(time.Millisecond))
 }
 
 var outcomes = map[string]string{"ack": "acked", "nack": "nacked", "extend": "extended", "bury": "dead"}
@@ -115,9 +127,13 @@ func (s *shell) settle(ctx context.Context, verb string, d *deliveryFlags, ids [
 	}
 	var first error
 	for _, id := range ids {
-		err := connection.api.ask(ctx, question{path: "/v1/" + verb + "/" + url.PathEscape(id), body: body}, nil)
+		view := settledView{ID: id, Outcome: outcomes[verb]}
+		answer := struct {
+			VisibilityMS **float64 `json:"visibility_ms"`
+		}{&view.VisibilityMS}
+		err := connection.api.ask(ctx, question{path: "/v1/" + verb + "/" + url.PathEscape(id), body: body}, &answer)
 		if err == nil {
-			if err := s.say(settledView{id, outcomes[verb]}, "%s\t%s", id, outcomes[verb]); err != nil {
+			if err := s.say(view, "%s\t%s", id, view.words(body["visibility_ms"])); err != nil {
 				return err
 			}
 			continue

@@ -34,7 +34,7 @@ func anyConfig(t *rapid.T) driver.Config {
 		RetainReady:   driver.Retention{Age: seconds("ready age"), Count: small("ready count")},
 		RetainDead:    driver.Retention{Age: seconds("dead age"), Count: small("dead count")},
 		DropExpired:   rapid.Bool().Draw(t, "drop expired"),
-		MaxHold:       rapid.SampledFrom([]int{0, 2}).Draw(t, "max hold"),
+		MaxHold:       rapid.SampledFrom([]time.Duration{0, 2 * time.Second, 20 * time.Second}).Draw(t, "max hold"),
 	}
 }
 
@@ -100,7 +100,7 @@ func TestStructureHoldsUnderRandomPrograms(t *testing.T) {
 			},
 			"ack":    func(*rapid.T) { _ = s.Ack(at(now), anyDelivery()) },
 			"nack":   func(*rapid.T) { _ = s.Nack(at(now), anyDelivery(), seconds("delay", 4), "cause") },
-			"extend": func(*rapid.T) { _ = s.Extend(at(now), anyDelivery(), seconds("visibility", 6)) },
+			"extend": func(*rapid.T) { _, _ = s.Extend(at(now), anyDelivery(), seconds("visibility", 6)) },
 			"bury":   func(*rapid.T) { _ = s.DeadLetter(at(now), anyDelivery(), driver.ReasonFatal, "cause", "type") },
 			"redrive": func(*rapid.T) {
 				s.Advance(at(now))

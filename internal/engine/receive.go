@@ -1,6 +1,10 @@
 package engine
 
-import "time"
+import (
+	"time"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
 
 // Receive leases up to most ready messages whose bodies add up to no more than
 // maxBytes (0: no bound; the first is always allowed), appends them to out and
@@ -86,8 +90,8 @@ func (s *Shard) lease(now Moment, e *Entry, visibility time.Duration) {
 	s.nextNonce++
 	e.Due = now.At.Add(visibility)
 	e.HoldUntil = never
-	if s.config.MaxHold > 0 {
-		e.HoldUntil = now.At.Add(time.Duration(s.config.MaxHold) * visibility)
+	if bound := driver.HoldBound(s.config.MaxHold, visibility); bound > 0 {
+		e.HoldUntil = now.At.Add(bound)
 	}
 	if e.FirstReceivedAt == 0 {
 		e.FirstReceivedAt = now.Wall

@@ -1,13 +1,18 @@
 package engine
 
-import "github.com/mailboxmq/mailbox/driver"
+import (
+	"time"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
 
 // rules are what a shard needs of its queue's configuration. There are many shards,
 // and most of them rest, so the rest of it is left out.
 type rules struct {
-	MaxDeliveries, MaxMessages, MaxBytes, MaxInFlight, MaxDead, MaxHold int
-	RetainReady, RetainDead                                             driver.Retention
-	StrictGroups, FairGroups, DropExpired                               bool
+	MaxDeliveries, MaxMessages, MaxBytes, MaxInFlight, MaxDead int
+	MaxHold                                                    time.Duration
+	RetainReady, RetainDead                                    driver.Retention
+	StrictGroups, FairGroups, DropExpired                      bool
 }
 
 func rulesOf(config *driver.Config) rules {

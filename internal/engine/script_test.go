@@ -132,7 +132,7 @@ func (p *player) config(options map[string]string) (c driver.Config) {
 		case "max-dead":
 			c.MaxDead = p.number(value)
 		case "max-hold":
-			c.MaxHold = p.number(value)
+			c.MaxHold = p.duration(value)
 		case "retain-ready":
 			c.RetainReady.Age = p.duration(value)
 		case "retain-ready-count":
@@ -199,7 +199,7 @@ func (p *player) settle(op string, names []string, options map[string]string) (o
 		case "nack":
 			err = p.shard.Nack(p.moment(), delivery, p.duration(options["delay"]), options["cause"])
 		case "extend":
-			err = p.shard.Extend(p.moment(), delivery, p.duration(options["visibility"]))
+			_, err = p.shard.Extend(p.moment(), delivery, p.duration(options["visibility"]))
 		case "bury":
 			err = p.shard.DeadLetter(p.moment(), delivery, driver.Reason(options["reason"]), options["cause"], "")
 		}

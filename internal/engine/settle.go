@@ -40,19 +40,21 @@ func (s *Shard) DeadLetter(now Moment, d Delivery, reason driver.Reason, cause, 
 	return err
 }
 
-// Extend moves the deadline of a message to visibility from now; 0 ends the
-// lease. It may return ErrReceiptExpired.
-func (s *Shard) Extend(now Moment, d Delivery, visibility time.Duration) error {
+// Extend moves the deadline of a message to visibility from now, or to the end of
+// its holding time if that is earlier, and returns how long it is leased from now;
+// 0 ends the lease. It may return ErrReceiptExpired.
+func (s *Shard) Extend(now Moment, d Delivery, visibility time.Duration) (granted time.Duration, err error) {
 	s.Advance(now)
 	e := s.held(d)
 	if e == nil {
-		return driver.ErrReceiptExpired
+		return 0, driver.ErrReceiptExpired
 	}
 	e.Due = min(now.At.Add(visibility), e.HoldUntil)
+	granted = time.Duration(e.Due - now.At)
 	s.timers.fix(e)
 	s.effect(Leased, e)
 	s.Advance(now)
-	return nil
+	return granted, nil
 }
 
 // expire ends a lease that nobody settled, at the moment it ran out.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"time"
 
 	"github.com/oklog/ulid/v2"
 
@@ -78,10 +79,11 @@ func (h *handle) Nack(ctx context.Context, nacks []driver.Nack) error {
 
 // Extend does not wait for a journal: a lease that is lost in a crash means an
 // early redelivery, which at-least-once allows.
-func (h *handle) Extend(ctx context.Context, extensions []driver.Extension) error {
+func (h *handle) Extend(ctx context.Context, extensions []driver.Extension) ([]time.Duration, error) {
 	if err := h.check(ctx, "extend"); err != nil {
-		return err
+		return nil, err
 	}
+	granted := make([]time.Duration, len(extensions))
 	traits := h.settings.Load().traits
 	settling := settling{run: run{queue: h.queue}, op: "extend", length: len(extensions)}
 	for i, extension := range extensions {
@@ -90,12 +92,17 @@ func (h *handle) Extend(ctx context.Context, extensions []driver.Extension) erro
 			continue
 		}
 		if delivery, ok := settling.locate(i, extension.Receipt); ok {
-			if settling.shard.engine.Extend(h.now(), delivery, extension.Visibility) != nil {
+			var err error
+			if granted[i], err = settling.shard.engine.Extend(h.now(), delivery, extension.Visibility); err != nil {
 				settling.fail(i, h.expired("extend", extension.Receipt))
 			}
 		}
 	}
-	return settling.finish(true)
+	err := settling.finish(true)
+	if _, ok := errors.AsType[*driver.BatchError](err); err != nil && !ok {
+		return nil, err
+	}
+	return granted, err
 }
 
 // settling is one call of Ack, Nack, Extend or DeadLetter on its way.

@@ -18,6 +18,9 @@ const (
 	OpPurge     uint16 = 0x16
 	OpStats     uint16 = 0x17
 	OpPeek      uint16 = 0x18
+	// OpExtendGranted is OpExtend, and its answer says what was granted. Earlier
+	// servers answer StatusUnsupported.
+	OpExtendGranted uint16 = 0x19
 
 	OpBury        uint16 = 0x20
 	OpDeadLetters uint16 = 0x21

@@ -2,6 +2,7 @@ package oap
 
 import (
 	"errors"
+	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
 )
@@ -137,6 +138,39 @@ func AppendFailures(dst []byte, errs []error) []byte {
 // payload.
 func ParseFailures(payload []byte, n int) (batch *driver.BatchError, err error) {
 	r := reader{rest: payload}
+	if batch = r.failures(n); r.end() != nil {
+		return nil, r.err
+	}
+	return batch, nil
+}
+
+// AppendGranted writes the answer to OpExtendGranted: the failures of the batch, and
+// what each position was granted.
+func AppendGranted(dst []byte, granted []time.Duration, errs []error) []byte {
+	dst = AppendFailures(dst, errs)
+	for _, visibility := range granted {
+		dst = appendDuration(dst, visibility)
+	}
+	return dst
+}
+
+// ParseGranted reads the answer to an OpExtendGranted of n elements; see
+// ParseFailures.
+func ParseGranted(payload []byte, n int) (granted []time.Duration, batch *driver.BatchError, err error) {
+	r := reader{rest: payload}
+	batch = r.failures(n)
+	granted = make([]time.Duration, n)
+	for i := range granted {
+		granted[i] = r.duration()
+	}
+	if err := r.end(); err != nil {
+		return nil, nil, err
+	}
+	return granted, batch, nil
+}
+
+// failures reads what AppendFailures wrote.
+func (r *reader) failures(n int) (batch *driver.BatchError) {
 	failed := r.count(2)
 	if failed > n {
 		r.fail("more failures than elements")
@@ -152,10 +186,10 @@ func ParseFailures(payload []byte, n int) (batch *driver.BatchError, err error) 
 			r.fail("positions of failures are not in order")
 		}
 		if r.err != nil {
-			return nil, r.err
+			return nil
 		}
 		batch.Errs[position] = failure
 		next = position + 1
 	}
-	return batch, r.end()
+	return batch
 }

@@ -181,7 +181,7 @@ func AppendConfig(dst []byte, c *driver.Config) []byte {
 		dst = appendDuration(dst, retention.Age)
 		dst = appendSigned(dst, int64(retention.Count))
 	}
-	dst = appendSigned(dst, int64(c.MaxHold))
+	dst = appendDuration(dst, c.MaxHold)
 	dst = appendText(dst, c.DeadLetterTo)
 	dst = appendFlag(dst, c.DropExpired)
 	return appendText(dst, c.Annotation)
@@ -222,7 +222,7 @@ func (r *reader) config() driver.Config {
 		DedupWindow: r.duration(), DedupMax: r.int(),
 		RetainReady: driver.Retention{Age: r.duration(), Count: r.int()},
 		RetainDead:  driver.Retention{Age: r.duration(), Count: r.int()},
-		MaxHold:     r.int(), DeadLetterTo: r.text(), DropExpired: r.flag(), Annotation: r.text(),
+		MaxHold:     r.duration(), DeadLetterTo: r.text(), DropExpired: r.flag(), Annotation: r.text(),
 	}
 }
 

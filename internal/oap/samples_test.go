@@ -188,6 +188,17 @@ func answerSamples() []sample {
 				return oap.AppendSent(nil, sent, errs), err
 			},
 		},
+		{"granted", oap.AppendGranted(nil, []time.Duration{time.Minute, 0}, []error{nil, &anError}), func(p []byte) ([]byte, error) {
+			granted, batch, err := oap.ParseGranted(p, 2)
+			if err != nil {
+				return nil, err
+			}
+			var errs []error
+			if batch != nil {
+				errs = batch.Errs
+			}
+			return oap.AppendGranted(nil, granted, errs), nil
+		}},
 		{"failures", oap.AppendFailures(nil, []error{nil, &anError, nil, &anError}), func(p []byte) ([]byte, error) {
 			batch, err := oap.ParseFailures(p, 4)
 			if batch == nil {

@@ -15,6 +15,7 @@ local INFINITE = math.huge
 local ID, TICKET, HEAD = 26, 34, 48 -- how long ids, tickets and heads of answers are
 local SENT_BYTES = 28 -- how long what was sent is at least, see record.go
 local HAUL_HEAD, HAUL_CELL, HAUL_MOST = 32, 39, 16 -- of manifests, see haul.lua
+local HOLD_FACTOR = 10 -- driver.MinHoldFactor
 local CONFIG, STATE = '<ddddddddddddddd', '<dddddddddddd'
 
 local floor, fence, session, turn = tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5])
@@ -35,5 +36,8 @@ local remembered = known[4]
 -- haul.lua.
 local version, strict, maxDeliveries, maxMessages, maxBytes, maxInFlight, maxDead, maxHold,
   window, dedupMax, readyAge, readyCount, deadAge, deadCount, forwards = parse(CONFIG, known[2])
+-- maxHold is in nanoseconds, and up to 2^20 a multiple of the visibility that an
+-- earlier version wrote: both as driver.ReadMaxHold reads them.
+maxHold = (maxHold > 0 and maxHold <= 1048576) and 43200000000 or math.ceil(maxHold / 1000)
 local clock, offset, term, last, death, bytes, next, wantsReady, wantsDue, hasReturned, hauls, hauled = parse(STATE, known[3])
 local nextBefore = next

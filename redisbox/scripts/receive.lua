@@ -53,7 +53,7 @@ end
 -- lease hands a message out.
 local function lease(e, nonce, visibility)
   e.deliveries, e.nonce, e.kept = e.deliveries + 1, nonce, true
-  e.hold = shard.maxHold > 0 and shard.now + shard.maxHold * visibility or 0
+  e.hold = shard.maxHold > 0 and shard.now + math.max(shard.maxHold, HOLD_FACTOR * visibility) or 0
   if e.first == 0 then
     e.first = shard.wall
   end

@@ -5,19 +5,23 @@
 -- (visibility); b bury (reason, failure, kind); r return, as if it had not been
 -- delivered.
 --
--- The letters: s settled, x the receipt has expired, f the dead letters are full.
+-- The letters: s settled, x the receipt has expired, f the dead letters are full, c
+-- extended, but not as far as was asked for. After the letters comes for each c how
+-- far it was, packed.
 
--- act settles a message that is held, and returns the letter for it.
+-- act settles a message that is held, and returns the letter for it, and with c what
+-- comes with it.
 local function act(what, e, detail)
   if what == 'e' then
     local due = shard.now + parse('<d', detail)
-    if e.hold > 0 then
-      due = math.min(due, e.hold)
+    local cut = e.hold > 0 and e.hold < due and pack('<d', e.hold - shard.now)
+    if cut then
+      due = e.hold
     end
     call('ZADD', shard.invisible, due, e.id)
     engine.note(due)
     engine.advance()
-    return 's'
+    return cut and 'c' or 's', cut
   end
   local delay, reason, failure = 0, '', ''
   if what == 'n' then
@@ -77,7 +81,7 @@ end
 -- over have come back by now, so a receipt is good exactly if it has the nonce of
 -- the latest delivery.
 function engine.settle(from, to)
-  local letters = {}
+  local letters, grants = {}, {}
   for i = from, to, 2 do
     local how = ARGV[i + 1]
     local name = sub(how, 2, 10)
@@ -85,11 +89,13 @@ function engine.settle(from, to)
     local e = engine.get(ARGV[i])
     local what, detail = sub(how, 1, 1), sub(how, 12)
     if e.nonce == engine.nonceOf(name, byte(how, 11)) then
-      letters[#letters + 1] = act(what == 'l' and 'a' or what, e, detail)
+      local letter, grant = act(what == 'l' and 'a' or what, e, detail)
+      letters[#letters + 1] = letter
+      grants[#grants + 1] = grant or nil
     else
       letters[#letters + 1] = what == 'l' and late(ARGV[i], parse('<d', detail)) or 'x'
     end
   end
   letters = concat(letters)
-  return string.find(letters, '[^s]') and letters or ''
+  return string.find(letters, '[^s]') and letters .. concat(grants) or ''
 end

@@ -40,7 +40,7 @@ if simple and demand > 0 and hasReturned == 0
     counts, taken = nil, 0
   elseif taken > 0 then
     local due = now + visibility
-    local manifest, over = pack('<ddd', due, wall, maxHold > 0 and now + maxHold * visibility or 0), format('%.0f', due)
+    local manifest, over = pack('<ddd', due, wall, maxHold > 0 and now + math.max(maxHold, HOLD_FACTOR * visibility) or 0), format('%.0f', due)
     local leases, contents = {}, {}
     for from = 0, taken - 1, HAUL_MOST do
       local to, total, k = math.min(from + HAUL_MOST, taken), 0, #leases

@@ -205,8 +205,8 @@ func (q movesInSteps) Stats(ctx context.Context) (driver.Stats, error) {
 
 type sparesGivenUp struct{ remembering }
 
-func (q sparesGivenUp) Extend(ctx context.Context, extensions []driver.Extension) error {
-	return each(extensions, func(extension driver.Extension) error {
+func (q sparesGivenUp) Extend(ctx context.Context, extensions []driver.Extension) ([]time.Duration, error) {
+	return eachExtension(extensions, func(extension driver.Extension) ([]time.Duration, error) {
 		d, ok := q.delivered.get(extension.Receipt)
 		if limit := q.config().MaxDeliveries; !ok || limit == 0 || extension.Visibility > 0 || d.Deliveries < limit {
 			return q.Queue.Extend(ctx, []driver.Extension{extension})
@@ -215,7 +215,7 @@ func (q sparesGivenUp) Extend(ctx context.Context, extensions []driver.Extension
 		if err == nil {
 			_, err = q.sendOne(ctx, again(d.Message))
 		}
-		return err
+		return nil, err
 	})
 }
 

@@ -180,7 +180,7 @@ func (q prefersNewcomers) Receive(ctx context.Context, req driver.ReceiveRequest
 	}))
 	for i, d := range got {
 		if i != chosen {
-			_ = q.Queue.Extend(ctx, []driver.Extension{{Receipt: d.Receipt}})
+			_, _ = q.Queue.Extend(ctx, []driver.Extension{{Receipt: d.Receipt}})
 		}
 	}
 	q.served.put(got[chosen].Group, true)

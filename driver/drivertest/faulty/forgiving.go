@@ -116,7 +116,7 @@ func (q acksNackedLate) AckLate(ctx context.Context, receipts []driver.Receipt) 
 				err = q.Queue.Ack(ctx, []driver.Receipt{d.Receipt})
 				continue
 			}
-			receiveErr = errors.Join(receiveErr, q.Queue.Extend(ctx, []driver.Extension{{Receipt: d.Receipt}}))
+			receiveErr = errors.Join(receiveErr, extended(q.Queue.Extend(ctx, []driver.Extension{{Receipt: d.Receipt}})))
 		}
 		if receiveErr != nil {
 			return receiveErr

@@ -266,7 +266,7 @@ func (q refuses) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driv
 func (r *refusals) giveBack(ctx context.Context, q passing, d driver.Delivery) {
 	times, _ := r.uncount.get(d.ID)
 	r.uncount.put(d.ID, times+1)
-	_ = q.Queue.Extend(ctx, []driver.Extension{{Receipt: d.Receipt}})
+	_, _ = q.Queue.Extend(ctx, []driver.Extension{{Receipt: d.Receipt}})
 }
 
 func (r *refusals) counted(d driver.Delivery) driver.Delivery {
@@ -375,7 +375,7 @@ func (q oneOfGroup) Receive(ctx context.Context, req driver.ReceiveRequest) ([]d
 	taken := make(map[string]bool)
 	for _, d := range got {
 		if taken[d.Group] {
-			_ = q.Queue.Extend(ctx, []driver.Extension{{Receipt: d.Receipt}})
+			_, _ = q.Queue.Extend(ctx, []driver.Extension{{Receipt: d.Receipt}})
 			continue
 		}
 		taken[d.Group] = true

@@ -171,15 +171,15 @@ func (q expiresToTail) Receive(ctx context.Context, req driver.ReceiveRequest) (
 	return got, err
 }
 
-func (q expiresToTail) Extend(ctx context.Context, extensions []driver.Extension) error {
-	err := q.Queue.Extend(ctx, extensions)
+func (q expiresToTail) Extend(ctx context.Context, extensions []driver.Extension) ([]time.Duration, error) {
+	granted, err := q.Queue.Extend(ctx, extensions)
 	for i, extension := range extensions {
 		if held, ok := q.held.get(extension.Receipt); ok && driver.At(err, i) == nil {
 			q.held.put(extension.Receipt, lease{held.Delivery, time.Now().Add(extension.Visibility)})
 			q.nackAtEnd(ctx, extension.Receipt, extension.Visibility)
 		}
 	}
-	return err
+	return granted, err
 }
 
 // nackAtEnd nacks a message just before its lease runs out, unless the lease
@@ -195,10 +195,10 @@ func (q expiresToTail) nackAtEnd(ctx context.Context, receipt driver.Receipt, vi
 
 type givesUpToTail struct{ remembering }
 
-func (q givesUpToTail) Extend(ctx context.Context, extensions []driver.Extension) error {
-	return each(extensions, func(extension driver.Extension) error {
+func (q givesUpToTail) Extend(ctx context.Context, extensions []driver.Extension) ([]time.Duration, error) {
+	return eachExtension(extensions, func(extension driver.Extension) ([]time.Duration, error) {
 		if held, ok := q.delivered.get(extension.Receipt); ok && extension.Visibility == 0 {
-			return renamed(q.Queue.Nack(ctx, []driver.Nack{{Receipt: extension.Receipt, Cause: held.LastError}}), "extend")
+			return nil, renamed(q.Queue.Nack(ctx, []driver.Nack{{Receipt: extension.Receipt, Cause: held.LastError}}), "extend")
 		}
 		return q.Queue.Extend(ctx, []driver.Extension{extension})
 	})
@@ -232,7 +232,7 @@ func (q nacksToHead) Nack(ctx context.Context, nacks []driver.Nack) error {
 		if nack.Delay != 0 || !ok {
 			return q.Queue.Nack(ctx, []driver.Nack{nack})
 		}
-		err := q.Queue.Extend(ctx, []driver.Extension{{Receipt: nack.Receipt}})
+		_, err := q.Queue.Extend(ctx, []driver.Extension{{Receipt: nack.Receipt}})
 		if err == nil {
 			q.causes.put(id, driver.TrimCause(nack.Cause))
 		}
@@ -248,7 +248,7 @@ func (q placesWhenDue) Nack(ctx context.Context, nacks []driver.Nack) error {
 			return q.Queue.Nack(ctx, []driver.Nack{nack})
 		}
 		// The message stays leased until the delay is over, and is nacked then.
-		err := q.Queue.Extend(ctx, []driver.Extension{{Receipt: nack.Receipt, Visibility: nack.Delay}})
+		_, err := q.Queue.Extend(ctx, []driver.Extension{{Receipt: nack.Receipt, Visibility: nack.Delay}})
 		late := context.WithoutCancel(ctx)
 		time.AfterFunc(nack.Delay-1, func() {
 			_ = q.Queue.Nack(late, []driver.Nack{{Receipt: nack.Receipt, Cause: nack.Cause}})

@@ -154,6 +154,31 @@ func each[E any](batch []E, do func(E) error) error {
 	return driver.NewBatchError(errs)
 }
 
+// eachExtension is each for extensions, and collects what they are granted.
+func eachExtension(extensions []driver.Extension, do func(driver.Extension) ([]time.Duration, error)) ([]time.Duration, error) {
+	granted := make([]time.Duration, 0, len(extensions))
+	err := each(extensions, func(extension driver.Extension) error {
+		got, err := do(extension)
+		granted = append(granted, driver.GrantedAsAsked([]driver.Extension{{Visibility: first(got)}}, err)...)
+		return err
+	})
+	if err != nil && !ofBatch(err) {
+		return nil, err
+	}
+	return granted, err
+}
+
+// first is the only grant of an extension, and 0 if it failed.
+func first(granted []time.Duration) time.Duration {
+	if len(granted) == 0 {
+		return 0
+	}
+	return granted[0]
+}
+
+// extended is the error of an extension.
+func extended(_ []time.Duration, err error) error { return err }
+
 // letOthersIn is where an operation that ought to be one step is two. In
 // virtual time all others that are at the same point get there first.
 func letOthersIn() { <-time.After(time.Microsecond) }

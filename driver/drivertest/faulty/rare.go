@@ -142,7 +142,7 @@ type forgetsAcks struct {
 func (q forgetsAcks) Ack(ctx context.Context, acked []driver.Receipt) error {
 	return each(acked, func(receipt driver.Receipt) error {
 		if q.n.Add(1)%300 == 0 { // check the receipt, and keep the lease for a while
-			return renamed(q.Queue.Extend(ctx, []driver.Extension{{Receipt: receipt, Visibility: time.Second}}), "ack")
+			return renamed(extended(q.Queue.Extend(ctx, []driver.Extension{{Receipt: receipt, Visibility: time.Second}})), "ack")
 		}
 		return q.Queue.Ack(ctx, []driver.Receipt{receipt})
 	})

@@ -3,6 +3,7 @@ package faulty
 import (
 	"context"
 	"slices"
+	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
 )
@@ -102,7 +103,7 @@ func (q acceptsStaleAck) Ack(ctx context.Context, acked []driver.Receipt) error 
 
 type acceptsStaleExtend struct{ remembersReceipts }
 
-func (q acceptsStaleExtend) Extend(ctx context.Context, extensions []driver.Extension) error {
+func (q acceptsStaleExtend) Extend(ctx context.Context, extensions []driver.Extension) ([]time.Duration, error) {
 	current := append([]driver.Extension(nil), extensions...)
 	for i := range current {
 		current[i].Receipt = q.current(current[i].Receipt)
@@ -216,8 +217,8 @@ func (q receiptIsID) Nack(ctx context.Context, nacks []driver.Nack) error {
 	})
 }
 
-func (q receiptIsID) Extend(ctx context.Context, extensions []driver.Extension) error {
-	return each(extensions, func(extension driver.Extension) error {
+func (q receiptIsID) Extend(ctx context.Context, extensions []driver.Extension) ([]time.Duration, error) {
+	return eachExtension(extensions, func(extension driver.Extension) ([]time.Duration, error) {
 		extension.Receipt = q.real(extension.Receipt)
 		return q.Queue.Extend(ctx, []driver.Extension{extension})
 	})

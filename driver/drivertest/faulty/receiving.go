@@ -113,7 +113,7 @@ type starvesLarge struct{ passing }
 func (q starvesLarge) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
 	got, err := q.Queue.Receive(ctx, req)
 	if len(got) == 1 && req.MaxBytes > 0 && len(got[0].Body) > req.MaxBytes {
-		return nil, q.Queue.Extend(ctx, []driver.Extension{{Receipt: got[0].Receipt}})
+		return nil, extended(q.Queue.Extend(ctx, []driver.Extension{{Receipt: got[0].Receipt}}))
 	}
 	return got, err
 }

@@ -150,7 +150,7 @@ func (q redrivesNoOld) Redrive(ctx context.Context, ids []string, limit int) (in
 
 type takesFromHolder struct{ remembering }
 
-func (q takesFromHolder) Extend(ctx context.Context, extensions []driver.Extension) error {
+func (q takesFromHolder) Extend(ctx context.Context, extensions []driver.Extension) ([]time.Duration, error) {
 	for _, extension := range extensions {
 		d, ok := q.delivered.get(extension.Receipt)
 		if age := q.config().RetainReady.Age; ok && age > 0 && time.Since(d.EnqueuedAt) >= age {

@@ -262,12 +262,12 @@ func (q shiftsSettleErrors) Nack(ctx context.Context, nacks []driver.Nack) error
 	return err
 }
 
-func (q shiftsSettleErrors) Extend(ctx context.Context, extensions []driver.Extension) error {
-	err := q.Queue.Extend(ctx, extensions)
+func (q shiftsSettleErrors) Extend(ctx context.Context, extensions []driver.Extension) ([]time.Duration, error) {
+	granted, err := q.Queue.Extend(ctx, extensions)
 	if q.extend {
 		err = shifted(err, len(extensions))
 	}
-	return err
+	return granted, err
 }
 
 type nacksAlike struct{ passing }

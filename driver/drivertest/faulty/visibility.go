@@ -122,14 +122,26 @@ var leasers = []Saboteur{
 	{
 		Name: "ignores-max-hold", Breaks: "VIS-5",
 		What: "A message can be held for ever.",
-		Wrap: misreads(func(config *driver.Config) { config.MaxHold = 0 }),
+		Wrap: misreads(func(config *driver.Config) { config.MaxHold = driver.Off }),
 	},
 	{
 		Name: "starts-max-hold-anew", Breaks: "VIS-5",
 		What: "The time a message may be held starts anew with each extension.",
-		Wrap: misreadsAndHides(func(config *driver.Config) { config.MaxHold = 0 }, func(q passing) handle {
+		Wrap: misreadsAndHides(func(config *driver.Config) { config.MaxHold = driver.Off }, func(q passing) handle {
 			return holdsAnew{q, memoryOf[table[driver.Receipt, time.Duration]](q.box, q.name)}
 		}),
+	},
+	{
+		Name: "cuts-below-ten-visibilities", Breaks: "VIS-5",
+		What: "A small MaxHold cuts extensions below ten times the visibility.",
+		Wrap: misreadsAndHides(func(config *driver.Config) { config.MaxHold = driver.Off }, func(q passing) handle {
+			return holdsWithoutFloor{q, memoryOf[table[driver.Receipt, time.Time]](q.box, q.name)}
+		}),
+	},
+	{
+		Name: "hides-cut-extensions", Breaks: "VIS-5",
+		What: "An extension that is cut answers as if it had not been.",
+		Wrap: perHandle(func(q passing) handle { return hidesCuts{q} }),
 	},
 	{
 		Name: "counts-max-hold-over-deliveries", Breaks: "VIS-5",
@@ -213,7 +225,7 @@ func (q shiftsVisibility) Receive(ctx context.Context, req driver.ReceiveRequest
 	return q.Queue.Receive(ctx, req)
 }
 
-func (q shiftsVisibility) Extend(ctx context.Context, extensions []driver.Extension) error {
+func (q shiftsVisibility) Extend(ctx context.Context, extensions []driver.Extension) ([]time.Duration, error) {
 	shifted := append([]driver.Extension(nil), extensions...)
 	for i := range shifted {
 		shifted[i].Visibility = q.shift(shifted[i].Visibility)
@@ -234,12 +246,12 @@ func (q leasesAsOne) Receive(ctx context.Context, req driver.ReceiveRequest) ([]
 	return got, err
 }
 
-func (q leasesAsOne) Extend(ctx context.Context, extensions []driver.Extension) error {
+func (q leasesAsOne) Extend(ctx context.Context, extensions []driver.Extension) ([]time.Duration, error) {
 	for _, extension := range extensions {
 		batch, _ := q.batches.get(extension.Receipt)
 		for _, d := range batch {
 			if d.Receipt != extension.Receipt && extension.Visibility > 0 {
-				_ = q.Queue.Extend(ctx, []driver.Extension{{Receipt: d.Receipt, Visibility: extension.Visibility}})
+				_, _ = q.Queue.Extend(ctx, []driver.Extension{{Receipt: d.Receipt, Visibility: extension.Visibility}})
 			}
 		}
 	}
@@ -270,18 +282,18 @@ func (q misextends) Receive(ctx context.Context, req driver.ReceiveRequest) ([]d
 	return got, err
 }
 
-func (q misextends) Extend(ctx context.Context, extensions []driver.Extension) error {
-	return each(extensions, func(extension driver.Extension) error {
+func (q misextends) Extend(ctx context.Context, extensions []driver.Extension) ([]time.Duration, error) {
+	return eachExtension(extensions, func(extension driver.Extension) ([]time.Duration, error) {
 		deadline, ok := q.get(extension.Receipt)
 		now, limit := time.Now(), q.Traits().MaxVisibility
 		if ok && now.Before(deadline) && extension.Visibility >= 0 && extension.Visibility <= limit {
 			extension.Visibility = min(q.instead(deadline.Sub(now), extension.Visibility), limit)
 		}
-		err := q.Queue.Extend(ctx, []driver.Extension{extension})
+		granted, err := q.Queue.Extend(ctx, []driver.Extension{extension})
 		if err == nil {
 			q.put(extension.Receipt, now.Add(extension.Visibility))
 		}
-		return err
+		return granted, err
 	})
 }
 
@@ -311,19 +323,19 @@ func (q countsExtensions) Receive(ctx context.Context, req driver.ReceiveRequest
 	return got, err
 }
 
-func (q countsExtensions) Extend(ctx context.Context, extensions []driver.Extension) error {
-	err := q.Queue.Extend(ctx, extensions)
+func (q countsExtensions) Extend(ctx context.Context, extensions []driver.Extension) ([]time.Duration, error) {
+	granted, err := q.Queue.Extend(ctx, extensions)
 	for i, extension := range extensions {
 		if d, ok := q.delivered.get(extension.Receipt); ok && driver.At(err, i) == nil && extension.Visibility > 0 {
 			add(&q.before, d.ID, 1)
 		}
 	}
-	return err
+	return granted, err
 }
 
 type clampsExtensions struct{ passing }
 
-func (q clampsExtensions) Extend(ctx context.Context, extensions []driver.Extension) error {
+func (q clampsExtensions) Extend(ctx context.Context, extensions []driver.Extension) ([]time.Duration, error) {
 	clamped := append([]driver.Extension(nil), extensions...)
 	for i := range clamped {
 		clamped[i].Visibility = min(max(clamped[i].Visibility, 0), q.Traits().MaxVisibility)
@@ -344,12 +356,43 @@ func (q holdsAnew) Receive(ctx context.Context, req driver.ReceiveRequest) ([]dr
 	return got, err
 }
 
-func (q holdsAnew) Extend(ctx context.Context, extensions []driver.Extension) error {
+func (q holdsAnew) Extend(ctx context.Context, extensions []driver.Extension) ([]time.Duration, error) {
 	capped := append([]driver.Extension(nil), extensions...)
 	for i := range capped {
 		asked, ok := q.asked.get(capped[i].Receipt)
-		if hold := time.Duration(q.config().MaxHold); ok && hold > 0 && capped[i].Visibility <= q.Traits().MaxVisibility {
-			capped[i].Visibility = min(capped[i].Visibility, hold*asked)
+		if bound := driver.HoldBound(q.config().MaxHold, asked); ok && bound > 0 && capped[i].Visibility <= q.Traits().MaxVisibility {
+			capped[i].Visibility = min(capped[i].Visibility, bound)
+		}
+	}
+	return q.Queue.Extend(ctx, capped)
+}
+
+type hidesCuts struct{ passing }
+
+func (q hidesCuts) Extend(ctx context.Context, extensions []driver.Extension) ([]time.Duration, error) {
+	_, err := q.Queue.Extend(ctx, extensions)
+	return driver.GrantedAsAsked(extensions, err), err
+}
+
+type holdsWithoutFloor struct {
+	passing
+	delivered *table[driver.Receipt, time.Time]
+}
+
+func (q holdsWithoutFloor) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
+	got, err := q.Queue.Receive(ctx, req)
+	for _, d := range got {
+		q.delivered.put(d.Receipt, time.Now())
+	}
+	return got, err
+}
+
+func (q holdsWithoutFloor) Extend(ctx context.Context, extensions []driver.Extension) ([]time.Duration, error) {
+	capped := append([]driver.Extension(nil), extensions...)
+	for i := range capped {
+		at, ok := q.delivered.get(capped[i].Receipt)
+		if hold := q.config().MaxHold; ok && hold > 0 && capped[i].Visibility <= q.Traits().MaxVisibility {
+			capped[i].Visibility = max(min(capped[i].Visibility, time.Until(at.Add(hold))), 0)
 		}
 	}
 	return q.Queue.Extend(ctx, capped)
@@ -379,14 +422,14 @@ func (q holdsOverall) Receive(ctx context.Context, req driver.ReceiveRequest) ([
 	return got, err
 }
 
-func (q holdsOverall) Extend(ctx context.Context, extensions []driver.Extension) error {
+func (q holdsOverall) Extend(ctx context.Context, extensions []driver.Extension) ([]time.Duration, error) {
 	capped := append([]driver.Extension(nil), extensions...)
 	for i := range capped {
 		d, ok := q.leases.get(capped[i].Receipt)
-		if hold := time.Duration(q.config().MaxHold); ok && hold > 0 && capped[i].Visibility <= q.Traits().MaxVisibility {
+		asked, _ := q.asked.get(d.Receipt)
+		if bound := driver.HoldBound(q.config().MaxHold, asked); ok && bound > 0 && capped[i].Visibility <= q.Traits().MaxVisibility {
 			first, _ := q.first.get(d.ID)
-			asked, _ := q.asked.get(d.Receipt)
-			capped[i].Visibility = max(min(capped[i].Visibility, time.Until(first.Add(hold*asked))), 0)
+			capped[i].Visibility = max(min(capped[i].Visibility, time.Until(first.Add(bound))), 0)
 		}
 	}
 	return q.Queue.Extend(ctx, capped)

@@ -281,7 +281,7 @@ func (q releasesOnClose) Ack(ctx context.Context, acked []driver.Receipt) error 
 func (q releasesOnClose) Close() error {
 	for _, receipt := range q.held.keys() {
 		ctx, _ := q.held.get(receipt)
-		_ = q.Queue.Extend(ctx, []driver.Extension{{Receipt: receipt}}) // it may have ended by itself
+		_, _ = q.Queue.Extend(ctx, []driver.Extension{{Receipt: receipt}}) // it may have ended by itself
 	}
 	return q.Queue.Close()
 }

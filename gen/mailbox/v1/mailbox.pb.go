@@ -1091,7 +1091,11 @@ func (x *BuryResponse) GetResults() []*SettleResult {
 type SettleResult struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Why it was not done; absent if it was.
-	Error         *ErrorDetail `protobuf:"bytes,1,opt,name=error,proto3" json:"error,omitempty"`
+	Error *ErrorDetail `protobuf:"bytes,1,opt,name=error,proto3" json:"error,omitempty"`
+	// How long a delivery that was extended is leased from now on. It is less than
+	// was asked for where max_hold_ms of the topic cuts it; absent in answers to
+	// other requests.
+	VisibilityMs  *float64 `protobuf:"fixed64,2,opt,name=visibility_ms,json=visibilityMs,proto3,oneof" json:"visibility_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1131,6 +1135,13 @@ func (x *SettleResult) GetError() *ErrorDetail {
 		return x.Error
 	}
 	return nil
+}
+
+func (x *SettleResult) GetVisibilityMs() float64 {
+	if x != nil && x.VisibilityMs != nil {
+		return *x.VisibilityMs
+	}
+	return 0
 }
 
 // PeekRequest selects messages to look at; conditions add up.
@@ -2246,9 +2257,11 @@ const file_mailbox_v1_mailbox_proto_rawDesc = "" +
 	"\n" +
 	"error_type\x18\x04 \x01(\tR\terrorType\"B\n" +
 	"\fBuryResponse\x122\n" +
-	"\aresults\x18\x01 \x03(\v2\x18.mailbox.v1.SettleResultR\aresults\"=\n" +
+	"\aresults\x18\x01 \x03(\v2\x18.mailbox.v1.SettleResultR\aresults\"y\n" +
 	"\fSettleResult\x12-\n" +
-	"\x05error\x18\x01 \x01(\v2\x17.mailbox.v1.ErrorDetailR\x05error\"\xb2\x02\n" +
+	"\x05error\x18\x01 \x01(\v2\x17.mailbox.v1.ErrorDetailR\x05error\x12(\n" +
+	"\rvisibility_ms\x18\x02 \x01(\x01H\x00R\fvisibilityMs\x88\x01\x01B\x10\n" +
+	"\x0e_visibility_ms\"\xb2\x02\n" +
 	"\vPeekRequest\x12\x14\n" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\x120\n" +
 	"\x06states\x18\x02 \x03(\x0e2\x18.mailbox.v1.MessageStateR\x06states\x12\x15\n" +
@@ -2490,6 +2503,7 @@ func file_mailbox_v1_mailbox_proto_init() {
 	file_mailbox_v1_mailbox_proto_msgTypes[3].OneofWrappers = []any{}
 	file_mailbox_v1_mailbox_proto_msgTypes[5].OneofWrappers = []any{}
 	file_mailbox_v1_mailbox_proto_msgTypes[10].OneofWrappers = []any{}
+	file_mailbox_v1_mailbox_proto_msgTypes[18].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

@@ -611,12 +611,18 @@ type TopicConfig struct {
 	RetainReady *Retention `protobuf:"bytes,10,opt,name=retain_ready,json=retainReady,proto3" json:"retain_ready,omitempty"`
 	// How long, and how many, dead letters are kept. Older ones are removed.
 	RetainDead *Retention `protobuf:"bytes,11,opt,name=retain_dead,json=retainDead,proto3" json:"retain_dead,omitempty"`
-	// How long one delivery can be held by extending it, as a multiple of the
-	// visibility that was asked for first.
+	// A multiple of the visibility that bounded how long one delivery can be held.
+	// In requests, any multiple means twelve hours; answers do not have it. Use
+	// max_hold_ms.
+	//
+	// Deprecated: Marked as deprecated in mailbox/v1/topic.proto.
 	MaxHold *int32 `protobuf:"varint,12,opt,name=max_hold,json=maxHold,proto3,oneof" json:"max_hold,omitempty"`
 	// The topic that messages go to when they die, instead of becoming dead
 	// letters of this one.
-	DeadLetterTo  string `protobuf:"bytes,13,opt,name=dead_letter_to,json=deadLetterTo,proto3" json:"dead_letter_to,omitempty"`
+	DeadLetterTo string `protobuf:"bytes,13,opt,name=dead_letter_to,json=deadLetterTo,proto3" json:"dead_letter_to,omitempty"`
+	// How long one delivery can be held by extending it. It is never less than ten
+	// times the visibility that was asked for first.
+	MaxHoldMs     *float64 `protobuf:"fixed64,14,opt,name=max_hold_ms,json=maxHoldMs,proto3,oneof" json:"max_hold_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -728,6 +734,7 @@ func (x *TopicConfig) GetRetainDead() *Retention {
 	return nil
 }
 
+// Deprecated: Marked as deprecated in mailbox/v1/topic.proto.
 func (x *TopicConfig) GetMaxHold() int32 {
 	if x != nil && x.MaxHold != nil {
 		return *x.MaxHold
@@ -740,6 +747,13 @@ func (x *TopicConfig) GetDeadLetterTo() string {
 		return x.DeadLetterTo
 	}
 	return ""
+}
+
+func (x *TopicConfig) GetMaxHoldMs() float64 {
+	if x != nil && x.MaxHoldMs != nil {
+		return *x.MaxHoldMs
+	}
+	return 0
 }
 
 // Retention bounds by age and by number, each of which can be unset or off (0).
@@ -838,7 +852,7 @@ const file_mailbox_v1_topic_proto_rawDesc = "" +
 	"\x11ConfigureResponse\"%\n" +
 	"\rDeleteRequest\x12\x14\n" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\"\x10\n" +
-	"\x0eDeleteResponse\"\x8a\x05\n" +
+	"\x0eDeleteResponse\"\xc3\x05\n" +
 	"\vTopicConfig\x12\x16\n" +
 	"\x06shards\x18\x01 \x01(\x05R\x06shards\x12#\n" +
 	"\rstrict_groups\x18\x02 \x01(\bR\fstrictGroups\x12&\n" +
@@ -852,9 +866,10 @@ const file_mailbox_v1_topic_proto_rawDesc = "" +
 	"\fretain_ready\x18\n" +
 	" \x01(\v2\x15.mailbox.v1.RetentionR\vretainReady\x126\n" +
 	"\vretain_dead\x18\v \x01(\v2\x15.mailbox.v1.RetentionR\n" +
-	"retainDead\x12\x1e\n" +
-	"\bmax_hold\x18\f \x01(\x05H\aR\amaxHold\x88\x01\x01\x12$\n" +
-	"\x0edead_letter_to\x18\r \x01(\tR\fdeadLetterToB\x0f\n" +
+	"retainDead\x12\"\n" +
+	"\bmax_hold\x18\f \x01(\x05B\x02\x18\x01H\aR\amaxHold\x88\x01\x01\x12$\n" +
+	"\x0edead_letter_to\x18\r \x01(\tR\fdeadLetterTo\x12#\n" +
+	"\vmax_hold_ms\x18\x0e \x01(\x01H\bR\tmaxHoldMs\x88\x01\x01B\x0f\n" +
 	"\r_max_attemptsB\x0f\n" +
 	"\r_max_messagesB\f\n" +
 	"\n" +
@@ -864,7 +879,8 @@ const file_mailbox_v1_topic_proto_rawDesc = "" +
 	"\x10_dedup_window_msB\f\n" +
 	"\n" +
 	"_dedup_maxB\v\n" +
-	"\t_max_hold\"W\n" +
+	"\t_max_holdB\x0e\n" +
+	"\f_max_hold_ms\"W\n" +
 	"\tRetention\x12\x1a\n" +
 	"\x06age_ms\x18\x01 \x01(\x01H\x00R\x05ageMs\x88\x01\x01\x12\x19\n" +
 	"\x05count\x18\x02 \x01(\x03H\x01R\x05count\x88\x01\x01B\t\n" +

@@ -115,7 +115,8 @@ func TestEveryOperationNeedsItsCapability(t *testing.T) {
 			return c.NackOne(ctx, broker.Target{Topic: "orders", ID: id}, broker.Nack{})
 		},
 		capability.OpExtend: func(c broker.Caller) error {
-			return c.ExtendOne(ctx, broker.Target{Topic: "orders", ID: id}, time.Minute)
+			_, err := c.ExtendOne(ctx, broker.Target{Topic: "orders", ID: id}, time.Minute)
+			return err
 		},
 		capability.OpStats: func(c broker.Caller) error { _, err := c.Stats(ctx, "orders"); return err },
 		capability.OpPeek:  func(c broker.Caller) error { return drain(c.Peek(ctx, "orders", driver.Query{})) },
@@ -209,7 +210,7 @@ func TestTheLifeOfAMessageIsOneAnswer(t *testing.T) {
 		t.Fatal(err)
 	}
 	held := b.receive(c, "orders", 1)[0]
-	if err := c.Extend(t.Context(), "orders", []broker.Extension{{Receipt: held.Receipt, Visibility: time.Hour}}); err != nil {
+	if _, err := c.Extend(t.Context(), "orders", []broker.Extension{{Receipt: held.Receipt, Visibility: time.Hour}}); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.Bury(t.Context(), "orders", []broker.Burial{{Receipt: held.Receipt, Reason: driver.ReasonFatal}}); err != nil {

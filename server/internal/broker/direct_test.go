@@ -204,9 +204,9 @@ func (q *directQueue) Nack(ctx context.Context, nacks []driver.Nack) error {
 	return q.caller.Nack(ctx, q.name, out)
 }
 
-func (q *directQueue) Extend(ctx context.Context, extensions []driver.Extension) error {
+func (q *directQueue) Extend(ctx context.Context, extensions []driver.Extension) ([]time.Duration, error) {
 	if err := q.check("extend"); err != nil {
-		return err
+		return nil, err
 	}
 	out := make([]broker.Extension, len(extensions))
 	for i, e := range extensions {

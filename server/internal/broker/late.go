@@ -24,7 +24,7 @@ func (c Caller) AckLate(ctx context.Context, topic string, receipts []string) er
 			}
 			return late.AckLate(ctx, rs)
 		},
-		done: func(u *topicUse, _ *string, r driver.Receipt) {
+		done: func(u *topicUse, _ position, _ *string, r driver.Receipt) {
 			// The message is gone, whoever has it now.
 			u.leases.drop(r.Handle)
 			u.ended(r, EventAcked, "")

@@ -182,7 +182,7 @@ func (c *Caller) stillGood(ctx context.Context, t *topic, held []driver.Delivery
 	for i := range held {
 		ends[i].Receipt = held[i].Receipt
 	}
-	if err := t.queue.Extend(ctx, ends); err != nil {
+	if _, err := t.queue.Extend(ctx, ends); err != nil {
 		c.broker.log.LogAttrs(ctx, slog.LevelWarn, "receive.kept", c.attrs(t.name, slog.String("error", err.Error()))...)
 	}
 	return nil, refusal

@@ -48,7 +48,7 @@ func (c Caller) Ack(ctx context.Context, topic string, receipts []string) error 
 		receipt:   func(r *string) string { return *r },
 		convert:   func(_ *topicUse, _ *string, r driver.Receipt) driver.Receipt { return r },
 		call:      func(ctx context.Context, t *topicUse, rs []driver.Receipt) error { return t.queue.Ack(ctx, rs) },
-		done: func(u *topicUse, _ *string, r driver.Receipt) {
+		done: func(u *topicUse, _ position, _ *string, r driver.Receipt) {
 			u.ended(r, EventAcked, "")
 		},
 	})
@@ -69,7 +69,7 @@ func (c Caller) Nack(ctx context.Context, topic string, nacks []Nack) error {
 			return driver.Nack{Receipt: r, Delay: delay, Cause: text(n.Cause)}
 		},
 		call: func(ctx context.Context, t *topicUse, ns []driver.Nack) error { return t.queue.Nack(ctx, ns) },
-		done: func(u *topicUse, n *Nack, r driver.Receipt) {
+		done: func(u *topicUse, _ position, n *Nack, r driver.Receipt) {
 			c.logNacked(ctx, u, r)
 			u.ended(r, EventFailed, n.Cause)
 		},
@@ -86,19 +86,35 @@ func (c *Caller) logNacked(ctx context.Context, u *topicUse, r driver.Receipt) {
 		slog.Int("attempt", u.leases.attempt(r.Handle, r)))...)
 }
 
-// Extend moves deadlines, as driver.Queue.Extend does. Codes per position:
-// ErrReceiptExpired, ErrInvalid (visibility).
-func (c Caller) Extend(ctx context.Context, topic string, extensions []Extension) error {
-	return settle(ctx, &c, topic, extensions, &settling[Extension, driver.Extension]{
+// Extend moves deadlines, as driver.Queue.Extend does, and returns what was
+// granted. Codes per position: ErrReceiptExpired, ErrInvalid (visibility).
+func (c Caller) Extend(ctx context.Context, topic string, extensions []Extension) ([]time.Duration, error) {
+	granted := make([]time.Duration, len(extensions))
+	var called []time.Duration // of the positions that the backend was asked for
+	err := settle(ctx, &c, topic, extensions, &settling[Extension, driver.Extension]{
 		operation: capability.OpExtend,
 		op:        "extend",
 		receipt:   func(e *Extension) string { return e.Receipt },
 		convert: func(_ *topicUse, e *Extension, r driver.Receipt) driver.Extension {
 			return driver.Extension{Receipt: r, Visibility: e.Visibility}
 		},
-		call: func(ctx context.Context, t *topicUse, es []driver.Extension) error { return t.queue.Extend(ctx, es) },
-		done: func(u *topicUse, e *Extension, r driver.Receipt) { u.extended(r, e.Visibility) },
+		call: func(ctx context.Context, t *topicUse, es []driver.Extension) (err error) {
+			called, err = t.queue.Extend(ctx, es)
+			return err
+		},
+		done: func(u *topicUse, at position, e *Extension, r driver.Receipt) {
+			visibility := e.Visibility
+			if at.called < len(called) {
+				visibility = called[at.called]
+			}
+			granted[at.element] = visibility
+			u.extended(r, visibility)
+		},
 	})
+	if _, ok := errors.AsType[*driver.BatchError](err); err != nil && !ok {
+		return nil, err
+	}
+	return granted, err
 }
 
 // Bury sends deliveries to the dead letters, as driver.DeadLetterer.DeadLetter
@@ -120,7 +136,7 @@ func (c Caller) Bury(ctx context.Context, topic string, burials []Burial) error 
 			}
 			return letters.DeadLetter(ctx, bs)
 		},
-		done: func(u *topicUse, b *Burial, r driver.Receipt) {
+		done: func(u *topicUse, _ position, b *Burial, r driver.Receipt) {
 			if byItself(b.Reason) {
 				u.leases.remove(r.Handle, r) // the death was noted when it happened
 			} else {
@@ -147,8 +163,12 @@ type settling[E, D any] struct {
 	convert   func(*topicUse, *E, driver.Receipt) D
 	call      func(context.Context, *topicUse, []D) error
 	// done is called for each position that worked.
-	done func(*topicUse, *E, driver.Receipt)
+	done func(*topicUse, position, *E, driver.Receipt)
 }
+
+// A position is that of an element among all of a call, and among those that the
+// backend was asked for.
+type position struct{ element, called int }
 
 // A topicUse is a topic while a caller settles deliveries of it.
 type topicUse struct {
@@ -283,7 +303,7 @@ func finish[E, D any](use *topicUse, elements []E, receipts []driver.Receipt, fa
 		switch failure := at(err, next); {
 		case failure == nil:
 			worked++
-			how.done(use, &elements[i], receipts[next])
+			how.done(use, position{i, next}, &elements[i], receipts[next])
 		case errors.Is(failure, driver.ErrReceiptExpired):
 			use.leases.remove(receipts[next].Handle, receipts[next])
 		}

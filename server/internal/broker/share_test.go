@@ -189,7 +189,7 @@ func TestReceivingFromAbsentQueueCreatesNothing(t *testing.T) {
 			"stats":  func() error { _, err := c.Stats(ctx, "typo"); return err },
 			"ack":    func() error { return c.Ack(ctx, "typo", []string{"x"}) },
 			"nack":   func() error { return c.Nack(ctx, "typo", []broker.Nack{{Receipt: "x"}}) },
-			"extend": func() error { return c.Extend(ctx, "typo", []broker.Extension{{Receipt: "x"}}) },
+			"extend": func() error { _, err := c.Extend(ctx, "typo", []broker.Extension{{Receipt: "x"}}); return err },
 			"purge":  func() error { _, err := c.Purge(ctx, "typo"); return err },
 			"peek": func() error {
 				for _, err := range c.Peek(ctx, "typo", driver.Query{}) {

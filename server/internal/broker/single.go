@@ -57,13 +57,18 @@ func (c Caller) NackOne(ctx context.Context, target Target, nack Nack) error {
 	return driver.At(c.Nack(ctx, topic, []Nack{nack}), 0)
 }
 
-// ExtendOne extends one delivery, finding it as AckOne does.
-func (c Caller) ExtendOne(ctx context.Context, target Target, visibility time.Duration) error {
+// ExtendOne extends one delivery, finding it as AckOne does, and returns what was
+// granted.
+func (c Caller) ExtendOne(ctx context.Context, target Target, visibility time.Duration) (time.Duration, error) {
 	topic, receipt, err := c.find(ctx, capability.OpExtend, target)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	return driver.At(c.Extend(ctx, topic, []Extension{{receipt, visibility}}), 0)
+	granted, err := c.Extend(ctx, topic, []Extension{{receipt, visibility}})
+	if err != nil {
+		return 0, driver.At(err, 0)
+	}
+	return granted[0], nil
 }
 
 // BuryOne sends one delivery to the dead letters, finding it as AckOne does.

@@ -58,10 +58,10 @@ func TestWhatCouldNotBeHandedOverGoesBackWhateverTheTokenIsFor(t *testing.T) {
 		t.Fatal(err)
 	}
 	back := []broker.Extension{{Receipt: got[0].Receipt}}
-	if err := c.Extend(t.Context(), "orders", back); err == nil {
+	if _, err := c.Extend(t.Context(), "orders", back); err == nil {
 		t.Error("the client itself can end the lease")
 	}
-	if err := c.Returning().Extend(t.Context(), "orders", back); err != nil {
+	if _, err := c.Returning().Extend(t.Context(), "orders", back); err != nil {
 		t.Error(err)
 	}
 	if got := b.receive(other, "orders", 1); len(got) != 1 {

@@ -102,15 +102,26 @@ type positions struct {
 }
 
 type position struct {
-	OK        bool       `json:"ok"`
-	MessageID string     `json:"msg_id,omitempty"`
-	Duplicate bool       `json:"duplicate,omitempty"`
-	Error     *errorBody `json:"error,omitempty"`
+	OK        bool   `json:"ok"`
+	MessageID string `json:"msg_id,omitempty"`
+	Duplicate bool   `json:"duplicate,omitempty"`
+	// VisibilityMS is how long a delivery that was extended is leased from now on.
+	VisibilityMS *duration  `json:"visibility_ms,omitempty"`
+	Error        *errorBody `json:"error,omitempty"`
 }
 
 // answerPositions answers a batch of n: with its positions, if some worked or
 // failed by themselves, and with the error if it concerns the whole.
 func (c *call) answerPositions(n int, err error, sent []driver.Sent) error {
+	return c.answerBatch(n, err, func(i int, p *position) {
+		if i < len(sent) {
+			p.MessageID, p.Duplicate = sent[i].ID, sent[i].Duplicate
+		}
+	})
+}
+
+// answerBatch is answerPositions that calls done for each position that worked.
+func (c *call) answerBatch(n int, err error, done func(i int, p *position)) error {
 	batch := positions{Results: make([]position, n)}
 	if err != nil {
 		if _, isBatch := asBatch(err); !isBatch {
@@ -125,9 +136,7 @@ func (c *call) answerPositions(n int, err error, sent []driver.Sent) error {
 			continue
 		}
 		batch.Results[i].OK = true
-		if i < len(sent) {
-			batch.Results[i].MessageID, batch.Results[i].Duplicate = sent[i].ID, sent[i].Duplicate
-		}
+		done(i, &batch.Results[i])
 	}
 	return c.ok(batch)
 }

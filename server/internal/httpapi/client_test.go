@@ -250,7 +250,7 @@ type configJSON struct {
 	RetainReadyCount *int         `json:"retain_ready_count,omitempty"`
 	RetainDeadMS     *json.Number `json:"retain_dead_ms,omitempty"`
 	RetainDeadCount  *int         `json:"retain_dead_count,omitempty"`
-	MaxHold          *int         `json:"max_hold,omitempty"`
+	MaxHoldMS        *json.Number `json:"max_hold_ms,omitempty"`
 	DeadLetterTo     string       `json:"dead_letter_to"`
 	DropExpired      bool         `json:"drop_expired"`
 	Annotation       string       `json:"annotation"`
@@ -308,7 +308,7 @@ func (c *client) ConfigureQueue(ctx context.Context, name string, config driver.
 		config.Shards, config.StrictGroups, config.FairGroups, number(config.MaxDeliveries), number(config.MaxMessages),
 		number(config.MaxBytes), number(config.MaxInFlight), number(config.MaxDead), spanOf(config.DedupWindow), number(config.DedupMax),
 		spanOf(config.RetainReady.Age), number(config.RetainReady.Count), spanOf(config.RetainDead.Age), number(config.RetainDead.Count),
-		number(config.MaxHold), config.DeadLetterTo, config.DropExpired, config.Annotation,
+		spanOf(config.MaxHold), config.DeadLetterTo, config.DropExpired, config.Annotation,
 	}}, &struct{}{})
 	if err != nil {
 		return err
@@ -328,7 +328,7 @@ func (c *client) QueueConfig(ctx context.Context, name string) (driver.Config, e
 	return driver.Config{
 		Shards: g.Shards, StrictGroups: g.StrictGroups, FairGroups: g.FairGroups, MaxDeliveries: known(g.MaxAttempts),
 		MaxMessages: known(g.MaxMessages), MaxBytes: known(g.MaxBytes), MaxInFlight: known(g.MaxInFlight), MaxDead: known(g.MaxDead),
-		DedupWindow: knownSpan(g.DedupWindowMS), DedupMax: known(g.DedupMax), MaxHold: known(g.MaxHold),
+		DedupWindow: knownSpan(g.DedupWindowMS), DedupMax: known(g.DedupMax), MaxHold: knownSpan(g.MaxHoldMS),
 		RetainReady:  driver.Retention{Age: knownSpan(g.RetainReadyMS), Count: known(g.RetainReadyCount)},
 		RetainDead:   driver.Retention{Age: knownSpan(g.RetainDeadMS), Count: known(g.RetainDeadCount)},
 		DeadLetterTo: g.DeadLetterTo, DropExpired: g.DropExpired, Annotation: g.Annotation,

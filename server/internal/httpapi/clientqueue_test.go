@@ -74,9 +74,16 @@ func (q *clientQueue) until(ctx context.Context, corr string) (stop func()) {
 // batch sends elements in requests that are small enough, and puts the results
 // together. refuse returns what is wrong with an element before it is sent.
 func batch[E any](ctx context.Context, q *clientQueue, path, field string, elements []E, encode func(E) (any, error)) ([]driver.Sent, error) {
+	sent, _, err := batchOf(ctx, q, path, field, elements, encode)
+	return sent, err
+}
+
+// batchOf is batch that also returns what extensions were granted.
+func batchOf[E any](ctx context.Context, q *clientQueue, path, field string, elements []E, encode func(E) (any, error)) ([]driver.Sent, []time.Duration, error) {
 	const most = 900 << 10
 	errs := make([]error, len(elements))
 	sent := make([]driver.Sent, len(elements))
+	granted := make([]time.Duration, len(elements))
 	var chunk []json.RawMessage
 	var at []int
 	size := 0
@@ -89,6 +96,8 @@ func batch[E any](ctx context.Context, q *clientQueue, path, field string, eleme
 				MessageID string     `json:"msg_id"`
 				Duplicate bool       `json:"duplicate"`
 				Error     *wireError `json:"error"`
+
+				VisibilityMS json.Number `json:"visibility_ms"`
 			}
 		}
 		if _, err := q.client.call(ctx, path, true, object{"topic": q.name, field: chunk}, &answer); err != nil {
@@ -96,6 +105,9 @@ func batch[E any](ctx context.Context, q *clientQueue, path, field string, eleme
 		}
 		for i, r := range answer.Results {
 			sent[at[i]] = driver.Sent{ID: r.MessageID, Duplicate: r.Duplicate}
+			if r.VisibilityMS != "" {
+				granted[at[i]] = duration(r.VisibilityMS)
+			}
 			if r.Error != nil {
 				errs[at[i]] = r.Error.driver()
 			}
@@ -111,20 +123,20 @@ func batch[E any](ctx context.Context, q *clientQueue, path, field string, eleme
 		}
 		text, err := json.Marshal(value)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		if size += len(text) + 1; size > most {
 			if err := flush(); err != nil {
-				return nil, err
+				return nil, nil, err
 			}
 			size = len(text) + 1
 		}
 		chunk, at = append(chunk, text), append(at, i)
 	}
 	if err := flush(); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return sent, driver.NewBatchError(errs)
+	return sent, granted, driver.NewBatchError(errs)
 }
 
 func (q *clientQueue) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sent, error) {
@@ -240,16 +252,16 @@ func (q *clientQueue) Nack(ctx context.Context, nacks []driver.Nack) error {
 	return err
 }
 
-func (q *clientQueue) Extend(ctx context.Context, extensions []driver.Extension) error {
+func (q *clientQueue) Extend(ctx context.Context, extensions []driver.Extension) ([]time.Duration, error) {
 	if err := q.check("extend"); err != nil {
-		return err
+		return nil, err
 	}
 	traits := q.Traits()
-	_, err := batch(ctx, q, "/v1/extend", "extensions", extensions, func(e driver.Extension) (any, error) {
+	_, granted, err := batchOf(ctx, q, "/v1/extend", "extensions", extensions, func(e driver.Extension) (any, error) {
 		return object{"receipt": sealed(e.Receipt), "visibility_ms": ms(e.Visibility)},
 			driver.CheckVisibility("extend", "Visibility", e.Visibility, &traits)
 	})
-	return err
+	return granted, err
 }
 
 func (q *clientQueue) DeadLetter(ctx context.Context, burials []driver.Burial) error {

@@ -98,7 +98,8 @@ func compareObject(t *testing.T, document tree, where string, schema tree, read 
 	properties, _ := schema["properties"].(tree)
 	names := make(map[string]reflect.Type)
 	for i := range read.NumField() {
-		names[read.Field(i).Tag.Get("json")] = read.Field(i).Type
+		name, _, _ := strings.Cut(read.Field(i).Tag.Get("json"), ",")
+		names[name] = read.Field(i).Type
 	}
 	if described, known := slices.Sorted(maps.Keys(properties)), slices.Sorted(maps.Keys(names)); !slices.Equal(described, known) {
 		t.Errorf("%s: described are %q, read are %q", where, described, known)

@@ -28,10 +28,13 @@ type configBody struct {
 	RetainReadyCount *int      `json:"retain_ready_count"`
 	RetainDeadMS     *duration `json:"retain_dead_ms"`
 	RetainDeadCount  *int      `json:"retain_dead_count"`
-	MaxHold          *int      `json:"max_hold"`
-	DeadLetterTo     string    `json:"dead_letter_to"`
-	DropExpired      bool      `json:"drop_expired"`
-	Annotation       string    `json:"annotation"`
+	MaxHoldMS        *duration `json:"max_hold_ms"`
+	// MaxMultiple is max_hold, a multiple of the visibility that earlier clients
+	// send. Any multiple means driver.DefaultMaxHold, and 0 leaves the bound unset.
+	MaxMultiple  *int   `json:"max_hold,omitempty"`
+	DeadLetterTo string `json:"dead_letter_to"`
+	DropExpired  bool   `json:"drop_expired"`
+	Annotation   string `json:"annotation"`
 }
 
 // config reads a configuration. The error is ErrInvalid, and names the field.
@@ -48,7 +51,7 @@ func (b *configBody) config() (driver.Config, error) {
 		MaxDeliveries: off.number("max_attempts", b.MaxAttempts), MaxMessages: off.number("max_messages", b.MaxMessages),
 		MaxBytes: off.number("max_bytes", b.MaxBytes), MaxInFlight: off.number("max_in_flight", b.MaxInFlight),
 		MaxDead: off.number("max_dead", b.MaxDead), DedupWindow: off.span("dedup_window_ms", b.DedupWindowMS),
-		DedupMax: off.number("dedup_max", b.DedupMax), MaxHold: off.number("max_hold", b.MaxHold),
+		DedupMax: off.number("dedup_max", b.DedupMax), MaxHold: off.span("max_hold_ms", b.MaxHoldMS),
 		RetainReady: driver.Retention{
 			Age: off.span("retain_ready_ms", b.RetainReadyMS), Count: off.number("retain_ready_count", b.RetainReadyCount),
 		},
@@ -56,6 +59,9 @@ func (b *configBody) config() (driver.Config, error) {
 			Age: off.span("retain_dead_ms", b.RetainDeadMS), Count: off.number("retain_dead_count", b.RetainDeadCount),
 		},
 		DeadLetterTo: b.DeadLetterTo, DropExpired: b.DropExpired, Annotation: b.Annotation,
+	}
+	if b.MaxHoldMS == nil && b.MaxMultiple != nil {
+		config.MaxHold = driver.ReadMaxHold(int64(*b.MaxMultiple))
 	}
 	return config, off.err
 }
@@ -104,7 +110,7 @@ func configBodyOf(c *driver.Config) configBody {
 		MaxAttempts: orZero(c.MaxDeliveries), MaxMessages: orZero(c.MaxMessages), MaxBytes: orZero(c.MaxBytes),
 		MaxInFlight: orZero(c.MaxInFlight), MaxDead: orZero(c.MaxDead), DedupWindowMS: orZero(duration(c.DedupWindow)),
 		DedupMax: orZero(c.DedupMax), RetainReadyMS: orZero(duration(c.RetainReady.Age)), RetainReadyCount: orZero(c.RetainReady.Count),
-		RetainDeadMS: orZero(duration(c.RetainDead.Age)), RetainDeadCount: orZero(c.RetainDead.Count), MaxHold: orZero(c.MaxHold),
+		RetainDeadMS: orZero(duration(c.RetainDead.Age)), RetainDeadCount: orZero(c.RetainDead.Count), MaxHoldMS: orZero(duration(c.MaxHold)),
 		DeadLetterTo: c.DeadLetterTo, DropExpired: c.DropExpired, Annotation: c.Annotation,
 	}
 }

@@ -131,7 +131,7 @@ func (c *call) giveBack(topic string, deliveries []broker.Delivery) {
 	for i := range deliveries {
 		back[i].Receipt = deliveries[i].Receipt
 	}
-	_ = c.caller.Returning().Extend(context.WithoutCancel(c.ctx()), topic, back) // else they come back when their leases end
+	_, _ = c.caller.Returning().Extend(context.WithoutCancel(c.ctx()), topic, back) // else they come back when their leases end
 }
 
 // streamBatch is how many messages a stream takes at a time: few, because all of

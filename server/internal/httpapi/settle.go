@@ -74,6 +74,12 @@ func nackOf(receipt string, delayMS *duration, reason string) broker.Nack {
 	return nack
 }
 
+// extendOneResponse says how long the delivery is leased from now on.
+type extendOneResponse struct {
+	OK           bool     `json:"ok"`
+	VisibilityMS duration `json:"visibility_ms"`
+}
+
 // extendOne is POST /v1/extend/{msg_id}.
 func (h *Handler) extendOne(c *call) error {
 	var r extendOneRequest
@@ -83,7 +89,11 @@ func (h *Handler) extendOne(c *call) error {
 	if r.VisibilityMS == nil {
 		return required("visibility_ms")
 	}
-	return c.okUnless(c.caller.ExtendOne(c.ctx(), c.target(r.Topic, r.Receipt), time.Duration(*r.VisibilityMS)))
+	granted, err := c.caller.ExtendOne(c.ctx(), c.target(r.Topic, r.Receipt), time.Duration(*r.VisibilityMS))
+	if err != nil {
+		return err
+	}
+	return c.ok(extendOneResponse{true, duration(granted)})
 }
 
 // buryOne is POST /v1/bury/{msg_id}.
@@ -166,7 +176,11 @@ func (h *Handler) extendBatch(c *call) error {
 		}
 		extensions[i] = broker.Extension{Receipt: e.Receipt, Visibility: time.Duration(*e.VisibilityMS)}
 	}
-	return c.answerPositions(len(extensions), c.caller.Extend(c.ctx(), r.Topic, extensions), nil)
+	granted, err := c.caller.Extend(c.ctx(), r.Topic, extensions)
+	return c.answerBatch(len(extensions), err, func(i int, p *position) {
+		visibility := duration(granted[i])
+		p.VisibilityMS = &visibility
+	})
 }
 
 type burialElement struct {

@@ -71,6 +71,7 @@ func (c *conn) administer(ctx context.Context, f *oap.Frame) {
 		}
 	case oap.OpConfigure:
 		if ticket, name, config, err := oap.ParseConfigure(f.Payload); c.readable(correlation, err) {
+			config.MaxHold = driver.ReadMaxHold(int64(config.MaxHold))
 			c.once(correlation, ticket, func() (func([]byte) []byte, error) {
 				if err := c.caller.ConfigureQueue(ctx, name, config); err != nil {
 					return nil, err

@@ -5,6 +5,7 @@ import (
 	"iter"
 	"maps"
 	"net"
+	"time"
 
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
@@ -161,12 +162,13 @@ func (b brokered) Nack(ctx context.Context, topic string, nacks []driver.Nack) e
 	return elsewhere(b.user.Nack(ctx, topic, out))
 }
 
-func (b brokered) Extend(ctx context.Context, topic string, extensions []driver.Extension) error {
+func (b brokered) Extend(ctx context.Context, topic string, extensions []driver.Extension) ([]time.Duration, error) {
 	out := make([]broker.Extension, len(extensions))
 	for i, e := range extensions {
 		out[i] = broker.Extension{Receipt: e.Receipt.Handle, Visibility: e.Visibility}
 	}
-	return elsewhere(b.user.Extend(ctx, topic, out))
+	granted, err := b.user.Extend(ctx, topic, out)
+	return granted, elsewhere(err)
 }
 
 func (b brokered) DeadLetter(ctx context.Context, topic string, burials []driver.Burial) error {

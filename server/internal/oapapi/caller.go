@@ -4,6 +4,7 @@ import (
 	"context"
 	"iter"
 	"net"
+	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/share"
@@ -22,7 +23,7 @@ type Caller interface {
 	Receive(ctx context.Context, topic string, req driver.ReceiveRequest) ([]driver.Delivery, error)
 	Ack(ctx context.Context, topic string, receipts []driver.Receipt) error
 	Nack(ctx context.Context, topic string, nacks []driver.Nack) error
-	Extend(ctx context.Context, topic string, extensions []driver.Extension) error
+	Extend(ctx context.Context, topic string, extensions []driver.Extension) ([]time.Duration, error)
 	Purge(ctx context.Context, topic string) (removed int, err error)
 	Stats(ctx context.Context, topic string) (driver.Stats, error)
 	Peek(ctx context.Context, topic string, query driver.Query) iter.Seq2[driver.Peeked, error]

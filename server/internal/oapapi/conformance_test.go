@@ -2,6 +2,7 @@ package oapapi_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/diskbox"
@@ -33,7 +34,7 @@ func TestKeepsItsPromisesUnderLoad(t *testing.T) {
 	}{
 		{"defaults", driver.Config{}},
 		{"several shards of strict groups", driver.Config{Shards: 4, StrictGroups: true}},
-		{"tight bounds", driver.Config{MaxMessages: 500, MaxInFlight: 50, MaxHold: 2}},
+		{"tight bounds", driver.Config{MaxMessages: 500, MaxInFlight: 50, MaxHold: 20 * time.Second}},
 		{"few deliveries", driver.Config{MaxDeliveries: 3, MaxDead: 100}},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -161,7 +161,8 @@ func breakAt(t *testing.T, cut *cutter, r *remote, direction string, after int) 
 	try("ack", driver.Stats{InFlight: 3}, func() error { return q.Ack(ctx, []driver.Receipt{got[0].Receipt}) })
 	try("nack", driver.Stats{InFlight: 2, Ready: 1}, func() error { return q.Nack(ctx, []driver.Nack{{Receipt: got[1].Receipt}}) })
 	try("extend", driver.Stats{InFlight: 1, Ready: 2}, func() error {
-		return q.Extend(ctx, []driver.Extension{{Receipt: got[2].Receipt}})
+		_, err := q.Extend(ctx, []driver.Extension{{Receipt: got[2].Receipt}})
+		return err
 	})
 	dead := q.(driver.DeadLetterer)
 	try("dead-letter", driver.Stats{Ready: 2, Dead: 1}, func() error {

@@ -62,11 +62,11 @@ func ending[T any](h *holding, do func(context.Context, string, []T) error) func
 }
 
 // extending counts extensions, of which those by nothing end a lease.
-func (h *holding) extending(do func(context.Context, string, []driver.Extension) error) func(context.Context, string, []driver.Extension) error {
-	return func(ctx context.Context, topic string, extensions []driver.Extension) error {
-		err := do(ctx, topic, extensions)
+func (h *holding) extending(do func(context.Context, string, []driver.Extension) ([]time.Duration, error)) func(context.Context, string, []driver.Extension) ([]time.Duration, error) {
+	return func(ctx context.Context, topic string, extensions []driver.Extension) ([]time.Duration, error) {
+		granted, err := do(ctx, topic, extensions)
 		if stillHeld(err, len(extensions)) == len(extensions) {
-			return err // or there is nothing to count
+			return granted, err // or there is nothing to count
 		}
 		var longest time.Duration
 		ended := 0
@@ -78,7 +78,7 @@ func (h *holding) extending(do func(context.Context, string, []driver.Extension)
 		}
 		h.lasts(longest)
 		h.settled(ended)
-		return err
+		return granted, err
 	}
 }
 

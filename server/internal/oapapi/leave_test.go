@@ -87,7 +87,7 @@ func TestWhoHoldsMessagesCanSettleThemWhileTheDaemonDrains(t *testing.T) {
 			if err := q.Ack(t.Context(), []driver.Receipt{got[0].Receipt}); err != nil {
 				t.Errorf("ack: %v", err)
 			}
-			if err := q.Extend(t.Context(), []driver.Extension{{Receipt: got[1].Receipt, Visibility: 30 * time.Second}}); err != nil {
+			if _, err := q.Extend(t.Context(), []driver.Extension{{Receipt: got[1].Receipt, Visibility: 30 * time.Second}}); err != nil {
 				t.Errorf("extend: %v", err)
 			}
 			time.Sleep(20 * time.Second) // got[2] is out no more

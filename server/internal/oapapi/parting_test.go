@@ -47,7 +47,7 @@ func (l *late) Receive(ctx context.Context, topic string, req driver.ReceiveRequ
 	return l.plain.Receive(context.WithoutCancel(ctx), topic, req)
 }
 
-func (l *late) Extend(ctx context.Context, topic string, extensions []driver.Extension) error {
+func (l *late) Extend(ctx context.Context, topic string, extensions []driver.Extension) ([]time.Duration, error) {
 	parsed := slices.Clone(extensions)
 	for i := range parsed {
 		parsed[i].Receipt, _ = driver.ParseReceipt(parsed[i].Receipt.Handle)

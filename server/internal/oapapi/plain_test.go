@@ -5,6 +5,7 @@ import (
 	"iter"
 	"net"
 	"sync"
+	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/membox"
@@ -72,7 +73,7 @@ func (p *plain) Nack(ctx context.Context, topic string, nacks []driver.Nack) err
 	return p.queue(topic).Nack(ctx, nacks)
 }
 
-func (p *plain) Extend(ctx context.Context, topic string, extensions []driver.Extension) error {
+func (p *plain) Extend(ctx context.Context, topic string, extensions []driver.Extension) ([]time.Duration, error) {
 	return p.queue(topic).Extend(ctx, extensions)
 }
 

@@ -206,5 +206,5 @@ func (c *conn) giveBack(ctx context.Context, q *queue, got []driver.Delivery) {
 	if returner, ok := caller.(Returner); ok {
 		caller = returner.Returning()
 	}
-	_ = caller.Extend(ctx, q.topic, extensions)
+	_, _ = caller.Extend(ctx, q.topic, extensions)
 }

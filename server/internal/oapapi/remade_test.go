@@ -104,10 +104,10 @@ func (c *turning) Receive(ctx context.Context, topic string, req driver.ReceiveR
 }
 
 // Extend reads receipts as Receive writes them.
-func (c *turning) Extend(ctx context.Context, topic string, extensions []driver.Extension) (err error) {
+func (c *turning) Extend(ctx context.Context, topic string, extensions []driver.Extension) (granted []time.Duration, err error) {
 	for i := range extensions {
 		if extensions[i].Receipt, err = driver.ParseReceipt(extensions[i].Receipt.Handle); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	return c.plain.Extend(ctx, topic, extensions)

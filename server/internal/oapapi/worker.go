@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/oap"
@@ -62,7 +63,9 @@ func (w *worker) alike(ctx context.Context, requests []request) {
 	case oap.OpNack:
 		together(ctx, w, requests, &w.nacks, oap.ParseNack, settling(ending(h, caller.Nack)), w.settled)
 	case oap.OpExtend:
-		together(ctx, w, requests, &w.extensions, oap.ParseExtend, settling(h.extending(caller.Extend)), w.settled)
+		together(ctx, w, requests, &w.extensions, oap.ParseExtend, withoutGrants(h.extending(caller.Extend)), w.settled)
+	case oap.OpExtendGranted:
+		together(ctx, w, requests, &w.extensions, oap.ParseExtend, h.extending(caller.Extend), w.granted)
 	case oap.OpBury:
 		together(ctx, w, requests, &w.burials, oap.ParseBury, settling(ending(h, caller.DeadLetter)), w.settled)
 	}
@@ -85,24 +88,35 @@ func sending(caller Caller, q *queue) func(context.Context, string, []driver.Out
 }
 
 // settling makes a settlement look like a send without results.
-func settling[T any](do func(context.Context, string, []T) error) func(context.Context, string, []T) ([]driver.Sent, error) {
-	return func(ctx context.Context, topic string, elements []T) ([]driver.Sent, error) {
+func settling[T any](do func(context.Context, string, []T) error) func(context.Context, string, []T) ([]none, error) {
+	return func(ctx context.Context, topic string, elements []T) ([]none, error) {
 		return nil, do(ctx, topic, elements)
 	}
 }
 
+// none is the result of a settlement.
+type none struct{}
+
+// withoutGrants makes an extension look like any settlement.
+func withoutGrants(do func(context.Context, string, []driver.Extension) ([]time.Duration, error)) func(context.Context, string, []driver.Extension) ([]none, error) {
+	return settling(func(ctx context.Context, topic string, extensions []driver.Extension) error {
+		_, err := do(ctx, topic, extensions)
+		return err
+	})
+}
+
 // together does requests in as few calls as the queue allows.
-func together[T any](ctx context.Context, w *worker, requests []request, scratch *[]T,
+func together[T, R any](ctx context.Context, w *worker, requests []request, scratch *[]T,
 	parse func([]byte, []T) (oap.Target, []T, error),
-	do func(context.Context, string, []T) ([]driver.Sent, error),
-	reply func(s *span, sent []driver.Sent, errs []error),
+	do func(context.Context, string, []T) ([]R, error),
+	reply func(s *span, results []R, errs []error),
 ) {
 	q := requests[0].queue
 	elements := (*scratch)[:0]
 	w.spans = w.spans[:0]
 	call := func() {
 		if len(w.spans) > 0 {
-			w.perform(func(from, to int) ([]driver.Sent, error) { return do(ctx, q.topic, elements[from:to]) }, reply)
+			perform(w, func(from, to int) ([]R, error) { return do(ctx, q.topic, elements[from:to]) }, reply)
 		}
 		w.spans = emptied(w.spans)
 		elements = emptied(elements)
@@ -146,23 +160,23 @@ func batchError(q *queue, elements int) error {
 // perform makes one call for all spans and answers each. If the call as a whole
 // is refused, each request is tried alone: a bound that is reached by all of them
 // together may have room for some.
-func (w *worker) perform(do func(from, to int) ([]driver.Sent, error), reply func(*span, []driver.Sent, []error)) {
-	sent, err := do(0, w.spans[len(w.spans)-1].to)
+func perform[R any](w *worker, do func(from, to int) ([]R, error), reply func(*span, []R, []error)) {
+	results, err := do(0, w.spans[len(w.spans)-1].to)
 	errs, wholly := outcome(err)
 	switch {
 	case wholly == nil:
 		for i := range w.spans {
 			s := &w.spans[i]
-			reply(s, part(sent, s), part(errs, s))
+			reply(s, part(results, s), part(errs, s))
 		}
 	case len(w.spans) > 1 && refusal(wholly):
 		for i := range w.spans {
 			s := &w.spans[i]
-			sent, err := do(s.from, s.to)
+			results, err := do(s.from, s.to)
 			if errs, wholly := outcome(err); wholly != nil {
 				w.refuse(s.request, wholly)
 			} else {
-				reply(s, sent, errs)
+				reply(s, results, errs)
 			}
 		}
 	default:
@@ -206,8 +220,12 @@ func (w *worker) sent(s *span, sent []driver.Sent, errs []error) {
 	w.answer(s.request, oap.StatusOK, func(dst []byte) []byte { return oap.AppendSent(dst, sent, errs) })
 }
 
-func (w *worker) settled(s *span, _ []driver.Sent, errs []error) {
+func (w *worker) settled(s *span, _ []none, errs []error) {
 	w.answer(s.request, oap.StatusOK, func(dst []byte) []byte { return oap.AppendFailures(dst, errs) })
+}
+
+func (w *worker) granted(s *span, granted []time.Duration, errs []error) {
+	w.answer(s.request, oap.StatusOK, func(dst []byte) []byte { return oap.AppendGranted(dst, granted, errs) })
 }
 
 func (w *worker) refuse(r *request, err error) {

@@ -72,5 +72,5 @@ func (c *call) giveBack(ctx context.Context, topic string, deliveries []broker.D
 	for i := range deliveries {
 		extensions[i].Receipt = deliveries[i].Receipt
 	}
-	_ = c.caller.Returning().Extend(ctx, topic, extensions)
+	_, _ = c.caller.Returning().Extend(ctx, topic, extensions)
 }

@@ -238,16 +238,23 @@ func (q *rpcQueue) Nack(ctx context.Context, nacks []driver.Nack) error {
 	return settled(ctx, response, err)
 }
 
-func (q *rpcQueue) Extend(ctx context.Context, extensions []driver.Extension) error {
+func (q *rpcQueue) Extend(ctx context.Context, extensions []driver.Extension) ([]time.Duration, error) {
 	if err := q.check("extend"); err != nil {
-		return err
+		return nil, err
 	}
 	r := &mailboxv1.ExtendRequest{Topic: q.name}
 	for _, e := range extensions {
 		r.Entries = append(r.Entries, &mailboxv1.ExtendEntry{Delivery: ref(e.Receipt), VisibilityMs: ms(e.Visibility)})
 	}
 	response, err := q.rpc.Extend(ctx, r)
-	return settled(ctx, response, err)
+	if err = settled(ctx, response, err); response == nil {
+		return nil, err
+	}
+	granted := make([]time.Duration, len(extensions))
+	for i, result := range response.GetResults() {
+		granted[i] = span(result.GetVisibilityMs())
+	}
+	return granted, err
 }
 
 func (q *rpcQueue) DeadLetter(ctx context.Context, burials []driver.Burial) error {

@@ -14,8 +14,10 @@ func (s *service) Ack(ctx context.Context, r *mailboxv1.AckRequest) (*mailboxv1.
 	results, err := settle(r.GetTopic(), r.GetDeliveries(), settling[*mailboxv1.DeliveryRef, string]{
 		delivery: func(d *mailboxv1.DeliveryRef) *mailboxv1.DeliveryRef { return d },
 		convert:  func(d *mailboxv1.DeliveryRef) string { return d.GetReceipt() },
-		all:      func(receipts []string) error { return caller.Existing().Ack(ctx, r.GetTopic(), receipts) },
-		one:      func(t broker.Target, _ string) error { return caller.AckOne(ctx, t) },
+		all: func(receipts []string, _ []*mailboxv1.SettleResult) error {
+			return caller.Existing().Ack(ctx, r.GetTopic(), receipts)
+		},
+		one: func(t broker.Target, _ string, _ *mailboxv1.SettleResult) error { return caller.AckOne(ctx, t) },
 	})
 	return &mailboxv1.AckResponse{Results: results}, err
 }
@@ -30,8 +32,12 @@ func (s *service) Nack(ctx context.Context, r *mailboxv1.NackRequest) (*mailboxv
 				Receipt: e.GetDelivery().GetReceipt(), Delay: duration(e.GetDelayMs()), Backoff: e.DelayMs == nil, Cause: e.GetCause(),
 			}
 		},
-		all: func(nacks []broker.Nack) error { return caller.Existing().Nack(ctx, r.GetTopic(), nacks) },
-		one: func(t broker.Target, n broker.Nack) error { return caller.NackOne(ctx, t, n) },
+		all: func(nacks []broker.Nack, _ []*mailboxv1.SettleResult) error {
+			return caller.Existing().Nack(ctx, r.GetTopic(), nacks)
+		},
+		one: func(t broker.Target, n broker.Nack, _ *mailboxv1.SettleResult) error {
+			return caller.NackOne(ctx, t, n)
+		},
 	})
 	return &mailboxv1.NackResponse{Results: results}, err
 }
@@ -44,8 +50,22 @@ func (s *service) Extend(ctx context.Context, r *mailboxv1.ExtendRequest) (*mail
 		convert: func(e *mailboxv1.ExtendEntry) broker.Extension {
 			return broker.Extension{Receipt: e.GetDelivery().GetReceipt(), Visibility: duration(e.GetVisibilityMs())}
 		},
-		all: func(es []broker.Extension) error { return caller.Existing().Extend(ctx, r.GetTopic(), es) },
-		one: func(t broker.Target, e broker.Extension) error { return caller.ExtendOne(ctx, t, e.Visibility) },
+		all: func(es []broker.Extension, results []*mailboxv1.SettleResult) error {
+			granted, err := caller.Existing().Extend(ctx, r.GetTopic(), es)
+			for i, visibility := range granted {
+				if driver.At(err, i) == nil {
+					results[i].VisibilityMs = wireSpan(visibility)
+				}
+			}
+			return err
+		},
+		one: func(t broker.Target, e broker.Extension, result *mailboxv1.SettleResult) error {
+			granted, err := caller.ExtendOne(ctx, t, e.Visibility)
+			if err == nil {
+				result.VisibilityMs = wireSpan(granted)
+			}
+			return err
+		},
 	})
 	return &mailboxv1.ExtendResponse{Results: results}, err
 }
@@ -60,8 +80,12 @@ func (s *service) Bury(ctx context.Context, r *mailboxv1.BuryRequest) (*mailboxv
 				Receipt: e.GetDelivery().GetReceipt(), Reason: driver.Reason(e.GetReason()), Error: e.GetError(), ErrorType: e.GetErrorType(),
 			}
 		},
-		all: func(bs []broker.Burial) error { return caller.Existing().Bury(ctx, r.GetTopic(), bs) },
-		one: func(t broker.Target, b broker.Burial) error { return caller.BuryOne(ctx, t, b) },
+		all: func(bs []broker.Burial, _ []*mailboxv1.SettleResult) error {
+			return caller.Existing().Bury(ctx, r.GetTopic(), bs)
+		},
+		one: func(t broker.Target, b broker.Burial, _ *mailboxv1.SettleResult) error {
+			return caller.BuryOne(ctx, t, b)
+		},
 	})
 	return &mailboxv1.BuryResponse{Results: results}, err
 }
@@ -72,38 +96,39 @@ type settling[E, B any] struct {
 	delivery func(E) *mailboxv1.DeliveryRef
 	convert  func(E) B
 	// all settles those that are known by their receipts, in one call of the
-	// broker, and one settles one that is known by its id.
-	all func([]B) error
-	one func(broker.Target, B) error
+	// broker, and one settles one that is known by its id. They may add to the
+	// results.
+	all func([]B, []*mailboxv1.SettleResult) error
+	one func(broker.Target, B, *mailboxv1.SettleResult) error
 }
 
 // settle settles the entries of a request. The error is that of the whole.
 func settle[E, B any](topic string, entries []E, how settling[E, B]) ([]*mailboxv1.SettleResult, error) {
 	results := make([]*mailboxv1.SettleResult, len(entries))
 	var batch []B
-	var positions []int
+	var batchResults []*mailboxv1.SettleResult
 	for i, entry := range entries {
 		results[i] = &mailboxv1.SettleResult{}
 		ref, element := how.delivery(entry), how.convert(entry)
 		switch {
 		case ref.GetMsgId() != "":
 			target := broker.Target{Topic: topic, ID: ref.GetMsgId(), Receipt: ref.GetReceipt()}
-			results[i].Error = positionError(how.one(target, element))
+			results[i].Error = positionError(how.one(target, element, results[i]))
 		case ref.GetReceipt() == "":
 			results[i].Error = positionError(schemaError("delivery", "has neither a receipt nor a msg_id"))
 		default:
-			batch, positions = append(batch, element), append(positions, i)
+			batch, batchResults = append(batch, element), append(batchResults, results[i])
 		}
 	}
 	if len(batch) == 0 && len(entries) > 0 {
 		return results, nil
 	}
-	err := how.all(batch)
+	err := how.all(batch, batchResults)
 	if isWhole(err) && len(batch) == len(entries) {
 		return nil, err
 	}
-	for next, i := range positions {
-		results[i].Error = positionError(driver.At(err, next))
+	for i, result := range batchResults {
+		result.Error = positionError(driver.At(err, i))
 	}
 	return results, nil
 }

@@ -97,7 +97,7 @@ func serve(t testing.TB, s setup) *daemon {
 		d.ring = capability.NewKeyRing(capability.NewKey())
 	}
 	if s.opener == nil {
-		backend := membox.New(&membox.Options{MaxBodyBytes: sqsapi.MaxPayloadBytes, Defaults: driver.Config{MaxHold: 10}})
+		backend := membox.New(&membox.Options{MaxBodyBytes: sqsapi.MaxPayloadBytes, Defaults: driver.Config{MaxHold: time.Minute}})
 		t.Cleanup(func() { _ = backend.Close() })
 		s.opener = backend
 	}

@@ -151,7 +151,11 @@ func (r *request) prolong(ctx context.Context, q *queue, held []broker.Delivery,
 		extensions[i] = broker.Extension{Receipt: held[i].Receipt, Visibility: visibility}
 	}
 	daemon, err := r.service.daemon(q.Tenant)
-	return err == nil && daemon.Extend(ctx, q.Topic, extensions) == nil
+	if err != nil {
+		return false
+	}
+	_, err = daemon.Extend(ctx, q.Topic, extensions)
+	return err == nil
 }
 
 // take leases messages. Where too many are out, standard queues say so to who does
@@ -184,7 +188,7 @@ func (r *request) makeVisible(ctx context.Context, q *queue, deliveries []broker
 		back[i].Receipt = deliveries[i].Receipt
 	}
 	if daemon, err := r.service.daemon(q.Tenant); err == nil {
-		_ = daemon.Extend(ctx, q.Topic, back) // else they come back when their time is over
+		_, _ = daemon.Extend(ctx, q.Topic, back) // else they come back when their time is over
 	}
 }
 

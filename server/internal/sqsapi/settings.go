@@ -105,9 +105,8 @@ func (s *settings) annotate(config *driver.Config) error {
 const (
 	// maxInFlight is that of AWS.
 	maxInFlight = 120_000
-	// anyHold allows to extend deliveries up to the twelve hours that this package
-	// enforces, however short the visibility was that they began with.
-	anyHold     = 1 << 16
+	// anyHold leaves the bound of twelve hours to this package, which enforces it.
+	anyHold     = driver.Off
 	dedupWindow = 5 * time.Minute
 )
 

@@ -172,9 +172,10 @@ func (r *request) extend(ctx context.Context, q *queue, entries []sqswire.Change
 		extensions, at = append(extensions, extension), append(at, i)
 	}
 	if len(extensions) == 0 {
-		return r.caller.Extend(ctx, q.Topic, nil)
+		_, err := r.caller.Extend(ctx, q.Topic, nil)
+		return err
 	}
-	err := r.caller.Extend(ctx, q.Topic, extensions)
+	_, err := r.caller.Extend(ctx, q.Topic, extensions)
 	if whole := wholeError(err); whole != nil {
 		return whole
 	}

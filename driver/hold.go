@@ -1,0 +1,61 @@
+package driver
+
+import (
+	"errors"
+	"time"
+)
+
+const (
+	// MinMaxHold is the least Config.MaxHold. It is more nanoseconds than the
+	// highest multiple that MaxHold could be in earlier versions; see ReadMaxHold.
+	MinMaxHold = 2 * time.Millisecond
+	// MinHoldFactor is how many times the visibility it was received with a
+	// delivery can always be held, however small MaxHold is.
+	MinHoldFactor = 10
+	// DefaultMaxHold is the MaxHold of queues on mailboxd, and of queues that were
+	// configured with a multiple by an earlier version.
+	DefaultMaxHold = 12 * time.Hour
+
+	// maxMultiple is the highest MaxHold of versions in which it was a multiple of
+	// the visibility.
+	maxMultiple = 1 << 20
+	// longestHold keeps deadlines from overflowing.
+	longestHold = 1 << 62
+)
+
+// HoldBound returns how long after its delivery a message that was received with
+// this visibility can be held at most: maxHold, or MinHoldFactor times the
+// visibility if that is longer. It returns 0 if maxHold is off: there is no bound.
+func HoldBound(maxHold, visibility time.Duration) time.Duration {
+	if maxHold <= 0 {
+		return 0
+	}
+	return min(max(maxHold, MinHoldFactor*visibility), longestHold)
+}
+
+// ReadMaxHold returns the Config.MaxHold that n stands for in a stored
+// configuration or in a frame. n is in nanoseconds. Earlier versions wrote a
+// multiple of the visibility, of 1<<20 at most, and a time is always more than
+// that. Every multiple is read as DefaultMaxHold: with the floor of MinHoldFactor,
+// that is no shorter than what any multiple up to MinHoldFactor allowed.
+func ReadMaxHold(n int64) time.Duration {
+	if n > 0 && n <= maxMultiple {
+		return DefaultMaxHold
+	}
+	return time.Duration(n)
+}
+
+// GrantedAsAsked returns what Queue.Extend grants where nothing is cut: for each
+// position that err does not say has failed, the visibility that was asked for.
+func GrantedAsAsked(extensions []Extension, err error) []time.Duration {
+	if _, ok := errors.AsType[*BatchError](err); err != nil && !ok {
+		return nil
+	}
+	granted := make([]time.Duration, len(extensions))
+	for i := range extensions {
+		if At(err, i) == nil {
+			granted[i] = extensions[i].Visibility
+		}
+	}
+	return granted
+}
