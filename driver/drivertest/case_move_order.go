@@ -19,7 +19,8 @@ func strictGroupsMoveInOrder(s *session, q driver.Queue) {
 	s.sendTo(q, "out", "out 1", "out 2")
 	held := s.expectAlone(q, "out 1")
 	s.sendTo(q, "late", "late 1")
-	s.nack(q, s.expectAlone(q, "late 1"), 2*s.tick, "")
+	delay := 8 * s.tick // longer than two moves take on a slow backend
+	s.nack(q, s.expectAlone(q, "late 1"), delay, "")
 	s.sendTo(q, "late", "late 2")
 	s.sendTo(q, "free", "free 1", "free 2")
 	s.expectStats(q, driver.Stats{Ready: 4, Delayed: 1, InFlight: 1})
@@ -27,7 +28,7 @@ func strictGroupsMoveInOrder(s *session, q driver.Queue) {
 	s.expectStats(q, driver.Stats{Ready: 2, Delayed: 1, InFlight: 1})
 	s.ack(q, held)
 	s.move(q, shelterQueue, 0, 1)
-	s.sleep(2 * s.tick)
+	s.sleep(delay)
 	s.move(q, shelterQueue, 0, 2)
 	s.expectEmpty(q)
 	s.expectNext(shelter, "free 1", "free 2", "out 2", "late 1", "late 2")

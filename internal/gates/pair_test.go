@@ -172,6 +172,11 @@ func TestG1EitherDaemonMayBeKilled(t *testing.T) {
 	for i, s := range surfaces {
 		clients[i] = [2]surface{s.open(t, pair[0], pair[0].token), s.open(t, pair[1], pair[0].token)}
 	}
+	first, _, err := clients[0][0].send(ctx, topic, "first", []byte("first")) // a receive would not create the queue
+	if err != nil {
+		t.Fatal(err)
+	}
+	book.sent("first", first)
 	for n := range 6 {
 		senders.Go(func() {
 			for i := 0; ; i++ {
