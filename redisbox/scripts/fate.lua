@@ -132,6 +132,21 @@ function engine.comeBack(e, delay)
   end
 end
 
+-- born returns when a message could first be delivered.
+function engine.born(e)
+  local born = math.abs(e.aged)
+  return born > 1 and born or e.seq
+end
+
+-- age puts a message with an entry into ages.
+function engine.age(e)
+  if e.aged <= 0 then
+    e.aged = engine.born(e)
+    shard.changed[e.id] = e
+    call('ZADD', shard.ages, e.aged, e.id)
+  end
+end
+
 -- oldestReady returns the id of the oldest message that is ready, and when it could
 -- first be delivered. One at the head of ages that is not ready is taken out; it is put
 -- back when it is.

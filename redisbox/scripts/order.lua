@@ -223,21 +223,6 @@ function engine.wait(e, due)
   end
 end
 
--- born returns when a message could first be delivered.
-function engine.born(e)
-  local born = math.abs(e.aged)
-  return born > 1 and born or e.seq
-end
-
--- age puts a message with an entry into ages.
-function engine.age(e)
-  if e.aged <= 0 then
-    e.aged = engine.born(e)
-    shard.changed[e.id] = e
-    call('ZADD', shard.ages, e.aged, e.id)
-  end
-end
-
 -- unwait takes a waiting message out of its order.
 function engine.unwait(e)
   if shard.strict then

@@ -4,8 +4,8 @@
 -- KEYS: the shard
 -- ARGV: queue, floor, fence, session, turn, wants
 -- Result: head; a list of the numbers of ready, delayed, in-flight and dead
---   messages, of bytes and dedup keys, and of the microseconds since the oldest
---   waiting message came and the oldest dead letter died; how many could be
+--   messages, of bytes and dedup keys, and of the microseconds since the oldest ready
+--   message could be delivered and the oldest dead letter died; how many could be
 --   received now
 -- Uses: head again time shard entry haul order fate advance begin
 --
@@ -30,7 +30,7 @@ local _, oldest, death
 oldest, death = INFINITE, INFINITE
 if wants < 0 then -- to be measured
   if shard.readyAge > 0 then
-    _, oldest = engine.oldestWaiting()
+    _, oldest = engine.oldestReady()
   end
   _, death = engine.oldestDead()
 end
