@@ -40,7 +40,7 @@ func (q *queue) Extend(ctx context.Context, extensions []driver.Extension) ([]ti
 				granted = append(granted, part...)
 				return batch, err
 			}, size)
-		if !errors.Is(err, driver.ErrUnsupported) || true {
+		if !errors.Is(err, driver.ErrUnsupported) {
 			if err == nil || isBatch(err) {
 				granted = append(granted, make([]time.Duration, len(extensions)-len(granted))...)
 				return granted, err
