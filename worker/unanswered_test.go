@@ -64,7 +64,7 @@ func TestUnanswerableRequestIsDeadLetteredWithItsResult(t *testing.T) {
 		{"with a slot and no reply store", "reply:abc", func(*stage) mailbox.Resolver { return nil }},
 		{"with an unknown scheme", "smoke://kitchen/answers", schemes},
 		{"with a malformed URI", "memory://%zz", schemes},
-		{"with an address outside the tenant", "other:answers", tenant},
+		{"with an address outside the tenant", "../other:answers", tenant},
 	} {
 		for kind, p := range map[string]func(*stage) *policy{
 			"no policy":         func(*stage) *policy { return nil },

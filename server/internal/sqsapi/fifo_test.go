@@ -38,7 +38,7 @@ func TestGroupsAreDeliveredInOrderOneBatchAtATime(t *testing.T) {
 		}
 		c.delete(queue, again[0])
 		time.Sleep(30 * time.Second) // the rest comes back in order
-		if got := bodies(c.receive(queue, visible(5))); !slices.Equal(got, []string{"b1", "a2", "b2", "a3"}) {
+		if got := bodies(c.receive(queue, visible(5))); !slices.Equal(got, []string{"b1", "b2", "a2", "a3"}) {
 			t.Errorf("after the timeout: %v", got)
 		}
 	}))
