@@ -24,7 +24,7 @@ func newShelf() *shelf { return &shelf{live: map[uint64]Entry{}, dead: map[uint6
 func (sh *shelf) put(e *Entry, state State) {
 	copied := *e
 	copied.group, copied.State = nil, state
-	copied.Marks &= Timed
+	copied.Marks &= Timed | Late
 	if e.Extra != nil {
 		extra := *e.Extra
 		copied.Extra = &extra
