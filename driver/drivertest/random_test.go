@@ -203,10 +203,15 @@ var mutants = []struct {
 		return q.Receive(context.Background(), req)
 	}}},
 	{"a delayed message gets its place when it is due", mutant{receive: func(q *modelQueue, req driver.ReceiveRequest) ([]driver.Delivery, error) {
-		_, _ = q.Stats(context.Background())
+		var delayed []*modelMessage
 		for _, msg := range q.model.waiting {
-			if msg.Deliveries == 0 && msg.due > msg.born && msg.due <= q.model.now {
-				msg.due = msg.born
+			if msg.Deliveries == 0 && msg.delayed {
+				delayed = append(delayed, msg)
+			}
+		}
+		_, _ = q.Stats(context.Background())
+		for _, msg := range delayed {
+			if !msg.delayed {
 				q.model.place++
 				msg.place = q.model.place
 			}
