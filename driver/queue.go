@@ -163,6 +163,15 @@ type LateAcker interface {
 	// Codes per position: ErrReceiptExpired; for the call: ErrUnavailable,
 	// ErrClosed.
 	AckLate(ctx context.Context, receipts []Receipt) error
+
+	// ExtendLate moves deadlines like Extend, and also takes the receipt of the latest
+	// delivery of a message when its deadline has passed and the message is still
+	// ready in its place: then the message is leased again for Visibility, under the
+	// same receipt and without counting a delivery. It is not if its group is strict or
+	// as many messages are in flight as Config.MaxInFlight allows.
+	//
+	// Codes are those of Extend.
+	ExtendLate(ctx context.Context, extensions []Extension) error
 }
 
 // A DedupForgetter ends the dedup window of a queue early. It is for protocols that

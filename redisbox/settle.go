@@ -37,12 +37,23 @@ func (h *handle) Nack(ctx context.Context, nacks []driver.Nack) error {
 }
 
 func (h *handle) Extend(ctx context.Context, extensions []driver.Extension) ([]time.Duration, error) {
+	return h.extend(ctx, extensions, "e")
+}
+
+// ExtendLate moves deadlines like Extend, and leases messages again whose latest
+// delivery has just expired; see driver.LateAcker.
+func (h *handle) ExtendLate(ctx context.Context, extensions []driver.Extension) error {
+	_, err := h.extend(ctx, extensions, "g")
+	return err
+}
+
+func (h *handle) extend(ctx context.Context, extensions []driver.Extension, what string) ([]time.Duration, error) {
 	traits := h.Traits()
 	cuts := make(map[int]time.Duration)
 	err := h.settleParts(ctx, "extend", len(extensions), func(i int) (driver.Receipt, string, string, error) {
 		extension := &extensions[i]
 		err := driver.CheckVisibility("extend", "Visibility", extension.Visibility, &traits)
-		return extension.Receipt, "e", packDoubles(micros(extension.Visibility)), err
+		return extension.Receipt, what, packDoubles(micros(extension.Visibility)), err
 	}, func(part *settling) { part.cutsInto(cuts) })
 	granted := driver.GrantedAsAsked(extensions, err)
 	for i, cut := range cuts {

@@ -206,7 +206,7 @@ func (g *planner) draw(t *rapid.T) Operation {
 		choices = append(choices, g.look)
 	}
 	if g.lateAck {
-		choices = append(choices, g.ackLate, g.ackLate)
+		choices = append(choices, g.ackLate, g.ackLate, g.extendLate)
 	}
 	if g.other != nil {
 		choices = append(choices, g.moveAway, g.moveBack)
@@ -312,8 +312,14 @@ func (g *planner) deliveries(t *rapid.T) []deliveryNumber {
 
 func (g *planner) ack(t *rapid.T) Operation { return ackOperation{g.deliveries(t)} }
 
-// ackLate uses receipts of which most are late, and good for this.
-func (g *planner) ackLate(t *rapid.T) Operation {
+// ackLate and extendLate use receipts of which most are late, and good for this.
+func (g *planner) ackLate(t *rapid.T) Operation { return lateAckOperation{g.lateDeliveries(t)} }
+
+func (g *planner) extendLate(t *rapid.T) Operation {
+	return extendOperation{deliveries: g.lateDeliveries(t), visibility: g.duration(t), late: true}
+}
+
+func (g *planner) lateDeliveries(t *rapid.T) []deliveryNumber {
 	numbers := g.deliveries(t)
 	var late []deliveryNumber
 	for i, receipt := range g.player.receipts {
@@ -326,7 +332,7 @@ func (g *planner) ackLate(t *rapid.T) Operation {
 			numbers[i] = pick(t, late...)
 		}
 	}
-	return lateAckOperation{numbers}
+	return numbers
 }
 
 func (g *planner) moveAway(t *rapid.T) Operation { return moveOperation{limit: upTo(t, 4) - 1} }

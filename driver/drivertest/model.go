@@ -273,15 +273,47 @@ func (m *Model) Extend(now time.Duration, extensions []driver.Extension) ([]time
 		if msg == nil {
 			return m.fail("extend", driver.ErrReceiptExpired, 0)
 		}
-		msg.deadline = m.now + extension.Visibility
-		if msg.holdUntil > 0 {
-			msg.deadline = min(msg.deadline, msg.holdUntil)
-		}
-		granted[len(granted)-1] = msg.deadline - m.now
-		m.settle()
+		granted[len(granted)-1] = m.extend(msg, extension.Visibility)
 		return nil
 	})
 	return granted, err
+}
+
+func (m *Model) extend(msg *modelMessage, visibility time.Duration) (granted time.Duration) {
+	msg.deadline = m.now + visibility
+	if msg.holdUntil > 0 {
+		msg.deadline = min(msg.deadline, msg.holdUntil)
+	}
+	granted = msg.deadline - m.now
+	m.settle()
+	return granted
+}
+
+// ExtendLate is Extend that leases a message again that is ready where it was delivered
+// last (VIS-7).
+func (m *Model) ExtendLate(now time.Duration, extensions []driver.Extension) error {
+	m.advance(now)
+	return eachOf(extensions, func(extension driver.Extension) error {
+		if err := driver.CheckVisibility("extend", "Visibility", extension.Visibility, &m.traits); err != nil {
+			return err
+		}
+		if msg := m.held(extension.Receipt); msg != nil {
+			m.extend(msg, extension.Visibility)
+			return nil
+		}
+		msg := m.delivered(extension.Receipt)
+		full := m.config.MaxInFlight > 0 && m.Stats(now).InFlight >= m.config.MaxInFlight
+		if msg == nil || msg.nonce != extension.Receipt.Nonce || m.state(msg) != driver.StateReady || m.config.StrictGroups || full {
+			return m.fail("extend", driver.ErrReceiptExpired, 0)
+		}
+		if extension.Visibility > 0 {
+			msg.leased, msg.deadline, msg.holdUntil = true, m.now+extension.Visibility, 0
+			if bound := driver.HoldBound(m.config.MaxHold, extension.Visibility); bound > 0 {
+				msg.holdUntil = m.now + bound
+			}
+		}
+		return nil
+	})
 }
 
 // DeadLetter moves what is leased to the dead letters (DLQ-1, DLQ-4).

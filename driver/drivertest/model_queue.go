@@ -88,6 +88,10 @@ func (q *modelQueue) AckLate(_ context.Context, receipts []driver.Receipt) error
 	return at(q, func(now time.Duration) error { return q.model.AckLate(now, receipts) })
 }
 
+func (q *modelQueue) ExtendLate(_ context.Context, extensions []driver.Extension) error {
+	return at(q, func(now time.Duration) error { return q.model.ExtendLate(now, extensions) })
+}
+
 // Move knows only targets that are named. Of two queues the one with the lesser
 // name is locked first.
 func (q *modelQueue) Move(_ context.Context, to string, limit int) (moved int, err error) {

@@ -190,6 +190,9 @@ func (o extendOperation) play(ctx context.Context, p *player) result {
 	for i, n := range o.deliveries {
 		extensions[i] = driver.Extension{Receipt: p.receipt(n), Visibility: o.visibility}
 	}
+	if o.late {
+		return positions(len(extensions), p.queue.(driver.LateAcker).ExtendLate(ctx, extensions))
+	}
 	granted, err := p.queue.Extend(ctx, extensions)
 	r := positions(len(extensions), err)
 	r.addf("granted %v", granted)

@@ -68,6 +68,7 @@ type (
 	extendOperation struct {
 		deliveries []deliveryNumber
 		visibility time.Duration
+		late       bool
 	}
 	buryOperation struct {
 		deliveries []deliveryNumber
@@ -171,7 +172,11 @@ func (o nackOperation) String() string {
 }
 
 func (o extendOperation) String() string {
-	return fmt.Sprintf("extend %s to %v", join(o.deliveries), o.visibility)
+	what := "extend"
+	if o.late {
+		what = "extend late"
+	}
+	return fmt.Sprintf("%s %s to %v", what, join(o.deliveries), o.visibility)
 }
 
 func (o buryOperation) String() string {

@@ -134,7 +134,7 @@ func allCases() []testCase {
 	return slices.Concat(
 		sendCases, dedupCases,
 		receiveCases, wakeCases, closeCases,
-		visibilityCases, receiptCases, lateAckCases, settleCases,
+		visibilityCases, receiptCases, lateAckCases, lateExtendCases, settleCases,
 		orderCases, groupCases, fairCases, shardCases, exactCases,
 		countCases, peekCases,
 		defaultCases, deadLetterCases, redriveCases, deadLetterToCases, deadLetterCircleCases,

@@ -1,6 +1,10 @@
 package engine
 
-import "github.com/mailboxmq/mailbox/driver"
+import (
+	"time"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
 
 // A late ack shows a receipt of any delivery of a message, and is good for as long
 // as the message stands where it stood then. Nobody keeps old nonces for that: a
@@ -48,6 +52,37 @@ func (s *Shard) StageLateAck(now Moment, d Delivery) (e *Entry, err error) {
 	s.effect(Withdrawn, gone)
 	s.leftGroup(gone, gone.Place)
 	return nil, nil
+}
+
+// ExtendLate is Extend that also leases a message again that is ready where it was
+// delivered last, under the same receipt. It may return ErrReceiptExpired.
+func (s *Shard) ExtendLate(now Moment, d Delivery, visibility time.Duration) (granted time.Duration, err error) {
+	if granted, err = s.Extend(now, d, visibility); err == nil {
+		return granted, nil
+	}
+	late := s.findReturned(d.Seq)
+	switch {
+	case late == nil || late.Nonce != d.Nonce || !s.gaveOut(d, late):
+		return 0, driver.ErrReceiptExpired
+	case s.window == nil && late.State != Ready, s.window != nil && !s.isReady(late):
+		return 0, driver.ErrReceiptExpired
+	case s.config.StrictGroups, s.config.MaxInFlight > 0 && s.stats.InFlight >= s.config.MaxInFlight:
+		return 0, driver.ErrReceiptExpired
+	case visibility == 0:
+		return 0, nil
+	}
+	e := s.takeWaiting(late)
+	e.set(unaged, s.holdsAges())
+	if s.isFair(e) {
+		e.group = s.groupFor(e.groupName())
+		e.group.out++
+	}
+	s.putInFlight(now, e, visibility)
+	if e.group != nil {
+		s.settleGroup(e.group)
+	}
+	s.leftGroup(e, e.Place)
+	return visibility, nil
 }
 
 // findReturned returns a message that waits and may have been delivered before, or

@@ -84,17 +84,22 @@ func (s *Shard) take(e *Entry) {
 
 // lease hands e out.
 func (s *Shard) lease(now Moment, e *Entry, visibility time.Duration) {
-	e.State = InFlight
 	e.Deliveries++
 	e.Nonce = s.nonce(e, uint32(s.nextNonce))
 	s.nextNonce++
+	if e.FirstReceivedAt == 0 {
+		e.FirstReceivedAt = now.Wall
+	}
+	s.putInFlight(now, e, visibility)
+}
+
+// putInFlight begins a lease of a message that is in no order.
+func (s *Shard) putInFlight(now Moment, e *Entry, visibility time.Duration) {
+	e.State = InFlight
 	e.Due = now.At.Add(visibility)
 	e.HoldUntil = never
 	if bound := driver.HoldBound(s.config.MaxHold, visibility); bound > 0 {
 		e.HoldUntil = now.At.Add(bound)
-	}
-	if e.FirstReceivedAt == 0 {
-		e.FirstReceivedAt = now.Wall
 	}
 	s.stats.InFlight++
 	s.inFlight.add(e)

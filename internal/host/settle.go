@@ -80,6 +80,18 @@ func (h *handle) Nack(ctx context.Context, nacks []driver.Nack) error {
 // Extend does not wait for a journal: a lease that is lost in a crash means an
 // early redelivery, which at-least-once allows.
 func (h *handle) Extend(ctx context.Context, extensions []driver.Extension) ([]time.Duration, error) {
+	return h.extend(ctx, extensions, (*engine.Shard).Extend)
+}
+
+func (h *handle) ExtendLate(ctx context.Context, extensions []driver.Extension) error {
+	_, err := h.extend(ctx, extensions, (*engine.Shard).ExtendLate)
+	return err
+}
+
+func (h *handle) extend(
+	ctx context.Context, extensions []driver.Extension,
+	extend func(*engine.Shard, engine.Moment, engine.Delivery, time.Duration) (time.Duration, error),
+) ([]time.Duration, error) {
 	if err := h.check(ctx, "extend"); err != nil {
 		return nil, err
 	}
@@ -93,7 +105,7 @@ func (h *handle) Extend(ctx context.Context, extensions []driver.Extension) ([]t
 		}
 		if delivery, ok := settling.locate(i, extension.Receipt); ok {
 			var err error
-			if granted[i], err = settling.shard.engine.Extend(h.now(), delivery, extension.Visibility); err != nil {
+			if granted[i], err = extend(settling.shard.engine, h.now(), delivery, extension.Visibility); err != nil {
 				settling.fail(i, h.expired("extend", extension.Receipt))
 			}
 		}

@@ -51,7 +51,7 @@ local function fire(timer)
     if shard.strict then
       call('ZREM', shard.out, engine.member(e))
     end
-    e.nonce = 0
+    e.nonce, e.hold = 0, -e.nonce -- whose delivery is over, see settle.lua
     engine.comeBack(e, 0)
     engine.expireByCount()
   else

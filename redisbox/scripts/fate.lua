@@ -74,7 +74,7 @@ end
 -- die makes a message that is in no order, but perhaps the one by age, a dead
 -- letter: its entry and what was sent move to the graves.
 function engine.die(e, reason)
-  e.reason, e.deadAt, e.nonce = reason, shard.wall - (shard.now - shard.at), 0
+  e.reason, e.deadAt, e.nonce, e.hold = reason, shard.wall - (shard.now - shard.at), 0, 0
   engine.ended('d', e.id, reason, e.deliveries, e.failure)
   shard.death = math.max(shard.death + 1, shard.at)
   call('ZADD', shard.dead, shard.death, e.id)

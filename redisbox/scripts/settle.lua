@@ -2,8 +2,8 @@
 --
 -- how packs what to do, the name of the haul, the number in the haul, and the
 -- detail of what to do: a ack; l ack late (place); n nack (delay, cause); e extend
--- (visibility); b bury (reason, failure, kind); r return, as if it had not been
--- delivered.
+-- (visibility); g extend, or lease again (visibility); b bury (reason, failure, kind);
+-- r return, as if it had not been delivered.
 --
 -- The letters: s settled, x the receipt has expired, f the dead letters are full, c
 -- extended, but not as far as was asked for. After the letters comes for each c how
@@ -12,7 +12,7 @@
 -- act settles a message that is held, and returns the letter for it, and with c what
 -- comes with it.
 local function act(what, e, detail)
-  if what == 'e' then
+  if what == 'e' or what == 'g' then
     local due = shard.now + parse('<d', detail)
     local cut = e.hold > 0 and e.hold < due and pack('<d', e.hold - shard.now)
     if cut then
@@ -36,6 +36,7 @@ local function act(what, e, detail)
     e.failure = failure
   end
   engine.unlease(e)
+  e.hold = 0
   if what == 'a' then
     engine.remove(e)
   elseif what == 'b' then
@@ -77,6 +78,25 @@ local function late(id, place)
   return 's'
 end
 
+-- leaseAgain leases a message whose latest delivery, with this nonce, has expired, if it
+-- is still ready. It returns the letter for it.
+local function leaseAgain(id, nonce, visibility)
+  engine.flush()
+  local e = call('HEXISTS', shard.state, id) == 1 and engine.get(id)
+  local ready = e and not e.damaged and e.nonce == 0 and e.hold == -nonce and not call('ZSCORE', shard.delayed, id)
+  if not ready or shard.strict or (shard.maxInFlight > 0 and engine.inFlight() >= shard.maxInFlight) then
+    return 'x'
+  elseif visibility == 0 then
+    return 's'
+  end
+  engine.unwait(e)
+  e.nonce, e.hold = nonce, shard.maxHold > 0 and shard.now + math.max(shard.maxHold, HOLD_FACTOR * visibility) or 0
+  shard.changed[id] = e
+  call('ZADD', shard.invisible, shard.now + visibility, id)
+  engine.note(shard.now + visibility)
+  return 's'
+end
+
 -- settle settles the deliveries in these arguments, in order. Leases that are
 -- over have come back by now, so a receipt is good exactly if it has the nonce of
 -- the latest delivery.
@@ -88,10 +108,13 @@ function engine.settle(from, to)
     engine.split(name)
     local e = engine.get(ARGV[i])
     local what, detail = sub(how, 1, 1), sub(how, 12)
-    if e.nonce == engine.nonceOf(name, byte(how, 11)) then
+    local nonce = engine.nonceOf(name, byte(how, 11))
+    if e.nonce == nonce then
       local letter, grant = act(what == 'l' and 'a' or what, e, detail)
       letters[#letters + 1] = letter
       grants[#grants + 1] = grant or nil
+    elseif what == 'g' then
+      letters[#letters + 1] = leaseAgain(ARGV[i], nonce, (parse('<d', detail)))
     else
       letters[#letters + 1] = what == 'l' and late(ARGV[i], parse('<d', detail)) or 'x'
     end

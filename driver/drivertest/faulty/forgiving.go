@@ -15,6 +15,16 @@ var forgivers = []Saboteur{
 		Wrap: perHandle(func(q passing) handle { return forgivesNothing{q} }),
 	},
 	{
+		Name: "leases-nothing-again", Breaks: "VIS-7",
+		What: "A late extension is answered like a good one, and the message stays ready.",
+		Wrap: perHandle(func(q passing) handle { return ignoresLateExtensions{q} }),
+	},
+	{
+		Name: "counts-leasing-again", Breaks: "VIS-7",
+		What: "A message that was leased again by a late extension counts one delivery more.",
+		Wrap: perQueue(func(q passing, late *table[string, bool]) handle { return countsLateExtensions{q, late} }),
+	},
+	{
 		Name: "ignores-late-acks", Breaks: "VIS-7",
 		What: "A late ack is answered like a good one, and the message stays.",
 		Wrap: perQueue(func(q passing, latest *latestReceipts) handle { return ignoresLate{remembersReceipts{q, latest}} }),
@@ -175,4 +185,38 @@ func (q recordsLate) AckLate(ctx context.Context, receipts []driver.Receipt) err
 		}
 	}
 	return err
+}
+
+type ignoresLateExtensions struct{ passing }
+
+func (q ignoresLateExtensions) ExtendLate(ctx context.Context, extensions []driver.Extension) error {
+	if _, err := q.Queue.Extend(ctx, extensions); err != nil && !errors.Is(err, driver.ErrReceiptExpired) {
+		return err
+	}
+	return nil
+}
+
+type countsLateExtensions struct {
+	passing
+	late *table[string, bool]
+}
+
+func (q countsLateExtensions) ExtendLate(ctx context.Context, extensions []driver.Extension) error {
+	err := q.LateAcker.ExtendLate(ctx, extensions)
+	for i := range extensions {
+		if driver.At(err, i) == nil {
+			q.late.put(extensions[i].Receipt.Handle, true)
+		}
+	}
+	return err
+}
+
+func (q countsLateExtensions) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
+	got, err := q.Queue.Receive(ctx, req)
+	for i := range got {
+		if late, _ := q.late.get(got[i].ID); late {
+			got[i].Deliveries++
+		}
+	}
+	return got, err
 }

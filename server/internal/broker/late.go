@@ -32,6 +32,62 @@ func (c Caller) AckLate(ctx context.Context, topic string, receipts []string) er
 	})
 }
 
+// ExtendLate is Extend for protocols that forgive a receipt that has just expired; see
+// driver.LateAcker. A message that is leased again counts for its holder again; where the
+// holder's share has no room, it is Extend. Codes are those of Extend; for the call:
+// ErrUnsupported (the backend does not forgive).
+func (c Caller) ExtendLate(ctx context.Context, topic string, extensions []Extension) error {
+	owner := c.owner()
+	room, err := c.reserve(len(extensions), false)
+	if err != nil || room < len(extensions) {
+		c.broker.inFlight.Give(owner[:], int64(room))
+		_, err := c.Extend(ctx, topic, extensions)
+		return err
+	}
+	defer func() { c.broker.inFlight.Give(owner[:], int64(room)) }()
+	return settle(ctx, &c, topic, extensions, &settling[Extension, driver.Extension]{
+		operation: capability.OpExtend,
+		op:        "extend",
+		receipt:   func(e *Extension) string { return e.Receipt },
+		convert: func(_ *topicUse, e *Extension, r driver.Receipt) driver.Extension {
+			return driver.Extension{Receipt: r, Visibility: e.Visibility}
+		},
+		call: func(ctx context.Context, t *topicUse, es []driver.Extension) error {
+			late, ok := t.queue.(driver.LateAcker)
+			if !ok {
+				return &driver.Error{Code: driver.ErrUnsupported, Op: "extend", Queue: t.name, Detail: "the backend takes no receipts that are past their time"}
+			}
+			return late.ExtendLate(ctx, es)
+		},
+		done: func(u *topicUse, _ position, e *Extension, r driver.Receipt) {
+			u.extended(r, e.Visibility)
+			if e.Visibility > 0 && u.leases.resume(r, c.holder, u.now, u.broker.now()+e.Visibility) {
+				room--
+			}
+		},
+	})
+}
+
+// resume records a lease that began again, for which the holder has taken a unit. It
+// reports false if the lease is still known.
+func (t *leaseTable) resume(r driver.Receipt, by holder, takenAt time.Time, deadline time.Duration) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	old, known := t.byID[r.Handle]
+	if known && old.receipt == r {
+		return false
+	}
+	if known {
+		t.give(&old)
+	}
+	if t.byID == nil {
+		t.byID = takeLeases(1)
+	}
+	t.byID[r.Handle] = lease{r, by, takenAt, deadline, 1}
+	t.most = max(t.most, len(t.byID))
+	return true
+}
+
 // drop ends the lease of a message, whatever its receipt, if there is one.
 func (t *leaseTable) drop(id string) {
 	t.mu.Lock()

@@ -158,7 +158,8 @@ func (r *request) changeMessageVisibilityBatch(ctx context.Context, in *sqswire.
 	return out, nil
 }
 
-// extend moves deadlines, and says in failures which could not be moved.
+// extend moves deadlines, and says in failures which could not be moved. On a standard
+// queue a receipt that has just expired leases its message again.
 func (r *request) extend(ctx context.Context, q *queue, entries []sqswire.ChangeMessageVisibilityBatchRequestEntry, failures []error) error {
 	extensions := make([]broker.Extension, 0, len(entries))
 	at := make([]int, 0, len(entries))
@@ -175,7 +176,13 @@ func (r *request) extend(ctx context.Context, q *queue, entries []sqswire.Change
 		_, err := r.caller.Extend(ctx, q.Topic, nil)
 		return err
 	}
-	_, err := r.caller.Extend(ctx, q.Topic, extensions)
+	var err error
+	if !q.FIFO {
+		err = r.caller.ExtendLate(ctx, q.Topic, extensions)
+	}
+	if q.FIFO || errors.Is(err, driver.ErrUnsupported) {
+		_, err = r.caller.Extend(ctx, q.Topic, extensions)
+	}
 	if whole := wholeError(err); whole != nil {
 		return whole
 	}

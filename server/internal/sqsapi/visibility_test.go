@@ -2,6 +2,8 @@ package sqsapi_test
 
 import (
 	"context"
+	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -268,4 +270,63 @@ func TestTheCeilingOfAQueueIsOverLimitForShortPollsOnly(t *testing.T) {
 			t.Errorf("a long poll got %d after %v", len(got), time.Since(began))
 		}
 	}))
+}
+
+func TestLateChangeOfVisibilityLeasesAgain(t *testing.T) {
+	synctest.Test(t, with(setup{}, func(t *testing.T, c *client) {
+		queue := c.create("orders")
+		c.send(queue, "x")
+		m := c.one(queue, visible(1))
+		time.Sleep(2 * time.Second)
+		if err := c.change(queue, m, 10); err != nil {
+			t.Fatal(err)
+		}
+		if got := c.receive(queue); len(got) != 0 {
+			t.Error("the message was delivered to another receiver although a late change was told yes")
+		}
+		time.Sleep(10 * time.Second)
+		if again := c.one(queue); again.Attributes["ApproximateReceiveCount"] != "2" {
+			t.Errorf("receive count is %s; leasing again is not a receive", again.Attributes["ApproximateReceiveCount"])
+		}
+	}))
+}
+
+func TestSupersededReceiptChangesNoVisibility(t *testing.T) {
+	synctest.Test(t, with(setup{}, func(t *testing.T, c *client) {
+		queue := c.create("orders")
+		c.send(queue, "x")
+		first := c.one(queue, visible(1))
+		time.Sleep(time.Second)
+		second := c.one(queue, visible(5))
+		if err := c.change(queue, first, 0); err != nil {
+			t.Errorf("a superseded receipt: %v; AWS answers yes", err)
+		}
+		if got := c.receive(queue); len(got) != 0 {
+			t.Error("a superseded receipt ended the lease of the new holder")
+		}
+		c.delete(queue, second)
+	}))
+}
+
+func TestLateChangeOverQueryProtocolLeasesAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := serve(t, setup{unsigned: true})
+		query := func(parameters string) string {
+			t.Helper()
+			status, _, body := d.post(t, "/", parameters, nil)
+			if status != http.StatusOK {
+				t.Fatalf("%s: %d %s", parameters, status, body)
+			}
+			return body
+		}
+		query("Action=CreateQueue&QueueName=orders")
+		query("Action=SendMessage&QueueUrl=orders&MessageBody=x")
+		_, rest, _ := strings.Cut(query("Action=ReceiveMessage&QueueUrl=orders&VisibilityTimeout=1"), "<ReceiptHandle>")
+		handle, _, _ := strings.Cut(rest, "</ReceiptHandle>")
+		time.Sleep(2 * time.Second)
+		query("Action=ChangeMessageVisibility&QueueUrl=orders&VisibilityTimeout=10&ReceiptHandle=" + url.QueryEscape(handle))
+		if body := query("Action=ReceiveMessage&QueueUrl=orders"); strings.Contains(body, "<Body>") {
+			t.Errorf("the message was delivered although a late change was told yes: %s", body)
+		}
+	})
 }
