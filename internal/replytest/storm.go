@@ -23,8 +23,9 @@ import (
 // their ack; every tenth write of the reply store fails, and some of its answers
 // get lost after they were stored, as do some of the backend's.
 type Storm struct {
-	// Requests is where requests are sent to, and Replies where answers are.
-	Requests driver.Opener
+	// Requests is the backend of the queue of requests, and Replies where answers
+	// are. Requests have no limit of deliveries: a storm may take more than any.
+	Requests Backend
 	Replies  driver.ReplyStore
 	// Slots returns how many slots the store holds.
 	Slots func(ctx context.Context) (int, error)
@@ -43,6 +44,12 @@ type Storm struct {
 	// Trouble runs beside the callers, and ends when they have all they will
 	// get and its context ends. Nil means that there is no more of it.
 	Trouble func(ctx context.Context)
+}
+
+// A Backend opens queues and configures them.
+type Backend interface {
+	driver.Opener
+	driver.Admin
 }
 
 // A Tally is what the callers got, and what it took.
@@ -87,6 +94,9 @@ func (s Storm) Run(t testing.TB) Tally {
 	t.Helper()
 	b := &blow{Storm: s, t: t, faults: mailboxtest.NewFaults(s.Requests)}
 	store := b.faults.Replies(s.Replies)
+	if err := s.Requests.ConfigureQueue(t.Context(), "requests", driver.Config{MaxDeliveries: driver.Off}); err != nil {
+		t.Fatal(err)
+	}
 	requests, err := mailbox.Open(t.Context(), b.faults, "requests", &mailbox.Options[string]{Replies: store})
 	if err != nil {
 		t.Fatal(err)
