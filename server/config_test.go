@@ -48,51 +48,56 @@ func TestBadSettingsStopTheStartWithASentence(t *testing.T) {
 		file    string
 		want    string
 	}{
-		{args: []string{"--profile=meganode"}, want: "profile is to be"},
-		{args: []string{"orders"}, want: "means nothing"},
-		{args: []string{"--t-replay=soon"}, want: "the flag --t-replay is to be a duration"},
-		{args: []string{"--t-replay=1s"}, want: "mailbox.t_replay is 1s"},
-		{args: []string{"--cap-cache-ttl=4s"}, want: "between 5s and 2m0s"},
-		{args: []string{"--cap-cache-ttl=121s"}, want: "between 5s and 2m0s"},
-		{args: []string{"--visibility-min=10s"}, want: "mailbox.default_visibility is 5s"},
+		{args: []string{"--profile=meganode"}, want: `profile (--profile): invalid value "meganode"; want micronode or macronode`},
+		{args: []string{"orders"}, want: `unexpected argument "orders"`},
+		{args: []string{"--t-replay=soon"}, want: `--t-replay: invalid value "soon"; want a duration like`},
+		{args: []string{"--t-replay=1s"}, want: `mailbox.t_replay (--t-replay): invalid value "1s"; want 10s to 87600h`},
+		{args: []string{"--cap-cache-ttl=4s"}, want: "want 5s to 2m"},
+		{args: []string{"--cap-cache-ttl=121s"}, want: "want 5s to 2m"},
+		{args: []string{"--visibility-min=10s"}, want: `mailbox.default_visibility (--default-visibility): invalid value "5s"`},
 		{args: []string{"--backoff-max=1ms"}, want: "mailbox.backoff_max"},
-		{args: []string{"--max-attempts=-1"}, want: "the flag --max-attempts is -1; want more than 0, or 0 to turn it off"},
-		{args: []string{"--retain-ready=-1s"}, want: "the flag --retain-ready is -1s; want more than 0, or 0"},
-		{args: []string{"--shards=0"}, want: "the flag --shards is 0; want more than 0"},
-		{args: []string{"--max-wait=0s"}, want: "the flag --max-wait is 0s; want more than 0"},
-		{args: []string{"--t-replay=0"}, want: "the flag --t-replay is 0s; want more than 0"},
-		{environ: []string{"MAILBOXD_MAX_CONNS=0"}, want: "MAILBOXD_MAX_CONNS is 0; want more than 0"},
-		{file: "[listen]\nmax_conns = 0", want: "listen.max_conns is 0; want more than 0"},
-		{args: []string{"--max-messages=257"}, want: "between 1 and 256"},
+		{args: []string{"--max-attempts=-1"}, want: `--max-attempts: invalid value "-1"; want more than 0, or 0 to turn it off`},
+		{args: []string{"--retain-ready=-1s"}, want: `--retain-ready: invalid value "-1s"; want more than 0, or 0`},
+		{args: []string{"--shards=0"}, want: `--shards: invalid value "0"; want more than 0`},
+		{args: []string{"--max-wait=0s"}, want: `--max-wait: invalid value "0s"; want more than 0`},
+		{args: []string{"--t-replay=0"}, want: `--t-replay: invalid value "0"; want more than 0`},
+		{environ: []string{"MAILBOXD_MAX_CONNS=0"}, want: `MAILBOXD_MAX_CONNS: invalid value "0"; want more than 0`},
+		{file: "[listen]\nmax_conns = 0", want: `listen.max_conns: invalid value "0"; want more than 0`},
+		{args: []string{"--max-messages=257"}, want: "want 1 to 256"},
 		{args: []string{"--listen=0.0.0.0:80"}, want: "plaintext"},
 		{args: []string{"--listen-oap=:80"}, want: "plaintext"},
 		{args: []string{"--listen=here"}, want: "HOST:PORT"},
-		{args: []string{"--listen=off", "--listen-oap=off"}, want: "nobody could reach"},
+		{args: []string{"--listen=off", "--listen-oap=off"}, want: "no client could reach"},
 		{args: []string{"--tls-cert=x"}, want: "go together"},
-		{args: []string{"--tls-client-ca=x"}, want: "needs tls.cert"},
+		{args: []string{"--tls-client-ca=x"}, want: "needs tls.cert and tls.key"},
 		{args: []string{"--backend=disk:x", "--amnesia"}, want: "which amnesia forbids"},
-		{args: []string{"--backend=postgres:x"}, want: "is not known"},
-		{args: []string{"--backend=disk:"}, want: "wants a directory"},
+		{args: []string{"--backend=postgres:x"}, want: "unknown scheme postgres:"},
+		{args: []string{"--backend=disk:"}, want: "needs a directory"},
 		{args: []string{"--log-level=loud"}, want: "log.level"},
 		{args: []string{"--max-payload-bytes=2MiB"}, want: "limits.max_payload_bytes"},
-		{environ: []string{"MAILBOXD_ATTEMPTS=5"}, want: "MAILBOXD_ATTEMPTS is not known"},
+		{environ: []string{"MAILBOXD_ATTEMPTS=5"}, want: "unknown variable MAILBOXD_ATTEMPTS; did you mean MAILBOXD_MAX_ATTEMPTS? see mailboxd --help"},
+		{environ: []string{"MAILBOXD_MAX_CONN=5"}, want: "unknown variable MAILBOXD_MAX_CONN; did you mean MAILBOXD_MAX_CONNS?"},
+		{args: []string{"--lisen=x"}, want: "unknown flag --lisen; did you mean --listen? see mailboxd --help"},
+		{args: []string{"-maxconns", "3"}, want: "unknown flag --maxconns; did you mean --max-conns?"},
+		{args: []string{"--colour"}, want: "unknown flag --colour; see mailboxd --help"},
+		{args: []string{"--listen"}, want: "--listen needs a value"},
 		{environ: []string{"MAILBOXD_AMNESIA=maybe"}, want: "true or false"},
-		{file: "max_attempts = 5", want: "the key max_attempts is not known"},
-		{file: "[mailbox]\nmax_attempts = \"five\"", want: "is to be a whole number"},
-		{file: "[mailbox]\nmax_attempts = 5\nmax_attempts = 6", want: "is no TOML"},
-		{file: "[mailbox\n", want: "is no TOML: line 1"},
-		{file: "[mailbox]\nmax_attempts = 1.5", want: "is to be a text, a whole number"},
+		{file: "max_attempts = 5", want: "unknown key max_attempts; did you mean mailbox.max_attempts?"},
+		{file: "[mailbox]\nmax_attempts = \"five\"", want: `mailbox.max_attempts: invalid value "five"; want a whole number`},
+		{file: "[mailbox]\nmax_attempts = 5\nmax_attempts = 6", want: "invalid TOML"},
+		{file: "[mailbox\n", want: "invalid TOML: line 1"},
+		{file: "[mailbox]\nmax_attempts = 1.5", want: "want a string, a whole number"},
 	} {
 		args := test.args
 		if test.file != "" {
 			args = append(args, "--config="+writeFile(t, test.file))
 		}
 		_, err := server.Load(args, test.environ, io.Discard)
-		if err == nil || !strings.Contains(err.Error(), test.want) {
+		if err == nil || !strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%v %v %q: got %v, want %q", test.args, test.environ, test.file, err, test.want)
 		}
 	}
-	if _, err := server.Load([]string{"--config=nowhere.toml"}, nil, io.Discard); err == nil || !strings.Contains(err.Error(), "cannot be read") {
+	if _, err := server.Load([]string{"--config=nowhere.toml"}, nil, io.Discard); err == nil || !strings.Contains(err.Error(), "read configuration: open nowhere.toml") {
 		t.Errorf("a file that is not there: %v", err)
 	}
 }
@@ -106,20 +111,31 @@ func TestErrorsDoNotRepeatPasswords(t *testing.T) {
 	}
 }
 
-func TestHelpListsEverySetting(t *testing.T) {
+func TestHelpListsEverySettingInGroups(t *testing.T) {
 	var usage strings.Builder
 	if _, err := server.Load([]string{"--help"}, nil, &usage); !errors.Is(err, flag.ErrHelp) {
 		t.Errorf("got %v", err)
 	}
 	seen := make(map[string]bool)
 	for _, s := range server.Settings() {
-		if !strings.Contains(usage.String(), "--"+s.Flag+" ") || !strings.Contains(usage.String(), s.Variable) {
+		if !strings.Contains(usage.String(), "--"+s.Flag+" ") || !strings.Contains(usage.String(), "["+s.Key+"]") {
 			t.Errorf("%s is not explained", s.Key)
+		}
+		if want := "MAILBOXD_" + strings.ToUpper(strings.ReplaceAll(s.Flag, "-", "_")); s.Variable != want {
+			t.Errorf("the variable of --%s is %s, and the help says %s", s.Flag, s.Variable, want)
+		}
+		if s.Group == "" || !strings.Contains(usage.String(), "\n"+s.Group+":\n") {
+			t.Errorf("%s is in the group %q, which has no title", s.Key, s.Group)
 		}
 		if seen[s.Key] || seen[s.Variable] {
 			t.Errorf("%s is there twice", s.Key)
 		}
 		seen[s.Key], seen[s.Variable] = true, true
+	}
+	for _, line := range []string{"(127.0.0.1:9410) [listen.http]\n", "(5s) [listen.drain_timeout]*\n", "(1048576; micronode: 131072) [mailbox.shard_capacity]\n"} {
+		if !strings.Contains(usage.String(), line) {
+			t.Errorf("no line ends in %q:\n%s", line, &usage)
+		}
 	}
 }
 

@@ -7,24 +7,30 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/pelletier/go-toml/v2"
+
+	"github.com/mailboxmq/mailbox/internal/suggest"
 )
 
 // Load reads a configuration: flags from args, which is without the name of the
 // program, over variables from environ, over the file that --config or
-// MAILBOXD_CONFIG names, over the defaults. Usage goes to usage when --help is
-// asked for, and the error is flag.ErrHelp then. It reads the file and nothing
-// else. Errors are sentences.
-func Load(args, environ []string, usage io.Writer) (Config, error) {
-	flags, given := parseFlags(usage)
-	if err := flags.Parse(args); err != nil {
+// MAILBOXD_CONFIG names, over the defaults. What --help and --version ask for goes to
+// stdout, and the error is flag.ErrHelp then. It reads the file and nothing else.
+// Errors are one line.
+func Load(args, environ []string, stdout io.Writer) (Config, error) {
+	flags, given := parseFlags()
+	switch err := flags.Parse(args); {
+	case errors.Is(err, flag.ErrHelp):
+		writeUsage(stdout)
 		return Config{}, err
-	}
-	if flags.NArg() > 0 {
-		return Config{}, fmt.Errorf("the argument %q means nothing: mailboxd takes flags only", flags.Arg(0))
+	case err != nil:
+		return Config{}, explainFlag(err)
+	case flags.NArg() > 0:
+		return Config{}, fmt.Errorf("unexpected argument %q; mailboxd takes flags only, see mailboxd --help", flags.Arg(0))
 	}
 	variables, err := readEnvironment(environ)
 	if err != nil {
@@ -44,7 +50,7 @@ func Load(args, environ []string, usage io.Writer) (Config, error) {
 		s := &settings[i]
 		if text, ok := variables[s.Variable]; ok {
 			if err := s.set(&c, text); err != nil {
-				return Config{}, fmt.Errorf("the variable %s %w", s.Variable, err)
+				return Config{}, fmt.Errorf("%s: %w", s.Variable, err)
 			}
 		}
 	}
@@ -52,7 +58,7 @@ func Load(args, environ []string, usage io.Writer) (Config, error) {
 		s := &settings[i]
 		if text, ok := given[s.Flag]; ok {
 			if err := s.set(&c, text); err != nil {
-				return Config{}, fmt.Errorf("the flag --%s %w", s.Flag, err)
+				return Config{}, fmt.Errorf("--%s: %w", s.Flag, err)
 			}
 		}
 	}
@@ -60,42 +66,105 @@ func Load(args, environ []string, usage io.Writer) (Config, error) {
 }
 
 // parseFlags returns the flags, and where those that are given end up.
-func parseFlags(usage io.Writer) (*flag.FlagSet, map[string]string) {
+func parseFlags() (*flag.FlagSet, map[string]string) {
 	given := make(map[string]string)
 	flags := flag.NewFlagSet("mailboxd", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
-	add := func(name, help string, isBool bool) {
+	add := func(name string, isBool bool) {
 		record := func(text string) error {
 			given[name] = text
 			return nil
 		}
 		if isBool {
-			flags.BoolFunc(name, help, record)
+			flags.BoolFunc(name, "", record)
 		} else {
-			flags.Func(name, help, record)
+			flags.Func(name, "", record)
 		}
 	}
-	add("config", "file of settings, in TOML", false)
+	add("config", false)
 	for i := range settings {
-		add(settings[i].Flag, settings[i].Help, settings[i].isBool())
+		add(settings[i].Flag, settings[i].unit() == UnitSwitch)
 	}
-	flags.Usage = func() { writeUsage(usage) }
 	return flags, given
 }
 
-// writeUsage explains the flags.
+// explainFlag says what is wrong with a flag in words of its own, which package flag
+// tells by its text alone.
+func explainFlag(err error) error {
+	if name, ok := strings.CutPrefix(err.Error(), "flag provided but not defined: -"); ok {
+		return unknown("flag", "--", strings.TrimPrefix(name, "-"), func(s *Setting) string { return s.Flag })
+	}
+	if name, ok := strings.CutPrefix(err.Error(), "flag needs an argument: -"); ok {
+		return fmt.Errorf("--%s needs a value; see mailboxd --help", name)
+	}
+	return err
+}
+
+// unknown is the error about a name that no setting has, and the one that was meant.
+func unknown(kind, prefix, name string, nameOf func(*Setting) string) error {
+	known := make([]string, 0, len(settings))
+	for i := range settings {
+		known = append(known, nameOf(&settings[i]))
+	}
+	meant := suggest.Closest(name, known)
+	if i := slices.IndexFunc(known, func(key string) bool { return strings.HasSuffix(key, "."+name) }); i >= 0 {
+		meant = known[i] // the section is missing
+	}
+	if meant == "" {
+		return fmt.Errorf("unknown %s %s%s; see mailboxd --help", kind, prefix, name)
+	}
+	return fmt.Errorf("unknown %s %s%s; did you mean %s%s? see mailboxd --help", kind, prefix, name, prefix, meant)
+}
+
+// writeUsage explains the flags, in groups.
 func writeUsage(w io.Writer) {
 	var b strings.Builder
-	b.WriteString("mailboxd is the mailbox daemon.\n\nusage: mailboxd [flags]\n\n")
-	fmt.Fprintf(&b, "  --%-20s %s (MAILBOXD_CONFIG)\n", "config", "file of settings, in TOML")
-	for _, s := range settings {
-		fmt.Fprintf(&b, "  --%-20s %s (%s, %s)\n", s.Flag, s.Help, s.Key, s.Variable)
+	b.WriteString(`mailboxd is the mailbox daemon.
+
+usage: mailboxd [flags]
+
+Flags win over variables, those over the file, and that over the defaults, which are in
+parentheses. The variable of --max-conns is MAILBOXD_MAX_CONNS, and so on; the key in
+the file is in brackets. SIGHUP changes what is marked with *; the rest needs a restart.
+
+`)
+	usageLine(&b, "config FILE", "file of settings, in TOML; deploy/mailboxd.sample.toml has them all")
+	usageLine(&b, "help", "print this")
+	group := ""
+	for _, s := range Settings() {
+		if s.Group != group {
+			group = s.Group
+			fmt.Fprintf(&b, "\n%s:\n", group)
+		}
+		name, live := s.Flag, ""
+		if s.Unit != UnitSwitch {
+			name += " " + strings.ToUpper(s.Unit)
+		}
+		if s.Live {
+			live = "*"
+		}
+		usageLine(&b, name, fmt.Sprintf("%s%s [%s]%s", s.Help, s.shownDefault(), s.Key, live))
 	}
 	_, _ = io.WriteString(w, b.String())
 }
 
-// readEnvironment returns the variables that are ours. One that nobody knows is a
-// typing error somebody would look for a long time.
+func usageLine(b *strings.Builder, name, text string) { fmt.Fprintf(b, "  --%-30s %s\n", name, text) }
+
+// shownDefault returns the default in parentheses, or nothing.
+func (s *Setting) shownDefault() string {
+	switch {
+	case s.Default == "" || s.Deprecated:
+		return ""
+	case strings.HasPrefix(s.Default, "("):
+		return " " + s.Default
+	case s.Default != s.DefaultMicro && s.Key != "profile":
+		return fmt.Sprintf(" (%s; micronode: %s)", s.Default, s.DefaultMicro)
+	}
+	return " (" + s.Default + ")"
+}
+
+// readEnvironment returns the variables that are ours. An unknown one is an error: it
+// is mistyped, and would be ignored silently.
 func readEnvironment(environ []string) (map[string]string, error) {
 	known := map[string]bool{"MAILBOXD_CONFIG": true}
 	for _, s := range settings {
@@ -108,7 +177,7 @@ func readEnvironment(environ []string) (map[string]string, error) {
 			continue
 		}
 		if !known[name] {
-			return nil, fmt.Errorf("the variable %s is not known; see mailboxd --help", name)
+			return nil, unknown("variable", "", name, func(s *Setting) string { return s.Variable })
 		}
 		variables[name] = value
 	}
@@ -119,15 +188,15 @@ func readEnvironment(environ []string) (map[string]string, error) {
 func readFile(c *Config, path string) error {
 	text, err := os.ReadFile(path)
 	if err != nil {
-		return fmt.Errorf("the file of settings cannot be read: %w", err)
+		return fmt.Errorf("read configuration: %w", err)
 	}
 	var tree map[string]any
 	if err := toml.Unmarshal(text, &tree); err != nil {
 		if at, ok := errors.AsType[*toml.DecodeError](err); ok {
 			row, column := at.Position()
-			return fmt.Errorf("%s is no TOML: line %d, column %d: %w", path, row, column, err)
+			return fmt.Errorf("%s: invalid TOML: line %d, column %d: %w", path, row, column, err)
 		}
-		return fmt.Errorf("%s is no TOML: %w", path, err)
+		return fmt.Errorf("%s: invalid TOML: %w", path, err)
 	}
 	return apply(c, path, "", tree)
 }
@@ -149,14 +218,14 @@ func apply(c *Config, path, prefix string, tree map[string]any) error {
 		}
 		s := settingOf(key)
 		if s == nil {
-			return fmt.Errorf("%s: the key %s is not known; see mailboxd --help", path, key)
+			return fmt.Errorf("%s: %w", path, unknown("key", "", key, func(s *Setting) string { return s.Key }))
 		}
 		text, err := textOf(value)
 		if err == nil {
 			err = s.set(c, text)
 		}
 		if err != nil {
-			return fmt.Errorf("%s: the key %s %w", path, key, err)
+			return fmt.Errorf("%s: %s: %w", path, key, err)
 		}
 	}
 	return nil
@@ -180,10 +249,10 @@ func textOf(value any) (string, error) {
 	case int64:
 		return strconv.FormatInt(value, 10), nil
 	}
-	return "", fmt.Errorf("is to be a text, a whole number, true or false")
+	return "", fmt.Errorf("invalid value; want a string, a whole number, true or false")
 }
 
-// defaultDataDir is where a daemon without another place keeps its things.
+// defaultDataDir is the default of data_dir.
 func defaultDataDir() string {
 	if dir := os.Getenv("STATE_DIRECTORY"); dir != "" { // systemd
 		return dir

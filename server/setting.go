@@ -1,7 +1,10 @@
 package server
 
+//go:generate go run ./internal/reference
+
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -15,18 +18,70 @@ type Setting struct {
 	// Key is "section.name", Flag the name of the flag without dashes, and
 	// Variable that of the environment.
 	Key, Flag, Variable string
-	// Help says what it is, in a sentence.
+	// Group is what its section is about.
+	Group string
+	// Help says what it is, in a phrase.
 	Help string
-	// Live says that a reload changes it.
+	// Unit is one of the units below.
+	Unit string
+	// Default is the default of a macronode as a flag spells it, or a phrase in
+	// parentheses where it depends on other settings. DefaultMicro is that of a
+	// micronode.
+	Default, DefaultMicro string
+	// Live says that a reload changes it; other settings need a restart.
 	Live bool
 	// CanBeOff says that 0 turns it off. In a Config that is driver.Off.
 	CanBeOff bool
+	// NewQueues says that queues are created with it: those that exist keep what they
+	// were created with.
+	NewQueues bool
+	// Secret says that the value may hold a password.
+	Secret bool
+	// Deprecated says that it is accepted and has no effect.
+	Deprecated bool
 
 	field func(c *Config) any // a pointer to the field
 }
 
+// The units of settings.
+const (
+	UnitText     = "text"
+	UnitSwitch   = "true or false"
+	UnitCount    = "count"
+	UnitBytes    = "bytes"    // 65536, 64KiB, 1MiB
+	UnitDuration = "duration" // 250ms, 5s, 168h
+)
+
+// groups are the titles of the sections.
+var groups = map[string]string{
+	"": "daemon", "listen": "listeners", "tls": "TLS", "limits": "limits", "mailbox": "queues", "retention": "retention",
+	"auth": "keys and tokens", "sqs": "Amazon SQS", "log": "log",
+}
+
+// Section returns the table of the file that the setting is in, or "" at the top.
+func (s *Setting) Section() string {
+	section, _, found := strings.Cut(s.Key, ".")
+	if !found {
+		return ""
+	}
+	return section
+}
+
 // Settings lists everything that can be configured.
-func Settings() []Setting { return append([]Setting(nil), settings...) }
+func Settings() []Setting {
+	macro, micro := Defaults(Macronode), Defaults(Micronode)
+	all := slices.Clone(settings)
+	for i := range all {
+		s := &all[i]
+		s.Group, s.Unit = groups[s.Section()], s.unit()
+		if s.Default == "" {
+			s.Default, s.DefaultMicro = s.text(&macro), s.text(&micro)
+		} else {
+			s.DefaultMicro = s.Default
+		}
+	}
+	return all
+}
 
 func setting(key, flag, help string, live bool, field func(*Config) any) Setting {
 	return Setting{
@@ -42,79 +97,151 @@ func (s Setting) orOff() Setting {
 	return s
 }
 
+// ofNewQueues is a setting that queues are created with.
+func (s Setting) ofNewQueues() Setting {
+	s.NewQueues = true
+	return s
+}
+
+// secret is a setting whose value may hold a password.
+func (s Setting) secret() Setting {
+	s.Secret = true
+	return s
+}
+
+// deprecated is a setting that has no effect.
+func (s Setting) deprecated() Setting {
+	s.Deprecated = true
+	return s
+}
+
+// otherwise is a setting whose default depends on other settings.
+func (s Setting) otherwise(phrase string) Setting {
+	s.Default = "(" + phrase + ")"
+	return s
+}
+
 // A size is a number of bytes.
 type size int
 
 var settings = []Setting{
-	setting("profile", "profile", "what kind of daemon this is: micronode or macronode", false, func(c *Config) any { return &c.Profile }),
-	setting("amnesia", "amnesia", "write no file, ever", false, func(c *Config) any { return &c.Amnesia }),
-	setting("backend", "backend", "where messages are kept: memory:, disk:DIRECTORY or redis://HOST:PORT", false, func(c *Config) any { return &c.Backend }),
-	setting("data_dir", "data-dir", "directory of keys, tokens and messages", false, func(c *Config) any { return &c.DataDir }),
+	setting("profile", "profile", "kind of daemon: macronode (durable) or micronode (in memory)", false, func(c *Config) any { return &c.Profile }),
+	setting("amnesia", "amnesia", "never write a file", false, func(c *Config) any { return &c.Amnesia }),
+	setting("backend", "backend", "where messages are kept: memory:, disk:DIRECTORY or redis://HOST:PORT", false, func(c *Config) any { return &c.Backend }).secret().otherwise("memory: on a micronode, else disk: and queues in data_dir"),
+	setting("data_dir", "data-dir", "directory of keys, tokens and messages", false, func(c *Config) any { return &c.DataDir }).otherwise("$STATE_DIRECTORY, else mailboxd in $XDG_STATE_HOME or in ~/.local/state, else /var/lib/mailboxd"),
 	setting("audience", "audience", "name of this service, for tokens with an audience", false, func(c *Config) any { return &c.Audience }),
 
-	setting("listen.http", "listen", "address for HTTP, or off", false, func(c *Config) any { return &c.Listen }),
+	setting("listen.http", "listen", "address for HTTP and gRPC, or off", false, func(c *Config) any { return &c.Listen }),
 	setting("listen.oap", "listen-oap", "address for OAP/1 frames, or off", false, func(c *Config) any { return &c.ListenOAP }),
-	setting("listen.sqs", "listen-sqs", "further address for clients of Amazon SQS", false, func(c *Config) any { return &c.ListenSQS }),
+	setting("listen.sqs", "listen-sqs", "further address for clients of Amazon SQS", false, func(c *Config) any { return &c.ListenSQS }).otherwise("none; the port of the emulator with sqs.compatibility"),
 	setting("listen.metrics", "listen-metrics", "further address for health and metrics alone, without a token", false, func(c *Config) any { return &c.ListenMetrics }),
 	setting("listen.socket", "socket", "path of a unix socket for HTTP", false, func(c *Config) any { return &c.Socket }),
 	setting("listen.insecure", "insecure-listen", "allow plaintext on addresses beyond this machine", false, func(c *Config) any { return &c.InsecureListen }),
-	setting("listen.hosts", "allowed-hosts", "further host names, with commas between, by which clients without a token may reach plaintext listeners: NAME, *.SUFFIX or *", false, func(c *Config) any { return &c.AllowedHosts }),
+	setting("listen.hosts", "allowed-hosts", "further host names, separated by commas, by which clients without a token may reach plaintext listeners: NAME, *.SUFFIX or *", false, func(c *Config) any { return &c.AllowedHosts }),
 	setting("listen.max_conns", "max-conns", "connections on each listener", false, func(c *Config) any { return &c.MaxConnections }),
 	setting("listen.read_timeout", "read-timeout", "how long a request may take to arrive", false, func(c *Config) any { return &c.ReadTimeout }),
 	setting("listen.write_timeout", "write-timeout", "how long a client may take to read an answer", false, func(c *Config) any { return &c.WriteTimeout }),
-	setting("listen.idle_timeout", "idle-timeout", "how long a connection may do nothing", false, func(c *Config) any { return &c.IdleTimeout }),
-	setting("listen.drain_timeout", "drain-timeout", "how long the daemon takes to stop at most", true, func(c *Config) any { return &c.DrainTimeout }),
+	setting("listen.idle_timeout", "idle-timeout", "how long a connection may be idle", false, func(c *Config) any { return &c.IdleTimeout }),
+	setting("listen.drain_timeout", "drain-timeout", "how long a drain may take", true, func(c *Config) any { return &c.DrainTimeout }),
 
-	setting("tls.cert", "tls-cert", "file of the certificate; read anew on SIGHUP", false, func(c *Config) any { return &c.TLSCert }),
-	setting("tls.key", "tls-key", "file of its key", false, func(c *Config) any { return &c.TLSKey }),
-	setting("tls.client_ca", "tls-client-ca", "file of authorities whose certificates clients must show", false, func(c *Config) any { return &c.TLSClientCA }),
+	setting("tls.cert", "tls-cert", "file of the certificate; SIGHUP reads it again", false, func(c *Config) any { return &c.TLSCert }),
+	setting("tls.key", "tls-key", "file of its key; SIGHUP reads it again", false, func(c *Config) any { return &c.TLSKey }),
+	setting("tls.client_ca", "tls-client-ca", "file of the authorities that client certificates must be from; SIGHUP reads it again", false, func(c *Config) any { return &c.TLSClientCA }),
 
-	setting("limits.max_payload_bytes", "max-payload-bytes", "bytes of a payload", true, func(c *Config) any { return (*size)(&c.MaxPayloadBytes) }),
-	setting("mailbox.shards", "shards", "shards of topics that were not configured", false, func(c *Config) any { return &c.Shards }),
-	setting("mailbox.shard_capacity", "shard-cap", "messages that wait in a shard", false, func(c *Config) any { return &c.ShardCapacity }).orOff(),
-	setting("mailbox.shard_bytes", "shard-bytes", "bytes that wait in a shard", false, func(c *Config) any { return (*size)(&c.ShardBytes) }).orOff(),
+	setting("limits.max_payload_bytes", "max-payload-bytes", "bytes of a message body", true, func(c *Config) any { return (*size)(&c.MaxPayloadBytes) }),
+
+	setting("mailbox.shards", "shards", "shards of a queue", false, func(c *Config) any { return &c.Shards }).ofNewQueues(),
+	setting("mailbox.shard_capacity", "shard-cap", "messages in a shard", false, func(c *Config) any { return &c.ShardCapacity }).orOff().ofNewQueues(),
+	setting("mailbox.shard_bytes", "shard-bytes", "bytes in a shard", false, func(c *Config) any { return (*size)(&c.ShardBytes) }).orOff().ofNewQueues(),
 	setting("mailbox.global_inflight", "global-inflight", "messages in flight over all queues; no tenant beside others has more than half", true, func(c *Config) any { return &c.GlobalInFlight }).orOff(),
 	setting("mailbox.max_topics", "max-topics", "queues that exist; no tenant beside others has more than half", true, func(c *Config) any { return &c.MaxTopics }),
 	setting("mailbox.max_waiting", "max-waiting", "receives that wait at once; no tenant beside others has more than half", true, func(c *Config) any { return &c.MaxWaiting }),
-	setting("mailbox.dedup_max", "dedup-max", "keys that a topic remembers", false, func(c *Config) any { return &c.DedupMax }).orOff(),
-	setting("mailbox.visibility_min", "visibility-min", "shortest visibility that can be asked for", true, func(c *Config) any { return &c.VisibilityMin }),
-	setting("mailbox.default_visibility", "default-visibility", "visibility of receives that do not ask", false, func(c *Config) any { return &c.VisibilityDefault }),
-	setting("mailbox.max_messages", "max-messages", "messages of a receive that does not say", false, func(c *Config) any { return &c.MaxMessages }),
-	setting("mailbox.max_bytes", "max-bytes", "bytes of a receive that does not say", false, func(c *Config) any { return (*size)(&c.MaxBytes) }),
-	setting("mailbox.max_wait", "max-wait", "how long a receive can wait", true, func(c *Config) any { return &c.MaxWait }),
-	setting("mailbox.t_replay", "t-replay", "how long an idempotency key is remembered", false, func(c *Config) any { return &c.ReplayWindow }),
+	setting("mailbox.dedup_max", "dedup-max", "dedup keys that a queue remembers", false, func(c *Config) any { return &c.DedupMax }).orOff().ofNewQueues(),
+	setting("mailbox.visibility_min", "visibility-min", "shortest visibility that a receive may ask for", true, func(c *Config) any { return &c.VisibilityMin }),
+	setting("mailbox.default_visibility", "default-visibility", "visibility of receives that do not ask for one", false, func(c *Config) any { return &c.VisibilityDefault }),
+	setting("mailbox.max_messages", "max-messages", "messages of a receive that does not ask for a number", false, func(c *Config) any { return &c.MaxMessages }),
+	setting("mailbox.max_bytes", "max-bytes", "bytes of a receive that does not ask for a number", false, func(c *Config) any { return (*size)(&c.MaxBytes) }),
+	setting("mailbox.max_wait", "max-wait", "how long a receive may wait", true, func(c *Config) any { return &c.MaxWait }),
+	setting("mailbox.t_replay", "t-replay", "dedup window: how long a dedup key is remembered", false, func(c *Config) any { return &c.ReplayWindow }).ofNewQueues(),
 	setting("mailbox.cap_cache_ttl", "cap-cache-ttl", "how long a verified token is trusted, 5s to 120s", false, func(c *Config) any { return &c.CapCacheTTL }),
 	setting("mailbox.backoff_base", "backoff-base", "first bound of the wait after a nack", true, func(c *Config) any { return &c.BackoffBase }),
 	setting("mailbox.backoff_max", "backoff-max", "last bound of the wait after a nack", true, func(c *Config) any { return &c.BackoffMax }),
-	setting("mailbox.max_attempts", "max-attempts", "deliveries before a message is a dead letter", false, func(c *Config) any { return &c.MaxAttempts }).orOff(),
+	setting("mailbox.max_attempts", "max-attempts", "deliveries before a message is dead-lettered", false, func(c *Config) any { return &c.MaxAttempts }).orOff().ofNewQueues(),
 
-	setting("retention.ready", "retain-ready", "how long messages are kept", false, func(c *Config) any { return &c.RetainReady }).orOff(),
-	setting("retention.dead", "retain-dead", "how long dead letters are kept", false, func(c *Config) any { return &c.RetainDead }).orOff(),
-	setting("retention.max_dead", "max-dead", "dead letters of a topic", false, func(c *Config) any { return &c.MaxDead }).orOff(),
-	setting("retention.max_hold", "max-hold", "how long a delivery can be held by extending it; never less than 10 times its visibility", false, func(c *Config) any { return &c.MaxHold }).orOff(),
-	setting("retention.inflight_factor", "inflight-factor", "has no effect; use --max-hold", false, func(c *Config) any { return &c.InFlightFactor }),
+	setting("retention.ready", "retain-ready", "how long messages are kept", false, func(c *Config) any { return &c.RetainReady }).orOff().ofNewQueues(),
+	setting("retention.dead", "retain-dead", "how long dead letters are kept", false, func(c *Config) any { return &c.RetainDead }).orOff().ofNewQueues(),
+	setting("retention.max_dead", "max-dead", "dead letters of a queue", false, func(c *Config) any { return &c.MaxDead }).orOff().ofNewQueues(),
+	setting("retention.max_hold", "max-hold", "how long a delivery can be held by extending it; never less than 10 times its visibility", false, func(c *Config) any { return &c.MaxHold }).orOff().ofNewQueues(),
+	setting("retention.inflight_factor", "inflight-factor", "has no effect; use --max-hold", false, func(c *Config) any { return &c.InFlightFactor }).deprecated(),
 
-	setting("auth.key_file", "key-file", "file of the keys that tokens are made with", false, func(c *Config) any { return &c.KeyFile }),
-	setting("auth.token_file", "token-file", "file of the operator's token", false, func(c *Config) any { return &c.TokenFile }),
+	setting("auth.key_file", "key-file", "file of the keys that tokens are made with; SIGHUP reads it again", false, func(c *Config) any { return &c.KeyFile }).otherwise("keys in data_dir"),
+	setting("auth.token_file", "token-file", "file of the operator's token", false, func(c *Config) any { return &c.TokenFile }).otherwise("operator.token in data_dir"),
 	setting("auth.token_out", "token-out", "file descriptor or path to which the operator's token is written once, at the start", false, func(c *Config) any { return &c.TokenOut }),
-	setting("auth.revocation_file", "revocation-file", "file of revocations", false, func(c *Config) any { return &c.RevocationFile }),
+	setting("auth.revocation_file", "revocation-file", "file of revocations", false, func(c *Config) any { return &c.RevocationFile }).otherwise("revocations in data_dir"),
 
-	setting("sqs.credentials_file", "sqs-credentials-file", "file of access keys that stand for capabilities", false, func(c *Config) any { return &c.SQS.CredentialsFile }),
-	setting("sqs.unsigned", "sqs-unsigned", "believe everybody on listen.sqs, for tests", false, func(c *Config) any { return &c.SQS.Unsigned }),
-	setting("sqs.compatibility", "sqs-compatibility", "be found where localstack or elasticmq was", false, func(c *Config) any { return &c.SQS.Compatibility }),
-	setting("sqs.strict_minute", "sqs-strict-minute", "refuse for a minute what AWS does: names of deleted queues, second purges", false, func(c *Config) any { return &c.SQS.StrictMinute }),
+	setting("sqs.credentials_file", "sqs-credentials-file", "file of access keys that stand for tokens; SIGHUP reads it again", false, func(c *Config) any { return &c.SQS.CredentialsFile }),
+	setting("sqs.unsigned", "sqs-unsigned", "accept unsigned requests on listen.sqs, for tests", false, func(c *Config) any { return &c.SQS.Unsigned }),
+	setting("sqs.compatibility", "sqs-compatibility", "stand in for localstack or elasticmq", false, func(c *Config) any { return &c.SQS.Compatibility }),
+	setting("sqs.strict_minute", "sqs-strict-minute", "refuse for a minute what AWS refuses: names of deleted queues, second purges", false, func(c *Config) any { return &c.SQS.StrictMinute }),
 
 	setting("log.format", "log-format", "json or text", false, func(c *Config) any { return &c.LogFormat }),
 	setting("log.level", "log-level", "debug, info, warn or error", true, func(c *Config) any { return &c.LogLevel }),
 }
 
-// isBool reports whether the setting is a switch.
-func (s *Setting) isBool() bool {
+// unit returns the unit, which the type of the field tells.
+func (s *Setting) unit() string {
 	switch s.field(new(Config)).(type) {
 	case *bool, **bool:
-		return true
+		return UnitSwitch
+	case *int:
+		return UnitCount
+	case *size:
+		return UnitBytes
+	case *time.Duration:
+		return UnitDuration
 	}
-	return false
+	return UnitText
+}
+
+// text returns the value as a flag spells it.
+func (s *Setting) text(c *Config) string {
+	switch field := s.field(c).(type) {
+	case *string:
+		return *field
+	case *bool:
+		return strconv.FormatBool(*field)
+	case **bool:
+		return strconv.FormatBool(*field != nil && **field)
+	case *int:
+		return strconv.Itoa(max(*field, 0)) // 0 if it is off
+	case *size:
+		return formatSize(max(*field, 0))
+	case *time.Duration:
+		return formatDuration(max(*field, 0))
+	}
+	return ""
+}
+
+// formatDuration spells 168h, and not 168h0m0s.
+func formatDuration(d time.Duration) string {
+	text := d.String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
+}
+
+// formatSize is the inverse of parseSize.
+func formatSize(n size) string {
+	for _, unit := range slices.Backward(sizeUnits[:3]) {
+		if n > 0 && int(n)%unit.factor == 0 {
+			return strconv.Itoa(int(n)/unit.factor) + unit.suffix
+		}
+	}
+	return strconv.Itoa(int(n))
 }
 
 // complete takes the default if the setting is not set.
@@ -138,8 +265,8 @@ func orDefault[T comparable](value *T, otherwise T) {
 	}
 }
 
-// set reads a value. Its error says what is wanted, and does not repeat the value,
-// which may hold a password.
+// set reads a value. Its error quotes the value, unless that may hold a password, and
+// says what is wanted.
 func (s *Setting) set(c *Config, text string) error {
 	switch field := s.field(c).(type) {
 	case *string:
@@ -147,62 +274,73 @@ func (s *Setting) set(c *Config, text string) error {
 	case *bool:
 		value, err := strconv.ParseBool(text)
 		if err != nil {
-			return fmt.Errorf("is to be true or false")
+			return invalid(text, "true or false")
 		}
 		*field = value
 	case **bool:
 		value, err := strconv.ParseBool(text)
 		if err != nil {
-			return fmt.Errorf("is to be true or false")
+			return invalid(text, "true or false")
 		}
 		*field = &value
 	case *int:
 		value, err := strconv.Atoi(text)
 		if err != nil {
-			return fmt.Errorf("is to be a whole number")
+			return invalid(text, "a whole number")
 		}
-		return given(s, field, value)
+		return given(s, field, value, text)
 	case *size:
 		value, err := parseSize(text)
 		if err != nil {
 			return err
 		}
-		return given(s, field, value)
+		return given(s, field, value, text)
 	case *time.Duration:
 		value, err := time.ParseDuration(text)
 		if err != nil {
-			return fmt.Errorf("is to be a duration like 250ms, 5s or 168h")
+			return invalid(text, "a duration like 250ms, 5s or 168h")
 		}
-		return given(s, field, value)
+		return given(s, field, value, text)
 	default:
 		return fmt.Errorf("cannot be set")
 	}
 	return nil
 }
 
+// invalid is the error about a value that is not of the kind that is wanted.
+func invalid(value, want string) error {
+	const shown = 64 // bytes
+	if len(value) > shown {
+		value = value[:shown] + "…"
+	}
+	return fmt.Errorf("invalid value %q; want %s", value, want)
+}
+
 // given sets a number that was given. 0 would mean the default in a Config, so it
 // is off, or refused; a negative number is refused.
-func given[N int | size | time.Duration](s *Setting, field *N, value N) error {
+func given[N int | size | time.Duration](s *Setting, field *N, value N, text string) error {
 	switch {
 	case value > 0:
 		*field = value
 	case !s.CanBeOff:
-		return fmt.Errorf("is %v; want more than 0", value)
+		return invalid(text, "more than 0")
 	case value < 0:
-		return fmt.Errorf("is %v; want more than 0, or 0 to turn it off", value)
+		return invalid(text, "more than 0, or 0 to turn it off")
 	default:
 		*field = driver.Off
 	}
 	return nil
 }
 
+// sizeUnits are the suffixes of sizes, largest last but for plain bytes.
+var sizeUnits = []struct {
+	suffix string
+	factor int
+}{{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"B", 1}, {"", 1}}
+
 // parseSize reads 1048576, 1024KiB or 1MiB.
 func parseSize(text string) (size, error) {
-	units := []struct {
-		suffix string
-		factor int
-	}{{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"B", 1}, {"", 1}}
-	for _, unit := range units {
+	for _, unit := range sizeUnits {
 		digits, ok := strings.CutSuffix(text, unit.suffix)
 		if !ok {
 			continue
@@ -213,7 +351,7 @@ func parseSize(text string) (size, error) {
 		}
 		return size(n * unit.factor), nil
 	}
-	return 0, fmt.Errorf("is to be a number of bytes like 65536, 64KiB or 1MiB")
+	return 0, invalid(text, "a number of bytes like 65536, 64KiB or 1MiB")
 }
 
 // copy takes the value over from another configuration.

@@ -57,14 +57,14 @@ func (c *SQSConfig) address(given string) string {
 
 func checkSQS(c *Config) error {
 	if kind := c.SQS.Compatibility; kind != "" && kind != LocalStack && kind != ElasticMQ {
-		return fmt.Errorf("sqs.compatibility is to be %s or %s", LocalStack, ElasticMQ)
+		return about("sqs.compatibility", kind, LocalStack+" or "+ElasticMQ)
 	}
 	off := c.ListenSQS == "" || c.ListenSQS == Off
 	switch {
 	case c.SQS.Unsigned && off:
-		return fmt.Errorf("sqs.unsigned is about listen.sqs, which is off: on listen.http requests are always signed")
+		return fmt.Errorf("sqs.unsigned (--sqs-unsigned) needs listen.sqs (--listen-sqs); requests on listen.http are always signed")
 	case c.SQS.Unsigned && !c.InsecureListen && !loopback(c.ListenSQS):
-		return fmt.Errorf("listen.sqs is an address beyond this machine, where sqs.unsigned lets everybody do everything: listen on 127.0.0.1, or set listen.insecure if something else keeps others out")
+		return fmt.Errorf("listen.sqs (--listen-sqs): %s is beyond this machine, and sqs.unsigned lets every client do everything; listen on 127.0.0.1, or set listen.insecure (--insecure-listen) if something else keeps others out", c.ListenSQS)
 	}
 	for i := range c.SQS.Queues {
 		if err := c.SQS.Queues[i].Check(); err != nil {
@@ -80,12 +80,12 @@ func checkSQS(c *Config) error {
 func (c *SQSConfig) declare(value any) error {
 	tables, ok := value.(map[string]any)
 	if !ok {
-		return fmt.Errorf("sqs.queues is to be a table of queues")
+		return fmt.Errorf("sqs.queues: want a table of queues")
 	}
 	for _, name := range slices.Sorted(maps.Keys(tables)) {
 		table, ok := tables[name].(map[string]any)
 		if !ok {
-			return fmt.Errorf("sqs.queues.%s is to be a table of attributes", name)
+			return fmt.Errorf("sqs.queues.%s: want a table of attributes", name)
 		}
 		queue := SQSQueue{Name: name, Attributes: make(map[string]string)}
 		for key, value := range table {
@@ -96,7 +96,7 @@ func (c *SQSConfig) declare(value any) error {
 				queue.Attributes[key], err = attributeOf(value)
 			}
 			if err != nil {
-				return fmt.Errorf("sqs.queues.%s.%s %w", name, key, err)
+				return fmt.Errorf("sqs.queues.%s.%s: %w", name, key, err)
 			}
 		}
 		c.Queues = append(c.Queues, queue)
@@ -107,7 +107,7 @@ func (c *SQSConfig) declare(value any) error {
 func textsOf(value any) (map[string]string, error) {
 	table, ok := value.(map[string]any)
 	if !ok {
-		return nil, fmt.Errorf("is to be a table of texts")
+		return nil, fmt.Errorf("want a table of strings")
 	}
 	texts := make(map[string]string)
 	for key, value := range table {
@@ -133,7 +133,7 @@ func attributeOf(value any) (string, error) {
 	}
 	text, err := json.Marshal(table)
 	if err != nil {
-		return "", fmt.Errorf("is to be a table that JSON can express")
+		return "", fmt.Errorf("want a table that JSON can express")
 	}
 	return string(text), nil
 }

@@ -314,15 +314,15 @@ func TestBadSettingsOfSQSStopTheStartWithASentence(t *testing.T) {
 		file string
 		want string
 	}{
-		{args: []string{"--sqs-unsigned"}, want: "listen.sqs, which is off"},
+		{args: []string{"--sqs-unsigned"}, want: "sqs.unsigned (--sqs-unsigned) needs listen.sqs"},
 		{args: []string{"--sqs-unsigned", "--listen-sqs=0.0.0.0:4566"}, want: "plaintext"},
-		{args: []string{"--sqs-unsigned", "--listen-sqs=0.0.0.0:4566", "--tls-cert=x", "--tls-key=y"}, want: "everybody do everything"},
-		{args: []string{"--listen-sqs=here"}, want: "listen.sqs is to be HOST:PORT"},
+		{args: []string{"--sqs-unsigned", "--listen-sqs=0.0.0.0:4566", "--tls-cert=x", "--tls-key=y"}, want: "every client do everything"},
+		{args: []string{"--listen-sqs=here"}, want: `listen.sqs (--listen-sqs): invalid value "here"; want HOST:PORT`},
 		{args: []string{"--sqs-compatibility=goaws"}, want: "localstack or elasticmq"},
 		{file: "[sqs.queues.orders]\nDelaySeconds = 901", want: "the queue orders: Invalid value for the parameter DelaySeconds"},
 		{file: "[sqs.queues.orders]\nNonsense = 1", want: "Unknown Attribute Nonsense"},
-		{file: "[sqs.queues.orders]\nDelaySeconds = 1.5", want: "sqs.queues.orders.DelaySeconds is to be"},
-		{file: "[sqs]\nqueues = 3", want: "sqs.queues is to be a table"},
+		{file: "[sqs.queues.orders]\nDelaySeconds = 1.5", want: "sqs.queues.orders.DelaySeconds: invalid value; want"},
+		{file: "[sqs]\nqueues = 3", want: "sqs.queues: want a table"},
 		{file: "[sqs.queues.\"a b\"]\n", want: "the queue a b"},
 	} {
 		args := test.args

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
@@ -13,7 +14,7 @@ import (
 )
 
 // Validate returns nil if a daemon can be made of the configuration, and
-// otherwise an error that says in a sentence what is wrong with which setting.
+// otherwise an error that names the setting, its value and what is wanted.
 // It looks at nothing but the configuration.
 func (c Config) Validate() error {
 	c = c.complete()
@@ -27,9 +28,17 @@ func (c Config) Validate() error {
 	return nil
 }
 
+// named returns the key and the flag of a setting, for people who use either.
+func named(key string) string { return fmt.Sprintf("%s (--%s)", key, settingOf(key).Flag) }
+
+// about is the error about a setting whose value is not one of those that are wanted.
+func about(key, value, want string) error {
+	return fmt.Errorf("%s: %w", named(key), invalid(value, want))
+}
+
 func checkProfile(c *Config) error {
 	if c.Profile != Micronode && c.Profile != Macronode {
-		return fmt.Errorf("profile is to be %s or %s", Micronode, Macronode)
+		return about("profile", c.Profile, Micronode+" or "+Macronode)
 	}
 	return nil
 }
@@ -38,28 +47,28 @@ func checkBackend(c *Config) error {
 	scheme, rest, ok := strings.Cut(c.Backend, ":")
 	switch {
 	case !ok:
-		return fmt.Errorf("backend is to be memory:, disk:DIRECTORY or redis://HOST:PORT")
+		return fmt.Errorf("backend (--backend): invalid value; want memory:, disk:DIRECTORY or redis://HOST:PORT")
 	case scheme == "memory" && rest != "":
-		return fmt.Errorf("backend memory: takes nothing behind the colon")
+		return fmt.Errorf("backend (--backend): memory: takes nothing behind the colon")
 	case scheme == "disk" && rest == "":
-		return fmt.Errorf("backend disk: wants a directory behind the colon")
+		return fmt.Errorf("backend (--backend): disk: needs a directory behind the colon")
 	case scheme == "disk" && *c.Amnesia:
-		return fmt.Errorf("backend disk: writes files, which amnesia forbids: choose memory: or redis:, or turn amnesia off")
+		return fmt.Errorf("backend (--backend): disk: writes files, which amnesia forbids; choose memory: or redis:, or turn amnesia off")
 	case scheme == "memory" || scheme == "disk":
 		return nil
 	case scheme == "redis" || scheme == "rediss":
 		parsed, err := url.Parse(c.Backend)
 		if err != nil || parsed.Host == "" { // what the parser says may repeat a password
-			return fmt.Errorf("backend is no good URL: want redis://HOST:PORT, with ?addr=HOST:PORT for further nodes of a cluster")
+			return fmt.Errorf("backend (--backend): invalid URL; want redis://HOST:PORT, with ?addr=HOST:PORT for further nodes of a cluster")
 		}
 		return nil
 	}
-	return fmt.Errorf("backend %s: is not known: want memory:, disk:DIRECTORY or redis://HOST:PORT", scheme)
+	return fmt.Errorf("backend (--backend): unknown scheme %s:; want memory:, disk:DIRECTORY or redis://HOST:PORT", scheme)
 }
 
 func checkListeners(c *Config) error {
 	if c.Listen == Off && c.ListenOAP == Off && c.Socket == "" && (c.ListenSQS == Off || c.ListenSQS == "") {
-		return fmt.Errorf("listen.http and listen.oap are both off and there is no socket: nobody could reach the daemon")
+		return fmt.Errorf("listen.http (--listen) and listen.oap (--listen-oap) are off and there is no socket; no client could reach the daemon")
 	}
 	for _, l := range []struct{ key, address string }{
 		{"listen.http", c.Listen}, {"listen.oap", c.ListenOAP}, {"listen.sqs", c.ListenSQS}, {"listen.metrics", c.ListenMetrics},
@@ -68,20 +77,20 @@ func checkListeners(c *Config) error {
 			continue
 		}
 		if _, _, err := net.SplitHostPort(l.address); err != nil {
-			return fmt.Errorf("%s is to be HOST:PORT", l.key)
+			return about(l.key, l.address, "HOST:PORT")
 		}
 		if c.InsecureListen || loopback(l.address) {
 			continue
 		}
 		if l.key == "listen.metrics" { // which is never encrypted
-			return fmt.Errorf("%s is an address beyond this machine, where the names of queues and tenants are told in plaintext and without a token: set listen.insecure if something else keeps others out", l.key)
+			return fmt.Errorf("%s: %s is beyond this machine, and would tell the names of queues and tenants in plaintext and without a token; set listen.insecure (--insecure-listen) if something else keeps others out", named(l.key), l.address)
 		}
 		if c.TLSCert == "" {
-			return fmt.Errorf("%s is an address beyond this machine, where tokens and messages would travel in plaintext: set tls.cert and tls.key, or listen.insecure if something else protects them", l.key)
+			return fmt.Errorf("%s: %s is beyond this machine, and tokens and messages would travel in plaintext; set tls.cert and tls.key, or listen.insecure (--insecure-listen) if something else protects them", named(l.key), l.address)
 		}
 	}
 	if _, err := c.hosts(); err != nil {
-		return fmt.Errorf("listen.hosts: %w", err)
+		return fmt.Errorf("%s: %w", named("listen.hosts"), err)
 	}
 	return nil
 }
@@ -89,9 +98,9 @@ func checkListeners(c *Config) error {
 func checkTLS(c *Config) error {
 	switch {
 	case (c.TLSCert == "") != (c.TLSKey == ""):
-		return fmt.Errorf("tls.cert and tls.key go together: set both or none")
+		return fmt.Errorf("tls.cert (--tls-cert) and tls.key (--tls-key) go together; set both or none")
 	case c.TLSClientCA != "" && c.TLSCert == "":
-		return fmt.Errorf("tls.client_ca needs tls.cert and tls.key")
+		return fmt.Errorf("tls.client_ca (--tls-client-ca) needs tls.cert and tls.key")
 	}
 	return nil
 }
@@ -119,7 +128,7 @@ func checkNumbers(c *Config) error {
 			continue
 		}
 		if n.value < n.low || n.value > n.high {
-			return fmt.Errorf("%s is %d and is to be between %d and %d", n.key, n.value, n.low, n.high)
+			return about(n.key, strconv.Itoa(n.value), fmt.Sprintf("%d to %d", n.low, n.high))
 		}
 	}
 	return nil
@@ -150,7 +159,7 @@ func checkTimes(c *Config) error {
 			continue
 		}
 		if d.value < d.low || d.value > d.high {
-			return fmt.Errorf("%s is %v and is to be between %v and %v", d.key, d.value, d.low, d.high)
+			return about(d.key, formatDuration(d.value), formatDuration(d.low)+" to "+formatDuration(d.high))
 		}
 	}
 	return nil
@@ -158,10 +167,10 @@ func checkTimes(c *Config) error {
 
 func checkLog(c *Config) error {
 	if c.LogFormat != "json" && c.LogFormat != "text" {
-		return fmt.Errorf("log.format is to be json or text")
+		return about("log.format", c.LogFormat, "json or text")
 	}
 	if _, err := c.logLevel(); err != nil {
-		return fmt.Errorf("log.level is to be debug, info, warn or error")
+		return about("log.level", c.LogLevel, "debug, info, warn or error")
 	}
 	return nil
 }

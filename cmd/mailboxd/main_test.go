@@ -184,7 +184,7 @@ func TestBadSettingsAreSaidInASentence(t *testing.T) {
 	if code := run([]string{"--profile=meganode"}, nil, &stdout, &stderr); code != 2 {
 		t.Errorf("exit code %d", code)
 	}
-	if got := stderr.String(); got != "mailboxd: profile is to be micronode or macronode\n" {
+	if got := stderr.String(); got != "mailboxd: profile (--profile): invalid value \"meganode\"; want micronode or macronode\n" {
 		t.Errorf("it says %q", got)
 	}
 	if code := run([]string{"--help"}, nil, &stdout, &stderr); code != 0 || !strings.Contains(stdout.String(), "--backend") {
