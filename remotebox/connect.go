@@ -1,7 +1,9 @@
 package remotebox
 
 import (
+	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -74,7 +76,7 @@ func (b *Backend) linkLocked(ctx context.Context, avoid *link) (*link, error) {
 			b.connectLocked(ctx)
 		}
 		return b.link, nil
-	case permanent(b.last):
+	case permanent(b.last) && !b.dialing:
 		err := b.last
 		b.last = nil // the next one tries again
 		return nil, err
@@ -95,6 +97,9 @@ func (b *Backend) unreachable() error {
 
 // permanent reports whether trying again is pointless.
 func permanent(err error) bool {
+	if misdirected(err) {
+		return true
+	}
 	for _, code := range []driver.Code{driver.ErrUnauthenticated, driver.ErrForbidden, driver.ErrInvalid, driver.ErrUnsupported} {
 		if errors.Is(err, code) {
 			return true
@@ -143,7 +148,8 @@ func (b *Backend) connect(ctx context.Context, cancel context.CancelFunc) {
 			b.adoptLocked(l)
 		}
 		b.last = err
-		done := err == nil || b.closed || permanent(err) || (b.waiting == 0 && failures >= len(b.addresses))
+		tried := failures >= len(b.addresses)
+		done := err == nil || b.closed || permanent(err) && (tried || !misdirected(err)) || b.waiting == 0 && tried
 		if done {
 			b.dialing = false
 			b.signalLocked()
@@ -216,12 +222,50 @@ func unavailable(address string, err error) error {
 	}
 }
 
+// A foreignError says that something else than a daemon's listener for frames
+// answers at an address, and what to do.
+type foreignError string
+
+func (e foreignError) Error() string { return string(e) }
+
+// startCorrelation is the correlation id of START: line ends, which a server of HTTP
+// that was reached by mistake answers at once instead of waiting for more.
+const startCorrelation = 0x0d0a0d0a_0d0a0d0a
+
+// foreignOf recognises the beginning of an answer in another protocol.
+func foreignOf(answer []byte) foreignError {
+	switch {
+	case bytes.HasPrefix(answer, []byte("HTTP/")):
+		return "it speaks HTTP, and not OAP/1 frames; give the address of the daemon's listen.oap (port 9411 by default)"
+	case bytes.HasPrefix(answer, []byte{21, 3}): // an alert
+		return "it speaks TLS; set Options.TLS"
+	}
+	return ""
+}
+
+// errMute is that START was not answered at all. Daemons that want TLS do that, and
+// those that stop, so it is worth trying again.
+var errMute = errors.New("it ended the connection without an answer; if it wants TLS, set Options.TLS")
+
+func isTimeout(err error) bool {
+	e, ok := errors.AsType[net.Error](err)
+	return ok && e.Timeout()
+}
+
+// misdirected reports whether an address, or how it is reached, is wrong.
+func misdirected(err error) bool {
+	_, foreign := errors.AsType[foreignError](err)
+	_, plain := errors.AsType[tls.RecordHeaderError](err)
+	_, distrusted := errors.AsType[*tls.CertificateVerificationError](err)
+	return foreign || plain || distrusted
+}
+
 // handshake shows the token and learns what the daemon is like. rest is what was
 // read beyond its answer.
 func (b *Backend) handshake(nc net.Conn, token []byte) (started oap.StartAnswer, rest []byte, err error) {
 	payload := oap.AppendStart(nil, &oap.StartRequest{Version: oap.ProtocolVersion, Producer: b.producer})
 	frame := oap.AppendFrame(nil, &oap.Header{
-		Flags: oap.Request | oap.Start, Code: oap.OpStart, Protocol: oap.ProtocolMailbox,
+		Flags: oap.Request | oap.Start, Code: oap.OpStart, Protocol: oap.ProtocolMailbox, Correlation: startCorrelation,
 	}, token, payload)
 	if b.options.Verify != nil {
 		frame = oap.AppendFrame(frame, &oap.Header{
@@ -234,7 +278,14 @@ func (b *Backend) handshake(nc net.Conn, token []byte) (started oap.StartAnswer,
 	buffer := make([]byte, leastBuffer)
 	for filled := 0; ; {
 		n, err := nc.Read(buffer[filled:])
-		if filled += n; n == 0 && err != nil {
+		filled += n
+		if foreign := foreignOf(buffer[:filled]); foreign != "" {
+			return started, nil, foreign
+		}
+		switch {
+		case n == 0 && err != nil && filled == 0 && b.options.TLS == nil && !isTimeout(err):
+			return started, nil, errMute
+		case n == 0 && err != nil:
 			return started, nil, err
 		}
 		f, rest, need, err := oap.Next(buffer[:filled])

@@ -90,7 +90,7 @@ func (o *Options) check(address string) error {
 func decodeToken(token string) ([]byte, error) {
 	binary, err := base64.RawURLEncoding.DecodeString(token)
 	if err != nil {
-		return nil, &driver.Error{Code: driver.ErrUnauthenticated, Op: "connect", Field: "token", Detail: "is not the text of a token"}
+		return nil, &driver.Error{Code: driver.ErrUnauthenticated, Op: "connect", Field: "token", Detail: "is not the text of a token; copy all of it, as mailbox cap mint printed it"}
 	}
 	return binary, nil
 }
