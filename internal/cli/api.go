@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"iter"
 	"net"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/mailboxmq/mailbox/capability"
@@ -105,15 +107,26 @@ func (a *api) post(ctx context.Context, q *question) (*http.Response, error) {
 		return response, nil
 	}
 	defer func() { _ = response.Body.Close() }()
+	text, _ := io.ReadAll(io.LimitReader(response.Body, 1<<20)) // what is cut off is no JSON
 	var refusal refusalBody
-	if err := json.NewDecoder(io.LimitReader(response.Body, 1<<20)).Decode(&refusal); err != nil || refusal.Code == "" {
-		return nil, &failure{
-			exit: exitUnreachable, code: "not_mailboxd",
-			sentence: fmt.Sprintf("what answers at %s is no mailboxd (HTTP status %d)", a.endpoint.shown, response.StatusCode),
-			advice:   "say where the daemon is with --addr",
-		}
+	if err := json.Unmarshal(text, &refusal); err != nil || refusal.Code == "" {
+		return nil, notMailboxd(a.endpoint, response.StatusCode, text)
 	}
 	return nil, refusal.error()
+}
+
+// notMailboxd explains an answer that is not one of the daemon's HTTP surface.
+func notMailboxd(e *endpoint, status int, text []byte) error {
+	f := &failure{
+		exit: exitUnreachable, code: "not_mailboxd",
+		sentence: fmt.Sprintf("what answers at %s is not mailboxd (HTTP status %d)", e.shown, status),
+		advice:   "say where the daemon is with --addr",
+	}
+	if status == http.StatusBadRequest && bytes.Contains(text, []byte("HTTP request to an HTTPS server")) {
+		f.sentence = fmt.Sprintf("%s speaks TLS, and was asked without it", e.shown)
+		f.advice = "write --addr https://" + e.host
+	}
+	return f
 }
 
 // A page is what was fetched without a token.
@@ -192,10 +205,42 @@ func (a *api) unreachable(ctx context.Context, err error) error {
 }
 
 func notAnswering(e *endpoint, err error) *failure {
-	return &failure{
+	f := &failure{
 		exit: exitUnreachable, code: "unreachable", cause: err,
 		sentence: fmt.Sprintf("no daemon answers at %s (%s)", e.shown, rootCause(err)),
 		advice:   "start one with mailboxd, or say where it is with --addr or MAILBOX_ADDR",
+	}
+	f.explainTLS(e.shown, err)
+	return f
+}
+
+// explainTLS changes a failure to reach address to say what is wrong with TLS, if
+// that is it.
+func (f *failure) explainTLS(address string, err error) {
+	host, _, splitErr := net.SplitHostPort(strings.TrimPrefix(address, "https://"))
+	if splitErr != nil {
+		host = address
+	}
+	unknown, isUnknown := errors.AsType[x509.UnknownAuthorityError](err)
+	_, isHost := errors.AsType[x509.HostnameError](err)
+	invalid, isInvalid := errors.AsType[x509.CertificateInvalidError](err)
+	_, isRecord := errors.AsType[tls.RecordHeaderError](err)
+	alert, isAlert := errors.AsType[tls.AlertError](err)
+	switch {
+	case isRecord || strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"):
+		f.sentence, f.advice = fmt.Sprintf("%s does not speak TLS", address), "write its address without https://, if the way to it is trusted, or give the daemon a certificate"
+	case isUnknown:
+		by := ""
+		if unknown.Cert != nil {
+			by = fmt.Sprintf(" (%s)", printable([]byte(unknown.Cert.Issuer.String()), 60))
+		}
+		f.sentence, f.advice = fmt.Sprintf("the certificate of %s is from an authority that is not trusted here%s", address, by), "name the file of the authority's certificate with --ca or MAILBOX_CA"
+	case isHost:
+		f.sentence, f.advice = fmt.Sprintf("the certificate of %s is not for %s (%s)", address, host, rootCause(err)), "use a name that it is for, or give the daemon a certificate for this one"
+	case isInvalid && invalid.Reason == x509.Expired:
+		f.sentence, f.advice = fmt.Sprintf("the certificate of %s has expired or is not valid yet (%s)", address, rootCause(err)), "renew the daemon's certificate, and compare the clocks of both machines"
+	case isAlert && strings.Contains(alert.Error(), "certificate"):
+		f.sentence, f.advice = fmt.Sprintf("%s does not accept the certificate of this client (%s)", address, alert.Error()), "show one that the daemon trusts, with --cert and --key-file"
 	}
 }
 

@@ -15,7 +15,9 @@ import (
 )
 
 func (s *shell) capCommand() *cobra.Command {
-	return parent("cap", "Make, narrow, read and revoke tokens", s.capMint(), s.capAttenuate(), s.capInspect(), s.capAWS(), s.capRevoke())
+	c := parent("cap", "Make, narrow, read and revoke tokens", s.capMint(), s.capAttenuate(), s.capInspect(), s.capAWS(), s.capRevoke())
+	c.SuggestFor = []string{"token", "tokens"}
+	return c
 }
 
 // tokenView is a token in JSON. The token itself is there only where printing it
@@ -206,6 +208,21 @@ type revokedView struct {
 	Tenant  string `json:"tenant,omitempty"`
 }
 
+// checkTokenID refuses what cannot be the id of a token. The daemon keeps no list of
+// tokens, but it knows messages, whose ids look the same.
+func (a *api) checkTokenID(ctx context.Context, id string) error {
+	const advice = "mailbox cap inspect prints the id of a token"
+	if _, err := capability.ParseTokenID(id); err != nil {
+		return wrongUse("%.60q is not the id of a token; "+advice, id)
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Second) // revoking is urgent
+	defer cancel()
+	if _, queue, err := a.life(ctx, "", id); err == nil {
+		return wrongUse("%s is the id of a message in %s, not of a token; "+advice, id, queue)
+	}
+	return nil // what was never a token's is revoked all the same, which is harmless
+}
+
 func (s *shell) capRevoke() *cobra.Command {
 	var file, tenant string
 	c := &cobra.Command{
@@ -234,8 +251,8 @@ func (s *shell) capRevoke() *cobra.Command {
 			switch {
 			case body["token"] != "":
 			case v.TokenID != "":
-				if _, err := capability.ParseTokenID(v.TokenID); err != nil {
-					return wrongUse("that is no id of a token: mailbox cap inspect prints ids")
+				if err := a.checkTokenID(ctx, v.TokenID); err != nil {
+					return err
 				}
 				body["token_id"] = v.TokenID
 			default:

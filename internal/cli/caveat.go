@@ -98,7 +98,10 @@ func (f *caveatFlags) times(_ *pflag.FlagSet, now time.Time) (caveats []capabili
 		}
 		at, err := parseMoment(t.text, now)
 		if err != nil {
-			return nil, wrongUse("--%s is to be a duration from now like 24h, or a time like 2026-12-31T00:00:00Z", t.flag)
+			return nil, wrongUse("--%s: invalid value %.60q; want a duration from now like 24h, or a time like 2026-12-31T00:00:00Z", t.flag, t.text)
+		}
+		if t.flag == "expires" && !at.After(now) {
+			return nil, wrongUse("--expires: %q is in the past (%s), and the token would be good for nothing; want a duration above 0 like 24h, or a later time", t.text, at.UTC().Format(time.RFC3339))
 		}
 		caveats = append(caveats, t.caveat(at))
 	}

@@ -28,6 +28,9 @@ func TestBenchMeasuresAndCleansUp(t *testing.T) {
 		if text := d.must(t, "bench", "--duration", "100ms", "--rate", "100"); !strings.Contains(text, "latency p50") {
 			t.Errorf("printed %s", text)
 		}
+		if text := d.must(t, "bench", "--duration", "100ms"); strings.Contains(text, "latency p50") || !strings.Contains(text, "time in the queue p50") {
+			t.Errorf("without a rate it printed %s", text)
+		}
 		if queues := d.must(t, "queues", "ls"); queues != "" {
 			t.Errorf("it left queues: %s", queues)
 		}
@@ -103,7 +106,7 @@ func TestRotatedKeysEndOldTokensOnlyIfAsked(t *testing.T) {
 		}
 		Operator string `json:"operator_token_file"`
 	}
-	if err := json.Unmarshal([]byte(d.must(t, "keys", "rotate", "--retire", "--json")), &rotated); err != nil || len(rotated.Keys) != 3 || rotated.Keys[2].RetiredAt == "" || rotated.Operator != d.tokenFile() {
+	if err := json.Unmarshal([]byte(d.must(t, "keys", "rotate", "--retire", "--yes", "--json")), &rotated); err != nil || len(rotated.Keys) != 3 || rotated.Keys[2].RetiredAt == "" || rotated.Operator != d.tokenFile() {
 		t.Fatalf("rotated %+v, %v", rotated, err)
 	}
 	reload()
@@ -180,5 +183,21 @@ func TestEveryCommandHelpsAndTakesJSON(t *testing.T) {
 	}
 	if r := mailbox(t, nil, "version"); !strings.HasPrefix(r.stdout, "mailbox v0.0.0-test (go") {
 		t.Errorf("version: %+v", r)
+	}
+}
+
+func TestUsedUpRateIsTheTokensOnEverySurface(t *testing.T) {
+	d := start(t, inMemory())
+	file := filepath.Join(t.TempDir(), "slow.token")
+	d.must(t, "cap", "mint", "--op", "send", "--queue", "jobs", "--expires", "1h", "--rate", "1", "--out", file)
+	for _, road := range roads {
+		environ := d.environ(append(road.more, "MAILBOX_TOKEN_FILE="+file)...)
+		var r result
+		for range 5 {
+			if r = mailbox(t, environ, "send", "jobs", "x"); r.code != 0 {
+				break
+			}
+		}
+		r.wantCode(t, 6, "the rate that the token allows is used up", "ask for a token with a higher rate")
 	}
 }

@@ -302,6 +302,9 @@ func (m *messengers) open(ctx context.Context, queue string) (messenger, error) 
 // why finds out for what reason a token was refused: frames do not say, and HTTP
 // does.
 func (m *messengers) why(ctx context.Context, queue string, err error) error {
+	if errors.Is(err, driver.ErrUnavailable) {
+		return m.unreached(ctx, err)
+	}
 	unauthenticated, forbidden := errors.Is(err, driver.ErrUnauthenticated), errors.Is(err, driver.ErrForbidden)
 	if !unauthenticated && !forbidden || capability.ReasonOf(err) != "" {
 		return err
@@ -313,6 +316,21 @@ func (m *messengers) why(ctx context.Context, queue string, err error) error {
 		return said
 	case said == nil && forbidden:
 		return &driver.Error{Code: driver.ErrForbidden, Queue: queue, Err: capability.ReasonOperation}
+	}
+	return err
+}
+
+// unreached says more of an error to connect for frames: that of HTTP, which knows
+// whether TLS is wanted, or that the address is not one for frames.
+func (m *messengers) unreached(ctx context.Context, err error) error {
+	if strings.Contains(err.Error(), "it speaks HTTP") {
+		return &failure{
+			exit: exitUnreachable, code: "unreachable", cause: err, sentence: fmt.Sprintf("%s speaks HTTP, and not OAP/1 frames", m.oap),
+			advice: "give it as --addr, and as --oap-addr that of listen.oap (port 9411 by default), or off",
+		}
+	}
+	if f, ok := errors.AsType[*failure](m.api.ask(ctx, question{path: "/v1/ping"}, nil)); ok && f.code == "not_mailboxd" {
+		return f
 	}
 	return err
 }
@@ -343,7 +361,12 @@ func (m *messengers) knock(ctx context.Context) error {
 	if path, ok := strings.CutPrefix(m.oap, "unix:"); ok {
 		network, address = "unix", path
 	}
-	dialer := net.Dialer{Timeout: dialTimeout}
+	var dialer interface {
+		DialContext(ctx context.Context, network, address string) (net.Conn, error)
+	} = &net.Dialer{Timeout: dialTimeout}
+	if m.tls != nil {
+		dialer = &tls.Dialer{NetDialer: &net.Dialer{Timeout: dialTimeout}, Config: m.tls}
+	}
 	c, err := dialer.DialContext(ctx, network, address)
 	if err == nil {
 		return c.Close()
@@ -354,6 +377,7 @@ func (m *messengers) knock(ctx context.Context) error {
 	f := notAnswering(m.endpoint, err)
 	f.sentence = fmt.Sprintf("no daemon answers at %s (%s)", m.oap, rootCause(err))
 	f.advice = "start one with mailboxd, or say where it is with --addr and --oap-addr"
+	f.explainTLS(m.oap, err)
 	return f
 }
 

@@ -148,7 +148,7 @@ func TestWhatIsNoDaemonIsNotBelieved(t *testing.T) {
 			other := httptest.NewServer(handler)
 			defer other.Close()
 			r := mailbox(t, d.environ("MAILBOX_ADDR="+other.URL), "stats")
-			r.wantCode(t, 3, "is no mailboxd")
+			r.wantCode(t, 3, "is not mailboxd")
 		})
 	}
 }
@@ -206,4 +206,36 @@ func TestTLSWithCertificatesOnBothSides(t *testing.T) {
 	r.wantCode(t, 2, "go together")
 	r = mailbox(t, secure, "stats", "--ca", key)
 	r.wantCode(t, 2, "no certificate of an authority")
+}
+
+func TestMistakesWithTLSGetTheirOwnAdvice(t *testing.T) {
+	cert, key := certificate(t)
+	config := inMemory()
+	config.TLSCert, config.TLSKey = cert, key
+	secure, plain := start(t, config), start(t, inMemory())
+	for _, args := range [][]string{{"stats"}, {"send", "q", "x"}} {
+		for name, c := range map[string]struct {
+			environ []string
+			words   string
+		}{
+			"http to TLS":       {secure.environ(), "speaks TLS, and was asked without it; write --addr https://" + secure.Address(server.HTTP)},
+			"https to plain":    {plain.environ("MAILBOX_ADDR=https://" + plain.Address(server.HTTP)), "does not speak TLS; write its address without https://"},
+			"unknown authority": {secure.environ("MAILBOX_ADDR=https://" + secure.Address(server.HTTP)), "is from an authority that is not trusted here"},
+			"other name": {
+				secure.environ("MAILBOX_CA="+cert, "MAILBOX_ADDR=https://"+strings.Replace(secure.Address(server.HTTP), "127.0.0.1", "localhost", 1), "MAILBOX_OAP_ADDR="+strings.Replace(secure.Address(server.OAP), "127.0.0.1", "localhost", 1)),
+				"is not for localhost",
+			},
+		} {
+			t.Run(name+"/"+args[0], func(t *testing.T) {
+				r := mailbox(t, c.environ, args...)
+				r.wantCode(t, 3, c.words)
+			})
+		}
+	}
+}
+
+func TestFramesAtTheAddressOfHTTPAreExplained(t *testing.T) {
+	d := start(t, inMemory())
+	r := mailbox(t, d.environ("MAILBOX_OAP_ADDR="+d.Address(server.HTTP)), "send", "q", "x")
+	r.wantCode(t, 3, "speaks HTTP, and not OAP/1 frames", "--oap-addr")
 }

@@ -3,7 +3,10 @@ package cli
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -11,7 +14,9 @@ import (
 )
 
 func (s *shell) dlqCommand() *cobra.Command {
-	return parent("dlq", "Look after dead letters", s.dlqList(), s.dlqShow(), s.dlqRedrive(), s.dlqDiscard())
+	c := parent("dlq", "Look after dead letters", s.dlqList(), s.dlqShow(), s.dlqRedrive(), s.dlqDiscard())
+	c.SuggestFor = []string{"dead", "deadletters"}
+	return c
 }
 
 // dead yields the dead letters that the filter selects.
@@ -131,6 +136,77 @@ func (f *selection) check(ids []string) error {
 	return nil
 }
 
+// named returns those of the ids that are ids of dead letters, each once.
+func (f *selection) named(ctx context.Context, a *api, queue string, ids []string) (found []string, err error) {
+	for looked, err := range a.dead(ctx, &f.filterFlags, queue, 0) {
+		if err != nil {
+			return nil, err
+		}
+		if slices.Contains(ids, looked.MessageID) {
+			found = append(found, looked.MessageID)
+		}
+		if len(found) == len(ids) {
+			break
+		}
+	}
+	return found, nil
+}
+
+// unknownDead is the error of ids that are not of dead letters; nil if there are none.
+func unknownDead(queue string, unknown []string) error {
+	if len(unknown) == 0 {
+		return nil
+	}
+	shown := make([]string, 0, 10)
+	for _, id := range unknown[:min(len(unknown), cap(shown))] {
+		shown = append(shown, printable([]byte(id), 40))
+	}
+	text := strings.Join(shown, ", ")
+	if more := len(unknown) - len(shown); more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return &failure{
+		exit: exitNotFound, code: "not_found", sentence: fmt.Sprintf("%s has no dead letter %s", queue, text),
+		advice: "see which it has with mailbox dlq ls " + queue,
+	}
+}
+
+// changeDead has dead letters changed by change, which is told some ids and returns
+// how many of them it found, and returns how many were. Ids that a person named go
+// one at a time, so that those which are unknown can be named in the error.
+func (s *shell) changeDead(verb, queue string, ids []string, named bool, change func(part []string) (int, error)) (changed int, err error) {
+	bar := s.progress(verb, int64(len(ids)))
+	defer bar.end()
+	size := dlqPart
+	if named {
+		size = 1
+	}
+	var unknown []string
+	for part := range slices.Chunk(ids, size) {
+		n, err := change(part)
+		changed += n
+		if err != nil {
+			return changed, err
+		}
+		if named && n == 0 {
+			unknown = append(unknown, part...)
+		}
+		bar.add(int64(len(part)))
+	}
+	return changed, unknownDead(queue, unknown)
+}
+
+// distinct returns ids without those that are there already.
+func distinct(ids []string) []string {
+	var once []string
+	for _, id := range ids {
+		if !slices.Contains(once, id) {
+			once = append(once, id)
+		}
+	}
+	return once
+}
+
 // ids returns the ids of what is selected.
 func (f *selection) ids(ctx context.Context, a *api, queue string) ([]string, error) {
 	var ids []string
@@ -141,6 +217,24 @@ func (f *selection) ids(ctx context.Context, a *api, queue string) ([]string, er
 		ids = append(ids, looked.MessageID)
 	}
 	return ids, nil
+}
+
+// chosen returns the ids that a command is about: those that were named, each once,
+// or those that are selected. Named ones are not looked up but for a dry run.
+func (f *selection) chosen(ctx context.Context, a *api, queue string, ids []string) (chosen []string, named bool, err error) {
+	if len(ids) == 0 {
+		chosen, err = f.ids(ctx, a, queue)
+		return chosen, false, err
+	}
+	ids = distinct(ids)
+	if !f.dryRun {
+		return ids, true, nil
+	}
+	found, err := f.named(ctx, a, queue, ids)
+	if err == nil {
+		err = unknownDead(queue, slices.DeleteFunc(ids, func(id string) bool { return slices.Contains(found, id) }))
+	}
+	return found, true, err
 }
 
 // dlqPart is how many dead letters are asked for at once.
@@ -172,33 +266,25 @@ type movedView struct {
 }
 
 func (s *shell) redrive(ctx context.Context, a *api, f *selection, queue string, ids []string) error {
-	var err error
-	if len(ids) == 0 {
-		// They are named one by one, so that none is redriven twice that dies
-		// again while this goes on.
-		if ids, err = f.ids(ctx, a, queue); err != nil {
-			return err
-		}
+	// They are named one by one, so that none is redriven twice that dies again
+	// while this goes on.
+	ids, named, err := f.chosen(ctx, a, queue, ids)
+	if err != nil {
+		return err
 	}
 	if f.dryRun {
 		return s.say(movedView{queue, len(ids), true}, "%s would be redriven in %s", plural(len(ids), "dead letter"), queue)
 	}
-	bar := s.progress("redriving", int64(len(ids)))
-	moved := 0
-	for len(ids) > 0 && err == nil {
-		part := ids[:min(len(ids), dlqPart)]
-		ids = ids[len(part):]
+	moved, err := s.changeDead("redriving", queue, ids, named, func(part []string) (int, error) {
 		var answer struct {
 			Moved int `json:"moved"`
 		}
-		err = a.ask(ctx, question{path: "/v1/dlq/reprocess", body: map[string]any{"topic": queue, "msg_ids": part}}, &answer)
+		err := a.ask(ctx, question{path: "/v1/dlq/reprocess", body: map[string]any{"topic": queue, "msg_ids": part}}, &answer)
 		if some, ok := errors.AsType[*partial](err); ok {
 			answer.Moved = some.done
 		}
-		moved += answer.Moved
-		bar.add(int64(len(part)))
-	}
-	bar.end()
+		return answer.Moved, err
+	})
 	if err == nil || moved > 0 {
 		err = errors.Join(s.say(movedView{Queue: queue, Moved: moved}, "%s redriven in %s", plural(moved, "dead letter"), queue), err)
 	}
@@ -224,12 +310,9 @@ func (s *shell) dlqDiscard() *cobra.Command {
 }
 
 func (s *shell) discard(ctx context.Context, a *api, f *selection, queue string, ids []string) error {
-	chosen := len(ids) > 0
-	var err error
-	if !chosen {
-		if ids, err = f.ids(ctx, a, queue); err != nil {
-			return err
-		}
+	ids, named, err := f.chosen(ctx, a, queue, ids)
+	if err != nil {
+		return err
 	}
 	type view struct {
 		removedView
@@ -238,22 +321,14 @@ func (s *shell) discard(ctx context.Context, a *api, f *selection, queue string,
 	if f.dryRun {
 		return s.say(view{removedView{queue, len(ids)}, true}, "%s would be discarded from %s", plural(len(ids), "dead letter"), queue)
 	}
-	if !chosen && len(ids) > 0 {
+	if len(ids) > 0 {
 		if err := s.confirm(f.yes, "discarding "+plural(len(ids), "dead letter")+" of "+queue); err != nil {
 			return err
 		}
 	}
-	bar := s.progress("discarding", int64(len(ids)))
-	removed := 0
-	for len(ids) > 0 && err == nil {
-		part := ids[:min(len(ids), dlqPart)]
-		ids = ids[len(part):]
-		var n int
-		n, err = a.removed(ctx, "/v1/dlq/discard", map[string]any{"topic": queue, "msg_ids": part})
-		removed += n
-		bar.add(int64(len(part)))
-	}
-	bar.end()
+	removed, err := s.changeDead("discarding", queue, ids, named, func(part []string) (int, error) {
+		return a.removed(ctx, "/v1/dlq/discard", map[string]any{"topic": queue, "msg_ids": part})
+	})
 	if err == nil || removed > 0 {
 		err = errors.Join(s.say(view{removedView: removedView{queue, removed}}, "%s discarded from %s", plural(removed, "dead letter"), queue), err)
 	}

@@ -108,7 +108,7 @@ func (d *doctor) checkDaemon(ctx context.Context) {
 	case err != nil:
 		d.addError("daemon", err)
 	case found.status != http.StatusOK:
-		d.add("daemon", statusFail, "say where the daemon is with --addr", "what answers at %s is no mailboxd (HTTP status %d)", d.endpoint.shown, found.status)
+		d.add("daemon", statusFail, "say where the daemon is with --addr", "what answers at %s is not mailboxd (HTTP status %d)", d.endpoint.shown, found.status)
 	default:
 		d.health = found
 		d.add("daemon", statusOK, "", "a daemon answers at %s, within %v", d.endpoint.shown, time.Since(began).Round(time.Millisecond))

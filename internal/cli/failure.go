@@ -177,7 +177,8 @@ func notFound(e *driver.Error, queue string) *failure {
 
 func full(e *driver.Error, queue string) *failure {
 	f := &failure{exit: exitFull, code: "full", sentence: queue + " takes no more for now: " + because(e), advice: "try again later, receive what waits, or raise a bound with mailbox queues configure"}
-	if errors.Is(e, capability.ReasonQuota) {
+	// Frames do not tell the reason; no other bound is one of authorization.
+	if errors.Is(e, capability.ReasonQuota) || e.Op == "authorize" {
 		f.sentence, f.advice = "the rate that the token allows is used up", "go slower, or ask for a token with a higher rate"
 	}
 	if e.RetryAfter > 0 {
@@ -211,7 +212,7 @@ func because(e *driver.Error) string {
 var fields = map[string]string{
 	"Body": "the body has", "DedupKey": "the key", "Delay": "--delay", "Group": "--group", "ReplyTo": "--reply-to",
 	"CorrelationID": "--correlation-id", "Attributes": "the attributes:", "Visibility": "--visibility", "Wait": "--wait", "Max": "--max",
-	"name": "the name of the queue", "MaxDeliveries": "--max-attempts",
+	"name": "the name of the queue", "topic": "the name of the queue", "MaxDeliveries": "--max-attempts",
 	"max_attempts": "--max-attempts", "max_messages": "--max-messages", "max_bytes": "--max-bytes", "max_in_flight": "--max-in-flight",
 	"max_dead": "--max-dead", "dedup_window_ms": "--dedup-window", "dedup_max": "--dedup-max", "max_hold": "--max-hold",
 	"retain_ready_ms": "--retain-ready", "retain_ready_count": "--retain-ready-count",

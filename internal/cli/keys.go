@@ -102,6 +102,7 @@ func (s *shell) keysList() *cobra.Command {
 type rotation struct {
 	file   string
 	retire bool
+	yes    bool
 	pid    int
 }
 
@@ -126,6 +127,7 @@ func (s *shell) keysRotate() *cobra.Command {
 	}
 	c.Flags().StringVar(&r.file, "keys", "", "file of the keys")
 	c.Flags().BoolVar(&r.retire, "retire", false, "end all tokens of earlier keys, now; acks of what was received before stay good")
+	c.Flags().BoolVarP(&r.yes, "yes", "y", false, "do not ask")
 	c.Flags().IntVar(&r.pid, "pid", 0, "process of the daemon, to tell it")
 	return c
 }
@@ -147,12 +149,23 @@ func (r *rotation) change(ring *capability.KeyRing, now time.Time) error {
 }
 
 func (s *shell) rotate(ctx context.Context, r *rotation) error {
-	path, _, err := s.keyFile(r.file)
+	path, current, err := s.keyFile(r.file)
 	if err != nil {
 		return err
 	}
 	if r.pid < 0 {
-		return wrongUse("--pid is to be the number of a process of mailboxd")
+		return wrongUse("--pid: %d is not the number of a process; want that of mailboxd", r.pid)
+	}
+	if r.retire {
+		ends := 0
+		for _, key := range current.Keys() {
+			if key.RetiredAt().IsZero() {
+				ends++
+			}
+		}
+		if err := s.confirm(r.yes, fmt.Sprintf("retiring %s in %s ends every token made so far, those of tenants and workers too, and", plural(ends, "key"), path)); err != nil {
+			return err
+		}
 	}
 	now := time.Now()
 	ring, err := capability.ChangeKeyFile(ctx, path, func(ring *capability.KeyRing) error { return r.change(ring, now) })

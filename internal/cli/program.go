@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -10,6 +11,8 @@ import (
 	"charm.land/fang/v2"
 	"github.com/charmbracelet/x/term"
 	"github.com/spf13/cobra"
+
+	"github.com/mailboxmq/mailbox/driver"
 )
 
 // A Program is one run of the command line.
@@ -41,11 +44,19 @@ func (p Program) Run(ctx context.Context) int {
 	err := fang.Execute(ctx, root, fang.WithVersion(s.version().Version),
 		// Commands report their own errors; what comes here is about how they
 		// were called.
-		fang.WithErrorHandler(func(_ io.Writer, _ fang.Styles, err error) { s.report(wrongUse("%v; see mailbox --help", err)) }))
+		fang.WithErrorHandler(func(_ io.Writer, _ fang.Styles, err error) { s.report(misuse(err)) }))
 	if err != nil {
 		return exitUsage
 	}
 	return s.code
+}
+
+// misuse makes a failure of an error about how a command was called.
+func misuse(err error) error {
+	if f, ok := errors.AsType[*failure](err); ok {
+		return f
+	}
+	return &failure{exit: exitUsage, code: "usage", sentence: err.Error(), advice: "see mailbox --help"}
 }
 
 // A shell is a running Program: what its commands share.
@@ -71,10 +82,10 @@ func (s *shell) root() *cobra.Command {
 		Long: "Send, receive and look after messages in mailboxd.\n\n" +
 			"The daemon on this machine, and its operator's token, are found by themselves.",
 		Example: "mailbox send hello 'Good morning'\nmailbox recv hello --ack\nmailbox stats --watch",
+		Args:    cobra.ArbitraryArgs, RunE: runParent,
 	}
-	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		return fmt.Errorf("%w (%s)", err, c.CommandPath())
-	})
+	root.SetFlagErrorFunc(s.flagError)
+	root.SetHelpCommand(s.helpCommand())
 	s.global.register(root.PersistentFlags())
 	root.AddGroup(
 		&cobra.Group{ID: groupMessages, Title: "messages"}, &cobra.Group{ID: groupQueues, Title: "queues"},
@@ -102,36 +113,60 @@ func (s *shell) root() *cobra.Command {
 func (s *shell) run(do func(ctx context.Context, args []string) error) func(*cobra.Command, []string) error {
 	return func(c *cobra.Command, args []string) error {
 		if err := do(c.Context(), args); err != nil {
-			s.code = s.report(err)
+			s.code = s.report(s.nameQueue(c.Context(), err))
 		}
 		return nil
 	}
 }
 
-// wants checks the number of arguments, and says how the command is called; most
-// below 0 means any number.
+// wants checks the number of arguments and the name of a queue among them, and says
+// how the command is called; most below 0 means any number.
 func wants(least, most int) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		if len(args) >= least && (most < 0 || len(args) <= most) {
-			return nil
+			return checkQueueArgs(c, args)
 		}
-		return fmt.Errorf("the command is called so: %s", strings.TrimSuffix(c.UseLine(), " [flags]"))
+		return &failure{
+			exit: exitUsage, code: "usage", sentence: "usage: " + strings.TrimSuffix(c.UseLine(), " [flags]"),
+			advice: fmt.Sprintf("see %s --help", c.CommandPath()),
+		}
 	}
+}
+
+// checkQueueArgs checks the arguments that c calls QUEUE.
+func checkQueueArgs(c *cobra.Command, args []string) error {
+	for i, word := range strings.Fields(c.Use)[1:] {
+		if i >= len(args) || !strings.Contains(word, "QUEUE") {
+			continue
+		}
+		if err := driver.CheckName(args[i]); err != nil {
+			return wrongUse("QUEUE: invalid name %.60q: it %s", args[i], explainedDetail(err))
+		}
+	}
+	return nil
+}
+
+// explainedDetail is what an error of package driver says of a value.
+func explainedDetail(err error) string {
+	if e, ok := errors.AsType[*driver.Error](err); ok {
+		return e.Detail
+	}
+	return err.Error()
 }
 
 // parent makes a command that only has others below it.
 func parent(use, short string, children ...*cobra.Command) *cobra.Command {
-	c := &cobra.Command{
-		Use: use, Short: short,
-		RunE: func(c *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return fmt.Errorf("%s has no command %q", c.CommandPath(), args[0])
-			}
-			return c.Help()
-		},
-	}
+	c := &cobra.Command{Use: use, Short: short, RunE: runParent}
 	c.AddCommand(children...)
 	return c
+}
+
+// runParent is the RunE of a command that only has others below it.
+func runParent(c *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return unknownCommand(c, args[0])
+	}
+	return c.Help()
 }
 
 // isTerminal reports whether a stream is somebody at a terminal.

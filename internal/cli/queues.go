@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"strconv"
 	"time"
@@ -132,7 +133,7 @@ func (s *shell) configure(ctx context.Context, a *api, queue string, config conf
 
 func (s *shell) queuesShow() *cobra.Command {
 	return &cobra.Command{
-		Use: "show QUEUE", Short: "Show the settings and counts of a queue", Args: wants(1, 1), ValidArgsFunction: s.completeQueue,
+		Use: "show QUEUE", SuggestFor: []string{"describe", "info"}, Short: "Show the settings and counts of a queue", Args: wants(1, 1), ValidArgsFunction: s.completeQueue,
 		RunE: s.withAPI(func(ctx context.Context, a *api, args []string) error { return s.showQueue(ctx, a, args[0]) }),
 	}
 }
@@ -176,12 +177,36 @@ func (s *shell) showQueue(ctx context.Context, a *api, queue string) error {
 	return t.write(s.Stdout)
 }
 
+// touched says in words how much a queue holds, for questions; dead says whether
+// dead letters are meant too. A queue that does not exist is an error. A token that
+// may not count gets the question without figures.
+func (a *api) touched(ctx context.Context, queue string, dead bool) (string, error) {
+	stats, err := a.stats(ctx, queue)
+	switch {
+	case errors.Is(err, driver.ErrForbidden):
+		if dead {
+			return "messages and dead letters", nil
+		}
+		return "all messages", nil
+	case err != nil:
+		return "", err
+	}
+	words := plural(stats.Ready+stats.Delayed+stats.InFlight, "message")
+	if stats.InFlight > 0 {
+		words += fmt.Sprintf(" (%d in flight)", stats.InFlight)
+	}
+	if dead {
+		words += " and " + plural(stats.Dead, "dead letter")
+	}
+	return words, nil
+}
+
 func (s *shell) queuesDelete() *cobra.Command {
 	var yes bool
 	c := &cobra.Command{
 		Use: "delete QUEUE", Short: "Remove a queue with everything in it", Args: wants(1, 1), ValidArgsFunction: s.completeQueue,
 		RunE: s.withAPI(func(ctx context.Context, a *api, args []string) error {
-			if err := s.confirm(yes, "deleting "+args[0]+" with all its messages and dead letters"); err != nil {
+			if err := s.confirmQueue(ctx, a, yes, args[0], "deleting the queue "+args[0]+" with its %s", true); err != nil {
 				return err
 			}
 			if err := a.ask(ctx, question{path: "/v1/queues/delete", body: topicBody{args[0]}}, nil); err != nil {
@@ -192,6 +217,18 @@ func (s *shell) queuesDelete() *cobra.Command {
 	}
 	c.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
 	return c
+}
+
+// confirmQueue is confirm for all that a queue holds, which question counts.
+func (s *shell) confirmQueue(ctx context.Context, a *api, yes bool, queue, question string, dead bool) error {
+	if yes {
+		return nil
+	}
+	holds, err := a.touched(ctx, queue, dead)
+	if err != nil {
+		return err
+	}
+	return s.confirm(false, fmt.Sprintf(question, holds))
 }
 
 // removedView is how much was removed, in JSON.
@@ -205,7 +242,7 @@ func (s *shell) queuesPurge() *cobra.Command {
 	c := &cobra.Command{
 		Use: "purge QUEUE", Short: "Remove all messages but the dead letters", Args: wants(1, 1), ValidArgsFunction: s.completeQueue,
 		RunE: s.withAPI(func(ctx context.Context, a *api, args []string) error {
-			if err := s.confirm(yes, "removing all messages of "+args[0]); err != nil {
+			if err := s.confirmQueue(ctx, a, yes, args[0], "removing %s from "+args[0], false); err != nil {
 				return err
 			}
 			removed, err := a.removed(ctx, "/v1/purge", topicBody{args[0]})
@@ -233,19 +270,37 @@ func (s *shell) completeQueue(c *cobra.Command, args []string, _ string) ([]stri
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveDefault
 	}
+	return s.queueNames(c.Context()), cobra.ShellCompDirectiveNoFileComp
+}
+
+// queueNames lists queues, as far as the token may and a daemon says so quickly.
+func (s *shell) queueNames(ctx context.Context) (names []string) {
 	connection, err := s.connect()
 	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
+		return nil
 	}
 	defer connection.close()
-	ctx, cancel := context.WithTimeout(c.Context(), time.Second)
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	var names []string
 	for name, err := range connection.api.queues(ctx) {
 		if err != nil || len(names) == 1000 {
 			break
 		}
 		names = append(names, name)
 	}
-	return names, cobra.ShellCompDirectiveNoFileComp
+	return names
+}
+
+// nameQueue adds the name of a queue that exists to the error that one does not, if
+// that is likely what was meant.
+func (s *shell) nameQueue(ctx context.Context, err error) error {
+	e, ok := errors.AsType[*driver.Error](err)
+	if !ok || e.Code != driver.ErrNotFound || e.Queue == "" || e.MessageID != "" {
+		return err
+	}
+	f := *explain(err)
+	if near := nearest(e.Queue, s.queueNames(ctx)); near != "" {
+		f.advice = fmt.Sprintf("did you mean %s?", printable([]byte(near), 60))
+	}
+	return &f
 }

@@ -33,7 +33,7 @@ const (
 func (s *shell) recvCommand() *cobra.Command {
 	var f recvFlags
 	c := &cobra.Command{
-		Use: "recv QUEUE", Short: "Receive messages",
+		Use: "recv QUEUE", Short: "Receive messages", SuggestFor: []string{"receive", "get", "pop", "poll", "consume"},
 		Long: "Receive messages: id, tab and body, a line each. They stay in the queue, unseen by others for --visibility,\n" +
 			"until they are acked: with --ack, by mailbox ack, or by a command of --exec that succeeds.\n\n" +
 			"The command of --exec is run by the shell for each message, with the body as its standard input and\n" +

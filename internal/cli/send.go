@@ -27,7 +27,7 @@ type sendFlags struct {
 func (s *shell) sendCommand() *cobra.Command {
 	var f sendFlags
 	c := &cobra.Command{
-		Use: "send QUEUE [BODY]", Short: "Send messages",
+		Use: "send QUEUE [BODY]", Short: "Send messages", SuggestFor: []string{"publish", "push", "put", "enqueue"},
 		Long: "Send a message. The body is the argument, a file, or standard input. With --lines each line is a message.\n\n" +
 			"The ids of the messages are printed, a line each.",
 		Example: "mailbox send orders '{\"id\":42}' --key order-42\n" +

@@ -1,0 +1,161 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// nearest returns the candidate that word is most likely a typing error of, and ""
+// if none is near enough. Of candidates that are equally near it is the first.
+func nearest(word string, candidates []string) string {
+	found, least := "", max(1, len(word)/3)+1
+	for _, candidate := range candidates {
+		d := distance(word, candidate)
+		if word != "" && strings.HasPrefix(candidate, word) {
+			d = min(d, 1)
+		}
+		if d < least && d < len(candidate) {
+			found, least = candidate, d
+		}
+	}
+	return found
+}
+
+// distance is how many letters have to be added, removed, replaced or swapped with
+// their neighbour to make b of a.
+func distance(a, b string) int {
+	before, above := make([]int, len(b)+1), make([]int, len(b)+1)
+	for j := range above {
+		above[j] = j
+	}
+	for i := range len(a) {
+		row := make([]int, len(b)+1)
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := 1
+			if a[i] == b[j] {
+				cost = 0
+			}
+			row[j+1] = min(row[j]+1, above[j+1]+1, above[j]+cost)
+			if i > 0 && j > 0 && a[i] == b[j-1] && a[i-1] == b[j] {
+				row[j+1] = min(row[j+1], before[j-1]+1)
+			}
+		}
+		before, above = above, row
+	}
+	return above[len(b)]
+}
+
+// unknownCommand is the error of a word where c has no such command.
+func unknownCommand(c *cobra.Command, word string) error {
+	var words []string
+	names := make(map[string]string)
+	for _, child := range c.Commands() {
+		if !child.IsAvailableCommand() {
+			continue
+		}
+		for _, name := range slices.Concat([]string{child.Name()}, child.Aliases, child.SuggestFor) {
+			words, names[name] = append(words, name), child.Name()
+		}
+	}
+	f := &failure{
+		exit: exitUsage, code: "usage", sentence: fmt.Sprintf("%s has no command %q", c.CommandPath(), word),
+		advice: fmt.Sprintf("see %s --help", c.CommandPath()),
+	}
+	if !c.HasParent() {
+		f.sentence = fmt.Sprintf("unknown command %q", word)
+	}
+	if near := nearest(word, words); near != "" {
+		f.advice = fmt.Sprintf("did you mean %s %s?", c.CommandPath(), names[near])
+	}
+	return f
+}
+
+// flagError explains an error in the flags of a command.
+func (s *shell) flagError(c *cobra.Command, err error) error {
+	f := &failure{exit: exitUsage, code: "usage", sentence: err.Error(), advice: fmt.Sprintf("see %s --help", c.CommandPath())}
+	group := "" // of one-letter flags that the error is in, with its dash
+	if e, ok := errors.AsType[*pflag.NotExistError](err); ok {
+		if group = e.GetSpecifiedShortnames(); group == "" {
+			f.sentence = fmt.Sprintf("%s has no flag --%s", c.CommandPath(), e.GetSpecifiedName())
+			if near := nearest(e.GetSpecifiedName(), flagNames(c)); near != "" {
+				f.advice = fmt.Sprintf("did you mean --%s?", near)
+			}
+			return f
+		}
+		group = "-" + group
+		f.sentence = fmt.Sprintf("%s has no flag -%s", c.CommandPath(), e.GetSpecifiedName())
+	}
+	if e, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
+		f.sentence = fmt.Sprintf("--%s: invalid value %q (%v)", e.GetFlag().Name, e.GetValue(), plainCause(e))
+		if group = s.shorthandGroup(e.GetValue()); group != "" {
+			f.sentence = fmt.Sprintf("%s is read as -%s %s, and %q is not a value of --%s", group, e.GetFlag().Shorthand, e.GetValue(), e.GetValue(), e.GetFlag().Name)
+		}
+	}
+	if e, ok := errors.AsType[*pflag.ValueRequiredError](err); ok {
+		f.sentence = fmt.Sprintf("--%s needs a value", e.GetFlag().Name)
+	}
+	if strings.Contains(c.Use, "[BODY]") && group != "" {
+		f.advice = fmt.Sprintf("to send it as a body, write -- before it: %s QUEUE -- %s", c.CommandPath(), group)
+	}
+	return f
+}
+
+// plainCause is the cause of a bad value in the words of a person.
+func plainCause(err error) string {
+	text := rootCause(err)
+	switch {
+	case strings.Contains(text, "invalid duration"), strings.Contains(text, "in duration"):
+		return "want a duration like 30s, 5m or 2h"
+	case strings.Contains(text, "invalid syntax"):
+		return "want a whole number"
+	}
+	return text
+}
+
+// shorthandGroup returns the argument with one dash that ends in value, and "" if
+// there is none.
+func (s *shell) shorthandGroup(value string) string {
+	for _, arg := range s.Args {
+		if strings.HasPrefix(arg, "-") && !strings.HasPrefix(arg, "--") && len(arg) == len(value)+2 && strings.HasSuffix(arg, value) {
+			return arg
+		}
+	}
+	return ""
+}
+
+// flagNames are the flags of a command.
+func flagNames(c *cobra.Command) []string {
+	var names []string
+	add := func(flag *pflag.Flag) {
+		if !flag.Hidden {
+			names = append(names, flag.Name)
+		}
+	}
+	c.Flags().VisitAll(add)
+	c.InheritedFlags().VisitAll(add)
+	return names
+}
+
+// helpCommand is mailbox help.
+func (s *shell) helpCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "help [COMMAND]", Short: "Help about a command",
+		RunE: func(c *cobra.Command, args []string) error {
+			target, rest, err := c.Root().Find(args)
+			switch {
+			case err != nil:
+				return err
+			case len(rest) > 0 && target.HasSubCommands():
+				return unknownCommand(target, rest[0])
+			}
+			target.InitDefaultHelpFlag()
+			return target.Help()
+		},
+	}
+}
