@@ -13,6 +13,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"os/signal"
 	"syscall"
@@ -46,7 +47,7 @@ func run(args, environ []string, stdout, stderr io.Writer) int {
 		}
 		greeted <- err
 	}()
-	go reload(ctx, daemon, args, environ, stderr)
+	go reload(ctx, daemon, args, environ)
 	go keepSmall(ctx)
 	err = daemon.Run(ctx)
 	stop()
@@ -57,9 +58,9 @@ func run(args, environ []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
-// reload reads the settings anew on each SIGHUP. Bad ones are told, and change
+// reload reads the settings again on each SIGHUP. Bad ones are logged, and change
 // nothing.
-func reload(ctx context.Context, daemon *server.Server, args, environ []string, stderr io.Writer) {
+func reload(ctx context.Context, daemon *server.Server, args, environ []string) {
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
 	defer signal.Stop(hangups)
@@ -74,7 +75,7 @@ func reload(ctx context.Context, daemon *server.Server, args, environ []string, 
 			err = daemon.Reload(config)
 		}
 		if err != nil {
-			tell(stderr, "mailboxd: nothing was reloaded: %v\n", err)
+			daemon.Logger().LogAttrs(ctx, slog.LevelError, "reload failed; nothing changed", slog.Any("err", err))
 		}
 	}
 }

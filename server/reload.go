@@ -1,0 +1,85 @@
+package server
+
+import (
+	"log/slog"
+	"reflect"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+// Reload takes over what can change while the daemon runs: the settings that
+// Settings calls live, the certificate, the keys, the credentials of SQS, and the
+// queues that are declared for it, which are made or changed as at the start. It logs
+// each setting that changed, and each that has another value now and needs a restart.
+// It returns an error, and changes nothing, if the configuration is not valid or a file
+// cannot be read. It blocks on I/O.
+func (s *Server) Reload(config Config) error {
+	config = config.complete()
+	if err := config.Validate(); err != nil {
+		return err
+	}
+	select {
+	case <-s.started:
+	default:
+		return &driver.Error{Code: driver.ErrUnavailable, Op: "reload", Detail: "the daemon has not started"}
+	}
+	if s.certs != nil {
+		if err := s.certs.load(); err != nil {
+			return err
+		}
+	}
+	if err := s.keys.reload(); err != nil {
+		return err
+	}
+	if err := s.reloadSQS(&config); err != nil {
+		return err
+	}
+	if err := s.broker.SetLimits(config.limits()); err != nil {
+		return err
+	}
+	level, _ := config.logLevel() // it was validated
+	s.level.Set(level)
+	before := s.Config()
+	next := before
+	for i := range settings {
+		if settings[i].Live {
+			settings[i].copy(&next, &config)
+		}
+	}
+	next.SQS.Queues = config.SQS.Queues
+	s.config.Store(&next)
+	s.reportReload(&before, &config)
+	return nil
+}
+
+// reportReload logs what a reload changed, and what needs a restart. Of settings that
+// may hold a password it tells the name alone.
+func (s *Server) reportReload(before, after *Config) {
+	changed, pending := 0, 0
+	for i := range settings {
+		setting := &settings[i]
+		from, to := setting.text(before), setting.text(after)
+		if from == to || setting.Deprecated {
+			continue
+		}
+		attrs := []any{slog.String("key", setting.Key)}
+		if !setting.Secret {
+			attrs = append(attrs, slog.String("from", from), slog.String("to", to))
+		}
+		if setting.Live {
+			changed++
+			s.log.Info("setting.changed", attrs...)
+			continue
+		}
+		pending++
+		if setting.NewQueues {
+			attrs = append(attrs, slog.String("applies_to", "queues created after the restart; existing queues keep theirs"))
+		}
+		s.log.Warn("setting.needs_restart", attrs...)
+	}
+	if !reflect.DeepEqual(before.SQS.Queues, after.SQS.Queues) {
+		changed++
+		s.log.Info("setting.changed", slog.String("key", "sqs.queues"))
+	}
+	s.log.Info("reloaded", slog.Int("changed", changed), slog.Int("need_restart", pending))
+}

@@ -1,0 +1,95 @@
+package server_test
+
+import (
+	"encoding/json"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/mailboxmq/mailbox/server"
+)
+
+// A logLine is one line of a daemon's log about a setting.
+type logLine struct {
+	Level, Msg, Key, From, To string
+	AppliesTo                 string `json:"applies_to"`
+	Changed                   int    `json:"changed"`
+	NeedRestart               int    `json:"need_restart"`
+}
+
+// reloaded reloads the daemon with flags, and returns what it logged.
+func (r *running) reloaded(args ...string) (lines []logLine) {
+	r.t.Helper()
+	config, err := server.Load(args, nil, io.Discard)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	skip := len(r.log.String())
+	if err := r.Reload(config); err != nil {
+		r.t.Fatal(err)
+	}
+	for text := range strings.Lines(r.log.String()[skip:]) {
+		var line logLine
+		if err := json.Unmarshal([]byte(text), &line); err != nil {
+			r.t.Fatal(err)
+		}
+		if line.Key != "" || line.Msg == "reloaded" {
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}
+
+func TestReloadLogsChangesAndPendingRestarts(t *testing.T) {
+	same := []string{"--data-dir=" + t.TempDir(), "--listen=127.0.0.1:0", "--listen-oap=127.0.0.1:0", "--backend=memory:"}
+	config, err := server.Load(same, nil, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := start(t, config)
+	if got := r.reloaded(same...); len(got) != 1 || got[0].Changed != 0 || got[0].NeedRestart != 0 {
+		t.Errorf("nothing changed: logged %+v", got)
+	}
+	got := r.reloaded(append(same, "--max-wait=30s", "--global-inflight=0", "--max-conns=7", "--max-attempts=9", "--backend=redis://user:canary@127.0.0.1:1")...)
+	want := []logLine{
+		{Level: "WARN", Msg: "setting.needs_restart", Key: "backend"},
+		{Level: "WARN", Msg: "setting.needs_restart", Key: "listen.max_conns", From: "20000", To: "7"},
+		{Level: "INFO", Msg: "setting.changed", Key: "mailbox.global_inflight", From: "262144", To: "0"},
+		{Level: "INFO", Msg: "setting.changed", Key: "mailbox.max_wait", From: "20m", To: "30s"},
+		{Level: "WARN", Msg: "setting.needs_restart", Key: "mailbox.max_attempts", From: "5", To: "9", AppliesTo: "queues created after the restart; existing queues keep theirs"},
+		{Level: "INFO", Msg: "reloaded", Changed: 2, NeedRestart: 3},
+	}
+	if len(got) != len(want) {
+		t.Fatalf("logged %+v, want %+v", got, want)
+	}
+	for i := range want {
+		if got[i] != want[i] {
+			t.Errorf("line %d is %+v, want %+v", i, got[i], want[i])
+		}
+	}
+	if strings.Contains(r.log.String(), "canary") {
+		t.Error("the log holds the password")
+	}
+	if c := r.Config(); c.MaxWait.Seconds() != 30 || c.MaxConnections != 20_000 || c.MaxAttempts != 5 {
+		t.Errorf("in force is %+v", c)
+	}
+}
+
+// DLQ-1: a queue keeps the delivery limit that it was created with, and a queue that
+// is created later has the new default.
+func TestExistingQueueKeepsLimitWhenDefaultChanges(t *testing.T) {
+	config := server.Config{DataDir: t.TempDir(), MaxAttempts: 5}
+	r := start(t, config)
+	r.send("old", "k", "SGk=")
+	r.halt()
+	config.MaxAttempts = 9
+	r = start(t, config)
+	r.send("new", "k", "SGk=")
+	for queue, want := range map[string]float64{"old": 5, "new": 9} {
+		status, fields := r.post(r.OperatorToken(), "/v1/queues/get", `{"topic":"`+queue+`"}`)
+		inForce, _ := fields["config"].(map[string]any)
+		if status != 200 || inForce["max_attempts"] != want {
+			t.Errorf("%s: %d %v, want max_attempts %v", queue, status, fields, want)
+		}
+	}
+}
