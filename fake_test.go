@@ -39,6 +39,7 @@ type fakeQueue struct {
 var fakeTraits = driver.Traits{
 	Ordering: driver.OrderingFIFO, ExactStats: true, Groups: true,
 	DedupWindow: driver.DefaultDedupWindow, MaxBodyBytes: 1000, MaxBatch: 10,
+	MaxAttributes: driver.MaxAttributes, MaxAttributeBytes: driver.MaxAttributeBytes,
 	MaxDelay: driver.DefaultMaxDelay, MaxVisibility: driver.DefaultMaxVisibility,
 }
 

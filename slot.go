@@ -21,7 +21,7 @@ var _ driver.Queue = (*slotQueue)(nil)
 // slotTraits say what a slot takes: one body, now.
 var slotTraits = driver.Traits{
 	Ordering: driver.OrderingFIFO, Durability: driver.DurabilityNone,
-	MaxBodyBytes: driver.DefaultMaxBodyBytes, MaxBatch: 1,
+	MaxBodyBytes: driver.DefaultMaxBodyBytes, MaxAttributes: driver.MaxAttributes, MaxAttributeBytes: driver.MaxAttributeBytes, MaxBatch: 1,
 }
 
 func (q *slotQueue) Traits() driver.Traits { return slotTraits }

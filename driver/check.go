@@ -9,7 +9,8 @@ import (
 )
 
 // Limits on the small texts of a message and on names. They are the same for
-// every backend, so that a program that works on one works on the next.
+// every backend, so that a program that works on one works on the next. Those of
+// attributes are the most that a backend takes: Traits says what a queue takes.
 const (
 	MaxNameBytes          = 255
 	MaxDedupKeyBytes      = 256
@@ -74,7 +75,7 @@ func (m *Outgoing) Check(t *Traits) error {
 		}
 	}
 	if len(m.Attributes) > 0 {
-		return checkAttributes(m.Attributes)
+		return checkAttributes(m.Attributes, t)
 	}
 	return nil
 }
@@ -99,9 +100,9 @@ func (m *Outgoing) checkTexts() error {
 	return nil
 }
 
-func checkAttributes(attributes map[string]string) error {
-	if len(attributes) > MaxAttributes {
-		return sendError(ErrInvalid, "Attributes", fmt.Sprintf("%d entries, at most %d are allowed", len(attributes), MaxAttributes))
+func checkAttributes(attributes map[string]string, t *Traits) error {
+	if len(attributes) > t.MaxAttributes {
+		return sendError(ErrInvalid, "Attributes", fmt.Sprintf("%d entries, at most %d are allowed", len(attributes), t.MaxAttributes))
 	}
 	total := 0
 	for key, value := range attributes {
@@ -115,8 +116,8 @@ func checkAttributes(attributes map[string]string) error {
 		}
 		total += len(key) + len(value)
 	}
-	if total > MaxAttributeBytes {
-		return sendError(ErrInvalid, "Attributes", fmt.Sprintf("%d bytes in all, at most %d are allowed", total, MaxAttributeBytes))
+	if total > t.MaxAttributeBytes {
+		return sendError(ErrInvalid, "Attributes", fmt.Sprintf("%d bytes in all, at most %d are allowed", total, t.MaxAttributeBytes))
 	}
 	return nil
 }

@@ -23,7 +23,13 @@ type Traits struct {
 	// Outgoing.DedupKey is refused.
 	DedupWindow time.Duration
 
-	MaxBodyBytes  int
+	MaxBodyBytes int
+	// MaxAttributes and MaxAttributeBytes bound the attributes of a message: how many,
+	// and the bytes of their keys and values added up. They are at most the constants
+	// of these names.
+	MaxAttributes     int
+	MaxAttributeBytes int
+
 	MaxBatch      int
 	MaxDelay      time.Duration
 	MaxVisibility time.Duration

@@ -126,7 +126,7 @@ func (e *Envelope) appendChained(b []byte) []byte {
 	b = binary.BigEndian.AppendUint32(b, uint32(HashTextLen))
 	b = e.PayloadHash.append(b)
 	b = binary.BigEndian.AppendUint32(b, uint32(len(e.Attributes)))
-	var keys [driver.MaxAttributes]string
+	var keys [MaxAttributes]string
 	for _, key := range sortedKeys(keys[:0], e.Attributes) {
 		b = appendText(b, key)
 		b = appendText(b, e.Attributes[key])
@@ -148,6 +148,14 @@ func sortedKeys(keys []string, m map[string]string) []string {
 	return keys
 }
 
+// MaxAttributes and MaxAttributeBytes bound the attributes of an envelope: those that a
+// message can be sent with, and those that it gets when it is forwarded as a dead letter
+// (driver.AttributeDeadReason and the others).
+const (
+	MaxAttributes     = driver.MaxAttributes + 4
+	MaxAttributeBytes = driver.MaxAttributeBytes + 8<<10
+)
+
 // check returns ErrInvalid if a field that Seal takes is outside its limits.
 // Everything must be valid UTF-8 above all: JSON carries nothing else, and what
 // it cannot carry could not be verified on the other side.
@@ -160,7 +168,9 @@ func (e *Envelope) check(sentAt time.Time) error {
 	}
 	// The seam knows the limits of the rest; only its names are others.
 	texts := driver.Outgoing{DedupKey: e.IdemKey, Attributes: e.Attributes, CorrelationID: e.CorrelationID, ReplyTo: e.ReplyTo, Group: e.Group}
-	if err := texts.Check(&driver.Traits{DedupWindow: math.MaxInt64, Groups: true}); err != nil {
+	if err := texts.Check(&driver.Traits{
+		DedupWindow: math.MaxInt64, Groups: true, MaxAttributes: MaxAttributes, MaxAttributeBytes: MaxAttributeBytes,
+	}); err != nil {
 		names := map[string]string{"DedupKey": "idem_key", "Attributes": "attrs", "CorrelationID": "corr_id", "ReplyTo": "reply_to", "Group": "group"}
 		if seam, ok := errors.AsType[*driver.Error](err); ok {
 			return sealError(names[seam.Field], seam.Detail)

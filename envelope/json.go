@@ -5,8 +5,6 @@ import (
 	"strconv"
 	"time"
 	"unicode/utf8"
-
-	"github.com/mailboxmq/mailbox/driver"
 )
 
 // AppendJSON appends the JSON form of the envelope to b. It allocates nothing
@@ -91,7 +89,7 @@ func (e *Envelope) appendFields(b []byte) []byte {
 
 func (e *Envelope) appendAttributes(b []byte) []byte {
 	b = append(b, '{')
-	var keys [driver.MaxAttributes]string
+	var keys [MaxAttributes]string
 	for i, key := range sortedKeys(keys[:0], e.Attributes) {
 		if i > 0 {
 			b = append(b, ',')
@@ -209,8 +207,8 @@ func readAttributes(s *scanner) (map[string]string, error) {
 		if _, twice := attributes[key]; twice {
 			return s.wrong("a key stands there twice")
 		}
-		if len(attributes) == driver.MaxAttributes {
-			return s.wrong("there are more than " + strconv.Itoa(driver.MaxAttributes) + " attributes")
+		if len(attributes) == MaxAttributes {
+			return s.wrong("there are more than " + strconv.Itoa(MaxAttributes) + " attributes")
 		}
 		value, err := s.text()
 		attributes[key] = value

@@ -43,6 +43,7 @@ func (q *nullQueue) Traits() driver.Traits {
 		Ordering: driver.OrderingFIFO, Durability: driver.DurabilityNone,
 		ExactStats: true, Groups: true, DedupWindow: driver.DefaultDedupWindow,
 		MaxBodyBytes: driver.DefaultMaxBodyBytes, MaxBatch: driver.DefaultMaxBatch,
+		MaxAttributes: driver.MaxAttributes, MaxAttributeBytes: driver.MaxAttributeBytes,
 		MaxDelay: driver.DefaultMaxDelay, MaxVisibility: driver.DefaultMaxVisibility,
 	}
 }

@@ -141,6 +141,7 @@ func (b *Backend) newSettings(config driver.Config, version int64) *settings {
 		DeadLetters:   true,
 		DedupWindow:   dedupWindow(config),
 		MaxBodyBytes:  b.options.MaxBodyBytes,
+		MaxAttributes: driver.MaxAttributes, MaxAttributeBytes: driver.MaxAttributeBytes,
 		MaxBatch:      driver.DefaultMaxBatch,
 		MaxDelay:      driver.DefaultMaxDelay,
 		MaxVisibility: driver.DefaultMaxVisibility,

@@ -98,8 +98,9 @@ func largeBodyIsRefused(s *session, q driver.Queue) {
 }
 
 func badAttributesAreRefused(s *session, q driver.Queue) {
+	traits := q.Traits()
 	tooMany := make(map[string]string)
-	for i := range driver.MaxAttributes + 1 {
+	for i := range traits.MaxAttributes + 1 {
 		tooMany[fmt.Sprint(i)] = ""
 	}
 	longKey := strings.Repeat("k", driver.MaxAttributeKeyBytes+1)
@@ -108,9 +109,9 @@ func badAttributesAreRefused(s *session, q driver.Queue) {
 		attributes map[string]string
 		limit      any
 	}{
-		{"too many attributes", tooMany, driver.MaxAttributes},
+		{"too many attributes", tooMany, traits.MaxAttributes},
 		{"an attribute key that is too long", map[string]string{longKey: ""}, driver.MaxAttributeKeyBytes},
-		{"attributes that are too large", map[string]string{"k": strings.Repeat("v", driver.MaxAttributeBytes)}, driver.MaxAttributeBytes},
+		{"attributes that are too large", map[string]string{"k": strings.Repeat("v", traits.MaxAttributeBytes)}, traits.MaxAttributeBytes},
 		{"an empty attribute key", map[string]string{"": "v", "k": "v"}, ""},
 		{"an attribute key that is not UTF-8", map[string]string{noUTF8: "v"}, ""},
 		{"an attribute value that is not UTF-8", map[string]string{"k": noUTF8}, ""},
@@ -131,19 +132,28 @@ func badTextsAreRefused(s *session, q driver.Queue) {
 }
 
 func textsAtTheLimitAreKept(s *session, q driver.Queue) {
+	traits := q.Traits()
+	msg := longestTexts(&traits, nil)
+	msg.Body = []byte("body")
+	id := s.sendOne(q, msg).ID
+	s.expectMessage(s.receive(q, 1)[0].Message, msg, id, 1)
+}
+
+// longestTexts is a message with these attributes and all texts that the queue takes,
+// each as long as allowed.
+func longestTexts(traits *driver.Traits, attributes map[string]string) driver.Outgoing {
 	msg := driver.Outgoing{
-		Body:          []byte("body"),
+		Attributes:    attributes,
 		ReplyTo:       strings.Repeat("r", driver.MaxReplyToBytes),
 		CorrelationID: strings.Repeat("c", driver.MaxCorrelationIDBytes),
 	}
-	if q.Traits().Groups {
+	if traits.Groups {
 		msg.Group = strings.Repeat("g", driver.MaxGroupBytes)
 	}
-	if q.Traits().DedupWindow > 0 {
+	if traits.DedupWindow > 0 {
 		msg.DedupKey = strings.Repeat("d", driver.MaxDedupKeyBytes)
 	}
-	id := s.sendOne(q, msg).ID
-	s.expectMessage(s.receive(q, 1)[0].Message, msg, id, 1)
+	return msg
 }
 
 func badDedupKeysAreRefused(s *session, q driver.Queue) {

@@ -129,6 +129,8 @@ func traitsAreComplete(s *session, q driver.Queue) {
 		positive bool
 	}{
 		{"MaxBodyBytes", traits.MaxBodyBytes > 0},
+		{"MaxAttributes", traits.MaxAttributes > 0},
+		{"MaxAttributeBytes", traits.MaxAttributeBytes > 0},
 		{"MaxBatch", traits.MaxBatch > 0},
 		{"MaxDelay", traits.MaxDelay > 0},
 		{"MaxVisibility", traits.MaxVisibility > 0},
@@ -289,21 +291,29 @@ func attributesAreExact(s *session, q driver.Queue) {
 }
 
 func attributesAtTheLimitAreKept(s *session, q driver.Queue) {
-	most := make(map[string]string)
-	for i := range driver.MaxAttributes {
-		most[fmt.Sprintf("key-%d", i)] = fmt.Sprintf("value-%d", i)
+	traits := q.Traits()
+	most, size := make(map[string]string), 0
+	for i := range traits.MaxAttributes {
+		key, value := fmt.Sprintf("key-%d", i), fmt.Sprintf("value-%d", i)
+		most[key] = value
+		size += len(key) + len(value)
 	}
+	full := maps.Clone(most)
+	full["key-0"] += strings.Repeat("v", traits.MaxAttributeBytes-size)
 	longestKey := strings.Repeat("k", driver.MaxAttributeKeyBytes)
-	for what, attributes := range map[string]map[string]string{
-		"as many as allowed":       most,
-		"a key as long as allowed": {longestKey: "v"},
-		"as large as allowed":      {"k": strings.Repeat("v", driver.MaxAttributeBytes-1)},
+	for what, msg := range map[string]driver.Outgoing{
+		"as many as allowed":                      {Attributes: most},
+		"a key as long as allowed":                {Attributes: map[string]string{longestKey: "v"}},
+		"as large as allowed":                     {Attributes: map[string]string{"k": strings.Repeat("v", traits.MaxAttributeBytes-1)}},
+		"all of it, and texts as long as allowed": longestTexts(&traits, full),
 	} {
-		s.sendOne(q, driver.Outgoing{Body: []byte("x"), Attributes: attributes})
+		msg.Body = []byte("x")
+		id := s.sendOne(q, msg).ID
 		got := s.receive(q, 1)
-		if !maps.Equal(got[0].Attributes, attributes) {
+		if !maps.Equal(got[0].Attributes, msg.Attributes) {
 			s.failf("attributes, %s: came back changed, with %d entries", what, len(got[0].Attributes))
 		}
+		s.expectMessage(got[0].Message, msg, id, 1)
 		s.ack(q, got...)
 	}
 }

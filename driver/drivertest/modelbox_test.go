@@ -44,6 +44,7 @@ var modelTraits = driver.Traits{
 	DeadLetters:   true,
 	DedupWindow:   driver.DefaultDedupWindow,
 	MaxBodyBytes:  driver.DefaultMaxBodyBytes,
+	MaxAttributes: driver.MaxAttributes, MaxAttributeBytes: driver.MaxAttributeBytes,
 	MaxBatch:      driver.DefaultMaxBatch,
 	MaxDelay:      driver.DefaultMaxDelay,
 	MaxVisibility: driver.DefaultMaxVisibility,

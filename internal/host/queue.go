@@ -112,6 +112,7 @@ func (b *Backend) traitsOf(config driver.Config, shards int) driver.Traits {
 		DeadLetters:   true,
 		DedupWindow:   max(config.Effective().DedupWindow, 0), // Off: keys are refused
 		MaxBodyBytes:  b.options.MaxBodyBytes,
+		MaxAttributes: driver.MaxAttributes, MaxAttributeBytes: driver.MaxAttributeBytes,
 		MaxBatch:      driver.DefaultMaxBatch,
 		MaxDelay:      driver.DefaultMaxDelay,
 		MaxVisibility: driver.DefaultMaxVisibility,

@@ -36,7 +36,14 @@ const (
 	traitsKnown = traitFairGroups<<1 - 1
 )
 
-// AppendOpened writes an Opened.
+// PlainMaxAttributes and PlainMaxAttributeBytes are the limits of attributes at servers
+// that do not tell theirs.
+const (
+	PlainMaxAttributes     = 63
+	PlainMaxAttributeBytes = 62 << 10
+)
+
+// AppendOpened writes an Opened, without the limits of attributes.
 func AppendOpened(dst []byte, o *Opened) []byte {
 	t := &o.Traits
 	dst = appendNumber(dst, uint64(o.Handle))
@@ -58,7 +65,8 @@ func AppendOpened(dst []byte, o *Opened) []byte {
 	return appendDuration(dst, t.PurgeCooldown)
 }
 
-// ParseOpened reads an Opened.
+// ParseOpened reads an Opened. The limits of attributes are PlainMaxAttributes and
+// PlainMaxAttributeBytes.
 func ParseOpened(payload []byte) (o Opened, err error) {
 	r := reader{rest: payload}
 	o.Handle = r.handle()
@@ -77,6 +85,7 @@ func ParseOpened(payload []byte) (o Opened, err error) {
 		Ordering: driver.Ordering(r.text()), Durability: driver.Durability(r.text()),
 		DedupWindow: r.duration(), MaxBodyBytes: r.int(), MaxBatch: r.int(), MaxDelay: r.duration(),
 		MaxVisibility: r.duration(), MaxWait: r.duration(), PurgeCooldown: r.duration(),
+		MaxAttributes: PlainMaxAttributes, MaxAttributeBytes: PlainMaxAttributeBytes,
 	}
 	return o, r.end()
 }

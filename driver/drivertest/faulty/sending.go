@@ -156,6 +156,27 @@ var senders = []Saboteur{
 		}),
 	},
 	{
+		Name: "promises-more-attributes-than-it-takes", Breaks: "SND-3",
+		What: "Traits allow one attribute more than a message can have.",
+		Wrap: perHandle(func(q passing) handle {
+			return changesTraits{q, func(t *driver.Traits) { t.MaxAttributes++ }}
+		}),
+	},
+	{
+		Name: "promises-more-attribute-bytes-than-it-takes", Breaks: "SND-3",
+		What: "Traits allow one byte of attributes more than a message can have.",
+		Wrap: perHandle(func(q passing) handle {
+			return changesTraits{q, func(t *driver.Traits) { t.MaxAttributeBytes++ }}
+		}),
+	},
+	{
+		Name: "takes-more-attributes-than-it-promises", Breaks: "SND-3",
+		What: "A message can have one attribute more than Traits allow.",
+		Wrap: perHandle(func(q passing) handle {
+			return changesTraits{q, func(t *driver.Traits) { t.MaxAttributes-- }}
+		}),
+	},
+	{
 		Name: "trims-texts", Breaks: "SND-3", Also: []string{"RCV-3"},
 		What: "Reply address and correlation id lose the spaces around them.",
 		Wrap: perHandle(func(q passing) handle {
@@ -437,4 +458,15 @@ func (q delaysAlike) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver
 		}
 	}
 	return q.Queue.Send(ctx, alike)
+}
+
+type changesTraits struct {
+	passing
+	change func(*driver.Traits)
+}
+
+func (q changesTraits) Traits() driver.Traits {
+	traits := q.passing.Traits()
+	q.change(&traits)
+	return traits
 }

@@ -100,8 +100,12 @@ type TraitsResponse struct {
 	MaxWaitMs float64 `protobuf:"fixed64,13,opt,name=max_wait_ms,json=maxWaitMs,proto3" json:"max_wait_ms,omitempty"`
 	// The least time between two purges; 0 means none.
 	PurgeCooldownMs float64 `protobuf:"fixed64,14,opt,name=purge_cooldown_ms,json=purgeCooldownMs,proto3" json:"purge_cooldown_ms,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// The most attributes of a message.
+	MaxAttributes int32 `protobuf:"varint,15,opt,name=max_attributes,json=maxAttributes,proto3" json:"max_attributes,omitempty"`
+	// The most bytes of the keys and values of a message's attributes, added up.
+	MaxAttributeBytes int32 `protobuf:"varint,16,opt,name=max_attribute_bytes,json=maxAttributeBytes,proto3" json:"max_attribute_bytes,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *TraitsResponse) Reset() {
@@ -228,6 +232,20 @@ func (x *TraitsResponse) GetMaxWaitMs() float64 {
 func (x *TraitsResponse) GetPurgeCooldownMs() float64 {
 	if x != nil {
 		return x.PurgeCooldownMs
+	}
+	return 0
+}
+
+func (x *TraitsResponse) GetMaxAttributes() int32 {
+	if x != nil {
+		return x.MaxAttributes
+	}
+	return 0
+}
+
+func (x *TraitsResponse) GetMaxAttributeBytes() int32 {
+	if x != nil {
+		return x.MaxAttributeBytes
 	}
 	return 0
 }
@@ -818,7 +836,7 @@ const file_mailbox_v1_topic_proto_rawDesc = "" +
 	"\x16mailbox/v1/topic.proto\x12\n" +
 	"mailbox.v1\"%\n" +
 	"\rTraitsRequest\x12\x14\n" +
-	"\x05topic\x18\x01 \x01(\tR\x05topic\"\xec\x03\n" +
+	"\x05topic\x18\x01 \x01(\tR\x05topic\"\xc3\x04\n" +
 	"\x0eTraitsResponse\x12\x1a\n" +
 	"\bordering\x18\x01 \x01(\tR\bordering\x12\x1e\n" +
 	"\n" +
@@ -838,7 +856,9 @@ const file_mailbox_v1_topic_proto_rawDesc = "" +
 	"maxDelayMs\x12*\n" +
 	"\x11max_visibility_ms\x18\f \x01(\x01R\x0fmaxVisibilityMs\x12\x1e\n" +
 	"\vmax_wait_ms\x18\r \x01(\x01R\tmaxWaitMs\x12*\n" +
-	"\x11purge_cooldown_ms\x18\x0e \x01(\x01R\x0fpurgeCooldownMs\"\x0f\n" +
+	"\x11purge_cooldown_ms\x18\x0e \x01(\x01R\x0fpurgeCooldownMs\x12%\n" +
+	"\x0emax_attributes\x18\x0f \x01(\x05R\rmaxAttributes\x12.\n" +
+	"\x13max_attribute_bytes\x18\x10 \x01(\x05R\x11maxAttributeBytes\"\x0f\n" +
 	"\rTopicsRequest\"(\n" +
 	"\x0eTopicsResponse\x12\x16\n" +
 	"\x06topics\x18\x01 \x03(\tR\x06topics\"'\n" +

@@ -52,7 +52,7 @@ func TestAMessageWithFullAttributesAndADeadSourceIsDelivered(t *testing.T) {
 	b := memory(t, broker.Limits{})
 	c := b.as("")
 	attributes := map[string]string{driver.AttributeDeadSource: "elsewhere"}
-	for i := len(attributes); i < driver.MaxAttributes; i++ {
+	for i := len(attributes); i < broker.MaxAttributes; i++ {
 		attributes[fmt.Sprintf("k%d", i)] = "v"
 	}
 	if _, err := c.Send(t.Context(), "orders", []broker.Outgoing{{Outgoing: driver.Outgoing{Body: []byte("x"), Attributes: attributes}}}); err != nil {

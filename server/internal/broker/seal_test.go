@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"testing"
 	"time"
@@ -199,5 +200,57 @@ func TestForwardedDeadLettersStayWhole(t *testing.T) {
 	e := got[0].Envelope()
 	if err := e.Verify(got[0].Body); err != nil {
 		t.Error(err)
+	}
+}
+
+// full returns as many attributes as a caller may send.
+func full() map[string]string {
+	attributes := make(map[string]string)
+	for i := range broker.MaxAttributes {
+		attributes[fmt.Sprintf("k%d", i)] = "v"
+	}
+	return attributes
+}
+
+func TestForwardedDeadLetterKeepsFullAttributes(t *testing.T) {
+	b := memory(t, broker.Limits{})
+	c := b.as("")
+	if err := c.Configure(t.Context(), "orders", driver.Config{DeadLetterTo: "dead"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Send(t.Context(), "orders", []broker.Outgoing{{Outgoing: driver.Outgoing{Body: []byte("a"), Attributes: full()}}}); err != nil {
+		t.Fatal(err)
+	}
+	held := b.receive(c, "orders", 1)
+	if err := c.Bury(t.Context(), "orders", []broker.Burial{{Receipt: held[0].Receipt, Reason: driver.ReasonFatal}}); err != nil {
+		t.Fatal(err)
+	}
+	got := b.receive(c, "dead", 1)
+	if len(got) != 1 || got[0].Attributes["k1"] != "v" || got[0].Attributes[driver.AttributeDeadSource] != "orders" {
+		t.Fatalf("got %+v", got)
+	}
+}
+
+// TestSealInCorrelationIDIsRead has a message that an earlier daemon stored: it took 64
+// attributes, and put the seal into the correlation id.
+func TestSealInCorrelationIDIsRead(t *testing.T) {
+	backend := membox.New(nil)
+	defer backend.Close()
+	q, err := backend.OpenQueue(t.Context(), "orders")
+	if err != nil {
+		t.Fatal(err)
+	}
+	attributes := full()
+	attributes[fmt.Sprintf("k%d", len(attributes))] = "v"
+	if _, err := q.Send(t.Context(), []driver.Outgoing{{
+		Body: []byte("x"), Attributes: attributes, DedupKey: "key",
+		CorrelationID: "mailbox.env:mAQQBi8_laADXziq4LQqMHkEPxkFhPdFqqa9nXQGB31By9jWCnxKpPwRjb3JyA2tleQAUfZmH",
+	}}); err != nil {
+		t.Fatal(err)
+	}
+	b := newBench(t, backend, broker.Limits{})
+	got := b.receive(b.as(""), "orders", 1)[0]
+	if got.CorrelationID != "corr" || got.Seal.IdemKey != "key" || got.Seal.SentAt.UnixMilli() != 1_700_000_000_000 {
+		t.Errorf("got correlation id %q, seal %+v", got.CorrelationID, got.Seal)
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"maps"
 	"time"
 
@@ -18,8 +17,20 @@ import (
 // outside sees it, and nobody can send it.
 const AttributeSeal = "mailbox.env"
 
-// sealMark begins a correlation id that carries the seal of a message whose
-// attributes leave no room for it.
+// MaxAttributes and MaxAttributeBytes are what the attributes of a message may have:
+// what a backend takes, less the seal, however long its texts are, and the mark of a
+// source that a sender claims.
+const (
+	MaxAttributes     = driver.MaxAttributes - 1
+	MaxAttributeBytes = driver.MaxAttributeBytes - sealRoom
+
+	sealRoom = 2 << 10
+	// It does not compile if the longest seal does not fit.
+	_ = uint(sealRoom - len(AttributeSeal) - (maxSealBytes*4+2)/3 - len(claimMark))
+)
+
+// sealMark begins a correlation id that carries a seal. Earlier daemons took one
+// attribute more, and put the seal there if the correlation id had room for it.
 const sealMark = "mailbox.env:"
 
 // A Seal is what the daemon adds to a message when it is sent, and what it
@@ -46,7 +57,7 @@ type Seal struct {
 //	sig      64 bytes, if flagged
 //	corr     16 bytes of a UUID or a text, if flagged
 //	key      a text
-//	topic    a text; empty if there was no room
+//	topic    a text; empty if the correlation id carries the seal
 //	check    4 bytes: FNV-1a of all that
 //
 // where a text is its length as a varint and its bytes. The chain is that of
@@ -240,8 +251,8 @@ func (c *Caller) stamp(t *topic, m *Outgoing, now time.Time) (driver.Outgoing, e
 	}
 	out := m.Outgoing
 	out.Attributes = claimed(out.Attributes)
-	err := s.attach(t, &out)
-	return out, err
+	s.attach(&out)
+	return out, nil
 }
 
 // claimMark begins the source of a dead letter that a sender has set itself. No
@@ -260,43 +271,13 @@ func claimed(attributes map[string]string) map[string]string {
 	return attributes
 }
 
-// attach puts the seal where there is room for it.
-func (s *stored) attach(t *topic, out *driver.Outgoing) error {
-	text := s.encode()
-	size := len(AttributeSeal) + len(text)
-	for key, value := range out.Attributes {
-		size += len(key) + len(value)
-	}
-	if len(out.Attributes) < driver.MaxAttributes && size <= driver.MaxAttributeBytes {
-		attributes := make(map[string]string, len(out.Attributes)+1)
-		maps.Copy(attributes, out.Attributes)
-		attributes[AttributeSeal] = text
-		out.Attributes = attributes
-		return nil
-	}
-	// The attributes are full to the brim. The correlation id has room, if little;
-	// the message's own goes into the seal.
-	s.topic = ""
-	if out.CorrelationID != "" {
-		s.corr = out.CorrelationID
-	}
-	carried := sealMark + ownCorrelation(out.CorrelationID != "") + s.encode()
-	if len(carried) > driver.MaxCorrelationIDBytes {
-		return sendError(t, "Attributes", fmt.Sprintf(
-			"leave no room for the daemon's seal: at most %d attributes and %d bytes are allowed beside this key and correlation id",
-			driver.MaxAttributes-1, driver.MaxAttributeBytes-len(AttributeSeal)-len(text)))
-	}
-	out.CorrelationID = carried
-	return nil
-}
-
-// ownCorrelation says in a carried seal whether the correlation id in it is that
-// of the message, or only that of the request.
-func ownCorrelation(own bool) string {
-	if own {
-		return "m"
-	}
-	return "r"
+// attach adds the seal to the attributes, which have room for it: MaxAttributes and
+// MaxAttributeBytes see to that.
+func (s *stored) attach(out *driver.Outgoing) {
+	attributes := make(map[string]string, len(out.Attributes)+1)
+	maps.Copy(attributes, out.Attributes)
+	attributes[AttributeSeal] = s.encode()
+	out.Attributes = attributes
 }
 
 func sendError(t *topic, field, detail string) error {

@@ -33,6 +33,8 @@ func (t *topic) traits(l *Limits) driver.Traits { return bounded(t.queue.Traits(
 // bounded returns traits within the limits of the broker.
 func bounded(traits driver.Traits, l *Limits) driver.Traits {
 	traits.MaxBodyBytes = min(traits.MaxBodyBytes, l.MaxPayloadBytes)
+	traits.MaxAttributes = min(traits.MaxAttributes, MaxAttributes)
+	traits.MaxAttributeBytes = min(traits.MaxAttributeBytes, MaxAttributeBytes)
 	traits.MaxBatch = min(traits.MaxBatch, driver.DefaultMaxBatch) // so that answers fit in the frames of every surface
 	if l.MaxWait > 0 && (traits.MaxWait == 0 || traits.MaxWait > l.MaxWait) {
 		traits.MaxWait = l.MaxWait

@@ -74,7 +74,8 @@ func (t *topic) sealNow(m *driver.Message, sentAt time.Time, key, corr string) (
 }
 
 // detach removes the seal from a message. own says that the message's own
-// correlation id is in it.
+// correlation id is in it. A seal in the correlation id has a letter before it: "m" if
+// the correlation id inside is that of the message, "r" if it is that of the request.
 func detach(m *driver.Message) (text string, own, sealed bool) {
 	if text, sealed = m.Attributes[AttributeSeal]; sealed {
 		m.Attributes = without(m.Attributes, AttributeSeal)
@@ -85,7 +86,7 @@ func detach(m *driver.Message) (text string, own, sealed bool) {
 		return "", false, false
 	}
 	m.CorrelationID = ""
-	return carried[1:], carried[:1] == ownCorrelation(true), true
+	return carried[1:], carried[0] == 'm', true
 }
 
 // without returns the attributes but one. What the backend hands out is shared

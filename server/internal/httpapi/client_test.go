@@ -214,6 +214,8 @@ func (c *client) learn(ctx context.Context, name string) error {
 		Dead                 bool        `json:"dead_letters"`
 		Window               json.Number `json:"dedup_window_ms"`
 		MaxBody              int         `json:"max_body_bytes"`
+		MaxAttributes        int         `json:"max_attributes"`
+		MaxAttributeBytes    int         `json:"max_attribute_bytes"`
 		MaxBatch             int         `json:"max_batch"`
 		MaxDelay             json.Number `json:"max_delay_ms"`
 		MaxVisibility        json.Number `json:"max_visibility_ms"`
@@ -228,7 +230,7 @@ func (c *client) learn(ctx context.Context, name string) error {
 	c.traits[name] = driver.Traits{
 		Ordering: driver.Ordering(t.Ordering), Durability: driver.Durability(t.Durability), ExactStats: t.Exact, Groups: t.Groups,
 		StrictGroups: t.Strict, FairGroups: t.Fair, DeadLetters: t.Dead, DedupWindow: duration(t.Window),
-		MaxBodyBytes: t.MaxBody, MaxBatch: t.MaxBatch, MaxDelay: duration(t.MaxDelay),
+		MaxBodyBytes: t.MaxBody, MaxAttributes: t.MaxAttributes, MaxAttributeBytes: t.MaxAttributeBytes, MaxBatch: t.MaxBatch, MaxDelay: duration(t.MaxDelay),
 		MaxVisibility: duration(t.MaxVisibility), MaxWait: duration(t.MaxWait),
 		PurgeCooldown: duration(t.Cooldown),
 	}

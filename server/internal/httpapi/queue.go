@@ -71,6 +71,8 @@ type traitsResponse struct {
 	Peek            bool     `json:"peek"`
 	DedupWindowMS   duration `json:"dedup_window_ms"`
 	MaxBodyBytes    int      `json:"max_body_bytes"`
+	MaxAttributes   int      `json:"max_attributes"`
+	MaxAttrBytes    int      `json:"max_attribute_bytes"`
 	MaxBatch        int      `json:"max_batch"`
 	MaxDelayMS      duration `json:"max_delay_ms"`
 	MaxVisibilityMS duration `json:"max_visibility_ms"`
@@ -97,6 +99,7 @@ func (h *Handler) traits(c *call) error {
 		Ordering: string(t.Ordering), Durability: string(t.Durability), ExactStats: t.ExactStats, Groups: t.Groups,
 		StrictGroups: t.StrictGroups, FairGroups: t.FairGroups, DeadLetters: abilities.DeadLetters, Peek: abilities.Peek,
 		DedupWindowMS: duration(t.DedupWindow), MaxBodyBytes: t.MaxBodyBytes, MaxBatch: t.MaxBatch,
+		MaxAttributes: t.MaxAttributes, MaxAttrBytes: t.MaxAttributeBytes,
 		MaxDelayMS: duration(t.MaxDelay), MaxVisibilityMS: duration(t.MaxVisibility),
 		MaxWaitMS: duration(t.MaxWait), PurgeCooldownMS: duration(t.PurgeCooldown),
 	})

@@ -13,6 +13,7 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/oap"
 	"github.com/mailboxmq/mailbox/membox"
+	"github.com/mailboxmq/mailbox/server/internal/broker"
 	"github.com/mailboxmq/mailbox/server/internal/oapapi"
 )
 
@@ -406,4 +407,11 @@ func TestFirstSendCreatesQueueOpenedWhileAbsent(t *testing.T) {
 			t.Errorf("sending to a queue that was deleted: %v", err)
 		}
 	})
+}
+
+func TestPlainAttributeLimitsAreThoseOfDaemon(t *testing.T) {
+	if oap.PlainMaxAttributes != broker.MaxAttributes || oap.PlainMaxAttributeBytes != broker.MaxAttributeBytes {
+		t.Errorf("%d and %d bytes, the daemon takes %d and %d bytes",
+			oap.PlainMaxAttributes, oap.PlainMaxAttributeBytes, broker.MaxAttributes, broker.MaxAttributeBytes)
+	}
 }

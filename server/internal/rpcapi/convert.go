@@ -141,6 +141,6 @@ func traits(t driver.Traits, can broker.Capabilities) *mailboxv1.TraitsResponse 
 		StrictGroups: t.StrictGroups, DeadLetters: can.DeadLetters, Peek: can.Peek,
 		DedupWindowMs: milliseconds(t.DedupWindow), MaxPayloadBytes: int64(t.MaxBodyBytes), MaxBatch: int32(t.MaxBatch),
 		MaxDelayMs: milliseconds(t.MaxDelay), MaxVisibilityMs: milliseconds(t.MaxVisibility), MaxWaitMs: milliseconds(t.MaxWait),
-		PurgeCooldownMs: milliseconds(t.PurgeCooldown),
+		PurgeCooldownMs: milliseconds(t.PurgeCooldown), MaxAttributes: int32(t.MaxAttributes), MaxAttributeBytes: int32(t.MaxAttributeBytes),
 	}
 }

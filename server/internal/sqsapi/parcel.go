@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/server/internal/broker"
 	"github.com/mailboxmq/mailbox/server/internal/sqsapi/sqswire"
 )
 
@@ -16,8 +17,6 @@ const (
 	hiddenAttribute = "mailbox.sqs"
 	// reservedPrefix begins attributes that are no client's.
 	reservedPrefix = "mailbox."
-	// sealRoom is what the broker's seal may take of the attributes.
-	sealRoom = 4 << 10
 	// encodingAttribute says that a body is in base64 because it is no text.
 	encodingAttribute = "mailbox.encoding"
 )
@@ -84,7 +83,7 @@ func wrap(out *driver.Outgoing, body string, attributes typed, h hidden) error {
 	if err != nil {
 		return err
 	}
-	if size+len(hiddenAttribute)+len(text) > driver.MaxAttributeBytes-sealRoom {
+	if size+len(hiddenAttribute)+len(text) > broker.MaxAttributeBytes {
 		length := len(body)
 		small.Length = &length
 		if text, err = small.encode(); err != nil {

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/server/internal/broker"
 	"github.com/mailboxmq/mailbox/server/internal/sqsapi/sqswire"
 )
 
@@ -23,7 +24,9 @@ func TestWhatIsWrappedIsUnwrapped(t *testing.T) {
 		if err := wrap(&out, "body", attributes, hidden{Trace: "t", Dedup: "d"}); err != nil {
 			t.Fatal(err)
 		}
-		if err := out.Check(&driver.Traits{MaxBodyBytes: MaxPayloadBytes}); err != nil {
+		if err := out.Check(&driver.Traits{
+			MaxBodyBytes: MaxPayloadBytes, MaxAttributes: broker.MaxAttributes, MaxAttributeBytes: broker.MaxAttributeBytes,
+		}); err != nil {
 			t.Errorf("%s: no backend takes it: %v", name, err)
 		}
 		p := unwrap(&driver.Message{Body: out.Body, Attributes: out.Attributes})
