@@ -159,6 +159,20 @@ func (b *Backend) Ping(ctx context.Context) error {
 	return b.store.Admit()
 }
 
+// Space is the free space of the volume that a backend is on. All of it is 0 where
+// the file system does not tell.
+type Space struct {
+	VolumeBytes, FreeBytes, ReserveBytes uint64
+	// SendsRefused says that less than the reserve is free, or was until now.
+	SendsRefused bool
+}
+
+// Space returns the free space, at most a quarter of a second old.
+func (b *Backend) Space() Space {
+	h := b.store.Health()
+	return Space{h.TotalBytes, h.FreeBytes, h.ReserveBytes, h.WritesRefused}
+}
+
 // Durability says what messages survive; see driver.Traits.
 func (b *Backend) Durability() driver.Durability { return b.host.Durability() }
 

@@ -19,6 +19,7 @@ type account struct {
 	changed bool
 	written uint64         // all messages with a lower Seq were handed to the store
 	removed int            // messages removed since the head was last trimmed
+	freed   int            // their bytes
 	trimmed uint64         // there is nothing below this Seq
 	timed   int            // notes of due times since they were last swept
 	now     engine.Instant // what was due in the shard before has happened
@@ -59,6 +60,7 @@ func (a *account) left(e *engine.Entry) {
 		a.Bytes = 0 // whatever damaged messages were once counted with
 	}
 	a.removed++
+	a.freed += int(e.Size)
 }
 
 // used makes sure that no number of e is given again.

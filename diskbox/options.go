@@ -26,6 +26,10 @@ type Options struct {
 	// SyncEvery is the longest time between syncs with SyncInterval; 0 means
 	// one second.
 	SyncEvery time.Duration
+	// ReserveBytes is how much of the volume stays free: below it sends are refused
+	// with ErrFull, and settling, which makes room, goes on. 0 means 5 % of the
+	// volume, at least 16 MiB and at most 1 GiB; driver.Off means no reserve.
+	ReserveBytes int64
 	// Logger gets what is worth knowing about the store. Nil means silence.
 	Logger *slog.Logger
 	// OnFail is called once when a write or a sync has failed. Nothing is
@@ -68,6 +72,12 @@ func (o *Options) check() error {
 			Detail: fmt.Sprintf("%d is none of SyncEach (%d), SyncInterval (%d) and SyncNone (%d)", o.Sync, SyncEach, SyncInterval, SyncNone),
 		}
 	}
+	if o.ReserveBytes < driver.Off {
+		return &driver.Error{
+			Code: driver.ErrInvalid, Op: "open", Field: "ReserveBytes",
+			Detail: fmt.Sprintf("%d is negative; want at least 1, 0 for the default, or driver.Off", o.ReserveBytes),
+		}
+	}
 	if err := o.Defaults.Validate(); err != nil {
 		return err
 	}
@@ -90,7 +100,7 @@ func (o *Options) hold() engine.Limits {
 
 // storeOptions are the options of the store that these options ask for.
 func (o *Options) storeOptions(policy store.SyncPolicy) *store.Options {
-	options := &store.Options{FS: o.fs, Sync: policy, Logger: o.Logger, OnFail: o.OnFail}
+	options := &store.Options{FS: o.fs, Sync: policy, ReserveBytes: o.ReserveBytes, Logger: o.Logger, OnFail: o.OnFail}
 	if o.small {
 		options.MemTableBytes, options.CacheBytes, options.BallastBytes = 64<<10, 1<<20, -1
 	}

@@ -10,8 +10,11 @@ import (
 // away, so now and then one deletion of a range takes the place of many.
 
 const (
-	// trimEvery is after how many removals the head of a shard is trimmed.
+	// trimEvery and trimBytes are after how many removals, or how many bytes of
+	// them, the head of a shard is trimmed. Tables below the head are then removed
+	// whole, without room for a compaction, which a full disk does not have.
 	trimEvery = 10_000
+	trimBytes = 4 << 20
 	// sweepEvery is after how many notes the old ones are swept.
 	sweepEvery = 4096
 	// sweepMargin is for how long notes are kept when their time is past. The
@@ -36,8 +39,8 @@ func (j *journal) trimLocked() {
 			a.timed = 0
 			j.batch.DeleteRange(appendShardKey(nil, dueKind, shard), appendDuePrefix(nil, shard, a.now.Add(-sweepMargin)))
 		}
-		if a.removed >= trimEvery {
-			a.removed = 0
+		if a.removed >= trimEvery || a.freed >= trimBytes {
+			a.removed, a.freed = 0, 0
 			j.trimHead(shard, a)
 		}
 	}

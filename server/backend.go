@@ -35,6 +35,7 @@ func (s *Server) openBackend(ctx context.Context, c *Config) (closeBackend func(
 	case "disk":
 		backend, err := diskbox.Open(ctx, strings.TrimPrefix(rest, "//"), &diskbox.Options{
 			Defaults: c.topicDefaults(), Logger: s.log, MaxBodyBytes: sqsapi.MaxPayloadBytes,
+			ReserveBytes: int64(c.DiskReserve),
 		})
 		if err != nil {
 			return nil, err

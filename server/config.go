@@ -34,6 +34,9 @@ type Config struct {
 	// DataDir is where the daemon keeps what is its own: keys, revocations, the
 	// operator's token, and messages if Backend does not say otherwise.
 	DataDir string
+	// DiskReserve is how much of the volume stays free on disk:; 0 means 5 % of it, at
+	// least 16 MiB and at most 1 GiB. Below it sends are refused, and settling goes on.
+	DiskReserve int
 	// Audience is the name of this service, for tokens with an audience.
 	Audience string
 

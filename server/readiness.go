@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"strconv"
 	"time"
 
+	"github.com/mailboxmq/mailbox/diskbox"
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/server/internal/broker"
 	"github.com/mailboxmq/mailbox/server/internal/httpapi"
@@ -43,6 +45,12 @@ func (s *Server) readiness(ctx context.Context) httpapi.Readiness {
 		r.Missing = append(r.Missing, "clock_skew_ok")
 	}
 	r.Notes = map[string]string{"profile": c.Profile, "dlq_profile": s.deadLetterProfile(), "durability": string(s.durability())}
+	if disk, ok := s.opener.(*diskbox.Backend); ok {
+		space := disk.Space()
+		r.Notes["disk_volume_bytes"] = strconv.FormatUint(space.VolumeBytes, 10)
+		r.Notes["disk_free_bytes"] = strconv.FormatUint(space.FreeBytes, 10)
+		r.Notes["disk_reserve_bytes"] = strconv.FormatUint(space.ReserveBytes, 10)
+	}
 	s.broker.Measure(ctx)
 	if n := s.broker.DeadLettersFull(); n > 0 {
 		r.Degraded = true

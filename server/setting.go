@@ -129,6 +129,7 @@ var settings = []Setting{
 	setting("amnesia", "amnesia", "never write a file", false, func(c *Config) any { return &c.Amnesia }),
 	setting("backend", "backend", "where messages are kept: memory:, disk:DIRECTORY or redis://HOST:PORT", false, func(c *Config) any { return &c.Backend }).secret().otherwise("memory: on a micronode, else disk: and queues in data_dir"),
 	setting("data_dir", "data-dir", "directory of keys, tokens and messages", false, func(c *Config) any { return &c.DataDir }).otherwise("$STATE_DIRECTORY, else mailboxd in $XDG_STATE_HOME or in ~/.local/state, else /var/lib/mailboxd"),
+	setting("disk_reserve", "disk-reserve", "bytes of the volume of disk: that stay free: below it sends are refused, and settling goes on", false, func(c *Config) any { return (*size)(&c.DiskReserve) }).otherwise("5% of the volume, at least 16MiB and at most 1GiB").orOff(),
 	setting("audience", "audience", "name of this service, for tokens with an audience", false, func(c *Config) any { return &c.Audience }),
 
 	setting("listen.http", "listen", "address for HTTP and gRPC, or off", false, func(c *Config) any { return &c.Listen }),

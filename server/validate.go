@@ -123,6 +123,7 @@ func checkNumbers(c *Config) error {
 		{"mailbox.max_bytes", c.MaxBytes, 1, 1 << 20},
 		{"mailbox.max_attempts", c.MaxAttempts, 1, 1 << 20},
 		{"retention.max_dead", c.MaxDead, 1, 1 << 40},
+		{"disk_reserve", max(c.DiskReserve, 1), 1, 1 << 50}, // 0 leaves it to the volume
 	} {
 		if n.value == driver.Off && settingOf(n.key).CanBeOff {
 			continue

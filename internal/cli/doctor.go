@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -62,7 +61,8 @@ type doctor struct {
 	endpoint *endpoint
 	api      *api
 	token    capability.Token
-	health   *page // nil if nobody answers
+	health   *page             // nil if the daemon does not answer
+	notes    map[string]string // those of readiness
 }
 
 func (d *doctor) add(check, status, advice, format string, args ...any) {
@@ -149,6 +149,7 @@ func (d *doctor) checkReady(ctx context.Context) {
 	default:
 		d.add("readiness", statusOK, "", "the daemon is ready (%s)", state.Notes["profile"])
 	}
+	d.notes = state.Notes
 	if state.Notes["dlq_profile"] == "ephemeral" {
 		d.add("durability", statusWarn, "for messages that must not be lost use a backend on disk, or a Redis with appendonly yes and maxmemory-policy noeviction", "messages and dead letters do not survive a restart of the backend")
 	}
@@ -300,37 +301,6 @@ func (d *doctor) checkFrames(ctx context.Context) {
 		return
 	}
 	d.add("frames", statusOK, "", "OAP/1 works at %s", d.endpoint.oap)
-}
-
-// How little room on a disk is too little.
-const (
-	roomWarning = 0.10
-	roomFailure = 0.02
-)
-
-// checkDisk looks at the disk of a daemon on this machine.
-func (d *doctor) checkDisk() {
-	if d.endpoint.socket == "" && !loopback(d.endpoint.host) {
-		d.add("disk", statusSkip, "", "the daemon is on another machine, whose disk cannot be seen from here")
-		return
-	}
-	for _, dir := range d.shell.dataDirs() {
-		free, total, err := freeBytes(dir)
-		if err != nil || total == 0 {
-			continue
-		}
-		part := float64(free) / float64(total)
-		status, advice := statusOK, ""
-		switch {
-		case part < roomFailure:
-			status, advice = statusFail, "make room: a daemon without room takes no messages"
-		case part < roomWarning:
-			status, advice = statusWarn, "make room before the daemon takes no messages any more"
-		}
-		d.add("disk", status, advice, "%.0f GiB (%.0f%%) are free for %s", float64(free)/(1<<30), part*100, filepath.Clean(dir))
-		return
-	}
-	d.add("disk", statusSkip, "", "no daemon keeps its files in %s", strings.Join(d.shell.dataDirs(), " or "))
 }
 
 // print prints what was found. Its error is that of the exit code.

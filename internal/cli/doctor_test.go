@@ -124,3 +124,27 @@ func TestDoctorListsQueuesWithoutDeliveryLimit(t *testing.T) {
 		t.Errorf("after it got a limit: %s", all)
 	}
 }
+
+func TestDoctorComparesFreeDiskWithReserve(t *testing.T) {
+	config := onDisk()
+	config.DiskReserve = 3 << 20
+	d := start(t, config)
+	if _, all := doctor(t, d.environ(), 0); !strings.Contains(all, "3.0 MiB are kept in reserve") {
+		t.Errorf("got %s", all)
+	}
+	for free, want := range map[string]string{"900": "failed", "1900": "warning", "2000": "ok"} {
+		told := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/readyz" {
+				_, _ = w.Write([]byte(`{"ready":true,"notes":{"disk_volume_bytes":"9000","disk_free_bytes":"` + free + `","disk_reserve_bytes":"1000"}}`))
+			}
+		}))
+		code := 0
+		if want == "failed" {
+			code = 1
+		}
+		if found, all := doctor(t, d.environ("MAILBOX_ADDR="+told.URL, "MAILBOX_OAP_ADDR=off"), code); found["disk"] != want {
+			t.Errorf("with %s bytes free: %s", free, all)
+		}
+		told.Close()
+	}
+}

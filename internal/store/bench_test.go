@@ -57,7 +57,7 @@ func BenchmarkCommit(b *testing.B) {
 	for _, callers := range []int{1, 8, 64, 512} {
 		for _, batch := range []int{1, 10} {
 			b.Run(fmt.Sprintf("callers=%d/batch=%d", callers, batch), func(b *testing.B) {
-				s := mustOpen(b, b.TempDir(), &Options{MinFreePercent: -1, BallastBytes: -1})
+				s := mustOpen(b, b.TempDir(), &Options{ReserveBytes: -1, BallastBytes: -1})
 				defer mustClose(b, s)
 				value := make([]byte, benchValue)
 				share(b, callers, func() func(int64) error {

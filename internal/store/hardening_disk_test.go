@@ -21,8 +21,7 @@ func TestH8NewDataIsRefusedBeforeTheDiskIsFull(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mem := vfs.NewMem()
 		o := memOptions(mem)
-		o.MinFreeBytes = 1000
-		o.MinFreePercent = 5
+		o.ReserveBytes = 5000
 		const total = 100_000
 		set := func(free uint64) {
 			mem.TestingSetDiskUsage(vfs.DiskUsage{AvailBytes: free, TotalBytes: total, UsedBytes: total - free})
@@ -34,7 +33,7 @@ func TestH8NewDataIsRefusedBeforeTheDiskIsFull(t *testing.T) {
 		if err := s.Admit(); err != nil {
 			t.Errorf("half empty: %v", err)
 		}
-		set(total/20 - 1) // 5 % are more than 1000 bytes
+		set(total/20 - 1)
 		err := s.Admit()
 		wantError(t, err, driver.ErrFull, testDir, "4999", "5000", "free some space")
 		if driver.RetryAfter(err) <= 0 {
@@ -59,7 +58,7 @@ func TestH8FreeSpaceIsAskedForRarely(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		counting := &usageCountingFS{FS: vfs.NewMem()}
 		o := memOptions(counting)
-		o.MinFreeBytes = 1000
+		o.ReserveBytes = 1000
 		s := mustOpen(t, testDir, o)
 		defer mustClose(t, s)
 		counting.asked.Store(0)

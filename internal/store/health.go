@@ -23,9 +23,11 @@ type Health struct {
 	// SlowDisk: an operation on the disk takes longer than Options.SlowDisk,
 	// or one did within the last ten seconds.
 	SlowDisk bool
-	// FreeBytes and TotalBytes describe the disk; 0 where it does not say.
-	FreeBytes  uint64
-	TotalBytes uint64
+	// FreeBytes and TotalBytes describe the volume; 0 where it does not tell.
+	// New data is refused while less than ReserveBytes are free.
+	FreeBytes    uint64
+	TotalBytes   uint64
+	ReserveBytes uint64
 	// Corruptions are the damaged files that reads have met.
 	Corruptions []Corruption
 }
@@ -98,6 +100,7 @@ func (s *Store) Health() Health {
 		SlowDisk:      s.watch.slow(),
 		FreeBytes:     usage.AvailBytes,
 		TotalBytes:    usage.TotalBytes,
+		ReserveBytes:  s.space.reserve(usage.TotalBytes),
 		Corruptions:   s.damage.list(),
 	}
 }

@@ -26,7 +26,7 @@ func memOptions(fs vfs.FS) *Options {
 		FS:               fs,
 		MemTableBytes:    minMemTableBytes,
 		CacheBytes:       1 << 20,
-		MinFreeBytes:     -1,
+		ReserveBytes:     -1,
 		BallastBytes:     -1,
 		OnFail:           func(error) {},
 		maxManifestBytes: 1, // rotate whenever the engine lets us

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -173,6 +174,7 @@ func openLocked(ctx context.Context, dir string, o Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
+	o.fitVolume(dir)
 	if fresh {
 		if err := create(dir, o); err != nil {
 			return nil, err
@@ -241,9 +243,9 @@ func newStore(dir, path string, o Options, id storeID) *Store {
 	}
 	s.watch = newDiskWatch(o.SlowDisk, s.slowDisk)
 	watched := &watchFS{FS: o.FS, watch: s.watch}
-	s.space = &space{fs: watched, dir: dir, minBytes: uint64(o.MinFreeBytes), minPercent: uint64(o.MinFreePercent), ballast: o.BallastBytes}
+	s.space = &space{fs: watched, dir: dir, log: o.Logger, reserve: o.reserve, ballast: o.BallastBytes}
 	s.guard = newGuardFS(watched, path, s.fuse, s.space.diskFull)
-	s.sealer = &sealer{policy: o.Sync, after: o.SealAfter, sync: s.inBackground(s.syncLog), seal: s.inBackground(s.markLog)}
+	s.sealer = &sealer{policy: o.Sync, after: o.SealAfter, sync: s.inBackground(s.syncLog), seal: s.inBackground(s.sealIdle)}
 	return s
 }
 
@@ -273,6 +275,7 @@ func (s *Store) tidy(path string) error {
 	if err := s.space.ensureBallast(); err != nil {
 		s.options.Logger.Warn("no ballast", "dir", s.dir, "error", err)
 	}
+	s.space.begin(time.Now())
 	return nil
 }
 

@@ -18,7 +18,7 @@ import (
 
 // diskOptions are options for a store on the real disk.
 func diskOptions() *Options {
-	return &Options{MemTableBytes: 1 << 20, CacheBytes: 1 << 20, MinFreeBytes: -1, MinFreePercent: -1, BallastBytes: -1, OnFail: func(error) {}}
+	return &Options{MemTableBytes: 1 << 20, CacheBytes: 1 << 20, ReserveBytes: -1, BallastBytes: -1, OnFail: func(error) {}}
 }
 
 // tree returns the names and contents of everything below dir.
@@ -232,12 +232,11 @@ func TestAStaleHalfMadeStoreIsRemoved(t *testing.T) {
 
 func TestWrongOptionsAreRefused(t *testing.T) {
 	for field, o := range map[string]*Options{
-		"MemTableBytes":  {MemTableBytes: 1},
-		"CacheBytes":     {CacheBytes: -1},
-		"SealAfter":      {SealAfter: -1},
-		"SlowDisk":       {SlowDisk: -1},
-		"MinFreePercent": {MinFreePercent: 100},
-		"Sync":           {Sync: SyncInterval(0)},
+		"MemTableBytes": {MemTableBytes: 1},
+		"CacheBytes":    {CacheBytes: -1},
+		"SealAfter":     {SealAfter: -1},
+		"SlowDisk":      {SlowDisk: -1},
+		"Sync":          {Sync: SyncInterval(0)},
 	} {
 		o.FS = vfs.NewMem()
 		_, err := Open(t.Context(), testDir, o)

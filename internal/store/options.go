@@ -25,8 +25,8 @@ type Options struct {
 
 	// MemTableBytes is how much is kept in memory before a table is written.
 	// Messages that are settled before that never become a table. The default
-	// is 32 MiB. Up to four are held in memory, and about six times as much on
-	// disk (see the package documentation). At least 64 KiB.
+	// is 1/64 of the volume, from 1 MiB to 32 MiB. Up to four are held in memory, and
+	// about six times as much on disk (see the package documentation). At least 64 KiB.
 	MemTableBytes int
 	// CacheBytes bounds the memory that holds parts of tables. The default is
 	// 64 MiB.
@@ -35,14 +35,13 @@ type Options struct {
 	// sealed. The default is 50 ms.
 	SealAfter time.Duration
 
-	// MinFreeBytes and MinFreePercent say how much of the disk must stay free;
-	// the larger one holds. Below it Admit refuses new data, and commits still
-	// go through. The defaults are 1 GiB and 5 %; negative means no bound.
-	MinFreeBytes   int64
-	MinFreePercent int
+	// ReserveBytes is how much of the volume stays free. Below it Admit refuses new
+	// data, and commits still go through. The default is 5 % of the volume, from
+	// 16 MiB to 1 GiB; negative means no reserve.
+	ReserveBytes int64
 	// BallastBytes is the size of a file that is removed when the disk is full,
-	// to have room for an orderly end. The default is 16 MiB; negative means
-	// none.
+	// to have room for an orderly end. The default is 1/64 of the volume, from 1 MiB
+	// to 16 MiB; negative means none.
 	BallastBytes int64
 	// SlowDisk is how long an operation on the disk may take before Health and
 	// OnSlowDisk report it. The default is 2 s.
@@ -125,18 +124,12 @@ func (o *Options) withDefaults() (Options, error) {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
-	setDefault(&c.MemTableBytes, 32<<20)
 	setDefault(&c.CacheBytes, 64<<20)
 	setDefault(&c.SealAfter, 50*time.Millisecond)
-	setDefault(&c.MinFreeBytes, 1<<30)
-	setDefault(&c.MinFreePercent, 5)
-	setDefault(&c.BallastBytes, 16<<20)
 	setDefault(&c.SlowDisk, 2*time.Second)
 	setDefault(&c.maxManifestBytes, 16<<20)
-	c.MinFreeBytes = max(c.MinFreeBytes, 0)
-	c.MinFreePercent = max(c.MinFreePercent, 0)
 	switch {
-	case c.MemTableBytes < minMemTableBytes || c.MemTableBytes > maxMemTableBytes:
+	case c.MemTableBytes != 0 && (c.MemTableBytes < minMemTableBytes || c.MemTableBytes > maxMemTableBytes):
 		return c, optionError("MemTableBytes", fmt.Sprintf("%d is outside %d…%d", c.MemTableBytes, minMemTableBytes, maxMemTableBytes))
 	case c.CacheBytes < 0:
 		return c, optionError("CacheBytes", "is negative")
@@ -144,12 +137,38 @@ func (o *Options) withDefaults() (Options, error) {
 		return c, optionError("SealAfter", "is negative")
 	case c.SlowDisk < 0:
 		return c, optionError("SlowDisk", "is negative")
-	case c.MinFreePercent > 99:
-		return c, optionError("MinFreePercent", "is over 99")
 	case c.Sync.mode == syncInterval && c.Sync.every <= 0:
 		return c, optionError("Sync", "the interval must be positive")
 	}
 	return c, nil
+}
+
+// The defaults that depend on the size of the volume.
+const (
+	volumeShare                 = 64 // of the volume, for a memory table and for the ballast
+	leastMemTable, mostMemTable = 1 << 20, 32 << 20
+	leastBallast, mostBallast   = 1 << 20, 16 << 20
+	reservePercent              = 5
+	leastReserve, mostReserve   = 16 << 20, 1 << 30
+)
+
+// fitVolume sets the defaults that depend on the volume that dir is on. Where the
+// file system does not tell its size, they are those of a large volume.
+func (o *Options) fitVolume(dir string) {
+	share := uint64(mostMemTable)
+	if usage, err := o.FS.GetDiskUsage(dir); err == nil {
+		share = min(usage.TotalBytes/volumeShare, mostMemTable)
+	}
+	setDefault(&o.MemTableBytes, max(int(share), leastMemTable))
+	setDefault(&o.BallastBytes, min(max(int64(share), leastBallast), mostBallast))
+}
+
+// reserve is how much of a volume stays free.
+func (o *Options) reserve(total uint64) uint64 {
+	if o.ReserveBytes != 0 {
+		return uint64(max(o.ReserveBytes, 0))
+	}
+	return min(max(total/100*reservePercent, leastReserve), mostReserve)
 }
 
 func setDefault[T comparable](field *T, value T) {

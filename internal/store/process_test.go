@@ -42,7 +42,7 @@ func play(part, dir string) {
 			os.Exit(1)
 		}
 	}
-	options := &Options{MinFreeBytes: -1, MinFreePercent: -1, BallastBytes: -1}
+	options := &Options{ReserveBytes: -1, BallastBytes: -1}
 	if part == "disk fails" {
 		disk := storetest.NewDisk()
 		options.FS = disk.FS()
@@ -106,12 +106,12 @@ func other(t *testing.T, part, dir string) (cmd *exec.Cmd, stdin io.WriteCloser,
 func TestAStoreInUseByAnotherProcessIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	cmd, stdin, _ := other(t, "hold", dir)
-	_, err := Open(t.Context(), dir, &Options{MinFreeBytes: -1, BallastBytes: -1})
+	_, err := Open(t.Context(), dir, &Options{ReserveBytes: -1, BallastBytes: -1})
 	wantError(t, err, driver.ErrConflict, dir, "in use", "close it")
 	if err := errors.Join(stdin.Close(), cmd.Wait()); err != nil {
 		t.Fatal(err)
 	}
-	mustClose(t, mustOpen(t, dir, &Options{MinFreeBytes: -1, BallastBytes: -1}))
+	mustClose(t, mustOpen(t, dir, &Options{ReserveBytes: -1, BallastBytes: -1}))
 }
 
 // A process can be killed at any moment. What it had acknowledged is there.
@@ -129,7 +129,7 @@ func TestKillingTheProcessLosesNothing(t *testing.T) {
 		}
 		kill.Stop()
 		_ = cmd.Wait()
-		s := mustOpen(t, dir, &Options{MinFreeBytes: -1, BallastBytes: -1})
+		s := mustOpen(t, dir, &Options{ReserveBytes: -1, BallastBytes: -1})
 		if acked >= 0 {
 			text, err := s.Get([]byte("last"), nil)
 			last, _ := strconv.Atoi(string(text))

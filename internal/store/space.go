@@ -2,6 +2,7 @@ package store
 
 import (
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -14,10 +15,15 @@ import (
 
 const (
 	// spaceEvery and spaceBytes are how much time, or how many bytes written,
-	// pass at least between two looks at the free space. Nothing looks while
+	// pass at least between two looks at the free space; a quarter of the reserve
+	// is written at most, but no less than leastSpaceBytes. Nothing looks while
 	// nothing is written or asked.
-	spaceEvery = 250 * time.Millisecond
-	spaceBytes = 16 << 20
+	spaceEvery      = 250 * time.Millisecond
+	spaceBytes      = 16 << 20
+	leastSpaceBytes = 1 << 20
+	// reclaimEvery is how often deleted data is reclaimed at most while new data is
+	// refused and commits go on.
+	reclaimEvery = time.Second
 	// spaceRetry is the hint that goes with a refusal.
 	spaceRetry = time.Second
 	// fullFor is how long a disk counts as full after it said so, where the
@@ -30,13 +36,14 @@ const (
 // the disk is full all the same, because of other writers, it removes the
 // ballast, a file kept for that moment, and the engine tries once more.
 type space struct {
-	fs         vfs.FS // below vfs.OnDiskFull: removing the ballast must not wait for it
-	dir        string
-	minBytes   uint64
-	minPercent uint64
-	ballast    int64
+	fs      vfs.FS // below vfs.OnDiskFull: removing the ballast must not wait for it
+	dir     string
+	log     *slog.Logger
+	reserve func(total uint64) uint64
+	ballast int64
 
-	written atomic.Int64 // since the last look
+	written   atomic.Int64 // since the last look
+	lookAfter atomic.Int64 // bytes written; 0 before the first look
 
 	mu      sync.Mutex
 	looked  time.Time
@@ -45,11 +52,12 @@ type space struct {
 	refused bool
 	fullAt  time.Time // when the disk said it was full; zero if it has room again
 	spent   bool      // the ballast was removed
+	reclaim time.Time // when deleted data was last reclaimed
 }
 
 // note counts bytes written, and looks at the free space when enough were.
 func (s *space) note(n int, now time.Time) {
-	if s.written.Add(int64(n)) < spaceBytes {
+	if s.written.Add(int64(n)) < s.lookAfter.Load() {
 		return
 	}
 	s.mu.Lock()
@@ -74,6 +82,7 @@ func (s *space) look(now time.Time) {
 	usage, err := s.fs.GetDiskUsage(s.dir)
 	s.known = err == nil
 	if !s.known {
+		s.lookAfter.Store(spaceBytes)
 		s.usage, s.refused = vfs.DiskUsage{}, false
 		if now.Sub(s.fullAt) >= fullFor {
 			s.fullAt = time.Time{}
@@ -82,19 +91,39 @@ func (s *space) look(now time.Time) {
 	}
 	s.usage = usage
 	reserve := s.reserve(usage.TotalBytes)
+	s.lookAfter.Store(min(max(int64(reserve/4), leastSpaceBytes), spaceBytes))
 	// A little more room is needed to begin again than to stop, or a store at
 	// the edge would change its mind with every message.
 	again := reserve + reserve/16
+	before := s.refused
 	switch {
 	case usage.AvailBytes < reserve:
 		s.refused = true
 	case usage.AvailBytes >= again:
 		s.refused, s.fullAt = false, time.Time{}
 	}
+	switch {
+	case s.refused && !before:
+		s.tell(s.log.Error, "disk.reserve_entered")
+	case before && !s.refused:
+		s.tell(s.log.Info, "disk.reserve_left")
+	}
 }
 
-func (s *space) reserve(total uint64) uint64 {
-	return max(s.minBytes, total/100*s.minPercent)
+// tell logs the free space and the reserve. s.mu must be held.
+func (s *space) tell(log func(message string, args ...any), message string) {
+	log(message, "dir", s.dir, "free_bytes", s.usage.AvailBytes, "reserve_bytes", s.reserve(s.usage.TotalBytes),
+		"volume_bytes", s.usage.TotalBytes, "sends_refused", s.refused)
+}
+
+// begin looks for the first time, and logs what it saw.
+func (s *space) begin(now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.look(now)
+	if s.known {
+		s.tell(s.log.Info, "disk.reserve")
+	}
 }
 
 // admit returns ErrFull if new data is not welcome.
@@ -105,8 +134,20 @@ func (s *space) admit(now time.Time) error {
 	}
 	return &driver.Error{
 		Code: driver.ErrFull, Op: "store", Field: s.dir, RetryAfter: spaceRetry,
-		Detail: fmt.Sprintf("the disk has %d bytes free, %d are kept for settling messages; free some space", usage.AvailBytes, s.reserve(usage.TotalBytes)),
+		Detail: fmt.Sprintf("the volume has %d bytes free, and a reserve of %d is kept for settling messages; free some space, or set a smaller reserve", usage.AvailBytes, s.reserve(usage.TotalBytes)),
 	}
+}
+
+// reclaimDue reports whether deleted data should be reclaimed now: new data is
+// refused, and the last time was that long ago.
+func (s *space) reclaimDue(now time.Time, every time.Duration) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.refused && s.fullAt.IsZero() || now.Sub(s.reclaim) < every {
+		return false
+	}
+	s.reclaim = now
+	return true
 }
 
 // diskFull is called by vfs.OnDiskFull when the disk says it is full. All

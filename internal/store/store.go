@@ -139,7 +139,18 @@ func (s *Store) commit(b *Batch, durable bool, readable func()) error {
 	now := time.Now()
 	s.sealer.end(earlier, durable && s.options.Sync.mode == syncEach, now)
 	s.space.note(size, now)
+	s.reclaim(now, reclaimEvery)
 	return nil
+}
+
+// reclaim makes the engine write down what was deleted, while new data is refused
+// for want of space. Deletions free space only when they are compacted, and while
+// they are in memory nothing compacts them: a store that was full and is drained
+// would stay full. It does so again after every, and does not block.
+func (s *Store) reclaim(now time.Time, every time.Duration) {
+	if s.space.reclaimDue(now, every) {
+		_, _ = s.db.AsyncFlush() // a failure is the fuse's to tell
+	}
 }
 
 // Fail stops the store for good, as a failed write does: every call in flight, and
@@ -204,6 +215,13 @@ func (s *Store) syncLog() error { return s.logData("sync", s.watermark(nil)) }
 // markLog ends the log with a watermark that covers everything durable, written
 // twice because a frame of the engine may cut one in two.
 func (s *Store) markLog() error { return s.logData("seal", s.watermark(s.watermark(nil))) }
+
+// sealIdle is what the sealer does when commits have stopped.
+func (s *Store) sealIdle() error {
+	err := s.markLog()
+	s.reclaim(time.Now(), 0)
+	return err
+}
 
 // sealLog makes the whole log durable and ends it with a watermark.
 func (s *Store) sealLog() error {
