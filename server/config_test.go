@@ -139,6 +139,16 @@ func TestHelpListsEverySettingInGroups(t *testing.T) {
 	}
 }
 
+func TestVersionFlagPrintsVersion(t *testing.T) {
+	var stdout strings.Builder
+	if _, err := server.Load([]string{"--version"}, nil, &stdout); !errors.Is(err, flag.ErrHelp) {
+		t.Errorf("got %v", err)
+	}
+	if !strings.HasPrefix(stdout.String(), "mailboxd ") || !strings.Contains(stdout.String(), "(go1.") || strings.Count(stdout.String(), "\n") != 1 {
+		t.Errorf("printed %q", stdout.String())
+	}
+}
+
 func TestProfilesDiffer(t *testing.T) {
 	micro, macro := server.Defaults(server.Micronode), server.Defaults(server.Macronode)
 	if !*micro.Amnesia || *macro.Amnesia {

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"github.com/mailboxmq/mailbox/internal/version"
 	"github.com/mailboxmq/mailbox/server/internal/guard"
 )
 
@@ -179,7 +180,7 @@ func (s *Server) warnOfPlaintext(ctx context.Context) {
 // startAttrs say in the log where and how the daemon runs.
 func (s *Server) startAttrs() []slog.Attr {
 	c := s.Config()
-	attrs := []slog.Attr{slog.String("profile", c.Profile), slog.Bool("amnesia", *c.Amnesia)}
+	attrs := []slog.Attr{slog.String("version", version.Read().Version), slog.String("profile", c.Profile), slog.Bool("amnesia", *c.Amnesia)}
 	for _, name := range []string{HTTP, OAP, SQS, Metrics, Socket} {
 		if address := s.Address(name); address != "" {
 			attrs = append(attrs, slog.String(name, address))

@@ -14,6 +14,7 @@ import (
 	"github.com/pelletier/go-toml/v2"
 
 	"github.com/mailboxmq/mailbox/internal/suggest"
+	"github.com/mailboxmq/mailbox/internal/version"
 )
 
 // Load reads a configuration: flags from args, which is without the name of the
@@ -29,6 +30,9 @@ func Load(args, environ []string, stdout io.Writer) (Config, error) {
 		return Config{}, err
 	case err != nil:
 		return Config{}, explainFlag(err)
+	case given["version"] != "":
+		_, _ = fmt.Fprintf(stdout, "mailboxd %s\n", version.Read())
+		return Config{}, flag.ErrHelp
 	case flags.NArg() > 0:
 		return Config{}, fmt.Errorf("unexpected argument %q; mailboxd takes flags only, see mailboxd --help", flags.Arg(0))
 	}
@@ -82,6 +86,7 @@ func parseFlags() (*flag.FlagSet, map[string]string) {
 		}
 	}
 	add("config", false)
+	add("version", true)
 	for i := range settings {
 		add(settings[i].Flag, settings[i].unit() == UnitSwitch)
 	}
@@ -130,6 +135,7 @@ the file is in brackets. SIGHUP changes what is marked with *; the rest needs a 
 `)
 	usageLine(&b, "config FILE", "file of settings, in TOML; deploy/mailboxd.sample.toml has them all")
 	usageLine(&b, "help", "print this")
+	usageLine(&b, "version", "print the version")
 	group := ""
 	for _, s := range Settings() {
 		if s.Group != group {

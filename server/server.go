@@ -17,6 +17,7 @@ import (
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
 	pools "github.com/mailboxmq/mailbox/internal/share"
+	"github.com/mailboxmq/mailbox/internal/version"
 	"github.com/mailboxmq/mailbox/server/internal/broker"
 	"github.com/mailboxmq/mailbox/server/internal/guard"
 	"github.com/mailboxmq/mailbox/server/internal/httpapi"
@@ -199,6 +200,7 @@ func (s *Server) assemble(config *Config) (err error) {
 	s.api = httpapi.New(httpapi.Options{
 		Broker: s.broker, Logger: s.log, ReadTimeout: config.ReadTimeout, WriteTimeout: config.WriteTimeout,
 		MaxMessages: config.MaxMessages, MaxBytes: config.MaxBytes, Visibility: config.VisibilityDefault, Ready: s.readiness, Hosts: hosts,
+		Version: version.Read().Version,
 	})
 	s.http = s.httpServer(config, s.route(s.api))
 	if err := s.assembleSQS(config, hosts); err != nil {

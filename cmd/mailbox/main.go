@@ -12,9 +12,6 @@ import (
 	"github.com/mailboxmq/mailbox/internal/cli"
 )
 
-// version is set when a release is built.
-var version string
-
 func main() { os.Exit(run()) }
 
 func run() int {
@@ -23,6 +20,6 @@ func run() int {
 	// Whoever asks twice does not want to wait.
 	context.AfterFunc(ctx, stop)
 	return cli.Program{
-		Args: os.Args[1:], Environ: os.Environ(), Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Version: version,
+		Args: os.Args[1:], Environ: os.Environ(), Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
 	}.Run(ctx)
 }

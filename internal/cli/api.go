@@ -129,7 +129,7 @@ func notMailboxd(e *endpoint, status int, text []byte) error {
 	return f
 }
 
-// A page is what was fetched without a token.
+// A page is what get fetched.
 type page struct {
 	status int
 	header http.Header
@@ -137,13 +137,17 @@ type page struct {
 	body   []byte
 }
 
-// get fetches what needs no token.
-func (a *api) get(ctx context.Context, path string) (*page, error) {
+// get fetches what needs no token. One that is not zero is shown all the same: who has
+// one is told more.
+func (a *api) get(ctx context.Context, path string, token capability.Token) (*page, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, a.endpoint.base+path, nil)
 	if err != nil {
 		return nil, err
+	}
+	if !token.IsZero() {
+		request.Header.Set("Authorization", "Bearer "+token.Reveal())
 	}
 	response, err := a.client.Do(request)
 	if err != nil {

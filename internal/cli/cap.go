@@ -15,9 +15,28 @@ import (
 )
 
 func (s *shell) capCommand() *cobra.Command {
-	c := parent("cap", "Make, narrow, read and revoke tokens", s.capMint(), s.capAttenuate(), s.capInspect(), s.capAWS(), s.capRevoke())
+	c := parent("cap", "Make, narrow, read and revoke tokens", s.capMint(), s.capAttenuate(), s.capInspect(), s.capToken(), s.capAWS(), s.capRevoke())
 	c.SuggestFor = []string{"token", "tokens"}
 	return c
+}
+
+// capToken prints the token that commands use, for images without a shell.
+func (s *shell) capToken() *cobra.Command {
+	return &cobra.Command{
+		Use: "token", Short: "Print the token that commands use",
+		Long:    "Print the token that commands use. On the machine or in the container of a daemon that is the operator's.",
+		Example: "docker exec mailboxd mailbox cap token",
+		Args:    wants(0, 0),
+		RunE: s.run(func(context.Context, []string) error {
+			found, err := s.credential()
+			if err != nil {
+				return err
+			}
+			v := viewOfToken(found.token)
+			v.Token = found.token.Reveal()
+			return s.say(v, "%s", v.Token)
+		}),
+	}
 }
 
 // tokenView is a token in JSON. The token itself is there only where printing it

@@ -164,7 +164,7 @@ func TestEveryCommandHelpsAndTakesJSON(t *testing.T) {
 	for _, command := range []string{
 		"send", "recv", "ack", "nack", "extend", "peek", "trace", "queues", "queues ls", "queues create", "queues configure", "queues show", "queues delete",
 		"queues purge", "stats", "dlq", "dlq ls", "dlq show", "dlq redrive", "dlq discard", "cap", "cap mint", "cap attenuate", "cap inspect",
-		"cap revoke", "keys", "keys ls", "keys rotate", "doctor", "bench", "version", "completion",
+		"cap token", "cap revoke", "keys", "keys ls", "keys rotate", "doctor", "health", "bench", "version", "completion",
 	} {
 		r := mailbox(t, nil, append(strings.Fields(command), "--help")...)
 		if r.code != 0 || !strings.Contains(r.stdout, "mailbox "+command) || !strings.Contains(r.stdout, "--json") {

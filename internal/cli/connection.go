@@ -3,13 +3,9 @@ package cli
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
-	"net/netip"
-	"net/url"
-	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -42,13 +38,6 @@ func (g *globalFlags) register(flags *pflag.FlagSet) {
 	flags.BoolVar(&g.json, "json", false, "write JSON: one object, or one on each line for lists")
 }
 
-// Where a daemon listens that was told nothing else.
-const (
-	defaultAddr    = "127.0.0.1:9410"
-	defaultOAPAddr = "127.0.0.1:9411"
-	off            = "off"
-)
-
 // firstOf returns the flag or else the first variable that is set, and what it is
 // called.
 func (s *shell) firstOf(flag, flagName string, variables ...string) (value, source string) {
@@ -61,97 +50,6 @@ func (s *shell) firstOf(flag, flagName string, variables ...string) (value, sour
 		}
 	}
 	return "", ""
-}
-
-// An endpoint is where and how the daemon is reached.
-type endpoint struct {
-	base   string // of URLs
-	socket string // path of a unix socket; empty means TCP
-	shown  string // for people
-	host   string // host:port; empty with a socket
-	oap    string // address for frames; empty if there is none
-	tls    *tls.Config
-}
-
-// endpoint finds the daemon.
-func (s *shell) endpoint() (*endpoint, error) {
-	addr, source := s.firstOf(s.global.addr, "addr", "MAILBOX_ADDR", "MAILBOXD_LISTEN")
-	oap, _ := s.firstOf(s.global.oapAddr, "oap-addr", "MAILBOX_OAP_ADDR", "MAILBOXD_LISTEN_OAP")
-	if addr == "" || addr == off {
-		addr = defaultAddr
-		if oap == "" {
-			oap = defaultOAPAddr
-		}
-	}
-	if oap == off {
-		oap = ""
-	}
-	e := &endpoint{shown: addr, oap: oap}
-	secure := strings.HasPrefix(addr, "https://")
-	if oap != "" && !secure && !s.global.plaintext && !strings.HasPrefix(oap, "unix:") && !loopback(oap) {
-		return nil, wrongUse("%s is on another machine, and without TLS everybody on the way can read the token: give --addr as https://, or say --allow-plaintext", oap)
-	}
-	if path, ok := strings.CutPrefix(addr, "unix:"); ok {
-		e.base, e.socket = "http://mailboxd", path
-		return e, nil
-	}
-	text := addr
-	if !strings.Contains(addr, "://") {
-		text = "http://" + addr
-	}
-	parsed, err := url.Parse(text)
-	if err != nil || parsed.Host == "" || (parsed.Scheme != "http" && parsed.Scheme != "https") || parsed.User != nil || parsed.RawQuery != "" {
-		return nil, wrongUse("%s is no address of a daemon: write host:port, https://host:port or unix:/path", source)
-	}
-	e.base, e.host = parsed.Scheme+"://"+parsed.Host+strings.TrimSuffix(parsed.Path, "/"), parsed.Host
-	if parsed.Port() == "" {
-		e.host = net.JoinHostPort(parsed.Hostname(), map[string]string{"http": "80", "https": "443"}[parsed.Scheme])
-	}
-	if parsed.Scheme == "https" {
-		e.tls, err = s.tlsConfig()
-		return e, err
-	}
-	if !s.global.plaintext && !loopback(e.host) {
-		return nil, wrongUse("%s is on another machine, and over http:// everybody on the way can read the token: write https://%s, or say --allow-plaintext", addr, parsed.Host)
-	}
-	return e, nil
-}
-
-func loopback(hostPort string) bool {
-	host, _, err := net.SplitHostPort(hostPort)
-	if err != nil {
-		return false
-	}
-	address, err := netip.ParseAddr(host)
-	return host == "localhost" || err == nil && address.IsLoopback()
-}
-
-// tlsConfig is how to speak TLS with the daemon.
-func (s *shell) tlsConfig() (*tls.Config, error) {
-	config := &tls.Config{MinVersion: tls.VersionTLS13}
-	if ca, _ := s.firstOf(s.global.ca, "ca", "MAILBOX_CA"); ca != "" {
-		text, err := os.ReadFile(ca)
-		if err != nil {
-			return nil, wrongUse("the authorities cannot be read: %v", err)
-		}
-		config.RootCAs = x509.NewCertPool()
-		if !config.RootCAs.AppendCertsFromPEM(text) {
-			return nil, wrongUse("%s has no certificate of an authority in it", ca)
-		}
-	}
-	cert, _ := s.firstOf(s.global.cert, "cert", "MAILBOX_CERT")
-	key, _ := s.firstOf(s.global.key, "key-file", "MAILBOX_KEY_FILE")
-	if (cert == "") != (key == "") {
-		return nil, wrongUse("--cert and --key-file go together: give both or none")
-	}
-	if cert != "" {
-		pair, err := tls.LoadX509KeyPair(cert, key)
-		if err != nil {
-			return nil, wrongUse("the certificate cannot be read: %v", err)
-		}
-		config.Certificates = []tls.Certificate{pair}
-	}
-	return config, nil
 }
 
 // dataDirs are where a daemon on this machine may keep its files, likeliest first.

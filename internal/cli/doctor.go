@@ -40,7 +40,7 @@ type doctorView struct {
 func (s *shell) doctorCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "doctor", Short: "Find out what is wrong",
-		Long: "Check, one after the other, the address, the daemon, its readiness, TLS, the clocks, the token, whether the\n" +
+		Long: "Check, one after the other, the address, the daemon, its readiness and version, TLS, the clocks, the token, whether the\n" +
 			"daemon accepts it, the delivery limits of queues, frames, and the disk; and say what to do. The exit code is 1 if something is wrong.",
 		Args: wants(0, 0),
 		RunE: s.run(func(ctx context.Context, _ []string) error {
@@ -103,7 +103,7 @@ func (d *doctor) visit(ctx context.Context) {
 // checkDaemon asks whether the process lives.
 func (d *doctor) checkDaemon(ctx context.Context) {
 	began := time.Now()
-	found, err := d.api.get(ctx, "/healthz")
+	found, err := d.api.get(ctx, "/healthz", capability.Token{})
 	switch {
 	case err != nil:
 		d.addError("daemon", err)
@@ -132,10 +132,11 @@ func (d *doctor) checkReady(ctx context.Context) {
 	var state struct {
 		Ready    bool              `json:"ready"`
 		Degraded bool              `json:"degraded"`
+		Version  string            `json:"version"`
 		Missing  []string          `json:"missing"`
 		Notes    map[string]string `json:"notes"`
 	}
-	found, err := d.api.get(ctx, "/readyz")
+	found, err := d.api.get(ctx, "/readyz", d.token) // which lets it tell its version
 	if err == nil {
 		err = json.Unmarshal(found.body, &state)
 	}
@@ -150,6 +151,11 @@ func (d *doctor) checkReady(ctx context.Context) {
 		d.add("readiness", statusOK, "", "the daemon is ready (%s)", state.Notes["profile"])
 	}
 	d.notes = state.Notes
+	if state.Version != "" {
+		d.add("version", statusOK, "", "the daemon is %s, this is %s", state.Version, d.shell.version().Version)
+	} else {
+		d.add("version", statusSkip, "", "the daemon does not tell its version, this is %s", d.shell.version().Version)
+	}
 	if state.Notes["dlq_profile"] == "ephemeral" {
 		d.add("durability", statusWarn, "for messages that must not be lost use a backend on disk, or a Redis with appendonly yes and maxmemory-policy noeviction", "messages and dead letters do not survive a restart of the backend")
 	}

@@ -67,14 +67,30 @@ func (h *Hosts) Check(r *http.Request) error {
 // is for listeners where everything of value needs a token: beyond this machine they
 // are called by whatever names proxies and load balancers have for them.
 func (h *Hosts) CheckLocal(r *http.Request) error {
-	local, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
-	if local == nil {
-		return nil
-	}
-	if address, err := netip.ParseAddrPort(local.String()); err != nil || !address.Addr().Unmap().IsLoopback() {
+	if local := localAddr(r); local == nil || local.Network() == "unix" || !Local(r) {
 		return nil
 	}
 	return h.Check(r)
+}
+
+// Local reports whether a request came to an address that only this machine can reach:
+// of loopback, or a unix socket.
+func Local(r *http.Request) bool {
+	local := localAddr(r)
+	if local == nil {
+		return false
+	}
+	if local.Network() == "unix" {
+		return true
+	}
+	address, err := netip.ParseAddrPort(local.String())
+	return err == nil && address.Addr().Unmap().IsLoopback()
+}
+
+// localAddr returns the address that a request came to; nil if that is not known.
+func localAddr(r *http.Request) net.Addr {
+	local, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
+	return local
 }
 
 // allows reports whether the value of a Host header is allowed.

@@ -53,6 +53,9 @@ type Options struct {
 	Ready func(ctx context.Context) Readiness
 	// Hosts are the names that requests without a token may be for.
 	Hosts guard.Hosts
+	// Version is that of the daemon. Health and readiness tell it on this machine, on
+	// the listener for metrics, and to clients with a genuine token.
+	Version string
 }
 
 // The defaults of Options.
@@ -189,7 +192,8 @@ type call struct {
 	body    []byte
 	unread  bool // the body was not read, or not to its end
 	began   time.Time
-	status  int // 0 until the answer has begun
+	status  int  // 0 until the answer has begun
+	trusted bool // may know the version of the daemon
 	answers broker.Answers
 	release func() // of the memory for the body; nil if none was taken
 }
@@ -234,8 +238,10 @@ func correlationID(given string) string {
 func (c *call) prepare(route Route) error {
 	switch hosts := &c.handler.options.Hosts; {
 	case route.alone:
+		c.trusted = true
 		return hosts.Check(c.request)
 	case route.open:
+		c.trusted = guard.Local(c.request) || c.genuine()
 		return hosts.CheckLocal(c.request)
 	}
 	token, err := bearer(c.request)
@@ -243,7 +249,7 @@ func (c *call) prepare(route Route) error {
 		c.handler.broker.Metrics().Refused(string(capability.ReasonOf(err)))
 		return err
 	}
-	c.caller = c.handler.broker.Caller(token, broker.Origin{Client: broker.ClientAt(c.request.RemoteAddr), Peer: broker.PeerOf(c.request.TLS), CorrelationID: c.corr})
+	c.caller = c.handler.broker.Caller(token, c.origin())
 	if c.request.Header.Get(headerExisting) == "true" {
 		c.caller = c.caller.Existing()
 	}
@@ -252,6 +258,16 @@ func (c *call) prepare(route Route) error {
 	}
 	c.caller = c.caller.Answering(&c.answers)
 	return c.read()
+}
+
+func (c *call) origin() broker.Origin {
+	return broker.Origin{Client: broker.ClientAt(c.request.RemoteAddr), Peer: broker.PeerOf(c.request.TLS), CorrelationID: c.corr}
+}
+
+// genuine reports whether a request that needs no token has one of this daemon's.
+func (c *call) genuine() bool {
+	token, err := bearer(c.request)
+	return err == nil && c.handler.broker.Caller(token, c.origin()).Genuine(c.ctx()) == nil
 }
 
 // bearer returns the token of a request.

@@ -25,13 +25,24 @@ const retryReady = 2 * time.Second
 // healthy is GET /healthz: the process lives.
 func (h *Handler) healthy(c *call) error {
 	return c.ok(struct {
-		Status string `json:"status"`
-	}{"ok"})
+		Status  string `json:"status"`
+		Version string `json:"version,omitempty"`
+	}{"ok", c.version()})
+}
+
+// version returns the version of the daemon for who may know it: strangers could look
+// up what is wrong with it.
+func (c *call) version() string {
+	if !c.trusted {
+		return ""
+	}
+	return c.handler.options.Version
 }
 
 type readyResponse struct {
 	Ready      bool              `json:"ready"`
 	Degraded   bool              `json:"degraded"`
+	Version    string            `json:"version,omitempty"`
 	Missing    []string          `json:"missing"`
 	RetryAfter int               `json:"retry_after,omitempty"`
 	Notes      map[string]string `json:"notes,omitempty"`
@@ -43,7 +54,7 @@ func (h *Handler) ready(c *call) error {
 	if h.options.Ready != nil {
 		state = h.options.Ready(c.ctx())
 	}
-	response := readyResponse{Ready: len(state.Missing) == 0, Degraded: state.Degraded, Missing: state.Missing, Notes: state.Notes}
+	response := readyResponse{Ready: len(state.Missing) == 0, Degraded: state.Degraded, Version: c.version(), Missing: state.Missing, Notes: state.Notes}
 	if response.Missing == nil {
 		response.Missing = []string{}
 	}

@@ -1,0 +1,213 @@
+package cli
+
+import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"net"
+	"net/netip"
+	"net/url"
+	"os"
+	"strings"
+)
+
+// Where a daemon listens that was told nothing else.
+const (
+	defaultPort    = "9410"
+	defaultAddr    = "127.0.0.1:" + defaultPort
+	defaultOAPAddr = "127.0.0.1:9411"
+	off            = "off"
+)
+
+// An endpoint is where and how the daemon is reached.
+type endpoint struct {
+	base   string // of URLs
+	socket string // path of a unix socket; empty means TCP
+	shown  string // for people
+	host   string // host:port; empty with a socket
+	oap    string // address for frames; empty if there is none
+	tls    *tls.Config
+}
+
+// addresses are those of one daemon, and where they are from.
+type addresses struct {
+	http, source string
+	oap          string // empty if there is none
+	cert         string // file of the certificate that the daemon shows, where that is known
+}
+
+// addresses finds the addresses of the daemon: those of the flags, else those of
+// MAILBOX_ variables, else those of the daemon's own variables, as in its container, else
+// the defaults. An address for frames from a weaker source than that for HTTP is not
+// used: it may be that of another daemon.
+func (s *shell) addresses() addresses {
+	var a addresses
+	a.oap = s.global.oapAddr
+	if s.global.addr != "" {
+		a.http, a.source = s.global.addr, "--addr"
+		return a
+	}
+	if a.oap == "" {
+		a.oap = s.environ["MAILBOX_OAP_ADDR"]
+	}
+	if a.http = s.environ["MAILBOX_ADDR"]; a.http != "" && a.http != off {
+		a.source = "MAILBOX_ADDR"
+		return a
+	}
+	if path := s.environ["MAILBOXD_SOCKET"]; path != "" {
+		a.http, a.source = "unix:"+path, "MAILBOXD_SOCKET"
+		return a
+	}
+	if a.oap == "" {
+		a.oap = s.environ["MAILBOXD_LISTEN_OAP"]
+	}
+	if a.http = s.environ["MAILBOXD_LISTEN"]; a.http != "" && a.http != off {
+		a.source = "MAILBOXD_LISTEN"
+		if a.cert = s.environ["MAILBOXD_TLS_CERT"]; a.cert != "" {
+			a.http = "https://" + a.http
+		}
+		return a
+	}
+	a.http = defaultAddr
+	if a.oap == "" {
+		a.oap = defaultOAPAddr
+	}
+	return a
+}
+
+// endpoint finds the daemon.
+func (s *shell) endpoint() (*endpoint, error) {
+	a := s.addresses()
+	if a.oap == off {
+		a.oap = ""
+	}
+	if host, port, err := net.SplitHostPort(a.oap); err == nil && !strings.HasPrefix(a.oap, "unix:") {
+		a.oap = net.JoinHostPort(reachable(host), port)
+	}
+	e := &endpoint{shown: a.http, oap: a.oap}
+	secure := strings.HasPrefix(a.http, "https://")
+	if e.oap != "" && !secure && !s.global.plaintext && !strings.HasPrefix(e.oap, "unix:") && !loopback(e.oap) {
+		return nil, wrongUse("%s is on another machine, and without TLS everybody on the way can read the token: give --addr as https://, or say --allow-plaintext", e.oap)
+	}
+	if path, ok := strings.CutPrefix(a.http, "unix:"); ok {
+		e.base, e.socket = "http://mailboxd", path
+		return e, nil
+	}
+	parsed, err := parseAddress(a.http)
+	if err != nil {
+		return nil, wrongUse("%s is not the address of a daemon; write host:port, https://host:port or unix:/path", a.source)
+	}
+	e.base, e.host = parsed.Scheme+"://"+parsed.Host+strings.TrimSuffix(parsed.Path, "/"), parsed.Host
+	e.shown = e.host
+	if parsed.Scheme == "https" {
+		e.shown = e.base
+		e.tls, err = s.tlsConfig(a.cert)
+		return e, err
+	}
+	if !s.global.plaintext && !loopback(e.host) {
+		return nil, wrongUse("%s is on another machine, and over http:// everybody on the way can read the token: write https://%s, or say --allow-plaintext", e.host, e.host)
+	}
+	return e, nil
+}
+
+// parseAddress reads an address, and fills in its port: that of the daemon, or that of
+// HTTP or HTTPS if the address is a URL. An unspecified host, which daemons listen on,
+// is this machine.
+func parseAddress(address string) (*url.URL, error) {
+	text, port := address, ""
+	if !strings.Contains(address, "://") {
+		if ip, err := netip.ParseAddr(address); err == nil && ip.Is6() {
+			address = "[" + address + "]"
+		}
+		text, port = "http://"+address, defaultPort
+	}
+	parsed, err := url.Parse(text)
+	if err != nil || parsed.Host == "" || (parsed.Scheme != "http" && parsed.Scheme != "https") || parsed.User != nil || parsed.RawQuery != "" {
+		return nil, errors.New("not an address")
+	}
+	switch {
+	case parsed.Port() != "":
+		port = parsed.Port()
+	case port == "" && parsed.Scheme == "https":
+		port = "443"
+	case port == "":
+		port = "80"
+	}
+	parsed.Host = net.JoinHostPort(reachable(parsed.Hostname()), port)
+	return parsed, nil
+}
+
+// reachable returns the host to connect to for one that a daemon listens on.
+func reachable(host string) string {
+	if host == "" {
+		return "127.0.0.1"
+	}
+	address, err := netip.ParseAddr(host)
+	switch {
+	case err != nil || !address.IsUnspecified():
+		return host
+	case address.Is6():
+		return "::1"
+	}
+	return "127.0.0.1"
+}
+
+func loopback(hostPort string) bool {
+	host, _, err := net.SplitHostPort(hostPort)
+	if err != nil {
+		return false
+	}
+	address, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && address.IsLoopback()
+}
+
+// tlsConfig is how to speak TLS with the daemon. If shown is not empty, it is the file
+// of the certificate that the daemon shows, and the daemon is known by that and not by
+// its name: it is on this machine, for which it has no certificate.
+func (s *shell) tlsConfig(shown string) (*tls.Config, error) {
+	config := &tls.Config{MinVersion: tls.VersionTLS13}
+	if ca, _ := s.firstOf(s.global.ca, "ca", "MAILBOX_CA"); ca != "" {
+		text, err := os.ReadFile(ca)
+		if err != nil {
+			return nil, wrongUse("the authorities cannot be read: %v", err)
+		}
+		config.RootCAs = x509.NewCertPool()
+		if !config.RootCAs.AppendCertsFromPEM(text) {
+			return nil, wrongUse("%s has no certificate of an authority in it", ca)
+		}
+	}
+	if shown != "" && config.RootCAs == nil {
+		pair, err := os.ReadFile(shown)
+		if err != nil {
+			return nil, wrongUse("MAILBOXD_TLS_CERT: %v", err)
+		}
+		pin(config, pair)
+	}
+	cert, _ := s.firstOf(s.global.cert, "cert", "MAILBOX_CERT")
+	key, _ := s.firstOf(s.global.key, "key-file", "MAILBOX_KEY_FILE")
+	if (cert == "") != (key == "") {
+		return nil, wrongUse("--cert and --key-file go together: give both or none")
+	}
+	if cert != "" {
+		pair, err := tls.LoadX509KeyPair(cert, key)
+		if err != nil {
+			return nil, wrongUse("the certificate cannot be read: %v", err)
+		}
+		config.Certificates = []tls.Certificate{pair}
+	}
+	return config, nil
+}
+
+// pin accepts a peer that shows the first certificate of a PEM file, and no other.
+func pin(config *tls.Config, file []byte) {
+	block, _ := pem.Decode(file)
+	config.InsecureSkipVerify = true // VerifyConnection compares the whole certificate
+	config.VerifyConnection = func(state tls.ConnectionState) error {
+		if block == nil || len(state.PeerCertificates) == 0 || !bytes.Equal(state.PeerCertificates[0].Raw, block.Bytes) {
+			return errors.New("the daemon does not show the certificate of MAILBOXD_TLS_CERT; send it a SIGHUP if the file is newer")
+		}
+		return nil
+	}
+}
