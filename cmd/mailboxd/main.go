@@ -32,6 +32,7 @@ func run(args, environ []string, stdout, stderr io.Writer) int {
 		tell(stderr, "mailboxd: %v\n", err)
 		return 2
 	}
+	spareThreads()
 	daemon, err := server.New(config, nil)
 	if err != nil {
 		tell(stderr, "mailboxd: %v\n", err)

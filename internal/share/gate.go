@@ -27,9 +27,13 @@ type Gate struct {
 type line struct {
 	key     Key
 	waiters []*waiter
+	// waking: one was let in and does not run yet. The next is let in by it, so that
+	// a crowd that is let in has one goroutine at a time in the scheduler's queue.
+	waking bool
 }
 
 type waiter struct {
+	line *line
 	path Path
 	n    int64
 	// admitted is closed when the units were taken.
@@ -63,7 +67,6 @@ func (g *Gate) Enter(ctx context.Context, path Path, n int64) error {
 	var err error
 	select {
 	case <-w.admitted:
-		return nil
 	case <-ctx.Done():
 		err = ctx.Err()
 	case <-timer.C:
@@ -71,7 +74,9 @@ func (g *Gate) Enter(ctx context.Context, path Path, n int64) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	select {
-	case <-w.admitted: // at the last moment
+	case <-w.admitted: // if only at the last moment
+		w.line.waking = false
+		g.admitLocked()
 		return nil
 	default:
 	}
@@ -120,6 +125,7 @@ func (g *Gate) joinLocked(w *waiter) {
 		g.lines[l.key] = l
 		g.queues = append(g.queues, l)
 	}
+	w.line = l
 	l.waiters = append(l.waiters, w)
 	g.admitLocked() // units may have come back meanwhile
 }
@@ -138,12 +144,12 @@ func (g *Gate) admitLocked() {
 		}
 		g.queues = append(g.queues, l)
 		w := l.waiters[0]
-		if g.pool.Take(w.path, w.n) != nil {
+		if l.waking || g.pool.Take(w.path, w.n) != nil {
 			refused++
 			continue
 		}
 		refused = 0
-		l.waiters = l.waiters[1:]
+		l.waiters, l.waking = l.waiters[1:], true
 		close(w.admitted)
 	}
 }

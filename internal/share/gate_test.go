@@ -99,3 +99,32 @@ func TestGateUnderParallelUseLosesNoUnit(t *testing.T) {
 		t.Errorf("%d units are in use at the end", s.Used)
 	}
 }
+
+// TestAdmittedCrowdRunsOneAfterAnother admits a thousand at once: each lets in the
+// next when it runs, so that the scheduler never has all of them to run.
+func TestAdmittedCrowdRunsOneAfterAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := share.NewGate(share.New("work", "units", 8000, time.Second), time.Hour)
+		first := of("crowd", 1)
+		if err := g.Enter(t.Context(), first, 6125); err != nil {
+			t.Fatal(err)
+		}
+		var all sync.WaitGroup
+		for range 1000 {
+			all.Go(func() {
+				if err := g.Enter(t.Context(), of("crowd", 1), 2); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		synctest.Wait()
+		g.Leave(first, 6125)
+		if admitted := g.Stats().Used / 2; admitted > 1 {
+			t.Errorf("%d were admitted at once", admitted)
+		}
+		all.Wait()
+		if used := g.Stats().Used; used != 2000 {
+			t.Errorf("%d units are in use", used)
+		}
+	})
+}

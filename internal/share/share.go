@@ -39,9 +39,10 @@ type Pool struct {
 	start             time.Time
 	refusals          atomic.Uint64
 
-	mu    sync.Mutex // guards the fields below
-	limit int64
-	root  node
+	mu      sync.Mutex // guards the fields below
+	limit   int64
+	crowded int64 // the limit while several children of the root are active; 0: the same
+	root    node
 }
 
 // A node is an owner, or the whole pool.
@@ -77,6 +78,14 @@ func (p *Pool) SetLimit(limit int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.limit = limit
+}
+
+// SetCrowded sets how many units there are while several children of the root are
+// active: fewer, where each makes all others slower.
+func (p *Pool) SetCrowded(limit int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.crowded = limit
 }
 
 // Take takes n units for an owner, or none. The error is ErrFull, and names the
@@ -174,9 +183,13 @@ type shortage struct {
 // It notes that the owner asked.
 func (p *Pool) roomLocked(path Path) (room int64, tight shortage) {
 	now := p.now()
-	room = max(0, p.limit-p.root.used)
-	tight = shortage{-1, p.root.used, p.limit}
-	parent, limit := &p.root, p.limit
+	limit := p.limit
+	if first := p.root.child(path[0], now); p.crowded > 0 && p.root.contested(path[0], first, now) {
+		limit = p.crowded
+	}
+	room = max(0, limit-p.root.used)
+	tight = shortage{-1, p.root.used, limit}
+	parent := &p.root
 	for i, key := range path {
 		child := parent.child(key, now)
 		reserve := limit / reservePart

@@ -216,3 +216,30 @@ func BenchmarkTake(b *testing.B) {
 		}
 	})
 }
+
+func TestCrowdedPoolHasFewerUnits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := share.New("work", "units", 64, time.Second)
+		p.SetCrowded(16)
+		most := func(owner share.Path) (n int) {
+			for p.Take(owner, 1) == nil {
+				n++
+			}
+			p.Give(owner, int64(n))
+			return n
+		}
+		if n := most(of("a", 1)); n != 49 { // a token of a lone tenant
+			t.Errorf("a lone tenant has %d", n)
+		}
+		if n := most(of("b", 1)); n != 7 { // a token of one of two tenants
+			t.Errorf("the second of two tenants has %d", n)
+		}
+		if n := most(of("a", 1)); n != 7 {
+			t.Errorf("the first of two tenants has %d", n)
+		}
+		time.Sleep(share.ActiveFor)
+		if n := most(of("a", 1)); n != 49 {
+			t.Errorf("a tenant that is alone again has %d", n)
+		}
+	})
+}

@@ -44,6 +44,9 @@ func (d *Delivery) Envelope() envelope.Envelope {
 // the error is ErrIntegrity, and the next call gets what follows.
 func (c Caller) Receive(ctx context.Context, topic string, req driver.ReceiveRequest) ([]Delivery, error) {
 	b := c.broker
+	if req.Wait > 0 {
+		c.resume(ctx) // thousands may begin at once, as they may end
+	}
 	grant, err := c.authorize(ctx, capability.OpRecv, topic)
 	if err != nil {
 		return nil, err
@@ -162,6 +165,7 @@ func (c *Caller) receiveWaiting(ctx context.Context, t *topic, req driver.Receiv
 	waiting, number := b.waiting.enter(ctx)
 	defer b.waiting.leave(number)
 	held, err := t.queue.Receive(waiting, req)
+	c.resume(ctx)
 	if err != nil && ctx.Err() == nil && waiting.Err() != nil && errors.Is(err, waiting.Err()) {
 		return nil, nil
 	}

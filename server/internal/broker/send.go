@@ -43,7 +43,7 @@ func (c Caller) Send(ctx context.Context, topic string, messages []Outgoing) ([]
 		if err != nil {
 			return nil, err
 		}
-		units := unitsOf(request.Load.Bytes)
+		units := unitsOf(len(messages), request.Load.Bytes)
 		if err := c.turn(ctx, "send", topic, units); err != nil {
 			t.release(b.now())
 			return nil, err

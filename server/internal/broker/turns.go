@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"runtime"
 	"sync/atomic"
 	"time"
 
@@ -12,11 +13,16 @@ import (
 const (
 	// maxOperations bounds how many operations the backend is asked for at once:
 	// enough for writes to be gathered, and few enough that one more does not wait
-	// for long. Tenants take turns. A send counts once more for each operationBytes,
-	// and maxOperationUnits times at most.
+	// for long. Tenants take turns. A send counts once more for each operationBytes
+	// and each operationMessages, and maxOperationUnits times at most.
 	maxOperations     = 64
 	operationBytes    = 64 << 10
+	operationMessages = 64
 	maxOperationUnits = 4
+	// crowdedOperations is how many there are for each thread while several tenants
+	// are active, and minCrowded at least: a quarter of it, which is what one of
+	// several tokens of one of several tenants has, is enough for the largest send.
+	crowdedOperations, minCrowded = 2, 4 * maxOperationUnits
 	// maxRequestMemory bounds the memory of requests that are read and of answers
 	// that are written.
 	maxRequestMemory = 48 << 20
@@ -34,7 +40,9 @@ const (
 )
 
 func (b *Broker) initTurns() {
-	b.work = share.NewGate(share.New("operations", "max_operations", maxOperations, retryInFlight), turnPatience)
+	operations := share.New("operations", "max_operations", maxOperations, retryInFlight)
+	operations.SetCrowded(min(maxOperations, max(minCrowded, crowdedOperations*int64(runtime.GOMAXPROCS(0)))))
+	b.work = share.NewGate(operations, turnPatience)
 	b.memory = share.NewGate(share.New("request memory", "max_request_memory", maxRequestMemory, retryInFlight), turnPatience)
 }
 
@@ -55,8 +63,20 @@ func (c *Caller) done(units int64) {
 	c.broker.work.Leave(owner[:], units)
 }
 
-// unitsOf is what a send of so many bytes counts.
-func unitsOf(bytes int64) int64 { return min(1+bytes/operationBytes, maxOperationUnits) }
+// resume waits for the caller's turn to go on after it waited for something else. When
+// thousands of receives of one tenant end in the same moment, others do not wait for
+// all of them.
+func (c *Caller) resume(ctx context.Context) {
+	owner := c.owner()
+	if c.broker.work.Enter(context.WithoutCancel(ctx), owner[:], 1) == nil {
+		c.broker.work.Leave(owner[:], 1)
+	}
+}
+
+// unitsOf is what a send of so many messages and bytes counts.
+func unitsOf(messages int, bytes int64) int64 {
+	return min(1+bytes/operationBytes+int64(messages)/operationMessages, maxOperationUnits)
+}
 
 // Hold waits until there is memory for a request with so many bytes of the caller's
 // share, and returns what gives it back. Surfaces call it before they read a body.

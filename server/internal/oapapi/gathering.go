@@ -2,7 +2,6 @@ package oapapi
 
 import (
 	"context"
-	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -109,10 +108,7 @@ func (g *gathering) take(ctx context.Context) {
 		stopped := call.Err() != nil && ctx.Err() == nil
 		stop()
 		g.hand(ctx, got, err, stopped)
-		// Whoever was woken by the same messages has an answer too: with theirs
-		// it goes out in one piece.
-		runtime.Gosched()
-		g.conn.out.flush()
+		g.conn.out.flushSoon()
 	}
 }
 

@@ -2,6 +2,7 @@ package oapapi
 
 import (
 	"net"
+	"runtime"
 	"sync"
 	"time"
 
@@ -65,6 +66,15 @@ func (o *output) flush() {
 		o.writeLocked()
 	}
 	o.mu.Unlock()
+}
+
+// flushSoon writes what is there and what others add who were woken by the same
+// messages, in one piece. One of them waits for the others, not each for all.
+func (o *output) flushSoon() {
+	if o.hold() {
+		runtime.Gosched()
+		o.flushHeld()
+	}
 }
 
 func (o *output) writeLocked() {

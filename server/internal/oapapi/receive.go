@@ -3,7 +3,6 @@ package oapapi
 import (
 	"context"
 	"errors"
-	"runtime"
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
@@ -133,10 +132,7 @@ func (c *conn) await(ctx context.Context, r *request, req driver.ReceiveRequest)
 		}
 		running.done()
 		c.received(ctx, &waiting, got, err)
-		// Whoever was woken by the same messages has an answer too: with theirs
-		// it goes out in one piece.
-		runtime.Gosched()
-		c.out.flush()
+		c.out.flushSoon()
 	})
 }
 
