@@ -183,6 +183,15 @@ type DedupForgetter interface {
 	ForgetDedup(ctx context.Context) error
 }
 
+// An Identifier is a Queue that can be told from others that have its name before or
+// after it. It is for protocols whose handles outlive those of the backend.
+type Identifier interface {
+	// Identity returns a text that no other queue of the backend has or will have. It is
+	// the same for all handles and processes, and survives what the queue survives. It
+	// does no I/O.
+	Identity() string
+}
+
 // An Admin manages the queues of a backend. Openers implement it.
 type Admin interface {
 	// ConfigureQueue creates the queue or changes its configuration; messages

@@ -27,6 +27,7 @@ var (
 	_ driver.DedupForgetter = (*handle)(nil)
 	_ driver.Mover          = (*handle)(nil)
 	_ driver.Gauger         = (*handle)(nil)
+	_ driver.Identifier     = (*handle)(nil)
 )
 
 func newHandle(q *queue) *handle { return &handle{queue: q, closed: make(chan struct{})} }
@@ -65,6 +66,8 @@ func named(err error, queue, op string) error {
 }
 
 func (h *handle) Traits() driver.Traits { return h.settings.Load().traits }
+
+func (h *handle) Identity() string { return h.queue.incarnation }
 
 func (h *handle) Close() error {
 	h.closeOnce.Do(func() {

@@ -18,13 +18,15 @@ func FuzzAnswers(f *testing.F) {
 	frame := func(flags oap.Flags, code uint16, correlation uint64, payload []byte) []byte {
 		return oap.AppendFrame(nil, &oap.Header{Flags: flags, Code: code, Protocol: oap.ProtocolMailbox, Correlation: correlation}, nil, payload)
 	}
-	opened := oap.AppendOpened(nil, &oap.Opened{Handle: 1, Traits: driver.Traits{MaxBatch: 10}})
+	plain := oap.AppendOpened(nil, &oap.Opened{Handle: 1, Traits: driver.Traits{MaxBatch: 10}})
+	opened := oap.AppendIdentified(nil, &oap.Opened{Handle: 1, Traits: driver.Traits{MaxBatch: 10}})
 	for correlation := range uint64(4) {
 		f.Add(frame(oap.Response, oap.StatusOK, correlation, opened))
 		f.Add(frame(oap.Response, oap.StatusFull, correlation, oap.AppendError(nil, &driver.Error{Code: driver.ErrFull, RetryAfter: time.Second})))
 	}
 	f.Add(frame(oap.Event, oap.EventDrain, 0, nil))
-	f.Add(frame(oap.Event, oap.EventTraits, 0, opened))
+	f.Add(frame(oap.Event, oap.EventTraits, 0, plain))
+	f.Add(frame(oap.Event, oap.EventOpened, 0, opened))
 	f.Add([]byte("HTTP/1.1 400 Bad Request\r\n\r\n this is no daemon at all"))
 	f.Fuzz(func(t *testing.T, answers []byte) {
 		started := frame(oap.Response, oap.StatusOK, 0, oap.AppendStarted(nil, &oap.StartAnswer{

@@ -270,7 +270,9 @@ func (l *link) take(f *oap.Frame) error {
 		l.onLeave(l)
 		return nil
 	case f.Flags&oap.Event != 0 && f.Code == oap.EventTraits:
-		return l.takeTraits(f.Payload)
+		return l.takeTraits(f.Payload, oap.ParseOpened)
+	case f.Flags&oap.Event != 0 && f.Code == oap.EventOpened:
+		return l.takeTraits(f.Payload, oap.ParseIdentified)
 	case f.Flags&oap.Event != 0 && f.Code != oap.EventDeliver:
 		return nil // a newer daemon has more to say
 	}
@@ -310,9 +312,9 @@ func farewell(f *oap.Frame) error {
 	return e
 }
 
-// takeTraits learns that a queue was configured anew.
-func (l *link) takeTraits(payload []byte) error {
-	opened, err := oap.ParseOpened(payload)
+// takeTraits learns what a daemon says about a queue.
+func (l *link) takeTraits(payload []byte, parse func([]byte) (oap.Opened, error)) error {
+	opened, err := parse(payload)
 	if err != nil {
 		return err
 	}

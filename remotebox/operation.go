@@ -189,10 +189,11 @@ func (o *operation) unknown(detail string) error {
 	return &driver.Error{Code: driver.ErrUnavailable, Op: o.name, Queue: o.queueName(), Detail: detail}
 }
 
-// failed says which operation could not be done because there is no connection.
+// failed says which operation could not be done because there is no connection, or no
+// such queue.
 func (o *operation) failed(err error) error {
 	e, ok := err.(*driver.Error) //nolint:errorlint // only our own are renamed
-	if !ok || e.Op != "connect" {
+	if !ok || e.Op != "connect" && e.Op != "open" {
 		return err
 	}
 	named := *e

@@ -2,6 +2,7 @@ package remotebox
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 
@@ -18,13 +19,20 @@ type queue struct {
 	once    sync.Once
 
 	where   atomic.Pointer[place]
-	opening chan struct{} // holds one token: who has it may open the queue
+	known   atomic.Pointer[known] // nil while the queue has not been found
+	opening chan struct{}         // holds one token: who has it may open the queue
 }
 
 // place is what a queue is called on a link.
 type place struct {
 	link   *link
 	handle uint32
+}
+
+// known is which queue a handle is on, among those that have the name one after the other.
+type known struct {
+	identity string
+	daemon   [16]byte // the process that said so
 }
 
 var _ driver.Queue = (*queue)(nil)
@@ -49,7 +57,10 @@ type (
 // OpenQueue returns a handle on the queue called name. If the queue does not exist,
 // opening does not create it: the first send through the handle does, and until
 // then everything else is ErrNotFound, a receive at once, however long it would
-// wait. It blocks until the daemon has answered. Codes: ErrInvalid
+// wait. The handle stays on its queue, over reconnects too: once that is deleted,
+// everything is ErrNotFound, even if there is a new queue of that name. With a daemon
+// of an earlier version, or on a backend that cannot tell queues apart, it works on
+// the new one. It blocks until the daemon has answered. Codes: ErrInvalid
 // (the name), ErrForbidden, ErrUnauthenticated, ErrFull, ErrUnavailable,
 // ErrClosed.
 func (b *Backend) OpenQueue(ctx context.Context, name string) (driver.Queue, error) {
@@ -81,22 +92,54 @@ func (b *Backend) OpenQueue(ctx context.Context, name string) (driver.Queue, err
 
 // open opens a queue on whatever link there is.
 func (b *Backend) open(ctx context.Context, q *queue) (opened oap.Opened, err error) {
-	c := b.openCall(q.name)
-	o := operation{name: "open", call: c, repeatable: true}
-	if err := b.roundTrip(ctx, &o); err != nil {
-		return opened, err
-	}
-	defer q.backend.free(c)
-	if opened, err = oap.ParseOpened(c.payload); err != nil {
-		return opened, o.unknown(err.Error())
-	}
-	q.traits.Store(&opened.Traits)
-	q.where.Store(&place{link: c.link, handle: opened.Handle})
-	return opened, nil
+	opened, _, err = q.openWith("", func(o *operation) (bool, error) { return false, b.roundTrip(ctx, o) })
+	return opened, err
 }
 
-func (b *Backend) openCall(name string) *call {
-	return b.newCall(oap.OpOpen, func(dst []byte, _ oap.Target) []byte { return oap.AppendName(dst, name) })
+// openWith opens the queue with this identity, or the one that has the name now if it is
+// empty. A daemon of an earlier version knows names alone. do does a request, and reports
+// whether the link was lost.
+func (q *queue) openWith(identity string, do func(*operation) (again bool, err error)) (opened oap.Opened, again bool, err error) {
+	b := q.backend
+	fill := func(dst []byte, _ oap.Target) []byte { return oap.AppendIdentifiedName(dst, q.name, identity) }
+	parse := oap.ParseIdentified
+	c := b.newCall(oap.OpOpenIdentified, fill)
+	o := operation{name: "open", call: c, repeatable: true}
+	again, err = do(&o)
+	if errors.Is(err, driver.ErrUnsupported) {
+		parse = oap.ParseOpened
+		c = b.newCall(oap.OpOpen, func(dst []byte, _ oap.Target) []byte { return oap.AppendName(dst, q.name) })
+		o = operation{name: "open", call: c, repeatable: true}
+		again, err = do(&o)
+	}
+	if again || err != nil {
+		return opened, again, err
+	}
+	if opened, err = parse(c.payload); err != nil {
+		return opened, false, o.unknown(err.Error())
+	}
+	q.learn(c.link, &opened)
+	q.where.Store(&place{link: c.link, handle: opened.Handle})
+	b.free(c)
+	return opened, false, nil
+}
+
+// learn takes in what a daemon says about the queue.
+func (q *queue) learn(l *link, opened *oap.Opened) {
+	q.traits.Store(&opened.Traits)
+	if opened.Identity != "" {
+		q.known.Store(&known{identity: opened.Identity, daemon: l.instance})
+	}
+}
+
+// identityOn returns which queue to open on a link. A queue without any durability ends
+// with its daemon, which does not delete it: the handle is then on the next one.
+func (q *queue) identityOn(l *link) string {
+	known := q.known.Load()
+	if known == nil || known.daemon != l.instance && !q.Traits().Durability.Restarts() {
+		return ""
+	}
+	return known.identity
 }
 
 // handleOn returns the number of the queue on a link. A link that is new does
@@ -115,28 +158,17 @@ func (q *queue) handleOn(ctx context.Context, l *link) (handle uint32, again boo
 	if at := q.where.Load(); at != nil && at.link == l {
 		return at.handle, false, nil
 	}
-	c := q.backend.openCall(q.name)
-	o := operation{name: "open", call: c, repeatable: true}
-	if again, err = q.backend.attemptOn(ctx, l, &o); again || err != nil {
-		return 0, again, err
-	}
-	opened, err := oap.ParseOpened(c.payload)
-	if err != nil {
-		return 0, false, o.unknown(err.Error())
-	}
-	q.backend.free(c)
-	q.traits.Store(&opened.Traits)
-	q.where.Store(&place{link: l, handle: opened.Handle})
-	return opened.Handle, false, nil
+	opened, again, err := q.openWith(q.identityOn(l), func(o *operation) (bool, error) { return q.backend.attemptOn(ctx, l, o) })
+	return opened.Handle, again, err
 }
 
-// traitsChanged is called when a queue was configured anew.
+// traitsChanged is called when a daemon says something about a queue that is open.
 func (b *Backend) traitsChanged(l *link, opened *oap.Opened) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for q := range b.queues {
 		if at := q.where.Load(); at != nil && at.link == l && at.handle == opened.Handle {
-			q.traits.Store(&opened.Traits)
+			q.learn(l, opened)
 		}
 	}
 }

@@ -69,8 +69,8 @@ func (s *script) serve(nc net.Conn) {
 			return
 		case f.Code == oap.OpStart:
 			respond(nc, oap.StatusOK, &f, oap.AppendStarted(nil, &oap.StartAnswer{Version: 1, Window: oap.MaxWindow}))
-		case f.Code == oap.OpOpen:
-			respond(nc, oap.StatusOK, &f, oap.AppendOpened(nil, &oap.Opened{Handle: 1, Traits: driver.Traits{
+		case f.Code == oap.OpOpenIdentified:
+			respond(nc, oap.StatusOK, &f, oap.AppendIdentified(nil, &oap.Opened{Handle: 1, Traits: driver.Traits{
 				MaxBodyBytes: 1 << 20, MaxBatch: 256,
 			}}))
 		case !s.answer(nc, &f):

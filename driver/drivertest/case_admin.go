@@ -3,6 +3,7 @@ package drivertest
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"time"
 
@@ -17,6 +18,7 @@ var adminCases = []testCase{
 	{id: "SVC-1", title: "a bad configuration is refused and changes nothing", needs: []need{needAdmin}, run: badConfigIsRefused},
 	{id: "SVC-1", title: "queues are listed by name, in order", needs: []need{needAdmin}, run: queuesAreListed},
 	{id: "SVC-1", title: "a deleted queue is gone with all that was in it", needs: []need{needAdmin}, run: deletedQueueIsGone},
+	{id: "SVC-1", title: "a handle on a deleted queue does not work on the next of that name", needs: []need{needAdmin}, run: deletedHandleStaysDeleted},
 	{id: "SVC-1", title: "deleting a queue wakes its waiting receivers", needs: []need{needAdmin}, run: deletingWakes},
 	{id: "SVC-1", title: "what is not there cannot be read or deleted", needs: []need{needAdmin}, run: unknownQueueIsNotFound},
 	{id: "SVC-1", title: "a backend that can be pinged answers", run: pingAnswers},
@@ -231,6 +233,61 @@ func deletedQueueIsGone(s *session, q driver.Queue) {
 	if again.Traits().DedupWindow > 0 {
 		s.expectFresh(again, keyed("key", "body"), "in a new queue, that was used in the deleted one")
 	}
+}
+
+func deletedHandleStaysDeleted(s *session, q driver.Queue) {
+	s.send(q, "a", "b")
+	held := s.receive(q, 1)[0]
+	unused := s.open(queueName)
+	s.ok(s.opener.(driver.Admin).DeleteQueue(s.ctx(), queueName), "delete")
+	next := s.configure(queueName, driver.Config{})
+	s.send(next, "new")
+	if s.backend.ByName {
+		s.expectNext(q, "new")
+		return
+	}
+	for what, handle := range map[string]driver.Queue{"used": q, "unused": unused} {
+		for op, err := range useHandle(s, handle, held) {
+			s.expectCode(err, driver.ErrNotFound, fmt.Sprintf("%s on a handle (%s before) whose queue was deleted and created again", op, what))
+		}
+		s.ok(handle.Close(), "close a handle of a deleted queue")
+	}
+	s.expectStats(next, driver.Stats{Ready: 1})
+	s.expectNext(next, "new")
+	s.expectNext(s.open(queueName))
+}
+
+// useHandle returns the outcome of each operation that a handle has. None of them changes
+// a queue that held is not of, except a send.
+func useHandle(s *session, q driver.Queue, held driver.Delivery) map[string]error {
+	errs := map[string]error{
+		"ack":    tryAck(s, q, held),
+		"nack":   tryNack(s, q, held, 0, "cause"),
+		"extend": tryExtend(s, q, held, s.hold),
+		"send":   trySend(s, q, "c"),
+	}
+	_, errs["stats"] = q.Stats(s.ctx())
+	_, errs["receive"] = q.Receive(s.ctx(), driver.ReceiveRequest{Max: 1, Visibility: s.hold})
+	_, errs["waiting receive"] = q.Receive(s.ctx(), driver.ReceiveRequest{Max: 1, Visibility: s.hold, Wait: s.hold})
+	_, errs["purge"] = q.Purge(s.ctx())
+	if letters, ok := q.(driver.DeadLetterer); ok {
+		_, errs["redrive"] = letters.Redrive(s.ctx(), nil, 0)
+		_, errs["purge of dead letters"] = letters.PurgeDead(s.ctx())
+		errs["list of dead letters"] = firstError(letters.DeadLetters(s.ctx()))
+	}
+	if peeker, ok := q.(driver.Peeker); ok {
+		errs["peek"] = firstError(peeker.Peek(s.ctx(), driver.Query{}))
+	}
+	return errs
+}
+
+func firstError[T any](elements iter.Seq2[T, error]) error {
+	for _, err := range elements {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func deletingWakes(s *session, q driver.Queue) {

@@ -50,6 +50,9 @@ type Backend struct {
 	// Virtual says that everything may run inside a synctest bubble: no
 	// sockets, no child processes, no goroutines that outlive the opener.
 	Virtual bool
+	// ByName says that handles are names and nothing else, as over HTTP: a handle on a
+	// deleted queue works on the next queue of that name.
+	ByName bool
 	// Tick is the suite's unit of time when not Virtual, for backends that
 	// count in coarser steps; 0 means 200 ms.
 	Tick time.Duration

@@ -3,6 +3,9 @@ package host
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
 	"errors"
 	"sync/atomic"
 	"time"
@@ -24,7 +27,16 @@ var (
 	_ driver.LateAcker    = (*handle)(nil)
 	_ driver.Mover        = (*handle)(nil)
 	_ driver.Gauger       = (*handle)(nil)
+	_ driver.Identifier   = (*handle)(nil)
 )
+
+// Identity is made of the number of the queue, which no other gets for as long as the
+// journal lives, and of the secret, which tells journals apart.
+func (h *handle) Identity() string {
+	text := binary.BigEndian.AppendUint32([]byte("identity of a queue"), h.id)
+	sum := sha256.Sum256(append(text, h.backend.options.Secret[:]...))
+	return base64.RawURLEncoding.EncodeToString(sum[:12])
+}
 
 func newHandle(q *queue) *handle { return &handle{queue: q} }
 

@@ -8,6 +8,9 @@ const (
 	OpOpen  uint16 = 0x02
 	OpClose uint16 = 0x03
 	OpPing  uint16 = 0x04
+	// OpOpenIdentified is OpOpen of one queue among those that have the name one after the
+	// other. Earlier servers answer StatusUnsupported.
+	OpOpenIdentified uint16 = 0x05
 
 	OpSend      uint16 = 0x10
 	OpReceive   uint16 = 0x11
@@ -49,6 +52,9 @@ const (
 	EventTraits  uint16 = 0x91
 	EventDeliver uint16 = 0x92
 	EventLeave   uint16 = 0x93
+	// EventOpened is EventTraits for a queue that was opened with OpOpenIdentified. It also
+	// says which queue that is, when one that did not exist was found.
+	EventOpened uint16 = 0x94
 )
 
 // The statuses, which are the codes of responses.

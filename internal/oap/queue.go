@@ -22,6 +22,9 @@ type Opened struct {
 	Traits driver.Traits
 	// Peeker says that the queue can be looked into.
 	Peeker bool
+	// Identity tells the queue from others of its name; empty if it does not exist, or
+	// the server cannot tell.
+	Identity string
 }
 
 // Bits of the traits.
@@ -43,7 +46,7 @@ const (
 	PlainMaxAttributeBytes = 62 << 10
 )
 
-// AppendOpened writes an Opened, without the limits of attributes.
+// AppendOpened writes an Opened, without its identity and the limits of attributes.
 func AppendOpened(dst []byte, o *Opened) []byte {
 	t := &o.Traits
 	dst = appendNumber(dst, uint64(o.Handle))
@@ -88,6 +91,40 @@ func ParseOpened(payload []byte) (o Opened, err error) {
 		MaxAttributes: PlainMaxAttributes, MaxAttributeBytes: PlainMaxAttributeBytes,
 	}
 	return o, r.end()
+}
+
+// AppendIdentified writes the whole of an Opened: the answer to OpOpenIdentified, and the
+// payload of EventOpened.
+func AppendIdentified(dst []byte, o *Opened) []byte {
+	dst = appendText(dst, o.Identity)
+	dst = appendSigned(dst, int64(o.Traits.MaxAttributes))
+	dst = appendSigned(dst, int64(o.Traits.MaxAttributeBytes))
+	return AppendOpened(dst, o)
+}
+
+// ParseIdentified reads what AppendIdentified wrote.
+func ParseIdentified(payload []byte) (o Opened, err error) {
+	r := reader{rest: payload}
+	identity, attributes, bytes := r.text(), r.int(), r.int()
+	if r.err != nil {
+		return o, r.err
+	}
+	o, err = ParseOpened(r.rest)
+	o.Identity, o.Traits.MaxAttributes, o.Traits.MaxAttributeBytes = identity, attributes, bytes
+	return o, err
+}
+
+// AppendIdentifiedName writes the payload of OpOpenIdentified. An empty identity stands for
+// the queue that has the name now, or will have it first.
+func AppendIdentifiedName(dst []byte, name, identity string) []byte {
+	return appendText(appendText(dst, name), identity)
+}
+
+// ParseIdentifiedName reads the payload of OpOpenIdentified.
+func ParseIdentifiedName(payload []byte) (name, identity string, err error) {
+	r := reader{rest: payload}
+	name, identity = r.text(), r.text()
+	return name, identity, r.end()
 }
 
 // handle reads the number of a queue.

@@ -62,6 +62,13 @@ func requestSamples() []sample {
 			func(p []byte) ([]byte, error) { v, err := oap.ParseName(p); return oap.AppendName(nil, v), err },
 		},
 		{
+			"open identified", oap.AppendIdentifiedName(nil, "orders", "kq3v"),
+			func(p []byte) ([]byte, error) {
+				name, identity, err := oap.ParseIdentifiedName(p)
+				return oap.AppendIdentifiedName(nil, name, identity), err
+			},
+		},
+		{
 			"stats", oap.AppendTarget(nil, aTarget),
 			func(p []byte) ([]byte, error) { v, err := oap.ParseTarget(p); return oap.AppendTarget(nil, v), err },
 		},
@@ -157,6 +164,15 @@ func answerSamples() []sample {
 				DedupWindow: time.Minute, MaxBodyBytes: 1 << 20, MaxBatch: 256, MaxDelay: time.Minute, MaxVisibility: time.Hour,
 			}}),
 			func(p []byte) ([]byte, error) { v, err := oap.ParseOpened(p); return oap.AppendOpened(nil, &v), err },
+		},
+		{
+			"identified", oap.AppendIdentified(nil, &oap.Opened{Handle: 7, Identity: "kq3v", Traits: driver.Traits{
+				Ordering: driver.OrderingFIFO, MaxBodyBytes: 1 << 20, MaxAttributes: 63, MaxAttributeBytes: 62 << 10,
+			}}),
+			func(p []byte) ([]byte, error) {
+				v, err := oap.ParseIdentified(p)
+				return oap.AppendIdentified(nil, &v), err
+			},
 		},
 		{
 			"fair opened", oap.AppendOpened(nil, &oap.Opened{Handle: 8, Traits: driver.Traits{Groups: true, FairGroups: true}}),

@@ -63,6 +63,16 @@ var administrators = []Saboteur{
 		Wrap: perHandle(func(q passing) handle { return callsDeletedClosed{q} }),
 	},
 	{
+		Name: "sends-to-the-next-queue-of-a-name", Breaks: "SVC-1",
+		What: "A send through a handle on a deleted queue goes to the next queue of that name.",
+		Wrap: perHandle(func(q passing) handle { return sendsToNext{q} }),
+	},
+	{
+		Name: "counts-the-next-queue-of-a-name", Breaks: "SVC-1",
+		What: "A handle on a deleted queue counts the messages of the next queue of that name.",
+		Wrap: perHandle(func(q passing) handle { return countsNext{q} }),
+	},
+	{
 		Name: "makes-queues-by-asking", Breaks: "SVC-1",
 		What: "Asking for the configuration of a queue makes it.",
 		Wrap: perOpener(func(b *box) backend { return makesByAsking{b} }),
@@ -200,6 +210,38 @@ func (q callsDeletedClosed) Receive(ctx context.Context, req driver.ReceiveReque
 		err = &driver.Error{Code: driver.ErrClosed, Op: "receive", Queue: q.name}
 	}
 	return got, err
+}
+
+// next returns a handle on the queue that has the name now.
+func (q passing) next(ctx context.Context) (driver.Queue, error) {
+	if _, err := q.box.inner.(driver.Admin).QueueConfig(ctx, q.name); err != nil {
+		return nil, err
+	}
+	return q.box.inner.OpenQueue(ctx, q.name)
+}
+
+type sendsToNext struct{ passing }
+
+func (q sendsToNext) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sent, error) {
+	sent, err := q.passing.Send(ctx, msgs)
+	if errors.Is(err, driver.ErrNotFound) {
+		if next, failure := q.next(ctx); failure == nil {
+			return next.Send(ctx, msgs)
+		}
+	}
+	return sent, err
+}
+
+type countsNext struct{ passing }
+
+func (q countsNext) Stats(ctx context.Context) (driver.Stats, error) {
+	stats, err := q.passing.Stats(ctx)
+	if errors.Is(err, driver.ErrNotFound) {
+		if next, failure := q.next(ctx); failure == nil {
+			return next.Stats(ctx)
+		}
+	}
+	return stats, err
 }
 
 type makesByAsking struct{ *box }

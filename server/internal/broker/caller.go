@@ -27,6 +27,7 @@ type Caller struct {
 	existing bool
 	returns  bool
 	rules    Rules
+	binding  *Binding // nil: topics are their names
 	answers  *Answers // nil: nothing counts once it was returned
 }
 

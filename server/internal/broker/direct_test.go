@@ -71,7 +71,12 @@ func (d *direct) OpenQueue(ctx context.Context, name string) (driver.Queue, erro
 	if _, err := d.caller.Send(ctx, name, nil); err != nil { // which makes it
 		return nil, err
 	}
-	q := &directQueue{opener: d, name: name, caller: d.caller.Existing(), closing: make(chan struct{})}
+	identity, _, err := d.caller.Identity(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	caller := d.caller.Existing().On(broker.NewBinding(identity))
+	q := &directQueue{opener: d, name: name, caller: caller, closing: make(chan struct{})}
 	d.mu.Lock()
 	d.queues[q] = struct{}{}
 	d.mu.Unlock()

@@ -73,17 +73,6 @@ func (c *Caller) promises(ctx context.Context, name string) (traits driver.Trait
 	return t.traits(b.limits.Load()), Capabilities{DeadLetters: t.deadLetterer() != nil, Peek: t.peeker() != nil}, nil
 }
 
-// Exists reports whether a topic is there. It is authorised like Traits, and may
-// block on I/O. Codes: ErrInvalid, ErrUnavailable.
-func (c Caller) Exists(ctx context.Context, topic string) (bool, error) {
-	c.existing = true
-	_, _, err := c.promises(ctx, topic)
-	if errors.Is(err, driver.ErrNotFound) {
-		return false, nil
-	}
-	return err == nil, err
-}
-
 // Capabilities say which of the optional interfaces of package driver a topic's
 // queue has.
 type Capabilities struct{ DeadLetters, Peek bool }
@@ -127,7 +116,7 @@ func inTopic[R any](ctx context.Context, c *Caller, op, name string, last State,
 	}
 	defer c.done(1)
 	result, err := do(&topicUse{topic: t, broker: b, by: c.holder})
-	b.gone(t, err)
+	c.used(t, err)
 	return result, localised(err, t)
 }
 

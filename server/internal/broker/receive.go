@@ -60,7 +60,7 @@ func (c Caller) Receive(ctx context.Context, topic string, req driver.ReceiveReq
 			return nil, err
 		}
 		deliveries, err := c.receiveFrom(ctx, t, grant, req)
-		retry := !again && b.gone(t, err) && ctx.Err() == nil
+		retry := !again && c.used(t, err) && ctx.Err() == nil
 		t.release(b.now())
 		if !retry {
 			return deliveries, err

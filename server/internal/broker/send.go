@@ -50,7 +50,7 @@ func (c Caller) Send(ctx context.Context, topic string, messages []Outgoing) ([]
 		}
 		sent, err := c.sendTo(ctx, t, messages)
 		c.done(units)
-		retry := !again && b.gone(t, err) && !c.existing
+		retry := !again && c.used(t, err) && !c.existing
 		t.release(b.now())
 		if !retry {
 			return sent, err

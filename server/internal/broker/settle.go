@@ -230,7 +230,7 @@ func settle[E, D any](ctx context.Context, c *Caller, name string, elements []E,
 	}
 	err = how.call(ctx, use, good)
 	c.done(1)
-	b.gone(t, err)
+	c.used(t, err)
 	if batch, ok := errors.AsType[*driver.BatchError](err); err != nil && !ok {
 		return localised(err, t)
 	} else if ok {

@@ -18,9 +18,11 @@ type topic struct {
 	topicKey
 	backend string // the name of the queue
 	queue   driver.Queue
-	leases  leaseTable
-	order   orderBook
-	meter   *metrics.Topic
+	// identity is that of the queue; empty if the backend does not tell.
+	identity string
+	leases   leaseTable
+	order    orderBook
+	meter    *metrics.Topic
 
 	users    atomic.Int32 // calls that use the handle now
 	lastUsed atomic.Int64 // on the broker's clock
@@ -133,10 +135,8 @@ func (t *topicTable) closeAll() error {
 	return errors.Join(errs...)
 }
 
-// use returns the caller's topic, which the caller releases. With create it is
-// made if it is not there. Codes: ErrInvalid (the name), ErrNotFound, ErrFull (the
-// caller's share of queues is used up), and those of the backend.
-func (c *Caller) use(ctx context.Context, op, name string, create bool) (*topic, error) {
+// useAny is use, whatever the caller is bound to.
+func (c *Caller) useAny(ctx context.Context, op, name string, create bool) (*topic, error) {
 	b := c.broker
 	key := topicKey{c.tenant, name}
 	shard := b.topics.shard(key)
@@ -147,7 +147,7 @@ func (c *Caller) use(ctx context.Context, op, name string, create bool) (*topic,
 	if err != nil {
 		return nil, err
 	}
-	opened, err := c.open(ctx, op, backend, name, create && !c.existing)
+	opened, err := c.open(ctx, op, backend, name, create)
 	if err != nil {
 		return nil, named(err, backend, name)
 	}
@@ -178,7 +178,11 @@ func (c *Caller) open(ctx context.Context, op, backend, name string, create bool
 		return nil, err
 	}
 	b.census.add(backend, capability.TokenID{})
-	return &topic{backend: backend, queue: queue}, nil
+	opened := &topic{backend: backend, queue: queue}
+	if identifier, ok := queue.(driver.Identifier); ok {
+		opened.identity = identifier.Identity()
+	}
+	return opened, nil
 }
 
 // enter adds a topic that was opened. If somebody was faster, theirs is used.

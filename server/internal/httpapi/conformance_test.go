@@ -127,7 +127,7 @@ func openMemory(t testing.TB) driver.Opener {
 	return newClient(s.client, "http://mailbox", s.mint(t, ""), func() error { return errors.Join(s.close(), backend.Close()) })
 }
 
-var overMemory = drivertest.Backend{Open: openMemory, Virtual: true}
+var overMemory = drivertest.Backend{Open: openMemory, Virtual: true, ByName: true}
 
 // TestConformance runs the whole suite through HTTP.
 func TestConformance(t *testing.T) { drivertest.Run(t, overMemory) }

@@ -42,6 +42,7 @@ func TestConformanceOnDisk(t *testing.T) {
 		t.Skip("it takes a minute and a half: run without -short")
 	}
 	drivertest.Run(t, drivertest.Backend{
+		ByName: true,
 		Open: func(t testing.TB) driver.Opener {
 			return &unrestarted{openDisk(t, t.TempDir(), capability.NewKeyRing(capability.NewKey()))}
 		},
@@ -75,7 +76,8 @@ func TestConformanceOnDiskInRealTime(t *testing.T) {
 	}
 	ring := capability.NewKeyRing(capability.NewKey()) // it outlives the daemon, as its file does
 	drivertest.Run(t, drivertest.Backend{
-		Open: func(t testing.TB) driver.Opener { return openDisk(t, t.TempDir(), ring) },
+		ByName: true,
+		Open:   func(t testing.TB) driver.Opener { return openDisk(t, t.TempDir(), ring) },
 		Restart: func(t testing.TB, old driver.Opener, _ drivertest.Crash) driver.Opener {
 			if err := old.(*durableClient).Close(); err != nil {
 				t.Error(err)

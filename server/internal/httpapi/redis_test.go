@@ -23,6 +23,7 @@ func TestConformanceOnRedis(t *testing.T) {
 	}
 	server := redistest.Standalone(t)
 	drivertest.Run(t, drivertest.Backend{
+		ByName: true,
 		Open: func(t testing.TB) driver.Opener {
 			redis, err := rueidis.NewClient(server.ClientOption())
 			if err != nil {

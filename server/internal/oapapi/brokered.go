@@ -70,6 +70,7 @@ var (
 	_ Owned    = brokered{}
 	_ Answerer = brokered{}
 	_ Maker    = brokered{}
+	_ Binder   = brokered{}
 	_ Sealer   = brokered{}
 	_ Returner = brokered{}
 )
@@ -94,9 +95,16 @@ func (b brokered) Open(ctx context.Context, topic string) (driver.Traits, bool, 
 	return traits, can.Peek, elsewhere(err)
 }
 
-// Exists implements Maker.
-func (b brokered) Exists(ctx context.Context, topic string) (bool, error) {
-	return elsewhereToo(b.user.Exists(ctx, topic))
+// Identity implements Maker.
+func (b brokered) Identity(ctx context.Context, topic string) (string, bool, error) {
+	identity, exists, err := b.user.Identity(ctx, topic)
+	return identity, exists, elsewhere(err)
+}
+
+// On implements Binder.
+func (b brokered) On(binding *broker.Binding) Caller {
+	b.maker, b.user = b.maker.On(binding), b.user.On(binding)
+	return b
 }
 
 func (b brokered) Send(ctx context.Context, topic string, msgs []driver.Outgoing) ([]driver.Sent, error) {

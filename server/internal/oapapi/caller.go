@@ -8,6 +8,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/share"
+	"github.com/mailboxmq/mailbox/server/internal/broker"
 )
 
 // A Caller does what one capability allows: it is the broker as a connection
@@ -53,10 +54,17 @@ type Returner interface {
 	Returning() Caller
 }
 
+// A Binder is a Caller that tells a queue from others that have had its name.
+type Binder interface {
+	// On returns the same caller, for whom a topic is there only while it is the queue
+	// that the binding is bound to.
+	On(binding *broker.Binding) Caller
+}
+
 // A Maker is a Caller whose Open makes no topics: the first send does.
 type Maker interface {
-	// Exists reports whether a topic is there.
-	Exists(ctx context.Context, topic string) (bool, error)
+	// Identity reports whether a topic is there, and which queue it is if that can be told.
+	Identity(ctx context.Context, topic string) (identity string, exists bool, err error)
 	// SendFirst is Send to a topic that was not there when it was opened; it is
 	// made if it still is not.
 	SendFirst(ctx context.Context, topic string, msgs []driver.Outgoing) ([]driver.Sent, error)

@@ -17,6 +17,7 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/oap"
 	"github.com/mailboxmq/mailbox/internal/share"
+	"github.com/mailboxmq/mailbox/server/internal/broker"
 )
 
 // conn is one connection.
@@ -45,7 +46,7 @@ type conn struct {
 
 	mu         sync.Mutex // guards the fields below
 	queues     map[uint32]*queue
-	handles    map[string]uint32 // of queues, by topic
+	handles    map[opening]uint32 // of queues
 	nextHandle uint32
 	// running are the requests that can be cancelled or get credit.
 	running  map[uint64]*running
@@ -56,9 +57,15 @@ type conn struct {
 // queue is one that the client has open.
 type queue struct {
 	handle uint32
-	opened int // how often, less how often it was closed; guarded by conn.mu
+	opened int     // how often, less how often it was closed; guarded by conn.mu
+	as     opening // guarded by conn.mu
 	topic  string
-	peeker bool
+	// caller does what is asked for; binding is that of the caller, nil if the client goes
+	// by the name.
+	caller  Caller
+	binding *broker.Binding
+	traits  driver.Traits
+	peeker  bool
 	// absent: it did not exist when it was opened, and the first send makes it.
 	absent atomic.Bool
 	// direct: the backend answers from memory, so the reader does the work
@@ -80,7 +87,7 @@ var errElsewhere = errors.New("the server drains")
 func newConn(s *Server, nc net.Conn) *conn {
 	c := &conn{
 		server: s, net: nc, out: newOutput(nc, s.options.WriteTimeout),
-		queues: make(map[uint32]*queue), handles: make(map[string]uint32), running: make(map[uint64]*running),
+		queues: make(map[uint32]*queue), handles: make(map[opening]uint32), running: make(map[uint64]*running),
 	}
 	for i := range c.lanes {
 		c.lanes[i].conn = c

@@ -29,7 +29,7 @@ func (c *conn) dispatch(ctx context.Context, f *oap.Frame) {
 	switch f.Code {
 	case oap.OpSend, oap.OpReceive, oap.OpAck, oap.OpNack, oap.OpExtend, oap.OpExtendGranted, oap.OpBury:
 		c.collect(ctx, f)
-	case oap.OpPing, oap.OpOpen, oap.OpConfigure, oap.OpConfig, oap.OpQueues, oap.OpDelete:
+	case oap.OpPing, oap.OpOpen, oap.OpOpenIdentified, oap.OpConfigure, oap.OpConfig, oap.OpQueues, oap.OpDelete:
 		c.administer(ctx, f)
 	case oap.OpClose, oap.OpPurge, oap.OpStats, oap.OpPurgeDead, oap.OpRedrive, oap.OpDiscard,
 		oap.OpPeek, oap.OpDeadLetters, oap.OpSubscribe:

@@ -103,7 +103,7 @@ func (g *gathering) take(ctx context.Context) {
 		}
 		g.conn.out.room(keptBuffer)
 		req.MaxBytes = min(req.MaxBytes, people*g.conn.receiveBytes())
-		got, err := g.conn.caller.Receive(call, g.queue.topic, req)
+		got, err := g.queue.caller.Receive(call, g.queue.topic, req)
 		got = g.conn.undivided(ctx, g.queue, got, g.req.Max)
 		stopped := call.Err() != nil && ctx.Err() == nil
 		stop()

@@ -90,7 +90,7 @@ func sameReceive(a, b *request) bool { return string(a.payload) == string(b.payl
 func (c *conn) takeFor(ctx context.Context, requests []request, req driver.ReceiveRequest) {
 	look := req
 	look.Max, look.Wait = req.Max*len(requests), min(req.Wait, 0)
-	got, err := c.caller.Receive(ctx, requests[0].queue.topic, look)
+	got, err := requests[0].queue.caller.Receive(ctx, requests[0].queue.topic, look)
 	if err != nil && (req.Wait <= 0 || !errors.Is(err, driver.ErrFull)) {
 		for i := range requests {
 			c.received(ctx, &requests[i], nil, err)
@@ -126,7 +126,7 @@ func (c *conn) await(ctx context.Context, r *request, req driver.ReceiveRequest)
 	c.work.Go(func() {
 		c.out.room(keptBuffer)
 		req.MaxBytes = min(req.MaxBytes, c.receiveBytes())
-		got, err := c.caller.Receive(ctx, waiting.queue.topic, req)
+		got, err := waiting.queue.caller.Receive(ctx, waiting.queue.topic, req)
 		if len(got) == 0 && ctx.Err() != nil {
 			err = context.Cause(ctx)
 		}
@@ -198,7 +198,7 @@ func (c *conn) giveBack(ctx context.Context, q *queue, got []driver.Delivery) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBackTime)
 	defer cancel()
-	caller := c.caller
+	caller := q.caller
 	if returner, ok := caller.(Returner); ok {
 		caller = returner.Returning()
 	}

@@ -15,13 +15,13 @@ import (
 	"github.com/mailboxmq/mailbox/server/internal/oapapi"
 )
 
-// TestAGroupIsNotDividedInAQueueThatWasMadeAnew has a connection keep a queue open
-// that others delete and make with strict groups.
+// TestAGroupIsNotDividedInAQueueThatWasMadeAnew has a connection keep a queue open by its
+// name that others delete and make with strict groups.
 func TestAGroupIsNotDividedInAQueueThatWasMadeAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		backend := membox.New(nil)
 		d := newDaemon(t, backend, oapapi.Options{})
-		r := newRemote(t, d, d.client())
+		r := newRemote(t, d, d.plainClient())
 		other := d.client()
 		defer other.Close()
 		open := func(b driver.Opener) driver.Queue {

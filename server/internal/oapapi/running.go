@@ -209,7 +209,7 @@ func (c *conn) push(ctx context.Context, r *running, correlation uint64, q *queu
 		default:
 		}
 		c.out.room(keptBuffer)
-		got, err := c.caller.Receive(ctx, q.topic, driver.ReceiveRequest{
+		got, err := q.caller.Receive(ctx, q.topic, driver.ReceiveRequest{
 			Max: min(credit, q.maxBatch), MaxBytes: c.receiveBytes(), Visibility: s.Visibility, Wait: q.longWait,
 		})
 		if err != nil {

@@ -54,7 +54,7 @@ func (w *worker) run(ctx context.Context, requests []request) {
 
 // alike does requests of one kind for one queue.
 func (w *worker) alike(ctx context.Context, requests []request) {
-	caller, h := w.conn.caller, &w.conn.holding
+	caller, h := requests[0].queue.caller, &w.conn.holding
 	switch requests[0].code {
 	case oap.OpSend:
 		together(ctx, w, requests, &w.messages, oap.ParseSend, sending(caller, requests[0].queue), w.sent)

@@ -20,6 +20,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // time.
 func overMemory(tenant string, options ...connect.ClientOption) drivertest.Backend {
 	return drivertest.Backend{
+		ByName: true,
 		Open: func(t testing.TB) driver.Opener {
 			d := newDaemon(t, membox.New(nil), broker.Limits{})
 			return newRPCOpener(d, d.mint(t, tenant), options...)
@@ -53,6 +54,7 @@ func TestKeepsItsPromisesUnderLoad(t *testing.T) {
 // overDisk is the same over TCP on loopback and a store on disk, on the real
 // clock.
 var overDisk = drivertest.Backend{
+	ByName: true,
 	Open: func(t testing.TB) driver.Opener {
 		return startOnDisk(t, t.TempDir(), capability.NewKeyRing(capability.NewKey()))
 	},

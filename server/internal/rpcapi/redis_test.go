@@ -22,6 +22,7 @@ func TestConformanceOverLoopbackAndRedis(t *testing.T) {
 	t.Parallel() // it mostly waits
 	server := redistest.Standalone(t)
 	drivertest.Run(t, drivertest.Backend{
+		ByName: true,
 		Open: func(t testing.TB) driver.Opener {
 			client, err := rueidis.NewClient(server.ClientOption())
 			if err != nil {

@@ -1,0 +1,134 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+// A Binding is which queue a client's handle is on, among those that have the topic's name
+// one after the other. It is bound for good by the first operation that succeeds. The zero
+// Binding is not bound.
+type Binding struct {
+	identity atomic.Pointer[string]
+	// Bound is called once, when an operation binds. Nil is not.
+	Bound func(identity string)
+}
+
+// NewBinding returns one that is bound to a queue, or to none if identity is empty.
+func NewBinding(identity string) *Binding {
+	b := new(Binding)
+	if identity != "" {
+		b.identity.Store(&identity)
+	}
+	return b
+}
+
+// Identity names the queue, and is empty if the binding is not bound.
+func (b *Binding) Identity() string {
+	if b == nil {
+		return ""
+	}
+	if identity := b.identity.Load(); identity != nil {
+		return *identity
+	}
+	return ""
+}
+
+// covers reports whether a handle with this binding may use t.
+func (b *Binding) covers(t *topic) bool {
+	bound := b.Identity()
+	return bound == "" || t.identity == "" || bound == t.identity
+}
+
+// bind notes that an operation on t has succeeded.
+func (b *Binding) bind(t *topic) {
+	if b == nil || t.identity == "" || b.identity.Load() != nil {
+		return
+	}
+	if b.identity.CompareAndSwap(nil, &t.identity) && b.Bound != nil {
+		b.Bound(t.identity)
+	}
+}
+
+// On returns the same caller, for whom a topic is there only while it is the queue that the
+// binding is bound to.
+func (c Caller) On(binding *Binding) Caller {
+	c.binding = binding
+	return c
+}
+
+// Identity reports whether a topic is there, and tells it from others of its name if the
+// backend can (driver.Identifier). It is authorised like Traits, and may block on I/O.
+// Codes: ErrInvalid, ErrUnavailable.
+func (c Caller) Identity(ctx context.Context, topic string) (identity string, exists bool, err error) {
+	if err := c.authorizeUse(ctx, topic); err != nil {
+		return "", false, err
+	}
+	b := c.broker
+	if err := b.admit("open", topic, lastForReads); err != nil {
+		return "", false, err
+	}
+	c.existing = true
+	for range 2 {
+		t, err := c.use(ctx, "open", topic, false)
+		if errors.Is(err, driver.ErrNotFound) {
+			return "", false, nil
+		}
+		if err != nil {
+			return "", false, err
+		}
+		alive, err := c.alive(ctx, t)
+		t.release(b.now())
+		if alive || err != nil {
+			return t.identity, alive, err
+		}
+	}
+	return "", false, nil
+}
+
+// alive reports whether the queue of an open topic still exists: another process may have
+// deleted it. If not, the topic is dropped.
+func (c *Caller) alive(ctx context.Context, t *topic) (bool, error) {
+	_, err := t.queue.Stats(ctx)
+	if c.broker.gone(t, err) {
+		return false, nil
+	}
+	return err == nil, localised(err, t)
+}
+
+// used notes how an operation on a topic ended, and reports whether its queue was deleted.
+func (c *Caller) used(t *topic, err error) (gone bool) {
+	if err == nil {
+		c.binding.bind(t)
+	}
+	return c.broker.gone(t, err)
+}
+
+// use returns the caller's topic, which the caller releases. With create it is made if it
+// is not there. Codes: ErrInvalid (the name), ErrNotFound, ErrFull (the caller's share of
+// queues is used up), and those of the backend.
+func (c *Caller) use(ctx context.Context, op, name string, create bool) (*topic, error) {
+	create = create && !c.existing && c.binding.Identity() == ""
+	t, err := c.useAny(ctx, op, name, create)
+	if err != nil || c.binding.covers(t) {
+		return t, err
+	}
+	// One of the two is deleted: the queue of the binding, or the one that is open here.
+	alive, err := c.alive(ctx, t)
+	t.release(c.broker.now())
+	if err != nil {
+		return nil, err
+	}
+	if !alive {
+		if t, err = c.useAny(ctx, op, name, false); err != nil || c.binding.covers(t) {
+			return t, err
+		}
+		t.release(c.broker.now())
+	}
+	return nil, &driver.Error{
+		Code: driver.ErrNotFound, Op: op, Queue: name, Detail: "queue was deleted; open the new one of this name again",
+	}
+}
