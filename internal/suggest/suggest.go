@@ -1,4 +1,4 @@
-// Package suggest finds what somebody meant who mistyped a name.
+// Package suggest finds the name that was meant by a mistyped one.
 package suggest
 
 // Closest returns the name in known that is nearest to word, or "" if none is near:
