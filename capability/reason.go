@@ -2,7 +2,6 @@ package capability
 
 import (
 	"errors"
-	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
 )
@@ -95,10 +94,4 @@ func (r Reason) Code() driver.Code {
 func ReasonOf(err error) Reason {
 	reason, _ := errors.AsType[Reason](err)
 	return reason
-}
-
-// refusal makes an error of a reason. subject names the token without giving
-// it away.
-func refusal(reason Reason, topic, subject string, retryAfter time.Duration) error {
-	return &driver.Error{Code: reason.Code(), Op: "authorize", Queue: topic, Detail: subject, RetryAfter: retryAfter, Err: reason}
 }

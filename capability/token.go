@@ -37,8 +37,11 @@ func Parse(text string) (Token, error) {
 }
 
 // ParseBinary is Parse for the binary form of a macaroon, version 2. It keeps a
-// copy of the bytes.
+// copy of the bytes. No bytes at all are ReasonMissing.
 func ParseBinary(binary []byte) (Token, error) {
+	if len(binary) == 0 {
+		return Token{}, refusal(ReasonMissing, &Request{}, nil, 0)
+	}
 	if len(binary) > MaxTokenBytes {
 		return Token{}, malformed()
 	}
@@ -58,7 +61,7 @@ func adopt(binary []byte) (Token, error) {
 	return Token{seal(binary)}, nil
 }
 
-func malformed() error { return refusal(ReasonMalformed, "", "", 0) }
+func malformed() error { return refusal(ReasonMalformed, &Request{}, nil, 0) }
 
 // IsZero reports whether t is no token.
 func (t Token) IsZero() bool { return len(t.binary.bytes()) == 0 }

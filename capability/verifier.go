@@ -134,6 +134,7 @@ func (v *Verifier) AuthorizeUse(ctx context.Context, token Token, request Reques
 	}
 	request.Operation, request.Load = known.grant.scope.operations.first(), Load{Messages: 1}
 	if reason := v.judgeRequest(known, &request, wall); reason != "" {
+		request.Operation = 0
 		return nil, v.refuse(reason, &request, known)
 	}
 	return known.grant, nil
@@ -331,7 +332,7 @@ func (v *Verifier) admit(known *verdict, request *Request, wall int64) (*Grant, 
 	}
 	if len(g.scope.quotas) > 0 && metered.has(request.Operation) {
 		if retryAfter, ok := v.meter.take(g, request); !ok {
-			return nil, refusal(ReasonQuota, request.Topic, g.String(), retryAfter)
+			return nil, refusal(ReasonQuota, request, &g.scope, retryAfter)
 		}
 	}
 	return g, nil
@@ -368,11 +369,11 @@ func (v *Verifier) refuse(reason Reason, request *Request, known *verdict) error
 	if v.burstEnds(v.clock.monotonic()) {
 		v.Purge()
 	}
-	subject := ""
+	var s *scope
 	if known != nil {
-		subject = known.grant.String()
+		s = &known.grant.scope
 	}
-	return refusal(reason, request.Topic, subject, 0)
+	return refusal(reason, request, s, 0)
 }
 
 // burstEnds counts a refusal and reports whether it is the one too many of its

@@ -203,17 +203,13 @@ func (m *messengers) why(ctx context.Context, queue string, err error) error {
 	if errors.Is(err, driver.ErrUnavailable) {
 		return m.unreached(ctx, err)
 	}
-	unauthenticated, forbidden := errors.Is(err, driver.ErrUnauthenticated), errors.Is(err, driver.ErrForbidden)
-	if !unauthenticated && !forbidden || capability.ReasonOf(err) != "" {
+	if !errors.Is(err, driver.ErrUnauthenticated) || capability.ReasonOf(err) != "" {
 		return err
 	}
 	// This is answered to whoever may do anything with the queue.
 	said := m.api.ask(ctx, question{path: "/v1/traits", body: topicBody{queue}}, nil)
-	switch {
-	case capability.ReasonOf(said) != "":
+	if capability.ReasonOf(said) != "" {
 		return said
-	case said == nil && forbidden:
-		return &driver.Error{Code: driver.ErrForbidden, Queue: queue, Err: capability.ReasonOperation}
 	}
 	return err
 }

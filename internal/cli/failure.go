@@ -129,7 +129,7 @@ func explainDriver(e *driver.Error) *failure {
 	case driver.ErrUnauthenticated:
 		return refusedToken(e)
 	case driver.ErrForbidden:
-		return &failure{exit: exitToken, code: "forbidden", sentence: "the token does not allow this" + inParentheses(string(capability.ReasonOf(e)), e.Queue), advice: "look at what it allows with mailbox cap inspect, and ask for another if need be"}
+		return forbidden(e)
 	case driver.ErrNotFound:
 		return notFound(e, queue)
 	case driver.ErrReceiptExpired, driver.ErrSettled:
@@ -146,11 +146,27 @@ func explainDriver(e *driver.Error) *failure {
 	return &failure{exit: exitFailed, code: codeName(e.Code), sentence: because(e)}
 }
 
+// forbidden says what the token does not allow, as the daemon said it; an earlier
+// daemon says only the reason.
+func forbidden(e *driver.Error) *failure {
+	f := &failure{
+		exit: exitToken, code: "forbidden", sentence: "the token does not allow this" + inParentheses(string(capability.ReasonOf(e)), e.Queue),
+		advice: "ask for a token that does; mailbox cap inspect shows all that this one allows",
+	}
+	if strings.HasPrefix(e.Detail, "token ") {
+		f.sentence = "the " + e.Detail
+	}
+	return f
+}
+
 func refusedToken(e *driver.Error) *failure {
 	f := &failure{exit: exitToken, code: "unauthenticated", sentence: "the daemon does not accept the token", advice: "see what is wrong with it with mailbox doctor"}
+	if strings.HasPrefix(e.Detail, "token ") {
+		f.sentence, f.advice, _ = strings.Cut("the "+e.Detail, "; ")
+	}
 	switch capability.ReasonOf(e) {
 	case capability.ReasonExpired:
-		f.sentence, f.advice = "the token has expired", "mint another with mailbox cap mint; the operator's is made anew when the daemon starts"
+		f.advice = "make a new one with mailbox cap mint; the operator gets one whenever the daemon starts"
 	case capability.ReasonNotGenuine:
 		f.sentence, f.advice = "the token is not one of this daemon's", "it may be that of another daemon: name the right one with --token-file, or the right daemon with --addr"
 	case capability.ReasonRevoked:
@@ -158,7 +174,7 @@ func refusedToken(e *driver.Error) *failure {
 	case capability.ReasonKeyRetired:
 		f.sentence, f.advice = "the key that made the token was retired", "ask the operator for another"
 	case capability.ReasonNotYetValid:
-		f.sentence, f.advice = "the token is not good yet", "see from when with mailbox cap inspect, and compare clocks with mailbox doctor"
+		f.advice = "see from when with mailbox cap inspect, and compare clocks with mailbox doctor"
 	}
 	return f
 }
@@ -212,6 +228,8 @@ func because(e *driver.Error) string {
 var fields = map[string]string{
 	"Body": "the body has", "DedupKey": "the key", "Delay": "--delay", "Group": "--group", "ReplyTo": "--reply-to",
 	"CorrelationID": "--correlation-id", "Attributes": "the attributes:", "Visibility": "--visibility", "Wait": "--wait", "Max": "--max",
+	"payload_b64": "the body has", "idem_key": "the key", "delay_ms": "--delay", "group": "--group", "reply_to": "--reply-to",
+	"correlation_id": "--correlation-id", "attrs": "the attributes:", "visibility_ms": "--visibility", "wait_ms": "--wait",
 	"name": "the name of the queue", "topic": "the name of the queue", "MaxDeliveries": "--max-attempts",
 	"max_attempts": "--max-attempts", "max_messages": "--max-messages", "max_bytes": "--max-bytes", "max_in_flight": "--max-in-flight",
 	"max_dead": "--max-dead", "dedup_window_ms": "--dedup-window", "dedup_max": "--dedup-max", "max_hold": "--max-hold",

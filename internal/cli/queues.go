@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/spelling"
 )
 
 func plainNumber(n int) string { return strconv.Itoa(n) }
@@ -299,7 +300,7 @@ func (s *shell) nameQueue(ctx context.Context, err error) error {
 		return err
 	}
 	f := *explain(err)
-	if near := nearest(e.Queue, s.queueNames(ctx)); near != "" {
+	if near := spelling.Nearest(e.Queue, s.queueNames(ctx)); near != "" {
 		f.advice = fmt.Sprintf("did you mean %s?", printable([]byte(near), 60))
 	}
 	return &f

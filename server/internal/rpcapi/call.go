@@ -77,7 +77,7 @@ func bearer(r *http.Request) (capability.Token, error) {
 	scheme, text, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if !strings.EqualFold(scheme, "Bearer") || text == "" {
 		return capability.Token{}, &driver.Error{
-			Code: driver.ErrUnauthenticated, Op: "authorize", Err: capability.ReasonMissing, Detail: "there is no Bearer token",
+			Code: driver.ErrUnauthenticated, Op: "authorize", Err: capability.ReasonMissing, Detail: "there is no token; send it in the header Authorization: Bearer TOKEN",
 		}
 	}
 	return capability.Parse(text)

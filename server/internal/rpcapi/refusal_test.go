@@ -88,6 +88,9 @@ func TestErrorsHaveTheirDetails(t *testing.T) {
 			if connect.CodeOf(err) != test.grpc || detail.GetCode() != test.code || detail.GetCorrId() != "trace-7" {
 				t.Errorf("%s: got %v with %v", test.name, err, detail)
 			}
+			if says := `token does not allow "purge" on queue "orders"; it allows stats on all queues`; test.code == "E_CAP_SCOPE" && !strings.Contains(err.Error(), says) {
+				t.Errorf("got %v, want %s", err, says)
+			}
 			e, _ := errors.AsType[*connect.Error](err)
 			retries := detail.GetRetryAfterMs() > 0
 			if retries != (test.code == "E_UNAVAILABLE") || retries != (e.Meta().Get("Retry-After") != "") || retries != (retryInfo(e) > 0) {

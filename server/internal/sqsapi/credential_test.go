@@ -66,6 +66,10 @@ func TestACapabilityAllowsWhatItSaysAndNoMore(t *testing.T) {
 				t.Errorf("%s: the status is not 403: %v", what, err)
 			}
 		}
+		err := second(sender.ReceiveMessage(t.Context(), &sqs.ReceiveMessageInput{QueueUrl: queue}))
+		if want := `because the token does not allow "recv" on queue "orders"; it allows send on orders`; err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "sqs:receivemessage") {
+			t.Errorf("got %v, want %s", err, want)
+		}
 		m := worker.one(queue)
 		if err := worker.change(queue, m, 60); err != nil {
 			t.Error(err)

@@ -44,23 +44,27 @@ func faultOf(err error, r *request) *sqswire.Error {
 
 // refusalOf says why a capability was refused.
 func refusalOf(err error, reason capability.Reason, r *request) *sqswire.Error {
+	queue, detail := "", string(reason)
+	if e, ok := errors.AsType[*driver.Error](err); ok {
+		queue, detail = e.Queue, e.Detail
+	}
 	switch reason {
 	case capability.ReasonExpired:
-		return sqswire.ExpiredToken.Default()
+		return sqswire.ExpiredToken.Withf("%s: %s", sqswire.ExpiredToken.Default().Message, detail)
 	case capability.ReasonQuota:
-		return sqswire.Throttling.Default()
+		return sqswire.Throttling.Withf("Rate exceeded: %s", detail)
 	case capability.ReasonMissing, capability.ReasonMalformed, capability.ReasonNotGenuine, capability.ReasonRevoked, capability.ReasonKeyRetired:
-		return sqswire.UnrecognizedClient.Default()
+		return sqswire.UnrecognizedClient.Withf("%s The %s.", sqswire.UnrecognizedClient.Default().Message, strings.TrimPrefix(detail, "the "))
 	}
 	if !errors.Is(err, driver.ErrForbidden) || r == nil {
 		return sqswire.AccessDenied.Default()
 	}
 	resource := "*"
-	if e, ok := errors.AsType[*driver.Error](err); ok && e.Queue != "" {
-		resource = r.arn(e.Queue)
+	if queue != "" {
+		resource = r.arn(queue)
 	}
-	return sqswire.AccessDenied.Withf("User: arn:aws:iam::%s:user/%s is not authorized to perform: sqs:%s on resource: %s because the capability does not allow it (%s)",
-		r.account, r.caller.TokenID(), strings.ToLower(string(r.action)), resource, reason)
+	return sqswire.AccessDenied.Withf("User: arn:aws:iam::%s:user/%s is not authorized to perform: sqs:%s on resource: %s because the %s",
+		r.account, r.caller.TokenID(), strings.ToLower(string(r.action)), resource, detail)
 }
 
 // outOfRange is the error for a number that is outside its bounds.

@@ -1,4 +1,4 @@
-package cli
+package spelling
 
 import "testing"
 
@@ -8,7 +8,7 @@ func TestNearestFindsTypingErrorsAndNothingElse(t *testing.T) {
 		"sned": "send", "snd": "send", "sendd": "send", "stat": "stats", "que": "queues", "lst": "ls", "dely": "delay", "deLay": "delay",
 		"": "", "x": "", "zz": "", "nothing": "", "sent-mail": "",
 	} {
-		if got := nearest(word, candidates); got != want {
+		if got := Nearest(word, candidates); got != want {
 			t.Errorf("nearest to %q is %q, want %q", word, got, want)
 		}
 	}
