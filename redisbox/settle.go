@@ -70,7 +70,7 @@ func (h *handle) DeadLetter(ctx context.Context, burials []driver.Burial) error 
 		if !burial.Reason.Valid() {
 			return burial.Receipt, "", "", &driver.Error{
 				Code: driver.ErrInvalid, Field: "Reason",
-				Detail: fmt.Sprintf("%q is not one of the reasons of package driver", burial.Reason),
+				Detail: fmt.Sprintf("%q is not a reason; want max_attempts, fatal, parse, integrity, expired or operator", burial.Reason),
 			}
 		}
 		return burial.Receipt, "b", packBurial(burial.Reason, burial.Error, burial.ErrorType), nil

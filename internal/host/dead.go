@@ -21,7 +21,7 @@ func (h *handle) DeadLetter(ctx context.Context, burials []driver.Burial) error 
 		if !burial.Reason.Valid() {
 			settling.fail(i, &driver.Error{
 				Code: driver.ErrInvalid, Op: "dead-letter", Queue: h.name, Field: "Reason",
-				Detail: fmt.Sprintf("%q is not one of the reasons of package driver", burial.Reason),
+				Detail: fmt.Sprintf("%q is not a reason; want max_attempts, fatal, parse, integrity, expired or operator", burial.Reason),
 			})
 			continue
 		}

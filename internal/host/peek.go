@@ -48,11 +48,11 @@ func (h *handle) checkQuery(query driver.Query) error {
 		return invalid("OlderThan", fmt.Sprintf("%v is negative", query.OlderThan))
 	}
 	if query.Reason != "" && !query.Reason.Valid() {
-		return invalid("Reason", fmt.Sprintf("%q is not one of the reasons of package driver", query.Reason))
+		return invalid("Reason", fmt.Sprintf("%q is not a reason; want max_attempts, fatal, parse, integrity, expired or operator", query.Reason))
 	}
 	for _, state := range query.States {
 		if _, ok := engineStates[state]; !ok {
-			return invalid("States", fmt.Sprintf("%q is not one of the states of package driver", state))
+			return invalid("States", fmt.Sprintf("%q is not a state; want ready, delayed, in flight or dead", state))
 		}
 	}
 	return nil

@@ -31,6 +31,9 @@ type errorBody struct {
 
 func (c *call) errorBody(err error) (errorBody, wireerr.Error) {
 	w := wireerr.Of(err)
+	if w.Field == "payload" {
+		w.Field = "payload_b64" // as JSON has it
+	}
 	return errorBody{
 		Code: w.Code, Message: w.Message(), CorrID: c.corr, Kind: w.Kind, Reason: w.Reason, Op: w.Op, Topic: w.Topic,
 		MessageID: w.MessageID, Field: w.Field, Detail: w.Detail, RetryAfter: duration(w.RetryAfter),

@@ -38,6 +38,13 @@ var RequestTypes = map[string]reflect.Type{
 	"/v1/keys/retire":      reflect.TypeFor[keyRequest](),
 }
 
+// QueryTypes are what queries are read into, by method and path.
+var QueryTypes = map[string]reflect.Type{
+	"POST /v1/queues/{topic}/messages": reflect.TypeFor[sendBodyQuery](),
+	"GET /v1/queues/{topic}/messages":  reflect.TypeFor[peekQuery](),
+	"GET /v1/queues/{topic}/stats":     reflect.TypeFor[struct{}](),
+}
+
 // DecodeStrictly is for the fuzzer.
 var DecodeStrictly = decodeStrictly
 

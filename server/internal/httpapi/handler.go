@@ -88,7 +88,7 @@ func New(options Options) *Handler {
 		h.log = slog.New(slog.DiscardHandler)
 	}
 	for _, route := range routes {
-		h.mux.Handle(route.Method+" "+route.Path, h.route(route))
+		h.mux.Handle(route.pattern(), h.route(route))
 	}
 	return h
 }
@@ -107,6 +107,14 @@ type Route struct {
 	open   bool // needs no token
 	alone  bool // is on a listener where nothing needs a token
 	serve  func(h *Handler, c *call) error
+}
+
+// pattern is the route in the words of http.ServeMux, where "/" would be every path.
+func (r Route) pattern() string {
+	if r.Path == "/" {
+		return r.Method + " /{$}"
+	}
+	return r.Method + " " + r.Path
 }
 
 // Routes lists all of them, for the test that holds the description of the
@@ -144,12 +152,16 @@ func init() {
 		{Method: "POST", Path: "/v1/queues/configure", serve: (*Handler).configure},
 		{Method: "POST", Path: "/v1/queues/get", serve: (*Handler).config},
 		{Method: "POST", Path: "/v1/queues/delete", serve: (*Handler).remove},
+		{Method: "POST", Path: "/v1/queues/{topic}/messages", serve: (*Handler).sendBody},
+		{Method: "GET", Path: "/v1/queues/{topic}/messages", serve: (*Handler).peekPage},
+		{Method: "GET", Path: "/v1/queues/{topic}/stats", serve: (*Handler).statsPage},
 		{Method: "POST", Path: "/v1/ping", serve: (*Handler).ping},
 		{Method: "POST", Path: "/v1/caps/mint", serve: (*Handler).mint},
 		{Method: "POST", Path: "/v1/caps/revoke", serve: (*Handler).revoke},
 		{Method: "POST", Path: "/v1/keys/list", serve: (*Handler).keys},
 		{Method: "POST", Path: "/v1/keys/rotate", serve: (*Handler).rotateKeys},
 		{Method: "POST", Path: "/v1/keys/retire", serve: (*Handler).retireKey},
+		{Method: "GET", Path: "/", open: true, serve: (*Handler).index},
 		{Method: "GET", Path: "/healthz", open: true, serve: (*Handler).healthy},
 		{Method: "GET", Path: "/readyz", open: true, serve: (*Handler).ready},
 		{Method: "GET", Path: "/metrics", serve: (*Handler).metrics},
@@ -160,7 +172,7 @@ func init() {
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if _, pattern := h.mux.Handler(r); pattern == "" {
 		c := h.newCall(w, r)
-		c.fail(&driver.Error{Code: driver.ErrNotFound, Op: r.Method, Detail: "there is no such path, or not with this method"}) //nolint:contextcheck // a call has its request's context
+		c.fail(unknownPath(r.Method, r.URL.Path)) //nolint:contextcheck // a call has its request's context
 		return
 	}
 	h.mux.ServeHTTP(w, r)
@@ -274,7 +286,7 @@ func (c *call) genuine() bool {
 func bearer(r *http.Request) (capability.Token, error) {
 	scheme, text, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if !strings.EqualFold(scheme, "Bearer") || text == "" {
-		return capability.Token{}, &driver.Error{Code: driver.ErrUnauthenticated, Op: "authorize", Err: capability.ReasonMissing, Detail: "there is no Bearer token"}
+		return capability.Token{}, &driver.Error{Code: driver.ErrUnauthenticated, Op: "authorize", Err: capability.ReasonMissing, Detail: "there is no token; send it in the header Authorization: Bearer TOKEN"}
 	}
 	return capability.Parse(text)
 }

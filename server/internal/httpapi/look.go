@@ -114,6 +114,10 @@ func (h *Handler) peek(c *call) error {
 	if r.Topic == "" {
 		return required("topic")
 	}
+	return h.peekFor(c, &r)
+}
+
+func (h *Handler) peekFor(c *call, r *peekRequest) error {
 	query := driver.Query{
 		ID: r.MessageID, Attributes: r.Attributes, OlderThan: time.Duration(r.OlderThanMS), Reason: driver.Reason(r.Reason), Limit: r.Limit,
 	}

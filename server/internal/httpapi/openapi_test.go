@@ -76,7 +76,7 @@ func TestTheDescriptionAndTheHandlersAgreeOnPaths(t *testing.T) {
 func TestTheDescriptionAndTheHandlersAgreeOnRequests(t *testing.T) {
 	document := readDescription(t)
 	for _, route := range httpapi.Routes() {
-		if route.Method != "POST" {
+		if _, raw := httpapi.QueryTypes[route.Method+" "+route.Path]; raw || route.Method != "POST" {
 			continue
 		}
 		request, ok := httpapi.RequestTypes[route.Path]
@@ -86,6 +86,34 @@ func TestTheDescriptionAndTheHandlersAgreeOnRequests(t *testing.T) {
 		}
 		schema := at(t, document, document, "paths", route.Path, "post", "requestBody", "content", "application/json", "schema")
 		compareObject(t, document, route.Path, schema, request)
+	}
+}
+
+func TestTheDescriptionAndTheHandlersAgreeOnQueries(t *testing.T) {
+	document := readDescription(t)
+	for _, route := range httpapi.Routes() {
+		operation := at(t, document, document, "paths", route.Path, strings.ToLower(route.Method))
+		described := make(map[string]tree)
+		parameters, _ := operation["parameters"].([]any)
+		for _, p := range parameters {
+			if parameter := at(t, document, p.(tree)); parameter["in"] == "query" {
+				described[parameter["name"].(string)] = at(t, document, parameter, "schema")
+			}
+		}
+		if read := httpapi.QueryTypes[route.Method+" "+route.Path]; read != nil {
+			for i := range read.NumField() {
+				name := read.Field(i).Tag.Get("json")
+				if schema, ok := described[name]; ok {
+					compareValue(t, document, route.Path+" "+name, schema, read.Field(i).Type)
+				} else {
+					t.Errorf("%s %s reads %s, which is not described", route.Method, route.Path, name)
+				}
+				delete(described, name)
+			}
+		}
+		for name := range described {
+			t.Errorf("%s %s does not read %s", route.Method, route.Path, name)
+		}
 	}
 }
 

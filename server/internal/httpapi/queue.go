@@ -35,6 +35,10 @@ func (h *Handler) stats(c *call) error {
 	if err != nil {
 		return err
 	}
+	return h.statsFor(c, topic)
+}
+
+func (h *Handler) statsFor(c *call, topic string) error {
 	stats, err := c.caller.Stats(c.ctx(), topic)
 	if err != nil {
 		return err

@@ -7,20 +7,23 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"unicode/utf8"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/spelling"
 )
 
 // decodeStrictly reads one JSON object into the struct that target points to.
 // Field names are those of the json tags, byte by byte. A field that is unknown
-// or given twice, a value of another type, null, text that is no UTF-8 and
-// anything behind the object are ErrEncoding. What is read is never repeated in
-// the error.
+// or given twice, a value of another type, null, text that is not UTF-8 and
+// anything behind the object are ErrEncoding. Names of fields are repeated in the
+// error, values never.
 //
 // Fields are strings, integers, durations, booleans, pointers to these for what may be
 // absent, maps of strings, byte slices (base64 with padding), slices of strings,
@@ -74,7 +77,7 @@ var durationType = reflect.TypeFor[duration]()
 func (d *strictDecoder) token(field string) (json.Token, error) {
 	token, err := d.json.Token()
 	if err != nil {
-		return nil, schemaError(field, "is no JSON")
+		return nil, schemaError(field, "is not valid JSON")
 	}
 	if text, ok := token.(string); ok && !d.replacementAllowed && strings.ContainsRune(text, utf8.RuneError) {
 		return nil, schemaError(field, "has half of a surrogate pair")
@@ -89,13 +92,13 @@ func (d *strictDecoder) open(delimiter json.Delim, field, what string) error {
 		return err
 	}
 	if token != delimiter {
-		return schemaError(field, "is no "+what)
+		return schemaError(field, "want "+what)
 	}
 	return nil
 }
 
 func (d *strictDecoder) object(target reflect.Value, field string) error {
-	if err := d.open('{', field, "object"); err != nil {
+	if err := d.open('{', field, "an object"); err != nil {
 		return err
 	}
 	fields := fieldsOf(target.Type())
@@ -107,13 +110,26 @@ func (d *strictDecoder) object(target reflect.Value, field string) error {
 		}
 		index, known := fields[key]
 		if !known {
-			return schemaError(field, "has a field that is not known here")
+			return schemaError(field, unknownField(key, fields))
 		}
 		if err := d.value(target.Field(index), key); err != nil {
 			return err
 		}
 	}
-	return d.open('}', field, "object")
+	return d.open('}', field, "an object")
+}
+
+// unknownField says that there is no field of this name, and which was likely meant.
+func unknownField(key string, fields map[string]int) string {
+	names := slices.Sorted(maps.Keys(fields))
+	detail := fmt.Sprintf("unknown field %.60q; ", key)
+	if near := spelling.Nearest(key, names); near != "" {
+		return detail + fmt.Sprintf("did you mean %q?", near)
+	}
+	if len(names) == 0 {
+		return detail + "want none"
+	}
+	return detail + "want " + strings.Join(names, ", ")
 }
 
 func (d *strictDecoder) key(field string, seen map[string]bool) (string, error) {
@@ -123,7 +139,7 @@ func (d *strictDecoder) key(field string, seen map[string]bool) (string, error) 
 	}
 	key, _ := token.(string) // within an object there is nothing else
 	if seen[key] {
-		return "", schemaError(field, "has a field twice")
+		return "", schemaError(field, fmt.Sprintf("field %.60q is given twice", key))
 	}
 	seen[key] = true
 	return key, nil
@@ -155,41 +171,41 @@ func setScalar(target reflect.Value, token json.Token, field string) error {
 	case reflect.String:
 		text, ok := token.(string)
 		if !ok {
-			return schemaError(field, "is no string")
+			return schemaError(field, "want a string")
 		}
 		target.SetString(text)
 	case reflect.Bool:
 		value, ok := token.(bool)
 		if !ok {
-			return schemaError(field, "is neither true nor false")
+			return schemaError(field, "want true or false")
 		}
 		target.SetBool(value)
 	case reflect.Int, reflect.Int64:
 		number, ok := token.(json.Number)
 		if !ok {
-			return schemaError(field, "is no number")
+			return schemaError(field, "want a number")
 		}
 		if target.Type() == durationType {
 			value, ok := parseDuration(number)
 			if !ok {
-				return schemaError(field, "is no number of milliseconds with up to six decimals")
+				return schemaError(field, "want a number of milliseconds with up to six decimals")
 			}
 			target.SetInt(int64(value))
 			return nil
 		}
 		value, err := strconv.ParseInt(number.String(), 10, 64)
 		if err != nil {
-			return schemaError(field, "is no whole number of at most 63 bits")
+			return schemaError(field, "want a whole number of at most 63 bits")
 		}
 		target.SetInt(value)
 	case reflect.Slice:
 		text, ok := token.(string)
 		if !ok {
-			return schemaError(field, "is no string")
+			return schemaError(field, "want a string")
 		}
 		data, err := base64.StdEncoding.Strict().DecodeString(text)
 		if err != nil || base64.StdEncoding.EncodedLen(len(data)) != len(text) {
-			return schemaError(field, "is no base64 with padding")
+			return schemaError(field, "want base64 with padding")
 		}
 		target.SetBytes(data)
 	default:
@@ -199,7 +215,7 @@ func setScalar(target reflect.Value, token json.Token, field string) error {
 }
 
 func (d *strictDecoder) list(target reflect.Value, field string) error {
-	if err := d.open('[', field, "list"); err != nil {
+	if err := d.open('[', field, "a list"); err != nil {
 		return err
 	}
 	list := reflect.MakeSlice(target.Type(), 0, 0)
@@ -211,11 +227,11 @@ func (d *strictDecoder) list(target reflect.Value, field string) error {
 		list = reflect.Append(list, element)
 	}
 	target.Set(list)
-	return d.open(']', field, "list")
+	return d.open(']', field, "a list")
 }
 
 func (d *strictDecoder) stringMap(target reflect.Value, field string) error {
-	if err := d.open('{', field, "object"); err != nil {
+	if err := d.open('{', field, "an object"); err != nil {
 		return err
 	}
 	values, seen := make(map[string]string), make(map[string]bool)
@@ -230,10 +246,10 @@ func (d *strictDecoder) stringMap(target reflect.Value, field string) error {
 		}
 		text, ok := token.(string)
 		if !ok {
-			return schemaError(field, "has a value that is no string")
+			return schemaError(field, "want strings as values")
 		}
 		values[key] = text
 	}
 	target.Set(reflect.ValueOf(values))
-	return d.open('}', field, "object")
+	return d.open('}', field, "an object")
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
@@ -111,6 +112,35 @@ type Error struct {
 	RetryAfter time.Duration
 }
 
+// fields are what the fields of package driver are called in requests, where
+// fieldName does not find it out.
+var fields = map[string]string{
+	"Body": "payload", "DedupKey": "idem_key", "Delay": "delay_ms", "Group": "group", "ReplyTo": "reply_to",
+	"CorrelationID": "correlation_id", "Attributes": "attrs", "Visibility": "visibility_ms", "Wait": "wait_ms",
+	"Max": "max_messages", "MaxBytes": "max_bytes", "Limit": "limit", "States": "states", "OlderThan": "older_than_ms",
+	"Reason": "reason", "Cause": "reason", "ID": "msg_id", "name": "topic", "MaxDeliveries": "max_attempts",
+	"DedupWindow": "dedup_window_ms", "RetainReady": "retain_ready_ms", "RetainDead": "retain_dead_ms", "MaxHold": "max_hold_ms",
+}
+
+// fieldName is what a request calls a field of package driver: the settings of a
+// queue have the same words with underscores between them.
+func fieldName(field string) string {
+	if name, ok := fields[field]; ok {
+		return name
+	}
+	if strings.Contains(field, "-") { // a header
+		return field
+	}
+	var b strings.Builder
+	for i, r := range field {
+		if unicode.IsUpper(r) && i > 0 {
+			b.WriteByte('_')
+		}
+		b.WriteRune(unicode.ToLower(r))
+	}
+	return b.String()
+}
+
 // leastRetry is what a client is told to wait at least where it should try again
 // and nobody knows when.
 const leastRetry = time.Second
@@ -130,7 +160,7 @@ func Of(err error) Error {
 	}
 	w := Error{
 		Code: CodeUnavailable, Kind: "unavailable", Reason: string(capability.ReasonOf(err)), Op: e.Op, Topic: e.Queue,
-		MessageID: e.MessageID, Field: e.Field, Detail: e.Detail, RetryAfter: e.RetryAfter,
+		MessageID: e.MessageID, Field: fieldName(e.Field), Detail: e.Detail, RetryAfter: e.RetryAfter,
 	}
 	for _, k := range kinds {
 		if k.code == e.Code {

@@ -45,13 +45,25 @@ func codes(t *testing.T) map[string]driver.Code {
 
 func TestEveryCodeTravelsAndComesBack(t *testing.T) {
 	for name, code := range codes(t) {
-		sent := &driver.Error{Code: code, Op: "send", Queue: "orders", MessageID: "7", Field: "Body", Detail: "at most 9", RetryAfter: 1500 * time.Millisecond}
+		sent := &driver.Error{Code: code, Op: "send", Queue: "orders", MessageID: "7", Field: "receipt", Detail: "at most 9", RetryAfter: 1500 * time.Millisecond}
 		wire := wireerr.Of(fmt.Errorf("wrapped: %w", sent))
 		if back := wire.Driver(); !errors.Is(back, code) || back.Error() != sent.Error() {
 			t.Errorf("%s: %v came back as %v", name, sent, back)
 		}
 		if wire.Row().HTTP < 400 || wire.Row().GRPC == 0 {
 			t.Errorf("%s has no status: %+v", name, wire.Row())
+		}
+	}
+}
+
+func TestFieldsAreSpelledAsInRequests(t *testing.T) {
+	for field, want := range map[string]string{
+		"Body": "payload", "DedupKey": "idem_key", "Visibility": "visibility_ms", "name": "topic", "MaxDeliveries": "max_attempts",
+		"MaxInFlight": "max_in_flight", "StrictGroups": "strict_groups", "MaxHold": "max_hold_ms", "msg_ids": "msg_ids", "": "",
+		"X-Idempotency-Mode": "X-Idempotency-Mode",
+	} {
+		if got := wireerr.Of(&driver.Error{Code: driver.ErrInvalid, Field: field}).Field; got != want {
+			t.Errorf("%s is %s on the wire, want %s", field, got, want)
 		}
 	}
 }

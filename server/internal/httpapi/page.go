@@ -1,0 +1,150 @@
+package httpapi
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"reflect"
+	"strings"
+	"time"
+
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/spelling"
+	"github.com/mailboxmq/mailbox/server/internal/broker"
+)
+
+// Here is what people use with curl: paths that name a queue, values in the query,
+// and bodies as they are.
+
+// index is GET /: what this is and where to go on.
+func (h *Handler) index(c *call) error {
+	response := struct {
+		Name          string   `json:"name"`
+		Version       string   `json:"version,omitempty"`
+		Documentation []string `json:"documentation"`
+		Endpoints     []string `json:"endpoints"`
+	}{Name: "mailboxd", Version: h.options.Version, Documentation: []string{"docs/http.md", "docs/access.md", "api/openapi.yaml"}}
+	for _, route := range routes {
+		response.Endpoints = append(response.Endpoints, route.Method+" "+route.Path)
+	}
+	return c.ok(response)
+}
+
+// unknownPath is the error of a request that no route is for.
+func unknownPath(method, path string) error {
+	var paths, methods []string
+	for _, route := range routes {
+		if route.Path == path {
+			methods = append(methods, route.Method)
+		}
+		paths = append(paths, route.Path)
+	}
+	detail := fmt.Sprintf("there is no %.60q; GET / lists all paths", path)
+	switch near := spelling.Nearest(path, paths); {
+	case len(methods) > 0:
+		detail = fmt.Sprintf("%s takes %s, and not %s", path, strings.Join(methods, " and "), method)
+	case near != "":
+		detail = fmt.Sprintf("there is no %.60q; did you mean %s?", path, near)
+	}
+	return &driver.Error{Code: driver.ErrNotFound, Op: method, Detail: detail}
+}
+
+// decodeQuery reads the query of a request as strictly as a body. Lists are
+// repeated or separated by commas.
+func (c *call) decodeQuery(target any) error {
+	values, err := url.ParseQuery(c.request.URL.RawQuery)
+	if err != nil {
+		return c.rejectQuery("query", "is not well formed")
+	}
+	fields, into := fieldsOf(reflect.TypeOf(target).Elem()), reflect.ValueOf(target).Elem()
+	for name, texts := range values {
+		index, known := fields[name]
+		if !known {
+			return c.rejectQuery("query", unknownField(name, fields))
+		}
+		field := into.Field(index)
+		if field.Kind() == reflect.Slice {
+			field.Set(reflect.ValueOf(strings.Split(strings.Join(texts, ","), ",")))
+			continue
+		}
+		if len(texts) > 1 {
+			return c.rejectQuery(name, "is given twice")
+		}
+		var token json.Token = texts[0]
+		if field.Kind() != reflect.String {
+			token = json.Number(texts[0])
+		}
+		if err := setScalar(field, token, name); err != nil {
+			c.handler.broker.Metrics().Rejected("schema")
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *call) rejectQuery(field, detail string) error {
+	c.handler.broker.Metrics().Rejected("schema")
+	return schemaError(field, detail)
+}
+
+type sendBodyQuery struct {
+	IdemKey       string   `json:"idem_key"`
+	DelayMS       duration `json:"delay_ms"`
+	Group         string   `json:"group"`
+	ReplyTo       string   `json:"reply_to"`
+	CorrelationID string   `json:"correlation_id"`
+}
+
+// sendBody is POST /v1/queues/{topic}/messages: the body of the request is that of
+// the message, whatever its type.
+func (h *Handler) sendBody(c *call) error {
+	var query sendBodyQuery
+	if err := c.decodeQuery(&query); err != nil {
+		return err
+	}
+	out := broker.Outgoing{Outgoing: driver.Outgoing{
+		Body: c.body, Delay: time.Duration(query.DelayMS), DedupKey: query.IdemKey, Group: query.Group,
+		ReplyTo: query.ReplyTo, CorrelationID: query.CorrelationID,
+	}}
+	sent, err := c.caller.Send(c.ctx(), c.request.PathValue("topic"), []broker.Outgoing{out})
+	if err = driver.At(err, 0); err != nil {
+		return err
+	}
+	return c.ok(sendResponse{sent[0].ID, sent[0].Duplicate})
+}
+
+// peekPageLimit is how many messages GET …/messages shows if it is not told.
+const peekPageLimit = 20
+
+type peekQuery struct {
+	States      []string `json:"states"`
+	MessageID   string   `json:"msg_id"`
+	OlderThanMS duration `json:"older_than_ms"`
+	Reason      string   `json:"reason"`
+	Limit       int      `json:"limit"`
+}
+
+// peekPage is GET /v1/queues/{topic}/messages: it looks, and takes nothing.
+func (h *Handler) peekPage(c *call) error {
+	query := peekQuery{Limit: peekPageLimit}
+	if err := c.decodeQuery(&query); err != nil {
+		return err
+	}
+	for i, state := range query.States {
+		query.States[i] = strings.ReplaceAll(state, "_", " ") // in_flight needs no escape
+	}
+	c.caller = c.caller.Existing()
+	return h.peekFor(c, &peekRequest{
+		Topic: c.request.PathValue("topic"), States: query.States, MessageID: query.MessageID,
+		OlderThanMS: query.OlderThanMS, Reason: query.Reason, Limit: query.Limit,
+	})
+}
+
+// statsPage is GET /v1/queues/{topic}/stats.
+func (h *Handler) statsPage(c *call) error {
+	if err := c.decodeQuery(&struct{}{}); err != nil {
+		return err
+	}
+	c.caller = c.caller.Existing()
+	return h.statsFor(c, c.request.PathValue("topic"))
+}
