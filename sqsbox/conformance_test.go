@@ -81,7 +81,6 @@ func begin(t testing.TB, more ...map[string]string) {
 
 func TestConformance(t *testing.T) {
 	drivertest.Run(t, drivertest.Backend{
-		ByName: true,
 		Open: func(t testing.TB) driver.Opener {
 			begin(t)
 			return openSite(t, sqstest.Prefix())

@@ -129,7 +129,6 @@ func (q soloQueue) Receive(ctx context.Context, req driver.ReceiveRequest) ([]dr
 
 func TestConformanceOfFIFOQueues(t *testing.T) {
 	drivertest.Run(t, drivertest.Backend{
-		ByName: true,
 		Open: func(t testing.TB) driver.Opener {
 			begin(t, fifoFails)
 			return fifoSite{openSite(t, sqstest.Prefix())}

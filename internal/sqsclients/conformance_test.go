@@ -62,7 +62,6 @@ func conform(t *testing.T, args ...string) {
 	}
 	shared := start(t, args...)
 	drivertest.Run(t, drivertest.Backend{
-		ByName: true,
 		Open: func(t testing.TB) driver.Opener {
 			sqstest.SkipListed(t, sqstest.Beyond, realClock)
 			t.(*testing.T).Parallel()

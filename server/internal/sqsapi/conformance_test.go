@@ -52,7 +52,6 @@ func restartClient(t testing.TB, old driver.Opener, _ drivertest.Crash) driver.O
 // TestConformance runs the whole suite through sqsbox and the SDK.
 func TestConformance(t *testing.T) {
 	drivertest.Run(t, drivertest.Backend{
-		ByName: true,
 		Open: func(t testing.TB) driver.Opener {
 			sqstest.SkipListed(t, sqstest.Beyond, inSeconds)
 			backend := membox.New(nil)
@@ -78,7 +77,6 @@ func TestConformanceOnDisk(t *testing.T) {
 		t.Skip("it takes a minute and a half: run without -short")
 	}
 	drivertest.Run(t, drivertest.Backend{
-		ByName: true,
 		Open: func(t testing.TB) driver.Opener {
 			sqstest.SkipListed(t, sqstest.Beyond, inSeconds)
 			backend, err := diskbox.Open(t.Context(), t.TempDir(), &diskbox.Options{MaxBodyBytes: sqsapi.MaxPayloadBytes})

@@ -28,7 +28,6 @@ func TestConformanceOnRedis(t *testing.T) {
 	}
 	server := redistest.Standalone(t)
 	drivertest.Run(t, drivertest.Backend{
-		ByName: true,
 		Open: func(t testing.TB) driver.Opener {
 			sqstest.SkipListed(t, sqstest.Beyond, inRealTime)
 			if t, ok := t.(*testing.T); ok {
