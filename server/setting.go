@@ -267,8 +267,12 @@ func orDefault[T comparable](value *T, otherwise T) {
 }
 
 // set reads a value. Its error quotes the value, unless that may hold a password, and
-// says what is wanted.
+// says what is wanted. Empty means the default where that depends on other settings.
 func (s *Setting) set(c *Config, text string) error {
+	if text == "" && s.Default != "" {
+		s.copy(c, new(Config))
+		return nil
+	}
 	switch field := s.field(c).(type) {
 	case *string:
 		*field = text
