@@ -33,8 +33,9 @@ func (s *Server) readiness(ctx context.Context) httpapi.Readiness {
 	if s.keys.ring.Current().IsZero() {
 		r.Missing, r.Degraded = append(r.Missing, "cap_authority_ok"), true
 	}
-	if s.broker.State() != broker.StateServing {
-		r.Missing, r.Degraded = append(r.Missing, "not_draining"), true
+	if state := s.broker.State(); state != broker.StateServing {
+		r.Missing = append(r.Missing, "not_draining")
+		r.Degraded = r.Degraded || state > broker.StateStopping // it takes writes until then
 	}
 	ctx, cancel := context.WithTimeout(ctx, pingTimeout)
 	defer cancel()

@@ -143,6 +143,7 @@ var settings = []Setting{
 	setting("listen.read_timeout", "read-timeout", "how long a request may take to arrive", false, func(c *Config) any { return &c.ReadTimeout }),
 	setting("listen.write_timeout", "write-timeout", "how long a client may take to read an answer", false, func(c *Config) any { return &c.WriteTimeout }),
 	setting("listen.idle_timeout", "idle-timeout", "how long a connection may be idle", false, func(c *Config) any { return &c.IdleTimeout }),
+	setting("listen.drain_delay", "drain-delay", "how long readiness fails, while requests work, before a drain closes listeners", true, func(c *Config) any { return &c.DrainDelay }).orOff(),
 	setting("listen.drain_timeout", "drain-timeout", "how long a drain may take", true, func(c *Config) any { return &c.DrainTimeout }),
 
 	setting("tls.cert", "tls-cert", "file of the certificate; SIGHUP reads it again", false, func(c *Config) any { return &c.TLSCert }),

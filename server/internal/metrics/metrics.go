@@ -65,7 +65,7 @@ func New() *Set {
 	s.InFlight = gauge("inflight_messages", "How many messages are out over all topics, as far as they were received here.")
 	s.CapCacheEntries = gauge("cap_cache_entries", "How many verified tokens are remembered.")
 	s.CapCacheLimit = gauge("cap_cache_limit", "How many verified tokens can be remembered.")
-	s.State = gauge("mailbox_state", "0 serving, 1 reads only, 2 settling only, 3 stopped.")
+	s.State = gauge("mailbox_state", "0 serving, 1 serving and about to drain, 2 reads only, 3 settling only, 4 stopped.")
 	s.rejected = reasons("rejected_total", "Requests and messages that were refused, by reason.")
 	s.refused = reasons("auth_failures_total", "Capabilities that were refused, by reason.")
 	s.topics.init(s.Registry)
