@@ -213,14 +213,7 @@ func (s *Server) assemble(config *Config) (err error) {
 		Authenticate: oapapi.Brokered(s.broker), MaxConnections: config.MaxConnections, Logger: s.log,
 		HandshakeTimeout: config.ReadTimeout, FrameTimeout: config.ReadTimeout, WriteTimeout: config.WriteTimeout, IdleTimeout: config.IdleTimeout,
 	})
-	s.metrics.WatchOAP(func() metrics.OAP {
-		g := s.oap.Gauges()
-		return metrics.OAP{
-			Connections: g.Connections, MaxConnections: g.MaxConnections, Refused: g.Refused,
-			Sessions: g.Sessions, MaxSessions: g.MaxSessions,
-		}
-	})
-	s.metrics.WatchShares(s.broker.Shares, s.oap.Shares, s.connectionShares)
+	s.showFigures()
 	s.describe(config)
 	s.warnOfLoss(config)
 	return nil
