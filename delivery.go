@@ -43,7 +43,7 @@ func (m *Mailbox[T]) receive(ctx context.Context, defaultWait, leastWait time.Du
 	if m.sendOnly {
 		return nil, m.fail(opReceive, ErrInvalid, "Codec", errNoDecode.Error())
 	}
-	traits := m.queue.Traits()
+	traits := m.Queue().Traits()
 	request := applyReceive(driver.ReceiveRequest{
 		Max: 1, Visibility: min(DefaultVisibility, traits.MaxVisibility), Wait: defaultWait,
 	}, options)
@@ -108,7 +108,14 @@ func (m *Mailbox[T]) receiveUntil(ctx context.Context, request driver.ReceiveReq
 // poll asks the backend once.
 func (m *Mailbox[T]) poll(ctx context.Context, request driver.ReceiveRequest) ([]driver.Delivery, error) {
 	start := startIf(m.trace.Polled != nil)
-	deliveries, err := m.queue.Receive(ctx, request)
+	queue := m.queue.Load()
+	deliveries, err := (*queue).Receive(ctx, request)
+	switch {
+	case errors.Is(err, ErrNotFound):
+		m.follow(ctx, queue)
+	case errors.Is(err, ErrClosed) && m.queue.Load() != queue:
+		err = nil // another receive has found the next queue of the name
+	}
 	if m.trace.Polled != nil {
 		m.trace.Polled(ctx, PolledEvent{
 			Queue: m.name, Request: request, Deliveries: len(deliveries),

@@ -74,7 +74,7 @@ func (m *Mailbox[T]) Peek(ctx context.Context, query Query) iter.Seq2[Peeked[T],
 			yield(Peeked[T]{}, err)
 			return
 		}
-		peeker, ok := m.queue.(driver.Peeker)
+		peeker, ok := m.Queue().(driver.Peeker)
 		if !ok {
 			yield(Peeked[T]{}, m.fail(opPeek, ErrUnsupported, "", ""))
 			return
@@ -183,7 +183,7 @@ func (m *Mailbox[T]) deadLetterer(ctx context.Context, op string) (driver.DeadLe
 	if err := m.ready(ctx, op); err != nil {
 		return nil, err
 	}
-	letters, err := deadLettererOf(m.queue, op)
+	letters, err := deadLettererOf(m.Queue(), op)
 	if err != nil {
 		return nil, m.located(err)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
@@ -68,7 +69,7 @@ type Options[T any] struct {
 // not answer, and ErrInvalid; the codes named at each method come on top.
 type Mailbox[T any] struct {
 	name     string
-	queue    driver.Queue
+	queue    atomic.Pointer[driver.Queue]
 	codec    Codec[T]
 	decoder  MessageDecoder[T] // the codec, if it is one
 	sendOnly bool
@@ -81,12 +82,20 @@ type Mailbox[T any] struct {
 	closeOnce sync.Once
 	closed    chan struct{} // closed by Close, to end pauses
 	closeErr  error         // what the queue's Close returned; set by closeOnce
+
+	// reopen opens the next queue of the name; nil if the mailbox cannot.
+	reopen func(ctx context.Context) (driver.Queue, error)
+	mu     sync.Mutex // held while queue changes
 }
 
 // Open opens the queue called name and returns a mailbox on it, which the
 // caller closes. It may block on I/O. Codes: those of the backend's OpenQueue,
 // such as ErrInvalid for the name and ErrNotFound where queues are not created
 // on use.
+//
+// When the queue is deleted and created again, the mailbox receives from the new one:
+// a worker goes on. Everything else fails with ErrNotFound until a receive has found
+// the new queue.
 func Open[T any](ctx context.Context, backend driver.Opener, name string, options *Options[T]) (*Mailbox[T], error) {
 	switch {
 	case ctx == nil:
@@ -98,14 +107,17 @@ func Open[T any](ctx context.Context, backend driver.Opener, name string, option
 	if err != nil {
 		return nil, err
 	}
-	return New(name, queue, options), nil
+	m := New(name, queue, options)
+	m.reopen = reopener(backend, name)
+	return m, nil
 }
 
 // New returns a mailbox on a queue that is open already, and which it owns
 // from then on: Close closes it. New does no I/O. With a nil queue every
 // method of the mailbox returns ErrInvalid.
 func New[T any](name string, queue driver.Queue, options *Options[T]) *Mailbox[T] {
-	m := &Mailbox[T]{name: withoutPassword(name), queue: queue, closed: make(chan struct{})}
+	m := &Mailbox[T]{name: withoutPassword(name), closed: make(chan struct{})}
+	m.queue.Store(&queue)
 	if options != nil {
 		m.codec, m.poison, m.logger = options.Codec, options.Poison, options.Logger
 		m.resolver, m.replies = options.Resolver, options.Replies
@@ -130,15 +142,20 @@ func (m *Mailbox[T]) Name() string { return m.name }
 
 // Queue returns the queue beneath, for what this package does not offer. It is
 // the mailbox's: do not close it. It is nil if New was given nil.
-func (m *Mailbox[T]) Queue() driver.Queue { return m.queue }
+func (m *Mailbox[T]) Queue() driver.Queue {
+	if queue := m.queue.Load(); queue != nil {
+		return *queue
+	}
+	return nil
+}
 
 // Traits says what the queue promises and where its limits are. It does no
 // I/O.
 func (m *Mailbox[T]) Traits() Traits {
-	if m.queue == nil {
+	if m.Queue() == nil {
 		return Traits{}
 	}
-	return m.queue.Traits()
+	return m.Queue().Traits()
 }
 
 // Stats counts the messages in each state, exactly where Traits says so.
@@ -147,7 +164,7 @@ func (m *Mailbox[T]) Stats(ctx context.Context) (Stats, error) {
 	if err := m.ready(ctx, opStats); err != nil {
 		return Stats{}, err
 	}
-	return m.queue.Stats(ctx)
+	return m.Queue().Stats(ctx)
 }
 
 // Purge removes all ready, delayed and in-flight messages for ever and returns
@@ -158,7 +175,7 @@ func (m *Mailbox[T]) Purge(ctx context.Context) (removed int, err error) {
 	if err := m.ready(ctx, opPurge); err != nil {
 		return 0, err
 	}
-	return m.queue.Purge(ctx)
+	return m.Queue().Purge(ctx)
 }
 
 // Close closes the mailbox and its queue handle: receives that wait return
@@ -167,12 +184,14 @@ func (m *Mailbox[T]) Purge(ctx context.Context) (removed int, err error) {
 // visibility ends. The queue itself, and other mailboxes on it, are not
 // touched. Closing twice is fine and gives the same answer.
 func (m *Mailbox[T]) Close() error {
-	if m.queue == nil {
+	if m.Queue() == nil {
 		return m.nilQueue(opClose)
 	}
 	m.closeOnce.Do(func() {
 		close(m.closed)
-		m.closeErr = m.queue.Close()
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.closeErr = m.Queue().Close()
 	})
 	return m.closeErr
 }
@@ -180,7 +199,7 @@ func (m *Mailbox[T]) Close() error {
 // ready returns why op cannot be asked of the backend, and nil if it can.
 func (m *Mailbox[T]) ready(ctx context.Context, op string) error {
 	switch {
-	case m.queue == nil:
+	case m.Queue() == nil:
 		return m.nilQueue(op)
 	case ctx == nil:
 		return m.fail(op, ErrInvalid, "ctx", "is nil")

@@ -3,6 +3,7 @@ package mailbox_test
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -144,4 +145,71 @@ func TestPurgeAndStatsReachTheBackend(t *testing.T) {
 	wantEqual(t, "removed", removed, 2)
 	wantStats(t, m, mailbox.Stats{})
 	wantEqual(t, "MaxBatch", m.Traits().MaxBatch, m.Queue().Traits().MaxBatch)
+}
+
+// TestReceiveFollowsQueueThatWasCreatedAgain deletes a queue under its receivers. They
+// find the next of that name, do not create it, and sends through the old handle fail.
+func TestReceiveFollowsQueueThatWasCreatedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		backend := membox.New(nil)
+		defer backend.Close()
+		box, err := mailbox.Open[string](t.Context(), backend, "orders", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer box.Close()
+		received := make(chan string, 4)
+		var receivers sync.WaitGroup
+		for range 4 {
+			receivers.Go(func() {
+				for {
+					messages, err := box.Receive(t.Context(), mailbox.WithWait(time.Minute))
+					switch {
+					case errors.Is(err, mailbox.ErrNotFound):
+						time.Sleep(time.Second)
+						continue
+					case errors.Is(err, mailbox.ErrClosed):
+						return
+					case err != nil:
+						t.Error(err)
+						return
+					}
+					for _, message := range messages {
+						received <- message.Body
+					}
+				}
+			})
+		}
+		synctest.Wait()
+		if err := backend.DeleteQueue(t.Context(), "orders"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Hour)
+		if _, err := backend.QueueConfig(t.Context(), "orders"); !errors.Is(err, mailbox.ErrNotFound) {
+			t.Errorf("receivers have created the queue: %v", err)
+		}
+		if _, err := box.Send(t.Context(), "lost"); !errors.Is(err, mailbox.ErrNotFound) {
+			t.Errorf("send to a deleted queue: %v", err)
+		}
+		next, err := mailbox.Open[string](t.Context(), backend, "orders", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer next.Close()
+		if _, err := next.Send(t.Context(), "tea"); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case got := <-received:
+			if got != "tea" {
+				t.Errorf("received %q", got)
+			}
+		case <-time.After(time.Hour):
+			t.Error("the new queue was not found")
+		}
+		if err := box.Close(); err != nil {
+			t.Error(err)
+		}
+		receivers.Wait()
+	})
 }

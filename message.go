@@ -163,7 +163,7 @@ func (m *Message[T]) perform(ctx context.Context, a action) error {
 	defer batch.free()
 	batch.add(m.Receipt, a)
 	start := startIf(m.mailbox.traces(a))
-	granted, err := batch.send(ctx, m.mailbox.queue, a)
+	granted, err := batch.send(ctx, m.mailbox.Queue(), a)
 	if err != nil {
 		err = driver.At(err, 0)
 	}
@@ -184,7 +184,7 @@ func (m *Message[T]) begin(ctx context.Context, a action) error {
 	if err := m.mailbox.ready(ctx, op); err != nil {
 		return err
 	}
-	if err := a.check(m.mailbox.queue); err != nil {
+	if err := a.check(m.mailbox.Queue()); err != nil {
 		return m.located(err)
 	}
 	if a.kind == OutcomeAck && !a.unanswered && m.phase.Load() == phaseHeld {

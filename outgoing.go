@@ -41,7 +41,7 @@ func (m *Mailbox[T]) Send(ctx context.Context, body T, options ...SendOption) (S
 	msg := &single.messages[0]
 	msg.Body = encoded
 	applySend(msg, options)
-	traits := m.queue.Traits()
+	traits := m.Queue().Traits()
 	if err := msg.Check(&traits); err != nil {
 		return Sent{}, m.located(err)
 	}
@@ -106,7 +106,7 @@ func (m *Mailbox[T]) sendBatch(ctx context.Context, n int, fill func(i int, msg 
 	if n == 0 {
 		return nil, nil
 	}
-	traits := m.queue.Traits()
+	traits := m.Queue().Traits()
 	errs := make([]error, n)
 	messages := make([]driver.Outgoing, 0, n)
 	positions := make([]int, 0, n) // positions[j] is that of messages[j] in the caller's batch
@@ -155,7 +155,7 @@ func (m *Mailbox[T]) dispatch(ctx context.Context, messages []driver.Outgoing, m
 	var results []Sent
 	var err error
 	if len(messages) <= maxBatch || maxBatch <= 0 {
-		results, err = m.queue.Send(ctx, messages)
+		results, err = m.Queue().Send(ctx, messages)
 		results, err = m.complete(results, err, len(messages))
 	} else {
 		results, err = m.dispatchSteps(ctx, messages, maxBatch)
@@ -174,7 +174,7 @@ func (m *Mailbox[T]) dispatchSteps(ctx context.Context, messages []driver.Outgoi
 	errs := make([]error, len(messages))
 	for start := 0; start < len(messages); start += maxBatch {
 		step := messages[start:min(start+maxBatch, len(messages))]
-		sent, err := m.queue.Send(ctx, step)
+		sent, err := m.Queue().Send(ctx, step)
 		sent, err = m.complete(sent, err, len(step))
 		for j := range step {
 			if errs[start+j] = ErrorAt(err, j); errs[start+j] == nil {

@@ -70,8 +70,8 @@ type poisonFound struct {
 // dispose asks for the disposition of each poisoned delivery and carries it
 // out, with one call of the backend for each kind.
 func (m *Mailbox[T]) dispose(ctx context.Context, poisoned []poisonedDelivery) poisonFound {
-	traits := m.queue.Traits()
-	_, err := deadLettererOf(m.queue, string(OutcomeDeadLetter))
+	traits := m.Queue().Traits()
+	_, err := deadLettererOf(m.Queue(), string(OutcomeDeadLetter))
 	canBury := err == nil
 	for i := range poisoned {
 		p := &poisoned[i]
@@ -160,7 +160,7 @@ func (m *Mailbox[T]) carryOut(ctx context.Context, poisoned []poisonedDelivery, 
 	if len(positions) == 0 {
 		return
 	}
-	_, err := batch.send(ctx, m.queue, last)
+	_, err := batch.send(ctx, m.Queue(), last)
 	for j, i := range positions {
 		poisoned[i].failure = ErrorAt(err, j)
 	}

@@ -82,7 +82,7 @@ func addToGroup[T any](groups []mailboxGroup[T], mailbox *Mailbox[T], position i
 // perform goes in steps of at most Traits.MaxBatch. A step that fails as a
 // whole ends it: the backend is away, and the rest would only wait for it too.
 func (g *mailboxGroup[T]) perform(ctx context.Context, a action, messages []*Message[T], errs []error) {
-	maxBatch := g.mailbox.queue.Traits().MaxBatch
+	maxBatch := g.mailbox.Queue().Traits().MaxBatch
 	if maxBatch <= 0 {
 		maxBatch = len(g.positions)
 	}
@@ -99,7 +99,7 @@ func (g *mailboxGroup[T]) perform(ctx context.Context, a action, messages []*Mes
 			for _, i := range step {
 				batch.add(messages[i].Receipt, a)
 			}
-			granted, err = batch.send(ctx, g.mailbox.queue, a)
+			granted, err = batch.send(ctx, g.mailbox.Queue(), a)
 			if err != nil && !isBatch(err) {
 				broken = err
 			}

@@ -147,7 +147,7 @@ func (m *Mailbox[T]) sending(ctx context.Context, messages []driver.Outgoing) co
 		messages[i].Attributes = writable(own[i], true)
 	}
 	derived := m.trace.Sending(ctx, m.name, messages)
-	traits := m.queue.Traits()
+	traits := m.Queue().Traits()
 	for i := range messages {
 		if messages[i].Check(&traits) != nil {
 			messages[i].Attributes = own[i]

@@ -77,6 +77,10 @@ func TestStandardQueuesForgiveOldReceipts(t *testing.T) {
 		if err := c.change(queue, old, 60); err != nil {
 			t.Errorf("a change after the end: %v", err)
 		}
+		if got := c.receive(queue); len(got) != 0 {
+			t.Error("a change after the end did not lease it again")
+		}
+		time.Sleep(time.Minute)
 		again := c.one(queue)
 		c.delete(queue, old) // with the receipt of an earlier delivery
 		time.Sleep(time.Hour)
