@@ -99,7 +99,11 @@
 // # Revocation
 //
 // A token is revoked by its id, with all that was narrowed from it and all that
-// says it was minted with it (by); all tokens of
+// says it was minted with it (by). A narrowed token has an id of its own too
+// ([Token.NarrowedID]), by which it is revoked without the token that it was narrowed
+// from: the first 16 bytes, the first of them set to 0xff, of the SHA-256 of
+// "mailbox narrowed token 1", the minted id, and for each caveat its length as a
+// varint and its text. Also revoked are all tokens of
 // a tenant minted so far; or all tokens of a key, by retiring it. What this
 // process knows counts at once, what others know within the time that tokens are
 // remembered. The ack of a delivery that was taken before is honoured until the

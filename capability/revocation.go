@@ -22,7 +22,8 @@ import (
 // it on what they share.
 type Revocations interface {
 	// Revoked reports whether a token, or all tokens of its tenant, were
-	// revoked, and since when. It may block on I/O, and is asked again after
+	// revoked, and since when. It is asked for the minted id of a token with its
+	// tenant, and for narrowed ids without one. It may block on I/O, and is asked again after
 	// the verifier's CacheTTL at the latest. An error means that this cannot be
 	// known, and the token is not accepted.
 	Revoked(ctx context.Context, token TokenID, tenant string) (since time.Time, revoked bool, err error)
@@ -36,7 +37,8 @@ type Revocations interface {
 // one of Token and Tenant is set.
 type Revocation struct {
 	// Token is revoked together with everything narrowed from it, and everything
-	// minted with it.
+	// minted with it. It is the id of a minted token, or that of a narrowed one
+	// ([Token.NarrowedID]).
 	Token TokenID
 	// Tenant's tokens that were minted up to At are revoked, by the clock of
 	// who minted them. A token of another tenant that was narrowed to this one
@@ -116,6 +118,7 @@ type MemoryRevocations struct {
 	tokens      map[TokenID]Revocation
 	tenants     map[string]Revocation
 	shares      map[uint64]int // how many entries of tokens have each share but 0
+	narrowed    int            // entries of narrowed tokens
 	sinceForget int            // entries added since the last look for what to forget
 	since       time.Time      // what was revoked a day before is of no use; see ForgetBefore
 	limit       int            // MaxRevocations if 0; tests have less patience
@@ -194,11 +197,8 @@ func (m *MemoryRevocations) addLocked(r Revocation) {
 				r.At = earlier.At
 			}
 			r.Share = earlier.Share
-		} else if r.Share != 0 {
-			if m.shares == nil {
-				m.shares = make(map[uint64]int)
-			}
-			m.shares[r.Share]++
+		} else {
+			m.countTokenLocked(&r, 1)
 		}
 		if m.tokens == nil {
 			m.tokens = make(map[TokenID]Revocation)
@@ -207,6 +207,22 @@ func (m *MemoryRevocations) addLocked(r Revocation) {
 	}
 	m.sinceForget++
 	m.generation.Add(1)
+}
+
+// countTokenLocked counts an entry of a token that is added, or removed if by is -1.
+func (m *MemoryRevocations) countTokenLocked(r *Revocation, by int) {
+	if r.Token.IsNarrowed() {
+		m.narrowed += by
+	}
+	if r.Share == 0 {
+		return
+	}
+	if m.shares == nil {
+		m.shares = make(map[uint64]int)
+	}
+	if m.shares[r.Share] += by; m.shares[r.Share] == 0 {
+		delete(m.shares, r.Share)
+	}
 }
 
 // laterUntil is the later of two ends, of which zero is never.
@@ -225,10 +241,8 @@ func (m *MemoryRevocations) forgetLocked(now time.Time) {
 	m.sinceForget = 0
 	maps.DeleteFunc(m.tokens, func(_ TokenID, r Revocation) bool {
 		forget := r.Forgettable(now, m.since)
-		if forget && r.Share != 0 {
-			if m.shares[r.Share]--; m.shares[r.Share] == 0 {
-				delete(m.shares, r.Share)
-			}
+		if forget {
+			m.countTokenLocked(&r, -1)
 		}
 		return forget
 	})
@@ -259,6 +273,14 @@ func (m *MemoryRevocations) Revoked(_ context.Context, token TokenID, tenant str
 		}
 	}
 	return since, revoked, nil
+}
+
+// RevokesNarrowed reports whether there is an entry of a narrowed token. A [Verifier] asks
+// for the narrowed ids of a token only then.
+func (m *MemoryRevocations) RevokesNarrowed() bool {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.narrowed > 0
 }
 
 // Generation implements [Revocations].

@@ -237,6 +237,9 @@ func (f *FileRevocations) Revoked(ctx context.Context, token TokenID, tenant str
 	return f.memory.Revoked(ctx, token, tenant)
 }
 
+// RevokesNarrowed reports whether there is an entry of a narrowed token.
+func (f *FileRevocations) RevokesNarrowed() bool { return f.memory.RevokesNarrowed() }
+
 // Generation implements [Revocations].
 func (f *FileRevocations) Generation() uint64 { return f.memory.Generation() }
 

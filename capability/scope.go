@@ -56,6 +56,7 @@ type scope struct {
 type maker struct {
 	token    TokenID
 	ofTenant bool
+	caveats  int // how many stand before it: those of the maker, and its tenant
 }
 
 // A quota is one limit on a rate. Tokens that were narrowed from the same one
@@ -245,7 +246,7 @@ func (s *scope) addReceipt(value string) bool {
 
 func (s *scope) addMaker(value string) bool {
 	id, err := ParseTokenID(value)
-	s.makers = append(s.makers, maker{id, s.hasTenant})
+	s.makers = append(s.makers, maker{token: id, ofTenant: s.hasTenant})
 	return err == nil && !id.IsZero()
 }
 

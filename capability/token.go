@@ -190,6 +190,11 @@ type Description struct {
 	// at the latest, this one included; zero as ExpiresAt.
 	Ends    time.Time
 	Caveats []Caveat
+	// Operations and Queues are what all caveats together leave; both are empty for a
+	// token that allows nothing. Limits are the further conditions in words.
+	Operations []Operation
+	Queues     []Pattern
+	Limits     []string
 }
 
 // Inspect describes the token. It needs no key.
@@ -201,9 +206,13 @@ func (t Token) Inspect() Description {
 	id, _ := parseIdentifier(m.identifier)
 	d := Description{ID: id.token, Key: id.key, Tenant: id.tenant, MintedAt: id.token.MintedAt()}
 	var s scope
+	if id.tenant != "" {
+		s.tenants = append(s.tenants, id.tenant)
+	}
+	readable := true
 	for i := range m.count {
 		caveat := Caveat{text: string(m.caveat(i))}
-		_ = s.add(caveat.text) // what is unknown says so itself
+		readable = s.add(caveat.text) == "" && readable // what is unknown says so itself
 		if s.hasExpiry && d.Ends.IsZero() {
 			d.Ends = time.Unix(s.expires, 0).UTC() // minted tokens have one, so it is not of who narrowed it
 		}
@@ -211,6 +220,9 @@ func (t Token) Inspect() Description {
 	}
 	if s.hasExpiry {
 		d.ExpiresAt = time.Unix(s.expires, 0).UTC()
+	}
+	if readable && s.complete() {
+		d.Operations, d.Queues, d.Limits = s.operationList(), s.queues(), s.limits()
 	}
 	return d
 }

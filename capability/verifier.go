@@ -250,10 +250,10 @@ func (v *Verifier) judge(ctx context.Context, m *macaroon, passed time.Duration,
 	if !key.retiredAt.IsZero() {
 		known.voidAt, known.void = key.retiredAt.UnixNano(), ReasonKeyRetired
 	}
-	return known, "", v.askRevocations(ctx, known)
+	return known, "", v.askRevocations(ctx, known, m)
 }
 
-func (v *Verifier) askRevocations(ctx context.Context, known *verdict) error {
+func (v *Verifier) askRevocations(ctx context.Context, known *verdict, m *macaroon) error {
 	if v.options.Revocations == nil {
 		return nil
 	}
@@ -266,6 +266,9 @@ func (v *Verifier) askRevocations(ctx context.Context, known *verdict) error {
 		if err == nil {
 			err = v.askRevocation(ctx, known, maker.token, tenant)
 		}
+	}
+	if err == nil {
+		err = v.askNarrowed(ctx, known, m)
 	}
 	if err != nil {
 		if ctx.Err() != nil {
@@ -305,9 +308,12 @@ func (s *scope) of(m *macaroon, id *identifier) Reason {
 		s.tenants = append(s.tenants, id.tenant)
 	}
 	for i := range m.count {
-		quotas := len(s.quotas)
+		quotas, makers := len(s.quotas), len(s.makers)
 		if reason := s.add(string(m.caveat(i))); reason != "" {
 			return reason
+		}
+		if len(s.makers) > makers {
+			s.makers[makers].caveats = i
 		}
 		if len(s.quotas) > quotas {
 			sum := sha256.Sum256(m.body[:m.caveats[i].end])

@@ -26,7 +26,7 @@ type revocations interface {
 	capability.Revocations
 	broker.Revoker
 	All() iter.Seq[capability.Revocation]
-	Len() int
+	RevokesNarrowed() bool
 }
 
 // A keeper holds the keys of a daemon, its revocations and the operator's token:

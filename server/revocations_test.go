@@ -205,3 +205,35 @@ func TestATenantThatFillsItsShareAtEveryDaemonKeepsNoRevocationFromSpreading(t *
 		}
 	})
 }
+
+func TestNarrowedRevocationHoldsAtEveryDaemon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		backend := membox.New(nil)
+		t.Cleanup(func() { _ = backend.Close() })
+		first, second := share(t, backend), share(t, backend)
+		ring := capability.NewKeyRing(capability.NewKey())
+		parent, err := mintOperator(ring)
+		if err != nil {
+			t.Fatal(err)
+		}
+		narrowed, err := parent.Attenuate(capability.Topics(capability.Topic("orders")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		elsewhere := capability.NewVerifier(ring, &capability.VerifierOptions{Revocations: second})
+		valid := func(token capability.Token) bool { return elsewhere.Valid(t.Context(), token) == nil }
+		if !valid(parent) || !valid(narrowed) { // and both are in its cache
+			t.Fatal("setup: the tokens are not good")
+		}
+		if err := first.Revoke(t.Context(), capability.Revocation{Token: narrowed.NarrowedID(), At: time.Now()}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(followEvery + time.Millisecond)
+		if valid(narrowed) {
+			t.Error("another daemon accepts a narrowed token that was revoked")
+		}
+		if !valid(parent) {
+			t.Error("another daemon refuses the token that it was narrowed from")
+		}
+	})
+}

@@ -21,9 +21,10 @@ type awsView struct {
 func (s *shell) capAWS() *cobra.Command {
 	return &cobra.Command{
 		Use: "aws [FILE]", Short: "Print a token as credentials for clients of Amazon SQS",
-		Long: "Print a token as the three variables that every SDK of AWS reads its credentials from. No daemon is asked. The token is\n" +
-			"read from FILE, from standard input if that is -, or is the one that commands use. With --json the output is what\n" +
-			"credential_process in a file of settings of AWS wants.",
+		Long: "Print a token as the variables that every SDK of AWS reads its credentials, region and endpoint from. No daemon is\n" +
+			"asked. The token is read from FILE, from standard input if that is -, or is the one that commands use. The endpoint is\n" +
+			"the daemon's HTTP (--addr), and is left out for a socket; the region is that of the environment, or us-east-1: any\n" +
+			"will do. With --json the output is what credential_process in a file of settings of AWS wants.",
 		Example: "eval \"$(mailbox cap aws)\"\nmailbox cap mint --op send --queue orders --expires 24h | mailbox cap aws -",
 		Args:    wants(0, 1),
 		RunE: s.run(func(_ context.Context, args []string) error {
@@ -36,11 +37,45 @@ func (s *shell) capAWS() *cobra.Command {
 				Version: 1, AccessKeyID: c.AccessKeyID, SecretAccessKey: c.SecretAccessKey.Reveal(), SessionToken: c.SessionToken,
 				Expiration: timeOf(token.Inspect().ExpiresAt),
 			}
-			return s.say(v, "%s", strings.Join([]string{
+			lines := []string{
 				"export AWS_ACCESS_KEY_ID=" + v.AccessKeyID,
 				"export AWS_SECRET_ACCESS_KEY=" + v.SecretAccessKey,
 				"export AWS_SESSION_TOKEN=" + v.SessionToken,
-			}, "\n"))
+			}
+			place, err := s.awsPlace()
+			if err != nil {
+				return err
+			}
+			return s.say(v, "%s", strings.Join(append(lines, place...), "\n"))
 		}),
 	}
+}
+
+// awsPlace returns the lines that set region and endpoint.
+func (s *shell) awsPlace() ([]string, error) {
+	region, _ := s.firstOf("", "", "AWS_REGION", "AWS_DEFAULT_REGION")
+	if region == "" {
+		region = "us-east-1" // clients insist on one, and the daemon takes any
+	}
+	lines := []string{"export AWS_REGION=" + shellQuoted(region), "export AWS_DEFAULT_REGION=" + shellQuoted(region)}
+	a := s.addresses()
+	if strings.HasPrefix(a.http, "unix:") {
+		return lines, nil
+	}
+	parsed, err := parseAddress(a.http)
+	if err != nil {
+		return nil, wrongUse("%s is not the address of a daemon; write host:port or https://host:port", a.source)
+	}
+	return append(lines, "export AWS_ENDPOINT_URL_SQS="+shellQuoted(strings.TrimSuffix(parsed.String(), "/"))), nil
+}
+
+// shellQuoted returns text as one word of a shell.
+func shellQuoted(text string) string {
+	plain := func(r rune) bool {
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_.:/[]", r)
+	}
+	if strings.IndexFunc(text, func(r rune) bool { return !plain(r) }) < 0 {
+		return text
+	}
+	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
 }

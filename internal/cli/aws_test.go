@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/mailboxmq/mailbox/capability"
+	"github.com/mailboxmq/mailbox/server"
 )
 
 func TestATokenIsPrintedAsCredentialsOfAWS(t *testing.T) {
@@ -16,9 +17,18 @@ func TestATokenIsPrintedAsCredentialsOfAWS(t *testing.T) {
 	}
 	want := token.Credentials()
 	lines := strings.Split(d.must(t, "cap", "aws"), "\n")
-	if len(lines) != 3 || lines[0] != "export AWS_ACCESS_KEY_ID="+want.AccessKeyID ||
+	if len(lines) != 6 || lines[0] != "export AWS_ACCESS_KEY_ID="+want.AccessKeyID ||
 		lines[1] != "export AWS_SECRET_ACCESS_KEY="+want.SecretAccessKey.Reveal() || lines[2] != "export AWS_SESSION_TOKEN="+want.SessionToken {
 		t.Errorf("printed %d lines that are not the credentials", len(lines))
+	}
+	if got, want := strings.Join(lines[3:], "\n"), "export AWS_REGION=us-east-1\nexport AWS_DEFAULT_REGION=us-east-1\nexport AWS_ENDPOINT_URL_SQS=http://"+d.Address(server.HTTP); got != want {
+		t.Errorf("region and endpoint are\n%s\nwant\n%s", got, want)
+	}
+	hostile := mailbox(t, d.environ("AWS_REGION=eu'; touch x"), "cap", "aws", "--addr", "https://far/a$(b)")
+	for _, want := range []string{`export AWS_REGION='eu'\''; touch x'`, `export AWS_ENDPOINT_URL_SQS='https://far:443/a$(b)'`} {
+		if !strings.Contains(hostile.stdout, want) {
+			t.Errorf("no %s in\n%s", want, hostile.stdout)
+		}
 	}
 	var v struct {
 		Version                                                int

@@ -45,17 +45,29 @@ type tokenView struct {
 	Token     string     `json:"token,omitempty"`
 	File      string     `json:"file,omitempty"`
 	TokenID   string     `json:"token_id"`
+	Narrowed  string     `json:"narrowed_id"`
 	KeyID     string     `json:"key_id"`
 	Tenant    string     `json:"tenant,omitempty"`
 	MintedAt  time.Time  `json:"minted_at"`
 	ExpiresAt *time.Time `json:"expires_at,omitempty"`
-	Caveats   []string   `json:"caveats"`
+	// Operations, Queues and Limits are what all caveats together allow.
+	Operations []string `json:"operations"`
+	Queues     []string `json:"queues"`
+	Limits     []string `json:"limits,omitempty"`
+	Caveats    []string `json:"caveats"`
 }
 
 func viewOfToken(token capability.Token) tokenView {
 	d := token.Inspect()
 	v := tokenView{
-		TokenID: d.ID.String(), KeyID: d.Key.String(), Tenant: d.Tenant, MintedAt: d.MintedAt.UTC(), ExpiresAt: timeOf(d.ExpiresAt), Caveats: []string{},
+		TokenID: d.ID.String(), Narrowed: token.NarrowedID().String(), KeyID: d.Key.String(), Tenant: d.Tenant, MintedAt: d.MintedAt.UTC(), ExpiresAt: timeOf(d.ExpiresAt),
+		Operations: []string{}, Queues: []string{}, Limits: d.Limits, Caveats: []string{},
+	}
+	for _, operation := range d.Operations {
+		v.Operations = append(v.Operations, operation.String())
+	}
+	for _, pattern := range d.Queues {
+		v.Queues = append(v.Queues, pattern.String())
 	}
 	for _, caveat := range d.Caveats {
 		v.Caveats = append(v.Caveats, caveat.String())
@@ -192,7 +204,8 @@ func firstArg(args []string) string {
 func (s *shell) capInspect() *cobra.Command {
 	return &cobra.Command{
 		Use: "inspect [FILE]", Short: "Say what a token allows, without asking anybody",
-		Long: "Say what a token allows, without printing it. No daemon is asked, so nothing of it is proven.\n" +
+		Long: "Say what a token allows, without printing it: what all of its conditions together leave, and then each of them.\n" +
+			"No daemon is asked, so nothing of it is proven. The ids are those that mailbox cap revoke takes.\n" +
 			"The token is read from FILE, from standard input if that is -, or is the one that commands use.",
 		Example: "mailbox cap inspect\nmailbox cap inspect shop.token --json",
 		Args:    wants(0, 1),
@@ -205,34 +218,69 @@ func (s *shell) capInspect() *cobra.Command {
 			if s.global.json {
 				return s.object(v)
 			}
-			var b strings.Builder
-			fmt.Fprintf(&b, "token %s\n", v.TokenID)
-			for _, words := range token.Inspect().Words() {
-				fmt.Fprintf(&b, "  %s\n", words)
-			}
-			switch {
-			case v.ExpiresAt == nil:
-				b.WriteString("It does not say until when it is good, so it is good for nothing.\n")
-			case !v.ExpiresAt.After(time.Now()):
-				b.WriteString("It has expired.\n")
-			}
-			return s.line("%s", strings.TrimSuffix(b.String(), "\n"))
+			return s.line("%s", strings.Join(v.words(token, time.Now()), "\n"))
 		}),
 	}
+}
+
+// words says what a token allows first, and the conditions that this follows from after it.
+func (v *tokenView) words(token capability.Token, now time.Time) []string {
+	lines := []string{
+		"token " + v.TokenID,
+		"narrowed id " + v.Narrowed + " (revokes this token without the one that it was narrowed from)",
+	}
+	switch {
+	case len(v.Operations) == 0 || len(v.Queues) == 0:
+		lines = append(lines, "allows nothing: the conditions leave no operation on any queue, or one of them is missing or unknown")
+	case strings.Join(v.Queues, "") == "*":
+		lines = append(lines, "allows "+strings.Join(v.Operations, ", ")+" on all queues")
+	default:
+		lines = append(lines, "allows "+strings.Join(v.Operations, ", ")+" on "+strings.Join(v.Queues, ", "))
+	}
+	switch {
+	case v.ExpiresAt == nil:
+		lines = append(lines, "without an end, so it is good for nothing")
+	case !v.ExpiresAt.After(now):
+		lines = append(lines, "expired at "+v.ExpiresAt.Format(time.RFC3339))
+	default:
+		lines = append(lines, "until "+v.ExpiresAt.Format(time.RFC3339))
+	}
+	lines = append(append(lines, v.Limits...), "conditions:")
+	for _, words := range token.Inspect().Words() {
+		lines = append(lines, "  "+words)
+	}
+	return lines
 }
 
 // revokedView is a revocation in JSON.
 type revokedView struct {
 	TokenID string `json:"token_id,omitempty"`
 	Tenant  string `json:"tenant,omitempty"`
+	// Alone says that the token that this one was narrowed from stays good.
+	Alone bool `json:"alone,omitempty"`
+}
+
+// words says what was revoked, and what was not.
+func (v *revokedView) words() string {
+	switch {
+	case v.Tenant != "":
+		return "revoked all tokens of tenant " + v.Tenant + " minted so far"
+	case v.Alone:
+		return "revoked " + v.TokenID + ", with what was narrowed from it or minted with it; the token that it was narrowed from stays good"
+	}
+	return "revoked " + v.TokenID + ", with everything narrowed from it or minted with it"
 }
 
 // checkTokenID refuses what cannot be the id of a token. The daemon keeps no list of
 // tokens, but it knows messages, whose ids look the same.
 func (a *api) checkTokenID(ctx context.Context, id string) error {
 	const advice = "mailbox cap inspect prints the id of a token"
-	if _, err := capability.ParseTokenID(id); err != nil {
+	parsed, err := capability.ParseTokenID(id)
+	if err != nil {
 		return wrongUse("%.60q is not the id of a token; "+advice, id)
+	}
+	if parsed.IsNarrowed() {
+		return nil // no message has such an id
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Second) // revoking is urgent
 	defer cancel()
@@ -244,16 +292,20 @@ func (a *api) checkTokenID(ctx context.Context, id string) error {
 
 func (s *shell) capRevoke() *cobra.Command {
 	var file, tenant string
+	var alone bool
 	c := &cobra.Command{
 		Use: "revoke [TOKEN_ID]", Short: "Make a token, and all narrowed from it, good for nothing",
 		Long: "Make a token, and all that were narrowed from it, good for nothing but the acks of what they have received;\n" +
 			"or with --tenant all tokens of a tenant that were minted so far. What a revoked token has minted ends with it.\n" +
+			"A narrowed token is revoked without the one that it was narrowed from by its narrowed id (7Z…), which cap inspect\n" +
+			"prints, or with --file and --alone; otherwise everything narrowed from the same minted token is revoked.\n" +
 			"With a tenant's token, tokens can be revoked with --file only: an id does not prove whose it is.",
-		Example: "mailbox cap revoke 01K9ZQ4T1V6N8F7M2C3B5D0XAW\nmailbox cap revoke --file shop.token",
-		Args:    wants(0, 1),
+		Example: "mailbox cap revoke 01K9ZQ4T1V6N8F7M2C3B5D0XAW\nmailbox cap revoke --file shop.token\n" +
+			"mailbox cap revoke --file narrowed.token --alone",
+		Args: wants(0, 1),
 		RunE: s.withAPI(func(ctx context.Context, a *api, args []string) error {
 			v := revokedView{TokenID: firstArg(args), Tenant: tenant}
-			body := map[string]string{}
+			body := map[string]any{}
 			if file != "" && v.TokenID == "" {
 				token, err := s.readToken(file)
 				if err != nil {
@@ -261,14 +313,20 @@ func (s *shell) capRevoke() *cobra.Command {
 				}
 				v.TokenID = token.ID().String()
 				body["token"] = token.Reveal() // which proves whose it is, and says how long to remember it
+				if alone {
+					v.TokenID, body["alone"] = token.NarrowedID().String(), true
+				}
 			} else if file != "" {
 				return wrongUse("the token is named twice, by its id and with --file: leave one out")
 			}
 			if (v.TokenID == "") == (v.Tenant == "") {
 				return wrongUse("name either a token, by its id or with --file, or a --tenant")
 			}
+			if alone && file == "" {
+				return wrongUse("--alone: want --file too; a narrowed id, which begins with 7Z, is revoked alone without it")
+			}
 			switch {
-			case body["token"] != "":
+			case file != "":
 			case v.TokenID != "":
 				if err := a.checkTokenID(ctx, v.TokenID); err != nil {
 					return err
@@ -280,10 +338,13 @@ func (s *shell) capRevoke() *cobra.Command {
 			if err := a.ask(ctx, question{path: "/v1/caps/revoke", body: body}, nil); err != nil {
 				return err
 			}
-			return s.say(v, "%s revoked", v.TokenID+v.Tenant)
+			id, err := capability.ParseTokenID(v.TokenID)
+			v.Alone = err == nil && id.IsNarrowed()
+			return s.say(v, "%s", v.words())
 		}),
 	}
 	c.Flags().StringVarP(&file, "file", "f", "", "file of the token")
+	c.Flags().BoolVar(&alone, "alone", false, "with --file: leave the token that it was narrowed from good")
 	c.Flags().StringVar(&tenant, "tenant", "", "revoke all tokens of this tenant")
 	return c
 }

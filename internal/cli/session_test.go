@@ -147,6 +147,9 @@ func (s *session) plain(text string) string {
 	text = receipts.ReplaceAllString(text, `"receipt":"RECEIPT"`)
 	text = tokens.ReplaceAllString(text, "TOKEN")
 	text = ulids.ReplaceAllStringFunc(text, func(id string) string {
+		if strings.HasPrefix(id, "7Z") {
+			return "NARROWED"
+		}
 		if s.ids[id] == "" {
 			s.known = append(s.known, id)
 			s.ids[id] = fmt.Sprintf("$%d", len(s.known))

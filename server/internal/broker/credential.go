@@ -53,6 +53,17 @@ func (c Caller) Mint(ctx context.Context, tenant string, caveats []capability.Ca
 // durable. Codes: ErrInvalid (no token of this daemon's keys), ErrFull,
 // ErrUnavailable, ErrUnsupported (this daemon keeps no revocations).
 func (c Caller) RevokeToken(ctx context.Context, token capability.Token) error {
+	return c.revokeShown(ctx, token, false)
+}
+
+// RevokeNarrowed is RevokeToken that leaves the token that this one was narrowed from,
+// and the others narrowed from that, as they are.
+func (c Caller) RevokeNarrowed(ctx context.Context, token capability.Token) error {
+	return c.revokeShown(ctx, token, true)
+}
+
+// revokeShown revokes a token that was shown, alone or with all of its family.
+func (c *Caller) revokeShown(ctx context.Context, token capability.Token, alone bool) error {
 	if _, err := c.authorize(ctx, capability.OpAdmin, ""); err != nil {
 		return err
 	}
@@ -66,10 +77,14 @@ func (c Caller) RevokeToken(ctx context.Context, token capability.Token) error {
 	if c.tenant != "" && described.Tenant != c.tenant {
 		return otherTenant("revoke")
 	}
-	return c.revoke(ctx, capability.Revocation{Token: described.ID, Until: described.Ends, Share: capability.ShareOf(c.tenant)})
+	r := capability.Revocation{Token: described.ID, Until: described.Ends, Share: capability.ShareOf(c.tenant)}
+	if alone {
+		r.Token, r.Until = token.NarrowedID(), described.ExpiresAt
+	}
+	return c.revoke(ctx, r)
 }
 
-// Revoke adds a revocation: of a token by its id, with everything narrowed from it
+// Revoke adds a revocation: of a token by its minted or narrowed id, with everything narrowed from it
 // and everything that it has minted, or of all tokens of a tenant that were minted
 // so far. It needs a token for administration of any topic; a tenant's can revoke
 // its own tenant, and single tokens only with RevokeToken. It blocks until the

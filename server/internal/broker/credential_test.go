@@ -133,3 +133,41 @@ func TestATokenThatATenantMintsAfterItsRevocationIsRevokedToo(t *testing.T) {
 		}
 	})
 }
+
+func TestTenantRevokesNarrowedTokenAndKeepsItsParent(t *testing.T) {
+	b := memory(t, broker.Limits{})
+	narrow := func(token capability.Token) capability.Token {
+		t.Helper()
+		narrowed, err := token.Attenuate(capability.ExpiresAt(time.Now().Add(time.Minute)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return narrowed
+	}
+	own, other := mint(t, b.ring, "acme"), mint(t, b.ring, "other")
+	narrowed := narrow(own)
+	expectCode(t, b.as("acme").RevokeNarrowed(t.Context(), narrow(other)), driver.ErrForbidden, "another tenant's narrowed token")
+	expectCode(t, b.as("acme").Revoke(t.Context(), capability.Revocation{Token: narrowed.NarrowedID()}), driver.ErrForbidden, "a narrowed id, which proves nothing")
+	made, err := b.Caller(narrowed, broker.Origin{}).Mint(t.Context(), "", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.as("acme").RevokeNarrowed(t.Context(), narrowed); err != nil {
+		t.Fatal(err)
+	}
+	for what, token := range map[string]capability.Token{"the narrowed token": narrowed, "what it has minted": made} {
+		if _, err := b.Caller(token, broker.Origin{}).Send(t.Context(), "orders", say("x")); !errors.Is(err, capability.ReasonRevoked) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	for what, token := range map[string]capability.Token{"its parent": own, "another tenant's": narrow(other)} {
+		if _, err := b.Caller(token, broker.Origin{}).Send(t.Context(), "orders", say("x")); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	for r := range b.revoked.All() {
+		if !r.Until.Equal(narrowed.Inspect().ExpiresAt) {
+			t.Errorf("forgotten at %v, when the narrowed token ends at %v", r.Until, narrowed.Inspect().ExpiresAt)
+		}
+	}
+}

@@ -127,9 +127,6 @@ type State int32
 const (
 	// StateServing does everything.
 	StateServing State = iota
-	// StateStopping does everything too, and says that it will not for long: health
-	// checks fail, so that load balancers send their clients elsewhere.
-	StateStopping
 	// StateReadOnly refuses what adds or changes messages and topics. Receives
 	// and looks go on.
 	StateReadOnly
@@ -177,7 +174,7 @@ func NotDone(err error) bool { return errors.Is(err, errNotDone) }
 
 // The last states in which kinds of work are done.
 const (
-	lastForWrites   = StateStopping
+	lastForWrites   = StateServing
 	lastForReads    = StateReadOnly
 	lastForSettling = StateSettling
 )

@@ -208,6 +208,7 @@ func (h *Handler) mint(c *call) error {
 
 type revokeRequest struct {
 	Token   string `json:"token"`
+	Alone   bool   `json:"alone"`
 	TokenID string `json:"token_id"`
 	Tenant  string `json:"tenant"`
 	Until   string `json:"until"`
@@ -228,7 +229,13 @@ func (h *Handler) revoke(c *call) error {
 		if err != nil {
 			return schemaError("token", "is not the text of a token")
 		}
+		if r.Alone {
+			return c.okUnless(c.caller.RevokeNarrowed(c.ctx(), token))
+		}
 		return c.okUnless(c.caller.RevokeToken(c.ctx(), token))
+	}
+	if r.Alone {
+		return schemaError("alone", "needs token; a token_id that begins with 7Z revokes a narrowed token alone too")
 	}
 	revocation := capability.Revocation{Tenant: r.Tenant}
 	var err error

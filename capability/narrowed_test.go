@@ -1,0 +1,156 @@
+package capability
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// family returns a minted token, two narrowed from it in the same order of kinds, and one
+// narrowed further from the first.
+func family(t *testing.T, ring *KeyRing) (minted, left, right, below Token) {
+	t.Helper()
+	minted = ordersToken(t, ring)
+	left = mustNarrow(t, minted, MaxBodyBytes(1000), Operations(OpSend))
+	right = mustNarrow(t, minted, MaxBodyBytes(2000), Operations(OpSend))
+	return minted, left, right, mustNarrow(t, left, MaxBodyBytes(500))
+}
+
+func revokeNow(t *testing.T, m *MemoryRevocations, id TokenID) {
+	t.Helper()
+	if err := m.Revoke(t.Context(), Revocation{Token: id, At: time.Now().Add(-time.Second)}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestNarrowedTokenIsRevokedWithoutItsParent(t *testing.T) {
+	ring, revoked := NewKeyRing(NewKey()), new(MemoryRevocations)
+	v := NewVerifier(ring, &VerifierOptions{Revocations: revoked})
+	minted, left, right, below := family(t, ring)
+	for _, token := range []Token{minted, left, right, below} { // all of them are in the cache
+		wantAllowed(t, v, token, sendToOrders())
+	}
+	revokeNow(t, revoked, left.NarrowedID())
+	wantRefused(t, v, left, sendToOrders(), ReasonRevoked)
+	wantRefused(t, v, below, sendToOrders(), ReasonRevoked)
+	wantAllowed(t, v, minted, sendToOrders())
+	wantAllowed(t, v, right, sendToOrders())
+	if _, err := v.AuthorizeSigned(t.Context(), left.Credentials().AccessKeyID, left.Credentials().SessionToken,
+		func(Secret) bool { return true }, sendToOrders()); ReasonOf(err) != ReasonRevoked {
+		t.Errorf("signed with a revoked narrowed token: %v", err)
+	}
+	revokeNow(t, revoked, minted.ID())
+	wantRefused(t, v, right, sendToOrders(), ReasonRevoked)
+	wantRefused(t, v, minted, sendToOrders(), ReasonRevoked)
+}
+
+func TestRevokedNarrowedTokenEndsWhatItMinted(t *testing.T) {
+	ring, revoked := NewKeyRing(NewKey()), new(MemoryRevocations)
+	v := NewVerifier(ring, &VerifierOptions{Revocations: revoked})
+	minted, left, right, below := family(t, ring)
+	// A daemon mints with the caveats of the maker, its tenant if it has one, and its id.
+	mintWith := func(maker Token, tenant ...Caveat) Token {
+		caveats := append(maker.Inspect().Caveats, tenant...)
+		return mustMint(t, ring, "acme", append(caveats, MintedBy(maker.ID()), MaxBodyBytes(400))...)
+	}
+	byLeft, byBelow, byRight, byMinted := mintWith(left, Tenant("acme")), mintWith(below), mintWith(right), mintWith(minted)
+	grandchild := mustNarrow(t, mintWith(byBelow), MaxBodyBytes(300))
+	revokeNow(t, revoked, left.NarrowedID())
+	for name, token := range map[string]Token{"minted with it": byLeft, "minted with one narrowed from it": byBelow, "minted with what that minted": grandchild} {
+		if _, err := v.Authorize(t.Context(), token, sendToOrders()); ReasonOf(err) != ReasonRevoked {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	wantAllowed(t, v, byRight, sendToOrders())
+	wantAllowed(t, v, byMinted, sendToOrders())
+}
+
+func TestNarrowedIDsDifferByOrderAndBoundaries(t *testing.T) {
+	ring := NewKeyRing(NewKey())
+	minted := ordersToken(t, ring)
+	a, b := MaxBodyBytes(1000), Operations(OpSend)
+	seen := make(map[TokenID]string)
+	for name, token := range map[string]Token{
+		"minted": minted, "another": ordersToken(t, ring), "a": mustNarrow(t, minted, a), "b": mustNarrow(t, minted, b),
+		"a b": mustNarrow(t, minted, a, b), "b a": mustNarrow(t, minted, b, a), "a a": mustNarrow(t, minted, a, a),
+		"1": mustNarrow(t, minted, MaxBodyBytes(1)), "11": mustNarrow(t, minted, MaxBodyBytes(11)),
+	} {
+		id := token.NarrowedID()
+		if other, taken := seen[id]; taken {
+			t.Errorf("%s and %s have the same id", name, other)
+		}
+		seen[id] = name
+		if !id.IsNarrowed() || token.ID().IsNarrowed() || !strings.HasPrefix(id.String(), "7Z") {
+			t.Errorf("%s has narrowed id %s and minted id %s", name, id, token.ID())
+		}
+		if parsed, err := ParseTokenID(id.String()); err != nil || parsed != id {
+			t.Errorf("%s reads as %s, %v", id, parsed, err)
+		}
+	}
+	again := mustNarrow(t, mustNarrow(t, minted, a), b)
+	if seen[again.NarrowedID()] != "a b" {
+		t.Error("narrowing in two steps gives another id than in one")
+	}
+	if !(Token{}).NarrowedID().IsZero() {
+		t.Error("the zero token has an id")
+	}
+}
+
+func TestForgedTokenIsNotGenuineBeforeItIsRevoked(t *testing.T) {
+	ring, revoked := NewKeyRing(NewKey()), new(MemoryRevocations)
+	v := NewVerifier(ring, &VerifierOptions{Revocations: revoked})
+	_, left, _, _ := family(t, ring)
+	revokeNow(t, revoked, left.NarrowedID())
+	forged := left.RevealBinary(nil)
+	forged[len(forged)-1] ^= 1
+	token, err := ParseBinary(forged)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if token.NarrowedID() != left.NarrowedID() {
+		t.Error("the signature changes the id")
+	}
+	wantRefused(t, v, token, sendToOrders(), ReasonNotGenuine)
+}
+
+func TestNarrowedRevocationSurvivesRestartAndIsForgotten(t *testing.T) {
+	ring := NewKeyRing(NewKey())
+	_, left, right, _ := family(t, ring)
+	path := filepath.Join(t.TempDir(), "revoked")
+	f := openFile(t, path)
+	if f.RevokesNarrowed() {
+		t.Error("an empty file revokes narrowed tokens")
+	}
+	mustRevoke(t, f, Revocation{Token: ordersToken(t, ring).ID(), At: time.Now()})
+	if f.RevokesNarrowed() {
+		t.Error("a minted token counts as a narrowed one")
+	}
+	mustRevoke(t, f, Revocation{Token: left.NarrowedID(), At: time.Now(), Until: time.Now().Add(time.Hour)})
+	mustRevoke(t, f, Revocation{Token: left.NarrowedID(), At: time.Now(), Until: time.Now().Add(time.Hour)})
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	f = openFile(t, path)
+	v := NewVerifier(ring, &VerifierOptions{Revocations: f})
+	wantRefused(t, v, left, sendToOrders(), ReasonRevoked)
+	wantAllowed(t, v, right, sendToOrders())
+	f.memory.mu.Lock()
+	f.memory.forgetLocked(time.Now().Add(2 * forgetAfter))
+	f.memory.mu.Unlock()
+	if f.RevokesNarrowed() {
+		t.Error("a forgotten entry is still counted")
+	}
+}
+
+// unsure are revocations of a service that does not tell whether any are of narrowed tokens.
+type unsure struct{ Revocations }
+
+func TestNarrowedIDsAreAskedOfOtherRevocations(t *testing.T) {
+	ring, revoked := NewKeyRing(NewKey()), new(MemoryRevocations)
+	v := NewVerifier(ring, &VerifierOptions{Revocations: unsure{revoked}})
+	minted, left, _, _ := family(t, ring)
+	revokeNow(t, revoked, left.NarrowedID())
+	wantRefused(t, v, left, sendToOrders(), ReasonRevoked)
+	wantAllowed(t, v, minted, sendToOrders())
+}
