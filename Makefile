@@ -26,7 +26,8 @@ LINT := $(GO) tool -modfile=tools/go.mod golangci-lint
 
 .PHONY: run
 run: ## The daemon on the embedded disk store; it prints the next commands
-	$(GO) run ./cmd/mailboxd --log-format text
+	$(GO) build -o bin/ ./cmd/mailboxd
+	@exec bin/mailboxd --log-format text # without go run, which ends in an error after Ctrl-C
 
 .PHONY: tour
 tour: ## Watch messages live and die: a tour of the library on the memory backend

@@ -301,7 +301,7 @@ func TestMetricsAreThoseOfTheTable(t *testing.T) {
 		s.must(err)
 		s.telemetry.ConsumerHooks().Depth("undertaker", 7)
 		got := s.collected()
-		topic := attribute.String("topic", "orders")
+		topic := attribute.String("queue", "orders")
 		for _, want := range []struct {
 			name   string
 			unit   string
@@ -309,7 +309,7 @@ func TestMetricsAreThoseOfTheTable(t *testing.T) {
 			labels []attribute.KeyValue
 		}{
 			{"mailbox.enqueued", "{message}", 2, []attribute.KeyValue{topic}},
-			{"mailbox.enqueued", "{message}", 1, []attribute.KeyValue{attribute.String("topic", "other")}},
+			{"mailbox.enqueued", "{message}", 1, []attribute.KeyValue{attribute.String("queue", "other")}},
 			{"mailbox.enqueue_latency", "s", 1, []attribute.KeyValue{topic}},
 			{"mailbox.queue_depth", "{message}", 1, []attribute.KeyValue{topic, attribute.String("state", "ready")}},
 			{"mailbox.saturation", "", 0.25, []attribute.KeyValue{topic}},

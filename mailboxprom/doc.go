@@ -9,11 +9,12 @@
 //
 // # What is measured
 //
-// All names begin with mailbox_, or with the namespace of [Options].
+// All names begin with mailbox_, or with the namespace of [Options]. A metric that
+// mailboxd has too has the same name there; docs/metrics.md in the repository lists both.
 //
 // Of queues that are watched, from the backend and so for all processes together:
-// queue_depth{topic,state}, inflight{topic}, dlq_depth{topic}, saturation{topic}, and
-// watch_failed{topic} if the backend does not answer.
+// queue_depth{queue,state}, inflight{queue}, dlq_depth{queue}, saturation{queue}, and
+// watch_failed{queue} if the backend does not answer.
 //
 // Of mailboxes, as this process uses them: enqueued_total, deduplicated_total,
 // rejected_total{reason} and enqueue_latency_seconds; receives_total{result},
@@ -21,7 +22,7 @@
 // dequeue_latency_seconds; settled_total{outcome}, settle_failed_total{reason},
 // ack_commit_latency_seconds{outcome}, held_seconds, attempts, extended_total,
 // visibility_timeout_total and dlq_total{reason}; replies_total{result} and
-// reply_latency_seconds. All of them have the label topic, the name of the queue.
+// reply_latency_seconds. All of them have the label queue.
 //
 // Of loops: handlers_running{loop}, handler_seconds{loop,result},
 // worker_settled_total{loop,result}, worker_backend_failures_total{loop,op} and
@@ -29,15 +30,15 @@
 //
 // Of consumers of dead letters: dlq_consumer_depth, dlq_letter_age_seconds,
 // dlq_handler_seconds, dlq_handled_total{result}, dlq_duplicates_total, all by consumer,
-// and dlq_reprocess_total{topic}.
+// and dlq_redriven_total{queue}.
 //
 // Of registries: resolved_total{source}, of which the part with source "cached" is the
 // hit rate, resolve_latency_seconds, resolver_opened_total{result} and
 // resolver_evicted_total{reason}.
 //
 // Dead letters are counted in dlq_total when this process makes them. Those that a
-// backend makes by itself, because a message was delivered too often or grew too old, no
-// process sees: they show in dlq_depth.
+// backend makes because a message was delivered too often or grew too old are not in it:
+// they show in dlq_depth, and in dlq_total of mailboxd.
 //
 // # Labels are bounded
 //
@@ -45,5 +46,6 @@
 // [DefaultMaxTopics] names of queues are told apart, and as many loops and consumers;
 // all others are counted as "other". Ids of messages and reply addresses are never labels.
 //
-// A dashboard for Grafana and alerts for Prometheus are in the folder deploy.
+// Dashboards for Grafana and alerts for Prometheus are in the folder deploy. They expect the
+// default namespace.
 package mailboxprom

@@ -46,7 +46,7 @@ func Example() {
 		}
 	}
 	// Output:
-	// mailbox_queue_depth{state="delayed",topic="orders"} 0
-	// mailbox_queue_depth{state="ready",topic="orders"} 2
+	// mailbox_queue_depth{queue="orders",state="delayed"} 0
+	// mailbox_queue_depth{queue="orders",state="ready"} 2
 	// mailbox_worker_settled_total{loop="orders",result="acked"} 1
 }

@@ -115,17 +115,17 @@ func TestLifeOfMessagesIsMeasured(t *testing.T) {
 		if _, err = orders.Send(s.Context(), "pie", mailbox.WithDedupKey("7")); !errors.Is(err, mailbox.ErrConflict) {
 			t.Fatal(err)
 		}
-		s.is(`mailbox_enqueued_total{topic="orders"}`, 4)
-		s.is(`mailbox_deduplicated_total{topic="orders"}`, 1)
-		s.is(`mailbox_rejected_total{reason="duplicate",topic="orders"}`, 1)
-		s.is(`mailbox_enqueue_latency_seconds_count{topic="orders"}`, 4)
+		s.is(`mailbox_enqueued_total{queue="orders"}`, 4)
+		s.is(`mailbox_deduplicated_total{queue="orders"}`, 1)
+		s.is(`mailbox_rejected_total{queue="orders",reason="duplicate"}`, 1)
+		s.is(`mailbox_enqueue_latency_seconds_count{queue="orders"}`, 4)
 
 		time.Sleep(2 * time.Second)
 		got, err := orders.Receive(s.Context(), mailbox.WithMax(4), mailbox.WithVisibility(time.Minute))
 		s.must(err)
-		s.is(`mailbox_delivered_total{topic="orders"}`, 4)
-		s.is(`mailbox_receives_total{result="messages",topic="orders"}`, 1)
-		s.is(`mailbox_wait_seconds_sum{topic="orders"}`, 8)
+		s.is(`mailbox_delivered_total{queue="orders"}`, 4)
+		s.is(`mailbox_receives_total{queue="orders",result="messages"}`, 1)
+		s.is(`mailbox_wait_seconds_sum{queue="orders"}`, 8)
 		time.Sleep(3 * time.Second)
 		s.must(got[0].Ack(s.Context()))
 		s.must(got[1].DeadLetter(s.Context(), mailbox.ReasonFatal, errMilk))
@@ -135,27 +135,27 @@ func TestLifeOfMessagesIsMeasured(t *testing.T) {
 		if err = got[3].Ack(s.Context()); !errors.Is(err, mailbox.ErrReceiptExpired) {
 			t.Fatal(err)
 		}
-		s.is(`mailbox_settled_total{outcome="ack",topic="orders"}`, 1)
-		s.is(`mailbox_settled_total{outcome="nack",topic="orders"}`, 1)
-		s.is(`mailbox_dlq_total{reason="fatal",topic="orders"}`, 1)
-		s.is(`mailbox_held_seconds_sum{topic="orders"}`, 9)
-		s.is(`mailbox_attempts_count{topic="orders"}`, 2)
-		s.is(`mailbox_extended_total{topic="orders"}`, 1)
-		s.is(`mailbox_settle_failed_total{reason="expired",topic="orders"}`, 1)
-		s.is(`mailbox_visibility_timeout_total{topic="orders"}`, 1)
-		s.is(`mailbox_ack_commit_latency_seconds_count{outcome="ack",topic="orders"}`, 1)
+		s.is(`mailbox_settled_total{outcome="ack",queue="orders"}`, 1)
+		s.is(`mailbox_settled_total{outcome="nack",queue="orders"}`, 1)
+		s.is(`mailbox_dlq_total{queue="orders",reason="fatal"}`, 1)
+		s.is(`mailbox_held_seconds_sum{queue="orders"}`, 9)
+		s.is(`mailbox_attempts_count{queue="orders"}`, 2)
+		s.is(`mailbox_extended_total{queue="orders"}`, 1)
+		s.is(`mailbox_settle_failed_total{queue="orders",reason="expired"}`, 1)
+		s.is(`mailbox_visibility_timeout_total{queue="orders"}`, 1)
+		s.is(`mailbox_ack_commit_latency_seconds_count{outcome="ack",queue="orders"}`, 1)
 
 		_, err = orders.Receive(s.Context(), mailbox.WithMax(4))
 		s.must(err)
-		s.is(`mailbox_redelivered_total{topic="orders"}`, 2)
+		s.is(`mailbox_redelivered_total{queue="orders"}`, 2)
 		_, err = orders.Receive(s.Context(), mailbox.WithWait(time.Second))
 		s.must(err)
-		s.is(`mailbox_receives_total{result="empty",topic="orders"}`, 1)
+		s.is(`mailbox_receives_total{queue="orders",result="empty"}`, 1)
 		s.faults.Add(mailboxtest.Fault{Err: mailbox.ErrUnavailable})
 		_, _ = orders.SendAll(s.Context(), []string{"a", "b"})
 		_, _ = orders.Receive(s.Context())
-		s.is(`mailbox_rejected_total{reason="unavailable",topic="orders"}`, 2)
-		s.is(`mailbox_receives_total{result="failed",topic="orders"}`, 1)
+		s.is(`mailbox_rejected_total{queue="orders",reason="unavailable"}`, 2)
+		s.is(`mailbox_receives_total{queue="orders",result="failed"}`, 1)
 	})
 }
 
@@ -167,8 +167,8 @@ func TestPoisonAndRepliesAreMeasured(t *testing.T) {
 		s.must(err)
 		_, err = orders.Receive(s.Context())
 		s.must(err)
-		s.is(`mailbox_poisoned_total{topic="orders"}`, 1)
-		s.is(`mailbox_dlq_total{reason="parse",topic="orders"}`, 1)
+		s.is(`mailbox_poisoned_total{queue="orders"}`, 1)
+		s.is(`mailbox_dlq_total{queue="orders",reason="parse"}`, 1)
 
 		replies := reply.NewMemory(nil)
 		requests, err := mailbox.Open(s.Context(), s.faults, "requests", &mailbox.Options[string]{Trace: s.metrics.Trace(), Replies: replies})
@@ -182,9 +182,9 @@ func TestPoisonAndRepliesAreMeasured(t *testing.T) {
 		s.must(err)
 		s.must(mailbox.NewReplyChannel[string](got[0], nil).Send(s.Context(), "TEA"))
 		s.must(mailbox.ReplyError(s.Context(), got[1], errMilk))
-		s.is(`mailbox_replies_total{result="answer",topic="requests"}`, 1)
-		s.is(`mailbox_replies_total{result="error",topic="requests"}`, 1)
-		s.is(`mailbox_reply_latency_seconds_count{topic="requests"}`, 2)
+		s.is(`mailbox_replies_total{queue="requests",result="answer"}`, 1)
+		s.is(`mailbox_replies_total{queue="requests",result="error"}`, 1)
+		s.is(`mailbox_reply_latency_seconds_count{queue="requests"}`, 2)
 	})
 }
 
@@ -205,29 +205,29 @@ func TestWatchedQueuesAreCountedWhenAsked(t *testing.T) {
 		s.wants(`
 # HELP mailbox_dlq_depth Dead letters that the backend keeps with the queue.
 # TYPE mailbox_dlq_depth gauge
-mailbox_dlq_depth{topic="orders"} 1
+mailbox_dlq_depth{queue="orders"} 1
 # HELP mailbox_inflight Messages that are delivered and not settled yet.
 # TYPE mailbox_inflight gauge
-mailbox_inflight{topic="orders"} 1
+mailbox_inflight{queue="orders"} 1
 # HELP mailbox_queue_depth Messages that wait in the queue, by state: ready or delayed.
 # TYPE mailbox_queue_depth gauge
-mailbox_queue_depth{state="delayed",topic="orders"} 1
-mailbox_queue_depth{state="ready",topic="orders"} 2
+mailbox_queue_depth{queue="orders",state="delayed"} 1
+mailbox_queue_depth{queue="orders",state="ready"} 2
 # HELP mailbox_saturation Part of the queue's capacity that is used.
 # TYPE mailbox_saturation gauge
-mailbox_saturation{topic="orders"} 0.4
+mailbox_saturation{queue="orders"} 0.4
 # HELP mailbox_watch_failed 1 if the last look at the queue failed, and its other figures are missing; else 0.
 # TYPE mailbox_watch_failed gauge
-mailbox_watch_failed{topic="orders"} 0
+mailbox_watch_failed{queue="orders"} 0
 `, "mailbox_queue_depth", "mailbox_inflight", "mailbox_dlq_depth", "mailbox_saturation", "mailbox_watch_failed")
 		remove := s.faults.Add(mailboxtest.Fault{Op: mailboxtest.OpStats, Err: mailbox.ErrUnavailable})
-		s.is(`mailbox_watch_failed{topic="orders"}`, 1)
-		s.is(`mailbox_inflight{topic="orders"}`, 0) // it is missing
+		s.is(`mailbox_watch_failed{queue="orders"}`, 1)
+		s.is(`mailbox_inflight{queue="orders"}`, 0) // it is missing
 		remove()
 		// A backend that hangs costs who gathers five seconds, not more.
 		s.faults.Add(mailboxtest.Fault{Op: mailboxtest.OpStats, Delay: time.Hour})
 		began := time.Now()
-		s.is(`mailbox_watch_failed{topic="orders"}`, 1)
+		s.is(`mailbox_watch_failed{queue="orders"}`, 1)
 		if took := time.Since(began); took != 5*time.Second {
 			s.Errorf("it took %v", took)
 		}
@@ -271,7 +271,7 @@ func TestWorkersAreMeasured(t *testing.T) {
 		s.is(`mailbox_worker_settled_total{loop="kitchen",result="nacked"}`, 2)
 		s.is(`mailbox_worker_settled_total{loop="kitchen",result="dead"}`, 2)
 		// Letters are counted once each, wherever they are kept.
-		s.is(`mailbox_dlq_total{reason="max_attempts",topic="orders"}`, 2)
+		s.is(`mailbox_dlq_total{queue="orders",reason="max_attempts"}`, 2)
 		s.metrics.Stuck(worker.StuckEvent{Member: "kitchen"})
 		s.is(`mailbox_stuck_handlers_total{loop="kitchen"}`, 1)
 		s.faults.Add(mailboxtest.Fault{Op: mailboxtest.OpReceive, Err: mailbox.ErrUnavailable})
@@ -316,7 +316,7 @@ func TestDeadLetterConsumersAreMeasured(t *testing.T) {
 		for _, result := range []string{"replay", "done", "drop", "failed"} {
 			s.is(fmt.Sprintf(`mailbox_dlq_handled_total{consumer="undertaker",result=%q}`, result), 1)
 		}
-		s.is(`mailbox_dlq_reprocess_total{topic="orders"}`, 1)
+		s.is(`mailbox_dlq_redriven_total{queue="orders"}`, 1)
 		s.is(`mailbox_dlq_consumer_depth{consumer="undertaker"}`, 1)
 		s.is(`mailbox_dlq_handler_seconds_sum{consumer="undertaker"}`, 4)
 		if age := s.value(`mailbox_dlq_letter_age_seconds_sum{consumer="undertaker"}`); age < 4*3600 || age > 4*3600+20 {
@@ -363,13 +363,13 @@ func TestTopicsBeyondTheBoundAreOther(t *testing.T) {
 		s.wants(`
 # HELP shop_enqueued_total Messages that were sent.
 # TYPE shop_enqueued_total counter
-shop_enqueued_total{topic="orders-0",zone="a"} 1
-shop_enqueued_total{topic="orders-1",zone="a"} 1
-shop_enqueued_total{topic="other",zone="a"} 3
+shop_enqueued_total{queue="orders-0",zone="a"} 1
+shop_enqueued_total{queue="orders-1",zone="a"} 1
+shop_enqueued_total{queue="other",zone="a"} 3
 # HELP shop_inflight Messages that are delivered and not settled yet.
 # TYPE shop_inflight gauge
-shop_inflight{topic="orders-0",zone="a"} 0
-shop_inflight{topic="orders-1",zone="a"} 0
+shop_inflight{queue="orders-0",zone="a"} 0
+shop_inflight{queue="orders-1",zone="a"} 0
 `, "shop_enqueued_total", "shop_inflight")
 	})
 }
@@ -390,7 +390,7 @@ func TestOtherHooksAreCalledToo(t *testing.T) {
 		if sent != 1 || resolved != 1 {
 			t.Errorf("%d sends and %d resolutions were told", sent, resolved)
 		}
-		s.is(`mailbox_enqueued_total{topic="orders"}`, 1)
+		s.is(`mailbox_enqueued_total{queue="orders"}`, 1)
 	})
 }
 
@@ -399,7 +399,7 @@ func TestMetricsAreRegisteredAllOrNone(t *testing.T) {
 	// A registry remembers what a name stands for, so this is the same but for who made it.
 	taken := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "mailbox_dlq_total", Help: "Messages that this process dead-lettered, by reason.",
-	}, []string{"topic", "reason"})
+	}, []string{"queue", "reason"})
 	registry.MustRegister(taken)
 	if _, err := mailboxprom.New(t.Context(), registry, nil); err == nil {
 		t.Fatal("a name that is taken was registered")

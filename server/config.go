@@ -71,7 +71,10 @@ type Config struct {
 	// ReadTimeout and WriteTimeout bound how long a request may take to arrive and
 	// an answer to be read; IdleTimeout how long a connection may do nothing.
 	ReadTimeout, WriteTimeout, IdleTimeout time.Duration
-	// DrainTimeout bounds how long the daemon takes to stop.
+	// DrainDelay is how long readiness fails before a drain begins, so that load
+	// balancers see it. It is off by default.
+	DrainDelay time.Duration
+	// DrainTimeout bounds how long a drain takes.
 	DrainTimeout time.Duration
 
 	// MaxPayloadBytes bounds payloads.
@@ -144,7 +147,7 @@ func Defaults(profile string) Config {
 		Profile: profile, Amnesia: &amnesia, DataDir: defaultDataDir(), Audience: "mailboxd",
 		Listen: "127.0.0.1:9410", ListenOAP: "127.0.0.1:9411",
 		MaxConnections: 20_000, ReadTimeout: 5 * time.Second, WriteTimeout: 5 * time.Second, IdleTimeout: 10 * time.Minute,
-		DrainTimeout: 5 * time.Second, MaxPayloadBytes: 704 << 10,
+		DrainDelay: driver.Off, DrainTimeout: 5 * time.Second, MaxPayloadBytes: 704 << 10,
 		Shards: 1, ShardCapacity: 1 << 20, ShardBytes: 16 << 30, GlobalInFlight: 1 << 18, MaxTopics: 100_000, MaxWaiting: 32 << 10, DedupMax: 1 << 20,
 		VisibilityMin: 250 * time.Millisecond, VisibilityDefault: 5 * time.Second,
 		MaxMessages: 32, MaxBytes: 512 << 10, MaxWait: 20 * time.Minute,

@@ -26,6 +26,7 @@ type revocations interface {
 	capability.Revocations
 	broker.Revoker
 	All() iter.Seq[capability.Revocation]
+	Len() int
 	RevokesNarrowed() bool
 }
 

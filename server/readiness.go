@@ -7,10 +7,12 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/diskbox"
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/server/internal/broker"
 	"github.com/mailboxmq/mailbox/server/internal/httpapi"
+	"github.com/mailboxmq/mailbox/server/internal/metrics"
 )
 
 const (
@@ -33,8 +35,9 @@ func (s *Server) readiness(ctx context.Context) httpapi.Readiness {
 	if s.keys.ring.Current().IsZero() {
 		r.Missing, r.Degraded = append(r.Missing, "cap_authority_ok"), true
 	}
-	if s.broker.State() != broker.StateServing {
-		r.Missing, r.Degraded = append(r.Missing, "not_draining"), true
+	if state := s.broker.State(); state != broker.StateServing {
+		r.Missing = append(r.Missing, "not_draining")
+		r.Degraded = r.Degraded || state > broker.StateStopping // it takes writes until then
 	}
 	ctx, cancel := context.WithTimeout(ctx, pingTimeout)
 	defer cancel()
@@ -100,4 +103,24 @@ func (s *Server) warnOfLoss(c *Config) {
 func (s *Server) describe(c *Config) {
 	s.metrics.SQSUnsigned(c.SQS.Unsigned)
 	s.metrics.Info(c.Profile, s.deadLetterProfile(), *c.Amnesia, c.InsecureListen && c.TLSCert == "")
+}
+
+// showFigures adds the figures to the metrics that are taken at each scrape. It is called
+// once.
+func (s *Server) showFigures() {
+	s.metrics.WatchOAP(func() metrics.OAP {
+		g := s.oap.Gauges()
+		return metrics.OAP{
+			Connections: g.Connections, MaxConnections: g.MaxConnections, Refused: g.Refused,
+			Sessions: g.Sessions, MaxSessions: g.MaxSessions,
+		}
+	})
+	s.metrics.WatchShares(s.broker.Shares, s.oap.Shares, s.connectionShares)
+	s.metrics.WatchRevocations(s.keys.revocations.Len, capability.MaxRevocations)
+	if disk, ok := s.opener.(*diskbox.Backend); ok {
+		s.metrics.WatchDisk(func() (total, free, reserve uint64) {
+			space := disk.Space()
+			return space.VolumeBytes, space.FreeBytes, space.ReserveBytes
+		})
+	}
 }

@@ -63,8 +63,10 @@ type Server struct {
 	declare   func([]SQSQueue) error // while Run lasts; set before the daemon has started
 	certs     *certificates          // nil without TLS
 	started   chan struct{}
+	drainNow  chan struct{} // closed by DrainNow
 	ran       atomic.Bool
 
+	drainOnce sync.Once  // for drainNow
 	mu        sync.Mutex // guards the fields below
 	addresses map[string]net.Addr
 	// connections are the pools of the listeners.
@@ -88,7 +90,7 @@ func New(config Config, options *Options) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{
-		level: new(slog.LevelVar), metrics: metrics.New(), started: make(chan struct{}), addresses: make(map[string]net.Addr),
+		level: new(slog.LevelVar), metrics: metrics.New(), started: make(chan struct{}), drainNow: make(chan struct{}), addresses: make(map[string]net.Addr),
 	}
 	if options != nil {
 		s.log, s.opener, s.shared = options.Logger, options.Opener, options.Shared
@@ -139,7 +141,8 @@ func (s *Server) OperatorToken() capability.Token {
 	return s.keys.operator
 }
 
-// Run opens the backend, listens, and serves until ctx ends; then it drains:
+// Run opens the backend, listens, and serves until ctx ends. Then readiness fails for
+// Config.DrainDelay while everything else works, and after that it drains:
 // writes are refused first, then receives, what has begun is finished, and
 // everything is closed, within Config.DrainTimeout. It returns nil after that,
 // and an error if the daemon could not start or a listener failed. It can be
@@ -210,14 +213,7 @@ func (s *Server) assemble(config *Config) (err error) {
 		Authenticate: oapapi.Brokered(s.broker), MaxConnections: config.MaxConnections, Logger: s.log,
 		HandshakeTimeout: config.ReadTimeout, FrameTimeout: config.ReadTimeout, WriteTimeout: config.WriteTimeout, IdleTimeout: config.IdleTimeout,
 	})
-	s.metrics.WatchOAP(func() metrics.OAP {
-		g := s.oap.Gauges()
-		return metrics.OAP{
-			Connections: g.Connections, MaxConnections: g.MaxConnections, Refused: g.Refused,
-			Sessions: g.Sessions, MaxSessions: g.MaxSessions,
-		}
-	})
-	s.metrics.WatchShares(s.broker.Shares, s.oap.Shares, s.connectionShares)
+	s.showFigures()
 	s.describe(config)
 	s.warnOfLoss(config)
 	return nil
@@ -278,8 +274,10 @@ func (c *Config) limits() broker.Limits {
 	}
 }
 
-// serve serves on all listeners until ctx ends or one of them fails, and drains.
-func (s *Server) serve(ctx context.Context, listeners []listener) error {
+// serve serves on all listeners until stop ends or one of them fails, and drains.
+func (s *Server) serve(stop context.Context, listeners []listener) error {
+	ctx, end := context.WithCancel(context.WithoutCancel(stop)) // ends when the drain begins
+	defer end()
 	failed := make(chan error, len(listeners))
 	var serving sync.WaitGroup
 	// What is being answered when ctx ends is to be finished, not cut off.
@@ -307,49 +305,13 @@ func (s *Server) serve(ctx context.Context, listeners []listener) error {
 	close(s.started)
 	var err error
 	select {
-	case <-ctx.Done():
+	case <-stop.Done():
+		err = s.announceDrain(ctx, failed)
 	case err = <-failed:
 	}
+	end()
 	s.drain(work, cut, listeners)
 	unfollow()
 	serving.Wait()
 	return errors.Join(err, s.broker.Close())
-}
-
-// drain stops in order. What it cannot finish in time it cuts off; nothing that
-// was confirmed is lost by that.
-func (s *Server) drain(ctx context.Context, cut func(), listeners []listener) {
-	began := time.Now()
-	ctx, cancel := context.WithTimeout(ctx, s.Config().DrainTimeout)
-	defer cancel()
-	defer context.AfterFunc(ctx, cut)() // a backend that does not answer must not hold it up
-	s.log.LogAttrs(ctx, slog.LevelInfo, "draining")
-	s.sqs.Close() // its move tasks write down how far they came
-	// Writes stop before reads: what is here can be taken a little longer than
-	// more can come.
-	s.broker.SetState(broker.StateReadOnly)
-	s.broker.SetState(broker.StateSettling)
-	s.rpc.Drain()
-	var stopping sync.WaitGroup
-	stopping.Go(func() {
-		if err := s.http.Shutdown(ctx); err != nil {
-			_ = s.http.Close()
-		}
-	})
-	stopping.Go(func() {
-		if err := s.sqsHTTP.Shutdown(ctx); err != nil {
-			_ = s.sqsHTTP.Close()
-		}
-	})
-	stopping.Go(func() { _ = s.sqs.Shutdown(ctx) })
-	stopping.Go(func() {
-		if err := s.oap.Shutdown(ctx); err != nil {
-			_ = s.oap.Close()
-		}
-	})
-	stopping.Wait()
-	for _, l := range listeners {
-		_ = l.Close()
-	}
-	s.log.LogAttrs(ctx, slog.LevelInfo, "stopped", slog.Duration("took", time.Since(began)))
 }

@@ -143,6 +143,7 @@ var settings = []Setting{
 	setting("listen.read_timeout", "read-timeout", "how long a request may take to arrive", false, func(c *Config) any { return &c.ReadTimeout }),
 	setting("listen.write_timeout", "write-timeout", "how long a client may take to read an answer", false, func(c *Config) any { return &c.WriteTimeout }),
 	setting("listen.idle_timeout", "idle-timeout", "how long a connection may be idle", false, func(c *Config) any { return &c.IdleTimeout }),
+	setting("listen.drain_delay", "drain-delay", "how long readiness fails, while requests work, before a drain closes listeners", true, func(c *Config) any { return &c.DrainDelay }).orOff(),
 	setting("listen.drain_timeout", "drain-timeout", "how long a drain may take", true, func(c *Config) any { return &c.DrainTimeout }),
 
 	setting("tls.cert", "tls-cert", "file of the certificate; SIGHUP reads it again", false, func(c *Config) any { return &c.TLSCert }),
@@ -267,8 +268,12 @@ func orDefault[T comparable](value *T, otherwise T) {
 }
 
 // set reads a value. Its error quotes the value, unless that may hold a password, and
-// says what is wanted.
+// says what is wanted. Empty means the default where that depends on other settings.
 func (s *Setting) set(c *Config, text string) error {
+	if text == "" && s.Default != "" {
+		s.copy(c, new(Config))
+		return nil
+	}
 	switch field := s.field(c).(type) {
 	case *string:
 		*field = text

@@ -141,7 +141,7 @@ func TestUnsignedIsForItsListenerAloneAndShown(t *testing.T) {
 	if body := r.get("/readyz"); !strings.Contains(body, "unsigned") {
 		t.Errorf("readiness does not tell: %s", body)
 	}
-	if body := r.get("/metrics"); !strings.Contains(body, "sqs_unsigned 1") {
+	if body := r.get("/metrics"); !strings.Contains(body, "mailbox_sqs_unsigned 1") {
 		t.Error("the metrics do not tell")
 	}
 	health, err := r.client.Get("http://" + r.Address(server.SQS) + "/_localstack/health")

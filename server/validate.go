@@ -144,6 +144,7 @@ func checkTimes(c *Config) error {
 		{"listen.read_timeout", c.ReadTimeout, time.Millisecond, time.Hour},
 		{"listen.write_timeout", c.WriteTimeout, time.Millisecond, time.Hour},
 		{"listen.idle_timeout", c.IdleTimeout, time.Millisecond, 24 * time.Hour},
+		{"listen.drain_delay", c.DrainDelay, 0, time.Hour},
 		{"listen.drain_timeout", c.DrainTimeout, time.Millisecond, time.Hour},
 		{"mailbox.visibility_min", c.VisibilityMin, time.Millisecond, driver.DefaultMaxVisibility},
 		{"mailbox.default_visibility", c.VisibilityDefault, c.VisibilityMin, driver.DefaultMaxVisibility},

@@ -3,7 +3,8 @@
 // does, and mailboxd --help for what can be set.
 //
 // It stops in order on SIGINT and SIGTERM, and reads its settings, certificate and
-// keys anew on SIGHUP. Exit codes are 0 after an orderly stop, 1 if it could not
+// keys again on SIGHUP. A second SIGINT or SIGTERM cuts the delay before a drain short.
+// Under systemd it says when it has started, reloads and stops, and answers the watchdog. Exit codes are 0 after an orderly stop, 1 if it could not
 // start or go on, and 2 if the settings are wrong.
 package main
 
@@ -38,18 +39,28 @@ func run(args, environ []string, stdout, stderr io.Writer) int {
 		tell(stderr, "mailboxd: %v\n", err)
 		return 2
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	manager, err := newNotifier(environ)
+	if err != nil { // it starts all the same, as programs do that know no service manager
+		daemon.Logger().Warn("service manager not told", slog.Any("err", err))
+	}
+	defer manager.Close()
+	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
+	defer stopOnSignals(daemon, stop)()
 	greeted := make(chan error, 1)
 	go func() {
-		err := greet(ctx, daemon, stdout)
+		err := greet(ctx, daemon, manager, stdout)
 		if err != nil {
 			stop()
 		}
 		greeted <- err
 	}()
-	go reload(ctx, daemon, args, environ)
+	go reload(ctx, daemon, manager, args, environ)
 	go keepSmall(ctx)
+	living, die := context.WithCancel(context.WithoutCancel(ctx)) // through the drain
+	defer die()
+	go watchdog(living, watchdogEvery(environ), daemon.Alive, func() { manager.tell("WATCHDOG=1") })
+	context.AfterFunc(ctx, func() { manager.stopping(daemon.Config()) })
 	err = daemon.Run(ctx)
 	stop()
 	if err = errors.Join(err, <-greeted); err != nil {
@@ -59,9 +70,31 @@ func run(args, environ []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
+// stopOnSignals calls stop at the first SIGINT or SIGTERM, and begins the drain at once
+// at the second; the third ends the process. The function that it returns ends that.
+func stopOnSignals(daemon *server.Server, stop func()) func() {
+	signals, ended := make(chan os.Signal, 2), make(chan struct{})
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		for _, act := range []func(){stop, daemon.DrainNow} {
+			select {
+			case <-signals:
+				act()
+			case <-ended:
+				return
+			}
+		}
+		signal.Stop(signals)
+	}()
+	return func() {
+		signal.Stop(signals)
+		close(ended)
+	}
+}
+
 // reload reads the settings again on each SIGHUP. Bad ones are logged, and change
 // nothing.
-func reload(ctx context.Context, daemon *server.Server, args, environ []string) {
+func reload(ctx context.Context, daemon *server.Server, manager *notifier, args, environ []string) {
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
 	defer signal.Stop(hangups)
@@ -71,6 +104,7 @@ func reload(ctx context.Context, daemon *server.Server, args, environ []string) 
 			return
 		case <-hangups:
 		}
+		manager.tell("RELOADING=1")
 		config, err := server.Load(args, environ, io.Discard)
 		if err == nil {
 			err = daemon.Reload(config)
@@ -78,12 +112,14 @@ func reload(ctx context.Context, daemon *server.Server, args, environ []string) 
 		if err != nil {
 			daemon.Logger().LogAttrs(ctx, slog.LevelError, "reload failed; nothing changed", slog.Any("err", err))
 		}
+		manager.tell("READY=1")
 	}
 }
 
-// greet tells the person who started the daemon how to use it. The error is that of
-// writing the operator's token to where --token-out says.
-func greet(ctx context.Context, daemon *server.Server, stdout io.Writer) error {
+// greet tells the service manager and the person who started the daemon that it has
+// started, and the person how to use it. The error is that of writing the operator's
+// token to where --token-out says.
+func greet(ctx context.Context, daemon *server.Server, manager *notifier, stdout io.Writer) error {
 	select {
 	case <-ctx.Done():
 		return nil
@@ -94,6 +130,7 @@ func greet(ctx context.Context, daemon *server.Server, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
+	manager.tell("READY=1")
 	address := daemon.Address(server.HTTP)
 	if address == "" {
 		return nil

@@ -36,8 +36,15 @@ type child struct {
 
 func startChild(t *testing.T, dir string) *child {
 	t.Helper()
-	c := &child{t: t, process: exec.Command(os.Args[0], "--data-dir="+dir, "--listen=127.0.0.1:0", "--listen-oap=off")}
-	c.process.Env = append(os.Environ(), childVariable+"=1")
+	return startChildWith(t, dir, nil)
+}
+
+// startChildWith starts a child with further variables and flags.
+func startChildWith(t *testing.T, dir string, environ []string, args ...string) *child {
+	t.Helper()
+	args = append([]string{"--data-dir=" + dir, "--listen=127.0.0.1:0", "--listen-oap=off"}, args...)
+	c := &child{t: t, process: exec.Command(os.Args[0], args...)}
+	c.process.Env = append(append(os.Environ(), childVariable+"=1"), environ...)
 	c.process.Stderr = &c.log
 	stdout, err := c.process.StdoutPipe()
 	if err != nil {

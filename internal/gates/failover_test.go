@@ -16,7 +16,7 @@ import (
 // maxReorder is by how many messages a failover may reorder a shard.
 const maxReorder = 32
 
-var reorderGauge = regexp.MustCompile(`(?m)^reorder_depth_max\{shard="0"\} (\d+)$`)
+var reorderGauge = regexp.MustCompile(`(?m)^mailbox_reorder_depth_max\{shard="0"\} (\d+)$`)
 
 // TestG9OrderHoldsThroughAFailover sends and receives through a daemon on a Redis
 // Cluster whose primary is replaced meanwhile. Nothing that was confirmed is lost, no
@@ -77,10 +77,10 @@ func TestG9OrderHoldsThroughAFailover(t *testing.T) {
 	}
 	found := reorderGauge.FindStringSubmatch(scrape(t, d))
 	if found == nil {
-		t.Fatal("the metrics have no reorder_depth_max")
+		t.Fatal("the metrics have no mailbox_reorder_depth_max")
 	}
 	if gauge, _ := strconv.Atoi(found[1]); gauge > maxReorder || gauge < min(depth, 1) {
-		t.Errorf("reorder_depth_max is %d, the test saw %d, and at most %d may be", gauge, depth, maxReorder)
+		t.Errorf("mailbox_reorder_depth_max is %d, the test saw %d, and at most %d may be", gauge, depth, maxReorder)
 	}
 	t.Logf("%d messages through two failovers, reordered by %d at most", messages, depth)
 }

@@ -124,7 +124,7 @@ func (d *embedded) add(kind idleKind, from, to int) {
 	if !kind.used {
 		return
 	}
-	measured := fmt.Sprintf("queue_depth{shard=\"0\",topic=\"queue-%d%s\"}", from, kind.suffix)
+	measured := fmt.Sprintf("mailbox_queue_depth{queue=\"queue-%d%s\",shard=\"0\",state=\"ready\"}", from, kind.suffix)
 	for !strings.Contains(d.scrape(), measured) { // they are measured once a second at most
 		runtime.Gosched()
 	}

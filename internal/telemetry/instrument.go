@@ -46,7 +46,7 @@ type Instrument struct {
 
 // The labels.
 const (
-	LabelTopic    = "topic"
+	LabelQueue    = "queue"
 	LabelState    = "state"
 	LabelReason   = "reason"
 	LabelOutcome  = "outcome"
@@ -72,38 +72,38 @@ var (
 // Queues that are watched. Their figures are those of the backend, and so those of
 // all processes.
 var (
-	QueueDepth = instrument(Observed, Messages, "queue_depth", "Messages that wait in the queue, by state: ready or delayed.", nil, LabelTopic, LabelState)
-	InFlight   = instrument(Observed, Messages, "inflight", "Messages that are delivered and not settled yet.", nil, LabelTopic)
-	DeadDepth  = instrument(Observed, Messages, "dlq_depth", "Dead letters that the backend keeps with the queue.", nil, LabelTopic)
-	Saturation = instrument(Observed, Ratio, "saturation", "Part of the queue's capacity that is used.", nil, LabelTopic)
-	WatchError = instrument(Observed, Ratio, "watch_failed", "1 if the last look at the queue failed, and its other figures are missing; else 0.", nil, LabelTopic)
+	QueueDepth = instrument(Observed, Messages, "queue_depth", "Messages that wait in the queue, by state: ready or delayed.", nil, LabelQueue, LabelState)
+	InFlight   = instrument(Observed, Messages, "inflight", "Messages that are delivered and not settled yet.", nil, LabelQueue)
+	DeadDepth  = instrument(Observed, Messages, "dlq_depth", "Dead letters that the backend keeps with the queue.", nil, LabelQueue)
+	Saturation = instrument(Observed, Ratio, "saturation", "Part of the queue's capacity that is used.", nil, LabelQueue)
+	WatchError = instrument(Observed, Ratio, "watch_failed", "1 if the last look at the queue failed, and its other figures are missing; else 0.", nil, LabelQueue)
 )
 
 // Mailboxes, as this process uses them.
 var (
-	Enqueued       = instrument(Counter, Messages, "enqueued_total", "Messages that were sent.", nil, LabelTopic)
-	Deduplicated   = instrument(Counter, Messages, "deduplicated_total", "Messages that were not sent again, because their key and body are known.", nil, LabelTopic)
-	Rejected       = instrument(Counter, Messages, "rejected_total", "Messages that could not be sent, by reason.", nil, LabelTopic, LabelReason)
-	EnqueueLatency = instrument(Histogram, Seconds, "enqueue_latency_seconds", "How long the backend took for a send.", callBuckets, LabelTopic)
+	Enqueued       = instrument(Counter, Messages, "enqueued_total", "Messages that were sent.", nil, LabelQueue)
+	Deduplicated   = instrument(Counter, Messages, "deduplicated_total", "Messages that were not sent again, because their key and body are known.", nil, LabelQueue)
+	Rejected       = instrument(Counter, Messages, "rejected_total", "Messages that could not be sent, by reason.", nil, LabelQueue, LabelReason)
+	EnqueueLatency = instrument(Histogram, Seconds, "enqueue_latency_seconds", "How long the backend took for a send.", callBuckets, LabelQueue)
 
-	Received       = instrument(Counter, Calls, "receives_total", "Answers to receives: messages, empty or failed.", nil, LabelTopic, LabelResult)
-	Delivered      = instrument(Counter, Messages, "delivered_total", "Messages that were delivered, for the first time or again.", nil, LabelTopic)
-	Redelivered    = instrument(Counter, Messages, "redelivered_total", "Messages that were delivered again.", nil, LabelTopic)
-	Poisoned       = instrument(Counter, Messages, "poisoned_total", "Messages whose body could not be decoded.", nil, LabelTopic)
-	DequeueLatency = instrument(Histogram, Seconds, "dequeue_latency_seconds", "How long a receive took that brought messages, waiting for them included.", callBuckets, LabelTopic)
-	Waited         = instrument(Histogram, Seconds, "wait_seconds", "Time from send to first delivery, by wall clocks.", ageBuckets, LabelTopic)
+	Received       = instrument(Counter, Calls, "receives_total", "Answers to receives: messages, empty or failed.", nil, LabelQueue, LabelResult)
+	Delivered      = instrument(Counter, Messages, "delivered_total", "Messages that were delivered, for the first time or again.", nil, LabelQueue)
+	Redelivered    = instrument(Counter, Messages, "redelivered_total", "Messages that were delivered again.", nil, LabelQueue)
+	Poisoned       = instrument(Counter, Messages, "poisoned_total", "Messages whose body could not be decoded.", nil, LabelQueue)
+	DequeueLatency = instrument(Histogram, Seconds, "dequeue_latency_seconds", "How long a receive took that brought messages, waiting for them included.", callBuckets, LabelQueue)
+	Waited         = instrument(Histogram, Seconds, "wait_seconds", "Time from send to first delivery, by wall clocks.", ageBuckets, LabelQueue)
 
-	Settled            = instrument(Counter, Messages, "settled_total", "Messages that were acked, nacked, released or dead-lettered.", nil, LabelTopic, LabelOutcome)
-	SettleFailed       = instrument(Counter, Messages, "settle_failed_total", "Attempts to settle a message that failed, by reason.", nil, LabelTopic, LabelReason)
-	AckLatency         = instrument(Histogram, Seconds, "ack_commit_latency_seconds", "How long the backend took to settle.", callBuckets, LabelTopic, LabelOutcome)
-	Held               = instrument(Histogram, Seconds, "held_seconds", "Time from delivery until the message was settled.", workBuckets, LabelTopic)
-	DeliveriesPer      = instrument(Histogram, Attempts, "attempts", "Deliveries that a message needed until it was acked or dead-lettered.", attemptBuckets, LabelTopic)
-	VisibilityTimeouts = instrument(Counter, Messages, "visibility_timeout_total", "Deliveries that were found to be over when they were settled or extended.", nil, LabelTopic)
-	Extended           = instrument(Counter, Messages, "extended_total", "Deliveries that were extended.", nil, LabelTopic)
-	DeadLettered       = instrument(Counter, Messages, "dlq_total", "Messages that this process dead-lettered, by reason.", nil, LabelTopic, LabelReason)
+	Settled            = instrument(Counter, Messages, "settled_total", "Messages that were acked, nacked, released or dead-lettered.", nil, LabelQueue, LabelOutcome)
+	SettleFailed       = instrument(Counter, Messages, "settle_failed_total", "Attempts to settle a message that failed, by reason.", nil, LabelQueue, LabelReason)
+	AckLatency         = instrument(Histogram, Seconds, "ack_commit_latency_seconds", "How long the backend took to settle.", callBuckets, LabelQueue, LabelOutcome)
+	Held               = instrument(Histogram, Seconds, "held_seconds", "Time from delivery until the message was settled.", workBuckets, LabelQueue)
+	DeliveriesPer      = instrument(Histogram, Attempts, "attempts", "Deliveries that a message needed until it was acked or dead-lettered.", attemptBuckets, LabelQueue)
+	VisibilityTimeouts = instrument(Counter, Messages, "visibility_timeout_total", "Deliveries that were found to be over when they were settled or extended.", nil, LabelQueue)
+	Extended           = instrument(Counter, Messages, "extended_total", "Deliveries that were extended.", nil, LabelQueue)
+	DeadLettered       = instrument(Counter, Messages, "dlq_total", "Messages that this process dead-lettered, by reason.", nil, LabelQueue, LabelReason)
 
-	Replied      = instrument(Counter, Messages, "replies_total", "Replies: answer, error or failed.", nil, LabelTopic, LabelResult)
-	ReplyLatency = instrument(Histogram, Seconds, "reply_latency_seconds", "How long the backend or the reply store took for a reply.", callBuckets, LabelTopic)
+	Replied      = instrument(Counter, Messages, "replies_total", "Replies: answer, error or failed.", nil, LabelQueue, LabelResult)
+	ReplyLatency = instrument(Histogram, Seconds, "reply_latency_seconds", "How long the backend or the reply store took for a reply.", callBuckets, LabelQueue)
 )
 
 // Workers.
@@ -121,7 +121,7 @@ var (
 	LetterAge      = instrument(Histogram, Seconds, "dlq_letter_age_seconds", "Time from death until the letter was shown to the handler.", ageBuckets, LabelConsumer)
 	LetterTime     = instrument(Histogram, Seconds, "dlq_handler_seconds", "How long the handler of dead letters took.", workBuckets, LabelConsumer)
 	LettersHandled = instrument(Counter, Messages, "dlq_handled_total", "Dead letters shown to the handler: done, replay, drop, keep or failed.", nil, LabelConsumer, LabelResult)
-	Reprocessed    = instrument(Counter, Messages, "dlq_reprocess_total", "Dead letters that a consumer sent back to where they came from.", nil, LabelTopic)
+	Redriven       = instrument(Counter, Messages, "dlq_redriven_total", "Dead letters that a consumer sent back to the queue they came from.", nil, LabelQueue)
 	LetterRepeats  = instrument(Counter, Messages, "dlq_duplicates_total", "Dead letters that were not sent back a second time.", nil, LabelConsumer)
 )
 

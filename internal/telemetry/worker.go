@@ -92,7 +92,7 @@ func (r *Recorder) handled(event deadletter.HandledEvent) {
 	case event.Action == deadletter.Done:
 		result = "done"
 	case event.Action == deadletter.Replay:
-		r.count(r.base, Reprocessed, 1, r.Topic(event.Source))
+		r.count(r.base, Redriven, 1, r.Topic(event.Source))
 	}
 	r.count(r.base, LettersHandled, 1, consumer, result)
 }

@@ -76,7 +76,7 @@ func TestDeathsRedrivenBeforeAScrapeAreCounted(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if n := b.figure("dlq_total", "reason=max_attempts", "topic=orders"); n != 4 {
+		if n := b.figure("mailbox_dlq_total", "queue=orders", "reason=max_attempts"); n != 4 {
 			t.Errorf("%v deaths are counted, want 4", n)
 		}
 	})
@@ -89,7 +89,7 @@ func TestDeathsSentToAnotherQueueAreCounted(t *testing.T) {
 		b.configure(c, "orders", driver.Config{MaxDeliveries: 1, DeadLetterTo: "failed"})
 		b.fail(c, "orders", "x", "broken")
 		b.fail(c, "orders", "y", "broken")
-		if n := b.figure("dlq_total", "reason=max_attempts", "topic=acme/orders"); n != 2 {
+		if n := b.figure("mailbox_dlq_total", "queue=acme/orders", "reason=max_attempts"); n != 2 {
 			t.Errorf("%v deaths are counted, want 2", n)
 		}
 		if got := b.receive(c, "failed", 10); len(got) != 2 {
@@ -116,7 +116,7 @@ func TestDeathsAreCountedOnceAcrossEviction(t *testing.T) {
 		}
 		for round := range 3 {
 			time.Sleep(2 * time.Second)
-			if n := b.figure("dlq_total", "reason=max_attempts", "topic=orders"); n != 3 {
+			if n := b.figure("mailbox_dlq_total", "queue=orders", "reason=max_attempts"); n != 3 {
 				t.Errorf("round %d: %v deaths are counted, want 3", round, n)
 			}
 			for i := range 3 { // more than may be open
@@ -171,7 +171,7 @@ func TestRemovedDeadLetterIsCountedAndLogged(t *testing.T) {
 		b.configure(c, "orders", driver.Config{MaxDeliveries: 1, RetainDead: driver.Retention{Age: time.Hour}})
 		id := b.fail(c, "orders", "x", "broken")
 		time.Sleep(2 * time.Hour)
-		if n := b.figure("dlq_removed_total", "topic=orders"); n != 1 {
+		if n := b.figure("mailbox_dlq_removed_total", "queue=orders"); n != 1 {
 			t.Errorf("%v dead letters are counted as removed, want 1", n)
 		}
 		b.expectLine("message.removed", map[string]any{
@@ -180,7 +180,7 @@ func TestRemovedDeadLetterIsCountedAndLogged(t *testing.T) {
 		b.configure(c, "news", driver.Config{RetainReady: driver.Retention{Age: time.Hour}, DropExpired: true})
 		id = b.send(c, "news", "x")
 		time.Sleep(2 * time.Hour)
-		if n := b.figure("dropped_total", "topic=news"); n != 1 {
+		if n := b.figure("mailbox_dropped_total", "queue=news"); n != 1 {
 			t.Errorf("%v messages are counted as dropped, want 1", n)
 		}
 		b.expectLine("message.dropped", map[string]any{"queue": "news", "msg_id": id, "reason": "expired"})
@@ -199,7 +199,7 @@ func TestLinesAboutDeathsAreBounded(t *testing.T) {
 		if n := len(b.lines("message.dead")); n != 100 {
 			t.Errorf("%d lines about %d deaths at once, want 100", n, deaths)
 		}
-		b.figure("dlq_total", "reason=max_attempts", "topic=orders")
+		b.figure("mailbox_dlq_total", "queue=orders", "reason=max_attempts")
 		b.expectLine("message.suppressed", map[string]any{"suppressed": deaths - 100})
 		for range 2 {
 			b.fail(c, "orders", "x", "broken") // too early
@@ -227,10 +227,10 @@ func TestDeathsBeforeTheBrokerAreNotCounted(t *testing.T) {
 		}
 		b := newBench(t, backend, broker.Limits{})
 		b.fail(b.as(""), "orders", "y", "broken")
-		if n := b.figure("dlq_total", "reason=max_attempts", "topic=orders"); n != 1 {
+		if n := b.figure("mailbox_dlq_total", "queue=orders", "reason=max_attempts"); n != 1 {
 			t.Errorf("the second broker counts %v deaths, want 1", n)
 		}
-		if n := before.figure("dlq_total", "reason=max_attempts", "topic=orders"); n != 1 {
+		if n := before.figure("mailbox_dlq_total", "queue=orders", "reason=max_attempts"); n != 1 {
 			t.Errorf("the first broker counts %v deaths after it was closed, want 1", n)
 		}
 	})

@@ -91,14 +91,16 @@ func (b *Broker) measure(ctx context.Context, t *topic) (metrics.Level, error) {
 	}
 	limit := func(bound int) int { return max(bound, 0) } // 0 if it is off
 	level := metrics.Level{
-		MaxDead: limit(config.MaxDead), Keys: usage.DedupKeys, MaxKeys: limit(config.DedupMax),
+		MaxInFlight: limit(config.MaxInFlight),
+		MaxDead:     limit(config.MaxDead), Keys: usage.DedupKeys, MaxKeys: limit(config.DedupMax),
 		MaxReadyAge: max(config.RetainReady.Age, 0), MaxDeadAge: max(config.RetainDead.Age, 0),
+		MaxReady: limit(config.RetainReady.Count), RetainDead: limit(config.RetainDead.Count),
 	}
 	for i, shard := range usage.Shards {
 		label := metrics.ShardLabel(i)
 		level.Add(metrics.ShardLevel{
-			Label:   label,
-			Waiting: shard.Ready + shard.Delayed, InFlight: shard.InFlight, Bytes: shard.Bytes,
+			Label: label,
+			Ready: shard.Ready, Delayed: shard.Delayed, InFlight: shard.InFlight, Bytes: shard.Bytes,
 			Capacity: shardPart(limit(config.MaxMessages), len(usage.Shards), i), MaxBytes: shardPart(limit(config.MaxBytes), len(usage.Shards), i),
 		})
 		level.Dead += shard.Dead

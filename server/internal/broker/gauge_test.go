@@ -75,7 +75,7 @@ func TestDeathsAreCountedHoweverManyThereAre(t *testing.T) {
 			t.Helper()
 			time.Sleep(2 * time.Second)
 			for reason, n := range want {
-				if got := b.figure("dlq_total", "reason="+string(reason), "topic=orders"); got != n {
+				if got := b.figure("mailbox_dlq_total", "queue=orders", "reason="+string(reason)); got != n {
 					t.Errorf("%s: %v deaths with reason %s, want %v", when, got, reason, n)
 				}
 			}
@@ -164,7 +164,7 @@ func TestTheDepthOfReorderingIsMeasured(t *testing.T) {
 				for range test.order {
 					b.receive(c, "orders", 1)
 				}
-				if depth := b.figure("reorder_depth_max", "shard=0"); depth != test.want {
+				if depth := b.figure("mailbox_reorder_depth_max", "shard=0"); depth != test.want {
 					t.Errorf("the depth is %v, want %v", depth, test.want)
 				}
 			})

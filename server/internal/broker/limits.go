@@ -127,6 +127,9 @@ type State int32
 const (
 	// StateServing does everything.
 	StateServing State = iota
+	// StateStopping does everything too, and says that it will not for long: health
+	// checks fail, so that load balancers send their clients elsewhere.
+	StateStopping
 	// StateReadOnly refuses what adds or changes messages and topics. Receives
 	// and looks go on.
 	StateReadOnly
@@ -174,7 +177,7 @@ func NotDone(err error) bool { return errors.Is(err, errNotDone) }
 
 // The last states in which kinds of work are done.
 const (
-	lastForWrites   = StateServing
+	lastForWrites   = StateStopping
 	lastForReads    = StateReadOnly
 	lastForSettling = StateSettling
 )

@@ -26,7 +26,7 @@ func TestFiguresAndEnvelopesNameTheShard(t *testing.T) {
 		}
 		depths := make([]float64, shards)
 		for i := range depths {
-			depths[i] = b.figure("queue_depth", fmt.Sprint("shard=", i), "topic=orders")
+			depths[i] = b.figure("mailbox_queue_depth", "queue=orders", fmt.Sprint("shard=", i), "state=ready")
 		}
 		byGroup, byShard := make(map[string]int), make([]float64, shards)
 		for range messages {
@@ -41,7 +41,7 @@ func TestFiguresAndEnvelopesNameTheShard(t *testing.T) {
 		used := 0
 		for i := range depths {
 			if depths[i] != byShard[i] {
-				t.Errorf("queue_depth of shard %d was %v, and %v messages came from it", i, depths[i], byShard[i])
+				t.Errorf("mailbox_queue_depth of shard %d was %v, and %v messages came from it", i, depths[i], byShard[i])
 			}
 			if byShard[i] > 0 {
 				used++
@@ -51,7 +51,7 @@ func TestFiguresAndEnvelopesNameTheShard(t *testing.T) {
 			t.Errorf("all messages came from one shard")
 		}
 		time.Sleep(2 * time.Second)
-		if n := b.figure("queue_limit", "shard=3", "topic=orders"); n != 25 {
+		if n := b.figure("mailbox_queue_limit", "queue=orders", "shard=3"); n != 25 {
 			t.Errorf("the limit of a shard is %v, want 25", n)
 		}
 	})
@@ -67,7 +67,7 @@ func TestLabelsOfShardsAreBounded(t *testing.T) {
 		}
 		sum, labels := 0.0, 0
 		for _, label := range append(numbers(100), "other") {
-			if n := b.figure("queue_depth", "shard="+label, "topic=orders"); n > 0 {
+			if n := b.figure("mailbox_queue_depth", "queue=orders", "shard="+label, "state=ready"); n > 0 {
 				sum += n
 				labels++
 			}

@@ -135,7 +135,7 @@ func TestFiguresAreForWhoMayCountEverything(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if status, text := get(counter.Reveal()); status != 200 || !strings.Contains(text, `queue_depth{shard="0",topic="layoffs-2027"} 1`) {
+		if status, text := get(counter.Reveal()); status != 200 || !strings.Contains(text, `mailbox_queue_depth{queue="layoffs-2027",shard="0",state="ready"} 1`) {
 			t.Errorf("who may count everything got %d: %.200s", status, text)
 		}
 	})

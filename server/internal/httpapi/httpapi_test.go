@@ -329,7 +329,7 @@ func TestSaturationIs429AndDraining503(t *testing.T) {
 		time.Sleep(time.Minute)
 		d.expect(d.post("/v1/recv", `{"topic":"other"}`), 200, "")
 		figures := d.get("/metrics")
-		for _, want := range []string{`rejected_total{reason="saturated"}`, `rejected_total{reason="quota"}`, `rejected_total{reason="degraded"}`} {
+		for _, want := range []string{`mailbox_rejected_total{reason="saturated"}`, `mailbox_rejected_total{reason="quota"}`, `mailbox_rejected_total{reason="degraded"}`} {
 			if !strings.Contains(figures, want) {
 				t.Errorf("the metrics have no %s", want)
 			}
@@ -455,8 +455,8 @@ func TestAClientThatGoesAwayStrandsNothing(t *testing.T) {
 func TestTheMetricsNameEveryBound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := open(t, broker.Limits{MaxInFlight: 30, MaxTopics: 400}, driver.Config{
-			MaxMessages: 10, MaxBytes: 1000, MaxDeliveries: 1, MaxDead: 20, DedupMax: 500,
-			RetainReady: driver.Retention{Age: time.Hour}, RetainDead: driver.Retention{Age: 2 * time.Hour},
+			MaxMessages: 10, MaxBytes: 1000, MaxInFlight: 7, MaxDeliveries: 1, MaxDead: 20, DedupMax: 500,
+			RetainReady: driver.Retention{Age: time.Hour, Count: 8}, RetainDead: driver.Retention{Age: 2 * time.Hour, Count: 9},
 		})
 		d.post("/v1/send", hello)
 		d.post("/v1/send", strings.ReplaceAll(hello, `"k"`, `"k2"`))
@@ -464,15 +464,17 @@ func TestTheMetricsNameEveryBound(t *testing.T) {
 		time.Sleep(2 * time.Second) // it dies
 		figures := d.get("/metrics")
 		for _, want := range []string{
-			`queue_depth{shard="0",topic="t"} 1`, `inflight{shard="0",topic="t"} 0`, `saturation{shard="0",topic="t"} 0.1`,
-			`dlq_depth{topic="t"} 1`, `dlq_total{reason="max_attempts",topic="t"} 1`,
-			"enqueue_latency_seconds_count 2", "dequeue_latency_seconds_count", "ack_commit_latency_seconds_count",
-			`mailbox_enqueued_total{topic="t"} 2`,
-			`queue_limit{shard="0",topic="t"} 10`, `queue_bytes{shard="0",topic="t"} 2`, `queue_bytes_limit{shard="0",topic="t"} 1000`,
-			`dlq_limit{topic="t"} 20`, `dedup_keys{topic="t"} 2`, `dedup_keys_limit{topic="t"} 500`,
-			`oldest_ready_seconds{topic="t"} 2`, `retain_ready_seconds{topic="t"} 3600`,
-			`oldest_dead_seconds{topic="t"} 1`, `retain_dead_seconds{topic="t"} 7200`,
-			"inflight_messages 0", "inflight_limit 30", "topics_open 1", "topics_limit 400", "cap_cache_entries ", "cap_cache_limit ",
+			`mailbox_queue_depth{queue="t",shard="0",state="ready"} 1`, `mailbox_queue_depth{queue="t",shard="0",state="delayed"} 0`,
+			`mailbox_inflight{queue="t",shard="0"} 0`, `mailbox_inflight_limit{queue="t"} 7`, `mailbox_saturation{queue="t",shard="0"} 0.1`,
+			`mailbox_dlq_depth{queue="t"} 1`, `mailbox_dlq_limit{queue="t"} 20`, `mailbox_dlq_total{queue="t",reason="max_attempts"} 1`,
+			"mailbox_enqueue_latency_seconds_count 2", "mailbox_dequeue_latency_seconds_count", "mailbox_ack_commit_latency_seconds_count",
+			`mailbox_enqueued_total{queue="t"} 2`, `mailbox_queue_limit{queue="t",shard="0"} 10`,
+			`mailbox_queue_bytes{queue="t",shard="0"} 2`, `mailbox_queue_bytes_limit{queue="t",shard="0"} 1000`,
+			`mailbox_dedup_keys{queue="t"} 2`, `mailbox_dedup_keys_limit{queue="t"} 500`,
+			`mailbox_oldest_ready_seconds{queue="t"} 2`, `mailbox_retain_ready_seconds{queue="t"} 3600`, `mailbox_retain_ready_messages{queue="t"} 8`,
+			`mailbox_oldest_dead_seconds{queue="t"} 1`, `mailbox_retain_dead_seconds{queue="t"} 7200`, `mailbox_retain_dead_messages{queue="t"} 9`,
+			"mailbox_inflight_messages 0", "mailbox_inflight_messages_limit 30", "mailbox_queues_open 1", "mailbox_queues_open_limit 400",
+			"mailbox_token_cache_entries ", "mailbox_token_cache_entries_limit ",
 		} {
 			if !strings.Contains(figures, want) {
 				t.Errorf("the metrics have no %s", want)

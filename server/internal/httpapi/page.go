@@ -23,7 +23,7 @@ func (h *Handler) index(c *call) error {
 		Version       string   `json:"version,omitempty"`
 		Documentation []string `json:"documentation"`
 		Endpoints     []string `json:"endpoints"`
-	}{Name: "mailboxd", Version: h.options.Version, Documentation: []string{"docs/http.md", "docs/access.md", "api/openapi.yaml"}}
+	}{Name: "mailboxd", Version: c.version(), Documentation: []string{"docs/http.md", "docs/access.md", "api/openapi.yaml"}}
 	for _, route := range routes {
 		response.Endpoints = append(response.Endpoints, route.Method+" "+route.Path)
 	}

@@ -20,10 +20,10 @@ func newDaemonSeries(registry *prometheus.Registry) daemonSeries {
 			Name: "mailbox_info", Help: "1, with what the daemon is as labels.",
 		}, []string{"profile", "dlq_profile", "amnesia", "plaintext"}),
 		connections: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "connections", Help: "Open connections.",
+			Name: "mailbox_connections", Help: "Open connections.",
 		}, []string{"listener"}),
 		limits: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "connections_limit", Help: "How many connections may be open.",
+			Name: "mailbox_connections_limit", Help: "How many connections may be open.",
 		}, []string{"listener"}),
 	}
 	registry.MustRegister(s.info, s.connections, s.limits, collectors.NewGoCollector(),
@@ -35,6 +35,35 @@ func newDaemonSeries(registry *prometheus.Registry) daemonSeries {
 // machines without TLS.
 func (s *Set) Info(profile, deadLetters string, amnesia, plaintext bool) {
 	s.daemon.info.WithLabelValues(profile, deadLetters, strconv.FormatBool(amnesia), strconv.FormatBool(plaintext)).Set(1)
+}
+
+// watch registers a gauge whose value is taken at each scrape.
+func (s *Set) watch(name, help string, value func() float64) {
+	s.Registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value))
+}
+
+// WatchDisk shows the space of the volume that messages are on, which is taken at each
+// scrape. It is called once, and only where there is such a volume.
+func (s *Set) WatchDisk(take func() (total, free, reserve uint64)) {
+	s.watch("mailbox_disk_bytes", "Size of the volume that messages are on.", func() float64 {
+		total, _, _ := take()
+		return float64(total)
+	})
+	s.watch("mailbox_disk_free_bytes", "Free bytes of that volume.", func() float64 {
+		_, free, _ := take()
+		return float64(free)
+	})
+	s.watch("mailbox_disk_reserve_bytes", "Free bytes below which sends are refused; 0 means no reserve.", func() float64 {
+		_, _, reserve := take()
+		return float64(reserve)
+	})
+}
+
+// WatchRevocations shows how many revocations are kept, counted at each scrape, and how
+// many can be. It is called once.
+func (s *Set) WatchRevocations(count func() int, limit int) {
+	s.watch("mailbox_revocations", "Revocations of tokens that are kept.", func() float64 { return float64(count()) })
+	s.watch("mailbox_revocations_limit", "How many revocations of tokens can be kept.", func() float64 { return float64(limit) })
 }
 
 // Connections says how many are open on a listener.

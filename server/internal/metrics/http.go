@@ -16,10 +16,10 @@ type httpSeries struct {
 func newHTTPSeries(registry *prometheus.Registry) httpSeries {
 	s := httpSeries{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "http_requests_total", Help: "Requests by route and status.",
+			Name: "mailbox_http_requests_total", Help: "Requests by route and status.",
 		}, []string{"route", "status"}),
 		latency: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "request_latency_seconds", Help: "How long requests took, waiting for messages included.", Buckets: buckets,
+			Name: "mailbox_http_request_latency_seconds", Help: "How long requests took, waiting for messages included.", Buckets: buckets,
 		}, []string{"route"}),
 	}
 	registry.MustRegister(s.requests, s.latency)

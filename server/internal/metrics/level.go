@@ -8,24 +8,26 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// A Level is how full a topic is, bound by bound. A limit of 0 means that there is
+// A Level is how full a queue is, bound by bound. A limit of 0 means that there is
 // none.
 type Level struct {
 	// Shards are those of the topic, by label; see ShardLabel. Nil means that it
 	// was never measured.
 	Shards                   []ShardLevel
+	MaxInFlight              int // of all shards together
 	Dead, MaxDead            int
 	Keys, MaxKeys            int // of dedup
 	OldestReady, MaxReadyAge time.Duration
 	OldestDead, MaxDeadAge   time.Duration
+	MaxReady, RetainDead     int // bounds of retention, by number
 }
 
 // A ShardLevel is how full a shard of a topic is.
 type ShardLevel struct {
-	Label             string
-	Waiting, InFlight int // Waiting is ready and delayed
-	Bytes             int
-	// Capacity bounds Waiting and InFlight together, and MaxBytes the bytes.
+	Label                    string
+	Ready, Delayed, InFlight int
+	Bytes                    int
+	// Capacity bounds Ready, Delayed and InFlight together, and MaxBytes the bytes.
 	Capacity, MaxBytes int
 }
 
@@ -48,7 +50,8 @@ func ShardLabel(shard int) string {
 func (l *Level) Add(s ShardLevel) {
 	for i := range l.Shards {
 		if known := &l.Shards[i]; known.Label == s.Label {
-			known.Waiting += s.Waiting
+			known.Ready += s.Ready
+			known.Delayed += s.Delayed
 			known.InFlight += s.InFlight
 			known.Bytes += s.Bytes
 			known.Capacity += s.Capacity
@@ -59,8 +62,8 @@ func (l *Level) Add(s ShardLevel) {
 	l.Shards = append(l.Shards, s)
 }
 
-// Plus adds two topics that share their series. Ages are those of the older, and
-// their bounds are not known.
+// Plus adds two queues that share their series. Ages are those of the older, and
+// the bounds of retention are left out.
 func (l Level) Plus(o Level) Level {
 	if l.Shards == nil {
 		return o
@@ -71,6 +74,7 @@ func (l Level) Plus(o Level) Level {
 			shard.Label = allShards
 			sum.Add(shard)
 		}
+		sum.MaxInFlight += level.MaxInFlight
 		sum.Dead += level.Dead
 		sum.MaxDead += level.MaxDead
 		sum.Keys += level.Keys
@@ -85,7 +89,7 @@ func (l Level) Plus(o Level) Level {
 func (s ShardLevel) saturation() float64 {
 	full := 0.0
 	if s.Capacity > 0 {
-		full = float64(s.Waiting+s.InFlight) / float64(s.Capacity)
+		full = float64(s.Ready+s.Delayed+s.InFlight) / float64(s.Capacity)
 	}
 	if s.MaxBytes > 0 {
 		full = max(full, float64(s.Bytes)/float64(s.MaxBytes))
@@ -104,8 +108,8 @@ type orderSeries struct {
 func (o *orderSeries) init(registry *prometheus.Registry) {
 	o.deepest = make(map[string]int)
 	o.reorder = prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "reorder_depth_max",
-		Help: "The most messages of a shard of a topic that were sent before one and first delivered after it, since the daemon started. Topics with strict or fair groups have orders of their own, and are left out.",
+		Name: "mailbox_reorder_depth_max",
+		Help: "The most messages of a shard of a queue that were sent before one and first delivered after it, since the daemon started. Queues with strict or fair groups have orders of their own, and are left out.",
 	}, []string{"shard"})
 	registry.MustRegister(o.reorder)
 }

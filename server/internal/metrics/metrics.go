@@ -1,6 +1,8 @@
 // Package metrics counts what the daemon does, for Prometheus. The set of series
-// is bounded: topics beyond a number share the label "other", and every other
-// label has few and fixed values.
+// is bounded: queues beyond MaxTopics share the label "other", and every other
+// label has few and fixed values. Names begin with mailbox_, and what package
+// mailboxprom measures too has the same name and the same labels there; docs/metrics.md
+// lists all of them.
 package metrics
 
 import (
@@ -56,18 +58,18 @@ func New() *Set {
 		s.Registry.MustRegister(c)
 		return c
 	}
-	s.Enqueue = histogram("enqueue_latency_seconds", "How long a send took, from authorised to answered by the backend.")
-	s.Dequeue = histogram("dequeue_latency_seconds", "How long a receive took, waiting for messages included.")
-	s.Ack = histogram("ack_commit_latency_seconds", "How long an ack took, from authorised to answered by the backend.")
-	s.InFlightLimit = gauge("inflight_limit", "How many messages may be out at once over all topics.")
-	s.TopicLimit = gauge("topics_limit", "How many topics may be open at once.")
-	s.TopicsOpen = gauge("topics_open", "How many topics are open.")
-	s.InFlight = gauge("inflight_messages", "How many messages are out over all topics, as far as they were received here.")
-	s.CapCacheEntries = gauge("cap_cache_entries", "How many verified tokens are remembered.")
-	s.CapCacheLimit = gauge("cap_cache_limit", "How many verified tokens can be remembered.")
-	s.State = gauge("mailbox_state", "0 serving, 1 reads only, 2 settling only, 3 stopped.")
-	s.rejected = reasons("rejected_total", "Requests and messages that were refused, by reason.")
-	s.refused = reasons("auth_failures_total", "Capabilities that were refused, by reason.")
+	s.Enqueue = histogram("mailbox_enqueue_latency_seconds", "How long a send took, from authorised to answered by the backend.")
+	s.Dequeue = histogram("mailbox_dequeue_latency_seconds", "How long a receive took, waiting for messages included.")
+	s.Ack = histogram("mailbox_ack_commit_latency_seconds", "How long an ack took, from authorised to answered by the backend.")
+	s.InFlightLimit = gauge("mailbox_inflight_messages_limit", "How many messages may be in flight at once, over all queues.")
+	s.TopicLimit = gauge("mailbox_queues_open_limit", "How many queues may be open at once.")
+	s.TopicsOpen = gauge("mailbox_queues_open", "Queues that are open.")
+	s.InFlight = gauge("mailbox_inflight_messages", "Messages in flight over all queues, as far as they were received from this daemon.")
+	s.CapCacheEntries = gauge("mailbox_token_cache_entries", "Verified tokens that are remembered.")
+	s.CapCacheLimit = gauge("mailbox_token_cache_entries_limit", "How many verified tokens can be remembered.")
+	s.State = gauge("mailbox_state", "0 serving, 1 serving and about to drain, 2 reads only, 3 settling only, 4 stopped.")
+	s.rejected = reasons("mailbox_rejected_total", "Requests and messages that were refused, by reason.")
+	s.refused = reasons("mailbox_auth_failures_total", "Tokens that were refused, by reason.")
 	s.topics.init(s.Registry)
 	s.order.init(s.Registry)
 	s.http = newHTTPSeries(s.Registry)

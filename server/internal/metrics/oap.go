@@ -12,16 +12,16 @@ type OAP struct {
 	Sessions, MaxSessions int
 }
 
-// WatchOAP shows figures, which are taken when somebody asks. It is called once.
+// WatchOAP shows figures, which are taken at each scrape. It is called once.
 func (s *Set) WatchOAP(take func() OAP) {
 	gauge := func(name, help string, value func(OAP) float64) {
-		s.Registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return value(take()) }))
+		s.watch(name, help, func() float64 { return value(take()) })
 	}
-	gauge("oap_connections", "Connections of OAP/1.", func(o OAP) float64 { return float64(o.Connections) })
-	gauge("oap_connections_limit", "How many connections of OAP/1 there may be.", func(o OAP) float64 { return float64(o.MaxConnections) })
-	gauge("oap_sessions", "Producer sessions that are remembered.", func(o OAP) float64 { return float64(o.Sessions) })
-	gauge("oap_sessions_limit", "How many producer sessions can be remembered.", func(o OAP) float64 { return float64(o.MaxSessions) })
+	gauge("mailbox_oap_connections", "Connections of OAP/1.", func(o OAP) float64 { return float64(o.Connections) })
+	gauge("mailbox_oap_connections_limit", "How many connections of OAP/1 there may be.", func(o OAP) float64 { return float64(o.MaxConnections) })
+	gauge("mailbox_oap_sessions", "Producer sessions that are remembered.", func(o OAP) float64 { return float64(o.Sessions) })
+	gauge("mailbox_oap_sessions_limit", "How many producer sessions can be remembered.", func(o OAP) float64 { return float64(o.MaxSessions) })
 	s.Registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
-		Name: "oap_refused_total", Help: "Connections of OAP/1 that were closed because there were too many.",
+		Name: "mailbox_oap_refused_total", Help: "Connections of OAP/1 that were closed because there were too many.",
 	}, func() float64 { return float64(take().Refused) }))
 }

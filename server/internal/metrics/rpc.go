@@ -15,10 +15,10 @@ type rpcSeries struct {
 func newRPCSeries(registry *prometheus.Registry) rpcSeries {
 	s := rpcSeries{
 		calls: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "rpc_requests_total", Help: "Calls by method and code.",
+			Name: "mailbox_rpc_requests_total", Help: "Calls by method and code.",
 		}, []string{"method", "code"}),
 		latency: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "rpc_latency_seconds", Help: "How long calls took, streams and waiting for messages included.", Buckets: buckets,
+			Name: "mailbox_rpc_request_latency_seconds", Help: "How long calls took, streams and waiting for messages included.", Buckets: buckets,
 		}, []string{"method"}),
 	}
 	registry.MustRegister(s.calls, s.latency)

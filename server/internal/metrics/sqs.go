@@ -16,13 +16,13 @@ type sqsSeries struct {
 func newSQSSeries(registry *prometheus.Registry) sqsSeries {
 	s := sqsSeries{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "sqs_requests_total", Help: "Requests of clients of SQS, by action and error code; no code for those that worked.",
+			Name: "mailbox_sqs_requests_total", Help: "Requests of clients of SQS, by action and error code; no code for those that worked.",
 		}, []string{"action", "code"}),
 		latency: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "sqs_request_latency_seconds", Help: "How long requests of clients of SQS took, waiting for messages included.", Buckets: buckets,
+			Name: "mailbox_sqs_request_latency_seconds", Help: "How long requests of clients of SQS took, waiting for messages included.", Buckets: buckets,
 		}, []string{"action"}),
 		unsigned: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "sqs_unsigned", Help: "1 if the SQS listener believes requests that nobody signed.",
+			Name: "mailbox_sqs_unsigned", Help: "1 if the SQS listener believes requests that nobody signed.",
 		}),
 	}
 	registry.MustRegister(s.requests, s.latency, s.unsigned)

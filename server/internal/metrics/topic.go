@@ -15,7 +15,8 @@ type Topic struct {
 	since time.Time // when it began to count
 
 	sent, repeated, handed, redriven atomic.Uint64
-	acked, nacked, extended          atomic.Uint64
+	acked, nacked, deadLettered      atomic.Uint64
+	extended                         atomic.Uint64
 	removed, dropped, keyless        atomic.Uint64
 
 	mu    sync.Mutex // guards the fields below
@@ -36,13 +37,15 @@ func (t *Topic) Sent(accepted, repeats int) {
 // Delivered counts deliveries.
 func (t *Topic) Delivered(n int) { t.handed.Add(uint64(n)) }
 
-// Settled counts deliveries that were acked, nacked or extended.
+// Settled counts deliveries that were acked, nacked, dead-lettered or extended.
 func (t *Topic) Settled(how string, n int) {
 	switch how {
 	case "ack":
 		t.acked.Add(uint64(n))
 	case "nack":
 		t.nacked.Add(uint64(n))
+	case "dead-letter":
+		t.deadLettered.Add(uint64(n))
 	case "extend":
 		t.extended.Add(uint64(n))
 	}

@@ -14,10 +14,10 @@ const MaxTopics = 200
 // other is the label of the topics beyond MaxTopics.
 const other = "other"
 
-// topicSeries are the series that have a topic as a label. It is their collector.
+// topicSeries are the series that have a queue as a label. It is their collector.
 type topicSeries struct {
 	sent, repeated, handed, settled, died, redriven *prometheus.Desc
-	removed, dropped, keyless                       *prometheus.Desc
+	extended, removed, dropped, keyless             *prometheus.Desc
 	depth, inFlight, saturation, dead               *prometheus.Desc
 	bounds                                          []bound
 
@@ -27,21 +27,22 @@ type topicSeries struct {
 
 func (s *topicSeries) init(registry *prometheus.Registry) {
 	series := func(name, help string, labels ...string) *prometheus.Desc {
-		return prometheus.NewDesc(name, help, append([]string{"topic"}, labels...), nil)
+		return prometheus.NewDesc(name, help, append([]string{"queue"}, labels...), nil)
 	}
 	s.sent = series("mailbox_enqueued_total", "Messages that were accepted.")
-	s.repeated = series("mailbox_duplicates_total", "Sends that were repeats of an earlier one.")
+	s.repeated = series("mailbox_deduplicated_total", "Sends that were repeats of an earlier one.")
 	s.handed = series("mailbox_delivered_total", "Deliveries.")
-	s.settled = series("mailbox_settled_total", "Deliveries that were settled or extended, by how.", "how")
-	s.died = series("dlq_total", "Messages that became dead letters, by reason.", "reason")
-	s.redriven = series("mailbox_dlq_reprocess_total", "Dead letters that were made ready again.")
+	s.settled = series("mailbox_settled_total", "Deliveries that were acked, nacked or dead-lettered, by outcome.", "outcome")
+	s.extended = series("mailbox_extended_total", "Deliveries that were extended.")
+	s.died = series("mailbox_dlq_total", "Messages that became dead letters, by reason.", "reason")
+	s.redriven = series("mailbox_dlq_redriven_total", "Dead letters that were made ready again.")
 	s.keyless = series("mailbox_keyless_total", "Messages that were sent by gRPC or Connect without a dedup key: repeating such a send may send twice.")
-	s.removed = series("dlq_removed_total", "Dead letters that retention removed.")
-	s.dropped = series("dropped_total", "Messages that were too old and were removed without becoming dead letters, in queues that ask for it.")
-	s.depth = series("queue_depth", "Messages that wait: ready and delayed.", "shard")
-	s.inFlight = series("inflight", "Messages that are out.", "shard")
-	s.saturation = series("saturation", "How full the topic is, 0 to 1.", "shard")
-	s.dead = series("dlq_depth", "Dead letters.")
+	s.removed = series("mailbox_dlq_removed_total", "Dead letters that retention removed.")
+	s.dropped = series("mailbox_dropped_total", "Messages that were too old and were removed without becoming dead letters, in queues that ask for it.")
+	s.depth = series("mailbox_queue_depth", "Messages that wait, by state: ready or delayed.", "shard", "state")
+	s.inFlight = series("mailbox_inflight", "Messages in flight.", "shard")
+	s.saturation = series("mailbox_saturation", "How full the queue is, by the nearest of its bounds, 0 to 1.", "shard")
+	s.dead = series("mailbox_dlq_depth", "Dead letters.")
 	s.bounds = newBounds(series)
 	s.byLabel = map[string]*Topic{other: newTopic(other)}
 	registry.MustRegister(s)
@@ -70,7 +71,7 @@ func (s *Set) Topic(tenant, name string) *Topic {
 // Describe implements prometheus.Collector.
 func (s *topicSeries) Describe(descs chan<- *prometheus.Desc) {
 	for _, desc := range []*prometheus.Desc{
-		s.sent, s.repeated, s.handed, s.settled, s.died, s.redriven, s.removed, s.dropped, s.keyless, s.depth, s.inFlight, s.saturation, s.dead,
+		s.sent, s.repeated, s.handed, s.settled, s.extended, s.died, s.redriven, s.removed, s.dropped, s.keyless, s.depth, s.inFlight, s.saturation, s.dead,
 	} {
 		descs <- desc
 	}
@@ -105,7 +106,8 @@ func (s *topicSeries) collectCounts(t *Topic, series chan<- prometheus.Metric) {
 	counter(s.keyless, t.keyless.Load())
 	counter(s.settled, t.acked.Load(), "ack")
 	counter(s.settled, t.nacked.Load(), "nack")
-	counter(s.settled, t.extended.Load(), "extend")
+	counter(s.settled, t.deadLettered.Load(), "dead-letter")
+	counter(s.extended, t.extended.Load())
 	t.mu.Lock()
 	died := maps.Clone(t.died)
 	t.mu.Unlock()
@@ -128,7 +130,8 @@ func (s *topicSeries) collectLevel(t *Topic, series chan<- prometheus.Metric) {
 	}
 	for _, shard := range level.Shards {
 		label := shard.Label
-		gauge(s.depth, float64(shard.Waiting), label)
+		gauge(s.depth, float64(shard.Ready), label, "ready")
+		gauge(s.depth, float64(shard.Delayed), label, "delayed")
 		gauge(s.inFlight, float64(shard.InFlight), label)
 		gauge(s.saturation, shard.saturation(), label)
 		for _, b := range s.bounds {
@@ -160,16 +163,19 @@ func newBounds(series func(name, help string, labels ...string) *prometheus.Desc
 		return bound{desc: series(name, help), ofTopic: value}
 	}
 	return []bound{
-		shard("queue_limit", "How many messages may wait or be out; 0 means no bound.", func(s ShardLevel) float64 { return float64(s.Capacity) }),
-		shard("queue_bytes", "Bytes of the bodies that wait or are out.", func(s ShardLevel) float64 { return float64(s.Bytes) }),
-		shard("queue_bytes_limit", "How many bytes bodies may have; 0 means no bound.", func(s ShardLevel) float64 { return float64(s.MaxBytes) }),
-		topic("dlq_limit", "How many dead letters there may be; 0 means no bound.", func(l Level) float64 { return float64(l.MaxDead) }),
-		topic("dedup_keys", "Dedup keys that are remembered.", func(l Level) float64 { return float64(l.Keys) }),
-		topic("dedup_keys_limit", "How many dedup keys can be remembered; 0 means no bound.", func(l Level) float64 { return float64(l.MaxKeys) }),
-		topic("oldest_ready_seconds", "How old the oldest waiting message is, as retention counts.", func(l Level) float64 { return l.OldestReady.Seconds() }),
-		topic("retain_ready_seconds", "How old a waiting message may get; 0 means no bound.", func(l Level) float64 { return l.MaxReadyAge.Seconds() }),
-		topic("oldest_dead_seconds", "How long ago the oldest dead letter died.", func(l Level) float64 { return l.OldestDead.Seconds() }),
-		topic("retain_dead_seconds", "How long dead letters are kept; 0 means no bound.", func(l Level) float64 { return l.MaxDeadAge.Seconds() }),
+		shard("mailbox_queue_limit", "How many messages may wait or be in flight; 0 means no bound.", func(s ShardLevel) float64 { return float64(s.Capacity) }),
+		shard("mailbox_queue_bytes", "Bytes of the bodies of messages that wait or are in flight.", func(s ShardLevel) float64 { return float64(s.Bytes) }),
+		shard("mailbox_queue_bytes_limit", "How many bytes bodies may have; 0 means no bound.", func(s ShardLevel) float64 { return float64(s.MaxBytes) }),
+		topic("mailbox_inflight_limit", "How many messages of the queue may be in flight; 0 means no bound.", func(l Level) float64 { return float64(l.MaxInFlight) }),
+		topic("mailbox_dlq_limit", "How many dead letters there may be; 0 means no bound.", func(l Level) float64 { return float64(l.MaxDead) }),
+		topic("mailbox_dedup_keys", "Dedup keys that are remembered.", func(l Level) float64 { return float64(l.Keys) }),
+		topic("mailbox_dedup_keys_limit", "How many dedup keys can be remembered; 0 means no bound.", func(l Level) float64 { return float64(l.MaxKeys) }),
+		topic("mailbox_oldest_ready_seconds", "Age of the oldest waiting message, as retention counts.", func(l Level) float64 { return l.OldestReady.Seconds() }),
+		topic("mailbox_retain_ready_seconds", "How old a waiting message may get; 0 means no bound.", func(l Level) float64 { return l.MaxReadyAge.Seconds() }),
+		topic("mailbox_retain_ready_messages", "How many waiting messages are kept; 0 means no bound.", func(l Level) float64 { return float64(l.MaxReady) }),
+		topic("mailbox_oldest_dead_seconds", "Age of the oldest dead letter, counted from its death.", func(l Level) float64 { return l.OldestDead.Seconds() }),
+		topic("mailbox_retain_dead_seconds", "How long dead letters are kept; 0 means no bound.", func(l Level) float64 { return l.MaxDeadAge.Seconds() }),
+		topic("mailbox_retain_dead_messages", "How many dead letters are kept; 0 means no bound.", func(l Level) float64 { return float64(l.RetainDead) }),
 	}
 }
 

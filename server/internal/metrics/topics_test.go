@@ -26,7 +26,7 @@ func shown(t *testing.T, s *Set) []string {
 				labels = append(labels, label.GetName()+"="+label.GetValue())
 			}
 			text := strings.Join(labels, ",")
-			if !strings.Contains(text, "topic=") {
+			if !strings.Contains(text, "queue=") {
 				continue
 			}
 			kind, value := strings.ToLower(family.GetType().String()), metric.GetGauge().GetValue()
@@ -49,6 +49,7 @@ func TestTheSeriesOfATopic(t *testing.T) {
 	topic.Delivered(4)
 	topic.Settled("ack", 1)
 	topic.Settled("nack", 2)
+	topic.Settled("dead-letter", 11)
 	topic.Settled("extend", 3)
 	topic.Died("expired", 1)
 	topic.Died("max_attempts", 2)
@@ -59,53 +60,61 @@ func TestTheSeriesOfATopic(t *testing.T) {
 	topic.Keyless(9)
 	topic.Measured(Level{
 		Shards: []ShardLevel{
-			{Label: "0", Waiting: 3, InFlight: 3, Bytes: 10, Capacity: 12, MaxBytes: 100}, {Label: "1", Waiting: 1, Bytes: 90, Capacity: 10, MaxBytes: 100},
+			{Label: "0", Ready: 2, Delayed: 1, InFlight: 3, Bytes: 10, Capacity: 12, MaxBytes: 100}, {Label: "1", Ready: 1, Bytes: 90, Capacity: 10, MaxBytes: 100},
 		},
+		MaxInFlight: 30, MaxReady: 70, RetainDead: 80,
 		Dead: 4, MaxDead: 40, Keys: 5, MaxKeys: 50, OldestReady: time.Second, MaxReadyAge: time.Minute, OldestDead: 2 * time.Second, MaxDeadAge: time.Hour,
 	})
 	want := strings.Split(strings.TrimSpace(`
-gauge dedup_keys{topic=acme/orders} 5
-gauge dedup_keys_limit{topic=acme/orders} 50
-gauge dlq_depth{topic=acme/orders} 4
-gauge dlq_limit{topic=acme/orders} 40
-counter dlq_removed_total{topic=acme/orders} 7
-counter dlq_removed_total{topic=other} 0
-counter dlq_total{reason=expired,topic=acme/orders} 4
-counter dlq_total{reason=max_attempts,topic=acme/orders} 2
-counter dropped_total{topic=acme/orders} 8
-counter dropped_total{topic=other} 0
-gauge inflight{shard=0,topic=acme/orders} 3
-gauge inflight{shard=1,topic=acme/orders} 0
-counter mailbox_delivered_total{topic=acme/orders} 4
-counter mailbox_delivered_total{topic=other} 0
-counter mailbox_dlq_reprocess_total{topic=acme/orders} 6
-counter mailbox_dlq_reprocess_total{topic=other} 0
-counter mailbox_duplicates_total{topic=acme/orders} 2
-counter mailbox_duplicates_total{topic=other} 0
-counter mailbox_enqueued_total{topic=acme/orders} 5
-counter mailbox_enqueued_total{topic=other} 0
-counter mailbox_keyless_total{topic=acme/orders} 9
-counter mailbox_keyless_total{topic=other} 0
-counter mailbox_settled_total{how=ack,topic=acme/orders} 1
-counter mailbox_settled_total{how=ack,topic=other} 0
-counter mailbox_settled_total{how=extend,topic=acme/orders} 3
-counter mailbox_settled_total{how=extend,topic=other} 0
-counter mailbox_settled_total{how=nack,topic=acme/orders} 2
-counter mailbox_settled_total{how=nack,topic=other} 0
-gauge oldest_dead_seconds{topic=acme/orders} 2
-gauge oldest_ready_seconds{topic=acme/orders} 1
-gauge queue_bytes{shard=0,topic=acme/orders} 10
-gauge queue_bytes{shard=1,topic=acme/orders} 90
-gauge queue_bytes_limit{shard=0,topic=acme/orders} 100
-gauge queue_bytes_limit{shard=1,topic=acme/orders} 100
-gauge queue_depth{shard=0,topic=acme/orders} 3
-gauge queue_depth{shard=1,topic=acme/orders} 1
-gauge queue_limit{shard=0,topic=acme/orders} 12
-gauge queue_limit{shard=1,topic=acme/orders} 10
-gauge retain_dead_seconds{topic=acme/orders} 3600
-gauge retain_ready_seconds{topic=acme/orders} 60
-gauge saturation{shard=0,topic=acme/orders} 0.5
-gauge saturation{shard=1,topic=acme/orders} 0.9
+gauge mailbox_dedup_keys{queue=acme/orders} 5
+gauge mailbox_dedup_keys_limit{queue=acme/orders} 50
+counter mailbox_deduplicated_total{queue=acme/orders} 2
+counter mailbox_deduplicated_total{queue=other} 0
+counter mailbox_delivered_total{queue=acme/orders} 4
+counter mailbox_delivered_total{queue=other} 0
+gauge mailbox_dlq_depth{queue=acme/orders} 4
+gauge mailbox_dlq_limit{queue=acme/orders} 40
+counter mailbox_dlq_redriven_total{queue=acme/orders} 6
+counter mailbox_dlq_redriven_total{queue=other} 0
+counter mailbox_dlq_removed_total{queue=acme/orders} 7
+counter mailbox_dlq_removed_total{queue=other} 0
+counter mailbox_dlq_total{queue=acme/orders,reason=expired} 4
+counter mailbox_dlq_total{queue=acme/orders,reason=max_attempts} 2
+counter mailbox_dropped_total{queue=acme/orders} 8
+counter mailbox_dropped_total{queue=other} 0
+counter mailbox_enqueued_total{queue=acme/orders} 5
+counter mailbox_enqueued_total{queue=other} 0
+counter mailbox_extended_total{queue=acme/orders} 3
+counter mailbox_extended_total{queue=other} 0
+gauge mailbox_inflight{queue=acme/orders,shard=0} 3
+gauge mailbox_inflight{queue=acme/orders,shard=1} 0
+gauge mailbox_inflight_limit{queue=acme/orders} 30
+counter mailbox_keyless_total{queue=acme/orders} 9
+counter mailbox_keyless_total{queue=other} 0
+gauge mailbox_oldest_dead_seconds{queue=acme/orders} 2
+gauge mailbox_oldest_ready_seconds{queue=acme/orders} 1
+gauge mailbox_queue_bytes{queue=acme/orders,shard=0} 10
+gauge mailbox_queue_bytes{queue=acme/orders,shard=1} 90
+gauge mailbox_queue_bytes_limit{queue=acme/orders,shard=0} 100
+gauge mailbox_queue_bytes_limit{queue=acme/orders,shard=1} 100
+gauge mailbox_queue_depth{queue=acme/orders,shard=0,state=delayed} 1
+gauge mailbox_queue_depth{queue=acme/orders,shard=0,state=ready} 2
+gauge mailbox_queue_depth{queue=acme/orders,shard=1,state=delayed} 0
+gauge mailbox_queue_depth{queue=acme/orders,shard=1,state=ready} 1
+gauge mailbox_queue_limit{queue=acme/orders,shard=0} 12
+gauge mailbox_queue_limit{queue=acme/orders,shard=1} 10
+gauge mailbox_retain_dead_messages{queue=acme/orders} 80
+gauge mailbox_retain_dead_seconds{queue=acme/orders} 3600
+gauge mailbox_retain_ready_messages{queue=acme/orders} 70
+gauge mailbox_retain_ready_seconds{queue=acme/orders} 60
+gauge mailbox_saturation{queue=acme/orders,shard=0} 0.5
+gauge mailbox_saturation{queue=acme/orders,shard=1} 0.9
+counter mailbox_settled_total{outcome=ack,queue=acme/orders} 1
+counter mailbox_settled_total{outcome=ack,queue=other} 0
+counter mailbox_settled_total{outcome=dead-letter,queue=acme/orders} 11
+counter mailbox_settled_total{outcome=dead-letter,queue=other} 0
+counter mailbox_settled_total{outcome=nack,queue=acme/orders} 2
+counter mailbox_settled_total{outcome=nack,queue=other} 0
 `), "\n")
 	if got := shown(t, s); !slices.Equal(got, want) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
@@ -118,7 +127,7 @@ func TestTopicsBeyondTheBoundShareSeries(t *testing.T) {
 	for i := range MaxTopics + 50 {
 		topic := s.Topic("", fmt.Sprint("topic-", i))
 		topic.Sent(1, 0)
-		topic.Measured(Level{Shards: []ShardLevel{{Label: "0", Waiting: 1}}})
+		topic.Measured(Level{Shards: []ShardLevel{{Label: "0", Ready: 1}}})
 	}
 	if again := s.Topic("", "topic-7"); again.Label != "topic-7" {
 		t.Errorf("a topic that had a label has %q now", again.Label)
@@ -132,7 +141,7 @@ func TestTopicsBeyondTheBoundShareSeries(t *testing.T) {
 	if enqueued != MaxTopics+1 {
 		t.Errorf("%d topics have series, want %d and the others", enqueued, MaxTopics)
 	}
-	if line := "counter mailbox_enqueued_total{topic=other} 51"; !slices.Contains(shown(t, s), line) {
+	if line := "counter mailbox_enqueued_total{queue=other} 51"; !slices.Contains(shown(t, s), line) {
 		t.Errorf("there is no %s", line)
 	}
 }
@@ -173,7 +182,7 @@ func TestCountsAreNotLostAndDoNotGoBack(t *testing.T) {
 	}
 	const all = workers / 2 * each
 	for _, topic := range []string{"topic-0", "topic-1"} {
-		delivered, died := last["counter mailbox_delivered_total{topic="+topic], last["counter dlq_total{reason=expired,topic="+topic]
+		delivered, died := last["counter mailbox_delivered_total{queue="+topic], last["counter mailbox_dlq_total{queue="+topic+",reason=expired"]
 		if delivered != all || died != all {
 			t.Errorf("%s has %v deliveries and %v deaths, want %d of each", topic, delivered, died, all)
 		}

@@ -89,11 +89,11 @@ func TestCallsAreCountedByMethodAndCode(t *testing.T) {
 		}
 		var text strings.Builder
 		for _, family := range families {
-			if strings.HasPrefix(family.GetName(), "rpc_") {
+			if strings.HasPrefix(family.GetName(), "mailbox_rpc_") {
 				text.WriteString(family.String())
 			}
 		}
-		for _, want := range []string{`"Ping"`, `"ok"`, `"Stats"`, `"not_found"`, `"RecvStream"`, "rpc_latency_seconds"} {
+		for _, want := range []string{`"Ping"`, `"ok"`, `"Stats"`, `"not_found"`, `"RecvStream"`, "mailbox_rpc_request_latency_seconds"} {
 			if !strings.Contains(text.String(), want) {
 				t.Errorf("the metrics have no %s: %s", want, text.String())
 			}

@@ -364,7 +364,7 @@ func TestRequestsAreCountedByActionAndCode(t *testing.T) {
 		}
 		counts := make(map[string]float64)
 		for _, family := range families {
-			if family.GetName() == "sqs_requests_total" {
+			if family.GetName() == "mailbox_sqs_requests_total" {
 				for _, m := range family.GetMetric() {
 					counts[m.GetLabel()[0].GetValue()+" "+m.GetLabel()[1].GetValue()] = m.GetCounter().GetValue()
 				}

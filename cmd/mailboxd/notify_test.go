@@ -1,0 +1,148 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// A manager is a service manager: what its socket is told.
+type manager struct {
+	t      *testing.T
+	socket *net.UnixConn
+	path   string
+}
+
+func newManager(t *testing.T) *manager {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "nfy") // paths of sockets are short
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	path := filepath.Join(dir, "notify")
+	socket, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = socket.Close() })
+	return &manager{t, socket, path}
+}
+
+// await reads datagrams up to one that begins with a line, skipping those in between
+// that are about the watchdog. It returns the datagram.
+func (m *manager) await(line string) string {
+	m.t.Helper()
+	_ = m.socket.SetReadDeadline(time.Now().Add(30 * time.Second))
+	buffer := make([]byte, 4096)
+	for {
+		n, err := m.socket.Read(buffer)
+		if err != nil {
+			m.t.Fatalf("waiting for %q: %v", line, err)
+		}
+		got := string(buffer[:n])
+		if strings.HasPrefix(got, line) {
+			return got
+		}
+		if got != "WATCHDOG=1" {
+			m.t.Fatalf("got %q, want %q", got, line)
+		}
+	}
+}
+
+func TestServiceManagerIsToldOfEachStep(t *testing.T) {
+	m := newManager(t)
+	c := startChildWith(t, t.TempDir(), []string{"NOTIFY_SOCKET=" + m.path, "WATCHDOG_USEC=100000"}, "--drain-delay=3m")
+	m.await("READY=1")
+	m.await("WATCHDOG=1")
+	m.await("WATCHDOG=1")
+	signal := func(s syscall.Signal) {
+		t.Helper()
+		if err := c.process.Process.Signal(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	signal(syscall.SIGHUP)
+	m.await("RELOADING=1")
+	m.await("READY=1")
+	signal(syscall.SIGTERM)
+	if got := m.await("STOPPING=1"); got != "STOPPING=1\nEXTEND_TIMEOUT_USEC=190000000" { // delay, drain and margin
+		t.Errorf("told %q", got)
+	}
+	m.await("WATCHDOG=1") // through the delay, in which requests work
+	if response, err := http.Get(c.base + "/healthz"); err != nil || response.StatusCode != http.StatusOK {
+		t.Errorf("health during the delay: %v", err)
+	} else {
+		_ = response.Body.Close()
+	}
+	http.DefaultClient.CloseIdleConnections()
+	began := time.Now()
+	signal(syscall.SIGTERM)
+	if err := c.process.Wait(); err != nil || time.Since(began) > time.Minute {
+		t.Errorf("after the second signal: %v, after %v", err, time.Since(began))
+	}
+}
+
+func TestWatchdogIsSilentWhileDaemonIsStuck(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		told, broken, stuck := 0, false, make(chan struct{})
+		var block chan struct{}
+		alive := func(context.Context) error {
+			if block != nil {
+				<-block
+			}
+			if broken {
+				return errors.New("no answer")
+			}
+			return nil
+		}
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			watchdog(ctx, time.Second, alive, func() { told++ })
+		}()
+		expect := func(state string, want int) {
+			t.Helper()
+			told = 0
+			time.Sleep(10 * time.Second)
+			synctest.Wait()
+			if told != want {
+				t.Errorf("%s: told %d times in 10 s, want %d", state, told, want)
+			}
+		}
+		time.Sleep(time.Second / 2) // between the ticks
+		expect("alive", 10)
+		broken = true
+		expect("broken", 0)
+		broken, block = false, stuck
+		expect("stuck", 0)
+		cancel()
+		close(stuck)
+		<-ended
+	})
+}
+
+func TestWatchdogIsForTheNamedProcess(t *testing.T) {
+	for _, c := range []struct {
+		environ []string
+		want    time.Duration
+	}{
+		{nil, 0},
+		{[]string{"WATCHDOG_USEC=30000000"}, 15 * time.Second},
+		{[]string{"WATCHDOG_USEC=30000000", "WATCHDOG_PID=1"}, 0},
+		{[]string{"WATCHDOG_USEC=soon"}, 0},
+	} {
+		if got := watchdogEvery(c.environ); got != c.want {
+			t.Errorf("%v: every %v, want %v", c.environ, got, c.want)
+		}
+	}
+}
