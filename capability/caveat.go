@@ -43,8 +43,14 @@ func Operations(operations ...Operation) Caveat {
 	return caveat(caveatOperation, strings.Join(words, listSeparator))
 }
 
-// AllOperations allows every operation, those of later versions included.
+// AllOperations allows every operation but [OpBackup], which has to be named.
 func AllOperations() Caveat { return caveat(caveatOperation, wildcard) }
+
+// EveryOperation allows every operation by its name, [OpBackup] included. A service of
+// a version that does not know one of the names refuses the token.
+func EveryOperation() Caveat {
+	return caveat(caveatOperation, strings.Join(operationNames[1:], listSeparator))
+}
 
 // Topics allows only topics that match one of the patterns.
 func Topics(patterns ...Pattern) Caveat {

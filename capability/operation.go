@@ -32,11 +32,15 @@ const (
 	OpDLQ
 	// OpAdmin: create, configure, delete and list queues; mint and revoke tokens.
 	OpAdmin
+	// OpBackup: read everything that the service keeps. A token has it only if it
+	// names it: AllOperations does not allow it.
+	OpBackup
 )
 
 var operationNames = [...]string{
 	OpSend: "send", OpRecv: "recv", OpAck: "ack", OpNack: "nack", OpExtend: "extend",
 	OpStats: "stats", OpPeek: "peek", OpPurge: "purge", OpDLQ: "dlq", OpAdmin: "admin",
+	OpBackup: "backup",
 }
 
 // String returns the word that stands in tokens: "send", "recv", …
@@ -72,9 +76,9 @@ func (s operationSet) first() Operation {
 	return 0
 }
 
-// allOperations are those of today and of later versions: a token for
-// everything is for everything.
-const allOperations = ^operationSet(0)
+// allOperations are those that "*" stands for: all that existed when the first tokens
+// were minted. Later ones have to be named, so that no token gains an operation.
+const allOperations = operationSet(1)<<(OpAdmin+1) - operationSet(1)<<OpSend
 
 func (s operationSet) has(o Operation) bool { return o.valid() && s&(1<<o) != 0 }
 

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"iter"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -214,12 +215,7 @@ func (f *FileRevocations) rewriteLocked() error {
 		_ = f.file.Close() // everything in it is in memory, and on the disk
 		f.file = nil
 	}
-	content := appendHead(nil)
-	records := 0
-	for r := range f.memory.All() {
-		content = appendRecord(content, &r)
-		records++
-	}
+	content := EncodeRevocations(f.memory.All())
 	err := writeWhole(f.disk, f.name, content)
 	if err == nil {
 		f.file, err = f.disk.appendTo(f.name)
@@ -227,8 +223,35 @@ func (f *FileRevocations) rewriteLocked() error {
 	if err != nil {
 		return revocationsError(driver.ErrUnavailable, "revoke", "revoked until the next restart only", err)
 	}
-	f.records = records
+	f.records = len(content)/recordBytes - 1
 	return nil
+}
+
+// ReadRevocationFile returns the revocations in a file, which may be in use. It changes
+// nothing; what a crash left half written is passed over. Codes: ErrNotFound,
+// ErrIntegrity, ErrUnavailable.
+func ReadRevocationFile(path string) ([]Revocation, error) {
+	content, err := directory(filepath.Dir(path)).readFile(filepath.Base(path))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, revocationsError(driver.ErrNotFound, "read", "", err)
+	}
+	if err != nil {
+		return nil, revocationsError(driver.ErrUnavailable, "read", "", err)
+	}
+	var f FileRevocations
+	if _, err := f.load(content); err != nil {
+		return nil, err
+	}
+	return slices.Collect(f.memory.All()), nil
+}
+
+// EncodeRevocations returns the content of a file of revocations, for a backup.
+func EncodeRevocations(all iter.Seq[Revocation]) []byte {
+	content := appendHead(nil)
+	for r := range all {
+		content = appendRecord(content, &r)
+	}
+	return content
 }
 
 // Revoked implements [Revocations]. It does not block, and the error is always

@@ -3,6 +3,8 @@ package diskbox
 import (
 	"context"
 	"fmt"
+	"io"
+	"os"
 
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/store"
@@ -21,10 +23,29 @@ func (b *Backend) Backup(ctx context.Context, dir string) error {
 	return b.store.Backup(ctx, dir)
 }
 
-// Restore makes a working directory out of a backup, which stays as good as it
-// was: it checks all of it first, and copies it to dir, which must not exist or
-// be empty. Nobody may have the backup open. Messages that were in flight when
-// the backup was made come back when their leases end. Codes: ErrIntegrity (the
+// A BackupFile is a file that a backup holds beside the queues.
+type BackupFile = store.ArchivedFile
+
+// BackupInfo describes a backup in one file.
+type BackupInfo = store.ArchiveInfo
+
+// WriteBackup writes the copy that Backup makes to w, as one file whose end proves that
+// it is complete: Check checks it, Dump and List list it, and Restore makes a directory
+// of it. beside is called when the copy was made, and returns what else belongs into the
+// file; it may be nil. One backup is written at a time.
+//
+// On the disk of the queues it needs room for the logs, and tables that are deleted
+// meanwhile stay until it ends. Cancelling ctx, like every error, ends it; what w has
+// then is refused by everything that reads backups. Codes: ErrConflict (another is under
+// way), ErrFull, ErrUnavailable, ErrClosed, and whatever w returns.
+func (b *Backend) WriteBackup(ctx context.Context, w io.Writer, beside func() ([]BackupFile, error)) (BackupInfo, error) {
+	return b.store.WriteArchive(ctx, w, beside)
+}
+
+// Restore makes a working directory out of a backup, a directory or a file, which stays
+// as good as it was: it checks all of it first, and copies it to dir, which must not
+// exist or be empty. No process may have the backup open. Messages that were in flight
+// when the backup was made come back when their leases end. Codes: ErrIntegrity (the
 // backup is damaged; nothing was written), ErrNotFound, ErrConflict, ErrInvalid,
 // ErrFull, ErrUnavailable.
 func Restore(ctx context.Context, backup, dir string, options *Options) error {
@@ -42,6 +63,9 @@ func Restore(ctx context.Context, backup, dir string, options *Options) error {
 	if options != nil {
 		o = *options
 	}
+	if isFile(&o, backup) {
+		return restoreFile(ctx, backup, dir)
+	}
 	s, err := store.Open(ctx, backup, o.storeOptions(store.SyncEach()))
 	if err != nil {
 		return err
@@ -51,4 +75,20 @@ func Restore(ctx context.Context, backup, dir string, options *Options) error {
 		err = closeErr
 	}
 	return err
+}
+
+// isFile reports whether a backup is one file, and not a directory.
+func isFile(o *Options, path string) bool {
+	info, err := os.Stat(path)
+	return o.fs == nil && err == nil && info.Mode().IsRegular()
+}
+
+// restoreFile extracts the queues of a backup in one file that was checked.
+func restoreFile(ctx context.Context, backup, dir string) error {
+	a, err := store.OpenArchive(backup)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = a.Close() }()
+	return a.ExtractStore(ctx, dir)
 }

@@ -441,7 +441,7 @@ func useSmallDisk(ctx context.Context, b *Backend, size func(flags uintptr, size
 	if err := send(func(err error) bool { return err == nil }); err != nil {
 		return err
 	}
-	if err := errors.Join(size(syscall.MS_REMOUNT, "64m"), send(isFull)); err != nil {
+	if err := errors.Join(size(syscall.MS_REMOUNT, "8m"), send(isFull)); err != nil {
 		return err
 	}
 	got, err := q.Receive(ctx, driver.ReceiveRequest{Max: 1, Visibility: time.Minute})

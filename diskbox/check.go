@@ -19,6 +19,7 @@ type Report struct {
 	Dead     int
 	Keys     int // dedup keys
 	Orphans  int // records of queues that are not there; they are left alone
+	Damaged  int // messages and dead letters whose content is lost
 	// Problems are sentences, each about one record. There are none in a sound
 	// directory. The list ends at MaxProblems.
 	Problems []string
@@ -27,8 +28,8 @@ type Report struct {
 // MaxProblems bounds the list of problems in a Report.
 const MaxProblems = 100
 
-// Check reads everything in dir, which nobody may have open, and verifies it:
-// the sums of files and records, that every index fits the messages, and that
+// Check reads everything in dir, a directory that no process may have open or a backup
+// in one file, and verifies it: the sums of files and records, that every index fits the messages, and that
 // the counts are right. It changes nothing, and blocks for as long as it takes
 // or until ctx ends. An error means that it could not be read to the end.
 // Codes: ErrNotFound, ErrConflict (open in another process), ErrIntegrity,
@@ -40,6 +41,9 @@ func Check(ctx context.Context, dir string, options *Options) (*Report, error) {
 	}
 	c := &checker{ctx: ctx, store: s, report: &Report{}, counted: newLedger(), sizeless: make(map[host.ShardID]bool)}
 	err = c.run()
+	if err == nil {
+		err = s.VerifyArchive(ctx)
+	}
 	if closeErr := s.Close(); err == nil {
 		err = closeErr
 	}
@@ -53,6 +57,9 @@ func openForReading(ctx context.Context, dir string, options *Options) (*store.S
 	}
 	so := o.storeOptions(store.SyncEach())
 	so.ReadOnly = true
+	if isFile(&o, dir) {
+		return store.OpenArchived(ctx, dir, so)
+	}
 	return store.Open(ctx, dir, so)
 }
 
@@ -126,6 +133,7 @@ func (c *checker) message(shard host.ShardID, key, value []byte) {
 	c.report.Messages++
 	e := readMessage(key, value)
 	if e.Is(engine.Damaged) {
+		c.report.Damaged++
 		c.problem("message %d of %s is damaged", e.Seq, c.name(shard))
 	}
 	c.counted.change(shard).arrived(e)
@@ -213,6 +221,7 @@ func (c *checker) dead(shard host.ShardID, key, value []byte) {
 	a.Dead++
 	a.Deaths = max(a.Deaths, e.Place)
 	if e.Is(engine.Damaged) {
+		c.report.Damaged++
 		c.sizeless[shard] = true
 	}
 	found, err := c.store.Get(appendDeadIDKey(nil, shard, e.ID), nil)

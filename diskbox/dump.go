@@ -10,34 +10,132 @@ import (
 	"strings"
 	"time"
 
+	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/engine"
 	"github.com/mailboxmq/mailbox/internal/host"
 	"github.com/mailboxmq/mailbox/internal/store"
 )
 
-// Dump writes a listing of everything in dir, which nobody may have open, for
-// people to read: queues, messages in the order in which they would go, and
+// Dump writes a listing of everything in dir, a directory that no process may have open
+// or a backup in one file, for people to read: queues, messages in the order in which they would go, and
 // dead letters. Bodies are cut short. It changes nothing, and blocks for as long
 // as it takes or until ctx ends. Codes: those of Check, and whatever w returns.
 func Dump(ctx context.Context, w io.Writer, dir string, options *Options) error {
+	return walk(ctx, dir, options, func(d *dumper) {
+		t := &listing{dumper: d, w: w}
+		d.beginQueue, d.beginShard, d.message = t.queue, t.shard, t.message
+	})
+}
+
+// A listing is what Dump writes.
+type listing struct {
+	*dumper
+	w io.Writer
+}
+
+func (d *listing) printf(format string, args ...any) {
+	if !d.stopped() {
+		_, d.err = fmt.Fprintf(d.w, format, args...)
+	}
+}
+
+func (d *listing) queue(q *host.RestoredQueue) {
+	config, _ := json.Marshal(q.Config) // has no part that can fail
+	d.printf("queue %q, configured %s\n", q.Name, config)
+}
+
+func (d *listing) shard(n int, shard *host.RestoredShard) {
+	d.printf("  shard %d: %d messages of %d bytes, %d in flight, %d delayed; %d dead letters\n",
+		n, shard.Totals.Messages, shard.Totals.Bytes, len(shard.Out), shard.Totals.Delayed, shard.Totals.Dead)
+}
+
+// A Listed message is one that List found.
+type Listed struct {
+	Queue string
+	Shard int
+	// State is "ready", "delayed", "in flight", "dead" or "damaged".
+	State      string
+	ID         string
+	EnqueuedAt time.Time
+	Deliveries int
+	// DueIn is when a message that is delayed or in flight is ready.
+	DueIn                                    time.Duration
+	Reason                                   driver.Reason // of a dead letter
+	LastError, Group, ReplyTo, CorrelationID string
+	Attributes                               map[string]string
+	Size                                     int
+	Body                                     []byte
+}
+
+// List calls yield for every message in dir, a directory that no process may have open
+// or a backup in one file: by queue and shard, messages in the order in which they would
+// go, then dead letters. It changes nothing, and blocks for as long as it takes or until
+// ctx ends. Codes: those of Check, and whatever yield returns.
+func List(ctx context.Context, dir string, options *Options, yield func(*Listed) error) error {
+	return walk(ctx, dir, options, func(d *dumper) {
+		var queue string
+		shard := 0
+		d.beginQueue = func(q *host.RestoredQueue) { queue = q.Name }
+		d.beginShard = func(n int, _ *host.RestoredShard) { shard = n }
+		d.message = func(state string, e *engine.Entry) {
+			if d.err == nil {
+				d.err = yield(d.listed(queue, shard, state, e))
+			}
+		}
+	})
+}
+
+func (d *dumper) listed(queue string, shard int, state string, e *engine.Entry) *Listed {
+	l := &Listed{
+		Queue: queue, Shard: shard, State: state, ID: e.ID, EnqueuedAt: time.Unix(0, e.EnqueuedAt).UTC(),
+		Deliveries: int(e.Deliveries), Size: int(e.Size), Body: e.Body,
+	}
+	if state == stateDelayed || state == stateInFlight {
+		l.DueIn = time.Duration(e.Due - d.now)
+	}
+	if x := e.Extra; x != nil {
+		l.Group, l.ReplyTo, l.CorrelationID, l.LastError, l.Attributes = x.Group, x.ReplyTo, x.CorrelationID, x.LastError, x.Attributes
+		if state == stateDead {
+			l.Reason = x.Reason
+		}
+	}
+	return l
+}
+
+// The states of listed messages.
+const (
+	stateReady    = "ready"
+	stateDelayed  = "delayed"
+	stateInFlight = "in flight"
+	stateDead     = "dead"
+	stateDamaged  = "damaged"
+)
+
+// A dumper goes through everything in a store.
+type dumper struct {
+	ctx   context.Context //nolint:containedctx // lives as long as one call
+	store *store.Store
+	now   engine.Instant
+	err   error
+
+	beginQueue func(q *host.RestoredQueue)
+	beginShard func(n int, shard *host.RestoredShard)
+	message    func(state string, e *engine.Entry)
+}
+
+// walk goes through a directory or backup with a dumper that prepare completes.
+func walk(ctx context.Context, dir string, options *Options, prepare func(*dumper)) error {
 	s, err := openForReading(ctx, dir, options)
 	if err != nil {
 		return err
 	}
-	d := &dumper{ctx: ctx, store: s, w: w}
+	d := &dumper{ctx: ctx, store: s}
+	prepare(d)
 	err = d.run()
 	if closeErr := s.Close(); err == nil {
 		err = closeErr
 	}
 	return err
-}
-
-type dumper struct {
-	ctx   context.Context //nolint:containedctx // lives as long as one call
-	store *store.Store
-	w     io.Writer
-	now   engine.Instant
-	err   error
 }
 
 func (d *dumper) run() error {
@@ -56,21 +154,11 @@ func (d *dumper) run() error {
 	return d.err
 }
 
-func (d *dumper) printf(format string, args ...any) {
-	if d.err == nil {
-		d.err = d.ctx.Err()
-	}
-	if d.err == nil {
-		_, d.err = fmt.Fprintf(d.w, format, args...)
-	}
-}
-
 func (d *dumper) queue(id uint32, q *host.RestoredQueue) {
-	config, _ := json.Marshal(q.Config) // has no part that can fail
-	d.printf("queue %q, configured %s\n", q.Name, config)
-	for n, shard := range q.Shards {
-		d.printf("  shard %d: %d messages of %d bytes, %d in flight, %d delayed; %d dead letters\n",
-			n, shard.Totals.Messages, shard.Totals.Bytes, len(shard.Out), shard.Totals.Delayed, shard.Totals.Dead)
+	d.beginQueue(q)
+	for n := range q.Shards {
+		shard := &q.Shards[n]
+		d.beginShard(n, shard)
 		out := make(map[uint64]*engine.Entry)
 		for _, e := range shard.Out {
 			out[e.Seq] = e
@@ -78,17 +166,17 @@ func (d *dumper) queue(id uint32, q *host.RestoredQueue) {
 		reader := &shelf{store: d.store, shard: host.ShardID{Queue: id, Shard: uint16(n)}}
 		for e := range reader.Waiting(0) {
 			if leased := out[e.Seq]; leased != nil {
-				d.message("in flight", leased)
+				d.message(stateInFlight, leased)
 			} else {
 				d.message(d.state(e), e)
 			}
-			if d.err != nil {
+			if d.stopped() {
 				return
 			}
 		}
 		for e := range reader.Dead(0) {
-			d.message("dead: "+string(e.Extra.Reason), e)
-			if d.err != nil {
+			d.message(stateDead, e)
+			if d.stopped() {
 				return
 			}
 		}
@@ -98,27 +186,37 @@ func (d *dumper) queue(id uint32, q *host.RestoredQueue) {
 	}
 }
 
+func (d *dumper) stopped() bool {
+	if d.err == nil {
+		d.err = d.ctx.Err()
+	}
+	return d.err != nil
+}
+
 func (d *dumper) state(e *engine.Entry) string {
 	switch {
 	case e.Is(engine.Damaged):
-		return "damaged"
+		return stateDamaged
 	case e.Due > d.now:
-		return "delayed"
+		return stateDelayed
 	}
-	return "ready"
+	return stateReady
 }
 
 // shownBytes is how much of a body a listing shows.
 const shownBytes = 64
 
-func (d *dumper) message(state string, e *engine.Entry) {
+func (d *listing) message(state string, e *engine.Entry) {
+	if state == stateDead {
+		state = "dead: " + string(e.Extra.Reason)
+	}
 	var about []string
 	add := func(format string, args ...any) { about = append(about, fmt.Sprintf(format, args...)) }
 	add("sent %s", time.Unix(0, e.EnqueuedAt).UTC().Format(time.RFC3339Nano))
 	if e.Deliveries > 0 {
 		add("%d deliveries", e.Deliveries)
 	}
-	if state == "delayed" || state == "in flight" {
+	if state == stateDelayed || state == stateInFlight {
 		add("due in %v", time.Duration(e.Due-d.now).Round(time.Millisecond))
 	}
 	if x := e.Extra; x != nil {

@@ -42,6 +42,7 @@ type keeper struct {
 	forget      func(since time.Time) error
 	shared      *sharedRevocations // nil if this daemon is alone on its backend
 	writes      bool               // changed keys are written to keyFile
+	backups     bool               // the backend can be backed up
 	changing    sync.Mutex         // held while the keys are changed or read anew
 }
 
@@ -67,12 +68,12 @@ func openKeeper(ctx context.Context, c *Config) (*keeper, error) {
 			return nil, err
 		}
 	}
-	k := &keeper{keyFile: c.KeyFile, writes: true}
+	k := &keeper{keyFile: c.KeyFile, writes: true, backups: c.onDisk()}
 	var err error
 	if k.ring, k.fresh, err = capability.ReadOrMakeKeyFile(ctx, c.KeyFile); err != nil {
 		return nil, err
 	}
-	if err := k.readOperator(c.TokenFile); err != nil {
+	if err := k.readOperator(ctx, c.TokenFile); err != nil {
 		return nil, err
 	}
 	file, err := capability.OpenFileRevocations(ctx, c.RevocationFile)
@@ -104,13 +105,14 @@ func openForgetful(c *Config) (*keeper, error) {
 		}
 	}
 	var err error
-	k.operator, err = mintOperator(k.ring)
+	k.operator, err = mintOperator(k.ring, false)
 	return k, err
 }
 
 // readOperator reads the operator's token, or makes one if there is none, if it is
-// not of our keys or of one that was retired, or if it ends soon.
-func (k *keeper) readOperator(path string) error {
+// not of our keys or of one that was retired, if it ends soon, or if it may not take
+// backups where they can be taken.
+func (k *keeper) readOperator(ctx context.Context, path string) error {
 	token, err := capability.ReadTokenFile(path)
 	switch {
 	case err == nil:
@@ -118,21 +120,34 @@ func (k *keeper) readOperator(path string) error {
 		known := slices.ContainsFunc(k.ring.Keys(), func(key capability.Key) bool {
 			return key.ID() == description.Key && key.RetiredAt().IsZero()
 		})
-		if known && time.Until(description.ExpiresAt) > operatorLife/2 {
+		if known && time.Until(description.ExpiresAt) > operatorLife/2 && (!k.backups || k.mayBackUp(ctx, token)) {
 			k.operator = token
 			return nil
 		}
 	case !errors.Is(err, driver.ErrNotFound):
 		return err
 	}
-	if k.operator, err = mintOperator(k.ring); err != nil {
+	if k.operator, err = mintOperator(k.ring, k.backups); err != nil {
 		return err
 	}
 	return k.operator.WriteFile(path)
 }
 
-func mintOperator(ring *capability.KeyRing) (capability.Token, error) {
-	return ring.Mint("", capability.AllOperations(), capability.Topics(capability.AnyTopic()),
+// mayBackUp reports whether a token names the operation of backups.
+func (k *keeper) mayBackUp(ctx context.Context, token capability.Token) bool {
+	_, err := capability.NewVerifier(k.ring, nil).Authorize(ctx, token, capability.Request{Operation: capability.OpBackup})
+	return err == nil
+}
+
+// mintOperator mints the operator's token. It names the operation of backups only
+// where they can be taken: daemons of earlier versions, which may be on the same
+// Redis, refuse a name that they do not know.
+func mintOperator(ring *capability.KeyRing, backups bool) (capability.Token, error) {
+	operations := capability.AllOperations()
+	if backups {
+		operations = capability.EveryOperation()
+	}
+	return ring.Mint("", operations, capability.Topics(capability.AnyTopic()),
 		capability.ExpiresAt(time.Now().Add(operatorLife)))
 }
 

@@ -37,3 +37,36 @@ func TestKeysThatCannotBeWrittenAreNotUsed(t *testing.T) {
 		t.Errorf("after reading it anew: %v, %v", ring, err)
 	}
 }
+
+func TestOperatorTokenWithoutBackupIsRenewedOnDisk(t *testing.T) {
+	for backend, renewed := range map[string]bool{"memory:": false, "": true} {
+		config := Config{DataDir: t.TempDir(), Backend: backend}.complete()
+		ring, _, err := capability.ReadOrMakeKeyFile(t.Context(), config.KeyFile)
+		if err != nil {
+			t.Fatal(err)
+		}
+		earlier, err := mintOperator(ring, false)
+		if err == nil {
+			err = earlier.WriteFile(config.TokenFile)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		open := func() (token capability.Token, mayBackUp bool) {
+			t.Helper()
+			k, err := openKeeper(t.Context(), &config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = k.close() }()
+			return k.operator, k.mayBackUp(t.Context(), k.operator)
+		}
+		token, mayBackUp := open()
+		if (token.ID() != earlier.ID()) != renewed || mayBackUp != renewed {
+			t.Errorf("on %s the token %v became %v, which may take backups: %v", config.Backend, earlier.ID(), token.ID(), mayBackUp)
+		}
+		if again, _ := open(); again.ID() != token.ID() {
+			t.Errorf("on %s the token is renewed with every start", config.Backend)
+		}
+	}
+}

@@ -212,7 +212,7 @@ func TestNarrowedRevocationHoldsAtEveryDaemon(t *testing.T) {
 		t.Cleanup(func() { _ = backend.Close() })
 		first, second := share(t, backend), share(t, backend)
 		ring := capability.NewKeyRing(capability.NewKey())
-		parent, err := mintOperator(ring)
+		parent, err := mintOperator(ring, false)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/mailboxmq/mailbox/internal/proctest"
 )
 
 // programs builds both programs.
@@ -20,10 +22,9 @@ func programs(t *testing.T) (mailbox, mailboxd string) {
 	if testing.Short() {
 		t.Skip("building two programs takes long")
 	}
-	dir := t.TempDir()
-	build := exec.Command("go", "build", "-o", dir, "github.com/mailboxmq/mailbox/cmd/mailbox", "github.com/mailboxmq/mailbox/cmd/mailboxd")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("they do not build: %v\n%s", err, out)
+	dir, err := proctest.Build("cli", "mailbox", "mailboxd")
+	if err != nil {
+		t.Fatal(err)
 	}
 	return filepath.Join(dir, "mailbox"), filepath.Join(dir, "mailboxd")
 }

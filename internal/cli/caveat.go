@@ -70,7 +70,7 @@ func (f *caveatFlags) scope(*pflag.FlagSet, time.Time) (caveats []capability.Cav
 		operations := make([]capability.Operation, len(f.operations))
 		for i, word := range f.operations {
 			if operations[i], err = capability.ParseOperation(word); err != nil {
-				return nil, wrongUse("--op knows no %s: want send, recv, ack, nack, extend, stats, peek, purge, dlq, admin, or * alone", printable([]byte(word), 40))
+				return nil, wrongUse("--op knows no %s: want send, recv, ack, nack, extend, stats, peek, purge, dlq, admin, backup, or * alone for all but backup", printable([]byte(word), 40))
 			}
 		}
 		caveats = append(caveats, capability.Operations(operations...))

@@ -203,7 +203,11 @@ func (s *shell) renewOperator(ring *capability.KeyRing, dir string, now time.Tim
 	if path = s.environ["MAILBOXD_TOKEN_FILE"]; path == "" {
 		path = filepath.Join(dir, operatorTokenFile)
 	}
-	token, err := ring.Mint("", capability.AllOperations(), capability.Topics(capability.AnyTopic()), capability.ExpiresAt(now.Add(operatorLife)))
+	operations := capability.AllOperations()
+	if isDirectory(filepath.Join(dir, queuesDir)) { // only there can a daemon be backed up
+		operations = capability.EveryOperation()
+	}
+	token, err := ring.Mint("", operations, capability.Topics(capability.AnyTopic()), capability.ExpiresAt(now.Add(operatorLife)))
 	if err != nil {
 		return "", err
 	}

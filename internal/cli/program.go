@@ -98,7 +98,10 @@ func (s *shell) root() *cobra.Command {
 		{groupMessages, []*cobra.Command{s.sendCommand(), s.recvCommand(), s.ackCommand(), s.nackCommand(), s.extendCommand(), s.peekCommand(), s.traceCommand()}},
 		{groupQueues, []*cobra.Command{s.queuesCommand(), s.statsCommand(), s.dlqCommand()}},
 		{groupAccess, []*cobra.Command{s.capCommand(), s.keysCommand()}},
-		{groupDaemon, []*cobra.Command{s.doctorCommand(), s.healthCommand(), s.benchCommand(), s.versionCommand()}},
+		{groupDaemon, []*cobra.Command{
+			s.doctorCommand(), s.healthCommand(), s.backupCommand(), s.restoreCommand(), s.checkCommand(), s.dumpCommand(), s.repairCommand(),
+			s.benchCommand(), s.versionCommand(),
+		}},
 	} {
 		for _, command := range group.commands {
 			command.GroupID = group.id

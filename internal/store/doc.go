@@ -39,6 +39,7 @@
 //	    <n>.sst                tables
 //	    OPTIONS-<n> marker.*   more of the engine's
 //	<dir>/db.creating/         a store that is being made; stale ones are removed
+//	<dir>/db.archive/          a copy that is being written to an archive; likewise
 //
 // The engine has a directory of its own so that it can be made under another
 // name and appear with one rename, even where <dir> is the root of a mounted

@@ -12,6 +12,7 @@ import (
 const (
 	engineDir   = "db"
 	creatingDir = "db.creating"
+	archiveDir  = "db.archive"
 	lockFile    = "LOCK"
 	ballastFile = "BALLAST"
 	formatFile  = "MAILBOX_FORMAT"

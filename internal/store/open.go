@@ -219,13 +219,15 @@ func openLocked(ctx context.Context, dir string, o Options) (*Store, error) {
 	return s, nil
 }
 
-// settle removes what is left of an attempt to make the store, and makes the
+// settle removes what is left of an attempt to make the store, or an archive of it,
+// and makes the
 // names above the engine's files durable. Not only after creating: a process
 // that was killed may have left a name that can be seen and is not durable.
 func settle(files vfs.FS, dir string) error {
-	creating := files.PathJoin(dir, creatingDir)
-	if err := files.RemoveAll(creating); err != nil {
-		return ioError("open", creating, err)
+	for _, name := range []string{creatingDir, archiveDir} {
+		if err := files.RemoveAll(files.PathJoin(dir, name)); err != nil {
+			return ioError("open", files.PathJoin(dir, name), err)
+		}
 	}
 	return ioError("open", dir, settleNames(files, dir))
 }

@@ -36,6 +36,7 @@ type Store struct {
 	turn    chan struct{} // see takeTurn
 
 	backups   sync.Mutex // one at a time
+	archive   *Archive   // what the store is in; nil if that is a directory
 	closeOnce sync.Once
 	closeErr  error
 }
@@ -366,6 +367,9 @@ func (s *Store) close() error {
 	s.watch.stop()
 	if unlockErr := s.lock.Close(); err == nil {
 		err = ioError("close", s.dir, unlockErr)
+	}
+	if s.archive != nil {
+		_ = s.archive.Close() // it was only read
 	}
 	return err
 }

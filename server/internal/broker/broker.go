@@ -26,7 +26,9 @@ type Options struct {
 	Revocations Revoker
 	// Keeper changes the keys of Ring, for who may; nil means that nobody may.
 	Keeper KeyKeeper
-	Limits Limits
+	// Backups backs the daemon up; nil refuses backups.
+	Backups Backups
+	Limits  Limits
 	// Metrics count; nil counts for nobody.
 	Metrics *metrics.Set
 	// Logger gets what happens to messages that nobody asked for, and refusals.
@@ -44,6 +46,7 @@ type Broker struct {
 	ring        *capability.KeyRing
 	revocations Revoker
 	keeper      KeyKeeper
+	backups     Backups
 	limits      atomic.Pointer[Limits]
 	metrics     *metrics.Set
 	log         *slog.Logger
@@ -91,7 +94,7 @@ func New(options Options) (*Broker, error) {
 		return nil, missing("Verifier")
 	}
 	b := &Broker{
-		opener: options.Opener, verifier: options.Verifier, ring: options.Ring, revocations: options.Revocations, keeper: options.Keeper,
+		opener: options.Opener, verifier: options.Verifier, ring: options.Ring, revocations: options.Revocations, keeper: options.Keeper, backups: options.Backups,
 		metrics: options.Metrics, log: options.Logger, start: time.Now(),
 	}
 	b.inFlight = share.New("in-flight", "global_inflight", 0, retryInFlight)

@@ -36,6 +36,7 @@ var RequestTypes = map[string]reflect.Type{
 	"/v1/keys/list":        reflect.TypeFor[struct{}](),
 	"/v1/keys/rotate":      reflect.TypeFor[struct{}](),
 	"/v1/keys/retire":      reflect.TypeFor[keyRequest](),
+	"/v1/backup":           reflect.TypeFor[backupRequest](),
 }
 
 // QueryTypes are what queries are read into, by method and path.

@@ -161,6 +161,7 @@ func init() {
 		{Method: "POST", Path: "/v1/keys/list", serve: (*Handler).keys},
 		{Method: "POST", Path: "/v1/keys/rotate", serve: (*Handler).rotateKeys},
 		{Method: "POST", Path: "/v1/keys/retire", serve: (*Handler).retireKey},
+		{Method: "POST", Path: "/v1/backup", serve: (*Handler).backup},
 		{Method: "GET", Path: "/", open: true, serve: (*Handler).index},
 		{Method: "GET", Path: "/healthz", open: true, serve: (*Handler).healthy},
 		{Method: "GET", Path: "/readyz", open: true, serve: (*Handler).ready},

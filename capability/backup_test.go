@@ -1,0 +1,23 @@
+package capability
+
+import "testing"
+
+func TestStarDoesNotStandForBackup(t *testing.T) {
+	ring := NewKeyRing(NewKey())
+	v := NewVerifier(ring, nil)
+	star := mustMint(t, ring, "", AllOperations(), Topics(AnyTopic()), inAnHour())
+	every := mustMint(t, ring, "", EveryOperation(), Topics(AnyTopic()), inAnHour())
+	wantRefused(t, v, star, Request{Operation: OpBackup}, ReasonOperation)
+	wantRefused(t, v, mustNarrow(t, star, Operations(OpBackup)), Request{Operation: OpBackup}, ReasonOperation)
+	wantRefused(t, v, mustNarrow(t, every, AllOperations()), Request{Operation: OpBackup}, ReasonOperation)
+	wantAllowed(t, v, every, Request{Operation: OpBackup})
+	for o := OpSend; o <= OpAdmin; o++ {
+		for _, token := range []Token{star, every} {
+			request := Request{Operation: o, Topic: "orders"}
+			if o == OpSend {
+				request.Load = Load{Messages: 1, Bytes: 1, LargestBody: 1}
+			}
+			wantAllowed(t, v, token, request)
+		}
+	}
+}

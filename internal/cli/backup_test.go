@@ -1,0 +1,191 @@
+package cli_test
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/mailboxmq/mailbox/server"
+)
+
+// backedUp takes a backup of a daemon, and returns its file.
+func (d *daemon) backedUp(t *testing.T, args ...string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "backup.tar")
+	d.must(t, append([]string{"backup", path}, args...)...)
+	return path
+}
+
+// minted mints a token.
+func (d *daemon) minted(t *testing.T, args ...string) string {
+	t.Helper()
+	return d.must(t, append([]string{"cap", "mint", "--queue", "*", "--expires", "1h"}, args...)...)
+}
+
+// with is the environment of a client with another token.
+func (d *daemon) with(token string) []string { return d.environ("MAILBOX_TOKEN=" + token) }
+
+func TestBackupRestoresToItsContent(t *testing.T) {
+	d := start(t, onDisk())
+	d.must(t, "send", "jobs", "first")
+	dir := t.TempDir()
+	var v struct {
+		File                   string
+		Queues, Messages, Dead int
+	}
+	if err := json.Unmarshal([]byte(d.must(t, "backup", dir, "--json")), &v); err != nil {
+		t.Fatal(err)
+	}
+	if filepath.Dir(v.File) != dir || v.Queues != 1 || v.Messages != 1 {
+		t.Errorf("got %+v", v)
+	}
+	d.must(t, "send", "jobs", "second")
+	if text := d.must(t, "check", v.File); !strings.Contains(text, "1 queue, 1 message, 0 dead letters; no problems.") {
+		t.Errorf("check says %s", text)
+	}
+	if text := d.must(t, "dump", v.File); strings.Contains(text, "first") || strings.Count(text, `"state":"ready"`) != 1 {
+		t.Errorf("dump says %s", text)
+	}
+	if text := d.must(t, "dump", v.File, "--bodies", "--queue", "jobs"); !strings.Contains(text, `"body":"first"`) {
+		t.Errorf("dump says %s", text)
+	}
+	restored := filepath.Join(t.TempDir(), "data")
+	d.must(t, "restore", v.File, restored)
+	d.mailbox(t, "restore", v.File, restored).wantCode(t, 7, "is not empty")
+	d.mailbox(t, "check", d.dir).wantCode(t, 7, "in use by another process")
+	d.stop()
+	again := start(t, server.Config{DataDir: restored})
+	if text := again.must(t, "recv", "jobs", "--max", "9", "--ack"); strings.Contains(text, "second") || !strings.Contains(text, "first") {
+		t.Errorf("received %s", text)
+	}
+	for _, name := range []string{"keys.lock", "revocations.lock", "queues/db.archive"} {
+		if _, err := os.Stat(filepath.Join(restored, name)); err == nil && name == "queues/db.archive" {
+			t.Errorf("%s is there", name)
+		}
+	}
+}
+
+func TestBackupIsRefusedWhereEngineHasItsOwn(t *testing.T) {
+	d := start(t, inMemory())
+	path := filepath.Join(t.TempDir(), "backup.tar")
+	d.mailbox(t, "backup", path).wantCode(t, 2, "memory: keeps nothing")
+	if _, err := os.Stat(path + ".partial"); err == nil {
+		t.Error("a file was left behind")
+	}
+}
+
+func TestBackupNeedsTokenThatNamesIt(t *testing.T) {
+	d := start(t, onDisk())
+	path := filepath.Join(t.TempDir(), "backup.tar")
+	for name, token := range map[string]string{
+		"all operations":     d.minted(t, "--op", "*"),
+		"a tenant's":         d.minted(t, "--op", "backup", "--tenant", "acme"),
+		"of some queues":     d.must(t, "cap", "mint", "--op", "backup", "--queue", "jobs", "--expires", "1h"),
+		"minted with a star": mintedWith(t, d, d.minted(t, "--op", "*"), "--op", "backup"),
+	} {
+		if r := mailbox(t, d.with(token), "backup", path); r.code != 4 || !strings.Contains(r.stderr, `does not allow "backup"`) {
+			t.Errorf("a token for %s: exit code %d, %s", name, r.code, r.stderr)
+		}
+	}
+	named := d.minted(t, "--op", "backup")
+	mailbox(t, d.with(named), "backup", path, "--keys").wantCode(t, 4, `"admin"`)
+	mailbox(t, d.with(named), "backup", path).wantCode(t, 0)
+	mailbox(t, d.with(named), "backup", path).wantCode(t, 7, "exists already")
+}
+
+// mintedWith mints a token with another one, over HTTP.
+func mintedWith(t *testing.T, d *daemon, token string, args ...string) string {
+	t.Helper()
+	r := mailbox(t, d.with(token), append([]string{"cap", "mint", "--queue", "*", "--expires", "1h"}, args...)...)
+	if r.code != 0 {
+		t.Fatal(r.stderr)
+	}
+	return strings.TrimSpace(r.stdout)
+}
+
+func TestRestoreRevivesNoRevokedToken(t *testing.T) {
+	d := start(t, onDisk())
+	d.must(t, "send", "jobs", "hello")
+	before, after, good := d.minted(t, "--op", "stats"), d.minted(t, "--op", "stats"), d.minted(t, "--op", "stats")
+	revoke := func(token string) {
+		file := filepath.Join(t.TempDir(), "token")
+		if err := os.WriteFile(file, []byte(token), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		d.must(t, "cap", "revoke", "--file", file)
+	}
+	revoke(before)
+	backup := d.backedUp(t, "--keys")
+	revoke(after)
+	d.stop()
+	elsewhere := []string{"HOME=" + t.TempDir()}
+	parent := t.TempDir()
+	mailbox(t, elsewhere, "restore", backup, filepath.Join(parent, "refused")).wantCode(t, 7, "what was revoked after", "--revocations-from", "--retire-keys")
+	if entries, err := os.ReadDir(parent); err != nil || len(entries) > 0 {
+		t.Errorf("a refused restore left %v, %v", entries, err)
+	}
+	for name, test := range map[string]struct {
+		args, environ []string
+		good          int
+	}{
+		"found":   {nil, []string{"MAILBOXD_DATA_DIR=" + d.dir}, 0},
+		"named":   {[]string{"--revocations-from", d.dir}, elsewhere, 0},
+		"retired": {[]string{"--retire-keys"}, elsewhere, 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := filepath.Join(parent, name)
+			mailbox(t, test.environ, append([]string{"restore", backup, dir}, test.args...)...).wantCode(t, 0)
+			again := start(t, server.Config{DataDir: dir})
+			for token, code := range map[string]int{before: 4, after: 4, good: test.good} {
+				mailbox(t, again.with(token), "stats", "jobs").wantCode(t, code)
+			}
+			again.must(t, "stats", "jobs") // with the operator's token
+		})
+	}
+}
+
+func TestRestoreKeepsKeysRetiredThatWereRetiredSince(t *testing.T) {
+	d := start(t, onDisk())
+	d.must(t, "send", "jobs", "hello")
+	token := d.minted(t, "--op", "stats")
+	mailbox(t, d.with(token), "stats", "jobs").wantCode(t, 0)
+	backup := d.backedUp(t, "--keys")
+	d.must(t, "keys", "rotate", "--retire", "--yes")
+	d.stop()
+	dir := filepath.Join(t.TempDir(), "data")
+	mailbox(t, []string{"MAILBOXD_DATA_DIR=" + d.dir}, "restore", backup, dir).wantCode(t, 0)
+	again := start(t, server.Config{DataDir: dir})
+	mailbox(t, again.with(token), "stats", "jobs").wantCode(t, 4)
+	again.must(t, "stats", "jobs")
+}
+
+func TestDamagedDirectoryIsReportedAndNotChanged(t *testing.T) {
+	d := start(t, onDisk())
+	for range 50 {
+		d.must(t, "send", "jobs", strings.Repeat("x", 100))
+	}
+	backup := d.backedUp(t)
+	d.stop()
+	mailbox(t, nil, "repair", d.dir).wantCode(t, 2, "--dry-run")
+	mailbox(t, nil, "repair", "--dry-run", d.dir).wantCode(t, 0)
+	content, err := os.ReadFile(backup)
+	if err != nil {
+		t.Fatal(err)
+	}
+	content[len(content)/2] ^= 1
+	if err := os.WriteFile(backup, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(t.TempDir(), "data")
+	for _, args := range [][]string{{"check", backup}, {"restore", backup, dir}, {"repair", "--dry-run", backup}} {
+		if r := mailbox(t, nil, args...); r.code != 1 {
+			t.Errorf("mailbox %v of a damaged backup: exit code %d, %s%s", args, r.code, r.stdout, r.stderr)
+		}
+	}
+	if _, err := os.Stat(dir); err == nil {
+		t.Error("a damaged backup was restored")
+	}
+	mailbox(t, nil, "check", filepath.Join(t.TempDir(), "nowhere")).wantCode(t, 5, "check the path")
+}

@@ -1,0 +1,230 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/mailboxmq/mailbox/diskbox"
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+// queuesDir is the directory of messages in a data directory.
+const queuesDir = "queues"
+
+// storeIn finds the messages in what was named: a backup, a data directory, or the
+// directory of messages in one.
+func storeIn(path string) string {
+	if inside := filepath.Join(path, queuesDir); isDirectory(filepath.Join(inside, "db")) {
+		return inside
+	}
+	return path
+}
+
+func isDirectory(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
+}
+
+// offline explains an error about a directory or backup, which no daemon has to do with.
+func offline(err error) error {
+	if _, explained := errors.AsType[*failure](err); explained {
+		return err
+	}
+	e, ok := errors.AsType[*driver.Error](err)
+	if !ok {
+		return err
+	}
+	named := *e
+	if named.Field != "" {
+		named.Field += ":"
+	}
+	f := &failure{exit: exitFailed, code: codeName(e.Code), cause: err, sentence: because(&named)}
+	switch e.Code {
+	case driver.ErrInvalid, driver.ErrUnsupported:
+		f.exit = exitUsage
+	case driver.ErrNotFound:
+		f.exit = exitNotFound
+	case driver.ErrConflict:
+		f.exit = exitConflict
+	case driver.ErrFull:
+		f.exit = exitFull
+	}
+	return f
+}
+
+// checkView is what was found in JSON.
+type checkView struct {
+	Path     string   `json:"path"`
+	OK       bool     `json:"ok"`
+	Queues   int      `json:"queues"`
+	Messages int      `json:"messages"`
+	Dead     int      `json:"dead"`
+	Keys     int      `json:"dedup_keys"`
+	Orphans  int      `json:"orphans"`
+	Damaged  int      `json:"damaged"`
+	Problems []string `json:"problems"`
+}
+
+func viewOfReport(path string, r *diskbox.Report) checkView {
+	return checkView{path, len(r.Problems) == 0, r.Queues, r.Messages, r.Dead, r.Keys, r.Orphans, r.Damaged, append([]string{}, r.Problems...)}
+}
+
+func (s *shell) checkCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "check BACKUP|DIRECTORY", Short: "Check a backup, or the directory of a stopped daemon",
+		Long: "Read everything in a backup, or in the data directory of a daemon that does not run, and verify it: sums of files\n" +
+			"and records, indexes and counts. It changes nothing. The exit code is 1 if something is wrong.",
+		Args: wants(1, 1),
+		RunE: s.run(func(ctx context.Context, args []string) error {
+			report, err := diskbox.Check(ctx, storeIn(args[0]), nil)
+			if err != nil {
+				return offline(err)
+			}
+			if s.global.json {
+				err = s.object(viewOfReport(args[0], report))
+			} else {
+				err = s.sayReport(args[0], report)
+			}
+			if err == nil && len(report.Problems) > 0 {
+				return quietly(exitFailed)
+			}
+			return err
+		}),
+	}
+}
+
+// sayReport writes what was found, and each problem on a line of its own.
+func (s *shell) sayReport(path string, r *diskbox.Report) error {
+	verdict := "no problems"
+	if n := len(r.Problems); n > 0 {
+		verdict = plural(n, "problem")
+	}
+	if err := s.line("%s: %s; %s.", path, counts(r), verdict); err != nil {
+		return err
+	}
+	for _, problem := range r.Problems {
+		if err := s.line("- %s", problem); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *shell) repairCommand() *cobra.Command {
+	var dryRun bool
+	c := &cobra.Command{
+		Use: "repair --dry-run DIRECTORY", Short: "Say what is damaged in the directory of a stopped daemon",
+		Long: "Say what is damaged in the data directory of a daemon that does not run, and what would be lost by removing it.\n" +
+			"It changes nothing, and needs --dry-run. To get damaged messages back, restore a backup.",
+		Args: wants(1, 1),
+		RunE: s.run(func(ctx context.Context, args []string) error {
+			if !dryRun {
+				return wrongUse("repair changes nothing in this version: add --dry-run to see what is damaged, and restore a backup to get it back")
+			}
+			return s.repairDryRun(ctx, args[0])
+		}),
+	}
+	c.Flags().BoolVar(&dryRun, "dry-run", false, "only say what is damaged")
+	return c
+}
+
+func (s *shell) repairDryRun(ctx context.Context, path string) error {
+	report, err := diskbox.Check(ctx, storeIn(path), nil)
+	if errors.Is(err, driver.ErrIntegrity) {
+		f := offline(err).(*failure) //nolint:errorlint,forcetypeassert // that of a driver.Error is
+		f.sentence += ": how much would be lost cannot be known"
+		f.advice = "restore a backup with mailbox restore, and keep this directory until that has worked"
+		return f
+	}
+	if err != nil {
+		return offline(err)
+	}
+	if s.global.json {
+		err = s.object(viewOfReport(path, report))
+	} else {
+		if err = s.sayReport(path, report); err == nil && len(report.Problems) > 0 {
+			err = s.line("Would be lost: %s of %d. Would be rebuilt from the messages: indexes and counts of the other problems. Nothing was changed.",
+				plural(report.Damaged, "damaged message"), report.Messages+report.Dead)
+		}
+	}
+	if err == nil && len(report.Problems) > 0 {
+		return quietly(exitFailed)
+	}
+	return err
+}
+
+// dumpedView is a message of a directory or backup in JSON.
+type dumpedView struct {
+	Tenant string `json:"tenant,omitempty"`
+	Shard  int    `json:"shard,omitempty"`
+	Size   int    `json:"bytes"`
+	messageView
+}
+
+// sealAttribute is what the daemon adds to the attributes of a message.
+const sealAttribute = "mailbox.env"
+
+func (s *shell) dumpCommand() *cobra.Command {
+	var bodies bool
+	var queue string
+	c := &cobra.Command{
+		Use: "dump BACKUP|DIRECTORY", Short: "Write the messages of a backup, or of a stopped daemon, as JSON",
+		Long: "Write every message of a backup, or of the data directory of a daemon that does not run, as a line of JSON: by\n" +
+			"queue, in the order in which they would be received, then dead letters. Bodies are left out unless --bodies asks\n" +
+			"for them. It changes nothing.",
+		Example: "mailbox dump backup.tar | jq -r .id\nmailbox dump /var/lib/mailboxd --queue orders --bodies",
+		Args:    wants(1, 1),
+		RunE: s.run(func(ctx context.Context, args []string) error {
+			return offline(diskbox.List(ctx, storeIn(args[0]), nil, func(l *diskbox.Listed) error {
+				v := viewOfListed(l, time.Now())
+				if queue != "" && v.Queue != queue {
+					return nil
+				}
+				if bodies {
+					v.setBody(l.Body)
+				}
+				return s.object(v)
+			}))
+		}),
+	}
+	c.Flags().BoolVar(&bodies, "bodies", false, "write bodies too")
+	c.Flags().StringVar(&queue, "queue", "", "write the messages of this queue only")
+	return c
+}
+
+func viewOfListed(l *diskbox.Listed, now time.Time) dumpedView {
+	v := dumpedView{Shard: l.Shard, Size: l.Size}
+	v.messageView = messageView{
+		ID: l.ID, Queue: l.Queue, State: l.State, Group: l.Group, ReplyTo: l.ReplyTo, CorrelationID: l.CorrelationID,
+		Deliveries: l.Deliveries, EnqueuedAt: timeOf(l.EnqueuedAt), LastError: l.LastError, Reason: string(l.Reason),
+	}
+	// A daemon keeps the queues of a tenant as ~tenant~queue.
+	if tenant, queue, ok := strings.Cut(strings.TrimPrefix(l.Queue, "~"), "~"); ok && strings.HasPrefix(l.Queue, "~") {
+		v.Tenant, v.Queue = tenant, queue
+	}
+	if l.DueIn > 0 {
+		v.DueAt = timeOf(now.Add(l.DueIn))
+	}
+	for name, value := range l.Attributes {
+		if name == sealAttribute {
+			continue
+		}
+		if v.Attributes == nil {
+			v.Attributes = make(map[string]string)
+		}
+		v.Attributes[name] = value
+	}
+	return v
+}
+
+// unfit is an error about a directory that cannot be used for what was asked.
+func unfit(dir, format string, args ...any) error {
+	return &failure{exit: exitConflict, code: "conflict", sentence: dir + " " + fmt.Sprintf(format, args...)}
+}

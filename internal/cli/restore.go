@@ -1,0 +1,255 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/mailboxmq/mailbox/capability"
+	"github.com/mailboxmq/mailbox/diskbox"
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/store"
+)
+
+// revocationsFile is that of a data directory.
+const revocationsFile = "revocations"
+
+// restoration is one run of mailbox restore.
+type restoration struct {
+	shell      *shell
+	dir        string
+	from       []string // data directories or files with later revocations
+	retireKeys bool
+
+	archive *store.Archive
+	report  *diskbox.Report
+	revoked int
+}
+
+// restoredView is a restoration in JSON.
+type restoredView struct {
+	Directory       string     `json:"directory"`
+	MadeAt          *time.Time `json:"made_at"`
+	Queues          int        `json:"queues"`
+	Messages        int        `json:"messages"`
+	Dead            int        `json:"dead"`
+	Revocations     int        `json:"revocations"`
+	RevocationsFrom []string   `json:"revocations_from"`
+}
+
+func (s *shell) restoreCommand() *cobra.Command {
+	r := restoration{shell: s}
+	c := &cobra.Command{
+		Use: "restore BACKUP DIRECTORY", Short: "Make a data directory of a backup",
+		Long: "Check a backup, and make a data directory of it for a daemon to start with. The directory must not exist, or be\n" +
+			"empty; it appears when all of it is on disk. Revocations that were made after the backup are taken over from the\n" +
+			"data directory that the daemon used until now: that of --revocations-from, or else the one on this machine.",
+		Example: "mailbox restore backup.tar /var/lib/mailboxd\nmailbox restore backup.tar /var/lib/mailboxd --revocations-from /var/lib/mailboxd.old",
+		Args:    wants(2, 2),
+		RunE: s.run(func(ctx context.Context, args []string) error {
+			r.dir = filepath.Clean(args[1])
+			return offline(r.run(ctx, args[0]))
+		}),
+	}
+	c.Flags().StringArrayVar(&r.from, "revocations-from", nil, "data directory, or file of revocations, that the daemon used after the backup")
+	c.Flags().BoolVar(&r.retireKeys, "retire-keys", false, "refuse all tokens of the keys in the backup, because revocations made since are lost")
+	return c
+}
+
+func (r *restoration) run(ctx context.Context, backup string) (err error) {
+	if err := vacant(r.dir); err != nil {
+		return err
+	}
+	if r.archive, err = store.OpenArchive(backup); err != nil {
+		return err
+	}
+	defer func() { _ = r.archive.Close() }()
+	if r.report, err = r.shell.proveBackup(ctx, backup); err != nil {
+		return err
+	}
+	if err := r.findRevocations(); err != nil {
+		return err
+	}
+	parent := filepath.Dir(r.dir)
+	if err := os.MkdirAll(parent, 0o700); err != nil {
+		return notWritten(parent, err)
+	}
+	temporary, err := os.MkdirTemp(parent, filepath.Base(r.dir)+".restoring-")
+	if err != nil {
+		return notWritten(parent, err)
+	}
+	if err = r.fill(ctx, temporary); err == nil {
+		err = r.publish(temporary)
+	}
+	if err != nil {
+		_ = os.RemoveAll(temporary)
+		return err
+	}
+	return r.say()
+}
+
+// vacant returns nil if there is nothing at dir, or an empty directory.
+func vacant(dir string) error {
+	entries, err := os.ReadDir(dir)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return nil
+	case err != nil:
+		return unfit(dir, "is not a directory that can be read (%s)", rootCause(err))
+	case len(entries) > 0:
+		return unfit(dir, "is not empty (it holds %q): stop the daemon if it runs there, move the directory away, and name an empty one", entries[0].Name())
+	}
+	return nil
+}
+
+// findRevocations finds the data directory that the daemon used until now, if none
+// was named.
+func (r *restoration) findRevocations() error {
+	if len(r.from) == 0 {
+		for _, dir := range r.shell.dataDirs() {
+			if _, err := os.Stat(filepath.Join(dir, revocationsFile)); err == nil && filepath.Clean(dir) != r.dir {
+				r.from = append(r.from, dir)
+				break
+			}
+		}
+	}
+	for i, path := range r.from {
+		if isDirectory(path) {
+			r.from[i] = filepath.Join(path, revocationsFile)
+		}
+		if _, err := os.Stat(r.from[i]); err != nil {
+			return &failure{exit: exitNotFound, code: "not_found", cause: err, sentence: fmt.Sprintf("--revocations-from: %s cannot be read (%s)", r.from[i], rootCause(err)), advice: "name the data directory that the daemon used until now"}
+		}
+	}
+	return nil
+}
+
+// fill makes a data directory.
+func (r *restoration) fill(ctx context.Context, dir string) error {
+	bar := r.shell.progress("restore", r.archive.Bytes)
+	defer bar.end()
+	if err := r.archive.Extract(ctx, dir, func(string) bool { return true }, bar.add); err != nil {
+		return err
+	}
+	if err := r.mergeRevocations(ctx, dir); err != nil {
+		return err
+	}
+	return r.settleKeys(ctx, dir)
+}
+
+// mergeRevocations adds what was revoked after the backup.
+func (r *restoration) mergeRevocations(ctx context.Context, dir string) error {
+	path := filepath.Join(dir, revocationsFile)
+	merged, err := capability.OpenFileRevocations(ctx, path)
+	if err != nil {
+		return err
+	}
+	for _, from := range r.from {
+		later, err := capability.ReadRevocationFile(from)
+		if err == nil {
+			err = revokeAll(ctx, merged, later)
+		}
+		if err != nil {
+			return errors.Join(err, merged.Close())
+		}
+	}
+	r.revoked = merged.Len()
+	return errors.Join(merged.Close(), os.Remove(path+".lock"))
+}
+
+func revokeAll(ctx context.Context, to *capability.FileRevocations, revocations []capability.Revocation) error {
+	for _, revocation := range revocations {
+		if err := to.Revoke(ctx, revocation); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// settleKeys decides which keys a backup with keys comes back with. Its own are good
+// only together with everything that was revoked since: revocations, and keys that were
+// retired. They are those of the directory that was used until now, where that is known,
+// and retired otherwise.
+func (r *restoration) settleKeys(ctx context.Context, dir string) error {
+	path := filepath.Join(dir, keysFile)
+	own, err := capability.ReadKeyFile(path)
+	if errors.Is(err, driver.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, from := range r.from {
+		later, err := capability.ReadKeyFile(filepath.Join(filepath.Dir(from), keysFile))
+		if err == nil && related(own, later) {
+			return later.WriteFile(path)
+		}
+	}
+	if !r.retireKeys {
+		return &failure{
+			exit: exitConflict, code: "conflict",
+			sentence: fmt.Sprintf("the backup holds keys, and what was revoked after %s is not in it", stamp(timeOf(r.archive.MadeAt))),
+			advice:   "name the data directory that the daemon used until now with --revocations-from or, if it is lost, end all tokens with --retire-keys",
+		}
+	}
+	rotation := rotation{retire: true}
+	_, err = capability.ChangeKeyFile(ctx, path, func(ring *capability.KeyRing) error { return rotation.change(ring, time.Now()) })
+	if err != nil {
+		return err
+	}
+	// The daemon makes another when it starts.
+	if err := os.Remove(filepath.Join(dir, operatorTokenFile)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	if err := os.Remove(path + ".lock"); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// related reports whether two rings have a key in common.
+func related(a, b *capability.KeyRing) bool {
+	for _, one := range a.Keys() {
+		for _, other := range b.Keys() {
+			if one.ID() == other.ID() {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// publish makes a complete directory appear.
+func (r *restoration) publish(temporary string) error {
+	if err := syncDirectory(temporary); err != nil {
+		return notWritten(temporary, err)
+	}
+	if err := os.Remove(r.dir); err != nil && !errors.Is(err, os.ErrNotExist) {
+		if errors.Is(err, syscall.EBUSY) {
+			return unfit(r.dir, "is where a volume is mounted, which cannot be replaced: name a directory in it, and start the daemon with --data-dir")
+		}
+		return unfit(r.dir, "cannot be replaced (%s)", rootCause(err))
+	}
+	if err := os.Rename(temporary, r.dir); err != nil {
+		return notWritten(r.dir, err)
+	}
+	return notWritten(r.dir, syncDirectory(filepath.Dir(r.dir)))
+}
+
+func (r *restoration) say() error {
+	v := restoredView{r.dir, timeOf(r.archive.MadeAt), r.report.Queues, r.report.Messages, r.report.Dead, r.revoked, append([]string{}, r.from...)}
+	text := fmt.Sprintf("%s holds the backup of %s: %s, %s.", r.dir, stamp(v.MadeAt), counts(r.report), plural(r.revoked, "revocation"))
+	if len(r.from) > 0 {
+		text += " Later revocations are from " + strings.Join(r.from, " and ") + "."
+	} else {
+		text += " Revocations made since are not in it: before you put keys there, take them over with --revocations-from."
+	}
+	return r.shell.say(v, "%s", text)
+}

@@ -1,0 +1,78 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+
+	"github.com/mailboxmq/mailbox/capability"
+	"github.com/mailboxmq/mailbox/diskbox"
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/server/internal/broker"
+)
+
+// onDisk reports whether the configuration names the backend on disk.
+func (c *Config) onDisk() bool { return strings.HasPrefix(c.Backend, "disk:") }
+
+// backups returns what backs the daemon up. Where that is not the daemon's work, it
+// refuses, and names the tool that does.
+func (s *Server) backups(c *Config) broker.Backups {
+	if disk, ok := s.opener.(*diskbox.Backend); ok {
+		return &diskBackups{disk: disk, keys: s.keys, keyFile: c.KeyFile, tokenFile: c.TokenFile}
+	}
+	scheme, _, _ := strings.Cut(c.Backend, ":")
+	switch scheme {
+	case "memory":
+		return noBackups("the backend memory: keeps nothing that could be restored; use disk: for messages that must last")
+	case "redis", "rediss":
+		return noBackups("the messages are in Redis: back it up with its own tools, redis-cli --rdb FILE or BGSAVE")
+	}
+	return noBackups("the backend has its own tools for backups")
+}
+
+// noBackups refuses backups, and says why.
+type noBackups string
+
+func (n noBackups) WriteBackup(context.Context, io.Writer, bool) (broker.BackupFigures, error) {
+	return broker.BackupFigures{}, n.Supported()
+}
+
+func (n noBackups) Supported() error {
+	return &driver.Error{Code: driver.ErrUnsupported, Op: "backup", Detail: string(n)}
+}
+
+// diskBackups backs up a daemon on disk.
+type diskBackups struct {
+	disk               *diskbox.Backend
+	keys               *keeper
+	keyFile, tokenFile string
+}
+
+func (d *diskBackups) Supported() error { return nil }
+
+// WriteBackup writes the queues and the revocations, and with keys the file of keys and
+// the operator's token. The revocations are read when the copy of the queues is
+// complete, so that they are never older than it.
+func (d *diskBackups) WriteBackup(ctx context.Context, w io.Writer, keys bool) (broker.BackupFigures, error) {
+	info, err := d.disk.WriteBackup(ctx, w, func() ([]diskbox.BackupFile, error) {
+		files := []diskbox.BackupFile{{Name: "revocations", Content: capability.EncodeRevocations(d.keys.revocations.All())}}
+		if !keys {
+			return files, nil
+		}
+		for name, path := range map[string]string{"keys": d.keyFile, "operator.token": d.tokenFile} {
+			content, err := os.ReadFile(path)
+			if errors.Is(err, fs.ErrNotExist) {
+				continue
+			}
+			if err != nil {
+				return nil, &driver.Error{Code: driver.ErrUnavailable, Op: "backup", Field: name, Err: err}
+			}
+			files = append(files, diskbox.BackupFile{Name: name, Content: content})
+		}
+		return files, nil
+	})
+	return broker.BackupFigures{Files: info.Files, Bytes: info.Bytes}, err
+}
