@@ -3,6 +3,7 @@ package capability
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"net/netip"
 	"strconv"
 	"strings"
@@ -157,7 +158,7 @@ func (c Caveat) check() error {
 	case "":
 		return nil
 	case ReasonUnknownCaveat:
-		return invalid("caveat", "is unknown")
+		return invalid("caveat", fmt.Sprintf("%.60q is unknown; want a form like mbx:op=send", c.text))
 	}
 	name, _, _ := cutCaveat(c.text)
 	return invalid(name, "want "+caveatForms[name])

@@ -96,11 +96,13 @@ func (s *scope) words() string {
 		}
 	}
 	operations := strings.Join(names, ", ")
-	switch len(names) {
-	case 0:
+	switch {
+	case len(names) == 0:
 		return "nothing"
-	case len(operationNames) - 1:
+	case len(names) == len(operationNames)-1:
 		operations = "everything"
+	case s.operations == allOperations:
+		operations = "everything but " + OpBackup.String()
 	}
 	narrower := slices.DeleteFunc(slices.Clone(s.topics), func(patterns []Pattern) bool { return slices.Contains(patterns, AnyTopic()) })
 	if len(narrower) == 0 {

@@ -28,7 +28,7 @@ func accessRows(t *testing.T) (rows [][3]string) {
 }
 
 func TestDocumentedOperationsAreNeededAndEnough(t *testing.T) {
-	d := start(t, inMemory())
+	d := start(t, onDisk())
 	dir := t.TempDir()
 	for i, row := range accessRows(t) {
 		id := d.must(t, "send", "jobs", "x")
@@ -40,7 +40,7 @@ func TestDocumentedOperationsAreNeededAndEnough(t *testing.T) {
 		run := func(name string, operations []string) result {
 			file := filepath.Join(dir, name)
 			d.must(t, "cap", "mint", "--op", strings.Join(operations, ","), "--queue", queue, "--expires", "1h", "--out", file)
-			words := strings.Fields(strings.ReplaceAll(row[0], " ID", " "+id))
+			words := strings.Fields(strings.NewReplacer(" ID", " "+id, " FILE", " "+filepath.Join(dir, "backup")).Replace(row[0]))
 			return mailbox(t, d.environ("MAILBOX_TOKEN_FILE="+file), words[1:]...)
 		}
 		for j := range operations {

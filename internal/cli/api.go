@@ -122,6 +122,10 @@ func notMailboxd(e *endpoint, status int, text []byte) error {
 		sentence: fmt.Sprintf("what answers at %s is not mailboxd (HTTP status %d)", e.shown, status),
 		advice:   "say where the daemon is with --addr",
 	}
+	if bytes.Contains(text, []byte("This port is for OAP/1 frames")) {
+		f.sentence = fmt.Sprintf("%s is for OAP/1 frames, and not for HTTP", e.shown)
+		f.advice = "give it as --oap-addr, and as --addr that of listen.http (port 9410 by default)"
+	}
 	if status == http.StatusBadRequest && bytes.Contains(text, []byte("HTTP request to an HTTPS server")) {
 		f.sentence = fmt.Sprintf("%s speaks TLS, and was asked without it", e.shown)
 		f.advice = "write --addr https://" + e.host

@@ -50,13 +50,13 @@ func (s *shell) benchCommand() *cobra.Command {
 func (f *benchFlags) check() error {
 	switch {
 	case f.producers < 1 || f.consumers < 1 || f.producers > 1024 || f.consumers > 1024:
-		return wrongUse("--producers and --consumers are to be between 1 and 1024")
+		return wrongUse("--producers %d and --consumers %d: want 1 to 1024 of each", f.producers, f.consumers)
 	case f.batch < 1 || f.batch > driver.DefaultMaxBatch:
-		return wrongUse("--batch is to be between 1 and %d", driver.DefaultMaxBatch)
+		return wrongUse("--batch: invalid value %d; want 1 to %d", f.batch, driver.DefaultMaxBatch)
 	case f.size < stampBytes || f.size > maxBodyBytes:
-		return wrongUse("--size is to be between %d and %d", stampBytes, maxBodyBytes)
+		return wrongUse("--size: invalid value %d; want %d to %d bytes", f.size, stampBytes, maxBodyBytes)
 	case f.duration <= 0 || f.rate < 0:
-		return wrongUse("--duration is to be above 0, and --rate not below")
+		return wrongUse("--duration %v and --rate %d: want a duration above 0, and a rate of at least 0", f.duration, f.rate)
 	}
 	return nil
 }

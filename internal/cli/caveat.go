@@ -70,7 +70,7 @@ func (f *caveatFlags) scope(*pflag.FlagSet, time.Time) (caveats []capability.Cav
 		operations := make([]capability.Operation, len(f.operations))
 		for i, word := range f.operations {
 			if operations[i], err = capability.ParseOperation(word); err != nil {
-				return nil, wrongUse("--op knows no %s: want send, recv, ack, nack, extend, stats, peek, purge, dlq, admin, backup, or * alone for all but backup", printable([]byte(word), 40))
+				return nil, wrongUse("--op: invalid value %.40q; want send, recv, ack, nack, extend, stats, peek, purge, dlq, admin, backup, or * alone for all but backup", word)
 			}
 		}
 		caveats = append(caveats, capability.Operations(operations...))
@@ -79,7 +79,7 @@ func (f *caveatFlags) scope(*pflag.FlagSet, time.Time) (caveats []capability.Cav
 		patterns := make([]capability.Pattern, len(f.queues))
 		for i, text := range f.queues {
 			if patterns[i], err = capability.ParsePattern(text); err != nil {
-				return nil, wrongUse("--queue %s is no pattern: want a name, or a prefix that ends in \":\", \"/\" or \".\" with * behind it, or * alone", printable([]byte(text), 60))
+				return nil, wrongUse("--queue: invalid value %.60q; want a name, or a prefix that ends in \":\", \"/\" or \".\" with * behind it, or * alone", text)
 			}
 		}
 		caveats = append(caveats, capability.Topics(patterns...))
@@ -127,6 +127,9 @@ func (f *caveatFlags) bounds(flags *pflag.FlagSet, _ time.Time) (caveats []capab
 		{"byte-rate", f.byteRate, capability.BytesPerSecond},
 		{"max-body", int64(f.maxBody), capability.MaxBodyBytes},
 	} {
+		if flags.Changed(b.flag) && b.value < 1 && b.flag != "max-body" {
+			return nil, wrongUse("--%s: invalid value %d; want at least 1", b.flag, b.value)
+		}
 		if flags.Changed(b.flag) {
 			caveats = append(caveats, b.caveat(b.value))
 		}
@@ -140,7 +143,7 @@ func (f *caveatFlags) origin(*pflag.FlagSet, time.Time) (caveats []capability.Ca
 		networks := make([]netip.Prefix, len(f.networks))
 		for i, text := range f.networks {
 			if networks[i], err = netip.ParsePrefix(text); err != nil {
-				return nil, wrongUse("--net %s is no network: want a form like 10.0.0.0/8", printable([]byte(text), 60))
+				return nil, wrongUse("--net: invalid value %.60q; want a network like 10.0.0.0/8, or 10.0.0.1/32 for one address", text)
 			}
 		}
 		caveats = append(caveats, capability.Networks(networks...))

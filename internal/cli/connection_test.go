@@ -238,4 +238,6 @@ func TestFramesAtTheAddressOfHTTPAreExplained(t *testing.T) {
 	d := start(t, inMemory())
 	r := mailbox(t, d.environ("MAILBOX_OAP_ADDR="+d.Address(server.HTTP)), "send", "q", "x")
 	r.wantCode(t, 3, "speaks HTTP, and not OAP/1 frames", "--oap-addr")
+	r = mailbox(t, d.environ("MAILBOX_ADDR="+d.Address(server.OAP)), "stats")
+	r.wantCode(t, 3, "is for OAP/1 frames, and not for HTTP", "--oap-addr")
 }

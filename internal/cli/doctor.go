@@ -220,7 +220,7 @@ func (d *doctor) checkToken(source string, now time.Time) {
 	left := description.ExpiresAt.Sub(now)
 	switch {
 	case left <= 0:
-		d.add("token", statusFail, "mint another with mailbox cap mint; the operator's is made anew when the daemon starts", "the token in %s has expired", source)
+		d.add("token", statusFail, "mint another with mailbox cap mint; the operator gets one whenever the daemon starts", "the token in %s has expired", source)
 	case left < soon:
 		d.add("token", statusWarn, "mint another in time", "the token in %s ends at %s", source, stamp(&description.ExpiresAt))
 	default:

@@ -151,7 +151,7 @@ func explainDriver(e *driver.Error) *failure {
 func forbidden(e *driver.Error) *failure {
 	f := &failure{
 		exit: exitToken, code: "forbidden", sentence: "the token does not allow this" + inParentheses(string(capability.ReasonOf(e)), e.Queue),
-		advice: "ask for a token that does; mailbox cap inspect shows all that this one allows",
+		advice: "ask for another token; mailbox cap inspect shows all that this one allows",
 	}
 	if strings.HasPrefix(e.Detail, "token ") {
 		f.sentence = "the " + e.Detail

@@ -156,6 +156,11 @@ func (s *shell) rotate(ctx context.Context, r *rotation) error {
 	if r.pid < 0 {
 		return wrongUse("--pid: %d is not the number of a process; want that of mailboxd", r.pid)
 	}
+	if r.pid > 0 {
+		if err := checkProcess(r.pid); err != nil {
+			return wrongUse("--pid: the process %d cannot be told of a new key (%v), so none was made; want the process of mailboxd", r.pid, err)
+		}
+	}
 	if r.retire {
 		ends := 0
 		for _, key := range current.Keys() {
@@ -180,7 +185,7 @@ func (s *shell) rotate(ctx context.Context, r *rotation) error {
 	}
 	if r.pid > 0 {
 		if err := hangUp(r.pid); err != nil {
-			return &failure{exit: exitFailed, code: "signal", cause: err, sentence: fmt.Sprintf("the new key is in %s, but the process %d cannot be told (%v)", path, r.pid, err), advice: "send the daemon a SIGHUP, or start it anew"}
+			return &failure{exit: exitFailed, code: "signal", cause: err, sentence: fmt.Sprintf("the new key is in %s, but the process %d cannot be told (%v)", path, r.pid, err), advice: "send the daemon a SIGHUP, or restart it"}
 		}
 		v.Reloaded = true
 	}

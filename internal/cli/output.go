@@ -239,7 +239,7 @@ func parsePairs(flag string, pairs []string) (map[string]string, error) {
 	for _, pair := range pairs {
 		key, value, ok := strings.Cut(pair, "=")
 		if !ok || key == "" {
-			return nil, wrongUse("--%s wants NAME=VALUE, not %s", flag, printable([]byte(pair), 40))
+			return nil, wrongUse("--%s: invalid value %.40q; want NAME=VALUE", flag, pair)
 		}
 		values[key] = value
 	}

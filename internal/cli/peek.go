@@ -45,7 +45,7 @@ type peekBody struct {
 func (f *filterFlags) body(queue string) (peekBody, error) {
 	attributes, err := parsePairs("attr", f.attributes)
 	if err == nil && f.reason != "" && !driver.Reason(f.reason).Valid() {
-		err = wrongUse("--reason is to be max_attempts, fatal, parse, integrity, expired or operator")
+		err = wrongUse("--reason: invalid value %.60q; want max_attempts, fatal, parse, integrity, expired or operator", f.reason)
 	}
 	return peekBody{Topic: queue, Attributes: attributes, OlderThanMS: f.olderThan.Milliseconds(), Reason: f.reason}, err
 }
@@ -76,7 +76,7 @@ func (s *shell) peekCommand() *cobra.Command {
 				case driver.StateReady, driver.StateDelayed, driver.StateInFlight, driver.StateDead:
 					body.States = append(body.States, string(word))
 				default:
-					return wrongUse("--state is to be ready, delayed, in-flight or dead")
+					return wrongUse("--state: invalid value %.60q; want ready, delayed, in-flight or dead", state)
 				}
 			}
 			if limit < 0 {

@@ -41,6 +41,10 @@ func (p Program) Run(ctx context.Context) int {
 	root.SetIn(p.Stdin)
 	root.SetOut(p.Stdout)
 	root.SetErr(p.Stderr)
+	root.InitDefaultCompletionCmd(p.Args...)
+	if c, _, err := root.Find([]string{"completion"}); err == nil && c != root {
+		c.Args, c.RunE = cobra.ArbitraryArgs, runParent
+	}
 	err := fang.Execute(ctx, root, fang.WithVersion(s.version().Version),
 		// Commands report their own errors; what comes here is about how they
 		// were called.

@@ -69,7 +69,7 @@ func (s *shell) recvCommand() *cobra.Command {
 func (f *recvFlags) check() error {
 	switch {
 	case f.max < 1 && !f.follow || f.max < 0:
-		return wrongUse("--max is to be at least 1")
+		return wrongUse("--max: invalid value %d; want at least 1", f.max)
 	case f.exec != "" && (f.ack || f.body):
 		return wrongUse("--exec decides by the command what is acked: leave out --ack and --body")
 	case f.parallel < 1 || f.parallel > 1 && f.exec == "":

@@ -4,11 +4,13 @@ import (
 	"context"
 	"fmt"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
 )
 
@@ -59,7 +61,7 @@ func (s *shell) nackCommand() *cobra.Command {
 		case !dead && c.Flags().Changed("reason"):
 			return wrongUse("--reason goes with --dead")
 		case !driver.Reason(reason).Valid():
-			return wrongUse("--reason is to be fatal, parse or operator")
+			return wrongUse("--reason: invalid value %.60q; want fatal, parse or operator", reason)
 		case dead:
 			return s.settle(ctx, "bury", &d, args, map[string]any{"reason": reason, "error": cause})
 		}
@@ -151,11 +153,23 @@ func (s *shell) settle(ctx context.Context, verb string, d *deliveryFlags, ids [
 	return first
 }
 
+// looksLikeID reports whether a text can be the id of a message: a ULID, or a UUID
+// where the daemon stands in front of SQS.
+func looksLikeID(text string) bool {
+	_, err := capability.ParseTokenID(text)
+	return err == nil || len(text) == 36 && strings.Count(text, "-") == 4
+}
+
 // explainLease says what it means that a lease is not found.
 func explainLease(err error, id string) error {
 	f := explain(err)
 	if f.exit == exitNotFound {
 		known := *f
+		if !looksLikeID(id) {
+			known.sentence = fmt.Sprintf("%.60q is not the id of a message", id)
+			known.advice = "mailbox send and mailbox recv print ids, like 01K9ZQ4T1V6N8F7M2C3B5D0XAW"
+			return &known
+		}
 		known.sentence = fmt.Sprintf("this token holds no delivery of %s: it was settled, its visibility has ended, or another token received it", printable([]byte(id), 40))
 		known.advice = "receive it again, or name the delivery with --queue and --receipt"
 		return &known

@@ -39,7 +39,7 @@ func (s *shell) statsCommand() *cobra.Command {
 		Args:    wants(0, -1), ValidArgsFunction: s.completeQueue,
 		RunE: s.withAPI(func(ctx context.Context, a *api, args []string) error {
 			if interval < 100*time.Millisecond {
-				return wrongUse("--interval is to be at least 100ms")
+				return wrongUse("--interval: invalid value %v; want at least 100ms", interval)
 			}
 			if watch {
 				return s.watch(ctx, &watching{api: a, queues: args, interval: interval})

@@ -13,5 +13,8 @@ func shellCommand(ctx context.Context, text string) *exec.Cmd {
 	return exec.CommandContext(ctx, "cmd", "/C", text)
 }
 
-// hangUp tells a daemon to read its settings and keys anew.
+// checkProcess returns an error if a process cannot be told something.
+func checkProcess(int) error { return errors.ErrUnsupported }
+
+// hangUp tells a daemon to read its settings and keys again.
 func hangUp(int) error { return errors.ErrUnsupported }

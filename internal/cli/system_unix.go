@@ -17,5 +17,8 @@ func shellCommand(ctx context.Context, text string) *exec.Cmd {
 	return c
 }
 
-// hangUp tells a daemon to read its settings and keys anew.
+// checkProcess returns an error if a process cannot be told something.
+func checkProcess(pid int) error { return syscall.Kill(pid, 0) }
+
+// hangUp tells a daemon to read its settings and keys again.
 func hangUp(pid int) error { return syscall.Kill(pid, syscall.SIGHUP) }

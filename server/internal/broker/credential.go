@@ -3,6 +3,7 @@ package broker
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"time"
 
@@ -38,6 +39,12 @@ func (c Caller) Mint(ctx context.Context, tenant string, caveats []capability.Ca
 	}
 	caveats = append(append(inherited, capability.MintedBy(c.token.ID())), caveats...)
 	token, err := c.broker.ring.Mint(tenant, caveats...)
+	if at := token.Inspect().ExpiresAt; err == nil && !at.After(time.Now()) {
+		return capability.Token{}, &driver.Error{
+			Code: driver.ErrInvalid, Op: "mint", Field: "caveats",
+			Detail: fmt.Sprintf("the token would have expired at %s; want a time in the future", at.UTC().Format(time.RFC3339)),
+		}
+	}
 	if err == nil {
 		c.broker.log.LogAttrs(ctx, slog.LevelInfo, "auth.minted", c.attrs("", slog.String("minted", token.ID().String()))...)
 	}

@@ -173,7 +173,7 @@ func init() {
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if _, pattern := h.mux.Handler(r); pattern == "" {
 		c := h.newCall(w, r)
-		c.fail(unknownPath(r.Method, r.URL.Path)) //nolint:contextcheck // a call has its request's context
+		c.fail(h.unknownPath(r)) //nolint:contextcheck // a call has its request's context
 		return
 	}
 	h.mux.ServeHTTP(w, r)

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"net/url"
 	"reflect"
 	"strings"
@@ -31,22 +32,27 @@ func (h *Handler) index(c *call) error {
 }
 
 // unknownPath is the error of a request that no route is for.
-func unknownPath(method, path string) error {
-	var paths, methods []string
-	for _, route := range routes {
-		if route.Path == path {
-			methods = append(methods, route.Method)
+func (h *Handler) unknownPath(r *http.Request) error {
+	var methods, paths []string
+	for _, method := range []string{http.MethodGet, http.MethodPost} {
+		other := r.WithContext(r.Context()) // a copy
+		other.Method = method
+		if _, pattern := h.mux.Handler(other); pattern != "" {
+			methods = append(methods, method)
 		}
+	}
+	for _, route := range routes {
 		paths = append(paths, route.Path)
 	}
+	path := r.URL.Path
 	detail := fmt.Sprintf("there is no %.60q; GET / lists all paths", path)
 	switch near := spelling.Nearest(path, paths); {
 	case len(methods) > 0:
-		detail = fmt.Sprintf("%s takes %s, and not %s", path, strings.Join(methods, " and "), method)
+		detail = fmt.Sprintf("%.60q takes %s, and not %.10q", path, strings.Join(methods, " and "), r.Method)
 	case near != "":
-		detail = fmt.Sprintf("there is no %.60q; did you mean %s?", path, near)
+		detail = fmt.Sprintf("there is no %.60q; did you mean %s? GET / lists all paths", path, near)
 	}
-	return &driver.Error{Code: driver.ErrNotFound, Op: method, Detail: detail}
+	return &driver.Error{Code: driver.ErrNotFound, Op: r.Method, Detail: detail}
 }
 
 // decodeQuery reads the query of a request as strictly as a body. Lists are

@@ -125,6 +125,13 @@ func TestErrorsNameWhatWasMeant(t *testing.T) {
 			{"/v1/stats", `{"topic":7}`, "topic", "want a string"},
 			{"/v1/stats", `[]`, "body", "want an object"},
 			{"/v1/stats", `{`, "body", "is not valid JSON"},
+			{"/v1/stats", `{'topic':'jobs'}`, "body", "is not valid JSON (byte 2 of the request)"},
+			{"/v1/send", "hello", "body", "want a JSON object; POST /v1/queues/{topic}/messages sends a body as it is"},
+			{"/v1/send", ` {"topic":"jobs","payload_b64":"eA=="}`, "idem_key", "/v1/send/batch and /v1/queues/{topic}/messages do without"},
+			{"/v1/send", `{"queue":"jobs"}`, "body", `unknown field "queue"; did you mean "topic"?`},
+			{"/v1/send", `{"topic":"jobs","body":"x"}`, "body", `unknown field "body"; did you mean "payload_b64"?`},
+			{"/v1/caps/mint", `{"caveats":["op=send"]}`, "caveat", `"op=send" is unknown; want a form like mbx:op=send`},
+			{"/v1/caps/mint", `{"caveats":["mbx:exp=1999-01-01T00:00:00Z"]}`, "caveats", "the token would have expired at 1999-01-01T00:00:00Z; want a time in the future"},
 			{"/v1/recv", `{"topic":"jobs","visibility_ms":-1}`, "visibility_ms", ""},
 			{"/v1/recv", `{"topic":"jobs","max_messages":-1}`, "max_messages", ""},
 			{"/v1/send", `{"topic":"jobs","idem_key":"k","payload_b64":"eA==","delay_ms":-1}`, "delay_ms", ""},
@@ -145,7 +152,7 @@ func TestErrorsNameWhatWasMeant(t *testing.T) {
 			}
 		}
 		for path, want := range map[string]string{
-			"/v1/sned": `there is no \"/v1/sned\"; did you mean /v1/send?`, "/nothing": "GET / lists all paths", "/healthz": "/healthz takes GET, and not POST",
+			"/v1/sned": `there is no \"/v1/sned\"; did you mean /v1/send?`, "/nothing": "GET / lists all paths", "/healthz": `/healthz\" takes GET, and not \"POST\"`, "/v1/queues/jobs/stats": `stats\" takes GET, and not`,
 		} {
 			got := d.post(path, "{}")
 			d.expect(got, 404, "E_NOT_FOUND")

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"bytes"
 	"errors"
 	"net/http"
 	"time"
@@ -87,6 +88,10 @@ func (h *Handler) send(c *call) error {
 		return schemaError(headerIdempotency, "is neither 200-flag nor 409-conflict")
 	}
 	var request sendRequest
+	if text := bytes.TrimSpace(c.body); len(text) > 0 && text[0] != '{' {
+		c.handler.broker.Metrics().Rejected("schema")
+		return schemaError("body", "want a JSON object; POST /v1/queues/{topic}/messages sends a body as it is")
+	}
 	if err := c.decode(&request); err != nil {
 		return err
 	}
@@ -94,7 +99,7 @@ func (h *Handler) send(c *call) error {
 	case request.Topic == "":
 		return required("topic")
 	case request.IdemKey == "":
-		return required("idem_key")
+		return schemaError("idem_key", "is missing; /v1/send/batch and /v1/queues/{topic}/messages do without")
 	}
 	message := request.message()
 	out, err := message.outgoing()

@@ -77,7 +77,7 @@ var durationType = reflect.TypeFor[duration]()
 func (d *strictDecoder) token(field string) (json.Token, error) {
 	token, err := d.json.Token()
 	if err != nil {
-		return nil, schemaError(field, "is not valid JSON")
+		return nil, schemaError(field, fmt.Sprintf("is not valid JSON (byte %d of the request)", d.json.InputOffset()+1))
 	}
 	if text, ok := token.(string); ok && !d.replacementAllowed && strings.ContainsRune(text, utf8.RuneError) {
 		return nil, schemaError(field, "has half of a surrogate pair")
@@ -119,11 +119,22 @@ func (d *strictDecoder) object(target reflect.Value, field string) error {
 	return d.open('}', field, "an object")
 }
 
+// otherNames are what the rest of the world calls some fields.
+var otherNames = map[string]string{
+	"queue": "topic", "name": "topic", "body": "payload_b64", "message": "payload_b64", "data": "payload_b64", "key": "idem_key",
+	"dedup_key": "idem_key", "id": "msg_id", "message_id": "msg_id", "attributes": "attrs", "max": "max_messages", "timeout": "wait_ms",
+	"max_deliveries": "max_attempts",
+}
+
 // unknownField says that there is no field of this name, and which was likely meant.
 func unknownField(key string, fields map[string]int) string {
 	names := slices.Sorted(maps.Keys(fields))
 	detail := fmt.Sprintf("unknown field %.60q; ", key)
-	if near := spelling.Nearest(key, names); near != "" {
+	near := spelling.Nearest(key, names)
+	if _, known := fields[otherNames[key]]; known {
+		near = otherNames[key]
+	}
+	if near != "" {
 		return detail + fmt.Sprintf("did you mean %q?", near)
 	}
 	if len(names) == 0 {
@@ -188,7 +199,7 @@ func setScalar(target reflect.Value, token json.Token, field string) error {
 		if target.Type() == durationType {
 			value, ok := parseDuration(number)
 			if !ok {
-				return schemaError(field, "want a number of milliseconds with up to six decimals")
+				return schemaError(field, "want a number of milliseconds with at most six decimals and no exponent")
 			}
 			target.SetInt(int64(value))
 			return nil

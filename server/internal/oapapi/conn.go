@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"crypto/tls"
+	"encoding/binary"
 	"errors"
 	"io"
 	"maps"
@@ -206,9 +207,23 @@ func (c *conn) takeFrames(ctx context.Context) error {
 	}
 }
 
+// httpMethods are how requests of HTTP begin, read as the length of a frame, and
+// httpAnswer tells their clients where they are.
+var httpMethods = []uint32{
+	binary.BigEndian.Uint32([]byte("GET ")), binary.BigEndian.Uint32([]byte("POST")), binary.BigEndian.Uint32([]byte("PUT ")),
+	binary.BigEndian.Uint32([]byte("HEAD")), binary.BigEndian.Uint32([]byte("DELE")), binary.BigEndian.Uint32([]byte("OPTI")),
+}
+
+const httpAnswer = "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n" +
+	"This port is for OAP/1 frames (listen.oap). HTTP is at another port (listen.http, 9410 by default).\n"
+
 // breach tells a client that it does not keep to the protocol, and returns the
 // error that ends the connection.
 func (c *conn) breach(f *oap.Frame, status uint16, err error) error {
+	if slices.Contains(httpMethods, f.Length) {
+		c.out.text(httpAnswer)
+		return err
+	}
 	detail := err.Error()
 	c.out.frame(oap.Response|oap.End, status, f.Correlation, func(dst []byte) []byte {
 		return oap.AppendError(dst, &driver.Error{Code: driver.ErrInvalid, Op: "frame", Detail: detail})

@@ -164,6 +164,15 @@ func (o *output) frame(flags oap.Flags, code uint16, correlation uint64, fill fu
 	return true
 }
 
+// text adds what is not a frame.
+func (o *output) text(text string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.failed == nil {
+		o.pending = append(o.pending, text...)
+	}
+}
+
 // beginLocked adds a header, and returns where it begins; oap.SetLength ends the
 // frame.
 func (o *output) beginLocked(flags oap.Flags, code uint16, correlation uint64) (start int) {
