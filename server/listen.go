@@ -56,7 +56,7 @@ func (s *Server) listen(ctx context.Context, c *Config) (opened []listener, err 
 		}
 		l, err := bind(ctx, want.network, want.address)
 		if err != nil {
-			return opened, fmt.Errorf("nobody can listen on %s: %w", want.address, err)
+			return opened, fmt.Errorf("%s: %w", named("listen."+want.name), err)
 		}
 		s.mu.Lock()
 		s.addresses[want.name] = l.Addr()

@@ -125,7 +125,7 @@ func TestTheProgramsWorkTogether(t *testing.T) {
 		t.Errorf("an interrupted follower ended with %v", err)
 	}
 
-	run(0, "keys", "rotate", "--retire", "--pid", strconv.Itoa(d.Process.Pid))
+	run(0, "keys", "rotate", "--retire", "--yes", "--pid", strconv.Itoa(d.Process.Pid))
 	d.awaitLog(t, "reloaded")
 	run(0, "stats") // with the operator's new token
 

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -94,13 +95,14 @@ func TestServiceManagerIsToldOfEachStep(t *testing.T) {
 func TestWatchdogIsSilentWhileDaemonIsStuck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		told, broken, stuck := 0, false, make(chan struct{})
-		var block chan struct{}
+		var told atomic.Int32
+		var broken, blocked atomic.Bool
+		stuck := make(chan struct{})
 		alive := func(context.Context) error {
-			if block != nil {
-				<-block
+			if blocked.Load() {
+				<-stuck
 			}
-			if broken {
+			if broken.Load() {
 				return errors.New("no answer")
 			}
 			return nil
@@ -108,22 +110,23 @@ func TestWatchdogIsSilentWhileDaemonIsStuck(t *testing.T) {
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
-			watchdog(ctx, time.Second, alive, func() { told++ })
+			watchdog(ctx, time.Second, alive, func() { told.Add(1) })
 		}()
-		expect := func(state string, want int) {
+		expect := func(state string, want int32) {
 			t.Helper()
-			told = 0
+			told.Store(0)
 			time.Sleep(10 * time.Second)
 			synctest.Wait()
-			if told != want {
-				t.Errorf("%s: told %d times in 10 s, want %d", state, told, want)
+			if got := told.Load(); got != want {
+				t.Errorf("%s: told %d times in 10 s, want %d", state, got, want)
 			}
 		}
 		time.Sleep(time.Second / 2) // between the ticks
 		expect("alive", 10)
-		broken = true
+		broken.Store(true)
 		expect("broken", 0)
-		broken, block = false, stuck
+		broken.Store(false)
+		blocked.Store(true)
 		expect("stuck", 0)
 		cancel()
 		close(stuck)

@@ -16,12 +16,14 @@ func readDeploy(t *testing.T, name string) string {
 }
 
 // TestDeployedServiceIsConfined names the settings without which others on the machine
-// could read messages, or the daemon could take all of its memory.
+// could read messages, the daemon could take all of its memory, or a daemon that hangs
+// would not be restarted.
 func TestDeployedServiceIsConfined(t *testing.T) {
 	unit := "\n" + readDeploy(t, "systemd/mailboxd.service")
 	for _, line := range []string{
 		"UMask=0077", "MemoryMax=", "LimitCORE=0", "NoNewPrivileges=yes", "ProtectSystem=strict", "ProtectHome=yes",
 		"PrivateTmp=yes", "PrivateDevices=yes", "CapabilityBoundingSet=\n", "MemoryDenyWriteExecute=yes", "SystemCallFilter=@system-service",
+		"Type=notify", "WatchdogSec=",
 	} {
 		if !strings.Contains(unit, "\n"+line) {
 			t.Errorf("mailboxd.service has no %s", line)
