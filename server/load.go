@@ -13,7 +13,7 @@ import (
 
 	"github.com/pelletier/go-toml/v2"
 
-	"github.com/mailboxmq/mailbox/internal/suggest"
+	"github.com/mailboxmq/mailbox/internal/spelling"
 	"github.com/mailboxmq/mailbox/internal/version"
 )
 
@@ -111,7 +111,7 @@ func unknown(kind, prefix, name string, nameOf func(*Setting) string) error {
 	for i := range settings {
 		known = append(known, nameOf(&settings[i]))
 	}
-	meant := suggest.Closest(name, known)
+	meant := spelling.Nearest(name, known)
 	if i := slices.IndexFunc(known, func(key string) bool { return strings.HasSuffix(key, "."+name) }); i >= 0 {
 		meant = known[i] // the section is missing
 	}
