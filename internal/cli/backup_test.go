@@ -187,5 +187,11 @@ func TestDamagedDirectoryIsReportedAndNotChanged(t *testing.T) {
 	if _, err := os.Stat(dir); err == nil {
 		t.Error("a damaged backup was restored")
 	}
+	if err := os.WriteFile(filepath.Join(d.dir, "revocations"), []byte("nonsense"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if r := mailbox(t, nil, "check", d.dir); r.code != 1 || !strings.Contains(r.stdout, "1 problem") || !strings.Contains(r.stdout, "record 0 is damaged") {
+		t.Errorf("check of damaged revocations: exit code %d, %s%s", r.code, r.stdout, r.stderr)
+	}
 	mailbox(t, nil, "check", filepath.Join(t.TempDir(), "nowhere")).wantCode(t, 5, "check the path")
 }

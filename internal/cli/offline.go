@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/diskbox"
 	"github.com/mailboxmq/mailbox/driver"
 )
@@ -87,6 +88,7 @@ func (s *shell) checkCommand() *cobra.Command {
 			if err != nil {
 				return offline(err)
 			}
+			addRevocations(args[0], report)
 			if s.global.json {
 				err = s.object(viewOfReport(args[0], report))
 			} else {
@@ -97,6 +99,15 @@ func (s *shell) checkCommand() *cobra.Command {
 			}
 			return err
 		}),
+	}
+}
+
+// addRevocations adds what is wrong with the revocations in a data directory. Those of a
+// backup are verified with it.
+func addRevocations(dir string, report *diskbox.Report) {
+	path := filepath.Join(dir, revocationsFile)
+	if _, err := capability.ReadRevocationFile(path); err != nil && !errors.Is(err, driver.ErrNotFound) && isDirectory(dir) {
+		report.Problems = append(report.Problems, path+": "+rootCause(err))
 	}
 }
 
