@@ -124,12 +124,13 @@ crash: ## Power cuts on the disk backend: N images (1000000)
 # Each script installs what is missing; tests start and stop the servers themselves,
 # on free ports.
 .PHONY: servers
-servers: ## Install what tests start: Redis, dynalite for DynamoDB, fauxqs and clients for SQS, strace, pymacaroons
+servers: ## Install what tests start: Redis, dynalite for DynamoDB, fauxqs and clients for SQS, strace, pymacaroons, Prometheus
 	tools/redis.sh
 	tools/dynalite.sh
 	tools/fauxqs.sh
 	tools/sqsclients.sh
 	tools/witnesses.sh
+	tools/prometheus.sh
 
 .PHONY: failover
 failover: ## Failovers, hangs and slot moves of a Redis Cluster under load: N of each (200)
