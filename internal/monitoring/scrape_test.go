@@ -211,12 +211,16 @@ func checkGrouping(t *testing.T, where, expr string, exported map[string]map[str
 	}
 }
 
-// checkAlerts checks that what alerts select is there, and that their tests use series
-// as they are exported.
+// checkAlerts checks that alerts can be evaluated, that what they select is there, that a
+// stuck handler fires, and that their tests use series as they are exported.
 func checkAlerts(p *prom, exported map[string]map[string]bool) {
 	p.t.Helper()
 	for _, rule := range readAlerts(p.t) {
 		checkGrouping(p.t, "alert "+rule.Alert, rule.Expr, exported)
+		firing := len(p.data(rule.Expr)) > 0 // fails if it cannot be evaluated
+		if rule.Alert == "MailboxHandlerStuck" && !firing {
+			p.t.Errorf("alert %s does not fire after a handler was stuck", rule.Alert)
+		}
 		selected := selectors(rule.Expr)
 		if len(selected) == 0 {
 			p.t.Errorf("alert %s asks for none of our metrics", rule.Alert)
