@@ -44,10 +44,10 @@ func Operations(operations ...Operation) Caveat {
 	return caveat(caveatOperation, strings.Join(words, listSeparator))
 }
 
-// AllOperations allows every operation but [OpBackup], which has to be named.
+// AllOperations allows every operation but [OpBackup] and [OpAudit], which have to be named.
 func AllOperations() Caveat { return caveat(caveatOperation, wildcard) }
 
-// EveryOperation allows every operation by its name, [OpBackup] included. A service of
+// EveryOperation allows every operation by its name, [OpBackup] and [OpAudit] included. A service of
 // a version that does not know one of the names refuses the token.
 func EveryOperation() Caveat {
 	return caveat(caveatOperation, strings.Join(operationNames[1:], listSeparator))

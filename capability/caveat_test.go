@@ -77,7 +77,7 @@ func TestBadCaveatsAreRefused(t *testing.T) {
 }
 
 func TestOperationsHaveNames(t *testing.T) {
-	for o := OpSend; o <= OpBackup; o++ {
+	for o := OpSend; o <= OpAudit; o++ {
 		if back, err := ParseOperation(o.String()); err != nil || back != o {
 			t.Errorf("%v became %v, %v", o, back, err)
 		}
@@ -87,7 +87,7 @@ func TestOperationsHaveNames(t *testing.T) {
 			t.Errorf("ParseOperation(%q) = %v, %v", word, o, err)
 		}
 	}
-	for _, o := range []Operation{0, OpBackup + 1, 255} {
+	for _, o := range []Operation{0, OpAudit + 1, 255} {
 		if allOperations.has(o) || o.String() != "no operation" {
 			t.Errorf("operation %d exists", o)
 		}

@@ -57,8 +57,8 @@
 // later too; there is no way for a caveat to lift another.
 //
 //	op=send,recv                 operations: send recv ack nack extend stats peek
-//	                             purge dlq admin backup; or * for
-//	                             all but backup
+//	                             purge dlq admin backup audit; or * for
+//	                             all but backup and audit
 //	topic=orders,user:42:*       names, or prefixes that end in ":", "/" or "."
 //	                             with "*" behind, or * for all; in a name "%", ","
 //	                             and "*" are %25, %2C and %2A

@@ -35,12 +35,15 @@ const (
 	// OpBackup: read everything that the service keeps. A token has it only if it
 	// names it: AllOperations does not allow it.
 	OpBackup
+	// OpAudit: read what was changed through the service, and by which token. It has to
+	// be named too.
+	OpAudit
 )
 
 var operationNames = [...]string{
 	OpSend: "send", OpRecv: "recv", OpAck: "ack", OpNack: "nack", OpExtend: "extend",
 	OpStats: "stats", OpPeek: "peek", OpPurge: "purge", OpDLQ: "dlq", OpAdmin: "admin",
-	OpBackup: "backup",
+	OpBackup: "backup", OpAudit: "audit",
 }
 
 // String returns the word that stands in tokens: "send", "recv", …

@@ -102,7 +102,7 @@ func (s *scope) words() string {
 	case len(names) == len(operationNames)-1:
 		operations = "everything"
 	case s.operations == allOperations:
-		operations = "everything but " + OpBackup.String()
+		operations = "everything but " + OpBackup.String() + " and " + OpAudit.String()
 	}
 	narrower := slices.DeleteFunc(slices.Clone(s.topics), func(patterns []Pattern) bool { return slices.Contains(patterns, AnyTopic()) })
 	if len(narrower) == 0 {

@@ -22,9 +22,9 @@ func TestRefusalNamesOperationQueueAndRemedy(t *testing.T) {
 		want    string
 	}{
 		{[]Caveat{Operations(OpSend, OpAck), everywhere, inAnHour()}, purge, `mailbox: authorize jobs: forbidden: token does not allow "purge" on queue "jobs"; it allows send, ack on all queues: operation`},
-		{[]Caveat{all, Topics(Topic("orders"), TopicsUnder("jobs.")), inAnHour()}, purge, `token does not allow "purge" on queue "jobs"; it allows everything but backup on orders, jobs.*: topic`},
-		{[]Caveat{all, everywhere, Topics(Topic("orders")), inAnHour()}, purge, `it allows everything but backup on orders: topic`},
-		{[]Caveat{all, Topics(TopicsUnder("jobs.")), Topics(Topic("jobs.a")), inAnHour()}, purge, `it allows everything but backup on jobs.*, and of these only jobs.a`},
+		{[]Caveat{all, Topics(Topic("orders"), TopicsUnder("jobs.")), inAnHour()}, purge, `token does not allow "purge" on queue "jobs"; it allows everything but backup and audit on orders, jobs.*: topic`},
+		{[]Caveat{all, everywhere, Topics(Topic("orders")), inAnHour()}, purge, `it allows everything but backup and audit on orders: topic`},
+		{[]Caveat{all, Topics(TopicsUnder("jobs.")), Topics(Topic("jobs.a")), inAnHour()}, purge, `it allows everything but backup and audit on jobs.*, and of these only jobs.a`},
 		{[]Caveat{Operations(OpSend), Operations(OpAck), everywhere, inAnHour()}, purge, `it allows nothing`},
 		{[]Caveat{Operations(OpAdmin), Topics(Topic("orders")), inAnHour()}, Request{Operation: OpAdmin}, `token does not allow "admin" on the daemon as a whole; it allows admin on orders`},
 		{[]Caveat{all, everywhere, ExpiresAt(time.Unix(1e9, 0))}, send, `mailbox: authorize jobs: unauthenticated: token expired at 2001-09-09T01:46:40Z; ask for a new one`},

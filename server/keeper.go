@@ -14,6 +14,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/server/internal/audit"
 	"github.com/mailboxmq/mailbox/server/internal/broker"
 )
 
@@ -30,11 +31,12 @@ type revocations interface {
 	RevokesNarrowed() bool
 }
 
-// A keeper holds the keys of a daemon, its revocations and the operator's token:
+// A keeper holds the keys of a daemon, its revocations, its audit log and the operator's token:
 // in files, or with amnesia in memory only.
 type keeper struct {
 	ring        *capability.KeyRing
 	revocations revocations
+	audit       *audit.Log
 	operator    capability.Token
 	keyFile     string // empty if the keys are in memory
 	fresh       bool   // the keys were made now
@@ -84,6 +86,10 @@ func openKeeper(ctx context.Context, c *Config) (*keeper, error) {
 	if err := k.forgetUseless(); err != nil {
 		return nil, errors.Join(err, file.Close())
 	}
+	if k.audit, err = audit.Open(filepath.Dir(c.RevocationFile), audit.DefaultLimit); err != nil {
+		return nil, errors.Join(fmt.Errorf("the audit log: %w", err), file.Close())
+	}
+	k.close = func() error { return errors.Join(k.audit.Close(), file.Close()) }
 	return k, nil
 }
 
@@ -91,7 +97,7 @@ func openKeeper(ctx context.Context, c *Config) (*keeper, error) {
 // reading leaves no trace.
 func openForgetful(c *Config) (*keeper, error) {
 	revoked := new(capability.MemoryRevocations)
-	k := &keeper{revocations: revoked, keyFile: c.KeyFile, close: func() error { return nil }}
+	k := &keeper{revocations: revoked, audit: audit.InMemory(), keyFile: c.KeyFile, close: func() error { return nil }}
 	k.forget = func(since time.Time) error {
 		revoked.ForgetBefore(since)
 		return nil

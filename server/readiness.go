@@ -117,6 +117,10 @@ func (s *Server) showFigures() {
 	})
 	s.metrics.WatchShares(s.broker.Shares, s.oap.Shares, s.connectionShares)
 	s.metrics.WatchRevocations(s.keys.revocations.Len, capability.MaxRevocations)
+	s.metrics.WatchAudit(func() (used, limit int64, failures uint64) {
+		stats := s.keys.audit.Stats()
+		return stats.Used, stats.Limit, stats.Failures
+	})
 	if disk, ok := s.opener.(*diskbox.Backend); ok {
 		s.metrics.WatchDisk(func() (total, free, reserve uint64) {
 			space := disk.Space()

@@ -49,6 +49,7 @@ func (s *Server) Reload(config Config) error {
 	next.SQS.Queues = config.SQS.Queues
 	s.config.Store(&next)
 	s.reportReload(&before, &config)
+	s.broker.RecordReload()
 	return nil
 }
 

@@ -184,6 +184,7 @@ func (s *Server) Run(ctx context.Context) (err error) {
 func (s *Server) assemble(config *Config) (err error) {
 	s.broker, err = broker.New(broker.Options{
 		Opener: s.opener, Ring: s.keys.ring, Revocations: s.keys.revocations, Keeper: s.keys, Backups: s.backups(config),
+		Audit: s.keys.audit, Operator: s.keys.operator,
 		Verifier: capability.NewVerifier(s.keys.ring, &capability.VerifierOptions{
 			Audience: []string{config.Audience}, Revocations: s.keys.revocations, CacheTTL: config.CapCacheTTL,
 		}),

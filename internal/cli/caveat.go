@@ -23,7 +23,7 @@ type caveatFlags struct {
 }
 
 func (f *caveatFlags) register(flags *pflag.FlagSet) {
-	flags.StringSliceVar(&f.operations, "op", nil, "operations: send, recv, ack, nack, extend, stats, peek, purge, dlq, admin, or *")
+	flags.StringSliceVar(&f.operations, "op", nil, "operations: send, recv, ack, nack, extend, stats, peek, purge, dlq, admin, backup, audit, or * for all but the last two")
 	flags.StringSliceVar(&f.queues, "queue", nil, "queues: names, prefixes like 'user:42:*', or *")
 	flags.StringVar(&f.expires, "expires", "", "when it ends: a duration from now like 24h, or a time like 2026-12-31T00:00:00Z")
 	flags.StringVar(&f.notBefore, "not-before", "", "when it begins, in the same forms")
@@ -70,7 +70,7 @@ func (f *caveatFlags) scope(*pflag.FlagSet, time.Time) (caveats []capability.Cav
 		operations := make([]capability.Operation, len(f.operations))
 		for i, word := range f.operations {
 			if operations[i], err = capability.ParseOperation(word); err != nil {
-				return nil, wrongUse("--op: invalid value %.40q; want send, recv, ack, nack, extend, stats, peek, purge, dlq, admin, backup, or * alone for all but backup", word)
+				return nil, wrongUse("--op: invalid value %.40q; want send, recv, ack, nack, extend, stats, peek, purge, dlq, admin, backup, audit, or * alone for all but the last two", word)
 			}
 		}
 		caveats = append(caveats, capability.Operations(operations...))

@@ -101,7 +101,7 @@ func (s *shell) root() *cobra.Command {
 	}{
 		{groupMessages, []*cobra.Command{s.sendCommand(), s.recvCommand(), s.ackCommand(), s.nackCommand(), s.extendCommand(), s.peekCommand(), s.traceCommand()}},
 		{groupQueues, []*cobra.Command{s.queuesCommand(), s.statsCommand(), s.dlqCommand()}},
-		{groupAccess, []*cobra.Command{s.capCommand(), s.keysCommand()}},
+		{groupAccess, []*cobra.Command{s.capCommand(), s.keysCommand(), s.auditCommand()}},
 		{groupDaemon, []*cobra.Command{
 			s.doctorCommand(), s.healthCommand(), s.backupCommand(), s.restoreCommand(), s.checkCommand(), s.dumpCommand(), s.repairCommand(),
 			s.benchCommand(), s.versionCommand(),

@@ -18,6 +18,7 @@ func (c Caller) Purge(ctx context.Context, topic string) (removed int, err error
 	if _, err := c.authorize(ctx, capability.OpPurge, topic); err != nil {
 		return 0, err
 	}
+	defer func() { c.record("purge", topic, "", removed, err) }()
 	return inTopic(ctx, &c, "purge", topic, lastForWrites, func(t *topicUse) (int, error) {
 		removed, err := t.queue.Purge(ctx)
 		if err == nil {
@@ -49,12 +50,13 @@ func (c Caller) PurgeAndForget(ctx context.Context, topic string) (removed int, 
 // and of the one that dead letters are sent to. It blocks until the backend has
 // it. Codes: ErrInvalid, ErrUnsupported, ErrFull (it does not exist, and the caller's
 // share of queues is used up).
-func (c Caller) Configure(ctx context.Context, topic string, config driver.Config) error {
+func (c Caller) Configure(ctx context.Context, topic string, config driver.Config) (err error) {
 	b := c.broker
 	grant, err := c.administer(ctx, "configure", topic, lastForWrites)
 	if err != nil {
 		return err
 	}
+	defer func() { c.record("configure", topic, "", 0, err) }()
 	name, err := backendName(c.tenant, topic)
 	if err != nil {
 		return err
@@ -129,10 +131,11 @@ func (c Caller) Topics(ctx context.Context) iter.Seq2[string, error] {
 // Delete removes a topic with everything in it. Receives that wait get
 // ErrNotFound. It needs a token for administration, and blocks until the backend
 // has done it. Codes: ErrNotFound, ErrUnsupported.
-func (c Caller) Delete(ctx context.Context, topic string) error {
+func (c Caller) Delete(ctx context.Context, topic string) (err error) {
 	if _, err := c.administer(ctx, "delete", topic, lastForWrites); err != nil {
 		return err
 	}
+	defer func() { c.record("delete", topic, "", 0, err) }()
 	b := c.broker
 	name, err := backendName(c.tenant, topic)
 	if err != nil {

@@ -36,6 +36,7 @@ func (c Caller) Backup(ctx context.Context, w io.Writer, keys bool) error {
 	}
 	began := time.Now()
 	figures, err := c.broker.backups.WriteBackup(ctx, w, keys)
+	c.record("backup", "", "", 0, err)
 	attrs := []slog.Attr{
 		slog.Bool("keys", keys), slog.Int("files", figures.Files), slog.Int64("bytes", figures.Bytes), slog.Duration("took", time.Since(began)),
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/share"
+	"github.com/mailboxmq/mailbox/server/internal/audit"
 	"github.com/mailboxmq/mailbox/server/internal/metrics"
 )
 
@@ -26,6 +27,10 @@ type Options struct {
 	Revocations Revoker
 	// Keeper changes the keys of Ring, for who may; nil means that nobody may.
 	Keeper KeyKeeper
+	// Audit keeps what is changed; nil keeps it in memory. The broker does not close it.
+	Audit *audit.Log
+	// Operator is the daemon's own token, which may always read Audit.
+	Operator capability.Token
 	// Backups backs the daemon up; nil refuses backups.
 	Backups Backups
 	Limits  Limits
@@ -47,6 +52,8 @@ type Broker struct {
 	revocations Revoker
 	keeper      KeyKeeper
 	backups     Backups
+	audit       *audit.Log
+	operator    capability.Token
 	limits      atomic.Pointer[Limits]
 	metrics     *metrics.Set
 	log         *slog.Logger
@@ -95,6 +102,7 @@ func New(options Options) (*Broker, error) {
 	}
 	b := &Broker{
 		opener: options.Opener, verifier: options.Verifier, ring: options.Ring, revocations: options.Revocations, keeper: options.Keeper, backups: options.Backups,
+		audit: options.Audit, operator: options.Operator,
 		metrics: options.Metrics, log: options.Logger, start: time.Now(),
 	}
 	b.inFlight = share.New("in-flight", "global_inflight", 0, retryInFlight)
@@ -103,6 +111,9 @@ func New(options Options) (*Broker, error) {
 	b.census.madeBy = make(map[string]capability.TokenID)
 	b.waits = share.New("waiting receives", "max_waiting", 0, retryWaits)
 	b.admin, _ = options.Opener.(driver.Admin)
+	if b.audit == nil {
+		b.audit = audit.InMemory()
+	}
 	if b.metrics == nil {
 		b.metrics = metrics.New()
 	}

@@ -46,6 +46,7 @@ func (c Caller) Mint(ctx context.Context, tenant string, caveats []capability.Ca
 		}
 	}
 	if err == nil {
+		c.record(auditMint, "", token.ID().String(), 0, nil)
 		c.broker.log.LogAttrs(ctx, slog.LevelInfo, "auth.minted", c.attrs("", slog.String("minted", token.ID().String()))...)
 	}
 	return token, err
@@ -130,6 +131,11 @@ func (c *Caller) revoke(ctx context.Context, r capability.Revocation) error {
 		r.Until = r.At // it has expired by itself
 	}
 	err := c.broker.revocations.Revoke(ctx, r)
+	subject := "tenant " + r.Tenant
+	if r.Tenant == "" {
+		subject = r.Token.String()
+	}
+	c.record(auditRevoke, "", subject, 0, err)
 	if err == nil || errors.Is(err, driver.ErrUnavailable) {
 		c.broker.log.LogAttrs(ctx, slog.LevelInfo, "auth.revoked", c.attrs("",
 			slog.String("revoked", r.Token.String()), slog.String("revoked_tenant", r.Tenant))...)

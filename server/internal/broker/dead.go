@@ -105,10 +105,11 @@ func (c Caller) PurgeDead(ctx context.Context, topic string) (removed int, err e
 	})
 }
 
-func (c *Caller) amongDead(ctx context.Context, op, topic string, do func(*topicUse) (int, error)) (int, error) {
+func (c *Caller) amongDead(ctx context.Context, op, topic string, do func(*topicUse) (int, error)) (n int, err error) {
 	if _, err := c.authorize(ctx, capability.OpDLQ, topic); err != nil {
 		return 0, err
 	}
+	defer func() { c.record(op, topic, "", n, err) }()
 	return inTopic(ctx, c, op, topic, lastForWrites, func(t *topicUse) (int, error) {
 		if t.deadLetterer() == nil {
 			return 0, unsupported(op, t.topic)

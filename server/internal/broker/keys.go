@@ -57,6 +57,7 @@ func (c Caller) RotateKeys(ctx context.Context) ([]KeyState, error) {
 	if err := c.broker.keeper.RotateKeys(ctx); err != nil {
 		return nil, err
 	}
+	c.record("rotate keys", "", c.broker.ring.Current().ID().String(), 0, nil)
 	c.broker.log.LogAttrs(ctx, slog.LevelInfo, "auth.rotated", c.attrs("", slog.String("key", c.broker.ring.Current().ID().String()))...)
 	return c.keys(), nil
 }
@@ -78,6 +79,7 @@ func (c Caller) RetireKey(ctx context.Context, id capability.KeyID) ([]KeyState,
 	if err := c.broker.keeper.RetireKey(ctx, id, time.Now()); err != nil {
 		return nil, err
 	}
+	c.record("retire key", "", id.String(), 0, nil)
 	c.broker.log.LogAttrs(ctx, slog.LevelInfo, "auth.retired", c.attrs("", slog.String("key", id.String()))...)
 	return c.keys(), nil
 }

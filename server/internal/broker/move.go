@@ -28,6 +28,7 @@ func (c Caller) Move(ctx context.Context, topic, to string, limit int) (moved in
 			return 0, err
 		}
 	}
+	defer func() { c.record("move", topic, to, moved, err) }()
 	return inTopic(ctx, &c, "move", topic, lastForWrites, func(t *topicUse) (int, error) {
 		mover, ok := t.queue.(driver.Mover)
 		if !ok {

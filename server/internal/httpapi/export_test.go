@@ -33,6 +33,7 @@ var RequestTypes = map[string]reflect.Type{
 	"/v1/ping":             reflect.TypeFor[struct{}](),
 	"/v1/caps/mint":        reflect.TypeFor[mintRequest](),
 	"/v1/caps/revoke":      reflect.TypeFor[revokeRequest](),
+	"/v1/audit":            reflect.TypeFor[auditRequest](),
 	"/v1/keys/list":        reflect.TypeFor[struct{}](),
 	"/v1/keys/rotate":      reflect.TypeFor[struct{}](),
 	"/v1/keys/retire":      reflect.TypeFor[keyRequest](),

@@ -158,6 +158,7 @@ func init() {
 		{Method: "POST", Path: "/v1/ping", serve: (*Handler).ping},
 		{Method: "POST", Path: "/v1/caps/mint", serve: (*Handler).mint},
 		{Method: "POST", Path: "/v1/caps/revoke", serve: (*Handler).revoke},
+		{Method: "POST", Path: "/v1/audit", serve: (*Handler).audit},
 		{Method: "POST", Path: "/v1/keys/list", serve: (*Handler).keys},
 		{Method: "POST", Path: "/v1/keys/rotate", serve: (*Handler).rotateKeys},
 		{Method: "POST", Path: "/v1/keys/retire", serve: (*Handler).retireKey},

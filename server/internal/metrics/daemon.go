@@ -66,6 +66,25 @@ func (s *Set) WatchRevocations(count func() int, limit int) {
 	s.watch("mailbox_revocations_limit", "How many revocations of tokens can be kept.", func() float64 { return float64(limit) })
 }
 
+// WatchAudit shows the fill of the audit log, which is taken at each scrape: bytes of one
+// on disk, records of one in memory. It is called once.
+func (s *Set) WatchAudit(take func() (used, limit int64, failures uint64)) {
+	s.watch("mailbox_audit_used", "Fill of the audit log: bytes on disk, records in memory.", func() float64 {
+		used, _, _ := take()
+		return float64(used)
+	})
+	s.watch("mailbox_audit_limit", "Fill at which the oldest half of the audit log is dropped.", func() float64 {
+		_, limit, _ := take()
+		return float64(limit)
+	})
+	s.Registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Name: "mailbox_audit_failures_total", Help: "Records that the audit log could not take.",
+	}, func() float64 {
+		_, _, failures := take()
+		return float64(failures)
+	}))
+}
+
 // Connections says how many are open on a listener.
 func (s *Set) Connections(listener string, n int64) {
 	s.daemon.connections.WithLabelValues(listener).Set(float64(n))

@@ -2,15 +2,17 @@ package capability
 
 import "testing"
 
-func TestStarDoesNotStandForBackup(t *testing.T) {
+func TestStarDoesNotStandForBackupAndAudit(t *testing.T) {
 	ring := NewKeyRing(NewKey())
 	v := NewVerifier(ring, nil)
 	star := mustMint(t, ring, "", AllOperations(), Topics(AnyTopic()), inAnHour())
 	every := mustMint(t, ring, "", EveryOperation(), Topics(AnyTopic()), inAnHour())
-	wantRefused(t, v, star, Request{Operation: OpBackup}, ReasonOperation)
-	wantRefused(t, v, mustNarrow(t, star, Operations(OpBackup)), Request{Operation: OpBackup}, ReasonOperation)
-	wantRefused(t, v, mustNarrow(t, every, AllOperations()), Request{Operation: OpBackup}, ReasonOperation)
-	wantAllowed(t, v, every, Request{Operation: OpBackup})
+	for _, o := range []Operation{OpBackup, OpAudit} {
+		wantRefused(t, v, star, Request{Operation: o}, ReasonOperation)
+		wantRefused(t, v, mustNarrow(t, star, Operations(o)), Request{Operation: o}, ReasonOperation)
+		wantRefused(t, v, mustNarrow(t, every, AllOperations()), Request{Operation: o}, ReasonOperation)
+		wantAllowed(t, v, every, Request{Operation: o})
+	}
 	for o := OpSend; o <= OpAdmin; o++ {
 		for _, token := range []Token{star, every} {
 			request := Request{Operation: o, Topic: "orders"}

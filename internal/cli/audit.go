@@ -1,0 +1,88 @@
+package cli
+
+import (
+	"context"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// auditView is a record of the audit log, here and on the wire.
+type auditView struct {
+	At        time.Time `json:"at"`
+	Operation string    `json:"operation"`
+	Queue     string    `json:"queue,omitempty"`
+	Tenant    string    `json:"tenant,omitempty"`
+	TokenID   string    `json:"token_id,omitempty"`
+	Client    string    `json:"client,omitempty"`
+	CorrID    string    `json:"corr_id,omitempty"`
+	Subject   string    `json:"subject,omitempty"`
+	Count     int       `json:"count,omitempty"`
+	Result    string    `json:"result"`
+}
+
+func (s *shell) auditCommand() *cobra.Command {
+	var since, queue string
+	var limit int
+	c := &cobra.Command{
+		Use: "audit", Short: "Show what was changed, when, and with which token",
+		Long: "Show what was changed through a daemon, oldest first: settings of queues, deletions, purges, redrives, tokens minted\n" +
+			"and revoked, keys, backups and reloads, with the id of the token, the result and the number of messages. The log is\n" +
+			"bounded; each daemon has its own. The token must be the operator's, or name the operation audit.",
+		Example: "mailbox audit --since 1h\nmailbox audit --queue orders --json",
+		Args:    wants(0, 0),
+		RunE: s.withAPI(func(ctx context.Context, a *api, _ []string) error {
+			body := map[string]any{"queue": queue, "limit": limit}
+			if since != "" {
+				at, err := parsePast(since, time.Now())
+				if err != nil {
+					return err
+				}
+				body["since"] = at.UTC().Format(time.RFC3339Nano)
+			}
+			return s.printAudit(ctx, a, body)
+		}),
+	}
+	c.Flags().StringVar(&since, "since", "", "only what was changed since then: a duration like 1h, or a time like 2026-12-31T00:00:00Z")
+	c.Flags().StringVar(&queue, "queue", "", "only what concerns this queue")
+	c.Flags().IntVarP(&limit, "limit", "n", 0, "only the latest records, at most so many; 0 means all")
+	return c
+}
+
+// parsePast reads a time, or a duration before now.
+func parsePast(text string, now time.Time) (time.Time, error) {
+	if d, err := time.ParseDuration(text); err == nil && d >= 0 {
+		return now.Add(-d), nil
+	}
+	at, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return at, wrongUse("--since: invalid value %.60q; want a duration like 1h, or a time like 2026-12-31T00:00:00Z", text)
+	}
+	return at, nil
+}
+
+func (s *shell) printAudit(ctx context.Context, a *api, body any) error {
+	type line struct {
+		auditView
+		Damaged int `json:"damaged"`
+	}
+	t := table{header: []string{"AT", "OPERATION", "QUEUE", "COUNT", "SUBJECT", "TENANT", "TOKEN", "RESULT"}}
+	for v, err := range list[line](ctx, a, question{path: "/v1/audit", body: body}) {
+		switch {
+		case err != nil:
+			return err
+		case v.Damaged > 0:
+			s.tell("mailbox: %d records of the audit log are damaged and left out\n", v.Damaged)
+		case s.global.json:
+			if err := s.object(v.auditView); err != nil {
+				return err
+			}
+		default:
+			t.add(stamp(&v.At), v.Operation, printable([]byte(v.Queue), bodyWidth), plainNumber(v.Count), v.Subject, v.Tenant, v.TokenID, v.Result)
+		}
+	}
+	if s.global.json || len(t.rows) == 0 {
+		return nil
+	}
+	return t.write(s.Stdout)
+}

@@ -1,0 +1,97 @@
+package broker_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/mailboxmq/mailbox/capability"
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/server/internal/audit"
+	"github.com/mailboxmq/mailbox/server/internal/broker"
+)
+
+// auditor returns a caller whose token names the operation.
+func (b *bench) auditor(t *testing.T, tenant string) broker.Caller {
+	t.Helper()
+	token, err := b.ring.Mint(tenant, capability.EveryOperation(), capability.Topics(capability.AnyTopic()), capability.ExpiresAt(time.Now().Add(time.Hour)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b.Caller(token, broker.Origin{CorrelationID: "corr-1"})
+}
+
+func auditOf(t *testing.T, c broker.Caller) []audit.Record {
+	t.Helper()
+	records, damaged, err := c.Audit(t.Context())
+	if err != nil || damaged != 0 {
+		t.Fatalf("audit: %d damaged, %v", damaged, err)
+	}
+	return records
+}
+
+func TestEveryChangeIsInTheAudit(t *testing.T) {
+	b := memory(t, broker.Limits{})
+	c := b.auditor(t, "")
+	must := func(what string, err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+	}
+	must("configure", c.Configure(t.Context(), "orders", driver.Config{MaxDeliveries: 1}))
+	b.send(c, "orders", "secret body")
+	got := b.receive(c, "orders", 1)
+	must("nack", c.Nack(t.Context(), "orders", []broker.Nack{{Receipt: got[0].Receipt}}))
+	_, err := c.Redrive(t.Context(), "orders", nil, 0)
+	must("redrive", err)
+	_, err = c.Purge(t.Context(), "orders")
+	must("purge", err)
+	_, err = c.PurgeDead(t.Context(), "orders")
+	must("purge dead letters", err)
+	_, err = c.Discard(t.Context(), "orders", []string{"01ARZ3NDEKTSV4RRFFQ69G5FAV"})
+	must("discard", err)
+	minted, err := c.Mint(t.Context(), "acme", nil)
+	must("mint", err)
+	must("revoke", c.RevokeToken(t.Context(), minted))
+	must("revoke tenant", c.Revoke(t.Context(), capability.Revocation{Tenant: "acme"}))
+	must("delete", c.Delete(t.Context(), "orders"))
+	expectCode(t, c.Delete(t.Context(), "orders"), driver.ErrNotFound, "a second delete") // which changes nothing
+	var story []string
+	for _, r := range auditOf(t, c) {
+		story = append(story, strings.TrimSpace(r.Operation+" "+r.Queue+" "+r.Subject))
+		if r.TokenID != c.TokenID().String() || r.CorrID != "corr-1" || r.Result != "ok" || time.Since(r.At) > time.Minute {
+			t.Errorf("record %+v", r)
+		}
+		text, err := json.Marshal(r)
+		if err != nil || strings.Contains(string(text), "secret body") || strings.Contains(string(text), minted.Reveal()) {
+			t.Errorf("record %s gives a secret away, %v", text, err)
+		}
+		if r.Operation == "redrive" && r.Count != 1 || r.Operation == "purge" && r.Count != 1 {
+			t.Errorf("%s of %d messages, want 1", r.Operation, r.Count)
+		}
+	}
+	want := "configure orders, redrive orders, purge orders, purge dead letters orders, discard orders, mint token  " + minted.ID().String() +
+		", revoke  " + minted.ID().String() + ", revoke  tenant acme, delete orders"
+	if got := strings.Join(story, ", "); got != want {
+		t.Errorf("the audit says\n%s, want\n%s", got, want)
+	}
+}
+
+func TestAuditIsForTokensThatNameIt(t *testing.T) {
+	b := memory(t, broker.Limits{})
+	for _, tenant := range []string{"", "acme", "other"} {
+		if err := b.as(tenant).Configure(t.Context(), "orders", driver.Config{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, _, err := b.as("").Audit(t.Context())
+	expectCode(t, err, driver.ErrForbidden, "a token for all operations that does not name audit")
+	if records := auditOf(t, b.auditor(t, "")); len(records) != 3 {
+		t.Errorf("the operator sees %d records, want 3", len(records))
+	}
+	if records := auditOf(t, b.auditor(t, "acme")); len(records) != 1 || records[0].Tenant != "acme" {
+		t.Errorf("a tenant sees %v, want its own", records)
+	}
+}
