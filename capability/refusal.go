@@ -116,6 +116,9 @@ func (s *scope) quotaWords() string {
 	limits := make([]string, len(s.quotas))
 	for i, q := range s.quotas {
 		limits[i] = strconv.FormatInt(q.limit, 10) + " " + quotaWords[q.kind] + " per second"
+		if q.limit == 1 {
+			limits[i] = "1 " + strings.TrimSuffix(quotaWords[q.kind], "s") + " per second"
+		}
 	}
 	return shortened(strings.Join(limits, ", "))
 }

@@ -58,7 +58,7 @@ func TestUsedUpQuotaIsNamed(t *testing.T) {
 	for range 3 {
 		_, err = v.Authorize(t.Context(), token, Request{Operation: OpSend, Topic: "jobs", Load: LoadOf(nil, nil)})
 	}
-	if want := "the token's quota is used up: 1 messages per second, 1000 bytes per second"; !errors.Is(err, driver.ErrFull) || !strings.Contains(err.Error(), want) {
+	if want := "the token's quota is used up: 1 message per second, 1000 bytes per second"; !errors.Is(err, driver.ErrFull) || !strings.Contains(err.Error(), want) {
 		t.Errorf("got %v", err)
 	}
 }

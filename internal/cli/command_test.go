@@ -198,6 +198,6 @@ func TestUsedUpRateIsTheTokensOnEverySurface(t *testing.T) {
 				break
 			}
 		}
-		r.wantCode(t, 6, "the rate that the token allows is used up", "ask for a token with a higher rate")
+		r.wantCode(t, 6, "the token's quota is used up: 1 message per second", "ask for a token with a higher rate")
 	}
 }

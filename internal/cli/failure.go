@@ -182,6 +182,8 @@ func refusedToken(e *driver.Error) *failure {
 func notFound(e *driver.Error, queue string) *failure {
 	f := &failure{exit: exitNotFound, code: "not_found", sentence: "there is no such thing: " + because(e)}
 	switch {
+	case e.MessageID != "" && !looksLikeID(e.MessageID):
+		f.sentence, f.advice = fmt.Sprintf("%.60q is not the id of a message", e.MessageID), adviceID
 	case e.MessageID != "":
 		f.sentence = fmt.Sprintf("nothing is known of the message %s", e.MessageID)
 		f.advice = "messages that were acked long ago are forgotten; otherwise compare the id, and name its queue with --queue"
@@ -196,6 +198,9 @@ func full(e *driver.Error, queue string) *failure {
 	// Frames do not tell the reason; no other bound is one of authorization.
 	if errors.Is(e, capability.ReasonQuota) || e.Op == "authorize" {
 		f.sentence, f.advice = "the rate that the token allows is used up", "go slower, or ask for a token with a higher rate"
+		if strings.HasPrefix(e.Detail, "the token's quota") {
+			f.sentence = e.Detail
+		}
 	}
 	if e.RetryAfter > 0 {
 		f.advice += fmt.Sprintf(" (not before %v)", max(e.RetryAfter.Round(time.Millisecond), time.Millisecond))

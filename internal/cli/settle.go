@@ -153,6 +153,9 @@ func (s *shell) settle(ctx context.Context, verb string, d *deliveryFlags, ids [
 	return first
 }
 
+// adviceID says where ids are from.
+const adviceID = "mailbox send and mailbox recv print ids, like 01K9ZQ4T1V6N8F7M2C3B5D0XAW"
+
 // looksLikeID reports whether a text can be the id of a message: a ULID, or a UUID
 // where the daemon stands in front of SQS.
 func looksLikeID(text string) bool {
@@ -167,7 +170,7 @@ func explainLease(err error, id string) error {
 		known := *f
 		if !looksLikeID(id) {
 			known.sentence = fmt.Sprintf("%.60q is not the id of a message", id)
-			known.advice = "mailbox send and mailbox recv print ids, like 01K9ZQ4T1V6N8F7M2C3B5D0XAW"
+			known.advice = adviceID
 			return &known
 		}
 		known.sentence = fmt.Sprintf("this token holds no delivery of %s: it was settled, its visibility has ended, or another token received it", printable([]byte(id), 40))
