@@ -25,6 +25,7 @@ type api struct {
 	endpoint *endpoint
 	token    capability.Token
 	client   *http.Client
+	tenant   string // whose queues are looked into; empty: those of the token
 }
 
 const (
@@ -96,6 +97,9 @@ func (a *api) post(ctx context.Context, q *question) (*http.Response, error) {
 	}
 	request.Header.Set("Authorization", "Bearer "+a.token.Reveal())
 	request.Header.Set("Content-Type", "application/json")
+	if a.tenant != "" {
+		request.Header.Set("X-Mailbox-Tenant", a.tenant)
+	}
 	if !q.creates {
 		request.Header.Set("X-Mailbox-Existing", "true")
 	}

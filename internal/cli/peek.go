@@ -57,7 +57,7 @@ func (a *api) peek(ctx context.Context, body peekBody) iter.Seq2[lookedBody, err
 func (s *shell) peekCommand() *cobra.Command {
 	var f filterFlags
 	var states []string
-	var id string
+	var id, tenant string
 	var limit int
 	c := &cobra.Command{
 		Use: "peek QUEUE", Short: "Look at messages without touching them",
@@ -88,11 +88,13 @@ func (s *shell) peekCommand() *cobra.Command {
 				return err
 			}
 			defer connection.close()
+			connection.api.tenant = tenant
 			return s.printLooked(connection.api.peek(ctx, body), false)
 		}),
 	}
 	f.register(c.Flags())
 	c.Flags().StringSliceVar(&states, "state", nil, "only messages in these states: ready, delayed, in-flight, dead")
+	c.Flags().StringVar(&tenant, "tenant", "", "look into a queue of this tenant, with the operator's token")
 	c.Flags().StringVar(&id, "id", "", "only the message with this id")
 	c.Flags().IntVarP(&limit, "limit", "n", 20, "how many at most; 0 means all")
 	return c

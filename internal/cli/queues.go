@@ -53,9 +53,21 @@ func (s *shell) withAPI(do func(ctx context.Context, a *api, args []string) erro
 }
 
 func (s *shell) queuesList() *cobra.Command {
-	return &cobra.Command{
-		Use: "ls", Aliases: []string{"list"}, Short: "List queues", Args: wants(0, 0),
+	var tenant string
+	var all bool
+	c := &cobra.Command{
+		Use: "ls", Aliases: []string{"list"}, Short: "List queues",
+		Long:    "List the queues of the token's tenant; with the operator's token those of any --tenant, or of --all-tenants.",
+		Example: "mailbox queues ls\nmailbox queues ls --all-tenants",
+		Args:    wants(0, 0),
 		RunE: s.withAPI(func(ctx context.Context, a *api, _ []string) error {
+			if all && tenant != "" {
+				return wrongUse("--tenant and --all-tenants exclude each other: leave one out")
+			}
+			if all {
+				return s.listTenants(ctx, a)
+			}
+			a.tenant = tenant
 			for name, err := range a.queues(ctx) {
 				if err != nil {
 					return err
@@ -67,6 +79,45 @@ func (s *shell) queuesList() *cobra.Command {
 			return nil
 		}),
 	}
+	c.Flags().StringVar(&tenant, "tenant", "", "list the queues of this tenant, with the operator's token")
+	c.Flags().BoolVar(&all, "all-tenants", false, "list the queues of all tenants, with the operator's token")
+	return c
+}
+
+// listTenants lists the queues of all tenants.
+func (s *shell) listTenants(ctx context.Context, a *api) error {
+	type element struct {
+		Tenant string `json:"tenant"`
+		Topic  string `json:"topic"`
+	}
+	a.tenant = "*"
+	t := table{header: []string{"TENANT", "QUEUE"}}
+	for e, err := range list[element](ctx, a, question{path: "/v1/queues/list"}) {
+		if err != nil {
+			return err
+		}
+		if s.global.json {
+			if err := s.object(tenantQueueView{e.Tenant, e.Topic}); err != nil {
+				return err
+			}
+			continue
+		}
+		tenant := e.Tenant
+		if tenant == "" {
+			tenant = "-"
+		}
+		t.add(tenant, printable([]byte(e.Topic), 0))
+	}
+	if len(t.rows) == 0 {
+		return nil
+	}
+	return t.write(s.Stdout)
+}
+
+// tenantQueueView is a queue of any tenant in a list, in JSON.
+type tenantQueueView struct {
+	Tenant string `json:"tenant"`
+	Queue  string `json:"queue"`
 }
 
 // queueView is a queue in a list, in JSON.

@@ -31,6 +31,7 @@ func (a *api) stats(ctx context.Context, queue string) (statsBody, error) {
 
 func (s *shell) statsCommand() *cobra.Command {
 	var watch bool
+	var tenant string
 	var interval time.Duration
 	c := &cobra.Command{
 		Use: "stats [QUEUE...]", Short: "Count the messages of queues",
@@ -41,6 +42,7 @@ func (s *shell) statsCommand() *cobra.Command {
 			if interval < 100*time.Millisecond {
 				return wrongUse("--interval: invalid value %v; want at least 100ms", interval)
 			}
+			a.tenant = tenant
 			if watch {
 				return s.watch(ctx, &watching{api: a, queues: args, interval: interval})
 			}
@@ -51,6 +53,7 @@ func (s *shell) statsCommand() *cobra.Command {
 			return s.printStats(counts, nil)
 		}),
 	}
+	c.Flags().StringVar(&tenant, "tenant", "", "look into the queues of this tenant, with the operator's token")
 	c.Flags().BoolVarP(&watch, "watch", "w", false, "show them again and again")
 	c.Flags().DurationVar(&interval, "interval", time.Second, "how often, with --watch")
 	return c

@@ -65,3 +65,56 @@ func TestATenantCaveatDoesNotOpenTheTenantsTopics(t *testing.T) {
 	_, err = b.Caller(narrowed, broker.Origin{}).Receive(t.Context(), "orders", driver.ReceiveRequest{Max: 1, Visibility: time.Minute})
 	expectCode(t, err, driver.ErrForbidden, "receive with a token of no tenant that was narrowed to one")
 }
+
+func TestOperatorLooksIntoTenantsAndTenantsDoNot(t *testing.T) {
+	b := memory(t, broker.Limits{})
+	operator, acme := b.as(""), b.as("acme")
+	b.send(acme, "orders", "of acme")
+	b.send(operator, "own", "x")
+	into, err := operator.InTenant(t.Context(), "acme")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if stats, err := into.Stats(t.Context(), "orders"); err != nil || stats.Ready != 1 {
+		t.Errorf("the operator counts %+v, %v", stats, err)
+	}
+	seen := 0
+	for looked, err := range into.Peek(t.Context(), "orders", driver.Query{}) {
+		if seen++; err != nil || string(looked.Body) != "of acme" || looked.Topic != "orders" {
+			t.Errorf("the operator sees %+v, %v", looked, err)
+		}
+	}
+	if seen != 1 {
+		t.Errorf("the operator sees %d messages, want 1", seen)
+	}
+	all := make(map[broker.TenantTopic]bool)
+	for topic, err := range operator.AllTopics(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[topic] = true
+	}
+	if len(all) != 2 || !all[broker.TenantTopic{Tenant: "acme", Topic: "orders"}] || !all[broker.TenantTopic{Topic: "own"}] {
+		t.Errorf("all topics are %v", all)
+	}
+	narrowed := b.as("", capability.Topics(capability.Topic("orders")))
+	withoutAdmin := b.as("", capability.Operations(capability.OpStats, capability.OpPeek))
+	ofAcme := b.as("", capability.Tenant("acme"))
+	for name, c := range map[string]broker.Caller{
+		"another tenant": b.as("other"), "the tenant itself": acme, "a token for one queue": narrowed,
+		"a token without admin": withoutAdmin, "a token narrowed to the tenant": ofAcme,
+	} {
+		_, err := c.InTenant(t.Context(), "acme")
+		expectCode(t, err, driver.ErrForbidden, name+" looks into a tenant")
+		for topic, err := range c.AllTopics(t.Context()) {
+			expectCode(t, err, driver.ErrForbidden, name+" lists all topics")
+			if topic.Topic != "" {
+				t.Errorf("%s sees %v", name, topic)
+			}
+		}
+	}
+	for _, bad := range []string{"", "~acme", "a~b", "acme/orders"} {
+		_, err := operator.InTenant(t.Context(), bad)
+		expectCode(t, err, driver.ErrInvalid, "tenant "+bad)
+	}
+}

@@ -28,6 +28,8 @@ const (
 	headerIdempotency = "X-Idempotency-Mode"
 	// headerExisting keeps a request from making the topic that it names.
 	headerExisting = "X-Mailbox-Existing"
+	// headerTenant names the tenant whose queues an operator looks into.
+	headerTenant = "X-Mailbox-Tenant"
 )
 
 // Options configure a Handler.
@@ -105,6 +107,7 @@ type Route struct {
 	Method string
 	Path   string
 	open   bool // needs no token
+	looks  bool // changes nothing, so that an operator may ask for a tenant's queues
 	alone  bool // is on a listener where nothing needs a token
 	serve  func(h *Handler, c *call) error
 }
@@ -139,22 +142,22 @@ func init() {
 		{Method: "POST", Path: "/v1/nack", serve: (*Handler).nackBatch},
 		{Method: "POST", Path: "/v1/extend", serve: (*Handler).extendBatch},
 		{Method: "POST", Path: "/v1/bury", serve: (*Handler).buryBatch},
-		{Method: "POST", Path: "/v1/dlq/list", serve: (*Handler).deadLetters},
+		{Method: "POST", Path: "/v1/dlq/list", looks: true, serve: (*Handler).deadLetters},
 		{Method: "POST", Path: "/v1/dlq/reprocess", serve: (*Handler).redrive},
 		{Method: "POST", Path: "/v1/dlq/discard", serve: (*Handler).discard},
 		{Method: "POST", Path: "/v1/dlq/purge", serve: (*Handler).purgeDead},
-		{Method: "POST", Path: "/v1/peek", serve: (*Handler).peek},
-		{Method: "POST", Path: "/v1/life", serve: (*Handler).life},
-		{Method: "POST", Path: "/v1/stats", serve: (*Handler).stats},
+		{Method: "POST", Path: "/v1/peek", looks: true, serve: (*Handler).peek},
+		{Method: "POST", Path: "/v1/life", looks: true, serve: (*Handler).life},
+		{Method: "POST", Path: "/v1/stats", looks: true, serve: (*Handler).stats},
 		{Method: "POST", Path: "/v1/purge", serve: (*Handler).purge},
 		{Method: "POST", Path: "/v1/traits", serve: (*Handler).traits},
-		{Method: "POST", Path: "/v1/queues/list", serve: (*Handler).topics},
+		{Method: "POST", Path: "/v1/queues/list", looks: true, serve: (*Handler).topics},
 		{Method: "POST", Path: "/v1/queues/configure", serve: (*Handler).configure},
-		{Method: "POST", Path: "/v1/queues/get", serve: (*Handler).config},
+		{Method: "POST", Path: "/v1/queues/get", looks: true, serve: (*Handler).config},
 		{Method: "POST", Path: "/v1/queues/delete", serve: (*Handler).remove},
 		{Method: "POST", Path: "/v1/queues/{topic}/messages", serve: (*Handler).sendBody},
-		{Method: "GET", Path: "/v1/queues/{topic}/messages", serve: (*Handler).peekPage},
-		{Method: "GET", Path: "/v1/queues/{topic}/stats", serve: (*Handler).statsPage},
+		{Method: "GET", Path: "/v1/queues/{topic}/messages", looks: true, serve: (*Handler).peekPage},
+		{Method: "GET", Path: "/v1/queues/{topic}/stats", looks: true, serve: (*Handler).statsPage},
 		{Method: "POST", Path: "/v1/ping", serve: (*Handler).ping},
 		{Method: "POST", Path: "/v1/caps/mint", serve: (*Handler).mint},
 		{Method: "POST", Path: "/v1/caps/revoke", serve: (*Handler).revoke},
@@ -208,8 +211,10 @@ type call struct {
 	began   time.Time
 	status  int  // 0 until the answer has begun
 	trusted bool // may know the version of the daemon
-	answers broker.Answers
-	release func() // of the memory for the body; nil if none was taken
+	// everyTenant says that a list is for the queues of all tenants.
+	everyTenant bool
+	answers     broker.Answers
+	release     func() // of the memory for the body; nil if none was taken
 }
 
 // end gives back the memory of a call.
@@ -268,6 +273,9 @@ func (c *call) prepare(route Route) error {
 		c.caller = c.caller.Existing()
 	}
 	if err := c.caller.Genuine(c.ctx()); err != nil {
+		return err
+	}
+	if err := c.lookIntoTenant(route); err != nil {
 		return err
 	}
 	c.caller = c.caller.Answering(&c.answers)

@@ -140,3 +140,43 @@ func TestFiguresAreForWhoMayCountEverything(t *testing.T) {
 		}
 	})
 }
+
+func TestTenantHeaderIsForLookingOnly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := open(t, broker.Limits{}, driver.Config{})
+		operator, acme, other := d.mint(t, ""), d.mint(t, "acme"), d.mint(t, "other")
+		d.expect(d.do(t.Context(), acme.Reveal(), "/v1/send", strings.NewReader(hello)), 200, "")
+		post := func(token, tenant, path, body string) int {
+			t.Helper()
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://mailbox"+path, strings.NewReader(body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Header.Set("Authorization", "Bearer "+token)
+			r.Header.Set("X-Mailbox-Tenant", tenant)
+			response, err := d.client.Do(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = response.Body.Close()
+			return response.StatusCode
+		}
+		const topic = `{"topic":"t"}`
+		if got := post(operator.Reveal(), "acme", "/v1/stats", topic); got != 200 {
+			t.Errorf("the operator counts with status %d", got)
+		}
+		for _, token := range []string{acme.Reveal(), other.Reveal()} {
+			if got := post(token, "acme", "/v1/stats", topic); got != 403 {
+				t.Errorf("a tenant counts with status %d", got)
+			}
+			if got := post(token, "*", "/v1/queues/list", `{}`); got != 403 {
+				t.Errorf("a tenant lists all queues with status %d", got)
+			}
+		}
+		for _, path := range []string{"/v1/purge", "/v1/queues/delete", "/v1/dlq/purge", "/v1/recv", "/v1/caps/mint"} {
+			if got := post(operator.Reveal(), "acme", path, topic); got != 400 {
+				t.Errorf("%s in a tenant has status %d, want 400", path, got)
+			}
+		}
+	})
+}

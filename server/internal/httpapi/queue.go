@@ -157,6 +157,9 @@ func (h *Handler) topics(c *call) error {
 	if err := c.decodeOptional(&struct{}{}); err != nil {
 		return err
 	}
+	if c.everyTenant {
+		return c.allTopics()
+	}
 	out := &lines{call: c}
 	for topic, err := range c.caller.Topics(c.ctx()) {
 		if err == nil {

@@ -1,0 +1,63 @@
+package broker
+
+import (
+	"context"
+	"iter"
+
+	"github.com/mailboxmq/mailbox/capability"
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+// InTenant returns the same caller, who looks into the queues of a tenant. It is for
+// operators: it needs a token of no tenant for administration of any topic, besides what
+// each look needs. Surfaces use it for looking, and for nothing that changes a queue.
+// Codes: ErrInvalid (no name of a tenant).
+func (c Caller) InTenant(ctx context.Context, tenant string) (Caller, error) {
+	if err := c.mayLookIntoTenants(ctx); err != nil {
+		return c, err
+	}
+	if err := capability.Tenant(tenant).Check(); err != nil {
+		return c, err
+	}
+	c.tenant = tenant
+	return c.Existing(), nil
+}
+
+func (c *Caller) mayLookIntoTenants(ctx context.Context) error {
+	if c.tenant != "" {
+		return otherTenant("look into a tenant")
+	}
+	_, err := c.authorize(ctx, capability.OpAdmin, "")
+	return err
+}
+
+// A TenantTopic is a topic and its tenant, which is empty for topics of none.
+type TenantTopic struct{ Tenant, Topic string }
+
+// AllTopics lists the topics of all tenants in the order of the backend. It is authorised
+// like InTenant; an error ends the sequence. Codes: ErrUnsupported, ErrUnavailable.
+func (c Caller) AllTopics(ctx context.Context) iter.Seq2[TenantTopic, error] {
+	return func(yield func(TenantTopic, error) bool) {
+		err := c.mayLookIntoTenants(ctx)
+		if err == nil {
+			err = c.broker.admit("list", "", lastForReads)
+		}
+		if err == nil && c.broker.admin == nil {
+			err = &driver.Error{Code: driver.ErrUnsupported, Op: "list", Detail: "the backend's queues cannot be managed"}
+		}
+		if err != nil {
+			yield(TenantTopic{}, err)
+			return
+		}
+		for name, err := range c.broker.admin.Queues(ctx) {
+			if err != nil {
+				yield(TenantTopic{}, err)
+				return
+			}
+			key, ok := keyOf(name)
+			if ok && !yield(TenantTopic{key.tenant, key.name}, nil) {
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,40 @@
+package httpapi
+
+// allTenants as the tenant of a list of queues stands for all of them.
+const allTenants = "*"
+
+// lookIntoTenant makes the caller look into the queues of the tenant that the request names.
+func (c *call) lookIntoTenant(route Route) (err error) {
+	tenant := c.request.Header.Get(headerTenant)
+	switch {
+	case tenant == "":
+		return nil
+	case !route.looks:
+		return schemaError(headerTenant, "is for looking into a tenant's queues; change them with a token of the tenant")
+	case tenant == allTenants && route.Path == "/v1/queues/list":
+		c.everyTenant = true
+		return nil
+	}
+	c.caller, err = c.caller.InTenant(c.ctx(), tenant)
+	return err
+}
+
+// tenantTopicLine is a queue in a list of those of all tenants.
+type tenantTopicLine struct {
+	Tenant string `json:"tenant"`
+	Topic  string `json:"topic"`
+}
+
+// allTopics lists the queues of all tenants.
+func (c *call) allTopics() error {
+	out := &lines{call: c}
+	for topic, err := range c.caller.AllTopics(c.ctx()) {
+		if err == nil {
+			err = out.addValue(tenantTopicLine{topic.Tenant, topic.Topic})
+		}
+		if err != nil {
+			return out.end(err)
+		}
+	}
+	return out.end(nil)
+}
