@@ -185,7 +185,7 @@ func (j *journal) Removed(shard host.ShardID, e *engine.Entry) {
 		return
 	}
 	j.erase(shard, e, e.Place)
-	if e.Deliveries > 1 { // else it has never come back
+	if e.Deliveries > 1 || e.Is(engine.LeasedAgain) { // else it has never come back
 		j.remove(stateKind, shard, e.Seq)
 	}
 	j.ledger.change(shard).left(e)

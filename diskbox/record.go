@@ -211,7 +211,7 @@ func (r *reader) state(e *engine.Entry) {
 }
 
 // lasting are the marks that are written down.
-const lasting = engine.Timed | engine.Damaged | engine.Leaving | engine.Late
+const lasting = engine.Timed | engine.Damaged | engine.Leaving | engine.Late | engine.LeasedAgain
 
 // due writes when a message is due, and its marks: whether it has to wait for
 // that, and for a dead letter, whether it is damaged or leaving.

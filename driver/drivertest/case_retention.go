@@ -65,6 +65,14 @@ var retentionCases = []testCase{
 		config: always(driver.Config{RetainReady: driver.Retention{Count: 2}}), needs: []need{needDeadLetters}, run: oldestIsBySending,
 	},
 	{
+		id: "RET-1", title: "a message of a strict group expires twice and is then not delivered",
+		config: func(s *session) driver.Config {
+			config := aging(s)
+			config.StrictGroups = true
+			return config
+		}, needs: []need{needDeadLetters}, run: expiresTwiceInGroup,
+	},
+	{
 		id: "RET-1", title: "a message that is too many does not hold up its strict group",
 		config: always(driver.Config{StrictGroups: true, RetainReady: driver.Retention{Count: 2}}),
 		needs:  []need{needDeadLetters}, run: expiredHeadFreesGroup,
@@ -182,6 +190,18 @@ func redriveRejuvenates(s *session, q driver.Queue) {
 	s.redrive(q, nil, 0, 1)
 	s.expectStatsAt(q, redriven.Add(2*s.tick), driver.Stats{Dead: 1}, "the end of a redriven message that is too old")
 	s.expectExpiredLetter(q, "a", driver.ReasonExpired)
+}
+
+func expiresTwiceInGroup(s *session, q driver.Queue) {
+	nackedIsJudgedWhenDue(s, q)
+	s.sleep(s.tick)
+	redriven := time.Now()
+	s.redrive(q, nil, 0, 1)
+	s.expectStatsAt(q, redriven.Add(2*s.tick), driver.Stats{Dead: 1}, "the second end of a message that is too old")
+	if got := s.receiveOnce(q, driver.ReceiveRequest{Max: 1}); len(got) > 0 {
+		s.failf("received %q, which is a dead letter", got[0].Body)
+	}
+	s.expectStats(q, driver.Stats{Dead: 1})
 }
 
 func deliveriesBeforeAge(s *session, q driver.Queue) {

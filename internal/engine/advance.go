@@ -63,6 +63,7 @@ func (s *Shard) fire(at Moment, e *Entry) {
 	if s.tooOld(at.At, e) && s.mayExpire() { // its age has run on, as that of one in flight does
 		if s.window != nil {
 			read := *e // as from the shelf
+			read.group = nil
 			e = &read
 		}
 		s.expireWaiting(at, e)

@@ -89,7 +89,7 @@ type Entry struct {
 }
 
 // Marks are yes-or-no facts about an entry.
-type Marks uint8
+type Marks uint16
 
 // The marks.
 const (
@@ -112,6 +112,9 @@ const (
 	unaged
 	// Late: it was sent with a delay, so it is younger than its Seq says.
 	Late
+	// LeasedAgain: it came back and was leased again without counting a delivery, so
+	// that Deliveries does not tell that it came back.
+	LeasedAgain
 )
 
 // Is reports whether e has one of the marks.

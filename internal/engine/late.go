@@ -73,6 +73,7 @@ func (s *Shard) ExtendLate(now Moment, d Delivery, visibility time.Duration) (gr
 	}
 	e := s.takeWaiting(late)
 	e.set(unaged, s.holdsAges())
+	e.set(LeasedAgain, true)
 	if s.isFair(e) {
 		e.group = s.groupFor(e.groupName())
 		e.group.out++

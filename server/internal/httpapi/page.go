@@ -44,13 +44,13 @@ func (h *Handler) unknownPath(r *http.Request) error {
 	for _, route := range routes {
 		paths = append(paths, route.Path)
 	}
-	path := r.URL.Path
-	detail := fmt.Sprintf("there is no %.60q; GET / lists all paths", path)
-	switch near := spelling.Nearest(path, paths); {
+	path := shown(r.URL.Path)
+	detail := fmt.Sprintf("there is no path %s; GET / lists all paths", path)
+	switch near := spelling.Nearest(r.URL.Path, paths); {
 	case len(methods) > 0:
-		detail = fmt.Sprintf("%.60q takes %s, and not %.10q", path, strings.Join(methods, " and "), r.Method)
+		detail = fmt.Sprintf("path %s takes %s, and not %.10q", path, strings.Join(methods, " and "), r.Method)
 	case near != "":
-		detail = fmt.Sprintf("there is no %.60q; did you mean %s? GET / lists all paths", path, near)
+		detail = fmt.Sprintf("there is no path %s; did you mean %s? GET / lists all paths", path, near)
 	}
 	return &driver.Error{Code: driver.ErrNotFound, Op: r.Method, Detail: detail}
 }

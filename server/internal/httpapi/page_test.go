@@ -152,7 +152,7 @@ func TestErrorsNameWhatWasMeant(t *testing.T) {
 			}
 		}
 		for path, want := range map[string]string{
-			"/v1/sned": `there is no \"/v1/sned\"; did you mean /v1/send?`, "/nothing": "GET / lists all paths", "/healthz": `/healthz\" takes GET, and not \"POST\"`, "/v1/queues/jobs/stats": `stats\" takes GET, and not`,
+			"/v1/sned": `there is no path \"/v1/sned\"; did you mean /v1/send?`, "/nothing": "GET / lists all paths", "/healthz": `/healthz\" takes GET, and not \"POST\"`, "/v1/queues/jobs/stats": `stats\" takes GET, and not`,
 		} {
 			got := d.post(path, "{}")
 			d.expect(got, 404, "E_NOT_FOUND")

@@ -129,7 +129,7 @@ var otherNames = map[string]string{
 // unknownField says that there is no field of this name, and which was likely meant.
 func unknownField(key string, fields map[string]int) string {
 	names := slices.Sorted(maps.Keys(fields))
-	detail := fmt.Sprintf("unknown field %.60q; ", key)
+	detail := "unknown field " + shown(key) + "; "
 	near := spelling.Nearest(key, names)
 	if _, known := fields[otherNames[key]]; known {
 		near = otherNames[key]
@@ -143,6 +143,19 @@ func unknownField(key string, fields map[string]int) string {
 	return detail + "want " + strings.Join(names, ", ")
 }
 
+// shown quotes a word of a request if it could be the name of something. What is
+// anything else, a token in the wrong place or a body, is not repeated.
+func shown(word string) string {
+	const most = 40
+	plain := func(r rune) bool {
+		return r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '_' || r == '/' || r == '.'
+	}
+	if len(word) > most || strings.ContainsFunc(word, func(r rune) bool { return !plain(r) }) {
+		return fmt.Sprintf("of %d bytes", len(word))
+	}
+	return strconv.Quote(word)
+}
+
 func (d *strictDecoder) key(field string, seen map[string]bool) (string, error) {
 	token, err := d.token(field)
 	if err != nil {
@@ -150,7 +163,7 @@ func (d *strictDecoder) key(field string, seen map[string]bool) (string, error) 
 	}
 	key, _ := token.(string) // within an object there is nothing else
 	if seen[key] {
-		return "", schemaError(field, fmt.Sprintf("field %.60q is given twice", key))
+		return "", schemaError(field, "field "+shown(key)+" is given twice")
 	}
 	seen[key] = true
 	return key, nil
