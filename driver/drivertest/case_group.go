@@ -231,9 +231,9 @@ func delayedJoinsWhenDue(s *session, q driver.Queue) {
 	s.ack(q, g1[0])
 	s.expectNothing(q)
 
-	start = time.Now()
 	s.sendTo(q, "h", "h1")
 	s.sendOne(q, driver.Outgoing{Body: []byte("h2"), Group: "h", Delay: s.tick})
+	start = time.Now() // h2 is due a tick later at the latest
 	s.sendTo(q, "h", "h3", "h4")
 	held := s.expectBodies(q, s.receiveOnce(q, driver.ReceiveRequest{Max: 2, Visibility: s.hold}), "h1", "h3")
 	s.ack(q, held[1])

@@ -420,9 +420,14 @@ func (g *planner) look(t *rapid.T) Operation {
 	return op
 }
 
-// advance lets time pass, most often exactly up to the next event.
+// advance lets time pass, most often exactly up to the next event. What falls due while
+// a backend is down dies by its age when it is up again, and not in the order of time:
+// where that matters, the backend sees the time pass before it goes down.
 func (g *planner) advance(t *rapid.T) Operation {
 	op := advanceOperation{unseen: rarely(t, 1)}
+	if len(g.crashes) > 0 && g.config.RetainReady.Age > 0 {
+		op.unseen = false
+	}
 	next, ok := g.model.NextEvent()
 	if ok && coins(t, 2) {
 		op.by = max(0, next-g.now+pick(t, 0, 0, 0, -time.Nanosecond, time.Nanosecond))

@@ -45,7 +45,8 @@ func (s *Shard) happen(now Moment) {
 	}
 }
 
-// fire handles the entry whose Due has come.
+// fire handles the entry whose Due has come. The age of a delayed message has run on, as
+// that of one in flight does.
 func (s *Shard) fire(at Moment, e *Entry) {
 	if e.State == InFlight {
 		s.expire(at, e)
@@ -59,14 +60,15 @@ func (s *Shard) fire(at Moment, e *Entry) {
 		g.blockers.remove(e.Place)
 	}
 	s.offer(e)
-	s.trackAge(e)
-	if s.tooOld(at.At, e) && s.mayExpire() { // its age has run on, as that of one in flight does
-		if s.window != nil {
-			read := *e // as from the shelf
-			read.group = nil
-			e = &read
-		}
+	switch {
+	case !s.tooOld(at.At, e) || !s.mayExpire():
+		s.trackAge(e)
+	case s.window == nil:
 		s.expireWaiting(at, e)
+	default:
+		read := *e // as from the shelf
+		read.group = nil
+		s.expireWaiting(at, &read)
 	}
 	s.expireByCount(at)
 }

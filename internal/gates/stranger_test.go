@@ -1,6 +1,7 @@
 package gates_test
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"net/http"
 	"os"
@@ -151,7 +152,7 @@ func TestTheCurlLinesOfTheReadmeWork(t *testing.T) {
 		t.Fatalf("the README's lines are answered with %v", answers)
 	}
 	messages, _ := answers[1]["messages"].([]any)
-	if len(messages) != 1 || messages[0].(map[string]any)["msg_id"] != answers[0]["msg_id"] || messages[0].(map[string]any)["payload_b64"] != "SGk=" {
+	if len(messages) != 1 || messages[0].(map[string]any)["msg_id"] != answers[0]["msg_id"] || messages[0].(map[string]any)["payload_b64"] != base64.StdEncoding.EncodeToString([]byte("Good morning")) {
 		t.Errorf("what the README sends is received as %v", messages)
 	}
 	greeting := d.Stdout.String()

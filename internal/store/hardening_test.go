@@ -234,7 +234,8 @@ func TestH3DamageInAnOlderLogIsNoticed(t *testing.T) {
 		t.Fatalf("logs: %v", logs)
 	}
 	for _, name := range logs[:len(logs)-1] {
-		for _, nth := range []int{1, 20, len(chunkKinds(readFile(t, image, name))) - 1} {
+		last := len(chunkKinds(readFile(t, image, name))) - 1
+		for _, nth := range []int{min(1, last), min(20, last), last} {
 			damaged := image.CrashClone(vfs.CrashCloneCfg{})
 			data, err := damaged.UnsafeGetFileDataBuffer(name)
 			if err != nil {

@@ -50,9 +50,10 @@ type space struct {
 	usage   vfs.DiskUsage
 	known   bool // usage is valid
 	refused bool
-	fullAt  time.Time // when the disk said it was full; zero if it has room again
-	spent   bool      // the ballast was removed
-	reclaim time.Time // when deleted data was last reclaimed
+	fullAt  time.Time       // when the disk said it was full; zero if it has room again
+	spent   bool            // the ballast was removed
+	reclaim time.Time       // when deleted data was last reclaimed
+	flushed <-chan struct{} // closed when that is written down; nil if it never began
 }
 
 // note counts bytes written, and looks at the free space when enough were.
@@ -138,13 +139,33 @@ func (s *space) admit(now time.Time) error {
 	}
 }
 
-// reclaimDue reports whether deleted data should be reclaimed now: new data is
-// refused, and the last time was that long ago.
+// reclaimDeleted calls flush if deleted data should be reclaimed now: new data is refused,
+// the last time was that long ago, and is over. On a disk that has no room for the tables,
+// tables in memory would pile up otherwise, and stop all writes.
+func (s *space) reclaimDeleted(now time.Time, every time.Duration, flush func() (<-chan struct{}, error)) {
+	if !s.reclaimDue(now, every) {
+		return
+	}
+	flushed, err := flush() // it may find the disk full, and wait for diskFull
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err == nil { // else it is the fuse's to tell
+		s.flushed = flushed
+	}
+}
+
 func (s *space) reclaimDue(now time.Time, every time.Duration) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.refused && s.fullAt.IsZero() || now.Sub(s.reclaim) < every {
 		return false
+	}
+	if s.flushed != nil {
+		select {
+		case <-s.flushed:
+		default:
+			return false
+		}
 	}
 	s.reclaim = now
 	return true

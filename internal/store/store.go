@@ -149,9 +149,7 @@ func (s *Store) commit(b *Batch, durable bool, readable func()) error {
 // they are in memory nothing compacts them: a store that was full and is drained
 // would stay full. It does so again after every, and does not block.
 func (s *Store) reclaim(now time.Time, every time.Duration) {
-	if s.space.reclaimDue(now, every) {
-		_, _ = s.db.AsyncFlush() // a failure is the fuse's to tell
-	}
+	s.space.reclaimDeleted(now, every, s.db.AsyncFlush)
 }
 
 // Fail stops the store for good, as a failed write does: every call in flight, and
