@@ -183,6 +183,9 @@ func (b *Backend) createLocked(name string, asked driver.Config, durable bool) (
 	if err := b.writeConfigLocked(q, config, durable); err != nil {
 		return nil, err
 	}
+	if target == q { // before its first message can die
+		mark([]*queue{q}, true)
+	}
 	q.configure(config, target)
 	b.mu.Lock()
 	closed := b.closed
@@ -372,7 +375,9 @@ func (b *Backend) DeleteQueue(ctx context.Context, name string) error {
 	for _, source := range b.sources[name] {
 		source.forgetTarget(q)
 	}
-	mark(circle, false)
+	if len(circle) > 1 {
+		mark(circle[1:], false) // q itself may still be its own target until it ends
+	}
 	q.end(driver.ErrNotFound)
 	return q.named(q.delete(), "delete")
 }
