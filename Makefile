@@ -94,6 +94,11 @@ notices: ## Write THIRD_PARTY_NOTICES: the licences of what is linked into the p
 	$(GO) run ./internal/notices > THIRD_PARTY_NOTICES.new
 	mv THIRD_PARTY_NOTICES.new THIRD_PARTY_NOTICES
 
+.PHONY: words
+words: ## Lower the counts of retired words (docs/style.md) and print the words that reviewers look at
+	$(GO) test ./internal/tidy -run '^TestRetiredWordsOnlyDecrease$$' -count=1 -lower
+	$(GO) test ./internal/tidy -run '^TestReviewedWordsAreCounted$$' -count=1 -v
+
 .PHONY: format
 format: ## Format all Go code
 	$(LINT) fmt ./...

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// machinePath finds absolute paths of somebody's machine. The words are written
+// machinePath finds absolute paths that exist on one machine only. The words are written
 // apart so that this file passes its own rule.
 var machinePath = regexp.MustCompile(`(?:^|[^A-Za-z0-9_.~-])/(?:` + strings.Join([]string{"work", "root", "home", "Users"}, "|") + `)/`)
 

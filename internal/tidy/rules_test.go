@@ -218,7 +218,7 @@ func TestMarkdownFollowsLinks(t *testing.T) {
 	expect(t, tidy.Markdown(tree), "docs/bad.md has 2 titles", "docs/bad.md:3 links to gone.md", "docs/frag.md:3 links to a.md#nothing", "docs/none.md has 0 titles")
 }
 
-func TestShownFindsCodeThatNobodyRuns(t *testing.T) {
+func TestShownFindsCodeWithoutExample(t *testing.T) {
 	tree := files{
 		"README.md":        "# R\n\n```go\nfunc shown() {\n}\n```\n\n```go\nfunc invented() {}\n```\n",
 		"examples/a/a.go":  "package main\n\nfunc shown() {\n}\n",
@@ -231,7 +231,7 @@ func TestShownFindsCodeThatNobodyRuns(t *testing.T) {
 func TestPortableFindsMachinePaths(t *testing.T) {
 	slash := "/" // so that this file passes the rule it tests
 	tree := files{
-		"a.txt": "see " + slash + "home/somebody/x\n",
+		"a.txt": "see " + slash + "home/ann/x\n",
 		"b.txt": "https://example.org" + slash + "home/x and ./docs" + slash + "work/x and " + slash + "var/x\n",
 		"c.sh":  "cd " + slash + "root/x\n",
 	}.tree(t)
@@ -276,7 +276,7 @@ rules.
 `,
 	}.tree(t)
 	expect(t, tidy.Promises(tree, []string{"SND-1", "SND-1", "XYZ-9"}),
-		"BAD-2", `"Prose" is no rule`,
+		"BAD-2", `"Prose" is not a rule`,
 		"SND-2 lives in backends and no conformance case",
 		"OBS-4 names no test",
 		"OBS-5 is said to be shown by TestGone",
@@ -337,7 +337,7 @@ func TestSnippetsFindsCallsThatDoNotFit(t *testing.T) {
 //	evalloop.All()
 //	evalloop.Collect(ctx)
 //
-// This is no code:
+// This is not code:
 //
 //	evalloop run --all …
 package evalloop

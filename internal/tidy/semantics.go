@@ -43,7 +43,7 @@ func Rules(text string) (rules []Rule, wrong []string) {
 		}
 		title := ruleTitle.FindStringSubmatch(h.text)
 		if title == nil {
-			wrong = append(wrong, fmt.Sprintf("%s:%d: %q is no rule: a third-level heading starts with an id like VIS-2", semanticsFile, h.line, h.text))
+			wrong = append(wrong, fmt.Sprintf("%s:%d: %q is not a rule: a third-level heading starts with an id like VIS-2", semanticsFile, h.line, h.text))
 			continue
 		}
 		line := ruleLine.FindStringSubmatch(strings.TrimSpace(prose[h.line+2]))

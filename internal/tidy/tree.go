@@ -34,7 +34,7 @@ type GoFile struct {
 	Lines  int
 	// Test: the name ends in _test.go.
 	Test bool
-	// Generated: nobody wrote it, so nobody is to be told off.
+	// Generated: written by a tool, so the rules of style do not apply.
 	Generated bool
 	// Nested: it belongs to a module of its own, such as the benchmarks.
 	Nested bool
