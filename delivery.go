@@ -107,7 +107,7 @@ func (m *Mailbox[T]) receiveUntil(ctx context.Context, request driver.ReceiveReq
 
 // poll asks the backend once.
 func (m *Mailbox[T]) poll(ctx context.Context, request driver.ReceiveRequest) ([]driver.Delivery, error) {
-	start := startIf(m.trace.Polled != nil)
+	start := startIf(m.hooks.Polled != nil)
 	queue := m.queue.Load()
 	deliveries, err := (*queue).Receive(ctx, request)
 	switch {
@@ -116,8 +116,8 @@ func (m *Mailbox[T]) poll(ctx context.Context, request driver.ReceiveRequest) ([
 	case errors.Is(err, ErrClosed) && m.queue.Load() != queue:
 		err = nil // another receive has found the next queue of the name
 	}
-	if m.trace.Polled != nil {
-		m.trace.Polled(ctx, PolledEvent{
+	if m.hooks.Polled != nil {
+		m.hooks.Polled(ctx, PolledEvent{
 			Queue: m.name, Request: request, Deliveries: len(deliveries),
 			Duration: time.Since(start), Err: err,
 		})
@@ -130,13 +130,13 @@ func (m *Mailbox[T]) open(ctx context.Context, deliveries []driver.Delivery) ([]
 	if len(deliveries) == 0 {
 		return nil, poisonFound{}
 	}
-	receivedAt := startIf(m.trace.Settled != nil)
+	receivedAt := startIf(m.hooks.Settled != nil)
 	var messages []*Message[T]
 	var poisoned []poisonedDelivery
 	for i := range deliveries {
 		delivery := &deliveries[i]
-		if m.trace.Received != nil {
-			m.trace.Received(ctx, m.name, delivery)
+		if m.hooks.Received != nil {
+			m.hooks.Received(ctx, m.name, delivery)
 		}
 		body, err := m.decode(&delivery.Message)
 		if err != nil {

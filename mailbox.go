@@ -53,8 +53,8 @@ type Options[T any] struct {
 	// cannot be answered, nor, if it is a slot, acked but by AckUnanswered.
 	Resolver Resolver
 	Replies  driver.ReplyStore
-	// Trace is told what the mailbox does. Nil means nobody is.
-	Trace *Trace
+	// Hooks are told what the mailbox does. Nil means nobody is.
+	Hooks *Hooks
 	// Logger gets what nobody would learn about otherwise: poison, and
 	// messages that could not be given back. Nil means to discard it.
 	Logger *slog.Logger
@@ -76,7 +76,7 @@ type Mailbox[T any] struct {
 	resolver Resolver
 	replies  driver.ReplyStore
 	poison   func(context.Context, driver.Delivery, error) Disposition
-	trace    Trace
+	hooks    Hooks
 	logger   *slog.Logger
 
 	closeOnce sync.Once
@@ -121,8 +121,8 @@ func New[T any](name string, queue driver.Queue, options *Options[T]) *Mailbox[T
 	if options != nil {
 		m.codec, m.poison, m.logger = options.Codec, options.Poison, options.Logger
 		m.resolver, m.replies = options.Resolver, options.Replies
-		if options.Trace != nil {
-			m.trace = *options.Trace
+		if options.Hooks != nil {
+			m.hooks = *options.Hooks
 		}
 	}
 	if m.codec == nil {

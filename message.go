@@ -47,7 +47,7 @@ type Message[T any] struct {
 	LastError string
 
 	mailbox    *Mailbox[T]
-	receivedAt time.Time // zero unless settling is traced
+	receivedAt time.Time // zero unless a hook is told about settling
 	granted    atomic.Int64
 	phase      atomic.Uint32
 	slot       atomic.Uint32 // what is known of the reply slot it names, if any
@@ -162,7 +162,7 @@ func (m *Message[T]) perform(ctx context.Context, a action) error {
 	batch := actionBatches.get()
 	defer batch.free()
 	batch.add(m.Receipt, a)
-	start := startIf(m.mailbox.traces(a))
+	start := startIf(m.mailbox.observes(a))
 	granted, err := batch.send(ctx, m.mailbox.Queue(), a)
 	if err != nil {
 		err = driver.At(err, 0)
@@ -214,7 +214,7 @@ func (m *Message[T]) end(ctx context.Context, a action, start time.Time, err err
 		if err == nil {
 			m.granted.Store(int64(a.granted))
 		}
-		m.traceExtended(ctx, a, start, err)
+		m.tellExtended(ctx, a, start, err)
 		return err
 	}
 	switch {
@@ -225,12 +225,12 @@ func (m *Message[T]) end(ctx context.Context, a action, start time.Time, err err
 	default:
 		m.phase.Store(phaseHeld)
 	}
-	m.traceSettled(ctx, a, start, err)
+	m.tellSettled(ctx, a, start, err)
 	return err
 }
 
-func (m *Message[T]) traceSettled(ctx context.Context, a action, start time.Time, err error) {
-	settled := m.mailbox.trace.Settled
+func (m *Message[T]) tellSettled(ctx context.Context, a action, start time.Time, err error) {
+	settled := m.mailbox.hooks.Settled
 	if settled == nil {
 		return
 	}
@@ -242,8 +242,8 @@ func (m *Message[T]) traceSettled(ctx context.Context, a action, start time.Time
 	})
 }
 
-func (m *Message[T]) traceExtended(ctx context.Context, a action, start time.Time, err error) {
-	extended := m.mailbox.trace.Extended
+func (m *Message[T]) tellExtended(ctx context.Context, a action, start time.Time, err error) {
+	extended := m.mailbox.hooks.Extended
 	if extended == nil {
 		return
 	}

@@ -151,7 +151,7 @@ func (m *Mailbox[T]) prepare(msg *driver.Outgoing, body T, traits *driver.Traits
 // returns a result for each message unless the error concerns them all.
 func (m *Mailbox[T]) dispatch(ctx context.Context, messages []driver.Outgoing, maxBatch int) ([]Sent, error) {
 	ctx = m.sending(ctx, messages)
-	start := startIf(m.trace.Sent != nil)
+	start := startIf(m.hooks.Sent != nil)
 	var results []Sent
 	var err error
 	if len(messages) <= maxBatch || maxBatch <= 0 {
@@ -160,8 +160,8 @@ func (m *Mailbox[T]) dispatch(ctx context.Context, messages []driver.Outgoing, m
 	} else {
 		results, err = m.dispatchSteps(ctx, messages, maxBatch)
 	}
-	if m.trace.Sent != nil {
-		m.trace.Sent(ctx, SentEvent{
+	if m.hooks.Sent != nil {
+		m.hooks.Sent(ctx, SentEvent{
 			Queue: m.name, Messages: messages, Results: results,
 			Duration: time.Since(start), Err: err,
 		})

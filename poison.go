@@ -166,7 +166,7 @@ func (m *Mailbox[T]) carryOut(ctx context.Context, poisoned []poisonedDelivery, 
 	}
 }
 
-// report tells the log and the trace about one poisoned delivery. The body is
+// report tells the log and the hooks about one poisoned delivery. The body is
 // left out: it may hold secrets, and it is kept where the disposition put it.
 func (m *Mailbox[T]) report(ctx context.Context, p *poisonedDelivery) {
 	level, text := slog.LevelWarn, "mailbox: body cannot be decoded"
@@ -190,8 +190,8 @@ func (m *Mailbox[T]) report(ctx context.Context, p *poisonedDelivery) {
 		}
 		m.logger.LogAttrs(ctx, level, text, attrs...)
 	}
-	if m.trace.Poisoned != nil {
-		m.trace.Poisoned(ctx, PoisonedEvent{
+	if m.hooks.Poisoned != nil {
+		m.hooks.Poisoned(ctx, PoisonedEvent{
 			Queue: m.name, Delivery: p.delivery,
 			Cause: p.err, Disposition: p.disposition, Err: p.failure,
 		})

@@ -77,8 +77,8 @@ func TestPoisonIsPutOffWhereThereAreNoDeadLetters(t *testing.T) {
 func TestPoisonIsPutOffWhenTheDeadLettersAreFull(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var events []mailbox.PoisonedEvent
-		trace := &mailbox.Trace{Poisoned: func(_ context.Context, e mailbox.PoisonedEvent) { events = append(events, e) }}
-		numbers, text := numbersAndText(t, driver.Config{MaxDead: 1}, &mailbox.Options[int]{Trace: trace})
+		hooks := &mailbox.Hooks{Poisoned: func(_ context.Context, e mailbox.PoisonedEvent) { events = append(events, e) }}
+		numbers, text := numbersAndText(t, driver.Config{MaxDead: 1}, &mailbox.Options[int]{Hooks: hooks})
 		mustSend(t, text, "poison", "more poison", "3")
 		got, err := numbers.Receive(t.Context(), mailbox.WithMax(10))
 		wantError(t, err, nil)
@@ -154,8 +154,8 @@ func TestPoisonThatComesStraightBackDoesNotMakeReceiveSpin(t *testing.T) {
 			return mailbox.Disposition{Action: mailbox.PoisonNack}
 		}
 		polls := 0
-		trace := &mailbox.Trace{Polled: func(context.Context, mailbox.PolledEvent) { polls++ }}
-		numbers, text := numbersAndText(t, driver.Config{}, &mailbox.Options[int]{Poison: back, Trace: trace})
+		hooks := &mailbox.Hooks{Polled: func(context.Context, mailbox.PolledEvent) { polls++ }}
+		numbers, text := numbersAndText(t, driver.Config{}, &mailbox.Options[int]{Poison: back, Hooks: hooks})
 		mustSend(t, text, "poison")
 		start := time.Now()
 		got, err := numbers.Receive(t.Context(), mailbox.WithWait(20*time.Second))
@@ -181,7 +181,7 @@ func TestPoisonThatCannotBeDisposedOfIsReported(t *testing.T) {
 	var events []mailbox.PoisonedEvent
 	m := mailbox.New("orders", queue, &mailbox.Options[int]{
 		Logger: textLogger(&log),
-		Trace:  &mailbox.Trace{Poisoned: func(_ context.Context, e mailbox.PoisonedEvent) { events = append(events, e) }},
+		Hooks:  &mailbox.Hooks{Poisoned: func(_ context.Context, e mailbox.PoisonedEvent) { events = append(events, e) }},
 	})
 	_, err := m.Receive(t.Context())
 	wantError(t, err, nil)

@@ -38,8 +38,8 @@ type RegistryOptions struct {
 	// CacheTTL is how long an unused one is kept. It is looked at when the
 	// registry is used. 0 means DefaultCacheTTL.
 	CacheTTL time.Duration
-	// Trace is told what the registry does. Nil means nobody is.
-	Trace *RegistryTrace
+	// Hooks are told what the registry does. Nil means nobody is.
+	Hooks *RegistryHooks
 }
 
 // A Registry is a Resolver: it knows queues that were registered with it, and
@@ -60,7 +60,7 @@ type Registry struct {
 	replies  driver.ReplyStore
 	cacheMax int
 	cacheTTL time.Duration
-	trace    RegistryTrace
+	hooks    RegistryHooks
 
 	mu         sync.Mutex // guards the fields below, and those of entries
 	registered map[string]*entry
@@ -113,8 +113,8 @@ func NewRegistry(options *RegistryOptions) *Registry {
 		if options.CacheTTL > 0 {
 			r.cacheTTL = options.CacheTTL
 		}
-		if options.Trace != nil {
-			r.trace = *options.Trace
+		if options.Hooks != nil {
+			r.hooks = *options.Hooks
 		}
 	}
 	return r
@@ -160,10 +160,10 @@ func (r *Registry) Unregister(id string) bool {
 // or if that cannot make anything of it (ErrInvalid, ErrNotFound, which the
 // error then is too); ErrClosed; other errors of the fallback as they are.
 func (r *Registry) Resolve(ctx context.Context, id string) (driver.Queue, error) {
-	start := startIf(r.trace.Resolved != nil)
+	start := startIf(r.hooks.Resolved != nil)
 	queue, source, err := r.resolve(ctx, id)
-	if r.trace.Resolved != nil {
-		r.trace.Resolved(ctx, ResolvedEvent{ID: printable(id), Source: source, Duration: time.Since(start), Err: err})
+	if r.hooks.Resolved != nil {
+		r.hooks.Resolved(ctx, ResolvedEvent{ID: printable(id), Source: source, Duration: time.Since(start), Err: err})
 	}
 	return queue, err
 }
@@ -266,8 +266,8 @@ func (r *Registry) open(ctx context.Context, id string) (*entry, error) {
 		err = &Error{Code: ErrUnavailable, Op: opResolve, Queue: printable(id), Detail: "the fallback returned neither a queue nor an error"}
 	}
 	now := time.Now()
-	if r.trace.Opened != nil {
-		r.trace.Opened(ctx, OpenedEvent{ID: printable(id), Duration: now.Sub(start), Err: err})
+	if r.hooks.Opened != nil {
+		r.hooks.Opened(ctx, OpenedEvent{ID: printable(id), Duration: now.Sub(start), Err: err})
 	}
 	if errors.Is(err, ErrInvalid) || errors.Is(err, ErrNotFound) || errors.Is(err, ErrUnresolved) {
 		err = unresolved(id, "", err)
@@ -366,15 +366,15 @@ func (r *Registry) evictLocked(element *list.Element, reason EvictReason, leavin
 }
 
 // closeEvicted is closeAll for who called about something else, and has no use
-// for the errors. The trace has them.
+// for the errors. The hooks get them.
 func (r *Registry) closeEvicted(leaving []*entry) { _ = r.closeAll(leaving) }
 
 // closeAll closes entries that nobody can reach any more.
 func (r *Registry) closeAll(leaving []*entry) (err error) {
 	for _, e := range leaving {
 		closeErr := e.queue.Close()
-		if r.trace.Evicted != nil {
-			r.trace.Evicted(EvictedEvent{ID: printable(e.id), Reason: e.evicted, Err: closeErr})
+		if r.hooks.Evicted != nil {
+			r.hooks.Evicted(EvictedEvent{ID: printable(e.id), Reason: e.evicted, Err: closeErr})
 		}
 		err = errors.Join(err, closeErr)
 	}

@@ -122,7 +122,7 @@ func TestRES2HandlesAreQueues(t *testing.T) {
 func TestRES1RegisteredBeatsCachedBeatsOpened(t *testing.T) {
 	opener := newCounting(t)
 	var sources []mailbox.Source
-	registry := mailbox.NewRegistry(&mailbox.RegistryOptions{Fallback: opener, Trace: &mailbox.RegistryTrace{
+	registry := mailbox.NewRegistry(&mailbox.RegistryOptions{Fallback: opener, Hooks: &mailbox.RegistryHooks{
 		Resolved: func(_ context.Context, e mailbox.ResolvedEvent) { sources = append(sources, e.Source) },
 	}})
 	defer registry.Close()
@@ -228,7 +228,7 @@ func TestRES1PasswordsAreNotTold(t *testing.T) {
 func TestRES2CacheIsBoundedAndClosesTheLeastRecentlyUsed(t *testing.T) {
 	opener := newCounting(t)
 	var evicted []string
-	registry := mailbox.NewRegistry(&mailbox.RegistryOptions{Fallback: opener, CacheMax: 2, Trace: &mailbox.RegistryTrace{
+	registry := mailbox.NewRegistry(&mailbox.RegistryOptions{Fallback: opener, CacheMax: 2, Hooks: &mailbox.RegistryHooks{
 		Evicted: func(e mailbox.EvictedEvent) { evicted = append(evicted, e.ID, string(e.Reason)) },
 	}})
 	a := mustResolve(t, registry, "a")
@@ -446,7 +446,7 @@ func TestRES4HealthCheckEvictsWhatDoesNotAnswer(t *testing.T) {
 		return queue, err
 	})
 	var evicted []mailbox.EvictedEvent
-	registry := mailbox.NewRegistry(&mailbox.RegistryOptions{Fallback: capture, Trace: &mailbox.RegistryTrace{
+	registry := mailbox.NewRegistry(&mailbox.RegistryOptions{Fallback: capture, Hooks: &mailbox.RegistryHooks{
 		Evicted: func(e mailbox.EvictedEvent) { evicted = append(evicted, e) },
 	}})
 	defer registry.Close()
@@ -494,7 +494,7 @@ func TestRES4MetricsTellLatencyHitsAndOpens(t *testing.T) {
 		var opened []mailbox.OpenedEvent
 		registry := mailbox.NewRegistry(&mailbox.RegistryOptions{
 			Fallback: opener, Replies: reply.NewMemory(nil),
-			Trace: &mailbox.RegistryTrace{
+			Hooks: &mailbox.RegistryHooks{
 				Resolved: func(_ context.Context, e mailbox.ResolvedEvent) { resolved = append(resolved, e) },
 				Opened:   func(_ context.Context, e mailbox.OpenedEvent) { opened = append(opened, e) },
 			},

@@ -116,8 +116,8 @@ func TestRES1MailboxesDoNotTellThePasswordOfTheirAddress(t *testing.T) {
 	defer registry.Close()
 	const address = "redis://user:secret@cache:6379/replies"
 	var told []string
-	trace := &mailbox.Trace{Sent: func(_ context.Context, e mailbox.SentEvent) { told = append(told, e.Queue) }}
-	box, err := mailbox.Open(t.Context(), registry, address, &mailbox.Options[string]{Trace: trace})
+	hooks := &mailbox.Hooks{Sent: func(_ context.Context, e mailbox.SentEvent) { told = append(told, e.Queue) }}
+	box, err := mailbox.Open(t.Context(), registry, address, &mailbox.Options[string]{Hooks: hooks})
 	wantError(t, err, nil)
 	mustSend(t, box, "tea")
 	_, err = box.Send(t.Context(), "tea", mailbox.WithDelay(-1))

@@ -77,7 +77,7 @@ func ReplyMailbox[R, T any](ctx context.Context, message *Message[T], options *O
 	}
 	if isSlot {
 		box := New[R](message.ReplyTo, &replySlotQueue[T]{slot, message}, options)
-		box.trace.Sending = nil // a slot has no place for what it would add
+		box.hooks.Sending = nil // a slot has no place for what it would add
 		return box, nil
 	}
 	queue, err := message.replyMailbox(ctx)
@@ -147,14 +147,14 @@ func (m *Message[T]) answerSlot(ctx context.Context, slot slotQueue, reply *driv
 	if err := m.checkUnsettled(); err != nil {
 		return err
 	}
-	start := startIf(m.mailbox.trace.Replied != nil)
+	start := startIf(m.mailbox.hooks.Replied != nil)
 	err := slot.resolve(ctx, reply)
 	if err == nil {
 		m.slot.Store(slotAnswered)
 	} else {
 		m.noteSlot(err)
 	}
-	m.traceReplied(ctx, reply, start, err)
+	m.tellReplied(ctx, reply, start, err)
 	return err
 }
 
@@ -319,10 +319,10 @@ func (q *replyQueue[T]) Send(ctx context.Context, msgs []driver.Outgoing) ([]dri
 			msgs[i].CorrelationID = m.correlation()
 		}
 	}
-	start := startIf(m.mailbox.trace.Replied != nil)
+	start := startIf(m.mailbox.hooks.Replied != nil)
 	sent, err := q.Queue.Send(ctx, msgs)
 	for i := range msgs {
-		m.traceReplied(ctx, &msgs[i], start, ErrorAt(err, i))
+		m.tellReplied(ctx, &msgs[i], start, ErrorAt(err, i))
 	}
 	return sent, err
 }
@@ -337,8 +337,8 @@ func (q *replySlotQueue[T]) Send(ctx context.Context, msgs []driver.Outgoing) ([
 	return q.sendEach(msgs, func(msg *driver.Outgoing) error { return q.message.answerSlot(ctx, q.slotQueue, msg) })
 }
 
-func (m *Message[T]) traceReplied(ctx context.Context, reply *driver.Outgoing, start time.Time, err error) {
-	replied := m.mailbox.trace.Replied
+func (m *Message[T]) tellReplied(ctx context.Context, reply *driver.Outgoing, start time.Time, err error) {
+	replied := m.mailbox.hooks.Replied
 	if replied == nil {
 		return
 	}

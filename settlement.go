@@ -91,7 +91,7 @@ func (g *mailboxGroup[T]) perform(ctx context.Context, a action, messages []*Mes
 	var broken error
 	for from := 0; from < len(g.positions); from += maxBatch {
 		step := g.positions[from:min(from+maxBatch, len(g.positions))]
-		start := startIf(g.mailbox.traces(a))
+		start := startIf(g.mailbox.observes(a))
 		var granted []time.Duration
 		err := broken
 		if broken == nil {
@@ -110,12 +110,12 @@ func (g *mailboxGroup[T]) perform(ctx context.Context, a action, messages []*Mes
 	}
 }
 
-// traces reports whether somebody wants to be told about a.
-func (m *Mailbox[T]) traces(a action) bool {
+// observes reports whether a hook is told about a.
+func (m *Mailbox[T]) observes(a action) bool {
 	if a.kind == extension {
-		return m.trace.Extended != nil
+		return m.hooks.Extended != nil
 	}
-	return m.trace.Settled != nil
+	return m.hooks.Settled != nil
 }
 
 // An action is something done to messages that are held.

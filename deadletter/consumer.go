@@ -76,7 +76,7 @@ type ConsumerOptions struct {
 	// removed and counted. Nil means none.
 	Dedup Dedup
 	// Hooks are told what happens.
-	Hooks ConsumerHooks
+	Hooks Hooks
 	// Logger gets what went wrong. Nil means to discard it.
 	Logger *slog.Logger
 }

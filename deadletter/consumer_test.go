@@ -90,7 +90,7 @@ func TestConsumersDealWithLetters(t *testing.T) {
 			s.run(deadletter.NewConsumer(s.box, func(_ context.Context, l letter) (deadletter.Action, error) {
 				<-time.After(time.Minute)
 				return actions[l.Body], nil
-			}, &deadletter.ConsumerOptions{Name: "undertaker", Hooks: deadletter.ConsumerHooks{
+			}, &deadletter.ConsumerOptions{Name: "undertaker", Hooks: deadletter.Hooks{
 				Depth:   func(_ string, depth int) { depths = append(depths, depth) },
 				Handled: func(event deadletter.HandledEvent) { events = append(events, event) },
 			}}))
@@ -141,7 +141,7 @@ func TestConsumersReportWhatTheyDo(t *testing.T) {
 			s.bury("tea")
 			var events []deadletter.HandledEvent
 			s.run(deadletter.NewConsumer(s.box, func(context.Context, letter) (deadletter.Action, error) { return "Keep", nil },
-				&deadletter.ConsumerOptions{Hooks: deadletter.ConsumerHooks{
+				&deadletter.ConsumerOptions{Hooks: deadletter.Hooks{
 					Handled: func(event deadletter.HandledEvent) { events = append(events, event) },
 				}}))
 			s.Pass(61 * time.Minute)
@@ -171,7 +171,7 @@ func TestConsumersReplayOnce(t *testing.T) {
 			duplicates := ruletest.NewTally()
 			s.run(deadletter.NewConsumer(s.box, always(deadletter.Replay, nil, ruletest.NewTally()), &deadletter.ConsumerOptions{
 				Dedup: deadletter.NewSeen(10),
-				Hooks: deadletter.ConsumerHooks{Duplicate: func(_, id string) { duplicates.Add(id) }},
+				Hooks: deadletter.Hooks{Duplicate: func(_, id string) { duplicates.Add(id) }},
 			}))
 			s.Pass(time.Minute)
 			s.depth(0)
@@ -223,7 +223,7 @@ func TestConsumersHavePatience(t *testing.T) {
 			s.bury("tea 1", "tea 2")
 			stop := s.run(deadletter.NewConsumer(s.box, always(deadletter.Replay, nil, ruletest.NewTally()), &deadletter.ConsumerOptions{
 				Dedup: deadletter.NewSeen(10), Logger: s.Journal.Logger(),
-				Hooks: deadletter.ConsumerHooks{
+				Hooks: deadletter.Hooks{
 					Depth:     func(string, int) { panic(errMilk) },
 					Handled:   func(deadletter.HandledEvent) { panic(errMilk) },
 					Duplicate: func(string, string) { panic(errMilk) },

@@ -22,7 +22,7 @@ func TestBurialsAreTold(t *testing.T) {
 			store := reply.NewMemory(nil)
 			orders, err := mailbox.Open(s.Context(), s.Faults, "requests", &mailbox.Options[string]{
 				Replies: store,
-				Trace: &mailbox.Trace{Settled: func(_ context.Context, e mailbox.SettledEvent) {
+				Hooks: &mailbox.Hooks{Settled: func(_ context.Context, e mailbox.SettledEvent) {
 					if e.Err == nil {
 						outcomes = append(outcomes, e.Outcome)
 					}

@@ -10,10 +10,10 @@ import (
 	"github.com/mailboxmq/mailbox"
 )
 
-// ConsumerHooks are told what a consumer does, for metrics. Any of them may be
+// Hooks are told what a consumer does, for metrics. Any of them may be
 // nil. They are called one at a time, and must not block. One that panics is
 // logged, and changes nothing else.
-type ConsumerHooks struct {
+type Hooks struct {
 	// Depth is the number of letters in the box, measured now and then.
 	Depth func(consumer string, depth int)
 	// Handled is called when the handler has returned.

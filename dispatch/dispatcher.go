@@ -12,21 +12,21 @@ import (
 
 // Options configure a Dispatcher. The zero value, and nil, mean the defaults.
 type Options struct {
-	// Failed is told about each subscriber that failed, for who has nobody to
-	// return an error to. It is called synchronously, from many goroutines at
-	// once. Nil means nobody is told.
+	// Failed is called for each subscriber that failed, for publishers that have
+	// no caller to return an error to. It is called synchronously, from many
+	// goroutines at once. Nil means no call.
 	Failed func(ctx context.Context, event any, err error)
 }
 
-// A Dispatcher knows who wants to be told what. Make one with New; the zero
-// Dispatcher is one without options. It is safe for concurrent use, also by its
-// subscribers while they are called.
+// A Dispatcher holds the subscribers by type of event. Make one with New; the
+// zero Dispatcher has no options and no subscribers. It is safe for concurrent
+// use, also by its subscribers while they are called.
 type Dispatcher struct {
 	options Options
 
 	mu sync.RWMutex // guards the fields below
-	// subscribers are by the type of event; those of nil get all. The slices
-	// are replaced and never changed, so that they can be read without the
+	// subscribers are by the type of event; those of the nil type get all events.
+	// The slices are replaced and never changed, so they can be read without the
 	// lock.
 	subscribers map[reflect.Type][]*subscriber
 	last        uint64 // the number of the latest subscription
@@ -47,24 +47,24 @@ func New(options *Options) *Dispatcher {
 	return d
 }
 
-// A PanicError is what became of a subscriber that panicked.
+// A PanicError is the error of a subscriber that panicked.
 type PanicError struct {
 	Value any
 	Stack []byte
 }
 
-// Error tells what the subscriber panicked with, and where.
+// Error returns the panic value and the stack.
 func (e *PanicError) Error() string {
 	return fmt.Sprintf("dispatch: subscriber panicked: %v\n%s", e.Value, e.Stack)
 }
 
-// Subscribe makes handle be told every event that is published as type E, from
-// now on. The function that it returns ends that; events that are being
-// published meanwhile may still arrive. Subscribers are called on the goroutine
-// that publishes, many at once, and hold it up for as long as they take.
+// Subscribe calls handle for every event that is published as type E, from now
+// on, until unsubscribe is called; events that are being published at that moment
+// may still arrive. Subscribers run on the publishing goroutine, several at once,
+// and delay it for as long as they take.
 func Subscribe[E any](d *Dispatcher, handle func(ctx context.Context, event E) error) (unsubscribe func()) {
 	return d.subscribe(reflect.TypeFor[E](), func(ctx context.Context, event any) error {
-		value, _ := event.(E) // what is no E is the nil of an interface type
+		value, _ := event.(E) // only the nil of an interface type is not an E
 		return handle(ctx, value)
 	})
 }
@@ -95,10 +95,9 @@ func (d *Dispatcher) subscribe(kind reflect.Type, handle func(context.Context, a
 	}
 }
 
-// Publish tells event to everybody who has subscribed to events of type E, and
-// returns when all have been told. The error joins those of the subscribers
-// that failed, and is a *PanicError where one has panicked. A context that has
-// ended does not keep anybody from being told.
+// Publish calls all subscribers to events of type E and returns when they have
+// returned. The error joins those of the subscribers that failed, a *PanicError
+// for one that panicked. Subscribers are called even if the context has ended.
 func Publish[E any](ctx context.Context, d *Dispatcher, event E) error {
 	subscribers := d.of(reflect.TypeFor[E]())
 	if len(subscribers) == 0 {
@@ -107,7 +106,7 @@ func Publish[E any](ctx context.Context, d *Dispatcher, event E) error {
 	return d.tell(ctx, subscribers, event)
 }
 
-// of returns the subscribers for a type, in the order in which they subscribed.
+// of returns the subscribers to a type, in the order in which they subscribed.
 func (d *Dispatcher) of(kind reflect.Type) []*subscriber {
 	d.mu.RLock()
 	own, all := d.subscribers[kind], d.subscribers[nil]
@@ -136,7 +135,7 @@ func (d *Dispatcher) tell(ctx context.Context, subscribers []*subscriber, event 
 	return errors.Join(failures...)
 }
 
-// call turns a panic into an error: telemetry must not end what it watches.
+// call turns a panic into an error: telemetry must not end the program it observes.
 func (s *subscriber) call(ctx context.Context, event any) (err error) {
 	defer func() {
 		if value := recover(); value != nil {

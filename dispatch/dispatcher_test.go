@@ -31,7 +31,7 @@ func note[E any](log *[]string, name string) func(context.Context, E) error {
 	}
 }
 
-func wantLog(t *testing.T, log *[]string, want ...string) {
+func expectLog(t *testing.T, log *[]string, want ...string) {
 	t.Helper()
 	if !slices.Equal(*log, want) {
 		t.Errorf("log is %q, want %q", *log, want)
@@ -39,45 +39,45 @@ func wantLog(t *testing.T, log *[]string, want ...string) {
 	*log = nil
 }
 
-func wantError(t *testing.T, err, target error) {
+func expectError(t *testing.T, err, target error) {
 	t.Helper()
 	if !errors.Is(err, target) {
 		t.Errorf("error is %v, want %v", err, target)
 	}
 }
 
-func TestLOOP7EventsGoToEverySubscriberOfTheirTypeInOrder(t *testing.T) {
+func TestLOOP7EventsReachSubscribersOfTheirTypeInOrder(t *testing.T) {
 	var log []string
 	d := dispatch.New(nil)
-	wantError(t, dispatch.Publish(t.Context(), d, brewed{"nobody listens"}), nil)
+	expectError(t, dispatch.Publish(t.Context(), d, brewed{"no subscriber"}), nil)
 	first := dispatch.Subscribe(d, note[brewed](&log, "first"))
 	all := dispatch.SubscribeAll(d, note[any](&log, "all"))
 	dispatch.Subscribe(d, note[brewed](&log, "second"))
 	dispatch.Subscribe(d, note[served](&log, "served"))
 
-	wantError(t, dispatch.Publish(t.Context(), d, brewed{"tea"}), nil)
-	wantLog(t, &log, "first {tea}", "all {tea}", "second {tea}")
-	wantError(t, dispatch.Publish(t.Context(), d, served{4}), nil)
-	wantLog(t, &log, "all {4}", "served {4}")
-	wantError(t, dispatch.Publish(t.Context(), d, 42), nil)
-	wantLog(t, &log, "all 42")
+	expectError(t, dispatch.Publish(t.Context(), d, brewed{"tea"}), nil)
+	expectLog(t, &log, "first {tea}", "all {tea}", "second {tea}")
+	expectError(t, dispatch.Publish(t.Context(), d, served{4}), nil)
+	expectLog(t, &log, "all {4}", "served {4}")
+	expectError(t, dispatch.Publish(t.Context(), d, 42), nil)
+	expectLog(t, &log, "all 42")
 
 	first()
 	first() // again is fine
 	all()
-	wantError(t, dispatch.Publish(t.Context(), d, brewed{"tea"}), nil)
-	wantLog(t, &log, "second {tea}")
+	expectError(t, dispatch.Publish(t.Context(), d, brewed{"tea"}), nil)
+	expectLog(t, &log, "second {tea}")
 }
 
 func TestZeroDispatcherIsReady(t *testing.T) {
 	var log []string
 	var d dispatch.Dispatcher
 	dispatch.Subscribe(&d, note[brewed](&log, "x"))
-	wantError(t, dispatch.Publish(t.Context(), &d, brewed{"tea"}), nil)
-	wantLog(t, &log, "x {tea}")
+	expectError(t, dispatch.Publish(t.Context(), &d, brewed{"tea"}), nil)
+	expectLog(t, &log, "x {tea}")
 }
 
-func TestLOOP7SubscriberThatFailsOrPanicsKeepsNobodyFromBeingTold(t *testing.T) {
+func TestLOOP7FailedSubscriberDoesNotStopOthers(t *testing.T) {
 	var log []string
 	var failures []error
 	d := dispatch.New(&dispatch.Options{Failed: func(_ context.Context, event any, err error) {
@@ -87,8 +87,8 @@ func TestLOOP7SubscriberThatFailsOrPanicsKeepsNobodyFromBeingTold(t *testing.T) 
 	dispatch.Subscribe(d, func(context.Context, brewed) error { panic("spilled") })
 	dispatch.Subscribe(d, note[brewed](&log, "last"))
 	err := dispatch.Publish(t.Context(), d, brewed{"tea"})
-	wantLog(t, &log, "last {tea}")
-	wantError(t, err, io.EOF)
+	expectLog(t, &log, "last {tea}")
+	expectError(t, err, io.EOF)
 	if failure, ok := errors.AsType[*dispatch.PanicError](err); !ok || failure.Value != "spilled" || len(failure.Stack) == 0 {
 		t.Errorf("error is %v", err)
 	}
@@ -100,25 +100,25 @@ func TestLOOP7SubscriberThatFailsOrPanicsKeepsNobodyFromBeingTold(t *testing.T) 
 func TestSubscribersMayPublishAndSubscribe(t *testing.T) {
 	var log []string
 	d := dispatch.New(nil)
-	var leave func()
-	leave = dispatch.Subscribe(d, func(ctx context.Context, event brewed) error {
-		leave()
+	var unsubscribe func()
+	unsubscribe = dispatch.Subscribe(d, func(ctx context.Context, event brewed) error {
+		unsubscribe()
 		dispatch.Subscribe(d, note[brewed](&log, "later"))
 		return dispatch.Publish(ctx, d, served{7})
 	})
 	dispatch.Subscribe(d, note[served](&log, "served"))
-	wantError(t, dispatch.Publish(t.Context(), d, brewed{"tea"}), nil)
-	wantLog(t, &log, "served {7}")
-	wantError(t, dispatch.Publish(t.Context(), d, brewed{"more tea"}), nil)
-	wantLog(t, &log, "later {more tea}")
+	expectError(t, dispatch.Publish(t.Context(), d, brewed{"tea"}), nil)
+	expectLog(t, &log, "served {7}")
+	expectError(t, dispatch.Publish(t.Context(), d, brewed{"more tea"}), nil)
+	expectLog(t, &log, "later {more tea}")
 }
 
 func TestEventsCanBeInterfaces(t *testing.T) {
 	d := dispatch.New(nil)
 	var got []error
 	dispatch.Subscribe(d, func(_ context.Context, event error) error { got = append(got, event); return nil })
-	wantError(t, dispatch.Publish[error](t.Context(), d, io.EOF), nil)
-	wantError(t, dispatch.Publish[error](t.Context(), d, nil), nil)
+	expectError(t, dispatch.Publish[error](t.Context(), d, io.EOF), nil)
+	expectError(t, dispatch.Publish[error](t.Context(), d, nil), nil)
 	if len(got) != 2 || !errors.Is(got[0], io.EOF) || got[1] != nil {
 		t.Errorf("got %v", got)
 	}
@@ -132,9 +132,9 @@ func TestDispatcherIsSafeForConcurrentUse(t *testing.T) {
 	for range 8 {
 		group.Go(func() {
 			for range 200 {
-				leave := dispatch.Subscribe(d, func(context.Context, brewed) error { return nil })
+				unsubscribe := dispatch.Subscribe(d, func(context.Context, brewed) error { return nil })
 				_ = dispatch.Publish(t.Context(), d, brewed{})
-				leave()
+				unsubscribe()
 			}
 		})
 	}
@@ -145,15 +145,14 @@ func TestDispatcherIsSafeForConcurrentUse(t *testing.T) {
 	}
 }
 
-// TestLOOP7DispatcherIsNoMailbox shows the table of the package comment, row by
-// row.
-func TestLOOP7DispatcherIsNoMailbox(t *testing.T) {
+// TestLOOP7DispatcherDiffersFromMailbox shows the table of the package comment, row by row.
+func TestLOOP7DispatcherDiffersFromMailbox(t *testing.T) {
 	backend := membox.New(nil)
 	defer backend.Close()
 	d := dispatch.New(nil)
 	open := func() *mailbox.Mailbox[brewed] {
 		m, err := mailbox.Open[brewed](t.Context(), backend, "drinks", nil)
-		wantError(t, err, nil)
+		expectError(t, err, nil)
 		return m
 	}
 	sender, one, other := open(), open(), open()
@@ -161,34 +160,34 @@ func TestLOOP7DispatcherIsNoMailbox(t *testing.T) {
 	var early, second, late []string
 	dispatch.Subscribe(d, note[brewed](&early, ""))
 	dispatch.Subscribe(d, note[brewed](&second, ""))
-	wantError(t, dispatch.Publish(t.Context(), d, brewed{"tea"}), nil)
+	expectError(t, dispatch.Publish(t.Context(), d, brewed{"tea"}), nil)
 	dispatch.Subscribe(d, note[brewed](&late, ""))
 	if _, err := sender.Send(t.Context(), brewed{"tea"}); err != nil {
 		t.Fatal(err)
 	}
 
-	// Delivery: an event reached all subscribers, and was told before Publish
-	// returned; a message reaches one receiver.
+	// Delivery: the event reached all subscribers before Publish returned; a
+	// message reaches one receiver.
 	if len(early) != 1 || len(second) != 1 {
 		t.Errorf("subscribers got %d and %d events", len(early), len(second))
 	}
 	got, err := one.Receive(t.Context())
-	wantError(t, err, nil)
+	expectError(t, err, nil)
 	none, err := other.Receive(t.Context())
-	wantError(t, err, nil)
+	expectError(t, err, nil)
 	if len(got) != 1 || len(none) != 0 {
 		t.Errorf("receivers got %d and %d messages", len(got), len(none))
 	}
-	// Durability: who subscribed later was told nothing; who receives later
-	// gets the message, because nobody has acked it.
+	// Durability: a late subscriber gets nothing; a late receiver gets the
+	// message, because it has not been acked.
 	if len(late) != 0 {
 		t.Errorf("a late subscriber got %q", late)
 	}
-	wantError(t, got[0].Release(t.Context()), nil)
+	expectError(t, got[0].Release(t.Context()), nil)
 	again, err := other.Receive(t.Context())
-	wantError(t, err, nil)
+	expectError(t, err, nil)
 	if len(again) != 1 || again[0].Deliveries != 2 {
 		t.Errorf("the message did not come back: %v", again)
 	}
-	wantError(t, again[0].Ack(t.Context()), nil)
+	expectError(t, again[0].Ack(t.Context()), nil)
 }

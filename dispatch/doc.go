@@ -1,5 +1,5 @@
-// Package dispatch tells events to everybody in the process who wants to know:
-// telemetry, above all.
+// Package dispatch delivers events to subscribers in the same process, mainly for
+// telemetry.
 //
 // Events are values, and subscribers are functions of their type:
 //
@@ -8,10 +8,10 @@
 //	})
 //
 // [Publish] calls them one after the other, in the order in which they
-// subscribed, before it returns. A subscriber that fails or panics keeps no
-// other from being told, and never reaches who did the work.
+// subscribed, before it returns. If a subscriber fails or panics, the others are
+// called all the same, and the code that did the work does not notice.
 //
-// [Trace] makes events of what mailboxes do: [Sent], [Received], [Settled],
+// [Hooks] publishes what mailboxes do: [Sent], [Received], [Settled],
 // [DeadLettered] and [Replied].
 //
 // # Dispatcher or mailbox
@@ -27,6 +27,6 @@
 //	order            that of the calls        that of the backend
 //	for              events, telemetry        requests, work
 //
-// Nothing is kept for who subscribes later, and nothing is tried again. What
-// must not get lost belongs into a mailbox.
+// Events are not kept for later subscribers and not retried. Work that must not
+// get lost belongs in a mailbox.
 package dispatch

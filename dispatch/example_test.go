@@ -10,8 +10,7 @@ import (
 	"github.com/mailboxmq/mailbox/membox"
 )
 
-// Events are values of any type, and everybody who wants them is told before
-// Publish returns.
+// Events are values of any type. Publish returns after all subscribers did.
 func Example() {
 	type Brewed struct{ Drink string }
 	ctx := context.Background()
@@ -35,8 +34,8 @@ func Example() {
 	// <nil>
 }
 
-// One dispatcher can watch all mailboxes of a program.
-func ExampleTrace() {
+// One dispatcher can serve all mailboxes of a program.
+func ExampleHooks() {
 	ctx := context.Background()
 	dispatcher := dispatch.New(nil)
 	dispatch.Subscribe(dispatcher, func(_ context.Context, event dispatch.Settled) error {
@@ -50,7 +49,7 @@ func ExampleTrace() {
 
 	backend := membox.New(nil)
 	defer backend.Close()
-	orders, err := mailbox.Open(ctx, backend, "orders", &mailbox.Options[string]{Trace: dispatch.Trace(dispatcher)})
+	orders, err := mailbox.Open(ctx, backend, "orders", &mailbox.Options[string]{Hooks: dispatch.Hooks(dispatcher)})
 	if err != nil {
 		fmt.Println(err)
 		return

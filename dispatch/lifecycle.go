@@ -8,7 +8,7 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// Sent is a message that was sent, or could not be.
+// Sent is an attempt to send a message.
 type Sent struct {
 	Queue string
 	// MessageID is empty if Err is set.
@@ -32,8 +32,7 @@ type Received struct {
 	Waited time.Duration
 }
 
-// Settled is a message that was acked, nacked, released or dead-lettered, or an
-// attempt at it that failed.
+// Settled is an attempt to ack, nack, release or dead-letter a message.
 type Settled struct {
 	Queue      string
 	MessageID  string
@@ -45,10 +44,10 @@ type Settled struct {
 	Err  error
 }
 
-// DeadLettered is a message that was dead-lettered by a program: by a worker,
-// or because its body could not be decoded. It follows the Settled of the same
-// message. What a backend buries by itself, because it was delivered too often
-// or grew too old, no program sees.
+// DeadLettered is a message that this program dead-lettered: in a worker, or
+// because its body could not be decoded. It follows the Settled of the same
+// message. Messages that a backend dead-letters because they were delivered too
+// often or grew too old cause no event.
 type DeadLettered struct {
 	Queue      string
 	MessageID  string
@@ -57,8 +56,8 @@ type DeadLettered struct {
 	Cause      error
 }
 
-// Replied is a reply to a message, or an attempt at it that failed. If ReplyTo
-// names a reply slot and Err is nil, the slot is resolved.
+// Replied is an attempt to reply to a message. If ReplyTo names a reply slot and
+// Err is nil, the slot is resolved.
 type Replied struct {
 	Queue     string
 	MessageID string
@@ -69,11 +68,11 @@ type Replied struct {
 	Err      error
 }
 
-// Trace returns hooks for mailbox.Options.Trace that publish what mailboxes do
-// on d. One may serve any number of mailboxes. Events that nobody has
-// subscribed to are not made.
-func Trace(d *Dispatcher) *mailbox.Trace {
-	return &mailbox.Trace{
+// Hooks returns hooks for mailbox.Options.Hooks that publish on d what mailboxes
+// do. They may serve any number of mailboxes. An event without subscribers costs
+// next to nothing.
+func Hooks(d *Dispatcher) *mailbox.Hooks {
+	return &mailbox.Hooks{
 		Sent:     d.sent,
 		Received: d.received,
 		Settled:  d.settled,
@@ -82,8 +81,8 @@ func Trace(d *Dispatcher) *mailbox.Trace {
 	}
 }
 
-// publish tells an event to who wants it. What subscribers say about it is told
-// to Options.Failed: nobody is waiting for it here.
+// publish publishes an event. Errors of subscribers go to Options.Failed: hooks
+// have no caller that waits for them.
 func publish[E any](ctx context.Context, d *Dispatcher, event E) { _ = Publish(ctx, d, event) }
 
 func (d *Dispatcher) sent(ctx context.Context, event mailbox.SentEvent) {
@@ -121,7 +120,7 @@ func (d *Dispatcher) settled(ctx context.Context, event mailbox.SettledEvent) {
 	}
 }
 
-// outcomes are what becomes of messages that cannot be decoded.
+// outcomes maps what was done with an undecodable message to an outcome.
 var outcomes = map[mailbox.PoisonAction]mailbox.Outcome{
 	mailbox.PoisonBury: mailbox.OutcomeDeadLetter,
 	mailbox.PoisonNack: mailbox.OutcomeNack,

@@ -24,7 +24,7 @@ func collect[E any](d *dispatch.Dispatcher) *[]E {
 	return events
 }
 
-func TestLOOP7LifeOfAMessageIsToldAsEvents(t *testing.T) {
+func TestLOOP7MessageLifePublishesEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		faults := mailboxtest.NewFaults(nil)
 		defer faults.Close()
@@ -33,28 +33,28 @@ func TestLOOP7LifeOfAMessageIsToldAsEvents(t *testing.T) {
 		settled, dead := collect[dispatch.Settled](d), collect[dispatch.DeadLettered](d)
 		replied := collect[dispatch.Replied](d)
 		store := reply.NewMemory(nil)
-		options := &mailbox.Options[string]{Trace: dispatch.Trace(d), Replies: store}
+		options := &mailbox.Options[string]{Hooks: dispatch.Hooks(d), Replies: store}
 		orders, err := mailbox.Open(t.Context(), faults, "orders", options)
-		wantError(t, err, nil)
-		wantError(t, store.Create(t.Context(), "a", time.Hour), nil)
+		expectError(t, err, nil)
+		expectError(t, store.Create(t.Context(), "a", time.Hour), nil)
 
 		_, err = orders.Send(t.Context(), "tea", mailbox.WithReplyTo("reply:a"), mailbox.WithCorrelationID("order 7"))
-		wantError(t, err, nil)
+		expectError(t, err, nil)
 		time.Sleep(time.Second)
 		messages, err := orders.Receive(t.Context())
-		wantError(t, err, nil)
+		expectError(t, err, nil)
 		time.Sleep(time.Minute / 2)
 		_ = messages[0].Extend(t.Context(), time.Minute)
 		messages, err = orders.Receive(t.Context())
-		wantError(t, err, nil)
+		expectError(t, err, nil)
 		time.Sleep(time.Second)
-		wantError(t, mailbox.ReplyError(t.Context(), messages[0], io.EOF), nil)
+		expectError(t, mailbox.ReplyError(t.Context(), messages[0], io.EOF), nil)
 
 		_, err = orders.Send(t.Context(), "cake")
-		wantError(t, err, nil)
+		expectError(t, err, nil)
 		messages, err = orders.Receive(t.Context())
-		wantError(t, err, nil)
-		wantError(t, messages[0].DeadLetter(t.Context(), mailbox.ReasonFatal, io.ErrUnexpectedEOF), nil)
+		expectError(t, err, nil)
+		expectError(t, messages[0].DeadLetter(t.Context(), mailbox.ReasonFatal, io.ErrUnexpectedEOF), nil)
 		faults.Add(mailboxtest.Fault{Op: mailboxtest.OpSend, Err: mailbox.ErrUnavailable})
 		_, err = orders.SendAll(t.Context(), []string{"milk", "sugar"})
 		if err == nil {
@@ -83,21 +83,21 @@ func TestLOOP7LifeOfAMessageIsToldAsEvents(t *testing.T) {
 	})
 }
 
-func TestLOOP7BodyThatCannotBeDecodedIsToldAsADeath(t *testing.T) {
+func TestLOOP7UndecodableBodyPublishesDeadLettered(t *testing.T) {
 	faults := mailboxtest.NewFaults(nil)
 	defer faults.Close()
 	d := dispatch.New(nil)
 	settled, dead := collect[dispatch.Settled](d), collect[dispatch.DeadLettered](d)
 	raw, err := mailbox.Open(t.Context(), faults, "orders", &mailbox.Options[string]{Codec: mailbox.String()})
-	wantError(t, err, nil)
-	orders, err := mailbox.Open(t.Context(), faults, "orders", &mailbox.Options[int]{Trace: dispatch.Trace(d)})
-	wantError(t, err, nil)
+	expectError(t, err, nil)
+	orders, err := mailbox.Open(t.Context(), faults, "orders", &mailbox.Options[int]{Hooks: dispatch.Hooks(d)})
+	expectError(t, err, nil)
 	for range 2 {
 		_, err = raw.Send(t.Context(), "not a number")
-		wantError(t, err, nil)
+		expectError(t, err, nil)
 		_, err = orders.Receive(t.Context())
-		wantError(t, err, nil)
-		// The second time it cannot be buried.
+		expectError(t, err, nil)
+		// The second message cannot be dead-lettered.
 		faults.Add(mailboxtest.Fault{Op: mailboxtest.OpDeadLetter, Err: mailbox.ErrUnavailable})
 	}
 	if len(*settled) != 2 || (*settled)[0].Outcome != mailbox.OutcomeDeadLetter || (*settled)[0].Err != nil || (*settled)[1].Err == nil {
@@ -108,7 +108,7 @@ func TestLOOP7BodyThatCannotBeDecodedIsToldAsADeath(t *testing.T) {
 	}
 }
 
-func TestTraceWithoutSubscribersDoesNotAllocateForEvents(t *testing.T) {
+func TestEventWithoutSubscribersDoesNotAllocate(t *testing.T) {
 	d := dispatch.New(nil)
 	ctx := t.Context()
 	allocations := testing.AllocsPerRun(100, func() {
@@ -117,6 +117,6 @@ func TestTraceWithoutSubscribersDoesNotAllocateForEvents(t *testing.T) {
 		}
 	})
 	if allocations > 0 {
-		t.Errorf("an event that nobody wants costs %v allocations", allocations)
+		t.Errorf("an event without subscribers costs %v allocations", allocations)
 	}
 }

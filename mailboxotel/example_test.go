@@ -13,12 +13,12 @@ import (
 	"github.com/mailboxmq/mailbox/worker"
 )
 
-// A message that is followed from send to ack. Programs export spans to where they can be
-// looked at; this one keeps them.
+// The spans of a message from send to ack. Programs export spans to a backend; this one
+// keeps them in memory.
 func Example() {
 	ctx := context.Background()
 	spans := tracetest.NewInMemoryExporter()
-	telemetry, err := mailboxotel.New(ctx, &mailboxotel.Options{
+	telemetry, err := mailboxotel.New(&mailboxotel.Options{
 		TracerProvider: sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans)),
 	})
 	if err != nil {
@@ -26,7 +26,7 @@ func Example() {
 		return
 	}
 
-	orders, err := mailbox.Open(ctx, membox.New(nil), "orders", &mailbox.Options[string]{Trace: telemetry.Trace()})
+	orders, err := mailbox.Open(ctx, membox.New(nil), "orders", &mailbox.Options[string]{Hooks: telemetry.MailboxHooks()})
 	if err != nil {
 		fmt.Println(err)
 		return

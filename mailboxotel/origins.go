@@ -7,9 +7,9 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// origins remembers which spans the messages came from that are held now. Who settles a
-// message may have nothing but its id. A message that is dropped without being settled is
-// forgotten when too many others have come since.
+// origins maps the messages in flight to the spans that sent them: the caller that settles
+// a message may know only its id. A message that is never settled is forgotten after most
+// later ones.
 type origins struct {
 	most int
 
@@ -33,14 +33,14 @@ func (o *origins) remember(queue, messageID string, span trace.SpanContext) {
 	key := originKey{queue, messageID}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.drop(key)
+	o.dropLocked(key)
 	o.known[key] = o.order.PushBack(origin{key, span})
 	if o.order.Len() > o.most {
-		o.drop(o.order.Front().Value.(origin).key)
+		o.dropLocked(o.order.Front().Value.(origin).key)
 	}
 }
 
-// of returns the span that a message came from, or an invalid one.
+// of returns the span that sent a message, or an invalid one if it is unknown.
 func (o *origins) of(queue, messageID string) trace.SpanContext {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -53,11 +53,11 @@ func (o *origins) of(queue, messageID string) trace.SpanContext {
 func (o *origins) forget(queue, messageID string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.drop(originKey{queue, messageID})
+	o.dropLocked(originKey{queue, messageID})
 }
 
-// drop removes an entry, if there is one. The lock is held.
-func (o *origins) drop(key originKey) {
+// dropLocked removes a message if it is known.
+func (o *origins) dropLocked(key originKey) {
 	if element := o.known[key]; element != nil {
 		o.order.Remove(element)
 		delete(o.known, key)

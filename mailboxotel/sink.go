@@ -10,7 +10,7 @@ import (
 	"github.com/mailboxmq/mailbox/internal/telemetry"
 )
 
-// sink has an OpenTelemetry instrument for each of ours.
+// sink has an OpenTelemetry instrument for each instrument of package telemetry.
 type sink struct {
 	counters   map[*telemetry.Instrument]metric.Float64Counter
 	levels     map[*telemetry.Instrument]metric.Float64UpDownCounter
@@ -48,7 +48,7 @@ func newSink(meter metric.Meter, watch *telemetry.Watch) (*sink, error) {
 		}
 	}
 	_, err := meter.RegisterCallback(func(_ context.Context, observer metric.Observer) error {
-		for _, f := range watch.Look() { //nolint:contextcheck // queues are looked at with the contexts they are watched with
+		for _, f := range watch.Look() { //nolint:contextcheck // each queue is counted with the context given to Watch
 			observer.ObserveFloat64(observed[f.Instrument], f.Value, labels(f.Instrument, f.Labels))
 		}
 		return nil
@@ -56,13 +56,13 @@ func newSink(meter metric.Meter, watch *telemetry.Watch) (*sink, error) {
 	return s, err
 }
 
-// nameOf is the name as OpenTelemetry writes it: without what an exporter to Prometheus
-// adds by itself.
+// nameOf returns the OpenTelemetry name: without the suffix that an exporter to Prometheus
+// adds.
 func nameOf(i *telemetry.Instrument) string {
 	return "mailbox." + strings.TrimSuffix(strings.TrimSuffix(i.Name, "_total"), "_seconds")
 }
 
-// unitOf leaves the unit of ratios out, because an exporter to Prometheus would add it to
+// unitOf returns the unit, and none for ratios: an exporter to Prometheus would add it to
 // the name.
 func unitOf(i *telemetry.Instrument) string {
 	if i.Unit == telemetry.Ratio {

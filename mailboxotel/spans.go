@@ -17,7 +17,7 @@ import (
 	"github.com/mailboxmq/mailbox/worker"
 )
 
-// The attributes of spans, as the semantic conventions for messaging name them, and ours.
+// The attributes of spans: those of the semantic conventions for messaging, and ours.
 const (
 	attributeSystem        = attribute.Key("messaging.system")
 	attributeDestination   = attribute.Key("messaging.destination.name")
@@ -32,21 +32,21 @@ const (
 	attributeReplyTo       = attribute.Key("mailbox.reply_to")
 )
 
-// spans makes spans of what hooks tell.
+// spans turns hook calls into spans.
 type spans struct {
 	tracer     trace.Tracer
 	propagator propagation.TextMapPropagator
 	origins    *origins
 }
 
-func (s *spans) trace() *mailbox.Trace {
-	return &mailbox.Trace{
+func (s *spans) hooks() *mailbox.Hooks {
+	return &mailbox.Hooks{
 		Sending: s.sending, Sent: s.sent, Received: s.received,
 		Poisoned: s.poisoned, Settled: s.settled, Replied: s.replied,
 	}
 }
 
-// start begins a span named after an operation on a queue.
+// start begins a span named after an operation and a queue.
 func (s *spans) start(ctx context.Context, kind trace.SpanKind, operation, operationType, queue string, options ...trace.SpanStartOption) (context.Context, trace.Span) {
 	return s.tracer.Start(ctx, operation+" "+queue, append(options, trace.WithSpanKind(kind), trace.WithAttributes(
 		attributeSystem.String("mailbox"), attributeDestination.String(queue),
@@ -64,7 +64,7 @@ func finish(span trace.Span, err error, options ...trace.SpanEndOption) {
 	span.End(options...)
 }
 
-// errorType is the code of an error, of which there are few.
+// errorType returns the code of an error. There are few codes, so it may be a label.
 func errorType(err error) string {
 	if code, ok := errors.AsType[mailbox.Code](err); ok {
 		return string(code)
@@ -75,8 +75,8 @@ func errorType(err error) string {
 	return "_OTHER"
 }
 
-// sendKey is where the context of a send has its span. It may have others inside it, of
-// hooks that were called later.
+// sendKey is the context key for the span of a send. Hooks that run later may put other
+// spans into the same context.
 type sendKey struct{}
 
 func (s *spans) sending(ctx context.Context, queue string, messages []driver.Outgoing) context.Context {
@@ -103,9 +103,9 @@ func (s *spans) sent(ctx context.Context, event mailbox.SentEvent) {
 	finish(span, event.Err)
 }
 
-// from returns ctx with the span that a message came from as the parent of new ones.
+// from returns ctx with the span that sent a message as the parent of new spans.
 func (s *spans) from(ctx context.Context, attributes map[string]string) context.Context {
-	// What a receiver is busy with otherwise is no part of the message's trace.
+	// The receiver's own span does not belong to the message's trace.
 	return s.propagator.Extract(trace.ContextWithSpanContext(ctx, trace.SpanContext{}), propagation.MapCarrier(attributes))
 }
 
@@ -124,7 +124,7 @@ func (s *spans) received(ctx context.Context, queue string, delivery *driver.Del
 	s.origins.remember(queue, delivery.ID, parent)
 }
 
-// ambient links a span to the one that its maker is in, if there is one.
+// ambient returns an option that links a span to the current span of ctx, if any.
 func ambient(ctx context.Context) trace.SpanStartOption {
 	if current := trace.SpanContextFromContext(ctx); current.IsValid() {
 		return trace.WithLinks(trace.Link{SpanContext: current})
@@ -132,8 +132,8 @@ func ambient(ctx context.Context) trace.SpanStartOption {
 	return trace.WithLinks()
 }
 
-// within returns ctx with a parent for spans about a message that was delivered: the span
-// that the caller is in, or else the one that the message came from.
+// within returns ctx with a parent for spans about a delivered message: the caller's span,
+// or else the span that sent the message.
 func (s *spans) within(ctx context.Context, queue, messageID string) context.Context {
 	if trace.SpanContextFromContext(ctx).IsValid() {
 		return ctx
@@ -141,7 +141,7 @@ func (s *spans) within(ctx context.Context, queue, messageID string) context.Con
 	return trace.ContextWithSpanContext(ctx, s.origins.of(queue, messageID))
 }
 
-// past makes a span of something that has just ended.
+// past records a span for an operation that has just ended.
 func (s *spans) past(ctx context.Context, operation, operationType, queue, messageID string, took time.Duration, err error, attributes ...attribute.KeyValue) {
 	ended := time.Now()
 	_, span := s.start(s.within(ctx, queue, messageID), trace.SpanKindClient, operation, operationType, queue, trace.WithTimestamp(ended.Add(-took)))
@@ -169,11 +169,11 @@ func (s *spans) replied(ctx context.Context, event mailbox.RepliedEvent) {
 	s.past(ctx, "reply", "send", event.Queue, event.MessageID, event.Duration, event.Err, attributeReplyTo.String(printable(event.ReplyTo)))
 }
 
-// slotShown is how much of the id of a reply slot is told: enough to tell slots apart, and
-// too little to read the answer in one.
+// slotShown is how many characters of a reply slot's id a span shows: enough to tell slots
+// apart, too few to read the answer in one.
 const slotShown = 8
 
-// printable is a reply address without its secrets.
+// printable returns a reply address without its secrets.
 func printable(address string) string {
 	if id, isSlot := driver.SlotID(address); isSlot {
 		if len(id) > slotShown {
@@ -187,13 +187,13 @@ func printable(address string) string {
 	}
 	parsed, err := url.Parse(address)
 	if err != nil {
-		return scheme + "://…" // nobody knows what would be the password
+		return scheme + "://…" // any part of it may be the password
 	}
 	return parsed.Redacted()
 }
 
-// Middleware makes a span of each call of a handler of messages of this mailbox. The
-// handler gets it in its context, so that whatever it does is part of the message's trace.
+// Middleware makes a span for each call of a handler of messages of this mailbox. The
+// handler finds it in its context, so its own spans belong to the message's trace.
 func Middleware[T any](t *Telemetry, from *mailbox.Mailbox[T]) worker.Middleware[T] {
 	s, queue := t.spans, from.Name()
 	return worker.Tracing(func(ctx context.Context, message *mailbox.Message[T]) (context.Context, func(error)) {

@@ -15,31 +15,31 @@ import (
 	"github.com/mailboxmq/mailbox/worker"
 )
 
-// scope is the name under which spans and metrics are made.
+// scope is the instrumentation scope of spans and metrics.
 const scope = "github.com/mailboxmq/mailbox/mailboxotel"
 
 // Defaults of Options.
 const (
-	DefaultMaxTopics = telemetry.DefaultMaxTopics
+	DefaultMaxQueues = telemetry.DefaultMaxQueues
 	DefaultMaxHeld   = 10_000
 )
 
 // Options configure Telemetry. The zero value, and nil, are the defaults.
 type Options struct {
-	// TracerProvider makes spans, and MeterProvider instruments. Nil means those that
-	// the program has made global with package otel.
+	// TracerProvider makes spans, and MeterProvider instruments. Nil means the global
+	// ones of package otel.
 	TracerProvider trace.TracerProvider
 	MeterProvider  metric.MeterProvider
 	// Propagator writes the context of a span into the attributes of a message, and
 	// reads it there. Nil means propagation.TraceContext, which needs two attributes:
 	// SQS allows ten in all.
 	Propagator propagation.TextMapPropagator
-	// MaxTopics bounds how many queues metrics tell apart, and how many loops and
-	// consumers. 0 means DefaultMaxTopics.
-	MaxTopics int
-	// MaxHeld bounds how many deliveries are remembered so that settling them is part of
-	// their trace; the oldest is forgotten, and then settling it is a trace of its own. 0
-	// means DefaultMaxHeld.
+	// MaxQueues bounds how many queues have a label of their own, and how many loops
+	// and consumers do. 0 means DefaultMaxQueues.
+	MaxQueues int
+	// MaxHeld bounds how many deliveries are remembered, so that settling them belongs to
+	// their trace. Beyond it the oldest is forgotten, and settling that one starts a trace
+	// of its own. 0 means DefaultMaxHeld.
 	MaxHeld int
 }
 
@@ -52,10 +52,9 @@ type Telemetry struct {
 	spans    *spans
 }
 
-// New makes instruments and returns what fills the hooks. It does no I/O. Ctx goes with
-// measurements of hooks that have no context of their own, and may carry baggage; that
-// it ends changes nothing. It fails if the meter provider refuses an instrument.
-func New(ctx context.Context, options *Options) (*Telemetry, error) {
+// New makes the instruments. It does no I/O. It fails if the meter provider refuses an
+// instrument.
+func New(options *Options) (*Telemetry, error) {
 	var o Options
 	if options != nil {
 		o = *options
@@ -79,34 +78,36 @@ func New(ctx context.Context, options *Options) (*Telemetry, error) {
 	if err != nil {
 		return nil, fmt.Errorf("mailboxotel: %w", err)
 	}
-	t.recorder = telemetry.NewRecorder(ctx, s, o.MaxTopics)
+	t.recorder = telemetry.NewRecorder(s, o.MaxQueues)
 	return t, nil
 }
 
-// Trace returns the hooks for mailbox.Options.Trace: metrics and spans. They then call
+// MailboxHooks returns the hooks for mailbox.Options.Hooks: metrics and spans. They then call
 // those of next.
-func (t *Telemetry) Trace(next ...*mailbox.Trace) *mailbox.Trace {
-	// Spans end after measurements were made, so that these can refer to them.
-	return t.recorder.Trace(append([]*mailbox.Trace{t.spans.trace()}, next...)...)
+func (t *Telemetry) MailboxHooks(next ...*mailbox.Hooks) *mailbox.Hooks {
+	// Spans end after the measurements, so that a measurement can refer to its span.
+	return t.recorder.MailboxHooks(append([]*mailbox.Hooks{t.spans.hooks()}, next...)...)
 }
 
-// Hooks returns the hooks for worker.Options.Hooks, for metrics. They then call those of
-// next. For spans there is Middleware.
-func (t *Telemetry) Hooks(next ...worker.Hooks) worker.Hooks { return t.recorder.Hooks(next...) }
-
-// ConsumerHooks returns the hooks for deadletter.ConsumerOptions.Hooks. They then call
-// those of next.
-func (t *Telemetry) ConsumerHooks(next ...deadletter.ConsumerHooks) deadletter.ConsumerHooks {
-	return t.recorder.ConsumerHooks(next...)
+// WorkerHooks returns the hooks for worker.Options.Hooks: metrics. They then call those of
+// next. Middleware makes the spans of handlers.
+func (t *Telemetry) WorkerHooks(next ...worker.Hooks) worker.Hooks {
+	return t.recorder.WorkerHooks(next...)
 }
 
-// RegistryTrace returns the hooks for mailbox.RegistryOptions.Trace. They then call those
+// DeadLetterHooks returns the hooks for deadletter.ConsumerOptions.Hooks. They then call
+// those of next.
+func (t *Telemetry) DeadLetterHooks(next ...deadletter.Hooks) deadletter.Hooks {
+	return t.recorder.DeadLetterHooks(next...)
+}
+
+// RegistryHooks returns the hooks for mailbox.RegistryOptions.Hooks. They then call those
 // of next.
-func (t *Telemetry) RegistryTrace(next ...*mailbox.RegistryTrace) *mailbox.RegistryTrace {
-	return t.recorder.RegistryTrace(next...)
+func (t *Telemetry) RegistryHooks(next ...*mailbox.RegistryHooks) *mailbox.RegistryHooks {
+	return t.recorder.RegistryHooks(next...)
 }
 
-// Stuck counts a handler that the watchdog has found. It is for
+// Stuck counts a stuck handler that the watchdog found. It is for
 // worker.GroupOptions.Stuck.
 func (t *Telemetry) Stuck(event worker.StuckEvent) { t.recorder.Stuck(event) }
 
@@ -120,14 +121,14 @@ type WatchOptions struct {
 	Capacity int
 }
 
-// Watch has the messages of a queue counted whenever metrics are collected, until ctx
-// ends: ready, delayed, in flight and dead. That is one call of Stats each time, of five
-// seconds at most, with ctx. It returns at once. A queue that is watched already stays as
-// it is. One process of a service is enough to watch a queue.
+// Watch counts the messages of a queue whenever metrics are collected, until ctx ends:
+// ready, delayed, in flight and dead. Each collection makes one Stats call with ctx, of at
+// most five seconds. Watch returns at once. Watching a queue again changes nothing. One
+// process of a service is enough to watch a queue.
 func (t *Telemetry) Watch(ctx context.Context, queue Queue, options *WatchOptions) {
 	capacity := 0
 	if options != nil {
 		capacity = options.Capacity
 	}
-	t.watch.Add(ctx, queue, t.recorder.Topic(queue.Name()), capacity)
+	t.watch.Add(ctx, queue, t.recorder.Queue(queue.Name()), capacity)
 }

@@ -27,8 +27,8 @@ import (
 
 var errMilk = errors.New("no milk")
 
-// A stage is an SDK whose spans and metrics can be read, and a backend that can break.
-type stage struct {
+// An env is an SDK whose spans and metrics can be read, and a backend that can fail.
+type env struct {
 	*testing.T
 	spans     *tracetest.SpanRecorder
 	tracer    trace.Tracer
@@ -38,9 +38,9 @@ type stage struct {
 	replies   *reply.Memory
 }
 
-func newStage(t *testing.T, options mailboxotel.Options) *stage {
+func newEnv(t *testing.T, options mailboxotel.Options) *env {
 	t.Helper()
-	s := &stage{
+	s := &env{
 		T: t, spans: tracetest.NewSpanRecorder(), reader: metric.NewManualReader(),
 		faults: mailboxtest.NewFaults(nil), replies: reply.NewMemory(nil),
 	}
@@ -49,28 +49,28 @@ func newStage(t *testing.T, options mailboxotel.Options) *stage {
 	s.tracer = tracers.Tracer("test")
 	options.TracerProvider, options.MeterProvider = tracers, metric.NewMeterProvider(metric.WithReader(s.reader))
 	var err error
-	s.telemetry, err = mailboxotel.New(t.Context(), &options)
+	s.telemetry, err = mailboxotel.New(&options)
 	s.must(err)
 	return s
 }
 
-func (s *stage) must(err error) {
+func (s *env) must(err error) {
 	s.Helper()
 	if err != nil {
 		s.Fatal(err)
 	}
 }
 
-func (s *stage) open(name string) *mailbox.Mailbox[string] {
+func (s *env) open(name string) *mailbox.Mailbox[string] {
 	s.Helper()
-	m, err := mailbox.Open(s.Context(), s.faults, name, &mailbox.Options[string]{Trace: s.telemetry.Trace(), Replies: s.replies})
+	m, err := mailbox.Open(s.Context(), s.faults, name, &mailbox.Options[string]{Hooks: s.telemetry.MailboxHooks(), Replies: s.replies})
 	s.must(err)
 	s.Cleanup(func() { _ = m.Close() })
 	return m
 }
 
 // span returns the n-th span of this name.
-func (s *stage) span(name string, n int) sdktrace.ReadOnlySpan {
+func (s *env) span(name string, n int) sdktrace.ReadOnlySpan {
 	s.Helper()
 	var names []string
 	for _, span := range s.spans.Ended() {
@@ -82,20 +82,20 @@ func (s *stage) span(name string, n int) sdktrace.ReadOnlySpan {
 			n--
 		}
 	}
-	s.Fatalf("there is no such span %q, only %q", name, names)
+	s.Fatalf("no span %q, only %q", name, names)
 	return nil
 }
 
-// below checks that a span has another as its parent.
-func (s *stage) below(parent, child sdktrace.ReadOnlySpan) {
+// expectBelow checks that parent is the parent of child.
+func (s *env) expectBelow(parent, child sdktrace.ReadOnlySpan) {
 	s.Helper()
 	if child.Parent().SpanID() != parent.SpanContext().SpanID() || child.SpanContext().TraceID() != parent.SpanContext().TraceID() {
 		s.Errorf("%q is not below %q", child.Name(), parent.Name())
 	}
 }
 
-// has checks an attribute of a span.
-func (s *stage) has(span sdktrace.ReadOnlySpan, key string, want any) {
+// expect checks an attribute of a span.
+func (s *env) expect(span sdktrace.ReadOnlySpan, key string, want any) {
 	s.Helper()
 	for _, pair := range span.Attributes() {
 		if string(pair.Key) == key {
@@ -110,7 +110,7 @@ func (s *stage) has(span sdktrace.ReadOnlySpan, key string, want any) {
 
 func TestSpansLeadFromSendToSettling(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newStage(t, mailboxotel.Options{})
+		s := newEnv(t, mailboxotel.Options{})
 		requests := s.open("requests")
 		ctx, asking := s.tracer.Start(s.Context(), "asking")
 		future, err := reply.NewClient[string, string](requests, s.replies, nil).Send(ctx, "tea", mailbox.WithCorrelationID("c-7"))
@@ -132,10 +132,10 @@ func TestSpansLeadFromSendToSettling(t *testing.T) {
 		}
 
 		send, process := s.span("send requests", 0), s.span("process requests", 0)
-		s.below(s.span("asking", 0), send)
-		s.below(send, s.span("receive requests", 0))
-		s.below(send, process)
-		s.below(process, s.span("brewing", 0))
+		s.expectBelow(s.span("asking", 0), send)
+		s.expectBelow(send, s.span("receive requests", 0))
+		s.expectBelow(send, process)
+		s.expectBelow(process, s.span("brewing", 0))
 		for _, name := range []string{"reply requests", "ack requests"} {
 			if span := s.span(name, 0); span.SpanContext().TraceID() != send.SpanContext().TraceID() {
 				t.Errorf("%q is in another trace", name)
@@ -143,15 +143,15 @@ func TestSpansLeadFromSendToSettling(t *testing.T) {
 		}
 		id := s.value(send, "messaging.message.id")
 		for _, span := range []sdktrace.ReadOnlySpan{process, s.span("receive requests", 0), s.span("ack requests", 0)} {
-			s.has(span, "messaging.message.id", id)
-			s.has(span, "messaging.system", "mailbox")
-			s.has(span, "messaging.destination.name", "requests")
-			s.has(span, "mailbox.deliveries", int64(1))
+			s.expect(span, "messaging.message.id", id)
+			s.expect(span, "messaging.system", "mailbox")
+			s.expect(span, "messaging.destination.name", "requests")
+			s.expect(span, "mailbox.deliveries", int64(1))
 		}
 		for _, span := range []sdktrace.ReadOnlySpan{send, process, s.span("receive requests", 0)} {
-			s.has(span, "messaging.message.conversation_id", "c-7")
+			s.expect(span, "messaging.message.conversation_id", "c-7")
 		}
-		s.has(s.span("ack requests", 0), "messaging.operation.type", "settle")
+		s.expect(s.span("ack requests", 0), "messaging.operation.type", "settle")
 		if send.SpanKind() != trace.SpanKindProducer || process.SpanKind() != trace.SpanKindConsumer || process.EndTime().Sub(process.StartTime()) != time.Second {
 			t.Errorf("sending is a %v, handling a %v of %v", send.SpanKind(), process.SpanKind(), process.EndTime().Sub(process.StartTime()))
 		}
@@ -159,7 +159,7 @@ func TestSpansLeadFromSendToSettling(t *testing.T) {
 }
 
 // value returns an attribute of a span.
-func (s *stage) value(span sdktrace.ReadOnlySpan, key string) any {
+func (s *env) value(span sdktrace.ReadOnlySpan, key string) any {
 	for _, pair := range span.Attributes() {
 		if string(pair.Key) == key {
 			return pair.Value.AsInterface()
@@ -170,7 +170,7 @@ func (s *stage) value(span sdktrace.ReadOnlySpan, key string) any {
 
 func TestFailuresAreInTheSpans(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newStage(t, mailboxotel.Options{})
+		s := newEnv(t, mailboxotel.Options{})
 		orders := s.open("orders")
 		_, err := orders.Send(s.Context(), "tea")
 		s.must(err)
@@ -184,24 +184,24 @@ func TestFailuresAreInTheSpans(t *testing.T) {
 		got, err := orders.Receive(s.Context())
 		s.must(err)
 		s.must(got[0].DeadLetter(s.Context(), mailbox.ReasonFatal, errMilk))
-		s.below(s.span("send orders", 0), s.span("receive orders", 1))
-		s.below(s.span("send orders", 0), s.span("dead-letter orders", 0))
-		s.has(s.span("dead-letter orders", 0), "mailbox.dead.reason", "fatal")
-		s.has(s.span("receive orders", 1), "mailbox.deliveries", int64(2))
+		s.expectBelow(s.span("send orders", 0), s.span("receive orders", 1))
+		s.expectBelow(s.span("send orders", 0), s.span("dead-letter orders", 0))
+		s.expect(s.span("dead-letter orders", 0), "mailbox.dead.reason", "fatal")
+		s.expect(s.span("receive orders", 1), "mailbox.deliveries", int64(2))
 
 		s.faults.Add(mailboxtest.Fault{Op: mailboxtest.OpSend, Err: mailbox.ErrUnavailable})
 		if _, err = orders.SendAll(s.Context(), []string{"a", "b"}); err == nil {
 			t.Fatal("the fault did not hit")
 		}
 		failed := s.span("send orders", 1)
-		s.has(failed, "messaging.batch.message_count", int64(2))
-		s.has(failed, "error.type", string(mailbox.ErrUnavailable))
+		s.expect(failed, "messaging.batch.message_count", int64(2))
+		s.expect(failed, "error.type", string(mailbox.ErrUnavailable))
 	})
 }
 
 func TestMessagesWithoutAContextBeginATrace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newStage(t, mailboxotel.Options{})
+		s := newEnv(t, mailboxotel.Options{})
 		orders := s.open("orders")
 		_, err := orders.Queue().Send(s.Context(), []driver.Outgoing{{Body: []byte(`"tea"`)}, {Body: []byte("{not json")}})
 		s.must(err)
@@ -214,16 +214,16 @@ func TestMessagesWithoutAContextBeginATrace(t *testing.T) {
 		if received.Parent().IsValid() || len(received.Links()) != 1 || received.Links()[0].SpanContext.SpanID() != span.SpanContext().SpanID() {
 			t.Errorf("the parent is %v, the links are %v", received.Parent(), received.Links())
 		}
-		s.below(received, s.span("ack orders", 0))
+		s.expectBelow(received, s.span("ack orders", 0))
 		if s.span("decode orders", 0).Status().Code != codes.Error {
-			t.Error("a body that cannot be decoded is no error")
+			t.Error("an undecodable body is not an error")
 		}
 	})
 }
 
 func TestDeliveriesThatAreNeverSettledAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newStage(t, mailboxotel.Options{MaxHeld: 3})
+		s := newEnv(t, mailboxotel.Options{MaxHeld: 3})
 		orders := s.open("orders")
 		for range 5 {
 			_, err := orders.Send(s.Context(), "tea")
@@ -237,14 +237,14 @@ func TestDeliveriesThatAreNeverSettledAreForgotten(t *testing.T) {
 		for i := range 5 {
 			known := s.span("ack orders", i).SpanContext().TraceID() == s.span("send orders", i).SpanContext().TraceID()
 			if known != (i >= 2) {
-				t.Errorf("that message %d is known is %v", i, known)
+				t.Errorf("message %d is known: %v", i, known)
 			}
 		}
 	})
 }
 
 // collected returns the metrics by name.
-func (s *stage) collected() map[string]metricdata.Metrics {
+func (s *env) collected() map[string]metricdata.Metrics {
 	s.Helper()
 	var all metricdata.ResourceMetrics
 	s.must(s.reader.Collect(s.Context(), &all))
@@ -257,7 +257,7 @@ func (s *stage) collected() map[string]metricdata.Metrics {
 	return byName
 }
 
-// figure returns the value of a metric with these labels, or of a histogram its count.
+// figure returns the value of a metric with these labels; for a histogram its count.
 func figure(m metricdata.Metrics, labels ...attribute.KeyValue) float64 {
 	set := attribute.NewSet(labels...)
 	switch data := m.Data.(type) {
@@ -285,7 +285,7 @@ func figure(m metricdata.Metrics, labels ...attribute.KeyValue) float64 {
 
 func TestMetricsAreThoseOfTheTable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newStage(t, mailboxotel.Options{MaxTopics: 1})
+		s := newEnv(t, mailboxotel.Options{MaxQueues: 1})
 		orders := s.open("orders")
 		s.telemetry.Watch(s.Context(), orders, &mailboxotel.WatchOptions{Capacity: 4})
 		_, err := orders.SendAll(s.Context(), []string{"tea", "milk"})
@@ -297,22 +297,22 @@ func TestMetricsAreThoseOfTheTable(t *testing.T) {
 				t.Errorf("%v handlers run", got)
 			}
 			return nil
-		}, &worker.Options[string]{Hooks: s.telemetry.Hooks()}).RunOnce(s.Context())
+		}, &worker.Options[string]{Hooks: s.telemetry.WorkerHooks()}).RunOnce(s.Context())
 		s.must(err)
-		s.telemetry.ConsumerHooks().Depth("undertaker", 7)
+		s.telemetry.DeadLetterHooks().Depth("dead letters", 7)
 		got := s.collected()
-		topic := attribute.String("queue", "orders")
+		queue := attribute.String("queue", "orders")
 		for _, want := range []struct {
 			name   string
 			unit   string
 			value  float64
 			labels []attribute.KeyValue
 		}{
-			{"mailbox.enqueued", "{message}", 2, []attribute.KeyValue{topic}},
+			{"mailbox.enqueued", "{message}", 2, []attribute.KeyValue{queue}},
 			{"mailbox.enqueued", "{message}", 1, []attribute.KeyValue{attribute.String("queue", "other")}},
-			{"mailbox.enqueue_latency", "s", 1, []attribute.KeyValue{topic}},
-			{"mailbox.queue_depth", "{message}", 1, []attribute.KeyValue{topic, attribute.String("state", "ready")}},
-			{"mailbox.saturation", "", 0.25, []attribute.KeyValue{topic}},
+			{"mailbox.enqueue_latency", "s", 1, []attribute.KeyValue{queue}},
+			{"mailbox.queue_depth", "{message}", 1, []attribute.KeyValue{queue, attribute.String("state", "ready")}},
+			{"mailbox.saturation", "", 0.25, []attribute.KeyValue{queue}},
 			{"mailbox.handlers_running", "{handler}", 0, []attribute.KeyValue{attribute.String("loop", "orders")}},
 			{"mailbox.worker_settled", "{message}", 1, []attribute.KeyValue{attribute.String("loop", "orders"), attribute.String("result", "acked")}},
 			{"mailbox.dlq_consumer_depth", "{message}", 7, []attribute.KeyValue{attribute.String("consumer", "other")}},
@@ -325,10 +325,10 @@ func TestMetricsAreThoseOfTheTable(t *testing.T) {
 }
 
 func TestEveryInstrumentCanBeMade(t *testing.T) {
-	// What the SDK does not like about an instrument is an error of New, and names that
-	// only differ in what is cut off would be the same.
+	// New fails if the SDK refuses an instrument. Two names that differ only in the
+	// suffix would be the same.
 	synctest.Test(t, func(t *testing.T) {
-		s := newStage(t, mailboxotel.Options{})
+		s := newEnv(t, mailboxotel.Options{})
 		names := make(map[string]string)
 		for _, i := range telemetry.All() {
 			short := strings.TrimSuffix(strings.TrimSuffix(i.Name, "_total"), "_seconds")
@@ -341,9 +341,9 @@ func TestEveryInstrumentCanBeMade(t *testing.T) {
 }
 
 func TestSpansDoNotTellSecretsOfReplyAddresses(t *testing.T) {
-	s := newStage(t, mailboxotel.Options{})
+	s := newEnv(t, mailboxotel.Options{})
 	requests, err := mailbox.Open(s.Context(), s.faults, "requests", &mailbox.Options[string]{
-		Trace: s.telemetry.Trace(), Replies: s.replies, Resolver: mailboxtest.NewResolver(),
+		Hooks: s.telemetry.MailboxHooks(), Replies: s.replies, Resolver: mailboxtest.NewResolver(),
 	})
 	s.must(err)
 	defer requests.Close()
@@ -352,7 +352,7 @@ func TestSpansDoNotTellSecretsOfReplyAddresses(t *testing.T) {
 	for i, address := range []struct{ replyTo, want string }{
 		{"redis://user:secret@cache:6379/replies", "redis://user:xxxxx@cache:6379/replies"},
 		{"redis://user:secret%@cache/replies", "redis://…"},
-		{driver.SlotAddress(slot), "reply:01234567…"}, // who knows the rest can read the answer
+		{driver.SlotAddress(slot), "reply:01234567…"}, // the whole id would let a reader of spans read the answer
 		{"replies", "replies"},
 	} {
 		_, err := requests.Send(s.Context(), "tea", mailbox.WithReplyTo(address.replyTo))
@@ -360,7 +360,7 @@ func TestSpansDoNotTellSecretsOfReplyAddresses(t *testing.T) {
 		got, err := requests.Receive(s.Context())
 		s.must(err)
 		s.must(mailbox.Reply(s.Context(), got[0], "tea!"))
-		s.has(s.span("reply requests", i), "mailbox.reply_to", address.want)
-		_ = got[0].Ack(s.Context()) // a slot has done that
+		s.expect(s.span("reply requests", i), "mailbox.reply_to", address.want)
+		_ = got[0].Ack(s.Context()) // replying to a slot has acked it
 	}
 }

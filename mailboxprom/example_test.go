@@ -15,17 +15,17 @@ import (
 	"github.com/mailboxmq/mailbox/worker"
 )
 
-// A worker that is measured, and what Prometheus sees of it.
+// A worker with metrics, and what Prometheus scrapes.
 func Example() {
 	ctx := context.Background()
 	registry := prometheus.NewRegistry()
-	metrics, err := mailboxprom.New(ctx, registry, nil)
+	metrics, err := mailboxprom.New(registry, nil)
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 
-	orders, err := mailbox.Open(ctx, membox.New(nil), "orders", &mailbox.Options[string]{Trace: metrics.Trace()})
+	orders, err := mailbox.Open(ctx, membox.New(nil), "orders", &mailbox.Options[string]{Hooks: metrics.MailboxHooks()})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -33,7 +33,7 @@ func Example() {
 	defer orders.Close()
 	metrics.Watch(ctx, orders, nil)
 	loop := worker.New(orders, func(context.Context, *mailbox.Message[string]) error { return nil },
-		&worker.Options[string]{Hooks: metrics.Hooks()})
+		&worker.Options[string]{Hooks: metrics.WorkerHooks()})
 
 	_, _ = orders.SendAll(ctx, []string{"tea", "milk", "sugar"})
 	_, _ = loop.RunOnce(ctx)

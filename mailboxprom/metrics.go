@@ -15,7 +15,7 @@ import (
 // Defaults of Options.
 const (
 	DefaultNamespace = "mailbox"
-	DefaultMaxTopics = telemetry.DefaultMaxTopics
+	DefaultMaxQueues = telemetry.DefaultMaxQueues
 )
 
 // Options configure Metrics. The zero value, and nil, are the defaults.
@@ -24,9 +24,9 @@ type Options struct {
 	Namespace string
 	// Labels are added to all metrics. Their values never change.
 	Labels map[string]string
-	// MaxTopics bounds how many queues are told apart, and how many loops and
-	// consumers. 0 means DefaultMaxTopics.
-	MaxTopics int
+	// MaxQueues bounds how many queues have a label of their own, and how many loops
+	// and consumers do. 0 means DefaultMaxQueues.
+	MaxQueues int
 }
 
 // Metrics are the metrics of one process. Make them with New. Their methods may be
@@ -37,13 +37,10 @@ type Metrics struct {
 	watch    telemetry.Watch
 }
 
-// New makes metrics and registers them. It does no I/O. Ctx is for nothing but what a
-// context may carry; that it ends changes nothing.
-//
-// It fails if the registerer refuses one of them, because the name of a namespace or a
-// label is not allowed, or because there are metrics of this name already. What it had
-// registered is then taken back.
-func New(ctx context.Context, registerer prometheus.Registerer, options *Options) (*Metrics, error) {
+// New makes metrics and registers them. It does no I/O. It fails if the registerer refuses
+// a metric because the namespace or a label is not allowed, or because the name is taken;
+// it then unregisters the metrics it has registered.
+func New(registerer prometheus.Registerer, options *Options) (*Metrics, error) {
 	var o Options
 	if options != nil {
 		o = *options
@@ -53,7 +50,7 @@ func New(ctx context.Context, registerer prometheus.Registerer, options *Options
 	}
 	m := &Metrics{}
 	s := newSink(o.Namespace, o.Labels)
-	m.recorder = telemetry.NewRecorder(ctx, s, o.MaxTopics)
+	m.recorder = telemetry.NewRecorder(s, o.MaxQueues)
 	collectors := append(s.collectors(), newWatchCollector(o.Namespace, o.Labels, &m.watch))
 	for i, c := range collectors {
 		if err := registerer.Register(c); err != nil {
@@ -66,26 +63,30 @@ func New(ctx context.Context, registerer prometheus.Registerer, options *Options
 	return m, nil
 }
 
-// Trace returns the hooks for mailbox.Options.Trace. They then call those of next, such
-// as the spans of another library.
-func (m *Metrics) Trace(next ...*mailbox.Trace) *mailbox.Trace { return m.recorder.Trace(next...) }
+// MailboxHooks returns the hooks for mailbox.Options.Hooks. They then call those of next,
+// such as the spans of another library.
+func (m *Metrics) MailboxHooks(next ...*mailbox.Hooks) *mailbox.Hooks {
+	return m.recorder.MailboxHooks(next...)
+}
 
-// Hooks returns the hooks for worker.Options.Hooks. They then call those of next.
-func (m *Metrics) Hooks(next ...worker.Hooks) worker.Hooks { return m.recorder.Hooks(next...) }
+// WorkerHooks returns the hooks for worker.Options.Hooks. They then call those of next.
+func (m *Metrics) WorkerHooks(next ...worker.Hooks) worker.Hooks {
+	return m.recorder.WorkerHooks(next...)
+}
 
-// ConsumerHooks returns the hooks for deadletter.ConsumerOptions.Hooks. They then call
+// DeadLetterHooks returns the hooks for deadletter.ConsumerOptions.Hooks. They then call
 // those of next.
-func (m *Metrics) ConsumerHooks(next ...deadletter.ConsumerHooks) deadletter.ConsumerHooks {
-	return m.recorder.ConsumerHooks(next...)
+func (m *Metrics) DeadLetterHooks(next ...deadletter.Hooks) deadletter.Hooks {
+	return m.recorder.DeadLetterHooks(next...)
 }
 
-// RegistryTrace returns the hooks for mailbox.RegistryOptions.Trace. They then call those
+// RegistryHooks returns the hooks for mailbox.RegistryOptions.Hooks. They then call those
 // of next.
-func (m *Metrics) RegistryTrace(next ...*mailbox.RegistryTrace) *mailbox.RegistryTrace {
-	return m.recorder.RegistryTrace(next...)
+func (m *Metrics) RegistryHooks(next ...*mailbox.RegistryHooks) *mailbox.RegistryHooks {
+	return m.recorder.RegistryHooks(next...)
 }
 
-// Stuck counts a handler that the watchdog has found. It is for
+// Stuck counts a stuck handler that the watchdog found. It is for
 // worker.GroupOptions.Stuck.
 func (m *Metrics) Stuck(event worker.StuckEvent) { m.recorder.Stuck(event) }
 
@@ -99,15 +100,15 @@ type WatchOptions struct {
 	Capacity int
 }
 
-// Watch has the messages of a queue counted whenever metrics are gathered, until ctx
-// ends: ready, delayed, in flight and dead. That is one call of Stats each time, of five
-// seconds at most, with ctx. It returns at once. A queue that is watched already stays
-// as it is. One process of a service is enough to watch a queue; if several do, take the
-// maximum and not the sum of their figures.
+// Watch counts the messages of a queue whenever Prometheus scrapes, until ctx ends: ready,
+// delayed, in flight and dead. Each scrape makes one Stats call with ctx, of at most five
+// seconds. Watch returns at once. Watching a queue again changes nothing. One process of a
+// service is enough to watch a queue; if several do, take the maximum and not the sum of
+// their figures.
 func (m *Metrics) Watch(ctx context.Context, queue Queue, options *WatchOptions) {
 	capacity := 0
 	if options != nil {
 		capacity = options.Capacity
 	}
-	m.watch.Add(ctx, queue, m.recorder.Topic(queue.Name()), capacity)
+	m.watch.Add(ctx, queue, m.recorder.Queue(queue.Name()), capacity)
 }

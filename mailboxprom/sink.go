@@ -73,7 +73,7 @@ func (s *sink) Record(_ context.Context, i *telemetry.Instrument, value float64,
 	s.gauges[i].WithLabelValues(values...).Set(value)
 }
 
-// watchCollector looks at queues when metrics are gathered.
+// watchCollector counts the messages of watched queues at each scrape.
 type watchCollector struct {
 	watch        *telemetry.Watch
 	descriptions map[*telemetry.Instrument]*prometheus.Desc

@@ -254,7 +254,7 @@ func TestStreamWithAPartMissingIsWaitedForWithoutSpinning(t *testing.T) {
 		looks := 0
 		box := must(mailbox.Open(t.Context(), o.backend, "replies", &mailbox.Options[reply.Result[string]]{
 			Codec: reply.Results[string](nil),
-			Trace: &mailbox.Trace{Polled: func(context.Context, mailbox.PolledEvent) {
+			Hooks: &mailbox.Hooks{Polled: func(context.Context, mailbox.PolledEvent) {
 				if looks++; looks == spinning {
 					cancel()
 				}

@@ -229,11 +229,11 @@ func newBurial(s *stage, at func(step string)) *burial {
 			at(name)
 		}
 	}
-	b.requests = s.openTraced("requests", &mailbox.Trace{
+	b.requests = s.openTraced("requests", &mailbox.Hooks{
 		Replied: func(_ context.Context, event mailbox.RepliedEvent) { step("reply", event.Err) },
 		Settled: func(_ context.Context, event mailbox.SettledEvent) { step(string(event.Outcome), event.Err) },
 	})
-	p := &policy{MaxDeliveries: 1, Letters: s.openLetters("dead", &mailbox.Trace{
+	p := &policy{MaxDeliveries: 1, Letters: s.openLetters("dead", &mailbox.Hooks{
 		Sent: func(_ context.Context, event mailbox.SentEvent) { step("write", event.Err) },
 	})}
 	b.box = p.Box(b.requests)
@@ -320,7 +320,7 @@ func TestDeadLetteringWithTheBackendIsOneStep(t *testing.T) {
 	play(t, "DLQ-3", []rule{
 		{"where the backend keeps the letters, writing is acking, and the reply follows", func(s *stage) {
 			steps := ruletest.NewTally()
-			requests := s.openTraced("requests", &mailbox.Trace{
+			requests := s.openTraced("requests", &mailbox.Hooks{
 				Replied: func(context.Context, mailbox.RepliedEvent) {
 					steps.Add(fmt.Sprintf("reply, when %d are dead", len(letters(s, final.Box(s.open("requests"))))))
 				},

@@ -25,7 +25,7 @@ func TestRepliesComeBeforeAcks(t *testing.T) {
 	play(t, "LOOP-1", []rule{
 		{"the reply is sent before the ack", func(s *stage) {
 			steps := ruletest.NewTally()
-			requests := s.openTraced("requests", &mailbox.Trace{
+			requests := s.openTraced("requests", &mailbox.Hooks{
 				Replied: func(_ context.Context, event mailbox.RepliedEvent) { steps.Add("reply") },
 				Settled: func(_ context.Context, event mailbox.SettledEvent) { steps.Add(string(event.Outcome)) },
 			})
@@ -42,7 +42,7 @@ func TestRepliesComeBeforeAcks(t *testing.T) {
 		}},
 		{"a mailbox gets the reply before the ack too", func(s *stage) {
 			steps := ruletest.NewTally()
-			requests := s.openTraced("requests", &mailbox.Trace{
+			requests := s.openTraced("requests", &mailbox.Hooks{
 				Replied: func(_ context.Context, event mailbox.RepliedEvent) { steps.Add("reply") },
 				Settled: func(_ context.Context, event mailbox.SettledEvent) { steps.Add(string(event.Outcome)) },
 			})

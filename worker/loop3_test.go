@@ -418,7 +418,7 @@ func TestLosingTheLeaseCancelsTheHandler(t *testing.T) {
 			orders, done := s.open("orders"), ruletest.NewTally()
 			ids := s.send(orders, "tea", "milk")
 			var waiting mailbox.Receipt
-			spy := s.openTraced("orders", &mailbox.Trace{Received: func(_ context.Context, _ string, d *driver.Delivery) {
+			spy := s.openTraced("orders", &mailbox.Hooks{Received: func(_ context.Context, _ string, d *driver.Delivery) {
 				if d.ID == ids[1] && d.Deliveries == 1 {
 					waiting = d.Receipt
 				}

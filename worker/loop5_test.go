@@ -98,7 +98,7 @@ func TestLeasesAreExtendedWhileWorkGoesOn(t *testing.T) {
 		}},
 		{"nothing is extended that is being given back", func(s *stage) {
 			steps := ruletest.NewTally()
-			orders := s.openTraced("orders", &mailbox.Trace{
+			orders := s.openTraced("orders", &mailbox.Hooks{
 				Extended: func(context.Context, mailbox.ExtendedEvent) { steps.Add("extend") },
 				Settled:  func(_ context.Context, event mailbox.SettledEvent) { steps.Add(string(event.Outcome)) },
 			})

@@ -46,7 +46,7 @@ func Logging[T any](logger *slog.Logger) Middleware[T] {
 // Tracing calls start before the handler, which gets the context that start
 // returns, and then the function that start returned, with the handler's error.
 // Start finds the trace context of the sender in the message's attributes, where
-// mailbox.Trace.Sending has put it.
+// mailbox.Hooks.Sending has put it.
 func Tracing[T any](start func(ctx context.Context, message *mailbox.Message[T]) (context.Context, func(err error))) Middleware[T] {
 	return func(next Handler[T]) Handler[T] {
 		return func(ctx context.Context, message *mailbox.Message[T]) (err error) {

@@ -62,10 +62,10 @@ func inMemory(t *testing.T, play func(s *stage)) {
 // open opens a mailbox that knows where replies go.
 func (s *stage) open(name string) *box { return s.openTraced(name, nil) }
 
-func (s *stage) openTraced(name string, trace *mailbox.Trace) *box {
+func (s *stage) openTraced(name string, trace *mailbox.Hooks) *box {
 	s.Helper()
 	m, err := mailbox.Open(s.Context(), s.Faults, name, &mailbox.Options[string]{
-		Replies: s.Faults.Replies(s.replies), Resolver: s.resolver, Trace: trace, Logger: s.Journal.Logger(),
+		Replies: s.Faults.Replies(s.replies), Resolver: s.resolver, Hooks: trace, Logger: s.Journal.Logger(),
 	})
 	s.Must(err)
 	s.Cleanup(func() { m.Close() })
@@ -73,9 +73,9 @@ func (s *stage) openTraced(name string, trace *mailbox.Trace) *box {
 }
 
 // openLetters opens a mailbox of dead letters.
-func (s *stage) openLetters(name string, trace *mailbox.Trace) *mailbox.Mailbox[letter] {
+func (s *stage) openLetters(name string, trace *mailbox.Hooks) *mailbox.Mailbox[letter] {
 	s.Helper()
-	m, err := mailbox.Open(s.Context(), s.Faults, name, &mailbox.Options[letter]{Codec: deadletter.Codec[string](nil), Trace: trace})
+	m, err := mailbox.Open(s.Context(), s.Faults, name, &mailbox.Options[letter]{Codec: deadletter.Codec[string](nil), Hooks: trace})
 	s.Must(err)
 	s.Cleanup(func() { m.Close() })
 	return m

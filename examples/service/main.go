@@ -64,11 +64,11 @@ func run(ctx context.Context, s settings, logger *slog.Logger) (err error) {
 	}
 	defer func() { err = errors.Join(err, disk.Close()) }()
 	registry := prometheus.NewRegistry()
-	metrics, err := mailboxprom.New(ctx, registry, nil)
+	metrics, err := mailboxprom.New(registry, nil)
 	if err != nil {
 		return err
 	}
-	orders, err := mailbox.Open(ctx, disk, "orders", &mailbox.Options[Order]{Trace: metrics.Trace(), Logger: logger})
+	orders, err := mailbox.Open(ctx, disk, "orders", &mailbox.Options[Order]{Hooks: metrics.MailboxHooks(), Logger: logger})
 	if err != nil {
 		return err
 	}
@@ -111,7 +111,7 @@ func brew(ctx context.Context, order *mailbox.Message[Order]) error {
 // newService puts together what serves orders: the loop, and what looks after its
 // dead letters.
 func newService(orders *mailbox.Mailbox[Order], metrics *mailboxprom.Metrics, logger *slog.Logger) []worker.Member {
-	hooks := metrics.Hooks(worker.Hooks{Settled: func(_ context.Context, event worker.SettledEvent) {
+	hooks := metrics.WorkerHooks(worker.Hooks{Settled: func(_ context.Context, event worker.SettledEvent) {
 		logger.Info("order", slog.String("id", event.MessageID), slog.String("result", string(event.Result)))
 	}})
 	policy := &deadletter.Policy[Order]{
@@ -133,7 +133,7 @@ func newService(orders *mailbox.Mailbox[Order], metrics *mailboxprom.Metrics, lo
 		return deadletter.Keep, nil // for a person to redrive or discard
 	}
 	alerts := deadletter.NewConsumer(policy.Box(orders), alert, &deadletter.ConsumerOptions{
-		Name: "alerts", Poll: 5 * time.Second, Hooks: metrics.ConsumerHooks(), Logger: logger,
+		Name: "alerts", Poll: 5 * time.Second, Hooks: metrics.DeadLetterHooks(), Logger: logger,
 	})
 	return []worker.Member{loop, alerts}
 }

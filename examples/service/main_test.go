@@ -68,7 +68,7 @@ func TestServiceServesWhatItCanAndKeepsTheRest(t *testing.T) {
 		}
 		var log strings.Builder
 		registry := prometheus.NewRegistry()
-		metrics, err := mailboxprom.New(t.Context(), registry, nil)
+		metrics, err := mailboxprom.New(registry, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -45,14 +45,14 @@ func startWorkshop(t *testing.T, d *daemon) *workshop {
 	t.Cleanup(func() { _ = remote.Close() })
 	w := &workshop{t: t, faults: mailboxtest.NewFaults(remote), replies: reply.NewMemory(nil)}
 	registry := prometheus.NewRegistry()
-	w.metrics, err = mailboxprom.New(t.Context(), registry, nil)
+	w.metrics, err = mailboxprom.New(registry, nil)
 	w.must(err)
 	w.endpoint = httptest.NewServer(promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	t.Cleanup(w.endpoint.Close)
 	for name, place := range map[string]**mailbox.Mailbox[string]{
 		"orders": &w.orders, "full": &w.full, "leases": &w.leases, "work": &w.work, "letters": &w.letters, "requests": &w.requests,
 	} {
-		*place, err = mailbox.Open(t.Context(), w.faults, name, &mailbox.Options[string]{Trace: w.metrics.Trace(), Replies: w.replies})
+		*place, err = mailbox.Open(t.Context(), w.faults, name, &mailbox.Options[string]{Hooks: w.metrics.MailboxHooks(), Replies: w.replies})
 		w.must(err)
 		t.Cleanup(func() { _ = (*place).Close() })
 	}
@@ -81,7 +81,7 @@ func (w *workshop) round(i int) {
 	w.answers()
 	w.handles()
 	w.consumesLetters()
-	registry := mailbox.NewRegistry(&mailbox.RegistryOptions{Fallback: w.faults, Trace: w.metrics.RegistryTrace()})
+	registry := mailbox.NewRegistry(&mailbox.RegistryOptions{Fallback: w.faults, Hooks: w.metrics.RegistryHooks()})
 	for range 2 {
 		queue, err := registry.Resolve(w.t.Context(), "orders")
 		w.must(err)
@@ -162,7 +162,7 @@ func (w *workshop) handles() {
 			return errBroken
 		}
 		return nil
-	}, &worker.Options[string]{Name: "work", Hooks: w.metrics.Hooks()})
+	}, &worker.Options[string]{Name: "work", Hooks: w.metrics.WorkerHooks()})
 	for range bodies {
 		_, err = loop.RunOnce(ctx)
 		w.must(err)
@@ -186,7 +186,7 @@ func (w *workshop) consumesLetters() {
 		_, err = box.Bury(ctx, m, mailbox.ReasonFatal, errBroken)
 		w.must(err)
 	}
-	hooks := w.metrics.ConsumerHooks()
+	hooks := w.metrics.DeadLetterHooks()
 	hooks.Duplicate("letters", "7")
 	short, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
 	defer cancel()

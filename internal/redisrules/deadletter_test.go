@@ -125,11 +125,11 @@ func policyLists(s *stage) {
 
 func buriedInOrder(s *stage) {
 	steps := ruletest.NewTally()
-	requests := s.openTraced("requests", &mailbox.Trace{
+	requests := s.openTraced("requests", &mailbox.Hooks{
 		Replied: func(context.Context, mailbox.RepliedEvent) { steps.Add("reply") },
 		Settled: func(_ context.Context, event mailbox.SettledEvent) { steps.Add(string(event.Outcome)) },
 	})
-	letters := open(s, "dead", deadletter.Codec[string](nil), &mailbox.Trace{
+	letters := open(s, "dead", deadletter.Codec[string](nil), &mailbox.Hooks{
 		Sent: func(context.Context, mailbox.SentEvent) { steps.Add("letter") },
 	})
 	future := s.ask(requests, "tea")
@@ -176,10 +176,10 @@ func crashAfter(s *stage, step string) {
 			})
 		}
 	}
-	requests := s.openTraced("requests", &mailbox.Trace{
+	requests := s.openTraced("requests", &mailbox.Hooks{
 		Replied: func(_ context.Context, event mailbox.RepliedEvent) { did("reply", event.Err) },
 	})
-	p := &policy{MaxDeliveries: 1, Letters: open(s, "dead", deadletter.Codec[string](nil), &mailbox.Trace{
+	p := &policy{MaxDeliveries: 1, Letters: open(s, "dead", deadletter.Codec[string](nil), &mailbox.Hooks{
 		Sent: func(_ context.Context, event mailbox.SentEvent) { did("letter", event.Err) },
 	})}
 	future := s.ask(requests, "tea")
@@ -276,7 +276,7 @@ func failureIsAnswered(s *stage) {
 
 func lastFailureIsAnswered(s *stage) {
 	answers, tried := ruletest.NewTally(), ruletest.NewTally()
-	requests := s.openTraced("requests", &mailbox.Trace{
+	requests := s.openTraced("requests", &mailbox.Hooks{
 		Replied: func(context.Context, mailbox.RepliedEvent) { answers.Add(fmt.Sprint(tried.Count())) },
 	})
 	future := s.ask(requests, "tea")

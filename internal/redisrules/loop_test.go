@@ -49,7 +49,7 @@ func loopRules() []rule {
 
 func replyBeforeAck(s *stage) {
 	steps := ruletest.NewTally()
-	requests := s.openTraced("requests", &mailbox.Trace{
+	requests := s.openTraced("requests", &mailbox.Hooks{
 		Replied: func(context.Context, mailbox.RepliedEvent) { steps.Add("reply") },
 		Settled: func(_ context.Context, event mailbox.SettledEvent) { steps.Add(string(event.Outcome)) },
 	})
@@ -327,7 +327,7 @@ func consumerReplaysOnce(s *stage) {
 	replay := func() (stop func() error) {
 		return s.run(deadletter.NewConsumer(letters, func(context.Context, letter) (deadletter.Action, error) {
 			return deadletter.Replay, nil
-		}, &deadletter.ConsumerOptions{Poll: 20 * time.Millisecond, Dedup: dedup, Hooks: deadletter.ConsumerHooks{
+		}, &deadletter.ConsumerOptions{Poll: 20 * time.Millisecond, Dedup: dedup, Hooks: deadletter.Hooks{
 			Duplicate: func(_, id string) { repeats.Add(id) },
 		}}))
 	}
@@ -356,7 +356,7 @@ func lifeIsTold(s *stage) {
 		told.Add("settled " + string(event.Outcome))
 		return nil
 	})
-	orders := s.openTraced("orders", dispatch.Trace(d))
+	orders := s.openTraced("orders", dispatch.Hooks(d))
 	s.send(orders, "tea")
 	_, err := worker.New(orders, count(ruletest.NewTally()), s.options(options{})).RunOnce(s.Context())
 	s.Must(err)

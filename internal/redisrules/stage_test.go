@@ -106,7 +106,7 @@ func newStage(on *ruletest.Stage) *stage {
 func (s *stage) open(name string) *box { return open[string](s, name, nil, nil) }
 
 // openTraced opens one that tells what it does.
-func (s *stage) openTraced(name string, trace *mailbox.Trace) *box {
+func (s *stage) openTraced(name string, trace *mailbox.Hooks) *box {
 	return open[string](s, name, nil, trace)
 }
 
@@ -115,10 +115,10 @@ func (s *stage) openLetters(name string) *mailbox.Mailbox[letter] {
 	return open(s, name, deadletter.Codec[string](nil), nil)
 }
 
-func open[T any](s *stage, name string, codec mailbox.Codec[T], trace *mailbox.Trace) *mailbox.Mailbox[T] {
+func open[T any](s *stage, name string, codec mailbox.Codec[T], trace *mailbox.Hooks) *mailbox.Mailbox[T] {
 	s.Helper()
 	m, err := mailbox.Open(s.Context(), s.Faults, name, &mailbox.Options[T]{
-		Codec: codec, Replies: s.Faults.Replies(s.replies), Resolver: s.resolver, Trace: trace, Logger: s.Journal.Logger(),
+		Codec: codec, Replies: s.Faults.Replies(s.replies), Resolver: s.resolver, Hooks: trace, Logger: s.Journal.Logger(),
 	})
 	s.Must(err)
 	s.Cleanup(func() { m.Close() })

@@ -9,40 +9,40 @@ import (
 	"github.com/mailboxmq/mailbox/worker"
 )
 
-// JoinTraces returns hooks that call those of all traces, in order. A hook that no trace
-// has is nil, and so costs nothing. Nil traces are left out.
-func JoinTraces(traces ...*mailbox.Trace) *mailbox.Trace {
-	joined := &mailbox.Trace{}
-	for _, t := range traces {
-		if t == nil {
+// joinMailboxHooks returns hooks that call all of hooks, in order. A hook that none of
+// them sets is nil and costs nothing. Nil hooks are left out.
+func joinMailboxHooks(hooks ...*mailbox.Hooks) *mailbox.Hooks {
+	joined := &mailbox.Hooks{}
+	for _, h := range hooks {
+		if h == nil {
 			continue
 		}
-		joined.Sending = thenSending(joined.Sending, t.Sending)
-		joined.Sent = then(joined.Sent, t.Sent)
-		joined.Polled = then(joined.Polled, t.Polled)
-		joined.Received = thenReceived(joined.Received, t.Received)
-		joined.Poisoned = then(joined.Poisoned, t.Poisoned)
-		joined.Settled = then(joined.Settled, t.Settled)
-		joined.Extended = then(joined.Extended, t.Extended)
-		joined.Replied = then(joined.Replied, t.Replied)
+		joined.Sending = thenSending(joined.Sending, h.Sending)
+		joined.Sent = then(joined.Sent, h.Sent)
+		joined.Polled = then(joined.Polled, h.Polled)
+		joined.Received = thenReceived(joined.Received, h.Received)
+		joined.Poisoned = then(joined.Poisoned, h.Poisoned)
+		joined.Settled = then(joined.Settled, h.Settled)
+		joined.Extended = then(joined.Extended, h.Extended)
+		joined.Replied = then(joined.Replied, h.Replied)
 	}
 	return joined
 }
 
-func joinRegistryTraces(traces ...*mailbox.RegistryTrace) *mailbox.RegistryTrace {
-	joined := &mailbox.RegistryTrace{}
-	for _, t := range traces {
-		if t == nil {
+func joinRegistryHooks(hooks ...*mailbox.RegistryHooks) *mailbox.RegistryHooks {
+	joined := &mailbox.RegistryHooks{}
+	for _, h := range hooks {
+		if h == nil {
 			continue
 		}
-		joined.Resolved = then(joined.Resolved, t.Resolved)
-		joined.Opened = then(joined.Opened, t.Opened)
-		joined.Evicted = thenPlain(joined.Evicted, t.Evicted)
+		joined.Resolved = then(joined.Resolved, h.Resolved)
+		joined.Opened = then(joined.Opened, h.Opened)
+		joined.Evicted = thenPlain(joined.Evicted, h.Evicted)
 	}
 	return joined
 }
 
-func joinHooks(hooks ...worker.Hooks) worker.Hooks {
+func joinWorkerHooks(hooks ...worker.Hooks) worker.Hooks {
 	var joined worker.Hooks
 	for _, h := range hooks {
 		joined.Received = thenBatch(joined.Received, h.Received)
@@ -54,8 +54,8 @@ func joinHooks(hooks ...worker.Hooks) worker.Hooks {
 	return joined
 }
 
-func joinConsumerHooks(hooks ...deadletter.ConsumerHooks) deadletter.ConsumerHooks {
-	var joined deadletter.ConsumerHooks
+func joinDeadLetterHooks(hooks ...deadletter.Hooks) deadletter.Hooks {
+	var joined deadletter.Hooks
 	for _, h := range hooks {
 		joined.Depth = thenPair(joined.Depth, h.Depth)
 		joined.Handled = thenPlain(joined.Handled, h.Handled)
@@ -64,8 +64,8 @@ func joinConsumerHooks(hooks ...deadletter.ConsumerHooks) deadletter.ConsumerHoo
 	return joined
 }
 
-// then, and those below for hooks of other forms, return a function that calls first and
-// then second. If one of them is nil it is the other.
+// then returns a function that calls first and then second, or the other one if either
+// is nil. The functions below do the same for hooks with other parameters.
 func then[E any](first, second func(context.Context, E)) func(context.Context, E) {
 	switch {
 	case first == nil:
@@ -105,7 +105,7 @@ func thenPair[A, B any](first, second func(A, B)) func(A, B) {
 	}
 }
 
-// sendingFunc is the hook before a send, which may return another context.
+// sendingFunc is the hook before a send; it may return a derived context.
 type sendingFunc = func(ctx context.Context, queue string, messages []driver.Outgoing) context.Context
 
 func thenSending(first, second sendingFunc) sendingFunc {

@@ -8,21 +8,22 @@ import (
 	"github.com/mailboxmq/mailbox"
 )
 
-// Other is the value of a label when too many others are in use.
+// Other is the label value of every name beyond the limit.
 const Other = "other"
 
-// DefaultMaxTopics is how many names a label tells apart unless told otherwise.
-const DefaultMaxTopics = 200
+// DefaultMaxQueues is the default limit on distinct queue names in a label.
+const DefaultMaxQueues = 200
 
-// names bounds the values of a label: the first that are seen are kept, and all later
-// ones are Other. Every value is a time series for ever, and names of queues may come
-// from outside.
+// names bounds the values of a label: the first names are kept, all later ones become
+// Other. Each value is a time series that lives as long as the process, and queue names
+// may come from outside.
 type names struct {
 	most  int64
 	known sync.Map // of string to struct{}
 	count atomic.Int64
 }
 
+// bound returns name, or Other if the limit is reached.
 func (n *names) bound(name string) string {
 	if _, known := n.known.Load(name); known {
 		return name
@@ -30,7 +31,7 @@ func (n *names) bound(name string) string {
 	if n.count.Load() >= n.most {
 		return Other
 	}
-	if n.count.Add(1) > n.most { // somebody else was faster
+	if n.count.Add(1) > n.most { // another goroutine took the last one
 		n.count.Add(-1)
 		return Other
 	}
@@ -40,7 +41,7 @@ func (n *names) bound(name string) string {
 	return name
 }
 
-// reasons are the words for errors in labels, in the order in which they are tried.
+// reasons maps error codes to label values. The first code that matches wins.
 var reasons = []struct {
 	code mailbox.Code
 	word string
@@ -58,7 +59,7 @@ var reasons = []struct {
 	{mailbox.ErrUnavailable, "unavailable"},
 }
 
-// reason is the word for an error.
+// reason returns the label value for an error.
 func reason(err error) string {
 	for _, r := range reasons {
 		if errors.Is(err, r.code) {

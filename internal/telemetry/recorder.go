@@ -9,8 +9,8 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// A Sink is a metrics library. Its methods are called from many goroutines at once, and
-// must not block. Values are those of the instrument's labels.
+// A Sink writes to a metrics library. Its methods are called from many goroutines at once
+// and must not block. values are the values of the instrument's labels.
 type Sink interface {
 	// Add adds to a Counter or a Level.
 	Add(ctx context.Context, i *Instrument, n float64, values ...string)
@@ -18,41 +18,40 @@ type Sink interface {
 	Record(ctx context.Context, i *Instrument, value float64, values ...string)
 }
 
-// A Recorder makes measurements of what hooks tell. Make one with NewRecorder. It is
-// safe for concurrent use.
+// A Recorder turns hook calls into measurements. Make one with NewRecorder. It is safe
+// for concurrent use.
 type Recorder struct {
 	sink    Sink
-	base    context.Context // for hooks that bring none
-	topics  names
+	base    context.Context // for hooks without a context
+	queues  names
 	members names // loops and consumers
 }
 
-// NewRecorder returns a recorder that tells apart so many topics, and as many loops and
-// consumers; 0 means DefaultMaxTopics. Ctx goes with measurements of hooks that have no
-// context of their own; that it ends changes nothing.
-func NewRecorder(ctx context.Context, sink Sink, maxTopics int) *Recorder {
-	if maxTopics <= 0 {
-		maxTopics = DefaultMaxTopics
+// NewRecorder returns a recorder with at most maxQueues distinct queue labels, and as many
+// labels for loops and consumers; 0 means DefaultMaxQueues.
+func NewRecorder(sink Sink, maxQueues int) *Recorder {
+	if maxQueues <= 0 {
+		maxQueues = DefaultMaxQueues
 	}
-	r := &Recorder{sink: sink, base: context.WithoutCancel(ctx)}
-	r.topics.most, r.members.most = int64(maxTopics), int64(maxTopics)
+	r := &Recorder{sink: sink, base: context.Background()} // some hooks have no context to pass on
+	r.queues.most, r.members.most = int64(maxQueues), int64(maxQueues)
 	return r
 }
 
-// Topic returns the label for a queue: its name, or Other.
-func (r *Recorder) Topic(queue string) string { return r.topics.bound(queue) }
+// Queue returns the label for a queue: its name, or Other.
+func (r *Recorder) Queue(queue string) string { return r.queues.bound(queue) }
 
-// Trace returns hooks for mailboxes, which then call next.
-func (r *Recorder) Trace(next ...*mailbox.Trace) *mailbox.Trace {
-	return JoinTraces(append([]*mailbox.Trace{{
+// MailboxHooks returns hooks for mailboxes, which then call next.
+func (r *Recorder) MailboxHooks(next ...*mailbox.Hooks) *mailbox.Hooks {
+	return joinMailboxHooks(append([]*mailbox.Hooks{{
 		Sent: r.sent, Polled: r.polled, Received: r.received, Poisoned: r.poisoned,
 		Settled: r.settled, Extended: r.extended, Replied: r.replied,
 	}}, next...)...)
 }
 
 func (r *Recorder) sent(ctx context.Context, event mailbox.SentEvent) {
-	topic := r.Topic(event.Queue)
-	r.seconds(ctx, EnqueueLatency, event.Duration, topic)
+	queue := r.Queue(event.Queue)
+	r.seconds(ctx, EnqueueLatency, event.Duration, queue)
 	sent, repeated := 0, 0
 	rejected := make(map[string]int)
 	for i := range event.Messages {
@@ -65,82 +64,82 @@ func (r *Recorder) sent(ctx context.Context, event mailbox.SentEvent) {
 			sent++
 		}
 	}
-	r.count(ctx, Enqueued, sent, topic)
-	r.count(ctx, Deduplicated, repeated, topic)
+	r.count(ctx, Enqueued, sent, queue)
+	r.count(ctx, Deduplicated, repeated, queue)
 	for why, n := range rejected {
-		r.count(ctx, Rejected, n, topic, why)
+		r.count(ctx, Rejected, n, queue, why)
 	}
 }
 
 func (r *Recorder) polled(ctx context.Context, event mailbox.PolledEvent) {
-	topic := r.Topic(event.Queue)
+	queue := r.Queue(event.Queue)
 	switch {
 	case event.Deliveries > 0:
-		r.seconds(ctx, DequeueLatency, event.Duration, topic)
-		r.count(ctx, Received, 1, topic, "messages")
-	case event.Err == nil || ctx.Err() != nil: // who gives up waiting has not failed
-		r.count(ctx, Received, 1, topic, "empty")
+		r.seconds(ctx, DequeueLatency, event.Duration, queue)
+		r.count(ctx, Received, 1, queue, "messages")
+	case event.Err == nil || ctx.Err() != nil: // a receiver that stops waiting has not failed
+		r.count(ctx, Received, 1, queue, "empty")
 	default:
-		r.count(ctx, Received, 1, topic, "failed")
+		r.count(ctx, Received, 1, queue, "failed")
 	}
 }
 
 func (r *Recorder) received(ctx context.Context, queue string, delivery *driver.Delivery) {
-	topic := r.Topic(queue)
-	r.count(ctx, Delivered, 1, topic)
+	queue = r.Queue(queue)
+	r.count(ctx, Delivered, 1, queue)
 	if delivery.Deliveries > 1 {
-		r.count(ctx, Redelivered, 1, topic)
+		r.count(ctx, Redelivered, 1, queue)
 		return
 	}
-	// Clocks of two machines may differ, and nothing is delivered before it is sent.
-	r.seconds(ctx, Waited, max(time.Since(delivery.EnqueuedAt), 0), topic)
+	// The clocks of two machines may differ; the wait is never negative.
+	r.seconds(ctx, Waited, max(time.Since(delivery.EnqueuedAt), 0), queue)
 }
 
 func (r *Recorder) poisoned(ctx context.Context, event mailbox.PoisonedEvent) {
-	topic := r.Topic(event.Queue)
-	r.count(ctx, Poisoned, 1, topic)
+	queue := r.Queue(event.Queue)
+	r.count(ctx, Poisoned, 1, queue)
 	if event.Err == nil && event.Disposition.Action == mailbox.PoisonBury {
-		r.count(ctx, DeadLettered, 1, topic, string(mailbox.ReasonParse))
+		r.count(ctx, DeadLettered, 1, queue, string(mailbox.ReasonParse))
 	}
 }
 
 func (r *Recorder) settled(ctx context.Context, event mailbox.SettledEvent) {
-	topic := r.Topic(event.Queue)
+	queue := r.Queue(event.Queue)
 	if event.Err != nil {
-		r.count(ctx, SettleFailed, 1, topic, reason(event.Err))
-		r.lost(ctx, topic, event.Err)
+		r.count(ctx, SettleFailed, 1, queue, reason(event.Err))
+		r.lost(ctx, queue, event.Err)
 		return
 	}
 	outcome := string(event.Outcome)
-	r.count(ctx, Settled, 1, topic, outcome)
-	r.seconds(ctx, AckLatency, event.Duration, topic, outcome)
-	r.seconds(ctx, Held, event.Held, topic)
+	r.count(ctx, Settled, 1, queue, outcome)
+	r.seconds(ctx, AckLatency, event.Duration, queue, outcome)
+	r.seconds(ctx, Held, event.Held, queue)
 	if event.Outcome == mailbox.OutcomeAck || event.Outcome == mailbox.OutcomeDeadLetter {
-		r.sink.Record(ctx, DeliveriesPer, float64(event.Deliveries), topic)
+		r.sink.Record(ctx, DeliveriesPer, float64(event.Deliveries), queue)
 	}
 	if event.Outcome == mailbox.OutcomeDeadLetter {
-		r.count(ctx, DeadLettered, 1, topic, string(event.Reason))
+		r.count(ctx, DeadLettered, 1, queue, string(event.Reason))
 	}
 }
 
 func (r *Recorder) extended(ctx context.Context, event mailbox.ExtendedEvent) {
-	topic := r.Topic(event.Queue)
+	queue := r.Queue(event.Queue)
 	if event.Err != nil {
-		r.lost(ctx, topic, event.Err)
+		r.lost(ctx, queue, event.Err)
 		return
 	}
-	r.count(ctx, Extended, 1, topic)
+	r.count(ctx, Extended, 1, queue)
 }
 
-// lost counts a delivery that was over when it was used.
-func (r *Recorder) lost(ctx context.Context, topic string, err error) {
+// lost counts a delivery whose lease had ended.
+func (r *Recorder) lost(ctx context.Context, queue string, err error) {
 	if errors.Is(err, mailbox.ErrReceiptExpired) {
-		r.count(ctx, VisibilityTimeouts, 1, topic)
+		r.count(ctx, VisibilityTimeouts, 1, queue)
 	}
 }
 
 func (r *Recorder) replied(ctx context.Context, event mailbox.RepliedEvent) {
-	topic := r.Topic(event.Queue)
+	queue := r.Queue(event.Queue)
 	result := "answer"
 	switch {
 	case event.Err != nil:
@@ -148,14 +147,14 @@ func (r *Recorder) replied(ctx context.Context, event mailbox.RepliedEvent) {
 	case event.Failure != nil:
 		result = "error"
 	}
-	r.count(ctx, Replied, 1, topic, result)
-	r.seconds(ctx, ReplyLatency, event.Duration, topic)
+	r.count(ctx, Replied, 1, queue, result)
+	r.seconds(ctx, ReplyLatency, event.Duration, queue)
 }
 
-// RegistryTrace returns hooks for registries, which then call next. Identifiers are no
-// labels: there is no end of them.
-func (r *Recorder) RegistryTrace(next ...*mailbox.RegistryTrace) *mailbox.RegistryTrace {
-	return joinRegistryTraces(append([]*mailbox.RegistryTrace{{
+// RegistryHooks returns hooks for registries, which then call next. Identifiers are not
+// used as labels: their number has no limit.
+func (r *Recorder) RegistryHooks(next ...*mailbox.RegistryHooks) *mailbox.RegistryHooks {
+	return joinRegistryHooks(append([]*mailbox.RegistryHooks{{
 		Resolved: r.resolved, Opened: r.opened, Evicted: r.evicted,
 	}}, next...)...)
 }
@@ -181,7 +180,7 @@ func (r *Recorder) evicted(event mailbox.EvictedEvent) {
 	r.count(r.base, Evicted, 1, string(event.Reason))
 }
 
-// count adds n, if it is not nothing.
+// count adds n to a counter unless n is 0.
 func (r *Recorder) count(ctx context.Context, i *Instrument, n int, values ...string) {
 	if n > 0 {
 		r.sink.Add(ctx, i, float64(n), values...)

@@ -10,9 +10,9 @@ import (
 	"github.com/mailboxmq/mailbox"
 )
 
-// lookWithin bounds how long a look at one queue may take, so that a backend that hangs
-// costs whoever reads the figures no more than that.
-const lookWithin = 5 * time.Second
+// statsTimeout bounds the Stats call for one queue, so that a hanging backend delays the
+// reader of the metrics by no more than that.
+const statsTimeout = 5 * time.Second
 
 // A Queue is something whose messages can be counted, such as a *mailbox.Mailbox.
 type Queue interface {
@@ -20,7 +20,7 @@ type Queue interface {
 	Stats(ctx context.Context) (mailbox.Stats, error)
 }
 
-// A Watch is a set of queues that are looked at when somebody reads their figures. The
+// A Watch is a set of queues whose messages are counted when the metrics are read. The
 // zero value is empty and ready to use. It is safe for concurrent use.
 type Watch struct {
 	mu     sync.Mutex // guards queues
@@ -30,19 +30,19 @@ type Watch struct {
 type watched struct {
 	ctx      context.Context
 	queue    Queue
-	topic    string
+	label    string
 	capacity int
 }
 
-// Add watches a queue until ctx ends. Capacity is how many messages it takes, 0 if
-// nobody knows. Topic is its label. A queue that has the label of another, because
-// there are too many, is not watched: their figures would overwrite each other.
-func (w *Watch) Add(ctx context.Context, queue Queue, topic string, capacity int) {
+// Add watches a queue until ctx ends. capacity is how many messages it takes, 0 if that
+// is unknown. A queue whose label is Other or already watched is not added: the figures
+// of two queues would overwrite each other.
+func (w *Watch) Add(ctx context.Context, queue Queue, label string, capacity int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.queues = slices.DeleteFunc(w.queues, func(q *watched) bool { return q.ctx.Err() != nil })
-	if topic != Other && !slices.ContainsFunc(w.queues, func(q *watched) bool { return q.topic == topic }) {
-		w.queues = append(w.queues, &watched{ctx, queue, topic, capacity})
+	if label != Other && !slices.ContainsFunc(w.queues, func(q *watched) bool { return q.label == label }) {
+		w.queues = append(w.queues, &watched{ctx, queue, label, capacity})
 	}
 }
 
@@ -53,8 +53,8 @@ type Figure struct {
 	Labels     []string
 }
 
-// Look looks at all queues at the same time and returns their figures, by topic. It
-// blocks as long as the slowest backend takes, and for five seconds at most.
+// Look counts the messages of all queues at the same time and returns the figures sorted
+// by queue. It blocks as long as the slowest backend takes, at most statsTimeout.
 func (w *Watch) Look() []Figure {
 	w.mu.Lock()
 	queues := slices.Clone(w.queues)
@@ -74,24 +74,24 @@ func (q *watched) look() []Figure {
 	if q.ctx.Err() != nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(q.ctx, lookWithin)
+	ctx, cancel := context.WithTimeout(q.ctx, statsTimeout)
 	defer cancel()
 	stats, err := q.queue.Stats(ctx)
 	if err != nil {
 		if q.ctx.Err() != nil {
 			return nil
 		}
-		return []Figure{{WatchError, 1, []string{q.topic}}}
+		return []Figure{{WatchError, 1, []string{q.label}}}
 	}
 	figures := []Figure{
-		{WatchError, 0, []string{q.topic}},
-		{QueueDepth, float64(stats.Ready), []string{q.topic, "ready"}},
-		{QueueDepth, float64(stats.Delayed), []string{q.topic, "delayed"}},
-		{InFlight, float64(stats.InFlight), []string{q.topic}},
-		{DeadDepth, float64(stats.Dead), []string{q.topic}},
+		{WatchError, 0, []string{q.label}},
+		{QueueDepth, float64(stats.Ready), []string{q.label, "ready"}},
+		{QueueDepth, float64(stats.Delayed), []string{q.label, "delayed"}},
+		{InFlight, float64(stats.InFlight), []string{q.label}},
+		{DeadDepth, float64(stats.Dead), []string{q.label}},
 	}
 	if q.capacity > 0 {
-		figures = append(figures, Figure{Saturation, float64(stats.Waiting()) / float64(q.capacity), []string{q.topic}})
+		figures = append(figures, Figure{Saturation, float64(stats.Waiting()) / float64(q.capacity), []string{q.label}})
 	}
 	return figures
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/mailboxmq/mailbox/worker"
 )
 
-// resultWords are the labels for what became of a message.
+// resultWords are the label values for the results of a loop.
 var resultWords = map[worker.Result]string{
 	worker.ResultAcked:      "acked",
 	worker.ResultAnswered:   "answered",
@@ -22,9 +22,9 @@ var resultWords = map[worker.Result]string{
 	worker.ResultUnsettled:  "unsettled",
 }
 
-// Hooks returns hooks for loops, which then call next.
-func (r *Recorder) Hooks(next ...worker.Hooks) worker.Hooks {
-	return joinHooks(append([]worker.Hooks{{
+// WorkerHooks returns hooks for loops, which then call next.
+func (r *Recorder) WorkerHooks(next ...worker.Hooks) worker.Hooks {
+	return joinWorkerHooks(append([]worker.Hooks{{
 		Started: r.started, Finished: r.finished, Settled: r.workerSettled, BackendFailed: r.backendFailed,
 	}}, next...)...)
 }
@@ -52,10 +52,10 @@ func (r *Recorder) workerSettled(ctx context.Context, event worker.SettledEvent)
 		word = Other
 	}
 	r.count(ctx, WorkerSettled, 1, r.members.bound(event.Loop), word)
-	// A letter that the backend keeps is an outcome, and counted by the mailbox's own
-	// hooks. One in another mailbox is an ack there, so it is counted here.
+	// A dead letter that the backend keeps is an outcome that the mailbox's own hooks
+	// count. One in another mailbox is an ack for them, so it is counted here.
 	if event.Result == worker.ResultDead && event.Box != event.Queue {
-		r.count(ctx, DeadLettered, 1, r.Topic(event.Queue), string(event.Reason))
+		r.count(ctx, DeadLettered, 1, r.Queue(event.Queue), string(event.Reason))
 	}
 }
 
@@ -63,14 +63,14 @@ func (r *Recorder) backendFailed(ctx context.Context, loop, op string, _ error) 
 	r.count(ctx, BackendFailed, 1, r.members.bound(loop), op)
 }
 
-// Stuck is for worker.GroupOptions.Stuck.
+// Stuck counts a stuck handler. It is for worker.GroupOptions.Stuck.
 func (r *Recorder) Stuck(event worker.StuckEvent) {
 	r.count(r.base, Stuck, 1, r.members.bound(event.Member))
 }
 
-// ConsumerHooks returns hooks for consumers of dead letters, which then call next.
-func (r *Recorder) ConsumerHooks(next ...deadletter.ConsumerHooks) deadletter.ConsumerHooks {
-	return joinConsumerHooks(append([]deadletter.ConsumerHooks{{
+// DeadLetterHooks returns hooks for consumers of dead letters, which then call next.
+func (r *Recorder) DeadLetterHooks(next ...deadletter.Hooks) deadletter.Hooks {
+	return joinDeadLetterHooks(append([]deadletter.Hooks{{
 		Depth: r.depth, Handled: r.handled, Duplicate: r.duplicate,
 	}}, next...)...)
 }
@@ -82,9 +82,9 @@ func (r *Recorder) depth(consumer string, depth int) {
 func (r *Recorder) handled(event deadletter.HandledEvent) {
 	consumer := r.members.bound(event.Consumer)
 	if event.Age > 0 {
-		r.seconds(r.base, LetterAge, event.Age, consumer)
+		r.seconds(r.base, DeadLetterAge, event.Age, consumer)
 	}
-	r.seconds(r.base, LetterTime, event.Duration, consumer)
+	r.seconds(r.base, DeadLetterTime, event.Duration, consumer)
 	result := string(event.Action)
 	switch {
 	case event.Err != nil:
@@ -92,11 +92,11 @@ func (r *Recorder) handled(event deadletter.HandledEvent) {
 	case event.Action == deadletter.Done:
 		result = "done"
 	case event.Action == deadletter.Replay:
-		r.count(r.base, Redriven, 1, r.Topic(event.Source))
+		r.count(r.base, Redriven, 1, r.Queue(event.Source))
 	}
-	r.count(r.base, LettersHandled, 1, consumer, result)
+	r.count(r.base, DeadLettersHandled, 1, consumer, result)
 }
 
 func (r *Recorder) duplicate(consumer, _ string) {
-	r.count(r.base, LetterRepeats, 1, r.members.bound(consumer))
+	r.count(r.base, DeadLetterDuplicates, 1, r.members.bound(consumer))
 }

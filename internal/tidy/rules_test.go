@@ -162,6 +162,7 @@ func f(context fakes) {
 	os.Exit(2) // what is on disk is not to be trusted any more
 }
 var c = context.TODO()
+var b = context.Background() // the hook has no context
 `
 	tree := files{
 		"p.go":               source,

@@ -19,7 +19,7 @@ func TestTraceContextTravelsInAttributes(t *testing.T) {
 	var sentIn any
 	received := ""
 	caller := map[string]string{"k": "v"}
-	m, _ := onMemory(t, &mailbox.Options[string]{Trace: &mailbox.Trace{
+	m, _ := onMemory(t, &mailbox.Options[string]{Hooks: &mailbox.Hooks{
 		Sending: func(ctx context.Context, queue string, messages []driver.Outgoing) context.Context {
 			for i := range messages {
 				messages[i].Attributes["span"] = fmt.Sprint(queue, i)
@@ -44,7 +44,7 @@ func TestTraceContextTravelsInAttributes(t *testing.T) {
 }
 
 func TestSendingMayReturnNoContext(t *testing.T) {
-	m, _ := onMemory(t, &mailbox.Options[string]{Trace: &mailbox.Trace{
+	m, _ := onMemory(t, &mailbox.Options[string]{Hooks: &mailbox.Hooks{
 		Sending: func(context.Context, string, []driver.Outgoing) context.Context { return nil },
 	}})
 	_, err := m.Send(t.Context(), "tea")
@@ -57,7 +57,7 @@ func TestSentHasThePositionsOfWhatReachedTheBackend(t *testing.T) {
 		return []driver.Sent{{ID: "one"}, {}}, &driver.BatchError{Errs: []error{nil, driver.ErrFull}}
 	}
 	var events []mailbox.SentEvent
-	m := mailbox.New("orders", queue, &mailbox.Options[float64]{Trace: &mailbox.Trace{
+	m := mailbox.New("orders", queue, &mailbox.Options[float64]{Hooks: &mailbox.Hooks{
 		Sent: func(_ context.Context, e mailbox.SentEvent) { events = append(events, e) },
 	}})
 	_, err := m.SendAll(t.Context(), []float64{math.NaN(), 1, 2})
@@ -88,7 +88,7 @@ func TestEventsTellWhatHappenedAndHowLongItTook(t *testing.T) {
 		var polled []mailbox.PolledEvent
 		var settled []mailbox.SettledEvent
 		var extended []mailbox.ExtendedEvent
-		m := mailbox.New("orders", queue, &mailbox.Options[string]{Trace: &mailbox.Trace{
+		m := mailbox.New("orders", queue, &mailbox.Options[string]{Hooks: &mailbox.Hooks{
 			Polled:   func(_ context.Context, e mailbox.PolledEvent) { polled = append(polled, e) },
 			Settled:  func(_ context.Context, e mailbox.SettledEvent) { settled = append(settled, e) },
 			Extended: func(_ context.Context, e mailbox.ExtendedEvent) { extended = append(extended, e) },
@@ -128,13 +128,13 @@ func TestHookThatAddsTooManyAttributesCostsNoMessage(t *testing.T) {
 	for i := range driver.MaxAttributes {
 		full[strconv.Itoa(i)] = "x"
 	}
-	trace := &mailbox.Trace{Sending: func(ctx context.Context, _ string, messages []driver.Outgoing) context.Context {
+	hooks := &mailbox.Hooks{Sending: func(ctx context.Context, _ string, messages []driver.Outgoing) context.Context {
 		for i := range messages {
 			messages[i].Attributes["traceparent"] = "00-1-2-01"
 		}
 		return ctx
 	}}
-	m, _ := onMemory(t, &mailbox.Options[string]{Trace: trace})
+	m, _ := onMemory(t, &mailbox.Options[string]{Hooks: hooks})
 	_, err := m.Send(t.Context(), "full", mailbox.WithAttributes(full))
 	wantError(t, err, nil)
 	_, err = m.SendMessages(t.Context(), []mailbox.Outgoing[string]{{Body: "full", Attributes: full}, {Body: "empty"}})
@@ -152,17 +152,17 @@ func TestHookThatAddsTooManyAttributesCostsNoMessage(t *testing.T) {
 func TestTracedReplyMailboxTakesASlotToo(t *testing.T) {
 	d := newDesk(t, nil)
 	sent := 0
-	trace := &mailbox.Trace{
+	hooks := &mailbox.Hooks{
 		Sending: func(ctx context.Context, _ string, messages []driver.Outgoing) context.Context {
 			messages[0].Attributes["traceparent"] = "00-1-2-01"
 			return ctx
 		},
 		Sent: func(context.Context, mailbox.SentEvent) { sent++ },
 	}
-	box, err := mailbox.ReplyMailbox(t.Context(), d.ask(t, "a"), &mailbox.Options[int]{Trace: trace})
+	box, err := mailbox.ReplyMailbox(t.Context(), d.ask(t, "a"), &mailbox.Options[int]{Hooks: hooks})
 	wantError(t, err, nil)
 	_, err = box.Send(t.Context(), 4)
 	wantError(t, err, nil)
 	d.wantSlot(t, "a", driver.SlotResolved, "4")
-	wantEqual(t, "sends that were traced", sent, 1)
+	wantEqual(t, "sends that the hook saw", sent, 1)
 }

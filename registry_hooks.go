@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// A RegistryTrace is a set of functions that are told what a Registry does, for
+// RegistryHooks are functions that are told what a Registry does, for
 // metrics and logs. Any of them may be nil and then costs nothing. They are
 // called synchronously, from many goroutines at once. Passwords in identifiers
 // are left out.
-type RegistryTrace struct {
+type RegistryHooks struct {
 	// Resolved is called when an identifier was resolved, or could not be. The
 	// share of events whose source is the cache is the hit rate.
 	Resolved func(ctx context.Context, event ResolvedEvent)

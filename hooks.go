@@ -7,13 +7,13 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// A Trace is a set of functions that are told what a mailbox does, for
+// Hooks are functions that are told what a mailbox does, for
 // metrics, logs and spans; this package depends on none of those. Any of them
 // may be nil and then costs nothing. They are called synchronously, from many
 // goroutines at once, and must not keep the slices and pointers they are given.
 // What is refused before the backend is asked is not traced: the caller has
 // the error.
-type Trace struct {
+type Hooks struct {
 	// Sending is called before messages are handed to the backend, once for
 	// each send or batch. It may add to the messages' Attributes, which are
 	// never nil here, so this is the place to carry a trace context along. The
@@ -137,7 +137,7 @@ func startIf(wanted bool) time.Time {
 // sending calls the hook of that name with attributes it may write to. A message
 // that had no room for what it wrote, and would be refused for that, goes without.
 func (m *Mailbox[T]) sending(ctx context.Context, messages []driver.Outgoing) context.Context {
-	if m.trace.Sending == nil {
+	if m.hooks.Sending == nil {
 		return ctx
 	}
 	own := make([]map[string]string, len(messages))
@@ -146,7 +146,7 @@ func (m *Mailbox[T]) sending(ctx context.Context, messages []driver.Outgoing) co
 		own[i] = messages[i].Attributes
 		messages[i].Attributes = writable(own[i], true)
 	}
-	derived := m.trace.Sending(ctx, m.name, messages)
+	derived := m.hooks.Sending(ctx, m.name, messages)
 	traits := m.Queue().Traits()
 	for i := range messages {
 		if messages[i].Check(&traits) != nil {
