@@ -11,6 +11,7 @@ import (
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/diskbox"
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/audit"
 	"github.com/mailboxmq/mailbox/server/internal/broker"
 )
 
@@ -53,12 +54,19 @@ type diskBackups struct {
 
 func (d *diskBackups) Supported() error { return nil }
 
-// WriteBackup writes the queues and the revocations, and with keys the file of keys and
-// the operator's token. The revocations are read when the copy of the queues is
-// complete, so that they are never older than it.
+// WriteBackup writes the queues, the revocations and the audit log, and with keys the file
+// of keys and the operator's token. Revocations and audit log are read when the copy of the
+// queues is complete, so that they are never older than it.
 func (d *diskBackups) WriteBackup(ctx context.Context, w io.Writer, keys bool) (broker.BackupFigures, error) {
 	info, err := d.disk.WriteBackup(ctx, w, func() ([]diskbox.BackupFile, error) {
-		files := []diskbox.BackupFile{{Name: "revocations", Content: capability.EncodeRevocations(d.keys.revocations.All())}}
+		changes, err := d.keys.audit.Content()
+		if err != nil {
+			return nil, &driver.Error{Code: driver.ErrUnavailable, Op: "backup", Detail: "the audit log cannot be read", Err: err}
+		}
+		files := []diskbox.BackupFile{
+			{Name: "revocations", Content: capability.EncodeRevocations(d.keys.revocations.All())},
+			{Name: audit.FileName, Content: changes},
+		}
 		if !keys {
 			return files, nil
 		}

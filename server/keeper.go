@@ -14,7 +14,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
-	"github.com/mailboxmq/mailbox/server/internal/audit"
+	"github.com/mailboxmq/mailbox/internal/audit"
 	"github.com/mailboxmq/mailbox/server/internal/broker"
 )
 

@@ -2,11 +2,16 @@ package cli_test
 
 import (
 	"encoding/json"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/mailboxmq/mailbox/capability"
+	"github.com/mailboxmq/mailbox/diskbox"
 	"github.com/mailboxmq/mailbox/server"
 )
 
@@ -193,5 +198,99 @@ func TestDamagedDirectoryIsReportedAndNotChanged(t *testing.T) {
 	if r := mailbox(t, nil, "check", d.dir); r.code != 1 || !strings.Contains(r.stdout, "1 problem") || !strings.Contains(r.stdout, "record 0 is damaged") {
 		t.Errorf("check of damaged revocations: exit code %d, %s%s", r.code, r.stdout, r.stderr)
 	}
+	if err := os.WriteFile(filepath.Join(d.dir, "audit.log"), []byte("nonsense\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if r := mailbox(t, nil, "check", d.dir); r.code != 1 || !strings.Contains(r.stdout, "audit.log: 1 record damaged") {
+		t.Errorf("check of a damaged audit log: exit code %d, %s%s", r.code, r.stdout, r.stderr)
+	}
 	mailbox(t, nil, "check", filepath.Join(t.TempDir(), "nowhere")).wantCode(t, 5, "check the path")
+}
+
+// audited are the subjects and queues of the audit records of a daemon, in their order.
+func (d *daemon) audited(t *testing.T) (records []string) {
+	t.Helper()
+	for line := range strings.Lines(d.must(t, "audit", "--json")) {
+		var v struct{ Operation, Queue string }
+		if err := json.Unmarshal([]byte(line), &v); err != nil {
+			t.Fatal(err)
+		}
+		records = append(records, strings.TrimSpace(v.Operation+" "+v.Queue))
+	}
+	return records
+}
+
+func TestRestoreMergesAuditOfBackupAndDirectory(t *testing.T) {
+	d := start(t, onDisk())
+	d.must(t, "queues", "create", "before")
+	d.must(t, "queues", "create", "dropped")
+	backup := d.backedUp(t, "--keys")
+	d.must(t, "queues", "create", "after")
+	d.stop()
+	log := filepath.Join(d.dir, "audit.log")
+	content, err := os.ReadFile(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(content), "\n") // as if the log had been full
+	if err := os.WriteFile(log, []byte(rest), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct {
+		args []string
+		want []string
+	}{
+		"merged": {[]string{"--revocations-from", d.dir}, []string{"configure before", "configure dropped", "backup", "configure after"}},
+		"alone":  {[]string{"--retire-keys"}, []string{"configure before", "configure dropped"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "data")
+			r := mailbox(t, []string{"HOME=" + t.TempDir()}, append([]string{"restore", backup, dir}, test.args...)...)
+			r.wantCode(t, 0)
+			if want := fmt.Sprintf("%d audit records", len(test.want)); !strings.Contains(r.stdout, want) {
+				t.Errorf("restore says %s, want %q", r.stdout, want)
+			}
+			again := start(t, server.Config{DataDir: dir})
+			if got := again.audited(t); !slices.Equal(got, test.want) {
+				t.Errorf("the audit has %q, want %q", got, test.want)
+			}
+		})
+	}
+	if left, err := os.ReadFile(log); err != nil || string(left) != rest {
+		t.Errorf("the restore changed the old log, %v", err)
+	}
+}
+
+func TestBackupOfEarlierVersionRestoresWithoutAudit(t *testing.T) {
+	d := start(t, onDisk())
+	d.must(t, "send", "jobs", "hello")
+	d.must(t, "queues", "create", "other")
+	d.stop()
+	disk, err := diskbox.Open(t.Context(), filepath.Join(d.dir, "queues"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, err := os.Create(filepath.Join(t.TempDir(), "backup.tar"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = disk.WriteBackup(t.Context(), file, func() ([]diskbox.BackupFile, error) {
+		return []diskbox.BackupFile{{Name: "revocations", Content: capability.EncodeRevocations(func(func(capability.Revocation) bool) {})}}, nil
+	})
+	if err = errors.Join(err, file.Close(), disk.Close()); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string][]string{"": nil, d.dir: {"configure other"}} {
+		dir := filepath.Join(t.TempDir(), "data")
+		args := []string{"restore", file.Name(), dir}
+		if name != "" {
+			args = append(args, "--revocations-from", name)
+		}
+		mailbox(t, []string{"HOME=" + t.TempDir()}, args...).wantCode(t, 0)
+		again := start(t, server.Config{DataDir: dir})
+		if got := again.audited(t); !slices.Equal(got, want) {
+			t.Errorf("the audit has %q, want %q", got, want)
+		}
+		again.stop()
+	}
 }

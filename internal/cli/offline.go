@@ -14,6 +14,7 @@ import (
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/diskbox"
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/audit"
 )
 
 // queuesDir is the directory of messages in a data directory.
@@ -88,7 +89,7 @@ func (s *shell) checkCommand() *cobra.Command {
 			if err != nil {
 				return offline(err)
 			}
-			addRevocations(args[0], report)
+			addFiles(args[0], report)
 			if s.global.json {
 				err = s.object(viewOfReport(args[0], report))
 			} else {
@@ -102,12 +103,22 @@ func (s *shell) checkCommand() *cobra.Command {
 	}
 }
 
-// addRevocations adds what is wrong with the revocations in a data directory. Those of a
-// backup are verified with it.
-func addRevocations(dir string, report *diskbox.Report) {
+// addFiles adds what is wrong with the revocations and the audit log in a data directory.
+// Those of a backup are verified with it.
+func addFiles(dir string, report *diskbox.Report) {
+	if !isDirectory(dir) {
+		return
+	}
 	path := filepath.Join(dir, revocationsFile)
-	if _, err := capability.ReadRevocationFile(path); err != nil && !errors.Is(err, driver.ErrNotFound) && isDirectory(dir) {
+	if _, err := capability.ReadRevocationFile(path); err != nil && !errors.Is(err, driver.ErrNotFound) {
 		report.Problems = append(report.Problems, path+": "+rootCause(err))
+	}
+	path = filepath.Join(dir, audit.FileName)
+	switch _, damaged, err := audit.Read(dir); {
+	case err != nil:
+		report.Problems = append(report.Problems, path+": "+rootCause(err))
+	case damaged > 0:
+		report.Problems = append(report.Problems, path+": "+plural(damaged, "record")+" damaged")
 	}
 }
 

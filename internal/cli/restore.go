@@ -15,6 +15,7 @@ import (
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/diskbox"
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/audit"
 	"github.com/mailboxmq/mailbox/internal/store"
 )
 
@@ -25,12 +26,13 @@ const revocationsFile = "revocations"
 type restoration struct {
 	shell      *shell
 	dir        string
-	from       []string // data directories or files with later revocations
+	from       []string // files of later revocations, with the audit logs beside them
 	retireKeys bool
 
 	archive *store.Archive
 	report  *diskbox.Report
 	revoked int
+	audited int
 }
 
 // restoredView is a restoration in JSON.
@@ -42,6 +44,7 @@ type restoredView struct {
 	Dead            int        `json:"dead"`
 	Revocations     int        `json:"revocations"`
 	RevocationsFrom []string   `json:"revocations_from"`
+	AuditRecords    int        `json:"audit_records"`
 }
 
 func (s *shell) restoreCommand() *cobra.Command {
@@ -49,8 +52,9 @@ func (s *shell) restoreCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "restore BACKUP DIRECTORY", Short: "Make a data directory of a backup",
 		Long: "Check a backup, and make a data directory of it for a daemon to start with. The directory must not exist, or be\n" +
-			"empty; it appears when all of it is on disk. Revocations that were made after the backup are taken over from the\n" +
-			"data directory that the daemon used until now: that of --revocations-from, or else the one on this machine.",
+			"empty; it appears when all of it is on disk. Revocations and audit records that were made after the backup are taken\n" +
+			"over from the data directory that the daemon used until now: that of --revocations-from, or else the one on this\n" +
+			"machine.",
 		Example: "mailbox restore backup.tar /var/lib/mailboxd\nmailbox restore backup.tar /var/lib/mailboxd --revocations-from /var/lib/mailboxd.old",
 		Args:    wants(2, 2),
 		RunE: s.run(func(ctx context.Context, args []string) error {
@@ -58,7 +62,7 @@ func (s *shell) restoreCommand() *cobra.Command {
 			return offline(r.run(ctx, args[0]))
 		}),
 	}
-	c.Flags().StringArrayVar(&r.from, "revocations-from", nil, "data directory, or file of revocations, that the daemon used after the backup")
+	c.Flags().StringArrayVar(&r.from, "revocations-from", nil, "data directory, or file of revocations, that the daemon used after the backup; the audit log beside it is taken over too")
 	c.Flags().BoolVar(&r.retireKeys, "retire-keys", false, "refuse all tokens of the keys in the backup, because revocations made since are lost")
 	return c
 }
@@ -141,7 +145,23 @@ func (r *restoration) fill(ctx context.Context, dir string) error {
 	if err := r.mergeRevocations(ctx, dir); err != nil {
 		return err
 	}
+	if err := r.mergeAudit(dir); err != nil {
+		return notWritten(filepath.Join(dir, audit.FileName), err)
+	}
 	return r.settleKeys(ctx, dir)
+}
+
+// mergeAudit adds what was recorded after the backup. All of that is kept; where the log
+// would exceed its limit, older records of the backup are left out.
+func (r *restoration) mergeAudit(dir string) error {
+	for _, from := range r.from {
+		if err := audit.Merge(dir, filepath.Dir(from), audit.DefaultLimit); err != nil {
+			return err
+		}
+	}
+	records, _, err := audit.Read(dir)
+	r.audited = len(records)
+	return err
 }
 
 // mergeRevocations adds what was revoked after the backup.
@@ -244,12 +264,13 @@ func (r *restoration) publish(temporary string) error {
 }
 
 func (r *restoration) say() error {
-	v := restoredView{r.dir, timeOf(r.archive.MadeAt), r.report.Queues, r.report.Messages, r.report.Dead, r.revoked, append([]string{}, r.from...)}
-	text := fmt.Sprintf("%s holds the backup of %s: %s, %s.", r.dir, stamp(v.MadeAt), counts(r.report), plural(r.revoked, "revocation"))
+	v := restoredView{r.dir, timeOf(r.archive.MadeAt), r.report.Queues, r.report.Messages, r.report.Dead, r.revoked, append([]string{}, r.from...), r.audited}
+	text := fmt.Sprintf("%s holds the backup of %s: %s, %s, %s.", r.dir, stamp(v.MadeAt), counts(r.report),
+		plural(r.revoked, "revocation"), plural(r.audited, "audit record"))
 	if len(r.from) > 0 {
-		text += " Later revocations are from " + strings.Join(r.from, " and ") + "."
+		text += " Later revocations and audit records are from " + strings.Join(r.from, " and ") + "."
 	} else {
-		text += " Revocations made since are not in it: before you put keys there, take them over with --revocations-from."
+		text += " Revocations and audit records made since are not in it: before you put keys there, take them over with --revocations-from."
 	}
 	return r.shell.say(v, "%s", text)
 }

@@ -113,7 +113,7 @@ func layersPointDown(p Package) []string {
 // so that a rule enforced there holds on every wire.
 func surfacesKnowTheBroker(p Package) []string {
 	const inside = "server/internal/"
-	shared := []string{"broker", "wireerr", "metrics", "guard", "audit"}
+	shared := []string{"broker", "wireerr", "metrics", "guard"}
 	surface, ok := strings.CutPrefix(p.Rel, inside)
 	if !ok {
 		return nil

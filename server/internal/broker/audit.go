@@ -8,7 +8,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
-	"github.com/mailboxmq/mailbox/server/internal/audit"
+	"github.com/mailboxmq/mailbox/internal/audit"
 )
 
 // The operations of records, besides those that Caller's methods have names for.

@@ -10,17 +10,20 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"sync"
 	"time"
 )
 
 const (
-	// FileName is that of the log in a data directory. The older half is beside it, with
-	// olderSuffix.
-	FileName    = "audit.log"
+	// FileName is that of the log in a data directory.
+	FileName = "audit.log"
+	// olderSuffix is that of the older half, which earlier versions kept beside the log.
 	olderSuffix = ".1"
+	// newSuffix is that of a log that is being written, and takes the place of the log.
+	newSuffix = ".new"
 
-	// DefaultLimit bounds both files together, in bytes: about 40,000 records.
+	// DefaultLimit bounds the file, in bytes: about 40,000 records.
 	DefaultLimit = 8 << 20
 	// memoryRecords bounds a log in memory.
 	memoryRecords = 4096
@@ -49,7 +52,7 @@ type Record struct {
 	Result string `json:"result"`
 }
 
-// A Log keeps records: the latest in memory, or in two files of half the limit each.
+// A Log keeps records in memory or in a file. A full log drops the older half: see trim.
 // It is safe for concurrent use.
 type Log struct {
 	path  string // empty: in memory
@@ -58,7 +61,6 @@ type Log struct {
 	mu       sync.Mutex // guards the fields below
 	file     *os.File   // nil in memory, after Close, and after a failed write
 	size     int64      // of file
-	older    int64      // of the other file
 	recent   []Record   // in memory only
 	failures uint64
 	closed   bool
@@ -71,13 +73,23 @@ func InMemory() *Log { return &Log{limit: memoryRecords} }
 // written was never confirmed, and is cut off. It blocks on I/O.
 func Open(dir string, limit int64) (*Log, error) {
 	l := &Log{path: filepath.Join(dir, FileName), limit: limit}
-	if info, err := os.Stat(l.path + olderSuffix); err == nil {
-		l.older = info.Size()
+	older := l.path + olderSuffix
+	if _, err := os.Stat(older); err == nil {
+		lines, err := readLines(dir)
+		if err == nil {
+			err = replace(l.path, lines)
+		}
+		if err == nil {
+			err = os.Remove(older)
+		}
+		if err != nil {
+			return nil, err
+		}
 	}
 	return l, l.openLocked()
 }
 
-// openLocked opens the current file for appending, without a torn last line.
+// openLocked opens the file for appending, without a torn last line.
 func (l *Log) openLocked() error {
 	file, err := os.OpenFile(l.path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -85,7 +97,7 @@ func (l *Log) openLocked() error {
 	}
 	content, err := io.ReadAll(file)
 	if err == nil {
-		l.size = int64(bytes.LastIndexByte(content, '\n') + 1)
+		l.size = int64(len(whole(content)))
 		if l.size < int64(len(content)) {
 			err = file.Truncate(l.size)
 		}
@@ -106,7 +118,7 @@ func (l *Log) Append(r Record) error {
 	defer l.mu.Unlock()
 	if l.path == "" {
 		if len(l.recent) == memoryRecords {
-			l.recent = append(l.recent[:0], l.recent[memoryRecords/2:]...)
+			l.recent = trim(l.recent, memoryRecords/2, func(Record) int64 { return 1 }, ownerOf)
 		}
 		l.recent = append(l.recent, r)
 		return nil
@@ -114,7 +126,7 @@ func (l *Log) Append(r Record) error {
 	if err := l.appendLocked(&r); err != nil {
 		l.failures++
 		if l.file != nil {
-			_ = l.file.Close() // what is in it is not known any more; the next record opens it again
+			_ = l.file.Close() // its content is unknown now; the next record opens it again
 			l.file = nil
 		}
 		return err
@@ -135,34 +147,62 @@ func (l *Log) appendLocked(r *Record) error {
 			return err
 		}
 	}
-	line := fmt.Appendf(nil, "%0*x %s\n", sumDigits, checksum(text), text)
-	if l.size > 0 && l.size+int64(len(line)) > l.limit/2 {
-		if err := l.rotateLocked(); err != nil {
+	added := fmt.Appendf(nil, "%0*x %s\n", sumDigits, checksum(text), text)
+	if l.size > 0 && l.size+int64(len(added)) > l.limit {
+		if err := l.trimLocked(); err != nil {
 			return err
 		}
 	}
-	if _, err := l.file.Write(line); err != nil {
+	if _, err := l.file.Write(added); err != nil {
 		return err
 	}
-	l.size += int64(len(line))
+	l.size += int64(len(added))
 	return l.file.Sync()
 }
 
-// rotateLocked makes the current file the older one, and begins a new one.
-func (l *Log) rotateLocked() error {
-	err := l.file.Close()
+// trimLocked drops the older half of the file. The new file takes the place of the old one
+// with one rename.
+func (l *Log) trimLocked() error {
+	lines, err := readLines(filepath.Dir(l.path))
+	if err != nil {
+		return err
+	}
+	lines = trim(lines, l.limit/2, line.size, line.owner)
+	err = l.file.Close()
 	l.file = nil
 	if err == nil {
-		err = os.Rename(l.path, l.path+olderSuffix)
+		err = replace(l.path, lines)
 	}
 	if err != nil {
 		return err
 	}
-	l.older = l.size
-	if err := l.openLocked(); err != nil {
+	return l.openLocked()
+}
+
+// replace writes a log under another name and gives it its own, durably.
+func replace(path string, lines []line) error {
+	var content bytes.Buffer
+	for _, l := range lines {
+		content.Write(l.text)
+	}
+	file, err := os.OpenFile(path+newSuffix, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
 		return err
 	}
-	dir, err := os.Open(filepath.Dir(l.path))
+	_, err = file.Write(content.Bytes())
+	if err == nil {
+		err = file.Sync()
+	}
+	if err = errors.Join(err, file.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(path+newSuffix, path); err != nil {
+		return err
+	}
+	if runtime.GOOS == "windows" {
+		return nil // a directory cannot be synced there
+	}
+	dir, err := os.Open(filepath.Dir(path))
 	if err != nil {
 		return err
 	}
@@ -181,35 +221,22 @@ func (l *Log) Records() (records []Record, damaged int, err error) {
 	if l.path == "" {
 		return append(records, l.recent...), 0, nil
 	}
-	for _, path := range []string{l.path + olderSuffix, l.path} {
-		content, err := os.ReadFile(path)
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return nil, 0, err
-		}
-		for line := range bytes.Lines(content) {
-			if r, ok := parse(line); ok {
-				records = append(records, r)
-			} else {
-				damaged++
-			}
-		}
-	}
-	return records, damaged, nil
+	return Read(filepath.Dir(l.path))
 }
 
-func parse(line []byte) (r Record, ok bool) {
-	text, whole := bytes.CutSuffix(line, []byte{'\n'})
-	if !whole || len(text) <= sumDigits {
-		return r, false
+// Content returns the file as it is, for a backup. It is empty for a log in memory. It
+// blocks on I/O.
+func (l *Log) Content() ([]byte, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.path == "" {
+		return nil, nil
 	}
-	sum, text := string(text[:sumDigits]), text[sumDigits+1:]
-	if sum != fmt.Sprintf("%0*x", sumDigits, checksum(text)) {
-		return r, false
-	}
-	return r, json.Unmarshal(text, &r) == nil
+	content, err := os.ReadFile(l.path)
+	return whole(content), err
 }
 
-// Stats are the fill of a log, in bytes for one in files and in records for one in memory.
+// Stats are the fill of a log, in bytes for one in a file and in records for one in memory.
 type Stats struct {
 	Used, Limit int64
 	// Failures are records that could not be written.
@@ -220,7 +247,7 @@ type Stats struct {
 func (l *Log) Stats() Stats {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return Stats{Used: l.size + l.older + int64(len(l.recent)), Limit: l.limit, Failures: l.failures}
+	return Stats{Used: l.size + int64(len(l.recent)), Limit: l.limit, Failures: l.failures}
 }
 
 // Close closes the file. Closing twice is fine.
