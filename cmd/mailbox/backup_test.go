@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -16,6 +17,7 @@ import (
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/diskbox"
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/audit"
 	"github.com/mailboxmq/mailbox/internal/proctest"
 	"github.com/mailboxmq/mailbox/remotebox"
 )
@@ -371,8 +373,9 @@ func (r *rig) wantWholeOrRefused(t *testing.T, path string, messages int) {
 		}
 		if refused {
 			into := filepath.Join(t.TempDir(), "data")
-			if _, stderr, code := r.run("restore", name, into); code == 0 {
-				t.Errorf("%s was restored: %s", name, stderr)
+			_, stderr, code := r.run("restore", name, into)
+			if code == 0 || !strings.Contains(stderr, "is not complete") && !strings.Contains(stderr, "is not a backup") {
+				t.Errorf("restore %s: exit code %d, %s", name, code, stderr)
 			}
 		}
 	}
@@ -383,7 +386,13 @@ func TestKilledRestoreLeavesNothingOrAll(t *testing.T) {
 	const messages = 1500
 	r.fill(t, messages)
 	path := filepath.Join(t.TempDir(), "backup.tar")
+	r.must(t, "queues", "create", "before")
 	r.must(t, "backup", path)
+	r.must(t, "queues", "create", "after")
+	recorded, _, err := audit.Read(r.data)
+	if err != nil || len(recorded) != 3 {
+		t.Fatalf("the audit log has %v, %v", recorded, err)
+	}
 	began := time.Now()
 	r.must(t, "restore", path, filepath.Join(t.TempDir(), "first"))
 	took := time.Since(began)
@@ -404,6 +413,12 @@ func TestKilledRestoreLeavesNothingOrAll(t *testing.T) {
 		if text := r.must(t, "check", into); !strings.Contains(text, fmt.Sprintf("%d messages", messages)) {
 			t.Errorf("after kill -9: %s", text)
 		}
+		if got, _, err := audit.Read(into); err != nil || !slices.Equal(got, recorded) {
+			t.Errorf("after kill -9 the audit log has %v, %v, want %v", got, err, recorded)
+		}
+	}
+	if got, _, err := audit.Read(r.data); err != nil || !slices.Equal(got, recorded) {
+		t.Errorf("the audit log of the directory that was used until now has %v, %v, want %v", got, err, recorded)
 	}
 	t.Logf("killed before it was there %d times, after that %d times", nothing, whole)
 }

@@ -97,31 +97,34 @@ func openHTTP(t testing.TB, address, token string) *httpSurface {
 
 // post sends a request in JSON, and reads the answer into out unless that is nil.
 func (h *httpSurface) post(ctx context.Context, path string, in, out any) error {
+	text, err := h.ask(ctx, path, in)
+	if err != nil || out == nil {
+		return err
+	}
+	return json.Unmarshal(text, out)
+}
+
+// ask sends a request in JSON, and returns the answer.
+func (h *httpSurface) ask(ctx context.Context, path string, in any) ([]byte, error) {
 	body, err := json.Marshal(in)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, h.base+path, bytes.NewReader(body))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	request.Header.Set("Authorization", "Bearer "+h.token)
 	response, err := h.client.Do(request)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer response.Body.Close()
 	text, err := io.ReadAll(response.Body)
-	if err != nil {
-		return err
+	if err == nil && response.StatusCode != http.StatusOK {
+		err = refusalOf(response, text)
 	}
-	if response.StatusCode != http.StatusOK {
-		return refusalOf(response, text)
-	}
-	if out == nil {
-		return nil
-	}
-	return json.Unmarshal(text, out)
+	return text, err
 }
 
 func refusalOf(response *http.Response, text []byte) error {
