@@ -140,7 +140,7 @@ servers: ## Install what tests start: Redis, dynalite for DynamoDB, fauxqs and c
 .PHONY: failover
 failover: ## Failovers, hangs and slot moves of a Redis Cluster under load: N of each (200)
 	tools/redis.sh
-	MAILBOX_FAILOVERS=$(or $(N),200) $(GO) test -race -v -count=1 -timeout 0 -run '^(TestFailover|TestSentinelFailover|TestWithoutTheDurable|TestKilledProcesses)' ./redisbox
+	MAILBOX_FAILOVERS=$(or $(N),200) $(GO) test -race -v -count=1 -timeout 0 -run '^(TestFailover|TestSentinelFailover|TestHangWithoutReplicas|TestKilledProcesses)' ./redisbox
 
 .PHONY: surfaces
 surfaces: servers ## The suite through HTTP, gRPC, OAP/1 and SQS in front of disk and Redis, on the real clock

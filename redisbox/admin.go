@@ -12,12 +12,11 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// ConfigureQueue creates the queue or changes its configuration, which is in
-// force in all processes from then on. Shards and StrictGroups are fixed when the
-// queue is created. It blocks for a few round trips, and longer where a new
-// bound means that many messages expire. Codes: ErrInvalid, ErrUnsupported,
-// ErrUnavailable, ErrClosed, ErrFull (it is not there, and the server is out of
-// memory).
+// ConfigureQueue creates the queue or changes its configuration, which is in force in
+// all processes from then on. Shards and StrictGroups are fixed when the queue is
+// created. It blocks for a few round trips, and longer where a new limit makes many
+// messages expire. Codes: ErrInvalid, ErrUnsupported, ErrUnavailable, ErrClosed, ErrFull
+// (it does not exist, and the server is out of memory).
 func (b *Backend) ConfigureQueue(ctx context.Context, name string, config driver.Config) error {
 	return named(b.configure(ctx, name, config), name, "configure")
 }
@@ -49,7 +48,7 @@ func (b *Backend) configure(ctx context.Context, name string, asked driver.Confi
 	if err := b.adopt(ctx, name, state); err != nil {
 		return err
 	}
-	// What it means for messages that are there happens before it is confirmed.
+	// The configuration is applied to existing messages before it is confirmed.
 	q, _, err := b.join(name, state)
 	if err != nil {
 		return err
@@ -62,7 +61,7 @@ func (b *Backend) configure(ctx context.Context, name string, asked driver.Confi
 	return err
 }
 
-// fixed says which setting cannot change.
+// fixed returns the error that names the setting that cannot change.
 func fixed(old, asked driver.Config) error {
 	field, from, to := "Shards", any(max(old.Shards, 1)), any(max(asked.Shards, 1))
 	if from == to {
@@ -74,9 +73,8 @@ func fixed(old, asked driver.Config) error {
 	}
 }
 
-// QueueConfig returns the configuration in force, with nothing unset. It blocks for
-// a round trip.
-// Codes: ErrNotFound, ErrInvalid, ErrUnavailable, ErrClosed.
+// QueueConfig returns the configuration in force, with all defaults filled in. It blocks
+// for a round trip. Codes: ErrNotFound, ErrInvalid, ErrUnavailable, ErrClosed.
 func (b *Backend) QueueConfig(ctx context.Context, name string) (driver.Config, error) {
 	if err := b.checkOpen(ctx, name); err != nil {
 		return driver.Config{}, named(err, name, "configure")
@@ -91,8 +89,8 @@ func (b *Backend) QueueConfig(ctx context.Context, name string) (driver.Config, 
 	return state.config.Effective(), nil
 }
 
-// Queues lists the names of all queues, in order. It blocks for a round trip per
-// hundred or so. Codes: ErrUnavailable, ErrClosed.
+// Queues lists the names of all queues, in order. It blocks for a round trip per hundred
+// names or so. Codes: ErrUnavailable, ErrClosed.
 func (b *Backend) Queues(ctx context.Context) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		b.mu.Lock()
@@ -124,7 +122,7 @@ func (b *Backend) Queues(ctx context.Context) iter.Seq2[string, error] {
 
 const namesPage = 128
 
-// names reads the list of queues, in order. Some of them may not be there.
+// names reads the registry, in order. Some of the queues may not exist.
 func (b *Backend) names(ctx context.Context) (names []string, err error) {
 	for cursor := uint64(0); ; {
 		page, err := request(ctx, b, func(ctx context.Context) (rueidis.ScanEntry, error) {
@@ -141,7 +139,7 @@ func (b *Backend) names(ctx context.Context) (names []string, err error) {
 	}
 }
 
-// there tells which of these queues are there.
+// there reports which of these queues exist.
 func (b *Backend) there(ctx context.Context, names []string) ([]bool, error) {
 	return request(ctx, b, func(ctx context.Context) ([]bool, error) {
 		commands := make([]rueidis.Completed, len(names))
@@ -160,9 +158,9 @@ func (b *Backend) there(ctx context.Context, names []string) ([]bool, error) {
 	})
 }
 
-// DeleteQueue removes a queue with everything in it. Handles on it, in whatever
-// process, answer ErrNotFound from then on. It blocks for a few round trips.
-// Codes: ErrNotFound, ErrInvalid, ErrUnavailable, ErrClosed.
+// DeleteQueue removes a queue with all its messages. Handles on it, in any process,
+// return ErrNotFound from then on. It blocks for a few round trips. Codes: ErrNotFound,
+// ErrInvalid, ErrUnavailable, ErrClosed.
 func (b *Backend) DeleteQueue(ctx context.Context, name string) error {
 	if err := b.checkOpen(ctx, name); err != nil {
 		return named(err, name, "delete")
@@ -177,9 +175,8 @@ func (b *Backend) DeleteQueue(ctx context.Context, name string) error {
 	return named(err, name, "delete")
 }
 
-// remove deletes a queue: if it has several shards, first the mark that it is
-// going, then the others, then the first, so that it can be seen to be
-// unfinished until it is not.
+// remove deletes a queue. If it has several shards, it marks the first, deletes the
+// others, and then the first, so that an unfinished deletion can be recognized.
 func (b *Backend) remove(ctx context.Context, name string, state *opened) error {
 	incarnation := state.incarnation
 	if state.status == "deleting" {
@@ -220,15 +217,15 @@ func (b *Backend) deleteShard(ctx context.Context, name string, shard int, what,
 	case err == nil && status == "schema":
 		number, err := schemaOf(reply)
 		if err != nil {
-			return unreadable(err)
+			return unreadableAnswer(err)
 		}
 		return newerSchema(number)
 	}
 	return &driver.Error{Code: driver.ErrNotFound, Err: err}
 }
 
-// unlist takes a name off the list, and puts it back if the queue has been made
-// anew meanwhile.
+// unlist removes a name from the registry, and puts it back if the queue has been
+// created again meanwhile.
 func (b *Backend) unlist(ctx context.Context, name string) error {
 	_, err := request(ctx, b, func(ctx context.Context) (int64, error) {
 		return b.client.Do(ctx, b.client.B().Srem().Key(registry(b.options.Prefix)).Member(name).Build()).AsInt64()

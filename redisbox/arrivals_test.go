@@ -8,9 +8,9 @@ import (
 	"github.com/mailboxmq/mailbox/internal/redistest"
 )
 
-// TestOldArrivalsAreForgottenALittleAtATime: a server does nothing else meanwhile, and
-// a queue can have got a million messages in one move.
-func TestOldArrivalsAreForgottenALittleAtATime(t *testing.T) {
+// TestOldArrivalsAreForgottenGradually: the server runs one script at a time, and one move
+// can bring a million messages.
+func TestOldArrivalsAreForgottenGradually(t *testing.T) {
 	t.Parallel()
 	b := open(t, connect(t, redistest.SharedServer(t).ClientOption()), &Options{Prefix: redistest.Prefix(t), Defaults: driver.Config{MaxDeliveries: driver.Off}})
 	q, shelter := openQueue(t, b), openNamed(t, b, "shelter")

@@ -20,7 +20,7 @@ type Backend struct {
 	client     rueidis.Client
 	options    Options
 	durability driver.Durability
-	running    crew
+	running    goroutines
 	closing    chan struct{} // closed by Close
 	observers  endings.Observers
 
@@ -37,16 +37,16 @@ var (
 	_ driver.Observable = (*Backend)(nil)
 )
 
-// Open returns the queues that are, or will be, in the servers that client talks
-// to: a single one, one watched by sentinels, or a cluster. The client stays the
-// caller's, who closes it after the backend.
+// Open returns a backend for the queues in the servers that client talks to: a single
+// server, one watched by sentinels, or a cluster. The caller keeps the client, and
+// closes it after the backend.
 //
-// It asks the servers how safe they are, and blocks for that; cancelling ctx
-// abandons it. Codes: ErrInvalid (an option), ErrUnsupported (the servers are too
-// old or, with Options.Strict, would lose messages), ErrUnauthenticated, ErrForbidden
-// (the server does not let the client in, or does not let it work), ErrUnavailable.
-// Any call on the backend can return the latter three, and ErrConflict where another
-// program has written to the keys of a queue.
+// It reads the settings of the servers, and blocks for that; cancelling ctx abandons it.
+// Codes: ErrInvalid (an option), ErrUnsupported (the servers are too old or, with
+// Options.Strict, would lose messages), ErrUnauthenticated, ErrForbidden (the server
+// refuses the client, or a command), ErrUnavailable. Any call on the backend can return
+// the latter three, and ErrConflict where another program has written to the keys of a
+// queue.
 func Open(ctx context.Context, client rueidis.Client, options *Options) (*Backend, error) {
 	b := &Backend{
 		client: client, options: options.withDefaults(),
@@ -61,9 +61,9 @@ func Open(ctx context.Context, client rueidis.Client, options *Options) (*Backen
 	return b, nil
 }
 
-// OpenQueue returns a handle on the queue called name, which is created if it is
-// not there. It blocks for a round trip or two. Codes: ErrInvalid, ErrClosed,
-// ErrUnavailable, ErrFull (it is not there, and the server is out of memory).
+// OpenQueue returns a handle on the queue called name, and creates the queue if it does
+// not exist. It blocks for a round trip or two. Codes: ErrInvalid, ErrClosed,
+// ErrUnavailable, ErrFull (it does not exist, and the server is out of memory).
 func (b *Backend) OpenQueue(ctx context.Context, name string) (driver.Queue, error) {
 	q, err := b.enter(ctx, name)
 	if err != nil {
@@ -72,18 +72,18 @@ func (b *Backend) OpenQueue(ctx context.Context, name string) (driver.Queue, err
 	return newHandle(q), nil
 }
 
-// DefaultTraits returns what a queue promises that is made by opening it. It does
-// no I/O, and makes nothing.
+// DefaultTraits returns the traits of a queue that OpenQueue creates. It does no I/O,
+// and creates none.
 func (b *Backend) DefaultTraits() driver.Traits { return b.newSettings(b.options.Defaults, 0).traits }
 
-// enter opens a queue, or joins those who have it open in this process.
+// enter opens a queue, or joins the handles that have it open in this process.
 func (b *Backend) enter(ctx context.Context, name string) (*queue, error) {
 	if err := b.checkOpen(ctx, name); err != nil {
 		return nil, err
 	}
 	config := b.options.Defaults
 	if config.DeadLetterTo == name {
-		config.DeadLetterTo = "" // what the others send here stays here
+		config.DeadLetterTo = "" // dead letters of the target stay there
 	}
 	config, err := b.resolve(name, config, nil)
 	if err != nil {
@@ -119,8 +119,8 @@ func (b *Backend) checkOpen(ctx context.Context, name string) error {
 	return ctx.Err()
 }
 
-// isThere reports whether err, of having prepared a queue, is only that there is no
-// memory, and the queue is there already: who drains it must get in.
+// isThere reports whether err, of prepare, only means that the server is out of memory,
+// and the queue exists: a consumer that drains it must be able to open it.
 func (b *Backend) isThere(ctx context.Context, name string, err error) bool {
 	if !errors.Is(err, driver.ErrFull) {
 		return false
@@ -135,8 +135,8 @@ func (b *Backend) knows(name string) bool {
 	return b.queues[name] != nil
 }
 
-// prepare lists a queue that may be new, and creates the one that its dead
-// letters go to.
+// prepare adds a queue to the registry, and creates the queue that its dead letters go
+// to.
 func (b *Backend) prepare(ctx context.Context, name string, config driver.Config) error {
 	if target := config.DeadLetterTo; target != "" && target != name {
 		defaults := b.options.Defaults
@@ -165,8 +165,8 @@ func (b *Backend) prepare(ctx context.Context, name string, config driver.Config
 	return err
 }
 
-// join returns the queue that all handles of this process share, with one handle
-// more.
+// join returns the queue that all handles of this process share, and counts one more
+// handle.
 func (b *Backend) join(name string, state *opened) (q *queue, isNew bool, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -188,8 +188,7 @@ func (b *Backend) join(name string, state *opened) (q *queue, isNew bool, err er
 	return q, isNew, nil
 }
 
-// leave closes one handle on a queue; the last one takes with it what the
-// process keeps of it.
+// leave closes one handle on a queue; the last one ends the watching of its shards.
 func (b *Backend) leave(q *queue) {
 	b.mu.Lock()
 	q.handles--
@@ -199,11 +198,11 @@ func (b *Backend) leave(q *queue) {
 	}
 	b.mu.Unlock()
 	if last {
-		q.rest()
+		q.stopWatching()
 	}
 }
 
-// opened is what a shard says about itself.
+// opened is the answer of open.lua.
 type opened struct {
 	status      string
 	incarnation string
@@ -212,7 +211,7 @@ type opened struct {
 	wall        float64
 }
 
-// existing returns the configuration in force, and nil if there is none.
+// existing returns the configuration in force, or nil.
 func (o *opened) existing() *driver.Config {
 	if o.status != "ok" {
 		return nil
@@ -220,21 +219,21 @@ func (o *opened) existing() *driver.Config {
 	return &o.config
 }
 
-// look reads the settings of a queue. Its status is missing if there is none.
+// look reads the settings of a queue. The status is missing if it does not exist.
 func (b *Backend) look(ctx context.Context, name string) (*opened, error) {
 	return b.openShard(ctx, name, 0, "l", "", 0, driver.Config{})
 }
 
-// openFirst opens the first shard, creating it if need be. A deletion that was
-// interrupted is finished before.
+// openFirst opens the first shard, creating it if necessary, after finishing an
+// interrupted deletion.
 func (b *Backend) openFirst(ctx context.Context, name string, config driver.Config) (*opened, error) {
 	return b.afterDeletion(ctx, name, func() (*opened, error) {
 		return b.openShard(ctx, name, 0, "o", newIncarnation(), 0, config)
 	})
 }
 
-// configureFirst configures the first shard, creating it if need be. Its status is
-// changed if it is no longer as it was when existing was read.
+// configureFirst configures the first shard, creating it if necessary. The status is
+// changed if the configuration has changed since existing was read.
 func (b *Backend) configureFirst(ctx context.Context, name string, existing *opened, config driver.Config) (*opened, error) {
 	incarnation, version := newIncarnation(), int64(0)
 	if existing.status == "ok" {
@@ -245,12 +244,12 @@ func (b *Backend) configureFirst(ctx context.Context, name string, existing *ope
 	})
 }
 
-// newIncarnation is the end of the name by which a new queue is told from others
+// newIncarnation returns the random end of a name that tells a new queue from others
 // that were called the same, see open.lua.
 func newIncarnation() string { return strconv.FormatUint(rand.Uint64(), 36) }
 
-// afterDeletion calls open until the queue is not being deleted; a deletion that
-// was interrupted is finished.
+// afterDeletion calls open until the queue is not being deleted. It finishes an
+// interrupted deletion.
 func (b *Backend) afterDeletion(ctx context.Context, name string, open func() (*opened, error)) (*opened, error) {
 	for {
 		state, err := open()
@@ -297,15 +296,15 @@ func readOpened(reply []rueidis.RedisMessage) (*opened, error) {
 	var state opened
 	var err error
 	if len(reply) == 0 {
-		return nil, unreadable(nil)
+		return nil, unreadableAnswer(nil)
 	}
 	if state.status, err = reply[0].ToString(); err != nil {
-		return nil, unreadable(err)
+		return nil, unreadableAnswer(err)
 	}
 	if state.status == "schema" {
 		number, err := schemaOf(reply)
 		if err != nil {
-			return nil, unreadable(err)
+			return nil, unreadableAnswer(err)
 		}
 		return nil, newerSchema(number)
 	}
@@ -313,32 +312,32 @@ func readOpened(reply []rueidis.RedisMessage) (*opened, error) {
 		return &state, nil
 	}
 	if state.incarnation, err = reply[1].ToString(); err != nil {
-		return nil, unreadable(err)
+		return nil, unreadableAnswer(err)
 	}
 	if state.version, err = reply[2].AsInt64(); err != nil {
-		return nil, unreadable(err)
+		return nil, unreadableAnswer(err)
 	}
 	settings, err := reply[3].ToString()
 	if err != nil {
-		return nil, unreadable(err)
+		return nil, unreadableAnswer(err)
 	}
 	if state.config, err = parseStored(settings); err != nil {
-		return nil, unreadable(err)
+		return nil, unreadableAnswer(err)
 	}
 	wall, err := reply[4].AsInt64()
 	if err != nil {
-		return nil, unreadable(err)
+		return nil, unreadableAnswer(err)
 	}
 	state.wall = float64(wall)
 	return &state, nil
 }
 
-// Durability says what messages survive, as far as the servers told when the
+// Durability returns what messages survive, by the settings of the servers when the
 // backend was opened; see driver.Traits.
 func (b *Backend) Durability() driver.Durability { return b.durability }
 
-// Ping returns nil if the server that keeps the list of queues answers and takes
-// writes. It blocks for a round trip and does not try again. Codes: ErrClosed,
+// Ping returns nil if the server that has the registry of queues answers and accepts
+// writes. It blocks for a round trip and does not retry. Codes: ErrClosed,
 // ErrUnavailable, ErrFull (out of memory).
 func (b *Backend) Ping(ctx context.Context) error {
 	b.mu.Lock()
@@ -347,7 +346,7 @@ func (b *Backend) Ping(ctx context.Context) error {
 	if closed {
 		return &driver.Error{Code: driver.ErrClosed, Op: "ping"}
 	}
-	_, err := attend(ctx, b, ctx.Done() != nil, func() (int64, error) {
+	_, err := callCancellable(ctx, b, ctx.Done() != nil, func() (int64, error) {
 		key := []string{registry(b.options.Prefix)}
 		n, err := b.client.Do(ctx, command(b.client, pingScript, key, nil, false)).AsInt64()
 		if isNoScript(err) {
@@ -361,12 +360,12 @@ func (b *Backend) Ping(ctx context.Context) error {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	}
-	return named(unavailable(err), "", "ping")
+	return named(asDriverError(err), "", "ping")
 }
 
-// Close ends all handles and waits until what is under way has been answered.
-// Receives that wait return ErrClosed, and so does everything called later.
-// Messages stay where they are, and the client stays open. Closing twice is fine.
+// Close ends all handles and waits until running calls have been answered. Waiting
+// receives return ErrClosed, and so do all later calls. Messages stay on the server, and
+// the client stays open. Closing twice is fine.
 func (b *Backend) Close() error {
 	b.mu.Lock()
 	if !b.closed {
@@ -386,44 +385,44 @@ func (b *Backend) Close() error {
 	return nil
 }
 
-// crew is goroutines that can be waited for. Unlike a WaitGroup it does not mind
-// newcomers while somebody waits.
-type crew struct {
+// goroutines counts goroutines that can be waited for. Unlike a WaitGroup it allows new
+// ones to start during wait.
+type goroutines struct {
 	mu    sync.Mutex // guards the fields below
 	size  int
-	empty chan struct{} // closed when size comes down to 0; nil if nobody waits
+	empty chan struct{} // closed when size becomes 0; nil if no wait is running
 }
 
-func (c *crew) start(f func()) {
-	c.mu.Lock()
-	c.size++
-	c.mu.Unlock()
+func (g *goroutines) start(f func()) {
+	g.mu.Lock()
+	g.size++
+	g.mu.Unlock()
 	go func() {
-		defer c.leave()
+		defer g.done()
 		f()
 	}()
 }
 
-func (c *crew) leave() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.size--
-	if c.size == 0 && c.empty != nil {
-		close(c.empty)
-		c.empty = nil
+func (g *goroutines) done() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.size--
+	if g.size == 0 && g.empty != nil {
+		close(g.empty)
+		g.empty = nil
 	}
 }
 
-func (c *crew) wait() {
-	c.mu.Lock()
-	if c.size == 0 {
-		c.mu.Unlock()
+func (g *goroutines) wait() {
+	g.mu.Lock()
+	if g.size == 0 {
+		g.mu.Unlock()
 		return
 	}
-	if c.empty == nil {
-		c.empty = make(chan struct{})
+	if g.empty == nil {
+		g.empty = make(chan struct{})
 	}
-	empty := c.empty
-	c.mu.Unlock()
+	empty := g.empty
+	g.mu.Unlock()
 	<-empty
 }

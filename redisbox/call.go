@@ -3,7 +3,6 @@ package redisbox
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"strconv"
 	"strings"
@@ -14,13 +13,13 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// How a call is tried again.
+// How a call is repeated.
 const (
 	firstPause = 2 * time.Millisecond
 	longPause  = 200 * time.Millisecond
-	// An attempt that is not answered in this time is given up. It may still be
-	// carried out, which the turn in its session makes harmless.
-	longAttempt = 5 * time.Second
+	// maxAttempt is when an unanswered attempt is given up. The server may still
+	// execute it, which its turn in the session makes harmless.
+	maxAttempt = 5 * time.Second
 )
 
 // tries paces the attempts of one call.
@@ -28,24 +27,24 @@ type tries struct {
 	backend *Backend
 	until   time.Time
 	pause   time.Duration
-	// idle says that nobody waits for the outcome any more; nil: somebody does.
-	idle func() bool
+	// abandoned reports whether all callers have left; nil means that one waits.
+	abandoned func() bool
 }
 
-func (b *Backend) newTries(idle func() bool) *tries {
-	return &tries{backend: b, until: time.Now().Add(b.options.RetryFor), pause: firstPause, idle: idle}
+func (b *Backend) newTries(abandoned func() bool) *tries {
+	return &tries{backend: b, until: time.Now().Add(b.options.RetryFor), pause: firstPause, abandoned: abandoned}
 }
 
 // attempt returns the context of one attempt.
 func (t *tries) attempt(ctx context.Context) (context.Context, context.CancelFunc) {
-	limit := min(longAttempt, max(time.Until(t.until), longPause))
+	limit := min(maxAttempt, max(time.Until(t.until), longPause))
 	return context.WithTimeout(ctx, limit)
 }
 
-// again waits before the next attempt, and reports false if there is to be none.
+// again waits before the next attempt, and reports false if the call is given up.
 func (t *tries) again(ctx context.Context) bool {
 	left := time.Until(t.until)
-	if ctx.Err() != nil || left < firstPause || (t.idle != nil && t.idle()) {
+	if ctx.Err() != nil || left < firstPause || (t.abandoned != nil && t.abandoned()) {
 		return false
 	}
 	timer := time.NewTimer(min(t.pause/2+rand.N(t.pause), left)) // the last attempt is made when time is up
@@ -61,11 +60,11 @@ func (t *tries) again(ctx context.Context) bool {
 	}
 }
 
-// attend returns what ask returns, or the error of ctx when that ends before: a
-// client that has to connect does not look at the context it is given. A caller
-// who cannot leave waits in any case.
-func attend[T any](ctx context.Context, b *Backend, canLeave bool, ask func() (T, error)) (answer T, err error) {
-	if !canLeave {
+// callCancellable returns what ask returns, or the error of ctx if that ends first: a
+// client that is connecting ignores its context. A caller that cannot be cancelled
+// waits in any case.
+func callCancellable[T any](ctx context.Context, b *Backend, cancellable bool, ask func() (T, error)) (answer T, err error) {
+	if !cancellable {
 		return ask()
 	}
 	type reply struct {
@@ -85,34 +84,34 @@ func attend[T any](ctx context.Context, b *Backend, canLeave bool, ask func() (T
 	}
 }
 
-// request asks the server something that can be asked again until it is answered.
+// request repeats a request that is safe to repeat until it is answered.
 func request[T any](ctx context.Context, b *Backend, ask func(context.Context) (T, error)) (T, error) {
 	for tries := b.newTries(nil); ; {
 		attempt, cancel := tries.attempt(ctx)
-		answer, err := attend(attempt, b, ctx.Done() != nil, func() (T, error) { return ask(attempt) })
+		answer, err := callCancellable(attempt, b, ctx.Done() != nil, func() (T, error) { return ask(attempt) })
 		cancel()
 		switch {
 		case err == nil:
 			return answer, nil
 		case ctx.Err() != nil:
 			return answer, ctx.Err()
-		case !passing(err) || !tries.again(ctx):
+		case !isTransient(err) || !tries.again(ctx):
 			if ctx.Err() != nil {
 				return answer, ctx.Err()
 			}
-			return answer, unavailable(err)
+			return answer, asDriverError(err)
 		}
 	}
 }
 
-// eval runs a script once. Where replicas are asked for, it returns only when
-// that many have what the script, and everything before it, has written.
+// eval runs a script once. With replicas it returns only when that many have
+// everything written so far; see evalAndWait.
 func (b *Backend) eval(ctx context.Context, s *script, keys, args []string, replicas int) ([]rueidis.RedisMessage, error) {
 	if err := s.check(args); err != nil {
 		return nil, &driver.Error{Code: driver.ErrInvalid, Err: err}
 	}
 	if replicas > 0 {
-		return b.evalDurably(ctx, s, keys, args, replicas)
+		return b.evalAndWait(ctx, s, keys, args, replicas)
 	}
 	reply, err := b.client.Do(ctx, command(b.client, s, keys, args, false)).ToArray()
 	if isNoScript(err) {
@@ -121,41 +120,9 @@ func (b *Backend) eval(ctx context.Context, s *script, keys, args []string, repl
 	return reply, err
 }
 
-// evalDurably uses a connection of its own, because WAIT waits for what was
-// written on the connection it is sent on.
-func (b *Backend) evalDurably(ctx context.Context, s *script, keys, args []string, replicas int) (reply []rueidis.RedisMessage, err error) {
-	failure := b.client.Dedicated(func(client rueidis.DedicatedClient) error {
-		for _, load := range []bool{false, true} {
-			wait := client.B().Wait().Numreplicas(int64(replicas)).Timeout(b.options.ReplicaTimeout.Milliseconds()).Build()
-			results := client.DoMulti(ctx, command(client, s, keys, args, load), wait)
-			reply, err = results[0].ToArray()
-			if isNoScript(err) {
-				continue
-			}
-			if err != nil {
-				return err
-			}
-			reached, err := results[1].AsInt64()
-			if err == nil && reached < int64(replicas) {
-				err = &replicaError{asked: replicas, reached: int(reached)}
-			}
-			return err
-		}
-		return err
-	})
-	return reply, failure
-}
-
-// replicaError says that too few replicas have confirmed.
-type replicaError struct{ asked, reached int }
-
-func (e *replicaError) Error() string {
-	return fmt.Sprintf("%d of %d replicas have confirmed", e.reached, e.asked)
-}
-
 type builder interface{ B() rueidis.Builder }
 
-// command is the command that runs a script, by its name or, to load it, by its
+// command returns the command that runs a script, by its hash or, to load it, by its
 // text.
 func command(client builder, s *script, keys, args []string, load bool) rueidis.Completed {
 	if s.keys == ofShard {
@@ -172,10 +139,10 @@ func isNoScript(err error) bool {
 	return ok && redisErr.IsNoScript()
 }
 
-// passing reports whether an error may be gone at the next attempt: the
-// connection is lost, or the server is not, or not yet, the one to ask.
-func passing(err error) bool {
-	if _, short := errors.AsType[*replicaError](err); short {
+// isTransient reports whether an error may be gone at the next attempt: the connection
+// is lost, or the server is not, or not yet, the primary of the slot.
+func isTransient(err error) bool {
+	if _, ok := errors.AsType[*replicaError](err); ok {
 		return false
 	}
 	if _, ours := errors.AsType[*driver.Error](err); ours {
@@ -193,10 +160,10 @@ func passing(err error) bool {
 	return false
 }
 
-// unavailable turns an error of the server or of the connection into one of
-// ours. A server without memory is full, and what a server refuses however often it
-// is asked has a code that is not tried again; everything else is not available.
-func unavailable(err error) error {
+// asDriverError turns an error of the server or of the connection into a driver.Error.
+// A server without memory is ErrFull, and a permanent refusal has a code that is not
+// retried; everything else is ErrUnavailable.
+func asDriverError(err error) error {
 	if _, ours := errors.AsType[*driver.Error](err); ours {
 		return err
 	}
@@ -211,7 +178,7 @@ func unavailable(err error) error {
 		case word == "NOPERM", strings.Contains(text, "ACL failure in script"):
 			return &driver.Error{Code: driver.ErrForbidden, Detail: "the user of the server lacks a permission; docs/redis.md lists them", Err: err}
 		case word == "WRONGTYPE":
-			return &driver.Error{Code: driver.ErrConflict, Detail: "a key of the queue holds something of another program; use a prefix", Err: err}
+			return &driver.Error{Code: driver.ErrConflict, Detail: "a key of the queue holds data of another program; use a prefix", Err: err}
 		}
 	}
 	if errors.Is(err, context.DeadlineExceeded) { // of an attempt: the caller's own is returned as it is
@@ -220,8 +187,8 @@ func unavailable(err error) error {
 	return &driver.Error{Code: driver.ErrUnavailable, RetryAfter: retryAfter, Err: err}
 }
 
-// retryAfter is the hint that goes with a full queue and an absent server:
-// nobody knows when that ends, so it is only a pace.
+// retryAfter is the hint that goes with a full queue and an absent server. When either
+// ends is unknown, so it is only a pace.
 const retryAfter = time.Second
 
 // try runs a script that can be repeated until it is answered.
@@ -231,50 +198,47 @@ func (b *Backend) try(ctx context.Context, s *script, keys, args []string) ([]ru
 	})
 }
 
-// An answer is what a script on a shard has to say.
+// An answer is the answer of a script on a shard.
 type answer struct {
-	// next is when something happens by itself; +Inf if nothing does.
+	// next is the next deadline of the shard; +Inf if there is none.
 	next float64
 	// wall is the server's wall time.
 	wall float64
-	// letters is how many dead letters wait to be forwarded, or negative if moves of
+	// toForward is how many dead letters wait to be forwarded, or negative if moves of
 	// other messages have stalled.
-	letters int
-	rest    []rueidis.RedisMessage
+	toForward int
+	rest      []rueidis.RedisMessage
 }
 
-// how says how a script is called.
-type how struct {
-	// session makes it safe to repeat; nil for what changes nothing.
+// callOptions say how a script is called.
+type callOptions struct {
+	// session makes the call safe to repeat; nil for a call that changes nothing.
 	session *session
-	// replicas is how many must have it.
+	// replicas is how many replicas must confirm.
 	replicas int
-	// idle says that nobody waits for the outcome any more; nil: somebody does.
-	idle func() bool
-	// within: the call is part of moving messages, and moves none itself.
+	// abandoned reports whether all callers have left; nil means that one waits.
+	abandoned func() bool
+	// within: the call is part of a forwarding or a move, and starts none itself.
 	within bool
 }
 
-// durably is how calls are made that must not be lost or doubled.
-func (b *Backend) durably(sess *session) how { return how{session: sess, replicas: b.options.Replicas} }
-
 // call runs a script on the shard until it is answered.
-func (s *shard) call(ctx context.Context, sc *script, how how, args ...string) (answer, error) {
+func (s *shard) call(ctx context.Context, sc *script, opts callOptions, args ...string) (answer, error) {
 	q := s.queue
 	name, turn := "", "0"
-	if how.session != nil {
-		how.session.next()
-		name, turn = how.session.name, strconv.FormatInt(how.session.turn, 10)
+	if opts.session != nil {
+		opts.session.next()
+		name, turn = opts.session.name, strconv.FormatInt(opts.session.turn, 10)
 	}
-	for tries := q.backend.newTries(how.idle); ; {
+	for tries := q.backend.newTries(opts.abandoned); ; {
 		now, term := s.clock.floor()
-		full := make([]string, 0, len(onShard)+len(args)) // an attempt that was given up may still look at its own
+		full := make([]string, 0, len(onShard)+len(args)) // a new slice: an attempt that was given up may still read its own
 		full = append(full, q.incarnation, decimal(now), decimal(term), name, turn)
 		full = append(full, args...)
 		attempt, cancel := tries.attempt(ctx)
-		reply, err := attend(attempt, q.backend, ctx.Done() != nil, func() ([]rueidis.RedisMessage, error) {
-			reply, err := q.backend.eval(attempt, sc, s.keys, full, how.replicas)
-			s.tell(reply) // here: what ended is told even if the caller has left
+		reply, err := callCancellable(attempt, q.backend, ctx.Done() != nil, func() ([]rueidis.RedisMessage, error) {
+			reply, err := q.backend.eval(attempt, sc, s.keys, full, opts.replicas)
+			s.tellObservers(reply) // here, so that endings are told even if the caller has left
 			return reply, err
 		})
 		cancel()
@@ -284,18 +248,18 @@ func (s *shard) call(ctx context.Context, sc *script, how how, args ...string) (
 		}
 		switch {
 		case status == "ok":
-			return s.answered(ctx, reply, how.within)
-		case status == "again": // it has done what it could, and goes on
+			return s.answered(ctx, reply, opts.within)
+		case status == "again": // the server has advanced the shard as far as one call may
 			if ctx.Err() != nil {
 				return answer{}, ctx.Err()
 			}
 		case ctx.Err() != nil:
 			return answer{}, ctx.Err()
-		case !passing(err) || !tries.again(ctx):
+		case !isTransient(err) || !tries.again(ctx):
 			if ctx.Err() != nil {
 				return answer{}, ctx.Err()
 			}
-			return answer{}, unavailable(err)
+			return answer{}, asDriverError(err)
 		}
 	}
 }
@@ -303,13 +267,13 @@ func (s *shard) call(ctx context.Context, sc *script, how how, args ...string) (
 // errStale: an earlier primary has answered than one that was seen before.
 var errStale = errors.New("the server that has answered is not the primary any more")
 
-// errLate: a call was repeated for so long that the next one of its session is done.
-var errLate = &driver.Error{Code: driver.ErrUnavailable, Detail: "a later call of the same session was faster"}
+// errLate: the next call of the session is done before this one, which was repeated.
+var errLate = &driver.Error{Code: driver.ErrUnavailable, Detail: "a later call of the same session was first"}
 
 // read returns the status of a reply, and the error it stands for.
 func (s *shard) read(ctx context.Context, reply []rueidis.RedisMessage) (status string, err error) {
 	if len(reply) == 0 {
-		return "", errors.New("the server has answered nothing")
+		return "", errors.New("empty answer from the server")
 	}
 	status, err = reply[0].ToString()
 	if err != nil {
@@ -335,47 +299,23 @@ func (s *shard) read(ctx context.Context, reply []rueidis.RedisMessage) (status 
 	return status, nil
 }
 
-// readSchema handles the reply of a script that found another schema: an earlier one
-// is migrated. It is there after a restore, or a failover that lost the migration.
-func (s *shard) readSchema(ctx context.Context, reply []rueidis.RedisMessage) (status string, err error) {
-	number, err := schemaOf(reply)
-	if err != nil {
-		return "", err
-	}
-	if !isOldSchema(number) {
-		return "schema", newerSchema(number)
-	}
-	if err := s.queue.openAgain(ctx, s); err != nil {
-		return "", err
-	}
-	return "again", nil
-}
-
-// schemaOf returns the number that goes with the status schema.
-func schemaOf(reply []rueidis.RedisMessage) (string, error) {
-	if len(reply) < 2 {
-		return "", unreadable(nil)
-	}
-	return reply[1].ToString()
-}
-
-// answered takes in what every answer tells.
+// answered applies the head of an answer: time, deadline, version, and moves to resume.
 func (s *shard) answered(ctx context.Context, reply []rueidis.RedisMessage, within bool) (answer, error) {
 	head, err := reply[1].ToString()
 	if err != nil || len(head) < headBytes {
-		return answer{}, &driver.Error{Code: driver.ErrUnavailable, Detail: "the server's answer cannot be read", Err: err}
+		return answer{}, unreadableAnswer(err)
 	}
-	a := answer{next: doubleAt(head, 2), wall: doubleAt(head, 1), letters: int(doubleAt(head, 5)), rest: reply[2:]}
+	a := answer{next: doubleAt(head, 2), wall: doubleAt(head, 1), toForward: int(doubleAt(head, 5)), rest: reply[2:]}
 	s.clock.saw(doubleAt(head, 0), doubleAt(head, 1), doubleAt(head, 4))
-	s.minder.expect(ctx, a.next)
+	s.watcher.noteDeadline(ctx, a.next)
 	if version := int64(doubleAt(head, 3)); version != s.queue.settings.Load().version {
 		s.queue.reload(ctx, s, version)
 	}
 	switch {
 	case within:
-	case a.letters > 0:
+	case a.toForward > 0:
 		s.forward(ctx)
-	case a.letters < 0:
+	case a.toForward < 0:
 		s.resumeMoves(ctx)
 	}
 	return a, nil
@@ -384,7 +324,7 @@ func (s *shard) answered(ctx context.Context, reply []rueidis.RedisMessage, with
 // decimal writes a whole number as scripts read it.
 func decimal(number float64) string { return strconv.FormatFloat(number, 'f', 0, 64) }
 
-// number reads what a script wrote; what is no number is 0.
+// number reads a number that a script wrote; other text is 0.
 func number(text string) float64 {
 	n, err := strconv.ParseFloat(text, 64)
 	if err != nil {

@@ -6,11 +6,10 @@ import (
 	"time"
 )
 
-// clock is what this process knows about the time of a shard. The shard's own
-// axis follows the server's clock, except that it never goes back and does not
-// jump when another server takes over; see shard.lua. A process that has called
-// before can tell the new server how much time has passed at least, because its
-// own monotonic clock went on.
+// clock is what this process knows about the time of a shard. The shard's own time axis
+// follows the server's clock, except that it never goes back and does not jump when
+// another server takes over; see time.lua. A process that has called before can tell the
+// new server how much time has passed at least, because its own monotonic clock went on.
 type clock struct {
 	mu   sync.Mutex // guards the fields below
 	now  float64    // the shard's time when it last answered
@@ -21,11 +20,11 @@ type clock struct {
 	staleSince time.Time
 }
 
-// fenceFor is how long primaries that are older than one seen before are
-// refused. Longer than that there is no other, and what is there has to do.
+// fenceFor is how long primaries that are older than one seen before are refused. After
+// that there is no newer one left, and the older one is used.
 const fenceFor = 30 * time.Second
 
-// saw notes what an answer has told.
+// saw records the times of an answer.
 func (c *clock) saw(now, wall, term float64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -36,7 +35,7 @@ func (c *clock) saw(now, wall, term float64) {
 	c.staleSince = time.Time{}
 }
 
-// sawStale notes that a primary was refused because it is older than another.
+// sawStale records that a primary was refused because it is older than another.
 func (c *clock) sawStale() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -48,15 +47,15 @@ func (c *clock) sawStale() {
 	}
 }
 
-// sawNew notes that the shard was made anew, and so knows of no primary before.
+// sawNew records that the shard was created again, and so knows no earlier primary.
 func (c *clock) sawNew() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.term = 0
 }
 
-// floor is the earliest time it can be in the shard, and the latest primary that
-// was seen. Clocks run at slightly different speeds, so a little is taken off.
+// floor returns the earliest time it can be in the shard, and the latest primary that
+// was seen. Clocks run at slightly different speeds, so a little is subtracted.
 func (c *clock) floor() (now, term float64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -67,7 +66,7 @@ func (c *clock) floor() (now, term float64) {
 	return math.Floor(c.now + surely*passed(c.seen)), c.term
 }
 
-// until is how long it is until the shard's time is at.
+// until returns how long it takes until the shard's time is at.
 func (c *clock) until(at float64) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -78,8 +77,8 @@ func (c *clock) until(at float64) time.Duration {
 	return time.Duration(math.Ceil(left)) * time.Microsecond
 }
 
-// wallNow is the server's time, in nanoseconds since 1970. Before the first
-// answer it is our own.
+// wallNow returns the server's time, in nanoseconds since 1970. Before the first answer
+// it is our own.
 func (c *clock) wallNow() int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -89,7 +88,7 @@ func (c *clock) wallNow() int64 {
 	return int64(c.wall)*1000 + int64(time.Since(c.seen))
 }
 
-// wallAt is the server's time when the shard's is at.
+// wallAt returns the server's time when the shard's is at.
 func (c *clock) wallAt(at float64) time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -8,9 +8,9 @@ import (
 	"github.com/mailboxmq/mailbox/internal/redistest"
 )
 
-// TestAClockThatGoesBackDelaysNothing: the shard's time goes on although the
-// server's clock is set back.
-func TestAClockThatGoesBackDelaysNothing(t *testing.T) {
+// TestServerClockSetBackDelaysNothing: the shard's time goes on although the server's
+// clock is set back.
+func TestServerClockSetBackDelaysNothing(t *testing.T) {
 	t.Parallel()
 	const lease = 4 * time.Second
 	server := redistest.Standalone(t, redistest.ClockSkew(0))
@@ -36,7 +36,7 @@ func TestAClockThatGoesBackDelaysNothing(t *testing.T) {
 	}
 }
 
-func TestAStalePrimaryIsRefused(t *testing.T) {
+func TestStalePrimaryIsRefused(t *testing.T) {
 	b := open(t, connect(t, redistest.SharedServer(t).ClientOption()), &Options{Prefix: redistest.Prefix(t)})
 	q := openQueue(t, b)
 	send(t, q, "a")
@@ -45,7 +45,7 @@ func TestAStalePrimaryIsRefused(t *testing.T) {
 	clock.saw(0, 0, 1000) // a later primary has answered
 	_, err := q.Send(t.Context(), []driver.Outgoing{{Body: []byte("b")}})
 	wantCode(t, err, driver.ErrUnavailable)
-	// If no other comes back, this one has to do.
+	// If no later primary comes back, this one is accepted.
 	clock.mu.Lock()
 	clock.staleSince = time.Now().Add(-2 * fenceFor)
 	clock.mu.Unlock()
@@ -54,17 +54,17 @@ func TestAStalePrimaryIsRefused(t *testing.T) {
 	wantStats(t, q, driver.Stats{Ready: 1})
 }
 
-// TestAnOldPrimaryThatRestartsIsStillOld: a primary that was replaced may come back
-// and not know. It must not pass for the latest, or those who have met it would
-// refuse the one that is.
-func TestAnOldPrimaryThatRestartsIsStillOld(t *testing.T) {
+// TestRestartedOldPrimaryStaysStale: a primary that was replaced may come back without
+// knowing it. If it passed for the latest, processes that have met it would refuse the
+// real one.
+func TestRestartedOldPrimaryStaysStale(t *testing.T) {
 	server := redistest.Standalone(t, redistest.AppendOnly(redistest.FsyncAlways))
 	b := open(t, connect(t, server.ClientOption()), nil)
 	q := openQueue(t, b)
 	send(t, q, "a")
 	clock := &q.shards[0].clock
 	_, own := clock.floor()
-	clock.saw(0, 0, own+1) // another has taken over
+	clock.saw(0, 0, own+1) // another primary has taken over
 	server.Kill()
 	if err := server.Restart(t.Context()); err != nil {
 		t.Fatal(err)
@@ -73,15 +73,15 @@ func TestAnOldPrimaryThatRestartsIsStillOld(t *testing.T) {
 	_, err := q.Receive(t.Context(), driver.ReceiveRequest{Max: 1, Visibility: hold})
 	wantCode(t, err, driver.ErrUnavailable)
 	if _, term := clock.floor(); term != own+1 {
-		t.Errorf("it passes for number %v, and the latest is %v", term, own+1)
+		t.Errorf("it has term %v, and the latest is %v", term, own+1)
 	}
-	// Who knows of no other is served.
+	// A process that knows no other primary is served.
 	receive(t, openQueue(t, open(t, connect(t, server.ClientOption()), nil)), 1, hold)
 }
 
-// TestManyDueAtOnceComeInOrder: more falls due than one call may deal with, and
-// still the lowest place goes first.
-func TestManyDueAtOnceComeInOrder(t *testing.T) {
+// TestManyDueMessagesComeInOrder: more messages are due than one call may handle, and the
+// lowest place still goes first.
+func TestManyDueMessagesComeInOrder(t *testing.T) {
 	server := redistest.Standalone(t, redistest.ClockSkew(0))
 	q := openQueue(t, open(t, connect(t, server.ClientOption()), nil))
 	const n = 1500

@@ -10,20 +10,20 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// settings is what a configuration comes down to.
+// settings are a configuration and the traits that follow from it.
 type settings struct {
 	config  driver.Config // as driver.Config.Stored returns it
 	traits  driver.Traits
 	version int64
 }
 
-// stored is how a shard keeps a configuration, for people to read too. The first
-// knows it all; the others need not have the annotation, which can be long.
+// stored returns the configuration as a shard keeps it, in JSON, which people can read
+// too. Only the first shard has the annotation, which can be long.
 func stored(config driver.Config, shard int) string {
 	if shard > 0 {
 		config.Annotation = ""
 	}
-	text, _ := json.Marshal(config) // a struct of numbers and texts cannot fail
+	text, _ := json.Marshal(config) // numbers and texts cannot fail
 	return string(text)
 }
 
@@ -35,8 +35,8 @@ func parseStored(text string) (config driver.Config, err error) {
 	return config, nil
 }
 
-// packConfig is the part of a configuration that falls to shard i of n, as
-// shard.lua reads it, without the version that open.lua puts before it.
+// packConfig packs the part of a configuration that falls to shard i of n, as head.lua
+// reads it, without the version that open.lua puts before it.
 func packConfig(config driver.Config, n, i int) string {
 	config.DedupMax = dedupMax(config)
 	config = splitConfig(config, n, i)
@@ -48,13 +48,13 @@ func packConfig(config driver.Config, n, i int) string {
 		micros(config.RetainDead.Age), float64(config.RetainDead.Count),
 		flag(config.DeadLetterTo != ""),
 	)
-	if config.DropExpired { // what was written before it could be set has as much as without it
+	if config.DropExpired { // older configurations end without this number
 		packed += packDoubles(1)
 	}
 	return packed
 }
 
-// dedupMax is how many keys a queue remembers; Off is more than there can be.
+// dedupMax returns how many keys a queue remembers; Off is more than there can be.
 func dedupMax(config driver.Config) int {
 	if most := config.Effective().DedupMax; most != driver.Off {
 		return most
@@ -62,13 +62,13 @@ func dedupMax(config driver.Config) int {
 	return 1 << 50
 }
 
-// dedupWindow is how long a queue remembers keys, and 0 if it takes none.
+// dedupWindow returns how long a queue remembers keys, and 0 if it takes none.
 func dedupWindow(config driver.Config) time.Duration {
 	return max(config.Effective().DedupWindow, 0)
 }
 
-// splitConfig returns the part of the bounds that falls to shard i of n. The
-// parts add up to the whole.
+// splitConfig returns the part of the limits that falls to shard i of n. The parts add
+// up to the whole.
 func splitConfig(config driver.Config, n, i int) driver.Config {
 	for _, bound := range bounds(&config) {
 		part := *bound.value / n
@@ -85,7 +85,7 @@ type bound struct {
 	value *int
 }
 
-// bounds are the settings that shards share out among them.
+// bounds returns the limits that are split over the shards.
 func bounds(config *driver.Config) []bound {
 	return []bound{
 		{"MaxMessages", &config.MaxMessages},
@@ -98,8 +98,8 @@ func bounds(config *driver.Config) []bound {
 	}
 }
 
-// resolve returns the configuration that a queue gets when config is asked for, as
-// it is stored. existing is that in force, or nil.
+// resolve returns the configuration to store for a queue when config is asked for.
+// existing is the one in force, or nil.
 func (b *Backend) resolve(name string, config driver.Config, existing *driver.Config) (driver.Config, error) {
 	for _, given := range []driver.Config{config, b.options.Defaults} {
 		if err := given.Validate(); err != nil {
@@ -110,7 +110,7 @@ func (b *Backend) resolve(name string, config driver.Config, existing *driver.Co
 	return config, checkConfig(name, config)
 }
 
-// checkConfig refuses what no queue of this name can honour.
+// checkConfig refuses settings that no queue of this name can honour.
 func checkConfig(name string, config driver.Config) error {
 	invalid := func(field, detail string) error {
 		return &driver.Error{Code: driver.ErrInvalid, Op: "configure", Queue: name, Field: field, Detail: detail}
@@ -130,7 +130,7 @@ func checkConfig(name string, config driver.Config) error {
 	return nil
 }
 
-// newSettings works out what a configuration means.
+// newSettings returns a configuration with its traits.
 func (b *Backend) newSettings(config driver.Config, version int64) *settings {
 	traits := driver.Traits{
 		Ordering:      driver.OrderingFIFO,
@@ -152,8 +152,8 @@ func (b *Backend) newSettings(config driver.Config, version int64) *settings {
 	return &settings{config: config, traits: traits, version: version}
 }
 
-// micros is a duration as scripts count it: in microseconds, rounded up so that
-// nothing is over too early.
+// micros converts a duration to microseconds, as scripts count, rounded up so that
+// no lease or delay ends too early.
 func micros(d time.Duration) float64 {
 	return math.Ceil(float64(d) / float64(time.Microsecond))
 }

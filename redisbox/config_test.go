@@ -3,6 +3,7 @@ package redisbox
 import (
 	"encoding/json"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -12,9 +13,9 @@ import (
 	"github.com/mailboxmq/mailbox/internal/redistest"
 )
 
-// TestConfigurationsOfBeforeCanBeRead: neither what is stored nor what scripts read has
+// TestOldConfigurationsCanBeRead: neither what is stored nor what scripts read has
 // what can be set since then.
-func TestConfigurationsOfBeforeCanBeRead(t *testing.T) {
+func TestOldConfigurationsCanBeRead(t *testing.T) {
 	t.Parallel()
 	b := open(t, connect(t, redistest.SharedServer(t).ClientOption()), &Options{Prefix: redistest.Prefix(t)})
 	config := driver.Config{MaxDeliveries: 3, RetainReady: driver.Retention{Age: tick}}
@@ -65,7 +66,7 @@ func TestStoredMultipleHoldsForTwelveHours(t *testing.T) {
 	if got, err := b.QueueConfig(t.Context(), "orders"); err != nil || got.MaxHold != 12*time.Hour {
 		t.Errorf("got a MaxHold of %v, error %v; want 12 hours", got.MaxHold, err)
 	}
-	for range 2 { // by the short way and by the long one
+	for range 2 { // by the fast path and by the slow one
 		send(t, q, "a", "b")
 		got, err := q.Receive(t.Context(), driver.ReceiveRequest{Max: 2, Visibility: time.Minute})
 		if err != nil || len(got) != 2 {
@@ -87,9 +88,9 @@ func field(t *testing.T, b *Backend, key, name string) string {
 	return text
 }
 
-// TestAnAnnotationIsKeptOnce: shards need not have it, and listing queues does not read
+// TestAnnotationIsStoredOnce: shards need not have it, and listing queues does not read
 // it.
-func TestAnAnnotationIsKeptOnce(t *testing.T) {
+func TestAnnotationIsStoredOnce(t *testing.T) {
 	t.Parallel()
 	for topology, option := range topologies(t) {
 		b := open(t, connect(t, option), &Options{Prefix: redistest.Prefix(t)})
@@ -109,6 +110,30 @@ func TestAnAnnotationIsKeptOnce(t *testing.T) {
 		}
 		if got, err := b.QueueConfig(t.Context(), "orders"); err != nil || got != config {
 			t.Errorf("%s: got %+v, error %v", topology, got, err)
+		}
+	}
+}
+
+// TestParallelConfiguresKeepEachOthersSettings: each process sets one setting and leaves
+// the other unset, which must not reset it.
+func TestParallelConfiguresKeepEachOthersSettings(t *testing.T) {
+	t.Parallel()
+	prefix := redistest.Prefix(t)
+	first := open(t, connect(t, redistest.SharedServer(t).ClientOption()), &Options{Prefix: prefix})
+	second := open(t, connect(t, redistest.SharedServer(t).ClientOption()), &Options{Prefix: prefix})
+	for round := 1; round <= 30; round++ {
+		var group sync.WaitGroup
+		for backend, config := range map[*Backend]driver.Config{first: {MaxDeliveries: round}, second: {MaxMessages: round}} {
+			group.Go(func() {
+				if err := backend.ConfigureQueue(t.Context(), "orders", config); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		group.Wait()
+		got, err := first.QueueConfig(t.Context(), "orders")
+		if err != nil || got.MaxDeliveries != round || got.MaxMessages != round {
+			t.Fatalf("round %d: got %+v, error %v", round, got, err)
 		}
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/mailboxmq/mailbox/internal/redistest"
 )
 
-// overwrite changes what is stored of a message; "" removes it.
+// overwrite replaces a field of a message; "" removes it.
 func overwrite(t testing.TB, client rueidis.Client, key, id, value string) {
 	t.Helper()
 	command := client.B().Hset().Key(key).FieldValue().FieldValue(id, value).Build()
@@ -26,9 +26,9 @@ func overwrite(t testing.TB, client rueidis.Client, key, id, value string) {
 	}
 }
 
-// TestDamageBecomesADeadLetter: a message whose stored bytes are not those that
-// were sent is never delivered, and never in the way.
-func TestDamageBecomesADeadLetter(t *testing.T) {
+// TestDamagedMessageBecomesDeadLetter: a message whose stored bytes are not those that
+// were sent is never delivered, and never blocks others.
+func TestDamagedMessageBecomesDeadLetter(t *testing.T) {
 	for name, damage := range map[string]struct{ key, value string }{
 		"a body that is missing":      {"data", ""},
 		"a body that is cut short":    {"data", "short"},
@@ -42,7 +42,7 @@ func TestDamageBecomesADeadLetter(t *testing.T) {
 				client := connect(t, redistest.SharedServer(t).ClientOption())
 				q := configured(t, open(t, client, &Options{Prefix: redistest.Prefix(t)}), config)
 				damaged := damageOne(t, client, q, damage.key, damage.value)
-				for range q.Peek(t.Context(), driver.Query{}) { // looking must not break either
+				for range q.Peek(t.Context(), driver.Query{}) { // peeking must work too
 				}
 				var got []string
 				for range 3 {
@@ -93,9 +93,9 @@ func damageOne(t *testing.T, client rueidis.Client, q *handle, key, value string
 	return ids[1]
 }
 
-// TestDamageWaitsForRoom: with no room among the dead letters a damaged message
+// TestDamagedMessageWaitsForDeadLetterRoom: while the dead letters are full a damaged message
 // waits, and is still not delivered.
-func TestDamageWaitsForRoom(t *testing.T) {
+func TestDamagedMessageWaitsForDeadLetterRoom(t *testing.T) {
 	client := connect(t, redistest.SharedServer(t).ClientOption())
 	q := configured(t, open(t, client, &Options{Prefix: redistest.Prefix(t)}), driver.Config{MaxDead: 1})
 	send(t, q, "dead")
@@ -112,7 +112,7 @@ func TestDamageWaitsForRoom(t *testing.T) {
 	wantStats(t, q, driver.Stats{Delayed: 2, InFlight: 1, Dead: 1})
 }
 
-func TestBodiesOfAllSizesAndBytes(t *testing.T) {
+func TestBodiesOfAnySizeSurvive(t *testing.T) {
 	q := openQueue(t, open(t, connect(t, redistest.SharedServer(t).ClientOption()), &Options{Prefix: redistest.Prefix(t)}))
 	for _, size := range []int{0, 1, 100, 511, 512, 513, 65_536, 1 << 20} {
 		body := make([]byte, size)
@@ -130,9 +130,9 @@ func TestBodiesOfAllSizesAndBytes(t *testing.T) {
 	wantCode(t, err, driver.ErrTooLarge)
 }
 
-// TestMoreThanOneCallCarries: batches that are larger than what goes in one call,
-// both ways, arrive whole and in order.
-func TestMoreThanOneCallCarries(t *testing.T) {
+// TestBatchLargerThanOneCallArrivesWhole: batches that need more than one call, both ways,
+// arrive whole and in order.
+func TestBatchLargerThanOneCallArrivesWhole(t *testing.T) {
 	t.Parallel()
 	q := openQueue(t, open(t, connect(t, redistest.SharedServer(t).ClientOption()), &Options{Prefix: redistest.Prefix(t)}))
 	const n = 40
@@ -157,7 +157,7 @@ func TestMoreThanOneCallCarries(t *testing.T) {
 	}
 }
 
-func TestABraceInThePrefixIsRefused(t *testing.T) {
+func TestBraceInPrefixIsRefused(t *testing.T) {
 	_, err := Open(t.Context(), connect(t, redistest.SharedServer(t).ClientOption()), &Options{Prefix: "a{b"})
 	wantCode(t, err, driver.ErrInvalid)
 	if !strings.Contains(err.Error(), "Prefix") {
@@ -165,7 +165,7 @@ func TestABraceInThePrefixIsRefused(t *testing.T) {
 	}
 }
 
-func TestNoTwoShardsShareAKey(t *testing.T) {
+func TestNoTwoShardsShareKeys(t *testing.T) {
 	seen := make(map[string]string)
 	for _, name := range []string{"a", "a:1", "1:a", "queue:a", "queue.1:a", ".1:a", "1"} {
 		for shard := range 3 {
@@ -181,7 +181,7 @@ func TestNoTwoShardsShareAKey(t *testing.T) {
 
 // RED-2: a message whose entry is missing or damaged is delivered or becomes a dead
 // letter; it does not hang the server. The message was nacked, and so is in pending.
-func TestAMessageWithoutItsEntryDoesNotHangTheServer(t *testing.T) {
+func TestMissingEntryDoesNotHangServer(t *testing.T) {
 	t.Parallel()
 	for damage, value := range map[string]string{"missing": "", "damaged": "?"} {
 		t.Run(damage, func(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 )
 
 // Rule 11: the table is full of live keys, not of ended ones.
-func TestEndedKeysDoNotFillTheTable(t *testing.T) {
+func TestEndedDedupKeysDoNotFillTable(t *testing.T) {
 	t.Parallel()
 	b := open(t, connect(t, redistest.SharedServer(t).ClientOption()), &Options{Prefix: redistest.Prefix(t)})
 	q := configured(t, b, driver.Config{DedupMax: 2, DedupWindow: hold})
@@ -31,7 +31,7 @@ func TestEndedKeysDoNotFillTheTable(t *testing.T) {
 
 // The same over and over: a key with a long window does not make the table forget how
 // to make room.
-func TestAKeyWithALongWindowDoesNotCloseTheTable(t *testing.T) {
+func TestLongWindowKeyDoesNotBlockTable(t *testing.T) {
 	t.Parallel()
 	b := open(t, connect(t, redistest.SharedServer(t).ClientOption()), &Options{Prefix: redistest.Prefix(t)})
 	q := configured(t, b, driver.Config{DedupMax: 2, DedupWindow: hold})
@@ -39,7 +39,7 @@ func TestAKeyWithALongWindowDoesNotCloseTheTable(t *testing.T) {
 	if err := b.ConfigureQueue(t.Context(), "orders", driver.Config{DedupMax: 2, DedupWindow: time.Microsecond}); err != nil {
 		t.Fatal(err)
 	}
-	const rounds = 1200 // more than what one call looks at
+	const rounds = 1200 // more than one call scans
 	for i := range rounds {
 		sendOne(t, q, driver.Outgoing{Body: []byte("b"), DedupKey: fmt.Sprint("short", i)})
 	}

@@ -1,12 +1,16 @@
-// Package redisbox is the backend on Redis, Valkey or a Redis Cluster: many
-// processes, one server or one cluster, the same contract as every other
-// backend.
+// Package redisbox is the backend on Redis, Valkey or a Redis Cluster: many processes,
+// one server or one cluster, the same contract as every other backend.
 //
-// Every change of a shard is one script on the server, so it happens entirely or
-// not at all, and it is timed by the server's clock, kept from running backwards
-// when another server takes over. A call whose answer is lost is repeated, and
-// does nothing twice. Receivers that wait are woken by the send, in whatever
-// process it was; while they wait, nothing is asked.
+// Every change of a shard is one script on the server, so it happens entirely or not at
+// all. Scripts use the server's clock, kept from running backwards when another server
+// takes over. A call whose answer is lost is repeated, and takes effect once. A send in
+// any process wakes waiting receivers, which send no commands while they wait.
+//
+// Where to look: batcher.go and batch.go put operations into calls, call.go makes and
+// repeats them, wait.go waits for replicas; long_poll.go and shard_watcher.go wake
+// waiting receivers; forward.go, move.go and move_transfer.go bring messages to other
+// queues; reply_waiters.go waits for reply slots. The scripts of a shard are in scripts,
+// named after the files of internal/engine.
 //
 // # Keys
 //
@@ -14,42 +18,42 @@
 // begin with the prefix of the options and {queue:NAME}, followed by:
 //
 //	meta       hash: the number of the schema, the queue's configuration, the
-//	           shard's clock and counters, and the latest answer of each caller
-//	pending    list: what is ready, in the order in which it was sent
-//	returned   sorted set: what came back to an earlier place, by place
-//	invisible  sorted set: what is in flight, by the end of its lease
-//	delayed    sorted set: what waits for a time, by that time
-//	data       hash: messages as they were sent
-//	state      hash: what has become of them since, where there is anything to tell
-//	manifests  hash: messages that were leased together and are in flight
+//	           shard's clock and counters, and the latest answer of each session
+//	pending    list: ready messages, in the order in which they were sent
+//	returned   sorted set: messages that came back to an earlier place, by place
+//	invisible  sorted set: messages in flight, by the end of their lease
+//	delayed    sorted set: delayed messages, by when they become ready
+//	data       hash: records, which are messages as they were sent
+//	state      hash: entries, which are the states of messages that have one
+//	manifests  hash: bundles, which are messages that were leased together
 //	dead       sorted set: dead letters, by death
-//	graves     hash: dead letters, whole
+//	graves     hash: dead letters, entry and record
 //	ages groups out eligible turns served outbox dedup windows sessions arrivals
-//	           what retention, strict groups, moving to other queues and dedup need
+//	           for retention, strict groups, moves to other queues and dedup
 //
 // Reply slots are spread over 16 buckets, whose keys begin with the prefix and
 // {replies.N}:
 //
-//	meta       hash: the bucket's clock, and the latest answer of each caller
-//	slots      hash: slots, with who waits for them and their answers
-//	ends       sorted set: slots, by the end of their time
-//	sessions   sorted set: callers, by when they came
+//	meta       hash: the bucket's clock, and the latest answer of each session
+//	slots      hash: slots, with the waiting processes and their answers
+//	ends       sorted set: slots, by when they expire
+//	sessions   sorted set: sessions, by when they began
 //
-// The scripts are in the folder of that name, each with a comment that says what
-// it is given and what it answers. Their words are those of internal/engine.
+// Each script begins with a comment that says which keys and arguments it takes and what
+// it answers. Its words are those of internal/engine; a bundle is up to 16 messages that
+// one call has leased, see bundle.lua.
 //
 // # What survives
 //
-// What your Redis survives: Traits.Durability says what the server promises by
-// its settings. With Options.Replicas an operation is confirmed only when that
-// many replicas have it. Behind sentinels ask for all replicas: which of them
-// is promoted is not up to the one that confirmed. docs/redis.md has the settings
-// and permissions that a server should give, and what was shown of failovers.
+// Traits.Durability says what the server's settings promise. With Options.Replicas an
+// operation is confirmed only when that many replicas have it. Behind sentinels ask for
+// all replicas: the promoted replica may be another than the one that confirmed.
+// docs/redis.md has the settings and permissions that a server needs, and the results of
+// the failover tests.
 //
 // # The client
 //
-// The client is the caller's, so that one can serve many purposes. Its own pings
-// are the only thing that is sent while everybody waits: once a second and
-// connection unless ClientOption.Dialer.KeepAlive says otherwise; half a minute is
-// a good value.
+// The caller owns the client, so that one can serve many purposes. Its own pings are the
+// only commands sent while receivers wait: one a second and connection, unless
+// ClientOption.Dialer.KeepAlive says otherwise; half a minute is a good value.
 package redisbox

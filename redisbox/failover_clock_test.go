@@ -22,7 +22,7 @@ import (
 // A new primary's clock may be minutes off. Leases and delays then last as long
 // as they were to last, or longer if nobody is there who knows how long that
 // is; and dedup keys are remembered.
-func TestANewPrimaryWithAnotherClockExpiresNothingEarly(t *testing.T) {
+func TestNewPrimaryClockExpiresNothingEarly(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.Cluster(t, redistest.ClockSkew(0), redistest.Replicas(1), redistest.NodeTimeout(nodeTimeout))
 	for _, test := range []struct {
@@ -154,7 +154,7 @@ func replicaWithClock(t *testing.T, cluster *redistest.ClusterGroup, queue strin
 // long as somebody in it waits for the network. So a client in a bubble is one
 // whose clock is decades off and does not even run. It must not make any
 // difference, and nothing it sends may say what its clock shows.
-func TestAClientWithAWrongClockChangesNothing(t *testing.T) {
+func TestWrongClientClockHasNoEffect(t *testing.T) {
 	server := redistest.Standalone(t)
 	proxy := redistest.NewProxy(t, server.Addr())
 	var requests requestLog

@@ -62,7 +62,7 @@ func TestKilledProcessesLoseNothing(t *testing.T) {
 	t.Parallel()
 	server := redistest.Standalone(t, redistest.AppendOnly(redistest.FsyncEverySec))
 	queue := redistest.Prefix(t) + "workers"
-	crew := &crew{t: t, server: server, queue: queue}
+	crew := &goroutines{t: t, server: server, queue: queue}
 	for range workerProcesses {
 		crew.hire()
 	}
@@ -126,7 +126,7 @@ func receiptsOf(deliveries []driver.Delivery) []driver.Receipt {
 
 // A crew is the processes at work, oldest first, and what is known of all that
 // ever were.
-type crew struct {
+type goroutines struct {
 	t      *testing.T
 	server *redistest.Server
 	queue  string
@@ -153,7 +153,7 @@ type testimony struct {
 }
 
 // hire starts another process.
-func (c *crew) hire() {
+func (c *goroutines) hire() {
 	c.t.Helper()
 	c.hired++
 	command := exec.Command(os.Args[0], "-test.run=^TestKilledProcessesLoseNothing$")
@@ -183,7 +183,7 @@ func (c *crew) hire() {
 // listen takes down what a process says, until it is gone. A line that it
 // could not finish was about a call that it did not make, or of which it did
 // not hear the end.
-func (c *crew) listen(words io.ReadCloser) {
+func (c *goroutines) listen(words io.ReadCloser) {
 	defer words.Close()
 	lines := bufio.NewReader(words)
 	for {
@@ -206,7 +206,7 @@ func (c *crew) listen(words io.ReadCloser) {
 }
 
 // fire kills the process that has been there longest.
-func (c *crew) fire() {
+func (c *goroutines) fire() {
 	c.t.Helper()
 	m := c.members[0]
 	c.members = c.members[1:]
@@ -219,7 +219,7 @@ func (c *crew) fire() {
 }
 
 // disband lets the others finish what they do, and returns the history of all.
-func (c *crew) disband() drivertest.History {
+func (c *goroutines) disband() drivertest.History {
 	c.t.Helper()
 	for _, m := range c.members {
 		if err := m.work.Close(); err != nil {

@@ -57,7 +57,7 @@ func openNamed(t *testing.T, opener driver.Opener, name string) driver.Queue {
 	return q
 }
 
-func TestLongPollSurvivesARestart(t *testing.T) {
+func TestLongPollSurvivesRestart(t *testing.T) {
 	server := redistest.Standalone(t, redistest.AppendOnly(redistest.FsyncAlways))
 	name := redistest.Prefix(t) + "queue"
 	q := openNamed(t, openBackend(t, server.ClientOption(), nil), name)
@@ -145,7 +145,7 @@ func TestBatchesSurviveRestarts(t *testing.T) {
 
 // A server without files comes back empty: what was there is gone, as its
 // durability says, but handles go on.
-func TestHandlesSurviveAServerThatForgets(t *testing.T) {
+func TestHandlesSurviveServerWithoutPersistence(t *testing.T) {
 	server := redistest.Standalone(t)
 	q := openNew(t, openBackend(t, server.ClientOption(), nil))
 	if d := q.Traits().Durability; d != driver.DurabilityNone {

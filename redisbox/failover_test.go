@@ -222,7 +222,7 @@ func TestSentinelFailoverLosesNothing(t *testing.T) {
 // The harness is worth something only if it finds loss where there is some: a
 // primary that hangs and wakes up acknowledges what it got meanwhile, and then
 // throws it away to become a replica.
-func TestWithoutTheDurableOptionAHangLosesMessages(t *testing.T) {
+func TestHangWithoutReplicasOptionLosesMessages(t *testing.T) {
 	t.Parallel()
 	cluster := failoverCluster(t)
 	const attempts = 10

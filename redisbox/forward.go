@@ -12,19 +12,19 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// Dead letters go to another queue in three steps, each of which can be repeated:
-// the letter is kept here and noted in the outbox when it dies; it is added to
-// the other queue, which remembers that it has arrived; and then it leaves this
-// one. Whoever finds letters in an outbox goes on where another has stopped. So
-// none is lost, and none arrives twice.
+// Dead letters go to another queue in three steps, each of which can be repeated: a
+// message that is dead-lettered is kept here and noted in the outbox; it is added to the
+// other queue, which remembers the arrival; and then it leaves this queue. Any process
+// that finds dead letters in an outbox continues where another has stopped. So none is
+// lost, and none arrives twice.
 
-// forwardPatience is for how long calls wait for letters to be moved. It is long for
-// servers that answer and short for one that hangs.
+// forwardPatience is how long calls wait for dead letters to be forwarded: long for
+// servers that answer, and short for one that hangs.
 const forwardPatience = time.Second
 
-// A forwarding moves the letters of a shard, for all whose calls found some.
+// A forwarding forwards the dead letters of a shard, for all calls that found some.
 type forwarding struct {
-	done    chan struct{} // closed when it has moved what can be moved
+	done    chan struct{} // closed when it is finished
 	started time.Time
 }
 
@@ -41,13 +41,13 @@ func (f *forwarding) wait(ctx context.Context, limit time.Time) bool {
 	return false
 }
 
-// forward moves the dead letters of the shard that are to go to another queue.
-// What cannot be moved now is left for later.
+// forward moves dead letters of the shard to another queue. Those that cannot be moved
+// now stay in the outbox.
 //
-// Mostly they have gone when it returns. It does not wait for long: the server of the
-// other queue may not answer, and that must not hold up this one.
+// Mostly they have left when it returns. It does not wait for long: the server of the
+// other queue may hang, and that must not hold up this one.
 func (s *shard) forward(ctx context.Context) {
-	for started := false; !started; { // one that is under way may not have seen the latest
+	for started := false; !started; { // a running one may not have seen the latest
 		var f *forwarding
 		f, started = s.startForwarding(ctx)
 		if !f.wait(ctx, f.started.Add(forwardPatience)) {
@@ -56,7 +56,7 @@ func (s *shard) forward(ctx context.Context) {
 	}
 }
 
-// startForwarding returns the forwarding that is under way, or starts one.
+// startForwarding returns the running forwarding, or starts one.
 func (s *shard) startForwarding(ctx context.Context) (f *forwarding, started bool) {
 	s.forwardMu.Lock()
 	defer s.forwardMu.Unlock()
@@ -65,7 +65,7 @@ func (s *shard) startForwarding(ctx context.Context) (f *forwarding, started boo
 	}
 	f = &forwarding{done: make(chan struct{}), started: time.Now()}
 	s.forwarding = f
-	ctx = context.WithoutCancel(ctx) // it is not only for this caller
+	ctx = context.WithoutCancel(ctx) // other callers wait for it too
 	s.queue.backend.running.start(func() {
 		s.forwardAll(ctx)
 		s.forwardMu.Lock()
@@ -76,8 +76,8 @@ func (s *shard) startForwarding(ctx context.Context) (f *forwarding, started boo
 	return f, true
 }
 
-// awaitForwarding waits until the forwarding that is under way is done, but not
-// beyond limit. It reports whether there was one that is done.
+// awaitForwarding waits until the running forwarding is done, but not beyond limit. It
+// reports whether there was one and it is done.
 func (s *shard) awaitForwarding(ctx context.Context, limit time.Time) bool {
 	s.forwardMu.Lock()
 	f := s.forwarding
@@ -85,12 +85,12 @@ func (s *shard) awaitForwarding(ctx context.Context, limit time.Time) bool {
 	return f != nil && f.wait(ctx, limit)
 }
 
-// forwardAll moves letters while there are any that can be moved.
+// forwardAll forwards dead letters while some can be moved.
 func (s *shard) forwardAll(ctx context.Context) {
 	for {
 		moved, err := s.forwardPage(ctx)
 		if err != nil && ctx.Err() == nil {
-			s.queue.backend.options.Logger.WarnContext(ctx, "dead letters could not be moved to another queue and wait",
+			s.queue.backend.options.Logger.WarnContext(ctx, "cannot forward dead letters to another queue; they stay in the outbox",
 				"queue", s.queue.name, "error", err)
 		}
 		if err != nil || moved == 0 {
@@ -101,56 +101,56 @@ func (s *shard) forwardAll(ctx context.Context) {
 
 func (s *shard) forwardPage(ctx context.Context) (moved int, err error) {
 	name := s.queue.settings.Load().config.DeadLetterTo
-	letters, err := s.peek(ctx, "outbox", "-inf", 0, peekPage, false, nil)
-	if err != nil || len(letters) == 0 || name == "" {
+	dead, err := s.peek(ctx, "outbox", "-inf", 0, peekPage, false, nil)
+	if err != nil || len(dead) == 0 || name == "" {
 		return 0, err
 	}
 	target, err := s.queue.backend.target(ctx, name)
 	if err != nil {
 		return 0, err
 	}
-	keepExpired, err := s.keepsExpired(ctx, name, letters)
+	keepExpired, err := s.keepsExpired(ctx, name, dead)
 	if err != nil {
 		return 0, err
 	}
-	parts := make(map[*shard]*sending)
-	var verdicts []string // id, death and what has become of it, for forward.lua
-	for i := range letters {
-		l := &letters[i]
+	parts := make(map[*shard]*sendOp)
+	var outcomes []string // id, death and outcome, for forward.lua
+	for i := range dead {
+		l := &dead[i]
 		stays := target == nil || (keepExpired && l.reason() == driver.ReasonExpired)
 		if stays || !s.address(ctx, target, parts, l) {
-			verdicts = append(verdicts, l.id, decimal(l.score), "k")
+			outcomes = append(outcomes, l.id, decimal(l.score), "k")
 		}
 	}
 	for to, part := range parts {
-		verdicts, err = to.accept(ctx, part, verdicts)
+		outcomes, err = to.accept(ctx, part, outcomes)
 		if err != nil {
 			return 0, err
 		}
 	}
-	if _, err := s.callDurably(ctx, forwardScript, true, verdicts...); err != nil {
+	if _, err := s.callDurably(ctx, forwardScript, true, outcomes...); err != nil {
 		return 0, err
 	}
 	for to, part := range parts {
 		// An arrival that is not forgotten costs a little memory for a week.
 		_, _ = to.arrival(ctx, "f", true, part.arrivals)
 		if to.queue != s.queue && to.queue.settings.Load().config.DeadLetterTo != "" {
-			to.startForwarding(ctx) // what arrived may have pushed others out
+			to.startForwarding(ctx) // the arrivals may have dead-lettered others
 		}
 	}
-	return len(letters), nil
+	return len(dead), nil
 }
 
-func (l *item) reason() driver.Reason {
-	e, _ := readEntry(l.entry)
+func (m *storedMessage) reason() driver.Reason {
+	e, _ := readEntry(m.entry)
 	return e.reason
 }
 
-// keepsExpired reports whether letters that have expired stay here, because dead letters
-// that go to target come back: an expired one would begin again with a new age, and
-// never end. It asks only if there are such letters.
-func (s *shard) keepsExpired(ctx context.Context, target string, letters []item) (bool, error) {
-	if !slices.ContainsFunc(letters, func(l item) bool { return l.reason() == driver.ReasonExpired }) {
+// keepsExpired reports whether expired messages stay here, because dead letters that go
+// to target come back: an expired one would begin again with a new age, endlessly. It
+// asks the server only if there are such messages.
+func (s *shard) keepsExpired(ctx context.Context, target string, dead []storedMessage) (bool, error) {
+	if !slices.ContainsFunc(dead, func(l storedMessage) bool { return l.reason() == driver.ReasonExpired }) {
 		return false, nil
 	}
 	seen := make(map[string]bool)
@@ -168,7 +168,7 @@ func (s *shard) keepsExpired(ctx context.Context, target string, letters []item)
 	return false, nil
 }
 
-// target returns the queue that dead letters go to, and nil if there is none.
+// target returns the queue of that name, or nil.
 func (b *Backend) target(ctx context.Context, name string) (*queue, error) {
 	state, err := b.look(ctx, name)
 	if err != nil || state.status != "ok" {
@@ -186,12 +186,12 @@ func (b *Backend) target(ctx context.Context, name string) (*queue, error) {
 	return q, nil
 }
 
-// address adds a letter to the part of the shard it goes to. It reports false if
-// the letter is damaged, and so has to stay.
-func (s *shard) address(ctx context.Context, target *queue, parts map[*shard]*sending, letter *item) bool {
-	e, readable := readEntry(letter.entry)
+// address adds a dead letter to the part of the shard it goes to. It reports false if
+// the dead letter is damaged, and so has to stay.
+func (s *shard) address(ctx context.Context, target *queue, parts map[*shard]*sendOp, dead *storedMessage) bool {
+	e, readable := readEntry(dead.entry)
 	var m driver.Message
-	if !readable || !readSent(&m, letter.id, letter.sent) {
+	if !readable || !readSent(&m, dead.id, dead.sent) {
 		return false
 	}
 	attributes := maps.Clone(m.Attributes)
@@ -209,21 +209,21 @@ func (s *shard) address(ctx context.Context, target *queue, parts map[*shard]*se
 	msg := driver.Outgoing{
 		Body: m.Body, Attributes: attributes, Group: m.Group, ReplyTo: m.ReplyTo, CorrelationID: m.CorrelationID,
 	}
-	to := target.shardOfArrival(letter.id, msg.Group)
+	to := target.shardOfArrival(dead.id, msg.Group)
 	part := parts[to]
 	if part == nil {
-		part = newSending(ctx, to)
+		part = newSendOp(ctx, to)
 		parts[to] = part
 	}
 	extra := target.special(&msg)
 	extra.arrival, extra.redrives, extra.failure = true, e.redrives, e.lastError
-	extra.token = packDoubles(letter.score) // it may come there more than once, each time by another death
-	part.add(0, letter.id, &msg, extra)
+	extra.token = packDoubles(dead.score) // it may arrive more than once, each time with another death
+	part.add(0, dead.id, &msg, extra)
 	return true
 }
 
-// shardOfArrival is the shard of a message that comes from another queue: the same if it
-// is added again, because that shard remembers it.
+// shardOfArrival returns the shard of a message from another queue: always the same
+// one, because that shard remembers the arrival.
 func (q *queue) shardOfArrival(id, group string) *shard {
 	if group != "" || q.settings.Load().config.StrictGroups {
 		return q.shardOf(group)
@@ -231,37 +231,37 @@ func (q *queue) shardOfArrival(id, group string) *shard {
 	return q.shardOf(id)
 }
 
-// arrival calls arrival.lua, and returns a letter for each of these arrivals.
-func (s *shard) arrival(ctx context.Context, what string, within bool, names []string) (letters string, err error) {
+// arrival calls arrival.lua, and returns a code for each arrival.
+func (s *shard) arrival(ctx context.Context, what string, within bool, names []string) (codes string, err error) {
 	a, err := s.callDurably(ctx, arrivalScript, within, append([]string{what}, names...)...)
 	if err != nil {
 		return "", err
 	}
-	if letters, err = a.rest[0].ToString(); err != nil || len(letters) != len(names) {
-		return "", unreadable(err)
+	if codes, err = a.rest[0].ToString(); err != nil || len(codes) != len(names) {
+		return "", unreadableAnswer(err)
 	}
-	return letters, nil
+	return codes, nil
 }
 
-// accept adds letters of another queue, and adds to verdicts what has become of
-// each.
-func (s *shard) accept(ctx context.Context, part *sending, verdicts []string) ([]string, error) {
-	err := s.serveDurably(ctx, &load{sends: []*sending{part}}, true)
+// accept adds dead letters of another queue, and appends the outcome of each to
+// outcomes.
+func (s *shard) accept(ctx context.Context, part *sendOp, outcomes []string) ([]string, error) {
+	err := s.runDurably(ctx, &shardBatch{sends: []*sendOp{part}}, true)
 	gone := errors.Is(err, driver.ErrNotFound)
-	if err == nil && strings.Contains(part.letters, "f") {
-		// Nobody may add it later who does not know that it has stayed at home.
-		part.letters, err = s.arrival(ctx, "r", true, part.arrivals)
+	if err == nil && strings.Contains(part.codes, "f") {
+		// No process may add it later that does not know that it was kept.
+		part.codes, err = s.arrival(ctx, "r", true, part.arrivals)
 	}
 	if err != nil && !gone {
 		return nil, err
 	}
 	for i, id := range part.ids {
 		what := "m"
-		if gone || (part.letters != "" && part.letters[i] == 'f') {
+		if gone || (part.codes != "" && part.codes[i] == 'f') {
 			what = "k"
 		}
 		death := doubleAt(part.arrivals[i][len(id):], 0)
-		verdicts = append(verdicts, id, decimal(death), what)
+		outcomes = append(outcomes, id, decimal(death), what)
 	}
-	return verdicts, nil
+	return outcomes, nil
 }

@@ -37,7 +37,7 @@ func TestTwoSendersOfOneKeyMakeOneMessage(t *testing.T) {
 	msg, _ := apart(fast, "a")
 
 	c := claimFor(t, fast, &msg) // the fast one has claimed
-	held, release := holdFirst(proxy, serveScript, func([]string) bool { return true })
+	held, release := holdFirst(proxy, batchScript, func([]string) bool { return true })
 	type outcome struct {
 		sent []driver.Sent
 		err  error
@@ -49,7 +49,7 @@ func TestTwoSendersOfOneKeyMakeOneMessage(t *testing.T) {
 	}()
 	<-held // the slow one has seen the claim, and is about to send
 	extra := fast.special(&msg)
-	extra.key, extra.payload, extra.arrival = "", "", true
+	extra.key, extra.bodyHash, extra.arrival = "", "", true
 	if letter, detail, err := c.send(t.Context(), &msg, extra); err != nil || (letter != 's' && letter != 'd') {
 		t.Fatalf("fast: %q %q %v", letter, detail, err)
 	}
@@ -65,7 +65,7 @@ func TestTwoSendersOfOneKeyMakeOneMessage(t *testing.T) {
 }
 
 // DLQ-8, forward.go: "none arrives twice". Two processes forward the same letter.
-func TestTwoForwardersMakeOneLetter(t *testing.T) {
+func TestTwoForwardersDeliverOneDeadLetter(t *testing.T) {
 	t.Parallel()
 	server := redistest.SharedServer(t)
 	prefix := redistest.Prefix(t)
@@ -76,7 +76,7 @@ func TestTwoForwardersMakeOneLetter(t *testing.T) {
 	send(t, slow, "a")
 	got := receive(t, slow, 1, hold)
 	grave := tag(prefix, "graveyard", 0) + "meta"
-	held, release := holdFirst(proxy, serveScript, func(args []string) bool { return args[3] == grave })
+	held, release := holdFirst(proxy, batchScript, func(args []string) bool { return args[3] == grave })
 	buried := make(chan error, 1)
 	go func() {
 		buried <- slow.DeadLetter(t.Context(), []driver.Burial{{Receipt: got[0].Receipt, Reason: driver.ReasonFatal}})
@@ -96,7 +96,7 @@ func TestTwoForwardersMakeOneLetter(t *testing.T) {
 }
 
 // DUP-1: a refused sender takes back a claim that another sender has used.
-func TestARefusedSenderDoesNotForgetTheKeyOfAnother(t *testing.T) {
+func TestRefusedSenderKeepsOtherSendersKey(t *testing.T) {
 	t.Parallel()
 	server := redistest.SharedServer(t)
 	b := open(t, connect(t, server.ClientOption()), &Options{Prefix: redistest.Prefix(t)})
@@ -106,18 +106,18 @@ func TestARefusedSenderDoesNotForgetTheKeyOfAnother(t *testing.T) {
 	sendOne(t, q, driver.Outgoing{Body: []byte("filler"), Group: msg.Group}) // its shard is full
 	extra := q.special(&msg)
 	first := claimFor(t, q, &msg)
-	second := &claim{home: first.home, target: target, key: first.key, payload: first.payload, id: target.newID()}
+	second := &claim{home: first.home, target: target, key: first.key, bodyHash: first.bodyHash, id: target.newID()}
 	if letter, detail, err := second.step(t.Context(), "c"); err != nil || letter != 'u' {
 		t.Fatalf("%q %q %v", letter, detail, err)
 	}
-	extra.key, extra.payload, extra.arrival = "", "", true
+	extra.key, extra.bodyHash, extra.arrival = "", "", true
 	put := func() string {
-		part := newSending(t.Context(), target)
+		part := newSendOp(t.Context(), target)
 		part.add(0, first.id, &msg, extra)
-		if err := target.serve(t.Context(), &load{sends: []*sending{part}}, b.durably(&session{})); err != nil {
+		if err := target.runBatch(t.Context(), &shardBatch{sends: []*sendOp{part}}, b.durable(&session{})); err != nil {
 			t.Fatal(err)
 		}
-		return part.letters
+		return part.codes
 	}
 	if put() != "f" { // the first is refused, and about to release
 		t.Fatal("not full")
@@ -147,7 +147,7 @@ func TestARefusedSenderDoesNotForgetTheKeyOfAnother(t *testing.T) {
 
 // A queue on a healthy server goes on although the server of the queue that its
 // dead letters go to hangs.
-func TestAHangingGraveyardDoesNotHoldUpTheQueue(t *testing.T) {
+func TestHangingTargetDoesNotBlockSource(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.Cluster(t, redistest.Primaries(3), redistest.Replicas(0),
 		redistest.NodeTimeout(time.Minute), redistest.Config("cluster-require-full-coverage", "no"))
@@ -177,7 +177,7 @@ func TestAHangingGraveyardDoesNotHoldUpTheQueue(t *testing.T) {
 	} {
 		start := time.Now()
 		err := do()
-		if took := time.Since(start); took > longAttempt-time.Second || err != nil {
+		if took := time.Since(start); took > maxAttempt-time.Second || err != nil {
 			t.Errorf("%s took %v, error %v", what, took, err)
 		}
 	}

@@ -15,7 +15,7 @@ import (
 type handle struct {
 	*queue
 	closed    chan struct{}
-	isClosed  atomic.Bool // what closed says, cheaper to ask
+	isClosed  atomic.Bool // whether closed is closed, cheaper to read
 	closeOnce sync.Once
 }
 
@@ -32,7 +32,7 @@ var (
 
 func newHandle(q *queue) *handle { return &handle{queue: q, closed: make(chan struct{})} }
 
-// check returns why an operation cannot start, or nil.
+// check returns the error of an operation that cannot start, or nil.
 func (h *handle) check(ctx context.Context, op string) error {
 	if h.isClosed.Load() {
 		return h.failure(driver.ErrClosed, op)
@@ -43,7 +43,7 @@ func (h *handle) check(ctx context.Context, op string) error {
 	return ctx.Err()
 }
 
-// outcome is the error of an operation that concerns it as a whole.
+// outcome returns the error of a whole operation.
 func (h *handle) outcome(err error, op string) error {
 	if err == nil {
 		return nil
@@ -54,7 +54,7 @@ func (h *handle) outcome(err error, op string) error {
 	return h.named(err, op)
 }
 
-// named adds a queue and an operation to an error that may belong to others.
+// named returns a copy of an error with a queue and an operation.
 func named(err error, queue, op string) error {
 	e, ok := errors.AsType[*driver.Error](err)
 	if !ok {
@@ -109,25 +109,25 @@ func (h *handle) Usage(ctx context.Context) (driver.Usage, error) {
 	return total, nil
 }
 
-// usage is what stats.lua counts.
+// usage is the answer of usage.lua.
 type usage struct {
 	driver.ShardUsage
 	keys int
 }
 
 func (s *shard) usage(ctx context.Context, wants string) (u usage, err error) {
-	limit := time.Now().Add(longAttempt)
+	limit := time.Now().Add(maxAttempt)
 	for before := math.MaxInt; ; {
-		a, err := s.call(ctx, statsScript, how{}, wants)
+		a, err := s.call(ctx, usageScript, callOptions{}, wants)
 		if err != nil {
 			return u, err
 		}
 		numbers, err := a.rest[0].AsIntSlice()
 		if err != nil || len(numbers) != 8 {
-			return u, unreadable(err)
+			return u, unreadableAnswer(err)
 		}
-		if a.letters > 0 && (a.letters < before || s.awaitForwarding(ctx, limit)) {
-			before = a.letters // they have left in the meantime, or are about to, unless they cannot
+		if a.toForward > 0 && (a.toForward < before || s.awaitForwarding(ctx, limit)) {
+			before = a.toForward // they have left meanwhile, or a forwarding is moving them
 			continue
 		}
 		u.Stats = driver.Stats{Ready: int(numbers[0]), Delayed: int(numbers[1]), InFlight: int(numbers[2]), Dead: int(numbers[3])}
@@ -137,7 +137,7 @@ func (s *shard) usage(ctx context.Context, wants string) (u usage, err error) {
 	}
 }
 
-func unreadable(err error) error {
+func unreadableAnswer(err error) error {
 	return &driver.Error{Code: driver.ErrUnavailable, Detail: "the server's answer cannot be read", Err: err}
 }
 
@@ -154,7 +154,7 @@ func (h *handle) ForgetDedup(ctx context.Context) error {
 	return err
 }
 
-// clear empties every shard, or removes what else is named.
+// clear removes messages, dead letters or dedup keys of every shard.
 func (h *handle) clear(ctx context.Context, op, which string) (removed int, err error) {
 	if err := h.check(ctx, op); err != nil {
 		return 0, err
@@ -173,8 +173,8 @@ func (h *handle) clear(ctx context.Context, op, which string) (removed int, err 
 	return removed, h.outcome(err, op)
 }
 
-// onShards does something on all shards at once. It returns what came of it on
-// each, and the first error.
+// onShards calls do for all shards concurrently. It returns the results, and the first
+// error.
 func onShards[R any](q *queue, do func(s *shard) (R, error)) ([]R, error) {
 	results := make([]R, len(q.shards))
 	if len(q.shards) == 1 {

@@ -37,7 +37,7 @@ func claimFor(t *testing.T, q *handle, msg *driver.Outgoing) *claim {
 	extra := q.special(msg)
 	c := &claim{
 		home: q.shardOf(msg.DedupKey), target: q.shardOf(msg.Group),
-		key: extra.key, payload: extra.payload, id: q.shards[0].newID(),
+		key: extra.key, bodyHash: extra.bodyHash, id: q.shards[0].newID(),
 	}
 	if letter, _, err := c.step(t.Context(), "c"); err != nil || letter != 's' {
 		t.Fatalf("claim: got %q, error %v", letter, err)
@@ -59,7 +59,7 @@ func sendOne(t *testing.T, q *handle, msg driver.Outgoing) driver.Sent {
 	return sent[0]
 }
 
-func TestAKeyThatWasOnlyClaimedCanBeUsed(t *testing.T) {
+func TestAbandonedClaimCanBeUsed(t *testing.T) {
 	q := sharded(t)
 	msg, elsewhere := apart(q, "body")
 	c := claimFor(t, q, &msg)
@@ -84,15 +84,15 @@ func TestAKeyThatWasOnlyClaimedCanBeUsed(t *testing.T) {
 	wantStats(t, q, driver.Stats{Ready: 1})
 }
 
-func TestAMessageThatArrivedIsNotSentAgain(t *testing.T) {
+func TestArrivedMessageIsNotSentAgain(t *testing.T) {
 	q := sharded(t)
 	msg, elsewhere := apart(q, "body")
 	c := claimFor(t, q, &msg)
-	part := newSending(t.Context(), c.target)
+	part := newSendOp(t.Context(), c.target)
 	extra := q.special(&msg)
-	extra.key, extra.payload, extra.arrival = "", "", true
+	extra.key, extra.bodyHash, extra.arrival = "", "", true
 	part.add(0, c.id, &msg, extra)
-	if err := c.target.serve(t.Context(), &load{sends: []*sending{part}}, how{session: &session{}}); err != nil {
+	if err := c.target.runBatch(t.Context(), &shardBatch{sends: []*sendOp{part}}, callOptions{session: &session{}}); err != nil {
 		t.Fatal(err)
 	}
 	// The sender is gone, and the message acked, before the claim is confirmed.
@@ -111,7 +111,7 @@ func TestAMessageThatArrivedIsNotSentAgain(t *testing.T) {
 	wantStats(t, q, driver.Stats{})
 }
 
-func TestAKeyIsFreeIfItsMessageWasRefused(t *testing.T) {
+func TestDedupKeyOfRefusedMessageIsFree(t *testing.T) {
 	q := sharded(t)
 	if err := q.backend.ConfigureQueue(t.Context(), "orders", driver.Config{Shards: 8, MaxMessages: 8}); err != nil {
 		t.Fatal(err)
@@ -126,9 +126,9 @@ func TestAKeyIsFreeIfItsMessageWasRefused(t *testing.T) {
 	wantCode(t, err, driver.ErrFull) // and not a conflict
 }
 
-// TestForwardingGoesOnWhereItWasInterrupted: a dead letter that has arrived in the
+// TestInterruptedForwardingContinues: a dead letter that has arrived in the
 // other queue, and was not yet taken out of this one, is moved once.
-func TestForwardingGoesOnWhereItWasInterrupted(t *testing.T) {
+func TestInterruptedForwardingContinues(t *testing.T) {
 	for name, option := range topologies(t) {
 		for _, consumed := range []bool{false, true} {
 			t.Run(fmt.Sprint(name, " consumed ", consumed), func(t *testing.T) {
@@ -154,7 +154,7 @@ func TestForwardingGoesOnWhereItWasInterrupted(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				parts := make(map[*shard]*sending)
+				parts := make(map[*shard]*sendOp)
 				if !s.address(t.Context(), graves.queue, parts, &letters[0]) {
 					t.Fatal("the letter cannot be read")
 				}
@@ -186,7 +186,7 @@ func TestForwardingGoesOnWhereItWasInterrupted(t *testing.T) {
 	}
 }
 
-func TestAFullGraveyardKeepsLettersAtHome(t *testing.T) {
+func TestFullTargetKeepsDeadLettersInSource(t *testing.T) {
 	b := open(t, connect(t, redistest.SharedServer(t).ClientOption()), &Options{Prefix: redistest.Prefix(t)})
 	if err := b.ConfigureQueue(t.Context(), "graves", driver.Config{MaxMessages: 1}); err != nil {
 		t.Fatal(err)
@@ -204,7 +204,7 @@ func TestAFullGraveyardKeepsLettersAtHome(t *testing.T) {
 	}
 }
 
-func TestADeletionThatWasInterruptedIsFinished(t *testing.T) {
+func TestInterruptedDeletionIsFinished(t *testing.T) {
 	q := sharded(t)
 	b := q.backend
 	for i := range 40 {
@@ -231,9 +231,9 @@ func TestADeletionThatWasInterruptedIsFinished(t *testing.T) {
 	wantCode(t, err, driver.ErrNotFound)
 }
 
-// TestAConfigurationReachesAllShardsAndProcesses although whoever set it did not
+// TestConfigurationReachesAllShardsAndProcesses although whoever set it did not
 // get further than the first shard.
-func TestAConfigurationReachesAllShardsAndProcesses(t *testing.T) {
+func TestConfigurationReachesAllShardsAndProcesses(t *testing.T) {
 	q := sharded(t)
 	prefix := q.backend.options.Prefix
 	other := openQueue(t, open(t, connect(t, redistest.SharedCluster(t).ClientOption()), &Options{Prefix: prefix}))
@@ -259,7 +259,7 @@ func TestAConfigurationReachesAllShardsAndProcesses(t *testing.T) {
 	}
 }
 
-func TestAnEmptiedServerIsFilledAgain(t *testing.T) {
+func TestEmptiedServerGetsQueuesAgain(t *testing.T) {
 	server := redistest.Standalone(t)
 	b := open(t, connect(t, server.ClientOption()), nil)
 	q := configured(t, b, driver.Config{Shards: 3, MaxMessages: 30})

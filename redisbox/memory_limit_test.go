@@ -19,7 +19,7 @@ func setMemory(t *testing.T, server *redistest.Server, most string) {
 
 // A consumer that starts while the server is out of memory must be able to open
 // the queue that fills it, or nobody will ever drain it.
-func TestAQueueThatIsThereCanBeOpenedWithoutMemory(t *testing.T) {
+func TestExistingQueueCanBeOpenedWithoutMemory(t *testing.T) {
 	t.Parallel()
 	server := redistest.Standalone(t)
 	send(t, openQueue(t, open(t, connect(t, server.ClientOption()), nil)), "a")
@@ -36,7 +36,7 @@ func TestAQueueThatIsThereCanBeOpenedWithoutMemory(t *testing.T) {
 
 // The same holds for changing its configuration, also while dead letters of it cannot
 // be moved. A new queue needs memory.
-func TestAQueueThatIsThereCanBeConfiguredWithoutMemory(t *testing.T) {
+func TestExistingQueueCanBeConfiguredWithoutMemory(t *testing.T) {
 	t.Parallel()
 	server := redistest.Standalone(t)
 	b := open(t, connect(t, server.ClientOption()), nil)
@@ -61,7 +61,7 @@ func TestAQueueThatIsThereCanBeConfiguredWithoutMemory(t *testing.T) {
 }
 
 // Stats must answer although dead letters cannot be forwarded right now.
-func TestStatsAnswersWhileLettersCannotBeForwarded(t *testing.T) {
+func TestStatsAnswersWhileForwardingFails(t *testing.T) {
 	t.Parallel()
 	server := redistest.Standalone(t)
 	b := open(t, connect(t, server.ClientOption()), nil)
@@ -81,7 +81,7 @@ func TestStatsAnswersWhileLettersCannotBeForwarded(t *testing.T) {
 
 // SND-4, SND-6: messages of a batch that were sent are reported as sent although
 // the server ran out of memory before the rest.
-func TestABatchThatMemoryCutsShortKeepsPositions(t *testing.T) {
+func TestBatchCutByMemoryKeepsPositions(t *testing.T) {
 	t.Parallel()
 	server := redistest.Standalone(t)
 	q := openQueue(t, open(t, connect(t, server.ClientOption()), nil))
@@ -123,7 +123,7 @@ func TestABatchThatMemoryCutsShortKeepsPositions(t *testing.T) {
 }
 
 // Rule 11: failed sends record nothing.
-func TestASendThatFailsForLackOfMemoryLeavesNoDedupKey(t *testing.T) {
+func TestSendWithoutMemoryLeavesNoDedupKey(t *testing.T) {
 	t.Parallel()
 	server := redistest.Standalone(t)
 	b := open(t, connect(t, server.ClientOption()), nil)
@@ -140,7 +140,7 @@ func TestASendThatFailsForLackOfMemoryLeavesNoDedupKey(t *testing.T) {
 }
 
 // What cannot be moved for lack of memory stays where it was.
-func TestAMoveWithoutMemoryMovesNothing(t *testing.T) {
+func TestMoveWithoutMemoryMovesNothing(t *testing.T) {
 	t.Parallel()
 	server := redistest.Standalone(t)
 	b := open(t, connect(t, server.ClientOption()), nil)

@@ -9,24 +9,25 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// Move moves ready messages to another queue; see driver.Mover, and departure.go for
+// Move moves ready messages to another queue; see driver.Queue, and move_transfer.go for
 // how. It blocks for four round trips per hundred messages. Cancelling ctx ends it at
-// once; messages that are under way then are moved, and not counted.
+// once; messages whose transfer has begun are moved, and not counted.
 //
-// It moves what was there when it began, so that it ends although more comes.
+// It moves the messages that were ready when it began, so that it ends although more
+// arrive.
 func (h *handle) Move(ctx context.Context, to string, limit int) (moved int, err error) {
 	if err := h.check(ctx, "move"); err != nil {
 		return 0, err
 	}
 	m := &move{handle: h, limit: limit, targets: h.backend.newTargets()}
-	if err := m.aim(ctx, to); err != nil {
+	if err := m.findTarget(ctx, to); err != nil {
 		return 0, h.named(err, "move")
 	}
 	for _, s := range h.shards {
 		if to == "" {
-			err = m.home(ctx, s)
+			err = m.moveToSources(ctx, s)
 		} else {
-			err = m.away(ctx, s)
+			err = m.moveToTarget(ctx, s)
 		}
 		if err != nil {
 			return m.moved, h.outcome(err, "move")
@@ -40,11 +41,11 @@ type move struct {
 	*handle
 	limit, moved int
 	targets      *targets
-	target       string // noted, see targetNote; empty: each has its own
+	target       string // see targetNote; empty: each message has its own
 }
 
-// aim checks what is asked for, and finds the queue that messages move to.
-func (m *move) aim(ctx context.Context, to string) error {
+// findTarget checks the arguments, and finds the queue that messages move to.
+func (m *move) findTarget(ctx context.Context, to string) error {
 	invalid := func(field, detail string) error {
 		return &driver.Error{Code: driver.ErrInvalid, Field: field, Detail: detail}
 	}
@@ -64,49 +65,49 @@ func (m *move) aim(ctx context.Context, to string) error {
 		return err
 	}
 	if target == nil {
-		return &driver.Error{Code: driver.ErrNotFound, Detail: "there is no queue " + to}
+		return &driver.Error{Code: driver.ErrNotFound, Detail: fmt.Sprintf("queue %q does not exist", to)}
 	}
 	m.target = targetNote(target)
 	return nil
 }
 
-// left is how many messages may move at most now.
+// left returns how many messages may move in the next page.
 func (m *move) left() int {
 	if m.limit == 0 {
-		return departPage
+		return movePage
 	}
-	return min(m.limit-m.moved, departPage)
+	return min(m.limit-m.moved, movePage)
 }
 
-// A page is what one round of departing and crossing has come to.
+// A page is the result of one round of reserving and transferring.
 type page struct {
 	moved int
 	last  float64
 	more  bool
 }
 
-// carry moves one page. It is finished also if ctx ends before.
-func (m *move) carry(ctx context.Context, s *shard, r departRequest) (page, error) {
+// moveOnePage moves one page. A page that was begun is finished even if ctx ends.
+func (m *move) moveOnePage(ctx context.Context, s *shard, r reserveRequest) (page, error) {
 	if err := m.check(ctx, "move"); err != nil {
 		return page{}, err
 	}
-	r.hold = departFor
-	under := context.WithoutCancel(ctx)
-	return attend(ctx, m.backend, ctx.Done() != nil, func() (p page, err error) {
-		out, last, more, err := s.depart(under, r)
+	r.hold = reserveFor
+	uncancelled := context.WithoutCancel(ctx)
+	return callCancellable(ctx, m.backend, ctx.Done() != nil, func() (p page, err error) {
+		out, last, more, err := s.reserve(uncancelled, r)
 		if err != nil {
 			return p, err
 		}
 		p = page{last: last, more: more || len(out) == r.limit}
-		p.moved, err = s.cross(under, m.targets, out, r.target)
+		p.moved, err = s.transfer(uncancelled, m.targets, out, r.target)
 		return p, err
 	})
 }
 
-// away moves the messages of a shard to the one target.
-func (m *move) away(ctx context.Context, s *shard) error {
+// moveToTarget moves the messages of a shard to the one target.
+func (m *move) moveToTarget(ctx context.Context, s *shard) error {
 	for last, more := 0.0, true; more && m.left() > 0; {
-		p, err := m.carry(ctx, s, departRequest{target: m.target, last: last, limit: m.left()})
+		p, err := m.moveOnePage(ctx, s, reserveRequest{target: m.target, last: last, limit: m.left()})
 		m.moved += p.moved
 		if err != nil {
 			return err
@@ -119,11 +120,11 @@ func (m *move) away(ctx context.Context, s *shard) error {
 	return nil
 }
 
-// home moves messages of a shard to where each of them has died, after those that
-// somebody else has begun to move.
-func (m *move) home(ctx context.Context, s *shard) error {
+// moveToSources moves each dead letter of a shard to the queue it came from, after the
+// messages whose move has stalled.
+func (m *move) moveToSources(ctx context.Context, s *shard) error {
 	if m.left() > 0 {
-		p, err := m.carry(ctx, s, departRequest{limit: m.left()})
+		p, err := m.moveOnePage(ctx, s, reserveRequest{limit: m.left()})
 		m.moved += p.moved
 		if err != nil {
 			return err
@@ -131,12 +132,12 @@ func (m *move) home(ctx context.Context, s *shard) error {
 	}
 	for wanted := max(m.limit-m.moved, 0); m.left() > 0; {
 		before := m.moved
-		exiles, n, err := m.exiles(ctx, s, wanted)
+		found, n, err := m.findReturning(ctx, s, wanted)
 		if err != nil {
 			return err
 		}
-		for _, target := range exiles {
-			if err := m.sendHome(ctx, s, target); err != nil {
+		for _, target := range found {
+			if err := m.moveReturning(ctx, s, target); err != nil {
 				return err
 			}
 		}
@@ -144,22 +145,22 @@ func (m *move) home(ctx context.Context, s *shard) error {
 			break // there were no more
 		}
 		if m.moved == before {
-			wanted *= 2 // these cannot go, or others are at it
+			wanted *= 2 // these cannot move, or other processes move them
 		}
 	}
 	return nil
 }
 
-// exiles are messages of a shard that died in the same queue.
-type exiles struct {
+// returning are messages of a shard that were dead-lettered by the same queue.
+type returning struct {
 	target string
 	named  []string // ids and places, in the order of delivery
 }
 
-// exiles finds the ready messages of a shard that have a queue to go home to, and says
-// how many they are: as many as wanted, if that is not 0.
-func (m *move) exiles(ctx context.Context, s *shard, wanted int) (found []*exiles, n int, err error) {
-	for seen, err := range s.sightings(ctx, driver.StateReady, "") {
+// findReturning finds the ready messages of a shard that came from an existing queue, and
+// counts them: as many as wanted, if that is not 0.
+func (m *move) findReturning(ctx context.Context, s *shard, wanted int) (found []*returning, n int, err error) {
+	for seen, err := range s.peekState(ctx, driver.StateReady, "") {
 		if err == nil {
 			err = m.check(ctx, "move")
 		}
@@ -178,9 +179,9 @@ func (m *move) exiles(ctx context.Context, s *shard, wanted int) (found []*exile
 			continue
 		}
 		note := targetNote(target)
-		i := slices.IndexFunc(found, func(e *exiles) bool { return e.target == note })
+		i := slices.IndexFunc(found, func(e *returning) bool { return e.target == note })
 		if i < 0 {
-			i, found = len(found), append(found, &exiles{target: note})
+			i, found = len(found), append(found, &returning{target: note})
 		}
 		found[i].named = append(found[i].named, seen.ID, decimal(seen.rank))
 		if n++; n == wanted {
@@ -190,12 +191,12 @@ func (m *move) exiles(ctx context.Context, s *shard, wanted int) (found []*exile
 	return found, n, nil
 }
 
-// sendHome moves messages to one target. Those that are not ready any more are passed
-// over.
-func (m *move) sendHome(ctx context.Context, s *shard, e *exiles) error {
-	for named := range slices.Chunk(e.named, 2*departPage) {
+// moveReturning moves messages to one target. It passes over messages that are not ready
+// any more.
+func (m *move) moveReturning(ctx context.Context, s *shard, e *returning) error {
+	for named := range slices.Chunk(e.named, 2*movePage) {
 		for more := true; more && m.left() > 0; {
-			p, err := m.carry(ctx, s, departRequest{target: e.target, limit: m.left(), named: named})
+			p, err := m.moveOnePage(ctx, s, reserveRequest{target: e.target, limit: m.left(), named: named})
 			m.moved += p.moved
 			if err != nil {
 				return err
@@ -206,17 +207,17 @@ func (m *move) sendHome(ctx context.Context, s *shard, e *exiles) error {
 	return nil
 }
 
-// targets are the queues that messages move to, as one move sees them.
+// targets caches the queues that messages move to, for one move.
 type targets struct {
 	backend *Backend
-	byName  map[string]*queue // nil: it is not there
+	byName  map[string]*queue // nil: it does not exist
 }
 
 func (b *Backend) newTargets() *targets {
 	return &targets{backend: b, byName: make(map[string]*queue)}
 }
 
-// named returns the queue of that name, and nil if there is none.
+// named returns the queue of that name, or nil.
 func (t *targets) named(ctx context.Context, name string) (*queue, error) {
 	if q, known := t.byName[name]; known {
 		return q, nil
@@ -228,7 +229,7 @@ func (t *targets) named(ctx context.Context, name string) (*queue, error) {
 	return q, err
 }
 
-// noted returns the queue that was noted, and nil if it is not there any more.
+// noted returns the queue of a targetNote, or nil if it does not exist any more.
 func (t *targets) noted(ctx context.Context, note string) (*queue, error) {
 	incarnation, name, _ := strings.Cut(note, " ")
 	q, err := t.named(ctx, name)

@@ -16,7 +16,7 @@ func heldMove(t *testing.T, server *redistest.Server, prefix string) (release fu
 	proxy := redistest.NewProxy(t, server.Addr())
 	slow := openQueue(t, open(t, connect(t, through(server, proxy)), &Options{Prefix: prefix}))
 	target := tag(prefix, "shelter", 0) + "meta"
-	held, release := holdFirst(proxy, serveScript, func(args []string) bool { return args[3] == target })
+	held, release := holdFirst(proxy, batchScript, func(args []string) bool { return args[3] == target })
 	moved := make(chan error, 1)
 	go func() {
 		_, err := slow.Move(t.Context(), "shelter", 1)
@@ -26,7 +26,7 @@ func heldMove(t *testing.T, server *redistest.Server, prefix string) (release fu
 	return release, moved
 }
 
-func TestASlowMoverAddsNothingThatAnotherHasMoved(t *testing.T) {
+func TestSlowMoverAddsNothingAlreadyMoved(t *testing.T) {
 	t.Parallel()
 	server, prefix := redistest.SharedServer(t), redistest.Prefix(t)
 	b := open(t, connect(t, server.ClientOption()), &Options{Prefix: prefix})
@@ -47,9 +47,9 @@ func TestASlowMoverAddsNothingThatAnotherHasMoved(t *testing.T) {
 	wantStats(t, shelter, driver.Stats{})
 }
 
-// TestASlowMoverAddsNothingThatAnotherHasPutBack: the other queue was full for whoever
+// TestSlowMoverAddsNothingPutBack: the other queue was full for whoever
 // went on, and has room when the slow one comes.
-func TestASlowMoverAddsNothingThatAnotherHasPutBack(t *testing.T) {
+func TestSlowMoverAddsNothingPutBack(t *testing.T) {
 	t.Parallel()
 	server, prefix := redistest.SharedServer(t), redistest.Prefix(t)
 	b := open(t, connect(t, server.ClientOption()), &Options{Prefix: prefix})
@@ -73,8 +73,8 @@ func TestASlowMoverAddsNothingThatAnotherHasPutBack(t *testing.T) {
 	wantStats(t, shelter, driver.Stats{})
 }
 
-// TestALetterThatDiesAgainIsForwardedAgain, although the other queue remembers it.
-func TestALetterThatDiesAgainIsForwardedAgain(t *testing.T) {
+// TestSecondDeathIsForwardedAgain, although the other queue remembers it.
+func TestSecondDeathIsForwardedAgain(t *testing.T) {
 	t.Parallel()
 	for topology, option := range topologies(t) {
 		t.Run(topology, func(t *testing.T) {
@@ -100,9 +100,9 @@ func TestALetterThatDiesAgainIsForwardedAgain(t *testing.T) {
 	}
 }
 
-// TestASlowForwarderDoesNotTakeAwayALaterDeath: it says of a letter that it has moved,
+// TestSlowForwarderKeepsLaterDeath: it says of a letter that it has moved,
 // which has come back since and died again.
-func TestASlowForwarderDoesNotTakeAwayALaterDeath(t *testing.T) {
+func TestSlowForwarderKeepsLaterDeath(t *testing.T) {
 	t.Parallel()
 	b := open(t, connect(t, redistest.SharedServer(t).ClientOption()), &Options{Prefix: redistest.Prefix(t)})
 	q := configured(t, b, driver.Config{DeadLetterTo: "graves"})
@@ -131,14 +131,14 @@ func TestASlowForwarderDoesNotTakeAwayALaterDeath(t *testing.T) {
 	wantStats(t, graves, driver.Stats{Ready: 1})
 }
 
-// TestASlowMoverDoesNotEndALaterMove of the same message.
-func TestASlowMoverDoesNotEndALaterMove(t *testing.T) {
+// TestSlowMoverDoesNotEndLaterMove of the same message.
+func TestSlowMoverDoesNotEndLaterMove(t *testing.T) {
 	t.Parallel()
 	b := open(t, connect(t, redistest.SharedServer(t).ClientOption()), &Options{Prefix: redistest.Prefix(t)})
 	q, shelter := openQueue(t, b), openNamed(t, b, "shelter")
 	send(t, q, "a")
-	end := func(d *departing, what string) int {
-		c := &crossing{from: q.shards[0]}
+	end := func(d *reservedMessage, what string) int {
+		c := &transfer{from: q.shards[0]}
 		c.decide(d, what)
 		d.resumed = true // it counts if it is the first to say so
 		n, err := c.finish(t.Context())

@@ -14,9 +14,9 @@ import (
 )
 
 // takeOut has a mover take messages out and stop, and returns what it has.
-func takeOut(t *testing.T, from, to *handle, limit int) []departing {
+func takeOut(t *testing.T, from, to *handle, limit int) []reservedMessage {
 	t.Helper()
-	out, _, _, err := from.shards[0].depart(t.Context(), departRequest{target: targetNote(to.queue), hold: hold, limit: limit})
+	out, _, _, err := from.shards[0].reserve(t.Context(), reserveRequest{target: targetNote(to.queue), hold: hold, limit: limit})
 	if err != nil || len(out) != limit {
 		t.Fatalf("took %d messages out, error %v; want %d", len(out), err, limit)
 	}
@@ -24,9 +24,9 @@ func takeOut(t *testing.T, from, to *handle, limit int) []departing {
 }
 
 // bringOver has it add them to the other queue, and stop before it says so here.
-func bringOver(t *testing.T, from *handle, out []departing) *crossing {
+func bringOver(t *testing.T, from *handle, out []reservedMessage) *transfer {
 	t.Helper()
-	c := &crossing{from: from.shards[0], targets: from.backend.newTargets(), parts: make(map[*shard]*crossingPart)}
+	c := &transfer{from: from.shards[0], targets: from.backend.newTargets(), parts: make(map[*shard]*transferPart)}
 	for i := range out {
 		if err := c.address(t.Context(), &out[i]); err != nil {
 			t.Fatal(err)
@@ -40,9 +40,9 @@ func bringOver(t *testing.T, from *handle, out []departing) *crossing {
 	return c
 }
 
-// TestMovingGoesOnWhereItWasInterrupted: whoever comes by finds a message that another
+// TestInterruptedMoveContinues: whoever comes by finds a message that another
 // has begun to move, and there is one of it in the end.
-func TestMovingGoesOnWhereItWasInterrupted(t *testing.T) {
+func TestInterruptedMoveContinues(t *testing.T) {
 	t.Parallel()
 	for topology, option := range topologies(t) {
 		for step, test := range map[string]struct {
@@ -185,8 +185,8 @@ func stall(t *testing.T, q *handle) {
 	}
 }
 
-// TestAMessageIsPutBackWhenItsTargetIsGone, to its own place and with what it had.
-func TestAMessageIsPutBackWhenItsTargetIsGone(t *testing.T) {
+// TestMoveToDeletedTargetPutsMessageBack, to its own place and with what it had.
+func TestMoveToDeletedTargetPutsMessageBack(t *testing.T) {
 	t.Parallel()
 	b := open(t, connect(t, redistest.SharedServer(t).ClientOption()), &Options{Prefix: redistest.Prefix(t)})
 	q, shelter := openQueue(t, b), openNamed(t, b, "shelter")
@@ -209,9 +209,9 @@ func TestAMessageIsPutBackWhenItsTargetIsGone(t *testing.T) {
 	wantStats(t, shelter, driver.Stats{})
 }
 
-// TestAMessageThatComesBackSupersedesItsDeparture: it has arrived elsewhere and moved on
+// TestReturningMessageSupersedesItsMove: it has arrived elsewhere and moved on
 // to here again, before its first mover has said so.
-func TestAMessageThatComesBackSupersedesItsDeparture(t *testing.T) {
+func TestReturningMessageSupersedesItsMove(t *testing.T) {
 	t.Parallel()
 	for _, strict := range []bool{false, true} {
 		t.Run(fmt.Sprint("strict ", strict), func(t *testing.T) {
@@ -237,7 +237,7 @@ func TestAMessageThatComesBackSupersedesItsDeparture(t *testing.T) {
 	}
 }
 
-func TestWhatIsMovingIsNotAckedLate(t *testing.T) {
+func TestMovingMessageIsNotAckedLate(t *testing.T) {
 	t.Parallel()
 	b := open(t, connect(t, redistest.SharedServer(t).ClientOption()), &Options{Prefix: redistest.Prefix(t)})
 	q, shelter := openQueue(t, b), openNamed(t, b, "shelter")
@@ -256,7 +256,7 @@ func TestWhatIsMovingIsNotAckedLate(t *testing.T) {
 	wantStats(t, shelter, driver.Stats{Ready: 1})
 }
 
-func TestAPurgeEndsMovesThatHaveStalled(t *testing.T) {
+func TestPurgeEndsStalledMoves(t *testing.T) {
 	t.Parallel()
 	b := open(t, connect(t, redistest.SharedServer(t).ClientOption()), &Options{Prefix: redistest.Prefix(t)})
 	q, shelter := openQueue(t, b), openNamed(t, b, "shelter")
@@ -272,7 +272,7 @@ func TestAPurgeEndsMovesThatHaveStalled(t *testing.T) {
 	wantStats(t, q, driver.Stats{})
 }
 
-func TestADamagedMessageDoesNotHoldUpAMove(t *testing.T) {
+func TestDamagedMessageDoesNotBlockMove(t *testing.T) {
 	t.Parallel()
 	b := open(t, connect(t, redistest.SharedServer(t).ClientOption()), &Options{Prefix: redistest.Prefix(t)})
 	q, shelter := openQueue(t, b), openNamed(t, b, "shelter")
@@ -327,14 +327,14 @@ func useMoves(t *testing.T, b *Backend) {
 	wantStats(t, to, driver.Stats{InFlight: 3})
 }
 
-// TestAMoveTakesFourCallsAPage, and one that finds that there is no more.
-func TestAMoveTakesFourCallsAPage(t *testing.T) {
+// TestMoveTakesFourCallsPerPage, and one that finds that there is no more.
+func TestMoveTakesFourCallsPerPage(t *testing.T) {
 	w := newWiretapped(t, driver.Config{})
 	openNamed(t, w.backend, "shelter")
 	for round := range 2 { // in the second the scripts are loaded
-		send(t, w, make([]string, 2*departPage)...)
+		send(t, w, make([]string, 2*movePage)...)
 		w.heard()
-		if n, err := w.Move(t.Context(), "shelter", 0); err != nil || n != 2*departPage {
+		if n, err := w.Move(t.Context(), "shelter", 0); err != nil || n != 2*movePage {
 			t.Fatalf("%d moved, error %v", n, err)
 		}
 		if round == 1 {
@@ -343,7 +343,7 @@ func TestAMoveTakesFourCallsAPage(t *testing.T) {
 	}
 }
 
-func TestALateAckIsOneCallABatch(t *testing.T) {
+func TestLateAckIsOneCallPerBatch(t *testing.T) {
 	w := newWiretapped(t, driver.Config{})
 	send(t, w, make([]string, 200)...)
 	var receipts []driver.Receipt
@@ -363,9 +363,9 @@ func TestALateAckIsOneCallABatch(t *testing.T) {
 	wantStats(t, w, driver.Stats{})
 }
 
-// TestMovingHomeLooksBehindGroupsThatAreHeld: a limit counts what moves, and not what
+// TestMoveToSourcesLooksBehindHeldGroups: a limit counts what moves, and not what
 // cannot.
-func TestMovingHomeLooksBehindGroupsThatAreHeld(t *testing.T) {
+func TestMoveToSourcesLooksBehindHeldGroups(t *testing.T) {
 	t.Parallel()
 	b := open(t, connect(t, redistest.SharedServer(t).ClientOption()), &Options{Prefix: redistest.Prefix(t)})
 	if err := b.ConfigureQueue(t.Context(), "graves", driver.Config{StrictGroups: true}); err != nil {

@@ -6,15 +6,15 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// Observe calls f for every ending that a call of this process carried out, until
+// Observe calls f for every ending in a call of this process, until
 // stop is called; see driver.Observable.
 func (b *Backend) Observe(f func(driver.Ending)) (stop func()) { return b.observers.Add(f) }
 
-// headBytes is how long the head of an answer is; endings follow it.
+// headBytes is the length of the head of an answer; endings follow it.
 const headBytes = 8 * 6
 
-// tell tells observers which messages ended in a call.
-func (s *shard) tell(reply []rueidis.RedisMessage) {
+// tellObservers tells observers which messages ended in a call.
+func (s *shard) tellObservers(reply []rueidis.RedisMessage) {
 	observers := &s.queue.backend.observers
 	if len(reply) < 2 || !observers.Any() {
 		return
@@ -42,7 +42,7 @@ func (s *shard) tell(reply []rueidis.RedisMessage) {
 	}
 }
 
-// readEnding reads what engine.ended in shard.lua has packed.
+// readEnding reads an ending as engine.ended in shard.lua packs it.
 func readEnding(told string) (ending driver.Ending, rest string, ok bool) {
 	const fixed = 1 + 8 + 8
 	if len(told) < fixed {
@@ -61,7 +61,7 @@ func readEnding(told string) (ending driver.Ending, rest string, ok bool) {
 	var reason string
 	for _, field := range []struct {
 		text *string
-		size int // of its length
+		size int // of the length
 	}{{&ending.ID, 1}, {&reason, 1}, {&ending.LastError, 2}} {
 		if len(rest) < field.size {
 			return ending, "", false

@@ -9,41 +9,40 @@ import (
 
 // Options configure a Backend. The zero value, and nil, mean the defaults.
 type Options struct {
-	// Prefix is what all keys begin with, so that programs can share a server.
-	// It cannot contain braces.
+	// Prefix is the beginning of all keys, so that programs can share a server. It
+	// cannot contain braces.
 	Prefix string
-	// Defaults is the configuration of queues that are opened without having
-	// been configured, and the default of what a new queue's configuration
-	// leaves unset.
+	// Defaults is the configuration of queues that are opened without having been
+	// configured, and the default of settings that a new queue's configuration leaves
+	// unset.
 	Defaults driver.Config
 	// MaxBodyBytes bounds bodies; 0 means driver.DefaultMaxBodyBytes.
 	MaxBodyBytes int
 
-	// Replicas is how many replicas must have a send, an ack, a nack, a dead
-	// letter or a change of a queue before it is confirmed. What they do not
-	// confirm within ReplicaTimeout is ErrUnavailable: it may be done, and may be
-	// lost in a failover. Ask for all that a primary has if nothing may be lost:
-	// any of them may be the next primary. 0 means that the primary alone confirms.
+	// Replicas is how many replicas must have a send, an ack, a nack, a dead letter or
+	// a change of a queue before it is confirmed. A call that they do not confirm within
+	// ReplicaTimeout is ErrUnavailable: it may be done, and may be lost in a failover.
+	// Ask for all replicas of a primary if no message may be lost: any of them may be
+	// the next primary. 0 means that the primary alone confirms.
 	Replicas int
 	// ReplicaTimeout is how long to wait for the replicas; 0 means one second.
 	ReplicaTimeout time.Duration
 
-	// RetryFor is how long an operation is tried when the connection is lost, the
-	// server is loading or being replaced, or a slot moves; then it is
-	// ErrUnavailable. Trying again never does anything twice. 0 means ten
-	// seconds.
+	// RetryFor is how long an operation is repeated when the connection is lost, the
+	// server is loading or being replaced, or a slot moves; then it is ErrUnavailable.
+	// A repeated operation takes effect once. 0 means ten seconds.
 	RetryFor time.Duration
 
-	// Strict makes Open refuse servers that would lose messages: those that evict
-	// keys when memory is short, and those that save nothing. Otherwise there is
-	// a warning, and Traits.Durability says so.
+	// Strict makes Open refuse servers that would lose messages: those that evict keys
+	// when memory is short, and those without persistence. Otherwise Open logs a
+	// warning, and Traits.Durability is lower.
 	Strict bool
 
-	// Logger gets what is worth knowing. Nil means silence.
+	// Logger gets warnings and errors. Nil means none are logged.
 	Logger *slog.Logger
 }
 
-// check refuses what no backend can honour.
+// check refuses options that no backend can honour.
 func (o *Options) check() error {
 	for _, option := range []struct {
 		field string

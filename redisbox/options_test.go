@@ -9,7 +9,7 @@ import (
 	"github.com/mailboxmq/mailbox/internal/redistest"
 )
 
-func TestBadOptionIsRefusedByOpen(t *testing.T) {
+func TestOpenRefusesBadOption(t *testing.T) {
 	t.Parallel()
 	client := connect(t, redistest.SharedServer(t).ClientOption())
 	for field, options := range map[string]Options{

@@ -22,7 +22,7 @@ func (h *handle) Peek(ctx context.Context, query driver.Query) iter.Seq2[driver.
 			yield(driver.Peeked{}, err)
 			return
 		}
-		shown := make(map[string]bool) // a message that moves is not shown twice
+		shown := make(map[string]bool) // a message that changes its state is shown once
 		for _, state := range stateOrder {
 			if len(query.States) > 0 && !slices.Contains(query.States, state) {
 				continue
@@ -74,18 +74,18 @@ func (h *handle) checkQuery(query driver.Query) error {
 // stateOrder is the order in which Peek shows the states.
 var stateOrder = []driver.State{driver.StateReady, driver.StateDelayed, driver.StateInFlight, driver.StateDead}
 
-// sighting is a message that was seen, and what it is sorted by.
-type sighting struct {
+// peekedMessage is a message in a peek, with its sort key.
+type peekedMessage struct {
 	driver.Peeked
 	shard *shard
-	rank  float64 // what it is sorted by: a place, or the wall time of its due or death
+	rank  float64 // its sort key: a place, or the wall time of its due or death
 }
 
-func (s *sighting) before(other *sighting) bool {
+func (s *peekedMessage) before(other *peekedMessage) bool {
 	return s.rank < other.rank || (s.rank == other.rank && s.ID < other.ID)
 }
 
-func (s *sighting) matches(query driver.Query) bool {
+func (s *peekedMessage) matches(query driver.Query) bool {
 	if query.OlderThan > 0 && s.shard.clock.wallNow()-s.EnqueuedAt.UnixNano() < int64(query.OlderThan) {
 		return false
 	}
@@ -100,12 +100,12 @@ func (s *sighting) matches(query driver.Query) bool {
 	return true
 }
 
-// inState yields the messages in one state, or of them the one with this id:
-// ready ones in order, the others by time.
-func (h *handle) inState(ctx context.Context, state driver.State, id string) iter.Seq2[sighting, error] {
-	all := make([]iter.Seq2[sighting, error], len(h.shards))
+// inState yields the messages in one state, or only the one with this id: ready ones in
+// order, the others by time.
+func (h *handle) inState(ctx context.Context, state driver.State, id string) iter.Seq2[peekedMessage, error] {
+	all := make([]iter.Seq2[peekedMessage, error], len(h.shards))
 	for i, s := range h.shards {
-		all[i] = s.sightings(ctx, state, id)
+		all[i] = s.peekState(ctx, state, id)
 	}
 	switch {
 	case len(all) == 1:
@@ -117,8 +117,8 @@ func (h *handle) inState(ctx context.Context, state driver.State, id string) ite
 }
 
 // chain yields one sequence after the other.
-func chain(all []iter.Seq2[sighting, error]) iter.Seq2[sighting, error] {
-	return func(yield func(sighting, error) bool) {
+func chain(all []iter.Seq2[peekedMessage, error]) iter.Seq2[peekedMessage, error] {
+	return func(yield func(peekedMessage, error) bool) {
 		for _, sequence := range all {
 			for seen, err := range sequence {
 				if !yield(seen, err) || err != nil {
@@ -129,13 +129,13 @@ func chain(all []iter.Seq2[sighting, error]) iter.Seq2[sighting, error] {
 	}
 }
 
-// merge yields sequences that are sorted as one.
-func merge(all []iter.Seq2[sighting, error]) iter.Seq2[sighting, error] {
-	return func(yield func(sighting, error) bool) {
+// merge merges sorted sequences.
+func merge(all []iter.Seq2[peekedMessage, error]) iter.Seq2[peekedMessage, error] {
+	return func(yield func(peekedMessage, error) bool) {
 		type head struct {
-			seen sighting
+			seen peekedMessage
 			err  error
-			next func() (sighting, error, bool)
+			next func() (peekedMessage, error, bool)
 		}
 		var heads []head
 		for _, sequence := range all {
@@ -149,7 +149,7 @@ func merge(all []iter.Seq2[sighting, error]) iter.Seq2[sighting, error] {
 			first := 0
 			for i := range heads {
 				if heads[i].err != nil {
-					yield(sighting{}, heads[i].err)
+					yield(peekedMessage{}, heads[i].err)
 					return
 				}
 				if heads[i].seen.before(&heads[first].seen) {
@@ -169,12 +169,11 @@ func merge(all []iter.Seq2[sighting, error]) iter.Seq2[sighting, error] {
 	}
 }
 
-// sightings yields the messages of a shard in one state, or of them the one with
-// this id.
-func (s *shard) sightings(ctx context.Context, state driver.State, id string) iter.Seq2[sighting, error] {
+// peekState yields the messages of a shard in one state, or only the one with this id.
+func (s *shard) peekState(ctx context.Context, state driver.State, id string) iter.Seq2[peekedMessage, error] {
 	strict := s.queue.settings.Load().config.StrictGroups
-	walk := func(which string, pages func(visit func([]item) error) error) iter.Seq2[sighting, error] {
-		return s.walk(state, func(visit func([]item) error) error {
+	walk := func(which string, pages func(visit func([]storedMessage) error) error) iter.Seq2[peekedMessage, error] {
+		return s.walk(state, func(visit func([]storedMessage) error) error {
 			if id == "" {
 				return pages(visit)
 			}
@@ -190,46 +189,46 @@ func (s *shard) sightings(ctx context.Context, state driver.State, id string) it
 		which := map[driver.State]string{
 			driver.StateDelayed: "delayed", driver.StateInFlight: "invisible", driver.StateDead: "dead",
 		}[state]
-		return walk(which, func(visit func([]item) error) error { return s.pages(ctx, which, false, visit) })
+		return walk(which, func(visit func([]storedMessage) error) error { return s.pages(ctx, which, false, visit) })
 	case strict:
-		return walk("groups", func(visit func([]item) error) error { return s.grouped(ctx, visit) })
+		return walk("groups", func(visit func([]storedMessage) error) error { return s.grouped(ctx, visit) })
 	case id != "":
 		return walk("pending", nil)
 	}
-	return merge([]iter.Seq2[sighting, error]{
-		walk("pending", func(visit func([]item) error) error { return s.listed(ctx, visit) }),
-		walk("returned", func(visit func([]item) error) error { return s.pages(ctx, "returned", false, visit) }),
+	return merge([]iter.Seq2[peekedMessage, error]{
+		walk("pending", func(visit func([]storedMessage) error) error { return s.listed(ctx, visit) }),
+		walk("returned", func(visit func([]storedMessage) error) error { return s.pages(ctx, "returned", false, visit) }),
 	})
 }
 
-// walk yields what pages hands over.
-func (s *shard) walk(state driver.State, pages func(visit func([]item) error) error) iter.Seq2[sighting, error] {
-	return func(yield func(sighting, error) bool) {
+// walk yields the messages that pages visits.
+func (s *shard) walk(state driver.State, pages func(visit func([]storedMessage) error) error) iter.Seq2[peekedMessage, error] {
+	return func(yield func(peekedMessage, error) bool) {
 		stopped := false
-		err := pages(func(items []item) error {
+		err := pages(func(items []storedMessage) error {
 			for i := range items {
-				if stopped = !yield(s.sight(state, &items[i]), nil); stopped {
+				if stopped = !yield(s.readPeeked(state, &items[i]), nil); stopped {
 					return errStopped
 				}
 			}
 			return nil
 		})
 		if err != nil && !stopped {
-			yield(sighting{}, err)
+			yield(peekedMessage{}, err)
 		}
 	}
 }
 
-// sight makes of an item what there is to see.
-func (s *shard) sight(state driver.State, i *item) sighting {
-	seen := sighting{shard: s}
+// readPeeked reads a stored message.
+func (s *shard) readPeeked(state driver.State, i *storedMessage) peekedMessage {
+	seen := peekedMessage{shard: s}
 	seen.State, seen.ID = state, i.id
 	e, readable := readEntry(i.entry)
 	e.fill(&seen.Message)
 	seen.Redrives = e.redrives
 	whole := readSent(&seen.Message, i.id, i.sent) && readable
 	if !whole {
-		seen.LastError = "the stored bytes are not those that were sent"
+		seen.LastError = damagedCause
 	}
 	switch state {
 	case driver.StateDelayed, driver.StateInFlight:
@@ -247,15 +246,15 @@ func (s *shard) sight(state driver.State, i *item) sighting {
 	return seen
 }
 
-// An item is a message as peek.lua shows it.
-type item struct {
+// A storedMessage is a message as peek.lua shows it.
+type storedMessage struct {
 	id    string
 	score float64 // its place, due or death
 	entry string
 	sent  string
 }
 
-// errStopped ends a walk that its consumer does not want to go on.
+// errStopped ends a walk whose consumer has stopped.
 var errStopped = &driver.Error{Code: driver.ErrClosed, Detail: "stopped"}
 
 const (
@@ -263,18 +262,18 @@ const (
 	peekBytes = 1 << 20
 )
 
-// pages hands over all messages in an order, a page at a time.
-func (s *shard) pages(ctx context.Context, which string, brief bool, visit func([]item) error) error {
+// pages visits all messages in an order, a page at a time.
+func (s *shard) pages(ctx context.Context, which string, brief bool, visit func([]storedMessage) error) error {
 	from, limit, skip := "-inf", peekPage, 0
-	seen := make(map[string]bool) // those with the last score
+	seen := make(map[string]bool) // ids with the last score
 	for {
 		items, err := s.peek(ctx, which, from, skip, limit, brief, nil)
 		if err != nil || len(items) == 0 {
 			return err
 		}
 		shown := len(items)
-		items = slices.DeleteFunc(items, func(i item) bool { return seen[i.id] })
-		if len(items) == 0 { // the page was cut by its size before there was anything new
+		items = slices.DeleteFunc(items, func(i storedMessage) bool { return seen[i.id] })
+		if len(items) == 0 { // the size limit cut the page before it had a new message
 			skip += shown
 			continue
 		}
@@ -284,7 +283,7 @@ func (s *shard) pages(ctx context.Context, which string, brief bool, visit func(
 		}
 		last := items[len(items)-1].score
 		if which == "dead" || which == "outbox" {
-			from = "(" + decimal(last) // no two have the same
+			from = "(" + decimal(last) // scores of dead letters are unique
 			continue
 		}
 		if next := decimal(last); next != from {
@@ -300,8 +299,8 @@ func (s *shard) pages(ctx context.Context, which string, brief bool, visit func(
 	}
 }
 
-// listed hands over the ready messages that are in the list.
-func (s *shard) listed(ctx context.Context, visit func([]item) error) error {
+// listed visits the ready messages in pending.
+func (s *shard) listed(ctx context.Context, visit func([]storedMessage) error) error {
 	from, position := "", 0
 	for {
 		items, err := s.peek(ctx, "pending", from, position, peekPage, false, nil)
@@ -310,7 +309,7 @@ func (s *shard) listed(ctx context.Context, visit func([]item) error) error {
 		}
 		from, position = items[len(items)-1].id, position+len(items)
 		for i := range items {
-			items[i].id = items[i].id[:ident.TextLen] // of the ticket
+			items[i].id = items[i].id[:ident.TextLen] // the id in the locator
 		}
 		if err := visit(items); err != nil {
 			return err
@@ -318,10 +317,10 @@ func (s *shard) listed(ctx context.Context, visit func([]item) error) error {
 	}
 }
 
-// grouped hands over all ready messages of a queue with strict groups by place.
-// The server has them by group, so their places are read before all else.
-func (s *shard) grouped(ctx context.Context, visit func([]item) error) error {
-	var ready []item
+// grouped visits all ready messages of a queue with strict groups by place. The server
+// has them by group, so all places are read first.
+func (s *shard) grouped(ctx context.Context, visit func([]storedMessage) error) error {
+	var ready []storedMessage
 	for from := ""; ; {
 		members, err := s.peek(ctx, "groups", from, 0, 10*peekPage, true, nil)
 		if err != nil {
@@ -331,11 +330,11 @@ func (s *shard) grouped(ctx context.Context, visit func([]item) error) error {
 			break
 		}
 		for _, member := range members {
-			ready = append(ready, item{id: member.id[memberID:], score: member.score})
+			ready = append(ready, storedMessage{id: member.id[memberID:], score: member.score})
 		}
 		from = members[len(members)-1].id
 	}
-	slices.SortFunc(ready, func(a, b item) int { return cmp.Compare(a.score, b.score) })
+	slices.SortFunc(ready, func(a, b storedMessage) int { return cmp.Compare(a.score, b.score) })
 	for page := range slices.Chunk(ready, peekPage) {
 		ids := make([]string, len(page))
 		for i := range page {
@@ -356,9 +355,9 @@ func (s *shard) grouped(ctx context.Context, visit func([]item) error) error {
 // group and the place.
 const memberID = 32
 
-// show returns those of the messages with these ids that are in an order.
-func (s *shard) show(ctx context.Context, which string, brief bool, ids []string) ([]item, error) {
-	var found []item
+// show returns those of the messages with these ids that are in the order which.
+func (s *shard) show(ctx context.Context, which string, brief bool, ids []string) ([]storedMessage, error) {
+	var found []storedMessage
 	for len(ids) > 0 {
 		items, err := s.peek(ctx, which, "", 0, 0, brief, ids)
 		if err != nil {
@@ -376,21 +375,21 @@ func (s *shard) show(ctx context.Context, which string, brief bool, ids []string
 }
 
 // peek calls peek.lua.
-func (s *shard) peek(ctx context.Context, which, from string, skip, limit int, brief bool, ids []string) ([]item, error) {
+func (s *shard) peek(ctx context.Context, which, from string, skip, limit int, brief bool, ids []string) ([]storedMessage, error) {
 	args := append([]string{which, from, strconv.Itoa(skip), strconv.Itoa(limit), strconv.Itoa(peekBytes), digit(brief)}, ids...)
-	a, err := s.call(ctx, peekScript, how{within: which == "outbox"}, args...)
+	a, err := s.call(ctx, peekScript, callOptions{within: which == "outbox"}, args...)
 	if err != nil {
 		return nil, err
 	}
-	items := make([]item, len(a.rest)/4)
+	items := make([]storedMessage, len(a.rest)/4)
 	for i := range items {
 		texts := [4]string{}
 		for k := range texts {
 			if texts[k], err = a.rest[4*i+k].ToString(); err != nil {
-				return nil, unreadable(err)
+				return nil, unreadableAnswer(err)
 			}
 		}
-		items[i] = item{id: texts[0], score: number(texts[1]), entry: texts[2], sent: texts[3]}
+		items[i] = storedMessage{id: texts[0], score: number(texts[1]), entry: texts[2], sent: texts[3]}
 	}
 	return items, nil
 }

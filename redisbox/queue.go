@@ -10,27 +10,27 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// queue is what all handles of one name in this process share.
+// queue is the state that all handles of one name in this process share.
 type queue struct {
 	backend *Backend
 	name    string
-	// incarnation tells this queue from others that had the same name before.
+	// incarnation tells this queue from others that had the same name.
 	incarnation string
 	shards      []*shard
 	waiters     waiters
 
-	settings atomic.Pointer[settings]
-	reloadMu sync.Mutex    // one at a time reads the settings anew
-	nextSend atomic.Uint64 // spreads messages without a group over the shards
-	nextTake atomic.Uint64 // the shard to look at first
-	minding  sync.Once
+	settings  atomic.Pointer[settings]
+	reloadMu  sync.Mutex    // serializes reload
+	nextSend  atomic.Uint64 // spreads messages without a group over the shards
+	nextTake  atomic.Uint64 // the shard to receive from first
+	watchOnce sync.Once
 
-	handles int // open ones; guarded by the backend's mutex
+	handles int // that are open; guarded by the backend's mutex
 
-	// ended is closed when the queue is deleted or its backend closed; code says
-	// which and is written before.
+	// ended is closed when the queue is deleted or its backend closed; code says which,
+	// and is set before.
 	ended   chan struct{}
-	isEnded atomic.Bool // what ended says, cheaper to ask
+	isEnded atomic.Bool // whether ended is closed, cheaper to read
 	endOnce sync.Once
 	code    driver.Code
 }
@@ -44,42 +44,42 @@ func newQueue(b *Backend, name string, state *opened) *queue {
 	return q
 }
 
-// end makes every handle answer code from now on.
+// end makes every handle return code from now on.
 func (q *queue) end(code driver.Code) {
 	q.endOnce.Do(func() {
 		q.code = code
 		q.isEnded.Store(true)
 		close(q.ended)
-		q.rest()
+		q.stopWatching()
 	})
 }
 
-// mind has the shards of the queue watched, from the first receive on. Processes
-// that only send watch nothing.
-func (q *queue) mind(ctx context.Context) {
-	q.minding.Do(func() {
+// startWatching starts the shard watchers, from the first receive on. Processes that
+// only send watch no shard.
+func (q *queue) startWatching(ctx context.Context) {
+	q.watchOnce.Do(func() {
 		for _, s := range q.shards {
-			s.minder.start(ctx)
+			s.watcher.start(ctx)
 		}
 	})
 }
 
-// rest ends the watching.
-func (q *queue) rest() {
-	q.minding.Do(func() {}) // not to be begun any more
+// stopWatching stops the shard watchers permanently.
+func (q *queue) stopWatching() {
+	q.watchOnce.Do(func() {}) // a later startWatching does nothing
 	for _, s := range q.shards {
-		s.minder.stop()
+		s.watcher.stop()
 	}
 }
 
-// hash is stable: all processes must agree on where a group or a key belongs.
+// hash is stable: all processes must agree on the shard of a group or a key.
 func hash(text string) uint64 {
 	h := fnv.New64a()
-	_, _ = h.Write([]byte(text)) // a hash takes everything
+	_, _ = h.Write([]byte(text)) // a hash accepts any input
 	return h.Sum64()
 }
 
-// shardOf is the shard that a group or a dedup key belongs to.
+// shardOf returns the shard of a group or a dedup key.
 func (q *queue) shardOf(text string) *shard {
 	if len(q.shards) == 1 {
 		return q.shards[0]
@@ -87,8 +87,8 @@ func (q *queue) shardOf(text string) *shard {
 	return q.shards[hash(text)%uint64(len(q.shards))]
 }
 
-// shardFor picks the shard of a message: that of its group, that of its key, or
-// the next.
+// shardFor returns the shard of a message: that of its group, that of its key, or the
+// next one in turn.
 func (q *queue) shardFor(msg *driver.Outgoing) *shard {
 	switch {
 	case len(q.shards) == 1:
@@ -112,27 +112,26 @@ func (q *queue) full(detail string, wait time.Duration) error {
 // named adds the queue and the operation to an error.
 func (q *queue) named(err error, op string) error { return named(err, q.name, op) }
 
-// heal brings back a shard that is not on the server any more although nobody
-// has deleted the queue: it was created shortly before a failover, or somebody
-// has emptied the server. What was in it is lost, but whoever has it open need
-// not be.
+// heal creates a shard again that is missing on the server although the queue was not
+// deleted: it was created shortly before a failover, or the server was emptied. Its
+// messages are lost, but the handles on it continue to work.
 func (q *queue) heal(ctx context.Context, s *shard) error {
 	if err := q.openAgain(ctx, s); err != nil {
 		return err
 	}
 	s.clock.sawNew()
-	q.backend.options.Logger.WarnContext(ctx, "a queue was missing on the server and has been created anew",
+	q.backend.options.Logger.WarnContext(ctx, "a queue was missing on the server and has been created again",
 		"queue", q.name, "shard", s.number)
 	return nil
 }
 
-// openAgain opens a shard of a queue that is open here: it is created if it is
-// missing, and migrated if it has an earlier schema.
+// openAgain opens a shard of a queue that is open here: it creates a missing shard, and
+// migrates one with an earlier schema.
 func (q *queue) openAgain(ctx context.Context, s *shard) error {
 	current := q.settings.Load()
 	first, err := q.backend.openShard(ctx, q.name, 0, "h", q.incarnation, current.version, current.config)
 	if err == nil && s.number > 0 && first.status == "ok" && first.incarnation == q.incarnation {
-		// The first shard knows what the others should be like.
+		// The other shards follow the configuration of the first.
 		first, err = q.backend.openShard(ctx, q.name, s.number, "a", q.incarnation, first.version, first.config)
 	}
 	if err != nil {
@@ -145,18 +144,18 @@ func (q *queue) openAgain(ctx context.Context, s *shard) error {
 	return nil
 }
 
-// reload learns a configuration that another process has set, when a shard says
-// that it has another version than we know. A shard that is behind the first is
-// brought forward.
+// reload reads a configuration that another process has set, when a shard reports
+// another version than the known one. It brings a shard that is behind the first up to
+// date.
 func (q *queue) reload(ctx context.Context, s *shard, version int64) {
 	q.reloadMu.Lock()
 	defer q.reloadMu.Unlock()
 	if q.settings.Load().version == version {
-		return // somebody was faster
+		return // another goroutine was first
 	}
 	state, err := q.backend.look(ctx, q.name)
 	if err != nil || state.status != "ok" || state.incarnation != q.incarnation {
-		return // the next call finds out what has happened
+		return // the next call finds out why
 	}
 	if q.settings.Load().version < state.version {
 		q.settings.Store(q.backend.newSettings(state.config, state.version))

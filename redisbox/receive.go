@@ -2,6 +2,9 @@ package redisbox
 
 import (
 	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
@@ -16,8 +19,8 @@ func (h *handle) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driv
 	if err != nil {
 		return nil, h.named(err, "receive")
 	}
-	h.mind(ctx)
-	if req.Wait == 0 || !h.listens() {
+	h.startWatching(ctx)
+	if req.Wait == 0 || !h.subscribed() {
 		got, blocked, err := h.take(ctx, req, false)
 		if len(got) > 0 || err != nil || req.Wait == 0 {
 			return got, h.received(got, blocked, err)
@@ -26,7 +29,7 @@ func (h *handle) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driv
 	return h.await(ctx, req)
 }
 
-// received is the error that goes with what a receive got.
+// received returns the error of a receive that got these messages.
 func (h *handle) received(got []driver.Delivery, blocked bool, err error) error {
 	switch {
 	case len(got) > 0:
@@ -38,135 +41,22 @@ func (h *handle) received(got []driver.Delivery, blocked bool, err error) error 
 	}
 	wait := retryAfter
 	for _, s := range h.shards {
-		wait = min(wait, max(s.clock.until(s.minder.next()), time.Millisecond))
+		wait = min(wait, max(s.clock.until(s.watcher.nextDeadline()), time.Millisecond))
 	}
 	return &driver.Error{
 		Code: driver.ErrFull, Op: "receive", Queue: h.name, Field: "MaxInFlight",
-		Detail: "as many messages are in flight as may be", RetryAfter: wait,
+		Detail: fmt.Sprintf("in-flight limit reached (MaxInFlight %d)", h.settings.Load().config.MaxInFlight), RetryAfter: wait,
 	}
 }
 
-// await takes messages when there are some, for as long as the request says. A
-// receiver first joins those who wait and then looks, and a sender first adds
-// its message and then announces it, so one of them always sees the other.
-func (h *handle) await(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
-	patience := time.NewTimer(req.Wait)
-	defer patience.Stop()
-	w := h.waiters.join()
-	// Until announcements are heard it is no use to have the server told that
-	// somebody waits for them.
-	waits := h.listens()
-	for expired := false; ; {
-		got, blocked, err := h.take(ctx, req, waits && !expired)
-		if err != nil || len(got) > 0 || expired {
-			h.part(w, err != nil)
-			return got, h.received(got, blocked, err)
-		}
-		if !waits {
-			waits = true
-			if h.confirmed(ctx, patience) {
-				continue
-			}
-		}
-		woken, err := h.doze(ctx, w, patience)
-		switch {
-		case err != nil:
-			h.part(w, true)
-			return nil, err
-		case !woken && !blocked && h.listens():
-			h.part(w, false)
-			return nil, nil
-		}
-		expired = !woken // one last look: what was in the way may be gone
-	}
-}
-
-// part ends the waiting of a receiver. A signal that it could not act upon, and
-// that no other receiver takes, is acted upon by the minders.
-func (q *queue) part(w *waiter, unheard bool) {
-	if q.waiters.leave(w, unheard) {
-		for _, s := range q.shards {
-			poke(s.minder.look)
-		}
-	}
-}
-
-// Without announcements, which a server may forbid, receivers that wait look by
-// themselves.
-const (
-	confirmWithin = 2 * time.Second
-	lookAlone     = time.Second
-)
-
-// listens reports whether the announcements of all shards are heard.
-func (q *queue) listens() bool {
-	for _, s := range q.shards {
-		if !s.minder.ear.listens.Load() {
-			return false
-		}
-	}
-	return true
-}
-
-// confirmed waits until the announcements of all shards are heard, and reports
-// false if that takes too long.
-func (h *handle) confirmed(ctx context.Context, patience *time.Timer) bool {
-	limit := time.NewTimer(confirmWithin)
-	defer limit.Stop()
-	for _, s := range h.shards {
-		select {
-		case <-s.minder.ear.confirmed:
-		case <-limit.C:
-			return false
-		case <-patience.C:
-			patience.Reset(0) // for who looks next
-			return false
-		case <-ctx.Done():
-			return false
-		case <-h.closed:
-			return false
-		case <-h.ended:
-			return false
-		}
-	}
-	return true
-}
-
-// doze waits for a signal. It reports false when the patience is over, and
-// returns an error when the caller, the handle or the queue has come to an end.
-func (h *handle) doze(ctx context.Context, w *waiter, patience *time.Timer) (woken bool, err error) {
-	var alone <-chan time.Time
-	if !h.listens() {
-		timer := time.NewTimer(lookAlone)
-		defer timer.Stop()
-		alone = timer.C
-	}
-	select {
-	case <-w.signal:
-		h.waiters.hear(w)
-		return true, nil
-	case <-alone:
-		return true, nil
-	case <-patience.C:
-		return false, nil
-	case <-ctx.Done():
-		return false, ctx.Err()
-	case <-h.closed:
-		return false, h.failure(driver.ErrClosed, "receive")
-	case <-h.ended:
-		return false, h.failure(h.code, "receive")
-	}
-}
-
-// take leases what is ready, without waiting. blocked says that only the
-// in-flight ceiling kept it from taking anything; waits, that the caller will
-// wait if there is nothing.
+// take leases ready messages without waiting. blocked says that only the in-flight
+// limit kept it from taking any; waits, that the caller will wait if there are none.
 func (h *handle) take(ctx context.Context, req driver.ReceiveRequest, waits bool) (got []driver.Delivery, blocked bool, err error) {
 	if len(h.shards) == 1 {
 		return h.takeFrom(ctx, h.shards[0], req, waits)
 	}
 	// One shard after the other, beginning with the one that is likely to have
-	// something; and if it has not, only those that say they do.
+	// messages; if it has none, only those that report some.
 	first := h.shards[h.nextTake.Add(1)%uint64(len(h.shards))]
 	got, blocked, err = h.takeFrom(ctx, first, req, false)
 	if err != nil || len(got) > 0 {
@@ -177,7 +67,7 @@ func (h *handle) take(ctx context.Context, req driver.ReceiveRequest, waits bool
 		wants = "2"
 	}
 	left, err := onShards(h.queue, func(s *shard) (int64, error) {
-		a, err := s.call(ctx, statsScript, how{}, wants)
+		a, err := s.call(ctx, usageScript, callOptions{}, wants)
 		if err != nil {
 			return 0, err
 		}
@@ -199,13 +89,13 @@ func (h *handle) take(ctx context.Context, req driver.ReceiveRequest, waits bool
 	return nil, blocked, nil
 }
 
-// takeFrom leases what is ready in one shard. What turns out to be damaged is
-// buried, and the rest returned.
+// takeFrom leases ready messages of one shard. Damaged messages are dead-lettered,
+// and the others returned.
 func (h *handle) takeFrom(ctx context.Context, s *shard, req driver.ReceiveRequest, waits bool) ([]driver.Delivery, bool, error) {
 	for {
-		op := newReceiving(ctx, req, waits)
+		op := newReceiveOp(ctx, req, waits)
 		s.receives.submit(ctx, op)
-		if err := h.awaitReceiving(ctx, s, op); err != nil {
+		if err := h.awaitReceive(ctx, s, op); err != nil {
 			return nil, false, err
 		}
 		if op.err != nil {
@@ -216,7 +106,7 @@ func (h *handle) takeFrom(ctx context.Context, s *shard, req driver.ReceiveReque
 			return nil, false, err
 		}
 		if len(damaged) > 0 {
-			s.bury(ctx, damaged)
+			s.deadLetterDamaged(ctx, damaged)
 		}
 		if len(got) > 0 || (len(damaged) == 0 && !op.cut) {
 			return got, op.blocked, nil
@@ -224,18 +114,18 @@ func (h *handle) takeFrom(ctx context.Context, s *shard, req driver.ReceiveReque
 	}
 }
 
-// grace is how long a receive that is cancelled while the server is asked waits
-// for the answer: there may be messages in it. What comes later is given back as if
-// it had not been delivered, unless its lease is over by then. So a receive with a
-// lease shorter than shortLease waits longer.
+// cancelGrace is how long a receive that is cancelled during its call waits for the
+// answer, which may contain messages. Messages that come later are given back as if
+// they had not been delivered, unless their lease is over by then. So a receive with
+// a lease shorter than shortLease waits longer.
 const (
-	grace      = time.Second
-	shortLease = 5 * time.Second
+	cancelGrace = time.Second
+	shortLease  = 5 * time.Second
 )
 
-// awaitReceiving waits for the answer. If the caller leaves before, what comes is
-// given back.
-func (h *handle) awaitReceiving(ctx context.Context, s *shard, op *receiving) error {
+// awaitReceive waits for the answer. If the caller leaves first, the messages of the
+// answer are given back.
+func (h *handle) awaitReceive(ctx context.Context, s *shard, op *receiveOp) error {
 	var reason error
 	select {
 	case <-op.done:
@@ -250,7 +140,7 @@ func (h *handle) awaitReceiving(ctx context.Context, s *shard, op *receiving) er
 	if s.receives.withdraw(op) {
 		return reason
 	}
-	timer := time.NewTimer(max(grace, shortLease-op.req.Visibility))
+	timer := time.NewTimer(max(cancelGrace, shortLease-op.req.Visibility))
 	defer timer.Stop()
 	select {
 	case <-op.done:
@@ -258,10 +148,140 @@ func (h *handle) awaitReceiving(ctx context.Context, s *shard, op *receiving) er
 		if op.abandon() {
 			return reason
 		}
-		<-op.done // it has come this very moment
+		<-op.done // the answer came this very moment
 	}
 	if op.err != nil || op.count == 0 {
 		return reason
 	}
 	return nil
+}
+
+// maxNonce bounds the numbers of deliveries: scripts count in doubles, which are
+// exact up to 2⁵³. Numbers start at random, because a counter on the server could
+// give out a number twice after a failover.
+const maxNonce = 1 << 52
+
+// newNonce returns the number of the first delivery of a call.
+func newNonce() uint64 { return noncesPerCall * (1 + rand.Uint64N(maxNonce/noncesPerCall-1)) }
+
+// answerBytes bounds the answer of one call; a batch may be shorter because of it.
+const answerBytes = 8 << 20
+
+// receiveOp is one request for messages of a shard; see batcher.
+type receiveOp struct {
+	ctx   context.Context // of the caller
+	req   driver.ReceiveRequest
+	waits bool
+
+	mu        sync.Mutex // guards abandoned and answered
+	abandoned bool
+	answered  bool
+
+	done    chan struct{} // closed when the fields below are set
+	leased  leasedMessages
+	count   int
+	blocked bool // only the in-flight limit kept it from getting any
+	cut     bool // only the size of the answer did
+	err     error
+}
+
+func newReceiveOp(ctx context.Context, req driver.ReceiveRequest, waits bool) *receiveOp {
+	return &receiveOp{ctx: ctx, req: req, waits: waits, done: make(chan struct{})}
+}
+
+func (o *receiveOp) size() (elements, bytes int) { return o.req.Max, 0 }
+func (o *receiveOp) context() context.Context    { return o.ctx }
+
+// same reports whether two requests are equal.
+func (o *receiveOp) same(other *receiveOp) bool {
+	return o.req.Max == other.req.Max && o.req.MaxBytes == other.req.MaxBytes &&
+		o.req.Visibility == other.req.Visibility && o.waits == other.waits
+}
+
+// abandon records that the caller has left. It reports false if the answer was first.
+func (o *receiveOp) abandon() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.abandoned = !o.answered
+	return o.abandoned
+}
+
+// answer hands the answer over. It reports false if the caller has left.
+func (o *receiveOp) answer() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.answered = true
+	close(o.done)
+	return !o.abandoned
+}
+
+// deliveries reads the answer. It returns messages whose stored bytes are not those
+// that were sent as damaged.
+func (o *receiveOp) deliveries(s *shard) (got []driver.Delivery, damaged []driver.Receipt, err error) {
+	if o.count == 0 {
+		return nil, nil, nil
+	}
+	got = make([]driver.Delivery, 0, o.count)
+	for i := range o.count {
+		id, e, sent, err := o.leased.message(i)
+		if err != nil {
+			return nil, nil, err
+		}
+		got = append(got, driver.Delivery{Receipt: s.receipt(id, e.place, e.nonce), Shard: s.number})
+		d := &got[len(got)-1]
+		d.ID = id
+		e.fill(&d.Message)
+		if !readSent(&d.Message, id, sent) {
+			damaged = append(damaged, d.Receipt)
+			got = got[:len(got)-1]
+		}
+	}
+	return got, damaged, nil
+}
+
+// giveBack returns messages to their places as if they had not been delivered,
+// because the caller of the receive has left.
+func (s *shard) giveBack(ctx context.Context, op *receiveOp) {
+	if op.count == 0 {
+		return
+	}
+	got, damaged, err := op.deliveries(s)
+	if err != nil {
+		return // their leases run out
+	}
+	back := newSettleOp(ctx, s)
+	for i, d := range got {
+		back.add(i, "r", d.Receipt, "")
+	}
+	if len(got) > 0 {
+		s.settles.submit(ctx, back)
+	}
+	if len(damaged) > 0 {
+		s.deadLetterDamaged(ctx, damaged)
+	}
+}
+
+// damagedCause is the failure of messages whose stored bytes have changed.
+const damagedCause = "the stored bytes are not those that were sent"
+
+// deadLetterDamaged dead-letters damaged messages. While the dead letters are full, a
+// damaged message waits in the queue and is found damaged again.
+func (s *shard) deadLetterDamaged(ctx context.Context, damaged []driver.Receipt) {
+	dead := newSettleOp(ctx, s)
+	for i, receipt := range damaged {
+		dead.add(i, "b", receipt, packDeadLetter(driver.ReasonIntegrity, damagedCause, ""))
+	}
+	s.settles.submit(ctx, dead)
+	<-dead.done
+	s.queue.backend.options.Logger.ErrorContext(ctx, "messages are damaged", "queue", s.queue.name, "count", len(damaged), "first", damaged[0].Handle)
+	kept := newSettleOp(ctx, s)
+	for i, receipt := range damaged {
+		if dead.codes != "" && dead.codes[i] == 'f' {
+			kept.add(i, "n", receipt, packDoubles(micros(driver.DeadRetry))+packLong(damagedCause))
+		}
+	}
+	if len(kept.positions) > 0 {
+		s.settles.submit(ctx, kept)
+		<-kept.done
+	}
 }

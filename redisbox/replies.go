@@ -12,32 +12,33 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// DefaultMaxSlots is how many slots Replies hold unless told otherwise.
+// DefaultMaxSlots is how many slots a reply store holds by default.
 const DefaultMaxSlots = 1_000_000
 
-// buckets is how many parts slots are spread over, each in one slot of a cluster.
+// buckets is how many buckets the slots are spread over, each in one hash slot of a
+// cluster.
 const buckets = 16
 
-// How many slots are discarded at a time, and how long that may take.
+// How many slots are discarded concurrently, and how long that may take.
 const (
 	maxDiscards   = 64
 	discardWithin = time.Second
 )
 
-// maxTurns is how many who wait look again at a time.
-const maxTurns = 8
+// maxLooks is how many waiters look at their slots concurrently.
+const maxLooks = 8
 
-// Replies is a reply store in Redis, for clients and workers of any number of
-// processes that use the same prefix. Who waits for an answer is sent it by the
-// server, or told to fetch it if it is large, and asks nothing meanwhile. Times are those of the server, kept from
-// jumping when another takes over; the options of the backend about replicas and
-// trying again apply. Get one from Backend.Replies.
+// Replies is a reply store in Redis, for clients and workers of any number of processes
+// that use the same prefix. Redis pushes an answer to the waiting client, or a notice to
+// fetch it if it is large; waiting sends no commands. Times are those of the server,
+// kept from jumping when another takes over; the options of the backend about replicas
+// and retries apply. Get one from Backend.Replies.
 type Replies struct {
-	backend *Backend
-	process string // what those are called who wait in this process
-	most    int    // slots of one bucket
-	buckets []*bucket
-	turns   chan struct{} // holds one for each who looks again, see takeTurn
+	backend      *Backend
+	process      string // the name of this process as a waiter
+	maxPerBucket int    // slots
+	buckets      []*replyBucket
+	looks        chan struct{} // see acquireLook
 	// discards holds one for each slot that is being discarded.
 	discards chan struct{}
 
@@ -47,20 +48,20 @@ type Replies struct {
 
 var _ driver.ReplyStore = (*Replies)(nil)
 
-// Replies returns the reply store that is, or will be, in the servers of the
-// backend, for maxSlots slots at a time; 0 means DefaultMaxSlots. It does no I/O.
+// Replies returns the reply store in the servers of the backend, for at most maxSlots
+// slots; 0 means DefaultMaxSlots. It does no I/O.
 // The store ends with the backend, or when it is closed.
 func (b *Backend) Replies(maxSlots int) *Replies {
 	if maxSlots <= 0 {
 		maxSlots = DefaultMaxSlots
 	}
 	r := &Replies{
-		backend: b, process: fmt.Sprintf("w%016x", rand.Uint64()), // all as long, so that none is part of another
-		most: (maxSlots + buckets - 1) / buckets, closing: make(chan struct{}),
-		turns: make(chan struct{}, maxTurns), discards: make(chan struct{}, maxDiscards),
+		backend: b, process: fmt.Sprintf("w%016x", rand.Uint64()), // all of one length, so that none is part of another
+		maxPerBucket: (maxSlots + buckets - 1) / buckets, closing: make(chan struct{}),
+		looks: make(chan struct{}, maxLooks), discards: make(chan struct{}, maxDiscards),
 	}
 	for i := range buckets {
-		r.buckets = append(r.buckets, newBucket(r, i))
+		r.buckets = append(r.buckets, newReplyBucket(r, i))
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -72,8 +73,8 @@ func (b *Backend) Replies(maxSlots int) *Replies {
 	return r
 }
 
-// Close wakes who waits, with ErrClosed, and ends the listening. Slots stay where
-// they are. Closing twice is fine.
+// Close wakes waiters with ErrClosed, and ends the subscriptions. Slots stay on the
+// server. Closing twice is fine.
 func (r *Replies) Close() error {
 	r.stop()
 	r.backend.mu.Lock()
@@ -86,7 +87,7 @@ func (r *Replies) stop() {
 	r.closeOnce.Do(func() {
 		close(r.closing)
 		for _, k := range r.buckets {
-			k.rest()
+			k.stop()
 		}
 	})
 }
@@ -111,35 +112,35 @@ func (r *Replies) Create(ctx context.Context, id string, ttl time.Duration) erro
 		return err
 	}
 	k, req := r.bucket(id), slotRequest{what: "c", id: id, life: ttl}
-	told := k.prepare(ctx, id)
-	if told != nil {
+	news := k.prepare(ctx, id)
+	if news != nil {
 		req.waiter = r.process
 	}
 	asked := time.Now()
-	letter, detail, err := k.write(ctx, createSlotScript, req)
-	if told != nil {
-		if err == nil && letter == "s" && len(detail) == 8 {
-			k.expect(&expectation{id: id, told: told, created: wallTime(doubleAt(detail, 0)), ends: asked.Add(ttl)})
+	code, detail, err := k.write(ctx, createReplySlotScript, req)
+	if news != nil {
+		if err == nil && code == "s" && len(detail) == 8 {
+			k.rememberCreated(&createdSlot{id: id, news: news, at: wallTime(doubleAt(detail, 0)), expires: asked.Add(ttl)})
 		} else {
-			k.leave(id, told)
+			k.removeWaiter(id, news)
 		}
 	}
 	switch {
 	case err != nil:
 		return slotFailure(err, opCreate, id)
-	case letter == "t":
+	case code == "t":
 		return driver.SlotError(opCreate, id, driver.ErrConflict)
-	case letter == "f":
+	case code == "f":
 		full := driver.SlotError(opCreate, id, driver.ErrFull)
-		full.Detail = fmt.Sprintf("there are %d slots in its part of the store", r.most)
+		full.Detail = fmt.Sprintf("slot limit reached (%d in its bucket)", r.maxPerBucket)
 		full.RetryAfter = max(time.Duration(number(detail))*time.Microsecond, time.Millisecond)
 		return full
 	}
 	return nil
 }
 
-// Resolve stores the answer and has it sent to who waits for it. It blocks for a
-// round trip. Codes: ErrReplyAlreadySent, ErrReplyCancelled, ErrReplyExpired,
+// Resolve stores the answer and wakes the waiters of the slot. It blocks for a round
+// trip. Codes: ErrReplyAlreadySent, ErrReplyCancelled, ErrReplyExpired,
 // ErrNotFound, ErrTooLarge, ErrUnavailable, ErrClosed.
 func (r *Replies) Resolve(ctx context.Context, id string, answer driver.Answer) error {
 	if size, most := len(answer.Body), r.backend.options.MaxBodyBytes; size > most {
@@ -147,27 +148,27 @@ func (r *Replies) Resolve(ctx context.Context, id string, answer driver.Answer) 
 		large.Field, large.Detail = "Body", fmt.Sprintf("%d bytes, at most %d are allowed", size, most)
 		return large
 	}
-	letter, _, err := r.bucket(id).write(ctx, slotScript, slotRequest{what: "r", id: id, answer: answer})
-	return r.written(err, opResolve, id, letter)
+	code, _, err := r.bucket(id).write(ctx, replySlotScript, slotRequest{what: "r", id: id, answer: answer})
+	return r.written(err, opResolve, id, code)
 }
 
-// Cancel says that nobody waits any more, and wakes who does. It blocks for a round
-// trip. Codes: ErrReplyAlreadySent, ErrReplyExpired, ErrNotFound, ErrUnavailable,
+// Cancel says that the answer is not needed any more, and wakes waiters. It blocks for a
+// round trip. Codes: ErrReplyAlreadySent, ErrReplyExpired, ErrNotFound, ErrUnavailable,
 // ErrClosed.
 func (r *Replies) Cancel(ctx context.Context, id string) error {
-	letter, _, err := r.bucket(id).write(ctx, slotScript, slotRequest{what: "a", id: id})
-	return r.written(err, opCancel, id, letter)
+	code, _, err := r.bucket(id).write(ctx, replySlotScript, slotRequest{what: "a", id: id})
+	return r.written(err, opCancel, id, code)
 }
 
-// written is the error of having written to a slot; see slot.lua for the letters.
-func (r *Replies) written(err error, op, id, letter string) error {
-	if err != nil || letter == "s" {
+// written returns the error of a write to a slot; see reply_slot.lua for the codes.
+func (r *Replies) written(err error, op, id, code string) error {
+	if err != nil || code == "s" {
 		return slotFailure(err, op, id)
 	}
-	return slotStates[letter].WriteError(op, id)
+	return slotStates[code].WriteError(op, id)
 }
 
-// slotStates are the states by the letters that scripts use.
+// slotStates are the states by the codes that scripts use.
 var slotStates = map[string]driver.SlotState{
 	"p": driver.SlotPending, "r": driver.SlotResolved, "c": driver.SlotCancelled, "x": driver.SlotExpired,
 }
@@ -189,16 +190,16 @@ func (r *Replies) Get(ctx context.Context, id string) (driver.Slot, error) {
 // trip, or two if the answer is large. Codes: ErrNotFound, ErrUnavailable, ErrClosed.
 func (r *Replies) Consume(ctx context.Context, id string) (driver.Slot, error) {
 	k := r.bucket(id)
-	letter, text, err := k.write(ctx, slotScript, slotRequest{what: "t", id: id})
+	code, text, err := k.write(ctx, replySlotScript, slotRequest{what: "t", id: id})
 	if err != nil {
 		return driver.Slot{}, slotFailure(err, opConsume, id)
 	}
-	if letter == "n" {
+	if code == "n" {
 		return driver.Slot{}, driver.SlotError(opConsume, id, driver.ErrNotFound)
 	}
 	found, err := readSlot(id, text)
 	if err == nil && found.State != driver.SlotPending {
-		k.unexpect(id)
+		k.forgetCreated(id)
 	}
 	return found.Slot, slotFailure(err, opConsume, id)
 }
@@ -207,21 +208,20 @@ func (r *Replies) Consume(ctx context.Context, id string) (driver.Slot, error) {
 // ErrUnavailable, ErrClosed.
 func (r *Replies) Delete(ctx context.Context, id string) error {
 	k := r.bucket(id)
-	k.unexpect(id)
-	_, _, err := k.write(ctx, slotScript, slotRequest{what: "d", id: id})
+	k.forgetCreated(id)
+	_, _, err := k.write(ctx, replySlotScript, slotRequest{what: "d", id: id})
 	return slotFailure(err, opDelete, id)
 }
 
-// Discard removes a slot that was resolved, that nobody needs any more, and whose id
-// will not be used again. It does not wait until that is done, unless many are on
-// their way; Backend.Close waits. If it fails, the end of the slot's time removes the
-// slot. The end of ctx does not keep it from being done.
+// Discard removes a resolved slot that is not needed any more, and whose id is not used
+// again. It does not wait for the server, unless many are being discarded; Backend.Close
+// waits. If it fails, the slot goes when it expires. The end of ctx does not stop it.
 //
-// It takes no script: nobody is told of a slot that was resolved before, and what is
-// left if only the first half is done is an end without a slot, which is swept.
+// It needs no script: a slot that was resolved has no waiters, and if only the first
+// command is done, a member of ends without a slot remains, which is swept.
 func (r *Replies) Discard(ctx context.Context, id string) {
 	k, client := r.bucket(id), r.backend.client
-	k.unexpect(id)
+	k.forgetCreated(id)
 	if r.isClosed() {
 		return
 	}
@@ -253,8 +253,8 @@ func (r *Replies) isClosed() bool {
 	}
 }
 
-// Expired lists up to limit ids whose time is over, those that expired first first.
-// It blocks for a round trip. Codes: ErrInvalid, ErrUnavailable, ErrClosed.
+// Expired lists the ids of up to limit expired slots, in the order of their expiry. It
+// blocks for a round trip. Codes: ErrInvalid, ErrUnavailable, ErrClosed.
 func (r *Replies) Expired(ctx context.Context, limit int) ([]string, error) {
 	if err := checkLimit(opExpired, limit); err != nil {
 		return nil, err
@@ -280,13 +280,13 @@ func (r *Replies) Expired(ctx context.Context, limit int) ([]string, error) {
 	return ids, nil
 }
 
-// Sweep removes up to limit slots whose time is over. It blocks for several round
-// trips. Codes: ErrInvalid, ErrUnavailable, ErrClosed.
+// Sweep removes up to limit expired slots. It blocks for several round trips. Codes:
+// ErrInvalid, ErrUnavailable, ErrClosed.
 func (r *Replies) Sweep(ctx context.Context, limit int) (removed int, err error) {
 	if err := checkLimit(opSweep, limit); err != nil {
 		return 0, err
 	}
-	first := rand.IntN(len(r.buckets)) // none is always the last
+	first := rand.IntN(len(r.buckets)) // so that no bucket is always the last
 	for i := range r.buckets {
 		if removed == limit {
 			break
@@ -302,10 +302,10 @@ func (r *Replies) Sweep(ctx context.Context, limit int) (removed int, err error)
 
 func checkLimit(op string, limit int) error {
 	if limit < 1 {
-		return &driver.Error{Code: driver.ErrInvalid, Op: op, Field: "limit", Detail: fmt.Sprintf("%d, at least 1 is needed", limit)}
+		return &driver.Error{Code: driver.ErrInvalid, Op: op, Field: "limit", Detail: fmt.Sprintf("%d; want at least 1", limit)}
 	}
 	return nil
 }
 
-// bucket is the one that a slot is in. All processes must agree on that.
-func (r *Replies) bucket(id string) *bucket { return r.buckets[hash(id)%uint64(len(r.buckets))] }
+// bucket returns the bucket of a slot. All processes must agree on it.
+func (r *Replies) bucket(id string) *replyBucket { return r.buckets[hash(id)%uint64(len(r.buckets))] }

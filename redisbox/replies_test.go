@@ -17,7 +17,7 @@ type desk struct {
 	prefix string
 }
 
-func TestRedisIsAReplyStore(t *testing.T) {
+func TestRedisReplyStoreConformance(t *testing.T) {
 	t.Parallel()
 	for name, option := range topologies(t) {
 		t.Run(name, func(t *testing.T) {
@@ -38,9 +38,9 @@ func TestRedisIsAReplyStore(t *testing.T) {
 
 func answerOf(body string) driver.Answer { return driver.Answer{Body: []byte(body)} }
 
-// TestNothingIsDoneTwiceToASlot: a call that is repeated because its answer was lost
+// TestRepeatedSlotCallTakesEffectOnce: a call that is repeated because its answer was lost
 // is not mistaken for somebody else's.
-func TestNothingIsDoneTwiceToASlot(t *testing.T) {
+func TestRepeatedSlotCallTakesEffectOnce(t *testing.T) {
 	server := redistest.SharedServer(t)
 	proxy := redistest.NewProxy(t, server.Addr())
 	r := open(t, connect(t, through(server, proxy)), &Options{Prefix: redistest.Prefix(t)}).Replies(0)
@@ -83,8 +83,8 @@ func TestNothingIsDoneTwiceToASlot(t *testing.T) {
 	}
 }
 
-// TestWhoWaitsForAnAnswerAsksNothing: one call to wait, and the answer is sent.
-func TestWhoWaitsForAnAnswerAsksNothing(t *testing.T) {
+// TestWaitForAnswerSendsNoCommands: one call to wait, and the answer is sent.
+func TestWaitForAnswerSendsNoCommands(t *testing.T) {
 	t.Parallel()
 	server := redistest.Standalone(t)
 	option := server.ClientOption()
@@ -108,7 +108,7 @@ func TestWhoWaitsForAnAnswerAsksNothing(t *testing.T) {
 		eventually(t, "it waits", func() bool {
 			k.mu.Lock()
 			defer k.mu.Unlock()
-			return len(k.waiting[id]) == 1 && k.ear.listens.Load()
+			return len(k.waiting[id]) == 1 && k.announcements.active.Load()
 		})
 		expectSilence(t, server)
 		if err := there.Resolve(ctx, id, answerOf(id)); err != nil {
@@ -131,14 +131,14 @@ func expectSilence(t *testing.T, server *redistest.Server) {
 	t.Helper()
 	eventually(t, "nobody asks anything", func() bool {
 		before := redistest.CommandCount(t, server)
-		pause(lookAlone + lookAlone/4)
+		pause(pollInterval + pollInterval/4)
 		return redistest.CommandCount(t, server) == before
 	})
 }
 
-// TestAnAnswerThatWasNotHeardIsFound: what is announced while the connection is cut
+// TestMissedAnswerIsFound: what is announced while the connection is cut
 // is looked for when it is back.
-func TestAnAnswerThatWasNotHeardIsFound(t *testing.T) {
+func TestMissedAnswerIsFound(t *testing.T) {
 	server := redistest.SharedServer(t)
 	proxy := redistest.NewProxy(t, server.Addr())
 	prefix, ctx := redistest.Prefix(t), t.Context()
@@ -155,7 +155,7 @@ func TestAnAnswerThatWasNotHeardIsFound(t *testing.T) {
 		}
 		got <- slot
 	}()
-	eventually(t, "it listens", func() bool { return here.bucket("id").ear.listens.Load() })
+	eventually(t, "it listens", func() bool { return here.bucket("id").announcements.active.Load() })
 	pause(100 * time.Millisecond)
 	proxy.Refuse(true)
 	proxy.Cut()
@@ -209,7 +209,7 @@ func TestSlotsAreBoundedAndSpread(t *testing.T) {
 	}
 }
 
-func TestAClosedReplyStoreWakesWhoWaits(t *testing.T) {
+func TestClosedReplyStoreWakesWaiters(t *testing.T) {
 	b := open(t, connect(t, redistest.SharedServer(t).ClientOption()), &Options{Prefix: redistest.Prefix(t)})
 	for _, test := range []struct {
 		name string
@@ -228,7 +228,7 @@ func TestAClosedReplyStoreWakesWhoWaits(t *testing.T) {
 			ended <- err
 		}()
 		k := r.bucket("id " + name)
-		eventually(t, "it listens", func() bool { return k.ear.listens.Load() })
+		eventually(t, "it listens", func() bool { return k.announcements.active.Load() })
 		if err := end(r); err != nil {
 			t.Fatal(err)
 		}

@@ -117,8 +117,8 @@ func TestSchema1OpensKeepsLimitsAndDrains(t *testing.T) {
 	wantStats(t, spread, driver.Stats{})
 }
 
-// TestSchema1StrictGroupsDrainByTheNewRule: ORD-4 holds for what was there before.
-func TestSchema1StrictGroupsDrainByTheNewRule(t *testing.T) {
+// TestSchema1StrictGroupsDrainByNewRule: ORD-4 holds for what was there before.
+func TestSchema1StrictGroupsDrainByNewRule(t *testing.T) {
 	t.Parallel()
 	server, client := restoreSchema1(t)
 	b := open(t, client, nil)

@@ -11,7 +11,7 @@ import (
 	"github.com/mailboxmq/mailbox/redisbox"
 )
 
-func TestRES3AddressesLeadToServersThatWereAdded(t *testing.T) {
+func TestRES3AddressesLeadOnlyToAddedServers(t *testing.T) {
 	server := redistest.SharedServer(t)
 	here := openBackend(t, server.ClientOption(), &redisbox.Options{Prefix: redistest.Prefix(t)})
 	there := openBackend(t, server.ClientOption(), &redisbox.Options{Prefix: redistest.Prefix(t)})
@@ -79,7 +79,7 @@ func TestRES3AddressesLeadToServersThatWereAdded(t *testing.T) {
 	}
 }
 
-func TestAServerIsAddedOnce(t *testing.T) {
+func TestServerIsAddedOnce(t *testing.T) {
 	var servers redisbox.Servers
 	if err := servers.Add("redis://cache.local", &redisbox.Backend{}); err != nil {
 		t.Fatal(err)

@@ -18,36 +18,34 @@ type script struct {
 	name string
 	text string
 	sha  string
-	// keys are what it is given, see the constants.
+	// keys says which keys it takes, see the constants.
 	keys string
-	// args are the names of the arguments, and each what is repeated after them.
+	// args are the names of the arguments, and each the ones repeated after them.
 	args []string
 	each []elements
 }
 
 // elements are arguments that are repeated for each element of some kind.
 type elements struct {
-	// count names the argument that says how many there are; "" means as many as
-	// follow.
+	// count names the argument that has their number; "" means as many as follow.
 	count string
 	args  []string
 }
 
-// onShard are the arguments that every script on an open shard begins with:
-// which queue is meant, the earliest time it can be, the latest primary that was
-// seen, and the session and the turn in it.
+// onShard are the first arguments of every script on an open shard: the incarnation of
+// the queue, the earliest time it can be, the latest primary that was seen, and the
+// session and the turn in it.
 var onShard = []string{"queue", "floor", "fence", "session", "turn"}
 
-// What scripts are given for keys.
+// The keys that scripts take.
 const (
 	ofRegistry     = "registry"
 	ofShard        = "the shard"
-	ofShardAndGone = "the shard, gone" // the latter is what a deleted queue leaves
+	ofShardAndGone = "the shard, gone" // gone: the tombstone of a deleted queue
 	ofBucket       = "the bucket"
 )
 
-// onBucket are the arguments that every script on reply slots begins with; see
-// onShard.
+// onBucket are the first arguments of every script on reply slots; see onShard.
 var onBucket = []string{"floor", "fence", "session", "turn"}
 
 // The scripts.
@@ -55,28 +53,28 @@ var (
 	openScript   = newScript("open", ofShardAndGone, []string{"what", "queue", "version", "shards", "config", "settings"})
 	deleteScript = newScript("delete", ofShardAndGone, []string{"what", "queue"})
 	pingScript   = newScript("ping", ofRegistry, nil)
-	serveScript  = newScript("serve", ofShard, with("settles", "plain", "special", "size", "nonce", "most", "others"),
+	batchScript  = newScript("batch", ofShard, with("settles", "plain", "special", "size", "nonce", "most", "others"),
 		elements{"settles", []string{"id", "how"}},
 		elements{"plain", []string{"id", "record"}},
 		elements{"special", []string{"id", "record", "extra"}},
 		elements{"", []string{"number", "max", "bytes", "visibility", "waits"}})
-	// serveFullScript is serveScript for servers that are out of memory.
-	serveFullScript = serveScript.of("#!lua flags=allow-oom")
-	statsScript     = newScript("stats", ofShard, with("wants"))
-	peekScript      = newScript("peek", ofShard, with("which", "from", "skip", "limit", "most", "brief"), each("id"))
-	redriveScript   = newScript("redrive", ofShard, onShard, each("id"))
-	discardScript   = newScript("discard", ofShard, onShard, each("id"))
-	purgeScript     = newScript("purge", ofShard, with("which"))
-	forwardScript   = newScript("forward", ofShard, onShard, each("id", "death", "what"))
-	arrivalScript   = newScript("arrival", ofShard, with("what"), each("name"))
-	departScript    = newScript("depart", ofShard, with("nonce", "target", "hold", "last", "limit", "most"), each("id", "place"))
-	departedScript  = newScript("departed", ofShard, onShard, each("id", "nonce", "what"))
-	slotScript      = newScript("slot", ofBucket, append(slices.Clone(onBucket),
+	// batchFullScript is batchScript for servers that are out of memory.
+	batchFullScript   = batchScript.of("#!lua flags=allow-oom")
+	usageScript       = newScript("usage", ofShard, with("wants"))
+	peekScript        = newScript("peek", ofShard, with("which", "from", "skip", "limit", "most", "brief"), each("id"))
+	redriveScript     = newScript("redrive", ofShard, onShard, each("id"))
+	discardScript     = newScript("discard", ofShard, onShard, each("id"))
+	purgeScript       = newScript("purge", ofShard, with("which"))
+	forwardScript     = newScript("forward", ofShard, onShard, each("id", "death", "what"))
+	arrivalScript     = newScript("arrival", ofShard, with("what"), each("name"))
+	moveReserveScript = newScript("move_reserve", ofShard, with("nonce", "target", "hold", "last", "limit", "most"), each("id", "place"))
+	moveFinishScript  = newScript("move_finish", ofShard, onShard, each("id", "nonce", "what"))
+	replySlotScript   = newScript("reply_slot", ofBucket, append(slices.Clone(onBucket),
 		"what", "id", "life", "most", "waiter", "failure", "kind", "body"))
-	// createSlotScript is slotScript for what takes memory.
-	createSlotScript = slotScript.of("#!lua")
-	sweepScript      = newScript("sweep", ofBucket, append(slices.Clone(onBucket), "what", "limit"))
-	claimScript      = newScript("claim", ofShard, with("what", "key", "payload", "id", "target"))
+	// createReplySlotScript is replySlotScript for requests that need memory.
+	createReplySlotScript = replySlotScript.of("#!lua")
+	replySweepScript      = newScript("reply_sweep", ofBucket, append(slices.Clone(onBucket), "what", "limit"))
+	dedupClaimScript      = newScript("dedup_claim", ofShard, with("what", "key", "bodyHash", "id", "target"))
 )
 
 func each(args ...string) elements { return elements{args: args} }
@@ -85,29 +83,29 @@ func with(args ...string) []string { return append(append([]string(nil), onShard
 
 // newScript assembles a script from its file and the parts it uses.
 //
-// A script may have a short way, whose parts stand in the line "The short way" and
-// need only what comes before the shard; what the rest needs comes after them.
-// Making functions costs more than most calls do, and most calls get by without.
+// A script may have a fast path. The line "The fast path" names its parts, which need
+// only the parts before shard; the others come after them. Creating functions costs more
+// than most calls, and most calls take the fast path, which creates none.
 func newScript(name, keys string, args []string, each ...elements) *script {
 	own := readScript(name)
-	kind, rest, _ := strings.Cut(own, "\n") // the first line tells the server what kind of script it is
+	kind, rest, _ := strings.Cut(own, "\n") // the first line has the flags of the script
 	parts := strings.Fields(header(own, "Uses"))
 	text := kind + "\n"
 	if keys == ofShard || keys == ofShardAndGone {
 		text += schemaLine()
 	}
-	if begin, after, ok := strings.Cut(rest, shortWay); ok {
-		short, long, _ := strings.Cut(after, "\n")
+	if begin, after, ok := strings.Cut(rest, fastPath); ok {
+		fast, slow, _ := strings.Cut(after, "\n")
 		front := slices.Index(parts, "shard")
-		text += join(parts[:front]) + begin + "\n" + join(strings.Fields(short)) + join(parts[front:]) + long
+		text += join(parts[:front]) + begin + "\n" + join(strings.Fields(fast)) + join(parts[front:]) + slow
 	} else {
 		text += join(parts) + rest
 	}
 	return &script{name: name, text: text, sha: shaOf(text), keys: keys, args: args, each: each}
 }
 
-// shortWay begins the line that names the parts of a short way.
-const shortWay = "\n-- The short way: "
+// fastPath begins the line that names the parts of a fast path.
+const fastPath = "\n-- The fast path: "
 
 // join returns the texts of parts, one after the other.
 func join(parts []string) (text string) {
@@ -122,7 +120,7 @@ func shaOf(text string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// of returns the script as one of another kind.
+// of returns the script with another first line.
 func (s *script) of(kind string) *script {
 	other := *s
 	_, rest, _ := strings.Cut(s.text, "\n")
@@ -139,7 +137,7 @@ func readScript(name string) string {
 	return string(text)
 }
 
-// header returns what a file says under a title in its first comment, up to the
+// header returns the text under a title in the first comment of a file, up to the
 // next title.
 func header(text, title string) (found string) {
 	inside := false

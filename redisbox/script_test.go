@@ -8,13 +8,13 @@ import (
 )
 
 var scripts = []*script{
-	openScript, deleteScript, pingScript, serveScript, statsScript, peekScript, redriveScript,
-	discardScript, purgeScript, forwardScript, arrivalScript, departScript, departedScript, claimScript, slotScript, sweepScript,
+	openScript, deleteScript, pingScript, batchScript, usageScript, peekScript, redriveScript,
+	discardScript, purgeScript, forwardScript, arrivalScript, moveReserveScript, moveFinishScript, dedupClaimScript, replySlotScript, replySweepScript,
 }
 
-// TestHeadersTellWhatIsPassed holds what a script says about its arguments
+// TestScriptHeadersMatchArguments holds what a script says about its arguments
 // against the call.
-func TestHeadersTellWhatIsPassed(t *testing.T) {
+func TestScriptHeadersMatchArguments(t *testing.T) {
 	for _, s := range scripts {
 		text := readScript(s.name)
 		var want []string
@@ -52,8 +52,8 @@ func TestHeadersTellWhatIsPassed(t *testing.T) {
 	}
 }
 
-// TestScriptsAreWhatTheyShouldBe checks rules that hold for all of them.
-func TestScriptsAreWhatTheyShouldBe(t *testing.T) {
+// TestScriptFilesFollowRules checks rules that hold for all of them.
+func TestScriptFilesFollowRules(t *testing.T) {
 	files, err := scriptFiles.ReadDir("scripts")
 	if err != nil {
 		t.Fatal(err)
@@ -61,7 +61,7 @@ func TestScriptsAreWhatTheyShouldBe(t *testing.T) {
 	used := make(map[string]bool)
 	for _, s := range scripts {
 		text := readScript(s.name)
-		_, short, _ := strings.Cut(text, shortWay)
+		_, short, _ := strings.Cut(text, fastPath)
 		short, _, _ = strings.Cut(short, "\n")
 		for _, part := range strings.Fields(s.name + " " + header(text, "Uses") + " " + short) {
 			used[part] = true
@@ -87,31 +87,35 @@ func TestScriptsAreWhatTheyShouldBe(t *testing.T) {
 	}
 }
 
-// TestScriptsTouchOnlyTheirKeys: no script names a key that it was not given, so
+// TestShardScriptHasEveryKey: no script names a key that it was not given, so
 // each runs in any slot of a cluster.
-func TestScriptsTouchOnlyTheirKeys(t *testing.T) {
+func TestShardScriptHasEveryKey(t *testing.T) {
 	if len(keyNames) != 21 {
 		t.Fatalf("there are %d keys; scripts that name them by number have to follow", len(keyNames))
 	}
 	text := readScript("shard")
+	renamed := map[string]string{"graves": "deadLetters", "manifests": "bundles"}
 	for i, name := range keyNames {
 		if at := slices.Index(keyNames, name); at != i {
 			t.Errorf("%s is there twice", name)
 		}
+		if other, ok := renamed[name]; ok {
+			name = other
+		}
 		if !strings.Contains(text, name+" = ") {
-			t.Errorf("shard.lua does not know the key %s", name)
+			t.Errorf("shard.lua does not have the key %s", name)
 		}
 	}
 }
 
-func TestWrongNumbersOfArgumentsAreNoticed(t *testing.T) {
+func TestWrongArgumentCountsAreRefused(t *testing.T) {
 	for _, args := range [][]string{
 		{"q", "0", "0", "", "0", "1", "0", "0", "5", "5", "5", "0"},         // a settle is missing
 		{"q", "0", "0", "", "0", "0", "0", "0", "5", "5", "5", "0", "more"}, // part of a request
 		{"q", "0", "0", ""}, // not even these
 		{"q", "0", "0", "", "0", "0", "0", "1", "5", "5", "5", "0", "id", "record"}, // half a message
 	} {
-		if serveScript.check(args) == nil {
+		if batchScript.check(args) == nil {
 			t.Errorf("%q: nothing is wrong with it", args)
 		}
 	}

@@ -20,27 +20,26 @@ func (h *handle) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sen
 	if len(msgs) == 0 {
 		return nil, nil
 	}
-	dispatch := dispatch{queue: h.queue, msgs: msgs, sent: make([]driver.Sent, len(msgs))}
-	if err := dispatch.run(ctx); err != nil {
+	call := sendCall{queue: h.queue, msgs: msgs, sent: make([]driver.Sent, len(msgs))}
+	if err := call.run(ctx); err != nil {
 		return nil, h.outcome(err, "send")
 	}
-	return dispatch.sent, dispatch.failures.err()
+	return call.sent, call.failures.err()
 }
 
-// A dispatch is one call of Send: messages, the shards they go to, and what
-// becomes of them.
-type dispatch struct {
+// A sendCall is one call of Send: messages, their shards, and their results.
+type sendCall struct {
 	queue    *queue
 	msgs     []driver.Outgoing
 	sent     []driver.Sent
 	failures failures
-	// flying are the parts under way, one or more for each shard.
-	flying []*sending
+	// parts are not answered yet; there may be several for a shard.
+	parts []*sendOp
 }
 
-// run sends all messages. Those that follow each other without a claim between
-// them go at once; the order within a shard is that of the batch.
-func (d *dispatch) run(ctx context.Context) error {
+// run sends all messages. Consecutive messages without a claim between them go in one
+// call; the order within a shard is that of the batch.
+func (d *sendCall) run(ctx context.Context) error {
 	traits := d.queue.settings.Load().traits
 	for i := range d.msgs {
 		msg := &d.msgs[i]
@@ -50,7 +49,7 @@ func (d *dispatch) run(ctx context.Context) error {
 		}
 		s := d.queue.shardFor(msg)
 		if msg.DedupKey != "" && d.queue.shardOf(msg.DedupKey) != s {
-			if err := d.land(ctx); err != nil {
+			if err := d.flush(ctx); err != nil {
 				return err
 			}
 			if err := d.claim(ctx, i, s); err != nil {
@@ -60,36 +59,36 @@ func (d *dispatch) run(ctx context.Context) error {
 		}
 		d.part(ctx, s).add(i, s.newID(), msg, d.queue.special(msg))
 	}
-	return d.land(ctx)
+	return d.flush(ctx)
 }
 
-func (d *dispatch) fail(i int, err error) { d.failures.add(len(d.msgs), i, d.queue.named(err, "send")) }
+func (d *sendCall) fail(i int, err error) { d.failures.add(len(d.msgs), i, d.queue.named(err, "send")) }
 
-// part returns the part of the dispatch for a shard that has room.
-func (d *dispatch) part(ctx context.Context, s *shard) *sending {
-	for i := len(d.flying) - 1; i >= 0; i-- {
-		if part := d.flying[i]; part.shard == s {
+// part returns the part for a shard that has room.
+func (d *sendCall) part(ctx context.Context, s *shard) *sendOp {
+	for i := len(d.parts) - 1; i >= 0; i-- {
+		if part := d.parts[i]; part.shard == s {
 			if part.bytes < maxBytes && len(part.ids) < maxElements {
 				return part
 			}
 			break
 		}
 	}
-	part := newSending(ctx, s)
-	d.flying = append(d.flying, part)
+	part := newSendOp(ctx, s)
+	d.parts = append(d.parts, part)
 	return part
 }
 
-// land sends the parts and waits for all of them.
-func (d *dispatch) land(ctx context.Context) error {
-	for _, part := range d.flying {
+// flush submits the parts and waits for all of them.
+func (d *sendCall) flush(ctx context.Context) error {
+	for _, part := range d.parts {
 		part.shard.sends.submit(ctx, part)
 	}
 	var failure error
-	for _, part := range d.flying {
+	for _, part := range d.parts {
 		select {
 		case <-part.done:
-		case <-ctx.Done(): // what is under way will be done
+		case <-ctx.Done(): // operations that were submitted are completed
 			return ctx.Err()
 		}
 		switch {
@@ -100,32 +99,32 @@ func (d *dispatch) land(ctx context.Context) error {
 		case part.err != nil:
 			failure = part.err
 		default:
-			d.take(part)
+			d.collect(part)
 		}
 	}
-	d.flying = nil
+	d.parts = nil
 	return failure
 }
 
-// take notes what became of the messages of a part.
-func (d *dispatch) take(part *sending) {
+// collect records the results of a part.
+func (d *sendCall) collect(part *sendOp) {
 	more := 0
 	for n, i := range part.positions {
-		letter, detail := byte('s'), ""
-		if part.letters != "" {
-			letter = part.letters[n]
+		code, detail := byte('s'), ""
+		if part.codes != "" {
+			code = part.codes[n]
 		}
-		if letter != 's' && letter != 'f' && more < len(part.more) {
+		if code != 's' && code != 'f' && more < len(part.more) {
 			detail = part.more[more]
 			more++
 		}
-		d.result(i, part.ids[n], letter, detail)
+		d.result(i, part.ids[n], code, detail)
 	}
 }
 
-// result notes what became of one message; see dedup.lua for the letters.
-func (d *dispatch) result(i int, id string, letter byte, detail string) {
-	switch letter {
+// result records the result of one message; see send.lua and dedup.lua for the codes.
+func (d *sendCall) result(i int, id string, code byte, detail string) {
+	switch code {
 	case 's':
 		d.sent[i] = driver.Sent{ID: id}
 	case 'd':
@@ -147,7 +146,7 @@ func (d *dispatch) result(i int, id string, letter byte, detail string) {
 	}
 }
 
-// special packs what is not like most messages, see send.lua.
+// special returns the properties that plain messages do not have, see send.lua.
 func (q *queue) special(msg *driver.Outgoing) extra {
 	e := extra{delay: msg.Delay}
 	if q.settings.Load().config.StrictGroups {
@@ -155,21 +154,21 @@ func (q *queue) special(msg *driver.Outgoing) extra {
 	}
 	if msg.DedupKey != "" {
 		e.key = digest(q.incarnation + msg.DedupKey)
-		e.payload = digestBytes(msg.Body)
+		e.bodyHash = digestBytes(msg.Body)
 	}
 	return e
 }
 
-// extra is what send.lua is told about a message that is not like most.
+// extra is the extra argument of a special message, see send.lua.
 type extra struct {
-	delay               time.Duration
-	arrival             bool
-	ordered             bool // not to arrive after one that was refused
-	redrives            int
-	first               float64 // when it was delivered for the first time, wall time
-	group, key, payload string
-	failure             string
-	token               string
+	delay                time.Duration
+	arrival              bool
+	ordered              bool // must not arrive after one that was refused
+	redrives             int
+	first                float64 // wall time of the first delivery
+	group, key, bodyHash string
+	failure              string
+	token                string
 }
 
 func (e *extra) pack() string {
@@ -177,7 +176,7 @@ func (e *extra) pack() string {
 		return ""
 	}
 	packed := []byte(packDoubles(micros(e.delay), flag(e.arrival)+flag(e.ordered), float64(e.redrives), e.first))
-	for _, text := range []string{e.group, e.key, e.payload} {
+	for _, text := range []string{e.group, e.key, e.bodyHash} {
 		packed = append(append(packed, byte(len(text))), text...)
 	}
 	packed = binary.LittleEndian.AppendUint16(packed, uint16(min(len(e.failure), math.MaxUint16)))
@@ -185,7 +184,7 @@ func (e *extra) pack() string {
 	return string(append(append(packed, byte(len(e.token))), e.token...))
 }
 
-// digest is what stands for a group, a key or a body on the server: 128 bits.
+// digest stands for a group, a key or a body on the server: 128 bits.
 func digest(text string) string { return digestBytes(bytesOf(text)) }
 
 func digestBytes(b []byte) string {
@@ -193,34 +192,34 @@ func digestBytes(b []byte) string {
 	return string(sum[:16])
 }
 
-// sending is the part of a Send that goes to one shard.
-type sending struct {
+// sendOp is the part of a Send that goes to one shard; see batcher.
+type sendOp struct {
 	shard     *shard
-	ctx       context.Context // it travels with the operation, for as long as that takes
+	ctx       context.Context // of the caller
 	positions []int
 	ids       []string
-	arrivals  []string // the names of those that may have arrived before
+	arrivals  []string // the names of messages that may have arrived before, see send.lua
 	args      []string // three for each message
-	special   bool     // one of them is
+	special   bool     // one of the messages has an extra
 	bytes     int
 	bodies    int // bytes of the bodies alone
 
-	done    chan struct{} // closed when the fields below are set
-	letters string
-	more    []string
-	err     error
+	done  chan struct{} // closed when the fields below are set
+	codes string
+	more  []string
+	err   error
 }
 
-func newSending(ctx context.Context, s *shard) *sending {
-	return &sending{shard: s, ctx: ctx, done: make(chan struct{})}
+func newSendOp(ctx context.Context, s *shard) *sendOp {
+	return &sendOp{shard: s, ctx: ctx, done: make(chan struct{})}
 }
 
-func (o *sending) add(i int, id string, msg *driver.Outgoing, e extra) {
+func (o *sendOp) add(i int, id string, msg *driver.Outgoing, e extra) {
 	o.addSent(i, id, o.shard.clock.wallNow(), msg, e)
 }
 
-// addSent adds a message that was sent at another time.
-func (o *sending) addSent(i int, id string, wall int64, msg *driver.Outgoing, e extra) {
+// addSent adds a message that was sent at the given wall time.
+func (o *sendOp) addSent(i int, id string, wall int64, msg *driver.Outgoing, e extra) {
 	record, special := packRecord(id, wall, msg), e.pack()
 	if e.arrival {
 		o.arrivals = append(o.arrivals, id+e.token)
@@ -233,13 +232,13 @@ func (o *sending) addSent(i int, id string, wall int64, msg *driver.Outgoing, e 
 	o.bodies += len(msg.Body)
 }
 
-func (o *sending) weight() (elements, bytes int) { return len(o.ids), o.bytes }
-func (o *sending) context() context.Context      { return o.ctx }
+func (o *sendOp) size() (elements, bytes int) { return len(o.ids), o.bytes }
+func (o *sendOp) context() context.Context    { return o.ctx }
 
-// details counts the letters that come with more.
-func details(letters string) (n int) {
-	for _, letter := range letters {
-		if letter != 's' && letter != 'f' {
+// details counts the codes that come with a detail.
+func details(codes string) (n int) {
+	for _, code := range codes {
+		if code != 's' && code != 'f' {
 			n++
 		}
 	}

@@ -8,16 +8,15 @@ import (
 	"time"
 )
 
-// A session numbers calls, so that a shard can tell one that is repeated from a
-// new one. It is used by one call at a time.
+// A session numbers calls, so that a shard can tell a repeated call from a new one. One
+// call uses it at a time.
 type session struct {
 	name  string
 	since time.Time
 	turn  int64
 }
 
-// sessionFor is how long a session is used. The server forgets those that are
-// much older.
+// sessionFor is how long a session is used. The server forgets much older ones.
 const sessionFor = 10 * time.Minute
 
 // next begins a new turn.
@@ -30,14 +29,14 @@ func (s *session) next() {
 
 func (s *session) isOver() bool { return s.name == "" || time.Since(s.since) > sessionFor }
 
-// A sessionPool has the sessions that no call uses now. They are used again, because
+// A sessionPool holds the sessions that no call uses now. They are used again, because
 // the server remembers each for an hour.
 type sessionPool struct {
 	mu   sync.Mutex // guards idle
 	idle []*session // the one that was used last is last
 }
 
-// take returns a session that nobody else uses.
+// take returns a session that no other call uses.
 func (p *sessionPool) take() *session {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -50,8 +49,8 @@ func (p *sessionPool) take() *session {
 	return sess
 }
 
-// put gives a session back. Those that are over go, so that a rush leaves nothing
-// behind.
+// put gives a session back. It drops sessions that are over, so that a burst of calls
+// leaves none behind.
 func (p *sessionPool) put(sess *session) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 
 // Sending with a group and a key must not leave four sessions a message on the
 // server for an hour.
-func TestSendingWithKeysDoesNotPileUpSessions(t *testing.T) {
+func TestSendsWithDedupKeysReuseSessions(t *testing.T) {
 	t.Parallel()
 	server := redistest.SharedServer(t)
 	client := connect(t, server.ClientOption())
@@ -39,7 +39,7 @@ func TestSendingWithKeysDoesNotPileUpSessions(t *testing.T) {
 	}
 }
 
-func TestSessionsOfARushAreDropped(t *testing.T) {
+func TestSessionsOfBurstAreDropped(t *testing.T) {
 	var pool sessionPool
 	const n = 100
 	rush := make([]*session, n)

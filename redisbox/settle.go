@@ -16,11 +16,11 @@ func (h *handle) Ack(ctx context.Context, receipts []driver.Receipt) error {
 	})
 }
 
-// AckLate removes messages like Ack, also by receipts that are past their time; see
+// AckLate removes messages like Ack, and accepts expired receipts too; see
 // driver.LateAcker. It is one call for a batch, as Ack is.
 func (h *handle) AckLate(ctx context.Context, receipts []driver.Receipt) error {
 	return h.settle(ctx, "ack late", len(receipts), func(i int) (driver.Receipt, string, string, error) {
-		if isOldReceipt(receipts[i]) { // nobody can tell where the message was
+		if isOldReceipt(receipts[i]) { // it does not contain the place of the message
 			return receipts[i], "a", "", nil
 		}
 		return receipts[i], "l", packDoubles(placeOfReceipt(receipts[i])), nil
@@ -54,7 +54,7 @@ func (h *handle) extend(ctx context.Context, extensions []driver.Extension, what
 		extension := &extensions[i]
 		err := driver.CheckVisibility("extend", "Visibility", extension.Visibility, &traits)
 		return extension.Receipt, what, packDoubles(micros(extension.Visibility)), err
-	}, func(part *settling) { part.cutsInto(cuts) })
+	}, func(part *settleOp) { part.cutsInto(cuts) })
 	granted := driver.GrantedAsAsked(extensions, err)
 	for i, cut := range cuts {
 		if i < len(granted) {
@@ -73,11 +73,11 @@ func (h *handle) DeadLetter(ctx context.Context, burials []driver.Burial) error 
 				Detail: fmt.Sprintf("%q is not a reason; want max_attempts, fatal, parse, integrity, expired or operator", burial.Reason),
 			}
 		}
-		return burial.Receipt, "b", packBurial(burial.Reason, burial.Error, burial.ErrorType), nil
+		return burial.Receipt, "b", packDeadLetter(burial.Reason, burial.Error, burial.ErrorType), nil
 	})
 }
 
-func packBurial(reason driver.Reason, failure, kind string) string {
+func packDeadLetter(reason driver.Reason, failure, kind string) string {
 	return packShort(string(reason)) + packLong(driver.TrimCause(failure)) + packLong(driver.TrimCause(kind))
 }
 
@@ -88,19 +88,19 @@ func packLong(text string) string {
 	return string(binary.LittleEndian.AppendUint16(nil, uint16(len(text)))) + text
 }
 
-// settle settles a batch. each returns the receipt of an element, what to do with
-// it and the detail of that, or why it cannot be done.
+// settle settles a batch. each returns the receipt of an element, the operation and its
+// details, or an error.
 func (h *handle) settle(ctx context.Context, op string, n int, each func(i int) (receipt driver.Receipt, what, detail string, err error)) error {
-	return h.settleParts(ctx, op, n, each, func(*settling) {})
+	return h.settleParts(ctx, op, n, each, func(*settleOp) {})
 }
 
-// settleParts is settle that calls done with each part that the shard has answered.
-func (h *handle) settleParts(ctx context.Context, op string, n int, each func(i int) (receipt driver.Receipt, what, detail string, err error), done func(*settling)) error {
+// settleParts is settle, and calls done with each part that the shard has answered.
+func (h *handle) settleParts(ctx context.Context, op string, n int, each func(i int) (receipt driver.Receipt, what, detail string, err error), done func(*settleOp)) error {
 	if err := h.check(ctx, op); err != nil {
 		return err
 	}
 	var failed failures
-	var parts []*settling
+	var parts []*settleOp
 	for i := range n {
 		receipt, what, detail, err := each(i)
 		if err != nil {
@@ -112,7 +112,7 @@ func (h *handle) settleParts(ctx context.Context, op string, n int, each func(i 
 			failed.add(n, i, h.expired(op, receipt))
 			continue
 		}
-		parts = addSettling(ctx, parts, s)
+		parts = addSettleOp(ctx, parts, s)
 		parts[len(parts)-1].add(i, what, receipt, detail)
 	}
 	for _, part := range parts {
@@ -121,7 +121,7 @@ func (h *handle) settleParts(ctx context.Context, op string, n int, each func(i 
 	for _, part := range parts {
 		select {
 		case <-part.done:
-		case <-ctx.Done(): // what is under way will be done
+		case <-ctx.Done(): // operations that were submitted are completed
 			return ctx.Err()
 		}
 		if part.err != nil {
@@ -129,7 +129,7 @@ func (h *handle) settleParts(ctx context.Context, op string, n int, each func(i 
 		}
 		done(part)
 		for k, i := range part.positions {
-			if err := h.verdict(op, part, k); err != nil {
+			if err := h.settleError(op, part, k); err != nil {
 				failed.add(n, i, err)
 			}
 		}
@@ -137,13 +137,13 @@ func (h *handle) settleParts(ctx context.Context, op string, n int, each func(i 
 	return failed.err()
 }
 
-// verdict is the error of the k-th element of a part; see settle.lua for the
-// letters.
-func (q *queue) verdict(op string, part *settling, k int) error {
-	if part.letters == "" {
+// settleError returns the error of the k-th element of a part; see settle.lua for the
+// codes.
+func (q *queue) settleError(op string, part *settleOp, k int) error {
+	if part.codes == "" {
 		return nil
 	}
-	switch part.letters[k] {
+	switch part.codes[k] {
 	case 's', 'c':
 		return nil
 	case 'f':
@@ -159,22 +159,22 @@ func (q *queue) expired(op string, receipt driver.Receipt) error {
 	return &driver.Error{Code: driver.ErrReceiptExpired, Op: op, Queue: q.name, MessageID: receipt.Handle}
 }
 
-// settling is the part of an Ack, Nack, Extend or DeadLetter that goes to one
-// shard.
-type settling struct {
+// settleOp is the part of an Ack, Nack, Extend or DeadLetter that goes to one shard; see
+// batcher.
+type settleOp struct {
 	shard     *shard
-	ctx       context.Context // it travels with the operation, for as long as that takes
+	ctx       context.Context // of the caller
 	positions []int
 	args      []string // two for each delivery
 
-	done    chan struct{} // closed when the fields below are set
-	letters string
-	grants  string // how long extensions are that were cut, packed
-	err     error
+	done   chan struct{} // closed when the fields below are set
+	codes  string
+	grants string // times granted to extensions that were cut, packed
+	err    error
 }
 
-// shareLetters gives each of settles its part of an answer; see settle.lua.
-func shareLetters(settles []*settling, answer string) error {
+// shareCodes gives each of settles its part of an answer; see settle.lua.
+func shareCodes(settles []*settleOp, answer string) error {
 	if answer == "" {
 		return nil
 	}
@@ -183,59 +183,59 @@ func shareLetters(settles []*settling, answer string) error {
 		total += len(op.positions)
 	}
 	if len(answer) < total || len(answer) != total+8*strings.Count(answer[:total], "c") {
-		return unreadable(nil)
+		return unreadableAnswer(nil)
 	}
-	letters, grants := answer[:total], answer[total:]
+	codes, grants := answer[:total], answer[total:]
 	for _, op := range settles {
-		op.letters, letters = letters[:len(op.positions)], letters[len(op.positions):]
-		n := 8 * strings.Count(op.letters, "c")
+		op.codes, codes = codes[:len(op.positions)], codes[len(op.positions):]
+		n := 8 * strings.Count(op.codes, "c")
 		op.grants, grants = grants[:n], grants[n:]
 	}
 	return nil
 }
 
-// cutsInto adds how long extensions are that were cut, by their positions.
-func (o *settling) cutsInto(cuts map[int]time.Duration) {
+// cutsInto adds the times granted to extensions that were cut, by position.
+func (o *settleOp) cutsInto(cuts map[int]time.Duration) {
 	next := 0
-	for k, letter := range []byte(o.letters) {
-		if letter == 'c' {
+	for k, code := range []byte(o.codes) {
+		if code == 'c' {
 			cuts[o.positions[k]] = time.Duration(doubleAt(o.grants, next)) * time.Microsecond
 			next++
 		}
 	}
 }
 
-func newSettling(ctx context.Context, s *shard) *settling {
-	return &settling{shard: s, ctx: ctx, done: make(chan struct{})}
+func newSettleOp(ctx context.Context, s *shard) *settleOp {
+	return &settleOp{shard: s, ctx: ctx, done: make(chan struct{})}
 }
 
-// addSettling makes the last of parts one for the shard that has room. Receipts
-// mostly come from one shard; a batch that changes between shards makes more
-// parts, and lanes put them together again.
-func addSettling(ctx context.Context, parts []*settling, s *shard) []*settling {
+// addSettleOp makes the last of parts one for the shard that has room. Receipts mostly
+// come from one shard; a batch that alternates between shards makes more parts, which the
+// batcher puts into one call again.
+func addSettleOp(ctx context.Context, parts []*settleOp, s *shard) []*settleOp {
 	if last := len(parts) - 1; last >= 0 && parts[last].shard == s && len(parts[last].positions) < maxElements {
 		return parts
 	}
-	return append(parts, newSettling(ctx, s))
+	return append(parts, newSettleOp(ctx, s))
 }
 
-func (o *settling) add(i int, what string, receipt driver.Receipt, detail string) {
+func (o *settleOp) add(i int, what string, receipt driver.Receipt, detail string) {
 	o.positions = append(o.positions, i)
 	o.args = append(o.args, receipt.Handle, what+packNonce(receipt.Nonce)+detail)
 }
 
-// Deliveries are numbered by call, by haul in the call and by message in the haul;
-// see haul.lua.
+// Deliveries are numbered by call, by bundle in the call and by message in the bundle;
+// see bundle.lua.
 const (
-	haulMost    = 16
-	noncesACall = 1024
+	bundleMax     = 16
+	noncesPerCall = 1024
 )
 
 // packNonce packs the number of a delivery as scripts take it.
 func packNonce(nonce uint64) string {
-	first := nonce &^ (noncesACall - 1)
-	return packDoubles(float64(first)) + string([]byte{byte((nonce - first) / haulMost), byte(nonce % haulMost)})
+	first := nonce &^ (noncesPerCall - 1)
+	return packDoubles(float64(first)) + string([]byte{byte((nonce - first) / bundleMax), byte(nonce % bundleMax)})
 }
 
-func (o *settling) weight() (elements, bytes int) { return len(o.positions), 0 }
-func (o *settling) context() context.Context      { return o.ctx }
+func (o *settleOp) size() (elements, bytes int) { return len(o.positions), 0 }
+func (o *settleOp) context() context.Context    { return o.ctx }

@@ -9,29 +9,29 @@ import (
 	"github.com/mailboxmq/mailbox/internal/ident"
 )
 
-// shard is one shard of a queue, as this process sees it: the keys it has on the
-// server, and the lanes that lead there.
+// shard is one shard of a queue, as this process sees it: its keys on the server, and
+// the batchers of its calls.
 type shard struct {
-	queue  *queue
-	number int
-	keys   []string
-	clock  clock
-	minder minder
+	queue   *queue
+	number  int
+	keys    []string
+	clock   clock
+	watcher shardWatcher
 
-	// The lanes that carry what is sent, settled and received. Who sends does not
-	// wait for consumers, nor they for him. Consumers have one lane for both things
-	// that they do, unless replicas have to confirm: receives do not wait for them.
-	sends, settles, receives *lane
+	// The batchers of sends, settles and receives. Senders do not wait for consumers, nor
+	// consumers for senders. Settles and receives share a batcher, unless replicas have
+	// to confirm: receives do not wait for replicas.
+	sends, settles, receives *batcher
 
 	idMu sync.Mutex // guards ids
 	ids  *ident.Source
 
-	sessions sessionPool // of calls that do not go by a lane
+	sessions sessionPool // of calls without a batcher
 
 	forwardMu  sync.Mutex  // guards forwarding
-	forwarding *forwarding // under way; nil: none is
+	forwarding *forwarding // nil if none is running
 
-	resuming atomic.Bool // moves that have stalled
+	resuming atomic.Bool // see resumeMoves
 }
 
 func newShard(q *queue, number int) *shard {
@@ -40,32 +40,32 @@ func newShard(q *queue, number int) *shard {
 		keys: shardKeys(q.backend.options.Prefix, q.name, number),
 		ids:  ident.NewSource(),
 	}
-	s.minder.init(s)
-	newLane := func() *lane { return &lane{crew: &q.backend.running, carry: s.carry} }
-	s.sends, s.settles = newLane(), newLane()
+	s.watcher.init(s)
+	newBatcher := func() *batcher { return &batcher{goroutines: &q.backend.running, perform: s.perform} }
+	s.sends, s.settles = newBatcher(), newBatcher()
 	s.receives = s.settles
 	if q.backend.options.Replicas > 0 {
-		s.receives = newLane()
+		s.receives = newBatcher()
 	}
 	return s
 }
 
-// callDurably runs a script that must not be lost or doubled, outside the lanes.
+// callDurably calls a script, once and confirmed by replicas, without a batcher.
 func (s *shard) callDurably(ctx context.Context, sc *script, within bool, args ...string) (answer, error) {
 	sess := s.sessions.take()
 	defer s.sessions.put(sess)
-	how := s.queue.backend.durably(sess)
-	how.within = within
-	return s.call(ctx, sc, how, args...)
+	opts := s.queue.backend.durable(sess)
+	opts.within = within
+	return s.call(ctx, sc, opts, args...)
 }
 
-// serveDurably serves a load that does not go by a lane.
-func (s *shard) serveDurably(ctx context.Context, l *load, within bool) error {
+// runDurably runs a batch, once and confirmed by replicas, without a batcher.
+func (s *shard) runDurably(ctx context.Context, b *shardBatch, within bool) error {
 	sess := s.sessions.take()
 	defer s.sessions.put(sess)
-	how := s.queue.backend.durably(sess)
-	how.within = within
-	return s.serve(ctx, l, how)
+	opts := s.queue.backend.durable(sess)
+	opts.within = within
+	return s.runBatch(ctx, b, opts)
 }
 
 // newID returns the next message id, with the server's time in it.
@@ -78,15 +78,14 @@ func (s *shard) newID() string {
 	return string(text[:])
 }
 
-// Receipts carry the shard in the upper 10 bits of the place, then the lower 40 bits
-// of the message's own place, and then what shows that the receipt is whole. The
-// handle, which is the message's id, and the nonce tell the rest. Of a message's own
-// places, which are times in microseconds, no two are twelve days apart to the
-// microsecond.
+// The place of a receipt has the shard in the upper 10 bits, then the lower 40 bits of
+// the message's own place, and then a checksum. The handle of a receipt is the message's
+// id. The places of one message are times in microseconds, and no two of them are exactly
+// a multiple of 2⁴⁰ apart, which is twelve days.
 const (
 	checkBits = 14
 	placeBits = 40
-	// checkPrime leaves another remainder if any one bit is another.
+	// checkPrime leaves another remainder if any one bit is flipped.
 	checkPrime = 16381
 )
 
@@ -100,7 +99,7 @@ func receiptCheck(id string, told, nonce uint64) uint64 {
 	return ((told^hash(id))%checkPrime + nonce%checkPrime) % checkPrime
 }
 
-// shardOfReceipt returns the shard that gave out a receipt, and nil if that was none.
+// shardOfReceipt returns the shard that gave out a receipt, or nil.
 func (q *queue) shardOfReceipt(receipt driver.Receipt) *shard {
 	told := receipt.Place >> checkBits
 	number := told >> placeBits
@@ -115,9 +114,9 @@ func (q *queue) shardOfReceipt(receipt driver.Receipt) *shard {
 	return q.shards[number]
 }
 
-// oldPlaceBits is where the shard began in receipts of earlier versions, which did not
-// know the message's own place. They stay good, for Ack and the like: whoever has one
-// should not have to work again because somebody else has a new version.
+// oldPlaceBits is where the shard began in receipts of earlier versions, which do not
+// contain the message's own place. They stay valid for Ack and the like: a process that
+// holds one should not lose its work because another has a new version.
 const oldPlaceBits = 48
 
 func isOldReceipt(receipt driver.Receipt) bool {
@@ -125,7 +124,7 @@ func isOldReceipt(receipt driver.Receipt) bool {
 	return receipt.Place&rest == hash(receipt.Handle)&rest
 }
 
-// placeOfReceipt is what a receipt knows of the message's own place.
+// placeOfReceipt returns the lower bits of the message's own place.
 func placeOfReceipt(receipt driver.Receipt) float64 {
 	return float64(receipt.Place >> checkBits & (1<<placeBits - 1))
 }

@@ -2,111 +2,49 @@ package redisbox
 
 import (
 	"context"
-	"time"
+	"fmt"
 
-	"github.com/mailboxmq/mailbox/driver"
+	"github.com/redis/rueidis"
 )
 
-// Wait returns the slot when it is pending no more, or as it is when wait has
-// passed. It is woken by Resolve, Cancel and Delete, in whatever process, and by the
-// end of the slot's time. Codes: ErrNotFound, ErrUnavailable, ErrClosed.
-func (r *Replies) Wait(ctx context.Context, id string, wait time.Duration) (driver.Slot, error) {
-	if wait <= 0 {
-		found, err := r.bucket(id).look(ctx, "g", id)
-		return found.Slot, slotFailure(err, opWait, id)
-	}
-	k := r.bucket(id)
-	patience := time.NewTimer(wait)
-	defer patience.Stop()
-	told, found, expected := k.await(ctx, id)
-	defer k.leave(id, told)
-	for passed, inTurn := false, false; ; expected = false {
-		what := "w"
-		if passed {
-			what = "g"
-		}
-		var err error
-		if !expected {
-			found, err = k.look(ctx, what, id)
-		}
-		if inTurn {
-			<-r.turns
-			inTurn = false
-		}
-		if err != nil || found.State != driver.SlotPending || passed {
-			return found.Slot, slotFailure(err, opWait, id)
-		}
-		news, err := k.doze(ctx, told, patience, found.left)
-		if err == nil && news == lookAgain {
-			news, err = r.takeTurn(ctx, patience)
-		}
-		switch {
-		case err != nil:
-			return driver.Slot{}, slotFailure(err, opWait, id)
-		case news == lookAgain:
-			inTurn = true
-		case news == patienceIsOver:
-			passed = true
-		case news == "": // removed, or one of the same id was, before this one
-		default:
-			told, err := readSlot(id, news)
-			if err != nil || told.CreatedAt.Equal(found.CreatedAt) {
-				return told.Slot, slotFailure(err, opWait, id)
+// The WAIT fence: with Options.Replicas a call is confirmed only when that many
+// replicas have its writes. A call that too few replicas confirm in time fails with
+// ErrUnavailable: it may have happened, and may be lost in a failover.
+
+// evalAndWait runs a script once and waits until the replicas have everything that the
+// script, and the calls before it on the server, have written. It uses a dedicated
+// connection, because WAIT waits for the writes of the connection it is sent on.
+func (b *Backend) evalAndWait(ctx context.Context, s *script, keys, args []string, replicas int) (reply []rueidis.RedisMessage, err error) {
+	failure := b.client.Dedicated(func(client rueidis.DedicatedClient) error {
+		for _, load := range []bool{false, true} {
+			wait := client.B().Wait().Numreplicas(int64(replicas)).Timeout(b.options.ReplicaTimeout.Milliseconds()).Build()
+			results := client.DoMulti(ctx, command(client, s, keys, args, load), wait)
+			reply, err = results[0].ToArray()
+			if isNoScript(err) {
+				continue
 			}
+			if err != nil {
+				return err
+			}
+			reached, err := results[1].AsInt64()
+			if err == nil && reached < int64(replicas) {
+				err = &replicaError{want: replicas, got: int(reached)}
+			}
+			return err
 		}
-	}
+		return err
+	})
+	return reply, failure
 }
 
-// await registers one who waits for a slot, see join. If this process has made the
-// slot, and has been told about it since, it returns what that was like.
-func (k *bucket) await(ctx context.Context, id string) (told chan string, made foundSlot, expected bool) {
-	if ctx.Err() == nil && !k.replies.isClosed() { // otherwise looking tells what is wrong
-		if found := k.expectation(id); found != nil {
-			made.ID, made.State, made.CreatedAt, made.left = id, driver.SlotPending, found.created, time.Until(found.ends)
-			return found.told, made, true
-		}
-	}
-	return k.join(ctx, id), made, false
+// replicaError says that too few replicas have confirmed.
+type replicaError struct{ want, got int }
+
+func (e *replicaError) Error() string {
+	return fmt.Sprintf("%d of %d replicas have confirmed", e.got, e.want)
 }
 
-// takeTurn waits until one more may look again. Many may want to at a time, and what
-// they find may be large; it comes on the connection of the announcements, and a
-// server cuts that if too much is on its way.
-func (r *Replies) takeTurn(ctx context.Context, patience *time.Timer) (news string, err error) {
-	select {
-	case r.turns <- struct{}{}:
-		return lookAgain, nil
-	case <-patience.C:
-		return patienceIsOver, nil
-	case <-ctx.Done():
-		return "", ctx.Err()
-	case <-r.closing:
-		return "", &driver.Error{Code: driver.ErrClosed}
-	}
-}
-
-// patienceIsOver is what doze returns when nothing was told in time.
-const patienceIsOver = "\x01"
-
-// doze waits for news of a slot, for as long as the slot has left, and has it
-// looked at now and then all the same.
-func (k *bucket) doze(ctx context.Context, told <-chan string, patience *time.Timer, left time.Duration) (news string, err error) {
-	left = min(left, lookEvery)
-	if !k.ear.listens.Load() {
-		left = min(left, lookAlone) // nobody will tell
-	}
-	look := time.NewTimer(left)
-	defer look.Stop()
-	select {
-	case news := <-told:
-		return news, nil
-	case <-look.C:
-		return lookAgain, nil
-	case <-patience.C:
-		return patienceIsOver, nil
-	case <-ctx.Done():
-		return "", ctx.Err()
-	case <-k.replies.closing:
-		return "", &driver.Error{Code: driver.ErrClosed}
-	}
+// durable returns the options of calls that must be neither lost nor repeated.
+func (b *Backend) durable(sess *session) callOptions {
+	return callOptions{session: sess, replicas: b.options.Replicas}
 }

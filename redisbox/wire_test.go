@@ -39,7 +39,7 @@ func newWiretapped(t *testing.T, config driver.Config) *wiretapped {
 	w.handle = configured(t, open(t, connect(t, through(server, proxy)), &Options{Prefix: redistest.Prefix(t)}), config)
 	send(t, w, "the scripts are loaded")
 	receive(t, w, 1, hold)
-	eventually(t, "the queue is minded", func() bool { return w.listens() })
+	eventually(t, "the queue is minded", func() bool { return w.subscribed() })
 	pause(50 * time.Millisecond) // and was looked at
 	if _, err := w.Purge(t.Context()); err != nil {
 		t.Fatal(err)
@@ -65,7 +65,7 @@ func (w *wiretapped) wantRequests(t *testing.T, what string, n int) {
 	}
 }
 
-func TestABatchIsOneRoundTrip(t *testing.T) {
+func TestBatchIsOneRoundTrip(t *testing.T) {
 	const n = 200
 	w := newWiretapped(t, driver.Config{})
 	send(t, w, make([]string, n)...)
@@ -191,10 +191,10 @@ func heardCommand(line string) (who string, command []string) {
 	return who, command
 }
 
-// TestScriptsTouchNothingButTheirKeys listens to what scripts do while random
+// TestScriptsTouchOnlyTheirKeys listens to what scripts do while random
 // programs run: every key must have been passed, and all that were passed must
 // have one hash tag.
-func TestScriptsTouchNothingButTheirKeys(t *testing.T) {
+func TestScriptsTouchOnlyTheirKeys(t *testing.T) {
 	t.Parallel()
 	server := redistest.Standalone(t)
 	client := connect(t, server.ClientOption())
@@ -259,7 +259,7 @@ func keysOf(command []string) []string {
 	return command[1:2]
 }
 
-func TestKeysHaveTheNamesThatPeopleKnow(t *testing.T) {
+func TestKeysHaveDocumentedNames(t *testing.T) {
 	server := redistest.Standalone(t)
 	q := openQueue(t, open(t, connect(t, server.ClientOption()), &Options{Prefix: "shop:"}))
 	send(t, q, "a", "b")
@@ -275,8 +275,8 @@ func TestKeysHaveTheNamesThatPeopleKnow(t *testing.T) {
 	}
 }
 
-// TestNoKeyOfAQueueExpires: a queue that nobody uses for years is still there.
-func TestNoKeyOfAQueueExpires(t *testing.T) {
+// TestNoQueueKeyExpires: a queue that nobody uses for years is still there.
+func TestNoQueueKeyExpires(t *testing.T) {
 	t.Parallel()
 	server := redistest.Standalone(t)
 	client := connect(t, server.ClientOption())
@@ -358,8 +358,8 @@ func drainAll(t *testing.T, q *handle, n int) (all []driver.Delivery) {
 	return all
 }
 
-// TestBothVersionsOfTheProtocolWork: RESP3 is what clients speak by default.
-func TestBothVersionsOfTheProtocolWork(t *testing.T) {
+// TestBothProtocolVersionsWork: RESP3 is what clients speak by default.
+func TestBothProtocolVersionsWork(t *testing.T) {
 	for _, old := range []bool{false, true} {
 		t.Run(fmt.Sprint("version 2: ", old), func(t *testing.T) {
 			server := redistest.Standalone(t)
@@ -446,8 +446,8 @@ func useSlots(t *testing.T, r *Replies) {
 		}
 		got <- err
 	}()
-	ear := r.bucket("answered").ear
-	eventually(t, "it listens", func() bool { return ear.listens.Load() })
+	announcements := r.bucket("answered").announcements
+	eventually(t, "it listens", func() bool { return announcements.active.Load() })
 	if err := r.Resolve(ctx, "answered", answerOf("yes")); err != nil {
 		t.Error(err)
 	}

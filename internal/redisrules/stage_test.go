@@ -50,7 +50,7 @@ type playable struct {
 // rules are all that are shown here.
 func rules() []rule { return slices.Concat(loopRules(), deadLetterRules()) }
 
-func TestRulesOfWorkersHoldOnRedis(t *testing.T) {
+func TestWorkerRulesHoldOnRedis(t *testing.T) {
 	client, err := rueidis.NewClient(redistest.SharedServer(t).ClientOption())
 	if err != nil {
 		t.Fatal(err)
@@ -72,7 +72,7 @@ func TestRulesOfWorkersHoldOnRedis(t *testing.T) {
 	}
 }
 
-func TestEveryRuleOfWorkersHasACaseOnRedis(t *testing.T) {
+func TestEveryWorkerRuleHasRedisCase(t *testing.T) {
 	document, err := os.ReadFile("../../docs/semantics.md")
 	if err != nil {
 		t.Fatal(err)

@@ -57,7 +57,7 @@ func setOnReplicas(ctx context.Context, t *testing.T, client rueidis.Client, key
 	}
 }
 
-func TestSentinelsReplaceAKilledPrimary(t *testing.T) {
+func TestSentinelsReplaceKilledPrimary(t *testing.T) {
 	var started []int
 	t.Run("failover", func(t *testing.T) {
 		ctx := soon(t)
@@ -95,7 +95,7 @@ func TestSentinelsWithPasswordsAndTLS(t *testing.T) {
 	}
 }
 
-func TestSlotIsThatOfTheSpecification(t *testing.T) {
+func TestSlotMatchesSpecification(t *testing.T) {
 	for key, want := range map[string]int{
 		"123456789": 0x31C3, "": 0, "foo{bar}baz": redistest.Slot("bar"), "foo{}{bar}": 8363,
 		"{user1000}.following": redistest.Slot("user1000"), "foo{{bar}}zap": redistest.Slot("{bar"),
@@ -245,7 +245,7 @@ func TestClusterWithPasswordsAndTLSMovesSlots(t *testing.T) {
 	}
 }
 
-func TestSharedServersAreTheSameForAll(t *testing.T) {
+func TestSharedServerIsSameForAllTests(t *testing.T) {
 	server, sentinel, cluster := redistest.SharedServer(t), redistest.SharedSentinel(t), redistest.SharedCluster(t)
 	if redistest.SharedServer(t) != server || redistest.SharedSentinel(t) != sentinel || redistest.SharedCluster(t) != cluster {
 		t.Error("something shared was started twice")

@@ -43,7 +43,7 @@ func once(verdict redistest.Verdict) func([]string) redistest.Verdict {
 	}
 }
 
-func TestProxyCutsWhereItIsTold(t *testing.T) {
+func TestProxyCutsAtChosenRequest(t *testing.T) {
 	for name, test := range map[string]struct {
 		verdict redistest.Verdict
 		fails   bool
@@ -158,7 +158,7 @@ func TestProxyCutAndRefuse(t *testing.T) {
 	}
 }
 
-func TestProxyMakesAServerSayWhatItIsTold(t *testing.T) {
+func TestProxyReplacesServerAnswers(t *testing.T) {
 	_, proxy, client := throughProxy(t)
 	key := redistest.Prefix(t)
 	proxy.Rewrite(func(args []string) []string {
@@ -177,7 +177,7 @@ func TestProxyMakesAServerSayWhatItIsTold(t *testing.T) {
 	}
 }
 
-func TestMonitorHearsScriptsToo(t *testing.T) {
+func TestMonitorShowsScripts(t *testing.T) {
 	server := redistest.Standalone(t)
 	var lines []string
 	stop, err := server.Monitor(t.Context(), func(line string) { lines = append(lines, line) })

@@ -82,7 +82,7 @@ func TestStandaloneServesAndLeavesNothingBehind(t *testing.T) {
 	}
 }
 
-func TestKilledServerHasItsDataAgainOnlyWithAppendOnly(t *testing.T) {
+func TestKilledServerKeepsDataOnlyWithAppendOnly(t *testing.T) {
 	for _, test := range []struct {
 		name string
 		opts []redistest.Option
@@ -137,7 +137,7 @@ func TestStoppedServerAnswersAgainWhenContinued(t *testing.T) {
 	expectGone(t, server.PID())
 }
 
-func TestRestartOfARunningServerFails(t *testing.T) {
+func TestRestartOfRunningServerFails(t *testing.T) {
 	server := redistest.Standalone(t)
 	if err := server.Restart(t.Context()); err == nil {
 		t.Error("a running server was started again")
@@ -148,7 +148,7 @@ func TestRestartOfARunningServerFails(t *testing.T) {
 	}
 }
 
-func TestTLSServerSpeaksNothingElse(t *testing.T) {
+func TestTLSServerRefusesPlainText(t *testing.T) {
 	server := redistest.Standalone(t, redistest.TLS())
 	client := connect(t, server.ClientOption())
 	if err := set(t.Context(), client, "k", "v"); err != nil {
@@ -162,7 +162,7 @@ func TestTLSServerSpeaksNothingElse(t *testing.T) {
 	}
 }
 
-func TestUsersAreHeldToTheirRules(t *testing.T) {
+func TestUserRulesAreEnforced(t *testing.T) {
 	server := redistest.Standalone(t, redistest.User("worker", "secret", "~mail:*", "+@all", "-flushall"))
 	client := connect(t, server.ClientOption())
 	if err := set(t.Context(), client, "mail:1", "v"); err != nil {
@@ -184,7 +184,7 @@ func TestUsersAreHeldToTheirRules(t *testing.T) {
 	}
 }
 
-func TestConfigurationOfTheTestWins(t *testing.T) {
+func TestConfigurationOfTestWins(t *testing.T) {
 	server := redistest.Standalone(t, redistest.Config("maxmemory", "123mb"), redistest.Config("appendfsync", "no"))
 	reply, err := server.Do(t.Context(), "CONFIG", "GET", "maxmemory")
 	if err != nil || fmt.Sprint(reply) != "[maxmemory 128974848]" {
@@ -192,7 +192,7 @@ func TestConfigurationOfTheTestWins(t *testing.T) {
 	}
 }
 
-func TestBadConfigurationIsTold(t *testing.T) {
+func TestBadConfigurationIsRefused(t *testing.T) {
 	broken := &failures{T: t}
 	done := make(chan struct{})
 	go func() { // because Fatal ends the goroutine
@@ -205,7 +205,7 @@ func TestBadConfigurationIsTold(t *testing.T) {
 	}
 }
 
-func TestMissingServerFailsTheTestAndSaysWhatToDo(t *testing.T) {
+func TestMissingServerFailsTestWithAdvice(t *testing.T) {
 	t.Setenv("MAILBOX_REDIS_SERVER", "no-such-redis-server")
 	broken := &failures{T: t}
 	done := make(chan struct{})
@@ -267,7 +267,7 @@ func TestClockCanBeSetWithoutTouchingItsTick(t *testing.T) {
 	}
 }
 
-func TestCommandCountStaysWhenNobodySpeaks(t *testing.T) {
+func TestCommandCountStaysWhenIdle(t *testing.T) {
 	for _, opts := range [][]redistest.Option{nil, {redistest.User("u", "p", "~*", "+@all")}} {
 		server := redistest.Standalone(t, opts...)
 		before := redistest.CommandCount(t, server)
@@ -306,7 +306,7 @@ func beOrphaned() {
 	testing.Main(func(string, string) (bool, error) { return true, nil }, tests, nil, nil)
 }
 
-func TestServerDiesWithAKilledTestProcess(t *testing.T) {
+func TestServerDiesWithKilledTestProcess(t *testing.T) {
 	child := exec.CommandContext(t.Context(), os.Args[0])
 	child.Env = append(os.Environ(), orphanVariable+"=1", "TMPDIR="+t.TempDir())
 	output, err := child.StderrPipe()

@@ -1,15 +1,16 @@
--- What fell due since the last call happens now, each at its own time and in the
--- order of those times. A call that cannot do it all within its budget says
--- "again" and does nothing else; so order never depends on who looked when.
+-- Timers and retention. Each due event happens at its own time, in the order of those
+-- times. A call that cannot do all of them within its budget answers "again" and does
+-- nothing else, so the order never depends on when calls come in.
 
--- timers returns leases and delays that are over, in the order of due and seq, and up
--- to when that is all. Delays that begin while they are handled bring that forward.
+-- timers returns leases and delays that have ended, in the order of due and seq, and
+-- the time up to which they are complete. Delays that begin meanwhile bring that
+-- forward.
 local function timers()
   local due, horizon = {}, INFINITE
   shard.newDelay = INFINITE
   for _, name in ipairs(call('ZRANGEBYSCORE', shard.invisible, '-inf', shard.now, 'LIMIT', 0, shard.budget)) do
     if #name < ID then
-      shard.budget = shard.budget - engine.split(name)
+      shard.budget = shard.budget - engine.splitBundle(name)
       if shard.budget <= 0 then
         return due, horizon
       end
@@ -38,12 +39,12 @@ end
 -- fire ends one lease or delay.
 local function fire(timer)
   if call('ZREM', timer.key, timer.id) == 0 then
-    return -- retention was faster
+    return -- it has expired
   end
   local e = engine.get(timer.id)
   if timer.key == shard.invisible and e.reason == 'moving' then
-    -- Whoever was moving it has stopped. Where it is now only the other queue knows,
-    -- so it stays out until somebody has asked there.
+    -- The process that was moving it has stopped. Only the other queue knows whether it
+    -- arrived, so it stays in flight until another process has asked there.
     call('ZADD', shard.arrivals, 'inf', '>' .. e.id)
     call('ZADD', shard.invisible, shard.now + e.hold, e.id)
     shard.stalled = true
@@ -51,51 +52,34 @@ local function fire(timer)
     if shard.strict then
       call('ZREM', shard.out, engine.member(e))
     end
-    e.nonce, e.hold = 0, -e.nonce -- whose delivery is over, see settle.lua
-    engine.comeBack(e, 0)
+    e.nonce, e.hold = 0, -e.nonce -- the delivery that has ended, see settle.lua
+    engine.requeue(e, 0)
     engine.expireByCount()
   else
     engine.offer(e)
     engine.age(e)
-    if engine.tooOld(e) then -- its age has run on, as that of one in flight does
+    if engine.tooOld(e) then -- it has aged while it was delayed, as a message in flight does
       engine.expireOldest(e.id)
     end
     engine.expireByCount()
   end
 end
 
--- readyRetention and deadRetention return who is next to expire, and when.
-local function readyRetention()
-  if shard.readyAge == 0 or not engine.mayExpire() then
-    return nil, INFINITE
-  end
-  local oldest, born = engine.oldestReady()
-  return oldest, born + shard.readyAge
-end
-
-function engine.deadRetention()
-  if shard.deadAge == 0 then
-    return nil, INFINITE
-  end
-  local oldest, death = engine.oldestDead()
-  return oldest, death + shard.deadAge
-end
-
--- step lets the earliest event happen. Of several at one time timers come first,
--- so that a message whose lease and retention end together is seen coming back
--- before it is judged by its age. It returns when that was, or is to be: nothing happens
--- beyond now or horizon.
+-- step handles the earliest event that is not after now and horizon. Timers come before
+-- retention at the same time, so that a message whose lease and retention end together
+-- comes back before its age is checked. It returns the time of the event, and whether
+-- it was the timer.
 local function step(timer, horizon)
   local due = timer and timer.due or INFINITE
-  local ready, readyDue = readyRetention()
-  local letter, letterDue = engine.deadRetention()
-  local first = math.min(due, readyDue, letterDue)
+  local ready, readyDue = engine.readyRetention()
+  local dead, deadDue = engine.deadRetention()
+  local first = math.min(due, readyDue, deadDue)
   if first > shard.now or first > horizon then
     return first, false
   end
   shard.budget = shard.budget - 1
-  -- What was held up, because retention waits for room among the dead, happens
-  -- when it can and not when it should have.
+  -- An event that was held up, because the dead letters were full, happens when it can
+  -- and not when it should have.
   shard.at = math.max(shard.at, first)
   if due == first then
     fire(timer)
@@ -103,14 +87,14 @@ local function step(timer, horizon)
   elseif readyDue == first then
     engine.expireOldest(ready)
   else
-    engine.expireDead(letter)
+    engine.expireDead(dead)
     engine.expireByCount()
   end
   return first, false
 end
 
--- forgetArrivals forgets the oldest messages that have arrived from other queues, of
--- those that were remembered long enough. A million may be at once; so not all of them.
+-- forgetArrivals forgets the oldest arrivals from other queues that were remembered long
+-- enough, at most that many: a million may be due at once.
 local ARRIVAL = 604800000000 -- how long an arrival is remembered at least
 
 function engine.forgetArrivals(most)
@@ -124,7 +108,7 @@ local function firstDue(key)
   return tonumber(call('ZRANGE', key, 0, 0, 'WITHSCORES')[2]) or INFINITE
 end
 
--- advance reports whether everything has happened that fell due up to now.
+-- advance handles all events up to now, and reports whether the budget sufficed.
 function engine.advance()
   if shard.now < shard.next then
     return true
@@ -153,19 +137,19 @@ function engine.advance()
   shard.at, shard.clock = shard.now, shard.now
   engine.forgetArrivals(1000)
   engine.expireByCount()
-  engine.flush() -- what follows may read entries where they are kept
+  engine.flush() -- later code may read entries from state
   if shard.budget <= 0 then
     shard.next = 0
     return false
   end
-  local _, readyDue = readyRetention()
-  local _, letterDue = engine.deadRetention()
-  shard.next = math.min(firstDue(shard.invisible), firstDue(shard.delayed), readyDue, letterDue)
+  local _, readyDue = engine.readyRetention()
+  local _, deadDue = engine.deadRetention()
+  shard.next = math.min(firstDue(shard.invisible), firstDue(shard.delayed), readyDue, deadDue)
   return true
 end
 
--- again asks for the call to be repeated: it has done only what fell due.
+-- again asks for the call to be repeated: it has only handled due events.
 function engine.again()
-  shard.session = '' -- it is still to come
-  return { 'again', sub(engine.finish()[2], HEAD + 1) } -- what ended is told now
+  shard.session = '' -- the call of the session is still to come
+  return { 'again', sub(engine.finish()[2], HEAD + 1) } -- endings are reported now
 end

@@ -1,18 +1,18 @@
--- The dedup table of a shard: dedup has an entry for each key, windows the keys
--- in the order in which they were used. Only whole windows are forgotten: a full
--- table refuses.
+-- The dedup table of a shard: dedup has a record for each key, windows the keys in the
+-- order in which they were used. Only keys whose window has ended are forgotten: a full
+-- table refuses messages.
 --
--- An entry packs when it ends, the hash of the payload and the id of the
--- message. One that was claimed for a message of another shard adds that shard
--- and 1 while nobody has said that the message is there.
+-- A record packs when the window ends, the hash of the body and the id of the message.
+-- The record of a key that was claimed for a message of another shard adds that shard,
+-- and 1 until the message is confirmed to be there.
 --
--- The letters: d duplicate (more: the id of the first), c conflict (more: the id
--- of the first), u claimed (more: id, shard), w the table is full (more: for how
--- many microseconds at least).
+-- The codes: d duplicate (detail: the id of the first), c conflict (detail: the id of
+-- the first), u claimed (detail: id, shard), w the table is full (detail: microseconds
+-- until a key ends, at least).
 
--- forget drops keys that are past their time, up to limit, and reports whether
--- there may be more.
-function engine.forget(limit)
+-- forgetKeys drops keys whose window has ended, up to limit, and reports whether there
+-- may be more.
+function engine.forgetKeys(limit)
   local oldest = call('LINDEX', shard.windows, 0)
   if not oldest or parse('<d', oldest) > shard.now then
     return false
@@ -38,16 +38,16 @@ function engine.forget(limit)
   return n == limit
 end
 
--- weed drops a key that is past its time behind one that is not, which happens when
--- the window has become shorter, and reports whether there was one. It looks at so
--- many, and not again in a call that has found none.
-local WEEDS = 1000
+-- dropEndedKey drops a key whose window has ended behind one whose window has not, which
+-- happens when the configured window was shortened, and reports whether there was one.
+-- It scans SCANNED_KEYS keys, and not again in a call that has found none.
+local SCANNED_KEYS = 1000
 
-function engine.weed()
-  if shard.weeded then
+function engine.dropEndedKey()
+  if shard.noEndedKeys then
     return false
   end
-  for _, entry in ipairs(call('LRANGE', shard.windows, 0, WEEDS - 1)) do
+  for _, entry in ipairs(call('LRANGE', shard.windows, 0, SCANNED_KEYS - 1)) do
     if parse('<d', entry) <= shard.now then
       call('LREM', shard.windows, 1, entry)
       local key = sub(entry, 9)
@@ -57,18 +57,18 @@ function engine.weed()
       end
     end
   end
-  shard.weeded = true
+  shard.noEndedKeys = true
   return false
 end
 
--- judge returns the letter of a key that was used before, or cannot be, and what
--- goes with it; nil if the key is free.
-function engine.judge(key, payload)
+-- checkKey returns the code of a key that was used before or cannot be used, and its
+-- detail; nil if the key is free.
+function engine.checkKey(key, bodyHash)
   local found = call('HGET', shard.dedup, key)
   if found then
     local ends, before, id = parse('<dc16c26', found)
     if ends > shard.now then
-      if before ~= payload then
+      if before ~= bodyHash then
         return 'c', id
       elseif byte(found, 53) == 1 then
         return 'u', id .. parse('<H', found, 51)
@@ -76,14 +76,14 @@ function engine.judge(key, payload)
       return 'd', id
     end
   end
-  if call('HLEN', shard.dedup) >= shard.dedupMax and not found and not engine.weed() then
+  if call('HLEN', shard.dedup) >= shard.dedupMax and not found and not engine.dropEndedKey() then
     local oldest = call('LINDEX', shard.windows, 0)
     return 'w', format('%.0f', math.max(oldest and parse('<d', oldest) - shard.now or 0, 1))
   end
 end
 
--- remember notes a key that is free.
-function engine.remember(key, payload, id, claim)
-  call('HSET', shard.dedup, key, pack('<dc16c26', shard.now + shard.window, payload, id) .. claim)
+-- rememberKey records a key that is free.
+function engine.rememberKey(key, bodyHash, id, claim)
+  call('HSET', shard.dedup, key, pack('<dc16c26', shard.now + shard.window, bodyHash, id) .. claim)
   call('RPUSH', shard.windows, pack('<d', shard.now + shard.window) .. key)
 end

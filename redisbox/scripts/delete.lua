@@ -1,16 +1,16 @@
 #!lua flags=allow-oom
--- Removes a shard with everything in it.
+-- Removes a shard with all its messages.
 --
 -- KEYS: the shard, gone
 -- ARGV: what, queue
--- Result: ok, or gone if this queue is not there; or schema and a number that is
+-- Result: ok, or gone if this queue does not exist; or schema and a number that is
 --   higher than this script knows
 --
--- What to do: m mark the first of several shards, so that the queue is gone for
--- all who have it open, and can be seen to be half deleted if nobody goes on; d
--- delete. A grave stone keeps those who come late from making it anew.
+-- what: m mark the first of several shards, so that the queue is gone for all processes
+-- that have it open, and an interrupted deletion can be recognized; d delete. A
+-- tombstone keeps late processes from creating the queue again.
 
-local TOMB = 604800000 -- milliseconds
+local TOMBSTONE_TTL = 604800000 -- milliseconds
 
 local meta, gone, what, queue = KEYS[1], KEYS[22], ARGV[1], ARGV[2]
 local found = redis.call('HGET', meta, 'queue')
@@ -25,7 +25,7 @@ if what == 'm' then
   redis.call('HSET', meta, 'queue', queue .. '-')
 else
   redis.call('UNLINK', unpack(KEYS, 1, 21))
-  redis.call('SET', gone, queue, 'PX', TOMB)
+  redis.call('SET', gone, queue, 'PX', TOMBSTONE_TTL)
 end
 redis.pcall('SPUBLISH', channel, 'gone')
 return { 'ok' }

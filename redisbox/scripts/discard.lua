@@ -1,11 +1,10 @@
 #!lua flags=allow-oom
--- Removes dead letters for ever, those with the ids given.
+-- Removes the dead letters with the given ids permanently.
 --
 -- KEYS: the shard
--- ARGV: queue, floor, fence, session, turn; for each letter id
+-- ARGV: queue, floor, fence, session, turn; for each dead letter id
 -- Result: head; how many were removed
--- Uses: head again time shard entry haul order fate advance begin
-
+-- Uses: head session time shard entry bundle order strict retention dead advance advance_first
 
 local removals = 0
 for i = 6, #ARGV do

@@ -1,5 +1,5 @@
--- An entry is what has become of a message since it was sent. A message that has
--- only been sent has none, unless it was delayed or its group is strict.
+-- An entry is the state of a message since it was sent. A message that has only been
+-- sent has none, unless it was delayed or its group is strict.
 
 local ENTRY = '<ddddddddddBc0Bc0Hc0Hc0'
 

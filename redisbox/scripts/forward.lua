@@ -2,19 +2,19 @@
 -- Ends the forwarding of dead letters to another queue.
 --
 -- KEYS: the shard
--- ARGV: queue, floor, fence, session, turn; for each letter id, death, what
+-- ARGV: queue, floor, fence, session, turn; for each dead letter id, death, what
 -- Result: head
--- Uses: head again time shard entry haul order fate advance begin
+-- Uses: head session time shard entry bundle order strict retention dead advance advance_first
 --
--- What to do: m the letter is in the other queue, and leaves this one; k it could
--- not be moved, and is kept. A letter that has come back since, and died again, is
--- another's business.
+-- what: m the dead letter is in the other queue, and leaves this one; k it could not be
+-- moved, and is kept. A message that has come back since, and died again, has another
+-- death and is passed over.
 
 for i = 6, #ARGV, 3 do
   local here = tonumber(call('ZSCORE', shard.outbox, ARGV[i])) == tonumber(ARGV[i + 1])
   if here and ARGV[i + 2] == 'k' then
     call('ZREM', shard.outbox, ARGV[i])
-    shard.next = 0 -- retention may have something to say
+    shard.next = 0 -- retention applies to it now
   elseif here then
     engine.discard(ARGV[i])
     engine.madeRoom()

@@ -6,13 +6,13 @@
 -- too short to hold one number stops all of them before they change anything.
 --
 -- With strict groups, schema 1 has delayed messages in groups too, and in out only
--- how many messages of a group are in flight; for what they are now see order.lua.
+-- how many messages of a group are in flight; for schema 2 see strict.lua.
 
 local OLD_CONFIG = 'schema2' -- seven bytes; a number has eight
-local GROUP = 16 -- how long the names of groups are
+local GROUP = 16 -- length of the names of groups
 
--- memberOf returns the place of a message, how often it was delivered, and what it is
--- called in groups and out; nil if its entry is damaged.
+-- memberOf returns the place of a message, how often it was delivered, and its member of
+-- groups and out; nil if its entry is damaged.
 local function memberOf(id)
   local entry = redis.call('HGET', KEYS[7], id)
   local ok, place, _, deliveries, _, _, _, _, _, _, _, group = pcall(struct.unpack, '<ddddddddddBc0', entry)
@@ -21,8 +21,7 @@ local function memberOf(id)
   end
 end
 
--- nextGroup returns the first group after another that has messages, and the place of
--- its first.
+-- nextGroup returns the next group that has messages, and the place of its first one.
 local function nextGroup(groups, after)
   local first = redis.call('ZRANGEBYLEX', groups, after and '(' .. after .. ':' or '-', '+', 'LIMIT', 0, 1)[1]
   if first then
@@ -65,7 +64,7 @@ local function regroupAll()
   end
 end
 
--- migrate changes the shard, and what was found of it, to SCHEMA.
+-- migrate changes the shard, and the fields that were read of it, to SCHEMA.
 local function migrate(found)
   local meta = KEYS[1]
   found[2] = redis.call('HGET', meta, 'config')

@@ -3,24 +3,23 @@
 --
 -- KEYS: the shard, gone
 -- ARGV: what, queue, version, shards, config, settings
--- Result: what there is: ok, missing, gone, deleting, fixed or changed; and with
---   all but missing, gone and changed queue, version, settings, wall; or schema and
---   a number that is higher than this script knows
+-- Result: status: ok, missing, gone, deleting, fixed or changed; and with all but
+--   missing, gone and changed queue, version, settings, wall; or schema and a number
+--   that is higher than this script knows
 -- Uses: migrate
 --
--- A queue gets a name of its own when it is created, which tells it from others
--- that were called the same before and after. The first shard decides: it names
--- the queue, numbers the versions of its configuration and knows its settings.
+-- A queue gets a unique name when it is created, which tells it from earlier and later
+-- queues that were called the same. The first shard decides: it names the queue, numbers
+-- the versions of its configuration and has its settings.
 --
--- What to do: l look; o open, which creates what is missing under a new name that
--- ends in queue; c configure, which also changes what is there, if it still is
--- called queue and has this version (0: creates it if it still is missing), and
--- else says changed; h heal, which
--- creates what is missing under the name queue, unless that was deleted; a
--- adopt, for the other shards: make them follow the first.
+-- what: l look; o open, which creates a missing shard under a new name that ends in
+-- queue; c configure, which also changes an existing shard, if it still is called queue
+-- and has this version (0: creates it if it still is missing), and otherwise answers
+-- changed; h heal, which creates a missing shard under the name queue, unless that was
+-- deleted; a adopt, for the other shards: make them follow the first.
 --
--- config is packed without its version, see config.go. fixed: shards or strict
--- groups cannot change.
+-- config is packed without its version, see config.go. fixed: shards or strict groups
+-- cannot change.
 
 local gone = KEYS[22]
 local meta = KEYS[1]
@@ -55,8 +54,8 @@ local function create(name, number)
   return { 'ok', name, number, settings, wall }
 end
 
--- change puts another configuration in force. What it means for messages that
--- are there is found out by the next call, because next says so.
+-- change puts another configuration in force. Setting next to 0 makes the next call apply
+-- it to existing messages.
 local function change(number)
   local before = found[3] -- next is the seventh number in it
   redis.call('HSET', meta, 'state', string.sub(before, 1, 48) .. struct.pack('<d', 0) .. string.sub(before, 57))
@@ -75,7 +74,7 @@ if found[1] and what == 'a' then
   elseif found[1] > queue then
     return { 'gone' }
   end
-  redis.call('UNLINK', unpack(KEYS)) -- what an interrupted deletion has left
+  redis.call('UNLINK', unpack(KEYS)) -- left by an interrupted deletion
   found = {}
 end
 
@@ -93,11 +92,11 @@ if found[1] then
   return change(current + 1)
 end
 
-local tomb = redis.call('GET', gone)
+local tombstone = redis.call('GET', gone)
 if what == 'l' then
   return { 'missing' }
 elseif what == 'a' or what == 'h' then
-  if tomb and tomb >= queue then
+  if tombstone and tombstone >= queue then
     return { 'gone' }
   end
   return create(queue, version)
@@ -106,7 +105,7 @@ if what == 'c' and version > 0 then
   return { 'changed' } -- it was deleted
 end
 local born = wall
-if tomb then
-  born = math.max(born, tonumber(string.sub(tomb, 1, 16)) + 1)
+if tombstone then
+  born = math.max(born, tonumber(string.sub(tombstone, 1, 16)) + 1)
 end
 return create(string.format('%016.0f', born) .. queue, 1)

@@ -1,20 +1,20 @@
 #!lua flags=allow-oom
--- Shows messages in one state, a page at a time, or those with the ids given.
+-- Shows messages in one state, a page at a time, or those with the given ids.
 --
 -- KEYS: the shard
 -- ARGV: queue, floor, fence, session, turn, which, from, skip, limit, most, brief;
 --   for each message id
 -- Result: head; for each message id, score, entry, sent
--- Uses: head again time shard entry haul order fate advance begin
+-- Uses: head session time shard entry bundle order strict retention dead advance advance_first
 --
--- which is returned, delayed, invisible, dead or outbox: the page begins with the
--- skip+1st message whose score is at least from; scores are places, dues and
--- deaths. It is pending: the page begins after the ticket from, which was at the
--- position skip; the id is the ticket, and the score the place. Or it is groups: the page begins
--- after the member from and shows members, with their places as score, and nothing
--- else. With ids, pending means ready, and the score is 0.
+-- If which is returned, delayed, invisible, dead or outbox, the page begins with the
+-- skip+1st message whose score is at least from; scores are places, dues and deaths. If
+-- it is pending, the page begins after the locator from, which was at the position skip;
+-- the id is the locator, and the score the place. If it is groups, the page begins after
+-- the member from and shows members, with their places as score, and no entries. With
+-- ids, pending means ready, and the score is 0.
 --
--- With brief, what was sent is left out. The answer is not much longer than most.
+-- With brief, records are left out. The answer is not much longer than most.
 
 local which, from, skip, limit, most, brief = ARGV[6], ARGV[7], ARGV[8], tonumber(ARGV[9]), tonumber(ARGV[10]), ARGV[11] == '1'
 local answers, size = {}, 0
@@ -23,10 +23,10 @@ local answers, size = {}, 0
 local function show(id, score)
   local entry, sent = '', ''
   if which == 'dead' or which == 'outbox' then
-    local grave = call('HGET', shard.graves, id) or ''
-    if #grave > 4 then
-      local length = parse('<I4', grave)
-      entry, sent = sub(grave, 5, 4 + length), sub(grave, 5 + length)
+    local packed = call('HGET', shard.deadLetters, id) or ''
+    if #packed > 4 then
+      local length = parse('<I4', packed)
+      entry, sent = sub(packed, 5, 4 + length), sub(packed, 5 + length)
     end
   else
     local name = sub(id, 1, ID)
@@ -41,12 +41,12 @@ local function show(id, score)
   return size < most
 end
 
--- ready reports whether a message is.
+-- ready reports whether a message is ready.
 local function ready(id)
   return call('HEXISTS', shard.data, id) ~= 0 and not call('ZSCORE', shard.delayed, id) and not call('ZSCORE', shard.invisible, id)
 end
 
-if (which == 'invisible' or (which == 'pending' and #ARGV > 11)) and not engine.splitAll() then
+if (which == 'invisible' or (which == 'pending' and #ARGV > 11)) and not engine.splitAllBundles() then
   return engine.again()
 end
 if #ARGV > 11 then
@@ -64,12 +64,11 @@ if #ARGV > 11 then
 elseif which == 'pending' then
   local begin = tonumber(skip)
   if from ~= '' and call('LINDEX', shard.pending, begin - 1) ~= from then
-    -- Messages have been taken off the head; perhaps that one too, and then all
-    -- before it.
+    -- Messages have been taken off the head; perhaps from too, and then all before it.
     begin = (call('LPOS', shard.pending, from) or -1) + 1
   end
-  for _, ticket in ipairs(call('LRANGE', shard.pending, begin, begin + limit - 1)) do
-    if not show(ticket, format('%.0f', (parse('<d', ticket, ID + 1)))) then
+  for _, locator in ipairs(call('LRANGE', shard.pending, begin, begin + limit - 1)) do
+    if not show(locator, format('%.0f', (parse('<d', locator, ID + 1)))) then
       break
     end
   end

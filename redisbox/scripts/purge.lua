@@ -4,13 +4,12 @@
 -- KEYS: the shard
 -- ARGV: queue, floor, fence, session, turn, which
 -- Result: head; how many were removed
--- Uses: head again time shard entry haul order fate advance begin
-
+-- Uses: head session time shard entry bundle order strict retention dead advance advance_first
 
 local removals
 if ARGV[6] == 'dead' then
   removals = call('ZCARD', shard.dead)
-  call('UNLINK', shard.dead, shard.graves, shard.outbox)
+  call('UNLINK', shard.dead, shard.deadLetters, shard.outbox)
   engine.madeRoom()
 elseif ARGV[6] == 'dedup' then
   removals = call('HLEN', shard.dedup)
@@ -18,11 +17,11 @@ elseif ARGV[6] == 'dedup' then
 else
   removals = engine.counted()
   call('UNLINK', shard.pending, shard.returned, shard.invisible, shard.delayed, shard.data, shard.state,
-    shard.ages, shard.groups, shard.eligible, shard.out, shard.manifests, shard.turns, shard.served)
-  shard.bytes, shard.next, shard.hasReturned, shard.hauls, shard.hauled = 0, INFINITE, 0, 0, 0
+    shard.ages, shard.groups, shard.eligible, shard.out, shard.bundles, shard.turns, shard.served)
+  shard.bytes, shard.next, shard.hasReturned, shard.bundleCount, shard.bundledCount = 0, INFINITE, 0, 0, 0
   call('ZREMRANGEBYSCORE', shard.arrivals, 'inf', 'inf') -- moves that have stalled
   shard.entries, shard.changed, shard.removed = {}, {}, {}
-  local _, letterDue = engine.deadRetention()
-  engine.note(letterDue)
+  local _, deadDue = engine.deadRetention()
+  engine.note(deadDue)
 end
 return engine.finish(nil, removals)

@@ -1,11 +1,11 @@
--- Leasing ready messages to those who ask, in the order of their places; with strict
--- groups group by group.
+-- Leasing ready messages to requests, in the order of their places; with strict groups
+-- group by group.
 --
--- Deliveries are numbered from a random nonce: numbers of the server's own could
--- come twice after a failover. waits is 1 for a request that will wait for
--- messages if it gets none, and others is 1 if there are more such at the
--- caller's. Why a request got none: 1, as many are in flight as may be; 2, the
--- answer is full, or too many had to die before one could be delivered.
+-- Deliveries are numbered from a random nonce: a counter on the server could give out a
+-- number twice after a failover. waits is 1 for a request that will wait for messages if
+-- it gets none, and others is 1 if more receivers wait in the calling process. Why a
+-- request got none: 1, the in-flight limit is reached; 2, the answer is full, or too
+-- many messages were dead-lettered before one could be delivered.
 
 -- show adds a message to an answer.
 function engine.show(answers, id, entry, sent)
@@ -13,9 +13,9 @@ function engine.show(answers, id, entry, sent)
   answers[n + 1], answers[n + 2], answers[n + 3] = id, entry, sent
 end
 
--- upNext returns the message that goes next and what was sent, or nil. With strict
--- groups it is the first of the group that comes first in eligible or turns.
-local function upNext(groups)
+-- nextReady returns the next message to deliver and its record, or nil. With strict
+-- groups it is the first of the group that is first in groups: eligible or turns.
+local function nextReady(groups)
   local e
   if shard.strict then
     local group = call('ZRANGE', groups, 0, 0)[1]
@@ -31,17 +31,17 @@ local function upNext(groups)
   return e, e and call('HGET', shard.data, e.id)
 end
 
--- take removes that message from its order.
+-- take removes the message that nextReady returned from its order.
 local function take(e)
   if shard.strict then
     call('ZREM', shard.groups, engine.member(e))
   elseif call('ZREM', shard.returned, e.id) == 0 then
-    call('LPOP', shard.pending) -- it is the first of one or of the other
+    call('LPOP', shard.pending) -- it is the first of returned or of pending
   end
 end
 
--- spoiled returns why a message cannot be delivered, or nil.
-local function spoiled(e, sent)
+-- undeliverable returns why a message cannot be delivered, or nil.
+local function undeliverable(e, sent)
   if not sent or #sent < SENT_BYTES or e.damaged then
     e.failure = 'the stored message is missing or damaged'
     return 'integrity'
@@ -50,7 +50,7 @@ local function spoiled(e, sent)
   end
 end
 
--- lease hands a message out.
+-- lease leases a message.
 local function lease(e, nonce, visibility)
   e.deliveries, e.nonce, e.kept = e.deliveries + 1, nonce, true
   e.hold = shard.maxHold > 0 and shard.now + math.max(shard.maxHold, HOLD_FACTOR * visibility) or 0
@@ -65,9 +65,8 @@ local function lease(e, nonce, visibility)
   end
 end
 
--- receive leases messages to the requests in the arguments from there on. It
--- returns how many more could be received now, the counts of the requests, and
--- the messages and their ids.
+-- receive leases messages to the requests that begin at ARGV[from]. It returns how many
+-- more could be received now, the counts of the requests, and the messages and their ids.
 function engine.receive(from, nonce, most, others)
   local answers, ids, counts, size, unserved = {}, {}, {}, 0, false
   local ceiling = shard.maxInFlight > 0 and shard.maxInFlight - engine.inFlight() or INFINITE
@@ -75,17 +74,17 @@ function engine.receive(from, nonce, most, others)
   local function serve(max, maxBytes, visibility)
     local got, length = 0, 0
     while got < max do
-      local e, sent = upNext(shard.turns)
+      local e, sent = nextReady(shard.turns)
       if not e then
         break
       end
-      local reason = spoiled(e, sent)
+      local reason = undeliverable(e, sent)
       if reason and shard.budget <= 0 then
         return got, got == 0 and 2 or 0 -- the caller asks again
       elseif reason then
         shard.budget = shard.budget - 1
         take(e)
-        engine.dieOrWait(e, reason, 0)
+        engine.deadLetterOrWait(e, reason, 0)
       elseif #ids >= ceiling then
         return got, got == 0 and 1 or 0
       elseif got > 0 and maxBytes > 0 and length + e.size > maxBytes then

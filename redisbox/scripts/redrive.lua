@@ -2,26 +2,25 @@
 -- Makes dead letters ready again, at the tail and in the order given.
 --
 -- KEYS: the shard
--- ARGV: queue, floor, fence, session, turn; for each letter id
+-- ARGV: queue, floor, fence, session, turn; for each dead letter id
 -- Result: head; how many were moved; 1 if it stopped because the queue is full
--- Uses: head again time shard entry haul order fate advance begin
+-- Uses: head session time shard entry bundle order strict retention dead advance advance_first
 --
--- A letter that is on its way to another queue is passed over: it may be there
+-- A dead letter that is being forwarded to another queue is passed over: it may be there
 -- already.
 
-
--- revive moves a letter out of its grave and returns its entry and whether there
--- is room for it.
-local function revive(id)
-  local grave = call('HGET', shard.graves, id)
-  local length = grave and parse('<I4', grave)
-  local e = grave and engine.decode(id, sub(grave, 5, 4 + length))
+-- restore moves a dead letter back into data. It returns its entry, and whether there is
+-- room for it.
+local function restore(id)
+  local packed = call('HGET', shard.deadLetters, id)
+  local length = packed and parse('<I4', packed)
+  local e = packed and engine.decode(id, sub(packed, 5, 4 + length))
   if not e then
     return nil, true
   elseif not engine.room(e.size) then
     return nil, false
   end
-  call('HSET', shard.data, id, sub(grave, 5 + length))
+  call('HSET', shard.data, id, sub(packed, 5 + length))
   engine.discard(id)
   return e, true
 end
@@ -30,7 +29,7 @@ local moved, full = 0, 0
 for i = 6, #ARGV do
   local id = ARGV[i]
   if call('ZSCORE', shard.dead, id) and not call('ZSCORE', shard.outbox, id) then
-    local e, fits = revive(id)
+    local e, fits = restore(id)
     if not fits then
       full = 1
       break

@@ -1,18 +1,18 @@
--- Adding messages.
+-- Sending messages.
 --
--- A message with nothing special has no extra, or ""; otherwise it packs delay,
--- arrival, redrives, first, group, key, payload, failure and token. arrival is 1 for a
--- message that may have been sent here before, by somebody else, and 2 if besides it
--- must not come after one that was refused. The name of an arrival is its id and the
--- token, which tells the times apart that one message comes here; the name of one
--- that is not to arrive any more has a ! before it, see arrival.lua.
+-- A plain message has no extra, or ""; the extra of a special one packs delay, arrival,
+-- redrives, first, group, key, bodyHash, failure and token. arrival is 1 for a message
+-- that another process may have added before, and 2 if it also must not be added after
+-- one that was refused. The name of an arrival is its id and the token, which tells apart
+-- the times that one message arrives; the name of a refused arrival has a ! before it,
+-- see arrival.lua.
 --
--- The letters: s sent, f full, and those of dedup.lua, each with more.
+-- The codes: s sent, f full, and those of dedup.lua with their details.
 
 local EXTRA = '<ddddBc0Bc0Bc0Hc0Bc0'
 
--- supersede ends what is here of a message that comes back: it was moving away, and so
--- has arrived elsewhere. It reports false if it was not.
+-- supersede removes a message that comes back while it is marked here as moving away: it
+-- has arrived elsewhere. It reports false if it was not moving.
 local function supersede(id)
   local e = call('HEXISTS', shard.state, id) == 1 and engine.get(id)
   if not e or e.reason ~= 'moving' then
@@ -24,9 +24,9 @@ local function supersede(id)
   return true
 end
 
--- admit returns the letter of a message that cannot be added, and what goes with
--- it; nil if it can.
-local function admit(id, size, arrival, token, key, payload)
+-- admit returns the code of a message that cannot be added, and its detail; nil if it
+-- can be added.
+local function admit(id, size, arrival, token, key, bodyHash)
   if arrival ~= 0 then
     if call('ZSCORE', shard.arrivals, id .. token) or (call('HEXISTS', shard.data, id) == 1 and not supersede(id)) then
       return 'd', id
@@ -35,9 +35,9 @@ local function admit(id, size, arrival, token, key, payload)
     end
   end
   if key ~= '' then
-    local letter, detail = engine.judge(key, payload)
-    if letter then
-      return letter, detail
+    local code, detail = engine.checkKey(key, bodyHash)
+    if code then
+      return code, detail
     end
   end
   if not engine.room(size) then
@@ -46,20 +46,19 @@ local function admit(id, size, arrival, token, key, payload)
   end
 end
 
--- add adds a message if that can be. It returns the letter for it, and what goes
--- with that.
+-- add adds a message if possible. It returns the code, and its detail.
 local function add(id, record, extra)
-  local delay, arrival, redrives, first, group, key, payload, failure, token = 0, 0, 0, 0, '', '', '', '', ''
+  local delay, arrival, redrives, first, group, key, bodyHash, failure, token = 0, 0, 0, 0, '', '', '', '', ''
   if extra ~= '' then
-    delay, arrival, redrives, first, group, key, payload, failure, token = parse(EXTRA, extra)
+    delay, arrival, redrives, first, group, key, bodyHash, failure, token = parse(EXTRA, extra)
   end
   local size = parse('<I4', record, 17)
-  local letter, detail = admit(id, size, arrival, token, key, payload)
-  if letter then
-    return letter, detail
+  local code, detail = admit(id, size, arrival, token, key, bodyHash)
+  if code then
+    return code, detail
   end
   if key ~= '' then
-    engine.remember(key, payload, id, '')
+    engine.rememberKey(key, bodyHash, id, '')
   end
   if arrival ~= 0 then
     engine.forgetArrivals(100)
@@ -70,27 +69,26 @@ local function add(id, record, extra)
   shard.bytes = shard.bytes + size
   shard.count = shard.count and shard.count + 1
   e.group, e.redrives, e.first, e.failure = group, redrives, first, failure
-  e.kept = redrives > 0 or first > 0 or failure ~= '' -- otherwise there is nothing to tell about it yet
+  e.kept = redrives > 0 or first > 0 or failure ~= '' -- otherwise it needs no entry yet
   shard.entries[id] = e
   engine.wait(e, shard.now + delay)
   engine.expireByCount()
   return 's'
 end
 
--- send adds the messages in these arguments, plain ones and then special ones, in
--- order. It returns a letter for each, or nothing if all are added, and what goes
--- with the letters.
+-- send adds the messages in these arguments, plain ones and then special ones, in order.
+-- It returns a code for each, or nothing if all are added, and the details of the codes.
 function engine.send(plain, special, stop)
-  local letters, more = {}, {}
+  local codes, more = {}, {}
   local i = plain
   while i < stop do
-    local letter, detail = add(ARGV[i], ARGV[i + 1], i < special and '' or ARGV[i + 2])
+    local code, detail = add(ARGV[i], ARGV[i + 1], i < special and '' or ARGV[i + 2])
     i = i + (i < special and 2 or 3)
-    letters[#letters + 1] = letter
+    codes[#codes + 1] = code
     if detail then
       more[#more + 1] = pack('<Bc0', #detail, detail)
     end
   end
-  letters = concat(letters)
-  return string.find(letters, '[^s]') and letters or '', concat(more)
+  codes = concat(codes)
+  return string.find(codes, '[^s]') and codes or '', concat(more)
 end

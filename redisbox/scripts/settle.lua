@@ -1,16 +1,16 @@
 -- Settling deliveries.
 --
--- how packs what to do, the name of the haul, the number in the haul, and the
--- detail of what to do: a ack; l ack late (place); n nack (delay, cause); e extend
--- (visibility); g extend, or lease again (visibility); b bury (reason, failure, kind);
--- r return, as if it had not been delivered.
+-- how packs the operation, the name of the bundle, the number in the bundle, and the
+-- details: a ack; l ack late (place); n nack (delay, cause); e extend (visibility); g
+-- extend, or lease again (visibility); b dead-letter (reason, failure, kind); r return,
+-- as if it had not been delivered.
 --
--- The letters: s settled, x the receipt has expired, f the dead letters are full, c
--- extended, but not as far as was asked for. After the letters comes for each c how
--- far it was, packed.
+-- The codes: s settled, x the receipt has expired, f the dead letters are full, c
+-- extended, but not as far as was asked for. After the codes comes for each c the time
+-- granted, packed.
 
--- act settles a message that is held, and returns the letter for it, and with c what
--- comes with it.
+-- act settles a message that is in flight. It returns the code, and with c the time
+-- granted.
 local function act(what, e, detail)
   if what == 'e' or what == 'g' then
     local due = shard.now + parse('<d', detail)
@@ -40,12 +40,12 @@ local function act(what, e, detail)
   if what == 'a' then
     engine.remove(e)
   elseif what == 'b' then
-    engine.die(e, reason)
+    engine.deadLetter(e, reason)
   elseif what == 'n' then
     if not shard.strict and not engine.exhausted(e) then
       e.place = engine.tail()
     end
-    engine.comeBack(e, delay)
+    engine.requeue(e, delay)
   else
     e.deliveries = e.deliveries - 1
     if e.deliveries == 0 and e.redrives == 0 then
@@ -60,10 +60,10 @@ local function act(what, e, detail)
   return 's'
 end
 
--- late acks a message whose delivery is over, if it is still where it was then: it
--- waits there, or somebody else has it. Whatever was delivered has an entry. It
--- returns the letter for it.
-local PLACES = 1099511627776 -- receipts know places up to multiples of this, see shard.go
+-- late acks a message whose delivery is over, if it has the same place: it waits there,
+-- or another receiver has it. A message that was delivered has an entry. It returns the
+-- code.
+local PLACES = 1099511627776 -- receipts contain places modulo this, see shard.go
 
 local function late(id, place)
   engine.flush()
@@ -79,7 +79,7 @@ local function late(id, place)
 end
 
 -- leaseAgain leases a message whose latest delivery, with this nonce, has expired, if it
--- is still ready. It returns the letter for it.
+-- is still ready. It returns the code.
 local function leaseAgain(id, nonce, visibility)
   engine.flush()
   local e = call('HEXISTS', shard.state, id) == 1 and engine.get(id)
@@ -97,28 +97,28 @@ local function leaseAgain(id, nonce, visibility)
   return 's'
 end
 
--- settle settles the deliveries in these arguments, in order. Leases that are
--- over have come back by now, so a receipt is good exactly if it has the nonce of
--- the latest delivery.
+-- settle settles the deliveries in these arguments, in order. advance has ended expired
+-- leases by now, so a receipt is valid exactly if it has the nonce of the latest
+-- delivery.
 function engine.settle(from, to)
-  local letters, grants = {}, {}
+  local codes, grants = {}, {}
   for i = from, to, 2 do
     local how = ARGV[i + 1]
     local name = sub(how, 2, 10)
-    engine.split(name)
+    engine.splitBundle(name)
     local e = engine.get(ARGV[i])
     local what, detail = sub(how, 1, 1), sub(how, 12)
     local nonce = engine.nonceOf(name, byte(how, 11))
     if e.nonce == nonce then
-      local letter, grant = act(what == 'l' and 'a' or what, e, detail)
-      letters[#letters + 1] = letter
+      local code, grant = act(what == 'l' and 'a' or what, e, detail)
+      codes[#codes + 1] = code
       grants[#grants + 1] = grant or nil
     elseif what == 'g' then
-      letters[#letters + 1] = leaseAgain(ARGV[i], nonce, (parse('<d', detail)))
+      codes[#codes + 1] = leaseAgain(ARGV[i], nonce, (parse('<d', detail)))
     else
-      letters[#letters + 1] = what == 'l' and late(ARGV[i], parse('<d', detail)) or 'x'
+      codes[#codes + 1] = what == 'l' and late(ARGV[i], parse('<d', detail)) or 'x'
     end
   end
-  letters = concat(letters)
-  return string.find(letters, '[^s]') and letters .. concat(grants) or ''
+  codes = concat(codes)
+  return string.find(codes, '[^s]') and codes .. concat(grants) or ''
 end

@@ -1,0 +1,166 @@
+package redisbox
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"iter"
+	"slices"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+func (h *handle) DeadLetters(ctx context.Context) iter.Seq2[driver.DeadLetter, error] {
+	return func(yield func(driver.DeadLetter, error) bool) {
+		if err := h.check(ctx, "dead-letters"); err != nil {
+			yield(driver.DeadLetter{}, err)
+			return
+		}
+		for seen, err := range h.inState(ctx, driver.StateDead, "") {
+			if err == nil {
+				err = h.check(ctx, "dead-letters")
+			}
+			if err != nil {
+				yield(driver.DeadLetter{}, h.outcome(err, "dead-letters"))
+				return
+			}
+			if !yield(seen.DeadLetter, nil) {
+				return
+			}
+		}
+	}
+}
+
+// deadLettersPage is how many dead letters are named in one call.
+const deadLettersPage = 100
+
+func (h *handle) Redrive(ctx context.Context, ids []string, limit int) (moved int, err error) {
+	if err := h.check(ctx, "redrive"); err != nil {
+		return 0, err
+	}
+	if limit < 0 {
+		return 0, &driver.Error{
+			Code: driver.ErrInvalid, Op: "redrive", Queue: h.name, Field: "limit",
+			Detail: fmt.Sprintf("%d is negative; 0 means no limit", limit),
+		}
+	}
+	dead, err := h.findDead(ctx, ids)
+	if err != nil {
+		return 0, h.outcome(err, "redrive")
+	}
+	for len(dead) > 0 && (limit == 0 || moved < limit) {
+		most := deadLettersPage
+		if limit > 0 {
+			most = min(most, limit-moved)
+		}
+		page := leading(dead, most)
+		dead = dead[len(page):]
+		n, full, err := page[0].shard.redrive(ctx, page)
+		moved += n
+		if err != nil {
+			return moved, h.outcome(err, "redrive")
+		}
+		if full {
+			return moved, &driver.Error{
+				Code: driver.ErrFull, Op: "redrive", Queue: h.name, Detail: "the queue is full", RetryAfter: retryAfter,
+			}
+		}
+	}
+	return moved, nil
+}
+
+// foundDeadLetter says where a dead letter is.
+type foundDeadLetter struct {
+	id     string
+	deadAt float64 // wall time
+	death  float64 // orders those of one shard
+	shard  *shard
+}
+
+// leading returns the first dead letters of the list that are in one shard, at most
+// most.
+func leading(dead []foundDeadLetter, most int) []foundDeadLetter {
+	n := 1
+	for n < min(len(dead), most) && dead[n].shard == dead[0].shard {
+		n++
+	}
+	return dead[:n]
+}
+
+func (s *shard) redrive(ctx context.Context, page []foundDeadLetter) (moved int, full bool, err error) {
+	ids := make([]string, len(page))
+	for i, dead := range page {
+		ids[i] = dead.id
+	}
+	a, err := s.callDurably(ctx, redriveScript, false, ids...)
+	if err != nil {
+		return 0, false, err
+	}
+	n, err := a.rest[0].AsInt64()
+	if err != nil {
+		return 0, false, unreadableAnswer(err)
+	}
+	stopped, err := a.rest[1].AsInt64()
+	return int(n), stopped != 0, err
+}
+
+// findDead returns the dead letters with these ids, or all if ids is nil, in the order of
+// their deaths.
+func (h *handle) findDead(ctx context.Context, ids []string) ([]foundDeadLetter, error) {
+	all := ids == nil
+	ids = slices.Compact(slices.Sorted(slices.Values(ids)))
+	parts, err := onShards(h.queue, func(s *shard) (found []foundDeadLetter, err error) {
+		add := func(items []storedMessage) error {
+			for _, item := range items {
+				e, _ := readEntry(item.entry)
+				found = append(found, foundDeadLetter{id: item.id, deadAt: e.deadAt, death: item.score, shard: s})
+			}
+			return nil
+		}
+		if !all {
+			for chunk := range slices.Chunk(ids, deadLettersPage) {
+				items, err := s.show(ctx, "dead", true, chunk)
+				if err != nil {
+					return nil, err
+				}
+				_ = add(items)
+			}
+			return found, nil
+		}
+		return found, s.pages(ctx, "dead", true, add)
+	})
+	if err != nil {
+		return nil, err
+	}
+	dead := slices.Concat(parts...)
+	slices.SortFunc(dead, func(a, b foundDeadLetter) int {
+		if a.shard == b.shard {
+			return cmp.Compare(a.death, b.death)
+		}
+		return cmp.Or(cmp.Compare(a.deadAt, b.deadAt), cmp.Compare(a.shard.number, b.shard.number))
+	})
+	return dead, nil
+}
+
+func (h *handle) Discard(ctx context.Context, ids []string) (removed int, err error) {
+	if err := h.check(ctx, "discard"); err != nil {
+		return 0, err
+	}
+	for chunk := range slices.Chunk(ids, deadLettersPage) {
+		parts, err := onShards(h.queue, func(s *shard) (int, error) {
+			a, err := s.callDurably(ctx, discardScript, false, chunk...)
+			if err != nil {
+				return 0, err
+			}
+			n, err := a.rest[0].AsInt64()
+			return int(n), err
+		})
+		for _, part := range parts {
+			removed += part
+		}
+		if err != nil {
+			return removed, h.outcome(err, "discard")
+		}
+	}
+	return removed, nil
+}

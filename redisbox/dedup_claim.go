@@ -1,0 +1,129 @@
+package redisbox
+
+import (
+	"context"
+	"errors"
+	"strconv"
+
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/ident"
+)
+
+// In a queue of several shards a dedup key belongs to one shard and a group to another.
+// A message that has both is sent in steps, see dedup_claim.lua: the key is claimed in
+// its shard, the message is sent to the shard of its group, and the claim is confirmed.
+// Every step can be repeated, by any process that sends with that key next.
+
+// errClaimed: another send with the key is under way, or was interrupted.
+var errClaimed = errors.New("another send with this dedup key has not been finished")
+
+// claim sends message i, whose key belongs to another shard than s.
+func (d *sendCall) claim(ctx context.Context, i int, s *shard) error {
+	msg := &d.msgs[i]
+	extra := d.queue.special(msg)
+	c := claim{
+		home: d.queue.shardOf(msg.DedupKey), target: s,
+		key: extra.key, bodyHash: extra.bodyHash, id: s.newID(),
+	}
+	extra.key, extra.bodyHash, extra.arrival = "", "", true
+	for tries := d.queue.backend.newTries(nil); ; {
+		code, detail, err := c.send(ctx, msg, extra)
+		switch {
+		case err == nil:
+			d.result(i, c.id, code, detail)
+			return nil
+		case !errors.Is(err, errClaimed):
+			return err
+		case !tries.again(ctx):
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			d.result(i, c.id, 'u', "")
+			return nil
+		}
+	}
+}
+
+// A claim is one attempt to use a key for a message of another shard.
+type claim struct {
+	home, target      *shard
+	key, bodyHash, id string
+}
+
+// send performs the steps. It returns the code of the message and its detail; see
+// dedup.lua.
+func (c *claim) send(ctx context.Context, msg *driver.Outgoing, extra extra) (code byte, detail string, err error) {
+	code, detail, err = c.step(ctx, "c")
+	if err != nil || (code != 's' && code != 'u') {
+		return code, detail, err
+	}
+	if code == 'u' && len(detail) > ident.TextLen {
+		c.id = detail[:ident.TextLen]
+		if detail[ident.TextLen:] != strconv.Itoa(c.target.number) {
+			return c.elsewhere(ctx, detail[ident.TextLen:])
+		}
+	}
+	part := newSendOp(ctx, c.target)
+	part.add(0, c.id, msg, extra)
+	err = c.target.runDurably(ctx, &shardBatch{sends: []*sendOp{part}}, false)
+	if errors.Is(err, driver.ErrFull) { // out of memory
+		part.codes, err = "f", nil
+	}
+	if err != nil {
+		return 0, "", err
+	}
+	if part.codes == "f" {
+		_, _, err := c.step(ctx, "r")
+		return 'f', "", err
+	}
+	if err := c.confirm(ctx, c.target); err != nil {
+		return 0, "", err
+	}
+	if part.codes == "d" {
+		return 'd', c.id, nil
+	}
+	return 's', "", nil
+}
+
+// elsewhere handles a key that was claimed for a message of a third shard: it is a
+// duplicate once that message has arrived.
+func (c *claim) elsewhere(ctx context.Context, number string) (code byte, detail string, err error) {
+	n, err := strconv.Atoi(number)
+	shards := c.home.queue.shards
+	if err != nil || n < 0 || n >= len(shards) {
+		return 0, "", unreadableAnswer(err)
+	}
+	codes, err := shards[n].arrival(ctx, "a", false, []string{c.id})
+	if err != nil {
+		return 0, "", err
+	}
+	if codes != "d" {
+		return 0, "", errClaimed
+	}
+	return 'd', c.id, c.confirm(ctx, shards[n])
+}
+
+// confirm confirms the claim after the message has arrived. Then the arrival can be
+// forgotten.
+func (c *claim) confirm(ctx context.Context, at *shard) error {
+	if _, _, err := c.step(ctx, "s"); err != nil {
+		return err
+	}
+	_, err := at.arrival(ctx, "f", false, []string{c.id})
+	return err
+}
+
+// step calls dedup_claim.lua.
+func (c *claim) step(ctx context.Context, what string) (code byte, detail string, err error) {
+	a, err := c.home.callDurably(ctx, dedupClaimScript, false,
+		what, c.key, c.bodyHash, c.id, strconv.Itoa(c.target.number))
+	if err != nil {
+		return 0, "", err
+	}
+	text, err := a.rest[0].ToString()
+	if err != nil || text == "" {
+		return 0, "", unreadableAnswer(err)
+	}
+	detail, err = a.rest[1].ToString()
+	return text[0], detail, err
+}

@@ -1,0 +1,51 @@
+package redisbox
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+// keyNames are the keys of a shard, in the order in which scripts take them.
+var keyNames = []string{
+	"meta", "pending", "returned", "invisible", "delayed", "data", "state", "dead", "graves",
+	"ages", "groups", "eligible", "out", "outbox", "dedup", "windows", "sessions", "arrivals",
+	"manifests", "turns", "served",
+}
+
+// tag is the beginning of a shard's keys. The part in braces decides the slot in a
+// cluster, so that all keys of one shard are together and different shards are spread. A
+// name cannot contain braces, and "queue:" is not a prefix of "queue.1:", so no two
+// shards of any queues share a tag.
+func tag(prefix, name string, shard int) string {
+	if shard == 0 {
+		return prefix + "{queue:" + name + "}:"
+	}
+	return prefix + "{queue." + strconv.Itoa(shard) + ":" + name + "}:"
+}
+
+// shardKeys returns the keys of a shard, and after them the key of the tombstone that a
+// deleted queue leaves for a week.
+func shardKeys(prefix, name string, shard int) []string {
+	begin := tag(prefix, name, shard)
+	keys := make([]string, 0, len(keyNames)+1)
+	for _, key := range keyNames {
+		keys = append(keys, begin+key)
+	}
+	return append(keys, begin+"gone")
+}
+
+// channel is where the scripts of a shard publish announcements.
+func channel(prefix, name string, shard int) string { return tag(prefix, name, shard) + "wake" }
+
+// registry is the set of the names of all queues.
+func registry(prefix string) string { return prefix + "queues" }
+
+// checkPrefix refuses a prefix that would change the slot of a key.
+func checkPrefix(prefix string) error {
+	if strings.ContainsAny(prefix, "{}") {
+		return &driver.Error{Code: driver.ErrInvalid, Op: "open", Field: "Prefix", Detail: "contains a brace"}
+	}
+	return nil
+}

@@ -1,0 +1,5 @@
+-- Due events happen before the operation.
+
+if not engine.advance() then
+  return engine.again()
+end

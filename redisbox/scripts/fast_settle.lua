@@ -1,0 +1,102 @@
+-- The fast path of settling: acks only. Acked messages are removed from their bundles,
+-- and have no entries.
+if simple and PLAIN > SETTLE then
+  local names, found = {}, {}
+  for i = SETTLE + 1, PLAIN - 1, 2 do
+    local name = sub(ARGV[i], 2, 10)
+    if found[name] == nil then
+      names[#names + 1], found[name] = name, false
+    end
+  end
+  for i, packed in ipairs(call('HMGET', bundles, unpack(names))) do
+    found[names[i]] = packed and { packed = packed, size = (#packed - BUNDLE_HEAD) / BUNDLE_CELL, crossed = {}, count = 0 }
+  end
+
+  local acked, alone, aged, codes, all = {}, {}, {}, {}, true -- codes: a number is a place in ARGV
+  for i = SETTLE, PLAIN - 1, 2 do
+    local id, how = ARGV[i], ARGV[i + 1]
+    local bundle = found[sub(how, 2, 10)]
+    if bundle then
+      local numbers = BUNDLE_HEAD + (LOCATOR + 4) * bundle.size
+      local at = string.find(bundle.packed, sub(how, 11), numbers + 1, true)
+      local from = at and BUNDLE_HEAD + LOCATOR * (at - numbers - 1)
+      if from and not bundle.crossed[from] and sub(bundle.packed, from + 1, from + ID) == id then
+        bundle.crossed[from], bundle.count = true, bundle.count + 1
+        acked[#acked + 1] = id
+        codes[#codes + 1] = 's'
+      else
+        codes[#codes + 1], all = 'x', false
+      end
+    else
+      alone[#alone + 1] = id
+      codes[#codes + 1] = i
+    end
+  end
+
+  if #alone > 0 then
+    local entries, n, removed, seen = call('HMGET', state, unpack(alone)), 0, {}, {}
+    for k, i in ipairs(codes) do
+      if type(i) == 'number' then
+        n = n + 1
+        local id, how, entry = ARGV[i], ARGV[i + 1], entries[n]
+        local nonce = parse('<d', how, 2) + BUNDLE_MAX * byte(how, 10) + byte(how, 11)
+        if entry and #entry >= ENTRY_BYTES and not seen[id] and (parse('<d', entry, 25)) == nonce then
+          local size, isAged = parse('<dd', entry, 49)
+          bytes, codes[k], seen[id] = bytes - size, 's', true
+          acked[#acked + 1], removed[#removed + 1] = id, id
+          if isAged ~= 0 then
+            aged[#aged + 1] = id
+          end
+        else
+          codes[k], all = 'x', false
+        end
+      end
+    end
+    if #removed > 0 then
+      call('ZREM', invisible, unpack(removed))
+      call('HDEL', state, unpack(removed))
+    end
+    if #aged > 0 then
+      call('ZREM', KEYS[10], unpack(aged))
+    end
+  end
+
+  local finished, changed = {}, {}
+  for _, name in ipairs(names) do
+    local bundle = found[name]
+    if bundle and bundle.count == bundle.size then
+      bytes, finished[#finished + 1] = bytes - parse('<d', bundle.packed, 25), name
+    elseif bundle and bundle.count > 0 then
+      local locators, sizes, numbers, total = {}, {}, {}, 0
+      for i = 0, bundle.size - 1 do
+        local from = BUNDLE_HEAD + LOCATOR * i
+        if not bundle.crossed[from] then
+          local n = #locators + 1
+          locators[n] = sub(bundle.packed, from + 1, from + LOCATOR)
+          from = BUNDLE_HEAD + LOCATOR * bundle.size + 4 * i
+          sizes[n] = sub(bundle.packed, from + 1, from + 4)
+          from = BUNDLE_HEAD + (LOCATOR + 4) * bundle.size + i
+          numbers[n] = sub(bundle.packed, from + 1, from + 1)
+          total = total + parse('<I4', sizes[n])
+        end
+      end
+      bytes = bytes - parse('<d', bundle.packed, 25) + total
+      changed[#changed + 1] = name
+      changed[#changed + 1] = sub(bundle.packed, 1, 24) .. pack('<d', total)
+        .. concat(locators) .. concat(sizes) .. concat(numbers)
+    end
+    bundledCount = bundledCount - (bundle and bundle.count or 0)
+  end
+  if #finished > 0 then
+    call('HDEL', bundles, unpack(finished))
+    call('ZREM', invisible, unpack(finished))
+    bundleCount = bundleCount - #finished
+  end
+  if #changed > 0 then
+    call('HSET', bundles, unpack(changed))
+  end
+  if #acked > 0 then
+    call('HDEL', data, unpack(acked))
+  end
+  settled = all and '' or concat(codes)
+end

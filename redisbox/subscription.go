@@ -1,0 +1,90 @@
+package redisbox
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/rueidis"
+)
+
+// A subscription receives the announcements that scripts publish on one channel. It
+// subscribes again whenever the connection is lost.
+type subscription struct {
+	backend *Backend
+	channel string
+	// onMessage is called for each announcement, one after the other. It must not block.
+	onMessage func(ctx context.Context, message string)
+	// onSubscribed is called each time the server has confirmed the subscription:
+	// earlier announcements may have been missed. It must not block.
+	onSubscribed func()
+
+	active    atomic.Bool   // the server has confirmed, and the connection stands
+	confirmed chan struct{} // closed by the first confirmation
+	confirm   sync.Once
+}
+
+func newSubscription(b *Backend, channel string, onMessage func(ctx context.Context, message string), onSubscribed func()) *subscription {
+	return &subscription{backend: b, channel: channel, onMessage: onMessage, onSubscribed: onSubscribed, confirmed: make(chan struct{})}
+}
+
+// run receives announcements until ctx ends.
+func (s *subscription) run(ctx context.Context) {
+	client := s.backend.client
+	hooked := s.hooked(ctx)
+	pause := firstPause
+	for ctx.Err() == nil {
+		started := time.Now()
+		err := client.Receive(hooked, client.B().Ssubscribe().Channel(s.channel).Build(), func(msg rueidis.PubSubMessage) {
+			s.onMessage(ctx, msg.Message)
+		})
+		s.active.Store(false)
+		if ctx.Err() != nil {
+			return
+		}
+		if time.Since(started) > time.Second {
+			pause = firstPause
+		}
+		if pause >= longPause {
+			s.backend.options.Logger.WarnContext(ctx, "cannot subscribe to announcements; waiting receivers poll every second",
+				"channel", s.channel, "error", err)
+		}
+		sleep(ctx, pause)
+		pause = min(2*pause, fallbackInterval)
+	}
+}
+
+// hooked returns a context that tells the client what to do when subscriptions
+// begin and end.
+func (s *subscription) hooked(ctx context.Context) context.Context {
+	hooked := rueidis.WithOnSubscriptionHook(ctx, func(event rueidis.PubSubSubscription) {
+		if event.Kind != "ssubscribe" {
+			s.active.Store(false)
+			return
+		}
+		s.active.Store(true)
+		s.confirm.Do(func() { close(s.confirmed) })
+		s.onSubscribed()
+	})
+	return rueidis.WithOnReceiveReturnHook(hooked, func(err error, client rueidis.CommandClient) error {
+		if ctx.Err() != nil { // the connection is shared and stays open
+			unsubscribe, cancel := context.WithTimeout(context.WithoutCancel(ctx), longPause)
+			defer cancel()
+			if client.Do(unsubscribe, client.B().Ping().Build()).Error() != nil {
+				return err // the client panics if a busy server refuses SUNSUBSCRIBE
+			}
+			_ = client.Do(unsubscribe, client.B().Sunsubscribe().Channel(s.channel).Build()).Error()
+		}
+		return err
+	})
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
