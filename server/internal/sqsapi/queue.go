@@ -50,9 +50,14 @@ func (t *queueTable) get(place broker.Place) *queue {
 	return t.known[place]
 }
 
+// put remembers a queue, unless what is remembered is newer: a change may have
+// overtaken the read that q is from.
 func (t *queueTable) put(q *queue) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if known := t.known[q.Place]; known != nil && known.read.After(q.read) {
+		return
+	}
 	if len(t.known) >= maxQueues && t.known[q.Place] == nil {
 		for victim := range t.known { // any will do: it is read again when it is used
 			delete(t.known, victim)
@@ -107,6 +112,7 @@ func (s *Service) load(ctx context.Context, place broker.Place) (*queue, error) 
 	if err != nil {
 		return nil, err
 	}
+	asked := time.Now()
 	config, err := daemon.Config(ctx, place.Topic)
 	if err != nil {
 		if errors.Is(err, driver.ErrNotFound) || errors.Is(err, driver.ErrInvalid) {
@@ -115,7 +121,7 @@ func (s *Service) load(ctx context.Context, place broker.Place) (*queue, error) 
 		}
 		return nil, err
 	}
-	q := &queue{Place: place, settings: readSettings(place.Topic, &config), config: config, read: time.Now()}
+	q := &queue{Place: place, settings: readSettings(place.Topic, &config), config: config, read: asked}
 	s.queues.put(q)
 	s.adopt(q) //nolint:contextcheck // a task outlives the request that finds it
 	return q, nil

@@ -1,11 +1,14 @@
 package sqsapi_test
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -382,4 +385,45 @@ func TestDeclaredQueuesAreThereAndAsDeclared(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 	}))
+}
+
+// TestSlowReadDoesNotUndoChange has a read of a queue's settings overtaken by a change.
+func TestSlowReadDoesNotUndoChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		backend := &slowConfig{Backend: membox.New(nil)}
+		defer backend.Close()
+		d := serve(t, setup{opener: backend})
+		defer d.close()
+		c := d.client("")
+		q := c.create("orders", "VisibilityTimeout", "60")
+		<-time.After(2 * time.Second) // what is remembered is read again
+		backend.slow.Store(true)
+		var reads sync.WaitGroup
+		reads.Go(func() { c.attributes(q, "VisibilityTimeout") })
+		synctest.Wait()
+		backend.slow.Store(false)
+		<-time.After(time.Millisecond)
+		if err := c.set(q, "VisibilityTimeout", "90"); err != nil {
+			t.Fatal(err)
+		}
+		<-time.After(time.Second / 2) // the read ends
+		reads.Wait()
+		if got := c.attributes(q, "VisibilityTimeout")["VisibilityTimeout"]; got != "90" {
+			t.Errorf("VisibilityTimeout is %s after it was set to 90", got)
+		}
+	})
+}
+
+// slowConfig is a backend that takes a while to tell the configuration of a queue.
+type slowConfig struct {
+	*membox.Backend
+	slow atomic.Bool
+}
+
+func (b *slowConfig) QueueConfig(ctx context.Context, name string) (driver.Config, error) {
+	config, err := b.Backend.QueueConfig(ctx, name)
+	if b.slow.Load() {
+		<-time.After(time.Second / 4)
+	}
+	return config, err
 }
