@@ -86,6 +86,8 @@ type Config struct {
 	ShardBytes    int
 	// GlobalInFlight bounds the messages that are out over all topics.
 	GlobalInFlight int
+	// GlobalDedup bounds the dedup keys that are remembered over all queues.
+	GlobalDedup int
 	// MaxTopics bounds the queues that exist. Those that exist already can always be
 	// used.
 	MaxTopics int
@@ -148,7 +150,7 @@ func Defaults(profile string) Config {
 		Listen: "127.0.0.1:9410", ListenOAP: "127.0.0.1:9411",
 		MaxConnections: 20_000, ReadTimeout: 5 * time.Second, WriteTimeout: 5 * time.Second, IdleTimeout: 10 * time.Minute,
 		DrainDelay: driver.Off, DrainTimeout: 5 * time.Second, MaxPayloadBytes: 704 << 10,
-		Shards: 1, ShardCapacity: 1 << 20, ShardBytes: 16 << 30, GlobalInFlight: 1 << 18, MaxTopics: 100_000, MaxWaiting: 32 << 10, DedupMax: 1 << 20,
+		Shards: 1, ShardCapacity: 1 << 20, ShardBytes: 16 << 30, GlobalInFlight: 1 << 18, GlobalDedup: 3 << 19, MaxTopics: 100_000, MaxWaiting: 32 << 10, DedupMax: 1 << 20,
 		VisibilityMin: 250 * time.Millisecond, VisibilityDefault: 5 * time.Second,
 		MaxMessages: 32, MaxBytes: 512 << 10, MaxWait: 20 * time.Minute,
 		ReplayWindow: 300 * time.Second, CapCacheTTL: 30 * time.Second,
@@ -157,7 +159,7 @@ func Defaults(profile string) Config {
 		LogFormat: "json", LogLevel: "info",
 	}
 	if profile == Micronode {
-		c.ShardCapacity, c.ShardBytes, c.GlobalInFlight, c.DedupMax, c.MaxDead = 1<<17, 1<<30, 1<<16, 1<<17, 1<<14
+		c.ShardCapacity, c.ShardBytes, c.GlobalInFlight, c.GlobalDedup, c.DedupMax, c.MaxDead = 1<<17, 1<<30, 1<<16, 1<<18, 1<<17, 1<<14
 	} else {
 		c.Profile = Macronode
 	}

@@ -158,6 +158,7 @@ var settings = []Setting{
 	setting("mailbox.global_inflight", "global-inflight", "messages in flight over all queues; no tenant beside others has more than half", true, func(c *Config) any { return &c.GlobalInFlight }).orOff(),
 	setting("mailbox.max_topics", "max-topics", "queues that exist; no tenant beside others has more than half", true, func(c *Config) any { return &c.MaxTopics }),
 	setting("mailbox.max_waiting", "max-waiting", "receives that wait at once; no tenant beside others has more than half", true, func(c *Config) any { return &c.MaxWaiting }),
+	setting("mailbox.global_dedup", "global-dedup", "dedup keys remembered over all queues, 64 bytes of memory each; no tenant beside others has more than half", true, func(c *Config) any { return &c.GlobalDedup }).orOff(),
 	setting("mailbox.dedup_max", "dedup-max", "dedup keys that a queue remembers", false, func(c *Config) any { return &c.DedupMax }).orOff().ofNewQueues(),
 	setting("mailbox.visibility_min", "visibility-min", "shortest visibility that a receive may ask for", true, func(c *Config) any { return &c.VisibilityMin }),
 	setting("mailbox.default_visibility", "default-visibility", "visibility of receives that do not ask for one", false, func(c *Config) any { return &c.VisibilityDefault }),

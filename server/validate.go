@@ -116,6 +116,7 @@ func checkNumbers(c *Config) error {
 		{"mailbox.shard_capacity", c.ShardCapacity, 1, 1 << 40},
 		{"mailbox.shard_bytes", c.ShardBytes, 1, 1 << 50},
 		{"mailbox.global_inflight", c.GlobalInFlight, 1, 1 << 30},
+		{"mailbox.global_dedup", c.GlobalDedup, 1, 1 << 30},
 		{"mailbox.max_topics", c.MaxTopics, 1, 1 << 30},
 		{"mailbox.max_waiting", c.MaxWaiting, 1, 1 << 30},
 		{"mailbox.dedup_max", c.DedupMax, 1, 1 << 40},

@@ -68,6 +68,7 @@ type Broker struct {
 	// inFlight divides the leases that are out, and those that receives may bring,
 	// and waits the receives that wait.
 	inFlight, waits *share.Pool
+	dedup           dedupKeys
 	// work lets callers use the backend in turns, and memory bounds what requests
 	// and answers take.
 	work, memory *share.Gate
@@ -107,6 +108,7 @@ func New(options Options) (*Broker, error) {
 	}
 	b.inFlight = share.New("in-flight", "global_inflight", 0, retryInFlight)
 	b.initTurns()
+	b.dedup.init()
 	b.census.pool = share.New("queues", "max_topics", 0, retryTopics)
 	b.census.madeBy = make(map[string]capability.TokenID)
 	b.waits = share.New("waiting receives", "max_waiting", 0, retryWaits)
@@ -142,7 +144,7 @@ func (b *Broker) Shares() []share.Stats {
 		Resource: "quota meters", Used: int64(verifier.Quotas), Limit: int64(verifier.MaxQuotas),
 		Owners: verifier.QuotaTenants, Refusals: verifier.QuotaRefusals,
 	}
-	return []share.Stats{quotas, b.inFlight.Stats(), b.census.pool.Stats(), b.waits.Stats(), b.work.Stats(), b.memory.Stats()}
+	return []share.Stats{quotas, b.inFlight.Stats(), b.census.pool.Stats(), b.waits.Stats(), b.dedup.stats(b.now()), b.work.Stats(), b.memory.Stats()}
 }
 
 // now is the time of leases: monotonic, since the broker was made.

@@ -22,6 +22,9 @@ type Limits struct {
 	// MaxInFlight bounds the messages that are out over all topics, as far as
 	// they were received through this broker. 0 means no bound.
 	MaxInFlight int
+	// MaxDedupKeys bounds the dedup keys that are remembered over all queues, as far
+	// as they were sent through this broker. 0 means no bound.
+	MaxDedupKeys int
 	// MaxWaiting bounds the receives that wait at once. 0 means DefaultMaxWaiting.
 	MaxWaiting int
 	// MaxTopics bounds the queues that exist, as far as they are made here. Those
@@ -76,6 +79,9 @@ func (l Limits) withDefaults() Limits {
 	if l.MaxInFlight == 0 {
 		l.MaxInFlight = math.MaxInt32
 	}
+	if l.MaxDedupKeys == 0 {
+		l.MaxDedupKeys = math.MaxInt32
+	}
 	return l
 }
 
@@ -89,6 +95,7 @@ func (l Limits) validate() error {
 		{"MinVisibility", int64(l.MinVisibility)},
 		{"MaxWait", int64(l.MaxWait)},
 		{"MaxInFlight", int64(l.MaxInFlight)},
+		{"MaxDedupKeys", int64(l.MaxDedupKeys)},
 		{"MaxWaiting", int64(l.MaxWaiting)},
 		{"MaxTopics", int64(l.MaxTopics)},
 		{"BackoffBase", int64(l.BackoffBase)},
@@ -114,6 +121,7 @@ func (b *Broker) SetLimits(l Limits) error {
 	b.limits.Store(&l)
 	b.inFlight.SetLimit(int64(l.MaxInFlight))
 	b.census.pool.SetLimit(int64(l.MaxTopics))
+	b.dedup.pool.SetLimit(int64(l.MaxDedupKeys))
 	b.waits.SetLimit(int64(l.MaxWaiting))
 	b.metrics.InFlightLimit.Set(float64(l.MaxInFlight))
 	b.metrics.TopicLimit.Set(float64(l.MaxTopics))

@@ -122,7 +122,7 @@ func (c *Caller) sendTo(ctx context.Context, t *topic, messages []Outgoing) ([]d
 	var sent []driver.Sent
 	var err error
 	if len(stamped) > 0 || len(messages) == 0 {
-		sent, err = t.queue.Send(ctx, stamped)
+		sent, err = c.sendCounted(ctx, t, stamped, traits.DedupWindow)
 	}
 	if failed != nil {
 		sent, err = spread(sent, err, failed)

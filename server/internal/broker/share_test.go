@@ -211,3 +211,86 @@ func TestReceivingFromAbsentQueueCreatesNothing(t *testing.T) {
 		}
 	})
 }
+
+func TestDedupKeysOfTenantLeaveOthersRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := memory(t, broker.Limits{MaxDedupKeys: 80})
+		hostile, victim := b.as("hostile"), b.as("victim")
+		next := 0
+		fill := func(c broker.Caller) (sent int, refusal error) {
+			for sent = 0; sent <= 80; sent++ {
+				next++
+				if err := sendKeyed(t, c, fmt.Sprintf("q%d", sent%7), fmt.Sprint(next), "x"); err != nil {
+					return sent, err
+				}
+			}
+			return sent, nil
+		}
+		sent, refusal := fill(hostile)
+		if sent > 70 {
+			t.Errorf("one tenant alone has %d of 80 keys", sent)
+		}
+		expectCode(t, refusal, driver.ErrFull, "a tenant that has used up its share")
+		if e, ok := errors.AsType[*driver.Error](refusal); !ok || !strings.Contains(e.Detail, "dedup keys share of") ||
+			!strings.Contains(e.Detail, "global_dedup 80") || e.RetryAfter <= 0 {
+			t.Errorf("the refusal does not name the share: %v", refusal)
+		}
+		if err := sendKeyed(t, victim, "q", "k", "x"); err != nil {
+			t.Errorf("another tenant's send: %v", err)
+		}
+		for range 300 {
+			if err := sendKeyed(t, victim, "q", "k", "x"); err != nil {
+				t.Fatalf("a duplicate takes room: %v", err)
+			}
+			if err := sendKeyed(t, victim, "q", "k", "y"); !errors.Is(err, driver.ErrConflict) {
+				t.Fatalf("a conflict takes room: %v", err)
+			}
+		}
+		b.send(hostile, "q0", "a message without a key")
+		<-time.After(driver.DefaultDedupWindow + 2*time.Second)
+		if again, _ := fill(hostile); again < sent/2 {
+			t.Errorf("after the window there is room for %d keys", again)
+		}
+	})
+}
+
+func TestCancelledSendsCountTheirDedupKeys(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		backend := membox.New(nil)
+		defer backend.Close()
+		b := newBench(t, cancelling{backend}, broker.Limits{MaxDedupKeys: 80})
+		c := b.as("hostile")
+		for i := range 100 {
+			err := sendKeyed(t, c, "q", fmt.Sprint(i), "x")
+			if errors.Is(err, driver.ErrFull) {
+				return
+			}
+			if !errors.Is(err, context.Canceled) {
+				t.Fatal(err)
+			}
+		}
+		t.Error("keys of cancelled sends are not counted")
+	})
+}
+
+func sendKeyed(t *testing.T, c broker.Caller, queue, key, body string) error {
+	_, err := c.Send(t.Context(), queue, []broker.Outgoing{{Outgoing: driver.Outgoing{Body: []byte(body), DedupKey: key}}})
+	return err
+}
+
+// cancelling is a backend whose sends are cancelled when they are done.
+type cancelling struct{ driver.Opener }
+
+func (o cancelling) OpenQueue(ctx context.Context, name string) (driver.Queue, error) {
+	q, err := o.Opener.OpenQueue(ctx, name)
+	return cancellingQueue{q}, err
+}
+
+type cancellingQueue struct{ driver.Queue }
+
+func (q cancellingQueue) Send(ctx context.Context, messages []driver.Outgoing) ([]driver.Sent, error) {
+	if _, err := q.Queue.Send(ctx, messages); err != nil {
+		return nil, err
+	}
+	return nil, context.Canceled
+}

@@ -1,0 +1,117 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/share"
+)
+
+// dedupKeys counts the dedup keys that the backend remembers for each owner, so that
+// no tenant fills the memory with keys in many queues. A key counts from the send on
+// until its window ends, even if its queue is deleted before. Keys that the backend
+// remembers from before the daemon started are not counted.
+type dedupKeys struct {
+	pool *share.Pool
+
+	mu sync.Mutex // guards the fields below
+	// ending has the keys of each owner by the second in which their window ends.
+	ending map[int64]map[[2]share.Key]int64
+	swept  int64 // seconds up to this one are not in ending
+}
+
+// retryDedup is when to try again for room for a dedup key.
+const retryDedup = 5 * time.Second
+
+func (k *dedupKeys) init() {
+	k.pool = share.New("dedup keys", "global_dedup", 0, retryDedup)
+	k.ending = make(map[int64]map[[2]share.Key]int64)
+}
+
+// take takes room for n keys from the owner's share. The error is ErrFull.
+func (k *dedupKeys) take(owner [2]share.Key, n int64, now time.Duration) error {
+	k.expire(now)
+	return k.pool.Take(owner[:], n)
+}
+
+// settle keeps count of the keys that were remembered, of those that were taken, and
+// gives the others back.
+func (k *dedupKeys) settle(owner [2]share.Key, taken, remembered int64, ends time.Duration) {
+	k.pool.Give(owner[:], taken-remembered)
+	if remembered == 0 {
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	second := max(int64(ends/time.Second), k.swept) + 1
+	owners := k.ending[second]
+	if owners == nil {
+		owners = make(map[[2]share.Key]int64)
+		k.ending[second] = owners
+	}
+	owners[owner] += remembered
+}
+
+// expire gives back the keys whose window has ended.
+func (k *dedupKeys) expire(now time.Duration) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for last := int64(now / time.Second); k.swept < last; {
+		k.swept++
+		for owner, n := range k.ending[k.swept] {
+			k.pool.Give(owner[:], n)
+		}
+		delete(k.ending, k.swept)
+	}
+}
+
+// stats are the figures of the pool, without the keys whose window has ended.
+func (k *dedupKeys) stats(now time.Duration) share.Stats {
+	k.expire(now)
+	return k.pool.Stats()
+}
+
+// sendCounted sends messages whose dedup keys count against the caller's share. Codes
+// besides those of Send: ErrFull.
+func (c *Caller) sendCounted(ctx context.Context, t *topic, messages []driver.Outgoing, window time.Duration) ([]driver.Sent, error) {
+	taken := int64(0)
+	for i := range messages {
+		if messages[i].DedupKey != "" {
+			taken++
+		}
+	}
+	if taken == 0 {
+		return t.queue.Send(ctx, messages)
+	}
+	b, owner := c.broker, c.owner()
+	if err := b.dedup.take(owner, taken, b.now()); err != nil {
+		return nil, refusedShare(err, "send", t.name)
+	}
+	sent, err := t.queue.Send(ctx, messages)
+	remembered := int64(0)
+	for i := range messages {
+		if messages[i].DedupKey != "" && mayRemember(sent, err, i) {
+			remembered++
+		}
+	}
+	b.dedup.settle(owner, taken, remembered, b.now()+window)
+	return sent, err
+}
+
+// mayRemember reports whether the backend has, or may have, a new key for a message. A
+// caller that cancels its sends must not get keys for nothing.
+func mayRemember(sent []driver.Sent, err error, i int) bool {
+	failure := at(err, i)
+	if failure == nil {
+		return i < len(sent) && !sent[i].Duplicate
+	}
+	for _, refused := range []driver.Code{driver.ErrInvalid, driver.ErrConflict, driver.ErrFull, driver.ErrTooLarge, driver.ErrNotFound, driver.ErrUnsupported} {
+		if errors.Is(failure, refused) {
+			return false
+		}
+	}
+	return true
+}
