@@ -14,7 +14,7 @@ const (
 	smallMemory = 352 << 20
 	// memoryHeadroom is how much memory there may be, in percent of what is in use,
 	// beyond that: as much as the collector needs to be cheap.
-	memoryHeadroom = 150
+	memoryHeadroom = 140
 	memoryEvery    = time.Second
 )
 

@@ -49,8 +49,8 @@
 // copy with its checksum, so that a flipped bit in them costs nothing.
 //
 // The logs that the engine keeps for reuse set the floor of what a store takes
-// on disk: up to about six times Options.MemTableBytes, 192 MiB by default on a
-// volume of 2 GiB or more and less on smaller ones, even if it holds no message. In memory, up to four times
+// on disk: up to about six times Options.MemTableBytes, 96 MiB by default on a
+// volume of 1 GiB or more and less on smaller ones, even if it holds no message. In memory, up to four times
 // MemTableBytes, plus CacheBytes, plus some 64 MiB.
 //
 // # What is done about the engine's defaults

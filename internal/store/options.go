@@ -25,11 +25,11 @@ type Options struct {
 
 	// MemTableBytes is how much is kept in memory before a table is written.
 	// Messages that are settled before that never become a table. The default
-	// is 1/64 of the volume, from 1 MiB to 32 MiB. Up to four are held in memory, and
+	// is 1/64 of the volume, from 1 MiB to 16 MiB. Up to four are held in memory, and
 	// about six times as much on disk (see the package documentation). At least 64 KiB.
 	MemTableBytes int
 	// CacheBytes bounds the memory that holds parts of tables. The default is
-	// 64 MiB.
+	// 16 MiB: a backlog is read once and in order, and the kernel keeps files too.
 	CacheBytes int64
 	// SealAfter is how long a store must be idle before the end of its log is
 	// sealed. The default is 50 ms.
@@ -124,7 +124,7 @@ func (o *Options) withDefaults() (Options, error) {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
-	setDefault(&c.CacheBytes, 64<<20)
+	setDefault(&c.CacheBytes, 16<<20)
 	setDefault(&c.SealAfter, 50*time.Millisecond)
 	setDefault(&c.SlowDisk, 2*time.Second)
 	setDefault(&c.maxManifestBytes, 16<<20)
@@ -146,7 +146,7 @@ func (o *Options) withDefaults() (Options, error) {
 // The defaults that depend on the size of the volume.
 const (
 	volumeShare                 = 64 // of the volume, for a memory table and for the ballast
-	leastMemTable, mostMemTable = 1 << 20, 32 << 20
+	leastMemTable, mostMemTable = 1 << 20, 16 << 20
 	leastBallast, mostBallast   = 1 << 20, 16 << 20
 	reservePercent              = 5
 	leastReserve, mostReserve   = 16 << 20, 1 << 30

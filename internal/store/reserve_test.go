@@ -38,7 +38,7 @@ func TestReserveScalesWithVolume(t *testing.T) {
 }
 
 func TestMemoryTableScalesWithVolume(t *testing.T) {
-	for total, want := range map[uint64]int{16 << 20: 1 << 20, 256 << 20: 4 << 20, 2 << 30: 32 << 20, 1 << 40: 32 << 20} {
+	for total, want := range map[uint64]int{16 << 20: 1 << 20, 256 << 20: 4 << 20, 2 << 30: 16 << 20, 1 << 40: 16 << 20} {
 		mem := vfs.NewMem()
 		mem.TestingSetDiskUsage(vfs.DiskUsage{AvailBytes: total, TotalBytes: total})
 		o := Options{FS: mem}

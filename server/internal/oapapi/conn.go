@@ -118,6 +118,7 @@ func (c *conn) serve(ctx context.Context) {
 		c.out.written()
 	}
 	if c.session != nil {
+		c.server.opened.Give(c.session.owner[:], int64(len(c.queues)))
 		c.server.sessions.detach(c.session)
 	}
 	if !errors.Is(err, errGoodbye) && !errors.Is(err, net.ErrClosed) && !errors.Is(err, io.EOF) {

@@ -2,6 +2,7 @@ package oapapi_test
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"runtime"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/oap"
 	"github.com/mailboxmq/mailbox/membox"
+	"github.com/mailboxmq/mailbox/remotebox"
 	"github.com/mailboxmq/mailbox/server/internal/oapapi"
 )
 
@@ -93,4 +95,47 @@ func TestTheLongestAnswersFitInAFrame(t *testing.T) {
 	if n := len(oap.AppendFailures(nil, errs)); n > oap.MaxPayloadBytes {
 		t.Errorf("the answer to a settlement has %d bytes", n)
 	}
+}
+
+func TestOpenQueuesOfTokenLeaveOthersRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		backend := membox.New(nil)
+		ring := capability.NewKeyRing(capability.NewKey())
+		d := newDaemonWith(t, backend, oapapi.Options{MaxQueues: 80}, ring, mint(t, ring))
+		defer d.stop(t)
+		fill := func(client *remotebox.Backend) (opened int, refusal error) {
+			for ; opened <= 80; opened++ {
+				name := fmt.Sprintf("q%d", opened)
+				if _, err := client.OpenQueue(t.Context(), name); err != nil {
+					return opened, err
+				}
+			}
+			return opened, nil
+		}
+		connection := &moving{daemon: d}
+		hostile := remotebox.New([]string{"pipe"}, d.token, &remotebox.Options{Dial: connection.dial})
+		defer hostile.Close()
+		victim := remotebox.New([]string{"pipe"}, mint(t, ring), &remotebox.Options{Dial: d.pipe})
+		defer victim.Close()
+		opened, refusal := fill(hostile)
+		if opened > 70 || !errors.Is(refusal, driver.ErrFull) || !strings.Contains(fmt.Sprint(refusal), "open queues share of") {
+			t.Errorf("one token alone opened %d of 80, and then: %v", opened, refusal)
+		}
+		q, err := victim.OpenQueue(t.Context(), "orders")
+		if err != nil {
+			t.Fatalf("another token: %v", err)
+		}
+		for range 100 {
+			_ = q.Close()
+			if q, err = victim.OpenQueue(t.Context(), "orders"); err != nil {
+				t.Fatalf("a queue that was closed takes room: %v", err)
+			}
+		}
+		_ = connection.nc.Close() // without closing its queues
+		synctest.Wait()
+		<-time.After(time.Minute) // the other token counts as active for a while
+		if again, _ := fill(victim); again < opened/2 {
+			t.Errorf("after the connection closed there is room for %d", again)
+		}
+	})
 }

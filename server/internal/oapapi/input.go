@@ -24,7 +24,7 @@ type input struct {
 }
 
 const (
-	leastBuffer = 4 << 10
+	leastBuffer = 1 << 10
 	busyBuffer  = 128 << 10
 	// calmReads is after how many small reads the buffer shrinks.
 	calmReads = 64

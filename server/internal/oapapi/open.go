@@ -75,11 +75,8 @@ func (c *conn) open(ctx context.Context, as opening) (func(dst []byte) []byte, e
 		q.handle, q.opened = known.handle, known.opened
 		q.caller, q.binding = known.caller, known.binding
 	} else {
-		if len(c.queues) >= c.server.options.MaxQueues {
-			return nil, &driver.Error{
-				Code: driver.ErrFull, Op: "open", Queue: as.topic, RetryAfter: time.Second,
-				Detail: "this connection has too many queues open",
-			}
+		if err := c.server.opened.Take(c.session.owner[:], 1); err != nil {
+			return nil, err
 		}
 		c.nextHandle++
 		q.handle = c.nextHandle
@@ -138,6 +135,7 @@ func (c *conn) closeQueue(correlation uint64, handle uint32) {
 		if q.opened--; q.opened == 0 {
 			delete(c.queues, handle)
 			c.forgetOpening(q)
+			c.server.opened.Give(c.session.owner[:], 1)
 		}
 	}
 	c.mu.Unlock()

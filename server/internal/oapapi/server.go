@@ -27,8 +27,8 @@ type Options struct {
 	// MaxInFlight bounds the unanswered requests of a connection, 1,024 by
 	// default. One more is answered with ErrFull.
 	MaxInFlight int
-	// MaxQueues bounds the queues that a connection has open, 65,536 by
-	// default.
+	// MaxQueues bounds the queues that all connections together have open, 32,768 by
+	// default. Tenants and tokens have shares of it.
 	MaxQueues int
 	// HandshakeTimeout bounds the time until a connection has shown its
 	// capability, 5 s by default; FrameTimeout that between the first and the
@@ -52,7 +52,7 @@ func (o Options) withDefaults() Options {
 	}
 	setNumber(&o.MaxConnections, 20_000)
 	setNumber(&o.MaxInFlight, oap.MaxWindow)
-	setNumber(&o.MaxQueues, 65_536)
+	setNumber(&o.MaxQueues, 32_768)
 	setTime(&o.HandshakeTimeout, 5*time.Second)
 	setTime(&o.FrameTimeout, 30*time.Second)
 	setTime(&o.WriteTimeout, 30*time.Second)
@@ -69,6 +69,7 @@ type Server struct {
 	options  Options
 	instance [16]byte
 	sessions *sessions
+	opened   *share.Pool // queues that connections have open
 	refused  atomic.Int64
 	crew     *crew
 
@@ -86,6 +87,7 @@ func New(options Options) *Server {
 		options: options.withDefaults(), crew: newCrew(), sessions: newSessions(),
 		listeners: make(map[net.Listener]struct{}), conns: make(map[*conn]struct{}),
 	}
+	s.opened = share.New("open queues", "max_open_queues", int64(s.options.MaxQueues), retrySession)
 	_, _ = rand.Read(s.instance[:]) // never fails, see crypto/rand
 	return s
 }
@@ -215,7 +217,7 @@ func (s *Server) Close() error {
 // Shares returns the figures of what is divided among tenants and tokens here, for
 // metrics.
 func (s *Server) Shares() []share.Stats {
-	return []share.Stats{s.sessions.count.Stats(), s.sessions.bytes.Stats()}
+	return []share.Stats{s.sessions.count.Stats(), s.sessions.bytes.Stats(), s.opened.Stats()}
 }
 
 // stop changes the state, ends all listeners, and does something to each
