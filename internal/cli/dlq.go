@@ -81,7 +81,7 @@ func (s *shell) printDead(v messageView) error {
 	for _, row := range [][2]string{
 		{"queue", v.Queue},
 		{"reason", v.Reason},
-		{"error", printable([]byte(v.LastError), 0)},
+		{"error", v.LastError},
 		{"error type", v.ErrorType},
 		{"died", stamp(v.DeadAt)},
 		{"sent", stamp(v.EnqueuedAt)},
@@ -98,9 +98,9 @@ func (s *shell) printDead(v messageView) error {
 		}
 	}
 	for _, name := range sortedKeys(v.Attributes) {
-		t.add("attribute "+printable([]byte(name), bodyWidth), printable([]byte(v.Attributes[name]), 0))
+		t.add("attribute "+printable([]byte(name), bodyWidth), v.Attributes[name])
 	}
-	t.add("body", printable(v.body(), 0))
+	t.add("body", string(v.body()))
 	return t.write(s.Stdout)
 }
 

@@ -48,7 +48,7 @@ func (s *shell) say(value any, format string, args ...any) error {
 // numeric are the headers of columns of numbers, which go to the right.
 var numeric = map[string]bool{"READY": true, "DELAYED": true, "IN FLIGHT": true, "DEAD": true, "DELIVERIES": true, "CHANGE/S": true}
 
-// A table is text in columns.
+// A table is text in columns. Cells may hold any text of others: write makes it printable.
 type table struct {
 	header []string
 	rows   [][]string
@@ -58,12 +58,15 @@ func (t *table) add(cells ...string) { t.rows = append(t.rows, cells) }
 
 // write writes the table with as much space as its longest cells need.
 func (t *table) write(w io.Writer) error {
-	lines := append([][]string{t.header}, t.rows...)
+	lines := make([][]string, 0, 1+len(t.rows))
 	widths := make([]int, len(t.header))
-	for column := range t.header {
-		for _, cells := range lines {
+	for _, row := range append([][]string{t.header}, t.rows...) {
+		cells := make([]string, len(row))
+		for column, cell := range row {
+			cells[column] = printable([]byte(cell), 0)
 			widths[column] = max(widths[column], utf8.RuneCountInString(cells[column]))
 		}
+		lines = append(lines, cells)
 	}
 	var b strings.Builder
 	for _, cells := range lines {

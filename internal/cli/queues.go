@@ -106,7 +106,7 @@ func (s *shell) listTenants(ctx context.Context, a *api) error {
 		if tenant == "" {
 			tenant = "-"
 		}
-		t.add(tenant, printable([]byte(e.Topic), 0))
+		t.add(tenant, e.Topic)
 	}
 	if len(t.rows) == 0 {
 		return nil

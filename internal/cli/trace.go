@@ -97,7 +97,7 @@ func (s *shell) printLife(id, queue string, life lifeBody) error {
 		return s.object(v)
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s in %s\n", id, queue)
+	fmt.Fprintf(&b, "%s in %s\n", id, printable([]byte(queue), 0))
 	for _, e := range v.Events {
 		fmt.Fprintf(&b, "  %s  %s", e.At.Format("2006-01-02 15:04:05.000 UTC"), e.Kind)
 		if e.Attempt > 0 {
@@ -121,7 +121,7 @@ func whereabouts(m *messageView) string {
 	case m == nil:
 		return "  It is not in the queue any more."
 	case m.State == string(driver.StateDead):
-		return fmt.Sprintf("  It is dead since %s (%s).", stamp(m.DeadAt), m.Reason)
+		return fmt.Sprintf("  It is dead since %s (%s).", stamp(m.DeadAt), printable([]byte(m.Reason), 0))
 	case m.DueAt != nil:
 		return fmt.Sprintf("  It is %s until %s, after %s.", m.State, stamp(m.DueAt), deliveries(m.Deliveries))
 	}
