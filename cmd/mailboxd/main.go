@@ -25,6 +25,11 @@ import (
 func main() { os.Exit(run(os.Args[1:], os.Environ(), os.Stdout, os.Stderr)) }
 
 func run(args, environ []string, stdout, stderr io.Writer) int {
+	// To the end, since a SIGHUP that is not caught would end the process: one that
+	// comes during the start is answered after it, one during a drain is ignored.
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	defer signal.Stop(hangups)
 	config, err := server.Load(args, environ, stdout)
 	if errors.Is(err, flag.ErrHelp) {
 		return 0
@@ -55,7 +60,7 @@ func run(args, environ []string, stdout, stderr io.Writer) int {
 		}
 		greeted <- err
 	}()
-	go reload(ctx, daemon, manager, args, environ)
+	go reload(ctx, daemon, manager, hangups, args, environ)
 	go keepSmall(ctx)
 	living, die := context.WithCancel(context.WithoutCancel(ctx)) // through the drain
 	defer die()
@@ -92,17 +97,19 @@ func stopOnSignals(daemon *server.Server, stop func()) func() {
 	}
 }
 
-// reload reads the settings again on each SIGHUP. Bad ones are logged, and change
-// nothing.
-func reload(ctx context.Context, daemon *server.Server, manager *notifier, args, environ []string) {
-	hangups := make(chan os.Signal, 1)
-	signal.Notify(hangups, syscall.SIGHUP)
-	defer signal.Stop(hangups)
+// reload reads the settings again on each SIGHUP, once the daemon has started, until
+// ctx ends. Bad ones are logged, and change nothing.
+func reload(ctx context.Context, daemon *server.Server, manager *notifier, hangups <-chan os.Signal, args, environ []string) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-hangups:
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-daemon.Started():
 		}
 		manager.tell("RELOADING=1")
 		config, err := server.Load(args, environ, io.Discard)

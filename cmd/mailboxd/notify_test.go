@@ -13,6 +13,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/mailboxmq/mailbox/server"
 )
 
 // A manager is a service manager: what its socket is told.
@@ -89,6 +91,51 @@ func TestServiceManagerIsToldOfEachStep(t *testing.T) {
 	signal(syscall.SIGTERM)
 	if err := c.process.Wait(); err != nil || time.Since(began) > time.Minute {
 		t.Errorf("after the second signal: %v, after %v", err, time.Since(began))
+	}
+}
+
+func TestHangupDuringDrainIsIgnored(t *testing.T) {
+	m := newManager(t)
+	c := startChildWith(t, t.TempDir(), []string{"NOTIFY_SOCKET=" + m.path}, "--drain-delay=3m")
+	m.await("READY=1")
+	for i, s := range []syscall.Signal{syscall.SIGTERM, syscall.SIGHUP, syscall.SIGTERM} {
+		if err := c.process.Process.Signal(s); err != nil {
+			t.Fatal(err)
+		}
+		if i == 0 {
+			m.await("STOPPING=1")
+		}
+	}
+	if err := c.process.Wait(); err != nil {
+		t.Errorf("the daemon ended with %v", err)
+	}
+}
+
+func TestHangupDuringStartDoesNotSayReady(t *testing.T) {
+	m := newManager(t)
+	told, err := newNotifier([]string{"NOTIFY_SOCKET=" + m.path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer told.Close()
+	daemon, err := server.New(server.Config{Backend: "memory:"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hangups := make(chan os.Signal) // unbuffered: reload has it when the send returns
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		reload(ctx, daemon, told, hangups, nil, nil)
+	}()
+	hangups <- syscall.SIGHUP
+	cancel()
+	<-ended
+	_ = m.socket.SetReadDeadline(time.Now().Add(time.Millisecond))
+	buffer := make([]byte, 4096)
+	if n, err := m.socket.Read(buffer); err == nil {
+		t.Errorf("the service manager was told %q", buffer[:n])
 	}
 }
 
