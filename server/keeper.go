@@ -202,16 +202,20 @@ func (k *keeper) change(ctx context.Context, edit func(*capability.KeyRing) erro
 }
 
 // reload takes over what has changed in the file of keys: new ones, and what was
-// decided about old ones.
-func (k *keeper) reload() error {
+// decided about old ones. It calls accept when the file was read, and changes nothing
+// if that returns an error.
+func (k *keeper) reload(accept func() error) error {
 	if k.keyFile == "" {
-		return nil
+		return accept()
 	}
 	k.changing.Lock()
 	defer k.changing.Unlock()
 	ring, err := capability.ReadKeyFile(k.keyFile)
 	if err != nil {
 		return fmt.Errorf("the keys cannot be read: %w", err)
+	}
+	if err := accept(); err != nil {
+		return err
 	}
 	k.ring.Adopt(ring)
 	return nil

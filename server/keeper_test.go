@@ -33,7 +33,7 @@ func TestKeysThatCannotBeWrittenAreNotUsed(t *testing.T) {
 	if err := k.RotateKeys(t.Context()); err != nil || len(ring.Keys()) != 2 {
 		t.Errorf("%v, %v", ring, err)
 	}
-	if err := k.reload(); err != nil || len(ring.Keys()) != 2 {
+	if err := k.reload(func() error { return nil }); err != nil || len(ring.Keys()) != 2 {
 		t.Errorf("after reading it anew: %v, %v", ring, err)
 	}
 }

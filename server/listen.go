@@ -35,9 +35,11 @@ func (s *Server) listen(ctx context.Context, c *Config) (opened []listener, err 
 	}()
 	if c.TLSCert != "" {
 		s.certs = &certificates{certFile: c.TLSCert, keyFile: c.TLSKey, clientCA: c.TLSClientCA}
-		if err := s.certs.load(); err != nil {
+		read, err := s.certs.read()
+		if err != nil {
 			return nil, err
 		}
+		s.certs.current.Store(read)
 	}
 	serveHTTP := func(_ context.Context, l net.Listener) error { return s.http.Serve(l) }
 	for _, want := range []struct {
@@ -111,11 +113,11 @@ type certificates struct {
 	current                     atomic.Pointer[tls.Config]
 }
 
-// load reads the files. What was read before stays if that fails.
-func (c *certificates) load() error {
+// read reads the files. What it returns is in force when it is stored in c.current.
+func (c *certificates) read() (*tls.Config, error) {
 	certificate, err := tls.LoadX509KeyPair(c.certFile, c.keyFile)
 	if err != nil {
-		return fmt.Errorf("the certificate cannot be read: %w", err)
+		return nil, fmt.Errorf("the certificate cannot be read: %w", err)
 	}
 	config := &tls.Config{
 		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{certificate}, NextProtos: []string{"h2", "http/1.1"},
@@ -123,16 +125,15 @@ func (c *certificates) load() error {
 	if c.clientCA != "" {
 		text, err := os.ReadFile(c.clientCA)
 		if err != nil {
-			return fmt.Errorf("the authorities of clients cannot be read: %w", err)
+			return nil, fmt.Errorf("the authorities of clients cannot be read: %w", err)
 		}
 		config.ClientCAs = x509.NewCertPool()
 		if !config.ClientCAs.AppendCertsFromPEM(text) {
-			return fmt.Errorf("the authorities of clients cannot be read: %s has no certificate", c.clientCA)
+			return nil, fmt.Errorf("the authorities of clients cannot be read: %s has no certificate", c.clientCA)
 		}
 		config.ClientAuth = tls.RequireAndVerifyClientCert
 	}
-	c.current.Store(config)
-	return nil
+	return config, nil
 }
 
 // config is that of a listener: each connection gets what was read last.

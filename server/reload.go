@@ -1,6 +1,7 @@
 package server
 
 import (
+	"crypto/tls"
 	"log/slog"
 	"reflect"
 
@@ -23,20 +24,29 @@ func (s *Server) Reload(config Config) error {
 	default:
 		return &driver.Error{Code: driver.ErrUnavailable, Op: "reload", Detail: "the daemon has not started"}
 	}
+	// All files are read before the first change: the declaration of queues, which can
+	// fail halfway as at the start.
+	var certificate *tls.Config
 	if s.certs != nil {
-		if err := s.certs.load(); err != nil {
+		var err error
+		if certificate, err = s.certs.read(); err != nil {
 			return err
 		}
 	}
-	if err := s.keys.reload(); err != nil {
+	credentials, err := s.readCredentials()
+	if err != nil {
 		return err
 	}
-	if err := s.reloadSQS(&config); err != nil {
+	if err := s.keys.reload(func() error { return s.declare(config.SQS.Queues) }); err != nil {
 		return err
 	}
 	if err := s.broker.SetLimits(config.limits()); err != nil {
-		return err
+		return err // not of a configuration that was validated
 	}
+	if s.certs != nil {
+		s.certs.current.Store(certificate)
+	}
+	s.sqs.SetCredentials(credentials)
 	level, _ := config.logLevel() // it was validated
 	s.level.Set(level)
 	before := s.Config()

@@ -1,11 +1,16 @@
 package server_test
 
 import (
+	"crypto/tls"
 	"encoding/json"
 	"io"
+	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/server"
 )
 
@@ -92,4 +97,66 @@ func TestExistingQueueKeepsLimitWhenDefaultChanges(t *testing.T) {
 			t.Errorf("%s: %d %v, want max_attempts %v", queue, status, fields, want)
 		}
 	}
+}
+
+func TestFailedReloadChangesNothing(t *testing.T) {
+	dir := t.TempDir()
+	certFile, keyFile := certify(t, dir, "first")
+	credentials := filepath.Join(dir, "credentials")
+	write := func(path, text string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(credentials, "")
+	config := server.Config{
+		DataDir: filepath.Join(dir, "data"), Backend: "memory:", Listen: "127.0.0.1:0", TLSCert: certFile, TLSKey: keyFile,
+		SQS: server.SQSConfig{CredentialsFile: credentials},
+	}
+	r := start(t, config)
+	r.base = "https://" + r.Address(server.HTTP)
+	served := ""
+	r.client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{
+		InsecureSkipVerify: true,
+		VerifyConnection: func(s tls.ConnectionState) error {
+			served = s.PeerCertificates[0].Subject.CommonName
+			return nil
+		},
+	}}}
+	second, secondKey := certify(t, dir, "second")
+	for from, to := range map[string]string{second: certFile, secondKey: keyFile} {
+		if err := os.Rename(from, to); err != nil {
+			t.Fatal(err)
+		}
+	}
+	keys := filepath.Join(config.DataDir, "keys")
+	_, err := capability.ChangeKeyFile(t.Context(), keys, func(ring *capability.KeyRing) error { return ring.Rotate(capability.NewKey()) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	expect := func(when, certificate string, keys int) {
+		t.Helper()
+		status, fields := r.post(r.OperatorToken(), "/v1/keys/list", "{}")
+		if list, _ := fields["keys"].([]any); status != http.StatusOK || served != certificate || len(list) != keys {
+			t.Errorf("%s: %d, certificate %q, keys %v; want %q and %d keys", when, status, served, fields, certificate, keys)
+		}
+	}
+	write(credentials, "broken")
+	if err := r.Reload(config); err == nil {
+		t.Error("broken credentials were accepted")
+	}
+	expect("after broken credentials", "first", 1)
+	write(credentials, "")
+	queue := server.SQSQueue{Name: "jobs", Attributes: map[string]string{"VisibilityTimeout": "never"}}
+	broken := config
+	broken.SQS.Queues = []server.SQSQueue{queue}
+	if err := r.Reload(broken); err == nil {
+		t.Error("a broken queue was accepted")
+	}
+	expect("after a broken queue", "first", 1)
+	if err := r.Reload(config); err != nil {
+		t.Fatal(err)
+	}
+	expect("after the reload", "second", 2)
 }

@@ -163,20 +163,13 @@ func (s *Server) assembleSQS(config *Config, hosts guard.Hosts) (err error) {
 	return nil
 }
 
-// reloadSQS declares queues, and reads the file of credentials anew.
-func (s *Server) reloadSQS(config *Config) error {
-	var credentials *sqsapi.Credentials
-	if path := s.Config().SQS.CredentialsFile; path != "" {
-		var err error
-		if credentials, err = sqsapi.ReadCredentials(path); err != nil {
-			return err
-		}
+// readCredentials reads the file of credentials; nil if there is none.
+func (s *Server) readCredentials() (*sqsapi.Credentials, error) {
+	path := s.Config().SQS.CredentialsFile
+	if path == "" {
+		return nil, nil
 	}
-	if err := s.declare(config.SQS.Queues); err != nil {
-		return err
-	}
-	s.sqs.SetCredentials(credentials)
-	return nil
+	return sqsapi.ReadCredentials(path)
 }
 
 // serveSQS serves clients of SQS on the listener that is theirs alone.
