@@ -128,6 +128,9 @@ func fieldName(field string) string {
 	if name, ok := fields[field]; ok {
 		return name
 	}
+	if strings.ContainsAny(field, `/\`) { // a file of the backend: not a part of the request
+		return ""
+	}
 	if strings.Contains(field, "-") { // a header
 		return field
 	}

@@ -99,6 +99,12 @@ func TestCausesBehindTheDaemonStayThere(t *testing.T) {
 	if strings.Contains(wire.Message(), "secret") {
 		t.Errorf("the message tells too much: %s", wire.Message())
 	}
+	for _, path := range []string{"/srv/Secret/queues", `C:\secret\queues`} {
+		full := &driver.Error{Code: driver.ErrFull, Op: "send", Field: path, Detail: "too little space"}
+		if wire := wireerr.Of(full); wire.Field != "" || wire.Message() != "mailbox: send: full: too little space (retry after 1s)" {
+			t.Errorf("a full disk became %+v, %s", wire, wire.Message())
+		}
+	}
 	if wire := wireerr.Of(errors.New("secret")); strings.Contains(wire.Message(), "secret") || wire.Code != wireerr.CodeUnavailable {
 		t.Errorf("an unknown error became %+v", wire)
 	}
