@@ -148,13 +148,17 @@ func (b *Backend) DeleteQueue(ctx context.Context, name string) error {
 }
 
 // Ping returns nil if the store is taking writes. Codes: ErrClosed,
-// ErrUnavailable, ErrFull (the disk is nearly full).
+// ErrUnavailable (also while the disk hangs), ErrFull (the disk is nearly full).
 func (b *Backend) Ping(ctx context.Context) error {
 	if err := b.host.Ping(ctx); err != nil {
 		return err
 	}
-	if failed := b.store.Health().Failed; failed != nil {
-		return &driver.Error{Code: driver.ErrUnavailable, Op: "ping", Err: failed}
+	health := b.store.Health()
+	if health.Failed != nil {
+		return &driver.Error{Code: driver.ErrUnavailable, Op: "ping", Err: health.Failed}
+	}
+	if health.DiskHangs {
+		return &driver.Error{Code: driver.ErrUnavailable, Op: "ping", Detail: "an operation on the disk does not return; see the log for the file"}
 	}
 	return b.store.Admit()
 }

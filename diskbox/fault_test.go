@@ -287,6 +287,29 @@ func TestANearlyFullDiskTakesNothingNewAndSettlesOn(t *testing.T) {
 	})
 }
 
+func TestHangingDiskFailsPingUntilItReturns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		u, b := newDiskUser(t, &Options{OnFail: func(err error) { t.Errorf("it failed: %v", err) }})
+		defer b.Close()
+		var hangs atomic.Bool
+		hangs.Store(true)
+		u.life.disk.Before(func(op storetest.Operation) error {
+			if op.Kind == storetest.Sync && hangs.CompareAndSwap(true, false) {
+				time.Sleep(time.Minute)
+			}
+			return nil
+		})
+		sent := make(chan error, 1)
+		go func() { sent <- u.fill(1) }()
+		time.Sleep(30 * time.Second)
+		if err := b.Ping(t.Context()); !errors.Is(err, driver.ErrUnavailable) || !strings.Contains(err.Error(), "disk") {
+			t.Errorf("ping: %v", err)
+		}
+		u.do("send", <-sent)
+		u.do("ping", b.Ping(t.Context()))
+	})
+}
+
 // A disk that is full all the same, because of somebody else, cannot take
 // tables. They wait, and everything goes on when there is space.
 func TestAFullDiskWaitsForSpaceAndLosesNothing(t *testing.T) {

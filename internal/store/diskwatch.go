@@ -113,17 +113,16 @@ func (w *diskWatch) look() {
 	}
 }
 
-// slow reports whether an operation takes too long now or did a moment ago.
-func (w *diskWatch) slow() bool {
+// state reports whether an operation takes too long now, and whether one does or did a
+// moment ago.
+func (w *diskWatch) state() (hangs, slow bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := time.Now()
-	for _, r := range w.running {
-		if !r.start.IsZero() && now.Sub(r.start) >= w.limit {
-			return true
-		}
-	}
-	return !w.lastSlow.IsZero() && now.Sub(w.lastSlow) < slowFor
+	hangs = slices.ContainsFunc(w.running, func(r runningOperation) bool {
+		return !r.start.IsZero() && now.Sub(r.start) >= w.limit
+	})
+	return hangs, hangs || !w.lastSlow.IsZero() && now.Sub(w.lastSlow) < slowFor
 }
 
 func (w *diskWatch) stop() {

@@ -382,7 +382,7 @@ func TestH12ASlowDiskIsReported(t *testing.T) {
 		defer mustClose(t, s)
 		put(t, s, "a", "1")
 		time.Sleep(time.Minute)
-		if h := s.Health(); h.SlowDisk || !h.Ready() {
+		if h := s.Health(); h.SlowDisk || h.DiskHangs || !h.Ready() {
 			t.Errorf("health before: %+v", h)
 		}
 		var slow atomic.Bool
@@ -399,7 +399,7 @@ func TestH12ASlowDiskIsReported(t *testing.T) {
 			close(done)
 		}()
 		time.Sleep(5 * time.Second)
-		if h := s.Health(); !h.SlowDisk || h.Ready() {
+		if h := s.Health(); !h.SlowDisk || !h.DiskHangs || h.Ready() {
 			t.Errorf("health meanwhile: %+v", h)
 		}
 		report := <-reports
@@ -407,8 +407,8 @@ func TestH12ASlowDiskIsReported(t *testing.T) {
 			t.Errorf("report: %+v", report)
 		}
 		<-done
-		if !s.Health().SlowDisk {
-			t.Error("forgotten at once")
+		if h := s.Health(); !h.SlowDisk || h.DiskHangs {
+			t.Errorf("health after: %+v", h)
 		}
 		time.Sleep(slowFor)
 		if s.Health().SlowDisk {

@@ -23,6 +23,9 @@ type Health struct {
 	// SlowDisk: an operation on the disk takes longer than Options.SlowDisk,
 	// or one did within the last ten seconds.
 	SlowDisk bool
+	// DiskHangs: an operation on the disk takes longer than Options.SlowDisk and
+	// has not returned.
+	DiskHangs bool
 	// FreeBytes and TotalBytes describe the volume; 0 where it does not tell.
 	// New data is refused while less than ReserveBytes are free.
 	FreeBytes    uint64
@@ -93,11 +96,13 @@ func (d *damage) list() []Corruption {
 // any time, after Close too.
 func (s *Store) Health() Health {
 	usage, refused, full := s.space.state(time.Now())
+	hangs, slow := s.watch.state()
 	return Health{
 		Failed:        s.fuse.blown(),
 		WritesRefused: refused,
 		DiskFull:      full,
-		SlowDisk:      s.watch.slow(),
+		SlowDisk:      slow,
+		DiskHangs:     hangs,
 		FreeBytes:     usage.AvailBytes,
 		TotalBytes:    usage.TotalBytes,
 		ReserveBytes:  s.space.reserve(usage.TotalBytes),
