@@ -10,20 +10,19 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// Codec returns the codec for a mailbox of letters whose bodies inner encodes;
+// Codec returns the codec for a mailbox of dead letters whose bodies inner encodes;
 // nil means JSON.
 //
 //	letters, err := mailbox.Open(ctx, backend, "orders-dlq",
-//		&mailbox.Options[deadletter.Letter[*pb.Order]]{Codec: deadletter.Codec(Proto[pb.Order]())})
+//		&mailbox.Options[deadletter.Message[*pb.Order]]{Codec: deadletter.Codec(Proto[pb.Order]())})
 //
-// Letters are JSON. Bodies that inner does not encode as JSON are in it as
-// base64. A mailbox without this codec, whose letters are plain JSON, and one
-// with Codec(nil) understand each other.
+// Dead letters are JSON. Bodies that inner does not encode as JSON are base64 in
+// it. Codec(nil) is compatible with plain JSON, the default of a mailbox.
 //
-// The codec also reads what a backend sends to another queue by itself
-// (driver.Config.DeadLetterTo): there the message is as it was, and what is
-// known about its death is in its attributes.
-func Codec[T any](inner mailbox.Codec[T]) mailbox.Codec[Letter[T]] {
+// The codec also reads messages that a backend forwards to another queue
+// (driver.Config.DeadLetterTo): their body is unchanged, and what is known about
+// the failure is in their attributes.
+func Codec[T any](inner mailbox.Codec[T]) mailbox.Codec[Message[T]] {
 	if inner == nil {
 		inner = mailbox.JSON[T]()
 	}
@@ -35,63 +34,62 @@ type letterCodec[T any] struct {
 	isJSON bool
 }
 
-var _ mailbox.MessageDecoder[Letter[int]] = letterCodec[int]{}
+var _ mailbox.MessageDecoder[Message[int]] = letterCodec[int]{}
 
-var errNoBody = errors.New("this letter has no body")
+var errNoBody = errors.New("the dead letter has no body")
 
-// envelope is a letter on its way: what is known about it, and the body as inner
-// has encoded it.
+// envelope is the encoded form of a dead letter, with the body as inner encoded it.
 type envelope struct {
-	Letter[json.RawMessage]
+	Message[json.RawMessage]
 	Encoded []byte `json:"body_base64,omitempty"`
 }
 
 func (c letterCodec[T]) ContentType() string { return "application/json" }
 
-func (c letterCodec[T]) Encode(letter Letter[T]) ([]byte, error) {
+func (c letterCodec[T]) Encode(letter Message[T]) ([]byte, error) {
 	body, err := c.inner.Encode(letter.Body)
 	if err != nil {
 		return nil, err
 	}
-	out := envelope{Letter: withBody(letter, json.RawMessage(body))}
+	out := envelope{Message: withBody(letter, json.RawMessage(body))}
 	if !c.isJSON {
-		out.Letter.Body, out.Encoded = nil, body
+		out.Message.Body, out.Encoded = nil, body
 	}
 	return json.Marshal(out)
 }
 
-func (c letterCodec[T]) Decode(data []byte) (Letter[T], error) {
+func (c letterCodec[T]) Decode(data []byte) (Message[T], error) {
 	var in envelope
 	if err := json.Unmarshal(data, &in); err != nil {
-		return Letter[T]{}, err
+		return Message[T]{}, err
 	}
 	body := in.Encoded
 	if c.isJSON {
-		body = in.Letter.Body
+		body = in.Message.Body
 		if len(body) == 0 {
-			return Letter[T]{}, errNoBody
+			return Message[T]{}, errNoBody
 		}
 	}
 	decoded, err := c.inner.Decode(body)
 	if err != nil {
-		return Letter[T]{}, err
+		return Message[T]{}, err
 	}
-	return withBody(in.Letter, decoded), nil
+	return withBody(in.Message, decoded), nil
 }
 
-// DecodeMessage tells letters from messages that a backend has moved.
-func (c letterCodec[T]) DecodeMessage(message *driver.Message) (Letter[T], error) {
+// DecodeMessage decodes dead letters, and messages that a backend forwarded.
+func (c letterCodec[T]) DecodeMessage(message *driver.Message) (Message[T], error) {
 	reason, moved := message.Attributes[driver.AttributeDeadReason]
 	if !moved {
 		return c.Decode(message.Body)
 	}
 	body, err := c.decodeInner(message)
 	if err != nil {
-		return Letter[T]{}, err
+		return Message[T]{}, err
 	}
-	// It is for people. A text that is no number leaves it at zero.
+	// The count is informative: a text that is not a number leaves it at zero.
 	deliveries, _ := strconv.Atoi(message.Attributes[driver.AttributeDeadDeliveries])
-	letter := Letter[T]{
+	letter := Message[T]{
 		MessageID: message.ID, Body: body, Source: message.Attributes[driver.AttributeDeadSource],
 		Reason: mailbox.Reason(reason), Deliveries: deliveries,
 		LastError:  message.Attributes[driver.AttributeDeadError],
@@ -116,9 +114,9 @@ func (c letterCodec[T]) decodeInner(message *driver.Message) (T, error) {
 	return c.inner.Decode(message.Body)
 }
 
-// withBody is the same letter with another body.
-func withBody[From, To any](l Letter[From], body To) Letter[To] {
-	return Letter[To]{
+// withBody returns the same dead letter with another body.
+func withBody[From, To any](l Message[From], body To) Message[To] {
+	return Message[To]{
 		MessageID: l.MessageID, Body: body, Source: l.Source, Reason: l.Reason,
 		Deliveries: l.Deliveries, LastError: l.LastError, ErrorType: l.ErrorType, Stack: l.Stack,
 		EnqueuedAt: l.EnqueuedAt, FirstReceivedAt: l.FirstReceivedAt, DeadAt: l.DeadAt,

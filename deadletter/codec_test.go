@@ -22,9 +22,9 @@ type order struct {
 
 func (o order) RequestID() string { return o.ID }
 
-func full[T any](body T) deadletter.Letter[T] {
+func full[T any](body T) deadletter.Message[T] {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)
-	return deadletter.Letter[T]{
+	return deadletter.Message[T]{
 		MessageID: "m", Body: body, Source: "orders", Reason: mailbox.ReasonFatal, Deliveries: 3,
 		LastError: "no milk", ErrorType: "*errors.errorString", Stack: "here",
 		EnqueuedAt: at, FirstReceivedAt: at.Add(1), DeadAt: at.Add(2),
@@ -33,8 +33,8 @@ func full[T any](body T) deadletter.Letter[T] {
 	}
 }
 
-// Fields that were added to Letter and forgotten in the codec would be lost here.
-func TestLettersSurviveTheirEncoding(t *testing.T) {
+// TestDeadLettersSurviveEncoding fails if the codec forgets a field of Message.
+func TestDeadLettersSurviveEncoding(t *testing.T) {
 	letter := full(order{Item: "tea", ID: "7"})
 	fields := reflect.ValueOf(letter)
 	for i := range fields.NumField() {
@@ -43,10 +43,10 @@ func TestLettersSurviveTheirEncoding(t *testing.T) {
 			t.Fatalf("the test leaves out %s", name)
 		}
 	}
-	for name, pair := range map[string][2]mailbox.Codec[deadletter.Letter[order]]{
+	for name, pair := range map[string][2]mailbox.Codec[deadletter.Message[order]]{
 		"codec":        {deadletter.Codec[order](nil), deadletter.Codec[order](nil)},
-		"codec, plain": {deadletter.Codec[order](nil), mailbox.JSON[deadletter.Letter[order]]()},
-		"plain, codec": {mailbox.JSON[deadletter.Letter[order]](), deadletter.Codec[order](nil)},
+		"codec, plain": {deadletter.Codec[order](nil), mailbox.JSON[deadletter.Message[order]]()},
+		"plain, codec": {mailbox.JSON[deadletter.Message[order]](), deadletter.Codec[order](nil)},
 	} {
 		data, err := pair[0].Encode(letter)
 		if err != nil {
@@ -68,8 +68,7 @@ func TestLettersSurviveTheirEncoding(t *testing.T) {
 	}
 }
 
-// The names on the wire are those that dead letters have everywhere.
-func TestLettersHaveTheirFieldsOnTheWire(t *testing.T) {
+func TestDeadLetterFieldsHaveWireNames(t *testing.T) {
 	data, err := deadletter.Codec[order](nil).Encode(full(order{}))
 	if err != nil {
 		t.Fatal(err)
@@ -88,7 +87,7 @@ func TestLettersHaveTheirFieldsOnTheWire(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoLetterIsRefused(t *testing.T) {
+func TestCodecRefusesInvalidDeadLetters(t *testing.T) {
 	for _, data := range []string{"", "{", "[]", "{}", `{"message_id":"m"}`, `{"body":7}`} {
 		if letter, err := deadletter.Codec[order](nil).Decode([]byte(data)); err == nil {
 			t.Errorf("%q became %+v", data, letter)
@@ -96,15 +95,14 @@ func TestWhatIsNoLetterIsRefused(t *testing.T) {
 	}
 	mute := deadletter.Codec(mailbox.CodecFunc[order]("x", nil, nil))
 	if _, err := mute.Encode(full(order{})); err == nil {
-		t.Error("a body that cannot be encoded was")
+		t.Error("an unencodable body was encoded")
 	}
 	if _, err := mute.Decode([]byte(`{"body_base64":"AA=="}`)); err == nil {
-		t.Error("a body that cannot be decoded was")
+		t.Error("an undecodable body was decoded")
 	}
 }
 
-// What a backend moves to another queue by itself is a letter too.
-func TestMessagesThatWereMovedAreLetters(t *testing.T) {
+func TestForwardedMessageDecodesAsDeadLetter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		must := func(err error) {
 			t.Helper()
@@ -118,7 +116,7 @@ func TestMessagesThatWereMovedAreLetters(t *testing.T) {
 		must(backend.ConfigureQueue(ctx, "orders", driver.Config{MaxDeliveries: 1, DeadLetterTo: "dead"}))
 		orders, err := mailbox.Open[order](ctx, backend, "orders", nil)
 		must(err)
-		letters, err := mailbox.Open(ctx, backend, "dead", &mailbox.Options[deadletter.Letter[order]]{Codec: deadletter.Codec[order](nil)})
+		letters, err := mailbox.Open(ctx, backend, "dead", &mailbox.Options[deadletter.Message[order]]{Codec: deadletter.Codec[order](nil)})
 		must(err)
 		sent, err := orders.Send(ctx, order{Item: "tea", ID: "7"}, mailbox.WithAttribute("colour", "green"))
 		must(err)
@@ -126,21 +124,21 @@ func TestMessagesThatWereMovedAreLetters(t *testing.T) {
 		must(err)
 		must(taken[0].Nack(ctx, 0, errors.New("no milk")))
 
-		box := deadletter.NewBox(orders, letters)
+		dead := deadletter.NewQueue(orders, letters)
 		found := 0
-		for letter, err := range box.Letters(ctx) {
+		for letter, err := range dead.List(ctx) {
 			must(err)
 			found++
 			if letter.MessageID != sent.ID || letter.Body.Item != "tea" || letter.Source != "orders" || letter.Reason != mailbox.ReasonMaxDeliveries ||
 				letter.Deliveries != 1 || letter.LastError != "no milk" || letter.RequestID != "7" ||
 				!maps.Equal(letter.Attributes, map[string]string{"colour": "green"}) {
-				t.Errorf("the letter is %+v", letter)
+				t.Errorf("the dead letter is %+v", letter)
 			}
 		}
-		redriven, err := box.Redrive(ctx, deadletter.Selection[order]{}, nil)
+		redriven, err := dead.Redrive(ctx, deadletter.Filter[order]{}, nil)
 		must(err)
 		if found != 1 || redriven.Moved != 1 {
-			t.Errorf("%d letters were found, %d redriven", found, redriven.Moved)
+			t.Errorf("found %d dead letters, redrove %d", found, redriven.Moved)
 		}
 		again, err := orders.Receive(ctx)
 		if err != nil || len(again) != 1 || again[0].Body.Item != "tea" || again[0].Attributes["colour"] != "green" {

@@ -10,36 +10,37 @@ import (
 	"time"
 
 	"github.com/mailboxmq/mailbox"
+	"github.com/mailboxmq/mailbox/internal/activity"
 	"github.com/mailboxmq/mailbox/internal/backoff"
 )
 
-// An Action is what a handler decides about a letter.
+// An Action is what a handler decides about a dead letter.
 type Action string
 
 // The actions. The zero Action is Done.
 const (
-	// Done: the letter is dealt with, and removed.
+	// Done: the dead letter is dealt with and removed.
 	Done Action = ""
-	// Replay: the message is sent back to its mailbox to be tried again.
-	Replay Action = "replay"
-	// Drop: the letter is given up, and removed.
+	// Redrive: the message goes back to its mailbox to be tried again.
+	Redrive Action = "redrive"
+	// Drop: the dead letter is given up and removed.
 	Drop Action = "drop"
-	// Keep: the letter stays, and is shown again after RetryAfter.
+	// Keep: the dead letter stays and is handled again after RetryAfter.
 	Keep Action = "keep"
 )
 
 // valid reports whether a is one of the actions above.
 func (a Action) valid() bool {
 	switch a {
-	case Done, Replay, Drop, Keep:
+	case Done, Redrive, Drop, Keep:
 		return true
 	}
 	return false
 }
 
-// A Handler deals with one letter. An error, a panic or an unknown action leaves
-// the letter where it is, to be shown again after RetryAfter.
-type Handler[T any] func(ctx context.Context, letter Letter[T]) (Action, error)
+// A Handler deals with one dead letter. After an error, a panic or an unknown
+// action the dead letter stays and is handled again after RetryAfter.
+type Handler[T any] func(ctx context.Context, letter Message[T]) (Action, error)
 
 // Defaults of ConsumerOptions.
 const (
@@ -49,31 +50,32 @@ const (
 	DefaultDrain      = 20 * time.Second
 )
 
-// finishedMax bounds how many letters a consumer remembers that it could not
-// remove. It handles one at a time, so there are hardly ever two.
+// finishedMax bounds how many handled dead letters that could not be removed a
+// consumer remembers. It handles one at a time, so there are hardly ever two.
 const finishedMax = 128
 
 // ConsumerOptions configure a Consumer. The zero value, and nil, are the
 // defaults.
 type ConsumerOptions struct {
 	// Name is what the consumer is called in logs, hooks and health reports.
-	// Empty means the name of the box.
+	// Empty means the name of the queue.
 	Name string
-	// RetryAfter is when a letter is shown again whose handler failed. 0 means
-	// DefaultRetryAfter. A restart forgets it for letters that a backend keeps.
+	// RetryAfter is how long a dead letter whose handler failed waits before it is
+	// handled again. 0 means DefaultRetryAfter. For dead letters that a backend
+	// keeps, a restart forgets it.
 	RetryAfter time.Duration
-	// Visibility is how long a letter in a mailbox is held at a time. It is
-	// extended while the handler works. 0 means DefaultVisibility.
+	// Visibility is the lease of a dead letter in a mailbox. It is extended while
+	// the handler works. 0 means DefaultVisibility.
 	Visibility time.Duration
-	// Poll is how often a backend is asked for letters that it keeps, and how
-	// often the depth is measured. 0 means DefaultPoll. Letters in a mailbox are
-	// waited for, not polled.
+	// Poll is the interval for listing dead letters that a backend keeps, and for
+	// measuring the depth. 0 means DefaultPoll. Dead letters in a mailbox wake the
+	// consumer and are not polled.
 	Poll time.Duration
-	// Drain is how long the handler may go on after Run was told to stop. 0 means
-	// DefaultDrain, a negative value not at all.
+	// Drain is how long the handler may continue after Run was told to stop. 0
+	// means DefaultDrain, a negative value no time.
 	Drain time.Duration
-	// Dedup keeps a second letter of the same work from being replayed: it is
-	// removed and counted. Nil means none.
+	// Dedup prevents a second redrive of the same work: the second dead letter is
+	// removed and counted. Nil means no check.
 	Dedup Dedup
 	// Hooks are told what happens.
 	Hooks Hooks
@@ -81,26 +83,25 @@ type ConsumerOptions struct {
 	Logger *slog.Logger
 }
 
-// A Consumer hands the letters of a box to a handler, one at a time, oldest
-// first. Make one with NewConsumer. It is a member for a worker.Group.
+// A Consumer hands the dead letters of a queue to a handler, one at a time, oldest
+// first. Make one with NewConsumer. It is a worker.Member.
 //
-// Letters in a mailbox are leased, so any number of consumers may share it.
-// Letters that a backend keeps are not; with two consumers a letter may be
-// handled twice.
+// Dead letters in a mailbox are leased, so any number of consumers may share it.
+// Those that a backend keeps are not; with two consumers one may be handled twice.
 type Consumer[T any] struct {
-	box     *Box[T]
+	queue   *Queue[T]
 	handler Handler[T]
 	options ConsumerOptions
 	logger  *slog.Logger
-	// finished are letters that the handler is done with and that could not be
-	// removed. They are not shown to it again.
-	finished *Seen
+	// finished has the handled dead letters that could not be removed. They are not
+	// handled again.
+	finished *MemoryDedup
 
 	aborted   chan struct{} // closed by Abort
 	abortOnce sync.Once
 
 	// source belongs to Run and RunOnce, of which one runs at a time. It knows
-	// which letters were put off.
+	// which dead letters were put off.
 	source claims[T]
 
 	mu      sync.Mutex // guards the fields below
@@ -111,7 +112,7 @@ type Consumer[T any] struct {
 	current *handling
 }
 
-// handling is a letter at the handler.
+// handling is a dead letter at the handler.
 type handling struct {
 	messageID string
 	since     time.Time
@@ -120,14 +121,14 @@ type handling struct {
 }
 
 // NewConsumer returns a consumer. It does no I/O.
-func NewConsumer[T any](box *Box[T], handler Handler[T], options *ConsumerOptions) *Consumer[T] {
-	c := &Consumer[T]{box: box, handler: handler, finished: NewSeen(finishedMax), aborted: make(chan struct{})}
+func NewConsumer[T any](queue *Queue[T], handler Handler[T], options *ConsumerOptions) *Consumer[T] {
+	c := &Consumer[T]{queue: queue, handler: handler, finished: NewMemoryDedup(finishedMax), aborted: make(chan struct{})}
 	if options != nil {
 		c.options = *options
 	}
 	o := &c.options
-	if o.Name == "" && box != nil {
-		o.Name = box.Name()
+	if o.Name == "" && queue != nil {
+		o.Name = queue.Name()
 	}
 	for _, field := range []struct {
 		value    *time.Duration
@@ -149,23 +150,25 @@ func NewConsumer[T any](box *Box[T], handler Handler[T], options *ConsumerOption
 	return c
 }
 
-// Name returns what the consumer is called.
+// Name returns the name of the consumer.
 func (c *Consumer[T]) Name() string { return c.options.Name }
 
-// DeadLetterDepth returns the name of the box and how many letters are in it. It
+// DeadLetterDepth returns the name of the queue and its number of dead letters. It
 // blocks as long as the backend takes.
-func (c *Consumer[T]) DeadLetterDepth(ctx context.Context) (box string, depth int, err error) {
-	depth, err = c.box.Depth(ctx)
-	return c.box.Name(), depth, err
+func (c *Consumer[T]) DeadLetterDepth(ctx context.Context) (queue string, depth int, err error) {
+	depth, err = c.queue.Depth(ctx)
+	return c.queue.Name(), depth, err
 }
 
-// Run handles letters until ctx ends. Then the letter at the handler, if there is
-// one, may be finished within Drain; after that its context is cancelled and it
-// is put back. Run outlives errors of the backend, with pauses that grow. It
-// A queue that does not exist is waited for. Run
-// returns nil after ctx has ended, ErrClosed if the mailbox was closed,
-// ErrInvalid for an option that is wrong or if it runs already, ErrUnsupported if there are no dead letters to read, and
-// ErrTimeout if the handler did not return when it was told to.
+// Run handles dead letters until ctx ends. Then the handler may finish within
+// Drain; after that its context is cancelled and the dead letter is put back. Run
+// survives backend errors and retries with growing pauses. It waits for a queue
+// that does not exist.
+//
+// It returns nil after ctx has ended, ErrClosed if the mailbox was closed,
+// ErrInvalid for a wrong option or if it is running already, ErrUnsupported if
+// there are no dead letters to read, and ErrTimeout if the handler did not return
+// when it was cancelled.
 func (c *Consumer[T]) Run(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -203,10 +206,10 @@ func (c *Consumer[T]) Run(ctx context.Context) error {
 	return nil
 }
 
-// RunOnce handles the letters that are in the box now, each once, waits for no
-// others, and returns how many it has shown to the handler. It is meant for tests,
-// and for programs that a schedule starts. When ctx ends, it drains as Run does.
-// Codes: those of Box.Letters or Mailbox.Receive, and of Run.
+// RunOnce handles the dead letters that are in the queue now, each once, and
+// returns how many it handled. It does not wait for others. It is meant for tests
+// and for scheduled programs. When ctx ends, it drains as Run does. Codes: those of
+// Queue.List or Mailbox.Receive, and of Run.
 func (c *Consumer[T]) RunOnce(ctx context.Context) (handled int, err error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -214,7 +217,7 @@ func (c *Consumer[T]) RunOnce(ctx context.Context) (handled int, err error) {
 		return 0, err
 	}
 	defer c.end()
-	most, err := c.box.Depth(ctx) // a letter that is replayed may come back
+	most, err := c.queue.Depth(ctx) // a redriven message may come back
 	if err != nil {
 		return 0, err
 	}
@@ -232,9 +235,8 @@ func (c *Consumer[T]) RunOnce(ctx context.Context) (handled int, err error) {
 	return handled, nil
 }
 
-// Stop tells the consumer to drain and end, now or, if it does not run yet, as
-// soon as it is run. It does not wait for that. A consumer that was stopped cannot
-// be run again.
+// Stop makes the consumer drain and end, now or as soon as Run is called. It does
+// not wait for that. A stopped consumer cannot run again.
 func (c *Consumer[T]) Stop() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -244,24 +246,23 @@ func (c *Consumer[T]) Stop() {
 	}
 }
 
-// hopeless reports whether no later attempt to read letters can work.
+// hopeless reports whether no later attempt to read dead letters can succeed.
 func hopeless(err error) bool {
 	return errors.Is(err, mailbox.ErrClosed) || errors.Is(err, mailbox.ErrInvalid) || errors.Is(err, mailbox.ErrUnsupported)
 }
 
-// Abort takes away the drain time: when Run is told to stop, or was, the handler
-// is cancelled at once. It does not wait.
+// Abort cancels the drain time: when Run is told to stop, or has been, it cancels
+// the handler at once. Abort does not wait.
 func (c *Consumer[T]) Abort() { c.abortOnce.Do(func() { close(c.aborted) }) }
 
-// start checks what New could not refuse, and takes down how to stop what begins
-// now.
+// start checks the options and marks the consumer as running; stop ends the run.
 func (c *Consumer[T]) start(stop context.CancelFunc) error {
 	invalid := func(field, detail string) error {
 		return &mailbox.Error{Code: mailbox.ErrInvalid, Op: opConsume, Queue: c.Name(), Field: field, Detail: detail}
 	}
 	switch {
-	case c.box == nil:
-		return invalid("box", "is nil")
+	case c.queue == nil:
+		return invalid("queue", "is nil")
 	case c.handler == nil:
 		return invalid("handler", "is nil")
 	case c.options.RetryAfter < 0:
@@ -271,13 +272,13 @@ func (c *Consumer[T]) start(stop context.CancelFunc) error {
 	case c.options.Poll < 0:
 		return invalid("Poll", fmt.Sprintf("%v is negative", c.options.Poll))
 	}
-	if err := c.box.Check(); err != nil {
+	if err := c.queue.Check(); err != nil {
 		return err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.running {
-		return invalid("", "it is running already")
+		return invalid("", "the consumer is already running")
 	}
 	c.running, c.beat, c.stop = true, time.Now(), stop
 	if c.source == nil {
@@ -295,15 +296,15 @@ func (c *Consumer[T]) end() {
 	c.running, c.stop = false, nil
 }
 
-// Running reports whether Run is at work.
+// Running reports whether Run or RunOnce is running.
 func (c *Consumer[T]) Running() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.running
 }
 
-// Beat is a sign of life. A handler that works for long may give it, so that a
-// watchdog does not take it for stuck.
+// Beat records progress. A handler that works for long calls it, so that the
+// watchdog of a worker.Group does not report it as stuck.
 func (c *Consumer[T]) Beat() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -313,37 +314,20 @@ func (c *Consumer[T]) Beat() {
 	}
 }
 
-// LastBeat returns when the consumer last gave a sign of life; zero if it never
-// ran.
-func (c *Consumer[T]) LastBeat() time.Time {
+// Activity returns what the consumer is doing, for the watchdog and the health
+// report of a worker.Group.
+func (c *Consumer[T]) Activity() activity.Activity {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.beat
-}
-
-// Oldest returns the letter that the handler has now, since when without a sign
-// of life, and the number of its goroutine. Since is zero if it has none.
-func (c *Consumer[T]) Oldest() (messageID string, since time.Time, goroutine int64) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.current == nil {
-		return "", time.Time{}, 0
+	now := activity.Activity{LastBeat: c.beat}
+	if at := c.current; at != nil {
+		now.MessageID, now.Since, now.Goroutine, now.Interrupt = at.messageID, at.since, at.goroutine, at.cancel
 	}
-	return c.current.messageID, c.current.since, c.current.goroutine
+	return now
 }
 
-// Interrupt cancels the context of the handler, with this cause, if it has the
-// letter of that message.
-func (c *Consumer[T]) Interrupt(messageID string, cause error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.current != nil && c.current.messageID == messageID {
-		c.current.cancel(cause)
-	}
-}
-
-// call runs the handler and makes an error of a panic.
-func (c *Consumer[T]) call(ctx context.Context, letter Letter[T]) (action Action, err error) {
+// call runs the handler and turns a panic into an error.
+func (c *Consumer[T]) call(ctx context.Context, letter Message[T]) (action Action, err error) {
 	defer func() {
 		if value := recover(); value != nil {
 			err = fmt.Errorf("panic: %v\n%s", value, debug.Stack())

@@ -15,34 +15,34 @@ import (
 	"github.com/mailboxmq/mailbox/mailboxtest"
 )
 
-// always is a handler that always decides the same.
-func always(action deadletter.Action, err error, seen *ruletest.Tally) deadletter.Handler[string] {
+// always returns a handler with a fixed decision.
+func always(action deadletter.Action, err error, seen *ruletest.Recorder) deadletter.Handler[string] {
 	return func(_ context.Context, l letter) (deadletter.Action, error) {
 		seen.Add(l.Body)
 		return action, err
 	}
 }
 
-func TestConsumersDealWithLetters(t *testing.T) {
-	play(t, "LOOP-6", []rule{
-		{"each letter is shown once and removed", func(s *stage) {
-			s.bury("tea", "milk")
-			seen := ruletest.NewTally()
-			stop := s.run(deadletter.NewConsumer(s.box, always(deadletter.Done, nil, seen), nil))
+func TestConsumerHandlesDeadLetters(t *testing.T) {
+	runRule(t, "LOOP-6", []rule{
+		{"each dead letter is handled once and removed", func(s *env) {
+			s.deadLetter("tea", "milk")
+			seen := ruletest.NewRecorder()
+			stop := s.run(deadletter.NewConsumer(s.dead, always(deadletter.Done, nil, seen), nil))
 			s.Pass(time.Minute)
-			s.bury("sugar")
+			s.deadLetter("sugar")
 			s.Pass(time.Minute)
 			if got := seen.List(); !slices.Equal(got, []string{"tea", "milk", "sugar"}) {
-				s.Errorf("shown were %v", got)
+				s.Errorf("handled: %v", got)
 			}
-			s.depth(0)
-			s.ready(0)
+			s.expectDepth(0)
+			s.expectReady(0)
 			s.Must(stop())
 		}},
-		{"a handler that fails sees the letter again in an hour", func(s *stage) {
-			s.bury("tea")
-			seen := ruletest.NewTally()
-			s.run(deadletter.NewConsumer(s.box, func(_ context.Context, l letter) (deadletter.Action, error) {
+		{"a failed handler gets it again in an hour", func(s *env) {
+			s.deadLetter("tea")
+			seen := ruletest.NewRecorder()
+			s.run(deadletter.NewConsumer(s.dead, func(_ context.Context, l letter) (deadletter.Action, error) {
 				seen.Add(l.Body)
 				switch len(seen.List()) {
 				case 1:
@@ -55,20 +55,20 @@ func TestConsumersDealWithLetters(t *testing.T) {
 					return deadletter.Keep, nil
 				}
 				return deadletter.Done, nil
-			}, &deadletter.ConsumerOptions{Poll: time.Second, Logger: s.Journal.Logger()}))
+			}, &deadletter.ConsumerOptions{Poll: time.Second, Logger: s.Logs.Logger()}))
 			s.Pass(24 * time.Hour)
 			if got := seen.When(); !slices.Equal(got, []time.Duration{0, time.Hour, 2 * time.Hour, 3 * time.Hour, 4 * time.Hour}) {
-				s.Errorf("it was shown at %v", got)
+				s.Errorf("it was handled at %v", got)
 			}
-			s.depth(0)
-			if !strings.Contains(s.Journal.String(), "spilled") {
-				s.Error("the log does not say that it panicked")
+			s.expectDepth(0)
+			if !strings.Contains(s.Logs.String(), "spilled") {
+				s.Error("the log does not mention the panic")
 			}
 		}},
-		{"others are shown meanwhile", func(s *stage) {
-			s.bury("tea", "milk", "sugar")
-			seen := ruletest.NewTally()
-			s.run(deadletter.NewConsumer(s.box, func(_ context.Context, l letter) (deadletter.Action, error) {
+		{"others are handled meanwhile", func(s *env) {
+			s.deadLetter("tea", "milk", "sugar")
+			seen := ruletest.NewRecorder()
+			s.run(deadletter.NewConsumer(s.dead, func(_ context.Context, l letter) (deadletter.Action, error) {
 				seen.Add(l.Body)
 				if l.Body == "tea" {
 					return "", errMilk
@@ -77,20 +77,20 @@ func TestConsumersDealWithLetters(t *testing.T) {
 			}, nil))
 			s.Pass(time.Minute)
 			if got := seen.List(); !slices.Equal(got, []string{"tea", "milk", "sugar"}) {
-				s.Errorf("shown were %v", got)
+				s.Errorf("handled: %v", got)
 			}
-			s.depth(1)
+			s.expectDepth(1)
 		}},
-		{"depth, age, processing time and counts are measured", func(s *stage) {
-			s.bury("a", "b", "c", "d")
+		{"depth, age, processing time and counts are measured", func(s *env) {
+			s.deadLetter("a", "b", "c", "d")
 			s.Pass(time.Hour)
 			var depths []int
 			var events []deadletter.HandledEvent
-			actions := map[string]deadletter.Action{"a": deadletter.Done, "b": deadletter.Replay, "c": deadletter.Drop, "d": deadletter.Keep}
-			s.run(deadletter.NewConsumer(s.box, func(_ context.Context, l letter) (deadletter.Action, error) {
+			actions := map[string]deadletter.Action{"a": deadletter.Done, "b": deadletter.Redrive, "c": deadletter.Drop, "d": deadletter.Keep}
+			s.run(deadletter.NewConsumer(s.dead, func(_ context.Context, l letter) (deadletter.Action, error) {
 				<-time.After(time.Minute)
 				return actions[l.Body], nil
-			}, &deadletter.ConsumerOptions{Name: "undertaker", Hooks: deadletter.Hooks{
+			}, &deadletter.ConsumerOptions{Name: "dead letters", Hooks: deadletter.Hooks{
 				Depth:   func(_ string, depth int) { depths = append(depths, depth) },
 				Handled: func(event deadletter.HandledEvent) { events = append(events, event) },
 			}}))
@@ -100,31 +100,31 @@ func TestConsumersDealWithLetters(t *testing.T) {
 			}
 			for i, body := range []string{"a", "b", "c", "d"} {
 				event := events[i]
-				if event.Consumer != "undertaker" || event.Source != "orders" || event.Reason != mailbox.ReasonFatal || event.Err != nil ||
+				if event.Consumer != "dead letters" || event.Source != "orders" || event.Reason != mailbox.ReasonFatal || event.Err != nil ||
 					event.Duration != time.Minute || event.Age != time.Hour+time.Duration(i)*time.Minute || event.Action != actions[body] {
 					s.Errorf("event %d is %+v", i, event)
 				}
 			}
-			s.ready(1)
+			s.expectReady(1)
 		}},
 	})
 }
 
-func TestConsumersReportWhatTheyDo(t *testing.T) {
-	play(t, "LOOP-6", []rule{
-		{"the log has the fields of a dead letter, and an action only if it was done", func(s *stage) {
-			s.bury("tea")
+func TestConsumerReportsItsWork(t *testing.T) {
+	runRule(t, "LOOP-6", []rule{
+		{"the log has the dead letter and the action", func(s *env) {
+			s.deadLetter("tea")
 			s.Pass(90 * time.Second)
 			fail := true
-			consumer := deadletter.NewConsumer(s.box, func(context.Context, letter) (deadletter.Action, error) {
+			consumer := deadletter.NewConsumer(s.dead, func(context.Context, letter) (deadletter.Action, error) {
 				if fail {
 					return deadletter.Done, errMilk
 				}
 				return deadletter.Done, nil
-			}, &deadletter.ConsumerOptions{RetryAfter: time.Second, Logger: s.Journal.Logger()})
+			}, &deadletter.ConsumerOptions{RetryAfter: time.Second, Logger: s.Logs.Logger()})
 			_, err := consumer.RunOnce(s.Context())
 			s.Must(err)
-			log := s.Journal.String()
+			log := s.Logs.String()
 			if !strings.Contains(log, `"age_seconds":90`) || !strings.Contains(log, `"source_mailbox":"orders"`) || !strings.Contains(log, `"message_id":`) ||
 				!strings.Contains(log, `"request_id":`) || !strings.Contains(log, `"error_message":"no milk"`) || strings.Contains(log, `"action"`) {
 				s.Errorf("the log of a failure says %s", log)
@@ -133,19 +133,19 @@ func TestConsumersReportWhatTheyDo(t *testing.T) {
 			s.Pass(time.Second)
 			_, err = consumer.RunOnce(s.Context())
 			s.Must(err)
-			if log := s.Journal.String(); !strings.Contains(log, `"action":"done"`) {
+			if log := s.Logs.String(); !strings.Contains(log, `"action":"done"`) {
 				s.Errorf("the log says %s", log)
 			}
 		}},
-		{"an unknown action keeps the letter and is an error", func(s *stage) {
-			s.bury("tea")
+		{"an unknown action is an error", func(s *env) {
+			s.deadLetter("tea")
 			var events []deadletter.HandledEvent
-			s.run(deadletter.NewConsumer(s.box, func(context.Context, letter) (deadletter.Action, error) { return "Keep", nil },
+			s.run(deadletter.NewConsumer(s.dead, func(context.Context, letter) (deadletter.Action, error) { return "Keep", nil },
 				&deadletter.ConsumerOptions{Hooks: deadletter.Hooks{
 					Handled: func(event deadletter.HandledEvent) { events = append(events, event) },
 				}}))
 			s.Pass(61 * time.Minute)
-			s.depth(1)
+			s.expectDepth(1)
 			if len(events) != 2 || !errors.Is(events[0].Err, mailbox.ErrInvalid) || !strings.Contains(events[0].Err.Error(), `"Keep"`) {
 				s.Errorf("the events are %+v", events)
 			}
@@ -153,76 +153,76 @@ func TestConsumersReportWhatTheyDo(t *testing.T) {
 	})
 }
 
-func TestConsumersReplayOnce(t *testing.T) {
-	play(t, "LOOP-6", []rule{
-		{"a replay goes back as it was", func(s *stage) {
-			s.bury("tea")
-			s.run(deadletter.NewConsumer(s.box, always(deadletter.Replay, nil, ruletest.NewTally()), nil))
+func TestConsumerRedrivesOnce(t *testing.T) {
+	runRule(t, "LOOP-6", []rule{
+		{"a redriven message is unchanged", func(s *env) {
+			s.deadLetter("tea")
+			s.run(deadletter.NewConsumer(s.dead, always(deadletter.Redrive, nil, ruletest.NewRecorder()), nil))
 			s.Pass(time.Second)
-			s.depth(0)
+			s.expectDepth(0)
 			m := s.take()
 			if m.Body != "tea" || m.Attributes["kind"] != "tea" || m.CorrelationID != "c-tea" || m.Deliveries != 1 {
 				s.Errorf("the message is %+v", m)
 			}
 		}},
-		{"a second letter of the same work is not replayed", func(s *stage) {
-			s.box = (&deadletter.Policy[string]{Letters: s.letters, RequestID: func(body string) string { return body[:3] }}).Box(s.orders)
-			s.bury("tea 1", "tea 2", "milk")
-			duplicates := ruletest.NewTally()
-			s.run(deadletter.NewConsumer(s.box, always(deadletter.Replay, nil, ruletest.NewTally()), &deadletter.ConsumerOptions{
-				Dedup: deadletter.NewSeen(10),
+		{"the same work is redriven once", func(s *env) {
+			s.dead = (&deadletter.Policy[string]{Mailbox: s.letters, RequestID: func(body string) string { return body[:3] }}).Queue(s.orders)
+			s.deadLetter("tea 1", "tea 2", "milk")
+			duplicates := ruletest.NewRecorder()
+			s.run(deadletter.NewConsumer(s.dead, always(deadletter.Redrive, nil, ruletest.NewRecorder()), &deadletter.ConsumerOptions{
+				Dedup: deadletter.NewMemoryDedup(10),
 				Hooks: deadletter.Hooks{Duplicate: func(_, id string) { duplicates.Add(id) }},
 			}))
 			s.Pass(time.Minute)
-			s.depth(0)
-			s.ready(2)
+			s.expectDepth(0)
+			s.expectReady(2)
 			ruletest.Equal(s, "duplicates", len(duplicates.List()), 1)
 		}},
-		{"what the handler has done is not done again because the letter could not be removed", func(s *stage) {
-			s.bury("tea")
-			seen := ruletest.NewTally()
+		{"a failed removal does not run the handler again", func(s *env) {
+			s.deadLetter("tea")
+			seen := ruletest.NewRecorder()
 			for _, op := range []mailboxtest.Op{mailboxtest.OpAck, mailboxtest.OpDiscard} {
 				s.Faults.Add(mailboxtest.Fault{Op: op, Err: mailbox.ErrUnavailable})
 			}
-			s.run(deadletter.NewConsumer(s.box, always(deadletter.Done, nil, seen), &deadletter.ConsumerOptions{Visibility: time.Minute}))
+			s.run(deadletter.NewConsumer(s.dead, always(deadletter.Done, nil, seen), &deadletter.ConsumerOptions{Visibility: time.Minute}))
 			s.Pass(10 * time.Minute)
-			s.depth(1)
+			s.expectDepth(1)
 			s.Faults.Clear()
 			s.Pass(10 * time.Minute)
-			s.depth(0)
-			ruletest.Equal(s, "times it was shown", len(seen.List()), 1)
+			s.expectDepth(0)
+			ruletest.Equal(s, "times it was handled", len(seen.List()), 1)
 		}},
-		{"a replay that fails is repeated, and sends one message", func(s *stage) {
-			s.bury("tea")
+		{"a failed redrive is repeated and sends once", func(s *env) {
+			s.deadLetter("tea")
 			s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpSend, Queue: "orders", Err: mailbox.ErrFull, Times: 1})
 			s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpRedrive, Err: mailbox.ErrFull, Times: 1})
 			s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpAck, Err: mailbox.ErrUnavailable, Times: 3})
-			s.run(deadletter.NewConsumer(s.box, always(deadletter.Replay, nil, ruletest.NewTally()), nil))
+			s.run(deadletter.NewConsumer(s.dead, always(deadletter.Redrive, nil, ruletest.NewRecorder()), nil))
 			s.Pass(10 * time.Minute)
-			s.depth(0)
-			s.ready(1)
+			s.expectDepth(0)
+			s.expectReady(1)
 		}},
 	})
 }
 
-func TestConsumersHavePatience(t *testing.T) {
-	play(t, "LOOP-6", []rule{
-		{"a consumer outlives errors of its backend", func(s *stage) {
-			s.bury("tea")
-			seen := ruletest.NewTally()
+func TestConsumerSurvivesFailures(t *testing.T) {
+	runRule(t, "LOOP-6", []rule{
+		{"backend errors", func(s *env) {
+			s.deadLetter("tea")
+			seen := ruletest.NewRecorder()
 			s.Faults.Add(mailboxtest.Fault{Err: mailbox.ErrUnavailable})
-			stop := s.run(deadletter.NewConsumer(s.box, always(deadletter.Done, nil, seen), nil))
+			stop := s.run(deadletter.NewConsumer(s.dead, always(deadletter.Done, nil, seen), nil))
 			s.Pass(time.Hour)
 			s.Faults.Clear()
 			s.Pass(time.Minute)
-			ruletest.Equal(s, "letters shown", len(seen.List()), 1)
+			ruletest.Equal(s, "dead letters handled", len(seen.List()), 1)
 			s.Must(stop())
 		}},
-		{"hooks that panic cost nothing", func(s *stage) {
-			s.box = (&deadletter.Policy[string]{Letters: s.letters, RequestID: func(body string) string { return body[:3] }}).Box(s.orders)
-			s.bury("tea 1", "tea 2")
-			stop := s.run(deadletter.NewConsumer(s.box, always(deadletter.Replay, nil, ruletest.NewTally()), &deadletter.ConsumerOptions{
-				Dedup: deadletter.NewSeen(10), Logger: s.Journal.Logger(),
+		{"panics of hooks", func(s *env) {
+			s.dead = (&deadletter.Policy[string]{Mailbox: s.letters, RequestID: func(body string) string { return body[:3] }}).Queue(s.orders)
+			s.deadLetter("tea 1", "tea 2")
+			stop := s.run(deadletter.NewConsumer(s.dead, always(deadletter.Redrive, nil, ruletest.NewRecorder()), &deadletter.ConsumerOptions{
+				Dedup: deadletter.NewMemoryDedup(10), Logger: s.Logs.Logger(),
 				Hooks: deadletter.Hooks{
 					Depth:     func(string, int) { panic(errMilk) },
 					Handled:   func(deadletter.HandledEvent) { panic(errMilk) },
@@ -231,16 +231,16 @@ func TestConsumersHavePatience(t *testing.T) {
 			}))
 			s.Pass(time.Minute)
 			s.Must(stop())
-			s.depth(0)
-			s.ready(1)
-			if n := strings.Count(s.Journal.String(), "a hook panicked"); n < 4 {
-				s.Errorf("the log tells of %d panics", n)
+			s.expectDepth(0)
+			s.expectReady(1)
+			if n := strings.Count(s.Logs.String(), "a hook panicked"); n < 4 {
+				s.Errorf("the log has %d panics", n)
 			}
 		}},
-		{"the handler may take its time", func(s *stage) {
-			s.bury("tea")
-			seen := ruletest.NewTally()
-			s.run(deadletter.NewConsumer(s.box, func(ctx context.Context, l letter) (deadletter.Action, error) {
+		{"a slow handler keeps its lease", func(s *env) {
+			s.deadLetter("tea")
+			seen := ruletest.NewRecorder()
+			s.run(deadletter.NewConsumer(s.dead, func(ctx context.Context, l letter) (deadletter.Action, error) {
 				seen.Add(l.Body)
 				select {
 				case <-time.After(time.Hour):
@@ -250,17 +250,17 @@ func TestConsumersHavePatience(t *testing.T) {
 				}
 			}, nil))
 			s.Pass(2 * time.Hour)
-			ruletest.Equal(s, "times it was shown", len(seen.List()), 1)
-			s.depth(0)
+			ruletest.Equal(s, "times it was handled", len(seen.List()), 1)
+			s.expectDepth(0)
 		}},
-		{"a lease that is lost cancels the handler", func(s *stage) {
+		{"a lost lease cancels the handler", func(s *env) {
 			if s.letters == nil {
 				return // there is no lease
 			}
-			s.bury("tea")
+			s.deadLetter("tea")
 			s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpExtend, Err: mailbox.ErrUnavailable})
 			causes := make(chan error, 1)
-			s.run(deadletter.NewConsumer(s.box, func(ctx context.Context, _ letter) (deadletter.Action, error) {
+			s.run(deadletter.NewConsumer(s.dead, func(ctx context.Context, _ letter) (deadletter.Action, error) {
 				<-ctx.Done()
 				select {
 				case causes <- context.Cause(ctx):
@@ -273,12 +273,12 @@ func TestConsumersHavePatience(t *testing.T) {
 			}
 			ruletest.Equal(s, "time", time.Since(s.Began), deadletter.DefaultVisibility)
 			s.Pass(time.Second)
-			s.depth(1)
+			s.expectDepth(1)
 		}},
 	})
 }
 
-// waits is a handler that takes so long, unless it is told not to.
+// waits returns a handler that takes d, unless its context ends.
 func waits(d time.Duration, ended chan error) deadletter.Handler[string] {
 	return func(ctx context.Context, _ letter) (deadletter.Action, error) {
 		select {
@@ -292,87 +292,87 @@ func waits(d time.Duration, ended chan error) deadletter.Handler[string] {
 	}
 }
 
-func TestConsumersEndInOrder(t *testing.T) {
-	play(t, "LOOP-6", []rule{
-		{"the letter at hand may be finished", func(s *stage) {
-			s.bury("tea", "milk")
+func TestConsumerDrains(t *testing.T) {
+	runRule(t, "LOOP-6", []rule{
+		{"the handler may finish", func(s *env) {
+			s.deadLetter("tea", "milk")
 			ended := make(chan error, 2)
-			stop := s.run(deadletter.NewConsumer(s.box, waits(10*time.Second, ended), nil))
+			stop := s.run(deadletter.NewConsumer(s.dead, waits(10*time.Second, ended), nil))
 			s.Pass(time.Second)
 			s.Must(stop())
 			s.Must(<-ended)
 			ruletest.Equal(s, "time", time.Since(s.Began), 10*time.Second)
-			s.depth(1)
+			s.expectDepth(1)
 		}},
-		{"but not for ever", func(s *stage) {
-			s.bury("tea")
+		{"the handler is cancelled after the drain time", func(s *env) {
+			s.deadLetter("tea")
 			ended := make(chan error, 2)
-			stop := s.run(deadletter.NewConsumer(s.box, waits(time.Hour, ended), &deadletter.ConsumerOptions{Drain: time.Minute}))
+			stop := s.run(deadletter.NewConsumer(s.dead, waits(time.Hour, ended), &deadletter.ConsumerOptions{Drain: time.Minute}))
 			s.Pass(time.Second)
 			s.Must(stop())
 			s.Is(<-ended, context.Canceled)
 			ruletest.Equal(s, "time", time.Since(s.Began), 61*time.Second)
-			seen := ruletest.NewTally()
-			s.run(deadletter.NewConsumer(s.box, always(deadletter.Done, nil, seen), nil))
+			seen := ruletest.NewRecorder()
+			s.run(deadletter.NewConsumer(s.dead, always(deadletter.Done, nil, seen), nil))
 			s.Pass(time.Second)
-			ruletest.Equal(s, "letters shown to the next", len(seen.List()), 1)
+			ruletest.Equal(s, "dead letters of the next consumer", len(seen.List()), 1)
 		}},
-		{"and not at all when it is aborted", func(s *stage) {
-			s.bury("tea")
+		{"the handler is cancelled at once by Abort", func(s *env) {
+			s.deadLetter("tea")
 			ended := make(chan error, 2)
-			consumer := deadletter.NewConsumer(s.box, waits(time.Hour, ended), nil)
+			consumer := deadletter.NewConsumer(s.dead, waits(time.Hour, ended), nil)
 			stop := s.run(consumer)
 			s.Pass(time.Second)
 			consumer.Abort()
 			s.Must(stop())
 			ruletest.Equal(s, "time", time.Since(s.Began), time.Second)
 		}},
-		{"a handler that does not return is left behind", func(s *stage) {
-			s.bury("tea")
-			stop := s.run(deadletter.NewConsumer(s.box, func(context.Context, letter) (deadletter.Action, error) {
+		{"a handler that does not return is ErrTimeout", func(s *env) {
+			s.deadLetter("tea")
+			stop := s.run(deadletter.NewConsumer(s.dead, func(context.Context, letter) (deadletter.Action, error) {
 				s.Pass(time.Hour)
 				return deadletter.Done, nil
 			}, nil))
 			s.Pass(time.Second)
 			s.Is(stop(), mailbox.ErrTimeout)
-			s.depth(1)
+			s.expectDepth(1)
 			s.Pass(time.Hour)
 		}},
-		{"one that does not work is idle", func(s *stage) {
-			consumer := deadletter.NewConsumer(s.box, always(deadletter.Done, nil, ruletest.NewTally()), nil)
-			if _, since, _ := consumer.Oldest(); !since.IsZero() || consumer.Running() || !consumer.LastBeat().IsZero() {
-				s.Error("it is at work before it runs")
+		{"a consumer without work is idle", func(s *env) {
+			consumer := deadletter.NewConsumer(s.dead, always(deadletter.Done, nil, ruletest.NewRecorder()), nil)
+			if now := consumer.Activity(); !now.Since.IsZero() || consumer.Running() || !now.LastBeat.IsZero() {
+				s.Error("it is active before it runs")
 			}
 			stop := s.run(consumer)
 			s.Pass(time.Minute)
-			if _, since, _ := consumer.Oldest(); !since.IsZero() || !consumer.Running() || consumer.LastBeat().IsZero() {
-				s.Error("it is not running, or at work")
+			if now := consumer.Activity(); !now.Since.IsZero() || !consumer.Running() || now.LastBeat.IsZero() {
+				s.Error("it is not running, or not idle")
 			}
 			s.Is(consumer.Run(s.Context()), mailbox.ErrInvalid)
 			s.Must(stop())
 		}},
-		{"one pass shows what is there and waits for nothing", func(s *stage) {
-			s.bury("tea", "milk", "sugar")
-			seen := ruletest.NewTally()
-			consumer := deadletter.NewConsumer(s.box, func(_ context.Context, l letter) (deadletter.Action, error) {
+		{"RunOnce handles each once without waiting", func(s *env) {
+			s.deadLetter("tea", "milk", "sugar")
+			seen := ruletest.NewRecorder()
+			consumer := deadletter.NewConsumer(s.dead, func(_ context.Context, l letter) (deadletter.Action, error) {
 				seen.Add(l.Body)
 				if l.Body == "milk" {
 					return "", errMilk
 				}
 				return deadletter.Done, nil
 			}, nil)
-			for _, want := range []int{3, 0} { // the one that failed is put off
+			for _, want := range []int{3, 0} { // the failed one is put off
 				handled, err := consumer.RunOnce(s.Context())
 				s.Must(err)
 				ruletest.Equal(s, "handled", handled, want)
 			}
 			ruletest.Equal(s, "time", time.Since(s.Began), 0)
-			s.depth(1)
+			s.expectDepth(1)
 		}},
-		{"one that is stopped ends in order, and before it runs at once", func(s *stage) {
-			s.bury("tea")
-			seen := ruletest.NewTally()
-			consumer := deadletter.NewConsumer(s.box, func(context.Context, letter) (deadletter.Action, error) {
+		{"Stop drains, and prevents a later run", func(s *env) {
+			s.deadLetter("tea")
+			seen := ruletest.NewRecorder()
+			consumer := deadletter.NewConsumer(s.dead, func(context.Context, letter) (deadletter.Action, error) {
 				<-time.After(10 * time.Second)
 				seen.Add("done")
 				return deadletter.Done, nil
@@ -380,29 +380,57 @@ func TestConsumersEndInOrder(t *testing.T) {
 			time.AfterFunc(time.Second, consumer.Stop)
 			s.Must(consumer.Run(s.Context()))
 			ruletest.Equal(s, "time", time.Since(s.Began), 10*time.Second)
-			s.depth(0)
-			s.bury("milk")
+			s.expectDepth(0)
+			s.deadLetter("milk")
 			s.Must(consumer.Run(s.Context()))
 			ruletest.Equal(s, "handled", seen.Count(), 1)
 		}},
-		{"one whose queue is deleted goes on asking", func(s *stage) {
-			stop := s.run(deadletter.NewConsumer(s.box, always(deadletter.Done, nil, ruletest.NewTally()), nil))
+		{"a deleted queue is waited for", func(s *env) {
+			stop := s.run(deadletter.NewConsumer(s.dead, always(deadletter.Done, nil, ruletest.NewRecorder()), nil))
 			s.Pass(time.Second)
-			s.Must(s.Backend.DeleteQueue(s.Context(), s.box.Name()))
+			s.Must(s.Backend.DeleteQueue(s.Context(), s.dead.Name()))
 			s.Pass(time.Hour)
 			s.Must(stop())
 		}},
-		{"one that cannot run says so", func(s *stage) {
-			handler := always(deadletter.Done, nil, ruletest.NewTally())
+		{"wrong options are ErrInvalid", func(s *env) {
+			handler := always(deadletter.Done, nil, ruletest.NewRecorder())
 			for _, consumer := range []*deadletter.Consumer[string]{
 				deadletter.NewConsumer(nil, handler, nil),
-				deadletter.NewConsumer(s.box, nil, nil),
-				deadletter.NewConsumer(deadletter.NewBox[string](nil, nil), handler, nil),
-				deadletter.NewConsumer(s.box, handler, &deadletter.ConsumerOptions{RetryAfter: -1}),
-				deadletter.NewConsumer(s.box, handler, &deadletter.ConsumerOptions{Visibility: -1}),
-				deadletter.NewConsumer(s.box, handler, &deadletter.ConsumerOptions{Poll: -1}),
+				deadletter.NewConsumer(s.dead, nil, nil),
+				deadletter.NewConsumer(deadletter.NewQueue[string](nil, nil), handler, nil),
+				deadletter.NewConsumer(s.dead, handler, &deadletter.ConsumerOptions{RetryAfter: -1}),
+				deadletter.NewConsumer(s.dead, handler, &deadletter.ConsumerOptions{Visibility: -1}),
+				deadletter.NewConsumer(s.dead, handler, &deadletter.ConsumerOptions{Poll: -1}),
 			} {
 				s.Is(consumer.Run(s.Context()), mailbox.ErrInvalid)
+			}
+		}},
+	})
+}
+
+func TestConsumerEndsWhileBackendHangs(t *testing.T) {
+	runRule(t, "LOOP-6", []rule{
+		{"during an extension", func(s *env) {
+			s.deadLetter("tea")
+			began := make(chan struct{})
+			release := make(chan struct{})
+			defer close(release)
+			consumer := deadletter.NewConsumer(s.dead, func(ctx context.Context, _ letter) (deadletter.Action, error) {
+				close(began)
+				select {
+				case <-ctx.Done():
+				case <-release:
+				}
+				return deadletter.Keep, ctx.Err()
+			}, &deadletter.ConsumerOptions{Drain: time.Second})
+			stop := s.run(consumer)
+			<-began
+			s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpExtend, Delay: 24 * time.Hour})
+			s.Pass(deadletter.DefaultVisibility / 2) // the extension is under way
+			told := time.Now()
+			_ = stop() // whether it could be released does not matter here
+			if took := time.Since(told); took > 3*time.Minute {
+				s.Errorf("ending took %v", took)
 			}
 		}},
 	})

@@ -5,44 +5,45 @@ import (
 	"sync"
 )
 
-// A Dedup remembers which letters were sent back, so that a second letter of the
-// same work is not. Letters are the same work if they have the same request id
-// or, lacking that, are of the same message. It must be safe for concurrent use.
-// [Seen] remembers in memory; an own one can remember for longer.
+// A Dedup remembers which dead letters were redriven, so that a second dead letter
+// of the same work is not. Dead letters are the same work if they have the same
+// request id or, without one, are of the same message. It must be safe for
+// concurrent use. [MemoryDedup] remembers in memory.
 type Dedup interface {
-	// Seen reports whether the work that key stands for was sent back before.
+	// Seen reports whether the work with this key was redriven before.
 	Seen(ctx context.Context, key string) (bool, error)
-	// Mark says that it was. It is called after the letter was sent, so that a
+	// Mark records that it was. It is called after the message was sent, so a
 	// crash in between sends it twice and does not lose it.
 	Mark(ctx context.Context, key string) error
 }
 
-// Seen is a Dedup in memory that remembers the latest so many letters. Make one
-// with NewSeen.
-type Seen struct {
+// MemoryDedup is a Dedup in memory that remembers the latest dead letters. Make
+// one with NewMemoryDedup.
+type MemoryDedup struct {
 	mu     sync.Mutex // guards the fields below
 	keys   map[string]bool
 	oldest []string // a ring of the keys, in the order in which they came
 	next   int
 }
 
-var _ Dedup = (*Seen)(nil)
+var _ Dedup = (*MemoryDedup)(nil)
 
-// NewSeen returns a Dedup that remembers up to most letters, at least one.
-func NewSeen(most int) *Seen {
-	return &Seen{keys: make(map[string]bool), oldest: make([]string, 0, max(1, most))}
+// NewMemoryDedup returns a Dedup that remembers up to most dead letters, at least
+// one.
+func NewMemoryDedup(most int) *MemoryDedup {
+	return &MemoryDedup{keys: make(map[string]bool), oldest: make([]string, 0, max(1, most))}
 }
 
 // Seen reports whether key was marked and is remembered. It does not block.
-func (s *Seen) Seen(_ context.Context, key string) (bool, error) {
+func (s *MemoryDedup) Seen(_ context.Context, key string) (bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.keys[key], nil
 }
 
-// Mark remembers key and, if there are too many, forgets the one that was marked
-// first. It does not block.
-func (s *Seen) Mark(_ context.Context, key string) error {
+// Mark remembers key and, if there are too many, forgets the oldest. It does not
+// block.
+func (s *MemoryDedup) Mark(_ context.Context, key string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.keys[key] {

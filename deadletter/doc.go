@@ -1,12 +1,12 @@
-// Package deadletter decides when a message has failed for good, keeps what is
-// known about it, and helps people and programs to deal with it later.
+// Package deadletter decides when a message has failed for good, keeps it with
+// what is known about the failure, and helps people and programs deal with it.
 //
 // # Deciding
 //
 // A [Policy] says what a failure means: errors on its Never list are always
-// tried again, errors on its Always list make a dead letter at once, and any
-// other does when the message has been delivered MaxDeliveries times, five by
-// default. A worker loop takes the policy as one option:
+// retried, errors on its Always list dead-letter the message at once, and any
+// other error does so when the message has been delivered MaxDeliveries times,
+// five by default. A worker loop takes the policy as one option:
 //
 //	loop := worker.New(orders, handle, &worker.Options[Order]{
 //		DeadLetters: &deadletter.Policy[Order]{
@@ -17,19 +17,21 @@
 //
 // # Keeping
 //
-// A [Box] is where the dead letters of a mailbox are. Where the backend keeps
-// dead letters itself, that is with the mailbox, and burying a message is one
-// atomic step. Elsewhere, or if the policy names one, it is a mailbox of
-// [Letter] values. Burying then takes three steps, in this order: write the
-// letter, send the error reply, ack the message. A crash in between doubles
-// something and loses nothing. Give the queue of such a mailbox no delivery limit
-// (MaxDeliveries driver.Off): a letter that a consumer fails on stays there then.
+// A [Queue] is the dead-letter queue of a mailbox. Where the backend keeps dead
+// letters itself, they stay with the mailbox, and dead-lettering is one atomic
+// step. Elsewhere, or if the policy names one, the queue is a mailbox of
+// [Message] values. Dead-lettering then takes three steps, in this order: write
+// the dead letter, send the error reply, ack the message. A crash in between
+// repeats a step and loses nothing. Give such a queue no delivery limit
+// (MaxDeliveries driver.Off), so that a dead letter stays in it when a consumer
+// fails.
 //
 // # Looking after them
 //
-// [Box.Letters] lists without taking, [Box.Redrive] sends letters back to be
-// tried again, [Box.Discard] removes them. A [Consumer] hands each letter to a
-// function, which alerts somebody, replays it or gives it up. Nothing is
-// reprocessed unless somebody says so, and a dead letter does not die again: one
-// whose handler fails stays where it is and is tried again in an hour.
+// [Queue.List] lists dead letters without taking them, [Queue.Redrive] sends
+// them back to be tried again, [Queue.Discard] removes them. A [Consumer] hands
+// each dead letter to a function, which raises an alert, redrives it or gives it
+// up. Nothing is redriven unless a caller asks for it. A dead letter is never
+// dead-lettered again: if its handler fails, it stays and is shown again in an
+// hour.
 package deadletter

@@ -12,7 +12,7 @@ import (
 	"github.com/mailboxmq/mailbox/membox"
 )
 
-// A message that cannot be handled is buried, looked at, and sent back.
+// A message that cannot be handled is dead-lettered, listed, and redriven.
 func Example() {
 	ctx := context.Background()
 	orders, err := mailbox.Open[string](ctx, membox.New(nil), "orders", nil)
@@ -31,27 +31,27 @@ func Example() {
 		return
 	}
 
-	box := deadletter.NewBox(orders, nil) // with the mailbox itself
-	if _, err := box.Bury(ctx, messages[0], mailbox.ReasonFatal, errors.New("no milk")); err != nil {
+	dead := deadletter.NewQueue(orders, nil) // kept by the backend of orders
+	if _, err := dead.DeadLetter(ctx, messages[0], mailbox.ReasonFatal, errors.New("no milk")); err != nil {
 		fmt.Println(err)
 		return
 	}
-	for letter, err := range box.Letters(ctx) {
-		fmt.Println(letter.Body, "died of", letter.LastError, err)
+	for letter, err := range dead.List(ctx) {
+		fmt.Println(letter.Body, "failed:", letter.LastError, err)
 	}
-	// The cow is back.
-	redriven, err := box.Redrive(ctx, deadletter.Selection[string]{
-		Match: func(letter deadletter.Letter[string]) bool { return strings.Contains(letter.LastError, "milk") },
+	// There is milk again.
+	redriven, err := dead.Redrive(ctx, deadletter.Filter[string]{
+		Match: func(letter deadletter.Message[string]) bool { return strings.Contains(letter.LastError, "milk") },
 	}, nil)
 	fmt.Println(redriven.Moved, "moved", err)
 	// Output:
-	// cocoa died of no milk <nil>
+	// cocoa failed: no milk <nil>
 	// 1 moved <nil>
 }
 
 var errBadInput = errors.New("bad input")
 
-// A policy that takes broken connections for passing and bad input for final.
+// A policy that retries broken connections and gives up on bad input at once.
 func ExamplePolicy() {
 	policy := deadletter.Policy[string]{
 		MaxDeliveries: 3,
@@ -73,7 +73,7 @@ func ExamplePolicy() {
 	// no milk: dead after 3, max_attempts
 }
 
-// A consumer alerts somebody, and replays what may work now.
+// A consumer raises an alert and redrives the message.
 func ExampleConsumer() {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
@@ -85,13 +85,13 @@ func ExampleConsumer() {
 	}
 	defer orders.Close()
 	letters, err := mailbox.Open(ctx, backend, "orders-dlq",
-		&mailbox.Options[deadletter.Letter[string]]{Codec: deadletter.Codec[string](nil)})
+		&mailbox.Options[deadletter.Message[string]]{Codec: deadletter.Codec[string](nil)})
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	defer letters.Close()
-	box := deadletter.NewBox(orders, letters)
+	dead := deadletter.NewQueue(orders, letters)
 	if _, err := orders.Send(ctx, "cocoa"); err != nil {
 		fmt.Println(err)
 		return
@@ -101,21 +101,21 @@ func ExampleConsumer() {
 		fmt.Println(err)
 		return
 	}
-	if _, err := box.Bury(ctx, messages[0], mailbox.ReasonFatal, errors.New("no milk")); err != nil {
+	if _, err := dead.DeadLetter(ctx, messages[0], mailbox.ReasonFatal, errors.New("no milk")); err != nil {
 		fmt.Println(err)
 		return
 	}
 
-	consumer := deadletter.NewConsumer(box, func(_ context.Context, letter deadletter.Letter[string]) (deadletter.Action, error) {
-		fmt.Printf("alert: %s from %s died of %s\n", letter.Body, letter.Source, letter.LastError)
+	consumer := deadletter.NewConsumer(dead, func(_ context.Context, letter deadletter.Message[string]) (deadletter.Action, error) {
+		fmt.Printf("alert: %s from %s failed: %s\n", letter.Body, letter.Source, letter.LastError)
 		stop()
-		return deadletter.Replay, nil
-	}, &deadletter.ConsumerOptions{Dedup: deadletter.NewSeen(10_000)})
+		return deadletter.Redrive, nil
+	}, &deadletter.ConsumerOptions{Dedup: deadletter.NewMemoryDedup(10_000)})
 	fmt.Println(consumer.Run(ctx))
 	stats, err := orders.Stats(context.Background())
 	fmt.Println(stats.Ready, "ready", err)
 	// Output:
-	// alert: cocoa from orders died of no milk
+	// alert: cocoa from orders failed: no milk
 	// <nil>
 	// 1 ready <nil>
 }

@@ -6,19 +6,19 @@ import (
 	"github.com/mailboxmq/mailbox"
 )
 
-// A Notifier tells who waits for the answer to a message that there will be none,
-// because it has failed for good. It must be safe for concurrent use.
+// A Notifier tells the sender of a request that the request has failed for good. It
+// must be safe for concurrent use.
 type Notifier[T any] interface {
-	// Waits reports whether there is anybody to tell. It does not block.
+	// Waits reports whether the sender expects an answer. It does not block.
 	Waits(message *mailbox.Message[T]) bool
-	// Fail tells them. It may be repeated after an error. The codes that say that
-	// nobody waits any more are ErrReplyAlreadySent, ErrReplyCancelled and
-	// ErrReplyExpired.
+	// Fail sends the failure. It may be repeated after an error. The codes
+	// ErrReplyAlreadySent, ErrReplyCancelled and ErrReplyExpired say that the sender
+	// does not wait any more.
 	Fail(ctx context.Context, message *mailbox.Message[T], failure error) error
 }
 
-// ErrorReplies is the Notifier that sends an error reply to where the message
-// asks for one. It is what boxes and loops use unless they are told otherwise.
+// ErrorReplies is the default Notifier of queues and loops: it sends an error reply
+// to the reply address of the message.
 type ErrorReplies[T any] struct{}
 
 // Waits reports whether the message has a reply address.
@@ -29,10 +29,10 @@ func (ErrorReplies[T]) Fail(ctx context.Context, message *mailbox.Message[T], fa
 	return mailbox.NewReplyChannel[struct{}](message, nil).Fail(ctx, failure)
 }
 
-// WithNotifier returns a box with the same letters that tells failures through
-// notifier; nil means ErrorReplies.
-func (b *Box[T]) WithNotifier(notifier Notifier[T]) *Box[T] {
-	other := *b
+// WithNotifier returns the same queue with another notifier; nil means
+// ErrorReplies.
+func (q *Queue[T]) WithNotifier(notifier Notifier[T]) *Queue[T] {
+	other := *q
 	other.notifier = notifier
 	if notifier == nil {
 		other.notifier = ErrorReplies[T]{}

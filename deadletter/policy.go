@@ -7,36 +7,35 @@ import (
 	"github.com/mailboxmq/mailbox"
 )
 
-// DefaultMaxDeliveries is how often a message is tried before it is dead, unless
-// a Policy says otherwise.
+// DefaultMaxDeliveries is how often a message is delivered before it is
+// dead-lettered, unless a Policy says otherwise.
 const DefaultMaxDeliveries = 5
 
-// A Policy decides which failures are final. The zero Policy makes a dead letter
-// of a message that has failed DefaultMaxDeliveries times, and leaves it with
-// the backend of its mailbox. It is read only, and may be shared by loops.
+// A Policy decides which failures are final. The zero Policy dead-letters a message
+// that has failed DefaultMaxDeliveries times and leaves it with the backend of its
+// mailbox. A Policy is read only and may be shared by loops.
 type Policy[T any] struct {
-	// Letters is the mailbox that dead letters are sent to. Nil means that the
-	// backend keeps them, which not every backend can.
-	Letters *mailbox.Mailbox[Letter[T]]
+	// Mailbox is where dead letters are sent. Nil means that the backend keeps
+	// them, which not every backend supports.
+	Mailbox *mailbox.Mailbox[Message[T]]
 	// MaxDeliveries is how often a message is delivered at most. 0 means
-	// DefaultMaxDeliveries; a negative number means that counting alone never
-	// kills. A loop compares it when a handler has failed and also before a
-	// handler starts, so that a message that kills its process dies too. If the
-	// queue has a limit of its own, the lower of the two counts.
+	// DefaultMaxDeliveries, a negative number no limit. A loop compares it when a
+	// handler has failed and also before a handler starts, so that a message that
+	// crashes the process is dead-lettered too. If the queue has a limit of its
+	// own, the lower of the two applies.
 	MaxDeliveries int
-	// Always lists the errors that make a dead letter at once, and Never those
-	// that do not make one however often they occur. Never beats Always.
+	// Always lists the errors that dead-letter a message at once, and Never those
+	// that never do. Never takes precedence over Always.
 	Always []Matcher
 	Never  []Matcher
-	// Decide replaces all of the above if it is set. It must be safe for
-	// concurrent use. Policy.Default is what it replaces, for those who only
-	// want to add something. Before a handler starts, a loop asks Decide only
-	// about a message that was delivered more than MaxDeliveries times, with
-	// worker.ErrDeliveries as the error.
+	// Decide replaces the fields above, if it is set. It must be safe for
+	// concurrent use. To add a condition, call Policy.Default in it. Before a
+	// handler starts, a loop calls Decide only for a message that was delivered
+	// more than MaxDeliveries times, with worker.ErrDeliveries as the error.
 	Decide func(ctx context.Context, message *mailbox.Message[T], err error) bool
-	// RequestID and TraceID say what Letter.RequestID and Letter.TraceID are.
-	// Nil means the body's own RequestID() string method, if it has one, and the
-	// trace id of the attribute traceparent, if it is there.
+	// RequestID and TraceID return Message.RequestID and Message.TraceID. Nil means
+	// the body's own RequestID() string method, if it has one, and the trace id of
+	// the attribute traceparent, if it is set.
 	RequestID func(body T) string
 	TraceID   func(attributes map[string]string) string
 }
@@ -44,12 +43,12 @@ type Policy[T any] struct {
 // A Matcher recognises errors. Is and As make the usual ones.
 type Matcher func(err error) bool
 
-// Is matches errors that are target, as errors.Is has it.
+// Is matches errors for which errors.Is(err, target) is true.
 func Is(target error) Matcher {
 	return func(err error) bool { return errors.Is(err, target) }
 }
 
-// As matches errors that are, or wrap, an E, as errors.As has it.
+// As matches errors that are, or wrap, an E.
 func As[E error]() Matcher {
 	return func(err error) bool {
 		_, ok := errors.AsType[E](err)
@@ -57,8 +56,8 @@ func As[E error]() Matcher {
 	}
 }
 
-// Final reports whether a message that failed with err is to be dead-lettered,
-// and for which reason. It blocks only if Decide does.
+// Final reports whether a message that failed with err must be dead-lettered, and
+// for which reason. It blocks only if Decide does.
 func (p *Policy[T]) Final(ctx context.Context, message *mailbox.Message[T], err error) (mailbox.Reason, bool) {
 	if p.Decide == nil {
 		return p.Default(message, err)
@@ -72,7 +71,7 @@ func (p *Policy[T]) Final(ctx context.Context, message *mailbox.Message[T], err 
 	return mailbox.ReasonFatal, true
 }
 
-// Default is Final without regard to Decide.
+// Default is Final without Decide.
 func (p *Policy[T]) Default(message *mailbox.Message[T], err error) (mailbox.Reason, bool) {
 	switch {
 	case matches(p.Never, err):
@@ -85,15 +84,14 @@ func (p *Policy[T]) Default(message *mailbox.Message[T], err error) (mailbox.Rea
 	return "", false
 }
 
-// Box returns where the dead letters of source are, according to this policy.
-func (p *Policy[T]) Box(source *mailbox.Mailbox[T]) *Box[T] {
-	box := NewBox(source, p.Letters)
-	box.requestID, box.traceID = p.RequestID, p.TraceID
-	return box
+// Queue returns the dead-letter queue of source according to this policy.
+func (p *Policy[T]) Queue(source *mailbox.Mailbox[T]) *Queue[T] {
+	queue := NewQueue(source, p.Mailbox)
+	queue.requestID, queue.traceID = p.RequestID, p.TraceID
+	return queue
 }
 
-// Limit returns how often a message is delivered at most, and 0 if the count
-// does not matter.
+// Limit returns how often a message is delivered at most, 0 for no limit.
 func (p *Policy[T]) Limit() int {
 	if p.MaxDeliveries == 0 {
 		return DefaultMaxDeliveries

@@ -15,81 +15,80 @@ import (
 
 // RedriveOptions configure Redrive. The zero value, and nil, are the defaults.
 type RedriveOptions struct {
-	// Dedup keeps a second letter of the same work from being sent back; it
-	// stays in the box. Nil means that every letter that is chosen is sent.
+	// Dedup prevents a second redrive of the same work; the second dead letter
+	// stays. Nil means that every dead letter that matches is redriven.
 	Dedup Dedup
-	// Pace is waited for before each letter, so that what broke under a few
-	// messages is not given all of them at once. worker.NewLimiter makes one, and
-	// *rate.Limiter of golang.org/x/time/rate is one. Nil means no limit.
+	// Pace limits the rate, so that a repaired handler does not get all messages at
+	// once: Wait is called before each dead letter. worker.NewLimiter makes one,
+	// and *rate.Limiter of golang.org/x/time/rate is one. Nil means no limit.
 	Pace interface {
 		Wait(ctx context.Context) error
 	}
 }
 
-// Redriven says what a Redrive has done.
+// Redriven is the result of Redrive.
 type Redriven struct {
-	// Moved letters are back in the source mailbox.
+	// Moved counts the messages that are back in the source mailbox.
 	Moved int
-	// Duplicates were chosen and left where they are, because Dedup had seen
-	// their work before.
+	// Duplicates counts the dead letters that match and stay, because Dedup had
+	// seen their work before.
 	Duplicates int
 }
 
-// Redrive sends the letters that are chosen back to the source mailbox, to be
-// tried again as if for the first time. One that dies again meanwhile is left to
-// the next Redrive.
+// Redrive sends the dead letters that match back to the source mailbox, to be tried
+// again as if for the first time. A message that is dead-lettered again during the
+// call is left to the next Redrive.
 //
-// Letters that a backend keeps move in one step each and stay the same message,
-// with the same id. Those in a mailbox are sent with a new id, with everything
-// else as it was, and then removed from their mailbox; where the source has a
-// dedup window, one that is sent twice within it, because of a crash in between,
-// is one message all the same. Letters in a mailbox are taken to be looked at,
-// and those not chosen are put back where they were.
+// Dead letters that a backend keeps move in one step each and keep their id. Those
+// in a mailbox are sent with a new id, everything else unchanged, and then removed
+// from their mailbox; if a crash in between sends one twice within the dedup window
+// of the source, it is one message all the same. Dead letters in a mailbox are
+// received to compare them, and the others are released to where they were.
 //
-// A letter that the source refuses, because a limit was lowered for example,
-// stays in the box and does not keep the others from going back.
+// A dead letter that the source refuses, for example because a limit was lowered,
+// stays and does not stop the others.
 //
 // Repeating it is safe. After an error, Redriven says what was moved.
-// Codes: ErrFull when the source is full; ErrInvalid if the box has no source;
-// ErrInvalid, ErrTooLarge, ErrEncoding and ErrUnsupported for letters that were
-// refused, which the error names.
-func (b *Box[T]) Redrive(ctx context.Context, selection Selection[T], options *RedriveOptions) (Redriven, error) {
-	chooser, err := b.chooser(opRedrive, selection)
+// Codes: ErrFull when the source is full; ErrInvalid if the queue has no source;
+// ErrInvalid, ErrTooLarge, ErrEncoding and ErrUnsupported for refused dead letters,
+// which the error names.
+func (q *Queue[T]) Redrive(ctx context.Context, f Filter[T], options *RedriveOptions) (Redriven, error) {
+	matching, err := q.newFilter(opRedrive, f)
 	if err != nil {
 		return Redriven{}, err
 	}
-	if b.source == nil {
-		return Redriven{}, b.fail(opRedrive, mailbox.ErrInvalid, "source", "is nil")
+	if q.source == nil {
+		return Redriven{}, q.fail(opRedrive, mailbox.ErrInvalid, "source", "is nil")
 	}
-	r := &redrive[T]{box: b, sent: make(map[string]bool)}
+	r := &redrive[T]{queue: q, sent: make(map[string]bool)}
 	if options != nil {
 		r.options = *options
 	}
-	if b.letters == nil {
-		err = r.kept(ctx, chooser)
+	if q.letters == nil {
+		err = r.kept(ctx, matching)
 		return r.done, err
 	}
-	chooser.oneByOne = r.options.Pace != nil
-	r.done.Moved, err = b.scan(ctx, chooser, func(message *mailbox.Message[Letter[T]]) (bool, error) {
+	matching.oneByOne = r.options.Pace != nil
+	r.done.Moved, err = q.scan(ctx, matching, func(message *mailbox.Message[Message[T]]) (bool, error) {
 		return r.moveBack(ctx, message)
 	})
 	return r.done, errors.Join(err, errors.Join(r.refused...))
 }
 
-// redrive is one call of Box.Redrive.
+// A redrive is one call of Queue.Redrive.
 type redrive[T any] struct {
-	box     *Box[T]
+	queue   *Queue[T]
 	options RedriveOptions
-	sent    map[string]bool // what this call has sent back, by identity or first id
+	sent    map[string]bool // redriven by this call, by identity or first id
 	done    Redriven
-	refused []error // what was wrong with letters that the source did not take
+	refused []error // errors of dead letters that the source refused
 }
 
-// refusedMax bounds how many of them are told: there may be as many as letters.
+// refusedMax bounds how many refusals the error lists.
 const refusedMax = 10
 
-// duplicate reports whether the work of a letter was sent back before.
-func (r *redrive[T]) duplicate(ctx context.Context, letter *Letter[T]) (bool, error) {
+// duplicate reports whether the work of a dead letter was redriven before.
+func (r *redrive[T]) duplicate(ctx context.Context, letter *Message[T]) (bool, error) {
 	if r.options.Dedup == nil {
 		return false, nil
 	}
@@ -104,7 +103,7 @@ func (r *redrive[T]) duplicate(ctx context.Context, letter *Letter[T]) (bool, er
 	return false, nil
 }
 
-// pace waits until the next letter may go.
+// pace waits until the next dead letter may go.
 func (r *redrive[T]) pace(ctx context.Context) error {
 	if r.options.Pace == nil {
 		return nil
@@ -112,8 +111,8 @@ func (r *redrive[T]) pace(ctx context.Context) error {
 	return r.options.Pace.Wait(ctx)
 }
 
-// paceHolding is pace with a letter in hand, which must not be lost meanwhile.
-func (r *redrive[T]) paceHolding(ctx context.Context, message *mailbox.Message[Letter[T]]) error {
+// paceHolding is pace that extends the lease of message while it waits.
+func (r *redrive[T]) paceHolding(ctx context.Context, message *mailbox.Message[Message[T]]) error {
 	if r.options.Pace == nil {
 		return nil
 	}
@@ -125,8 +124,8 @@ func (r *redrive[T]) paceHolding(ctx context.Context, message *mailbox.Message[L
 			if waiting.Err() != nil {
 				return
 			}
-			// If it fails, the next one may work. If the letter is lost, whoever
-			// has it meets the dedup key.
+			// If it fails, the next one may succeed. If the lease is lost, the dedup
+			// key stops the other receiver.
 			_ = message.Extend(waiting, scanVisibility)
 		}
 	})
@@ -135,7 +134,7 @@ func (r *redrive[T]) paceHolding(ctx context.Context, message *mailbox.Message[L
 	return r.pace(ctx)
 }
 
-// mark remembers that the work of a letter was sent back.
+// mark records that the work of a dead letter was redriven.
 func (r *redrive[T]) mark(ctx context.Context, identity string) error {
 	if r.options.Dedup == nil {
 		return nil
@@ -143,11 +142,11 @@ func (r *redrive[T]) mark(ctx context.Context, identity string) error {
 	return r.options.Dedup.Mark(ctx, identity)
 }
 
-// moveBack sends one letter of a mailbox back and removes it.
-func (r *redrive[T]) moveBack(ctx context.Context, message *mailbox.Message[Letter[T]]) (bool, error) {
+// moveBack redrives one dead letter of a mailbox and removes it.
+func (r *redrive[T]) moveBack(ctx context.Context, message *mailbox.Message[Message[T]]) (bool, error) {
 	letter := &message.Body
 	if r.sent[letter.firstID()] {
-		return false, nil // it has died again meanwhile
+		return false, nil // it was dead-lettered again meanwhile
 	}
 	if duplicate, err := r.duplicate(ctx, letter); err != nil || duplicate {
 		return false, err
@@ -155,9 +154,9 @@ func (r *redrive[T]) moveBack(ctx context.Context, message *mailbox.Message[Lett
 	if err := r.paceHolding(ctx, message); err != nil {
 		return false, err
 	}
-	if err := r.box.resend(ctx, letter); refused(err) {
+	if err := r.queue.resend(ctx, letter); refused(err) {
 		if len(r.refused) < refusedMax {
-			r.refused = append(r.refused, fmt.Errorf("letter of %s: %w", letter.MessageID, err))
+			r.refused = append(r.refused, fmt.Errorf("dead letter %s: %w", letter.MessageID, err))
 		}
 		return false, nil
 	} else if err != nil {
@@ -169,22 +168,22 @@ func (r *redrive[T]) moveBack(ctx context.Context, message *mailbox.Message[Lett
 	}
 	err := message.Ack(ctx)
 	if errors.Is(err, mailbox.ErrReceiptExpired) {
-		err = nil // it is sent; whoever has the letter now meets the dedup key
+		err = nil // it is sent; the dedup key stops the other receiver
 	}
 	return err == nil, err
 }
 
-// kept is Redrive for letters that a backend keeps.
-func (r *redrive[T]) kept(ctx context.Context, c *chooser[T]) error {
-	source, atOnce := r.box.source, idsAtOnce
+// kept redrives dead letters that a backend keeps.
+func (r *redrive[T]) kept(ctx context.Context, c *filter[T]) error {
+	source, perCall := r.queue.source, idsPerCall
 	if r.options.Pace != nil {
-		atOnce = 1
+		perCall = 1
 	} else if c.all() && r.options.Dedup == nil {
 		moved, err := source.RedriveAll(ctx, c.Limit)
 		r.done.Moved = moved
 		return err
 	}
-	letters, err := r.box.choose(ctx, c, func(letter *Letter[T]) (bool, error) {
+	letters, err := r.queue.match(ctx, c, func(letter *Message[T]) (bool, error) {
 		duplicate, err := r.duplicate(ctx, letter)
 		r.sent[letter.identity()] = true
 		return duplicate, err
@@ -192,7 +191,7 @@ func (r *redrive[T]) kept(ctx context.Context, c *chooser[T]) error {
 	if err != nil {
 		return err
 	}
-	for step := range slices.Chunk(letters, atOnce) {
+	for step := range slices.Chunk(letters, perCall) {
 		if err := r.pace(ctx); err != nil {
 			return err
 		}
@@ -210,17 +209,17 @@ func (r *redrive[T]) kept(ctx context.Context, c *chooser[T]) error {
 	return nil
 }
 
-// refused reports whether a letter could not be sent back for what it is, and not
-// for what is the matter with its mailbox.
+// refused reports whether the source refuses the dead letter itself, as opposed to
+// being unable to take any.
 func refused(err error) bool {
 	return errors.Is(err, mailbox.ErrInvalid) || errors.Is(err, mailbox.ErrTooLarge) ||
 		errors.Is(err, mailbox.ErrEncoding) || errors.Is(err, mailbox.ErrUnsupported)
 }
 
-// resend sends the message that a letter is of to the source again. The dedup
-// key makes a repeat harmless where the source remembers keys; a conflict says
-// that it was sent before, by an encoder that does not encode twice the same.
-func (b *Box[T]) resend(ctx context.Context, letter *Letter[T]) error {
+// resend sends the message of a dead letter to the source again. The dedup key
+// makes a repeat harmless where the source has a dedup window; a conflict means
+// that it was sent before, by an encoder whose output varies.
+func (q *Queue[T]) resend(ctx context.Context, letter *Message[T]) error {
 	marked := maps.Clone(letter.Attributes)
 	if marked == nil {
 		marked = make(map[string]string)
@@ -229,10 +228,10 @@ func (b *Box[T]) resend(ctx context.Context, letter *Letter[T]) error {
 	if marked[AttributeOriginalID] == "" {
 		marked[AttributeOriginalID] = letter.MessageID
 	}
-	err := b.resendWith(ctx, letter, marked)
+	err := q.resendWith(ctx, letter, marked)
 	if e, ok := errors.AsType[*mailbox.Error](err); ok && e.Code == mailbox.ErrInvalid && e.Field == "Attributes" {
-		// It had as many as there may be. To be counted matters less than to go.
-		err = b.resendWith(ctx, letter, letter.Attributes)
+		// There is no room for more attributes. Redriving matters more than counting.
+		err = q.resendWith(ctx, letter, letter.Attributes)
 	}
 	if errors.Is(err, mailbox.ErrConflict) {
 		return nil
@@ -240,18 +239,18 @@ func (b *Box[T]) resend(ctx context.Context, letter *Letter[T]) error {
 	return err
 }
 
-func (b *Box[T]) resendWith(ctx context.Context, letter *Letter[T], attributes map[string]string) error {
+func (q *Queue[T]) resendWith(ctx context.Context, letter *Message[T], attributes map[string]string) error {
 	options := []mailbox.SendOption{
 		mailbox.WithAttributes(attributes), mailbox.WithGroup(letter.Group),
 		mailbox.WithReplyTo(letter.ReplyTo), mailbox.WithCorrelationID(letter.CorrelationID),
 	}
 	if letter.ReplyTo != "" && letter.CorrelationID == "" {
-		// Replies are tied to requests by the id, which changes now.
+		// Replies refer to the message id, which changes now.
 		options = append(options, mailbox.WithCorrelationID(letter.MessageID))
 	}
-	if b.source.Traits().DedupWindow > 0 {
-		options = append(options, mailbox.WithDedupKey(dedupKey("redrive", b.source.Name(), letter.MessageID)))
+	if q.source.Traits().DedupWindow > 0 {
+		options = append(options, mailbox.WithDedupKey(dedupKey("redrive", q.source.Name(), letter.MessageID)))
 	}
-	_, err := b.source.Send(ctx, letter.Body, options...)
+	_, err := q.source.Send(ctx, letter.Body, options...)
 	return err
 }

@@ -39,27 +39,27 @@ var errMilk = errors.New("no milk")
 // A rule is a case of one rule of docs/semantics.md.
 type rule struct {
 	name string
-	play func(s *stage)
+	run  func(s *env)
 }
 
 // play plays the cases of a rule on every backend.
-func play(t *testing.T, id string, rules []rule) {
+func runRule(t *testing.T, id string, rules []rule) {
 	cases := make([]ruletest.Case, len(rules))
 	for i, rule := range rules {
-		cases[i] = ruletest.Case{Name: rule.name, Play: func(s *ruletest.Stage) { rule.play(newStage(s)) }}
+		cases[i] = ruletest.Case{Name: rule.name, Run: func(s *ruletest.Env) { rule.run(newEnv(s)) }}
 	}
-	ruletest.Play(t, id, cases)
+	ruletest.Run(t, id, cases)
 }
 
 // A stage is what a case is played on: a mailbox of requests and one of results.
-type stage struct {
-	*ruletest.Stage
+type env struct {
+	*ruletest.Env
 	requests *mailbox.Mailbox[request]
 	results  *mailbox.Mailbox[evalloop.Result]
 }
 
-func newStage(on *ruletest.Stage) *stage {
-	s := &stage{Stage: on}
+func newEnv(on *ruletest.Env) *env {
+	s := &env{Env: on}
 	resolver := mailbox.NewRegistry(&mailbox.RegistryOptions{Fallback: s.Faults})
 	s.Cleanup(func() { resolver.Close() })
 	var err error
@@ -72,8 +72,8 @@ func newStage(on *ruletest.Stage) *stage {
 
 // start runs an eval loop until the case ends. The agent shouts, and takes a second
 // for each letter.
-func (s *stage) start(o options) {
-	o.Worker.Logger = s.Journal.Logger()
+func (s *env) start(o options) {
+	o.Worker.Logger = s.Logs.Logger()
 	if o.Results == nil {
 		o.Results = s.results
 	}
@@ -120,7 +120,7 @@ func shouter() *mainloop.MainLoop[string, string] {
 }
 
 // drinks is a dataset of so many words, each of which is expected in capitals.
-func drinks(s *stage, words ...string) *dataset {
+func drinks(s *env, words ...string) *dataset {
 	s.Helper()
 	var samples []sample
 	for i, word := range words {
@@ -132,7 +132,7 @@ func drinks(s *stage, words ...string) *dataset {
 }
 
 // evaluate submits a dataset and collects the report.
-func (s *stage) evaluate(submission evalloop.Submission[string, string]) *evalloop.Report {
+func (s *env) evaluate(submission evalloop.Submission[string, string]) *evalloop.Report {
 	s.Helper()
 	sent, err := evalloop.Submit(s.Context(), s.requests, submission)
 	s.Must(err)
@@ -143,8 +143,8 @@ func (s *stage) evaluate(submission evalloop.Submission[string, string]) *evallo
 
 func TestLOOP2DatasetsAreScored(t *testing.T) {
 	quiet := mainloop.Experiment{Name: "quiet"}.WithFlag("model", "quiet")
-	play(t, "LOOP-2", []rule{
-		{"every sample in every experiment has one result", func(s *stage) {
+	runRule(t, "LOOP-2", []rule{
+		{"every sample in every experiment has one result", func(s *env) {
 			s.start(options{Worker: worker.Options[request]{Concurrency: 4}})
 			report := s.evaluate(evalloop.Submission[string, string]{
 				Dataset: drinks(s, "tea", "cocoa", "TEA"), Experiments: []mainloop.Experiment{mainloop.Baseline(), quiet},
@@ -168,7 +168,7 @@ func TestLOOP2DatasetsAreScored(t *testing.T) {
 				ruletest.Equal(s, "left", stats, mailbox.Stats{})
 			}
 		}},
-		{"without dead letters a sample that fails is a result with an error", func(s *stage) {
+		{"without dead letters a sample that fails is a result with an error", func(s *env) {
 			s.start(options{Worker: worker.Options[request]{Concurrency: 4}})
 			report := s.evaluate(evalloop.Submission[string, string]{Dataset: drinks(s, "tea", "milk", "bomb")})
 			summary := report.Summary()
@@ -187,8 +187,8 @@ func TestLOOP2DatasetsAreScored(t *testing.T) {
 				s.Errorf("the errors are %q", told)
 			}
 		}},
-		{"with dead letters it is tried again, and one that cannot be helped is not", func(s *stage) {
-			tried := ruletest.NewTally()
+		{"with dead letters it is tried again, and one that cannot be helped is not", func(s *env) {
+			tried := ruletest.NewRecorder()
 			s.start(options{Worker: worker.Options[request]{Concurrency: 4, DeadLetters: &policy{MaxDeliveries: 3}, Hooks: worker.Hooks{
 				Settled: func(_ context.Context, event worker.SettledEvent) { tried.Add(string(event.Result)) },
 			}}})
@@ -211,7 +211,7 @@ func TestLOOP2DatasetsAreScored(t *testing.T) {
 				s.Errorf("they were %v", got)
 			}
 		}},
-		{"results can go to a mailbox of the client's", func(s *stage) {
+		{"results can go to a mailbox of the client's", func(s *env) {
 			other, err := mailbox.Open[evalloop.Result](s.Context(), s.Faults, "mine", nil)
 			s.Must(err)
 			s.start(options{})
@@ -225,8 +225,8 @@ func TestLOOP2DatasetsAreScored(t *testing.T) {
 }
 
 func TestLOOP2CollectingHasAnEnd(t *testing.T) {
-	play(t, "LOOP-2", []rule{
-		{"what came in time is reported", func(s *stage) {
+	runRule(t, "LOOP-2", []rule{
+		{"what came in time is reported", func(s *env) {
 			s.start(options{})
 			sent, err := evalloop.Submit(s.Context(), s.requests, evalloop.Submission[string, string]{Dataset: drinks(s, "tea", "cocoa", strings.Repeat("x", 400))})
 			s.Must(err)
@@ -241,7 +241,7 @@ func TestLOOP2CollectingHasAnEnd(t *testing.T) {
 				s.Errorf("progress was %v", steps)
 			}
 		}},
-		{"a result that comes twice counts once, and errors of the backend are waited out", func(s *stage) {
+		{"a result that comes twice counts once, and errors of the backend are waited out", func(s *env) {
 			for _, id := range []string{"a", "a", "b"} {
 				_, err := s.results.Send(s.Context(), evalloop.Result{RequestID: id, SampleID: id})
 				s.Must(err)
@@ -262,7 +262,7 @@ func TestLOOP2CollectingHasAnEnd(t *testing.T) {
 				s.Errorf("results are %v", ids)
 			}
 		}},
-		{"a client that gives up gets what there is", func(s *stage) {
+		{"a client that gives up gets what there is", func(s *env) {
 			ctx, cancel := context.WithTimeout(s.Context(), time.Second)
 			defer cancel()
 			report, err := evalloop.Collect(ctx, s.results, 1, nil)
@@ -274,7 +274,7 @@ func TestLOOP2CollectingHasAnEnd(t *testing.T) {
 			_, err = evalloop.Collect(s.Context(), nil, 1, nil)
 			s.Is(err, mailbox.ErrInvalid)
 		}},
-		{"submitting waits for room, and doubles nothing", func(s *stage) {
+		{"submitting waits for room, and doubles nothing", func(s *env) {
 			s.Configure("requests", driver.Config{MaxMessages: 2})
 			s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpSend, Queue: "requests", Err: mailbox.ErrUnavailable, Late: true, Times: 1})
 			s.start(options{})
@@ -285,7 +285,7 @@ func TestLOOP2CollectingHasAnEnd(t *testing.T) {
 			s.Must(err)
 			ruletest.Equal(s, "results that nobody wanted", stats, mailbox.Stats{})
 		}},
-		{"but not for ever", func(s *stage) {
+		{"but not for ever", func(s *env) {
 			s.Configure("requests", driver.Config{MaxMessages: 2})
 			ctx, cancel := context.WithTimeout(s.Context(), time.Minute)
 			defer cancel()
@@ -294,7 +294,7 @@ func TestLOOP2CollectingHasAnEnd(t *testing.T) {
 			_, err = evalloop.Submit(s.Context(), s.requests, evalloop.Submission[string, string]{})
 			s.Is(err, mailbox.ErrInvalid)
 		}},
-		{"a loop that cannot run says so", func(s *stage) {
+		{"a loop that cannot run says so", func(s *env) {
 			for _, l := range []*evalloop.EvalLoop[string, string, string]{
 				evalloop.New(s.requests, (*mainloop.MainLoop[string, string])(nil), evalloop.ExactMatch[string](), nil),
 				evalloop.New[string, string, string](s.requests, shouter(), nil, nil),

@@ -240,7 +240,7 @@ func TestWorkersAreMeasured(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newEnv(t, nil)
 		orders := s.open("orders")
-		letters, err := mailbox.Open(s.Context(), s.faults, "dead", &mailbox.Options[deadletter.Letter[string]]{Codec: deadletter.Codec[string](nil)})
+		letters, err := mailbox.Open(s.Context(), s.faults, "dead", &mailbox.Options[deadletter.Message[string]]{Codec: deadletter.Codec[string](nil)})
 		s.must(err)
 		work := func(policy *deadletter.Policy[string], bodies ...string) {
 			_, err := orders.SendAll(s.Context(), bodies)
@@ -262,7 +262,7 @@ func TestWorkersAreMeasured(t *testing.T) {
 		}
 		work(nil, "tea", "panic", "error")
 		work(&deadletter.Policy[string]{MaxDeliveries: 1}, "error")
-		work(&deadletter.Policy[string]{MaxDeliveries: 1, Letters: letters}, "error")
+		work(&deadletter.Policy[string]{MaxDeliveries: 1, Mailbox: letters}, "error")
 		s.expect(`mailbox_handlers_running{loop="kitchen"}`, 0)
 		s.expect(`mailbox_handler_seconds_sum{loop="kitchen",result="ok"}`, 1)
 		s.expect(`mailbox_handler_seconds_count{loop="kitchen",result="panic"}`, 1)
@@ -289,23 +289,23 @@ func TestDeadLetterConsumersAreMeasured(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newEnv(t, nil)
 		orders := s.open("orders")
-		box := deadletter.NewBox(orders, nil)
-		for _, body := range []string{"replay", "done", "drop", "fail"} {
+		box := deadletter.NewQueue(orders, nil)
+		for _, body := range []string{"redrive", "done", "drop", "fail"} {
 			_, err := orders.Send(s.Context(), body)
 			s.must(err)
 			got, err := orders.Receive(s.Context())
 			s.must(err)
-			_, err = box.Bury(s.Context(), got[0], mailbox.ReasonFatal, errMilk)
+			_, err = box.DeadLetter(s.Context(), got[0], mailbox.ReasonFatal, errMilk)
 			s.must(err)
 		}
 		time.Sleep(time.Hour)
 		ctx, cancel := context.WithTimeout(s.Context(), time.Minute)
 		defer cancel()
-		s.must(deadletter.NewConsumer(box, func(_ context.Context, l deadletter.Letter[string]) (deadletter.Action, error) {
+		s.must(deadletter.NewConsumer(box, func(_ context.Context, l deadletter.Message[string]) (deadletter.Action, error) {
 			time.Sleep(time.Second)
 			switch l.Body {
-			case "replay":
-				return deadletter.Replay, nil
+			case "redrive":
+				return deadletter.Redrive, nil
 			case "drop":
 				return deadletter.Drop, nil
 			case "fail":
@@ -313,7 +313,7 @@ func TestDeadLetterConsumersAreMeasured(t *testing.T) {
 			}
 			return deadletter.Done, nil
 		}, &deadletter.ConsumerOptions{Name: "dead letters", Hooks: s.metrics.DeadLetterHooks()}).Run(ctx))
-		for _, result := range []string{"replay", "done", "drop", "failed"} {
+		for _, result := range []string{"redrive", "done", "drop", "failed"} {
 			s.expect(fmt.Sprintf(`mailbox_dlq_handled_total{consumer="dead letters",result=%q}`, result), 1)
 		}
 		s.expect(`mailbox_dlq_redriven_total{queue="orders"}`, 1)

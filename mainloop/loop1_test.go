@@ -16,9 +16,9 @@ import (
 )
 
 func TestLOOP1RequestsAreAnsweredWithResults(t *testing.T) {
-	play(t, "LOOP-1", []rule{
-		{"a result has the request's id, the output, the session and the time", func(s *stage) {
-			asked := ruletest.NewTally()
+	runRule(t, "LOOP-1", []rule{
+		{"a result has the request's id, the output, the session and the time", func(s *env) {
+			asked := ruletest.NewRecorder()
 			s.start(shout(asked), options{WorkerID: "w-1"})
 			s.Pass(time.Minute)
 			r := mainloop.NewRequest("tea?")
@@ -33,8 +33,8 @@ func TestLOOP1RequestsAreAnsweredWithResults(t *testing.T) {
 			}
 			s.stats(mailbox.Stats{})
 		}},
-		{"the reply is sent before the ack", func(s *stage) {
-			asked := ruletest.NewTally()
+		{"the reply is sent before the ack", func(s *env) {
+			asked := ruletest.NewRecorder()
 			future, err := s.client.Send(s.Context(), mainloop.NewRequest("tea?"))
 			s.Must(err)
 			s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpAck, Delay: time.Minute})
@@ -46,8 +46,8 @@ func TestLOOP1RequestsAreAnsweredWithResults(t *testing.T) {
 			s.Pass(time.Minute)
 			s.stats(mailbox.Stats{})
 		}},
-		{"if the reply cannot be sent after good work: a nack, no error, and the model is not asked again", func(s *stage) {
-			asked := ruletest.NewTally()
+		{"if the reply cannot be sent after good work: a nack, no error, and the model is not asked again", func(s *env) {
+			asked := ruletest.NewRecorder()
 			future, err := s.client.Send(s.Context(), mainloop.NewRequest("tea?"))
 			s.Must(err)
 			mend := s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpReplyResolve, Err: mailbox.ErrUnavailable})
@@ -64,25 +64,25 @@ func TestLOOP1RequestsAreAnsweredWithResults(t *testing.T) {
 			ruletest.Equal(s, "times the model was asked", asked.Count(), 1)
 			s.stats(mailbox.Stats{})
 		}},
-		{"a request without an id is known by its message", func(s *stage) {
+		{"a request without an id is known by its message", func(s *env) {
 			sent, err := s.requests.Send(s.Context(), request{Body: "tea?"}, mailbox.WithReplyTo("answers"))
 			s.Must(err)
-			s.start(shout(ruletest.NewTally()), options{})
+			s.start(shout(ruletest.NewRecorder()), options{})
 			answers, err := mailbox.Open[result](s.Context(), s.Faults, "answers", nil)
 			s.Must(err)
 			got, err := answers.Receive(s.Context(), mailbox.WithWait(time.Minute))
 			s.Must(err)
 			ruletest.Equal(s, "request id", got[0].Body.RequestID, sent.ID)
 		}},
-		{"a request that nobody waits for is worked on all the same", func(s *stage) {
-			asked := ruletest.NewTally()
+		{"a request that nobody waits for is worked on all the same", func(s *env) {
+			asked := ruletest.NewRecorder()
 			r := mainloop.NewRequest("tea?")
 			_, err := s.requests.Send(s.Context(), r)
 			s.Must(err)
 			s.start(shout(asked), options{})
 			s.stats(mailbox.Stats{})
 			ruletest.Equal(s, "times the model was asked", asked.Count(), 1)
-			if log := s.Journal.String(); !strings.Contains(log, `"request_id":"`+r.ID+`"`) {
+			if log := s.Logs.String(); !strings.Contains(log, `"request_id":"`+r.ID+`"`) {
 				s.Errorf("the log does not name the request: %s", log)
 			}
 		}},
@@ -90,8 +90,8 @@ func TestLOOP1RequestsAreAnsweredWithResults(t *testing.T) {
 }
 
 func TestLOOP1TwoMailboxesMakeALoop(t *testing.T) {
-	play(t, "LOOP-1", []rule{
-		{"results go to the mailbox that all clients share, errors too", func(s *stage) {
+	runRule(t, "LOOP-1", []rule{
+		{"results go to the mailbox that all clients share, errors too", func(s *env) {
 			responses, err := mailbox.Open[result](s.Context(), s.Faults, "responses", nil)
 			s.Must(err)
 			s.start(mainloop.AdapterFunc(func(_ context.Context, p *mainloop.Prompt) (response, error) {
@@ -115,10 +115,10 @@ func TestLOOP1TwoMailboxesMakeALoop(t *testing.T) {
 			ruletest.Equal(s, "output", got.Output, "fine")
 			s.stats(mailbox.Stats{})
 		}},
-		{"a plain reader gets results as values", func(s *stage) {
+		{"a plain reader gets results as values", func(s *env) {
 			responses, err := mailbox.Open[result](s.Context(), s.Faults, "responses", nil)
 			s.Must(err)
-			s.start(broken(errMilk, ruletest.NewTally()), options{Responses: responses})
+			s.start(broken(errMilk, ruletest.NewRecorder()), options{Responses: responses})
 			r := mainloop.NewRequest("tea?")
 			_, err = s.requests.Send(s.Context(), r)
 			s.Must(err)
@@ -128,10 +128,10 @@ func TestLOOP1TwoMailboxesMakeALoop(t *testing.T) {
 				s.Errorf("the result is %+v", body)
 			}
 		}},
-		{"with a policy there is one result, in the end", func(s *stage) {
+		{"with a policy there is one result, in the end", func(s *env) {
 			responses, err := mailbox.Open[result](s.Context(), s.Faults, "responses", nil)
 			s.Must(err)
-			asked := ruletest.NewTally()
+			asked := ruletest.NewRecorder()
 			s.start(broken(errMilk, asked), options{Responses: responses, Worker: worker.Options[request]{DeadLetters: &policy{MaxDeliveries: 3}}})
 			_, err = s.requests.Send(s.Context(), mainloop.NewRequest("tea?"))
 			s.Must(err)
@@ -154,9 +154,9 @@ func TestLOOP1FailuresAreResults(t *testing.T) {
 	limited := &mainloop.AdapterError{Code: mainloop.ErrRateLimited, Status: 429, RetryAfter: 10 * time.Minute}
 	refused := &mainloop.AdapterError{Code: mainloop.ErrPolicy, Status: 400, Detail: "no weapons"}
 	final := worker.Options[request]{DeadLetters: &policy{}}
-	play(t, "LOOP-1", []rule{
-		{"without a policy: at once", func(s *stage) {
-			asked := ruletest.NewTally()
+	runRule(t, "LOOP-1", []rule{
+		{"without a policy: at once", func(s *env) {
+			asked := ruletest.NewRecorder()
 			s.start(broken(limited, asked), options{})
 			got, err := s.call(mainloop.NewRequest("tea?"))
 			s.failure(err, mainloop.ErrRateLimited, "model server limits the rate (429 Too Many Requests)")
@@ -166,8 +166,8 @@ func TestLOOP1FailuresAreResults(t *testing.T) {
 			ruletest.Equal(s, "times the model was asked", asked.Count(), 1)
 			s.stats(mailbox.Stats{})
 		}},
-		{"errors that pass are tried again, when the server wants it", func(s *stage) {
-			asked := ruletest.NewTally()
+		{"errors that pass are tried again, when the server wants it", func(s *env) {
+			asked := ruletest.NewRecorder()
 			s.start(mainloop.AdapterFunc(func(ctx context.Context, p *mainloop.Prompt) (response, error) {
 				if asked.Count() < 2 {
 					return broken(limited, asked).Evaluate(ctx, p)
@@ -180,14 +180,14 @@ func TestLOOP1FailuresAreResults(t *testing.T) {
 			ruletest.Equal(s, "attempt", got.Run.Attempt, 3)
 			ruletest.Equal(s, "time", time.Since(s.Began), 20*time.Minute)
 		}},
-		{"errors that do not are not", func(s *stage) {
-			asked := ruletest.NewTally()
+		{"errors that do not are not", func(s *env) {
+			asked := ruletest.NewRecorder()
 			s.start(broken(fmt.Errorf("asking: %w", refused), asked), options{Worker: final})
 			_, err := s.call(mainloop.NewRequest("tea?"))
 			s.failure(err, nil, "dead-lettered after 1 deliveries: asking: refused by content policy (400 Bad Request): no weapons")
 			ruletest.Equal(s, "times the model was asked", asked.Count(), 1)
 			s.stats(mailbox.Stats{Dead: 1})
-			for letter, err := range final.DeadLetters.Box(s.requests).Letters(s.Context()) {
+			for letter, err := range final.DeadLetters.Queue(s.requests).List(s.Context()) {
 				s.Must(err)
 				if letter.ErrorType != "*github.com/mailboxmq/mailbox/mainloop.AdapterError" || letter.Reason != mailbox.ReasonFatal || letter.RequestID != letter.Body.ID ||
 					strings.HasSuffix(letter.LastError, " ") {
@@ -195,7 +195,7 @@ func TestLOOP1FailuresAreResults(t *testing.T) {
 				}
 			}
 		}},
-		{"a panic fails the request and nothing else", func(s *stage) {
+		{"a panic fails the request and nothing else", func(s *env) {
 			s.start(mainloop.AdapterFunc(func(_ context.Context, p *mainloop.Prompt) (response, error) {
 				if p.Turns[0].Text == "bomb" {
 					panic("boom")
@@ -208,8 +208,8 @@ func TestLOOP1FailuresAreResults(t *testing.T) {
 			_, err = s.call(mainloop.NewRequest("tea?"))
 			s.Must(err)
 		}},
-		{"a client that gives up cancels its request", func(s *stage) {
-			asked := ruletest.NewTally()
+		{"a client that gives up cancels its request", func(s *env) {
+			asked := ruletest.NewRecorder()
 			ctx, cancel := context.WithTimeout(s.Context(), time.Minute)
 			defer cancel()
 			_, err := s.client.Call(ctx, mainloop.NewRequest("tea?"))
@@ -231,13 +231,13 @@ func TestLOOP1DeadlinesAndBudgetsAreFinal(t *testing.T) {
 			return response{}, ctx.Err()
 		}
 	})
-	within := func(s *stage, d time.Duration) mainloop.Deadline {
+	within := func(s *env, d time.Duration) mainloop.Deadline {
 		deadline, err := mainloop.DeadlineIn(d)
 		s.Must(err)
 		return deadline
 	}
-	play(t, "LOOP-1", []rule{
-		{"a deadline ends the work", func(s *stage) {
+	runRule(t, "LOOP-1", []rule{
+		{"a deadline ends the work", func(s *env) {
 			s.start(slow, options{Worker: final})
 			r := mainloop.NewRequest("tea?")
 			r.Deadline = within(s, 10*time.Minute)
@@ -246,7 +246,7 @@ func TestLOOP1DeadlinesAndBudgetsAreFinal(t *testing.T) {
 			ruletest.Equal(s, "time", time.Since(s.Began), 10*time.Minute)
 			s.stats(mailbox.Stats{Dead: 1})
 		}},
-		{"that of the budget too, if it comes first", func(s *stage) {
+		{"that of the budget too, if it comes first", func(s *env) {
 			s.start(slow, options{Worker: final})
 			r := mainloop.NewRequest("tea?")
 			r.Deadline, r.Budget.Deadline = within(s, 10*time.Minute), within(s, 5*time.Minute)
@@ -254,8 +254,8 @@ func TestLOOP1DeadlinesAndBudgetsAreFinal(t *testing.T) {
 			s.failure(err, mainloop.ErrDeadline, "deadline passed")
 			ruletest.Equal(s, "time", time.Since(s.Began), 5*time.Minute)
 		}},
-		{"work is not begun after it", func(s *stage) {
-			asked := ruletest.NewTally()
+		{"work is not begun after it", func(s *env) {
+			asked := ruletest.NewRecorder()
 			r := mainloop.NewRequest("tea?")
 			r.Deadline = within(s, time.Minute)
 			future, err := s.client.Send(s.Context(), r)
@@ -267,7 +267,7 @@ func TestLOOP1DeadlinesAndBudgetsAreFinal(t *testing.T) {
 			s.failure(got.Err(), mainloop.ErrDeadline, "deadline passed")
 			ruletest.Equal(s, "times the model was asked", asked.Count(), 0)
 		}},
-		{"a timeout of the worker is not final", func(s *stage) {
+		{"a timeout of the worker is not final", func(s *env) {
 			attempts := 0
 			s.start(mainloop.AdapterFunc(func(ctx context.Context, p *mainloop.Prompt) (response, error) {
 				if attempts++; attempts == 1 {
@@ -279,8 +279,8 @@ func TestLOOP1DeadlinesAndBudgetsAreFinal(t *testing.T) {
 			s.Must(err)
 			ruletest.Equal(s, "time", time.Since(s.Began), 2*time.Minute)
 		}},
-		{"a budget that is used up ends it, and that of the request beats the loop's", func(s *stage) {
-			asked := ruletest.NewTally()
+		{"a budget that is used up ends it, and that of the request beats the loop's", func(s *env) {
+			asked := ruletest.NewRecorder()
 			s.start(shout(asked), options{Worker: final, Budget: mainloop.Budget{MaxInputTokens: 5}})
 			_, err := s.call(mainloop.NewRequest("tea?"))
 			s.failure(err, mainloop.ErrBudget, "budget exceeded: input tokens: 10 of 5")
@@ -292,10 +292,10 @@ func TestLOOP1DeadlinesAndBudgetsAreFinal(t *testing.T) {
 			ruletest.Equal(s, "output", got.Output, "MILK?")
 			ruletest.Equal(s, "times the model was asked", asked.Count(), 2)
 		}},
-		{"a budget that makes no sense is refused", func(s *stage) {
+		{"a budget that makes no sense is refused", func(s *env) {
 			r := mainloop.NewRequest("tea?")
 			r.Budget.MaxTotalTokens = -1
-			s.start(shout(ruletest.NewTally()), options{})
+			s.start(shout(ruletest.NewRecorder()), options{})
 			_, err := s.call(r)
 			s.failure(err, mailbox.ErrInvalid, "MaxTotalTokens: -1 is negative")
 		}},
@@ -303,8 +303,8 @@ func TestLOOP1DeadlinesAndBudgetsAreFinal(t *testing.T) {
 }
 
 func TestLoopsThatCannotRunSaySo(t *testing.T) {
-	play(t, "LOOP-1", []rule{{"an option that is wrong is named", func(s *stage) {
-		model := shout(ruletest.NewTally())
+	runRule(t, "LOOP-1", []rule{{"an option that is wrong is named", func(s *env) {
+		model := shout(ruletest.NewRecorder())
 		for field, l := range map[string]*loop{
 			"adapter":        mainloop.New[string, string](s.requests, nil, ask, nil),
 			"prepare":        mainloop.New[string, string](s.requests, model, nil, nil),

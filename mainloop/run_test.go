@@ -186,9 +186,9 @@ func TestRunsAreCleanedUpOnceHoweverTheyEnd(t *testing.T) {
 }
 
 func TestCleanupPanicKeepsAnswerAndRunsOthers(t *testing.T) {
-	play(t, "LOOP-1", []rule{
-		{"the client gets the answer, and the model is asked once", func(s *stage) {
-			asked, cleaned := ruletest.NewTally(), ruletest.NewTally()
+	runRule(t, "LOOP-1", []rule{
+		{"the client gets the answer, and the model is asked once", func(s *env) {
+			asked, cleaned := ruletest.NewRecorder(), ruletest.NewRecorder()
 			s.startWith(shout(asked), func(_ context.Context, run *run) (*mainloop.Prompt, error) {
 				run.Cleanup(func() { cleaned.Add("first") })
 				run.Cleanup(func() { panic("spilled") })
@@ -202,7 +202,7 @@ func TestCleanupPanicKeepsAnswerAndRunsOthers(t *testing.T) {
 			if order := cleaned.List(); !slices.Equal(order, []string{"third", "first"}) {
 				s.Errorf("cleaned up were %v", order)
 			}
-			if log := s.Journal.String(); !strings.Contains(log, "spilled") || !strings.Contains(log, got.RequestID) {
+			if log := s.Logs.String(); !strings.Contains(log, "spilled") || !strings.Contains(log, got.RequestID) {
 				s.Errorf("the log says %s", log)
 			}
 		}},

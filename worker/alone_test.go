@@ -34,7 +34,7 @@ func (p *places) list() []int64 {
 }
 
 // oneByOne sends messages, each when the one before is done.
-func oneByOne(s *stage, orders *box, bodies ...string) {
+func oneByOne(s *env, orders *inbox, bodies ...string) {
 	s.Helper()
 	for _, body := range bodies {
 		s.send(orders, body)
@@ -43,7 +43,7 @@ func oneByOne(s *stage, orders *box, bodies ...string) {
 }
 
 func TestAWorkerThatIsAloneReceivesAndAcksByItself(t *testing.T) {
-	inMemory(t, func(s *stage) {
+	inMemory(t, func(s *env) {
 		orders := s.open("orders")
 		var received, handled, settled places
 		s.run(worker.New(orders, func(context.Context, *message) error {
@@ -66,13 +66,13 @@ func TestAWorkerThatIsAloneReceivesAndAcksByItself(t *testing.T) {
 		if got := settled.list()[1:]; !slices.Equal(got, at[1:]) {
 			t.Errorf("messages were settled on %d and handled on %d", got, at[1:])
 		}
-		s.stats(orders, mailbox.Stats{})
+		s.expectStats(orders, mailbox.Stats{})
 	})
 }
 
 func TestAnAckThatTakesTimeKeepsNoHandlerWaiting(t *testing.T) {
-	inMemory(t, func(s *stage) {
-		orders, done := s.open("orders"), ruletest.NewTally()
+	inMemory(t, func(s *env) {
+		orders, done := s.open("orders"), ruletest.NewRecorder()
 		s.run(worker.New(orders, shout(done), s.options(options{})))
 		oneByOne(s, orders, "tea", "milk") // by now acks are known to be quick
 		s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpAck, Delay: 5 * time.Second})
@@ -81,13 +81,13 @@ func TestAnAckThatTakesTimeKeepsNoHandlerWaiting(t *testing.T) {
 		s.Pass(6 * time.Second)
 		ruletest.Equal(s, "messages handled while the second slow ack is under way", done.Count(), 5)
 		s.Pass(time.Minute)
-		s.stats(orders, mailbox.Stats{})
+		s.expectStats(orders, mailbox.Stats{})
 	})
 }
 
 func TestALoopEndsAtOnceWhileAWorkerReceivesByItself(t *testing.T) {
-	inMemory(t, func(s *stage) {
-		orders, done := s.open("orders"), ruletest.NewTally()
+	inMemory(t, func(s *env) {
+		orders, done := s.open("orders"), ruletest.NewRecorder()
 		stop := s.run(worker.New(orders, shout(done), s.options(options{})))
 		oneByOne(s, orders, "tea", "milk")
 		began := time.Now()
@@ -98,13 +98,13 @@ func TestALoopEndsAtOnceWhileAWorkerReceivesByItself(t *testing.T) {
 		s.send(orders, "sugar")
 		s.Pass(time.Minute)
 		ruletest.Equal(s, "messages handled", done.Count(), 2)
-		s.stats(orders, mailbox.Stats{Ready: 1})
+		s.expectStats(orders, mailbox.Stats{Ready: 1})
 	})
 }
 
 func TestAReceiveOfAWorkerThatFailsIsRepeated(t *testing.T) {
-	inMemory(t, func(s *stage) {
-		orders, done, failed := s.open("orders"), ruletest.NewTally(), ruletest.NewTally()
+	inMemory(t, func(s *env) {
+		orders, done, failed := s.open("orders"), ruletest.NewRecorder(), ruletest.NewRecorder()
 		s.run(worker.New(orders, shout(done), s.options(options{Wait: time.Second, Hooks: worker.Hooks{
 			BackendFailed: func(_ context.Context, _, op string, _ error) { failed.Add(op) },
 		}})))
@@ -118,8 +118,8 @@ func TestAReceiveOfAWorkerThatFailsIsRepeated(t *testing.T) {
 }
 
 func TestALoopEndsWhenAWorkerFindsItsMailboxClosed(t *testing.T) {
-	inMemory(t, func(s *stage) {
-		orders, done := s.open("orders"), ruletest.NewTally()
+	inMemory(t, func(s *env) {
+		orders, done := s.open("orders"), ruletest.NewRecorder()
 		ended := make(chan error, 1)
 		go func() { ended <- worker.New(orders, shout(done), s.options(options{})).Run(s.Context()) }()
 		oneByOne(s, orders, "tea", "milk")
@@ -129,9 +129,9 @@ func TestALoopEndsWhenAWorkerFindsItsMailboxClosed(t *testing.T) {
 }
 
 func TestAFullCeilingIsWaitedForAndNoFailure(t *testing.T) {
-	inMemory(t, func(s *stage) {
+	inMemory(t, func(s *env) {
 		s.Configure("orders", driver.Config{MaxInFlight: 1})
-		orders, done, failed := s.open("orders"), ruletest.NewTally(), ruletest.NewTally()
+		orders, done, failed := s.open("orders"), ruletest.NewRecorder(), ruletest.NewRecorder()
 		s.run(worker.New(orders, func(ctx context.Context, m *message) error {
 			done.Add(m.Body)
 			if m.Body != "sugar" {

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// A Backoff says how long a message that failed waits before it is delivered
-// again, by how often it has been delivered. It must be safe for concurrent use.
-// What is longer than the backend allows is cut; a negative time is none.
+// A Backoff returns how long a failed message waits before its next delivery, given
+// its number of deliveries. It must be safe for concurrent use. A time that is longer
+// than the backend allows is cut; a negative time is 0.
 type Backoff func(deliveries int) time.Duration
 
 // Limits of DefaultBackoff.
@@ -36,9 +36,9 @@ func linear(step, longest time.Duration, deliveries int) time.Duration {
 	return min(step*time.Duration(deliveries), longest)
 }
 
-// ExponentialBackoff waits a random time between nothing and base doubled with
-// each delivery, at most longest, so that messages that failed together do not
-// come back together.
+// ExponentialBackoff waits a random time between 0 and base doubled with each
+// delivery, at most longest, so that messages that failed together do not come back
+// together.
 func ExponentialBackoff(base, longest time.Duration) Backoff {
 	return func(deliveries int) time.Duration {
 		full := longest

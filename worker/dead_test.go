@@ -21,7 +21,7 @@ import (
 type policy = deadletter.Policy[string]
 
 // fails is work that always fails with err.
-func fails(err error, tried *ruletest.Tally) worker.Handler[string] {
+func fails(err error, tried *ruletest.Recorder) worker.Handler[string] {
 	return func(_ context.Context, m *message) error {
 		tried.Add(m.Body)
 		return err
@@ -29,10 +29,10 @@ func fails(err error, tried *ruletest.Tally) worker.Handler[string] {
 }
 
 // letters returns what is in a box of dead letters.
-func letters(s *stage, box *deadletter.Box[string]) []letter {
+func letters(s *env, box *deadletter.Queue[string]) []letter {
 	s.Helper()
 	var all []letter
-	for letter, err := range box.Letters(s.Context()) {
+	for letter, err := range box.List(s.Context()) {
 		s.Must(err)
 		all = append(all, letter)
 	}
@@ -42,73 +42,73 @@ func letters(s *stage, box *deadletter.Box[string]) []letter {
 func TestPolicyDecidesWhatAFailureMeans(t *testing.T) {
 	// deliveries is how often a message that fails with err is tried, in a day, on
 	// a queue without a limit of its own.
-	deliveries := func(s *stage, p *policy, err error) int {
+	deliveries := func(s *env, p *policy, err error) int {
 		s.Configure("orders", driver.Config{MaxDeliveries: driver.Off})
-		orders, tried := s.open("orders"), ruletest.NewTally()
+		orders, tried := s.open("orders"), ruletest.NewRecorder()
 		s.send(orders, "tea")
 		s.run(worker.New(orders, fails(err, tried), s.options(options{DeadLetters: p, Backoff: worker.LinearBackoff(time.Minute, time.Minute)})))
 		s.Pass(24 * time.Hour)
 		return tried.Count()
 	}
 	const forever = 24 * 60
-	play(t, "DLQ-2", []rule{
-		{"the fifth delivery is the last", func(s *stage) {
+	runRule(t, "DLQ-2", []rule{
+		{"the fifth delivery is the last", func(s *env) {
 			ruletest.Equal(s, "deliveries", deliveries(s, &policy{}, errMilk), 5)
-			s.stats(s.open("orders"), mailbox.Stats{Dead: 1})
+			s.expectStats(s.open("orders"), mailbox.Stats{Dead: 1})
 		}},
-		{"the limit can be another", func(s *stage) {
+		{"the limit can be another", func(s *env) {
 			ruletest.Equal(s, "deliveries", deliveries(s, &policy{MaxDeliveries: 2}, errMilk), 2)
 		}},
-		{"always means at once", func(s *stage) {
+		{"always means at once", func(s *env) {
 			p := &policy{Always: []deadletter.Matcher{deadletter.Is(errMilk)}}
 			ruletest.Equal(s, "deliveries", deliveries(s, p, fmt.Errorf("brewing: %w", errMilk)), 1)
-			box := p.Box(s.open("orders"))
+			box := p.Queue(s.open("orders"))
 			ruletest.Equal(s, "reason", letters(s, box)[0].Reason, mailbox.ReasonFatal)
 		}},
-		{"always goes by type too", func(s *stage) {
+		{"always goes by type too", func(s *env) {
 			p := &policy{Always: []deadletter.Matcher{deadletter.As[*worker.PanicError]()}}
 			ruletest.Equal(s, "deliveries", deliveries(s, p, fmt.Errorf("brewing: %w", &worker.PanicError{Value: 1})), 1)
 		}},
-		{"never means never", func(s *stage) {
+		{"never means never", func(s *env) {
 			if n := deliveries(s, &policy{Never: []deadletter.Matcher{deadletter.Is(errMilk)}}, errMilk); n < forever {
 				s.Errorf("it was tried %d times in a day, want once a minute", n)
 			}
 		}},
-		{"never beats always", func(s *stage) {
+		{"never beats always", func(s *env) {
 			both := []deadletter.Matcher{deadletter.Is(errMilk)}
 			if n := deliveries(s, &policy{Never: both, Always: both}, errMilk); n < forever {
 				s.Errorf("it was tried %d times in a day, want once a minute", n)
 			}
 		}},
-		{"a decision of one's own replaces all that", func(s *stage) {
+		{"a decision of one's own replaces all that", func(s *env) {
 			p := &policy{Always: []deadletter.Matcher{deadletter.Is(errMilk)}}
 			p.Decide = func(_ context.Context, m *message, err error) bool {
 				return m.Deliveries == 7 && errors.Is(err, errMilk)
 			}
 			ruletest.Equal(s, "deliveries", deliveries(s, p, errMilk), 7)
 		}},
-		{"a permanent failure needs no list", func(s *stage) {
+		{"a permanent failure needs no list", func(s *env) {
 			p := &policy{Never: []deadletter.Matcher{deadletter.Is(errMilk)}}
 			ruletest.Equal(s, "deliveries", deliveries(s, p, worker.Permanent(errMilk)), 1)
-			ruletest.Equal(s, "last error", letters(s, p.Box(s.open("orders")))[0].LastError, "no milk")
+			ruletest.Equal(s, "last error", letters(s, p.Queue(s.open("orders")))[0].LastError, "no milk")
 		}},
-		{"a retry for no reason is no failure", func(s *stage) {
+		{"a retry for no reason is no failure", func(s *env) {
 			if n := deliveries(s, &policy{}, worker.RetryAfter(time.Minute, nil)); n < forever {
 				s.Errorf("it was tried %d times in a day, want once a minute", n)
 			}
 		}},
-		{"a retry for a reason is", func(s *stage) {
+		{"a retry for a reason is", func(s *env) {
 			ruletest.Equal(s, "deliveries", deliveries(s, &policy{}, worker.RetryAfter(time.Minute, errMilk)), 5)
 		}},
-		{"dead letters without a place to go are refused before anything is handled", func(s *stage) {
+		{"dead letters without a place to go are refused before anything is handled", func(s *env) {
 			orders := mailbox.New("orders", withoutLetters{s.open("orders").Queue()}, &mailbox.Options[string]{})
-			s.Is(worker.New(orders, count(ruletest.NewTally()), s.options(options{DeadLetters: &policy{}})).Run(s.Context()), mailbox.ErrUnsupported)
+			s.Is(worker.New(orders, count(ruletest.NewRecorder()), s.options(options{DeadLetters: &policy{}})).Run(s.Context()), mailbox.ErrUnsupported)
 		}},
 	})
 }
 
 // crashes is a worker that dies of each message it gets, without a word.
-func crashes(s *stage, m *box) {
+func crashes(s *env, m *inbox) {
 	s.Helper()
 	ctx, cancel := context.WithCancel(s.Context())
 	defer cancel()
@@ -121,36 +121,36 @@ func crashes(s *stage, m *box) {
 }
 
 func TestBackendsLimitDeliveriesOfWorkers(t *testing.T) {
-	play(t, "DLQ-1", []rule{
-		{"a message that kills its workers is a dead letter in the end", func(s *stage) {
+	runRule(t, "DLQ-1", []rule{
+		{"a message that kills its workers is a dead letter in the end", func(s *env) {
 			s.Configure("orders", driver.Config{MaxDeliveries: 3})
-			orders, done := s.open("orders"), ruletest.NewTally()
+			orders, done := s.open("orders"), ruletest.NewRecorder()
 			s.send(orders, "bomb")
 			for range 3 {
 				crashes(s, orders)
-				s.stats(orders, mailbox.Stats{InFlight: 1})
+				s.expectStats(orders, mailbox.Stats{InFlight: 1})
 				s.Pass(worker.DefaultVisibility)
 			}
-			s.stats(orders, mailbox.Stats{Dead: 1})
+			s.expectStats(orders, mailbox.Stats{Dead: 1})
 			s.send(orders, "tea")
 			s.run(worker.New(orders, count(done), s.options(options{})))
 			s.Pass(time.Hour)
 			if got := done.List(); !slices.Equal(got, []string{"tea"}) {
 				s.Errorf("handled were %v", got)
 			}
-			got := letters(s, deadletter.NewBox(orders, nil))
+			got := letters(s, deadletter.NewQueue(orders, nil))
 			if len(got) != 1 || got[0].Reason != mailbox.ReasonMaxDeliveries || got[0].Deliveries != 3 {
 				s.Errorf("the letters are %+v", got)
 			}
 		}},
-		{"and so is one that fails as often, without a policy", func(s *stage) {
+		{"and so is one that fails as often, without a policy", func(s *env) {
 			s.Configure("orders", driver.Config{MaxDeliveries: 2})
-			orders, tried := s.open("orders"), ruletest.NewTally()
+			orders, tried := s.open("orders"), ruletest.NewRecorder()
 			s.send(orders, "tea")
 			s.run(worker.New(orders, fails(errMilk, tried), s.options(options{})))
 			s.Pass(time.Hour)
 			ruletest.Equal(s, "deliveries", tried.Count(), 2)
-			got := letters(s, deadletter.NewBox(orders, nil))
+			got := letters(s, deadletter.NewQueue(orders, nil))
 			if len(got) != 1 || got[0].Reason != mailbox.ReasonMaxDeliveries || got[0].LastError != "no milk" {
 				s.Errorf("the letters are %+v", got)
 			}
@@ -161,7 +161,7 @@ func TestBackendsLimitDeliveriesOfWorkers(t *testing.T) {
 func TestDeadLettersCanGoToAnotherQueue(t *testing.T) {
 	// serve runs a loop that always fails, and a consumer that replays the letters,
 	// for a minute.
-	serve := func(s *stage, orders *box, p *policy, tried *ruletest.Tally) {
+	serve := func(s *env, orders *inbox, p *policy, tried *ruletest.Recorder) {
 		s.run(s.group(worker.GroupOptions{},
 			worker.New(orders, func(_ context.Context, m *message) error {
 				tried.Add(m.Body)
@@ -170,31 +170,31 @@ func TestDeadLettersCanGoToAnotherQueue(t *testing.T) {
 				}
 				return errMilk
 			}, s.options(options{DeadLetters: p, Backoff: worker.NoBackoff})),
-			deadletter.NewConsumer(deadletter.NewBox(orders, s.openLetters("dead", nil)), func(_ context.Context, l letter) (deadletter.Action, error) {
+			deadletter.NewConsumer(deadletter.NewQueue(orders, s.openLetters("dead", nil)), func(_ context.Context, l letter) (deadletter.Action, error) {
 				if l.Body != "tea" || l.Source != "orders" || l.LastError != "no milk" || l.Deliveries != 2 || l.Attributes["colour"] != "green" {
 					s.Errorf("the letter is %+v", l)
 				}
-				return deadletter.Replay, nil
+				return deadletter.Redrive, nil
 			}, nil)))
 		_, err := orders.Send(s.Context(), "tea", mailbox.WithAttribute("colour", "green"))
 		s.Must(err)
 		s.Pass(time.Minute)
 	}
-	play(t, "DLQ-8", []rule{
-		{"by the backend, in one step", func(s *stage) {
+	runRule(t, "DLQ-8", []rule{
+		{"by the backend, in one step", func(s *env) {
 			s.Configure("orders", driver.Config{MaxDeliveries: 2, DeadLetterTo: "dead"})
-			orders, tried := s.open("orders"), ruletest.NewTally()
+			orders, tried := s.open("orders"), ruletest.NewRecorder()
 			serve(s, orders, nil, tried)
 			ruletest.Equal(s, "times it was tried", tried.Count(), 3)
-			s.stats(orders, mailbox.Stats{})
-			s.stats(s.open("dead"), mailbox.Stats{})
+			s.expectStats(orders, mailbox.Stats{})
+			s.expectStats(s.open("dead"), mailbox.Stats{})
 		}},
-		{"by the policy, which writes the target first", func(s *stage) {
-			orders, tried := s.open("orders"), ruletest.NewTally()
-			serve(s, orders, &policy{MaxDeliveries: 2, Letters: s.openLetters("dead", nil)}, tried)
+		{"by the policy, which writes the target first", func(s *env) {
+			orders, tried := s.open("orders"), ruletest.NewRecorder()
+			serve(s, orders, &policy{MaxDeliveries: 2, Mailbox: s.openLetters("dead", nil)}, tried)
 			ruletest.Equal(s, "times it was tried", tried.Count(), 3)
-			s.stats(orders, mailbox.Stats{})
-			s.stats(s.open("dead"), mailbox.Stats{})
+			s.expectStats(orders, mailbox.Stats{})
+			s.expectStats(s.open("dead"), mailbox.Stats{})
 		}},
 	})
 }
@@ -211,15 +211,15 @@ func (q withoutLetters) Traits() driver.Traits {
 // A burial has a request that fails for good, in a loop that sends dead letters to
 // a mailbox. What happens is taken down in steps.
 type burial struct {
-	requests *box
+	requests *inbox
 	loop     *worker.Loop[string]
-	steps    *ruletest.Tally
-	box      *deadletter.Box[string]
+	steps    *ruletest.Recorder
+	box      *deadletter.Queue[string]
 }
 
 // newBurial sets the scene. At, if it is not nil, is called after each step.
-func newBurial(s *stage, at func(step string)) *burial {
-	b := &burial{steps: ruletest.NewTally()}
+func newBurial(s *env, at func(step string)) *burial {
+	b := &burial{steps: ruletest.NewRecorder()}
 	step := func(name string, err error) {
 		if err != nil {
 			return
@@ -229,20 +229,20 @@ func newBurial(s *stage, at func(step string)) *burial {
 			at(name)
 		}
 	}
-	b.requests = s.openTraced("requests", &mailbox.Hooks{
+	b.requests = s.openHooked("requests", &mailbox.Hooks{
 		Replied: func(_ context.Context, event mailbox.RepliedEvent) { step("reply", event.Err) },
 		Settled: func(_ context.Context, event mailbox.SettledEvent) { step(string(event.Outcome), event.Err) },
 	})
-	p := &policy{MaxDeliveries: 1, Letters: s.openLetters("dead", &mailbox.Hooks{
+	p := &policy{MaxDeliveries: 1, Mailbox: s.openLetters("dead", &mailbox.Hooks{
 		Sent: func(_ context.Context, event mailbox.SentEvent) { step("write", event.Err) },
 	})}
-	b.box = p.Box(b.requests)
-	b.loop = worker.New(b.requests, fails(errMilk, ruletest.NewTally()), s.options(options{DeadLetters: p}))
+	b.box = p.Queue(b.requests)
+	b.loop = worker.New(b.requests, fails(errMilk, ruletest.NewRecorder()), s.options(options{DeadLetters: p}))
 	return b
 }
 
 // went checks the steps.
-func (b *burial) went(s *stage, want ...string) {
+func (b *burial) went(s *env, want ...string) {
 	s.Helper()
 	if got := b.steps.List(); !slices.Equal(got, want) {
 		s.Errorf("the steps were %v, want %v", got, want)
@@ -250,8 +250,8 @@ func (b *burial) went(s *stage, want ...string) {
 }
 
 func TestDeadLetteringHasAnOrder(t *testing.T) {
-	play(t, "DLQ-3", []rule{
-		{"write, reply, ack", func(s *stage) {
+	runRule(t, "DLQ-3", []rule{
+		{"write, reply, ack", func(s *env) {
 			b := newBurial(s, nil)
 			future := s.ask(b.requests, "tea")
 			s.run(b.loop)
@@ -263,70 +263,70 @@ func TestDeadLetteringHasAnOrder(t *testing.T) {
 			s.Pass(0)
 			b.went(s, "write", "reply", "ack")
 			ruletest.Equal(s, "letters", len(letters(s, b.box)), 1)
-			s.stats(b.requests, mailbox.Stats{})
+			s.expectStats(b.requests, mailbox.Stats{})
 		}},
-		{"if the write fails: a nack with backoff, and no reply", func(s *stage) {
+		{"if the write fails: a nack with backoff, and no reply", func(s *env) {
 			b := newBurial(s, nil)
 			future := s.ask(b.requests, "tea")
 			s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpSend, Queue: "dead", Err: mailbox.ErrUnavailable, Times: 2})
 			s.run(b.loop)
 			s.At(59 * time.Second)
-			s.stats(b.requests, mailbox.Stats{Delayed: 1})
-			s.unanswered(future)
-			if !b.loop.DeadLettersFailing() {
+			s.expectStats(b.requests, mailbox.Stats{Delayed: 1})
+			s.expectUnanswered(future)
+			if !b.loop.Activity().DeadLettersFailing {
 				s.Error("the loop does not say that dead letters cannot be written")
 			}
 			s.At(179 * time.Second) // a minute, then two
-			s.stats(b.requests, mailbox.Stats{Delayed: 1})
-			s.unanswered(future)
+			s.expectStats(b.requests, mailbox.Stats{Delayed: 1})
+			s.expectUnanswered(future)
 			s.At(181 * time.Second)
 			b.went(s, "nack", "nack", "write", "reply", "ack")
-			if b.loop.DeadLettersFailing() {
+			if b.loop.Activity().DeadLettersFailing {
 				s.Error("the loop says that dead letters cannot be written")
 			}
 		}},
-		{"if the reply fails: the message is dead all the same", func(s *stage) {
+		{"if the reply fails: the message is dead all the same", func(s *env) {
 			b := newBurial(s, nil)
 			future := s.ask(b.requests, "tea")
 			s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpReplyResolve, Err: mailbox.ErrUnavailable})
 			s.run(b.loop)
 			s.Pass(time.Minute)
 			b.went(s, "write", "ack")
-			s.unanswered(future)
-			s.stats(b.requests, mailbox.Stats{})
+			s.expectUnanswered(future)
+			s.expectStats(b.requests, mailbox.Stats{})
 		}},
-		{"if the ack fails: it is repeated, and nothing else is", func(s *stage) {
+		{"if the ack fails: it is repeated, and nothing else is", func(s *env) {
 			b := newBurial(s, nil)
 			s.ask(b.requests, "tea")
 			s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpAck, Err: mailbox.ErrUnavailable, Times: 5})
 			s.run(b.loop)
 			s.Pass(time.Minute)
 			b.went(s, "write", "reply", "ack")
-			s.stats(b.requests, mailbox.Stats{})
+			s.expectStats(b.requests, mailbox.Stats{})
 		}},
 	})
 }
 
 func TestDeadLetteringSurvivesCrashes(t *testing.T) {
-	play(t, "DLQ-3", []rule{
-		{"a crash before the write leaves the message", func(s *stage) { crashing(s, "") }},
-		{"a crash between write and reply leaves one letter, and the reply is sent later", func(s *stage) { crashing(s, "write") }},
-		{"a crash between reply and ack leaves one letter and one reply", func(s *stage) { crashing(s, "reply") }},
+	runRule(t, "DLQ-3", []rule{
+		{"a crash before the write leaves the message", func(s *env) { crashing(s, "") }},
+		{"a crash between write and reply leaves one letter, and the reply is sent later", func(s *env) { crashing(s, "write") }},
+		{"a crash between reply and ack leaves one letter and one reply", func(s *env) { crashing(s, "reply") }},
 	})
 }
 
 func TestDeadLetteringWithTheBackendIsOneStep(t *testing.T) {
 	final := &policy{MaxDeliveries: 1}
-	play(t, "DLQ-3", []rule{
-		{"where the backend keeps the letters, writing is acking, and the reply follows", func(s *stage) {
-			steps := ruletest.NewTally()
-			requests := s.openTraced("requests", &mailbox.Hooks{
+	runRule(t, "DLQ-3", []rule{
+		{"where the backend keeps the letters, writing is acking, and the reply follows", func(s *env) {
+			steps := ruletest.NewRecorder()
+			requests := s.openHooked("requests", &mailbox.Hooks{
 				Replied: func(context.Context, mailbox.RepliedEvent) {
-					steps.Add(fmt.Sprintf("reply, when %d are dead", len(letters(s, final.Box(s.open("requests"))))))
+					steps.Add(fmt.Sprintf("reply, when %d are dead", len(letters(s, final.Queue(s.open("requests"))))))
 				},
 			})
 			future := s.ask(requests, "tea")
-			s.run(worker.New(requests, fails(errMilk, ruletest.NewTally()), s.options(options{DeadLetters: final})))
+			s.run(worker.New(requests, fails(errMilk, ruletest.NewRecorder()), s.options(options{DeadLetters: final})))
 			_, err := future.Wait(s.Context())
 			if failure, ok := errors.AsType[*mailbox.Failure](err); !ok || !strings.Contains(failure.Text, "no milk") {
 				s.Errorf("the answer is %v", err)
@@ -335,20 +335,20 @@ func TestDeadLetteringWithTheBackendIsOneStep(t *testing.T) {
 			if got := steps.List(); !slices.Equal(got, []string{"reply, when 1 are dead"}) {
 				s.Errorf("the steps were %v", got)
 			}
-			s.stats(requests, mailbox.Stats{Dead: 1})
+			s.expectStats(requests, mailbox.Stats{Dead: 1})
 		}},
-		{"and if it cannot keep it: a nack with backoff, and no reply", func(s *stage) {
+		{"and if it cannot keep it: a nack with backoff, and no reply", func(s *env) {
 			requests := s.open("requests")
 			future := s.ask(requests, "tea")
 			s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpDeadLetter, Err: mailbox.ErrFull, Times: 1})
-			s.run(worker.New(requests, fails(errMilk, ruletest.NewTally()), s.options(options{DeadLetters: final})))
+			s.run(worker.New(requests, fails(errMilk, ruletest.NewRecorder()), s.options(options{DeadLetters: final})))
 			s.At(59 * time.Second)
-			s.stats(requests, mailbox.Stats{Delayed: 1})
-			s.unanswered(future)
+			s.expectStats(requests, mailbox.Stats{Delayed: 1})
+			s.expectUnanswered(future)
 			s.At(61 * time.Second)
-			s.stats(requests, mailbox.Stats{Dead: 1})
+			s.expectStats(requests, mailbox.Stats{Dead: 1})
 		}},
-		{"a message that was lost is not buried", func(s *stage) {
+		{"a message that was lost is not buried", func(s *env) {
 			orders := s.open("orders")
 			s.send(orders, "tea")
 			_, err := worker.New(orders, func(ctx context.Context, m *message) error {
@@ -356,7 +356,7 @@ func TestDeadLetteringWithTheBackendIsOneStep(t *testing.T) {
 				return errMilk
 			}, s.options(options{DeadLetters: final})).RunOnce(s.Context())
 			s.Must(err)
-			s.stats(orders, mailbox.Stats{Ready: 1})
+			s.expectStats(orders, mailbox.Stats{Ready: 1})
 		}},
 	})
 }
@@ -364,7 +364,7 @@ func TestDeadLetteringWithTheBackendIsOneStep(t *testing.T) {
 // crashing plays a worker that dies after a step, and another one that comes
 // later. However far the first came, in the end there is one letter, one answer
 // and no request.
-func crashing(s *stage, after string) {
+func crashing(s *env, after string) {
 	s.Helper()
 	ctx, cancel := context.WithCancel(s.Context())
 	defer cancel()
@@ -385,19 +385,19 @@ func crashing(s *stage, after string) {
 		b.loop = worker.New(b.requests, func(context.Context, *message) error {
 			die()
 			return errMilk
-		}, s.options(options{DeadLetters: &policy{MaxDeliveries: 1, Letters: s.openLetters("dead", nil)}}))
+		}, s.options(options{DeadLetters: &policy{MaxDeliveries: 1, Mailbox: s.openLetters("dead", nil)}}))
 	}
 	s.Must(b.loop.Run(ctx))
 	s.Faults.Clear()
 	if after == "reply" {
 		b.went(s, "write", "reply")
 	} else {
-		s.unanswered(future)
+		s.expectUnanswered(future)
 	}
-	s.stats(b.requests, mailbox.Stats{InFlight: 1})
+	s.expectStats(b.requests, mailbox.Stats{InFlight: 1})
 
-	s.run(worker.New(b.requests, fails(errMilk, ruletest.NewTally()), s.options(options{
-		DeadLetters: &policy{MaxDeliveries: 1, Letters: s.openLetters("dead", nil)},
+	s.run(worker.New(b.requests, fails(errMilk, ruletest.NewRecorder()), s.options(options{
+		DeadLetters: &policy{MaxDeliveries: 1, Mailbox: s.openLetters("dead", nil)},
 	})))
 	_, err := future.Wait(s.Context())
 	if after == "reply" {
@@ -407,12 +407,12 @@ func crashing(s *stage, after string) {
 	}
 	s.Pass(time.Minute)
 	ruletest.Equal(s, "letters", len(letters(s, b.box)), 1)
-	s.stats(b.requests, mailbox.Stats{})
+	s.expectStats(b.requests, mailbox.Stats{})
 }
 
 func TestLetterSaysWhatHappened(t *testing.T) {
 	const traceparent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
-	check := func(s *stage, p *policy) {
+	check := func(s *env, p *policy) {
 		p.RequestID = func(body string) string { return "request of " + body }
 		s.Pass(time.Hour)
 		orders := s.open("orders")
@@ -422,10 +422,10 @@ func TestLetterSaysWhatHappened(t *testing.T) {
 		enqueued := time.Now().UTC()
 		s.Pass(time.Minute)
 		first := time.Now().UTC()
-		s.run(worker.New(orders, fails(fmt.Errorf("brewing: %w", io.ErrUnexpectedEOF), ruletest.NewTally()), s.options(options{DeadLetters: p})))
+		s.run(worker.New(orders, fails(fmt.Errorf("brewing: %w", io.ErrUnexpectedEOF), ruletest.NewRecorder()), s.options(options{DeadLetters: p})))
 		s.Pass(time.Hour)
 		dead := first.Add((1 + 2) * time.Minute) // of backoff
-		got := letters(s, p.Box(orders))
+		got := letters(s, p.Queue(orders))
 		ruletest.Equal(s, "letters", len(got), 1)
 		want := letter{
 			MessageID: sent.ID, Body: "tea", Source: "orders", Reason: mailbox.ReasonMaxDeliveries, Deliveries: 3,
@@ -442,23 +442,23 @@ func TestLetterSaysWhatHappened(t *testing.T) {
 			`"message_id":"` + sent.ID + `"`, `"request_id":"request of tea"`, `"source_mailbox":"orders"`, `"delivery_count":3`,
 			`"error_type":"*errors.errorString"`, `"error_message":"brewing: unexpected EOF"`,
 		} {
-			if log := s.Journal.String(); !strings.Contains(log, field) {
+			if log := s.Logs.String(); !strings.Contains(log, field) {
 				s.Errorf("the log has no %s: %s", field, log)
 			}
 		}
 	}
-	play(t, "DLQ-4", []rule{
-		{"that the backend keeps", func(s *stage) { check(s, &policy{MaxDeliveries: 3}) }},
-		{"that is in a mailbox", func(s *stage) {
-			check(s, &policy{MaxDeliveries: 3, Letters: s.openLetters("dead", nil)})
+	runRule(t, "DLQ-4", []rule{
+		{"that the backend keeps", func(s *env) { check(s, &policy{MaxDeliveries: 3}) }},
+		{"that is in a mailbox", func(s *env) {
+			check(s, &policy{MaxDeliveries: 3, Mailbox: s.openLetters("dead", nil)})
 		}},
-		{"and where it panicked", func(s *stage) {
+		{"and where it panicked", func(s *env) {
 			orders := s.open("orders")
 			s.send(orders, "tea")
-			p := &policy{MaxDeliveries: 1, Letters: s.openLetters("dead", nil)}
+			p := &policy{MaxDeliveries: 1, Mailbox: s.openLetters("dead", nil)}
 			_, err := worker.New(orders, spill, s.options(options{DeadLetters: p})).RunOnce(s.Context())
 			s.Must(err)
-			got := letters(s, p.Box(orders))[0]
+			got := letters(s, p.Queue(orders))[0]
 			if !strings.Contains(got.Stack, "worker_test.spill") || !strings.HasPrefix(got.LastError, "panic: no milk (in ") || got.ErrorType != "*github.com/mailboxmq/mailbox/worker.PanicError" {
 				s.Errorf("the letter says %s, %s, %s", got.LastError, got.ErrorType, got.Stack)
 			}

@@ -12,14 +12,14 @@ import (
 )
 
 const (
-	// settleWithin bounds how long the end of a run may take to settle messages.
-	settleWithin = 5 * time.Second
-	// returnWithin is how long handlers that were cancelled have to return.
-	returnWithin = time.Second
+	// settleTimeout bounds how long a run settles messages at its end.
+	settleTimeout = 5 * time.Second
+	// cancelGrace is how long cancelled handlers have to return.
+	cancelGrace = time.Second
 )
 
-// A crew is the goroutines of a run.
-type crew struct {
+// A team is the goroutines of a run, and how to end them.
+type team struct {
 	idle     chan struct{}           // closed when all workers have ended
 	cut      context.CancelCauseFunc // cancels the handlers
 	stop     context.CancelFunc      // cancels everything
@@ -28,65 +28,65 @@ type crew struct {
 }
 
 // start starts the workers, the settler and the extender. The context that it
-// returns has the values of ctx and not its end: work goes on while the run
-// drains.
-func (r *run[T]) start(ctx, polling context.Context) (settling context.Context, c *crew) {
+// returns has the values of ctx but does not end with it: work continues while the
+// run drains.
+func (r *run[T]) start(ctx, polling context.Context) (settling context.Context, t *team) {
 	r.polling = polling
-	c = &crew{idle: make(chan struct{})}
-	settling, c.stop = context.WithCancel(context.WithoutCancel(ctx))
+	t = &team{idle: make(chan struct{})}
+	settling, t.stop = context.WithCancel(context.WithoutCancel(ctx))
 	working, cut := context.WithCancelCause(settling)
-	c.cut = cut
+	t.cut = cut
 	for slot := range r.at {
 		r.workers.Go(func() { r.work(working, settling, slot) })
 	}
 	go func() {
 		r.workers.Wait()
-		close(c.idle)
+		close(t.idle)
 	}()
-	c.settler.Go(func() { r.settleAcks(settling) })
-	c.extender.Go(func() { r.extendLeases(settling) })
-	return settling, c
+	t.settler.Go(func() { r.settleAcks(settling) })
+	t.extender.Go(func() { r.extendLeases(settling) })
+	return settling, t
 }
 
-// drain ends a run in order. What no handler has begun with is given back at
-// once. Handlers may go on for the drain time; then they are cancelled, and their
-// messages given back without waiting for them to return.
-func (r *run[T]) drain(settling context.Context, c *crew) error {
-	patience := time.NewTimer(max(0, r.loop.options.Drain))
-	defer patience.Stop()
-	// Nobody waits for this: a backend that hangs must not make the drain longer.
+// drain ends a run. It releases at once the messages that no handler has started.
+// Handlers may continue for the drain time; then they are cancelled, and their
+// messages are nacked without waiting for them to return.
+func (r *run[T]) drain(settling context.Context, t *team) error {
+	timeout := time.NewTimer(max(0, r.loop.options.Drain))
+	defer timeout.Stop()
+	// In the background: a hanging backend must not make the drain longer.
 	var releasing sync.WaitGroup
 	waiting := r.close()
 	releasing.Go(func() { r.release(settling, waiting) })
 	left := 0
-	if !r.awaitWorkers(c, patience) {
+	if !r.awaitWorkers(t, timeout) {
 		jobs := r.cutShort()
-		c.cut(&mailbox.Error{Code: ErrShutdown, Op: "handle", Queue: r.loop.mailbox.Name()})
+		t.cut(&mailbox.Error{Code: ErrShutdown, Op: "handle", Queue: r.loop.mailbox.Name()})
 		r.giveBack(settling, jobs)
-		left = r.awaitReturn(settling, c)
+		left = r.awaitReturn(settling, t)
 	}
 	releasing.Wait()
-	// All that is left is to be acked.
-	last := time.AfterFunc(settleWithin, c.stop)
+	// Only acks are left.
+	last := time.AfterFunc(settleTimeout, t.stop)
 	defer last.Stop()
 	r.mu.Lock()
 	r.flushing = true
 	r.toSettle.Broadcast()
 	r.mu.Unlock()
-	c.settler.Wait()
-	c.cut(nil)
-	c.stop()
-	c.extender.Wait()
+	t.settler.Wait()
+	t.cut(nil)
+	t.stop()
+	t.extender.Wait()
 	if left > 0 {
 		return &mailbox.Error{
 			Code: ErrStuck, Op: opRun, Queue: r.loop.options.Name,
-			Detail: fmt.Sprintf("%d of its handlers did not return when they were told to", left),
+			Detail: fmt.Sprintf("%d handlers did not return after their context was cancelled", left),
 		}
 	}
 	return nil
 }
 
-// close keeps workers from taking anything more, and returns what waits.
+// close stops workers from taking more jobs and returns the jobs that wait.
 func (r *run[T]) close() []*job[T] {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -97,20 +97,20 @@ func (r *run[T]) close() []*job[T] {
 	return waiting
 }
 
-// awaitWorkers waits for the workers to end, while there is patience, and reports
+// awaitWorkers waits for the workers to end until the timeout or Abort, and reports
 // whether they have.
-func (r *run[T]) awaitWorkers(c *crew, patience *time.Timer) bool {
+func (r *run[T]) awaitWorkers(t *team, timeout *time.Timer) bool {
 	select {
-	case <-c.idle:
+	case <-t.idle:
 		return true
-	case <-patience.C:
+	case <-timeout.C:
 	case <-r.abort:
 	}
 	return false
 }
 
-// cutShort marks all messages that are at a handler, and returns them. From then
-// on what a handler fails with is no failure of the message: it was told to stop.
+// cutShort marks and returns the jobs at a handler. An error that their handlers
+// return from now on does not count as a failure of the message.
 func (r *run[T]) cutShort() []*job[T] {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -124,9 +124,9 @@ func (r *run[T]) cutShort() []*job[T] {
 	return jobs
 }
 
-// giveBack gives back messages whose handlers were cut short, except those that
-// have succeeded at the last moment. That they are ready again at once is on
-// purpose: nothing is wrong with them.
+// giveBack nacks the messages of cancelled handlers, except those that succeeded at
+// the last moment. They are ready again at once, because nothing is wrong with
+// them.
 func (r *run[T]) giveBack(settling context.Context, jobs []*job[T]) {
 	r.mu.Lock()
 	jobs = slices.DeleteFunc(jobs, func(j *job[T]) bool {
@@ -140,9 +140,9 @@ func (r *run[T]) giveBack(settling context.Context, jobs []*job[T]) {
 	if len(jobs) == 0 {
 		return
 	}
-	r.loop.options.Logger.LogAttrs(settling, slog.LevelWarn, "worker: handlers were cut short, their messages are given back",
+	r.loop.options.Logger.LogAttrs(settling, slog.LevelWarn, "worker: handlers cancelled at the end of the drain time, their messages are nacked",
 		slog.String("loop", r.loop.options.Name), slog.Int("messages", len(jobs)))
-	// A delivery that was cut does not count for the limit of a policy.
+	// A cancelled delivery does not count for the limit of a policy.
 	byDeliveries := make(map[int][]*job[T])
 	for _, j := range jobs {
 		byDeliveries[j.message.Deliveries] = append(byDeliveries[j.message.Deliveries], j)
@@ -155,20 +155,20 @@ func (r *run[T]) giveBack(settling context.Context, jobs []*job[T]) {
 	}
 }
 
-// awaitReturn waits for handlers that were cancelled to return, and for workers
-// that are settling, but not for long, and returns how many handlers have not.
-func (r *run[T]) awaitReturn(settling context.Context, c *crew) int {
-	last := time.AfterFunc(settleWithin, c.stop)
+// awaitReturn waits a short time for cancelled handlers to return and for workers
+// that settle, and returns how many handlers have not returned.
+func (r *run[T]) awaitReturn(settling context.Context, t *team) int {
+	last := time.AfterFunc(settleTimeout, t.stop)
 	defer last.Stop()
-	if within(returnWithin, c.idle) {
+	if within(cancelGrace, t.idle) {
 		return 0
 	}
 	stuck, busy := r.countLeft()
 	if busy > 0 {
 		select {
-		case <-c.idle:
-		case <-settling.Done(): // nothing that they do takes long any more
-			within(returnWithin, c.idle)
+		case <-t.idle:
+		case <-settling.Done(): // their calls end now
+			within(cancelGrace, t.idle)
 		}
 		stuck, _ = r.countLeft()
 	}
@@ -187,8 +187,8 @@ func within(d time.Duration, done <-chan struct{}) bool {
 	}
 }
 
-// countLeft counts the workers whose handler was cut short and has not returned,
-// and those that are settling.
+// countLeft counts the workers whose cancelled handler has not returned, and those
+// that settle.
 func (r *run[T]) countLeft() (stuck, busy int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

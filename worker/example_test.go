@@ -15,7 +15,7 @@ import (
 	"github.com/mailboxmq/mailbox/worker"
 )
 
-// Order is what the examples deal in.
+// Order is the message type of the examples.
 type Order struct{ Item string }
 
 func Example() {
@@ -50,7 +50,7 @@ func Example() {
 	// 0 left <nil>
 }
 
-// What a handler returns decides what becomes of the message.
+// The result of a handler decides how the message is settled.
 func ExampleNew_outcomes() {
 	ctx := context.Background()
 	orders, err := mailbox.Open[Order](ctx, membox.New(nil), "orders", nil)
@@ -68,15 +68,15 @@ func ExampleNew_outcomes() {
 	loop := worker.New(orders, func(_ context.Context, order *mailbox.Message[Order]) error {
 		switch order.Body.Item {
 		case "cocoa":
-			return errors.New("no milk") // again in a minute
+			return errors.New("no milk") // retried in a minute
 		case "whisky":
 			return worker.RetryAfter(time.Hour, errors.New("too early"))
 		case "mud":
-			return worker.Permanent(errors.New("that is no drink")) // a dead letter
+			return worker.Permanent(errors.New("not a drink")) // dead-lettered
 		case "water":
-			return worker.Discard(errors.New("help yourself")) // gone
+			return worker.Discard(errors.New("help yourself")) // acked
 		}
-		return nil // done
+		return nil // acked
 	}, &worker.Options[Order]{Concurrency: 5})
 	handled, err := loop.RunOnce(ctx)
 	if err != nil {
@@ -87,7 +87,7 @@ func ExampleNew_outcomes() {
 	// Output: 5 handled, 2 come back, 1 dead <nil>
 }
 
-// A function from request to answer is a handler, too.
+// Serve makes a handler from a function that returns the answer to a request.
 func ExampleServe() {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
@@ -114,7 +114,7 @@ func ExampleServe() {
 	// <nil>
 }
 
-// A group runs loops, and what looks after their dead letters, until a signal.
+// A group runs loops and consumers of dead letters until a signal.
 func ExampleGroup() {
 	ctx := context.Background()
 	orders, err := mailbox.Open[Order](ctx, membox.New(nil), "orders", nil)
@@ -131,12 +131,12 @@ func ExampleGroup() {
 	loop := worker.New(orders, func(context.Context, *mailbox.Message[Order]) error {
 		return errors.New("no milk")
 	}, &worker.Options[Order]{DeadLetters: policy, Backoff: worker.NoBackoff})
-	undertaker := deadletter.NewConsumer(policy.Box(orders), func(_ context.Context, letter deadletter.Letter[Order]) (deadletter.Action, error) {
+	consumer := deadletter.NewConsumer(policy.Queue(orders), func(_ context.Context, letter deadletter.Message[Order]) (deadletter.Action, error) {
 		fmt.Printf("%s failed %d times: %s\n", letter.Body.Item, letter.Deliveries, letter.LastError)
 		group.Stop()
 		return deadletter.Drop, nil
 	}, &deadletter.ConsumerOptions{Poll: 10 * time.Millisecond})
-	group = worker.NewGroup(&worker.GroupOptions{HealthAddr: "127.0.0.1:0"}, loop, undertaker)
+	group = worker.NewGroup(&worker.GroupOptions{HealthAddr: "127.0.0.1:0"}, loop, consumer)
 
 	if _, err := orders.Send(ctx, Order{"cocoa"}); err != nil {
 		fmt.Println(err)

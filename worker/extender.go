@@ -11,7 +11,7 @@ import (
 	"github.com/mailboxmq/mailbox/internal/backoff"
 )
 
-// extendLeases keeps the leases of a run until ctx ends.
+// extendLeases extends the leases of a run until ctx ends.
 func (r *run[T]) extendLeases(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -34,8 +34,8 @@ func (r *run[T]) extendLeases(ctx context.Context) {
 	}
 }
 
-// callExtenderLocked wakes the extender if something is due before it would wake
-// by itself. That is hardly ever so: it does not mind waking for nothing.
+// callExtenderLocked wakes the extender if a lease is due before its timer. That is
+// rare; waking it without need does no harm.
 func (r *run[T]) callExtenderLocked() {
 	due, found := r.leases.next()
 	if !found || r.timerSet && due >= r.timerAt {
@@ -48,7 +48,7 @@ func (r *run[T]) callExtenderLocked() {
 	}
 }
 
-// extendDue extends what has to be extended now, and gives up what is lost.
+// extendDue extends the leases that are due, and ends those that are lost.
 func (r *run[T]) extendDue(ctx context.Context) {
 	now := r.now()
 	r.mu.Lock()
@@ -68,9 +68,9 @@ func (r *run[T]) extendDue(ctx context.Context) {
 	for i, j := range jobs {
 		messages[i] = j.message
 	}
-	// A call that takes longer than this is as good as one that fails. Who wants to
-	// let go of a message waits for it.
-	calling, cancel := context.WithTimeout(ctx, min(max(visibility/3, time.Second), settleWithin))
+	// A slow call counts as failed: a goroutine that wants to return a message waits
+	// for it.
+	calling, cancel := context.WithTimeout(ctx, min(max(visibility/3, time.Second), settleTimeout))
 	err := mailbox.ExtendAll(calling, visibility, messages...)
 	cancel()
 	if err != nil {
@@ -79,7 +79,7 @@ func (r *run[T]) extendDue(ctx context.Context) {
 	r.extended(ctx, jobs, now, err)
 }
 
-// extended takes down the answer to an extension that was asked for at now.
+// extended records the result of an extension that was sent at now.
 func (r *run[T]) extended(ctx context.Context, jobs []*job[T], now time.Duration, err error) {
 	retryAfter := min(max(r.loop.options.Visibility/10, backoff.Shortest), backoff.Longest)
 	lost := make(map[*job[T]]error)
@@ -91,15 +91,15 @@ func (r *run[T]) extended(ctx context.Context, jobs []*job[T], now time.Duration
 		}
 		switch e := mailbox.ErrorAt(err, i); {
 		case e == nil && j.message.Granted() < r.loop.options.Visibility:
-			// It has been held for nearly as long as it can be. It is tried again
-			// now and then, because the bound can be changed, and else ends.
+			// It has been held for nearly as long as allowed. The extension is
+			// repeated now and then, because the limit can change.
 			j.lease.until = now + j.message.Granted()
 			r.leases.retry(j, now, retryAfter)
 		case e == nil:
 			r.leases.add(j, now)
 		case errors.Is(e, mailbox.ErrReceiptExpired):
 			lost[j] = e
-		case errors.Is(e, mailbox.ErrSettled): // by its handler, who has yet to return
+		case errors.Is(e, mailbox.ErrSettled): // by its handler, which has not returned
 		default:
 			r.leases.retry(j, r.now(), retryAfter)
 		}
@@ -111,11 +111,11 @@ func (r *run[T]) extended(ctx context.Context, jobs []*job[T], now time.Duration
 	}
 }
 
-// lose ends the stay of a job whose lease is over, and cancels its handler. Cause
-// is what the backend said, if it said anything. The settling of a job goes on.
+// lose removes a job whose lease is over and cancels its handler. cause is the error
+// of the backend, if there is one. A job that is being settled continues.
 func (r *run[T]) lose(ctx context.Context, j *job[T], cause error) {
 	if j.message.Settled() && cause == nil {
-		return // by its handler, who has yet to return
+		return // by its handler, which has not returned
 	}
 	o := &r.loop.options
 	err := &mailbox.Error{
@@ -134,8 +134,8 @@ func (r *run[T]) lose(ctx context.Context, j *job[T], cause error) {
 		j.cancel(err)
 	case jobSettling:
 		if j.succeeded {
-			// Its ack is being repeated. The message may come back before that
-			// is over, and is not to be done again then.
+			// Its ack is being repeated. If the message comes back before that ends,
+			// its handler must not run again.
 			r.loop.completed.put(j.id, struct{}{})
 		}
 	}
@@ -148,8 +148,8 @@ func (r *run[T]) lose(ctx context.Context, j *job[T], cause error) {
 	r.loop.settled(ctx, j.message, SettledEvent{Result: ResultLost, Cause: err})
 }
 
-// letGo stops the extending of a job for good, and waits for an extension that is
-// under way: on some backends it would undo the delay of a nack.
+// letGo stops extending the lease of a job, and waits for an extension that is under
+// way: on some backends it would undo the delay of a nack.
 func (r *run[T]) letGo(j *job[T]) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -160,7 +160,7 @@ func (r *run[T]) letGo(j *job[T]) {
 	}
 }
 
-// extendTo is Extend for the handler that has j.
+// extendTo extends the lease of j for its handler; see Extend.
 func (r *run[T]) extendTo(ctx context.Context, j *job[T], visibility time.Duration) error {
 	r.mu.Lock()
 	for j.lease.extending {

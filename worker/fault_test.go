@@ -18,9 +18,9 @@ import (
 )
 
 func TestDrainingEndsWhateverTheBackendDoes(t *testing.T) {
-	play(t, "LOOP-3", []rule{
-		{"a backend that does not answer holds a drain up for seconds only", func(s *stage) {
-			orders, done := s.open("orders"), ruletest.NewTally()
+	runRule(t, "LOOP-3", []rule{
+		{"a backend that does not answer holds a drain up for seconds only", func(s *env) {
+			orders, done := s.open("orders"), ruletest.NewRecorder()
 			s.send(orders, "a", "b", "c")
 			stop := s.run(worker.New(orders, takes(3*time.Second, done), s.options(options{Prefetch: 4})))
 			s.Pass(time.Second)
@@ -32,8 +32,8 @@ func TestDrainingEndsWhateverTheBackendDoes(t *testing.T) {
 				s.Errorf("it took %v to end, with one handler that needed two seconds", took)
 			}
 		}},
-		{"the drain time is counted from the order to stop", func(s *stage) {
-			orders, done := s.open("orders"), ruletest.NewTally()
+		{"the drain time is counted from the order to stop", func(s *env) {
+			orders, done := s.open("orders"), ruletest.NewRecorder()
 			s.send(orders, "a", "b", "c")
 			stop := s.run(worker.New(orders, takes(time.Hour, done), s.options(options{Prefetch: 4, Drain: 4 * time.Second})))
 			s.Pass(time.Second)
@@ -44,28 +44,28 @@ func TestDrainingEndsWhateverTheBackendDoes(t *testing.T) {
 				s.Errorf("it took %v to end, with a drain time of 4s", took)
 			}
 		}},
-		{"what could not be given back at first is given back all the same", func(s *stage) {
-			orders, done := s.open("orders"), ruletest.NewTally()
+		{"what could not be given back at first is given back all the same", func(s *env) {
+			orders, done := s.open("orders"), ruletest.NewRecorder()
 			s.send(orders, "a", "b", "c")
 			stop := s.run(worker.New(orders, takes(time.Hour, done), s.options(options{Prefetch: 4, Drain: time.Second})))
 			s.Pass(time.Second)
 			s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpExtend, Err: mailbox.ErrUnavailable, Times: 1})
 			s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpNack, Err: mailbox.ErrUnavailable, Times: 1})
 			s.Must(stop())
-			s.stats(orders, mailbox.Stats{Ready: 3})
+			s.expectStats(orders, mailbox.Stats{Ready: 3})
 		}},
 	})
 }
 
 func TestWatchdogKnowsWhatIsNoHandlersFault(t *testing.T) {
-	quiet := func(s *stage) {
+	quiet := func(s *env) {
 		s.Helper()
-		if log := s.Journal.String(); strings.Contains(log, "stuck") {
+		if log := s.Logs.String(); strings.Contains(log, "stuck") {
 			s.Error(log)
 		}
 	}
-	play(t, "LOOP-4", []rule{
-		{"a handler that has returned is not stuck while its ack is being repeated", func(s *stage) {
+	runRule(t, "LOOP-4", []rule{
+		{"a handler that has returned is not stuck while its ack is being repeated", func(s *env) {
 			orders := s.open("orders")
 			future := s.ask(orders, "tea")
 			s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpAck, Err: mailbox.ErrUnavailable})
@@ -77,12 +77,12 @@ func TestWatchdogKnowsWhatIsNoHandlersFault(t *testing.T) {
 			answer, err := future.Wait(s.Context())
 			s.Must(err)
 			ruletest.Equal(s, "answer", answer, "tea!")
-			s.stats(orders, mailbox.Stats{})
+			s.expectStats(orders, mailbox.Stats{})
 			s.Must(stop())
 			quiet(s)
 		}},
-		{"one that waits for its turn is not stuck", func(s *stage) {
-			orders, done := s.open("orders"), ruletest.NewTally()
+		{"one that waits for its turn is not stuck", func(s *env) {
+			orders, done := s.open("orders"), ruletest.NewRecorder()
 			s.send(orders, "a", "b")
 			limit := worker.RateLimit[string](worker.NewLimiter(1, time.Hour, 1))
 			stop := s.run(s.group(worker.GroupOptions{}, worker.New(orders, count(done), s.options(options{
@@ -90,11 +90,11 @@ func TestWatchdogKnowsWhatIsNoHandlersFault(t *testing.T) {
 			}))))
 			s.Pass(61 * time.Minute)
 			ruletest.Equal(s, "handled", done.Count(), 2)
-			s.stats(orders, mailbox.Stats{})
+			s.expectStats(orders, mailbox.Stats{})
 			s.Must(stop())
 			quiet(s)
 		}},
-		{"but is from when it works", func(s *stage) {
+		{"but is from when it works", func(s *env) {
 			orders := s.open("orders")
 			s.send(orders, "a", "b")
 			limit := worker.RateLimit[string](worker.NewLimiter(1, time.Hour, 1))
@@ -114,10 +114,10 @@ func TestWatchdogKnowsWhatIsNoHandlersFault(t *testing.T) {
 }
 
 func TestHandlerThatEndsItsGoroutineIsFinishedToo(t *testing.T) {
-	inMemory(t, func(s *stage) {
+	inMemory(t, func(s *env) {
 		orders := s.open("orders")
 		s.send(orders, "tea")
-		started, finished := ruletest.NewTally(), ruletest.NewTally()
+		started, finished := ruletest.NewRecorder(), ruletest.NewRecorder()
 		o := s.options(options{Hooks: worker.Hooks{
 			Started: func(context.Context, worker.Info) { started.Add("started") },
 			Finished: func(_ context.Context, e worker.FinishedEvent) {
@@ -134,23 +134,23 @@ func TestHandlerThatEndsItsGoroutineIsFinishedToo(t *testing.T) {
 		s.Must(err)
 		ruletest.Equal(s, "started", started.Count(), 1)
 		ruletest.Equal(s, "finished", finished.Count(), 1)
-		s.stats(orders, mailbox.Stats{Delayed: 1})
+		s.expectStats(orders, mailbox.Stats{Delayed: 1})
 	})
 }
 
 func TestRunOnceTellsWhatItReceived(t *testing.T) {
-	inMemory(t, func(s *stage) {
+	inMemory(t, func(s *env) {
 		orders, received := s.open("orders"), 0
 		s.send(orders, "a", "b")
 		o := s.options(options{Prefetch: 3, Hooks: worker.Hooks{Received: func(_ context.Context, _ string, n int) { received += n }}})
-		_, err := worker.New(orders, count(ruletest.NewTally()), o).RunOnce(s.Context())
+		_, err := worker.New(orders, count(ruletest.NewRecorder()), o).RunOnce(s.Context())
 		s.Must(err)
 		ruletest.Equal(s, "received", received, 2)
 	})
 }
 
 func TestExtensionBeyondAllLimitsIsRefused(t *testing.T) {
-	inMemory(t, func(s *stage) {
+	inMemory(t, func(s *env) {
 		orders := s.open("orders")
 		s.send(orders, "tea")
 		var long, longest error
@@ -167,7 +167,7 @@ func TestExtensionBeyondAllLimitsIsRefused(t *testing.T) {
 }
 
 func TestMembersThatAreDoneAreHealthy(t *testing.T) {
-	inMemory(t, func(s *stage) {
+	inMemory(t, func(s *env) {
 		waits := fakeMember{"waits", func(ctx context.Context) error { <-ctx.Done(); return nil }}
 		done := fakeMember{"done", func(context.Context) error { return nil }}
 		g := s.group(worker.GroupOptions{}, waits, done)
@@ -181,7 +181,7 @@ func TestMembersThatAreDoneAreHealthy(t *testing.T) {
 }
 
 func TestMemberThatReturnsItsContextsErrorWhenItIsToldToStopHasNotFailed(t *testing.T) {
-	inMemory(t, func(s *stage) {
+	inMemory(t, func(s *env) {
 		member := func(name string, result func(ctx context.Context) error) worker.Member {
 			return fakeMember{name, func(ctx context.Context) error { <-ctx.Done(); return result(ctx) }}
 		}
@@ -196,7 +196,7 @@ func TestMemberThatReturnsItsContextsErrorWhenItIsToldToStopHasNotFailed(t *test
 }
 
 func TestLimitersTakeAnyBurst(t *testing.T) {
-	inMemory(t, func(s *stage) {
+	inMemory(t, func(s *env) {
 		limiter := worker.NewLimiter(10, time.Second, math.MaxInt)
 		for range 1000 {
 			s.Must(limiter.Wait(s.Context()))
@@ -212,11 +212,11 @@ type stingy struct{ err error }
 func (l stingy) Wait(context.Context) error { return l.err }
 
 func TestLimiterThatRefusesForGoodIsAFailure(t *testing.T) {
-	inMemory(t, func(s *stage) {
+	inMemory(t, func(s *env) {
 		orders := s.open("orders")
 		s.send(orders, "tea")
 		o := s.options(options{Middleware: []worker.Middleware[string]{worker.RateLimit[string](stingy{errMilk})}})
-		_, err := worker.New(orders, count(ruletest.NewTally()), o).RunOnce(s.Context())
+		_, err := worker.New(orders, count(ruletest.NewRecorder()), o).RunOnce(s.Context())
 		s.Must(err)
 		s.Pass(worker.DefaultBackoff(1))
 		got, err := orders.Receive(s.Context())
@@ -235,9 +235,9 @@ func TestBackoffsHoldAtTheEndOfTime(t *testing.T) {
 }
 
 func TestHandlersMayChangeTheFieldsOfTheirMessage(t *testing.T) {
-	inMemory(t, func(s *stage) {
+	inMemory(t, func(s *env) {
 		s.Configure("orders", driver.Config{StrictGroups: true})
-		orders, done := s.open("orders"), ruletest.NewTally()
+		orders, done := s.open("orders"), ruletest.NewRecorder()
 		for _, body := range []string{"a", "b", "c"} {
 			_, err := orders.Send(s.Context(), body, mailbox.WithGroup("Tea"))
 			s.Must(err)
@@ -250,14 +250,14 @@ func TestHandlersMayChangeTheFieldsOfTheirMessage(t *testing.T) {
 		}, s.options(options{Concurrency: 2, Prefetch: 4}))
 		stop := s.run(loop)
 		s.Pass(500 * time.Millisecond)
-		if id, _, _ := loop.Oldest(); id == "mine" || id == "" {
+		if id := loop.Activity().MessageID; id == "mine" || id == "" {
 			s.Errorf("the loop knows the message as %q", id)
 		}
 		s.Pass(time.Minute)
 		if got := done.List(); !slices.Equal(got, []string{"a", "b", "c"}) {
 			s.Errorf("handled were %v", got)
 		}
-		s.stats(orders, mailbox.Stats{})
+		s.expectStats(orders, mailbox.Stats{})
 		s.Must(stop())
 	})
 }

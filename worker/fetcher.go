@@ -9,8 +9,8 @@ import (
 	"github.com/mailboxmq/mailbox/internal/backoff"
 )
 
-// fetch receives messages until polling ends, whatever the backend says, unless
-// that is hopeless.
+// fetch receives messages until polling ends. Backend errors do not end it unless
+// they are hopeless.
 func (r *run[T]) fetch() error {
 	o := &r.loop.options
 	for failures := 0; ; {
@@ -35,21 +35,21 @@ func (r *run[T]) fetch() error {
 		failures++
 		r.loop.backendFailed(r.polling, "receive", err)
 		if failures == 1 {
-			o.Logger.LogAttrs(r.polling, slog.LevelWarn, "worker: cannot receive, trying again",
+			o.Logger.LogAttrs(r.polling, slog.LevelWarn, "worker: cannot receive, retrying",
 				slog.String("loop", o.Name), slog.Any("err", err))
 		}
 		backoff.Pause(r.polling, backoff.AfterError(failures, err))
 	}
 }
 
-// hopeless reports whether no later receive can work: the mailbox was closed, or
-// the backend was asked for the impossible. A queue that does not exist may be
+// hopeless reports whether no later receive can succeed: the mailbox was closed, or
+// the backend does not support the request. A queue that does not exist may be
 // created at any time.
 func hopeless(err error) bool {
 	return errors.Is(err, mailbox.ErrClosed) || errors.Is(err, mailbox.ErrInvalid) || errors.Is(err, mailbox.ErrUnsupported)
 }
 
-// receive asks the backend once.
+// receive calls the backend once.
 func (r *run[T]) receive(n int, wait time.Duration) ([]*mailbox.Message[T], error) {
 	messages, err := r.loop.mailbox.Receive(r.polling,
 		mailbox.WithMax(n), mailbox.WithWait(wait), mailbox.WithVisibility(r.loop.options.Visibility))
@@ -57,7 +57,7 @@ func (r *run[T]) receive(n int, wait time.Duration) ([]*mailbox.Message[T], erro
 	return messages, err
 }
 
-// fetched takes down what the fetcher has received.
+// fetched adds the messages that the fetcher received.
 func (r *run[T]) fetched(messages []*mailbox.Message[T]) {
 	jobs, now := r.jobsOf(messages, make([]*job[T], 0, len(messages))), r.now()
 	r.mu.Lock()
@@ -67,9 +67,9 @@ func (r *run[T]) fetched(messages []*mailbox.Message[T]) {
 	r.callWorkerLocked()
 }
 
-// awaitRoom blocks until messages should be asked for, and returns how many; 0
-// when polling has ended. If a worker that asked in the place of the fetcher was
-// refused, it returns why instead.
+// awaitRoom blocks until there is room for messages, and returns how many to
+// receive; 0 when polling has ended. If a worker received instead of the fetcher
+// and failed, it returns that error.
 func (r *run[T]) awaitRoom() (int, error) {
 	for r.polling.Err() == nil {
 		now := r.now()
@@ -96,8 +96,8 @@ func (r *run[T]) awaitRoom() (int, error) {
 	return 0, nil
 }
 
-// roomLocked is how many messages should be asked for now. While all workers have
-// something to do, it is worth waiting until several can be asked for at once.
+// roomLocked returns how many messages to receive now. While all workers are busy,
+// it waits for room for several, to make fewer calls.
 func (r *run[T]) roomLocked() int {
 	room := min(r.capacity-len(r.waiting)-r.running, r.heldMax-r.held)
 	starving := len(r.waiting) == 0 && r.running < len(r.at)
@@ -107,7 +107,7 @@ func (r *run[T]) roomLocked() int {
 	return max(0, room)
 }
 
-// callFetcherLocked tells the fetcher that there is room, if it waits for some.
+// callFetcherLocked wakes the fetcher if it waits for room and there is some.
 func (r *run[T]) callFetcherLocked() {
 	if r.fetcherWaits && r.roomLocked() > 0 {
 		r.wakeFetcherLocked()
@@ -122,15 +122,15 @@ func (r *run[T]) wakeFetcherLocked() {
 	}
 }
 
-// mayFetchLocked reports whether a worker that has nothing to do receives by
-// itself: the fetcher does not, and nobody else works. To wake the fetcher, only
-// to be woken by it, takes longer than a quick message.
+// mayFetchLocked reports whether an idle worker should receive itself: the fetcher
+// waits, and no other worker is busy. Waking the fetcher and being woken by it takes
+// longer than handling a quick message.
 func (r *run[T]) mayFetchLocked() bool {
 	return r.fetcherWaits && r.running == 0 && len(r.waiting) == 0 && r.roomLocked() > 0
 }
 
-// fetchOwnLocked receives on the goroutine of a worker. It gives the mutex back
-// for as long as that takes, and returns what time it is then.
+// fetchOwnLocked receives on the goroutine of a worker. It unlocks the mutex during
+// the receive, and returns the time after it.
 func (r *run[T]) fetchOwnLocked(now time.Duration) time.Duration {
 	n, quick := r.roomLocked(), r.quick
 	r.fetcherWaits, r.fetchingOwn = false, true
@@ -138,10 +138,10 @@ func (r *run[T]) fetchOwnLocked(now time.Duration) time.Duration {
 	r.mu.Unlock()
 	var messages []*mailbox.Message[T]
 	var err error
-	if quick { // then to ask once more costs less than what a wait takes to prepare
+	if quick { // a receive without a wait costs less than preparing a wait
 		messages, err = r.receive(n, 0)
 	}
-	if len(messages) == 0 && (err == nil || errors.Is(err, mailbox.ErrFull)) { // nothing may be had right now
+	if len(messages) == 0 && (err == nil || errors.Is(err, mailbox.ErrFull)) { // no message can be received now
 		messages, err = r.receive(n, r.loop.options.Wait)
 	}
 	var spare [1]*job[T]

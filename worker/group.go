@@ -18,15 +18,13 @@ import (
 // A Member is something that a Group runs: a Loop, a deadletter.Consumer, or
 // anything else that runs until its context ends.
 //
-// A member can have more methods, which the group then uses: those of [Watched],
-// for the watchdog; LastBeat() time.Time, for health reports;
-// DeadLetterDepth(ctx) (box string, depth int, err error) and
-// DeadLettersFailing() bool, for readiness; and Abort(), for who does not want to
-// wait for it to drain.
+// A member can have more methods, which the group then uses: that of [Watched], for
+// the watchdog and health reports; DeadLetterDepth(ctx) (queue string, depth int, err
+// error), for readiness; and Abort(), which the second signal calls to end the drain.
 type Member interface {
-	// Name is what the member is called in logs and health reports.
+	// Name returns the name of the member in logs and health reports.
 	Name() string
-	// Run works until ctx ends, and then ends in order. It returns nil if nothing
+	// Run works until ctx ends, and then drains. It returns nil unless something
 	// went wrong.
 	Run(ctx context.Context) error
 }
@@ -40,58 +38,59 @@ const (
 
 // GroupOptions configure a Group. The zero value, and nil, are the defaults.
 type GroupOptions struct {
-	// Signals tells the group to stop: the first to drain, the second to end at
-	// once. Nil means SIGTERM and SIGINT of the process, unless NoSignals says
-	// that these are not the group's business, as in a test in virtual time.
+	// Signals stops the group: the first signal makes it drain, the second ends it
+	// at once. Nil means SIGTERM and SIGINT of the process, unless NoSignals is set,
+	// as in a test in virtual time.
 	Signals   <-chan os.Signal
 	NoSignals bool
-	// ShutdownTimeout bounds how long members may take to end once they were told
-	// to. It should be longer than they drain. 0 means DefaultShutdownTimeout.
+	// ShutdownTimeout bounds how long members may take to stop. It should be longer
+	// than their drain time. 0 means DefaultShutdownTimeout.
 	ShutdownTimeout time.Duration
-	// HealthAddr is where health is served while the group runs, such as ":8080".
-	// Empty means nowhere; Group.Health is the handler for servers of your own.
+	// HealthAddr is the listen address for health checks, such as ":8080". Empty
+	// means none; Group.Health is the handler for a server of your own.
 	HealthAddr string
-	// DeadLetterThreshold is how many dead letters in one box make the group not
-	// ready. 0, or less, means that their number does not matter.
+	// DeadLetterThreshold is how many dead letters in one queue make the group not
+	// ready. 0, or less, means no limit.
 	DeadLetterThreshold int
-	// Watchdog is how long a handler may go without progress, which is to return
-	// or to call Beat. The watchdog then reports it, once, in the log, to Stuck and
-	// in the health report, and leaves it alone unless CancelStuck is set. 0 means
-	// DefaultWatchdog, a negative value that there is none.
+	// Watchdog is how long a handler may make no progress, which is to return or to
+	// call Beat. The watchdog then reports it, once, in the log, to Stuck and in the
+	// health report, and does no more unless CancelStuck is set. 0 means
+	// DefaultWatchdog, a negative value no watchdog.
 	Watchdog time.Duration
-	// CancelStuck makes the watchdog cancel a handler that it has reported and,
-	// if the handler has not returned after WatchdogGrace, end the group. Watchdog
-	// must be longer than handlers may take then. 0 means DefaultWatchdogGrace.
+	// CancelStuck makes the watchdog cancel a handler that it has reported and, if
+	// the handler has not returned after WatchdogGrace, end the group. Watchdog must
+	// then be longer than handlers may take. 0 means DefaultWatchdogGrace.
 	CancelStuck   bool
 	WatchdogGrace time.Duration
-	// MemberFailed decides what to do about a member that has failed for the n-th
-	// time, with err. Nil means that the first failure ends the group.
+	// MemberFailed decides what to do about a member that failed with err, for the
+	// failures-th time. Nil means that the first failure ends the group.
 	MemberFailed func(member string, failures int, err error) Reaction
-	// Stuck is called for a handler that the watchdog has found, after it was
-	// logged and before it is cancelled, if it is. Nil means no call.
+	// Stuck is called for a stuck handler, after it was logged and before it is
+	// cancelled, if it is. Nil means no call.
 	Stuck func(event StuckEvent)
-	// Logger gets what happens to the group. Nil means to discard it.
+	// Logger logs what happens to the group. Nil means no log.
 	Logger *slog.Logger
 }
 
-// A Reaction is what a group does about a member that has failed.
+// A Reaction is what a group does about a failed member.
 type Reaction string
 
 // The reactions.
 const (
-	// EndGroup tells all members to stop.
+	// EndGroup stops all members.
 	EndGroup Reaction = ""
 	// RunAgain runs the member again after a pause, which grows with each of its
 	// failures up to five seconds.
 	RunAgain Reaction = "run again"
-	// GoWithout lets the others go on. The group is unhealthy from then on, and
-	// Run returns the error in the end.
+	// GoWithout lets the other members continue. The group is unhealthy from then
+	// on, and Run returns the error at its end.
 	GoWithout Reaction = "go without"
 )
 
-// A Group runs members together: all of them begin at once, all are told to stop
-// at the same moment, and the first that fails ends the others, unless
-// GroupOptions.MemberFailed decides otherwise. Make one with NewGroup. Its methods may be called from many goroutines at once.
+// A Group runs members together: all start at once and stop at the same moment, and
+// the first that fails ends the others, unless GroupOptions.MemberFailed decides
+// otherwise. Make one with NewGroup. Its methods may be called from many goroutines
+// at once.
 type Group struct {
 	members []Member
 	options GroupOptions
@@ -106,7 +105,7 @@ type Group struct {
 	mu      sync.Mutex // guards the fields below
 	started bool
 	running []bool // by position in members
-	done    []bool // those that have ended without an error
+	done    []bool // members that ended without an error
 	address net.Addr
 }
 
@@ -137,28 +136,28 @@ func NewGroup(options *GroupOptions, members ...Member) *Group {
 	return g
 }
 
-// Stop tells the group to end, now or, if it does not run yet, as soon as it is
-// run. It does not wait for that.
+// Stop makes the group drain and end, now or as soon as Run is called. It does not
+// wait for that.
 func (g *Group) Stop() { g.stopOnce.Do(func() { close(g.stopped) }) }
 
-// HealthAddr returns where health is being served, and nil while it is not.
+// HealthAddr returns the listen address for health checks, nil if there is none.
 func (g *Group) HealthAddr() net.Addr {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.address
 }
 
-// Run runs all members until ctx ends, Stop is called, a signal comes, a member
-// fails for good, or the watchdog gives up. Then all of them are told to stop, at
-// the same moment, and Run waits for them, up to ShutdownTimeout. A member that
-// ends without an error is done, and the others go on.
+// Run runs all members until ctx ends, Stop is called, a signal comes, a member fails
+// for good, or the watchdog gives up. Then it stops all of them at the same moment
+// and waits for them, up to ShutdownTimeout. A member that ends without an error is
+// done, and the others continue.
 //
-// It returns nil if it was told to end and every member ended well, and otherwise
-// what went wrong, first things first. A member that returns just the error of its
-// context, after it was told to stop, has ended well. Codes beside those of the members:
-// ErrInvalid if a member is nil or the group has run before; ErrUnavailable if
-// health cannot be served; ErrStuck if the watchdog has ended it, or a member did
-// not end in time.
+// It returns nil if it was told to stop and every member ended without an error, and
+// otherwise the errors in the order in which they occurred. A member that was told to
+// stop and returns just the error of its context has ended without an error. Codes
+// beside those of the members: ErrInvalid if a member is nil or the group has run
+// before; ErrUnavailable if the health address cannot be listened on; ErrStuck if the
+// watchdog ended the group, or a member did not stop in time.
 func (g *Group) Run(ctx context.Context) error {
 	if err := g.begin(); err != nil {
 		return err
@@ -189,7 +188,7 @@ func (g *Group) Run(ctx context.Context) error {
 	return s.await(members, signals)
 }
 
-// begin makes the group one that has run.
+// begin checks the members and marks the group as started.
 func (g *Group) begin() error {
 	invalid := func(field, detail string) error {
 		return &mailbox.Error{Code: mailbox.ErrInvalid, Op: opRun, Field: field, Detail: detail}
@@ -197,7 +196,7 @@ func (g *Group) begin() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.started {
-		return invalid("", "this group has run before")
+		return invalid("", "the group has run before")
 	}
 	for i, member := range g.members {
 		if member == nil {
@@ -214,7 +213,7 @@ func (g *Group) setRunning(position int, running, done bool) {
 	g.running[position], g.done[position] = running, done
 }
 
-// signals returns where signals come from, and how to end that.
+// signals returns the channel of signals, and a function that unsubscribes.
 func (g *Group) signals() (<-chan os.Signal, func()) {
 	if g.options.Signals != nil || g.options.NoSignals {
 		return g.options.Signals, func() {}

@@ -28,20 +28,20 @@ func (m fakeMember) Name() string                  { return m.name }
 func (m fakeMember) Run(ctx context.Context) error { return m.run(ctx) }
 
 // group returns a group that hears no signals but those of the case.
-func (s *stage) group(o worker.GroupOptions, members ...worker.Member) *worker.Group {
-	o.Logger = s.Journal.Logger()
+func (s *env) group(o worker.GroupOptions, members ...worker.Member) *worker.Group {
+	o.Logger = s.Logs.Logger()
 	o.NoSignals = o.Signals == nil
 	return worker.NewGroup(&o, members...)
 }
 
 func TestGroupsRunAndStopTogether(t *testing.T) {
-	play(t, "LOOP-4", []rule{
-		{"loops and dead-letter consumers run together", func(s *stage) {
-			orders, seen := s.open("orders"), ruletest.NewTally()
+	runRule(t, "LOOP-4", []rule{
+		{"loops and dead-letter consumers run together", func(s *env) {
+			orders, seen := s.open("orders"), ruletest.NewRecorder()
 			p := &policy{MaxDeliveries: 1}
 			g := s.group(worker.GroupOptions{},
-				worker.New(orders, fails(errMilk, ruletest.NewTally()), s.options(options{DeadLetters: p})),
-				deadletter.NewConsumer(p.Box(orders), func(_ context.Context, l letter) (deadletter.Action, error) {
+				worker.New(orders, fails(errMilk, ruletest.NewRecorder()), s.options(options{DeadLetters: p})),
+				deadletter.NewConsumer(p.Queue(orders), func(_ context.Context, l letter) (deadletter.Action, error) {
 					seen.Add(l.Body)
 					return deadletter.Drop, nil
 				}, nil))
@@ -49,11 +49,11 @@ func TestGroupsRunAndStopTogether(t *testing.T) {
 			s.send(orders, "tea")
 			s.Pass(time.Minute)
 			ruletest.Equal(s, "letters seen", seen.Count(), 1)
-			s.stats(orders, mailbox.Stats{})
+			s.expectStats(orders, mailbox.Stats{})
 			s.Must(stop())
 		}},
-		{"every member is told to stop at the same moment", func(s *stage) {
-			told := ruletest.NewTally()
+		{"every member is told to stop at the same moment", func(s *env) {
+			told := ruletest.NewRecorder()
 			slow := func(name string, takes time.Duration) worker.Member {
 				return fakeMember{name, func(ctx context.Context) error {
 					<-ctx.Done()
@@ -70,13 +70,13 @@ func TestGroupsRunAndStopTogether(t *testing.T) {
 				s.Errorf("they were told at %v", got)
 			}
 		}},
-		{"one that is done does not end the others", func(s *stage) {
+		{"one that is done does not end the others", func(s *env) {
 			g := s.group(worker.GroupOptions{}, fakeMember{"a", func(context.Context) error { return nil }},
 				fakeMember{"b", func(context.Context) error { <-time.After(time.Minute); return nil }})
 			s.Must(g.Run(s.Context()))
 			ruletest.Equal(s, "time", time.Since(s.Began), time.Minute)
 		}},
-		{"one that does not end is named", func(s *stage) {
+		{"one that does not end is named", func(s *env) {
 			g := s.group(worker.GroupOptions{ShutdownTimeout: time.Minute},
 				fakeMember{"mule", func(context.Context) error { <-time.After(time.Hour); return nil }})
 			g2 := s.run(g)
@@ -89,7 +89,7 @@ func TestGroupsRunAndStopTogether(t *testing.T) {
 			ruletest.Equal(s, "time", time.Since(s.Began), time.Minute)
 			s.Pass(time.Hour)
 		}},
-		{"a shutdown asked for before the run is honoured", func(s *stage) {
+		{"a shutdown asked for before the run is honoured", func(s *env) {
 			g := s.group(worker.GroupOptions{}, fakeMember{"a", func(context.Context) error { s.Error("it ran"); return nil }})
 			g.Stop()
 			g.Stop()
@@ -97,32 +97,32 @@ func TestGroupsRunAndStopTogether(t *testing.T) {
 			s.Is(g.Run(s.Context()), mailbox.ErrInvalid)
 			s.Is(s.group(worker.GroupOptions{}, nil).Run(s.Context()), mailbox.ErrInvalid)
 		}},
-		{"the first signal drains, the second does not wait", func(s *stage) {
+		{"the first signal drains, the second does not wait", func(s *env) {
 			for _, sig := range []os.Signal{syscall.SIGTERM, os.Interrupt} {
 				orders, signals := s.open("orders"+sig.String()), make(chan os.Signal)
 				s.send(orders, "tea", "milk")
 				g := s.group(worker.GroupOptions{Signals: signals},
-					worker.New(orders, takes(time.Hour, ruletest.NewTally()), s.options(options{Prefetch: 1})))
+					worker.New(orders, takes(time.Hour, ruletest.NewRecorder()), s.options(options{Prefetch: 1})))
 				began := time.Now()
 				ended := make(chan error, 1)
 				go func() { ended <- g.Run(s.Context()) }()
 				s.Pass(time.Second)
 				signals <- sig
 				s.Pass(time.Second)
-				s.stats(orders, mailbox.Stats{Ready: 1, InFlight: 1})
+				s.expectStats(orders, mailbox.Stats{Ready: 1, InFlight: 1})
 				signals <- sig
 				s.Must(<-ended)
 				ruletest.Equal(s, "time", time.Since(began), 2*time.Second)
-				s.stats(orders, mailbox.Stats{Ready: 2})
+				s.expectStats(orders, mailbox.Stats{Ready: 2})
 			}
 		}},
 	})
 }
 
 func TestMembersMayFail(t *testing.T) {
-	play(t, "LOOP-4", []rule{
-		{"one that fails takes the group down, and the others finish", func(s *stage) {
-			orders, done := s.open("orders"), ruletest.NewTally()
+	runRule(t, "LOOP-4", []rule{
+		{"one that fails takes the group down, and the others finish", func(s *env) {
+			orders, done := s.open("orders"), ruletest.NewRecorder()
 			s.send(orders, "tea")
 			g := s.group(worker.GroupOptions{},
 				worker.New(orders, takes(10*time.Second, done), s.options(options{})),
@@ -137,15 +137,15 @@ func TestMembersMayFail(t *testing.T) {
 			}
 			ruletest.Equal(s, "time", time.Since(s.Began), 10*time.Second)
 			ruletest.Equal(s, "handled", done.Count(), 1)
-			s.stats(orders, mailbox.Stats{})
+			s.expectStats(orders, mailbox.Stats{})
 		}},
-		{"one that panics fails", func(s *stage) {
+		{"one that panics fails", func(s *env) {
 			g := s.group(worker.GroupOptions{}, fakeMember{"a", func(context.Context) error { panic(errMilk) }},
 				fakeMember{"b", func(ctx context.Context) error { <-ctx.Done(); return nil }})
 			s.Is(g.Run(s.Context()), errMilk)
 		}},
-		{"one that fails may be run again, with pauses that grow", func(s *stage) {
-			runs := ruletest.NewTally()
+		{"one that fails may be run again, with pauses that grow", func(s *env) {
+			runs := ruletest.NewRecorder()
 			g := s.group(worker.GroupOptions{MemberFailed: func(member string, failures int, err error) worker.Reaction {
 				s.Is(err, errMilk)
 				if member != "cow" || failures != runs.Count() {
@@ -177,16 +177,16 @@ func TestMembersMayFail(t *testing.T) {
 			}
 			s.Must(stop())
 		}},
-		{"who cannot say what to do about it ends the group", func(s *stage) {
+		{"who cannot say what to do about it ends the group", func(s *env) {
 			g := s.group(worker.GroupOptions{MemberFailed: func(string, int, error) worker.Reaction { panic("help") }},
 				fakeMember{"cow", func(context.Context) error { return errMilk }},
 				fakeMember{"other", func(ctx context.Context) error { <-ctx.Done(); return nil }})
 			s.Is(g.Run(s.Context()), errMilk)
-			if !strings.Contains(s.Journal.String(), "help") {
+			if !strings.Contains(s.Logs.String(), "help") {
 				s.Error("the log does not say so")
 			}
 		}},
-		{"one that waits to be run again does not hold up the end", func(s *stage) {
+		{"one that waits to be run again does not hold up the end", func(s *env) {
 			g := s.group(worker.GroupOptions{MemberFailed: func(string, int, error) worker.Reaction { return worker.RunAgain }},
 				fakeMember{"cow", func(context.Context) error {
 					return &mailbox.Error{Code: mailbox.ErrUnavailable, RetryAfter: time.Minute}
@@ -196,8 +196,8 @@ func TestMembersMayFail(t *testing.T) {
 			s.Must(stop())
 			ruletest.Equal(s, "time", time.Since(s.Began), time.Second)
 		}},
-		{"the others may go on without one that fails", func(s *stage) {
-			orders, done := s.open("orders"), ruletest.NewTally()
+		{"the others may go on without one that fails", func(s *env) {
+			orders, done := s.open("orders"), ruletest.NewRecorder()
 			g := s.group(worker.GroupOptions{MemberFailed: func(string, int, error) worker.Reaction { return worker.GoWithout }},
 				worker.New(orders, count(done), s.options(options{})),
 				fakeMember{"broken", func(context.Context) error { return errMilk }})

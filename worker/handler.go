@@ -10,11 +10,10 @@ import (
 	"github.com/mailboxmq/mailbox"
 )
 
-// A Handler deals with one message. What it returns decides what becomes of the
-// message: see the package documentation. Its context ends when it returns, when
-// the lease is lost, when Options.Timeout is over, or when the loop has no more
-// time; context.Cause says which. It must be safe for concurrent use if the loop
-// has more than one of them.
+// A Handler handles one message. Its result decides how the message is settled: see
+// the package documentation. Its context ends when it returns, when the lease is
+// lost, after Options.Timeout, or at the end of the drain time; context.Cause says
+// which. It must be safe for concurrent use if Options.Concurrency is above one.
 type Handler[T any] func(ctx context.Context, message *mailbox.Message[T]) error
 
 // A Middleware wraps a handler in another one.
@@ -30,18 +29,18 @@ func chain[T any](handler Handler[T], middleware []Middleware[T]) Handler[T] {
 	return handler
 }
 
-// A PanicError is a handler that panicked.
+// A PanicError is the error of a handler that panicked.
 type PanicError struct {
-	// Value is what it panicked with.
+	// Value is the panic value.
 	Value any
-	// Stack is where, as debug.Stack prints it.
+	// Stack is the stack, as debug.Stack prints it.
 	Stack []byte
-	// Place is the function, file and line.
-	Place string
+	// Location is the function, file and line.
+	Location string
 }
 
-// Error returns the value and the place.
-func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v (in %s)", e.Value, e.Place) }
+// Error returns the value and the location.
+func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v (in %s)", e.Value, e.Location) }
 
 // Unwrap returns the value if that is an error.
 func (e *PanicError) Unwrap() error {
@@ -52,14 +51,14 @@ func (e *PanicError) Unwrap() error {
 // StackTrace returns the stack, for the dead letter.
 func (e *PanicError) StackTrace() string { return string(e.Stack) }
 
-// newPanicError is called by the function that recovered.
+// newPanicError returns the error of a panic. The function that recovered calls it.
 func newPanicError(value any) *PanicError {
-	return &PanicError{Value: value, Stack: debug.Stack(), Place: panicPlace()}
+	return &PanicError{Value: value, Stack: debug.Stack(), Location: panicLocation()}
 }
 
-// panicPlace finds the innermost function above the panic that is not the
-// runtime's.
-func panicPlace() string {
+// panicLocation returns the function that panicked: the innermost one below the
+// panic that does not belong to the runtime.
+func panicLocation() string {
 	var callers [64]uintptr
 	frames := runtime.CallersFrames(callers[:runtime.Callers(1, callers[:])])
 	panicking := false
@@ -71,12 +70,12 @@ func panicPlace() string {
 		}
 		panicking = panicking || inRuntime && strings.Contains(frame.Function, "panic")
 		if !more {
-			return "an unknown place"
+			return "an unknown function"
 		}
 	}
 }
 
-// call runs a handler and makes an error of a panic.
+// call runs a handler and turns a panic into an error.
 func call[T any](ctx context.Context, handler Handler[T], message *mailbox.Message[T]) (err error) {
 	defer func() {
 		if value := recover(); value != nil {

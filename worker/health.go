@@ -13,30 +13,30 @@ import (
 )
 
 const (
-	// depthWithin bounds how long a health check waits for a backend.
-	depthWithin = 2 * time.Second
-	// healthReadTimeout bounds how long a client may take to ask.
+	// depthTimeout bounds how long a health check waits for a backend.
+	depthTimeout = 2 * time.Second
+	// healthReadTimeout bounds how long a client may take to send its request.
 	healthReadTimeout = 5 * time.Second
 )
 
-// HealthStatus is the state of a group in one word.
+// HealthStatus is the state of a group.
 type HealthStatus string
 
 // The states.
 const (
-	// Healthy: everything is as it should be.
+	// Healthy: all members run, and nothing is stuck.
 	Healthy HealthStatus = "healthy"
-	// Degraded: messages are handled, and a person should look at the dead letters
-	// or at a handler without progress.
+	// Degraded: messages are handled, but there are too many dead letters, they
+	// cannot be written or counted, or a handler is stuck.
 	Degraded HealthStatus = "degraded"
-	// Unhealthy: the group does not run, or is ending.
+	// Unhealthy: a member does not run, or the group is stopping.
 	Unhealthy HealthStatus = "unhealthy"
 )
 
-// HealthReport is what the health handler answers, as JSON.
+// HealthReport is the answer of the health handler, as JSON.
 type HealthReport struct {
 	Status HealthStatus `json:"status"`
-	// Draining says that the group is ending.
+	// Draining says that the group is stopping.
 	Draining    bool               `json:"draining,omitempty"`
 	Members     []MemberHealth     `json:"members,omitempty"`
 	DeadLetters []DeadLetterHealth `json:"dead_letters,omitempty"`
@@ -46,12 +46,12 @@ type HealthReport struct {
 type MemberHealth struct {
 	Name    string `json:"name"`
 	Running bool   `json:"running"`
-	// Done says that it has ended without an error.
+	// Done says that it ended without an error.
 	Done bool `json:"done,omitempty"`
-	// BeatAge is how long ago it gave a sign of life, in seconds.
+	// BeatAge is the time since it last made progress, in seconds.
 	BeatAge float64 `json:"beat_age_seconds,omitempty"`
-	// HandlerAge is how long its oldest handler has given none, in seconds, and
-	// MessageID what that is busy with.
+	// HandlerAge is how long its slowest handler has made no progress, in seconds,
+	// and MessageID the message of that handler.
 	HandlerAge float64 `json:"handler_age_seconds,omitempty"`
 	MessageID  string  `json:"message_id,omitempty"`
 	Stuck      bool    `json:"stuck,omitempty"`
@@ -59,20 +59,20 @@ type MemberHealth struct {
 	DeadLettersFailing bool `json:"dead_letters_failing,omitempty"`
 }
 
-// DeadLetterHealth is the state of one box of dead letters.
+// DeadLetterHealth is the state of one dead-letter queue.
 type DeadLetterHealth struct {
 	Name  string `json:"name"`
 	Depth int    `json:"depth"`
-	// Threshold is how many make the group degraded; 0 if no number does.
+	// Threshold is how many dead letters make the group degraded; 0 means none do.
 	Threshold int `json:"threshold"`
 	// Error says why they could not be counted.
 	Error string `json:"error,omitempty"`
 }
 
-// Health returns a handler for health checks. /healthz and /health/live say
-// whether the process should go on living: 200, and 503 once the watchdog has
-// given up on it. /readyz and /health/ready say how it is doing: 200 if healthy,
-// and 503 if degraded or unhealthy, with a HealthReport that tells why.
+// Health returns a handler for health checks. /healthz and /health/live are liveness
+// checks: 200, and 503 once the watchdog has ended the group. /readyz and
+// /health/ready are readiness checks: 200 if healthy, and 503 if degraded or
+// unhealthy, with a HealthReport that says why.
 func (g *Group) Health() http.Handler {
 	mux := http.NewServeMux()
 	live := func(w http.ResponseWriter, _ *http.Request) {
@@ -96,12 +96,12 @@ func writeReport(w http.ResponseWriter, report HealthReport) {
 	if report.Status != Healthy {
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}
-	// A client that does not read its answer has nobody to complain to.
+	// The client may be gone; then there is nothing to do.
 	_ = json.NewEncoder(w).Encode(report)
 }
 
-// Report says how the group is doing. It asks the backends for the number of dead
-// letters, and blocks for that, but not for long.
+// Report returns the health of the group. It counts the dead letters, which blocks
+// for up to two seconds.
 func (g *Group) Report(ctx context.Context) HealthReport {
 	report := HealthReport{Status: Healthy, Draining: g.draining.Load()}
 	worse := func(status HealthStatus) {
@@ -138,43 +138,42 @@ func (g *Group) memberHealth(position int, now time.Time) MemberHealth {
 	g.mu.Lock()
 	health.Running, health.Done = g.running[position], g.done[position]
 	g.mu.Unlock()
-	if beating, ok := member.(interface{ LastBeat() time.Time }); ok {
-		if beat := beating.LastBeat(); !beat.IsZero() {
-			health.BeatAge = now.Sub(beat).Seconds()
-		}
+	watched, ok := member.(Watched)
+	if !ok {
+		return health
 	}
-	if watched, ok := member.(Watched); ok {
-		if id, since, _ := watched.Oldest(); !since.IsZero() && since.Before(now) {
-			age := now.Sub(since)
-			health.MessageID, health.HandlerAge = id, age.Seconds()
-			health.Stuck = g.options.Watchdog > 0 && age > g.options.Watchdog
-		}
+	doing := watched.Activity()
+	if !doing.LastBeat.IsZero() {
+		health.BeatAge = now.Sub(doing.LastBeat).Seconds()
 	}
-	if burying, ok := member.(interface{ DeadLettersFailing() bool }); ok {
-		health.DeadLettersFailing = burying.DeadLettersFailing()
+	if !doing.Since.IsZero() && doing.Since.Before(now) {
+		age := now.Sub(doing.Since)
+		health.MessageID, health.HandlerAge = doing.MessageID, age.Seconds()
+		health.Stuck = g.options.Watchdog > 0 && age > g.options.Watchdog
 	}
+	health.DeadLettersFailing = doing.DeadLettersFailing
 	return health
 }
 
-// deadLetterHealth counts the dead letters of all members, each box once.
+// deadLetterHealth counts the dead letters of all members, each queue once.
 func (g *Group) deadLetterHealth(ctx context.Context) []DeadLetterHealth {
-	ctx, cancel := context.WithTimeout(ctx, depthWithin)
+	ctx, cancel := context.WithTimeout(ctx, depthTimeout)
 	defer cancel()
 	var all []DeadLetterHealth
 	seen := make(map[string]bool)
 	for _, member := range g.members {
 		counter, ok := member.(interface {
-			DeadLetterDepth(ctx context.Context) (box string, depth int, err error)
+			DeadLetterDepth(ctx context.Context) (queue string, depth int, err error)
 		})
 		if !ok {
 			continue
 		}
-		box, depth, err := counter.DeadLetterDepth(ctx)
-		if seen[box] || errors.Is(err, mailbox.ErrUnsupported) {
+		queue, depth, err := counter.DeadLetterDepth(ctx)
+		if seen[queue] || errors.Is(err, mailbox.ErrUnsupported) {
 			continue
 		}
-		seen[box] = true
-		health := DeadLetterHealth{Name: box, Depth: depth, Threshold: g.options.DeadLetterThreshold}
+		seen[queue] = true
+		health := DeadLetterHealth{Name: queue, Depth: depth, Threshold: g.options.DeadLetterThreshold}
 		if err != nil {
 			health.Error = err.Error()
 		}
@@ -183,14 +182,14 @@ func (g *Group) deadLetterHealth(ctx context.Context) []DeadLetterHealth {
 	return all
 }
 
-// healthServer serves health while a group runs.
+// A healthServer serves health checks while a group runs.
 type healthServer struct {
 	server *http.Server
 	serve  sync.WaitGroup
 	gone   func()
 }
 
-// serveHealth starts to serve health, if it is to be served.
+// serveHealth serves health checks if GroupOptions.HealthAddr is set.
 func (g *Group) serveHealth(ctx context.Context) (*healthServer, error) {
 	s := &healthServer{gone: func() {}}
 	if g.options.HealthAddr == "" {
@@ -211,13 +210,13 @@ func (g *Group) serveHealth(ctx context.Context) (*healthServer, error) {
 	}
 	s.server = &http.Server{Handler: g.Health(), ReadHeaderTimeout: healthReadTimeout}
 	s.serve.Go(func() {
-		// It returns when the server is closed, and says nothing but that.
+		// The error only says that the server was closed.
 		_ = s.server.Serve(listener)
 	})
 	return s, nil
 }
 
-// close ends the serving.
+// close stops the server.
 func (s *healthServer) close() {
 	if s.server != nil {
 		_ = s.server.Close()

@@ -19,7 +19,7 @@ import (
 )
 
 // get asks a group for its health.
-func (s *stage) get(g *worker.Group, path string) (int, worker.HealthReport) {
+func (s *env) get(g *worker.Group, path string) (int, worker.HealthReport) {
 	s.Helper()
 	recorder := httptest.NewRecorder()
 	g.Health().ServeHTTP(recorder, httptest.NewRequestWithContext(s.Context(), http.MethodGet, path, nil))
@@ -34,7 +34,7 @@ func (s *stage) get(g *worker.Group, path string) (int, worker.HealthReport) {
 func TestGroupsTellTheirHealth(t *testing.T) {
 	ready := []string{"/readyz", "/health/ready"}
 	live := []string{"/healthz", "/health/live"}
-	expect := func(s *stage, g *worker.Group, paths []string, code int, status worker.HealthStatus) worker.HealthReport {
+	expect := func(s *env, g *worker.Group, paths []string, code int, status worker.HealthStatus) worker.HealthReport {
 		s.Helper()
 		var last worker.HealthReport
 		for _, path := range paths {
@@ -46,10 +46,10 @@ func TestGroupsTellTheirHealth(t *testing.T) {
 		}
 		return last
 	}
-	play(t, "LOOP-4", []rule{
-		{"ready while all members run", func(s *stage) {
+	runRule(t, "LOOP-4", []rule{
+		{"ready while all members run", func(s *env) {
 			orders := s.open("orders")
-			g := s.group(worker.GroupOptions{}, worker.New(orders, takes(10*time.Second, ruletest.NewTally()), s.options(options{})))
+			g := s.group(worker.GroupOptions{}, worker.New(orders, takes(10*time.Second, ruletest.NewRecorder()), s.options(options{})))
 			expect(s, g, ready, 503, worker.Unhealthy)
 			expect(s, g, live, 200, worker.Healthy)
 			stop := s.run(g)
@@ -73,12 +73,12 @@ func TestGroupsTellTheirHealth(t *testing.T) {
 			code, _ := s.get(g, "/nothing")
 			ruletest.Equal(s, "another path", code, http.StatusNotFound)
 		}},
-		{"degraded when there are too many dead letters", func(s *stage) {
+		{"degraded when there are too many dead letters", func(s *env) {
 			orders := s.open("orders")
-			p := &policy{MaxDeliveries: 1, Letters: s.openLetters("dead", nil)}
+			p := &policy{MaxDeliveries: 1, Mailbox: s.openLetters("dead", nil)}
 			g := s.group(worker.GroupOptions{DeadLetterThreshold: 2},
-				worker.New(orders, fails(errMilk, ruletest.NewTally()), s.options(options{DeadLetters: p})),
-				deadletter.NewConsumer(p.Box(orders), func(context.Context, letter) (deadletter.Action, error) { return deadletter.Keep, nil }, nil))
+				worker.New(orders, fails(errMilk, ruletest.NewRecorder()), s.options(options{DeadLetters: p})),
+				deadletter.NewConsumer(p.Queue(orders), func(context.Context, letter) (deadletter.Action, error) { return deadletter.Keep, nil }, nil))
 			s.run(g)
 			s.send(orders, "tea")
 			s.Pass(time.Second)
@@ -91,9 +91,9 @@ func TestGroupsTellTheirHealth(t *testing.T) {
 			}
 			expect(s, g, live, 200, worker.Healthy)
 		}},
-		{"any number of dead letters without a threshold", func(s *stage) {
+		{"any number of dead letters without a threshold", func(s *env) {
 			orders := s.open("orders")
-			g := s.group(worker.GroupOptions{}, worker.New(orders, fails(errMilk, ruletest.NewTally()), s.options(options{DeadLetters: &policy{MaxDeliveries: 1}})))
+			g := s.group(worker.GroupOptions{}, worker.New(orders, fails(errMilk, ruletest.NewRecorder()), s.options(options{DeadLetters: &policy{MaxDeliveries: 1}})))
 			s.run(g)
 			for range 300 {
 				s.send(orders, "tea")
@@ -103,10 +103,10 @@ func TestGroupsTellTheirHealth(t *testing.T) {
 				s.Errorf("the dead letters are %+v", report.DeadLetters)
 			}
 		}},
-		{"degraded when dead letters cannot be written, or counted", func(s *stage) {
+		{"degraded when dead letters cannot be written, or counted", func(s *env) {
 			s.Configure("orders", driver.Config{MaxDead: 1})
 			orders := s.open("orders")
-			g := s.group(worker.GroupOptions{}, worker.New(orders, fails(errMilk, ruletest.NewTally()), s.options(options{DeadLetters: &policy{MaxDeliveries: 1}})))
+			g := s.group(worker.GroupOptions{}, worker.New(orders, fails(errMilk, ruletest.NewRecorder()), s.options(options{DeadLetters: &policy{MaxDeliveries: 1}})))
 			s.run(g)
 			s.send(orders, "tea")
 			s.Pass(time.Second)
@@ -116,7 +116,7 @@ func TestGroupsTellTheirHealth(t *testing.T) {
 			if report := expect(s, g, ready, 503, worker.Degraded); !report.Members[0].DeadLettersFailing {
 				s.Errorf("the member is %+v", report.Members[0])
 			}
-			s.stats(orders, mailbox.Stats{Delayed: 1, Dead: 1})
+			s.expectStats(orders, mailbox.Stats{Delayed: 1, Dead: 1})
 			_, err := orders.PurgeDead(s.Context())
 			s.Must(err)
 			s.Pass(time.Minute)

@@ -8,25 +8,25 @@ import (
 	"github.com/mailboxmq/mailbox"
 )
 
-// Hooks are told what a loop does, for metrics. Any of them may be nil and then
-// costs nothing. They are called from many goroutines at once and must not
-// block. One that panics is logged, and changes nothing else.
+// Hooks are called for what a loop does, for metrics. Any of them may be nil and then
+// costs nothing. They are called from many goroutines at once and must not block. A
+// hook that panics is logged and has no other effect.
 type Hooks struct {
-	// Received is called when messages have come, with how many.
+	// Received is called with the number of messages of a receive.
 	Received func(ctx context.Context, loop string, messages int)
-	// Started is called before the handler is.
+	// Started is called before the handler.
 	Started func(ctx context.Context, info Info)
 	// Finished is called when the handler has returned, before the message is
 	// settled.
 	Finished func(ctx context.Context, event FinishedEvent)
-	// Settled is called when it is known what became of the message.
+	// Settled is called when the message has been settled, or lost.
 	Settled func(ctx context.Context, event SettledEvent)
-	// BackendFailed is called when a call of the backend fails that will be
-	// repeated: op is "receive", "ack", "nack", "extend" or "reply".
+	// BackendFailed is called for a failed backend call that is retried: op is
+	// "receive", "ack", "nack", "extend" or "reply".
 	BackendFailed func(ctx context.Context, loop, op string, err error)
 }
 
-// Info is what hooks are told about a message.
+// Info is what hooks get about a message.
 type Info struct {
 	Loop          string
 	Queue         string
@@ -39,7 +39,7 @@ type Info struct {
 	Attributes map[string]string
 }
 
-// FinishedEvent is a handler that has returned.
+// A FinishedEvent is a handler that has returned.
 type FinishedEvent struct {
 	Info
 	// Duration is how long the handler took.
@@ -48,42 +48,42 @@ type FinishedEvent struct {
 	Err error
 }
 
-// SettledEvent is the end of a message's stay in the loop.
+// A SettledEvent is a message that the loop has settled or lost.
 type SettledEvent struct {
 	Info
-	// Result is what became of the message.
+	// Result is how it was settled.
 	Result Result
-	// Delay is how long it waits for its next delivery, if it was given back.
+	// Delay is how long it waits for its next delivery, if it was nacked.
 	Delay time.Duration
-	// Reason is that of a dead letter, and Box the mailbox that it is in: the one it
-	// was sent to, or Queue if the backend keeps it.
-	Reason mailbox.Reason
-	Box    string
+	// Reason is that of a dead letter, and DeadLetterQueue the name of the mailbox
+	// it was sent to, or Queue if the backend keeps it.
+	Reason          mailbox.Reason
+	DeadLetterQueue string
 	// Cause is why it was not acked, or why that failed.
 	Cause error
 }
 
-// A Result is what became of a message.
+// A Result is how a loop settled a message.
 type Result string
 
 // The results.
 const (
-	// ResultAcked: it is done, and gone.
+	// ResultAcked: it was handled and acked.
 	ResultAcked Result = "acked"
-	// ResultAnswered: it failed; who sent it was told, and it is gone.
+	// ResultAnswered: it failed; the client got the error, and it was acked.
 	ResultAnswered Result = "answered with an error"
-	// ResultUnanswered: the work is done, its result had no address to go to, and
-	// it is gone.
+	// ResultUnanswered: it was handled and acked, and its result had no reply
+	// address.
 	ResultUnanswered Result = "unanswered"
-	// ResultDiscarded: it failed, and is gone because the handler said so.
+	// ResultDiscarded: it failed and was acked because the handler returned Discard.
 	ResultDiscarded Result = "discarded"
 	// ResultNacked: it failed, and comes back after Delay.
 	ResultNacked Result = "nacked"
 	// ResultDead: it failed for good, and is a dead letter.
 	ResultDead Result = "dead-lettered"
-	// ResultReleased: no handler has begun with it, and it is ready again.
+	// ResultReleased: no handler has started it, and it is ready again.
 	ResultReleased Result = "released"
-	// ResultLost: the lease was lost, and somebody else may have it.
+	// ResultLost: the lease was lost, and another receiver may have it.
 	ResultLost Result = "lost"
 	// ResultHandler: the handler has settled it.
 	ResultHandler Result = "settled by its handler"
@@ -130,7 +130,7 @@ func (l *Loop[T]) backendFailed(ctx context.Context, op string, err error) {
 	}
 }
 
-// hookPanicked keeps a panic in a hook from ending the program, when deferred.
+// hookPanicked recovers a panic of a hook and logs it. Defer it.
 func (l *Loop[T]) hookPanicked(ctx context.Context) {
 	if value := recover(); value != nil {
 		panicked := newPanicError(value)
@@ -139,7 +139,7 @@ func (l *Loop[T]) hookPanicked(ctx context.Context) {
 	}
 }
 
-// info is what hooks are told about a message.
+// info returns what hooks get about a message.
 func (l *Loop[T]) info(message *mailbox.Message[T]) Info {
 	return Info{
 		Loop: l.options.Name, Queue: l.mailbox.Name(), MessageID: message.ID,

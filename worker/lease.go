@@ -2,27 +2,26 @@ package worker
 
 import "time"
 
-// leases are those that a run has, in the order in which they have to be looked
-// at next. Times are counted from the beginning of the run. No clock is read
-// here, and zero is a time like any other.
+// leases is the list of the leases of a run, sorted by when they are due. Times
+// count from the beginning of the run. It reads no clock, and zero is a valid
+// time.
 type leases[T any] struct {
 	first, last *job[T]
 	count       int
-	// visibility is how long a lease lasts, and early how long before its end it
-	// is extended; 0 means never.
+	// visibility is how long a lease lasts. It is extended early before its end; 0
+	// means never.
 	visibility time.Duration
 	early      time.Duration
 }
 
-// lease is the place of a job in the list.
+// A lease is the list element of a job.
 type lease[T any] struct {
 	previous, next *job[T]
 	listed         bool
-	// until is when the lease ends as far as we know, and due when it has to be
-	// looked at.
+	// until is when the lease ends, and due when it must be extended or ended.
 	until, due time.Duration
-	// extending says that a call is under way that extends it, and released that
-	// it is not to be extended any more.
+	// extending says that an extension is under way, released that the lease is not
+	// extended any more.
 	extending, released bool
 }
 
@@ -34,22 +33,22 @@ func newLeases[T any](visibility time.Duration, extend bool) leases[T] {
 	return l
 }
 
-// add lists a lease that was taken, or extended, now.
+// add inserts a lease that began, or was extended, now.
 func (l *leases[T]) add(j *job[T], now time.Duration) { l.addUntil(j, now+l.visibility) }
 
-// addUntil lists a lease that ends at until.
+// addUntil inserts a lease that ends at until.
 func (l *leases[T]) addUntil(j *job[T], until time.Duration) {
 	j.lease.until = until
 	l.insert(j, until-l.early)
 }
 
-// retry lists a lease again that could not be extended: it is looked at after
-// pause, or when it ends.
+// retry inserts a lease that could not be extended: it is due after pause, or when
+// it ends.
 func (l *leases[T]) retry(j *job[T], now, pause time.Duration) {
 	l.insert(j, min(now+pause, j.lease.until))
 }
 
-// insert walks from the end, where nearly all belong: leases last equally long.
+// insert searches from the end, where nearly all belong: leases last equally long.
 func (l *leases[T]) insert(j *job[T], due time.Duration) {
 	j.lease.due, j.lease.listed = due, true
 	l.count++
@@ -70,7 +69,7 @@ func (l *leases[T]) insert(j *job[T], due time.Duration) {
 	}
 }
 
-// remove takes a job out of the list if it is in it.
+// remove removes a job from the list if it is in it.
 func (l *leases[T]) remove(j *job[T]) {
 	if !j.lease.listed {
 		return
@@ -89,7 +88,7 @@ func (l *leases[T]) remove(j *job[T]) {
 	l.count--
 }
 
-// take removes and returns what is due: leases to be extended, and those that
+// take removes and returns the leases that are due: those to extend, and those that
 // have ended.
 func (l *leases[T]) take(now time.Duration) (extend, ended []*job[T]) {
 	for l.first != nil && l.first.lease.due <= now {
@@ -104,7 +103,7 @@ func (l *leases[T]) take(now time.Duration) (extend, ended []*job[T]) {
 	return extend, ended
 }
 
-// next returns when the first lease has to be looked at.
+// next returns when the first lease is due.
 func (l *leases[T]) next() (due time.Duration, found bool) {
 	if l.first == nil {
 		return 0, false

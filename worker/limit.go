@@ -8,13 +8,13 @@ import (
 	"github.com/mailboxmq/mailbox/deadletter"
 )
 
-// ErrDeliveries is the code of the error that a message is dead-lettered with
-// when it has been delivered more often than the policy allows. Each of those
-// deliveries ended without a result: the process died, or the lease was lost.
+// ErrDeliveries is the code of the error of a message that is dead-lettered because
+// it was delivered more often than the policy allows. Each of those deliveries ended
+// without a result: the process crashed, or the lease was lost.
 const ErrDeliveries mailbox.Code = "delivered too often"
 
 // overLimit returns the error that dead-letters a message before its handler
-// starts, and nil if the handler may start. A handler that kills its process
+// starts, and nil if the handler may start. A handler that crashes its process
 // never returns, so its failures are visible only in the delivery count.
 func (r *run[T]) overLimit(ctx context.Context, j *job[T]) (err error) {
 	policy, message := r.loop.options.DeadLetters, j.message
@@ -46,9 +46,9 @@ func (r *run[T]) overLimit(ctx context.Context, j *job[T]) (err error) {
 }
 
 // A putBack is the cause of a nack after which the deliveries so far do not count
-// for overLimit: the policy let the message go on at its limit, or the loop was
-// stopped. A message keeps nothing of a nack but its text, and the next delivery
-// may be in another process, so the text has the delivery count.
+// for overLimit: the policy allowed more at the limit, or the loop was stopped. A
+// message keeps only the text of a nack, and the next delivery may be in another
+// process, so the text has the delivery count.
 type putBack struct {
 	deliveries int
 	err        error // may be nil

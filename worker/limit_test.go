@@ -17,48 +17,48 @@ import (
 
 func TestPolicyIsAskedBeforeTheHandlerStarts(t *testing.T) {
 	// crash delivers a message n times to workers that die of it.
-	crash := func(s *stage, orders *box, n int) {
+	crash := func(s *env, orders *inbox, n int) {
 		for range n {
 			crashes(s, orders)
 			s.Pass(worker.DefaultVisibility)
 		}
 	}
-	play(t, "DLQ-2", []rule{
-		{"a message that kills its workers dies by the policy", func(s *stage) {
-			orders, done := s.open("orders"), ruletest.NewTally()
+	runRule(t, "DLQ-2", []rule{
+		{"a message that kills its workers dies by the policy", func(s *env) {
+			orders, done := s.open("orders"), ruletest.NewRecorder()
 			future := s.ask(orders, "bomb")
 			crash(s, orders, 3)
-			s.stats(orders, mailbox.Stats{Ready: 1})
+			s.expectStats(orders, mailbox.Stats{Ready: 1})
 			s.run(worker.New(orders, count(done), s.options(options{DeadLetters: &policy{MaxDeliveries: 3}})))
 			_, err := future.Wait(s.Context())
 			isFailure(s, err, "delivered too often")
 			ruletest.Equal(s, "times the handler was started", done.Count(), 0)
-			got := letters(s, deadletter.NewBox(orders, nil))
+			got := letters(s, deadletter.NewQueue(orders, nil))
 			if len(got) != 1 || got[0].Reason != mailbox.ReasonMaxDeliveries || got[0].Deliveries != 4 {
 				s.Errorf("the letters are %+v", got)
 			}
 		}},
-		{"the last delivery that is allowed starts the handler", func(s *stage) {
-			orders, done := s.open("orders"), ruletest.NewTally()
+		{"the last delivery that is allowed starts the handler", func(s *env) {
+			orders, done := s.open("orders"), ruletest.NewRecorder()
 			s.send(orders, "tea")
 			crash(s, orders, 2)
 			s.run(worker.New(orders, count(done), s.options(options{DeadLetters: &policy{MaxDeliveries: 3}})))
 			s.Pass(0)
 			ruletest.Equal(s, "times the handler was started", done.Count(), 1)
-			s.stats(orders, mailbox.Stats{})
+			s.expectStats(orders, mailbox.Stats{})
 		}},
-		{"without a limit it is started however often it was delivered", func(s *stage) {
+		{"without a limit it is started however often it was delivered", func(s *env) {
 			s.Configure("orders", driver.Config{MaxDeliveries: driver.Off})
-			orders, done := s.open("orders"), ruletest.NewTally()
+			orders, done := s.open("orders"), ruletest.NewRecorder()
 			s.send(orders, "tea")
 			crash(s, orders, 7)
 			s.run(worker.New(orders, count(done), s.options(options{DeadLetters: &policy{MaxDeliveries: -1}})))
 			s.Pass(0)
 			ruletest.Equal(s, "times the handler was started", done.Count(), 1)
 		}},
-		{"a message that was retried for never-errors dies of crashes too", func(s *stage) {
+		{"a message that was retried for never-errors dies of crashes too", func(s *env) {
 			s.Configure("orders", driver.Config{MaxDeliveries: driver.Off})
-			orders, tried := s.open("orders"), ruletest.NewTally()
+			orders, tried := s.open("orders"), ruletest.NewRecorder()
 			s.send(orders, "tea")
 			loop := worker.New(orders, fails(errMilk, tried), s.options(options{Backoff: worker.NoBackoff, DeadLetters: &policy{
 				MaxDeliveries: 3, Never: []deadletter.Matcher{deadletter.Is(errMilk)},
@@ -72,11 +72,11 @@ func TestPolicyIsAskedBeforeTheHandlerStarts(t *testing.T) {
 			_, err := loop.RunOnce(s.Context())
 			s.Must(err)
 			ruletest.Equal(s, "times the handler was started", tried.Count(), 7)
-			s.stats(orders, mailbox.Stats{Dead: 1})
+			s.expectStats(orders, mailbox.Stats{Dead: 1})
 		}},
-		{"a decision of one's own is asked when the count is over", func(s *stage) {
+		{"a decision of one's own is asked when the count is over", func(s *env) {
 			s.Configure("orders", driver.Config{MaxDeliveries: driver.Off})
-			orders, asked, done := s.open("orders"), ruletest.NewTally(), ruletest.NewTally()
+			orders, asked, done := s.open("orders"), ruletest.NewRecorder(), ruletest.NewRecorder()
 			s.send(orders, "tea")
 			crash(s, orders, 5)
 			p := &policy{Decide: func(_ context.Context, m *message, err error) bool {
@@ -95,7 +95,7 @@ func TestPolicyIsAskedBeforeTheHandlerStarts(t *testing.T) {
 				s.Errorf("the policy was asked about %v", got)
 			}
 			ruletest.Equal(s, "times the handler was started", done.Count(), 1)
-			s.stats(orders, mailbox.Stats{Dead: 1})
+			s.expectStats(orders, mailbox.Stats{Dead: 1})
 		}},
 	})
 }

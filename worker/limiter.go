@@ -10,26 +10,25 @@ import (
 	"github.com/mailboxmq/mailbox"
 )
 
-// Rate is a Limiter that allows so many things in a stretch of time, evenly
-// spread, with some that may come early. Make one with NewLimiter. It may be
-// shared by loops.
+// Rate is a Limiter that allows a number of events per period, evenly spread, with
+// bursts. Make one with NewLimiter. Loops may share it.
 type Rate struct {
-	interval time.Duration // between two things
-	slack    time.Duration // by how much they may come early
+	interval time.Duration // between two events
+	slack    time.Duration // by how much events may come early
 
 	mu   sync.Mutex // guards the fields below
 	used bool
-	next time.Time // when the next thing is due if none comes early
+	next time.Time // when the next event is due if none comes early
 }
 
 var _ Limiter = (*Rate)(nil)
 
-// slackMax is more than any program runs.
+// slackMax is longer than any program runs.
 const slackMax = math.MaxInt64 / 2
 
-// NewLimiter returns a limiter that allows n things per stretch of time, of which
-// up to burst, at least one, may follow each other without a pause after a time
-// of rest. An n or per below 1 allows nothing.
+// NewLimiter returns a limiter that allows n events per period. After a pause, up to
+// burst events, at least one, may follow each other at once. An n or per below 1
+// allows nothing.
 func NewLimiter(n int, per time.Duration, burst int) *Rate {
 	r := &Rate{}
 	if n > 0 && per > 0 {
@@ -41,11 +40,10 @@ func NewLimiter(n int, per time.Duration, burst int) *Rate {
 	return r
 }
 
-// Wait blocks until the next thing may happen, or ctx ends, and then returns the
-// context's error. If the deadline of ctx is before that, it does not wait at all,
-// and takes nobody's place: that is ErrTimeout, which is context.DeadlineExceeded
-// too and hints at when to ask again. Codes beside that: ErrInvalid if the limiter
-// allows nothing.
+// Wait blocks until the next event may happen, or ctx ends, and then returns the
+// context's error. If the deadline of ctx is before that, it does not wait and
+// reserves nothing: it returns ErrTimeout, which is context.DeadlineExceeded too,
+// with RetryAfter. Other codes: ErrInvalid if the limiter allows nothing.
 func (r *Rate) Wait(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -54,15 +52,15 @@ func (r *Rate) Wait(ctx context.Context) error {
 		return &mailbox.Error{Code: mailbox.ErrInvalid, Op: "wait", Field: "limiter", Detail: "allows nothing"}
 	}
 	now := time.Now()
-	patience := time.Duration(math.MaxInt64)
+	limit := time.Duration(math.MaxInt64)
 	if deadline, ok := ctx.Deadline(); ok {
-		patience = deadline.Sub(now)
+		limit = deadline.Sub(now)
 	}
-	place, wait := r.reserve(now, patience)
+	at, wait := r.reserve(now, limit)
 	switch {
-	case wait > patience:
+	case wait > limit:
 		return &mailbox.Error{
-			Code: mailbox.ErrTimeout, Op: "wait", Detail: fmt.Sprintf("the next is in %v", wait),
+			Code: mailbox.ErrTimeout, Op: "wait", Detail: fmt.Sprintf("the next event is allowed in %v", wait),
 			RetryAfter: wait, Err: context.DeadlineExceeded,
 		}
 	case wait <= 0:
@@ -74,33 +72,33 @@ func (r *Rate) Wait(ctx context.Context) error {
 	case <-timer.C:
 		return nil
 	case <-ctx.Done():
-		r.giveUp(place)
+		r.giveUp(at)
 		return ctx.Err()
 	}
 }
 
-// reserve returns the next place and how long it is until then, and takes it
-// unless that is too long for who asks.
-func (r *Rate) reserve(now time.Time, patience time.Duration) (place time.Time, wait time.Duration) {
+// reserve returns the time of the next event and the wait until then, and reserves
+// it unless the wait is longer than limit.
+func (r *Rate) reserve(now time.Time, limit time.Duration) (at time.Time, wait time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.used || r.next.Before(now) {
 		r.used, r.next = true, now
 	}
-	place = r.next
-	if wait = place.Add(-r.slack).Sub(now); wait <= patience {
-		r.next = place.Add(r.interval)
+	at = r.next
+	if wait = at.Add(-r.slack).Sub(now); wait <= limit {
+		r.next = at.Add(r.interval)
 	}
-	return place, wait
+	return at, wait
 }
 
-// giveUp gives a place back if nobody has one after it. Another one stays empty:
-// being a little slow is better than being asked to hurry.
-func (r *Rate) giveUp(place time.Time) {
+// giveUp returns a reserved event if no later one is reserved. Otherwise the event
+// stays unused: slightly too slow is better than too fast.
+func (r *Rate) giveUp(at time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.next.Equal(place.Add(r.interval)) {
-		r.next = place
+	if r.next.Equal(at.Add(r.interval)) {
+		r.next = at
 	}
 }
 

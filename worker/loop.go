@@ -10,12 +10,11 @@ import (
 	"github.com/mailboxmq/mailbox/deadletter"
 )
 
-// opRun is the name that running a loop has in errors.
+// opRun is the operation in errors of running a loop.
 const opRun = "run"
 
-// completedMax bounds how many messages a loop remembers whose work is done and
-// whose ack is not known to be. There are as many as it holds when a backend goes
-// away.
+// completedMax bounds how many handled messages whose ack is uncertain a loop
+// remembers. When a backend becomes unavailable, those are all that it holds.
 const completedMax = 10_000
 
 // A Loop hands the messages of a mailbox to a handler. Make one with New, and
@@ -23,25 +22,25 @@ const completedMax = 10_000
 // goroutines at once.
 type Loop[T any] struct {
 	mailbox *mailbox.Mailbox[T]
-	handler Handler[T] // with its middleware
-	bare    Handler[T] // as it was given
+	handler Handler[T] // including middleware
+	bare    Handler[T] // without middleware
 	options Options[T]
-	box     *deadletter.Box[T] // nil without a policy
-	// completed are messages that the handler was done with when their lease was
-	// lost, or that could not be acked. They are acked when they come back.
+	dead    *deadletter.Queue[T] // nil without a policy
+	// completed has the handled messages whose lease was lost or whose ack failed.
+	// They are acked when they come back.
 	completed *recent[struct{}]
-	// boxFailing is whether the last dead letter could not be written.
-	boxFailing atomic.Bool
+	// deadLettersFailing is set if the last dead letter could not be written.
+	deadLettersFailing atomic.Bool
 
 	mu      sync.Mutex // guards the fields below
 	stopped bool
 	aborted bool
-	current *run[T] // nil unless it runs
-	latest  *run[T] // the current or the last; nil if it never ran
+	current *run[T] // nil unless the loop runs
+	latest  *run[T] // the current or the last run; nil if there was none
 }
 
 // New returns a loop. It does no I/O, and does not check the options: Run does.
-// The mailbox stays the caller's, to be closed after the loop has ended.
+// The caller closes the mailbox after the loop has ended.
 func New[T any](from *mailbox.Mailbox[T], handler Handler[T], options *Options[T]) *Loop[T] {
 	l := &Loop[T]{mailbox: from, bare: handler, completed: newRecent[struct{}](completedMax)}
 	if options != nil {
@@ -54,28 +53,27 @@ func New[T any](from *mailbox.Mailbox[T], handler Handler[T], options *Options[T
 	l.options = l.options.withDefaults(name)
 	l.handler = chain(handler, l.options.Middleware)
 	if l.options.DeadLetters != nil && from != nil {
-		l.box = l.options.DeadLetters.Box(from).WithNotifier(l.options.Notifier)
+		l.dead = l.options.DeadLetters.Queue(from).WithNotifier(l.options.Notifier)
 	}
 	return l
 }
 
-// Name returns what the loop is called.
+// Name returns the name of the loop.
 func (l *Loop[T]) Name() string { return l.options.Name }
 
 // Run handles messages until ctx ends or Stop is called, and then drains: it
-// gives back what no handler has begun with, waits for handlers up to
-// Options.Drain, and cancels and gives back the rest. If it was stopped before,
-// it returns at once.
+// releases the messages that no handler has started, waits for handlers up to
+// Options.Drain, and cancels and nacks the rest. If it was stopped before, it
+// returns at once.
 //
-// It returns nil when it was told to stop. Errors of the backend do not end it,
-// except ErrClosed, when the mailbox was closed. While its queue does not exist,
-// it asks again, with pauses that grow, and logs that once. Codes beside this:
-// ErrInvalid for an option that is wrong or if it
-// runs already, ErrUnsupported if dead letters have no place to go, and ErrStuck
-// if handlers have not returned although they were cancelled, which are then left
-// behind.
+// It returns nil when it was told to stop. Backend errors do not end it, except
+// ErrClosed, when the mailbox was closed. While its queue does not exist, it
+// retries with growing pauses and logs that once. Other codes: ErrInvalid for a
+// wrong option or if it is running already, ErrUnsupported if there is no
+// dead-letter queue for the policy, and ErrStuck if cancelled handlers have not
+// returned; Run does not wait for those.
 //
-// After ctx has ended, the loop may be run again; after Stop it may not.
+// After ctx has ended, the loop may run again; after Stop it may not.
 func (l *Loop[T]) Run(ctx context.Context) error {
 	polling, stop := context.WithCancel(ctx)
 	defer stop()
@@ -88,14 +86,14 @@ func (l *Loop[T]) Run(ctx context.Context) error {
 }
 
 // RunOnce receives once, without waiting, as many messages as the loop holds at
-// most, handles them and settles them, and returns how many there were. It is
-// meant for tests, and for programs that some schedule starts. When ctx ends, it
-// drains as Run does. Codes: those of Mailbox.Receive, and of Run.
+// most, handles and settles them, and returns how many there were. It is meant for
+// tests and for scheduled programs. When ctx ends, it drains as Run does. Codes:
+// those of Mailbox.Receive, and of Run.
 func (l *Loop[T]) RunOnce(ctx context.Context) (handled int, err error) { return l.runOnce(ctx, 0) }
 
-// RunTimes is RunOnce so many times, except that each receive waits for messages,
-// up to Options.Wait. It returns early when ctx ends or Stop is called, and after
-// an error. Codes: as RunOnce.
+// RunTimes repeats RunOnce receives times, except that each receive waits for
+// messages, up to Options.Wait. It returns early when ctx ends or Stop is called,
+// and after an error. Codes: as RunOnce.
 func (l *Loop[T]) RunTimes(ctx context.Context, receives int) (handled int, err error) {
 	for range receives {
 		n, err := l.runOnce(ctx, l.options.Wait)
@@ -126,8 +124,8 @@ func (l *Loop[T]) runOnce(ctx context.Context, wait time.Duration) (handled int,
 	return r.once(ctx, polling, wait)
 }
 
-// Stop tells the loop to drain and end, now or, if it does not run yet, as soon
-// as it is run. It does not wait for that.
+// Stop makes the loop drain and end, now or as soon as Run is called. It does not
+// wait for that.
 func (l *Loop[T]) Stop() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -137,7 +135,7 @@ func (l *Loop[T]) Stop() {
 	}
 }
 
-// Abort is Stop without the patience: handlers are cancelled at once, also if
+// Abort is Stop without the drain time: handlers are cancelled at once, also if
 // the loop is draining already. It does not wait.
 func (l *Loop[T]) Abort() {
 	l.mu.Lock()
@@ -154,7 +152,7 @@ func (l *Loop[T]) Abort() {
 	}
 }
 
-// begin makes the loop a running one, unless it is to stop before it has begun.
+// begin starts a run and returns it, or nil if the loop was told to stop before.
 func (l *Loop[T]) begin(ctx context.Context, stop context.CancelFunc) (*run[T], error) {
 	if err := l.check(); err != nil {
 		return nil, err
@@ -165,7 +163,7 @@ func (l *Loop[T]) begin(ctx context.Context, stop context.CancelFunc) (*run[T], 
 	case l.stopped || ctx.Err() != nil:
 		return nil, nil
 	case l.current != nil:
-		return nil, l.invalid("", "it is running already")
+		return nil, l.invalid("", "the loop is already running")
 	}
 	l.current = newRun(l, stop)
 	l.latest = l.current
@@ -189,8 +187,8 @@ func (l *Loop[T]) check() error {
 	if err := l.options.check(); err != nil {
 		return err
 	}
-	if l.box != nil {
-		return l.box.Check()
+	if l.dead != nil {
+		return l.dead.Check()
 	}
 	return nil
 }
@@ -199,7 +197,7 @@ func (l *Loop[T]) invalid(field, detail string) error {
 	return &mailbox.Error{Code: mailbox.ErrInvalid, Op: opRun, Queue: l.options.Name, Field: field, Detail: detail}
 }
 
-// Running reports whether Run or RunOnce is at work.
+// Running reports whether Run, RunOnce or RunTimes is running.
 func (l *Loop[T]) Running() bool { return l.running() != nil }
 
 // running returns the current run, or nil.
@@ -209,34 +207,14 @@ func (l *Loop[T]) running() *run[T] {
 	return l.current
 }
 
-// LastBeat returns when the backend last answered a receive, or Run began; zero
-// if it never ran. A loop whose handlers are all busy does not receive, and is
-// not stuck for that: see Oldest.
-func (l *Loop[T]) LastBeat() time.Time {
-	l.mu.Lock()
-	r := l.latest
-	l.mu.Unlock()
-	if r == nil {
-		return time.Time{}
+// DeadLetterDepth returns the name of the dead-letter queue and its number of dead
+// letters. It blocks as long as the backend takes. Codes: ErrUnsupported if there
+// are no dead letters to count.
+func (l *Loop[T]) DeadLetterDepth(ctx context.Context) (queue string, depth int, err error) {
+	dead := l.dead
+	if dead == nil {
+		dead = deadletter.NewQueue(l.mailbox, nil)
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.began.Add(r.answered)
+	depth, err = dead.Depth(ctx)
+	return dead.Name(), depth, err
 }
-
-// DeadLetterDepth returns how many dead letters there are, and the name of the
-// box or mailbox that has them. It blocks as long as the backend takes. Codes:
-// ErrUnsupported if there are no dead letters to count.
-func (l *Loop[T]) DeadLetterDepth(ctx context.Context) (box string, depth int, err error) {
-	from := l.box
-	if from == nil {
-		from = deadletter.NewBox(l.mailbox, nil)
-	}
-	depth, err = from.Depth(ctx)
-	return from.Name(), depth, err
-}
-
-// DeadLettersFailing reports whether the last dead letter could not be written,
-// because its box is full or does not answer. The messages concerned stay in
-// their mailbox and are tried again.
-func (l *Loop[T]) DeadLettersFailing() bool { return l.boxFailing.Load() }

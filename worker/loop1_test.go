@@ -14,7 +14,7 @@ import (
 )
 
 // shout is work that succeeds, and that is counted.
-func shout(done *ruletest.Tally) worker.Handler[string] {
+func shout(done *ruletest.Recorder) worker.Handler[string] {
 	return worker.Serve(func(_ context.Context, request *message) (string, error) {
 		done.Add(request.Body)
 		return strings.ToUpper(request.Body), nil
@@ -22,10 +22,10 @@ func shout(done *ruletest.Tally) worker.Handler[string] {
 }
 
 func TestRepliesComeBeforeAcks(t *testing.T) {
-	play(t, "LOOP-1", []rule{
-		{"the reply is sent before the ack", func(s *stage) {
-			steps := ruletest.NewTally()
-			requests := s.openTraced("requests", &mailbox.Hooks{
+	runRule(t, "LOOP-1", []rule{
+		{"the reply is sent before the ack", func(s *env) {
+			steps := ruletest.NewRecorder()
+			requests := s.openHooked("requests", &mailbox.Hooks{
 				Replied: func(_ context.Context, event mailbox.RepliedEvent) { steps.Add("reply") },
 				Settled: func(_ context.Context, event mailbox.SettledEvent) { steps.Add(string(event.Outcome)) },
 			})
@@ -38,11 +38,11 @@ func TestRepliesComeBeforeAcks(t *testing.T) {
 			if got := steps.List(); !slices.Equal(got, []string{"tea", "reply", "ack"}) {
 				s.Errorf("the steps were %v", got)
 			}
-			s.stats(requests, mailbox.Stats{})
+			s.expectStats(requests, mailbox.Stats{})
 		}},
-		{"a mailbox gets the reply before the ack too", func(s *stage) {
-			steps := ruletest.NewTally()
-			requests := s.openTraced("requests", &mailbox.Hooks{
+		{"a mailbox gets the reply before the ack too", func(s *env) {
+			steps := ruletest.NewRecorder()
+			requests := s.openHooked("requests", &mailbox.Hooks{
 				Replied: func(_ context.Context, event mailbox.RepliedEvent) { steps.Add("reply") },
 				Settled: func(_ context.Context, event mailbox.SettledEvent) { steps.Add(string(event.Outcome)) },
 			})
@@ -58,8 +58,8 @@ func TestRepliesComeBeforeAcks(t *testing.T) {
 				s.Errorf("the steps were %v", got)
 			}
 		}},
-		{"answers to who gave no address can go to a mailbox for all", func(s *stage) {
-			requests, all, done := s.open("requests"), s.open("answers"), ruletest.NewTally()
+		{"answers to who gave no address can go to a mailbox for all", func(s *env) {
+			requests, all, done := s.open("requests"), s.open("answers"), ruletest.NewRecorder()
 			first := s.send(requests, "tea")[0]
 			_, err := requests.Send(s.Context(), "milk", mailbox.WithCorrelationID("c-7"))
 			s.Must(err)
@@ -74,7 +74,7 @@ func TestRepliesComeBeforeAcks(t *testing.T) {
 			s.Must(err)
 			ruletest.Equal(s, "answer", answer, "SUGAR")
 			s.Pass(0)
-			s.stats(requests, mailbox.Stats{})
+			s.expectStats(requests, mailbox.Stats{})
 			got, err := all.Receive(s.Context(), mailbox.WithMax(10))
 			s.Must(err)
 			if len(got) != 2 || got[0].Body != "TEA" || got[0].CorrelationID != first || got[1].Body != "MILK" || got[1].CorrelationID != "c-7" {
@@ -82,8 +82,8 @@ func TestRepliesComeBeforeAcks(t *testing.T) {
 			}
 			ruletest.Equal(s, "times work was done", done.Count(), 3)
 		}},
-		{"a reply that fails is repeated, and the work is not", func(s *stage) {
-			requests, done := s.open("requests"), ruletest.NewTally()
+		{"a reply that fails is repeated, and the work is not", func(s *env) {
+			requests, done := s.open("requests"), ruletest.NewRecorder()
 			future := s.ask(requests, "tea")
 			s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpReplyResolve, Err: mailbox.ErrUnavailable, Times: 4})
 			s.run(worker.New(requests, shout(done), s.options(options{})))
@@ -93,40 +93,40 @@ func TestRepliesComeBeforeAcks(t *testing.T) {
 			s.Pass(0)
 			ruletest.Equal(s, "times the work was done", done.Count(), 1)
 			ruletest.Equal(s, "attempts at the reply", s.Faults.Calls(mailboxtest.OpReplyResolve), 5)
-			s.stats(requests, mailbox.Stats{})
+			s.expectStats(requests, mailbox.Stats{})
 		}},
-		{"good work whose reply cannot be sent is given back, without an error and without doing it again", func(s *stage) {
-			requests, done := s.open("requests"), ruletest.NewTally()
+		{"good work whose reply cannot be sent is given back, without an error and without doing it again", func(s *env) {
+			requests, done := s.open("requests"), ruletest.NewRecorder()
 			future := s.ask(requests, "tea")
 			remove := s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpReplyResolve, Err: mailbox.ErrUnavailable})
 			s.run(worker.New(requests, shout(done), s.options(options{})))
 			s.At(90 * time.Second) // a minute of trying, then a minute of backoff
-			s.stats(requests, mailbox.Stats{Delayed: 1})
-			s.unanswered(future)
+			s.expectStats(requests, mailbox.Stats{Delayed: 1})
+			s.expectUnanswered(future)
 			remove()
 			answer, err := future.Wait(s.Context())
 			s.Must(err)
 			ruletest.Equal(s, "answer", answer, "TEA")
 			s.Pass(0)
 			ruletest.Equal(s, "times the work was done", done.Count(), 1)
-			s.stats(requests, mailbox.Stats{})
+			s.expectStats(requests, mailbox.Stats{})
 		}},
 	})
 }
 
 func TestWorkThatSucceededIsNotDoneAgain(t *testing.T) {
-	play(t, "LOOP-1", []rule{
-		{"an ack that fails is repeated, and the work is not", func(s *stage) {
-			orders, done := s.open("orders"), ruletest.NewTally()
+	runRule(t, "LOOP-1", []rule{
+		{"an ack that fails is repeated, and the work is not", func(s *env) {
+			orders, done := s.open("orders"), ruletest.NewRecorder()
 			s.send(orders, "tea", "milk")
 			s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpAck, Err: mailbox.ErrUnavailable, Times: 6})
 			s.run(worker.New(orders, shout(done), s.options(options{})))
 			s.Pass(time.Minute)
 			ruletest.Equal(s, "times work was done", done.Count(), 2)
-			s.stats(orders, mailbox.Stats{})
+			s.expectStats(orders, mailbox.Stats{})
 		}},
-		{"an ack whose answer is lost is an ack", func(s *stage) {
-			orders, done, results := s.open("orders"), ruletest.NewTally(), ruletest.NewTally()
+		{"an ack whose answer is lost is an ack", func(s *env) {
+			orders, done, results := s.open("orders"), ruletest.NewRecorder(), ruletest.NewRecorder()
 			s.send(orders, "tea")
 			s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpAck, Err: mailbox.ErrUnavailable, Late: true, Times: 1})
 			s.run(worker.New(orders, count(done), s.options(options{Hooks: worker.Hooks{
@@ -137,10 +137,10 @@ func TestWorkThatSucceededIsNotDoneAgain(t *testing.T) {
 			if got := results.List(); !slices.Equal(got, []string{string(worker.ResultAcked)}) {
 				s.Errorf("the results were %v", got)
 			}
-			s.stats(orders, mailbox.Stats{})
+			s.expectStats(orders, mailbox.Stats{})
 		}},
-		{"work that was done before the backend went away is acked when it comes back", func(s *stage) {
-			orders, done := s.open("orders"), ruletest.NewTally()
+		{"work that was done before the backend went away is acked when it comes back", func(s *env) {
+			orders, done := s.open("orders"), ruletest.NewRecorder()
 			s.send(orders, "tea")
 			down := s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpAck, Err: mailbox.ErrUnavailable})
 			deaf := s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpExtend, Err: mailbox.ErrUnavailable})
@@ -150,10 +150,10 @@ func TestWorkThatSucceededIsNotDoneAgain(t *testing.T) {
 			deaf()
 			s.Pass(time.Minute)
 			ruletest.Equal(s, "times the work was done", done.Count(), 1)
-			s.stats(orders, mailbox.Stats{})
+			s.expectStats(orders, mailbox.Stats{})
 		}},
-		{"work that was done after its lease was lost is acked when the message comes back", func(s *stage) {
-			orders, done := s.open("orders"), ruletest.NewTally()
+		{"work that was done after its lease was lost is acked when the message comes back", func(s *env) {
+			orders, done := s.open("orders"), ruletest.NewRecorder()
 			s.send(orders, "tea")
 			s.run(worker.New(orders, func(ctx context.Context, m *message) error {
 				done.Add(m.Body)
@@ -163,15 +163,15 @@ func TestWorkThatSucceededIsNotDoneAgain(t *testing.T) {
 			}, s.options(options{})))
 			s.Pass(time.Minute)
 			ruletest.Equal(s, "times the work was done", done.Count(), 1)
-			s.stats(orders, mailbox.Stats{})
+			s.expectStats(orders, mailbox.Stats{})
 		}},
 	})
 }
 
 func TestAnswersAreNotMadeUp(t *testing.T) {
-	play(t, "LOOP-1", []rule{
-		{"a request that was answered before is acked and not served", func(s *stage) {
-			requests, done := s.open("requests"), ruletest.NewTally()
+	runRule(t, "LOOP-1", []rule{
+		{"a request that was answered before is acked and not served", func(s *env) {
+			requests, done := s.open("requests"), ruletest.NewRecorder()
 			future := s.ask(requests, "tea")
 			taken, err := requests.Receive(s.Context(), mailbox.WithVisibility(time.Minute))
 			s.Must(err)
@@ -182,10 +182,10 @@ func TestAnswersAreNotMadeUp(t *testing.T) {
 			s.Must(err)
 			ruletest.Equal(s, "answer", answer, "COFFEE")
 			ruletest.Equal(s, "times the work was done", done.Count(), 0)
-			s.stats(requests, mailbox.Stats{})
+			s.expectStats(requests, mailbox.Stats{})
 		}},
-		{"a handler that does not answer is tried again, and no answer is made up", func(s *stage) {
-			requests, done := s.open("requests"), ruletest.NewTally()
+		{"a handler that does not answer is tried again, and no answer is made up", func(s *env) {
+			requests, done := s.open("requests"), ruletest.NewRecorder()
 			future := s.ask(requests, "tea")
 			s.run(worker.New(requests, func(_ context.Context, m *message) error {
 				done.Add(m.Body)
@@ -195,16 +195,16 @@ func TestAnswersAreNotMadeUp(t *testing.T) {
 				return mailbox.NewReplyChannel[string](m, nil).Send(s.Context(), "at last")
 			}, s.options(options{})))
 			s.At(30 * time.Second)
-			s.stats(requests, mailbox.Stats{Delayed: 1})
-			s.unanswered(future)
+			s.expectStats(requests, mailbox.Stats{Delayed: 1})
+			s.expectUnanswered(future)
 			answer, err := future.Wait(s.Context())
 			s.Must(err)
 			ruletest.Equal(s, "answer", answer, "at last")
 			s.Pass(0)
-			s.stats(requests, mailbox.Stats{})
+			s.expectStats(requests, mailbox.Stats{})
 		}},
-		{"what the handler has settled is left alone", func(s *stage) {
-			orders, done := s.open("orders"), ruletest.NewTally()
+		{"what the handler has settled is left alone", func(s *env) {
+			orders, done := s.open("orders"), ruletest.NewRecorder()
 			s.send(orders, "tea")
 			s.run(worker.New(orders, func(ctx context.Context, m *message) error {
 				done.Add(m.Body)
@@ -214,10 +214,10 @@ func TestAnswersAreNotMadeUp(t *testing.T) {
 				return nil
 			}, s.options(options{})))
 			s.At(59 * time.Minute)
-			s.stats(orders, mailbox.Stats{Delayed: 1})
+			s.expectStats(orders, mailbox.Stats{Delayed: 1})
 			s.At(61 * time.Minute)
 			ruletest.Equal(s, "times the work was done", done.Count(), 2)
-			s.stats(orders, mailbox.Stats{})
+			s.expectStats(orders, mailbox.Stats{})
 		}},
 	})
 }

@@ -20,7 +20,7 @@ import (
 )
 
 // count is work that takes no time.
-func count(done *ruletest.Tally) worker.Handler[string] {
+func count(done *ruletest.Recorder) worker.Handler[string] {
 	return func(_ context.Context, m *message) error {
 		done.Add(m.Body)
 		return nil
@@ -28,7 +28,7 @@ func count(done *ruletest.Tally) worker.Handler[string] {
 }
 
 // takes is work that takes so long, and stops when its context ends.
-func takes(d time.Duration, done *ruletest.Tally) worker.Handler[string] {
+func takes(d time.Duration, done *ruletest.Recorder) worker.Handler[string] {
 	return func(ctx context.Context, m *message) error {
 		select {
 		case <-time.After(d):
@@ -41,9 +41,9 @@ func takes(d time.Duration, done *ruletest.Tally) worker.Handler[string] {
 }
 
 func TestLoopsOutliveErrorsAndBadMessages(t *testing.T) {
-	play(t, "LOOP-3", []rule{
-		{"a loop outlives errors of its backend", func(s *stage) {
-			orders, done := s.open("orders"), ruletest.NewTally()
+	runRule(t, "LOOP-3", []rule{
+		{"a loop outlives errors of its backend", func(s *env) {
+			orders, done := s.open("orders"), ruletest.NewRecorder()
 			remove := s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpReceive, Err: mailbox.ErrUnavailable})
 			stop := s.run(worker.New(orders, count(done), s.options(options{})))
 			s.send(orders, "tea")
@@ -57,8 +57,8 @@ func TestLoopsOutliveErrorsAndBadMessages(t *testing.T) {
 			ruletest.Equal(s, "handled", done.Count(), 1)
 			s.Must(stop())
 		}},
-		{"no message ends a loop", func(s *stage) {
-			orders, done := s.open("orders"), ruletest.NewTally()
+		{"no message ends a loop", func(s *env) {
+			orders, done := s.open("orders"), ruletest.NewRecorder()
 			s.send(orders, "error", "panic", "exit", "fine")
 			_, err := orders.Queue().Send(s.Context(), []driver.Outgoing{{Body: []byte("{not json")}})
 			s.Must(err)
@@ -79,10 +79,10 @@ func TestLoopsOutliveErrorsAndBadMessages(t *testing.T) {
 			if got := done.List(); !slices.Equal(got, []string{"fine", "also fine"}) {
 				s.Errorf("handled were %v", got)
 			}
-			s.stats(orders, mailbox.Stats{Delayed: 3, Dead: 1})
+			s.expectStats(orders, mailbox.Stats{Delayed: 3, Dead: 1})
 			s.Must(stop())
 		}},
-		{"a panic is a failure, and its stack is kept", func(s *stage) {
+		{"a panic is a failure, and its stack is kept", func(s *env) {
 			orders := s.open("orders")
 			s.send(orders, "tea")
 			var failure error
@@ -91,26 +91,26 @@ func TestLoopsOutliveErrorsAndBadMessages(t *testing.T) {
 			}})).RunOnce(s.Context())
 			s.Must(err)
 			panicked, ok := errors.AsType[*worker.PanicError](failure)
-			if !ok || !strings.Contains(string(panicked.Stack), "spill") || !strings.Contains(panicked.Place, "spill") {
+			if !ok || !strings.Contains(string(panicked.Stack), "spill") || !strings.Contains(panicked.Location, "spill") {
 				s.Errorf("the failure is %v", failure)
 			}
 			s.Is(failure, errMilk)
-			if !strings.Contains(s.Journal.String(), "worker_test.spill") {
+			if !strings.Contains(s.Logs.String(), "worker_test.spill") {
 				s.Error("the log does not have the stack")
 			}
-			s.stats(orders, mailbox.Stats{Delayed: 1})
+			s.expectStats(orders, mailbox.Stats{Delayed: 1})
 		}},
-		{"a policy that panics costs nothing but a retry", func(s *stage) {
+		{"a policy that panics costs nothing but a retry", func(s *env) {
 			orders := s.open("orders")
 			s.send(orders, "tea")
 			_, err := worker.New(orders, func(context.Context, *message) error { return errMilk }, s.options(options{
 				Backoff: func(int) time.Duration { panic("no idea") },
 			})).RunOnce(s.Context())
 			s.Must(err)
-			s.stats(orders, mailbox.Stats{Delayed: 1})
+			s.expectStats(orders, mailbox.Stats{Delayed: 1})
 		}},
-		{"hooks that panic cost nothing", func(s *stage) {
-			orders, done := s.open("orders"), ruletest.NewTally()
+		{"hooks that panic cost nothing", func(s *env) {
+			orders, done := s.open("orders"), ruletest.NewRecorder()
 			s.send(orders, "tea", "milk")
 			s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpAck, Err: mailbox.ErrUnavailable, Times: 1})
 			stop := s.run(worker.New(orders, count(done), s.options(options{Hooks: worker.Hooks{
@@ -122,9 +122,9 @@ func TestLoopsOutliveErrorsAndBadMessages(t *testing.T) {
 			}})))
 			s.Pass(time.Minute)
 			ruletest.Equal(s, "handled", done.Count(), 2)
-			s.stats(orders, mailbox.Stats{})
+			s.expectStats(orders, mailbox.Stats{})
 			s.Must(stop())
-			if n := strings.Count(s.Journal.String(), "a hook panicked"); n < 8 {
+			if n := strings.Count(s.Logs.String(), "a hook panicked"); n < 8 {
 				s.Errorf("the log tells of %d panics", n)
 			}
 		}},
@@ -132,17 +132,17 @@ func TestLoopsOutliveErrorsAndBadMessages(t *testing.T) {
 }
 
 func TestLoopsEndWhenNothingCanComeOfIt(t *testing.T) {
-	play(t, "LOOP-3", []rule{
-		{"a closed mailbox ends the loop", func(s *stage) {
+	runRule(t, "LOOP-3", []rule{
+		{"a closed mailbox ends the loop", func(s *env) {
 			orders := s.open("orders")
-			stop := s.run(worker.New(orders, count(ruletest.NewTally()), s.options(options{})))
+			stop := s.run(worker.New(orders, count(ruletest.NewRecorder()), s.options(options{})))
 			s.Pass(time.Second)
 			s.Must(orders.Close())
 			s.Pass(0)
 			s.Is(stop(), mailbox.ErrClosed)
 		}},
-		{"a queue that does not exist is waited for, and logged once", func(s *stage) {
-			orders, done := s.open("orders"), ruletest.NewTally()
+		{"a queue that does not exist is waited for, and logged once", func(s *env) {
+			orders, done := s.open("orders"), ruletest.NewRecorder()
 			s.send(orders, "tea")
 			create := s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpReceive, Err: mailbox.ErrNotFound})
 			stop := s.run(worker.New(orders, count(done), s.options(options{})))
@@ -152,13 +152,13 @@ func TestLoopsEndWhenNothingCanComeOfIt(t *testing.T) {
 			s.Pass(time.Minute)
 			ruletest.Equal(s, "handled", done.Count(), 1)
 			s.Must(stop())
-			ruletest.Equal(s, "lines in the log", strings.Count(s.Journal.String(), "cannot receive"), 1)
+			ruletest.Equal(s, "lines in the log", strings.Count(s.Logs.String(), "cannot receive"), 1)
 			_, err := worker.New(orders, count(done), s.options(options{})).RunOnce(s.Context())
 			s.Must(err)
 		}},
-		{"a loop that cannot run says so", func(s *stage) {
+		{"a loop that cannot run says so", func(s *env) {
 			orders := s.open("orders")
-			handler := count(ruletest.NewTally())
+			handler := count(ruletest.NewRecorder())
 			for _, loop := range []*worker.Loop[string]{
 				worker.New[string](nil, handler, nil),
 				worker.New(orders, nil, nil),
@@ -185,19 +185,19 @@ func TestLoopsEndWhenNothingCanComeOfIt(t *testing.T) {
 func spill(context.Context, *message) error { panic(errMilk) }
 
 func TestLoopsEndInOrder(t *testing.T) {
-	play(t, "LOOP-3", []rule{
-		{"shutdown finishes what is held", func(s *stage) {
-			orders, done := s.open("orders"), ruletest.NewTally()
+	runRule(t, "LOOP-3", []rule{
+		{"shutdown finishes what is held", func(s *env) {
+			orders, done := s.open("orders"), ruletest.NewRecorder()
 			s.send(orders, "tea", "milk")
 			stop := s.run(worker.New(orders, takes(10*time.Second, done), s.options(options{Concurrency: 2})))
 			s.Pass(time.Second)
 			s.Must(stop())
 			ruletest.Equal(s, "time", time.Since(s.Began), 10*time.Second)
 			ruletest.Equal(s, "handled", done.Count(), 2)
-			s.stats(orders, mailbox.Stats{})
+			s.expectStats(orders, mailbox.Stats{})
 		}},
-		{"shutdown gives all the rest back at once", func(s *stage) {
-			orders, causes := s.open("orders"), ruletest.NewTally()
+		{"shutdown gives all the rest back at once", func(s *env) {
+			orders, causes := s.open("orders"), ruletest.NewRecorder()
 			for i := range 8 {
 				s.send(orders, fmt.Sprint(i))
 			}
@@ -209,14 +209,14 @@ func TestLoopsEndInOrder(t *testing.T) {
 			}, s.options(options{Concurrency: 2, Prefetch: 6}))
 			stop := s.run(loop)
 			s.Pass(time.Second)
-			s.stats(orders, mailbox.Stats{InFlight: 8})
+			s.expectStats(orders, mailbox.Stats{InFlight: 8})
 			loop.Stop()
 			s.Pass(0)
-			s.stats(orders, mailbox.Stats{Ready: 6, InFlight: 2}) // nobody had begun with those
+			s.expectStats(orders, mailbox.Stats{Ready: 6, InFlight: 2}) // nobody had begun with those
 			s.At(time.Second + worker.DefaultDrain - 1)
-			s.stats(orders, mailbox.Stats{Ready: 6, InFlight: 2})
+			s.expectStats(orders, mailbox.Stats{Ready: 6, InFlight: 2})
 			s.At(time.Second + worker.DefaultDrain)
-			s.stats(orders, mailbox.Stats{Ready: 8})
+			s.expectStats(orders, mailbox.Stats{Ready: 8})
 			s.Must(stop())
 			ruletest.Equal(s, "cancelled", causes.Count(), 2)
 			ruletest.Equal(s, "time", time.Since(s.Began), time.Second+worker.DefaultDrain)
@@ -229,8 +229,8 @@ func TestLoopsEndInOrder(t *testing.T) {
 			ruletest.Equal(s, "first", got[0].Body, "2")
 			ruletest.Equal(s, "last error", got[7].LastError, "put back after 1 deliveries: "+worker.ErrShutdown.Error())
 		}},
-		{"what handlers say when they are cut short is no failure", func(s *stage) {
-			requests, results := s.open("requests"), ruletest.NewTally()
+		{"what handlers say when they are cut short is no failure", func(s *env) {
+			requests, results := s.open("requests"), ruletest.NewRecorder()
 			var futures []*reply.Future[string]
 			for range 300 { // so that some of them are faster than who gives the messages back
 				futures = append(futures, s.ask(requests, "tea"))
@@ -238,20 +238,20 @@ func TestLoopsEndInOrder(t *testing.T) {
 			for _, o := range []options{{}, {DeadLetters: &policy{MaxDeliveries: 1}}} {
 				o.Concurrency, o.Drain = len(futures), -1
 				o.Hooks.Settled = func(_ context.Context, event worker.SettledEvent) { results.Add(string(event.Result)) }
-				stop := s.run(worker.New(requests, takes(time.Hour, ruletest.NewTally()), s.options(o)))
+				stop := s.run(worker.New(requests, takes(time.Hour, ruletest.NewRecorder()), s.options(o)))
 				s.Pass(time.Second)
 				s.Must(stop())
-				s.stats(requests, mailbox.Stats{Ready: len(futures)})
+				s.expectStats(requests, mailbox.Stats{Ready: len(futures)})
 			}
 			for _, future := range futures {
-				s.unanswered(future)
+				s.expectUnanswered(future)
 			}
 			ruletest.Equal(s, "messages that were given back", results.Count(), 2*len(futures))
 			for _, result := range results.List() {
 				ruletest.Equal(s, "result", result, string(worker.ResultNacked))
 			}
 		}},
-		{"a handler that does not return is left behind", func(s *stage) {
+		{"a handler that does not return is left behind", func(s *env) {
 			orders := s.open("orders")
 			s.send(orders, "tea")
 			stop := s.run(worker.New(orders, func(context.Context, *message) error {
@@ -261,14 +261,14 @@ func TestLoopsEndInOrder(t *testing.T) {
 			s.Pass(time.Second)
 			s.Is(stop(), worker.ErrStuck)
 			ruletest.Equal(s, "time", time.Since(s.Began), 62*time.Second)
-			s.stats(orders, mailbox.Stats{Ready: 1})
+			s.expectStats(orders, mailbox.Stats{Ready: 1})
 			s.At(2 * time.Hour)
-			s.stats(orders, mailbox.Stats{Ready: 1}) // its late success changes nothing
+			s.expectStats(orders, mailbox.Stats{Ready: 1}) // its late success changes nothing
 		}},
-		{"abort does not wait", func(s *stage) {
+		{"abort does not wait", func(s *env) {
 			orders := s.open("orders")
 			s.send(orders, "tea")
-			loop := worker.New(orders, takes(time.Hour, ruletest.NewTally()), s.options(options{}))
+			loop := worker.New(orders, takes(time.Hour, ruletest.NewRecorder()), s.options(options{}))
 			stop := s.run(loop)
 			s.Pass(time.Second)
 			loop.Stop()
@@ -277,16 +277,16 @@ func TestLoopsEndInOrder(t *testing.T) {
 			loop.Abort()
 			s.Must(stop())
 			ruletest.Equal(s, "time", time.Since(s.Began), 2*time.Second)
-			s.stats(orders, mailbox.Stats{Ready: 1})
+			s.expectStats(orders, mailbox.Stats{Ready: 1})
 			s.Must(loop.Run(s.Context())) // it is over
 		}},
 	})
 }
 
 func TestLoopsStopWhenTheyAreTold(t *testing.T) {
-	play(t, "LOOP-3", []rule{
-		{"a shutdown asked for before the run is honoured", func(s *stage) {
-			orders, done := s.open("orders"), ruletest.NewTally()
+	runRule(t, "LOOP-3", []rule{
+		{"a shutdown asked for before the run is honoured", func(s *env) {
+			orders, done := s.open("orders"), ruletest.NewRecorder()
 			s.send(orders, "tea")
 			loop := worker.New(orders, count(done), s.options(options{}))
 			loop.Stop()
@@ -296,10 +296,10 @@ func TestLoopsStopWhenTheyAreTold(t *testing.T) {
 			s.Must(worker.New(orders, count(done), s.options(options{})).Run(ctx))
 			ruletest.Equal(s, "handled", done.Count(), 0)
 			ruletest.Equal(s, "receives", s.Faults.Calls(mailboxtest.OpReceive), 0)
-			s.stats(orders, mailbox.Stats{Ready: 1})
+			s.expectStats(orders, mailbox.Stats{Ready: 1})
 		}},
-		{"a loop whose context has ended runs again", func(s *stage) {
-			orders, done := s.open("orders"), ruletest.NewTally()
+		{"a loop whose context has ended runs again", func(s *env) {
+			orders, done := s.open("orders"), ruletest.NewRecorder()
 			loop := worker.New(orders, count(done), s.options(options{}))
 			for range 2 {
 				stop := s.run(loop)
@@ -309,15 +309,15 @@ func TestLoopsStopWhenTheyAreTold(t *testing.T) {
 			}
 			ruletest.Equal(s, "handled", done.Count(), 2)
 		}},
-		{"a loop that waits for messages stops at once", func(s *stage) {
+		{"a loop that waits for messages stops at once", func(s *env) {
 			orders := s.open("orders")
-			stop := s.run(worker.New(orders, count(ruletest.NewTally()), s.options(options{})))
+			stop := s.run(worker.New(orders, count(ruletest.NewRecorder()), s.options(options{})))
 			s.Pass(time.Second)
 			s.Must(stop())
 			ruletest.Equal(s, "time", time.Since(s.Began), time.Second)
 		}},
-		{"shutdown does not wait for acks for ever", func(s *stage) {
-			orders, done := s.open("orders"), ruletest.NewTally()
+		{"shutdown does not wait for acks for ever", func(s *env) {
+			orders, done := s.open("orders"), ruletest.NewRecorder()
 			s.send(orders, "tea")
 			s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpAck, Err: mailbox.ErrUnavailable})
 			stop := s.run(worker.New(orders, count(done), s.options(options{})))
@@ -328,8 +328,8 @@ func TestLoopsStopWhenTheyAreTold(t *testing.T) {
 			}
 			ruletest.Equal(s, "handled", done.Count(), 1)
 		}},
-		{"so many passes wait for messages, and end when they are told", func(s *stage) {
-			orders, done := s.open("orders"), ruletest.NewTally()
+		{"so many passes wait for messages, and end when they are told", func(s *env) {
+			orders, done := s.open("orders"), ruletest.NewRecorder()
 			loop := worker.New(orders, count(done), s.options(options{}))
 			time.AfterFunc(time.Second, func() { s.send(orders, "tea") })
 			time.AfterFunc(2*time.Second, func() { s.send(orders, "milk") })
@@ -342,8 +342,8 @@ func TestLoopsStopWhenTheyAreTold(t *testing.T) {
 			s.Must(err)
 			ruletest.Equal(s, "time", time.Since(s.Began), 3*time.Second+worker.DefaultWait)
 		}},
-		{"one pass handles what is there and waits for nothing", func(s *stage) {
-			orders, done := s.open("orders"), ruletest.NewTally()
+		{"one pass handles what is there and waits for nothing", func(s *env) {
+			orders, done := s.open("orders"), ruletest.NewRecorder()
 			s.send(orders, "tea", "milk", "sugar")
 			loop := worker.New(orders, takes(time.Second, done), s.options(options{Concurrency: 2}))
 			for _, want := range []int{2, 1, 0} {
@@ -352,7 +352,7 @@ func TestLoopsStopWhenTheyAreTold(t *testing.T) {
 				ruletest.Equal(s, "handled", handled, want)
 			}
 			ruletest.Equal(s, "time", time.Since(s.Began), 2*time.Second)
-			s.stats(orders, mailbox.Stats{})
+			s.expectStats(orders, mailbox.Stats{})
 			s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpReceive, Err: mailbox.ErrUnavailable})
 			_, err := loop.RunOnce(s.Context())
 			s.Is(err, mailbox.ErrUnavailable)
@@ -372,9 +372,9 @@ func TestLosingTheLeaseCancelsTheHandler(t *testing.T) {
 			return ctx.Err()
 		}
 	}
-	play(t, "LOOP-3", []rule{
-		{"when the backend says that it is lost", func(s *stage) {
-			orders, causes, results := s.open("orders"), make(chan error, 1), ruletest.NewTally()
+	runRule(t, "LOOP-3", []rule{
+		{"when the backend says that it is lost", func(s *env) {
+			orders, causes, results := s.open("orders"), make(chan error, 1), ruletest.NewRecorder()
 			s.send(orders, "tea")
 			s.run(worker.New(orders, func(ctx context.Context, m *message) error {
 				if m.Deliveries == 1 {
@@ -392,9 +392,9 @@ func TestLosingTheLeaseCancelsTheHandler(t *testing.T) {
 			if !slices.Equal(got, []string{string(worker.ResultAcked), string(worker.ResultLost)}) {
 				s.Errorf("the results were %v", got)
 			}
-			s.stats(orders, mailbox.Stats{})
+			s.expectStats(orders, mailbox.Stats{})
 		}},
-		{"when the backend was away for as long as it lasted", func(s *stage) {
+		{"when the backend was away for as long as it lasted", func(s *env) {
 			orders, causes := s.open("orders"), make(chan error, 1)
 			s.send(orders, "tea")
 			remove := s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpExtend, Err: mailbox.ErrUnavailable})
@@ -403,22 +403,22 @@ func TestLosingTheLeaseCancelsTheHandler(t *testing.T) {
 			ruletest.Equal(s, "time", time.Since(s.Began), worker.DefaultVisibility)
 			remove()
 			s.Pass(time.Second)
-			s.stats(orders, mailbox.Stats{})
+			s.expectStats(orders, mailbox.Stats{})
 		}},
-		{"but not when the backend was away for less", func(s *stage) {
-			orders, done := s.open("orders"), ruletest.NewTally()
+		{"but not when the backend was away for less", func(s *env) {
+			orders, done := s.open("orders"), ruletest.NewRecorder()
 			s.send(orders, "tea")
 			s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpExtend, Err: mailbox.ErrUnavailable, Times: 5})
 			s.run(worker.New(orders, takes(5*time.Minute, done), s.options(options{})))
 			s.At(6 * time.Minute)
 			ruletest.Equal(s, "handled", done.Count(), 1)
-			s.stats(orders, mailbox.Stats{})
+			s.expectStats(orders, mailbox.Stats{})
 		}},
-		{"and a message that was waiting is not begun with", func(s *stage) {
-			orders, done := s.open("orders"), ruletest.NewTally()
+		{"and a message that was waiting is not begun with", func(s *env) {
+			orders, done := s.open("orders"), ruletest.NewRecorder()
 			ids := s.send(orders, "tea", "milk")
 			var waiting mailbox.Receipt
-			spy := s.openTraced("orders", &mailbox.Hooks{Received: func(_ context.Context, _ string, d *driver.Delivery) {
+			spy := s.openHooked("orders", &mailbox.Hooks{Received: func(_ context.Context, _ string, d *driver.Delivery) {
 				if d.ID == ids[1] && d.Deliveries == 1 {
 					waiting = d.Receipt
 				}
@@ -435,14 +435,14 @@ func TestLosingTheLeaseCancelsTheHandler(t *testing.T) {
 				s.Errorf("handled were %v", got)
 			}
 		}},
-		{"a deadline cancels it too, with its own cause", func(s *stage) {
+		{"a deadline cancels it too, with its own cause", func(s *env) {
 			orders, causes := s.open("orders"), make(chan error, 1)
 			s.send(orders, "tea")
 			s.run(worker.New(orders, until(causes), s.options(options{Timeout: 7 * time.Second})))
 			s.Is(<-causes, mailbox.ErrTimeout)
 			ruletest.Equal(s, "time", time.Since(s.Began), 7*time.Second)
 			s.Pass(time.Second)
-			s.stats(orders, mailbox.Stats{Delayed: 1})
+			s.expectStats(orders, mailbox.Stats{Delayed: 1})
 			for peeked, err := range orders.Peek(s.Context(), mailbox.Query{}) { // the handler said only that its context ended
 				s.Must(err)
 				if !strings.Contains(peeked.LastError, string(mailbox.ErrTimeout)) || !strings.Contains(peeked.LastError, "7s") {
@@ -450,9 +450,9 @@ func TestLosingTheLeaseCancelsTheHandler(t *testing.T) {
 				}
 			}
 			s.Pass(time.Minute)
-			s.stats(orders, mailbox.Stats{})
+			s.expectStats(orders, mailbox.Stats{})
 		}},
-		{"and returning ends it", func(s *stage) {
+		{"and returning ends it", func(s *env) {
 			orders := s.open("orders")
 			s.send(orders, "tea")
 			var kept context.Context

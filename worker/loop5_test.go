@@ -15,7 +15,7 @@ import (
 )
 
 // dueAt returns when the lease of the only message in flight ends.
-func dueAt(s *stage, m *box) time.Time {
+func dueAt(s *env, m *inbox) time.Time {
 	s.Helper()
 	for peeked, err := range m.Peek(s.Context(), mailbox.Query{States: []mailbox.State{mailbox.StateInFlight}}) {
 		s.Must(err)
@@ -26,9 +26,9 @@ func dueAt(s *stage, m *box) time.Time {
 }
 
 func TestLeasesAreExtendedWhileWorkGoesOn(t *testing.T) {
-	play(t, "LOOP-5", []rule{
-		{"a handler may take longer than the visibility", func(s *stage) {
-			orders, done := s.open("orders"), ruletest.NewTally()
+	runRule(t, "LOOP-5", []rule{
+		{"a handler may take longer than the visibility", func(s *env) {
+			orders, done := s.open("orders"), ruletest.NewRecorder()
 			s.send(orders, "tea")
 			s.run(worker.New(orders, takes(10*time.Minute, done), s.options(options{})))
 			for range 9 {
@@ -39,10 +39,10 @@ func TestLeasesAreExtendedWhileWorkGoesOn(t *testing.T) {
 			}
 			s.At(11 * time.Minute)
 			ruletest.Equal(s, "handled", done.Count(), 1)
-			s.stats(orders, mailbox.Stats{})
+			s.expectStats(orders, mailbox.Stats{})
 		}},
-		{"messages that wait for a handler are extended too", func(s *stage) {
-			orders, done := s.open("orders"), ruletest.NewTally()
+		{"messages that wait for a handler are extended too", func(s *env) {
+			orders, done := s.open("orders"), ruletest.NewRecorder()
 			s.send(orders, "tea", "milk", "sugar")
 			var deliveries atomic.Int32
 			s.run(worker.New(orders, func(ctx context.Context, m *message) error {
@@ -55,7 +55,7 @@ func TestLeasesAreExtendedWhileWorkGoesOn(t *testing.T) {
 			}
 			ruletest.Equal(s, "highest delivery count", deliveries.Load(), 1)
 		}},
-		{"the extender never makes a lease shorter", func(s *stage) {
+		{"the extender never makes a lease shorter", func(s *env) {
 			orders := s.open("orders")
 			s.send(orders, "tea")
 			s.run(worker.New(orders, func(ctx context.Context, _ *message) error {
@@ -79,10 +79,10 @@ func TestLeasesAreExtendedWhileWorkGoesOn(t *testing.T) {
 				latest = due
 			}
 			s.At(17 * time.Minute)
-			s.stats(orders, mailbox.Stats{})
+			s.expectStats(orders, mailbox.Stats{})
 		}},
-		{"leases can be left alone", func(s *stage) {
-			orders, ends := s.open("orders"), ruletest.NewTally()
+		{"leases can be left alone", func(s *env) {
+			orders, ends := s.open("orders"), ruletest.NewRecorder()
 			s.send(orders, "tea")
 			s.run(worker.New(orders, func(ctx context.Context, m *message) error {
 				<-ctx.Done()
@@ -96,9 +96,9 @@ func TestLeasesAreExtendedWhileWorkGoesOn(t *testing.T) {
 			}
 			ruletest.Equal(s, "extensions", s.Faults.Calls(mailboxtest.OpExtend), 0)
 		}},
-		{"nothing is extended that is being given back", func(s *stage) {
-			steps := ruletest.NewTally()
-			orders := s.openTraced("orders", &mailbox.Hooks{
+		{"nothing is extended that is being given back", func(s *env) {
+			steps := ruletest.NewRecorder()
+			orders := s.openHooked("orders", &mailbox.Hooks{
 				Extended: func(context.Context, mailbox.ExtendedEvent) { steps.Add("extend") },
 				Settled:  func(_ context.Context, event mailbox.SettledEvent) { steps.Add(string(event.Outcome)) },
 			})
@@ -112,9 +112,9 @@ func TestLeasesAreExtendedWhileWorkGoesOn(t *testing.T) {
 			if got := steps.List(); !slices.Equal(got, []string{"extend", "nack"}) {
 				s.Errorf("the steps were %v", got)
 			}
-			s.stats(orders, mailbox.Stats{Delayed: 1})
+			s.expectStats(orders, mailbox.Stats{Delayed: 1})
 		}},
-		{"a message that cannot be held for ever is lost in the end", func(s *stage) {
+		{"a message that cannot be held for ever is lost in the end", func(s *env) {
 			s.Configure("orders", driver.Config{MaxHold: 605 * time.Second})
 			orders := s.open("orders")
 			s.send(orders, "tea")
@@ -132,9 +132,9 @@ func TestLeasesAreExtendedWhileWorkGoesOn(t *testing.T) {
 				s.Errorf("it was lost after %v, want 605 seconds", took)
 			}
 			s.Pass(time.Second)
-			s.stats(orders, mailbox.Stats{})
+			s.expectStats(orders, mailbox.Stats{})
 		}},
-		{"only handlers can extend, and beat", func(s *stage) {
+		{"only handlers can extend, and beat", func(s *env) {
 			worker.Beat(s.Context())
 			s.Is(worker.Extend(s.Context(), time.Minute), mailbox.ErrInvalid)
 		}},
@@ -142,9 +142,9 @@ func TestLeasesAreExtendedWhileWorkGoesOn(t *testing.T) {
 }
 
 func TestOrderIsKept(t *testing.T) {
-	play(t, "ORD", []rule{
-		{"one handler keeps the order of the queue", func(s *stage) {
-			orders, done := s.open("orders"), ruletest.NewTally()
+	runRule(t, "ORD", []rule{
+		{"one handler keeps the order of the queue", func(s *env) {
+			orders, done := s.open("orders"), ruletest.NewRecorder()
 			want := []string{"a", "b", "c", "d", "e", "f", "g", "h"}
 			s.send(orders, want...)
 			s.run(worker.New(orders, count(done), s.options(options{Prefetch: 3})))
@@ -153,9 +153,9 @@ func TestOrderIsKept(t *testing.T) {
 				s.Errorf("the order was %v", got)
 			}
 		}},
-		{"messages of a strict group are handled one after the other, groups at the same time", func(s *stage) {
+		{"messages of a strict group are handled one after the other, groups at the same time", func(s *env) {
 			s.Configure("orders", driver.Config{StrictGroups: true})
-			orders, done := s.open("orders"), ruletest.NewTally()
+			orders, done := s.open("orders"), ruletest.NewRecorder()
 			for _, body := range []string{"a1", "a2", "b1", "b2", "a3"} {
 				_, err := orders.Send(s.Context(), body, mailbox.WithGroup(body[:1]))
 				s.Must(err)
@@ -169,11 +169,11 @@ func TestOrderIsKept(t *testing.T) {
 				s.Errorf("the order was %v", got)
 			}
 			ruletest.Equal(s, "time of the last", done.When()[4], 3*time.Minute)
-			s.stats(orders, mailbox.Stats{})
+			s.expectStats(orders, mailbox.Stats{})
 		}},
-		{"what waits behind a failure in a strict group goes back, and comes after it", func(s *stage) {
+		{"what waits behind a failure in a strict group goes back, and comes after it", func(s *env) {
 			s.Configure("orders", driver.Config{StrictGroups: true})
-			orders, done := s.open("orders"), ruletest.NewTally()
+			orders, done := s.open("orders"), ruletest.NewRecorder()
 			for _, body := range []string{"a1", "a2", "a3", "b1"} {
 				_, err := orders.Send(s.Context(), body, mailbox.WithGroup(body[:1]))
 				s.Must(err)
@@ -193,9 +193,9 @@ func TestOrderIsKept(t *testing.T) {
 			if got := done.List(); !slices.Equal(got, []string{"b1", "a1", "a2", "a3"}) {
 				s.Errorf("the order was %v", got)
 			}
-			s.stats(orders, mailbox.Stats{})
+			s.expectStats(orders, mailbox.Stats{})
 		}},
-		{"no more is held than was asked for", func(s *stage) {
+		{"no more is held than was asked for", func(s *env) {
 			orders := s.open("orders")
 			for range 100 {
 				s.send(orders, "tea")
@@ -214,10 +214,10 @@ func TestOrderIsKept(t *testing.T) {
 			}, s.options(options{Concurrency: 5, Prefetch: 2})))
 			s.Pass(time.Minute)
 			ruletest.Equal(s, "handlers at once", most.Load(), 5)
-			s.stats(orders, mailbox.Stats{})
+			s.expectStats(orders, mailbox.Stats{})
 		}},
-		{"nor when acks are slow", func(s *stage) {
-			orders, done := s.open("orders"), ruletest.NewTally()
+		{"nor when acks are slow", func(s *env) {
+			orders, done := s.open("orders"), ruletest.NewRecorder()
 			for range 100 {
 				s.send(orders, "tea")
 			}
@@ -225,9 +225,9 @@ func TestOrderIsKept(t *testing.T) {
 			s.run(worker.New(orders, count(done), s.options(options{Concurrency: 5, Prefetch: 2})))
 			s.Pass(5 * time.Second)
 			ruletest.Equal(s, "handled before the first ack", done.Count(), 14) // twice what is held
-			s.stats(orders, mailbox.Stats{Ready: 86, InFlight: 14})
+			s.expectStats(orders, mailbox.Stats{Ready: 86, InFlight: 14})
 			s.Pass(time.Hour)
-			s.stats(orders, mailbox.Stats{})
+			s.expectStats(orders, mailbox.Stats{})
 		}},
 	})
 }

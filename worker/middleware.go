@@ -9,9 +9,8 @@ import (
 	"github.com/mailboxmq/mailbox"
 )
 
-// Logging logs each message that a handler is done with: at level debug if it
-// went well, and at level warn, with the error, if it did not. A nil logger logs
-// nothing.
+// Logging logs each handled message: at level debug on success, and at level warn,
+// with the error, on failure. A nil logger logs nothing.
 func Logging[T any](logger *slog.Logger) Middleware[T] {
 	if logger == nil {
 		logger = slog.New(slog.DiscardHandler)
@@ -43,9 +42,9 @@ func Logging[T any](logger *slog.Logger) Middleware[T] {
 	}
 }
 
-// Tracing calls start before the handler, which gets the context that start
-// returns, and then the function that start returned, with the handler's error.
-// Start finds the trace context of the sender in the message's attributes, where
+// Tracing calls start before the handler, which gets the context that start returns,
+// and afterwards the function that start returned, with the handler's error. start
+// finds the trace context of the sender in the message's attributes, where
 // mailbox.Hooks.Sending has put it.
 func Tracing[T any](start func(ctx context.Context, message *mailbox.Message[T]) (context.Context, func(err error))) Middleware[T] {
 	return func(next Handler[T]) Handler[T] {
@@ -67,32 +66,31 @@ func Tracing[T any](start func(ctx context.Context, message *mailbox.Message[T])
 	}
 }
 
-// Recovery makes a *PanicError of a panic. Loops do this by themselves; the
-// middleware is for those further out that want to see a panic as an error, such
-// as Logging.
+// Recovery turns a panic into a *PanicError. Loops do this anyway; this middleware
+// is for outer middleware that needs a panic as an error, such as Logging.
 func Recovery[T any]() Middleware[T] {
 	return func(next Handler[T]) Handler[T] {
 		return func(ctx context.Context, message *mailbox.Message[T]) error { return call(ctx, next, message) }
 	}
 }
 
-// A Limiter lets things happen no faster than it allows. *rate.Limiter of
-// golang.org/x/time/rate is one, and so is what NewLimiter returns.
+// A Limiter limits a rate. *rate.Limiter of golang.org/x/time/rate is one, and so is
+// the result of NewLimiter.
 type Limiter interface {
-	// Wait blocks until the next thing may happen, or ctx ends, and then returns
-	// an error.
+	// Wait blocks until the next event may happen. It returns an error when ctx
+	// ends.
 	Wait(ctx context.Context) error
 }
 
-// limitedPause is when a message comes back that a limiter did not let pass.
-const limitedPause = time.Second
+// limitedRetryAfter is the delay of a message that a limiter refused.
+const limitedRetryAfter = time.Second
 
-// RateLimit makes handlers wait for limiter. The message is held, and its lease
-// extended, meanwhile, and no watchdog minds. One that cannot wait that long,
-// because its time is over or will be, is given back for a second, or for as long
-// as the limiter's error asks for (see mailbox.RetryAfter), and that is no failure
-// of it for the policy; the queue counts the delivery against its own limit. A
-// limiter that refuses for no such reason is one.
+// RateLimit makes handlers wait for limiter. The lease is extended meanwhile, and
+// the watchdog ignores the wait. If the handler's context ends before the limiter
+// allows it, or its deadline is too early, the message is nacked for a second, or for
+// as long as the limiter's error says (see mailbox.RetryAfter). That does not count
+// as a failure for the policy; the queue counts the delivery against its own limit.
+// Any other error of the limiter is a failure of the message.
 func RateLimit[T any](limiter Limiter) Middleware[T] {
 	return func(next Handler[T]) Handler[T] {
 		return func(ctx context.Context, message *mailbox.Message[T]) error {
@@ -106,7 +104,7 @@ func RateLimit[T any](limiter Limiter) Middleware[T] {
 			if errors.Is(err, mailbox.ErrInvalid) || ctx.Err() == nil && !limited {
 				return err
 			}
-			return RetryAfter(max(limitedPause, mailbox.RetryAfter(err)), nil)
+			return RetryAfter(max(limitedRetryAfter, mailbox.RetryAfter(err)), nil)
 		}
 	}
 }

@@ -15,8 +15,8 @@ import (
 )
 
 func TestMiddlewareWrapsFromTheOutside(t *testing.T) {
-	inMemory(t, func(s *stage) {
-		orders, steps := s.open("orders"), ruletest.NewTally()
+	inMemory(t, func(s *env) {
+		orders, steps := s.open("orders"), ruletest.NewRecorder()
 		s.send(orders, "tea")
 		wrap := func(name string) worker.Middleware[string] {
 			return func(next worker.Handler[string]) worker.Handler[string] {
@@ -37,7 +37,7 @@ func TestMiddlewareWrapsFromTheOutside(t *testing.T) {
 
 func TestLoggingTellsWhatHandlersReturn(t *testing.T) {
 	m := &message{ID: "m-1", Deliveries: 3, CorrelationID: "c-1"}
-	log := &ruletest.Journal{}
+	log := &ruletest.Log{}
 	for _, want := range []error{nil, errMilk} {
 		handler := worker.Logging[string](log.Logger())(func(context.Context, *message) error { return want })
 		if err := handler(t.Context(), m); !errors.Is(err, want) {
@@ -92,8 +92,8 @@ func TestRecoveryMakesAnErrorOfAPanic(t *testing.T) {
 }
 
 func TestRateLimitSpreadsMessages(t *testing.T) {
-	inMemory(t, func(s *stage) {
-		orders, done := s.open("orders"), ruletest.NewTally()
+	inMemory(t, func(s *env) {
+		orders, done := s.open("orders"), ruletest.NewRecorder()
 		s.send(orders, "a", "b", "c", "d", "e", "f")
 		limit := worker.RateLimit[string](worker.NewLimiter(2, time.Second, 3))
 		s.run(worker.New(orders, count(done), s.options(options{Concurrency: 6, Middleware: []worker.Middleware[string]{limit}})))
@@ -102,13 +102,13 @@ func TestRateLimitSpreadsMessages(t *testing.T) {
 		if got := done.When(); !slices.Equal(got, []time.Duration{0, 0, 0, half, 2 * half, 3 * half}) {
 			s.Errorf("handled at %v", got)
 		}
-		s.stats(orders, mailbox.Stats{})
+		s.expectStats(orders, mailbox.Stats{})
 	})
 }
 
 func TestRateLimitGivesBackWhatCannotWait(t *testing.T) {
-	inMemory(t, func(s *stage) {
-		orders, done := s.open("orders"), ruletest.NewTally()
+	inMemory(t, func(s *env) {
+		orders, done := s.open("orders"), ruletest.NewRecorder()
 		s.send(orders, "a", "b")
 		limit := worker.RateLimit[string](worker.NewLimiter(1, time.Hour, 1))
 		s.run(worker.New(orders, count(done), s.options(options{
@@ -116,10 +116,10 @@ func TestRateLimitGivesBackWhatCannotWait(t *testing.T) {
 		})))
 		s.Pass(59 * time.Minute)
 		ruletest.Equal(s, "handled within the hour", done.Count(), 1)
-		s.stats(orders, mailbox.Stats{Delayed: 1})
+		s.expectStats(orders, mailbox.Stats{Delayed: 1})
 		s.Pass(2 * time.Minute) // who could not wait has taken nobody's turn
 		ruletest.Equal(s, "handled", done.Count(), 2)
-		s.stats(orders, mailbox.Stats{})
+		s.expectStats(orders, mailbox.Stats{})
 
 		nothing := worker.NewLimiter(0, time.Second, 1)
 		s.Is(nothing.Wait(s.Context()), mailbox.ErrInvalid)
@@ -142,10 +142,10 @@ func (l hurried) Wait(ctx context.Context) error {
 }
 
 func TestMessagesThatTheLimiterTurnsAwayHaveNotFailed(t *testing.T) {
-	inMemory(t, func(s *stage) {
+	inMemory(t, func(s *env) {
 		// A message that is turned away is nacked, and the queue counts that.
 		s.Configure("orders", driver.Config{MaxDeliveries: driver.Off})
-		orders, done := s.open("orders"), ruletest.NewTally()
+		orders, done := s.open("orders"), ruletest.NewRecorder()
 		s.send(orders, "a", "b")
 		limit := worker.RateLimit[string](hurried{worker.NewLimiter(1, time.Hour, 1)})
 		s.run(worker.New(orders, count(done), s.options(options{
@@ -153,12 +153,12 @@ func TestMessagesThatTheLimiterTurnsAwayHaveNotFailed(t *testing.T) {
 		})))
 		s.Pass(61 * time.Minute) // many more deliveries than the policy allows failures
 		ruletest.Equal(s, "handled", done.Count(), 2)
-		s.stats(orders, mailbox.Stats{})
+		s.expectStats(orders, mailbox.Stats{})
 	})
 }
 
 func TestPlaceThatIsGivenUpIsTakenByTheNext(t *testing.T) {
-	inMemory(t, func(s *stage) {
+	inMemory(t, func(s *env) {
 		limiter := worker.NewLimiter(1, time.Minute, 1)
 		s.Must(limiter.Wait(s.Context()))
 		for range 10 {
@@ -172,8 +172,8 @@ func TestPlaceThatIsGivenUpIsTakenByTheNext(t *testing.T) {
 }
 
 func TestHooksAreToldWhatHappens(t *testing.T) {
-	play(t, "OBS-3", []rule{{"each message has a beginning and an end", func(s *stage) {
-		orders, told := s.open("orders"), ruletest.NewTally()
+	runRule(t, "OBS-3", []rule{{"each message has a beginning and an end", func(s *env) {
+		orders, told := s.open("orders"), ruletest.NewRecorder()
 		s.send(orders, "fine", "bad")
 		hooks := worker.Hooks{
 			Received: func(_ context.Context, loop string, n int) { told.Add(loop + " received") },

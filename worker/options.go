@@ -23,72 +23,71 @@ const (
 	MaxPrefetch    = 1_048_576
 )
 
-// Options configure a Loop. The zero Options, and nil, are the defaults: one
-// message at a time, no time limit, and failures that are tried again.
+// Options configure a Loop. The zero Options, and nil, are the defaults: one message
+// at a time, no time limit, and retries without end.
 type Options[T any] struct {
-	// Name is what the loop is called in logs, hooks and health reports. Empty
-	// means the name of the mailbox.
+	// Name is the name of the loop in logs, hooks and health reports. Empty means
+	// the name of the mailbox.
 	Name string
-	// Concurrency is how many handlers run at once, at most MaxConcurrency. 0 means 1, which also keeps
-	// the order of the queue. In a queue with strict groups, messages of one
-	// group are never handled at the same time.
+	// Concurrency is how many handlers run at once, at most MaxConcurrency. 0 means
+	// 1, which also keeps the order of the queue. In a queue with strict groups,
+	// messages of one group are never handled at the same time.
 	Concurrency int
-	// Prefetch is how many messages are held beyond those, at most MaxPrefetch, so that handlers do
-	// not wait for the backend. 0 is right for work that takes long, because what
-	// is held waits for this loop although others may be idle. For quick work, a
-	// few times Concurrency makes larger and fewer calls of the backend.
+	// Prefetch is how many more messages are held, at most MaxPrefetch, so that
+	// handlers do not wait for the backend. 0 is right for slow work, because a held
+	// message waits for this loop although others may be idle. For quick work, a few
+	// times Concurrency makes fewer and larger backend calls.
 	Prefetch int
 	// Visibility is how long a message is leased at a time: how soon it comes
 	// back if this process dies. 0 means DefaultVisibility.
 	Visibility time.Duration
-	// NoExtend turns the extending of leases off: a handler has Visibility, and
-	// not more.
+	// NoExtend turns lease extension off: a handler has Visibility and no more.
 	NoExtend bool
-	// Wait is how long one receive waits for messages. 0 means DefaultWait.
-	// Messages end the wait, and so does stopping.
+	// Wait is how long one receive waits for messages. 0 means DefaultWait. A
+	// message or a stop ends the wait early.
 	Wait time.Duration
-	// Timeout bounds how long a handler may take with one message: its context
-	// ends then, with ErrTimeout as the cause. 0 means no bound.
+	// Timeout bounds how long a handler may take for one message: its context then
+	// ends with ErrTimeout as the cause. 0 means no limit.
 	Timeout time.Duration
-	// Drain is how long handlers may go on after Run was told to stop. 0 means
-	// DefaultDrain, a negative value not at all.
+	// Drain is how long handlers may continue after Run was told to stop. 0 means
+	// DefaultDrain, a negative value no time.
 	Drain time.Duration
-	// Backoff is how long a message that failed waits for its next delivery. Nil
-	// means DefaultBackoff.
+	// Backoff is how long a failed message waits for its next delivery. Nil means
+	// DefaultBackoff.
 	Backoff Backoff
 	// DeadLetters decides which failures are final, and where such messages go.
-	// Nil means that none is, except that a failed request is answered with its
-	// error and acked.
+	// Nil means that none is, except that the client of a failed request gets the
+	// error and the request is acked.
 	DeadLetters *deadletter.Policy[T]
-	// Notifier tells who waits for an answer that there will be none. Nil means
-	// deadletter.ErrorReplies: an error reply, if the message asks for replies.
+	// Notifier tells the sender of a request that it failed for good. Nil means
+	// deadletter.ErrorReplies: an error reply, if the message has a reply address.
 	Notifier deadletter.Notifier[T]
-	// OnUnanswerable is what becomes of a request whose reply address this
-	// worker can never serve; see mailbox.Unanswerable. The zero value
-	// dead-letters it with reason fatal and the result of its work.
+	// OnUnanswerable says how to settle a request whose reply address this worker
+	// can never serve; see mailbox.Unanswerable. The zero value dead-letters it with
+	// reason fatal and the result of its handler.
 	OnUnanswerable Unanswerable
 	// Middleware wraps the handler. The first is the outermost.
 	Middleware []Middleware[T]
-	// Hooks are told what happens.
+	// Hooks are called for what the loop does.
 	Hooks Hooks
-	// Logger gets what went wrong. Nil means to discard it.
+	// Logger logs failures. Nil means no log.
 	Logger *slog.Logger
 }
 
-// Unanswerable is what a loop does with a request that it can never answer.
+// Unanswerable says how a loop settles a request that it can never answer.
 type Unanswerable string
 
-// The ways to deal with such a request.
+// The ways to settle such a request.
 const (
-	// DeadLetterUnanswerable dead-letters it. A letter in a mailbox has the
-	// result in Letter.Result; a letter that the backend keeps has it there if it
-	// fits into the last error.
+	// DeadLetterUnanswerable dead-letters it, with the result of the handler in
+	// deadletter.Message.Result. A backend that keeps dead letters keeps the result
+	// if it fits into the last error.
 	DeadLetterUnanswerable Unanswerable = ""
 	// AckUnanswerable acks it, logs it, and counts it as ResultUnanswered.
 	AckUnanswerable Unanswerable = "ack"
 )
 
-// withDefaults fills in what was left out.
+// withDefaults returns the options with defaults for zero values.
 func (o Options[T]) withDefaults(name string) Options[T] {
 	if o.Name == "" {
 		o.Name = name
@@ -117,7 +116,7 @@ func (o Options[T]) withDefaults(name string) Options[T] {
 	return o
 }
 
-// check returns why no loop can run like this.
+// check returns an error for the first invalid option.
 func (o *Options[T]) check() error {
 	for _, field := range []struct {
 		name  string

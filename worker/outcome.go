@@ -10,32 +10,32 @@ import (
 
 // Codes of this package, beside those of package mailbox.
 const (
-	// ErrShutdown: the loop had to stop before the handler was done. It is the
-	// cause with which the handler's context is cancelled then.
+	// ErrShutdown: the loop stopped before the handler returned. It is the cause of
+	// the handler's cancelled context.
 	ErrShutdown mailbox.Code = "worker is shutting down"
-	// ErrStuck: a handler gave no sign of life for longer than the watchdog
-	// allows, or did not return when it was told to.
+	// ErrStuck: a handler made no progress for longer than the watchdog allows, or
+	// did not return after its context was cancelled.
 	ErrStuck mailbox.Code = "handler is stuck"
 )
 
-// Permanent says that trying again cannot help: the message is dead-lettered,
-// whatever the policy thinks of err. Without a policy, who sent a request is told
-// the error, and any other message is set aside with its backend's dead letters
-// or, if that keeps none, put off for as long as poison is. A nil err is fine.
+// Permanent says that a retry cannot help: the message is dead-lettered, whatever
+// the policy says about err. Without a policy, the client of a request gets the
+// error, and any other message becomes a dead letter of its backend or, if that
+// keeps none, is nacked with mailbox.PoisonDelay. err may be nil.
 func Permanent(err error) error { return &outcome{kind: outcomePermanent, err: err} }
 
-// RetryAfter gives the message back to be delivered again after delay, which may
-// be 0. If err is nil, that is no failure, and no policy is asked; otherwise a
-// policy may still decide that it was the last time.
+// RetryAfter nacks the message with delay, which may be 0. If err is nil, that does
+// not count as a failure, and the policy is not consulted; otherwise the policy may
+// decide that the failure is final.
 func RetryAfter(delay time.Duration, err error) error {
 	return &outcome{kind: outcomeRetry, delay: max(0, delay), err: err}
 }
 
-// Discard removes the message although it failed, without a dead letter. Who sent
-// a request is told err. It is logged and counted. A nil err is fine.
+// Discard acks the message although it failed, without a dead letter. The client of
+// a request gets err. It is logged and counted. err may be nil.
 func Discard(err error) error { return &outcome{kind: outcomeDiscard, err: err} }
 
-// outcome is an error that says what is to become of the message.
+// An outcome is an error that says how to settle the message.
 type outcome struct {
 	kind  outcomeKind
 	delay time.Duration // of a retry
@@ -49,16 +49,17 @@ const (
 	outcomePermanent outcomeKind = "permanent failure"
 	outcomeRetry     outcomeKind = "retry"
 	outcomeDiscard   outcomeKind = "discarded"
-	// outcomeUnsent is good work whose answer could not be sent.
+	// outcomeUnsent: the handler succeeded and its answer could not be sent.
 	outcomeUnsent outcomeKind = "the answer could not be sent"
-	// outcomeOverLimit is a message that was delivered too often to start its
-	// handler once more.
+	// outcomeOverLimit: the message was delivered too often to start its handler
+	// again.
 	outcomeOverLimit outcomeKind = "over the delivery limit"
-	// outcomeUnanswerable is good work whose answer this worker can never send.
+	// outcomeUnanswerable: the handler succeeded and this worker can never send its
+	// answer.
 	outcomeUnanswerable outcomeKind = "the reply address can never be served"
 )
 
-// Error returns what is to become of the message, and why.
+// Error returns the kind and the cause.
 func (o *outcome) Error() string {
 	text := string(o.kind)
 	if o.kind == outcomeRetry {
@@ -70,10 +71,10 @@ func (o *outcome) Error() string {
 	return text
 }
 
-// Unwrap returns why.
+// Unwrap returns the cause.
 func (o *outcome) Unwrap() error { return o.err }
 
-// cause is why, and never nil unless it is a retry for no reason.
+// cause returns the cause. It is nil only for a retry without an error.
 func (o *outcome) cause() error {
 	if o.err == nil && o.kind != outcomeRetry {
 		return o
@@ -81,9 +82,8 @@ func (o *outcome) cause() error {
 	return o.err
 }
 
-// outcomeOf returns what err, which is not nil, says about the message. Of an
-// error that wraps an outcome everything is the cause, what was added on the way
-// included.
+// outcomeOf returns the outcome of err, which is not nil. If err wraps an outcome,
+// the whole of err is the cause.
 func outcomeOf(err error) *outcome {
 	found, ok := errors.AsType[*outcome](err)
 	switch {

@@ -111,7 +111,7 @@ func doWork(ctx context.Context, m *message) error {
 	return nil
 }
 
-func openOrders(ctx context.Context, folder string) (*diskbox.Backend, *box, error) {
+func openOrders(ctx context.Context, folder string) (*diskbox.Backend, *inbox, error) {
 	disk, err := diskbox.Open(ctx, filepath.Join(folder, "queues"), nil)
 	if err != nil {
 		return nil, nil, err
@@ -171,7 +171,7 @@ func playPart(ctx context.Context, part, folder string) error {
 }
 
 // stopWhenEmpty ends a group when its mailbox has been worked off.
-func stopWhenEmpty(ctx context.Context, orders *box, group *worker.Group) {
+func stopWhenEmpty(ctx context.Context, orders *inbox, group *worker.Group) {
 	for range time.NewTicker(20 * time.Millisecond).C {
 		if stats, err := orders.Stats(ctx); err != nil || stats.Waiting() == 0 {
 			group.Stop()
@@ -196,7 +196,7 @@ func newFactory(t *testing.T, n int) *factory {
 	f.must(err)
 	f.must(disk.ConfigureQueue(t.Context(), "orders", driver.Config{MaxDeliveries: driver.Off}))
 	f.must(disk.Close())
-	f.open(func(orders *box) {
+	f.open(func(orders *inbox) {
 		for i := range n {
 			kind := kinds[i%len(kinds)]
 			sent, err := orders.Send(t.Context(), kind)
@@ -218,7 +218,7 @@ func (f *factory) must(err error) {
 }
 
 // open lets this process use the mailbox. No other can meanwhile.
-func (f *factory) open(use func(orders *box)) {
+func (f *factory) open(use func(orders *inbox)) {
 	f.Helper()
 	disk, orders, err := openOrders(f.Context(), f.folder)
 	f.must(err)
@@ -290,13 +290,13 @@ func (f *factory) judge() []string {
 	f.Helper()
 	var wrong []string
 	reasons := make(map[string]mailbox.Reason)
-	f.open(func(orders *box) {
+	f.open(func(orders *inbox) {
 		stats, err := orders.Stats(f.Context())
 		f.must(err)
 		if stats.Waiting() > 0 {
 			wrong = append(wrong, fmt.Sprintf("stuck: there are %+v", stats))
 		}
-		for letter, err := range deadletter.NewBox(orders, nil).Letters(f.Context()) {
+		for letter, err := range deadletter.NewQueue(orders, nil).List(f.Context()) {
 			f.must(err)
 			reasons[letter.MessageID] = letter.Reason
 		}
@@ -357,16 +357,16 @@ func TestKilledWorkersLoseNothing(t *testing.T) {
 	for _, sentence := range f.judge() {
 		t.Error(sentence)
 	}
-	f.open(func(orders *box) {
-		box := deadletter.NewBox(orders, nil)
-		dead, err := box.Discard(t.Context(), deadletter.Selection[string]{Match: func(l letter) bool { return l.DecodeErr != nil }})
+	f.open(func(orders *inbox) {
+		box := deadletter.NewQueue(orders, nil)
+		dead, err := box.Discard(t.Context(), deadletter.Filter[string]{Match: func(l letter) bool { return l.DecodeErr != nil }})
 		f.must(err)
-		redriven, err := box.Redrive(t.Context(), deadletter.Selection[string]{}, nil)
+		redriven, err := box.Redrive(t.Context(), deadletter.Filter[string]{}, nil)
 		f.must(err)
 		if dead != 1 || redriven.Moved != 40 { // of ten messages, one hangs and one is poison
 			t.Errorf("%d letters could not be read and %d were sent back, want 1 and 40", dead, redriven.Moved)
 		}
-		finished, ctx := ruletest.NewTally(), t.Context()
+		finished, ctx := ruletest.NewRecorder(), t.Context()
 		loop := worker.New(orders, count(finished), nil)
 		for handled := 1; handled > 0; {
 			handled, err = loop.RunOnce(ctx)
@@ -387,7 +387,7 @@ func TestMessageThatExitsItsProcessDies(t *testing.T) {
 	const limit = 3
 	f := &factory{T: t, folder: t.TempDir(), limit: limit}
 	var id string
-	f.open(func(orders *box) {
+	f.open(func(orders *inbox) {
 		sent, err := orders.Send(t.Context(), fatal)
 		f.must(err)
 		id = sent.ID
@@ -405,8 +405,8 @@ func TestMessageThatExitsItsProcessDies(t *testing.T) {
 	if begun := f.told()["begun "+id]; exits != begun || begun < limit || begun > limit+1 {
 		t.Errorf("the handler was started %d times and ended %d processes, want %d", begun, exits, limit)
 	}
-	f.open(func(orders *box) {
-		for letter, err := range deadletter.NewBox(orders, nil).Letters(t.Context()) {
+	f.open(func(orders *inbox) {
+		for letter, err := range deadletter.NewQueue(orders, nil).List(t.Context()) {
 			f.must(err)
 			if letter.MessageID != id || letter.Reason != mailbox.ReasonMaxDeliveries || letter.Deliveries != limit+1 {
 				t.Errorf("the dead letter is %+v", letter)
@@ -443,7 +443,7 @@ func TestSIGTERMEndsAProcessInOrder(t *testing.T) {
 		t.Errorf("it took %v to end", took)
 	}
 	lines := f.told()
-	f.open(func(orders *box) {
+	f.open(func(orders *inbox) {
 		stats, err := orders.Stats(t.Context())
 		f.must(err)
 		if stats.InFlight > 0 || stats.Ready == 0 {

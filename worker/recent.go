@@ -5,9 +5,9 @@ import (
 	"sync/atomic"
 )
 
-// recent remembers values by message id, the latest so many.
+// recent remembers the latest values by message id.
 type recent[V any] struct {
-	count atomic.Int32 // len(values), to find out cheaply that there are none
+	count atomic.Int32 // len(values), for a cheap check that there are none
 
 	mu     sync.Mutex // guards the fields below
 	values map[string]remembered[V]
@@ -16,16 +16,16 @@ type recent[V any] struct {
 	most   int
 }
 
-// remembered is a value, and where in the ring its id is. An id that was forgotten
-// and came again is in there twice.
+// A remembered is a value and the index of its id in the ring. An id that was
+// forgotten and put again is in the ring twice.
 type remembered[V any] struct {
 	value V
-	place int
+	index int
 }
 
 func newRecent[V any](most int) *recent[V] { return &recent[V]{most: max(1, most)} }
 
-// put remembers a value and forgets the oldest if there are too many.
+// put remembers a value, and forgets the oldest if there are too many.
 func (r *recent[V]) put(id string, value V) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -34,21 +34,21 @@ func (r *recent[V]) put(id string, value V) {
 		r.values = make(map[string]remembered[V])
 	}
 	if known, ok := r.values[id]; ok {
-		r.values[id] = remembered[V]{value, known.place}
+		r.values[id] = remembered[V]{value, known.index}
 		return
 	}
-	place := len(r.order)
-	if place < r.most {
+	index := len(r.order)
+	if index < r.most {
 		r.order = append(r.order, id)
 	} else {
-		place = r.next
-		if oldest := r.order[place]; r.values[oldest].place == place {
+		index = r.next
+		if oldest := r.order[index]; r.values[oldest].index == index {
 			delete(r.values, oldest)
 		}
-		r.order[place] = id
-		r.next = (place + 1) % r.most
+		r.order[index] = id
+		r.next = (index + 1) % r.most
 	}
-	r.values[id] = remembered[V]{value, place}
+	r.values[id] = remembered[V]{value, index}
 }
 
 // get returns the value for an id.
@@ -62,8 +62,7 @@ func (r *recent[V]) get(id string) (value V, ok bool) {
 	return found.value, ok
 }
 
-// forget is called when a value is not needed any more. Its id stays in the ring
-// until that comes round, as an id that is not known.
+// forget removes a value. Its id stays in the ring until it is overwritten.
 func (r *recent[V]) forget(id string) {
 	if r.count.Load() == 0 {
 		return

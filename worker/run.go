@@ -14,37 +14,37 @@ import (
 //
 //   - the fetcher, on the goroutine of Run, which receives messages while there
 //     is room for them;
-//   - the workers, which take messages and call the handler; one that is alone
-//     receives in the place of the fetcher, and acks in that of the settler;
-//   - the settler, which acks what handlers are done with, all there is at a time;
+//   - the workers, which take messages and call the handler; a worker that is
+//     alone also receives and acks, instead of the fetcher and the settler;
+//   - the settler, which acks handled messages in batches;
 //   - the extender, which extends leases.
 //
-// They share the state below, under one mutex that nobody holds while waiting
-// for the backend.
+// They share the state below, under one mutex that no goroutine holds during a
+// backend call.
 type run[T any] struct {
 	loop  *Loop[T]
 	began time.Time          // times are counted from here, with the monotonic clock
 	stop  context.CancelFunc // ends polling
 	abort chan struct{}      // closed by Loop.Abort
 
-	capacity int  // how many messages may wait or be at a handler
-	heldMax  int  // how many may be held, those that are being settled included
-	refill   int  // how much room there must be to ask for more while nobody is idle
-	strict   bool // messages of one group go one after the other
+	capacity int  // max messages that wait or are at a handler
+	heldMax  int  // max messages held, including those being settled
+	refill   int  // min room for a receive while no worker is idle
+	strict   bool // messages of one group are handled one after the other
 
 	workers sync.WaitGroup
-	polling context.Context // ends the fetching
+	polling context.Context // ends fetching
 	room    chan struct{}   // tells the fetcher that there is room
 	renew   chan struct{}   // tells the extender that a lease is due before its timer
 
 	mu      sync.Mutex // guards everything below
 	waiting []*job[T]  // for a worker, in order
 	busy    map[string]bool
-	at      []*job[T] // what each worker has; nil for none
+	at      []*job[T] // the job of each worker; nil for none
 	numbers []int64   // of the goroutines of the workers
 	running int
 	held    int
-	closing bool // workers take nothing any more
+	closing bool // workers take no more jobs
 	last    bool // workers end when nothing waits
 
 	toWork sync.Cond
@@ -52,20 +52,20 @@ type run[T any] struct {
 	waking bool // one of them was signalled and is not awake yet
 
 	fetcherWaits bool
-	fetchingOwn  bool          // a worker receives, in the place of the fetcher
-	ownErr       error         // what it failed with, for the fetcher to deal with
-	ownEnded     sync.Cond     // tells that it has ended
-	receiving    bool          // the backend is being asked
-	asked        time.Duration // when
-	answered     time.Duration // when it last did
+	fetchingOwn  bool          // a worker receives instead of the fetcher
+	ownErr       error         // the error of that receive, for the fetcher
+	ownEnded     sync.Cond     // signals that it has ended
+	receiving    bool          // a receive is under way
+	asked        time.Duration // when it began
+	answered     time.Duration // when the last one ended
 
-	quick    bool // the last ack was; see ackAlone
+	quick    bool // the last ack was quick; see ackAlone
 	acks     []*job[T]
 	toSettle sync.Cond
 	flushing bool // the settler ends when nothing is left
 
 	leases   leases[T]
-	renewed  sync.Cond // tells that an extension has ended
+	renewed  sync.Cond // signals that an extension has ended
 	timerSet bool
 	timerAt  time.Duration
 }
@@ -89,28 +89,28 @@ func newRun[T any](l *Loop[T], stop context.CancelFunc) *run[T] {
 	return r
 }
 
-// now is the time since the run began.
+// now returns the time since the run began.
 func (r *run[T]) now() time.Duration { return time.Since(r.began) }
 
-// run is Loop.Run. Handlers and settling go on after ctx has ended; polling ends
-// with it.
+// run runs Loop.Run. Handlers and settling continue after ctx has ended; polling
+// does not.
 func (r *run[T]) run(ctx, polling context.Context) error {
-	settling, crew := r.start(ctx, polling)
+	settling, team := r.start(ctx, polling)
 	err := r.fetch()
-	return errors.Join(err, r.drain(settling, crew))
+	return errors.Join(err, r.drain(settling, team))
 }
 
-// once is Loop.RunOnce, with a receive that waits.
+// once runs Loop.RunOnce with a receive that waits.
 func (r *run[T]) once(ctx, polling context.Context, wait time.Duration) (int, error) {
 	r.polling = polling
 	messages, err := r.receive(r.capacity, wait)
 	if len(messages) == 0 {
 		if wait > 0 && polling.Err() != nil {
-			err = nil // it was told to stop while it waited
+			err = nil // told to stop while waiting
 		}
 		return 0, err
 	}
-	settling, crew := r.start(ctx, polling)
+	settling, team := r.start(ctx, polling)
 	jobs, now := r.jobsOf(messages, nil), r.now()
 	r.mu.Lock()
 	r.addLocked(jobs, now)
@@ -118,24 +118,24 @@ func (r *run[T]) once(ctx, polling context.Context, wait time.Duration) (int, er
 	r.toWork.Broadcast()
 	r.mu.Unlock()
 	select {
-	case <-crew.idle:
+	case <-team.idle:
 	case <-polling.Done():
 	}
-	return len(messages), r.drain(settling, crew)
+	return len(messages), r.drain(settling, team)
 }
 
 // jobsOf makes jobs of messages. It may use the memory of spare.
 func (r *run[T]) jobsOf(messages []*mailbox.Message[T], spare []*job[T]) []*job[T] {
 	jobs := spare[:0]
 	for _, message := range messages {
-		// Not one block for all of them: a handler that leaks its context would
-		// keep the bodies of all.
+		// Allocated one by one: a handler that leaks its context would otherwise
+		// keep the bodies of all messages of the batch.
 		jobs = append(jobs, &job[T]{message: message, run: r, id: message.ID, group: message.Group})
 	}
 	return jobs
 }
 
-// addLocked takes over jobs whose messages came at now, for workers to take.
+// addLocked adds jobs whose messages were received at now.
 func (r *run[T]) addLocked(jobs []*job[T], now time.Duration) {
 	for _, j := range jobs {
 		r.leases.add(j, now)
@@ -145,9 +145,9 @@ func (r *run[T]) addLocked(jobs []*job[T], now time.Duration) {
 	r.callExtenderLocked()
 }
 
-// callWorkerLocked wakes a worker if there is something to do. One at a time: a
-// worker that finds more than it takes wakes the next. So quick work is done by
-// few workers, and the others are not woken for nothing.
+// callWorkerLocked wakes a worker if a job waits. It wakes one at a time, and a
+// worker that leaves jobs behind wakes the next, so quick work is done by few
+// workers and the others sleep.
 func (r *run[T]) callWorkerLocked() {
 	if len(r.waiting) > 0 && r.idle > 0 && !r.waking {
 		r.waking = true
@@ -155,9 +155,9 @@ func (r *run[T]) callWorkerLocked() {
 	}
 }
 
-// next takes over a job that a worker is done with, and returns the next one for
-// it, whose context is to be a child of parent. It blocks until there is one, and
-// returns nil when there will be none.
+// next takes back the job that a worker has finished and returns its next one,
+// whose context is a child of parent. It blocks until there is one, and returns
+// nil when there will be none.
 func (r *run[T]) next(parent context.Context, slot int, done *job[T]) *job[T] {
 	now := r.now()
 	r.mu.Lock()
@@ -193,7 +193,7 @@ func (r *run[T]) next(parent context.Context, slot int, done *job[T]) *job[T] {
 	return nil
 }
 
-// takeLocked returns the first message that may be handled now.
+// takeLocked removes and returns the first job that may be handled now.
 func (r *run[T]) takeLocked() *job[T] {
 	for i, j := range r.waiting {
 		if r.strict {
@@ -213,11 +213,11 @@ func (r *run[T]) takeLocked() *job[T] {
 	return nil
 }
 
-// doneLocked takes a job from its worker. One whose handler succeeded goes to the
-// settler; any other is settled.
+// doneLocked takes a job from its worker and passes it to the settler if its
+// handler succeeded; any other is settled already.
 func (r *run[T]) doneLocked(slot int, j *job[T]) {
 	if j.acked {
-		r.settledLocked(j) // before there is room that the fetcher would be called for
+		r.settledLocked(j) // first, so that the fetcher is not woken twice
 	}
 	r.at[slot] = nil
 	r.running--
@@ -225,16 +225,16 @@ func (r *run[T]) doneLocked(slot int, j *job[T]) {
 		delete(r.busy, j.group)
 	}
 	if r.last {
-		r.toWork.Broadcast() // a group may be free, or all be done
+		r.toWork.Broadcast() // a group may be free, or all jobs done
 	}
 	switch {
 	case j.phase == jobSettled:
 		if j.lost && j.succeeded && !j.message.Settled() {
-			// It is not to be done again if it comes back here.
+			// Its handler must not run again if it comes back here.
 			r.loop.completed.put(j.id, struct{}{})
 		}
 		return
-	case j.cut && !j.succeeded: // it is being given back
+	case j.cut && !j.succeeded: // it is being nacked
 		return
 	}
 	j.phase = jobSettling
@@ -244,7 +244,7 @@ func (r *run[T]) doneLocked(slot int, j *job[T]) {
 	}
 }
 
-// settledLocked ends the stay of a job.
+// settledLocked removes a job from the run.
 func (r *run[T]) settledLocked(j *job[T]) {
 	if j.phase == jobSettled {
 		return

@@ -8,8 +8,7 @@ import (
 	"github.com/mailboxmq/mailbox/internal/backoff"
 )
 
-// unsentMax bounds how many answers a Serve handler remembers that could not be
-// sent.
+// unsentMax bounds how many unsent answers a Serve handler remembers.
 const unsentMax = 1000
 
 // ServeOptions configure Serve. The zero value, and nil, are the defaults.
@@ -18,32 +17,30 @@ type ServeOptions[R any] struct {
 	Codec mailbox.Codec[R]
 	// To is where answers to messages without a reply address go. Nil means that
 	// they are dropped, which is logged and counted as ResultUnanswered. Their
-	// correlation id is that of the message, or what the
-	// RequestID method of its body returns, or the message's id, whichever is
-	// there first. The mailbox stays the caller's.
+	// correlation id is the first that exists of: that of the message, the result of
+	// the RequestID method of its body, the message's id. The caller closes To.
 	To *mailbox.Mailbox[R]
 }
 
-// Serve makes a handler of a function from request to answer. The answer is sent
-// to where the message asks for it, and then the loop acks the message, always in
-// this order:
+// Serve makes a handler from a function that returns the answer to a request. The
+// handler sends the answer to the reply address of the message, and then the loop
+// acks the message, always in this order:
 //
 //	loop := worker.New(questions, worker.Serve(answer, nil), nil)
 //
-// An error of serve goes the way of all errors of handlers: without a policy the
-// client is told and the request is acked; with one it is tried again, and the
-// client is told when it is dead-lettered.
+// An error of serve is treated like any error of a handler: without a policy the
+// client gets it and the request is acked; with one the request is retried, and the
+// client gets the error when it is dead-lettered.
 //
-// Work that succeeded is not done again because its answer could not be sent.
-// That is tried for a minute. Then the message is given back with the usual
-// backoff, and the answer is kept, to be sent when the message comes to this
-// handler again. No error is made up meanwhile.
+// If an answer cannot be sent, serve does not run again for it. The handler retries
+// the answer for a minute. Then the message is nacked with the usual backoff, and the
+// answer is kept and sent when the message comes to this handler again.
 //
-// A request whose reply slot wants no answer any more is acked and not served.
-// A reply address that names no mailbox now is temporary, up to the delivery
-// limit of the policy or the queue. One that this worker can never serve (see
-// mailbox.Unanswerable) is dealt with as Options.OnUnanswerable says. An answer
-// that cannot be encoded, or is too large, is a permanent failure.
+// A request whose reply slot needs no answer any more is acked and not served. A
+// reply address that names no mailbox now is a temporary failure, up to the delivery
+// limit of the policy or the queue. A reply address that this worker can never serve
+// (see mailbox.Unanswerable) is settled according to Options.OnUnanswerable. An
+// answer that cannot be encoded, or is too large, is a permanent failure.
 func Serve[T, R any](serve func(context.Context, *mailbox.Message[T]) (R, error), options *ServeOptions[R]) Handler[T] {
 	var o ServeOptions[R]
 	if options != nil {
@@ -60,7 +57,7 @@ func Serve[T, R any](serve func(context.Context, *mailbox.Message[T]) (R, error)
 			return nil
 		}
 		if open, err := to.Open(ctx); err != nil {
-			// Nothing is done yet, and nothing is wrong with the request.
+			// The request has not been served, and nothing is wrong with it.
 			return &outcome{kind: outcomeUnsent, err: err}
 		} else if !open {
 			unsent.forget(message.ID)
@@ -88,10 +85,10 @@ func Serve[T, R any](serve func(context.Context, *mailbox.Message[T]) (R, error)
 	}
 }
 
-// Answer sends an answer to where Serve with these options would send it, once,
-// and does not settle the message. It blocks as a send does, and may be repeated.
-// Codes: those of mailbox.ReplyChannel.Send and of Mailbox.Send; ErrNoReplyTo if
-// there is nowhere to send it.
+// Answer sends an answer to the address that Serve with these options would use,
+// once, and does not settle the message. It blocks as a send does, and may be
+// repeated. Codes: those of mailbox.ReplyChannel.Send and of Mailbox.Send;
+// ErrNoReplyTo if there is no address.
 func Answer[T, R any](ctx context.Context, message *mailbox.Message[T], answer R, options *ServeOptions[R]) error {
 	var o ServeOptions[R]
 	if options != nil {
@@ -106,13 +103,13 @@ func Answer[T, R any](ctx context.Context, message *mailbox.Message[T], answer R
 
 // answers is where the answer to one message goes.
 type answers[R any] interface {
-	// Open reports whether an answer is still wanted.
+	// Open reports whether the client still waits for an answer.
 	Open(ctx context.Context) (bool, error)
 	// Send may be repeated.
 	Send(ctx context.Context, answer R) error
 }
 
-// addressee returns where the answer to a message goes; nil if nowhere.
+// addressee returns where the answer to a message goes; nil if it has no address.
 func addressee[T, R any](message *mailbox.Message[T], o *ServeOptions[R]) answers[R] {
 	switch {
 	case message.ExpectsReply():
@@ -123,7 +120,7 @@ func addressee[T, R any](message *mailbox.Message[T], o *ServeOptions[R]) answer
 	return nil
 }
 
-// correlationID is what ties an answer to a message.
+// correlationID returns the correlation id of the answer to a message.
 func correlationID[T any](message *mailbox.Message[T]) string {
 	if message.CorrelationID != "" {
 		return message.CorrelationID
@@ -140,8 +137,8 @@ type answersTo[R any] struct {
 
 func (a answersTo[R]) Open(context.Context) (bool, error) { return true, nil }
 
-// Send sends the answer. Where the mailbox remembers dedup keys, a repeat is the
-// same answer, and one that differs comes too late.
+// Send sends the answer. Where the mailbox has a dedup window, a repeat has no
+// effect, even with another answer.
 func (a answersTo[R]) Send(ctx context.Context, answer R) error {
 	options := []mailbox.SendOption{mailbox.WithCorrelationID(a.correlationID)}
 	if a.mailbox.Traits().DedupWindow > 0 {
@@ -154,12 +151,12 @@ func (a answersTo[R]) Send(ctx context.Context, answer R) error {
 	return err
 }
 
-// sendAnswer sends an answer, and repeats that for as long as it makes sense. It
-// returns nil if the answer was sent or is not wanted any more.
+// sendAnswer sends an answer and retries for up to answerTimeout. It returns nil if
+// the answer was sent or the client does not wait any more.
 func sendAnswer[R any](ctx context.Context, to answers[R], answer R) *outcome {
-	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
-	var before error // of the attempt before, which tells more than that the time is over
+	var before error // of the attempt before, which says more than a timeout
 	for failures := 1; ; failures++ {
 		err := to.Send(ctx, answer)
 		switch {
@@ -170,7 +167,7 @@ func sendAnswer[R any](ctx context.Context, to answers[R], answer R) *outcome {
 		case ctx.Err() != nil, errors.Is(err, mailbox.ErrClosed):
 			return &outcome{kind: outcomeUnsent, err: errors.Join(before, err)}
 		case errors.Is(err, mailbox.ErrNoReplyTo), errors.Is(err, mailbox.ErrNotFound):
-			// The address names nothing now.
+			// The mailbox may be created at any time.
 		case !repeatable(err):
 			return &outcome{kind: outcomePermanent, err: err} // the answer itself is at fault
 		}

@@ -10,9 +10,9 @@ import (
 	"github.com/mailboxmq/mailbox/internal/backoff"
 )
 
-// settleAcks acks what handlers have succeeded with, until the run is flushed or
-// ctx ends. It takes all there is and never waits for more, so that batches grow
-// with the load. An ack that fails is repeated, because the work is done.
+// settleAcks acks the messages of successful handlers, until the run is flushed or
+// ctx ends. It takes all that wait and never waits for more, so batches grow with
+// the load. It repeats an ack that fails, because the work is done.
 func (r *run[T]) settleAcks(ctx context.Context) {
 	var batch []*job[T]
 	var messages []*mailbox.Message[T]
@@ -53,13 +53,13 @@ func (r *run[T]) settleAcks(ctx context.Context) {
 }
 
 // ackQuick is how long an ack, and the handler before it, may take for a worker to
-// ack by itself. To have it done by the settler takes some microseconds, and goes on
-// beside the next receive. That is worth more as soon as a backend does I/O.
+// ack itself. Passing the ack to the settler costs some microseconds but runs beside
+// the next receive, which pays off as soon as a backend does I/O.
 const ackQuick = 10 * time.Microsecond
 
-// ackAlone acks what a handler has succeeded with on the goroutine of its worker,
-// if that is the quickest way: there is nothing to be acked with it, and the last
-// ack was quick. If it fails, the rest is left to the settler.
+// ackAlone acks a message on the goroutine of its worker, if that is the quickest
+// way: no other ack waits, and the last one was quick. If it fails, the settler
+// continues.
 func (r *run[T]) ackAlone(settling context.Context, j *job[T]) {
 	r.mu.Lock()
 	alone := r.running == 1 && len(r.waiting) == 0 && len(r.acks) == 0 && j.phase == jobRunning
@@ -84,9 +84,9 @@ func (r *run[T]) ackAlone(settling context.Context, j *job[T]) {
 	r.loop.settled(settling, j.message, j.ackedEvent())
 }
 
-// takeAcks waits for acks and returns all there are; none when there will be none
-// any more. It may use the memory of spare, and takes down whether those in there
-// were acked quickly.
+// takeAcks waits for jobs to ack and returns all of them; none when there will be no
+// more. It may use the memory of spare, and records whether the acks before were
+// quick.
 func (r *run[T]) takeAcks(spare []*job[T], quick bool) []*job[T] {
 	clear(spare)
 	r.mu.Lock()
@@ -100,7 +100,7 @@ func (r *run[T]) takeAcks(spare []*job[T], quick bool) []*job[T] {
 	return batch
 }
 
-// acked ends the stay of jobs that are acked.
+// acked removes acked jobs from the run.
 func (r *run[T]) acked(ctx context.Context, batch []*job[T]) {
 	r.mu.Lock()
 	for _, j := range batch {
@@ -113,8 +113,8 @@ func (r *run[T]) acked(ctx context.Context, batch []*job[T]) {
 	}
 }
 
-// ackFailed sorts a batch of which some acks failed, and returns those that are
-// to be tried again.
+// ackFailed handles a batch of which some acks failed, and returns the jobs to try
+// again.
 func (r *run[T]) ackFailed(ctx context.Context, batch []*job[T], err error) (again []*job[T]) {
 	for i, j := range batch {
 		e := mailbox.ErrorAt(err, i)
@@ -122,7 +122,7 @@ func (r *run[T]) ackFailed(ctx context.Context, batch []*job[T], err error) (aga
 		case e == nil:
 			r.acked(ctx, []*job[T]{j})
 		case repeatable(e):
-			// If the lease ends before an ack works, the message comes back.
+			// If the lease ends before an ack succeeds, the message comes back.
 			r.loop.completed.put(j.id, struct{}{})
 			j.unsure = true
 			again = append(again, j)
@@ -133,7 +133,7 @@ func (r *run[T]) ackFailed(ctx context.Context, batch []*job[T], err error) (aga
 	return again
 }
 
-// ackRefused ends the stay of a job that cannot be acked. Its work is done: if it
+// ackRefused removes a job that cannot be acked. Its work is done: if the message
 // comes back to this loop, it is acked then.
 func (r *run[T]) ackRefused(ctx context.Context, j *job[T], err error) {
 	switch {
@@ -141,8 +141,8 @@ func (r *run[T]) ackRefused(ctx context.Context, j *job[T], err error) {
 		r.settle(ctx, j, SettledEvent{Result: ResultHandler})
 		return
 	case errors.Is(err, mailbox.ErrReceiptExpired) && j.unsure:
-		// The ack whose answer was lost has worked, as far as anybody can tell.
-		// If it has not, the message comes back and is known.
+		// The ack whose answer was lost probably succeeded. If not, the message
+		// comes back and is acked then.
 		r.loop.completed.put(j.id, struct{}{})
 		r.settle(ctx, j, j.ackedEvent())
 		return
@@ -152,19 +152,18 @@ func (r *run[T]) ackRefused(ctx context.Context, j *job[T], err error) {
 	if errors.Is(err, mailbox.ErrReceiptExpired) {
 		result = ResultLost
 	}
-	r.loop.failed(ctx, slog.LevelWarn, "worker: the work is done, and the message could not be acked", j.message, err)
+	r.loop.failed(ctx, slog.LevelWarn, "worker: message handled, but it could not be acked", j.message, err)
 	r.settle(ctx, j, SettledEvent{Result: result, Cause: err})
 }
 
-// giveUp is for acks that there is no more time for.
+// giveUp ends the attempts to ack jobs.
 func (r *run[T]) giveUp(ctx context.Context, jobs []*job[T], err error) {
 	for _, j := range jobs {
 		r.ackRefused(ctx, j, err)
 	}
 }
 
-// repeatable reports whether a call that failed with err may work if it is
-// repeated.
+// repeatable reports whether a call that failed with err may succeed later.
 func repeatable(err error) bool {
 	for _, code := range []error{
 		mailbox.ErrReceiptExpired, mailbox.ErrSettled, mailbox.ErrClosed, mailbox.ErrNotFound, mailbox.ErrInvalid,
@@ -178,9 +177,9 @@ func repeatable(err error) bool {
 	return true
 }
 
-// persist repeats do, with pauses, until it works, cannot work, or ctx ends. Each
-// answer is a sign of life of the worker: that the backend is away is not the
-// fault of the handler, which has returned.
+// persist repeats do, with pauses, until it succeeds, cannot succeed, or ctx ends.
+// Each attempt counts as progress: the handler has returned, and the watchdog must
+// not blame it for the backend.
 func (r *run[T]) persist(ctx context.Context, j *job[T], op string, do func() error) error {
 	for failures := 1; ; failures++ {
 		err := do()
@@ -193,8 +192,8 @@ func (r *run[T]) persist(ctx context.Context, j *job[T], op string, do func() er
 	}
 }
 
-// ackNow acks one message, whether or not its reply slot has an answer if
-// unanswered says so, and repeats that while it may work. The lease is extended
+// ackNow acks one message and repeats that while it may succeed. If unanswered is
+// set, it acks also a message whose reply slot has no answer. The lease is extended
 // meanwhile.
 func (r *run[T]) ackNow(ctx context.Context, j *job[T], unanswered bool) error {
 	tried := false
@@ -206,15 +205,15 @@ func (r *run[T]) ackNow(ctx context.Context, j *job[T], unanswered bool) error {
 			err = j.message.Ack(ctx)
 		}
 		if tried && errors.Is(err, mailbox.ErrReceiptExpired) {
-			return nil // the attempt whose answer was lost has worked
+			return nil // the attempt whose answer was lost succeeded
 		}
 		tried = true
 		return err
 	})
 }
 
-// ackRequest acks a message whose handler succeeded and that names a reply slot.
-// If nobody has answered, the handler has not done what it should.
+// ackRequest acks a message with a reply slot whose handler succeeded. If the slot
+// has no answer, that is a failure of the handler.
 func (r *run[T]) ackRequest(settling context.Context, j *job[T]) {
 	err := r.ackNow(settling, j, false)
 	switch {
@@ -229,8 +228,7 @@ func (r *run[T]) ackRequest(settling context.Context, j *job[T]) {
 	}
 }
 
-// nack gives a message back, and repeats that while it may work and the lease
-// lasts.
+// nack nacks a message and repeats that while it may succeed and the lease lasts.
 func (r *run[T]) nack(ctx context.Context, j *job[T], delay time.Duration, cause error) {
 	r.letGo(j)
 	r.mu.Lock()
@@ -246,7 +244,7 @@ func (r *run[T]) nack(ctx context.Context, j *job[T], delay time.Duration, cause
 	switch {
 	case err == nil:
 		if cause != nil {
-			r.loop.failed(ctx, slog.LevelWarn, "worker: message failed, trying again later", j.message, cause, slog.Duration("delay", delay))
+			r.loop.failed(ctx, slog.LevelWarn, "worker: message failed, retrying later", j.message, cause, slog.Duration("delay", delay))
 		}
 	case errors.Is(err, mailbox.ErrSettled):
 		event = SettledEvent{Result: ResultHandler, Cause: cause}
@@ -254,12 +252,12 @@ func (r *run[T]) nack(ctx context.Context, j *job[T], delay time.Duration, cause
 		event = SettledEvent{Result: ResultLost, Cause: cause}
 	default:
 		event = SettledEvent{Result: ResultUnsettled, Cause: errors.Join(cause, err)}
-		r.loop.failed(ctx, slog.LevelWarn, "worker: message failed, and comes back only when its visibility ends", j.message, errors.Join(cause, err))
+		r.loop.failed(ctx, slog.LevelWarn, "worker: message failed and could not be nacked; it comes back when its visibility ends", j.message, errors.Join(cause, err))
 	}
 	r.settle(ctx, j, event)
 }
 
-// release gives messages back that no handler has begun with: at once, and to
+// release releases messages that no handler has started. They are ready at once, at
 // their own places.
 func (r *run[T]) release(ctx context.Context, jobs []*job[T]) {
 	r.returnAll(ctx, jobs, ResultReleased, func(ctx context.Context, messages []*mailbox.Message[T]) error {
@@ -267,14 +265,14 @@ func (r *run[T]) release(ctx context.Context, jobs []*job[T]) {
 	})
 }
 
-// returnAll gives messages back together, and ends their stay. What fails is
-// repeated while that may help, but not for long: in the end they come back by
-// themselves.
+// returnAll nacks or releases messages together and removes their jobs. It repeats
+// what fails for a short time; after that the messages come back when their
+// visibility ends.
 func (r *run[T]) returnAll(ctx context.Context, jobs []*job[T], result Result, do func(context.Context, []*mailbox.Message[T]) error) {
 	for _, j := range jobs {
 		r.letGo(j)
 	}
-	calling, cancel := context.WithTimeout(ctx, settleWithin)
+	calling, cancel := context.WithTimeout(ctx, settleTimeout)
 	defer cancel()
 	for failures := 1; len(jobs) > 0; failures++ {
 		messages := make([]*mailbox.Message[T], len(jobs))
@@ -289,8 +287,8 @@ func (r *run[T]) returnAll(ctx context.Context, jobs []*job[T], result Result, d
 	}
 }
 
-// givenBack ends the stay of jobs that were given back together, with err, and
-// returns those for which that may be repeated, if there is time.
+// givenBack removes the jobs that returnAll returned, with err, and returns those to
+// try again, if there is time.
 func (r *run[T]) givenBack(ctx context.Context, jobs []*job[T], result Result, err error, inTime bool) (again []*job[T]) {
 	for i, j := range jobs {
 		event := SettledEvent{Result: result}
@@ -299,7 +297,7 @@ func (r *run[T]) givenBack(ctx context.Context, jobs []*job[T], result Result, e
 		case errors.Is(e, mailbox.ErrSettled):
 			event = SettledEvent{Result: ResultHandler}
 		case errors.Is(e, mailbox.ErrReceiptExpired) && j.unsure:
-			// The attempt whose answer was lost has worked.
+			// The attempt whose answer was lost succeeded.
 		case errors.Is(e, mailbox.ErrReceiptExpired):
 			event = SettledEvent{Result: ResultLost, Cause: e}
 		case inTime && repeatable(e):
@@ -308,15 +306,15 @@ func (r *run[T]) givenBack(ctx context.Context, jobs []*job[T], result Result, e
 			continue
 		default:
 			event = SettledEvent{Result: ResultUnsettled, Cause: e}
-			r.loop.failed(ctx, slog.LevelWarn, "worker: message comes back only when its visibility ends", j.message, e)
+			r.loop.failed(ctx, slog.LevelWarn, "worker: message could not be returned; it comes back when its visibility ends", j.message, e)
 		}
 		r.settle(ctx, j, event)
 	}
 	return again
 }
 
-// releaseGroup gives back what waits behind a message of a strict group that was
-// not acked: it has to be handled first, when it comes back.
+// releaseGroup releases the messages that wait behind a message of a strict group
+// that was not acked: that one must be handled first, when it comes back.
 func (r *run[T]) releaseGroup(ctx context.Context, group string) {
 	var behind []*job[T]
 	r.mu.Lock()

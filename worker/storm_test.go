@@ -21,7 +21,7 @@ import (
 
 // A storm is a queue, and loops on it that come and go while everything fails.
 type storm struct {
-	*stage
+	*env
 	random *rand.Rand // for the goroutine of the case only
 
 	mu        sync.Mutex // guards the fields below
@@ -92,7 +92,7 @@ func (w *storm) breakSomething() {
 	time.AfterFunc(time.Duration(1+w.random.IntN(90))*time.Second, remove)
 }
 
-func (w *storm) loop(orders *box, concurrency, prefetch int) *worker.Loop[string] {
+func (w *storm) loop(orders *inbox, concurrency, prefetch int) *worker.Loop[string] {
 	return worker.New(orders, w.handle, &options{
 		Concurrency: concurrency, Prefetch: prefetch, Drain: 3 * time.Second, Backoff: worker.LinearBackoff(time.Second, 5*time.Second),
 		DeadLetters: &policy{MaxDeliveries: 25},
@@ -114,7 +114,7 @@ func TestNothingIsLostWhateverFails(t *testing.T) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := &storm{
-					stage:  newStage(ruletest.NewStage(t, membox.New(nil))),
+					env:    newEnv(ruletest.NewEnv(t, membox.New(nil))),
 					random: rand.New(rand.NewPCG(seed, 1)), chances: rand.New(rand.NewPCG(seed, 2)),
 					succeeded: make(map[string]int), acked: make(map[string]int), dead: make(map[string]int),
 				}
@@ -161,14 +161,14 @@ func (w *storm) rage(strict bool) {
 }
 
 // judge holds what handlers have done against what is left.
-func (w *storm) judge(orders *box) {
+func (w *storm) judge(orders *inbox) {
 	stats, err := orders.Stats(w.Context())
 	w.Must(err)
 	if stats.Waiting() > 0 {
 		w.Errorf("%+v are left", stats)
 	}
 	dead := make(map[string]bool)
-	for l, err := range deadletter.NewBox(orders, nil).Letters(w.Context()) {
+	for l, err := range deadletter.NewQueue(orders, nil).List(w.Context()) {
 		w.Must(err)
 		dead[l.Body] = true
 		if l.Reason != mailbox.ReasonMaxDeliveries || l.Deliveries < 25 {

@@ -12,21 +12,20 @@ import (
 	"github.com/mailboxmq/mailbox/internal/backoff"
 )
 
-// result is how one run of a member ended.
+// A result is how one run of a member ended.
 type result struct {
 	position int
 	err      error
 }
 
-// supervision is one run of a group: it starts the members, waits for their ends
-// and brings these about in order. Its fields belong to the goroutine of
-// Group.Run.
+// A supervision is one run of a group: it starts the members, stops them and waits
+// for them. Its fields belong to the goroutine of Group.Run.
 type supervision struct {
 	group    *Group
 	results  chan result
-	tripped  chan error              // what the watchdog has to say
-	stop     context.CancelCauseFunc // tells all members
-	left     int                     // members that are not done
+	tripped  chan error              // the error of the watchdog
+	stop     context.CancelCauseFunc // stops all members
+	left     int                     // members that have not ended
 	failures []int                   // by position of the member
 	errs     []error
 }
@@ -54,7 +53,7 @@ func (s *supervision) run(ctx context.Context, position int, pause time.Duration
 		if pause > 0 {
 			backoff.Pause(ctx, pause)
 			if ctx.Err() != nil {
-				end.err = nil // it was told to stop while it did not run
+				end.err = nil // told to stop during the pause
 				return
 			}
 		}
@@ -63,7 +62,7 @@ func (s *supervision) run(ctx context.Context, position int, pause time.Duration
 	}()
 }
 
-// runMember runs a member and makes an error of a panic.
+// runMember runs a member and turns a panic into an error.
 func runMember(ctx context.Context, member Member) (err error) {
 	defer func() {
 		if value := recover(); value != nil {
@@ -73,7 +72,7 @@ func runMember(ctx context.Context, member Member) (err error) {
 	return member.Run(ctx)
 }
 
-// await returns when all members have ended, or may not take longer to.
+// await returns when all members have ended, or after ShutdownTimeout.
 func (s *supervision) await(ctx context.Context, signals <-chan os.Signal) error {
 	g := s.group
 	stopped, done := g.stopped, ctx.Done()
@@ -109,7 +108,7 @@ func (s *supervision) await(ctx context.Context, signals <-chan os.Signal) error
 	return errors.Join(s.errs...)
 }
 
-// signalled stops the group at the first signal, and ends it at the second.
+// signalled drains the group at the first signal, and aborts it at the second.
 func (s *supervision) signalled(ctx context.Context, received os.Signal) {
 	g := s.group
 	g.logger.LogAttrs(ctx, slog.LevelInfo, "worker: group got a signal", slog.String("signal", received.String()))
@@ -118,17 +117,17 @@ func (s *supervision) signalled(ctx context.Context, received os.Signal) {
 		return
 	}
 	for _, member := range g.members {
-		if impatient, ok := member.(interface{ Abort() }); ok {
-			impatient.Abort()
+		if abortable, ok := member.(interface{ Abort() }); ok {
+			abortable.Abort()
 		}
 	}
 }
 
-// ended takes down how a member ended, and does what that calls for.
+// ended records how a member ended, and runs it again or stops the group.
 func (s *supervision) ended(ctx context.Context, end result) {
 	g := s.group
-	if ctx.Err() != nil && (end.err == ctx.Err() || end.err == context.Cause(ctx)) { //nolint:errorlint // wrapped, it tells of something that did not end
-		end.err = nil // which is to say that it was told to stop
+	if ctx.Err() != nil && (end.err == ctx.Err() || end.err == context.Cause(ctx)) { //nolint:errorlint // a wrapped error is a failure
+		end.err = nil // it only says that the member was told to stop
 	}
 	g.setRunning(end.position, false, end.err == nil)
 	if end.err == nil {
@@ -155,8 +154,8 @@ func (s *supervision) ended(ctx context.Context, end result) {
 	}
 }
 
-// react asks what to do about a member that has failed. No answer is an order to
-// end.
+// react returns what to do about a failed member. A panic of MemberFailed ends the
+// group.
 func (g *Group) react(ctx context.Context, member string, failures int, err error) (reaction Reaction) {
 	if g.options.MemberFailed == nil {
 		return EndGroup
@@ -165,7 +164,7 @@ func (g *Group) react(ctx context.Context, member string, failures int, err erro
 	return g.options.MemberFailed(member, failures, err)
 }
 
-// giveUp names the members that did not end in time.
+// giveUp adds an error for each member that did not stop in time.
 func (s *supervision) giveUp() {
 	g := s.group
 	g.mu.Lock()
@@ -174,7 +173,7 @@ func (s *supervision) giveUp() {
 		if g.running[i] {
 			s.errs = append(s.errs, &mailbox.Error{
 				Code: ErrStuck, Op: opRun, Queue: member.Name(),
-				Detail: fmt.Sprintf("it did not end within %v", g.options.ShutdownTimeout),
+				Detail: fmt.Sprintf("the member did not stop within %v", g.options.ShutdownTimeout),
 			})
 		}
 	}

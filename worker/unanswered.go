@@ -8,8 +8,8 @@ import (
 	"github.com/mailboxmq/mailbox/deadletter"
 )
 
-// unanswered is the error of good work whose answer was not sent. It carries
-// the answer to the dead letter.
+// unanswered is the error of a successful handler whose answer was not sent. It
+// carries the answer to the dead letter.
 type unanswered struct {
 	err    error
 	result []byte
@@ -21,11 +21,11 @@ func (u *unanswered) Error() string { return u.err.Error() }
 // Unwrap returns the same.
 func (u *unanswered) Unwrap() error { return u.err }
 
-// DeadLetterResult returns the encoded answer, for Letter.Result.
+// DeadLetterResult returns the encoded answer, for deadletter.Message.Result.
 func (u *unanswered) DeadLetterResult() []byte { return u.result }
 
-// newUnanswered returns err with the answer, or without if that cannot be
-// encoded: then the answer is lost with the process in any case.
+// newUnanswered returns err with the encoded answer, or without it if it cannot be
+// encoded.
 func newUnanswered[R any](err error, codec mailbox.Codec[R], answer R) error {
 	if codec == nil {
 		codec = mailbox.JSON[R]()
@@ -34,16 +34,16 @@ func newUnanswered[R any](err error, codec mailbox.Codec[R], answer R) error {
 	return &unanswered{err, result}
 }
 
-// silent is a Notifier for messages whose work succeeded: there is no error to
-// tell.
+// silent is a Notifier for messages of successful handlers: there is no error to
+// send.
 type silent[T any] struct{}
 
 func (silent[T]) Waits(*mailbox.Message[T]) bool { return false }
 
 func (silent[T]) Fail(context.Context, *mailbox.Message[T], error) error { return nil }
 
-// unanswerable settles a message whose reply address this worker can never
-// serve, as the options say.
+// unanswerable settles a message whose reply address this worker can never serve,
+// according to Options.OnUnanswerable.
 func (r *run[T]) unanswerable(ctx context.Context, j *job[T], cause error) {
 	if r.loop.options.OnUnanswerable == AckUnanswerable {
 		r.loop.failed(ctx, slog.LevelWarn, "worker: the reply address can never be served, the result is dropped",
@@ -54,15 +54,15 @@ func (r *run[T]) unanswerable(ctx context.Context, j *job[T], cause error) {
 	r.deadLetterQuietly(ctx, j, mailbox.ReasonFatal, cause)
 }
 
-// dropResult says that the result of the handler with this context has no
-// address to go to.
+// dropResult records that the result of the handler with this context has no reply
+// address.
 func dropResult(ctx context.Context) {
 	if job, ok := ctx.Value(heldKey{}).(held); ok {
 		job.dropResult(ctx)
 	}
 }
 
-// dropResult logs that the result of j is dropped, and has it counted when the
+// dropResult logs that the result of j is dropped. The hooks get it when the
 // message is acked.
 func (j *job[T]) dropResult(ctx context.Context) {
 	o := &j.run.loop.options
@@ -73,7 +73,7 @@ func (j *job[T]) dropResult(ctx context.Context) {
 	j.dropped = true
 }
 
-// ackedEvent is the event of a job that was acked.
+// ackedEvent returns the event of an acked job.
 func (j *job[T]) ackedEvent() SettledEvent {
 	if j.dropped {
 		return SettledEvent{Result: ResultUnanswered}
@@ -83,19 +83,19 @@ func (j *job[T]) ackedEvent() SettledEvent {
 
 // deadLetterQuietly dead-letters a message and sends no error reply.
 func (r *run[T]) deadLetterQuietly(ctx context.Context, j *job[T], reason mailbox.Reason, cause error) {
-	box := r.loop.box
-	if box == nil {
-		box = deadletter.NewBox(r.loop.mailbox, nil)
+	dead := r.loop.dead
+	if dead == nil {
+		dead = deadletter.NewQueue(r.loop.mailbox, nil)
 	}
-	box = box.WithNotifier(silent[T]{})
-	if box.Check() != nil {
+	dead = dead.WithNotifier(silent[T]{})
+	if dead.Check() != nil {
 		r.nack(ctx, j, mailbox.PoisonDelay, cause)
 		return
 	}
-	r.buryIn(ctx, box, j, reason, cause)
+	r.deadLetterTo(ctx, dead, j, reason, cause)
 }
 
-// requestAttr is the id of the request in the message, for the log.
+// requestAttr returns the id of the request in the message, for the log.
 func requestAttr[T any](message *mailbox.Message[T]) slog.Attr {
 	return slog.String("request_id", requestID(message))
 }

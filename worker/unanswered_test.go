@@ -15,7 +15,7 @@ import (
 )
 
 // withResolver opens a mailbox whose replies go through resolver, or nowhere.
-func (s *stage) withResolver(resolver mailbox.Resolver) *box {
+func (s *env) withResolver(resolver mailbox.Resolver) *inbox {
 	s.Helper()
 	m, err := mailbox.Open(s.Context(), s.Faults, "requests", &mailbox.Options[string]{Resolver: resolver})
 	s.Must(err)
@@ -24,16 +24,16 @@ func (s *stage) withResolver(resolver mailbox.Resolver) *box {
 }
 
 // askAt sends a request with this reply address.
-func (s *stage) askAt(m *box, address string) {
+func (s *env) askAt(m *inbox, address string) {
 	s.Helper()
 	_, err := m.Send(s.Context(), "tea", mailbox.WithReplyTo(address))
 	s.Must(err)
 }
 
 // oneLetter returns the only letter of a policy's box.
-func (s *stage) oneLetter(p *policy, m *box) letter {
+func (s *env) oneLetter(p *policy, m *inbox) letter {
 	s.Helper()
-	got := letters(s, p.Box(m))
+	got := letters(s, p.Queue(m))
 	if len(got) != 1 {
 		s.Fatalf("the letters are %+v, want one", got)
 	}
@@ -41,38 +41,38 @@ func (s *stage) oneLetter(p *policy, m *box) letter {
 }
 
 func TestUnanswerableRequestIsDeadLetteredWithItsResult(t *testing.T) {
-	registry := func(fallback func(*stage) mailbox.RegistryOptions) func(*stage) mailbox.Resolver {
-		return func(s *stage) mailbox.Resolver {
+	registry := func(fallback func(*env) mailbox.RegistryOptions) func(*env) mailbox.Resolver {
+		return func(s *env) mailbox.Resolver {
 			options := fallback(s)
 			r := mailbox.NewRegistry(&options)
 			s.Cleanup(func() { r.Close() })
 			return r
 		}
 	}
-	schemes := registry(func(s *stage) mailbox.RegistryOptions {
+	schemes := registry(func(s *env) mailbox.RegistryOptions {
 		return mailbox.RegistryOptions{Fallback: mailbox.Schemes{ByScheme: map[string]mailbox.Scheme{"memory": membox.New(nil).OpenURI}}}
 	})
-	tenant := registry(func(s *stage) mailbox.RegistryOptions {
+	tenant := registry(func(s *env) mailbox.RegistryOptions {
 		return mailbox.RegistryOptions{Fallback: mailbox.NewPrefix(s.Faults, "acme:")}
 	})
 	var rules []rule
 	for _, c := range []struct {
 		name, address string
-		resolver      func(*stage) mailbox.Resolver
+		resolver      func(*env) mailbox.Resolver
 	}{
-		{"without a resolver", "answers", func(*stage) mailbox.Resolver { return nil }},
-		{"with a slot and no reply store", "reply:abc", func(*stage) mailbox.Resolver { return nil }},
+		{"without a resolver", "answers", func(*env) mailbox.Resolver { return nil }},
+		{"with a slot and no reply store", "reply:abc", func(*env) mailbox.Resolver { return nil }},
 		{"with an unknown scheme", "smoke://kitchen/answers", schemes},
 		{"with a malformed URI", "memory://%zz", schemes},
 		{"with an address outside the tenant", "../other:answers", tenant},
 	} {
-		for kind, p := range map[string]func(*stage) *policy{
-			"no policy":         func(*stage) *policy { return nil },
-			"a policy":          func(*stage) *policy { return &policy{} },
-			"a mailbox of dead": func(s *stage) *policy { return &policy{Letters: s.openLetters("dead", nil)} },
+		for kind, p := range map[string]func(*env) *policy{
+			"no policy":         func(*env) *policy { return nil },
+			"a policy":          func(*env) *policy { return &policy{} },
+			"a mailbox of dead": func(s *env) *policy { return &policy{Mailbox: s.openLetters("dead", nil)} },
 		} {
-			rules = append(rules, rule{c.name + ", with " + kind, func(s *stage) {
-				requests, done, deadLetters := s.withResolver(c.resolver(s)), ruletest.NewTally(), p(s)
+			rules = append(rules, rule{c.name + ", with " + kind, func(s *env) {
+				requests, done, deadLetters := s.withResolver(c.resolver(s)), ruletest.NewRecorder(), p(s)
 				s.askAt(requests, c.address)
 				s.run(worker.New(requests, shout(done), s.options(options{DeadLetters: deadLetters})))
 				s.Pass(24 * time.Hour)
@@ -87,13 +87,13 @@ func TestUnanswerableRequestIsDeadLetteredWithItsResult(t *testing.T) {
 			}})
 		}
 	}
-	play(t, "LOOP-1", rules)
+	runRule(t, "LOOP-1", rules)
 }
 
 func TestUnanswerableRequestCanBeAcked(t *testing.T) {
-	play(t, "LOOP-1", []rule{
-		{"if the options say so", func(s *stage) {
-			requests, done, results := s.withResolver(nil), ruletest.NewTally(), ruletest.NewTally()
+	runRule(t, "LOOP-1", []rule{
+		{"if the options say so", func(s *env) {
+			requests, done, results := s.withResolver(nil), ruletest.NewRecorder(), ruletest.NewRecorder()
 			s.askAt(requests, "answers")
 			s.run(worker.New(requests, shout(done), s.options(options{
 				OnUnanswerable: worker.AckUnanswerable,
@@ -102,10 +102,10 @@ func TestUnanswerableRequestCanBeAcked(t *testing.T) {
 			s.Pass(time.Hour)
 			ruletest.Equal(s, "times the work was done", done.Count(), 1)
 			ruletest.Equal(s, "result", results.List()[0], string(worker.ResultUnanswered))
-			s.stats(requests, mailbox.Stats{})
+			s.expectStats(requests, mailbox.Stats{})
 		}},
-		{"failed work that cannot be told is a dead letter too", func(s *stage) {
-			requests, tried := s.withResolver(nil), ruletest.NewTally()
+		{"failed work that cannot be told is a dead letter too", func(s *env) {
+			requests, tried := s.withResolver(nil), ruletest.NewRecorder()
 			s.askAt(requests, "answers")
 			s.run(worker.New(requests, fails(errMilk, tried), s.options(options{})))
 			s.Pass(24 * time.Hour)
@@ -115,32 +115,32 @@ func TestUnanswerableRequestCanBeAcked(t *testing.T) {
 				s.Errorf("the letter is %+v", got)
 			}
 		}},
-		{"any other value is refused", func(s *stage) {
-			err := worker.New(s.withResolver(nil), shout(ruletest.NewTally()), s.options(options{OnUnanswerable: "Ack"})).Run(s.Context())
+		{"any other value is refused", func(s *env) {
+			err := worker.New(s.withResolver(nil), shout(ruletest.NewRecorder()), s.options(options{OnUnanswerable: "Ack"})).Run(s.Context())
 			s.Is(err, mailbox.ErrInvalid)
 		}},
 	})
 }
 
 func TestAddressThatDoesNotResolveNowIsTemporary(t *testing.T) {
-	play(t, "LOOP-1", []rule{
-		{"the reply is sent when it resolves, and the work is not done again", func(s *stage) {
+	runRule(t, "LOOP-1", []rule{
+		{"the reply is sent when it resolves, and the work is not done again", func(s *env) {
 			registry := mailbox.NewRegistry(nil)
-			requests, answers, done := s.withResolver(registry), s.open("answers"), ruletest.NewTally()
+			requests, answers, done := s.withResolver(registry), s.open("answers"), ruletest.NewRecorder()
 			s.askAt(requests, "later")
 			s.run(worker.New(requests, shout(done), s.options(options{DeadLetters: &policy{}})))
 			s.At(90 * time.Second)
-			s.stats(requests, mailbox.Stats{Delayed: 1})
+			s.expectStats(requests, mailbox.Stats{Delayed: 1})
 			s.Must(registry.Register("later", answers.Queue()))
 			got, err := answers.Receive(s.Context(), mailbox.WithWait(time.Hour))
 			s.Must(err)
 			ruletest.Equal(s, "answer", got[0].Body, "TEA")
 			s.Pass(0)
 			ruletest.Equal(s, "times the work was done", done.Count(), 1)
-			s.stats(requests, mailbox.Stats{})
+			s.expectStats(requests, mailbox.Stats{})
 		}},
-		{"at the limit it is a dead letter with the result", func(s *stage) {
-			requests, done := s.withResolver(mailbox.NewRegistry(nil)), ruletest.NewTally()
+		{"at the limit it is a dead letter with the result", func(s *env) {
+			requests, done := s.withResolver(mailbox.NewRegistry(nil)), ruletest.NewRecorder()
 			s.askAt(requests, "never")
 			p := &policy{MaxDeliveries: 3}
 			s.run(worker.New(requests, shout(done), s.options(options{DeadLetters: p})))
@@ -155,9 +155,9 @@ func TestAddressThatDoesNotResolveNowIsTemporary(t *testing.T) {
 }
 
 func TestResultWithoutAddressIsLoggedAndCounted(t *testing.T) {
-	play(t, "LOOP-1", []rule{
-		{"with the id of the request", func(s *stage) {
-			requests, done, events := s.open("requests"), ruletest.NewTally(), ruletest.NewTally()
+	runRule(t, "LOOP-1", []rule{
+		{"with the id of the request", func(s *env) {
+			requests, done, events := s.open("requests"), ruletest.NewRecorder(), ruletest.NewRecorder()
 			id := s.send(requests, "tea")[0]
 			s.run(worker.New(requests, shout(done), s.options(options{Hooks: worker.Hooks{
 				Finished: func(_ context.Context, event worker.FinishedEvent) {
@@ -168,9 +168,9 @@ func TestResultWithoutAddressIsLoggedAndCounted(t *testing.T) {
 				Settled: func(_ context.Context, event worker.SettledEvent) { events.Add(string(event.Result)) },
 			}})))
 			s.Pass(time.Second)
-			s.stats(requests, mailbox.Stats{})
+			s.expectStats(requests, mailbox.Stats{})
 			ruletest.Equal(s, "result", events.List()[0], string(worker.ResultUnanswered))
-			if log := s.Journal.String(); !strings.Contains(log, `"WARN"`) || !strings.Contains(log, `"request_id":"`+id+`"`) {
+			if log := s.Logs.String(); !strings.Contains(log, `"WARN"`) || !strings.Contains(log, `"request_id":"`+id+`"`) {
 				s.Errorf("the log says %s", log)
 			}
 		}},
@@ -178,9 +178,9 @@ func TestResultWithoutAddressIsLoggedAndCounted(t *testing.T) {
 }
 
 func TestAnswerThatCannotBeEncodedFailsAtOnce(t *testing.T) {
-	play(t, "LOOP-1", []rule{
-		{"and good work is not done again for it", func(s *stage) {
-			requests, done := s.open("requests"), ruletest.NewTally()
+	runRule(t, "LOOP-1", []rule{
+		{"and good work is not done again for it", func(s *env) {
+			requests, done := s.open("requests"), ruletest.NewRecorder()
 			future := s.ask(requests, "tea")
 			p := &policy{}
 			s.run(worker.New(requests, worker.Serve(func(_ context.Context, m *message) (float64, error) {

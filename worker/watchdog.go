@@ -7,45 +7,76 @@ import (
 	"time"
 
 	"github.com/mailboxmq/mailbox"
+	"github.com/mailboxmq/mailbox/internal/activity"
 	"github.com/mailboxmq/mailbox/internal/goroutine"
 )
 
-// Watched is a member that the watchdog can watch.
+// An Activity is what a member is doing at one moment, for the watchdog and the
+// health report of a Group.
+type Activity = activity.Activity
+
+// Watched is a member that tells what it is doing, so that the watchdog can watch
+// it. Loops and dead-letter consumers do.
 type Watched interface {
-	// Oldest returns what the member has been doing for the longest without a
-	// sign of life: the message it is about, if it is about one, since when, and
-	// the number of the goroutine that does it. Since is zero if nothing is going
-	// on.
-	Oldest() (messageID string, since time.Time, goroutine int64)
-	// Interrupt cancels what the member does with this message, with this cause.
-	Interrupt(messageID string, cause error)
+	// Activity returns what the member is doing. It does not block.
+	Activity() Activity
 }
 
-// StuckEvent is a handler that gave no sign of life for too long.
+// Activity returns what the loop is doing: the handler that has made no progress for
+// the longest, or a receive that the backend has not answered for longer than
+// Options.Wait.
+func (l *Loop[T]) Activity() Activity {
+	now := Activity{DeadLettersFailing: l.deadLettersFailing.Load()}
+	l.mu.Lock()
+	r, running := l.latest, l.current != nil
+	l.mu.Unlock()
+	if r == nil {
+		return now
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now.LastBeat = r.began.Add(r.answered)
+	if !running {
+		return now
+	}
+	oldest, found := r.asked+l.options.Wait, r.receiving // waiting for messages is not a lack of progress
+	for slot, j := range r.at {
+		if j != nil && !j.resting && (!found || j.since < oldest) {
+			now.MessageID, now.Goroutine, now.Interrupt = j.id, r.numbers[slot], j.cancel
+			oldest, found = j.since, true
+		}
+	}
+	if found {
+		now.Since = r.began.Add(oldest)
+	}
+	return now
+}
+
+// A StuckEvent is a handler that made no progress for too long.
 type StuckEvent struct {
 	// Member is the name of the loop.
 	Member string
-	// MessageID is the message that the handler has. It is empty if the backend
-	// does not answer a receive.
+	// MessageID is the message of the handler. It is empty if the backend does not
+	// answer a receive.
 	MessageID string
-	// Age is the time since the last sign of life.
+	// Age is the time since the last progress.
 	Age time.Duration
-	// Stack is where the handler is.
+	// Stack is the stack of the handler.
 	Stack string
 }
 
-// watchdogPause bounds how long the watchdog sleeps.
+// watchdogPause bounds the time between two looks of the watchdog.
 const watchdogPause = time.Minute
 
-// suspect is something stuck that the watchdog has reported.
+// A suspect is a stuck handler that the watchdog has reported.
 type suspect struct {
 	messageID string
-	since     time.Time // of the last sign of life
+	since     time.Time // of the last progress
 	noticed   time.Time
 }
 
-// watch looks after the members until ctx ends. It sends to failed, once, if
-// something is stuck that cannot be helped.
+// watch watches the members until ctx ends. It sends to failed, once, if a stuck
+// handler does not return after its context was cancelled.
 func (g *Group) watch(ctx context.Context, failed chan<- error) {
 	suspects := make([]*suspect, len(g.members))
 	ticker := time.NewTicker(max(min(g.options.Watchdog/4, g.options.WatchdogGrace/2, watchdogPause), time.Millisecond))
@@ -70,12 +101,12 @@ func (g *Group) watch(ctx context.Context, failed chan<- error) {
 	}
 }
 
-// inspect looks at one member. The first time that something of it is stuck it
-// reports that. With CancelStuck it also interrupts it, and when that has not
-// helped it returns an error.
+// inspect checks one member. It reports a stuck handler once. With CancelStuck it
+// also cancels the handler, and returns an error if that does not help.
 func (g *Group) inspect(ctx context.Context, name string, watched Watched, suspected **suspect) error {
 	now := time.Now()
-	messageID, since, at := watched.Oldest()
+	doing := watched.Activity()
+	messageID, since := doing.MessageID, doing.Since
 	age := now.Sub(since)
 	if since.IsZero() || age <= g.options.Watchdog {
 		*suspected = nil
@@ -87,29 +118,28 @@ func (g *Group) inspect(ctx context.Context, name string, watched Watched, suspe
 		}
 		err := &mailbox.Error{
 			Code: ErrStuck, Op: "watch", Queue: name, MessageID: messageID,
-			Detail: fmt.Sprintf("no sign of life for %v, and it did not return when it was told to", age),
+			Detail: fmt.Sprintf("no progress for %v, and the handler did not return after its context was cancelled", age),
 		}
 		g.logger.LogAttrs(ctx, slog.LevelError, "worker: watchdog ends the group", slog.String("loop", name),
 			slog.String("id", messageID), slog.Duration("age", age))
 		return err
 	}
 	*suspected = &suspect{messageID, since, now}
-	event := StuckEvent{Member: name, MessageID: messageID, Age: age, Stack: goroutine.Stack(at)}
+	event := StuckEvent{Member: name, MessageID: messageID, Age: age, Stack: goroutine.Stack(doing.Goroutine)}
 	g.logger.LogAttrs(ctx, slog.LevelError, "worker: handler is stuck", slog.String("loop", event.Member),
 		slog.String("id", messageID), slog.Duration("age", age), slog.Duration("threshold", g.options.Watchdog),
 		slog.String("stack", event.Stack))
 	g.tellStuck(ctx, event)
-	if !g.options.CancelStuck {
-		return nil
+	if g.options.CancelStuck && doing.Interrupt != nil {
+		doing.Interrupt(&mailbox.Error{
+			Code: ErrStuck, Op: "handle", Queue: name, MessageID: messageID,
+			Detail: fmt.Sprintf("no progress for %v", age),
+		})
 	}
-	watched.Interrupt(messageID, &mailbox.Error{
-		Code: ErrStuck, Op: "handle", Queue: name, MessageID: messageID,
-		Detail: fmt.Sprintf("no sign of life for %v", age),
-	})
 	return nil
 }
 
-// tellStuck calls the function that wants to know, if there is one.
+// tellStuck calls GroupOptions.Stuck, if it is set.
 func (g *Group) tellStuck(ctx context.Context, event StuckEvent) {
 	if g.options.Stuck != nil {
 		defer g.panicked(ctx, "Stuck")
@@ -117,8 +147,7 @@ func (g *Group) tellStuck(ctx context.Context, event StuckEvent) {
 	}
 }
 
-// panicked keeps a panic in a function of the options from ending the program,
-// when deferred.
+// panicked recovers a panic of a function of the options and logs it. Defer it.
 func (g *Group) panicked(ctx context.Context, option string) {
 	if value := recover(); value != nil {
 		panicked := newPanicError(value)

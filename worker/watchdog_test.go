@@ -17,11 +17,11 @@ import (
 )
 
 func TestWatchdogNoticesStuckHandlers(t *testing.T) {
-	play(t, "LOOP-4", []rule{
-		{"one that ignores its context ends the group, after that was said", func(s *stage) {
+	runRule(t, "LOOP-4", []rule{
+		{"one that ignores its context ends the group, after that was said", func(s *env) {
 			orders := s.open("orders")
 			id := s.send(orders, "tea")[0]
-			stuck := ruletest.NewTally()
+			stuck := ruletest.NewRecorder()
 			var event worker.StuckEvent
 			g := s.group(worker.GroupOptions{CancelStuck: true, Watchdog: 2 * time.Minute, Stuck: func(e worker.StuckEvent) {
 				stuck.Add("stuck")
@@ -45,7 +45,7 @@ func TestWatchdogNoticesStuckHandlers(t *testing.T) {
 			if took < at+worker.DefaultWatchdogGrace || took > at+2*worker.DefaultWatchdogGrace+worker.DefaultDrain {
 				s.Errorf("the group ended at %v", took)
 			}
-			log := s.Journal.String()
+			log := s.Logs.String()
 			said, acted := strings.Index(log, "worker: handler is stuck"), strings.Index(log, "worker: watchdog ends the group")
 			if said < 0 || acted < said {
 				s.Errorf("the log says first what it did: %s", log)
@@ -68,10 +68,10 @@ func TestWatchdogNoticesStuckHandlers(t *testing.T) {
 			if code != http.StatusServiceUnavailable || report.Status != worker.Unhealthy {
 				s.Errorf("liveness is %d %s", code, report.Status)
 			}
-			s.stats(orders, mailbox.Stats{Ready: 1}) // for a worker that is not stuck
+			s.expectStats(orders, mailbox.Stats{Ready: 1}) // for a worker that is not stuck
 			s.At(11 * time.Minute)
 		}},
-		{"one that is noticed is cancelled, also if who is told panics", func(s *stage) {
+		{"one that is noticed is cancelled, also if who is told panics", func(s *env) {
 			orders, causes := s.open("orders"), make(chan error, 1)
 			s.send(orders, "tea")
 			g := s.group(worker.GroupOptions{CancelStuck: true, Watchdog: time.Minute, Stuck: func(worker.StuckEvent) { panic("help") }},
@@ -86,8 +86,8 @@ func TestWatchdogNoticesStuckHandlers(t *testing.T) {
 			s.Is(<-causes, worker.ErrStuck)
 			s.Must(stop())
 		}},
-		{"one that listens goes on with the next message", func(s *stage) {
-			orders, done := s.open("orders"), ruletest.NewTally()
+		{"one that listens goes on with the next message", func(s *env) {
+			orders, done := s.open("orders"), ruletest.NewRecorder()
 			s.send(orders, "tea", "milk")
 			g := s.group(worker.GroupOptions{CancelStuck: true, Watchdog: 2 * time.Minute}, worker.New(orders, func(ctx context.Context, m *message) error {
 				if m.Body == "tea" && m.Deliveries == 1 {
@@ -109,9 +109,9 @@ func TestWatchdogNoticesStuckHandlers(t *testing.T) {
 }
 
 func TestWatchdogLeavesOthersAlone(t *testing.T) {
-	play(t, "LOOP-4", []rule{
-		{"one that beats is not stuck", func(s *stage) {
-			orders, done := s.open("orders"), ruletest.NewTally()
+	runRule(t, "LOOP-4", []rule{
+		{"one that beats is not stuck", func(s *env) {
+			orders, done := s.open("orders"), ruletest.NewRecorder()
 			s.send(orders, "tea")
 			g := s.group(worker.GroupOptions{CancelStuck: true, Watchdog: 2 * time.Minute}, worker.New(orders, func(ctx context.Context, m *message) error {
 				for range 20 {
@@ -127,8 +127,8 @@ func TestWatchdogLeavesOthersAlone(t *testing.T) {
 			ruletest.Equal(s, "minutes", done.Count(), 20)
 			s.Must(stop())
 		}},
-		{"an idle loop is not stuck, and neither is one that is busy", func(s *stage) {
-			orders, done := s.open("orders"), ruletest.NewTally()
+		{"an idle loop is not stuck, and neither is one that is busy", func(s *env) {
+			orders, done := s.open("orders"), ruletest.NewRecorder()
 			// Less than one receive waits.
 			g := s.group(worker.GroupOptions{CancelStuck: true, Watchdog: worker.DefaultWait / 2}, worker.New(orders, takes(worker.DefaultWait/4, done), s.options(options{})))
 			stop := s.run(g)
@@ -137,24 +137,24 @@ func TestWatchdogLeavesOthersAlone(t *testing.T) {
 			s.Pass(10 * time.Minute)
 			ruletest.Equal(s, "handled", done.Count(), 6)
 			s.Must(stop())
-			if log := s.Journal.String(); strings.Contains(log, "stuck") {
+			if log := s.Logs.String(); strings.Contains(log, "stuck") {
 				s.Error(log)
 			}
 		}},
-		{"a backend that does not answer is stuck too", func(s *stage) {
+		{"a backend that does not answer is stuck too", func(s *env) {
 			orders := s.open("orders")
 			s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpReceive, Delay: 24 * time.Hour})
-			g := s.group(worker.GroupOptions{CancelStuck: true, Watchdog: time.Minute}, worker.New(orders, count(ruletest.NewTally()), s.options(options{})))
+			g := s.group(worker.GroupOptions{CancelStuck: true, Watchdog: time.Minute}, worker.New(orders, count(ruletest.NewRecorder()), s.options(options{})))
 			s.Is(g.Run(s.Context()), worker.ErrStuck)
 		}},
-		{"a dead-letter consumer is watched as well", func(s *stage) {
+		{"a dead-letter consumer is watched as well", func(s *env) {
 			orders := s.open("orders")
 			s.send(orders, "tea")
 			p := &policy{MaxDeliveries: 1}
-			_, err := worker.New(orders, fails(errMilk, ruletest.NewTally()), s.options(options{DeadLetters: p})).RunOnce(s.Context())
+			_, err := worker.New(orders, fails(errMilk, ruletest.NewRecorder()), s.options(options{DeadLetters: p})).RunOnce(s.Context())
 			s.Must(err)
 			causes := make(chan error, 1)
-			g := s.group(worker.GroupOptions{CancelStuck: true, Watchdog: time.Minute}, deadletter.NewConsumer(p.Box(orders), func(ctx context.Context, l letter) (deadletter.Action, error) {
+			g := s.group(worker.GroupOptions{CancelStuck: true, Watchdog: time.Minute}, deadletter.NewConsumer(p.Queue(orders), func(ctx context.Context, l letter) (deadletter.Action, error) {
 				<-ctx.Done()
 				causes <- context.Cause(ctx)
 				return "", ctx.Err()
@@ -167,11 +167,11 @@ func TestWatchdogLeavesOthersAlone(t *testing.T) {
 }
 
 func TestLongHandlerIsReportedAndLeftAlone(t *testing.T) {
-	play(t, "LOOP-4", []rule{
-		{"by default", func(s *stage) {
-			orders, done := s.open("orders"), ruletest.NewTally()
+	runRule(t, "LOOP-4", []rule{
+		{"by default", func(s *env) {
+			orders, done := s.open("orders"), ruletest.NewRecorder()
 			id := s.send(orders, "tea")[0]
-			stuck := ruletest.NewTally()
+			stuck := ruletest.NewRecorder()
 			g := s.group(worker.GroupOptions{Stuck: func(e worker.StuckEvent) { stuck.Add(e.MessageID) }},
 				worker.New(orders, takes(time.Hour, done), s.options(options{DeadLetters: &policy{MaxDeliveries: 1}})))
 			stop := s.run(g)
@@ -194,16 +194,16 @@ func TestLongHandlerIsReportedAndLeftAlone(t *testing.T) {
 			ruletest.Equal(s, "reports", stuck.Count(), 1)
 			ruletest.Equal(s, "handled", done.Count(), 1)
 			s.Pass(0)
-			s.stats(orders, mailbox.Stats{})
+			s.expectStats(orders, mailbox.Stats{})
 			s.Must(stop())
 		}},
-		{"and so is a backend that does not answer", func(s *stage) {
+		{"and so is a backend that does not answer", func(s *env) {
 			orders := s.open("orders")
 			s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpReceive, Delay: time.Hour, Times: 1})
-			stop := s.run(s.group(worker.GroupOptions{}, worker.New(orders, count(ruletest.NewTally()), s.options(options{}))))
+			stop := s.run(s.group(worker.GroupOptions{}, worker.New(orders, count(ruletest.NewRecorder()), s.options(options{}))))
 			s.At(2 * time.Hour)
 			s.Must(stop())
-			if log := s.Journal.String(); !strings.Contains(log, "worker: handler is stuck") {
+			if log := s.Logs.String(); !strings.Contains(log, "worker: handler is stuck") {
 				s.Errorf("the log says %s", log)
 			}
 		}},

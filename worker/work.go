@@ -12,10 +12,10 @@ import (
 	"github.com/mailboxmq/mailbox/internal/goroutine"
 )
 
-var errGoexit = errors.New("the handler ended its goroutine")
+var errGoexit = errors.New("the handler called runtime.Goexit")
 
-// work calls the handler on one message after the other. Handlers live as long
-// as ctx, and settling as long as settling.
+// work calls the handler on one message after the other. ctx is the parent context
+// of the handlers, settling that of settling.
 func (r *run[T]) work(ctx, settling context.Context, slot int) {
 	var current *job[T]
 	defer func() {
@@ -34,8 +34,8 @@ func (r *run[T]) work(ctx, settling context.Context, slot int) {
 	r.mu.Lock()
 	r.numbers[slot] = number
 	r.mu.Unlock()
-	// A parent for the contexts of this worker alone, because making and ending
-	// one takes a lock of its parent.
+	// Each worker has its own parent context, because deriving and cancelling a
+	// context locks the parent.
 	own, end := context.WithCancel(ctx)
 	defer end()
 	var done *job[T]
@@ -52,8 +52,8 @@ func (r *run[T]) work(ctx, settling context.Context, slot int) {
 	}
 }
 
-// handle calls the handler, unless the work of the message was done before or
-// the message has been delivered too often.
+// handle calls the handler, unless the message was handled before or has been
+// delivered too often.
 func (r *run[T]) handle(j *job[T]) error {
 	l := r.loop
 	o := &l.options
@@ -74,7 +74,7 @@ func (r *run[T]) handle(j *job[T]) error {
 	if o.Timeout > 0 {
 		limited, cancel := context.WithTimeoutCause(j, o.Timeout, &mailbox.Error{
 			Code: mailbox.ErrTimeout, Op: "handle", Queue: l.mailbox.Name(), MessageID: j.id,
-			Detail: fmt.Sprintf("the handler had %v", o.Timeout),
+			Detail: fmt.Sprintf("the handler took longer than %v", o.Timeout),
 		})
 		defer cancel()
 		ctx = limited
@@ -82,7 +82,7 @@ func (r *run[T]) handle(j *job[T]) error {
 	return r.observe(ctx, j)
 }
 
-// observe calls the handler and tells who wants to know.
+// observe calls the handler and the hooks.
 func (r *run[T]) observe(ctx context.Context, j *job[T]) (err error) {
 	l := r.loop
 	info := l.info(j.message)
@@ -94,7 +94,7 @@ func (r *run[T]) observe(ctx context.Context, j *job[T]) (err error) {
 	return err
 }
 
-// explain says why the context ended to an error that says only that it did.
+// explain adds the cause of the context's end to an error that lacks it.
 func explain(ctx context.Context, err error) error {
 	if err == nil || ctx.Err() == nil || !errors.Is(err, ctx.Err()) {
 		return err
@@ -106,8 +106,8 @@ func explain(ctx context.Context, err error) error {
 	return fmt.Errorf("%w: %w", cause, err)
 }
 
-// finish settles a message whose handler has returned, unless that is for the
-// settler to do: what a handler succeeded with is acked in batches.
+// finish settles a message whose handler has returned. Messages of successful
+// handlers are left to the settler, which acks in batches.
 func (r *run[T]) finish(settling context.Context, j *job[T], err error) {
 	_, wantsAnswer := driver.SlotID(j.message.ReplyTo)
 	forSettler := err == nil && !wantsAnswer && !j.message.Settled()
@@ -122,7 +122,7 @@ func (r *run[T]) finish(settling context.Context, j *job[T], err error) {
 	gone := j.phase == jobSettled || j.cut && err != nil
 	if !gone {
 		j.phase = jobSettling
-		// The handler has given a sign of life. It was not quick, if anybody asks.
+		// The handler made progress, and was not quick.
 		j.since = max(j.since, r.now()-ackQuick)
 	}
 	r.mu.Unlock()
@@ -140,7 +140,7 @@ func (r *run[T]) finish(settling context.Context, j *job[T], err error) {
 	}
 }
 
-// settle ends the stay of a job and tells who wants to know.
+// settle removes a job from the run and calls the hook.
 func (r *run[T]) settle(ctx context.Context, j *job[T], event SettledEvent) {
 	r.mu.Lock()
 	r.settledLocked(j)
@@ -148,7 +148,7 @@ func (r *run[T]) settle(ctx context.Context, j *job[T], event SettledEvent) {
 	r.loop.settled(ctx, j.message, event)
 }
 
-// failed logs a failure and what comes of it.
+// failed logs a failure of a message.
 func (l *Loop[T]) failed(ctx context.Context, level slog.Level, text string, message *mailbox.Message[T], cause error, attrs ...slog.Attr) {
 	o := &l.options
 	if !o.Logger.Enabled(ctx, level) {

@@ -127,12 +127,12 @@ func newService(orders *mailbox.Mailbox[Order], metrics *mailboxprom.Metrics, lo
 		Hooks:       hooks,
 		Logger:      logger,
 	})
-	alert := func(_ context.Context, letter deadletter.Letter[Order]) (deadletter.Action, error) {
+	alert := func(_ context.Context, letter deadletter.Message[Order]) (deadletter.Action, error) {
 		logger.Warn("somebody should talk to table "+fmt.Sprint(letter.Body.Table),
 			slog.String("drink", letter.Body.Drink), slog.String("err", letter.LastError))
 		return deadletter.Keep, nil // for a person to redrive or discard
 	}
-	alerts := deadletter.NewConsumer(policy.Box(orders), alert, &deadletter.ConsumerOptions{
+	alerts := deadletter.NewConsumer(policy.Queue(orders), alert, &deadletter.ConsumerOptions{
 		Name: "alerts", Poll: 5 * time.Second, Hooks: metrics.DeadLetterHooks(), Logger: logger,
 	})
 	return []worker.Member{loop, alerts}

@@ -21,7 +21,7 @@ type judge struct {
 	wrong   []string // sentences
 
 	orders  *mailbox.Mailbox[job]
-	letters map[string]deadletter.Letter[job] // by message id
+	letters map[string]deadletter.Message[job] // by message id
 }
 
 // find takes down that something is wrong.
@@ -78,8 +78,8 @@ func (j *judge) nothingWaits(t *testing.T, when string) {
 
 func (j *judge) readLetters(t *testing.T) {
 	t.Helper()
-	j.letters = make(map[string]deadletter.Letter[job])
-	for letter, err := range deadletter.NewBox(j.orders, nil).Letters(t.Context()) {
+	j.letters = make(map[string]deadletter.Message[job])
+	for letter, err := range deadletter.NewQueue(j.orders, nil).List(t.Context()) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -144,12 +144,12 @@ func (j *judge) endings(t *testing.T) (acked int) {
 func (j *judge) redrive(t *testing.T) int {
 	t.Helper()
 	ctx := t.Context()
-	box := deadletter.NewBox(j.orders, nil)
-	removed, err := box.Discard(ctx, deadletter.Selection[job]{Match: func(l deadletter.Letter[job]) bool { return l.DecodeErr != nil }})
+	box := deadletter.NewQueue(j.orders, nil)
+	removed, err := box.Discard(ctx, deadletter.Filter[job]{Match: func(l deadletter.Message[job]) bool { return l.DecodeErr != nil }})
 	if err != nil {
 		t.Fatal(err)
 	}
-	redriven, err := box.Redrive(ctx, deadletter.Selection[job]{}, nil)
+	redriven, err := box.Redrive(ctx, deadletter.Filter[job]{}, nil)
 	if err != nil || redriven.Moved+removed != len(j.letters) {
 		j.find("of %d letters, %d were removed and %d sent back, %v", len(j.letters), removed, redriven.Moved, err)
 	}

@@ -177,20 +177,20 @@ func (w *workshop) handles() {
 
 func (w *workshop) consumesLetters() {
 	ctx := w.t.Context()
-	box := deadletter.NewBox(w.letters, nil)
+	box := deadletter.NewQueue(w.letters, nil)
 	_, err := w.letters.Send(ctx, "tea")
 	w.must(err)
 	got, err := w.letters.Receive(ctx)
 	w.must(err)
 	for _, m := range got {
-		_, err = box.Bury(ctx, m, mailbox.ReasonFatal, errBroken)
+		_, err = box.DeadLetter(ctx, m, mailbox.ReasonFatal, errBroken)
 		w.must(err)
 	}
 	hooks := w.metrics.DeadLetterHooks()
 	hooks.Duplicate("letters", "7")
 	short, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
 	defer cancel()
-	w.must(deadletter.NewConsumer(box, func(context.Context, deadletter.Letter[string]) (deadletter.Action, error) {
-		return deadletter.Replay, nil
+	w.must(deadletter.NewConsumer(box, func(context.Context, deadletter.Message[string]) (deadletter.Action, error) {
+		return deadletter.Redrive, nil
 	}, &deadletter.ConsumerOptions{Name: "letters", Hooks: hooks}).Run(short))
 }

@@ -29,16 +29,16 @@ func deadLetterRules() []rule {
 		{"DLQ-3", []playable{
 			{"letter, reply, ack, in this order", buriedInOrder},
 			{"a letter that cannot be written is a nack, and no reply", letterNotWritten},
-			{"a crash after the letter was written makes no second one", func(s *stage) { crashAfter(s, "letter") }},
-			{"a crash after the reply loses nothing", func(s *stage) { crashAfter(s, "reply") }},
+			{"a crash after the letter was written makes no second one", func(s *env) { crashAfter(s, "letter") }},
+			{"a crash after the reply loses nothing", func(s *env) { crashAfter(s, "reply") }},
 		}},
 		{"DLQ-4", []playable{
-			{"that the backend keeps", func(s *stage) { letterTells(s, &policy{MaxDeliveries: 2}) }},
-			{"that is in a mailbox", func(s *stage) { letterTells(s, &policy{MaxDeliveries: 2, Letters: s.openLetters("dead")}) }},
+			{"that the backend keeps", func(s *env) { letterTells(s, &policy{MaxDeliveries: 2}) }},
+			{"that is in a mailbox", func(s *env) { letterTells(s, &policy{MaxDeliveries: 2, Mailbox: s.openLetters("dead")}) }},
 		}},
 		{"DLQ-5", []playable{
-			{"letters that the backend keeps wait for a person", func(s *stage) { lettersWait(s, nil) }},
-			{"letters in a mailbox wait for a person", func(s *stage) { lettersWait(s, s.openLetters("dead")) }},
+			{"letters that the backend keeps wait for a person", func(s *env) { lettersWait(s, nil) }},
+			{"letters in a mailbox wait for a person", func(s *env) { lettersWait(s, s.openLetters("dead")) }},
 		}},
 		{"DLQ-6", []playable{{"failures wait as long as the backoff says, and no longer than its ceiling", backoffIsKept}}},
 		{"DLQ-7", []playable{
@@ -51,19 +51,19 @@ func deadLetterRules() []rule {
 }
 
 // buryNext makes a dead letter of the next message.
-func (s *stage) buryNext(m *box, in *deadletter.Box[string]) {
+func (s *env) buryNext(m *box, in *deadletter.Queue[string]) {
 	s.Helper()
 	got, err := m.Receive(s.Context())
 	s.Must(err)
 	if len(got) != 1 {
 		s.Fatal("there is no message to bury")
 	}
-	_, err = in.Bury(s.Context(), got[0], mailbox.ReasonFatal, errMilk)
+	_, err = in.DeadLetter(s.Context(), got[0], mailbox.ReasonFatal, errMilk)
 	s.Must(err)
 }
 
 // bury sends bodies and makes dead letters of them.
-func (s *stage) bury(m *box, in *deadletter.Box[string], bodies ...string) {
+func (s *env) bury(m *box, in *deadletter.Queue[string], bodies ...string) {
 	s.Helper()
 	for _, body := range bodies {
 		s.send(m, body)
@@ -71,7 +71,7 @@ func (s *stage) bury(m *box, in *deadletter.Box[string], bodies ...string) {
 	}
 }
 
-func killsWorkers(s *stage) {
+func killsWorkers(s *env) {
 	s.Configure("orders", driver.Config{MaxDeliveries: 2})
 	orders := s.open("orders")
 	s.send(orders, "bomb")
@@ -85,46 +85,46 @@ func killsWorkers(s *stage) {
 		s.Faults.Clear()
 	}
 	s.counts(orders, mailbox.Stats{Dead: 1})
-	got := s.letters(deadletter.NewBox(orders, nil))
+	got := s.letters(deadletter.NewQueue(orders, nil))
 	if len(got) != 1 || got[0].Reason != mailbox.ReasonMaxDeliveries || got[0].Deliveries != 2 {
 		s.Errorf("the letters are %+v", got)
 	}
 }
 
-func failsTooOften(s *stage) {
+func failsTooOften(s *env) {
 	s.Configure("orders", driver.Config{MaxDeliveries: 2})
-	orders, tried := s.open("orders"), ruletest.NewTally()
+	orders, tried := s.open("orders"), ruletest.NewRecorder()
 	s.send(orders, "tea")
 	s.run(worker.New(orders, fails(errMilk, tried), s.options(options{})))
 	s.counts(orders, mailbox.Stats{Dead: 1})
 	ruletest.Equal(s, "deliveries", tried.Count(), 2)
 }
 
-func policyCounts(s *stage) {
-	orders, tried := s.open("orders"), ruletest.NewTally()
+func policyCounts(s *env) {
+	orders, tried := s.open("orders"), ruletest.NewRecorder()
 	s.send(orders, "tea")
 	s.run(worker.New(orders, fails(errMilk, tried), s.options(options{DeadLetters: &policy{}})))
 	s.counts(orders, mailbox.Stats{Dead: 1})
 	ruletest.Equal(s, "deliveries", tried.Count(), deadletter.DefaultMaxDeliveries)
 }
 
-func policyLists(s *stage) {
+func policyLists(s *env) {
 	milk := []deadletter.Matcher{deadletter.Is(errMilk)}
-	orders, tried := s.open("orders"), ruletest.NewTally()
+	orders, tried := s.open("orders"), ruletest.NewRecorder()
 	s.send(orders, "tea")
 	s.run(worker.New(orders, fails(fmt.Errorf("brewing: %w", errMilk), tried), s.options(options{DeadLetters: &policy{Always: milk}})))
 	s.counts(orders, mailbox.Stats{Dead: 1})
 	ruletest.Equal(s, "deliveries", tried.Count(), 1)
 
 	s.Configure("others", driver.Config{MaxDeliveries: driver.Off})
-	others, patient := s.open("others"), ruletest.NewTally()
+	others, patient := s.open("others"), ruletest.NewRecorder()
 	s.send(others, "tea")
 	s.run(worker.New(others, fails(errMilk, patient), s.options(options{DeadLetters: &policy{Never: milk, Always: milk, MaxDeliveries: 1}})))
 	s.Eventually("it to be tried again and again", func() bool { return patient.Count() > 2*deadletter.DefaultMaxDeliveries })
 }
 
-func buriedInOrder(s *stage) {
-	steps := ruletest.NewTally()
+func buriedInOrder(s *env) {
+	steps := ruletest.NewRecorder()
 	requests := s.openTraced("requests", &mailbox.Hooks{
 		Replied: func(context.Context, mailbox.RepliedEvent) { steps.Add("reply") },
 		Settled: func(_ context.Context, event mailbox.SettledEvent) { steps.Add(string(event.Outcome)) },
@@ -133,7 +133,7 @@ func buriedInOrder(s *stage) {
 		Sent: func(context.Context, mailbox.SentEvent) { steps.Add("letter") },
 	})
 	future := s.ask(requests, "tea")
-	s.run(worker.New(requests, fails(errMilk, ruletest.NewTally()), s.options(options{DeadLetters: &policy{MaxDeliveries: 1, Letters: letters}})))
+	s.run(worker.New(requests, fails(errMilk, ruletest.NewRecorder()), s.options(options{DeadLetters: &policy{MaxDeliveries: 1, Mailbox: letters}})))
 	if _, err := future.Wait(s.Context()); err == nil {
 		s.Error("the request has an answer that is no error")
 	}
@@ -144,12 +144,12 @@ func buriedInOrder(s *stage) {
 	s.counts(requests, mailbox.Stats{})
 }
 
-func letterNotWritten(s *stage) {
+func letterNotWritten(s *env) {
 	requests, letters := s.open("requests"), s.openLetters("dead")
 	future := s.ask(requests, "tea")
 	remove := s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpSend, Queue: "dead", Err: mailbox.ErrFull})
-	tried := ruletest.NewTally()
-	s.run(worker.New(requests, fails(errMilk, tried), s.options(options{DeadLetters: &policy{MaxDeliveries: 1, Letters: letters}})))
+	tried := ruletest.NewRecorder()
+	s.run(worker.New(requests, fails(errMilk, tried), s.options(options{DeadLetters: &policy{MaxDeliveries: 1, Mailbox: letters}})))
 	s.Eventually("it to be given back", func() bool { return tried.Count() > 2 })
 	if _, ready, err := future.Poll(s.Context()); ready || err != nil {
 		s.Errorf("the request is answered, with %v", err)
@@ -164,7 +164,7 @@ func letterNotWritten(s *stage) {
 
 // crashAfter plays a worker that dies after a step of burying, and another one that
 // comes later. In the end there is one letter, one answer and no request.
-func crashAfter(s *stage, step string) {
+func crashAfter(s *env, step string) {
 	ctx, cancel := context.WithCancel(s.Context())
 	defer cancel()
 	var once sync.Once
@@ -179,33 +179,33 @@ func crashAfter(s *stage, step string) {
 	requests := s.openTraced("requests", &mailbox.Hooks{
 		Replied: func(_ context.Context, event mailbox.RepliedEvent) { did("reply", event.Err) },
 	})
-	p := &policy{MaxDeliveries: 1, Letters: open(s, "dead", deadletter.Codec[string](nil), &mailbox.Hooks{
+	p := &policy{MaxDeliveries: 1, Mailbox: open(s, "dead", deadletter.Codec[string](nil), &mailbox.Hooks{
 		Sent: func(_ context.Context, event mailbox.SentEvent) { did("letter", event.Err) },
 	})}
 	future := s.ask(requests, "tea")
 	dying := s.options(options{DeadLetters: p, Visibility: 4 * short, Drain: -1})
-	s.Must(worker.New(requests, fails(errMilk, ruletest.NewTally()), dying).Run(ctx))
+	s.Must(worker.New(requests, fails(errMilk, ruletest.NewRecorder()), dying).Run(ctx))
 	s.Faults.Clear()
 	if _, _, answer := future.Poll(s.Context()); (answer != nil) != (step == "reply") {
 		s.Errorf("after the crash, the answer is %v", answer)
 	}
 
-	s.run(worker.New(requests, fails(errMilk, ruletest.NewTally()), s.options(options{DeadLetters: p})))
+	s.run(worker.New(requests, fails(errMilk, ruletest.NewRecorder()), s.options(options{DeadLetters: p})))
 	if _, err := future.Wait(s.Context()); err == nil {
 		s.Error("the request has an answer that is no error")
 	}
 	s.counts(requests, mailbox.Stats{})
-	s.counts(p.Letters, mailbox.Stats{Ready: 1})
+	s.counts(p.Mailbox, mailbox.Stats{Ready: 1})
 }
 
-func letterTells(s *stage, p *policy) {
+func letterTells(s *env, p *policy) {
 	orders := s.open("orders")
 	before := time.Now().Add(-time.Minute) // the server's clock is another
 	sent, err := orders.Send(s.Context(), "tea", mailbox.WithReplyTo("answers"), mailbox.WithCorrelationID("c-7"), mailbox.WithAttribute("colour", "green"))
 	s.Must(err)
-	tried := ruletest.NewTally()
+	tried := ruletest.NewRecorder()
 	s.run(worker.New(orders, fails(errMilk, tried), s.options(options{DeadLetters: p})))
-	letters := p.Box(orders)
+	letters := p.Queue(orders)
 	s.Eventually("it to die", func() bool { return len(s.letters(letters)) == 1 })
 	got := s.letters(letters)[0]
 	if got.MessageID != sent.ID || got.Body != "tea" || got.Source != "orders" || got.Reason != mailbox.ReasonMaxDeliveries || got.Deliveries != 2 ||
@@ -217,9 +217,9 @@ func letterTells(s *stage, p *policy) {
 	}
 }
 
-func lettersWait(s *stage, in *mailbox.Mailbox[letter]) {
+func lettersWait(s *env, in *mailbox.Mailbox[letter]) {
 	orders := s.open("orders")
-	letters := deadletter.NewBox(orders, in)
+	letters := deadletter.NewQueue(orders, in)
 	s.bury(orders, letters, "a", "b", "c", "d")
 	var bodies []string
 	ids := map[string]string{}
@@ -230,13 +230,13 @@ func lettersWait(s *stage, in *mailbox.Mailbox[letter]) {
 	if !slices.Equal(bodies, []string{"a", "b", "c", "d"}) {
 		s.Errorf("the letters are %v", bodies)
 	}
-	moved, err := letters.Redrive(s.Context(), deadletter.Selection[string]{IDs: []string{ids["c"]}}, nil)
+	moved, err := letters.Redrive(s.Context(), deadletter.Filter[string]{IDs: []string{ids["c"]}}, nil)
 	s.Must(err)
 	ruletest.Equal(s, "moved by id", moved.Moved, 1)
-	moved, err = letters.Redrive(s.Context(), deadletter.Selection[string]{Match: func(l letter) bool { return l.Body != "a" }, Limit: 1}, nil)
+	moved, err = letters.Redrive(s.Context(), deadletter.Filter[string]{Match: func(l letter) bool { return l.Body != "a" }, Limit: 1}, nil)
 	s.Must(err)
 	ruletest.Equal(s, "moved by a predicate, with a limit", moved.Moved, 1)
-	removed, err := letters.Discard(s.Context(), deadletter.Selection[string]{IDs: []string{ids["d"]}})
+	removed, err := letters.Discard(s.Context(), deadletter.Filter[string]{IDs: []string{ids["d"]}})
 	s.Must(err)
 	ruletest.Equal(s, "discarded", removed, 1)
 	depth, err := letters.Depth(s.Context())
@@ -249,8 +249,8 @@ func lettersWait(s *stage, in *mailbox.Mailbox[letter]) {
 	}
 }
 
-func backoffIsKept(s *stage) {
-	orders, tried := s.open("orders"), ruletest.NewTally()
+func backoffIsKept(s *env) {
+	orders, tried := s.open("orders"), ruletest.NewRecorder()
 	s.send(orders, "tea")
 	const step, ceiling = 100 * time.Millisecond, 150 * time.Millisecond
 	s.run(worker.New(orders, fails(errMilk, tried), s.options(options{Backoff: worker.LinearBackoff(step, ceiling)})))
@@ -263,8 +263,8 @@ func backoffIsKept(s *stage) {
 	}
 }
 
-func failureIsAnswered(s *stage) {
-	requests, tried := s.open("requests"), ruletest.NewTally()
+func failureIsAnswered(s *env) {
+	requests, tried := s.open("requests"), ruletest.NewRecorder()
 	future := s.ask(requests, "tea")
 	s.run(worker.New(requests, fails(errMilk, tried), s.options(options{})))
 	if _, err := future.Wait(s.Context()); err == nil {
@@ -274,8 +274,8 @@ func failureIsAnswered(s *stage) {
 	ruletest.Equal(s, "times it was tried", tried.Count(), 1)
 }
 
-func lastFailureIsAnswered(s *stage) {
-	answers, tried := ruletest.NewTally(), ruletest.NewTally()
+func lastFailureIsAnswered(s *env) {
+	answers, tried := ruletest.NewRecorder(), ruletest.NewRecorder()
 	requests := s.openTraced("requests", &mailbox.Hooks{
 		Replied: func(context.Context, mailbox.RepliedEvent) { answers.Add(fmt.Sprint(tried.Count())) },
 	})
@@ -290,9 +290,9 @@ func lastFailureIsAnswered(s *stage) {
 	}
 }
 
-func lettersGoElsewhere(s *stage) {
+func lettersGoElsewhere(s *env) {
 	s.Configure("orders", driver.Config{MaxDeliveries: 1, DeadLetterTo: "dead"})
-	orders, tried := s.open("orders"), ruletest.NewTally()
+	orders, tried := s.open("orders"), ruletest.NewRecorder()
 	s.run(worker.NewGroup(&worker.GroupOptions{NoSignals: true},
 		worker.New(orders, func(_ context.Context, m *message) error {
 			tried.Add(m.Body)
@@ -301,11 +301,11 @@ func lettersGoElsewhere(s *stage) {
 			}
 			return errMilk
 		}, s.options(options{})),
-		deadletter.NewConsumer(deadletter.NewBox(orders, s.openLetters("dead")), func(_ context.Context, l letter) (deadletter.Action, error) {
+		deadletter.NewConsumer(deadletter.NewQueue(orders, s.openLetters("dead")), func(_ context.Context, l letter) (deadletter.Action, error) {
 			if l.Body != "tea" || l.Source != "orders" || l.LastError != "no milk" || l.Deliveries != 1 {
 				s.Errorf("the letter is %+v", l)
 			}
-			return deadletter.Replay, nil
+			return deadletter.Redrive, nil
 		}, &deadletter.ConsumerOptions{Poll: 20 * time.Millisecond})))
 	s.send(orders, "tea")
 	s.happened(tried, 2)
@@ -313,9 +313,9 @@ func lettersGoElsewhere(s *stage) {
 	s.counts(s.open("dead"), mailbox.Stats{})
 }
 
-func deadMessagesMoveHome(s *stage) {
+func deadMessagesMoveHome(s *env) {
 	s.Configure("orders", driver.Config{MaxDeliveries: 1, DeadLetterTo: "dead"})
-	orders, dead, tried := s.open("orders"), s.open("dead"), ruletest.NewTally()
+	orders, dead, tried := s.open("orders"), s.open("dead"), ruletest.NewRecorder()
 	var milk atomic.Bool
 	s.run(worker.New(orders, func(_ context.Context, m *message) error {
 		tried.Add(m.Body)

@@ -47,8 +47,8 @@ func loopRules() []rule {
 	}
 }
 
-func replyBeforeAck(s *stage) {
-	steps := ruletest.NewTally()
+func replyBeforeAck(s *env) {
+	steps := ruletest.NewRecorder()
 	requests := s.openTraced("requests", &mailbox.Hooks{
 		Replied: func(context.Context, mailbox.RepliedEvent) { steps.Add("reply") },
 		Settled: func(_ context.Context, event mailbox.SettledEvent) { steps.Add(string(event.Outcome)) },
@@ -66,15 +66,15 @@ func replyBeforeAck(s *stage) {
 }
 
 // shout is work that succeeds, and that is counted.
-func shout(done *ruletest.Tally) worker.Handler[string] {
+func shout(done *ruletest.Recorder) worker.Handler[string] {
 	return worker.Serve(func(_ context.Context, request *message) (string, error) {
 		done.Add(request.Body)
 		return strings.ToUpper(request.Body), nil
 	}, nil)
 }
 
-func workIsNotDoneAgain(s *stage) {
-	requests, done := s.open("requests"), ruletest.NewTally()
+func workIsNotDoneAgain(s *env) {
+	requests, done := s.open("requests"), ruletest.NewRecorder()
 	s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpReplyResolve, Err: mailbox.ErrUnavailable, Times: 2})
 	s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpAck, Err: mailbox.ErrUnavailable, Late: true, Times: 1})
 	future := s.ask(requests, "tea")
@@ -106,7 +106,7 @@ func shouter(requests *mailbox.Mailbox[mainloop.Request[string]]) *mainloop.Main
 	}, (*mainloop.Options[string, string])(nil))
 }
 
-func mainLoopAnswers(s *stage) {
+func mainLoopAnswers(s *env) {
 	requests := open[mainloop.Request[string]](s, "requests", nil, nil)
 	s.run(shouter(requests))
 	client := mainloop.NewClient[string, string](requests, s.replies, nil)
@@ -126,7 +126,7 @@ func mainLoopAnswers(s *stage) {
 	s.counts(requests, mailbox.Stats{})
 }
 
-func everySampleHasAResult(s *stage) {
+func everySampleHasAResult(s *env) {
 	type request = evalloop.Request[string, string]
 	requests := open[request](s, "requests", nil, nil)
 	results := open[evalloop.Result](s, "results", nil, nil)
@@ -155,8 +155,8 @@ func everySampleHasAResult(s *stage) {
 	s.counts(results, mailbox.Stats{})
 }
 
-func outlivesErrors(s *stage) {
-	orders, done := s.open("orders"), ruletest.NewTally()
+func outlivesErrors(s *env) {
+	orders, done := s.open("orders"), ruletest.NewRecorder()
 	remove := s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpReceive, Err: mailbox.ErrUnavailable})
 	stop := s.run(worker.New(orders, count(done), s.options(options{})))
 	s.send(orders, "tea")
@@ -167,8 +167,8 @@ func outlivesErrors(s *stage) {
 	s.Must(stop())
 }
 
-func noMessageEndsIt(s *stage) {
-	orders, done := s.open("orders"), ruletest.NewTally()
+func noMessageEndsIt(s *env) {
+	orders, done := s.open("orders"), ruletest.NewRecorder()
 	s.send(orders, "error", "panic", "fine")
 	stop := s.run(worker.New(orders, func(_ context.Context, m *message) error {
 		switch m.Body {
@@ -185,8 +185,8 @@ func noMessageEndsIt(s *stage) {
 	s.Must(stop())
 }
 
-func endsInOrder(s *stage) {
-	orders, began, done := s.open("orders"), ruletest.NewTally(), ruletest.NewTally()
+func endsInOrder(s *env) {
+	orders, began, done := s.open("orders"), ruletest.NewRecorder(), ruletest.NewRecorder()
 	s.send(orders, "a", "b", "c", "d", "e", "f")
 	finish := make(chan struct{})
 	stop := s.run(worker.New(orders, func(_ context.Context, m *message) error {
@@ -206,8 +206,8 @@ func endsInOrder(s *stage) {
 	s.counts(orders, mailbox.Stats{Ready: 4})
 }
 
-func stoppedBeforeRun(s *stage) {
-	orders, done := s.open("orders"), ruletest.NewTally()
+func stoppedBeforeRun(s *env) {
+	orders, done := s.open("orders"), ruletest.NewRecorder()
 	s.send(orders, "tea")
 	loop := worker.New(orders, count(done), s.options(options{}))
 	loop.Stop()
@@ -217,7 +217,7 @@ func stoppedBeforeRun(s *stage) {
 	s.counts(orders, mailbox.Stats{Ready: 1})
 }
 
-func lostLeaseCancels(s *stage) {
+func lostLeaseCancels(s *env) {
 	orders, causes := s.open("orders"), make(chan error, 1)
 	s.send(orders, "tea")
 	s.run(worker.New(orders, func(ctx context.Context, m *message) error {
@@ -233,12 +233,12 @@ func lostLeaseCancels(s *stage) {
 	s.counts(orders, mailbox.Stats{})
 }
 
-func groupRuns(s *stage) {
-	orders, seen := s.open("orders"), ruletest.NewTally()
+func groupRuns(s *env) {
+	orders, seen := s.open("orders"), ruletest.NewRecorder()
 	p := &policy{MaxDeliveries: 1}
-	g := worker.NewGroup(&worker.GroupOptions{NoSignals: true, HealthAddr: "127.0.0.1:0", DeadLetterThreshold: 1, Logger: s.Journal.Logger()},
-		worker.New(orders, fails(errMilk, ruletest.NewTally()), s.options(options{DeadLetters: p})),
-		deadletter.NewConsumer(p.Box(orders), func(_ context.Context, l letter) (deadletter.Action, error) {
+	g := worker.NewGroup(&worker.GroupOptions{NoSignals: true, HealthAddr: "127.0.0.1:0", DeadLetterThreshold: 1, Logger: s.Logs.Logger()},
+		worker.New(orders, fails(errMilk, ruletest.NewRecorder()), s.options(options{DeadLetters: p})),
+		deadletter.NewConsumer(p.Queue(orders), func(_ context.Context, l letter) (deadletter.Action, error) {
 			seen.Add(l.Body)
 			return deadletter.Keep, nil
 		}, &deadletter.ConsumerOptions{Poll: 20 * time.Millisecond}))
@@ -256,11 +256,11 @@ func groupRuns(s *stage) {
 	s.Must(stop())
 }
 
-func watchdogBites(s *stage) {
+func watchdogBites(s *env) {
 	orders, causes := s.open("orders"), make(chan error, 1)
 	id := s.send(orders, "tea")[0]
 	var once sync.Once
-	g := worker.NewGroup(&worker.GroupOptions{NoSignals: true, Watchdog: short, CancelStuck: true, Logger: s.Journal.Logger()},
+	g := worker.NewGroup(&worker.GroupOptions{NoSignals: true, Watchdog: short, CancelStuck: true, Logger: s.Logs.Logger()},
 		worker.New(orders, func(ctx context.Context, m *message) error {
 			once.Do(func() {
 				<-ctx.Done()
@@ -270,7 +270,7 @@ func watchdogBites(s *stage) {
 		}, s.options(options{})))
 	s.run(g)
 	s.Is(<-causes, worker.ErrStuck)
-	for line := range strings.Lines(s.Journal.String()) {
+	for line := range strings.Lines(s.Logs.String()) {
 		var said struct{ Msg, Loop, ID, Stack string }
 		s.Must(json.Unmarshal([]byte(line), &said))
 		if strings.Contains(said.Msg, "handler is stuck") {
@@ -283,8 +283,8 @@ func watchdogBites(s *stage) {
 	s.Error("the log does not say that the handler is stuck")
 }
 
-func leasesAreExtended(s *stage) {
-	orders, done := s.open("orders"), ruletest.NewTally()
+func leasesAreExtended(s *env) {
+	orders, done := s.open("orders"), ruletest.NewRecorder()
 	s.send(orders, "tea")
 	s.run(worker.New(orders, func(context.Context, *message) error {
 		s.Settle(4 * short)
@@ -299,9 +299,9 @@ func leasesAreExtended(s *stage) {
 	}
 }
 
-func consumerHasPatience(s *stage) {
-	orders, seen := s.open("orders"), ruletest.NewTally()
-	letters := deadletter.NewBox(orders, s.openLetters("dead"))
+func consumerHasPatience(s *env) {
+	orders, seen := s.open("orders"), ruletest.NewRecorder()
+	letters := deadletter.NewQueue(orders, s.openLetters("dead"))
 	s.bury(orders, letters, "tea", "milk")
 	s.run(deadletter.NewConsumer(letters, func(_ context.Context, l letter) (deadletter.Action, error) {
 		seen.Add(l.Body)
@@ -320,13 +320,13 @@ func consumerHasPatience(s *stage) {
 	s.Eventually("the box to be empty", func() bool { return len(s.letters(letters)) == 0 })
 }
 
-func consumerReplaysOnce(s *stage) {
-	orders, dedup, repeats := s.open("orders"), deadletter.NewSeen(100), ruletest.NewTally()
-	letters := deadletter.NewBox(orders, nil)
+func consumerReplaysOnce(s *env) {
+	orders, dedup, repeats := s.open("orders"), deadletter.NewMemoryDedup(100), ruletest.NewRecorder()
+	letters := deadletter.NewQueue(orders, nil)
 	s.bury(orders, letters, "tea")
 	replay := func() (stop func() error) {
 		return s.run(deadletter.NewConsumer(letters, func(context.Context, letter) (deadletter.Action, error) {
-			return deadletter.Replay, nil
+			return deadletter.Redrive, nil
 		}, &deadletter.ConsumerOptions{Poll: 20 * time.Millisecond, Dedup: dedup, Hooks: deadletter.Hooks{
 			Duplicate: func(_, id string) { repeats.Add(id) },
 		}}))
@@ -344,8 +344,8 @@ func consumerReplaysOnce(s *stage) {
 	})
 }
 
-func lifeIsTold(s *stage) {
-	told, d := ruletest.NewTally(), dispatch.New(nil)
+func lifeIsTold(s *env) {
+	told, d := ruletest.NewRecorder(), dispatch.New(nil)
 	dispatch.Subscribe(d, func(_ context.Context, event dispatch.Sent) error { told.Add("sent " + event.Queue); return nil })
 	dispatch.Subscribe(d, func(context.Context, dispatch.Received) error { told.Add("received"); return nil })
 	dispatch.Subscribe(d, func(_ context.Context, event dispatch.DeadLettered) error {
@@ -358,10 +358,10 @@ func lifeIsTold(s *stage) {
 	})
 	orders := s.openTraced("orders", dispatch.Hooks(d))
 	s.send(orders, "tea")
-	_, err := worker.New(orders, count(ruletest.NewTally()), s.options(options{})).RunOnce(s.Context())
+	_, err := worker.New(orders, count(ruletest.NewRecorder()), s.options(options{})).RunOnce(s.Context())
 	s.Must(err)
 	s.send(orders, "milk")
-	_, err = worker.New(orders, fails(worker.Permanent(errMilk), ruletest.NewTally()), s.options(options{DeadLetters: &policy{}})).RunOnce(s.Context())
+	_, err = worker.New(orders, fails(worker.Permanent(errMilk), ruletest.NewRecorder()), s.options(options{DeadLetters: &policy{}})).RunOnce(s.Context())
 	s.Must(err)
 	want := []string{"sent orders", "received", "settled ack", "sent orders", "received", "dead fatal"}
 	if got := told.List(); !slices.Equal(got[:len(want)-1], want[:len(want)-1]) || !slices.Contains(got, want[len(want)-1]) {

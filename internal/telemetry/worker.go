@@ -54,7 +54,7 @@ func (r *Recorder) workerSettled(ctx context.Context, event worker.SettledEvent)
 	r.count(ctx, WorkerSettled, 1, r.members.bound(event.Loop), word)
 	// A dead letter that the backend keeps is an outcome that the mailbox's own hooks
 	// count. One in another mailbox is an ack for them, so it is counted here.
-	if event.Result == worker.ResultDead && event.Box != event.Queue {
+	if event.Result == worker.ResultDead && event.DeadLetterQueue != event.Queue {
 		r.count(ctx, DeadLettered, 1, r.Queue(event.Queue), string(event.Reason))
 	}
 }
@@ -91,7 +91,7 @@ func (r *Recorder) handled(event deadletter.HandledEvent) {
 		result = "failed"
 	case event.Action == deadletter.Done:
 		result = "done"
-	case event.Action == deadletter.Replay:
+	case event.Action == deadletter.Redrive:
 		r.count(r.base, Redriven, 1, r.Queue(event.Source))
 	}
 	r.count(r.base, DeadLettersHandled, 1, consumer, result)

@@ -137,7 +137,8 @@ const code = '\x01'
 
 // prose returns the text of a file with everything that is not prose filled
 // with code, line by line as long as before: of Go, the comments and the
-// strings; of a decision, all but what it quotes; of others, everything.
+// strings; of a decision and of the
+// changelog, all but what they quote; of others, everything.
 func (t *Tree) prose(name string) string {
 	text := t.Texts[name]
 	switch path.Ext(name) {
@@ -151,7 +152,7 @@ func (t *Tree) prose(name string) string {
 	case ".lua":
 		return strings.ReplaceAll(text, "--", "  ")
 	case ".md":
-		if strings.HasPrefix(name, decisionsFolder) {
+		if strings.HasPrefix(name, decisionsFolder) || name == "CHANGELOG.md" {
 			return quotation.ReplaceAllStringFunc(text, fill)
 		}
 		return text

@@ -13,15 +13,15 @@ import (
 )
 
 const (
-	// replayPause is when a letter is shown again that could not be replayed.
-	replayPause = time.Minute
-	// returnWithin is how long a handler that was cancelled has to return.
-	returnWithin = time.Second
-	// extendWithin is how long a backend may take to extend a lease.
-	extendWithin = 5 * time.Second
+	// redriveRetryAfter is how long a dead letter whose redrive failed waits.
+	redriveRetryAfter = time.Minute
+	// cancelGrace is how long a cancelled handler has to return.
+	cancelGrace = time.Second
+	// extendTimeout bounds one extension of a lease.
+	extendTimeout = 5 * time.Second
 )
 
-// verdict is what a handler returned.
+// A verdict is what a handler returned.
 type verdict struct {
 	action Action
 	err    error
@@ -29,15 +29,15 @@ type verdict struct {
 
 var errGoexit = errors.New("the handler ended its goroutine")
 
-// process shows one letter to the handler and does what it says. An error ends
-// the consumer.
+// process calls the handler on one dead letter and does what it decides. An error
+// ends the consumer.
 func (c *Consumer[T]) process(ctx context.Context, claim *claim[T]) error {
 	started := time.Now()
 	if finished, _ := c.finished.Seen(ctx, claim.id); finished {
 		c.report(ctx, claim, c.settle(ctx, claim, verdict{}), started)
 		return nil
 	}
-	// The handler may outlive the order to stop by the drain time.
+	// The handler may continue for the drain time after ctx has ended.
 	working, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
 	verdicts := c.show(working, cancel, claim, started)
@@ -57,13 +57,13 @@ func (c *Consumer[T]) process(ctx context.Context, claim *claim[T]) error {
 	if state == handlerStuck {
 		return &mailbox.Error{
 			Code: mailbox.ErrTimeout, Op: opConsume, Queue: c.Name(), MessageID: claim.letter.MessageID,
-			Detail: "the handler did not return when it was told to",
+			Detail: "the handler did not return after its context was cancelled",
 		}
 	}
 	return nil
 }
 
-// show starts the handler and returns where its verdict will come.
+// show starts the handler and returns the channel for its verdict.
 func (c *Consumer[T]) show(ctx context.Context, cancel context.CancelCauseFunc, claim *claim[T], started time.Time) <-chan verdict {
 	at := &handling{messageID: claim.letter.MessageID, since: started, cancel: cancel}
 	c.mu.Lock()
@@ -81,18 +81,18 @@ func (c *Consumer[T]) show(ctx context.Context, cancel context.CancelCauseFunc, 
 	return verdicts
 }
 
-// How the time of a letter at the handler ended.
+// handlerState is how a call of the handler ended.
 type handlerState int
 
 const (
 	handlerReturned handlerState = iota
 	handlerCut                   // it returned, but only after the drain time
-	handlerStuck                 // it did not return at all
-	leaseLost                    // it returned, and the letter is somebody else's
+	handlerStuck                 // it did not return
+	leaseLost                    // it returned after the lease was lost
 )
 
-// await waits for the verdict. Meanwhile it extends the lease, and when ctx ends
-// it watches the drain time.
+// await waits for the verdict. It extends the lease meanwhile and, when ctx ends,
+// enforces the drain time.
 func (c *Consumer[T]) await(ctx context.Context, cancel context.CancelCauseFunc, claim *claim[T], verdicts <-chan verdict) (verdict, handlerState) {
 	every := c.options.Visibility / 3
 	extend := time.NewTimer(every)
@@ -112,9 +112,8 @@ func (c *Consumer[T]) await(ctx context.Context, cancel context.CancelCauseFunc,
 			return v, state
 		case <-extend.C:
 			begun := time.Now()
-			// A call that takes longer than this is as good as one that fails. The
-			// verdict, and the order to stop, wait for it.
-			calling, ended := context.WithTimeout(context.WithoutCancel(ctx), extendWithin)
+			// A slow extension counts as failed: the verdict and the stop wait for it.
+			calling, ended := context.WithTimeout(context.WithoutCancel(ctx), extendTimeout)
 			err := claim.extend(calling)
 			ended()
 			switch {
@@ -138,10 +137,10 @@ func (c *Consumer[T]) await(ctx context.Context, cancel context.CancelCauseFunc,
 	}
 }
 
-// cut cancels the handler and waits for it, but not for long.
+// cut cancels the handler and waits up to cancelGrace for it.
 func (c *Consumer[T]) cut(ctx context.Context, cancel context.CancelCauseFunc, verdicts <-chan verdict, state handlerState) (verdict, handlerState) {
 	cancel(context.Cause(ctx))
-	late := time.NewTimer(returnWithin)
+	late := time.NewTimer(cancelGrace)
 	defer late.Stop()
 	select {
 	case v := <-verdicts:
@@ -151,29 +150,29 @@ func (c *Consumer[T]) cut(ctx context.Context, cancel context.CancelCauseFunc, v
 	}
 }
 
-// settling returns a context for ending with a letter: it lasts for as long as
-// the letter is surely held, but not much longer than ctx.
+// settling returns a context for settling a dead letter: it lasts while the lease
+// surely does, but not much longer than ctx.
 func (c *Consumer[T]) settling(ctx context.Context) (context.Context, context.CancelFunc) {
-	settling, cancel := context.WithTimeout(context.WithoutCancel(ctx), max(c.options.Visibility/2, giveBackWithin))
-	stop := context.AfterFunc(ctx, func() { time.AfterFunc(giveBackWithin, cancel) })
+	settling, cancel := context.WithTimeout(context.WithoutCancel(ctx), max(c.options.Visibility/2, releaseTimeout))
+	stop := context.AfterFunc(ctx, func() { time.AfterFunc(releaseTimeout, cancel) })
 	return settling, func() {
 		stop()
 		cancel()
 	}
 }
 
-// settle does what the handler decided.
+// settle carries out the verdict.
 func (c *Consumer[T]) settle(ctx context.Context, claim *claim[T], v verdict) verdict {
 	ctx, cancel := c.settling(ctx)
 	defer cancel()
 	delay := c.options.RetryAfter
 	if v.err == nil && !v.action.valid() {
-		v.err = c.box.fail(opConsume, mailbox.ErrInvalid, "Action",
-			fmt.Sprintf("invalid value %q; want %q, %q, %q or %q", v.action, Done, Replay, Drop, Keep))
+		v.err = c.queue.fail(opConsume, mailbox.ErrInvalid, "Action",
+			fmt.Sprintf("invalid value %q; want %q, %q, %q or %q", v.action, Done, Redrive, Drop, Keep))
 	}
-	if v.err == nil && v.action == Replay {
-		v = c.replay(ctx, claim)
-		delay = replayPause
+	if v.err == nil && v.action == Redrive {
+		v = c.redrive(ctx, claim)
+		delay = redriveRetryAfter
 	} else if v.err == nil && v.action != Keep {
 		v.err = c.remove(ctx, claim)
 		return v
@@ -187,8 +186,8 @@ func (c *Consumer[T]) settle(ctx context.Context, claim *claim[T], v verdict) ve
 	return v
 }
 
-// remove takes a letter out that the handler is done with. If that fails, the
-// handler does not get to see it again.
+// remove removes a handled dead letter. If that fails, the handler does not get it
+// again.
 func (c *Consumer[T]) remove(ctx context.Context, claim *claim[T]) error {
 	err := c.persist(ctx, func() error { return claim.remove(ctx) })
 	if err != nil {
@@ -197,43 +196,43 @@ func (c *Consumer[T]) remove(ctx context.Context, claim *claim[T]) error {
 	return err
 }
 
-// replay sends the message back, unless its work was sent back before.
-func (c *Consumer[T]) replay(ctx context.Context, claim *claim[T]) verdict {
+// redrive sends the message back, unless its work was redriven before.
+func (c *Consumer[T]) redrive(ctx context.Context, claim *claim[T]) verdict {
 	dedup, key := c.options.Dedup, claim.letter.identity()
-	if c.box.source == nil {
-		return verdict{Replay, c.box.fail(opRedrive, mailbox.ErrInvalid, "source", "is nil")}
+	if c.queue.source == nil {
+		return verdict{Redrive, c.queue.fail(opRedrive, mailbox.ErrInvalid, "source", "is nil")}
 	}
 	if dedup == nil {
-		return verdict{Replay, c.persist(ctx, func() error {
-			return claim.replay(ctx, func() error { return nil })
+		return verdict{Redrive, c.persist(ctx, func() error {
+			return claim.redrive(ctx, func() error { return nil })
 		})}
 	}
 	seen, err := dedup.Seen(ctx, key)
 	if err != nil {
-		return verdict{Replay, err}
+		return verdict{Redrive, err}
 	}
 	if !seen {
-		return verdict{Replay, c.persist(ctx, func() error {
-			return claim.replay(ctx, func() error { return dedup.Mark(ctx, key) })
+		return verdict{Redrive, c.persist(ctx, func() error {
+			return claim.redrive(ctx, func() error { return dedup.Mark(ctx, key) })
 		})}
 	}
 	c.duplicate(ctx, claim.letter.MessageID)
 	return verdict{Drop, c.remove(ctx, claim)}
 }
 
-// putBack gives a letter back whose handler was cut short, to be shown again at
-// once by the next consumer.
+// putBack releases a dead letter whose handler was cancelled, so that the next
+// consumer gets it at once.
 func (c *Consumer[T]) putBack(ctx context.Context, claim *claim[T]) {
 	ctx, cancel := c.settling(ctx)
 	defer cancel()
 	if err := c.persist(ctx, func() error { return claim.putOff(ctx, 0, nil) }); err != nil {
-		c.logger.LogAttrs(ctx, slog.LevelWarn, "deadletter: a letter comes back only when its visibility ends",
+		c.logger.LogAttrs(ctx, slog.LevelWarn, "deadletter: could not release a dead letter; it comes back when its visibility ends",
 			slog.String("consumer", c.Name()), slog.String("id", claim.letter.MessageID), slog.Any("err", err))
 	}
 }
 
-// persist repeats do while the backend is away: what the handler has done is not
-// to be done again because a later step failed.
+// persist repeats do while the backend is unavailable, so that a handler does not
+// run again because a later step failed.
 func (c *Consumer[T]) persist(ctx context.Context, do func() error) error {
 	for failures := 1; ; failures++ {
 		err := do()
@@ -244,12 +243,12 @@ func (c *Consumer[T]) persist(ctx context.Context, do func() error) error {
 	}
 }
 
-// lost reports whether a letter is somebody else's by now.
+// lost reports whether another consumer may have the dead letter.
 func lost(err error) bool {
 	return errors.Is(err, mailbox.ErrReceiptExpired) || errors.Is(err, mailbox.ErrSettled)
 }
 
-// report tells the log and the hooks about a letter.
+// report logs a handled dead letter and calls the hooks.
 func (c *Consumer[T]) report(ctx context.Context, claim *claim[T], v verdict, started time.Time) {
 	letter := &claim.letter
 	event := HandledEvent{

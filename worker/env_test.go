@@ -15,12 +15,12 @@ import (
 	"github.com/mailboxmq/mailbox/worker"
 )
 
-// The short names of what the cases are about.
+// Short names for the types of the cases.
 type (
-	box     = mailbox.Mailbox[string]
+	inbox   = mailbox.Mailbox[string]
 	message = mailbox.Message[string]
 	options = worker.Options[string]
-	letter  = deadletter.Letter[string]
+	letter  = deadletter.Message[string]
 )
 
 var errMilk = errors.New("no milk")
@@ -28,44 +28,44 @@ var errMilk = errors.New("no milk")
 // A rule is a case of one rule of docs/semantics.md.
 type rule struct {
 	name string
-	play func(s *stage)
+	run  func(s *env)
 }
 
-// play plays the cases of a rule on every backend.
-func play(t *testing.T, id string, rules []rule) {
+// runRule runs the cases of a rule on every backend.
+func runRule(t *testing.T, id string, rules []rule) {
 	cases := make([]ruletest.Case, len(rules))
 	for i, rule := range rules {
-		cases[i] = ruletest.Case{Name: rule.name, Play: func(s *ruletest.Stage) { rule.play(newStage(s)) }}
+		cases[i] = ruletest.Case{Name: rule.name, Run: func(s *ruletest.Env) { rule.run(newEnv(s)) }}
 	}
-	ruletest.Play(t, id, cases)
+	ruletest.Run(t, id, cases)
 }
 
-// A stage is what a case is played on.
-type stage struct {
-	*ruletest.Stage
+// An env is what a case runs in.
+type env struct {
+	*ruletest.Env
 	replies  *reply.Memory
 	resolver *mailbox.Registry
 }
 
-func newStage(on *ruletest.Stage) *stage {
-	s := &stage{Stage: on, replies: reply.NewMemory(nil)}
+func newEnv(on *ruletest.Env) *env {
+	s := &env{Env: on, replies: reply.NewMemory(nil)}
 	s.resolver = mailbox.NewRegistry(&mailbox.RegistryOptions{Fallback: s.Faults})
 	s.Cleanup(func() { s.resolver.Close() })
 	return s
 }
 
-// inMemory is for cases that are about no rule.
-func inMemory(t *testing.T, play func(s *stage)) {
-	synctest.Test(t, func(t *testing.T) { play(newStage(ruletest.NewStage(t, membox.New(nil)))) })
+// inMemory runs a case that belongs to no rule, in memory.
+func inMemory(t *testing.T, run func(s *env)) {
+	synctest.Test(t, func(t *testing.T) { run(newEnv(ruletest.NewEnv(t, membox.New(nil)))) })
 }
 
-// open opens a mailbox that knows where replies go.
-func (s *stage) open(name string) *box { return s.openTraced(name, nil) }
+// open opens a mailbox with a reply store and a resolver.
+func (s *env) open(name string) *inbox { return s.openHooked(name, nil) }
 
-func (s *stage) openTraced(name string, trace *mailbox.Hooks) *box {
+func (s *env) openHooked(name string, hooks *mailbox.Hooks) *inbox {
 	s.Helper()
 	m, err := mailbox.Open(s.Context(), s.Faults, name, &mailbox.Options[string]{
-		Replies: s.Faults.Replies(s.replies), Resolver: s.resolver, Hooks: trace, Logger: s.Journal.Logger(),
+		Replies: s.Faults.Replies(s.replies), Resolver: s.resolver, Hooks: hooks, Logger: s.Logs.Logger(),
 	})
 	s.Must(err)
 	s.Cleanup(func() { m.Close() })
@@ -73,16 +73,16 @@ func (s *stage) openTraced(name string, trace *mailbox.Hooks) *box {
 }
 
 // openLetters opens a mailbox of dead letters.
-func (s *stage) openLetters(name string, trace *mailbox.Hooks) *mailbox.Mailbox[letter] {
+func (s *env) openLetters(name string, hooks *mailbox.Hooks) *mailbox.Mailbox[letter] {
 	s.Helper()
-	m, err := mailbox.Open(s.Context(), s.Faults, name, &mailbox.Options[letter]{Codec: deadletter.Codec[string](nil), Hooks: trace})
+	m, err := mailbox.Open(s.Context(), s.Faults, name, &mailbox.Options[letter]{Codec: deadletter.Codec[string](nil), Hooks: hooks})
 	s.Must(err)
 	s.Cleanup(func() { m.Close() })
 	return m
 }
 
 // send sends bodies and returns the ids.
-func (s *stage) send(m *box, bodies ...string) []string {
+func (s *env) send(m *inbox, bodies ...string) []string {
 	s.Helper()
 	sent, err := m.SendAll(s.Context(), bodies)
 	s.Must(err)
@@ -94,7 +94,7 @@ func (s *stage) send(m *box, bodies ...string) []string {
 }
 
 // ask sends a request with a reply slot that lives for a day.
-func (s *stage) ask(m *box, body string) *reply.Future[string] {
+func (s *env) ask(m *inbox, body string) *reply.Future[string] {
 	s.Helper()
 	client := reply.NewClient[string, string](m, s.replies, &reply.Options[string]{TTL: 24 * time.Hour})
 	future, err := client.Send(s.Context(), body)
@@ -102,23 +102,22 @@ func (s *stage) ask(m *box, body string) *reply.Future[string] {
 	return future
 }
 
-// unanswered checks that nobody has answered a request.
-func (s *stage) unanswered(future *reply.Future[string]) {
+// expectUnanswered checks that a request has no answer.
+func (s *env) expectUnanswered(future *reply.Future[string]) {
 	s.Helper()
 	if answer, ready, err := future.Poll(s.Context()); ready || err != nil {
 		s.Errorf("the request is answered with %q, %v", answer, err)
 	}
 }
 
-// options adds to o what all loops of a stage have.
-func (s *stage) options(o options) *options {
-	o.Logger = s.Journal.Logger()
+// options adds the logger to o.
+func (s *env) options(o options) *options {
+	o.Logger = s.Logs.Logger()
 	return &o
 }
 
-// run runs a loop, or anything else, until the function that it returns is
-// called, which returns what Run did.
-func (s *stage) run(member interface{ Run(context.Context) error }) (stop func() error) {
+// run runs a member until stop is called, which returns the result of Run.
+func (s *env) run(member interface{ Run(context.Context) error }) (stop func() error) {
 	ctx, cancel := context.WithCancel(s.Context())
 	var result error
 	ended := make(chan struct{})
@@ -131,11 +130,12 @@ func (s *stage) run(member interface{ Run(context.Context) error }) (stop func()
 		<-ended
 		return result
 	}
-	s.Cleanup(func() { _ = stop() }) // what it returns is for who calls it
+	s.Cleanup(func() { _ = stop() }) // cases that care call stop themselves
 	return stop
 }
 
-func (s *stage) stats(m *box, want mailbox.Stats) {
+// expectStats checks the counts of a mailbox.
+func (s *env) expectStats(m *inbox, want mailbox.Stats) {
 	s.Helper()
 	got, err := m.Stats(s.Context())
 	s.Must(err)

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// A Tally takes down what happens, from many goroutines.
-type Tally struct {
+// A Recorder records events from many goroutines.
+type Recorder struct {
 	began time.Time
 
 	mu    sync.Mutex // guards the fields below
@@ -17,59 +17,59 @@ type Tally struct {
 	times []time.Duration
 }
 
-// NewTally returns an empty tally.
-func NewTally() *Tally { return &Tally{began: time.Now()} }
+// NewRecorder returns an empty recorder.
+func NewRecorder() *Recorder { return &Recorder{began: time.Now()} }
 
-// Add takes down that something happened now.
-func (t *Tally) Add(name string) {
+// Add records an event that happens now.
+func (t *Recorder) Add(name string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.names = append(t.names, name)
 	t.times = append(t.times, time.Since(t.began))
 }
 
-// Count returns how much happened.
-func (t *Tally) Count() int {
+// Count returns the number of events.
+func (t *Recorder) Count() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return len(t.names)
 }
 
-// List returns what happened, in order.
-func (t *Tally) List() []string {
+// List returns the names of the events, in order.
+func (t *Recorder) List() []string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return slices.Clone(t.names)
 }
 
-// When returns when it happened, since the tally was made.
-func (t *Tally) When() []time.Duration {
+// When returns the times of the events since NewRecorder.
+func (t *Recorder) When() []time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return slices.Clone(t.times)
 }
 
-// A Journal is a log that can be read.
-type Journal struct {
+// A Log is a log that tests can read.
+type Log struct {
 	mu   sync.Mutex // guards text
 	text bytes.Buffer
 }
 
 // Write adds to the log.
-func (j *Journal) Write(p []byte) (int, error) {
+func (j *Log) Write(p []byte) (int, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.text.Write(p)
 }
 
 // String returns the log.
-func (j *Journal) String() string {
+func (j *Log) String() string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.text.String()
 }
 
 // Logger returns a logger of everything, as lines of JSON.
-func (j *Journal) Logger() *slog.Logger {
+func (j *Log) Logger() *slog.Logger {
 	return slog.New(slog.NewJSONHandler(j, &slog.HandlerOptions{Level: slog.LevelDebug}))
 }

@@ -16,44 +16,43 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// The short names of what the cases are about.
+// Short names for the types of the cases.
 type (
-	message   = mailbox.Message[string]
-	letter    = deadletter.Letter[string]
-	selection = deadletter.Selection[string]
+	message = mailbox.Message[string]
+	letter  = deadletter.Message[string]
+	filter  = deadletter.Filter[string]
 )
 
 var errMilk = errors.New("no milk")
 
-// A rule is a case of one rule of docs/semantics.md. It is played with letters
-// that the backend keeps and with letters in a mailbox.
+// A rule is a case of one rule of docs/semantics.md. It runs with dead letters that
+// the backend keeps and with dead letters in a mailbox.
 type rule struct {
 	name string
-	play func(s *stage)
+	run  func(s *env)
 }
 
-// play plays the cases of a rule on every backend.
-func play(t *testing.T, id string, rules []rule) {
+// runRule runs the cases of a rule on every backend.
+func runRule(t *testing.T, id string, rules []rule) {
 	var cases []ruletest.Case
 	for _, rule := range rules {
 		cases = append(cases,
-			ruletest.Case{Name: rule.name + "/kept", Play: func(s *ruletest.Stage) { rule.play(newStage(s, true)) }},
-			ruletest.Case{Name: rule.name + "/sent", Play: func(s *ruletest.Stage) { rule.play(newStage(s, false)) }})
+			ruletest.Case{Name: rule.name + "/kept", Run: func(s *ruletest.Env) { rule.run(newEnv(s, true)) }},
+			ruletest.Case{Name: rule.name + "/sent", Run: func(s *ruletest.Env) { rule.run(newEnv(s, false)) }})
 	}
-	ruletest.Play(t, id, cases)
+	ruletest.Run(t, id, cases)
 }
 
-// A stage is what a case is played on: a mailbox of orders, and a box for those
-// that die.
-type stage struct {
-	*ruletest.Stage
+// An env is what a case runs in: a mailbox of orders and its dead-letter queue.
+type env struct {
+	*ruletest.Env
 	orders  *mailbox.Mailbox[string]
 	letters *mailbox.Mailbox[letter] // nil if the backend keeps them
-	box     *deadletter.Box[string]
+	dead    *deadletter.Queue[string]
 }
 
-func newStage(on *ruletest.Stage, kept bool) *stage {
-	s := &stage{Stage: on}
+func newEnv(on *ruletest.Env, kept bool) *env {
+	s := &env{Env: on}
 	var err error
 	s.orders, err = mailbox.Open(s.Context(), s.Faults, "orders", &mailbox.Options[string]{Replies: reply.NewMemory(nil)})
 	s.Must(err)
@@ -62,27 +61,27 @@ func newStage(on *ruletest.Stage, kept bool) *stage {
 		s.letters, err = mailbox.Open(s.Context(), s.Faults, "dead", &mailbox.Options[letter]{Codec: deadletter.Codec[string](nil)})
 		s.Must(err)
 	}
-	s.box = deadletter.NewBox(s.orders, s.letters)
+	s.dead = deadletter.NewQueue(s.orders, s.letters)
 	return s
 }
 
-// bury sends bodies and makes dead letters of them, and returns their ids.
-func (s *stage) bury(bodies ...string) []string {
+// deadLetter sends bodies, dead-letters them, and returns their ids.
+func (s *env) deadLetter(bodies ...string) []string {
 	s.Helper()
 	var ids []string
 	for _, body := range bodies {
 		_, err := s.orders.Send(s.Context(), body, mailbox.WithAttribute("kind", body), mailbox.WithCorrelationID("c-"+body))
 		s.Must(err)
 		m := s.take()
-		_, err = s.box.Bury(s.Context(), m, mailbox.ReasonFatal, errMilk)
+		_, err = s.dead.DeadLetter(s.Context(), m, mailbox.ReasonFatal, errMilk)
 		s.Must(err)
 		ids = append(ids, m.ID)
 	}
 	return ids
 }
 
-// take receives an order.
-func (s *stage) take() *message {
+// take receives one order.
+func (s *env) take() *message {
 	s.Helper()
 	got, err := s.orders.Receive(s.Context())
 	s.Must(err)
@@ -92,34 +91,35 @@ func (s *stage) take() *message {
 	return got[0]
 }
 
-// bodies returns those of the letters in the box.
-func (s *stage) bodies() []string {
+// bodies returns the bodies of the dead letters.
+func (s *env) bodies() []string {
 	s.Helper()
 	var all []string
-	for letter, err := range s.box.Letters(s.Context()) {
+	for letter, err := range s.dead.List(s.Context()) {
 		s.Must(err)
 		all = append(all, letter.Body)
 	}
 	return all
 }
 
-func (s *stage) depth(want int) {
+// expectDepth checks the number of dead letters.
+func (s *env) expectDepth(want int) {
 	s.Helper()
-	got, err := s.box.Depth(s.Context())
+	got, err := s.dead.Depth(s.Context())
 	s.Must(err)
 	ruletest.Equal(s, "depth", got, want)
 }
 
-// ready checks how many orders wait.
-func (s *stage) ready(want int) {
+// expectReady checks the number of ready orders.
+func (s *env) expectReady(want int) {
 	s.Helper()
 	stats, err := s.orders.Stats(s.Context())
 	s.Must(err)
 	ruletest.Equal(s, "orders that are ready", stats.Ready, want)
 }
 
-// run runs a consumer until the function that it returns is called.
-func (s *stage) run(c *deadletter.Consumer[string]) (stop func() error) {
+// run runs a consumer until stop is called.
+func (s *env) run(c *deadletter.Consumer[string]) (stop func() error) {
 	ctx, cancel := context.WithCancel(s.Context())
 	var result error
 	ended := make(chan struct{})
@@ -132,6 +132,6 @@ func (s *stage) run(c *deadletter.Consumer[string]) (stop func() error) {
 		<-ended
 		return result
 	}
-	s.Cleanup(func() { _ = stop() }) // what it returns is for who calls it
+	s.Cleanup(func() { _ = stop() }) // cases that care call stop themselves
 	return stop
 }

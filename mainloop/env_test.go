@@ -35,28 +35,28 @@ var errMilk = errors.New("no milk")
 // A rule is a case of one rule of docs/semantics.md.
 type rule struct {
 	name string
-	play func(s *stage)
+	run  func(s *env)
 }
 
 // play plays the cases of a rule on every backend.
-func play(t *testing.T, id string, rules []rule) {
+func runRule(t *testing.T, id string, rules []rule) {
 	cases := make([]ruletest.Case, len(rules))
 	for i, rule := range rules {
-		cases[i] = ruletest.Case{Name: rule.name, Play: func(s *ruletest.Stage) { rule.play(newStage(s)) }}
+		cases[i] = ruletest.Case{Name: rule.name, Run: func(s *ruletest.Env) { rule.run(newEnv(s)) }}
 	}
-	ruletest.Play(t, id, cases)
+	ruletest.Run(t, id, cases)
 }
 
 // A stage is what a case is played on: a mailbox of requests, and a client.
-type stage struct {
-	*ruletest.Stage
+type env struct {
+	*ruletest.Env
 	replies  *reply.Memory
 	requests *mailbox.Mailbox[request]
 	client   *mainloop.Client[string, string]
 }
 
-func newStage(on *ruletest.Stage) *stage {
-	s := &stage{Stage: on, replies: reply.NewMemory(nil)}
+func newEnv(on *ruletest.Env) *env {
+	s := &env{Env: on, replies: reply.NewMemory(nil)}
 	resolver := mailbox.NewRegistry(&mailbox.RegistryOptions{Fallback: s.Faults})
 	s.Cleanup(func() { resolver.Close() })
 	var err error
@@ -69,11 +69,11 @@ func newStage(on *ruletest.Stage) *stage {
 }
 
 // start runs a loop until the case ends.
-func (s *stage) start(model mainloop.Adapter, o options) *loop { return s.startWith(model, ask, o) }
+func (s *env) start(model mainloop.Adapter, o options) *loop { return s.startWith(model, ask, o) }
 
 // startWith is start with another way to make prompts.
-func (s *stage) startWith(model mainloop.Adapter, prepare mainloop.Prepare[string], o options) *loop {
-	o.Worker.Logger = s.Journal.Logger()
+func (s *env) startWith(model mainloop.Adapter, prepare mainloop.Prepare[string], o options) *loop {
+	o.Worker.Logger = s.Logs.Logger()
 	l := mainloop.New(s.requests, model, prepare, &o)
 	ctx, cancel := context.WithCancel(s.Context())
 	ended := make(chan error, 1)
@@ -88,13 +88,13 @@ func (s *stage) startWith(model mainloop.Adapter, prepare mainloop.Prepare[strin
 }
 
 // call sends a request and waits for its result, for up to a day.
-func (s *stage) call(r request) (result, error) {
+func (s *env) call(r request) (result, error) {
 	ctx, cancel := context.WithTimeout(s.Context(), 24*time.Hour)
 	defer cancel()
 	return s.client.Call(ctx, r)
 }
 
-func (s *stage) stats(want mailbox.Stats) {
+func (s *env) stats(want mailbox.Stats) {
 	s.Helper()
 	s.Pass(0)
 	got, err := s.requests.Stats(s.Context())
@@ -103,7 +103,7 @@ func (s *stage) stats(want mailbox.Stats) {
 }
 
 // failure checks the error of a result.
-func (s *stage) failure(err error, kind error, text string) {
+func (s *env) failure(err error, kind error, text string) {
 	s.Helper()
 	failure, ok := errors.AsType[*mailbox.Failure](err)
 	if !ok || !strings.Contains(failure.Text, text) || kind != nil && failure.Kind != mailbox.FailureKind(kind.Error()) {
@@ -117,7 +117,7 @@ func ask(_ context.Context, run *run) (*mainloop.Prompt, error) {
 }
 
 // shout is a model that answers in capitals, and is counted.
-func shout(asked *ruletest.Tally) mainloop.Adapter {
+func shout(asked *ruletest.Recorder) mainloop.Adapter {
 	return mainloop.AdapterFunc(func(_ context.Context, prompt *mainloop.Prompt) (response, error) {
 		question := prompt.Turns[len(prompt.Turns)-1].Text
 		asked.Add(question)
@@ -126,7 +126,7 @@ func shout(asked *ruletest.Tally) mainloop.Adapter {
 }
 
 // broken is a model that always fails.
-func broken(err error, asked *ruletest.Tally) mainloop.Adapter {
+func broken(err error, asked *ruletest.Recorder) mainloop.Adapter {
 	return mainloop.AdapterFunc(func(_ context.Context, prompt *mainloop.Prompt) (response, error) {
 		asked.Add(prompt.Turns[0].Text)
 		return response{}, err

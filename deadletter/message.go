@@ -11,27 +11,28 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// A Letter is a message that failed for good, and what is known about it.
-type Letter[T any] struct {
+// A Message is a dead letter: a message that failed for good, and what is known
+// about the failure.
+type Message[T any] struct {
 	// MessageID is the id that the message had.
 	MessageID string `json:"message_id"`
 	Body      T      `json:"body"`
-	// Source is the name of the mailbox it died in.
+	// Source is the name of the mailbox that it was dead-lettered from.
 	Source string         `json:"source_mailbox"`
 	Reason mailbox.Reason `json:"reason"`
-	// Deliveries is how often it was tried.
+	// Deliveries is how often it was delivered.
 	Deliveries int `json:"delivery_count"`
-	// LastError is the text of the error it died of, and ErrorType the name of
-	// its type, with the path of its package. Stack is where it panicked, if it did.
+	// LastError is the text of the last error, and ErrorType the name of its type
+	// with its package path. Stack is the stack of a panic, if there was one.
 	LastError string `json:"last_error"`
 	ErrorType string `json:"last_error_type"`
 	Stack     string `json:"stack,omitempty"`
-	// The times are UTC. FirstReceivedAt is that of the true first delivery, and
-	// zero if there was none.
+	// The times are UTC. FirstReceivedAt is the time of the first delivery, zero if
+	// there was none.
 	EnqueuedAt      time.Time `json:"enqueued_at"`
 	FirstReceivedAt time.Time `json:"first_received_at"`
 	DeadAt          time.Time `json:"dead_lettered_at"`
-	// RequestID is the id of the request that the body is, if it is one.
+	// RequestID is the id of the request in the body, if it has one.
 	RequestID     string `json:"request_id,omitempty"`
 	ReplyTo       string `json:"reply_to,omitempty"`
 	CorrelationID string `json:"correlation_id,omitempty"`
@@ -39,49 +40,49 @@ type Letter[T any] struct {
 	Group         string `json:"group,omitempty"`
 	// Attributes are those of the message.
 	Attributes map[string]string `json:"attributes,omitempty"`
-	// Redrives counts how often it was dead before and sent back.
+	// Redrives counts how often it was redriven before.
 	Redrives int `json:"redrives,omitempty"`
-	// Result is the encoded answer of work that succeeded and whose answer could
-	// not be sent. If the backend keeps the letter, Result is there only if it
-	// fits into the last error, of which it is a part then.
+	// Result is the encoded answer of a handler that succeeded and whose answer
+	// could not be sent. A backend that keeps dead letters keeps it as part of the
+	// last error, if it fits.
 	Result []byte `json:"result,omitempty"`
 
-	// DecodeErr says why the body of a letter that a backend keeps cannot be
-	// decoded. Body is the zero T then, and Raw the encoded body, which must not
+	// DecodeErr says why the body of a dead letter that a backend keeps cannot be
+	// decoded. Body is then the zero T, and Raw the encoded body, which must not
 	// be changed.
 	DecodeErr error  `json:"-"`
 	Raw       []byte `json:"-"`
 }
 
-// Attributes of a message that was sent back from a mailbox of letters, where it
-// gets a new id.
+// Attributes of a message that was redriven from a mailbox of dead letters. It has
+// a new id.
 const (
-	// AttributeRedrives counts how often it was sent back.
+	// AttributeRedrives counts how often it was redriven.
 	AttributeRedrives = "mailbox.dead.redrives"
 	// AttributeOriginalID is the id that it was first sent with.
 	AttributeOriginalID = "mailbox.dead.id"
 )
 
-// identity is what two letters of the same work have in common.
-func (l *Letter[T]) identity() string {
+// identity returns the key that two dead letters of the same work share.
+func (l *Message[T]) identity() string {
 	if l.RequestID != "" {
 		return "request/" + l.RequestID
 	}
 	return "message/" + l.Source + "/" + l.firstID()
 }
 
-// firstID is the id that the message was first sent with.
-func (l *Letter[T]) firstID() string {
+// firstID returns the id that the message was first sent with.
+func (l *Message[T]) firstID() string {
 	if original := l.Attributes[AttributeOriginalID]; original != "" {
 		return original
 	}
 	return l.MessageID
 }
 
-// newLetter is the letter of a message that died of cause just now.
-func (b *Box[T]) newLetter(message *mailbox.Message[T], cause error, reason mailbox.Reason) Letter[T] {
-	letter := Letter[T]{
-		MessageID: message.ID, Body: message.Body, Source: b.source.Name(), Reason: reason,
+// newLetter returns the dead letter of a message that failed with cause now.
+func (q *Queue[T]) newLetter(message *mailbox.Message[T], cause error, reason mailbox.Reason) Message[T] {
+	letter := Message[T]{
+		MessageID: message.ID, Body: message.Body, Source: q.source.Name(), Reason: reason,
 		Deliveries: message.Deliveries, LastError: message.LastError,
 		EnqueuedAt: message.EnqueuedAt, FirstReceivedAt: message.FirstReceivedAt, DeadAt: time.Now().UTC(),
 		ReplyTo: message.ReplyTo, CorrelationID: message.CorrelationID, Group: message.Group,
@@ -97,13 +98,13 @@ func (b *Box[T]) newLetter(message *mailbox.Message[T], cause error, reason mail
 		}
 		letter.Result = resultOf(cause)
 	}
-	b.complete(&letter)
+	q.complete(&letter)
 	return letter
 }
 
-// keptLetter is the letter of a message that the backend keeps.
-func (b *Box[T]) keptLetter(kept *mailbox.DeadLetter[T]) Letter[T] {
-	letter := Letter[T]{
+// keptLetter returns the dead letter for one that the backend keeps.
+func (q *Queue[T]) keptLetter(kept *mailbox.DeadLetter[T]) Message[T] {
+	letter := Message[T]{
 		MessageID: kept.ID, Body: kept.Body, Source: kept.Source, Reason: kept.Reason,
 		Deliveries: kept.Deliveries, LastError: kept.LastError, ErrorType: kept.ErrorType,
 		EnqueuedAt: kept.EnqueuedAt, FirstReceivedAt: kept.FirstReceivedAt, DeadAt: kept.DeadAt,
@@ -111,9 +112,9 @@ func (b *Box[T]) keptLetter(kept *mailbox.DeadLetter[T]) Letter[T] {
 		Attributes: kept.Attributes, DecodeErr: kept.DecodeErr,
 	}
 	if letter.Source == "" {
-		letter.Source = b.source.Name()
+		letter.Source = q.source.Name()
 	}
-	b.complete(&letter)
+	q.complete(&letter)
 	letter.Redrives += kept.Redrives
 	if _, result, found := strings.Cut(kept.LastError, resultMark); found && len(kept.LastError) < driver.MaxCauseBytes {
 		letter.Result = []byte(result)
@@ -124,12 +125,11 @@ func (b *Box[T]) keptLetter(kept *mailbox.DeadLetter[T]) Letter[T] {
 	return letter
 }
 
-// resultMark separates the error from the result in the last error of a letter
-// that a backend keeps.
+// resultMark separates the error from the result in the last error of a dead
+// letter that a backend keeps.
 const resultMark = "; result: "
 
-// resultOf returns the answer that goes with the cause of a death, if there is
-// one.
+// resultOf returns the answer that an error carries, if any.
 func resultOf(cause error) []byte {
 	carrier, ok := errors.AsType[interface {
 		error
@@ -141,24 +141,24 @@ func resultOf(cause error) []byte {
 	return carrier.DeadLetterResult()
 }
 
-// complete sets what follows from the rest of the letter.
-func (b *Box[T]) complete(letter *Letter[T]) {
+// complete sets the fields that follow from the others.
+func (q *Queue[T]) complete(letter *Message[T]) {
 	switch {
 	case letter.DecodeErr != nil:
-	case b.requestID != nil:
-		letter.RequestID = b.requestID(letter.Body)
+	case q.requestID != nil:
+		letter.RequestID = q.requestID(letter.Body)
 	default:
 		letter.RequestID = requestID(&letter.Body)
 	}
-	if b.traceID != nil {
-		letter.TraceID = b.traceID(letter.Attributes)
+	if q.traceID != nil {
+		letter.TraceID = q.traceID(letter.Attributes)
 	} else {
 		letter.TraceID = traceID(letter.Attributes)
 	}
 	letter.Redrives = redrives(letter.Attributes)
 }
 
-// requestID asks the body, if it knows.
+// requestID returns the id that the body's RequestID method returns, if it has one.
 func requestID[T any](body *T) string {
 	type identified interface{ RequestID() string }
 	if request, ok := any(*body).(identified); ok {
@@ -170,7 +170,7 @@ func requestID[T any](body *T) string {
 	return ""
 }
 
-// traceID is the trace id of a W3C trace context: version-traceid-parent-flags.
+// traceID returns the trace id of a W3C trace context: version-traceid-parent-flags.
 func traceID(attributes map[string]string) string {
 	const idLength = 32
 	parts := strings.Split(attributes["traceparent"], "-")
@@ -180,7 +180,7 @@ func traceID(attributes map[string]string) string {
 	return parts[1]
 }
 
-// redrives is how often attributes say that a message was sent back.
+// redrives returns the count of AttributeRedrives.
 func redrives(attributes map[string]string) int {
 	n, err := strconv.Atoi(attributes[AttributeRedrives])
 	if err != nil || n < 0 {

@@ -27,7 +27,7 @@ type (
 	box     = mailbox.Mailbox[string]
 	message = mailbox.Message[string]
 	options = worker.Options[string]
-	letter  = deadletter.Letter[string]
+	letter  = deadletter.Message[string]
 	policy  = deadletter.Policy[string]
 )
 
@@ -44,7 +44,7 @@ type rule struct {
 
 type playable struct {
 	name string
-	play func(s *stage)
+	run  func(s *env)
 }
 
 // rules are all that are shown here.
@@ -66,9 +66,9 @@ func TestWorkerRulesHoldOnRedis(t *testing.T) {
 	for _, rule := range rules() {
 		var cases []ruletest.Case
 		for _, c := range rule.cases {
-			cases = append(cases, ruletest.Case{Name: c.name, Play: func(s *ruletest.Stage) { c.play(newStage(s)) }})
+			cases = append(cases, ruletest.Case{Name: c.name, Run: func(s *ruletest.Env) { c.run(newEnv(s)) }})
 		}
-		ruletest.PlayLive(t, redis, rule.id, cases)
+		ruletest.RunLive(t, redis, rule.id, cases)
 	}
 }
 
@@ -89,36 +89,36 @@ func TestEveryWorkerRuleHasRedisCase(t *testing.T) {
 }
 
 // A stage is what a case is played on.
-type stage struct {
-	*ruletest.Stage
+type env struct {
+	*ruletest.Env
 	replies  *reply.Memory
 	resolver *mailbox.Registry
 }
 
-func newStage(on *ruletest.Stage) *stage {
-	s := &stage{Stage: on, replies: reply.NewMemory(nil)}
+func newEnv(on *ruletest.Env) *env {
+	s := &env{Env: on, replies: reply.NewMemory(nil)}
 	s.resolver = mailbox.NewRegistry(&mailbox.RegistryOptions{Fallback: s.Faults})
 	s.Cleanup(func() { s.resolver.Close() })
 	return s
 }
 
 // open opens a mailbox that knows where replies go.
-func (s *stage) open(name string) *box { return open[string](s, name, nil, nil) }
+func (s *env) open(name string) *box { return open[string](s, name, nil, nil) }
 
 // openTraced opens one that tells what it does.
-func (s *stage) openTraced(name string, trace *mailbox.Hooks) *box {
+func (s *env) openTraced(name string, trace *mailbox.Hooks) *box {
 	return open[string](s, name, nil, trace)
 }
 
 // openLetters opens a mailbox of dead letters.
-func (s *stage) openLetters(name string) *mailbox.Mailbox[letter] {
+func (s *env) openLetters(name string) *mailbox.Mailbox[letter] {
 	return open(s, name, deadletter.Codec[string](nil), nil)
 }
 
-func open[T any](s *stage, name string, codec mailbox.Codec[T], trace *mailbox.Hooks) *mailbox.Mailbox[T] {
+func open[T any](s *env, name string, codec mailbox.Codec[T], trace *mailbox.Hooks) *mailbox.Mailbox[T] {
 	s.Helper()
 	m, err := mailbox.Open(s.Context(), s.Faults, name, &mailbox.Options[T]{
-		Codec: codec, Replies: s.Faults.Replies(s.replies), Resolver: s.resolver, Hooks: trace, Logger: s.Journal.Logger(),
+		Codec: codec, Replies: s.Faults.Replies(s.replies), Resolver: s.resolver, Hooks: trace, Logger: s.Logs.Logger(),
 	})
 	s.Must(err)
 	s.Cleanup(func() { m.Close() })
@@ -126,7 +126,7 @@ func open[T any](s *stage, name string, codec mailbox.Codec[T], trace *mailbox.H
 }
 
 // send sends bodies and returns the ids.
-func (s *stage) send(m *box, bodies ...string) []string {
+func (s *env) send(m *box, bodies ...string) []string {
 	s.Helper()
 	sent, err := m.SendAll(s.Context(), bodies)
 	s.Must(err)
@@ -138,7 +138,7 @@ func (s *stage) send(m *box, bodies ...string) []string {
 }
 
 // ask sends a request that wants an answer.
-func (s *stage) ask(m *box, body string) *reply.Future[string] {
+func (s *env) ask(m *box, body string) *reply.Future[string] {
 	s.Helper()
 	future, err := reply.NewClient[string, string](m, s.replies, nil).Send(s.Context(), body)
 	s.Must(err)
@@ -147,8 +147,8 @@ func (s *stage) ask(m *box, body string) *reply.Future[string] {
 
 // options adds to o what all loops of a stage have. Failures come back soon unless
 // o says otherwise, and crashed workers are noticed soon.
-func (s *stage) options(o options) *options {
-	o.Logger = s.Journal.Logger()
+func (s *env) options(o options) *options {
+	o.Logger = s.Logs.Logger()
 	if o.Backoff == nil {
 		o.Backoff = worker.LinearBackoff(10*time.Millisecond, 10*time.Millisecond)
 	}
@@ -157,7 +157,7 @@ func (s *stage) options(o options) *options {
 
 // run runs a loop, or anything else, until the function that it returns is called,
 // which returns what Run did.
-func (s *stage) run(member interface{ Run(context.Context) error }) (stop func() error) {
+func (s *env) run(member interface{ Run(context.Context) error }) (stop func() error) {
 	ctx, cancel := context.WithCancel(s.Context())
 	var result error
 	ended := make(chan struct{})
@@ -181,7 +181,7 @@ type countable interface {
 }
 
 // counts waits until a mailbox holds this.
-func (s *stage) counts(m countable, want mailbox.Stats) {
+func (s *env) counts(m countable, want mailbox.Stats) {
 	s.Helper()
 	var last mailbox.Stats
 	defer func() {
@@ -198,10 +198,10 @@ func (s *stage) counts(m countable, want mailbox.Stats) {
 }
 
 // letters returns what is in a box of dead letters.
-func (s *stage) letters(from *deadletter.Box[string]) []letter {
+func (s *env) letters(from *deadletter.Queue[string]) []letter {
 	s.Helper()
 	var all []letter
-	for letter, err := range from.Letters(s.Context()) {
+	for letter, err := range from.List(s.Context()) {
 		s.Must(err)
 		all = append(all, letter)
 	}
@@ -209,14 +209,14 @@ func (s *stage) letters(from *deadletter.Box[string]) []letter {
 }
 
 // happened waits until so much was taken down.
-func (s *stage) happened(what *ruletest.Tally, times int) {
+func (s *env) happened(what *ruletest.Recorder, times int) {
 	s.Helper()
 	s.Eventually("enough to happen", func() bool { return what.Count() >= times })
 	ruletest.Equal(s, "times it happened", what.Count(), times)
 }
 
 // count is work that takes no time.
-func count(done *ruletest.Tally) worker.Handler[string] {
+func count(done *ruletest.Recorder) worker.Handler[string] {
 	return func(_ context.Context, m *message) error {
 		done.Add(m.Body)
 		return nil
@@ -224,7 +224,7 @@ func count(done *ruletest.Tally) worker.Handler[string] {
 }
 
 // fails is work that always fails with err.
-func fails(err error, tried *ruletest.Tally) worker.Handler[string] {
+func fails(err error, tried *ruletest.Recorder) worker.Handler[string] {
 	return func(_ context.Context, m *message) error {
 		tried.Add(m.Body)
 		return err

@@ -8,43 +8,43 @@ import (
 	"github.com/mailboxmq/mailbox/internal/backoff"
 )
 
-// A claim is a letter that a consumer has taken to deal with.
+// A claim is a dead letter that a consumer handles.
 type claim[T any] struct {
-	id     string // of the letter in its box
-	letter Letter[T]
-	// remove takes the letter out of the box for ever.
+	id     string // of the dead letter in its queue
+	letter Message[T]
+	// remove removes the dead letter.
 	remove func(context.Context) error
-	// putOff leaves it in the box, not to be shown again before the delay.
+	// putOff leaves it in the queue and hides it for the delay.
 	putOff func(ctx context.Context, delay time.Duration, cause error) error
-	// replay sends the message back, calls mark, and removes the letter. It may
-	// be repeated, and goes on where it failed.
-	replay func(ctx context.Context, mark func() error) error
-	// extend holds it for longer. Nil if it is not leased.
+	// redrive sends the message back, calls mark, and removes the dead letter. It
+	// may be repeated and continues where it failed.
+	redrive func(ctx context.Context, mark func() error) error
+	// extend extends the lease. Nil if there is none.
 	extend func(context.Context) error
 }
 
-// claims is where a consumer gets letters from.
+// claims is where a consumer gets dead letters from.
 type claims[T any] interface {
-	// claim returns the next letter, and nil if there is none. If wait is set, it
-	// waits for one, for some time or until ctx ends.
+	// claim returns the next dead letter, and nil if there is none. If wait is set,
+	// it waits for one, for some time or until ctx ends.
 	claim(ctx context.Context, wait bool) (*claim[T], error)
 }
 
-// newClaims returns the source for where the letters are.
+// newClaims returns the source that fits where the dead letters are kept.
 func (c *Consumer[T]) newClaims() claims[T] {
-	if c.box.letters != nil {
-		return &sentClaims[T]{box: c.box, visibility: c.options.Visibility}
+	if c.queue.letters != nil {
+		return &sentClaims[T]{queue: c.queue, visibility: c.options.Visibility}
 	}
-	return &keptClaims[T]{box: c.box, poll: c.options.Poll, putOff: make(map[string]time.Time)}
+	return &keptClaims[T]{queue: c.queue, poll: c.options.Poll, putOff: make(map[string]time.Time)}
 }
 
-// sentClaims takes letters out of a mailbox.
+// sentClaims receives dead letters from a mailbox.
 type sentClaims[T any] struct {
-	box        *Box[T]
+	queue      *Queue[T]
 	visibility time.Duration
 }
 
-// receiveWait bounds one call of the backend. A letter that is sent wakes it.
+// receiveWait bounds one receive. A new dead letter wakes it.
 const receiveWait = 20 * time.Second
 
 func (s *sentClaims[T]) claim(ctx context.Context, wait bool) (*claim[T], error) {
@@ -52,12 +52,12 @@ func (s *sentClaims[T]) claim(ctx context.Context, wait bool) (*claim[T], error)
 	if wait {
 		patience = receiveWait
 	}
-	messages, err := s.box.letters.Receive(ctx, mailbox.WithWait(patience), mailbox.WithVisibility(s.visibility))
+	messages, err := s.queue.letters.Receive(ctx, mailbox.WithWait(patience), mailbox.WithVisibility(s.visibility))
 	if err != nil || len(messages) == 0 {
 		return nil, err
 	}
 	message := messages[0]
-	longest := s.box.letters.Traits().MaxVisibility
+	longest := s.queue.letters.Traits().MaxVisibility
 	resent := false
 	return &claim[T]{
 		id:     message.ID,
@@ -66,9 +66,9 @@ func (s *sentClaims[T]) claim(ctx context.Context, wait bool) (*claim[T], error)
 		putOff: func(ctx context.Context, delay time.Duration, cause error) error {
 			return message.Nack(ctx, min(delay, longest), cause)
 		},
-		replay: func(ctx context.Context, mark func() error) error {
+		redrive: func(ctx context.Context, mark func() error) error {
 			if !resent {
-				if err := s.box.resend(ctx, &message.Body); err != nil {
+				if err := s.queue.resend(ctx, &message.Body); err != nil {
 					return err
 				}
 				resent = true
@@ -82,10 +82,10 @@ func (s *sentClaims[T]) claim(ctx context.Context, wait bool) (*claim[T], error)
 	}, nil
 }
 
-// keptClaims lists the letters that a backend keeps. It remembers which of them
-// were put off, because nobody else does.
+// keptClaims lists the dead letters that a backend keeps. It remembers which of
+// them were put off, because the backend does not.
 type keptClaims[T any] struct {
-	box    *Box[T]
+	queue  *Queue[T]
 	poll   time.Duration
 	putOff map[string]time.Time // until when, by message id
 }
@@ -106,15 +106,15 @@ func (k *keptClaims[T]) claim(ctx context.Context, wait bool) (*claim[T], error)
 		id:     letter.MessageID,
 		letter: *letter,
 		remove: func(ctx context.Context) error {
-			_, err := k.box.source.Discard(ctx, ids)
+			_, err := k.queue.source.Discard(ctx, ids)
 			return err
 		},
 		putOff: func(_ context.Context, delay time.Duration, _ error) error {
 			k.putOff[letter.MessageID] = time.Now().Add(delay)
 			return nil
 		},
-		replay: func(ctx context.Context, mark func() error) error {
-			if _, err := k.box.source.Redrive(ctx, ids); err != nil {
+		redrive: func(ctx context.Context, mark func() error) error {
+			if _, err := k.queue.source.Redrive(ctx, ids); err != nil {
 				return err
 			}
 			return mark()
@@ -122,12 +122,12 @@ func (k *keptClaims[T]) claim(ctx context.Context, wait bool) (*claim[T], error)
 	}, nil
 }
 
-// find returns the oldest letter that is not put off, and forgets about those
-// that are gone.
-func (k *keptClaims[T]) find(ctx context.Context) (*Letter[T], error) {
+// find returns the oldest dead letter that is not put off, and forgets those that
+// are gone.
+func (k *keptClaims[T]) find(ctx context.Context) (*Message[T], error) {
 	now := time.Now()
 	still := make(map[string]time.Time)
-	for letter, err := range k.box.Letters(ctx) {
+	for letter, err := range k.queue.List(ctx) {
 		if err != nil {
 			return nil, err
 		}
@@ -137,6 +137,6 @@ func (k *keptClaims[T]) find(ctx context.Context) (*Letter[T], error) {
 		}
 		still[letter.MessageID] = until
 	}
-	k.putOff = still // all there are have been seen
+	k.putOff = still // the list is complete
 	return nil, nil
 }
