@@ -12,6 +12,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/diskbox"
+	"github.com/mailboxmq/mailbox/internal/redistest"
 	"github.com/mailboxmq/mailbox/server"
 )
 
@@ -81,6 +82,23 @@ func TestBackupIsRefusedWhereEngineHasItsOwn(t *testing.T) {
 	}
 }
 
+func TestBackupOfDaemonOnRedisNamesRedisTool(t *testing.T) {
+	config := onDisk()
+	config.Backend = "redis://" + redistest.Standalone(t).Addr()
+	d := start(t, config)
+	d.must(t, "send", "jobs", "hello")
+	path := filepath.Join(t.TempDir(), "backup.tar")
+	for _, token := range []string{d.OperatorToken().Reveal(), d.minted(t, "--op", "backup")} {
+		mailbox(t, d.with(token), "backup", path).wantCode(t, 2, "redis-cli --rdb")
+	}
+	if files, err := os.ReadDir(filepath.Dir(path)); err != nil || len(files) > 0 {
+		t.Errorf("a refused backup left %v, %v", files, err)
+	}
+	if got := d.must(t, "recv", "jobs", "--ack"); !strings.Contains(got, "hello") {
+		t.Errorf("received %q", got)
+	}
+}
+
 func TestBackupNeedsTokenThatNamesIt(t *testing.T) {
 	d := start(t, onDisk())
 	path := filepath.Join(t.TempDir(), "backup.tar")
@@ -119,7 +137,7 @@ func TestRestoreRevivesNoRevokedToken(t *testing.T) {
 		if err := os.WriteFile(file, []byte(token), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		d.must(t, "cap", "revoke", "--file", file)
+		d.must(t, "cap", "revoke", "--file", file, "--yes")
 	}
 	revoke(before)
 	backup := d.backedUp(t, "--keys")

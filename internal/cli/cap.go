@@ -260,15 +260,15 @@ type revokedView struct {
 	Alone bool `json:"alone,omitempty"`
 }
 
-// words says what was revoked, and what was not.
+// words says which tokens are revoked, and which are not.
 func (v *revokedView) words() string {
 	switch {
 	case v.Tenant != "":
-		return "revoked all tokens of tenant " + v.Tenant + " minted so far"
+		return "all tokens of tenant " + v.Tenant + " minted so far"
 	case v.Alone:
-		return "revoked " + v.TokenID + ", with what was narrowed from it or minted with it; the token that it was narrowed from stays good"
+		return v.TokenID + ", with what was narrowed from it or minted with it (the token that it was narrowed from stays good)"
 	}
-	return "revoked " + v.TokenID + ", with everything narrowed from it or minted with it"
+	return v.TokenID + ", with everything narrowed from it or minted with it"
 }
 
 // checkTokenID refuses what cannot be the id of a token. The daemon keeps no list of
@@ -292,16 +292,17 @@ func (a *api) checkTokenID(ctx context.Context, id string) error {
 
 func (s *shell) capRevoke() *cobra.Command {
 	var file, tenant string
-	var alone bool
+	var alone, yes bool
 	c := &cobra.Command{
 		Use: "revoke [TOKEN_ID]", Short: "Make a token, and all narrowed from it, good for nothing",
 		Long: "Make a token, and all that were narrowed from it, good for nothing but the acks of what they have received;\n" +
 			"or with --tenant all tokens of a tenant that were minted so far. What a revoked token has minted ends with it.\n" +
 			"A narrowed token is revoked without the one that it was narrowed from by its narrowed id (7Z…), which cap inspect\n" +
 			"prints, or with --file and --alone; otherwise everything narrowed from the same minted token is revoked.\n" +
-			"With a tenant's token, tokens can be revoked with --file only: an id does not prove whose it is.",
+			"With a tenant's token, tokens can be revoked with --file only: an id does not prove whose it is.\n" +
+			"It asks first, unless --yes is given.",
 		Example: "mailbox cap revoke 01K9ZQ4T1V6N8F7M2C3B5D0XAW\nmailbox cap revoke --file shop.token\n" +
-			"mailbox cap revoke --file narrowed.token --alone",
+			"mailbox cap revoke --file narrowed.token --alone --yes",
 		Args: wants(0, 1),
 		RunE: s.withAPI(func(ctx context.Context, a *api, args []string) error {
 			v := revokedView{TokenID: firstArg(args), Tenant: tenant}
@@ -335,16 +336,20 @@ func (s *shell) capRevoke() *cobra.Command {
 			default:
 				body["tenant"] = v.Tenant
 			}
+			id, err := capability.ParseTokenID(v.TokenID)
+			v.Alone = err == nil && id.IsNarrowed()
+			if err := s.confirm(yes, "revoking "+v.words()); err != nil {
+				return err
+			}
 			if err := a.ask(ctx, question{path: "/v1/caps/revoke", body: body}, nil); err != nil {
 				return err
 			}
-			id, err := capability.ParseTokenID(v.TokenID)
-			v.Alone = err == nil && id.IsNarrowed()
-			return s.say(v, "%s", v.words())
+			return s.say(v, "revoked %s", v.words())
 		}),
 	}
 	c.Flags().StringVarP(&file, "file", "f", "", "file of the token")
 	c.Flags().BoolVar(&alone, "alone", false, "with --file: leave the token that it was narrowed from good")
 	c.Flags().StringVar(&tenant, "tenant", "", "revoke all tokens of this tenant")
+	c.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
 	return c
 }

@@ -67,6 +67,7 @@ func TestReceiptsSettleWhatAnotherTokenReceived(t *testing.T) {
 	}
 	r := d.mailbox(t, "ack", id)
 	r.wantCode(t, 5, "holds no delivery")
+	d.mailbox(t, "ack", id, "--queue", "q", "--receipt", delivery.Receipt[:30]).wantCode(t, 5, "--receipt is malformed")
 	if got := d.must(t, "ack", id, "--queue", "q", "--receipt", delivery.Receipt); got != id+"\tacked" {
 		t.Errorf("got %q", got)
 	}

@@ -107,10 +107,17 @@ func vacant(dir string) error {
 		return nil
 	case err != nil:
 		return unfit(dir, "is not a directory that can be read (%s)", rootCause(err))
+	case isMountPoint(dir):
+		return mounted(dir)
 	case len(entries) > 0:
 		return unfit(dir, "is not empty (it holds %q): stop the daemon if it runs there, move the directory away, and name an empty one", entries[0].Name())
 	}
 	return nil
+}
+
+// mounted is the refusal of a directory that a rename cannot replace.
+func mounted(dir string) error {
+	return unfit(dir, "is where a volume is mounted, which cannot be replaced: name a new directory in it, and start the daemon with --data-dir")
 }
 
 // findRevocations finds the data directory that the daemon used until now, if none
@@ -253,7 +260,7 @@ func (r *restoration) publish(temporary string) error {
 	}
 	if err := os.Remove(r.dir); err != nil && !errors.Is(err, os.ErrNotExist) {
 		if errors.Is(err, syscall.EBUSY) {
-			return unfit(r.dir, "is where a volume is mounted, which cannot be replaced: name a directory in it, and start the daemon with --data-dir")
+			return mounted(r.dir)
 		}
 		return unfit(r.dir, "cannot be replaced (%s)", rootCause(err))
 	}

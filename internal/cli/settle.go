@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
 	"strings"
@@ -168,6 +169,10 @@ func explainLease(err error, id string) error {
 	f := explain(err)
 	if f.exit == exitNotFound {
 		known := *f
+		if e, ok := errors.AsType[*driver.Error](err); ok && e.Field == "receipt" {
+			known.sentence, known.advice = "--receipt "+e.Detail, "mailbox recv --json prints receipts"
+			return &known
+		}
 		if !looksLikeID(id) {
 			known.sentence = fmt.Sprintf("%.60q is not the id of a message", id)
 			known.advice = adviceID

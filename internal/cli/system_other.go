@@ -13,6 +13,9 @@ func shellCommand(ctx context.Context, text string) *exec.Cmd {
 	return exec.CommandContext(ctx, "cmd", "/C", text)
 }
 
+// isMountPoint is not known here.
+func isMountPoint(string) bool { return false }
+
 // checkProcess returns an error if a process cannot be told something.
 func checkProcess(int) error { return errors.ErrUnsupported }
 

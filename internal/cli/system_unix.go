@@ -4,7 +4,9 @@ package cli
 
 import (
 	"context"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"syscall"
 )
 
@@ -15,6 +17,18 @@ func shellCommand(ctx context.Context, text string) *exec.Cmd {
 	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	c.Cancel = func() error { return syscall.Kill(-c.Process.Pid, syscall.SIGTERM) }
 	return c
+}
+
+// isMountPoint reports whether a volume is mounted at dir.
+func isMountPoint(dir string) bool {
+	here, err := os.Stat(dir)
+	above, errAbove := os.Stat(filepath.Join(dir, ".."))
+	if err != nil || errAbove != nil {
+		return false
+	}
+	volume, ok := here.Sys().(*syscall.Stat_t)
+	volumeAbove, okAbove := above.Sys().(*syscall.Stat_t)
+	return ok && okAbove && volume.Dev != volumeAbove.Dev
 }
 
 // checkProcess returns an error if a process cannot be told something.

@@ -108,19 +108,34 @@ func (s *sealer) append(b []byte, id capability.KeyID, key *[32]byte, queue stri
 	return append(b, r.Handle...)
 }
 
-// open returns what was sealed; ok is false for what nobody with a key of the
-// ring sealed for this queue.
-func (s *sealer) open(text, queue string) (r driver.Receipt, by taking, ok bool) {
+// readReceipt returns the parts of a sealed receipt; ok is false for text that does not
+// have the form of one.
+func readReceipt(text string) (head [receiptHeadSize]byte, handle string, ok bool) {
 	if len(text) < receiptTextSize {
-		return r, by, false
+		return head, "", false
 	}
 	var encoded [receiptTextSize]byte
-	var head [receiptHeadSize]byte
 	copy(encoded[:], text)
-	if n, err := base64.RawURLEncoding.Decode(head[:], encoded[:]); err != nil || n != len(head) || head[0] != receiptVersion {
+	n, err := base64.RawURLEncoding.Decode(head[:], encoded[:])
+	return head, text[receiptTextSize:], err == nil && n == len(head) && head[0] == receiptVersion
+}
+
+// malformedReceipt is the refusal of text that does not have the form of a receipt. Its
+// code is that of every receipt that names no delivery.
+func malformedReceipt(op, queue string) error {
+	return &driver.Error{
+		Code: driver.ErrReceiptExpired, Op: op, Queue: queue, Field: "receipt",
+		Detail: "is malformed; want the receipt of a delivery, unchanged",
+	}
+}
+
+// open returns what was sealed; ok is false for text that was not sealed for this queue
+// with a key of the ring.
+func (s *sealer) open(text, queue string) (r driver.Receipt, by taking, ok bool) {
+	head, handle, ok := readReceipt(text)
+	if !ok {
 		return r, by, false
 	}
-	handle := text[receiptTextSize:]
 	key := s.key(capability.KeyID(binary.BigEndian.Uint32(head[receiptKeyAt:])))
 	if key == nil {
 		return r, by, false

@@ -293,7 +293,7 @@ func unsealAll[E, D any](use *topicUse, elements []E, failed []error, how *settl
 	return good, receipts
 }
 
-// finish notes the positions that worked.
+// finish notes the positions that worked, and says of which the receipt is malformed.
 func finish[E, D any](use *topicUse, elements []E, receipts []driver.Receipt, failed []error, err error, how *settling[E, D]) {
 	next, worked := 0, 0
 	for i := range elements {
@@ -306,10 +306,20 @@ func finish[E, D any](use *topicUse, elements []E, receipts []driver.Receipt, fa
 			how.done(use, position{i, next}, &elements[i], receipts[next])
 		case errors.Is(failure, driver.ErrReceiptExpired):
 			use.leases.remove(receipts[next].Handle, receipts[next])
+			if _, _, ok := readReceipt(how.receipt(&elements[i])); !ok {
+				setAt(err, next, malformedReceipt(how.op, use.backend))
+			}
 		}
 		next++
 	}
 	use.meter.Settled(how.op, worked)
+}
+
+// setAt replaces the error of a position.
+func setAt(err error, i int, with error) {
+	if batch, ok := errors.AsType[*driver.BatchError](err); ok {
+		batch.Errs[i] = with
+	}
 }
 
 // authorizeSettling authorises a whole batch at once where that is possible:
