@@ -25,11 +25,13 @@ type pages[T any] struct {
 const (
 	// pageLen is how many messages a page has.
 	pageLen = 64
-	// pageLook is how many are looked at for a page.
-	pageLook = 1024
+	// pageLook is how many are looked at for a page. The lock of the shard is held
+	// meanwhile, and a commit waits for it if it has something of this shard: also
+	// the other queues in that commit wait.
+	pageLook = 128
 	// pageBytes is how many bytes of bodies are read for a page, and one body more:
 	// large messages must not make a look expensive, nor its lock long.
-	pageBytes = 1 << 20
+	pageBytes = 256 << 10
 )
 
 // first returns the next message, or nil if there is none.
