@@ -14,8 +14,8 @@ import (
 	"github.com/mailboxmq/mailbox/internal/redistest"
 )
 
-// cutting is a queue behind a proxy that cuts the connection, in one of the
-// possible ways, at the next call of a script.
+// cutting is a queue behind a proxy that cuts the connection, at one of several points, in
+// the next call of a script.
 type cutting struct {
 	*handle
 	verdict redistest.Verdict
@@ -39,7 +39,7 @@ func newCutting(t *testing.T, verdict redistest.Verdict, config driver.Config) *
 	return c
 }
 
-// arm makes the next call of a script the one that is cut.
+// arm makes the proxy cut the next call of a script.
 func (c *cutting) arm(s *script) { c.armed.Store(&s.sha) }
 
 func (c *cutting) check(t *testing.T) {
@@ -50,20 +50,20 @@ func (c *cutting) check(t *testing.T) {
 	c.cuts.Store(0)
 }
 
-// TestRepeatedCallTakesEffectOnce: whenever the connection is lost, trying again does what
-// was asked exactly once, and says so.
+// TestRepeatedCallTakesEffectOnce: whenever the connection is lost, the repeated call takes
+// effect exactly once, and returns the result.
 func TestRepeatedCallTakesEffectOnce(t *testing.T) {
 	for name, verdict := range map[string]redistest.Verdict{
 		"before the request": redistest.CutBefore, "inside the request": redistest.CutInside, "before the answer": redistest.CutAfter,
 	} {
 		for op, try := range map[string]func(t *testing.T, c *cutting){
 			"send": trySend, "receive": tryReceive, "ack": tryAck, "nack": tryNack, "extend": tryExtend,
-			"late ack": tryAckLate, "depart": tryMove(moveReserveScript), "departed": tryMove(moveFinishScript),
-			"dead-letter": tryBury, "redrive": tryRedrive, "discard": tryDiscard, "purge": tryPurge, "stats": tryStats,
+			"late ack": tryAckLate, "move reserve": tryMove(moveReserveScript), "move finish": tryMove(moveFinishScript),
+			"dead-letter": tryDeadLetter, "redrive": tryRedrive, "discard": tryDiscard, "purge": tryPurge, "stats": tryStats,
 		} {
 			t.Run(op+" cut "+name, func(t *testing.T) {
 				c := newCutting(t, verdict, driver.Config{})
-				for range 3 { // a session goes on after a turn that was repeated
+				for range 3 { // a session continues after a repeated turn
 					try(t, c)
 					c.check(t)
 				}
@@ -166,12 +166,12 @@ func tryExtend(t *testing.T, c *cutting) {
 	}
 }
 
-func tryBury(t *testing.T, c *cutting) {
+func tryDeadLetter(t *testing.T, c *cutting) {
 	send(t, c, "a")
-	burial := driver.Burial{Receipt: receive(t, c, 1, hold)[0].Receipt, Reason: driver.ReasonFatal}
+	dead := driver.Burial{Receipt: receive(t, c, 1, hold)[0].Receipt, Reason: driver.ReasonFatal}
 	c.arm(batchFullScript)
-	if err := c.DeadLetter(t.Context(), []driver.Burial{burial}); err != nil {
-		t.Fatalf("a burial that was repeated: %v", err)
+	if err := c.DeadLetter(t.Context(), []driver.Burial{dead}); err != nil {
+		t.Fatalf("a repeated dead-letter: %v", err)
 	}
 	if n, err := c.PurgeDead(t.Context()); err != nil || n != 1 {
 		t.Fatalf("got %d dead letters, error %v; want 1", n, err)
@@ -225,8 +225,8 @@ func tryStats(t *testing.T, c *cutting) {
 	wantStats(t, c, driver.Stats{})
 }
 
-// TestLateRequestDoesNothing is about a request that the server gets only after
-// it was repeated.
+// TestLateRequestDoesNothing is about a request that reaches the server after it was
+// repeated.
 func TestLateRequestDoesNothing(t *testing.T) {
 	b := open(t, connect(t, redistest.SharedServer(t).ClientOption()), &Options{Prefix: redistest.Prefix(t)})
 	q := openQueue(t, b)
@@ -252,9 +252,9 @@ func TestLateRequestDoesNothing(t *testing.T) {
 	wantStats(t, q, driver.Stats{Ready: 2})
 }
 
-// TestUnsteadyConnectionLosesNothing lets many send, receive and ack while the
-// connection is cut all the time. Every message must be delivered once and no
-// more, because everything that is repeated is recognised.
+// TestUnsteadyConnectionLosesNothing sends, receives and acks concurrently while the
+// connection is cut again and again. Every message must be delivered exactly once,
+// because repeated calls are recognized.
 func TestUnsteadyConnectionLosesNothing(t *testing.T) {
 	t.Parallel()
 	server := redistest.SharedServer(t)
@@ -405,7 +405,7 @@ func TestCallerCanLeaveHangingServer(t *testing.T) {
 		cancel()
 	}
 	proxy.Blackhole(false)
-	// What the receiver that left was given has been given back, uncounted.
+	// The messages of the receiver that left were given back, and do not count as delivered.
 	eventually(t, "the message comes back", func() bool {
 		got, err := q.Receive(t.Context(), driver.ReceiveRequest{Max: 1, Visibility: hold})
 		return err == nil && len(got) == 1 && got[0].Deliveries == 1 && string(got[0].Body) == "a"

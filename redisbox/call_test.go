@@ -9,19 +9,19 @@ import (
 	"github.com/mailboxmq/mailbox/internal/redistest"
 )
 
-// A babbling server answers scripts with errors, as often as it is told to.
-type babbling struct {
+// A failingServer answers scripts with errors, as often as failNext says.
+type failingServer struct {
 	*handle
 	text  atomic.Pointer[string]
-	times atomic.Int64 // how often it still does
-	asked atomic.Int64 // how often it was asked to run a script
+	times atomic.Int64 // how many calls will fail
+	asked atomic.Int64 // how many calls came
 }
 
-func newBabbling(t *testing.T) *babbling {
+func newFailingServer(t *testing.T) *failingServer {
 	t.Helper()
 	server := redistest.SharedServer(t)
 	proxy := redistest.NewProxy(t, server.Addr())
-	b := &babbling{handle: openQueue(t, open(t, connect(t, through(server, proxy)), &Options{Prefix: redistest.Prefix(t)}))}
+	b := &failingServer{handle: openQueue(t, open(t, connect(t, through(server, proxy)), &Options{Prefix: redistest.Prefix(t)}))}
 	send(t, b, "the scripts are loaded")
 	if _, err := b.Purge(t.Context()); err != nil {
 		t.Fatal(err)
@@ -39,15 +39,15 @@ func newBabbling(t *testing.T) *babbling {
 	return b
 }
 
-// say has the next so many scripts answered with an error.
-func (b *babbling) say(text string, times int64) {
+// failNext makes the next calls fail with an error.
+func (b *failingServer) failNext(text string, times int64) {
 	b.text.Store(&text)
 	b.times.Store(times)
 	b.asked.Store(0)
 }
 
-// What a server says while it is not the one to ask, or not yet.
-var passingErrors = []string{
+// Errors of a server that is not the primary of the slot, or not yet.
+var transientErrors = []string{
 	"MOVED 1234 127.0.0.1:1", "ASK 1234 127.0.0.1:1",
 	"TRYAGAIN Multiple keys request during rehashing of slot",
 	"CLUSTERDOWN The cluster is down",
@@ -59,32 +59,32 @@ var passingErrors = []string{
 }
 
 func TestTransientErrorsAreRetried(t *testing.T) {
-	b := newBabbling(t)
-	for _, text := range passingErrors {
+	b := newFailingServer(t)
+	for _, text := range transientErrors {
 		t.Run(text[:4], func(t *testing.T) {
-			b.say(text, 2)
+			b.failNext(text, 2)
 			send(t, b, "a")
-			if asked := b.asked.Load(); asked < 3 || asked > 5 { // the minder may ask too
+			if asked := b.asked.Load(); asked < 3 || asked > 5 { // the shard watcher may call too
 				t.Errorf("asked %d times, want twice in vain and once more", asked)
 			}
-			b.say(text, 2)
+			b.failNext(text, 2)
 			d := receive(t, b, 1, hold)[0]
-			b.say(text, 2)
+			b.failNext(text, 2)
 			if err := b.Ack(t.Context(), []driver.Receipt{d.Receipt}); err != nil {
 				t.Error(err)
 			}
-			b.say(text, 2)
+			b.failNext(text, 2)
 			wantStats(t, b, driver.Stats{})
 		})
 	}
 }
 
-// asksAgain sends while the server says nothing but text, and checks what comes of it
-// when patience is over. It reports whether the server was asked again and again.
-func (b *babbling) asksAgain(t *testing.T, text string, patience time.Duration) bool {
+// retries sends while the server answers only text, and checks the error when patience
+// is over. It reports whether the call was repeated at least twice.
+func (b *failingServer) retries(t *testing.T, text string, patience time.Duration) bool {
 	t.Helper()
 	b.backend.options.RetryFor = patience
-	b.say(text, 1<<40)
+	b.failNext(text, 1<<40)
 	start := time.Now()
 	_, err := b.Send(t.Context(), []driver.Outgoing{{}})
 	wantCode(t, err, driver.ErrUnavailable)
@@ -94,7 +94,7 @@ func (b *babbling) asksAgain(t *testing.T, text string, patience time.Duration) 
 	if took := time.Since(start); took < patience/2 || took > 20*patience {
 		t.Errorf("gave up after %v, want about %v", took, patience)
 	}
-	// Twice as long before each attempt: two milliseconds, four, and so on.
+	// The pause doubles with each attempt: two milliseconds, four, and so on.
 	asked := b.asked.Load()
 	if asked > 25*int64(patience/time.Second) {
 		t.Errorf("asked %d times in %v", asked, patience)
@@ -104,17 +104,17 @@ func (b *babbling) asksAgain(t *testing.T, text string, patience time.Duration) 
 
 func TestLastingErrorsAreUnavailableInTime(t *testing.T) {
 	t.Parallel()
-	b := newBabbling(t)
+	b := newFailingServer(t)
 	before := b.backend.options.RetryFor
-	for _, text := range passingErrors {
+	for _, text := range transientErrors {
 		t.Run(text[:4], func(t *testing.T) {
-			// A machine that is too busy to ask three times gets more time for it.
-			for patience := time.Second; !b.asksAgain(t, text, patience); patience *= 4 {
+			// A machine that is too busy for three attempts gets more time.
+			for patience := time.Second; !b.retries(t, text, patience); patience *= 4 {
 				if patience > time.Minute {
 					t.Fatalf("asked %d times in %v", b.asked.Load(), patience)
 				}
 			}
-			b.say("", 0)
+			b.failNext("", 0)
 		})
 	}
 	b.backend.options.RetryFor = before
@@ -122,7 +122,7 @@ func TestLastingErrorsAreUnavailableInTime(t *testing.T) {
 }
 
 func TestPermanentErrorsAreReturnedAtOnce(t *testing.T) {
-	b := newBabbling(t)
+	b := newFailingServer(t)
 	for text, code := range map[string]driver.Code{
 		"NOPERM this user has no permissions to run the 'evalsha' command":                           driver.ErrForbidden,
 		"ERR ACL failure in script: User shop has no permissions to run the 'hset' command":          driver.ErrForbidden,
@@ -131,7 +131,7 @@ func TestPermanentErrorsAreReturnedAtOnce(t *testing.T) {
 		"WRONGTYPE Operation against a key holding the wrong kind of value script: 1, on @script:1.": driver.ErrConflict,
 		"ERR something else": driver.ErrUnavailable,
 	} {
-		b.say(text, 1)
+		b.failNext(text, 1)
 		_, err := b.Send(t.Context(), []driver.Outgoing{{}})
 		wantCode(t, err, code)
 		if asked := b.asked.Load(); asked != 1 {
@@ -141,7 +141,7 @@ func TestPermanentErrorsAreReturnedAtOnce(t *testing.T) {
 			t.Errorf("%s: says to try again after %v", text[:6], driver.RetryAfter(err))
 		}
 	}
-	b.say("OOM command not allowed when used memory > 'maxmemory'.", 1)
+	b.failNext("OOM command not allowed when used memory > 'maxmemory'.", 1)
 	_, err := b.Send(t.Context(), []driver.Outgoing{{}})
 	wantCode(t, err, driver.ErrFull)
 	wantStats(t, b, driver.Stats{})

@@ -57,7 +57,7 @@ func TestDamagedMessageBecomesDeadLetter(t *testing.T) {
 				if strings.Join(got, " ") != "first last" {
 					t.Errorf("got %q, want the messages that are whole", got)
 				}
-				dead := letters(t, q)
+				dead := deadLetters(t, q)
 				if len(dead) != 1 || dead[0].ID != damaged || dead[0].Reason != driver.ReasonIntegrity || dead[0].LastError == "" {
 					t.Fatalf("dead letters: %+v", dead)
 				}

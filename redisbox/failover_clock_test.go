@@ -16,19 +16,19 @@ import (
 	"github.com/mailboxmq/mailbox/redisbox"
 )
 
-// These tests show whose clock matters: no client's, and of the servers' only
-// how fast it runs.
+// These tests show which clocks matter: no client's, and of the servers' only their
+// speed.
 
-// A new primary's clock may be minutes off. Leases and delays then last as long
-// as they were to last, or longer if nobody is there who knows how long that
-// is; and dedup keys are remembered.
+// A new primary's clock may be minutes off. Leases and delays still last as long as they
+// should, or longer if the first caller does not know how much time has passed; and dedup
+// keys are remembered.
 func TestNewPrimaryClockExpiresNothingEarly(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.Cluster(t, redistest.ClockSkew(0), redistest.Replicas(1), redistest.NodeTimeout(nodeTimeout))
 	for _, test := range []struct {
 		name     string
 		skew     time.Duration
-		newcomer bool // the first to call is somebody who has not called before
+		newcomer bool // the first caller has not called before
 	}{
 		{"ahead", 2 * time.Minute, false},
 		{"behind", -2 * time.Minute, false},
@@ -46,8 +46,8 @@ func TestNewPrimaryClockExpiresNothingEarly(t *testing.T) {
 	}
 }
 
-// testNewClock lets a replica with another clock take over while leases and delays
-// last. It reports false if they did not last long enough to tell.
+// testNewClock makes a replica with another clock the primary while leases and delays
+// last. It reports false if they did not last long enough.
 func testNewClock(t *testing.T, cluster *redistest.ClusterGroup, skew time.Duration, newcomer bool, lasting time.Duration) bool {
 	t.Helper()
 	backend := openBackend(t, cluster.ClientOption(), &redisbox.Options{Replicas: 1})
@@ -104,8 +104,7 @@ func testNewClock(t *testing.T, cluster *redistest.ClusterGroup, skew time.Durat
 	return true
 }
 
-// expectOnTime checks that a message that was leased and one that was delayed
-// come when their time is over, and not much later.
+// expectOnTime checks that a leased and a delayed message become ready on time.
 func expectOnTime(t *testing.T, q driver.Queue, start time.Time, lasting time.Duration) {
 	t.Helper()
 	var bodies []string
@@ -127,9 +126,9 @@ func expectOnTime(t *testing.T, q driver.Queue, start time.Time, lasting time.Du
 	t.Logf("what was to last %v lasted %v", lasting, time.Since(start).Round(time.Millisecond))
 }
 
-// replicaWithClock returns a replica of a queue's primary, started anew with a
-// clock that differs from the primary's. A clock that jumps while a server runs is
-// another matter: to that server it seems that nobody has spoken for minutes.
+// replicaWithClock returns a replica of a queue's primary, restarted with a clock that
+// differs from the primary's. A clock that jumps while the server runs would look to it
+// like minutes without messages from other servers.
 func replicaWithClock(t *testing.T, cluster *redistest.ClusterGroup, queue string, skew time.Duration) *redistest.Server {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -150,10 +149,10 @@ func replicaWithClock(t *testing.T, cluster *redistest.ClusterGroup, queue strin
 	return replica
 }
 
-// The clock of a bubble shows the first of January 2000 and stands still as
-// long as somebody in it waits for the network. So a client in a bubble is one
-// whose clock is decades off and does not even run. It must not make any
-// difference, and nothing it sends may say what its clock shows.
+// The clock of a synctest bubble shows the first of January 2000 and stands still while a
+// goroutine in it waits for the network. So a client in a bubble has a clock that is
+// decades off and does not run. That must not make a difference, and no request may
+// contain its time.
 func TestWrongClientClockHasNoEffect(t *testing.T) {
 	server := redistest.Standalone(t)
 	proxy := redistest.NewProxy(t, server.Addr())
@@ -187,11 +186,11 @@ func TestWrongClientClockHasNoEffect(t *testing.T) {
 			t.Error(err)
 		}
 		if early := received(0); len(early) != 0 {
-			t.Errorf("somebody else got %d messages that are leased or delayed", len(early))
+			t.Errorf("another receiver got %d messages that are leased or delayed", len(early))
 		}
 		late := received(2 * short)
 		if len(late) != 2 {
-			t.Errorf("somebody else got %d messages after leases and delays were over", len(late))
+			t.Errorf("another receiver got %d messages after leases and delays were over", len(late))
 		}
 		for _, d := range late {
 			if off := d.EnqueuedAt.Sub(now); off.Abs() > time.Minute {
@@ -205,9 +204,8 @@ func TestWrongClientClockHasNoEffect(t *testing.T) {
 	requests.expectNone(t, wrongNow)
 }
 
-// receiveOutside returns a function that receives after a while by the clock
-// that was there when receiveOutside was called, so in real time even when it
-// is called in a bubble.
+// receiveOutside returns a function that receives after a while in real time, even when
+// it is called in a bubble.
 func receiveOutside(t *testing.T, q driver.Queue) (received func(after time.Duration) []driver.Delivery) {
 	t.Helper()
 	asked, answers := make(chan time.Duration), make(chan []driver.Delivery)
@@ -228,7 +226,7 @@ func receiveOutside(t *testing.T, q driver.Queue) (received func(after time.Dura
 	}
 }
 
-// A requestLog keeps what a proxy sees.
+// A requestLog keeps the requests that a proxy sees.
 type requestLog struct {
 	mu       sync.Mutex // guards requests
 	requests [][]string
@@ -241,8 +239,7 @@ func (l *requestLog) take(args []string) redistest.Verdict {
 	return redistest.Pass
 }
 
-// expectNone fails the test if a request has an argument that tells a time
-// close to when.
+// expectNone fails the test if a request has an argument that is a time close to when.
 func (l *requestLog) expectNone(t *testing.T, when time.Time) {
 	t.Helper()
 	l.mu.Lock()
@@ -263,8 +260,8 @@ func (l *requestLog) expectNone(t *testing.T, when time.Time) {
 	}
 }
 
-// tellsTime reports whether a text is a number that means a time within a day
-// of when, whatever its unit.
+// tellsTime reports whether a text is a number that means a time within a day of when, in
+// any unit.
 func tellsTime(text string, when time.Time) bool {
 	number, err := strconv.ParseFloat(text, 64)
 	if err != nil {

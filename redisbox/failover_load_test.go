@@ -14,15 +14,13 @@ import (
 	"github.com/mailboxmq/mailbox/driver/drivertest"
 )
 
-// A failoverLoad is producers and consumers of one queue, and the record of
-// what they did.
+// A failoverLoad is producers and consumers of one queue, and the record of their calls.
 //
-// Each producer sends its messages one batch after the other, in a group of
-// its own. Every other producer uses dedup keys, and repeats a batch until it
-// knows what became of it; the rest leave it at that. Consumers receive one at a
-// time and settle at once, so that the order of deliveries is known: two receives at
-// the same time might hear their answers in another order than the server gave
-// them.
+// Each producer sends its messages one batch after the other, in a group of its own.
+// Every other producer uses dedup keys, and repeats a batch until its outcome is known;
+// the others do not repeat. Consumers receive one at a time and settle at once, so that
+// the order of deliveries is known: two concurrent receives might get their answers in
+// another order than the server gave them.
 type failoverLoad struct {
 	t        *testing.T
 	recorder *drivertest.Recorder
@@ -30,11 +28,11 @@ type failoverLoad struct {
 	config   driver.Config
 
 	turn      sync.Mutex   // held by the consumer that receives
-	sent      atomic.Int64 // messages that producers know to be there
-	uncertain atomic.Int64 // answers that left the outcome open
+	sent      atomic.Int64 // messages that were acknowledged to producers
+	uncertain atomic.Int64 // errors that left the outcome open
 	lastError atomic.Value // the text of the last of them
-	halting   atomic.Bool  // producers are to come to an end
-	ended     atomic.Bool  // and have
+	halting   atomic.Bool  // producers should stop
+	ended     atomic.Bool  // producers have stopped
 	working   sync.WaitGroup
 	producing sync.WaitGroup
 }
@@ -44,16 +42,16 @@ const (
 	loadConsumers  = 4
 	loadBatch      = 8
 	loadVisibility = time.Second
-	// loadPatience is how long a call may take: longer than any failure lasts,
-	// so that a client hears what a server says when it comes back.
+	// loadPatience is how long a call may take: longer than any failure lasts, so that a
+	// client gets the answer of a server that comes back.
 	loadPatience = 20 * time.Second
-	// loadPace is how long it may take to send what a test waits for: so long that
-	// only one that is stuck does not get there.
+	// loadPace is how long a test waits for messages to be sent: so long that only a
+	// stuck load fails.
 	loadPace = 2 * time.Minute
 )
 
-// startLoad opens the queue and lets everybody go. The queue is new, with a
-// shard for each producer at least.
+// startLoad opens a new queue, with at least one shard for each producer, and starts
+// producers and consumers.
 func startLoad(t *testing.T, opener driver.Opener, name string) *failoverLoad {
 	t.Helper()
 	l := &failoverLoad{t: t, recorder: drivertest.NewRecorder(""), config: driver.Config{Shards: 2 * loadProducers, DedupWindow: time.Hour}}
@@ -65,7 +63,7 @@ func startLoad(t *testing.T, opener driver.Opener, name string) *failoverLoad {
 		t.Fatal(err)
 	}
 	l.queue = l.recorder.Queue(queue)
-	t.Cleanup(func() { // a test that failed half way ends their context
+	t.Cleanup(func() { // a failed test has ended their context
 		l.producing.Wait()
 		l.working.Wait()
 	})
@@ -91,21 +89,21 @@ func (l *failoverLoad) waitFor(n int64) {
 	}
 }
 
-// crash stages a failure, and returns when it is over.
-func (l *failoverLoad) crash(stage func(context.Context) error) {
+// crash runs a failure, and returns when the servers are healthy again.
+func (l *failoverLoad) crash(fail func(context.Context) error) {
 	l.t.Helper()
 	ctx, cancel := context.WithTimeout(l.t.Context(), loadPace)
 	defer cancel()
 	start := time.Now()
 	var err error
-	l.recorder.Crash(func() { err = stage(ctx) })
+	l.recorder.Crash(func() { err = fail(ctx) })
 	if err != nil {
 		l.t.Fatal(err)
 	}
-	l.t.Logf("all is well again after %v", time.Since(start).Round(time.Millisecond))
+	l.t.Logf("healthy again after %v", time.Since(start).Round(time.Millisecond))
 }
 
-// finish lets the consumers take what is left, and judges the history.
+// finish lets the consumers drain the queue, and checks the history.
 func (l *failoverLoad) finish() (drivertest.Report, drivertest.FinalState) {
 	l.t.Helper()
 	l.halting.Store(true)
@@ -126,7 +124,7 @@ func (l *failoverLoad) finish() (drivertest.Report, drivertest.FinalState) {
 	return report, final
 }
 
-// produce sends until it is told to stop.
+// produce sends until halting.
 func (l *failoverLoad) produce(number int) {
 	rng := rand.New(rand.NewPCG(uint64(number), 1))
 	group := fmt.Sprintf("producer %d", number)
@@ -148,7 +146,7 @@ func (l *failoverLoad) produce(number int) {
 	}
 }
 
-// sendUntilSure repeats what may or may not have been sent, where it is safe to.
+// sendUntilSure repeats messages whose outcome is open, if they have a dedup key.
 func (l *failoverLoad) sendUntilSure(batch []driver.Outgoing) {
 	for len(batch) > 0 && l.t.Context().Err() == nil {
 		ctx, cancel := context.WithTimeout(l.t.Context(), loadPatience)
@@ -169,8 +167,7 @@ func (l *failoverLoad) sendUntilSure(batch []driver.Outgoing) {
 	}
 }
 
-// open reports whether an error leaves the outcome open. Any other is a
-// failure of the test.
+// open reports whether an error leaves the outcome open. Any other fails the test.
 func (l *failoverLoad) open(what string, err error) bool {
 	if errors.Is(err, driver.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) {
 		l.uncertain.Add(1)
@@ -183,7 +180,7 @@ func (l *failoverLoad) open(what string, err error) bool {
 	return false
 }
 
-// consume receives and settles until nothing is left.
+// consume receives and settles until the queue is empty.
 func (l *failoverLoad) consume(number int) {
 	rng := rand.New(rand.NewPCG(uint64(number), 2))
 	for l.t.Context().Err() == nil {
@@ -217,7 +214,7 @@ func (l *failoverLoad) empty() bool {
 	return err == nil && stats.Waiting() == 0
 }
 
-// settle acks most, gives some back, and lets some come back by themselves.
+// settle acks most deliveries, nacks some, and lets the leases of some expire.
 func (l *failoverLoad) settle(rng *rand.Rand, deliveries []driver.Delivery) {
 	var done []driver.Receipt
 	for _, d := range deliveries {
@@ -248,7 +245,7 @@ func (l *failoverLoad) settle(rng *rand.Rand, deliveries []driver.Delivery) {
 	}
 }
 
-// ignoreOpen fails the test for errors that no failure of a server explains.
+// ignoreOpen fails the test for errors that a failure of a server does not explain.
 func (l *failoverLoad) ignoreOpen(what string, err error) {
 	if err != nil && !errors.Is(err, driver.ErrReceiptExpired) {
 		l.open(what, err)

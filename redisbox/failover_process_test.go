@@ -25,8 +25,8 @@ import (
 	"github.com/mailboxmq/mailbox/internal/redistest"
 )
 
-// The test in this file runs itself in further processes, told by their
-// environment who they are. They say what they do on a pipe.
+// The test in this file runs itself in further processes, whose environment says what
+// they do. They report their calls on a pipe.
 const (
 	workerVariable  = "MAILBOX_REDIS_TEST_WORKER"  // the name of the process
 	addressVariable = "MAILBOX_REDIS_TEST_ADDRESS" // of the server
@@ -39,8 +39,7 @@ const (
 	workerVisibility = time.Second
 )
 
-// kills is how many processes are killed, one every second: 20, or as many as
-// MAILBOX_KILLS says.
+// kills returns how many processes are killed, one every second: 20, or MAILBOX_KILLS.
 func kills(t *testing.T) int {
 	t.Helper()
 	text := os.Getenv("MAILBOX_KILLS")
@@ -56,27 +55,27 @@ func kills(t *testing.T) int {
 
 func TestKilledProcessesLoseNothing(t *testing.T) {
 	if name := os.Getenv(workerVariable); name != "" {
-		beWorkers(t, name)
+		runWorkers(t, name)
 		return
 	}
 	t.Parallel()
 	server := redistest.Standalone(t, redistest.AppendOnly(redistest.FsyncEverySec))
 	queue := redistest.Prefix(t) + "workers"
-	crew := &goroutines{t: t, server: server, queue: queue}
+	procs := &workerProcs{t: t, server: server, queue: queue}
 	for range workerProcesses {
-		crew.hire()
+		procs.start()
 	}
 	killed := 0
 	second := time.NewTicker(time.Second)
 	defer second.Stop()
 	for ; killed < kills(t); killed++ {
 		<-second.C
-		crew.fire()
-		crew.hire()
+		procs.killOldest()
+		procs.start()
 	}
-	history := crew.disband()
+	history := procs.stopAll()
 
-	// What the dead left behind comes back to somebody else.
+	// Messages that killed processes held come back to another receiver.
 	recorder := drivertest.NewRecorder("survivor")
 	q, err := openBackend(t, server.ClientOption(), nil).OpenQueue(t.Context(), queue)
 	if err != nil {
@@ -95,11 +94,11 @@ func TestKilledProcessesLoseNothing(t *testing.T) {
 		t.Error(err)
 	}
 	if report.Deliveries <= report.Messages {
-		t.Errorf("%d deliveries of %d messages: nothing that a dead process held was delivered again", report.Deliveries, report.Messages)
+		t.Errorf("%d deliveries of %d messages: no message that a killed process held was delivered again", report.Deliveries, report.Messages)
 	}
 }
 
-// drain takes everything there is, what comes back included.
+// drain receives and acks all messages, including those that come back.
 func drain(t *testing.T, q driver.Queue) {
 	t.Helper()
 	for {
@@ -124,68 +123,67 @@ func receiptsOf(deliveries []driver.Delivery) []driver.Receipt {
 	return receipts
 }
 
-// A crew is the processes at work, oldest first, and what is known of all that
-// ever were.
-type goroutines struct {
+// workerProcs are the running worker processes, oldest first, and the calls that all of
+// them have reported.
+type workerProcs struct {
 	t      *testing.T
 	server *redistest.Server
 	queue  string
 
-	hired   int
-	members []*member
+	started int
+	procs   []*workerProc
 
-	mu    sync.Mutex // guards told
-	told  map[testimony][]drivertest.Event
-	tells sync.WaitGroup
+	mu      sync.Mutex // guards events
+	events  map[callID][]drivertest.Event
+	readers sync.WaitGroup
 }
 
-// A member is a process, and what keeps it at work while it is open.
-type member struct {
+// A workerProc is a process that works until its input is closed.
+type workerProc struct {
 	command *exec.Cmd
 	work    io.Closer
-	ended   chan struct{} // it has said its last word
+	ended   chan struct{} // closed when its last report was read
 }
 
-// A testimony is what one call of one process was.
-type testimony struct {
+// A callID identifies a call of a process.
+type callID struct {
 	process string
 	call    uint64
 }
 
-// hire starts another process.
-func (c *goroutines) hire() {
-	c.t.Helper()
-	c.hired++
+// start starts another process.
+func (p *workerProcs) start() {
+	p.t.Helper()
+	p.started++
 	command := exec.Command(os.Args[0], "-test.run=^TestKilledProcessesLoseNothing$")
-	command.Env = append(os.Environ(), fmt.Sprintf("%s=worker %d", workerVariable, c.hired),
-		addressVariable+"="+c.server.Addr(), queueVariable+"="+c.queue)
+	command.Env = append(os.Environ(), fmt.Sprintf("%s=worker %d", workerVariable, p.started),
+		addressVariable+"="+p.server.Addr(), queueVariable+"="+p.queue)
 	command.Stderr = os.Stderr
-	words, mouth, err := os.Pipe()
+	in, out, err := os.Pipe()
 	if err != nil {
-		c.t.Fatal(err)
+		p.t.Fatal(err)
 	}
-	command.ExtraFiles = []*os.File{mouth}
+	command.ExtraFiles = []*os.File{out}
 	work, err := command.StdinPipe()
 	if err != nil {
-		c.t.Fatal(err)
+		p.t.Fatal(err)
 	}
-	if err := errors.Join(command.Start(), mouth.Close()); err != nil {
-		c.t.Fatal(err)
+	if err := errors.Join(command.Start(), out.Close()); err != nil {
+		p.t.Fatal(err)
 	}
-	m := &member{command: command, work: work, ended: make(chan struct{})}
-	c.members = append(c.members, m)
-	c.tells.Go(func() {
+	m := &workerProc{command: command, work: work, ended: make(chan struct{})}
+	p.procs = append(p.procs, m)
+	p.readers.Go(func() {
 		defer close(m.ended)
-		c.listen(words)
+		p.readEvents(in)
 	})
 }
 
-// listen takes down what a process says, until it is gone. A line that it
-// could not finish was about a call that it did not make, or of which it did
-// not hear the end.
-func (c *goroutines) listen(words io.ReadCloser) {
-	defer words.Close()
-	lines := bufio.NewReader(words)
+// readEvents reads the reports of a process until it ends. An incomplete line is about a
+// call that was not made, or whose end was not reported.
+func (p *workerProcs) readEvents(in io.ReadCloser) {
+	defer in.Close()
+	lines := bufio.NewReader(in)
 	for {
 		line, err := lines.ReadBytes('\n')
 		if err != nil {
@@ -193,59 +191,59 @@ func (c *goroutines) listen(words io.ReadCloser) {
 		}
 		var events []drivertest.Event
 		if err := json.Unmarshal(line, &events); err != nil {
-			c.t.Errorf("unreadable testimony %q: %v", line, err)
+			p.t.Errorf("unreadable event %q: %v", line, err)
 			return
 		}
-		c.mu.Lock()
-		if c.told == nil {
-			c.told = make(map[testimony][]drivertest.Event)
+		p.mu.Lock()
+		if p.events == nil {
+			p.events = make(map[callID][]drivertest.Event)
 		}
-		c.told[testimony{events[0].Process, events[0].Call}] = events
-		c.mu.Unlock()
+		p.events[callID{events[0].Process, events[0].Call}] = events
+		p.mu.Unlock()
 	}
 }
 
-// fire kills the process that has been there longest.
-func (c *goroutines) fire() {
-	c.t.Helper()
-	m := c.members[0]
-	c.members = c.members[1:]
+// killOldest kills the process that runs longest.
+func (p *workerProcs) killOldest() {
+	p.t.Helper()
+	m := p.procs[0]
+	p.procs = p.procs[1:]
 	if err := m.command.Process.Kill(); err != nil {
-		c.t.Fatal(err)
+		p.t.Fatal(err)
 	}
-	_ = m.command.Wait() // it was killed, and says so
+	_ = m.command.Wait() // its error says that it was killed
 	<-m.ended
 	_ = m.work.Close()
 }
 
-// disband lets the others finish what they do, and returns the history of all.
-func (c *goroutines) disband() drivertest.History {
-	c.t.Helper()
-	for _, m := range c.members {
+// stopAll lets the processes finish their calls, and returns the history of all.
+func (p *workerProcs) stopAll() drivertest.History {
+	p.t.Helper()
+	for _, m := range p.procs {
 		if err := m.work.Close(); err != nil {
-			c.t.Error(err)
+			p.t.Error(err)
 		}
 	}
-	for _, m := range c.members {
+	for _, m := range p.procs {
 		<-m.ended
 		if err := m.command.Wait(); err != nil {
-			c.t.Errorf("a process that was not killed: %v", err)
+			p.t.Errorf("a process that was not killed: %v", err)
 		}
 	}
-	c.tells.Wait()
-	return drivertest.History{Events: slices.Concat(slices.Collect(maps.Values(c.told))...)}
+	p.readers.Wait()
+	return drivertest.History{Events: slices.Concat(slices.Collect(maps.Values(p.events))...)}
 }
 
-// beWorkers is the whole life of a process: it works until it is killed, or
-// its standard input ends.
-func beWorkers(t *testing.T, name string) {
+// runWorkers is the main function of a process: it works until it is killed, or its
+// standard input ends.
+func runWorkers(t *testing.T, name string) {
 	option := rueidis.ClientOption{InitAddress: []string{os.Getenv(addressVariable)}}
 	q, err := openBackend(t, option, nil).OpenQueue(t.Context(), os.Getenv(queueVariable))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer q.Close()
-	w := &witness{Queue: q, process: name, mouth: os.NewFile(3, "testimony")}
+	w := &reportingQueue{Queue: q, process: name, out: os.NewFile(3, "testimony")}
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	go func() {
@@ -254,14 +252,13 @@ func beWorkers(t *testing.T, name string) {
 	}()
 	var workers sync.WaitGroup
 	for i := range workersOfProcess {
-		workers.Go(func() { beWorker(ctx, t, w, strconv.Itoa(i)) })
+		workers.Go(func() { runWorker(ctx, t, w, strconv.Itoa(i)) })
 	}
 	workers.Wait()
 }
 
-// beWorker sends, receives and settles until ctx ends. Calls themselves are
-// not cut short.
-func beWorker(ctx context.Context, t *testing.T, w *witness, name string) {
+// runWorker sends, receives and settles until ctx ends. It does not cancel calls.
+func runWorker(ctx context.Context, t *testing.T, w *reportingQueue, name string) {
 	for next := 0; ctx.Err() == nil; {
 		batch := make([]driver.Outgoing, 1+rand.IntN(4))
 		for i := range batch {
@@ -291,32 +288,32 @@ func beWorker(ctx context.Context, t *testing.T, w *witness, name string) {
 	}
 }
 
-// A witness is a queue that tells of every call, before it is made and when it
-// has returned, so that what a process did is known although it was killed.
-type witness struct {
+// A reportingQueue reports every call before it is made and when it has returned, so that
+// the calls of a killed process are known.
+type reportingQueue struct {
 	driver.Queue
 	process string
 	calls   atomic.Uint64
 
-	mu    sync.Mutex // guards mouth
-	mouth io.Writer
+	mu  sync.Mutex // guards out
+	out io.Writer
 }
 
-// watch makes one call through a recorder of its own.
-func (w *witness) watch(do func(q driver.Queue)) {
+// record makes one call through a recorder of its own.
+func (w *reportingQueue) record(do func(q driver.Queue)) {
 	number := w.calls.Add(1)
 	recorder := drivertest.NewRecorder(w.process)
-	do(recorder.Queue(&threshold{Queue: w.Queue, cross: func() { w.tell(number, recorder.History()) }}))
-	w.tell(number, recorder.History())
+	do(recorder.Queue(&beforeCall{Queue: w.Queue, do: func() { w.report(number, recorder.History()) }}))
+	w.report(number, recorder.History())
 }
 
-// tell writes a line. A process that cannot tell what it does must not do it.
-func (w *witness) tell(number uint64, history drivertest.History) {
+// report writes a line. A process that cannot report a call must not make it.
+func (w *reportingQueue) report(number uint64, history drivertest.History) {
 	for i := range history.Events {
 		e := &history.Events[i]
 		e.Call = number
 		if e.Outcome == drivertest.OutcomeUnknown {
-			// The server may get to it when this process is gone.
+			// The server may execute it after this process has ended.
 			e.Return.Time += int64(time.Second)
 		}
 	}
@@ -324,7 +321,7 @@ func (w *witness) tell(number uint64, history drivertest.History) {
 	if err == nil {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		_, err = w.mouth.Write(append(line, '\n'))
+		_, err = w.out.Write(append(line, '\n'))
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -332,50 +329,50 @@ func (w *witness) tell(number uint64, history drivertest.History) {
 	}
 }
 
-func (w *witness) Send(ctx context.Context, msgs []driver.Outgoing) (sent []driver.Sent, err error) {
-	w.watch(func(q driver.Queue) { sent, err = q.Send(ctx, msgs) })
+func (w *reportingQueue) Send(ctx context.Context, msgs []driver.Outgoing) (sent []driver.Sent, err error) {
+	w.record(func(q driver.Queue) { sent, err = q.Send(ctx, msgs) })
 	return sent, err
 }
 
-func (w *witness) Receive(ctx context.Context, req driver.ReceiveRequest) (deliveries []driver.Delivery, err error) {
-	w.watch(func(q driver.Queue) { deliveries, err = q.Receive(ctx, req) })
+func (w *reportingQueue) Receive(ctx context.Context, req driver.ReceiveRequest) (deliveries []driver.Delivery, err error) {
+	w.record(func(q driver.Queue) { deliveries, err = q.Receive(ctx, req) })
 	return deliveries, err
 }
 
-func (w *witness) Ack(ctx context.Context, receipts []driver.Receipt) (err error) {
+func (w *reportingQueue) Ack(ctx context.Context, receipts []driver.Receipt) (err error) {
 	if len(receipts) > 0 {
-		w.watch(func(q driver.Queue) { err = q.Ack(ctx, receipts) })
+		w.record(func(q driver.Queue) { err = q.Ack(ctx, receipts) })
 	}
 	return err
 }
 
-func (w *witness) Nack(ctx context.Context, nacks []driver.Nack) (err error) {
-	w.watch(func(q driver.Queue) { err = q.Nack(ctx, nacks) })
+func (w *reportingQueue) Nack(ctx context.Context, nacks []driver.Nack) (err error) {
+	w.record(func(q driver.Queue) { err = q.Nack(ctx, nacks) })
 	return err
 }
 
-// A threshold calls cross just before it lets a call through.
-type threshold struct {
+// A beforeCall calls do just before it makes a call.
+type beforeCall struct {
 	driver.Queue
-	cross func()
+	do func()
 }
 
-func (th *threshold) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sent, error) {
-	th.cross()
-	return th.Queue.Send(ctx, msgs)
+func (b *beforeCall) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sent, error) {
+	b.do()
+	return b.Queue.Send(ctx, msgs)
 }
 
-func (th *threshold) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
-	th.cross()
-	return th.Queue.Receive(ctx, req)
+func (b *beforeCall) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
+	b.do()
+	return b.Queue.Receive(ctx, req)
 }
 
-func (th *threshold) Ack(ctx context.Context, receipts []driver.Receipt) error {
-	th.cross()
-	return th.Queue.Ack(ctx, receipts)
+func (b *beforeCall) Ack(ctx context.Context, receipts []driver.Receipt) error {
+	b.do()
+	return b.Queue.Ack(ctx, receipts)
 }
 
-func (th *threshold) Nack(ctx context.Context, nacks []driver.Nack) error {
-	th.cross()
-	return th.Queue.Nack(ctx, nacks)
+func (b *beforeCall) Nack(ctx context.Context, nacks []driver.Nack) error {
+	b.do()
+	return b.Queue.Nack(ctx, nacks)
 }

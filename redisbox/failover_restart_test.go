@@ -13,10 +13,10 @@ import (
 	"github.com/mailboxmq/mailbox/internal/redistest"
 )
 
-// These tests kill a single server and start it again. Handles are not opened
-// anew: whoever holds one asks again, and that is all it takes.
+// These tests kill a single server and start it again. Handles stay open: repeating a
+// call is all that a caller has to do.
 
-// persistently repeats a call for as long as the backend is unavailable.
+// persistently repeats a call while the backend is unavailable.
 func persistently(t *testing.T, what string, call func() error) {
 	t.Helper()
 	deadline := time.Now().Add(30 * time.Second)
@@ -36,13 +36,13 @@ func persistently(t *testing.T, what string, call func() error) {
 	}
 }
 
-// openNew opens a queue of a name that nobody else has.
+// openNew opens a queue with a unique name.
 func openNew(t *testing.T, opener driver.Opener) driver.Queue {
 	t.Helper()
 	return openNamed(t, opener, redistest.Prefix(t)+"queue")
 }
 
-// openNamed opens a queue for as long as the test lasts.
+// openNamed opens a queue until the test ends.
 func openNamed(t *testing.T, opener driver.Opener, name string) driver.Queue {
 	t.Helper()
 	q, err := opener.OpenQueue(t.Context(), name)
@@ -72,13 +72,13 @@ func TestLongPollSurvivesRestart(t *testing.T) {
 			return err
 		})
 	}()
-	rest(t.Context(), 200*time.Millisecond) // it waits by now
+	rest(t.Context(), 200*time.Millisecond) // until it waits
 	server.Kill()
-	rest(t.Context(), 200*time.Millisecond) // and has noticed that nobody is there
+	rest(t.Context(), 200*time.Millisecond) // until it has lost the connection
 	if err := server.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	// Somebody else sends, so that only the server can wake it.
+	// Another process sends, so that only the server can wake the receiver.
 	other := openNamed(t, openBackend(t, server.ClientOption(), nil), name)
 	sent := time.Now()
 	if _, err := other.Send(t.Context(), []driver.Outgoing{{Body: []byte("after")}}); err != nil {
@@ -143,8 +143,8 @@ func TestBatchesSurviveRestarts(t *testing.T) {
 	}
 }
 
-// A server without files comes back empty: what was there is gone, as its
-// durability says, but handles go on.
+// A server without persistence comes back empty: its messages are lost, as its
+// durability says, but handles continue to work.
 func TestHandlesSurviveServerWithoutPersistence(t *testing.T) {
 	server := redistest.Standalone(t)
 	q := openNew(t, openBackend(t, server.ClientOption(), nil))

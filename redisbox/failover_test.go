@@ -18,21 +18,20 @@ import (
 	"github.com/mailboxmq/mailbox/redisbox"
 )
 
-// These tests take servers of a cluster down in every way a single one can
-// fail, while producers and consumers are at work, and look for what got lost.
+// These tests make servers of a cluster fail in every way a single one can fail, while
+// producers and consumers run, and look for lost messages.
 
-// nodeTimeout is how long a server may be silent: so long that only those are
-// replaced that a test means, although the machine is busy.
+// nodeTimeout is how long a server may be silent: so long that on a busy machine only
+// the servers that a test makes fail are replaced.
 const nodeTimeout = 2 * time.Second
 
-// maxReorderDepth is how far order may suffer in a shard that fails over.
+// maxReorderDepth is how far order may be lost in a shard that fails over.
 const maxReorderDepth = 32
 
 // replicasEach is how many replicas every primary of a cluster has.
 const replicasEach = 2
 
-// failovers is how often each test fails something: 3 times, or as often as
-// MAILBOX_FAILOVERS says.
+// failovers returns how many failures each test causes: 3, or MAILBOX_FAILOVERS.
 func failovers(t *testing.T) int {
 	t.Helper()
 	text := os.Getenv("MAILBOX_FAILOVERS")
@@ -46,13 +45,13 @@ func failovers(t *testing.T) int {
 	return n
 }
 
-// A calamity befalls the primary that serves some key of the queue. It returns
-// when the cluster is whole again.
-type calamity func(ctx context.Context, cluster *redistest.ClusterGroup, victim *redistest.Server, key string) error
+// A failure makes target fail, the primary that serves a key of the queue. It returns
+// when the cluster has recovered.
+type failure func(ctx context.Context, cluster *redistest.ClusterGroup, target *redistest.Server, key string) error
 
-var calamities = []struct {
-	name   string
-	strike calamity
+var failures = []struct {
+	name  string
+	cause failure
 }{
 	{"the primary is killed", kill},
 	{"the primary hangs for longer than the node timeout", hang},
@@ -60,57 +59,56 @@ var calamities = []struct {
 	{"a slot moves to another primary", moveSlot},
 }
 
-func kill(ctx context.Context, cluster *redistest.ClusterGroup, victim *redistest.Server, _ string) error {
-	victim.Kill()
-	if _, err := cluster.WaitFailover(ctx, victim); err != nil {
+func kill(ctx context.Context, cluster *redistest.ClusterGroup, target *redistest.Server, _ string) error {
+	target.Kill()
+	if _, err := cluster.WaitFailover(ctx, target); err != nil {
 		return err
 	}
-	return victim.Restart(ctx)
+	return target.Restart(ctx)
 }
 
-func hang(ctx context.Context, cluster *redistest.ClusterGroup, victim *redistest.Server, _ string) error {
-	victim.Stop()
-	// It does whatever it was asked when it wakes up, and only then hears that
-	// it is not the primary any more.
-	defer victim.Continue()
-	_, err := cluster.WaitFailover(ctx, victim)
+func hang(ctx context.Context, cluster *redistest.ClusterGroup, target *redistest.Server, _ string) error {
+	target.Stop()
+	// When it continues, it executes the requests it got, and learns only then that it
+	// is not the primary any more.
+	defer target.Continue()
+	_, err := cluster.WaitFailover(ctx, target)
 	return err
 }
 
-func takeOver(ctx context.Context, cluster *redistest.ClusterGroup, victim *redistest.Server, _ string) error {
-	replicas, err := cluster.ReplicasOf(ctx, victim)
+func takeOver(ctx context.Context, cluster *redistest.ClusterGroup, target *redistest.Server, _ string) error {
+	replicas, err := cluster.ReplicasOf(ctx, target)
 	if err != nil {
 		return err
 	}
 	return cluster.Failover(ctx, replicas[rand.IntN(len(replicas))])
 }
 
-func moveSlot(ctx context.Context, cluster *redistest.ClusterGroup, victim *redistest.Server, key string) error {
+func moveSlot(ctx context.Context, cluster *redistest.ClusterGroup, target *redistest.Server, key string) error {
 	primaries, err := cluster.Primaries(ctx)
 	if err != nil {
 		return err
 	}
-	others := slices.DeleteFunc(primaries, func(s *redistest.Server) bool { return s == victim })
+	others := slices.DeleteFunc(primaries, func(s *redistest.Server) bool { return s == target })
 	between := func() { rest(ctx, 5*time.Millisecond) }
-	return cluster.MoveSlot(ctx, redistest.Slot(key), victim, others[rand.IntN(len(others))], between)
+	return cluster.MoveSlot(ctx, redistest.Slot(key), target, others[rand.IntN(len(others))], between)
 }
 
-// stageFailures lets a calamity strike n times, each time where another key of
-// the queue is.
-func stageFailures(t *testing.T, cluster *redistest.ClusterGroup, load *failoverLoad, queue string, strike calamity, n int) {
+// causeFailures causes n failures, each where another key of the queue is.
+func causeFailures(t *testing.T, cluster *redistest.ClusterGroup, load *failoverLoad, queue string, cause failure, n int) {
 	t.Helper()
 	for range n {
 		load.waitFor(200)
 		ctx, cancel := context.WithTimeout(t.Context(), loadPace)
-		// To take a server from which nobody wants anything would prove little.
+		// A server without messages of the queue would prove little.
 		key := someKey(ctx, t, cluster, queue, "data")
-		victim, err := cluster.PrimaryOf(ctx, key)
+		target, err := cluster.PrimaryOf(ctx, key)
 		cancel()
 		if err != nil {
 			t.Fatal(err)
 		}
 		load.crash(func(ctx context.Context) error {
-			if err := strike(ctx, cluster, victim, key); err != nil {
+			if err := cause(ctx, cluster, target, key); err != nil {
 				return err
 			}
 			return cluster.WaitHealthy(ctx)
@@ -119,8 +117,7 @@ func stageFailures(t *testing.T, cluster *redistest.ClusterGroup, load *failover
 	load.waitFor(200)
 }
 
-// someKey returns a key of the queue with this name, a random one, as soon as there
-// is one.
+// someKey returns a random key of the queue with this name, as soon as there is one.
 func someKey(ctx context.Context, t *testing.T, cluster *redistest.ClusterGroup, queue, name string) string {
 	t.Helper()
 	for ctx.Err() == nil {
@@ -147,24 +144,23 @@ func someKey(ctx context.Context, t *testing.T, cluster *redistest.ClusterGroup,
 	return ""
 }
 
-// All replicas are asked to confirm, because any of them may be the next primary: one
-// that is behind can be elected on a busy machine, where the others' messages about
-// how far they are come late.
+// All replicas have to confirm, because any of them may be the next primary: on a busy
+// machine one that is behind can be elected, because the others learn its offset late.
 func TestFailoverLosesNothing(t *testing.T) {
 	t.Parallel()
 	cluster := failoverCluster(t)
-	for _, c := range calamities {
+	for _, c := range failures {
 		t.Run(c.name, func(t *testing.T) {
 			queue := redistest.Prefix(t) + "failover"
 			load := startLoad(t, openBackend(t, cluster.ClientOption(), &redisbox.Options{Replicas: replicasEach}), queue)
-			stageFailures(t, cluster, load, queue, c.strike, failovers(t))
+			causeFailures(t, cluster, load, queue, c.cause, failovers(t))
 			expectNothingLost(t, load)
 		})
 	}
 }
 
-// expectNothingLost ends a load, and holds its history against what is promised
-// of failovers.
+// expectNothingLost ends a load, and checks its history against the guarantees of
+// failovers.
 func expectNothingLost(t *testing.T, load *failoverLoad) {
 	t.Helper()
 	report, final := load.finish()
@@ -182,19 +178,19 @@ func expectNothingLost(t *testing.T, load *failoverLoad) {
 	}
 }
 
-// Sentinels leave a primary that hung alone for a while when it is back, and
-// clients that are still connected go on talking to it. Nothing that they are
-// told then is a promise, because no replica confirms it. They may promote a
-// replica that has confirmed nothing, so all are asked to.
+// When a primary that hung continues, sentinels leave it alone for a while, and clients
+// that are still connected use it. Its answers then count for nothing, because no replica
+// confirms them. Sentinels may promote a replica that has confirmed nothing, so all
+// replicas have to confirm.
 func TestSentinelFailoverLosesNothing(t *testing.T) {
 	t.Parallel()
 	group := redistest.Sentinel(t, redistest.AppendOnly(redistest.FsyncEverySec), redistest.NodeTimeout(nodeTimeout))
 	option := group.ClientOption()
 	option.Sentinel.TopologyRefreshInterval = time.Second
 	for _, c := range []struct {
-		name   string
-		strike func(*redistest.Server)
-		heal   func(context.Context, *redistest.Server) error
+		name  string
+		cause func(*redistest.Server)
+		heal  func(context.Context, *redistest.Server) error
 	}{
 		{"the primary is killed", (*redistest.Server).Kill, func(ctx context.Context, s *redistest.Server) error { return s.Restart(ctx) }},
 		{"the primary hangs", (*redistest.Server).Stop, func(_ context.Context, s *redistest.Server) error { s.Continue(); return nil }},
@@ -208,7 +204,7 @@ func TestSentinelFailoverLosesNothing(t *testing.T) {
 					if err != nil {
 						return err
 					}
-					c.strike(primary)
+					c.cause(primary)
 					_, failed := group.WaitFailover(ctx, primary)
 					return errors.Join(failed, c.heal(ctx, primary), group.WaitHealthy(ctx))
 				})
@@ -219,9 +215,9 @@ func TestSentinelFailoverLosesNothing(t *testing.T) {
 	}
 }
 
-// The harness is worth something only if it finds loss where there is some: a
-// primary that hangs and wakes up acknowledges what it got meanwhile, and then
-// throws it away to become a replica.
+// The harness must find lost messages where there are some: a primary that hangs and
+// continues acknowledges the messages it got meanwhile, and then drops them to become a
+// replica.
 func TestHangWithoutReplicasOptionLosesMessages(t *testing.T) {
 	t.Parallel()
 	cluster := failoverCluster(t)
@@ -229,14 +225,14 @@ func TestHangWithoutReplicasOptionLosesMessages(t *testing.T) {
 	for attempt := range attempts {
 		queue := redistest.Prefix(t) + "failover"
 		load := startLoad(t, openBackend(t, cluster.ClientOption(), nil), queue)
-		stageFailures(t, cluster, load, queue, hang, 1)
+		causeFailures(t, cluster, load, queue, hang, 1)
 		report, _ := load.finish()
 		if lost := lostMessages(report); lost > 0 {
 			t.Logf("attempt %d lost %d acknowledged messages", attempt+1, lost)
 			return
 		}
 	}
-	t.Errorf("in %d attempts nothing was lost: either Redis has become safer, or the tests above prove nothing", attempts)
+	t.Errorf("in %d attempts no message was lost: either Redis has become safer, or the tests above prove nothing", attempts)
 }
 
 // lostMessages counts the messages that were acknowledged and are gone.
@@ -250,13 +246,13 @@ func lostMessages(report drivertest.Report) int {
 	return lost
 }
 
-// failoverCluster starts the cluster that a test takes apart.
+// failoverCluster starts the cluster that a test makes fail.
 func failoverCluster(t *testing.T) *redistest.ClusterGroup {
 	t.Helper()
 	return redistest.Cluster(t, redistest.Replicas(replicasEach), redistest.AppendOnly(redistest.FsyncEverySec), redistest.NodeTimeout(nodeTimeout))
 }
 
-// openBackend opens a backend that lives as long as the test.
+// openBackend opens a backend until the test ends.
 func openBackend(t *testing.T, option rueidis.ClientOption, options *redisbox.Options) *redisbox.Backend {
 	t.Helper()
 	client, err := rueidis.NewClient(option)

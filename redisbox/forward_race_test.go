@@ -10,7 +10,7 @@ import (
 	"github.com/mailboxmq/mailbox/internal/redistest"
 )
 
-// holdFirst has a proxy keep the first call of a script until release is called.
+// holdFirst makes a proxy hold the first call of a script until release is called.
 func holdFirst(proxy *redistest.Proxy, sc *script, matches func(args []string) bool) (held <-chan struct{}, release func()) {
 	reached, goOn := make(chan struct{}), make(chan struct{})
 	var armed atomic.Bool
@@ -25,8 +25,8 @@ func holdFirst(proxy *redistest.Proxy, sc *script, matches func(args []string) b
 	return reached, func() { close(goOn) }
 }
 
-// DUP-1: two senders use the same key for the same message at the same time, and
-// one of them is slow between two steps.
+// DUP-1: two senders use the same key for the same message concurrently, and one of them
+// is slow between two steps.
 func TestTwoSendersOfOneKeyMakeOneMessage(t *testing.T) {
 	t.Parallel()
 	server := redistest.SharedServer(t)
@@ -50,8 +50,8 @@ func TestTwoSendersOfOneKeyMakeOneMessage(t *testing.T) {
 	<-held // the slow one has seen the claim, and is about to send
 	extra := fast.special(&msg)
 	extra.key, extra.bodyHash, extra.arrival = "", "", true
-	if letter, detail, err := c.send(t.Context(), &msg, extra); err != nil || (letter != 's' && letter != 'd') {
-		t.Fatalf("fast: %q %q %v", letter, detail, err)
+	if code, detail, err := c.send(t.Context(), &msg, extra); err != nil || (code != 's' && code != 'd') {
+		t.Fatalf("fast: %q %q %v", code, detail, err)
 	}
 	got := receive(t, fast, 1, hold)
 	if err := fast.Ack(t.Context(), []driver.Receipt{got[0].Receipt}); err != nil {
@@ -64,38 +64,38 @@ func TestTwoSendersOfOneKeyMakeOneMessage(t *testing.T) {
 	wantStats(t, fast, driver.Stats{})
 }
 
-// DLQ-8, forward.go: "none arrives twice". Two processes forward the same letter.
+// DLQ-8, forward.go: "none arrives twice". Two processes forward the same dead letter.
 func TestTwoForwardersDeliverOneDeadLetter(t *testing.T) {
 	t.Parallel()
 	server := redistest.SharedServer(t)
 	prefix := redistest.Prefix(t)
 	proxy := redistest.NewProxy(t, server.Addr())
 	here := open(t, connect(t, server.ClientOption()), &Options{Prefix: prefix})
-	q := configured(t, here, driver.Config{DeadLetterTo: "graveyard"})
+	q := configured(t, here, driver.Config{DeadLetterTo: "dlq"})
 	slow := openQueue(t, open(t, connect(t, through(server, proxy)), &Options{Prefix: prefix}))
 	send(t, slow, "a")
 	got := receive(t, slow, 1, hold)
-	grave := tag(prefix, "graveyard", 0) + "meta"
-	held, release := holdFirst(proxy, batchScript, func(args []string) bool { return args[3] == grave })
-	buried := make(chan error, 1)
+	dlqMeta := tag(prefix, "dlq", 0) + "meta"
+	held, release := holdFirst(proxy, batchScript, func(args []string) bool { return args[3] == dlqMeta })
+	done := make(chan error, 1)
 	go func() {
-		buried <- slow.DeadLetter(t.Context(), []driver.Burial{{Receipt: got[0].Receipt, Reason: driver.ReasonFatal}})
+		done <- slow.DeadLetter(t.Context(), []driver.Burial{{Receipt: got[0].Receipt, Reason: driver.ReasonFatal}})
 	}()
-	<-held // the slow one is about to move the letter; the other does it meanwhile
+	<-held // the slow one is about to move the dead letter; the other moves it first
 	wantStats(t, q, driver.Stats{})
 	release()
-	if err := <-buried; err != nil {
+	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
-	graveyard, err := here.OpenQueue(t.Context(), "graveyard")
+	dlq, err := here.OpenQueue(t.Context(), "dlq")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer graveyard.Close()
-	wantStats(t, graveyard, driver.Stats{Ready: 1})
+	defer dlq.Close()
+	wantStats(t, dlq, driver.Stats{Ready: 1})
 }
 
-// DUP-1: a refused sender takes back a claim that another sender has used.
+// DUP-1: a refused sender releases a claim that another sender has used.
 func TestRefusedSenderKeepsOtherSendersKey(t *testing.T) {
 	t.Parallel()
 	server := redistest.SharedServer(t)
@@ -107,8 +107,8 @@ func TestRefusedSenderKeepsOtherSendersKey(t *testing.T) {
 	extra := q.special(&msg)
 	first := claimFor(t, q, &msg)
 	second := &claim{home: first.home, target: target, key: first.key, bodyHash: first.bodyHash, id: target.newID()}
-	if letter, detail, err := second.step(t.Context(), "c"); err != nil || letter != 'u' {
-		t.Fatalf("%q %q %v", letter, detail, err)
+	if code, detail, err := second.step(t.Context(), "c"); err != nil || code != 'u' {
+		t.Fatalf("%q %q %v", code, detail, err)
 	}
 	extra.key, extra.bodyHash, extra.arrival = "", "", true
 	put := func() string {
@@ -126,8 +126,8 @@ func TestRefusedSenderKeepsOtherSendersKey(t *testing.T) {
 	if err := q.Ack(t.Context(), []driver.Receipt{got[0].Receipt}); err != nil {
 		t.Fatal(err)
 	}
-	if letters := put(); letters != "" { // the second finds room
-		t.Fatal(letters)
+	if codes := put(); codes != "" { // the second finds room
+		t.Fatal(codes)
 	}
 	if _, _, err := first.step(t.Context(), "r"); err != nil {
 		t.Fatal(err)
@@ -145,8 +145,8 @@ func TestRefusedSenderKeepsOtherSendersKey(t *testing.T) {
 	}
 }
 
-// A queue on a healthy server goes on although the server of the queue that its
-// dead letters go to hangs.
+// A queue on a healthy server works although the server of the queue that its dead
+// letters go to hangs.
 func TestHangingTargetDoesNotBlockSource(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.Cluster(t, redistest.Primaries(3), redistest.Replicas(0),
@@ -156,18 +156,18 @@ func TestHangingTargetDoesNotBlockSource(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	victim, graveyard := home, ""
-	for i := 0; victim == home; i++ {
-		graveyard = fmt.Sprint("graveyard", i)
-		if victim, err = cluster.PrimaryOf(t.Context(), tag("", graveyard, 0)+"meta"); err != nil {
+	target, dlq := home, ""
+	for i := 0; target == home; i++ {
+		dlq = fmt.Sprint("dlq", i)
+		if target, err = cluster.PrimaryOf(t.Context(), tag("", dlq, 0)+"meta"); err != nil {
 			t.Fatal(err)
 		}
 	}
-	q := configured(t, b, driver.Config{DeadLetterTo: graveyard})
+	q := configured(t, b, driver.Config{DeadLetterTo: dlq})
 	send(t, q, "a", "b")
 	got := receive(t, q, 2, hold)
-	victim.Stop()
-	defer victim.Continue()
+	target.Stop()
+	defer target.Continue()
 	for what, do := range map[string]func() error{
 		"dead-lettering": func() error {
 			return q.DeadLetter(t.Context(), []driver.Burial{{Receipt: got[0].Receipt, Reason: driver.ReasonFatal}})

@@ -7,8 +7,8 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// FuzzStoredRecords reads records that are sound by their hash and say anything, and
-// such that are not sound.
+// FuzzStoredRecords reads records with a valid hash and any content, and records with an
+// invalid hash.
 func FuzzStoredRecords(f *testing.F) {
 	const id = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
 	record := packRecord(id, 1e18, &driver.Outgoing{Body: []byte("tea"), Group: "g", Attributes: map[string]string{"k": "v"}})
@@ -26,7 +26,7 @@ func FuzzStoredRecords(f *testing.F) {
 	})
 }
 
-// FuzzScriptValues reads what scripts pack, and settings as they are stored.
+// FuzzScriptValues reads values that scripts pack, and stored settings.
 func FuzzScriptValues(f *testing.F) {
 	f.Add(packDoubles(1, 2, 3, 4, 5, 6, 7, 8, 9) + "\x01g\x00\x02\x00no\x00\x00")
 	f.Add("r" + packDoubles(1, 2, 3, 4) + "\x00\x00\x01\x00\x00\x00x\x00\x00\x00\x00body")

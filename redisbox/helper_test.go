@@ -15,13 +15,13 @@ import (
 // hold is a visibility that does not end during a test.
 const hold = 10 * time.Minute
 
-// openQueue opens a queue of the name that tests use.
+// openQueue opens the queue that most tests use.
 func openQueue(t testing.TB, b *Backend) *handle {
 	t.Helper()
 	return openNamed(t, b, "orders")
 }
 
-// openNamed opens a queue of another name.
+// openNamed opens a queue with another name.
 func openNamed(t testing.TB, b *Backend, name string) *handle {
 	t.Helper()
 	q, err := b.OpenQueue(t.Context(), name)
@@ -41,7 +41,7 @@ func configured(t testing.TB, b *Backend, config driver.Config) *handle {
 	return openQueue(t, b)
 }
 
-// keyOf is a key of the queue's first shard.
+// keyOf returns a key of the queue's first shard.
 func keyOf(q *handle, name string) string { return q.shards[0].keys[slices.Index(keyNames, name)] }
 
 func send(t testing.TB, q driver.Queue, bodies ...string) (ids []string) {
@@ -60,7 +60,7 @@ func send(t testing.TB, q driver.Queue, bodies ...string) (ids []string) {
 	return ids
 }
 
-// receive takes n messages, which must be there.
+// receive receives n messages, which must be ready.
 func receive(t testing.TB, q driver.Queue, n int, visibility time.Duration) []driver.Delivery {
 	t.Helper()
 	got, err := q.Receive(t.Context(), driver.ReceiveRequest{Max: n, Visibility: visibility})
@@ -92,19 +92,19 @@ func wantCode(t testing.TB, err error, want driver.Code) {
 	}
 }
 
-// letters lists the dead letters of a queue.
-func letters(t testing.TB, q *handle) (all []driver.DeadLetter) {
+// deadLetters lists the dead letters of a queue.
+func deadLetters(t testing.TB, q *handle) (all []driver.DeadLetter) {
 	t.Helper()
-	for letter, err := range q.DeadLetters(t.Context()) {
+	for dead, err := range q.DeadLetters(t.Context()) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		all = append(all, letter)
+		all = append(all, dead)
 	}
 	return all
 }
 
-// topologies are the kinds of servers that must all behave the same.
+// topologies returns the kinds of servers that must all behave the same.
 func topologies(t testing.TB) map[string]rueidis.ClientOption {
 	t.Helper()
 	return map[string]rueidis.ClientOption{
@@ -114,8 +114,8 @@ func topologies(t testing.TB) map[string]rueidis.ClientOption {
 	}
 }
 
-// through is the option of a client that talks to a server through a proxy, on
-// one connection and without pings of its own.
+// through returns the option of a client that talks to a server through a proxy, on one
+// connection and without pings of its own.
 func through(server *redistest.Server, proxy *redistest.Proxy) rueidis.ClientOption {
 	option := server.ClientOption()
 	option.InitAddress = []string{proxy.Addr()}
@@ -124,7 +124,7 @@ func through(server *redistest.Server, proxy *redistest.Proxy) rueidis.ClientOpt
 	return option
 }
 
-// eventually waits for something that must happen soon, without a signal.
+// eventually waits for a condition that must hold soon and has no signal.
 func eventually(t testing.TB, what string, happened func() bool) {
 	t.Helper()
 	look := time.NewTicker(5 * time.Millisecond)
@@ -140,11 +140,10 @@ func eventually(t testing.TB, what string, happened func() bool) {
 	}
 }
 
-// pause lets time pass on all clocks.
+// pause waits in real time.
 func pause(d time.Duration) { <-time.After(d) }
 
-// configureFirstShard does what ConfigureQueue does before it goes on to the other
-// shards.
+// configureFirstShard does the part of ConfigureQueue that concerns the first shard.
 func configureFirstShard(t *testing.T, b *Backend, name string, config driver.Config) (*opened, error) {
 	t.Helper()
 	existing, err := b.look(t.Context(), name)

@@ -10,11 +10,11 @@ import (
 	"github.com/mailboxmq/mailbox/internal/redistest"
 )
 
-// What takes more than one step can be interrupted between any two of them, and
-// whoever comes next goes on.
+// An operation of several steps can be interrupted between any two of them, and the next
+// process continues it.
 
-// apart returns a message whose dedup key belongs to another shard than its
-// group, and one with the same key in a group of a third shard.
+// apart returns a message whose dedup key belongs to another shard than its group, and
+// one with the same key in a group of a third shard.
 func apart(q *handle, body string) (msg, elsewhere driver.Outgoing) {
 	const key = "key"
 	home := q.shardOf(key)
@@ -31,7 +31,7 @@ func apart(q *handle, body string) (msg, elsewhere driver.Outgoing) {
 	return msg, elsewhere
 }
 
-// claimFor begins to send a message by claiming its key, and goes no further.
+// claimFor begins to send a message by claiming its key, and stops.
 func claimFor(t *testing.T, q *handle, msg *driver.Outgoing) *claim {
 	t.Helper()
 	extra := q.special(msg)
@@ -39,8 +39,8 @@ func claimFor(t *testing.T, q *handle, msg *driver.Outgoing) *claim {
 		home: q.shardOf(msg.DedupKey), target: q.shardOf(msg.Group),
 		key: extra.key, bodyHash: extra.bodyHash, id: q.shards[0].newID(),
 	}
-	if letter, _, err := c.step(t.Context(), "c"); err != nil || letter != 's' {
-		t.Fatalf("claim: got %q, error %v", letter, err)
+	if code, _, err := c.step(t.Context(), "c"); err != nil || code != 's' {
+		t.Fatalf("claim: got %q, error %v", code, err)
 	}
 	return c
 }
@@ -63,10 +63,10 @@ func TestAbandonedClaimCanBeUsed(t *testing.T) {
 	q := sharded(t)
 	msg, elsewhere := apart(q, "body")
 	c := claimFor(t, q, &msg)
-	// Nobody knows what becomes of the first, so one that would be another message
-	// has to wait.
+	// The outcome of the first is unknown, so another message with the same key has to
+	// wait.
 	patience := q.backend.options.RetryFor
-	q.backend.options.RetryFor = 200 * time.Millisecond // in vain
+	q.backend.options.RetryFor = 200 * time.Millisecond // it gives up soon
 	_, err := q.Send(t.Context(), []driver.Outgoing{elsewhere})
 	wantCode(t, err, driver.ErrUnavailable)
 	q.backend.options.RetryFor = patience
@@ -74,7 +74,7 @@ func TestAbandonedClaimCanBeUsed(t *testing.T) {
 	conflicting.Body = []byte("another")
 	_, err = q.Send(t.Context(), []driver.Outgoing{conflicting})
 	wantCode(t, err, driver.ErrConflict)
-	// The same message again is the one that was to be sent.
+	// The same message again completes the first send.
 	if sent := sendOne(t, q, msg); sent.ID != c.id || sent.Duplicate {
 		t.Errorf("got %+v, want the claimed id %s", sent, c.id)
 	}
@@ -95,7 +95,7 @@ func TestArrivedMessageIsNotSentAgain(t *testing.T) {
 	if err := c.target.runBatch(t.Context(), &shardBatch{sends: []*sendOp{part}}, callOptions{session: &session{}}); err != nil {
 		t.Fatal(err)
 	}
-	// The sender is gone, and the message acked, before the claim is confirmed.
+	// The sender ends, and the message is acked, before the claim is confirmed.
 	d, err := q.Receive(t.Context(), driver.ReceiveRequest{Max: 1, Visibility: hold})
 	if err != nil || len(d) != 1 {
 		t.Fatal(len(d), err)
@@ -126,37 +126,37 @@ func TestDedupKeyOfRefusedMessageIsFree(t *testing.T) {
 	wantCode(t, err, driver.ErrFull) // and not a conflict
 }
 
-// TestInterruptedForwardingContinues: a dead letter that has arrived in the
-// other queue, and was not yet taken out of this one, is moved once.
+// TestInterruptedForwardingContinues: a dead letter that has arrived in the other queue,
+// and has not yet left this one, is moved once.
 func TestInterruptedForwardingContinues(t *testing.T) {
 	for name, option := range topologies(t) {
 		for _, consumed := range []bool{false, true} {
 			t.Run(fmt.Sprint(name, " consumed ", consumed), func(t *testing.T) {
 				prefix := redistest.Prefix(t)
 				first := open(t, connect(t, option), &Options{Prefix: prefix})
-				q := configured(t, first, driver.Config{MaxDeliveries: 1, DeadLetterTo: "graves"})
-				g, err := first.OpenQueue(t.Context(), "graves")
+				q := configured(t, first, driver.Config{MaxDeliveries: 1, DeadLetterTo: "dlq"})
+				g, err := first.OpenQueue(t.Context(), "dlq")
 				if err != nil {
 					t.Fatal(err)
 				}
-				graves := g.(*handle)
+				dlq := g.(*handle)
 				s := q.shards[0]
-				s.forwardMu.Lock() // this process does not get to move anything
+				s.forwardMu.Lock() // keeps this process from moving it
 				id := send(t, q, "a")[0]
 				receipt := receive(t, q, 1, hold)[0].Receipt
 				nacked := make(chan error, 1)
 				go func() { nacked <- q.Nack(t.Context(), []driver.Nack{{Receipt: receipt, Cause: "why"}}) }()
-				eventually(t, "the letter is in the outbox", func() bool {
-					letters, err := s.peek(t.Context(), "outbox", "-inf", 0, 1, false, nil)
-					return err == nil && len(letters) == 1
+				eventually(t, "the dead letter is in the outbox", func() bool {
+					dead, err := s.peek(t.Context(), "outbox", "-inf", 0, 1, false, nil)
+					return err == nil && len(dead) == 1
 				})
-				letters, err := s.peek(t.Context(), "outbox", "-inf", 0, 1, false, nil)
+				dead, err := s.peek(t.Context(), "outbox", "-inf", 0, 1, false, nil)
 				if err != nil {
 					t.Fatal(err)
 				}
 				parts := make(map[*shard]*sendOp)
-				if !s.address(t.Context(), graves.queue, parts, &letters[0]) {
-					t.Fatal("the letter cannot be read")
+				if !s.address(t.Context(), dlq.queue, parts, &dead[0]) {
+					t.Fatal("the dead letter cannot be read")
 				}
 				for to, part := range parts {
 					if _, err := to.accept(t.Context(), part, nil); err != nil {
@@ -164,8 +164,8 @@ func TestInterruptedForwardingContinues(t *testing.T) {
 					}
 				}
 				if consumed {
-					d := receive(t, graves, 1, hold)[0]
-					if err := graves.Ack(t.Context(), []driver.Receipt{d.Receipt}); err != nil {
+					d := receive(t, dlq, 1, hold)[0]
+					if err := dlq.Ack(t.Context(), []driver.Receipt{d.Receipt}); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -173,8 +173,8 @@ func TestInterruptedForwardingContinues(t *testing.T) {
 				second := open(t, connect(t, option), &Options{Prefix: prefix})
 				wantStats(t, openQueue(t, second), driver.Stats{})
 				if consumed {
-					wantStats(t, graves, driver.Stats{})
-				} else if got := receive(t, graves, 1, hold)[0]; got.ID != id || got.Attributes[driver.AttributeDeadError] != "why" {
+					wantStats(t, dlq, driver.Stats{})
+				} else if got := receive(t, dlq, 1, hold)[0]; got.ID != id || got.Attributes[driver.AttributeDeadError] != "why" {
 					t.Errorf("got %+v", got.Message)
 				}
 				s.forwardMu.Unlock()
@@ -188,10 +188,10 @@ func TestInterruptedForwardingContinues(t *testing.T) {
 
 func TestFullTargetKeepsDeadLettersInSource(t *testing.T) {
 	b := open(t, connect(t, redistest.SharedServer(t).ClientOption()), &Options{Prefix: redistest.Prefix(t)})
-	if err := b.ConfigureQueue(t.Context(), "graves", driver.Config{MaxMessages: 1}); err != nil {
+	if err := b.ConfigureQueue(t.Context(), "dlq", driver.Config{MaxMessages: 1}); err != nil {
 		t.Fatal(err)
 	}
-	q := configured(t, b, driver.Config{MaxDeliveries: 1, DeadLetterTo: "graves"})
+	q := configured(t, b, driver.Config{MaxDeliveries: 1, DeadLetterTo: "dlq"})
 	send(t, q, "a", "b")
 	for _, d := range receive(t, q, 2, hold) {
 		if err := q.Nack(t.Context(), []driver.Nack{{Receipt: d.Receipt}}); err != nil {
@@ -199,7 +199,7 @@ func TestFullTargetKeepsDeadLettersInSource(t *testing.T) {
 		}
 	}
 	wantStats(t, q, driver.Stats{Dead: 1})
-	if dead := letters(t, q); len(dead) != 1 || string(dead[0].Body) != "b" {
+	if dead := deadLetters(t, q); len(dead) != 1 || string(dead[0].Body) != "b" {
 		t.Errorf("got %+v, want the one that did not fit", dead)
 	}
 }
@@ -231,8 +231,8 @@ func TestInterruptedDeletionIsFinished(t *testing.T) {
 	wantCode(t, err, driver.ErrNotFound)
 }
 
-// TestConfigurationReachesAllShardsAndProcesses although whoever set it did not
-// get further than the first shard.
+// TestConfigurationReachesAllShardsAndProcesses although the process that set it ended
+// after the first shard.
 func TestConfigurationReachesAllShardsAndProcesses(t *testing.T) {
 	q := sharded(t)
 	prefix := q.backend.options.Prefix
@@ -250,7 +250,7 @@ func TestConfigurationReachesAllShardsAndProcesses(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// A shard may let through what comes before it has heard of the bound.
+	// A shard may admit messages before it knows the new limit.
 	if refused < 100-3*8 {
 		t.Errorf("%d of 100 sends were refused by a queue for 8", refused)
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/mailboxmq/mailbox/internal/redistest"
 )
 
-// waiting starts a receive that waits for a long time, and returns when it does.
+// waiting starts a receive with a long wait, and returns when it waits.
 func waiting(t testing.TB, q *handle) <-chan []driver.Delivery {
 	t.Helper()
 	done := make(chan []driver.Delivery, 1)
@@ -24,15 +24,15 @@ func waiting(t testing.TB, q *handle) <-chan []driver.Delivery {
 		done <- got
 	}()
 	eventually(t, "the receiver waits", func() bool { return q.waiters.count.Load() > before && q.subscribed() })
-	pause(50 * time.Millisecond) // and has looked
+	pause(50 * time.Millisecond) // until it has looked
 	return done
 }
 
-// soon is how long it may take to be woken on a machine that is very busy. Without
-// being woken it would take fallbackInterval, which is longer.
+// soon is how long waking may take on a very busy machine. Without a signal it would take
+// fallbackInterval, which is longer.
 const soon = 20 * time.Second
 
-// wantWoken checks that a receive that waits gets a message soon.
+// wantWoken checks that a waiting receive gets a message soon.
 func wantWoken(t testing.TB, done <-chan []driver.Delivery, body string) {
 	t.Helper()
 	select {
@@ -61,8 +61,8 @@ func TestSendInOtherProcessWakesReceiver(t *testing.T) {
 	}
 }
 
-// TestManyProcessesShareTheWork: one send wakes whoever waits, and of several
-// receivers in several processes each gets one message.
+// TestManyProcessesShareTheWork: one send wakes waiting receivers in any process, and of
+// several receivers in several processes each gets one message.
 func TestManyProcessesShareTheWork(t *testing.T) {
 	server := redistest.SharedServer(t)
 	prefix := redistest.Prefix(t)
@@ -92,7 +92,7 @@ func TestLostAnnouncementIsRecovered(t *testing.T) {
 	proxy.Refuse(true)
 	proxy.Cut()
 	eventually(t, "the connection is gone", func() bool { return proxy.Connections() == 0 })
-	send(t, there, "a") // nobody hears this
+	send(t, there, "a") // its announcement is lost
 	proxy.Refuse(false)
 	wantWoken(t, done, "a")
 }
@@ -109,8 +109,8 @@ func TestDeadlineFromOtherProcessWakesReceiver(t *testing.T) {
 	wantWoken(t, done, "late")
 }
 
-// TestWaitingSendsNoCommands: while nothing happens, a receiver that waits asks
-// the server less than once a second.
+// TestWaitingSendsNoCommands: while no message comes, a waiting receiver sends less than
+// one command a second.
 func TestWaitingSendsNoCommands(t *testing.T) {
 	t.Parallel()
 	server := redistest.Standalone(t)
@@ -169,8 +169,8 @@ func TestIdleSendersRunNoGoroutine(t *testing.T) {
 	eventually(t, "the watching ends with the last handle", func() bool { return ours(t) <= before })
 }
 
-// TestWatcherAdvancesShardWithoutCalls: in a process that has received, what falls due
-// happens although nobody asks.
+// TestWatcherAdvancesShardWithoutCalls: in a process that has received, leases and delays
+// end on time although no call comes in.
 func TestWatcherAdvancesShardWithoutCalls(t *testing.T) {
 	server := redistest.SharedServer(t)
 	client := connect(t, server.ClientOption())
@@ -178,7 +178,7 @@ func TestWatcherAdvancesShardWithoutCalls(t *testing.T) {
 	q := configured(t, b, driver.Config{MaxDeliveries: 1})
 	send(t, q, "a")
 	receive(t, q, 1, 200*time.Millisecond)
-	eventually(t, "the message dies by itself", func() bool {
+	eventually(t, "the message is dead-lettered", func() bool {
 		n, err := client.Do(t.Context(), client.B().Zcard().Key(keyOf(q, "dead")).Build()).AsInt64()
 		return err == nil && n == 1
 	})

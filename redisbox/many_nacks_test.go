@@ -45,9 +45,8 @@ func TestManyWorkersNackOneMessageEach(t *testing.T) {
 	}
 }
 
-// VIS-2, DLQ-1, CNT-1: what such a call leaves behind. Nothing but the nacked
-// messages may be touched: who holds the others can still ack them, and when all
-// is acked nothing is left.
+// VIS-2, DLQ-1, CNT-1: many nacks in one call change only the nacked messages: the others
+// can still be acked, and when all are acked the queue is empty.
 func TestMessagesAreAckedAfterManyNacks(t *testing.T) {
 	t.Parallel()
 	b := open(t, connect(t, redistest.SharedServer(t).ClientOption()), &Options{Prefix: redistest.Prefix(t)})
@@ -116,8 +115,8 @@ func receiptsFrom(got []driver.Delivery) (receipts []driver.Receipt) {
 	return receipts
 }
 
-// One call does a bounded amount of work, whatever the queue holds: other queues of
-// the server wait meanwhile.
+// One call does a bounded amount of work, however many messages the queue has: the
+// server runs no other call meanwhile.
 func TestLoweringMaxDeliveriesDoesNotBlockServer(t *testing.T) {
 	t.Parallel()
 	server := redistest.Standalone(t)
@@ -153,7 +152,7 @@ func TestLoweringMaxDeliveriesDoesNotBlockServer(t *testing.T) {
 	}
 }
 
-// scriptCalls is how many scripts a server has run by their names.
+// scriptCalls returns how many scripts a server has run by hash.
 func scriptCalls(t *testing.T, server *redistest.Server) (calls int) {
 	t.Helper()
 	info, err := server.Info(t.Context(), "commandstats")

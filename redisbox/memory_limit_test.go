@@ -17,8 +17,8 @@ func setMemory(t *testing.T, server *redistest.Server, most string) {
 	}
 }
 
-// A consumer that starts while the server is out of memory must be able to open
-// the queue that fills it, or nobody will ever drain it.
+// A consumer that starts while the server is out of memory must be able to open the queue
+// that fills it, or no consumer can drain it.
 func TestExistingQueueCanBeOpenedWithoutMemory(t *testing.T) {
 	t.Parallel()
 	server := redistest.Standalone(t)
@@ -34,13 +34,13 @@ func TestExistingQueueCanBeOpenedWithoutMemory(t *testing.T) {
 	}
 }
 
-// The same holds for changing its configuration, also while dead letters of it cannot
-// be moved. A new queue needs memory.
+// The same holds for changing its configuration, even while its dead letters cannot be
+// moved. A new queue needs memory.
 func TestExistingQueueCanBeConfiguredWithoutMemory(t *testing.T) {
 	t.Parallel()
 	server := redistest.Standalone(t)
 	b := open(t, connect(t, server.ClientOption()), nil)
-	q := configured(t, b, driver.Config{DeadLetterTo: "graveyard"})
+	q := configured(t, b, driver.Config{DeadLetterTo: "dlq"})
 	send(t, q, "a")
 	got := receive(t, q, 1, hold)
 	setMemory(t, server, "1")
@@ -49,7 +49,7 @@ func TestExistingQueueCanBeConfiguredWithoutMemory(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	if err := b.ConfigureQueue(ctx, "orders", driver.Config{DeadLetterTo: "graveyard", MaxMessages: 5}); err != nil {
+	if err := b.ConfigureQueue(ctx, "orders", driver.Config{DeadLetterTo: "dlq", MaxMessages: 5}); err != nil {
 		t.Errorf("configure: %v", err)
 	}
 	if config, err := b.QueueConfig(ctx, "orders"); err != nil || config.MaxMessages != 5 {
@@ -60,12 +60,12 @@ func TestExistingQueueCanBeConfiguredWithoutMemory(t *testing.T) {
 	wantCode(t, err, driver.ErrFull)
 }
 
-// Stats must answer although dead letters cannot be forwarded right now.
+// Stats must answer while dead letters cannot be forwarded.
 func TestStatsAnswersWhileForwardingFails(t *testing.T) {
 	t.Parallel()
 	server := redistest.Standalone(t)
 	b := open(t, connect(t, server.ClientOption()), nil)
-	q := configured(t, b, driver.Config{DeadLetterTo: "graveyard"})
+	q := configured(t, b, driver.Config{DeadLetterTo: "dlq"})
 	send(t, q, "a")
 	got := receive(t, q, 1, hold)
 	setMemory(t, server, "1")
@@ -79,8 +79,8 @@ func TestStatsAnswersWhileForwardingFails(t *testing.T) {
 	}
 }
 
-// SND-4, SND-6: messages of a batch that were sent are reported as sent although
-// the server ran out of memory before the rest.
+// SND-4, SND-6: sent messages of a batch are reported as sent although the server ran out
+// of memory before the others.
 func TestBatchCutByMemoryKeepsPositions(t *testing.T) {
 	t.Parallel()
 	server := redistest.Standalone(t)
@@ -139,7 +139,7 @@ func TestSendWithoutMemoryLeavesNoDedupKey(t *testing.T) {
 	}
 }
 
-// What cannot be moved for lack of memory stays where it was.
+// A message that cannot be moved for lack of memory stays in its place.
 func TestMoveWithoutMemoryMovesNothing(t *testing.T) {
 	t.Parallel()
 	server := redistest.Standalone(t)

@@ -16,10 +16,9 @@ import (
 	"github.com/mailboxmq/mailbox/internal/redistest"
 )
 
-// Random programs in which time passes, on a server whose clock is moved ahead
-// instead of being waited for. Delays and visibilities are multiples of unit, and
-// a program takes much less than that, so that what falls due when does not
-// depend on how fast it runs.
+// Random programs in which time passes, on a server whose clock is set ahead instead of
+// waiting. Delays and visibilities are multiples of unit, and a program takes much less
+// than that, so that deadlines do not depend on how fast it runs.
 const unit = 30 * time.Second
 
 func TestAgreesWithTheModelAsTimePasses(t *testing.T) {
@@ -29,18 +28,17 @@ func TestAgreesWithTheModelAsTimePasses(t *testing.T) {
 	var passed time.Duration
 	for n := range programs(t) {
 		seed := rand.Uint64()
-		d := &duet{
+		d := &comparison{
 			t: t, random: rand.New(rand.NewPCG(seed, 0)), server: server, backend: b, passed: &passed,
 			name: fmt.Sprint("program-", n), numbers: make(map[string]string),
 		}
-		if !d.play(stepsOfProgram) {
+		if !d.run(stepsOfProgram) {
 			t.Fatalf("seed %d, program:\n%s", seed, strings.Join(d.log, "\n"))
 		}
 	}
 }
 
-// programs is how many programs are played: 40, or what MAILBOX_RANDOM_STEPS asks
-// for.
+// programs returns how many programs are run: 40, or MAILBOX_RANDOM_STEPS.
 func programs(t *testing.T) int {
 	t.Helper()
 	text := os.Getenv("MAILBOX_RANDOM_STEPS")
@@ -56,8 +54,8 @@ func programs(t *testing.T) int {
 
 const stepsOfProgram = 100
 
-// A duet plays one program on a queue and on the model, and compares.
-type duet struct {
+// A comparison runs one program on a queue and on the model, and compares the results.
+type comparison struct {
 	t       *testing.T
 	random  *rand.Rand
 	server  *redistest.Server
@@ -66,21 +64,21 @@ type duet struct {
 	queue   *handle
 	model   *drivertest.Model
 	start   time.Time
-	began   time.Duration // how far the clock was ahead then
+	began   time.Duration // how far the clock was ahead at the start
 	passed  *time.Duration
 	config  driver.Config
 
-	numbers map[string]string // of messages, by their ids in both worlds
+	numbers map[string]string // of messages, by their ids in the queue and the model
 	sent    int
 	held    [][2]driver.Receipt
 	log     []string
 }
 
-func (d *duet) now() time.Duration { return time.Since(d.start) + *d.passed - d.began }
+func (d *comparison) now() time.Duration { return time.Since(d.start) + *d.passed - d.began }
 
-func (d *duet) pick(choices ...int) int { return choices[d.random.IntN(len(choices))] }
+func (d *comparison) pick(choices ...int) int { return choices[d.random.IntN(len(choices))] }
 
-func (d *duet) drawConfig() driver.Config {
+func (d *comparison) drawConfig() driver.Config {
 	return driver.Config{
 		StrictGroups:  d.config.StrictGroups,
 		MaxDeliveries: d.pick(0, 0, 1, 2, 3),
@@ -94,7 +92,7 @@ func (d *duet) drawConfig() driver.Config {
 	}
 }
 
-func (d *duet) play(steps int) bool {
+func (d *comparison) run(steps int) bool {
 	d.config.StrictGroups = d.random.IntN(2) == 0
 	d.config = d.drawConfig()
 	ctx := d.t.Context()
@@ -127,9 +125,8 @@ func (d *duet) play(steps int) bool {
 	return d.backend.DeleteQueue(ctx, d.name) == nil
 }
 
-// step does one thing in both worlds, and returns what it was and what came of it
-// in each.
-func (d *duet) step() (what, model, redis string) {
+// step performs one operation on both, and returns its description and both results.
+func (d *comparison) step() (what, model, redis string) {
 	switch d.random.IntN(14) {
 	case 0, 1, 2:
 		return d.send()
@@ -146,7 +143,7 @@ func (d *duet) step() (what, model, redis string) {
 			d.config = d.drawConfig()
 			err := d.backend.ConfigureQueue(d.t.Context(), d.name, d.config.Effective())
 			d.model.Configure(d.now(), d.config)
-			return fmt.Sprintf("configure %+v", d.config), "ok", verdict(err)
+			return fmt.Sprintf("configure %+v", d.config), "ok", outcomeOf(err)
 		}
 	}
 	by := time.Duration(1+d.random.IntN(4)) * unit
@@ -157,7 +154,7 @@ func (d *duet) step() (what, model, redis string) {
 	return fmt.Sprintf("let %v pass", by), "ok", "ok"
 }
 
-func (d *duet) send() (what, model, redis string) {
+func (d *comparison) send() (what, model, redis string) {
 	msgs := make([]driver.Outgoing, 1+d.random.IntN(3))
 	for i := range msgs {
 		msgs[i] = driver.Outgoing{
@@ -180,12 +177,12 @@ func (d *duet) send() (what, model, redis string) {
 
 func outcome(numbers map[string]string, sent []driver.Sent, err error, i int) string {
 	if failed := driver.At(err, i); failed != nil {
-		return verdict(failed)
+		return outcomeOf(failed)
 	}
 	return fmt.Sprint(numbers[sent[i].ID], sent[i].Duplicate)
 }
 
-func verdict(err error) string {
+func outcomeOf(err error) string {
 	if e, ok := errors.AsType[*driver.Error](err); ok {
 		return string(e.Code)
 	}
@@ -195,11 +192,11 @@ func verdict(err error) string {
 	return "ok"
 }
 
-func (d *duet) describe(m driver.Message) string {
+func (d *comparison) describe(m driver.Message) string {
 	return fmt.Sprintf(" %s delivery %d %q", d.numbers[m.ID], m.Deliveries, m.LastError)
 }
 
-func (d *duet) receive() (what, model, redis string) {
+func (d *comparison) receive() (what, model, redis string) {
 	req := driver.ReceiveRequest{Max: d.pick(1, 2, 10), Visibility: time.Duration(d.pick(0, 1, 1, 2, 5)) * unit}
 	want, wantErr := d.model.Receive(d.now(), req)
 	got, err := d.queue.Receive(d.t.Context(), req)
@@ -212,11 +209,11 @@ func (d *duet) receive() (what, model, redis string) {
 	for i := range got {
 		redis += d.describe(got[i].Message)
 	}
-	return fmt.Sprintf("receive %d for %v", req.Max, req.Visibility), model + verdict(wantErr), redis + verdict(err)
+	return fmt.Sprintf("receive %d for %v", req.Max, req.Visibility), model + outcomeOf(wantErr), redis + outcomeOf(err)
 }
 
-// settle settles some deliveries, rather late ones.
-func (d *duet) settle() (what, model, redis string) {
+// settle settles some deliveries, older ones more often.
+func (d *comparison) settle() (what, model, redis string) {
 	if len(d.held) == 0 {
 		return d.receive()
 	}
@@ -255,25 +252,25 @@ func (d *duet) settle() (what, model, redis string) {
 		want, got = d.model.DeadLetter(d.now(), a), d.queue.DeadLetter(ctx, b)
 	}
 	for i := range chosen {
-		model += " " + verdict(driver.At(want, i))
-		redis += " " + verdict(driver.At(got, i))
+		model += " " + outcomeOf(driver.At(want, i))
+		redis += " " + outcomeOf(driver.At(got, i))
 	}
-	return fmt.Sprintf("%s from delivery %d, %v", []string{"ack", "nack", "extend", "bury"}[kind], from+1, delay), model, redis
+	return fmt.Sprintf("%s from delivery %d, %v", []string{"ack", "nack", "extend", "dead-letter"}[kind], from+1, delay), model, redis
 }
 
-func (d *duet) redrive() (what, model, redis string) {
+func (d *comparison) redrive() (what, model, redis string) {
 	limit := d.random.IntN(3)
 	want, wantErr := d.model.Redrive(d.now(), nil, limit)
 	got, err := d.queue.Redrive(d.t.Context(), nil, limit)
-	return fmt.Sprint("redrive ", limit), fmt.Sprint(want, verdict(wantErr)), fmt.Sprint(got, verdict(err))
+	return fmt.Sprint("redrive ", limit), fmt.Sprint(want, outcomeOf(wantErr)), fmt.Sprint(got, outcomeOf(err))
 }
 
-func (d *duet) list() (what, model, redis string) {
-	for _, letter := range d.model.DeadLetters(d.now()) {
-		model += d.describe(letter.Message) + string(letter.Reason)
+func (d *comparison) list() (what, model, redis string) {
+	for _, dead := range d.model.DeadLetters(d.now()) {
+		model += d.describe(dead.Message) + string(dead.Reason)
 	}
-	for letter, err := range d.queue.DeadLetters(d.t.Context()) {
-		redis += d.describe(letter.Message) + string(letter.Reason) + verdict(err)[2:]
+	for dead, err := range d.queue.DeadLetters(d.t.Context()) {
+		redis += d.describe(dead.Message) + string(dead.Reason) + outcomeOf(err)[2:]
 	}
 	for _, state := range stateOrder[:3] {
 		var want, got []string
@@ -281,9 +278,9 @@ func (d *duet) list() (what, model, redis string) {
 			want = append(want, d.describe(seen.Message))
 		}
 		for seen, err := range d.queue.Peek(d.t.Context(), driver.Query{States: []driver.State{state}}) {
-			got = append(got, d.describe(seen.Message)+verdict(err)[2:])
+			got = append(got, d.describe(seen.Message)+outcomeOf(err)[2:])
 		}
-		if state != driver.StateReady { // those that are due at one time have no order
+		if state != driver.StateReady { // messages with the same deadline have no order
 			slices.Sort(want)
 			slices.Sort(got)
 		}

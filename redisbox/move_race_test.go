@@ -7,10 +7,10 @@ import (
 	"github.com/mailboxmq/mailbox/internal/redistest"
 )
 
-// Of two who move the same message one may be as slow as can be.
+// Of two processes that move the same message one may be very slow.
 
-// heldMove begins a move in another process, which is held before it adds anything to
-// the other queue. It returns how to let it go on, and what it then says.
+// heldMove begins a move in another process, which a proxy holds before the other queue
+// gets a message. It returns a function that lets it continue, and its result.
 func heldMove(t *testing.T, server *redistest.Server, prefix string) (release func(), done <-chan error) {
 	t.Helper()
 	proxy := redistest.NewProxy(t, server.Addr())
@@ -47,8 +47,8 @@ func TestSlowMoverAddsNothingAlreadyMoved(t *testing.T) {
 	wantStats(t, shelter, driver.Stats{})
 }
 
-// TestSlowMoverAddsNothingPutBack: the other queue was full for whoever
-// went on, and has room when the slow one comes.
+// TestSlowMoverAddsNothingPutBack: the other queue was full for the process that resumed
+// the move, and has room when the slow one comes.
 func TestSlowMoverAddsNothingPutBack(t *testing.T) {
 	t.Parallel()
 	server, prefix := redistest.SharedServer(t), redistest.Prefix(t)
@@ -73,15 +73,15 @@ func TestSlowMoverAddsNothingPutBack(t *testing.T) {
 	wantStats(t, shelter, driver.Stats{})
 }
 
-// TestSecondDeathIsForwardedAgain, although the other queue remembers it.
+// TestSecondDeathIsForwardedAgain although the other queue remembers the first.
 func TestSecondDeathIsForwardedAgain(t *testing.T) {
 	t.Parallel()
 	for topology, option := range topologies(t) {
 		t.Run(topology, func(t *testing.T) {
 			t.Parallel()
 			b := open(t, connect(t, option), &Options{Prefix: redistest.Prefix(t)})
-			q := configured(t, b, driver.Config{DeadLetterTo: "graves"})
-			graves := openNamed(t, b, "graves")
+			q := configured(t, b, driver.Config{DeadLetterTo: "dlq"})
+			dlq := openNamed(t, b, "dlq")
 			send(t, q, "a")
 			for range 3 {
 				d := receive(t, q, 1, hold)[0]
@@ -89,49 +89,49 @@ func TestSecondDeathIsForwardedAgain(t *testing.T) {
 					t.Fatal(err)
 				}
 				wantStats(t, q, driver.Stats{})
-				wantStats(t, graves, driver.Stats{Ready: 1})
-				if n, err := graves.Move(t.Context(), "", 0); err != nil || n != 1 {
+				wantStats(t, dlq, driver.Stats{Ready: 1})
+				if n, err := dlq.Move(t.Context(), "", 0); err != nil || n != 1 {
 					t.Fatalf("home: %d moved, error %v", n, err)
 				}
 			}
-			wantStats(t, graves, driver.Stats{})
+			wantStats(t, dlq, driver.Stats{})
 			wantStats(t, q, driver.Stats{Ready: 1})
 		})
 	}
 }
 
-// TestSlowForwarderKeepsLaterDeath: it says of a letter that it has moved,
-// which has come back since and died again.
+// TestSlowForwarderKeepsLaterDeath: it reports a dead letter as moved that has come back
+// since and died again.
 func TestSlowForwarderKeepsLaterDeath(t *testing.T) {
 	t.Parallel()
 	b := open(t, connect(t, redistest.SharedServer(t).ClientOption()), &Options{Prefix: redistest.Prefix(t)})
-	q := configured(t, b, driver.Config{DeadLetterTo: "graves"})
-	graves, s := openNamed(t, b, "graves"), q.shards[0]
+	q := configured(t, b, driver.Config{DeadLetterTo: "dlq"})
+	dlq, s := openNamed(t, b, "dlq"), q.shards[0]
 	send(t, q, "a")
 	d := receive(t, q, 1, hold)[0]
-	s.forwardMu.Lock() // this process does not get to move anything
-	buried := make(chan error, 1)
+	s.forwardMu.Lock() // keeps this process from moving it
+	done := make(chan error, 1)
 	go func() {
-		buried <- q.DeadLetter(t.Context(), []driver.Burial{{Receipt: d.Receipt, Reason: driver.ReasonFatal}})
+		done <- q.DeadLetter(t.Context(), []driver.Burial{{Receipt: d.Receipt, Reason: driver.ReasonFatal}})
 	}()
-	eventually(t, "the letter is in the outbox", func() bool {
-		letters, err := s.peek(t.Context(), "outbox", "-inf", 0, 1, false, nil)
-		return err == nil && len(letters) == 1
+	eventually(t, "the dead letter is in the outbox", func() bool {
+		dead, err := s.peek(t.Context(), "outbox", "-inf", 0, 1, false, nil)
+		return err == nil && len(dead) == 1
 	})
 	for _, what := range []string{"m", "k"} {
-		if _, err := s.callDurably(t.Context(), forwardScript, true, d.ID, "1", what); err != nil { // of a death long ago
+		if _, err := s.callDurably(t.Context(), forwardScript, true, d.ID, "1", what); err != nil { // of an earlier death
 			t.Fatal(err)
 		}
 	}
 	s.forwardMu.Unlock()
-	if err := <-buried; err != nil {
+	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
 	wantStats(t, q, driver.Stats{})
-	wantStats(t, graves, driver.Stats{Ready: 1})
+	wantStats(t, dlq, driver.Stats{Ready: 1})
 }
 
-// TestSlowMoverDoesNotEndLaterMove of the same message.
+// TestSlowMoverDoesNotEndLaterMove: a later move of the same message goes on.
 func TestSlowMoverDoesNotEndLaterMove(t *testing.T) {
 	t.Parallel()
 	b := open(t, connect(t, redistest.SharedServer(t).ClientOption()), &Options{Prefix: redistest.Prefix(t)})
@@ -140,17 +140,17 @@ func TestSlowMoverDoesNotEndLaterMove(t *testing.T) {
 	end := func(d *reservedMessage, what string) int {
 		c := &transfer{from: q.shards[0]}
 		c.decide(d, what)
-		d.resumed = true // it counts if it is the first to say so
+		d.resumed = true // it counts for the process that records it first
 		n, err := c.finish(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
 		return n
 	}
-	first := takeOut(t, q, shelter, 1)
+	first := reserve(t, q, shelter, 1)
 	end(&first[0], "k")
 	wantStats(t, q, driver.Stats{Ready: 1})
-	second := takeOut(t, q, shelter, 1)
+	second := reserve(t, q, shelter, 1)
 	if n := end(&first[0], "m"); n != 0 {
 		t.Errorf("the first mover has ended what the second began")
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/mailboxmq/mailbox/internal/redistest"
 )
 
-// takeOut has a mover take messages out and stop, and returns what it has.
-func takeOut(t *testing.T, from, to *handle, limit int) []reservedMessage {
+// reserve makes a mover reserve messages and stop.
+func reserve(t *testing.T, from, to *handle, limit int) []reservedMessage {
 	t.Helper()
 	out, _, _, err := from.shards[0].reserve(t.Context(), reserveRequest{target: targetNote(to.queue), hold: hold, limit: limit})
 	if err != nil || len(out) != limit {
@@ -23,8 +23,8 @@ func takeOut(t *testing.T, from, to *handle, limit int) []reservedMessage {
 	return out
 }
 
-// bringOver has it add them to the other queue, and stop before it says so here.
-func bringOver(t *testing.T, from *handle, out []reservedMessage) *transfer {
+// deliverAll makes it add them to the other queue, and stop before it records that.
+func deliverAll(t *testing.T, from *handle, out []reservedMessage) *transfer {
 	t.Helper()
 	c := &transfer{from: from.shards[0], targets: from.backend.newTargets(), parts: make(map[*shard]*transferPart)}
 	for i := range out {
@@ -40,8 +40,8 @@ func bringOver(t *testing.T, from *handle, out []reservedMessage) *transfer {
 	return c
 }
 
-// TestInterruptedMoveContinues: whoever comes by finds a message that another
-// has begun to move, and there is one of it in the end.
+// TestInterruptedMoveContinues: another process finds a message whose move was begun, and
+// there is one copy of it in the end.
 func TestInterruptedMoveContinues(t *testing.T) {
 	t.Parallel()
 	for topology, option := range topologies(t) {
@@ -50,13 +50,13 @@ func TestInterruptedMoveContinues(t *testing.T) {
 			want      driver.Stats
 		}{
 			"before it was added": {func(t *testing.T, q, shelter *handle) {
-				takeOut(t, q, shelter, 2)
+				reserve(t, q, shelter, 2)
 			}, driver.Stats{Ready: 2}},
 			"after it was added": {func(t *testing.T, q, shelter *handle) {
-				bringOver(t, q, takeOut(t, q, shelter, 2))
+				deliverAll(t, q, reserve(t, q, shelter, 2))
 			}, driver.Stats{Ready: 2}},
 			"after it was consumed": {func(t *testing.T, q, shelter *handle) {
-				bringOver(t, q, takeOut(t, q, shelter, 2))
+				deliverAll(t, q, reserve(t, q, shelter, 2))
 				ackAll(t, shelter, receive(t, shelter, 2, hold))
 			}, driver.Stats{}},
 		} {
@@ -69,7 +69,7 @@ func TestInterruptedMoveContinues(t *testing.T) {
 					test.interrupt(t, q, shelter)
 					wantStats(t, q, driver.Stats{InFlight: 2})
 					wantNothing(t, q)
-					if err := first.Close(); err != nil { // so it is not there to go on itself
+					if err := first.Close(); err != nil { // so that it cannot continue
 						t.Fatal(err)
 					}
 					stall(t, q)
@@ -108,7 +108,7 @@ func ackAll(t *testing.T, q driver.Queue, all []driver.Delivery) {
 	}
 }
 
-// TestSeveralMoversMoveEachMessageOnce: each message moves once, and one mover says so.
+// TestSeveralMoversMoveEachMessageOnce: each message moves once, and one mover counts it.
 func TestSeveralMoversMoveEachMessageOnce(t *testing.T) {
 	t.Parallel()
 	const n, movers = 700, 4
@@ -166,8 +166,7 @@ func TestSeveralMoversMoveEachMessageOnce(t *testing.T) {
 	}
 }
 
-// stall lets the time pass for which messages of a queue are noted as moving. Whoever
-// looks next finds that.
+// stall lets the reservations of messages of a queue run out. The next call notices it.
 func stall(t *testing.T, q *handle) {
 	t.Helper()
 	client, invisible := q.backend.client, keyOf(q, "invisible")
@@ -180,22 +179,22 @@ func stall(t *testing.T, q *handle) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := configureFirstShard(t, q.backend, q.name, q.settings.Load().config); err != nil { // nothing else makes it look
+	if _, err := configureFirstShard(t, q.backend, q.name, q.settings.Load().config); err != nil { // makes the next call advance
 		t.Fatal(err)
 	}
 }
 
-// TestMoveToDeletedTargetPutsMessageBack, to its own place and with what it had.
+// TestMoveToDeletedTargetPutsMessageBack: in its own place and with its state.
 func TestMoveToDeletedTargetPutsMessageBack(t *testing.T) {
 	t.Parallel()
 	b := open(t, connect(t, redistest.SharedServer(t).ClientOption()), &Options{Prefix: redistest.Prefix(t)})
 	q, shelter := openQueue(t, b), openNamed(t, b, "shelter")
 	send(t, q, "a", "b")
-	takeOut(t, q, shelter, 1)
+	reserve(t, q, shelter, 1)
 	if err := b.DeleteQueue(t.Context(), "shelter"); err != nil {
 		t.Fatal(err)
 	}
-	shelter = openNamed(t, b, "shelter") // another of the same name
+	shelter = openNamed(t, b, "shelter") // another queue with the same name
 	stall(t, q)
 	eventually(t, "it is put back", func() bool {
 		stats, err := q.Stats(t.Context())
@@ -209,8 +208,8 @@ func TestMoveToDeletedTargetPutsMessageBack(t *testing.T) {
 	wantStats(t, shelter, driver.Stats{})
 }
 
-// TestReturningMessageSupersedesItsMove: it has arrived elsewhere and moved on
-// to here again, before its first mover has said so.
+// TestReturningMessageSupersedesItsMove: it has arrived in the target and moved back
+// here, before its first mover has recorded that.
 func TestReturningMessageSupersedesItsMove(t *testing.T) {
 	t.Parallel()
 	for _, strict := range []bool{false, true} {
@@ -219,7 +218,7 @@ func TestReturningMessageSupersedesItsMove(t *testing.T) {
 			b := open(t, connect(t, redistest.SharedServer(t).ClientOption()), &Options{Prefix: redistest.Prefix(t)})
 			q, shelter := configured(t, b, driver.Config{StrictGroups: strict, MaxMessages: 2}), openNamed(t, b, "shelter")
 			send(t, q, "a", "b")
-			c := bringOver(t, q, takeOut(t, q, shelter, 1))
+			c := deliverAll(t, q, reserve(t, q, shelter, 1))
 			if n, err := shelter.Move(t.Context(), "orders", 0); err != nil || n != 1 {
 				t.Fatalf("back: %d moved, error %v", n, err)
 			}
@@ -246,7 +245,7 @@ func TestMovingMessageIsNotAckedLate(t *testing.T) {
 	if _, err := q.Extend(t.Context(), []driver.Extension{{Receipt: d.Receipt}}); err != nil {
 		t.Fatal(err)
 	}
-	c := bringOver(t, q, takeOut(t, q, shelter, 1))
+	c := deliverAll(t, q, reserve(t, q, shelter, 1))
 	wantCode(t, q.AckLate(t.Context(), []driver.Receipt{d.Receipt}), driver.ErrReceiptExpired)
 	wantStats(t, q, driver.Stats{InFlight: 1})
 	if n, err := c.finish(t.Context()); err != nil || n != 1 {
@@ -261,7 +260,7 @@ func TestPurgeEndsStalledMoves(t *testing.T) {
 	b := open(t, connect(t, redistest.SharedServer(t).ClientOption()), &Options{Prefix: redistest.Prefix(t)})
 	q, shelter := openQueue(t, b), openNamed(t, b, "shelter")
 	send(t, q, "a")
-	takeOut(t, q, shelter, 1)
+	reserve(t, q, shelter, 1)
 	stall(t, q)
 	if n, err := q.Purge(t.Context()); err != nil || n != 1 {
 		t.Fatalf("purged %d, error %v", n, err)
@@ -291,9 +290,9 @@ func TestDamagedMessageDoesNotBlockMove(t *testing.T) {
 		t.Errorf("%d moved, error %v; want 2", n, err)
 	}
 	wantStats(t, q, driver.Stats{Dead: 2})
-	for _, letter := range letters(t, q) {
-		if letter.Reason != driver.ReasonIntegrity {
-			t.Errorf("%s died of %s", letter.ID, letter.Reason)
+	for _, dead := range deadLetters(t, q) {
+		if dead.Reason != driver.ReasonIntegrity {
+			t.Errorf("%s died of %s", dead.ID, dead.Reason)
 		}
 	}
 	wantStats(t, shelter, driver.Stats{Ready: 2})
@@ -309,7 +308,7 @@ func useMoves(t *testing.T, b *Backend) {
 	for i := range 4 {
 		sendOne(t, from, driver.Outgoing{Group: fmt.Sprint(i), Attributes: map[string]string{driver.AttributeDeadSource: "to"}})
 	}
-	takeOut(t, from, to, 1)
+	reserve(t, from, to, 1)
 	stall(t, from)
 	for target, want := range map[string]int{"to": 2, "": 2} {
 		if n, err := from.Move(t.Context(), target, 2); err != nil || n != want {
@@ -327,11 +326,11 @@ func useMoves(t *testing.T, b *Backend) {
 	wantStats(t, to, driver.Stats{InFlight: 3})
 }
 
-// TestMoveTakesFourCallsPerPage, and one that finds that there is no more.
+// TestMoveTakesFourCallsPerPage, and one call that finds no more messages.
 func TestMoveTakesFourCallsPerPage(t *testing.T) {
 	w := newWiretapped(t, driver.Config{})
 	openNamed(t, w.backend, "shelter")
-	for round := range 2 { // in the second the scripts are loaded
+	for round := range 2 { // in the second round the scripts are loaded
 		send(t, w, make([]string, 2*movePage)...)
 		w.heard()
 		if n, err := w.Move(t.Context(), "shelter", 0); err != nil || n != 2*movePage {
@@ -363,15 +362,15 @@ func TestLateAckIsOneCallPerBatch(t *testing.T) {
 	wantStats(t, w, driver.Stats{})
 }
 
-// TestMoveToSourcesLooksBehindHeldGroups: a limit counts what moves, and not what
-// cannot.
+// TestMoveToSourcesLooksBehindHeldGroups: a limit counts messages that move, not those
+// that cannot.
 func TestMoveToSourcesLooksBehindHeldGroups(t *testing.T) {
 	t.Parallel()
 	b := open(t, connect(t, redistest.SharedServer(t).ClientOption()), &Options{Prefix: redistest.Prefix(t)})
-	if err := b.ConfigureQueue(t.Context(), "graves", driver.Config{StrictGroups: true}); err != nil {
+	if err := b.ConfigureQueue(t.Context(), "dlq", driver.Config{StrictGroups: true}); err != nil {
 		t.Fatal(err)
 	}
-	q, graves := configured(t, b, driver.Config{DeadLetterTo: "graves"}), openNamed(t, b, "graves")
+	q, dlq := configured(t, b, driver.Config{DeadLetterTo: "dlq"}), openNamed(t, b, "dlq")
 	for _, group := range []string{"held", "held", "held", "held", "free", "free"} {
 		if _, err := q.Send(t.Context(), []driver.Outgoing{{Body: []byte(group), Group: group}}); err != nil {
 			t.Fatal(err)
@@ -381,15 +380,15 @@ func TestMoveToSourcesLooksBehindHeldGroups(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	receive(t, graves, 1, hold)
-	if n, err := graves.Move(t.Context(), "", 1); n != 1 || err != nil {
+	receive(t, dlq, 1, hold)
+	if n, err := dlq.Move(t.Context(), "", 1); n != 1 || err != nil {
 		t.Errorf("moved %d, error %v; want the first that is free", n, err)
 	}
-	if n, err := graves.Move(t.Context(), "", 5); n != 1 || err != nil {
+	if n, err := dlq.Move(t.Context(), "", 5); n != 1 || err != nil {
 		t.Errorf("moved %d, error %v; want the other", n, err)
 	}
-	if n, err := graves.Move(t.Context(), "", 1); n != 0 || err != nil {
+	if n, err := dlq.Move(t.Context(), "", 1); n != 0 || err != nil {
 		t.Errorf("moved %d, error %v; want none", n, err)
 	}
-	wantStats(t, graves, driver.Stats{Ready: 3, InFlight: 1})
+	wantStats(t, dlq, driver.Stats{Ready: 3, InFlight: 1})
 }

@@ -7,11 +7,11 @@ import (
 	"github.com/mailboxmq/mailbox/internal/redistest"
 )
 
-// A receipt can name a message that was never delivered here: one that came from
-// another queue, where the receipt is from.
+// A receipt can name a message that was never delivered here: the receipt is from another
+// queue, from which the message came.
 
-// TestReceiptOfUndeliveredMessageChangesNothing, neither where the
-// message is nor how old it is.
+// TestReceiptOfUndeliveredMessageChangesNothing in the same call, neither the place of
+// the message nor its age.
 func TestReceiptOfUndeliveredMessageChangesNothing(t *testing.T) {
 	t.Parallel()
 	for _, what := range []string{"a", "l"} {
@@ -30,7 +30,7 @@ func TestReceiptOfUndeliveredMessageChangesNothing(t *testing.T) {
 			t.Errorf("the receipt got %q, want x", settle.codes)
 		}
 		wantStats(t, q, driver.Stats{Ready: 2, Dead: 1})
-		if dead := letters(t, q); len(dead) != 1 || string(dead[0].Body) != "a" {
+		if dead := deadLetters(t, q); len(dead) != 1 || string(dead[0].Body) != "a" {
 			t.Errorf("the dead letters are %+v, want a", dead)
 		}
 		got := receive(t, q, 2, hold)
@@ -41,8 +41,8 @@ func TestReceiptOfUndeliveredMessageChangesNothing(t *testing.T) {
 	}
 }
 
-// TestReceiptsOfEarlierVersionStayValid: they had the shard and a hash of the id for
-// a place.
+// TestReceiptsOfEarlierVersionStayValid: their place had only the shard and a hash of the
+// id.
 func TestReceiptsOfEarlierVersionStayValid(t *testing.T) {
 	t.Parallel()
 	b := open(t, connect(t, redistest.SharedServer(t).ClientOption()), &Options{Prefix: redistest.Prefix(t)})

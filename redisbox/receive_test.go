@@ -14,9 +14,9 @@ import (
 	"github.com/mailboxmq/mailbox/internal/redistest"
 )
 
-// A receiver that dies between any two bytes, of what it asks or of the answer,
-// loses nothing: its messages are there, in order, at once or when their lease is
-// over. Of some two thousand places to die each run tries some.
+// A receiver that dies between any two bytes, of its request or of the answer, loses
+// nothing: its messages are still there, in order, at once or when their lease is over.
+// Each run tries some of about two thousand points.
 func TestReceiverMayDieAnywhere(t *testing.T) {
 	t.Parallel()
 	server := redistest.SharedServer(t)
@@ -70,13 +70,13 @@ func TestReceiverMayDieAnywhere(t *testing.T) {
 		})
 	}
 	workers.Wait()
-	// On a busy machine some give up before anything is sent.
+	// On a busy machine some give up before the request is sent.
 	if want := (requestBytes/step + answerBytes/(step/3)) * 9 / 10; died < want {
 		t.Errorf("%d receivers died, want %d at least", died, want)
 	}
 }
 
-// dieAndLook lets a receiver die and another take what it left.
+// dieAndLook lets a receiver die and another receive its messages.
 func dieAndLook(t *testing.T, b *Backend, option rueidis.ClientOption, name string, place redistest.Verdict) {
 	opened, err := b.OpenQueue(t.Context(), name)
 	if err != nil {
@@ -107,8 +107,8 @@ func dieAndLook(t *testing.T, b *Backend, option rueidis.ClientOption, name stri
 	}
 }
 
-// die receives with a client of its own, which is cut off and does not try again.
-// An answer that came through before the cut is no death, and no harm.
+// die receives with a client of its own, which is cut off and does not try again. An
+// answer that arrived before the cut does no harm.
 func die(t *testing.T, option rueidis.ClientOption, prefix, name string) error {
 	option.DisableRetry = true
 	client, err := rueidis.NewClient(option)

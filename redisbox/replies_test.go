@@ -11,8 +11,8 @@ import (
 	"github.com/mailboxmq/mailbox/internal/redistest"
 )
 
-// A desk is a reply store under test, and where it has its slots.
-type desk struct {
+// A storeUnderTest is a reply store with the prefix of its slots.
+type storeUnderTest struct {
 	*Replies
 	prefix string
 }
@@ -26,10 +26,10 @@ func TestRedisReplyStoreConformance(t *testing.T) {
 			drivertest.RunReplyStore(t, drivertest.ReplyStore{
 				Open: func(t testing.TB) driver.ReplyStore {
 					prefix := redistest.Prefix(t)
-					return &desk{open(t, client, &Options{Prefix: prefix}).Replies(0), prefix}
+					return &storeUnderTest{open(t, client, &Options{Prefix: prefix}).Replies(0), prefix}
 				},
 				Another: func(t testing.TB, store driver.ReplyStore) driver.ReplyStore {
-					return open(t, other, &Options{Prefix: store.(*desk).prefix}).Replies(0)
+					return open(t, other, &Options{Prefix: store.(*storeUnderTest).prefix}).Replies(0)
 				},
 			})
 		})
@@ -39,7 +39,7 @@ func TestRedisReplyStoreConformance(t *testing.T) {
 func answerOf(body string) driver.Answer { return driver.Answer{Body: []byte(body)} }
 
 // TestRepeatedSlotCallTakesEffectOnce: a call that is repeated because its answer was lost
-// is not mistaken for somebody else's.
+// is not taken for a call of another process.
 func TestRepeatedSlotCallTakesEffectOnce(t *testing.T) {
 	server := redistest.SharedServer(t)
 	proxy := redistest.NewProxy(t, server.Addr())
@@ -83,7 +83,7 @@ func TestRepeatedSlotCallTakesEffectOnce(t *testing.T) {
 	}
 }
 
-// TestWaitForAnswerSendsNoCommands: one call to wait, and the answer is sent.
+// TestWaitForAnswerSendsNoCommands: one call starts the wait, and Redis pushes the answer.
 func TestWaitForAnswerSendsNoCommands(t *testing.T) {
 	t.Parallel()
 	server := redistest.Standalone(t)
@@ -110,7 +110,7 @@ func TestWaitForAnswerSendsNoCommands(t *testing.T) {
 			defer k.mu.Unlock()
 			return len(k.waiting[id]) == 1 && k.announcements.active.Load()
 		})
-		expectSilence(t, server)
+		expectNoCommands(t, server)
 		if err := there.Resolve(ctx, id, answerOf(id)); err != nil {
 			t.Fatal(err)
 		}
@@ -120,24 +120,24 @@ func TestWaitForAnswerSendsNoCommands(t *testing.T) {
 				t.Errorf("got %q for %q", slot.Answer.Body, id)
 			}
 		case <-time.After(soon):
-			t.Fatal("nobody was woken")
+			t.Fatal("the waiter was not woken")
 		}
 	}
 }
 
-// expectSilence waits until nobody asks the server anything for a while: longer
-// than it takes somebody who polls to ask again.
-func expectSilence(t *testing.T, server *redistest.Server) {
+// expectNoCommands waits until the server gets no command for a while: longer than the
+// interval of a polling client.
+func expectNoCommands(t *testing.T, server *redistest.Server) {
 	t.Helper()
-	eventually(t, "nobody asks anything", func() bool {
+	eventually(t, "no commands are sent", func() bool {
 		before := redistest.CommandCount(t, server)
 		pause(pollInterval + pollInterval/4)
 		return redistest.CommandCount(t, server) == before
 	})
 }
 
-// TestMissedAnswerIsFound: what is announced while the connection is cut
-// is looked for when it is back.
+// TestMissedAnswerIsFound: an answer that was announced while the connection was cut is
+// found when the connection is back.
 func TestMissedAnswerIsFound(t *testing.T) {
 	server := redistest.SharedServer(t)
 	proxy := redistest.NewProxy(t, server.Addr())
@@ -236,7 +236,7 @@ func TestClosedReplyStoreWakesWaiters(t *testing.T) {
 		case err := <-ended:
 			wantCode(t, err, driver.ErrClosed)
 		case <-time.After(soon):
-			t.Fatal("nobody was woken")
+			t.Fatal("the waiter was not woken")
 		}
 		wantCode(t, r.Delete(t.Context(), "id "+name), driver.ErrClosed)
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/mailboxmq/mailbox/internal/redistest"
 )
 
-// inBucket returns n ids of slots in one bucket.
+// inBucket returns ids of n slots in one bucket.
 func inBucket(r *Replies, n int) (ids []string) {
 	for i := 0; len(ids) < n; i++ {
 		if id := fmt.Sprint("slot ", i); r.bucket(id) == r.buckets[0] {
@@ -40,7 +40,7 @@ func createAll(t *testing.T, r *Replies, ids []string, ttl time.Duration) {
 	group.Wait()
 }
 
-// memoryOf is how many bytes the server uses for a bucket.
+// memoryOf returns how many bytes the server uses for a bucket.
 func memoryOf(t *testing.T, client rueidis.Client, k *replyBucket) (size int64) {
 	t.Helper()
 	for _, key := range k.keys {
@@ -60,7 +60,7 @@ func TestManySlotsCanBeSweptAtOnce(t *testing.T) {
 	r := open(t, client, &Options{Prefix: redistest.Prefix(t)}).Replies(0)
 	ids := inBucket(r, 4500)
 	createAll(t, r, ids, hold)
-	for _, id := range ids { // its time is over
+	for _, id := range ids { // makes it expire
 		if err := client.Do(t.Context(), client.B().Zadd().Key(r.buckets[0].keys[2]).ScoreMember().ScoreMember(1, id).Build()).Error(); err != nil {
 			t.Fatal(err)
 		}
@@ -81,7 +81,7 @@ func TestManySlotsCanBeSweptAtOnce(t *testing.T) {
 	}
 }
 
-// What was consumed is not kept by the server.
+// The server does not keep a consumed answer.
 func TestConsumedAnswerIsGone(t *testing.T) {
 	t.Parallel()
 	client := connect(t, redistest.SharedServer(t).ClientOption())
@@ -110,7 +110,7 @@ func TestConsumedAnswerIsGone(t *testing.T) {
 	}
 }
 
-// RPL-5: a large answer is remembered for as long as it takes to bring it home.
+// RPL-5: the server forgets a large answer soon after it has arrived.
 func TestLargeAnswerSurvivesLostConnection(t *testing.T) {
 	t.Parallel()
 	server := redistest.SharedServer(t)
@@ -139,8 +139,8 @@ func TestLargeAnswerSurvivesLostConnection(t *testing.T) {
 	}
 }
 
-// driver.ReplyStore: a store removes an expired slot by itself a minute later at
-// the earliest; until then it is expired and not unknown.
+// driver.ReplyStore: a store removes an expired slot a minute later at the earliest; until
+// then it is expired and not unknown.
 func TestFullStoreKeepsExpiredSlotsForAMinute(t *testing.T) {
 	t.Parallel()
 	r := open(t, connect(t, redistest.SharedServer(t).ClientOption()), &Options{Prefix: redistest.Prefix(t)}).Replies(buckets)

@@ -11,9 +11,9 @@ import (
 	"github.com/mailboxmq/mailbox/redisbox"
 )
 
-// TestEveryCallerGetsRedisAnswerErrorOrTimeout is the storm with
-// requests and answers in one Redis server, which is killed and restarted now and
-// then. Its clock is set ahead when slots have to end.
+// TestEveryCallerGetsRedisAnswerErrorOrTimeout runs many callers and workers over one Redis
+// server, which is killed and restarted now and then. Its clock is set ahead when slots
+// have to expire.
 func TestEveryCallerGetsRedisAnswerErrorOrTimeout(t *testing.T) {
 	t.Parallel()
 	server := redistest.Standalone(t, redistest.AppendOnly(redistest.FsyncNo), redistest.ClockSkew(0))
@@ -26,7 +26,7 @@ func TestEveryCallerGetsRedisAnswerErrorOrTimeout(t *testing.T) {
 		Work: 10 * time.Millisecond, Visibility: time.Second, Patience: 3 * time.Minute,
 		Trouble: func(ctx context.Context) {
 			for restarts < 3 && ctx.Err() == nil {
-				rest(ctx, 500*time.Millisecond) // the workers need more than a second in all
+				rest(ctx, 500*time.Millisecond) // the workers run for more than a second in all
 				server.Kill()
 				if err := server.Restart(context.WithoutCancel(ctx)); err != nil {
 					t.Error(err)

@@ -12,7 +12,7 @@ import (
 	"github.com/mailboxmq/mailbox/internal/redistest"
 )
 
-// RPL-5: who waited before and has gone does not keep others from waiting.
+// RPL-5: earlier waiters that have left do not keep others from waiting.
 func TestSlotAcceptsManyWaitingProcessesInTurn(t *testing.T) {
 	t.Parallel()
 	b := open(t, connect(t, redistest.SharedServer(t).ClientOption()), &Options{Prefix: redistest.Prefix(t)})
@@ -30,8 +30,8 @@ func TestSlotAcceptsManyWaitingProcessesInTurn(t *testing.T) {
 	}
 }
 
-// A slot that was made anew is not mistaken for the one before it: somebody polls
-// with short waits, and another process deletes the slot and makes it again.
+// A slot that was created again is not taken for the one before it: one process polls with
+// short waits, and another deletes the slot and creates it again.
 func TestWaitIgnoresEarlierSlotOfSameName(t *testing.T) {
 	t.Parallel()
 	server := redistest.SharedServer(t)
@@ -57,7 +57,7 @@ func TestWaitIgnoresEarlierSlotOfSameName(t *testing.T) {
 	}
 }
 
-// The same, with the announcement in the air for as long as it takes.
+// The same, with an announcement that arrives late.
 func TestLateAnnouncementDoesNotResolveNewSlot(t *testing.T) {
 	t.Parallel()
 	server := redistest.SharedServer(t)
@@ -90,14 +90,14 @@ func TestLateAnnouncementDoesNotResolveNewSlot(t *testing.T) {
 		defer k.mu.Unlock()
 		return len(k.waiting["id"]) == 1
 	})
-	k.onAnnouncement(ctx, "\x02\x00id"+text) // what was announced about the first one
+	k.onAnnouncement(ctx, "\x02\x00id"+text) // the announcement of the first slot
 	if slot := <-done; slot.State != driver.SlotPending {
 		t.Errorf("got %s %q for a slot that is pending", slot.State, slot.Answer.Body)
 	}
 }
 
 // Many large answers can be waited for at once: they are not announced, because a server
-// cuts off who has 32 MB of announcements to read.
+// cuts off a subscriber that is 32 MB behind.
 func TestManyLargeAnswersArriveAtOnce(t *testing.T) {
 	t.Parallel()
 	server := redistest.Standalone(t)
@@ -130,7 +130,7 @@ func TestManyLargeAnswersArriveAtOnce(t *testing.T) {
 			return err == nil && size > pendingBytes
 		})
 	}
-	proxy.Blackhole(true) // so that all hear at once
+	proxy.Blackhole(true) // so that all announcements arrive at once
 	var resolving sync.WaitGroup
 	for part := range 8 {
 		resolving.Go(func() {
@@ -152,7 +152,7 @@ func TestManyLargeAnswersArriveAtOnce(t *testing.T) {
 	}
 }
 
-// RPL-4: who waits is woken although the slot moves to another server meanwhile.
+// RPL-4: a waiter is woken although the slot moves to another server meanwhile.
 func TestAnswerArrivesAfterSlotHasMoved(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.Cluster(t, redistest.Primaries(3), redistest.Replicas(0))

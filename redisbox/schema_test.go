@@ -13,8 +13,8 @@ import (
 	"github.com/mailboxmq/mailbox/internal/redistest"
 )
 
-// testdata/schema1 has a database that was written with schema 1, and the scripts of
-// that time that decide whether a shard can be worked on. It has three queues:
+// testdata/schema1 has a database that was written with schema 1, and the scripts of that
+// version that decide whether a shard is usable. It has three queues:
 //
 //	orders  MaxMessages 7, MaxDeliveries 3, MaxDead 4: o1 in flight for an hour, o2
 //	        nacked for an hour, o3 dead, o4 ready, o5 delayed for 15 minutes
@@ -23,7 +23,7 @@ import (
 //	        a3 ready; b1 nacked for 30 minutes, b2 ready; c1 delayed for 15 minutes,
 //	        c2 ready; e1 ready, without a group
 
-// restoreSchema1 starts a server with that database, at the time when it was written.
+// restoreSchema1 starts a server with that database, with the clock at its time.
 func restoreSchema1(t *testing.T) (*redistest.Server, rueidis.Client) {
 	t.Helper()
 	var stored struct {
@@ -57,7 +57,7 @@ func restoreSchema1(t *testing.T) (*redistest.Server, rueidis.Client) {
 	return server, client
 }
 
-// drain receives and acks everything that is ready, and returns the bodies.
+// drain receives and acks all ready messages, and returns the bodies.
 func drain(t *testing.T, q driver.Queue) string {
 	t.Helper()
 	var bodies []string
@@ -78,7 +78,7 @@ func drain(t *testing.T, q driver.Queue) string {
 	}
 }
 
-// drainStep is what a queue holds that is ready some time after the step before.
+// drainStep is the messages that are ready some time after the step before.
 type drainStep struct {
 	after time.Duration
 	want  string
@@ -117,7 +117,7 @@ func TestSchema1OpensKeepsLimitsAndDrains(t *testing.T) {
 	wantStats(t, spread, driver.Stats{})
 }
 
-// TestSchema1StrictGroupsDrainByNewRule: ORD-4 holds for what was there before.
+// TestSchema1StrictGroupsDrainByNewRule: ORD-4 holds for old messages too.
 func TestSchema1StrictGroupsDrainByNewRule(t *testing.T) {
 	t.Parallel()
 	server, client := restoreSchema1(t)
@@ -139,8 +139,8 @@ func TestSchema1StrictGroupsDrainByNewRule(t *testing.T) {
 	}
 }
 
-// TestSchema1ScriptsFailOnMigratedQueue: what clients of before run stops with an
-// error, whatever they ask for, and changes nothing.
+// TestSchema1ScriptsFailOnMigratedQueue: scripts of old clients fail on a migrated queue,
+// whatever their arguments, and change nothing.
 func TestSchema1ScriptsFailOnMigratedQueue(t *testing.T) {
 	t.Parallel()
 	_, client := restoreSchema1(t)

@@ -12,8 +12,8 @@ var scripts = []*script{
 	discardScript, purgeScript, forwardScript, arrivalScript, moveReserveScript, moveFinishScript, dedupClaimScript, replySlotScript, replySweepScript,
 }
 
-// TestScriptHeadersMatchArguments holds what a script says about its arguments
-// against the call.
+// TestScriptHeadersMatchArguments compares the header of a script with its arguments in
+// Go.
 func TestScriptHeadersMatchArguments(t *testing.T) {
 	for _, s := range scripts {
 		text := readScript(s.name)
@@ -52,7 +52,7 @@ func TestScriptHeadersMatchArguments(t *testing.T) {
 	}
 }
 
-// TestScriptFilesFollowRules checks rules that hold for all of them.
+// TestScriptFilesFollowRules checks rules that hold for all script files.
 func TestScriptFilesFollowRules(t *testing.T) {
 	files, err := scriptFiles.ReadDir("scripts")
 	if err != nil {
@@ -71,7 +71,7 @@ func TestScriptFilesFollowRules(t *testing.T) {
 		name := strings.TrimSuffix(path.Base(file.Name()), ".lua")
 		text := readScript(name)
 		if !used[name] {
-			t.Errorf("%s is used by nobody", name)
+			t.Errorf("%s is not used", name)
 		}
 		if !strings.HasPrefix(strings.TrimPrefix(strings.TrimPrefix(text, "#!lua flags=allow-oom\n"), "#!lua\n"), "-- ") {
 			t.Errorf("%s does not begin with a comment", name)
@@ -87,8 +87,8 @@ func TestScriptFilesFollowRules(t *testing.T) {
 	}
 }
 
-// TestShardScriptHasEveryKey: no script names a key that it was not given, so
-// each runs in any slot of a cluster.
+// TestShardScriptHasEveryKey: a script names only keys that it was given, so each runs in
+// any slot of a cluster.
 func TestShardScriptHasEveryKey(t *testing.T) {
 	if len(keyNames) != 21 {
 		t.Fatalf("there are %d keys; scripts that name them by number have to follow", len(keyNames))

@@ -9,8 +9,8 @@ import (
 	"github.com/mailboxmq/mailbox/internal/redistest"
 )
 
-// Sending with a group and a key must not leave four sessions a message on the
-// server for an hour.
+// Sending with a group and a key must not leave four sessions per message on the server
+// for an hour.
 func TestSendsWithDedupKeysReuseSessions(t *testing.T) {
 	t.Parallel()
 	server := redistest.SharedServer(t)

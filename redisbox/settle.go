@@ -64,16 +64,16 @@ func (h *handle) extend(ctx context.Context, extensions []driver.Extension, what
 	return granted, err
 }
 
-func (h *handle) DeadLetter(ctx context.Context, burials []driver.Burial) error {
-	return h.settle(ctx, "dead-letter", len(burials), func(i int) (driver.Receipt, string, string, error) {
-		burial := &burials[i]
-		if !burial.Reason.Valid() {
-			return burial.Receipt, "", "", &driver.Error{
+func (h *handle) DeadLetter(ctx context.Context, letters []driver.Burial) error {
+	return h.settle(ctx, "dead-letter", len(letters), func(i int) (driver.Receipt, string, string, error) {
+		letter := &letters[i]
+		if !letter.Reason.Valid() {
+			return letter.Receipt, "", "", &driver.Error{
 				Code: driver.ErrInvalid, Field: "Reason",
-				Detail: fmt.Sprintf("%q is not a reason; want max_attempts, fatal, parse, integrity, expired or operator", burial.Reason),
+				Detail: fmt.Sprintf("%q is not a reason; want max_attempts, fatal, parse, integrity, expired or operator", letter.Reason),
 			}
 		}
-		return burial.Receipt, "b", packDeadLetter(burial.Reason, burial.Error, burial.ErrorType), nil
+		return letter.Receipt, "b", packDeadLetter(letter.Reason, letter.Error, letter.ErrorType), nil
 	})
 }
 

@@ -10,8 +10,7 @@ import (
 	"github.com/mailboxmq/mailbox/internal/redistest"
 )
 
-// A server that is busy with somebody else's script when a queue is closed must not
-// end the process.
+// Closing a queue while the server is busy with another script must not end the process.
 func TestClosingQueueOfBusyServerDoesNotPanic(t *testing.T) {
 	t.Parallel()
 	server := redistest.Standalone(t, redistest.Config("busy-reply-threshold", "20"))
@@ -31,7 +30,7 @@ func TestClosingQueueOfBusyServerDoesNotPanic(t *testing.T) {
 		return err != nil && strings.Contains(err.Error(), "BUSY")
 	})
 	_ = q.Close()
-	pause(2 * longPause) // it says goodbye meanwhile
+	pause(2 * longPause) // it unsubscribes meanwhile
 	if _, err := server.Do(t.Context(), "SCRIPT", "KILL"); err != nil {
 		t.Fatal(err)
 	}
@@ -39,7 +38,7 @@ func TestClosingQueueOfBusyServerDoesNotPanic(t *testing.T) {
 	send(t, openQueue(t, b), "a")
 }
 
-// Neither must a user who may not unsubscribe.
+// The same for a user without permission to unsubscribe.
 func TestCloseWithoutUnsubscribePermissionDoesNotPanic(t *testing.T) {
 	t.Parallel()
 	server := redistest.Standalone(t, redistest.User("worker", "secret", "~*", "&*", "+@all", "-sunsubscribe"))
@@ -52,7 +51,7 @@ func TestCloseWithoutUnsubscribePermissionDoesNotPanic(t *testing.T) {
 	}
 	eventually(t, "it listens", func() bool { return q.subscribed() })
 	_ = q.Close()
-	pause(2 * longPause) // it says goodbye meanwhile
+	pause(2 * longPause) // it unsubscribes meanwhile
 	send(t, openQueue(t, b), "a")
 }
 

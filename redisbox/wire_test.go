@@ -18,7 +18,7 @@ import (
 	"github.com/mailboxmq/mailbox/internal/redistest"
 )
 
-// wiretapped is a queue behind a proxy that notes every request.
+// wiretapped is a queue behind a proxy that records every request.
 type wiretapped struct {
 	*handle
 	mu       sync.Mutex // guards requests
@@ -40,7 +40,7 @@ func newWiretapped(t *testing.T, config driver.Config) *wiretapped {
 	send(t, w, "the scripts are loaded")
 	receive(t, w, 1, hold)
 	eventually(t, "the queue is minded", func() bool { return w.subscribed() })
-	pause(50 * time.Millisecond) // and was looked at
+	pause(50 * time.Millisecond) // until it has looked
 	if _, err := w.Purge(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +48,7 @@ func newWiretapped(t *testing.T, config driver.Config) *wiretapped {
 	return w
 }
 
-// heard returns what was asked since it was last called.
+// heard returns the requests since it was last called.
 func (w *wiretapped) heard() [][]string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -57,7 +57,7 @@ func (w *wiretapped) heard() [][]string {
 	return heard
 }
 
-// wantRequests checks that so many requests were made.
+// wantRequests checks the number of requests.
 func (w *wiretapped) wantRequests(t *testing.T, what string, n int) {
 	t.Helper()
 	if heard := w.heard(); len(heard) != n {
@@ -82,8 +82,8 @@ func TestBatchIsOneRoundTrip(t *testing.T) {
 	w.wantRequests(t, "ack", 1)
 }
 
-// TestManyCallersShareCalls: what comes while a call is under way goes together in
-// the next, without anybody asking for it.
+// TestManyCallersShareCalls: operations that come while a call is under way go together
+// in the next one.
 func TestManyCallersShareCalls(t *testing.T) {
 	const callers, each = 64, 20
 	w := newWiretapped(t, driver.Config{})
@@ -104,8 +104,8 @@ func TestManyCallersShareCalls(t *testing.T) {
 	wantStats(t, w, driver.Stats{Ready: callers * each})
 }
 
-// TestDurableCallsWaitOnTheirOwnConnection: WAIT waits for what was written on the
-// connection it is sent on, and so says nothing on any other.
+// TestDurableCallsWaitOnTheirOwnConnection: WAIT waits for the writes of the connection it
+// is sent on, and says nothing about others.
 func TestDurableCallsWaitOnTheirOwnConnection(t *testing.T) {
 	group := redistest.Sentinel(t, redistest.Replicas(1))
 	primary, err := group.Primary(t.Context())
@@ -114,7 +114,7 @@ func TestDurableCallsWaitOnTheirOwnConnection(t *testing.T) {
 	}
 	b := open(t, connect(t, primary.ClientOption()), &Options{Replicas: 1, ReplicaTimeout: 5 * time.Second})
 	q := openQueue(t, b)
-	if _, err := primary.Do(t.Context(), "SCRIPT", "FLUSH"); err != nil { // it is loaded again here too
+	if _, err := primary.Do(t.Context(), "SCRIPT", "FLUSH"); err != nil { // so that it is loaded again here too
 		t.Fatal(err)
 	}
 	var lines []string
@@ -145,8 +145,8 @@ func TestDurableCallsWaitOnTheirOwnConnection(t *testing.T) {
 	checkWaits(t, lines)
 }
 
-// checkWaits checks that there is a WAIT for each of six calls, and each of them
-// directly behind a script on the same connection.
+// checkWaits checks that there is a WAIT for each of six calls, directly behind a script
+// on the same connection.
 func checkWaits(t *testing.T, lines []string) {
 	t.Helper()
 	latest, waits := make(map[string]string), 0
@@ -163,15 +163,15 @@ func checkWaits(t *testing.T, lines []string) {
 		}
 		latest[who] = command[0]
 	}
-	if waits < 6 { // the receive waits for nobody
+	if waits < 6 { // the receive waits for no replica
 		t.Errorf("%d waits for send, ack, nack, dead letter, redrive and purge", waits)
 	}
 }
 
 var quoted = regexp.MustCompile(`"(?:[^"\\]|\\.)*"`)
 
-// heardCommand reads a line of MONITOR: who it was, "lua" for a script, and the
-// words of the command.
+// heardCommand reads a line of MONITOR: the client, "lua" for a script, and the words of
+// the command.
 func heardCommand(line string) (who string, command []string) {
 	_, rest, ok := strings.Cut(line, "[")
 	if !ok {
@@ -191,9 +191,8 @@ func heardCommand(line string) (who string, command []string) {
 	return who, command
 }
 
-// TestScriptsTouchOnlyTheirKeys listens to what scripts do while random
-// programs run: every key must have been passed, and all that were passed must
-// have one hash tag.
+// TestScriptsTouchOnlyTheirKeys monitors scripts while random programs run: every key must
+// have been passed, and all that were passed must have one hash tag.
 func TestScriptsTouchOnlyTheirKeys(t *testing.T) {
 	t.Parallel()
 	server := redistest.Standalone(t)
@@ -275,7 +274,7 @@ func TestKeysHaveDocumentedNames(t *testing.T) {
 	}
 }
 
-// TestNoQueueKeyExpires: a queue that nobody uses for years is still there.
+// TestNoQueueKeyExpires: a queue that is not used for years still exists.
 func TestNoQueueKeyExpires(t *testing.T) {
 	t.Parallel()
 	server := redistest.Standalone(t)
@@ -295,7 +294,7 @@ func TestNoQueueKeyExpires(t *testing.T) {
 	}
 	for _, key := range keys {
 		if ttl, err := server.Do(t.Context(), "PTTL", fmt.Sprint(key)); err != nil || ttl != int64(-1) {
-			if !strings.HasSuffix(fmt.Sprint(key), "}:gone") { // what a deleted queue leaves for a week
+			if !strings.HasSuffix(fmt.Sprint(key), "}:gone") { // the tombstone of a deleted queue
 				t.Errorf("%s expires in %v, error %v", key, ttl, err)
 			}
 		}
@@ -325,7 +324,7 @@ func TestShardsAreSpreadOverTheCluster(t *testing.T) {
 	if len(slots) < 30 || len(primaries) != 3 {
 		t.Errorf("32 shards are in %d slots of %d primaries", len(slots), len(primaries))
 	}
-	// All processes of all times must agree on where a group belongs.
+	// All processes of all versions must agree on the shard of a group.
 	for group, want := range map[string]int{"": 5, "customer-1": 23, "customer-2": 10, "ä": 2} {
 		if got := q.shardOf(group).number; got != want {
 			t.Errorf("group %q belongs to shard %d, and used to belong to %d", group, got, want)
@@ -345,7 +344,7 @@ func TestShardsAreSpreadOverTheCluster(t *testing.T) {
 	}
 }
 
-// drainAll receives n messages, in as many batches as it takes.
+// drainAll receives n messages, in as many batches as necessary.
 func drainAll(t *testing.T, q *handle, n int) (all []driver.Delivery) {
 	t.Helper()
 	for len(all) < n {
@@ -375,18 +374,18 @@ func TestBothProtocolVersionsWork(t *testing.T) {
 				t.Fatal(err)
 			}
 			if !strings.Contains(fmt.Sprint(list), want) {
-				t.Errorf("nobody speaks %s:\n%s", want, list)
+				t.Errorf("no client speaks %s:\n%s", want, list)
 			}
 		})
 	}
 }
 
-// useEverything does with a queue what programs do: send, wait, receive, settle,
-// bury, redrive, look, count, purge and delete; and with reply slots.
+// useEverything does all operations on a queue: send, wait, receive, settle, dead-letter,
+// redrive, peek, count, purge and delete; and uses reply slots.
 func useEverything(t *testing.T, option rueidis.ClientOption) {
 	t.Helper()
 	b := open(t, connect(t, option), &Options{Prefix: "shop:"})
-	q := configured(t, b, driver.Config{Shards: 3, MaxDeliveries: 2, DeadLetterTo: "graves"})
+	q := configured(t, b, driver.Config{Shards: 3, MaxDeliveries: 2, DeadLetterTo: "dlq"})
 	done := waiting(t, q)
 	if _, err := q.Send(t.Context(), []driver.Outgoing{{Body: []byte("a"), DedupKey: "k", Group: "g"}}); err != nil {
 		t.Fatal(err)
@@ -397,22 +396,22 @@ func useEverything(t *testing.T, option rueidis.ClientOption) {
 			t.Fatal(err)
 		}
 	case <-time.After(soon):
-		t.Fatal("nobody was woken")
+		t.Fatal("the waiter was not woken")
 	}
 	d := drainAll(t, q, 1)[0]
 	if err := q.DeadLetter(t.Context(), []driver.Burial{{Receipt: d.Receipt, Reason: driver.ReasonFatal}}); err != nil {
 		t.Fatal(err)
 	}
 	wantStats(t, q, driver.Stats{})
-	graves, err := b.OpenQueue(t.Context(), "graves")
+	dlq, err := b.OpenQueue(t.Context(), "dlq")
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantStats(t, graves, driver.Stats{Ready: 1})
-	for range graves.(driver.Peeker).Peek(t.Context(), driver.Query{}) {
+	wantStats(t, dlq, driver.Stats{Ready: 1})
+	for range dlq.(driver.Peeker).Peek(t.Context(), driver.Query{}) {
 	}
 	useMoves(t, b)
-	if n, err := graves.Purge(t.Context()); err != nil || n != 1 {
+	if n, err := dlq.Purge(t.Context()); err != nil || n != 1 {
 		t.Errorf("purged %d, error %v", n, err)
 	}
 	if err := b.Ping(t.Context()); err != nil {
@@ -429,7 +428,7 @@ func useEverything(t *testing.T, option rueidis.ClientOption) {
 	useSlots(t, b.Replies(0))
 }
 
-// useSlots does with reply slots what programs do.
+// useSlots does all operations on reply slots.
 func useSlots(t *testing.T, r *Replies) {
 	t.Helper()
 	ctx := t.Context()
@@ -457,7 +456,7 @@ func useSlots(t *testing.T, r *Replies) {
 			t.Error(err)
 		}
 	case <-time.After(soon):
-		t.Fatal("nobody was woken")
+		t.Fatal("the waiter was not woken")
 	}
 	if _, err := r.Consume(ctx, "answered"); err != nil {
 		t.Error(err)
