@@ -23,6 +23,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // missing is the dullest one: sends succeed, receives find nothing. It keeps no
 // dead letters and cannot peek.
 type fakeQueue struct {
+	driver.Unsupported
 	traits  driver.Traits
 	send    func(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sent, error)
 	receive func(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error)

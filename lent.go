@@ -16,6 +16,7 @@ type lent struct {
 	registry *Registry
 	id       string
 	traits   driver.Traits // as they were when it was resolved
+	identity string
 	closed   atomic.Bool
 	waiting  atomic.Int32 // receives that Close has to wake
 }
@@ -26,31 +27,9 @@ type wait struct {
 	cancel context.CancelFunc
 }
 
-// newLent returns a handle with the abilities of the queue in e, which is
-// borrowed.
+// newLent returns a handle on the queue in e, which is borrowed.
 func newLent(registry *Registry, e *entry) driver.Queue {
-	handle := &lent{registry: registry, id: e.id, traits: e.queue.Traits()}
-	_, keepsLetters := e.queue.(driver.DeadLetterer)
-	_, peeks := e.queue.(driver.Peeker)
-	switch {
-	case keepsLetters && peeks:
-		return struct {
-			*lent
-			lentLetters
-			lentPeeker
-		}{handle, lentLetters{handle}, lentPeeker{handle}}
-	case keepsLetters:
-		return struct {
-			*lent
-			lentLetters
-		}{handle, lentLetters{handle}}
-	case peeks:
-		return struct {
-			*lent
-			lentPeeker
-		}{handle, lentPeeker{handle}}
-	}
-	return handle
+	return &lent{registry: registry, id: e.id, traits: e.queue.Traits(), identity: e.queue.Identity()}
 }
 
 // call borrows the queue for the length of do.
@@ -186,72 +165,65 @@ func (r *Registry) peek(id string) driver.Queue {
 	return nil
 }
 
-// lentLetters is the dead-letter side of a lent queue.
-type lentLetters struct{ handle *lent }
-
-// lettersOf is call for what queues with dead letters can do.
-func lettersOf[R any](ctx context.Context, l lentLetters, op string, do func(driver.DeadLetterer) (R, error)) (R, error) {
-	return call(ctx, l.handle, op, func(q driver.Queue) (result R, err error) {
-		letters, err := deadLettererOf(q, op)
-		if err != nil {
-			return result, err
-		}
-		return do(letters)
-	})
+func (h *lent) DeadLetter(ctx context.Context, requests []driver.DeadLetterRequest) error {
+	return settle(ctx, h, string(OutcomeDeadLetter), func(q driver.Queue) error { return q.DeadLetter(ctx, requests) })
 }
 
-func (l lentLetters) DeadLetter(ctx context.Context, burials []driver.Burial) error {
-	_, err := lettersOf(ctx, l, string(OutcomeDeadLetter), func(letters driver.DeadLetterer) (struct{}, error) {
-		return struct{}{}, letters.DeadLetter(ctx, burials)
-	})
-	return err
+func (h *lent) DeadLetters(ctx context.Context) iter.Seq2[driver.DeadLetter, error] {
+	return lendSequence(ctx, h, opListDead, func(q driver.Queue) iter.Seq2[driver.DeadLetter, error] { return q.DeadLetters(ctx) })
 }
 
-func (l lentLetters) DeadLetters(ctx context.Context) iter.Seq2[driver.DeadLetter, error] {
-	return lendSequence(ctx, l.handle, opListDead, func(q driver.Queue) (iter.Seq2[driver.DeadLetter, error], error) {
-		letters, err := deadLettererOf(q, opListDead)
-		if err != nil {
-			return nil, err
-		}
-		return letters.DeadLetters(ctx), nil
-	})
+func (h *lent) Redrive(ctx context.Context, ids []string, limit int) (int, error) {
+	return call(ctx, h, opRedrive, func(q driver.Queue) (int, error) { return q.Redrive(ctx, ids, limit) })
 }
 
-func (l lentLetters) Redrive(ctx context.Context, ids []string, limit int) (int, error) {
-	return lettersOf(ctx, l, opRedrive, func(letters driver.DeadLetterer) (int, error) { return letters.Redrive(ctx, ids, limit) })
+func (h *lent) Discard(ctx context.Context, ids []string) (int, error) {
+	return call(ctx, h, opDiscard, func(q driver.Queue) (int, error) { return q.Discard(ctx, ids) })
 }
 
-func (l lentLetters) Discard(ctx context.Context, ids []string) (int, error) {
-	return lettersOf(ctx, l, opDiscard, func(letters driver.DeadLetterer) (int, error) { return letters.Discard(ctx, ids) })
+func (h *lent) PurgeDead(ctx context.Context) (int, error) {
+	return call(ctx, h, opPurgeDead, func(q driver.Queue) (int, error) { return q.PurgeDead(ctx) })
 }
 
-func (l lentLetters) PurgeDead(ctx context.Context) (int, error) {
-	return lettersOf(ctx, l, opPurgeDead, func(letters driver.DeadLetterer) (int, error) { return letters.PurgeDead(ctx) })
+func (h *lent) Peek(ctx context.Context, query driver.Query) iter.Seq2[driver.Peeked, error] {
+	return lendSequence(ctx, h, opPeek, func(q driver.Queue) iter.Seq2[driver.Peeked, error] { return q.Peek(ctx, query) })
 }
 
-// lentPeeker is the looking side of a lent queue.
-type lentPeeker struct{ handle *lent }
+func (h *lent) Move(ctx context.Context, to string, limit int) (int, error) {
+	return call(ctx, h, opMove, func(q driver.Queue) (int, error) { return q.Move(ctx, to, limit) })
+}
 
-func (p lentPeeker) Peek(ctx context.Context, query driver.Query) iter.Seq2[driver.Peeked, error] {
-	return lendSequence(ctx, p.handle, opPeek, func(q driver.Queue) (iter.Seq2[driver.Peeked, error], error) {
-		peeker, ok := q.(driver.Peeker)
-		if !ok {
-			return nil, &Error{Code: ErrUnsupported, Op: opPeek, Queue: printable(p.handle.id)}
-		}
-		return peeker.Peek(ctx, query), nil
-	})
+func (h *lent) AckLate(ctx context.Context, receipts []driver.Receipt) error {
+	return settle(ctx, h, string(OutcomeAck), func(q driver.Queue) error { return q.AckLate(ctx, receipts) })
+}
+
+func (h *lent) ExtendLate(ctx context.Context, extensions []driver.Extension) error {
+	return settle(ctx, h, opExtend, func(q driver.Queue) error { return q.ExtendLate(ctx, extensions) })
+}
+
+func (h *lent) ForgetDedup(ctx context.Context) error {
+	return settle(ctx, h, opForgetDedup, func(q driver.Queue) error { return q.ForgetDedup(ctx) })
+}
+
+func (h *lent) Usage(ctx context.Context) (driver.Usage, error) {
+	return call(ctx, h, opUsage, func(q driver.Queue) (driver.Usage, error) { return q.Usage(ctx) })
+}
+
+// Identity asks the queue if it is open, because one of the same name may have taken
+// the place of the one that was resolved.
+func (h *lent) Identity() string {
+	if queue := h.registry.peek(h.id); queue != nil {
+		return queue.Identity()
+	}
+	return h.identity
 }
 
 // lendSequence borrows the queue for the length of an iteration.
-func lendSequence[E any](ctx context.Context, h *lent, op string, list func(driver.Queue) (iter.Seq2[E, error], error)) iter.Seq2[E, error] {
+func lendSequence[E any](ctx context.Context, h *lent, op string, list func(driver.Queue) iter.Seq2[E, error]) iter.Seq2[E, error] {
 	return func(yield func(E, error) bool) {
 		stopped := false
 		err := settle(ctx, h, op, func(q driver.Queue) error {
-			elements, err := list(q)
-			if err != nil {
-				return err
-			}
-			for element, err := range elements {
+			for element, err := range list(q) {
 				if err != nil {
 					return err
 				}

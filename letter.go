@@ -74,12 +74,12 @@ func (m *Mailbox[T]) Peek(ctx context.Context, query Query) iter.Seq2[Peeked[T],
 			yield(Peeked[T]{}, err)
 			return
 		}
-		peeker, ok := m.Queue().(driver.Peeker)
-		if !ok {
+		queue := m.Queue()
+		if !queue.Traits().Peek {
 			yield(Peeked[T]{}, m.fail(opPeek, ErrUnsupported, "", ""))
 			return
 		}
-		for record, err := range peeker.Peek(ctx, query) {
+		for record, err := range queue.Peek(ctx, query) {
 			if err != nil {
 				yield(Peeked[T]{}, err)
 				return
@@ -97,15 +97,15 @@ func (m *Mailbox[T]) Peek(ctx context.Context, query Query) iter.Seq2[Peeked[T],
 // DeadLetters yields the dead letters, oldest death first, without changing
 // anything. Letters that die or leave while it runs may or may not be seen. An
 // error is yielded last and ends the sequence. Codes: ErrUnsupported where the
-// backend keeps no dead letters.
+// backend keeps no dead queue.
 func (m *Mailbox[T]) DeadLetters(ctx context.Context) iter.Seq2[DeadLetter[T], error] {
 	return func(yield func(DeadLetter[T], error) bool) {
-		letters, err := m.deadLetterer(ctx, opListDead)
+		queue, err := m.withDeadLetters(ctx, opListDead)
 		if err != nil {
 			yield(DeadLetter[T]{}, err)
 			return
 		}
-		for record, err := range letters.DeadLetters(ctx) {
+		for record, err := range queue.DeadLetters(ctx) {
 			if err != nil {
 				yield(DeadLetter[T]{}, err)
 				return
@@ -136,67 +136,63 @@ func (m *Mailbox[T]) look(op string, message *driver.Message) (body T, err error
 // is safe. Codes: ErrFull when the queue is full, with what was moved before;
 // ErrUnsupported.
 func (m *Mailbox[T]) Redrive(ctx context.Context, ids []string) (moved int, err error) {
-	letters, err := m.deadLetterer(ctx, opRedrive)
+	queue, err := m.withDeadLetters(ctx, opRedrive)
 	if err != nil || len(ids) == 0 { // to the backend, no ids would mean all
 		return 0, err
 	}
-	return letters.Redrive(ctx, ids, 0)
+	return queue.Redrive(ctx, ids, 0)
 }
 
 // RedriveAll is Redrive for the limit dead letters that died first; 0 means
 // all. Codes: as Redrive.
 func (m *Mailbox[T]) RedriveAll(ctx context.Context, limit int) (moved int, err error) {
-	letters, err := m.deadLetterer(ctx, opRedrive)
+	queue, err := m.withDeadLetters(ctx, opRedrive)
 	if err != nil {
 		return 0, err
 	}
 	if limit < 0 {
 		return 0, m.fail(opRedrive, ErrInvalid, "limit", "is negative; 0 means no limit")
 	}
-	return letters.Redrive(ctx, nil, limit)
+	return queue.Redrive(ctx, nil, limit)
 }
 
 // Discard removes the dead letters with these ids for ever and returns how
 // many there were. Ids of no dead letter are passed over. Repeating it is safe.
 // Codes: ErrUnsupported.
 func (m *Mailbox[T]) Discard(ctx context.Context, ids []string) (removed int, err error) {
-	letters, err := m.deadLetterer(ctx, opDiscard)
+	queue, err := m.withDeadLetters(ctx, opDiscard)
 	if err != nil || len(ids) == 0 {
 		return 0, err
 	}
-	return letters.Discard(ctx, ids)
+	return queue.Discard(ctx, ids)
 }
 
 // PurgeDead removes all dead letters for ever and returns how many there were.
 // Repeating it is safe. Codes: ErrUnsupported.
 func (m *Mailbox[T]) PurgeDead(ctx context.Context) (removed int, err error) {
-	letters, err := m.deadLetterer(ctx, opPurgeDead)
+	queue, err := m.withDeadLetters(ctx, opPurgeDead)
 	if err != nil {
 		return 0, err
 	}
-	return letters.PurgeDead(ctx)
+	return queue.PurgeDead(ctx)
 }
 
-// deadLetterer returns the dead-letter side of the queue, or why op cannot be
-// asked of it.
-func (m *Mailbox[T]) deadLetterer(ctx context.Context, op string) (driver.DeadLetterer, error) {
+// withDeadLetters returns the queue, or why op cannot be asked of it.
+func (m *Mailbox[T]) withDeadLetters(ctx context.Context, op string) (driver.Queue, error) {
 	if err := m.ready(ctx, op); err != nil {
 		return nil, err
 	}
-	letters, err := deadLettererOf(m.Queue(), op)
-	if err != nil {
+	queue := m.Queue()
+	if err := checkDeadLetters(queue, op); err != nil {
 		return nil, m.located(err)
 	}
-	return letters, nil
+	return queue, nil
 }
 
-// deadLettererOf returns the dead-letter side of queue, or a fresh
-// ErrUnsupported. Both signs are asked for: a queue that wraps others may have
-// the methods although the one beneath has not.
-func deadLettererOf(queue driver.Queue, op string) (driver.DeadLetterer, error) {
-	letters, ok := queue.(driver.DeadLetterer)
-	if !ok || !queue.Traits().DeadLetters {
-		return nil, &Error{Code: ErrUnsupported, Op: op, Detail: "this queue keeps no dead letters"}
+// checkDeadLetters returns a fresh ErrUnsupported if queue keeps no dead queue.
+func checkDeadLetters(queue driver.Queue, op string) error {
+	if !queue.Traits().DeadLetters {
+		return &Error{Code: ErrUnsupported, Op: op, Detail: "this queue keeps no dead letters"}
 	}
-	return letters, nil
+	return nil
 }

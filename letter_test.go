@@ -139,16 +139,9 @@ func TestPeekShowsMessagesWithoutTakingThem(t *testing.T) {
 }
 
 func TestWhatTheBackendLacksIsErrUnsupported(t *testing.T) {
-	// The second has the methods and says that they do not work, like a queue
-	// that wraps another.
-	for _, queue := range []driver.Queue{newFake(), struct {
-		driver.Queue
-		driver.DeadLetterer
-	}{Queue: newFake()}} {
-		m := mailbox.New[string]("orders", queue, nil)
-		for name, err := range abilities(t.Context(), m) {
-			t.Run(name, func(t *testing.T) { wantError(t, err, mailbox.ErrUnsupported) })
-		}
+	m := mailbox.New[string]("orders", newFake(), nil)
+	for name, err := range abilities(t.Context(), m) {
+		t.Run(name, func(t *testing.T) { wantError(t, err, mailbox.ErrUnsupported) })
 	}
 }
 

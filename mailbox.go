@@ -12,18 +12,21 @@ import (
 
 // The names that operations have in errors.
 const (
-	opOpen      = "open"
-	opSend      = "send"
-	opReceive   = "receive"
-	opExtend    = "extend"
-	opPurge     = "purge"
-	opStats     = "stats"
-	opPeek      = "peek"
-	opRedrive   = "redrive"
-	opDiscard   = "discard"
-	opPurgeDead = "purge dead letters"
-	opListDead  = "dead-letters"
-	opClose     = "close"
+	opOpen        = "open"
+	opSend        = "send"
+	opReceive     = "receive"
+	opExtend      = "extend"
+	opPurge       = "purge"
+	opStats       = "stats"
+	opPeek        = "peek"
+	opRedrive     = "redrive"
+	opDiscard     = "discard"
+	opPurgeDead   = "purge dead letters"
+	opListDead    = "dead-letters"
+	opMove        = "move"
+	opForgetDedup = "forget dedup keys"
+	opUsage       = "usage"
+	opClose       = "close"
 )
 
 // Records of package driver that are the same for every type of body.

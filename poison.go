@@ -71,12 +71,10 @@ type poisonFound struct {
 // out, with one call of the backend for each kind.
 func (m *Mailbox[T]) dispose(ctx context.Context, poisoned []poisonedDelivery) poisonFound {
 	traits := m.Queue().Traits()
-	_, err := deadLettererOf(m.Queue(), string(OutcomeDeadLetter))
-	canBury := err == nil
 	for i := range poisoned {
 		p := &poisoned[i]
 		p.err = m.encodingError(opReceive, p.delivery.ID, p.cause)
-		p.disposition = m.dispositionOf(ctx, p).within(&traits, canBury)
+		p.disposition = m.dispositionOf(ctx, p).within(&traits)
 	}
 	m.carryOut(ctx, poisoned, PoisonBury)
 	for i := range poisoned {
@@ -116,14 +114,14 @@ func (m *Mailbox[T]) dispositionOf(ctx context.Context, p *poisonedDelivery) (ch
 }
 
 // within turns a disposition into one that the queue can carry out.
-func (d Disposition) within(traits *driver.Traits, canBury bool) Disposition {
+func (d Disposition) within(traits *driver.Traits) Disposition {
 	switch d.Action {
 	case PoisonAck:
 		return Disposition{Action: PoisonAck}
 	case PoisonNack:
 		return Disposition{Action: PoisonNack, Delay: max(0, min(d.Delay, traits.MaxVisibility))}
 	}
-	if !canBury {
+	if !traits.DeadLetters {
 		return longestNack(traits)
 	}
 	return Disposition{}

@@ -54,7 +54,32 @@ func (p *Prefix) OpenQueue(ctx context.Context, name string) (driver.Queue, erro
 	if problem := p.nameProblem(name); problem != "" {
 		return nil, &Error{Code: ErrInvalid, Op: opOpen, Queue: printable(name), Field: "name", Detail: problem}
 	}
-	return p.opener.OpenQueue(ctx, p.prefix+strings.ReplaceAll(name, segmentSeparator, segmentMark))
+	queue, err := p.opener.OpenQueue(ctx, p.backendName(name))
+	if err != nil {
+		return nil, err
+	}
+	return &prefixQueue{Queue: queue, prefix: p, name: name}, nil
+}
+
+// backendName returns what the backend calls the queue called name.
+func (p *Prefix) backendName(name string) string {
+	return p.prefix + strings.ReplaceAll(name, segmentSeparator, segmentMark)
+}
+
+// prefixQueue is a queue whose messages stay within the prefix.
+type prefixQueue struct {
+	driver.Queue
+	prefix *Prefix
+	name   string
+}
+
+// Move takes the name of a queue within the prefix. It refuses an empty one: which
+// queue a message goes back to is an attribute, and a sender can write any name there.
+func (q *prefixQueue) Move(ctx context.Context, to string, limit int) (moved int, err error) {
+	if problem := q.prefix.nameProblem(to); problem != "" {
+		return 0, &Error{Code: ErrInvalid, Op: opMove, Queue: printable(q.name), Field: "to", Detail: problem}
+	}
+	return q.Queue.Move(ctx, q.prefix.backendName(to), limit)
 }
 
 func prefixProblem(backend driver.Opener, prefix string) string {

@@ -57,6 +57,35 @@ func TestRES4TenantCannotNameItsWayOut(t *testing.T) {
 	}
 }
 
+func TestRES4TenantCannotMoveMessagesOut(t *testing.T) {
+	backend := membox.New(nil)
+	defer backend.Close()
+	tenant := mailbox.NewPrefix(backend, "tenant-b:")
+	registry := mailbox.NewRegistry(&mailbox.RegistryOptions{Fallback: tenant})
+	defer registry.Close()
+	victim, err := backend.OpenQueue(t.Context(), "tenant-a:x")
+	wantError(t, err, nil)
+	mustResolve(t, registry, "inner")
+	queue := mustResolve(t, registry, "orders")
+	_, err = queue.Send(t.Context(), []driver.Outgoing{{
+		Body: []byte("tea"), Attributes: map[string]string{driver.AttributeDeadSource: "tenant-a:x"},
+	}})
+	wantError(t, err, nil)
+	for _, to := range escapes { // the first is "": where the message says that it died
+		if moved, err := queue.Move(t.Context(), to, 0); moved != 0 || !errors.Is(err, mailbox.ErrInvalid) {
+			t.Errorf("to %q: moved %d, error is %v", to, moved, err)
+		}
+	}
+	_, err = queue.Move(t.Context(), "tenant-a:x", 0)
+	wantError(t, err, mailbox.ErrNotFound)
+	stats, err := victim.Stats(t.Context())
+	wantError(t, err, nil)
+	wantEqual(t, "stats of the other tenant", stats, driver.Stats{})
+	moved, err := queue.Move(t.Context(), "inner", 0)
+	wantError(t, err, nil)
+	wantEqual(t, "messages moved within the prefix", moved, 1)
+}
+
 func TestRES4PrefixesOfPrefixesDoNotMeet(t *testing.T) {
 	backend := membox.New(nil)
 	defer backend.Close()

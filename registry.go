@@ -178,7 +178,7 @@ func (r *Registry) resolve(ctx context.Context, id string) (driver.Queue, Source
 		if r.replies == nil {
 			return nil, "", unresolved(id, "it names a reply slot, and the registry has no reply store", ErrInvalid)
 		}
-		return &slotQueue{r.replies, slotID}, SourceSlot, nil
+		return &slotQueue{store: r.replies, id: slotID}, SourceSlot, nil
 	}
 	e, source, err := r.borrow(ctx, id)
 	if err != nil {
@@ -395,8 +395,7 @@ func (r *Registry) Evict(id string) error {
 	return r.closeAll(leaving)
 }
 
-// Check looks after every queue in the cache, by Ping where it has that and by
-// Stats otherwise, and evicts those that do not answer, so that they are opened
+// Check asks every queue in the cache for its Stats, and evicts those that do not answer, so that they are opened
 // anew when they are needed. It returns what was wrong with them. It blocks for
 // as long as they take, a few seconds each at most; when ctx ends it stops, evicts
 // nothing more, and returns the context's error. Registered queues are not looked
@@ -445,9 +444,6 @@ func (r *Registry) borrowCached(id string) *entry {
 func ping(ctx context.Context, queue driver.Queue) error {
 	ctx, cancel := context.WithTimeout(ctx, pingWithin)
 	defer cancel()
-	if pinger, ok := queue.(driver.Pinger); ok {
-		return pinger.Ping(ctx)
-	}
 	_, err := queue.Stats(ctx)
 	return err
 }

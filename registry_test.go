@@ -89,6 +89,12 @@ func (q *countedQueue) Close() error {
 	return q.Queue.Close()
 }
 
+func TestQueuesOfARegistryPassEveryMethodOn(t *testing.T) {
+	drivertest.RunWrapper(t, func(behind driver.Opener) driver.Opener {
+		return mailbox.NewRegistry(&mailbox.RegistryOptions{Fallback: behind})
+	})
+}
+
 func mustResolve(t *testing.T, resolver mailbox.Resolver, id string) driver.Queue {
 	t.Helper()
 	queue, err := resolver.Resolve(t.Context(), id)

@@ -155,8 +155,7 @@ func (a action) check(queue driver.Queue) error {
 				Detail: fmt.Sprintf("%q is none of the reasons", string(a.reason)),
 			}
 		}
-		_, err := deadLettererOf(queue, string(a.kind))
-		return err
+		return checkDeadLetters(queue, string(a.kind))
 	}
 	return nil
 }
@@ -180,10 +179,10 @@ func (a action) phase() uint32 {
 // backends give slices back when they return. Only the slice that the action
 // needs is used.
 type actionBatch struct {
-	receipts   []driver.Receipt
-	nacks      []driver.Nack
-	extensions []driver.Extension
-	burials    []driver.Burial
+	receipts    []driver.Receipt
+	nacks       []driver.Nack
+	extensions  []driver.Extension
+	deadLetters []driver.DeadLetterRequest
 }
 
 var actionBatches pool[actionBatch]
@@ -193,9 +192,9 @@ func (b *actionBatch) clear() {
 	clear(b.receipts)
 	clear(b.nacks)
 	clear(b.extensions)
-	clear(b.burials)
+	clear(b.deadLetters)
 	b.receipts, b.nacks = b.receipts[:0], b.nacks[:0]
-	b.extensions, b.burials = b.extensions[:0], b.burials[:0]
+	b.extensions, b.deadLetters = b.extensions[:0], b.deadLetters[:0]
 }
 
 func (b *actionBatch) free() {
@@ -212,11 +211,11 @@ func (b *actionBatch) add(receipt driver.Receipt, a action) {
 	case OutcomeRelease, extension:
 		b.extensions = append(b.extensions, driver.Extension{Receipt: receipt, Visibility: a.duration})
 	case OutcomeDeadLetter:
-		burial := driver.Burial{Receipt: receipt, Reason: a.reason, Error: causeText(a.cause)}
+		request := driver.DeadLetterRequest{Receipt: receipt, Reason: a.reason, Error: causeText(a.cause)}
 		if a.cause != nil {
-			burial.ErrorType = ErrorType(a.cause)
+			request.ErrorType = ErrorType(a.cause)
 		}
-		b.burials = append(b.burials, burial)
+		b.deadLetters = append(b.deadLetters, request)
 	}
 }
 
@@ -229,11 +228,7 @@ func (b *actionBatch) send(ctx context.Context, queue driver.Queue, a action) (g
 	case OutcomeNack:
 		return nil, queue.Nack(ctx, b.nacks)
 	case OutcomeDeadLetter:
-		letters, err := deadLettererOf(queue, string(a.kind))
-		if err != nil {
-			return nil, err
-		}
-		return nil, letters.DeadLetter(ctx, b.burials)
+		return nil, queue.DeadLetter(ctx, b.deadLetters)
 	default:
 		return queue.Extend(ctx, b.extensions)
 	}

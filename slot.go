@@ -12,6 +12,7 @@ import (
 // slotQueue presents a reply slot as a queue that takes one message. Whoever
 // answers need not know the difference to a mailbox.
 type slotQueue struct {
+	driver.Unsupported
 	store driver.ReplyStore
 	id    string
 }

@@ -89,7 +89,7 @@ func TestRedriveEndsWithItsContext(t *testing.T) {
 	}
 	expectStats(t, q, driver.Stats{Ready: 1, Dead: 1499})
 	ctx := &countedContext{Context: t.Context()}
-	n, err := q.(driver.DeadLetterer).Redrive(ctx, nil, 0)
+	n, err := q.Redrive(ctx, nil, 0)
 	if !errors.Is(err, context.Canceled) || n == 0 || n == 1499 {
 		t.Errorf("redrove %d, %v", n, err)
 	}

@@ -131,7 +131,6 @@ func TestNothingIsStoredAfterACommitThatWasRefused(t *testing.T) {
 // because others might then not end at all.
 func checkAllFail(t *testing.T, b *Backend, q driver.Queue) {
 	t.Helper()
-	graveyard := q.(driver.DeadLetterer)
 	for _, test := range []struct {
 		call string
 		do   func() error
@@ -142,11 +141,11 @@ func checkAllFail(t *testing.T, b *Backend, q driver.Queue) {
 			_, err := q.Send(t.Context(), []driver.Outgoing{{DedupKey: "key"}})
 			return err
 		}},
-		{"discard", func() error { _, err := graveyard.Discard(t.Context(), []string{"x"}); return err }},
+		{"discard", func() error { _, err := q.Discard(t.Context(), []string{"x"}); return err }},
 		{"configure", func() error { return b.ConfigureQueue(t.Context(), "another", driver.Config{}) }},
 		{"backup", func() error { return b.Backup(t.Context(), "backup") }},
 		{"purge", func() error { _, err := q.Purge(t.Context()); return err }},
-		{"purge dead", func() error { _, err := graveyard.PurgeDead(t.Context()); return err }},
+		{"purge dead", func() error { _, err := q.PurgeDead(t.Context()); return err }},
 		{"delete", func() error { return b.DeleteQueue(t.Context(), "orders") }},
 	} {
 		if err := test.do(); !errors.Is(err, driver.ErrUnavailable) {

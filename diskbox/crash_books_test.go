@@ -82,14 +82,14 @@ func (k *bookkeeper) bury(tokens []int) {
 	if wrong := k.ledger.delivered(deed, tokens, got); wrong != "" {
 		k.t.Fatal(wrong)
 	}
-	var burials []driver.Burial
+	var burials []driver.DeadLetterRequest
 	for n, token := range tokens {
-		burials = append(burials, driver.Burial{
+		burials = append(burials, driver.DeadLetterRequest{
 			Receipt: got[n].Receipt, Reason: crashReason(token), Error: crashError(token), ErrorType: crashErrorType,
 		})
 	}
 	deed = k.ledger.begin(k.book, deedBury, tokens)
-	err := k.graveyard().DeadLetter(k.ctx, burials)
+	err := k.queue.DeadLetter(k.ctx, burials)
 	k.must(err)
 	k.ledger.settled(deed, got, 0, err)
 }
@@ -107,7 +107,7 @@ func (k *bookkeeper) purge() {
 func (k *bookkeeper) redriveUnheard() {
 	k.t.Helper()
 	k.ledger.begin(k.book, deedRedrive, nil)
-	if _, err := k.graveyard().Redrive(k.ctx, nil, 0); err != nil {
+	if _, err := k.queue.Redrive(k.ctx, nil, 0); err != nil {
 		k.t.Fatal(err)
 	}
 	k.cut("before the answer")
@@ -173,7 +173,7 @@ func TestBooksKnowThatALetterThatWasNotPurgedWasPerhapsRedriven(t *testing.T) {
 		"all are purged": func(k *bookkeeper, _ []int) {
 			purge := k.ledger.begin(k.book, deedPurgeDead, nil)
 			k.redriveMeanwhile(func() {
-				_, err := k.graveyard().PurgeDead(k.ctx)
+				_, err := k.queue.PurgeDead(k.ctx)
 				k.must(err)
 				k.ledger.swept(purge, isDead, isAbsent)
 			})
@@ -181,7 +181,7 @@ func TestBooksKnowThatALetterThatWasNotPurgedWasPerhapsRedriven(t *testing.T) {
 		"they are discarded": func(k *bookkeeper, letters []int) {
 			discard := k.ledger.begin(k.book, deedDiscard, letters)
 			k.redriveMeanwhile(func() {
-				count, err := k.graveyard().Discard(k.ctx, []string{k.book.items[letters[0]].id})
+				count, err := k.queue.Discard(k.ctx, []string{k.book.items[letters[0]].id})
 				k.must(err)
 				k.ledger.moved(discard, count)
 			})
@@ -206,7 +206,7 @@ func TestBooksKnowThatALetterThatWasNotPurgedWasPerhapsRedriven(t *testing.T) {
 func (k *bookkeeper) redriveMeanwhile(other func()) {
 	k.t.Helper()
 	redrive := k.ledger.begin(k.book, deedRedrive, nil)
-	_, err := k.graveyard().Redrive(k.ctx, nil, 0)
+	_, err := k.queue.Redrive(k.ctx, nil, 0)
 	k.must(err)
 	other()
 	k.ledger.swept(redrive, isDead, isWaiting)

@@ -95,7 +95,7 @@ func unforwarded(attributes map[string]string) map[string]string {
 }
 
 func peekAll(ctx context.Context, q driver.Queue) (all []driver.Peeked, stats driver.Stats, err error) {
-	for p, err := range q.(driver.Peeker).Peek(ctx, driver.Query{}) {
+	for p, err := range q.Peek(ctx, driver.Query{}) {
 		if err != nil {
 			return nil, stats, err
 		}
@@ -141,7 +141,7 @@ func (c *crashContent) useLater(ctx context.Context, b *Backend, book *crashBook
 	if c.left, err = q.Stats(ctx); err != nil {
 		return err
 	}
-	for letter, err := range q.(driver.DeadLetterer).DeadLetters(ctx) {
+	for letter, err := range q.DeadLetters(ctx) {
 		if err != nil {
 			return err
 		}
@@ -200,7 +200,7 @@ func (c *crashContent) drain(ctx context.Context, q driver.Queue) error {
 }
 
 func (c *crashContent) redrive(ctx context.Context, q driver.Queue) error {
-	moved, err := q.(driver.DeadLetterer).Redrive(ctx, nil, 0)
+	moved, err := q.Redrive(ctx, nil, 0)
 	if err != nil {
 		return err
 	}

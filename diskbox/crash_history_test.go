@@ -73,14 +73,12 @@ func (m *pluggedMachine) OpenQueue(ctx context.Context, name string) (driver.Que
 	if err != nil {
 		return nil, err
 	}
-	return &pluggedQueue{queue: q, graveyard: q.(driver.DeadLetterer), Peeker: q.(driver.Peeker), power: m.power}, nil
+	return &pluggedQueue{Queue: q, power: m.power}, nil
 }
 
 // A pluggedQueue is a queue whose answers are heard while the power is on.
 type pluggedQueue struct {
-	queue     driver.Queue
-	graveyard driver.DeadLetterer
-	driver.Peeker
+	driver.Queue
 	power *power
 }
 
@@ -97,64 +95,64 @@ func heard[T any](p *power, answer T, err error) (T, error) {
 }
 
 func (q *pluggedQueue) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sent, error) {
-	sent, err := q.queue.Send(ctx, msgs)
+	sent, err := q.Queue.Send(ctx, msgs)
 	return heard(q.power, sent, err)
 }
 
 func (q *pluggedQueue) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
-	got, err := q.queue.Receive(ctx, req)
+	got, err := q.Queue.Receive(ctx, req)
 	return heard(q.power, got, err)
 }
 
 func (q *pluggedQueue) Ack(ctx context.Context, receipts []driver.Receipt) error {
-	return q.power.answer(q.queue.Ack(ctx, receipts))
+	return q.power.answer(q.Queue.Ack(ctx, receipts))
 }
 
 func (q *pluggedQueue) Nack(ctx context.Context, nacks []driver.Nack) error {
-	return q.power.answer(q.queue.Nack(ctx, nacks))
+	return q.power.answer(q.Queue.Nack(ctx, nacks))
 }
 
 func (q *pluggedQueue) Extend(ctx context.Context, extensions []driver.Extension) ([]time.Duration, error) {
-	granted, err := q.queue.Extend(ctx, extensions)
+	granted, err := q.Queue.Extend(ctx, extensions)
 	return granted, q.power.answer(err)
 }
 
 func (q *pluggedQueue) Purge(ctx context.Context) (int, error) {
-	removed, err := q.queue.Purge(ctx)
+	removed, err := q.Queue.Purge(ctx)
 	return heard(q.power, removed, err)
 }
 
 func (q *pluggedQueue) Stats(ctx context.Context) (driver.Stats, error) {
-	stats, err := q.queue.Stats(ctx)
+	stats, err := q.Queue.Stats(ctx)
 	return heard(q.power, stats, err)
 }
 
-func (q *pluggedQueue) DeadLetter(ctx context.Context, burials []driver.Burial) error {
-	return q.power.answer(q.graveyard.DeadLetter(ctx, burials))
+func (q *pluggedQueue) DeadLetter(ctx context.Context, requests []driver.DeadLetterRequest) error {
+	return q.power.answer(q.Queue.DeadLetter(ctx, requests))
 }
 
 func (q *pluggedQueue) Redrive(ctx context.Context, ids []string, limit int) (int, error) {
-	moved, err := q.graveyard.Redrive(ctx, ids, limit)
+	moved, err := q.Queue.Redrive(ctx, ids, limit)
 	return heard(q.power, moved, err)
 }
 
 func (q *pluggedQueue) Discard(ctx context.Context, ids []string) (int, error) {
-	removed, err := q.graveyard.Discard(ctx, ids)
+	removed, err := q.Queue.Discard(ctx, ids)
 	return heard(q.power, removed, err)
 }
 
 func (q *pluggedQueue) PurgeDead(ctx context.Context) (int, error) {
-	removed, err := q.graveyard.PurgeDead(ctx)
+	removed, err := q.Queue.PurgeDead(ctx)
 	return heard(q.power, removed, err)
 }
 
 // DeadLetters, Traits and Close promise nothing that a power cut could break.
 func (q *pluggedQueue) DeadLetters(ctx context.Context) iter.Seq2[driver.DeadLetter, error] {
-	return q.graveyard.DeadLetters(ctx)
+	return q.Queue.DeadLetters(ctx)
 }
 
-func (q *pluggedQueue) Traits() driver.Traits { return q.queue.Traits() }
-func (q *pluggedQueue) Close() error          { return q.queue.Close() }
+func (q *pluggedQueue) Traits() driver.Traits { return q.Queue.Traits() }
+func (q *pluggedQueue) Close() error          { return q.Queue.Close() }
 
 // A pluggedBackend is restarted by RunConcurrent every three seconds. Shortly
 // before that the power fails, at some operation.

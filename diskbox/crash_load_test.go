@@ -68,8 +68,6 @@ type crashQueue struct {
 	beside driver.Queue // see crashBook.beside; nil if there is none
 }
 
-func (q crashQueue) graveyard() driver.DeadLetterer { return q.queue.(driver.DeadLetterer) }
-
 // work does as many steps as it was told to.
 func (c *crashClient) work(queues []crashQueue) error {
 	c.held = make(map[*crashBook][]heldDelivery)
@@ -287,7 +285,7 @@ func (c *crashClient) settle(q crashQueue) error {
 		if c.chance(2) {
 			err = q.queue.Ack(c.ctx, receipts)
 		} else {
-			err = q.queue.(driver.LateAcker).AckLate(c.ctx, receipts)
+			err = q.queue.AckLate(c.ctx, receipts)
 		}
 	case choice < 8:
 		delay = c.pick(0, 0, time.Second, 20*time.Second)
@@ -298,14 +296,14 @@ func (c *crashClient) settle(q crashQueue) error {
 		deed = ledger.begin(q.book, deedNack, tokens)
 		err = q.queue.Nack(c.ctx, nacks)
 	default:
-		burials := make([]driver.Burial, count)
+		burials := make([]driver.DeadLetterRequest, count)
 		for n := range burials {
-			burials[n] = driver.Burial{
+			burials[n] = driver.DeadLetterRequest{
 				Receipt: deliveries[n].Receipt, Reason: crashReason(tokens[n]), Error: crashError(tokens[n]), ErrorType: crashErrorType,
 			}
 		}
 		deed = ledger.begin(q.book, deedBury, tokens)
-		err = q.graveyard().DeadLetter(c.ctx, burials)
+		err = q.queue.DeadLetter(c.ctx, burials)
 	}
 	ledger.settled(deed, deliveries, delay, err)
 	return unexpired(err)
@@ -335,14 +333,14 @@ func (c *crashClient) tendTheDead(q crashQueue) error {
 	switch choice {
 	case 0:
 		deed := ledger.begin(q.book, deedPurgeDead, nil)
-		_, err := q.graveyard().PurgeDead(c.ctx)
+		_, err := q.queue.PurgeDead(c.ctx)
 		if err == nil {
 			ledger.swept(deed, isDead, isAbsent)
 		}
 		return err
 	case 1, 2:
 		deed := ledger.begin(q.book, deedRedrive, nil)
-		_, err := q.graveyard().Redrive(c.ctx, nil, 0)
+		_, err := q.queue.Redrive(c.ctx, nil, 0)
 		if err == nil {
 			ledger.swept(deed, isDead, isWaiting)
 		}
@@ -350,7 +348,7 @@ func (c *crashClient) tendTheDead(q crashQueue) error {
 	}
 	var ids []string
 	var tokens []int
-	for letter, err := range q.graveyard().DeadLetters(c.ctx) {
+	for letter, err := range q.queue.DeadLetters(c.ctx) {
 		if err != nil {
 			return err
 		}
@@ -365,9 +363,9 @@ func (c *crashClient) tendTheDead(q crashQueue) error {
 	if len(ids) == 0 {
 		return nil
 	}
-	kind, do := deedRedrive, func() (int, error) { return q.graveyard().Redrive(c.ctx, ids, 0) }
+	kind, do := deedRedrive, func() (int, error) { return q.queue.Redrive(c.ctx, ids, 0) }
 	if choice == 3 {
-		kind, do = deedDiscard, func() (int, error) { return q.graveyard().Discard(c.ctx, ids) }
+		kind, do = deedDiscard, func() (int, error) { return q.queue.Discard(c.ctx, ids) }
 	}
 	deed := ledger.begin(q.book, kind, tokens)
 	count, err := do()

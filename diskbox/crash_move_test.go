@@ -37,7 +37,7 @@ func (c *crashClient) move(q crashQueue) error {
 		from, to = q.beside, q.book.name
 	}
 	deed := c.life.ledger.begin(q.book, deedMove, nil)
-	moved, err := from.(driver.Mover).Move(c.ctx, to, limit)
+	moved, err := from.Move(c.ctx, to, limit)
 	if err == nil {
 		c.life.ledger.shuffled(deed, moved)
 	}

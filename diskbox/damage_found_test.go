@@ -33,7 +33,7 @@ func TestDamagedLetterIsNotForwarded(t *testing.T) {
 		a := openQueue(t, m, "a")
 		send(t, a, driver.Outgoing{Body: []byte("precious")})
 		d := lease(t, a, 1, time.Hour)[0]
-		if err := a.(driver.DeadLetterer).DeadLetter(t.Context(), []driver.Burial{{Receipt: d.Receipt, Reason: driver.ReasonFatal}}); err != nil {
+		if err := a.DeadLetter(t.Context(), []driver.DeadLetterRequest{{Receipt: d.Receipt, Reason: driver.ReasonFatal}}); err != nil {
 			t.Fatal(err)
 		}
 		configure(t, m, "a", driver.Config{DeadLetterTo: "b"})
@@ -72,7 +72,7 @@ func TestDamageOfAHeldMessageDoesNotMatter(t *testing.T) {
 					time.Sleep(time.Second)
 					flush(t, m)
 					spoil(t, m.store, appendNumberKey(nil, kind, host.ShardID{Queue: 1}, 1), "damaged")
-					for range q.(driver.Peeker).Peek(t.Context(), driver.Query{}) {
+					for range q.Peek(t.Context(), driver.Query{}) {
 					}
 					got := lease(t, q, 1, time.Hour)
 					stats, _ := q.Stats(t.Context())
@@ -178,7 +178,7 @@ func TestDamagedDelayedHeadFreesItsGroup(t *testing.T) {
 				}
 				flush(t, m)
 				spoil(t, m.store, appendNumberKey(nil, messageKind, host.ShardID{Queue: 1}, 6), "damaged")
-				for range q.(driver.Peeker).Peek(t.Context(), driver.Query{}) {
+				for range q.Peek(t.Context(), driver.Query{}) {
 				}
 				time.Sleep(10 * time.Minute)
 				expectBodies(t, q, "x", "x", "x", "x", "x", "next")
@@ -238,7 +238,7 @@ func TestDamagedLetterIsKeptForItsTime(t *testing.T) {
 		q := configure(t, m, "a", driver.Config{RetainDead: driver.Retention{Age: 2 * time.Hour}})
 		send(t, q, driver.Outgoing{Body: []byte("one")})
 		d := lease(t, q, 1, time.Hour)[0]
-		if err := q.(driver.DeadLetterer).DeadLetter(t.Context(), []driver.Burial{{Receipt: d.Receipt, Reason: driver.ReasonFatal}}); err != nil {
+		if err := q.DeadLetter(t.Context(), []driver.DeadLetterRequest{{Receipt: d.Receipt, Reason: driver.ReasonFatal}}); err != nil {
 			t.Fatal(err)
 		}
 		m = damageWhileClosed(t, m, deadKind, 1)
@@ -263,7 +263,7 @@ func TestDamagedMessagesOfTwoShardsDiffer(t *testing.T) {
 		q = openQueue(t, m, "a")
 		expectBodies(t, q)
 		letters := lettersOf(t, q)
-		if n, err := q.(driver.DeadLetterer).Discard(t.Context(), []string{letters[0].ID}); n != 1 || err != nil {
+		if n, err := q.Discard(t.Context(), []string{letters[0].ID}); n != 1 || err != nil {
 			t.Errorf("of %q and %q, discarded %d, %v", letters[0].ID, letters[1].ID, n, err)
 		}
 	})
@@ -278,7 +278,7 @@ func TestDamagedLettersWithoutIDsDiffer(t *testing.T) {
 		var ids []string
 		for _, d := range lease(t, q, 3, time.Hour) {
 			ids = append(ids, d.ID)
-			if err := q.(driver.DeadLetterer).DeadLetter(t.Context(), []driver.Burial{{Receipt: d.Receipt, Reason: driver.ReasonFatal}}); err != nil {
+			if err := q.DeadLetter(t.Context(), []driver.DeadLetterRequest{{Receipt: d.Receipt, Reason: driver.ReasonFatal}}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -307,7 +307,7 @@ func TestDamagedNoteOfALeavingLetterDoesNotMatter(t *testing.T) {
 		a := openQueue(t, m, "a")
 		send(t, a, driver.Outgoing{Body: []byte("precious")})
 		d := lease(t, a, 1, time.Hour)[0]
-		if err := a.(driver.DeadLetterer).DeadLetter(t.Context(), []driver.Burial{{Receipt: d.Receipt, Reason: driver.ReasonFatal}}); err != nil {
+		if err := a.DeadLetter(t.Context(), []driver.DeadLetterRequest{{Receipt: d.Receipt, Reason: driver.ReasonFatal}}); err != nil {
 			t.Fatal(err)
 		}
 		configure(t, m, "a", driver.Config{DeadLetterTo: "b"})

@@ -30,7 +30,7 @@ func damageWhileClosed(t *testing.T, m *machine, kind byte, numbers ...uint64) *
 
 func lettersOf(t *testing.T, q driver.Queue) (all []driver.DeadLetter) {
 	t.Helper()
-	for letter, err := range q.(driver.DeadLetterer).DeadLetters(t.Context()) {
+	for letter, err := range q.DeadLetters(t.Context()) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -49,7 +49,7 @@ func TestDamagedLettersCanOnlyBeDiscarded(t *testing.T) {
 	}
 	m = damageWhileClosed(t, m, messageKind, 2, 5)
 	q = openQueue(t, m, "orders")
-	graves := q.(driver.DeadLetterer)
+	graves := q
 	for range 4 {
 		if err := q.Ack(t.Context(), []driver.Receipt{lease(t, q, 1, time.Hour)[0].Receipt}); err != nil {
 			t.Fatal(err)
@@ -77,7 +77,7 @@ func TestDamagedLettersCanOnlyBeDiscarded(t *testing.T) {
 	if left := lettersOf(t, q); len(left) != 1 || left[0].ID != letters[1].ID {
 		t.Errorf("left are %+v", left)
 	}
-	if n, err := q.(driver.DeadLetterer).Redrive(t.Context(), nil, 0); n != 0 || err != nil {
+	if n, err := q.Redrive(t.Context(), nil, 0); n != 0 || err != nil {
 		t.Errorf("redrove %d damaged letters after a restart, %v", n, err)
 	}
 }
@@ -89,7 +89,7 @@ func TestDamagedDeadLetterKeepsItsID(t *testing.T) {
 	q := openQueue(t, m, "orders")
 	send(t, q, make([]driver.Outgoing, 2)...)
 	for _, d := range lease(t, q, 2, time.Hour) {
-		if err := q.(driver.DeadLetterer).DeadLetter(t.Context(), []driver.Burial{{Receipt: d.Receipt, Reason: driver.ReasonFatal}}); err != nil {
+		if err := q.DeadLetter(t.Context(), []driver.DeadLetterRequest{{Receipt: d.Receipt, Reason: driver.ReasonFatal}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -100,7 +100,7 @@ func TestDamagedDeadLetterKeepsItsID(t *testing.T) {
 	if len(after) != 2 || after[0].ID != before[0].ID || after[0].Reason != driver.ReasonIntegrity {
 		t.Errorf("the letters were %+v and are %+v", before, after)
 	}
-	if n, err := q.(driver.DeadLetterer).Discard(t.Context(), []string{before[0].ID}); n != 1 || err != nil {
+	if n, err := q.Discard(t.Context(), []string{before[0].ID}); n != 1 || err != nil {
 		t.Errorf("discarded %d, %v", n, err)
 	}
 	reopen(t, m, 0)
@@ -132,7 +132,7 @@ func TestDamagedStateLosesNoMessage(t *testing.T) {
 		if letter := lettersOf(t, q)[0]; letter.Reason != driver.ReasonIntegrity || string(letter.Body) != "0" {
 			t.Errorf("the letter is %+v", letter)
 		}
-		if n, err := q.(driver.DeadLetterer).Redrive(t.Context(), nil, 0); n != 1 || err != nil {
+		if n, err := q.Redrive(t.Context(), nil, 0); n != 1 || err != nil {
 			t.Errorf("redrove %d, %v", n, err)
 		}
 		expectBodies(t, q, "0")

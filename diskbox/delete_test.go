@@ -142,7 +142,7 @@ func (u *queueUser) step(ctx context.Context) {
 		case 0:
 			_ = q.Nack(ctx, []driver.Nack{{Receipt: d.Receipt, Delay: time.Duration(u.rng.IntN(10)) * time.Millisecond}})
 		case 1:
-			_ = q.(driver.DeadLetterer).DeadLetter(ctx, []driver.Burial{{Receipt: d.Receipt, Reason: driver.ReasonFatal}})
+			_ = q.DeadLetter(ctx, []driver.DeadLetterRequest{{Receipt: d.Receipt, Reason: driver.ReasonFatal}})
 		case 2:
 		default:
 			_ = q.Ack(ctx, []driver.Receipt{d.Receipt})

@@ -87,7 +87,6 @@ func (r *faultRun) checkAllFail(b *Backend) error {
 	if got, err := q.Receive(ctx, driver.ReceiveRequest{Max: 1, Visibility: time.Hour}); err == nil && len(got) > 0 {
 		receipt = got[0].Receipt
 	}
-	graveyard := q.(driver.DeadLetterer)
 	for call, do := range map[string]func() error{
 		"ping": func() error { return b.Ping(ctx) },
 		"send": func() error {
@@ -101,11 +100,11 @@ func (r *faultRun) checkAllFail(b *Backend) error {
 		"ack":  func() error { return q.Ack(ctx, []driver.Receipt{receipt}) },
 		"nack": func() error { return q.Nack(ctx, []driver.Nack{{Receipt: receipt}}) },
 		"dead-letter": func() error {
-			return graveyard.DeadLetter(ctx, []driver.Burial{{Receipt: receipt, Reason: driver.ReasonFatal}})
+			return q.DeadLetter(ctx, []driver.DeadLetterRequest{{Receipt: receipt, Reason: driver.ReasonFatal}})
 		},
-		"discard":    func() error { _, err := graveyard.Discard(ctx, []string{"x"}); return err },
+		"discard":    func() error { _, err := q.Discard(ctx, []string{"x"}); return err },
 		"purge":      func() error { _, err := q.Purge(ctx); return err },
-		"purge dead": func() error { _, err := graveyard.PurgeDead(ctx); return err },
+		"purge dead": func() error { _, err := q.PurgeDead(ctx); return err },
 		"configure":  func() error { return b.ConfigureQueue(ctx, "another", driver.Config{}) },
 		"delete":     func() error { return b.DeleteQueue(ctx, r.ledger.books[0].name) },
 	} {

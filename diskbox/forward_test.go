@@ -164,7 +164,7 @@ func TestLetterThatDidNotFitStays(t *testing.T) {
 		b := configure(t, m, "b", driver.Config{MaxMessages: 1})
 		send(t, a, make([]driver.Outgoing, 2)...)
 		for _, d := range lease(t, a, 2, time.Hour) {
-			if err := a.(driver.DeadLetterer).DeadLetter(t.Context(), []driver.Burial{{Receipt: d.Receipt, Reason: driver.ReasonFatal}}); err != nil {
+			if err := a.DeadLetter(t.Context(), []driver.DeadLetterRequest{{Receipt: d.Receipt, Reason: driver.ReasonFatal}}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -191,7 +191,7 @@ func TestKeptLettersDoNotStopForwarding(t *testing.T) {
 		bury := func(n int) error {
 			send(t, q, make([]driver.Outgoing, n)...)
 			for _, d := range lease(t, q, n, time.Minute) {
-				if err := q.(driver.DeadLetterer).DeadLetter(t.Context(), []driver.Burial{{Receipt: d.Receipt, Reason: driver.ReasonFatal}}); err != nil {
+				if err := q.DeadLetter(t.Context(), []driver.DeadLetterRequest{{Receipt: d.Receipt, Reason: driver.ReasonFatal}}); err != nil {
 					return err
 				}
 			}
@@ -219,11 +219,11 @@ func TestLettersThatLeaveAreNotCountedAsKept(t *testing.T) {
 				b := open(t)
 				q := configure(t, b, "a", driver.Config{DeadLetterTo: "b", MaxDead: 2, MaxDeliveries: 1})
 				send(t, q, make([]driver.Outgoing, 10)...)
-				var burials []driver.Burial
+				var burials []driver.DeadLetterRequest
 				for _, d := range lease(t, q, 5, time.Minute) {
-					burials = append(burials, driver.Burial{Receipt: d.Receipt, Reason: driver.ReasonFatal})
+					burials = append(burials, driver.DeadLetterRequest{Receipt: d.Receipt, Reason: driver.ReasonFatal})
 				}
-				if err := q.(driver.DeadLetterer).DeadLetter(t.Context(), burials); err != nil {
+				if err := q.DeadLetter(t.Context(), burials); err != nil {
 					t.Error(err)
 				}
 				lease(t, q, 5, time.Second)

@@ -37,7 +37,7 @@ func fairDisk(t *testing.T) *storetest.Disk {
 	if err := q.Nack(t.Context(), []driver.Nack{{Receipt: got[0].Receipt}}); err != nil {
 		t.Fatal(err)
 	}
-	if err := q.(driver.DeadLetterer).DeadLetter(t.Context(), []driver.Burial{{Receipt: got[2].Receipt, Reason: driver.ReasonFatal}}); err != nil {
+	if err := q.DeadLetter(t.Context(), []driver.DeadLetterRequest{{Receipt: got[2].Receipt, Reason: driver.ReasonFatal}}); err != nil {
 		t.Fatal(err)
 	}
 	if err := q.Ack(t.Context(), []driver.Receipt{got[3].Receipt}); err != nil {

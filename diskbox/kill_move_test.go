@@ -32,7 +32,7 @@ func playMoves(dir string) error {
 		}
 		go func() {
 			for {
-				moved, err := q.(driver.Mover).Move(ctx, moveQueues[1-n], 1+rand.IntN(20))
+				moved, err := q.Move(ctx, moveQueues[1-n], 1+rand.IntN(20))
 				if err != nil {
 					failed <- err
 					return

@@ -256,7 +256,7 @@ func (r *reporter) consume(rng *rand.Rand) error {
 				})
 			case 2:
 				err = r.settle(drivertest.OpDeadLetter, d, 0, func() error {
-					return r.Queue.(driver.DeadLetterer).DeadLetter(ctx, []driver.Burial{{Receipt: d.Receipt, Reason: driver.ReasonFatal}})
+					return r.Queue.DeadLetter(ctx, []driver.DeadLetterRequest{{Receipt: d.Receipt, Reason: driver.ReasonFatal}})
 				})
 			case 3: // it is forgotten
 			default:

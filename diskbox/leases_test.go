@@ -27,7 +27,7 @@ func TestALeaseThatIsOverInTimeIsNeverWritten(t *testing.T) {
 		"ack":  func(q driver.Queue, r driver.Receipt) error { return q.Ack(t.Context(), []driver.Receipt{r}) },
 		"nack": func(q driver.Queue, r driver.Receipt) error { return q.Nack(t.Context(), []driver.Nack{{Receipt: r}}) },
 		"bury": func(q driver.Queue, r driver.Receipt) error {
-			return q.(driver.DeadLetterer).DeadLetter(t.Context(), []driver.Burial{{Receipt: r, Reason: driver.ReasonFatal}})
+			return q.DeadLetter(t.Context(), []driver.DeadLetterRequest{{Receipt: r, Reason: driver.ReasonFatal}})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -34,7 +34,7 @@ func TestAMoveThatTheDiskRefusesIsNotCounted(t *testing.T) {
 			}
 			return errors.New("the disk is gone")
 		})
-		moved, err := q.(driver.Mover).Move(t.Context(), "shelter", 0)
+		moved, err := q.Move(t.Context(), "shelter", 0)
 		if !errors.Is(err, driver.ErrUnavailable) || moved != 0 {
 			t.Errorf("moved %d, error %v; want none and %q", moved, err, string(driver.ErrUnavailable))
 		}

@@ -107,7 +107,7 @@ func (d *Directories) OpenURI(ctx context.Context, address *url.URL) (driver.Que
 	if err != nil {
 		return nil, errors.Join(err, d.leaveInTurn(dir))
 	}
-	return &queueOfDirectory{whole: queue.(whole), leave: func() error { return d.leave(dir) }}, nil
+	return &queueOfDirectory{Queue: queue, leave: func() error { return d.leave(dir) }}, nil
 }
 
 // Close closes all directories that are open, and so all their queues, except
@@ -234,22 +234,15 @@ func followLinks(path string) (string, error) {
 	}
 }
 
-// whole is everything that a queue of a host can do.
-type whole interface {
-	driver.Queue
-	driver.DeadLetterer
-	driver.Peeker
-}
-
 // queueOfDirectory is a queue whose directory is closed with the last of them.
 type queueOfDirectory struct {
-	whole
+	driver.Queue
 	leave func() error
 	done  atomic.Bool
 }
 
 func (q *queueOfDirectory) Close() error {
-	err := q.whole.Close()
+	err := q.Queue.Close()
 	if q.done.Swap(true) {
 		return err
 	}

@@ -27,7 +27,7 @@ func TestNothingIsAnsweredAfterAFailedWrite(t *testing.T) {
 	}
 	held := lease(t, q, 2, time.Hour)
 	disk.Before(func(storetest.Operation) error { return errors.New("the disk is gone") })
-	graves, peeker, ctx := q.(driver.DeadLetterer), q.(driver.Peeker), t.Context()
+	graves, peeker, ctx := q, q, t.Context()
 	for _, do := range []struct {
 		name string
 		do   func() error
@@ -42,11 +42,11 @@ func TestNothingIsAnsweredAfterAFailedWrite(t *testing.T) {
 			return err
 		}},
 		{"ack", func() error { return q.Ack(ctx, []driver.Receipt{held[0].Receipt}) }},
-		{"ack late", func() error { return q.(driver.LateAcker).AckLate(ctx, []driver.Receipt{held[0].Receipt}) }},
-		{"move", func() error { _, err := q.(driver.Mover).Move(ctx, "", 0); return err }},
+		{"ack late", func() error { return q.AckLate(ctx, []driver.Receipt{held[0].Receipt}) }},
+		{"move", func() error { _, err := q.Move(ctx, "", 0); return err }},
 		{"nack", func() error { return q.Nack(ctx, []driver.Nack{{Receipt: held[0].Receipt}}) }},
 		{"dead-letter", func() error {
-			return graves.DeadLetter(ctx, []driver.Burial{{Receipt: held[0].Receipt, Reason: driver.ReasonFatal}})
+			return graves.DeadLetter(ctx, []driver.DeadLetterRequest{{Receipt: held[0].Receipt, Reason: driver.ReasonFatal}})
 		}},
 		{"peek", func() error {
 			for _, err := range peeker.Peek(ctx, driver.Query{}) {

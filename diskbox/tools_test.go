@@ -39,8 +39,8 @@ func furnish(t *testing.T) *storetest.Disk {
 		if err := q.Nack(t.Context(), []driver.Nack{{Receipt: got[0].Receipt}, {Receipt: got[1].Receipt, Delay: time.Hour}}); err != nil {
 			t.Fatal(err)
 		}
-		letterer := q.(driver.DeadLetterer)
-		if err := letterer.DeadLetter(t.Context(), []driver.Burial{{Receipt: got[2].Receipt, Reason: driver.ReasonFatal, Error: "boom"}}); err != nil {
+		letterer := q
+		if err := letterer.DeadLetter(t.Context(), []driver.DeadLetterRequest{{Receipt: got[2].Receipt, Reason: driver.ReasonFatal, Error: "boom"}}); err != nil {
 			t.Fatal(err)
 		}
 		if err := q.Ack(t.Context(), []driver.Receipt{got[3].Receipt}); err != nil {
@@ -209,7 +209,7 @@ func TestDamagedMessageIsNeverDelivered(t *testing.T) {
 		if err != nil || seen != 8 || stats != (driver.Stats{Dead: 2}) {
 			t.Errorf("%+v: delivered %d, left %+v, %v", config, seen, stats, err)
 		}
-		for letter, err := range q.(driver.DeadLetterer).DeadLetters(t.Context()) {
+		for letter, err := range q.DeadLetters(t.Context()) {
 			if err != nil || letter.Reason != driver.ReasonIntegrity {
 				t.Errorf("%+v: %+v, %v", config, letter, err)
 			}
@@ -284,7 +284,7 @@ func TestBackupUnderLoadIsComplete(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for found, err := range openQueue(t, b, "orders").(driver.Peeker).Peek(t.Context(), driver.Query{}) {
+		for found, err := range openQueue(t, b, "orders").Peek(t.Context(), driver.Query{}) {
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -2,11 +2,11 @@
 //
 // Programs use package mailbox; only authors of backends, and the daemon,
 // need this one. A backend is an [Opener] that opens [Queue] values by name.
-// The nine methods of Queue are the whole obligation. What a backend can do
-// beyond them it says twice: in [Traits], which production code and the
-// conformance suite both read, and by implementing an optional interface
-// ([DeadLetterer], [Peeker], [Admin], [Pinger]). What it cannot do it refuses
-// with [ErrUnsupported]; it never ignores an option.
+// Every queue sends, receives, settles and counts. Dead letters, peeking, moving
+// and the like are abilities: [Traits] names those a queue has, production code
+// and the conformance suite both read it, and a queue embeds [Unsupported] for
+// the others. An opener that manages queues implements [Admin]. A backend
+// refuses what it cannot do with [ErrUnsupported]; it never ignores an option.
 //
 // # States
 //

@@ -3,6 +3,7 @@ package driver_test
 import (
 	"encoding/json"
 	"errors"
+	"reflect"
 	"strings"
 	"testing"
 	"testing/quick"
@@ -85,5 +86,32 @@ func TestTrimCauseCutsBetweenCharacters(t *testing.T) {
 	}
 	if driver.TrimCause("short") != "short" {
 		t.Error("a short cause was changed")
+	}
+}
+
+func TestUnsupportedRefusesEveryAbility(t *testing.T) {
+	abilities := reflect.ValueOf(driver.Unsupported{})
+	for i := range abilities.NumMethod() {
+		name, method := abilities.Type().Method(i).Name, abilities.Method(i)
+		if name == "Identity" {
+			continue
+		}
+		arguments := []reflect.Value{reflect.ValueOf(t.Context())}
+		for j := 1; j < method.Type().NumIn(); j++ {
+			arguments = append(arguments, reflect.Zero(method.Type().In(j)))
+		}
+		results := method.Call(arguments)
+		refusal := results[len(results)-1]
+		if refusal.Kind() == reflect.Func {
+			for _, refusal = range refusal.Seq2() {
+			}
+		}
+		err, _ := refusal.Interface().(error)
+		if e, ok := errors.AsType[*driver.Error](err); !ok || e.Code != driver.ErrUnsupported || e.Op == "" {
+			t.Errorf("%s: got %v, want ErrUnsupported with the operation", name, err)
+		}
+	}
+	if identity := (driver.Unsupported{}).Identity(); identity != "" {
+		t.Errorf("identity is %q", identity)
 	}
 }

@@ -21,6 +21,11 @@ type Opener interface {
 
 // A Queue is one handle on one named queue.
 //
+// Every queue sends, receives, settles, purges and counts. The methods below
+// Close are abilities: a queue has those that Traits names, and answers
+// ErrUnsupported to the others. Backends embed Unsupported for the abilities
+// they lack, and so need no change when an ability is added.
+//
 // Batches keep positions: where some elements of a batch fail and others do
 // not, the error is a *BatchError whose Errs[i] belongs to element i. Any
 // other error means that no element took effect. An empty batch does nothing.
@@ -74,7 +79,7 @@ type Queue interface {
 
 	// Purge removes all ready, delayed and in-flight messages and returns how
 	// many there were; receipts for them expire. Dead letters and the dedup
-	// window stay; see DedupForgetter. Repeating it is safe. Codes: ErrUnavailable, ErrClosed,
+	// window stay; see ForgetDedup. Repeating it is safe. Codes: ErrUnavailable, ErrClosed,
 	// ErrFull (Traits.PurgeCooldown has not passed).
 	Purge(ctx context.Context) (removed int, err error)
 
@@ -90,105 +95,96 @@ type Queue interface {
 	// everything called later. Messages are not touched, and neither are other
 	// handles on the same queue. Closing twice is fine.
 	Close() error
-}
 
-// A DeadLetterer keeps dead letters with the queue they died in. A Queue
-// implements it exactly when Traits.DeadLetters is set.
-type DeadLetterer interface {
 	// DeadLetter moves leased messages to the dead letters in one step each.
 	// When the dead letters are full the message stays in flight, for the
 	// caller to nack. Repeating it is safe and answers ErrReceiptExpired.
-	// Codes per position: ErrReceiptExpired, ErrInvalid (reason), ErrFull.
-	DeadLetter(ctx context.Context, burials []Burial) error
+	// Trait: DeadLetters. Codes per position: ErrReceiptExpired, ErrInvalid
+	// (reason), ErrFull.
+	DeadLetter(ctx context.Context, requests []DeadLetterRequest) error
 
 	// DeadLetters lists the dead letters, oldest death first, without leasing
 	// or changing any of them. Letters that die or leave while it runs may or
-	// may not be seen. An error ends the sequence.
+	// may not be seen. An error ends the sequence. Trait: DeadLetters.
 	DeadLetters(ctx context.Context) iter.Seq2[DeadLetter, error]
 
 	// Redrive makes dead letters ready again at the tail, with the same id, no
 	// deliveries and one more redrive on record; the dedup window is not
 	// consulted. Nil ids mean all. At most limit letters move, oldest death
 	// first; 0 means no limit. Unknown ids are passed over. It stops with
-	// ErrFull when the queue is full, having moved what it says.
+	// ErrFull when the queue is full, having moved what it says. Trait:
+	// DeadLetters.
 	Redrive(ctx context.Context, ids []string, limit int) (moved int, err error)
 
-	// Discard removes the dead letters with these ids for ever. Unknown ids
-	// are passed over.
+	// Discard removes the dead letters with these ids permanently. Unknown ids
+	// are passed over. Trait: DeadLetters.
 	Discard(ctx context.Context, ids []string) (removed int, err error)
 
 	// PurgeDead removes all dead letters and returns how many there were.
+	// Trait: DeadLetters.
 	PurgeDead(ctx context.Context) (removed int, err error)
-}
 
-// A Peeker looks at messages without leasing them or changing anything,
-// delivery counts included.
-type Peeker interface {
-	// Peek yields the messages that match query: ready ones in the order they
+	// Peek yields the messages that match query without leasing them or changing
+	// anything, delivery counts included: ready ones in the order they
 	// would be delivered, then delayed, in flight and dead ones by time. What
 	// moves while it runs may be seen in its old state, in its new one, or
-	// not at all. An error ends the sequence. Codes: ErrInvalid, ErrClosed.
+	// not at all. An error ends the sequence. Trait: Peek. Codes: ErrInvalid,
+	// ErrClosed.
 	Peek(ctx context.Context, query Query) iter.Seq2[Peeked, error]
-}
 
-// A Mover moves waiting messages to another queue of the same backend.
-type Mover interface {
 	// Move makes ready messages of this queue, in the order in which they would
-	// be delivered, ready at the tail of the queue called to. An empty to means
-	// the queue that each of them died in before it was forwarded here
-	// (AttributeDeadSource); messages that have none, or whose queue is no more,
-	// stay. At most limit messages move; 0 means no limit.
+	// be delivered, ready at the tail of the queue called to, which is of the
+	// same backend. An empty to means the queue that each of them died in before
+	// it was forwarded here (AttributeDeadSource); messages that have none, or
+	// whose queue was deleted, stay. At most limit messages move; 0 means no
+	// limit.
 	//
 	// A message that moves keeps its id, body, group, reply address and
 	// attributes, but for those that it got when it died; it has no deliveries,
-	// its age for retention begins anew, and the dedup window of the target is
-	// not consulted. A move is one step where the backend can do that, and
+	// its age for retention starts from zero, and the dedup window of the target
+	// is not consulted. A move is one step where the backend can do that, and
 	// otherwise target first: a message is never in neither queue, and the same
 	// move repeated after a crash does not double it.
 	//
 	// It stops with ErrFull when a target is full, having moved what it says.
-	// Repeating is safe: it moves what is left. Codes: ErrInvalid (limit, to is
-	// this queue), ErrNotFound (to), ErrFull, ErrUnavailable, ErrClosed.
+	// Repeating is safe: it moves what is left. Trait: Move. Codes: ErrInvalid
+	// (limit, to is this queue), ErrNotFound (to), ErrFull, ErrUnavailable,
+	// ErrClosed.
 	Move(ctx context.Context, to string, limit int) (moved int, err error)
-}
 
-// A LateAcker forgives receipts that are past their time. It is for protocols
-// that promise so, as SQS does for queues without strict groups.
-type LateAcker interface {
 	// AckLate removes messages like Ack, and also takes receipts whose deadline
 	// has passed or that a later delivery superseded, as long as the message is
 	// still in the place of that delivery: not settled, not nacked to the tail,
-	// not dead. Receipts of a later delivery expire with it.
+	// not dead. Receipts of a later delivery expire with it. It is for protocols
+	// that promise so, as SQS does for queues without strict groups.
 	//
-	// Codes per position: ErrReceiptExpired; for the call: ErrUnavailable,
-	// ErrClosed.
+	// Trait: LateAck. Codes per position: ErrReceiptExpired; for the call:
+	// ErrUnavailable, ErrClosed.
 	AckLate(ctx context.Context, receipts []Receipt) error
 
-	// ExtendLate moves deadlines like Extend, and also takes the receipt of the latest
-	// delivery of a message when its deadline has passed and the message is still
-	// ready in its place: then the message is leased again for Visibility, under the
-	// same receipt and without counting a delivery. It is not if its group is strict or
-	// as many messages are in flight as Config.MaxInFlight allows.
-	//
-	// Codes are those of Extend.
+	// ExtendLate moves deadlines like Extend, and also takes the receipt of the
+	// latest delivery of a message when its deadline has passed and the message
+	// is still ready in its place: then the message is leased again for
+	// Visibility, under the same receipt and without counting a delivery, unless
+	// its group is strict or as many messages are in flight as Config.MaxInFlight
+	// allows. Trait: LateAck. Codes are those of Extend.
 	ExtendLate(ctx context.Context, extensions []Extension) error
-}
 
-// A DedupForgetter ends the dedup window of a queue early. It is for protocols that
-// promise so, as SQS does when a FIFO queue is purged.
-type DedupForgetter interface {
-	// ForgetDedup forgets all dedup keys of the queue, as durably as Traits says: the
-	// next send with one of them is a new message. Messages stay. Repeating it is safe.
-	// Codes: ErrUnavailable, ErrClosed.
+	// ForgetDedup forgets all dedup keys of the queue, as durably as Traits says:
+	// the next send with one of them is a new message. Messages stay. It is for
+	// protocols that promise so, as SQS does when a FIFO queue is purged.
+	// Repeating it is safe. Trait: ForgetDedup. Codes: ErrUnavailable, ErrClosed.
 	ForgetDedup(ctx context.Context) error
-}
 
-// An Identifier is a Queue that can be told from others that have its name before or
-// after it. It is for protocols whose handles outlive those of the backend.
-type Identifier interface {
-	// Identity returns a text that no other queue of the backend has or will have. It is
-	// the same for all handles and processes, and survives what the queue survives. It
-	// does no I/O.
+	// Usage measures how much of its bounds the queue uses, as of now. It may
+	// block on I/O. Trait: Usage. Codes: ErrUnavailable, ErrClosed, ErrNotFound.
+	Usage(ctx context.Context) (Usage, error)
+
+	// Identity returns a text that no other queue of the backend has or will
+	// have, not even one of the same name. It is the same for all handles and
+	// processes, and survives what the queue survives. It does no I/O. It is for
+	// protocols whose handles outlive those of the backend, and empty where the
+	// backend cannot tell.
 	Identity() string
 }
 

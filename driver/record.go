@@ -92,8 +92,8 @@ type Extension struct {
 	Visibility time.Duration
 }
 
-// Burial sends a delivery to the dead letters.
-type Burial struct {
+// DeadLetterRequest moves a delivery to the dead letters.
+type DeadLetterRequest struct {
 	Receipt Receipt
 	Reason  Reason
 	// Error and ErrorType describe the failure, for people.

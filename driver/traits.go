@@ -17,8 +17,15 @@ type Traits struct {
 	// FairGroups: this queue lets quiet groups go first. Ordering then holds
 	// within each group, and among the messages that have none.
 	FairGroups bool
-	// DeadLetters: the queue implements DeadLetterer.
+	// The abilities: the queue has DeadLetter, DeadLetters, Redrive, Discard and
+	// PurgeDead; Peek; Move; AckLate and ExtendLate; ForgetDedup; Usage. It
+	// answers ErrUnsupported to those that are not set.
 	DeadLetters bool
+	Peek        bool
+	Move        bool
+	LateAck     bool
+	ForgetDedup bool
+	Usage       bool
 	// DedupWindow is how long a dedup key is remembered; 0 means that
 	// Outgoing.DedupKey is refused.
 	DedupWindow time.Duration

@@ -1,16 +1,6 @@
 package driver
 
-import (
-	"context"
-	"time"
-)
-
-// A Gauger tells how much of its bounds a queue uses. Queues implement it.
-type Gauger interface {
-	// Usage measures the queue, as of now. It may block on I/O. Codes:
-	// ErrUnavailable, ErrClosed, ErrNotFound.
-	Usage(ctx context.Context) (Usage, error)
-}
+import "time"
 
 // Usage is how much of its bounds a queue uses.
 type Usage struct {

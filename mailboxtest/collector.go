@@ -50,28 +50,7 @@ func (c *Collector) OpenQueue(ctx context.Context, name string) (driver.Queue, e
 	if err != nil {
 		return nil, err
 	}
-	collecting := &collectingQueue{Queue: queue, name: name, collector: c}
-	letters, keepsLetters := queue.(driver.DeadLetterer)
-	peeker, peeks := queue.(driver.Peeker)
-	switch {
-	case keepsLetters && peeks:
-		return struct {
-			*collectingQueue
-			driver.DeadLetterer
-			driver.Peeker
-		}{collecting, letters, peeker}, nil
-	case keepsLetters:
-		return struct {
-			*collectingQueue
-			driver.DeadLetterer
-		}{collecting, letters}, nil
-	case peeks:
-		return struct {
-			*collectingQueue
-			driver.Peeker
-		}{collecting, peeker}, nil
-	}
-	return collecting, nil
+	return &collectingQueue{Queue: queue, name: name, collector: c}, nil
 }
 
 // Sent returns the messages that were sent to the named queues, or to any if

@@ -8,6 +8,7 @@ import (
 
 	"github.com/mailboxmq/mailbox"
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/driver/drivertest"
 	"github.com/mailboxmq/mailbox/mailboxtest"
 	"github.com/mailboxmq/mailbox/membox"
 )
@@ -91,45 +92,9 @@ func TestCollectorInFrontOfABackendKeepsItsAbilities(t *testing.T) {
 	wantError(t, err, mailbox.ErrClosed)
 }
 
-// partial hides abilities of the queues of a backend.
-type partial struct {
-	driver.Opener
-	hide func(driver.Queue) driver.Queue
-}
-
-func (p partial) OpenQueue(ctx context.Context, name string) (driver.Queue, error) {
-	queue, err := p.Opener.OpenQueue(ctx, name)
-	if err != nil {
-		return nil, err
-	}
-	return p.hide(queue), nil
-}
-
-func TestDoublesHaveTheAbilitiesOfTheirBackendAndNoOthers(t *testing.T) {
-	type letters struct {
-		driver.Queue
-		driver.DeadLetterer
-	}
-	type peek struct {
-		driver.Queue
-		driver.Peeker
-	}
-	for name, hide := range map[string]func(driver.Queue) driver.Queue{
-		"nothing": func(q driver.Queue) driver.Queue { return struct{ driver.Queue }{q} },
-		"letters": func(q driver.Queue) driver.Queue { return letters{Queue: q} },
-		"peek":    func(q driver.Queue) driver.Queue { return peek{Queue: q} },
-		"both":    func(q driver.Queue) driver.Queue { return q },
-	} {
-		backend := partial{membox.New(nil), hide}
-		for _, double := range []driver.Opener{mailboxtest.NewCollector(backend), mailboxtest.NewFaults(backend)} {
-			queue, err := double.OpenQueue(t.Context(), "orders")
-			wantError(t, err, nil)
-			_, letters := queue.(driver.DeadLetterer)
-			_, peek := queue.(driver.Peeker)
-			wantEqual(t, name+": letters", letters, name == "letters" || name == "both")
-			wantEqual(t, name+": peek", peek, name == "peek" || name == "both")
-		}
-	}
+func TestDoublesPassEveryMethodOn(t *testing.T) {
+	drivertest.RunWrapper(t, func(behind driver.Opener) driver.Opener { return mailboxtest.NewCollector(behind) })
+	drivertest.RunWrapper(t, func(behind driver.Opener) driver.Opener { return mailboxtest.NewFaults(behind) })
 }
 
 func TestCollectorWaitsForMessages(t *testing.T) {

@@ -30,6 +30,11 @@ const (
 	OpDiscard     Op = "discard"
 	OpPurgeDead   Op = "purge dead letters"
 	OpPeek        Op = "peek"
+	OpMove        Op = "move"
+	OpAckLate     Op = "ack late"
+	OpExtendLate  Op = "extend late"
+	OpForgetDedup Op = "forget dedup keys"
+	OpUsage       Op = "usage"
 )
 
 // A Fault is something that goes wrong with calls of the backend.

@@ -8,37 +8,12 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// faultQueue is a queue in which things go wrong.
+// faultQueue is a queue in which things go wrong. An operation that it does not know
+// goes to the backend as it is.
 type faultQueue struct {
+	driver.Queue
 	faults *Faults
 	name   string
-	queue  driver.Queue
-}
-
-// wrap returns a queue with the same abilities as queue.
-func wrap(faults *Faults, name string, queue driver.Queue) driver.Queue {
-	faulty := &faultQueue{faults, name, queue}
-	letters, keepsLetters := queue.(driver.DeadLetterer)
-	peeker, peeks := queue.(driver.Peeker)
-	switch {
-	case keepsLetters && peeks:
-		return struct {
-			*faultQueue
-			*faultLetters
-			*faultPeeker
-		}{faulty, &faultLetters{faulty, letters}, &faultPeeker{faulty, peeker}}
-	case keepsLetters:
-		return struct {
-			*faultQueue
-			*faultLetters
-		}{faulty, &faultLetters{faulty, letters}}
-	case peeks:
-		return struct {
-			*faultQueue
-			*faultPeeker
-		}{faulty, &faultPeeker{faulty, peeker}}
-	}
-	return faulty
 }
 
 // call lets do meet the faults of op.
@@ -63,31 +38,28 @@ func settle(ctx context.Context, q *faultQueue, op Op, do func() error) error {
 }
 
 func (q *faultQueue) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sent, error) {
-	return call(ctx, q, OpSend, func() ([]driver.Sent, error) { return q.queue.Send(ctx, msgs) })
+	return call(ctx, q, OpSend, func() ([]driver.Sent, error) { return q.Queue.Send(ctx, msgs) })
 }
 
 func (q *faultQueue) Ack(ctx context.Context, receipts []driver.Receipt) error {
-	return settle(ctx, q, OpAck, func() error { return q.queue.Ack(ctx, receipts) })
+	return settle(ctx, q, OpAck, func() error { return q.Queue.Ack(ctx, receipts) })
 }
 
 func (q *faultQueue) Nack(ctx context.Context, nacks []driver.Nack) error {
-	return settle(ctx, q, OpNack, func() error { return q.queue.Nack(ctx, nacks) })
+	return settle(ctx, q, OpNack, func() error { return q.Queue.Nack(ctx, nacks) })
 }
 
 func (q *faultQueue) Extend(ctx context.Context, extensions []driver.Extension) ([]time.Duration, error) {
-	return call(ctx, q, OpExtend, func() ([]time.Duration, error) { return q.queue.Extend(ctx, extensions) })
+	return call(ctx, q, OpExtend, func() ([]time.Duration, error) { return q.Queue.Extend(ctx, extensions) })
 }
 
 func (q *faultQueue) Purge(ctx context.Context) (int, error) {
-	return call(ctx, q, OpPurge, func() (int, error) { return q.queue.Purge(ctx) })
+	return call(ctx, q, OpPurge, func() (int, error) { return q.Queue.Purge(ctx) })
 }
 
 func (q *faultQueue) Stats(ctx context.Context) (driver.Stats, error) {
-	return call(ctx, q, OpStats, func() (driver.Stats, error) { return q.queue.Stats(ctx) })
+	return call(ctx, q, OpStats, func() (driver.Stats, error) { return q.Queue.Stats(ctx) })
 }
-
-func (q *faultQueue) Traits() driver.Traits { return q.queue.Traits() }
-func (q *faultQueue) Close() error          { return q.queue.Close() }
 
 // Receive starts anew, with what is left of its wait, whenever a fault is added
 // that concerns it.
@@ -103,7 +75,7 @@ func (q *faultQueue) Receive(ctx context.Context, req driver.ReceiveRequest) ([]
 			q.faults.endWait(wait)
 			return nil, err
 		}
-		deliveries, err := q.queue.Receive(waiting, req)
+		deliveries, err := q.Queue.Receive(waiting, req)
 		interrupted := q.faults.endWait(wait)
 		if late != nil {
 			return nil, late
@@ -118,42 +90,36 @@ func (q *faultQueue) Receive(ctx context.Context, req driver.ReceiveRequest) ([]
 	}
 }
 
-// faultLetters is the dead-letter side of a faultQueue.
-type faultLetters struct {
-	queue   *faultQueue
-	letters driver.DeadLetterer
+func (q *faultQueue) DeadLetter(ctx context.Context, requests []driver.DeadLetterRequest) error {
+	return settle(ctx, q, OpDeadLetter, func() error { return q.Queue.DeadLetter(ctx, requests) })
 }
 
-func (l *faultLetters) DeadLetter(ctx context.Context, burials []driver.Burial) error {
-	return settle(ctx, l.queue, OpDeadLetter, func() error { return l.letters.DeadLetter(ctx, burials) })
-}
-
-func (l *faultLetters) DeadLetters(ctx context.Context) iter.Seq2[driver.DeadLetter, error] {
-	return list(ctx, l.queue, OpDeadLetters, l.letters.DeadLetters(ctx),
+func (q *faultQueue) DeadLetters(ctx context.Context) iter.Seq2[driver.DeadLetter, error] {
+	return list(ctx, q, OpDeadLetters, q.Queue.DeadLetters(ctx),
 		func(letter *driver.DeadLetter) *driver.Message { return &letter.Message })
 }
 
-func (l *faultLetters) Redrive(ctx context.Context, ids []string, limit int) (int, error) {
-	return call(ctx, l.queue, OpRedrive, func() (int, error) {
-		before, err := l.ids(ctx)
+func (q *faultQueue) Redrive(ctx context.Context, ids []string, limit int) (int, error) {
+	return call(ctx, q, OpRedrive, func() (int, error) {
+		before, err := q.deadIDs(ctx)
 		if err != nil {
 			return 0, err
 		}
-		moved, err := l.letters.Redrive(ctx, ids, limit)
-		after, listErr := l.ids(ctx)
+		moved, err := q.Queue.Redrive(ctx, ids, limit)
+		after, listErr := q.deadIDs(ctx)
 		for id := range before {
 			if _, stayed := after[id]; !stayed && listErr == nil {
-				l.queue.faults.pasts.end(l.queue.name, id)
+				q.faults.pasts.end(q.name, id)
 			}
 		}
 		return moved, err
 	})
 }
 
-// ids returns those of all dead letters.
-func (l *faultLetters) ids(ctx context.Context) (map[string]struct{}, error) {
+// deadIDs returns the ids of all dead letters.
+func (q *faultQueue) deadIDs(ctx context.Context) (map[string]struct{}, error) {
 	ids := make(map[string]struct{})
-	for letter, err := range l.letters.DeadLetters(ctx) {
+	for letter, err := range q.Queue.DeadLetters(ctx) {
 		if err != nil {
 			return nil, err
 		}
@@ -162,23 +128,37 @@ func (l *faultLetters) ids(ctx context.Context) (map[string]struct{}, error) {
 	return ids, nil
 }
 
-func (l *faultLetters) Discard(ctx context.Context, ids []string) (int, error) {
-	return call(ctx, l.queue, OpDiscard, func() (int, error) { return l.letters.Discard(ctx, ids) })
+func (q *faultQueue) Discard(ctx context.Context, ids []string) (int, error) {
+	return call(ctx, q, OpDiscard, func() (int, error) { return q.Queue.Discard(ctx, ids) })
 }
 
-func (l *faultLetters) PurgeDead(ctx context.Context) (int, error) {
-	return call(ctx, l.queue, OpPurgeDead, func() (int, error) { return l.letters.PurgeDead(ctx) })
+func (q *faultQueue) PurgeDead(ctx context.Context) (int, error) {
+	return call(ctx, q, OpPurgeDead, func() (int, error) { return q.Queue.PurgeDead(ctx) })
 }
 
-// faultPeeker is the looking side of a faultQueue.
-type faultPeeker struct {
-	queue  *faultQueue
-	peeker driver.Peeker
-}
-
-func (p *faultPeeker) Peek(ctx context.Context, query driver.Query) iter.Seq2[driver.Peeked, error] {
-	return list(ctx, p.queue, OpPeek, p.peeker.Peek(ctx, query),
+func (q *faultQueue) Peek(ctx context.Context, query driver.Query) iter.Seq2[driver.Peeked, error] {
+	return list(ctx, q, OpPeek, q.Queue.Peek(ctx, query),
 		func(peeked *driver.Peeked) *driver.Message { return &peeked.Message })
+}
+
+func (q *faultQueue) Move(ctx context.Context, to string, limit int) (int, error) {
+	return call(ctx, q, OpMove, func() (int, error) { return q.Queue.Move(ctx, to, limit) })
+}
+
+func (q *faultQueue) AckLate(ctx context.Context, receipts []driver.Receipt) error {
+	return settle(ctx, q, OpAckLate, func() error { return q.Queue.AckLate(ctx, receipts) })
+}
+
+func (q *faultQueue) ExtendLate(ctx context.Context, extensions []driver.Extension) error {
+	return settle(ctx, q, OpExtendLate, func() error { return q.Queue.ExtendLate(ctx, extensions) })
+}
+
+func (q *faultQueue) ForgetDedup(ctx context.Context) error {
+	return settle(ctx, q, OpForgetDedup, func() error { return q.Queue.ForgetDedup(ctx) })
+}
+
+func (q *faultQueue) Usage(ctx context.Context) (driver.Usage, error) {
+	return call(ctx, q, OpUsage, func() (driver.Usage, error) { return q.Queue.Usage(ctx) })
 }
 
 // list is call for sequences: a fault comes before the first element, or if it

@@ -107,7 +107,7 @@ func (f *Faults) OpenQueue(ctx context.Context, name string) (driver.Queue, erro
 	if late != nil {
 		return nil, firstError(late, queue.Close())
 	}
-	return wrap(f, name, queue), nil
+	return &faultQueue{queue, f, name}, nil
 }
 
 // Expire ends a delivery as if its visibility had just passed: its receipt is

@@ -24,31 +24,31 @@ func newFaults(t *testing.T) (*mailboxtest.Faults, *mailbox.Mailbox[string]) {
 // calls makes a call of each operation of a queue that works.
 func calls(t *testing.T, m *mailbox.Mailbox[string]) map[mailboxtest.Op]func() error {
 	queue := m.Queue()
-	letters, keepsLetters := queue.(driver.DeadLetterer)
-	peeker, peeks := queue.(driver.Peeker)
-	if !keepsLetters || !peeks {
-		t.Fatal("the queue has lost an ability")
-	}
 	ctx := t.Context()
 	return map[mailboxtest.Op]func() error{
-		mailboxtest.OpSend:       func() error { _, err := queue.Send(ctx, nil); return err },
-		mailboxtest.OpReceive:    func() error { _, err := queue.Receive(ctx, driver.ReceiveRequest{Max: 1}); return err },
-		mailboxtest.OpAck:        func() error { return queue.Ack(ctx, nil) },
-		mailboxtest.OpNack:       func() error { return queue.Nack(ctx, nil) },
-		mailboxtest.OpExtend:     func() error { _, err := queue.Extend(ctx, nil); return err },
-		mailboxtest.OpPurge:      func() error { _, err := queue.Purge(ctx); return err },
-		mailboxtest.OpStats:      func() error { _, err := queue.Stats(ctx); return err },
-		mailboxtest.OpDeadLetter: func() error { return letters.DeadLetter(ctx, nil) },
-		mailboxtest.OpRedrive:    func() error { _, err := letters.Redrive(ctx, nil, 0); return err },
-		mailboxtest.OpDiscard:    func() error { _, err := letters.Discard(ctx, nil); return err },
-		mailboxtest.OpPurgeDead:  func() error { _, err := letters.PurgeDead(ctx); return err },
+		mailboxtest.OpSend:        func() error { _, err := queue.Send(ctx, nil); return err },
+		mailboxtest.OpReceive:     func() error { _, err := queue.Receive(ctx, driver.ReceiveRequest{Max: 1}); return err },
+		mailboxtest.OpAck:         func() error { return queue.Ack(ctx, nil) },
+		mailboxtest.OpNack:        func() error { return queue.Nack(ctx, nil) },
+		mailboxtest.OpExtend:      func() error { _, err := queue.Extend(ctx, nil); return err },
+		mailboxtest.OpPurge:       func() error { _, err := queue.Purge(ctx); return err },
+		mailboxtest.OpStats:       func() error { _, err := queue.Stats(ctx); return err },
+		mailboxtest.OpDeadLetter:  func() error { return queue.DeadLetter(ctx, nil) },
+		mailboxtest.OpRedrive:     func() error { _, err := queue.Redrive(ctx, nil, 0); return err },
+		mailboxtest.OpDiscard:     func() error { _, err := queue.Discard(ctx, nil); return err },
+		mailboxtest.OpPurgeDead:   func() error { _, err := queue.PurgeDead(ctx); return err },
+		mailboxtest.OpMove:        func() error { _, err := queue.Move(ctx, "", 1); return err },
+		mailboxtest.OpAckLate:     func() error { return queue.AckLate(ctx, nil) },
+		mailboxtest.OpExtendLate:  func() error { return queue.ExtendLate(ctx, nil) },
+		mailboxtest.OpForgetDedup: func() error { return queue.ForgetDedup(ctx) },
+		mailboxtest.OpUsage:       func() error { _, err := queue.Usage(ctx); return err },
 		mailboxtest.OpDeadLetters: func() (last error) {
-			for _, last = range letters.DeadLetters(ctx) {
+			for _, last = range queue.DeadLetters(ctx) {
 			}
 			return last
 		},
 		mailboxtest.OpPeek: func() (last error) {
-			for _, last = range peeker.Peek(ctx, driver.Query{}) {
+			for _, last = range queue.Peek(ctx, driver.Query{}) {
 			}
 			return last
 		},

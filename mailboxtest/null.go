@@ -33,6 +33,7 @@ func (Null) OpenQueue(ctx context.Context, name string) (driver.Queue, error) {
 }
 
 type nullQueue struct {
+	driver.Unsupported
 	name      string
 	closeOnce sync.Once
 	closed    chan struct{}

@@ -168,9 +168,9 @@ func tryExtend(t *testing.T, c *cutting) {
 
 func tryDeadLetter(t *testing.T, c *cutting) {
 	send(t, c, "a")
-	dead := driver.Burial{Receipt: receive(t, c, 1, hold)[0].Receipt, Reason: driver.ReasonFatal}
+	dead := driver.DeadLetterRequest{Receipt: receive(t, c, 1, hold)[0].Receipt, Reason: driver.ReasonFatal}
 	c.arm(batchFullScript)
-	if err := c.DeadLetter(t.Context(), []driver.Burial{dead}); err != nil {
+	if err := c.DeadLetter(t.Context(), []driver.DeadLetterRequest{dead}); err != nil {
 		t.Fatalf("a repeated dead-letter: %v", err)
 	}
 	if n, err := c.PurgeDead(t.Context()); err != nil || n != 1 {
@@ -184,7 +184,7 @@ func kill(t *testing.T, c *cutting, bodies ...string) (ids []string) {
 	send(t, c, bodies...)
 	for _, d := range receive(t, c, len(bodies), hold) {
 		ids = append(ids, d.ID)
-		if err := c.DeadLetter(t.Context(), []driver.Burial{{Receipt: d.Receipt, Reason: driver.ReasonFatal}}); err != nil {
+		if err := c.DeadLetter(t.Context(), []driver.DeadLetterRequest{{Receipt: d.Receipt, Reason: driver.ReasonFatal}}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -99,7 +99,7 @@ func TestDamagedMessageWaitsForDeadLetterRoom(t *testing.T) {
 	client := connect(t, redistest.SharedServer(t).ClientOption())
 	q := configured(t, open(t, client, &Options{Prefix: redistest.Prefix(t)}), driver.Config{MaxDead: 1})
 	send(t, q, "dead")
-	if err := q.DeadLetter(t.Context(), []driver.Burial{{Receipt: receive(t, q, 1, hold)[0].Receipt, Reason: driver.ReasonFatal}}); err != nil {
+	if err := q.DeadLetter(t.Context(), []driver.DeadLetterRequest{{Receipt: receive(t, q, 1, hold)[0].Receipt, Reason: driver.ReasonFatal}}); err != nil {
 		t.Fatal(err)
 	}
 	ids := send(t, q, "damaged", "missing", "whole")

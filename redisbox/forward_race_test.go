@@ -79,7 +79,7 @@ func TestTwoForwardersDeliverOneDeadLetter(t *testing.T) {
 	held, release := holdFirst(proxy, batchScript, func(args []string) bool { return args[3] == dlqMeta })
 	done := make(chan error, 1)
 	go func() {
-		done <- slow.DeadLetter(t.Context(), []driver.Burial{{Receipt: got[0].Receipt, Reason: driver.ReasonFatal}})
+		done <- slow.DeadLetter(t.Context(), []driver.DeadLetterRequest{{Receipt: got[0].Receipt, Reason: driver.ReasonFatal}})
 	}()
 	<-held // the slow one is about to move the dead letter; the other moves it first
 	wantStats(t, q, driver.Stats{})
@@ -170,7 +170,7 @@ func TestHangingTargetDoesNotBlockSource(t *testing.T) {
 	defer target.Continue()
 	for what, do := range map[string]func() error{
 		"dead-lettering": func() error {
-			return q.DeadLetter(t.Context(), []driver.Burial{{Receipt: got[0].Receipt, Reason: driver.ReasonFatal}})
+			return q.DeadLetter(t.Context(), []driver.DeadLetterRequest{{Receipt: got[0].Receipt, Reason: driver.ReasonFatal}})
 		},
 		"an ack": func() error { return q.Ack(t.Context(), []driver.Receipt{got[1].Receipt}) },
 		"a send": func() error { _, err := q.Send(t.Context(), []driver.Outgoing{{}}); return err },

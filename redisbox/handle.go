@@ -19,16 +19,7 @@ type handle struct {
 	closeOnce sync.Once
 }
 
-var (
-	_ driver.Queue          = (*handle)(nil)
-	_ driver.DeadLetterer   = (*handle)(nil)
-	_ driver.Peeker         = (*handle)(nil)
-	_ driver.LateAcker      = (*handle)(nil)
-	_ driver.DedupForgetter = (*handle)(nil)
-	_ driver.Mover          = (*handle)(nil)
-	_ driver.Gauger         = (*handle)(nil)
-	_ driver.Identifier     = (*handle)(nil)
-)
+var _ driver.Queue = (*handle)(nil)
 
 func newHandle(q *queue) *handle { return &handle{queue: q, closed: make(chan struct{})} }
 

@@ -44,7 +44,7 @@ func TestExistingQueueCanBeConfiguredWithoutMemory(t *testing.T) {
 	send(t, q, "a")
 	got := receive(t, q, 1, hold)
 	setMemory(t, server, "1")
-	if err := q.DeadLetter(t.Context(), []driver.Burial{{Receipt: got[0].Receipt, Reason: driver.ReasonFatal}}); err != nil {
+	if err := q.DeadLetter(t.Context(), []driver.DeadLetterRequest{{Receipt: got[0].Receipt, Reason: driver.ReasonFatal}}); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
@@ -69,7 +69,7 @@ func TestStatsAnswersWhileForwardingFails(t *testing.T) {
 	send(t, q, "a")
 	got := receive(t, q, 1, hold)
 	setMemory(t, server, "1")
-	if err := q.DeadLetter(t.Context(), []driver.Burial{{Receipt: got[0].Receipt, Reason: driver.ReasonFatal}}); err != nil {
+	if err := q.DeadLetter(t.Context(), []driver.DeadLetterRequest{{Receipt: got[0].Receipt, Reason: driver.ReasonFatal}}); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)

@@ -245,9 +245,9 @@ func (d *comparison) settle() (what, model, redis string) {
 		grantedRedis, got = d.queue.Extend(ctx, b)
 		model, redis = fmt.Sprint(grantedModel), fmt.Sprint(grantedRedis)
 	case 3:
-		var a, b []driver.Burial
+		var a, b []driver.DeadLetterRequest
 		for _, pair := range chosen {
-			a, b = append(a, driver.Burial{Receipt: pair[0], Reason: driver.ReasonFatal}), append(b, driver.Burial{Receipt: pair[1], Reason: driver.ReasonFatal})
+			a, b = append(a, driver.DeadLetterRequest{Receipt: pair[0], Reason: driver.ReasonFatal}), append(b, driver.DeadLetterRequest{Receipt: pair[1], Reason: driver.ReasonFatal})
 		}
 		want, got = d.model.DeadLetter(d.now(), a), d.queue.DeadLetter(ctx, b)
 	}

@@ -85,7 +85,7 @@ func TestSecondDeathIsForwardedAgain(t *testing.T) {
 			send(t, q, "a")
 			for range 3 {
 				d := receive(t, q, 1, hold)[0]
-				if err := q.DeadLetter(t.Context(), []driver.Burial{{Receipt: d.Receipt, Reason: driver.ReasonFatal}}); err != nil {
+				if err := q.DeadLetter(t.Context(), []driver.DeadLetterRequest{{Receipt: d.Receipt, Reason: driver.ReasonFatal}}); err != nil {
 					t.Fatal(err)
 				}
 				wantStats(t, q, driver.Stats{})
@@ -112,7 +112,7 @@ func TestSlowForwarderKeepsLaterDeath(t *testing.T) {
 	s.forwardMu.Lock() // keeps this process from moving it
 	done := make(chan error, 1)
 	go func() {
-		done <- q.DeadLetter(t.Context(), []driver.Burial{{Receipt: d.Receipt, Reason: driver.ReasonFatal}})
+		done <- q.DeadLetter(t.Context(), []driver.DeadLetterRequest{{Receipt: d.Receipt, Reason: driver.ReasonFatal}})
 	}()
 	eventually(t, "the dead letter is in the outbox", func() bool {
 		dead, err := s.peek(t.Context(), "outbox", "-inf", 0, 1, false, nil)

@@ -376,7 +376,7 @@ func TestMoveToSourcesLooksBehindHeldGroups(t *testing.T) {
 			t.Fatal(err)
 		}
 		d := receive(t, q, 1, hold)[0]
-		if err := q.DeadLetter(t.Context(), []driver.Burial{{Receipt: d.Receipt, Reason: driver.ReasonFatal}}); err != nil {
+		if err := q.DeadLetter(t.Context(), []driver.DeadLetterRequest{{Receipt: d.Receipt, Reason: driver.ReasonFatal}}); err != nil {
 			t.Fatal(err)
 		}
 	}

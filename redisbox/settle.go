@@ -17,7 +17,7 @@ func (h *handle) Ack(ctx context.Context, receipts []driver.Receipt) error {
 }
 
 // AckLate removes messages like Ack, and accepts expired receipts too; see
-// driver.LateAcker. It is one call for a batch, as Ack is.
+// driver.Queue. It is one call for a batch, as Ack is.
 func (h *handle) AckLate(ctx context.Context, receipts []driver.Receipt) error {
 	return h.settle(ctx, "ack late", len(receipts), func(i int) (driver.Receipt, string, string, error) {
 		if isOldReceipt(receipts[i]) { // it does not contain the place of the message
@@ -41,7 +41,7 @@ func (h *handle) Extend(ctx context.Context, extensions []driver.Extension) ([]t
 }
 
 // ExtendLate moves deadlines like Extend, and leases messages again whose latest
-// delivery has just expired; see driver.LateAcker.
+// delivery has just expired; see driver.Queue.
 func (h *handle) ExtendLate(ctx context.Context, extensions []driver.Extension) error {
 	_, err := h.extend(ctx, extensions, "g")
 	return err
@@ -64,16 +64,16 @@ func (h *handle) extend(ctx context.Context, extensions []driver.Extension, what
 	return granted, err
 }
 
-func (h *handle) DeadLetter(ctx context.Context, letters []driver.Burial) error {
-	return h.settle(ctx, "dead-letter", len(letters), func(i int) (driver.Receipt, string, string, error) {
-		letter := &letters[i]
-		if !letter.Reason.Valid() {
-			return letter.Receipt, "", "", &driver.Error{
+func (h *handle) DeadLetter(ctx context.Context, requests []driver.DeadLetterRequest) error {
+	return h.settle(ctx, "dead-letter", len(requests), func(i int) (driver.Receipt, string, string, error) {
+		request := &requests[i]
+		if !request.Reason.Valid() {
+			return request.Receipt, "", "", &driver.Error{
 				Code: driver.ErrInvalid, Field: "Reason",
-				Detail: fmt.Sprintf("%q is not a reason; want max_attempts, fatal, parse, integrity, expired or operator", letter.Reason),
+				Detail: fmt.Sprintf("%q is not a reason; want max_attempts, fatal, parse, integrity, expired or operator", request.Reason),
 			}
 		}
-		return letter.Receipt, "b", packDeadLetter(letter.Reason, letter.Error, letter.ErrorType), nil
+		return request.Receipt, "b", packDeadLetter(request.Reason, request.Error, request.ErrorType), nil
 	})
 }
 

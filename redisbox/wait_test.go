@@ -119,7 +119,7 @@ func TestServerWithoutMemoryRefusesMessages(t *testing.T) {
 	if err := q.Nack(t.Context(), []driver.Nack{{Receipt: got[1].Receipt}}); err != nil {
 		t.Fatal(err)
 	}
-	if err := q.DeadLetter(t.Context(), []driver.Burial{{Receipt: got[2].Receipt, Reason: driver.ReasonFatal}}); err != nil {
+	if err := q.DeadLetter(t.Context(), []driver.DeadLetterRequest{{Receipt: got[2].Receipt, Reason: driver.ReasonFatal}}); err != nil {
 		t.Fatal(err)
 	}
 	wantStats(t, q, driver.Stats{Ready: 1, Dead: 1})

@@ -130,7 +130,7 @@ func TestDurableCallsWaitOnTheirOwnConnection(t *testing.T) {
 	if err := q.Nack(t.Context(), []driver.Nack{{Receipt: got[1].Receipt}}); err != nil {
 		t.Fatal(err)
 	}
-	if err := q.DeadLetter(t.Context(), []driver.Burial{{Receipt: got[2].Receipt, Reason: driver.ReasonFatal}}); err != nil {
+	if err := q.DeadLetter(t.Context(), []driver.DeadLetterRequest{{Receipt: got[2].Receipt, Reason: driver.ReasonFatal}}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := q.Redrive(t.Context(), nil, 0); err != nil {
@@ -399,7 +399,7 @@ func useEverything(t *testing.T, option rueidis.ClientOption) {
 		t.Fatal("the waiter was not woken")
 	}
 	d := drainAll(t, q, 1)[0]
-	if err := q.DeadLetter(t.Context(), []driver.Burial{{Receipt: d.Receipt, Reason: driver.ReasonFatal}}); err != nil {
+	if err := q.DeadLetter(t.Context(), []driver.DeadLetterRequest{{Receipt: d.Receipt, Reason: driver.ReasonFatal}}); err != nil {
 		t.Fatal(err)
 	}
 	wantStats(t, q, driver.Stats{})
@@ -408,7 +408,7 @@ func useEverything(t *testing.T, option rueidis.ClientOption) {
 		t.Fatal(err)
 	}
 	wantStats(t, dlq, driver.Stats{Ready: 1})
-	for range dlq.(driver.Peeker).Peek(t.Context(), driver.Query{}) {
+	for range dlq.Peek(t.Context(), driver.Query{}) {
 	}
 	useMoves(t, b)
 	if n, err := dlq.Purge(t.Context()); err != nil || n != 1 {

@@ -8,24 +8,18 @@ import (
 	"github.com/mailboxmq/mailbox/internal/oap"
 )
 
-// deadLetters is what a queue can do if the backend behind the daemon keeps dead
-// letters. Its methods block until the daemon has answered.
-type deadLetters struct{ of *queue }
-
-var _ driver.DeadLetterer = deadLetters{}
-
 // DeadLetter moves leased messages to the dead letters.
-func (d deadLetters) DeadLetter(ctx context.Context, burials []driver.Burial) error {
-	return settle(ctx, d.of, "dead-letter", oap.OpBury, burials, oap.AppendBury, oap.ParseFailures, func(b *driver.Burial) int {
-		return textOverhead + len(b.Receipt.Handle) + len(b.Reason) +
-			min(len(b.Error), driver.MaxCauseBytes) + min(len(b.ErrorType), driver.MaxCauseBytes)
+func (q *queue) DeadLetter(ctx context.Context, requests []driver.DeadLetterRequest) error {
+	return settle(ctx, q, "dead-letter", oap.OpBury, requests, oap.AppendBury, oap.ParseFailures, func(r *driver.DeadLetterRequest) int {
+		return textOverhead + len(r.Receipt.Handle) + len(r.Reason) +
+			min(len(r.Error), driver.MaxCauseBytes) + min(len(r.ErrorType), driver.MaxCauseBytes)
 	})
 }
 
 // DeadLetters lists the dead letters, a page at a time.
-func (d deadLetters) DeadLetters(ctx context.Context) iter.Seq2[driver.DeadLetter, error] {
-	return pages(ctx, d.of.backend, &listing{
-		name: "list dead letters", code: oap.OpDeadLetters, queue: d.of, fill: oap.AppendTarget,
+func (q *queue) DeadLetters(ctx context.Context) iter.Seq2[driver.DeadLetter, error] {
+	return pages(ctx, q.backend, &listing{
+		name: "list dead letters", code: oap.OpDeadLetters, queue: q, fill: oap.AppendTarget,
 	}, oap.ParseDeadLetters)
 }
 
@@ -34,10 +28,10 @@ const maxIDs = 8192
 
 // Redrive makes dead letters ready again. More ids than fit in one request are
 // several requests.
-func (d deadLetters) Redrive(ctx context.Context, ids []string, limit int) (moved int, err error) {
+func (q *queue) Redrive(ctx context.Context, ids []string, limit int) (moved int, err error) {
 	for {
 		some := ids[:min(len(ids), maxIDs)]
-		n, err := d.redriveSome(ctx, ids == nil, some, limit)
+		n, err := q.redriveSome(ctx, ids == nil, some, limit)
 		moved += n
 		ids = ids[len(some):]
 		if err != nil || len(ids) == 0 || (limit > 0 && n == limit) {
@@ -49,15 +43,15 @@ func (d deadLetters) Redrive(ctx context.Context, ids []string, limit int) (move
 	}
 }
 
-func (d deadLetters) redriveSome(ctx context.Context, all bool, ids []string, limit int) (moved int, err error) {
-	c := d.of.backend.newCall(oap.OpRedrive, func(dst []byte, t oap.Target) []byte {
+func (q *queue) redriveSome(ctx context.Context, all bool, ids []string, limit int) (moved int, err error) {
+	c := q.backend.newCall(oap.OpRedrive, func(dst []byte, t oap.Target) []byte {
 		return oap.AppendRedrive(dst, &oap.Redrive{Target: t, All: all, IDs: ids, Limit: limit})
 	})
-	o := operation{name: "redrive", queue: d.of, call: c, numbered: true}
-	if err := d.of.backend.roundTrip(ctx, &o); err != nil {
+	o := operation{name: "redrive", queue: q, call: c, numbered: true}
+	if err := q.backend.roundTrip(ctx, &o); err != nil {
 		return 0, err
 	}
-	defer d.of.backend.free(c)
+	defer q.backend.free(c)
 	moved, failure, err := oap.ParseMoved(c.payload)
 	if err != nil {
 		return 0, o.unknown(err.Error())
@@ -68,14 +62,14 @@ func (d deadLetters) redriveSome(ctx context.Context, all bool, ids []string, li
 	return moved, nil
 }
 
-// Discard removes dead letters for ever.
-func (d deadLetters) Discard(ctx context.Context, ids []string) (removed int, err error) {
+// Discard removes dead letters permanently.
+func (q *queue) Discard(ctx context.Context, ids []string) (removed int, err error) {
 	if len(ids) == 0 {
-		return 0, d.of.ready(ctx, "discard")
+		return 0, q.ready(ctx, "discard")
 	}
 	for len(ids) > 0 {
 		some := ids[:min(len(ids), maxIDs)]
-		n, err := d.of.count(ctx, "discard", oap.OpDiscard, func(dst []byte, t oap.Target) []byte {
+		n, err := q.count(ctx, "discard", oap.OpDiscard, func(dst []byte, t oap.Target) []byte {
 			return oap.AppendDiscard(dst, t, some)
 		})
 		if removed += n; err != nil {
@@ -87,20 +81,14 @@ func (d deadLetters) Discard(ctx context.Context, ids []string) (removed int, er
 }
 
 // PurgeDead removes all dead letters.
-func (d deadLetters) PurgeDead(ctx context.Context) (removed int, err error) {
-	return d.of.count(ctx, "purge dead letters", oap.OpPurgeDead, oap.AppendTarget)
+func (q *queue) PurgeDead(ctx context.Context) (removed int, err error) {
+	return q.count(ctx, "purge dead letters", oap.OpPurgeDead, oap.AppendTarget)
 }
 
-// peeker is what a queue can do if the backend behind the daemon can be looked
-// into.
-type peeker struct{ of *queue }
-
-var _ driver.Peeker = peeker{}
-
 // Peek yields messages without touching them, a page at a time.
-func (p peeker) Peek(ctx context.Context, query driver.Query) iter.Seq2[driver.Peeked, error] {
-	return pages(ctx, p.of.backend, &listing{
-		name: "peek", code: oap.OpPeek, queue: p.of,
+func (q *queue) Peek(ctx context.Context, query driver.Query) iter.Seq2[driver.Peeked, error] {
+	return pages(ctx, q.backend, &listing{
+		name: "peek", code: oap.OpPeek, queue: q,
 		fill: func(dst []byte, t oap.Target) []byte { return oap.AppendPeek(dst, t, &query) },
 	}, oap.ParsePeeked)
 }

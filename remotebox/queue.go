@@ -10,8 +10,10 @@ import (
 	"github.com/mailboxmq/mailbox/internal/oap"
 )
 
-// queue is one handle on one queue.
+// queue is one handle on one queue. It has the abilities that the protocol carries,
+// if the backend behind the daemon has them.
 type queue struct {
+	driver.Unsupported
 	backend *Backend
 	name    string
 	traits  atomic.Pointer[driver.Traits]
@@ -37,23 +39,6 @@ type known struct {
 
 var _ driver.Queue = (*queue)(nil)
 
-// What a handle can do depends on the backend behind the daemon.
-type (
-	queueWithDead struct {
-		*queue
-		deadLetters
-	}
-	queueWithPeek struct {
-		*queue
-		peeker
-	}
-	queueWithAll struct {
-		*queue
-		deadLetters
-		peeker
-	}
-)
-
 // OpenQueue returns a handle on the queue called name. If the queue does not exist,
 // opening does not create it: the first send through the handle does, and until
 // then everything else is ErrNotFound, a receive at once, however long it would
@@ -69,8 +54,7 @@ func (b *Backend) OpenQueue(ctx context.Context, name string) (driver.Queue, err
 	}
 	q := &queue{backend: b, name: name, closed: make(chan struct{}), opening: make(chan struct{}, 1)}
 	q.opening <- struct{}{}
-	opened, err := b.open(ctx, q)
-	if err != nil {
+	if err := b.open(ctx, q); err != nil {
 		return nil, err
 	}
 	b.mu.Lock()
@@ -79,21 +63,13 @@ func (b *Backend) OpenQueue(ctx context.Context, name string) (driver.Queue, err
 		return nil, closedError("open", name)
 	}
 	b.queues[q] = struct{}{}
-	switch {
-	case opened.Traits.DeadLetters && opened.Peeker:
-		return &queueWithAll{q, deadLetters{q}, peeker{q}}, nil
-	case opened.Traits.DeadLetters:
-		return &queueWithDead{q, deadLetters{q}}, nil
-	case opened.Peeker:
-		return &queueWithPeek{q, peeker{q}}, nil
-	}
 	return q, nil
 }
 
 // open opens a queue on whatever link there is.
-func (b *Backend) open(ctx context.Context, q *queue) (opened oap.Opened, err error) {
-	opened, _, err = q.openWith("", func(o *operation) (bool, error) { return false, b.roundTrip(ctx, o) })
-	return opened, err
+func (b *Backend) open(ctx context.Context, q *queue) error {
+	_, _, err := q.openWith("", func(o *operation) (bool, error) { return false, b.roundTrip(ctx, o) })
+	return err
 }
 
 // openWith opens the queue with this identity, or the one that has the name now if it is

@@ -29,8 +29,8 @@ func TestManyDeadLettersAreRedrivenByTheirIDs(t *testing.T) {
 	if err != nil || len(got) != 2 {
 		t.Fatal(got, err)
 	}
-	dead := q.(driver.DeadLetterer)
-	if err := dead.DeadLetter(t.Context(), []driver.Burial{
+	dead := q
+	if err := dead.DeadLetter(t.Context(), []driver.DeadLetterRequest{
 		{Receipt: got[0].Receipt, Reason: driver.ReasonFatal}, {Receipt: got[1].Receipt, Reason: driver.ReasonFatal},
 	}); err != nil {
 		t.Fatal(err)

@@ -66,16 +66,7 @@ func (d *Daemons) OpenURI(ctx context.Context, address *url.URL) (driver.Queue, 
 	if err != nil {
 		return nil, errors.Join(err, d.leave(host))
 	}
-	leave := &leaving{daemons: d, host: host}
-	switch q := opened.(type) {
-	case *queueWithAll:
-		return &allOfDaemon{q, leave}, nil
-	case *queueWithDead:
-		return &deadOfDaemon{q, leave}, nil
-	case *queueWithPeek:
-		return &peekOfDaemon{q, leave}, nil
-	}
-	return &queueOfDaemon{opened, leave}, nil
+	return &queueOfDaemon{Queue: opened, leave: func() error { return d.leave(host) }}, nil
 }
 
 // queueOf reads the name of the queue from an address, and refuses what an
@@ -158,41 +149,17 @@ func (d *Daemons) Close() error {
 	return err
 }
 
-// leaving is the use of a daemon by one queue, which ends once.
-type leaving struct {
-	daemons *Daemons
-	host    string
-	done    atomic.Bool
+// queueOfDaemon is a queue whose daemon is left with the last of them.
+type queueOfDaemon struct {
+	driver.Queue
+	leave func() error
+	done  atomic.Bool
 }
 
-func (l *leaving) after(err error) error {
-	if l.done.Swap(true) {
+func (q *queueOfDaemon) Close() error {
+	err := q.Queue.Close()
+	if q.done.Swap(true) {
 		return err
 	}
-	return errors.Join(err, l.daemons.leave(l.host))
+	return errors.Join(err, q.leave())
 }
-
-// Queues whose daemon is left with the last of them, by what they can do.
-type (
-	queueOfDaemon struct {
-		driver.Queue
-		leaving *leaving
-	}
-	deadOfDaemon struct {
-		*queueWithDead
-		leaving *leaving
-	}
-	peekOfDaemon struct {
-		*queueWithPeek
-		leaving *leaving
-	}
-	allOfDaemon struct {
-		*queueWithAll
-		leaving *leaving
-	}
-)
-
-func (q *queueOfDaemon) Close() error { return q.leaving.after(q.Queue.Close()) }
-func (q *deadOfDaemon) Close() error  { return q.leaving.after(q.queueWithDead.Close()) }
-func (q *peekOfDaemon) Close() error  { return q.leaving.after(q.queueWithPeek.Close()) }
-func (q *allOfDaemon) Close() error   { return q.leaving.after(q.queueWithAll.Close()) }

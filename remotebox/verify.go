@@ -133,7 +133,7 @@ func (q *queue) verified(ctx context.Context, got []driver.Delivery) ([]driver.D
 func (q *queue) setAside(ctx context.Context, d *driver.Delivery, damage error) {
 	ctx = context.WithoutCancel(ctx)
 	if q.Traits().DeadLetters {
-		_ = (&deadLetters{q}).DeadLetter(ctx, []driver.Burial{{
+		_ = q.DeadLetter(ctx, []driver.DeadLetterRequest{{
 			Receipt: d.Receipt, Reason: driver.ReasonIntegrity, Error: damage.Error(), ErrorType: string(driver.ErrIntegrity),
 		}})
 		return

@@ -174,30 +174,30 @@ func (m *mortal) ConfigureQueue(ctx context.Context, name string, config driver.
 
 func (m *mortal) OpenQueue(ctx context.Context, name string) (driver.Queue, error) {
 	q, err := m.Backend.OpenQueue(ctx, name)
-	return &mortalQueue{q.(peekableQueue), m}, err
+	return &mortalQueue{q, m}, err
 }
 
 type mortalQueue struct {
-	peekableQueue
+	driver.Queue
 	mortal *mortal
 }
 
 func (q *mortalQueue) Send(ctx context.Context, msgs []driver.Outgoing) (sent []driver.Sent, err error) {
-	err = q.mortal.step(func() (err error) { sent, err = q.peekableQueue.Send(ctx, msgs); return err })
+	err = q.mortal.step(func() (err error) { sent, err = q.Queue.Send(ctx, msgs); return err })
 	return sent, err
 }
 
 func (q *mortalQueue) Receive(ctx context.Context, r driver.ReceiveRequest) (got []driver.Delivery, err error) {
-	err = q.mortal.step(func() (err error) { got, err = q.peekableQueue.Receive(ctx, r); return err })
+	err = q.mortal.step(func() (err error) { got, err = q.Queue.Receive(ctx, r); return err })
 	return got, err
 }
 
 func (q *mortalQueue) Ack(ctx context.Context, receipts []driver.Receipt) error {
-	return q.mortal.step(func() error { return q.peekableQueue.Ack(ctx, receipts) })
+	return q.mortal.step(func() error { return q.Queue.Ack(ctx, receipts) })
 }
 
 func (q *mortalQueue) Nack(ctx context.Context, nacks []driver.Nack) error {
-	return q.mortal.step(func() error { return q.peekableQueue.Nack(ctx, nacks) })
+	return q.mortal.step(func() error { return q.Queue.Nack(ctx, nacks) })
 }
 
 // fillLog writes into the log what asks for all that a compaction does, and returns

@@ -112,7 +112,7 @@ func (s *sharedRevocations) openLocked(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if _, ok := queue.(driver.Peeker); !ok {
+	if !queue.Traits().Peek {
 		return errors.Join(errNoLog, queue.Close())
 	}
 	s.queue, s.logged = queue, nil
@@ -205,7 +205,7 @@ func expired(r *capability.Revocation, now time.Time) bool { return r.Forgettabl
 // and how many messages were seen and could not be read so far.
 func (s *sharedRevocations) peek(ctx context.Context, yield func(id string, r *capability.Revocation)) (seen, damaged int, err error) {
 	ids := make(map[string]struct{}) // one that moves can be seen twice
-	for peeked, err := range s.queue.(driver.Peeker).Peek(ctx, driver.Query{}) {
+	for peeked, err := range s.queue.Peek(ctx, driver.Query{}) {
 		if err != nil {
 			return 0, 0, err
 		}

@@ -68,17 +68,17 @@
 //     one a minute.
 //   - A nack puts a message nowhere in particular, and in a FIFO queue at its own place.
 //   - A queue with a DelaySeconds of its own delays messages that ask for no delay.
-//   - Nothing can be looked at without being received, so there is no driver.Peeker.
-//   - A yes to a late ack does not mean that the message is gone, so there is no
-//     driver.LateAcker.
+//   - Nothing can be looked at without being received, so Traits.Peek is not set.
+//   - A yes to a late ack does not mean that the message is gone, so
+//     Traits.LateAck is not set.
 //
 // # Dead letters
 //
 // They live in another queue: Config.MaxDeliveries together with Config.DeadLetterTo is the
 // RedrivePolicy. SQS moves a message when next it would be delivered, not when it is given
 // back; a nack of the last delivery is not delayed, so that this is soon. What arrives has
-// its source and the reason max_attempts as attributes, and no cause. There is no
-// driver.DeadLetterer; package deadletter keeps the letters of a loop in a queue of their
+// its source and the reason max_attempts as attributes, and no cause. Traits.DeadLetters is
+// not set; package deadletter keeps the letters of a loop in a queue of their
 // own. Move brings them back: all of them by a message move task, which gives them new ids,
 // a limited number by receiving, sending and deleting, which keeps the ids.
 //

@@ -85,6 +85,8 @@ var fifoFails = map[string]string{
 	"CNT-3/purge removes ready, delayed and in-flight messages and says how many": noDelay,
 	"CNT-3/after a clean restart: what was purged stays gone":                     noDelay,
 	"SVC-1/configuring a queue keeps its messages":                                noDelay,
+	"DLQ-9/a message that comes due, or back, can move":                           noDelay,
+	"DLQ-9/delayed messages and those in flight stay":                             noDelay,
 
 	"ORD-3/messages of a group stay in order with one shard":                   notSolo,
 	"ORD-4/a queue with strict groups says so":                                 notSolo,

@@ -14,15 +14,13 @@ import (
 
 // handle is one opening of a queue.
 type handle struct {
+	driver.Unsupported
 	*queue
 	closed  chan struct{}
 	closing sync.Once
 }
 
-var (
-	_ driver.Queue = (*handle)(nil)
-	_ driver.Mover = (*handle)(nil)
-)
+var _ driver.Queue = (*handle)(nil)
 
 func newHandle(q *queue) *handle { return &handle{queue: q, closed: make(chan struct{})} }
 

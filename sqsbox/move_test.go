@@ -46,14 +46,14 @@ func (s *movingStub) CancelMessageMoveTask(context.Context, *sqs.CancelMessageMo
 	return &sqs.CancelMessageMoveTaskOutput{}, nil
 }
 
-func openMoving(t *testing.T, api *movingStub) driver.Mover {
+func openMoving(t *testing.T, api *movingStub) driver.Queue {
 	t.Helper()
 	backend := newBackend(t, api)
 	queue, err := backend.OpenQueue(t.Context(), "graves")
 	if err != nil {
 		t.Fatal(err)
 	}
-	return queue.(driver.Mover)
+	return queue
 }
 
 func TestAllOfADeadLetterQueueMovesByATask(t *testing.T) {

@@ -36,7 +36,7 @@ func readSettings(b *Backend, physical string, attributes map[string]string) *se
 	}
 	s.traits = driver.Traits{
 		Ordering: driver.OrderingNone, Durability: driver.DurabilityReplicated,
-		Groups: true, StrictGroups: fifo,
+		Groups: true, StrictGroups: fifo, Move: true,
 		MaxBodyBytes:  (s.maxMessage - slipRoom) / 4 * 3, // what fits even as base64
 		MaxAttributes: driver.MaxAttributes, MaxAttributeBytes: driver.MaxAttributeBytes,
 		MaxBatch: maxEntries, MaxDelay: driver.DefaultMaxDelay, MaxVisibility: driver.DefaultMaxVisibility,

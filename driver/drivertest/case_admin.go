@@ -270,13 +270,13 @@ func useHandle(s *session, q driver.Queue, held driver.Delivery) map[string]erro
 	_, errs["receive"] = q.Receive(s.ctx(), driver.ReceiveRequest{Max: 1, Visibility: s.hold})
 	_, errs["waiting receive"] = q.Receive(s.ctx(), driver.ReceiveRequest{Max: 1, Visibility: s.hold, Wait: s.hold})
 	_, errs["purge"] = q.Purge(s.ctx())
-	if letters, ok := q.(driver.DeadLetterer); ok {
-		_, errs["redrive"] = letters.Redrive(s.ctx(), nil, 0)
-		_, errs["purge of dead letters"] = letters.PurgeDead(s.ctx())
-		errs["list of dead letters"] = firstError(letters.DeadLetters(s.ctx()))
+	if q.Traits().DeadLetters {
+		_, errs["redrive"] = q.Redrive(s.ctx(), nil, 0)
+		_, errs["purge of dead letters"] = q.PurgeDead(s.ctx())
+		errs["list of dead letters"] = firstError(q.DeadLetters(s.ctx()))
 	}
-	if peeker, ok := q.(driver.Peeker); ok {
-		errs["peek"] = firstError(peeker.Peek(s.ctx(), driver.Query{}))
+	if q.Traits().Peek {
+		errs["peek"] = firstError(q.Peek(s.ctx(), driver.Query{}))
 	}
 	return errs
 }

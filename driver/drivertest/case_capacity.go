@@ -83,7 +83,7 @@ func purgeAndDeathFreeBytes(s *session, q driver.Queue) {
 	s.bury(q, s.receive(q, 1)[0], driver.ReasonFatal)
 	s.send(q, "12345")
 	s.expectFull(trySend(s, q, "123456"), "send of 6 bytes to a queue with room for 5")
-	_, err := graveyard(q).Redrive(s.ctx(), nil, 0)
+	_, err := q.Redrive(s.ctx(), nil, 0)
 	s.expectCode(err, driver.ErrFull, "redrive of 10 bytes into room for 5")
 	s.ack(q, s.expectNext(q, "12345")...)
 	s.redrive(q, nil, 0, 1)

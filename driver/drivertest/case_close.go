@@ -51,19 +51,19 @@ func closedHandleRefuses(s *session, q driver.Queue) {
 	_, err = q.Stats(s.ctx())
 	s.expectClosed(err, "stats on a closed handle")
 
-	if graveyard, ok := q.(driver.DeadLetterer); ok {
-		s.expectClosed(graveyard.DeadLetter(s.ctx(), []driver.Burial{{Receipt: held.Receipt, Reason: driver.ReasonFatal}}),
+	if q.Traits().DeadLetters {
+		s.expectClosed(q.DeadLetter(s.ctx(), []driver.DeadLetterRequest{{Receipt: held.Receipt, Reason: driver.ReasonFatal}}),
 			"dead-letter on a closed handle")
-		s.expectClosed(sequenceError(graveyard.DeadLetters(s.ctx())), "list dead letters on a closed handle")
-		_, err := graveyard.Redrive(s.ctx(), nil, 0)
+		s.expectClosed(sequenceError(q.DeadLetters(s.ctx())), "list dead letters on a closed handle")
+		_, err := q.Redrive(s.ctx(), nil, 0)
 		s.expectClosed(err, "redrive on a closed handle")
-		_, err = graveyard.Discard(s.ctx(), []string{held.ID})
+		_, err = q.Discard(s.ctx(), []string{held.ID})
 		s.expectClosed(err, "discard on a closed handle")
-		_, err = graveyard.PurgeDead(s.ctx())
+		_, err = q.PurgeDead(s.ctx())
 		s.expectClosed(err, "purge dead letters on a closed handle")
 	}
-	if peeker, ok := q.(driver.Peeker); ok {
-		s.expectClosed(sequenceError(peeker.Peek(s.ctx(), driver.Query{})), "peek on a closed handle")
+	if q.Traits().Peek {
+		s.expectClosed(sequenceError(q.Peek(s.ctx(), driver.Query{})), "peek on a closed handle")
 	}
 	if traits := q.Traits(); traits.MaxBatch == 0 {
 		s.failf("traits of a closed handle: got %+v, want what they were", traits)

@@ -292,7 +292,7 @@ func parallelRedrives(s *session, q driver.Queue) {
 	}
 	var moved atomic.Int64
 	s.parallel(16, func(int) error {
-		n, err := graveyard(q).Redrive(s.ctx(), nil, 0)
+		n, err := q.Redrive(s.ctx(), nil, 0)
 		moved.Add(int64(n))
 		return err
 	})

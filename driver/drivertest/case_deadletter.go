@@ -68,13 +68,10 @@ var deadLetterCases = []testCase{
 	{id: "DLQ-4", title: "an error that is too long is cut, not refused", needs: []need{needDeadLetters}, run: longBurialErrorIsCut},
 }
 
-// graveyard is the queue as a keeper of dead letters.
-func graveyard(q driver.Queue) driver.DeadLetterer { return q.(driver.DeadLetterer) }
-
 // bury dead-letters a delivery.
 func (s *session) bury(q driver.Queue, d driver.Delivery, reason driver.Reason) {
 	s.t.Helper()
-	err := graveyard(q).DeadLetter(s.ctx(), []driver.Burial{{Receipt: d.Receipt, Reason: reason}})
+	err := q.DeadLetter(s.ctx(), []driver.DeadLetterRequest{{Receipt: d.Receipt, Reason: reason}})
 	s.ok(err, "dead-letter %q with reason %q", brief(d.Body), reason)
 }
 
@@ -82,7 +79,7 @@ func (s *session) bury(q driver.Queue, d driver.Delivery, reason driver.Reason) 
 func (s *session) dead(q driver.Queue) []driver.DeadLetter {
 	s.t.Helper()
 	var letters []driver.DeadLetter
-	for letter, err := range graveyard(q).DeadLetters(s.ctx()) {
+	for letter, err := range q.DeadLetters(s.ctx()) {
 		s.ok(err, "list dead letters")
 		letters = append(letters, letter)
 	}
@@ -243,7 +240,7 @@ func unknownReasonIsRefused(s *session, q driver.Queue) {
 	s.send(q, "a")
 	held := s.receive(q, 1)[0]
 	for _, reason := range []driver.Reason{"", "boredom"} {
-		err := graveyard(q).DeadLetter(s.ctx(), []driver.Burial{{Receipt: held.Receipt, Reason: reason}})
+		err := q.DeadLetter(s.ctx(), []driver.DeadLetterRequest{{Receipt: held.Receipt, Reason: reason}})
 		s.expectPositions(err, fmt.Sprintf("dead-letter with reason %q", reason), driver.ErrInvalid)
 	}
 	s.expectStats(q, driver.Stats{InFlight: 1})
@@ -252,12 +249,12 @@ func unknownReasonIsRefused(s *session, q driver.Queue) {
 
 func burialKeepsPositions(s *session, q driver.Queue) {
 	held := s.someExpired(q)
-	burials := make([]driver.Burial, len(held))
+	burials := make([]driver.DeadLetterRequest, len(held))
 	for i, d := range held {
-		burials[i] = driver.Burial{Receipt: d.Receipt, Reason: driver.ReasonFatal}
+		burials[i] = driver.DeadLetterRequest{Receipt: d.Receipt, Reason: driver.ReasonFatal}
 	}
 	burials[0].Reason = "boredom"
-	err := graveyard(q).DeadLetter(s.ctx(), burials)
+	err := q.DeadLetter(s.ctx(), burials)
 	s.expectPositions(err, "dead-letter of five receipts, two of them expired and one with a bad reason",
 		driver.ErrInvalid, driver.ErrReceiptExpired, fine, driver.ErrReceiptExpired, fine)
 	s.expectStats(q, driver.Stats{Ready: 2, InFlight: 1, Dead: 2})
@@ -360,7 +357,7 @@ func recordOfBurial(s *session, q driver.Queue) {
 	first := s.receive(q, 1)[0]
 	s.nack(q, first, 0, "first failure")
 	s.sleep(s.tick)
-	err := graveyard(q).DeadLetter(s.ctx(), []driver.Burial{{
+	err := q.DeadLetter(s.ctx(), []driver.DeadLetterRequest{{
 		Receipt: s.receive(q, 1)[0].Receipt, Reason: driver.ReasonParse,
 		Error: "unexpected end of JSON input", ErrorType: "*json.SyntaxError",
 	}})
@@ -399,7 +396,7 @@ func recordOfExpiry(s *session, q driver.Queue) {
 func longBurialErrorIsCut(s *session, q driver.Queue) {
 	s.send(q, "a")
 	text := strings.Repeat("漢", driver.MaxCauseBytes)
-	err := graveyard(q).DeadLetter(s.ctx(), []driver.Burial{{Receipt: s.receive(q, 1)[0].Receipt, Reason: driver.ReasonFatal, Error: text}})
+	err := q.DeadLetter(s.ctx(), []driver.DeadLetterRequest{{Receipt: s.receive(q, 1)[0].Receipt, Reason: driver.ReasonFatal, Error: text}})
 	s.ok(err, "dead-letter with an error of %d bytes", len(text))
 	if got := s.onlyDead(q).LastError; got != driver.TrimCause(text) {
 		s.failf("dead letter with an error of %d bytes: got %d bytes, want its first %d", len(text), len(got), driver.MaxCauseBytes)

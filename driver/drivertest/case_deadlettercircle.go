@@ -154,9 +154,9 @@ func crowdOnCircle(s *session, q driver.Queue) {
 			if _, err := here.Stats(s.ctx()); err != nil {
 				return err
 			}
-			if mover, ok := here.(driver.Mover); ok && n%8 == 0 {
+			if here.Traits().Move && n%8 == 0 {
 				to := []string{middleQueue, queueName, queueName}[(i+n)%len(queues)]
-				if _, err := mover.Move(s.ctx(), to, 2); err != nil {
+				if _, err := here.Move(s.ctx(), to, 2); err != nil {
 					return err
 				}
 			}

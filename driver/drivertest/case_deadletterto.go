@@ -94,7 +94,7 @@ func burialMovesElsewhere(s *session, q driver.Queue) {
 	for _, reason := range reasons {
 		msg := doomed(q)
 		id := s.sendOne(q, msg).ID
-		err := graveyard(q).DeadLetter(s.ctx(), []driver.Burial{{
+		err := q.DeadLetter(s.ctx(), []driver.DeadLetterRequest{{
 			Receipt: s.receive(q, 1)[0].Receipt, Reason: reason, Error: "why",
 		}})
 		s.ok(err, "dead-letter with reason %q", reason)

@@ -60,7 +60,7 @@ var dedupCases = []testCase{
 
 func (s *session) forgetDedup(q driver.Queue) {
 	s.t.Helper()
-	s.ok(q.(driver.DedupForgetter).ForgetDedup(s.ctx()), "forget dedup keys")
+	s.ok(q.ForgetDedup(s.ctx()), "forget dedup keys")
 }
 
 func forgettingFreesKeys(s *session, q driver.Queue) {
@@ -268,11 +268,11 @@ func keyOutlivesMessage(s *session, q driver.Queue) {
 	s.expectDuplicate(q, keyed("nacked", "body"), nacked, "after a purge")
 	s.expectEmpty(q)
 
-	if graveyard, ok := q.(driver.DeadLetterer); ok {
+	if q.Traits().DeadLetters {
 		dead := s.expectFresh(q, keyed("dead", "body"), "for the first time")
 		s.bury(q, s.expectNext(q, "body")[0], driver.ReasonFatal)
 		s.expectDuplicate(q, keyed("dead", "body"), dead, "after its message died")
-		_, err := graveyard.Redrive(s.ctx(), nil, 0)
+		_, err := q.Redrive(s.ctx(), nil, 0)
 		s.ok(err, "redrive")
 		s.expectDuplicate(q, keyed("dead", "body"), dead, "after a redrive")
 		s.expectNext(q, "body")

@@ -175,7 +175,7 @@ func removedByCountIsTold(s *session, q driver.Queue) {
 		driver.Ending{Kind: driver.EndingDied, ID: second, Reason: letter.Reason, Deliveries: letter.Deliveries, LastError: letter.LastError},
 		driver.Ending{Kind: driver.EndingRemoved, ID: first, Reason: letter.Reason, Deliveries: letter.Deliveries, LastError: letter.LastError},
 	)
-	if removed, err := q.(driver.DeadLetterer).Discard(s.ctx(), []string{second}); err != nil || removed != 1 {
+	if removed, err := q.Discard(s.ctx(), []string{second}); err != nil || removed != 1 {
 		s.failf("discard: removed %d, %v", removed, err)
 	}
 	told.expect()

@@ -121,7 +121,7 @@ func groupsAreNotFolded(s *session, q driver.Queue) {
 
 func redriveRespectsBytes(s *session, q driver.Queue) {
 	s.kill(q, "123456", "654321")
-	moved, err := graveyard(q).Redrive(s.ctx(), nil, 0)
+	moved, err := q.Redrive(s.ctx(), nil, 0)
 	s.expectCode(err, driver.ErrFull, "redrive 12 bytes into a queue of 10")
 	if moved != 1 {
 		s.failf("redrive of two letters of 6 bytes into a queue of 10: got %d moved, want 1", moved)

@@ -362,7 +362,7 @@ func fairGroupsMoveByPlace(s *session, q driver.Queue) {
 	}
 	s.ack(q, s.expectAlone(q, "a1"))
 	var looked []string
-	for seen, err := range q.(driver.Peeker).Peek(s.ctx(), driver.Query{States: []driver.State{driver.StateReady}}) {
+	for seen, err := range q.Peek(s.ctx(), driver.Query{States: []driver.State{driver.StateReady}}) {
 		s.ok(err, "peek")
 		looked = append(looked, string(seen.Body))
 	}
@@ -370,7 +370,7 @@ func fairGroupsMoveByPlace(s *session, q driver.Queue) {
 		s.failf("peek: got %q, want %q", looked, want)
 	}
 	for range 2 {
-		moved, err := q.(driver.Mover).Move(s.ctx(), shelterQueue, 3)
+		moved, err := q.Move(s.ctx(), shelterQueue, 3)
 		s.ok(err, "move")
 		if moved == 0 {
 			s.failf("nothing was moved")

@@ -47,7 +47,7 @@ var lateAckCases = []testCase{
 }
 
 func tryLateAck(s *session, q driver.Queue, d driver.Delivery) error {
-	return q.(driver.LateAcker).AckLate(s.ctx(), []driver.Receipt{d.Receipt})
+	return q.AckLate(s.ctx(), []driver.Receipt{d.Receipt})
 }
 
 func (s *session) lateAck(q driver.Queue, d driver.Delivery) {
@@ -59,7 +59,7 @@ func (s *session) lateAck(q driver.Queue, d driver.Delivery) {
 // is one.
 func (s *session) expectTooLate(q driver.Queue, d driver.Delivery, which string) {
 	s.t.Helper()
-	if _, ok := q.(driver.LateAcker); ok {
+	if q.Traits().LateAck {
 		s.expectCode(tryLateAck(s, q, d), driver.ErrReceiptExpired, "late ack with %s", which)
 	}
 }
@@ -223,13 +223,13 @@ func lateAckKeepsPositions(s *session, q driver.Queue) {
 	held := s.expectNext(q, "a", "b", "c")
 	s.expire(q, held[1])
 	s.nack(q, held[2], 0, "")
-	err := q.(driver.LateAcker).AckLate(s.ctx(), []driver.Receipt{
+	err := q.AckLate(s.ctx(), []driver.Receipt{
 		held[0].Receipt, {Handle: "made up"}, held[1].Receipt, held[2].Receipt, held[0].Receipt, held[1].Receipt,
 	})
 	s.expectPositions(err, "late ack", fine, driver.ErrReceiptExpired, fine,
 		driver.ErrReceiptExpired, driver.ErrReceiptExpired, driver.ErrReceiptExpired)
 	s.expectStats(q, driver.Stats{Ready: 1})
-	s.ok(q.(driver.LateAcker).AckLate(s.ctx(), nil), "late ack of nothing")
+	s.ok(q.AckLate(s.ctx(), nil), "late ack of nothing")
 	s.expectNext(q, "c")
 }
 

@@ -21,7 +21,7 @@ var lateExtendCases = []testCase{
 }
 
 func tryLateExtend(s *session, q driver.Queue, d driver.Delivery) error {
-	return q.(driver.LateAcker).ExtendLate(s.ctx(), []driver.Extension{{Receipt: d.Receipt, Visibility: s.hold}})
+	return q.ExtendLate(s.ctx(), []driver.Extension{{Receipt: d.Receipt, Visibility: s.hold}})
 }
 
 func (s *session) lateExtend(q driver.Queue, d driver.Delivery) {

@@ -57,7 +57,7 @@ var moveCases = []testCase{
 // move moves messages, and checks how many.
 func (s *session) move(q driver.Queue, to string, limit, want int) {
 	s.t.Helper()
-	moved, err := q.(driver.Mover).Move(s.ctx(), to, limit)
+	moved, err := q.Move(s.ctx(), to, limit)
 	s.ok(err, "move to %q", to)
 	if moved != want {
 		s.failf("move to %q, limit %d: %d moved, want %d", to, limit, moved, want)
@@ -150,7 +150,7 @@ func manyMove(s *session, q driver.Queue) {
 // expectMoveStops checks a move that stops because a target is full.
 func (s *session) expectMoveStops(q driver.Queue, to string, want int) {
 	s.t.Helper()
-	moved, err := q.(driver.Mover).Move(s.ctx(), to, 0)
+	moved, err := q.Move(s.ctx(), to, 0)
 	s.expectFull(err, "move to a full queue")
 	if moved != want {
 		s.failf("move to a queue that has room for %d: got %d", want, moved)
@@ -266,7 +266,7 @@ func movesThereAndBack(s *session, q driver.Queue) {
 func badMoveIsRefused(s *session, q driver.Queue) {
 	s.open(shelterQueue)
 	s.send(q, "a")
-	mover := q.(driver.Mover)
+	mover := q
 	for _, bad := range []struct {
 		to    string
 		limit int
@@ -296,7 +296,7 @@ func closedHandleDoesNotMove(s *session, q driver.Queue) {
 	s.send(q, "a")
 	closed := s.open(queueName)
 	s.ok(closed.Close(), "close")
-	_, err := closed.(driver.Mover).Move(s.ctx(), shelterQueue, 0)
+	_, err := closed.Move(s.ctx(), shelterQueue, 0)
 	s.expectClosed(err, "move on a closed handle")
 	s.expectStats(q, driver.Stats{Ready: 1})
 }
@@ -340,7 +340,7 @@ func exiledGoHomeToFullGraveyard(s *session, q driver.Queue) {
 		s.nack(q, s.expectNext(q, body)[0], 0, "dead")
 	}
 	s.expectUnblocked("move the dead home", func() error {
-		moved, err := graves.(driver.Mover).Move(s.ctx(), "", 0)
+		moved, err := graves.Move(s.ctx(), "", 0)
 		if err == nil && moved != 1 {
 			err = fmt.Errorf("%d moved, want 1", moved)
 		}
@@ -348,7 +348,7 @@ func exiledGoHomeToFullGraveyard(s *session, q driver.Queue) {
 	})
 	s.expectEmpty(graves)
 	s.expectUnblocked("move to where the dead go", func() error {
-		_, err := q.(driver.Mover).Move(s.ctx(), graveQueue, 0)
+		_, err := q.Move(s.ctx(), graveQueue, 0)
 		return err
 	})
 	s.expectNext(graves, "a")

@@ -109,7 +109,7 @@ func movesCross(s *session, q driver.Queue) {
 			from, to = shelter, queueName
 		}
 		for range rounds {
-			if _, err := from.(driver.Mover).Move(s.ctx(), to, 1+i); err != nil {
+			if _, err := from.Move(s.ctx(), to, 1+i); err != nil {
 				return err
 			}
 		}
@@ -127,7 +127,7 @@ func movesCrossDeaths(s *session, q driver.Queue) {
 	s.parallel(4, func(i int) error {
 		for range rounds {
 			if i%2 == 1 {
-				if _, err := graves.(driver.Mover).Move(s.ctx(), "", 5); err != nil {
+				if _, err := graves.Move(s.ctx(), "", 5); err != nil {
 					return err
 				}
 				continue
@@ -155,7 +155,7 @@ func movedOrDelivered(s *session, q driver.Queue) {
 	s.parallel(6, func(i int) error {
 		if i >= len(delivered) {
 			for range 10 {
-				if _, err := q.(driver.Mover).Move(s.ctx(), shelterQueue, 3); err != nil {
+				if _, err := q.Move(s.ctx(), shelterQueue, 3); err != nil {
 					return err
 				}
 			}

@@ -32,7 +32,7 @@ var peekCases = []testCase{
 func (s *session) peek(q driver.Queue, query driver.Query) []driver.Peeked {
 	s.t.Helper()
 	var seen []driver.Peeked
-	for message, err := range q.(driver.Peeker).Peek(s.ctx(), query) {
+	for message, err := range q.Peek(s.ctx(), query) {
 		s.ok(err, "peek %+v", query)
 		seen = append(seen, message)
 	}
@@ -258,7 +258,7 @@ func peekConditionsAddUp(s *session, q driver.Queue) {
 func peekBlocksNobody(s *session, q driver.Queue) {
 	s.send(q, numbered("m", 50)...)
 	seen := 0
-	for _, err := range q.(driver.Peeker).Peek(s.ctx(), driver.Query{}) {
+	for _, err := range q.Peek(s.ctx(), driver.Query{}) {
 		s.ok(err, "peek")
 		s.expectUnblocked("receive and ack while somebody looks", func() error {
 			got, err := s.poll(q, driver.ReceiveRequest{Max: 1, Visibility: s.hold})
@@ -277,13 +277,13 @@ func peekBlocksNobody(s *session, q driver.Queue) {
 func cancelledPeekSaysSo(s *session, q driver.Queue) {
 	s.send(q, numbered("m", 50)...)
 	ctx, cancel := s.cancellable()
-	s.expectAllOrCancelled(countUntilCancelled(q.(driver.Peeker).Peek(ctx, driver.Query{}), cancel))
+	s.expectAllOrCancelled(countUntilCancelled(q.Peek(ctx, driver.Query{}), cancel))
 	if q.Traits().DeadLetters {
 		for _, d := range s.receive(q, 50) {
 			s.bury(q, d, driver.ReasonFatal)
 		}
 		ctx, cancel := s.cancellable()
-		s.expectAllOrCancelled(countUntilCancelled(graveyard(q).DeadLetters(ctx), cancel))
+		s.expectAllOrCancelled(countUntilCancelled(q.DeadLetters(ctx), cancel))
 	}
 }
 
@@ -327,7 +327,7 @@ func badQueryIsRefused(s *session, q driver.Queue) {
 		"a negative limit":   {Limit: -1},
 		"a negative minimum": {OlderThan: -time.Second},
 	} {
-		err := sequenceError(q.(driver.Peeker).Peek(s.ctx(), query))
+		err := sequenceError(q.Peek(s.ctx(), query))
 		s.expectInvalid(err, driver.ErrInvalid, "", "peek with "+what)
 	}
 }

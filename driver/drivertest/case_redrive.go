@@ -77,7 +77,7 @@ func (s *session) kill(q driver.Queue, texts ...string) []string {
 // redrive redrives, and checks how many moved.
 func (s *session) redrive(q driver.Queue, ids []string, limit, want int) {
 	s.t.Helper()
-	moved, err := graveyard(q).Redrive(s.ctx(), ids, limit)
+	moved, err := q.Redrive(s.ctx(), ids, limit)
 	s.ok(err, "redrive")
 	if moved != want {
 		s.failf("redrive of %d ids with limit %d: got %d moved, want %d", len(ids), limit, moved, want)
@@ -89,7 +89,7 @@ func listingChangesNothing(s *session, q driver.Queue) {
 	for range 3 {
 		s.expectDead(q, "a", "b", "c")
 	}
-	for range graveyard(q).DeadLetters(s.ctx()) {
+	for range q.DeadLetters(s.ctx()) {
 		break // what was promised to be read need not be
 	}
 	letters := s.dead(q)
@@ -115,10 +115,10 @@ func listingIsByDeath(s *session, q driver.Queue) {
 
 func discardWhileListing(s *session, q driver.Queue) {
 	s.kill(q, "a", "b", "c")
-	for letter, err := range graveyard(q).DeadLetters(s.ctx()) {
+	for letter, err := range q.DeadLetters(s.ctx()) {
 		s.ok(err, "list dead letters")
 		s.expectUnblocked("discard while listing", func() error {
-			removed, err := graveyard(q).Discard(s.ctx(), []string{letter.ID})
+			removed, err := q.Discard(s.ctx(), []string{letter.ID})
 			if err == nil && removed != 1 {
 				err = fmt.Errorf("got %d removed, want 1", removed)
 			}
@@ -219,7 +219,7 @@ func redriveWakes(s *session, q driver.Queue) {
 func redriveRespectsCapacity(s *session, q driver.Queue) {
 	s.kill(q, "a", "b", "c")
 	s.send(q, "x")
-	moved, err := graveyard(q).Redrive(s.ctx(), nil, 0)
+	moved, err := q.Redrive(s.ctx(), nil, 0)
 	s.expectCode(err, driver.ErrFull, "redrive of three letters into room for one")
 	if moved != 1 {
 		s.failf("redrive of three letters into room for one: got %d moved, want 1", moved)
@@ -241,11 +241,11 @@ func graveyardFollowsTheClock(s *session, q driver.Queue) {
 	s.expectDead(q, "listed")
 	s.roomAgain(q)
 	dying("purged")
-	if removed, err := graveyard(q).PurgeDead(s.ctx()); err != nil || removed != 1 {
+	if removed, err := q.PurgeDead(s.ctx()); err != nil || removed != 1 {
 		s.failf("purge of a message that died by the clock alone: got %d removed, error %v; want 1", removed, err)
 	}
 	id := dying("discarded")
-	if removed, err := graveyard(q).Discard(s.ctx(), []string{id}); err != nil || removed != 1 {
+	if removed, err := q.Discard(s.ctx(), []string{id}); err != nil || removed != 1 {
 		s.failf("discard of a message that died by the clock alone: got %d removed, error %v; want 1", removed, err)
 	}
 	id = dying("redriven")
@@ -260,14 +260,14 @@ func graveyardFollowsTheClock(s *session, q driver.Queue) {
 func discardByID(s *session, q driver.Queue) {
 	ids := s.kill(q, "a", "b", "c")
 	alive := s.send(q, "alive")
-	removed, err := graveyard(q).Discard(s.ctx(), []string{ids[1], alive[0], "nonsense", ids[1]})
+	removed, err := q.Discard(s.ctx(), []string{ids[1], alive[0], "nonsense", ids[1]})
 	s.ok(err, "discard")
 	if removed != 1 {
 		s.failf("discard of one dead letter twice, one live message and one unknown id: got %d removed, want 1", removed)
 	}
 	s.expectDead(q, "a", "c")
 	s.expectStats(q, driver.Stats{Ready: 1, Dead: 2})
-	removed, err = graveyard(q).Discard(s.ctx(), nil)
+	removed, err = q.Discard(s.ctx(), nil)
 	s.ok(err, "discard of nothing")
 	if removed != 0 {
 		s.failf("discard of no ids: got %d removed, want 0", removed)
@@ -278,7 +278,7 @@ func purgeDead(s *session, q driver.Queue) {
 	s.kill(q, "a", "b")
 	s.send(q, "ready")
 	for _, want := range []int{2, 0} {
-		removed, err := graveyard(q).PurgeDead(s.ctx())
+		removed, err := q.PurgeDead(s.ctx())
 		s.ok(err, "purge dead letters")
 		if removed != want {
 			s.failf("purge dead letters: got %d removed, want %d", removed, want)
@@ -320,7 +320,7 @@ func fullGraveyardDelaysExpired(s *session, q driver.Queue) {
 // roomAgain empties the graveyard.
 func (s *session) roomAgain(q driver.Queue) {
 	s.t.Helper()
-	_, err := graveyard(q).PurgeDead(s.ctx())
+	_, err := q.PurgeDead(s.ctx())
 	s.ok(err, "purge dead letters")
 }
 
@@ -382,7 +382,7 @@ func keptMessageKeepsPlace(s *session, q driver.Queue) {
 
 func fullGraveyardRefusesBurial(s *session, q driver.Queue) {
 	held := s.fillGraveyard(q)
-	err := graveyard(q).DeadLetter(s.ctx(), []driver.Burial{{Receipt: held.Receipt, Reason: driver.ReasonFatal}})
+	err := q.DeadLetter(s.ctx(), []driver.DeadLetterRequest{{Receipt: held.Receipt, Reason: driver.ReasonFatal}})
 	s.expectPositions(err, "dead-letter into a full store", driver.ErrFull)
 	s.expectStats(q, driver.Stats{InFlight: 1, Dead: 1})
 	s.extend(q, held, s.hold)

@@ -284,7 +284,7 @@ func deadLetterSurvives(s *session, q driver.Queue, how Crash) {
 	msg := doomed(q)
 	s.sendOne(q, msg)
 	first := s.receive(q, 1)[0]
-	err := graveyard(q).DeadLetter(s.ctx(), []driver.Burial{{
+	err := q.DeadLetter(s.ctx(), []driver.DeadLetterRequest{{
 		Receipt: first.Receipt, Reason: driver.ReasonFatal, Error: "why", ErrorType: "*app.Error",
 	}})
 	s.ok(err, "dead-letter")
@@ -326,7 +326,7 @@ func configSurvives(s *session, _ driver.Queue, how Crash) {
 func moveSurvives(s *session, q driver.Queue, how Crash) {
 	s.send(q, "a", "b")
 	for _, d := range s.receive(q, 2) {
-		s.ok(graveyard(q).DeadLetter(s.ctx(), []driver.Burial{{Receipt: d.Receipt, Reason: driver.ReasonFatal}}), "dead-letter")
+		s.ok(q.DeadLetter(s.ctx(), []driver.DeadLetterRequest{{Receipt: d.Receipt, Reason: driver.ReasonFatal}}), "dead-letter")
 	}
 	q = s.restart(how)
 	s.expectStats(q, driver.Stats{})

@@ -142,9 +142,13 @@ func traitsAreComplete(s *session, q driver.Queue) {
 	if again := q.Traits(); again != traits {
 		s.failf("Traits: got %+v and then %+v, want the same answer", traits, again)
 	}
-	_, ok := q.(driver.DeadLetterer)
-	if ok != traits.DeadLetters {
-		s.failf("the queue implements DeadLetterer: %v; Traits.DeadLetters: %v; want the same", ok, traits.DeadLetters)
+	if traits.DeadLetters {
+		s.ok(q.DeadLetter(s.ctx(), nil), "Traits.DeadLetters is set: dead-letter of nothing")
+	}
+	for _, a := range abilities {
+		if !a.has(traits) {
+			a.expectRefused(s, q)
+		}
 	}
 }
 

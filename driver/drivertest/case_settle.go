@@ -227,8 +227,8 @@ func emptyBatchesDoNothing(s *session, q driver.Queue) {
 	s.ok(q.Ack(s.ctx(), []driver.Receipt{}), "ack of nothing")
 	s.ok(q.Nack(s.ctx(), nil), "nack of nothing")
 	s.ok(extended(q.Extend(s.ctx(), nil)), "extend of nothing")
-	if graveyard, ok := q.(driver.DeadLetterer); ok {
-		s.ok(graveyard.DeadLetter(s.ctx(), nil), "dead-letter of nothing")
+	if q.Traits().DeadLetters {
+		s.ok(q.DeadLetter(s.ctx(), nil), "dead-letter of nothing")
 	}
 	s.expectStats(q, driver.Stats{InFlight: 1})
 }

@@ -45,14 +45,6 @@ var shardCases = []testCase{
 	},
 }
 
-// needUsage: the queue tells how much of its bounds it uses.
-var needUsage = need{
-	met: func(_ *session, q driver.Queue) bool { _, ok := q.(driver.Gauger); return ok },
-	refused: func(s *session, _ driver.Queue) {
-		s.t.Log("the queue does not implement Gauger, and so says that it cannot be measured")
-	},
-}
-
 // spread sends n messages that end up in many shards.
 func (s *session) spread(q driver.Queue, n int) []string {
 	s.t.Helper()
@@ -116,7 +108,7 @@ func deadOverShards(s *session, q driver.Queue) {
 	s.spread(q, 200)
 	buried := 0
 	for _, d := range s.receive(q, 200) {
-		err := graveyard(q).DeadLetter(s.ctx(), []driver.Burial{{Receipt: d.Receipt, Reason: driver.ReasonFatal}})
+		err := q.DeadLetter(s.ctx(), []driver.DeadLetterRequest{{Receipt: d.Receipt, Reason: driver.ReasonFatal}})
 		if err == nil {
 			buried++
 		} else {
@@ -159,7 +151,7 @@ func deliveriesNameTheirShard(s *session, q driver.Queue) {
 	for i := range n {
 		s.sendOne(q, driver.Outgoing{Body: fmt.Appendf(nil, "%d", i), Group: fmt.Sprint("group-", i%10)})
 	}
-	usage, err := q.(driver.Gauger).Usage(s.ctx())
+	usage, err := q.Usage(s.ctx())
 	s.ok(err, "measure")
 	if len(usage.Shards) != 8 {
 		s.failf("measure: got %d shards, want 8", len(usage.Shards))
@@ -183,7 +175,7 @@ func deliveriesNameTheirShard(s *session, q driver.Queue) {
 // usageIsWhatIsThere fills two bounds and compares.
 func usageIsWhatIsThere(s *session, q driver.Queue) {
 	measure := func() driver.Usage {
-		usage, err := q.(driver.Gauger).Usage(s.ctx())
+		usage, err := q.Usage(s.ctx())
 		s.ok(err, "measure")
 		return usage
 	}

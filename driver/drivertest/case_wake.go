@@ -270,11 +270,11 @@ func (s *session) endedContextAtGraveyard(ctx context.Context, q driver.Queue) {
 	s.send(q, "held")
 	held := s.receive(q, 1)[0]
 	for op, do := range map[string]func() error{
-		"redrive":            func() error { _, err := graveyard(q).Redrive(ctx, []string{id}, 0); return err },
-		"discard":            func() error { _, err := graveyard(q).Discard(ctx, []string{id}); return err },
-		"purge dead letters": func() error { _, err := graveyard(q).PurgeDead(ctx); return err },
+		"redrive":            func() error { _, err := q.Redrive(ctx, []string{id}, 0); return err },
+		"discard":            func() error { _, err := q.Discard(ctx, []string{id}); return err },
+		"purge dead letters": func() error { _, err := q.PurgeDead(ctx); return err },
 		"dead-letter": func() error {
-			return graveyard(q).DeadLetter(ctx, []driver.Burial{{Receipt: held.Receipt, Reason: driver.ReasonFatal}})
+			return q.DeadLetter(ctx, []driver.DeadLetterRequest{{Receipt: held.Receipt, Reason: driver.ReasonFatal}})
 		},
 	} {
 		if err := do(); err != nil {

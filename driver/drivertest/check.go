@@ -40,12 +40,11 @@ func Observe(ctx context.Context, q driver.Queue) (FinalState, error) {
 		return FinalState{}, err
 	}
 	final := FinalState{Stats: stats}
-	peeker, ok := q.(driver.Peeker)
-	if !ok {
+	if !q.Traits().Peek {
 		return final, nil
 	}
 	final.Present = make(map[string]driver.State)
-	for peeked, err := range peeker.Peek(ctx, driver.Query{}) {
+	for peeked, err := range q.Peek(ctx, driver.Query{}) {
 		if err != nil {
 			return FinalState{}, err
 		}

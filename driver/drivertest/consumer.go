@@ -102,13 +102,12 @@ func (m *member) extend(q driver.Queue, d driver.Delivery, visibility time.Durat
 }
 
 func (m *member) bury(q driver.Queue, d driver.Delivery) {
-	graveyard, ok := q.(driver.DeadLetterer)
-	if !ok {
+	if !q.Traits().DeadLetters {
 		m.ack(q, d)
 		return
 	}
-	burial := driver.Burial{Receipt: d.Receipt, Reason: driver.ReasonFatal, Error: "hopeless"}
-	m.expected("dead-letter", graveyard.DeadLetter(m.t.Context(), []driver.Burial{burial}))
+	request := driver.DeadLetterRequest{Receipt: d.Receipt, Reason: driver.ReasonFatal, Error: "hopeless"}
+	m.expected("dead-letter", q.DeadLetter(m.t.Context(), []driver.DeadLetterRequest{request}))
 }
 
 // race settles one delivery in three ways at once; one of them may win.
@@ -128,12 +127,12 @@ func (m *member) race(q driver.Queue, d driver.Delivery) {
 // been redriven proves less.
 func (m *member) operate(done context.Context) {
 	for pause(done, m.upTo(2)+m.unit/10) == nil {
-		graveyard, ok := m.handle().(driver.DeadLetterer)
-		if !ok {
+		q := m.handle()
+		if !q.Traits().DeadLetters {
 			return
 		}
 		var ids []string
-		for letter, err := range graveyard.DeadLetters(m.t.Context()) {
+		for letter, err := range q.DeadLetters(m.t.Context()) {
 			if m.expected("list the dead letters", err); err != nil {
 				break
 			}
@@ -145,9 +144,9 @@ func (m *member) operate(done context.Context) {
 			var err error
 			switch {
 			case i%4 == 0:
-				_, err = graveyard.Discard(m.t.Context(), []string{id})
+				_, err = q.Discard(m.t.Context(), []string{id})
 			case !m.sent.Load():
-				_, err = graveyard.Redrive(m.t.Context(), []string{id}, 0)
+				_, err = q.Redrive(m.t.Context(), []string{id}, 0)
 			}
 			m.expected("look after the dead letters", err)
 		}

@@ -100,14 +100,14 @@ func (s *session) expectFull(err error, what string) {
 }
 
 // expectExpired checks that a receipt is worth nothing to ack, nack, extend
-// and, where there is one, DeadLetter.
+// and, where the queue has it, DeadLetter.
 func (s *session) expectExpired(q driver.Queue, d driver.Delivery, which string) {
 	s.t.Helper()
 	s.expectCode(tryAck(s, q, d), driver.ErrReceiptExpired, "ack with %s", which)
 	s.expectCode(tryNack(s, q, d, 0, "stale"), driver.ErrReceiptExpired, "nack with %s", which)
 	s.expectCode(tryExtend(s, q, d, s.hold), driver.ErrReceiptExpired, "extend with %s", which)
-	if graveyard, ok := q.(driver.DeadLetterer); ok {
-		err := graveyard.DeadLetter(s.ctx(), []driver.Burial{{Receipt: d.Receipt, Reason: driver.ReasonFatal}})
+	if q.Traits().DeadLetters {
+		err := q.DeadLetter(s.ctx(), []driver.DeadLetterRequest{{Receipt: d.Receipt, Reason: driver.ReasonFatal}})
 		s.expectCode(err, driver.ErrReceiptExpired, "dead-letter with %s", which)
 	}
 }

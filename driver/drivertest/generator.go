@@ -26,17 +26,13 @@ func (p *plan) GoString() string { return fmt.Sprintf("a program of %d operation
 // An ability is what a backend can be asked to do, as far as random programs
 // differ by it.
 type ability struct {
-	traits      driver.Traits
-	admin       bool
-	deadLetters bool
-	peek        bool
-	move        bool
-	lateAck     bool
-	drop        bool // Config.DropExpired
-	fair        bool // Config.FairGroups
-	oneGroup    bool // strict queues get messages of one group
-	untimed     bool
-	crashes     []Crash
+	traits   driver.Traits
+	admin    bool
+	drop     bool // Config.DropExpired
+	fair     bool // Config.FairGroups
+	oneGroup bool // strict queues get messages of one group
+	untimed  bool
+	crashes  []Crash
 }
 
 // A planner draws programs. It runs each operation on a model as soon as it is
@@ -89,7 +85,7 @@ func newPlanner(t *rapid.T, a ability) *planner {
 	g.player.clock = queue.clock
 	g.player.advance = func(d time.Duration) { g.now += d }
 	g.player.configure = queue.configure
-	if a.move && a.admin {
+	if a.traits.Move && a.admin {
 		g.addOther(t, queue)
 	}
 	return g
@@ -165,14 +161,14 @@ func drawConfig(t *rapid.T, a ability) (c driver.Config) {
 	c.MaxBytes = 8 * sometimes(5)
 	c.MaxInFlight = sometimes(4)
 	c.MaxHold = pick(t, 0, 0, 0, 15*time.Second, 70*time.Second)
-	if a.deadLetters {
+	if a.traits.DeadLetters {
 		c.MaxDeliveries = sometimes(3)
 		c.MaxDead = sometimes(3)
 		c.RetainReady.Count = sometimes(5)
 		c.RetainDead.Count = sometimes(4)
 		c.DropExpired = a.drop && rarely(t, 1)
 	}
-	if a.deadLetters && !a.untimed {
+	if a.traits.DeadLetters && !a.untimed {
 		c.RetainReady.Age = pick(t, 0, 0, 0, 3*time.Second, 10*time.Second, 100*time.Second)
 		c.RetainDead.Age = pick(t, 0, 0, 0, 3*time.Second, 10*time.Second, 100*time.Second)
 	}
@@ -199,13 +195,13 @@ func (g *planner) draw(t *rapid.T) Operation {
 	if !g.untimed {
 		choices = append(choices, g.advance, g.advance, g.advance, g.advance)
 	}
-	if g.deadLetters {
+	if g.traits.DeadLetters {
 		choices = append(choices, g.bury, g.bury, g.redrive, g.redrive, g.discard, g.listDead)
 	}
-	if g.peek {
+	if g.traits.Peek {
 		choices = append(choices, g.look)
 	}
-	if g.lateAck {
+	if g.traits.LateAck {
 		choices = append(choices, g.ackLate, g.ackLate, g.extendLate)
 	}
 	if g.other != nil {
@@ -351,7 +347,7 @@ func (g *planner) extend(t *rapid.T) Operation {
 }
 
 func (g *planner) bury(t *rapid.T) Operation {
-	return buryOperation{deliveries: g.deliveries(t), burial: driver.Burial{
+	return buryOperation{deliveries: g.deliveries(t), burial: driver.DeadLetterRequest{
 		Reason:    pick(t, driver.ReasonFatal, driver.ReasonParse, driver.ReasonOperator, driver.Reason("boredom")),
 		Error:     pick(t, "", "broken"),
 		ErrorType: pick(t, "", "*json.SyntaxError"),
@@ -388,7 +384,7 @@ func (g *planner) purge(t *rapid.T) Operation {
 	switch {
 	case !rarely(t, 2):
 		return g.receive(t) // purges would leave little to look at
-	case g.deadLetters && rarely(t, 1):
+	case g.traits.DeadLetters && rarely(t, 1):
 		return purgeDeadOperation{}
 	}
 	return purgeOperation{}
@@ -410,7 +406,7 @@ func (g *planner) look(t *rapid.T) Operation {
 	if rarely(t, 2) && !g.untimed {
 		op.query.OlderThan = g.duration(t) + 500*time.Nanosecond // never exactly its age
 	}
-	if rarely(t, 2) && g.deadLetters {
+	if rarely(t, 2) && g.traits.DeadLetters {
 		op.query.Reason = pick(t, driver.ReasonMaxDeliveries, driver.ReasonExpired, driver.ReasonFatal)
 	}
 	ordered := len(op.query.States) > 0 && (op.query.States[0] == driver.StateReady || op.query.States[0] == driver.StateDead)

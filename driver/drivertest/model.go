@@ -317,9 +317,9 @@ func (m *Model) ExtendLate(now time.Duration, extensions []driver.Extension) err
 }
 
 // DeadLetter moves what is leased to the dead letters (DLQ-1, DLQ-4).
-func (m *Model) DeadLetter(now time.Duration, burials []driver.Burial) error {
+func (m *Model) DeadLetter(now time.Duration, burials []driver.DeadLetterRequest) error {
 	m.advance(now)
-	return eachOf(burials, func(burial driver.Burial) error {
+	return eachOf(burials, func(burial driver.DeadLetterRequest) error {
 		if !burial.Reason.Valid() {
 			return m.fail("dead letter", driver.ErrInvalid, 0)
 		}

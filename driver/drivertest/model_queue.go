@@ -10,9 +10,10 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// modelQueue is a Model behind the interfaces of package driver, on a clock
+// modelQueue is a Model behind driver.Queue, on a clock
 // that its owner chooses. It can wait, and it may be used concurrently.
 type modelQueue struct {
+	driver.Unsupported
 	mu    sync.Mutex
 	model *Model
 	// clock is the time since the model's start.
@@ -23,13 +24,7 @@ type modelQueue struct {
 	find func(name string) *modelQueue
 }
 
-var (
-	_ driver.Queue        = (*modelQueue)(nil)
-	_ driver.DeadLetterer = (*modelQueue)(nil)
-	_ driver.Peeker       = (*modelQueue)(nil)
-	_ driver.Mover        = (*modelQueue)(nil)
-	_ driver.LateAcker    = (*modelQueue)(nil)
-)
+var _ driver.Queue = (*modelQueue)(nil)
 
 // at runs one operation of the model at the present time.
 func at[R any](q *modelQueue, do func(now time.Duration) R) R {
@@ -138,7 +133,7 @@ func (q *modelQueue) Traits() driver.Traits {
 
 func (q *modelQueue) Close() error { return nil }
 
-func (q *modelQueue) DeadLetter(_ context.Context, burials []driver.Burial) error {
+func (q *modelQueue) DeadLetter(_ context.Context, burials []driver.DeadLetterRequest) error {
 	return at(q, func(now time.Duration) error { return q.model.DeadLetter(now, burials) })
 }
 

@@ -77,7 +77,7 @@ func (s *story) extend(body string, visibility time.Duration) {
 
 func (s *story) bury(body string, want driver.Code) {
 	s.t.Helper()
-	err := s.model.DeadLetter(s.now, []driver.Burial{{Receipt: s.held[body], Reason: driver.ReasonFatal}})
+	err := s.model.DeadLetter(s.now, []driver.DeadLetterRequest{{Receipt: s.held[body], Reason: driver.ReasonFatal}})
 	s.want("dead-letter "+body, driver.At(err, 0), want)
 }
 

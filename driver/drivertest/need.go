@@ -50,52 +50,15 @@ var needGroups = need{
 	},
 }
 
-// needDeadLetters: the queue keeps dead letters.
-var needDeadLetters = need{
-	met: func(s *session, q driver.Queue) bool {
-		claimed := q.Traits().DeadLetters
-		if _, ok := q.(driver.DeadLetterer); claimed && !ok {
-			s.failf("Traits.DeadLetters is set, but the queue does not implement DeadLetterer")
-		}
-		return claimed
-	},
-	refused: func(s *session, q driver.Queue) {
-		if _, ok := q.(driver.DeadLetterer); ok {
-			s.failf("the queue implements DeadLetterer, but Traits.DeadLetters is not set")
-		}
-	},
-}
-
-// needPeek: the queue can be looked into. Without it there is nothing to call,
-// and that is the refusal.
-var needPeek = need{
-	met: func(_ *session, q driver.Queue) bool { _, ok := q.(driver.Peeker); return ok },
-	refused: func(s *session, _ driver.Queue) {
-		s.t.Log("the queue does not implement Peeker, and so says that it cannot be looked into")
-	},
-}
-
-// needMove, needLateAck and needForget: the queue has an ability that few protocols need.
-// Without it there is nothing to call, and that is the refusal.
+// needDeadLetters and the like: the queue has an ability. Without it, the methods of
+// the ability answer ErrUnsupported.
 var (
-	needMove = need{
-		met: func(_ *session, q driver.Queue) bool { _, ok := q.(driver.Mover); return ok },
-		refused: func(s *session, _ driver.Queue) {
-			s.t.Log("the queue does not implement Mover, and so says that its messages cannot move")
-		},
-	}
-	needLateAck = need{
-		met: func(_ *session, q driver.Queue) bool { _, ok := q.(driver.LateAcker); return ok },
-		refused: func(s *session, _ driver.Queue) {
-			s.t.Log("the queue does not implement LateAcker, and so says that it forgives nothing")
-		},
-	}
-	needForget = need{
-		met: func(_ *session, q driver.Queue) bool { _, ok := q.(driver.DedupForgetter); return ok },
-		refused: func(s *session, _ driver.Queue) {
-			s.t.Log("the queue does not implement DedupForgetter, and so says that it keeps its dedup window")
-		},
-	}
+	needDeadLetters = abilityDeadLetters.need()
+	needPeek        = abilityPeek.need()
+	needMove        = abilityMove.need()
+	needLateAck     = abilityLateAck.need()
+	needForget      = abilityForgetDedup.need()
+	needUsage       = abilityUsage.need()
 )
 
 // needDropExpired and needAnnotation: the queue under test, which was configured

@@ -152,7 +152,7 @@ func (o lateAckOperation) play(ctx context.Context, p *player) result {
 	for i, n := range o.deliveries {
 		receipts[i] = p.receipt(n)
 	}
-	return positions(len(receipts), p.queue.(driver.LateAcker).AckLate(ctx, receipts))
+	return positions(len(receipts), p.queue.AckLate(ctx, receipts))
 }
 
 func (o moveOperation) play(ctx context.Context, p *player) (r result) {
@@ -160,7 +160,7 @@ func (o moveOperation) play(ctx context.Context, p *player) (r result) {
 	if o.back {
 		from, to = p.other, p.name
 	}
-	moved, err := from.(driver.Mover).Move(ctx, to, o.limit)
+	moved, err := from.Move(ctx, to, o.limit)
 	r.addf("%d moved, %s", moved, verdict(err))
 	if errors.Is(err, driver.ErrFull) {
 		r.hints = append(r.hints, driver.RetryAfter(err))
@@ -191,7 +191,7 @@ func (o extendOperation) play(ctx context.Context, p *player) result {
 		extensions[i] = driver.Extension{Receipt: p.receipt(n), Visibility: o.visibility}
 	}
 	if o.late {
-		return positions(len(extensions), p.queue.(driver.LateAcker).ExtendLate(ctx, extensions))
+		return positions(len(extensions), p.queue.ExtendLate(ctx, extensions))
 	}
 	granted, err := p.queue.Extend(ctx, extensions)
 	r := positions(len(extensions), err)
@@ -200,28 +200,28 @@ func (o extendOperation) play(ctx context.Context, p *player) result {
 }
 
 func (o buryOperation) play(ctx context.Context, p *player) result {
-	burials := make([]driver.Burial, len(o.deliveries))
+	burials := make([]driver.DeadLetterRequest, len(o.deliveries))
 	for i, n := range o.deliveries {
 		burials[i] = o.burial
 		burials[i].Receipt = p.receipt(n)
 	}
-	return positions(len(burials), p.graveyard().DeadLetter(ctx, burials))
+	return positions(len(burials), p.queue.DeadLetter(ctx, burials))
 }
 
 func (o redriveOperation) play(ctx context.Context, p *player) (r result) {
-	moved, err := p.graveyard().Redrive(ctx, p.idsOf(o.messages), o.limit)
+	moved, err := p.queue.Redrive(ctx, p.idsOf(o.messages), o.limit)
 	r.addf("%d moved, %s", moved, verdict(err))
 	return r
 }
 
 func (o discardOperation) play(ctx context.Context, p *player) (r result) {
-	removed, err := p.graveyard().Discard(ctx, p.idsOf(o.messages))
+	removed, err := p.queue.Discard(ctx, p.idsOf(o.messages))
 	r.addf("%d removed, %s", removed, verdict(err))
 	return r
 }
 
 func (purgeDeadOperation) play(ctx context.Context, p *player) (r result) {
-	removed, err := p.graveyard().PurgeDead(ctx)
+	removed, err := p.queue.PurgeDead(ctx)
 	r.addf("%d removed, %s", removed, verdict(err))
 	return r
 }
@@ -233,7 +233,7 @@ func (purgeOperation) play(ctx context.Context, p *player) (r result) {
 }
 
 func (listDeadOperation) play(ctx context.Context, p *player) (r result) {
-	for letter, err := range p.graveyard().DeadLetters(ctx) {
+	for letter, err := range p.queue.DeadLetters(ctx) {
 		if err != nil {
 			r.addf("%s", verdict(err))
 			break
@@ -249,7 +249,7 @@ func (o peekOperation) play(ctx context.Context, p *player) (r result) {
 		query.ID = p.id(o.message)
 	}
 	var found []sighting
-	for peeked, err := range p.queue.(driver.Peeker).Peek(ctx, query) {
+	for peeked, err := range p.queue.Peek(ctx, query) {
 		if err != nil {
 			r.addf("%s", verdict(err))
 			break
@@ -312,8 +312,6 @@ func verdict(err error) string {
 	}
 	return fmt.Sprintf("%T: %v", err, err)
 }
-
-func (p *player) graveyard() driver.DeadLetterer { return p.queue.(driver.DeadLetterer) }
 
 // meet numbers the id of a message that was sent just now.
 func (p *player) meet(id string) messageNumber {

@@ -72,7 +72,7 @@ type (
 	}
 	buryOperation struct {
 		deliveries []deliveryNumber
-		burial     driver.Burial
+		burial     driver.DeadLetterRequest
 	}
 	redriveOperation struct {
 		messages []messageNumber // nil means all

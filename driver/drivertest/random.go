@@ -54,10 +54,10 @@ func RunAgainst(t *testing.T, reference, subject Backend, steps int) {
 	other := abilityOf(t, reference)
 	a.untimed = a.untimed || other.untimed
 	a.admin = a.admin && other.admin
-	a.deadLetters = a.deadLetters && other.deadLetters
-	a.peek = a.peek && other.peek
-	a.move = a.move && other.move
-	a.lateAck = a.lateAck && other.lateAck
+	a.traits.DeadLetters = a.traits.DeadLetters && other.traits.DeadLetters
+	a.traits.Peek = a.traits.Peek && other.traits.Peek
+	a.traits.Move = a.traits.Move && other.traits.Move
+	a.traits.LateAck = a.traits.LateAck && other.traits.LateAck
 	a.drop = a.drop && other.drop
 	a.fair = a.fair && other.fair && subject.Restart == nil // turns of groups are not kept
 	a.oneGroup = subject.Restart != nil

@@ -87,7 +87,7 @@ type mutant struct {
 	ack     func(q *modelQueue, receipts []driver.Receipt) error
 	nack    func(q *modelQueue, nacks []driver.Nack) error
 	extend  func(q *modelQueue, extensions []driver.Extension) ([]time.Duration, error)
-	bury    func(q *modelQueue, burials []driver.Burial) error
+	bury    func(q *modelQueue, burials []driver.DeadLetterRequest) error
 	redrive func(q *modelQueue, ids []string, limit int) (int, error)
 	ackLate func(q *modelQueue, receipts []driver.Receipt) error
 	move    func(q *modelQueue, to string, limit int) (int, error)
@@ -130,7 +130,7 @@ func (m *mutant) Extend(ctx context.Context, extensions []driver.Extension) ([]t
 	return m.modelQueue.Extend(ctx, extensions)
 }
 
-func (m *mutant) DeadLetter(ctx context.Context, burials []driver.Burial) error {
+func (m *mutant) DeadLetter(ctx context.Context, burials []driver.DeadLetterRequest) error {
 	if m.bury != nil {
 		return m.bury(m.modelQueue, burials)
 	}
@@ -286,13 +286,13 @@ var mutants = []struct {
 		}
 		return q.Extend(context.Background(), extensions)
 	}}},
-	{"a dead letter forgets its error", mutant{bury: func(q *modelQueue, burials []driver.Burial) error {
+	{"a dead letter forgets its error", mutant{bury: func(q *modelQueue, burials []driver.DeadLetterRequest) error {
 		for i := range burials {
 			burials[i].Error = ""
 		}
 		return q.DeadLetter(context.Background(), burials)
 	}}},
-	{"a dead letter needs no room", mutant{bury: func(q *modelQueue, burials []driver.Burial) error {
+	{"a dead letter needs no room", mutant{bury: func(q *modelQueue, burials []driver.DeadLetterRequest) error {
 		most := q.model.config.MaxDead
 		q.model.config.MaxDead = 0
 		err := q.DeadLetter(context.Background(), burials)

@@ -63,32 +63,9 @@ func (r *Recorder) Crash(restart func()) {
 	c.end(nil, nil)
 }
 
-// Queue wraps q. The result implements DeadLetterer and Peeker if q does.
-func (r *Recorder) Queue(q driver.Queue) driver.Queue {
-	recorded := &recordedQueue{Queue: q, recorder: r}
-	graveyard, hasDead := q.(driver.DeadLetterer)
-	peeker, hasPeek := q.(driver.Peeker)
-	dead := &recordedGraveyard{DeadLetterer: graveyard, recorder: r}
-	switch {
-	case hasDead && hasPeek:
-		return struct {
-			*recordedQueue
-			*recordedGraveyard
-			driver.Peeker
-		}{recorded, dead, peeker}
-	case hasDead:
-		return struct {
-			*recordedQueue
-			*recordedGraveyard
-		}{recorded, dead}
-	case hasPeek:
-		return struct {
-			*recordedQueue
-			driver.Peeker
-		}{recorded, peeker}
-	}
-	return recorded
-}
+// Queue wraps q. A history has no events for Move, AckLate, ExtendLate, ForgetDedup and
+// Usage: these go to q unrecorded.
+func (r *Recorder) Queue(q driver.Queue) driver.Queue { return &recordedQueue{Queue: q, recorder: r} }
 
 func (r *Recorder) stamp() Stamp {
 	return Stamp{Tick: r.ticks.Add(1), Time: r.start.UnixNano() + int64(time.Since(r.start))}
@@ -277,44 +254,38 @@ func (r *Recorder) counted(op Op, do func() (int, error)) (int, error) {
 	return n, err
 }
 
-// recordedGraveyard is a driver.DeadLetterer that records.
-type recordedGraveyard struct {
-	driver.DeadLetterer
-	recorder *Recorder
-}
-
-func (g *recordedGraveyard) DeadLetter(ctx context.Context, burials []driver.Burial) error {
-	if len(burials) == 0 {
-		return g.DeadLetterer.DeadLetter(ctx, burials)
+func (q *recordedQueue) DeadLetter(ctx context.Context, requests []driver.DeadLetterRequest) error {
+	if len(requests) == 0 {
+		return q.Queue.DeadLetter(ctx, requests)
 	}
-	c := g.recorder.begin(OpDeadLetter, len(burials))
-	for i, burial := range burials {
-		c.events[i].Receipt = burial.Receipt
+	c := q.recorder.begin(OpDeadLetter, len(requests))
+	for i, request := range requests {
+		c.events[i].Receipt = request.Receipt
 	}
 	c.invoke()
-	err := g.DeadLetterer.DeadLetter(ctx, burials)
+	err := q.Queue.DeadLetter(ctx, requests)
 	c.end(err, nil)
 	return err
 }
 
-func (g *recordedGraveyard) Redrive(ctx context.Context, ids []string, limit int) (int, error) {
-	return g.byID(OpRedrive, ids, ids == nil, func() (int, error) { return g.DeadLetterer.Redrive(ctx, ids, limit) })
+func (q *recordedQueue) Redrive(ctx context.Context, ids []string, limit int) (int, error) {
+	return q.byID(OpRedrive, ids, ids == nil, func() (int, error) { return q.Queue.Redrive(ctx, ids, limit) })
 }
 
-func (g *recordedGraveyard) Discard(ctx context.Context, ids []string) (int, error) {
-	return g.byID(OpDiscard, ids, false, func() (int, error) { return g.DeadLetterer.Discard(ctx, ids) })
+func (q *recordedQueue) Discard(ctx context.Context, ids []string) (int, error) {
+	return q.byID(OpDiscard, ids, false, func() (int, error) { return q.Queue.Discard(ctx, ids) })
 }
 
-func (g *recordedGraveyard) PurgeDead(ctx context.Context) (int, error) {
-	return g.recorder.counted(OpPurgeDead, func() (int, error) { return g.DeadLetterer.PurgeDead(ctx) })
+func (q *recordedQueue) PurgeDead(ctx context.Context) (int, error) {
+	return q.recorder.counted(OpPurgeDead, func() (int, error) { return q.Queue.PurgeDead(ctx) })
 }
 
 // byID records a call on messages named by id; the first event has the count.
-func (g *recordedGraveyard) byID(op Op, ids []string, all bool, do func() (int, error)) (int, error) {
+func (q *recordedQueue) byID(op Op, ids []string, all bool, do func() (int, error)) (int, error) {
 	if len(ids) == 0 && !all {
 		return do()
 	}
-	c := g.recorder.begin(op, len(ids))
+	c := q.recorder.begin(op, len(ids))
 	for i, id := range ids {
 		c.events[i].ID = id
 	}

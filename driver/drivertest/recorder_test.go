@@ -66,49 +66,32 @@ func TestRecorderWritesDownEveryElement(t *testing.T) {
 	}
 }
 
-func TestRecorderKeepsTheAbilitiesOfTheQueue(t *testing.T) {
-	recorder, q := NewRecorder(""), newModelQueue(driver.Config{})
-	for _, test := range []struct {
-		name       string
-		queue      driver.Queue
-		dead, peek bool
-	}{
-		{"both", q, true, true},
-		{"dead letters", struct {
-			driver.Queue
-			driver.DeadLetterer
-		}{q, q}, true, false},
-		{"peek", struct {
-			driver.Queue
-			driver.Peeker
-		}{q, q}, false, true},
-		{"neither", struct{ driver.Queue }{q}, false, false},
-	} {
-		wrapped := recorder.Queue(test.queue)
-		_, dead := wrapped.(driver.DeadLetterer)
-		_, peek := wrapped.(driver.Peeker)
-		if dead != test.dead || peek != test.peek {
-			t.Errorf("%s: got dead letters %v and peek %v", test.name, dead, peek)
-		}
-	}
+func TestRecorderPassesEveryMethodOn(t *testing.T) {
+	RunWrapper(t, func(behind driver.Opener) driver.Opener { return recordingOpener{behind} })
+}
+
+type recordingOpener struct{ driver.Opener }
+
+func (o recordingOpener) OpenQueue(ctx context.Context, name string) (driver.Queue, error) {
+	q, err := o.Opener.OpenQueue(ctx, name)
+	return NewRecorder("").Queue(q), err
 }
 
 func TestRecorderRecordsDeadLetters(t *testing.T) {
 	recorder := NewRecorder("")
 	q := recorder.Queue(newModelQueue(driver.Config{MaxMessages: 1}))
-	graveyard := q.(driver.DeadLetterer)
 	ctx := t.Context()
 	for range 2 {
 		_, _ = q.Send(ctx, []driver.Outgoing{{Body: []byte("a")}})
 		deliveries, _ := q.Receive(ctx, driver.ReceiveRequest{Max: 1, Visibility: time.Hour})
-		_ = graveyard.DeadLetter(ctx, []driver.Burial{{Receipt: deliveries[0].Receipt, Reason: driver.ReasonFatal}})
+		_ = q.DeadLetter(ctx, []driver.DeadLetterRequest{{Receipt: deliveries[0].Receipt, Reason: driver.ReasonFatal}})
 	}
-	moved, err := graveyard.Redrive(ctx, nil, 0)
+	moved, err := q.Redrive(ctx, nil, 0)
 	if moved != 1 || err == nil {
 		t.Fatalf("redrive moved %d, %v; want 1 and ErrFull", moved, err)
 	}
-	_, _ = graveyard.Discard(ctx, []string{"m2", "nobody"})
-	_, _ = graveyard.PurgeDead(ctx)
+	_, _ = q.Discard(ctx, []string{"m2", "nobody"})
+	_, _ = q.PurgeDead(ctx)
 	events := recorder.History().Events[6:]
 	// A redrive that stopped half way has moved something, so it is ok.
 	for i, want := range []Event{

@@ -163,10 +163,6 @@ func abilityOf(t *testing.T, b Backend) (a ability) {
 		}
 		a.traits = queue.Traits()
 		_, a.admin = opener.(driver.Admin)
-		_, a.deadLetters = queue.(driver.DeadLetterer)
-		_, a.peek = queue.(driver.Peeker)
-		_, a.move = queue.(driver.Mover)
-		_, a.lateAck = queue.(driver.LateAcker)
 		a.drop = a.admin && dropsExpired(t, opener.(driver.Admin))
 		a.fair = a.admin && groupsFairly(t, opener.(driver.Admin))
 		if err := queue.Close(); err != nil {

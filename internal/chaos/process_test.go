@@ -127,7 +127,7 @@ func beProcess(ctx context.Context) error {
 		return err
 	}
 	defer b.Close()
-	watched := &witness{q.(fullQueue), name, new(atomic.Uint64), mouth}
+	watched := &witness{q, name, new(atomic.Uint64), mouth}
 	logger := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError + 1}))
 	orders := mailbox.New(queueName, watched, &mailbox.Options[job]{Logger: logger})
 	handler := worker.Handler[job](work)

@@ -45,24 +45,17 @@ func (m *mouth) say(s statement) {
 	}
 }
 
-// A fullQueue is what the backends here have.
-type fullQueue interface {
-	driver.Queue
-	driver.DeadLetterer
-	driver.Peeker
-}
-
 // A witness is a queue that tells of every call, so that what a process did is known
 // although it was killed.
 type witness struct {
-	fullQueue
+	driver.Queue
 	process string
 	calls   *atomic.Uint64
 	mouth   *mouth
 }
 
 // watch makes one call through a recorder of its own.
-func (w *witness) watch(do func(q fullQueue)) {
+func (w *witness) watch(do func(q driver.Queue)) {
 	number := w.calls.Add(1)
 	recorder := drivertest.NewRecorder(w.process)
 	tell := func() {
@@ -76,7 +69,7 @@ func (w *witness) watch(do func(q fullQueue)) {
 		}
 		w.mouth.say(statement{Call: events})
 	}
-	do(recorder.Queue(&threshold{w.fullQueue, tell}).(fullQueue))
+	do(recorder.Queue(&threshold{w.Queue, tell}))
 	tell()
 }
 
@@ -85,69 +78,69 @@ func (w *witness) watch(do func(q fullQueue)) {
 const lateness = 3 * time.Second
 
 func (w *witness) Send(ctx context.Context, msgs []driver.Outgoing) (sent []driver.Sent, err error) {
-	w.watch(func(q fullQueue) { sent, err = q.Send(ctx, msgs) })
+	w.watch(func(q driver.Queue) { sent, err = q.Send(ctx, msgs) })
 	return sent, err
 }
 
 func (w *witness) Receive(ctx context.Context, req driver.ReceiveRequest) (deliveries []driver.Delivery, err error) {
-	w.watch(func(q fullQueue) { deliveries, err = q.Receive(ctx, req) })
+	w.watch(func(q driver.Queue) { deliveries, err = q.Receive(ctx, req) })
 	return deliveries, err
 }
 
 func (w *witness) Ack(ctx context.Context, receipts []driver.Receipt) (err error) {
-	w.watch(func(q fullQueue) { err = q.Ack(ctx, receipts) })
+	w.watch(func(q driver.Queue) { err = q.Ack(ctx, receipts) })
 	return err
 }
 
 func (w *witness) Nack(ctx context.Context, nacks []driver.Nack) (err error) {
-	w.watch(func(q fullQueue) { err = q.Nack(ctx, nacks) })
+	w.watch(func(q driver.Queue) { err = q.Nack(ctx, nacks) })
 	return err
 }
 
 func (w *witness) Extend(ctx context.Context, extensions []driver.Extension) (granted []time.Duration, err error) {
-	w.watch(func(q fullQueue) { granted, err = q.Extend(ctx, extensions) })
+	w.watch(func(q driver.Queue) { granted, err = q.Extend(ctx, extensions) })
 	return granted, err
 }
 
-func (w *witness) DeadLetter(ctx context.Context, burials []driver.Burial) (err error) {
-	w.watch(func(q fullQueue) { err = q.DeadLetter(ctx, burials) })
+func (w *witness) DeadLetter(ctx context.Context, requests []driver.DeadLetterRequest) (err error) {
+	w.watch(func(q driver.Queue) { err = q.DeadLetter(ctx, requests) })
 	return err
 }
 
 // A threshold calls cross just before it lets a call through.
 type threshold struct {
-	fullQueue
+	driver.Queue
 	cross func()
 }
 
 func (th *threshold) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sent, error) {
 	th.cross()
-	return th.fullQueue.Send(ctx, msgs)
+	return th.Queue.Send(ctx, msgs)
 }
 
 func (th *threshold) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
 	th.cross()
-	return th.fullQueue.Receive(ctx, req)
+	return th.Queue.Receive(ctx, req)
 }
 
 func (th *threshold) Ack(ctx context.Context, receipts []driver.Receipt) error {
 	th.cross()
-	return th.fullQueue.Ack(ctx, receipts)
+	return th.Queue.Ack(ctx, receipts)
 }
 
 func (th *threshold) Nack(ctx context.Context, nacks []driver.Nack) error {
 	th.cross()
-	return th.fullQueue.Nack(ctx, nacks)
+	return th.Queue.Nack(ctx, nacks)
 }
 
 func (th *threshold) Extend(ctx context.Context, extensions []driver.Extension) ([]time.Duration, error) {
 	th.cross()
-	return th.fullQueue.Extend(ctx, extensions)
+	return th.Queue.Extend(ctx, extensions)
 }
 
-func (th *threshold) DeadLetter(ctx context.Context, burials []driver.Burial) error {
+func (th *threshold) DeadLetter(ctx context.Context, requests []driver.DeadLetterRequest) error {
 	th.cross()
-	return th.fullQueue.DeadLetter(ctx, burials)
+	return th.Queue.DeadLetter(ctx, requests)
 }
 
 // An account is what processes have said about one place, from many goroutines.

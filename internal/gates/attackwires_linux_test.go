@@ -201,11 +201,11 @@ func (a *attacker) die(ctx context.Context, n int) error {
 	if err != nil {
 		return err
 	}
-	burials := make([]driver.Burial, len(got))
+	burials := make([]driver.DeadLetterRequest, len(got))
 	for i := range got {
-		burials[i] = driver.Burial{Receipt: got[i].Receipt, Reason: driver.ReasonFatal, Error: strings.Repeat("e", 2000)}
+		burials[i] = driver.DeadLetterRequest{Receipt: got[i].Receipt, Reason: driver.ReasonFatal, Error: strings.Repeat("e", 2000)}
 	}
-	letters := q.(driver.DeadLetterer)
+	letters := q
 	if err := letters.DeadLetter(ctx, burials); err != nil {
 		return err
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/mailboxmq/mailbox/internal/engine"
 )
 
-func (h *handle) DeadLetter(ctx context.Context, burials []driver.Burial) error {
+func (h *handle) DeadLetter(ctx context.Context, burials []driver.DeadLetterRequest) error {
 	if err := h.check(ctx, "dead-letter"); err != nil {
 		return err
 	}

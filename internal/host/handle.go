@@ -20,15 +20,7 @@ type handle struct {
 	isClosed atomic.Bool
 }
 
-var (
-	_ driver.Queue        = (*handle)(nil)
-	_ driver.DeadLetterer = (*handle)(nil)
-	_ driver.Peeker       = (*handle)(nil)
-	_ driver.LateAcker    = (*handle)(nil)
-	_ driver.Mover        = (*handle)(nil)
-	_ driver.Gauger       = (*handle)(nil)
-	_ driver.Identifier   = (*handle)(nil)
-)
+var _ driver.Queue = (*handle)(nil)
 
 // Identity is made of the number of the queue, which no other gets for as long as the
 // journal lives, and of the secret, which tells journals apart.

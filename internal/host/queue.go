@@ -110,6 +110,11 @@ func (b *Backend) traitsOf(config driver.Config, shards int) driver.Traits {
 		StrictGroups:  config.StrictGroups,
 		FairGroups:    config.FairGroups,
 		DeadLetters:   true,
+		Peek:          true,
+		Move:          true,
+		LateAck:       true,
+		ForgetDedup:   true,
+		Usage:         true,
 		DedupWindow:   max(config.Effective().DedupWindow, 0), // Off: keys are refused
 		MaxBodyBytes:  b.options.MaxBodyBytes,
 		MaxAttributes: driver.MaxAttributes, MaxAttributeBytes: driver.MaxAttributeBytes,

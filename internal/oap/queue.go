@@ -20,8 +20,6 @@ func ParseName(payload []byte) (string, error) {
 type Opened struct {
 	Handle uint32
 	Traits driver.Traits
-	// Peeker says that the queue can be looked into.
-	Peeker bool
 	// Identity tells the queue from others of its name; empty if it does not exist, or
 	// the server cannot tell.
 	Identity string
@@ -33,7 +31,7 @@ const (
 	traitGroups
 	traitStrictGroups
 	traitDeadLetters
-	traitPeeker
+	traitPeek
 	traitFairGroups
 
 	traitsKnown = traitFairGroups<<1 - 1
@@ -51,7 +49,7 @@ func AppendOpened(dst []byte, o *Opened) []byte {
 	t := &o.Traits
 	dst = appendNumber(dst, uint64(o.Handle))
 	bits := byte(0)
-	for i, set := range []bool{t.ExactStats, t.Groups, t.StrictGroups, t.DeadLetters, o.Peeker, t.FairGroups} {
+	for i, set := range []bool{t.ExactStats, t.Groups, t.StrictGroups, t.DeadLetters, t.Peek, t.FairGroups} {
 		if set {
 			bits |= 1 << i
 		}
@@ -77,12 +75,12 @@ func ParseOpened(payload []byte) (o Opened, err error) {
 	if bits > traitsKnown {
 		r.fail("unknown traits")
 	}
-	o.Peeker = bits&traitPeeker != 0
 	o.Traits = driver.Traits{
 		ExactStats:   bits&traitExactStats != 0,
 		Groups:       bits&traitGroups != 0,
 		StrictGroups: bits&traitStrictGroups != 0,
 		DeadLetters:  bits&traitDeadLetters != 0,
+		Peek:         bits&traitPeek != 0,
 		FairGroups:   bits&traitFairGroups != 0,
 
 		Ordering: driver.Ordering(r.text()), Durability: driver.Durability(r.text()),

@@ -123,7 +123,7 @@ func requestSamples() []sample {
 			},
 		},
 		{
-			"bury", oap.AppendBury(nil, aTarget, []driver.Burial{{Receipt: aReceipt, Reason: driver.ReasonParse, Error: "e", ErrorType: "t"}}),
+			"bury", oap.AppendBury(nil, aTarget, []driver.DeadLetterRequest{{Receipt: aReceipt, Reason: driver.ReasonParse, Error: "e", ErrorType: "t"}}),
 			func(p []byte) ([]byte, error) {
 				t, v, err := oap.ParseBury(p, nil)
 				return oap.AppendBury(nil, t, v), err
@@ -159,8 +159,8 @@ func answerSamples() []sample {
 			func(p []byte) ([]byte, error) { v, err := oap.ParseStarted(p); return oap.AppendStarted(nil, &v), err },
 		},
 		{
-			"opened", oap.AppendOpened(nil, &oap.Opened{Handle: 7, Peeker: true, Traits: driver.Traits{
-				Ordering: driver.OrderingFIFO, Durability: driver.DurabilityDisk, ExactStats: true, Groups: true, DeadLetters: true,
+			"opened", oap.AppendOpened(nil, &oap.Opened{Handle: 7, Traits: driver.Traits{
+				Ordering: driver.OrderingFIFO, Durability: driver.DurabilityDisk, ExactStats: true, Groups: true, DeadLetters: true, Peek: true,
 				DedupWindow: time.Minute, MaxBodyBytes: 1 << 20, MaxBatch: 256, MaxDelay: time.Minute, MaxVisibility: time.Hour,
 			}}),
 			func(p []byte) ([]byte, error) { v, err := oap.ParseOpened(p); return oap.AppendOpened(nil, &v), err },

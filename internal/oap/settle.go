@@ -73,7 +73,7 @@ func ParseExtend(payload []byte, extensions []driver.Extension) (Target, []drive
 }
 
 // AppendBury writes the payload of OpBury.
-func AppendBury(dst []byte, t Target, burials []driver.Burial) []byte {
+func AppendBury(dst []byte, t Target, burials []driver.DeadLetterRequest) []byte {
 	dst = appendNumber(AppendTarget(dst, t), uint64(len(burials)))
 	for i := range burials {
 		dst = appendReceipt(dst, &burials[i].Receipt)
@@ -85,11 +85,11 @@ func AppendBury(dst []byte, t Target, burials []driver.Burial) []byte {
 }
 
 // ParseBury reads the payload of OpBury and adds its burials to burials.
-func ParseBury(payload []byte, burials []driver.Burial) (Target, []driver.Burial, error) {
+func ParseBury(payload []byte, burials []driver.DeadLetterRequest) (Target, []driver.DeadLetterRequest, error) {
 	r := reader{rest: payload}
 	t := r.target()
 	for range r.count(1 + 3) {
-		burials = append(burials, driver.Burial{
+		burials = append(burials, driver.DeadLetterRequest{
 			Receipt: r.receipt(), Reason: driver.Reason(r.text()), Error: r.text(), ErrorType: r.text(),
 		})
 		if r.err != nil {

@@ -330,7 +330,7 @@ func deadMessagesMoveHome(s *env) {
 	milk.Store(true)
 	queue, err := s.Backend.OpenQueue(s.Context(), "dead")
 	s.Must(err)
-	moved, err := queue.(driver.Mover).Move(s.Context(), "", 0)
+	moved, err := queue.Move(s.Context(), "", 0)
 	s.Must(err)
 	if moved != 2 {
 		s.Errorf("%d messages moved, want 2", moved)

@@ -34,7 +34,7 @@ var undertakers = []Saboteur{
 		Name: "loses-the-reason", Breaks: "DLQ-1", Also: []string{"DLQ-4"},
 		What: "Whatever the reason given, the dead letter says fatal.",
 		Wrap: perHandle(func(q passing) handle {
-			return changesBurials{q, func(burial *driver.Burial) {
+			return changesBurials{q, func(burial *driver.DeadLetterRequest) {
 				if burial.Reason.Valid() {
 					burial.Reason = driver.ReasonFatal
 				}
@@ -45,7 +45,7 @@ var undertakers = []Saboteur{
 		Name: "takes-any-reason", Breaks: "DLQ-1",
 		What: "A reason that does not exist is taken for fatal.",
 		Wrap: perHandle(func(q passing) handle {
-			return changesBurials{q, func(burial *driver.Burial) {
+			return changesBurials{q, func(burial *driver.DeadLetterRequest) {
 				if !burial.Reason.Valid() {
 					burial.Reason = driver.ReasonFatal
 				}
@@ -129,7 +129,7 @@ var undertakers = []Saboteur{
 		Name: "cuts-errors-inside-a-character", Breaks: "DLQ-4",
 		What: "The error of a dead letter that is too long is cut by bytes, be it inside a character.",
 		Wrap: perHandle(func(q passing) handle {
-			return changesBurials{q, func(burial *driver.Burial) {
+			return changesBurials{q, func(burial *driver.DeadLetterRequest) {
 				burial.Error = burial.Error[:min(len(burial.Error), driver.MaxCauseBytes)]
 			}}
 		}),
@@ -138,7 +138,7 @@ var undertakers = []Saboteur{
 		Name: "refuses-long-errors", Breaks: "DLQ-4",
 		What: "Dead-lettering with an error that is too long is refused.",
 		Wrap: perHandle(func(q passing) handle {
-			return changesBurials{q, func(burial *driver.Burial) {
+			return changesBurials{q, func(burial *driver.DeadLetterRequest) {
 				if len(burial.Error) > driver.MaxCauseBytes {
 					burial.Reason = ""
 				}
@@ -150,15 +150,15 @@ var undertakers = []Saboteur{
 // changesBurials changes each burial on its way in.
 type changesBurials struct {
 	passing
-	change func(*driver.Burial)
+	change func(*driver.DeadLetterRequest)
 }
 
-func (q changesBurials) DeadLetter(ctx context.Context, burials []driver.Burial) error {
-	changed := append([]driver.Burial(nil), burials...)
+func (q changesBurials) DeadLetter(ctx context.Context, burials []driver.DeadLetterRequest) error {
+	changed := append([]driver.DeadLetterRequest(nil), burials...)
 	for i := range changed {
 		q.change(&changed[i])
 	}
-	return q.DeadLetterer.DeadLetter(ctx, changed)
+	return q.Queue.DeadLetter(ctx, changed)
 }
 
 // changesDead changes dead letters on their way out.
@@ -169,7 +169,7 @@ type changesDead struct {
 
 func (q changesDead) DeadLetters(ctx context.Context) iter.Seq2[driver.DeadLetter, error] {
 	return func(yield func(driver.DeadLetter, error) bool) {
-		for letter, err := range q.DeadLetterer.DeadLetters(ctx) {
+		for letter, err := range q.Queue.DeadLetters(ctx) {
 			q.change(&letter)
 			if !yield(letter, err) {
 				return
@@ -180,8 +180,8 @@ func (q changesDead) DeadLetters(ctx context.Context) iter.Seq2[driver.DeadLette
 
 type shiftsBurialErrors struct{ passing }
 
-func (q shiftsBurialErrors) DeadLetter(ctx context.Context, burials []driver.Burial) error {
-	return shifted(q.DeadLetterer.DeadLetter(ctx, burials), len(burials))
+func (q shiftsBurialErrors) DeadLetter(ctx context.Context, burials []driver.DeadLetterRequest) error {
+	return shifted(q.Queue.DeadLetter(ctx, burials), len(burials))
 }
 
 type movesInSteps struct {
@@ -189,10 +189,10 @@ type movesInSteps struct {
 	moving *atomic.Int64
 }
 
-func (q movesInSteps) DeadLetter(ctx context.Context, burials []driver.Burial) error {
+func (q movesInSteps) DeadLetter(ctx context.Context, burials []driver.DeadLetterRequest) error {
 	q.moving.Add(1)
 	runtime.Gosched() // so that others can look
-	err := q.DeadLetterer.DeadLetter(ctx, burials)
+	err := q.Queue.DeadLetter(ctx, burials)
 	q.moving.Add(-1)
 	return err
 }

@@ -28,7 +28,7 @@ var dedupers = []Saboteur{
 		Wrap: perHandle(func(q passing) handle {
 			return forgets{q, func(ctx context.Context) error {
 				_, err := q.Queue.Purge(ctx)
-				return errors.Join(err, q.DedupForgetter.ForgetDedup(ctx))
+				return errors.Join(err, q.Queue.ForgetDedup(ctx))
 			}}
 		}),
 	},

@@ -70,5 +70,5 @@ func (q dropsWornOut) Stats(ctx context.Context) (driver.Stats, error) {
 
 func (q dropsWornOut) DeadLetters(ctx context.Context) iter.Seq2[driver.DeadLetter, error] {
 	q.drop(ctx)
-	return q.DeadLetterer.DeadLetters(ctx)
+	return q.Queue.DeadLetters(ctx)
 }

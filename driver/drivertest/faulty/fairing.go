@@ -201,11 +201,11 @@ type looksByGroup struct{ passing }
 
 func (q looksByGroup) Peek(ctx context.Context, query driver.Query) iter.Seq2[driver.Peeked, error] {
 	if !q.Traits().FairGroups {
-		return q.Peeker.Peek(ctx, query)
+		return q.Queue.Peek(ctx, query)
 	}
 	return func(yield func(driver.Peeked, error) bool) {
 		var all []driver.Peeked
-		for seen, err := range q.Peeker.Peek(ctx, query) {
+		for seen, err := range q.Queue.Peek(ctx, query) {
 			if err != nil {
 				yield(seen, err)
 				return

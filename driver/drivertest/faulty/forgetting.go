@@ -146,7 +146,7 @@ func (q forgetsOnPurge) Purge(ctx context.Context) (int, error) {
 
 type forgetsOnDeath struct{ freesKeys }
 
-func (q forgetsOnDeath) DeadLetter(ctx context.Context, burials []driver.Burial) error {
+func (q forgetsOnDeath) DeadLetter(ctx context.Context, burials []driver.DeadLetterRequest) error {
 	err := q.freesKeys.DeadLetter(ctx, burials)
 	for i, burial := range burials {
 		if driver.At(err, i) == nil {

@@ -94,7 +94,7 @@ func (q forgivesLatest) AckLate(ctx context.Context, receipts []driver.Receipt) 
 		if q.current(receipt) != receipt {
 			return expired(q.passing)
 		}
-		return q.LateAcker.AckLate(ctx, []driver.Receipt{receipt})
+		return q.Queue.AckLate(ctx, []driver.Receipt{receipt})
 	})
 }
 
@@ -107,7 +107,7 @@ func (q forgivesNoneInFlight) AckLate(ctx context.Context, receipts []driver.Rec
 				return expired(q.passing)
 			}
 		}
-		return q.LateAcker.AckLate(ctx, []driver.Receipt{receipt})
+		return q.Queue.AckLate(ctx, []driver.Receipt{receipt})
 	})
 }
 
@@ -116,7 +116,7 @@ type acksNackedLate struct{ remembersReceipts }
 
 func (q acksNackedLate) AckLate(ctx context.Context, receipts []driver.Receipt) error {
 	return each(receipts, func(receipt driver.Receipt) error {
-		err := q.LateAcker.AckLate(ctx, []driver.Receipt{receipt})
+		err := q.Queue.AckLate(ctx, []driver.Receipt{receipt})
 		if _, known := q.messages.get(receipt); !known || !errors.Is(err, driver.ErrReceiptExpired) {
 			return err
 		}
@@ -142,7 +142,7 @@ func (q acksAnyNonce) AckLate(ctx context.Context, receipts []driver.Receipt) er
 		if latest, known := q.latest.get(receipt.Handle); known {
 			receipt = latest
 		}
-		return q.LateAcker.AckLate(ctx, []driver.Receipt{receipt})
+		return q.Queue.AckLate(ctx, []driver.Receipt{receipt})
 	})
 }
 
@@ -152,7 +152,7 @@ type acksGone struct {
 }
 
 func (q acksGone) AckLate(ctx context.Context, receipts []driver.Receipt) error {
-	err := q.LateAcker.AckLate(ctx, receipts)
+	err := q.Queue.AckLate(ctx, receipts)
 	for i, receipt := range receipts {
 		if driver.At(err, i) == nil {
 			q.gone.put(receipt.Handle, true)
@@ -177,7 +177,7 @@ type recordsLate struct {
 }
 
 func (q recordsLate) AckLate(ctx context.Context, receipts []driver.Receipt) error {
-	err := q.LateAcker.AckLate(ctx, receipts)
+	err := q.Queue.AckLate(ctx, receipts)
 	for i, receipt := range receipts {
 		if d, ok := q.delivered.get(receipt); ok && driver.At(err, i) == nil {
 			before, _ := q.diary.get(q.name)
@@ -202,7 +202,7 @@ type countsLateExtensions struct {
 }
 
 func (q countsLateExtensions) ExtendLate(ctx context.Context, extensions []driver.Extension) error {
-	err := q.LateAcker.ExtendLate(ctx, extensions)
+	err := q.Queue.ExtendLate(ctx, extensions)
 	for i := range extensions {
 		if driver.At(err, i) == nil {
 			q.late.put(extensions[i].Receipt.Handle, true)

@@ -168,12 +168,12 @@ func (q nacksToGroupTail) buryAndRedrive(ctx context.Context, nack driver.Nack) 
 	if !ok {
 		return q.Queue.Nack(ctx, []driver.Nack{nack})
 	}
-	burial := driver.Burial{Receipt: nack.Receipt, Reason: driver.ReasonOperator, Error: nack.Cause}
-	if err := q.DeadLetterer.DeadLetter(ctx, []driver.Burial{burial}); err != nil {
+	burial := driver.DeadLetterRequest{Receipt: nack.Receipt, Reason: driver.ReasonOperator, Error: nack.Cause}
+	if err := q.Queue.DeadLetter(ctx, []driver.DeadLetterRequest{burial}); err != nil {
 		return renamed(err, "nack")
 	}
 	q.before.put(d.ID, d.Deliveries)
-	_, err := q.DeadLetterer.Redrive(ctx, []string{d.ID}, 0)
+	_, err := q.Queue.Redrive(ctx, []string{d.ID}, 0)
 	return err
 }
 

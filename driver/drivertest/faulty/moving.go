@@ -88,7 +88,7 @@ func (q passing) ready(ctx context.Context) (messages []driver.Message) {
 type losesOnMove struct{ passing }
 
 func (q losesOnMove) Move(ctx context.Context, to string, limit int) (int, error) {
-	moved, err := q.Mover.Move(ctx, to, limit)
+	moved, err := q.Queue.Move(ctx, to, limit)
 	if moved < 3 || to == "" {
 		return moved, err
 	}
@@ -107,7 +107,7 @@ type doublesOnMove struct{ passing }
 
 func (q doublesOnMove) Move(ctx context.Context, to string, limit int) (int, error) {
 	before := q.ready(ctx)
-	moved, err := q.Mover.Move(ctx, to, limit)
+	moved, err := q.Queue.Move(ctx, to, limit)
 	if moved > 0 && len(before) > 0 {
 		_, _ = q.sendOne(ctx, again(before[0])) // there is room: it was just made
 	}
@@ -121,13 +121,13 @@ func (q movesOutOfOrder) Move(ctx context.Context, to string, limit int) (int, e
 	if err == nil && len(got) == 1 {
 		_ = q.Queue.Nack(ctx, []driver.Nack{{Receipt: got[0].Receipt}})
 	}
-	return q.Mover.Move(ctx, to, limit)
+	return q.Queue.Move(ctx, to, limit)
 }
 
 type movesWithoutLimit struct{ passing }
 
 func (q movesWithoutLimit) Move(ctx context.Context, to string, limit int) (int, error) {
-	return q.Mover.Move(ctx, to, min(limit, 0))
+	return q.Queue.Move(ctx, to, min(limit, 0))
 }
 
 // movesIntoFull takes the bounds away for as long as the move takes.
@@ -137,14 +137,14 @@ func (q movesIntoFull) Move(ctx context.Context, to string, limit int) (int, err
 	admin := q.box.inner.(driver.Admin)
 	config, err := admin.QueueConfig(ctx, to)
 	if err != nil {
-		return q.Mover.Move(ctx, to, limit)
+		return q.Queue.Move(ctx, to, limit)
 	}
 	unbounded := config
 	unbounded.MaxMessages, unbounded.MaxBytes = driver.Off, driver.Off
 	if err := admin.ConfigureQueue(ctx, to, unbounded); err != nil {
 		return 0, err
 	}
-	moved, err := q.Mover.Move(ctx, to, limit)
+	moved, err := q.Queue.Move(ctx, to, limit)
 	return moved, errors.Join(err, admin.ConfigureQueue(ctx, to, config))
 }
 
@@ -156,7 +156,7 @@ func (q makesByMoving) Move(ctx context.Context, to string, limit int) (int, err
 			defer func() { _ = target.Close() }()
 		}
 	}
-	return q.Mover.Move(ctx, to, limit)
+	return q.Queue.Move(ctx, to, limit)
 }
 
 // changesMoved changes deliveries of messages that have moved; before is what
@@ -175,7 +175,7 @@ type remembersMoved struct {
 
 func (q remembersMoved) Move(ctx context.Context, to string, limit int) (int, error) {
 	before := q.ready(ctx)
-	moved, err := q.Mover.Move(ctx, to, limit)
+	moved, err := q.Queue.Move(ctx, to, limit)
 	if moved == len(before) { // else it is not known which
 		for _, m := range before {
 			m.Attributes = maps.Clone(m.Attributes)
@@ -198,7 +198,7 @@ func (q remembersMoved) Receive(ctx context.Context, req driver.ReceiveRequest) 
 type dropsHomeless struct{ passing }
 
 func (q dropsHomeless) Move(ctx context.Context, to string, limit int) (int, error) {
-	moved, err := q.Mover.Move(ctx, to, limit)
+	moved, err := q.Queue.Move(ctx, to, limit)
 	if to == "" && limit == 0 {
 		_, purgeErr := q.Queue.Purge(ctx)
 		err = errors.Join(err, purgeErr)
@@ -213,7 +213,7 @@ type recordsMoved struct {
 
 func (q recordsMoved) Move(ctx context.Context, to string, limit int) (int, error) {
 	before := q.ready(ctx)
-	moved, err := q.Mover.Move(ctx, to, limit)
+	moved, err := q.Queue.Move(ctx, to, limit)
 	if moved > 0 && moved <= len(before) {
 		q.diary.put(q.name, before[:moved])
 	}

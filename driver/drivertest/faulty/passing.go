@@ -10,100 +10,15 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// A handle is everything a queue can be asked.
-type handle interface {
-	driver.Queue
-	driver.DeadLetterer
-	driver.Peeker
-	driver.Mover
-	driver.LateAcker
-	driver.DedupForgetter
-	driver.Gauger
-}
+// A handle is what a saboteur makes of a queue.
+type handle = driver.Queue
 
-// passing is a handle that passes everything on. A saboteur embeds it and
+// passing is a queue that passes everything on. A saboteur embeds it and
 // overrides the method it spoils.
 type passing struct {
 	driver.Queue
-	driver.DeadLetterer
-	driver.Peeker
-	driver.Mover
-	driver.LateAcker
-	driver.DedupForgetter
-	driver.Gauger
 	name string
 	box  *box
-}
-
-// exposed returns what spoil made of q, without the abilities that the queue
-// behind it does not have. Of one that has some of moving, forgiving late acks and
-// forgetting dedup keys, but not all, none is shown; usage is shown with all others
-// only.
-func (q passing) exposed(spoil func(passing) handle) driver.Queue {
-	spoiled := spoil(q)
-	buries, peeks := q.DeadLetterer != nil, q.Peeker != nil
-	if q.Mover != nil && q.LateAcker != nil && q.DedupForgetter != nil {
-		return exposedMoving(spoiled, buries, peeks, q.Gauger != nil)
-	}
-	switch {
-	case buries && peeks:
-		return struct {
-			driver.Queue
-			driver.DeadLetterer
-			driver.Peeker
-		}{spoiled, spoiled, spoiled}
-	case buries:
-		return struct {
-			driver.Queue
-			driver.DeadLetterer
-		}{spoiled, spoiled}
-	case peeks:
-		return struct {
-			driver.Queue
-			driver.Peeker
-		}{spoiled, spoiled}
-	}
-	return struct{ driver.Queue }{spoiled}
-}
-
-// exposedMoving is for queues that move messages, forgive late acks and forget dedup
-// keys.
-func exposedMoving(spoiled handle, buries, peeks, gauges bool) driver.Queue {
-	switch {
-	case buries && peeks && gauges:
-		return spoiled
-	case buries && peeks:
-		return struct {
-			driver.Queue
-			driver.DeadLetterer
-			driver.Peeker
-			driver.Mover
-			driver.LateAcker
-			driver.DedupForgetter
-		}{spoiled, spoiled, spoiled, spoiled, spoiled, spoiled}
-	case buries:
-		return struct {
-			driver.Queue
-			driver.DeadLetterer
-			driver.Mover
-			driver.LateAcker
-			driver.DedupForgetter
-		}{spoiled, spoiled, spoiled, spoiled, spoiled}
-	case peeks:
-		return struct {
-			driver.Queue
-			driver.Peeker
-			driver.Mover
-			driver.LateAcker
-			driver.DedupForgetter
-		}{spoiled, spoiled, spoiled, spoiled, spoiled}
-	}
-	return struct {
-		driver.Queue
-		driver.Mover
-		driver.LateAcker
-		driver.DedupForgetter
-	}{spoiled, spoiled, spoiled, spoiled}
 }
 
 // config is the configuration that was asked for, with 0 where a setting is off.
@@ -340,7 +255,7 @@ func (b *box) OpenQueue(ctx context.Context, name string) (driver.Queue, error) 
 	if err != nil {
 		return nil, err
 	}
-	return q.exposed(b.spoil), nil
+	return b.spoil(q), nil
 }
 
 func (b *box) open(ctx context.Context, name string) (passing, error) {
@@ -348,14 +263,7 @@ func (b *box) open(ctx context.Context, name string) (passing, error) {
 	if err != nil {
 		return passing{}, err
 	}
-	q := passing{Queue: queue, name: name, box: b}
-	q.DeadLetterer, _ = queue.(driver.DeadLetterer)
-	q.Peeker, _ = queue.(driver.Peeker)
-	q.Mover, _ = queue.(driver.Mover)
-	q.LateAcker, _ = queue.(driver.LateAcker)
-	q.DedupForgetter, _ = queue.(driver.DedupForgetter)
-	q.Gauger, _ = queue.(driver.Gauger)
-	return q, nil
+	return passing{Queue: queue, name: name, box: b}, nil
 }
 
 func (b *box) ConfigureQueue(ctx context.Context, name string, config driver.Config) error {

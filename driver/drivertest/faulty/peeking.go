@@ -96,7 +96,7 @@ type countsLooking struct{ passing }
 
 func (q countsLooking) Peek(ctx context.Context, query driver.Query) iter.Seq2[driver.Peeked, error] {
 	_, _ = q.Queue.Receive(ctx, driver.ReceiveRequest{Max: 1})
-	return q.Peeker.Peek(ctx, query)
+	return q.Queue.Peek(ctx, query)
 }
 
 type leasesSeen struct{ passing }
@@ -104,7 +104,7 @@ type leasesSeen struct{ passing }
 func (q leasesSeen) Peek(ctx context.Context, query driver.Query) iter.Seq2[driver.Peeked, error] {
 	return func(yield func(driver.Peeked, error) bool) {
 		var seen []driver.Peeked
-		for message, err := range q.Peeker.Peek(ctx, query) {
+		for message, err := range q.Queue.Peek(ctx, query) {
 			if err != nil {
 				yield(message, err)
 				return
@@ -129,7 +129,7 @@ func (q locksWhileLooking) Peek(ctx context.Context, query driver.Query) iter.Se
 	return func(yield func(driver.Peeked, error) bool) {
 		q.lock.Lock()
 		defer q.lock.Unlock()
-		q.Peeker.Peek(ctx, query)(yield)
+		q.Queue.Peek(ctx, query)(yield)
 	}
 }
 
@@ -151,7 +151,7 @@ func (q changesSeen) Peek(ctx context.Context, query driver.Query) iter.Seq2[dri
 		q.change(&query)
 	}
 	return func(yield func(driver.Peeked, error) bool) {
-		for seen, err := range q.Peeker.Peek(ctx, query) {
+		for seen, err := range q.Queue.Peek(ctx, query) {
 			if err == nil && q.keep != nil && !q.keep(&seen) {
 				continue
 			}
@@ -167,10 +167,10 @@ type limitsFirst struct{ passing }
 func (q limitsFirst) Peek(ctx context.Context, query driver.Query) iter.Seq2[driver.Peeked, error] {
 	limit := query.Limit
 	if limit <= 0 || len(query.Attributes) == 0 {
-		return q.Peeker.Peek(ctx, query)
+		return q.Queue.Peek(ctx, query)
 	}
 	return func(yield func(driver.Peeked, error) bool) {
-		for seen, err := range q.Peeker.Peek(ctx, driver.Query{States: query.States, Limit: limit}) {
+		for seen, err := range q.Queue.Peek(ctx, driver.Query{States: query.States, Limit: limit}) {
 			if err == nil && !hasAll(seen.Attributes, query.Attributes) {
 				continue
 			}
@@ -195,11 +195,11 @@ type matchesAny struct{ passing }
 func (q matchesAny) Peek(ctx context.Context, query driver.Query) iter.Seq2[driver.Peeked, error] {
 	wanted := query.Attributes
 	if len(wanted) < 2 {
-		return q.Peeker.Peek(ctx, query)
+		return q.Queue.Peek(ctx, query)
 	}
 	query.Attributes = nil
 	return func(yield func(driver.Peeked, error) bool) {
-		for seen, err := range q.Peeker.Peek(ctx, query) {
+		for seen, err := range q.Queue.Peek(ctx, query) {
 			some := false
 			for key, value := range wanted {
 				some = some || seen.Attributes[key] == value
@@ -222,7 +222,7 @@ func (q showsLiving) Peek(ctx context.Context, query driver.Query) iter.Seq2[dri
 				}
 			}
 		}
-		q.Peeker.Peek(ctx, query)(yield)
+		q.Queue.Peek(ctx, query)(yield)
 	}
 }
 
@@ -231,7 +231,7 @@ type showsBackwards struct{ passing }
 func (q showsBackwards) Peek(ctx context.Context, query driver.Query) iter.Seq2[driver.Peeked, error] {
 	return func(yield func(driver.Peeked, error) bool) {
 		var ready, rest []driver.Peeked
-		for seen, err := range q.Peeker.Peek(ctx, query) {
+		for seen, err := range q.Queue.Peek(ctx, query) {
 			switch {
 			case err != nil:
 				yield(seen, err)

@@ -298,7 +298,7 @@ func (q losesOnRedrive) Redrive(ctx context.Context, ids []string, limit int) (i
 	for _, letter := range letters {
 		q.times.put(letter.ID, letter.Redrives+1)
 	}
-	return q.DeadLetterer.Redrive(ctx, ids, limit)
+	return q.Queue.Redrive(ctx, ids, limit)
 }
 
 func (q losesOnRedrive) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
@@ -316,7 +316,7 @@ type skipsThird struct{ passing }
 func (q skipsThird) Peek(ctx context.Context, query driver.Query) iter.Seq2[driver.Peeked, error] {
 	return func(yield func(driver.Peeked, error) bool) {
 		ready := 0
-		for seen, err := range q.Peeker.Peek(ctx, query) {
+		for seen, err := range q.Queue.Peek(ctx, query) {
 			if seen.State == driver.StateReady {
 				ready++
 			}

@@ -123,12 +123,12 @@ func (q acceptsStaleNack) Nack(ctx context.Context, nacks []driver.Nack) error {
 
 type acceptsStaleBurial struct{ remembersReceipts }
 
-func (q acceptsStaleBurial) DeadLetter(ctx context.Context, burials []driver.Burial) error {
-	current := append([]driver.Burial(nil), burials...)
+func (q acceptsStaleBurial) DeadLetter(ctx context.Context, burials []driver.DeadLetterRequest) error {
+	current := append([]driver.DeadLetterRequest(nil), burials...)
 	for i := range current {
 		current[i].Receipt = q.current(current[i].Receipt)
 	}
-	return q.DeadLetterer.DeadLetter(ctx, current)
+	return q.Queue.DeadLetter(ctx, current)
 }
 
 // lateAcks are of messages that are to be gone when they are delivered next.
@@ -224,10 +224,10 @@ func (q receiptIsID) Extend(ctx context.Context, extensions []driver.Extension) 
 	})
 }
 
-func (q receiptIsID) DeadLetter(ctx context.Context, burials []driver.Burial) error {
-	return each(burials, func(burial driver.Burial) error {
+func (q receiptIsID) DeadLetter(ctx context.Context, burials []driver.DeadLetterRequest) error {
+	return each(burials, func(burial driver.DeadLetterRequest) error {
 		burial.Receipt = q.real(burial.Receipt)
-		return q.DeadLetterer.DeadLetter(ctx, []driver.Burial{burial})
+		return q.Queue.DeadLetter(ctx, []driver.DeadLetterRequest{burial})
 	})
 }
 

@@ -142,7 +142,7 @@ var redrivers = []Saboteur{
 
 // letters returns the dead letters, oldest death first.
 func (q passing) letters(ctx context.Context) (letters []driver.DeadLetter, err error) {
-	for letter, err := range q.DeadLetterer.DeadLetters(ctx) {
+	for letter, err := range q.Queue.DeadLetters(ctx) {
 		if err != nil {
 			return nil, err
 		}
@@ -164,7 +164,7 @@ func (q changesID) Redrive(ctx context.Context, ids []string, limit int) (int, e
 	for _, letter := range letters {
 		q.ids.put(letter.ID, ulid.Make().String())
 	}
-	return q.DeadLetterer.Redrive(ctx, ids, limit)
+	return q.Queue.Redrive(ctx, ids, limit)
 }
 
 func (q changesID) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
@@ -190,7 +190,7 @@ func (q keepsCount) Redrive(ctx context.Context, ids []string, limit int) (int, 
 	for _, letter := range letters {
 		add(q.before, letter.ID, letter.Deliveries)
 	}
-	return q.DeadLetterer.Redrive(ctx, ids, limit)
+	return q.Queue.Redrive(ctx, ids, limit)
 }
 
 func (q keepsCount) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
@@ -229,7 +229,7 @@ func (q consultsDedup) Redrive(ctx context.Context, ids []string, limit int) (in
 			dropped += n
 		}
 	}
-	moved, err := q.DeadLetterer.Redrive(ctx, ids, limit)
+	moved, err := q.Queue.Redrive(ctx, ids, limit)
 	return moved + dropped, err
 }
 
@@ -260,7 +260,7 @@ type changesRedrive struct {
 
 func (q changesRedrive) Redrive(ctx context.Context, ids []string, limit int) (int, error) {
 	ids, limit = q.change(ids, limit)
-	return q.DeadLetterer.Redrive(ctx, ids, limit)
+	return q.Queue.Redrive(ctx, ids, limit)
 }
 
 type redrivesYoungest struct{ passing }
@@ -268,7 +268,7 @@ type redrivesYoungest struct{ passing }
 func (q redrivesYoungest) Redrive(ctx context.Context, ids []string, limit int) (int, error) {
 	letters, err := q.letters(ctx)
 	if err != nil || limit == 0 {
-		return q.DeadLetterer.Redrive(ctx, ids, limit)
+		return q.Queue.Redrive(ctx, ids, limit)
 	}
 	var youngest []string
 	for _, letter := range slices.Backward(letters) {
@@ -279,7 +279,7 @@ func (q redrivesYoungest) Redrive(ctx context.Context, ids []string, limit int) 
 	if youngest == nil {
 		return 0, nil
 	}
-	return q.DeadLetterer.Redrive(ctx, youngest, limit)
+	return q.Queue.Redrive(ctx, youngest, limit)
 }
 
 type listsYoungest struct{ passing }
@@ -306,12 +306,12 @@ type redrivesBeyond struct {
 
 func (q redrivesBeyond) Redrive(ctx context.Context, ids []string, limit int) (int, error) {
 	if q.config() == (driver.Config{}) {
-		return q.DeadLetterer.Redrive(ctx, ids, limit)
+		return q.Queue.Redrive(ctx, ids, limit)
 	}
 	if err := q.reconfigure(ctx, q.unbound); err != nil {
 		return 0, err
 	}
-	moved, err := q.DeadLetterer.Redrive(ctx, ids, limit)
+	moved, err := q.Queue.Redrive(ctx, ids, limit)
 	if err := q.reconfigure(ctx, func(*driver.Config) {}); err != nil {
 		return moved, err
 	}
@@ -322,14 +322,14 @@ type countsThenRedrives struct{ passing }
 
 func (q countsThenRedrives) Redrive(ctx context.Context, ids []string, limit int) (int, error) {
 	if ids != nil || limit > 0 {
-		return q.DeadLetterer.Redrive(ctx, ids, limit)
+		return q.Queue.Redrive(ctx, ids, limit)
 	}
 	letters, err := q.letters(ctx)
 	if err != nil {
 		return 0, err
 	}
 	letOthersIn()
-	moved, err := q.DeadLetterer.Redrive(ctx, ids, limit)
+	moved, err := q.Queue.Redrive(ctx, ids, limit)
 	if err != nil {
 		return moved, err
 	}
@@ -350,7 +350,7 @@ func (q redrivesToHead) Redrive(ctx context.Context, ids []string, limit int) (i
 	for _, letter := range letters {
 		q.redriven.put(letter.ID, true)
 	}
-	return q.DeadLetterer.Redrive(ctx, ids, limit)
+	return q.Queue.Redrive(ctx, ids, limit)
 }
 
 func (q redrivesToHead) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
@@ -372,7 +372,7 @@ func (q redrivesToHead) Receive(ctx context.Context, req driver.ReceiveRequest) 
 type countsUnknown struct{ passing }
 
 func (q countsUnknown) Discard(ctx context.Context, ids []string) (int, error) {
-	_, err := q.DeadLetterer.Discard(ctx, ids)
+	_, err := q.Queue.Discard(ctx, ids)
 	return len(ids), err
 }
 
@@ -382,7 +382,7 @@ func (q purgesAllWithDead) PurgeDead(ctx context.Context) (int, error) {
 	if _, err := q.Queue.Purge(ctx); err != nil {
 		return 0, err
 	}
-	return q.DeadLetterer.PurgeDead(ctx)
+	return q.Queue.PurgeDead(ctx)
 }
 
 type endsListing struct{ passing }
@@ -390,7 +390,7 @@ type endsListing struct{ passing }
 func (q endsListing) DeadLetters(ctx context.Context) iter.Seq2[driver.DeadLetter, error] {
 	return func(yield func(driver.DeadLetter, error) bool) {
 		before, _ := q.Queue.Stats(ctx)
-		for letter, err := range q.DeadLetterer.DeadLetters(ctx) {
+		for letter, err := range q.Queue.DeadLetters(ctx) {
 			now, _ := q.Queue.Stats(ctx)
 			if now.Dead < before.Dead || !yield(letter, err) {
 				return
@@ -401,9 +401,9 @@ func (q endsListing) DeadLetters(ctx context.Context) iter.Seq2[driver.DeadLette
 
 type losesLeaseWhenFull struct{ passing }
 
-func (q losesLeaseWhenFull) DeadLetter(ctx context.Context, burials []driver.Burial) error {
-	return each(burials, func(burial driver.Burial) error {
-		err := q.DeadLetterer.DeadLetter(ctx, []driver.Burial{burial})
+func (q losesLeaseWhenFull) DeadLetter(ctx context.Context, burials []driver.DeadLetterRequest) error {
+	return each(burials, func(burial driver.DeadLetterRequest) error {
+		err := q.Queue.DeadLetter(ctx, []driver.DeadLetterRequest{burial})
 		if ofBatch(err) && driver.RetryAfter(err) > 0 {
 			_ = q.Queue.Nack(ctx, []driver.Nack{{Receipt: burial.Receipt}})
 		}

@@ -211,7 +211,7 @@ func (b *restarted) OpenQueue(ctx context.Context, name string) (driver.Queue, e
 			return nil, err
 		}
 	}
-	return q.exposed(b.spoil), nil
+	return b.spoil(q), nil
 }
 
 // refill empties a queue that holds messages in these states only, and sends

@@ -103,7 +103,7 @@ func (q dropsExpired) Stats(ctx context.Context) (driver.Stats, error) {
 
 func (q dropsExpired) DeadLetters(ctx context.Context) iter.Seq2[driver.DeadLetter, error] {
 	q.drop(ctx)
-	return q.DeadLetterer.DeadLetters(ctx)
+	return q.Queue.DeadLetters(ctx)
 }
 
 // rejuvenates buries what is nacked and redrives it, because a redrive is all
@@ -132,7 +132,7 @@ func (q redrivesNoOld) Redrive(ctx context.Context, ids []string, limit int) (in
 	letters, err := q.letters(ctx)
 	age := q.config().RetainReady.Age
 	if err != nil || age == 0 {
-		return q.DeadLetterer.Redrive(ctx, ids, limit)
+		return q.Queue.Redrive(ctx, ids, limit)
 	}
 	young := []string{}
 	old := 0
@@ -144,7 +144,7 @@ func (q redrivesNoOld) Redrive(ctx context.Context, ids []string, limit int) (in
 			old++
 		}
 	}
-	moved, err := q.DeadLetterer.Redrive(ctx, young, limit)
+	moved, err := q.Queue.Redrive(ctx, young, limit)
 	return moved + old, err
 }
 
@@ -154,8 +154,8 @@ func (q takesFromHolder) Extend(ctx context.Context, extensions []driver.Extensi
 	for _, extension := range extensions {
 		d, ok := q.delivered.get(extension.Receipt)
 		if age := q.config().RetainReady.Age; ok && age > 0 && time.Since(d.EnqueuedAt) >= age {
-			burial := driver.Burial{Receipt: extension.Receipt, Reason: driver.ReasonExpired}
-			_ = q.DeadLetterer.DeadLetter(ctx, []driver.Burial{burial}) // it may be settled
+			burial := driver.DeadLetterRequest{Receipt: extension.Receipt, Reason: driver.ReasonExpired}
+			_ = q.Queue.DeadLetter(ctx, []driver.DeadLetterRequest{burial}) // it may be settled
 		}
 	}
 	return q.Queue.Extend(ctx, extensions)
@@ -169,7 +169,7 @@ func (q agesFromSend) Receive(ctx context.Context, req driver.ReceiveRequest) ([
 	return slices.DeleteFunc(got, func(d driver.Delivery) bool {
 		old := age > 0 && d.Deliveries == 1 && time.Since(d.EnqueuedAt) >= age
 		if old {
-			_ = q.DeadLetterer.DeadLetter(ctx, []driver.Burial{{Receipt: d.Receipt, Reason: driver.ReasonExpired}})
+			_ = q.Queue.DeadLetter(ctx, []driver.DeadLetterRequest{{Receipt: d.Receipt, Reason: driver.ReasonExpired}})
 		}
 		return old
 	}), err

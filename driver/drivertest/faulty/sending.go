@@ -2,6 +2,7 @@ package faulty
 
 import (
 	"context"
+	"iter"
 	"maps"
 	"strings"
 	"sync/atomic"
@@ -153,6 +154,18 @@ var senders = []Saboteur{
 		What: "A body over the limit is cut, not refused.",
 		Wrap: perHandle(func(q passing) handle {
 			return changesSent{q, func(msg *driver.Outgoing) { msg.Body = msg.Body[:min(len(msg.Body), q.Traits().MaxBodyBytes)] }}
+		}),
+	},
+	{
+		Name: "promises-an-ability-that-it-refuses", Breaks: "SND-1", Also: []string{"CNT-2"},
+		What: "Traits say that messages can be peeked at, and Peek is not supported.",
+		Wrap: perHandle(func(q passing) handle { return refusesPeek{q} }),
+	},
+	{
+		Name: "has-an-ability-without-its-trait", Breaks: "SND-1",
+		What: "Traits do not say that messages can be peeked at, and Peek works.",
+		Wrap: perHandle(func(q passing) handle {
+			return changesTraits{q, func(t *driver.Traits) { t.Peek = false }}
 		}),
 	},
 	{
@@ -458,6 +471,12 @@ func (q delaysAlike) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver
 		}
 	}
 	return q.Queue.Send(ctx, alike)
+}
+
+type refusesPeek struct{ passing }
+
+func (refusesPeek) Peek(ctx context.Context, query driver.Query) iter.Seq2[driver.Peeked, error] {
+	return driver.Unsupported{}.Peek(ctx, query)
 }
 
 type changesTraits struct {

@@ -29,17 +29,16 @@ func (c Caller) Purge(ctx context.Context, topic string) (removed int, err error
 }
 
 // PurgeAndForget is Purge that also forgets the topic's dedup keys, for protocols that
-// promise so; see driver.DedupForgetter. Codes: ErrUnsupported (the backend cannot).
+// promise so; see driver.Queue. Codes: ErrUnsupported (the backend cannot).
 func (c Caller) PurgeAndForget(ctx context.Context, topic string) (removed int, err error) {
 	if removed, err = c.Purge(ctx, topic); err != nil {
 		return removed, err
 	}
 	_, err = inTopic(ctx, &c, "purge", topic, lastForWrites, func(t *topicUse) (struct{}, error) {
-		forgetter, ok := t.queue.(driver.DedupForgetter)
-		if !ok {
-			return struct{}{}, &driver.Error{Code: driver.ErrUnsupported, Op: "purge", Queue: t.name, Detail: "backend cannot forget dedup keys"}
+		if err := t.lacks(t.queue.Traits().ForgetDedup, "purge", "backend cannot forget dedup keys"); err != nil {
+			return struct{}{}, err
 		}
-		return struct{}{}, forgetter.ForgetDedup(ctx)
+		return struct{}{}, t.queue.ForgetDedup(ctx)
 	})
 	return removed, err
 }

@@ -61,7 +61,7 @@ func (c Caller) On(binding *Binding) Caller {
 }
 
 // Identity reports whether a topic is there, and tells it from others of its name if the
-// backend can (driver.Identifier). It is authorised like Traits, and may block on I/O.
+// backend can. It is authorised like Traits, and may block on I/O.
 // Codes: ErrInvalid, ErrUnavailable.
 func (c Caller) Identity(ctx context.Context, topic string) (identity string, exists bool, err error) {
 	if err := c.authorizeUse(ctx, topic); err != nil {

@@ -29,9 +29,7 @@ func (c Caller) DeadLetters(ctx context.Context, topic string) iter.Seq2[Looked,
 		t, err := c.use(ctx, "list dead letters", topic, false)
 		if err == nil {
 			defer func() { t.release(c.broker.now()) }()
-			if t.deadLetterer() == nil {
-				err = unsupported("list dead letters", t)
-			}
+			err = t.lacksDeadLetters("list dead letters")
 		}
 		if err != nil {
 			yield(Looked{}, err)
@@ -42,7 +40,7 @@ func (c Caller) DeadLetters(ctx context.Context, topic string) iter.Seq2[Looked,
 			return
 		}
 		defer c.done(1)
-		for letter, err := range t.deadLetterer().DeadLetters(ctx) {
+		for letter, err := range t.queue.DeadLetters(ctx) {
 			if err != nil {
 				c.broker.gone(t, err)
 				yield(Looked{}, localised(err, t))
@@ -56,12 +54,12 @@ func (c Caller) DeadLetters(ctx context.Context, topic string) iter.Seq2[Looked,
 	}
 }
 
-// Redrive makes dead letters ready again, as driver.DeadLetterer.Redrive does:
+// Redrive makes dead letters ready again, as driver.Queue does:
 // those with these ids, or all if ids is nil, and at most limit of them. Codes:
 // ErrNotFound (the topic), ErrUnsupported, ErrFull, having moved what it says.
 func (c Caller) Redrive(ctx context.Context, topic string, ids []string, limit int) (moved int, err error) {
 	return c.amongDead(ctx, "redrive", topic, func(t *topicUse) (int, error) {
-		moved, err := t.deadLetterer().Redrive(ctx, ids, limit)
+		moved, err := t.queue.Redrive(ctx, ids, limit)
 		t.noteAll(ids, moved, EventRedriven)
 		t.meter.Redriven(moved)
 		c.logRedriven(t, ids, moved)
@@ -90,7 +88,7 @@ func (c *Caller) logRedriven(t *topicUse, ids []string, moved int) {
 // ErrNotFound (the topic), ErrUnsupported.
 func (c Caller) Discard(ctx context.Context, topic string, ids []string) (removed int, err error) {
 	return c.amongDead(ctx, "discard", topic, func(t *topicUse) (int, error) {
-		removed, err := t.deadLetterer().Discard(ctx, ids)
+		removed, err := t.queue.Discard(ctx, ids)
 		t.noteAll(ids, removed, EventDiscarded)
 		return removed, err
 	})
@@ -100,7 +98,7 @@ func (c Caller) Discard(ctx context.Context, topic string, ids []string) (remove
 // Discard.
 func (c Caller) PurgeDead(ctx context.Context, topic string) (removed int, err error) {
 	return c.amongDead(ctx, "purge dead letters", topic, func(t *topicUse) (int, error) {
-		removed, err := t.deadLetterer().PurgeDead(ctx)
+		removed, err := t.queue.PurgeDead(ctx)
 		return removed, err
 	})
 }
@@ -111,8 +109,8 @@ func (c *Caller) amongDead(ctx context.Context, op, topic string, do func(*topic
 	}
 	defer func() { c.record(op, topic, "", n, err) }()
 	return inTopic(ctx, c, op, topic, lastForWrites, func(t *topicUse) (int, error) {
-		if t.deadLetterer() == nil {
-			return 0, unsupported(op, t.topic)
+		if err := t.lacksDeadLetters(op); err != nil {
+			return 0, err
 		}
 		return do(t)
 	})

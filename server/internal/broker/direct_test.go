@@ -125,6 +125,7 @@ func (d *direct) Close() error {
 
 // directQueue is a handle; a handle that was closed wakes its receives.
 type directQueue struct {
+	driver.Unsupported
 	opener  *direct
 	name    string
 	caller  broker.Caller
@@ -220,7 +221,7 @@ func (q *directQueue) Extend(ctx context.Context, extensions []driver.Extension)
 	return q.caller.Extend(ctx, q.name, out)
 }
 
-func (q *directQueue) DeadLetter(ctx context.Context, burials []driver.Burial) error {
+func (q *directQueue) DeadLetter(ctx context.Context, burials []driver.DeadLetterRequest) error {
 	if err := q.check("dead-letter"); err != nil {
 		return err
 	}
@@ -296,6 +297,7 @@ func (q *directQueue) Stats(ctx context.Context) (driver.Stats, error) {
 
 func (q *directQueue) Traits() driver.Traits {
 	traits, _ := q.caller.Traits(context.Background(), q.name)
+	traits.Move, traits.LateAck, traits.ForgetDedup, traits.Usage = false, false, false, false // see driver.Unsupported
 	return traits
 }
 

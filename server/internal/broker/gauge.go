@@ -113,8 +113,8 @@ func (b *Broker) measure(ctx context.Context, t *topic) (metrics.Level, error) {
 
 // usageOf measures a queue. One that cannot say more than its counts has one shard.
 func usageOf(ctx context.Context, queue driver.Queue) (driver.Usage, error) {
-	if gauger, ok := queue.(driver.Gauger); ok {
-		return gauger.Usage(ctx)
+	if queue.Traits().Usage {
+		return queue.Usage(ctx)
 	}
 	stats, err := queue.Stats(ctx)
 	return driver.Usage{Shards: []driver.ShardUsage{{Stats: stats}}}, err

@@ -9,7 +9,7 @@ import (
 )
 
 // AckLate is Ack for protocols that forgive receipts that are past their time; see
-// driver.LateAcker. Codes per position: ErrReceiptExpired; for the call:
+// driver.Queue. Codes per position: ErrReceiptExpired; for the call:
 // ErrUnsupported (the backend does not forgive).
 func (c Caller) AckLate(ctx context.Context, topic string, receipts []string) error {
 	return settle(ctx, &c, topic, receipts, &settling[string, driver.Receipt]{
@@ -18,11 +18,10 @@ func (c Caller) AckLate(ctx context.Context, topic string, receipts []string) er
 		receipt:   func(r *string) string { return *r },
 		convert:   func(_ *topicUse, _ *string, r driver.Receipt) driver.Receipt { return r },
 		call: func(ctx context.Context, t *topicUse, rs []driver.Receipt) error {
-			late, ok := t.queue.(driver.LateAcker)
-			if !ok {
-				return &driver.Error{Code: driver.ErrUnsupported, Op: "ack", Queue: t.name, Detail: "the backend takes no receipts that are past their time"}
+			if err := t.lacks(t.queue.Traits().LateAck, "ack", "the backend takes no receipts past their deadline"); err != nil {
+				return err
 			}
-			return late.AckLate(ctx, rs)
+			return t.queue.AckLate(ctx, rs)
 		},
 		done: func(u *topicUse, _ position, _ *string, r driver.Receipt) {
 			// The message is gone, whoever has it now.
@@ -33,7 +32,7 @@ func (c Caller) AckLate(ctx context.Context, topic string, receipts []string) er
 }
 
 // ExtendLate is Extend for protocols that forgive a receipt that has just expired; see
-// driver.LateAcker. A message that is leased again counts for its holder again; where the
+// driver.Queue. A message that is leased again counts for its holder again; where the
 // holder's share has no room, it is Extend. Codes are those of Extend; for the call:
 // ErrUnsupported (the backend does not forgive).
 func (c Caller) ExtendLate(ctx context.Context, topic string, extensions []Extension) error {
@@ -53,11 +52,10 @@ func (c Caller) ExtendLate(ctx context.Context, topic string, extensions []Exten
 			return driver.Extension{Receipt: r, Visibility: e.Visibility}
 		},
 		call: func(ctx context.Context, t *topicUse, es []driver.Extension) error {
-			late, ok := t.queue.(driver.LateAcker)
-			if !ok {
-				return &driver.Error{Code: driver.ErrUnsupported, Op: "extend", Queue: t.name, Detail: "the backend takes no receipts that are past their time"}
+			if err := t.lacks(t.queue.Traits().LateAck, "extend", "the backend takes no receipts past their deadline"); err != nil {
+				return err
 			}
-			return late.ExtendLate(ctx, es)
+			return t.queue.ExtendLate(ctx, es)
 		},
 		done: func(u *topicUse, _ position, e *Extension, r driver.Receipt) {
 			u.extended(r, e.Visibility)

@@ -28,7 +28,6 @@ func (c Caller) Stats(ctx context.Context, topic string) (driver.Stats, error) {
 }
 
 // A forecaster is a backend that knows what a queue that it would make promises.
-// Its queues implement driver.Peeker.
 type forecaster interface{ DefaultTraits() driver.Traits }
 
 // Traits says what a topic promises and where its limits are, those of the
@@ -37,51 +36,33 @@ type forecaster interface{ DefaultTraits() driver.Traits }
 // to it, receive from it or administer it and are not [Caller.Existing]; to others
 // it is ErrNotFound. It makes nothing, unless the backend cannot tell otherwise. It
 // may block on I/O. Codes: ErrInvalid, ErrNotFound, ErrFull, ErrUnavailable.
-func (c Caller) Traits(ctx context.Context, topic string) (driver.Traits, error) {
-	traits, _, err := c.promises(ctx, topic)
-	return traits, err
-}
-
-// promises is Traits and Capabilities.
-func (c *Caller) promises(ctx context.Context, name string) (traits driver.Traits, can Capabilities, err error) {
+func (c Caller) Traits(ctx context.Context, name string) (traits driver.Traits, err error) {
 	grant, err := c.grantUse(ctx, name)
 	if err != nil {
-		return traits, can, err
+		return traits, err
 	}
 	b := c.broker
 	if err := b.admit("open", name, lastForReads); err != nil {
-		return traits, can, err
+		return traits, err
 	}
 	mayMake := !c.existing && (grant.AllowsOperation(capability.OpSend) || grant.AllowsOperation(capability.OpRecv) || grant.AllowsOperation(capability.OpAdmin))
 	forecast, _ := b.opener.(forecaster)
 	t, err := c.use(ctx, "open", name, mayMake && forecast == nil && b.State() <= lastForWrites)
 	if err != nil {
 		if mayMake && forecast != nil && errors.Is(err, driver.ErrNotFound) {
-			traits = bounded(forecast.DefaultTraits(), b.limits.Load())
-			return traits, Capabilities{DeadLetters: traits.DeadLetters, Peek: true}, nil
+			return bounded(forecast.DefaultTraits(), b.limits.Load()), nil
 		}
-		return traits, can, err
+		return traits, err
 	}
 	defer func() { t.release(b.now()) }()
 	if c.existing && b.admin != nil {
 		// The open handle may be of a queue that another daemon has deleted.
 		if _, err := b.admin.QueueConfig(ctx, t.backend); err != nil {
 			b.gone(t, err)
-			return traits, can, localised(err, t)
+			return traits, localised(err, t)
 		}
 	}
-	return t.traits(b.limits.Load()), Capabilities{DeadLetters: t.deadLetterer() != nil, Peek: t.peeker() != nil}, nil
-}
-
-// Capabilities say which of the optional interfaces of package driver a topic's
-// queue has.
-type Capabilities struct{ DeadLetters, Peek bool }
-
-// Capabilities returns what a topic can be asked for beyond sending, receiving
-// and settling. It is authorised like Traits. Codes: as Traits.
-func (c Caller) Capabilities(ctx context.Context, topic string) (Capabilities, error) {
-	_, can, err := c.promises(ctx, topic)
-	return can, err
+	return t.traits(b.limits.Load()), nil
 }
 
 func (c *Caller) authorizeUse(ctx context.Context, topic string) error {
@@ -120,7 +101,7 @@ func inTopic[R any](ctx context.Context, c *Caller, op, name string, last State,
 	return result, localised(err, t)
 }
 
-// Peek yields the messages of a topic that match a query, as driver.Peeker does.
+// Peek yields the messages of a topic that match a query, as driver.Queue does.
 // It needs a token for peeking, whose quotas count what is yielded. An error ends
 // the sequence. Codes: ErrInvalid, ErrNotFound, ErrUnsupported (the backend cannot
 // be looked into), ErrUnavailable.
@@ -154,9 +135,8 @@ func (c *Caller) look(ctx context.Context, name string, query driver.Query) iter
 			return
 		}
 		defer func() { t.release(c.broker.now()) }()
-		peeker := t.peeker()
-		if peeker == nil {
-			yield(Looked{}, &driver.Error{Code: driver.ErrUnsupported, Op: "peek", Queue: name, Detail: "the backend cannot be looked into"})
+		if err := t.lacks(t.queue.Traits().Peek, "peek", "the backend cannot be looked into"); err != nil {
+			yield(Looked{}, err)
 			return
 		}
 		if err := c.turn(ctx, "peek", name, 1); err != nil {
@@ -164,7 +144,7 @@ func (c *Caller) look(ctx context.Context, name string, query driver.Query) iter
 			return
 		}
 		defer c.done(1)
-		for peeked, err := range peeker.Peek(ctx, query) {
+		for peeked, err := range t.queue.Peek(ctx, query) {
 			if err != nil {
 				c.broker.gone(t, err)
 				yield(Looked{}, localised(err, t))

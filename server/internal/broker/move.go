@@ -11,7 +11,7 @@ import (
 )
 
 // Move moves waiting messages of a topic to another one of the same tenant, as
-// driver.Mover does and with the same codes; an empty to means where each of them
+// driver.Queue does and with the same codes; an empty to means where each of them
 // died. It needs a token for dead letters, and one for sending to the other topic
 // if that is named. It blocks until the backend has done it. Codes besides:
 // ErrUnsupported (the backend cannot move).
@@ -30,11 +30,10 @@ func (c Caller) Move(ctx context.Context, topic, to string, limit int) (moved in
 	}
 	defer func() { c.record("move", topic, to, moved, err) }()
 	return inTopic(ctx, &c, "move", topic, lastForWrites, func(t *topicUse) (int, error) {
-		mover, ok := t.queue.(driver.Mover)
-		if !ok {
-			return 0, &driver.Error{Code: driver.ErrUnsupported, Op: "move", Queue: topic, Detail: "the backend cannot move messages"}
+		if err := t.lacks(t.queue.Traits().Move, "move", "the backend cannot move messages"); err != nil {
+			return 0, err
 		}
-		moved, err := mover.Move(ctx, target, limit)
+		moved, err := t.queue.Move(ctx, target, limit)
 		if err != nil && to != "" && errors.Is(err, driver.ErrNotFound) {
 			// The handle is good; it is the other topic that is not there. Hiding the
 			// code keeps the handle.
@@ -58,8 +57,7 @@ func (c Caller) CanMove(ctx context.Context, topic string) (bool, error) {
 		return false, err
 	}
 	return inTopic(ctx, &c, "open", topic, lastForReads, func(t *topicUse) (bool, error) {
-		_, can := t.queue.(driver.Mover)
-		return can, nil
+		return t.queue.Traits().Move, nil
 	})
 }
 

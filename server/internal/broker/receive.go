@@ -245,12 +245,9 @@ func (c *Caller) hand(ctx context.Context, t *topic, grant *capability.Grant, he
 func (c *Caller) setAside(ctx context.Context, t *topic, d *driver.Delivery, damage error) {
 	b := c.broker
 	b.metrics.Rejected(metricIntegrity)
-	err := error(driver.ErrUnsupported)
-	if letters := t.deadLetterer(); letters != nil {
-		err = letters.DeadLetter(ctx, []driver.Burial{{
-			Receipt: d.Receipt, Reason: driver.ReasonIntegrity, Error: damage.Error(), ErrorType: string(driver.ErrIntegrity),
-		}})
-	}
+	err := t.queue.DeadLetter(ctx, []driver.DeadLetterRequest{{
+		Receipt: d.Receipt, Reason: driver.ReasonIntegrity, Error: damage.Error(), ErrorType: string(driver.ErrIntegrity),
+	}})
 	if err == nil {
 		b.life.note(&t.topicKey, d.ID, holder{}, EventDeadLettered, d.Deliveries, string(driver.ReasonIntegrity), time.Now())
 	} else {

@@ -64,7 +64,6 @@ type flipper struct {
 
 type flippedQueue struct {
 	driver.Queue
-	driver.DeadLetterer
 	flip func(m *driver.Message)
 }
 
@@ -73,7 +72,7 @@ func (f *flipper) OpenQueue(ctx context.Context, name string) (driver.Queue, err
 	if err != nil {
 		return nil, err
 	}
-	return &flippedQueue{q, q.(driver.DeadLetterer), f.flip}, nil
+	return &flippedQueue{q, f.flip}, nil
 }
 
 func (q *flippedQueue) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {

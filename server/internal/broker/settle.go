@@ -117,24 +117,23 @@ func (c Caller) Extend(ctx context.Context, topic string, extensions []Extension
 	return granted, err
 }
 
-// Bury sends deliveries to the dead letters, as driver.DeadLetterer.DeadLetter
+// Bury sends deliveries to the dead letters, as driver.Queue.DeadLetter
 // does. Like a nack it needs a token for nacking: it gives the delivery back for
 // good. Codes per position: ErrReceiptExpired, ErrInvalid (reason), ErrFull; for
 // the call: ErrUnsupported (the backend keeps no dead letters).
 func (c Caller) Bury(ctx context.Context, topic string, burials []Burial) error {
-	return settle(ctx, &c, topic, burials, &settling[Burial, driver.Burial]{
+	return settle(ctx, &c, topic, burials, &settling[Burial, driver.DeadLetterRequest]{
 		operation: capability.OpNack,
 		op:        "dead-letter",
 		receipt:   func(b *Burial) string { return b.Receipt },
-		convert: func(_ *topicUse, b *Burial, r driver.Receipt) driver.Burial {
-			return driver.Burial{Receipt: r, Reason: b.Reason, Error: text(b.Error), ErrorType: text(b.ErrorType)}
+		convert: func(_ *topicUse, b *Burial, r driver.Receipt) driver.DeadLetterRequest {
+			return driver.DeadLetterRequest{Receipt: r, Reason: b.Reason, Error: text(b.Error), ErrorType: text(b.ErrorType)}
 		},
-		call: func(ctx context.Context, t *topicUse, bs []driver.Burial) error {
-			letters := t.deadLetterer()
-			if letters == nil {
-				return unsupported("dead-letter", t.topic)
+		call: func(ctx context.Context, t *topicUse, bs []driver.DeadLetterRequest) error {
+			if err := t.lacksDeadLetters("dead-letter"); err != nil {
+				return err
 			}
-			return letters.DeadLetter(ctx, bs)
+			return t.queue.DeadLetter(ctx, bs)
 		},
 		done: func(u *topicUse, _ position, b *Burial, r driver.Receipt) {
 			if byItself(b.Reason) {
@@ -149,10 +148,6 @@ func (c Caller) Bury(ctx context.Context, topic string, burials []Burial) error 
 // text makes what a worker says about a failure fit for every wire: some carry
 // UTF-8 only, and a message must not become one that they cannot deliver.
 func text(said string) string { return strings.ToValidUTF8(said, "\ufffd") }
-
-func unsupported(op string, t *topic) error {
-	return &driver.Error{Code: driver.ErrUnsupported, Op: op, Queue: t.name, Detail: "the backend keeps no dead letters"}
-}
 
 // A settling is how deliveries are settled in one of the ways: from E, as
 // callers say it, to D, as the backend wants it.

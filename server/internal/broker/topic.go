@@ -44,20 +44,18 @@ func bounded(traits driver.Traits, l *Limits) driver.Traits {
 	return traits
 }
 
-// deadLetterer returns the dead letters of the queue, or nil if the backend keeps
-// none.
-func (t *topic) deadLetterer() driver.DeadLetterer {
-	if !t.queue.Traits().DeadLetters {
+// lacks returns ErrUnsupported for op if has is false: the queue does not have the
+// ability that op needs.
+func (t *topic) lacks(has bool, op, detail string) error {
+	if has {
 		return nil
 	}
-	letters, _ := t.queue.(driver.DeadLetterer)
-	return letters
+	return &driver.Error{Code: driver.ErrUnsupported, Op: op, Queue: t.name, Detail: detail}
 }
 
-// peeker returns what looks into the queue, or nil if the backend cannot.
-func (t *topic) peeker() driver.Peeker {
-	peeker, _ := t.queue.(driver.Peeker)
-	return peeker
+// lacksDeadLetters is lacks for operations on dead letters.
+func (t *topic) lacksDeadLetters(op string) error {
+	return t.lacks(t.queue.Traits().DeadLetters, op, "the backend keeps no dead letters")
 }
 
 type topicKey struct{ tenant, name string }
@@ -178,11 +176,7 @@ func (c *Caller) open(ctx context.Context, op, backend, name string, create bool
 		return nil, err
 	}
 	b.census.add(backend, capability.TokenID{})
-	opened := &topic{backend: backend, queue: queue}
-	if identifier, ok := queue.(driver.Identifier); ok {
-		opened.identity = identifier.Identity()
-	}
-	return opened, nil
+	return &topic{backend: backend, queue: queue, identity: queue.Identity()}, nil
 }
 
 // enter adds a topic that was opened. If somebody was faster, theirs is used.

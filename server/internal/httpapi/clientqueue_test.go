@@ -14,6 +14,7 @@ import (
 
 // clientQueue is a handle.
 type clientQueue struct {
+	driver.Unsupported
 	client  *client
 	name    string
 	once    sync.Once
@@ -264,11 +265,11 @@ func (q *clientQueue) Extend(ctx context.Context, extensions []driver.Extension)
 	return granted, err
 }
 
-func (q *clientQueue) DeadLetter(ctx context.Context, burials []driver.Burial) error {
+func (q *clientQueue) DeadLetter(ctx context.Context, burials []driver.DeadLetterRequest) error {
 	if err := q.check("dead-letter"); err != nil {
 		return err
 	}
-	_, err := batch(ctx, q, "/v1/bury", "burials", burials, func(b driver.Burial) (any, error) {
+	_, err := batch(ctx, q, "/v1/bury", "burials", burials, func(b driver.DeadLetterRequest) (any, error) {
 		return object{"receipt": sealed(b.Receipt), "reason": b.Reason, "error": driver.TrimCause(b.Error), "error_type": b.ErrorType}, nil
 	})
 	return err

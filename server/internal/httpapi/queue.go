@@ -95,13 +95,9 @@ func (h *Handler) traits(c *call) error {
 	if err != nil {
 		return err
 	}
-	abilities, err := c.caller.Capabilities(c.ctx(), topic)
-	if err != nil {
-		return err
-	}
 	return c.ok(traitsResponse{
 		Ordering: string(t.Ordering), Durability: string(t.Durability), ExactStats: t.ExactStats, Groups: t.Groups,
-		StrictGroups: t.StrictGroups, FairGroups: t.FairGroups, DeadLetters: abilities.DeadLetters, Peek: abilities.Peek,
+		StrictGroups: t.StrictGroups, FairGroups: t.FairGroups, DeadLetters: t.DeadLetters, Peek: t.Peek,
 		DedupWindowMS: duration(t.DedupWindow), MaxBodyBytes: t.MaxBodyBytes, MaxBatch: t.MaxBatch,
 		MaxAttributes: t.MaxAttributes, MaxAttrBytes: t.MaxAttributeBytes,
 		MaxDelayMS: duration(t.MaxDelay), MaxVisibilityMS: duration(t.MaxVisibility),

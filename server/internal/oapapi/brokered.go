@@ -86,13 +86,8 @@ func elsewhere(err error) error {
 // elsewhereToo is elsewhere, for what has a result.
 func elsewhereToo[R any](result R, err error) (R, error) { return result, elsewhere(err) }
 
-func (b brokered) Open(ctx context.Context, topic string) (driver.Traits, bool, error) {
-	traits, err := b.maker.Traits(ctx, topic)
-	if err != nil {
-		return traits, false, elsewhere(err)
-	}
-	can, err := b.maker.Capabilities(ctx, topic)
-	return traits, can.Peek, elsewhere(err)
+func (b brokered) Open(ctx context.Context, topic string) (driver.Traits, error) {
+	return elsewhereToo(b.maker.Traits(ctx, topic))
 }
 
 // Identity implements Maker.
@@ -179,7 +174,7 @@ func (b brokered) Extend(ctx context.Context, topic string, extensions []driver.
 	return granted, elsewhere(err)
 }
 
-func (b brokered) DeadLetter(ctx context.Context, topic string, burials []driver.Burial) error {
+func (b brokered) DeadLetter(ctx context.Context, topic string, burials []driver.DeadLetterRequest) error {
 	out := make([]broker.Burial, len(burials))
 	for i, d := range burials {
 		out[i] = broker.Burial{Receipt: d.Receipt.Handle, Reason: d.Reason, Error: d.Error, ErrorType: d.ErrorType}

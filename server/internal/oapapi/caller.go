@@ -12,12 +12,12 @@ import (
 )
 
 // A Caller does what one capability allows: it is the broker as a connection
-// sees it. The methods do, and promise, what those of driver.Queue,
-// driver.DeadLetterer, driver.Peeker and driver.Admin with the same names do.
+// sees it. The methods do, and promise, what those of driver.Queue
+// and driver.Admin with the same names do.
 type Caller interface {
-	// Open says what the topic promises, or would if it existed, and whether it
-	// can be looked into. A Caller that is no Maker makes the topic.
-	Open(ctx context.Context, topic string) (traits driver.Traits, peeker bool, err error)
+	// Open says what the topic promises, or would if it existed. A Caller that is
+	// not a Maker makes the topic.
+	Open(ctx context.Context, topic string) (driver.Traits, error)
 
 	// The following answer ErrNotFound for a topic that does not exist.
 	Send(ctx context.Context, topic string, msgs []driver.Outgoing) ([]driver.Sent, error)
@@ -29,7 +29,7 @@ type Caller interface {
 	Stats(ctx context.Context, topic string) (driver.Stats, error)
 	Peek(ctx context.Context, topic string, query driver.Query) iter.Seq2[driver.Peeked, error]
 
-	DeadLetter(ctx context.Context, topic string, burials []driver.Burial) error
+	DeadLetter(ctx context.Context, topic string, burials []driver.DeadLetterRequest) error
 	DeadLetters(ctx context.Context, topic string) iter.Seq2[driver.DeadLetter, error]
 	Redrive(ctx context.Context, topic string, ids []string, limit int) (moved int, err error)
 	Discard(ctx context.Context, topic string, ids []string) (removed int, err error)

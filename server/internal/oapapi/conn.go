@@ -66,7 +66,6 @@ type queue struct {
 	caller  Caller
 	binding *broker.Binding
 	traits  driver.Traits
-	peeker  bool
 	// absent: it did not exist when it was opened, and the first send makes it.
 	absent atomic.Bool
 	// direct: the backend answers from memory, so the reader does the work

@@ -164,12 +164,11 @@ func breakAt(t *testing.T, cut *cutter, r *remote, direction string, after int) 
 		_, err := q.Extend(ctx, []driver.Extension{{Receipt: got[2].Receipt}})
 		return err
 	})
-	dead := q.(driver.DeadLetterer)
 	try("dead-letter", driver.Stats{Ready: 2, Dead: 1}, func() error {
-		return dead.DeadLetter(ctx, []driver.Burial{{Receipt: got[3].Receipt, Reason: driver.ReasonFatal}})
+		return q.DeadLetter(ctx, []driver.DeadLetterRequest{{Receipt: got[3].Receipt, Reason: driver.ReasonFatal}})
 	})
 	try("redrive", driver.Stats{Ready: 3}, func() error {
-		if n, err := dead.Redrive(ctx, nil, 1); err != nil || n != 1 {
+		if n, err := q.Redrive(ctx, nil, 1); err != nil || n != 1 {
 			return fmt.Errorf("moved %d: %w", n, err)
 		}
 		return nil
@@ -191,17 +190,17 @@ type slow struct {
 
 func (s slow) OpenQueue(ctx context.Context, name string) (driver.Queue, error) {
 	q, err := s.Backend.OpenQueue(ctx, name)
-	return slowQueue{q.(whole), s.pause}, err
+	return slowQueue{q, s.pause}, err
 }
 
 type slowQueue struct {
-	whole
+	driver.Queue
 	pause func()
 }
 
 func (q slowQueue) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sent, error) {
 	q.pause()
-	return q.whole.Send(ctx, msgs)
+	return q.Queue.Send(ctx, msgs)
 }
 
 // TestARepeatWaitsForTheFirst loses a connection while its send is being done:

@@ -114,7 +114,7 @@ func TestWhatChangesOnTheWayIsNotHandedOut(t *testing.T) {
 					t.Fatal(err)
 				}
 				found := 0
-				for letter, err := range plain.(driver.DeadLetterer).DeadLetters(t.Context()) {
+				for letter, err := range plain.DeadLetters(t.Context()) {
 					if found++; err != nil || letter.Reason != driver.ReasonIntegrity {
 						t.Errorf("%+v, %v", letter, err)
 					}

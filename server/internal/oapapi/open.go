@@ -37,12 +37,12 @@ func (c *conn) inspect(ctx context.Context, as opening, caller Caller, binding *
 		}
 		exists = found
 	}
-	traits, peeker, err := caller.Open(ctx, as.topic)
+	traits, err := caller.Open(ctx, as.topic)
 	if err != nil {
 		return nil, err
 	}
 	q := &queue{
-		as: as, topic: as.topic, caller: caller, binding: binding, traits: traits, peeker: peeker,
+		as: as, topic: as.topic, caller: caller, binding: binding, traits: traits,
 		maxBatch: max(traits.MaxBatch, 1), longWait: longestWait,
 		direct: traits.Durability == driver.DurabilityNone, strict: traits.StrictGroups,
 	}
@@ -93,7 +93,7 @@ func (c *conn) open(ctx context.Context, as opening) (func(dst []byte) []byte, e
 // answer returns what writes the answer to the request that opened the queue. The caller
 // holds conn.mu.
 func (q *queue) answer() func(dst []byte) []byte {
-	opened := oap.Opened{Handle: q.handle, Traits: q.traits, Peeker: q.peeker, Identity: q.as.identity}
+	opened := oap.Opened{Handle: q.handle, Traits: q.traits, Identity: q.as.identity}
 	if !q.as.identified {
 		return func(dst []byte) []byte { return oap.AppendOpened(dst, &opened) }
 	}

@@ -25,27 +25,21 @@ func plainly(backend *membox.Backend) oapapi.Authenticate {
 	return func(context.Context, []byte, net.Conn) (oapapi.Caller, error) { return p, nil }
 }
 
-type whole interface {
-	driver.Queue
-	driver.DeadLetterer
-	driver.Peeker
-}
-
-func (p *plain) queue(topic string) whole {
+func (p *plain) queue(topic string) driver.Queue {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
-	return p.queues[topic].(whole)
+	return p.queues[topic]
 }
 
-func (p *plain) Open(ctx context.Context, topic string) (driver.Traits, bool, error) {
+func (p *plain) Open(ctx context.Context, topic string) (driver.Traits, error) {
 	q, err := p.OpenQueue(ctx, topic)
 	if err != nil {
-		return driver.Traits{}, false, err
+		return driver.Traits{}, err
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.queues[topic] = q
-	return q.Traits(), true, nil
+	return q.Traits(), nil
 }
 
 func (p *plain) Send(ctx context.Context, topic string, msgs []driver.Outgoing) ([]driver.Sent, error) {
@@ -89,7 +83,7 @@ func (p *plain) Peek(ctx context.Context, topic string, query driver.Query) iter
 	return p.queue(topic).Peek(ctx, query)
 }
 
-func (p *plain) DeadLetter(ctx context.Context, topic string, burials []driver.Burial) error {
+func (p *plain) DeadLetter(ctx context.Context, topic string, burials []driver.DeadLetterRequest) error {
 	return p.queue(topic).DeadLetter(ctx, burials)
 }
 

@@ -23,7 +23,7 @@ type worker struct {
 	receipts   []driver.Receipt
 	nacks      []driver.Nack
 	extensions []driver.Extension
-	burials    []driver.Burial
+	burials    []driver.DeadLetterRequest
 }
 
 // span is the part of a call that belongs to one request.

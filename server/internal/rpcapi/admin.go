@@ -49,13 +49,11 @@ func (s *service) Purge(ctx context.Context, r *mailboxv1.PurgeRequest) (*mailbo
 
 // Traits says what a topic promises.
 func (s *service) Traits(ctx context.Context, r *mailboxv1.TraitsRequest) (*mailboxv1.TraitsResponse, error) {
-	caller := callOf(ctx).caller
-	promised, err := caller.Traits(ctx, r.GetTopic())
+	promised, err := callOf(ctx).caller.Traits(ctx, r.GetTopic())
 	if err != nil {
 		return nil, err
 	}
-	can, err := caller.Capabilities(ctx, r.GetTopic())
-	return traits(promised, can), err
+	return traits(&promised), nil
 }
 
 // Topics lists the topics.

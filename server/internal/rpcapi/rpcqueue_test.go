@@ -19,6 +19,7 @@ import (
 
 // rpcQueue is a handle on a topic; one that was closed wakes its receives.
 type rpcQueue struct {
+	driver.Unsupported
 	opener  *rpcOpener
 	rpc     mailboxv1connect.MailboxClient
 	name    string
@@ -257,7 +258,7 @@ func (q *rpcQueue) Extend(ctx context.Context, extensions []driver.Extension) ([
 	return granted, err
 }
 
-func (q *rpcQueue) DeadLetter(ctx context.Context, burials []driver.Burial) error {
+func (q *rpcQueue) DeadLetter(ctx context.Context, burials []driver.DeadLetterRequest) error {
 	if err := q.check("dead-letter"); err != nil {
 		return err
 	}
@@ -375,7 +376,7 @@ func (q *rpcQueue) Traits() driver.Traits {
 	}
 	return driver.Traits{
 		Ordering: driver.Ordering(r.GetOrdering()), Durability: driver.Durability(r.GetDurability()), ExactStats: r.GetExactStats(),
-		Groups: r.GetGroups(), StrictGroups: r.GetStrictGroups(), DeadLetters: r.GetDeadLetters(), DedupWindow: span(r.GetDedupWindowMs()),
+		Groups: r.GetGroups(), StrictGroups: r.GetStrictGroups(), DeadLetters: r.GetDeadLetters(), Peek: r.GetPeek(), DedupWindow: span(r.GetDedupWindowMs()),
 		MaxBodyBytes:  int(r.GetMaxPayloadBytes()),
 		MaxAttributes: int(r.GetMaxAttributes()), MaxAttributeBytes: int(r.GetMaxAttributeBytes()), MaxBatch: int(r.GetMaxBatch()), MaxDelay: span(r.GetMaxDelayMs()),
 		MaxVisibility: span(r.GetMaxVisibilityMs()), MaxWait: span(r.GetMaxWaitMs()), PurgeCooldown: span(r.GetPurgeCooldownMs()),

@@ -57,15 +57,11 @@ func (q *severedQueue) Move(ctx context.Context, to string, limit int) (int, err
 	if err := q.backend.check(); err != nil {
 		return 0, err
 	}
-	moved, err := q.Queue.(driver.Mover).Move(ctx, to, limit)
+	moved, err := q.Queue.Move(ctx, to, limit)
 	if q.backend.lose.CompareAndSwap(true, false) {
 		return 0, &driver.Error{Code: driver.ErrUnavailable, Op: "move"}
 	}
 	return moved, err
-}
-
-func (q *severedQueue) DeadLetter(ctx context.Context, burials []driver.Burial) error {
-	return q.Queue.(driver.DeadLetterer).DeadLetter(ctx, burials)
 }
 
 func TestATaskWhoseDaemonIsCutOffIsTakenOverAndNotDoneTwice(t *testing.T) {

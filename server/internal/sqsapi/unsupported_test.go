@@ -15,12 +15,23 @@ import (
 	"github.com/mailboxmq/mailbox/membox"
 )
 
-// simple is a backend whose queues can do what every queue can, and no more.
-type simple struct{ *membox.Backend }
+// simple is a backend whose queues say that they can do what every queue can, and
+// no more.
+type (
+	simple      struct{ *membox.Backend }
+	simpleQueue struct{ driver.Queue }
+)
 
 func (s simple) OpenQueue(ctx context.Context, name string) (driver.Queue, error) {
 	q, err := s.Backend.OpenQueue(ctx, name)
-	return struct{ driver.Queue }{q}, err
+	return simpleQueue{q}, err
+}
+
+func (q simpleQueue) Traits() driver.Traits {
+	traits := q.Queue.Traits()
+	traits.DeadLetters, traits.Peek, traits.Move, traits.LateAck = false, false, false, false
+	traits.ForgetDedup, traits.Usage = false, false
+	return traits
 }
 
 const unsupported = "AWS.SimpleQueueService.UnsupportedOperation"
