@@ -18,13 +18,20 @@ type awsView struct {
 	Expiration      *time.Time `json:"Expiration,omitempty"`
 }
 
+// localRegion is the region that credentials are printed with: one that Amazon does not
+// have. The AWS CLI, version 1, ignores AWS_ENDPOINT_URL_SQS for each region that it
+// knows, and would send the token to Amazon.
+const localRegion = "local-1"
+
 func (s *shell) capAWS() *cobra.Command {
-	return &cobra.Command{
+	var region string
+	c := &cobra.Command{
 		Use: "aws [FILE]", Short: "Print a token as credentials for clients of Amazon SQS",
 		Long: "Print a token as the variables that every SDK of AWS reads its credentials, region and endpoint from. No daemon is\n" +
 			"asked. The token is read from FILE, from standard input if that is -, or is the one that commands use. The endpoint is\n" +
-			"the daemon's HTTP (--addr), and is left out for a socket; the region is that of the environment, or us-east-1: any\n" +
-			"will do. With --json the output is what credential_process in a file of settings of AWS wants.",
+			"the daemon's HTTP (--addr), and is left out for a socket. The region is " + localRegion + ", which Amazon does not have: for a\n" +
+			"region that it knows, version 1 of the AWS CLI ignores the endpoint and sends the token to Amazon. --region names\n" +
+			"another; the daemon accepts any. With --json the output is what credential_process in a file of settings of AWS wants.",
 		Example: "eval \"$(mailbox cap aws)\"\nmailbox cap mint --op send --queue orders --expires 24h | mailbox cap aws -",
 		Args:    wants(0, 1),
 		RunE: s.run(func(_ context.Context, args []string) error {
@@ -42,20 +49,21 @@ func (s *shell) capAWS() *cobra.Command {
 				"export AWS_SECRET_ACCESS_KEY=" + v.SecretAccessKey,
 				"export AWS_SESSION_TOKEN=" + v.SessionToken,
 			}
-			place, err := s.awsPlace()
+			place, err := s.awsPlace(region)
 			if err != nil {
 				return err
 			}
 			return s.say(v, "%s", strings.Join(append(lines, place...), "\n"))
 		}),
 	}
+	c.Flags().StringVar(&region, "region", localRegion, "region that clients sign for")
+	return c
 }
 
 // awsPlace returns the lines that set region and endpoint.
-func (s *shell) awsPlace() ([]string, error) {
-	region, _ := s.firstOf("", "", "AWS_REGION", "AWS_DEFAULT_REGION")
+func (s *shell) awsPlace(region string) ([]string, error) {
 	if region == "" {
-		region = "us-east-1" // clients insist on one, and the daemon takes any
+		return nil, wrongUse("--region: is empty; leave it out, or name one")
 	}
 	lines := []string{"export AWS_REGION=" + shellQuoted(region), "export AWS_DEFAULT_REGION=" + shellQuoted(region)}
 	a := s.addresses()

@@ -20,8 +20,9 @@ import (
 	"github.com/mailboxmq/mailbox/sqsbox"
 )
 
-// Queues are in this region, which is part of their names in full.
-const region = "eu-central-1"
+// Queues are in this region, which is part of their names in full: the one that
+// mailbox cap aws prints.
+const region = "local-1"
 
 // A daemon is mailboxd in a process of its own.
 type daemon struct {

@@ -104,7 +104,9 @@ func TestBoto3(t *testing.T) {
 	}
 }
 
-func TestTheCommandLineOfAWS(t *testing.T) {
+// eachAWSCLI runs a test with each AWS CLI of this machine.
+func eachAWSCLI(t *testing.T, test func(t *testing.T, path string)) {
+	t.Helper()
 	tried := 0
 	for _, program := range []string{"/usr/bin/aws", "aws"} {
 		path, err := exec.LookPath(program)
@@ -112,9 +114,33 @@ func TestTheCommandLineOfAWS(t *testing.T) {
 			continue
 		}
 		tried++
-		t.Run(strings.ReplaceAll(program, "/", "_"), func(t *testing.T) { newStage(t, "AWS="+path).run("bash", "awscli_story.sh") })
+		t.Run(strings.ReplaceAll(program, "/", "_"), func(t *testing.T) { test(t, path) })
 	}
 	if tried == 0 {
 		missing(t, "awscli")
 	}
+}
+
+func TestTheCommandLineOfAWS(t *testing.T) {
+	eachAWSCLI(t, func(t *testing.T, path string) { newStage(t, "AWS="+path).run("bash", "awscli_story.sh") })
+}
+
+// TestAWSCLIFollowsPrintedEndpoint runs the commands of README.md and docs/sqs.md. The
+// proxy, which does not exist, keeps a CLI that ignores the endpoint from reaching Amazon.
+func TestAWSCLIFollowsPrintedEndpoint(t *testing.T) {
+	eachAWSCLI(t, func(t *testing.T, path string) {
+		d := start(t)
+		script := `eval "$("$MAILBOX" cap aws)" && "$AWS" sqs create-queue --queue-name orders &&
+			"$AWS" sqs send-message --queue-url orders --message-body hello && "$AWS" sqs receive-message --queue-url orders`
+		command := exec.Command("bash", "-c", script)
+		command.Env = []string{
+			"PATH=" + os.Getenv("PATH"), "HOME=" + d.dir, "AWS=" + path, "MAILBOX=" + filepath.Join(programs(t), "mailbox"),
+			"MAILBOX_ADDR=" + d.address, "MAILBOXD_DATA_DIR=" + d.dir, "AWS_REGION=us-east-1", "AWS_MAX_ATTEMPTS=1",
+			"AWS_EC2_METADATA_DISABLED=true", "HTTPS_PROXY=http://127.0.0.1:1",
+		}
+		out, err := command.CombinedOutput()
+		if err != nil || !strings.Contains(string(out), `"Body": "hello"`) {
+			t.Errorf("%v:\n%s", err, out)
+		}
+	})
 }
