@@ -8,8 +8,8 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/mailboxmq/mailbox/capability"
@@ -18,8 +18,8 @@ import (
 	"github.com/mailboxmq/mailbox/server/internal/broker"
 )
 
-// operatorLife is how long the operator's token is good. It is made anew when the
-// daemon starts with less than half of it left.
+// operatorLife is how long the operator's token is good. renewOperator replaces it when
+// less than half of that is left.
 const operatorLife = 365 * 24 * time.Hour
 
 // revocations are asked by the verifier and written by callers.
@@ -37,15 +37,16 @@ type keeper struct {
 	ring        *capability.KeyRing
 	revocations revocations
 	audit       *audit.Log
-	operator    capability.Token
+	operator    atomic.Pointer[capability.Token]
 	keyFile     string // empty if the keys are in memory
+	tokenFile   string // of the operator's token; empty if that is in memory
 	fresh       bool   // the keys were made now
 	close       func() error
 	forget      func(since time.Time) error
 	shared      *sharedRevocations // nil if this daemon is alone on its backend
 	writes      bool               // changed keys are written to keyFile
 	backups     bool               // the backend can be backed up
-	changing    sync.Mutex         // held while the keys are changed or read anew
+	changing    sync.Mutex         // held while the keys or the operator's token are changed or read
 }
 
 // share makes the revocations those of all daemons on a backend. It blocks on I/O.
@@ -70,12 +71,9 @@ func openKeeper(ctx context.Context, c *Config) (*keeper, error) {
 			return nil, err
 		}
 	}
-	k := &keeper{keyFile: c.KeyFile, writes: true, backups: c.onDisk()}
+	k := &keeper{keyFile: c.KeyFile, tokenFile: c.TokenFile, writes: true, backups: c.onDisk()}
 	var err error
 	if k.ring, k.fresh, err = capability.ReadOrMakeKeyFile(ctx, c.KeyFile); err != nil {
-		return nil, err
-	}
-	if err := k.readOperator(ctx, c.TokenFile); err != nil {
 		return nil, err
 	}
 	file, err := capability.OpenFileRevocations(ctx, c.RevocationFile)
@@ -110,33 +108,60 @@ func openForgetful(c *Config) (*keeper, error) {
 			return nil, err
 		}
 	}
-	var err error
-	k.operator, err = mintOperator(k.ring, false)
+	operator, err := mintOperator(k.ring, false)
+	k.operator.Store(&operator)
 	return k, err
 }
 
-// readOperator reads the operator's token, or makes one if there is none, if it is
-// not of our keys or of one that was retired, if it ends soon, or if it may not take
-// backups where they can be taken.
-func (k *keeper) readOperator(ctx context.Context, path string) error {
-	token, err := capability.ReadTokenFile(path)
-	switch {
-	case err == nil:
-		description := token.Inspect()
-		known := slices.ContainsFunc(k.ring.Keys(), func(key capability.Key) bool {
-			return key.ID() == description.Key && key.RetiredAt().IsZero()
-		})
-		if known && time.Until(description.ExpiresAt) > operatorLife/2 && (!k.backups || k.mayBackUp(ctx, token)) {
-			k.operator = token
-			return nil
+// operatorToken returns the operator's token.
+func (k *keeper) operatorToken() capability.Token {
+	if token := k.operator.Load(); token != nil {
+		return *token
+	}
+	return capability.Token{}
+}
+
+// renewOperator reads the operator's token, and writes a new one if there is none or if
+// isOperator does not accept it. A token in memory stays as it is. It blocks on I/O, and
+// is safe to repeat.
+func (k *keeper) renewOperator(ctx context.Context, log *slog.Logger) error {
+	if k.tokenFile == "" {
+		return nil
+	}
+	k.changing.Lock()
+	defer k.changing.Unlock()
+	token, err := capability.ReadTokenFile(k.tokenFile)
+	if err != nil && !errors.Is(err, driver.ErrNotFound) {
+		return fmt.Errorf("the operator's token: %w", err)
+	}
+	if err != nil || !k.isOperator(ctx, token) {
+		if token, err = mintOperator(k.ring, k.backups); err == nil {
+			err = token.WriteFile(k.tokenFile)
 		}
-	case !errors.Is(err, driver.ErrNotFound):
-		return err
+		if err != nil {
+			return fmt.Errorf("the operator's token: %w", err)
+		}
+		log.LogAttrs(ctx, slog.LevelInfo, "operator_token.written", slog.String("file", k.tokenFile), slog.String("token", token.ID().String()))
 	}
-	if k.operator, err = mintOperator(k.ring, k.backups); err != nil {
-		return err
+	k.operator.Store(&token)
+	return nil
+}
+
+// keepOperator is renewOperator for a daemon that runs: it logs an error, and the token
+// stays as it is until the next try.
+func (k *keeper) keepOperator(ctx context.Context, log *slog.Logger) {
+	if err := k.renewOperator(ctx, log); err != nil {
+		log.LogAttrs(ctx, slog.LevelWarn, "operator_token.not_written", slog.String("error", err.Error()))
 	}
-	return k.operator.WriteFile(path)
+}
+
+// isOperator reports whether a token can stay the operator's: the daemon accepts it, so
+// it is neither revoked nor expired nor of a retired key, more than half of its life is
+// left, and it may take backups where they can be taken.
+func (k *keeper) isOperator(ctx context.Context, token capability.Token) bool {
+	verifier := capability.NewVerifier(k.ring, &capability.VerifierOptions{Revocations: k.revocations})
+	return verifier.Valid(ctx, token) == nil && time.Until(token.Inspect().ExpiresAt) > operatorLife/2 &&
+		(!k.backups || k.mayBackUp(ctx, token))
 }
 
 // mayBackUp reports whether a token names the operation of backups.
@@ -160,7 +185,8 @@ func mintOperator(ring *capability.KeyRing, backups bool) (capability.Token, err
 // forgetUseless drops revocations that concern nothing that the keys accept.
 func (k *keeper) forgetUseless() error { return k.forget(k.ring.AcceptsSince(time.Now())) }
 
-// tend drops useless revocations now and then, until ctx ends. It blocks.
+// tend drops useless revocations and renews the operator's token now and then, until ctx
+// ends. It blocks.
 func (k *keeper) tend(ctx context.Context, log *slog.Logger) {
 	ticker := time.NewTicker(lookEvery)
 	defer ticker.Stop()
@@ -173,6 +199,7 @@ func (k *keeper) tend(ctx context.Context, log *slog.Logger) {
 		if err := k.forgetUseless(); err != nil {
 			log.LogAttrs(ctx, slog.LevelWarn, "revocations.not_compacted", slog.String("error", err.Error()))
 		}
+		k.keepOperator(ctx, log)
 	}
 }
 

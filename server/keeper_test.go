@@ -1,9 +1,12 @@
 package server
 
 import (
+	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/mailboxmq/mailbox/capability"
 )
@@ -59,7 +62,10 @@ func TestOperatorTokenWithoutBackupIsRenewedOnDisk(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer func() { _ = k.close() }()
-			return k.operator, k.mayBackUp(t.Context(), k.operator)
+			if err := k.renewOperator(t.Context(), slog.New(slog.DiscardHandler)); err != nil {
+				t.Fatal(err)
+			}
+			return k.operatorToken(), k.mayBackUp(t.Context(), k.operatorToken())
 		}
 		token, mayBackUp := open()
 		if (token.ID() != earlier.ID()) != renewed || mayBackUp != renewed {
@@ -68,5 +74,56 @@ func TestOperatorTokenWithoutBackupIsRenewedOnDisk(t *testing.T) {
 		if again, _ := open(); again.ID() != token.ID() {
 			t.Errorf("on %s the token is renewed with every start", config.Backend)
 		}
+	}
+}
+
+// TestRefusedOperatorTokenIsReplaced: a restart must not leave an operator without a token.
+func TestRefusedOperatorTokenIsReplaced(t *testing.T) {
+	mint := func(k *keeper, life time.Duration) capability.Token {
+		token, err := k.ring.Mint("", capability.AllOperations(), capability.Topics(capability.AnyTopic()), capability.ExpiresAt(time.Now().Add(life)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return token
+	}
+	for name, test := range map[string]struct {
+		stays bool
+		make  func(k *keeper) (capability.Token, error)
+	}{
+		"good":    {true, func(k *keeper) (capability.Token, error) { return mint(k, operatorLife), nil }},
+		"ending":  {false, func(k *keeper) (capability.Token, error) { return mint(k, operatorLife/2-time.Hour), nil }},
+		"expired": {false, func(k *keeper) (capability.Token, error) { return mint(k, -time.Hour), nil }},
+		"revoked": {false, func(k *keeper) (capability.Token, error) {
+			token := mint(k, operatorLife)
+			return token, k.revocations.Revoke(t.Context(), capability.Revocation{Token: token.ID(), At: time.Now().Add(-time.Second)})
+		}},
+		"retired key": {false, func(k *keeper) (capability.Token, error) {
+			token := mint(k, operatorLife)
+			return token, errors.Join(k.RotateKeys(t.Context()), k.RetireKey(t.Context(), token.Inspect().Key, time.Now().Add(-time.Second)))
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			config := Config{DataDir: t.TempDir(), Backend: "memory:"}.complete()
+			k, err := openKeeper(t.Context(), &config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = k.close() })
+			token, err := test.make(k)
+			if err == nil {
+				err = token.WriteFile(config.TokenFile)
+			}
+			if err == nil {
+				err = k.renewOperator(t.Context(), slog.New(slog.DiscardHandler))
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := k.operatorToken()
+			written, err := capability.ReadTokenFile(config.TokenFile)
+			if got.Equal(token) != test.stays || err != nil || !written.Equal(got) || !k.isOperator(t.Context(), got) {
+				t.Errorf("%v became %v; the file has %v, %v", token.ID(), got.ID(), written.ID(), err)
+			}
+		})
 	}
 }

@@ -72,3 +72,28 @@ func TestKeysAreRotatedAndRetiredOverHTTP(t *testing.T) {
 		}
 	}
 }
+
+func TestReloadReplacesRevokedOperatorToken(t *testing.T) {
+	config := server.Config{DataDir: t.TempDir(), Backend: "memory:"}
+	r := start(t, config)
+	leaked := r.OperatorToken()
+	if status, answer := r.post(leaked, "/v1/caps/revoke", `{"token":"`+leaked.Reveal()+`"}`); status != http.StatusOK {
+		t.Fatalf("revoke: %d %v", status, answer)
+	}
+	if status, answer := r.post(leaked, "/v1/ping", `{}`); status != http.StatusUnauthorized || answer["reason"] != "revoked" {
+		t.Fatalf("the leaked token: %d %v", status, answer)
+	}
+	if err := r.Reload(config); err != nil {
+		t.Fatal(err)
+	}
+	renewed, err := capability.ReadTokenFile(filepath.Join(config.DataDir, "operator.token"))
+	if err != nil || renewed.Equal(leaked) || !renewed.Equal(r.OperatorToken()) {
+		t.Fatalf("the file has %v, %v", renewed.ID(), err)
+	}
+	if status, answer := r.post(renewed, "/v1/caps/mint", `{"caveats":[]}`); status != http.StatusOK {
+		t.Errorf("mint: %d %v", status, answer)
+	}
+	if status, answer := r.post(renewed, "/v1/audit", `{"limit":1}`); status != http.StatusOK {
+		t.Errorf("audit: %d %v", status, answer)
+	}
+}

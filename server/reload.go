@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"crypto/tls"
 	"log/slog"
 	"reflect"
@@ -9,8 +10,9 @@ import (
 )
 
 // Reload takes over what can change while the daemon runs: the settings that
-// Settings calls live, the certificate, the keys, the credentials of SQS, and the
-// queues that are declared for it, which are made or changed as at the start. It logs
+// Settings calls live, the certificate, the keys, the operator's token, which is renewed as
+// at the start, the credentials of SQS, and the queues that are declared for it, which are
+// made or changed as at the start. It logs
 // each setting that changed, and each that has another value now and needs a restart.
 // It returns an error, and changes nothing, if the configuration is not valid or a file
 // cannot be read. It blocks on I/O.
@@ -47,6 +49,7 @@ func (s *Server) Reload(config Config) error {
 		s.certs.current.Store(certificate)
 	}
 	s.sqs.SetCredentials(credentials)
+	s.keys.keepOperator(context.Background(), s.log) // it reads and writes one small file
 	level, _ := config.logLevel() // it was validated
 	s.level.Set(level)
 	before := s.Config()

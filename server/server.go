@@ -138,7 +138,7 @@ func (s *Server) OperatorToken() capability.Token {
 	if s.keys == nil {
 		return capability.Token{}
 	}
-	return s.keys.operator
+	return s.keys.operatorToken()
 }
 
 // Run opens the backend, listens, and serves until ctx ends. Then readiness fails for
@@ -166,6 +166,9 @@ func (s *Server) Run(ctx context.Context) (err error) {
 			return fmt.Errorf("the revocations of other daemons cannot be read: %w", err)
 		}
 	}
+	if err := s.keys.renewOperator(ctx, s.log); err != nil {
+		return err
+	}
 	if err := s.assemble(&config); err != nil {
 		return err
 	}
@@ -184,7 +187,7 @@ func (s *Server) Run(ctx context.Context) (err error) {
 func (s *Server) assemble(config *Config) (err error) {
 	s.broker, err = broker.New(broker.Options{
 		Opener: s.opener, Ring: s.keys.ring, Revocations: s.keys.revocations, Keeper: s.keys, Backups: s.backups(config),
-		Audit: s.keys.audit, Operator: s.keys.operator,
+		Audit: s.keys.audit, Operator: s.keys.operatorToken,
 		Verifier: capability.NewVerifier(s.keys.ring, &capability.VerifierOptions{
 			Audience: []string{config.Audience}, Revocations: s.keys.revocations, CacheTTL: config.CapCacheTTL,
 		}),

@@ -125,6 +125,10 @@ func (s *shell) capMint() *cobra.Command {
 		if err != nil {
 			return err
 		}
+		// A token with raw caveats may have none, and its maker's end then is the only one.
+		if end, maker := token.Inspect().ExpiresAt, a.token.Inspect().ExpiresAt; f.expires != "" && end.Equal(maker) {
+			s.tell("mailbox: note: the token ends %s, with the token that it is minted with.\n", end.UTC().Format(time.RFC3339))
+		}
 		return s.handOut(token, out)
 	})
 	return c

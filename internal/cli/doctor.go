@@ -71,7 +71,7 @@ func (d *doctor) add(check, status, advice, format string, args ...any) {
 
 // addError adds what an error means.
 func (d *doctor) addError(check string, err error) {
-	f := explain(err)
+	f := d.shell.explain(err)
 	d.add(check, statusFail, f.advice, "%s", f.sentence)
 }
 
@@ -218,11 +218,15 @@ func (d *doctor) checkClock() {
 func (d *doctor) checkToken(source string, now time.Time) {
 	description := d.token.Inspect()
 	left := description.ExpiresAt.Sub(now)
+	advice := "mint another with mailbox cap mint"
+	if d.shell.isOperatorFile(source) {
+		advice = adviceOperator(source, capability.ReasonExpired)
+	}
 	switch {
 	case left <= 0:
-		d.add("token", statusFail, "mint another with mailbox cap mint; the operator gets one whenever the daemon starts", "the token in %s has expired", source)
+		d.add("token", statusFail, advice, "the token in %s has expired", source)
 	case left < soon:
-		d.add("token", statusWarn, "mint another in time", "the token in %s ends at %s", source, stamp(&description.ExpiresAt))
+		d.add("token", statusWarn, advice, "the token in %s ends at %s", source, stamp(&description.ExpiresAt))
 	default:
 		d.add("token", statusOK, "", "the token in %s is %s, good until %s", source, description.ID, stamp(&description.ExpiresAt))
 	}

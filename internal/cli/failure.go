@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -61,7 +62,7 @@ func (s *shell) report(err error) int {
 	if code, ok := errors.AsType[quietly](err); ok {
 		return int(code)
 	}
-	f := explain(err)
+	f := s.explain(err)
 	if s.global.json {
 		line, _ := json.Marshal(struct { // it cannot fail
 			Error failureView `json:"error"`
@@ -84,6 +85,31 @@ type failureView struct {
 	Advice       string `json:"advice,omitempty"`
 	Exit         int    `json:"exit"`
 	RetryAfterMS int64  `json:"retry_after_ms,omitempty"`
+}
+
+// explain is explain with advice that depends on where the token is from.
+func (s *shell) explain(err error) *failure {
+	f := explain(err)
+	if e, ok := errors.AsType[*driver.Error](err); ok && e.Code == driver.ErrUnauthenticated {
+		if c, err := s.credential(); err == nil && s.isOperatorFile(c.source) {
+			f.advice = adviceOperator(c.source, capability.ReasonOf(e))
+		}
+	}
+	return f
+}
+
+// isOperatorFile reports whether a daemon writes the operator's token to this path.
+func (s *shell) isOperatorFile(path string) bool {
+	return filepath.Base(path) == operatorTokenFile || path != "" && path == s.environ["MAILBOXD_TOKEN_FILE"]
+}
+
+// adviceOperator says how to get another operator's token for one that is refused.
+func adviceOperator(path string, reason capability.Reason) string {
+	advice := "this is the operator's token: send the daemon a SIGHUP or restart it, and it writes another to " + path
+	if reason == capability.ReasonNotGenuine {
+		advice += "; or it is that of another daemon: name the right one with --token-file, or the right daemon with --addr"
+	}
+	return advice
 }
 
 // explain makes a failure of any error.
@@ -166,9 +192,9 @@ func refusedToken(e *driver.Error) *failure {
 	}
 	switch capability.ReasonOf(e) {
 	case capability.ReasonExpired:
-		f.advice = "make a new one with mailbox cap mint; the operator gets one whenever the daemon starts"
+		f.advice = "ask the operator for another, who makes it with mailbox cap mint"
 	case capability.ReasonNotGenuine:
-		f.sentence, f.advice = "the token is not one of this daemon's", "it may be that of another daemon: name the right one with --token-file, or the right daemon with --addr"
+		f.sentence, f.advice = "the token is not one of this daemon's", "it may be that of another daemon: name the right one with --token-file, or the right daemon with --addr; or of a key that this daemon has not read yet: send it a SIGHUP"
 	case capability.ReasonRevoked:
 		f.sentence, f.advice = "the token was revoked", "ask the operator for another"
 	case capability.ReasonKeyRetired:

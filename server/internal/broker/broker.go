@@ -29,8 +29,8 @@ type Options struct {
 	Keeper KeyKeeper
 	// Audit keeps what is changed; nil keeps it in memory. The broker does not close it.
 	Audit *audit.Log
-	// Operator is the daemon's own token, which may always read Audit.
-	Operator capability.Token
+	// Operator returns the daemon's own token, which may always read Audit; nil: there is none.
+	Operator func() capability.Token
 	// Backups backs the daemon up; nil refuses backups.
 	Backups Backups
 	Limits  Limits
@@ -53,7 +53,7 @@ type Broker struct {
 	keeper      KeyKeeper
 	backups     Backups
 	audit       *audit.Log
-	operator    capability.Token
+	operator    func() capability.Token
 	limits      atomic.Pointer[Limits]
 	metrics     *metrics.Set
 	log         *slog.Logger
