@@ -2,6 +2,8 @@ package tidy
 
 import (
 	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -46,5 +48,52 @@ func TestDeployedImagesHaveDigests(t *testing.T) {
 				t.Errorf("%s names the image %q without its digest", file, image)
 			}
 		}
+	}
+}
+
+// TestDeployedServiceRunsAsDocumentedUser: a restore gives the data directory to the
+// user of the unit, so that has to be a fixed one that the steps create.
+func TestDeployedServiceRunsAsDocumentedUser(t *testing.T) {
+	unit := readDeploy(t, "systemd/mailboxd.service")
+	if !strings.Contains(unit, "\nUser=mailbox\n") || strings.Contains(unit, "\nDynamicUser=yes\n") {
+		t.Error("mailboxd.service does not run as the user mailbox")
+	}
+	for file, want := range map[string]string{
+		"deploying.md": " mailbox\ninstall -m 0644 deploy/systemd/mailboxd.service", "backup.md": "chown -R mailbox: /var/lib/mailboxd",
+	} {
+		text, err := os.ReadFile("../../docs/" + file)
+		if err != nil || !strings.Contains(string(text), want) {
+			t.Errorf("docs/%s does not say %q (%v)", file, want, err)
+		}
+	}
+}
+
+// TestShellBlocksOfDocumentsParse: a block marked sh is pasted into any shell.
+func TestShellBlocksOfDocumentsParse(t *testing.T) {
+	files, err := filepath.Glob("../../docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks := 0
+	for _, file := range append(files, "../../README.md") {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, block := range strings.Split("\n"+string(text), "```") {
+			script, ok := strings.CutPrefix(block, "sh\n")
+			if i%2 == 0 || !ok {
+				continue
+			}
+			blocks++
+			command := exec.Command("sh", "-n")
+			command.Stdin = strings.NewReader(script)
+			if out, err := command.CombinedOutput(); err != nil {
+				t.Errorf("%s: %v: %s\n%s", filepath.Base(file), err, out, script)
+			}
+		}
+	}
+	if blocks < 20 {
+		t.Errorf("found %d blocks", blocks)
 	}
 }
