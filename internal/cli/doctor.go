@@ -159,6 +159,9 @@ func (d *doctor) checkReady(ctx context.Context) {
 	if state.Notes["dlq_profile"] == "ephemeral" {
 		d.add("durability", statusWarn, "for messages that must not be lost use a backend on disk, or a Redis with appendonly yes and maxmemory-policy noeviction", "messages and dead letters do not survive a restart of the backend")
 	}
+	if full := state.Notes["dead_letters_full"]; full != "" {
+		d.add("dead letters", statusWarn, "redrive or discard some, or raise the limit with mailbox queues configure QUEUE --max-dead N", "%s", full)
+	}
 	if state.Notes["plaintext"] != "" {
 		d.add("plaintext", statusWarn, "set tls.cert and tls.key, unless something else protects them", "tokens and messages travel in plaintext %s", state.Notes["plaintext"])
 	}

@@ -148,3 +148,15 @@ func TestDoctorComparesFreeDiskWithReserve(t *testing.T) {
 		told.Close()
 	}
 }
+
+func TestDoctorWarnsOfFullDeadLetters(t *testing.T) {
+	d := start(t, inMemory())
+	d.must(t, "queues", "create", "jobs", "--max-dead", "1")
+	id := d.must(t, "send", "jobs", "x")
+	d.must(t, "recv", "jobs")
+	d.must(t, "nack", id, "--dead")
+	found, all := doctor(t, d.environ(), 0)
+	if found["dead letters"] != "warning" || !strings.Contains(all, "--max-dead") {
+		t.Errorf("dead letters: %q in %s", found["dead letters"], all)
+	}
+}

@@ -76,10 +76,11 @@ func (c *Caller) receiveFrom(ctx context.Context, t *topic, grant *capability.Gr
 		req.Wait = min(req.Wait, traits.MaxWait)
 	}
 	req, err := req.Check(&traits)
-	if err == nil && req.Visibility < limits.MinVisibility {
+	e, refused := errors.AsType[*driver.Error](err)
+	if !refused && req.Visibility < limits.MinVisibility || refused && e.Field == "Visibility" {
 		err = &driver.Error{
 			Code: driver.ErrInvalid, Op: "receive", Field: "Visibility",
-			Detail: fmt.Sprintf("%v, at least %v are needed", req.Visibility, limits.MinVisibility),
+			Detail: fmt.Sprintf("%v is outside %v…%v", req.Visibility, limits.MinVisibility, traits.MaxVisibility),
 		}
 	}
 	if err != nil {

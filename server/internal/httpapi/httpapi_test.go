@@ -178,6 +178,43 @@ func TestRefusalsOfCapabilitiesSayWhy(t *testing.T) {
 	})
 }
 
+// TestDiscardWithoutIDsIsRefused: it removed nothing, and looked as if it had; redrive
+// without ids takes all, which clients rely on.
+func TestDiscardWithoutIDsIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := open(t, broker.Limits{MinVisibility: 250 * time.Millisecond}, driver.Config{})
+		d.expect(d.post("/v1/send", hello), 200, "")
+		a := d.post("/v1/recv", `{"topic":"t","visibility_ms":60000}`)
+		d.expect(a, 200, "")
+		d.expect(d.post("/v1/bury/"+a.fields["messages"].([]any)[0].(map[string]any)["msg_id"].(string), `{"reason":"fatal"}`), 200, "")
+		a = d.post("/v1/dlq/discard", `{"topic":"t"}`)
+		if d.expect(a, 400, "E_SCHEMA"); a.fields["field"] != "msg_ids" {
+			t.Errorf("refused for %v", a.fields["field"])
+		}
+		for _, path := range []string{"/v1/dlq/discard", "/v1/dlq/reprocess"} {
+			if a := d.post(path, `{"topic":"t","msg_ids":[]}`); a.status != 200 || a.fields["removed"] == 1.0 || a.fields["moved"] == 1.0 {
+				t.Errorf("%s of no ids: %d %s", path, a.status, a.body)
+			}
+		}
+		if a := d.post("/v1/dlq/reprocess", `{"topic":"t"}`); a.fields["moved"] != 1.0 {
+			t.Errorf("redriving all: %d %s", a.status, a.body)
+		}
+	})
+}
+
+func TestVisibilityErrorNamesBothLimits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := open(t, broker.Limits{MinVisibility: 250 * time.Millisecond}, driver.Config{})
+		d.expect(d.post("/v1/send", hello), 200, "")
+		for _, visibility := range []string{"-1", "0", "249", "43200001"} {
+			a := d.post("/v1/recv", `{"topic":"t","visibility_ms":`+visibility+`}`)
+			if detail, _ := a.fields["detail"].(string); a.status != 400 || !strings.HasSuffix(detail, "is outside 250ms…12h0m0s") {
+				t.Errorf("%s ms: %d %s", visibility, a.status, a.body)
+			}
+		}
+	})
+}
+
 // TestInputIsReadStrictly is a part of gate G-4.
 func TestInputIsReadStrictly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -157,8 +157,8 @@ func (h *Handler) redrive(c *call) error {
 }
 
 type discardRequest struct {
-	Topic string   `json:"topic"`
-	IDs   []string `json:"msg_ids"`
+	Topic string    `json:"topic"`
+	IDs   *[]string `json:"msg_ids"` // nil if missing
 }
 
 type removedResponse struct {
@@ -174,7 +174,10 @@ func (h *Handler) discard(c *call) error {
 	if r.Topic == "" {
 		return required("topic")
 	}
-	return c.answerRemoved(c.caller.Discard(c.ctx(), r.Topic, r.IDs))
+	if r.IDs == nil {
+		return required("msg_ids")
+	}
+	return c.answerRemoved(c.caller.Discard(c.ctx(), r.Topic, *r.IDs))
 }
 
 func (c *call) answerRemoved(removed int, err error) error {
