@@ -49,8 +49,8 @@ func (s *Server) Reload(config Config) error {
 		s.certs.current.Store(certificate)
 	}
 	s.sqs.SetCredentials(credentials)
-	s.keys.keepOperator(context.Background(), s.log) // it reads and writes one small file
-	level, _ := config.logLevel() // it was validated
+	s.keys.keepOperator(context.Background(), s.log) // one small file is read and written
+	level, _ := config.logLevel()                    // it was validated
 	s.level.Set(level)
 	before := s.Config()
 	next := before

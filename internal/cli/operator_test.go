@@ -13,7 +13,7 @@ func TestRevokedOperatorTokenComesBackAfterReload(t *testing.T) {
 	config := server.Config{Backend: "memory:", DataDir: t.TempDir()}
 	d := start(t, config)
 	worker := d.minted(t, "--op", "send", "--queue", "jobs", "--expires", "1h")
-	d.must(t, "cap", "revoke", "--file", d.tokenFile())
+	d.must(t, "cap", "revoke", "--file", d.tokenFile(), "--yes")
 	advice := "this is the operator's token: send the daemon a SIGHUP or restart it, and it writes another to " + d.tokenFile()
 	d.mailbox(t, "queues", "ls").wantCode(t, 4, "revoked", advice)
 	d.mailbox(t, "send", "jobs", "x").wantCode(t, 4, "revoked", advice)
