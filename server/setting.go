@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
 )
 
@@ -35,12 +36,19 @@ type Setting struct {
 	// NewQueues says that queues are created with it: those that exist keep what they
 	// were created with.
 	NewQueues bool
+	// Range says which values are accepted, as a flag spells them; it is empty where the
+	// unit says all.
+	Range string
 	// Secret says that the value may hold a password.
 	Secret bool
 	// Deprecated says that it is accepted and has no effect.
 	Deprecated bool
 
-	field func(c *Config) any // a pointer to the field
+	field     func(c *Config) any // a pointer to the field
+	low, high int64               // bounds of a number; high is 0 if there are none
+	// The value is at least that of this setting, so many times; empty: low is all.
+	least      string
+	leastTimes int64
 }
 
 // The units of settings.
@@ -73,7 +81,7 @@ func Settings() []Setting {
 	all := slices.Clone(settings)
 	for i := range all {
 		s := &all[i]
-		s.Group, s.Unit = groups[s.Section()], s.unit()
+		s.Group, s.Unit, s.Range = groups[s.Section()], s.unit(), s.shownRange()
 		if s.Default == "" {
 			s.Default, s.DefaultMicro = s.text(&macro), s.text(&micro)
 		} else {
@@ -121,15 +129,33 @@ func (s Setting) otherwise(phrase string) Setting {
 	return s
 }
 
+// between is a setting of numbers from low to high.
+func (s Setting) between(low, high int64) Setting {
+	s.low, s.high = low, high
+	return s
+}
+
+// lasting is a setting of times from low to high.
+func (s Setting) lasting(low, high time.Duration) Setting { return s.between(int64(low), int64(high)) }
+
+// atLeast is a setting whose value is at least that of another, so many times.
+func (s Setting) atLeast(times int64, key string) Setting {
+	s.least, s.leastTimes = key, times
+	return s
+}
+
 // A size is a number of bytes.
 type size int
+
+// longest bounds times that have no other bound.
+const longest = 10 * 365 * 24 * time.Hour
 
 var settings = []Setting{
 	setting("profile", "profile", "kind of daemon: macronode (durable) or micronode (in memory)", false, func(c *Config) any { return &c.Profile }),
 	setting("amnesia", "amnesia", "never write a file", false, func(c *Config) any { return &c.Amnesia }),
 	setting("backend", "backend", "where messages are kept: memory:, disk:DIRECTORY or redis://HOST:PORT", false, func(c *Config) any { return &c.Backend }).secret().otherwise("memory: on a micronode, else disk: and queues in data_dir"),
 	setting("data_dir", "data-dir", "directory of keys, tokens and messages", false, func(c *Config) any { return &c.DataDir }).otherwise("$STATE_DIRECTORY, else mailboxd in $XDG_STATE_HOME or in ~/.local/state, else /var/lib/mailboxd"),
-	setting("disk_reserve", "disk-reserve", "bytes of the volume of disk: that stay free: below it sends are refused, and settling goes on", false, func(c *Config) any { return (*size)(&c.DiskReserve) }).otherwise("5% of the volume, at least 16MiB and at most 1GiB").orOff(),
+	setting("disk_reserve", "disk-reserve", "bytes of the volume of disk: that stay free: below it sends are refused, and settling goes on", false, func(c *Config) any { return (*size)(&c.DiskReserve) }).otherwise("5% of the volume, at least 16MiB and at most 1GiB").orOff().between(1, 1<<50),
 	setting("audience", "audience", "name of this service, for tokens with an audience", false, func(c *Config) any { return &c.Audience }),
 
 	setting("listen.http", "listen", "address for HTTP and gRPC, or off", false, func(c *Config) any { return &c.Listen }),
@@ -139,42 +165,42 @@ var settings = []Setting{
 	setting("listen.socket", "socket", "path of a unix socket for HTTP", false, func(c *Config) any { return &c.Socket }),
 	setting("listen.insecure", "insecure-listen", "allow plaintext on addresses beyond this machine", false, func(c *Config) any { return &c.InsecureListen }),
 	setting("listen.hosts", "allowed-hosts", "further host names, separated by commas, by which clients without a token may reach plaintext listeners: NAME, *.SUFFIX or *", false, func(c *Config) any { return &c.AllowedHosts }),
-	setting("listen.max_conns", "max-conns", "connections on each listener", false, func(c *Config) any { return &c.MaxConnections }),
-	setting("listen.read_timeout", "read-timeout", "how long a request may take to arrive", false, func(c *Config) any { return &c.ReadTimeout }),
-	setting("listen.write_timeout", "write-timeout", "how long a client may take to read an answer", false, func(c *Config) any { return &c.WriteTimeout }),
-	setting("listen.idle_timeout", "idle-timeout", "how long a connection may be idle", false, func(c *Config) any { return &c.IdleTimeout }),
-	setting("listen.drain_delay", "drain-delay", "how long readiness fails, while requests work, before a drain closes listeners", true, func(c *Config) any { return &c.DrainDelay }).orOff(),
-	setting("listen.drain_timeout", "drain-timeout", "how long a drain may take", true, func(c *Config) any { return &c.DrainTimeout }),
+	setting("listen.max_conns", "max-conns", "connections on each listener", false, func(c *Config) any { return &c.MaxConnections }).between(1, 1<<24),
+	setting("listen.read_timeout", "read-timeout", "how long a request may take to arrive", false, func(c *Config) any { return &c.ReadTimeout }).lasting(time.Millisecond, time.Hour),
+	setting("listen.write_timeout", "write-timeout", "how long a client may take to read an answer", false, func(c *Config) any { return &c.WriteTimeout }).lasting(time.Millisecond, time.Hour),
+	setting("listen.idle_timeout", "idle-timeout", "how long a connection may be idle", false, func(c *Config) any { return &c.IdleTimeout }).lasting(time.Millisecond, 24*time.Hour),
+	setting("listen.drain_delay", "drain-delay", "how long readiness fails, while requests work, before a drain closes listeners", true, func(c *Config) any { return &c.DrainDelay }).orOff().lasting(time.Nanosecond, time.Hour),
+	setting("listen.drain_timeout", "drain-timeout", "how long a drain may take", true, func(c *Config) any { return &c.DrainTimeout }).lasting(time.Millisecond, time.Hour),
 
 	setting("tls.cert", "tls-cert", "file of the certificate; SIGHUP reads it again", false, func(c *Config) any { return &c.TLSCert }),
 	setting("tls.key", "tls-key", "file of its key; SIGHUP reads it again", false, func(c *Config) any { return &c.TLSKey }),
 	setting("tls.client_ca", "tls-client-ca", "file of the authorities that client certificates must be from; SIGHUP reads it again", false, func(c *Config) any { return &c.TLSClientCA }),
 
-	setting("limits.max_payload_bytes", "max-payload-bytes", "bytes of a message body", true, func(c *Config) any { return (*size)(&c.MaxPayloadBytes) }),
+	setting("limits.max_payload_bytes", "max-payload-bytes", "bytes of a message body", true, func(c *Config) any { return (*size)(&c.MaxPayloadBytes) }).between(1<<10, 1<<20),
 
-	setting("mailbox.shards", "shards", "shards of a queue", false, func(c *Config) any { return &c.Shards }).ofNewQueues(),
-	setting("mailbox.shard_capacity", "shard-cap", "messages in a shard", false, func(c *Config) any { return &c.ShardCapacity }).orOff().ofNewQueues(),
-	setting("mailbox.shard_bytes", "shard-bytes", "bytes in a shard", false, func(c *Config) any { return (*size)(&c.ShardBytes) }).orOff().ofNewQueues(),
-	setting("mailbox.global_inflight", "global-inflight", "messages in flight over all queues; no tenant beside others has more than half", true, func(c *Config) any { return &c.GlobalInFlight }).orOff(),
-	setting("mailbox.max_topics", "max-topics", "queues that exist; no tenant beside others has more than half", true, func(c *Config) any { return &c.MaxTopics }),
-	setting("mailbox.max_waiting", "max-waiting", "receives that wait at once; no tenant beside others has more than half", true, func(c *Config) any { return &c.MaxWaiting }),
-	setting("mailbox.global_dedup", "global-dedup", "dedup keys remembered over all queues, 64 bytes of memory each; no tenant beside others has more than half", true, func(c *Config) any { return &c.GlobalDedup }).orOff(),
-	setting("mailbox.dedup_max", "dedup-max", "dedup keys that a queue remembers", false, func(c *Config) any { return &c.DedupMax }).orOff().ofNewQueues(),
-	setting("mailbox.visibility_min", "visibility-min", "shortest visibility that a receive may ask for", true, func(c *Config) any { return &c.VisibilityMin }),
-	setting("mailbox.default_visibility", "default-visibility", "visibility of receives that do not ask for one", false, func(c *Config) any { return &c.VisibilityDefault }),
-	setting("mailbox.max_messages", "max-messages", "messages of a receive that does not ask for a number", false, func(c *Config) any { return &c.MaxMessages }),
-	setting("mailbox.max_bytes", "max-bytes", "bytes of a receive that does not ask for a number", false, func(c *Config) any { return (*size)(&c.MaxBytes) }),
-	setting("mailbox.max_wait", "max-wait", "how long a receive may wait", true, func(c *Config) any { return &c.MaxWait }),
-	setting("mailbox.t_replay", "t-replay", "dedup window: how long a dedup key is remembered", false, func(c *Config) any { return &c.ReplayWindow }).ofNewQueues(),
-	setting("mailbox.cap_cache_ttl", "cap-cache-ttl", "how long a verified token is trusted, 5s to 120s", false, func(c *Config) any { return &c.CapCacheTTL }),
-	setting("mailbox.backoff_base", "backoff-base", "first bound of the wait after a nack", true, func(c *Config) any { return &c.BackoffBase }),
-	setting("mailbox.backoff_max", "backoff-max", "last bound of the wait after a nack", true, func(c *Config) any { return &c.BackoffMax }),
-	setting("mailbox.max_attempts", "max-attempts", "deliveries before a message is dead-lettered", false, func(c *Config) any { return &c.MaxAttempts }).orOff().ofNewQueues(),
+	setting("mailbox.shards", "shards", "shards of a queue", false, func(c *Config) any { return &c.Shards }).ofNewQueues().between(1, driver.MaxShards),
+	setting("mailbox.shard_capacity", "shard-cap", "messages in a shard", false, func(c *Config) any { return &c.ShardCapacity }).orOff().ofNewQueues().between(1, 1<<40),
+	setting("mailbox.shard_bytes", "shard-bytes", "bytes in a shard", false, func(c *Config) any { return (*size)(&c.ShardBytes) }).orOff().ofNewQueues().between(1, 1<<50),
+	setting("mailbox.global_inflight", "global-inflight", "messages in flight over all queues; no tenant beside others has more than half", true, func(c *Config) any { return &c.GlobalInFlight }).orOff().between(1, 1<<30),
+	setting("mailbox.max_topics", "max-topics", "queues that exist; no tenant beside others has more than half", true, func(c *Config) any { return &c.MaxTopics }).between(1, 1<<30),
+	setting("mailbox.max_waiting", "max-waiting", "receives that wait at once; no tenant beside others has more than half", true, func(c *Config) any { return &c.MaxWaiting }).between(1, 1<<30),
+	setting("mailbox.global_dedup", "global-dedup", "dedup keys remembered over all queues, 64 bytes of memory each; no tenant beside others has more than half", true, func(c *Config) any { return &c.GlobalDedup }).orOff().between(1, 1<<30),
+	setting("mailbox.dedup_max", "dedup-max", "dedup keys that a queue remembers", false, func(c *Config) any { return &c.DedupMax }).orOff().ofNewQueues().between(1, 1<<40),
+	setting("mailbox.visibility_min", "visibility-min", "shortest visibility that a receive may ask for", true, func(c *Config) any { return &c.VisibilityMin }).lasting(time.Millisecond, driver.DefaultMaxVisibility),
+	setting("mailbox.default_visibility", "default-visibility", "visibility of receives that do not ask for one", false, func(c *Config) any { return &c.VisibilityDefault }).lasting(time.Millisecond, driver.DefaultMaxVisibility).atLeast(1, "mailbox.visibility_min"),
+	setting("mailbox.max_messages", "max-messages", "messages of a receive that does not ask for a number", false, func(c *Config) any { return &c.MaxMessages }).between(1, driver.DefaultMaxBatch),
+	setting("mailbox.max_bytes", "max-bytes", "bytes of a receive that does not ask for a number", false, func(c *Config) any { return (*size)(&c.MaxBytes) }).between(1, 1<<20),
+	setting("mailbox.max_wait", "max-wait", "how long a receive may wait", true, func(c *Config) any { return &c.MaxWait }).lasting(time.Second, 24*time.Hour),
+	setting("mailbox.t_replay", "t-replay", "dedup window: how long a dedup key is remembered", false, func(c *Config) any { return &c.ReplayWindow }).ofNewQueues().lasting(2*time.Millisecond, longest).atLeast(2, "mailbox.default_visibility"),
+	setting("mailbox.cap_cache_ttl", "cap-cache-ttl", "how long a verified token is trusted", false, func(c *Config) any { return &c.CapCacheTTL }).lasting(capability.MinCacheTTL, capability.MaxCacheTTL),
+	setting("mailbox.backoff_base", "backoff-base", "first bound of the wait after a nack", true, func(c *Config) any { return &c.BackoffBase }).lasting(time.Millisecond, driver.DefaultMaxVisibility),
+	setting("mailbox.backoff_max", "backoff-max", "last bound of the wait after a nack", true, func(c *Config) any { return &c.BackoffMax }).lasting(time.Millisecond, driver.DefaultMaxVisibility).atLeast(1, "mailbox.backoff_base"),
+	setting("mailbox.max_attempts", "max-attempts", "deliveries before a message is dead-lettered", false, func(c *Config) any { return &c.MaxAttempts }).orOff().ofNewQueues().between(1, 1<<20),
 
-	setting("retention.ready", "retain-ready", "how long messages are kept", false, func(c *Config) any { return &c.RetainReady }).orOff().ofNewQueues(),
-	setting("retention.dead", "retain-dead", "how long dead letters are kept", false, func(c *Config) any { return &c.RetainDead }).orOff().ofNewQueues(),
-	setting("retention.max_dead", "max-dead", "dead letters of a queue", false, func(c *Config) any { return &c.MaxDead }).orOff().ofNewQueues(),
-	setting("retention.max_hold", "max-hold", "how long a delivery can be held by extending it; never less than 10 times its visibility", false, func(c *Config) any { return &c.MaxHold }).orOff().ofNewQueues(),
+	setting("retention.ready", "retain-ready", "how long messages are kept", false, func(c *Config) any { return &c.RetainReady }).orOff().ofNewQueues().lasting(time.Second, driver.MaxRetention),
+	setting("retention.dead", "retain-dead", "how long dead letters are kept", false, func(c *Config) any { return &c.RetainDead }).orOff().ofNewQueues().lasting(time.Second, driver.MaxRetention),
+	setting("retention.max_dead", "max-dead", "dead letters of a queue", false, func(c *Config) any { return &c.MaxDead }).orOff().ofNewQueues().between(1, 1<<40),
+	setting("retention.max_hold", "max-hold", "how long a delivery can be held by extending it; never less than 10 times its visibility", false, func(c *Config) any { return &c.MaxHold }).orOff().ofNewQueues().lasting(time.Second, longest),
 	setting("retention.inflight_factor", "inflight-factor", "has no effect; use --max-hold", false, func(c *Config) any { return &c.InFlightFactor }).deprecated(),
 
 	setting("auth.key_file", "key-file", "file of the keys that tokens are made with; SIGHUP reads it again", false, func(c *Config) any { return &c.KeyFile }).otherwise("keys in data_dir"),

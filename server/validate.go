@@ -5,12 +5,7 @@ import (
 	"log/slog"
 	"net"
 	"net/url"
-	"strconv"
 	"strings"
-	"time"
-
-	"github.com/mailboxmq/mailbox/capability"
-	"github.com/mailboxmq/mailbox/driver"
 )
 
 // Validate returns nil if a daemon can be made of the configuration, and
@@ -19,7 +14,7 @@ import (
 func (c Config) Validate() error {
 	c = c.complete()
 	for _, check := range []func(*Config) error{
-		checkProfile, checkBackend, checkListeners, checkSQS, checkTLS, checkNumbers, checkTimes, checkLog,
+		checkProfile, checkBackend, checkListeners, checkSQS, checkTLS, checkRanges, checkLog,
 	} {
 		if err := check(&c); err != nil {
 			return err
@@ -101,69 +96,6 @@ func checkTLS(c *Config) error {
 		return fmt.Errorf("tls.cert (--tls-cert) and tls.key (--tls-key) go together; set both or none")
 	case c.TLSClientCA != "" && c.TLSCert == "":
 		return fmt.Errorf("tls.client_ca (--tls-client-ca) needs tls.cert and tls.key")
-	}
-	return nil
-}
-
-func checkNumbers(c *Config) error {
-	for _, n := range []struct {
-		key              string
-		value, low, high int
-	}{
-		{"listen.max_conns", c.MaxConnections, 1, 1 << 24},
-		{"limits.max_payload_bytes", c.MaxPayloadBytes, 1 << 10, 1 << 20},
-		{"mailbox.shards", c.Shards, 1, driver.MaxShards},
-		{"mailbox.shard_capacity", c.ShardCapacity, 1, 1 << 40},
-		{"mailbox.shard_bytes", c.ShardBytes, 1, 1 << 50},
-		{"mailbox.global_inflight", c.GlobalInFlight, 1, 1 << 30},
-		{"mailbox.global_dedup", c.GlobalDedup, 1, 1 << 30},
-		{"mailbox.max_topics", c.MaxTopics, 1, 1 << 30},
-		{"mailbox.max_waiting", c.MaxWaiting, 1, 1 << 30},
-		{"mailbox.dedup_max", c.DedupMax, 1, 1 << 40},
-		{"mailbox.max_messages", c.MaxMessages, 1, driver.DefaultMaxBatch},
-		{"mailbox.max_bytes", c.MaxBytes, 1, 1 << 20},
-		{"mailbox.max_attempts", c.MaxAttempts, 1, 1 << 20},
-		{"retention.max_dead", c.MaxDead, 1, 1 << 40},
-		{"disk_reserve", max(c.DiskReserve, 1), 1, 1 << 50}, // 0 leaves it to the volume
-	} {
-		if n.value == driver.Off && settingOf(n.key).CanBeOff {
-			continue
-		}
-		if n.value < n.low || n.value > n.high {
-			return about(n.key, strconv.Itoa(n.value), fmt.Sprintf("%d to %d", n.low, n.high))
-		}
-	}
-	return nil
-}
-
-func checkTimes(c *Config) error {
-	const long = 10 * 365 * 24 * time.Hour
-	for _, d := range []struct {
-		key              string
-		value, low, high time.Duration
-	}{
-		{"listen.read_timeout", c.ReadTimeout, time.Millisecond, time.Hour},
-		{"listen.write_timeout", c.WriteTimeout, time.Millisecond, time.Hour},
-		{"listen.idle_timeout", c.IdleTimeout, time.Millisecond, 24 * time.Hour},
-		{"listen.drain_delay", c.DrainDelay, 0, time.Hour},
-		{"listen.drain_timeout", c.DrainTimeout, time.Millisecond, time.Hour},
-		{"mailbox.visibility_min", c.VisibilityMin, time.Millisecond, driver.DefaultMaxVisibility},
-		{"mailbox.default_visibility", c.VisibilityDefault, c.VisibilityMin, driver.DefaultMaxVisibility},
-		{"mailbox.max_wait", c.MaxWait, time.Second, 24 * time.Hour},
-		{"mailbox.t_replay", c.ReplayWindow, 2 * c.VisibilityDefault, long},
-		{"mailbox.cap_cache_ttl", c.CapCacheTTL, capability.MinCacheTTL, capability.MaxCacheTTL},
-		{"mailbox.backoff_base", c.BackoffBase, time.Millisecond, driver.DefaultMaxVisibility},
-		{"mailbox.backoff_max", c.BackoffMax, c.BackoffBase, driver.DefaultMaxVisibility},
-		{"retention.ready", c.RetainReady, time.Second, driver.MaxRetention},
-		{"retention.dead", c.RetainDead, time.Second, driver.MaxRetention},
-		{"retention.max_hold", c.MaxHold, time.Second, long},
-	} {
-		if d.value == driver.Off && settingOf(d.key).CanBeOff {
-			continue
-		}
-		if d.value < d.low || d.value > d.high {
-			return about(d.key, formatDuration(d.value), formatDuration(d.low)+" to "+formatDuration(d.high))
-		}
 	}
 	return nil
 }

@@ -41,9 +41,9 @@ func page() string {
 		if s.Section() != section {
 			section = s.Section()
 			fmt.Fprintf(&b, "\n### %s\n\n", title(&s))
-			b.WriteString("| key | flag | variable | default | unit | change | what it is |\n|---|---|---|---|---|---|---|\n")
+			b.WriteString("| key | flag | variable | default | unit | range | change | what it is |\n|---|---|---|---|---|---|---|---|\n")
 		}
-		fmt.Fprintf(&b, "| `%s` | `--%s` | `%s` | %s | %s | %s | %s |\n", s.Key, s.Flag, s.Variable, shownDefault(&s), s.Unit, change(&s), escaped(s.Help))
+		fmt.Fprintf(&b, "| `%s` | `--%s` | `%s` | %s | %s | %s | %s | %s |\n", s.Key, s.Flag, s.Variable, shownDefault(&s), s.Unit, s.Range, change(&s), escaped(s.Help))
 	}
 	return b.String()
 }
@@ -115,9 +115,12 @@ func sample() string {
 	return b.String()
 }
 
-// sampleNotes returns unit, default and what a change takes.
+// sampleNotes returns unit, range, default and what a change takes.
 func sampleNotes(s *server.Setting) string {
 	notes := strings.ToUpper(s.Unit[:1]) + s.Unit[1:]
+	if s.Range != "" {
+		notes += ", " + s.Range
+	}
 	if s.Default != "" {
 		notes += "; default " + strings.ReplaceAll(shownDefault(s), "`", "")
 	}

@@ -71,3 +71,16 @@ func TestSampleFileHasEverySetting(t *testing.T) {
 		}
 	}
 }
+
+func TestEveryNumberHasRangeInReference(t *testing.T) {
+	text := page()
+	for _, s := range server.Settings() {
+		number := s.Unit == server.UnitCount || s.Unit == server.UnitBytes || s.Unit == server.UnitDuration
+		if want := number && !s.Deprecated; (s.Range != "") != want {
+			t.Errorf("%s (%s) has the range %q", s.Key, s.Unit, s.Range)
+		}
+		if row := "| " + s.Unit + " | " + s.Range + " |"; number && !strings.Contains(text, row) {
+			t.Errorf("the page does not say %q", row)
+		}
+	}
+}

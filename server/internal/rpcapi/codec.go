@@ -1,6 +1,8 @@
 package rpcapi
 
 import (
+	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -10,6 +12,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/spelling"
 )
 
 // The names that the library has for codecs.
@@ -69,9 +72,37 @@ func (jsonCodec) Unmarshal(data []byte, message any) error {
 	}
 	// It refuses unknown and repeated fields, wrong types and trailing data.
 	if err := protojson.Unmarshal(data, m); err != nil {
-		spoil(m, plain(err))
+		spoil(m, withSuggestion(plain(err), m.ProtoReflect().Descriptor()))
 	}
 	return nil
+}
+
+var unknownName = regexp.MustCompile(`unknown field "([^"]*)"`)
+
+// withSuggestion adds to an error about an unknown field which field was likely meant.
+func withSuggestion(text string, m protoreflect.MessageDescriptor) string {
+	found := unknownName.FindStringSubmatch(text)
+	if found == nil {
+		return text
+	}
+	names := fieldNames(m)
+	for i := range m.Fields().Len() {
+		if inside := m.Fields().Get(i).Message(); inside != nil {
+			names = append(names, fieldNames(inside)...)
+		}
+	}
+	if near := spelling.Nearest(found[1], names); near != "" {
+		return text + fmt.Sprintf("; did you mean %q?", near)
+	}
+	return text
+}
+
+func fieldNames(m protoreflect.MessageDescriptor) []string {
+	names := make([]string, m.Fields().Len())
+	for i := range names {
+		names[i] = string(m.Fields().Get(i).Name())
+	}
+	return names
 }
 
 // plain is the text of an error of the library, without what it puts in front.

@@ -154,6 +154,21 @@ func TestWhatIsNotUnderstoodIsRefused(t *testing.T) {
 	}
 }
 
+func TestUnknownFieldInJSONIsSuggested(t *testing.T) {
+	withDaemon(t, func(t *testing.T, d *daemon) {
+		for body, want := range map[string]string{
+			`{"topik":"jobs"}`: `unknown field \"topik\"; did you mean \"topic\"?`,
+			`{"topic":"jobs","messages":[{"payloat":"eA=="}]}`: `unknown field \"payloat\"; did you mean \"payload\"?`,
+			`{"zzzzzzzzzz":1}`: `unknown field \"zzzzzzzzzz\"`,
+		} {
+			_, answer, _ := d.post(t, d.client, "Send", "application/json", strings.NewReader(body))
+			if !strings.Contains(string(answer), want) || strings.Contains(string(answer), "did you mean") != strings.Contains(want, "did you mean") {
+				t.Errorf("%s: got %s, want %s", body, answer, want)
+			}
+		}
+	})
+}
+
 // hasCode reports whether an error of Connect in JSON has an ErrorDetail with a
 // code.
 func hasCode(t *testing.T, answer []byte, code string) bool {

@@ -1,0 +1,72 @@
+package server
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+// number returns the value of a setting that is a number.
+func (s *Setting) number(c *Config) (n int64, ok bool) {
+	switch field := s.field(c).(type) {
+	case *int:
+		return int64(*field), true
+	case *size:
+		return int64(*field), true
+	case *time.Duration:
+		return int64(*field), true
+	}
+	return 0, false
+}
+
+// spelled returns a number as a flag spells it.
+func (s *Setting) spelled(n int64) string {
+	switch s.unit() {
+	case UnitBytes:
+		return formatSize(size(n))
+	case UnitDuration:
+		return formatDuration(time.Duration(n))
+	}
+	return strconv.FormatInt(n, 10)
+}
+
+// shownRange returns the range in words.
+func (s *Setting) shownRange() string {
+	if s.high == 0 {
+		return ""
+	}
+	low, high := s.spelled(s.low), s.spelled(s.high)
+	switch {
+	case s.least == "":
+	case s.leastTimes == 1:
+		low = s.least
+	default:
+		low = fmt.Sprintf("%d × %s", s.leastTimes, s.least)
+	}
+	return low + " to " + high
+}
+
+// checkRanges returns an error about a number that is not in its range.
+func checkRanges(c *Config) error {
+	for i := range settings {
+		s := &settings[i]
+		n, ok := s.number(c)
+		if !ok || s.high == 0 || s.CanBeOff && n == driver.Off {
+			continue
+		}
+		if defaulted := s.Default != ""; n == 0 && (defaulted || s.CanBeOff) {
+			continue // it depends on other settings, or its default is to be off
+		}
+		low := s.low
+		if s.least != "" {
+			other, _ := settingOf(s.least).number(c)
+			low = s.leastTimes * other
+		}
+		if n < low || n > s.high {
+			return about(s.Key, s.spelled(n), s.spelled(low)+" to "+s.spelled(s.high))
+		}
+	}
+	return nil
+}
