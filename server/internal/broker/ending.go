@@ -15,7 +15,7 @@ func (b *Broker) heard(e driver.Ending) {
 	if !ok {
 		return // a queue of the daemon itself
 	}
-	meter := b.metrics.Topic(key.tenant, key.name)
+	meter := b.metrics.Queue(key.tenant, key.name)
 	line := ""
 	switch e.Kind {
 	case driver.EndingDied:

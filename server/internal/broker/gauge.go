@@ -46,7 +46,7 @@ func (b *Broker) Measure(ctx context.Context) {
 	defer b.measuring.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, gaugeBudget)
 	defer cancel()
-	levels := make(map[*metrics.Topic]metrics.Level)
+	levels := make(map[*metrics.Queue]metrics.Level)
 	full := 0
 	for _, t := range b.topics.all() {
 		level, err := b.measure(ctx, t)

@@ -124,7 +124,7 @@ func (b *Broker) SetLimits(l Limits) error {
 	b.dedup.pool.SetLimit(int64(l.MaxDedupKeys))
 	b.waits.SetLimit(int64(l.MaxWaiting))
 	b.metrics.InFlightLimit.Set(float64(l.MaxInFlight))
-	b.metrics.TopicLimit.Set(float64(l.MaxTopics))
+	b.metrics.QueueLimit.Set(float64(l.MaxTopics))
 	return nil
 }
 

@@ -63,7 +63,7 @@ func (c Caller) Send(ctx context.Context, topic string, messages []Outgoing) ([]
 // that it does not go unnoticed.
 func (c Caller) SentKeyless(ctx context.Context, topic string, n int) {
 	b := c.broker
-	b.metrics.Topic(c.tenant, topic).Keyless(n)
+	b.metrics.Queue(c.tenant, topic).Keyless(n)
 	suppressed, ok := b.keylessLines.take(b.now(), keylessLines, keylessEvery)
 	if !ok {
 		return

@@ -22,7 +22,7 @@ type topic struct {
 	identity string
 	leases   leaseTable
 	order    orderBook
-	meter    *metrics.Topic
+	meter    *metrics.Queue
 
 	users    atomic.Int32 // calls that use the handle now
 	lastUsed atomic.Int64 // on the broker's clock
@@ -188,12 +188,12 @@ func (b *Broker) enter(key topicKey, opened *topic) (*topic, error) {
 		found.users.Add(1)
 		return found, opened.queue.Close()
 	}
-	opened.meter = b.metrics.Topic(opened.tenant, opened.name)
+	opened.meter = b.metrics.Queue(opened.tenant, opened.name)
 	opened.leases.pool, opened.leases.tenant = b.inFlight, opened.tenant
 	opened.users.Store(1)
 	opened.lastUsed.Store(int64(b.now()))
 	shard.topics[key] = opened
-	b.metrics.TopicsOpen.Set(float64(b.topics.open.Add(1)))
+	b.metrics.QueuesOpen.Set(float64(b.topics.open.Add(1)))
 	return opened, nil
 }
 
@@ -207,7 +207,7 @@ func (b *Broker) roomForTopic() {
 	now := b.now()
 	for i := range b.topics.shards {
 		if b.topics.shards[i].evict(now) {
-			b.metrics.TopicsOpen.Set(float64(b.topics.open.Add(-1)))
+			b.metrics.QueuesOpen.Set(float64(b.topics.open.Add(-1)))
 			return
 		}
 	}
@@ -243,7 +243,7 @@ func (b *Broker) forget(t *topic) {
 	known := shard.topics[key] == t
 	if known {
 		delete(shard.topics, key)
-		b.metrics.TopicsOpen.Set(float64(b.topics.open.Add(-1)))
+		b.metrics.QueuesOpen.Set(float64(b.topics.open.Add(-1)))
 	}
 	shard.mu.Unlock()
 	b.census.remove(t.backend)

@@ -35,7 +35,7 @@ func (c *call) errorBody(err error) (errorBody, wireerr.Error) {
 		w.Field = "payload_b64" // as JSON has it
 	}
 	return errorBody{
-		Code: w.Code, Message: w.Message(), CorrID: c.corr, Kind: w.Kind, Reason: w.Reason, Op: w.Op, Topic: w.Topic,
+		Code: w.Code, Message: w.Message(), CorrID: c.corr, Kind: w.Kind, Reason: w.Reason, Op: w.Op, Topic: w.Queue,
 		MessageID: w.MessageID, Field: w.Field, Detail: w.Detail, RetryAfter: duration(w.RetryAfter),
 	}, w
 }

@@ -74,7 +74,7 @@ type wireError struct {
 
 func (e *wireError) driver() error {
 	return wireerr.Error{
-		Code: e.Code, Kind: e.Kind, Reason: e.Reason, Op: e.Op, Topic: e.Topic, MessageID: e.MessageID,
+		Code: e.Code, Kind: e.Kind, Reason: e.Reason, Op: e.Op, Queue: e.Topic, MessageID: e.MessageID,
 		Field: e.Field, Detail: e.Detail, RetryAfter: time.Duration(math.Round(e.RetryAfterMS * float64(time.Millisecond))),
 	}.Driver()
 }

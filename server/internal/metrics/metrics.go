@@ -1,38 +1,37 @@
-// Package metrics counts what the daemon does, for Prometheus. The set of series
-// is bounded: queues beyond MaxTopics share the label "other", and every other
-// label has few and fixed values. Names begin with mailbox_, and what package
-// mailboxprom measures too has the same name and the same labels there; docs/metrics.md
-// lists all of them.
+// Package metrics exports the figures of the daemon to Prometheus. The number of
+// series is bounded: queues beyond MaxQueues share the label "other", and every other
+// label has few and fixed values. Names begin with mailbox_. Series that
+// package mailboxprom has too have the same name and labels there. docs/metrics.md
+// lists all series.
 package metrics
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// buckets span what an answer takes from memory on the same machine to a disk
-// or a server far away: 50 µs to 13 s.
+// buckets span 50 µs to 13 s: from a reply out of memory on the same machine to one
+// from a disk or a distant server.
 var buckets = prometheus.ExponentialBuckets(50e-6, 2, 19)
 
-// A Set is all series of one daemon. It is safe for concurrent use.
+// A Set holds all series of one daemon. It is safe for concurrent use.
 type Set struct {
 	Registry *prometheus.Registry
 
 	// Enqueue, Dequeue and Ack are how long the operations took, waiting for
 	// messages included.
 	Enqueue, Dequeue, Ack prometheus.Histogram
-	// InFlightLimit, TopicLimit and the like are bounds; how full they are
-	// stands beside them.
-	InFlightLimit, TopicLimit, TopicsOpen prometheus.Gauge
-	// InFlight is how many messages are out, and CapCacheEntries how many verified
-	// tokens are remembered.
+	// InFlightLimit and QueueLimit are limits; QueuesOpen and InFlight are their use.
+	InFlightLimit, QueueLimit, QueuesOpen prometheus.Gauge
+	// InFlight is how many messages are in flight, and CapCacheEntries how many
+	// verified tokens are cached.
 	InFlight, CapCacheEntries, CapCacheLimit prometheus.Gauge
-	// State is that of the broker, 0 while it serves.
+	// State is the state of the broker; 0 while it serves.
 	State prometheus.Gauge
 
 	rejected *prometheus.CounterVec
 	refused  *prometheus.CounterVec
 
-	topics topicSeries
+	queues queueSeries
 	order  orderSeries
 	http   httpSeries
 	rpc    rpcSeries
@@ -62,15 +61,15 @@ func New() *Set {
 	s.Dequeue = histogram("mailbox_dequeue_latency_seconds", "How long a receive took, waiting for messages included.")
 	s.Ack = histogram("mailbox_ack_commit_latency_seconds", "How long an ack took, from authorised to answered by the backend.")
 	s.InFlightLimit = gauge("mailbox_inflight_messages_limit", "How many messages may be in flight at once, over all queues.")
-	s.TopicLimit = gauge("mailbox_queues_open_limit", "How many queues may be open at once.")
-	s.TopicsOpen = gauge("mailbox_queues_open", "Queues that are open.")
+	s.QueueLimit = gauge("mailbox_queues_open_limit", "How many queues may be open at once.")
+	s.QueuesOpen = gauge("mailbox_queues_open", "Queues that are open.")
 	s.InFlight = gauge("mailbox_inflight_messages", "Messages in flight over all queues, as far as they were received from this daemon.")
 	s.CapCacheEntries = gauge("mailbox_token_cache_entries", "Verified tokens that are remembered.")
 	s.CapCacheLimit = gauge("mailbox_token_cache_entries_limit", "How many verified tokens can be remembered.")
 	s.State = gauge("mailbox_state", "0 serving, 1 serving and about to drain, 2 reads only, 3 settling only, 4 stopped.")
 	s.rejected = reasons("mailbox_rejected_total", "Requests and messages that were refused, by reason.")
 	s.refused = reasons("mailbox_auth_failures_total", "Tokens that were refused, by reason.")
-	s.topics.init(s.Registry)
+	s.queues.init(s.Registry)
 	s.order.init(s.Registry)
 	s.http = newHTTPSeries(s.Registry)
 	s.rpc = newRPCSeries(s.Registry)
@@ -79,11 +78,11 @@ func New() *Set {
 	return s
 }
 
-// Rejected counts a refusal that is not the token's fault, or has to do with its
-// quota.
+// Rejected counts a refused request or message. Refused tokens are counted with
+// Refused.
 func (s *Set) Rejected(reason string) { s.rejected.WithLabelValues(reason).Inc() }
 
-// Refused counts a token that was refused, and the request with it.
+// Refused counts a refused token, and its request as rejected.
 func (s *Set) Refused(reason string) {
 	s.refused.WithLabelValues(reason).Inc()
 	if reason == "quota" {

@@ -56,7 +56,7 @@ func (c *call) failed(ctx context.Context, err error) error {
 		return err // the library knows the codes of both
 	}
 	if w := wireerr.Of(err); w.Code == wireerr.CodeUnavailable && ctx.Err() == nil {
-		c.handler.options.Logger.ErrorContext(ctx, "call failed", "corr_id", c.corr, "op", w.Op, "topic", w.Topic, "error", err)
+		c.handler.options.Logger.ErrorContext(ctx, "call failed", "corr_id", c.corr, "op", w.Op, "topic", w.Queue, "error", err)
 	}
 	return c.fault(err)
 }
@@ -72,7 +72,7 @@ func attach(e *connect.Error, message proto.Message) {
 func errorDetail(w wireerr.Error) *mailboxv1.ErrorDetail {
 	return &mailboxv1.ErrorDetail{
 		Code: w.Code, Message: w.Message(), RetryAfterMs: milliseconds(w.RetryAfter), Field: w.Field, Detail: w.Detail,
-		Kind: w.Kind, Reason: w.Reason, Op: w.Op, Topic: w.Topic, MsgId: w.MessageID,
+		Kind: w.Kind, Reason: w.Reason, Op: w.Op, Topic: w.Queue, MsgId: w.MessageID,
 	}
 }
 

@@ -84,7 +84,7 @@ func positionDriverError(d *mailboxv1.ErrorDetail) error {
 		return nil
 	}
 	return wireerr.Error{
-		Code: d.GetCode(), Kind: d.GetKind(), Reason: d.GetReason(), Op: d.GetOp(), Topic: d.GetTopic(), MessageID: d.GetMsgId(),
+		Code: d.GetCode(), Kind: d.GetKind(), Reason: d.GetReason(), Op: d.GetOp(), Queue: d.GetTopic(), MessageID: d.GetMsgId(),
 		Field: d.GetField(), Detail: d.GetDetail(), RetryAfter: span(d.GetRetryAfterMs()),
 	}.Driver()
 }

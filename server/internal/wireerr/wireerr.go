@@ -1,6 +1,5 @@
-// Package wireerr is the one table between the errors of the daemon and those of
-// its protocols: what a code of package driver is called on the wire, and which
-// status of HTTP, gRPC and OAP/1 goes with it.
+// Package wireerr maps the errors of the daemon to those of its protocols: the wire
+// name of each code of package driver, and its status in HTTP, gRPC and OAP/1.
 package wireerr
 
 import (
@@ -27,8 +26,8 @@ const (
 	CodeUnavailable   = "E_UNAVAILABLE"
 )
 
-// The codes of gRPC that are used here. They are written out because only the
-// surface that speaks gRPC needs a library for it.
+// The gRPC codes that are used here. They are constants of this package because only
+// the gRPC surface needs a gRPC library.
 const (
 	grpcInvalidArgument    = 3
 	grpcNotFound           = 5
@@ -40,16 +39,16 @@ const (
 	grpcUnauthenticated    = 16
 )
 
-// A Row is what an error is on the protocols.
+// A Row holds the form of an error in each protocol.
 type Row struct {
 	// Code is one of the constants above.
 	Code string
-	// HTTP is a status, and OAP has the same numbers.
+	// HTTP is an HTTP status. OAP/1 uses the same numbers.
 	HTTP int
-	// GRPC is a code of gRPC.
+	// GRPC is a gRPC code.
 	GRPC int
-	// Retry says that trying again later can help: such an error always comes
-	// with a time.
+	// Retry says that trying again later can help. Such an error always has a
+	// RetryAfter.
 	Retry bool
 }
 
@@ -65,8 +64,8 @@ var rows = map[string]Row{
 	CodeUnavailable:   {CodeUnavailable, 503, grpcUnavailable, true},
 }
 
-// kinds are the codes of package driver: what each is called on the wire, where
-// it is finer than the code, and which code it has.
+// kinds maps each code of package driver to its kind and its code on the wire.
+// Several kinds share a code.
 var kinds = []struct {
 	code driver.Code
 	kind string
@@ -95,25 +94,24 @@ var kinds = []struct {
 	{driver.ErrTimeout, "timeout", CodeUnavailable},
 }
 
-// An Error is an error as it travels. It has all that a client needs to make the
-// driver's error of it again, and nothing of what is behind the daemon: causes
-// inside the backend are for its log.
+// An Error is an error in its wire form. A client can rebuild the driver.Error from
+// it. It tells nothing about the backend: causes inside the backend are only logged.
 type Error struct {
-	// Code and Kind say what went wrong, coarsely and finely.
+	// Code is the coarse class of the error, Kind the exact one.
 	Code string
 	Kind string
-	// Reason is that of a refused capability.
+	// Reason is why a token was refused.
 	Reason     string
 	Op         string
-	Topic      string
+	Queue      string
 	MessageID  string
 	Field      string
 	Detail     string
 	RetryAfter time.Duration
 }
 
-// fields are what the fields of package driver are called in requests, where
-// fieldName does not find it out.
+// fields maps fields of package driver to their names in requests, where the rule
+// of fieldName does not apply.
 var fields = map[string]string{
 	"Body": "payload", "DedupKey": "idem_key", "Delay": "delay_ms", "Group": "group", "ReplyTo": "reply_to",
 	"CorrelationID": "correlation_id", "Attributes": "attrs", "Visibility": "visibility_ms", "Wait": "wait_ms",
@@ -122,13 +120,13 @@ var fields = map[string]string{
 	"DedupWindow": "dedup_window_ms", "RetainReady": "retain_ready_ms", "RetainDead": "retain_dead_ms", "MaxHold": "max_hold_ms",
 }
 
-// fieldName is what a request calls a field of package driver: the settings of a
-// queue have the same words with underscores between them.
+// fieldName returns the name that a field of package driver has in requests. The
+// settings of a queue have the same words with underscores between them.
 func fieldName(field string) string {
 	if name, ok := fields[field]; ok {
 		return name
 	}
-	if strings.ContainsAny(field, `/\`) { // a file of the backend: not a part of the request
+	if strings.ContainsAny(field, `/\`) { // a file path of the backend, not part of the request
 		return ""
 	}
 	if strings.Contains(field, "-") { // a header
@@ -144,12 +142,11 @@ func fieldName(field string) string {
 	return b.String()
 }
 
-// leastRetry is what a client is told to wait at least where it should try again
-// and nobody knows when.
-const leastRetry = time.Second
+// defaultRetryAfter is sent with errors that can be retried and have no RetryAfter.
+const defaultRetryAfter = time.Second
 
-// Of returns err as it travels. An error that is none of the daemon's own is
-// CodeUnavailable and says nothing: its outcome is unknown.
+// Of returns the wire form of err. An error that is not a driver.Error or a code
+// becomes CodeUnavailable without a detail: the outcome is unknown.
 func Of(err error) Error {
 	e, ok := errors.AsType[*driver.Error](err)
 	if !ok {
@@ -158,11 +155,11 @@ func Of(err error) Error {
 		case isCode:
 			e.Code, e.Detail = code, strings.TrimPrefix(strings.TrimPrefix(err.Error(), string(code)), ": ")
 		case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-			e.Detail = "the request was given up"
+			e.Detail = "the request was cancelled or timed out"
 		}
 	}
 	w := Error{
-		Code: CodeUnavailable, Kind: "unavailable", Reason: string(capability.ReasonOf(err)), Op: e.Op, Topic: e.Queue,
+		Code: CodeUnavailable, Kind: "unavailable", Reason: string(capability.ReasonOf(err)), Op: e.Op, Queue: e.Queue,
 		MessageID: e.MessageID, Field: fieldName(e.Field), Detail: e.Detail, RetryAfter: e.RetryAfter,
 	}
 	for _, k := range kinds {
@@ -171,12 +168,12 @@ func Of(err error) Error {
 		}
 	}
 	if w.Row().Retry && w.RetryAfter <= 0 {
-		w.RetryAfter = leastRetry
+		w.RetryAfter = defaultRetryAfter
 	}
 	return w
 }
 
-// Row returns what the error is on the protocols.
+// Row returns the form of the error in each protocol.
 func (e Error) Row() Row {
 	if row, ok := rows[e.Code]; ok {
 		return row
@@ -184,8 +181,8 @@ func (e Error) Row() Row {
 	return rows[CodeUnavailable]
 }
 
-// RetrySeconds is the value of the Retry-After header: whole seconds, rounded
-// up; 0 if there is to be none.
+// RetrySeconds returns the value of the Retry-After header: whole seconds, rounded
+// up; 0 means no header.
 func (e Error) RetrySeconds() int {
 	if !e.Row().Retry {
 		return 0
@@ -193,10 +190,10 @@ func (e Error) RetrySeconds() int {
 	return int((e.RetryAfter + time.Second - 1) / time.Second)
 }
 
-// Message says what went wrong, for people.
+// Message returns a text for people.
 func (e Error) Message() string { return e.driverError().Error() }
 
-// Driver returns the error of package driver that it was made of, for clients.
+// Driver rebuilds the driver.Error, for clients.
 func (e Error) Driver() error {
 	d := e.driverError()
 	if e.Reason != "" {
@@ -207,7 +204,7 @@ func (e Error) Driver() error {
 
 func (e Error) driverError() *driver.Error {
 	d := &driver.Error{
-		Code: driver.ErrUnavailable, Op: e.Op, Queue: e.Topic, MessageID: e.MessageID,
+		Code: driver.ErrUnavailable, Op: e.Op, Queue: e.Queue, MessageID: e.MessageID,
 		Field: e.Field, Detail: e.Detail, RetryAfter: e.RetryAfter,
 	}
 	for _, k := range kinds {

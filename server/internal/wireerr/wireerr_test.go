@@ -17,8 +17,8 @@ import (
 	"github.com/mailboxmq/mailbox/server/internal/wireerr"
 )
 
-// codes reads the codes of package driver from its source, so that one that is
-// added there and forgotten here fails the tests.
+// codes reads the codes of package driver from its source, so that a new code that
+// is missing here fails the tests.
 func codes(t *testing.T) map[string]driver.Code {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), "../../../driver/errors.go", nil, 0)
@@ -43,7 +43,7 @@ func codes(t *testing.T) map[string]driver.Code {
 	return found
 }
 
-func TestEveryCodeTravelsAndComesBack(t *testing.T) {
+func TestEveryCodeSurvivesTheWire(t *testing.T) {
 	for name, code := range codes(t) {
 		sent := &driver.Error{Code: code, Op: "send", Queue: "orders", MessageID: "7", Field: "receipt", Detail: "at most 9", RetryAfter: 1500 * time.Millisecond}
 		wire := wireerr.Of(fmt.Errorf("wrapped: %w", sent))
@@ -68,7 +68,7 @@ func TestFieldsAreSpelledAsInRequests(t *testing.T) {
 	}
 }
 
-func TestStatusesAreThoseOfTheSpecification(t *testing.T) {
+func TestStatusesMatchTheSpecification(t *testing.T) {
 	for code, want := range map[driver.Code]struct {
 		wire string
 		http int
@@ -94,10 +94,10 @@ func TestStatusesAreThoseOfTheSpecification(t *testing.T) {
 	}
 }
 
-func TestCausesBehindTheDaemonStayThere(t *testing.T) {
+func TestCausesInsideTheBackendAreHidden(t *testing.T) {
 	wire := wireerr.Of(&driver.Error{Code: driver.ErrUnavailable, Err: errors.New("dial 10.0.0.7: secret")})
 	if strings.Contains(wire.Message(), "secret") {
-		t.Errorf("the message tells too much: %s", wire.Message())
+		t.Errorf("the message shows the cause: %s", wire.Message())
 	}
 	for _, path := range []string{"/srv/Secret/queues", `C:\secret\queues`} {
 		full := &driver.Error{Code: driver.ErrFull, Op: "send", Field: path, Detail: "too little space"}
@@ -113,7 +113,7 @@ func TestCausesBehindTheDaemonStayThere(t *testing.T) {
 	}
 }
 
-func TestReasonsOfRefusalsTravel(t *testing.T) {
+func TestReasonOfRefusalSurvivesTheWire(t *testing.T) {
 	refusal := &driver.Error{Code: driver.ErrForbidden, Err: capability.ReasonTopic}
 	if back := wireerr.Of(refusal).Driver(); capability.ReasonOf(back) != capability.ReasonTopic {
 		t.Errorf("the reason became %q", capability.ReasonOf(back))

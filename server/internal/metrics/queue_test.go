@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// shown returns the series that have a topic, one a line, as a scrape has them.
+// shown returns the series that have a queue label, one per line, as in a scrape.
 func shown(t *testing.T, s *Set) []string {
 	t.Helper()
 	families, err := s.Registry.Gather()
@@ -33,7 +33,7 @@ func shown(t *testing.T, s *Set) []string {
 			if counter := metric.GetCounter(); counter != nil {
 				value = counter.GetValue()
 				if counter.GetCreatedTimestamp() == nil {
-					t.Errorf("%s does not say since when it counts", family.GetName())
+					t.Errorf("%s has no created timestamp", family.GetName())
 				}
 			}
 			lines = append(lines, fmt.Sprintf("%s %s{%s} %v", kind, family.GetName(), text, value))
@@ -42,23 +42,23 @@ func shown(t *testing.T, s *Set) []string {
 	return lines
 }
 
-func TestTheSeriesOfATopic(t *testing.T) {
+func TestQueueSeriesShowCountsAndLevels(t *testing.T) {
 	s := New()
-	topic := s.Topic("acme", "orders")
-	topic.Sent(5, 2)
-	topic.Delivered(4)
-	topic.Settled("ack", 1)
-	topic.Settled("nack", 2)
-	topic.Settled("dead-letter", 11)
-	topic.Settled("extend", 3)
-	topic.Died("expired", 1)
-	topic.Died("max_attempts", 2)
-	topic.Died("expired", 3)
-	topic.Redriven(6)
-	topic.Removed(7)
-	topic.Dropped(8)
-	topic.Keyless(9)
-	topic.Measured(Level{
+	queue := s.Queue("acme", "orders")
+	queue.Sent(5, 2)
+	queue.Delivered(4)
+	queue.Settled("ack", 1)
+	queue.Settled("nack", 2)
+	queue.Settled("dead-letter", 11)
+	queue.Settled("extend", 3)
+	queue.Died("expired", 1)
+	queue.Died("max_attempts", 2)
+	queue.Died("expired", 3)
+	queue.Redriven(6)
+	queue.Removed(7)
+	queue.Dropped(8)
+	queue.Keyless(9)
+	queue.Measured(Level{
 		Shards: []ShardLevel{
 			{Label: "0", Ready: 2, Delayed: 1, InFlight: 3, Bytes: 10, Capacity: 12, MaxBytes: 100}, {Label: "1", Ready: 1, Bytes: 90, Capacity: 10, MaxBytes: 100},
 		},
@@ -121,16 +121,16 @@ counter mailbox_settled_total{outcome=nack,queue=other} 0
 	}
 }
 
-func TestTopicsBeyondTheBoundShareSeries(t *testing.T) {
+func TestQueuesBeyondBoundShareSeries(t *testing.T) {
 	s := New()
-	s.Topic("", "other").Sent(1, 0) // a topic may be called like that
-	for i := range MaxTopics + 50 {
-		topic := s.Topic("", fmt.Sprint("topic-", i))
-		topic.Sent(1, 0)
-		topic.Measured(Level{Shards: []ShardLevel{{Label: "0", Ready: 1}}})
+	s.Queue("", "other").Sent(1, 0) // a queue may have this name
+	for i := range MaxQueues + 50 {
+		queue := s.Queue("", fmt.Sprint("queue-", i))
+		queue.Sent(1, 0)
+		queue.Measured(Level{Shards: []ShardLevel{{Label: "0", Ready: 1}}})
 	}
-	if again := s.Topic("", "topic-7"); again.Label != "topic-7" {
-		t.Errorf("a topic that had a label has %q now", again.Label)
+	if again := s.Queue("", "queue-7"); again.Label != "queue-7" {
+		t.Errorf("a queue that had a label has %q now", again.Label)
 	}
 	enqueued := 0
 	for _, line := range shown(t, s) {
@@ -138,24 +138,24 @@ func TestTopicsBeyondTheBoundShareSeries(t *testing.T) {
 			enqueued++
 		}
 	}
-	if enqueued != MaxTopics+1 {
-		t.Errorf("%d topics have series, want %d and the others", enqueued, MaxTopics)
+	if enqueued != MaxQueues+1 {
+		t.Errorf("%d queues have series, want %d and the label other", enqueued, MaxQueues)
 	}
 	if line := "counter mailbox_enqueued_total{queue=other} 51"; !slices.Contains(shown(t, s), line) {
-		t.Errorf("there is no %s", line)
+		t.Errorf("missing series %s", line)
 	}
 }
 
-func TestCountsAreNotLostAndDoNotGoBack(t *testing.T) {
+func TestCountsNeverDecreaseUnderConcurrentUse(t *testing.T) {
 	s := New()
 	const workers, each = 8, 500
 	var work sync.WaitGroup
 	for w := range workers {
 		work.Go(func() {
 			for range each {
-				topic := s.Topic("", fmt.Sprint("topic-", w%2))
-				topic.Delivered(1)
-				topic.Died("expired", 1)
+				queue := s.Queue("", fmt.Sprint("queue-", w%2))
+				queue.Delivered(1)
+				queue.Died("expired", 1)
 			}
 		})
 	}
@@ -165,10 +165,10 @@ func TestCountsAreNotLostAndDoNotGoBack(t *testing.T) {
 		close(over)
 	}()
 	last := map[string]float64{}
-	for looking := true; looking; {
+	for scraping := true; scraping; {
 		select {
 		case <-over:
-			looking = false // one last look
+			scraping = false // one last scrape
 		default:
 		}
 		for _, line := range shown(t, s) {
@@ -181,16 +181,15 @@ func TestCountsAreNotLostAndDoNotGoBack(t *testing.T) {
 		}
 	}
 	const all = workers / 2 * each
-	for _, topic := range []string{"topic-0", "topic-1"} {
-		delivered, died := last["counter mailbox_delivered_total{queue="+topic], last["counter mailbox_dlq_total{queue="+topic+",reason=expired"]
+	for _, queue := range []string{"queue-0", "queue-1"} {
+		delivered, died := last["counter mailbox_delivered_total{queue="+queue], last["counter mailbox_dlq_total{queue="+queue+",reason=expired"]
 		if delivered != all || died != all {
-			t.Errorf("%s has %v deliveries and %v deaths, want %d of each", topic, delivered, died, all)
+			t.Errorf("%s has %v deliveries and %v deaths, want %d of each", queue, delivered, died, all)
 		}
 	}
 }
 
-// A topic that was used and measured costs its numbers and its name.
-func TestTopicsCostLittle(t *testing.T) {
+func TestMeasuredQueueCostsAtMost512Bytes(t *testing.T) {
 	heap := func() uint64 {
 		runtime.GC()
 		runtime.GC()
@@ -199,20 +198,20 @@ func TestTopicsCostLittle(t *testing.T) {
 		return m.HeapAlloc
 	}
 	s := New()
-	s.Topic("", "the first").Sent(1, 0)
+	s.Queue("", "the first").Sent(1, 0)
 	shown(t, s)
 	before := heap()
-	const topics = MaxTopics - 1
-	for i := range topics {
-		topic := s.Topic("", fmt.Sprint("topic-", i))
-		topic.Sent(1, 0)
-		topic.Measured(Level{Shards: []ShardLevel{{Label: "0"}}})
+	const queues = MaxQueues - 1
+	for i := range queues {
+		queue := s.Queue("", fmt.Sprint("queue-", i))
+		queue.Sent(1, 0)
+		queue.Measured(Level{Shards: []ShardLevel{{Label: "0"}}})
 	}
 	shown(t, s)
-	each := int64(heap()-before) / topics
+	each := int64(heap()-before) / queues
 	runtime.KeepAlive(s)
 	t.Logf("%d bytes each", each)
 	if each > 512 {
-		t.Error("that is too much")
+		t.Error("want at most 512")
 	}
 }
