@@ -16,7 +16,7 @@ import (
 )
 
 func TestFailedMessagesWait(t *testing.T) {
-	// times are when a message that fails is tried.
+	// times returns when a failing message is delivered.
 	times := func(s *env, o options, err error, during time.Duration) []time.Duration {
 		s.Configure("orders", driver.Config{MaxDeliveries: driver.Off})
 		orders, tried := s.open("orders"), ruletest.NewRecorder()
@@ -80,7 +80,7 @@ func TestFailedMessagesWait(t *testing.T) {
 	})
 }
 
-// isFailure checks that a request was answered with an error.
+// isFailure checks that the answer to a request is an error.
 func isFailure(s *env, err error, text string) {
 	s.Helper()
 	if failure, ok := errors.AsType[*mailbox.Failure](err); !ok || !strings.Contains(failure.Text, text) {
@@ -115,7 +115,7 @@ func TestFailedRequestsGetOneAnswer(t *testing.T) {
 			}
 			s.Error("there is no answer")
 		}},
-		{"without a policy, if it cannot be told: a nack with backoff", func(s *env) {
+		{"without a policy, a failed reply: nack with backoff", func(s *env) {
 			requests, tried := s.open("requests"), ruletest.NewRecorder()
 			future := s.ask(requests, "tea")
 			remove := s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpReplyResolve, Err: mailbox.ErrUnavailable})
@@ -128,7 +128,7 @@ func TestFailedRequestsGetOneAnswer(t *testing.T) {
 			isFailure(s, err, "no milk")
 			ruletest.Equal(s, "deliveries", tried.Count(), 2)
 		}},
-		{"without a policy, what is no request is tried again", func(s *env) {
+		{"without a policy, other messages are retried", func(s *env) {
 			orders, tried := s.open("orders"), ruletest.NewRecorder()
 			s.send(orders, "tea")
 			s.run(worker.New(orders, fails(errMilk, tried), s.options(options{})))
@@ -136,7 +136,7 @@ func TestFailedRequestsGetOneAnswer(t *testing.T) {
 			ruletest.Equal(s, "deliveries", tried.Count(), 2)
 			s.expectStats(orders, mailbox.Stats{Delayed: 1})
 		}},
-		{"with a policy: nothing before the end", func(s *env) {
+		{"with a policy: the error when it is final", func(s *env) {
 			requests, tried := s.open("requests"), ruletest.NewRecorder()
 			future := s.ask(requests, "tea")
 			s.run(worker.New(requests, fails(errMilk, tried), s.options(options{DeadLetters: &policy{MaxDeliveries: 3}})))
@@ -147,7 +147,7 @@ func TestFailedRequestsGetOneAnswer(t *testing.T) {
 			ruletest.Equal(s, "time", time.Since(s.Began), 3*time.Minute)
 			s.expectStats(requests, mailbox.Stats{Dead: 1})
 		}},
-		{"with a policy: the answer, if there is one in the end", func(s *env) {
+		{"with a policy: the answer of a later success", func(s *env) {
 			requests := s.open("requests")
 			future := s.ask(requests, "tea")
 			s.run(worker.New(requests, worker.Serve(func(_ context.Context, m *message) (string, error) {
@@ -165,9 +165,9 @@ func TestFailedRequestsGetOneAnswer(t *testing.T) {
 	})
 }
 
-func TestOutcomesOfHandlersAreAnswersToo(t *testing.T) {
+func TestHandlerOutcomesAreAnswered(t *testing.T) {
 	runRule(t, "DLQ-7", []rule{
-		{"discarding tells too, and keeps no dead letter", func(s *env) {
+		{"Discard replies and keeps no dead letter", func(s *env) {
 			requests := s.open("requests")
 			future := s.ask(requests, "tea")
 			s.run(worker.New(requests, fails(worker.Discard(errMilk), ruletest.NewRecorder()), s.options(options{DeadLetters: &policy{}})))
@@ -190,7 +190,7 @@ func TestOutcomesOfHandlersAreAnswersToo(t *testing.T) {
 			s.expectStats(requests, mailbox.Stats{Dead: 1})
 			ruletest.Equal(s, "deliveries", tried.Count(), 2)
 		}},
-		{"and put off for long where there are no dead letters", func(s *env) {
+		{"without dead letters it is nacked for long", func(s *env) {
 			orders := mailbox.New("orders", withoutLetters{s.open("orders").Queue()}, &mailbox.Options[string]{})
 			s.send(orders, "tea")
 			_, err := worker.New(orders, fails(worker.Permanent(errMilk), ruletest.NewRecorder()), s.options(options{})).RunOnce(s.Context())
@@ -200,7 +200,7 @@ func TestOutcomesOfHandlersAreAnswersToo(t *testing.T) {
 			s.Pass(time.Second)
 			s.expectStats(orders, mailbox.Stats{Ready: 1})
 		}},
-		{"a retry that the handler asks for is no answer", func(s *env) {
+		{"RetryAfter does not reply", func(s *env) {
 			requests := s.open("requests")
 			future := s.ask(requests, "tea")
 			_, err := worker.New(requests, fails(worker.RetryAfter(time.Hour, errMilk), ruletest.NewRecorder()), s.options(options{})).RunOnce(s.Context())
@@ -211,21 +211,21 @@ func TestOutcomesOfHandlersAreAnswersToo(t *testing.T) {
 	})
 }
 
-// board is a Notifier that everybody looks at.
+// board is a Notifier that records failures.
 type board struct{ told *ruletest.Recorder }
 
-func (board) Waits(m *message) bool { return m.Body != "nobody" }
+func (board) Waits(m *message) bool { return m.Body != "no client" }
 
 func (b board) Fail(_ context.Context, m *message, failure error) error {
 	b.told.Add(m.Body + ": " + failure.Error())
 	return nil
 }
 
-func TestFailuresCanBeToldInOtherWays(t *testing.T) {
+func TestNotifierReplacesErrorReplies(t *testing.T) {
 	runRule(t, "DLQ-7", []rule{
-		{"without a policy: it is told, and the message is acked", func(s *env) {
+		{"without a policy: notified and acked", func(s *env) {
 			orders, told := s.open("orders"), ruletest.NewRecorder()
-			s.send(orders, "tea", "nobody")
+			s.send(orders, "tea", "no client")
 			s.run(worker.New(orders, fails(errMilk, ruletest.NewRecorder()), s.options(options{Notifier: board{told}})))
 			s.Pass(time.Second)
 			if got := told.List(); !slices.Equal(got, []string{"tea: no milk"}) {
@@ -233,9 +233,9 @@ func TestFailuresCanBeToldInOtherWays(t *testing.T) {
 			}
 			s.expectStats(orders, mailbox.Stats{Delayed: 1})
 		}},
-		{"with a policy: in the end", func(s *env) {
+		{"with a policy: notified when final", func(s *env) {
 			orders, told := s.open("orders"), ruletest.NewRecorder()
-			s.send(orders, "tea", "nobody")
+			s.send(orders, "tea", "no client")
 			s.run(worker.New(orders, fails(errMilk, ruletest.NewRecorder()), s.options(options{Notifier: board{told}, DeadLetters: &policy{MaxDeliveries: 2}})))
 			s.Pass(time.Hour)
 			if got := told.List(); !slices.Equal(got, []string{"tea: dead-lettered after 2 deliveries: no milk"}) {
@@ -246,7 +246,7 @@ func TestFailuresCanBeToldInOtherWays(t *testing.T) {
 	})
 }
 
-func TestOutcomesSayWhatTheyAre(t *testing.T) {
+func TestOutcomeErrorsDescribeThemselves(t *testing.T) {
 	for text, err := range map[string]error{
 		"permanent failure: no milk":    worker.Permanent(errMilk),
 		"permanent failure":             worker.Permanent(nil),

@@ -18,7 +18,7 @@ import (
 	"github.com/mailboxmq/mailbox/worker"
 )
 
-// fakeMember is a member that does what a case needs.
+// fakeMember is a member whose Run is a function.
 type fakeMember struct {
 	name string
 	run  func(ctx context.Context) error
@@ -27,14 +27,14 @@ type fakeMember struct {
 func (m fakeMember) Name() string                  { return m.name }
 func (m fakeMember) Run(ctx context.Context) error { return m.run(ctx) }
 
-// group returns a group that hears no signals but those of the case.
+// group returns a group that gets only the signals of the case.
 func (s *env) group(o worker.GroupOptions, members ...worker.Member) *worker.Group {
 	o.Logger = s.Logs.Logger()
 	o.NoSignals = o.Signals == nil
 	return worker.NewGroup(&o, members...)
 }
 
-func TestGroupsRunAndStopTogether(t *testing.T) {
+func TestGroupMembersRunAndStopTogether(t *testing.T) {
 	runRule(t, "LOOP-4", []rule{
 		{"loops and dead-letter consumers run together", func(s *env) {
 			orders, seen := s.open("orders"), ruletest.NewRecorder()
@@ -89,7 +89,7 @@ func TestGroupsRunAndStopTogether(t *testing.T) {
 			ruletest.Equal(s, "time", time.Since(s.Began), time.Minute)
 			s.Pass(time.Hour)
 		}},
-		{"a shutdown asked for before the run is honoured", func(s *env) {
+		{"Stop before Run prevents it", func(s *env) {
 			g := s.group(worker.GroupOptions{}, fakeMember{"a", func(context.Context) error { s.Error("it ran"); return nil }})
 			g.Stop()
 			g.Stop()
@@ -119,7 +119,7 @@ func TestGroupsRunAndStopTogether(t *testing.T) {
 	})
 }
 
-func TestMembersMayFail(t *testing.T) {
+func TestGroupReactsToMemberFailure(t *testing.T) {
 	runRule(t, "LOOP-4", []rule{
 		{"one that fails takes the group down, and the others finish", func(s *env) {
 			orders, done := s.open("orders"), ruletest.NewRecorder()
@@ -177,7 +177,7 @@ func TestMembersMayFail(t *testing.T) {
 			}
 			s.Must(stop())
 		}},
-		{"who cannot say what to do about it ends the group", func(s *env) {
+		{"a panic of MemberFailed ends the group", func(s *env) {
 			g := s.group(worker.GroupOptions{MemberFailed: func(string, int, error) worker.Reaction { panic("help") }},
 				fakeMember{"cow", func(context.Context) error { return errMilk }},
 				fakeMember{"other", func(ctx context.Context) error { <-ctx.Done(); return nil }})
@@ -186,7 +186,7 @@ func TestMembersMayFail(t *testing.T) {
 				s.Error("the log does not say so")
 			}
 		}},
-		{"one that waits to be run again does not hold up the end", func(s *env) {
+		{"a member in its pause does not delay the end", func(s *env) {
 			g := s.group(worker.GroupOptions{MemberFailed: func(string, int, error) worker.Reaction { return worker.RunAgain }},
 				fakeMember{"cow", func(context.Context) error {
 					return &mailbox.Error{Code: mailbox.ErrUnavailable, RetryAfter: time.Minute}
@@ -196,7 +196,7 @@ func TestMembersMayFail(t *testing.T) {
 			s.Must(stop())
 			ruletest.Equal(s, "time", time.Since(s.Began), time.Second)
 		}},
-		{"the others may go on without one that fails", func(s *env) {
+		{"GoWithout lets the others continue", func(s *env) {
 			orders, done := s.open("orders"), ruletest.NewRecorder()
 			g := s.group(worker.GroupOptions{MemberFailed: func(string, int, error) worker.Reaction { return worker.GoWithout }},
 				worker.New(orders, count(done), s.options(options{})),
@@ -214,8 +214,8 @@ func TestMembersMayFail(t *testing.T) {
 	})
 }
 
-// A real signal, in real time, while messages come and are handled: no message is
-// lost, and none is left in flight.
+// A real signal, in real time, under load: no message is lost, and none is left in
+// flight.
 func TestSIGTERMUnderLoadLosesNothing(t *testing.T) {
 	memory := membox.New(nil)
 	defer memory.Close()

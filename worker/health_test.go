@@ -31,7 +31,7 @@ func (s *env) get(g *worker.Group, path string) (int, worker.HealthReport) {
 	return recorder.Code, report
 }
 
-func TestGroupsTellTheirHealth(t *testing.T) {
+func TestGroupReportsHealth(t *testing.T) {
 	ready := []string{"/readyz", "/health/ready"}
 	live := []string{"/healthz", "/health/live"}
 	expect := func(s *env, g *worker.Group, paths []string, code int, status worker.HealthStatus) worker.HealthReport {

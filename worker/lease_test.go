@@ -137,7 +137,7 @@ func TestRecentRemembersTheLatest(t *testing.T) {
 	}
 }
 
-func TestBackoffGrowsToItsCeilingAndNoFurther(t *testing.T) {
+func TestBackoffGrowsToItsLimit(t *testing.T) {
 	// DLQ-6: min(60 s × deliveries, 900 s).
 	for deliveries, want := range map[int]time.Duration{
 		-1: time.Minute, 0: time.Minute, 1: time.Minute, 2: 2 * time.Minute, 14: 14 * time.Minute,

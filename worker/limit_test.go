@@ -15,8 +15,8 @@ import (
 	"github.com/mailboxmq/mailbox/worker"
 )
 
-func TestPolicyIsAskedBeforeTheHandlerStarts(t *testing.T) {
-	// crash delivers a message n times to workers that die of it.
+func TestPolicyLimitAppliesBeforeHandlerStarts(t *testing.T) {
+	// crash delivers a message n times to workers that crash.
 	crash := func(s *env, orders *inbox, n int) {
 		for range n {
 			crashes(s, orders)
@@ -24,7 +24,7 @@ func TestPolicyIsAskedBeforeTheHandlerStarts(t *testing.T) {
 		}
 	}
 	runRule(t, "DLQ-2", []rule{
-		{"a message that kills its workers dies by the policy", func(s *env) {
+		{"a message that crashes workers is dead-lettered", func(s *env) {
 			orders, done := s.open("orders"), ruletest.NewRecorder()
 			future := s.ask(orders, "bomb")
 			crash(s, orders, 3)
@@ -38,7 +38,7 @@ func TestPolicyIsAskedBeforeTheHandlerStarts(t *testing.T) {
 				s.Errorf("the letters are %+v", got)
 			}
 		}},
-		{"the last delivery that is allowed starts the handler", func(s *env) {
+		{"the last allowed delivery starts the handler", func(s *env) {
 			orders, done := s.open("orders"), ruletest.NewRecorder()
 			s.send(orders, "tea")
 			crash(s, orders, 2)
@@ -47,7 +47,7 @@ func TestPolicyIsAskedBeforeTheHandlerStarts(t *testing.T) {
 			ruletest.Equal(s, "times the handler was started", done.Count(), 1)
 			s.expectStats(orders, mailbox.Stats{})
 		}},
-		{"without a limit it is started however often it was delivered", func(s *env) {
+		{"without a limit the handler always starts", func(s *env) {
 			s.Configure("orders", driver.Config{MaxDeliveries: driver.Off})
 			orders, done := s.open("orders"), ruletest.NewRecorder()
 			s.send(orders, "tea")
@@ -56,7 +56,7 @@ func TestPolicyIsAskedBeforeTheHandlerStarts(t *testing.T) {
 			s.Pass(0)
 			ruletest.Equal(s, "times the handler was started", done.Count(), 1)
 		}},
-		{"a message that was retried for never-errors dies of crashes too", func(s *env) {
+		{"retries of Never errors do not count", func(s *env) {
 			s.Configure("orders", driver.Config{MaxDeliveries: driver.Off})
 			orders, tried := s.open("orders"), ruletest.NewRecorder()
 			s.send(orders, "tea")
@@ -74,7 +74,7 @@ func TestPolicyIsAskedBeforeTheHandlerStarts(t *testing.T) {
 			ruletest.Equal(s, "times the handler was started", tried.Count(), 7)
 			s.expectStats(orders, mailbox.Stats{Dead: 1})
 		}},
-		{"a decision of one's own is asked when the count is over", func(s *env) {
+		{"Decide is called beyond the limit", func(s *env) {
 			s.Configure("orders", driver.Config{MaxDeliveries: driver.Off})
 			orders, asked, done := s.open("orders"), ruletest.NewRecorder(), ruletest.NewRecorder()
 			s.send(orders, "tea")

@@ -35,7 +35,7 @@ func TestMiddlewareWrapsFromTheOutside(t *testing.T) {
 	})
 }
 
-func TestLoggingTellsWhatHandlersReturn(t *testing.T) {
+func TestLoggingLogsHandlerResults(t *testing.T) {
 	m := &message{ID: "m-1", Deliveries: 3, CorrelationID: "c-1"}
 	log := &ruletest.Log{}
 	for _, want := range []error{nil, errMilk} {
@@ -54,7 +54,7 @@ func TestLoggingTellsWhatHandlersReturn(t *testing.T) {
 	}
 }
 
-func TestTracingSeesTheContextAndTheEnd(t *testing.T) {
+func TestTracingGetsContextAndError(t *testing.T) {
 	type key struct{}
 	var ends []error
 	tracing := worker.Tracing(func(ctx context.Context, m *message) (context.Context, func(error)) {
@@ -84,7 +84,7 @@ func TestTracingSeesTheContextAndTheEnd(t *testing.T) {
 	}
 }
 
-func TestRecoveryMakesAnErrorOfAPanic(t *testing.T) {
+func TestRecoveryTurnsPanicIntoError(t *testing.T) {
 	err := worker.Recovery[string]()(spill)(t.Context(), &message{})
 	if panicked, ok := errors.AsType[*worker.PanicError](err); !ok || !errors.Is(err, errMilk) || !strings.Contains(panicked.StackTrace(), "spill") {
 		t.Errorf("the error is %v", err)
@@ -106,7 +106,7 @@ func TestRateLimitSpreadsMessages(t *testing.T) {
 	})
 }
 
-func TestRateLimitGivesBackWhatCannotWait(t *testing.T) {
+func TestRateLimitNacksWhatCannotWait(t *testing.T) {
 	inMemory(t, func(s *env) {
 		orders, done := s.open("orders"), ruletest.NewRecorder()
 		s.send(orders, "a", "b")
@@ -117,7 +117,7 @@ func TestRateLimitGivesBackWhatCannotWait(t *testing.T) {
 		s.Pass(59 * time.Minute)
 		ruletest.Equal(s, "handled within the hour", done.Count(), 1)
 		s.expectStats(orders, mailbox.Stats{Delayed: 1})
-		s.Pass(2 * time.Minute) // who could not wait has taken nobody's turn
+		s.Pass(2 * time.Minute) // a refused message reserves nothing
 		ruletest.Equal(s, "handled", done.Count(), 2)
 		s.expectStats(orders, mailbox.Stats{})
 
@@ -131,7 +131,7 @@ func TestRateLimitGivesBackWhatCannotWait(t *testing.T) {
 	})
 }
 
-// hurried is a limiter that says that it is too late, and not when to come again.
+// hurried is a limiter that refuses without RetryAfter.
 type hurried struct{ limiter *worker.Rate }
 
 func (l hurried) Wait(ctx context.Context) error {
@@ -141,9 +141,9 @@ func (l hurried) Wait(ctx context.Context) error {
 	return nil
 }
 
-func TestMessagesThatTheLimiterTurnsAwayHaveNotFailed(t *testing.T) {
+func TestRateLimitedMessagesHaveNotFailed(t *testing.T) {
 	inMemory(t, func(s *env) {
-		// A message that is turned away is nacked, and the queue counts that.
+		// A refused message is nacked, and the queue counts the delivery.
 		s.Configure("orders", driver.Config{MaxDeliveries: driver.Off})
 		orders, done := s.open("orders"), ruletest.NewRecorder()
 		s.send(orders, "a", "b")
@@ -157,7 +157,7 @@ func TestMessagesThatTheLimiterTurnsAwayHaveNotFailed(t *testing.T) {
 	})
 }
 
-func TestPlaceThatIsGivenUpIsTakenByTheNext(t *testing.T) {
+func TestReturnedReservationIsReused(t *testing.T) {
 	inMemory(t, func(s *env) {
 		limiter := worker.NewLimiter(1, time.Minute, 1)
 		s.Must(limiter.Wait(s.Context()))
@@ -171,7 +171,7 @@ func TestPlaceThatIsGivenUpIsTakenByTheNext(t *testing.T) {
 	})
 }
 
-func TestHooksAreToldWhatHappens(t *testing.T) {
+func TestWorkerHooksAreCalled(t *testing.T) {
 	runRule(t, "OBS-3", []rule{{"each message has a beginning and an end", func(s *env) {
 		orders, told := s.open("orders"), ruletest.NewRecorder()
 		s.send(orders, "fine", "bad")

@@ -27,23 +27,22 @@ import (
 	"github.com/mailboxmq/mailbox/worker"
 )
 
-// Some tests need another process. It is this test binary, told by its
-// environment to play a part in a folder.
+// Some tests need another process. It is this test binary; environment variables
+// select its role and its folder.
 const (
 	partVariable   = "MAILBOX_WORKER_TEST_PART"
 	folderVariable = "MAILBOX_WORKER_TEST_FOLDER"
-	// limitVariable says how often the policy of the other process has a message
-	// delivered at most.
+	// limitVariable is the delivery limit of the other process's policy.
 	limitVariable = "MAILBOX_WORKER_TEST_LIMIT"
-	// killsVariable says how often a worker is killed.
+	// killsVariable is how often a worker is killed.
 	killsVariable = "MAILBOX_WORKER_KILLS"
 )
 
-// The parts.
+// The roles.
 const (
 	partWork     = "work until the end"
-	partFinish   = "work until nothing is left"
-	partAckFirst = "ack first, and work then" // what no worker should do
+	roleFinish   = "work until nothing is left"
+	roleAckFirst = "ack first, and work then" // what no worker should do
 )
 
 func TestMain(m *testing.M) {
@@ -52,19 +51,19 @@ func TestMain(m *testing.M) {
 		goleak.VerifyTestMain(m)
 		return
 	}
-	if err := playPart(context.Background(), part, os.Getenv(folderVariable)); err != nil {
+	if err := runRole(context.Background(), part, os.Getenv(folderVariable)); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 }
 
-// kinds are what the bodies of the messages say about their work.
+// kinds are the kinds of work that the bodies of messages name.
 var kinds = []string{"fine", "fine", "flaky", "fine", "panics", "slow", "fine", "hangs", "poison", "fine"}
 
-// dies reports whether work of a kind can only end in the dead letters.
+// dies reports whether messages of a kind always become dead letters.
 func dies(kind string) bool { return kind == "hangs" || kind == "poison" || kind == unreadable }
 
-// unreadable is the kind of a body that is no JSON.
+// unreadable is the kind of a body that is not JSON.
 const unreadable = "unreadable"
 
 // fatal is the kind of work that ends its process with fatalStatus.
@@ -120,9 +119,9 @@ func openOrders(ctx context.Context, folder string) (*diskbox.Backend, *inbox, e
 	return disk, orders, err
 }
 
-// playPart is the other process. What it does is written to a file line by line,
-// each with one call, so that being killed at any moment leaves the truth.
-func playPart(ctx context.Context, part, folder string) error {
+// runRole is the other process. It writes what it does to a file, one line a call, so
+// that a kill at any moment leaves complete lines.
+func runRole(ctx context.Context, part, folder string) error {
 	told, err := os.OpenFile(filepath.Join(folder, "told"), os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
 	if err != nil {
 		return err
@@ -138,7 +137,7 @@ func playPart(ctx context.Context, part, folder string) error {
 	}
 	defer disk.Close()
 	loop := worker.New(orders, func(ctx context.Context, m *message) error {
-		if part == partAckFirst {
+		if part == roleAckFirst {
 			if err := m.Ack(ctx); err != nil {
 				return err
 			}
@@ -163,14 +162,14 @@ func playPart(ctx context.Context, part, folder string) error {
 		}},
 	})
 	group := worker.NewGroup(&worker.GroupOptions{Logger: slog.New(slog.NewTextHandler(os.Stderr, nil))}, loop)
-	if part == partFinish {
+	if part == roleFinish {
 		go stopWhenEmpty(ctx, orders, group)
 	}
 	fmt.Println("running")
 	return group.Run(ctx)
 }
 
-// stopWhenEmpty ends a group when its mailbox has been worked off.
+// stopWhenEmpty stops a group when its mailbox is empty.
 func stopWhenEmpty(ctx context.Context, orders *inbox, group *worker.Group) {
 	for range time.NewTicker(20 * time.Millisecond).C {
 		if stats, err := orders.Stats(ctx); err != nil || stats.Waiting() == 0 {
@@ -180,7 +179,7 @@ func stopWhenEmpty(ctx context.Context, orders *inbox, group *worker.Group) {
 	}
 }
 
-// A factory is a folder in which other processes work, and what was sent there.
+// A factory is a folder in which other processes work, and the messages sent there.
 type factory struct {
 	*testing.T
 	folder string
@@ -217,7 +216,7 @@ func (f *factory) must(err error) {
 	}
 }
 
-// open lets this process use the mailbox. No other can meanwhile.
+// open opens the mailbox in this process. No other process can use it meanwhile.
 func (f *factory) open(use func(orders *inbox)) {
 	f.Helper()
 	disk, orders, err := openOrders(f.Context(), f.folder)
@@ -244,19 +243,19 @@ func (f *factory) start(part string) *exec.Cmd {
 	return process
 }
 
-// killAfter lets a process work for a while and kills it as the kernel would.
+// killAfter lets a process work for a while and kills it with SIGKILL.
 func (f *factory) killAfter(part string, d time.Duration) {
 	f.Helper()
 	process := f.start(part)
 	<-time.After(d)
 	f.must(process.Process.Kill())
 	if state := process.Wait(); state == nil {
-		f.Error("a process that was killed ended well")
+		f.Error("a killed process exited with status 0")
 	}
 }
 
-// awaitWork waits until the other process has done something: until then it may not
-// even listen to signals.
+// awaitWork waits until the other process has handled a message: before that it may
+// not listen to signals.
 func (f *factory) awaitWork() {
 	f.Helper()
 	limit := time.Now().Add(time.Minute)
@@ -272,7 +271,7 @@ func (f *factory) awaitWork() {
 	}
 }
 
-// told returns how often each line was written about each message.
+// told returns how often each line was written for each message.
 func (f *factory) told() map[string]int {
 	f.Helper()
 	text, err := os.ReadFile(filepath.Join(f.folder, "told"))
@@ -284,9 +283,9 @@ func (f *factory) told() map[string]int {
 	return lines
 }
 
-// judge returns what is wrong when all work is over: every message has to be done
-// and acked once, or to be a dead letter with the reason that it should have.
-func (f *factory) judge() []string {
+// check returns what is wrong when all work is over: every message must be handled
+// and acked once, or be a dead letter with the right reason.
+func (f *factory) check() []string {
 	f.Helper()
 	var wrong []string
 	reasons := make(map[string]mailbox.Reason)
@@ -324,16 +323,16 @@ func (f *factory) judge() []string {
 	return wrong
 }
 
-// storm kills one process after the other, and lets the last one finish. Being
+// killRepeatedly kills one process after the other, and lets the last one finish. Being
 // killed costs a delivery of all that the process holds, so the policy allows for
 // that, for three attempts, and for leases that a busy machine loses.
-func (f *factory) storm(part string, kills int) {
+func (f *factory) killRepeatedly(part string, kills int) {
 	f.Helper()
 	f.limit = kills + 6
 	for range kills {
 		f.killAfter(part, 20*time.Millisecond+rand.N(300*time.Millisecond))
 	}
-	process := f.start(partFinish)
+	process := f.start(roleFinish)
 	f.must(process.Wait())
 }
 
@@ -353,8 +352,8 @@ func stormKills(t *testing.T) int {
 // back and done.
 func TestKilledWorkersLoseNothing(t *testing.T) {
 	f := newFactory(t, 200)
-	f.storm(partWork, stormKills(t))
-	for _, sentence := range f.judge() {
+	f.killRepeatedly(partWork, stormKills(t))
+	for _, sentence := range f.check() {
 		t.Error(sentence)
 	}
 	f.open(func(orders *inbox) {
@@ -383,7 +382,7 @@ func TestKilledWorkersLoseNothing(t *testing.T) {
 // DLQ-2: a handler that ends its process is started as often as the policy
 // allows, and then the message is dead. The disk may forget the first delivery:
 // the lease of a message that has not been through a crash is not synced at once.
-func TestMessageThatExitsItsProcessDies(t *testing.T) {
+func TestMessageThatCrashesProcessIsDeadLettered(t *testing.T) {
 	const limit = 3
 	f := &factory{T: t, folder: t.TempDir(), limit: limit}
 	var id string
@@ -394,7 +393,7 @@ func TestMessageThatExitsItsProcessDies(t *testing.T) {
 	})
 	exits := 0
 	for ; exits <= limit+1; exits++ {
-		err := f.start(partFinish).Wait()
+		err := f.start(roleFinish).Wait()
 		if err == nil {
 			break
 		}
@@ -413,15 +412,15 @@ func TestMessageThatExitsItsProcessDies(t *testing.T) {
 			}
 			return
 		}
-		t.Error("there is no dead letter")
+		t.Error("no dead letter")
 	})
 }
 
-// The judge of the test above has to notice a worker that acks before it works.
+// The check of the test above must notice a worker that acks before it works.
 func TestKilledWorkersThatAckFirstAreCaught(t *testing.T) {
 	f := newFactory(t, 200)
-	f.storm(partAckFirst, stormKills(t))
-	wrong := f.judge()
+	f.killRepeatedly(roleAckFirst, stormKills(t))
+	wrong := f.check()
 	if !strings.Contains(strings.Join(wrong, "\n"), "lost: ") {
 		t.Errorf("nothing was lost, says the judge: %q", wrong)
 	}
@@ -429,7 +428,7 @@ func TestKilledWorkersThatAckFirstAreCaught(t *testing.T) {
 
 // LOOP-3, LOOP-4: a process that is told to stop under load ends well and in
 // time, and leaves nothing in flight.
-func TestSIGTERMEndsAProcessInOrder(t *testing.T) {
+func TestSIGTERMDrainsProcess(t *testing.T) {
 	f := newFactory(t, 200)
 	process := f.start(partWork)
 	f.awaitWork()

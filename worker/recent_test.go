@@ -2,7 +2,7 @@ package worker
 
 import "testing"
 
-func TestWhatIsForgottenAndComesAgainIsRememberedAsLongAsAnyOther(t *testing.T) {
+func TestForgottenIDIsRememberedFullyWhenPutAgain(t *testing.T) {
 	r := newRecent[int](3)
 	r.put("a", 1)
 	r.forget("a")

@@ -30,7 +30,7 @@ func (s *env) askAt(m *inbox, address string) {
 	s.Must(err)
 }
 
-// oneLetter returns the only letter of a policy's box.
+// oneLetter returns the only dead letter of a policy.
 func (s *env) oneLetter(p *policy, m *inbox) letter {
 	s.Helper()
 	got := letters(s, p.Queue(m))
@@ -104,7 +104,7 @@ func TestUnanswerableRequestCanBeAcked(t *testing.T) {
 			ruletest.Equal(s, "result", results.List()[0], string(worker.ResultUnanswered))
 			s.expectStats(requests, mailbox.Stats{})
 		}},
-		{"failed work that cannot be told is a dead letter too", func(s *env) {
+		{"a failure without a reply address is dead-lettered", func(s *env) {
 			requests, tried := s.withResolver(nil), ruletest.NewRecorder()
 			s.askAt(requests, "answers")
 			s.run(worker.New(requests, fails(errMilk, tried), s.options(options{})))
@@ -122,9 +122,9 @@ func TestUnanswerableRequestCanBeAcked(t *testing.T) {
 	})
 }
 
-func TestAddressThatDoesNotResolveNowIsTemporary(t *testing.T) {
+func TestUnresolvedReplyAddressIsTemporary(t *testing.T) {
 	runRule(t, "LOOP-1", []rule{
-		{"the reply is sent when it resolves, and the work is not done again", func(s *env) {
+		{"the reply is sent when it resolves", func(s *env) {
 			registry := mailbox.NewRegistry(nil)
 			requests, answers, done := s.withResolver(registry), s.open("answers"), ruletest.NewRecorder()
 			s.askAt(requests, "later")
@@ -139,7 +139,7 @@ func TestAddressThatDoesNotResolveNowIsTemporary(t *testing.T) {
 			ruletest.Equal(s, "times the work was done", done.Count(), 1)
 			s.expectStats(requests, mailbox.Stats{})
 		}},
-		{"at the limit it is a dead letter with the result", func(s *env) {
+		{"at the limit it is dead-lettered with the result", func(s *env) {
 			requests, done := s.withResolver(mailbox.NewRegistry(nil)), ruletest.NewRecorder()
 			s.askAt(requests, "never")
 			p := &policy{MaxDeliveries: 3}
@@ -177,9 +177,9 @@ func TestResultWithoutAddressIsLoggedAndCounted(t *testing.T) {
 	})
 }
 
-func TestAnswerThatCannotBeEncodedFailsAtOnce(t *testing.T) {
+func TestUnencodableAnswerFailsAtOnce(t *testing.T) {
 	runRule(t, "LOOP-1", []rule{
-		{"and good work is not done again for it", func(s *env) {
+		{"the handler does not run again", func(s *env) {
 			requests, done := s.open("requests"), ruletest.NewRecorder()
 			future := s.ask(requests, "tea")
 			p := &policy{}

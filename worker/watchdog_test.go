@@ -18,7 +18,7 @@ import (
 
 func TestWatchdogNoticesStuckHandlers(t *testing.T) {
 	runRule(t, "LOOP-4", []rule{
-		{"one that ignores its context ends the group, after that was said", func(s *env) {
+		{"one that ignores its context ends the group", func(s *env) {
 			orders := s.open("orders")
 			id := s.send(orders, "tea")[0]
 			stuck := ruletest.NewRecorder()
@@ -71,7 +71,7 @@ func TestWatchdogNoticesStuckHandlers(t *testing.T) {
 			s.expectStats(orders, mailbox.Stats{Ready: 1}) // for a worker that is not stuck
 			s.At(11 * time.Minute)
 		}},
-		{"one that is noticed is cancelled, also if who is told panics", func(s *env) {
+		{"it is cancelled even if Stuck panics", func(s *env) {
 			orders, causes := s.open("orders"), make(chan error, 1)
 			s.send(orders, "tea")
 			g := s.group(worker.GroupOptions{CancelStuck: true, Watchdog: time.Minute, Stuck: func(worker.StuckEvent) { panic("help") }},
@@ -86,7 +86,7 @@ func TestWatchdogNoticesStuckHandlers(t *testing.T) {
 			s.Is(<-causes, worker.ErrStuck)
 			s.Must(stop())
 		}},
-		{"one that listens goes on with the next message", func(s *env) {
+		{"one that returns continues with the next message", func(s *env) {
 			orders, done := s.open("orders"), ruletest.NewRecorder()
 			s.send(orders, "tea", "milk")
 			g := s.group(worker.GroupOptions{CancelStuck: true, Watchdog: 2 * time.Minute}, worker.New(orders, func(ctx context.Context, m *message) error {
@@ -108,7 +108,7 @@ func TestWatchdogNoticesStuckHandlers(t *testing.T) {
 	})
 }
 
-func TestWatchdogLeavesOthersAlone(t *testing.T) {
+func TestWatchdogIgnoresWorkingHandlers(t *testing.T) {
 	runRule(t, "LOOP-4", []rule{
 		{"one that beats is not stuck", func(s *env) {
 			orders, done := s.open("orders"), ruletest.NewRecorder()
@@ -166,7 +166,7 @@ func TestWatchdogLeavesOthersAlone(t *testing.T) {
 	})
 }
 
-func TestLongHandlerIsReportedAndLeftAlone(t *testing.T) {
+func TestStuckHandlerIsOnlyReportedByDefault(t *testing.T) {
 	runRule(t, "LOOP-4", []rule{
 		{"by default", func(s *env) {
 			orders, done := s.open("orders"), ruletest.NewRecorder()
@@ -210,5 +210,5 @@ func TestLongHandlerIsReportedAndLeftAlone(t *testing.T) {
 	})
 }
 
-// ignoreTheWorld is a handler that does not listen for ten minutes.
+// ignoreTheWorld is a handler that ignores its context for ten minutes.
 func ignoreTheWorld() { <-time.After(10 * time.Minute) }

@@ -17,9 +17,9 @@ import (
 	"github.com/mailboxmq/mailbox/worker"
 )
 
-func TestDrainingEndsWhateverTheBackendDoes(t *testing.T) {
+func TestDrainEndsWhileBackendFails(t *testing.T) {
 	runRule(t, "LOOP-3", []rule{
-		{"a backend that does not answer holds a drain up for seconds only", func(s *env) {
+		{"a hanging backend delays the drain by seconds", func(s *env) {
 			orders, done := s.open("orders"), ruletest.NewRecorder()
 			s.send(orders, "a", "b", "c")
 			stop := s.run(worker.New(orders, takes(3*time.Second, done), s.options(options{Prefetch: 4})))
@@ -32,7 +32,7 @@ func TestDrainingEndsWhateverTheBackendDoes(t *testing.T) {
 				s.Errorf("it took %v to end, with one handler that needed two seconds", took)
 			}
 		}},
-		{"the drain time is counted from the order to stop", func(s *env) {
+		{"the drain time counts from the stop", func(s *env) {
 			orders, done := s.open("orders"), ruletest.NewRecorder()
 			s.send(orders, "a", "b", "c")
 			stop := s.run(worker.New(orders, takes(time.Hour, done), s.options(options{Prefetch: 4, Drain: 4 * time.Second})))
@@ -44,7 +44,7 @@ func TestDrainingEndsWhateverTheBackendDoes(t *testing.T) {
 				s.Errorf("it took %v to end, with a drain time of 4s", took)
 			}
 		}},
-		{"what could not be given back at first is given back all the same", func(s *env) {
+		{"a failed release is repeated", func(s *env) {
 			orders, done := s.open("orders"), ruletest.NewRecorder()
 			s.send(orders, "a", "b", "c")
 			stop := s.run(worker.New(orders, takes(time.Hour, done), s.options(options{Prefetch: 4, Drain: time.Second})))
@@ -57,7 +57,7 @@ func TestDrainingEndsWhateverTheBackendDoes(t *testing.T) {
 	})
 }
 
-func TestWatchdogKnowsWhatIsNoHandlersFault(t *testing.T) {
+func TestWatchdogIgnoresBackendDelays(t *testing.T) {
 	quiet := func(s *env) {
 		s.Helper()
 		if log := s.Logs.String(); strings.Contains(log, "stuck") {
@@ -65,7 +65,7 @@ func TestWatchdogKnowsWhatIsNoHandlersFault(t *testing.T) {
 		}
 	}
 	runRule(t, "LOOP-4", []rule{
-		{"a handler that has returned is not stuck while its ack is being repeated", func(s *env) {
+		{"a handler whose ack is repeated is not stuck", func(s *env) {
 			orders := s.open("orders")
 			future := s.ask(orders, "tea")
 			s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpAck, Err: mailbox.ErrUnavailable})
@@ -113,7 +113,7 @@ func TestWatchdogKnowsWhatIsNoHandlersFault(t *testing.T) {
 	})
 }
 
-func TestHandlerThatEndsItsGoroutineIsFinishedToo(t *testing.T) {
+func TestHandlerThatCallsGoexitFails(t *testing.T) {
 	inMemory(t, func(s *env) {
 		orders := s.open("orders")
 		s.send(orders, "tea")
@@ -138,7 +138,7 @@ func TestHandlerThatEndsItsGoroutineIsFinishedToo(t *testing.T) {
 	})
 }
 
-func TestRunOnceTellsWhatItReceived(t *testing.T) {
+func TestRunOnceCallsReceivedHook(t *testing.T) {
 	inMemory(t, func(s *env) {
 		orders, received := s.open("orders"), 0
 		s.send(orders, "a", "b")
@@ -166,7 +166,7 @@ func TestExtensionBeyondAllLimitsIsRefused(t *testing.T) {
 	})
 }
 
-func TestMembersThatAreDoneAreHealthy(t *testing.T) {
+func TestDoneMembersAreHealthy(t *testing.T) {
 	inMemory(t, func(s *env) {
 		waits := fakeMember{"waits", func(ctx context.Context) error { <-ctx.Done(); return nil }}
 		done := fakeMember{"done", func(context.Context) error { return nil }}
@@ -180,7 +180,7 @@ func TestMembersThatAreDoneAreHealthy(t *testing.T) {
 	})
 }
 
-func TestMemberThatReturnsItsContextsErrorWhenItIsToldToStopHasNotFailed(t *testing.T) {
+func TestMemberMayReturnContextErrorWhenStopped(t *testing.T) {
 	inMemory(t, func(s *env) {
 		member := func(name string, result func(ctx context.Context) error) worker.Member {
 			return fakeMember{name, func(ctx context.Context) error { <-ctx.Done(); return result(ctx) }}
@@ -205,13 +205,12 @@ func TestLimitersTakeAnyBurst(t *testing.T) {
 	})
 }
 
-// stingy is a limiter that refuses without waiting, as one of package rate does
-// whose burst is zero.
+// stingy is a limiter that refuses without waiting, like a rate.Limiter with burst 0.
 type stingy struct{ err error }
 
 func (l stingy) Wait(context.Context) error { return l.err }
 
-func TestLimiterThatRefusesForGoodIsAFailure(t *testing.T) {
+func TestLimiterRefusalIsFailure(t *testing.T) {
 	inMemory(t, func(s *env) {
 		orders := s.open("orders")
 		s.send(orders, "tea")
@@ -225,7 +224,7 @@ func TestLimiterThatRefusesForGoodIsAFailure(t *testing.T) {
 	})
 }
 
-func TestBackoffsHoldAtTheEndOfTime(t *testing.T) {
+func TestBackoffsDoNotOverflow(t *testing.T) {
 	backoff := worker.ExponentialBackoff(time.Second, math.MaxInt64)
 	for _, deliveries := range []int{-1, 0, 1, 30, 62, 63, 64, math.MaxInt} {
 		if wait := backoff(deliveries); wait < 0 {
@@ -234,7 +233,7 @@ func TestBackoffsHoldAtTheEndOfTime(t *testing.T) {
 	}
 }
 
-func TestHandlersMayChangeTheFieldsOfTheirMessage(t *testing.T) {
+func TestHandlerMayChangeMessageFields(t *testing.T) {
 	inMemory(t, func(s *env) {
 		s.Configure("orders", driver.Config{StrictGroups: true})
 		orders, done := s.open("orders"), ruletest.NewRecorder()

@@ -11,8 +11,8 @@ import (
 	"github.com/mailboxmq/mailbox/worker"
 )
 
-// TestPageTellsDefaultsOfWorkers reads the table in docs/workers.md.
-func TestPageTellsDefaultsOfWorkers(t *testing.T) {
+// TestDocumentListsWorkerDefaults reads the table in docs/workers.md.
+func TestDocumentListsWorkerDefaults(t *testing.T) {
 	page, err := os.ReadFile("../docs/workers.md")
 	if err != nil {
 		t.Fatal(err)

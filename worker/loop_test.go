@@ -19,7 +19,7 @@ import (
 	"github.com/mailboxmq/mailbox/worker"
 )
 
-// count is work that takes no time.
+// count returns a handler that counts.
 func count(done *ruletest.Recorder) worker.Handler[string] {
 	return func(_ context.Context, m *message) error {
 		done.Add(m.Body)
@@ -27,7 +27,7 @@ func count(done *ruletest.Recorder) worker.Handler[string] {
 	}
 }
 
-// takes is work that takes so long, and stops when its context ends.
+// takes returns a handler that takes d, or until its context ends.
 func takes(d time.Duration, done *ruletest.Recorder) worker.Handler[string] {
 	return func(ctx context.Context, m *message) error {
 		select {
@@ -40,9 +40,9 @@ func takes(d time.Duration, done *ruletest.Recorder) worker.Handler[string] {
 	}
 }
 
-func TestLoopsOutliveErrorsAndBadMessages(t *testing.T) {
+func TestLoopSurvivesErrorsAndBadMessages(t *testing.T) {
 	runRule(t, "LOOP-3", []rule{
-		{"a loop outlives errors of its backend", func(s *env) {
+		{"backend errors", func(s *env) {
 			orders, done := s.open("orders"), ruletest.NewRecorder()
 			remove := s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpReceive, Err: mailbox.ErrUnavailable})
 			stop := s.run(worker.New(orders, count(done), s.options(options{})))
@@ -100,7 +100,7 @@ func TestLoopsOutliveErrorsAndBadMessages(t *testing.T) {
 			}
 			s.expectStats(orders, mailbox.Stats{Delayed: 1})
 		}},
-		{"a policy that panics costs nothing but a retry", func(s *env) {
+		{"a panic of the policy is a retry", func(s *env) {
 			orders := s.open("orders")
 			s.send(orders, "tea")
 			_, err := worker.New(orders, func(context.Context, *message) error { return errMilk }, s.options(options{
@@ -109,7 +109,7 @@ func TestLoopsOutliveErrorsAndBadMessages(t *testing.T) {
 			s.Must(err)
 			s.expectStats(orders, mailbox.Stats{Delayed: 1})
 		}},
-		{"hooks that panic cost nothing", func(s *env) {
+		{"panics of hooks", func(s *env) {
 			orders, done := s.open("orders"), ruletest.NewRecorder()
 			s.send(orders, "tea", "milk")
 			s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpAck, Err: mailbox.ErrUnavailable, Times: 1})
@@ -131,7 +131,7 @@ func TestLoopsOutliveErrorsAndBadMessages(t *testing.T) {
 	})
 }
 
-func TestLoopsEndWhenNothingCanComeOfIt(t *testing.T) {
+func TestLoopEndsOnHopelessErrors(t *testing.T) {
 	runRule(t, "LOOP-3", []rule{
 		{"a closed mailbox ends the loop", func(s *env) {
 			orders := s.open("orders")
@@ -156,7 +156,7 @@ func TestLoopsEndWhenNothingCanComeOfIt(t *testing.T) {
 			_, err := worker.New(orders, count(done), s.options(options{})).RunOnce(s.Context())
 			s.Must(err)
 		}},
-		{"a loop that cannot run says so", func(s *env) {
+		{"wrong options are ErrInvalid", func(s *env) {
 			orders := s.open("orders")
 			handler := count(ruletest.NewRecorder())
 			for _, loop := range []*worker.Loop[string]{
@@ -184,7 +184,7 @@ func TestLoopsEndWhenNothingCanComeOfIt(t *testing.T) {
 // spill is a handler that panics.
 func spill(context.Context, *message) error { panic(errMilk) }
 
-func TestLoopsEndInOrder(t *testing.T) {
+func TestLoopDrains(t *testing.T) {
 	runRule(t, "LOOP-3", []rule{
 		{"shutdown finishes what is held", func(s *env) {
 			orders, done := s.open("orders"), ruletest.NewRecorder()
@@ -196,7 +196,7 @@ func TestLoopsEndInOrder(t *testing.T) {
 			ruletest.Equal(s, "handled", done.Count(), 2)
 			s.expectStats(orders, mailbox.Stats{})
 		}},
-		{"shutdown gives all the rest back at once", func(s *env) {
+		{"waiting messages are released at once", func(s *env) {
 			orders, causes := s.open("orders"), ruletest.NewRecorder()
 			for i := range 8 {
 				s.send(orders, fmt.Sprint(i))
@@ -212,7 +212,7 @@ func TestLoopsEndInOrder(t *testing.T) {
 			s.expectStats(orders, mailbox.Stats{InFlight: 8})
 			loop.Stop()
 			s.Pass(0)
-			s.expectStats(orders, mailbox.Stats{Ready: 6, InFlight: 2}) // nobody had begun with those
+			s.expectStats(orders, mailbox.Stats{Ready: 6, InFlight: 2}) // no handler had started those
 			s.At(time.Second + worker.DefaultDrain - 1)
 			s.expectStats(orders, mailbox.Stats{Ready: 6, InFlight: 2})
 			s.At(time.Second + worker.DefaultDrain)
@@ -220,7 +220,7 @@ func TestLoopsEndInOrder(t *testing.T) {
 			s.Must(stop())
 			ruletest.Equal(s, "cancelled", causes.Count(), 2)
 			ruletest.Equal(s, "time", time.Since(s.Began), time.Second+worker.DefaultDrain)
-			// What was not begun with keeps its place, before what was nacked.
+			// Released messages keep their place, before the nacked ones.
 			got, err := orders.Receive(s.Context(), mailbox.WithMax(8))
 			s.Must(err)
 			if len(got) != 8 {
@@ -229,10 +229,10 @@ func TestLoopsEndInOrder(t *testing.T) {
 			ruletest.Equal(s, "first", got[0].Body, "2")
 			ruletest.Equal(s, "last error", got[7].LastError, "put back after 1 deliveries: "+worker.ErrShutdown.Error())
 		}},
-		{"what handlers say when they are cut short is no failure", func(s *env) {
+		{"errors of cancelled handlers are not failures", func(s *env) {
 			requests, results := s.open("requests"), ruletest.NewRecorder()
 			var futures []*reply.Future[string]
-			for range 300 { // so that some of them are faster than who gives the messages back
+			for range 300 { // so that some handlers return before their message is nacked
 				futures = append(futures, s.ask(requests, "tea"))
 			}
 			for _, o := range []options{{}, {DeadLetters: &policy{MaxDeliveries: 1}}} {
@@ -251,7 +251,7 @@ func TestLoopsEndInOrder(t *testing.T) {
 				ruletest.Equal(s, "result", result, string(worker.ResultNacked))
 			}
 		}},
-		{"a handler that does not return is left behind", func(s *env) {
+		{"a handler that does not return is ErrStuck", func(s *env) {
 			orders := s.open("orders")
 			s.send(orders, "tea")
 			stop := s.run(worker.New(orders, func(context.Context, *message) error {
@@ -283,9 +283,9 @@ func TestLoopsEndInOrder(t *testing.T) {
 	})
 }
 
-func TestLoopsStopWhenTheyAreTold(t *testing.T) {
+func TestLoopStops(t *testing.T) {
 	runRule(t, "LOOP-3", []rule{
-		{"a shutdown asked for before the run is honoured", func(s *env) {
+		{"Stop before Run prevents it", func(s *env) {
 			orders, done := s.open("orders"), ruletest.NewRecorder()
 			s.send(orders, "tea")
 			loop := worker.New(orders, count(done), s.options(options{}))
@@ -316,7 +316,7 @@ func TestLoopsStopWhenTheyAreTold(t *testing.T) {
 			s.Must(stop())
 			ruletest.Equal(s, "time", time.Since(s.Began), time.Second)
 		}},
-		{"shutdown does not wait for acks for ever", func(s *env) {
+		{"the drain waits for acks a bounded time", func(s *env) {
 			orders, done := s.open("orders"), ruletest.NewRecorder()
 			s.send(orders, "tea")
 			s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpAck, Err: mailbox.ErrUnavailable})
@@ -328,7 +328,7 @@ func TestLoopsStopWhenTheyAreTold(t *testing.T) {
 			}
 			ruletest.Equal(s, "handled", done.Count(), 1)
 		}},
-		{"so many passes wait for messages, and end when they are told", func(s *env) {
+		{"RunTimes waits for messages and stops", func(s *env) {
 			orders, done := s.open("orders"), ruletest.NewRecorder()
 			loop := worker.New(orders, count(done), s.options(options{}))
 			time.AfterFunc(time.Second, func() { s.send(orders, "tea") })
@@ -342,7 +342,7 @@ func TestLoopsStopWhenTheyAreTold(t *testing.T) {
 			s.Must(err)
 			ruletest.Equal(s, "time", time.Since(s.Began), 3*time.Second+worker.DefaultWait)
 		}},
-		{"one pass handles what is there and waits for nothing", func(s *env) {
+		{"RunOnce does not wait", func(s *env) {
 			orders, done := s.open("orders"), ruletest.NewRecorder()
 			s.send(orders, "tea", "milk", "sugar")
 			loop := worker.New(orders, takes(time.Second, done), s.options(options{Concurrency: 2}))
@@ -360,8 +360,9 @@ func TestLoopsStopWhenTheyAreTold(t *testing.T) {
 	})
 }
 
-func TestLosingTheLeaseCancelsTheHandler(t *testing.T) {
-	// until waits for the end of the handler's context, and tells its cause.
+func TestLostLeaseCancelsHandler(t *testing.T) {
+	// until returns a handler that waits for the end of its context and records the
+	// cause.
 	until := func(causes chan error) worker.Handler[string] {
 		return func(ctx context.Context, m *message) error {
 			if m.Deliveries > 1 {
@@ -394,7 +395,7 @@ func TestLosingTheLeaseCancelsTheHandler(t *testing.T) {
 			}
 			s.expectStats(orders, mailbox.Stats{})
 		}},
-		{"when the backend was away for as long as it lasted", func(s *env) {
+		{"when the backend was unavailable for the whole lease", func(s *env) {
 			orders, causes := s.open("orders"), make(chan error, 1)
 			s.send(orders, "tea")
 			remove := s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpExtend, Err: mailbox.ErrUnavailable})
@@ -405,7 +406,7 @@ func TestLosingTheLeaseCancelsTheHandler(t *testing.T) {
 			s.Pass(time.Second)
 			s.expectStats(orders, mailbox.Stats{})
 		}},
-		{"but not when the backend was away for less", func(s *env) {
+		{"not when the backend was unavailable for less", func(s *env) {
 			orders, done := s.open("orders"), ruletest.NewRecorder()
 			s.send(orders, "tea")
 			s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpExtend, Err: mailbox.ErrUnavailable, Times: 5})
@@ -414,7 +415,7 @@ func TestLosingTheLeaseCancelsTheHandler(t *testing.T) {
 			ruletest.Equal(s, "handled", done.Count(), 1)
 			s.expectStats(orders, mailbox.Stats{})
 		}},
-		{"and a message that was waiting is not begun with", func(s *env) {
+		{"a waiting message is not started", func(s *env) {
 			orders, done := s.open("orders"), ruletest.NewRecorder()
 			ids := s.send(orders, "tea", "milk")
 			var waiting mailbox.Receipt
@@ -435,7 +436,7 @@ func TestLosingTheLeaseCancelsTheHandler(t *testing.T) {
 				s.Errorf("handled were %v", got)
 			}
 		}},
-		{"a deadline cancels it too, with its own cause", func(s *env) {
+		{"a deadline cancels with its own cause", func(s *env) {
 			orders, causes := s.open("orders"), make(chan error, 1)
 			s.send(orders, "tea")
 			s.run(worker.New(orders, until(causes), s.options(options{Timeout: 7 * time.Second})))
@@ -452,7 +453,7 @@ func TestLosingTheLeaseCancelsTheHandler(t *testing.T) {
 			s.Pass(time.Minute)
 			s.expectStats(orders, mailbox.Stats{})
 		}},
-		{"and returning ends it", func(s *env) {
+		{"returning ends the context", func(s *env) {
 			orders := s.open("orders")
 			s.send(orders, "tea")
 			var kept context.Context

@@ -20,7 +20,7 @@ import (
 
 type policy = deadletter.Policy[string]
 
-// fails is work that always fails with err.
+// fails returns a handler that always fails with err.
 func fails(err error, tried *ruletest.Recorder) worker.Handler[string] {
 	return func(_ context.Context, m *message) error {
 		tried.Add(m.Body)
@@ -28,20 +28,20 @@ func fails(err error, tried *ruletest.Recorder) worker.Handler[string] {
 	}
 }
 
-// letters returns what is in a box of dead letters.
-func letters(s *env, box *deadletter.Queue[string]) []letter {
+// letters returns the dead letters of a queue.
+func letters(s *env, queue *deadletter.Queue[string]) []letter {
 	s.Helper()
 	var all []letter
-	for letter, err := range box.List(s.Context()) {
+	for letter, err := range queue.List(s.Context()) {
 		s.Must(err)
 		all = append(all, letter)
 	}
 	return all
 }
 
-func TestPolicyDecidesWhatAFailureMeans(t *testing.T) {
-	// deliveries is how often a message that fails with err is tried, in a day, on
-	// a queue without a limit of its own.
+func TestPolicyDecidesWhichFailuresAreFinal(t *testing.T) {
+	// deliveries returns how often a message that fails with err is delivered in a
+	// day, on a queue without a limit.
 	deliveries := func(s *env, p *policy, err error) int {
 		s.Configure("orders", driver.Config{MaxDeliveries: driver.Off})
 		orders, tried := s.open("orders"), ruletest.NewRecorder()
@@ -80,7 +80,7 @@ func TestPolicyDecidesWhatAFailureMeans(t *testing.T) {
 				s.Errorf("it was tried %d times in a day, want once a minute", n)
 			}
 		}},
-		{"a decision of one's own replaces all that", func(s *env) {
+		{"Decide replaces the lists", func(s *env) {
 			p := &policy{Always: []deadletter.Matcher{deadletter.Is(errMilk)}}
 			p.Decide = func(_ context.Context, m *message, err error) bool {
 				return m.Deliveries == 7 && errors.Is(err, errMilk)
@@ -92,37 +92,37 @@ func TestPolicyDecidesWhatAFailureMeans(t *testing.T) {
 			ruletest.Equal(s, "deliveries", deliveries(s, p, worker.Permanent(errMilk)), 1)
 			ruletest.Equal(s, "last error", letters(s, p.Queue(s.open("orders")))[0].LastError, "no milk")
 		}},
-		{"a retry for no reason is no failure", func(s *env) {
+		{"a retry without an error is not a failure", func(s *env) {
 			if n := deliveries(s, &policy{}, worker.RetryAfter(time.Minute, nil)); n < forever {
 				s.Errorf("it was tried %d times in a day, want once a minute", n)
 			}
 		}},
-		{"a retry for a reason is", func(s *env) {
+		{"a retry with an error is a failure", func(s *env) {
 			ruletest.Equal(s, "deliveries", deliveries(s, &policy{}, worker.RetryAfter(time.Minute, errMilk)), 5)
 		}},
-		{"dead letters without a place to go are refused before anything is handled", func(s *env) {
+		{"a policy without a dead-letter queue is refused", func(s *env) {
 			orders := mailbox.New("orders", withoutLetters{s.open("orders").Queue()}, &mailbox.Options[string]{})
 			s.Is(worker.New(orders, count(ruletest.NewRecorder()), s.options(options{DeadLetters: &policy{}})).Run(s.Context()), mailbox.ErrUnsupported)
 		}},
 	})
 }
 
-// crashes is a worker that dies of each message it gets, without a word.
+// crashes runs a worker that crashes on each message.
 func crashes(s *env, m *inbox) {
 	s.Helper()
 	ctx, cancel := context.WithCancel(s.Context())
 	defer cancel()
 	s.Must(worker.New(m, func(context.Context, *message) error {
-		s.Faults.Add(mailboxtest.Fault{Err: mailbox.ErrUnavailable}) // nothing that a dead process does has an effect
+		s.Faults.Add(mailboxtest.Fault{Err: mailbox.ErrUnavailable}) // a crashed process has no effect any more
 		cancel()
 		return nil
 	}, s.options(options{})).Run(ctx))
 	s.Faults.Clear()
 }
 
-func TestBackendsLimitDeliveriesOfWorkers(t *testing.T) {
+func TestBackendLimitsDeliveriesOfWorkers(t *testing.T) {
 	runRule(t, "DLQ-1", []rule{
-		{"a message that kills its workers is a dead letter in the end", func(s *env) {
+		{"a message that crashes its workers is dead-lettered", func(s *env) {
 			s.Configure("orders", driver.Config{MaxDeliveries: 3})
 			orders, done := s.open("orders"), ruletest.NewRecorder()
 			s.send(orders, "bomb")
@@ -140,10 +140,10 @@ func TestBackendsLimitDeliveriesOfWorkers(t *testing.T) {
 			}
 			got := letters(s, deadletter.NewQueue(orders, nil))
 			if len(got) != 1 || got[0].Reason != mailbox.ReasonMaxDeliveries || got[0].Deliveries != 3 {
-				s.Errorf("the letters are %+v", got)
+				s.Errorf("the dead letters are %+v", got)
 			}
 		}},
-		{"and so is one that fails as often, without a policy", func(s *env) {
+		{"without a policy, a failing message too", func(s *env) {
 			s.Configure("orders", driver.Config{MaxDeliveries: 2})
 			orders, tried := s.open("orders"), ruletest.NewRecorder()
 			s.send(orders, "tea")
@@ -152,15 +152,14 @@ func TestBackendsLimitDeliveriesOfWorkers(t *testing.T) {
 			ruletest.Equal(s, "deliveries", tried.Count(), 2)
 			got := letters(s, deadletter.NewQueue(orders, nil))
 			if len(got) != 1 || got[0].Reason != mailbox.ReasonMaxDeliveries || got[0].LastError != "no milk" {
-				s.Errorf("the letters are %+v", got)
+				s.Errorf("the dead letters are %+v", got)
 			}
 		}},
 	})
 }
 
 func TestDeadLettersCanGoToAnotherQueue(t *testing.T) {
-	// serve runs a loop that always fails, and a consumer that replays the letters,
-	// for a minute.
+	// serve runs a loop that fails twice, and a consumer that redrives, for a minute.
 	serve := func(s *env, orders *inbox, p *policy, tried *ruletest.Recorder) {
 		s.run(s.group(worker.GroupOptions{},
 			worker.New(orders, func(_ context.Context, m *message) error {
@@ -172,7 +171,7 @@ func TestDeadLettersCanGoToAnotherQueue(t *testing.T) {
 			}, s.options(options{DeadLetters: p, Backoff: worker.NoBackoff})),
 			deadletter.NewConsumer(deadletter.NewQueue(orders, s.openLetters("dead", nil)), func(_ context.Context, l letter) (deadletter.Action, error) {
 				if l.Body != "tea" || l.Source != "orders" || l.LastError != "no milk" || l.Deliveries != 2 || l.Attributes["colour"] != "green" {
-					s.Errorf("the letter is %+v", l)
+					s.Errorf("the dead letter is %+v", l)
 				}
 				return deadletter.Redrive, nil
 			}, nil)))
@@ -199,7 +198,7 @@ func TestDeadLettersCanGoToAnotherQueue(t *testing.T) {
 	})
 }
 
-// withoutLetters is a queue that keeps no dead letters.
+// withoutLetters is a queue whose backend keeps no dead letters.
 type withoutLetters struct{ driver.Queue }
 
 func (q withoutLetters) Traits() driver.Traits {
@@ -208,18 +207,19 @@ func (q withoutLetters) Traits() driver.Traits {
 	return traits
 }
 
-// A burial has a request that fails for good, in a loop that sends dead letters to
-// a mailbox. What happens is taken down in steps.
-type burial struct {
+// A finalFailure is a request that fails for good, in a loop that sends dead letters
+// to a mailbox, and the steps of dead-lettering it.
+type finalFailure struct {
 	requests *inbox
 	loop     *worker.Loop[string]
 	steps    *ruletest.Recorder
-	box      *deadletter.Queue[string]
+	dead     *deadletter.Queue[string]
 }
 
-// newBurial sets the scene. At, if it is not nil, is called after each step.
-func newBurial(s *env, at func(step string)) *burial {
-	b := &burial{steps: ruletest.NewRecorder()}
+// newFinalFailure opens the mailboxes and makes the loop. at, if it is not nil, is
+// called after each step.
+func newFinalFailure(s *env, at func(step string)) *finalFailure {
+	b := &finalFailure{steps: ruletest.NewRecorder()}
 	step := func(name string, err error) {
 		if err != nil {
 			return
@@ -236,23 +236,23 @@ func newBurial(s *env, at func(step string)) *burial {
 	p := &policy{MaxDeliveries: 1, Mailbox: s.openLetters("dead", &mailbox.Hooks{
 		Sent: func(_ context.Context, event mailbox.SentEvent) { step("write", event.Err) },
 	})}
-	b.box = p.Queue(b.requests)
+	b.dead = p.Queue(b.requests)
 	b.loop = worker.New(b.requests, fails(errMilk, ruletest.NewRecorder()), s.options(options{DeadLetters: p}))
 	return b
 }
 
-// went checks the steps.
-func (b *burial) went(s *env, want ...string) {
+// expectSteps checks the steps.
+func (b *finalFailure) expectSteps(s *env, want ...string) {
 	s.Helper()
 	if got := b.steps.List(); !slices.Equal(got, want) {
 		s.Errorf("the steps were %v, want %v", got, want)
 	}
 }
 
-func TestDeadLetteringHasAnOrder(t *testing.T) {
+func TestDeadLetteringKeepsItsOrder(t *testing.T) {
 	runRule(t, "DLQ-3", []rule{
 		{"write, reply, ack", func(s *env) {
-			b := newBurial(s, nil)
+			b := newFinalFailure(s, nil)
 			future := s.ask(b.requests, "tea")
 			s.run(b.loop)
 			_, err := future.Wait(s.Context())
@@ -261,12 +261,12 @@ func TestDeadLetteringHasAnOrder(t *testing.T) {
 				s.Errorf("the answer is %v", err)
 			}
 			s.Pass(0)
-			b.went(s, "write", "reply", "ack")
-			ruletest.Equal(s, "letters", len(letters(s, b.box)), 1)
+			b.expectSteps(s, "write", "reply", "ack")
+			ruletest.Equal(s, "letters", len(letters(s, b.dead)), 1)
 			s.expectStats(b.requests, mailbox.Stats{})
 		}},
-		{"if the write fails: a nack with backoff, and no reply", func(s *env) {
-			b := newBurial(s, nil)
+		{"a failed write: nack with backoff, no reply", func(s *env) {
+			b := newFinalFailure(s, nil)
 			future := s.ask(b.requests, "tea")
 			s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpSend, Queue: "dead", Err: mailbox.ErrUnavailable, Times: 2})
 			s.run(b.loop)
@@ -280,28 +280,28 @@ func TestDeadLetteringHasAnOrder(t *testing.T) {
 			s.expectStats(b.requests, mailbox.Stats{Delayed: 1})
 			s.expectUnanswered(future)
 			s.At(181 * time.Second)
-			b.went(s, "nack", "nack", "write", "reply", "ack")
+			b.expectSteps(s, "nack", "nack", "write", "reply", "ack")
 			if b.loop.Activity().DeadLettersFailing {
 				s.Error("the loop says that dead letters cannot be written")
 			}
 		}},
-		{"if the reply fails: the message is dead all the same", func(s *env) {
-			b := newBurial(s, nil)
+		{"a failed reply: dead-lettered all the same", func(s *env) {
+			b := newFinalFailure(s, nil)
 			future := s.ask(b.requests, "tea")
 			s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpReplyResolve, Err: mailbox.ErrUnavailable})
 			s.run(b.loop)
 			s.Pass(time.Minute)
-			b.went(s, "write", "ack")
+			b.expectSteps(s, "write", "ack")
 			s.expectUnanswered(future)
 			s.expectStats(b.requests, mailbox.Stats{})
 		}},
-		{"if the ack fails: it is repeated, and nothing else is", func(s *env) {
-			b := newBurial(s, nil)
+		{"a failed ack: only the ack is repeated", func(s *env) {
+			b := newFinalFailure(s, nil)
 			s.ask(b.requests, "tea")
 			s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpAck, Err: mailbox.ErrUnavailable, Times: 5})
 			s.run(b.loop)
 			s.Pass(time.Minute)
-			b.went(s, "write", "reply", "ack")
+			b.expectSteps(s, "write", "reply", "ack")
 			s.expectStats(b.requests, mailbox.Stats{})
 		}},
 	})
@@ -310,15 +310,15 @@ func TestDeadLetteringHasAnOrder(t *testing.T) {
 func TestDeadLetteringSurvivesCrashes(t *testing.T) {
 	runRule(t, "DLQ-3", []rule{
 		{"a crash before the write leaves the message", func(s *env) { crashing(s, "") }},
-		{"a crash between write and reply leaves one letter, and the reply is sent later", func(s *env) { crashing(s, "write") }},
-		{"a crash between reply and ack leaves one letter and one reply", func(s *env) { crashing(s, "reply") }},
+		{"a crash between write and reply leaves one dead letter", func(s *env) { crashing(s, "write") }},
+		{"a crash between reply and ack repeats nothing", func(s *env) { crashing(s, "reply") }},
 	})
 }
 
 func TestDeadLetteringWithTheBackendIsOneStep(t *testing.T) {
 	final := &policy{MaxDeliveries: 1}
 	runRule(t, "DLQ-3", []rule{
-		{"where the backend keeps the letters, writing is acking, and the reply follows", func(s *env) {
+		{"the reply follows", func(s *env) {
 			steps := ruletest.NewRecorder()
 			requests := s.openHooked("requests", &mailbox.Hooks{
 				Replied: func(context.Context, mailbox.RepliedEvent) {
@@ -337,7 +337,7 @@ func TestDeadLetteringWithTheBackendIsOneStep(t *testing.T) {
 			}
 			s.expectStats(requests, mailbox.Stats{Dead: 1})
 		}},
-		{"and if it cannot keep it: a nack with backoff, and no reply", func(s *env) {
+		{"a failed write: nack with backoff, no reply", func(s *env) {
 			requests := s.open("requests")
 			future := s.ask(requests, "tea")
 			s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpDeadLetter, Err: mailbox.ErrFull, Times: 1})
@@ -348,7 +348,7 @@ func TestDeadLetteringWithTheBackendIsOneStep(t *testing.T) {
 			s.At(61 * time.Second)
 			s.expectStats(requests, mailbox.Stats{Dead: 1})
 		}},
-		{"a message that was lost is not buried", func(s *env) {
+		{"a message whose lease was lost is not dead-lettered", func(s *env) {
 			orders := s.open("orders")
 			s.send(orders, "tea")
 			_, err := worker.New(orders, func(ctx context.Context, m *message) error {
@@ -361,20 +361,19 @@ func TestDeadLetteringWithTheBackendIsOneStep(t *testing.T) {
 	})
 }
 
-// crashing plays a worker that dies after a step, and another one that comes
-// later. However far the first came, in the end there is one letter, one answer
-// and no request.
+// crashing runs a worker that crashes after a step, and then another one. At the end
+// there is one dead letter, one answer and no request.
 func crashing(s *env, after string) {
 	s.Helper()
 	ctx, cancel := context.WithCancel(s.Context())
 	defer cancel()
-	// Nothing that a dead process does has an effect.
+	// A crashed process has no effect any more.
 	die := func() {
 		s.Faults.Add(mailboxtest.Fault{Err: mailbox.ErrUnavailable})
 		cancel()
 	}
 	dead := false
-	b := newBurial(s, func(step string) {
+	b := newFinalFailure(s, func(step string) {
 		if step == after && !dead {
 			dead = true
 			die()
@@ -390,7 +389,7 @@ func crashing(s *env, after string) {
 	s.Must(b.loop.Run(ctx))
 	s.Faults.Clear()
 	if after == "reply" {
-		b.went(s, "write", "reply")
+		b.expectSteps(s, "write", "reply")
 	} else {
 		s.expectUnanswered(future)
 	}
@@ -406,11 +405,11 @@ func crashing(s *env, after string) {
 		isFailure(s, err, "delivered too often") // the second delivery is one too many
 	}
 	s.Pass(time.Minute)
-	ruletest.Equal(s, "letters", len(letters(s, b.box)), 1)
+	ruletest.Equal(s, "letters", len(letters(s, b.dead)), 1)
 	s.expectStats(b.requests, mailbox.Stats{})
 }
 
-func TestLetterSaysWhatHappened(t *testing.T) {
+func TestDeadLetterDescribesFailure(t *testing.T) {
 	const traceparent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 	check := func(s *env, p *policy) {
 		p.RequestID = func(body string) string { return "request of " + body }

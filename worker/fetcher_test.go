@@ -15,25 +15,25 @@ import (
 	"github.com/mailboxmq/mailbox/worker"
 )
 
-// places notes on which goroutines something happened.
-type places struct {
+// goroutines records on which goroutines something happened.
+type goroutines struct {
 	mu   sync.Mutex // guards seen
 	seen []int64
 }
 
-func (p *places) note() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.seen = append(p.seen, goroutine.ID())
+func (g *goroutines) note() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.seen = append(g.seen, goroutine.ID())
 }
 
-func (p *places) list() []int64 {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return slices.Clone(p.seen)
+func (g *goroutines) list() []int64 {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return slices.Clone(g.seen)
 }
 
-// oneByOne sends messages, each when the one before is done.
+// oneByOne sends messages, each after the one before has been handled.
 func oneByOne(s *env, orders *inbox, bodies ...string) {
 	s.Helper()
 	for _, body := range bodies {
@@ -42,10 +42,10 @@ func oneByOne(s *env, orders *inbox, bodies ...string) {
 	}
 }
 
-func TestAWorkerThatIsAloneReceivesAndAcksByItself(t *testing.T) {
+func TestLoneWorkerReceivesAndAcksItself(t *testing.T) {
 	inMemory(t, func(s *env) {
 		orders := s.open("orders")
-		var received, handled, settled places
+		var received, handled, settled goroutines
 		s.run(worker.New(orders, func(context.Context, *message) error {
 			handled.note()
 			return nil
@@ -58,8 +58,8 @@ func TestAWorkerThatIsAloneReceivesAndAcksByItself(t *testing.T) {
 		if len(at) != 4 {
 			t.Fatalf("%d messages were handled", len(at))
 		}
-		// The first is received by the loop, and acked by it: nobody knows yet how
-		// long that takes.
+		// The fetcher receives the first and the settler acks it, because the time of
+		// an ack is not known before.
 		if got := received.list()[1:]; !slices.Equal(got, at[1:]) {
 			t.Errorf("messages were received on %d and handled on %d", got, at[1:])
 		}
@@ -70,13 +70,13 @@ func TestAWorkerThatIsAloneReceivesAndAcksByItself(t *testing.T) {
 	})
 }
 
-func TestAnAckThatTakesTimeKeepsNoHandlerWaiting(t *testing.T) {
+func TestSlowAckDoesNotDelayHandlers(t *testing.T) {
 	inMemory(t, func(s *env) {
 		orders, done := s.open("orders"), ruletest.NewRecorder()
 		s.run(worker.New(orders, shout(done), s.options(options{})))
-		oneByOne(s, orders, "tea", "milk") // by now acks are known to be quick
+		oneByOne(s, orders, "tea", "milk") // from now on acks are known to be quick
 		s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpAck, Delay: 5 * time.Second})
-		oneByOne(s, orders, "sugar") // whose ack nobody could know to be slow
+		oneByOne(s, orders, "sugar") // the first slow ack
 		s.send(orders, "lemon", "honey")
 		s.Pass(6 * time.Second)
 		ruletest.Equal(s, "messages handled while the second slow ack is under way", done.Count(), 5)
@@ -85,7 +85,7 @@ func TestAnAckThatTakesTimeKeepsNoHandlerWaiting(t *testing.T) {
 	})
 }
 
-func TestALoopEndsAtOnceWhileAWorkerReceivesByItself(t *testing.T) {
+func TestLoopEndsWhileLoneWorkerReceives(t *testing.T) {
 	inMemory(t, func(s *env) {
 		orders, done := s.open("orders"), ruletest.NewRecorder()
 		stop := s.run(worker.New(orders, shout(done), s.options(options{})))
@@ -93,7 +93,7 @@ func TestALoopEndsAtOnceWhileAWorkerReceivesByItself(t *testing.T) {
 		began := time.Now()
 		s.Must(stop())
 		if took := time.Since(began); took != 0 {
-			t.Errorf("to end took %v", took)
+			t.Errorf("ending took %v", took)
 		}
 		s.send(orders, "sugar")
 		s.Pass(time.Minute)
@@ -102,7 +102,7 @@ func TestALoopEndsAtOnceWhileAWorkerReceivesByItself(t *testing.T) {
 	})
 }
 
-func TestAReceiveOfAWorkerThatFailsIsRepeated(t *testing.T) {
+func TestFailedReceiveOfWorkerIsRepeated(t *testing.T) {
 	inMemory(t, func(s *env) {
 		orders, done, failed := s.open("orders"), ruletest.NewRecorder(), ruletest.NewRecorder()
 		s.run(worker.New(orders, shout(done), s.options(options{Wait: time.Second, Hooks: worker.Hooks{
@@ -111,13 +111,13 @@ func TestAReceiveOfAWorkerThatFailsIsRepeated(t *testing.T) {
 		oneByOne(s, orders, "tea", "milk")
 		s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpReceive, Err: mailbox.ErrUnavailable, Times: 3})
 		s.Pass(time.Minute)
-		ruletest.Equal(s, "failures told", failed.Count(), 3)
+		ruletest.Equal(s, "calls of BackendFailed", failed.Count(), 3)
 		oneByOne(s, orders, "sugar")
 		ruletest.Equal(s, "messages handled", done.Count(), 3)
 	})
 }
 
-func TestALoopEndsWhenAWorkerFindsItsMailboxClosed(t *testing.T) {
+func TestLoopEndsWhenMailboxIsClosed(t *testing.T) {
 	inMemory(t, func(s *env) {
 		orders, done := s.open("orders"), ruletest.NewRecorder()
 		ended := make(chan error, 1)
@@ -128,7 +128,7 @@ func TestALoopEndsWhenAWorkerFindsItsMailboxClosed(t *testing.T) {
 	})
 }
 
-func TestAFullCeilingIsWaitedForAndNoFailure(t *testing.T) {
+func TestInFlightLimitIsWaitedFor(t *testing.T) {
 	inMemory(t, func(s *env) {
 		s.Configure("orders", driver.Config{MaxInFlight: 1})
 		orders, done, failed := s.open("orders"), ruletest.NewRecorder(), ruletest.NewRecorder()
@@ -139,7 +139,7 @@ func TestAFullCeilingIsWaitedForAndNoFailure(t *testing.T) {
 			}
 			s.Must(m.Ack(ctx))
 			s.send(orders, "lemon", "honey")
-			_, err := orders.Receive(ctx, mailbox.WithVisibility(10*time.Second)) // by somebody else, who dies
+			_, err := orders.Receive(ctx, mailbox.WithVisibility(10*time.Second)) // by another receiver, which crashes
 			return err
 		}, s.options(options{Hooks: worker.Hooks{
 			BackendFailed: func(_ context.Context, _, op string, _ error) { failed.Add(op) },
@@ -147,6 +147,6 @@ func TestAFullCeilingIsWaitedForAndNoFailure(t *testing.T) {
 		oneByOne(s, orders, "tea", "milk", "sugar")
 		s.Pass(time.Minute)
 		ruletest.Equal(s, "messages handled", done.Count(), 5)
-		ruletest.Equal(s, "failures told", failed.Count(), 0)
+		ruletest.Equal(s, "calls of BackendFailed", failed.Count(), 0)
 	})
 }

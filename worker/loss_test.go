@@ -19,26 +19,26 @@ import (
 	"github.com/mailboxmq/mailbox/worker"
 )
 
-// A storm is a queue, and loops on it that come and go while everything fails.
-type storm struct {
+// A lossTest is a queue, and loops on it that start and stop while faults occur.
+type lossTest struct {
 	*env
 	random *rand.Rand // for the goroutine of the case only
 
 	mu        sync.Mutex // guards the fields below
 	chances   *rand.Rand
-	succeeded map[string]int // by body: how often the handler has returned nil
-	acked     map[string]int // by id: how often the loop has told so
+	succeeded map[string]int // by body: how often the handler returned nil
+	acked     map[string]int // by id: how often the hook reported it
 	dead      map[string]int
 }
 
-func (w *storm) chance(n int) int {
+func (w *lossTest) chance(n int) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.chances.IntN(n)
 }
 
-// handle does whatever handlers do.
-func (w *storm) handle(ctx context.Context, m *message) error {
+// handle is a handler that behaves randomly.
+func (w *lossTest) handle(ctx context.Context, m *message) error {
 	select {
 	case <-time.After(time.Duration(w.chance(5000)) * time.Millisecond):
 	case <-ctx.Done():
@@ -56,13 +56,13 @@ func (w *storm) handle(ctx context.Context, m *message) error {
 	case 4:
 		return fmt.Errorf("elsewhere: %w", context.Canceled)
 	case 5:
-		return m.Nack(ctx, time.Second, errMilk) // and settles by itself
+		return m.Nack(ctx, time.Second, errMilk) // settles the message itself
 	case 6:
 		if err := worker.Extend(ctx, time.Minute); err != nil {
 			return err
 		}
 	case 7:
-		<-time.After(40 * time.Second) // does not listen, beyond the visibility
+		<-time.After(40 * time.Second) // ignores its context, for longer than the visibility
 	case 8:
 		go func() { _ = m.Ack(context.WithoutCancel(ctx)) }() // races with the loop
 		w.success(m.Body)
@@ -72,14 +72,14 @@ func (w *storm) handle(ctx context.Context, m *message) error {
 	return nil
 }
 
-func (w *storm) success(body string) {
+func (w *lossTest) success(body string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.succeeded[body]++
 }
 
-// breakSomething breaks the backend for a while.
-func (w *storm) breakSomething() {
+// addFault makes the backend fail for a while.
+func (w *lossTest) addFault() {
 	ops := []mailboxtest.Op{mailboxtest.OpReceive, mailboxtest.OpAck, mailboxtest.OpNack, mailboxtest.OpExtend, mailboxtest.OpDeadLetter}
 	fault := mailboxtest.Fault{Op: ops[w.random.IntN(len(ops))], Err: mailbox.ErrUnavailable, Every: w.random.IntN(4)}
 	switch w.random.IntN(3) {
@@ -92,7 +92,7 @@ func (w *storm) breakSomething() {
 	time.AfterFunc(time.Duration(1+w.random.IntN(90))*time.Second, remove)
 }
 
-func (w *storm) loop(orders *inbox, concurrency, prefetch int) *worker.Loop[string] {
+func (w *lossTest) loop(orders *inbox, concurrency, prefetch int) *worker.Loop[string] {
 	return worker.New(orders, w.handle, &options{
 		Concurrency: concurrency, Prefetch: prefetch, Drain: 3 * time.Second, Backoff: worker.LinearBackoff(time.Second, 5*time.Second),
 		DeadLetters: &policy{MaxDeliveries: 25},
@@ -109,23 +109,23 @@ func (w *storm) loop(orders *inbox, concurrency, prefetch int) *worker.Loop[stri
 	})
 }
 
-func TestNothingIsLostWhateverFails(t *testing.T) {
+func TestLoopLosesNothingUnderFaults(t *testing.T) {
 	for seed := range uint64(40) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := &storm{
+				w := &lossTest{
 					env:    newEnv(ruletest.NewEnv(t, membox.New(nil))),
 					random: rand.New(rand.NewPCG(seed, 1)), chances: rand.New(rand.NewPCG(seed, 2)),
 					succeeded: make(map[string]int), acked: make(map[string]int), dead: make(map[string]int),
 				}
-				w.rage(seed%2 == 1)
+				w.runAll(seed%2 == 1)
 			})
 		})
 	}
 }
 
-// rage lets the storm pass, and then looks for what it has left.
-func (w *storm) rage(strict bool) {
+// runAll runs the loops with faults, and then checks what is left.
+func (w *lossTest) runAll(strict bool) {
 	const messages = 60
 	w.Configure("orders", driver.Config{StrictGroups: strict, MaxDeliveries: driver.Off})
 	orders := w.open("orders")
@@ -141,10 +141,10 @@ func (w *storm) rage(strict bool) {
 	for range 12 {
 		stopFirst, stopSecond := w.run(first), w.run(second)
 		for range 3 {
-			w.breakSomething()
+			w.addFault()
 			w.Pass(time.Duration(5+w.random.IntN(60)) * time.Second)
 		}
-		_, _ = stopFirst(), stopSecond() // ErrStuck if a handler did not listen
+		_, _ = stopFirst(), stopSecond() // ErrStuck if a handler ignored its context
 		w.Pass(10 * time.Second)
 	}
 	w.Pass(3 * time.Minute) // all faults and all leases have ended
@@ -157,11 +157,11 @@ func (w *storm) rage(strict bool) {
 	stop := w.run(w.loop(orders, 8, 0))
 	w.Pass(30 * time.Minute)
 	w.Must(stop())
-	w.judge(orders)
+	w.check(orders)
 }
 
-// judge holds what handlers have done against what is left.
-func (w *storm) judge(orders *inbox) {
+// check compares what handlers did with what is left.
+func (w *lossTest) check(orders *inbox) {
 	stats, err := orders.Stats(w.Context())
 	w.Must(err)
 	if stats.Waiting() > 0 {

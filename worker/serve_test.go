@@ -13,7 +13,7 @@ import (
 	"github.com/mailboxmq/mailbox/worker"
 )
 
-// shout is work that succeeds, and that is counted.
+// shout returns a handler that answers in upper case and counts.
 func shout(done *ruletest.Recorder) worker.Handler[string] {
 	return worker.Serve(func(_ context.Context, request *message) (string, error) {
 		done.Add(request.Body)
@@ -58,12 +58,12 @@ func TestRepliesComeBeforeAcks(t *testing.T) {
 				s.Errorf("the steps were %v", got)
 			}
 		}},
-		{"answers to who gave no address can go to a mailbox for all", func(s *env) {
+		{"answers without an address go to To", func(s *env) {
 			requests, all, done := s.open("requests"), s.open("answers"), ruletest.NewRecorder()
 			first := s.send(requests, "tea")[0]
 			_, err := requests.Send(s.Context(), "milk", mailbox.WithCorrelationID("c-7"))
 			s.Must(err)
-			future := s.ask(requests, "sugar") // it has an address, and that counts
+			future := s.ask(requests, "sugar") // has a reply address
 			s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpSend, Queue: "answers", Err: mailbox.ErrUnavailable, Late: true, Times: 3})
 			serve := worker.Serve(func(_ context.Context, m *message) (string, error) {
 				done.Add(m.Body)
@@ -82,7 +82,7 @@ func TestRepliesComeBeforeAcks(t *testing.T) {
 			}
 			ruletest.Equal(s, "times work was done", done.Count(), 3)
 		}},
-		{"a reply that fails is repeated, and the work is not", func(s *env) {
+		{"a failed reply is repeated, not the work", func(s *env) {
 			requests, done := s.open("requests"), ruletest.NewRecorder()
 			future := s.ask(requests, "tea")
 			s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpReplyResolve, Err: mailbox.ErrUnavailable, Times: 4})
@@ -95,7 +95,7 @@ func TestRepliesComeBeforeAcks(t *testing.T) {
 			ruletest.Equal(s, "attempts at the reply", s.Faults.Calls(mailboxtest.OpReplyResolve), 5)
 			s.expectStats(requests, mailbox.Stats{})
 		}},
-		{"good work whose reply cannot be sent is given back, without an error and without doing it again", func(s *env) {
+		{"an unsent reply is kept for the next delivery", func(s *env) {
 			requests, done := s.open("requests"), ruletest.NewRecorder()
 			future := s.ask(requests, "tea")
 			remove := s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpReplyResolve, Err: mailbox.ErrUnavailable})
@@ -114,9 +114,9 @@ func TestRepliesComeBeforeAcks(t *testing.T) {
 	})
 }
 
-func TestWorkThatSucceededIsNotDoneAgain(t *testing.T) {
+func TestSuccessfulWorkIsNotRepeated(t *testing.T) {
 	runRule(t, "LOOP-1", []rule{
-		{"an ack that fails is repeated, and the work is not", func(s *env) {
+		{"a failed ack is repeated, not the work", func(s *env) {
 			orders, done := s.open("orders"), ruletest.NewRecorder()
 			s.send(orders, "tea", "milk")
 			s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpAck, Err: mailbox.ErrUnavailable, Times: 6})
@@ -139,7 +139,7 @@ func TestWorkThatSucceededIsNotDoneAgain(t *testing.T) {
 			}
 			s.expectStats(orders, mailbox.Stats{})
 		}},
-		{"work that was done before the backend went away is acked when it comes back", func(s *env) {
+		{"handled before an outage, acked after it", func(s *env) {
 			orders, done := s.open("orders"), ruletest.NewRecorder()
 			s.send(orders, "tea")
 			down := s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpAck, Err: mailbox.ErrUnavailable})
@@ -152,7 +152,7 @@ func TestWorkThatSucceededIsNotDoneAgain(t *testing.T) {
 			ruletest.Equal(s, "times the work was done", done.Count(), 1)
 			s.expectStats(orders, mailbox.Stats{})
 		}},
-		{"work that was done after its lease was lost is acked when the message comes back", func(s *env) {
+		{"handled after the lease was lost, acked when redelivered", func(s *env) {
 			orders, done := s.open("orders"), ruletest.NewRecorder()
 			s.send(orders, "tea")
 			s.run(worker.New(orders, func(ctx context.Context, m *message) error {
@@ -168,14 +168,14 @@ func TestWorkThatSucceededIsNotDoneAgain(t *testing.T) {
 	})
 }
 
-func TestAnswersAreNotMadeUp(t *testing.T) {
+func TestUnsentAnswerIsNotReplacedByError(t *testing.T) {
 	runRule(t, "LOOP-1", []rule{
 		{"a request that was answered before is acked and not served", func(s *env) {
 			requests, done := s.open("requests"), ruletest.NewRecorder()
 			future := s.ask(requests, "tea")
 			taken, err := requests.Receive(s.Context(), mailbox.WithVisibility(time.Minute))
 			s.Must(err)
-			s.Must(mailbox.NewReplyChannel[string](taken[0], nil).Send(s.Context(), "COFFEE")) // and dies
+			s.Must(mailbox.NewReplyChannel[string](taken[0], nil).Send(s.Context(), "COFFEE")) // then crashes
 			s.run(worker.New(requests, shout(done), s.options(options{})))
 			s.Pass(2 * time.Minute)
 			answer, err := future.Wait(s.Context())
@@ -184,7 +184,7 @@ func TestAnswersAreNotMadeUp(t *testing.T) {
 			ruletest.Equal(s, "times the work was done", done.Count(), 0)
 			s.expectStats(requests, mailbox.Stats{})
 		}},
-		{"a handler that does not answer is tried again, and no answer is made up", func(s *env) {
+		{"a handler without an answer is retried", func(s *env) {
 			requests, done := s.open("requests"), ruletest.NewRecorder()
 			future := s.ask(requests, "tea")
 			s.run(worker.New(requests, func(_ context.Context, m *message) error {
@@ -203,7 +203,7 @@ func TestAnswersAreNotMadeUp(t *testing.T) {
 			s.Pass(0)
 			s.expectStats(requests, mailbox.Stats{})
 		}},
-		{"what the handler has settled is left alone", func(s *env) {
+		{"a message settled by its handler", func(s *env) {
 			orders, done := s.open("orders"), ruletest.NewRecorder()
 			s.send(orders, "tea")
 			s.run(worker.New(orders, func(ctx context.Context, m *message) error {

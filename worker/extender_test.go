@@ -25,7 +25,7 @@ func dueAt(s *env, m *inbox) time.Time {
 	return time.Time{}
 }
 
-func TestLeasesAreExtendedWhileWorkGoesOn(t *testing.T) {
+func TestLeasesAreExtendedWhileHandlersWork(t *testing.T) {
 	runRule(t, "LOOP-5", []rule{
 		{"a handler may take longer than the visibility", func(s *env) {
 			orders, done := s.open("orders"), ruletest.NewRecorder()
@@ -81,7 +81,7 @@ func TestLeasesAreExtendedWhileWorkGoesOn(t *testing.T) {
 			s.At(17 * time.Minute)
 			s.expectStats(orders, mailbox.Stats{})
 		}},
-		{"leases can be left alone", func(s *env) {
+		{"NoExtend does not extend", func(s *env) {
 			orders, ends := s.open("orders"), ruletest.NewRecorder()
 			s.send(orders, "tea")
 			s.run(worker.New(orders, func(ctx context.Context, m *message) error {
@@ -96,7 +96,7 @@ func TestLeasesAreExtendedWhileWorkGoesOn(t *testing.T) {
 			}
 			ruletest.Equal(s, "extensions", s.Faults.Calls(mailboxtest.OpExtend), 0)
 		}},
-		{"nothing is extended that is being given back", func(s *env) {
+		{"a nacked message is not extended", func(s *env) {
 			steps := ruletest.NewRecorder()
 			orders := s.openHooked("orders", &mailbox.Hooks{
 				Extended: func(context.Context, mailbox.ExtendedEvent) { steps.Add("extend") },
@@ -114,7 +114,7 @@ func TestLeasesAreExtendedWhileWorkGoesOn(t *testing.T) {
 			}
 			s.expectStats(orders, mailbox.Stats{Delayed: 1})
 		}},
-		{"a message that cannot be held for ever is lost in the end", func(s *env) {
+		{"a message beyond its max hold is lost", func(s *env) {
 			s.Configure("orders", driver.Config{MaxHold: 605 * time.Second})
 			orders := s.open("orders")
 			s.send(orders, "tea")
@@ -141,7 +141,7 @@ func TestLeasesAreExtendedWhileWorkGoesOn(t *testing.T) {
 	})
 }
 
-func TestOrderIsKept(t *testing.T) {
+func TestLoopKeepsOrder(t *testing.T) {
 	runRule(t, "ORD", []rule{
 		{"one handler keeps the order of the queue", func(s *env) {
 			orders, done := s.open("orders"), ruletest.NewRecorder()
@@ -153,7 +153,7 @@ func TestOrderIsKept(t *testing.T) {
 				s.Errorf("the order was %v", got)
 			}
 		}},
-		{"messages of a strict group are handled one after the other, groups at the same time", func(s *env) {
+		{"strict groups in order, groups in parallel", func(s *env) {
 			s.Configure("orders", driver.Config{StrictGroups: true})
 			orders, done := s.open("orders"), ruletest.NewRecorder()
 			for _, body := range []string{"a1", "a2", "b1", "b2", "a3"} {
@@ -171,7 +171,7 @@ func TestOrderIsKept(t *testing.T) {
 			ruletest.Equal(s, "time of the last", done.When()[4], 3*time.Minute)
 			s.expectStats(orders, mailbox.Stats{})
 		}},
-		{"what waits behind a failure in a strict group goes back, and comes after it", func(s *env) {
+		{"messages behind a failure in a strict group are released", func(s *env) {
 			s.Configure("orders", driver.Config{StrictGroups: true})
 			orders, done := s.open("orders"), ruletest.NewRecorder()
 			for _, body := range []string{"a1", "a2", "a3", "b1"} {
@@ -195,7 +195,7 @@ func TestOrderIsKept(t *testing.T) {
 			}
 			s.expectStats(orders, mailbox.Stats{})
 		}},
-		{"no more is held than was asked for", func(s *env) {
+		{"held messages are bounded", func(s *env) {
 			orders := s.open("orders")
 			for range 100 {
 				s.send(orders, "tea")
@@ -216,7 +216,7 @@ func TestOrderIsKept(t *testing.T) {
 			ruletest.Equal(s, "handlers at once", most.Load(), 5)
 			s.expectStats(orders, mailbox.Stats{})
 		}},
-		{"nor when acks are slow", func(s *env) {
+		{"held messages are bounded when acks are slow", func(s *env) {
 			orders, done := s.open("orders"), ruletest.NewRecorder()
 			for range 100 {
 				s.send(orders, "tea")
