@@ -14,7 +14,7 @@ type bar struct {
 	text  string
 }
 
-// The measures of charts, in pixels.
+// The dimensions of charts, in pixels.
 const (
 	chartWidth  = 560
 	labelWidth  = 150
@@ -51,10 +51,10 @@ func clip(label string) string {
 	return label
 }
 
-// histogramBins is how many columns a histogram has.
+// histogramBins is the number of columns of a histogram.
 const histogramBins = 20
 
-// histogram draws how often values occur, from lowest to highest, as an SVG image.
+// histogram draws the distribution of values as an SVG image.
 func histogram(title, unit string, values []float64, lowest, highest float64) string {
 	counts, most := make([]int, histogramBins), 1
 	for _, value := range values {

@@ -10,32 +10,31 @@ import (
 	"github.com/mailboxmq/mailbox/internal/backoff"
 )
 
-// DefaultTimeout is how long Collect waits, unless told otherwise.
+// DefaultTimeout is the default of CollectOptions.Timeout.
 const DefaultTimeout = 5 * time.Minute
 
 const (
-	// collectWait bounds one call of the backend. A result that is sent wakes it.
+	// collectWait bounds one receive. A new result wakes it.
 	collectWait = 20 * time.Second
-	// collectMax is how many results are taken together.
+	// collectMax bounds the results of one receive.
 	collectMax = 100
 )
 
 // CollectOptions configure Collect. The zero value, and nil, are the defaults.
 type CollectOptions struct {
-	// Timeout bounds the whole wait. 0 means DefaultTimeout, a negative value that
-	// only the context does.
+	// Timeout bounds the whole wait. 0 means DefaultTimeout, a negative value no
+	// limit but the context.
 	Timeout time.Duration
-	// Progress is called when results have come, with how many there are and how
-	// many there will be. Bar makes one for a terminal. Nil means that nobody is
-	// told.
+	// Progress is called after each receive, with how many results there are and how
+	// many are expected. Bar makes one for a terminal. Nil means no call.
 	Progress func(done, total int)
 }
 
-// Collect takes the results of n different requests from a mailbox that holds
-// nothing else, and returns the report. A second result for the same request is
-// dropped. It blocks until it has n, ctx ends or the time is over; then the report
-// has those that came, and there is an error. Errors of the backend are waited
-// out. Codes: ErrTimeout, ErrClosed, ErrNotFound; and the context's own error.
+// Collect receives the results of n different requests from a mailbox that holds
+// nothing else, and returns the report. It drops a second result for the same request.
+// It blocks until it has n, or ctx or the timeout ends; then it returns a report of
+// the results so far, and an error. It retries backend errors. Codes: ErrTimeout,
+// ErrClosed, ErrNotFound; and the context's own error.
 func Collect(ctx context.Context, results *mailbox.Mailbox[Result], n int, options *CollectOptions) (*Report, error) {
 	var o CollectOptions
 	if options != nil {
@@ -78,15 +77,15 @@ func Collect(ctx context.Context, results *mailbox.Mailbox[Result], n int, optio
 	return c.report, nil
 }
 
-// collection is a report on its way.
+// A collection is a report that is being collected.
 type collection struct {
 	results *mailbox.Mailbox[Result]
 	seen    map[string]bool
 	report  *Report
 }
 
-// take receives up to so many results, and acks them. One whose ack fails comes
-// again, and is known then.
+// take receives up to a number of results and acks them. A result whose ack fails
+// comes back and is dropped as a repeat.
 func (c *collection) take(ctx context.Context, most int) (came int, err error) {
 	messages, err := c.results.Receive(ctx, mailbox.WithMax(min(most, collectMax)), mailbox.WithWait(collectWait))
 	if err != nil {

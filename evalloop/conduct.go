@@ -7,8 +7,8 @@ import (
 	"github.com/mailboxmq/mailbox/mainloop"
 )
 
-// conduct is an evaluator of what the agent did, whatever it said. It fails
-// without a session, because then nobody knows.
+// conduct makes an evaluator of what the agent did, regardless of its answer. It
+// fails without a session.
 func conduct[Out, Expected any](judge func(session *mainloop.Session) Score) Evaluator[Out, Expected] {
 	return func(_ context.Context, trial Trial[Out, Expected]) (Score, error) {
 		if trial.Session == nil {
@@ -62,7 +62,7 @@ func AllToolsSucceeded[Out, Expected any]() Evaluator[Out, Expected] {
 	})
 }
 
-// TokensUnder passes if the agent has used most tokens or fewer, input and output
+// TokensUnder passes if the agent has used at most most tokens, input and output
 // together.
 func TokensUnder[Out, Expected any](most int) Evaluator[Out, Expected] {
 	return conduct[Out, Expected](func(session *mainloop.Session) Score {
@@ -71,8 +71,8 @@ func TokensUnder[Out, Expected any](most int) Evaluator[Out, Expected] {
 	})
 }
 
-// Recorded passes if at least least of the values of type T that the session has
-// are as they should be. A nil predicate means that any is.
+// Recorded passes if at least least values of type T in the session satisfy the
+// predicate. A nil predicate accepts any.
 func Recorded[T, Out, Expected any](least int, predicate func(T) bool) Evaluator[Out, Expected] {
 	return conduct[Out, Expected](func(session *mainloop.Session) Score {
 		n := 0

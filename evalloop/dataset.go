@@ -14,25 +14,25 @@ import (
 	"github.com/mailboxmq/mailbox"
 )
 
-// A Sample is an input, and what is expected of the agent's output.
+// A Sample is an input and the expected output.
 type Sample[In, Expected any] struct {
 	ID       string   `json:"id"`
 	Input    In       `json:"input"`
 	Expected Expected `json:"expected"`
 }
 
-// A Dataset is a list of samples with different ids. It does not change.
+// A Dataset is an immutable list of samples with different ids.
 type Dataset[In, Expected any] struct {
 	samples []Sample[In, Expected]
 }
 
-// NewDataset returns a dataset. Codes: ErrInvalid if a sample has no id, or that of
-// another.
+// NewDataset returns a dataset. Codes: ErrInvalid if a sample has no id, or the id of
+// another one.
 func NewDataset[In, Expected any](samples ...Sample[In, Expected]) (*Dataset[In, Expected], error) {
 	return newDataset(slices.Clone(samples), func(i int) string { return fmt.Sprintf("sample %d", i+1) })
 }
 
-// newDataset checks the ids. Name says which sample is meant to who reads errors.
+// newDataset checks the ids. name describes a sample in errors.
 func newDataset[In, Expected any](samples []Sample[In, Expected], name func(i int) string) (*Dataset[In, Expected], error) {
 	seen := make(map[string]int, len(samples))
 	for i := range samples {
@@ -48,15 +48,14 @@ func newDataset[In, Expected any](samples []Sample[In, Expected], name func(i in
 	return &Dataset[In, Expected]{samples: samples}, nil
 }
 
-// byteOrderMark is what some editors begin a file with.
+// byteOrderMark is at the start of files of some editors.
 var byteOrderMark = []byte("\xef\xbb\xbf")
 
 // maxLineBytes bounds one line of a dataset.
 const maxLineBytes = 16 << 20
 
-// Load reads a dataset of JSON lines: one object a line, with id, input and
-// expected, and nothing else. Empty lines are passed over, and so is a byte order
-// mark at the beginning. Codes: ErrEncoding, ErrInvalid and ErrTooLarge, naming the
+// Load reads a dataset of JSON lines: one object a line, with id, input and expected,
+// and no other fields. Empty lines are skipped, and so is a byte order mark. Codes: ErrEncoding, ErrInvalid and ErrTooLarge, naming the
 // line; and the reader's own errors.
 func Load[In, Expected any](from io.Reader) (*Dataset[In, Expected], error) {
 	var samples []Sample[In, Expected]
@@ -88,7 +87,7 @@ func Load[In, Expected any](from io.Reader) (*Dataset[In, Expected], error) {
 	return newDataset(samples, func(i int) string { return fmt.Sprintf("line %d", numbers[i]) })
 }
 
-// LoadFile is Load for a file.
+// LoadFile reads a dataset from a file, as Load does.
 func LoadFile[In, Expected any](name string) (*Dataset[In, Expected], error) {
 	file, err := os.Open(name)
 	if err != nil {
@@ -98,9 +97,8 @@ func LoadFile[In, Expected any](name string) (*Dataset[In, Expected], error) {
 	return Load[In, Expected](file)
 }
 
-// decodeSample reads one line. Fields that are missing, unknown or of another type
-// are errors: a sample that says something else than it seems to is worse than
-// none.
+// decodeSample decodes one line. Fields that are missing, unknown or of another type
+// are errors: a misread sample is worse than none.
 func decodeSample[In, Expected any](line []byte) (Sample[In, Expected], error) {
 	var sample Sample[In, Expected]
 	var present map[string]json.RawMessage
@@ -109,7 +107,7 @@ func decodeSample[In, Expected any](line []byte) (Sample[In, Expected], error) {
 	}
 	for _, field := range []string{"id", "input", "expected"} {
 		if _, ok := present[field]; !ok {
-			return sample, fmt.Errorf("there is no %s", field)
+			return sample, fmt.Errorf("missing field %q", field)
 		}
 	}
 	decoder := json.NewDecoder(bytes.NewReader(line))
@@ -124,7 +122,7 @@ func datasetError(code mailbox.Code, detail string, err error) error {
 // Len returns the number of samples.
 func (d *Dataset[In, Expected]) Len() int { return len(d.samples) }
 
-// At returns the sample at a position, which must be there.
+// At returns the sample at a position. It panics if there is none.
 func (d *Dataset[In, Expected]) At(i int) Sample[In, Expected] { return d.samples[i] }
 
 // All yields the samples with their positions, in order.

@@ -1,20 +1,19 @@
-// Package evalloop measures agents: it gives them the samples of a dataset, scores
-// what they answer, and reports.
+// Package evalloop evaluates agents: it runs them on the samples of a dataset, scores
+// their answers, and reports.
 //
 // # Samples and scores
 //
-// A [Dataset] has samples, an input and what is expected of it each; [Load] reads
-// one from JSON lines. An [Evaluator] looks at one [Trial], what an agent has
-// answered and what it did on the way, and gives a [Score]. There are evaluators
-// for text, numbers and JSON, for the tools that were called and the tokens that
-// were used, and one that asks a model; [All], [Any] and [Adapt] combine them, and
-// a function of your own is one too.
+// A [Dataset] has samples, each an input and the expected output; [Load] reads one
+// from JSON lines. An [Evaluator] scores one [Trial], the answer of an agent and what
+// it did to get there. There are evaluators for text, numbers and JSON, for the tools
+// that were called and the tokens that were used, and one that asks a model; [All],
+// [Any] and [Adapt] combine them, and any function of the right type is one too.
 //
 // # A loop
 //
 // An [EvalLoop] is a worker.Loop that serves a mailbox of requests: each is a
-// sample and an experiment. It runs the agent, a mainloop.MainLoop, evaluates, and
-// sends a [Result] to a mailbox. Any number of processes can share the work.
+// sample and an experiment. It runs the agent, a mainloop.MainLoop, scores the answer,
+// and sends a [Result] to a mailbox. Any number of processes can share the work.
 //
 //	sent, err := evalloop.Submit(ctx, requests, evalloop.Submission[string, string]{
 //		Dataset: dataset, Experiments: []mainloop.Experiment{baseline, candidate},
@@ -24,7 +23,7 @@
 //
 // # Reports
 //
-// A [Report] has pass rates, mean scores and latencies, for all and for each
-// experiment, and compares experiments. It can be written as text, as JSON, and as
-// an HTML page with charts that needs nothing else.
+// A [Report] has pass rates, mean scores and latencies, for all results and for each
+// experiment, and compares experiments. It can be written as text, as JSON, and as a
+// self-contained HTML page with charts.
 package evalloop

@@ -14,17 +14,16 @@ import (
 // Options configure an EvalLoop. The zero value, and nil, are the defaults.
 type Options[In, Expected any] struct {
 	// Worker configures the loop below: concurrency, leases, retries, dead
-	// letters, hooks. Its Notifier is the eval loop's own. Without dead letters a
-	// sample that fails is reported as failed; with them it is tried again first.
+	// letters, hooks. The eval loop sets its Notifier. Without a dead-letter policy a
+	// failed sample is reported at once; with one it is retried first.
 	Worker worker.Options[Request[In, Expected]]
-	// Results is where the results of requests without a reply address go. Nil
-	// means that such results are dropped.
+	// Results is where the results of requests without a reply address go. Nil drops
+	// them.
 	Results *mailbox.Mailbox[Result]
 }
 
-// An EvalLoop tries the samples of a mailbox with an agent and scores them. Make
-// one with New. It has the methods of worker.Loop, and so is a member for a
-// worker.Group.
+// An EvalLoop runs an agent on the samples of a mailbox and scores the answers. Make
+// one with New. It has the methods of worker.Loop, and so is a worker.Member.
 type EvalLoop[In, Out, Expected any] struct {
 	*worker.Loop[Request[In, Expected]]
 
@@ -34,7 +33,7 @@ type EvalLoop[In, Out, Expected any] struct {
 }
 
 // New returns an eval loop. It does no I/O, and does not check the options: Run
-// does. Mailboxes stay the caller's. The agent's own mailbox is not used, and may
+// does. The caller closes the mailboxes. The agent's own mailbox is not used, and may
 // be nil.
 func New[In, Out, Expected any](requests *mailbox.Mailbox[Request[In, Expected]], agent *mainloop.MainLoop[In, Out], evaluate Evaluator[Out, Expected], options *Options[In, Expected]) *EvalLoop[In, Out, Expected] {
 	l := &EvalLoop[In, Out, Expected]{agent: agent, evaluate: evaluate}
@@ -50,8 +49,8 @@ func (l *EvalLoop[In, Out, Expected]) serveOptions() *worker.ServeOptions[Result
 	return &worker.ServeOptions[Result]{To: l.options.Results}
 }
 
-// Run is that of worker.Loop. Codes beside its own: ErrInvalid if there is no agent
-// or no evaluator.
+// Run runs the loop as worker.Loop.Run does. More codes: ErrInvalid if there is no
+// agent or no evaluator.
 func (l *EvalLoop[In, Out, Expected]) Run(ctx context.Context) error {
 	if err := l.check(); err != nil {
 		return err
@@ -59,7 +58,7 @@ func (l *EvalLoop[In, Out, Expected]) Run(ctx context.Context) error {
 	return l.Loop.Run(ctx)
 }
 
-// RunOnce is that of worker.Loop. Codes: as Run.
+// RunOnce runs the loop as worker.Loop.RunOnce does. Codes: as Run.
 func (l *EvalLoop[In, Out, Expected]) RunOnce(ctx context.Context) (handled int, err error) {
 	if err := l.check(); err != nil {
 		return 0, err
@@ -67,7 +66,7 @@ func (l *EvalLoop[In, Out, Expected]) RunOnce(ctx context.Context) (handled int,
 	return l.Loop.RunOnce(ctx)
 }
 
-// RunTimes is that of worker.Loop. Codes: as Run.
+// RunTimes runs the loop as worker.Loop.RunTimes does. Codes: as Run.
 func (l *EvalLoop[In, Out, Expected]) RunTimes(ctx context.Context, receives int) (handled int, err error) {
 	if err := l.check(); err != nil {
 		return 0, err
@@ -75,7 +74,7 @@ func (l *EvalLoop[In, Out, Expected]) RunTimes(ctx context.Context, receives int
 	return l.Loop.RunTimes(ctx, receives)
 }
 
-// check returns why the loop cannot run.
+// check returns an error if the loop cannot run.
 func (l *EvalLoop[In, Out, Expected]) check() error {
 	invalid := func(field string) error {
 		return &mailbox.Error{Code: mailbox.ErrInvalid, Op: "run", Queue: l.Name(), Field: field, Detail: "is nil"}
@@ -98,8 +97,7 @@ func (l *EvalLoop[In, Out, Expected]) serve(ctx context.Context, message *mailbo
 	if result.RequestID == "" {
 		result.RequestID = message.ID
 	}
-	// The wrapper is that of fmt, so that who names the type of the error passes
-	// over it.
+	// Wrapped with fmt, so that mailbox.ErrorType skips the wrapper.
 	err = fmt.Errorf("%w%w", err, note{result})
 	if mainloop.Final(err) {
 		return result, worker.Permanent(err)
@@ -107,8 +105,8 @@ func (l *EvalLoop[In, Out, Expected]) serve(ctx context.Context, message *mailbo
 	return result, err
 }
 
-// Try tries one sample here and now, without a mailbox. The result has the error
-// too, if there is one. Codes: those of the agent and of the evaluator, and
+// Try runs the agent on one sample and scores it, without a mailbox. The result has
+// the error too, if there is one. Codes: those of the agent and of the evaluator, and
 // ErrInvalid for a score outside 0…1.
 func (l *EvalLoop[In, Out, Expected]) Try(ctx context.Context, request Request[In, Expected]) (Result, error) {
 	if err := l.check(); err != nil {
@@ -117,7 +115,7 @@ func (l *EvalLoop[In, Out, Expected]) Try(ctx context.Context, request Request[I
 	asked := mainloop.NewRequest(request.Sample.Input)
 	asked.Experiment = &request.Experiment
 	if request.ID != "" {
-		asked.ID = request.ID // so that logs of the agent can be told apart
+		asked.ID = request.ID // so that the agent's logs show the request
 	}
 	began := time.Now()
 	answered, session, err := l.agent.Execute(ctx, asked)
@@ -141,12 +139,12 @@ func (l *EvalLoop[In, Out, Expected]) Try(ctx context.Context, request Request[I
 	return result, err
 }
 
-// notifier tells failures as results.
+// notifier sends failures as results.
 type notifier[In, Out, Expected any] struct {
 	loop *EvalLoop[In, Out, Expected]
 }
 
-// Waits reports whether somebody gets the result.
+// Waits reports whether the result has an address.
 func (n notifier[In, Out, Expected]) Waits(message *mailbox.Message[Request[In, Expected]]) bool {
 	return message.ExpectsReply() || n.loop.options.Results != nil
 }
@@ -162,9 +160,9 @@ func (n notifier[In, Out, Expected]) Fail(ctx context.Context, message *mailbox.
 	return worker.Answer(ctx, message, result, n.loop.serveOptions())
 }
 
-// A note goes with an error from the attempt that failed to the notifier. It adds
-// nothing to the text.
+// A note carries the result of a failed attempt to the notifier, inside the error. It
+// adds nothing to the text.
 type note struct{ result Result }
 
-// Error makes it an error, which is the only way to travel with one.
+// Error makes note an error, so that an error can wrap it.
 func (note) Error() string { return "" }

@@ -15,11 +15,11 @@ type Score struct {
 	// Value is from 0, wrong, to 1, right.
 	Value  float64 `json:"value"`
 	Passed bool    `json:"passed"`
-	// Reason is for people.
+	// Reason explains the score to a reader.
 	Reason string `json:"reason,omitempty"`
 }
 
-// verdict is the score of a yes or no.
+// verdict returns the score of a yes or no.
 func verdict(passed bool, reason string) Score {
 	if passed {
 		return Score{Value: 1, Passed: true}
@@ -27,12 +27,12 @@ func verdict(passed bool, reason string) Score {
 	return Score{Reason: reason}
 }
 
-// A Trial is what an agent has made of one sample.
+// A Trial is the answer of an agent to one sample.
 type Trial[Out, Expected any] struct {
 	Output   Out
 	Expected Expected
-	// Session is what happened on the way. It may be nil where an evaluator is
-	// called by hand.
+	// Session is what the agent did. It may be nil if the caller runs an evaluator
+	// itself.
 	Session *mainloop.Session
 	Latency time.Duration
 }
@@ -41,8 +41,8 @@ type Trial[Out, Expected any] struct {
 // answer is bad. It must be safe for concurrent use.
 type Evaluator[Out, Expected any] func(ctx context.Context, trial Trial[Out, Expected]) (Score, error)
 
-// All passes if every evaluator does. Its value is the mean of theirs, and its
-// reason is made of those that they give.
+// All passes if every evaluator does. Its value is the mean of theirs, and its reason
+// joins theirs.
 func All[Out, Expected any](evaluators ...Evaluator[Out, Expected]) Evaluator[Out, Expected] {
 	return combine(evaluators, func(scores []Score) Score {
 		all := Score{Passed: true}
@@ -55,7 +55,7 @@ func All[Out, Expected any](evaluators ...Evaluator[Out, Expected]) Evaluator[Ou
 }
 
 // Any passes if some evaluator does. Its value is the highest of theirs, and its
-// reason is made of those that they give.
+// reason joins theirs.
 func Any[Out, Expected any](evaluators ...Evaluator[Out, Expected]) Evaluator[Out, Expected] {
 	return combine(evaluators, func(scores []Score) Score {
 		var highest Score
@@ -67,7 +67,7 @@ func Any[Out, Expected any](evaluators ...Evaluator[Out, Expected]) Evaluator[Ou
 	})
 }
 
-// combine asks all evaluators and makes one score of theirs.
+// combine runs all evaluators and combines their scores.
 func combine[Out, Expected any](evaluators []Evaluator[Out, Expected], merge func([]Score) Score) Evaluator[Out, Expected] {
 	return func(ctx context.Context, trial Trial[Out, Expected]) (Score, error) {
 		if len(evaluators) == 0 {
@@ -90,8 +90,7 @@ func combine[Out, Expected any](evaluators []Evaluator[Out, Expected], merge fun
 	}
 }
 
-// Adapt makes an evaluator of outputs and expectations of one type usable for
-// those of another.
+// Adapt converts an evaluator to other types of outputs and expectations.
 func Adapt[Out, Expected, Out2, Expected2 any](evaluate Evaluator[Out2, Expected2], output func(Out) Out2, expected func(Expected) Expected2) Evaluator[Out, Expected] {
 	return func(ctx context.Context, trial Trial[Out, Expected]) (Score, error) {
 		return evaluate(ctx, Trial[Out2, Expected2]{
@@ -100,9 +99,9 @@ func Adapt[Out, Expected, Out2, Expected2 any](evaluate Evaluator[Out2, Expected
 	}
 }
 
-// check makes the score of somebody's evaluator one that can be reported.
+// check returns an error for a score that cannot be reported.
 func (s Score) check() (Score, error) {
-	if !(s.Value >= 0 && s.Value <= 1) { // which NaN is not either
+	if !(s.Value >= 0 && s.Value <= 1) { // also false for NaN
 		return Score{}, evaluatorError(fmt.Sprintf("the score %v is outside 0…1", s.Value), nil)
 	}
 	return s, nil

@@ -15,7 +15,7 @@ import (
 	"github.com/mailboxmq/mailbox/mainloop"
 )
 
-// scores checks what an evaluator says.
+// scores checks the score of an evaluator.
 func scores[Out, Expected any](t *testing.T, name string, evaluate evalloop.Evaluator[Out, Expected], trial evalloop.Trial[Out, Expected], value float64, passed bool) evalloop.Score {
 	t.Helper()
 	score, err := evaluate(t.Context(), trial)
@@ -25,7 +25,7 @@ func scores[Out, Expected any](t *testing.T, name string, evaluate evalloop.Eval
 	return score
 }
 
-// yes checks an evaluator that says yes or no.
+// yes checks an evaluator that passes or fails.
 func yes[Out, Expected any](t *testing.T, name string, evaluate evalloop.Evaluator[Out, Expected], output Out, expected Expected, want bool) {
 	t.Helper()
 	value := 0.0
@@ -55,7 +55,7 @@ func TestEvaluatorsOfOutputs(t *testing.T) {
 	yes(t, "JSON texts", evalloop.JSONEqual[string, string](), `{"a":1,"b":[2.0]}`, `{ "b":[2], "a":1e0 }`, true)
 	yes(t, "JSON values", evalloop.JSONEqual[order, json.RawMessage](), order{"tea", 2}, json.RawMessage(`{"sugar":2,"drink":"tea"}`), true)
 	yes(t, "JSON differs", evalloop.JSONEqual[order, []byte](), order{"tea", 2}, []byte(`{"sugar":3,"drink":"tea"}`), false)
-	yes(t, "no JSON", evalloop.JSONEqual[string, string](), `tea`, `"tea"`, false)
+	yes(t, "not JSON", evalloop.JSONEqual[string, string](), `tea`, `"tea"`, false)
 	yes(t, "more than JSON", evalloop.JSONEqual[string, string](), `1 2`, `1`, false)
 	for _, expected := range []string{"", "{", "1 2"} {
 		if _, err := evalloop.JSONEqual[string, string]()(t.Context(), evalloop.Trial[string, string]{Output: "1", Expected: expected}); !errors.Is(err, mailbox.ErrInvalid) {
@@ -83,7 +83,7 @@ func TestLargeNumbersAreComparedExactly(t *testing.T) {
 	yes(t, "JSON, a text", same, `"1"`, `1`, false)
 }
 
-func TestJSONWithSomethingAfterItIsNone(t *testing.T) {
+func TestJSONWithTrailingDataFails(t *testing.T) {
 	for _, output := range []string{`{"a":1}}`, `{"a":1}]`, `{"a":1},`, `{"a":1} {`, `{"a":1}x`} {
 		yes(t, output, evalloop.JSONEqual[string, string](), output, `{"a":1}`, false)
 	}
@@ -242,7 +242,7 @@ func TestDatasetsAreRead(t *testing.T) {
 	}
 }
 
-func TestDatasetsOfOtherEditorsAreRead(t *testing.T) {
+func TestDatasetsWithByteOrderMarkAreRead(t *testing.T) {
 	const bom = "\xef\xbb\xbf"
 	const first = `{"id":"a","input":1,"expected":2}`
 	for name, text := range map[string]string{
@@ -259,7 +259,7 @@ func TestDatasetsOfOtherEditorsAreRead(t *testing.T) {
 	}
 }
 
-func TestErrorsOfDatasetsNameTheLine(t *testing.T) {
+func TestDatasetErrorsNameTheLine(t *testing.T) {
 	const first = `{"id":"a","input":1,"expected":2}`
 	for line, text := range map[string]string{
 		"line 4": first + "\n\n\n{", "line 3": first + "\n\n" + `{"id":"","input":1,"expected":2}`,

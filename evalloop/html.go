@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// The page is put together by hand: a template engine would be most of the weight
-// of every program that links this package.
+// The page is built by hand: a template engine would be most of the size that this
+// package adds to a program.
 const (
 	pageHead = `<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
@@ -31,8 +31,8 @@ svg rect { fill: var(--bar); } svg line { stroke: var(--line); } svg text { fill
 	pageFoot = "</body></html>\n"
 )
 
-// WriteHTML writes the report as one page that needs nothing else: numbers, charts,
-// comparisons and every sample, the bad ones first.
+// WriteHTML writes the report as one self-contained page: numbers, charts, comparisons
+// and every sample, errors and failures first.
 func (r *Report) WriteHTML(w io.Writer) error {
 	var page strings.Builder
 	page.WriteString(pageHead)
@@ -63,7 +63,7 @@ func writeSummaries(page *strings.Builder, summaries []Summary) {
 	page.WriteString("</table></div>\n")
 }
 
-// charts draws what there is to see.
+// charts draws the charts.
 func (r *Report) charts(experiments []Summary) string {
 	var rates, scores []bar
 	for _, s := range experiments {
@@ -108,7 +108,7 @@ func writeResults(page *strings.Builder, results []Result) {
 	page.WriteString("<h2>Samples</h2>\n<div class=\"wide\"><table><tr><th>sample</th><th>experiment</th><th>outcome</th><th class=\"n\">score</th><th class=\"n\">latency</th><th>reason</th></tr>\n")
 	sorted := slices.Clone(results)
 	slices.SortStableFunc(sorted, func(a, b Result) int {
-		// The experiments of a sample stand together, so that they can be compared.
+		// The experiments of a sample are adjacent, so that they can be compared.
 		return cmp.Or(badness(&b)-badness(&a), cmp.Compare(a.SampleID, b.SampleID), cmp.Compare(a.Experiment, b.Experiment))
 	})
 	for i := range sorted {
@@ -117,7 +117,7 @@ func writeResults(page *strings.Builder, results []Result) {
 		score := fmt.Sprintf("%.2f", result.Score.Value)
 		switch {
 		case !result.Success():
-			class, outcome, reason, score = "failed", "error", result.Error, "–" // nobody has judged it
+			class, outcome, reason, score = "failed", "error", result.Error, "–" // not scored
 		case !result.Score.Passed:
 			class, outcome = "failed", "failed"
 		}
@@ -127,8 +127,8 @@ func writeResults(page *strings.Builder, results []Result) {
 	page.WriteString("</table></div>\n")
 }
 
-// milliseconds writes a latency with as many digits as tell something: a tool that
-// answers at once and a model that thinks for a minute are in the same column.
+// milliseconds formats a latency with a useful number of digits: the same column has
+// tools that take microseconds and models that take a minute.
 func milliseconds(ms float64) string {
 	if ms < 10 {
 		return fmt.Sprintf("%.1f ms", ms)
@@ -136,7 +136,7 @@ func milliseconds(ms float64) string {
 	return fmt.Sprintf("%.0f ms", ms)
 }
 
-// signOf is the sign of a difference as milliseconds writes it: there is no -0.0.
+// signOf returns the sign of a difference as milliseconds formats it, without -0.0.
 func signOf(ms float64) string {
 	if ms <= -0.05 {
 		return "-"
@@ -144,7 +144,7 @@ func signOf(ms float64) string {
 	return "+"
 }
 
-// badness puts errors before failures, and both before what passed.
+// badness orders errors before failures, and failures before passes.
 func badness(r *Result) int {
 	switch {
 	case !r.Success():

@@ -13,28 +13,28 @@ import (
 	"strings"
 )
 
-// ExactMatch passes if the output is what was expected.
+// ExactMatch passes if the output equals the expected output.
 func ExactMatch[T comparable]() Evaluator[T, T] {
 	return func(_ context.Context, trial Trial[T, T]) (Score, error) {
 		return verdict(trial.Output == trial.Expected, fmt.Sprintf("got %v, expected %v", trial.Output, trial.Expected)), nil
 	}
 }
 
-// Contains passes if the expected text is part of the output, letter by letter. An
-// empty one always is.
+// Contains passes if the output contains the expected text exactly. An empty text
+// always passes.
 func Contains() Evaluator[string, string] {
 	return func(_ context.Context, trial Trial[string, string]) (Score, error) {
 		return verdict(strings.Contains(trial.Output, trial.Expected), fmt.Sprintf("%q is not in it", trial.Expected)), nil
 	}
 }
 
-// Number is a type that has an order and differences.
+// Number is a numeric type.
 type Number interface {
 	~int | ~int8 | ~int16 | ~int32 | ~int64 | ~uint | ~uint8 | ~uint16 | ~uint32 | ~uint64 | ~float32 | ~float64
 }
 
-// Within passes if the output differs from what was expected by tolerance at most.
-// What is no number passes for nothing.
+// Within passes if the output differs from the expected number by at most tolerance.
+// NaN never passes.
 func Within[T Number](tolerance float64) Evaluator[T, T] {
 	return func(_ context.Context, trial Trial[T, T]) (Score, error) {
 		equal := trial.Output == trial.Expected // infinities have no difference
@@ -42,36 +42,36 @@ func Within[T Number](tolerance float64) Evaluator[T, T] {
 	}
 }
 
-// apart is the difference of two numbers. That of whole ones is exact before it is
-// made a float64, which does not have all of them.
+// apart returns the difference of two numbers. For integers it is exact until it is
+// converted to float64.
 func apart[T Number](a, b T) float64 {
 	one, two := T(1), T(2)
 	if whole := one/two == 0; !whole {
 		return math.Abs(float64(a) - float64(b))
 	}
-	// The difference is right even if the numbers are below zero, or it is not a T.
+	// Correct also for negative numbers, and for differences that overflow T.
 	return float64(uint64(max(a, b)) - uint64(min(a, b)))
 }
 
-// JSONEqual passes if output and expectation are the same as JSON: the order of
-// fields and the writing of numbers do not matter. Texts, bytes and
-// json.RawMessage are taken for JSON; other values are encoded. An output that is
-// no JSON fails; an expectation that is none is an error.
+// JSONEqual passes if output and expectation are equal as JSON: the order of fields
+// and the format of numbers do not matter. Strings, bytes and json.RawMessage are
+// parsed as JSON; other values are encoded. An output that is not JSON fails; an
+// expectation that is not JSON is an error.
 func JSONEqual[Out, Expected any]() Evaluator[Out, Expected] {
 	return func(_ context.Context, trial Trial[Out, Expected]) (Score, error) {
 		expected, err := asJSON(trial.Expected)
 		if err != nil {
-			return Score{}, evaluatorError("what is expected is no JSON", err)
+			return Score{}, evaluatorError("the expectation is not JSON", err)
 		}
 		output, err := asJSON(trial.Output)
 		if err != nil {
-			return verdict(false, fmt.Sprintf("the output is no JSON: %v", err)), nil
+			return verdict(false, fmt.Sprintf("the output is not JSON: %v", err)), nil
 		}
 		return verdict(sameJSON(output, expected), fmt.Sprintf("got %v, expected %v", output, expected)), nil
 	}
 }
 
-// asJSON is a value as JSON knows it, with exact numbers.
+// asJSON returns a value as decoded JSON, with exact numbers.
 func asJSON(value any) (any, error) {
 	var text []byte
 	switch v := value.(type) {
@@ -94,12 +94,12 @@ func asJSON(value any) (any, error) {
 		return nil, err
 	}
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("there is something after it")
+		return nil, errors.New("unexpected data after the JSON value")
 	}
 	return decoded, nil
 }
 
-// sameJSON compares what asJSON returns.
+// sameJSON compares two results of asJSON.
 func sameJSON(a, b any) bool {
 	switch a := a.(type) {
 	case map[string]any:
@@ -126,7 +126,7 @@ func sameNumber(a, b json.Number) bool {
 	}
 	x, err := a.Float64()
 	if err != nil {
-		return false // beyond all floats
+		return false // outside the range of float64
 	}
 	y, err := b.Float64()
 	return err == nil && x == y

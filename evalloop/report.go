@@ -8,15 +8,15 @@ import (
 	"github.com/mailboxmq/mailbox/mainloop"
 )
 
-// A Report is the results of trying samples.
+// A Report is a list of results, with what follows from it.
 type Report struct {
 	Results []Result `json:"results"`
 }
 
-// A Summary is a report, or one experiment of it, in numbers. Rates and scores are
-// those of the samples that could be scored; latencies are those of all.
+// A Summary is a report, or one experiment of it, in numbers. Rates and scores cover
+// the samples that could be scored; latencies cover all.
 type Summary struct {
-	// Experiment is the name of the experiment; empty if it is about all.
+	// Experiment is the name of the experiment; empty for all results.
 	Experiment string `json:"experiment_name,omitempty"`
 	Total      int    `json:"total"`
 	// Successful samples were scored, and Passed of them passed.
@@ -85,7 +85,8 @@ func mean(values []float64) float64 {
 	return sum / float64(len(values))
 }
 
-// percentile is the smallest value that so large a share of all does not exceed.
+// percentile returns the smallest value that at least the given share of all values
+// does not exceed.
 func percentile(values []float64, share float64) float64 {
 	if len(values) == 0 {
 		return 0
@@ -114,8 +115,8 @@ func (r *Report) where(chosen func(*Result) bool) []Result {
 	return found
 }
 
-// A Comparison is what changes from one experiment to another. Differences are
-// those of the candidate to the baseline.
+// A Comparison compares an experiment with a baseline. Differences are candidate minus
+// baseline.
 type Comparison struct {
 	Baseline  Summary `json:"baseline"`
 	Candidate Summary `json:"candidate"`
@@ -130,7 +131,7 @@ type Comparison struct {
 	Fixed  []string `json:"fixed,omitempty"`
 	Broken []string `json:"broken,omitempty"`
 	// Unmatched samples have a result in one of them only. The more there are, the
-	// less the differences tell.
+	// less the differences mean.
 	Unmatched []string `json:"unmatched,omitempty"`
 }
 

@@ -126,8 +126,7 @@ func TestReportAsJSON(t *testing.T) {
 	}
 }
 
-// The page is well formed, needs nothing from elsewhere, and shows texts of models
-// as texts.
+// The page is well formed, self-contained, and escapes texts of models.
 func TestReportAsPage(t *testing.T) {
 	var page strings.Builder
 	r := report()
@@ -163,9 +162,7 @@ func TestReportAsPage(t *testing.T) {
 	}
 }
 
-// Latencies of all sizes can be read, a difference that is nothing is not below it, and what
-// nobody has judged has no score.
-func TestReportsShowSmallNumbers(t *testing.T) {
+func TestReportFormatsSmallNumbers(t *testing.T) {
 	r := &evalloop.Report{Results: []evalloop.Result{
 		{SampleID: "b", Experiment: "baseline", LatencyMS: 0.44, Score: evalloop.Score{Value: 1, Passed: true}},
 		{SampleID: "b", Experiment: "brief", LatencyMS: 0.42, Score: evalloop.Score{Value: 1, Passed: true}},
@@ -191,7 +188,7 @@ type failing struct{}
 
 func (failing) Write([]byte) (int, error) { return 0, errMilk }
 
-func TestReportsThatCannotBeWrittenSaySo(t *testing.T) {
+func TestReportReturnsWriteErrors(t *testing.T) {
 	for name, write := range map[string]func(io.Writer) error{"text": report().WriteText, "JSON": report().WriteJSON, "page": report().WriteHTML} {
 		if err := write(failing{}); !errors.Is(err, errMilk) {
 			t.Errorf("%s: the error is %v", name, err)
@@ -199,7 +196,7 @@ func TestReportsThatCannotBeWrittenSaySo(t *testing.T) {
 	}
 }
 
-func TestBarsAreForTerminals(t *testing.T) {
+func TestBarDrawsOnlyOnTerminals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var drawn strings.Builder
 		bar := evalloop.Bar(&drawn)

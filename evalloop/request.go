@@ -7,7 +7,7 @@ import (
 	"github.com/mailboxmq/mailbox/mainloop"
 )
 
-// A Request asks an EvalLoop to try one sample in one experiment.
+// A Request asks an EvalLoop to run one sample in one experiment.
 type Request[In, Expected any] struct {
 	ID         string               `json:"request_id"`
 	Sample     Sample[In, Expected] `json:"sample"`
@@ -24,7 +24,7 @@ func NewRequest[In, Expected any](sample Sample[In, Expected], experiment mainlo
 // RequestID returns the id, for dead letters and replies.
 func (r Request[In, Expected]) RequestID() string { return r.ID }
 
-// A Result is what came of one request.
+// A Result is the result of one request.
 type Result struct {
 	RequestID string `json:"request_id"`
 	SampleID  string `json:"sample_id"`
@@ -33,7 +33,7 @@ type Result struct {
 	Score      Score  `json:"score"`
 	// LatencyMS is how long the agent took, in milliseconds.
 	LatencyMS float64 `json:"latency_ms"`
-	// Error is why there is no score, and ErrorKind tells kinds of errors apart.
+	// Error is why there is no score, and ErrorKind the kind of the error.
 	Error       string              `json:"error,omitempty"`
 	ErrorKind   mailbox.FailureKind `json:"error_kind,omitempty"`
 	SessionID   string              `json:"session_id,omitempty"`
@@ -44,7 +44,7 @@ type Result struct {
 // Success reports whether the sample was scored, well or badly.
 func (r *Result) Success() bool { return r.Error == "" }
 
-// fail makes the result one of an error.
+// fail records an error in the result.
 func (r *Result) fail(cause error) {
 	failure := mailbox.NewFailure(cause)
 	r.Score, r.Error, r.ErrorKind = Score{}, failure.Text, failure.Kind

@@ -9,28 +9,27 @@ import (
 	"github.com/mailboxmq/mailbox/mainloop"
 )
 
-// submitAtOnce is how many requests are sent in one call.
+// submitAtOnce bounds the requests of one send.
 const submitAtOnce = 100
 
-// A Submission is a dataset to be tried.
+// A Submission is a dataset to run.
 type Submission[In, Expected any] struct {
 	Dataset *Dataset[In, Expected]
-	// Experiments are those in which every sample is tried. None means the
-	// baseline.
+	// Experiments are the experiments to run on every sample. None means the baseline.
 	Experiments []mainloop.Experiment
-	// ReplyTo is the name of the mailbox that results go to. Empty means that of
-	// the eval loops.
+	// ReplyTo is the mailbox for the results. Empty means Options.Results of the eval
+	// loops.
 	ReplyTo string
 }
 
 // Submit sends a request for every sample in every experiment, experiment after
-// experiment, and returns how many there are. A queue that is full or does not
-// answer is tried again, with pauses, until ctx ends; where the queue remembers
-// dedup keys, that doubles nothing, and elsewhere Collect drops what is doubled.
+// experiment, and returns how many there are. It retries a queue that is full or
+// unavailable, with pauses, until ctx ends. Where the queue has a dedup window, a retry
+// sends nothing twice; elsewhere Collect drops repeats.
 // Codes: those of Mailbox.Send, and ErrInvalid without a dataset.
 func Submit[In, Expected any](ctx context.Context, requests *mailbox.Mailbox[Request[In, Expected]], submission Submission[In, Expected]) (sent int, err error) {
 	if submission.Dataset == nil || requests == nil {
-		return 0, &mailbox.Error{Code: mailbox.ErrInvalid, Op: "submit", Detail: "there is no dataset, or no mailbox"}
+		return 0, &mailbox.Error{Code: mailbox.ErrInvalid, Op: "submit", Detail: "no dataset or no mailbox"}
 	}
 	experiments := submission.Experiments
 	if len(experiments) == 0 {
@@ -61,7 +60,7 @@ func Submit[In, Expected any](ctx context.Context, requests *mailbox.Mailbox[Req
 	return sent + len(batch), nil
 }
 
-// sendAll sends a batch, and those of it again that there was no room for.
+// sendAll sends a batch, and repeats it for the requests that were refused as full.
 func sendAll[T any](ctx context.Context, to *mailbox.Mailbox[T], batch []mailbox.Outgoing[T]) error {
 	for failures := 1; len(batch) > 0; failures++ {
 		_, err := to.SendMessages(ctx, batch)

@@ -9,10 +9,10 @@ import (
 	"text/tabwriter"
 )
 
-// maxListed is how many samples a report as text lists of each kind.
+// maxListed bounds the samples of each kind in a text report.
 const maxListed = 20
 
-// WriteJSON writes the report with all that follows from it.
+// WriteJSON writes the results, summaries and comparisons as JSON.
 func (r *Report) WriteJSON(w io.Writer) error {
 	encoder := json.NewEncoder(w)
 	encoder.SetIndent("", "  ")
@@ -24,8 +24,8 @@ func (r *Report) WriteJSON(w io.Writer) error {
 	}{r.Summary(), r.Experiments(), r.comparisons(), r.Results})
 }
 
-// WriteText writes the report for a terminal: a line for each experiment, how they
-// compare, and the samples that failed.
+// WriteText writes the report for a terminal: a line for each experiment, comparisons,
+// and the failed samples.
 func (r *Report) WriteText(w io.Writer) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	var text strings.Builder
@@ -71,7 +71,7 @@ func (c *Comparison) write(text *strings.Builder) {
 	}
 }
 
-// list writes samples, but not too many.
+// list writes up to maxListed samples.
 func list(text *strings.Builder, what string, results []Result, why func(*Result) string) {
 	if len(results) == 0 {
 		return
@@ -86,7 +86,8 @@ func list(text *strings.Builder, what string, results []Result, why func(*Result
 	}
 }
 
-// oneLine keeps texts of models from drawing on the terminal.
+// oneLine removes control characters, so that a model's text cannot draw on the
+// terminal.
 func oneLine(text string) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 {

@@ -2,18 +2,17 @@ package mainloop
 
 import "context"
 
-// An Adapter asks a model. It must be safe for concurrent use.
+// An Adapter calls a model. It must be safe for concurrent use.
 type Adapter interface {
-	// Evaluate asks once and returns what the model said. It blocks until then,
-	// and returns early, with the context's error, when ctx ends. It must not
-	// change the prompt, and does not try again: errors that are *AdapterError say
-	// whether that may help. A response that comes with an error counts for what
-	// it used.
+	// Evaluate calls the model once and returns its response. It blocks until then,
+	// and returns early, with the context's error, when ctx ends. It must not change
+	// the prompt, and does not retry: an *AdapterError says whether a retry may help.
+	// The usage of a response counts even if there is an error.
 	Evaluate(ctx context.Context, prompt *Prompt) (Response, error)
 }
 
-// AdapterFunc is a function that is an Adapter: for models within the process,
-// agents that need no model, and tests.
+// AdapterFunc makes an Adapter from a function: for models within the process, agents
+// without a model, and tests.
 type AdapterFunc func(ctx context.Context, prompt *Prompt) (Response, error)
 
 // Evaluate calls the function.
@@ -21,12 +20,12 @@ func (f AdapterFunc) Evaluate(ctx context.Context, prompt *Prompt) (Response, er
 	return f(ctx, prompt)
 }
 
-// A Response is what a model has said.
+// A Response is the answer of a model.
 type Response struct {
-	// ID and Model are what the server calls the answer, and the model.
+	// ID and Model are the server's names for the answer and the model.
 	ID    string
 	Model string
-	// Text is the answer. If there are ToolCalls, the model wants those first.
+	// Text is the answer. If there are ToolCalls, the model wants their results first.
 	Text      string
 	ToolCalls []ToolCall
 	// FinishReason is why the model stopped, in the server's words.

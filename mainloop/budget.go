@@ -12,15 +12,15 @@ import (
 type Usage struct {
 	InputTokens  int `json:"input_tokens"`
 	OutputTokens int `json:"output_tokens"`
-	// CachedTokens are those of the input that the server knew already. They
-	// count as input.
+	// CachedTokens are the input tokens that the server had cached. They count as
+	// input.
 	CachedTokens int `json:"cached_tokens,omitempty"`
 }
 
-// TotalTokens is input and output together.
+// TotalTokens returns the sum of input and output.
 func (u Usage) TotalTokens() int { return sum(u.InputTokens, u.OutputTokens) }
 
-// Add returns the sum of both.
+// Add returns the sum of two usages.
 func (u Usage) Add(other Usage) Usage {
 	u.InputTokens = sum(u.InputTokens, other.InputTokens)
 	u.OutputTokens = sum(u.OutputTokens, other.OutputTokens)
@@ -28,8 +28,8 @@ func (u Usage) Add(other Usage) Usage {
 	return u
 }
 
-// sum adds, and stops at the largest number: a count that a server makes up must
-// not come out as nothing.
+// sum adds without overflow: a bogus count of a server must not wrap to a small
+// number.
 func sum(a, b int) int {
 	if b > 0 && a > math.MaxInt-b {
 		return math.MaxInt
@@ -37,8 +37,7 @@ func sum(a, b int) int {
 	return a + b
 }
 
-// A Budget bounds what one request may use. Limits that are zero do not bound,
-// and so the zero Budget is none.
+// A Budget bounds what one request may use. A limit of zero means no limit.
 type Budget struct {
 	Deadline        Deadline `json:"deadline,omitzero"`
 	MaxInputTokens  int      `json:"max_input_tokens,omitempty"`
@@ -77,15 +76,15 @@ const (
 	DimensionTotal    Dimension = "total tokens"
 )
 
-// A BudgetError is a budget that was exceeded. It is ErrBudget, and ErrDeadline
-// too if that is what was exceeded.
+// A BudgetError says that a budget was exceeded. It is ErrBudget, and ErrDeadline too
+// if the deadline was exceeded.
 type BudgetError struct {
 	Budget    Budget
 	Consumed  Usage
 	Dimension Dimension
 }
 
-// Error says what was exceeded, and by how much.
+// Error returns the dimension, the limit and the use.
 func (e *BudgetError) Error() string {
 	used, limit := 0, 0
 	switch e.Dimension {
@@ -101,7 +100,7 @@ func (e *BudgetError) Error() string {
 	return fmt.Sprintf("%s: %s: %d of %d", ErrBudget, e.Dimension, used, limit)
 }
 
-// Unwrap returns the codes that this error is.
+// Unwrap returns the codes of this error.
 func (e *BudgetError) Unwrap() []error {
 	if e.Dimension == DimensionDeadline {
 		return []error{ErrBudget, ErrDeadline}
@@ -109,9 +108,9 @@ func (e *BudgetError) Unwrap() []error {
 	return []error{ErrBudget}
 }
 
-// A Tracker adds up what the evaluations of one request use, and compares it with
-// the budget. Make one with NewTracker. It is safe for concurrent use, so agents
-// that ask several models at once can share it.
+// A Tracker sums the usage of the evaluations of one request and compares it with the
+// budget. Make one with NewTracker. It is safe for concurrent use, so agents that call
+// several models at once can share it.
 type Tracker struct {
 	budget Budget
 
@@ -119,7 +118,7 @@ type Tracker struct {
 	used map[string]Usage
 }
 
-// NewTracker returns a tracker that has counted nothing yet.
+// NewTracker returns a tracker with zero usage.
 func NewTracker(budget Budget) *Tracker {
 	return &Tracker{budget: budget, used: make(map[string]Usage)}
 }
@@ -127,9 +126,8 @@ func NewTracker(budget Budget) *Tracker {
 // Budget returns the budget.
 func (t *Tracker) Budget() Budget { return t.budget }
 
-// Record says what an evaluation has used since it began. It replaces what was
-// said about that evaluation before: servers report sums, not steps. Nothing is
-// less than nothing.
+// Record sets the total usage of an evaluation. It replaces the earlier value for that
+// evaluation, because servers report totals. Negative values count as 0.
 func (t *Tracker) Record(evaluation string, usage Usage) {
 	usage.InputTokens, usage.OutputTokens = max(0, usage.InputTokens), max(0, usage.OutputTokens)
 	usage.CachedTokens = max(0, usage.CachedTokens)
@@ -138,7 +136,7 @@ func (t *Tracker) Record(evaluation string, usage Usage) {
 	t.used[evaluation] = usage
 }
 
-// Consumed is the sum over all evaluations.
+// Consumed returns the sum over all evaluations.
 func (t *Tracker) Consumed() Usage {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -150,7 +148,7 @@ func (t *Tracker) Consumed() Usage {
 }
 
 // Check returns a *BudgetError for the first dimension that is exceeded: deadline,
-// input, output, total. To use all there is exceeds nothing.
+// input, output, total. Using exactly the limit does not exceed it.
 func (t *Tracker) Check() error {
 	consumed := t.Consumed()
 	b := t.budget
@@ -171,8 +169,8 @@ func (t *Tracker) Check() error {
 	return &BudgetError{Budget: b, Consumed: consumed, Dimension: dimension}
 }
 
-// allow returns how many tokens of output the next evaluation may have: wanted, or
-// less if the budget leaves less. 0 means no bound. If nothing is left, that is a
+// allow returns how many output tokens the next evaluation may have: wanted, or less if
+// the budget leaves less. 0 means no limit. If nothing is left, it returns a
 // *BudgetError.
 func (t *Tracker) allow(wanted int) (int, error) {
 	consumed := t.Consumed()

@@ -11,15 +11,15 @@ import (
 
 // ClientOptions configure a Client. The zero value, and nil, are the defaults.
 type ClientOptions[Out any] struct {
-	// Codec decodes results, and must be that of the loops. Nil means JSON.
+	// Codec decodes results. It must match that of the loops. Nil means JSON.
 	Codec mailbox.Codec[Result[Out]]
-	// TTL is how long a request may take, retries included, and its result wait to
-	// be read. 0 means DefaultTTL.
+	// TTL is the time for a request, retries included, and for reading its result. 0
+	// means DefaultTTL.
 	TTL time.Duration
 }
 
-// DefaultTTL is longer than that of replies at large: models are slow, and
-// requests that fail are tried again after minutes.
+// DefaultTTL is longer than reply.DefaultTTL: models are slow, and failed requests are
+// retried after minutes.
 const DefaultTTL = time.Hour
 
 // A Client sends requests to main loops and gets their results. Make one with
@@ -29,8 +29,8 @@ type Client[Req, Out any] struct {
 }
 
 // NewClient returns a client that sends to requests and finds results in store,
-// which the mailbox of the loops has to know too (mailbox.Options.Replies). Both
-// stay the caller's. It does no I/O.
+// which the mailbox of the loops must use too (mailbox.Options.Replies). The caller
+// closes both. It does no I/O.
 func NewClient[Req, Out any](requests *mailbox.Mailbox[Request[Req]], store driver.ReplyStore, options *ClientOptions[Out]) *Client[Req, Out] {
 	o := reply.Options[Result[Out]]{TTL: DefaultTTL}
 	if options != nil {
@@ -49,10 +49,9 @@ func (c *Client[Req, Out]) Send(ctx context.Context, request Request[Req], optio
 	return c.replies.Send(ctx, request, append(options[:len(options):len(options)], mailbox.WithCorrelationID(request.ID))...)
 }
 
-// Call sends a request and waits for its result. If that is an error, it is
-// returned as one, a *mailbox.Failure, with the result. When ctx ends, the request
-// is cancelled, so that no loop need begin with it. Codes: those of
-// reply.Client.Call.
+// Call sends a request and waits for its result. A failed result is also returned as
+// an error, a *mailbox.Failure. When ctx ends, the request is cancelled, so that no
+// loop starts it. Codes: those of reply.Client.Call.
 func (c *Client[Req, Out]) Call(ctx context.Context, request Request[Req], options ...mailbox.SendOption) (Result[Out], error) {
 	result, err := c.replies.Call(ctx, request, append(options[:len(options):len(options)], mailbox.WithCorrelationID(request.ID))...)
 	if err != nil {
@@ -61,16 +60,16 @@ func (c *Client[Req, Out]) Call(ctx context.Context, request Request[Req], optio
 	return result, result.Err()
 }
 
-// Responses opens the mailbox that the loops have as Options.Responses, for Await:
-// on backend, by name. Codes: those of mailbox.Open.
+// Responses opens the mailbox for Options.Responses and Await. Codes: those of
+// mailbox.Open.
 func Responses[Out any](ctx context.Context, backend driver.Opener, name string, codec mailbox.Codec[Result[Out]]) (*mailbox.Mailbox[reply.Result[Result[Out]]], error) {
 	return mailbox.Open(ctx, backend, name, &mailbox.Options[reply.Result[Result[Out]]]{Codec: reply.Results(codec)})
 }
 
-// Await returns the result of one request from a mailbox that all clients share:
-// results of others are put back. It blocks until the result is there or ctx ends.
-// If the result is an error, it is returned as one, a *mailbox.Failure, with the
-// result. Codes: those of reply.Await.
+// Await returns the result of one request from a mailbox that all clients share, and
+// puts back the results of others. It blocks until the result arrives or ctx ends. A
+// failed result is also returned as an error, a *mailbox.Failure. Codes: those of
+// reply.Await.
 func Await[Out any](ctx context.Context, responses *mailbox.Mailbox[reply.Result[Result[Out]]], requestID string) (Result[Out], error) {
 	result, err := reply.Await(ctx, responses, requestID)
 	if err != nil {

@@ -7,13 +7,11 @@ import (
 	"github.com/mailboxmq/mailbox"
 )
 
-// MinDeadline is how far ahead a new deadline has to be: anything closer cannot
-// be kept.
+// MinDeadline is how far ahead a new deadline must be: a closer one cannot be met.
 const MinDeadline = time.Second
 
-// A Deadline is when work has to be done, by the wall clock, because it travels
-// between machines. The zero Deadline is none. Make one with NewDeadline or
-// DeadlineIn.
+// A Deadline is when work must be done, by the wall clock, because it travels between
+// machines. The zero Deadline means none. Make one with NewDeadline or DeadlineIn.
 type Deadline struct {
 	StartedAt time.Time `json:"started_at"`
 	ExpiresAt time.Time `json:"expires_at"`
@@ -26,7 +24,7 @@ func NewDeadline(expiresAt time.Time) (Deadline, error) {
 	if ahead := expiresAt.Sub(now); ahead < MinDeadline {
 		return Deadline{}, &mailbox.Error{
 			Code: mailbox.ErrInvalid, Op: "deadline", Field: "expiresAt",
-			Detail: fmt.Sprintf("is %v ahead, at least %v is needed", ahead, MinDeadline),
+			Detail: fmt.Sprintf("is %v ahead; want at least %v", ahead, MinDeadline),
 		}
 	}
 	return Deadline{StartedAt: now.UTC(), ExpiresAt: expiresAt.UTC()}, nil
@@ -38,14 +36,13 @@ func DeadlineIn(d time.Duration) (Deadline, error) { return NewDeadline(time.Now
 // IsZero reports whether there is no deadline.
 func (d Deadline) IsZero() bool { return d.ExpiresAt.IsZero() }
 
-// Expired reports whether the time is over. A deadline is over when the clock
-// shows it. One that is zero never is.
+// Expired reports whether the deadline has been reached. A zero deadline never is.
 func (d Deadline) Expired() bool { return !d.IsZero() && d.Remaining() <= 0 }
 
-// Remaining is how much time there is. It is negative after the deadline.
+// Remaining returns the time until the deadline, negative after it.
 func (d Deadline) Remaining() time.Duration { return time.Until(d.ExpiresAt) }
 
-// Elapsed is how much time has passed since the deadline was set.
+// Elapsed returns the time since the deadline was set.
 func (d Deadline) Elapsed() time.Duration { return time.Since(d.StartedAt) }
 
 // earlier returns the deadline that comes first.

@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// The short names of what the cases are about: agents that answer text with text.
+// Short names for the types of the cases: agents that answer text with text.
 type (
 	request  = mainloop.Request[string]
 	result   = mainloop.Result[string]
@@ -38,7 +38,7 @@ type rule struct {
 	run  func(s *env)
 }
 
-// play plays the cases of a rule on every backend.
+// runRule runs the cases of a rule on every backend.
 func runRule(t *testing.T, id string, rules []rule) {
 	cases := make([]ruletest.Case, len(rules))
 	for i, rule := range rules {
@@ -47,7 +47,7 @@ func runRule(t *testing.T, id string, rules []rule) {
 	ruletest.Run(t, id, cases)
 }
 
-// A stage is what a case is played on: a mailbox of requests, and a client.
+// An env is what a case runs in: a mailbox of requests, and a client.
 type env struct {
 	*ruletest.Env
 	replies  *reply.Memory
@@ -71,7 +71,7 @@ func newEnv(on *ruletest.Env) *env {
 // start runs a loop until the case ends.
 func (s *env) start(model mainloop.Adapter, o options) *loop { return s.startWith(model, ask, o) }
 
-// startWith is start with another way to make prompts.
+// startWith runs a loop with a Prepare function until the case ends.
 func (s *env) startWith(model mainloop.Adapter, prepare mainloop.Prepare[string], o options) *loop {
 	o.Worker.Logger = s.Logs.Logger()
 	l := mainloop.New(s.requests, model, prepare, &o)
@@ -111,12 +111,12 @@ func (s *env) failure(err error, kind error, text string) {
 	}
 }
 
-// ask makes a prompt of the body.
+// ask makes a prompt from the body.
 func ask(_ context.Context, run *run) (*mainloop.Prompt, error) {
 	return mainloop.Ask(run.Request.Body), nil
 }
 
-// shout is a model that answers in capitals, and is counted.
+// shout is a model that answers in upper case and counts its calls.
 func shout(asked *ruletest.Recorder) mainloop.Adapter {
 	return mainloop.AdapterFunc(func(_ context.Context, prompt *mainloop.Prompt) (response, error) {
 		question := prompt.Turns[len(prompt.Turns)-1].Text
@@ -133,8 +133,7 @@ func broken(err error, asked *ruletest.Recorder) mainloop.Adapter {
 	})
 }
 
-// toolModel asks for tools, one after the other, and then answers with what the
-// last one said.
+// toolModel calls tools, one after the other, and then answers with the last result.
 func toolModel(calls ...mainloop.ToolCall) mainloop.Adapter {
 	return mainloop.AdapterFunc(func(_ context.Context, prompt *mainloop.Prompt) (response, error) {
 		used := 0

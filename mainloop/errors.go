@@ -11,46 +11,45 @@ import (
 
 // Codes of this package, beside those of package mailbox.
 const (
-	// ErrBudget: the request has used more than its budget. Trying again cannot
-	// help.
+	// ErrBudget: the request has exceeded its budget. Final.
 	ErrBudget mailbox.Code = "budget exceeded"
-	// ErrDeadline: the request's deadline has passed. Trying again cannot help.
+	// ErrDeadline: the request's deadline has passed. Final.
 	ErrDeadline mailbox.Code = "deadline passed"
-	// ErrTurns: the model asked for tools again and again, and never answered.
+	// ErrTurns: the model called tools in every turn and did not answer.
 	ErrTurns mailbox.Code = "too many turns"
 
-	// ErrRateLimited: the model server was asked too often. Trying later helps.
+	// ErrRateLimited: the model server limits the rate. Retry later.
 	ErrRateLimited mailbox.Code = "model server limits the rate"
-	// ErrModelUnavailable: the model server did not answer, or made no sense.
-	// Trying later may help.
+	// ErrModelUnavailable: the model server did not answer, or its answer was invalid.
+	// A retry may help.
 	ErrModelUnavailable mailbox.Code = "model server unavailable"
-	// ErrPolicy: the model server refuses the content. Trying again cannot help.
+	// ErrPolicy: the model server refuses the content. Final.
 	ErrPolicy mailbox.Code = "refused by content policy"
-	// ErrRejected: the model server finds the request wrong, as when the prompt
-	// is too long or the model does not exist. Trying again cannot help.
+	// ErrRejected: the model server rejects the request, for example because the prompt
+	// is too long or the model does not exist. Final.
 	ErrRejected mailbox.Code = "rejected by model server"
-	// ErrCredentials: the model server does not know us, or does not let us.
+	// ErrCredentials: the model server rejects the credentials.
 	ErrCredentials mailbox.Code = "credentials refused by model server"
-	// ErrQuota: what was paid for is used up.
+	// ErrQuota: the account's quota is used up.
 	ErrQuota mailbox.Code = "quota of model server used up"
 )
 
-// An AdapterError is what an Adapter returns when a model could not be asked, or
-// did not answer. Its code decides whether the request is tried again.
+// An AdapterError is the error of an Adapter whose model could not be called or did not
+// answer. Its code decides whether the request is retried.
 type AdapterError struct {
 	// Code is one of the codes about model servers.
 	Code mailbox.Code
 	// Status is the HTTP status, if there was one.
 	Status int
-	// Detail is what the server said.
+	// Detail is the server's message.
 	Detail string
-	// RetryAfter is when the server wants to be asked again; 0 if it did not say.
+	// RetryAfter is the delay that the server asks for; 0 if it gave none.
 	RetryAfter time.Duration
-	// Err is the error below.
+	// Err is the underlying error.
 	Err error
 }
 
-// Error returns the code, the status and what the server said.
+// Error returns the code, the status and the server's message.
 func (e *AdapterError) Error() string {
 	text := string(e.Code)
 	if e.Status != 0 {
@@ -65,7 +64,7 @@ func (e *AdapterError) Error() string {
 	return text
 }
 
-// Unwrap returns the code, and the error below if there is one.
+// Unwrap returns the code and the underlying error.
 func (e *AdapterError) Unwrap() []error {
 	if e.Err == nil {
 		return []error{e.Code}
@@ -73,8 +72,8 @@ func (e *AdapterError) Unwrap() []error {
 	return []error{e.Code, e.Err}
 }
 
-// Final reports whether err, of an agent, says that trying again cannot help: the
-// budget is used up, the deadline has passed, or a model server has refused.
+// Final reports whether a retry cannot help after this error of an agent: the budget is
+// used up, the deadline has passed, or a model server has refused.
 func Final(err error) bool {
 	failed, ok := errors.AsType[*AdapterError](err)
 	return errors.Is(err, ErrBudget) || errors.Is(err, ErrDeadline) || ok && !failed.Retryable()

@@ -2,13 +2,13 @@ package mainloop
 
 import "maps"
 
-// An Experiment is a variant of an agent: which versions of prompts it takes, and
-// flags that the agent looks at.
+// An Experiment is a variant of an agent: the versions of its prompts, and flags that
+// it reads.
 type Experiment struct {
 	Name string `json:"name"`
-	// Tag chooses the versions of prompts. Empty means the latest.
+	// Tag selects the versions of prompts. Empty means the latest.
 	Tag string `json:"overrides_tag,omitempty"`
-	// Flags are for the agent to look at.
+	// Flags are for the agent to read.
 	Flags       map[string]string `json:"flags,omitempty"`
 	Owner       string            `json:"owner,omitempty"`
 	Description string            `json:"description,omitempty"`
@@ -17,8 +17,7 @@ type Experiment struct {
 // DefaultTag is the tag of experiments that name none.
 const DefaultTag = "latest"
 
-// Baseline returns the experiment that others are compared with: the agent as it
-// is.
+// Baseline returns the experiment that others are compared with: the unchanged agent.
 func Baseline() Experiment { return Experiment{Name: "baseline", Tag: DefaultTag} }
 
 // WithFlag returns the experiment with one more flag.

@@ -12,48 +12,43 @@ import (
 	"github.com/mailboxmq/mailbox/worker"
 )
 
-// DefaultMaxTurns is how often a model is asked for one request, unless Options
-// say otherwise.
+// DefaultMaxTurns is the default of Options.MaxTurns.
 const DefaultMaxTurns = 10
 
-// Prepare makes the prompt of a request. It may put another session into the run,
-// and have things cleaned up when the run is over. An error fails the request;
-// worker.Permanent says that trying again cannot help.
+// Prepare makes the prompt of a request. It may replace the session of the run, and
+// register cleanups. An error fails the request; worker.Permanent makes that final.
 type Prepare[Req any] func(ctx context.Context, run *Run[Req]) (*Prompt, error)
 
 // Options configure a MainLoop. The zero value, and nil, are the defaults.
 type Options[Req, Out any] struct {
 	// Worker configures the loop below: concurrency, leases, retries, dead
-	// letters, hooks. Its Notifier is the main loop's own. A Timeout there bounds
-	// one attempt at a request, and does not make the failure a final one.
+	// letters, hooks. The main loop sets its Notifier. Its Timeout bounds one attempt
+	// at a request, and does not make the failure final.
 	Worker worker.Options[Request[Req]]
 	// Responses is where the results of requests without a reply address go, with
-	// the id of the request as their correlation id. Nil means that such results
-	// are dropped.
+	// the id of the request as their correlation id. Nil drops them.
 	Responses *mailbox.Mailbox[Result[Out]]
-	// Codec encodes results for reply addresses, and must be that of the clients.
+	// Codec encodes results for reply addresses. It must match that of the clients.
 	// Nil means JSON.
 	Codec mailbox.Codec[Result[Out]]
-	// Resources are shared by all runs, and stay the caller's to close. Nil means
-	// none.
+	// Resources are shared by all runs. The caller closes them. Nil means none.
 	Resources *Resources
-	// Budget is that of requests that bring none.
+	// Budget is the budget of requests without one.
 	Budget Budget
-	// MaxTurns is how often the model is asked for one request. 0 means
-	// DefaultMaxTurns.
+	// MaxTurns bounds the calls of the model for one request. 0 means DefaultMaxTurns.
 	MaxTurns int
-	// Parse makes the output of the model's answer. Nil means that an Out that is
-	// a string is the text, and any other is decoded from it as JSON.
+	// Parse makes the output from the model's answer. Nil means the text for a string
+	// Out, and JSON for any other.
 	Parse func(response Response) (Out, error)
-	// Finalize sees the output of a request that succeeded, and may replace it. An
-	// error fails the request. Nil means that outputs are as they are.
+	// Finalize gets the output of a request and may replace it. An error fails the
+	// request. Nil leaves outputs unchanged.
 	Finalize func(ctx context.Context, run *Run[Req], output Out) (Out, error)
 	// WorkerID names this process in results. Empty means host and process id.
 	WorkerID string
 }
 
-// A MainLoop answers the requests of a mailbox by asking a model. Make one with
-// New. It has the methods of worker.Loop, and so is a member for a worker.Group.
+// A MainLoop answers the requests of a mailbox with a model. Make one with New. It has
+// the methods of worker.Loop, and so is a worker.Member.
 type MainLoop[Req, Out any] struct {
 	*worker.Loop[Request[Req]]
 
@@ -63,7 +58,7 @@ type MainLoop[Req, Out any] struct {
 }
 
 // New returns a main loop. It does no I/O, and does not check the options: Run
-// does. The mailbox stays the caller's.
+// does. The caller closes the mailbox.
 func New[Req, Out any](requests *mailbox.Mailbox[Request[Req]], adapter Adapter, prepare Prepare[Req], options *Options[Req, Out]) *MainLoop[Req, Out] {
 	l := &MainLoop[Req, Out]{adapter: adapter, prepare: prepare}
 	if options != nil {
@@ -81,7 +76,7 @@ func New[Req, Out any](requests *mailbox.Mailbox[Request[Req]], adapter Adapter,
 	return l
 }
 
-// processID is host and process id, which is all there is to tell workers apart.
+// processID returns host and process id, the default WorkerID.
 var processID = sync.OnceValue(func() string {
 	host, err := os.Hostname()
 	if err != nil {
@@ -101,8 +96,8 @@ func (l *MainLoop[Req, Out]) serveOptions() *worker.ServeOptions[Result[Out]] {
 	return &worker.ServeOptions[Result[Out]]{Codec: l.options.Codec, To: l.options.Responses}
 }
 
-// Run is that of worker.Loop. Codes beside its own: ErrInvalid for an option of
-// the main loop that is wrong.
+// Run runs the loop as worker.Loop.Run does. More codes: ErrInvalid for a wrong option
+// of the main loop.
 func (l *MainLoop[Req, Out]) Run(ctx context.Context) error {
 	if err := l.check(); err != nil {
 		return err
@@ -110,7 +105,7 @@ func (l *MainLoop[Req, Out]) Run(ctx context.Context) error {
 	return l.Loop.Run(ctx)
 }
 
-// RunOnce is that of worker.Loop. Codes: as Run.
+// RunOnce runs the loop as worker.Loop.RunOnce does. Codes: as Run.
 func (l *MainLoop[Req, Out]) RunOnce(ctx context.Context) (handled int, err error) {
 	if err := l.check(); err != nil {
 		return 0, err
@@ -118,7 +113,7 @@ func (l *MainLoop[Req, Out]) RunOnce(ctx context.Context) (handled int, err erro
 	return l.Loop.RunOnce(ctx)
 }
 
-// RunTimes is that of worker.Loop. Codes: as Run.
+// RunTimes runs the loop as worker.Loop.RunTimes does. Codes: as Run.
 func (l *MainLoop[Req, Out]) RunTimes(ctx context.Context, receives int) (handled int, err error) {
 	if err := l.check(); err != nil {
 		return 0, err
@@ -126,8 +121,8 @@ func (l *MainLoop[Req, Out]) RunTimes(ctx context.Context, receives int) (handle
 	return l.Loop.RunTimes(ctx, receives)
 }
 
-// Execute works on one request here and now, without a mailbox. The result has the
-// error too, if there is one; the session is never nil unless an option is wrong.
+// Execute runs one request without a mailbox. The result has the error too, if there
+// is one; the session is nil only if an option is wrong.
 func (l *MainLoop[Req, Out]) Execute(ctx context.Context, request Request[Req]) (Result[Out], *Session, error) {
 	if err := l.check(); err != nil {
 		return Result[Out]{}, nil, err
@@ -140,7 +135,7 @@ func (l *MainLoop[Req, Out]) Execute(ctx context.Context, request Request[Req]) 
 	})
 }
 
-// check returns why the loop cannot run.
+// check returns an error if the loop cannot run.
 func (l *MainLoop[Req, Out]) check() error {
 	invalid := func(field, detail string) error {
 		return &mailbox.Error{Code: mailbox.ErrInvalid, Op: "run", Queue: l.Name(), Field: field, Detail: detail}
@@ -177,7 +172,7 @@ func (l *MainLoop[Req, Out]) serve(ctx context.Context, message *mailbox.Message
 	return result, l.outcome(message, note[Out]{result}.on(err))
 }
 
-// outcome says what is to become of a request that failed with err.
+// outcome returns how to settle a request that failed with err.
 func (l *MainLoop[Req, Out]) outcome(message *mailbox.Message[Request[Req]], err error) error {
 	if Final(err) {
 		return worker.Permanent(err)
@@ -189,8 +184,8 @@ func (l *MainLoop[Req, Out]) outcome(message *mailbox.Message[Request[Req]], err
 	return err
 }
 
-// backoff is how long a request waits that failed, if the server does not want
-// more.
+// backoff returns how long a failed request waits, at least as long as the server asks
+// for.
 func (l *MainLoop[Req, Out]) backoff(deliveries int) time.Duration {
 	if l.options.Worker.Backoff != nil {
 		return l.options.Worker.Backoff(deliveries)

@@ -9,11 +9,11 @@ import (
 	"github.com/mailboxmq/mailbox/worker"
 )
 
-// notifier tells failures as results. A client of a main loop, in whatever
-// language, reads one type only.
+// notifier sends failures as results, so that a client of a main loop, in any language,
+// reads one type only.
 type notifier[Req, Out any] struct{ loop *MainLoop[Req, Out] }
 
-// Waits reports whether somebody gets the result.
+// Waits reports whether the result has an address.
 func (n notifier[Req, Out]) Waits(message *mailbox.Message[Request[Req]]) bool {
 	return message.ExpectsReply() || n.loop.options.Responses != nil
 }
@@ -31,13 +31,13 @@ func (n notifier[Req, Out]) Fail(ctx context.Context, message *mailbox.Message[R
 	return worker.Answer(ctx, message, result, n.loop.serveOptions())
 }
 
-// A note goes with an error from the run that failed to the notifier, which may
-// be called much later. It adds nothing to the text.
+// A note carries the result of a failed run to the notifier, which may run much later,
+// inside the error. It adds nothing to the text.
 type note[Out any] struct{ result Result[Out] }
 
-// Error makes it an error, which is the only way to travel with one.
+// Error makes note an error, so that an error can wrap it.
 func (n note[Out]) Error() string { return "" }
 
-// on returns err with the note. It is wrapped by fmt, so that who names the type
-// of the error passes over the wrapper and finds err.
+// on returns err with the note. It wraps with fmt, so that mailbox.ErrorType skips the
+// wrapper and finds err.
 func (n note[Out]) on(err error) error { return fmt.Errorf("%w%w", err, n) }

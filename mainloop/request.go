@@ -4,17 +4,17 @@ import (
 	"time"
 )
 
-// A Request is what a MainLoop is asked. Make one with NewRequest, and set what
-// should be other than the loop's defaults.
+// A Request is the message type of a MainLoop. Make one with NewRequest, and set the
+// fields that override the loop's defaults.
 type Request[Req any] struct {
-	// ID ties the result to the request. It stays the same over all attempts.
+	// ID identifies the request in its result. It is the same in all attempts.
 	ID   string `json:"request_id"`
 	Body Req    `json:"request"`
 	// Budget and Deadline bound the work. Zero means those of the loop.
 	Budget    Budget    `json:"budget,omitzero"`
 	Deadline  Deadline  `json:"deadline,omitzero"`
 	CreatedAt time.Time `json:"created_at"`
-	// Experiment says which variant of the agent to run. Nil means the usual one.
+	// Experiment is the variant of the agent to run. Nil means the default.
 	Experiment *Experiment `json:"experiment,omitempty"`
 }
 

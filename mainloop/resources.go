@@ -12,14 +12,13 @@ import (
 )
 
 // Resources are what agents use beside the model: clients, resolvers, databases.
-// Each is bound by its type and made when it is first asked for. Those of
-// Options.Resources live as long as the caller wants, and are shared by all runs.
-// Every run has Resources of its own above them, in Run.Resources, for what
-// belongs to one request; the loop closes these when the run is over.
+// Each is bound by its type and made on first use. Those of Options.Resources are
+// shared by all runs, and the caller closes them. Every run has Resources of its own
+// above them, in Run.Resources, for one request; the loop closes these after the run.
 //
 // Make one with NewResources. It is safe for concurrent use.
 type Resources struct {
-	below *Resources // asked for what is not bound here; may be nil
+	below *Resources // for types that are not bound here; may be nil
 
 	mu       sync.Mutex // guards the fields below
 	bindings map[reflect.Type]*binding
@@ -27,7 +26,7 @@ type Resources struct {
 	closed   bool
 }
 
-// A binding is how a resource is made, and then the resource.
+// A binding is the function that makes a resource, and the resource.
 type binding struct {
 	once  sync.Once
 	make  func(ctx context.Context) (any, error)
@@ -35,24 +34,24 @@ type binding struct {
 	err   error
 }
 
-// NewResources returns Resources with nothing bound. Below, if it is not nil, is
-// asked for what is not bound.
+// NewResources returns Resources with nothing bound. below, if it is not nil, has the
+// resources that are not bound here.
 func NewResources(below *Resources) *Resources {
 	return &Resources{below: below, bindings: make(map[reflect.Type]*binding)}
 }
 
-// Bind says how the resource of type R is made, in place of an earlier binding and
-// of one below. make is called once, by the first Resource call, with its context,
-// and may ask r for other resources. An error is kept.
+// Bind sets the function that makes the resource of type R, replacing an earlier
+// binding and one below. The first Resource call calls it once, with its context. It
+// may use other resources of r. An error is kept.
 func Bind[R any](r *Resources, make func(ctx context.Context, r *Resources) (R, error)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.bindings[reflect.TypeFor[R]()] = &binding{make: func(ctx context.Context) (any, error) { return make(ctx, r) }}
 }
 
-// Resource returns the resource of type R, and makes it if it is not made yet. It
-// blocks while it is being made. Codes: ErrNotFound if no R is bound; ErrClosed;
-// errors of the function that was bound as they are.
+// Resource returns the resource of type R, and makes it on first use, which blocks.
+// Codes: ErrNotFound if no R is bound; ErrClosed; errors of the bound function are
+// returned unchanged.
 func Resource[R any](ctx context.Context, r *Resources) (resource R, err error) {
 	kind := reflect.TypeFor[R]()
 	for at := r; at != nil; at = at.below {
@@ -90,7 +89,7 @@ func (r *Resources) keep(resource any) {
 }
 
 // Close closes the resources that were made here and are io.Closers, the last one
-// first. It leaves those below alone. Closing twice is fine.
+// first. It does not close those below. Closing twice is fine.
 func (r *Resources) Close() error {
 	r.mu.Lock()
 	made := r.made

@@ -11,7 +11,7 @@ import (
 	"github.com/mailboxmq/mailbox/mainloop"
 )
 
-// A database and a session are resources that take down when they are closed.
+// A database and a session are resources that record when they are closed.
 type (
 	database struct{ closed *[]string }
 	cursor   struct{ closed *[]string }
@@ -67,7 +67,7 @@ func TestResourcesLiveAsLongAsTheirScope(t *testing.T) {
 	}
 }
 
-func TestResourceThatIsNotBoundIsNotFound(t *testing.T) {
+func TestUnboundResourceIsNotFound(t *testing.T) {
 	r := mainloop.NewResources(mainloop.NewResources(nil))
 	if _, err := mainloop.Resource[database](t.Context(), r); !errors.Is(err, mailbox.ErrNotFound) {
 		t.Errorf("error is %v", err)

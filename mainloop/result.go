@@ -8,19 +8,18 @@ import (
 
 // A Result is the reply to a Request: an output or an error.
 type Result[Out any] struct {
-	// RequestID is that of the request.
+	// RequestID is the id of the request.
 	RequestID string `json:"request_id"`
-	// Output is what the agent has answered; the zero Out if there is an error.
+	// Output is the agent's answer; the zero Out if there is an error.
 	Output Out `json:"output,omitzero"`
-	// Error is why there is no output, and ErrorKind tells kinds of errors apart.
+	// Error is why there is no output, and ErrorKind the kind of the error.
 	Error     string              `json:"error,omitempty"`
 	ErrorKind mailbox.FailureKind `json:"error_kind,omitempty"`
-	// SessionID is that of the session in which the request was worked on; empty
-	// if it did not come to that.
+	// SessionID is the id of the session; empty if the request failed before it began.
 	SessionID string `json:"session_id,omitempty"`
-	// Run is the attempt that this is the result of.
+	// Run is the attempt.
 	Run RunContext `json:"run_context,omitzero"`
-	// Usage is what the attempt has used.
+	// Usage is the usage of the attempt.
 	Usage       Usage     `json:"usage,omitzero"`
 	CompletedAt time.Time `json:"completed_at"`
 }
@@ -37,7 +36,7 @@ func (r *Result[Out]) Err() error {
 	return &mailbox.Failure{Kind: r.ErrorKind, Text: r.Error}
 }
 
-// fail makes the result one of an error.
+// fail records an error in the result.
 func (r *Result[Out]) fail(cause error) {
 	failure := mailbox.NewFailure(cause)
 	var none Out

@@ -17,7 +17,7 @@ import (
 	"github.com/mailboxmq/mailbox/worker"
 )
 
-// A RunContext names one attempt at a request.
+// A RunContext identifies one attempt at a request.
 type RunContext struct {
 	// RunID is new for every attempt, and RequestID the same for all of them.
 	RunID     string `json:"run_id"`
@@ -33,31 +33,29 @@ type RunContext struct {
 type Run[Req any] struct {
 	Request Request[Req]
 	Context RunContext
-	// Session keeps what happens. Prepare may put another one here, to go on with
-	// an earlier conversation.
+	// Session records what happens. Prepare may replace it, to continue an earlier
+	// conversation.
 	Session *Session
 	// Resources are those of this run, above those of the loop. Tools find them
-	// with ResourcesOf. They are closed when the run is over, after the cleanups.
+	// with ResourcesOf. They are closed after the run, after the cleanups.
 	Resources *Resources
-	// Tracker counts what is used. Who asks models by other ways than the loop's
-	// adapter records that here.
+	// Tracker sums the usage. Code that calls models other than through the loop's
+	// adapter records its usage here.
 	Tracker *Tracker
 
 	mu       sync.Mutex // guards cleanups
 	cleanups []func()
 }
 
-// Cleanup has f called when the run is over, however it ends: the last f first,
-// each once. A panic in f is logged and changes nothing else: the answer stands,
-// and the other functions are called.
+// Cleanup registers f to run after the run, however it ends: the last f first, each
+// once. A panic in f is logged and has no other effect.
 func (r *Run[Req]) Cleanup(f func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.cleanups = append(r.cleanups, f)
 }
 
-// cleanUp calls the functions that Cleanup was given, all of them: panicked is
-// told about one that panics, and the rest goes on.
+// cleanUp calls all functions of Cleanup, and panicked for each that panics.
 func (r *Run[Req]) cleanUp(panicked func(value any, stack []byte)) {
 	r.mu.Lock()
 	last := len(r.cleanups) - 1
@@ -68,7 +66,7 @@ func (r *Run[Req]) cleanUp(panicked func(value any, stack []byte)) {
 	f := r.cleanups[last]
 	r.cleanups = r.cleanups[:last]
 	r.mu.Unlock()
-	defer r.cleanUp(panicked) // also if f ends its goroutine
+	defer r.cleanUp(panicked) // also if f calls runtime.Goexit
 	defer func() {
 		if value := recover(); value != nil {
 			panicked(value, debug.Stack())
@@ -106,7 +104,7 @@ func (l *MainLoop[Req, Out]) execute(ctx context.Context, request Request[Req], 
 	return result, run.Session, err
 }
 
-// cleanupFailed logs a cleanup that failed or panicked, which changes nothing else.
+// cleanupFailed logs a cleanup that failed or panicked.
 func (l *MainLoop[Req, Out]) cleanupFailed(ctx context.Context, attempt RunContext, err error, stack []byte) {
 	if logger := l.options.Worker.Logger; logger != nil {
 		logger.LogAttrs(ctx, slog.LevelError, "mainloop: a cleanup failed", slog.String("loop", l.Name()),
@@ -115,7 +113,7 @@ func (l *MainLoop[Req, Out]) cleanupFailed(ctx context.Context, attempt RunConte
 	}
 }
 
-// attempt prepares, asks and finalizes, within the deadline.
+// attempt prepares, calls the model and finalizes, within the deadline.
 func (l *MainLoop[Req, Out]) attempt(ctx context.Context, run *Run[Req]) (output Out, err error) {
 	if err := run.Tracker.Budget().Check(); err != nil {
 		return output, err
@@ -149,7 +147,7 @@ func (l *MainLoop[Req, Out]) attempt(ctx context.Context, run *Run[Req]) (output
 	return l.options.Finalize(ctx, run, output)
 }
 
-// explain says why the context ended to an error that says only that it did.
+// explain adds the cause of the context's end to an error that lacks it.
 func explain(ctx context.Context, err error) error {
 	if err == nil || ctx.Err() == nil || !errors.Is(err, ctx.Err()) {
 		return err
@@ -161,7 +159,7 @@ func explain(ctx context.Context, err error) error {
 	return fmt.Errorf("%w: %w", cause, err)
 }
 
-// converse asks the model, calls the tools that it wants, and asks again, until it
+// converse calls the model, runs the tools that it calls, and repeats that until it
 // answers.
 func (l *MainLoop[Req, Out]) converse(ctx context.Context, run *Run[Req], prompt *Prompt) (Response, error) {
 	if prompt == nil {
@@ -187,11 +185,11 @@ func (l *MainLoop[Req, Out]) converse(ctx context.Context, run *Run[Req], prompt
 	}
 	return Response{}, &mailbox.Error{
 		Code: ErrTurns, Op: "run", Queue: l.Name(),
-		Detail: fmt.Sprintf("the model did not answer within %d", l.options.MaxTurns),
+		Detail: fmt.Sprintf("the model did not answer within %d turns", l.options.MaxTurns),
 	}
 }
 
-// ask asks the model once, and counts what that used.
+// ask calls the model once and records the usage.
 func (l *MainLoop[Req, Out]) ask(ctx context.Context, run *Run[Req], turn int, prompt Prompt, wanted int) (Response, error) {
 	if err := run.Tracker.Check(); err != nil {
 		return Response{}, err
@@ -212,12 +210,12 @@ func (l *MainLoop[Req, Out]) ask(ctx context.Context, run *Run[Req], turn int, p
 	return response, run.Tracker.Check()
 }
 
-// useTool calls a tool. What goes wrong is for the model to know.
+// useTool runs a tool. The model gets its error.
 func useTool(ctx context.Context, tools []Tool, call ToolCall) ToolUse {
 	use := ToolUse{ToolCall: call}
 	began := time.Now()
 	i := slices.IndexFunc(tools, func(tool Tool) bool { return tool.Name == call.Name })
-	err := errors.New("there is no such tool")
+	err := errors.New("unknown tool")
 	if i >= 0 && tools[i].Call != nil {
 		use.Result, err = tools[i].Call(ctx, call.Arguments)
 	}
@@ -228,8 +226,7 @@ func useTool(ctx context.Context, tools []Tool, call ToolCall) ToolUse {
 	return use
 }
 
-// parse is how responses become outputs unless told otherwise: text as it is, and
-// anything else from JSON.
+// parse is the default of Options.Parse.
 func parse[Out any](response Response) (Out, error) {
 	var output Out
 	if text, ok := any(&output).(*string); ok {
@@ -241,7 +238,7 @@ func parse[Out any](response Response) (Out, error) {
 		return output, &mailbox.Error{Code: mailbox.ErrEncoding, Op: "run", Detail: "the model's answer", Err: err}
 	}
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
-		return output, &mailbox.Error{Code: mailbox.ErrEncoding, Op: "run", Detail: "the model's answer goes on after its JSON"}
+		return output, &mailbox.Error{Code: mailbox.ErrEncoding, Op: "run", Detail: "the model's answer has text after its JSON"}
 	}
 	return output, nil
 }

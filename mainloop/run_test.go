@@ -43,7 +43,7 @@ func TestToolsAreCalledUntilTheModelAnswers(t *testing.T) {
 			t.Errorf("%+v", use)
 		}
 	}
-	if want := []string{"weather: error: it is under water", "sundial: error: there is no such tool", "broken: error: there is no such tool", `weather: rain in "york"`}; !slices.Equal(told, want) {
+	if want := []string{"weather: error: it is under water", "sundial: error: unknown tool", "broken: error: unknown tool", `weather: rain in "york"`}; !slices.Equal(told, want) {
 		t.Errorf("the tools said %q", told)
 	}
 	if usage := (mainloop.Usage{InputTokens: 500, OutputTokens: 100}); got.Usage != usage || session.Usage() != usage || len(mainloop.Recorded[response](session)) != 5 {
@@ -54,7 +54,7 @@ func TestToolsAreCalledUntilTheModelAnswers(t *testing.T) {
 	}
 }
 
-func TestModelsThatNeverAnswerAreStopped(t *testing.T) {
+func TestTurnsAreLimited(t *testing.T) {
 	prompt := mainloop.Ask("?")
 	prompt.Tools = []mainloop.Tool{weather}
 	for most, want := range map[int]int{0: mainloop.DefaultMaxTurns, 3: 3} {
@@ -70,7 +70,7 @@ func TestModelsThatNeverAnswerAreStopped(t *testing.T) {
 }
 
 // The tokens of all turns count, and no turn may use more than is left.
-func TestBudgetIsThatOfAllTurns(t *testing.T) {
+func TestBudgetCoversAllTurns(t *testing.T) {
 	prompt := mainloop.Ask("?")
 	prompt.Tools, prompt.MaxOutputTokens = []mainloop.Tool{weather}, 30
 	calls := make([]mainloop.ToolCall, 8)
@@ -108,7 +108,6 @@ func TestBudgetIsThatOfAllTurns(t *testing.T) {
 	}
 }
 
-// A refusal costs what it costs.
 func TestUsageOfFailuresCounts(t *testing.T) {
 	_, session, err := execute(t, mainloop.AdapterFunc(func(context.Context, *mainloop.Prompt) (response, error) {
 		return response{Usage: mainloop.Usage{InputTokens: 7}}, &mainloop.AdapterError{Code: mainloop.ErrPolicy}
@@ -154,7 +153,7 @@ func TestOutputsAreDecodedAndFinalized(t *testing.T) {
 	}
 }
 
-func TestRunsAreCleanedUpOnceHoweverTheyEnd(t *testing.T) {
+func TestRunsAreCleanedUpOnce(t *testing.T) {
 	for name, model := range map[string]mainloop.AdapterFunc{
 		"well":         func(context.Context, *mainloop.Prompt) (response, error) { return response{}, nil },
 		"badly":        func(context.Context, *mainloop.Prompt) (response, error) { return response{}, errMilk },
@@ -234,7 +233,7 @@ func TestDeadlinesAreAhead(t *testing.T) {
 	})
 }
 
-func TestTrackersReplaceWhatTheyWereTold(t *testing.T) {
+func TestTrackerReplacesUsageOfEvaluation(t *testing.T) {
 	tracker := mainloop.NewTracker(mainloop.Budget{MaxInputTokens: 10, MaxOutputTokens: 10, MaxTotalTokens: 15})
 	use := func(evaluation string, input, output int, want mainloop.Dimension) {
 		t.Helper()
@@ -279,7 +278,6 @@ func TestExperimentsAreValues(t *testing.T) {
 	}
 }
 
-// What goes over the wire has the names that others know.
 func TestRequestsAndResultsOnTheWire(t *testing.T) {
 	experiment := mainloop.Baseline()
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)

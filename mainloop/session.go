@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// A Session is what happened while a request was worked on: the responses of the
-// model, the uses of tools, and whatever the agent records. Make one with
-// NewSession. It is safe for concurrent use.
+// A Session records the work on a request: the responses of the model, the uses of
+// tools, and values that the agent adds. Make one with NewSession. It is safe for
+// concurrent use.
 type Session struct {
 	id string
 
@@ -19,8 +19,7 @@ type Session struct {
 // NewSession returns an empty session with a new id.
 func NewSession() *Session { return &Session{id: newID()} }
 
-// ResumeSession returns a session with the id of an earlier one, and what is known
-// of that.
+// ResumeSession returns a session with the id and the records of an earlier one.
 func ResumeSession(id string, records ...any) *Session {
 	return &Session{id: id, records: slices.Clone(records)}
 }
@@ -28,7 +27,7 @@ func ResumeSession(id string, records ...any) *Session {
 // ID returns the session's id.
 func (s *Session) ID() string { return s.id }
 
-// Record adds something to the session, to be found by its type. It must not be
+// Record adds a value to the session. Recorded finds it by its type. It must not be
 // changed afterwards.
 func (s *Session) Record(value any) {
 	s.mu.Lock()
@@ -36,7 +35,7 @@ func (s *Session) Record(value any) {
 	s.records = append(s.records, value)
 }
 
-// Recorded returns all that a session has of type T, in order.
+// Recorded returns the records of type T, in order.
 func Recorded[T any](s *Session) []T {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -49,7 +48,7 @@ func Recorded[T any](s *Session) []T {
 	return found
 }
 
-// Usage is what all responses of the session have used.
+// Usage returns the usage of all responses of the session.
 func (s *Session) Usage() Usage {
 	var sum Usage
 	for _, response := range Recorded[Response](s) {
@@ -61,10 +60,10 @@ func (s *Session) Usage() Usage {
 // ToolUses returns the uses of tools, in order.
 func (s *Session) ToolUses() []ToolUse { return Recorded[ToolUse](s) }
 
-// A ToolUse is a tool that was called.
+// A ToolUse is one call of a tool.
 type ToolUse struct {
 	ToolCall
-	// Result is what it returned, or the error's text if Failed.
+	// Result is its result, or the error's text if Failed.
 	Result   string
 	Failed   bool
 	Duration time.Duration

@@ -19,7 +19,7 @@ func TestEveryCallerGetsRedisAnswerErrorOrTimeout(t *testing.T) {
 	server := redistest.Standalone(t, redistest.AppendOnly(redistest.FsyncNo), redistest.ClockSkew(0))
 	prefix, restarts := redistest.Prefix(t), 0
 	backend := openBackend(t, server.ClientOption(), &redisbox.Options{Prefix: prefix})
-	storm := replytest.Storm{
+	load := replytest.Load{
 		Requests: backend, Replies: backend.Replies(0),
 		Slots:   func(ctx context.Context) (int, error) { return countSlots(ctx, server, prefix) },
 		Callers: 1000, Workers: 8,
@@ -41,7 +41,7 @@ func TestEveryCallerGetsRedisAnswerErrorOrTimeout(t *testing.T) {
 			}
 		},
 	}
-	t.Logf("%d callers: %v; %d restarts", storm.Callers, storm.Run(t), restarts)
+	t.Logf("%d callers: %v; %d restarts", load.Callers, load.Run(t), restarts)
 	if restarts == 0 {
 		t.Error("the server was not restarted: this was no storm")
 	}

@@ -8,31 +8,28 @@ import (
 	"github.com/mailboxmq/mailbox"
 )
 
-// Await and Parts look for replies to one request in a mailbox that others may
-// read too. What is not theirs goes back to the tail of the queue at once, for
-// its own reader. When they find nothing but that, they pause between
-// foreignPauseMin and foreignPauseMax, so that a reader that is alone with
-// somebody else's replies does not spin.
+// Await and Parts look for replies to one request in a mailbox that others may read
+// too. They nack replies to other requests at once, to the tail of the queue, for
+// their own readers. If a receive returns only such replies, they pause between
+// foreignPauseMin and foreignPauseMax, so that a lone reader does not spin.
 const (
 	foreignPauseMin = time.Millisecond
 	foreignPauseMax = 250 * time.Millisecond
 	// receiveWait is how long one receive waits. The send wakes it.
 	receiveWait = 20 * time.Second
-	// receiveMax is how many messages are looked at together.
+	// receiveMax bounds the messages of one receive.
 	receiveMax = 16
 )
 
-// Await returns the reply to the request with this id, which is its correlation
-// id or its message id, from a mailbox that replies to other requests may go
-// to as well: those are put back. It blocks until the reply is there or ctx
-// ends, and then returns the context's error. The reply is acked. An error
-// reply is returned as an error, a *mailbox.Failure. Codes beside those: those
-// of Mailbox.Receive.
+// Await returns the reply to the request with this id, which is its correlation id
+// or its message id. Replies to other requests in the same mailbox are put back. It
+// blocks until the reply arrives or ctx ends, and then returns the context's error.
+// The reply is acked. An error reply is returned as an error, a *mailbox.Failure.
+// Other codes: those of Mailbox.Receive.
 //
-// Each look at a message that is for somebody else counts as a delivery of it,
-// so a queue that is shared needs MaxDeliveries driver.Off: with the default limit
-// replies become dead letters after a few looks. A mailbox for each client has none
-// of this.
+// Each receive of a reply to another request counts as a delivery of it, so a shared
+// queue needs MaxDeliveries driver.Off: with the default limit replies become dead
+// letters after a few receives. A mailbox for each client avoids that.
 func Await[R any](ctx context.Context, replies *mailbox.Mailbox[Result[R]], requestID string) (R, error) {
 	var answer R
 	err := browse(ctx, replies, requestID, func(message *mailbox.Message[Result[R]]) (verdict, error) {
@@ -45,17 +42,16 @@ func Await[R any](ctx context.Context, replies *mailbox.Mailbox[Result[R]], requ
 	return answer, err
 }
 
-// Collect returns the replies to n different requests from a mailbox that holds
-// nothing else, in the order in which they come; errors are among them. A
-// second reply to the same request, from a worker that was given it twice, is
-// dropped. It blocks until it has n or ctx ends, and then returns those it has
-// and the context's error. Replies are acked as they come. Codes: those of
-// Mailbox.Receive.
+// Collect returns the replies to n different requests, errors included, from a
+// mailbox that holds nothing else, in the order in which they arrive. It drops a
+// second reply to the same request, from a request that was delivered twice. It
+// blocks until it has n or ctx ends, and then returns those it has and the context's
+// error. Replies are acked as they arrive. Codes: those of Mailbox.Receive.
 func Collect[R any](ctx context.Context, replies *mailbox.Mailbox[Result[R]], n int) ([]Result[R], error) {
 	results := make([]Result[R], 0, n)
 	seen := make(map[string]bool, n)
 	for len(results) < n {
-		// No more than are missing: what is taken beyond would have to go back.
+		// No more than are missing, so that none has to go back.
 		messages, err := replies.Receive(ctx, mailbox.WithMax(min(n-len(results), receiveMax)), mailbox.WithWait(receiveWait))
 		if err != nil {
 			return results, err
@@ -73,17 +69,17 @@ func Collect[R any](ctx context.Context, replies *mailbox.Mailbox[Result[R]], n 
 	return results, nil
 }
 
-// A verdict is what becomes of a reply to the request that somebody looks for.
+// A verdict is what browse does next about a reply.
 type verdict int
 
 const (
-	taken  verdict = iota // it is dealt with, or held
-	unripe                // it is for later, and goes back
-	sated                 // it is dealt with, and was the last that is wanted
+	taken  verdict = iota // it is settled, or held
+	unripe                // it is for later and goes back
+	sated                 // it is settled and was the last
 )
 
-// browse shows take the messages that are replies to one request, until it is
-// sated or fails, and puts the others back.
+// browse calls take on the replies to one request, until take returns sated or an
+// error, and puts the others back.
 func browse[R any](ctx context.Context, replies *mailbox.Mailbox[Result[R]], requestID string, take func(*mailbox.Message[Result[R]]) (verdict, error)) error {
 	pause := foreignPauseMin
 	for {
@@ -122,7 +118,8 @@ func browse[R any](ctx context.Context, replies *mailbox.Mailbox[Result[R]], req
 	}
 }
 
-// strangers returns the messages that are, or are not, replies to other requests.
+// strangers returns the replies to other requests or, if foreign is false, those to
+// this one.
 func strangers[R any](messages []*mailbox.Message[Result[R]], requestID string, foreign bool) []*mailbox.Message[Result[R]] {
 	var found []*mailbox.Message[Result[R]]
 	for _, message := range messages {
@@ -133,21 +130,21 @@ func strangers[R any](messages []*mailbox.Message[Result[R]], requestID string, 
 	return found
 }
 
-// putBack nacks what is for others, or for later, and releases what nobody has
-// looked at, also when ctx has ended. What cannot be put back comes back when its
+// putBack nacks replies for others, or for later, and releases those that were not
+// looked at, also when ctx has ended. If that fails, they come back when their
 // visibility ends.
 func putBack[R any](ctx context.Context, others, unseen []*mailbox.Message[Result[R]]) {
 	if len(others)+len(unseen) == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidyWithin)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 	defer cancel()
 	_ = mailbox.NackAll(ctx, 0, nil, others...)
 	_ = mailbox.ReleaseAll(ctx, unseen...)
 }
 
-// lost reports whether a message could not be settled because its visibility
-// was over. It comes again then, and whoever reads it knows it already.
+// lost reports whether a message could not be settled because its lease was lost.
+// It comes back, and its reader recognises it.
 func lost(err error) bool {
 	return errors.Is(err, mailbox.ErrReceiptExpired) || errors.Is(err, mailbox.ErrSettled)
 }

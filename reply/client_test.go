@@ -17,16 +17,16 @@ import (
 
 func TestCallReturnsTheAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		o := newOffice(t)
+		o := newEnv(t)
 		ctx, stop := context.WithCancel(t.Context())
 		var group sync.WaitGroup
 		group.Go(func() { o.work(ctx, reply.Handle(echo, nil)) })
 		answer, err := o.client(nil).Call(t.Context(), "tea")
-		wantError(t, err, nil)
-		wantEqual(t, "answer", answer, "tea!")
-		wantEqual(t, "slots that are left", o.slots.Len(), 0)
+		expectError(t, err, nil)
+		expectEqual(t, "answer", answer, "tea!")
+		expectEqual(t, "slots that are left", o.slots.Len(), 0)
 		synctest.Wait()
-		o.wantRequests(t, mailbox.Stats{})
+		o.expectRequests(t, mailbox.Stats{})
 		stop()
 		group.Wait()
 	})
@@ -34,60 +34,60 @@ func TestCallReturnsTheAnswer(t *testing.T) {
 
 func TestRPL4WaitWakesOnTheAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		o := newOffice(t)
+		o := newEnv(t)
 		future := must(o.client(nil).Send(t.Context(), "tea"))(t)
 		start := time.Now()
 		var group sync.WaitGroup
-		for range 3 { // everybody who waits gets it
+		for range 3 { // every waiting caller gets it
 			group.Go(func() {
 				answer, err := future.Wait(t.Context())
-				wantError(t, err, nil)
-				wantEqual(t, "answer", answer, "yes")
-				wantEqual(t, "time it took", time.Since(start), time.Minute)
+				expectError(t, err, nil)
+				expectEqual(t, "answer", answer, "yes")
+				expectEqual(t, "time it took", time.Since(start), time.Minute)
 			})
 		}
 		time.Sleep(time.Minute)
-		wantError(t, mailbox.Reply(t.Context(), o.receive(t), "yes"), nil)
+		expectError(t, mailbox.Reply(t.Context(), o.receive(t), "yes"), nil)
 		group.Wait()
 		answer, err := future.Wait(t.Context()) // and again
-		wantError(t, err, nil)
-		wantEqual(t, "answer", answer, "yes")
-		wantEqual(t, "slots", o.slots.Len(), 0)
+		expectError(t, err, nil)
+		expectEqual(t, "answer", answer, "yes")
+		expectEqual(t, "slots", o.slots.Len(), 0)
 	})
 }
 
 func TestRPL4WaitWakesOnCancelFromElsewhere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		o := newOffice(t)
+		o := newEnv(t)
 		client := o.client(nil)
 		future := must(client.Send(t.Context(), "tea"))(t)
 		start := time.Now()
 		var group sync.WaitGroup
 		group.Go(func() {
 			_, err := future.Wait(t.Context())
-			wantError(t, err, mailbox.ErrReplyCancelled)
-			wantEqual(t, "time it took", time.Since(start), time.Second)
+			expectError(t, err, mailbox.ErrReplyCancelled)
+			expectEqual(t, "time it took", time.Since(start), time.Second)
 		})
 		time.Sleep(time.Second)
 		elsewhere := client.Future(future.ID())
-		wantError(t, elsewhere.Cancel(t.Context()), nil)
-		wantError(t, elsewhere.Cancel(t.Context()), nil)
+		expectError(t, elsewhere.Cancel(t.Context()), nil)
+		expectError(t, elsewhere.Cancel(t.Context()), nil)
 		group.Wait()
 		for _, f := range []*reply.Future[string]{future, elsewhere} {
 			cancelled, err := f.Cancelled(t.Context())
-			wantError(t, err, nil)
-			wantEqual(t, "cancelled", cancelled, true)
+			expectError(t, err, nil)
+			expectEqual(t, "cancelled", cancelled, true)
 			_, err = f.Wait(t.Context())
-			wantError(t, err, mailbox.ErrReplyCancelled)
+			expectError(t, err, mailbox.ErrReplyCancelled)
 		}
-		wantError(t, mailbox.Reply(t.Context(), o.receive(t), "late"), mailbox.ErrReplyCancelled)
-		o.wantRequests(t, mailbox.Stats{})
+		expectError(t, mailbox.Reply(t.Context(), o.receive(t), "late"), mailbox.ErrReplyCancelled)
+		o.expectRequests(t, mailbox.Stats{})
 	})
 }
 
-func TestRPL4WaitWakesWhenTheSlotsTimeIsOver(t *testing.T) {
+func TestRPL4WaitWakesWhenSlotExpires(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		o := newOffice(t)
+		o := newEnv(t)
 		client := o.client(&reply.Options[string]{TTL: time.Hour})
 		for name, wait := range map[string]func(id string) *reply.Future[string]{
 			"sent": func(string) *reply.Future[string] { return must(client.Send(t.Context(), "tea"))(t) },
@@ -98,72 +98,72 @@ func TestRPL4WaitWakesWhenTheSlotsTimeIsOver(t *testing.T) {
 			future := wait(name)
 			start := time.Now()
 			_, err := future.Wait(t.Context())
-			wantError(t, err, mailbox.ErrTimeout)
-			wantError(t, err, mailbox.ErrReplyExpired)
-			wantEqual(t, name+": time it took", time.Since(start), time.Hour)
+			expectError(t, err, mailbox.ErrTimeout)
+			expectError(t, err, mailbox.ErrReplyExpired)
+			expectEqual(t, name+": time it took", time.Since(start), time.Hour)
 			_, err = future.Wait(t.Context())
-			wantError(t, err, mailbox.ErrTimeout)
-			wantError(t, future.Cancel(t.Context()), mailbox.ErrReplyExpired)
+			expectError(t, err, mailbox.ErrTimeout)
+			expectError(t, future.Cancel(t.Context()), mailbox.ErrReplyExpired)
 		}
-		wantEqual(t, "slots", o.slots.Len(), 0)
+		expectEqual(t, "slots", o.slots.Len(), 0)
 	})
 }
 
-func TestRPL4WaitEndsWithItsContextAndCanBeRepeated(t *testing.T) {
+func TestRPL4WaitEndsWithContextAndIsRepeatable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		o := newOffice(t)
+		o := newEnv(t)
 		future := must(o.client(nil).Send(t.Context(), "tea"))(t)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		_, err := future.Wait(ctx)
-		wantError(t, err, mailbox.ErrTimeout)
-		wantError(t, err, context.DeadlineExceeded)
-		wantError(t, mailbox.Reply(t.Context(), o.receive(t), "yes"), nil)
+		expectError(t, err, mailbox.ErrTimeout)
+		expectError(t, err, context.DeadlineExceeded)
+		expectError(t, mailbox.Reply(t.Context(), o.receive(t), "yes"), nil)
 		answer, err := future.Wait(t.Context())
-		wantError(t, err, nil)
-		wantEqual(t, "answer", answer, "yes")
+		expectError(t, err, nil)
+		expectEqual(t, "answer", answer, "yes")
 	})
 }
 
 func TestRPL4PollReadyAndCancelledDoNotWait(t *testing.T) {
-	o := newOffice(t)
+	o := newEnv(t)
 	client := o.client(nil)
 	future := must(client.Send(t.Context(), "tea"))(t)
 	check := func(f *reply.Future[string], wantReady bool) {
 		t.Helper()
 		ready, err := f.Ready(t.Context())
-		wantError(t, err, nil)
-		wantEqual(t, "ready", ready, wantReady)
+		expectError(t, err, nil)
+		expectEqual(t, "ready", ready, wantReady)
 		cancelled, err := f.Cancelled(t.Context())
-		wantError(t, err, nil)
-		wantEqual(t, "cancelled", cancelled, false)
+		expectError(t, err, nil)
+		expectEqual(t, "cancelled", cancelled, false)
 	}
 	check(future, false)
 	_, ready, err := future.Poll(t.Context())
-	wantError(t, err, nil)
-	wantEqual(t, "ready", ready, false)
-	wantError(t, mailbox.Reply(t.Context(), o.receive(t), "yes"), nil)
+	expectError(t, err, nil)
+	expectEqual(t, "ready", ready, false)
+	expectError(t, mailbox.Reply(t.Context(), o.receive(t), "yes"), nil)
 	check(future, true)
-	check(future, true) // looking reads nothing
+	check(future, true) // checking does not read it
 	for range 2 {
 		answer, ready, err := future.Poll(t.Context())
-		wantError(t, err, nil)
-		wantEqual(t, "ready", ready, true)
-		wantEqual(t, "answer", answer, "yes")
+		expectError(t, err, nil)
+		expectEqual(t, "ready", ready, true)
+		expectEqual(t, "answer", answer, "yes")
 	}
 	check(future, true)
-	wantError(t, future.Cancel(t.Context()), mailbox.ErrReplyAlreadySent)
-	wantEqual(t, "slots", o.slots.Len(), 0)
+	expectError(t, future.Cancel(t.Context()), mailbox.ErrReplyAlreadySent)
+	expectEqual(t, "slots", o.slots.Len(), 0)
 
-	stranger := client.Future("nobody")
+	stranger := client.Future("unknown")
 	check(stranger, false)
 	_, _, err = stranger.Poll(t.Context())
-	wantError(t, err, mailbox.ErrNotFound)
+	expectError(t, err, mailbox.ErrNotFound)
 	_, err = stranger.Wait(t.Context())
-	wantError(t, err, mailbox.ErrNotFound)
+	expectError(t, err, mailbox.ErrNotFound)
 }
 
-// spurious is a store whose waits end before their time, for nothing.
+// spurious is a store whose waits end too early.
 type spurious struct {
 	driver.ReplyStore
 	share   time.Duration // a wait takes its time divided by that; 0 means no time
@@ -194,13 +194,13 @@ func TestRPL4SpuriousWakeNeverRestartsTheClock(t *testing.T) {
 			"at once": {},
 			"broken":  {forever: true},
 		} {
-			o := newOffice(t)
+			o := newEnv(t)
 			store.ReplyStore = o.slots
 			client := reply.NewClient(o.requests, driver.ReplyStore(store), &reply.Options[string]{TTL: ttl})
 			future := must(client.Send(t.Context(), "tea"))(t)
 			start := time.Now()
 			_, err := future.Wait(t.Context())
-			wantError(t, err, mailbox.ErrTimeout)
+			expectError(t, err, mailbox.ErrTimeout)
 			if took := time.Since(start); took < ttl || took > ttl+7*time.Second {
 				t.Errorf("%s: waited for %v, want %v", name, took, ttl)
 			}
@@ -211,33 +211,33 @@ func TestRPL4SpuriousWakeNeverRestartsTheClock(t *testing.T) {
 			future = must(client.Send(t.Context(), "tea"))(t)
 			start = time.Now()
 			_, err = future.Wait(ctx)
-			wantError(t, err, context.DeadlineExceeded)
-			wantEqual(t, name+": time until the context ended", time.Since(start), time.Minute)
+			expectError(t, err, context.DeadlineExceeded)
+			expectEqual(t, name+": time until the context ended", time.Since(start), time.Minute)
 			cancel()
 		}
 	})
 }
 
-func TestRPL4UnreachableStoreEndsAWaitThatCanBeRepeated(t *testing.T) {
-	o := newOffice(t)
+func TestRPL4WaitIsRepeatableAfterStoreFailure(t *testing.T) {
+	o := newEnv(t)
 	future := must(o.client(nil).Send(t.Context(), "tea"))(t)
-	wantError(t, mailbox.Reply(t.Context(), o.receive(t), "yes"), nil)
+	expectError(t, mailbox.Reply(t.Context(), o.receive(t), "yes"), nil)
 	remove := o.faults.Add(mailboxtest.Fault{Op: mailboxtest.OpReplyWait, Err: mailbox.ErrUnavailable})
 	_, err := future.Wait(t.Context())
-	wantError(t, err, mailbox.ErrUnavailable)
+	expectError(t, err, mailbox.ErrUnavailable)
 	remove()
 	o.faults.Add(mailboxtest.Fault{Op: mailboxtest.OpReplyDelete, Err: mailbox.ErrUnavailable})
 	answer, err := future.Wait(t.Context())
-	wantError(t, err, nil) // that the slot could not be removed is no reason to lose the answer
-	wantEqual(t, "answer", answer, "yes")
+	expectError(t, err, nil) // a failed removal of the slot does not lose the answer
+	expectEqual(t, "answer", answer, "yes")
 }
 
 func TestRPL6FailedSendLeavesNoSlot(t *testing.T) {
-	o := newOffice(t)
+	o := newEnv(t)
 	o.faults.Add(mailboxtest.Fault{Op: mailboxtest.OpSend, Err: mailbox.ErrFull})
 	_, err := o.client(nil).Send(t.Context(), "tea")
-	wantError(t, err, mailbox.ErrFull)
-	wantEqual(t, "slots", o.slots.Len(), 0)
+	expectError(t, err, mailbox.ErrFull)
+	expectEqual(t, "slots", o.slots.Len(), 0)
 	o.faults.Clear()
 
 	ctx, cancel := context.WithCancel(t.Context())
@@ -246,109 +246,109 @@ func TestRPL6FailedSendLeavesNoSlot(t *testing.T) {
 	group.Go(func() { _, err = o.client(nil).Send(ctx, "tea") })
 	cancel()
 	group.Wait()
-	wantError(t, err, context.Canceled)
-	wantEqual(t, "slots after a cancelled send", o.slots.Len(), 0)
+	expectError(t, err, context.Canceled)
+	expectEqual(t, "slots after a cancelled send", o.slots.Len(), 0)
 
 	_, err = reply.NewClient[func(), string](mailbox.New[func()]("f", o.requests.Queue(), nil), o.store, nil).Send(t.Context(), nil)
-	wantError(t, err, mailbox.ErrEncoding)
-	wantEqual(t, "slots after an unencodable request", o.slots.Len(), 0)
+	expectError(t, err, mailbox.ErrEncoding)
+	expectEqual(t, "slots after an unencodable request", o.slots.Len(), 0)
 }
 
-func TestRPL6SlotThatWasMadeInSecretIsRemoved(t *testing.T) {
-	o := newOffice(t)
+func TestRPL6SlotOfFailedCreateIsRemoved(t *testing.T) {
+	o := newEnv(t)
 	o.faults.Add(mailboxtest.Fault{Op: mailboxtest.OpReplyCreate, Err: mailbox.ErrUnavailable, Late: true})
 	_, err := o.client(nil).Send(t.Context(), "tea")
-	wantError(t, err, mailbox.ErrUnavailable)
-	wantEqual(t, "slots", o.slots.Len(), 0)
+	expectError(t, err, mailbox.ErrUnavailable)
+	expectEqual(t, "slots", o.slots.Len(), 0)
 }
 
-func TestCallThatLosesTheStoreCancelsTheRequest(t *testing.T) {
-	o := newOffice(t)
+func TestCallCancelsRequestWhenStoreFails(t *testing.T) {
+	o := newEnv(t)
 	o.faults.Add(mailboxtest.Fault{Op: mailboxtest.OpReplyWait, Err: mailbox.ErrUnavailable, Times: 1})
 	_, err := o.client(nil).Call(t.Context(), "tea")
-	wantError(t, err, mailbox.ErrUnavailable)
-	wantError(t, mailbox.Reply(t.Context(), o.receive(t), "late"), mailbox.ErrReplyCancelled)
-	o.wantRequests(t, mailbox.Stats{})
+	expectError(t, err, mailbox.ErrUnavailable)
+	expectError(t, mailbox.Reply(t.Context(), o.receive(t), "late"), mailbox.ErrReplyCancelled)
+	o.expectRequests(t, mailbox.Stats{})
 }
 
 func TestRPL6RequestIsNotSentWithoutASlot(t *testing.T) {
-	o := newOffice(t)
+	o := newEnv(t)
 	o.faults.Add(mailboxtest.Fault{Op: mailboxtest.OpReplyCreate, Err: mailbox.ErrUnavailable})
 	_, err := o.client(nil).Call(t.Context(), "tea")
-	wantError(t, err, mailbox.ErrUnavailable)
-	o.wantRequests(t, mailbox.Stats{})
+	expectError(t, err, mailbox.ErrUnavailable)
+	o.expectRequests(t, mailbox.Stats{})
 	_, err = o.client(&reply.Options[string]{TTL: -1}).Call(t.Context(), "tea")
-	wantError(t, err, mailbox.ErrUnavailable)
+	expectError(t, err, mailbox.ErrUnavailable)
 	o.faults.Clear()
 	_, err = o.client(&reply.Options[string]{TTL: -1}).Call(t.Context(), "tea")
-	wantError(t, err, mailbox.ErrInvalid)
-	o.wantRequests(t, mailbox.Stats{})
+	expectError(t, err, mailbox.ErrInvalid)
+	o.expectRequests(t, mailbox.Stats{})
 }
 
-func TestRPL6ErrorsArriveAsErrorsWithTheirKind(t *testing.T) {
+func TestRPL6ErrorRepliesKeepTheirKind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		o := newOffice(t)
+		o := newEnv(t)
 		ctx, stop := context.WithCancel(t.Context())
 		var group sync.WaitGroup
 		group.Go(func() { o.work(ctx, reply.Handle(echo, nil)) })
 		answer, err := o.client(nil).Call(t.Context(), "coffee")
-		wantEqual(t, "answer", answer, "")
-		wantError(t, err, errSoldOut)
+		expectEqual(t, "answer", answer, "")
+		expectError(t, err, errSoldOut)
 		failure, ok := errors.AsType[*mailbox.Failure](err)
 		if !ok || failure.Text != "sold out: coffee" {
 			t.Errorf("error is %#v", err)
 		}
 		stop()
 		group.Wait()
-		o.wantRequests(t, mailbox.Stats{})
+		o.expectRequests(t, mailbox.Stats{})
 	})
 }
 
-func TestAnswerThatCannotBeDecodedIsAnError(t *testing.T) {
-	o := newOffice(t)
+func TestUndecodableAnswerIsError(t *testing.T) {
+	o := newEnv(t)
 	future := must(reply.NewClient[string, int](o.requests, o.store, nil).Send(t.Context(), "tea"))(t)
-	wantError(t, mailbox.Reply(t.Context(), o.receive(t), "not a number"), nil)
+	expectError(t, mailbox.Reply(t.Context(), o.receive(t), "not a number"), nil)
 	_, err := future.Wait(t.Context())
-	wantError(t, err, mailbox.ErrEncoding)
+	expectError(t, err, mailbox.ErrEncoding)
 }
 
-func TestCallThatIsGivenUpCancelsTheRequest(t *testing.T) {
+func TestCallCancelsRequestWhenContextEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		o := newOffice(t)
+		o := newEnv(t)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		_, err := o.client(nil).Call(ctx, "tea")
-		wantError(t, err, mailbox.ErrTimeout)
-		wantError(t, err, context.DeadlineExceeded)
+		expectError(t, err, mailbox.ErrTimeout)
+		expectError(t, err, context.DeadlineExceeded)
 		served := false
 		handle := reply.Handle(func(context.Context, *mailbox.Message[string]) (string, error) { served = true; return "", nil }, nil)
-		wantError(t, handle(t.Context(), o.receive(t)), nil)
-		wantEqual(t, "served", served, false)
-		o.wantRequests(t, mailbox.Stats{})
+		expectError(t, handle(t.Context(), o.receive(t)), nil)
+		expectEqual(t, "served", served, false)
+		o.expectRequests(t, mailbox.Stats{})
 		time.Sleep(reply.DefaultTTL)
 		swept, err := o.slots.Sweep(t.Context(), 10)
-		wantError(t, err, nil)
-		wantEqual(t, "swept", swept, 1)
+		expectError(t, err, nil)
+		expectEqual(t, "swept", swept, 1)
 	})
 }
 
-func TestCallReturnsAnAnswerThatWasFasterThanItsEnd(t *testing.T) {
+func TestCallReturnsAnswerThatBeatCancel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		o := newOffice(t)
-		// The wait does not notice the answer; cancelling does.
+		o := newEnv(t)
+		// Wait misses the answer; Cancel finds it.
 		deaf := &deafStore{ReplyStore: o.slots}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		var group sync.WaitGroup
 		group.Go(func() {
 			answer, err := reply.NewClient[string, string](o.requests, deaf, nil).Call(ctx, "tea")
-			wantError(t, err, nil)
-			wantEqual(t, "answer", answer, "yes")
+			expectError(t, err, nil)
+			expectEqual(t, "answer", answer, "yes")
 		})
 		synctest.Wait()
-		wantError(t, mailbox.Reply(t.Context(), o.receive(t), "yes"), nil)
+		expectError(t, mailbox.Reply(t.Context(), o.receive(t), "yes"), nil)
 		group.Wait()
-		wantEqual(t, "slots", o.slots.Len(), 0)
+		expectEqual(t, "slots", o.slots.Len(), 0)
 	})
 }
 
@@ -362,95 +362,95 @@ func (s *deafStore) Wait(ctx context.Context, id string, wait time.Duration) (dr
 	return driver.Slot{}, ctx.Err()
 }
 
-func TestClientThatDiedFindsItsAnswerById(t *testing.T) {
-	o := newOffice(t)
+func TestRestartedClientFindsAnswerByID(t *testing.T) {
+	o := newEnv(t)
 	future := must(o.client(nil).Send(t.Context(), "tea"))(t)
 	id := future.ID() // kept somewhere safe
-	wantError(t, mailbox.Reply(t.Context(), o.receive(t), "yes"), nil)
+	expectError(t, mailbox.Reply(t.Context(), o.receive(t), "yes"), nil)
 	answer, err := o.client(nil).Future(id).Wait(t.Context())
-	wantError(t, err, nil)
-	wantEqual(t, "answer", answer, "yes")
+	expectError(t, err, nil)
+	expectEqual(t, "answer", answer, "yes")
 	_, err = o.client(nil).Future(id).Wait(t.Context())
-	wantError(t, err, mailbox.ErrNotFound) // it was read
+	expectError(t, err, mailbox.ErrNotFound) // it was read
 }
 
 func TestKeptAnswersCanBeReadAgain(t *testing.T) {
-	o := newOffice(t)
+	o := newEnv(t)
 	client := o.client(&reply.Options[string]{Keep: true})
 	future := must(client.Send(t.Context(), "tea"))(t)
-	wantError(t, mailbox.Reply(t.Context(), o.receive(t), "yes"), nil)
+	expectError(t, mailbox.Reply(t.Context(), o.receive(t), "yes"), nil)
 	for range 3 {
 		answer, err := client.Future(future.ID()).Wait(t.Context())
-		wantError(t, err, nil)
-		wantEqual(t, "answer", answer, "yes")
+		expectError(t, err, nil)
+		expectEqual(t, "answer", answer, "yes")
 	}
 }
 
 func TestSendAsCanBeRepeated(t *testing.T) {
-	o := newOffice(t)
+	o := newEnv(t)
 	client := o.client(nil)
 	first := must(client.SendAs(t.Context(), "order 7", "tea"))(t)
 	again := must(client.SendAs(t.Context(), "order 7", "tea"))(t)
-	wantEqual(t, "id", again.ID(), first.ID())
-	o.wantRequests(t, mailbox.Stats{Ready: 1})
-	wantError(t, mailbox.Reply(t.Context(), o.receive(t), "yes"), nil)
+	expectEqual(t, "id", again.ID(), first.ID())
+	o.expectRequests(t, mailbox.Stats{Ready: 1})
+	expectError(t, mailbox.Reply(t.Context(), o.receive(t), "yes"), nil)
 	third := must(client.SendAs(t.Context(), "order 7", "tea"))(t) // answered already
 	for _, future := range []*reply.Future[string]{third} {
 		answer, err := future.Wait(t.Context())
-		wantError(t, err, nil)
-		wantEqual(t, "answer", answer, "yes")
+		expectError(t, err, nil)
+		expectEqual(t, "answer", answer, "yes")
 	}
 	_, err := client.SendAs(t.Context(), "order 7", "tea") // answered, and read
-	wantError(t, err, mailbox.ErrReplyExpired)
-	wantEqual(t, "slots", o.slots.Len(), 0)
+	expectError(t, err, mailbox.ErrReplyExpired)
+	expectEqual(t, "slots", o.slots.Len(), 0)
 	_, err = client.SendAs(t.Context(), "order 7", "coffee")
-	wantError(t, err, mailbox.ErrConflict)
-	wantEqual(t, "slots", o.slots.Len(), 0)
+	expectError(t, err, mailbox.ErrConflict)
+	expectEqual(t, "slots", o.slots.Len(), 0)
 }
 
-func TestSendAsAfterItsTimeStartsAnew(t *testing.T) {
+func TestSendAsAfterExpirySendsAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		o := newOffice(t)
+		o := newEnv(t)
 		client := o.client(&reply.Options[string]{TTL: time.Minute})
 		must(client.SendAs(t.Context(), "order 7", "tea"))(t)
 		time.Sleep(2 * time.Minute)
 		_, err := client.SendAs(t.Context(), "order 7", "tea") // the request is known for longer than its slot
-		wantError(t, err, mailbox.ErrReplyExpired)
+		expectError(t, err, mailbox.ErrReplyExpired)
 		time.Sleep(driver.DefaultDedupWindow)
 		future := must(client.SendAs(t.Context(), "order 7", "tea"))(t)
-		wantError(t, mailbox.Reply(t.Context(), must(o.requests.Receive(t.Context(), mailbox.WithMax(2)))(t)[1], "yes"), nil)
+		expectError(t, mailbox.Reply(t.Context(), must(o.requests.Receive(t.Context(), mailbox.WithMax(2)))(t)[1], "yes"), nil)
 		answer, err := future.Wait(t.Context())
-		wantError(t, err, nil)
-		wantEqual(t, "answer", answer, "yes")
+		expectError(t, err, nil)
+		expectEqual(t, "answer", answer, "yes")
 	})
 }
 
 func TestRepeatedRequestWithAnotherSlotIsRefused(t *testing.T) {
-	o := newOffice(t)
+	o := newEnv(t)
 	client := o.client(nil)
 	must(client.Send(t.Context(), "tea", mailbox.WithDedupKey("k")))(t)
 	_, err := client.Send(t.Context(), "tea", mailbox.WithDedupKey("k"))
-	wantError(t, err, mailbox.ErrConflict)
-	wantEqual(t, "slots", o.slots.Len(), 1)
+	expectError(t, err, mailbox.ErrConflict)
+	expectEqual(t, "slots", o.slots.Len(), 1)
 }
 
-func TestClientWithoutItsPartsRefuses(t *testing.T) {
-	o := newOffice(t)
+func TestClientWithoutMailboxOrStoreIsInvalid(t *testing.T) {
+	o := newEnv(t)
 	for _, client := range []*reply.Client[string, string]{
 		reply.NewClient[string, string](nil, o.store, nil),
 		reply.NewClient[string, string](o.requests, nil, nil),
 	} {
 		_, err := client.Call(t.Context(), "tea")
-		wantError(t, err, mailbox.ErrInvalid)
+		expectError(t, err, mailbox.ErrInvalid)
 	}
 	lost := reply.NewClient[string, string](o.requests, nil, nil).Future("x")
 	_, err := lost.Wait(t.Context())
-	wantError(t, err, mailbox.ErrInvalid)
-	wantError(t, lost.Cancel(t.Context()), mailbox.ErrInvalid)
+	expectError(t, err, mailbox.ErrInvalid)
+	expectError(t, lost.Cancel(t.Context()), mailbox.ErrInvalid)
 }
 
 func TestIdsCannotBeGuessed(t *testing.T) {
-	o := newOffice(t)
+	o := newEnv(t)
 	seen := make(map[string]bool)
 	for range 100 {
 		future := must(o.client(nil).Send(t.Context(), "tea"))(t)

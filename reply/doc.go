@@ -11,19 +11,19 @@
 //
 // or both at once, with [Client.Call]. The answer goes to a slot in a reply
 // store, which is written once: [Memory] within a process, others across
-// machines. Whoever knows the id of a future can find its answer, so a client
-// that dies while it waits can go on when it is back ([Client.Future]). A slot
+// machines. A caller that knows the id of a future can read its answer, so a client
+// that crashes while it waits can continue after a restart ([Client.Future]). A slot
 // lives for a bounded time, and waiting ends with it.
 //
 // # Workers
 //
-// A worker receives requests from a mailbox that knows the same store
-// (mailbox.Options.Replies). [Handle] makes a handler of a function from
-// request to answer: it serves, replies, and then settles, in this order, so
-// that a worker that dies at any point leaves one answer and no request behind.
-// A request that is delivered again although it was answered is acked and not
-// served again. An error of the function reaches the client as an error, with
-// its text and its kind: see mailbox.Failure.
+// A worker receives requests from a mailbox with the same store
+// (mailbox.Options.Replies). [Handle] makes a handler from a function that returns
+// the answer: it serves, replies, and then settles, in this order, so that after a
+// crash at any point there is one answer and no request. A request that is
+// delivered again although it was answered is acked and not served again. An error
+// of the function reaches the client as an error, with its text and its kind: see
+// mailbox.Failure.
 //
 // # Reply mailboxes
 //
@@ -31,10 +31,9 @@
 // which a resolver finds for the worker (mailbox.Options.Resolver). Such a
 // mailbox takes any number of replies from any number of workers. Read it as a
 // mailbox of [Result], with the codec that [Results] makes, because replies can
-// be errors too. [Await] takes the one reply to one request, also from a
-// mailbox that many clients share; [Collect] takes those to many requests; a
-// worker can answer with a [Stream], whose parts and end [Parts] reads in
-// order.
+// be errors too. [Await] returns the reply to one request, also from a mailbox that
+// many clients share; [Collect] returns the replies to many requests; a worker can
+// answer with a [Stream], whose parts [Parts] reads in order.
 //
 // # Concurrency
 //

@@ -12,7 +12,7 @@ import (
 	"github.com/mailboxmq/mailbox/reply"
 )
 
-// check ends an example that has nobody to return an error to.
+// check ends an example that has no caller to return an error to.
 func check(err error) {
 	if err != nil {
 		panic(err)
@@ -30,7 +30,7 @@ type Answer struct{ Text string }
 
 const ErrNoIdea mailbox.FailureKind = "no idea"
 
-// answer is what the workers of the examples do.
+// answer is the work of the examples.
 func answer(_ context.Context, message *mailbox.Message[Question]) (Answer, error) {
 	if message.Body.Text == "why?" {
 		return Answer{}, fmt.Errorf("%w about %q", ErrNoIdea, message.Body.Text)
@@ -50,7 +50,7 @@ func serve(ctx context.Context, questions *mailbox.Mailbox[Question], handle fun
 	}
 }
 
-// Call asks and waits. A worker's error arrives as an error, with its kind.
+// Call sends and waits. A worker's error arrives as an error with its kind.
 func Example() {
 	ctx, stop := context.WithCancel(context.Background())
 	backend, store := membox.New(nil), reply.NewMemory(nil)
@@ -72,20 +72,20 @@ func Example() {
 	// true no idea about "why?"
 }
 
-// A client that died while it waited finds its answer when it is back, by the
-// id that it had kept.
+// A client that crashed while it waited finds its answer after a restart, by the id
+// that it stored.
 func ExampleClient_Future() {
 	ctx := context.Background()
 	backend, store := membox.New(nil), reply.NewMemory(nil)
 	questions := opened(mailbox.Open(ctx, backend, "questions", &mailbox.Options[Question]{Replies: store}))
 	defer backend.Close()
 
-	// The id is kept before the question is asked, so that no moment is left in
-	// which it could get lost. Asking again with the same id does no harm.
+	// The client stores the id before it sends, so that it cannot get lost. Sending
+	// again with the same id is safe.
 	const kept = "3f9c6a51e3c24d0a"
 	client := reply.NewClient[Question, Answer](questions, store, nil)
 	opened(client.SendAs(ctx, kept, Question{"tea?"}))
-	// The client dies here. The worker does not know, and answers.
+	// The client crashes here. The worker answers all the same.
 	message := opened(questions.Receive(ctx))[0]
 	check(reply.Handle(answer, nil)(ctx, message))
 
@@ -95,7 +95,7 @@ func ExampleClient_Future() {
 	// Output: yes, tea? <nil>
 }
 
-// A future can be polled, and cancelled: the worker then has nothing to do.
+// A future can be polled and cancelled; the worker then skips the request.
 func ExampleFuture() {
 	ctx := context.Background()
 	backend, store := membox.New(nil), reply.NewMemory(nil)
@@ -145,8 +145,8 @@ func ExampleResults() {
 	// Output: yes <nil>
 }
 
-// Each client has a reply mailbox of its own, which nobody has to register: the
-// worker's registry opens it when the first answer goes there.
+// Each client has a reply mailbox of its own. It need not be registered: the worker's
+// registry opens it for the first answer.
 func ExampleAwait_ownMailbox() {
 	ctx, stop := context.WithCancel(context.Background())
 	backend := membox.New(nil)
@@ -170,8 +170,8 @@ func ExampleAwait_ownMailbox() {
 	// yes, tea for client-2? <nil>
 }
 
-// Clients that share one reply mailbox tell their answers by the id of the
-// request, and put back what is for others.
+// Clients that share one reply mailbox find their answers by the id of the request,
+// and put the others back.
 func ExampleAwait_sharedMailbox() {
 	ctx := context.Background()
 	backend := membox.New(nil)
@@ -186,7 +186,7 @@ func ExampleAwait_sharedMailbox() {
 		opened(questions.Send(ctx, Question{id + "?"}, mailbox.WithReplyTo("answers"), mailbox.WithCorrelationID(id)))
 		check(handle(ctx, opened(questions.Receive(ctx))[0]))
 	}
-	// They ask in another order than the answers came in.
+	// They wait in another order than the answers arrive.
 	for _, id := range []string{"third", "first", "second"} {
 		got, err := reply.Await(ctx, answers, id)
 		fmt.Println(got.Text, err)
@@ -197,8 +197,8 @@ func ExampleAwait_sharedMailbox() {
 	// yes, second? <nil>
 }
 
-// All samples of an evaluation run are answered to one mailbox, made for that
-// run, and collected there.
+// The answers to all samples of an evaluation run go to one mailbox, made for that
+// run, and are collected there.
 func ExampleCollect() {
 	ctx, stop := context.WithCancel(context.Background())
 	backend := membox.New(nil)
@@ -233,7 +233,7 @@ func ExampleCollect() {
 	// 2 of 3 passed
 }
 
-// An answer in parts, to be shown as they come.
+// An answer in parts, printed as they arrive.
 func ExampleParts() {
 	ctx := context.Background()
 	backend := membox.New(nil)

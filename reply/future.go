@@ -11,58 +11,57 @@ import (
 )
 
 const (
-	// waitStep is how long one call of the store waits if nobody knows when
-	// the slot ends. The store wakes it; the bound only keeps a broken one
-	// from holding a caller for ever.
+	// waitStep bounds one Wait call of the store if the end of the slot is unknown.
+	// The store wakes it earlier; the bound protects callers from a broken store.
 	waitStep = time.Minute
-	// graceAfterTTL is how much later than here a slot may end by the clock of
-	// its store. After that the future ends all the same.
+	// graceAfterTTL is how much later a slot may end by the clock of its store. After
+	// that the future ends anyway.
 	graceAfterTTL = 5 * time.Second
-	// A store that returns too early must not make a wait spin: it pauses for
-	// wakePauseMin, doubling up to wakePauseMax.
+	// If a store returns too early, a wait pauses for wakePauseMin, doubling up to
+	// wakePauseMax, so that it does not spin.
 	wakePauseMin = time.Millisecond
 	wakePauseMax = time.Second
 )
 
-// futures are what the futures of one client have in common.
+// futures has what the futures of one client share.
 type futures[R any] struct {
 	store driver.ReplyStore
 	codec mailbox.Codec[R]
 	keep  bool
 }
 
-// forget removes a slot that nobody needs any more, also when ctx has ended. If
-// that fails, the end of the slot's time removes it.
+// forget removes a slot that is not needed any more, also when ctx has ended. If
+// that fails, the slot expires.
 func (f *futures[R]) forget(ctx context.Context, id string) {
 	if ctx.Err() != nil {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), tidyWithin)
+		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 		defer cancel()
 	}
 	_ = f.store.Delete(ctx, id)
 }
 
-// A discarder is a store that removes a slot that was resolved without keeping the
-// caller waiting. The id must not be used again.
+// A discarder is a store that removes a resolved slot in the background. The id must
+// not be used again.
 type discarder interface {
 	Discard(ctx context.Context, id string)
 }
 
-// A Future is an answer that may not be there yet. It is safe for concurrent
-// use: everybody who waits gets the answer, any number of times.
+// A Future is an answer that may arrive later. It is safe for concurrent use: every
+// caller that waits gets the answer, any number of times.
 //
-// Its methods ask the store until the outcome is known, and from then on answer
-// by themselves. Each ends early, with the context's own error, when its
-// context does, and can be repeated then, as it can after ErrUnavailable.
+// Its methods ask the store until the outcome is known, and remember it. Each ends
+// early, with the context's own error, when its context does, and can be repeated
+// then, as it can after ErrUnavailable.
 type Future[R any] struct {
 	*futures[R]
 	id    string
-	lives time.Duration // how long the slot lives at most; 0 if it is not known
-	fresh bool          // the id is used once, for this request
+	lives time.Duration // the TTL of the slot; 0 if unknown
+	fresh bool          // the id was made for this request
 
 	mu      sync.Mutex // guards the fields below
-	ends    time.Time  // when the slot has ended by our clock; zero if it is not known
-	outcome outcome[R] // not written again once it is done
+	ends    time.Time  // the end of the slot by our clock; zero if unknown
+	outcome outcome[R] // never changes once it is done
 }
 
 // An outcome is how a future ended.
@@ -73,28 +72,27 @@ type outcome[R any] struct {
 	err   error
 }
 
-// ID returns the id of the answer, by which Client.Future finds it again.
+// ID returns the id of the answer, for Client.Future.
 func (f *Future[R]) ID() string { return f.id }
 
-// Wait returns the answer as soon as it is there. It is woken by the answer, by
-// Cancel, in whatever process, and by the end of the slot's time. If the answer
-// is an error, that is a *mailbox.Failure.
+// Wait returns the answer as soon as it arrives. The answer wakes it, and so do
+// Cancel, in any process, and the end of the slot's TTL. An error answer is a
+// *mailbox.Failure.
 //
-// Codes: ErrTimeout when the slot's time is over, which is ErrReplyExpired too, and
+// Codes: ErrTimeout when the slot's TTL is over, which is ErrReplyExpired too, and
 // when the deadline of ctx has passed, which is context.DeadlineExceeded too, and
-// after which Wait can be called again;
-// ErrReplyCancelled; ErrEncoding if the answer cannot be decoded; ErrNotFound if
-// there is no such slot, because somebody else has read the answer, or its
-// time was over long ago.
+// after which Wait can be called again; ErrReplyCancelled; ErrEncoding if the answer
+// cannot be decoded; ErrNotFound if the slot does not exist, because another caller
+// has read the answer, or it expired long ago.
 func (f *Future[R]) Wait(ctx context.Context) (R, error) {
 	answer, err := f.wait(ctx)
-	if err != nil && err == ctx.Err() && errors.Is(err, context.DeadlineExceeded) { //nolint:errorlint // that of ctx, and of no call below
+	if err != nil && err == ctx.Err() && errors.Is(err, context.DeadlineExceeded) { //nolint:errorlint // only the error of ctx itself
 		err = &mailbox.Error{Code: mailbox.ErrTimeout, Op: "wait", MessageID: f.id, Detail: "the deadline of the context has passed", Err: err}
 	}
 	return answer, err
 }
 
-// wait is Wait, with the error of ctx as it is.
+// wait waits like Wait, with the error of ctx unchanged.
 func (f *Future[R]) wait(ctx context.Context) (R, error) {
 	pause := wakePauseMin
 	for {
@@ -125,9 +123,9 @@ func (f *Future[R]) wait(ctx context.Context) (R, error) {
 	}
 }
 
-// begin returns the outcome if it is known, and otherwise when the slot must
-// have ended. That is fixed by the first who waits, so that neither a wake-up
-// for nothing nor another wait starts the time anew.
+// begin returns the outcome if it is known, and otherwise when the slot must have
+// ended. The first wait sets that time, so that neither a spurious wake-up nor
+// another wait restarts it.
 func (f *Future[R]) begin(now time.Time) (*outcome[R], time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -140,7 +138,7 @@ func (f *Future[R]) begin(now time.Time) (*outcome[R], time.Time) {
 	return nil, f.ends
 }
 
-// Poll returns the answer if it is there; ready is false while it is not.
+// Poll returns the answer if it has arrived; ready is false while it has not.
 // Codes: as Wait.
 func (f *Future[R]) Poll(ctx context.Context) (answer R, ready bool, err error) {
 	if done := f.known(); done != nil {
@@ -174,10 +172,10 @@ func (f *Future[R]) is(ctx context.Context, state driver.SlotState) (bool, error
 	return err == nil && slot.State == state, err
 }
 
-// Cancel says that nobody waits for the answer any more, and wakes those who
-// do. A worker that has not begun will not, and one that has is told when it
-// replies. Cancelling twice is fine. Codes: ErrReplyAlreadySent if the answer
-// was there first, ErrReplyExpired, ErrNotFound.
+// Cancel cancels the request and wakes all that wait for its answer. A worker that
+// has not started it will not, and one that has gets an error when it replies.
+// Cancelling twice is fine. Codes: ErrReplyAlreadySent if the answer came first,
+// ErrReplyExpired, ErrNotFound.
 func (f *Future[R]) Cancel(ctx context.Context) error {
 	if f.store == nil {
 		return f.noStore()
@@ -195,13 +193,13 @@ func (f *Future[R]) Cancel(ctx context.Context) error {
 	return err
 }
 
-// abandon cancels the request of a caller that gives up because of cause, and
-// whose context may have ended. If the answer was faster, it is returned.
+// abandon cancels the request of a caller that gives up because of cause. ctx may
+// have ended. If the answer came first, abandon returns it.
 func (f *Future[R]) abandon(ctx context.Context, cause error) (R, error) {
-	tidying, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidyWithin)
+	cleanup, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 	defer cancel()
-	if errors.Is(f.Cancel(tidying), mailbox.ErrReplyAlreadySent) {
-		if answer, err := f.Wait(tidying); f.known() != nil {
+	if errors.Is(f.Cancel(cleanup), mailbox.ErrReplyAlreadySent) {
+		if answer, err := f.Wait(cleanup); f.known() != nil {
 			return answer, err
 		}
 	}
@@ -220,8 +218,8 @@ func (f *Future[R]) noStore() error {
 	return &mailbox.Error{Code: mailbox.ErrInvalid, Op: "wait", Field: "client", Detail: "has no store"}
 }
 
-// conclude turns what the store said, about a slot that is not pending, into
-// the outcome.
+// conclude turns the store's answer about a slot that is not pending into the
+// outcome.
 func (f *Future[R]) conclude(ctx context.Context, slot driver.Slot, err error) (R, error) {
 	var done outcome[R]
 	switch {
@@ -251,8 +249,8 @@ func (f *Future[R]) conclude(ctx context.Context, slot driver.Slot, err error) (
 	return done.value, done.err
 }
 
-// discard removes the slot, which was read. Nobody need wait for that, if the store
-// can do it by itself, and no later slot can be mistaken for this one.
+// discard removes the slot after its answer was read: in the background, if the store
+// can and the id is never used again.
 func (f *Future[R]) discard(ctx context.Context, state driver.SlotState) {
 	if store, ok := f.store.(discarder); ok && f.fresh && state == driver.SlotResolved {
 		store.Discard(ctx, f.id)
@@ -267,7 +265,7 @@ func (f *Future[R]) timeout() outcome[R] {
 	return outcome[R]{state: driver.SlotExpired, err: timeout}
 }
 
-// open makes the outcome of an answer.
+// open decodes an answer into an outcome.
 func (f *Future[R]) open(answer driver.Answer) outcome[R] {
 	done := outcome[R]{state: driver.SlotResolved}
 	if answer.Failure != "" {
@@ -285,7 +283,7 @@ func (f *Future[R]) open(answer driver.Answer) outcome[R] {
 	return done
 }
 
-// known returns the outcome, nil if there is none yet.
+// known returns the outcome, nil while there is none.
 func (f *Future[R]) known() *outcome[R] {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -9,19 +9,18 @@ import (
 // HandleOptions configure Handle and HandleStream. The zero value, and nil, are
 // the defaults.
 type HandleOptions[R any] struct {
-	// Codec encodes answers, and must be that of the clients. Nil means JSON.
+	// Codec encodes answers. It must match that of the clients. Nil means JSON.
 	Codec mailbox.Codec[R]
-	// Final decides whether a failure is the last word on a request, after it
-	// was delivered so many times. If it is, the client gets the error and the
-	// request is acked; if not, the handler returns the error, and its caller
-	// gives the message back to be tried again, or dead-letters it and answers
-	// then. Nil means that every failure is final.
+	// Final decides whether a failure of a request is final, given its number of
+	// deliveries. If so, the client gets the error and the request is acked; if not,
+	// the handler returns the error, and its caller nacks the message, or
+	// dead-letters it and then answers. Nil means that every failure is final.
 	Final func(deliveries int, err error) bool
 }
 
-// Handle makes a handler of serve, a function from request to answer. For each
-// message it serves, sends the answer to where the message asks for it, and
-// then acks, always in this order:
+// Handle makes a handler from serve, a function that returns the answer to a
+// request. For each message the handler calls serve, sends the answer to the reply
+// address, and then acks, always in this order:
 //
 //	handle := reply.Handle(serve, nil)
 //	for message, err := range requests.Messages(ctx) {
@@ -31,16 +30,16 @@ type HandleOptions[R any] struct {
 //		…
 //	}
 //
-// A message whose reply slot wants no answer any more, because a worker has
-// answered it before, or it was cancelled, or its time is over, is acked and
-// not served. One without a reply address is served and acked.
+// A message whose reply slot needs no answer any more, because it was answered,
+// cancelled or has expired, is acked and not served. A message without a reply
+// address is served and acked.
 //
-// The handler returns nil when the message is settled. An error leaves it held,
-// to be nacked by the caller or to come back when its visibility ends: one of
-// serve that is not Final, or that has nobody to be told to, or that came with
-// the end of ctx; and one of the reply store, of the resolver or of the mailbox,
-// after which good work may have to be done again. No error is made up for a
-// reply that could not be sent.
+// The handler returns nil when the message is settled. After an error the message is
+// still in flight, for the caller to nack or to come back when its visibility ends.
+// It returns an error of serve that is not final, that has no reply address, or that
+// came with the end of ctx; and an error of the reply store, the resolver or the
+// mailbox, after which serve may run again. It never sends an error reply because an
+// answer could not be sent.
 func Handle[T, R any](serve func(context.Context, *mailbox.Message[T]) (R, error), options *HandleOptions[R]) func(context.Context, *mailbox.Message[T]) error {
 	var o HandleOptions[R]
 	if options != nil {
@@ -63,15 +62,15 @@ func Handle[T, R any](serve func(context.Context, *mailbox.Message[T]) (R, error
 	}
 }
 
-// HandleStream is Handle for requests that are answered in parts: serve sends
-// them through the stream it is given, and returns when there are no more. Then
-// the end of the stream is sent, or the error if that is final, and the message
-// is acked. The address has to be that of a mailbox; a reply slot takes one
-// answer, and sending a part to it is ErrUnsupported.
+// HandleStream is Handle for requests that are answered in parts: serve sends them
+// through the stream, and returns when there are no more. Then the handler sends the
+// end of the stream, or the error if it is final, and acks the message. The reply
+// address must be a mailbox; a reply slot takes one answer, and sending a part to it
+// is ErrUnsupported.
 //
-// A message that is delivered again is served again from the start. Parts that
-// were sent before are sent twice then, and the reader drops them by their
-// number: so serve has to make the same parts of the same request.
+// A message that is delivered again is served again from the start. Parts are then
+// sent twice, and the reader drops repeats by their number: so serve must make the
+// same parts from the same request.
 func HandleStream[T, R any](serve func(context.Context, *mailbox.Message[T], *Stream[R]) error, options *HandleOptions[R]) func(context.Context, *mailbox.Message[T]) error {
 	var o HandleOptions[R]
 	if options != nil {
@@ -95,8 +94,8 @@ func HandleStream[T, R any](serve func(context.Context, *mailbox.Message[T], *St
 	}
 }
 
-// answered acks a message whose slot wants no answer any more, and reports
-// whether it did.
+// answered acks a message whose slot needs no answer any more, and reports whether
+// it did.
 func answered[R, T any](ctx context.Context, message *mailbox.Message[T]) (bool, error) {
 	if !message.ExpectsReply() {
 		return false, nil
@@ -108,13 +107,13 @@ func answered[R, T any](ctx context.Context, message *mailbox.Message[T]) (bool,
 	return true, message.Ack(ctx)
 }
 
-// final reports whether a failure of serve is to be answered.
+// final reports whether a failure of serve must be answered.
 func (o *HandleOptions[R]) final(ctx context.Context, deliveries int, err error) bool {
 	return ctx.Err() == nil && (o.Final == nil || o.Final(deliveries, err))
 }
 
-// settled acks a message that was replied to, with this result, unless replying
-// has. A slot that wanted no answer any more is as good as answered.
+// settled acks a message after a reply with this result, unless the reply has
+// settled it.
 func settled[T any](ctx context.Context, message *mailbox.Message[T], replied error) error {
 	switch {
 	case message.Settled():

@@ -17,31 +17,31 @@ import (
 	"github.com/mailboxmq/mailbox/reply"
 )
 
-// TestEveryCallerGetsItsOwnAnswerAnErrorOrItsTimeout lets 1,000 callers ask 8
+// TestEachCallerGetsOwnAnswerErrorOrTimeout lets 1,000 callers ask 8
 // workers while everything fails now and then.
-func TestEveryCallerGetsItsOwnAnswerAnErrorOrItsTimeout(t *testing.T) {
+func TestEachCallerGetsOwnAnswerErrorOrTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		backend, store := membox.New(nil), reply.NewMemory(nil)
 		defer backend.Close()
-		storm := replytest.Storm{
+		load := replytest.Load{
 			Requests: backend, Replies: store,
 			Slots:   func(context.Context) (int, error) { return store.Len(), nil },
 			Callers: 1000, Workers: 8,
 			Work: time.Second, Visibility: mailbox.DefaultVisibility, Patience: 10 * time.Minute,
 		}
-		t.Logf("%d callers: %v", storm.Callers, storm.Run(t))
+		t.Logf("%d callers: %v", load.Callers, load.Run(t))
 	})
 }
 
-// TestRES2ManyReplyAddressesCostABoundedAmount replies to many addresses
+// TestRES2ManyReplyAddressesUseBoundedMemory replies to many addresses
 // through one resolver, and prints what that leaves behind.
-func TestRES2ManyReplyAddressesCostABoundedAmount(t *testing.T) {
+func TestRES2ManyReplyAddressesUseBoundedMemory(t *testing.T) {
 	const cacheMax = 100
 	for _, test := range []struct {
 		name      string
 		addresses int
 		open      func(t *testing.T) driver.Opener
-		heapLimit uint64 // bytes that may be left behind; 0: messages are kept there, so it is only printed
+		heapLimit uint64 // bytes that may remain; 0: only printed, because messages are kept there
 	}{
 		{"null", 10_000, func(*testing.T) driver.Opener { return mailboxtest.Null{} }, 1 << 20},
 		{"memory", 10_000, func(t *testing.T) driver.Opener {
@@ -70,7 +70,7 @@ func TestRES2ManyReplyAddressesCostABoundedAmount(t *testing.T) {
 			handle := reply.Handle(func(_ context.Context, m *mailbox.Message[int]) (int, error) { return m.Body, nil }, nil)
 			ask := func(i int) {
 				must(requests.Send(t.Context(), i, mailbox.WithReplyTo(fmt.Sprint("client-", i))))(t)
-				wantError(t, handle(t.Context(), must(requests.Receive(t.Context()))(t)[0]), nil)
+				expectError(t, handle(t.Context(), must(requests.Receive(t.Context()))(t)[0]), nil)
 			}
 			for i := range cacheMax { // fill the cache before measuring
 				ask(-i)
@@ -87,8 +87,8 @@ func TestRES2ManyReplyAddressesCostABoundedAmount(t *testing.T) {
 			if most > goroutines+5 {
 				t.Errorf("goroutines grew from %d to %d", goroutines, most)
 			}
-			wantEqual(t, "queues that are open", opened-closed, cacheMax)
-			wantEqual(t, "in use", registry.Stats(), mailbox.RegistryStats{Cached: cacheMax})
+			expectEqual(t, "queues that are open", opened-closed, cacheMax)
+			expectEqual(t, "in use", registry.Stats(), mailbox.RegistryStats{Cached: cacheMax})
 			if test.heapLimit > 0 && grown > int64(test.heapLimit) {
 				t.Errorf("the heap grew by %d bytes", grown)
 			}

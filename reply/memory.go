@@ -11,14 +11,14 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// DefaultMaxSlots is how many slots a Memory holds unless told otherwise.
+// DefaultMaxSlots is the default limit on the slots of a Memory.
 const DefaultMaxSlots = 100_000
 
-// lingerExpired is how long an expired slot is kept so that whoever asks is
-// told that it expired. After that, creating slots sweeps it.
+// lingerExpired is how long an expired slot is kept, so that calls return that it
+// expired. After that, Create sweeps it.
 const lingerExpired = time.Minute
 
-// sweepPerCreate is how many of those one Create sweeps: more than one, so that
+// sweepPerCreate is how many expired slots one Create sweeps: more than one, so that
 // sweeping outpaces creating.
 const sweepPerCreate = 2
 
@@ -31,35 +31,34 @@ type MemoryOptions struct {
 	MaxBodyBytes int
 }
 
-// Memory is a reply store in memory, for clients and workers of one process. It
-// keeps to the monotonic clock, wakes who waits, and runs no goroutine; what
-// has expired is swept as slots are created. Make one with NewMemory.
+// Memory is a reply store in memory, for clients and workers of one process. It uses
+// the monotonic clock, wakes waiting callers, and runs no goroutine; Create sweeps
+// expired slots. Make one with NewMemory.
 //
-// Each call first lets happen what fell due: slots move from the heap of those
-// that live to the list of those that have expired. While somebody waits, a
-// timer does the same.
+// Each call first moves the slots whose time is over from the heap of living slots to
+// the list of expired ones. While a caller waits, a timer does the same.
 type Memory struct {
 	maxSlots     int
 	maxBodyBytes int
 	start        time.Time // instants are durations since then
-	startUTC     time.Time // the same, for people
+	startUTC     time.Time // the same as wall clock time
 
 	mu      sync.Mutex // guards the fields below, and the slots
 	slots   map[string]*slot
 	living  slotHeap
 	expired slotList
-	waiting int         // how many wait
-	signals []signal    // that nobody uses; at most maxIdle
-	spare   []*slot     // that were removed; at most maxIdle
-	timer   *time.Timer // set for the first of the living while somebody waits
+	waiting int         // callers that wait
+	signals []signal    // unused ones; at most maxIdle
+	spare   []*slot     // removed ones; at most maxIdle
+	timer   *time.Timer // set for the first living slot while a caller waits
 	armed   time.Duration
 }
 
-// A signal wakes one who waits. It holds one wake-up.
+// A signal wakes one waiting caller. It holds one wake-up.
 type signal chan struct{}
 
-// maxIdle is how many signals and slots are kept to be used again: making them
-// for every request would be a good part of what a request costs.
+// maxIdle bounds the signals and slots that are kept for reuse: allocating them for
+// every request would be a good part of its cost.
 const maxIdle = 64
 
 var _ driver.ReplyStore = (*Memory)(nil)
@@ -72,13 +71,13 @@ type slot struct {
 	created  time.Duration
 	expires  time.Duration
 	resolved time.Duration
-	// waiter, and others if there are more, wait for the slot to be pending no
-	// more, or removed.
+	// waiter, and others if there are more, wait until the slot is resolved,
+	// cancelled, expired or removed.
 	waiter  signal
 	others  []signal
-	waiting int // how many wait, woken ones included
+	waiting int // callers that wait, woken ones included
 
-	position   int   // in the heap; -1 if it is not there
+	position   int   // in the heap; -1 if it is not in it
 	prev, next *slot // in the list
 	removed    bool
 }
@@ -111,7 +110,7 @@ const (
 	opConsume = "consume"
 )
 
-// Create makes a pending slot that expires after ttl. It does not block. Codes:
+// Create creates a pending slot that expires after ttl. It does not block. Codes:
 // ErrConflict, ErrInvalid, ErrFull.
 func (m *Memory) Create(ctx context.Context, id string, ttl time.Duration) error {
 	if err := ctx.Err(); err != nil {
@@ -141,7 +140,7 @@ func (m *Memory) Create(ctx context.Context, id string, ttl time.Duration) error
 	return nil
 }
 
-// Resolve stores the answer and wakes who waits for it. It does not block.
+// Resolve stores the answer and wakes the callers that wait. It does not block.
 // Codes: ErrReplyAlreadySent, ErrReplyCancelled, ErrReplyExpired, ErrNotFound,
 // ErrTooLarge.
 func (m *Memory) Resolve(ctx context.Context, id string, answer driver.Answer) error {
@@ -153,7 +152,7 @@ func (m *Memory) Resolve(ctx context.Context, id string, answer driver.Answer) e
 		large.Field, large.Detail = "Body", fmt.Sprintf("%d bytes, at most %d are allowed", size, m.maxBodyBytes)
 		return large
 	}
-	answer.Body = bytes.Clone(answer.Body) // it is the caller's
+	answer.Body = bytes.Clone(answer.Body) // the caller may reuse it
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := m.advanceLocked()
@@ -169,8 +168,8 @@ func (m *Memory) Resolve(ctx context.Context, id string, answer driver.Answer) e
 	return nil
 }
 
-// Cancel says that nobody waits any more, and wakes who does. It does not
-// block. Codes: ErrReplyAlreadySent, ErrReplyExpired, ErrNotFound.
+// Cancel cancels the slot and wakes the callers that wait. It does not block. Codes:
+// ErrReplyAlreadySent, ErrReplyExpired, ErrNotFound.
 func (m *Memory) Cancel(ctx context.Context, id string) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -192,7 +191,7 @@ func (m *Memory) Cancel(ctx context.Context, id string) error {
 	return nil
 }
 
-// Get returns the slot as it is. It does not block. Codes: ErrNotFound.
+// Get returns the slot. It does not block. Codes: ErrNotFound.
 func (m *Memory) Get(ctx context.Context, id string) (driver.Slot, error) {
 	if err := ctx.Err(); err != nil {
 		return driver.Slot{}, err
@@ -207,7 +206,7 @@ func (m *Memory) Get(ctx context.Context, id string) (driver.Slot, error) {
 	return m.record(s), nil
 }
 
-// record is a slot as others see it.
+// record returns the slot as callers see it.
 func (m *Memory) record(s *slot) driver.Slot {
 	record := driver.Slot{
 		ID: s.id, State: s.state,
@@ -219,9 +218,8 @@ func (m *Memory) record(s *slot) driver.Slot {
 	return record
 }
 
-// Wait returns the slot when it is pending no more, or as it is when wait has
-// passed. It is woken by Resolve and Cancel, and by the end of the slot's time.
-// Codes: ErrNotFound.
+// Wait returns the slot when it is not pending any more, or after wait. Resolve, Cancel
+// and the end of the slot's time wake it. Codes: ErrNotFound.
 func (m *Memory) Wait(ctx context.Context, id string, wait time.Duration) (driver.Slot, error) {
 	if err := ctx.Err(); err != nil {
 		return driver.Slot{}, err
@@ -245,8 +243,8 @@ func (m *Memory) Wait(ctx context.Context, id string, wait time.Duration) (drive
 	if s.removed && s.state == driver.SlotPending {
 		return driver.Slot{}, driver.SlotError(opWait, id, driver.ErrNotFound)
 	}
-	// What was written is handed to everybody who waited for it, also if one of
-	// them has removed it since.
+	// Every waiting caller gets the answer, also if one of them has removed the slot
+	// since.
 	return m.record(s), nil
 }
 
@@ -260,24 +258,23 @@ func (m *Memory) awaitLocked(ctx context.Context, s *slot, now, wait time.Durati
 		m.mu.Lock()
 		m.leaveLocked(s, wake)
 	}()
-	// The usual caller waits for as long as the slot lives. The store's own
-	// timer ends that.
-	var patience <-chan time.Time
+	// Most callers wait for as long as the slot lives; the store's timer ends that.
+	var timeout <-chan time.Time
 	if wait < s.expires-now {
 		timer := time.NewTimer(wait)
 		defer timer.Stop()
-		patience = timer.C
+		timeout = timer.C
 	}
 	select {
 	case <-wake:
-	case <-patience:
+	case <-timeout:
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 	return nil
 }
 
-// joinLocked adds one who waits for a slot, and returns what wakes it.
+// joinLocked adds a waiting caller to a slot, and returns its signal.
 func (m *Memory) joinLocked(s *slot) signal {
 	m.waiting++
 	s.waiting++
@@ -295,7 +292,7 @@ func (m *Memory) joinLocked(s *slot) signal {
 	return wake
 }
 
-// leaveLocked removes one who waited, woken or not.
+// leaveLocked removes a waiting caller, woken or not.
 func (m *Memory) leaveLocked(s *slot, wake signal) {
 	m.waiting--
 	s.waiting--
@@ -305,7 +302,7 @@ func (m *Memory) leaveLocked(s *slot, wake signal) {
 		s.others = slices.DeleteFunc(s.others, func(other signal) bool { return other == wake })
 	}
 	select {
-	case <-wake: // it was woken, and left for another reason
+	case <-wake: // woken after it stopped waiting
 	default:
 	}
 	if len(m.signals) < maxIdle {
@@ -346,8 +343,7 @@ func (m *Memory) Delete(ctx context.Context, id string) error {
 	return nil
 }
 
-// Expired lists up to limit ids whose time is over, those that expired first
-// first. It does not block. Codes: ErrInvalid.
+// Expired lists up to limit ids of expired slots, oldest first. It does not block. Codes: ErrInvalid.
 func (m *Memory) Expired(ctx context.Context, limit int) ([]string, error) {
 	if err := checkLimit(ctx, "list expired slots", limit); err != nil {
 		return nil, err
@@ -362,7 +358,7 @@ func (m *Memory) Expired(ctx context.Context, limit int) ([]string, error) {
 	return ids, nil
 }
 
-// Sweep removes up to limit slots whose time is over. It does not block. Codes:
+// Sweep removes up to limit expired slots. It does not block. Codes:
 // ErrInvalid.
 func (m *Memory) Sweep(ctx context.Context, limit int) (removed int, err error) {
 	if err := checkLimit(ctx, "sweep slots", limit); err != nil {
@@ -373,7 +369,7 @@ func (m *Memory) Sweep(ctx context.Context, limit int) (removed int, err error) 
 	return m.sweepLocked(m.advanceLocked(), limit), nil
 }
 
-// Len returns how many slots there are, in any state.
+// Len returns the number of slots, in any state.
 func (m *Memory) Len() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -387,7 +383,7 @@ func checkLimit(ctx context.Context, op string, limit int) error {
 	return ctx.Err()
 }
 
-// advanceLocked lets the time of slots end that is over, and returns the time.
+// advanceLocked expires the slots whose time is over, and returns the time.
 func (m *Memory) advanceLocked() (now time.Duration) {
 	now = time.Since(m.start)
 	for len(m.living) > 0 && m.living[0].expires <= now {
@@ -400,8 +396,8 @@ func (m *Memory) advanceLocked() (now time.Duration) {
 	return now
 }
 
-// armLocked sets the timer for the first slot to expire if somebody waits. It is
-// never moved to a later time: firing early costs a look.
+// armLocked sets the timer for the first slot to expire, if a caller waits. It never
+// moves the timer to a later time: firing early is cheap.
 func (m *Memory) armLocked(now time.Duration) {
 	if m.waiting == 0 || len(m.living) == 0 {
 		return
@@ -434,7 +430,7 @@ func (m *Memory) sweepLocked(at time.Duration, limit int) (removed int) {
 	return removed
 }
 
-// removeLocked removes a slot, which must not be looked at after that.
+// removeLocked removes a slot, which must not be used after that.
 func (m *Memory) removeLocked(s *slot) {
 	delete(m.slots, s.id)
 	if s.position >= 0 {
@@ -444,13 +440,13 @@ func (m *Memory) removeLocked(s *slot) {
 	}
 	s.removed = true
 	s.wakeLocked()
-	if s.waiting == 0 && len(m.spare) < maxIdle { // nobody looks at it any more
+	if s.waiting == 0 && len(m.spare) < maxIdle { // no caller uses it any more
 		*s = slot{}
 		m.spare = append(m.spare, s)
 	}
 }
 
-// newSlotLocked returns an empty slot, one that was removed if there is one.
+// newSlotLocked returns an empty slot, reusing a removed one if possible.
 func (m *Memory) newSlotLocked() *slot {
 	last := len(m.spare) - 1
 	if last < 0 {
@@ -461,7 +457,7 @@ func (m *Memory) newSlotLocked() *slot {
 	return s
 }
 
-// wakeLocked wakes everybody who waits for the slot.
+// wakeLocked wakes all callers that wait for the slot.
 func (s *slot) wakeLocked() {
 	if s.waiter != nil {
 		s.waiter <- struct{}{}

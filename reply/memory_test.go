@@ -18,9 +18,9 @@ var memoryStore = drivertest.ReplyStore{
 	Virtual: true,
 }
 
-func TestMemoryIsAReplyStore(t *testing.T) { drivertest.RunReplyStore(t, memoryStore) }
+func TestMemoryIsReplyStore(t *testing.T) { drivertest.RunReplyStore(t, memoryStore) }
 
-func TestMemoryIsAReplyStoreOnTheRealClock(t *testing.T) {
+func TestMemoryIsReplyStoreOnRealClock(t *testing.T) {
 	store := memoryStore
 	store.Virtual, store.Tick = false, 100*time.Millisecond
 	drivertest.RunReplyStore(t, store)

@@ -8,8 +8,8 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// A Result is what a reply mailbox holds: an answer, or an error, or the end of
-// a stream.
+// A Result is a message of a reply mailbox: an answer, an error, or the end of a
+// stream.
 type Result[R any] struct {
 	// RequestID is the correlation id of the request, or its message id if it
 	// had none.
@@ -25,14 +25,14 @@ type Result[R any] struct {
 	Index int
 }
 
-// Results returns the codec for mailboxes that replies are sent to. Inner
-// decodes the answers; nil means JSON.
+// Results returns the codec for reply mailboxes. inner decodes the answers; nil means
+// JSON.
 //
 //	replies, err := mailbox.Open(ctx, backend, "replies",
 //		&mailbox.Options[reply.Result[Answer]]{Codec: reply.Results[Answer](nil)})
 //
-// A mailbox with another codec takes error replies and ends of streams for
-// bodies that cannot be decoded, so that they are not mistaken for answers.
+// To a mailbox with another codec, error replies and ends of streams are undecodable
+// bodies, so that it does not mistake them for answers.
 func Results[R any](inner mailbox.Codec[R]) mailbox.Codec[Result[R]] {
 	if inner == nil {
 		inner = mailbox.JSON[R]()
@@ -42,12 +42,12 @@ func Results[R any](inner mailbox.Codec[R]) mailbox.Codec[Result[R]] {
 
 type resultCodec[R any] struct{ inner mailbox.Codec[R] }
 
-var errOnlyValues = errors.New("only values can be sent this way: errors and ends of streams are sent by replying to a message")
+var errOnlyValues = errors.New("cannot send an error or the end of a stream: reply to a message instead")
 
 func (c resultCodec[R]) ContentType() string { return c.inner.ContentType() }
 
-// Encode encodes the value. Everything else of a result is carried beside the
-// body, where a codec does not reach.
+// Encode encodes the value. The other fields of a result travel in attributes, which
+// a codec does not set.
 func (c resultCodec[R]) Encode(result Result[R]) ([]byte, error) {
 	if result.Err != nil || result.End {
 		return nil, errOnlyValues
@@ -55,13 +55,13 @@ func (c resultCodec[R]) Encode(result Result[R]) ([]byte, error) {
 	return c.inner.Encode(result.Value)
 }
 
-// Decode is for who has only a body.
+// Decode decodes a body without its message.
 func (c resultCodec[R]) Decode(data []byte) (Result[R], error) {
 	value, err := c.inner.Decode(data)
 	return Result[R]{Value: value, Index: -1}, err
 }
 
-// DecodeMessage makes the result of a whole message.
+// DecodeMessage decodes a message, attributes included.
 func (c resultCodec[R]) DecodeMessage(message *driver.Message) (Result[R], error) {
 	result := Result[R]{RequestID: message.CorrelationID, Index: -1}
 	if text, numbered := message.Attributes[driver.AttributeReplyIndex]; numbered {

@@ -1,7 +1,7 @@
 package reply
 
-// A slotHeap holds slots with the one that expires first in front. Slots know
-// where they are, so that any of them can be removed.
+// A slotHeap is a heap of slots with the first to expire in front. Slots know their
+// position, so that any of them can be removed.
 type slotHeap []*slot
 
 func (h *slotHeap) push(s *slot) {
@@ -10,7 +10,7 @@ func (h *slotHeap) push(s *slot) {
 	h.up(s.position)
 }
 
-// remove takes a slot out, whose position is -1 from then on.
+// remove removes a slot and sets its position to -1.
 func (h *slotHeap) remove(s *slot) {
 	at, last := s.position, len(*h)-1
 	h.swap(at, last)

@@ -11,15 +11,14 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// A Stream answers one message in parts, which are numbered, and an end. Make
-// one with NewStream, or let HandleStream make it. The address of the message
-// has to be that of a mailbox: with a reply slot, sending is ErrUnsupported. It
-// does not settle the message. As parts have an order, it is for one goroutine at
-// a time.
+// A Stream answers one message in numbered parts and an end. Make one with NewStream,
+// or let HandleStream make it. The reply address of the message must be a mailbox:
+// with a reply slot, sending is ErrUnsupported. A Stream does not settle the message.
+// Since parts have an order, it is for one goroutine at a time.
 type Stream[R any] struct {
 	open  func(context.Context) (*mailbox.Mailbox[[]byte], error)
 	codec mailbox.Codec[R]
-	box   *mailbox.Mailbox[[]byte] // nil until something is sent
+	to    *mailbox.Mailbox[[]byte] // nil until the first part is sent
 	next  int
 	ended bool
 }
@@ -34,17 +33,16 @@ func NewStream[R, T any](message *mailbox.Message[T], codec mailbox.Codec[R]) *S
 		if _, isSlot := driver.SlotID(message.ReplyTo); isSlot {
 			return nil, &mailbox.Error{
 				Code: mailbox.ErrUnsupported, Op: "reply", MessageID: message.ID,
-				Detail: "a reply slot takes one answer, and a stream is many",
+				Detail: "a reply slot takes one answer, not a stream",
 			}
 		}
 		return mailbox.ReplyMailbox(ctx, message, &mailbox.Options[[]byte]{Codec: mailbox.Bytes()})
 	}}
 }
 
-// Send sends the next part. It blocks as a send does. After an error it can be
-// repeated: the part then has the same number, and is read once. Codes: those
-// of mailbox.ReplyMailbox and Mailbox.Send, and ErrReplyAlreadySent after the
-// end.
+// Send sends the next part. It blocks as a send does. It may be repeated after an
+// error: the part then has the same number and is read once. Codes: those of
+// mailbox.ReplyMailbox and Mailbox.Send, and ErrReplyAlreadySent after the end.
 func (s *Stream[R]) Send(ctx context.Context, value R) error {
 	body, err := s.codec.Encode(value)
 	if err != nil {
@@ -53,7 +51,7 @@ func (s *Stream[R]) Send(ctx context.Context, value R) error {
 	return s.send(ctx, body, false, nil)
 }
 
-// End says that nothing follows. Codes: as Send.
+// End ends the stream. Codes: as Send.
 func (s *Stream[R]) End(ctx context.Context) error {
 	return s.send(ctx, nil, true, map[string]string{driver.AttributeReplyEnd: "true"})
 }
@@ -73,15 +71,15 @@ func (s *Stream[R]) send(ctx context.Context, body []byte, last bool, marks map[
 	if s.ended {
 		return &mailbox.Error{Code: mailbox.ErrReplyAlreadySent, Op: "reply", Detail: "the stream has ended"}
 	}
-	if s.box == nil {
-		box, err := s.open(ctx)
+	if s.to == nil {
+		to, err := s.open(ctx)
 		if err != nil {
 			return err
 		}
-		s.box = box
+		s.to = to
 	}
 	number := mailbox.WithAttribute(driver.AttributeReplyIndex, strconv.Itoa(s.next))
-	if _, err := s.box.Send(ctx, body, number, mailbox.WithAttributes(marks)); err != nil {
+	if _, err := s.to.Send(ctx, body, number, mailbox.WithAttributes(marks)); err != nil {
 		return err
 	}
 	s.next++
@@ -89,28 +87,26 @@ func (s *Stream[R]) send(ctx context.Context, body []byte, last bool, marks map[
 	return nil
 }
 
-// partsAhead is how far beyond the next part a part is kept until it is its
-// turn. What is further ahead goes back to the queue.
+// partsAhead is how far ahead of the next part a part is kept until its turn. Parts
+// further ahead go back to the queue.
 const partsAhead = 256
 
-// Parts yields the replies to the request with this id, which is its
-// correlation id or its message id, as a worker's Stream has sent them: in
-// order, each once, and acked when the loop asks for the next. It ends silently
-// at the end of the stream, and with a last error if the request has failed (a
-// *mailbox.Failure), ctx has ended, or receiving fails. Replies to other
-// requests are put back, as Await does.
+// Parts yields the parts of the reply to the request with this id, which is its
+// correlation id or its message id: in order, each once, and acked when the loop
+// continues. It ends at the end of the stream, and with a last error if the request
+// has failed (a *mailbox.Failure), ctx has ended, or receiving fails. Replies to
+// other requests are put back, as Await does.
 //
-// From is the first part wanted: 0, or where an earlier reader stopped, which
-// is Result.Index+1 of the last part it got. Replies that no stream has sent,
-// and which have no number, are yielded as they come. The sequence may be
-// ranged over once.
+// from is the first part to yield: 0, or where an earlier reader stopped, which is
+// Result.Index+1 of its last part. Replies without a number, which no Stream sent,
+// are yielded as they arrive. The sequence may be ranged over once.
 func Parts[R any](ctx context.Context, replies *mailbox.Mailbox[Result[R]], requestID string, from int) iter.Seq2[Result[R], error] {
 	return func(yield func(Result[R], error) bool) {
 		p := &parts[R]{next: from, ahead: make(map[int]*mailbox.Message[Result[R]]), yield: yield}
 		err := browse(ctx, replies, requestID, func(message *mailbox.Message[Result[R]]) (verdict, error) {
 			return p.take(ctx, message)
 		})
-		// What is ahead of its turn is for the next reader.
+		// Parts ahead of their turn are for the next reader.
 		putBack(ctx, nil, slices.Collect(maps.Values(p.ahead)))
 		if err != nil && !p.stopped {
 			yield(Result[R]{RequestID: requestID, Index: -1}, err)
@@ -123,7 +119,7 @@ type parts[R any] struct {
 	next    int
 	ahead   map[int]*mailbox.Message[Result[R]]
 	yield   func(Result[R], error) bool
-	stopped bool // the loop was left
+	stopped bool // the loop ended
 }
 
 func (p *parts[R]) take(ctx context.Context, message *mailbox.Message[Result[R]]) (verdict, error) {
@@ -135,7 +131,7 @@ func (p *parts[R]) take(ctx context.Context, message *mailbox.Message[Result[R]]
 	case index >= p.next+partsAhead:
 		return unripe, nil
 	case index > p.next:
-		p.ahead[index] = message // over an earlier delivery of it, if there was one
+		p.ahead[index] = message // replaces an earlier delivery of the same part
 		return taken, nil
 	}
 	for message != nil {
@@ -168,7 +164,7 @@ func (p *parts[R]) show(ctx context.Context, message *mailbox.Message[Result[R]]
 	return taken, settle(ctx, message)
 }
 
-// settle acks a message, or finds that it will come again and be known then.
+// settle acks a message. One whose lease was lost comes back and is recognised.
 func settle[R any](ctx context.Context, message *mailbox.Message[Result[R]]) error {
 	if err := message.Ack(ctx); err != nil && !lost(err) {
 		return err

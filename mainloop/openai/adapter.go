@@ -1,12 +1,12 @@
-// Package openai asks models on servers that speak the protocol of OpenAI's chat
-// completions, which many do.
+// Package openai calls models on servers that speak OpenAI's chat completions protocol,
+// as many do.
 //
 //	model := openai.New("https://models.example.com/v1", &openai.Options{Model: "large", APIKey: key})
 //	loop := mainloop.New(requests, model, prepare, nil)
 //
-// Answers are not streamed. Errors are *mainloop.AdapterError values, so that a
-// main loop tries those again that may pass, a limited rate or a server in
-// trouble, and gives up on the others at once.
+// Answers are not streamed. Errors are *mainloop.AdapterError values, so that a main
+// loop retries temporary ones, such as a rate limit, and gives up on the others at
+// once.
 package openai
 
 import (
@@ -23,27 +23,27 @@ import (
 	"github.com/mailboxmq/mailbox/mainloop"
 )
 
-// maxAnswerBytes bounds what is read of an answer.
+// maxAnswerBytes bounds the size of an answer.
 const maxAnswerBytes = 32 << 20
 
 // Options configure an Adapter. The zero value, and nil, are the defaults.
 type Options struct {
-	// Model is asked if the prompt names none.
+	// Model is used if the prompt names none.
 	Model string
 	// APIKey is sent as a bearer token. Empty means none.
 	APIKey string
-	// Header is sent with each request, as some servers want it.
+	// Header is sent with each request, for servers that need it.
 	Header http.Header
-	// MaxTokensField is how the server calls the bound on the answer. Empty means
-	// max_completion_tokens; older servers want max_tokens.
+	// MaxTokensField is the server's name for the limit on the answer. Empty means
+	// max_completion_tokens; older servers use max_tokens.
 	MaxTokensField string
-	// Client sends the requests. Nil means one without a time limit of its own:
-	// the context has one. Redirects are refused, unless its CheckRedirect says
-	// otherwise: they would take keys and prompts to wherever the server likes.
+	// Client sends the requests. Nil means a client without a timeout: the context
+	// bounds the call. Redirects are refused unless its CheckRedirect allows them: they
+	// would send keys and prompts to another server.
 	Client *http.Client
 }
 
-// An Adapter asks the models of one server. Make one with New. It is safe for
+// An Adapter calls the models of one server. Make one with New. It is safe for
 // concurrent use.
 type Adapter struct {
 	url     string
@@ -74,8 +74,8 @@ func New(baseURL string, options *Options) *Adapter {
 	return a
 }
 
-// Evaluate asks once. It blocks until the server has answered, and returns early
-// when ctx ends, with the context's error. Codes: those of mainloop about model
+// Evaluate calls the server once. It blocks until the server has answered, and returns
+// early when ctx ends, with the context's error. Codes: those of mainloop about model
 // servers.
 func (a *Adapter) Evaluate(ctx context.Context, prompt *mainloop.Prompt) (mainloop.Response, error) {
 	request, err := a.newRequest(ctx, prompt)
@@ -86,11 +86,11 @@ func (a *Adapter) Evaluate(ctx context.Context, prompt *mainloop.Prompt) (mainlo
 	if err != nil {
 		return mainloop.Response{}, unanswered(ctx, err)
 	}
-	defer func() { _ = answer.Body.Close() }() // all is read, or nothing more is wanted
+	defer func() { _ = answer.Body.Close() }() // the rest is not needed
 	body, err := io.ReadAll(io.LimitReader(answer.Body, maxAnswerBytes+1))
 	switch {
 	case ctx.Err() == nil && (answer.StatusCode < 200 || answer.StatusCode > 299):
-		return mainloop.Response{}, a.refusal(answer, body) // whether or not all of it came
+		return mainloop.Response{}, a.refusal(answer, body) // even if the body is incomplete
 	case err != nil:
 		return mainloop.Response{}, unanswered(ctx, err)
 	case len(body) > maxAnswerBytes:
@@ -128,7 +128,7 @@ func (a *Adapter) newRequest(ctx context.Context, prompt *mainloop.Prompt) (*htt
 	return request, nil
 }
 
-// unanswered is the error of a request that got no answer.
+// unanswered returns the error of a request without an answer.
 func unanswered(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -136,8 +136,8 @@ func unanswered(ctx context.Context, err error) error {
 	return &mainloop.AdapterError{Code: mainloop.ErrModelUnavailable, Err: withoutURL(err)}
 }
 
-// withoutURL leaves out what package http adds to an error: the URL, which may have
-// a password in it.
+// withoutURL removes the URL, which may contain a password, from an error of package
+// http.
 func withoutURL(err error) error {
 	if inner := errors.Unwrap(err); inner != nil {
 		return inner
@@ -145,7 +145,7 @@ func withoutURL(err error) error {
 	return err
 }
 
-// senseless is the error of an answer that is none.
+// senseless returns the error of an invalid answer.
 func senseless(answer *http.Response, err error) error {
-	return &mainloop.AdapterError{Code: mainloop.ErrModelUnavailable, Status: answer.StatusCode, Detail: "the answer makes no sense", Err: err}
+	return &mainloop.AdapterError{Code: mainloop.ErrModelUnavailable, Status: answer.StatusCode, Detail: "invalid answer", Err: err}
 }

@@ -25,7 +25,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// standIn is a model server that answers what a test wants.
+// standIn is a model server with the answers of a test.
 func standIn(t *testing.T, answer http.HandlerFunc) *httptest.Server {
 	t.Helper()
 	server := httptest.NewServer(answer)
@@ -33,7 +33,7 @@ func standIn(t *testing.T, answer http.HandlerFunc) *httptest.Server {
 	return server
 }
 
-// say writes an answer. A client that has gone has nobody to tell.
+// say writes an answer. Its error is ignored: the client may be gone.
 func say(w io.Writer, text string) { _, _ = io.WriteString(w, text) }
 
 // adapter returns an adapter for a server that leaves no connection behind.
@@ -45,7 +45,7 @@ func adapter(server *httptest.Server, options openai.Options) *openai.Adapter {
 const answerText = `{"id":"c-1","model":"large-2","choices":[{"message":{"role":"assistant","content":"four"},"finish_reason":"stop"}],
 	"usage":{"prompt_tokens":12,"completion_tokens":3,"total_tokens":15,"prompt_tokens_details":{"cached_tokens":8}}}`
 
-func TestPromptsAreAskedInTheProtocol(t *testing.T) {
+func TestPromptsFollowTheProtocol(t *testing.T) {
 	var got map[string]any
 	var header http.Header
 	server := standIn(t, func(w http.ResponseWriter, r *http.Request) {
@@ -164,7 +164,7 @@ func TestErrorsAreClassified(t *testing.T) {
 	}
 }
 
-func TestServersThatDoNotAnswer(t *testing.T) {
+func TestUnansweredCallsReturnErrors(t *testing.T) {
 	release := make(chan struct{})
 	server := standIn(t, func(http.ResponseWriter, *http.Request) { <-release })
 	model := adapter(server, openai.Options{})
@@ -197,7 +197,7 @@ func TestServersThatDoNotAnswer(t *testing.T) {
 }
 
 // From the mailbox to the server and back: a rate limit, a tool, an answer.
-func TestMainLoopAsksAServer(t *testing.T) {
+func TestMainLoopCallsServer(t *testing.T) {
 	var asked atomic.Int32
 	server := standIn(t, func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)

@@ -11,10 +11,10 @@ import (
 	"github.com/mailboxmq/mailbox/mainloop"
 )
 
-// maxDetailBytes bounds what is kept of a text that a server explains itself with.
+// maxDetailBytes bounds the server's message in an error.
 const maxDetailBytes = 1 << 10
 
-// refusal is the error of an answer whose status says that it is one.
+// refusal returns the error of an answer with an error status.
 func (a *Adapter) refusal(answer *http.Response, body []byte) error {
 	var told struct {
 		Error struct {
@@ -41,11 +41,11 @@ func (a *Adapter) refusal(answer *http.Response, body []byte) error {
 	}
 }
 
-// secretBytes is how long a header has to be to be taken for a key.
+// secretBytes is the least length of a header that is treated as a key.
 const secretBytes = 8
 
-// redact leaves the keys out of a text that a server has sent: some repeat them,
-// and texts go to logs and clients.
+// redact removes keys from a server's message: some servers repeat them, and messages
+// go to logs and clients.
 func (a *Adapter) redact(text string) string {
 	hide := func(secret string) {
 		if len(secret) >= secretBytes {
@@ -63,7 +63,7 @@ func (a *Adapter) redact(text string) string {
 	return text
 }
 
-// classify says what kind of error a status is, given what the server calls it.
+// classify returns the code for a status and the server's error type.
 func classify(status int, code, kind string) mailbox.Code {
 	said := func(words ...string) bool {
 		for _, word := range words {
@@ -88,7 +88,7 @@ func classify(status int, code, kind string) mailbox.Code {
 	return mainloop.ErrRejected
 }
 
-// retryAfter reads when the server wants to be asked again; 0 if it does not say.
+// retryAfter returns the delay that the server asks for; 0 if it gives none.
 func retryAfter(header http.Header) time.Duration {
 	if milliseconds, err := strconv.ParseFloat(header.Get("Retry-After-Ms"), 64); err == nil {
 		return duration(milliseconds, time.Millisecond)
@@ -103,12 +103,12 @@ func retryAfter(header http.Header) time.Duration {
 	return 0
 }
 
-// maxRetryAfter bounds how long a server can make us wait.
+// maxRetryAfter bounds the delay that a server can ask for.
 const maxRetryAfter = 24 * time.Hour
 
-// duration is so many units, whatever nonsense the number is.
+// duration returns n units, and 0 for an invalid number.
 func duration(n float64, unit time.Duration) time.Duration {
-	if !(n > 0) { // which NaN is not either
+	if !(n > 0) { // also for NaN
 		return 0
 	}
 	return time.Duration(min(n*float64(unit), float64(maxRetryAfter)))

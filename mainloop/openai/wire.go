@@ -7,7 +7,7 @@ import (
 	"github.com/mailboxmq/mailbox/mainloop"
 )
 
-// The protocol, as far as it is needed.
+// The parts of the protocol that the adapter uses.
 type (
 	turn struct {
 		Role       mainloop.Role `json:"role"`
@@ -53,10 +53,10 @@ type (
 	}
 )
 
-// finishFiltered is the reason of an answer that was cut by a filter.
+// finishFiltered is the finish reason of an answer that a filter cut.
 const finishFiltered = "content_filter"
 
-// encode makes the body of a request.
+// encode returns the body of a request.
 func (a *Adapter) encode(prompt *mainloop.Prompt) ([]byte, error) {
 	model := prompt.Model
 	if model == "" {
@@ -99,14 +99,14 @@ func turns(said []mainloop.Turn) []turn {
 	return all
 }
 
-// response is what the model said. What was used is told even if nothing was said.
+// response returns the answer of the model. It has the usage even if there is no answer.
 func (c *completion) response() (mainloop.Response, error) {
 	response := mainloop.Response{ID: c.ID, Model: c.Model, Usage: mainloop.Usage{
 		InputTokens: max(0, c.Usage.PromptTokens), OutputTokens: max(0, c.Usage.CompletionTokens),
 		CachedTokens: max(0, c.Usage.PromptDetails.CachedTokens),
 	}}
 	if len(c.Choices) == 0 {
-		return response, errors.New("there is no choice in it")
+		return response, errors.New("no choices")
 	}
 	first := c.Choices[0]
 	response.FinishReason = first.FinishReason
@@ -116,14 +116,14 @@ func (c *completion) response() (mainloop.Response, error) {
 	for _, call := range first.Message.ToolCalls {
 		arguments := json.RawMessage(call.Function.Arguments)
 		if len(arguments) > 0 && !json.Valid(arguments) {
-			return response, errors.New("the arguments of a tool call are no JSON")
+			return response, errors.New("the arguments of a tool call are not JSON")
 		}
 		response.ToolCalls = append(response.ToolCalls, mainloop.ToolCall{ID: call.ID, Name: call.Function.Name, Arguments: arguments})
 	}
 	return response, nil
 }
 
-// filtered says why the server does not let the model answer; empty if it does.
+// filtered returns why the server filtered the answer; empty if it did not.
 func (c *completion) filtered() string {
 	switch first := c.Choices[0]; {
 	case first.Message.Refusal != "":

@@ -27,12 +27,12 @@ func TestEveryCallerOfDynamoGetsItsOwnAnswerAnErrorOrItsTimeout(t *testing.T) {
 		d.add(fault{every: 23})
 		backend := membox.New(nil)
 		defer backend.Close()
-		storm := replytest.Storm{
+		load := replytest.Load{
 			Requests: backend, Replies: d.store, Slots: d.slots,
 			Callers: 1000, Workers: 8,
 			Work: 50 * time.Millisecond, Visibility: 5 * time.Second, Patience: 2 * time.Minute,
 		}
-		t.Logf("%d callers: %v; %d requests to DynamoDB", storm.Callers, storm.Run(t), d.total())
+		t.Logf("%d callers: %v; %d requests to DynamoDB", load.Callers, load.Run(t), d.total())
 	})
 }
 

@@ -10,10 +10,10 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// addresses makes addresses of slots, with ids that nobody can guess: whoever
-// knows one can read the answer, and write it. The generator is
-// cryptographically strong; reading the operating system's for every request
-// would cost more than the rest of it.
+// addresses makes slot addresses with ids that cannot be guessed: a caller that knows
+// an id can read and write the answer. The generator is cryptographically strong;
+// reading the operating system's for every request would cost more than the rest of
+// it.
 type addresses struct {
 	mu     sync.Mutex // guards random
 	random *rand.ChaCha8
@@ -25,21 +25,21 @@ func newAddresses() *addresses {
 	return &addresses{random: rand.NewChaCha8(seed)}
 }
 
-// idBytes is how much chance there is in an id.
+// idBytes is the number of random bytes in an id.
 const idBytes = 16
 
 var addressPrefix = driver.SlotAddress("")
 
-// next returns a new id, and its address, which share their memory.
+// next returns a new id and its address, which share their memory.
 func (a *addresses) next() (id, address string) {
-	var chance [idBytes]byte
+	var random [idBytes]byte
 	a.mu.Lock()
-	binary.LittleEndian.PutUint64(chance[:8], a.random.Uint64())
-	binary.LittleEndian.PutUint64(chance[8:], a.random.Uint64())
+	binary.LittleEndian.PutUint64(random[:8], a.random.Uint64())
+	binary.LittleEndian.PutUint64(random[8:], a.random.Uint64())
 	a.mu.Unlock()
 	text := make([]byte, 0, 64)
 	text = append(text, addressPrefix...)
-	text = hex.AppendEncode(text, chance[:])
+	text = hex.AppendEncode(text, random[:])
 	address = string(text)
 	return address[len(addressPrefix):], address
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/mailboxmq/mailbox/mainloop/openai"
 )
 
-// secrets are options whose parts nobody else may see.
+// secrets are options that must not appear in errors.
 func secrets() openai.Options {
 	return openai.Options{APIKey: "sk-very-secret-key", Header: http.Header{"Api-Key": {"azure-secret-key"}}}
 }
@@ -45,7 +45,7 @@ func TestServerCannotSendKeysAndPromptsElsewhere(t *testing.T) {
 	}
 }
 
-func TestKeysThatAServerRepeatsAreNotTold(t *testing.T) {
+func TestRepeatedKeysAreRedacted(t *testing.T) {
 	for _, status := range []int{http.StatusUnauthorized, http.StatusInternalServerError} {
 		server := standIn(t, func(w http.ResponseWriter, r *http.Request) {
 			w.WriteHeader(status)
@@ -62,7 +62,7 @@ func TestKeysThatAServerRepeatsAreNotTold(t *testing.T) {
 	}
 }
 
-func TestRefusalThatIsCutIsOneAllTheSame(t *testing.T) {
+func TestTruncatedRefusalIsRefusal(t *testing.T) {
 	for status, code := range map[int]mailbox.Code{401: mainloop.ErrCredentials, 429: mainloop.ErrRateLimited, 400: mainloop.ErrRejected} {
 		server := standIn(t, func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Retry-After", "7")
@@ -78,7 +78,7 @@ func TestRefusalThatIsCutIsOneAllTheSame(t *testing.T) {
 	}
 }
 
-func TestServerCannotMakeABudgetLarger(t *testing.T) {
+func TestServerCannotRaiseBudget(t *testing.T) {
 	for _, usage := range []string{
 		`{"prompt_tokens":-1000000,"completion_tokens":-5,"prompt_tokens_details":{"cached_tokens":-1}}`,
 		`{"prompt_tokens":9223372036854775807,"completion_tokens":9223372036854775807}`,
@@ -111,7 +111,7 @@ func TestServerCannotMakeABudgetLarger(t *testing.T) {
 	}
 }
 
-func TestHugeAnswersAreNotReadToTheEnd(t *testing.T) {
+func TestHugeAnswersAreNotReadFully(t *testing.T) {
 	var written atomic.Int64
 	server := standIn(t, func(w http.ResponseWriter, _ *http.Request) {
 		chunk := strings.Repeat(" ", 1<<20)

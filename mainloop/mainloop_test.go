@@ -46,7 +46,7 @@ func TestLOOP1RequestsAreAnsweredWithResults(t *testing.T) {
 			s.Pass(time.Minute)
 			s.stats(mailbox.Stats{})
 		}},
-		{"if the reply cannot be sent after good work: a nack, no error, and the model is not asked again", func(s *env) {
+		{"an unsent reply does not call the model again", func(s *env) {
 			asked := ruletest.NewRecorder()
 			future, err := s.client.Send(s.Context(), mainloop.NewRequest("tea?"))
 			s.Must(err)
@@ -74,7 +74,7 @@ func TestLOOP1RequestsAreAnsweredWithResults(t *testing.T) {
 			s.Must(err)
 			ruletest.Equal(s, "request id", got[0].Body.RequestID, sent.ID)
 		}},
-		{"a request that nobody waits for is worked on all the same", func(s *env) {
+		{"a request without a reply address is handled", func(s *env) {
 			asked := ruletest.NewRecorder()
 			r := mainloop.NewRequest("tea?")
 			_, err := s.requests.Send(s.Context(), r)
@@ -128,7 +128,7 @@ func TestLOOP1TwoMailboxesMakeALoop(t *testing.T) {
 				s.Errorf("the result is %+v", body)
 			}
 		}},
-		{"with a policy there is one result, in the end", func(s *env) {
+		{"with a policy there is one final result", func(s *env) {
 			responses, err := mailbox.Open[result](s.Context(), s.Faults, "responses", nil)
 			s.Must(err)
 			asked := ruletest.NewRecorder()
@@ -166,7 +166,7 @@ func TestLOOP1FailuresAreResults(t *testing.T) {
 			ruletest.Equal(s, "times the model was asked", asked.Count(), 1)
 			s.stats(mailbox.Stats{})
 		}},
-		{"errors that pass are tried again, when the server wants it", func(s *env) {
+		{"temporary errors are retried after RetryAfter", func(s *env) {
 			asked := ruletest.NewRecorder()
 			s.start(mainloop.AdapterFunc(func(ctx context.Context, p *mainloop.Prompt) (response, error) {
 				if asked.Count() < 2 {
@@ -180,7 +180,7 @@ func TestLOOP1FailuresAreResults(t *testing.T) {
 			ruletest.Equal(s, "attempt", got.Run.Attempt, 3)
 			ruletest.Equal(s, "time", time.Since(s.Began), 20*time.Minute)
 		}},
-		{"errors that do not are not", func(s *env) {
+		{"final errors are not retried", func(s *env) {
 			asked := ruletest.NewRecorder()
 			s.start(broken(fmt.Errorf("asking: %w", refused), asked), options{Worker: final})
 			_, err := s.call(mainloop.NewRequest("tea?"))
@@ -208,7 +208,7 @@ func TestLOOP1FailuresAreResults(t *testing.T) {
 			_, err = s.call(mainloop.NewRequest("tea?"))
 			s.Must(err)
 		}},
-		{"a client that gives up cancels its request", func(s *env) {
+		{"a cancelled client cancels its request", func(s *env) {
 			asked := ruletest.NewRecorder()
 			ctx, cancel := context.WithTimeout(s.Context(), time.Minute)
 			defer cancel()
@@ -246,7 +246,7 @@ func TestLOOP1DeadlinesAndBudgetsAreFinal(t *testing.T) {
 			ruletest.Equal(s, "time", time.Since(s.Began), 10*time.Minute)
 			s.stats(mailbox.Stats{Dead: 1})
 		}},
-		{"that of the budget too, if it comes first", func(s *env) {
+		{"the deadline of the budget too", func(s *env) {
 			s.start(slow, options{Worker: final})
 			r := mainloop.NewRequest("tea?")
 			r.Deadline, r.Budget.Deadline = within(s, 10*time.Minute), within(s, 5*time.Minute)
@@ -254,7 +254,7 @@ func TestLOOP1DeadlinesAndBudgetsAreFinal(t *testing.T) {
 			s.failure(err, mainloop.ErrDeadline, "deadline passed")
 			ruletest.Equal(s, "time", time.Since(s.Began), 5*time.Minute)
 		}},
-		{"work is not begun after it", func(s *env) {
+		{"no work starts after it", func(s *env) {
 			asked := ruletest.NewRecorder()
 			r := mainloop.NewRequest("tea?")
 			r.Deadline = within(s, time.Minute)
@@ -279,7 +279,7 @@ func TestLOOP1DeadlinesAndBudgetsAreFinal(t *testing.T) {
 			s.Must(err)
 			ruletest.Equal(s, "time", time.Since(s.Began), 2*time.Minute)
 		}},
-		{"a budget that is used up ends it, and that of the request beats the loop's", func(s *env) {
+		{"a used budget ends it, the request's first", func(s *env) {
 			asked := ruletest.NewRecorder()
 			s.start(shout(asked), options{Worker: final, Budget: mainloop.Budget{MaxInputTokens: 5}})
 			_, err := s.call(mainloop.NewRequest("tea?"))
@@ -292,7 +292,7 @@ func TestLOOP1DeadlinesAndBudgetsAreFinal(t *testing.T) {
 			ruletest.Equal(s, "output", got.Output, "MILK?")
 			ruletest.Equal(s, "times the model was asked", asked.Count(), 2)
 		}},
-		{"a budget that makes no sense is refused", func(s *env) {
+		{"an invalid budget is refused", func(s *env) {
 			r := mainloop.NewRequest("tea?")
 			r.Budget.MaxTotalTokens = -1
 			s.start(shout(ruletest.NewRecorder()), options{})
@@ -302,7 +302,7 @@ func TestLOOP1DeadlinesAndBudgetsAreFinal(t *testing.T) {
 	})
 }
 
-func TestLoopsThatCannotRunSaySo(t *testing.T) {
+func TestInvalidOptionsAreNamed(t *testing.T) {
 	runRule(t, "LOOP-1", []rule{{"an option that is wrong is named", func(s *env) {
 		model := shout(ruletest.NewRecorder())
 		for field, l := range map[string]*loop{

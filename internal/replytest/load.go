@@ -1,5 +1,5 @@
-// Package replytest asks and answers in a storm: many callers at once, while
-// workers die and reply stores fail.
+// Package replytest runs many callers and workers at once, while workers crash and
+// reply stores fail.
 package replytest
 
 import (
@@ -18,31 +18,31 @@ import (
 	"github.com/mailboxmq/mailbox/reply"
 )
 
-// A Storm lets callers ask workers while everything fails now and then: workers
-// are killed before they serve, while they work and between their reply and
-// their ack; every tenth write of the reply store fails, and some of its answers
-// get lost after they were stored, as do some of the backend's.
-type Storm struct {
-	// Requests is the backend of the queue of requests, and Replies where answers
-	// are. Requests have no limit of deliveries: a storm may take more than any.
+// A Load is a test of requests and replies under faults: workers crash before they
+// serve, while they work, and between reply and ack; every tenth write of the reply
+// store fails, and some answers of the store and the backend get lost after the call
+// succeeded.
+type Load struct {
+	// Requests is the backend of the request queue, and Replies the reply store. The
+	// queue has no delivery limit.
 	Requests Backend
 	Replies  driver.ReplyStore
 	// Slots returns how many slots the store holds.
 	Slots func(ctx context.Context) (int, error)
 
 	Callers, Workers int
-	// Work is how long a worker takes, and Visibility after which time what a
-	// dead one held comes back.
+	// Work is how long a worker takes, and Visibility how long the requests of a
+	// crashed worker stay in flight.
 	Work, Visibility time.Duration
-	// Patience is how long a caller waits for its answer: the time of a slot.
-	// Some callers have less. It should be much longer than the storm takes on a
-	// slow machine.
+	// Patience is how long a caller waits for its answer: the TTL of a slot. Some
+	// callers wait less. It should be much longer than the test takes on a slow
+	// machine.
 	Patience time.Duration
-	// Elapse lets time pass on the clock by which slots end. Nil means that it is
-	// waited for, which costs nothing where time is virtual.
+	// Elapse lets time pass on the clock of the store. Nil means to wait, which costs
+	// nothing in virtual time.
 	Elapse func(ctx context.Context, d time.Duration)
-	// Trouble runs beside the callers, and ends when they have all they will
-	// get and its context ends. Nil means that there is no more of it.
+	// Trouble causes more faults beside the callers, until its context ends. Nil
+	// means none.
 	Trouble func(ctx context.Context)
 }
 
@@ -52,30 +52,29 @@ type Backend interface {
 	driver.Admin
 }
 
-// A Tally is what the callers got, and what it took.
-type Tally struct {
-	// Answers and Failures are those of the worker, Errors those of the store
-	// or the backend, and Timeouts the callers' own.
+// A Result counts what the callers got, and what it took.
+type Result struct {
+	// Answers and Failures come from workers, Errors from the store or the backend,
+	// and Timeouts from the callers.
 	Answers, Failures, Errors, Timeouts int
-	// Served is how often a worker did its work, and Killed how many died.
+	// Served is how often a worker served a request, and Killed how often one crashed.
 	Served, Killed int
-	// Swept is how many slots were left when their time was over, and removed
-	// then.
+	// Swept is how many slots expired and were removed.
 	Swept int
 }
 
-// String tells it to a reader.
-func (t Tally) String() string {
+// String returns the counts in one line.
+func (t Result) String() string {
 	return fmt.Sprintf("%d answers, %d failures of their own, %d errors of a store or backend, %d timeouts; served %d times, %d workers killed; %d slots swept, and none left",
 		t.Answers, t.Failures, t.Errors, t.Timeouts, t.Served, t.Killed, t.Swept)
 }
 
-// ErrOdd is the kind of failure with which some requests are answered.
+// ErrOdd is the kind of the failures that workers reply with.
 const ErrOdd mailbox.FailureKind = "an odd question"
 
-// A blow is a storm that has begun.
-type blow struct {
-	Storm
+// A loadRun is one run of a Load.
+type loadRun struct {
+	Load
 	t        testing.TB
 	faults   *mailboxtest.Faults
 	requests *mailbox.Mailbox[string]
@@ -83,16 +82,16 @@ type blow struct {
 
 	served, killed atomic.Int64
 
-	mu    sync.Mutex // guards tally
-	tally Tally
+	mu     sync.Mutex // guards result
+	result Result
 }
 
-// Run runs the storm and checks that every caller gets exactly its own answer,
-// its own failure, an error, or its own timeout, and that nothing is left behind.
-// It fails the test too if nothing went wrong, or hardly anything went well.
-func (s Storm) Run(t testing.TB) Tally {
+// Run runs the load and checks that every caller gets exactly its own answer, its own
+// failure, an error, or its own timeout, and that no request and no slot remains. It
+// also fails the test if no fault occurred, or most calls failed.
+func (s Load) Run(t testing.TB) Result {
 	t.Helper()
-	b := &blow{Storm: s, t: t, faults: mailboxtest.NewFaults(s.Requests)}
+	b := &loadRun{Load: s, t: t, faults: mailboxtest.NewFaults(s.Requests)}
 	store := b.faults.Replies(s.Replies)
 	if err := s.Requests.ConfigureQueue(t.Context(), "requests", driver.Config{MaxDeliveries: driver.Off}); err != nil {
 		t.Fatal(err)
@@ -124,10 +123,10 @@ func (s Storm) Run(t testing.TB) Tally {
 	working.Wait()
 	troubling.Wait()
 	b.sweep()
-	return b.judge()
+	return b.check()
 }
 
-func (b *blow) addFaults() {
+func (b *loadRun) addFaults() {
 	for _, op := range []mailboxtest.Op{mailboxtest.OpReplyCreate, mailboxtest.OpReplyResolve, mailboxtest.OpReplyCancel, mailboxtest.OpReplyDelete} {
 		b.faults.Add(mailboxtest.Fault{Op: op, Err: mailbox.ErrUnavailable, Every: 10})
 	}
@@ -138,8 +137,8 @@ func (b *blow) addFaults() {
 
 func question(i int) string { return fmt.Sprint("question ", i) }
 
-// serve answers a question, or finds it odd.
-func (b *blow) serve(ctx context.Context, message *mailbox.Message[string]) (string, error) {
+// serve answers a question, or fails with ErrOdd.
+func (b *loadRun) serve(ctx context.Context, message *mailbox.Message[string]) (string, error) {
 	b.served.Add(1)
 	b.pause(ctx, b.Work)
 	if strings.HasSuffix(message.Body, "7") {
@@ -149,7 +148,7 @@ func (b *blow) serve(ctx context.Context, message *mailbox.Message[string]) (str
 }
 
 // pause waits for d or for the end of ctx.
-func (b *blow) pause(ctx context.Context, d time.Duration) {
+func (b *loadRun) pause(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
@@ -158,9 +157,9 @@ func (b *blow) pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// work serves until ctx ends, and dies every 11th message, in one of three ways:
-// what it holds then is abandoned.
-func (b *blow) work(ctx context.Context) {
+// work serves until ctx ends, and crashes at every 11th message, in one of three
+// ways: it abandons the message.
+func (b *loadRun) work(ctx context.Context) {
 	handle := reply.Handle(b.serve, nil)
 	for n := 1; ctx.Err() == nil; n++ {
 		messages, err := b.requests.Receive(ctx, mailbox.WithWait(20*time.Second), mailbox.WithVisibility(b.Visibility))
@@ -172,14 +171,14 @@ func (b *blow) work(ctx context.Context) {
 			continue
 		}
 		switch message := messages[0]; {
-		case n%33 == 0: // dead before it began
+		case n%33 == 0: // crash before serving
 			b.killed.Add(1)
-		case n%22 == 0: // dead while it worked
+		case n%22 == 0: // crash while serving
 			b.killed.Add(1)
 			life, end := context.WithTimeout(ctx, b.Work/2)
 			_ = handle(life, message)
 			end()
-		case n%11 == 0: // dead between reply and ack
+		case n%11 == 0: // crash between reply and ack
 			b.killed.Add(1)
 			answer, err := b.serve(ctx, message)
 			if channel := mailbox.NewReplyChannel[string](message, nil); err == nil {
@@ -193,10 +192,9 @@ func (b *blow) work(ctx context.Context) {
 	}
 }
 
-// patience is how long a caller waits before it gives up. Most wait until the time
-// of their slot is over, some give up early, and a few before any worker can be done,
-// however quick the machine is.
-func (b *blow) patience(i int) time.Duration {
+// patience returns how long a caller waits. Most wait until their slot expires, some
+// give up early, and a few before any worker can answer.
+func (b *loadRun) patience(i int) time.Duration {
 	switch {
 	case i%100 == 53:
 		return b.Work / 2
@@ -207,8 +205,8 @@ func (b *blow) patience(i int) time.Duration {
 	}
 }
 
-// call is one caller.
-func (b *blow) call(i int) {
+// call runs one caller.
+func (b *loadRun) call(i int) {
 	ctx, cancel := context.WithTimeout(b.t.Context(), b.patience(i))
 	defer cancel()
 	answer, err := b.client.Call(ctx, question(i))
@@ -217,24 +215,24 @@ func (b *blow) call(i int) {
 	failure, failed := errors.AsType[*mailbox.Failure](err)
 	switch {
 	case err == nil && answer == "answer to "+question(i):
-		b.tally.Answers++
+		b.result.Answers++
 	case err == nil:
 		b.t.Errorf("caller %d got %q", i, answer)
 	case failed && failure.Text == fmt.Sprint(ErrOdd, ": ", question(i)):
-		b.tally.Failures++
+		b.result.Failures++
 	case failed:
 		b.t.Errorf("caller %d got the failure %q", i, failure.Text)
 	case errors.Is(err, mailbox.ErrUnavailable):
-		b.tally.Errors++
+		b.result.Errors++
 	case errors.Is(err, mailbox.ErrTimeout), errors.Is(err, context.DeadlineExceeded):
-		b.tally.Timeouts++
+		b.result.Timeouts++
 	default:
 		b.t.Errorf("caller %d got %v", i, err)
 	}
 }
 
-// drain lets the workers finish with requests that were answered or given up.
-func (b *blow) drain() {
+// drain waits until the workers have settled all requests.
+func (b *loadRun) drain() {
 	ctx, cancel := context.WithTimeout(b.t.Context(), 10*b.Visibility+time.Minute)
 	defer cancel()
 	for ctx.Err() == nil {
@@ -248,9 +246,9 @@ func (b *blow) drain() {
 	b.t.Errorf("requests are left: %+v (%v)", stats, err)
 }
 
-// sweep waits until the time of every slot is over, and removes those that are
-// left: of cancelled requests, and of those whose removal failed.
-func (b *blow) sweep() {
+// sweep waits until every slot has expired, and removes those that are left: of
+// cancelled requests, and those whose removal failed.
+func (b *loadRun) sweep() {
 	ctx, elapse := b.t.Context(), b.Elapse
 	if elapse == nil {
 		elapse = b.pause
@@ -265,21 +263,21 @@ func (b *blow) sweep() {
 		if swept == 0 {
 			break
 		}
-		b.tally.Swept += swept
+		b.result.Swept += swept
 	}
 	if left, err := b.Slots(ctx); left != 0 || err != nil {
 		b.t.Errorf("%d slots are left (%v)", left, err)
 	}
 }
 
-func (b *blow) judge() Tally {
-	tally := b.tally
-	tally.Served, tally.Killed = int(b.served.Load()), int(b.killed.Load())
-	if outcomes := tally.Answers + tally.Failures + tally.Errors + tally.Timeouts; outcomes != b.Callers {
+func (b *loadRun) check() Result {
+	result := b.result
+	result.Served, result.Killed = int(b.served.Load()), int(b.killed.Load())
+	if outcomes := result.Answers + result.Failures + result.Errors + result.Timeouts; outcomes != b.Callers {
 		b.t.Errorf("%d callers got %d outcomes", b.Callers, outcomes)
 	}
-	if tally.Answers < b.Callers/2 || tally.Failures == 0 || tally.Errors == 0 || tally.Timeouts == 0 || tally.Killed == 0 || tally.Swept == 0 {
-		b.t.Errorf("this was no storm: too few answers, or nothing went wrong: %v", tally)
+	if result.Answers < b.Callers/2 || result.Failures == 0 || result.Errors == 0 || result.Timeouts == 0 || result.Killed == 0 || result.Swept == 0 {
+		b.t.Errorf("too few answers, or no faults: %v", result)
 	}
-	return tally
+	return result
 }

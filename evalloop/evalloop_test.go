@@ -24,7 +24,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// The short names of what the cases are about: agents that answer text with text.
+// Short names for the types of the cases: agents that answer text with text.
 type (
 	request = evalloop.Request[string, string]
 	sample  = evalloop.Sample[string, string]
@@ -42,7 +42,7 @@ type rule struct {
 	run  func(s *env)
 }
 
-// play plays the cases of a rule on every backend.
+// runRule runs the cases of a rule on every backend.
 func runRule(t *testing.T, id string, rules []rule) {
 	cases := make([]ruletest.Case, len(rules))
 	for i, rule := range rules {
@@ -51,7 +51,7 @@ func runRule(t *testing.T, id string, rules []rule) {
 	ruletest.Run(t, id, cases)
 }
 
-// A stage is what a case is played on: a mailbox of requests and one of results.
+// An env is what a case runs in: a mailbox of requests and one of results.
 type env struct {
 	*ruletest.Env
 	requests *mailbox.Mailbox[request]
@@ -70,8 +70,8 @@ func newEnv(on *ruletest.Env) *env {
 	return s
 }
 
-// start runs an eval loop until the case ends. The agent shouts, and takes a second
-// for each letter.
+// start runs an eval loop until the case ends. The agent is shouter, and takes a
+// second for each character.
 func (s *env) start(o options) {
 	o.Worker.Logger = s.Logs.Logger()
 	if o.Results == nil {
@@ -89,8 +89,8 @@ func (s *env) start(o options) {
 	})
 }
 
-// shouter is an agent that answers in capitals, or in small letters if the
-// experiment says so. It cannot spell "milk", and "bomb" explodes.
+// shouter is an agent that answers in upper case, or in lower case if the experiment
+// says so. It fails for "milk", and panics for "bomb".
 func shouter() *mainloop.MainLoop[string, string] {
 	model := mainloop.AdapterFunc(func(ctx context.Context, prompt *mainloop.Prompt) (mainloop.Response, error) {
 		question := prompt.Turns[0].Text
@@ -119,7 +119,7 @@ func shouter() *mainloop.MainLoop[string, string] {
 	}, (*mainloop.Options[string, string])(nil))
 }
 
-// drinks is a dataset of so many words, each of which is expected in capitals.
+// drinks returns a dataset of n words that are expected in upper case.
 func drinks(s *env, words ...string) *dataset {
 	s.Helper()
 	var samples []sample
@@ -168,7 +168,7 @@ func TestLOOP2DatasetsAreScored(t *testing.T) {
 				ruletest.Equal(s, "left", stats, mailbox.Stats{})
 			}
 		}},
-		{"without dead letters a sample that fails is a result with an error", func(s *env) {
+		{"without a policy a failed sample is an error result", func(s *env) {
 			s.start(options{Worker: worker.Options[request]{Concurrency: 4}})
 			report := s.evaluate(evalloop.Submission[string, string]{Dataset: drinks(s, "tea", "milk", "bomb")})
 			summary := report.Summary()
@@ -187,7 +187,7 @@ func TestLOOP2DatasetsAreScored(t *testing.T) {
 				s.Errorf("the errors are %q", told)
 			}
 		}},
-		{"with dead letters it is tried again, and one that cannot be helped is not", func(s *env) {
+		{"with a policy a failed sample is retried", func(s *env) {
 			tried := ruletest.NewRecorder()
 			s.start(options{Worker: worker.Options[request]{Concurrency: 4, DeadLetters: &policy{MaxDeliveries: 3}, Hooks: worker.Hooks{
 				Settled: func(_ context.Context, event worker.SettledEvent) { tried.Add(string(event.Result)) },
@@ -224,9 +224,9 @@ func TestLOOP2DatasetsAreScored(t *testing.T) {
 	})
 }
 
-func TestLOOP2CollectingHasAnEnd(t *testing.T) {
+func TestLOOP2CollectEnds(t *testing.T) {
 	runRule(t, "LOOP-2", []rule{
-		{"what came in time is reported", func(s *env) {
+		{"results in time are reported", func(s *env) {
 			s.start(options{})
 			sent, err := evalloop.Submit(s.Context(), s.requests, evalloop.Submission[string, string]{Dataset: drinks(s, "tea", "cocoa", strings.Repeat("x", 400))})
 			s.Must(err)
@@ -241,7 +241,7 @@ func TestLOOP2CollectingHasAnEnd(t *testing.T) {
 				s.Errorf("progress was %v", steps)
 			}
 		}},
-		{"a result that comes twice counts once, and errors of the backend are waited out", func(s *env) {
+		{"repeats count once, backend errors are retried", func(s *env) {
 			for _, id := range []string{"a", "a", "b"} {
 				_, err := s.results.Send(s.Context(), evalloop.Result{RequestID: id, SampleID: id})
 				s.Must(err)
@@ -262,7 +262,7 @@ func TestLOOP2CollectingHasAnEnd(t *testing.T) {
 				s.Errorf("results are %v", ids)
 			}
 		}},
-		{"a client that gives up gets what there is", func(s *env) {
+		{"a cancelled client gets the results so far", func(s *env) {
 			ctx, cancel := context.WithTimeout(s.Context(), time.Second)
 			defer cancel()
 			report, err := evalloop.Collect(ctx, s.results, 1, nil)
@@ -274,7 +274,7 @@ func TestLOOP2CollectingHasAnEnd(t *testing.T) {
 			_, err = evalloop.Collect(s.Context(), nil, 1, nil)
 			s.Is(err, mailbox.ErrInvalid)
 		}},
-		{"submitting waits for room, and doubles nothing", func(s *env) {
+		{"Submit waits for room and repeats nothing", func(s *env) {
 			s.Configure("requests", driver.Config{MaxMessages: 2})
 			s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpSend, Queue: "requests", Err: mailbox.ErrUnavailable, Late: true, Times: 1})
 			s.start(options{})
@@ -283,9 +283,9 @@ func TestLOOP2CollectingHasAnEnd(t *testing.T) {
 			s.Pass(time.Hour)
 			stats, err := s.results.Stats(s.Context())
 			s.Must(err)
-			ruletest.Equal(s, "results that nobody wanted", stats, mailbox.Stats{})
+			ruletest.Equal(s, "results without an address", stats, mailbox.Stats{})
 		}},
-		{"but not for ever", func(s *env) {
+		{"Submit ends with its context", func(s *env) {
 			s.Configure("requests", driver.Config{MaxMessages: 2})
 			ctx, cancel := context.WithTimeout(s.Context(), time.Minute)
 			defer cancel()
@@ -294,7 +294,7 @@ func TestLOOP2CollectingHasAnEnd(t *testing.T) {
 			_, err = evalloop.Submit(s.Context(), s.requests, evalloop.Submission[string, string]{})
 			s.Is(err, mailbox.ErrInvalid)
 		}},
-		{"a loop that cannot run says so", func(s *env) {
+		{"wrong options are ErrInvalid", func(s *env) {
 			for _, l := range []*evalloop.EvalLoop[string, string, string]{
 				evalloop.New(s.requests, (*mainloop.MainLoop[string, string])(nil), evalloop.ExactMatch[string](), nil),
 				evalloop.New[string, string, string](s.requests, shouter(), nil, nil),
@@ -321,7 +321,6 @@ func TestScoresOutOfRangeAreErrors(t *testing.T) {
 	}
 }
 
-// What goes over the wire has the names that others know.
 func TestRequestsAndResultsOnTheWire(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	for want, value := range map[string]any{

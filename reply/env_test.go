@@ -13,9 +13,9 @@ import (
 	"github.com/mailboxmq/mailbox/reply"
 )
 
-// An office is a backend, a reply store and a registry in which things can go
-// wrong, and a mailbox of requests that knows them.
-type office struct {
+// An env is a backend, a reply store and a registry with faults, and a mailbox of
+// requests that uses them.
+type env struct {
 	backend  *membox.Backend
 	faults   *mailboxtest.Faults
 	slots    *reply.Memory
@@ -24,9 +24,9 @@ type office struct {
 	requests *mailbox.Mailbox[string]
 }
 
-func newOffice(t *testing.T) *office {
+func newEnv(t *testing.T) *env {
 	t.Helper()
-	o := &office{backend: membox.New(&membox.Options{Defaults: driver.Config{MaxDeliveries: driver.Off}}), slots: reply.NewMemory(nil)}
+	o := &env{backend: membox.New(&membox.Options{Defaults: driver.Config{MaxDeliveries: driver.Off}}), slots: reply.NewMemory(nil)}
 	o.faults = mailboxtest.NewFaults(o.backend)
 	o.store = o.faults.Replies(o.slots)
 	o.registry = mailbox.NewRegistry(&mailbox.RegistryOptions{Fallback: o.backend})
@@ -44,24 +44,24 @@ func newOffice(t *testing.T) *office {
 	return o
 }
 
-func (o *office) client(options *reply.Options[string]) *reply.Client[string, string] {
+func (o *env) client(options *reply.Options[string]) *reply.Client[string, string] {
 	return reply.NewClient(o.requests, o.store, options)
 }
 
 // replies opens a reply mailbox.
-func (o *office) replies(t *testing.T, name string) *mailbox.Mailbox[reply.Result[string]] {
+func (o *env) replies(t *testing.T, name string) *mailbox.Mailbox[reply.Result[string]] {
 	t.Helper()
-	box, err := mailbox.Open(t.Context(), o.backend, name,
+	m, err := mailbox.Open(t.Context(), o.backend, name,
 		&mailbox.Options[reply.Result[string]]{Codec: reply.Results[string](nil)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { box.Close() })
-	return box
+	t.Cleanup(func() { m.Close() })
+	return m
 }
 
 // receive receives one request.
-func (o *office) receive(t *testing.T, options ...mailbox.ReceiveOption) *mailbox.Message[string] {
+func (o *env) receive(t *testing.T, options ...mailbox.ReceiveOption) *mailbox.Message[string] {
 	t.Helper()
 	messages, err := o.requests.Receive(t.Context(), options...)
 	if err != nil || len(messages) != 1 {
@@ -71,25 +71,25 @@ func (o *office) receive(t *testing.T, options ...mailbox.ReceiveOption) *mailbo
 }
 
 // work handles requests until ctx ends.
-func (o *office) work(ctx context.Context, handle func(context.Context, *mailbox.Message[string]) error) {
+func (o *env) work(ctx context.Context, handle func(context.Context, *mailbox.Message[string]) error) {
 	for message, err := range o.requests.Messages(ctx) {
 		if err == nil {
-			// What fails comes back when its visibility ends.
+			// A failed request comes back when its visibility ends.
 			_ = handle(ctx, message)
 		}
 	}
 }
 
-func (o *office) wantRequests(t *testing.T, want mailbox.Stats) {
+func (o *env) expectRequests(t *testing.T, want mailbox.Stats) {
 	t.Helper()
 	got, err := o.requests.Stats(t.Context())
-	wantError(t, err, nil)
-	wantEqual(t, "requests", got, want)
+	expectError(t, err, nil)
+	expectEqual(t, "requests", got, want)
 }
 
 const errSoldOut mailbox.FailureKind = "sold out"
 
-// echo answers with what it was asked, and has no coffee.
+// echo answers with the request, and fails for coffee.
 func echo(_ context.Context, message *mailbox.Message[string]) (string, error) {
 	if message.Body == "coffee" {
 		return "", fmt.Errorf("%w: coffee", errSoldOut)
@@ -97,14 +97,14 @@ func echo(_ context.Context, message *mailbox.Message[string]) (string, error) {
 	return message.Body + "!", nil
 }
 
-func wantError(t *testing.T, err, target error) {
+func expectError(t *testing.T, err, target error) {
 	t.Helper()
 	if !errors.Is(err, target) {
 		t.Errorf("error is %v, want %v", err, target)
 	}
 }
 
-func wantEqual[V comparable](t *testing.T, what string, got, want V) {
+func expectEqual[V comparable](t *testing.T, what string, got, want V) {
 	t.Helper()
 	if got != want {
 		t.Errorf("%s is %v, want %v", what, got, want)

@@ -21,40 +21,39 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A verdict is a test that takes note of failures instead of failing.
-type verdict struct {
+// A recorder is a test that records failures instead of failing.
+type recorder struct {
 	testing.TB
 	mu     sync.Mutex // guards faults
 	faults []string
 }
 
-func (v *verdict) Helper() {}
+func (v *recorder) Helper() {}
 
-func (v *verdict) Errorf(format string, values ...any) {
+func (v *recorder) Errorf(format string, values ...any) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.faults = append(v.faults, fmt.Sprintf(format, values...))
 }
 
-func run(t testing.TB, wrap func(*reply.Memory) driver.ReplyStore) replytest.Tally {
+func run(t testing.TB, wrap func(*reply.Memory) driver.ReplyStore) replytest.Result {
 	backend, store := membox.New(nil), reply.NewMemory(nil)
 	defer backend.Close()
-	return replytest.Storm{
+	return replytest.Load{
 		Requests: backend, Replies: wrap(store),
 		Slots:   func(context.Context) (int, error) { return store.Len(), nil },
 		Callers: 300, Workers: 4, Work: time.Second, Visibility: 30 * time.Second, Patience: 10 * time.Minute,
 	}.Run(t)
 }
 
-func TestStormLeavesAGoodStoreAlone(t *testing.T) {
+func TestLoadPassesOnCorrectStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		tally := run(t, func(store *reply.Memory) driver.ReplyStore { return store })
-		t.Log(tally)
+		result := run(t, func(store *reply.Memory) driver.ReplyStore { return store })
+		t.Log(result)
 	})
 }
 
-// The storm notices what it is there to notice.
-func TestStormFindsWhatIsWrong(t *testing.T) {
+func TestLoadFindsBrokenStores(t *testing.T) {
 	for want, wrap := range map[string]func(*reply.Memory) driver.ReplyStore{
 		"got \"answer to question":   func(store *reply.Memory) driver.ReplyStore { return &mixing{Memory: store} },
 		"slots are left":             func(store *reply.Memory) driver.ReplyStore { return hoarding{store} },
@@ -65,17 +64,17 @@ func TestStormFindsWhatIsWrong(t *testing.T) {
 	} {
 		t.Run(want, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				found := &verdict{TB: t}
+				found := &recorder{TB: t}
 				run(found, wrap)
 				if all := strings.Join(found.faults, "\n"); !strings.Contains(all, want) {
-					t.Errorf("nobody noticed: %s", all)
+					t.Errorf("the fault was not found: %s", all)
 				}
 			})
 		})
 	}
 }
 
-// mixing hands answers, or failures, to whoever asked next.
+// mixing gives answers, or failures, to the wrong caller.
 type mixing struct {
 	*reply.Memory
 	failures bool
@@ -103,7 +102,7 @@ func (s *mixing) mix(answer driver.Answer) driver.Answer {
 	return wrong
 }
 
-// hoarding never removes what has expired.
+// hoarding never removes expired slots.
 type hoarding struct{ *reply.Memory }
 
 func (hoarding) Sweep(context.Context, int) (int, error) { return 0, nil }
@@ -113,8 +112,7 @@ type dropping struct{ *reply.Memory }
 
 func (dropping) Resolve(context.Context, string, driver.Answer) error { return nil }
 
-// refusing takes no answers and tells nothing about slots, so that requests
-// come back for ever.
+// refusing takes no answers and returns no slots, so that requests never end.
 type refusing struct{ *reply.Memory }
 
 func (refusing) Resolve(_ context.Context, id string, _ driver.Answer) error {

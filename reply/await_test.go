@@ -17,9 +17,9 @@ import (
 	"github.com/mailboxmq/mailbox/reply"
 )
 
-func TestRPL7EachClientCanHaveItsOwnReplyMailbox(t *testing.T) {
+func TestRPL7EachClientMayOwnReplyMailbox(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		o := newOffice(t)
+		o := newEnv(t)
 		ctx, stop := context.WithCancel(t.Context())
 		var workers, clients sync.WaitGroup
 		for range 4 {
@@ -32,14 +32,14 @@ func TestRPL7EachClientCanHaveItsOwnReplyMailbox(t *testing.T) {
 				for j := range 5 {
 					question := fmt.Sprint("tea ", i, "/", j)
 					sent, err := o.requests.Send(t.Context(), question, mailbox.WithReplyTo(name))
-					wantError(t, err, nil)
+					expectError(t, err, nil)
 					answer, err := reply.Await(t.Context(), replies, sent.ID)
-					wantError(t, err, nil)
-					wantEqual(t, "answer", answer, question+"!")
+					expectError(t, err, nil)
+					expectEqual(t, "answer", answer, question+"!")
 				}
 				stats, err := replies.Stats(t.Context())
-				wantError(t, err, nil)
-				wantEqual(t, "replies left", stats, mailbox.Stats{})
+				expectError(t, err, nil)
+				expectEqual(t, "replies left", stats, mailbox.Stats{})
 			})
 		}
 		clients.Wait()
@@ -50,7 +50,7 @@ func TestRPL7EachClientCanHaveItsOwnReplyMailbox(t *testing.T) {
 
 func TestRPL7ClientsCanShareAReplyMailbox(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		o := newOffice(t)
+		o := newEnv(t)
 		ctx, stop := context.WithCancel(t.Context())
 		var workers, clients sync.WaitGroup
 		for range 4 {
@@ -62,10 +62,10 @@ func TestRPL7ClientsCanShareAReplyMailbox(t *testing.T) {
 				for j := range 5 {
 					question, id := fmt.Sprint("tea ", i, "/", j), fmt.Sprint("request ", i, "/", j)
 					_, err := o.requests.Send(t.Context(), question, mailbox.WithReplyTo("replies"), mailbox.WithCorrelationID(id))
-					wantError(t, err, nil)
+					expectError(t, err, nil)
 					answer, err := reply.Await(t.Context(), replies, id)
-					wantError(t, err, nil)
-					wantEqual(t, "answer", answer, question+"!")
+					expectError(t, err, nil)
+					expectEqual(t, "answer", answer, question+"!")
 				}
 			})
 		}
@@ -73,8 +73,8 @@ func TestRPL7ClientsCanShareAReplyMailbox(t *testing.T) {
 		stop()
 		workers.Wait()
 		stats, err := replies.Stats(t.Context())
-		wantError(t, err, nil)
-		wantEqual(t, "replies left", stats, mailbox.Stats{})
+		expectError(t, err, nil)
+		expectEqual(t, "replies left", stats, mailbox.Stats{})
 	})
 }
 
@@ -83,7 +83,7 @@ func TestRPL7ClientsCanShareAReplyMailbox(t *testing.T) {
 func TestRPL7TwoMailboxesMakeALoop(t *testing.T) {
 	type request struct{ ID, Question string }
 	type response struct{ ID, Answer, Error string }
-	o := newOffice(t)
+	o := newEnv(t)
 	requests := must(mailbox.Open[request](t.Context(), o.backend, "questions", nil))(t)
 	responses := must(mailbox.Open[response](t.Context(), o.backend, "responses", nil))(t)
 	for i := range 3 {
@@ -91,45 +91,45 @@ func TestRPL7TwoMailboxesMakeALoop(t *testing.T) {
 	}
 	for _, message := range must(requests.Receive(t.Context(), mailbox.WithMax(10)))(t) {
 		must(responses.Send(t.Context(), response{ID: message.Body.ID, Answer: "yes"}))(t)
-		wantError(t, message.Ack(t.Context()), nil)
+		expectError(t, message.Ack(t.Context()), nil)
 	}
-	// A client takes its own, and puts the others back.
+	// A client takes its own reply and puts the others back.
 	for looks := 1; ; looks++ {
 		message := must(responses.Receive(t.Context()))(t)[0]
 		if message.Body.ID == "2" {
-			wantError(t, message.Ack(t.Context()), nil)
-			wantEqual(t, "looks", looks, 3)
+			expectError(t, message.Ack(t.Context()), nil)
+			expectEqual(t, "looks", looks, 3)
 			break
 		}
-		wantError(t, message.Nack(t.Context(), 0, nil), nil)
+		expectError(t, message.Nack(t.Context(), 0, nil), nil)
 	}
 	stats, err := responses.Stats(t.Context())
-	wantError(t, err, nil)
-	wantEqual(t, "responses left", stats, mailbox.Stats{Ready: 2})
+	expectError(t, err, nil)
+	expectEqual(t, "responses left", stats, mailbox.Stats{Ready: 2})
 }
 
-func TestAwaitWithOnlyStrangersRepliesWaitsWithoutSpinning(t *testing.T) {
+func TestAwaitDoesNotSpinOnOtherReplies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		o := newOffice(t)
+		o := newEnv(t)
 		box := must(mailbox.Open(t.Context(), o.faults, "replies", &mailbox.Options[reply.Result[string]]{Codec: reply.Results[string](nil)}))(t)
 		for range 40 {
-			must(box.Send(t.Context(), reply.Result[string]{Value: "for somebody else"}, mailbox.WithCorrelationID("other")))(t)
+			must(box.Send(t.Context(), reply.Result[string]{Value: "for another client"}, mailbox.WithCorrelationID("other")))(t)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		_, err := reply.Await(ctx, box, "mine")
-		wantError(t, err, context.DeadlineExceeded)
+		expectError(t, err, context.DeadlineExceeded)
 		if looks := o.faults.Calls(mailboxtest.OpReceive); looks > 300 {
 			t.Errorf("looked %d times in a minute", looks)
 		}
 		stats, err := box.Stats(t.Context())
-		wantError(t, err, nil)
-		wantEqual(t, "replies", stats, mailbox.Stats{Ready: 40})
+		expectError(t, err, nil)
+		expectEqual(t, "replies", stats, mailbox.Stats{Ready: 40})
 	})
 }
 
-func TestCollectReturnsEachRequestOnceAndErrorsToo(t *testing.T) {
-	o := newOffice(t)
+func TestCollectReturnsEachReplyOnce(t *testing.T) {
+	o := newEnv(t)
 	replies := o.replies(t, "run-7")
 	var ids []string
 	for _, body := range []string{"tea", "coffee", "milk"} {
@@ -139,26 +139,26 @@ func TestCollectReturnsEachRequestOnceAndErrorsToo(t *testing.T) {
 	for i := range 3 {
 		message := o.receive(t)
 		if i == 0 { // a worker that answers twice, as after a crash
-			wantError(t, mailbox.Reply(t.Context(), message, "tea?"), nil)
+			expectError(t, mailbox.Reply(t.Context(), message, "tea?"), nil)
 		}
-		wantError(t, handle(t.Context(), message), nil)
+		expectError(t, handle(t.Context(), message), nil)
 	}
 	results, err := reply.Collect(t.Context(), replies, 3)
-	wantError(t, err, nil)
+	expectError(t, err, nil)
 	for i, want := range []string{"tea?", "", "milk!"} {
-		wantEqual(t, "request", results[i].RequestID, ids[i])
-		wantEqual(t, "value", results[i].Value, want)
-		wantEqual(t, "index", results[i].Index, -1)
+		expectEqual(t, "request", results[i].RequestID, ids[i])
+		expectEqual(t, "value", results[i].Value, want)
+		expectEqual(t, "index", results[i].Index, -1)
 	}
-	wantError(t, results[1].Err, errSoldOut)
+	expectError(t, results[1].Err, errSoldOut)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	results, err = reply.Collect(ctx, replies, 1)
-	wantError(t, err, context.Canceled)
-	wantEqual(t, "results", len(results), 0)
+	expectError(t, err, context.Canceled)
+	expectEqual(t, "results", len(results), 0)
 }
 
-// letters answers with the letters of the request, one by one.
+// letters answers with the characters of the request, one by one.
 func letters(ctx context.Context, message *mailbox.Message[string], stream *reply.Stream[string]) error {
 	for _, letter := range message.Body {
 		if letter == '!' {
@@ -183,7 +183,7 @@ func collectParts(t *testing.T, ctx context.Context, replies *mailbox.Mailbox[re
 }
 
 func TestStreamArrivesInOrderAndEnds(t *testing.T) {
-	o := newOffice(t)
+	o := newEnv(t)
 	replies := o.replies(t, "replies")
 	handle := reply.HandleStream(letters, nil)
 	for _, test := range []struct {
@@ -191,35 +191,35 @@ func TestStreamArrivesInOrderAndEnds(t *testing.T) {
 		err        error
 	}{{"darjeeling", "darjeeling", nil}, {"", "", nil}, {"te!a", "te", errSoldOut}} {
 		id := must(o.requests.Send(t.Context(), test.body, mailbox.WithReplyTo("replies")))(t).ID
-		wantError(t, handle(t.Context(), o.receive(t)), nil)
+		expectError(t, handle(t.Context(), o.receive(t)), nil)
 		text, err := collectParts(t, t.Context(), replies, id, 0)
-		wantError(t, err, test.err)
-		wantEqual(t, "text", text, test.want)
+		expectError(t, err, test.err)
+		expectEqual(t, "text", text, test.want)
 	}
-	o.wantRequests(t, mailbox.Stats{})
+	o.expectRequests(t, mailbox.Stats{})
 	stats, err := replies.Stats(t.Context())
-	wantError(t, err, nil)
-	wantEqual(t, "replies left", stats, mailbox.Stats{})
+	expectError(t, err, nil)
+	expectEqual(t, "replies left", stats, mailbox.Stats{})
 }
 
-func TestStreamThatIsSentTwiceIsReadOnce(t *testing.T) {
-	o := newOffice(t)
+func TestStreamSentTwiceIsReadOnce(t *testing.T) {
+	o := newEnv(t)
 	replies := o.replies(t, "replies")
 	id := must(o.requests.Send(t.Context(), "assam", mailbox.WithReplyTo("replies")))(t).ID
 	crashed := o.receive(t)
 	stream := reply.NewStream[string](crashed, nil)
 	for _, letter := range []string{"a", "s", "s"} { // and then the worker dies
-		wantError(t, stream.Send(t.Context(), letter), nil)
+		expectError(t, stream.Send(t.Context(), letter), nil)
 	}
-	wantError(t, crashed.Release(t.Context()), nil)
-	wantError(t, reply.HandleStream(letters, nil)(t.Context(), o.receive(t)), nil)
+	expectError(t, crashed.Release(t.Context()), nil)
+	expectError(t, reply.HandleStream(letters, nil)(t.Context(), o.receive(t)), nil)
 	text, err := collectParts(t, t.Context(), replies, id, 0)
-	wantError(t, err, nil)
-	wantEqual(t, "text", text, "assam")
+	expectError(t, err, nil)
+	expectEqual(t, "text", text, "assam")
 }
 
 func TestStreamIsPutInOrder(t *testing.T) {
-	o := newOffice(t)
+	o := newEnv(t)
 	replies := o.replies(t, "replies")
 	plain := must(mailbox.Open(t.Context(), o.backend, "replies", &mailbox.Options[string]{Codec: mailbox.JSON[string]()}))(t)
 	const n = 300 // more than are kept ahead of their turn
@@ -237,17 +237,17 @@ func TestStreamIsPutInOrder(t *testing.T) {
 	}
 	next := 0
 	for part, err := range reply.Parts(t.Context(), replies, "r", 0) {
-		wantError(t, err, nil)
-		wantEqual(t, "index", part.Index, next)
-		wantEqual(t, "value", part.Value, fmt.Sprint(next))
+		expectError(t, err, nil)
+		expectEqual(t, "index", part.Index, next)
+		expectEqual(t, "value", part.Value, fmt.Sprint(next))
 		next++
 	}
-	wantEqual(t, "parts", next, n)
+	expectEqual(t, "parts", next, n)
 }
 
-func TestStreamWithAPartMissingIsWaitedForWithoutSpinning(t *testing.T) {
+func TestPartsDoNotSpinOnMissingPart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		o := newOffice(t)
+		o := newEnv(t)
 		const spinning = 5000 // a reader that spins never lets virtual time pass
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
@@ -267,81 +267,81 @@ func TestStreamWithAPartMissingIsWaitedForWithoutSpinning(t *testing.T) {
 				mailbox.WithAttribute(driver.AttributeReplyIndex, strconv.Itoa(i))))(t)
 		}
 		text, err := collectParts(t, ctx, box, "r", 0)
-		wantError(t, err, context.DeadlineExceeded)
-		wantEqual(t, "text", text, "")
+		expectError(t, err, context.DeadlineExceeded)
+		expectEqual(t, "text", text, "")
 		if looks > 500 {
 			t.Errorf("looked %d times in a minute", looks)
 		}
 		stats, err := box.Stats(t.Context())
-		wantError(t, err, nil)
-		wantEqual(t, "parts for the next reader", stats, mailbox.Stats{Ready: n})
+		expectError(t, err, nil)
+		expectEqual(t, "parts for the next reader", stats, mailbox.Stats{Ready: n})
 	})
 }
 
-func TestReaderThatStopsLeavesTheRestForTheNext(t *testing.T) {
-	o := newOffice(t)
+func TestPartsLeaveRestForNextReader(t *testing.T) {
+	o := newEnv(t)
 	replies := o.replies(t, "replies")
 	id := must(o.requests.Send(t.Context(), "assam", mailbox.WithReplyTo("replies")))(t).ID
-	wantError(t, reply.HandleStream(letters, nil)(t.Context(), o.receive(t)), nil)
+	expectError(t, reply.HandleStream(letters, nil)(t.Context(), o.receive(t)), nil)
 	last := -1
 	for part, err := range reply.Parts(t.Context(), replies, id, 0) {
-		wantError(t, err, nil)
+		expectError(t, err, nil)
 		if last = part.Index; last == 1 {
 			break
 		}
 	}
 	text, err := collectParts(t, t.Context(), replies, id, last+1)
-	wantError(t, err, nil)
-	wantEqual(t, "rest", text, "sam")
+	expectError(t, err, nil)
+	expectEqual(t, "rest", text, "sam")
 }
 
-func TestReaderIsToldOfARequestThatFailedElsewhere(t *testing.T) {
-	o := newOffice(t)
+func TestPartsReturnFailureOfAnotherWorker(t *testing.T) {
+	o := newEnv(t)
 	replies := o.replies(t, "replies")
 	id := must(o.requests.Send(t.Context(), "tea", mailbox.WithReplyTo("replies")))(t).ID
 	message := o.receive(t)
-	wantError(t, reply.NewStream[string](message, nil).Send(t.Context(), "t"), nil)
-	wantError(t, mailbox.Reply(t.Context(), message, "unnumbered"), nil)
-	wantError(t, mailbox.ReplyError(t.Context(), message, errSoldOut), nil) // no stream has sent it
+	expectError(t, reply.NewStream[string](message, nil).Send(t.Context(), "t"), nil)
+	expectError(t, mailbox.Reply(t.Context(), message, "unnumbered"), nil)
+	expectError(t, mailbox.ReplyError(t.Context(), message, errSoldOut), nil) // no stream has sent it
 	text, err := collectParts(t, t.Context(), replies, id, 0)
-	wantError(t, err, errSoldOut)
-	wantEqual(t, "text", text, "tunnumbered")
+	expectError(t, err, errSoldOut)
+	expectEqual(t, "text", text, "tunnumbered")
 
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err = collectParts(t, ctx, replies, id, 0)
-	wantError(t, err, context.Canceled)
+	expectError(t, err, context.Canceled)
 }
 
 func TestStreamNeedsAMailboxAndEndsOnce(t *testing.T) {
-	o := newOffice(t)
+	o := newEnv(t)
 	must(o.client(nil).Send(t.Context(), "tea"))(t)
 	message := o.receive(t)
 	stream := reply.NewStream[string](message, nil)
-	wantError(t, stream.Send(t.Context(), "t"), mailbox.ErrUnsupported)
-	wantError(t, reply.HandleStream(letters, nil)(t.Context(), message), mailbox.ErrUnsupported)
+	expectError(t, stream.Send(t.Context(), "t"), mailbox.ErrUnsupported)
+	expectError(t, reply.HandleStream(letters, nil)(t.Context(), message), mailbox.ErrUnsupported)
 
 	must(o.requests.Send(t.Context(), "tea", mailbox.WithReplyTo("replies")))(t)
 	ended := reply.NewStream[string](o.receive(t), nil)
-	wantError(t, ended.Fail(t.Context(), nil), mailbox.ErrInvalid)
-	wantError(t, ended.End(t.Context()), nil)
-	wantError(t, ended.End(t.Context()), mailbox.ErrReplyAlreadySent)
-	wantError(t, ended.Send(t.Context(), "t"), mailbox.ErrReplyAlreadySent)
+	expectError(t, ended.Fail(t.Context(), nil), mailbox.ErrInvalid)
+	expectError(t, ended.End(t.Context()), nil)
+	expectError(t, ended.End(t.Context()), mailbox.ErrReplyAlreadySent)
+	expectError(t, ended.Send(t.Context(), "t"), mailbox.ErrReplyAlreadySent)
 
 	must(o.requests.Send(t.Context(), "tea", mailbox.WithReplyTo("replies")))(t)
 	functions := reply.NewStream[func()](o.receive(t), nil)
-	wantError(t, functions.Send(t.Context(), nil), mailbox.ErrEncoding)
+	expectError(t, functions.Send(t.Context(), nil), mailbox.ErrEncoding)
 }
 
 func TestResultsCodecSendsValuesOnly(t *testing.T) {
 	codec := reply.Results[string](nil)
 	body, err := codec.Encode(reply.Result[string]{Value: "tea"})
-	wantError(t, err, nil)
-	wantEqual(t, "body", string(body), `"tea"`)
-	wantEqual(t, "content type", codec.ContentType(), "application/json")
+	expectError(t, err, nil)
+	expectEqual(t, "body", string(body), `"tea"`)
+	expectEqual(t, "content type", codec.ContentType(), "application/json")
 	result, err := codec.Decode(body)
-	wantError(t, err, nil)
-	wantEqual(t, "value", result.Value, "tea")
+	expectError(t, err, nil)
+	expectEqual(t, "value", result.Value, "tea")
 	for _, result := range []reply.Result[string]{{Err: errors.New("no")}, {End: true}} {
 		if _, err := codec.Encode(result); err == nil {
 			t.Errorf("%+v was encoded", result)
