@@ -18,17 +18,17 @@ import (
 // the next call of a script.
 type cutting struct {
 	*handle
-	verdict redistest.Verdict
+	verdict redistest.Action
 	armed   atomic.Pointer[string]
 	cuts    atomic.Int32
 }
 
-func newCutting(t *testing.T, verdict redistest.Verdict, config driver.Config) *cutting {
+func newCutting(t *testing.T, verdict redistest.Action, config driver.Config) *cutting {
 	server := redistest.SharedServer(t)
 	proxy := redistest.NewProxy(t, server.Addr())
 	b := open(t, connect(t, through(server, proxy)), &Options{Prefix: redistest.Prefix(t)})
 	c := &cutting{handle: configured(t, b, config), verdict: verdict}
-	proxy.Judge(func(args []string) redistest.Verdict {
+	proxy.OnRequest(func(args []string) redistest.Action {
 		if sha := c.armed.Load(); sha != nil && len(args) > 1 && args[1] == *sha {
 			c.armed.Store(nil)
 			c.cuts.Add(1)
@@ -53,7 +53,7 @@ func (c *cutting) check(t *testing.T) {
 // TestRepeatedCallTakesEffectOnce: whenever the connection is lost, the repeated call takes
 // effect exactly once, and returns the result.
 func TestRepeatedCallTakesEffectOnce(t *testing.T) {
-	for name, verdict := range map[string]redistest.Verdict{
+	for name, verdict := range map[string]redistest.Action{
 		"before the request": redistest.CutBefore, "inside the request": redistest.CutInside, "before the answer": redistest.CutAfter,
 	} {
 		for op, try := range map[string]func(t *testing.T, c *cutting){
@@ -261,7 +261,7 @@ func TestUnsteadyConnectionLosesNothing(t *testing.T) {
 	proxy := redistest.NewProxy(t, server.Addr())
 	b := open(t, connect(t, through(server, proxy)), &Options{Prefix: redistest.Prefix(t), RetryFor: time.Minute})
 	q := openQueue(t, b)
-	proxy.Judge(func(args []string) redistest.Verdict {
+	proxy.OnRequest(func(args []string) redistest.Action {
 		if args[0] != "EVALSHA" && args[0] != "EVAL" {
 			return redistest.Pass
 		}
@@ -323,7 +323,7 @@ func TestUnsteadyConnectionLosesNothing(t *testing.T) {
 			t.Errorf("%s was delivered %d times", body, n)
 		}
 	}
-	proxy.Judge(nil)
+	proxy.OnRequest(nil)
 	wantStats(t, q, driver.Stats{})
 }
 

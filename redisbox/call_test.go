@@ -34,7 +34,7 @@ func newFailingServer(t *testing.T) *failingServer {
 		if b.times.Add(-1) < 0 {
 			return args
 		}
-		return redistest.Saying(*b.text.Load())
+		return redistest.ErrorRequest(*b.text.Load())
 	})
 	return b
 }

@@ -157,7 +157,7 @@ func TestWrongClientClockHasNoEffect(t *testing.T) {
 	server := redistest.Standalone(t)
 	proxy := redistest.NewProxy(t, server.Addr())
 	var requests requestLog
-	proxy.Judge(requests.take)
+	proxy.OnRequest(requests.take)
 	name := redistest.Prefix(t) + "clock"
 	received := receiveOutside(t, openNamed(t, openBackend(t, server.ClientOption(), nil), name))
 	option := server.ClientOption()
@@ -232,7 +232,7 @@ type requestLog struct {
 	requests [][]string
 }
 
-func (l *requestLog) take(args []string) redistest.Verdict {
+func (l *requestLog) take(args []string) redistest.Action {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.requests = append(l.requests, args)

@@ -15,7 +15,7 @@ func holdFirst(proxy *redistest.Proxy, sc *script, matches func(args []string) b
 	reached, goOn := make(chan struct{}), make(chan struct{})
 	var armed atomic.Bool
 	armed.Store(true)
-	proxy.Judge(func(args []string) redistest.Verdict {
+	proxy.OnRequest(func(args []string) redistest.Action {
 		if len(args) > 1 && (args[1] == sc.sha || args[1] == sc.text) && matches(args) && armed.Swap(false) {
 			close(reached)
 			<-goOn

@@ -22,9 +22,9 @@ func TestReceiverMayDieAnywhere(t *testing.T) {
 	server := redistest.SharedServer(t)
 	proxy := redistest.NewProxy(t, server.Addr())
 	var mu sync.Mutex
-	deaths := make(map[string]redistest.Verdict) // by queue, of the next receive
+	deaths := make(map[string]redistest.Action) // by queue, of the next receive
 	died := 0
-	proxy.Judge(func(args []string) redistest.Verdict {
+	proxy.OnRequest(func(args []string) redistest.Action {
 		if len(args) < 4 || args[1] != batchFullScript.sha {
 			return redistest.Pass
 		}
@@ -45,7 +45,7 @@ func TestReceiverMayDieAnywhere(t *testing.T) {
 	receive(t, q, 1, hold)
 
 	const requestBytes, answerBytes, step = 1500, 600, 12
-	places := make(chan redistest.Verdict)
+	places := make(chan redistest.Action)
 	go func() {
 		defer close(places)
 		for n := rand.IntN(step); n < requestBytes; n += step {
@@ -77,7 +77,7 @@ func TestReceiverMayDieAnywhere(t *testing.T) {
 }
 
 // dieAndLook lets a receiver die and another receive its messages.
-func dieAndLook(t *testing.T, b *Backend, option rueidis.ClientOption, name string, place redistest.Verdict) {
+func dieAndLook(t *testing.T, b *Backend, option rueidis.ClientOption, name string, place redistest.Action) {
 	opened, err := b.OpenQueue(t.Context(), name)
 	if err != nil {
 		t.Error(err)

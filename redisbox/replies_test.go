@@ -45,13 +45,13 @@ func TestRepeatedSlotCallTakesEffectOnce(t *testing.T) {
 	proxy := redistest.NewProxy(t, server.Addr())
 	r := open(t, connect(t, through(server, proxy)), &Options{Prefix: redistest.Prefix(t)}).Replies(0)
 	ctx := t.Context()
-	for name, verdict := range map[string]redistest.Verdict{
+	for name, verdict := range map[string]redistest.Action{
 		"before the request": redistest.CutBefore, "inside the request": redistest.CutInside, "before the answer": redistest.CutAfter,
 	} {
 		cuts := 0
 		cut := func() { // cuts the next call
 			armed := true
-			proxy.Judge(func(args []string) redistest.Verdict {
+			proxy.OnRequest(func(args []string) redistest.Action {
 				if armed && (args[0] == "EVALSHA" || args[0] == "EVAL") {
 					armed = false
 					cuts++

@@ -124,7 +124,7 @@ func TestLargeAnswerSurvivesLostConnection(t *testing.T) {
 		t.Fatal(err)
 	}
 	var cuts atomic.Int32
-	proxy.Judge(func(args []string) redistest.Verdict {
+	proxy.OnRequest(func(args []string) redistest.Action {
 		if strings.HasPrefix(args[0], "EVAL") && cuts.CompareAndSwap(0, 1) {
 			return redistest.CutAfter
 		}

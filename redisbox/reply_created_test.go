@@ -49,7 +49,7 @@ func TestWaitForCreatedSlotSendsNoCommands(t *testing.T) {
 	here, there, proxy := desks(t)
 	listening(t, here, "id")
 	var calls atomic.Int64
-	proxy.Judge(func(args []string) redistest.Verdict {
+	proxy.OnRequest(func(args []string) redistest.Action {
 		if args[0] == "EVALSHA" || args[0] == "EVAL" {
 			calls.Add(1)
 		}

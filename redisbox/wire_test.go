@@ -30,7 +30,7 @@ func newWiretapped(t *testing.T, config driver.Config) *wiretapped {
 	server := redistest.SharedServer(t)
 	proxy := redistest.NewProxy(t, server.Addr())
 	w := &wiretapped{}
-	proxy.Judge(func(args []string) redistest.Verdict {
+	proxy.OnRequest(func(args []string) redistest.Action {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.requests = append(w.requests, args)

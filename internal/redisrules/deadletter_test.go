@@ -18,56 +18,56 @@ import (
 
 func deadLetterRules() []rule {
 	return []rule{
-		{"DLQ-1", []playable{
-			{"a message that kills its workers is a dead letter in the end", killsWorkers},
-			{"and so is one that fails as often", failsTooOften},
+		{"DLQ-1", []ruleCase{
+			{"a message that kills its workers becomes a dead letter", killsWorkers},
+			{"and so does one that fails as often", failsTooOften},
 		}},
-		{"DLQ-2", []playable{
+		{"DLQ-2", []ruleCase{
 			{"the last delivery is the policy's", policyCounts},
 			{"always means at once, and never beats it", policyLists},
 		}},
-		{"DLQ-3", []playable{
-			{"letter, reply, ack, in this order", buriedInOrder},
-			{"a letter that cannot be written is a nack, and no reply", letterNotWritten},
-			{"a crash after the letter was written makes no second one", func(s *env) { crashAfter(s, "letter") }},
+		{"DLQ-3", []ruleCase{
+			{"dead letter, reply, ack, in this order", deadLetterReplyAck},
+			{"a dead letter that cannot be written is a nack, and no reply", deadLetterFails},
+			{"a crash after the dead letter was written makes no second one", func(s *env) { crashAfter(s, "letter") }},
 			{"a crash after the reply loses nothing", func(s *env) { crashAfter(s, "reply") }},
 		}},
-		{"DLQ-4", []playable{
-			{"that the backend keeps", func(s *env) { letterTells(s, &policy{MaxDeliveries: 2}) }},
-			{"that is in a mailbox", func(s *env) { letterTells(s, &policy{MaxDeliveries: 2, Mailbox: s.openLetters("dead")}) }},
+		{"DLQ-4", []ruleCase{
+			{"that the backend keeps", func(s *env) { deadLetterHasDetails(s, &policy{MaxDeliveries: 2}) }},
+			{"that is in a mailbox", func(s *env) { deadLetterHasDetails(s, &policy{MaxDeliveries: 2, Mailbox: s.openDeadLetters("dead")}) }},
 		}},
-		{"DLQ-5", []playable{
-			{"letters that the backend keeps wait for a person", func(s *env) { lettersWait(s, nil) }},
-			{"letters in a mailbox wait for a person", func(s *env) { lettersWait(s, s.openLetters("dead")) }},
+		{"DLQ-5", []ruleCase{
+			{"dead letters that the backend keeps wait for a person", func(s *env) { deadLettersWait(s, nil) }},
+			{"dead letters in a queue wait for a person", func(s *env) { deadLettersWait(s, s.openDeadLetters("dead")) }},
 		}},
-		{"DLQ-6", []playable{{"failures wait as long as the backoff says, and no longer than its ceiling", backoffIsKept}}},
-		{"DLQ-7", []playable{
+		{"DLQ-6", []ruleCase{{"failures wait as long as the backoff says, and no longer than its ceiling", backoffIsKept}}},
+		{"DLQ-7", []ruleCase{
 			{"without a policy a failed request is answered and acked", failureIsAnswered},
 			{"with a policy only the last failure is answered", lastFailureIsAnswered},
 		}},
-		{"DLQ-8", []playable{{"letters go to another queue, and come back", lettersGoElsewhere}}},
-		{"DLQ-9", []playable{{"what died elsewhere moves home, to a worker who can do it", deadMessagesMoveHome}}},
+		{"DLQ-8", []ruleCase{{"dead letters go to another queue, and come back", deadLettersAreForwarded}}},
+		{"DLQ-9", []ruleCase{{"dead letters move back to their sources, to a worker that can do it", deadMessagesMoveToSources}}},
 	}
 }
 
-// buryNext makes a dead letter of the next message.
-func (s *env) buryNext(m *box, in *deadletter.Queue[string]) {
+// deadLetterNext dead-letters the next message.
+func (s *env) deadLetterNext(m *box, in *deadletter.Queue[string]) {
 	s.Helper()
 	got, err := m.Receive(s.Context())
 	s.Must(err)
 	if len(got) != 1 {
-		s.Fatal("there is no message to bury")
+		s.Fatal("the queue has no message to dead-letter")
 	}
 	_, err = in.DeadLetter(s.Context(), got[0], mailbox.ReasonFatal, errMilk)
 	s.Must(err)
 }
 
-// bury sends bodies and makes dead letters of them.
-func (s *env) bury(m *box, in *deadletter.Queue[string], bodies ...string) {
+// deadLetterAll sends bodies and dead-letters them.
+func (s *env) deadLetterAll(m *box, in *deadletter.Queue[string], bodies ...string) {
 	s.Helper()
 	for _, body := range bodies {
 		s.send(m, body)
-		s.buryNext(m, in)
+		s.deadLetterNext(m, in)
 	}
 }
 
@@ -78,16 +78,16 @@ func killsWorkers(s *env) {
 	for range 2 {
 		ctx, cancel := context.WithCancel(s.Context())
 		s.Must(worker.New(orders, func(context.Context, *message) error {
-			s.Faults.Add(mailboxtest.Fault{Err: mailbox.ErrUnavailable}) // nothing that a dead process does has an effect
+			s.Faults.Add(mailboxtest.Fault{Err: mailbox.ErrUnavailable}) // later calls of the dead process have no effect
 			cancel()
 			return nil
 		}, s.options(options{Visibility: short, Drain: -1})).Run(ctx))
 		s.Faults.Clear()
 	}
-	s.counts(orders, mailbox.Stats{Dead: 1})
-	got := s.letters(deadletter.NewQueue(orders, nil))
+	s.expectStats(orders, mailbox.Stats{Dead: 1})
+	got := s.listDead(deadletter.NewQueue(orders, nil))
 	if len(got) != 1 || got[0].Reason != mailbox.ReasonMaxDeliveries || got[0].Deliveries != 2 {
-		s.Errorf("the letters are %+v", got)
+		s.Errorf("the dead letters are %+v", got)
 	}
 }
 
@@ -96,7 +96,7 @@ func failsTooOften(s *env) {
 	orders, tried := s.open("orders"), ruletest.NewRecorder()
 	s.send(orders, "tea")
 	s.run(worker.New(orders, fails(errMilk, tried), s.options(options{})))
-	s.counts(orders, mailbox.Stats{Dead: 1})
+	s.expectStats(orders, mailbox.Stats{Dead: 1})
 	ruletest.Equal(s, "deliveries", tried.Count(), 2)
 }
 
@@ -104,7 +104,7 @@ func policyCounts(s *env) {
 	orders, tried := s.open("orders"), ruletest.NewRecorder()
 	s.send(orders, "tea")
 	s.run(worker.New(orders, fails(errMilk, tried), s.options(options{DeadLetters: &policy{}})))
-	s.counts(orders, mailbox.Stats{Dead: 1})
+	s.expectStats(orders, mailbox.Stats{Dead: 1})
 	ruletest.Equal(s, "deliveries", tried.Count(), deadletter.DefaultMaxDeliveries)
 }
 
@@ -113,7 +113,7 @@ func policyLists(s *env) {
 	orders, tried := s.open("orders"), ruletest.NewRecorder()
 	s.send(orders, "tea")
 	s.run(worker.New(orders, fails(fmt.Errorf("brewing: %w", errMilk), tried), s.options(options{DeadLetters: &policy{Always: milk}})))
-	s.counts(orders, mailbox.Stats{Dead: 1})
+	s.expectStats(orders, mailbox.Stats{Dead: 1})
 	ruletest.Equal(s, "deliveries", tried.Count(), 1)
 
 	s.Configure("others", driver.Config{MaxDeliveries: driver.Off})
@@ -123,47 +123,47 @@ func policyLists(s *env) {
 	s.Eventually("it to be tried again and again", func() bool { return patient.Count() > 2*deadletter.DefaultMaxDeliveries })
 }
 
-func buriedInOrder(s *env) {
+func deadLetterReplyAck(s *env) {
 	steps := ruletest.NewRecorder()
 	requests := s.openTraced("requests", &mailbox.Hooks{
 		Replied: func(context.Context, mailbox.RepliedEvent) { steps.Add("reply") },
 		Settled: func(_ context.Context, event mailbox.SettledEvent) { steps.Add(string(event.Outcome)) },
 	})
-	letters := open(s, "dead", deadletter.Codec[string](nil), &mailbox.Hooks{
+	dead := open(s, "dead", deadletter.Codec[string](nil), &mailbox.Hooks{
 		Sent: func(context.Context, mailbox.SentEvent) { steps.Add("letter") },
 	})
 	future := s.ask(requests, "tea")
-	s.run(worker.New(requests, fails(errMilk, ruletest.NewRecorder()), s.options(options{DeadLetters: &policy{MaxDeliveries: 1, Mailbox: letters}})))
+	s.run(worker.New(requests, fails(errMilk, ruletest.NewRecorder()), s.options(options{DeadLetters: &policy{MaxDeliveries: 1, Mailbox: dead}})))
 	if _, err := future.Wait(s.Context()); err == nil {
-		s.Error("the request has an answer that is no error")
+		s.Error("the request has an answer without an error")
 	}
-	s.happened(steps, 3)
+	s.expectCount(steps, 3)
 	if got := steps.List(); !slices.Equal(got, []string{"letter", "reply", "ack"}) {
 		s.Errorf("the steps were %v", got)
 	}
-	s.counts(requests, mailbox.Stats{})
+	s.expectStats(requests, mailbox.Stats{})
 }
 
-func letterNotWritten(s *env) {
-	requests, letters := s.open("requests"), s.openLetters("dead")
+func deadLetterFails(s *env) {
+	requests, dead := s.open("requests"), s.openDeadLetters("dead")
 	future := s.ask(requests, "tea")
 	remove := s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpSend, Queue: "dead", Err: mailbox.ErrFull})
 	tried := ruletest.NewRecorder()
-	s.run(worker.New(requests, fails(errMilk, tried), s.options(options{DeadLetters: &policy{MaxDeliveries: 1, Mailbox: letters}})))
+	s.run(worker.New(requests, fails(errMilk, tried), s.options(options{DeadLetters: &policy{MaxDeliveries: 1, Mailbox: dead}})))
 	s.Eventually("it to be given back", func() bool { return tried.Count() > 2 })
 	if _, ready, err := future.Poll(s.Context()); ready || err != nil {
 		s.Errorf("the request is answered, with %v", err)
 	}
 	remove()
 	if _, err := future.Wait(s.Context()); err == nil {
-		s.Error("the request has an answer that is no error")
+		s.Error("the request has an answer without an error")
 	}
-	s.counts(requests, mailbox.Stats{})
-	s.counts(letters, mailbox.Stats{Ready: 1})
+	s.expectStats(requests, mailbox.Stats{})
+	s.expectStats(dead, mailbox.Stats{Ready: 1})
 }
 
-// crashAfter plays a worker that dies after a step of burying, and another one that
-// comes later. In the end there is one letter, one answer and no request.
+// crashAfter runs a worker that dies after a step of dead-lettering, and another one
+// later. In the end there is one dead letter, one answer and no request.
 func crashAfter(s *env, step string) {
 	ctx, cancel := context.WithCancel(s.Context())
 	defer cancel()
@@ -171,7 +171,7 @@ func crashAfter(s *env, step string) {
 	did := func(what string, err error) {
 		if what == step && err == nil {
 			once.Do(func() {
-				s.Faults.Add(mailboxtest.Fault{Err: mailbox.ErrUnavailable}) // nothing that a dead process does has an effect
+				s.Faults.Add(mailboxtest.Fault{Err: mailbox.ErrUnavailable}) // later calls of the dead process have no effect
 				cancel()
 			})
 		}
@@ -192,56 +192,56 @@ func crashAfter(s *env, step string) {
 
 	s.run(worker.New(requests, fails(errMilk, ruletest.NewRecorder()), s.options(options{DeadLetters: p})))
 	if _, err := future.Wait(s.Context()); err == nil {
-		s.Error("the request has an answer that is no error")
+		s.Error("the request has an answer without an error")
 	}
-	s.counts(requests, mailbox.Stats{})
-	s.counts(p.Mailbox, mailbox.Stats{Ready: 1})
+	s.expectStats(requests, mailbox.Stats{})
+	s.expectStats(p.Mailbox, mailbox.Stats{Ready: 1})
 }
 
-func letterTells(s *env, p *policy) {
+func deadLetterHasDetails(s *env, p *policy) {
 	orders := s.open("orders")
-	before := time.Now().Add(-time.Minute) // the server's clock is another
+	before := time.Now().Add(-time.Minute) // the server's clock may differ
 	sent, err := orders.Send(s.Context(), "tea", mailbox.WithReplyTo("answers"), mailbox.WithCorrelationID("c-7"), mailbox.WithAttribute("colour", "green"))
 	s.Must(err)
 	tried := ruletest.NewRecorder()
 	s.run(worker.New(orders, fails(errMilk, tried), s.options(options{DeadLetters: p})))
-	letters := p.Queue(orders)
-	s.Eventually("it to die", func() bool { return len(s.letters(letters)) == 1 })
-	got := s.letters(letters)[0]
+	dead := p.Queue(orders)
+	s.Eventually("it to die", func() bool { return len(s.listDead(dead)) == 1 })
+	got := s.listDead(dead)[0]
 	if got.MessageID != sent.ID || got.Body != "tea" || got.Source != "orders" || got.Reason != mailbox.ReasonMaxDeliveries || got.Deliveries != 2 ||
 		got.LastError != "no milk" || got.ErrorType != "*errors.errorString" || got.ReplyTo != "answers" || got.CorrelationID != "c-7" || got.Attributes["colour"] != "green" {
-		s.Errorf("the letter is %+v", got)
+		s.Errorf("the dead letter is %+v", got)
 	}
 	if got.EnqueuedAt.Before(before) || got.FirstReceivedAt.Before(got.EnqueuedAt) || got.DeadAt.Before(got.FirstReceivedAt) {
 		s.Errorf("the times are %v, %v and %v", got.EnqueuedAt, got.FirstReceivedAt, got.DeadAt)
 	}
 }
 
-func lettersWait(s *env, in *mailbox.Mailbox[letter]) {
+func deadLettersWait(s *env, in *mailbox.Mailbox[letter]) {
 	orders := s.open("orders")
-	letters := deadletter.NewQueue(orders, in)
-	s.bury(orders, letters, "a", "b", "c", "d")
+	dead := deadletter.NewQueue(orders, in)
+	s.deadLetterAll(orders, dead, "a", "b", "c", "d")
 	var bodies []string
 	ids := map[string]string{}
-	for _, l := range s.letters(letters) {
+	for _, l := range s.listDead(dead) {
 		bodies = append(bodies, l.Body)
 		ids[l.Body] = l.MessageID
 	}
 	if !slices.Equal(bodies, []string{"a", "b", "c", "d"}) {
-		s.Errorf("the letters are %v", bodies)
+		s.Errorf("the dead letters are %v", bodies)
 	}
-	moved, err := letters.Redrive(s.Context(), deadletter.Filter[string]{IDs: []string{ids["c"]}}, nil)
+	moved, err := dead.Redrive(s.Context(), deadletter.Filter[string]{IDs: []string{ids["c"]}}, nil)
 	s.Must(err)
 	ruletest.Equal(s, "moved by id", moved.Moved, 1)
-	moved, err = letters.Redrive(s.Context(), deadletter.Filter[string]{Match: func(l letter) bool { return l.Body != "a" }, Limit: 1}, nil)
+	moved, err = dead.Redrive(s.Context(), deadletter.Filter[string]{Match: func(l letter) bool { return l.Body != "a" }, Limit: 1}, nil)
 	s.Must(err)
 	ruletest.Equal(s, "moved by a predicate, with a limit", moved.Moved, 1)
-	removed, err := letters.Discard(s.Context(), deadletter.Filter[string]{IDs: []string{ids["d"]}})
+	removed, err := dead.Discard(s.Context(), deadletter.Filter[string]{IDs: []string{ids["d"]}})
 	s.Must(err)
 	ruletest.Equal(s, "discarded", removed, 1)
-	depth, err := letters.Depth(s.Context())
+	depth, err := dead.Depth(s.Context())
 	s.Must(err)
-	ruletest.Equal(s, "letters left", depth, 1)
+	ruletest.Equal(s, "dead letters left", depth, 1)
 	got, err := orders.Receive(s.Context(), mailbox.WithMax(4))
 	s.Must(err)
 	if len(got) != 2 || got[0].Body != "c" || got[1].Body != "b" || got[0].Deliveries != 1 {
@@ -268,9 +268,9 @@ func failureIsAnswered(s *env) {
 	future := s.ask(requests, "tea")
 	s.run(worker.New(requests, fails(errMilk, tried), s.options(options{})))
 	if _, err := future.Wait(s.Context()); err == nil {
-		s.Error("the request has an answer that is no error")
+		s.Error("the request has an answer without an error")
 	}
-	s.counts(requests, mailbox.Stats{})
+	s.expectStats(requests, mailbox.Stats{})
 	ruletest.Equal(s, "times it was tried", tried.Count(), 1)
 }
 
@@ -282,15 +282,15 @@ func lastFailureIsAnswered(s *env) {
 	future := s.ask(requests, "tea")
 	s.run(worker.New(requests, fails(errMilk, tried), s.options(options{DeadLetters: &policy{MaxDeliveries: 3}})))
 	if _, err := future.Wait(s.Context()); err == nil {
-		s.Error("the request has an answer that is no error")
+		s.Error("the request has an answer without an error")
 	}
-	s.counts(requests, mailbox.Stats{Dead: 1})
+	s.expectStats(requests, mailbox.Stats{Dead: 1})
 	if got := answers.List(); !slices.Equal(got, []string{"3"}) {
 		s.Errorf("it was answered after attempts %v", got)
 	}
 }
 
-func lettersGoElsewhere(s *env) {
+func deadLettersAreForwarded(s *env) {
 	s.Configure("orders", driver.Config{MaxDeliveries: 1, DeadLetterTo: "dead"})
 	orders, tried := s.open("orders"), ruletest.NewRecorder()
 	s.run(worker.NewGroup(&worker.GroupOptions{NoSignals: true},
@@ -301,19 +301,19 @@ func lettersGoElsewhere(s *env) {
 			}
 			return errMilk
 		}, s.options(options{})),
-		deadletter.NewConsumer(deadletter.NewQueue(orders, s.openLetters("dead")), func(_ context.Context, l letter) (deadletter.Action, error) {
+		deadletter.NewConsumer(deadletter.NewQueue(orders, s.openDeadLetters("dead")), func(_ context.Context, l letter) (deadletter.Action, error) {
 			if l.Body != "tea" || l.Source != "orders" || l.LastError != "no milk" || l.Deliveries != 1 {
-				s.Errorf("the letter is %+v", l)
+				s.Errorf("the dead letter is %+v", l)
 			}
 			return deadletter.Redrive, nil
 		}, &deadletter.ConsumerOptions{Poll: 20 * time.Millisecond})))
 	s.send(orders, "tea")
-	s.happened(tried, 2)
-	s.counts(orders, mailbox.Stats{})
-	s.counts(s.open("dead"), mailbox.Stats{})
+	s.expectCount(tried, 2)
+	s.expectStats(orders, mailbox.Stats{})
+	s.expectStats(s.open("dead"), mailbox.Stats{})
 }
 
-func deadMessagesMoveHome(s *env) {
+func deadMessagesMoveToSources(s *env) {
 	s.Configure("orders", driver.Config{MaxDeliveries: 1, DeadLetterTo: "dead"})
 	orders, dead, tried := s.open("orders"), s.open("dead"), ruletest.NewRecorder()
 	var milk atomic.Bool
@@ -325,8 +325,8 @@ func deadMessagesMoveHome(s *env) {
 		return nil
 	}, s.options(options{})))
 	s.send(orders, "tea", "coffee")
-	s.happened(tried, 2)
-	s.counts(dead, mailbox.Stats{Ready: 2})
+	s.expectCount(tried, 2)
+	s.expectStats(dead, mailbox.Stats{Ready: 2})
 	milk.Store(true)
 	queue, err := s.Backend.OpenQueue(s.Context(), "dead")
 	s.Must(err)
@@ -335,7 +335,7 @@ func deadMessagesMoveHome(s *env) {
 	if moved != 2 {
 		s.Errorf("%d messages moved, want 2", moved)
 	}
-	s.happened(tried, 4)
-	s.counts(orders, mailbox.Stats{})
-	s.counts(dead, mailbox.Stats{})
+	s.expectCount(tried, 4)
+	s.expectStats(orders, mailbox.Stats{})
+	s.expectStats(dead, mailbox.Stats{})
 }

@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) { redistest.Main(m) }
 
-// The short names of what the cases are about.
+// Short names for the types of the cases.
 type (
 	box     = mailbox.Mailbox[string]
 	message = mailbox.Message[string]
@@ -39,15 +39,15 @@ const short = 300 * time.Millisecond
 // A rule is a rule of docs/semantics.md and its cases.
 type rule struct {
 	id    string
-	cases []playable
+	cases []ruleCase
 }
 
-type playable struct {
+type ruleCase struct {
 	name string
 	run  func(s *env)
 }
 
-// rules are all that are shown here.
+// rules returns all rules with cases here.
 func rules() []rule { return slices.Concat(loopRules(), deadLetterRules()) }
 
 func TestWorkerRulesHoldOnRedis(t *testing.T) {
@@ -55,7 +55,7 @@ func TestWorkerRulesHoldOnRedis(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(client.Close) // when the cases have ended, which are parallel
+	t.Cleanup(client.Close) // after the parallel cases
 	redis := ruletest.Opener{Name: "redis", Open: func(t *testing.T, _ string) ruletest.Backend {
 		backend, err := redisbox.Open(t.Context(), client, &redisbox.Options{Prefix: redistest.Prefix(t)})
 		if err != nil {
@@ -88,7 +88,7 @@ func TestEveryWorkerRuleHasRedisCase(t *testing.T) {
 	}
 }
 
-// A stage is what a case is played on.
+// An env is the environment of a case: a backend with faults, replies and a resolver.
 type env struct {
 	*ruletest.Env
 	replies  *reply.Memory
@@ -102,16 +102,16 @@ func newEnv(on *ruletest.Env) *env {
 	return s
 }
 
-// open opens a mailbox that knows where replies go.
+// open opens a queue with a reply store and a resolver.
 func (s *env) open(name string) *box { return open[string](s, name, nil, nil) }
 
-// openTraced opens one that tells what it does.
+// openTraced opens a queue with hooks.
 func (s *env) openTraced(name string, trace *mailbox.Hooks) *box {
 	return open[string](s, name, nil, trace)
 }
 
-// openLetters opens a mailbox of dead letters.
-func (s *env) openLetters(name string) *mailbox.Mailbox[letter] {
+// openDeadLetters opens a queue of dead letters.
+func (s *env) openDeadLetters(name string) *mailbox.Mailbox[letter] {
 	return open(s, name, deadletter.Codec[string](nil), nil)
 }
 
@@ -145,8 +145,8 @@ func (s *env) ask(m *box, body string) *reply.Future[string] {
 	return future
 }
 
-// options adds to o what all loops of a stage have. Failures come back soon unless
-// o says otherwise, and crashed workers are noticed soon.
+// options adds to o the options of all loops in an env. Failures come back soon unless o
+// says otherwise, and crashed workers are noticed soon.
 func (s *env) options(o options) *options {
 	o.Logger = s.Logs.Logger()
 	if o.Backoff == nil {
@@ -155,8 +155,7 @@ func (s *env) options(o options) *options {
 	return &o
 }
 
-// run runs a loop, or anything else, until the function that it returns is called,
-// which returns what Run did.
+// run calls Run until the returned function is called, which returns the error of Run.
 func (s *env) run(member interface{ Run(context.Context) error }) (stop func() error) {
 	ctx, cancel := context.WithCancel(s.Context())
 	var result error
@@ -170,7 +169,7 @@ func (s *env) run(member interface{ Run(context.Context) error }) (stop func() e
 		<-ended
 		return result
 	}
-	s.Cleanup(func() { _ = stop() }) // what it returns is for who calls it
+	s.Cleanup(func() { _ = stop() }) // callers that want the error call stop
 	return stop
 }
 
@@ -180,8 +179,8 @@ type countable interface {
 	Stats(ctx context.Context) (mailbox.Stats, error)
 }
 
-// counts waits until a mailbox holds this.
-func (s *env) counts(m countable, want mailbox.Stats) {
+// expectStats waits until a queue has these stats.
+func (s *env) expectStats(m countable, want mailbox.Stats) {
 	s.Helper()
 	var last mailbox.Stats
 	defer func() {
@@ -189,7 +188,7 @@ func (s *env) counts(m countable, want mailbox.Stats) {
 			s.Logf("%s holds %+v, want %+v", m.Name(), last, want)
 		}
 	}()
-	s.Eventually(m.Name()+" to hold what it should", func() bool {
+	s.Eventually(m.Name()+" to have the expected stats", func() bool {
 		got, err := m.Stats(s.Context())
 		s.Must(err)
 		last = got
@@ -197,8 +196,8 @@ func (s *env) counts(m countable, want mailbox.Stats) {
 	})
 }
 
-// letters returns what is in a box of dead letters.
-func (s *env) letters(from *deadletter.Queue[string]) []letter {
+// listDead returns the dead letters of a queue.
+func (s *env) listDead(from *deadletter.Queue[string]) []letter {
 	s.Helper()
 	var all []letter
 	for letter, err := range from.List(s.Context()) {
@@ -208,14 +207,14 @@ func (s *env) letters(from *deadletter.Queue[string]) []letter {
 	return all
 }
 
-// happened waits until so much was taken down.
-func (s *env) happened(what *ruletest.Recorder, times int) {
+// expectCount waits until a recorder has this many records.
+func (s *env) expectCount(what *ruletest.Recorder, times int) {
 	s.Helper()
 	s.Eventually("enough to happen", func() bool { return what.Count() >= times })
 	ruletest.Equal(s, "times it happened", what.Count(), times)
 }
 
-// count is work that takes no time.
+// count is a handler that takes no time.
 func count(done *ruletest.Recorder) worker.Handler[string] {
 	return func(_ context.Context, m *message) error {
 		done.Add(m.Body)
@@ -223,7 +222,7 @@ func count(done *ruletest.Recorder) worker.Handler[string] {
 	}
 }
 
-// fails is work that always fails with err.
+// fails is a handler that always fails with err.
 func fails(err error, tried *ruletest.Recorder) worker.Handler[string] {
 	return func(_ context.Context, m *message) error {
 		tried.Add(m.Body)

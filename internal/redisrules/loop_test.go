@@ -21,29 +21,29 @@ import (
 
 func loopRules() []rule {
 	return []rule{
-		{"LOOP-1", []playable{
+		{"LOOP-1", []ruleCase{
 			{"the reply comes before the ack", replyBeforeAck},
 			{"work that succeeded is not done again", workIsNotDoneAgain},
 			{"a main loop answers with results", mainLoopAnswers},
 		}},
-		{"LOOP-2", []playable{{"every sample in every experiment has one result", everySampleHasAResult}}},
-		{"LOOP-3", []playable{
+		{"LOOP-2", []ruleCase{{"every sample in every experiment has one result", everySampleHasAResult}}},
+		{"LOOP-3", []ruleCase{
 			{"a loop outlives errors of its backend", outlivesErrors},
 			{"no message ends a loop", noMessageEndsIt},
 			{"shutdown finishes what is held and gives back the rest", endsInOrder},
 			{"a shutdown asked for before the run is honoured", stoppedBeforeRun},
 			{"losing the lease cancels the handler", lostLeaseCancels},
 		}},
-		{"LOOP-4", []playable{
-			{"members run and stop together, and tell their health", groupRuns},
-			{"a watchdog says that a handler is stuck before it acts", watchdogBites},
+		{"LOOP-4", []ruleCase{
+			{"members run and stop together, and report their health", groupRuns},
+			{"a watchdog reports a stuck handler before it acts", watchdogReportsStuckHandler},
 		}},
-		{"LOOP-5", []playable{{"deliveries are extended while work goes on", leasesAreExtended}}},
-		{"LOOP-6", []playable{
-			{"each letter is shown, and a handler that fails sees it again later", consumerHasPatience},
-			{"a letter is replayed once", consumerReplaysOnce},
+		{"LOOP-5", []ruleCase{{"deliveries are extended while work goes on", leasesAreExtended}}},
+		{"LOOP-6", []ruleCase{
+			{"each dead letter is shown, and a handler that fails sees it again later", failingConsumerTriesAgain},
+			{"a dead letter is redriven once", consumerRedrivesOnce},
 		}},
-		{"LOOP-7", []playable{{"the life of a message is told as events", lifeIsTold}}},
+		{"LOOP-7", []ruleCase{{"hooks report the life of a message", hooksReportEvents}}},
 	}
 }
 
@@ -58,14 +58,14 @@ func replyBeforeAck(s *env) {
 	answer, err := future.Wait(s.Context())
 	s.Must(err)
 	ruletest.Equal(s, "answer", answer, "TEA")
-	s.happened(steps, 3)
+	s.expectCount(steps, 3)
 	if got := steps.List(); !slices.Equal(got, []string{"tea", "reply", "ack"}) {
 		s.Errorf("the steps were %v", got)
 	}
-	s.counts(requests, mailbox.Stats{})
+	s.expectStats(requests, mailbox.Stats{})
 }
 
-// shout is work that succeeds, and that is counted.
+// shout succeeds, and records its requests.
 func shout(done *ruletest.Recorder) worker.Handler[string] {
 	return worker.Serve(func(_ context.Context, request *message) (string, error) {
 		done.Add(request.Body)
@@ -82,12 +82,11 @@ func workIsNotDoneAgain(s *env) {
 	answer, err := future.Wait(s.Context())
 	s.Must(err)
 	ruletest.Equal(s, "answer", answer, "TEA")
-	s.counts(requests, mailbox.Stats{})
-	s.happened(done, 1)
+	s.expectStats(requests, mailbox.Stats{})
+	s.expectCount(done, 1)
 }
 
-// shouter is an agent that answers in capitals, or as it was asked if the
-// experiment says so.
+// shouter is an agent that answers in capitals, or unchanged if the experiment says so.
 func shouter(requests *mailbox.Mailbox[mainloop.Request[string]]) *mainloop.MainLoop[string, string] {
 	model := mainloop.AdapterFunc(func(_ context.Context, prompt *mainloop.Prompt) (mainloop.Response, error) {
 		question := prompt.Turns[0].Text
@@ -123,7 +122,7 @@ func mainLoopAnswers(s *env) {
 	if err == nil {
 		s.Error("a deadline that has passed is not final")
 	}
-	s.counts(requests, mailbox.Stats{})
+	s.expectStats(requests, mailbox.Stats{})
 }
 
 func everySampleHasAResult(s *env) {
@@ -151,8 +150,8 @@ func everySampleHasAResult(s *env) {
 	if !ok || !slices.Equal(compared.Broken, []string{"a"}) {
 		s.Errorf("the comparison is %+v", compared)
 	}
-	s.counts(requests, mailbox.Stats{})
-	s.counts(results, mailbox.Stats{})
+	s.expectStats(requests, mailbox.Stats{})
+	s.expectStats(results, mailbox.Stats{})
 }
 
 func outlivesErrors(s *env) {
@@ -163,7 +162,7 @@ func outlivesErrors(s *env) {
 	s.Eventually("receives to fail", func() bool { return s.Faults.Calls(mailboxtest.OpReceive) > 2 })
 	ruletest.Equal(s, "handled", done.Count(), 0)
 	remove()
-	s.happened(done, 1)
+	s.expectCount(done, 1)
 	s.Must(stop())
 }
 
@@ -180,8 +179,8 @@ func noMessageEndsIt(s *env) {
 		done.Add(m.Body)
 		return nil
 	}, s.options(options{Backoff: worker.DefaultBackoff})))
-	s.happened(done, 1)
-	s.counts(orders, mailbox.Stats{Delayed: 2})
+	s.expectCount(done, 1)
+	s.expectStats(orders, mailbox.Stats{Delayed: 2})
 	s.Must(stop())
 }
 
@@ -195,15 +194,15 @@ func endsInOrder(s *env) {
 		done.Add(m.Body)
 		return nil
 	}, s.options(options{Concurrency: 2, Prefetch: 4})))
-	s.happened(began, 2)
-	s.counts(orders, mailbox.Stats{InFlight: 6})
+	s.expectCount(began, 2)
+	s.expectStats(orders, mailbox.Stats{InFlight: 6})
 	ended := make(chan error, 1)
 	go func() { ended <- stop() }()
-	s.counts(orders, mailbox.Stats{Ready: 4, InFlight: 2}) // at once, while handlers go on
+	s.expectStats(orders, mailbox.Stats{Ready: 4, InFlight: 2}) // at once, while handlers go on
 	close(finish)
 	s.Must(<-ended)
 	ruletest.Equal(s, "handled", done.Count(), 2)
-	s.counts(orders, mailbox.Stats{Ready: 4})
+	s.expectStats(orders, mailbox.Stats{Ready: 4})
 }
 
 func stoppedBeforeRun(s *env) {
@@ -214,7 +213,7 @@ func stoppedBeforeRun(s *env) {
 	s.Must(loop.Run(s.Context()))
 	ruletest.Equal(s, "handled", done.Count(), 0)
 	ruletest.Equal(s, "receives", s.Faults.Calls(mailboxtest.OpReceive), 0)
-	s.counts(orders, mailbox.Stats{Ready: 1})
+	s.expectStats(orders, mailbox.Stats{Ready: 1})
 }
 
 func lostLeaseCancels(s *env) {
@@ -230,7 +229,7 @@ func lostLeaseCancels(s *env) {
 		return ctx.Err()
 	}, s.options(options{Visibility: short})))
 	s.Is(<-causes, mailbox.ErrReceiptExpired)
-	s.counts(orders, mailbox.Stats{})
+	s.expectStats(orders, mailbox.Stats{})
 }
 
 func groupRuns(s *env) {
@@ -244,8 +243,8 @@ func groupRuns(s *env) {
 		}, &deadletter.ConsumerOptions{Poll: 20 * time.Millisecond}))
 	stop := s.run(g)
 	s.send(orders, "tea", "milk")
-	s.happened(seen, 2)
-	s.counts(orders, mailbox.Stats{Dead: 2})
+	s.expectCount(seen, 2)
+	s.expectStats(orders, mailbox.Stats{Dead: 2})
 	if report := g.Report(s.Context()); report.Status == worker.Healthy || len(report.Members) != 2 || report.DeadLetters[0].Depth != 2 {
 		s.Errorf("the report is %+v", report)
 	}
@@ -256,7 +255,7 @@ func groupRuns(s *env) {
 	s.Must(stop())
 }
 
-func watchdogBites(s *env) {
+func watchdogReportsStuckHandler(s *env) {
 	orders, causes := s.open("orders"), make(chan error, 1)
 	id := s.send(orders, "tea")[0]
 	var once sync.Once
@@ -274,7 +273,7 @@ func watchdogBites(s *env) {
 		var said struct{ Msg, Loop, ID, Stack string }
 		s.Must(json.Unmarshal([]byte(line), &said))
 		if strings.Contains(said.Msg, "handler is stuck") {
-			if said.Loop != "orders" || said.ID != id || !strings.Contains(said.Stack, "watchdogBites") {
+			if said.Loop != "orders" || said.ID != id || !strings.Contains(said.Stack, "watchdogReportsStuckHandler") {
 				s.Errorf("the log says %+v", said)
 			}
 			return
@@ -291,52 +290,52 @@ func leasesAreExtended(s *env) {
 		done.Add("done")
 		return nil
 	}, s.options(options{Visibility: short, Concurrency: 2})))
-	s.happened(done, 1)
-	s.counts(orders, mailbox.Stats{})
+	s.expectCount(done, 1)
+	s.expectStats(orders, mailbox.Stats{})
 	ruletest.Equal(s, "times the work was done", done.Count(), 1)
 	if n := s.Faults.Calls(mailboxtest.OpExtend); n < 3 {
 		s.Errorf("it was extended %d times", n)
 	}
 }
 
-func consumerHasPatience(s *env) {
+func failingConsumerTriesAgain(s *env) {
 	orders, seen := s.open("orders"), ruletest.NewRecorder()
-	letters := deadletter.NewQueue(orders, s.openLetters("dead"))
-	s.bury(orders, letters, "tea", "milk")
-	s.run(deadletter.NewConsumer(letters, func(_ context.Context, l letter) (deadletter.Action, error) {
+	dead := deadletter.NewQueue(orders, s.openDeadLetters("dead"))
+	s.deadLetterAll(orders, dead, "tea", "milk")
+	s.run(deadletter.NewConsumer(dead, func(_ context.Context, l letter) (deadletter.Action, error) {
 		seen.Add(l.Body)
 		if seen.Count() == 1 {
 			return deadletter.Done, errMilk
 		}
 		return deadletter.Done, nil
 	}, &deadletter.ConsumerOptions{Poll: 20 * time.Millisecond, RetryAfter: short}))
-	s.happened(seen, 3)
+	s.expectCount(seen, 3)
 	if got := seen.List(); !slices.Equal(got, []string{"tea", "milk", "tea"}) {
 		s.Errorf("shown were %v", got)
 	}
 	if again := seen.When()[2] - seen.When()[0]; again < short {
 		s.Errorf("it was shown again after %v", again)
 	}
-	s.Eventually("the box to be empty", func() bool { return len(s.letters(letters)) == 0 })
+	s.Eventually("the dead letters to be gone", func() bool { return len(s.listDead(dead)) == 0 })
 }
 
-func consumerReplaysOnce(s *env) {
+func consumerRedrivesOnce(s *env) {
 	orders, dedup, repeats := s.open("orders"), deadletter.NewMemoryDedup(100), ruletest.NewRecorder()
-	letters := deadletter.NewQueue(orders, nil)
-	s.bury(orders, letters, "tea")
-	replay := func() (stop func() error) {
-		return s.run(deadletter.NewConsumer(letters, func(context.Context, letter) (deadletter.Action, error) {
+	dead := deadletter.NewQueue(orders, nil)
+	s.deadLetterAll(orders, dead, "tea")
+	redrive := func() (stop func() error) {
+		return s.run(deadletter.NewConsumer(dead, func(context.Context, letter) (deadletter.Action, error) {
 			return deadletter.Redrive, nil
 		}, &deadletter.ConsumerOptions{Poll: 20 * time.Millisecond, Dedup: dedup, Hooks: deadletter.Hooks{
 			Duplicate: func(_, id string) { repeats.Add(id) },
 		}}))
 	}
-	stop := replay()
-	s.counts(orders, mailbox.Stats{Ready: 1})
+	stop := redrive()
+	s.expectStats(orders, mailbox.Stats{Ready: 1})
 	s.Must(stop())
-	s.buryNext(orders, letters)
-	replay()
-	s.happened(repeats, 1)
+	s.deadLetterNext(orders, dead)
+	redrive()
+	s.expectCount(repeats, 1)
 	s.Eventually("the repeat not to be sent", func() bool {
 		stats, err := orders.Stats(s.Context())
 		s.Must(err)
@@ -344,7 +343,7 @@ func consumerReplaysOnce(s *env) {
 	})
 }
 
-func lifeIsTold(s *env) {
+func hooksReportEvents(s *env) {
 	told, d := ruletest.NewRecorder(), dispatch.New(nil)
 	dispatch.Subscribe(d, func(_ context.Context, event dispatch.Sent) error { told.Add("sent " + event.Queue); return nil })
 	dispatch.Subscribe(d, func(context.Context, dispatch.Received) error { told.Add("received"); return nil })

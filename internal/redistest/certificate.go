@@ -49,7 +49,7 @@ func newCertificates() (*certificates, error) {
 		BasicConstraintsValid: true,
 		KeyUsage:              x509.KeyUsageCertSign,
 	}
-	// Servers are each other's clients when they replicate.
+	// Servers are clients of each other when they replicate.
 	certificate := &x509.Certificate{
 		SerialNumber: big.NewInt(2),
 		Subject:      pkix.Name{CommonName: "redistest"},
@@ -83,7 +83,7 @@ func newCertificates() (*certificates, error) {
 	return c, nil
 }
 
-// write puts the files into a server's directory.
+// write writes the files into a server's directory.
 func (c *certificates) write(dir string) error {
 	var errs []error
 	for name, content := range map[string][]byte{

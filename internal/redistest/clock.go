@@ -14,9 +14,8 @@ import (
 	"time"
 )
 
-// A clock is the wall clock of one server, which can be set. The server loads
-// a small library in front of the C library, see preload/clock.c, that adds
-// what a file says.
+// A clock is the wall clock of one server, which can be set. The server preloads a small
+// library, see preload/clock.c, that adds the offset in a file.
 type clock struct {
 	library string
 	file    string

@@ -18,9 +18,9 @@ type ClusterGroup struct {
 	nodes    []*Server
 }
 
-// Cluster starts a cluster of 3 primaries with 2 replicas each, or as many as
-// Primaries and Replicas say. It returns when all agree and all replicas are
-// up to date, and closes them when the test ends.
+// Cluster starts a cluster of 3 primaries with 2 replicas each, or as many as Primaries and
+// Replicas say. It returns when all nodes agree and all replicas are up to date, and closes
+// them when the test ends.
 func Cluster(t testing.TB, opts ...Option) *ClusterGroup {
 	t.Helper()
 	group, err := startCluster(t.Context(), opts)
@@ -46,8 +46,7 @@ func startCluster(ctx context.Context, opts []Option) (*ClusterGroup, error) {
 	return c, nil
 }
 
-// start does what redis-cli --cluster create does, but does not wait by the
-// clock.
+// start does the same as redis-cli --cluster create, without fixed waits.
 func (c *ClusterGroup) start(ctx context.Context) error {
 	var err error
 	primaries := c.settings.primaries
@@ -62,7 +61,7 @@ func (c *ClusterGroup) start(ctx context.Context) error {
 		return err
 	}
 	for i, node := range c.nodes {
-		// Epochs that differ need no election to sort them out.
+		// Different epochs need no election.
 		if _, err := node.Do(ctx, "CLUSTER", "SET-CONFIG-EPOCH", strconv.Itoa(i+1)); err != nil {
 			return err
 		}
@@ -81,7 +80,7 @@ func (c *ClusterGroup) start(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		// It cannot follow a node that it has not heard of yet.
+		// It cannot follow a node that it does not know yet.
 		err = until(ctx, "a replica", func(ctx context.Context) error {
 			_, err := replica.Do(ctx, "CLUSTER", "REPLICATE", id)
 			return err
@@ -93,8 +92,7 @@ func (c *ClusterGroup) start(ctx context.Context) error {
 	return c.WaitHealthy(ctx)
 }
 
-// introduce makes every node meet every other: gossip would get there too, but
-// takes its time.
+// introduce makes every node meet every other: gossip would do it too, but takes longer.
 func (c *ClusterGroup) introduce(ctx context.Context) error {
 	for i, node := range c.nodes {
 		for _, other := range c.nodes[:i] {
@@ -118,7 +116,7 @@ func (c *ClusterGroup) introduce(ctx context.Context) error {
 	})
 }
 
-// ClientOption returns what a client needs to find the cluster.
+// ClientOption returns the options of a client of the cluster.
 func (c *ClusterGroup) ClientOption() rueidis.ClientOption {
 	var addresses []string
 	for _, node := range c.nodes {
@@ -127,12 +125,12 @@ func (c *ClusterGroup) ClientOption() rueidis.ClientOption {
 	return c.settings.clientOption(addresses...)
 }
 
-// Nodes returns all servers of the cluster, whatever their role.
+// Nodes returns all servers of the cluster, in any role.
 func (c *ClusterGroup) Nodes() []*Server { return slices.Clone(c.nodes) }
 
 // Primaries returns the running servers that own slots.
 func (c *ClusterGroup) Primaries(ctx context.Context) ([]*Server, error) {
-	nodes, err := c.selfPortraits(ctx)
+	nodes, err := c.selfViews(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -153,7 +151,7 @@ func (c *ClusterGroup) PrimaryOf(ctx context.Context, key string) (*Server, erro
 // PrimaryOfSlot returns the running server that owns a slot. Of several that
 // claim it, after a failover, it is the one that was elected last.
 func (c *ClusterGroup) PrimaryOfSlot(ctx context.Context, slot int) (*Server, error) {
-	nodes, err := c.selfPortraits(ctx)
+	nodes, err := c.selfViews(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -169,10 +167,9 @@ func (c *ClusterGroup) PrimaryOfSlot(ctx context.Context, slot int) (*Server, er
 	return owner.server, nil
 }
 
-// ReplicasOf returns the running replicas of a primary, which itself need not
-// be running.
+// ReplicasOf returns the running replicas of a primary, which need not be running.
 func (c *ClusterGroup) ReplicasOf(ctx context.Context, primary *Server) ([]*Server, error) {
-	nodes, err := c.selfPortraits(ctx)
+	nodes, err := c.selfViews(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -191,9 +188,9 @@ func (c *ClusterGroup) ReplicasOf(ctx context.Context, primary *Server) ([]*Serv
 	return replicas, nil
 }
 
-// Failover makes a replica take over from its primary, which must be running
-// and hands over in order. It returns when the replica is the primary and the
-// old one has become its replica.
+// Failover makes a replica take over from its primary, which must be running and hands
+// over in order. It returns when the replica is the primary and the old one has become its
+// replica.
 func (c *ClusterGroup) Failover(ctx context.Context, replica *Server) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -203,13 +200,13 @@ func (c *ClusterGroup) Failover(ctx context.Context, replica *Server) error {
 	}
 	i := slices.IndexFunc(c.nodes, func(s *Server) bool { return strconv.Itoa(s.port) == before["master_port"] })
 	if i < 0 {
-		return fmt.Errorf("redistest: %s is no replica", replica.Addr())
+		return fmt.Errorf("redistest: %s is not a replica", replica.Addr())
 	}
 	return until(ctx, "a failover by hand", func(ctx context.Context) error {
 		if replica.hasRole(ctx, "slave") == nil {
-			// The other primaries do not vote twice within twice the node
-			// timeout, so it may have to be asked again, and starts again. An
-			// answer other than OK means that it is under way.
+			// The other primaries do not vote twice within twice the node timeout, so the
+			// command may have to be repeated. An answer other than OK means that a
+			// failover is under way.
 			_, err := replica.Do(ctx, "CLUSTER", "FAILOVER")
 			if refused := ReplyError(""); err != nil && !errors.As(err, &refused) {
 				return err
@@ -243,7 +240,7 @@ func (c *ClusterGroup) WaitFailover(ctx context.Context, old *Server) (*Server, 
 	return primary, err
 }
 
-// lastSlotOf returns a slot that old owned when it was last heard of.
+// lastSlotOf returns a slot that old owned, as far as the other nodes know.
 func (c *ClusterGroup) lastSlotOf(ctx context.Context, old *Server) (int, error) {
 	for _, node := range running(c.nodes) {
 		view, err := c.view(ctx, node)
@@ -256,11 +253,11 @@ func (c *ClusterGroup) lastSlotOf(ctx context.Context, old *Server) (int, error)
 			}
 		}
 	}
-	return 0, fmt.Errorf("redistest: nobody knows a slot of %s any more", old.Addr())
+	return 0, fmt.Errorf("redistest: no running node knows a slot of %s", old.Addr())
 }
 
-// WaitHealthy returns when every node runs and takes the cluster to be whole,
-// all see the same owners, and every replica is up to date with its primary.
+// WaitHealthy returns when every node runs and sees a healthy cluster, all see the same
+// owners, and every replica is up to date with its primary.
 func (c *ClusterGroup) WaitHealthy(ctx context.Context) error {
 	return until(ctx, "the cluster to be whole", func(ctx context.Context) error {
 		for _, node := range c.nodes {

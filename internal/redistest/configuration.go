@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// configuration returns the text of redis.conf. What it asks for on its own
-// makes servers quick to start and quick to notice each other.
+// configuration returns the text of redis.conf. Its settings make servers start and find
+// each other quickly.
 func (s *Server) configuration(directives []string) string {
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
@@ -51,7 +51,7 @@ func (s *Server) configuration(directives []string) string {
 	return b.String()
 }
 
-// writeUsers writes the access control list, and lets replicas through.
+// writeUsers writes the access control list, with the user for replication.
 func (s *Server) writeUsers(line func(format string, args ...any)) {
 	if len(s.settings.users) == 0 {
 		return

@@ -14,9 +14,9 @@ import (
 	"time"
 )
 
-// A conn is a plain connection that sends a command and reads its answer. The
-// client of the tests is not used for that, because it does things on its own,
-// pings for one, which tests that count commands would see.
+// A conn is a plain connection that sends a command and reads its answer. The client of the
+// tests is not used for that, because it sends commands of its own, such as pings, which
+// tests that count commands would see.
 type conn struct {
 	net    net.Conn
 	reader *bufio.Reader
@@ -53,9 +53,9 @@ func (s *Server) dial(ctx context.Context) (*conn, error) {
 	return c, nil
 }
 
-// Do sends one command on a connection of its own and returns the answer: a
-// string, an int64, nil, or a slice of these. An error that the server answers
-// is a ReplyError. It blocks until the answer is there, for 5 s at most.
+// Do sends one command on a connection of its own and returns the answer: a string, an
+// int64, nil, or a slice of these. An error that the server answers is a ReplyError. It
+// blocks until the answer arrives, for 5 s at most.
 func (s *Server) Do(ctx context.Context, args ...string) (any, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -121,10 +121,10 @@ func appendRequest(request []byte, args ...string) []byte {
 	return request
 }
 
-// Monitor calls hear for every command that the server runs from now on, those of
-// scripts included, as MONITOR shows them: a line of text each. It returns when the
-// server has begun to tell, and stops when the function it returns is called. That
-// one returns when everything was heard that ran before.
+// Monitor calls hear for every command that the server runs from now on, including those of
+// scripts, as MONITOR shows them: a line of text each. It returns when monitoring has begun,
+// and stops when the returned function is called, which returns when hear has got all
+// earlier commands.
 func (s *Server) Monitor(ctx context.Context, hear func(line string)) (stop func() error, err error) {
 	c, err := s.dial(ctx)
 	if err != nil {
@@ -153,7 +153,7 @@ func (s *Server) Monitor(ctx context.Context, hear func(line string)) (stop func
 	}, nil
 }
 
-// read reads one answer of the second version of the protocol.
+// read reads one answer in RESP2.
 func (c *conn) read() (any, error) {
 	line, err := c.reader.ReadString('\n')
 	if err != nil {
@@ -197,11 +197,11 @@ func (c *conn) read() (any, error) {
 	return nil, fmt.Errorf("unreadable answer %q", line)
 }
 
-// randomText is a password, or part of a name that nobody else has.
+// randomText returns a password, or a unique part of a name.
 func randomText() string { return rand.Text() }
 
-// until calls check, more and more rarely, until it returns nil. When the
-// context ends first, it returns the last error of check.
+// until calls check, at growing intervals, until it returns nil. When the context ends
+// first, it returns the last error of check.
 func until(ctx context.Context, what string, check func(context.Context) error) error {
 	pause := 2 * time.Millisecond
 	timer := time.NewTimer(0)

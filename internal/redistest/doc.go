@@ -8,11 +8,11 @@
 //	server.Kill()
 //	err = server.Restart()
 //
-// What a constructor starts ends with the test it was given, and on Linux also
-// when the test process is killed. Starting a cluster takes seconds, so tests
-// that do no harm to it can share one, see [SharedCluster].
+// Servers that a constructor starts end with its test, and on Linux also when the test
+// process is killed. Starting a cluster takes seconds, so tests that do not damage it can
+// share one, see [SharedCluster].
 //
-// Constructors fail the test when something is missing, and never skip it.
-// Everything else returns errors, because failures are often staged from
-// goroutines, which must not end a test.
+// Constructors fail the test when a program is missing, and never skip it. All other
+// functions return errors, because tests often cause failures from goroutines, which must
+// not end a test.
 package redistest

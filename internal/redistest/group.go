@@ -8,8 +8,8 @@ import (
 	"sync"
 )
 
-// startServers starts n servers at once. The lines of configuration may depend
-// on the number of the server. If one fails, none is left.
+// startServers starts n servers concurrently. The lines of configuration may depend on the
+// number of the server. If one fails, all are closed.
 func startServers(ctx context.Context, s settings, n int, directives func(number int) []string) ([]*Server, error) {
 	servers, errs := make([]*Server, n), make([]error, n)
 	var starting sync.WaitGroup
@@ -24,7 +24,7 @@ func startServers(ctx context.Context, s settings, n int, directives func(number
 	return servers, nil
 }
 
-// closeServers closes those that were started.
+// closeServers closes the servers that were started.
 func closeServers(servers []*Server) {
 	var closing sync.WaitGroup
 	for _, server := range servers {
@@ -35,13 +35,12 @@ func closeServers(servers []*Server) {
 	closing.Wait()
 }
 
-// running returns those that are neither dead nor stopped.
+// running returns the servers that are neither dead nor stopped.
 func running(servers []*Server) []*Server {
 	return slices.DeleteFunc(slices.Clone(servers), func(s *Server) bool { return !s.Running() })
 }
 
-// replicatesFrom returns nil if s is a replica of primary and up to date with
-// it.
+// replicatesFrom returns nil if s is a replica of primary and up to date with it.
 func (s *Server) replicatesFrom(ctx context.Context, primary *Server) error {
 	info, err := s.Info(ctx, "replication")
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/mailboxmq/mailbox/internal/redistest"
 )
 
-// soon is a context for what must happen within seconds.
+// soon returns a context for operations that take seconds at most.
 func soon(t *testing.T) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -39,7 +39,7 @@ func must[T any](t *testing.T) func(value T, err error) T {
 	}
 }
 
-// setOnReplicas sets a value that the loss of a primary does not cost.
+// setOnReplicas sets a value that survives the loss of a primary.
 func setOnReplicas(ctx context.Context, t *testing.T, client rueidis.Client, key, value string) {
 	t.Helper()
 	err := client.Dedicated(func(c rueidis.DedicatedClient) error {
@@ -148,7 +148,7 @@ func testKill(t *testing.T, cluster *redistest.ClusterGroup) {
 	old.Kill()
 	primary := must[*redistest.Server](t)(cluster.WaitFailover(ctx, old))
 	if !slices.Contains(replicas, primary) {
-		t.Errorf("%s took over, and was no replica of %s", primary.Addr(), old.Addr())
+		t.Errorf("%s took over, and was not a replica of %s", primary.Addr(), old.Addr())
 	}
 	if err := old.Restart(ctx); err != nil {
 		t.Fatal(err)

@@ -8,7 +8,7 @@ import (
 // An Option changes how servers are started.
 type Option func(*settings)
 
-// settings are what options set.
+// settings are the values that options set.
 type settings struct {
 	directives []string
 	users      []user
@@ -36,8 +36,8 @@ const (
 	FsyncNo       Fsync = "no"
 )
 
-// AppendOnly turns the append-only file on, so that a server that is killed
-// and restarted has its data again. Without it, everything is gone.
+// AppendOnly turns the append-only file on, so that a server that is killed and restarted
+// has its data again. Without it, all data is lost.
 func AppendOnly(when Fsync) Option {
 	return func(s *settings) {
 		s.directives = append(s.directives, "appendonly yes", "appendfsync "+string(when))
@@ -52,8 +52,8 @@ func Config(directive string, arguments ...string) Option {
 	}
 }
 
-// TLS makes servers speak nothing but TLS, with certificates made for this
-// test. ClientOption trusts them.
+// TLS makes servers accept only TLS, with certificates made for this test. ClientOption
+// trusts them.
 func TLS() Option { return func(s *settings) { s.wantTLS = true } }
 
 // User adds a user to the access control list, with rules such as "~*", "+@all"
@@ -65,9 +65,9 @@ func User(name, password string, rules ...string) Option {
 	}
 }
 
-// ClockSkew makes a server's wall clock run off by d, ahead if it is positive.
-// The monotonic clock is not touched. Server.SetClockSkew changes it later;
-// ClockSkew(0) is what allows that. It needs Linux and a C compiler.
+// ClockSkew makes a server's wall clock wrong by d, ahead if it is positive. The monotonic
+// clock is not changed. Server.SetClockSkew changes it later, if the server was started
+// with ClockSkew, even with 0. It needs Linux and a C compiler.
 func ClockSkew(d time.Duration) Option {
 	return func(s *settings) { s.skewed, s.skew = true, d }
 }
@@ -78,9 +78,8 @@ func Primaries(n int) Option { return func(s *settings) { s.primaries = n } }
 // Replicas sets how many replicas each primary has, 2 by default.
 func Replicas(n int) Option { return func(s *settings) { s.replicas = n } }
 
-// NodeTimeout sets for how long a node may be silent before the others look
-// for another: cluster-node-timeout, and down-after-milliseconds for sentinels.
-// It is 1 s by default.
+// NodeTimeout sets how long a node may be silent before the others replace it:
+// cluster-node-timeout, and down-after-milliseconds for sentinels. It is 1 s by default.
 func NodeTimeout(d time.Duration) Option { return func(s *settings) { s.nodeTimeout = d } }
 
 // admin is the user of this package when there is an access control list.
@@ -103,8 +102,8 @@ func newSettings(opts []Option) (settings, error) {
 	return s, nil
 }
 
-// adminUser is the user for this package's own connections, and for those
-// between servers; empty without an access control list.
+// adminUser returns the user for this package's own connections, and for those between
+// servers; empty without an access control list.
 func (s *settings) adminUser() user {
 	if len(s.users) == 0 {
 		return user{}

@@ -12,7 +12,7 @@ import (
 // A process is a child that dies with this process.
 type process struct {
 	command *exec.Cmd
-	exited  chan struct{} // closed when the process is gone
+	exited  chan struct{} // closed when the process has ended
 }
 
 // startProcess starts the command; its output goes to the file named log.
@@ -26,14 +26,14 @@ func startProcess(command *exec.Cmd, log string) (*process, error) {
 	p := &process{command: command, exited: make(chan struct{})}
 	started := make(chan error)
 	go func() {
-		// The kernel ties the child to the thread that made it, not to the
-		// process, so that thread has to live until the child is gone.
+		// The kernel ties the child to the thread that made it, not to the process, so
+		// that thread has to live until the child has ended.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		err := command.Start()
 		started <- err
 		if err == nil {
-			_ = command.Wait() // how a killed process ended says nothing
+			_ = command.Wait() // the error of a killed process says nothing
 		}
 		close(p.exited)
 	}()
@@ -46,11 +46,10 @@ func startProcess(command *exec.Cmd, log string) (*process, error) {
 
 func (p *process) pid() int { return p.command.Process.Pid }
 
-// signal sends a signal. A process that is gone already takes no notice.
+// signal sends a signal. It does nothing if the process has ended.
 func (p *process) signal(signal syscall.Signal) { _ = p.command.Process.Signal(signal) }
 
-// kill ends the process and returns when it is gone. A stopped process dies
-// too.
+// kill kills the process, stopped or not, and returns when it has ended.
 func (p *process) kill() {
 	p.signal(syscall.SIGKILL)
 	<-p.exited

@@ -12,40 +12,39 @@ import (
 	"time"
 )
 
-// A Verdict says what a Proxy does with a request.
-type Verdict int
+// An Action says what a Proxy does with a request.
+type Action int
 
-// The verdicts.
+// The actions.
 const (
 	// Pass forwards the request.
-	Pass Verdict = iota
-	// CutBefore cuts the connection and forwards nothing: the server never
-	// hears of the request.
+	Pass Action = iota
+	// CutBefore cuts the connection without forwarding the request: the server never
+	// gets it.
 	CutBefore
-	// CutInside forwards half of the request and cuts the connection: the
-	// server cannot make anything of it.
+	// CutInside forwards half of the request and cuts the connection: the server cannot
+	// execute it.
 	CutInside
-	// CutAfter forwards the request, waits until the server has dealt with it,
-	// and cuts the connection: the client never hears the answer. If the server
-	// is busy with a blocking command of that connection, it may drop what
-	// stands behind it.
+	// CutAfter forwards the request, waits until the server has executed it, and cuts
+	// the connection: the client never gets the answer. If the server is busy with a
+	// blocking command of that connection, it may drop later requests.
 	CutAfter
 
 	cutRequest
 	cutAnswer
-	verdictKinds
+	actionKinds
 )
 
 // CutRequestAt forwards the first n bytes of the request and cuts the connection.
-func CutRequestAt(n int) Verdict { return Verdict(n)*verdictKinds + cutRequest }
+func CutRequestAt(n int) Action { return Action(n)*actionKinds + cutRequest }
 
-// CutAnswerAt forwards the request, and of what the server says from then on the
-// first n bytes, and cuts the connection.
-func CutAnswerAt(n int) Verdict { return Verdict(n)*verdictKinds + cutAnswer }
+// CutAnswerAt forwards the request and the first n bytes of the answers after it, and cuts
+// the connection.
+func CutAnswerAt(n int) Action { return Action(n)*actionKinds + cutAnswer }
 
-// A Proxy stands between clients and a server, and breaks connections in
-// chosen ways. It understands requests, and so cannot stand in front of TLS.
-// All methods may be called at any time, from several goroutines.
+// A Proxy stands between clients and a server, and breaks connections in chosen ways. It
+// parses requests, and so cannot stand in front of TLS. All methods may be called at any
+// time, from several goroutines.
 type Proxy struct {
 	listener net.Listener
 	target   string
@@ -54,7 +53,7 @@ type Proxy struct {
 
 	mu      sync.Mutex // guards the fields below
 	conns   map[net.Conn]bool
-	judge   func(args []string) Verdict
+	decide  func(args []string) Action
 	rewrite func(args []string) []string
 	delay   time.Duration
 	refuse  bool
@@ -76,22 +75,22 @@ func NewProxy(t testing.TB, target string) *Proxy {
 	return p
 }
 
-// Addr is where clients connect to.
+// Addr returns the address that clients connect to.
 func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 
-// Judge makes every request go through judge from now on, which is called for
-// one request of a connection after the other, and for those of several
-// connections at once. Nil passes everything.
-func (p *Proxy) Judge(judge func(args []string) Verdict) {
+// OnRequest makes decide choose the action for every request from now on. It is called for
+// one request of a connection after the other, and for several connections concurrently.
+// Nil passes every request.
+func (p *Proxy) OnRequest(decide func(args []string) Action) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.judge = judge
+	p.decide = decide
 }
 
-// Rewrite makes the proxy forward what rewrite returns instead of each request
-// that passes. So a server can be made to say what it would say in another state:
+// Rewrite makes the proxy forward the request that rewrite returns instead of each request
+// that passes. So a server can be made to answer as in another state:
 //
-//	proxy.Rewrite(func([]string) []string { return redistest.Saying("LOADING …") })
+//	proxy.Rewrite(func([]string) []string { return redistest.ErrorRequest("LOADING …") })
 //
 // Nil forwards requests as they are.
 func (p *Proxy) Rewrite(rewrite func(args []string) []string) {
@@ -100,8 +99,8 @@ func (p *Proxy) Rewrite(rewrite func(args []string) []string) {
 	p.rewrite = rewrite
 }
 
-// Saying is a request that a server answers with an error of this text.
-func Saying(text string) []string {
+// ErrorRequest returns a request that a server answers with an error of this text.
+func ErrorRequest(text string) []string {
 	return []string{"EVAL", "return redis.error_reply(ARGV[1])", "0", text}
 }
 
@@ -112,8 +111,8 @@ func (p *Proxy) Delay(d time.Duration) {
 	p.delay = d
 }
 
-// Blackhole keeps everything, requests and answers, until it is called with
-// false: connections stay open and nothing moves, as when packets get lost.
+// Blackhole holds back all requests and answers until it is called with false: connections
+// stay open without traffic, as when packets get lost.
 func (p *Proxy) Blackhole(on bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -133,7 +132,7 @@ func (p *Proxy) Refuse(on bool) {
 	p.refuse = on
 }
 
-// Cut cuts all connections there are.
+// Cut cuts all current connections.
 func (p *Proxy) Cut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -174,7 +173,7 @@ func (p *Proxy) accept() {
 	}
 }
 
-// serve connects one client with the server until one of them is gone.
+// serve connects one client with the server until one of them closes.
 func (p *Proxy) serve(client net.Conn) {
 	defer func() { _ = client.Close() }()
 	server, err := net.DialTimeout("tcp", p.target, 5*time.Second)
@@ -193,7 +192,7 @@ func (p *Proxy) serve(client net.Conn) {
 	both.Wait()
 }
 
-// enter reports whether the connection may be.
+// enter reports whether the connection is accepted.
 func (p *Proxy) enter(conns ...net.Conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -214,7 +213,7 @@ func (p *Proxy) leave(conns ...net.Conn) {
 	}
 }
 
-// hold waits for as long as there is a black hole, and for the delay.
+// hold waits until a black hole has ended, and for the delay.
 func (p *Proxy) hold(delayed bool) {
 	p.mu.Lock()
 	hole, delay := p.hole, p.delay
@@ -235,37 +234,35 @@ func (p *Proxy) hold(delayed bool) {
 	}
 }
 
-// verdict says what is to be done with a request, and returns its bytes as they
-// are to be forwarded.
-func (p *Proxy) verdict(raw []byte, args []string) (Verdict, []byte) {
+// action returns the action for a request, and the bytes to forward.
+func (p *Proxy) action(raw []byte, args []string) (Action, []byte) {
 	p.mu.Lock()
-	judge, rewrite := p.judge, p.rewrite
+	decide, rewrite := p.decide, p.rewrite
 	p.mu.Unlock()
-	verdict := Pass
-	if judge != nil {
-		verdict = judge(args)
+	action := Pass
+	if decide != nil {
+		action = decide(args)
 	}
 	if rewrite != nil {
 		raw = appendRequest(nil, rewrite(args)...)
 	}
-	return verdict, raw
+	return action, raw
 }
 
-// A wire is a client's connection and the one to the server that belongs to
-// it.
+// A wire is a client's connection and its connection to the server.
 type wire struct {
 	proxy  *Proxy
 	client net.Conn
 	server *net.TCPConn
 
-	mu    sync.Mutex // guards the fields below
-	mute  bool       // answers are thrown away
-	limit int        // how many bytes of them are not, if they are
+	mu       sync.Mutex // guards the fields below
+	dropping bool       // answers are dropped
+	limit    int        // bytes of answers that are still forwarded
 }
 
-// forwardRequests forwards what the client asks, request by request. At the
-// end it tells the server that there is no more. The server then deals with
-// what it got and ends its side too, and that ends the client's.
+// forwardRequests forwards the client's requests one by one. At the end it closes its side
+// of the server's connection. The server then executes what it got and closes its side too,
+// which closes the client's.
 func (w *wire) forwardRequests() {
 	defer func() { _ = w.server.CloseWrite() }()
 	requests := bufio.NewReader(w.client)
@@ -275,35 +272,35 @@ func (w *wire) forwardRequests() {
 			return
 		}
 		w.proxy.hold(true)
-		verdict, raw := w.proxy.verdict(raw, args)
-		n := int(verdict / verdictKinds)
-		switch kind := verdict % verdictKinds; kind {
+		action, raw := w.proxy.action(raw, args)
+		n := int(action / actionKinds)
+		switch kind := action % actionKinds; kind {
 		case CutBefore:
-			w.silence(0)
+			w.dropAnswers(0)
 			return
 		case CutInside, cutRequest:
-			w.silence(0)
+			w.dropAnswers(0)
 			if kind == CutInside {
 				n = len(raw) / 2
 			}
 			raw = raw[:min(n, len(raw))]
 		case CutAfter, cutAnswer:
-			w.silence(n)
+			w.dropAnswers(n)
 		}
-		if _, err := w.server.Write(raw); err != nil || verdict != Pass {
+		if _, err := w.server.Write(raw); err != nil || action != Pass {
 			return
 		}
 	}
 }
 
-// silence keeps all further answers from the client, but for some bytes.
-func (w *wire) silence(but int) {
+// dropAnswers keeps all further answers from the client, except for some bytes.
+func (w *wire) dropAnswers(but int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.mute, w.limit = true, but
+	w.dropping, w.limit = true, but
 }
 
-// forwardAnswers forwards what the server says, until it ends its side.
+// forwardAnswers forwards the server's answers, until it closes its side.
 func (w *wire) forwardAnswers() {
 	defer func() { _ = w.client.Close() }()
 	buffer := make([]byte, 64<<10)
@@ -322,7 +319,7 @@ func (w *wire) forwardAnswers() {
 func (w *wire) tell(answer []byte) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.mute {
+	if w.dropping {
 		answer = answer[:min(len(answer), w.limit)]
 		w.limit -= len(answer)
 	}
@@ -355,15 +352,14 @@ func readRequest(r *bufio.Reader) (raw []byte, args []string, err error) {
 	return raw, args, nil
 }
 
-// readLength reads a line that consists of a mark and a number, and appends it
-// to raw.
+// readLength reads a line of a mark and a number, and appends it to raw.
 func readLength(r *bufio.Reader, mark byte, raw []byte) (int, []byte, error) {
 	line, err := r.ReadString('\n')
 	if err != nil {
 		return 0, nil, err
 	}
 	if line[0] != mark {
-		return 0, nil, fmt.Errorf("redistest: %q is no part of a request", line)
+		return 0, nil, fmt.Errorf("redistest: %q is not part of a request", line)
 	}
 	length, err := strconv.Atoi(strings.TrimSpace(line[1:]))
 	return length, append(raw, line...), err

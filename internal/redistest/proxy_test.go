@@ -16,7 +16,7 @@ import (
 )
 
 // throughProxy returns a server, a proxy in front of it, and a client of the
-// proxy that does not repeat anything by itself.
+// proxy that repeats no command.
 func throughProxy(t *testing.T) (*redistest.Server, *redistest.Proxy, rueidis.Client) {
 	t.Helper()
 	server := redistest.SharedServer(t)
@@ -27,15 +27,15 @@ func throughProxy(t *testing.T) (*redistest.Server, *redistest.Proxy, rueidis.Cl
 	return server, proxy, connect(t, option)
 }
 
-// once gives a verdict on the first INCR, and passes everything else.
-func once(verdict redistest.Verdict) func([]string) redistest.Verdict {
+// once returns an action for the first INCR, and passes all other requests.
+func once(action redistest.Action) func([]string) redistest.Action {
 	done := make(chan struct{}, 1)
 	done <- struct{}{}
-	return func(args []string) redistest.Verdict {
+	return func(args []string) redistest.Action {
 		if args[0] == "INCR" {
 			select {
 			case <-done:
-				return verdict
+				return action
 			default:
 			}
 		}
@@ -45,9 +45,9 @@ func once(verdict redistest.Verdict) func([]string) redistest.Verdict {
 
 func TestProxyCutsAtChosenRequest(t *testing.T) {
 	for name, test := range map[string]struct {
-		verdict redistest.Verdict
-		fails   bool
-		done    any // what the server has afterwards
+		action redistest.Action
+		fails  bool
+		done   any // what the server has afterwards
 	}{
 		"pass":                        {redistest.Pass, false, "1"},
 		"before":                      {redistest.CutBefore, true, nil},
@@ -65,7 +65,7 @@ func TestProxyCutsAtChosenRequest(t *testing.T) {
 			if name == "after, big key" {
 				key += string(make([]byte, 1<<20))
 			}
-			proxy.Judge(once(test.verdict))
+			proxy.OnRequest(once(test.action))
 			err := client.Do(t.Context(), client.B().Incr().Key(key).Build()).Error()
 			if (err != nil) != test.fails {
 				t.Errorf("the client got %v", err)
@@ -139,7 +139,7 @@ func TestProxyCutAndRefuse(t *testing.T) {
 		t.Fatal(err)
 	}
 	if proxy.Connections() == 0 {
-		t.Error("nobody is connected")
+		t.Error("no client is connected")
 	}
 	proxy.Refuse(true)
 	proxy.Cut()
@@ -163,7 +163,7 @@ func TestProxyReplacesServerAnswers(t *testing.T) {
 	key := redistest.Prefix(t)
 	proxy.Rewrite(func(args []string) []string {
 		if args[0] == "INCR" {
-			return redistest.Saying("LOADING not yet")
+			return redistest.ErrorRequest("LOADING not yet")
 		}
 		return args
 	})

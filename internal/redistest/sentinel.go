@@ -11,20 +11,19 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// primarySet is the name under which sentinels know the servers they watch.
+// primarySet is the name of the watched servers in the sentinels.
 const primarySet = "mailbox"
 
-// A SentinelGroup is a primary and its replicas, and three sentinels that make
-// another server the primary when it does not answer any more.
+// A SentinelGroup is a primary and its replicas, and three sentinels that promote a replica
+// when the primary does not answer any more.
 type SentinelGroup struct {
 	settings  settings
 	servers   []*Server
 	sentinels []*Server
 }
 
-// Sentinel starts a primary with two replicas, or as many as Replicas says,
-// and three sentinels. It returns when they all know each other, and closes
-// them when the test ends.
+// Sentinel starts a primary with two replicas, or as many as Replicas says, and three
+// sentinels. It returns when they all know each other, and closes them when the test ends.
 func Sentinel(t testing.TB, opts ...Option) *SentinelGroup {
 	t.Helper()
 	group, err := startSentinel(t.Context(), opts)
@@ -63,8 +62,8 @@ func (g *SentinelGroup) start(ctx context.Context) error {
 		return err
 	}
 	g.servers = append(g.servers, replicas...)
-	// Sentinels ask a new primary for its replicas at once, and then not again
-	// for ten seconds; so the replicas come first.
+	// Sentinels ask a new primary for its replicas at once, and then not again for ten
+	// seconds; so the replicas start first.
 	err = until(ctx, "the replicas", func(ctx context.Context) error { return primary.hasReplicas(ctx, len(replicas)) })
 	if err != nil {
 		return err
@@ -74,9 +73,9 @@ func (g *SentinelGroup) start(ctx context.Context) error {
 		return err
 	}
 	for _, sentinel := range g.sentinels {
-		// Sentinels introduce themselves every two seconds if nobody hurries
-		// them, and one that was starved for two seconds does nothing for
-		// thirty. Old ones do not know this command, and are just slower.
+		// Sentinels introduce themselves every two seconds unless a test hurries them, and
+		// one that got no processor time for two seconds does nothing for thirty. Old ones
+		// do not have this command, and are only slower.
 		_, _ = sentinel.Do(ctx, "SENTINEL", "DEBUG", "PUBLISH-PERIOD", "200", "INFO-PERIOD", "500",
 			"ASK-PERIOD", "200", "PING-PERIOD", "200", "TILT-PERIOD", "1000")
 	}
@@ -100,7 +99,7 @@ func (g *SentinelGroup) watching(primary *Server) []string {
 	return directives
 }
 
-// ClientOption returns what a client needs to find the primary through the
+// ClientOption returns the options of a client that finds the primary through the
 // sentinels.
 func (g *SentinelGroup) ClientOption() rueidis.ClientOption {
 	var addresses []string
@@ -113,14 +112,14 @@ func (g *SentinelGroup) ClientOption() rueidis.ClientOption {
 	return option
 }
 
-// Servers returns the servers of data, whatever their role.
+// Servers returns the data servers, in any role.
 func (g *SentinelGroup) Servers() []*Server { return slices.Clone(g.servers) }
 
 // Sentinels returns the sentinels.
 func (g *SentinelGroup) Sentinels() []*Server { return slices.Clone(g.sentinels) }
 
-// Primary returns the server that all running sentinels take for the primary.
-// It is an error if they disagree, as they do during a failover.
+// Primary returns the primary, in the view of all running sentinels. It is an error if they
+// disagree, as they do during a failover.
 func (g *SentinelGroup) Primary(ctx context.Context) (*Server, error) {
 	var primary *Server
 	for _, sentinel := range running(g.sentinels) {
@@ -165,8 +164,8 @@ func (g *SentinelGroup) KillPrimary(ctx context.Context) (*Server, error) {
 	return primary, nil
 }
 
-// WaitFailover returns the new primary once the sentinels agree on one other
-// than old, and it takes writes.
+// WaitFailover returns the new primary once the sentinels agree on one other than old, and
+// it accepts writes.
 func (g *SentinelGroup) WaitFailover(ctx context.Context, old *Server) (*Server, error) {
 	var primary *Server
 	err := until(ctx, "a failover", func(ctx context.Context) error {
@@ -209,8 +208,7 @@ func (g *SentinelGroup) WaitHealthy(ctx context.Context) error {
 	})
 }
 
-// knowsAll returns nil if a sentinel sees the other sentinels and the replicas
-// as they are.
+// knowsAll returns nil if a sentinel sees all other sentinels and replicas.
 func (g *SentinelGroup) knowsAll(ctx context.Context, sentinel *Server, replicas int) error {
 	reply, err := sentinel.Do(ctx, "SENTINEL", "MASTER", primarySet)
 	if err != nil {
@@ -261,8 +259,7 @@ func pairs(reply any) map[string]string {
 	return found
 }
 
-// containsField reports whether a list like "ip=…,port=…,state=online" holds
-// a field.
+// containsField reports whether a list like "ip=…,port=…,state=online" has a field.
 func containsField(list, field string) bool {
 	return slices.Contains(strings.Split(list, ","), field)
 }

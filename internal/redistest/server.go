@@ -24,7 +24,7 @@ import (
 // goroutines.
 type Server struct {
 	settings settings
-	sentinel bool // it is one, and not a server of data
+	sentinel bool // it is a sentinel, not a data server
 	binary   string
 	dir      string
 	port     int
@@ -95,7 +95,7 @@ func startServer(ctx context.Context, s settings, directives ...string) (*Server
 			return nil, err
 		}
 	}
-	// A port that is free now may be taken in a moment; then another will do.
+	// A port that is free now may be taken in a moment; then it tries another.
 	for range 20 {
 		if err = server.claimPorts(); err == nil {
 			err = server.begin(ctx, directives)
@@ -180,7 +180,7 @@ func (s *Server) launch(ctx context.Context) error {
 	defer cancel()
 	err = until(ctx, "redis-server to answer", func(ctx context.Context) error {
 		if process.gone() {
-			cancel() // there is nothing to wait for
+			cancel() // waiting is useless
 			return errors.New("it has ended")
 		}
 		return s.answers(ctx, process.pid())
@@ -196,8 +196,8 @@ func (s *Server) launch(ctx context.Context) error {
 	return fmt.Errorf("%w; its log says:\n%s", err, log)
 }
 
-// answers returns nil if this very process answers, and not another that took
-// its port, and has loaded its data.
+// answers returns nil if this process answers, and not another that took its port, and has
+// loaded its data.
 func (s *Server) answers(ctx context.Context, pid int) error {
 	info, err := s.Info(ctx, "server")
 	if err != nil {
@@ -210,10 +210,10 @@ func (s *Server) answers(ctx context.Context, pid int) error {
 	return err
 }
 
-// Addr is the server's address, host and port. It stays the same.
+// Addr returns the server's address, host and port. It stays the same.
 func (s *Server) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)) }
 
-// ClientOption returns what a client needs to connect, credentials included.
+// ClientOption returns the options of a client, including credentials.
 func (s *Server) ClientOption() rueidis.ClientOption {
 	return s.settings.clientOption(s.Addr())
 }
@@ -229,10 +229,10 @@ func (s *settings) clientOption(addresses ...string) rueidis.ClientOption {
 	return option
 }
 
-// PID is the number of the process that was started last.
+// PID returns the id of the process that was started last.
 func (s *Server) PID() int { return s.current().pid() }
 
-// Log returns what the server has written to its log.
+// Log returns the server's log.
 func (s *Server) Log() string {
 	text, err := os.ReadFile(s.path("log"))
 	if err != nil {
@@ -247,31 +247,30 @@ func (s *Server) current() *process {
 	return s.process
 }
 
-// Running reports whether the process is there and not stopped.
+// Running reports whether the process runs and is not stopped.
 func (s *Server) Running() bool { return !s.current().gone() && !s.stopped.Load() }
 
-// Kill ends the process with SIGKILL, and returns when it is gone. What the
-// operating system was given survives on disk.
+// Kill ends the process with SIGKILL, and returns when it has ended. Data that it had
+// written to files survives.
 func (s *Server) Kill() { s.current().kill() }
 
-// Stop halts the process with SIGSTOP: its connections stay open and nothing
-// answers, as when a machine hangs.
+// Stop halts the process with SIGSTOP: its connections stay open without answers, as when a
+// machine hangs.
 func (s *Server) Stop() {
 	s.stopped.Store(true)
 	s.current().signal(syscall.SIGSTOP)
 }
 
-// Continue lets a stopped process go on, unaware that time has passed.
+// Continue lets a stopped process continue, unaware that time has passed.
 func (s *Server) Continue() {
 	s.current().signal(syscall.SIGCONT)
 	s.stopped.Store(false)
 }
 
-// Restart starts a server that was killed again, on the same port and with the
-// same directory. It returns when the server answers and has loaded its data.
+// Restart starts a killed server again, on the same port and with the same directory. It
+// returns when the server answers and has loaded its data.
 func (s *Server) Restart(ctx context.Context) error {
-	// The port may be busy for a moment, with connections that are just
-	// ending.
+	// The port may be busy for a moment, with connections that are ending.
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	var err error
@@ -284,8 +283,8 @@ func (s *Server) Restart(ctx context.Context) error {
 	return errors.Join(err, waited)
 }
 
-// SetClockSkew sets how far the server's wall clock is off, from now on. The
-// server must have been started with ClockSkew.
+// SetClockSkew sets how far the server's wall clock is off. The server must have been
+// started with ClockSkew.
 func (s *Server) SetClockSkew(d time.Duration) error {
 	if s.clock == nil {
 		return errors.New("redistest: start the server with ClockSkew to change its clock later")
@@ -312,12 +311,12 @@ func (s *Server) Close() {
 	if s.process != nil {
 		s.process.kill()
 	}
-	_ = os.RemoveAll(s.dir) // what is left is in the system's temporary folder
+	_ = os.RemoveAll(s.dir) // if it fails, the rest is in the system's temporary folder
 }
 
-// CommandCount returns how many commands a server has processed since it was
-// started, those of this package apart. Between two calls it does not grow if
-// nobody but this package speaks to the server.
+// CommandCount returns how many commands a server has processed since it was started,
+// except those of this package. Between two calls it does not grow if only this package
+// talks to the server.
 func CommandCount(t testing.TB, s *Server) int64 {
 	t.Helper()
 	own := s.ownCommands.Load()
@@ -330,7 +329,7 @@ func CommandCount(t testing.TB, s *Server) int64 {
 		t.Fatal(err)
 	}
 	if s.settings.adminUser().name != "" {
-		own++ // the AUTH before the INFO, which does not count itself
+		own++ // the AUTH before the INFO; INFO does not count itself
 	}
 	return total - own
 }

@@ -46,7 +46,7 @@ func get(ctx context.Context, c rueidis.Client, key string) (string, error) {
 	return c.Do(ctx, c.B().Get().Key(key).Build()).ToString()
 }
 
-// alive reports whether there is a process, or what is left of one.
+// alive reports whether a process exists, also as a zombie.
 func alive(pid int) bool { return syscall.Kill(pid, 0) == nil }
 
 func expectGone(t *testing.T, pids ...int) {
@@ -180,7 +180,7 @@ func TestUserRulesAreEnforced(t *testing.T) {
 	option.Username, option.Password = "", ""
 	if anonymous, err := rueidis.NewClient(option); err == nil {
 		anonymous.Close()
-		t.Error("it lets anybody in")
+		t.Error("it accepts a client without a password")
 	}
 }
 
@@ -219,7 +219,7 @@ func TestMissingServerFailsTestWithAdvice(t *testing.T) {
 	}
 }
 
-// failures is a test that is expected to fail.
+// failures records the failures of a test that must fail.
 type failures struct {
 	*testing.T
 	said string
@@ -263,7 +263,7 @@ func TestClockCanBeSetWithoutTouchingItsTick(t *testing.T) {
 		t.Errorf("a day later a key that lives for a minute is %v, %v", value, err)
 	}
 	if err := redistest.Standalone(t).SetClockSkew(0); err == nil {
-		t.Error("a clock was set that the server does not look at")
+		t.Error("the clock of a server without ClockSkew was set")
 	}
 }
 
@@ -295,7 +295,7 @@ func TestCommandCountStaysWhenIdle(t *testing.T) {
 // orphanVariable makes this binary start a server and wait to be killed.
 const orphanVariable = "REDISTEST_ORPHAN"
 
-// beOrphaned prints the number of a server's process, and hangs.
+// beOrphaned prints the process id of a server, and hangs.
 func beOrphaned() {
 	tests := []testing.InternalTest{{Name: "TestOrphan", F: func(t *testing.T) {
 		server := redistest.Standalone(t)
@@ -337,7 +337,7 @@ func TestServerDiesWithKilledTestProcess(t *testing.T) {
 	}
 }
 
-// running reports whether a process that is not our child does something: one
+// running reports whether a process that is not our child runs: one
 // that has ended stays in the table until its new parent looks.
 func running(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))

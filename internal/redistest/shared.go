@@ -12,7 +12,7 @@ import (
 	"go.uber.org/goleak"
 )
 
-// A sharing is something that is started for the first test that wants it, and
+// A sharing is a server or group that is started for the first test that uses it, and
 // stopped by Main.
 type sharing[T interface{ Close() }] struct {
 	start func(context.Context) (T, error)
@@ -41,13 +41,13 @@ var (
 	mainRuns bool // set before any test runs
 )
 
-// sharedTimeout keeps servers that are shared from being replaced because the
-// machine is so busy that they are silent for a while.
+// sharedTimeout keeps shared servers from being replaced because a busy machine makes them
+// silent for a while.
 const sharedTimeout = 30 * time.Second
 
-// SharedServer returns a server for tests that do it no harm: no signals, no
-// FLUSHALL, and keys that begin with Prefix. It is started for the first such
-// test. TestMain has to call Main, which stops it.
+// SharedServer returns a server for tests that do not damage it: no signals, no FLUSHALL,
+// and keys that begin with Prefix. It is started for the first such test. TestMain has to
+// call Main, which stops it.
 func SharedServer(t testing.TB) *Server { t.Helper(); return sharedServer.get(t) }
 
 // SharedSentinel is like SharedServer, for a group watched by sentinels.
@@ -59,7 +59,7 @@ func SharedCluster(t testing.TB) *ClusterGroup { t.Helper(); return sharedCluste
 func (s *sharing[T]) get(t testing.TB) T {
 	t.Helper()
 	if !mainRuns {
-		t.Fatal("redistest: nobody would stop what tests share: let TestMain call redistest.Main")
+		t.Fatal("redistest: shared servers need redistest.Main to stop them; call it in TestMain")
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -83,15 +83,15 @@ func (s *sharing[T]) stop() {
 	}
 }
 
-// Prefix returns text that no other test's keys begin with.
+// Prefix returns a unique prefix for the keys of a test.
 func Prefix(t testing.TB) string {
 	t.Helper()
 	return "test-" + randomText()[:12] + "-"
 }
 
-// Main runs the tests, stops what they shared, and ends the process: with a
-// failure if tests failed, or if they left goroutines behind. Unless the flag
-// -parallel says otherwise, eight parallel tests run at a time: they mostly wait.
+// Main runs the tests, stops shared servers, and ends the process: with a failure if tests
+// failed or left goroutines behind. Unless the flag -parallel says otherwise, eight parallel
+// tests run at a time: they mostly wait.
 //
 //	func TestMain(m *testing.M) { redistest.Main(m) }
 func Main(m *testing.M, options ...goleak.Option) {
@@ -110,20 +110,20 @@ func Main(m *testing.M, options ...goleak.Option) {
 	os.Exit(code) // a TestMain has nothing to return to
 }
 
-// waitTogether lets more tests run at a time than there are processors.
+// waitTogether lets more tests run in parallel than there are processors.
 func waitTogether() {
 	const name, number = "test.parallel", "8"
 	flag.Parse()
 	asked := false
 	flag.Visit(func(f *flag.Flag) { asked = asked || f.Name == name })
 	if !asked {
-		_ = flag.Set(name, number) // it is there in every test
+		_ = flag.Set(name, number) // every test binary has the flag
 	}
 }
 
-// leftGoroutines returns an error that tells what still runs. A client of a
-// cluster closes connections it does not need any more after five seconds, even
-// if it is closed itself, which is longer than goleak waits.
+// leftGoroutines returns an error that lists running goroutines. A client of a cluster
+// closes unneeded connections after five seconds, even if it is closed itself, which is
+// longer than goleak waits.
 func leftGoroutines(options []goleak.Option) error {
 	deadline := time.Now().Add(8 * time.Second)
 	for {

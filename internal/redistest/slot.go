@@ -33,11 +33,10 @@ func Slot(key string) int {
 	return int(crc) % slots
 }
 
-// MoveSlot moves a slot with its keys to another primary while both go on
-// serving it, key by key, as an operator's tools do. Between two keys it calls
-// between, which may be nil: at that moment some keys of the slot are here and
-// some are there. It is an error if a failover changes one of the two
-// meanwhile; the slot then may be left half way.
+// MoveSlot moves a slot with its keys to another primary while both serve it, key by key,
+// as an operator's tools do. Between two keys it calls between, which may be nil: at that
+// moment some keys of the slot are in one primary and some in the other. It is an error if
+// a failover changes one of the two meanwhile; the slot then may be left half way.
 func (c *ClusterGroup) MoveSlot(ctx context.Context, slot int, from, to *Server, between func()) error {
 	fromID, err := from.text(ctx, "CLUSTER", "MYID")
 	if err != nil {
@@ -78,12 +77,12 @@ func (c *ClusterGroup) moveKey(ctx context.Context, key string, from, to *Server
 	if u := c.settings.adminUser(); u.name != "" {
 		command = append(command, "AUTH2", u.name, u.password)
 	}
-	_, err := from.Do(ctx, command...) // NOKEY, which is no error, if it was just deleted
+	_, err := from.Do(ctx, command...) // NOKEY is not an error: the key was just deleted
 	return err
 }
 
-// settleSlot tells everybody whose slot it is now: first the new owner, so
-// that there is one at any time.
+// settleSlot tells all primaries who owns the slot now: first the new owner, so that
+// there is one at any time.
 func (c *ClusterGroup) settleSlot(ctx context.Context, number, ownerID string, from, to *Server) error {
 	for _, server := range []*Server{to, from} {
 		if _, err := server.Do(ctx, "CLUSTER", "SETSLOT", number, "NODE", ownerID); err != nil {
@@ -100,7 +99,7 @@ func (c *ClusterGroup) settleSlot(ctx context.Context, number, ownerID string, f
 		}
 		_, err := server.Do(ctx, "CLUSTER", "SETSLOT", number, "NODE", ownerID)
 		if refused := ReplyError(""); err != nil && !errors.As(err, &refused) {
-			return err // one that refuses learns it by gossip
+			return err // a primary that refuses learns it by gossip
 		}
 	}
 	return nil

@@ -8,8 +8,7 @@ import (
 	"strings"
 )
 
-// A clusterNode is a line of CLUSTER NODES: what one node says about another,
-// or about itself.
+// A clusterNode is a line of CLUSTER NODES: one node's view of another, or of itself.
 type clusterNode struct {
 	id      string
 	server  *Server
@@ -28,7 +27,7 @@ func (n *clusterNode) owns(slot int) bool {
 	return slices.ContainsFunc(n.slots, func(r slotRange) bool { return r.first <= slot && slot <= r.last })
 }
 
-// view returns what a node knows about all nodes.
+// view returns a node's view of all nodes.
 func (c *ClusterGroup) view(ctx context.Context, node *Server) ([]clusterNode, error) {
 	text, err := node.text(ctx, "CLUSTER", "NODES")
 	if err != nil {
@@ -64,7 +63,7 @@ func (c *ClusterGroup) parseNode(words []string) (clusterNode, error) {
 	}
 	for _, word := range words[8:] {
 		if strings.HasPrefix(word, "[") {
-			continue // a slot on its way
+			continue // a slot that is moving
 		}
 		first, last, isRange := strings.Cut(word, "-")
 		if !isRange {
@@ -82,10 +81,10 @@ func (c *ClusterGroup) parseNode(words []string) (clusterNode, error) {
 	return n, nil
 }
 
-// selfPortraits returns what each running node says about itself: it is the
-// first to know of a change.
-func (c *ClusterGroup) selfPortraits(ctx context.Context) ([]clusterNode, error) {
-	var portraits []clusterNode
+// selfViews returns each running node's view of itself: a node is the first to know of a
+// change.
+func (c *ClusterGroup) selfViews(ctx context.Context) ([]clusterNode, error) {
+	var views []clusterNode
 	for _, server := range running(c.nodes) {
 		view, err := c.view(ctx, server)
 		if err != nil {
@@ -97,17 +96,17 @@ func (c *ClusterGroup) selfPortraits(ctx context.Context) ([]clusterNode, error)
 		for _, n := range view {
 			if n.has("myself") {
 				n.server = server
-				portraits = append(portraits, n)
+				views = append(views, n)
 			}
 		}
 	}
-	return portraits, nil
+	return views, nil
 }
 
-// agree returns nil if these nodes take the cluster to be whole, and each
-// owner of slots to be what it takes itself to be.
+// agree returns nil if these nodes see a healthy cluster, and agree with each owner of
+// slots about it.
 func (c *ClusterGroup) agree(ctx context.Context, nodes []*Server) error {
-	portraits, err := c.selfPortraits(ctx)
+	views, err := c.selfViews(ctx)
 	if err != nil {
 		return err
 	}
@@ -123,21 +122,20 @@ func (c *ClusterGroup) agree(ctx context.Context, nodes []*Server) error {
 		if err != nil {
 			return err
 		}
-		for _, portrait := range portraits {
-			i := slices.IndexFunc(view, func(n clusterNode) bool { return n.id == portrait.id })
+		for _, self := range views {
+			i := slices.IndexFunc(view, func(n clusterNode) bool { return n.id == self.id })
 			if i < 0 {
-				return fmt.Errorf("%s does not know %s", node.Addr(), portrait.server.Addr())
+				return fmt.Errorf("%s does not know %s", node.Addr(), self.server.Addr())
 			}
-			if err := portrait.resembles(view[i]); err != nil {
-				return fmt.Errorf("%s about %s: %w", node.Addr(), portrait.server.Addr(), err)
+			if err := self.resembles(view[i]); err != nil {
+				return fmt.Errorf("%s about %s: %w", node.Addr(), self.server.Addr(), err)
 			}
 		}
 	}
 	return nil
 }
 
-// resembles returns nil if what another says about a node is what it says
-// itself.
+// resembles returns nil if another node's view of a node is its view of itself.
 func (n *clusterNode) resembles(other clusterNode) error {
 	for _, flag := range []string{"fail", "fail?", "handshake", "noaddr"} {
 		if other.has(flag) {
@@ -155,28 +153,28 @@ func (n *clusterNode) resembles(other clusterNode) error {
 	return nil
 }
 
-// replicated returns nil if every node that owns no slots follows one that
-// does, and both say that the link is up.
+// replicated returns nil if every node without slots follows one that has slots, and both
+// report the link as up.
 func (c *ClusterGroup) replicated(ctx context.Context) error {
-	portraits, err := c.selfPortraits(ctx)
+	views, err := c.selfViews(ctx)
 	if err != nil {
 		return err
 	}
 	replicas := make(map[string]int)
-	for _, n := range portraits {
+	for _, n := range views {
 		if n.has("master") {
 			continue
 		}
-		i := slices.IndexFunc(portraits, func(p clusterNode) bool { return p.id == n.primary })
+		i := slices.IndexFunc(views, func(p clusterNode) bool { return p.id == n.primary })
 		if i < 0 {
 			return fmt.Errorf("%s follows %s, which does not run", n.server.Addr(), n.primary)
 		}
-		if err := n.server.replicatesFrom(ctx, portraits[i].server); err != nil {
+		if err := n.server.replicatesFrom(ctx, views[i].server); err != nil {
 			return err
 		}
 		replicas[n.primary]++
 	}
-	for _, n := range portraits {
+	for _, n := range views {
 		switch {
 		case n.has("slave"):
 		case len(n.slots) == 0:

@@ -2,7 +2,7 @@
 -- acked. It is one member of invisible, by its name, and one field of bundles; its
 -- messages have no entries. That makes leasing and acking cheap, see batch.lua. For any
 -- other operation the bundle is split first: then its messages are in flight one by
--- one, each with an entry. In Redis the key of bundles is called manifests.
+-- one, each with an entry. The key of bundles is called manifests.
 --
 -- The name is the number of the call's first delivery, packed, and the number of the
 -- bundle in that call. The field packs the end of the lease, when it began in wall

@@ -1,7 +1,7 @@
 -- The slow path. The state of the shard is in the table shard, and all functions are in
 -- the table engine: functions that share two tables are created much faster than
 -- functions that share fifty variables, and they are created in every call. The tables
--- deadLetters and bundles are the keys graves and manifests.
+-- deadLetters and bundles have older names as keys, see keys.go.
 
 local shard = {
   meta = meta, pending = pending, invisible = invisible, delayed = delayed, data = data, state = state,
