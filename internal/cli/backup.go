@@ -55,50 +55,69 @@ func (s *shell) backup(ctx context.Context, target string, keys bool) error {
 		return err
 	}
 	defer c.api.close()
-	partial := target + ".partial"
-	info, err := s.fetchBackup(ctx, c.api, partial, keys)
+	partial, info, err := s.fetchBackup(ctx, c.api, target, keys)
+	var report *diskbox.Report
 	if err == nil {
-		var report *diskbox.Report
-		if report, err = s.proveBackup(ctx, partial); err == nil {
-			if err = publishFile(partial, target); err == nil {
-				return s.sayBackup(target, info, keys, report)
-			}
-		}
+		report, err = s.proveBackup(ctx, partial)
 	}
-	_ = os.Remove(partial)
-	return backupFailure(err, target, keys)
+	if err == nil {
+		err = publishFile(partial, target)
+	}
+	if err != nil {
+		_ = os.Remove(partial)
+		return backupFailure(err, target, keys)
+	}
+	return s.sayBackup(target, info, keys, report)
 }
 
 // backupFile is the file that a backup goes to.
 func backupFile(target string, now time.Time) (string, error) {
+	switch target {
+	case "":
+		return "", wrongUse("FILE: invalid value \"\"; want a file or a directory")
+	case "-":
+		return "", wrongUse("FILE: invalid value \"-\"; want a file or a directory, because a backup is read again and checked before it gets its name")
+	}
 	if info, err := os.Stat(target); err == nil && info.IsDir() {
 		target = filepath.Join(target, now.UTC().Format("mailbox-20060102T150405Z.tar"))
 	}
-	if _, err := os.Lstat(target); err == nil {
-		return "", &failure{exit: exitConflict, code: "conflict", sentence: fmt.Sprintf("%s exists already", target), advice: "name another file"}
-	}
-	return target, nil
+	return target, vacantFile(target)
 }
 
-// fetchBackup writes what the daemon sends to a file, durably. It does not look at it
-// further than to know how much is to come.
-func (s *shell) fetchBackup(ctx context.Context, a *api, path string, keys bool) (info diskbox.BackupInfo, err error) {
+// vacantFile returns nil if there is nothing at path.
+func vacantFile(path string) error {
+	if _, err := os.Lstat(path); err == nil {
+		return &failure{exit: exitConflict, code: "conflict", sentence: fmt.Sprintf("%s exists already", path), advice: "name another file"}
+	}
+	return nil
+}
+
+// fetchBackup writes what the daemon sends, durably, to a file beside target that no other
+// run uses, and returns its name. It does not look at it further than to know how much is
+// to come.
+func (s *shell) fetchBackup(ctx context.Context, a *api, target string, keys bool) (partial string, info diskbox.BackupInfo, err error) {
 	response, err := a.post(ctx, &question{path: "/v1/backup", body: map[string]bool{"keys": keys}})
 	if err != nil {
-		return info, err
+		return "", info, err
 	}
 	defer func() { _ = response.Body.Close() }()
-	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	file, err := os.CreateTemp(filepath.Dir(target), filepath.Base(target)+".*.partial") // 0600
 	if err != nil {
-		return info, notWritten(path, err)
+		return "", info, notWritten(target, err)
 	}
 	defer func() {
 		if closed := file.Close(); err == nil {
-			err = notWritten(path, closed)
+			err = notWritten(target, closed)
 		}
 	}()
+	info, err = s.copyBackup(ctx, a, file, response.Body)
+	return file.Name(), info, err
+}
+
+// copyBackup writes a backup to a file, durably.
+func (s *shell) copyBackup(ctx context.Context, a *api, file *os.File, from io.Reader) (info diskbox.BackupInfo, err error) {
 	head := make([]byte, 1<<10) // the first entry
-	n, err := io.ReadFull(response.Body, head)
+	n, err := io.ReadFull(from, head)
 	if err == nil {
 		r := tar.NewReader(bytes.NewReader(head))
 		if _, err := r.Next(); err == nil {
@@ -107,11 +126,11 @@ func (s *shell) fetchBackup(ctx context.Context, a *api, path string, keys bool)
 	}
 	bar := s.progress("backup", info.Bytes)
 	defer bar.end()
-	body := io.MultiReader(bytes.NewReader(head[:n]), response.Body)
+	body := io.MultiReader(bytes.NewReader(head[:n]), from)
 	for buf := make([]byte, 256<<10); ; {
 		n, err := body.Read(buf)
 		if _, failed := file.Write(buf[:n]); failed != nil {
-			return info, notWritten(path, failed)
+			return info, notWritten(file.Name(), failed)
 		}
 		bar.add(int64(n))
 		if errors.Is(err, io.EOF) {
@@ -121,7 +140,7 @@ func (s *shell) fetchBackup(ctx context.Context, a *api, path string, keys bool)
 			return info, a.broken(ctx, err)
 		}
 	}
-	return info, notWritten(path, file.Sync())
+	return info, notWritten(file.Name(), file.Sync())
 }
 
 // proveBackup opens a backup, verifies it and counts what is in it.
@@ -139,8 +158,12 @@ func (s *shell) proveBackup(ctx context.Context, path string) (*diskbox.Report, 
 	return report, nil
 }
 
-// publishFile gives a complete file its name, durably.
+// publishFile gives a complete file its name, durably. A file that has the name by now is
+// left alone.
 func publishFile(partial, target string) error {
+	if err := vacantFile(target); err != nil {
+		return err
+	}
 	if err := os.Rename(partial, target); err != nil {
 		return notWritten(target, err)
 	}

@@ -1,9 +1,15 @@
 package cli_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -73,12 +79,60 @@ func TestBackupRestoresToItsContent(t *testing.T) {
 	}
 }
 
+// A second backup to the same file runs to its end while the first is being read.
+func TestBackupsToOneFileDoNotDisturbEachOther(t *testing.T) {
+	d := start(t, onDisk())
+	d.must(t, "send", "jobs", "first")
+	path := filepath.Join(t.TempDir(), "backup.tar")
+	target, err := url.Parse("http://" + d.Address(server.HTTP))
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy := httputil.NewSingleHostReverseProxy(target)
+	proxy.ModifyResponse = func(response *http.Response) error {
+		content, err := io.ReadAll(response.Body)
+		half := len(content) / 2
+		second := func() { d.must(t, "backup", path) }
+		response.Body = struct {
+			io.Reader
+			io.Closer
+		}{io.MultiReader(bytes.NewReader(content[:half]), &pause{do: second}, bytes.NewReader(content[half:])), response.Body}
+		return err
+	}
+	between := httptest.NewServer(proxy)
+	defer between.Close()
+	d.mailbox(t, "backup", path, "--addr", between.URL).wantCode(t, 7, "exists already")
+	d.must(t, "check", path)
+	if left, _ := filepath.Glob(path + "*"); len(left) != 1 {
+		t.Errorf("%v are there", left)
+	}
+}
+
+// A pause is an empty reader that does something first.
+type pause struct{ do func() }
+
+func (p *pause) Read([]byte) (int, error) {
+	p.do()
+	return 0, io.EOF
+}
+
+func TestBackupRefusesNamesThatAreNotFiles(t *testing.T) {
+	d := start(t, onDisk())
+	t.Chdir(t.TempDir())
+	for _, name := range []string{"", "-"} {
+		d.mailbox(t, "backup", "--", name).wantCode(t, 2, "FILE")
+	}
+	if left, _ := filepath.Glob("*"); len(left) > 0 {
+		t.Errorf("%v was left behind", left)
+	}
+}
+
 func TestBackupIsRefusedWhereEngineHasItsOwn(t *testing.T) {
 	d := start(t, inMemory())
 	path := filepath.Join(t.TempDir(), "backup.tar")
 	d.mailbox(t, "backup", path).wantCode(t, 2, "memory: keeps nothing")
-	if _, err := os.Stat(path + ".partial"); err == nil {
-		t.Error("a file was left behind")
+	if left, _ := filepath.Glob(path + "*"); len(left) > 0 {
+		t.Errorf("%v was left behind", left)
 	}
 }
 
