@@ -210,6 +210,7 @@ func TestRestoreRevivesNoRevokedToken(t *testing.T) {
 		"found":   {nil, []string{"MAILBOXD_DATA_DIR=" + d.dir}, 0},
 		"named":   {[]string{"--revocations-from", d.dir}, elsewhere, 0},
 		"retired": {[]string{"--retire-keys"}, elsewhere, 4},
+		"both":    {[]string{"--retire-keys", "--revocations-from", d.dir}, elsewhere, 4},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := filepath.Join(parent, name)
@@ -236,6 +237,54 @@ func TestRestoreKeepsKeysRetiredThatWereRetiredSince(t *testing.T) {
 	again := start(t, server.Config{DataDir: dir})
 	mailbox(t, again.with(token), "stats", "jobs").wantCode(t, 4)
 	again.must(t, "stats", "jobs")
+}
+
+func TestRestoreTakesNoKeysFromBeforeTheBackup(t *testing.T) {
+	d := start(t, onDisk())
+	stale := t.TempDir()
+	for _, name := range []string{"keys", "revocations"} {
+		content, err := os.ReadFile(filepath.Join(d.dir, name))
+		if err == nil {
+			err = os.WriteFile(filepath.Join(stale, name), content, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	d.must(t, "keys", "rotate", "--retire", "--yes")
+	config := d.Config()
+	if err := d.Reload(config); err != nil {
+		t.Fatal(err)
+	}
+	backup := d.backedUp(t, "--keys")
+	dir := filepath.Join(t.TempDir(), "data")
+	mailbox(t, nil, "restore", backup, dir, "--revocations-from", stale).wantCode(t, 7, "--retire-keys")
+	mailbox(t, nil, "restore", backup, dir, "--revocations-from", d.dir).wantCode(t, 0)
+}
+
+func TestRestoreFollowsLinkOfDirectory(t *testing.T) {
+	d := start(t, onDisk())
+	backup := d.backedUp(t)
+	for name, exists := range map[string]bool{"empty": true, "missing": false} {
+		volume, dir := t.TempDir(), t.TempDir()
+		target, link := filepath.Join(volume, name), filepath.Join(dir, "data")
+		if exists {
+			if err := os.Mkdir(target, 0o700); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := os.Symlink(target, link); err != nil {
+			t.Fatal(err)
+		}
+		d.must(t, "restore", backup, link)
+		to, err := os.Readlink(link)
+		if err != nil || to != target {
+			t.Errorf("%s: the link leads to %q, %v", name, to, err)
+		}
+		if _, err := os.Stat(filepath.Join(target, "queues")); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
 }
 
 func TestDamagedDirectoryIsReportedAndNotChanged(t *testing.T) {

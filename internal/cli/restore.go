@@ -58,7 +58,7 @@ func (s *shell) restoreCommand() *cobra.Command {
 		Example: "mailbox restore backup.tar /var/lib/mailboxd\nmailbox restore backup.tar /var/lib/mailboxd --revocations-from /var/lib/mailboxd.old",
 		Args:    wants(2, 2),
 		RunE: s.run(func(ctx context.Context, args []string) error {
-			r.dir = filepath.Clean(args[1])
+			r.dir = followed(filepath.Clean(args[1]))
 			return offline(r.run(ctx, args[0]))
 		}),
 	}
@@ -97,6 +97,23 @@ func (r *restoration) run(ctx context.Context, backup string) (err error) {
 		return err
 	}
 	return r.say()
+}
+
+// followed returns what dir is a symbolic link to, if it is one, also where nothing is
+// there: the link stays, and the data is on the volume that it leads to.
+func followed(dir string) string {
+	const maxLinks = 40
+	for range maxLinks {
+		target, err := os.Readlink(dir)
+		if err != nil {
+			break
+		}
+		if !filepath.IsAbs(target) {
+			target = filepath.Join(filepath.Dir(dir), target)
+		}
+		dir = filepath.Clean(target)
+	}
+	return dir
 }
 
 // vacant returns nil if there is nothing at dir, or an empty directory.
@@ -202,8 +219,8 @@ func revokeAll(ctx context.Context, to *capability.FileRevocations, revocations 
 
 // settleKeys decides which keys a backup with keys comes back with. Its own are good
 // only together with everything that was revoked since: revocations, and keys that were
-// retired. They are those of the directory that was used until now, where that is known,
-// and retired otherwise.
+// retired. They are those of the directory that was used until now, where that is known.
+// --retire-keys retires them in either case.
 func (r *restoration) settleKeys(ctx context.Context, dir string) error {
 	path := filepath.Join(dir, keysFile)
 	own, err := capability.ReadKeyFile(path)
@@ -213,17 +230,17 @@ func (r *restoration) settleKeys(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
-	for _, from := range r.from {
-		later, err := capability.ReadKeyFile(filepath.Join(filepath.Dir(from), keysFile))
-		if err == nil && related(own, later) {
-			return later.WriteFile(path)
-		}
-	}
-	if !r.retireKeys {
+	later := r.laterKeys(own)
+	switch {
+	case later == nil && !r.retireKeys:
 		return &failure{
 			exit: exitConflict, code: "conflict",
 			sentence: fmt.Sprintf("the backup holds keys, and what was revoked after %s is not in it", stamp(timeOf(r.archive.MadeAt))),
 			advice:   "name the data directory that the daemon used until now with --revocations-from or, if it is lost, end all tokens with --retire-keys",
+		}
+	case later != nil:
+		if err := later.WriteFile(path); err != nil || !r.retireKeys {
+			return err
 		}
 	}
 	rotation := rotation{retire: true}
@@ -241,16 +258,33 @@ func (r *restoration) settleKeys(ctx context.Context, dir string) error {
 	return nil
 }
 
-// related reports whether two rings have a key in common.
-func related(a, b *capability.KeyRing) bool {
-	for _, one := range a.Keys() {
-		for _, other := range b.Keys() {
-			if one.ID() == other.ID() {
-				return true
+// laterKeys returns the keys of the directory that was used after the backup, whose own
+// they are; nil if there are none.
+func (r *restoration) laterKeys(own *capability.KeyRing) *capability.KeyRing {
+	for _, from := range r.from {
+		ring, err := capability.ReadKeyFile(filepath.Join(filepath.Dir(from), keysFile))
+		if err == nil && succeeds(ring, own) {
+			return ring
+		}
+	}
+	return nil
+}
+
+// succeeds reports whether a ring can have become of an earlier one: they have a key in
+// common, and none that was retired is accepted.
+func succeeds(ring, earlier *capability.KeyRing) bool {
+	common := false
+	for _, was := range earlier.Keys() {
+		for _, key := range ring.Keys() {
+			if key.ID() != was.ID() {
+				continue
+			}
+			if common = true; !was.RetiredAt().IsZero() && key.RetiredAt().IsZero() {
+				return false
 			}
 		}
 	}
-	return false
+	return common
 }
 
 // publish makes a complete directory appear.
