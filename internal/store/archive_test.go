@@ -109,7 +109,16 @@ func TestPartialArchiveIsRefused(t *testing.T) {
 func TestDamagedArchiveIsRefused(t *testing.T) {
 	content, path := archived(t, filled(t))
 	whole := len(bytes.TrimRight(content, "\x00"))
-	for at := 0; at < whole; at += 211 {
+	undamaged, err := OpenArchive(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = undamaged.Close()
+	step := 1 // through the first entry, then in strides
+	for at := 0; at < whole; at += step {
+		if at > 1<<10 {
+			step = 211
+		}
 		damaged := bytes.Clone(content)
 		damaged[at] ^= 0x10
 		if err := os.WriteFile(path, damaged, 0o600); err != nil {
@@ -119,7 +128,7 @@ func TestDamagedArchiveIsRefused(t *testing.T) {
 		if err != nil {
 			continue
 		}
-		same := true // headers hold times and owners that mean nothing here
+		same := a.ArchiveInfo == undamaged.ArchiveInfo // headers hold times and owners that mean nothing here
 		for name, entry := range a.at {
 			got, want := make([]byte, entry.Size()), make([]byte, entry.Size())
 			_, _ = entry.ReadAt(got, 0)

@@ -25,6 +25,7 @@ type Archive struct {
 	ArchiveInfo
 	path string
 	file *os.File
+	head []byte // the first entry
 	list []listedFile
 	// at is where the content of an entry begins, by its name.
 	at map[string]*io.SectionReader
@@ -70,7 +71,7 @@ func (a *Archive) index() error {
 		case first && header.Name != archiveHead:
 			return archiveError(driver.ErrInvalid, a.path, "is not a backup: it begins with %q; want a file that mailbox backup has written, or a directory", header.Name)
 		case first:
-			if err := readObject(r, &a.ArchiveInfo); err != nil {
+			if a.head, err = readObject(r, &a.ArchiveInfo); err != nil {
 				return archiveError(driver.ErrIntegrity, a.path, "the backup is damaged at its beginning")
 			}
 			if a.Format != archiveFormat {
@@ -78,7 +79,7 @@ func (a *Archive) index() error {
 			}
 		case header.Name == archiveEnd:
 			var list archiveList
-			if err := readObject(r, &list); err != nil {
+			if _, err := readObject(r, &list); err != nil {
 				return archiveError(driver.ErrIntegrity, a.path, "the backup is not complete: its end is missing or damaged")
 			}
 			a.list, ended = list.Files, true
@@ -94,21 +95,23 @@ func (a *Archive) index() error {
 	}
 }
 
-func readObject(r io.Reader, value any) error {
-	text, err := io.ReadAll(io.LimitReader(r, maxArchiveList))
-	if err != nil {
-		return err
+func readObject(r io.Reader, value any) (text []byte, err error) {
+	if text, err = io.ReadAll(io.LimitReader(r, maxArchiveList)); err != nil {
+		return nil, err
 	}
-	return json.Unmarshal(text, value)
+	return text, json.Unmarshal(text, value)
 }
 
-// compare checks that the list names every entry once, with its length.
+// compare checks that the list names every entry once, with its length, and the first
+// one with its sum.
 func (a *Archive) compare() error {
+	sum := sha256.Sum256(a.head)
+	head := listedFile{archiveHead, int64(len(a.head)), hex.EncodeToString(sum[:])}
+	if len(a.list) == 0 || a.list[0] != head {
+		return archiveError(driver.ErrIntegrity, a.path, "the backup is damaged at its beginning")
+	}
 	found, bytes := 0, int64(0)
-	for _, f := range a.list {
-		if f.Name == archiveHead {
-			continue
-		}
+	for _, f := range a.list[1:] {
 		entry := a.at[f.Name]
 		if entry == nil || entry.Size() != f.Size || !filepath.IsLocal(f.Name) {
 			return archiveError(driver.ErrIntegrity, a.path, "the backup is damaged: %q is not as its list says", f.Name)
@@ -181,10 +184,7 @@ func (a *Archive) each(ctx context.Context, read func(n int64), open func(f list
 		read = func(int64) {}
 	}
 	buf := make([]byte, 256<<10)
-	for _, f := range a.list {
-		if f.Name == archiveHead {
-			continue
-		}
+	for _, f := range a.list[1:] { // the first was verified when the archive was opened
 		to, err := open(f)
 		if err != nil {
 			return err
