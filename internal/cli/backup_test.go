@@ -287,6 +287,33 @@ func TestRestoreFollowsLinkOfDirectory(t *testing.T) {
 	}
 }
 
+// A file that root makes there would keep the daemon, which is another user, from
+// starting.
+func TestLookingAtRestoredDirectoryAddsNoFile(t *testing.T) {
+	d := start(t, onDisk())
+	d.must(t, "send", "jobs", "hello")
+	dir := filepath.Join(t.TempDir(), "data")
+	d.must(t, "restore", d.backedUp(t), dir)
+	files := func() (names []string) {
+		t.Helper()
+		err := filepath.WalkDir(dir, func(path string, _ os.DirEntry, err error) error {
+			names = append(names, path)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return names
+	}
+	before := files()
+	for _, args := range [][]string{{"check", dir}, {"repair", "--dry-run", dir}, {"dump", dir}} {
+		d.must(t, args...)
+		if after := files(); !slices.Equal(before, after) {
+			t.Errorf("%v: the files were %v, and are %v", args, before, after)
+		}
+	}
+}
+
 func TestDamagedDirectoryIsReportedAndNotChanged(t *testing.T) {
 	d := start(t, onDisk())
 	for range 50 {

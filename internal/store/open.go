@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -39,6 +40,9 @@ func Open(ctx context.Context, dir string, options *Options) (*Store, error) {
 	}
 	if o.FS == localFS {
 		dir = canonical(dir)
+	}
+	if o.ReadOnly {
+		o.FS = unchangedFS{o.FS}
 	}
 	if _, err := prepareDir(o.FS, dir, o.ReadOnly); err != nil {
 		return nil, err
@@ -148,6 +152,25 @@ func settleNames(files vfs.FS, dir string) error {
 		return nil
 	}
 	return err
+}
+
+// unchangedFS is the file system of a store that is open for reading only.
+type unchangedFS struct{ vfs.FS }
+
+func (fs unchangedFS) Unwrap() vfs.FS { return fs.FS }
+
+// Lock locks a file that exists. Without it no process has the store open, as after a
+// restore, and a file made here could belong to another user than the daemon's. On a
+// volume that is mounted read-only no process can change the store.
+func (fs unchangedFS) Lock(name string) (io.Closer, error) {
+	if _, err := fs.Stat(name); isNotExist(err) {
+		return io.NopCloser(nil), nil
+	}
+	lock, err := fs.FS.Lock(name)
+	if errors.Is(err, syscall.EROFS) {
+		return io.NopCloser(nil), nil
+	}
+	return lock, err
 }
 
 func lockDir(files vfs.FS, dir string) (io.Closer, error) {
