@@ -96,4 +96,4 @@ func TestAgreesWithMemboxInEightShards(t *testing.T) {
 	})
 }
 
-var _ engine.Reader = (*shelf)(nil)
+var _ engine.Reader = (*backlog)(nil)

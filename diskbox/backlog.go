@@ -15,7 +15,7 @@ import (
 
 // shelf reads the messages of one shard from the store. Whoever uses it holds
 // the shard.
-type shelf struct {
+type backlog struct {
 	journal *journal // nil: the store is only read
 	store   *store.Store
 	shard   host.ShardID
@@ -25,13 +25,13 @@ type shelf struct {
 
 // Reader returns a reader of what was recorded about a shard.
 func (j *journal) Reader(shard host.ShardID) engine.Reader {
-	return &shelf{journal: j, store: j.store, shard: shard}
+	return &backlog{journal: j, store: j.store, shard: shard}
 }
 
-func (s *shelf) Err() error { return s.err }
+func (s *backlog) Err() error { return s.err }
 
 // fail remembers the first error. That something is not there is none.
-func (s *shelf) fail(err error) bool {
+func (s *backlog) fail(err error) bool {
 	if err == nil || errors.Is(err, driver.ErrNotFound) {
 		return false
 	}
@@ -43,13 +43,13 @@ func (s *shelf) fail(err error) bool {
 
 // upToDate makes everything that was recorded readable. It returns false if
 // that, or anything before it, has failed.
-func (s *shelf) upToDate() bool {
+func (s *backlog) upToDate() bool {
 	return s.err == nil && (s.journal == nil || !s.fail(s.journal.writeThrough()))
 }
 
 // each yields the keys and values of a kind, from one that begins with the
 // kind and the shard on.
-func (s *shelf) each(from []byte, prefixLen int) iter.Seq2[[]byte, []byte] {
+func (s *backlog) each(from []byte, prefixLen int) iter.Seq2[[]byte, []byte] {
 	return func(yield func(key, value []byte) bool) {
 		if !s.upToDate() {
 			return
@@ -64,13 +64,13 @@ func (s *shelf) each(from []byte, prefixLen int) iter.Seq2[[]byte, []byte] {
 	}
 }
 
-func (s *shelf) number(kind byte, number uint64) []byte {
+func (s *backlog) number(kind byte, number uint64) []byte {
 	return appendNumberKey(nil, kind, s.shard, number)
 }
 
 // Waiting walks over the messages, of which most are at the place they were
 // sent to, and beside them over those that were given another.
-func (s *shelf) Waiting(from uint64) iter.Seq[*engine.Entry] {
+func (s *backlog) Waiting(from uint64) iter.Seq[*engine.Entry] {
 	return func(yield func(*engine.Entry) bool) {
 		var told []uint64 // of those whose place is not known
 		next, stop := iter.Pull(s.moved(from, &told))
@@ -106,7 +106,7 @@ func (s *shelf) Waiting(from uint64) iter.Seq[*engine.Entry] {
 // moved yields the messages that wait at another place than they were sent to.
 // Those whose place is not known, because they are damaged, it yields here unless
 // they were told already.
-func (s *shelf) moved(from uint64, told *[]uint64) iter.Seq[*engine.Entry] {
+func (s *backlog) moved(from uint64, told *[]uint64) iter.Seq[*engine.Entry] {
 	return func(yield func(*engine.Entry) bool) {
 		for key, value := range s.each(s.number(placeKind, from), shardKeyLen) {
 			if len(value) != 8 {
@@ -125,7 +125,7 @@ func (s *shelf) moved(from uint64, told *[]uint64) iter.Seq[*engine.Entry] {
 }
 
 // isAt reports whether a message that was moved is found at its place.
-func (s *shelf) isAt(e *engine.Entry) bool {
+func (s *backlog) isAt(e *engine.Entry) bool {
 	value, err := s.store.Get(s.number(placeKind, e.Place), nil)
 	if s.fail(err) {
 		return true
@@ -134,7 +134,7 @@ func (s *shelf) isAt(e *engine.Entry) bool {
 }
 
 // Aged walks over the messages and, side by side, over what has become of them.
-func (s *shelf) Aged(from uint64) iter.Seq[*engine.Entry] {
+func (s *backlog) Aged(from uint64) iter.Seq[*engine.Entry] {
 	return func(yield func(*engine.Entry) bool) {
 		next, stop := iter.Pull2(s.each(s.number(stateKind, from), shardKeyLen))
 		defer stop()
@@ -157,7 +157,7 @@ func (s *shelf) Aged(from uint64) iter.Seq[*engine.Entry] {
 }
 
 // load returns a message that is not dead, or nil if it is not there.
-func (s *shelf) load(seq uint64) *engine.Entry {
+func (s *backlog) load(seq uint64) *engine.Entry {
 	s.key = appendNumberKey(s.key[:0], messageKind, s.shard, seq)
 	value, err := s.store.Get(s.key, nil)
 	if err != nil {
@@ -178,7 +178,7 @@ func (s *shelf) load(seq uint64) *engine.Entry {
 
 // findDue sets when a message that cannot be read was due last, as the notes of
 // that say. It reads them all, which is bearable for something so rare.
-func (s *shelf) findDue(e *engine.Entry) {
+func (s *backlog) findDue(e *engine.Entry) {
 	if !e.Is(unreadable) {
 		return
 	}
@@ -193,7 +193,7 @@ func (s *shelf) findDue(e *engine.Entry) {
 	s.fail(it.Close())
 }
 
-func (s *shelf) Delayed(from engine.DuePoint) iter.Seq[*engine.Entry] {
+func (s *backlog) Delayed(from engine.DuePoint) iter.Seq[*engine.Entry] {
 	return func(yield func(*engine.Entry) bool) {
 		for key := range s.each(appendDueKey(nil, s.shard, from.Due, from.Seq), shardKeyLen) {
 			if len(key) != dueKeyLen {
@@ -208,7 +208,7 @@ func (s *shelf) Delayed(from engine.DuePoint) iter.Seq[*engine.Entry] {
 	}
 }
 
-func (s *shelf) Dead(from uint64) iter.Seq[*engine.Entry] {
+func (s *backlog) Dead(from uint64) iter.Seq[*engine.Entry] {
 	return func(yield func(*engine.Entry) bool) {
 		for key, value := range s.each(s.number(deadKind, from), shardKeyLen) {
 			e := readDead(key, value)
@@ -222,7 +222,7 @@ func (s *shelf) Dead(from uint64) iter.Seq[*engine.Entry] {
 	}
 }
 
-func (s *shelf) FindDead(id string) *engine.Entry {
+func (s *backlog) FindDead(id string) *engine.Entry {
 	if !s.upToDate() {
 		return nil
 	}
@@ -248,7 +248,7 @@ func (s *shelf) FindDead(id string) *engine.Entry {
 
 // idOfDeath returns the id of a dead letter that cannot be read, from the notes
 // by which letters are found.
-func (s *shelf) idOfDeath(death uint64) string {
+func (s *backlog) idOfDeath(death uint64) string {
 	from := appendShardKey(nil, deadIDKind, s.shard)
 	it := s.store.Iterate(from, successor(from))
 	id := ""
@@ -269,7 +269,7 @@ func (s *shelf) idOfDeath(death uint64) string {
 const damagedLetter = "damaged-letter-"
 
 // deathOf returns the death that an id names, as idOfDeath has made it.
-func (s *shelf) deathOf(id string) (death uint64, ok bool) {
+func (s *backlog) deathOf(id string) (death uint64, ok bool) {
 	var shard uint16
 	n, err := fmt.Sscanf(id, damagedLetter+"%d-%d", &shard, &death)
 	return death, n == 2 && err == nil && shard == s.shard.Shard

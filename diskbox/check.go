@@ -151,7 +151,7 @@ func (c *checker) inGroup(shard host.ShardID, e *engine.Entry) {
 	}
 	place := e.Seq
 	if groups.fair { // it may have been given another
-		if e = (&shelf{store: c.store, shard: shard}).load(e.Seq); e == nil || e.Is(unreadable) {
+		if e = (&backlog{store: c.store, shard: shard}).load(e.Seq); e == nil || e.Is(unreadable) {
 			return
 		}
 		place = e.Place
@@ -191,7 +191,7 @@ func (c *checker) place(shard host.ShardID, key, value []byte) {
 		return
 	}
 	seq := binary.BigEndian.Uint64(value)
-	e := (&shelf{store: c.store, shard: shard}).load(seq)
+	e := (&backlog{store: c.store, shard: shard}).load(seq)
 	if e == nil || (e.Place != lastNumber(key) && !e.Is(engine.Damaged|engine.Misplaced)) {
 		c.problem("place %d of %s is said to be that of message %d, which is not there", lastNumber(key), c.name(shard), seq)
 	}
@@ -209,7 +209,7 @@ func (c *checker) group(shard host.ShardID, key, _ []byte) {
 		c.problem("the key %x is not one of ours", key)
 		return
 	}
-	if (&shelf{store: c.store, shard: shard}).standing(lastNumber(key)) == nil {
+	if (&backlog{store: c.store, shard: shard}).standing(lastNumber(key)) == nil {
 		c.problem("the record %x of %s belongs to a message that is not there", key, c.name(shard))
 	}
 }

@@ -163,7 +163,7 @@ func (d *dumper) queue(id uint32, q *host.RestoredQueue) {
 		for _, e := range shard.Out {
 			out[e.Seq] = e
 		}
-		reader := &shelf{store: d.store, shard: host.ShardID{Queue: id, Shard: uint16(n)}}
+		reader := &backlog{store: d.store, shard: host.ShardID{Queue: id, Shard: uint16(n)}}
 		for e := range reader.Waiting(0) {
 			if leased := out[e.Seq]; leased != nil {
 				d.message(stateInFlight, leased)

@@ -50,7 +50,7 @@ func (j *journal) forgetGroup(shard host.ShardID, e *engine.Entry, place uint64)
 
 // standing returns the message that waits at a place, or nil: the one that was sent
 // to it, or one that was moved there.
-func (s *shelf) standing(place uint64) *engine.Entry {
+func (s *backlog) standing(place uint64) *engine.Entry {
 	e := s.load(place)
 	if e == nil {
 		s.key = appendNumberKey(s.key[:0], placeKind, s.shard, place)
@@ -69,7 +69,7 @@ func (s *shelf) standing(place uint64) *engine.Entry {
 	return e
 }
 
-func (s *shelf) Group(name string, from uint64) iter.Seq[*engine.Entry] {
+func (s *backlog) Group(name string, from uint64) iter.Seq[*engine.Entry] {
 	return func(yield func(*engine.Entry) bool) {
 		if s.journal != nil { // what is below is gone, and need not be read over
 			s.journal.mu.Lock()

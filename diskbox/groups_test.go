@@ -71,7 +71,7 @@ func TestMessagesOfFairGroupsAreFoundByThem(t *testing.T) {
 	keys := groupKeys(t, disk)
 	meddle(t, disk, func(s *store.Store) {
 		grouped, moved := 0, 0
-		sh := &shelf{store: s, shard: host.ShardID{Queue: 1}}
+		sh := &backlog{store: s, shard: host.ShardID{Queue: 1}}
 		for e := range sh.Waiting(0) {
 			if groupOf(e) == "" {
 				continue
@@ -90,7 +90,7 @@ func TestMessagesOfFairGroupsAreFoundByThem(t *testing.T) {
 	})
 }
 
-func first(sh *shelf, group string, from uint64) *engine.Entry {
+func first(sh *backlog, group string, from uint64) *engine.Entry {
 	for e := range sh.Group(group, from) {
 		return e
 	}

@@ -2,51 +2,51 @@ package engine
 
 import "github.com/mailboxmq/mailbox/driver"
 
-// Advance lets happen what fell due up to now: delays and leases that ended,
-// messages and dead letters that are past their retention. Each happens at its
-// own time, in the order of those times.
+// Advance handles all events up to now: ends of delays and leases, and messages and
+// dead letters that pass their retention. Each is handled with its own time, in the
+// order of those times.
 func (s *Shard) Advance(now Moment) {
 	for {
-		s.happen(now)
-		s.passTo(now.At)
+		s.runDue(now)
+		s.moveClock(now.At)
 		s.stamp = s.clock
 		s.moment = now
 		s.expireDeadByCount()
 		if !s.expireByCount(now) {
 			return
 		}
-		// What was behind a message that has gone may be past its time.
+		// The next message in the order by age may be too old as well.
 	}
 }
 
-// happen lets happen what fell due up to now.
-func (s *Shard) happen(now Moment) {
+// runDue handles the events that fell due up to now.
+func (s *Shard) runDue(now Moment) {
 	for {
 		at, what := s.nextEvent()
 		if what == nothing || at > now.At {
 			return
 		}
-		// What was held up (retention waits for room among the dead) happens
-		// when it can, not when it should have.
-		s.passTo(at)
+		// An event that had to wait (retention waits for room among the dead
+		// letters) is handled when it can be, not when it was due.
+		s.moveClock(at)
 		s.stamp = max(s.stamp, at)
 		s.moment = now.earlier(s.stamp)
 		switch what {
 		case timerEvent:
 			s.fire(s.moment, s.timers[0])
-		case shelfEvent:
-			s.fillDelayed()
+		case backlogEvent:
+			s.refillDelayed()
 		case retentionEvent:
 			s.expireOldest(s.moment)
 		case deadRetentionEvent:
-			s.expireDead(s.dead.byDeath.head()) // nextEvent has seen it
+			s.expireDead(s.dead.byDeath.head()) // nextEvent has loaded it
 			s.expireByCount(s.moment)
 		}
 	}
 }
 
-// fire handles the entry whose Due has come. The age of a delayed message has run on, as
-// that of one in flight does.
+// fire handles the entry at the top of the timers: a lease or a delay that ends. A
+// delayed message may be too old at once, as one in flight may be.
 func (s *Shard) fire(at Moment, e *Entry) {
 	if e.State == InFlight {
 		s.expire(at, e)
@@ -66,14 +66,14 @@ func (s *Shard) fire(at Moment, e *Entry) {
 	case s.window == nil:
 		s.expireWaiting(at, e)
 	default:
-		read := *e // as from the shelf
+		read := *e // as if from the backlog
 		read.group = nil
 		s.expireWaiting(at, &read)
 	}
 	s.expireByCount(at)
 }
 
-// dropDelayed takes a delayed message that is held out of the timers.
+// dropDelayed takes a delayed message out of the timers.
 func (s *Shard) dropDelayed(e *Entry) {
 	s.timers.remove(e)
 	if s.window != nil {
@@ -82,8 +82,7 @@ func (s *Shard) dropDelayed(e *Entry) {
 	}
 }
 
-// NextDeadline returns when Advance next has something to do; ok is false if
-// it never has.
+// NextDeadline returns the time of the next event; ok is false if there is none.
 func (s *Shard) NextDeadline() (at Instant, ok bool) {
 	at, what := s.nextEvent()
 	return at, what != nothing
@@ -94,22 +93,21 @@ type event uint8
 const (
 	nothing event = iota
 	timerEvent
-	shelfEvent
+	backlogEvent
 	retentionEvent
 	deadRetentionEvent
 )
 
-// nextEvent returns the earliest event. Of several at one time, those of the
-// shelf come first, because they are timers that are not held, and then timers,
-// so that a message whose lease and retention end together is seen
-// coming back before it is judged by its age.
+// nextEvent returns the earliest event. Of several at one time, reading the backlog
+// comes first, because it loads timers, and timers come next, so that a message whose
+// lease and retention end together returns before its age is checked.
 func (s *Shard) nextEvent() (at Instant, what event) {
 	at = never
 	if len(s.timers) > 0 {
 		at, what = s.timers[0].Due, timerEvent
 	}
 	if w := s.window; w != nil && w.dueHorizon.Due <= at && w.dueHorizon != allTimes {
-		at, what = w.dueHorizon.Due, shelfEvent
+		at, what = w.dueHorizon.Due, backlogEvent
 	}
 	if s.config.RetainReady.Age > 0 && s.mayExpire() {
 		if born, ok := s.oldestBorn(); ok {
@@ -133,6 +131,6 @@ func (s *Shard) tracksAge() bool {
 	return s.config.RetainReady != driver.Retention{}
 }
 
-// holdsAges reports whether there is an order by age to keep; with a shelf, the
-// shelf has it.
+// holdsAges reports whether Shard.ages is used; with a backlog, the order by age is
+// read from there.
 func (s *Shard) holdsAges() bool { return s.window == nil && s.tracksAge() }

@@ -12,16 +12,18 @@ import (
 	"pgregory.net/rapid"
 )
 
-// shelf is the plainest Shelf: it keeps copies of what it is told.
-type shelf struct {
+// memoryBacklog is the simplest Backlog: it keeps copies of all messages.
+type memoryBacklog struct {
 	live map[uint64]Entry // by Seq
 	dead map[uint64]Entry // by death
 }
 
-func newShelf() *shelf { return &shelf{live: map[uint64]Entry{}, dead: map[uint64]Entry{}} }
+func newMemoryBacklog() *memoryBacklog {
+	return &memoryBacklog{live: map[uint64]Entry{}, dead: map[uint64]Entry{}}
+}
 
-// put writes down what became of a message.
-func (sh *shelf) put(e *Entry, state State) {
+// put stores a message in its new state.
+func (b *memoryBacklog) put(e *Entry, state State) {
 	copied := *e
 	copied.group, copied.State = nil, state
 	copied.Marks &= Timed | Late
@@ -30,40 +32,40 @@ func (sh *shelf) put(e *Entry, state State) {
 		copied.Extra = &extra
 	}
 	if state == Dead {
-		delete(sh.live, e.Seq)
-		sh.dead[e.Place] = copied
+		delete(b.live, e.Seq)
+		b.dead[e.Place] = copied
 		return
 	}
-	sh.live[e.Seq] = copied
+	b.live[e.Seq] = copied
 }
 
-// stage writes down what was staged.
-func (sh *shelf) stage(e *Entry) {
-	switch e.Fate {
-	case Leaves, Lapses:
-		delete(sh.live, e.Seq)
+// stage stores what was staged.
+func (b *memoryBacklog) stage(e *Entry) {
+	switch e.Outcome {
+	case Leaves, Expires:
+		delete(b.live, e.Seq)
 	case Dies:
-		sh.put(e, Dead)
+		b.put(e, Dead)
 	case Arrives, Waits:
-		sh.put(e, Ready)
+		b.put(e, Ready)
 	}
 }
 
-func (sh *shelf) CatchUp(effects []Effect) {
+func (b *memoryBacklog) CatchUp(effects []Effect) {
 	for _, effect := range effects {
 		e := effect.Entry
 		switch {
-		case effect.Told:
+		case effect.Recorded:
 		case effect.Kind == Leased && e.State == InFlight:
-			sh.put(e, InFlight)
+			b.put(e, InFlight)
 		case effect.Kind == Returned && e.Waits():
-			sh.put(e, Ready)
+			b.put(e, Ready)
 		case effect.Kind == Died:
-			sh.put(e, Dead)
+			b.put(e, Dead)
 		case effect.Kind == Discarded:
-			delete(sh.dead, e.Place)
+			delete(b.dead, e.Place)
 		case effect.Kind == Withdrawn:
-			delete(sh.live, e.Seq)
+			delete(b.live, e.Seq)
 		}
 	}
 }
@@ -86,30 +88,30 @@ func sorted(entries map[uint64]Entry, keep func(*Entry) bool, compare func(a, b 
 
 func byPlace(a, b *Entry) int { return cmp.Compare(a.Place, b.Place) }
 
-func (sh *shelf) Waiting(from uint64) iter.Seq[*Entry] {
-	return sorted(sh.live, func(e *Entry) bool { return e.Place >= from }, byPlace)
+func (b *memoryBacklog) Waiting(from uint64) iter.Seq[*Entry] {
+	return sorted(b.live, func(e *Entry) bool { return e.Place >= from }, byPlace)
 }
 
-func (sh *shelf) Aged(from uint64) iter.Seq[*Entry] {
-	return sorted(sh.live, func(e *Entry) bool { return e.Seq >= from },
+func (b *memoryBacklog) Aged(from uint64) iter.Seq[*Entry] {
+	return sorted(b.live, func(e *Entry) bool { return e.Seq >= from },
 		func(a, b *Entry) int { return cmp.Compare(a.Seq, b.Seq) })
 }
 
-func (sh *shelf) Delayed(from DuePoint) iter.Seq[*Entry] {
-	return sorted(sh.live, func(e *Entry) bool { return e.State == Ready && e.Is(Timed) && !e.duePoint().before(from) },
+func (b *memoryBacklog) Delayed(from DuePoint) iter.Seq[*Entry] {
+	return sorted(b.live, func(e *Entry) bool { return e.State == Ready && e.Is(Timed) && !e.duePoint().before(from) },
 		func(a, b *Entry) int { return cmp.Or(cmp.Compare(a.Due, b.Due), cmp.Compare(a.Seq, b.Seq)) })
 }
 
-func (sh *shelf) Group(name string, from uint64) iter.Seq[*Entry] {
-	return sorted(sh.live, func(e *Entry) bool { return e.Place >= from && e.groupName() == name }, byPlace)
+func (b *memoryBacklog) Group(name string, from uint64) iter.Seq[*Entry] {
+	return sorted(b.live, func(e *Entry) bool { return e.Place >= from && e.groupName() == name }, byPlace)
 }
 
-func (sh *shelf) Dead(from uint64) iter.Seq[*Entry] {
-	return sorted(sh.dead, func(e *Entry) bool { return e.Place >= from }, byPlace)
+func (b *memoryBacklog) Dead(from uint64) iter.Seq[*Entry] {
+	return sorted(b.dead, func(e *Entry) bool { return e.Place >= from }, byPlace)
 }
 
-func (sh *shelf) FindDead(id string) *Entry {
-	for e := range sh.Dead(0) {
+func (b *memoryBacklog) FindDead(id string) *Entry {
+	for e := range b.Dead(0) {
 		if e.ID == id {
 			return e
 		}
@@ -117,31 +119,31 @@ func (sh *shelf) FindDead(id string) *Entry {
 	return nil
 }
 
-func (sh *shelf) Err() error { return nil }
+func (b *memoryBacklog) Err() error { return nil }
 
-// TestShelvedShardBehavesLikeAWholeOne runs the same program on a shard that
-// holds a few messages and on one that holds all, with staging and publishing
-// apart, and puts the first back from its shelf now and then.
-func TestShelvedShardBehavesLikeAWholeOne(t *testing.T) {
+// TestShardWithBacklogBehavesLikeOneWithout runs the same program on a shard that
+// holds a few messages and on one that holds all, with staging and publishing apart,
+// and restores the first from its backlog now and then.
+func TestShardWithBacklogBehavesLikeOneWithout(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		config := anyConfig(t)
 		limit := rapid.IntRange(1, 6).Draw(t, "limit")
-		p := &pair{t: t, whole: New(config, 1), store: newShelf(), limits: Limits{
+		p := &pair{t: t, whole: New(config, 1), store: newMemoryBacklog(), limits: Limits{
 			Messages: limit,
 			Bytes:    rapid.SampledFrom([]int{3, 1000}).Draw(t, "bytes"),
 			Look:     rapid.SampledFrom([]int{1, 3, 1000}).Draw(t, "look"),
 		}}
 		if config.FairGroups || config.StrictGroups {
-			p.limits.Look = 1000 // one that stops early may find another group later
+			p.limits.Look = 1000 // a receive that stops early may find another group
 		}
-		p.shelved = New(config, 1)
-		p.shelved.SetShelf(p.store, p.limits)
+		p.windowed = New(config, 1)
+		p.windowed.SetBacklog(p.store, p.limits)
 		var forwards func() bool
 		if rapid.Bool().Draw(t, "forwards") {
-			room := rapid.Bool().Draw(t, "room elsewhere")
+			room := rapid.Bool().Draw(t, "room in the target")
 			forwards = func() bool { return room }
 		}
-		for _, s := range []*Shard{p.whole, p.shelved} {
+		for _, s := range []*Shard{p.whole, p.windowed} {
 			s.RecordEffects(true)
 			s.ForwardDead(forwards)
 		}
@@ -161,7 +163,7 @@ func TestShelvedShardBehavesLikeAWholeOne(t *testing.T) {
 				delay := seconds("delay", 4)
 				p.settle(func(s *Shard, d Delivery) (*Entry, error) { return s.StageNack(at(p.now), d, delay, "cause") })
 			},
-			"bury": func(*rapid.T) {
+			"dead-letter": func(*rapid.T) {
 				p.settle(func(s *Shard, d Delivery) (*Entry, error) {
 					return s.StageDeadLetter(at(p.now), d, "fatal", "", "")
 				})
@@ -195,8 +197,8 @@ func TestShelvedShardBehavesLikeAWholeOne(t *testing.T) {
 					p.publishAll()
 					p.step(func(s *Shard) string {
 						removed := s.Purge(at(p.now))
-						if s == p.shelved {
-							s.shelf() // tells it
+						if s == p.windowed {
+							s.backlog() // passes it the effects
 							clear(p.store.live)
 						}
 						return fmt.Sprint(removed)

@@ -7,8 +7,8 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// Check verifies every structural invariant and returns the first that does
-// not hold. It looks at every message: for tests and offline tools.
+// Check verifies every structural invariant and returns an error for the first that
+// does not hold. It reads every message: for tests and offline tools.
 func (s *Shard) Check() error {
 	var counted driver.Stats
 	size := 0
@@ -22,10 +22,10 @@ func (s *Shard) Check() error {
 		case InFlight:
 			counted.InFlight++
 			if s.inFlight.get(e.Seq) != e {
-				return fmt.Errorf("engine: entry %d is in flight and not found", e.Seq)
+				return fmt.Errorf("engine: entry %d is in flight but has no lease", e.Seq)
 			}
 		case Gone, Dead, Staged:
-			return fmt.Errorf("engine: entry %d waits in state %d", e.Seq, e.State)
+			return fmt.Errorf("engine: entry %d is in an order in state %d", e.Seq, e.State)
 		}
 		if e.Seq >= s.nextSeq || e.Place >= s.nextSeq {
 			return fmt.Errorf("engine: entry %d at place %d is beyond %d", e.Seq, e.Place, s.nextSeq)
@@ -42,12 +42,12 @@ func (s *Shard) Check() error {
 	}
 	for _, e := range s.inFlight.slots {
 		if e != nil && e.State == Staged {
-			counted.InFlight++ // out of the timers, still in flight for everybody
+			counted.InFlight++ // it has no timer, but counts as in flight
 			size += int(e.Size)
 		}
 	}
 	if s.window != nil {
-		if err := s.checkShelf(&counted); err != nil {
+		if err := s.checkBacklog(&counted); err != nil {
 			return err
 		}
 		size = s.bytes
@@ -76,7 +76,7 @@ func (s *Shard) Check() error {
 	return s.checkGroups()
 }
 
-// checkReturned looks whether what was delivered and waits again can be found.
+// checkReturned checks that every message that waits after a delivery is in returned.
 func (s *Shard) checkReturned() error {
 	found := 0
 	for e := range s.entries {
@@ -85,11 +85,11 @@ func (s *Shard) checkReturned() error {
 		}
 		found++
 		if s.returned.get(e.Seq) != e {
-			return fmt.Errorf("engine: entry %d has come back and is not found", e.Seq)
+			return fmt.Errorf("engine: entry %d waits after a delivery but is not in returned", e.Seq)
 		}
 	}
 	if found != int(s.returned.count) {
-		return fmt.Errorf("engine: %d messages have come back, counted %d", found, s.returned.count)
+		return fmt.Errorf("engine: %d messages wait after a delivery, counted %d", found, s.returned.count)
 	}
 	return nil
 }
@@ -110,7 +110,7 @@ func (s *Shard) checkTimers() error {
 	}
 	for i, e := range s.timers {
 		if int(e.timerIndex) != i {
-			return fmt.Errorf("engine: timer %d thinks it is %d", i, e.timerIndex)
+			return fmt.Errorf("engine: timer %d has index %d", i, e.timerIndex)
 		}
 		if i > 0 && s.timers.before(i, (i-1)/2) {
 			return fmt.Errorf("engine: timer %d is before its parent", i)
@@ -186,7 +186,7 @@ func (s *Shard) checkGroups() error {
 		}
 	}
 	if out != inGroups {
-		return fmt.Errorf("engine: groups have %d out, %d are in flight", out, inGroups)
+		return fmt.Errorf("engine: groups count %d messages in flight, there are %d", out, inGroups)
 	}
 	if eligible != len(s.groups.eligible) {
 		return fmt.Errorf("engine: %d groups may go, %d are in the heap", eligible, len(s.groups.eligible))
@@ -199,9 +199,9 @@ func (s *Shard) checkGroups() error {
 	return nil
 }
 
-// checkShelf counts what is on the shelf, and looks whether every ready message
+// checkBacklog counts the messages of the backlog, and checks that every ready message
 // can be found.
-func (s *Shard) checkShelf(counted *driver.Stats) error {
+func (s *Shard) checkBacklog(counted *driver.Stats) error {
 	counted.Ready, counted.Delayed, counted.Dead = 0, 0, 0
 	held := 0
 	ready := make(map[uint64]bool)
@@ -222,7 +222,7 @@ func (s *Shard) checkShelf(counted *driver.Stats) error {
 			continue
 		}
 		if s.ready.find(e.Place) == nil {
-			return fmt.Errorf("engine: message %d is ready and not held", e.Seq)
+			return fmt.Errorf("engine: message %d is ready but not in the window", e.Seq)
 		}
 		held++
 	}
@@ -237,36 +237,36 @@ func (s *Shard) checkShelf(counted *driver.Stats) error {
 	for e := range s.InState(Delayed) {
 		counted.Delayed++
 		if e.duePoint().before(s.window.dueHorizon) && s.findDelayed(e) == nil {
-			return fmt.Errorf("engine: message %d is delayed and not held", e.Seq)
+			return fmt.Errorf("engine: message %d is delayed but not in the window", e.Seq)
 		}
 	}
 	for e := range s.InState(Dead) {
 		counted.Dead++
 		if e.Place < s.window.deadHorizon && s.dead.byID[e.ID] == nil {
-			return fmt.Errorf("engine: dead letter %s is not held", e.ID)
+			return fmt.Errorf("engine: dead letter %s is not in the window", e.ID)
 		}
 	}
 	return nil
 }
 
-// checkGrouped looks whether a ready message of a group can be found.
+// checkGrouped checks that a ready message of a group can be found.
 func (s *Shard) checkGrouped(e *Entry) (held bool, err error) {
 	g := s.groups.byName[e.groupName()]
 	switch {
 	case g != nil && g.known && s.ready.find(e.Place) != nil:
-		return false, fmt.Errorf("engine: message %d of group %q is a stray, and its group is known", e.Seq, e.groupName())
+		return false, fmt.Errorf("engine: message %d of group %q is a stray although its group is known", e.Seq, e.groupName())
 	case g != nil && g.waiting.find(e.Place) != nil, s.ready.find(e.Place) != nil:
 		return true, nil
 	case g != nil && g.known && g.more && g.from <= e.Place:
 	case (g == nil || !g.known) && (e.Place >= s.window.horizon || s.window.reread):
 	default:
-		return false, fmt.Errorf("engine: message %d of group %q is ready and not held", e.Seq, e.groupName())
+		return false, fmt.Errorf("engine: message %d of group %q is ready but not in the window", e.Seq, e.groupName())
 	}
 	return false, nil
 }
 
-// checkBlockers looks whether strict groups know what blocks them, and nothing else
-// does.
+// checkBlockers checks that the blockers of strict groups are exactly those that should
+// be known.
 func (s *Shard) checkBlockers() error {
 	blockers := make(map[string]places)
 	want := func(e *Entry, place uint64) {
@@ -292,12 +292,12 @@ func (s *Shard) checkBlockers() error {
 	}
 	for name, g := range s.groups.byName {
 		if !slices.Equal(g.blockers, blockers[name]) && !s.isReread() {
-			return fmt.Errorf("engine: group %q is blocked at %d, and should be at %d", name, g.blockers, blockers[name])
+			return fmt.Errorf("engine: group %q is blocked at %d, want %d", name, g.blockers, blockers[name])
 		}
 		delete(blockers, name)
 	}
 	if len(blockers) > 0 {
-		return fmt.Errorf("engine: groups are blocked and not known: %v", blockers)
+		return fmt.Errorf("engine: blocked groups are unknown: %v", blockers)
 	}
 	return nil
 }
@@ -309,5 +309,5 @@ func (s *Shard) blockersOf(name string) places {
 	return nil
 }
 
-// isReread reports whether what is known of strict groups is about to be forgotten.
+// isReread reports whether the strict groups will be read again.
 func (s *Shard) isReread() bool { return s.window != nil && s.window.reread }

@@ -2,20 +2,20 @@ package engine
 
 import "github.com/mailboxmq/mailbox/driver"
 
-// deadLetters holds the dead letters of a shard, oldest death first.
+// deadLetters holds dead letters of a shard in the order of their deaths.
 type deadLetters struct {
 	byDeath order
 	byID    map[string]*Entry
 	bytes   int
 }
 
-// noDead is what shards have that hold no dead letters, which most never do. It
-// stays empty: what is added to it is added to one that is made for the shard.
-var noDead = new(deadLetters)
+// noDeadLetters is shared by all shards without dead letters, which most are. It
+// stays empty: holdDead gives a shard its own deadLetters first.
+var noDeadLetters = new(deadLetters)
 
-// holdDead adds a dead letter to those that are held.
+// holdDead holds a dead letter in memory.
 func (s *Shard) holdDead(e *Entry) {
-	if s.dead == noDead {
+	if s.dead == noDeadLetters {
 		s.dead = &deadLetters{byID: make(map[string]*Entry)}
 	}
 	s.dead.add(e)
@@ -27,9 +27,9 @@ func (d *deadLetters) add(e *Entry) {
 	d.bytes += int(e.Size)
 }
 
-// takeDead removes e, and the entry that is held of the same letter if that is
-// another, and leaves Gone entries behind. The copy it returns is the message.
-// With a shelf, effects may still need what the entry says.
+// takeDead removes a dead letter and returns a copy of it. e and the entry that is
+// held in memory, if it is another one, become Gone. With a backlog e keeps its
+// fields, because effects may still refer to it.
 func (s *Shard) takeDead(e *Entry) *Entry {
 	taken := *e
 	if s.window == nil {
@@ -45,55 +45,57 @@ func (s *Shard) takeDead(e *Entry) *Entry {
 	return &taken
 }
 
-// deadFull reports whether no message may die of this. Retention by count, where it is
-// tighter, makes room by itself. Of letters that go elsewhere only those count
-// that had to stay, and they do not matter while there is room elsewhere.
+// deadFull reports whether there is no room for a message that dies for this reason.
+// Retention by count, if it is tighter than MaxDead, makes room instead. If dead
+// letters are forwarded, only those that had to stay count, and only while the
+// target has no room.
 func (s *Shard) deadFull(reason driver.Reason) bool {
 	if most := s.config.RetainDead.Count; s.config.MaxDead == 0 || (most > 0 && most < s.config.MaxDead) {
 		return false
 	}
 	kept := s.stats.Dead - s.unseen
 	if s.forwards(reason) {
-		return kept >= s.config.MaxDead && !s.elsewhere()
+		return kept >= s.config.MaxDead && !s.forwardRoom()
 	}
 	return kept+s.dying >= s.config.MaxDead
 }
 
-// die makes a condemned message that is in no order, but perhaps the one by
-// age, a dead letter.
+// die makes a message that is staged to die a dead letter. The message is in no
+// order, except perhaps the one by age.
 func (s *Shard) die(e *Entry) {
 	g := e.group
 	e.group = nil
-	letter := e
+	dead := e
 	if s.holdsAges() {
 		moved := *e
-		letter = &moved
+		dead = &moved
 		s.vanish(e)
 	}
-	s.bury(letter)
-	if g != nil { // a shelf must know of the death before
+	s.addDeadLetter(dead)
+	if g != nil { // after the effect, which the backlog must see first
 		s.settleGroup(g)
 	}
 }
 
-// bury adds a condemned letter that no order holds.
-func (s *Shard) bury(letter *Entry) {
-	letter.State = Dead
+// addDeadLetter adds a message that is staged to die, and is in no order, to the
+// dead letters.
+func (s *Shard) addDeadLetter(dead *Entry) {
+	dead.State = Dead
 	if s.holdsAges() {
-		letter.Born = letter.HoldUntil
+		dead.Born = dead.HoldUntil
 	}
-	s.ended(driver.EndingDied, letter)
-	s.leave(letter)
+	s.ended(driver.EndingDied, dead)
+	s.leave(dead)
 	s.dying--
 	s.stats.Dead++
-	if s.elsewhere != nil && letter.Is(Leaving) {
+	if s.forwardRoom != nil && dead.Is(Leaving) {
 		s.unseen++
 	}
-	if s.window == nil || s.window.admitsDead(letter, s.dead) {
-		s.holdDead(letter)
+	if s.window == nil || s.window.admitsDead(dead, s.dead) {
+		s.holdDead(dead)
 	}
 	if s.recordEffects {
-		s.effects = append(s.effects, Effect{Kind: Died, Entry: letter, Told: letter.Is(told)})
+		s.effects = append(s.effects, Effect{Kind: Died, Entry: dead, Recorded: dead.Is(recorded)})
 	}
 	s.expireDeadByCount()
 }
@@ -103,26 +105,26 @@ func (s *Shard) oldestDead() *Entry {
 	if e := s.dead.byDeath.head(); e != nil || s.window == nil {
 		return e
 	}
-	s.fillDead()
+	s.refillDead()
 	return s.dead.byDeath.head()
 }
 
-// Deaths returns the Place of the latest dead letter; later ones have a higher.
+// Deaths returns the Place of the latest dead letter. Later ones have higher places.
 func (s *Shard) Deaths() uint64 { return s.deaths }
 
 // FindDead returns the dead letter with this id, or nil.
 func (s *Shard) FindDead(id string) *Entry {
 	if e := s.justDied(id); e != nil {
-		return e // what is done to it, the owner sees when it hears of its death
+		return e // its effect refers to this entry, so the owner sees what changes
 	}
 	if e := s.dead.byID[id]; e != nil || s.window == nil {
 		return e
 	}
-	return s.findShelvedDead(id)
+	return s.findDeadInBacklog(id)
 }
 
-// justDied returns the dead letter with this id if the owner has yet to be told
-// that it died, or nil.
+// justDied returns the dead letter with this id if Effects has not returned its
+// death yet, or nil.
 func (s *Shard) justDied(id string) *Entry {
 	for i := len(s.effects) - 1; i >= 0 && s.unseen > 0; i-- {
 		e := s.effects[i].Entry
@@ -134,34 +136,34 @@ func (s *Shard) justDied(id string) *Entry {
 }
 
 // Redrive makes a dead letter ready again; see StageRedrive.
-func (s *Shard) Redrive(now Moment, letter *Entry) error {
-	e, err := s.StageRedrive(now, letter)
+func (s *Shard) Redrive(now Moment, dead *Entry) error {
+	e, err := s.StageRedrive(now, dead)
 	if err == nil {
-		s.Fulfil(now, e)
-		s.Advance(now) // retention may have waited for the room
+		s.PublishNow(now, e)
+		s.Advance(now) // retention may have waited for room
 	}
 	return err
 }
 
-// StageRedrive prepares to make a dead letter ready again, at the tail, under
-// the same id and a new Seq. It is a dead letter no more. It may return
-// ErrFull, ErrNotFound if the letter has just expired, or ErrIntegrity if it is
+// StageRedrive prepares to make a dead letter ready again, at the tail, with the same
+// id and a new Seq. It is removed from the dead letters at once. It may return
+// ErrFull, ErrNotFound if the dead letter has just expired, or ErrIntegrity if it is
 // damaged.
-func (s *Shard) StageRedrive(now Moment, letter *Entry) (*Entry, error) {
-	if err := s.Room(now, int(letter.Size)); err != nil {
+func (s *Shard) StageRedrive(now Moment, dead *Entry) (*Entry, error) {
+	if err := s.Room(now, int(dead.Size)); err != nil {
 		return nil, err
 	}
 	if s.window != nil {
-		s.shelf() // it may have died just now
-		letter = s.FindDead(letter.ID)
+		s.backlog() // records a death that has just happened
+		dead = s.FindDead(dead.ID)
 	}
-	if letter == nil || letter.State != Dead { // Room has let it expire
+	if dead == nil || dead.State != Dead { // it expired in Room
 		return nil, driver.ErrNotFound
 	}
-	if letter.Is(Damaged) {
+	if dead.Is(Damaged) {
 		return nil, driver.ErrIntegrity
 	}
-	e := s.takeDead(letter)
+	e := s.takeDead(dead)
 	s.stats.Dead--
 	x := e.extra()
 	x.Redrives++
@@ -172,38 +174,38 @@ func (s *Shard) StageRedrive(now Moment, letter *Entry) (*Entry, error) {
 	return e, nil
 }
 
-// Discard removes a dead letter for ever.
-func (s *Shard) Discard(now Moment, letter *Entry) {
-	s.discard(letter)
-	s.Advance(now) // retention may have waited for the room
+// Discard removes a dead letter.
+func (s *Shard) Discard(now Moment, dead *Entry) {
+	s.discard(dead)
+	s.Advance(now) // retention may have waited for room
 }
 
-// GiveAway is Discard without an effect, for an owner that has written down
-// itself where the letter went. It does not advance: the owner may hold effects
-// that the shelf was not told of. It advances when it has told them all.
-func (s *Shard) GiveAway(letter *Entry) {
-	s.takeDead(letter)
+// RemoveForwarded removes a dead letter that the owner has forwarded and recorded. It
+// has no effect, and it does not advance time: the owner may hold effects that the
+// backlog does not have yet, and calls Advance after the last of them.
+func (s *Shard) RemoveForwarded(dead *Entry) {
+	s.takeDead(dead)
 	s.stats.Dead--
 }
 
-// KeepDead says that a dead letter that was Leaving stays.
-func (s *Shard) KeepDead(letter *Entry) { letter.set(Leaving, false) }
+// KeepDead keeps a dead letter that was Leaving.
+func (s *Shard) KeepDead(dead *Entry) { dead.set(Leaving, false) }
 
-func (s *Shard) discard(letter *Entry) {
-	removed := s.takeDead(letter)
+func (s *Shard) discard(dead *Entry) {
+	removed := s.takeDead(dead)
 	s.stats.Dead--
 	s.effect(Discarded, removed)
 }
 
-// PurgeDead removes all dead letters and returns how many.
+// PurgeDead removes all dead letters and returns their number.
 func (s *Shard) PurgeDead(now Moment) (removed int) {
 	s.Advance(now)
 	removed = s.stats.Dead
 	s.stats.Dead = 0
-	s.dead = noDead
+	s.dead = noDeadLetters
 	if s.window != nil {
 		s.window.deadHorizon = allPlaces
 	}
-	s.Advance(now) // retention may have waited for the room
+	s.Advance(now) // retention may have waited for room
 	return removed
 }

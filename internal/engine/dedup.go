@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// Dedup remembers dedup keys for a window of time. It belongs to a queue and
-// not to a shard: a key must be found whatever shard its message went to. Like
-// a Shard it is pure and not safe for concurrent use.
+// Dedup remembers dedup keys for a dedup window. It belongs to a queue and not to a
+// shard, because a key must be found whichever shard its message went to. Like Shard
+// it does no I/O and is not safe for concurrent use.
 //
-// An entry must live through its whole window, so there is no eviction: a full
-// table refuses. Entries are kept in the order they came, which is the order
-// in which they end, in chunks; beside them stands an open-addressed index of
-// 32-bit numbers. That makes an entry cost its 56 bytes and about five more.
+// A key is remembered for its whole window. There is no earlier eviction: a full
+// table refuses new keys. Entries are in chunks in the order in which they were
+// added, which is the order in which they end, with an open-addressed index of
+// 32-bit numbers. An entry costs its 56 bytes and about five more.
 type Dedup struct {
 	window time.Duration
 	max    int
@@ -27,13 +27,13 @@ type Dedup struct {
 	index []uint32 // low bits of entry numbers; 0 is empty
 }
 
-// Digest is a 128-bit hash. Keys are hashed with a secret, so that nobody can
-// make two of them meet.
+// Digest is a 128-bit hash. Keys are hashed with a secret, so that a client cannot
+// construct collisions.
 type Digest [16]byte
 
 type dedupEntry struct {
 	key     Digest
-	payload Digest
+	content Digest
 	id      [16]byte
 	ends    Instant
 }
@@ -41,24 +41,24 @@ type dedupEntry struct {
 const (
 	dedupChunkLen = 256
 	minDedupChunk = 1
-	maxIdleChunk  = 32 // entries that an empty table keeps room for
+	maxIdleChunk  = 32 // capacity that an empty table keeps
 	minDedupIndex = 8
 )
 
-// A dedupChunk has up to dedupChunkLen entries, and grows to them: many queues see
-// a key now and then.
+// A dedupChunk grows to dedupChunkLen entries. It starts small because many queues
+// see few keys.
 type dedupChunk []dedupEntry
 
-// Verdict is what Dedup knows about a key.
+// Verdict is what Dedup finds out about a key.
 type Verdict uint8
 
 // The verdicts.
 const (
 	// Fresh: the key is free, and there is room to remember it.
 	Fresh Verdict = iota
-	// Repeated: the key was used for the same payload.
+	// Repeated: the key was used for the same message.
 	Repeated
-	// Conflicting: the key was used for another payload.
+	// Conflicting: the key was used for another message.
 	Conflicting
 	// Crowded: the key is free, but the table is full.
 	Crowded
@@ -66,32 +66,32 @@ const (
 
 // NewDedup returns a table that remembers up to most keys for window each.
 func NewDedup(window time.Duration, most int) *Dedup {
-	// Numbers begin with those of a chunk, and not with 0.
+	// Entry numbers start at a chunk boundary other than 0.
 	return &Dedup{window: window, max: most, first: dedupChunkLen, next: dedupChunkLen}
 }
 
-// Configure changes the window of keys to come and the size of the table. Keys
-// that are there keep their time.
+// Configure changes the window of new keys and the size of the table. Keys that are
+// remembered keep the end of their window.
 func (d *Dedup) Configure(window time.Duration, most int) { d.window, d.max = window, most }
 
-// Len is the number of keys remembered, some of which may be past their time.
+// Len returns the number of remembered keys, including some whose window may be over.
 func (d *Dedup) Len() int { return d.live }
 
-// Remembered is Len when the keys that ended by now are forgotten.
+// Remembered forgets the keys whose window is over and returns the number of others.
 func (d *Dedup) Remembered(now Instant) int {
 	d.expire(now)
 	return d.live
 }
 
-// Judge says what is known about a key. The id is that of the first message
-// for Repeated; wait is how long until there is room for Crowded.
-func (d *Dedup) Judge(now Instant, key, payload Digest) (v Verdict, id [16]byte, wait time.Duration) {
+// Lookup returns what is known about a key. For Repeated, id is that of the first
+// message; for Crowded, wait is how long until there is room.
+func (d *Dedup) Lookup(now Instant, key, content Digest) (v Verdict, id [16]byte, wait time.Duration) {
 	d.expire(now)
 	if slot := d.find(key); slot >= 0 {
 		e := d.entry(d.number(d.index[slot]))
 		switch {
-		case e.ends <= now: // a longer window before it keeps it from being dropped
-		case e.payload == payload:
+		case e.ends <= now: // still here because an older entry has a longer window
+		case e.content == content:
 			return Repeated, e.id, 0
 		default:
 			return Conflicting, e.id, 0
@@ -103,18 +103,18 @@ func (d *Dedup) Judge(now Instant, key, payload Digest) (v Verdict, id [16]byte,
 	return Fresh, id, 0
 }
 
-// Remember notes a key that Judge has found Fresh, and returns until when.
-func (d *Dedup) Remember(now Instant, key, payload Digest, id [16]byte) (ends Instant) {
+// Remember adds a key that Lookup found Fresh, and returns when its window ends.
+func (d *Dedup) Remember(now Instant, key, content Digest, id [16]byte) (ends Instant) {
 	ends = now.Add(d.window)
-	d.Restore(now, key, payload, id, ends)
+	d.Restore(now, key, content, id, ends)
 	return ends
 }
 
-// Restore notes a key that was remembered before, as long as it has time left.
-// Keys are restored in the order in which they end.
-func (d *Dedup) Restore(now Instant, key, payload Digest, id [16]byte, ends Instant) {
+// Restore adds a key that was remembered before, until ends. Keys are restored in
+// the order in which they end.
+func (d *Dedup) Restore(now Instant, key, content Digest, id [16]byte, ends Instant) {
 	if slot := d.find(key); slot >= 0 {
-		d.unindex(slot) // past its time, see Judge
+		d.unindex(slot) // its window is over; see Lookup
 	}
 	if d.live >= len(d.index)/8*7 {
 		d.resize(max(minDedupIndex, len(d.index)+max(len(d.index)/4, min(len(d.index), 64))))
@@ -122,11 +122,11 @@ func (d *Dedup) Restore(now Instant, key, payload Digest, id [16]byte, ends Inst
 	if uint32(d.next) == 0 { // in the index, 0 means empty
 		d.append(dedupEntry{ends: now})
 	}
-	d.place(d.append(dedupEntry{key: key, payload: payload, id: id, ends: ends}))
+	d.place(d.append(dedupEntry{key: key, content: content, id: id, ends: ends}))
 	d.live++
 }
 
-// expire drops the oldest entries that are past their time.
+// expire drops the oldest entries whose window is over.
 func (d *Dedup) expire(now Instant) {
 	for d.first < d.next {
 		e := d.entry(d.first)
@@ -169,8 +169,8 @@ func (d *Dedup) append(e dedupEntry) (number uint64) {
 	return number
 }
 
-// dropChunk takes away the first chunk, all of which is past its time. It is used
-// again where keys come faster than one chunk in a window.
+// dropChunk drops the first chunk, in which all windows are over. A busy table keeps
+// the chunk for reuse.
 func (d *Dedup) dropChunk() {
 	if d.live >= dedupChunkLen {
 		d.spare = d.chunks[0][:0]
@@ -179,8 +179,8 @@ func (d *Dedup) dropChunk() {
 	d.chunks = d.chunks[1:]
 }
 
-// restart gives an empty table a new first chunk, so that one that sees a key now
-// and then does not fill a large chunk with keys that are past their time.
+// restart gives an empty table a new first chunk, so that a table with few keys does
+// not fill a large chunk with keys whose window is over.
 func (d *Dedup) restart() {
 	if cap(d.chunks[0]) <= maxIdleChunk {
 		d.spare = d.chunks[0][:0]

@@ -10,7 +10,7 @@ import (
 )
 
 func digest(n int) (d Digest) {
-	// Spread over the whole table, as the keyed hash does.
+	// Spread the keys over the whole table, as the keyed hash does.
 	binary.LittleEndian.PutUint64(d[:], uint64(n)*0x9e3779b97f4a7c15)
 	binary.LittleEndian.PutUint64(d[8:], uint64(n))
 	return d
@@ -21,8 +21,7 @@ func dedupID(n int) (id [16]byte) {
 	return id
 }
 
-// TestDedupAgreesWithAMap compares the table with the plainest thing that could
-// work.
+// TestDedupAgreesWithAMap compares the table with a Go map.
 func TestDedupAgreesWithAMap(t *testing.T) {
 	type remembered struct {
 		payload Digest
@@ -46,7 +45,7 @@ func TestDedupAgreesWithAMap(t *testing.T) {
 				d.Configure(window, most)
 			}
 			key, payload := digest(rapid.IntRange(0, 60).Draw(t, "key")), digest(rapid.IntRange(0, 1).Draw(t, "payload"))
-			got, id, wait := d.Judge(now, key, payload)
+			got, id, wait := d.Lookup(now, key, payload)
 			known, ok := model[key]
 			if ok && known.ends <= now {
 				ok = false
@@ -100,8 +99,9 @@ func heapInUse() uint64 {
 	return m.HeapAlloc
 }
 
-// There is a table for every queue that ever saw a key, and most see one now and then.
-func TestDedupWithAKeyCostsLittle(t *testing.T) {
+// TestDedupWithFewKeysIsSmall: every queue that ever had a key has a table, and most
+// see few keys.
+func TestDedupWithFewKeysIsSmall(t *testing.T) {
 	const tables, keys = 1000, 100
 	before := heapInUse()
 	kept := make([]*Dedup, tables)
@@ -109,7 +109,7 @@ func TestDedupWithAKeyCostsLittle(t *testing.T) {
 		kept[i] = NewDedup(time.Minute, 1000)
 		for n := range keys { // one at a time
 			now := Instant(0).Add(time.Duration(n) * time.Hour)
-			if verdict, _, _ := kept[i].Judge(now, digest(n), digest(i)); verdict != Fresh {
+			if verdict, _, _ := kept[i].Lookup(now, digest(n), digest(i)); verdict != Fresh {
 				t.Fatalf("key %d is not fresh: %v", n, verdict)
 			}
 			kept[i].Remember(now, digest(n), digest(i), dedupID(n))
@@ -123,14 +123,14 @@ func TestDedupWithAKeyCostsLittle(t *testing.T) {
 	}
 }
 
-func TestDedupForgetsAfterTheWindowAndNotBefore(t *testing.T) {
+func TestDedupForgetsExactlyAtWindowEnd(t *testing.T) {
 	d := NewDedup(5*time.Minute, 10)
 	d.Remember(0, digest(1), digest(0), dedupID(1))
 	end := Instant(5 * time.Minute)
-	if got, _, _ := d.Judge(end-1, digest(1), digest(0)); got != Repeated {
+	if got, _, _ := d.Lookup(end-1, digest(1), digest(0)); got != Repeated {
 		t.Fatalf("one nanosecond before the end: %d", got)
 	}
-	if got, _, _ := d.Judge(end, digest(1), digest(0)); got != Fresh {
+	if got, _, _ := d.Lookup(end, digest(1), digest(0)); got != Fresh {
 		t.Fatalf("at the end: %d", got)
 	}
 }
@@ -142,7 +142,7 @@ func BenchmarkDedup(b *testing.B) {
 	for b.Loop() {
 		now += Instant(10 * time.Microsecond)
 		i++
-		if v, _, _ := d.Judge(now, digest(i), digest(0)); v == Fresh {
+		if v, _, _ := d.Lookup(now, digest(i), digest(0)); v == Fresh {
 			d.Remember(now, digest(i), digest(0), dedupID(i))
 		}
 	}

@@ -6,13 +6,71 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// maxEndings is how many endings are told one by one between two calls of Endings.
+// Effect is a change of an entry that an owner may have to act on.
+type Effect struct {
+	Kind  EffectKind
+	Entry *Entry
+	// Recorded: the backlog has it already.
+	Recorded bool
+}
+
+// EffectKind says what happened.
+type EffectKind uint8
+
+// The kinds of effects.
+const (
+	// Sent: a new message, ready or delayed.
+	Sent EffectKind = iota + 1
+	// Leased: handed out, or its lease extended.
+	Leased
+	// Returned: waiting again, ready or delayed, after a lease.
+	Returned
+	// Acked: gone because it was acked.
+	Acked
+	// Died: now a dead letter.
+	Died
+	// Discarded: a dead letter that is gone, by request or by retention.
+	Discarded
+	// Withdrawn: removed without an ack in time: dropped by retention, or acked
+	// late.
+	Withdrawn
+)
+
+// RecordEffects turns the recording of effects for Effects on or off.
+func (s *Shard) RecordEffects(on bool) { s.recordEffects = on }
+
+// Effects returns the effects since its last call. Their entries are valid until
+// the next call of any other method.
+func (s *Shard) Effects() []Effect {
+	effects := s.effects
+	if len(effects) < s.shown { // do not keep the entries of the last call alive
+		clear(effects[len(effects):s.shown])
+	}
+	s.effects, s.shown, s.caughtUp, s.unseen = s.effects[:0], len(effects), 0, 0
+	if len(effects) == 0 && cap(effects) > maxSpare {
+		s.effects = nil
+	}
+	return effects
+}
+
+func (s *Shard) effect(kind EffectKind, e *Entry) {
+	cameBack := kind == Returned || kind == Withdrawn
+	if s.recordEffects {
+		s.effects = append(s.effects, Effect{Kind: kind, Entry: e, Recorded: cameBack && e.Is(recorded)})
+	}
+	if cameBack {
+		e.set(recorded, false)
+	}
+}
+
+// maxEndings is how many endings between two calls of Endings are recorded one by
+// one; more of them are counted by kind and reason.
 const maxEndings = 64
 
-// TellEndings makes the shard keep endings for Endings, or not.
-func (s *Shard) TellEndings(on bool) { s.tellsEndings = on }
+// RecordEndings turns the recording of endings for Endings on or off.
+func (s *Shard) RecordEndings(on bool) { s.recordEndings = on }
 
-// Endings returns which messages ended since it was last called. They belong to
+// Endings returns the messages that ended since its last call. The slice belongs to
 // the caller; Queue is not set.
 func (s *Shard) Endings() []driver.Ending {
 	if s.endings == nil {
@@ -23,9 +81,9 @@ func (s *Shard) Endings() []driver.Ending {
 	return endings
 }
 
-// ended notes that a message ended.
+// ended records that a message ended.
 func (s *Shard) ended(kind driver.EndingKind, e *Entry) {
-	if !s.tellsEndings {
+	if !s.recordEndings {
 		return
 	}
 	ending := driver.Ending{Kind: kind, Count: 1, Reason: driver.ReasonExpired}

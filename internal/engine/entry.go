@@ -16,8 +16,8 @@ func (i Instant) Add(d time.Duration) Instant { return i + Instant(d) }
 // never is later than every deadline.
 const never = Instant(1<<63 - 1)
 
-// Moment is a point in time: At decides, Wall (Unix nanoseconds) is for
-// people.
+// Moment is a point in time. All decisions depend on At; Wall (Unix nanoseconds)
+// is only shown.
 type Moment struct {
 	At   Instant
 	Wall int64
@@ -28,12 +28,11 @@ func (m Moment) earlier(at Instant) Moment {
 	return Moment{At: at, Wall: m.Wall - int64(m.At-at)}
 }
 
-// State is where an entry is.
+// State is the state of an entry.
 type State uint8
 
-// The states. A gone entry was removed, but a queue may still hold a pointer
-// to it; whoever takes it out passes it over. A staged entry is between two
-// states, see stage.go.
+// The states. A Gone entry was removed, but an order may still hold a pointer to it
+// and skips it later. A Staged entry is between two states; see stage.go.
 const (
 	Gone State = iota
 	Ready
@@ -43,47 +42,46 @@ const (
 	Staged
 )
 
-// Entry is one message in a shard. Owners read it between calls and never
-// change it; after the call that removed it, it may be reused.
+// Entry is one message in a shard. Owners read it between calls and never change
+// it; after the call that removes the message, the entry may be reused.
 //
-// A waiting message costs this struct and its body, so its size is a feature:
-// what most messages do not have is behind a pointer.
+// A waiting message costs this struct and its body, so the struct is kept small:
+// fields that most messages do not have are behind a pointer.
 type Entry struct {
 	// Seq names the message in its shard, in the order of sending; a redriven
 	// message gets a new one.
 	Seq uint64
 	// Place orders the waiting messages, and the dead ones by death.
 	Place uint64
-	// Left is the place that it had before it was last given another; 0 means
-	// none.
+	// Left is the previous place; 0 if the place never changed.
 	Left uint64
 	ID   string
 	Body []byte
-	// Extra holds what most messages do not have; nil if there is nothing.
+	// Extra holds the fields that most messages do not have; it may be nil.
 	Extra *Extra
 	// EnqueuedAt and FirstReceivedAt are wall times; 0 means never.
 	EnqueuedAt      int64
 	FirstReceivedAt int64
-	// Due is when a delayed message may go and when a lease ends. For a staged
-	// one that will wait, it is when it may go.
+	// Due is when a delay or a lease ends. For a staged message that will wait, it
+	// is when the delay will end.
 	Due Instant
 	// Nonce names the latest delivery.
 	Nonce      uint64
 	Deliveries uint32
-	// Size is that of the body, also when the body is not held.
+	// Size is the length of the body, also if the body is not in memory.
 	Size  uint32
 	State State
-	// Fate is what becomes of a staged message.
-	Fate Fate
-	// Marks are what else there is to know.
+	// Outcome is what publishing does with a staged message.
+	Outcome Outcome
+	// Marks are further yes-or-no facts.
 	Marks Marks
 
 	timerIndex int32
-	// Born is when retention starts counting: when the message first may go. For a
-	// dead entry, it is when it died.
+	// Born is when retention starts counting: when the message could first be
+	// delivered, or, for a dead letter, when it died.
 	Born Instant
-	// HoldUntil bounds extending the current lease. For a message that is about to
-	// die and is in the order by age, it is when it dies.
+	// HoldUntil is the latest time to which the lease can be extended. For a message
+	// that is staged to die and is in the order by age, it is when it dies.
 	HoldUntil Instant
 	group     *group
 }
@@ -93,27 +91,27 @@ type Marks uint16
 
 // The marks.
 const (
-	// Timed: when it last began to wait, it had to wait for Due.
+	// Timed: it was delayed until Due when it last began to wait.
 	Timed Marks = 1 << iota
-	// Damaged: the shelf cannot say what it was. It becomes a dead letter that
-	// can only be looked at and discarded.
+	// Damaged: the backlog cannot read the message. It becomes a dead letter that
+	// can only be inspected and discarded.
 	Damaged
-	// Misplaced: the shelf can say what it was, and not where it was. It becomes
-	// a dead letter like any other.
+	// Misplaced: the backlog can read the message, but not its place. It becomes an
+	// ordinary dead letter.
 	Misplaced
-	// Leaving: it died while dead letters were to go elsewhere, and the owner
-	// has not said yet whether it did.
+	// Leaving: it died in a queue that forwards its dead letters, and the owner has
+	// not answered yet with RemoveForwarded or KeepDead.
 	Leaving
-	// told: what became of it was written down when it was staged.
-	told
-	// placed: staged with a place that is not published yet.
+	// recorded: the owner wrote the outcome when the message was staged.
+	recorded
+	// placed: it has a new place that is not published yet.
 	placed
-	// unaged: not ready, and not in the order by age; see retention.go.
+	// unaged: it is not in the order by age; see retention.go.
 	unaged
-	// Late: it was sent with a delay, so it is younger than its Seq says.
+	// Late: it was sent with a delay, so its age begins later than its Seq suggests.
 	Late
-	// LeasedAgain: it came back and was leased again without counting a delivery, so
-	// that Deliveries does not tell that it came back.
+	// LeasedAgain: after it returned it was leased again under the same receipt,
+	// which does not count as a delivery.
 	LeasedAgain
 )
 
@@ -142,7 +140,7 @@ type Extra struct {
 	DeadAt    int64
 }
 
-// extra returns e.Extra, made if need be.
+// extra returns e.Extra, and creates it if it is nil.
 func (e *Entry) extra() *Extra {
 	if e.Extra == nil {
 		e.Extra = &Extra{}
@@ -159,34 +157,3 @@ func (e *Entry) groupName() string {
 	}
 	return e.Extra.Group
 }
-
-// Effect is something that happened to an entry and that an owner may have to
-// act on.
-type Effect struct {
-	Kind  EffectKind
-	Entry *Entry
-	// Told: a shelf knows of it already.
-	Told bool
-}
-
-// EffectKind says what happened.
-type EffectKind uint8
-
-// The kinds of effects.
-const (
-	// Sent: a new message, ready or delayed.
-	Sent EffectKind = iota + 1
-	// Leased: handed out, or its lease extended.
-	Leased
-	// Returned: waiting again, ready or delayed, after a lease.
-	Returned
-	// Acked: gone because it was acked.
-	Acked
-	// Died: now a dead letter.
-	Died
-	// Discarded: a dead letter that is gone, by request or by retention.
-	Discarded
-	// Withdrawn: gone without having been acked in time: dropped by retention, or
-	// acked late.
-	Withdrawn
-)

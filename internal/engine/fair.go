@@ -1,32 +1,30 @@
 package engine
 
-// With fair groups, messages of a group that are ready wait in their group, and
-// those without a group in the order of their places. What goes next is the
-// message whose turn is the lowest. The turn of a message without a group is its
-// place, with nothing out, as if it were a group of its own. The turn of a group is
+// With fair groups, ready messages of a group wait in their group, and messages
+// without a group in the order of their places. The message with the lowest turn is
+// delivered next. A message without a group has the turn of a group of its own with
+// nothing in flight: its place. The turn of a group is
 //
-//   - how many of its messages are out, then
-//   - the place of its first message; or the last place that was given when the
-//     group was served last, if that is higher: it stands behind all that had
-//     been sent by then, and ahead of what is sent later, then
+//   - the number of its messages in flight, then
+//   - the place of its first ready message, or, if that is higher, the last place
+//     that existed when the group was last served: the group is behind all messages
+//     sent by then, and ahead of later ones, then
 //   - how long ago it was served.
 //
-// So a group that is noisy, because much of it waits, is slow, or both, goes behind
-// one that is quiet, and groups that are equally busy take turns. A group with
-// nothing out comes to its turn when what was sent before has gone, whatever is sent
-// later, so nothing waits for ever.
+// So a noisy group (many messages, slow messages, or both) is behind a quiet one, and
+// equally busy groups take turns. A group with nothing in flight is served once the
+// messages sent before it are gone, whatever is sent later, so none starves.
 //
-// A group that has nothing ready and nothing out when an instant is over is
-// forgotten. Not earlier, so that it does not matter in what order things happen
-// that happen together.
+// A group with nothing ready and nothing in flight is forgotten when the clock moves
+// on, and not earlier, so that the order of simultaneous events does not matter.
 
 // isFair reports whether e belongs to a fair group.
 func (s *Shard) isFair(e *Entry) bool {
 	return s.config.FairGroups && e.Extra != nil && e.Extra.Group != ""
 }
 
-// groupFor returns the group of that name, and nil if it is a fair one too many:
-// what waits in it is a stray.
+// groupFor returns the group of that name. It returns nil for a fair group beyond
+// Limits.Groups, whose messages are strays; see window_groups.go.
 func (s *Shard) groupFor(name string) *group {
 	if g := s.groups.byName[name]; g != nil {
 		return g
@@ -38,15 +36,15 @@ func (s *Shard) groupFor(name string) *group {
 	return s.groups.get(name)
 }
 
-// serve counts one more message of g out. Now it is the turn of others.
+// serve counts one more message of g in flight and puts g behind the others.
 func (s *Shard) serve(g *group) {
 	g.out++
 	s.noteServed(g)
 	s.settleGroup(g)
 }
 
-// passTo moves the clock.
-func (s *Shard) passTo(at Instant) {
+// moveClock moves the clock forward to at, and forgets idle groups.
+func (s *Shard) moveClock(at Instant) {
 	if at <= s.clock {
 		return
 	}

@@ -10,9 +10,9 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// After a restart the groups behind a long backlog are not known. They are looked
-// for while the backlog is delivered, and one call looks at some of it.
-func TestQuietGroupsAreFoundWhileABacklogIsDelivered(t *testing.T) {
+// TestQuietGroupIsFoundDuringBacklog: after a restart the groups behind a long backlog
+// are unknown. They are found while it is delivered, and one call reads some of it.
+func TestQuietGroupIsFoundDuringBacklog(t *testing.T) {
 	limits := Limits{Messages: 5, Bytes: 1000, Look: 10}
 	s, on, send := stocked(driver.Config{FairGroups: true}, limits)
 	for range 95 {
@@ -43,9 +43,9 @@ func TestQuietGroupsAreFoundWhileABacklogIsDelivered(t *testing.T) {
 	}
 }
 
-// A shard that tells few groups apart takes messages of others for ones without a
-// group, and loses none.
-func TestNothingIsLostBeyondTheGroupsThatAreToldApart(t *testing.T) {
+// TestFairGroupsBeyondLimitAreDelivered: messages of groups beyond the limit wait like
+// messages without a group, and none is lost.
+func TestFairGroupsBeyondLimitAreDelivered(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		limits := Limits{
 			Messages: rapid.IntRange(1, 4).Draw(t, "messages"), Bytes: 1000, Groups: 2,
@@ -59,9 +59,9 @@ func TestNothingIsLostBeyondTheGroupsThatAreToldApart(t *testing.T) {
 			if err != nil {
 				return
 			}
-			s.shelf() // tells it
+			s.backlog() // passes it the effects
 			on.stage(e)
-			s.Fulfil(at(now), e)
+			s.PublishNow(at(now), e)
 		}
 		receive := func(most int, visibility time.Duration) (got []*Entry) {
 			for got == nil {
@@ -135,7 +135,7 @@ func TestNothingIsLostBeyondTheGroupsThatAreToldApart(t *testing.T) {
 	})
 }
 
-// What fair groups cost is borne by those who use them.
+// TestFairGroupsCostNothingWithoutGroups compares allocations per message.
 func TestFairGroupsCostNothingWithoutGroups(t *testing.T) {
 	allocations := func(config driver.Config) float64 {
 		cycle := ungrouped(config)

@@ -1,17 +1,16 @@
 package engine
 
-// groups orders the messages of a queue with strict or fair groups. A group may go
-// when its first ready message may; see strict.go and fair.go for when that is. Those
-// that may go wait in a heap by their turns. Receive takes groups from that heap and
-// never searches messages.
+// groups orders the messages of a queue with strict or fair groups. A group is
+// eligible when its first ready message can be delivered; see strict.go and fair.go.
+// Eligible groups are in a heap by their turns. Receive takes groups from that heap
+// and never searches messages.
 type groups struct {
 	byName map[string]*group
-	// eligible is a heap of the groups that may go.
+	// eligible is a heap of the groups that can be received from, by turn.
 	eligible []*group
 	// served counts how often a group was served.
 	served uint64
-	// idle is the first of the groups that had nothing left at some time in the
-	// present instant.
+	// idle is a list of the groups that became empty since the clock last moved.
 	idle *group
 }
 
@@ -19,37 +18,37 @@ type group struct {
 	name string
 	// waiting holds ready messages.
 	waiting order
-	// out is how many messages are in flight.
+	// out is the number of messages in flight.
 	out int
 	// blockers are the places of a strict group's messages that block later ones.
 	blockers places
 	// taken: the batch being received has taken from this strict group already, and
-	// may take what is before bound.
+	// may go on taking messages before bound.
 	taken bool
 	bound uint64
 	// index is the position in eligible, -1 when not there.
 	index int
-	// turn is where it stands in eligible.
+	// turn is its key in eligible.
 	turn turn
-	// served is the number of the latest time that it was served, and after the last
-	// place that was given by then.
+	// served numbers the latest time it was served, and after is the last place that
+	// existed then.
 	served, after uint64
-	// more: of the messages at or after from, the shelf has some that are not
-	// in waiting; see heldgroups.go.
+	// more: at or after the place from, the backlog has messages that are not in
+	// waiting; see window_groups.go.
 	more bool
 	from uint64
-	// sure, known: see heldgroups.go.
+	// sure, known: see window_groups.go.
 	sure, known bool
-	// listed: it is among the idle ones, before nextIdle.
+	// listed: it is in the list of idle groups, before nextIdle.
 	listed   bool
 	nextIdle *group
 }
 
-// turn says where a group stands among those that may go.
+// turn is the position of a group among the eligible ones.
 type turn struct {
 	out    int
 	place  uint64
-	served uint64 // the number of its latest delivery; 0: none
+	served uint64 // when it was last served; 0: never
 }
 
 func (t turn) before(u turn) bool {
@@ -74,7 +73,7 @@ func (g *groups) get(name string) *group {
 	return made
 }
 
-// put lets a group stand where its turn says.
+// put puts a group into the heap, or moves it there, by its turn.
 func (g *groups) put(gr *group, at turn) {
 	switch {
 	case gr.index < 0:
@@ -89,7 +88,7 @@ func (g *groups) put(gr *group, at turn) {
 	}
 }
 
-// forget removes a group that has nothing left.
+// forget removes an empty group.
 func (g *groups) forget(gr *group) {
 	g.remove(gr)
 	delete(g.byName, gr.name)
@@ -153,7 +152,7 @@ func (s *Shard) inGroup(e *Entry) bool {
 
 // waitInGroup makes a message of a group ready, or delayed until it is due.
 func (s *Shard) waitInGroup(e *Entry, how EffectKind) {
-	left := e.group // it was in flight, or first in its group
+	left := e.group // set if it was in flight, or the head of its group
 	e.group = nil
 	if e.Due > s.clock {
 		s.stats.Delayed++
@@ -166,7 +165,7 @@ func (s *Shard) waitInGroup(e *Entry, how EffectKind) {
 	} else {
 		e.State = Ready
 		s.stats.Ready++
-		s.effect(how, e) // a shelf must know before the group is looked at
+		s.effect(how, e) // the backlog must see it before the group is read
 		s.offer(e)
 	}
 	if left != nil {
@@ -174,12 +173,12 @@ func (s *Shard) waitInGroup(e *Entry, how EffectKind) {
 	}
 }
 
-// offerInGroup lets a ready message wait in its group. It reports false if the
-// message has to wait like one without a group.
+// offerInGroup puts a ready message into its group. It reports false if the message
+// has to wait like one without a group.
 func (s *Shard) offerInGroup(e *Entry) bool {
 	if s.window != nil && s.leavesUnknown(e) {
 		if g := s.groups.byName[e.groupName()]; g != nil {
-			s.settleGroup(g) // e may have been all that it had
+			s.settleGroup(g) // e may have been its only message
 		}
 		return true
 	}
@@ -191,17 +190,17 @@ func (s *Shard) offerInGroup(e *Entry) bool {
 		e.group = g
 		g.waiting.push(e)
 	} else {
-		s.offerShelved(g, e)
+		s.offerInWindow(g, e)
 	}
 	s.settleGroup(g)
 	return true
 }
 
-// settleGroup brings the heap in line with the state of one group.
+// settleGroup updates the heap after a change of one group.
 func (s *Shard) settleGroup(g *group) {
 	head, limit := g.waiting.head(), g.limit()
 	if head == nil && g.more && !g.sure && g.from < limit {
-		s.fillGroup(g, 0)
+		s.refillGroup(g, 0)
 		head, limit = g.waiting.head(), g.limit()
 	}
 	next := g.from
@@ -218,15 +217,15 @@ func (s *Shard) settleGroup(g *group) {
 	case next >= limit:
 		s.groups.remove(g)
 		if head != nil && s.window != nil && s.window.full() {
-			s.shelveGroup(g) // others need the room now
+			s.evictGroup(g) // other groups need the room
 		}
-	case g.taken && g.index >= 0: // the batch goes on with it
+	case g.taken && g.index >= 0: // the batch goes on taking from it
 	default:
 		s.groups.put(g, s.turnOf(g, next))
 	}
 }
 
-// turnOf returns the turn of a group whose next message is at a place.
+// turnOf returns the turn of a group whose next message is at the place next.
 func (s *Shard) turnOf(g *group, next uint64) turn {
 	at := turn{place: max(next, g.after), served: g.served}
 	if s.config.FairGroups {
@@ -235,13 +234,13 @@ func (s *Shard) turnOf(g *group, next uint64) turn {
 	return at
 }
 
-// noteServed puts a group behind all that had been sent by now.
+// noteServed puts a group behind all messages sent by now.
 func (s *Shard) noteServed(g *group) {
 	s.groups.served++
 	g.served, g.after = s.groups.served, s.nextSeq-1
 }
 
-// forgetIdle forgets the groups that have nothing left as an instant ends.
+// forgetIdle forgets the groups that are still empty when the clock moves.
 func (s *Shard) forgetIdle() {
 	for g := s.groups.idle; g != nil; g = s.groups.idle {
 		s.groups.idle = g.nextIdle
@@ -252,12 +251,12 @@ func (s *Shard) forgetIdle() {
 	}
 }
 
-// isIdle reports whether a group has nothing left.
+// isIdle reports whether a group is empty.
 func (g *group) isIdle() bool {
 	return g.out == 0 && len(g.blockers) == 0 && !g.more && g.waiting.head() == nil
 }
 
-// groupHead returns the message that goes next, or nil.
+// groupHead returns the next message to deliver, or nil.
 func (s *Shard) groupHead() *Entry {
 	for {
 		if s.window != nil && s.window.reread {
@@ -272,7 +271,7 @@ func (s *Shard) groupHead() *Entry {
 			}
 		}
 		if s.window != nil && s.mayFindQuieter(e, g) {
-			s.fillReady()
+			s.refillReady()
 			continue
 		}
 		if g == nil {
@@ -281,7 +280,7 @@ func (s *Shard) groupHead() *Entry {
 		if head := g.waiting.head(); head != nil {
 			return head
 		}
-		s.fillGroup(g, 1)
+		s.refillGroup(g, 1)
 		s.settleGroup(g)
 		if s.window.stopped() {
 			return nil

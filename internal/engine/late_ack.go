@@ -6,18 +6,18 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// A late ack shows a receipt of any delivery of a message, and is good for as long
-// as the message stands where it stood then. Nobody keeps old nonces for that: a
-// nonce is a count and, in its lower half, a hash over the count, the message and
-// its place. So a nonce tells by itself whether it was given out for a message at
-// a place. The count differs from delivery to delivery.
+// A late ack presents a receipt of any delivery of a message, and is valid as long as
+// the message has the place it had then. Old nonces are not stored for that: a nonce
+// is a count and, in its lower half, a hash over the count, the message and its place.
+// So the nonce alone proves that it was issued for a message at a place. The count
+// differs from delivery to delivery.
 
-// SealReceipts makes a shard recognise late receipts of every other shard with the
-// same seal. Without it, it recognises only its own. It is called before anything
-// else.
+// SealReceipts sets the secret in the hash, so that the shard recognises late receipts
+// of another shard with the same seal, such as itself before a restart. It must be the
+// first call. By default every shard has a seal of its own.
 func (s *Shard) SealReceipts(seal uint64) { s.seal = seal }
 
-// nonce returns the name of a delivery of e at its place.
+// nonce returns the nonce of a delivery of e at its place.
 func (s *Shard) nonce(e *Entry, count uint32) uint64 {
 	hash := (s.seal ^ e.Seq) * 0x9e3779b97f4a7c15
 	hash = (hash ^ hash>>32 ^ e.Place) * 0xbf58476d1ce4e5b9
@@ -25,26 +25,25 @@ func (s *Shard) nonce(e *Entry, count uint32) uint64 {
 	return uint64(count)<<32 | hash>>32
 }
 
-// gaveOut reports whether d is a delivery of e where e stands now.
-func (s *Shard) gaveOut(d Delivery, e *Entry) bool {
+// issued reports whether d is a delivery of e at its present place.
+func (s *Shard) issued(d Delivery, e *Entry) bool {
 	return d.ID == e.ID && d.Nonce == s.nonce(e, uint32(d.Nonce>>32))
 }
 
-// StageLateAck is StageAck that takes late receipts too. If the message waits, it
-// is removed on the spot, and there is nothing to publish: e is nil, and an effect
-// tells of it.
+// StageLateAck is StageAck that accepts late receipts too. A message that waits is
+// removed at once with an effect; there is nothing to publish, and e is nil.
 func (s *Shard) StageLateAck(now Moment, d Delivery) (e *Entry, err error) {
 	s.Advance(now)
 	if e := s.inFlight.get(d.Seq); e != nil {
-		if e.State != InFlight || (s.held(d) == nil && !s.gaveOut(d, e)) {
+		if e.State != InFlight || (s.held(d) == nil && !s.issued(d, e)) {
 			return nil, driver.ErrReceiptExpired
 		}
 		s.timers.remove(e)
-		e.State, e.Fate = Staged, Leaves
+		e.State, e.Outcome = Staged, Leaves
 		return e, nil
 	}
 	late := s.findReturned(d.Seq)
-	if late == nil || !s.gaveOut(d, late) {
+	if late == nil || !s.issued(d, late) {
 		return nil, driver.ErrReceiptExpired
 	}
 	gone := s.takeWaiting(late)
@@ -54,15 +53,16 @@ func (s *Shard) StageLateAck(now Moment, d Delivery) (e *Entry, err error) {
 	return nil, nil
 }
 
-// ExtendLate is Extend that also leases a message again that is ready where it was
-// delivered last, under the same receipt. It may return ErrReceiptExpired.
+// ExtendLate is Extend that accepts late receipts too: a message that is ready at the
+// place of its latest delivery is leased again under the same receipt. It may return
+// ErrReceiptExpired.
 func (s *Shard) ExtendLate(now Moment, d Delivery, visibility time.Duration) (granted time.Duration, err error) {
 	if granted, err = s.Extend(now, d, visibility); err == nil {
 		return granted, nil
 	}
 	late := s.findReturned(d.Seq)
 	switch {
-	case late == nil || late.Nonce != d.Nonce || !s.gaveOut(d, late):
+	case late == nil || late.Nonce != d.Nonce || !s.issued(d, late):
 		return 0, driver.ErrReceiptExpired
 	case s.window == nil && late.State != Ready, s.window != nil && !s.isReady(late):
 		return 0, driver.ErrReceiptExpired
@@ -86,19 +86,19 @@ func (s *Shard) ExtendLate(now Moment, d Delivery, visibility time.Duration) (gr
 	return visibility, nil
 }
 
-// findReturned returns a message that waits and may have been delivered before, or
-// nil.
+// findReturned returns the waiting message with this Seq, or nil. Without a backlog it
+// finds only messages that were delivered before.
 func (s *Shard) findReturned(seq uint64) *Entry {
 	if s.window == nil {
 		return s.returned.get(seq)
 	}
-	return s.findShelved(seq)
+	return s.findInBacklog(seq)
 }
 
-// findShelved returns a waiting message from the shelf, or nil.
-func (s *Shard) findShelved(seq uint64) *Entry {
-	for e := range s.shelf().Aged(seq) {
-		if e = s.whole(e); e.Seq == seq && !s.news(e) {
+// findInBacklog returns a waiting message from the backlog, or nil.
+func (s *Shard) findInBacklog(seq uint64) *Entry {
+	for e := range s.backlog().Aged(seq) {
+		if e = s.intact(e); e.Seq == seq && !s.notWaiting(e) {
 			return e
 		}
 		break

@@ -2,17 +2,16 @@ package engine
 
 import "math/bits"
 
-// leases finds messages, those in flight above all, by Seq: an open-addressed table with
-// linear probing. Every receive and every ack goes through it, and a Go map
-// costs three times as much there.
+// leases finds messages by Seq: an open-addressed table with linear probing. Every
+// receive and every ack uses it, and a Go map costs three times as much there.
 type leases struct {
 	slots []*Entry // a power of two, at most half full
 	count int32
 	shift uint8 // 64 minus the logarithm of len(slots)
 }
 
-// Most tables are small, and there are two for every shard: they begin with
-// minLeases slots. One that is empty keeps up to maxIdleLeases.
+// Most tables are small, and every shard has two: a table starts with minLeases slots,
+// and keeps at most maxIdleLeases while it is empty.
 const (
 	minLeases     = 4
 	maxIdleLeases = 256

@@ -9,15 +9,15 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// countingShelf counts how many messages are looked at by their places.
-type countingShelf struct {
-	*shelf
+// countingBacklog counts how many messages Waiting yields.
+type countingBacklog struct {
+	*memoryBacklog
 	looked int
 }
 
-func (c *countingShelf) Waiting(from uint64) iter.Seq[*Entry] {
+func (c *countingBacklog) Waiting(from uint64) iter.Seq[*Entry] {
 	return func(yield func(*Entry) bool) {
-		for e := range c.shelf.Waiting(from) {
+		for e := range c.memoryBacklog.Waiting(from) {
 			c.looked++
 			if !yield(e) {
 				return
@@ -26,11 +26,11 @@ func (c *countingShelf) Waiting(from uint64) iter.Seq[*Entry] {
 	}
 }
 
-// stocked returns a shard with a shelf, and a function that sends to it.
-func stocked(config driver.Config, limits Limits) (s *Shard, on *countingShelf, send func(group string, size int, delay time.Duration)) {
-	on = &countingShelf{shelf: newShelf()}
+// stocked returns a shard with a backlog, and a function that sends to it.
+func stocked(config driver.Config, limits Limits) (s *Shard, on *countingBacklog, send func(group string, size int, delay time.Duration)) {
+	on = &countingBacklog{memoryBacklog: newMemoryBacklog()}
 	s = New(config, 1)
-	s.SetShelf(on, limits)
+	s.SetBacklog(on, limits)
 	s.RecordEffects(true)
 	s.Advance(at(0))
 	sent := 0
@@ -38,17 +38,17 @@ func stocked(config driver.Config, limits Limits) (s *Shard, on *countingShelf, 
 		sent++
 		e := s.StageSend(at(0), fmt.Sprint(sent), make([]byte, size), &Extra{Group: group}, delay)
 		on.stage(e)
-		s.Fulfil(at(0), e)
+		s.PublishNow(at(0), e)
 		on.CatchUp(s.Effects())
 	}
 	return s, on, send
 }
 
-// reread makes a shard forget what it holds, as a restart does.
-func reread(s *Shard, on *countingShelf, limits Limits) *Shard {
+// reread restores a shard from its backlog, as a restart does.
+func reread(s *Shard, on *countingBacklog, limits Limits) *Shard {
 	totals := Totals{Messages: len(on.live), NextSeq: s.nextSeq, Bytes: s.bytes}
 	var out []*Entry
-	for e := range on.shelf.Waiting(0) {
+	for e := range on.memoryBacklog.Waiting(0) {
 		switch {
 		case e.State == InFlight:
 			out = append(out, e)
@@ -58,15 +58,15 @@ func reread(s *Shard, on *countingShelf, limits Limits) *Shard {
 	}
 	again := New(driver.Config{}, 100)
 	again.config = s.config
-	again.SetShelf(on, limits)
+	again.SetBacklog(on, limits)
 	again.RecordEffects(true)
 	again.Restore(s.clock, totals, out)
 	return again
 }
 
-// What keeps a message back, a group that is held or a delay, may keep back very
-// many. To find the first that may go must not keep everybody else waiting.
-func TestReceiveLooksAtSomeMessagesAtATime(t *testing.T) {
+// TestReceiveBoundsItsScan: a blocked group or a delay may hold back very many
+// messages, and finding the first deliverable one must not hold up other callers.
+func TestReceiveBoundsItsScan(t *testing.T) {
 	limits := Limits{Messages: 5, Bytes: 1000, Look: 10}
 	for _, test := range []struct {
 		name   string
@@ -118,8 +118,8 @@ func TestReceiveLooksAtSomeMessagesAtATime(t *testing.T) {
 	}
 }
 
-// What is held of each kind is bounded by bytes too: bodies may be large.
-func TestLimitsOfBytesHoldForAllKinds(t *testing.T) {
+// TestByteLimitHoldsForAllStates: large bodies fill the window by bytes, not by count.
+func TestByteLimitHoldsForAllStates(t *testing.T) {
 	limits := Limits{Messages: 1000, Bytes: 1000, Look: 1000}
 	const size, sent, most = 100, 200, 2*1000 + 100
 	held := func(s *Shard) (ready, delayed, dead int) {

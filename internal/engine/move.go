@@ -5,31 +5,31 @@ import (
 	"iter"
 )
 
-// A message moves from one shard to another in steps, so that an owner with a disk
-// can write down in one piece that it left and that it came:
+// A message is transferred from one shard to another in steps, so that an owner with a
+// disk can write its removal and its arrival in one piece:
 //
-//	Movable      says which may go
+//	Movable      finds messages that can move
 //	Withdraw     takes one out of its shard
-//	StageArrival prepares it in the other, which must have Room
-//	             here the owner writes both down
-//	Fulfil       makes it visible there
-//	LetGroupGo   and lets those behind it go here
+//	StageArrival prepares it in the other shard, which must have Room
+//	             (the owner writes both)
+//	PublishNow   makes it visible there
+//	UnblockGroup unblocks the messages behind it here
 
-// Tail returns a place that is beyond every message there is.
+// Tail returns the next place, which is beyond all messages.
 func (s *Shard) Tail() uint64 { return s.nextSeq }
 
-// maxLook is how many messages Movable looks at without a shelf, at a time.
+// maxLook is how many messages one call of Movable looks at without a backlog.
 const maxLook = 1 << 16
 
-// Movable returns up to n ready messages at places after last and before until that
-// are wanted, in the order of their places, and up to where it has looked: until if
-// there are no more. It only looks: Withdraw tells whether a message is still there,
-// and, with a shelf, whether another of its strict group keeps it back.
+// Movable returns up to n ready messages after the place last and before until for
+// which wanted returns true, by place, and how far it has looked: until if there are no
+// more. It changes nothing. Withdraw checks whether a message is still there and, with
+// a backlog, whether it is blocked in its strict group.
 func (s *Shard) Movable(now Moment, last, until uint64, n int, wanted func(*Entry) bool) (found []*Entry, looked uint64) {
 	s.Advance(now)
 	all, most := s.movable(), maxLook
 	if s.window != nil {
-		all, most = s.shelvedFrom(last+1), s.window.limits.Look
+		all, most = s.backlogFrom(last+1), s.window.limits.Look
 	}
 	looks := 0
 	for e := range all {
@@ -50,13 +50,13 @@ func (s *Shard) Movable(now Moment, last, until uint64, n int, wanted func(*Entr
 	return found, until
 }
 
-// shelvedFrom yields what is on the shelf from a place on. What is not ready has
-// another State.
-func (s *Shard) shelvedFrom(place uint64) iter.Seq[*Entry] {
+// backlogFrom yields the messages of the backlog from a place on. Only ready ones have
+// State Ready.
+func (s *Shard) backlogFrom(place uint64) iter.Seq[*Entry] {
 	return func(yield func(*Entry) bool) {
-		for e := range s.shelf().Waiting(place) {
+		for e := range s.backlog().Waiting(place) {
 			e.State = Gone
-			if !s.news(e) && e.Due <= s.clock {
+			if !s.notWaiting(e) && e.Due <= s.clock {
 				e.State = Ready
 			}
 			if !yield(e) {
@@ -66,10 +66,10 @@ func (s *Shard) shelvedFrom(place uint64) iter.Seq[*Entry] {
 	}
 }
 
-// movable yields ready messages by place, of strict groups those that may go if
-// the ones before them do.
+// movable yields ready messages by place; of strict groups, those that are blocked at
+// most by messages yielded before.
 func (s *Shard) movable() iter.Seq[*Entry] {
-	s.ready.head() // lets go of those that have moved
+	s.ready.head() // drops Gone entries at the head
 	if len(s.groups.byName) == 0 {
 		return s.ready.sorted
 	}
@@ -95,12 +95,12 @@ func (s *Shard) movable() iter.Seq[*Entry] {
 	}
 }
 
-// groupFront goes through groups in the order of their messages' places: a heap by
-// place of the next message of each.
+// groupFront merges the messages of several orders by place: a heap of the next message
+// of each.
 type groupFront []groupHead
 
-// groupHead is the next message of a group, and how to get the one after. A group is
-// not gone through before its first message has come.
+// groupHead is the next message of an order, and how to get the one after it. An order
+// is sorted only once its first message was taken.
 type groupHead struct {
 	entry   *Entry
 	waiting *order
@@ -120,7 +120,7 @@ func (f *groupFront) Pop() any {
 	return head
 }
 
-// follow adds the messages of a group. The heap has to be made afterwards.
+// follow adds the messages of an order. heap.Init has to follow.
 func (f *groupFront) follow(waiting *order) {
 	if head := waiting.head(); head != nil {
 		*f = append(*f, groupHead{entry: head, waiting: waiting})
@@ -133,7 +133,7 @@ func (f *groupFront) next() *Entry {
 	entry := head.entry
 	if head.after == nil {
 		head.after, head.stop = iter.Pull(head.waiting.sorted)
-		head.after() // the first
+		head.after() // skips the first
 	}
 	var ok bool
 	if head.entry, ok = head.after(); ok {
@@ -152,19 +152,19 @@ func (f *groupFront) stop() {
 	}
 }
 
-// keptBack reports whether another message of its strict group keeps e back. With a
-// shelf, it lets the horizon pass e, so that all blockers before it are known.
+// keptBack reports whether e is blocked in its strict group. With a backlog, it moves
+// the horizon past e first, so that all blockers before e are known.
 func (s *Shard) keptBack(e *Entry) bool {
 	for s.config.StrictGroups && s.window != nil && s.window.horizon <= e.Place {
-		if s.fillReady(); s.window.stopped() {
+		if s.refillReady(); s.window.stopped() {
 			return true
 		}
 	}
 	return s.isBlocked(e)
 }
 
-// Mark names a message that Movable returned, also when the entry is used for
-// another by now.
+// Mark identifies a message that Movable returned, even if the entry is reused for
+// another message.
 type Mark struct {
 	entry      *Entry
 	Seq, Place uint64
@@ -179,9 +179,9 @@ func (s *Shard) CanGo(now Moment, mark Mark) bool {
 	return s.marked(mark) != nil
 }
 
-// Withdraw takes a ready message out, and returns it; nil means that it cannot go
-// any more. There is no effect: the owner writes down where it went, and then
-// calls LetGroupGo.
+// Withdraw takes a ready message out of the shard and returns it; nil means that it can
+// no longer move. There is no effect: the owner writes the transfer and then calls
+// UnblockGroup.
 func (s *Shard) Withdraw(now Moment, mark Mark) *Entry {
 	s.Advance(now)
 	e := s.marked(mark)
@@ -193,11 +193,11 @@ func (s *Shard) Withdraw(now Moment, mark Mark) *Entry {
 	return gone
 }
 
-// marked returns the message that a mark names, if it can go.
+// marked returns the message of a mark if it can move, or nil.
 func (s *Shard) marked(mark Mark) *Entry {
 	e := mark.entry
 	if s.window != nil {
-		if e = s.findShelved(mark.Seq); e == nil || e.Due > s.clock {
+		if e = s.findInBacklog(mark.Seq); e == nil || e.Due > s.clock {
 			return nil
 		}
 		e.State = Ready
@@ -208,11 +208,11 @@ func (s *Shard) marked(mark Mark) *Entry {
 	return e
 }
 
-// LetGroupGo lets a strict group go on without a message that was withdrawn.
-func (s *Shard) LetGroupGo(gone *Entry) { s.leftGroup(gone, gone.Place) }
+// UnblockGroup updates the group of a withdrawn message.
+func (s *Shard) UnblockGroup(gone *Entry) { s.leftGroup(gone, gone.Place) }
 
-// StageArrival prepares a message that was withdrawn from another shard, with
-// another extra. The caller has made sure, at the same moment, that there is Room.
+// StageArrival prepares a message that was withdrawn from another shard, with a new
+// extra. The caller has called Room with the same now.
 func (s *Shard) StageArrival(now Moment, gone *Entry, extra *Extra) *Entry {
 	e := s.newEntry()
 	e.ID, e.Body, e.Extra, e.Size = gone.ID, gone.Body, extra, gone.Size

@@ -7,13 +7,13 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// TestMovingDoesNotLookAgainAtWhatHasMovedOrStays: else the time it takes grows with
-// the square of how many messages wait.
-func TestMovingDoesNotLookAgainAtWhatHasMovedOrStays(t *testing.T) {
+// TestMoveLooksAtEachMessageOnce: otherwise a move takes time quadratic in the number of
+// waiting messages.
+func TestMoveLooksAtEachMessageOnce(t *testing.T) {
 	const messages, page = 2000, 100
 	s := New(driver.Config{}, 1)
 	for i := range messages {
-		s.Fulfil(at(0), s.StageSend(at(0), fmt.Sprint(i), nil, nil, 0))
+		s.PublishNow(at(0), s.StageSend(at(0), fmt.Sprint(i), nil, nil, 0))
 	}
 	looks, until := 0, s.Tail()
 	stays := func(*Entry) bool { looks++; return false }
@@ -25,7 +25,7 @@ func TestMovingDoesNotLookAgainAtWhatHasMovedOrStays(t *testing.T) {
 		var found []*Entry
 		found, last = s.Movable(at(0), last, until, page, goes)
 		if s.ready.gone > 0 {
-			t.Fatalf("%d messages that have moved are still in the way", s.ready.gone)
+			t.Fatalf("%d moved messages are still in the order", s.ready.gone)
 		}
 		for _, e := range found {
 			if s.Withdraw(at(0), MarkOf(e)) == nil {

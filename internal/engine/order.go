@@ -1,15 +1,17 @@
 package engine
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
 // order holds entries sorted by one of their numbers. Nearly all arrive in
 // ascending order and go into a FIFO; the few that come back to an earlier
 // place go into a heap beside it.
 //
-// Entries that were removed elsewhere stay inside, marked Gone, until they
-// come to the head or are more than half of all: removing from the middle
-// costs nothing, and what was removed does not pile up behind a head that
-// never moves.
+// Entries that are removed from the middle stay inside, marked Gone, until they come
+// to the head or are more than half of all. So removing from the middle is cheap, and
+// Gone entries do not pile up behind a head that never moves.
 type order struct {
 	fifo  fifo
 	back  []*Entry
@@ -47,8 +49,7 @@ func (o *order) push(e *Entry) {
 	}
 }
 
-// isLast reports whether there are entries that nearly all arrived in order, and e comes
-// after them.
+// isLast reports whether e comes after all entries of the FIFO, and there are some.
 func (o *order) isLast(e *Entry) bool {
 	last := o.fifo.last()
 	return last != nil && o.before(last, e)
@@ -66,7 +67,7 @@ func (o *order) head() *Entry {
 	}
 }
 
-// lost notes that an entry inside has become Gone.
+// lost notes that an entry of the order has become Gone.
 func (o *order) lost() {
 	o.gone++
 	if o.gone > compactAbove && o.gone > o.size/2 {
@@ -130,8 +131,8 @@ func (o *order) all(yield func(*Entry) bool) {
 	}
 }
 
-// truncate keeps as many of the lowest entries as keep says and returns the
-// others, lowest first.
+// truncate keeps as many of the lowest entries as keep returns, and returns the others,
+// lowest first.
 func (o *order) truncate(keep func(entries []*Entry) int) []*Entry {
 	var entries []*Entry
 	for e := range o.all {
@@ -149,6 +150,45 @@ func (o *order) truncate(keep func(entries []*Entry) int) []*Entry {
 		o.push(e)
 	}
 	return entries[n:]
+}
+
+// find returns the entry at this place, or nil. It is fast near the head.
+func (o *order) find(place uint64) *Entry {
+	for _, e := range o.back {
+		if e.Place == place && e.State != Gone {
+			return e
+		}
+	}
+	for e := range o.fifo.all {
+		if e.Place >= place {
+			if e.Place == place && e.State != Gone {
+				return e
+			}
+			return nil
+		}
+	}
+	return nil
+}
+
+// sorted yields the entries of an order by place that are not gone, lowest first.
+func (o *order) sorted(yield func(*Entry) bool) {
+	back := slices.Clone(o.back)
+	slices.SortFunc(back, func(a, b *Entry) int { return cmp.Compare(a.Place, b.Place) })
+	next := 0
+	upTo := func(limit uint64) bool {
+		for ; next < len(back) && back[next].Place < limit; next++ {
+			if back[next].State != Gone && !yield(back[next]) {
+				return false
+			}
+		}
+		return true
+	}
+	for e := range o.fifo.all {
+		if !upTo(e.Place) || (e.State != Gone && !yield(e)) {
+			return
+		}
+	}
+	upTo(^uint64(0))
 }
 
 func (o *order) clear() { *o = order{byAge: o.byAge} }

@@ -10,51 +10,52 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// pair is two shards that must not differ.
+// pair is two shards that must behave alike: one holds all messages, the other has a
+// window of its backlog.
 type pair struct {
-	t              *rapid.T
-	limits         Limits
-	whole, shelved *Shard
-	store          *shelf
-	now, sent      int
-	deliveries     []Delivery
-	staged         [][2]*Entry // of whole and shelved, on the shelf, not published
+	t               *rapid.T
+	limits          Limits
+	whole, windowed *Shard
+	store           *memoryBacklog
+	now, sent       int
+	deliveries      []Delivery
+	staged          [][2]*Entry // of whole and windowed; stored, not published
 }
 
 func (p *pair) step(on func(s *Shard) string) {
 	a := on(p.whole) + p.act(p.whole)
-	b := on(p.shelved) + p.act(p.shelved)
+	b := on(p.windowed) + p.act(p.windowed)
 	if a != b {
-		p.t.Fatalf("whole: %s\nshelved: %s", a, b)
+		p.t.Fatalf("whole: %s\nwindowed: %s", a, b)
 	}
-	if p.whole.stats != p.shelved.stats || p.whole.bytes != p.shelved.bytes {
-		p.t.Fatalf("whole: %+v, %d bytes\nshelved: %+v, %d bytes", p.whole.stats, p.whole.bytes, p.shelved.stats, p.shelved.bytes)
+	if p.whole.stats != p.windowed.stats || p.whole.bytes != p.windowed.bytes {
+		p.t.Fatalf("whole: %+v, %d bytes\nwindowed: %+v, %d bytes", p.whole.stats, p.whole.bytes, p.windowed.stats, p.windowed.bytes)
 	}
-	if err := p.shelved.Check(); err != nil {
+	if err := p.windowed.Check(); err != nil {
 		p.t.Fatal(err)
 	}
 	most := 3*p.limits.Messages + groupFill
-	if held := p.shelved.window.heldReady; held > most {
+	if held := p.windowed.window.heldReady; held > most {
 		p.t.Fatalf("%d ready messages are held with a limit of %d", held, p.limits.Messages)
 	}
-	if held := p.shelved.window.heldDelayed; held > 3*p.limits.Messages {
+	if held := p.windowed.window.heldDelayed; held > 3*p.limits.Messages {
 		p.t.Fatalf("%d delayed messages are held with a limit of %d", held, p.limits.Messages)
 	}
-	if held := len(p.shelved.dead.byID); held > 3*p.limits.Messages+16 { // staged deaths come late
-		p.t.Fatalf("%d dead letters are held with a limit of %d", held, p.limits.Messages)
+	if held := len(p.windowed.dead.byID); held > 3*p.limits.Messages+16 { // staged deaths are held when they are published
+		p.t.Fatalf("%d dead letter are held with a limit of %d", held, p.limits.Messages)
 	}
 }
 
-// act does what an owner does about effects: it tells the shelf, sends every
-// other letter that is leaving elsewhere, and says which.
+// act handles effects as an owner does: it passes them to the backlog, forwards every
+// other dead letter that is Leaving, and returns which.
 func (p *pair) act(s *Shard) (gone string) {
 	for effects := s.Effects(); len(effects) > 0; effects = s.Effects() {
 		for _, effect := range effects {
 			leaving := effect.Kind == Died && effect.Entry.State == Dead && effect.Entry.Is(Leaving)
 			if leaving && effect.Entry.Seq%2 == 0 {
 				gone += " " + effect.Entry.ID
-				s.GiveAway(effect.Entry)
-				if s == p.shelved {
+				s.RemoveForwarded(effect.Entry)
+				if s == p.windowed {
 					delete(p.store.live, effect.Entry.Seq)
 					delete(p.store.dead, effect.Entry.Place)
 				}
@@ -63,7 +64,7 @@ func (p *pair) act(s *Shard) (gone string) {
 			if leaving {
 				s.KeepDead(effect.Entry)
 			}
-			if s == p.shelved {
+			if s == p.windowed {
 				p.store.CatchUp([]Effect{effect})
 			}
 		}
@@ -100,12 +101,12 @@ func (p *pair) forward(t *rapid.T) {
 		var both [2]*Entry
 		e := s.StageSend(at(p.now), fmt.Sprint(p.sent), []byte{1}, &Extra{Group: group}, 0)
 		p.note(s, e, &both)
-		s.Fulfil(at(p.now), e)
+		s.PublishNow(at(p.now), e)
 		return "sent"
 	})
 }
 
-// move takes messages away, and lets some of them come back at the tail.
+// move withdraws messages, and sends some of them back to the tail.
 func (p *pair) move(t *rapid.T) {
 	most := rapid.IntRange(1, 3).Draw(t, "most")
 	page := rapid.IntRange(1, 3).Draw(t, "page")
@@ -130,18 +131,18 @@ func (p *pair) move(t *rapid.T) {
 	})
 }
 
-// handOver writes down that a message has gone, and perhaps come back.
+// handOver stores that a message was withdrawn, and perhaps sent back.
 func (p *pair) handOver(s *Shard, gone *Entry, comeBack bool) {
-	if s == p.shelved {
+	if s == p.windowed {
 		delete(p.store.live, gone.Seq)
 	}
 	if comeBack {
 		var both [2]*Entry
 		e := s.StageArrival(at(p.now), gone, gone.Extra)
 		p.note(s, e, &both)
-		s.Fulfil(at(p.now), e)
+		s.PublishNow(at(p.now), e)
 	}
-	s.LetGroupGo(gone)
+	s.UnblockGroup(gone)
 }
 
 func (p *pair) note(s *Shard, e *Entry, both *[2]*Entry) {
@@ -150,7 +151,7 @@ func (p *pair) note(s *Shard, e *Entry, both *[2]*Entry) {
 		return
 	}
 	both[1] = e
-	s.shelf() // tells it
+	s.backlog() // passes it the effects
 	p.store.stage(e)
 }
 
@@ -184,21 +185,21 @@ func (p *pair) redrive(*rapid.T) {
 	var both [2]*Entry
 	p.step(func(s *Shard) string {
 		s.Advance(at(p.now))
-		letters := slices.Collect(s.InState(Dead))
-		if len(letters) == 0 {
+		dead := slices.Collect(s.InState(Dead))
+		if len(dead) == 0 {
 			return "none"
 		}
-		oldest := s.FindDead(letters[0].ID)
-		if len(letters)%2 == 0 {
-			oldest = s.FindDead(letters[len(letters)-1].ID)
+		oldest := s.FindDead(dead[0].ID)
+		if len(dead)%2 == 0 {
+			oldest = s.FindDead(dead[len(dead)-1].ID)
 		}
 		id, death := oldest.ID, oldest.Place
 		e, err := s.StageRedrive(at(p.now), oldest)
 		if err != nil {
 			return err.Error()
 		}
-		if s == p.shelved {
-			s.shelf() // tells it
+		if s == p.windowed {
+			s.backlog() // passes it the effects
 			delete(p.store.dead, death)
 		}
 		p.note(s, e, &both)
@@ -211,11 +212,11 @@ func (p *pair) discard(t *rapid.T) {
 	id := fmt.Sprint(rapid.IntRange(1, p.sent+1).Draw(t, "id"))
 	p.step(func(s *Shard) string {
 		s.Advance(at(p.now))
-		letter := s.FindDead(id)
-		if letter == nil {
+		dead := s.FindDead(id)
+		if dead == nil {
 			return "none"
 		}
-		s.Discard(at(p.now), letter)
+		s.Discard(at(p.now), dead)
 		return "discarded"
 	})
 }
@@ -245,7 +246,7 @@ func (p *pair) publishAll() {
 func (p *pair) receive(t *rapid.T) {
 	most := rapid.IntRange(1, 4).Draw(t, "most")
 	if p.limits.Look < 1000 {
-		most = 1 // one that stops early may take less than the other
+		most = 1 // a receive that stops early may take fewer than the other
 	}
 	visibility := time.Duration(rapid.IntRange(0, 3).Draw(t, "visibility")) * time.Second
 	var got []Delivery
@@ -254,7 +255,7 @@ func (p *pair) receive(t *rapid.T) {
 		entries, blocked := s.Receive(at(p.now), most, 0, visibility, nil)
 		for rounds := 0; len(entries) == 0 && s.Searching(); rounds++ {
 			if rounds > 1000 {
-				p.t.Fatal("it goes on searching")
+				p.t.Fatal("Searching stays true")
 			}
 			entries, blocked = s.Receive(at(p.now), most, 0, visibility, nil)
 		}
@@ -267,7 +268,7 @@ func (p *pair) receive(t *rapid.T) {
 	p.deliveries = append(p.deliveries, got...)
 }
 
-// look compares everything there is.
+// look compares the messages in all states.
 func (p *pair) look(*rapid.T) {
 	p.step(func(s *Shard) (result string) {
 		s.Advance(at(p.now))
@@ -281,11 +282,11 @@ func (p *pair) look(*rapid.T) {
 	})
 }
 
-// restore forgets the shelved shard and puts it back from what is on its shelf.
+// restore replaces the windowed shard by one restored from its backlog.
 func (p *pair) restore(_ *rapid.T, config driver.Config) {
 	p.publishAll()
 	p.step(func(s *Shard) string { s.Advance(at(p.now)); return "" })
-	old := p.shelved
+	old := p.windowed
 	totals := Totals{Dead: len(p.store.dead), NextSeq: old.nextSeq, Deaths: old.deaths}
 	var out []*Entry
 	for e := range p.store.Waiting(0) {
@@ -298,12 +299,12 @@ func (p *pair) restore(_ *rapid.T, config driver.Config) {
 			totals.Delayed++
 		}
 	}
-	p.shelved = New(config, old.nextNonce)
-	p.shelved.SealReceipts(old.seal)
-	p.shelved.SetShelf(p.store, p.limits)
-	p.shelved.RecordEffects(true)
-	p.shelved.ForwardDead(p.whole.elsewhere)
-	p.shelved.Restore(at(p.now).At, totals, out)
+	p.windowed = New(config, old.nextNonce)
+	p.windowed.SealReceipts(old.seal)
+	p.windowed.SetBacklog(p.store, p.limits)
+	p.windowed.RecordEffects(true)
+	p.windowed.ForwardDead(p.whole.forwardRoom)
+	p.windowed.Restore(at(p.now).At, totals, out)
 	for _, g := range p.whole.groups.byName { // turns are not kept
 		p.whole.groups.remove(g)
 		g.after, g.served = 0, 0

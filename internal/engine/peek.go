@@ -6,11 +6,10 @@ import (
 	"slices"
 )
 
-// InState yields the entries in one state: ready ones in the order of their
-// places, delayed and in-flight ones by Due, dead ones by death. The shard must
-// not be changed while it runs. Stopping early saves the rest of the work where
-// the order is at hand, which it is for ready messages without strict groups or
-// fair ones, and for dead ones.
+// InState yields the entries in one state: ready ones by place, delayed and in-flight
+// ones by Due, dead ones by death. The shard must not change meanwhile. Stopping early
+// saves work for dead letters, and for ready messages in queues without groups; the
+// others are sorted first.
 func (s *Shard) InState(state State) iter.Seq[*Entry] {
 	switch {
 	case s.window != nil && state != InFlight:
@@ -47,34 +46,33 @@ func (s *Shard) InState(state State) iter.Seq[*Entry] {
 	}
 }
 
-// Point says how far a walk over the entries in one state has come: the Place
-// of the last one, and its Due and Seq. The zero Point is before them all.
+// Point is a position among the entries in one state: the Place of an entry, and its
+// Due and Seq. The zero Point is before all entries.
 type Point struct {
 	Place uint64
 	Due   DuePoint
 }
 
-// PointOf returns the point at which e is.
+// PointOf returns the position of e.
 func PointOf(e *Entry) Point { return Point{Place: e.Place, Due: e.duePoint()} }
 
-// After is InState from after a point on, in a shard with a shelf, for all
-// states but InFlight. It yields everything that it looks at, and whether it is
-// in that state.
+// After is InState after a point, for a shard with a backlog and all states but
+// InFlight. It yields every entry that it reads, and whether it is in that state.
 func (s *Shard) After(state State, last Point) iter.Seq2[*Entry, bool] {
 	return func(yield func(*Entry, bool) bool) {
 		var all iter.Seq[*Entry]
 		switch {
 		case state == Dead:
-			all = s.shelf().Dead(last.Place + 1)
+			all = s.backlog().Dead(last.Place + 1)
 		case state == Ready:
-			all = s.shelf().Waiting(last.Place + 1)
+			all = s.backlog().Waiting(last.Place + 1)
 		case last.Due.Due > s.clock:
-			all = s.shelf().Delayed(DuePoint{Due: last.Due.Due, Seq: last.Due.Seq + 1})
+			all = s.backlog().Delayed(DuePoint{Due: last.Due.Due, Seq: last.Due.Seq + 1})
 		default:
-			all = s.shelf().Delayed(DuePoint{Due: s.clock + 1})
+			all = s.backlog().Delayed(DuePoint{Due: s.clock + 1})
 		}
 		for e := range all {
-			found := s.inFlight.get(e.Seq) == nil && (state == Dead || !s.news(e)) && (state != Ready || e.Due <= s.clock)
+			found := s.inFlight.get(e.Seq) == nil && (state == Dead || !s.notWaiting(e)) && (state != Ready || e.Due <= s.clock)
 			if found {
 				e.State = state
 			}
@@ -83,25 +81,4 @@ func (s *Shard) After(state State, last Point) iter.Seq2[*Entry, bool] {
 			}
 		}
 	}
-}
-
-// sorted yields the entries of an order by place that are not gone, lowest first.
-func (o *order) sorted(yield func(*Entry) bool) {
-	back := slices.Clone(o.back)
-	slices.SortFunc(back, func(a, b *Entry) int { return cmp.Compare(a.Place, b.Place) })
-	next := 0
-	upTo := func(limit uint64) bool {
-		for ; next < len(back) && back[next].Place < limit; next++ {
-			if back[next].State != Gone && !yield(back[next]) {
-				return false
-			}
-		}
-		return true
-	}
-	for e := range o.fifo.all {
-		if !upTo(e.Place) || (e.State != Gone && !yield(e)) {
-			return
-		}
-	}
-	upTo(^uint64(0))
 }

@@ -15,8 +15,8 @@ func at(i int) Moment {
 	return Moment{At: Instant(i) * Instant(time.Second), Wall: int64(i) * int64(time.Second)}
 }
 
-// anyConfig draws a configuration in which every bound is small enough to be
-// met.
+// anyConfig draws a configuration in which every limit is small enough to be
+// reached.
 func anyConfig(t *rapid.T) driver.Config {
 	small := func(name string) int { return rapid.SampledFrom([]int{0, 0, 1, 3, 8}).Draw(t, name) }
 	seconds := func(name string) time.Duration {
@@ -90,22 +90,22 @@ func TestStructureHoldsUnderRandomPrograms(t *testing.T) {
 					stage(e, err)
 				}
 			},
-			"stage a nack":   func(*rapid.T) { stage(s.StageNack(at(now), anyDelivery(), seconds("delay", 4), "cause")) },
-			"stage a burial": func(*rapid.T) { stage(s.StageDeadLetter(at(now), anyDelivery(), driver.ReasonFatal, "", "")) },
+			"stage a nack":        func(*rapid.T) { stage(s.StageNack(at(now), anyDelivery(), seconds("delay", 4), "cause")) },
+			"stage a dead letter": func(*rapid.T) { stage(s.StageDeadLetter(at(now), anyDelivery(), driver.ReasonFatal, "", "")) },
 			"publish": func(*rapid.T) {
 				if len(staged) > 0 {
 					s.Publish(at(now), staged[0])
 					staged = staged[1:]
 				}
 			},
-			"ack":    func(*rapid.T) { _ = s.Ack(at(now), anyDelivery()) },
-			"nack":   func(*rapid.T) { _ = s.Nack(at(now), anyDelivery(), seconds("delay", 4), "cause") },
-			"extend": func(*rapid.T) { _, _ = s.Extend(at(now), anyDelivery(), seconds("visibility", 6)) },
-			"bury":   func(*rapid.T) { _ = s.DeadLetter(at(now), anyDelivery(), driver.ReasonFatal, "cause", "type") },
+			"ack":         func(*rapid.T) { _ = s.Ack(at(now), anyDelivery()) },
+			"nack":        func(*rapid.T) { _ = s.Nack(at(now), anyDelivery(), seconds("delay", 4), "cause") },
+			"extend":      func(*rapid.T) { _, _ = s.Extend(at(now), anyDelivery(), seconds("visibility", 6)) },
+			"dead-letter": func(*rapid.T) { _ = s.DeadLetter(at(now), anyDelivery(), driver.ReasonFatal, "cause", "type") },
 			"redrive": func(*rapid.T) {
 				s.Advance(at(now))
-				if letter := s.oldestDead(); letter != nil {
-					_ = s.Redrive(at(now), letter)
+				if dead := s.oldestDead(); dead != nil {
+					_ = s.Redrive(at(now), dead)
 				}
 			},
 			"discard": func(t *rapid.T) {

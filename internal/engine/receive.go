@@ -6,15 +6,15 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// Receive leases up to most ready messages whose bodies add up to no more than
-// maxBytes (0: no bound; the first is always allowed), appends them to out and
-// returns it. The entries are valid until the next call.
+// Receive leases up to most ready messages with at most maxBytes of bodies (0: no
+// limit; the first message may always exceed it), appends them to out and returns it.
+// The entries are valid until the next call.
 //
-// blocked says that it took nothing although something was ready, because the
-// in-flight ceiling is reached.
+// blocked reports that no message was leased although one was ready, because
+// MaxInFlight is reached.
 func (s *Shard) Receive(now Moment, most, maxBytes int, visibility time.Duration, out []*Entry) (leased []*Entry, blocked bool) {
 	s.Advance(now)
-	s.mayLook()
+	s.allowLooking()
 	taken, size := 0, 0
 	for taken < most {
 		e := s.head()
@@ -23,8 +23,8 @@ func (s *Shard) Receive(now Moment, most, maxBytes int, visibility time.Duration
 		}
 		if s.exhausted(e) {
 			s.take(e)
-			s.judge(now, e, 0)
-			if e.Fate == Dies {
+			s.stageRequeue(now, e, 0)
+			if e.Outcome == Dies {
 				s.die(e)
 			} else {
 				s.keep(e)
@@ -55,7 +55,7 @@ func (s *Shard) Receive(now Moment, most, maxBytes int, visibility time.Duration
 	return out, blocked
 }
 
-// head returns the message that goes next, or nil.
+// head returns the next message to deliver, or nil.
 func (s *Shard) head() *Entry {
 	if s.config.FairGroups || s.config.StrictGroups {
 		return s.groupHead()
@@ -63,7 +63,7 @@ func (s *Shard) head() *Entry {
 	if e := s.ready.head(); e != nil || s.window == nil {
 		return e
 	}
-	s.fillReady()
+	s.refillReady()
 	return s.ready.head()
 }
 
@@ -71,7 +71,7 @@ func (s *Shard) head() *Entry {
 func (s *Shard) take(e *Entry) {
 	s.stats.Ready--
 	if s.window != nil {
-		s.window.letGo(e)
+		s.window.dropReady(e)
 	} else if e.Deliveries > 0 {
 		s.returned.remove(e)
 	}
@@ -82,7 +82,7 @@ func (s *Shard) take(e *Entry) {
 	s.ready.pop()
 }
 
-// lease hands e out.
+// lease delivers e.
 func (s *Shard) lease(now Moment, e *Entry, visibility time.Duration) {
 	e.Deliveries++
 	e.Nonce = s.nonce(e, uint32(s.nextNonce))
@@ -93,7 +93,7 @@ func (s *Shard) lease(now Moment, e *Entry, visibility time.Duration) {
 	s.putInFlight(now, e, visibility)
 }
 
-// putInFlight begins a lease of a message that is in no order.
+// putInFlight starts a lease of a message that is in no order.
 func (s *Shard) putInFlight(now Moment, e *Entry, visibility time.Duration) {
 	e.State = InFlight
 	e.Due = now.At.Add(visibility)
@@ -107,22 +107,22 @@ func (s *Shard) putInFlight(now Moment, e *Entry, visibility time.Duration) {
 	s.effect(Leased, e)
 }
 
-// exhausted reports whether one more delivery of e would be one too many.
+// exhausted reports whether e has used up its deliveries (MaxDeliveries).
 func (s *Shard) exhausted(e *Entry) bool {
 	return s.config.MaxDeliveries > 0 && int(e.Deliveries) >= s.config.MaxDeliveries
 }
 
-// Available is an upper bound on how many messages a Receive could take now.
-// 0 means that waking a receiver is pointless.
+// Available returns an upper bound on how many messages Receive could return now. If
+// it is 0, there is no reason to wake a receiver.
 func (s *Shard) Available(now Moment) int {
 	s.Advance(now)
-	s.mayLook()
+	s.allowLooking()
 	n := s.stats.Ready
 	if n > 0 && (s.config.StrictGroups || s.window != nil) && s.head() == nil && !s.Searching() {
 		n = 0
 	}
 	if s.config.MaxInFlight > 0 {
-		n = min(n, max(s.config.MaxInFlight-s.stats.InFlight, 0)) // it may have been lowered
+		n = min(n, max(s.config.MaxInFlight-s.stats.InFlight, 0)) // MaxInFlight may have been lowered
 	}
 	return n
 }

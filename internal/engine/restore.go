@@ -1,30 +1,30 @@
 package engine
 
-// Totals are what an owner with a shelf counts, so that it can put a shard back
-// without reading all of it.
+// Totals are the counts that an owner with a backlog keeps, so that it can restore a
+// shard without reading the whole backlog.
 type Totals struct {
-	Messages int // that are not dead
-	Delayed  int // of which wait for their Due
-	Bytes    int // of the bodies of those that are not dead
+	Messages int // not dead
+	Delayed  int // of them, delayed
+	Bytes    int // total size of the bodies that are not dead
 	Dead     int
 	NextSeq  uint64 // higher than every Seq and Place so far
 	Deaths   uint64 // as high as the highest death so far
 }
 
-// Restore puts back a shard that has a shelf, as it was: out are the messages
-// in flight. It follows SetShelf; the first Advance then lets happen what fell
-// due meanwhile.
-func (s *Shard) Restore(now Instant, totals Totals, out []*Entry) {
+// Restore restores a shard with a backlog after a restart; inFlight are the messages
+// whose leases survived. It is called after SetBacklog. The first Advance then handles
+// the events that fell due meanwhile.
+func (s *Shard) Restore(now Instant, totals Totals, inFlight []*Entry) {
 	s.clock = now
 	s.nextSeq = max(s.nextSeq, totals.NextSeq)
 	s.deaths = totals.Deaths
 	s.bytes = totals.Bytes
-	s.stats.Ready = totals.Messages - totals.Delayed - len(out)
+	s.stats.Ready = totals.Messages - totals.Delayed - len(inFlight)
 	s.stats.Delayed = totals.Delayed
-	s.stats.InFlight = len(out)
+	s.stats.InFlight = len(inFlight)
 	s.stats.Dead = totals.Dead
 	w := s.window
-	if totals.Messages > len(out) {
+	if totals.Messages > len(inFlight) {
 		w.horizon, w.oldest = 0, allAges
 	}
 	if totals.Delayed > 0 {
@@ -33,7 +33,7 @@ func (s *Shard) Restore(now Instant, totals Totals, out []*Entry) {
 	if totals.Dead > 0 {
 		w.deadHorizon = 0
 	}
-	for _, e := range out {
+	for _, e := range inFlight {
 		e.State = InFlight
 		e.timerIndex = -1
 		s.inFlight.add(e)

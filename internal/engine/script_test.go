@@ -15,9 +15,9 @@ import (
 
 var rewrite = flag.Bool("rewrite", false, "write what the scripts print into testdata")
 
-// TestScripts plays testdata/*.txt. Each file is a story: commands, one a line,
-// a line of dashes, what they print, and an empty line. Run with -rewrite after
-// a change of behaviour and read the difference.
+// TestScripts runs testdata/*.txt. A file has blocks of commands, one a line, a line of
+// dashes, the output of the commands, and an empty line. After a change of behaviour,
+// run with -rewrite and review the diff.
 func TestScripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {
@@ -29,7 +29,7 @@ func TestScripts(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got := play(t, string(content))
+			got := run(t, string(content))
 			if *rewrite {
 				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
 					t.Fatal(err)
@@ -43,9 +43,9 @@ func TestScripts(t *testing.T) {
 	}
 }
 
-// play returns the script with the output of its commands filled in.
-func play(t *testing.T, content string) string {
-	player := &player{t: t, latest: map[string]Delivery{}}
+// run returns the script with the output of its commands filled in.
+func run(t *testing.T, content string) string {
+	runner := &runner{t: t, latest: map[string]Delivery{}}
 	var out strings.Builder
 	for block := range strings.SplitSeq(strings.TrimRight(content, "\n"), "\n\n") {
 		commands, _, _ := strings.Cut(block+"\n", "----\n")
@@ -59,8 +59,8 @@ func play(t *testing.T, content string) string {
 		}
 		out.WriteString("----\n")
 		for command := range strings.SplitSeq(commands, "\n") {
-			out.WriteString(player.run(command))
-			if err := player.shard.Check(); err != nil {
+			out.WriteString(runner.run(command))
+			if err := runner.shard.Check(); err != nil {
 				t.Fatalf("after %q: %v", command, err)
 			}
 		}
@@ -68,8 +68,8 @@ func play(t *testing.T, content string) string {
 	return out.String()
 }
 
-// player keeps the shard a script talks to. Messages are known by their bodies.
-type player struct {
+// runner has the shard of a script. Messages are identified by their bodies.
+type runner struct {
 	t      *testing.T
 	shard  *Shard
 	now    time.Duration
@@ -77,9 +77,9 @@ type player struct {
 	older  map[string]Delivery
 }
 
-func (p *player) moment() Moment { return Moment{At: Instant(p.now), Wall: int64(p.now)} }
+func (p *runner) moment() Moment { return Moment{At: Instant(p.now), Wall: int64(p.now)} }
 
-func (p *player) run(command string) string {
+func (p *runner) run(command string) string {
 	words := strings.Fields(command)
 	options := map[string]string{}
 	var names []string
@@ -105,7 +105,7 @@ func (p *player) run(command string) string {
 		p.now += p.duration(names[0])
 		p.shard.Advance(p.moment())
 		return fmt.Sprintf("now %v\n", p.now)
-	case "ack", "nack", "extend", "bury":
+	case "ack", "nack", "extend", "dead-letter":
 		return p.settle(words[0], names, options)
 	case "redrive", "discard":
 		return p.revive(words[0], names)
@@ -118,7 +118,7 @@ func (p *player) run(command string) string {
 	return ""
 }
 
-func (p *player) config(options map[string]string) (c driver.Config) {
+func (p *runner) config(options map[string]string) (c driver.Config) {
 	for key, value := range options {
 		switch key {
 		case "strict":
@@ -148,7 +148,7 @@ func (p *player) config(options map[string]string) (c driver.Config) {
 	return c
 }
 
-func (p *player) send(names []string, options map[string]string) (out string) {
+func (p *runner) send(names []string, options map[string]string) (out string) {
 	for _, name := range names {
 		if err := p.shard.Room(p.moment(), len(name)); err != nil {
 			out += fmt.Sprintf("%s: %v\n", name, err)
@@ -159,7 +159,7 @@ func (p *player) send(names []string, options map[string]string) (out string) {
 	return out
 }
 
-func (p *player) receive(options map[string]string) (out string) {
+func (p *runner) receive(options map[string]string) (out string) {
 	visibility := 30 * time.Second
 	if text, ok := options["visibility"]; ok {
 		visibility = p.duration(text)
@@ -186,7 +186,7 @@ func (p *player) receive(options map[string]string) (out string) {
 	return out
 }
 
-func (p *player) settle(op string, names []string, options map[string]string) (out string) {
+func (p *runner) settle(op string, names []string, options map[string]string) (out string) {
 	for _, name := range names {
 		delivery := p.latest[name]
 		if options["receipt"] == "older" {
@@ -200,7 +200,7 @@ func (p *player) settle(op string, names []string, options map[string]string) (o
 			err = p.shard.Nack(p.moment(), delivery, p.duration(options["delay"]), options["cause"])
 		case "extend":
 			_, err = p.shard.Extend(p.moment(), delivery, p.duration(options["visibility"]))
-		case "bury":
+		case "dead-letter":
 			err = p.shard.DeadLetter(p.moment(), delivery, driver.Reason(options["reason"]), options["cause"], "")
 		}
 		if err != nil {
@@ -210,16 +210,16 @@ func (p *player) settle(op string, names []string, options map[string]string) (o
 	return out
 }
 
-func (p *player) revive(op string, names []string) (out string) {
+func (p *runner) revive(op string, names []string) (out string) {
 	for _, name := range names {
-		letter := p.shard.FindDead(name)
+		dead := p.shard.FindDead(name)
 		switch {
-		case letter == nil:
+		case dead == nil:
 			out += name + ": not found\n"
 		case op == "discard":
-			p.shard.Discard(p.moment(), letter)
+			p.shard.Discard(p.moment(), dead)
 		default:
-			if err := p.shard.Redrive(p.moment(), letter); err != nil {
+			if err := p.shard.Redrive(p.moment(), dead); err != nil {
 				out += fmt.Sprintf("%s: %v\n", name, err)
 			}
 		}
@@ -227,8 +227,8 @@ func (p *player) revive(op string, names []string) (out string) {
 	return out
 }
 
-// look shows every message and when something happens next.
-func (p *player) look() (out string) {
+// look shows every message and the next deadline.
+func (p *runner) look() (out string) {
 	p.shard.Advance(p.moment())
 	for _, state := range []struct {
 		name  string
@@ -255,7 +255,7 @@ func (p *player) look() (out string) {
 	return out
 }
 
-func (p *player) duration(text string) time.Duration {
+func (p *runner) duration(text string) time.Duration {
 	if text == "" {
 		return 0
 	}
@@ -266,7 +266,7 @@ func (p *player) duration(text string) time.Duration {
 	return d
 }
 
-func (p *player) number(text string) int {
+func (p *runner) number(text string) int {
 	if text == "" {
 		return 0
 	}

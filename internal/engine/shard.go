@@ -1,70 +1,73 @@
 package engine
 
-import "github.com/mailboxmq/mailbox/driver"
+import (
+	"time"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
 
 // Shard is one shard of a queue. It is not safe for concurrent use.
 type Shard struct {
 	config rules
 	stats  driver.Stats
-	bytes  int // bodies of what is not dead
+	bytes  int // total size of the bodies that are not dead
 
 	arriving, arrivingBytes int // messages staged to arrive
-	dying                   int // messages condemned and not yet buried
+	dying                   int // messages staged to die
 
 	nextSeq   uint64 // Seq and Place of the next message that arrives
 	nextNonce uint64
-	seal      uint64 // makes nonces that can be told from others; see late.go
-	deaths    uint64 // how many messages have died; the Place of the latest
+	seal      uint64 // secret in the nonces of this shard; see late_ack.go
+	deaths    uint64 // how many messages have died: the Place of the latest dead letter
 
 	ready    order  // ready messages that are not in groups
 	groups   groups // ready messages of strict and fair groups
 	inFlight leases
-	returned leases // messages that were delivered and wait again, unless there is a shelf
+	returned leases // messages that wait after a delivery, if there is no backlog
 	timers   timers // delayed and in-flight messages by Due
 	ages     order  // ready messages by age, if retention needs them
 	dead     *deadLetters
-	window   *window // nil: everything is held
+	window   *window // nil: there is no backlog, and the shard holds all messages
 
-	elsewhere func() bool // not nil: the owner sends dead letters where this says there is room
-	unseen    int         // leaving letters that it does not know of yet
+	forwardRoom func() bool // not nil: the owner forwards dead letters, and this reports room in the target
+	unseen      int         // Leaving dead letters that Effects has not returned yet
 
-	keepsExpired  bool // messages that expire are not sent elsewhere
+	keepsExpired  bool // expired messages are not forwarded
 	recordEffects bool
-	tellsEndings  bool
+	recordEndings bool
 	effects       []Effect
-	shown         int // how many of them Effects returned last
-	caughtUp      int // how many of the effects the shelf knows of
+	shown         int // how many effects the last call of Effects returned
+	caughtUp      int // how many of the effects the backlog knows
 
-	endings *[]driver.Ending // see ending.go; nil: none, as in most shards
+	endings *[]driver.Ending // see effects.go; nil in most shards
 
-	clock  Instant  // up to when everything has happened
-	stamp  Instant  // of the latest that has; behind clock after Restore
-	moment Moment   // of what is happening
-	spare  []*Entry // entries to use again
+	clock  Instant  // every event up to here has been handled
+	stamp  Instant  // time of the latest handled event; behind clock after Restore
+	moment Moment   // time of the event being handled
+	spare  []*Entry // entries for reuse
 	taken  []*group // groups touched by the batch being received
 }
 
 // maxSpare bounds the entries, and the room for effects, kept for reuse.
 const maxSpare = 1024
 
-// New returns an empty shard. Nonces start at nonce: an owner that forgets
-// leases when it restarts passes a random one, so that old receipts stay
-// invalid.
+// New returns an empty shard. Nonces start at nonce. An owner that loses leases
+// in a restart passes a random nonce, so that old receipts stay invalid.
 func New(config driver.Config, nonce uint64) *Shard {
 	s := &Shard{
 		config:    rulesOf(&config),
 		nextSeq:   1,
 		nextNonce: nonce,
 		seal:      nonce,
-		dead:      noDead,
+		dead:      noDeadLetters,
 	}
 	s.clock, s.stamp = -never, -never
 	s.ages.byAge = true
 	return s
 }
 
-// Configure changes everything but StrictGroups and FairGroups, and applies new limits to
-// what is there.
+// Configure changes all settings but StrictGroups and FairGroups, and applies the
+// new limits to the messages in the shard.
 func (s *Shard) Configure(now Moment, config driver.Config) {
 	s.Advance(now)
 	agedBefore := s.tracksAge()
@@ -88,64 +91,37 @@ func (s *Shard) Stats(now Moment) driver.Stats {
 	return s.stats
 }
 
-// Clock is up to when everything has happened.
+// Clock returns the time up to which every event has been handled.
 func (s *Shard) Clock() Instant { return s.clock }
 
-// RecordEffects makes the shard keep effects for Effects.
-func (s *Shard) RecordEffects(on bool) { s.recordEffects = on }
-
-// ForwardDead tells that the owner sends dead letters elsewhere, and how to ask
-// whether there is room; nil means that they stay. They are Leaving then when they
-// die, and the owner answers each death that Effects tells with GiveAway or
-// KeepDead, and then calls Advance: retention must not remove a letter before the
-// owner has seen it.
+// ForwardDead says that the owner forwards dead letters to another queue; room
+// reports whether that queue has room. With nil, dead letters stay here. A message
+// that dies is then marked Leaving, and the owner answers each Died effect with
+// RemoveForwarded or KeepDead and then calls Advance. Until then retention does not
+// remove dead letters, so that none goes before the owner has seen it.
 func (s *Shard) ForwardDead(room func() bool) {
-	s.elsewhere = room
+	s.forwardRoom = room
 	if room == nil {
 		s.unseen = 0
 	}
 }
 
-// KeepExpired makes messages that expire from now on stay as dead letters although
-// others go elsewhere. Where dead letters come back to the queue they died in, an
-// expired one would begin again with a new age, and never end.
+// KeepExpired exempts messages that expire from forwarding: they stay here as dead
+// letters. An expired message that is forwarded to its own queue would start with a
+// new age and expire again and again.
 func (s *Shard) KeepExpired(keep bool) { s.keepsExpired = keep }
 
-// forwards reports whether a message that dies goes elsewhere.
+// forwards reports whether a message that dies for this reason is forwarded.
 func (s *Shard) forwards(reason driver.Reason) bool {
-	return s.elsewhere != nil && !(s.keepsExpired && reason == driver.ReasonExpired)
+	return s.forwardRoom != nil && !(s.keepsExpired && reason == driver.ReasonExpired)
 }
 
-// HasLeaving reports whether Effects will tell of letters that are Leaving.
+// HasLeaving reports whether Effects will return dead letters that are Leaving.
 func (s *Shard) HasLeaving() bool { return s.unseen > 0 }
 
-// Present returns now, but not later than what has happened so far. An owner that
-// adds a message without Advance does so at this moment.
+// Present returns now, or the shard's clock if that is earlier. It is the time to
+// use for adding a message without calling Advance first.
 func (s *Shard) Present(now Moment) Moment { return now.earlier(min(now.At, s.clock)) }
-
-// Effects returns what happened since it was last called. The entries are
-// valid until the next call of any other method.
-func (s *Shard) Effects() []Effect {
-	effects := s.effects
-	if len(effects) < s.shown { // entries that nobody needs any more are not kept alive
-		clear(effects[len(effects):s.shown])
-	}
-	s.effects, s.shown, s.caughtUp, s.unseen = s.effects[:0], len(effects), 0, 0
-	if len(effects) == 0 && cap(effects) > maxSpare {
-		s.effects = nil
-	}
-	return effects
-}
-
-func (s *Shard) effect(kind EffectKind, e *Entry) {
-	cameBack := kind == Returned || kind == Withdrawn
-	if s.recordEffects {
-		s.effects = append(s.effects, Effect{Kind: kind, Entry: e, Told: cameBack && e.Is(told)})
-	}
-	if cameBack {
-		e.set(told, false)
-	}
-}
 
 // Room returns nil if one more message with a body of this size fits, and
 // ErrFull if it does not.
@@ -157,8 +133,8 @@ func (s *Shard) Room(now Moment, size int) error {
 	return nil
 }
 
-// Fits reports whether one more message with a body of this size fits beside what was
-// there when time last advanced.
+// Fits reports whether one more message with a body of this size fits, as of the
+// last Advance.
 func (s *Shard) Fits(size int) bool {
 	if s.config.MaxMessages > 0 && s.stats.Waiting()+s.arriving >= s.config.MaxMessages {
 		return false
@@ -166,8 +142,8 @@ func (s *Shard) Fits(size int) bool {
 	return s.config.MaxBytes == 0 || s.bytes+s.arrivingBytes+size <= s.config.MaxBytes
 }
 
-// wait makes e ready, or delayed until it is due. It is how every message that
-// is in no order enters one; how is the effect.
+// wait makes e ready, or delayed until it is due, and records the effect how. Every
+// message that is in no order enters one through it.
 func (s *Shard) wait(e *Entry, how EffectKind) {
 	if s.inGroup(e) {
 		s.waitInGroup(e, how)
@@ -184,7 +160,7 @@ func (s *Shard) wait(e *Entry, how EffectKind) {
 	}
 }
 
-// offer puts a ready message where Receive finds it.
+// offer puts a ready message into the order that Receive takes from.
 func (s *Shard) offer(e *Entry) {
 	if s.inGroup(e) && s.offerInGroup(e) {
 		return
@@ -199,7 +175,7 @@ func (s *Shard) offer(e *Entry) {
 	}
 }
 
-// delay puts a delayed message where Advance finds it.
+// delay puts a delayed message among the timers of Advance.
 func (s *Shard) delay(e *Entry) {
 	e.State = Delayed
 	if s.window == nil {
@@ -212,8 +188,8 @@ func (s *Shard) delay(e *Entry) {
 	}
 }
 
-// extract takes a waiting message out of the middle of its order. It leaves a
-// Gone entry behind; the copy it returns is the message, in no order at all.
+// extract takes a waiting message out of the middle of its order. It leaves a Gone
+// entry there, and returns a copy of the message that is in no order.
 func (s *Shard) extract(e *Entry) *Entry {
 	if e.Deliveries > 0 {
 		s.returned.remove(e)
@@ -237,7 +213,7 @@ func (s *Shard) extract(e *Entry) *Entry {
 	return &moved
 }
 
-// vanish turns e into a Gone entry that keeps nothing else alive. Orders that
+// vanish turns e into a Gone entry that keeps no other memory alive. Orders that
 // still hold it go on comparing its numbers.
 func (s *Shard) vanish(e *Entry) {
 	if s.holdsAges() && !e.Is(unaged) {
@@ -246,7 +222,7 @@ func (s *Shard) vanish(e *Entry) {
 	*e = Entry{Seq: e.Seq, Place: e.Place, Born: e.Born, timerIndex: -1}
 }
 
-// leaveGroup settles the group of a message that is not in it any more.
+// leaveGroup takes e out of its group and updates the group.
 func (s *Shard) leaveGroup(e *Entry) {
 	if g := e.group; g != nil {
 		e.group = nil
@@ -275,7 +251,7 @@ func (s *Shard) entries(yield func(*Entry) bool) {
 	}
 }
 
-// newEntry returns an entry to fill.
+// newEntry returns an empty entry.
 func (s *Shard) newEntry() *Entry {
 	if last := len(s.spare) - 1; last >= 0 {
 		e := s.spare[last]
@@ -286,15 +262,16 @@ func (s *Shard) newEntry() *Entry {
 	return new(Entry)
 }
 
-// release keeps an entry that no order holds for reuse. It stays readable
-// until the next message arrives. With a shelf, effects may outlive that.
+// release keeps an entry that no order holds for reuse. It stays readable until
+// the next message arrives. With a backlog it is not reused, because effects may
+// refer to it for longer.
 func (s *Shard) release(e *Entry) {
 	if s.window == nil && !s.tracksAge() && len(s.spare) < maxSpare {
 		s.spare = append(s.spare, e)
 	}
 }
 
-// Purge removes all messages that are not dead and returns how many.
+// Purge removes all messages that are not dead and returns their number.
 func (s *Shard) Purge(now Moment) (removed int) {
 	s.Advance(now)
 	removed = s.stats.Waiting()
@@ -310,4 +287,39 @@ func (s *Shard) Purge(now Moment) (removed int) {
 		s.window.empty()
 	}
 	return removed
+}
+
+// rules is the part of a queue's configuration that its shards need. It is smaller
+// than driver.Config because most of the many shards are idle.
+type rules struct {
+	MaxDeliveries, MaxMessages, MaxBytes, MaxInFlight, MaxDead int
+	MaxHold                                                    time.Duration
+	RetainReady, RetainDead                                    driver.Retention
+	StrictGroups, FairGroups, DropExpired                      bool
+}
+
+func rulesOf(config *driver.Config) rules {
+	return rules{
+		MaxDeliveries: config.MaxDeliveries, MaxMessages: config.MaxMessages, MaxBytes: config.MaxBytes,
+		MaxInFlight: config.MaxInFlight, MaxDead: config.MaxDead, MaxHold: config.MaxHold,
+		RetainReady: config.RetainReady, RetainDead: config.RetainDead,
+		StrictGroups: config.StrictGroups, FairGroups: config.FairGroups, DropExpired: config.DropExpired,
+	}
+}
+
+// Usage returns how much of its limits the shard uses.
+func (s *Shard) Usage(now Moment) driver.ShardUsage {
+	s.Advance(now)
+	usage := driver.ShardUsage{Stats: s.stats, Bytes: s.bytes}
+	if s.config.RetainReady.Age > 0 && s.stats.Ready+s.stats.Delayed > 0 {
+		if born, ok := s.oldestBorn(); ok {
+			usage.OldestReady = max(time.Duration(now.At-born), 0)
+		}
+	}
+	if s.stats.Dead > 0 && s.unseen == 0 {
+		if oldest := s.oldestDead(); oldest != nil {
+			usage.OldestDead = max(time.Duration(now.At-oldest.Born), 0)
+		}
+	}
+	return usage
 }

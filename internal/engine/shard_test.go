@@ -8,20 +8,21 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// There is a shard for every queue, and most rest most of the time. 632 is what fits
-// into 640 bytes of the heap.
-func TestAShardIsSmall(t *testing.T) {
+// TestShardFitsIn632Bytes: every queue has a shard, and most are idle. With 632 bytes a
+// shard fits into the allocator's size class of 640.
+func TestShardFitsIn632Bytes(t *testing.T) {
 	if size := unsafe.Sizeof(Shard{}); size > 632 {
 		t.Errorf("a shard has %d bytes", size)
 	}
 }
 
-// Effects that were looked at keep no message alive, however long nothing happens.
-func TestEffectsThatWereSeenKeepNothingAlive(t *testing.T) {
+// TestSeenEffectsKeepNoMessageAlive: effects that the owner has seen must not keep
+// bodies in memory.
+func TestSeenEffectsKeepNoMessageAlive(t *testing.T) {
 	s := New(driver.Config{}, 1)
 	s.RecordEffects(true)
 	for i := range 10 {
-		s.Fulfil(at(0), s.StageSend(at(0), fmt.Sprint(i), []byte("body"), nil, 0))
+		s.PublishNow(at(0), s.StageSend(at(0), fmt.Sprint(i), []byte("body"), nil, 0))
 	}
 	for _, most := range []int{10, 1, 3} {
 		seen := 0
@@ -41,12 +42,12 @@ func TestEffectsThatWereSeenKeepNothingAlive(t *testing.T) {
 				t.Errorf("entry %s is kept, as effect %d", effect.Entry.ID, i)
 			}
 		}
-		s.Receive(at(0), most, 0, 0, nil) // it is ready again at once
+		s.Receive(at(0), most, 0, 0, nil) // visibility 0: ready again at once
 	}
 }
 
-// TestAnEmptyTableOfLeasesIsSmall after many leases at once, as after few.
-func TestAnEmptyTableOfLeasesIsSmall(t *testing.T) {
+// TestEmptyLeaseTableIsSmall after many leases at once, and after few.
+func TestEmptyLeaseTableIsSmall(t *testing.T) {
 	for _, n := range []int{1, 2, 100, 5000} {
 		var l leases
 		entries := make([]Entry, n)

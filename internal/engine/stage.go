@@ -6,36 +6,39 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// Sending and settling happen in two steps, so that an owner with a disk can
-// put the disk between them. Staging decides everything: it checks the receipt,
-// reserves the room, takes the place, and from then on nobody else can settle
-// the message and no deadline can reach it. Publishing makes it visible: only
-// then is it counted, delivered, or lets its group go on. An owner writes what
-// it staged, waits until that is durable, and publishes in the order in which
-// it staged. Without a disk the two steps follow each other at once; Send, Ack,
-// Nack and DeadLetter do both.
+// Sending and settling happen in two steps, so that an owner with a disk can write
+// between them.
+//
+// Staging decides everything: it checks the receipt, reserves the room and assigns
+// the place. From then on no other call can settle the message, and no deadline
+// changes it. Publishing makes the change visible: the message is counted, can be
+// delivered, or no longer blocks its group. An owner writes what it staged, waits
+// until that is durable, and publishes in the order in which it staged. Without a
+// disk the two steps follow each other directly; Send, Ack, Nack and DeadLetter do
+// both.
 
-// Fate is what becomes of a staged message when it is published.
-type Fate uint8
+// Outcome is what publishing does with a staged message.
+type Outcome uint8
 
-// The fates.
+// The outcomes.
 const (
-	Arrives Fate = iota + 1
+	Arrives Outcome = iota + 1
 	Leaves
 	Waits
 	Dies
-	Lapses // leaves, because it is too old and no trace of it is wanted
+	Expires // is removed because of its age, without a dead letter (DropExpired)
 )
 
-// Delivery names one delivery: what a receipt says about this shard.
+// Delivery identifies one delivery of a message of this shard. It is the shard's
+// part of a receipt.
 type Delivery struct {
 	Seq   uint64
 	Nonce uint64
 	ID    string
 }
 
-// StageSend prepares a message. The caller has made sure, at the same moment,
-// that there is Room. Body and extra belong to the shard from now on.
+// StageSend prepares a new message. The caller has called Room with the same now.
+// Body and extra belong to the shard from now on.
 func (s *Shard) StageSend(now Moment, id string, body []byte, extra *Extra, delay time.Duration) *Entry {
 	e := s.newEntry()
 	e.ID, e.Body, e.Extra = id, body, extra
@@ -55,7 +58,7 @@ func (s *Shard) arrive(now Moment, e *Entry) {
 	e.Born = max(now.At, e.Due)
 	e.timerIndex = -1
 	e.set(Timed|Late, e.Due > now.At)
-	e.State, e.Fate = Staged, Arrives
+	e.State, e.Outcome = Staged, Arrives
 	s.arriving++
 	s.arrivingBytes += int(e.Size)
 }
@@ -71,19 +74,20 @@ func (s *Shard) moveToTail(e *Entry) {
 	}
 }
 
-// StageAck prepares to remove a message for ever, or returns ErrReceiptExpired.
+// StageAck prepares to remove a message. It returns ErrReceiptExpired if the lease
+// is over or d is not the latest delivery.
 func (s *Shard) StageAck(now Moment, d Delivery) (*Entry, error) {
 	e, err := s.stage(now, d)
 	if err != nil {
 		return nil, err
 	}
-	e.Fate = Leaves
+	e.Outcome = Leaves
 	return e, nil
 }
 
-// StageNack prepares to give a message back, ready after delay, or to let it
-// die if it was delivered as often as it may be. It may return
-// ErrReceiptExpired.
+// StageNack prepares to return a message to the tail of the queue, ready after
+// delay; in strict groups it keeps its place. A message that has used up its
+// deliveries is dead-lettered instead. It may return ErrReceiptExpired.
 func (s *Shard) StageNack(now Moment, d Delivery, delay time.Duration, cause string) (*Entry, error) {
 	e, err := s.stage(now, d)
 	if err != nil {
@@ -92,16 +96,16 @@ func (s *Shard) StageNack(now Moment, d Delivery, delay time.Duration, cause str
 	if cause != "" {
 		e.extra().LastError = cause
 	}
-	s.judge(now, e, delay)
-	if e.Fate == Waits && !s.config.StrictGroups && !s.exhausted(e) {
+	s.stageRequeue(now, e, delay)
+	if e.Outcome == Waits && !s.config.StrictGroups && !s.exhausted(e) {
 		s.moveToTail(e)
 	}
-	e.set(told, true)
+	e.set(recorded, true)
 	return e, nil
 }
 
-// StageDeadLetter prepares to make a message a dead letter. It may return
-// ErrReceiptExpired, or ErrFull, which changes nothing.
+// StageDeadLetter prepares to dead-letter a message. It may return
+// ErrReceiptExpired, or ErrFull; then nothing changes.
 func (s *Shard) StageDeadLetter(now Moment, d Delivery, reason driver.Reason, cause, causeType string) (*Entry, error) {
 	s.Advance(now)
 	if s.held(d) == nil {
@@ -119,12 +123,13 @@ func (s *Shard) StageDeadLetter(now Moment, d Delivery, reason driver.Reason, ca
 	if cause != "" {
 		x.LastError = cause
 	}
-	s.condemn(now, e, reason)
-	e.set(told, true)
+	s.stageDeath(now, e, reason)
+	e.set(recorded, true)
 	return e, nil
 }
 
-// stage takes a message that is in flight out of everybody's reach.
+// stage takes an in-flight message out of reach of other calls and of timers. Time
+// advances first, so an ack, a nack or a dead-letter after the deadline is refused.
 func (s *Shard) stage(now Moment, d Delivery) (*Entry, error) {
 	s.Advance(now)
 	e := s.held(d)
@@ -136,8 +141,8 @@ func (s *Shard) stage(now Moment, d Delivery) (*Entry, error) {
 	return e, nil
 }
 
-// held returns the message that d names if d is its latest delivery and the
-// lease is not over, and nil otherwise.
+// held returns the message of d if d is its latest delivery and the lease is not
+// over, and nil otherwise.
 func (s *Shard) held(d Delivery) *Entry {
 	e := s.inFlight.get(d.Seq)
 	if e == nil || e.State != InFlight || e.Nonce != d.Nonce || e.ID != d.ID {
@@ -146,34 +151,35 @@ func (s *Shard) held(d Delivery) *Entry {
 	return e
 }
 
-// judge decides what becomes of a message that was delivered and comes back.
-// While the dead letters are full, one that ought to die waits instead.
-func (s *Shard) judge(now Moment, e *Entry, delay time.Duration) {
-	e.Fate = Waits
+// stageRequeue decides the outcome of a message whose delivery is over: it waits
+// again, dies of too many deliveries, or expires. While the dead letters are full,
+// a message that should die waits instead.
+func (s *Shard) stageRequeue(now Moment, e *Entry, delay time.Duration) {
+	e.Outcome = Waits
 	e.Due = now.At.Add(delay)
 	switch {
 	case s.exhausted(e) && s.deadFull(driver.ReasonMaxDeliveries):
 		e.Due = now.At.Add(max(delay, driver.DeadRetry))
 	case s.exhausted(e):
-		s.condemn(now, e, driver.ReasonMaxDeliveries)
+		s.stageDeath(now, e, driver.ReasonMaxDeliveries)
 	case s.tooOld(now.At, e) && s.config.DropExpired:
-		e.Fate = Lapses
+		e.Outcome = Expires
 	case s.tooOld(now.At, e) && !s.deadFull(driver.ReasonExpired):
-		s.condemn(now, e, driver.ReasonExpired)
+		s.stageDeath(now, e, driver.ReasonExpired)
 	}
 	e.set(Timed, e.Due > now.At)
 }
 
-// condemn seals the fate of a message; it is written down like this before it
-// is buried.
-func (s *Shard) condemn(now Moment, e *Entry, reason driver.Reason) {
-	e.Fate = Dies
+// stageDeath makes death the outcome of a message. The owner writes the entry like
+// this before addDeadLetter adds it to the dead letters.
+func (s *Shard) stageDeath(now Moment, e *Entry, reason driver.Reason) {
+	e.Outcome = Dies
 	e.set(Leaving, s.forwards(reason))
 	s.dying++
 	s.deaths++
 	e.Left, e.Place = e.Place, s.deaths
 	if s.holdsAges() {
-		e.HoldUntil = now.At // the order by age may hold it; see bury
+		e.HoldUntil = now.At // the order by age may hold it; see addDeadLetter
 	} else {
 		e.Born = now.At
 	}
@@ -182,20 +188,21 @@ func (s *Shard) condemn(now Moment, e *Entry, reason driver.Reason) {
 	x.DeadAt = now.Wall
 }
 
-// Publish lets a staged message meet its fate.
+// Publish carries out the outcome of a staged message.
 func (s *Shard) Publish(now Moment, e *Entry) {
 	s.Advance(now)
-	s.Fulfil(now, e)
-	s.Advance(now) // it may have come due, or grown old, meanwhile
+	s.PublishNow(now, e)
+	s.Advance(now) // it may have fallen due, or expired, since it was staged
 }
 
-// Fulfil is Publish at the very moment of staging.
-func (s *Shard) Fulfil(now Moment, e *Entry) {
+// PublishNow is Publish without advancing time: now is the time of staging, or the
+// caller has advanced already.
+func (s *Shard) PublishNow(now Moment, e *Entry) {
 	if e.Is(placed) {
 		e.set(placed, false)
 		s.window.published(e)
 	}
-	if e.Fate == Arrives {
+	if e.Outcome == Arrives {
 		s.arriving--
 		s.arrivingBytes -= int(e.Size)
 		s.bytes += int(e.Size)
@@ -205,11 +212,11 @@ func (s *Shard) Fulfil(now Moment, e *Entry) {
 		return
 	}
 	s.unlease(e)
-	switch e.Fate {
+	switch e.Outcome {
 	case Leaves:
 		s.effect(Acked, e)
 		s.remove(e)
-	case Lapses:
+	case Expires:
 		s.effect(Withdrawn, e)
 		s.ended(driver.EndingDropped, e)
 		s.remove(e)
@@ -221,8 +228,8 @@ func (s *Shard) Fulfil(now Moment, e *Entry) {
 	}
 }
 
-// unlease takes e out of flight; it is then in no order but perhaps the one by
-// age, and its group is for the caller to settle.
+// unlease ends the lease of e. It is then in no order, except perhaps the one by
+// age; the caller updates its group.
 func (s *Shard) unlease(e *Entry) {
 	s.inFlight.remove(e)
 	s.stats.InFlight--
@@ -232,16 +239,16 @@ func (s *Shard) unlease(e *Entry) {
 	}
 }
 
-// placeInGroup is the place that a message in flight has among those that wait: one
-// that is condemned has left it for its place among the dead.
+// placeInGroup returns the place of an in-flight message among the waiting ones. A
+// message that is staged to die already has its place among the dead letters.
 func (e *Entry) placeInGroup() uint64 {
-	if e.State == Staged && e.Fate == Dies {
+	if e.State == Staged && e.Outcome == Dies {
 		return e.Left
 	}
 	return e.Place
 }
 
-// keep lets a message that is in no order wait.
+// keep makes a message that is in no order wait.
 func (s *Shard) keep(e *Entry) {
 	if s.window == nil {
 		s.returned.add(e)
@@ -250,7 +257,7 @@ func (s *Shard) keep(e *Entry) {
 	s.trackAge(e)
 }
 
-// remove drops a message that is in no order but perhaps the one by age.
+// remove removes a message that is in no order, except perhaps the one by age.
 func (s *Shard) remove(e *Entry) {
 	s.leave(e)
 	s.leaveGroup(e)
@@ -261,11 +268,70 @@ func (s *Shard) remove(e *Entry) {
 	s.release(e)
 }
 
-// leave stops counting the body of a message that is in no order. An empty shard
-// has none, whatever damaged messages were once counted with.
+// leave stops counting the body of a message that is in no order. The count of an
+// empty shard is reset, because damaged messages may have been counted wrong.
 func (s *Shard) leave(e *Entry) {
 	s.bytes -= int(e.Size)
 	if s.stats.Waiting() == 0 {
 		s.bytes = 0
 	}
+}
+
+// Send adds a message; see StageSend.
+func (s *Shard) Send(now Moment, id string, body []byte, extra *Extra, delay time.Duration) *Entry {
+	e := s.StageSend(now, id, body, extra, delay)
+	s.PublishNow(now, e)
+	return e
+}
+
+// Ack removes a message; see StageAck.
+func (s *Shard) Ack(now Moment, d Delivery) error {
+	e, err := s.StageAck(now, d)
+	if err == nil {
+		s.PublishNow(now, e)
+	}
+	return err
+}
+
+// Nack returns a message to the queue; see StageNack.
+func (s *Shard) Nack(now Moment, d Delivery, delay time.Duration, cause string) error {
+	e, err := s.StageNack(now, d, delay, cause)
+	if err == nil {
+		s.PublishNow(now, e)
+	}
+	return err
+}
+
+// DeadLetter dead-letters a message; see StageDeadLetter.
+func (s *Shard) DeadLetter(now Moment, d Delivery, reason driver.Reason, cause, causeType string) error {
+	e, err := s.StageDeadLetter(now, d, reason, cause, causeType)
+	if err == nil {
+		s.PublishNow(now, e)
+	}
+	return err
+}
+
+// Extend moves the deadline of a lease to visibility from now, or to HoldUntil if
+// that is earlier, and returns how long the lease lasts from now. A visibility of 0
+// ends the lease. It may return ErrReceiptExpired.
+func (s *Shard) Extend(now Moment, d Delivery, visibility time.Duration) (granted time.Duration, err error) {
+	s.Advance(now)
+	e := s.held(d)
+	if e == nil {
+		return 0, driver.ErrReceiptExpired
+	}
+	e.Due = min(now.At.Add(visibility), e.HoldUntil)
+	granted = time.Duration(e.Due - now.At)
+	s.timers.fix(e)
+	s.effect(Leased, e)
+	s.Advance(now)
+	return granted, nil
+}
+
+// expire ends a lease that was not settled, at its deadline.
+func (s *Shard) expire(at Moment, e *Entry) {
+	s.timers.remove(e)
+	e.State = Staged
+	s.stageRequeue(at, e, 0)
+	s.PublishNow(at, e)
 }

@@ -7,19 +7,19 @@ import (
 
 // With strict groups, a message that is in flight, or was delivered and is delayed,
 // blocks all messages of its group at later places, and none at earlier ones. So a
-// group may go when its first ready message is before all of its blockers. A message
-// that is delayed since it was sent is not in its group: it joins when it is due.
+// group is eligible when its first ready message is before all of its blockers. A
+// message that was sent with a delay joins its group when it is due.
 //
-// A batch takes from one group as much as it may, and what it takes does not block
-// the batch itself. Then the group goes behind all that had been sent by then, as a
-// fair one does, and the batch goes on with the next.
+// A batch takes as many messages from one group as it can; those it takes do not block
+// the batch itself. Then the group goes behind all messages sent by then, as a fair
+// group does, and the batch goes on with the next group.
 
-// blocksWhileDelayed reports whether e, if it is delayed, blocks its group.
+// blocksWhileDelayed reports whether e blocks its group while it is delayed.
 func (s *Shard) blocksWhileDelayed(e *Entry) bool {
 	return s.config.StrictGroups && e.Deliveries > 0
 }
 
-// limit is the place before which messages of a group may go.
+// limit returns the place before which messages of a group can be delivered.
 func (g *group) limit() uint64 {
 	if g.taken {
 		return g.bound
@@ -27,15 +27,15 @@ func (g *group) limit() uint64 {
 	return g.blockers.lowest()
 }
 
-// block notes that a delayed message blocks the group, also for the batch that is
-// being received.
+// block adds the place of a delayed message to the blockers, also for the batch being
+// received.
 func (g *group) block(place uint64) {
 	g.blockers.add(place)
 	g.bound = min(g.bound, place)
 }
 
 // hold counts a message of a strict group as in flight. The batch being received may
-// go on taking from the group.
+// take more messages from the group.
 func (s *Shard) hold(e *Entry) {
 	g := e.group
 	if !g.taken {
@@ -66,7 +66,7 @@ func (s *Shard) unblock(name string, place uint64) {
 	}
 }
 
-// isBlocked reports whether a blocker that is known of is before e.
+// isBlocked reports whether a known blocker is before e.
 func (s *Shard) isBlocked(e *Entry) bool {
 	if !s.config.StrictGroups {
 		return false
@@ -75,8 +75,8 @@ func (s *Shard) isBlocked(e *Entry) bool {
 	return g != nil && g.blockers.lowest() < e.Place
 }
 
-// places is a set of places, the highest first: blockers that are added are nearly
-// always lower than those that are there.
+// places is a set of places, the highest first: a new blocker is nearly always lower
+// than the others.
 type places []uint64
 
 func (p places) find(place uint64) (int, bool) {
@@ -95,7 +95,7 @@ func (p *places) remove(place uint64) {
 	}
 }
 
-// lowest returns allPlaces if there is none.
+// lowest returns the lowest place, or allPlaces if the set is empty.
 func (p places) lowest() uint64 {
 	if len(p) == 0 {
 		return allPlaces

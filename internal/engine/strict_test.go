@@ -11,7 +11,7 @@ import (
 )
 
 // TestBlockedBacklogIsNotReadThrough: a group whose head is in flight may have any
-// number of messages on the shelf, and finding the next group costs nothing.
+// number of messages in the backlog, and finding the next group costs nothing.
 func TestBlockedBacklogIsNotReadThrough(t *testing.T) {
 	s, on, send := stocked(driver.Config{StrictGroups: true}, Limits{Messages: 5, Bytes: 1000, Look: 1000})
 	for range 500 {
@@ -51,7 +51,7 @@ func TestSendDelaysOfGroupAreNotReadAgain(t *testing.T) {
 		}
 		on.CatchUp(s.Effects())
 		on.stage(e)
-		s.Fulfil(at(0), e)
+		s.PublishNow(at(0), e)
 		on.CatchUp(s.Effects())
 		if on.looked > 10 {
 			t.Fatalf("round %d looked at %d messages", i, on.looked)
@@ -59,8 +59,8 @@ func TestSendDelaysOfGroupAreNotReadAgain(t *testing.T) {
 	}
 }
 
-// TestStrictGroupsBeyondLimitAreDelivered: a shard knows a limited number of groups
-// that got messages, and loses none of the others.
+// TestStrictGroupsBeyondLimitAreDelivered: a shard knows a limited number of groups,
+// and loses no message of the others.
 func TestStrictGroupsBeyondLimitAreDelivered(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		limits := Limits{
@@ -85,14 +85,14 @@ func TestStrictGroupsBeyondLimitAreDelivered(t *testing.T) {
 	})
 }
 
-// strictRun is a shard with few known groups, and what is in it.
+// strictRun is a shard with few known groups, and the messages it should have.
 type strictRun struct {
 	t         *rapid.T
 	s         *Shard
-	on        *countingShelf
+	on        *countingBacklog
 	limits    Limits
 	now, sent int
-	next      map[string][]int // numbers of the messages that wait or are out, by group
+	next      map[string][]int // numbers of the messages that wait or are in flight, by group
 	out       []Delivery
 }
 
@@ -100,9 +100,9 @@ func (r *strictRun) put(e *Entry, err error) bool {
 	if err != nil {
 		return false
 	}
-	r.s.shelf() // tells it
+	r.s.backlog() // passes it the effects
 	r.on.stage(e)
-	r.s.Fulfil(at(r.now), e)
+	r.s.PublishNow(at(r.now), e)
 	return true
 }
 
@@ -114,7 +114,7 @@ func (r *strictRun) send(t *rapid.T) {
 	r.put(r.s.StageSend(at(r.now), fmt.Sprint(r.sent), nil, &Extra{Group: group}, delay), nil)
 }
 
-// receive takes messages, and looks until it has found one or there is none.
+// receive repeats until it has a message or there is none.
 func (r *strictRun) receive(most int) (got []*Entry) {
 	for got == nil {
 		got, _ = r.s.Receive(at(r.now), most, 0, 3*time.Second, nil)

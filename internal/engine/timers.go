@@ -1,8 +1,8 @@
 package engine
 
-// timers is a binary heap of entries by Due, then by Seq so that what falls
-// due together does so in a fixed order. Entries know their index, so a
-// settled lease leaves in O(log n).
+// timers is a binary heap of entries by Due, then by Seq so that simultaneous timers
+// fire in a fixed order. Entries know their index, so removing the timer of a settled
+// lease is O(log n).
 type timers []*Entry
 
 func (t timers) before(i, j int) bool {

@@ -8,9 +8,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestWallClockDecidesNothing runs the same program twice, once with a wall
-// clock that jumps back and forth by minutes. Delays, leases, dedup and
-// retention must not notice.
+// TestWallClockDecidesNothing runs the same program twice, once with a wall clock that
+// jumps back and forth by minutes. Delays, leases, dedup and retention must not
+// change.
 func TestWallClockDecidesNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		config := anyConfig(t)

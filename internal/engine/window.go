@@ -1,6 +1,95 @@
 package engine
 
-// admits reports whether a message that becomes ready is to be held.
+import (
+	"cmp"
+	"slices"
+)
+
+// Limits bound the window of a shard with a backlog.
+type Limits struct {
+	// Messages and Bytes are about how many messages of each state (ready, delayed,
+	// dead) are held, and their total size.
+	Messages int
+	Bytes    int
+	// Look is how many messages a call reads to find one that it can deliver; see
+	// Searching.
+	Look int
+	// Groups is how many groups are known at a time; 0 means no limit. See
+	// window_groups.go.
+	Groups int
+}
+
+// enough reports whether n messages with this many bytes fill the window.
+func (l Limits) enough(n, bytes int) bool {
+	return n >= l.Messages || (bytes >= l.Bytes && n > 0)
+}
+
+// tooMany reports whether they are so many that some must be evicted.
+func (l Limits) tooMany(n, bytes int) bool {
+	return n > 2*l.Messages || (bytes > 2*l.Bytes && n > 1)
+}
+
+// prefix returns how many of the first entries fill the window.
+func (l Limits) prefix(entries []*Entry) (n int) {
+	bytes := 0
+	for n < len(entries) && !l.enough(n, bytes) {
+		bytes += int(entries[n].Size)
+		n++
+	}
+	return n
+}
+
+// window is the part of a backlog that a shard holds in memory: every ready message
+// whose place is before horizon, every delayed one whose due point is before
+// dueHorizon, and every dead letter whose place is before deadHorizon. Others are
+// only counted. Messages of groups are held by group; see window_groups.go.
+type window struct {
+	Backlog
+	limits Limits
+
+	horizon    uint64
+	heldReady  int
+	readyBytes int
+
+	dueHorizon   DuePoint
+	heldDelayed  int
+	delayedBytes int
+
+	deadHorizon uint64
+
+	oldest agePoint
+	backs  []agePoint // ready messages that oldest has passed; see retention.go
+
+	unpublished []uint64 // places of staged messages, ascending
+
+	reread bool // strict groups must be read again from the first place on
+	// strayed: Shard.ready may hold messages of unknown fair groups.
+	strayed bool
+	looks   int // how many more messages this call may read to find a quieter group
+}
+
+// allPlaces and allTimes are beyond all messages: as horizons they mean that every
+// message is held.
+const allPlaces = ^uint64(0)
+
+var allTimes = DuePoint{Due: never, Seq: ^uint64(0)}
+
+// SetBacklog makes the shard hold a limited number of messages and read the others
+// from backlog. It must be the first call.
+func (s *Shard) SetBacklog(backlog Backlog, limits Limits) {
+	s.window = &window{Backlog: backlog, limits: limits}
+	s.window.empty()
+	s.window.deadHorizon = allPlaces
+}
+
+// empty empties the window, except for dead letters.
+func (w *window) empty() {
+	w.horizon, w.heldReady, w.readyBytes = allPlaces, 0, 0
+	w.dueHorizon, w.heldDelayed, w.delayedBytes = allTimes, 0, 0
+	w.oldest, w.backs = noAges, nil
+}
+
+// admits reports whether a message that becomes ready enters the window.
 func (w *window) admits(e *Entry, held *order) bool {
 	if w.horizon == allPlaces && w.full() && held.isLast(e) {
 		w.horizon = e.Place
@@ -9,29 +98,31 @@ func (w *window) admits(e *Entry, held *order) bool {
 }
 
 func (s *Shard) holdReady(e *Entry) {
-	s.window.let(e)
+	s.window.addReady(e)
 	s.ready.push(e)
 }
 
-// fillReady holds the next ready messages from the shelf.
-func (s *Shard) fillReady() {
+// refillReady loads the next ready messages from the backlog into the window, and
+// updates the groups it met.
+func (s *Shard) refillReady() {
 	if s.window.horizon == allPlaces {
 		return
 	}
-	for _, g := range s.lookOn() {
+	for _, g := range s.advanceHorizon() {
 		s.settleGroup(g)
 	}
 }
 
-// lookOn moves the horizon. It returns the groups that it has come to, whose
-// own messages are looked at afterwards: not all of them are before the horizon, and
-// one that is damaged must not be met twice.
-func (s *Shard) lookOn() (met []*group) {
+// advanceHorizon reads the next messages of the backlog and moves the horizon past
+// them. It returns the groups that became known. Their messages are read afterwards,
+// because not all of them are before the horizon, and so that a damaged one is not
+// met twice.
+func (s *Shard) advanceHorizon() (met []*group) {
 	w := s.window
 	looked := 0
-	for e := range s.shelf().Waiting(w.horizon) {
+	for e := range s.backlog().Waiting(w.horizon) {
 		w.horizon = e.Place + 1
-		isNews := s.news(e)
+		isNews := s.notWaiting(e)
 		switch {
 		case isNews:
 		case e.Due > s.clock:
@@ -61,18 +152,175 @@ func (s *Shard) lookOn() (met []*group) {
 	return met
 }
 
-// trimReady lets go of the farthest ready messages when far more are held than
-// asked for, which happens when many come back to early places.
+// trimReady evicts the last ready messages when far more are held than the limits
+// say, which happens when many return to early places.
 func (s *Shard) trimReady() {
 	w := s.window
 	if !w.limits.tooMany(w.heldReady, w.readyBytes) {
 		return
 	}
 	if s.config.FairGroups || s.config.StrictGroups {
-		s.shelveGroups()
+		s.evictGroups()
 	}
 	for _, e := range s.ready.truncate(w.limits.prefix) {
 		w.horizon = min(w.horizon, e.Place)
-		w.letGo(e)
+		w.dropReady(e)
 	}
+}
+
+// addReady counts a ready message that enters the window, and dropReady one that
+// leaves it.
+func (w *window) addReady(e *Entry) {
+	w.heldReady++
+	w.readyBytes += int(e.Size)
+}
+
+func (w *window) dropReady(e *Entry) {
+	w.heldReady--
+	w.readyBytes -= int(e.Size)
+}
+
+// full reports whether the window has enough ready messages.
+func (w *window) full() bool { return w.limits.enough(w.heldReady, w.readyBytes) }
+
+// Searching reports whether the next Receive goes on reading where the last one
+// stopped. One call reads a limited number of messages, so Receive may return none,
+// or fewer than it could, although messages are ready.
+func (s *Shard) Searching() bool {
+	w := s.window
+	if w == nil || w.horizon == allPlaces || s.stats.Ready == 0 || w.stopped() {
+		return false
+	}
+	return s.ready.head() == nil && len(s.groups.eligible) == 0
+}
+
+// DuePoint is a point in the order of delayed messages.
+type DuePoint struct {
+	Due Instant
+	Seq uint64
+}
+
+func (p DuePoint) before(q DuePoint) bool {
+	return p.Due < q.Due || (p.Due == q.Due && p.Seq < q.Seq)
+}
+
+func (e *Entry) duePoint() DuePoint { return DuePoint{Due: e.Due, Seq: e.Seq} }
+
+// refillDelayed loads the next delayed messages from the backlog, and at least all
+// that are due together with the first.
+func (s *Shard) refillDelayed() {
+	w := s.window
+	first := w.dueHorizon.Due
+	for e := range s.backlog().Delayed(w.dueHorizon) {
+		if e.Due > first && w.limits.enough(w.heldDelayed, w.delayedBytes) {
+			w.dueHorizon = e.duePoint()
+			return
+		}
+		if !s.notWaiting(e) {
+			s.holdDelayed(e)
+		}
+	}
+	w.dueHorizon = allTimes
+}
+
+// holdDelayed puts a delayed message among the timers.
+func (s *Shard) holdDelayed(e *Entry) {
+	e.State = Delayed
+	e.group = nil
+	s.timers.push(e)
+	s.window.heldDelayed++
+	s.window.delayedBytes += int(e.Size)
+}
+
+// findDelayed returns the entry of a delayed message in the window, or nil.
+func (s *Shard) findDelayed(e *Entry) *Entry {
+	if !e.duePoint().before(s.window.dueHorizon) {
+		return nil
+	}
+	for _, held := range s.timers {
+		if held.Seq == e.Seq && held.State == Delayed {
+			return held
+		}
+	}
+	return nil
+}
+
+// trimDelayed evicts the delayed messages that are due last when far more are held
+// than the limits say.
+func (s *Shard) trimDelayed() {
+	w := s.window
+	if !w.limits.tooMany(w.heldDelayed, w.delayedBytes) {
+		return
+	}
+	var delayed []*Entry
+	var kept timers
+	for _, e := range s.timers {
+		if e.State == Delayed {
+			delayed = append(delayed, e)
+		} else {
+			kept.push(e)
+		}
+	}
+	slices.SortFunc(delayed, func(a, b *Entry) int {
+		return cmp.Or(cmp.Compare(a.Due, b.Due), cmp.Compare(a.Seq, b.Seq))
+	})
+	keep := w.limits.prefix(delayed)
+	w.heldDelayed, w.delayedBytes = keep, 0
+	for _, e := range delayed[:keep] {
+		kept.push(e)
+		w.delayedBytes += int(e.Size)
+	}
+	s.timers = kept
+	if keep < len(delayed) {
+		w.dueHorizon = delayed[keep].duePoint()
+	}
+}
+
+// admitsDead reports whether a new dead letter enters the window.
+func (w *window) admitsDead(e *Entry, held *deadLetters) bool {
+	byDeath := &held.byDeath
+	full := w.limits.enough(byDeath.size, held.bytes)
+	if full && w.deadHorizon == allPlaces && byDeath.isLast(e) {
+		w.deadHorizon = e.Place
+	}
+	return e.Place < w.deadHorizon
+}
+
+// refillDead loads the next dead letters from the backlog. Staged ones enter the
+// window when they are published.
+func (s *Shard) refillDead() {
+	w := s.window
+	if w.deadHorizon == allPlaces {
+		return
+	}
+	for e := range s.backlog().Dead(w.deadHorizon) {
+		w.deadHorizon = e.Place + 1
+		if s.inFlight.get(e.Seq) != nil {
+			continue
+		}
+		e.State = Dead
+		if e.Is(Damaged) && e.Born == 0 { // when it died is not known
+			e.Born = s.clock
+		}
+		s.holdDead(e)
+		if w.limits.enough(s.dead.byDeath.size, s.dead.bytes) {
+			return
+		}
+	}
+	if !w.stopped() {
+		w.deadHorizon = allPlaces
+	}
+}
+
+// findDeadInBacklog returns a dead letter that is not in the window, or nil.
+func (s *Shard) findDeadInBacklog(id string) *Entry {
+	if s.window.deadHorizon == allPlaces {
+		return nil
+	}
+	e := s.backlog().FindDead(id)
+	if e == nil || s.inFlight.get(e.Seq) != nil {
+		return nil
+	}
+	e.State = Dead
+	return e
 }

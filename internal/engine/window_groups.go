@@ -1,37 +1,38 @@
 package engine
 
-// With a shelf, messages of groups are held group by group. Of a group that is
-// known, a ready message is
+// With a backlog, messages of groups are held by group. A ready message of a known
+// group is either
 //
-//   - held, in its group's waiting, or
-//   - at or after its group's from, where the group has more; sure says that there
-//     is one right there.
+//   - held, in the group's waiting, or
+//   - in the backlog at or after the group's from; the group then has more, and sure
+//     says that a message is exactly at from.
 //
-// A group gets known when a message of it becomes ready, or when the horizon comes
-// to one: all ready messages of other groups are at or after the horizon. So there
-// is no need to look beyond it while something is before it that has nothing out.
-// Once the horizon has passed all there is, which it does after a restart, every
-// group with something ready is known: it costs some hundred bytes, and its
-// messages are read when it is their turn.
+// A group becomes known when one of its messages becomes ready, or when the horizon
+// reaches one: all ready messages of unknown groups are at or after the horizon. So
+// reading beyond the horizon is unnecessary while a group before it has nothing in
+// flight. After a restart the horizon passes the whole backlog; then every group with
+// a ready message is known. A known group costs some hundred bytes, and its messages
+// are read when it is their turn.
 //
-// Beyond Limits.Groups, no more fair groups get known. Ready messages of others are
-// strays: they wait like those without a group, until there is room and their group
-// gets known. A message of a strict group beyond that is left to the horizon.
+// Beyond Limits.Groups, no more fair groups become known. Ready messages of the others
+// are strays: they wait like messages without a group until there is room and their
+// group becomes known. Messages of further strict groups wait until the horizon
+// reaches them.
 //
-// What blocks a strict group is known if it is in flight, before the horizon, or
-// before everything that the group has more of. So blockers cost memory, like
-// messages in flight, and messages behind them do not.
+// A blocker of a strict group is known if it is in flight, before the horizon, or
+// before the group's from. So blockers cost memory, like messages in flight, and
+// messages behind them do not.
 
-// groupFill is how many messages of a group are read at once.
+// groupFill is how many messages of a group are read at a time.
 const groupFill = 64
 
-// groupsEnough reports whether no more groups are to be known.
+// groupsEnough reports whether no more groups may become known.
 func (w *window) groupsEnough(g *groups) bool {
 	return w.limits.Groups > 0 && len(g.byName) >= w.limits.Groups
 }
 
-// leavesUnknown reports whether the strict group of a message that is ready stays
-// unknown. The horizon comes to it later.
+// leavesUnknown reports whether the strict group of a ready message stays unknown
+// until the horizon reaches the message.
 func (s *Shard) leavesUnknown(e *Entry) bool {
 	if !s.config.StrictGroups {
 		return false
@@ -46,15 +47,16 @@ func (s *Shard) leavesUnknown(e *Entry) bool {
 	return true
 }
 
-// mayLook lets a call look beyond the horizon for a quieter group.
-func (s *Shard) mayLook() {
+// allowLooking lets the current call read beyond the horizon for a quieter group.
+func (s *Shard) allowLooking() {
 	if s.window != nil {
 		s.window.looks = s.window.limits.Look
 	}
 }
 
-// mayFindQuieter reports whether beyond the horizon may be what goes before both the
-// message e and the group g, of which one may be nil, and whether to look there now.
+// mayFindQuieter reports whether a message beyond the horizon could have a lower turn
+// than both the message e and the group g, of which one may be nil, and whether this
+// call may still read on.
 func (s *Shard) mayFindQuieter(e *Entry, g *group) bool {
 	w := s.window
 	switch {
@@ -63,12 +65,12 @@ func (s *Shard) mayFindQuieter(e *Entry, g *group) bool {
 	case g != nil:
 		return !g.turn.before(turn{place: w.horizon})
 	}
-	return e == nil // it is held, and so before the horizon
+	return e == nil // a held message is before the horizon
 }
 
-// meetGroup makes the group of a ready message that the horizon has come to known,
-// and says whether it was not; then it is to be settled. If the message has to wait
-// like one without a group, it returns nil.
+// meetGroup makes the group of a ready message at the horizon known. It returns nil
+// if the message has to wait like one without a group; isNew reports whether the
+// group was unknown, and the caller has to call settleGroup.
 func (s *Shard) meetGroup(e *Entry) (g *group, isNew bool) {
 	if s.inGroup(e) {
 		g = s.groupFor(e.groupName())
@@ -76,8 +78,8 @@ func (s *Shard) meetGroup(e *Entry) (g *group, isNew bool) {
 	return g, g != nil && s.know(g, e.Place)
 }
 
-// know makes a group known of which a message at a place is ready, and reports
-// whether it was not.
+// know makes a group with a ready message at place known, and reports whether it was
+// unknown.
 func (s *Shard) know(g *group, place uint64) bool {
 	if g.known {
 		return false
@@ -85,7 +87,7 @@ func (s *Shard) know(g *group, place uint64) bool {
 	g.known = true
 	from := s.window.horizon
 	if s.window.strayed {
-		from = min(from, s.gatherStrays(g.name))
+		from = min(from, s.dropStrays(g.name))
 	}
 	if from != allPlaces {
 		g.more, g.from, g.sure = true, min(from, place), false
@@ -93,10 +95,10 @@ func (s *Shard) know(g *group, place uint64) bool {
 	return true
 }
 
-// gatherStrays lets go of the strays of a group that gets known, and returns the
-// place of the first.
-func (s *Shard) gatherStrays(name string) (first uint64) {
-	s.shelf() // knows of all that is let go
+// dropStrays evicts the strays of a group that becomes known, and returns the place of
+// the first.
+func (s *Shard) dropStrays(name string) (first uint64) {
+	s.backlog() // has all messages that are evicted
 	var mine []*Entry
 	s.window.strayed = false
 	for e := range s.ready.all {
@@ -111,15 +113,15 @@ func (s *Shard) gatherStrays(name string) (first uint64) {
 	first = allPlaces
 	for _, e := range mine {
 		first = min(first, e.Place)
-		s.window.letGo(e)
+		s.window.dropReady(e)
 		s.vanish(e)
 		s.ready.lost()
 	}
 	return first
 }
 
-// offerShelved puts a ready message where its group finds it.
-func (s *Shard) offerShelved(g *group, e *Entry) {
+// offerInWindow puts a ready message into its group, or leaves it to the backlog.
+func (s *Shard) offerInWindow(g *group, e *Entry) {
 	s.know(g, e.Place)
 	enough := g.waiting.size >= groupFill || s.window.full()
 	last := g.waiting.head() == nil || g.waiting.isLast(e)
@@ -132,28 +134,28 @@ func (s *Shard) offerShelved(g *group, e *Entry) {
 	}
 }
 
-// holdInGroup makes a ready message one that is held.
+// holdInGroup holds a ready message in its group.
 func (s *Shard) holdInGroup(g *group, e *Entry) {
 	e.State = Ready
 	e.timerIndex = -1
 	e.group = g
 	g.waiting.push(e)
-	s.window.let(e)
+	s.window.addReady(e)
 }
 
-// fillGroup holds the next messages of a group that may go, at least as many as asked
-// for and others while there is room. If it holds none it finds out where the next
-// one is.
-func (s *Shard) fillGroup(g *group, least int) {
+// refillGroup loads the next deliverable messages of a group: at least least, and
+// more while the window has room. If it loads none it finds out where the next one
+// is.
+func (s *Shard) refillGroup(g *group, least int) {
 	g.sure = false
 	read := 0
-	for e := range s.shelf().Group(g.name, g.from) {
+	for e := range s.backlog().Group(g.name, g.from) {
 		if e.Place >= g.limit() {
 			g.from = e.Place
 			return
 		}
 		g.from = e.Place + 1
-		if s.news(e) {
+		if s.notWaiting(e) {
 			continue
 		}
 		if s.isDelayed(e) {
@@ -176,14 +178,14 @@ func (s *Shard) fillGroup(g *group, least int) {
 	}
 }
 
-// isDelayed reports whether a message from the shelf is delayed. What is due now
-// may not have been told yet, and is offered when it is.
+// isDelayed reports whether a message from the backlog is delayed. A message that is
+// due right now may still be among the timers, and is offered when its timer fires.
 func (s *Shard) isDelayed(e *Entry) bool {
 	return e.Due > s.clock || (e.Due == s.clock && e.Is(Timed) && s.findDelayed(e) != nil)
 }
 
-// takeFromGroup takes a ready message out of its group, and reports whether it was
-// there.
+// takeFromGroup takes a ready message out of its group, and reports whether the group
+// had it.
 func (s *Shard) takeFromGroup(e *Entry) bool {
 	g := s.groups.byName[e.groupName()]
 	if g == nil {
@@ -197,42 +199,42 @@ func (s *Shard) takeFromGroup(e *Entry) bool {
 	if held == nil {
 		return false
 	}
-	s.window.letGo(held)
+	s.window.dropReady(held)
 	s.vanish(held)
 	g.waiting.lost()
 	return true
 }
 
-// shelveGroups lets go of all messages that wait in groups.
-func (s *Shard) shelveGroups() {
+// evictGroups evicts all messages that wait in groups.
+func (s *Shard) evictGroups() {
 	for _, g := range s.groups.byName {
-		s.shelveGroup(g)
+		s.evictGroup(g)
 	}
 }
 
-// shelveGroup lets go of all messages that wait in a group.
-func (s *Shard) shelveGroup(g *group) {
+// evictGroup evicts all messages that wait in a group.
+func (s *Shard) evictGroup(g *group) {
 	head := g.waiting.head()
 	if head == nil {
 		return
 	}
 	for e := range g.waiting.all {
-		s.window.letGo(e)
+		s.window.dropReady(e)
 	}
 	g.waiting.clear()
 	g.more, g.from, g.sure = true, head.Place, true
 }
 
-// leftGroup looks at the group of a message that was taken while it waited at a
-// place.
+// leftGroup updates the group of a message that was taken from the place where it
+// waited.
 func (s *Shard) leftGroup(e *Entry, place uint64) {
 	if s.config.StrictGroups || (s.window != nil && s.isFair(e)) {
 		s.unblock(e.groupName(), place)
 	}
 }
 
-// forgetGroups lets go of everything that is known of strict groups but what is in
-// flight, to look at them again.
+// forgetGroups forgets what is known of strict groups, except for messages in flight,
+// so that they are read again.
 func (s *Shard) forgetGroups() {
 	w := s.window
 	w.reread = false

@@ -8,14 +8,14 @@ import (
 )
 
 // shelf is the journal as the engine of a shard reads it.
-type shelf struct {
+type backlog struct {
 	engine.Reader
 	shard *shard
 }
 
 // CatchUp writes down what happened of itself. The shard is locked: the engine
 // calls it from inside.
-func (s *shelf) CatchUp(effects []engine.Effect) {
+func (s *backlog) CatchUp(effects []engine.Effect) {
 	for _, effect := range effects {
 		s.shard.recordEffect(effect)
 	}

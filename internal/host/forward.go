@@ -87,7 +87,7 @@ func (f *forwarding) sendOff(death engine.Effect) bool {
 		return true
 	}
 	sh.engine.KeepDead(death.Entry)
-	if journal := sh.queue.journal; journal != nil && death.Told {
+	if journal := sh.queue.journal; journal != nil && death.Recorded {
 		journal.Lock()
 		journal.Kept(sh.id, death.Entry)
 		journal.Unlock()
@@ -116,7 +116,7 @@ func (f *forwarding) forward(death engine.Effect) bool {
 	e := to.engine.StageSend(now, letter.ID, letter.Body, extra, 0)
 	if journal := sh.queue.journal; journal != nil {
 		journal.Lock()
-		if !death.Told {
+		if !death.Recorded {
 			journal.Died(sh.id, letter) // takes the message out of the queue
 		}
 		journal.Discarded(sh.id, letter)
@@ -124,12 +124,12 @@ func (f *forwarding) forward(death engine.Effect) bool {
 		journal.Unlock()
 		journal.Ride()
 	}
-	sh.engine.GiveAway(letter)
+	sh.engine.RemoveForwarded(letter)
 	if to == sh {
 		f.own = append(f.own, e)
 		return true
 	}
-	to.engine.Fulfil(now, e)
+	to.engine.PublishNow(now, e)
 	to.queue.waiters.wake(1)
 	return true
 }
@@ -138,7 +138,7 @@ func (f *forwarding) forward(death engine.Effect) bool {
 // nothing that Effects returned is in use any more.
 func (f *forwarding) fulfil() {
 	for _, e := range f.own {
-		f.from.engine.Fulfil(f.from.engine.Present(f.from.queue.now()), e)
+		f.from.engine.PublishNow(f.from.engine.Present(f.from.queue.now()), e)
 		f.from.queue.waiters.wake(1)
 	}
 	f.own = nil

@@ -150,10 +150,10 @@ func (sh *shard) publish(all []*Pending) {
 func (sh *shard) record(journal Journal, e *engine.Entry) {
 	journal.Lock()
 	defer journal.Unlock()
-	switch e.Fate {
+	switch e.Outcome {
 	case engine.Arrives:
 		journal.Sent(sh.id, e)
-	case engine.Leaves, engine.Lapses:
+	case engine.Leaves, engine.Expires:
 		journal.Removed(sh.id, e)
 	case engine.Waits:
 		journal.Waits(sh.id, e, sh.engine.Clock())

@@ -250,8 +250,8 @@ func (sh *shard) handOver(now engine.Moment, mark engine.Mark, to *shard) bool {
 		journal.Withdrawn(sh.id, gone)
 		journal.Unlock()
 	}
-	to.engine.Fulfil(now, e)
-	sh.engine.LetGroupGo(gone)
+	to.engine.PublishNow(now, e)
+	sh.engine.UnblockGroup(gone)
 	to.queue.waiters.wake(1)
 	return true
 }

@@ -28,7 +28,7 @@ func (b *Backend) tellEndings() {
 func (q *queue) tellEndings() {
 	for _, sh := range q.shards {
 		sh.lock()
-		sh.engine.TellEndings(q.backend.observers.Any())
+		sh.engine.RecordEndings(q.backend.observers.Any())
 		sh.unlock()
 	}
 }

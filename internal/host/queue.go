@@ -53,7 +53,7 @@ func newQueue(b *Backend, id uint32, name string, config driver.Config) *queue {
 		sh.engine.SealReceipts(b.receiptSeal(sh.id))
 		if q.journal != nil {
 			sh.reader = q.journal.Reader(sh.id)
-			sh.engine.SetShelf(&shelf{Reader: sh.reader, shard: sh}, b.options.Hold)
+			sh.engine.SetBacklog(&backlog{Reader: sh.reader, shard: sh}, b.options.Hold)
 			sh.setTarget(nil) // others may forward to it before it is configured
 		}
 		q.shards = append(q.shards, sh)

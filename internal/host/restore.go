@@ -47,7 +47,7 @@ func (b *Backend) Restore(queues []RestoredQueue, lastID uint32, crashed bool) {
 		b.link(q, restored.Config.DeadLetterTo)
 		for n, shard := range restored.Shards {
 			q.shards[n].engine.Restore(b.options.Now, shard.Totals, shard.Out)
-			q.shards[n].engine.TellEndings(true) // for the first observer
+			q.shards[n].engine.RecordEndings(true) // for the first observer
 			if crashed {
 				q.shards[n].survivors = shard.Totals.NextSeq
 			}
@@ -94,7 +94,7 @@ func (sh *shard) sendOff(leaving []uint64, target *queue) {
 		if letter == nil { // it has gone, and only the note is left
 			letter = &engine.Entry{Place: death, Marks: engine.Damaged}
 		}
-		out.sendOff(engine.Effect{Kind: engine.Died, Entry: letter, Told: true})
+		out.sendOff(engine.Effect{Kind: engine.Died, Entry: letter, Recorded: true})
 		sh.queue.journal.Lock()
 		sh.queue.journal.Kept(sh.id, &engine.Entry{Place: death}) // the note, whatever it says
 		sh.queue.journal.Unlock()

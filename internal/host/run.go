@@ -38,7 +38,7 @@ func (r *run) use(sh *shard) {
 func (r *run) publish(now engine.Moment, e *engine.Entry) {
 	journal := r.queue.backend.options.Journal
 	if journal == nil {
-		r.shard.engine.Fulfil(now, e)
+		r.shard.engine.PublishNow(now, e)
 		return
 	}
 	r.shard.record(journal, e)

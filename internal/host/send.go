@@ -89,7 +89,7 @@ func (s *sending) once(msg *driver.Outgoing, parcel parcel) (driver.Sent, error)
 	key, payload := q.backend.digests(msg.DedupKey, msg.Body)
 	table := q.dedup.tableLocked(q.settings.Load())
 	now := q.now()
-	verdict, first, wait := table.Judge(now.At, key, payload)
+	verdict, first, wait := table.Lookup(now.At, key, payload)
 	switch verdict {
 	case engine.Repeated:
 		s.repeated = true

@@ -91,7 +91,7 @@ func (sh *shard) actLocked() (reached []*shard) {
 
 // recordEffect writes down an effect, unless it was written down before.
 func (sh *shard) recordEffect(effect engine.Effect) bool {
-	if effect.Told {
+	if effect.Recorded {
 		return false
 	}
 	journal := sh.queue.journal
