@@ -172,6 +172,14 @@ func TestRES3DirectoriesAreSharedAndClosedWithTheirLastQueue(t *testing.T) {
 	stats, err := first.Stats(t.Context())
 	wantError(t, err, nil)
 	wantEqual(t, "orders", stats.Ready, 3)
+	for _, step := range []struct {
+		from driver.Queue
+		to   string
+	}{{first, "bills"}, {second, "orders"}} {
+		moved, err := step.from.Move(t.Context(), step.to, 1) // through two wrappers
+		wantError(t, err, nil)
+		wantEqual(t, "moved to "+step.to, moved, 1)
+	}
 	wantError(t, registry.Close(), nil)
 
 	// Nobody has it open now, so that it can be opened by its own.

@@ -67,7 +67,7 @@ type Config struct {
 	// dead letters of the queue they expired in.
 	DeadLetterTo string
 	// Annotation is a text, of MaxAnnotationBytes at most, that is kept with the
-	// queue for whoever configures it. Backends store it and do not look at it;
+	// queue for the programs that configure it. Backends store it and do not read it;
 	// changing it changes nothing else.
 	Annotation string
 }
@@ -97,7 +97,7 @@ const DeadRetry = time.Minute
 const MaxAnnotationBytes = 64 << 10
 
 // MaxShards is the most shards a queue can have: receipts carry the shard in
-// 16 bits, and nobody needs more.
+// 16 bits, and more would not help any queue.
 const MaxShards = 1024
 
 // Validate returns ErrInvalid, naming the field and its limit, for a value no

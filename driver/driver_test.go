@@ -71,7 +71,7 @@ func TestBatchErrorIsEveryCodeInIt(t *testing.T) {
 		t.Error(err)
 	}
 	if driver.NewBatchError([]error{nil, nil}) != nil {
-		t.Error("a batch without failures is no error")
+		t.Error("a batch without failures must not be an error")
 	}
 	if got := driver.At(driver.ErrClosed, 7); !errors.Is(got, driver.ErrClosed) {
 		t.Errorf("an error of the whole call concerns every element; got %v", got)

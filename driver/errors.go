@@ -11,7 +11,7 @@ import (
 //
 //	if errors.Is(err, driver.ErrFull) { … }
 //
-// Codes are constants, so nobody can reassign them, and the one key of the
+// Codes are constants, so that no package can reassign them, and the one key of the
 // tables that map errors to wire protocols.
 type Code string
 
@@ -62,7 +62,7 @@ const (
 	// ErrReplyExpected: a request with a reply slot cannot be acked before it
 	// is answered.
 	ErrReplyExpected Code = "reply expected"
-	// ErrReplyCancelled: nobody waits for this reply any more.
+	// ErrReplyCancelled: the caller does not wait for this reply any more.
 	ErrReplyCancelled Code = "reply cancelled"
 	// ErrReplyExpired: the reply slot's time is over.
 	ErrReplyExpired Code = "reply expired"

@@ -51,7 +51,7 @@ type Queue interface {
 	// ceiling), ErrUnavailable, ErrClosed.
 	Receive(ctx context.Context, req ReceiveRequest) ([]Delivery, error)
 
-	// Ack removes messages for ever, as durably as Traits says.
+	// Ack removes messages permanently, as durably as Traits says.
 	//
 	// It does not wait for anything but the backend. Repeating it is safe and
 	// answers ErrReceiptExpired for what is already settled. Codes per
@@ -88,7 +88,7 @@ type Queue interface {
 	Stats(ctx context.Context) (Stats, error)
 
 	// Traits says what this queue promises and where its limits are. It does
-	// no I/O and gives the same answer until the queue is configured anew.
+	// no I/O and gives the same answer until the queue is configured again.
 	Traits() Traits
 
 	// Close ends this handle: receives that wait return ErrClosed, and so does

@@ -16,7 +16,7 @@ type Outgoing struct {
 	// same key with the same body is the same message. Empty means none.
 	DedupKey string
 	// Group pins the message to a shard, and in a queue with strict groups
-	// orders it. Empty is no pin, and one group of its own when strict.
+	// orders it. An empty group pins nothing, and is one group of its own when strict.
 	Group string
 	// ReplyTo says where an answer is expected.
 	ReplyTo       string
@@ -39,7 +39,7 @@ type ReceiveRequest struct {
 	// MaxBytes bounds the sum of the bodies, except that one message is always
 	// allowed. 0 means no bound.
 	MaxBytes int
-	// Visibility is how long nobody else gets the messages,
+	// Visibility is how long no other receiver gets the messages,
 	// 0…Traits.MaxVisibility.
 	Visibility time.Duration
 	// Wait is how long to block when nothing is ready, 0…Traits.MaxWait.
@@ -185,7 +185,7 @@ type Query struct {
 type Peeked struct {
 	DeadLetter // Source, Reason, ErrorType and DeadAt are set for dead ones only
 	State      State
-	// DueAt is when a delayed or in-flight message becomes ready by itself.
+	// DueAt is when a delayed or in-flight message becomes ready without a call.
 	DueAt time.Time
 }
 

@@ -9,9 +9,9 @@ import (
 
 // A ReplyStore keeps one-shot reply slots. A slot is created pending and is
 // written at most once: of Resolve, Cancel and the end of its time exactly one
-// wins, whoever races. When its time is over a slot is expired, whatever it was
+// wins a race. When its time is over a slot is expired, whatever it was
 // before, from that moment on and whether or not anything has swept it; an
-// answer that nobody has read by then is gone. Once swept, by Sweep or, a minute
+// answer that was not read by then is gone. Once swept, by Sweep or, a minute
 // later at the earliest, by the store itself, it is ErrNotFound.
 //
 // All methods may be called concurrently. Each may block on I/O and returns
@@ -27,14 +27,14 @@ type ReplyStore interface {
 	// ErrInvalid (id or ttl, see CheckSlot), ErrFull.
 	Create(ctx context.Context, id string, ttl time.Duration) error
 
-	// Resolve stores the answer and wakes everybody who waits for it. The
+	// Resolve stores the answer and wakes every caller that waits for it. The
 	// answer is kept for the rest of the slot's time. Codes:
 	// ErrReplyAlreadySent, ErrReplyCancelled, ErrReplyExpired, ErrNotFound,
 	// ErrTooLarge (the body). Repeating it is safe, and says
 	// ErrReplyAlreadySent.
 	Resolve(ctx context.Context, id string, answer Answer) error
 
-	// Cancel says that nobody waits any more, and wakes everybody who does.
+	// Cancel gives up the slot, and wakes every caller that waits for it.
 	// Cancelling twice is fine. Codes: ErrReplyAlreadySent, ErrReplyExpired,
 	// ErrNotFound.
 	Cancel(ctx context.Context, id string) error
@@ -162,8 +162,8 @@ func nameProblem(name string) string {
 	return ""
 }
 
-// Attributes of replies that are sent to a mailbox. They mark what is no
-// answer, so that it cannot be taken for one.
+// Attributes of replies that are sent to a mailbox. They mark a message
+// that is not an answer, so that it cannot be taken for one.
 const (
 	// AttributeReplyError is the text of a failure, and AttributeReplyKind its
 	// kind. The body is empty.

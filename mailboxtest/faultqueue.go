@@ -61,8 +61,8 @@ func (q *faultQueue) Stats(ctx context.Context) (driver.Stats, error) {
 	return call(ctx, q, OpStats, func() (driver.Stats, error) { return q.Queue.Stats(ctx) })
 }
 
-// Receive starts anew, with what is left of its wait, whenever a fault is added
-// that concerns it.
+// Receive starts again, with the rest of its wait, whenever a fault is added that
+// concerns it.
 func (q *faultQueue) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
 	q.faults.count(OpReceive)
 	end := time.Now().Add(req.Wait)

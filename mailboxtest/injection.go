@@ -53,7 +53,7 @@ func (f *Faults) Inject(ctx context.Context, queue string, message Injection) (i
 // pasts are what injected messages have lived through.
 type pasts struct {
 	// mu guards the field below. It is held while a message is injected, so
-	// that nobody gets to see the message without its past.
+	// that no receiver sees the message without its past.
 	mu       sync.Mutex
 	injected map[messageKey]Injection
 }

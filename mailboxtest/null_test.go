@@ -23,7 +23,7 @@ func TestNullDropsWhatIsSent(t *testing.T) {
 	}
 	for _, s := range sent {
 		if _, err := ulid.ParseStrict(s.ID); err != nil {
-			t.Errorf("%q is no ULID: %v", s.ID, err)
+			t.Errorf("%q is not a ULID: %v", s.ID, err)
 		}
 	}
 	messages, err := m.Receive(t.Context())

@@ -9,9 +9,9 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// A Resolver is a mailbox.Resolver for tests of what replies: it takes down
-// what was asked for, fails on command, and makes a mailbox that collects of
-// every identifier that nobody has registered. Make one with NewResolver. It is
+// A Resolver is a mailbox.Resolver for tests of code that replies: it records the
+// identifiers it was asked for, fails on command, and opens a mailbox that collects
+// for every identifier that is not registered. Make one with NewResolver. It is
 // safe for concurrent use.
 type Resolver struct {
 	collector *Collector
@@ -24,7 +24,7 @@ type Resolver struct {
 
 var _ mailbox.Resolver = (*Resolver)(nil)
 
-// NewResolver returns a resolver that knows nobody yet.
+// NewResolver returns a resolver without registered identifiers.
 func NewResolver() *Resolver {
 	collector := NewCollector(anyName{})
 	return &Resolver{

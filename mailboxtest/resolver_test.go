@@ -105,7 +105,7 @@ func TestNeverReplyTimesOutAndCanBeCancelled(t *testing.T) {
 		wantError(t, err, nil)
 		wantError(t, future.Cancel(t.Context()), nil)
 		wantError(t, store.Resolve(t.Context(), future.ID(), driver.Answer{}), mailbox.ErrReplyCancelled)
-		wantError(t, store.Resolve(t.Context(), "nobody", driver.Answer{}), mailbox.ErrNotFound)
+		wantError(t, store.Resolve(t.Context(), "unknown", driver.Answer{}), mailbox.ErrNotFound)
 	})
 }
 

@@ -9,5 +9,5 @@
 // All queues of one [Backend] with the same name are the same queue. Times are
 // measured on the monotonic clock. A receiver that waits is woken by the send,
 // the settled delivery or the deadline that gives it something to do; a queue
-// in which nobody waits runs no timer and no goroutine.
+// without waiting receivers runs no timer and no goroutine.
 package membox

@@ -34,7 +34,7 @@ type Backend struct {
 	leaving bool  // its daemon wants its clients to go elsewhere
 	links   map[*link]struct{}
 	waiting int           // operations that wait for a link
-	dialing bool          // somebody connects
+	dialing bool          // a goroutine connects
 	changed chan struct{} // closed when something here changes
 	last    error         // why the latest attempt to connect failed
 	next    int           // address
@@ -89,7 +89,7 @@ func Open(ctx context.Context, addresses []string, token string, options *Option
 }
 
 // SetToken makes the client use another token, in its text form, from its next
-// connection on, and has it connect anew when it is next used: tokens expire. It
+// connection on, which it makes when it is next used: tokens expire. It
 // does not block. What is under way goes on with the old token. Codes:
 // ErrUnauthenticated (it is not the text of a token).
 func (b *Backend) SetToken(token string) error {

@@ -43,7 +43,7 @@ func (b *Backend) newCall(code uint16, fill func(dst []byte, target oap.Target) 
 // keptPayload is the largest buffer that is kept for the next call.
 const keptPayload = 4 << 10
 
-// free keeps a call for reuse. Nobody else may know it any more.
+// free keeps a call for reuse. No other goroutine may use it any more.
 func (b *Backend) free(c *call) {
 	payload := c.payload[:0]
 	if c.kept || cap(payload) > keptPayload {

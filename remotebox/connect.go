@@ -60,8 +60,8 @@ func (b *Backend) connected(ctx context.Context, closed <-chan struct{}, avoid *
 	}
 }
 
-// linkLocked returns the link that is to be used. If there is none, or a better
-// one is wanted, it sees to that.
+// linkLocked returns the link to use. If there is none, or a better one is wanted, it
+// starts to connect.
 func (b *Backend) linkLocked(ctx context.Context, avoid *link) (*link, error) {
 	if b.link != nil && b.link.isOver() {
 		b.link, b.leaving = nil, false
@@ -108,7 +108,7 @@ func permanent(err error) bool {
 	return false
 }
 
-// connectLocked starts to connect unless somebody does.
+// connectLocked starts to connect unless that is under way.
 func (b *Backend) connectLocked(ctx context.Context) {
 	if b.dialing || b.closed {
 		return
@@ -122,7 +122,7 @@ func (b *Backend) connectLocked(ctx context.Context) {
 }
 
 // connect tries one address after the other until one works, trying is pointless,
-// or nobody wants it any more.
+// or no operation waits for it any more.
 func (b *Backend) connect(ctx context.Context, cancel context.CancelFunc) {
 	b.work.Go(func() { // closing ends it
 		select {
@@ -320,7 +320,7 @@ func (b *Backend) drained(l *link) {
 }
 
 // dismissed is called when a daemon that drains has nothing to do for this client
-// any more. If it is right, the link ends, and the next operation connects anew;
+// any more. If it is right, the link ends, and the next operation connects again;
 // otherwise it finds out when it is asked, and says so again.
 func (b *Backend) dismissed(l *link) {
 	l.mu.Lock()

@@ -27,7 +27,7 @@ func FuzzAnswers(f *testing.F) {
 	f.Add(frame(oap.Event, oap.EventDrain, 0, nil))
 	f.Add(frame(oap.Event, oap.EventTraits, 0, plain))
 	f.Add(frame(oap.Event, oap.EventOpened, 0, opened))
-	f.Add([]byte("HTTP/1.1 400 Bad Request\r\n\r\n this is no daemon at all"))
+	f.Add([]byte("HTTP/1.1 400 Bad Request\r\n\r\n this is not a daemon at all"))
 	f.Fuzz(func(t *testing.T, answers []byte) {
 		started := frame(oap.Response, oap.StatusOK, 0, oap.AppendStarted(nil, &oap.StartAnswer{
 			Version: oap.ProtocolVersion, Window: oap.MaxWindow, MaxInFlight: 100, MaxFrame: oap.MaxFrameBytes,

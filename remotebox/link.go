@@ -26,7 +26,7 @@ type link struct {
 	running  sync.WaitGroup
 
 	mu       sync.Mutex // guards the fields below
-	pending  []byte     // frames that nobody has begun to write
+	pending  []byte     // frames that the writer has not begun to write
 	spare    []byte
 	written  uint64 // bytes that were taken from pending so far
 	writing  bool   // the writer is awake
@@ -61,7 +61,7 @@ func (l *link) run(rest []byte) {
 	l.running.Go(l.write)
 }
 
-// errLost is that a connection is gone, for a reason that nobody told.
+// errLost says that a connection is gone for an unknown reason.
 var errLost = errors.New("the connection was lost")
 
 // fail ends the link, and with it all calls.
@@ -98,7 +98,7 @@ func (l *link) isOver() bool {
 
 // lose ends a call whose connection is gone.
 func (l *link) lose(c *call, reason error) {
-	if c.done == nil { // nobody waits for it
+	if c.done == nil { // no caller waits for it
 		return
 	}
 	c.lost = reason
@@ -322,8 +322,8 @@ func (l *link) takeTraits(payload []byte, parse func([]byte) (oap.Opened, error)
 	return nil
 }
 
-// giveBack returns messages that came for somebody who is not there any more to
-// their places in the queue.
+// giveBack returns messages that came for a caller that has gone to their places in
+// the queue.
 func (l *link) giveBack(c *call) {
 	if c.status != oap.StatusOK {
 		return
@@ -339,7 +339,7 @@ func (l *link) giveBack(c *call) {
 	l.extend(c.handle, extensions)
 }
 
-// extend extends leases. Nobody waits for the answer.
+// extend extends leases. It does not wait for the answer.
 func (l *link) extend(handle uint32, extensions []driver.Extension) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -48,7 +48,7 @@ func (b *Backend) roundTrip(ctx context.Context, o *operation) error {
 			return o.failed(err)
 		}
 		if o.reached && !o.repeatable && !(o.numbered && l.resumed && l.instance == o.instance) {
-			return o.unknown("the daemon that was asked is gone, so nobody knows whether it was done")
+			return o.unknown("the daemon that was asked is gone, so it is unknown whether it was done")
 		}
 		again, err := b.attemptOn(ctx, l, o)
 		if !again {
@@ -139,7 +139,7 @@ func (b *Backend) attemptOn(ctx context.Context, l *link, o *operation) (again b
 }
 
 // await waits for the answer to a call. The call is done if it returns nil, even
-// if it failed, and nobody knows it any more otherwise.
+// if it failed, and forgotten otherwise.
 func (o *operation) await(ctx context.Context, l *link) error {
 	c := o.call
 	var err error

@@ -183,7 +183,7 @@ func (l *link) release(handle uint32) {
 	if l.failure != nil {
 		return
 	}
-	l.previous++ // nobody waits for the answer
+	l.previous++ // no caller waits for the answer
 	start := l.beginLocked(oap.Request, oap.OpClose, l.previous)
 	l.pending = oap.AppendTarget(l.pending, oap.Target{Handle: handle})
 	oap.SetLength(l.pending, start)

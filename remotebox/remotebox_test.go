@@ -191,8 +191,7 @@ func TestADaemonThatDoesNotAnswerHoldsUpNobody(t *testing.T) {
 	})
 }
 
-// TestMessagesThatComeTooLateGoBack answers a receive when nobody waits for it
-// any more.
+// TestMessagesThatComeTooLateGoBack answers a receive when its caller has gone.
 func TestMessagesThatComeTooLateGoBack(t *testing.T) {
 	var late oap.Frame
 	extended := make(chan []driver.Extension, 1)
@@ -301,7 +300,7 @@ func TestAddressesAreHonouredOrRefused(t *testing.T) {
 	d := NewDaemons(map[string]string{"127.0.0.1:1": ""}, &Options{Patience: -1})
 	defer d.Close()
 	for address, want := range map[string]driver.Code{
-		"mailbox://127.0.0.1:1/orders":      driver.ErrUnavailable, // nobody listens there
+		"mailbox://127.0.0.1:1/orders":      driver.ErrUnavailable, // no server listens there
 		"mailbox://127.0.0.1:1/a/b":         driver.ErrUnavailable,
 		"mailbox://127.0.0.1:2/orders":      driver.ErrForbidden,
 		"mailbox://127.0.0.1/orders":        driver.ErrInvalid,

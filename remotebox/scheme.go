@@ -13,14 +13,14 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// MaxDaemons is how many daemons a Daemons is connected to at once. Addresses are
-// somebody else's word, and each is a connection.
+// MaxDaemons is how many daemons a Daemons is connected to at once. Addresses come
+// from others, and each is a connection.
 const MaxDaemons = 64
 
 // Daemons opens queues by address, like mailbox://host:port/name: its method
-// OpenURI is a mailbox.Scheme. A token is shown to whoever it is sent to, and
-// addresses come from whoever sends a request, so only the daemons that it was
-// given a token for are connected to.
+// OpenURI is a mailbox.Scheme. A server can keep the token that it is
+// shown, and addresses come from senders of requests, so it connects only to the
+// daemons that it was given a token for.
 //
 // A daemon is connected to with the first of its queues, shared by all of them,
 // and left with the last. Make one with NewDaemons. It is safe for concurrent

@@ -14,7 +14,7 @@ type sequence struct {
 	next   uint64 // number of the next request, from 1 on
 	oldest uint64 // that has no answer; next if all have
 	ended  [oap.MaxWindow]bool
-	room   chan struct{} // closed when oldest moves; nil if nobody waits
+	room   chan struct{} // closed when oldest moves; nil if no operation waits
 }
 
 func newSequence() *sequence { return &sequence{next: 1, oldest: 1} }

@@ -13,7 +13,7 @@ import (
 // receipt's own text.
 const textOverhead = 64
 
-// Ack removes messages for ever. It blocks until the daemon has answered.
+// Ack removes messages permanently. It blocks until the daemon has answered.
 func (q *queue) Ack(ctx context.Context, receipts []driver.Receipt) error {
 	return settle(ctx, q, "ack", oap.OpAck, receipts, oap.AppendAck, oap.ParseFailures,
 		func(r *driver.Receipt) int { return textOverhead + len(r.Handle) })

@@ -18,7 +18,7 @@ type stream struct {
 	status  uint16
 	payload []byte
 	lost    error
-	// leftBy is set when nobody looks any more: messages that still come go back
+	// leftBy is set when the caller has stopped: messages that still come go back
 	// where they came from. The link guards it.
 	leftBy *link
 	handle uint32
@@ -136,7 +136,7 @@ func pages[T any](ctx context.Context, b *Backend, w *listing, parse func([]byte
 }
 
 // yieldPages yields the elements of a listing until its end. more is false if
-// nobody wants them any more.
+// the caller has stopped.
 func yieldPages[T any](ctx context.Context, c *call, parse func([]byte) ([]T, error), yield func(T, error) bool) (yielded, more bool, err error) {
 	abandon := func() {
 		c.link.event(0, oap.EventCancel, c.correlation, nil)

@@ -58,7 +58,7 @@ func (q *queue) Subscribe(ctx context.Context, visibility time.Duration, ahead i
 }
 
 // follow yields messages until the subscription ends, for a reason that it
-// returns, or nobody wants them any more.
+// returns, or the caller stops.
 func (q *queue) follow(ctx context.Context, o *operation, c *call, yield func(driver.Delivery, error) bool) error {
 	for {
 		select {
@@ -90,9 +90,9 @@ func (q *queue) follow(ctx context.Context, o *operation, c *call, yield func(dr
 	}
 }
 
-// leaveStream ends a subscription, and gives back what nobody will look at: what
-// is left of a page, what has come, and, because the call now stands for a
-// receive that nobody waits for, what is still to come.
+// leaveStream ends a subscription, and gives back the messages that the
+// caller does not get: the rest of a page, those that have come, and, because the call
+// now stands for a receive without a caller, those that come later.
 func (l *link) leaveStream(c *call, rest []driver.Delivery) {
 	l.event(0, oap.EventCancel, c.correlation, nil)
 	l.mu.Lock()

@@ -35,7 +35,7 @@ type Verification struct {
 	// may have been signed, so that it cannot be sent again later by others. It should
 	// not exceed the dedup window of the queue, which refuses repeats until then. 0 means
 	// DefaultMaxAge for signatures of version 2, and no bound for version 1; a negative
-	// value is no bound.
+	// value means no bound.
 	MaxAge time.Duration
 	// Seen, if it is set, is called with the envelope of each message before that is
 	// handed out. It must not block, and may be called by several goroutines at once.
@@ -106,7 +106,7 @@ func integrity(queue string, d *driver.Delivery, detail string) error {
 	return &driver.Error{Code: driver.ErrIntegrity, Op: "verify", Queue: queue, MessageID: d.ID, Detail: detail}
 }
 
-// verified returns the deliveries that are what was sent, if that is to be looked at.
+// verified returns the deliveries that are what was sent, if Options.Verify asks for it.
 func (q *queue) verified(ctx context.Context, got []driver.Delivery) ([]driver.Delivery, error) {
 	verify := q.backend.options.Verify
 	if verify == nil {

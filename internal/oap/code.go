@@ -45,7 +45,7 @@ const (
 	// EventEnvelopes, right after START, asks that deliveries carry their seals.
 	EventEnvelopes uint16 = 0x83
 	// EventDrain says that the server takes no more requests here, and
-	// EventTraits that a queue was configured anew. EventDeliver brings the
+	// EventTraits that a queue was configured again. EventDeliver brings the
 	// messages of a subscription. EventLeave asks a client that has nothing under
 	// way to say goodbye, because the server drains.
 	EventDrain   uint16 = 0x90

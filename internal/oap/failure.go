@@ -106,7 +106,7 @@ func (r *reader) failure() *driver.Error {
 	}
 }
 
-// ParseError reads the payload of a response that is no success.
+// ParseError reads the payload of a response that reports a failure.
 func ParseError(payload []byte) (*driver.Error, error) {
 	r := reader{rest: payload}
 	e := r.failure()

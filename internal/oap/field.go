@@ -12,7 +12,7 @@ import (
 //	          bytes but the last, in as few bytes as possible
 //	signed    zigzag, then as number
 //	duration  signed, nanoseconds
-//	time      signed, nanoseconds since 1970 in UTC; 0 is no time
+//	time      signed, nanoseconds since 1970 in UTC; 0 means none
 //	text      number of bytes, then the bytes
 //	flag      one byte, 0 or 1
 

@@ -53,8 +53,8 @@ func TestFlagsHaveTheirBits(t *testing.T) {
 	}
 }
 
-// TestBadHeadersAreRefused has the largest frame as a number: whoever changes the
-// limit changes the protocol.
+// TestBadHeadersAreRefused has the largest frame as a number: to change the limit is
+// to change the protocol.
 func TestBadHeadersAreRefused(t *testing.T) {
 	const largest = 1_183_782 // bytes, header and capability included
 	if oap.MaxFrameBytes != largest {

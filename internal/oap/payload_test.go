@@ -17,7 +17,7 @@ import (
 	"github.com/mailboxmq/mailbox/internal/oap"
 )
 
-var update = flag.Bool("update", false, "write the golden vectors anew")
+var update = flag.Bool("update", false, "rewrite the golden vectors")
 
 func TestPayloadsSurviveTheWire(t *testing.T) {
 	for _, s := range samples() {

@@ -6,7 +6,7 @@ import (
 )
 
 // AttributeSeal is the attribute of a delivery that carries its seal, on connections
-// whose client has asked for that. Nobody can send it.
+// whose client has asked for that. Messages that are sent with it are refused.
 const AttributeSeal = "mailbox.env"
 
 // A Seal is what a daemon fixed of a message when it was sent, in the sense of
@@ -39,7 +39,7 @@ func EncodeSeal(s *Seal) string {
 func DecodeSeal(text string) (s Seal, err error) {
 	b, err := base64.RawURLEncoding.Strict().DecodeString(text)
 	if err != nil {
-		return s, PayloadError("a seal is no base64")
+		return s, PayloadError("a seal is not base64")
 	}
 	r := reader{rest: b}
 	flags := r.byte()

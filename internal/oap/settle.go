@@ -73,30 +73,30 @@ func ParseExtend(payload []byte, extensions []driver.Extension) (Target, []drive
 }
 
 // AppendBury writes the payload of OpBury.
-func AppendBury(dst []byte, t Target, burials []driver.DeadLetterRequest) []byte {
-	dst = appendNumber(AppendTarget(dst, t), uint64(len(burials)))
-	for i := range burials {
-		dst = appendReceipt(dst, &burials[i].Receipt)
-		dst = appendText(dst, string(burials[i].Reason))
-		dst = appendText(dst, driver.TrimCause(burials[i].Error))
-		dst = appendText(dst, driver.TrimCause(burials[i].ErrorType))
+func AppendBury(dst []byte, t Target, requests []driver.DeadLetterRequest) []byte {
+	dst = appendNumber(AppendTarget(dst, t), uint64(len(requests)))
+	for i := range requests {
+		dst = appendReceipt(dst, &requests[i].Receipt)
+		dst = appendText(dst, string(requests[i].Reason))
+		dst = appendText(dst, driver.TrimCause(requests[i].Error))
+		dst = appendText(dst, driver.TrimCause(requests[i].ErrorType))
 	}
 	return dst
 }
 
-// ParseBury reads the payload of OpBury and adds its burials to burials.
-func ParseBury(payload []byte, burials []driver.DeadLetterRequest) (Target, []driver.DeadLetterRequest, error) {
+// ParseBury reads the payload of OpBury and adds its requests to requests.
+func ParseBury(payload []byte, requests []driver.DeadLetterRequest) (Target, []driver.DeadLetterRequest, error) {
 	r := reader{rest: payload}
 	t := r.target()
 	for range r.count(1 + 3) {
-		burials = append(burials, driver.DeadLetterRequest{
+		requests = append(requests, driver.DeadLetterRequest{
 			Receipt: r.receipt(), Reason: driver.Reason(r.text()), Error: r.text(), ErrorType: r.text(),
 		})
 		if r.err != nil {
 			break
 		}
 	}
-	return t, burials, r.end()
+	return t, requests, r.end()
 }
 
 func (r *reader) receipt() driver.Receipt { return driver.Receipt{Handle: r.text()} }
