@@ -262,6 +262,19 @@ func TestRestoreTakesNoKeysFromBeforeTheBackup(t *testing.T) {
 	mailbox(t, nil, "restore", backup, dir, "--revocations-from", d.dir).wantCode(t, 0)
 }
 
+func TestRestoreFillsWorkingDirectoryButNotAnEmptyName(t *testing.T) {
+	d := start(t, onDisk())
+	backup := d.backedUp(t)
+	dir := t.TempDir()
+	t.Chdir(dir)
+	d.mailbox(t, "restore", backup, "").wantCode(t, 2, "DIRECTORY")
+	d.mailbox(t, "restore", d.dir, ".").wantCode(t, 2, "BACKUP", "is a directory")
+	d.must(t, "restore", backup, ".")
+	if _, err := os.Stat(filepath.Join(dir, "queues")); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestRestoreFollowsLinkOfDirectory(t *testing.T) {
 	d := start(t, onDisk())
 	backup := d.backedUp(t)

@@ -58,7 +58,17 @@ func (s *shell) restoreCommand() *cobra.Command {
 		Example: "mailbox restore backup.tar /var/lib/mailboxd\nmailbox restore backup.tar /var/lib/mailboxd --revocations-from /var/lib/mailboxd.old",
 		Args:    wants(2, 2),
 		RunE: s.run(func(ctx context.Context, args []string) error {
-			r.dir = followed(filepath.Clean(args[1]))
+			if args[1] == "" {
+				return wrongUse("DIRECTORY: invalid value \"\"; want a directory that does not exist, or is empty")
+			}
+			if isDirectory(args[0]) {
+				return wrongUse("BACKUP: %s is a directory; want a file that mailbox backup has written", args[0])
+			}
+			dir, err := filepath.Abs(args[1]) // its parent is needed, also of "."
+			if err != nil {
+				return unfit(args[1], "cannot be found (%s)", rootCause(err))
+			}
+			r.dir = followed(dir)
 			return offline(r.run(ctx, args[0]))
 		}),
 	}
