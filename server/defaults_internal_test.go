@@ -18,7 +18,7 @@ func TestEveryQueueBoundHasADefault(t *testing.T) {
 	}
 	limits := config.limits()
 	for name, value := range map[string]int{
-		"MaxPayloadBytes": limits.MaxPayloadBytes, "MaxInFlight": limits.MaxInFlight, "MaxTopics": limits.MaxTopics,
+		"MaxPayloadBytes": limits.MaxPayloadBytes, "MaxInFlight": limits.MaxInFlight, "MaxTopics": limits.MaxQueues,
 	} {
 		if value <= 0 {
 			t.Errorf("the daemon has no %s by default", name)

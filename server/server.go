@@ -274,7 +274,7 @@ func (c *Config) limits() broker.Limits {
 	return broker.Limits{
 		MaxPayloadBytes: c.MaxPayloadBytes, MinVisibility: c.VisibilityMin, MaxWait: c.MaxWait,
 		MaxInFlight: max(c.GlobalInFlight, 0), MaxDedupKeys: max(c.GlobalDedup, 0), // 0 if they are off
-		MaxWaiting: c.MaxWaiting, MaxTopics: c.MaxTopics, BackoffBase: c.BackoffBase, BackoffMax: c.BackoffMax,
+		MaxWaiting: c.MaxWaiting, MaxQueues: c.MaxTopics, BackoffBase: c.BackoffBase, BackoffMax: c.BackoffMax,
 	}
 }
 

@@ -10,53 +10,53 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// Purge removes all ready, delayed and in-flight messages of a topic and returns
+// Purge removes all ready, delayed and in-flight messages of a queue and returns
 // how many there were. It needs a token for purging, and blocks until the backend
 // has done it. Codes: ErrNotFound, ErrUnavailable, ErrFull (too soon after the
 // last one).
-func (c Caller) Purge(ctx context.Context, topic string) (removed int, err error) {
-	if _, err := c.authorize(ctx, capability.OpPurge, topic); err != nil {
+func (c Caller) Purge(ctx context.Context, queue string) (removed int, err error) {
+	if _, err := c.authorize(ctx, capability.OpPurge, queue); err != nil {
 		return 0, err
 	}
-	defer func() { c.record("purge", topic, "", removed, err) }()
-	return inTopic(ctx, &c, "purge", topic, lastForWrites, func(t *topicUse) (int, error) {
-		removed, err := t.queue.Purge(ctx)
+	defer func() { c.record("purge", queue, "", removed, err) }()
+	return inQueue(ctx, &c, "purge", queue, lastForWrites, func(q *queueUse) (int, error) {
+		removed, err := q.handle.Purge(ctx)
 		if err == nil {
-			t.leases.clear()
+			q.leases.clear()
 		}
 		return removed, err
 	})
 }
 
-// PurgeAndForget is Purge that also forgets the topic's dedup keys, for protocols that
+// PurgeAndForget is Purge that also forgets the queue's dedup keys, for protocols that
 // promise so; see driver.Queue. Codes: ErrUnsupported (the backend cannot).
-func (c Caller) PurgeAndForget(ctx context.Context, topic string) (removed int, err error) {
-	if removed, err = c.Purge(ctx, topic); err != nil {
+func (c Caller) PurgeAndForget(ctx context.Context, queue string) (removed int, err error) {
+	if removed, err = c.Purge(ctx, queue); err != nil {
 		return removed, err
 	}
-	_, err = inTopic(ctx, &c, "purge", topic, lastForWrites, func(t *topicUse) (struct{}, error) {
-		if err := t.lacks(t.queue.Traits().ForgetDedup, "purge", "backend cannot forget dedup keys"); err != nil {
+	_, err = inQueue(ctx, &c, "purge", queue, lastForWrites, func(q *queueUse) (struct{}, error) {
+		if err := q.lacks(q.handle.Traits().ForgetDedup, "purge", "backend cannot forget dedup keys"); err != nil {
 			return struct{}{}, err
 		}
-		return struct{}{}, t.queue.ForgetDedup(ctx)
+		return struct{}{}, q.handle.ForgetDedup(ctx)
 	})
 	return removed, err
 }
 
-// Configure creates a topic or changes its configuration; messages are kept.
-// What the configuration leaves unset is kept, and of a new topic the backend's
-// default. It needs a token for administration of the topic,
+// Configure creates a queue or changes its configuration; messages are kept.
+// What the configuration leaves unset is kept, and of a new queue the backend's
+// default. It needs a token for administration of the queue,
 // and of the one that dead letters are sent to. It blocks until the backend has
 // it. Codes: ErrInvalid, ErrUnsupported, ErrFull (it does not exist, and the caller's
 // share of queues is used up).
-func (c Caller) Configure(ctx context.Context, topic string, config driver.Config) (err error) {
+func (c Caller) Configure(ctx context.Context, queue string, config driver.Config) (err error) {
 	b := c.broker
-	grant, err := c.administer(ctx, "configure", topic, lastForWrites)
+	grant, err := c.administer(ctx, "configure", queue, lastForWrites)
 	if err != nil {
 		return err
 	}
-	defer func() { c.record("configure", topic, "", 0, err) }()
-	name, err := backendName(c.tenant, topic)
+	defer func() { c.record("configure", queue, "", 0, err) }()
+	name, err := backendName(c.tenant, queue)
 	if err != nil {
 		return err
 	}
@@ -72,43 +72,43 @@ func (c Caller) Configure(ctx context.Context, topic string, config driver.Confi
 			return err
 		}
 	}
-	if err := c.turn(ctx, "configure", topic, 1); err != nil {
+	if err := c.turn(ctx, "configure", queue, 1); err != nil {
 		return err
 	}
 	defer c.done(1)
-	unclaim, err := c.claimTopic(ctx, "configure", name, topic)
+	unclaim, err := c.claimQueue(ctx, "configure", name, queue)
 	if err != nil {
-		return named(err, name, topic)
+		return named(err, name, queue)
 	}
 	if err := b.admin.ConfigureQueue(ctx, name, config); err != nil {
 		unclaim()
-		return named(err, name, topic)
+		return named(err, name, queue)
 	}
 	b.census.add(name, capability.TokenID{})
 	return nil
 }
 
-// Config returns the configuration of a topic. It needs a token for
+// Config returns the configuration of a queue. It needs a token for
 // administration, and may block on I/O. Codes: ErrNotFound, ErrUnsupported.
-func (c Caller) Config(ctx context.Context, topic string) (driver.Config, error) {
-	if _, err := c.administer(ctx, "read the configuration", topic, lastForReads); err != nil {
+func (c Caller) Config(ctx context.Context, queue string) (driver.Config, error) {
+	if _, err := c.administer(ctx, "read the configuration", queue, lastForReads); err != nil {
 		return driver.Config{}, err
 	}
-	name, err := backendName(c.tenant, topic)
+	name, err := backendName(c.tenant, queue)
 	if err != nil {
 		return driver.Config{}, err
 	}
 	config, err := c.broker.admin.QueueConfig(ctx, name)
-	if target, ours := topicName(c.tenant, config.DeadLetterTo); ours {
+	if target, ours := queueName(c.tenant, config.DeadLetterTo); ours {
 		config.DeadLetterTo = target
 	}
-	return config, named(err, name, topic)
+	return config, named(err, name, queue)
 }
 
-// Topics lists the topics of the caller's tenant, in order. It needs a token for
-// administration that is for any topic; an error ends the sequence. Codes:
+// Queues lists the queues of the caller's tenant, in order. It needs a token for
+// administration that is for any queue; an error ends the sequence. Codes:
 // ErrUnsupported, ErrUnavailable.
-func (c Caller) Topics(ctx context.Context) iter.Seq2[string, error] {
+func (c Caller) Queues(ctx context.Context) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		if _, err := c.administer(ctx, "list", "", lastForReads); err != nil {
 			yield("", err)
@@ -119,28 +119,28 @@ func (c Caller) Topics(ctx context.Context) iter.Seq2[string, error] {
 				yield("", err)
 				return
 			}
-			topic, ours := topicName(c.tenant, name)
-			if ours && !yield(topic, nil) {
+			queue, ours := queueName(c.tenant, name)
+			if ours && !yield(queue, nil) {
 				return
 			}
 		}
 	}
 }
 
-// Delete removes a topic with everything in it. Receives that wait get
+// Delete removes a queue with everything in it. Receives that wait get
 // ErrNotFound. It needs a token for administration, and blocks until the backend
 // has done it. Codes: ErrNotFound, ErrUnsupported.
-func (c Caller) Delete(ctx context.Context, topic string) (err error) {
-	if _, err := c.administer(ctx, "delete", topic, lastForWrites); err != nil {
+func (c Caller) Delete(ctx context.Context, queue string) (err error) {
+	if _, err := c.administer(ctx, "delete", queue, lastForWrites); err != nil {
 		return err
 	}
-	defer func() { c.record("delete", topic, "", 0, err) }()
+	defer func() { c.record("delete", queue, "", 0, err) }()
 	b := c.broker
-	name, err := backendName(c.tenant, topic)
+	name, err := backendName(c.tenant, queue)
 	if err != nil {
 		return err
 	}
-	if err := c.turn(ctx, "delete", topic, 1); err != nil {
+	if err := c.turn(ctx, "delete", queue, 1); err != nil {
 		return err
 	}
 	defer c.done(1)
@@ -148,13 +148,13 @@ func (c Caller) Delete(ctx context.Context, topic string) (err error) {
 		if errors.Is(err, driver.ErrNotFound) {
 			b.census.remove(name)
 		}
-		return named(err, name, topic)
+		return named(err, name, queue)
 	}
 	b.census.remove(name)
-	key := topicKey{c.tenant, topic}
-	if t := b.topics.shard(key).acquire(key); t != nil {
-		b.forget(t)
-		t.release(b.now())
+	key := queueKey{c.tenant, queue}
+	if q := b.queues.shard(key).acquire(key); q != nil {
+		b.forget(q)
+		q.release(b.now())
 	}
 	return nil
 }
@@ -168,13 +168,13 @@ func (b *Broker) Ping(ctx context.Context) error {
 	return nil
 }
 
-func (c *Caller) administer(ctx context.Context, op, topic string, last State) (*capability.Grant, error) {
-	grant, err := c.authorize(ctx, capability.OpAdmin, topic)
+func (c *Caller) administer(ctx context.Context, op, queue string, last State) (*capability.Grant, error) {
+	grant, err := c.authorize(ctx, capability.OpAdmin, queue)
 	if err == nil {
-		err = c.broker.admit(op, topic, last)
+		err = c.broker.admit(op, queue, last)
 	}
 	if err == nil && c.broker.admin == nil {
-		err = &driver.Error{Code: driver.ErrUnsupported, Op: op, Queue: topic, Detail: "the backend's queues cannot be managed"}
+		err = &driver.Error{Code: driver.ErrUnsupported, Op: op, Queue: queue, Detail: "the backend's queues cannot be managed"}
 	}
 	return grant, err
 }

@@ -56,13 +56,13 @@ func (c Caller) Audit(ctx context.Context) (records []audit.Record, damaged int,
 // record puts a change into the audit log, before it is answered. err is that of the
 // change: one that changed nothing is not recorded, so that requests which fail cannot
 // push out what happened.
-func (c *Caller) record(operation, topic, subject string, count int, err error) {
+func (c *Caller) record(operation, queue, subject string, count int, err error) {
 	result, changed := resultOf(err, count)
 	if !changed {
 		return
 	}
 	r := audit.Record{
-		Operation: operation, Queue: topic, Tenant: c.tenant, TokenID: c.holder.token.String(), CorrID: c.origin.CorrelationID,
+		Operation: operation, Queue: queue, Tenant: c.tenant, TokenID: c.holder.token.String(), CorrID: c.origin.CorrelationID,
 		Subject: subject, Count: count, Result: result,
 	}
 	if c.origin.Client.IsValid() {

@@ -59,12 +59,12 @@ type Broker struct {
 	log         *slog.Logger
 
 	start    time.Time // of the clock of leases
-	topics   topicTable
+	queues   queueTable
 	census   census
 	receipts sealer
-	life     lifeBook
+	traces   traceTable
 	state    atomic.Int32 // a State
-	waiting  waitingRoom
+	waiting  waitTable
 	// inFlight divides the leases that are out, and those that receives may bring,
 	// and waits the receives that wait.
 	inFlight, waits *share.Pool
@@ -76,15 +76,15 @@ type Broker struct {
 	// long that is not repeated.
 	sweptAt, sweepPause atomic.Int64
 
-	messageLines linePace
-	keylessLines linePace
-	stopHearing  func()
+	messageLines  logLimiter
+	keylessLines  logLimiter
+	stopObserving func()
 	// forgedLines and refusedLines bound what is logged about refused tokens.
-	forgedLines, refusedLines linePace
+	forgedLines, refusedLines logLimiter
 
-	measuring  sync.Mutex // held while the figures of topics are taken
+	measuring  sync.Mutex // held while the figures of queues are taken
 	measuredAt atomic.Int64
-	deadFull   atomic.Int64 // topics whose dead letters are full
+	deadFull   atomic.Int64 // queues whose dead letters are full
 }
 
 // New returns a broker. It does no I/O. It returns ErrInvalid if an option is
@@ -109,7 +109,7 @@ func New(options Options) (*Broker, error) {
 	b.inFlight = share.New("in-flight", "global_inflight", 0, retryInFlight)
 	b.initTurns()
 	b.dedup.init()
-	b.census.pool = share.New("queues", "max_topics", 0, retryTopics)
+	b.census.pool = share.New("queues", "max_topics", 0, retryQueues)
 	b.census.madeBy = make(map[string]capability.TokenID)
 	b.waits = share.New("waiting receives", "max_waiting", 0, retryWaits)
 	b.admin, _ = options.Opener.(driver.Admin)
@@ -126,12 +126,12 @@ func New(options Options) (*Broker, error) {
 		return nil, err
 	}
 	b.receipts.ring = options.Ring
-	b.life.init(b.Limits().LifeEvents)
-	b.topics.init()
+	b.traces.init(b.Limits().TraceEvents)
+	b.queues.init()
 	b.waiting.init()
-	b.stopHearing = func() {}
+	b.stopObserving = func() {}
 	if observable, ok := options.Opener.(driver.Observable); ok {
-		b.stopHearing = observable.Observe(b.heard)
+		b.stopObserving = observable.Observe(b.observe)
 	}
 	return b, nil
 }
@@ -153,11 +153,11 @@ func (b *Broker) now() time.Duration { return time.Since(b.start) }
 // Metrics returns the counts, for surfaces that count what never gets here.
 func (b *Broker) Metrics() *metrics.Set { return b.metrics }
 
-// Close forgets the open topics. Call it when no surface serves any more; the
+// Close forgets the open queues. Call it when no surface serves any more; the
 // backend is closed by who opened it. Closing twice is fine.
 func (b *Broker) Close() error {
 	b.SetState(StateStopped)
-	b.stopHearing()
+	b.stopObserving()
 	b.logSuppressed()
-	return b.topics.closeAll()
+	return b.queues.closeAll()
 }

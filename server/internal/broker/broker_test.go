@@ -75,18 +75,18 @@ func say(body string) []broker.Outgoing {
 	return []broker.Outgoing{{Outgoing: driver.Outgoing{Body: []byte(body)}}}
 }
 
-func (b *bench) send(c broker.Caller, topic, body string) string {
+func (b *bench) send(c broker.Caller, queue, body string) string {
 	b.t.Helper()
-	sent, err := c.Send(b.t.Context(), topic, say(body))
+	sent, err := c.Send(b.t.Context(), queue, say(body))
 	if err != nil {
 		b.t.Fatalf("send: %v", err)
 	}
 	return sent[0].ID
 }
 
-func (b *bench) receive(c broker.Caller, topic string, most int) []broker.Delivery {
+func (b *bench) receive(c broker.Caller, queue string, most int) []broker.Delivery {
 	b.t.Helper()
-	got, err := c.Receive(b.t.Context(), topic, driver.ReceiveRequest{Max: most, Visibility: time.Minute})
+	got, err := c.Receive(b.t.Context(), queue, driver.ReceiveRequest{Max: most, Visibility: time.Minute})
 	if err != nil {
 		b.t.Fatalf("receive: %v", err)
 	}
@@ -110,12 +110,12 @@ func TestEveryOperationNeedsItsCapability(t *testing.T) {
 			_, err := c.Receive(ctx, "orders", driver.ReceiveRequest{Max: 1, Visibility: time.Minute})
 			return err
 		},
-		capability.OpAck: func(c broker.Caller) error { return c.AckOne(ctx, broker.Target{Topic: "orders", ID: id}) },
+		capability.OpAck: func(c broker.Caller) error { return c.AckOne(ctx, broker.Target{Queue: "orders", ID: id}) },
 		capability.OpNack: func(c broker.Caller) error {
-			return c.NackOne(ctx, broker.Target{Topic: "orders", ID: id}, broker.Nack{})
+			return c.NackOne(ctx, broker.Target{Queue: "orders", ID: id}, broker.Nack{})
 		},
 		capability.OpExtend: func(c broker.Caller) error {
-			_, err := c.ExtendOne(ctx, broker.Target{Topic: "orders", ID: id}, time.Minute)
+			_, err := c.ExtendOne(ctx, broker.Target{Queue: "orders", ID: id}, time.Minute)
 			return err
 		},
 		capability.OpStats: func(c broker.Caller) error { _, err := c.Stats(ctx, "orders"); return err },
@@ -140,7 +140,7 @@ func TestEveryOperationNeedsItsCapability(t *testing.T) {
 	}
 }
 
-func drain(messages iter.Seq2[broker.Looked, error]) error {
+func drain(messages iter.Seq2[broker.Peeked, error]) error {
 	for _, err := range messages {
 		if err != nil {
 			return err
@@ -213,12 +213,12 @@ func TestTheLifeOfAMessageIsOneAnswer(t *testing.T) {
 	if _, err := c.Extend(t.Context(), "orders", []broker.Extension{{Receipt: held.Receipt, Visibility: time.Hour}}); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Bury(t.Context(), "orders", []broker.Burial{{Receipt: held.Receipt, Reason: driver.ReasonFatal}}); err != nil {
+	if err := c.DeadLetter(t.Context(), "orders", []broker.DeadLetterRequest{{Receipt: held.Receipt, Reason: driver.ReasonFatal}}); err != nil {
 		t.Fatal(err)
 	}
-	life, err := c.Life(t.Context(), "orders", id)
-	if err != nil || life.Message == nil || life.Message.State != driver.StateDead {
-		t.Fatalf("life: %+v, %v", life, err)
+	traces, err := c.Trace(t.Context(), "orders", id)
+	if err != nil || traces.Message == nil || traces.Message.State != driver.StateDead {
+		t.Fatalf("life: %+v, %v", traces, err)
 	}
 	if _, err := c.Redrive(t.Context(), "orders", []string{id}, 0); err != nil {
 		t.Fatal(err)
@@ -226,18 +226,18 @@ func TestTheLifeOfAMessageIsOneAnswer(t *testing.T) {
 	if err := c.AckOne(t.Context(), broker.Target{ID: b.receive(c, "orders", 1)[0].ID}); err != nil {
 		t.Fatal(err)
 	}
-	if life, err = c.Life(t.Context(), "orders", id); err != nil || life.Message != nil {
-		t.Fatalf("life: %+v, %v", life, err)
+	if traces, err = c.Trace(t.Context(), "orders", id); err != nil || traces.Message != nil {
+		t.Fatalf("life: %+v, %v", traces, err)
 	}
 	var kinds []string
-	for _, e := range life.Events {
+	for _, e := range traces.Events {
 		kinds = append(kinds, string(e.Kind))
 	}
 	if got, want := strings.Join(kinds, " "), "sent delivered failed delivered extended dead-lettered redriven delivered acked"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	if life.Events[2].Note != "no ink" {
-		t.Errorf("the failure says %q", life.Events[2].Note)
+	if traces.Events[2].Note != "no ink" {
+		t.Errorf("the failure says %q", traces.Events[2].Note)
 	}
 }
 

@@ -16,7 +16,7 @@ import (
 // All methods authorise before they do anything else. The errors of that are
 // ErrUnauthenticated, ErrForbidden, or ErrFull (a quota; with RetryAfter), and
 // wrap a capability.Reason; ErrUnavailable is a daemon that does not do this kind
-// of work now. These codes are not repeated for each method. Errors name topics
+// of work now. These codes are not repeated for each method. Errors name queues
 // as the caller does.
 type Caller struct {
 	broker   *Broker
@@ -27,7 +27,7 @@ type Caller struct {
 	existing bool
 	returns  bool
 	rules    Rules
-	binding  *Binding // nil: topics are their names
+	binding  *Binding // nil: queues are their names
 	answers  *Answers // nil: nothing counts once it was returned
 }
 
@@ -45,7 +45,7 @@ func (c Caller) CorrelatedBy(id string) Caller {
 	return c
 }
 
-// Existing returns the same caller, who does not make topics by using them: what
+// Existing returns the same caller, who does not make queues by using them: what
 // is not there is ErrNotFound.
 func (c Caller) Existing() Caller {
 	c.existing = true
@@ -91,14 +91,14 @@ func (c Caller) Ping(ctx context.Context) error {
 	return c.broker.Ping(ctx)
 }
 
-func (c *Caller) request(operation capability.Operation, topic string) capability.Request {
+func (c *Caller) request(operation capability.Operation, queue string) capability.Request {
 	return capability.Request{
-		Operation: operation, Topic: topic, Tenant: c.tenant, Client: c.origin.Client, Peer: c.origin.Peer,
+		Operation: operation, Topic: queue, Tenant: c.tenant, Client: c.origin.Client, Peer: c.origin.Peer,
 	}
 }
 
-func (c *Caller) authorize(ctx context.Context, operation capability.Operation, topic string) (*capability.Grant, error) {
-	return c.authorizeRequest(ctx, c.request(operation, topic))
+func (c *Caller) authorize(ctx context.Context, operation capability.Operation, queue string) (*capability.Grant, error) {
+	return c.authorizeRequest(ctx, c.request(operation, queue))
 }
 
 func (c *Caller) authorizeRequest(ctx context.Context, request capability.Request) (*capability.Grant, error) {
@@ -145,8 +145,8 @@ func (c *Caller) refused(ctx context.Context, request capability.Request, err er
 	c.broker.log.LogAttrs(ctx, levelRefusal, "auth.denied", attrs...)
 }
 
-// localised returns err with the topic's own name instead of the backend's.
-func localised(err error, t *topic) error { return named(err, t.backend, t.name) }
+// localised returns err with the queue's own name instead of the backend's.
+func localised(err error, q *queue) error { return named(err, q.backend, q.name) }
 
 func named(err error, backend, name string) error {
 	if err == nil || name == backend {

@@ -28,8 +28,8 @@ type census struct {
 }
 
 const (
-	// retryTopics is when to try again for room for a queue.
-	retryTopics = 5 * time.Second
+	// retryQueues is when to try again for room for a queue.
+	retryQueues = 5 * time.Second
 	// recountEvery bounds how often the backend lists its queues because a queue
 	// was refused: others may have deleted some.
 	recountEvery = 10 * time.Second
@@ -37,7 +37,7 @@ const (
 
 // owner is the share that a queue counts against.
 func (s *census) owner(backend string, by capability.TokenID) [2]share.Key {
-	return ownerOf(placeOf(backend).Tenant, by)
+	return ownerOf(tenantQueueOf(backend).Tenant, by)
 }
 
 // add counts a queue that exists.
@@ -120,10 +120,10 @@ func (b *Broker) count(ctx context.Context, since time.Duration) error {
 	return nil
 }
 
-// claimTopic takes room for a queue that the caller is about to make; it costs
+// claimQueue takes room for a queue that the caller is about to make; it costs
 // nothing if the queue exists. unclaim gives the room back, and is called if the
 // queue was not made. Codes: ErrFull, and those of the backend.
-func (c *Caller) claimTopic(ctx context.Context, op, backend, topic string) (unclaim func(), err error) {
+func (c *Caller) claimQueue(ctx context.Context, op, backend, queue string) (unclaim func(), err error) {
 	b := c.broker
 	nothing := func() {}
 	if err := b.count(ctx, 0); err != nil {
@@ -146,7 +146,7 @@ func (c *Caller) claimTopic(ctx context.Context, op, backend, topic string) (unc
 	}
 	if err != nil {
 		b.metrics.Rejected(metricSaturated)
-		return nothing, refusedShare(err, op, topic)
+		return nothing, refusedShare(err, op, queue)
 	}
 	return func() { b.census.remove(backend) }, nil
 }

@@ -24,7 +24,7 @@ func TestAMessageThatClaimsWhereItDiedDoesNotMoveThere(t *testing.T) {
 	}
 	for _, tenant := range []string{"acme", ""} {
 		c := b.as(tenant)
-		for _, home := range append(homes, "{sent}orders", "no such topic") {
+		for _, home := range append(homes, "{sent}orders", "no such queue") {
 			message := driver.Outgoing{Body: []byte(home), Attributes: map[string]string{driver.AttributeDeadSource: home}}
 			if _, err := c.Send(t.Context(), "graves", []broker.Outgoing{{Outgoing: message}}); err != nil {
 				t.Fatal(err)

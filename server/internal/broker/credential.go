@@ -16,7 +16,7 @@ type Revoker interface {
 	Revoke(ctx context.Context, r capability.Revocation) error
 }
 
-// Mint makes a token. It needs one for administration of any topic, and makes no
+// Mint makes a token. It needs one for administration of any queue, and makes no
 // token that may do more, outlives it, is good when it is revoked, or, if it is a
 // tenant's, is for another tenant. It does not block. Codes: ErrInvalid, ErrTooLarge.
 func (c Caller) Mint(ctx context.Context, tenant string, caveats []capability.Caveat) (capability.Token, error) {
@@ -54,7 +54,7 @@ func (c Caller) Mint(ctx context.Context, tenant string, caveats []capability.Ca
 
 // RevokeToken makes a token, with everything narrowed from it and everything that
 // it has minted, good for nothing but the acks of what they have taken. It needs a
-// token for administration of any topic; a tenant's can revoke tokens of its own
+// token for administration of any queue; a tenant's can revoke tokens of its own
 // tenant, which is why it has to show them: an id alone does not prove whose it
 // is. The entry is forgotten when all that it concerns has expired, and counts
 // against the tenant's share of revocations. It blocks until the revocation is
@@ -94,7 +94,7 @@ func (c *Caller) revokeShown(ctx context.Context, token capability.Token, alone 
 
 // Revoke adds a revocation: of a token by its minted or narrowed id, with everything narrowed from it
 // and everything that it has minted, or of all tokens of a tenant that were minted
-// so far. It needs a token for administration of any topic; a tenant's can revoke
+// so far. It needs a token for administration of any queue; a tenant's can revoke
 // its own tenant, and single tokens only with RevokeToken. It blocks until the
 // revocation is durable. Codes: ErrInvalid, ErrFull, ErrUnavailable,
 // ErrUnsupported (this daemon keeps no revocations).

@@ -76,7 +76,7 @@ func (k *dedupKeys) stats(now time.Duration) share.Stats {
 
 // sendCounted sends messages whose dedup keys count against the caller's share. Codes
 // besides those of Send: ErrFull.
-func (c *Caller) sendCounted(ctx context.Context, t *topic, messages []driver.Outgoing, window time.Duration) ([]driver.Sent, error) {
+func (c *Caller) sendCounted(ctx context.Context, q *queue, messages []driver.Outgoing, window time.Duration) ([]driver.Sent, error) {
 	taken := int64(0)
 	for i := range messages {
 		if messages[i].DedupKey != "" {
@@ -84,13 +84,13 @@ func (c *Caller) sendCounted(ctx context.Context, t *topic, messages []driver.Ou
 		}
 	}
 	if taken == 0 {
-		return t.queue.Send(ctx, messages)
+		return q.handle.Send(ctx, messages)
 	}
 	b, owner := c.broker, c.owner()
 	if err := b.dedup.take(owner, taken, b.now()); err != nil {
-		return nil, refusedShare(err, "send", t.name)
+		return nil, refusedShare(err, "send", q.name)
 	}
-	sent, err := t.queue.Send(ctx, messages)
+	sent, err := q.handle.Send(ctx, messages)
 	remembered := int64(0)
 	for i := range messages {
 		if messages[i].DedupKey != "" && mayRemember(sent, err, i) {

@@ -101,7 +101,7 @@ func (d *direct) Queues(ctx context.Context) iter.Seq2[string, error] {
 	if err := d.check("list"); err != nil {
 		return func(yield func(string, error) bool) { yield("", err) }
 	}
-	return d.caller.Topics(ctx)
+	return d.caller.Queues(ctx)
 }
 
 func (d *direct) DeleteQueue(ctx context.Context, name string) error {
@@ -221,15 +221,15 @@ func (q *directQueue) Extend(ctx context.Context, extensions []driver.Extension)
 	return q.caller.Extend(ctx, q.name, out)
 }
 
-func (q *directQueue) DeadLetter(ctx context.Context, burials []driver.DeadLetterRequest) error {
+func (q *directQueue) DeadLetter(ctx context.Context, requests []driver.DeadLetterRequest) error {
 	if err := q.check("dead-letter"); err != nil {
 		return err
 	}
-	out := make([]broker.Burial, len(burials))
-	for i, b := range burials {
-		out[i] = broker.Burial{Receipt: sealed(b.Receipt), Reason: b.Reason, Error: b.Error, ErrorType: b.ErrorType}
+	out := make([]broker.DeadLetterRequest, len(requests))
+	for i, b := range requests {
+		out[i] = broker.DeadLetterRequest{Receipt: sealed(b.Receipt), Reason: b.Reason, Error: b.Error, ErrorType: b.ErrorType}
 	}
-	return q.caller.Bury(ctx, q.name, out)
+	return q.caller.DeadLetter(ctx, q.name, out)
 }
 
 func (q *directQueue) DeadLetters(ctx context.Context) iter.Seq2[driver.DeadLetter, error] {
@@ -238,8 +238,8 @@ func (q *directQueue) DeadLetters(ctx context.Context) iter.Seq2[driver.DeadLett
 			yield(driver.DeadLetter{}, err)
 			return
 		}
-		for looked, err := range q.caller.DeadLetters(ctx, q.name) {
-			if !yield(looked.DeadLetter, err) {
+		for peeked, err := range q.caller.DeadLetters(ctx, q.name) {
+			if !yield(peeked.DeadLetter, err) {
 				return
 			}
 		}
@@ -252,8 +252,8 @@ func (q *directQueue) Peek(ctx context.Context, query driver.Query) iter.Seq2[dr
 			yield(driver.Peeked{}, err)
 			return
 		}
-		for looked, err := range q.caller.Peek(ctx, q.name, query) {
-			if !yield(looked.Peeked, err) {
+		for peeked, err := range q.caller.Peek(ctx, q.name, query) {
+			if !yield(peeked.Peeked, err) {
 				return
 			}
 		}

@@ -6,21 +6,21 @@
 // nothing: what is refused here is refused on every wire, and for the same
 // reason. Package wireerr turns the errors into those of a protocol.
 //
-// # Topics
+// # Queues
 //
-// A topic is a queue of the backend. Tokens that were minted for a tenant see
-// that tenant's topics only, under the names the tenant gave them; see
+// A queue is a queue of the backend. Tokens that were minted for a tenant see
+// that tenant's queues only, under the names the tenant gave them; see
 // [Broker.BackendName] for the names that the backend has them by.
 //
-// Sending to a topic and receiving from it make it, unless the caller says
-// otherwise ([Caller.Existing]); everything else answers ErrNotFound for a topic
+// Sending to a queue and receiving from it make it, unless the caller says
+// otherwise ([Caller.Existing]); everything else answers ErrNotFound for a queue
 // that is not there.
 //
 // # Receipts
 //
 // Receipts are sealed: they carry the backend's receipt, which token took the
 // delivery and when, and a MAC under a key that all daemons with the same key
-// ring have. A receipt that was changed, or is of another topic, is
+// ring have. A receipt that was changed, or is of another queue, is
 // ErrReceiptExpired like one that is too old: it names no delivery.
 //
 // # Deliveries that do not arrive

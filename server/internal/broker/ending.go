@@ -10,7 +10,7 @@ import (
 
 // heard counts and logs a message that died or that retention removed. The
 // backend calls it when it happens, see driver.Observable.
-func (b *Broker) heard(e driver.Ending) {
+func (b *Broker) observe(e driver.Ending) {
 	key, ok := keyOf(e.Queue)
 	if !ok {
 		return // a queue of the daemon itself
@@ -21,8 +21,8 @@ func (b *Broker) heard(e driver.Ending) {
 	case driver.EndingDied:
 		line = "message.dead"
 		meter.Died(string(e.Reason), e.Count)
-		if e.ID != "" && byItself(e.Reason) { // other deaths are noted with the token that asked for them
-			b.life.note(&key, e.ID, holder{}, EventDeadLettered, e.Deliveries, string(e.Reason), time.Now())
+		if e.ID != "" && decidedByBackend(e.Reason) { // other deaths are noted with the token that asked for them
+			b.traces.note(&key, e.ID, holder{}, EventDeadLettered, e.Deliveries, string(e.Reason), time.Now())
 		}
 	case driver.EndingRemoved:
 		line = "message.removed"
@@ -40,8 +40,8 @@ func (b *Broker) heard(e driver.Ending) {
 	b.logMessage(line, key, attrs...)
 }
 
-// byItself reports whether a backend finds this reason without being told.
-func byItself(reason driver.Reason) bool {
+// decidedByBackend reports whether a backend finds this reason without being told.
+func decidedByBackend(reason driver.Reason) bool {
 	return reason == driver.ReasonMaxDeliveries || reason == driver.ReasonExpired
 }
 
@@ -49,7 +49,7 @@ func byItself(reason driver.Reason) bool {
 // logged already. Bodies, attributes, tokens and the text of an error, which may
 // quote a body, are never logged; the trace and the dead letter have the error.
 // Each of attrs is a slog.Attr.
-func (b *Broker) logMessage(line string, key topicKey, attrs ...any) {
+func (b *Broker) logMessage(line string, key queueKey, attrs ...any) {
 	suppressed, ok := b.messageLines.take(b.now(), linesBurst, linesEvery)
 	if !ok {
 		return
@@ -62,7 +62,7 @@ func (b *Broker) logMessage(line string, key topicKey, attrs ...any) {
 }
 
 // attrs name the queue in lines about messages.
-func (k topicKey) attrs() []any {
+func (k queueKey) attrs() []any {
 	attrs := []any{slog.String("queue", k.name)}
 	if k.tenant != "" {
 		attrs = append(attrs, slog.String("tenant", k.tenant))

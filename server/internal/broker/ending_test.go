@@ -13,20 +13,20 @@ import (
 	"github.com/mailboxmq/mailbox/server/internal/broker"
 )
 
-// configure makes a topic with this configuration.
-func (b *bench) configure(c broker.Caller, topic string, config driver.Config) {
+// configure makes a queue with this configuration.
+func (b *bench) configure(c broker.Caller, queue string, config driver.Config) {
 	b.t.Helper()
-	if err := c.Configure(b.t.Context(), topic, config); err != nil {
+	if err := c.Configure(b.t.Context(), queue, config); err != nil {
 		b.t.Fatalf("configure: %v", err)
 	}
 }
 
 // fail sends a message and nacks it once.
-func (b *bench) fail(c broker.Caller, topic, body, cause string) string {
+func (b *bench) fail(c broker.Caller, queue, body, cause string) string {
 	b.t.Helper()
-	id := b.send(c, topic, body)
-	got := b.receive(c, topic, 1)
-	if err := c.Nack(b.t.Context(), topic, []broker.Nack{{Receipt: got[0].Receipt, Cause: cause}}); err != nil {
+	id := b.send(c, queue, body)
+	got := b.receive(c, queue, 1)
+	if err := c.Nack(b.t.Context(), queue, []broker.Nack{{Receipt: got[0].Receipt, Cause: cause}}); err != nil {
 		b.t.Fatalf("nack: %v", err)
 	}
 	return id
@@ -98,7 +98,7 @@ func TestDeathsSentToAnotherQueueAreCounted(t *testing.T) {
 	})
 }
 
-// TestDeathsAreCountedOnceAcrossEviction has the topic closed to make room for
+// TestDeathsAreCountedOnceAcrossEviction has the queue closed to make room for
 // others, and opened again.
 func TestDeathsAreCountedOnceAcrossEviction(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -108,7 +108,7 @@ func TestDeathsAreCountedOnceAcrossEviction(t *testing.T) {
 		for i := range 3 {
 			b.make(c, fmt.Sprint("other-", i))
 		}
-		if err := b.SetLimits(broker.Limits{MaxTopics: 2}); err != nil { // what exists can be used
+		if err := b.SetLimits(broker.Limits{MaxQueues: 2}); err != nil { // what exists can be used
 			t.Fatal(err)
 		}
 		for i := range 3 {
@@ -120,8 +120,8 @@ func TestDeathsAreCountedOnceAcrossEviction(t *testing.T) {
 				t.Errorf("round %d: %v deaths are counted, want 3", round, n)
 			}
 			for i := range 3 { // more than may be open
-				topic := fmt.Sprint("other-", i)
-				b.send(c, topic, "x")
+				queue := fmt.Sprint("other-", i)
+				b.send(c, queue, "x")
 				time.Sleep(time.Second)
 			}
 			if _, err := c.Stats(t.Context(), "orders"); err != nil { // opens it again
@@ -150,12 +150,12 @@ func TestDeathIsLoggedWithoutItsText(t *testing.T) {
 				t.Errorf("the log holds %q", text)
 			}
 		}
-		life, err := c.Life(t.Context(), "orders", id)
+		traces, err := c.Trace(t.Context(), "orders", id)
 		if err != nil {
 			t.Fatal(err)
 		}
 		var kinds []broker.EventKind
-		for _, event := range life.Events {
+		for _, event := range traces.Events {
 			kinds = append(kinds, event.Kind)
 		}
 		if fmt.Sprint(kinds) != "[sent delivered dead-lettered failed redriven]" {

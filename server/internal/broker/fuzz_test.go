@@ -10,11 +10,11 @@ import (
 
 // FuzzSeal reads seals that say anything. One that is read is written as it was.
 func FuzzSeal(f *testing.F) {
-	plain := stored{sentAt: 1, key: "key", topic: "orders"}
-	full := stored{sentAt: 1 << 40, corr: "0190a5a0-0000-7000-8000-000000000000", key: "key", topic: "orders"}
+	plain := storedSeal{sentAt: 1, key: "key", queue: "orders"}
+	full := storedSeal{sentAt: 1 << 40, corr: "0190a5a0-0000-7000-8000-000000000000", key: "key", queue: "orders"}
 	full.chain[0], full.signature[63] = 1, 1
-	text := stored{corr: "somebody's own"}
-	for _, s := range []stored{plain, full, text} {
+	text := storedSeal{corr: "somebody's own"}
+	for _, s := range []storedSeal{plain, full, text} {
 		f.Add(s.encode(), "orders")
 	}
 	f.Add("", "")
@@ -36,7 +36,7 @@ func FuzzReceipt(f *testing.F) {
 	seals := &sealer{ring: capability.NewKeyRing(capability.NewKey())}
 	id, key := seals.current()
 	receipt := driver.Receipt{Handle: "01ARZ3NDEKTSV4RRFFQ69G5FAV", Place: 1, Nonce: 2}
-	genuine := string(seals.append(nil, id, key, "orders", receipt, taking{at: time.UnixMicro(3)}))
+	genuine := string(seals.append(nil, id, key, "orders", receipt, receiptOwner{at: time.UnixMicro(3)}))
 	f.Add(genuine, "orders")
 	f.Add(genuine, "bills")
 	f.Add(genuine[:len(genuine)-1], "orders")

@@ -13,14 +13,14 @@ import (
 const (
 	// gaugeEvery keeps many scrapers from asking the backend more often than one.
 	gaugeEvery = time.Second
-	// gaugeBudget is how long the backend may take for all topics; what it does
+	// gaugeBudget is how long the backend may take for all queues; what it does
 	// not answer in time keeps its old figures.
 	gaugeBudget = 2 * time.Second
 )
 
 // MayMeasure returns nil if the caller may see the figures of the daemon, which
-// name the topics of everybody: it needs a token of no tenant for counting any
-// topic.
+// name the queues of everybody: it needs a token of no tenant for counting any
+// queue.
 func (c Caller) MayMeasure(ctx context.Context) error {
 	if _, err := c.authorize(ctx, capability.OpStats, ""); err != nil {
 		return err
@@ -31,7 +31,7 @@ func (c Caller) MayMeasure(ctx context.Context) error {
 	return nil
 }
 
-// Measure brings the figures of topics up to date: how many messages are in which
+// Measure brings the figures of queues up to date: how many messages are in which
 // state, and how full they are. Surfaces call it before they show metrics. It blocks
 // on the backend, for a bounded time.
 func (b *Broker) Measure(ctx context.Context) {
@@ -48,12 +48,12 @@ func (b *Broker) Measure(ctx context.Context) {
 	defer cancel()
 	levels := make(map[*metrics.Queue]metrics.Level)
 	full := 0
-	for _, t := range b.topics.all() {
-		level, err := b.measure(ctx, t)
+	for _, q := range b.queues.all() {
+		level, err := b.measure(ctx, q)
 		if err != nil {
 			continue
 		}
-		levels[t.meter] = levels[t.meter].Plus(level)
+		levels[q.meter] = levels[q.meter].Plus(level)
 		if level.MaxDead > 0 && level.Dead >= level.MaxDead {
 			full++
 		}
@@ -72,19 +72,19 @@ func (b *Broker) Measure(ctx context.Context) {
 	b.metrics.InFlight.Set(float64(b.InFlight()))
 }
 
-func (b *Broker) measure(ctx context.Context, t *topic) (metrics.Level, error) {
-	key := topicKey{t.tenant, t.name}
-	if t = b.topics.shard(key).acquire(key); t == nil {
+func (b *Broker) measure(ctx context.Context, q *queue) (metrics.Level, error) {
+	key := queueKey{q.tenant, q.name}
+	if q = b.queues.shard(key).acquire(key); q == nil {
 		return metrics.Level{}, driver.ErrNotFound
 	}
-	defer t.release(time.Duration(t.lastUsed.Load())) // looking is not using
-	usage, err := usageOf(ctx, t.queue)
+	defer q.release(time.Duration(q.lastUsed.Load())) // looking is not using
+	usage, err := usageOf(ctx, q.handle)
 	if err != nil {
 		return metrics.Level{}, err
 	}
 	var config driver.Config
 	if b.admin != nil {
-		if config, err = b.admin.QueueConfig(ctx, t.backend); err != nil {
+		if config, err = b.admin.QueueConfig(ctx, q.backend); err != nil {
 			return metrics.Level{}, err
 		}
 		config = config.Effective()
@@ -106,17 +106,17 @@ func (b *Broker) measure(ctx context.Context, t *topic) (metrics.Level, error) {
 		level.Dead += shard.Dead
 		level.OldestReady = max(level.OldestReady, shard.OldestReady)
 		level.OldestDead = max(level.OldestDead, shard.OldestDead)
-		b.metrics.Reordered(label, t.order.deepest(i))
+		b.metrics.Reordered(label, q.order.deepest(i))
 	}
 	return level, nil
 }
 
 // usageOf measures a queue. One that cannot say more than its counts has one shard.
-func usageOf(ctx context.Context, queue driver.Queue) (driver.Usage, error) {
-	if queue.Traits().Usage {
-		return queue.Usage(ctx)
+func usageOf(ctx context.Context, handle driver.Queue) (driver.Usage, error) {
+	if handle.Traits().Usage {
+		return handle.Usage(ctx)
 	}
-	stats, err := queue.Stats(ctx)
+	stats, err := handle.Stats(ctx)
 	return driver.Usage{Shards: []driver.ShardUsage{{Stats: stats}}}, err
 }
 
@@ -129,6 +129,6 @@ func shardPart(bound, n, i int) int {
 	return part
 }
 
-// DeadLettersFull returns how many topics had no room for another dead letter when
+// DeadLettersFull returns how many queues had no room for another dead letter when
 // they were last measured: what ought to die in them stays, and is tried again.
 func (b *Broker) DeadLettersFull() int { return int(b.deadFull.Load()) }

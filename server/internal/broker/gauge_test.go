@@ -63,7 +63,7 @@ func TestDeathsAreCountedHoweverManyThereAre(t *testing.T) {
 					if reason == driver.ReasonMaxDeliveries {
 						err = c.Nack(t.Context(), "orders", []broker.Nack{{Receipt: got[i].Receipt, Cause: "broken"}})
 					} else {
-						err = c.Bury(t.Context(), "orders", []broker.Burial{{Receipt: got[i].Receipt, Reason: reason}})
+						err = c.DeadLetter(t.Context(), "orders", []broker.DeadLetterRequest{{Receipt: got[i].Receipt, Reason: reason}})
 					}
 					if err != nil {
 						t.Fatal(err)

@@ -87,7 +87,7 @@ func (q *slowQueue) Receive(ctx context.Context, req driver.ReceiveRequest) ([]d
 	return got, err
 }
 
-func TestDeletingATopicWhileAReceiveReturnsLeavesNoLeaseCounted(t *testing.T) {
+func TestDeletingAQueueWhileAReceiveReturnsLeavesNoLeaseCounted(t *testing.T) {
 	o := &slowOpener{membox.New(nil), make(chan struct{}), make(chan struct{})}
 	defer o.Backend.Close()
 	b := newBench(t, o, broker.Limits{MaxInFlight: 1})
@@ -116,7 +116,7 @@ func TestAQuotaCountsWhatLifeShows(t *testing.T) {
 	id := b.send(b.as(""), "orders", "x")
 	c := b.as("", capability.MessagesPerSecond(1))
 	for range 200 {
-		if _, err := c.Life(t.Context(), "orders", id); errors.Is(err, driver.ErrFull) {
+		if _, err := c.Trace(t.Context(), "orders", id); errors.Is(err, driver.ErrFull) {
 			return
 		} else if err != nil {
 			t.Fatal(err)
@@ -140,7 +140,7 @@ func TestWithoutAReceiptOnlyTheCapabilityThatTookItSettles(t *testing.T) {
 	one, two := as("10.0.0.1"), as("10.0.0.2")
 	b.send(one, "orders", "x")
 	got := b.receive(one, "orders", 1)
-	target := broker.Target{Topic: "orders", ID: got[0].ID}
+	target := broker.Target{Queue: "orders", ID: got[0].ID}
 	expectCode(t, two.AckOne(t.Context(), target), driver.ErrNotFound, "an ack by another token that was narrowed from the same one")
 	_, err := b.Caller(root, broker.Origin{}).ExtendOne(t.Context(), target, time.Minute)
 	expectCode(t, err, driver.ErrNotFound, "an extension by the token that both were narrowed from")
@@ -199,7 +199,7 @@ func TestBatchesAreBoundedBeforeTheyCostMuch(t *testing.T) {
 	expectCode(t, c.Nack(t.Context(), "orders", make([]broker.Nack, n)), driver.ErrTooLarge, "a nack of one too many")
 	_, err = c.Extend(t.Context(), "orders", make([]broker.Extension, n))
 	expectCode(t, err, driver.ErrTooLarge, "an extension of one too many")
-	expectCode(t, c.Bury(t.Context(), "orders", make([]broker.Burial, n)), driver.ErrTooLarge, "a burial of one too many")
+	expectCode(t, c.DeadLetter(t.Context(), "orders", make([]broker.DeadLetterRequest, n)), driver.ErrTooLarge, "a burial of one too many")
 	if stats, err := c.Stats(t.Context(), "orders"); err != nil || stats.Ready != 1 {
 		t.Errorf("%+v, %v; want nothing sent", stats, err)
 	}
@@ -209,14 +209,14 @@ func TestBatchesAreBoundedBeforeTheyCostMuch(t *testing.T) {
 	}
 }
 
-func TestATokenForCountingMakesNoTopics(t *testing.T) {
+func TestATokenForCountingMakesNoQueues(t *testing.T) {
 	b := memory(t, broker.Limits{})
 	for _, operation := range []capability.Operation{capability.OpStats, capability.OpPeek, capability.OpAck, capability.OpDLQ} {
 		_, err := b.as("", capability.Operations(operation)).Traits(t.Context(), "made-by-a-counter")
-		expectCode(t, err, driver.ErrNotFound, "what a topic promises that is not there, for "+operation.String())
+		expectCode(t, err, driver.ErrNotFound, "traits of a missing queue, for "+operation.String())
 	}
-	for topic := range b.as("").Topics(t.Context()) {
-		t.Errorf("somebody who may not even send made %s", topic)
+	for queue := range b.as("").Queues(t.Context()) {
+		t.Errorf("somebody who may not even send made %s", queue)
 	}
 	for _, operation := range []capability.Operation{capability.OpSend, capability.OpRecv, capability.OpAdmin} {
 		if _, err := b.as("", capability.Operations(operation)).Traits(t.Context(), "made-for-"+operation.String()); err != nil {
@@ -225,7 +225,7 @@ func TestATokenForCountingMakesNoTopics(t *testing.T) {
 	}
 	b.send(b.as(""), "orders", "x")
 	if _, err := b.as("", capability.Operations(capability.OpStats)).Traits(t.Context(), "orders"); err != nil {
-		t.Errorf("a topic that is there: %v", err)
+		t.Errorf("a queue that exists: %v", err)
 	}
 }
 
@@ -251,14 +251,14 @@ func TestMessageIDRevealsNoQueueOutsideScope(t *testing.T) {
 			return err
 		},
 		"dead-letter": func(c broker.Caller, target broker.Target) error {
-			return c.BuryOne(t.Context(), target, broker.Burial{Reason: driver.ReasonFatal})
+			return c.DeadLetterOne(t.Context(), target, broker.DeadLetterRequest{Reason: driver.ReasonFatal})
 		},
 	}
 	for who, caller := range map[string]broker.Caller{
-		"a token for another queue":   b.as("acme", capability.AllOperations(), capability.Topics(capability.Topic("lunch"))),
-		"a token that only receives":  b.as("acme", capability.Operations(capability.OpRecv), capability.Topics(capability.Topic("lunch"))),
-		"a token that was revoked":    gone,
-		"a token of nobody's receipt": b.as("acme", capability.AllOperations(), capability.Topics(capability.Topic("lunch")), capability.ForReceipt("x")),
+		"a token for another queue":     b.as("acme", capability.AllOperations(), capability.Topics(capability.Topic("lunch"))),
+		"a token that only receives":    b.as("acme", capability.Operations(capability.OpRecv), capability.Topics(capability.Topic("lunch"))),
+		"a token that was revoked":      gone,
+		"a token of an unknown receipt": b.as("acme", capability.AllOperations(), capability.Topics(capability.Topic("lunch")), capability.ForReceipt("x")),
 	} {
 		for what, settle := range settlements {
 			for _, receipt := range []string{"", held.Receipt, "garbage"} {
@@ -284,20 +284,20 @@ func TestRevokedTokenLearnsNotWhichQueuesExist(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, caller := range []broker.Caller{gone, gone.Existing()} {
-		for what, settle := range map[string]func(topic string) error{
-			"ack": func(topic string) error { return caller.Ack(t.Context(), topic, []string{"garbage", ""}) },
-			"nack": func(topic string) error {
-				return caller.Nack(t.Context(), topic, []broker.Nack{{Receipt: "garbage"}})
+		for what, settle := range map[string]func(queue string) error{
+			"ack": func(queue string) error { return caller.Ack(t.Context(), queue, []string{"garbage", ""}) },
+			"nack": func(queue string) error {
+				return caller.Nack(t.Context(), queue, []broker.Nack{{Receipt: "garbage"}})
 			},
-			"extend": func(topic string) error {
-				_, err := caller.Extend(t.Context(), topic, []broker.Extension{{"garbage", time.Minute}})
+			"extend": func(queue string) error {
+				_, err := caller.Extend(t.Context(), queue, []broker.Extension{{"garbage", time.Minute}})
 				return err
 			},
-			"dead-letter": func(topic string) error {
-				return caller.Bury(t.Context(), topic, []broker.Burial{{Receipt: "garbage", Reason: driver.ReasonFatal}})
+			"dead-letter": func(queue string) error {
+				return caller.DeadLetter(t.Context(), queue, []broker.DeadLetterRequest{{Receipt: "garbage", Reason: driver.ReasonFatal}})
 			},
-			"ack by id": func(topic string) error {
-				return caller.AckOne(t.Context(), broker.Target{Topic: topic, ID: "01ARZ3NDEKTSV4RRFFQ69G5FAV"})
+			"ack by id": func(queue string) error {
+				return caller.AckOne(t.Context(), broker.Target{Queue: queue, ID: "01ARZ3NDEKTSV4RRFFQ69G5FAV"})
 			},
 		} {
 			there, missing := settle("there"), settle("gone!")

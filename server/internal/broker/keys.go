@@ -30,9 +30,9 @@ type KeyState struct {
 }
 
 // Keys lists the keys that tokens are made with, the current one first. It needs a
-// token of no tenant for administration of any topic, as all changes of keys do.
+// token of no tenant for administration of any queue, as all changes of keys do.
 func (c Caller) Keys(ctx context.Context) ([]KeyState, error) {
-	if err := c.mayKeepKeys(ctx, "list keys"); err != nil {
+	if err := c.mayListKeys(ctx, "list keys"); err != nil {
 		return nil, err
 	}
 	return c.keys(), nil
@@ -84,7 +84,7 @@ func (c Caller) RetireKey(ctx context.Context, id capability.KeyID) ([]KeyState,
 	return c.keys(), nil
 }
 
-func (c *Caller) mayKeepKeys(ctx context.Context, op string) error {
+func (c *Caller) mayListKeys(ctx context.Context, op string) error {
 	if _, err := c.authorize(ctx, capability.OpAdmin, ""); err != nil {
 		return err
 	}
@@ -95,7 +95,7 @@ func (c *Caller) mayKeepKeys(ctx context.Context, op string) error {
 }
 
 func (c *Caller) mayChangeKeys(ctx context.Context, op string) error {
-	err := c.mayKeepKeys(ctx, op)
+	err := c.mayListKeys(ctx, op)
 	if err == nil && c.broker.keeper == nil {
 		err = &driver.Error{Code: driver.ErrUnsupported, Op: op, Detail: "the keys of this daemon cannot be changed"}
 	}

@@ -11,19 +11,19 @@ import (
 // AckLate is Ack for protocols that forgive receipts that are past their time; see
 // driver.Queue. Codes per position: ErrReceiptExpired; for the call:
 // ErrUnsupported (the backend does not forgive).
-func (c Caller) AckLate(ctx context.Context, topic string, receipts []string) error {
-	return settle(ctx, &c, topic, receipts, &settling[string, driver.Receipt]{
+func (c Caller) AckLate(ctx context.Context, queue string, receipts []string) error {
+	return settle(ctx, &c, queue, receipts, &settleCall[string, driver.Receipt]{
 		operation: capability.OpAck,
 		op:        "ack",
 		receipt:   func(r *string) string { return *r },
-		convert:   func(_ *topicUse, _ *string, r driver.Receipt) driver.Receipt { return r },
-		call: func(ctx context.Context, t *topicUse, rs []driver.Receipt) error {
-			if err := t.lacks(t.queue.Traits().LateAck, "ack", "the backend takes no receipts past their deadline"); err != nil {
+		convert:   func(_ *queueUse, _ *string, r driver.Receipt) driver.Receipt { return r },
+		call: func(ctx context.Context, q *queueUse, rs []driver.Receipt) error {
+			if err := q.lacks(q.handle.Traits().LateAck, "ack", "the backend takes no receipts past their deadline"); err != nil {
 				return err
 			}
-			return t.queue.AckLate(ctx, rs)
+			return q.handle.AckLate(ctx, rs)
 		},
-		done: func(u *topicUse, _ position, _ *string, r driver.Receipt) {
+		done: func(u *queueUse, _ position, _ *string, r driver.Receipt) {
 			// The message is gone, whoever has it now.
 			u.leases.drop(r.Handle)
 			u.ended(r, EventAcked, "")
@@ -35,29 +35,29 @@ func (c Caller) AckLate(ctx context.Context, topic string, receipts []string) er
 // driver.Queue. A message that is leased again counts for its holder again; where the
 // holder's share has no room, it is Extend. Codes are those of Extend; for the call:
 // ErrUnsupported (the backend does not forgive).
-func (c Caller) ExtendLate(ctx context.Context, topic string, extensions []Extension) error {
+func (c Caller) ExtendLate(ctx context.Context, queue string, extensions []Extension) error {
 	owner := c.owner()
 	room, err := c.reserve(len(extensions), false)
 	if err != nil || room < len(extensions) {
 		c.broker.inFlight.Give(owner[:], int64(room))
-		_, err := c.Extend(ctx, topic, extensions)
+		_, err := c.Extend(ctx, queue, extensions)
 		return err
 	}
 	defer func() { c.broker.inFlight.Give(owner[:], int64(room)) }()
-	return settle(ctx, &c, topic, extensions, &settling[Extension, driver.Extension]{
+	return settle(ctx, &c, queue, extensions, &settleCall[Extension, driver.Extension]{
 		operation: capability.OpExtend,
 		op:        "extend",
 		receipt:   func(e *Extension) string { return e.Receipt },
-		convert: func(_ *topicUse, e *Extension, r driver.Receipt) driver.Extension {
+		convert: func(_ *queueUse, e *Extension, r driver.Receipt) driver.Extension {
 			return driver.Extension{Receipt: r, Visibility: e.Visibility}
 		},
-		call: func(ctx context.Context, t *topicUse, es []driver.Extension) error {
-			if err := t.lacks(t.queue.Traits().LateAck, "extend", "the backend takes no receipts past their deadline"); err != nil {
+		call: func(ctx context.Context, q *queueUse, es []driver.Extension) error {
+			if err := q.lacks(q.handle.Traits().LateAck, "extend", "the backend takes no receipts past their deadline"); err != nil {
 				return err
 			}
-			return t.queue.ExtendLate(ctx, es)
+			return q.handle.ExtendLate(ctx, es)
 		},
-		done: func(u *topicUse, _ position, e *Extension, r driver.Receipt) {
+		done: func(u *queueUse, _ position, e *Extension, r driver.Receipt) {
 			u.extended(r, e.Visibility)
 			if e.Visibility > 0 && u.leases.resume(r, c.holder, u.now, u.broker.now()+e.Visibility) {
 				room--
@@ -105,10 +105,10 @@ type Taken struct {
 }
 
 // Taken reads a receipt. ok is false if nobody with the daemon's keys sealed it for
-// this topic. It says nothing about whether the receipt still works, does no I/O,
+// this queue. It says nothing about whether the receipt still works, does no I/O,
 // and needs no token: who has the receipt took the delivery.
-func (c Caller) Taken(topic, receipt string) (taken Taken, ok bool) {
-	backend, err := backendName(c.tenant, topic)
+func (c Caller) Taken(queue, receipt string) (taken Taken, ok bool) {
+	backend, err := backendName(c.tenant, queue)
 	if err != nil {
 		return taken, false
 	}

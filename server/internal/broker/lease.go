@@ -19,7 +19,7 @@ type lease struct {
 	attempt  int
 }
 
-// A leaseTable has the leases of a topic by message id. A topic that rests has no
+// A leaseTable has the leases of a queue by message id. A queue that rests has no
 // leases, and keeps no room for any.
 type leaseTable struct {
 	pool   *share.Pool // that the leases are units of
@@ -30,7 +30,7 @@ type leaseTable struct {
 	most int              // that byID had at once since it was taken
 }
 
-// spareLeases are maps without leases, for the topics that take some next. Only
+// spareLeases are maps without leases, for the queues that take some next. Only
 // those are kept that never had more than maxSpareLeases.
 var spareLeases sync.Pool
 
@@ -159,7 +159,7 @@ func (c Caller) Owner() [2]share.Key { return c.owner() }
 func (c *Caller) owner() [2]share.Key { return ownerOf(c.tenant, c.holder.token) }
 
 const (
-	// sweepEvery bounds how often the leases of all topics are looked through,
+	// sweepEvery bounds how often the leases of all queues are looked through,
 	// however many receives are refused.
 	sweepEvery = 20 * time.Millisecond
 	// sweepRest is how many times as long as it took a sweep is not repeated: a
@@ -184,7 +184,7 @@ func (c *Caller) reserve(most int, waits bool) (room int, err error) {
 	return int(n), err
 }
 
-// sweep removes the leases that have ended in all topics. It reports false if
+// sweep removes the leases that have ended in all queues. It reports false if
 // that was done a moment ago.
 func (b *Broker) sweep() bool {
 	now := b.now()
@@ -193,8 +193,8 @@ func (b *Broker) sweep() bool {
 	if last != 0 && now-time.Duration(last) < pause || !b.sweptAt.CompareAndSwap(last, int64(now)) {
 		return false
 	}
-	for _, t := range b.topics.all() {
-		t.leases.expire(b.now())
+	for _, q := range b.queues.all() {
+		q.leases.expire(b.now())
 	}
 	b.sweepPause.Store(int64(sweepRest * (b.now() - now)))
 	return true

@@ -10,8 +10,8 @@ import (
 	"github.com/mailboxmq/mailbox/internal/share"
 )
 
-// A topic whose leases have ended keeps no room for them, however they ended.
-func TestATopicWithoutLeasesKeepsNoRoomForThem(t *testing.T) {
+// A queue whose leases have ended keeps no room for them, however they ended.
+func TestAQueueWithoutLeasesKeepsNoRoomForThem(t *testing.T) {
 	for _, n := range []int{1, 7, maxSpareLeases, 5 * maxSpareLeases} {
 		held := make([]driver.Delivery, n)
 		for i := range held {

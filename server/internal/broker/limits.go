@@ -10,7 +10,7 @@ import (
 )
 
 // Limits bound what callers can ask for, whatever their tokens allow. All of
-// them can be changed while the broker works, but for LifeEvents.
+// them can be changed while the broker works, but for TraceEvents.
 type Limits struct {
 	// MaxPayloadBytes bounds a message's payload, below the bound of the
 	// backend. 0 means DefaultMaxPayloadBytes.
@@ -19,7 +19,7 @@ type Limits struct {
 	MinVisibility time.Duration
 	// MaxWait bounds how long a receive can wait; 0 means no bound.
 	MaxWait time.Duration
-	// MaxInFlight bounds the messages that are out over all topics, as far as
+	// MaxInFlight bounds the messages that are out over all queues, as far as
 	// they were received through this broker. 0 means no bound.
 	MaxInFlight int
 	// MaxDedupKeys bounds the dedup keys that are remembered over all queues, as far
@@ -27,16 +27,16 @@ type Limits struct {
 	MaxDedupKeys int
 	// MaxWaiting bounds the receives that wait at once. 0 means DefaultMaxWaiting.
 	MaxWaiting int
-	// MaxTopics bounds the queues that exist, as far as they are made here. Those
-	// that exist already can always be used. 0 means DefaultMaxTopics.
-	MaxTopics int
+	// MaxQueues bounds the queues that exist, as far as they are made here. Those
+	// that exist already can always be used. 0 means DefaultMaxQueues.
+	MaxQueues int
 	// BackoffBase and BackoffMax are those of nacks that do not say how long to
 	// wait: at random up to BackoffBase·2^attempt, and BackoffMax at most. 0
 	// means 200 ms and 60 s.
 	BackoffBase, BackoffMax time.Duration
-	// LifeEvents is how much of the lives of messages is remembered. 0 means
-	// DefaultLifeEvents, less means nothing is.
-	LifeEvents int
+	// TraceEvents is how much of the lives of messages is remembered. 0 means
+	// DefaultTraceEvents, less means nothing is.
+	TraceEvents int
 }
 
 const (
@@ -44,13 +44,13 @@ const (
 	// surface, those that write bytes as base64 included: what one of them
 	// accepts all of them can deliver.
 	DefaultMaxPayloadBytes = 704 << 10
-	// DefaultMaxTopics is how many queues there may be.
-	DefaultMaxTopics = 100_000
+	// DefaultMaxQueues is how many queues there may be.
+	DefaultMaxQueues = 100_000
 	// DefaultMaxWaiting is how many receives wait at a time: each costs about as
 	// much memory as a connection.
 	DefaultMaxWaiting = 32 << 10
-	// DefaultLifeEvents is about 6 MiB of memory.
-	DefaultLifeEvents = 64 << 10
+	// DefaultTraceEvents is about 6 MiB of memory.
+	DefaultTraceEvents = 64 << 10
 
 	defaultBackoffBase = 200 * time.Millisecond
 	defaultBackoffMax  = time.Minute
@@ -61,8 +61,8 @@ func (l Limits) withDefaults() Limits {
 	if l.MaxPayloadBytes == 0 {
 		l.MaxPayloadBytes = DefaultMaxPayloadBytes
 	}
-	if l.MaxTopics == 0 {
-		l.MaxTopics = DefaultMaxTopics
+	if l.MaxQueues == 0 {
+		l.MaxQueues = DefaultMaxQueues
 	}
 	if l.MaxWaiting == 0 {
 		l.MaxWaiting = DefaultMaxWaiting
@@ -73,8 +73,8 @@ func (l Limits) withDefaults() Limits {
 	if l.BackoffMax == 0 {
 		l.BackoffMax = defaultBackoffMax
 	}
-	if l.LifeEvents == 0 {
-		l.LifeEvents = DefaultLifeEvents
+	if l.TraceEvents == 0 {
+		l.TraceEvents = DefaultTraceEvents
 	}
 	if l.MaxInFlight == 0 {
 		l.MaxInFlight = math.MaxInt32
@@ -97,7 +97,7 @@ func (l Limits) validate() error {
 		{"MaxInFlight", int64(l.MaxInFlight)},
 		{"MaxDedupKeys", int64(l.MaxDedupKeys)},
 		{"MaxWaiting", int64(l.MaxWaiting)},
-		{"MaxTopics", int64(l.MaxTopics)},
+		{"MaxQueues", int64(l.MaxQueues)},
 		{"BackoffBase", int64(l.BackoffBase)},
 		{"BackoffMax", int64(l.BackoffMax)},
 	} {
@@ -120,11 +120,11 @@ func (b *Broker) SetLimits(l Limits) error {
 	l = l.withDefaults()
 	b.limits.Store(&l)
 	b.inFlight.SetLimit(int64(l.MaxInFlight))
-	b.census.pool.SetLimit(int64(l.MaxTopics))
+	b.census.pool.SetLimit(int64(l.MaxQueues))
 	b.dedup.pool.SetLimit(int64(l.MaxDedupKeys))
 	b.waits.SetLimit(int64(l.MaxWaiting))
 	b.metrics.InFlightLimit.Set(float64(l.MaxInFlight))
-	b.metrics.QueueLimit.Set(float64(l.MaxTopics))
+	b.metrics.QueueLimit.Set(float64(l.MaxQueues))
 	return nil
 }
 
@@ -138,7 +138,7 @@ const (
 	// StateStopping does everything too, and says that it will not for long: health
 	// checks fail, so that load balancers send their clients elsewhere.
 	StateStopping
-	// StateReadOnly refuses what adds or changes messages and topics. Receives
+	// StateReadOnly refuses what adds or changes messages and queues. Receives
 	// and looks go on.
 	StateReadOnly
 	// StateSettling refuses receives too, and ends those that wait. What is out
@@ -166,13 +166,13 @@ func (b *Broker) State() State { return State(b.state.Load()) }
 
 // admit returns ErrUnavailable if the broker does not do work of this kind now.
 // last is the last state in which it does.
-func (b *Broker) admit(op, topic string, last State) error {
+func (b *Broker) admit(op, queue string, last State) error {
 	if b.State() <= last {
 		return nil
 	}
 	b.metrics.Rejected(metricDegraded)
 	return &driver.Error{
-		Code: driver.ErrUnavailable, Op: op, Queue: topic, RetryAfter: retryWhenClosed,
+		Code: driver.ErrUnavailable, Op: op, Queue: queue, RetryAfter: retryWhenClosed,
 		Detail: "the daemon is going down, or its backend takes no writes", Err: errNotDone,
 	}
 }

@@ -115,11 +115,11 @@ func TestNothingIsWithoutBounds(t *testing.T) {
 	c := b.as("")
 	b.send(c, "used", "a")
 	b.configure(c, "configured", driver.Config{MaxDeliveries: 2})
-	for topic, attempts := range map[string]int{"used": 5, "configured": 2} {
+	for queue, attempts := range map[string]int{"used": 5, "configured": 2} {
 		want := defaults
 		want.MaxDeliveries = attempts
-		if config, err := c.Config(t.Context(), topic); err != nil || config != want {
-			t.Errorf("%s: got %+v, %v, want %+v", topic, config, err, want)
+		if config, err := c.Config(t.Context(), queue); err != nil || config != want {
+			t.Errorf("%s: got %+v, %v, want %+v", queue, config, err, want)
 		}
 	}
 }
@@ -157,13 +157,13 @@ func TestNacksBackOffWithJitter(t *testing.T) {
 			if err := c.NackOne(t.Context(), broker.Target{ID: id}, broker.Nack{Backoff: true}); err != nil {
 				t.Fatal(err)
 			}
-			for looked, err := range c.Peek(t.Context(), "orders", driver.Query{ID: id}) {
+			for peeked, err := range c.Peek(t.Context(), "orders", driver.Query{ID: id}) {
 				if err != nil {
 					t.Fatal(err)
 				}
 				bound := min(4*time.Second, time.Second<<attempt)
-				if looked.State == driver.StateDelayed && looked.DueAt.Sub(began) > bound+time.Millisecond {
-					t.Errorf("attempt %d is due after %v, want at most %v", attempt, looked.DueAt.Sub(began), bound)
+				if peeked.State == driver.StateDelayed && peeked.DueAt.Sub(began) > bound+time.Millisecond {
+					t.Errorf("attempt %d is due after %v, want at most %v", attempt, peeked.DueAt.Sub(began), bound)
 				}
 			}
 		}

@@ -17,11 +17,11 @@ func attrOperation(o capability.Operation) slog.Attr { return slog.String("op", 
 
 // attrs are those of every line: who, from where, on behalf of what. Tokens are
 // named by their ids and never shown; payloads and attributes are not logged.
-func (c *Caller) attrs(topic string, more ...slog.Attr) []slog.Attr {
+func (c *Caller) attrs(queue string, more ...slog.Attr) []slog.Attr {
 	attrs := make([]slog.Attr, 0, 6+len(more))
 	attrs = append(attrs, slog.String("corr_id", c.origin.CorrelationID), slog.String("token", c.token.ID().String()))
-	if topic != "" {
-		attrs = append(attrs, slog.String("topic", topic))
+	if queue != "" {
+		attrs = append(attrs, slog.String("topic", queue))
 	}
 	if c.tenant != "" {
 		attrs = append(attrs, slog.String("tenant", c.tenant))
@@ -39,15 +39,15 @@ const (
 	refusalEvery = 2 * time.Second
 )
 
-// A linePace bounds a kind of log lines. The zero value has a whole burst left.
-type linePace struct {
+// A logLimiter bounds a kind of log lines. The zero value has a whole burst left.
+type logLimiter struct {
 	mu         sync.Mutex    // guards the fields below
 	free       time.Duration // on the broker's clock: when a whole burst is allowed again
 	suppressed int           // since the last line that was logged
 }
 
 // take reports whether a line may be logged, and how many were suppressed before it.
-func (p *linePace) take(now time.Duration, burst int, every time.Duration) (suppressed int, ok bool) {
+func (p *logLimiter) take(now time.Duration, burst int, every time.Duration) (suppressed int, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.free > now+time.Duration(burst-1)*every {
@@ -60,7 +60,7 @@ func (p *linePace) take(now time.Duration, burst int, every time.Duration) (supp
 }
 
 // rest returns how many lines were suppressed and not mentioned.
-func (p *linePace) rest() int {
+func (p *logLimiter) rest() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	suppressed := p.suppressed

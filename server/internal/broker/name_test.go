@@ -9,7 +9,7 @@ import (
 	"github.com/mailboxmq/mailbox/server/internal/broker"
 )
 
-func TestNoTopicHasAReservedName(t *testing.T) {
+func TestNoQueueHasAReservedName(t *testing.T) {
 	backend := membox.New(nil)
 	defer backend.Close()
 	b := newBench(t, backend, broker.Limits{})
@@ -18,16 +18,16 @@ func TestNoTopicHasAReservedName(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, tenant := range []string{"", "mailbox.log", "x"} {
-		for _, topic := range []string{reserved, strings.TrimPrefix(reserved, "~"), "~" + reserved, "~", "~~"} {
-			if name, err := b.BackendName(tenant, topic); err != nil || name == reserved {
-				t.Errorf("topic %q of tenant %q is %q, %v", topic, tenant, name, err)
+		for _, queue := range []string{reserved, strings.TrimPrefix(reserved, "~"), "~" + reserved, "~", "~~"} {
+			if name, err := b.BackendName(tenant, queue); err != nil || name == reserved {
+				t.Errorf("queue %q of tenant %q is %q, %v", queue, tenant, name, err)
 			}
 		}
-		for topic, err := range b.as(tenant).Topics(t.Context()) {
-			t.Errorf("tenant %q sees %q, %v", tenant, topic, err)
+		for queue, err := range b.as(tenant).Queues(t.Context()) {
+			t.Errorf("tenant %q sees %q, %v", tenant, queue, err)
 		}
 	}
-	for place, err := range b.Places(t.Context()) {
+	for place, err := range b.AllQueues(t.Context()) {
 		t.Errorf("the daemon works on %+v, %v", place, err)
 	}
 }

@@ -11,7 +11,7 @@ import (
 // what a failover may reorder.
 const orderWindow = 256
 
-// An orderBook measures how far a topic is from first in, first out: by how many
+// An orderMeter measures how far a queue is from first in, first out: by how many
 // messages that were sent before it, and delivered after it, a message was
 // overtaken too early. Only first deliveries count, of messages that nobody asked
 // to be late: not those that were sent with a delay, came back, or were redriven.
@@ -19,17 +19,17 @@ const orderWindow = 256
 // began, because receives at the same time are in no order.
 //
 // Each shard has an order of its own; those beyond a bound are not measured.
-type orderBook struct {
+type orderMeter struct {
 	mu     sync.Mutex    // guards the field below
 	shards []*shardOrder // grows when a shard delivers
 }
 
-// maxOrders is how many shards of a topic are measured.
+// maxOrders is how many shards of a queue are measured.
 const maxOrders = 16
 
 // shardOrder is the order of one shard.
 type shardOrder struct {
-	entries []handed // grows to the window: most topics are quiet
+	entries []handed // grows to the window: most queues are quiet
 	count   uint64   // of deliveries so far; the next one has place count modulo the window
 	latest  int64
 	depth   int
@@ -45,7 +45,7 @@ type handed struct {
 }
 
 // began returns a mark for deliveries of a receive that begins now.
-func (o *orderBook) began() (mark orderMark) {
+func (o *orderMeter) began() (mark orderMark) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for i, s := range o.shards {
@@ -55,7 +55,7 @@ func (o *orderBook) began() (mark orderMark) {
 }
 
 // deliver notes a first delivery of a receive that began at mark.
-func (o *orderBook) deliver(mark orderMark, shard int, sentAt time.Time) {
+func (o *orderMeter) deliver(mark orderMark, shard int, sentAt time.Time) {
 	if shard >= maxOrders {
 		return
 	}
@@ -87,7 +87,7 @@ func (o *shardOrder) deliver(mark uint64, at int64) {
 }
 
 // deepest is the most that was measured in a shard so far.
-func (o *orderBook) deepest(shard int) int {
+func (o *orderMeter) deepest(shard int) int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if shard >= len(o.shards) {

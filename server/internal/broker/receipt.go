@@ -52,7 +52,7 @@ type sealer struct {
 }
 
 // A taking says who took a delivery, and when.
-type taking struct {
+type receiptOwner struct {
 	token capability.TokenID
 	at    time.Time
 }
@@ -92,7 +92,7 @@ func (s *sealer) derive(key capability.Key) *[32]byte {
 }
 
 // append appends the sealed form of a receipt.
-func (s *sealer) append(b []byte, id capability.KeyID, key *[32]byte, queue string, r driver.Receipt, by taking) []byte {
+func (s *sealer) append(b []byte, id capability.KeyID, key *[32]byte, queue string, r driver.Receipt, by receiptOwner) []byte {
 	var head [receiptHeadSize]byte
 	head[0] = receiptVersion
 	binary.BigEndian.PutUint32(head[receiptKeyAt:], uint32(id))
@@ -131,7 +131,7 @@ func malformedReceipt(op, queue string) error {
 
 // open returns what was sealed; ok is false for text that was not sealed for this queue
 // with a key of the ring.
-func (s *sealer) open(text, queue string) (r driver.Receipt, by taking, ok bool) {
+func (s *sealer) open(text, queue string) (r driver.Receipt, by receiptOwner, ok bool) {
 	head, handle, ok := readReceipt(text)
 	if !ok {
 		return r, by, false
@@ -146,7 +146,7 @@ func (s *sealer) open(text, queue string) (r driver.Receipt, by taking, ok bool)
 	}
 	var taken [8]byte
 	copy(taken[1:], head[receiptTakenAt:receiptPlaceAt])
-	by = taking{capability.TokenID(head[receiptTokenAt:receiptTakenAt]), time.UnixMicro(int64(binary.BigEndian.Uint64(taken[:])))}
+	by = receiptOwner{capability.TokenID(head[receiptTokenAt:receiptTakenAt]), time.UnixMicro(int64(binary.BigEndian.Uint64(taken[:])))}
 	r = driver.Receipt{
 		Handle: handle,
 		Place:  binary.BigEndian.Uint64(head[receiptPlaceAt:]),

@@ -85,7 +85,7 @@ func TestSettlingByIDIsForWhoTookTheDelivery(t *testing.T) {
 	taker, other := b.as(""), b.as("")
 	id := b.send(taker, "orders", "a")
 	b.receive(taker, "orders", 1)
-	for _, target := range []broker.Target{{ID: id}, {Topic: "orders", ID: id}} {
+	for _, target := range []broker.Target{{ID: id}, {Queue: "orders", ID: id}} {
 		expectCode(t, other.AckOne(t.Context(), target), driver.ErrNotFound, "ack of another's delivery by id")
 		expectCode(t, other.NackOne(t.Context(), target, broker.Nack{}), driver.ErrNotFound, "nack of another's delivery by id")
 	}

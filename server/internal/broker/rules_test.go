@@ -42,14 +42,14 @@ func TestTheDaemonItselfMayDoEverythingForAWhile(t *testing.T) {
 			t.Errorf("got %+v, %v", stats, err)
 		}
 		b.send(b.as(""), "invoices", "x")
-		var places []broker.Place
-		for place, err := range b.Places(t.Context()) {
+		var places []broker.TenantQueue
+		for place, err := range b.AllQueues(t.Context()) {
 			if err != nil {
 				t.Fatal(err)
 			}
 			places = append(places, place)
 		}
-		if want := []broker.Place{{Topic: "invoices"}, {Tenant: "acme", Topic: "orders"}}; !slices.Equal(places, want) {
+		if want := []broker.TenantQueue{{Queue: "invoices"}, {Tenant: "acme", Queue: "orders"}}; !slices.Equal(places, want) {
 			t.Errorf("got %v", places)
 		}
 		time.Sleep(time.Hour)
@@ -65,8 +65,8 @@ func TestMovingNeedsTheRightsOfBothEnds(t *testing.T) {
 		b.send(root, "dead", body)
 	}
 	b.send(root, "orders", "x")
-	only := func(topic string, operation capability.Operation) broker.Caller {
-		return b.as("acme", capability.Operations(operation), capability.Topics(capability.Topic(topic)))
+	only := func(queue string, operation capability.Operation) broker.Caller {
+		return b.as("acme", capability.Operations(operation), capability.Topics(capability.Topic(queue)))
 	}
 	for what, c := range map[string]broker.Caller{
 		"who may only send": only("orders", capability.OpSend), "who may not send": only("dead", capability.OpDLQ),
@@ -113,7 +113,7 @@ func TestALateAckEndsWhatOthersHoldNow(t *testing.T) {
 			t.Errorf("got %+v, %v", taken, ok)
 		}
 		if _, ok := c.Taken("invoices", second.Receipt); ok {
-			t.Error("it is the receipt of another topic")
+			t.Error("the receipt is of another queue")
 		}
 		expectCode(t, driver.At(c.Ack(t.Context(), "orders", []string{first.Receipt}), 0), driver.ErrReceiptExpired, "an ack with the first receipt")
 		if err := c.AckLate(t.Context(), "orders", []string{first.Receipt}); err != nil {

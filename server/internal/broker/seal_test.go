@@ -189,7 +189,7 @@ func TestForwardedDeadLettersStayWhole(t *testing.T) {
 	}
 	b.send(c, "orders", "a")
 	held := b.receive(c, "orders", 1)
-	if err := c.Bury(t.Context(), "orders", []broker.Burial{{Receipt: held[0].Receipt, Reason: driver.ReasonFatal}}); err != nil {
+	if err := c.DeadLetter(t.Context(), "orders", []broker.DeadLetterRequest{{Receipt: held[0].Receipt, Reason: driver.ReasonFatal}}); err != nil {
 		t.Fatal(err)
 	}
 	got := b.receive(c, "dead", 1)
@@ -221,7 +221,7 @@ func TestForwardedDeadLetterKeepsFullAttributes(t *testing.T) {
 		t.Fatal(err)
 	}
 	held := b.receive(c, "orders", 1)
-	if err := c.Bury(t.Context(), "orders", []broker.Burial{{Receipt: held[0].Receipt, Reason: driver.ReasonFatal}}); err != nil {
+	if err := c.DeadLetter(t.Context(), "orders", []broker.DeadLetterRequest{{Receipt: held[0].Receipt, Reason: driver.ReasonFatal}}); err != nil {
 		t.Fatal(err)
 	}
 	got := b.receive(c, "dead", 1)

@@ -23,35 +23,35 @@ type Outgoing struct {
 
 // Send enqueues messages in order and returns one result for each, as
 // driver.Queue.Send does, with the same codes: some positions may fail while
-// others do not. It makes the topic if it is not there.
+// others do not. It makes the queue if it is not there.
 //
 // It blocks until the messages are as durable as the backend promises.
 // Cancelling ctx may leave them sent. What is passed in belongs to the caller
 // again when it returns.
-func (c Caller) Send(ctx context.Context, topic string, messages []Outgoing) ([]driver.Sent, error) {
+func (c Caller) Send(ctx context.Context, queue string, messages []Outgoing) ([]driver.Sent, error) {
 	b := c.broker
-	request := c.request(capability.OpSend, topic)
+	request := c.request(capability.OpSend, queue)
 	request.Load = loadOf(messages)
 	if _, err := c.authorizeRequest(ctx, request); err != nil {
 		return nil, err
 	}
-	if err := b.admit("send", topic, lastForWrites); err != nil {
+	if err := b.admit("send", queue, lastForWrites); err != nil {
 		return nil, err
 	}
 	for again := false; ; again = true {
-		t, err := c.use(ctx, "send", topic, true)
+		q, err := c.use(ctx, "send", queue, true)
 		if err != nil {
 			return nil, err
 		}
 		units := unitsOf(len(messages), request.Load.Bytes)
-		if err := c.turn(ctx, "send", topic, units); err != nil {
-			t.release(b.now())
+		if err := c.turn(ctx, "send", queue, units); err != nil {
+			q.release(b.now())
 			return nil, err
 		}
-		sent, err := c.sendTo(ctx, t, messages)
+		sent, err := c.sendTo(ctx, q, messages)
 		c.done(units)
-		retry := !again && c.used(t, err) && !c.existing
-		t.release(b.now())
+		retry := !again && c.used(q, err) && !c.existing
+		q.release(b.now())
 		if !retry {
 			return sent, err
 		}
@@ -61,14 +61,14 @@ func (c Caller) Send(ctx context.Context, topic string, messages []Outgoing) ([]
 // SentKeyless notes that a client of a surface that asks for dedup keys has sent
 // messages without. They are counted, and logged at a bounded rate with the token, so
 // that it does not go unnoticed.
-func (c Caller) SentKeyless(ctx context.Context, topic string, n int) {
+func (c Caller) SentKeyless(ctx context.Context, queue string, n int) {
 	b := c.broker
-	b.metrics.Queue(c.tenant, topic).Keyless(n)
+	b.metrics.Queue(c.tenant, queue).Keyless(n)
 	suppressed, ok := b.keylessLines.take(b.now(), keylessLines, keylessEvery)
 	if !ok {
 		return
 	}
-	attrs := c.attrs(topic, slog.Int("count", n))
+	attrs := c.attrs(queue, slog.Int("count", n))
 	if suppressed > 0 {
 		attrs = append(attrs, slog.Int("suppressed", suppressed))
 	}
@@ -93,11 +93,11 @@ func loadOf(messages []Outgoing) capability.Load {
 	return l
 }
 
-func (c *Caller) sendTo(ctx context.Context, t *topic, messages []Outgoing) ([]driver.Sent, error) {
+func (c *Caller) sendTo(ctx context.Context, q *queue, messages []Outgoing) ([]driver.Sent, error) {
 	b := c.broker
 	began := time.Now()
-	traits := t.traits(c.limits())
-	if err := c.checkBatch("send", t, &traits, len(messages)); err != nil {
+	traits := q.traits(c.limits())
+	if err := c.checkBatch("send", q, &traits, len(messages)); err != nil {
 		return nil, err
 	}
 	var failed []error // nil while nothing has
@@ -107,7 +107,7 @@ func (c *Caller) sendTo(ctx context.Context, t *topic, messages []Outgoing) ([]d
 		err := m.Check(&traits)
 		var out driver.Outgoing
 		if err == nil {
-			out, err = c.stamp(t, m, began)
+			out, err = c.stamp(q, m, began)
 		}
 		if err != nil {
 			b.metrics.Rejected(rejection(err))
@@ -122,25 +122,25 @@ func (c *Caller) sendTo(ctx context.Context, t *topic, messages []Outgoing) ([]d
 	var sent []driver.Sent
 	var err error
 	if len(stamped) > 0 || len(messages) == 0 {
-		sent, err = c.sendCounted(ctx, t, stamped, traits.DedupWindow)
+		sent, err = c.sendCounted(ctx, q, stamped, traits.DedupWindow)
 	}
 	if failed != nil {
 		sent, err = spread(sent, err, failed)
 	}
 	b.metrics.Enqueue.Observe(time.Since(began).Seconds())
-	c.countSent(t, messages, sent, err, began)
-	return sent, localised(err, t)
+	c.countSent(q, messages, sent, err, began)
+	return sent, localised(err, q)
 }
 
-// checkBatch returns ErrTooLarge for a batch that is longer than the topic allows,
+// checkBatch returns ErrTooLarge for a batch that is longer than the queue allows,
 // before it costs more than having been read.
-func (c *Caller) checkBatch(op string, t *topic, traits *driver.Traits, elements int) error {
+func (c *Caller) checkBatch(op string, q *queue, traits *driver.Traits, elements int) error {
 	if elements <= traits.MaxBatch {
 		return nil
 	}
 	c.broker.metrics.Rejected(metricOversize)
 	return &driver.Error{
-		Code: driver.ErrTooLarge, Op: op, Queue: t.name, Field: "batch",
+		Code: driver.ErrTooLarge, Op: op, Queue: q.name, Field: "batch",
 		Detail: fmt.Sprintf("has %d elements, at most %d are allowed", elements, traits.MaxBatch),
 	}
 }
@@ -171,7 +171,7 @@ func at(err error, i int) error {
 	return driver.At(err, i)
 }
 
-func (c *Caller) countSent(t *topic, messages []Outgoing, sent []driver.Sent, err error, began time.Time) {
+func (c *Caller) countSent(q *queue, messages []Outgoing, sent []driver.Sent, err error, began time.Time) {
 	duplicates, accepted := 0, 0
 	for i := range messages {
 		if failure := at(err, i); failure != nil {
@@ -186,7 +186,7 @@ func (c *Caller) countSent(t *topic, messages []Outgoing, sent []driver.Sent, er
 			continue
 		}
 		accepted++
-		c.broker.life.note(&t.topicKey, sent[i].ID, c.holder, EventSent, 0, "", began)
+		c.broker.traces.note(&q.queueKey, sent[i].ID, c.holder, EventSent, 0, "", began)
 	}
-	t.meter.Sent(accepted, duplicates)
+	q.meter.Sent(accepted, duplicates)
 }

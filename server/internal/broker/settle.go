@@ -30,7 +30,7 @@ type Extension struct {
 }
 
 // A Burial sends a delivery to the dead letters.
-type Burial struct {
+type DeadLetterRequest struct {
 	Receipt   string
 	Reason    driver.Reason
 	Error     string
@@ -41,14 +41,14 @@ type Burial struct {
 // are ErrReceiptExpired. Deliveries that were taken with the caller's token
 // before that was revoked can still be acked, until the token expires. It blocks
 // on the backend; repeating it is safe.
-func (c Caller) Ack(ctx context.Context, topic string, receipts []string) error {
-	return settle(ctx, &c, topic, receipts, &settling[string, driver.Receipt]{
+func (c Caller) Ack(ctx context.Context, queue string, receipts []string) error {
+	return settle(ctx, &c, queue, receipts, &settleCall[string, driver.Receipt]{
 		operation: capability.OpAck,
 		op:        "ack",
 		receipt:   func(r *string) string { return *r },
-		convert:   func(_ *topicUse, _ *string, r driver.Receipt) driver.Receipt { return r },
-		call:      func(ctx context.Context, t *topicUse, rs []driver.Receipt) error { return t.queue.Ack(ctx, rs) },
-		done: func(u *topicUse, _ position, _ *string, r driver.Receipt) {
+		convert:   func(_ *queueUse, _ *string, r driver.Receipt) driver.Receipt { return r },
+		call:      func(ctx context.Context, q *queueUse, rs []driver.Receipt) error { return q.handle.Ack(ctx, rs) },
+		done: func(u *queueUse, _ position, _ *string, r driver.Receipt) {
 			u.ended(r, EventAcked, "")
 		},
 	})
@@ -56,20 +56,20 @@ func (c Caller) Ack(ctx context.Context, topic string, receipts []string) error 
 
 // Nack gives messages back, as driver.Queue.Nack does. Codes per position:
 // ErrReceiptExpired, ErrInvalid (delay).
-func (c Caller) Nack(ctx context.Context, topic string, nacks []Nack) error {
-	return settle(ctx, &c, topic, nacks, &settling[Nack, driver.Nack]{
+func (c Caller) Nack(ctx context.Context, queue string, nacks []Nack) error {
+	return settle(ctx, &c, queue, nacks, &settleCall[Nack, driver.Nack]{
 		operation: capability.OpNack,
 		op:        "nack",
 		receipt:   func(n *Nack) string { return n.Receipt },
-		convert: func(u *topicUse, n *Nack, r driver.Receipt) driver.Nack {
+		convert: func(u *queueUse, n *Nack, r driver.Receipt) driver.Nack {
 			delay := n.Delay
 			if n.Backoff {
 				delay = c.broker.backoff(u.leases.attempt(r.Handle, r))
 			}
 			return driver.Nack{Receipt: r, Delay: delay, Cause: text(n.Cause)}
 		},
-		call: func(ctx context.Context, t *topicUse, ns []driver.Nack) error { return t.queue.Nack(ctx, ns) },
-		done: func(u *topicUse, _ position, n *Nack, r driver.Receipt) {
+		call: func(ctx context.Context, q *queueUse, ns []driver.Nack) error { return q.handle.Nack(ctx, ns) },
+		done: func(u *queueUse, _ position, n *Nack, r driver.Receipt) {
 			c.logNacked(ctx, u, r)
 			u.ended(r, EventFailed, n.Cause)
 		},
@@ -77,32 +77,32 @@ func (c Caller) Nack(ctx context.Context, topic string, nacks []Nack) error {
 }
 
 // logNacked logs a delivery that was given back, at the level of debugging.
-func (c *Caller) logNacked(ctx context.Context, u *topicUse, r driver.Receipt) {
+func (c *Caller) logNacked(ctx context.Context, u *queueUse, r driver.Receipt) {
 	if !c.broker.log.Enabled(ctx, slog.LevelDebug) {
 		return
 	}
-	c.broker.log.DebugContext(ctx, "message.nacked", append(u.topicKey.attrs(),
+	c.broker.log.DebugContext(ctx, "message.nacked", append(u.queueKey.attrs(),
 		slog.String("corr_id", c.origin.CorrelationID), slog.String("token", c.token.ID().String()), slog.String("msg_id", r.Handle),
 		slog.Int("attempt", u.leases.attempt(r.Handle, r)))...)
 }
 
 // Extend moves deadlines, as driver.Queue.Extend does, and returns what was
 // granted. Codes per position: ErrReceiptExpired, ErrInvalid (visibility).
-func (c Caller) Extend(ctx context.Context, topic string, extensions []Extension) ([]time.Duration, error) {
+func (c Caller) Extend(ctx context.Context, queue string, extensions []Extension) ([]time.Duration, error) {
 	granted := make([]time.Duration, len(extensions))
 	var called []time.Duration // of the positions that the backend was asked for
-	err := settle(ctx, &c, topic, extensions, &settling[Extension, driver.Extension]{
+	err := settle(ctx, &c, queue, extensions, &settleCall[Extension, driver.Extension]{
 		operation: capability.OpExtend,
 		op:        "extend",
 		receipt:   func(e *Extension) string { return e.Receipt },
-		convert: func(_ *topicUse, e *Extension, r driver.Receipt) driver.Extension {
+		convert: func(_ *queueUse, e *Extension, r driver.Receipt) driver.Extension {
 			return driver.Extension{Receipt: r, Visibility: e.Visibility}
 		},
-		call: func(ctx context.Context, t *topicUse, es []driver.Extension) (err error) {
-			called, err = t.queue.Extend(ctx, es)
+		call: func(ctx context.Context, q *queueUse, es []driver.Extension) (err error) {
+			called, err = q.handle.Extend(ctx, es)
 			return err
 		},
-		done: func(u *topicUse, at position, e *Extension, r driver.Receipt) {
+		done: func(u *queueUse, at position, e *Extension, r driver.Receipt) {
 			visibility := e.Visibility
 			if at.called < len(called) {
 				visibility = called[at.called]
@@ -121,22 +121,22 @@ func (c Caller) Extend(ctx context.Context, topic string, extensions []Extension
 // does. Like a nack it needs a token for nacking: it gives the delivery back for
 // good. Codes per position: ErrReceiptExpired, ErrInvalid (reason), ErrFull; for
 // the call: ErrUnsupported (the backend keeps no dead letters).
-func (c Caller) Bury(ctx context.Context, topic string, burials []Burial) error {
-	return settle(ctx, &c, topic, burials, &settling[Burial, driver.DeadLetterRequest]{
+func (c Caller) DeadLetter(ctx context.Context, queue string, requests []DeadLetterRequest) error {
+	return settle(ctx, &c, queue, requests, &settleCall[DeadLetterRequest, driver.DeadLetterRequest]{
 		operation: capability.OpNack,
 		op:        "dead-letter",
-		receipt:   func(b *Burial) string { return b.Receipt },
-		convert: func(_ *topicUse, b *Burial, r driver.Receipt) driver.DeadLetterRequest {
+		receipt:   func(b *DeadLetterRequest) string { return b.Receipt },
+		convert: func(_ *queueUse, b *DeadLetterRequest, r driver.Receipt) driver.DeadLetterRequest {
 			return driver.DeadLetterRequest{Receipt: r, Reason: b.Reason, Error: text(b.Error), ErrorType: text(b.ErrorType)}
 		},
-		call: func(ctx context.Context, t *topicUse, bs []driver.DeadLetterRequest) error {
-			if err := t.lacksDeadLetters("dead-letter"); err != nil {
+		call: func(ctx context.Context, q *queueUse, bs []driver.DeadLetterRequest) error {
+			if err := q.lacksDeadLetters("dead-letter"); err != nil {
 				return err
 			}
-			return t.queue.DeadLetter(ctx, bs)
+			return q.handle.DeadLetter(ctx, bs)
 		},
-		done: func(u *topicUse, _ position, b *Burial, r driver.Receipt) {
-			if byItself(b.Reason) {
+		done: func(u *queueUse, _ position, b *DeadLetterRequest, r driver.Receipt) {
+			if decidedByBackend(b.Reason) {
 				u.leases.remove(r.Handle, r) // the death was noted when it happened
 			} else {
 				u.ended(r, EventDeadLettered, string(b.Reason))
@@ -151,46 +151,46 @@ func text(said string) string { return strings.ToValidUTF8(said, "\ufffd") }
 
 // A settling is how deliveries are settled in one of the ways: from E, as
 // callers say it, to D, as the backend wants it.
-type settling[E, D any] struct {
+type settleCall[E, D any] struct {
 	operation capability.Operation
 	op        string
 	receipt   func(*E) string
-	convert   func(*topicUse, *E, driver.Receipt) D
-	call      func(context.Context, *topicUse, []D) error
+	convert   func(*queueUse, *E, driver.Receipt) D
+	call      func(context.Context, *queueUse, []D) error
 	// done is called for each position that worked.
-	done func(*topicUse, position, *E, driver.Receipt)
+	done func(*queueUse, position, *E, driver.Receipt)
 }
 
 // A position is that of an element among all of a call, and among those that the
 // backend was asked for.
 type position struct{ element, called int }
 
-// A topicUse is a topic while a caller settles deliveries of it.
-type topicUse struct {
-	*topic
+// A queueUse is a queue while a caller settles deliveries of it.
+type queueUse struct {
+	*queue
 	broker *Broker
 	by     holder
 	now    time.Time
 }
 
 // ended notes that a delivery is out no more.
-func (u *topicUse) ended(r driver.Receipt, kind EventKind, note string) {
+func (u *queueUse) ended(r driver.Receipt, kind EventKind, note string) {
 	u.leases.remove(r.Handle, r)
-	u.broker.life.note(&u.topicKey, r.Handle, u.by, kind, 0, note, u.now)
+	u.broker.traces.note(&u.queueKey, r.Handle, u.by, kind, 0, note, u.now)
 }
 
-func (u *topicUse) extended(r driver.Receipt, visibility time.Duration) {
+func (u *queueUse) extended(r driver.Receipt, visibility time.Duration) {
 	if visibility == 0 {
 		u.ended(r, EventExtended, "0s")
 		return
 	}
 	u.leases.extend(r.Handle, r, u.broker.now()+visibility)
-	u.broker.life.note(&u.topicKey, r.Handle, u.by, EventExtended, 0, visibility.String(), u.now)
+	u.broker.traces.note(&u.queueKey, r.Handle, u.by, EventExtended, 0, visibility.String(), u.now)
 }
 
 // settle unseals receipts, authorises, calls the backend with those that are
 // good, and puts the results back to their positions.
-func settle[E, D any](ctx context.Context, c *Caller, name string, elements []E, how *settling[E, D]) error {
+func settle[E, D any](ctx context.Context, c *Caller, name string, elements []E, how *settleCall[E, D]) error {
 	b := c.broker
 	began := time.Now()
 	whole, err := c.authorizeSettling(ctx, how.operation, name, len(elements))
@@ -208,16 +208,16 @@ func settle[E, D any](ctx context.Context, c *Caller, name string, elements []E,
 			return wholeError(failed)
 		}
 	}
-	t, err := c.use(ctx, how.op, name, false)
+	q, err := c.use(ctx, how.op, name, false)
 	if err != nil {
 		return err
 	}
-	defer func() { t.release(b.now()) }()
-	traits := t.traits(c.limits())
-	if err := c.checkBatch(how.op, t, &traits, len(elements)); err != nil {
+	defer func() { q.release(b.now()) }()
+	traits := q.traits(c.limits())
+	if err := c.checkBatch(how.op, q, &traits, len(elements)); err != nil {
 		return err
 	}
-	use := &topicUse{topic: t, broker: b, by: c.holder, now: began}
+	use := &queueUse{queue: q, broker: b, by: c.holder, now: began}
 
 	good, receipts := unsealAll(use, elements, failed, how)
 	if err := c.turn(ctx, how.op, name, 1); err != nil {
@@ -225,9 +225,9 @@ func settle[E, D any](ctx context.Context, c *Caller, name string, elements []E,
 	}
 	err = how.call(ctx, use, good)
 	c.done(1)
-	c.used(t, err)
+	c.used(q, err)
 	if batch, ok := errors.AsType[*driver.BatchError](err); err != nil && !ok {
-		return localised(err, t)
+		return localised(err, q)
 	} else if ok {
 		err = batch
 	}
@@ -236,15 +236,15 @@ func settle[E, D any](ctx context.Context, c *Caller, name string, elements []E,
 		b.metrics.Ack.Observe(time.Since(began).Seconds())
 	}
 	if failed == nil {
-		return localised(err, t)
+		return localised(err, q)
 	}
 	_, err = spread(nil, err, failed)
-	return localised(err, t)
+	return localised(err, q)
 }
 
 // authorizeEach authorises each position for itself. It returns why positions are
 // refused, nil if none is, and whether any is not.
-func authorizeEach[E, D any](ctx context.Context, c *Caller, name string, elements []E, how *settling[E, D]) (failed []error, any bool) {
+func authorizeEach[E, D any](ctx context.Context, c *Caller, name string, elements []E, how *settleCall[E, D]) (failed []error, any bool) {
 	backend, err := backendName(c.tenant, name)
 	for i := range elements {
 		refusal := err
@@ -269,7 +269,7 @@ func authorizeEach[E, D any](ctx context.Context, c *Caller, name string, elemen
 
 // unsealAll returns what the backend is asked for, with the receipts: all positions
 // that have not failed.
-func unsealAll[E, D any](use *topicUse, elements []E, failed []error, how *settling[E, D]) (good []D, receipts []driver.Receipt) {
+func unsealAll[E, D any](use *queueUse, elements []E, failed []error, how *settleCall[E, D]) (good []D, receipts []driver.Receipt) {
 	good = make([]D, 0, len(elements))
 	receipts = make([]driver.Receipt, 0, len(elements))
 	for i := range elements {
@@ -289,7 +289,7 @@ func unsealAll[E, D any](use *topicUse, elements []E, failed []error, how *settl
 }
 
 // finish notes the positions that worked, and says of which the receipt is malformed.
-func finish[E, D any](use *topicUse, elements []E, receipts []driver.Receipt, failed []error, err error, how *settling[E, D]) {
+func finish[E, D any](use *queueUse, elements []E, receipts []driver.Receipt, failed []error, err error, how *settleCall[E, D]) {
 	next, worked := 0, 0
 	for i := range elements {
 		if failed != nil && failed[i] != nil {
@@ -321,11 +321,11 @@ func setAt(err error, i int, with error) {
 // whole is false where each position has to be asked for by itself, because the
 // token is for one receipt, or is not good any more but may have been when the
 // delivery was taken.
-func (c *Caller) authorizeSettling(ctx context.Context, operation capability.Operation, topic string, elements int) (whole bool, err error) {
+func (c *Caller) authorizeSettling(ctx context.Context, operation capability.Operation, queue string, elements int) (whole bool, err error) {
 	if c.returns {
 		return true, nil
 	}
-	_, err = c.broker.verifier.Authorize(ctx, c.token, c.request(operation, topic))
+	_, err = c.broker.verifier.Authorize(ctx, c.token, c.request(operation, queue))
 	switch capability.ReasonOf(err) {
 	case capability.ReasonReceipt, capability.ReasonRevoked, capability.ReasonKeyRetired:
 		if elements > 0 {
@@ -333,7 +333,7 @@ func (c *Caller) authorizeSettling(ctx context.Context, operation capability.Ope
 		}
 	}
 	if err != nil {
-		c.refused(ctx, c.request(operation, topic), err)
+		c.refused(ctx, c.request(operation, queue), err)
 	}
 	return err == nil, err
 }
@@ -349,8 +349,8 @@ func wholeError(errs []error) error {
 	return errs[0]
 }
 
-func expired(op, topic string) error {
-	return &driver.Error{Code: driver.ErrReceiptExpired, Op: op, Queue: topic}
+func expired(op, queue string) error {
+	return &driver.Error{Code: driver.ErrReceiptExpired, Op: op, Queue: queue}
 }
 
 // backoff is how long a message is left alone after a failed attempt: at random,

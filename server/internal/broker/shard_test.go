@@ -10,7 +10,7 @@ import (
 	"github.com/mailboxmq/mailbox/server/internal/broker"
 )
 
-// TestFiguresAndEnvelopesNameTheShard sends groups to a topic with several shards,
+// TestFiguresAndEnvelopesNameTheShard sends groups to a queue with several shards,
 // and compares what deliveries say with the figures.
 func TestFiguresAndEnvelopesNameTheShard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -93,14 +93,14 @@ func TestFullDeadLettersAreSeen(t *testing.T) {
 		for i := range 2 {
 			b.Measure(t.Context())
 			if n := b.DeadLettersFull(); n != 0 {
-				t.Errorf("with %d dead letters %d topics are full", i, n)
+				t.Errorf("with %d dead letters %d queues are full", i, n)
 			}
 			time.Sleep(2 * time.Second)
 			b.fail(c, "orders", "x", "broken")
 		}
 		b.Measure(t.Context())
 		if n := b.DeadLettersFull(); n != 1 {
-			t.Errorf("%d topics are full, want 1", n)
+			t.Errorf("%d queues are full, want 1", n)
 		}
 		if _, err := c.PurgeDead(t.Context(), "orders"); err != nil {
 			t.Fatal(err)
@@ -108,7 +108,7 @@ func TestFullDeadLettersAreSeen(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		b.Measure(t.Context())
 		if n := b.DeadLettersFull(); n != 0 {
-			t.Errorf("after a purge %d topics are full", n)
+			t.Errorf("after a purge %d queues are full", n)
 		}
 	})
 }

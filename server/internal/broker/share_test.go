@@ -17,19 +17,19 @@ import (
 )
 
 // make creates a queue.
-func (b *bench) make(c broker.Caller, topic string) {
+func (b *bench) make(c broker.Caller, queue string) {
 	b.t.Helper()
-	if _, err := c.Send(b.t.Context(), topic, nil); err != nil {
+	if _, err := c.Send(b.t.Context(), queue, nil); err != nil {
 		b.t.Fatal(err)
 	}
 }
 
 // hoard receives from a queue until that is refused, and returns how many messages
 // it got and the refusal.
-func (b *bench) hoard(c broker.Caller, topic string, wait time.Duration) (held int, refusal error) {
+func (b *bench) hoard(c broker.Caller, queue string, wait time.Duration) (held int, refusal error) {
 	b.t.Helper()
 	for range 1000 {
-		got, err := c.Receive(b.t.Context(), topic, driver.ReceiveRequest{Max: 10, Visibility: 12 * time.Hour, Wait: wait})
+		got, err := c.Receive(b.t.Context(), queue, driver.ReceiveRequest{Max: 10, Visibility: 12 * time.Hour, Wait: wait})
 		if held += len(got); err != nil {
 			return held, err
 		}
@@ -105,7 +105,7 @@ func TestWaitingReceivesAreDividedAmongTenants(t *testing.T) {
 
 func TestQueuesNeverExceedTheirLimit(t *testing.T) {
 	const limit = 40
-	b := memory(t, broker.Limits{MaxTopics: limit})
+	b := memory(t, broker.Limits{MaxQueues: limit})
 	c := b.as("")
 	b.make(c, "kept")
 	var group sync.WaitGroup
@@ -132,7 +132,7 @@ func TestQueuesNeverExceedTheirLimit(t *testing.T) {
 	}
 	group.Wait()
 	exist := 0
-	for _, err := range c.Topics(t.Context()) {
+	for _, err := range c.Queues(t.Context()) {
 		if exist++; err != nil {
 			t.Fatal(err)
 		}
@@ -150,7 +150,7 @@ func TestQueuesNeverExceedTheirLimit(t *testing.T) {
 }
 
 func TestHostileTenantsQueuesLeaveOthersRoom(t *testing.T) {
-	b := memory(t, broker.Limits{MaxTopics: 64})
+	b := memory(t, broker.Limits{MaxQueues: 64})
 	hostile, sibling, victim := b.as("hostile"), b.as("hostile"), b.as("victim")
 	for i := range 100 {
 		_, _ = hostile.Send(t.Context(), fmt.Sprint(i), say("x"))
@@ -169,7 +169,7 @@ func TestQueuesFoundOnBackendCountForTenant(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	b := newBench(t, backend, broker.Limits{MaxTopics: 40})
+	b := newBench(t, backend, broker.Limits{MaxQueues: 40})
 	acme := b.as("acme")
 	_, err := acme.Send(t.Context(), "new", say("x"))
 	expectCode(t, err, driver.ErrFull, "a queue more than there may be")
@@ -206,8 +206,8 @@ func TestReceivingFromAbsentQueueCreatesNothing(t *testing.T) {
 		if traits, err := c.Traits(ctx, "typo"); err != nil || traits.MaxBatch == 0 || !traits.DeadLetters {
 			t.Errorf("what it would promise: %+v, %v", traits, err)
 		}
-		for topic := range c.Topics(ctx) {
-			t.Errorf("there is a queue %q", topic)
+		for queue := range c.Queues(ctx) {
+			t.Errorf("there is a queue %q", queue)
 		}
 	})
 }

@@ -18,16 +18,16 @@ func (b *Broker) Signed(ctx context.Context, accessKeyID, sessionToken string, s
 	return token, err
 }
 
-// Uses returns nil if the caller may do anything with a topic, which need not be
-// there. Surfaces call it before they tell anything about the topic. It does not
+// Uses returns nil if the caller may do anything with a queue, which need not be
+// there. Surfaces call it before they tell anything about the queue. It does not
 // count against quotas.
-func (c Caller) Uses(ctx context.Context, topic string) error { return c.authorizeUse(ctx, topic) }
+func (c Caller) Uses(ctx context.Context, queue string) error { return c.authorizeUse(ctx, queue) }
 
-// May returns nil if the caller may do this with a topic, for operations that a
+// May returns nil if the caller may do this with a queue, for operations that a
 // surface puts together of several. It counts as one message where messages are
 // counted.
-func (c Caller) May(ctx context.Context, operation capability.Operation, topic string) error {
-	request := c.request(operation, topic)
+func (c Caller) May(ctx context.Context, operation capability.Operation, queue string) error {
+	request := c.request(operation, queue)
 	request.Load = capability.Load{Messages: 1}
 	_, err := c.authorizeRequest(ctx, request)
 	return err

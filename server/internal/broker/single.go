@@ -11,9 +11,9 @@ import (
 
 // A Target names one delivery the way people do: by the id of the message.
 type Target struct {
-	// Topic may be empty if the message was received through this broker and not
+	// Queue may be empty if the message was received through this broker and not
 	// long ago.
-	Topic string
+	Queue string
 	ID    string
 	// Receipt may be empty if the caller's token took the delivery through this
 	// broker.
@@ -25,21 +25,21 @@ type Target struct {
 // token acked not long ago works again. Otherwise it is like Ack. Codes:
 // ErrNotFound (there is no such lease of the caller's), ErrReceiptExpired.
 func (c Caller) AckOne(ctx context.Context, target Target) error {
-	topic, receipt, err := c.find(ctx, capability.OpAck, target)
+	queue, receipt, err := c.find(ctx, capability.OpAck, target)
 	if err == nil {
-		err = driver.At(c.Ack(ctx, topic, []string{receipt}), 0)
+		err = driver.At(c.Ack(ctx, queue, []string{receipt}), 0)
 	}
 	unknown := errors.Is(err, driver.ErrNotFound) || errors.Is(err, driver.ErrReceiptExpired)
-	if unknown && topic != "" && c.broker.life.acked(topicKey{c.tenant, topic}, target.ID, c.holder) {
-		return c.mayStillAck(ctx, topic, target)
+	if unknown && queue != "" && c.broker.traces.acked(queueKey{c.tenant, queue}, target.ID, c.holder) {
+		return c.mayStillAck(ctx, queue, target)
 	}
 	return err
 }
 
 // mayStillAck authorises a repeated ack. The first one was taken before the
 // token became void, or it would not have worked.
-func (c *Caller) mayStillAck(ctx context.Context, topic string, target Target) error {
-	request := c.request(capability.OpAck, topic)
+func (c *Caller) mayStillAck(ctx context.Context, queue string, target Target) error {
+	request := c.request(capability.OpAck, queue)
 	request.Receipt = target.Receipt
 	request.Lease = capability.Lease{Token: c.holder.token, TakenAt: c.broker.start}
 	_, err := c.authorizeRequest(ctx, request)
@@ -49,112 +49,112 @@ func (c *Caller) mayStillAck(ctx context.Context, topic string, target Target) e
 // NackOne nacks one delivery, finding it as AckOne does. nack.Receipt is not
 // looked at.
 func (c Caller) NackOne(ctx context.Context, target Target, nack Nack) error {
-	topic, receipt, err := c.find(ctx, capability.OpNack, target)
+	queue, receipt, err := c.find(ctx, capability.OpNack, target)
 	if err != nil {
 		return err
 	}
 	nack.Receipt = receipt
-	return driver.At(c.Nack(ctx, topic, []Nack{nack}), 0)
+	return driver.At(c.Nack(ctx, queue, []Nack{nack}), 0)
 }
 
 // ExtendOne extends one delivery, finding it as AckOne does, and returns what was
 // granted.
 func (c Caller) ExtendOne(ctx context.Context, target Target, visibility time.Duration) (time.Duration, error) {
-	topic, receipt, err := c.find(ctx, capability.OpExtend, target)
+	queue, receipt, err := c.find(ctx, capability.OpExtend, target)
 	if err != nil {
 		return 0, err
 	}
-	granted, err := c.Extend(ctx, topic, []Extension{{receipt, visibility}})
+	granted, err := c.Extend(ctx, queue, []Extension{{receipt, visibility}})
 	if err != nil {
 		return 0, driver.At(err, 0)
 	}
 	return granted[0], nil
 }
 
-// BuryOne sends one delivery to the dead letters, finding it as AckOne does.
-func (c Caller) BuryOne(ctx context.Context, target Target, burial Burial) error {
-	topic, receipt, err := c.find(ctx, capability.OpNack, target)
+// DeadLetterOne sends one delivery to the dead letters, finding it as AckOne does.
+func (c Caller) DeadLetterOne(ctx context.Context, target Target, request DeadLetterRequest) error {
+	queue, receipt, err := c.find(ctx, capability.OpNack, target)
 	if err != nil {
 		return err
 	}
-	burial.Receipt = receipt
-	return driver.At(c.Bury(ctx, topic, []Burial{burial}), 0)
+	request.Receipt = receipt
+	return driver.At(c.DeadLetter(ctx, queue, []DeadLetterRequest{request}), 0)
 }
 
-// find completes a target. The topic is returned with an error too, if it is
+// find completes a target. The queue is returned with an error too, if it is
 // known.
-func (c *Caller) find(ctx context.Context, operation capability.Operation, target Target) (topic, receipt string, err error) {
+func (c *Caller) find(ctx context.Context, operation capability.Operation, target Target) (queue, receipt string, err error) {
 	b := c.broker
-	topic = target.Topic
-	if topic == "" {
-		if topic = b.whereabouts(c.tenant, target.ID); topic == "" || !c.mayLearn(ctx, operation, topic, target) {
+	queue = target.Queue
+	if queue == "" {
+		if queue = b.findQueueOf(c.tenant, target.ID); queue == "" || !c.mayLearn(ctx, operation, queue, target) {
 			return "", "", c.unknown(ctx, operation, target)
 		}
 	}
 	if target.Receipt != "" {
-		return topic, target.Receipt, c.checkReceiptFor(topic, target)
+		return queue, target.Receipt, c.checkReceiptFor(queue, target)
 	}
-	key := topicKey{c.tenant, topic}
-	t := b.topics.shard(key).acquire(key)
-	if t == nil {
-		return topic, "", c.unknown(ctx, operation, target)
+	key := queueKey{c.tenant, queue}
+	q := b.queues.shard(key).acquire(key)
+	if q == nil {
+		return queue, "", c.unknown(ctx, operation, target)
 	}
-	defer func() { t.release(b.now()) }()
-	held, ok := t.leases.find(target.ID, b.now())
+	defer func() { q.release(b.now()) }()
+	held, ok := q.leases.find(target.ID, b.now())
 	if !ok || held.holder != c.holder {
-		return topic, "", c.unknown(ctx, operation, target)
+		return queue, "", c.unknown(ctx, operation, target)
 	}
 	id, sealKey := b.receipts.current()
 	if sealKey == nil {
-		return topic, "", &driver.Error{Code: driver.ErrUnavailable, Op: operation.String(), Queue: topic, Detail: "there is no key to seal receipts with"}
+		return queue, "", &driver.Error{Code: driver.ErrUnavailable, Op: operation.String(), Queue: queue, Detail: "there is no key to seal receipts with"}
 	}
-	return topic, string(b.receipts.append(nil, id, sealKey, t.backend, held.receipt, taking{held.holder.token, held.takenAt})), nil
+	return queue, string(b.receipts.append(nil, id, sealKey, q.backend, held.receipt, receiptOwner{held.holder.token, held.takenAt})), nil
 }
 
 // mayLearn reports whether the caller may be told that a message is in a queue which
 // it has not named: because its token covers the queue, or has received the message.
 // Otherwise the message is as unknown as one that does not exist.
-func (c *Caller) mayLearn(ctx context.Context, operation capability.Operation, topic string, target Target) bool {
-	_, err := c.broker.verifier.Authorize(ctx, c.token, c.request(operation, topic))
+func (c *Caller) mayLearn(ctx context.Context, operation capability.Operation, queue string, target Target) bool {
+	_, err := c.broker.verifier.Authorize(ctx, c.token, c.request(operation, queue))
 	switch reason := capability.ReasonOf(err); {
 	case err == nil, reason == capability.ReasonReceipt: // which is looked at after the queue
 		return true
 	case operation == capability.OpAck && (reason == capability.ReasonRevoked || reason == capability.ReasonKeyRetired):
-		return c.hasTaken(topic, target)
+		return c.hasTaken(queue, target)
 	}
 	return false
 }
 
 // hasTaken reports whether the delivery was taken with the caller's token, or acked
 // with it not long ago.
-func (c *Caller) hasTaken(topic string, target Target) bool {
-	b, key := c.broker, topicKey{c.tenant, topic}
-	if b.life.acked(key, target.ID, c.holder) {
+func (c *Caller) hasTaken(queue string, target Target) bool {
+	b, key := c.broker, queueKey{c.tenant, queue}
+	if b.traces.acked(key, target.ID, c.holder) {
 		return true
 	}
 	if target.Receipt != "" {
-		backend, err := backendName(c.tenant, topic)
+		backend, err := backendName(c.tenant, queue)
 		_, by, ok := b.receipts.open(target.Receipt, backend)
 		return err == nil && ok && by.token == c.holder.token
 	}
-	t := b.topics.shard(key).acquire(key)
-	if t == nil {
+	q := b.queues.shard(key).acquire(key)
+	if q == nil {
 		return false
 	}
-	defer func() { t.release(b.now()) }()
-	held, ok := t.leases.find(target.ID, b.now())
+	defer func() { q.release(b.now()) }()
+	held, ok := q.leases.find(target.ID, b.now())
 	return ok && held.holder == c.holder
 }
 
 // checkReceiptFor refuses a receipt that is of another message than it is shown
 // for.
-func (c *Caller) checkReceiptFor(topic string, target Target) error {
-	backend, err := backendName(c.tenant, topic)
+func (c *Caller) checkReceiptFor(queue string, target Target) error {
+	backend, err := backendName(c.tenant, queue)
 	if err != nil {
 		return err
 	}
 	if r, _, ok := c.broker.receipts.open(target.Receipt, backend); ok && target.ID != "" && r.Handle != target.ID {
-		return &driver.Error{Code: driver.ErrInvalid, Op: "settle", Queue: topic, MessageID: target.ID, Field: "receipt", Detail: "is that of another message"}
+		return &driver.Error{Code: driver.ErrInvalid, Op: "settle", Queue: queue, MessageID: target.ID, Field: "receipt", Detail: "is that of another message"}
 	}
 	return nil
 }
@@ -162,37 +162,37 @@ func (c *Caller) checkReceiptFor(topic string, target Target) error {
 // unknown is the error for a lease that is not there. Who has no token for it
 // learns no more than that.
 func (c *Caller) unknown(ctx context.Context, operation capability.Operation, target Target) error {
-	_, err := c.broker.verifier.Authorize(ctx, c.token, c.request(operation, target.Topic))
-	hidden := target.Topic == "" && errors.Is(err, driver.ErrForbidden)
+	_, err := c.broker.verifier.Authorize(ctx, c.token, c.request(operation, target.Queue))
+	hidden := target.Queue == "" && errors.Is(err, driver.ErrForbidden)
 	void := capability.ReasonOf(err) == capability.ReasonRevoked || capability.ReasonOf(err) == capability.ReasonKeyRetired
 	if err != nil && !hidden && !(void && operation == capability.OpAck) {
-		c.refused(ctx, c.request(operation, target.Topic), err)
+		c.refused(ctx, c.request(operation, target.Queue), err)
 		return err
 	}
 	return &driver.Error{
-		Code: driver.ErrNotFound, Op: operation.String(), Queue: target.Topic, MessageID: target.ID,
+		Code: driver.ErrNotFound, Op: operation.String(), Queue: target.Queue, MessageID: target.ID,
 		Detail: "no lease of it was taken with this token through this daemon; show the receipt",
 	}
 }
 
-// whereabouts returns the topic of a tenant in which a message is known to be.
-func (b *Broker) whereabouts(tenant, id string) string {
-	if name := b.life.topicOf(tenant, id); name != "" {
+// findQueueOf returns the queue of a tenant in which a message is known to be.
+func (b *Broker) findQueueOf(tenant, id string) string {
+	if name := b.traces.queueOf(tenant, id); name != "" {
 		return name
 	}
 	now := b.now()
-	for _, t := range b.topics.all() {
-		if t.tenant == tenant {
-			if _, ok := t.leases.find(id, now); ok {
-				return t.name
+	for _, q := range b.queues.all() {
+		if q.tenant == tenant {
+			if _, ok := q.leases.find(id, now); ok {
+				return q.name
 			}
 		}
 	}
 	return ""
 }
 
-// topicOf returns the topic of a tenant that a message was last seen in.
-func (l *lifeBook) topicOf(tenant, id string) string {
+// queueOf returns the queue of a tenant that a message was last seen in.
+func (l *traceTable) queueOf(tenant, id string) string {
 	message, ok := parseMessageID(id)
 	if !ok {
 		return ""
@@ -202,8 +202,8 @@ func (l *lifeBook) topicOf(tenant, id string) string {
 	defer r.mu.Unlock()
 	for i := range r.entries {
 		e := &r.entries[(r.next+len(r.entries)-1-i)%len(r.entries)]
-		if e.at != 0 && e.message == message && e.topic.tenant == tenant {
-			return e.topic.name
+		if e.at != 0 && e.message == message && e.queue.tenant == tenant {
+			return e.queue.name
 		}
 	}
 	return ""

@@ -57,20 +57,20 @@ type Seal struct {
 //	sig      64 bytes, if flagged
 //	corr     16 bytes of a UUID or a text, if flagged
 //	key      a text
-//	topic    a text; empty if the correlation id carries the seal
+//	queue    a text; empty if the correlation id carries the seal
 //	check    4 bytes: FNV-1a of all that
 //
 // where a text is its length as a varint and its bytes. The chain is that of
 // package envelope over all attributes but those that a backend sets when it
 // forwards a dead letter; these change what happened to a message, and not what
 // it is.
-type stored struct {
+type storedSeal struct {
 	sentAt    int64
 	chain     envelope.Hash
 	signature envelope.Signature
 	corr      string
 	key       string
-	topic     string
+	queue     string
 	delayed   bool // it was sent with a delay
 }
 
@@ -90,7 +90,7 @@ const (
 )
 
 // encode returns the text form.
-func (s *stored) encode() string {
+func (s *storedSeal) encode() string {
 	var buffer [maxSealBytes]byte
 	b := append(buffer[:0], sealVersion, 0)
 	var ms [8]byte
@@ -114,7 +114,7 @@ func (s *stored) encode() string {
 		}
 	}
 	b = appendText(b, s.key)
-	b = appendText(b, s.topic)
+	b = appendText(b, s.queue)
 	b = binary.BigEndian.AppendUint32(b, sealCheck(b))
 	var text [(maxSealBytes*4 + 2) / 3]byte
 	return string(base64.RawURLEncoding.AppendEncode(text[:0], b))
@@ -141,9 +141,9 @@ var sealEncoding = base64.RawURLEncoding.Strict()
 
 var errSeal = errors.New("the seal cannot be read")
 
-// decodeSeal reads what encode wrote. The topic is usually here, whose name then
+// decodeSeal reads what encode wrote. The queue is usually here, whose name then
 // needs no memory of its own.
-func decodeSeal(text, here string) (s stored, err error) {
+func decodeSeal(text, here string) (s storedSeal, err error) {
 	var buffer [maxSealBytes]byte
 	if len(text) > base64.RawURLEncoding.EncodedLen(len(buffer)) {
 		return s, errSeal
@@ -188,8 +188,8 @@ func decodeSeal(text, here string) (s stored, err error) {
 	}
 	if ok {
 		raw, b, ok = cutText(b)
-		if s.topic = here; string(raw) != here {
-			s.topic = string(raw)
+		if s.queue = here; string(raw) != here {
+			s.queue = string(raw)
 		}
 	}
 	if !ok || len(b) > 0 {
@@ -233,19 +233,19 @@ func lasting(attributes map[string]string) map[string]string {
 }
 
 // stamp returns the message as it goes to the backend. It does not change m.
-func (c *Caller) stamp(t *topic, m *Outgoing, now time.Time) (driver.Outgoing, error) {
+func (c *Caller) stamp(q *queue, m *Outgoing, now time.Time) (driver.Outgoing, error) {
 	if _, taken := m.Attributes[AttributeSeal]; taken {
-		return driver.Outgoing{}, sendError(t, "Attributes", AttributeSeal+" is set by the daemon alone")
+		return driver.Outgoing{}, sendError(q, "Attributes", AttributeSeal+" is set by the daemon alone")
 	}
 	sentAt := now
 	if !m.SentAt.IsZero() {
 		sentAt = m.SentAt
 	}
-	e := envelope.Envelope{Topic: t.name, SentAt: sentAt, IdemKey: m.DedupKey, Attributes: lasting(m.Attributes)}
+	e := envelope.Envelope{Topic: q.name, SentAt: sentAt, IdemKey: m.DedupKey, Attributes: lasting(m.Attributes)}
 	if err := e.Seal(m.Body); err != nil {
 		return driver.Outgoing{}, err
 	}
-	s := stored{sentAt: e.SentAt.UnixMilli(), chain: e.HashChain, signature: m.Signature, key: m.DedupKey, topic: t.name, delayed: m.Delay > 0}
+	s := storedSeal{sentAt: e.SentAt.UnixMilli(), chain: e.HashChain, signature: m.Signature, key: m.DedupKey, queue: q.name, delayed: m.Delay > 0}
 	if m.CorrelationID == "" {
 		s.corr = c.origin.CorrelationID
 	}
@@ -273,13 +273,13 @@ func claimed(attributes map[string]string) map[string]string {
 
 // attach adds the seal to the attributes, which have room for it: MaxAttributes and
 // MaxAttributeBytes see to that.
-func (s *stored) attach(out *driver.Outgoing) {
+func (s *storedSeal) attach(out *driver.Outgoing) {
 	attributes := make(map[string]string, len(out.Attributes)+1)
 	maps.Copy(attributes, out.Attributes)
 	attributes[AttributeSeal] = s.encode()
 	out.Attributes = attributes
 }
 
-func sendError(t *topic, field, detail string) error {
-	return &driver.Error{Code: driver.ErrInvalid, Op: "send", Queue: t.name, Field: field, Detail: detail}
+func sendError(q *queue, field, detail string) error {
+	return &driver.Error{Code: driver.ErrInvalid, Op: "send", Queue: q.name, Field: field, Detail: detail}
 }

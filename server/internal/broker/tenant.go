@@ -9,7 +9,7 @@ import (
 )
 
 // InTenant returns the same caller, who looks into the queues of a tenant. It is for
-// operators: it needs a token of no tenant for administration of any topic, besides what
+// operators: it needs a token of no tenant for administration of any queue, besides what
 // each look needs. Surfaces use it for looking, and for nothing that changes a queue.
 // Codes: ErrInvalid (no name of a tenant).
 func (c Caller) InTenant(ctx context.Context, tenant string) (Caller, error) {
@@ -31,13 +31,13 @@ func (c *Caller) mayLookIntoTenants(ctx context.Context) error {
 	return err
 }
 
-// A TenantTopic is a topic and its tenant, which is empty for topics of none.
-type TenantTopic struct{ Tenant, Topic string }
+// A TenantQueue is a queue and its tenant, which is empty for queues of none.
+type TenantQueue struct{ Tenant, Queue string }
 
-// AllTopics lists the topics of all tenants in the order of the backend. It is authorised
+// AllQueues lists the queues of all tenants in the order of the backend. It is authorised
 // like InTenant; an error ends the sequence. Codes: ErrUnsupported, ErrUnavailable.
-func (c Caller) AllTopics(ctx context.Context) iter.Seq2[TenantTopic, error] {
-	return func(yield func(TenantTopic, error) bool) {
+func (c Caller) AllQueues(ctx context.Context) iter.Seq2[TenantQueue, error] {
+	return func(yield func(TenantQueue, error) bool) {
 		err := c.mayLookIntoTenants(ctx)
 		if err == nil {
 			err = c.broker.admit("list", "", lastForReads)
@@ -46,16 +46,16 @@ func (c Caller) AllTopics(ctx context.Context) iter.Seq2[TenantTopic, error] {
 			err = &driver.Error{Code: driver.ErrUnsupported, Op: "list", Detail: "the backend's queues cannot be managed"}
 		}
 		if err != nil {
-			yield(TenantTopic{}, err)
+			yield(TenantQueue{}, err)
 			return
 		}
 		for name, err := range c.broker.admin.Queues(ctx) {
 			if err != nil {
-				yield(TenantTopic{}, err)
+				yield(TenantQueue{}, err)
 				return
 			}
 			key, ok := keyOf(name)
-			if ok && !yield(TenantTopic{key.tenant, key.name}, nil) {
+			if ok && !yield(TenantQueue{key.tenant, key.name}, nil) {
 				return
 			}
 		}

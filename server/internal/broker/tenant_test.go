@@ -22,12 +22,12 @@ func TestTenantsCannotNameTheirWayOut(t *testing.T) {
 			}
 		}
 	}
-	if got := b.receive(acme, "orders", 1); len(got) != 1 || string(got[0].Body) != "of acme" || got[0].Topic != "orders" {
+	if got := b.receive(acme, "orders", 1); len(got) != 1 || string(got[0].Body) != "of acme" || got[0].Queue != "orders" {
 		t.Errorf("acme got %v", got)
 	}
-	for topic, err := range acme.Topics(t.Context()) {
-		if err != nil || topic != "orders" {
-			t.Errorf("acme sees %q, %v", topic, err)
+	for queue, err := range acme.Queues(t.Context()) {
+		if err != nil || queue != "orders" {
+			t.Errorf("acme sees %q, %v", queue, err)
 		}
 	}
 }
@@ -36,18 +36,18 @@ func TestTenantsUseNamesWithColons(t *testing.T) {
 	b := memory(t, broker.Limits{})
 	for _, tenant := range []string{"", "acme", "acme.eu"} {
 		c := b.as(tenant)
-		for _, topic := range []string{"user:42:inbox", "eu:user", ":", "acme:eu:x"} {
-			b.send(c, topic, tenant+" "+topic)
+		for _, queue := range []string{"user:42:inbox", "eu:user", ":", "acme:eu:x"} {
+			b.send(c, queue, tenant+" "+queue)
 		}
-		for _, topic := range []string{"user:42:inbox", "eu:user", ":", "acme:eu:x"} {
-			if got := b.receive(c, topic, 10); len(got) != 1 || string(got[0].Body) != tenant+" "+topic {
-				t.Errorf("tenant %q got %d messages from %q", tenant, len(got), topic)
+		for _, queue := range []string{"user:42:inbox", "eu:user", ":", "acme:eu:x"} {
+			if got := b.receive(c, queue, 10); len(got) != 1 || string(got[0].Body) != tenant+" "+queue {
+				t.Errorf("tenant %q got %d messages from %q", tenant, len(got), queue)
 			}
 		}
 	}
 }
 
-func TestTenantsErrorsNameTheirOwnTopics(t *testing.T) {
+func TestTenantsErrorsNameTheirOwnQueues(t *testing.T) {
 	b := memory(t, broker.Limits{})
 	_, err := b.as("acme").Stats(t.Context(), "nowhere")
 	if e, ok := errors.AsType[*driver.Error](err); !ok || e.Code != driver.ErrNotFound || e.Queue != "nowhere" {
@@ -55,7 +55,7 @@ func TestTenantsErrorsNameTheirOwnTopics(t *testing.T) {
 	}
 }
 
-func TestATenantCaveatDoesNotOpenTheTenantsTopics(t *testing.T) {
+func TestATenantCaveatDoesNotOpenTheTenantsQueues(t *testing.T) {
 	b := memory(t, broker.Limits{})
 	b.send(b.as("acme"), "orders", "of acme")
 	narrowed, err := mint(t, b.ring, "").Attenuate(capability.Tenant("acme"))
@@ -79,23 +79,23 @@ func TestOperatorLooksIntoTenantsAndTenantsDoNot(t *testing.T) {
 		t.Errorf("the operator counts %+v, %v", stats, err)
 	}
 	seen := 0
-	for looked, err := range into.Peek(t.Context(), "orders", driver.Query{}) {
-		if seen++; err != nil || string(looked.Body) != "of acme" || looked.Topic != "orders" {
-			t.Errorf("the operator sees %+v, %v", looked, err)
+	for peeked, err := range into.Peek(t.Context(), "orders", driver.Query{}) {
+		if seen++; err != nil || string(peeked.Body) != "of acme" || peeked.Queue != "orders" {
+			t.Errorf("the operator sees %+v, %v", peeked, err)
 		}
 	}
 	if seen != 1 {
 		t.Errorf("the operator sees %d messages, want 1", seen)
 	}
-	all := make(map[broker.TenantTopic]bool)
-	for topic, err := range operator.AllTopics(t.Context()) {
+	all := make(map[broker.TenantQueue]bool)
+	for queue, err := range operator.AllQueues(t.Context()) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		all[topic] = true
+		all[queue] = true
 	}
-	if len(all) != 2 || !all[broker.TenantTopic{Tenant: "acme", Topic: "orders"}] || !all[broker.TenantTopic{Topic: "own"}] {
-		t.Errorf("all topics are %v", all)
+	if len(all) != 2 || !all[broker.TenantQueue{Tenant: "acme", Queue: "orders"}] || !all[broker.TenantQueue{Queue: "own"}] {
+		t.Errorf("all queues are %v", all)
 	}
 	narrowed := b.as("", capability.Topics(capability.Topic("orders")))
 	withoutAdmin := b.as("", capability.Operations(capability.OpStats, capability.OpPeek))
@@ -106,10 +106,10 @@ func TestOperatorLooksIntoTenantsAndTenantsDoNot(t *testing.T) {
 	} {
 		_, err := c.InTenant(t.Context(), "acme")
 		expectCode(t, err, driver.ErrForbidden, name+" looks into a tenant")
-		for topic, err := range c.AllTopics(t.Context()) {
-			expectCode(t, err, driver.ErrForbidden, name+" lists all topics")
-			if topic.Topic != "" {
-				t.Errorf("%s sees %v", name, topic)
+		for queue, err := range c.AllQueues(t.Context()) {
+			expectCode(t, err, driver.ErrForbidden, name+" lists all queues")
+			if queue.Queue != "" {
+				t.Errorf("%s sees %v", name, queue)
 			}
 		}
 	}

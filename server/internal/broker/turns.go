@@ -48,11 +48,11 @@ func (b *Broker) initTurns() {
 
 // turn waits until the caller may use the backend, for so many units. The caller of
 // turn calls done. Codes: ErrFull.
-func (c *Caller) turn(ctx context.Context, op, topic string, units int64) (err error) {
+func (c *Caller) turn(ctx context.Context, op, queue string, units int64) (err error) {
 	owner := c.owner()
 	if err := c.broker.work.Enter(ctx, owner[:], units); err != nil {
 		c.broker.metrics.Rejected(metricSaturated)
-		return refusedShare(err, op, topic)
+		return refusedShare(err, op, queue)
 	}
 	return nil
 }

@@ -17,40 +17,40 @@ import (
 //
 // A message without a seal was put into the backend by somebody else; there is
 // nothing to compare it with, and it is sealed now.
-func (t *topic) unseal(m *driver.Message) (Seal, error) {
+func (q *queue) unseal(m *driver.Message) (Seal, error) {
 	text, own, sealed := detach(m)
-	t.localise(m)
+	q.localise(m)
 	if !sealed {
-		return t.sealNow(m, m.EnqueuedAt, "", "")
+		return q.sealNow(m, m.EnqueuedAt, "", "")
 	}
-	s, err := decodeSeal(text, t.name)
+	s, err := decodeSeal(text, q.name)
 	if err != nil {
-		return Seal{}, t.damaged(m, "seal", "cannot be read")
+		return Seal{}, q.damaged(m, "seal", "cannot be read")
 	}
 	if own {
 		m.CorrelationID = s.corr
 	}
 	source, isForwarded := m.Attributes[driver.AttributeDeadSource]
-	topic := s.topic
+	queue := s.queue
 	switch {
-	case topic == "" && isForwarded:
-		topic = source
-	case topic == "":
-		topic = t.name
+	case queue == "" && isForwarded:
+		queue = source
+	case queue == "":
+		queue = q.name
 	}
-	e := envelope.Envelope{Topic: topic, SentAt: time.UnixMilli(s.sentAt), IdemKey: s.key, Attributes: lasting(m.Attributes)}
-	if err := e.Seal(m.Body); err == nil && e.HashChain != s.chain && s.topic == "" && isForwarded {
+	e := envelope.Envelope{Topic: queue, SentAt: time.UnixMilli(s.sentAt), IdemKey: s.key, Attributes: lasting(m.Attributes)}
+	if err := e.Seal(m.Body); err == nil && e.HashChain != s.chain && s.queue == "" && isForwarded {
 		// The sender may have set the attribute itself.
-		topic, e.Topic = t.name, t.name
+		queue, e.Topic = q.name, q.name
 	}
 	if err := e.Seal(m.Body); err != nil || e.HashChain != s.chain {
-		return Seal{}, t.damaged(m, "hash_chain", "payload, topic, ts, idem_key or attrs is not what was sent")
+		return Seal{}, q.damaged(m, "hash_chain", "does not match the message: the body or a sealed field was changed")
 	}
-	if topic != t.name || isForwarded {
+	if queue != q.name || isForwarded {
 		// It is what was sent, and has come here as a dead letter, with more attributes
 		// than it had, or was moved. What is handed out is sealed as it is now.
-		seal, err := t.sealNow(m, e.SentAt, s.key, s.corr)
-		if topic == t.name {
+		seal, err := q.sealNow(m, e.SentAt, s.key, s.corr)
+		if queue == q.name {
 			seal.Signature = s.signature
 		}
 		return seal, err
@@ -62,10 +62,10 @@ func (t *topic) unseal(m *driver.Message) (Seal, error) {
 }
 
 // sealNow seals a message as it is.
-func (t *topic) sealNow(m *driver.Message, sentAt time.Time, key, corr string) (Seal, error) {
-	e := envelope.Envelope{Topic: t.name, SentAt: sentAt, IdemKey: key, Attributes: m.Attributes}
+func (q *queue) sealNow(m *driver.Message, sentAt time.Time, key, corr string) (Seal, error) {
+	e := envelope.Envelope{Topic: q.name, SentAt: sentAt, IdemKey: key, Attributes: m.Attributes}
 	if err := e.Seal(m.Body); err != nil {
-		return Seal{}, t.damaged(m, "message", "has attributes that no message can have")
+		return Seal{}, q.damaged(m, "message", "has attributes that no message can have")
 	}
 	return Seal{
 		SentAt: e.SentAt, IdemKey: key, PayloadHash: e.PayloadHash, HashChain: e.HashChain,
@@ -100,8 +100,8 @@ func without(attributes map[string]string, key string) map[string]string {
 	return rest
 }
 
-// localise gives topics that a message names the names that its tenant knows.
-func (t *topic) localise(m *driver.Message) {
+// localise gives queues that a message names the names that its tenant knows.
+func (q *queue) localise(m *driver.Message) {
 	source, ok := m.Attributes[driver.AttributeDeadSource]
 	if !ok {
 		return
@@ -109,7 +109,7 @@ func (t *topic) localise(m *driver.Message) {
 	name, isClaim := strings.CutPrefix(source, claimMark)
 	ours := isClaim
 	if !isClaim {
-		name, ours = topicName(t.tenant, source)
+		name, ours = queueName(q.tenant, source)
 	}
 	if ours && name != source {
 		m.Attributes = maps.Clone(m.Attributes)
@@ -137,6 +137,6 @@ func correlation(m *driver.Message, ofRequest string) string {
 	return made.String()
 }
 
-func (t *topic) damaged(m *driver.Message, field, detail string) error {
-	return &driver.Error{Code: driver.ErrIntegrity, Op: "verify", Queue: t.name, MessageID: m.ID, Field: field, Detail: detail}
+func (q *queue) damaged(m *driver.Message, field, detail string) error {
+	return &driver.Error{Code: driver.ErrIntegrity, Op: "verify", Queue: q.name, MessageID: m.ID, Field: field, Detail: detail}
 }

@@ -10,19 +10,19 @@ import (
 // back within seconds, as long polls do.
 const retryWaits = time.Second
 
-// A waitingRoom knows the receives that wait, to end them when the daemon stops.
-type waitingRoom struct {
+// A waitTable knows the receives that wait, to end them when the daemon stops.
+type waitTable struct {
 	mu    sync.Mutex
 	next  uint64
 	ends  map[uint64]context.CancelFunc
 	ended bool
 }
 
-func (w *waitingRoom) init() { w.ends = make(map[uint64]context.CancelFunc) }
+func (w *waitTable) init() { w.ends = make(map[uint64]context.CancelFunc) }
 
 // enter returns a context that ends when ctx does, or with everything else. The
 // caller leaves with the number it gets.
-func (w *waitingRoom) enter(ctx context.Context) (context.Context, uint64) {
+func (w *waitTable) enter(ctx context.Context) (context.Context, uint64) {
 	ctx, cancel := context.WithCancel(ctx)
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -34,7 +34,7 @@ func (w *waitingRoom) enter(ctx context.Context) (context.Context, uint64) {
 	return ctx, w.next
 }
 
-func (w *waitingRoom) leave(number uint64) {
+func (w *waitTable) leave(number uint64) {
 	w.mu.Lock()
 	cancel := w.ends[number]
 	delete(w.ends, number)
@@ -43,7 +43,7 @@ func (w *waitingRoom) leave(number uint64) {
 }
 
 // endAll wakes everybody, and whoever comes later.
-func (w *waitingRoom) endAll() {
+func (w *waitTable) endAll() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.ended = true

@@ -491,7 +491,7 @@ func TestAClientThatGoesAwayStrandsNothing(t *testing.T) {
 // how much of it is used and what it is.
 func TestTheMetricsNameEveryBound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := open(t, broker.Limits{MaxInFlight: 30, MaxTopics: 400}, driver.Config{
+		d := open(t, broker.Limits{MaxInFlight: 30, MaxQueues: 400}, driver.Config{
 			MaxMessages: 10, MaxBytes: 1000, MaxInFlight: 7, MaxDeliveries: 1, MaxDead: 20, DedupMax: 500,
 			RetainReady: driver.Retention{Age: time.Hour, Count: 8}, RetainDead: driver.Retention{Age: 2 * time.Hour, Count: 9},
 		})

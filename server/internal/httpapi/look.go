@@ -36,9 +36,9 @@ type lookedLine struct {
 	Redrives        int               `json:"redrives,omitempty"`
 }
 
-func lineOf(l *broker.Looked) lookedLine {
+func lineOf(l *broker.Peeked) lookedLine {
 	line := lookedLine{
-		MessageID: l.ID, Topic: l.Topic, State: string(l.State), IdemKey: l.Seal.IdemKey, CorrID: l.Seal.CorrelationID,
+		MessageID: l.ID, Topic: l.Queue, State: string(l.State), IdemKey: l.Seal.IdemKey, CorrID: l.Seal.CorrelationID,
 		Attributes: l.Attributes, Payload: l.Body, Damaged: l.Damaged, Attempt: l.Deliveries, Group: l.Group,
 		ReplyTo: l.ReplyTo, CorrelationID: l.CorrelationID, EnqueuedAt: timeText(l.EnqueuedAt),
 		FirstReceivedAt: timeText(l.FirstReceivedAt), LastError: l.LastError, DueAt: timeText(l.DueAt), Source: l.Source,
@@ -58,7 +58,7 @@ func lineOf(l *broker.Looked) lookedLine {
 }
 
 // list streams what was looked at, up to limit lines; 0 means no bound.
-func (c *call) list(messages iter.Seq2[broker.Looked, error], limit int) error {
+func (c *call) list(messages iter.Seq2[broker.Peeked, error], limit int) error {
 	out := &lines{call: c}
 	n := 0
 	for looked, err := range messages {
@@ -217,7 +217,7 @@ func (h *Handler) life(c *call) error {
 	case r.MessageID == "":
 		return required("msg_id")
 	}
-	life, err := c.caller.Life(c.ctx(), r.Topic, r.MessageID)
+	life, err := c.caller.Trace(c.ctx(), r.Topic, r.MessageID)
 	if err != nil {
 		return err
 	}

@@ -157,7 +157,7 @@ func (h *Handler) topics(c *call) error {
 		return c.allTopics()
 	}
 	out := &lines{call: c}
-	for topic, err := range c.caller.Topics(c.ctx()) {
+	for topic, err := range c.caller.Queues(c.ctx()) {
 		if err == nil {
 			err = out.addValue(topicRequest{topic})
 		}

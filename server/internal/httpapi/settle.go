@@ -38,7 +38,7 @@ type buryOneRequest struct {
 }
 
 func (c *call) target(topic, receipt string) broker.Target {
-	return broker.Target{Topic: topic, ID: c.request.PathValue("msg_id"), Receipt: receipt}
+	return broker.Target{Queue: topic, ID: c.request.PathValue("msg_id"), Receipt: receipt}
 }
 
 func (c *call) okUnless(err error) error {
@@ -102,8 +102,8 @@ func (h *Handler) buryOne(c *call) error {
 	if err := c.decode(&r); err != nil {
 		return err
 	}
-	burial := broker.Burial{Reason: driver.Reason(r.Reason), Error: r.Error, ErrorType: r.ErrorType}
-	return c.okUnless(c.caller.BuryOne(c.ctx(), c.target(r.Topic, r.Receipt), burial))
+	burial := broker.DeadLetterRequest{Reason: driver.Reason(r.Reason), Error: r.Error, ErrorType: r.ErrorType}
+	return c.okUnless(c.caller.DeadLetterOne(c.ctx(), c.target(r.Topic, r.Receipt), burial))
 }
 
 type ackBatchRequest struct {
@@ -204,9 +204,9 @@ func (h *Handler) buryBatch(c *call) error {
 	if r.Topic == "" {
 		return required("topic")
 	}
-	burials := make([]broker.Burial, len(r.Burials))
+	burials := make([]broker.DeadLetterRequest, len(r.Burials))
 	for i, b := range r.Burials {
-		burials[i] = broker.Burial{Receipt: b.Receipt, Reason: driver.Reason(b.Reason), Error: b.Error, ErrorType: b.ErrorType}
+		burials[i] = broker.DeadLetterRequest{Receipt: b.Receipt, Reason: driver.Reason(b.Reason), Error: b.Error, ErrorType: b.ErrorType}
 	}
-	return c.answerPositions(len(burials), c.caller.Bury(c.ctx(), r.Topic, burials), nil)
+	return c.answerPositions(len(burials), c.caller.DeadLetter(c.ctx(), r.Topic, burials), nil)
 }

@@ -28,9 +28,9 @@ type tenantTopicLine struct {
 // allTopics lists the queues of all tenants.
 func (c *call) allTopics() error {
 	out := &lines{call: c}
-	for topic, err := range c.caller.AllTopics(c.ctx()) {
+	for topic, err := range c.caller.AllQueues(c.ctx()) {
 		if err == nil {
-			err = out.addValue(tenantTopicLine{topic.Tenant, topic.Topic})
+			err = out.addValue(tenantTopicLine{topic.Tenant, topic.Queue})
 		}
 		if err != nil {
 			return out.end(err)

@@ -175,11 +175,11 @@ func (b brokered) Extend(ctx context.Context, topic string, extensions []driver.
 }
 
 func (b brokered) DeadLetter(ctx context.Context, topic string, burials []driver.DeadLetterRequest) error {
-	out := make([]broker.Burial, len(burials))
+	out := make([]broker.DeadLetterRequest, len(burials))
 	for i, d := range burials {
-		out[i] = broker.Burial{Receipt: d.Receipt.Handle, Reason: d.Reason, Error: d.Error, ErrorType: d.ErrorType}
+		out[i] = broker.DeadLetterRequest{Receipt: d.Receipt.Handle, Reason: d.Reason, Error: d.Error, ErrorType: d.ErrorType}
 	}
-	return elsewhere(b.user.Bury(ctx, topic, out))
+	return elsewhere(b.user.DeadLetter(ctx, topic, out))
 }
 
 func (b brokered) DeadLetters(ctx context.Context, topic string) iter.Seq2[driver.DeadLetter, error] {
@@ -232,7 +232,7 @@ func (b brokered) QueueConfig(ctx context.Context, topic string) (driver.Config,
 
 func (b brokered) Queues(ctx context.Context) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
-		for topic, err := range b.user.Topics(ctx) {
+		for topic, err := range b.user.Queues(ctx) {
 			if !yield(topic, elsewhere(err)) {
 				return
 			}

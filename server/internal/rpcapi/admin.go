@@ -60,7 +60,7 @@ func (s *service) Traits(ctx context.Context, r *mailboxv1.TraitsRequest) (*mail
 func (s *service) Topics(ctx context.Context, _ *mailboxv1.TopicsRequest, stream *connect.ServerStream[mailboxv1.TopicsResponse]) error {
 	var chunk []string
 	size := 0
-	for name, err := range callOf(ctx).caller.Topics(ctx) {
+	for name, err := range callOf(ctx).caller.Queues(ctx) {
 		if err != nil {
 			return err
 		}

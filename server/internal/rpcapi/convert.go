@@ -70,7 +70,7 @@ func outgoing(m *mailboxv1.Outgoing) (broker.Outgoing, error) {
 
 func delivery(d *broker.Delivery) *mailboxv1.Delivery {
 	return &mailboxv1.Delivery{
-		Envelope: sealedEnvelope(d.Topic, &d.Message, &d.Seal), Payload: d.Body, Receipt: d.Receipt, History: history(&d.Message),
+		Envelope: sealedEnvelope(d.Queue, &d.Message, &d.Seal), Payload: d.Body, Receipt: d.Receipt, History: history(&d.Message),
 	}
 }
 
@@ -95,9 +95,9 @@ func history(m *driver.Message) *mailboxv1.History {
 	}
 }
 
-func peeked(l *broker.Looked) *mailboxv1.Peeked {
+func peeked(l *broker.Peeked) *mailboxv1.Peeked {
 	p := &mailboxv1.Peeked{
-		Envelope: sealedEnvelope(l.Topic, &l.Message, &l.Seal), Payload: l.Body, History: history(&l.Message),
+		Envelope: sealedEnvelope(l.Queue, &l.Message, &l.Seal), Payload: l.Body, History: history(&l.Message),
 		State: wireStates[l.State], DueAt: timestamp(l.DueAt), Damaged: l.Damaged, Redrives: int32(l.Redrives),
 	}
 	if l.State == driver.StateDead {

@@ -73,7 +73,7 @@ func inChunks[E any, M proto.Message](all iter.Seq2[E, error], limit int, conver
 
 // Life tells what happened to a message.
 func (s *service) Life(ctx context.Context, r *mailboxv1.LifeRequest) (*mailboxv1.LifeResponse, error) {
-	life, err := callOf(ctx).caller.Life(ctx, r.GetTopic(), r.GetMsgId())
+	life, err := callOf(ctx).caller.Trace(ctx, r.GetTopic(), r.GetMsgId())
 	if err != nil {
 		return nil, err
 	}

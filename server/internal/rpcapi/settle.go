@@ -73,18 +73,18 @@ func (s *service) Extend(ctx context.Context, r *mailboxv1.ExtendRequest) (*mail
 // Bury sends deliveries to the dead letters.
 func (s *service) Bury(ctx context.Context, r *mailboxv1.BuryRequest) (*mailboxv1.BuryResponse, error) {
 	caller := callOf(ctx).caller
-	results, err := settle(r.GetTopic(), r.GetEntries(), settling[*mailboxv1.BuryEntry, broker.Burial]{
+	results, err := settle(r.GetTopic(), r.GetEntries(), settling[*mailboxv1.BuryEntry, broker.DeadLetterRequest]{
 		delivery: (*mailboxv1.BuryEntry).GetDelivery,
-		convert: func(e *mailboxv1.BuryEntry) broker.Burial {
-			return broker.Burial{
+		convert: func(e *mailboxv1.BuryEntry) broker.DeadLetterRequest {
+			return broker.DeadLetterRequest{
 				Receipt: e.GetDelivery().GetReceipt(), Reason: driver.Reason(e.GetReason()), Error: e.GetError(), ErrorType: e.GetErrorType(),
 			}
 		},
-		all: func(bs []broker.Burial, _ []*mailboxv1.SettleResult) error {
-			return caller.Existing().Bury(ctx, r.GetTopic(), bs)
+		all: func(bs []broker.DeadLetterRequest, _ []*mailboxv1.SettleResult) error {
+			return caller.Existing().DeadLetter(ctx, r.GetTopic(), bs)
 		},
-		one: func(t broker.Target, b broker.Burial, _ *mailboxv1.SettleResult) error {
-			return caller.BuryOne(ctx, t, b)
+		one: func(t broker.Target, b broker.DeadLetterRequest, _ *mailboxv1.SettleResult) error {
+			return caller.DeadLetterOne(ctx, t, b)
 		},
 	})
 	return &mailboxv1.BuryResponse{Results: results}, err
@@ -112,7 +112,7 @@ func settle[E, B any](topic string, entries []E, how settling[E, B]) ([]*mailbox
 		ref, element := how.delivery(entry), how.convert(entry)
 		switch {
 		case ref.GetMsgId() != "":
-			target := broker.Target{Topic: topic, ID: ref.GetMsgId(), Receipt: ref.GetReceipt()}
+			target := broker.Target{Queue: topic, ID: ref.GetMsgId(), Receipt: ref.GetReceipt()}
 			results[i].Error = positionError(how.one(target, element, results[i]))
 		case ref.GetReceipt() == "":
 			results[i].Error = positionError(schemaError("delivery", "has neither a receipt nor a msg_id"))

@@ -20,7 +20,7 @@ const (
 
 // attemptKey names a receive of a FIFO queue.
 type attemptKey struct {
-	broker.Place
+	broker.TenantQueue
 	id string
 }
 

@@ -146,7 +146,7 @@ var counted = map[string]fact{
 }
 
 var facts = map[string]fact{
-	"QueueArn":              func(r *request, q *queue, _ *driver.Stats) string { return r.arn(q.Topic) },
+	"QueueArn":              func(r *request, q *queue, _ *driver.Stats) string { return r.arn(q.Queue) },
 	"CreatedTimestamp":      func(_ *request, q *queue, _ *driver.Stats) string { return strconv.FormatInt(q.Created, 10) },
 	"LastModifiedTimestamp": func(_ *request, q *queue, _ *driver.Stats) string { return strconv.FormatInt(q.Modified, 10) },
 }

@@ -40,7 +40,7 @@ func (r *request) createQueue(ctx context.Context, in *sqswire.CreateQueueInput)
 	if err := checkTags(name, in.Tags); err != nil {
 		return nil, err
 	}
-	place := broker.Place{Tenant: r.caller.Tenant(), Topic: name}
+	place := broker.TenantQueue{Tenant: r.caller.Tenant(), Queue: name}
 	defer r.service.queues.lock(place)()
 	if found, err := r.service.load(ctx, place); err == nil {
 		if other := found.differs(&wanted, attributes); other != "" {
@@ -61,7 +61,7 @@ func (r *request) createQueue(ctx context.Context, in *sqswire.CreateQueueInput)
 	}
 	wanted.Created = time.Now().Unix()
 	wanted.Modified = wanted.Created
-	made := &queue{Place: place, settings: wanted, config: wanted.newConfig()}
+	made := &queue{TenantQueue: place, settings: wanted, config: wanted.newConfig()}
 	err := r.service.store(ctx, r.caller, made)
 	if lacksFairGroups(err) {
 		made.config.FairGroups = false
@@ -94,14 +94,14 @@ func (r *request) deleteQueue(ctx context.Context, in *sqswire.DeleteQueueInput)
 	if err != nil {
 		return nil, err
 	}
-	defer r.service.queues.lock(q.Place)()
-	err = r.caller.Delete(ctx, q.Topic)
-	r.service.queues.forget(q.Place)
+	defer r.service.queues.lock(q.TenantQueue)()
+	err = r.caller.Delete(ctx, q.Queue)
+	r.service.queues.forget(q.TenantQueue)
 	if err != nil {
 		return nil, err
 	}
-	r.service.tasks.stop(q.Place)
-	r.service.minute.deleted(q.Place)
+	r.service.tasks.stop(q.TenantQueue)
+	r.service.minute.deleted(q.TenantQueue)
 	return new(sqswire.DeleteQueueOutput), nil
 }
 
@@ -117,7 +117,7 @@ func (r *request) getQueueURL(ctx context.Context, in *sqswire.GetQueueURLInput)
 	if err != nil {
 		return nil, err
 	}
-	return &sqswire.GetQueueURLOutput{QueueURL: r.url(q.Topic)}, nil
+	return &sqswire.GetQueueURLOutput{QueueURL: r.url(q.Queue)}, nil
 }
 
 // getQueueAttributes returns attributes of a queue. Counting needs a token for it.
@@ -128,7 +128,7 @@ func (r *request) getQueueAttributes(ctx context.Context, in *sqswire.GetQueueAt
 	}
 	var stats driver.Stats
 	if needsCount(in.AttributeNames) {
-		if stats, err = r.caller.Stats(ctx, q.Topic); err != nil {
+		if stats, err = r.caller.Stats(ctx, q.Queue); err != nil {
 			return nil, err
 		}
 	}
@@ -148,17 +148,17 @@ func (r *request) setQueueAttributes(ctx context.Context, in *sqswire.SetQueueAt
 	if len(in.Attributes) == 0 {
 		return nil, missing("Attribute.Name")
 	}
-	if err := r.caller.May(ctx, capability.OpAdmin, q.Topic); err != nil {
+	if err := r.caller.May(ctx, capability.OpAdmin, q.Queue); err != nil {
 		return nil, err
 	}
 	attributes, err := q.withoutKind(in.Attributes)
 	if err != nil {
 		return nil, err
 	}
-	if err := r.checkPolicies(ctx, q.Topic, &q.settings, attributes); err != nil {
+	if err := r.checkPolicies(ctx, q.Queue, &q.settings, attributes); err != nil {
 		return nil, err
 	}
-	err = r.edit(ctx, q.Place, func(s *settings) error { return s.set(attributes) })
+	err = r.edit(ctx, q.TenantQueue, func(s *settings) error { return s.set(attributes) })
 	if err != nil {
 		return nil, err
 	}
@@ -167,7 +167,7 @@ func (r *request) setQueueAttributes(ctx context.Context, in *sqswire.SetQueueAt
 
 // edit changes the settings of a queue for the caller, who needs a token for
 // administration, and notes when.
-func (r *request) edit(ctx context.Context, place broker.Place, change func(s *settings) error) error {
+func (r *request) edit(ctx context.Context, place broker.TenantQueue, change func(s *settings) error) error {
 	_, err := r.service.change(ctx, r.caller, place, func(q *queue) error {
 		if err := change(&q.settings); err != nil {
 			return err
@@ -184,16 +184,16 @@ func (r *request) purgeQueue(ctx context.Context, in *sqswire.PurgeQueueInput) (
 	if err != nil {
 		return nil, err
 	}
-	if err := r.service.mayPurge(q.Place); err != nil {
+	if err := r.service.mayPurge(q.TenantQueue); err != nil {
 		return nil, err
 	}
 	purge := r.caller.Purge
 	if q.FIFO {
 		purge = r.caller.PurgeAndForget
 	}
-	if _, err := purge(ctx, q.Topic); err != nil {
+	if _, err := purge(ctx, q.Queue); err != nil {
 		return nil, err
 	}
-	r.service.minute.purged(q.Place)
+	r.service.minute.purged(q.TenantQueue)
 	return new(sqswire.PurgeQueueOutput), nil
 }

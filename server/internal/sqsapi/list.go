@@ -87,7 +87,7 @@ func (r *request) listQueues(ctx context.Context, in *sqswire.ListQueuesInput) (
 	if err != nil {
 		return nil, err
 	}
-	for name, err := range r.caller.Topics(ctx) {
+	for name, err := range r.caller.Queues(ctx) {
 		if err != nil {
 			return nil, err
 		}
@@ -108,10 +108,10 @@ func (r *request) listDeadLetterSourceQueues(ctx context.Context, in *sqswire.Li
 	if err != nil {
 		return nil, err
 	}
-	if err := r.caller.May(ctx, capability.OpDLQ, q.Topic); err != nil {
+	if err := r.caller.May(ctx, capability.OpDLQ, q.Queue); err != nil {
 		return nil, err
 	}
-	sources, err := r.service.sourcesOf(ctx, q.Place)
+	sources, err := r.service.sourcesOf(ctx, q.TenantQueue)
 	if err != nil {
 		return nil, err
 	}
@@ -125,18 +125,18 @@ func (r *request) listDeadLetterSourceQueues(ctx context.Context, in *sqswire.Li
 
 // sourcesOf returns the queues of the same tenant whose dead letters go to a queue,
 // in order. It asks for the configuration of each.
-func (s *Service) sourcesOf(ctx context.Context, target broker.Place) ([]string, error) {
+func (s *Service) sourcesOf(ctx context.Context, target broker.TenantQueue) ([]string, error) {
 	daemon, err := s.daemon(target.Tenant)
 	if err != nil {
 		return nil, err
 	}
 	var names []string
-	for name, err := range daemon.Topics(ctx) {
+	for name, err := range daemon.Queues(ctx) {
 		if err != nil {
 			return nil, err
 		}
 		config, err := daemon.Config(ctx, name)
-		if err == nil && buriesIn(name, &config, target.Topic) { // one that is just deleted is none
+		if err == nil && buriesIn(name, &config, target.Queue) { // one that is just deleted is none
 			names = append(names, name)
 		}
 	}

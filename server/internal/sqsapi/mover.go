@@ -47,7 +47,7 @@ type taskTable struct {
 	work  sync.WaitGroup
 
 	mu      sync.Mutex // guards the fields below
-	running map[broker.Place]*mover
+	running map[broker.TenantQueue]*mover
 	closed  bool
 	// base is the context of the daemon, for tasks that nobody asked for now; nil
 	// until there is one.
@@ -57,7 +57,7 @@ type taskTable struct {
 // A mover is a task that runs here.
 type mover struct {
 	service   *Service
-	source    broker.Place
+	source    broker.TenantQueue
 	task      moveTask
 	stop      context.CancelFunc
 	cancelled chan struct{} // closed by who cancels the task
@@ -71,7 +71,7 @@ type mover struct {
 
 func (t *taskTable) init() {
 	t.owner = uuid.NewString()
-	t.running = make(map[broker.Place]*mover)
+	t.running = make(map[broker.TenantQueue]*mover)
 }
 
 // close ends all tasks and waits for them.
@@ -86,7 +86,7 @@ func (t *taskTable) close() {
 }
 
 // stop ends the task of a source that is no more.
-func (t *taskTable) stop(source broker.Place) {
+func (t *taskTable) stop(source broker.TenantQueue) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if m := t.running[source]; m != nil {
@@ -95,7 +95,7 @@ func (t *taskTable) stop(source broker.Place) {
 }
 
 // cancel tells the task of a source to end, and returns how far it came.
-func (t *taskTable) cancel(source broker.Place) (moved int64, running bool) {
+func (t *taskTable) cancel(source broker.TenantQueue) (moved int64, running bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	m := t.running[source]
@@ -107,7 +107,7 @@ func (t *taskTable) cancel(source broker.Place) (moved int64, running bool) {
 }
 
 // moved returns how far the task of a source came.
-func (t *taskTable) moved(source broker.Place) (moved int64, running bool) {
+func (t *taskTable) moved(source broker.TenantQueue) (moved int64, running bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if m := t.running[source]; m != nil {
@@ -117,7 +117,7 @@ func (t *taskTable) moved(source broker.Place) (moved int64, running bool) {
 }
 
 // run starts a task here. It goes on when ctx ends.
-func (s *Service) run(ctx context.Context, source broker.Place, task moveTask) {
+func (s *Service) run(ctx context.Context, source broker.TenantQueue, task moveTask) {
 	t := &s.tasks
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -152,13 +152,13 @@ func (s *Service) taken(task *moveTask) bool {
 // adopt goes on with the task of a queue whose daemon is gone.
 func (s *Service) adopt(q *queue) {
 	if i := q.activeTask(); i >= 0 && !s.taken(&q.Tasks[i]) {
-		s.tasks.adopt(s, q.Place, q.Tasks[i])
+		s.tasks.adopt(s, q.TenantQueue, q.Tasks[i])
 	}
 }
 
 // adopt claims a task before it runs it, in the background: who finds it may hold
 // the lock of its queue.
-func (t *taskTable) adopt(s *Service, source broker.Place, task moveTask) {
+func (t *taskTable) adopt(s *Service, source broker.TenantQueue, task moveTask) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closed || t.running[source] != nil || t.base == nil {
@@ -178,7 +178,7 @@ func (s *Service) Resume(ctx context.Context) {
 	s.tasks.mu.Unlock()
 	for {
 		var next time.Time
-		for place, err := range s.broker.Places(ctx) {
+		for place, err := range s.broker.AllQueues(ctx) {
 			if err != nil {
 				return
 			}
@@ -277,7 +277,7 @@ func (m *mover) step(ctx context.Context) (status, failure string) {
 	daemon, err := m.service.daemon(m.source.Tenant)
 	moved := 0
 	if err == nil {
-		moved, err = daemon.Move(ctx, m.source.Topic, m.task.To, int(min(limit, left)))
+		moved, err = daemon.Move(ctx, m.source.Queue, m.task.To, int(min(limit, left)))
 	}
 	m.moved.Add(int64(moved))
 	if err == nil && moved == 0 {
@@ -319,7 +319,7 @@ var errHeld = errors.New("sqs: the messages to move are held by their group")
 // it came from. An error means that a later step may move it.
 func (m *mover) unmoved(ctx context.Context, daemon broker.Caller) (status, failure string, err error) {
 	query := driver.Query{States: []driver.State{driver.StateReady}, Limit: 1}
-	for letter, err := range daemon.Peek(ctx, m.source.Topic, query) {
+	for letter, err := range daemon.Peek(ctx, m.source.Queue, query) {
 		if errors.Is(err, driver.ErrUnsupported) {
 			break
 		}
@@ -330,7 +330,7 @@ func (m *mover) unmoved(ctx context.Context, daemon broker.Caller) (status, fail
 			return "", "", errHeld
 		}
 		home := letter.Attributes[driver.AttributeDeadSource]
-		if home == "" || home == m.source.Topic {
+		if home == "" || home == m.source.Queue {
 			return taskFailed, noSourceReason, nil
 		}
 		_, err = daemon.Config(ctx, home)
@@ -358,7 +358,7 @@ func (m *mover) note(ctx context.Context, status, failure string) bool {
 	var stats driver.Stats
 	var state string
 	if err == nil {
-		stats, err = daemon.Stats(ctx, m.source.Topic)
+		stats, err = daemon.Stats(ctx, m.source.Queue)
 	}
 	if err == nil {
 		_, err = s.change(ctx, daemon, m.source, func(q *queue) error {
@@ -391,7 +391,7 @@ func (m *mover) note(ctx context.Context, status, failure string) bool {
 	case errors.Is(err, errNotOurs), errors.Is(err, sqswire.QueueDoesNotExist), errors.Is(err, driver.ErrNotFound):
 		return false
 	}
-	s.log.LogAttrs(ctx, slog.LevelWarn, "sqs.movetask", slog.String("queue", m.source.Topic), slog.String("error", err.Error()))
+	s.log.LogAttrs(ctx, slog.LevelWarn, "sqs.movetask", slog.String("queue", m.source.Queue), slog.String("error", err.Error()))
 	return true // it can be tried again
 }
 

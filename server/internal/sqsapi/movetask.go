@@ -112,7 +112,7 @@ func (r *request) ofARN(ctx context.Context, parameter, arn string, operation ca
 	if err := r.caller.May(ctx, operation, name); err != nil {
 		return nil, err
 	}
-	q, err := r.service.load(ctx, broker.Place{Tenant: r.caller.Tenant(), Topic: name})
+	q, err := r.service.load(ctx, broker.TenantQueue{Tenant: r.caller.Tenant(), Queue: name})
 	if errors.Is(err, sqswire.QueueDoesNotExist) {
 		return nil, notFound
 	}
@@ -132,12 +132,12 @@ func (r *request) startMessageMoveTask(ctx context.Context, in *sqswire.StartMes
 		switch {
 		case err != nil:
 			return nil, err
-		case target.Topic == source.Topic:
+		case target.Queue == source.Queue:
 			return nil, sqswire.InvalidParameterValue.Withf("Source queue arn and destination queue arn cannot be the same.")
 		case target.FIFO != source.FIFO:
 			return nil, sqswire.InvalidParameterValue.Withf("The source queue and destination queue must be of the same queue type.")
 		}
-		task.To = target.Topic
+		task.To = target.Queue
 	}
 	if rate := in.MaxNumberOfMessagesPerSecond; rate != nil {
 		if *rate < 1 || *rate > maxTaskRate {
@@ -148,22 +148,22 @@ func (r *request) startMessageMoveTask(ctx context.Context, in *sqswire.StartMes
 	if err := r.checkSource(ctx, source); err != nil {
 		return nil, err
 	}
-	if err := r.service.begin(ctx, source.Place, &task); err != nil {
+	if err := r.service.begin(ctx, source.TenantQueue, &task); err != nil {
 		return nil, tooMuch(err)
 	}
-	return &sqswire.StartMessageMoveTaskOutput{TaskHandle: taskHandle{task.ID, r.arn(source.Topic)}.encode()}, nil
+	return &sqswire.StartMessageMoveTaskOutput{TaskHandle: taskHandle{task.ID, r.arn(source.Queue)}.encode()}, nil
 }
 
 // checkSource checks that a queue is a dead-letter queue whose messages can move.
 func (r *request) checkSource(ctx context.Context, source *queue) error {
-	sources, err := r.service.sourcesOf(ctx, source.Place)
+	sources, err := r.service.sourcesOf(ctx, source.TenantQueue)
 	if err != nil {
 		return err
 	}
 	if len(sources) == 0 {
 		return sqswire.InvalidParameterValue.Withf("Source queue must be configured as a Dead Letter Queue.")
 	}
-	can, err := r.caller.CanMove(ctx, source.Topic)
+	can, err := r.caller.CanMove(ctx, source.Queue)
 	if err == nil && !can {
 		err = sqswire.UnsupportedOperation.Withf("The backend of this service cannot move messages.")
 	}
@@ -171,12 +171,12 @@ func (r *request) checkSource(ctx context.Context, source *queue) error {
 }
 
 // begin stores a task and starts it here. The caller is authorised.
-func (s *Service) begin(ctx context.Context, source broker.Place, task *moveTask) error {
+func (s *Service) begin(ctx context.Context, source broker.TenantQueue, task *moveTask) error {
 	daemon, err := s.daemon(source.Tenant)
 	if err != nil {
 		return err
 	}
-	stats, err := daemon.Stats(ctx, source.Topic)
+	stats, err := daemon.Stats(ctx, source.Queue)
 	if err != nil {
 		return err
 	}
@@ -216,7 +216,7 @@ func (r *request) cancelMessageMoveTask(ctx context.Context, in *sqswire.CancelM
 		return nil, err
 	}
 	var moved int64
-	_, err = r.service.change(ctx, daemon, source.Place, func(q *queue) error {
+	_, err = r.service.change(ctx, daemon, source.TenantQueue, func(q *queue) error {
 		i := slices.IndexFunc(q.Tasks, func(t moveTask) bool { return t.ID == handle.TaskID })
 		switch {
 		case i < 0:
@@ -231,7 +231,7 @@ func (r *request) cancelMessageMoveTask(ctx context.Context, in *sqswire.CancelM
 	if err != nil {
 		return nil, err
 	}
-	if here, running := r.service.tasks.cancel(source.Place); running {
+	if here, running := r.service.tasks.cancel(source.TenantQueue); running {
 		moved = here
 	}
 	return &sqswire.CancelMessageMoveTaskOutput{ApproximateNumberOfMessagesMoved: moved}, nil
@@ -255,7 +255,7 @@ func (r *request) listMessageMoveTasks(ctx context.Context, in *sqswire.ListMess
 			break
 		}
 		entry := sqswire.ListMessageMoveTasksResultEntry{
-			Status: task.Status, SourceARN: r.arn(source.Topic), DestinationARN: task.Destination,
+			Status: task.Status, SourceARN: r.arn(source.Queue), DestinationARN: task.Destination,
 			ApproximateNumberOfMessagesMoved: task.Moved, ApproximateNumberOfMessagesToMove: &task.Total,
 			FailureReason: task.Failure, StartedTimestamp: task.Started,
 		}
@@ -263,8 +263,8 @@ func (r *request) listMessageMoveTasks(ctx context.Context, in *sqswire.ListMess
 			entry.MaxNumberOfMessagesPerSecond = &task.Rate
 		}
 		if task.Status == taskRunning {
-			entry.TaskHandle = taskHandle{task.ID, r.arn(source.Topic)}.encode()
-			if here, running := r.service.tasks.moved(source.Place); running {
+			entry.TaskHandle = taskHandle{task.ID, r.arn(source.Queue)}.encode()
+			if here, running := r.service.tasks.moved(source.TenantQueue); running {
 				entry.ApproximateNumberOfMessagesMoved = here
 			}
 		}

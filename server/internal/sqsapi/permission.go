@@ -85,7 +85,7 @@ func (r *request) addPermission(ctx context.Context, in *sqswire.AddPermissionIn
 	if err != nil {
 		return nil, err
 	}
-	err = r.edit(ctx, q.Place, func(s *settings) error {
+	err = r.edit(ctx, q.TenantQueue, func(s *settings) error {
 		p := policy{Version: "2008-10-17", ID: made.Resource + "/SQSDefaultPolicy"}
 		if err := p.read(s.Policy); err != nil {
 			return err
@@ -142,7 +142,7 @@ func (r *request) statement(q *queue, in *sqswire.AddPermissionInput) (*statemen
 		actions = append(actions, "SQS:"+action)
 	}
 	return &statement{
-		SID: in.Label, Effect: "Allow", Principal: principal{oneOrMore(principals)}, Action: oneOrMore(actions), Resource: r.arn(q.Topic),
+		SID: in.Label, Effect: "Allow", Principal: principal{oneOrMore(principals)}, Action: oneOrMore(actions), Resource: r.arn(q.Queue),
 	}, nil
 }
 
@@ -155,7 +155,7 @@ func (r *request) removePermission(ctx context.Context, in *sqswire.RemovePermis
 	if in.Label == "" {
 		return nil, missing("Label")
 	}
-	err = r.edit(ctx, q.Place, func(s *settings) error {
+	err = r.edit(ctx, q.TenantQueue, func(s *settings) error {
 		var p policy
 		if err := p.read(s.Policy); err != nil {
 			return err

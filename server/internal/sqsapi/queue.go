@@ -15,7 +15,7 @@ import (
 // A queue is what is known of a queue. It does not change; who changes the queue
 // makes a new one.
 type queue struct {
-	broker.Place
+	broker.TenantQueue
 	settings
 	config driver.Config
 	read   time.Time
@@ -34,17 +34,17 @@ const changeLocks = 64
 // A queueTable remembers queues, and lets one change each at a time.
 type queueTable struct {
 	mu     sync.RWMutex // guards known
-	known  map[broker.Place]*queue
+	known  map[broker.TenantQueue]*queue
 	seed   maphash.Seed
 	change [changeLocks]sync.Mutex
 }
 
 func (t *queueTable) init() {
-	t.known = make(map[broker.Place]*queue)
+	t.known = make(map[broker.TenantQueue]*queue)
 	t.seed = maphash.MakeSeed()
 }
 
-func (t *queueTable) get(place broker.Place) *queue {
+func (t *queueTable) get(place broker.TenantQueue) *queue {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	return t.known[place]
@@ -55,19 +55,19 @@ func (t *queueTable) get(place broker.Place) *queue {
 func (t *queueTable) put(q *queue) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if known := t.known[q.Place]; known != nil && known.read.After(q.read) {
+	if known := t.known[q.TenantQueue]; known != nil && known.read.After(q.read) {
 		return
 	}
-	if len(t.known) >= maxQueues && t.known[q.Place] == nil {
+	if len(t.known) >= maxQueues && t.known[q.TenantQueue] == nil {
 		for victim := range t.known { // any will do: it is read again when it is used
 			delete(t.known, victim)
 			break
 		}
 	}
-	t.known[q.Place] = q
+	t.known[q.TenantQueue] = q
 }
 
-func (t *queueTable) forget(place broker.Place) {
+func (t *queueTable) forget(place broker.TenantQueue) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.known, place)
@@ -75,7 +75,7 @@ func (t *queueTable) forget(place broker.Place) {
 
 // lock keeps others in this daemon from changing a queue, until the returned
 // function is called.
-func (t *queueTable) lock(place broker.Place) (unlock func()) {
+func (t *queueTable) lock(place broker.TenantQueue) (unlock func()) {
 	mu := &t.change[maphash.Comparable(t.seed, place)%changeLocks]
 	mu.Lock()
 	return mu.Unlock
@@ -91,7 +91,7 @@ func (r *request) find(ctx context.Context, url string) (*queue, error) {
 	if err := r.caller.Uses(ctx, name); err != nil {
 		return nil, err
 	}
-	place := broker.Place{Tenant: r.caller.Tenant(), Topic: name}
+	place := broker.TenantQueue{Tenant: r.caller.Tenant(), Queue: name}
 	known := r.service.queues.get(place)
 	if known != nil && time.Since(known.read) < settingsTTL {
 		return known, nil
@@ -107,13 +107,13 @@ func (r *request) find(ctx context.Context, url string) (*queue, error) {
 }
 
 // load reads a queue from the backend and remembers it.
-func (s *Service) load(ctx context.Context, place broker.Place) (*queue, error) {
+func (s *Service) load(ctx context.Context, place broker.TenantQueue) (*queue, error) {
 	daemon, err := s.daemon(place.Tenant)
 	if err != nil {
 		return nil, err
 	}
 	asked := time.Now()
-	config, err := daemon.Config(ctx, place.Topic)
+	config, err := daemon.Config(ctx, place.Queue)
 	if err != nil {
 		if errors.Is(err, driver.ErrNotFound) || errors.Is(err, driver.ErrInvalid) {
 			s.queues.forget(place)
@@ -121,7 +121,7 @@ func (s *Service) load(ctx context.Context, place broker.Place) (*queue, error) 
 		}
 		return nil, err
 	}
-	q := &queue{Place: place, settings: readSettings(place.Topic, &config), config: config, read: asked}
+	q := &queue{TenantQueue: place, settings: readSettings(place.Queue, &config), config: config, read: asked}
 	s.queues.put(q)
 	s.adopt(q) //nolint:contextcheck // a task outlives the request that finds it
 	return q, nil
@@ -141,7 +141,7 @@ func nameOf(url string) (string, error) {
 
 // change lets edit change the settings of a queue, as they are now, and stores them
 // on behalf of caller. edit may be called once, and must not call change.
-func (s *Service) change(ctx context.Context, caller broker.Caller, place broker.Place, edit func(q *queue) error) (*queue, error) {
+func (s *Service) change(ctx context.Context, caller broker.Caller, place broker.TenantQueue, edit func(q *queue) error) (*queue, error) {
 	defer s.queues.lock(place)()
 	q, err := s.load(ctx, place)
 	if err != nil {
@@ -166,8 +166,8 @@ func (s *Service) store(ctx context.Context, caller broker.Caller, q *queue) err
 	if err := q.annotate(&q.config); err != nil {
 		return err
 	}
-	if err := caller.Configure(ctx, q.Topic, q.config); err != nil {
-		s.queues.forget(q.Place)
+	if err := caller.Configure(ctx, q.Queue, q.config); err != nil {
+		s.queues.forget(q.TenantQueue)
 		return err
 	}
 	// The broker has filled in its defaults; what is remembered is as it would be

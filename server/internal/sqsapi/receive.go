@@ -55,7 +55,7 @@ func (r *request) receiveMessage(ctx context.Context, in *sqswire.ReceiveMessage
 	if wanted.Wait > 0 && errors.Is(err, driver.ErrNotFound) {
 		// The queue was deleted while the client waited. AWS ends the wait without
 		// messages; the next request learns that the queue is gone.
-		r.service.queues.forget(q.Place)
+		r.service.queues.forget(q.TenantQueue)
 		return new(sqswire.ReceiveMessageOutput), nil
 	}
 	if err != nil {
@@ -127,10 +127,10 @@ func (r *request) receive(ctx context.Context, q *queue, wanted *reception) ([]b
 	}
 	// Who shows the id of an attempt gets what it brought, and so has to be somebody
 	// who may receive.
-	if err := r.caller.May(ctx, capability.OpRecv, q.Topic); err != nil {
+	if err := r.caller.May(ctx, capability.OpRecv, q.Queue); err != nil {
 		return nil, err
 	}
-	key := attemptKey{q.Place, wanted.attempt}
+	key := attemptKey{q.TenantQueue, wanted.attempt}
 	held, done, err := r.service.attempts.begin(ctx, key)
 	if err != nil {
 		return nil, err
@@ -154,7 +154,7 @@ func (r *request) prolong(ctx context.Context, q *queue, held []broker.Delivery,
 	if err != nil {
 		return false
 	}
-	_, err = daemon.Extend(ctx, q.Topic, extensions)
+	_, err = daemon.Extend(ctx, q.Queue, extensions)
 	return err == nil
 }
 
@@ -163,7 +163,7 @@ func (r *request) prolong(ctx context.Context, q *queue, held []broker.Delivery,
 func (r *request) take(ctx context.Context, q *queue, wanted *reception) ([]broker.Delivery, error) {
 	began := time.Now()
 	for range integrityRetries {
-		deliveries, err := r.caller.Receive(ctx, q.Topic, wanted.ReceiveRequest)
+		deliveries, err := r.caller.Receive(ctx, q.Queue, wanted.ReceiveRequest)
 		switch {
 		case err == nil:
 			return deliveries, nil
@@ -174,7 +174,7 @@ func (r *request) take(ctx context.Context, q *queue, wanted *reception) ([]brok
 			if waited && (q.FIFO || wanted.Wait > 0) {
 				return nil, nil
 			}
-			return nil, sqswire.OverLimit.Withf("The number of messages in flight has reached its limit for the queue %s.", q.Topic)
+			return nil, sqswire.OverLimit.Withf("The number of messages in flight has reached its limit for the queue %s.", q.Queue)
 		}
 		return nil, err
 	}
@@ -188,7 +188,7 @@ func (r *request) makeVisible(ctx context.Context, q *queue, deliveries []broker
 		back[i].Receipt = deliveries[i].Receipt
 	}
 	if daemon, err := r.service.daemon(q.Tenant); err == nil {
-		_, _ = daemon.Extend(ctx, q.Topic, back) // else they come back when their time is over
+		_, _ = daemon.Extend(ctx, q.Queue, back) // else they come back when their time is over
 	}
 }
 

@@ -194,7 +194,7 @@ func (r *request) checkPolicies(ctx context.Context, source string, s *settings,
 	if err := r.caller.May(ctx, capability.OpAdmin, policy.queue); err != nil {
 		return err
 	}
-	target, err := r.service.load(ctx, broker.Place{Tenant: r.caller.Tenant(), Topic: policy.queue})
+	target, err := r.service.load(ctx, broker.TenantQueue{Tenant: r.caller.Tenant(), Queue: policy.queue})
 	switch {
 	case errors.Is(err, sqswire.QueueDoesNotExist) && policy.queue == source:
 		return nil // it is about to be created

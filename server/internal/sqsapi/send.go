@@ -29,7 +29,7 @@ func (r *request) sendMessage(ctx context.Context, in *sqswire.SendMessageInput)
 	if err := r.prepare(&message[0], q, &entry); err != nil {
 		return nil, err
 	}
-	sent, err := r.caller.Send(ctx, q.Topic, message[:])
+	sent, err := r.caller.Send(ctx, q.Queue, message[:])
 	id, err := idOf(sent, err, 0)
 	if err != nil {
 		return nil, err
@@ -199,7 +199,7 @@ func (r *request) sendMessageBatch(ctx context.Context, in *sqswire.SendMessageB
 	if len(messages) == 0 {
 		return out, nil
 	}
-	sent, err := r.caller.Send(ctx, q.Topic, messages)
+	sent, err := r.caller.Send(ctx, q.Queue, messages)
 	if err := wholeError(err); err != nil {
 		return nil, err
 	}

@@ -61,16 +61,16 @@ func (r *request) remove(ctx context.Context, q *queue, receipts []string, failu
 	good, at := r.receiptsOf(q, receipts, failures)
 	if len(good) == 0 {
 		// Somebody without the right learns that, and not what a receipt looks like.
-		return r.caller.Ack(ctx, q.Topic, nil)
+		return r.caller.Ack(ctx, q.Queue, nil)
 	}
 	ack := r.caller.AckLate
 	if q.FIFO {
 		ack = r.caller.Ack
 	}
-	err := ack(ctx, q.Topic, good)
+	err := ack(ctx, q.Queue, good)
 	strict := q.FIFO
 	if errors.Is(err, driver.ErrUnsupported) && !q.FIFO {
-		err, strict = r.caller.Ack(ctx, q.Topic, good), true
+		err, strict = r.caller.Ack(ctx, q.Queue, good), true
 	}
 	if whole := wholeError(err); whole != nil {
 		return whole
@@ -107,7 +107,7 @@ func (r *request) checkReceipt(q *queue, receipt string) error {
 	if receipt == "" {
 		return missing("ReceiptHandle")
 	}
-	if _, ok := r.caller.Taken(q.Topic, receipt); !ok {
+	if _, ok := r.caller.Taken(q.Queue, receipt); !ok {
 		return sqswire.ReceiptHandleIsInvalid.Withf("The input receipt handle \"%s\" is not a valid receipt handle.", receipt)
 	}
 	return nil
@@ -173,15 +173,15 @@ func (r *request) extend(ctx context.Context, q *queue, entries []sqswire.Change
 		extensions, at = append(extensions, extension), append(at, i)
 	}
 	if len(extensions) == 0 {
-		_, err := r.caller.Extend(ctx, q.Topic, nil)
+		_, err := r.caller.Extend(ctx, q.Queue, nil)
 		return err
 	}
 	var err error
 	if !q.FIFO {
-		err = r.caller.ExtendLate(ctx, q.Topic, extensions)
+		err = r.caller.ExtendLate(ctx, q.Queue, extensions)
 	}
 	if q.FIFO || errors.Is(err, driver.ErrUnsupported) {
-		_, err = r.caller.Extend(ctx, q.Topic, extensions)
+		_, err = r.caller.Extend(ctx, q.Queue, extensions)
 	}
 	if whole := wholeError(err); whole != nil {
 		return whole
@@ -211,7 +211,7 @@ func (r *request) extension(q *queue, entry *sqswire.ChangeMessageVisibilityBatc
 	if err := r.checkReceipt(q, entry.ReceiptHandle); err != nil {
 		return broker.Extension{}, err
 	}
-	taken, _ := r.caller.Taken(q.Topic, entry.ReceiptHandle)
+	taken, _ := r.caller.Taken(q.Queue, entry.ReceiptHandle)
 	visibility := time.Duration(seconds) * time.Second
 	// The receipt is as old as the answer, a moment younger than the lease.
 	if held := now.Sub(taken.At).Truncate(time.Second); held > 0 && held+visibility > maxVisibilitySeconds*time.Second {
@@ -226,13 +226,13 @@ func (r *request) expired(ctx context.Context, q *queue, receipt string) error {
 	if q.FIFO {
 		return expiredHandle(receipt)
 	}
-	taken, _ := r.caller.Taken(q.Topic, receipt)
+	taken, _ := r.caller.Taken(q.Queue, receipt)
 	daemon, err := r.service.daemon(q.Tenant)
 	if err != nil {
 		return err
 	}
 	query := driver.Query{ID: taken.Message, States: []driver.State{driver.StateReady, driver.StateDelayed, driver.StateInFlight}, Limit: 1}
-	for _, err := range daemon.Peek(ctx, q.Topic, query) {
+	for _, err := range daemon.Peek(ctx, q.Queue, query) {
 		if errors.Is(err, driver.ErrUnsupported) {
 			return nil
 		}

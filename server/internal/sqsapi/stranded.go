@@ -32,9 +32,9 @@ func (s *Service) aim(ctx context.Context, q *queue) error {
 	if !ok {
 		return nil
 	}
-	target, err := s.load(ctx, broker.Place{Tenant: q.Tenant, Topic: policy.queue})
+	target, err := s.load(ctx, broker.TenantQueue{Tenant: q.Tenant, Queue: policy.queue})
 	switch {
-	case err == nil && (q.config.DeadLetterTo == target.Topic || target.takes(q)):
+	case err == nil && (q.config.DeadLetterTo == target.Queue || target.takes(q)):
 		q.bury(&q.config)
 	case err == nil, errors.Is(err, sqswire.QueueDoesNotExist):
 		q.config.MaxDeliveries, q.config.DeadLetterTo = driver.Off, ""
@@ -53,7 +53,7 @@ func (q *queue) takes(source *queue) bool {
 		return true
 	}
 	allow, err := parseRedriveAllowPolicy(q.RedriveAllow)
-	return err == nil && allow.allows(accountOf(source.Tenant), source.Topic)
+	return err == nil && allow.allows(accountOf(source.Tenant), source.Queue)
 }
 
 // mend looks after a queue that was just read: where its dead letters go, and, for who
@@ -68,7 +68,7 @@ func (r *request) mend(ctx context.Context, q *queue) *queue {
 	aimed := *q
 	if err = s.aim(ctx, &aimed); err == nil && aimed.config.DeadLetterTo != q.config.DeadLetterTo {
 		var changed *queue
-		if changed, err = s.change(ctx, daemon, q.Place, func(*queue) error { return nil }); err == nil {
+		if changed, err = s.change(ctx, daemon, q.TenantQueue, func(*queue) error { return nil }); err == nil {
 			q = changed
 		}
 	}
@@ -77,7 +77,7 @@ func (r *request) mend(ctx context.Context, q *queue) *queue {
 		err = s.bringBack(ctx, daemon, q)
 	}
 	if err != nil && ctx.Err() == nil && !errors.Is(err, driver.ErrUnavailable) {
-		s.log.LogAttrs(ctx, slog.LevelWarn, "sqs.stranded", slog.String("queue", q.Topic), slog.String("error", err.Error()))
+		s.log.LogAttrs(ctx, slog.LevelWarn, "sqs.stranded", slog.String("queue", q.Queue), slog.String("error", err.Error()))
 	}
 	return q
 }
@@ -85,12 +85,12 @@ func (r *request) mend(ctx context.Context, q *queue) *queue {
 // bringBack makes messages ready again that were received too often and did not get to
 // the queue for dead letters.
 func (s *Service) bringBack(ctx context.Context, daemon broker.Caller, q *queue) error {
-	stats, err := daemon.Stats(ctx, q.Topic)
+	stats, err := daemon.Stats(ctx, q.Queue)
 	if err != nil || stats.Dead == 0 {
 		return err
 	}
 	var ids []string
-	for letter, err := range daemon.DeadLetters(ctx, q.Topic) {
+	for letter, err := range daemon.DeadLetters(ctx, q.Queue) {
 		if err != nil {
 			return err
 		}
@@ -104,7 +104,7 @@ func (s *Service) bringBack(ctx context.Context, daemon broker.Caller, q *queue)
 	if len(ids) == 0 {
 		return nil
 	}
-	_, err = daemon.Redrive(ctx, q.Topic, ids, 0)
+	_, err = daemon.Redrive(ctx, q.Queue, ids, 0)
 	if errors.Is(err, driver.ErrFull) {
 		return nil // they wait until there is room
 	}

@@ -59,14 +59,14 @@ func (r *request) tagQueue(ctx context.Context, in *sqswire.TagQueueInput) (sqsw
 	if len(in.Tags) == 0 {
 		return nil, missing("Tags")
 	}
-	_, err = r.service.change(ctx, r.caller, q.Place, func(q *queue) error {
+	_, err = r.service.change(ctx, r.caller, q.TenantQueue, func(q *queue) error {
 		tags := maps.Clone(q.Tags)
 		if tags == nil {
 			tags = make(map[string]string)
 		}
 		maps.Copy(tags, in.Tags)
 		q.Tags = tags
-		return checkTags(q.Topic, tags)
+		return checkTags(q.Queue, tags)
 	})
 	if err != nil {
 		return nil, tooMuch(err)
@@ -86,7 +86,7 @@ func (r *request) untagQueue(ctx context.Context, in *sqswire.UntagQueueInput) (
 	case len(in.TagKeys) == 0 || slices.ContainsFunc(in.TagKeys, func(key string) bool { return !isTagKeyLength(key) }):
 		return nil, tagKeyLength()
 	}
-	_, err = r.service.change(ctx, r.caller, q.Place, func(q *queue) error {
+	_, err = r.service.change(ctx, r.caller, q.TenantQueue, func(q *queue) error {
 		q.Tags = maps.Clone(q.Tags)
 		for _, key := range in.TagKeys {
 			delete(q.Tags, key)
@@ -114,5 +114,5 @@ func (r *request) administered(ctx context.Context, url string) (*queue, error) 
 	if err != nil {
 		return nil, err
 	}
-	return q, r.caller.May(ctx, capability.OpAdmin, q.Topic)
+	return q, r.caller.May(ctx, capability.OpAdmin, q.Queue)
 }

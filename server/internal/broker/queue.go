@@ -13,15 +13,15 @@ import (
 	"github.com/mailboxmq/mailbox/server/internal/metrics"
 )
 
-// A topic is an open queue of the backend, with what the broker knows of it.
-type topic struct {
-	topicKey
+// A queue is an open queue of the backend, with what the broker knows of it.
+type queue struct {
+	queueKey
 	backend string // the name of the queue
-	queue   driver.Queue
+	handle  driver.Queue
 	// identity is that of the queue; empty if the backend does not tell.
 	identity string
 	leases   leaseTable
-	order    orderBook
+	order    orderMeter
 	meter    *metrics.Queue
 
 	users    atomic.Int32 // calls that use the handle now
@@ -30,7 +30,7 @@ type topic struct {
 }
 
 // traits are those of the queue, within the limits of the broker.
-func (t *topic) traits(l *Limits) driver.Traits { return bounded(t.queue.Traits(), l) }
+func (q *queue) traits(l *Limits) driver.Traits { return bounded(q.handle.Traits(), l) }
 
 // bounded returns traits within the limits of the broker.
 func bounded(traits driver.Traits, l *Limits) driver.Traits {
@@ -46,86 +46,86 @@ func bounded(traits driver.Traits, l *Limits) driver.Traits {
 
 // lacks returns ErrUnsupported for op if has is false: the queue does not have the
 // ability that op needs.
-func (t *topic) lacks(has bool, op, detail string) error {
+func (q *queue) lacks(has bool, op, detail string) error {
 	if has {
 		return nil
 	}
-	return &driver.Error{Code: driver.ErrUnsupported, Op: op, Queue: t.name, Detail: detail}
+	return &driver.Error{Code: driver.ErrUnsupported, Op: op, Queue: q.name, Detail: detail}
 }
 
 // lacksDeadLetters is lacks for operations on dead letters.
-func (t *topic) lacksDeadLetters(op string) error {
-	return t.lacks(t.queue.Traits().DeadLetters, op, "the backend keeps no dead letters")
+func (q *queue) lacksDeadLetters(op string) error {
+	return q.lacks(q.handle.Traits().DeadLetters, op, "the backend keeps no dead letters")
 }
 
-type topicKey struct{ tenant, name string }
+type queueKey struct{ tenant, name string }
 
-const topicShards = 16
+const queueShards = 16
 
-// A topicTable holds the open topics. Handles cost little, so a topic stays open
+// A queueTable holds the open queues. Handles cost little, so a queue stays open
 // until room is needed for another one and nobody uses it or holds a lease.
-type topicTable struct {
+type queueTable struct {
 	seed   maphash.Seed
 	open   atomic.Int64
-	shards [topicShards]topicShard
+	shards [queueShards]queueShard
 }
 
-type topicShard struct {
+type queueShard struct {
 	mu     sync.RWMutex
-	topics map[topicKey]*topic
+	queues map[queueKey]*queue
 }
 
-func (t *topicTable) init() {
+func (t *queueTable) init() {
 	t.seed = maphash.MakeSeed()
 	for i := range t.shards {
-		t.shards[i].topics = make(map[topicKey]*topic)
+		t.shards[i].queues = make(map[queueKey]*queue)
 	}
 }
 
-func (t *topicTable) shard(key topicKey) *topicShard {
-	return &t.shards[maphash.String(t.seed, key.name)%topicShards]
+func (t *queueTable) shard(key queueKey) *queueShard {
+	return &t.shards[maphash.String(t.seed, key.name)%queueShards]
 }
 
-// acquire returns an open topic that is not closed before release.
-func (s *topicShard) acquire(key topicKey) *topic {
+// acquire returns an open queue that is not closed before release.
+func (s *queueShard) acquire(key queueKey) *queue {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	found := s.topics[key]
+	found := s.queues[key]
 	if found != nil {
 		found.users.Add(1)
 	}
 	return found
 }
 
-func (t *topic) release(now time.Duration) {
-	t.lastUsed.Store(int64(now))
-	if t.users.Add(-1) == 0 && t.gone.Load() {
-		_ = t.queue.Close() // the last one who used it is done
+func (q *queue) release(now time.Duration) {
+	q.lastUsed.Store(int64(now))
+	if q.users.Add(-1) == 0 && q.gone.Load() {
+		_ = q.handle.Close() // the last one who used it is done
 	}
 }
 
-// all returns the topics that are open.
-func (t *topicTable) all() []*topic {
-	var topics []*topic
+// all returns the queues that are open.
+func (t *queueTable) all() []*queue {
+	var queues []*queue
 	for i := range t.shards {
 		s := &t.shards[i]
 		s.mu.RLock()
-		for _, found := range s.topics {
-			topics = append(topics, found)
+		for _, found := range s.queues {
+			queues = append(queues, found)
 		}
 		s.mu.RUnlock()
 	}
-	return topics
+	return queues
 }
 
-func (t *topicTable) closeAll() error {
+func (t *queueTable) closeAll() error {
 	var errs []error
 	for i := range t.shards {
 		s := &t.shards[i]
 		s.mu.Lock()
-		for key, found := range s.topics {
-			errs = append(errs, found.queue.Close())
-			delete(s.topics, key)
+		for key, found := range s.queues {
+			errs = append(errs, found.handle.Close())
+			delete(s.queues, key)
 			t.open.Add(-1)
 		}
 		s.mu.Unlock()
@@ -134,10 +134,10 @@ func (t *topicTable) closeAll() error {
 }
 
 // useAny is use, whatever the caller is bound to.
-func (c *Caller) useAny(ctx context.Context, op, name string, create bool) (*topic, error) {
+func (c *Caller) useAny(ctx context.Context, op, name string, create bool) (*queue, error) {
 	b := c.broker
-	key := topicKey{c.tenant, name}
-	shard := b.topics.shard(key)
+	key := queueKey{c.tenant, name}
+	shard := b.queues.shard(key)
 	if found := shard.acquire(key); found != nil {
 		return found, nil
 	}
@@ -154,12 +154,12 @@ func (c *Caller) useAny(ctx context.Context, op, name string, create bool) (*top
 }
 
 // open opens a queue of the backend.
-func (c *Caller) open(ctx context.Context, op, backend, name string, create bool) (*topic, error) {
+func (c *Caller) open(ctx context.Context, op, backend, name string, create bool) (*queue, error) {
 	b := c.broker
 	unclaim := func() {}
 	if create {
 		var err error
-		if unclaim, err = c.claimTopic(ctx, op, backend, name); err != nil {
+		if unclaim, err = c.claimQueue(ctx, op, backend, name); err != nil {
 			return nil, err
 		}
 	} else if b.admin != nil {
@@ -169,96 +169,96 @@ func (c *Caller) open(ctx context.Context, op, backend, name string, create bool
 			return nil, err
 		}
 	}
-	b.roomForTopic()
-	queue, err := b.opener.OpenQueue(ctx, backend)
+	b.roomForQueue()
+	handle, err := b.opener.OpenQueue(ctx, backend)
 	if err != nil {
 		unclaim()
 		return nil, err
 	}
 	b.census.add(backend, capability.TokenID{})
-	return &topic{backend: backend, queue: queue, identity: queue.Identity()}, nil
+	return &queue{backend: backend, handle: handle, identity: handle.Identity()}, nil
 }
 
-// enter adds a topic that was opened. If somebody was faster, theirs is used.
-func (b *Broker) enter(key topicKey, opened *topic) (*topic, error) {
-	shard := b.topics.shard(key)
+// enter adds a queue that was opened. If somebody was faster, theirs is used.
+func (b *Broker) enter(key queueKey, opened *queue) (*queue, error) {
+	shard := b.queues.shard(key)
 	shard.mu.Lock()
 	defer shard.mu.Unlock()
-	if found := shard.topics[key]; found != nil {
+	if found := shard.queues[key]; found != nil {
 		found.users.Add(1)
-		return found, opened.queue.Close()
+		return found, opened.handle.Close()
 	}
 	opened.meter = b.metrics.Queue(opened.tenant, opened.name)
 	opened.leases.pool, opened.leases.tenant = b.inFlight, opened.tenant
 	opened.users.Store(1)
 	opened.lastUsed.Store(int64(b.now()))
-	shard.topics[key] = opened
-	b.metrics.QueuesOpen.Set(float64(b.topics.open.Add(1)))
+	shard.queues[key] = opened
+	b.metrics.QueuesOpen.Set(float64(b.queues.open.Add(1)))
 	return opened, nil
 }
 
-// roomForTopic closes a topic that rests if as many are open as there may be. Where
+// roomForQueue closes a queue that rests if as many are open as there may be. Where
 // none rests, one more is open: what exists can always be used, and what exists is
 // bounded.
-func (b *Broker) roomForTopic() {
-	if b.topics.open.Load() < int64(b.limits.Load().MaxTopics) {
+func (b *Broker) roomForQueue() {
+	if b.queues.open.Load() < int64(b.limits.Load().MaxQueues) {
 		return
 	}
 	now := b.now()
-	for i := range b.topics.shards {
-		if b.topics.shards[i].evict(now) {
-			b.metrics.QueuesOpen.Set(float64(b.topics.open.Add(-1)))
+	for i := range b.queues.shards {
+		if b.queues.shards[i].evict(now) {
+			b.metrics.QueuesOpen.Set(float64(b.queues.open.Add(-1)))
 			return
 		}
 	}
 }
 
-// evict closes the topic that rested longest, and reports whether there is one.
-func (s *topicShard) evict(now time.Duration) bool {
+// evict closes the queue that rested longest, and reports whether there is one.
+func (s *queueShard) evict(now time.Duration) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var victim *topic
-	for _, t := range s.topics {
-		if t.users.Load() > 0 || t.leases.expire(now) > 0 {
+	var victim *queue
+	for _, q := range s.queues {
+		if q.users.Load() > 0 || q.leases.expire(now) > 0 {
 			continue
 		}
-		if victim == nil || t.lastUsed.Load() < victim.lastUsed.Load() {
-			victim = t
+		if victim == nil || q.lastUsed.Load() < victim.lastUsed.Load() {
+			victim = q
 		}
 	}
 	if victim == nil {
 		return false
 	}
-	delete(s.topics, topicKey{victim.tenant, victim.name})
-	_ = victim.queue.Close() // it is not in use, and nothing can be done about it
+	delete(s.queues, queueKey{victim.tenant, victim.name})
+	_ = victim.handle.Close() // it is not in use, and nothing can be done about it
 	return true
 }
 
-// forget drops a topic whose queue is gone. The caller uses it; the handle is
+// forget drops a queue whose queue is gone. The caller uses it; the handle is
 // closed when everybody has released it.
-func (b *Broker) forget(t *topic) {
-	key := topicKey{t.tenant, t.name}
-	shard := b.topics.shard(key)
+func (b *Broker) forget(q *queue) {
+	key := queueKey{q.tenant, q.name}
+	shard := b.queues.shard(key)
 	shard.mu.Lock()
-	known := shard.topics[key] == t
+	known := shard.queues[key] == q
 	if known {
-		delete(shard.topics, key)
-		b.metrics.QueuesOpen.Set(float64(b.topics.open.Add(-1)))
+		delete(shard.queues, key)
+		b.metrics.QueuesOpen.Set(float64(b.queues.open.Add(-1)))
 	}
 	shard.mu.Unlock()
-	b.census.remove(t.backend)
+	b.census.remove(q.backend)
 	if known {
-		t.gone.Store(true) // before: who adds leases later sees it, and clears them
-		t.leases.clear()
+		q.gone.Store(true) // before: who adds leases later sees it, and clears them
+		q.leases.clear()
 	}
 }
 
 // gone reports whether err says that the queue behind a handle was deleted, and
 // drops the handle then.
-func (b *Broker) gone(t *topic, err error) bool {
+func (b *Broker) gone(q *queue, err error) bool {
 	if err == nil || !errors.Is(err, driver.ErrNotFound) {
 		return false
 	}
-	b.forget(t)
+	b.forget(q)
 	return true
 }

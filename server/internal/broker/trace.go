@@ -41,9 +41,9 @@ const (
 )
 
 // A Life is what is known of one message.
-type Life struct {
+type Trace struct {
 	// Message is as it lies in the queue now; nil if it is not there any more.
-	Message *Looked
+	Message *Peeked
 	// Events are what happened through this broker, oldest first, as far as it
 	// is remembered.
 	Events []Event
@@ -62,9 +62,9 @@ func parseMessageID(text string) (id messageID, ok bool) {
 }
 
 // An entry is an event in the book.
-type entry struct {
+type tracedEvent struct {
 	message messageID
-	topic   *topicKey
+	queue   *queueKey
 	at      int64 // Unix nanoseconds; 0 is an empty place
 	by      holder
 	kind    EventKind
@@ -73,32 +73,32 @@ type entry struct {
 }
 
 const (
-	lifeShards = 16
+	traceShards = 16
 	// maxNoteBytes keeps causes from filling the memory.
 	maxNoteBytes = 200
 )
 
-// A lifeBook remembers the latest events, in rings by message, so that looking
+// A traceTable remembers the latest events, in rings by message, so that looking
 // up a message looks through one of them.
-type lifeBook struct{ rings [lifeShards]lifeRing }
+type traceTable struct{ rings [traceShards]traceRing }
 
-type lifeRing struct {
+type traceRing struct {
 	mu      sync.Mutex
-	entries []entry
+	entries []tracedEvent
 	next    int
 }
 
-func (l *lifeBook) init(events int) {
+func (l *traceTable) init(events int) {
 	for i := range l.rings {
-		l.rings[i].entries = make([]entry, max(0, events)/lifeShards)
+		l.rings[i].entries = make([]tracedEvent, max(0, events)/traceShards)
 	}
 }
 
 // ring of a message: the last byte of a ULID is random or counts.
-func (l *lifeBook) ring(id messageID) *lifeRing { return &l.rings[id[15]%lifeShards] }
+func (l *traceTable) ring(id messageID) *traceRing { return &l.rings[id[15]%traceShards] }
 
 // note writes an event down.
-func (l *lifeBook) note(t *topicKey, id string, by holder, kind EventKind, attempt int, note string, at time.Time) {
+func (l *traceTable) note(t *queueKey, id string, by holder, kind EventKind, attempt int, note string, at time.Time) {
 	message, ok := parseMessageID(id)
 	if !ok {
 		return
@@ -109,15 +109,15 @@ func (l *lifeBook) note(t *topicKey, id string, by holder, kind EventKind, attem
 		return
 	}
 	r.mu.Lock()
-	r.entries[r.next] = entry{message, t, at.UnixNano(), by, kind, int32(attempt), note}
+	r.entries[r.next] = tracedEvent{message, t, at.UnixNano(), by, kind, int32(attempt), note}
 	if r.next++; r.next == len(r.entries) {
 		r.next = 0
 	}
 	r.mu.Unlock()
 }
 
-// events returns those of a message in a topic, oldest first.
-func (l *lifeBook) events(t topicKey, id string) []Event {
+// events returns those of a message in a queue, oldest first.
+func (l *traceTable) events(t queueKey, id string) []Event {
 	message, ok := parseMessageID(id)
 	if !ok {
 		return nil
@@ -128,7 +128,7 @@ func (l *lifeBook) events(t topicKey, id string) []Event {
 	var events []Event
 	for i := range r.entries {
 		e := &r.entries[(r.next+i)%len(r.entries)]
-		if e.message == message && e.at != 0 && *e.topic == t {
+		if e.message == message && e.at != 0 && *e.queue == t {
 			events = append(events, Event{time.Unix(0, e.at).UTC(), e.kind, e.by.token, int(e.attempt), e.note})
 		}
 	}
@@ -136,7 +136,7 @@ func (l *lifeBook) events(t topicKey, id string) []Event {
 }
 
 // acked reports whether exactly this token acked a message not long ago.
-func (l *lifeBook) acked(t topicKey, id string, by holder) bool {
+func (l *traceTable) acked(t queueKey, id string, by holder) bool {
 	message, ok := parseMessageID(id)
 	if !ok {
 		return false
@@ -144,35 +144,35 @@ func (l *lifeBook) acked(t topicKey, id string, by holder) bool {
 	r := l.ring(message)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return slices.ContainsFunc(r.entries, func(e entry) bool {
-		return e.message == message && e.kind == EventAcked && e.by == by && *e.topic == t
+	return slices.ContainsFunc(r.entries, func(e tracedEvent) bool {
+		return e.message == message && e.kind == EventAcked && e.by == by && *e.queue == t
 	})
 }
 
 // Life tells what happened to a message: what is remembered of it, and where it
 // is now. It needs a token for peeking, and may block on I/O. Codes: ErrNotFound
 // if nothing is known of it.
-func (c Caller) Life(ctx context.Context, topic, id string) (Life, error) {
-	grant, err := c.authorize(ctx, capability.OpPeek, topic)
+func (c Caller) Trace(ctx context.Context, queue, id string) (Trace, error) {
+	grant, err := c.authorize(ctx, capability.OpPeek, queue)
 	if err != nil {
-		return Life{}, err
+		return Trace{}, err
 	}
-	if err := c.broker.admit("look", topic, lastForReads); err != nil {
-		return Life{}, err
+	if err := c.broker.admit("look", queue, lastForReads); err != nil {
+		return Trace{}, err
 	}
-	life := Life{Events: c.broker.life.events(topicKey{c.tenant, topic}, id)}
-	for looked, err := range c.look(ctx, topic, driver.Query{ID: id, Limit: 1}) {
+	traces := Trace{Events: c.broker.traces.events(queueKey{c.tenant, queue}, id)}
+	for peeked, err := range c.look(ctx, queue, driver.Query{ID: id, Limit: 1}) {
 		if err != nil {
-			if len(life.Events) > 0 {
+			if len(traces.Events) > 0 {
 				break
 			}
-			return Life{}, err
+			return Trace{}, err
 		}
-		grant.Charge(1, int64(len(looked.Body)))
-		life.Message = &looked
+		grant.Charge(1, int64(len(peeked.Body)))
+		traces.Message = &peeked
 	}
-	if life.Message == nil && len(life.Events) == 0 {
-		return Life{}, &driver.Error{Code: driver.ErrNotFound, Op: "look", Queue: topic, MessageID: id, Detail: "nothing is known of it"}
+	if traces.Message == nil && len(traces.Events) == 0 {
+		return Trace{}, &driver.Error{Code: driver.ErrNotFound, Op: "look", Queue: queue, MessageID: id, Detail: "nothing is known of it"}
 	}
-	return life, nil
+	return traces, nil
 }

@@ -1,0 +1,170 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"iter"
+
+	"github.com/mailboxmq/mailbox/capability"
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+// Looked is a message that was looked at without being taken. A message that is
+// not what was sent has no body here: Damaged says so.
+type Peeked struct {
+	driver.Peeked
+	Queue   string
+	Seal    Seal
+	Damaged bool
+}
+
+// Stats counts the messages of a queue. It needs a token for counting, and may
+// block on I/O. Codes: ErrNotFound, ErrUnavailable.
+func (c Caller) Stats(ctx context.Context, queue string) (driver.Stats, error) {
+	if _, err := c.authorize(ctx, capability.OpStats, queue); err != nil {
+		return driver.Stats{}, err
+	}
+	return inQueue(ctx, &c, "stats", queue, lastForReads, func(q *queueUse) (driver.Stats, error) { return q.handle.Stats(ctx) })
+}
+
+// A forecaster is a backend that knows what a queue that it would make promises.
+type forecaster interface{ DefaultTraits() driver.Traits }
+
+// Traits says what a queue promises and where its limits are, those of the
+// daemon included. It is for everyone who may do anything with the queue. For a
+// queue that is not there it says what it would promise, to callers that may send
+// to it, receive from it or administer it and are not [Caller.Existing]; to others
+// it is ErrNotFound. It makes nothing, unless the backend cannot tell otherwise. It
+// may block on I/O. Codes: ErrInvalid, ErrNotFound, ErrFull, ErrUnavailable.
+func (c Caller) Traits(ctx context.Context, name string) (traits driver.Traits, err error) {
+	grant, err := c.grantUse(ctx, name)
+	if err != nil {
+		return traits, err
+	}
+	b := c.broker
+	if err := b.admit("open", name, lastForReads); err != nil {
+		return traits, err
+	}
+	mayMake := !c.existing && (grant.AllowsOperation(capability.OpSend) || grant.AllowsOperation(capability.OpRecv) || grant.AllowsOperation(capability.OpAdmin))
+	forecast, _ := b.opener.(forecaster)
+	q, err := c.use(ctx, "open", name, mayMake && forecast == nil && b.State() <= lastForWrites)
+	if err != nil {
+		if mayMake && forecast != nil && errors.Is(err, driver.ErrNotFound) {
+			return bounded(forecast.DefaultTraits(), b.limits.Load()), nil
+		}
+		return traits, err
+	}
+	defer func() { q.release(b.now()) }()
+	if c.existing && b.admin != nil {
+		// The open handle may be of a queue that another daemon has deleted.
+		if _, err := b.admin.QueueConfig(ctx, q.backend); err != nil {
+			b.gone(q, err)
+			return traits, localised(err, q)
+		}
+	}
+	return q.traits(b.limits.Load()), nil
+}
+
+func (c *Caller) authorizeUse(ctx context.Context, queue string) error {
+	_, err := c.grantUse(ctx, queue)
+	return err
+}
+
+// grantUse authorises whoever may do anything with a queue.
+func (c *Caller) grantUse(ctx context.Context, queue string) (*capability.Grant, error) {
+	request := c.request(0, queue)
+	grant, err := c.broker.verifier.AuthorizeUse(ctx, c.token, request)
+	if err != nil {
+		c.refused(ctx, request, err)
+	}
+	return grant, err
+}
+
+// inQueue does something with a queue that is there.
+func inQueue[R any](ctx context.Context, c *Caller, op, name string, last State, do func(*queueUse) (R, error)) (R, error) {
+	var none R
+	b := c.broker
+	if err := b.admit(op, name, last); err != nil {
+		return none, err
+	}
+	q, err := c.use(ctx, op, name, false)
+	if err != nil {
+		return none, err
+	}
+	defer func() { q.release(b.now()) }()
+	if err := c.turn(ctx, op, name, 1); err != nil {
+		return none, err
+	}
+	defer c.done(1)
+	result, err := do(&queueUse{queue: q, broker: b, by: c.holder})
+	c.used(q, err)
+	return result, localised(err, q)
+}
+
+// Peek yields the messages of a queue that match a query, as driver.Queue does.
+// It needs a token for peeking, whose quotas count what is yielded. An error ends
+// the sequence. Codes: ErrInvalid, ErrNotFound, ErrUnsupported (the backend cannot
+// be looked into), ErrUnavailable.
+func (c Caller) Peek(ctx context.Context, queue string, query driver.Query) iter.Seq2[Peeked, error] {
+	return func(yield func(Peeked, error) bool) {
+		grant, err := c.authorize(ctx, capability.OpPeek, queue)
+		if err == nil {
+			err = c.broker.admit("peek", queue, lastForReads)
+		}
+		if err != nil {
+			yield(Peeked{}, err)
+			return
+		}
+		for peeked, err := range c.look(ctx, queue, query) {
+			if err == nil {
+				grant.Charge(1, int64(len(peeked.Body)))
+			}
+			if !yield(peeked, err) {
+				return
+			}
+		}
+	}
+}
+
+// look is Peek for who is authorised.
+func (c *Caller) look(ctx context.Context, name string, query driver.Query) iter.Seq2[Peeked, error] {
+	return func(yield func(Peeked, error) bool) {
+		q, err := c.use(ctx, "peek", name, false)
+		if err != nil {
+			yield(Peeked{}, err)
+			return
+		}
+		defer func() { q.release(c.broker.now()) }()
+		if err := q.lacks(q.handle.Traits().Peek, "peek", "the backend cannot be looked into"); err != nil {
+			yield(Peeked{}, err)
+			return
+		}
+		if err := c.turn(ctx, "peek", name, 1); err != nil {
+			yield(Peeked{}, err)
+			return
+		}
+		defer c.done(1)
+		for peeked, err := range q.handle.Peek(ctx, query) {
+			if err != nil {
+				c.broker.gone(q, err)
+				yield(Peeked{}, localised(err, q))
+				return
+			}
+			if !yield(q.peeked(peeked), nil) {
+				return
+			}
+		}
+	}
+}
+
+// looked makes a message fit to be shown.
+func (q *queue) peeked(p driver.Peeked) Peeked {
+	seal, err := q.unseal(&p.Message)
+	if err != nil {
+		p.Body = nil
+	}
+	if source, ours := queueName(q.tenant, p.Source); ours {
+		p.Source = source
+	}
+	return Peeked{Peeked: p, Queue: q.name, Seal: seal, Damaged: err != nil}
+}
