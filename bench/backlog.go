@@ -20,16 +20,16 @@ import (
 const (
 	// fewMessages is the backlog that the large one is compared with.
 	fewMessages = 10_000
-	// churn is how many messages are sent, and received, to measure a rate.
-	// They leave as many waiting as there were.
+	// churn is how many messages are sent and received to measure a rate. The backlog
+	// stays as large as before.
 	churn        = 1_000
 	churnCallers = 64
-	// churnsPerRound makes up for how short one is. Short ones are closer to
-	// each other, so that a slow spell of the disk hits both backlogs.
+	// churnsPerRound makes a round longer. Short churns follow each other closely, so
+	// that a slow spell of the disk hits both backlogs.
 	churnsPerRound = 25
 )
 
-// What was promised of a backlog.
+// The targets for a backlog.
 const (
 	mostHeapPerMessage = 1.0       // bytes
 	mostResident       = 256 << 20 // more than before; what the store says it needs in any case
@@ -37,7 +37,7 @@ const (
 	longestOpening     = 5 * time.Second
 )
 
-// backlog is a store in which messages wait.
+// A backlog is a store with waiting messages.
 type backlog struct {
 	path     string
 	messages int
@@ -85,8 +85,8 @@ func (r *report) backlogs() (err error) {
 	return nil
 }
 
-// prepare fills the store, opens it anew, and notes the memory at each step. It
-// leaves the store closed.
+// prepare fills the store, reopens it, and records the memory at each step. It leaves
+// the store closed.
 func (b *backlog) prepare() error {
 	if err := b.open(); err != nil {
 		return err
@@ -126,8 +126,8 @@ func (b *backlog) open() (err error) {
 	return err
 }
 
-// fill sends n messages, in large batches. The bodies are noise, because a
-// store can keep zeros in next to no space.
+// fill sends n messages in large batches. The bodies are random, because a store can
+// compress zeros.
 func (b *backlog) fill(n int) error {
 	const callers, batch = 8, 200
 	ctx := context.Background()
@@ -156,8 +156,7 @@ func (b *backlog) fill(n int) error {
 	return errors.Join(errs...)
 }
 
-// measure sends messages one by one, receives and acks as many, and notes how
-// fast that was.
+// measure sends messages one by one, receives and acks as many, and records the rate.
 func (b *backlog) measure(counts bool) error {
 	send, err := b.churn(sendCaller)
 	if err != nil {
@@ -204,13 +203,13 @@ func showBacklogs(before footprint, few, many *backlog) {
 	}
 	_ = table.Flush()
 
-	// What the store holds in any case is on the heap with half of them.
+	// The heap with half of the messages includes what the store always holds.
 	added := float64(many.messages - many.messages/2)
 	heap := (float64(many.full.heap) - float64(many.half.heap)) / added
 	fmt.Printf("  a million more messages take %.1f MB of heap; promised at most %.0f: %s\n",
 		heap, mostHeapPerMessage, kept(heap <= mostHeapPerMessage))
-	// Of the memory outside the heap this cannot be said: it depends on how full
-	// the table is that is being filled, and is bounded all the same.
+	// Memory outside the heap depends on how full the current table is; it is bounded
+	// all the same.
 	resident := float64(max(many.full.resident, many.reopened.resident)) - float64(before.resident)
 	fmt.Printf("  %.0f MB are resident because of the store, %+.0f MB since half of them; promised at most %d: %s\n",
 		resident/1e6, (float64(many.full.resident)-float64(many.half.resident))/1e6, mostResident/1_000_000, kept(resident <= mostResident))
@@ -227,7 +226,7 @@ func showBacklogs(before footprint, few, many *backlog) {
 	}
 }
 
-// megabytes is how much more is held than before.
+// megabytes returns how much more memory is held than before.
 func megabytes(now, before uint64) string {
 	return fmt.Sprintf("%.0f", (float64(now)-float64(before))/1e6)
 }

@@ -28,10 +28,10 @@ type daemonRow struct {
 	name string
 	// ours is set for mailboxd.
 	ours bool
-	// judged is set for the rows that a promise is about.
+	// judged is set for the rows that have a target.
 	judged bool
-	// open starts the server with its files in dir, and connects the workers, who
-	// handle so many messages at a time.
+	// open starts the server with its files in dir, and connects the workers, which
+	// handle batches of the given size.
 	open func(dir string, batch int) (*daemonStand, error)
 }
 
@@ -86,7 +86,7 @@ func daemonRows(mailboxd, nats string, durable bool) []daemonRow {
 	}
 }
 
-// errNoBatches is what a server opens with that handles one message at a time.
+// errNoBatches is the error of a server without batches.
 var errNoBatches = errors.New("it has no batches")
 
 // daemonGroup measures the rows in turns and prints them beside each other. The
@@ -132,11 +132,9 @@ func (r *report) daemonGroup(title string, rows []daemonRow, batch int, atLeast 
 	return r.daemonLatencies(title, present, stands)
 }
 
-// showDaemonRates prints rates, and what a message costs the server and the
-// clients. The yardstick is the best peer of the run. Ratios are those of the
-// medians beside them: where a machine has other work, a turn of one server says
-// little about the next one's, and the ratios of neighbours scatter by a factor of
-// ten.
+// showDaemonRates prints rates, and the cost of a message for the server and the
+// clients. The yardstick is the best peer of the run. Ratios are ratios of medians: on a
+// busy machine the ratios of neighbouring turns scatter by a factor of ten.
 func showDaemonRates(title string, rows []daemonRow, paces [][]daemonPace, atLeast float64) {
 	best := -1
 	for i, row := range rows {
@@ -173,7 +171,7 @@ func daemonMedian(paces []daemonPace, figure func(daemonPace) float64) float64 {
 }
 
 // daemonLatencies prints how long messages take from the call that sends them to
-// the return of the one that receives them, at a rate that keeps nobody busy.
+// the return of the one that receives them, at a rate that keeps every server idle.
 func (r *report) daemonLatencies(title string, rows []daemonRow, stands []*daemonStand) error {
 	took := make([][]time.Duration, len(rows))
 	for range 2 * r.rounds {

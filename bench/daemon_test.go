@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// fakeServer is a queue that spoils the message with the number spoilt.
+// A fakeServer is a queue that damages the message with the number spoilt.
 type fakeServer struct {
 	queue chan []byte
 	spoil func(server *fakeServer, body []byte)

@@ -14,7 +14,7 @@ import (
 )
 
 // beanstalkdStand starts beanstalkd, with a log that is synced at each write or
-// with none. A connection of it does one thing at a time, so each worker has one.
+// with none. A connection handles one command at a time, so each worker has one.
 func beanstalkdStand(durable bool) func(string, int) (*daemonStand, error) {
 	return func(dir string, batch int) (*daemonStand, error) {
 		if batch > 1 {
@@ -73,7 +73,7 @@ type beanstalkdWorker struct {
 	job        string
 }
 
-// ask sends what is in request and reads the first line of the answer.
+// ask sends request and reads the first line of the answer.
 func (w *beanstalkdWorker) ask() (string, error) {
 	if _, err := w.connection.Write(w.request); err != nil {
 		return "", err

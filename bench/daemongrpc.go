@@ -28,7 +28,7 @@ func overGRPC(door daemonDoor, batch int, stand *daemonStand) error {
 	}
 	for range daemonWorkers {
 		stand.producers = append(stand.producers, func(bodies [][]byte) error {
-			request := &mailboxv1.SendRequest{Topic: daemonTopic, Keyless: true}
+			request := &mailboxv1.SendRequest{Topic: daemonQueue, Keyless: true}
 			for _, body := range bodies {
 				request.Messages = append(request.Messages, &mailboxv1.Outgoing{Payload: body})
 			}
@@ -43,7 +43,7 @@ func overGRPC(door daemonDoor, batch int, stand *daemonStand) error {
 	return nil
 }
 
-// checkGRPC fails unless all of n positions worked.
+// checkGRPC fails unless all of n positions succeeded.
 func checkGRPC[R interface{ GetError() *mailboxv1.ErrorDetail }](n int, results []R) error {
 	if len(results) != n {
 		return fmt.Errorf("%d results for %d messages", len(results), n)
@@ -66,7 +66,7 @@ type grpcConsumer struct {
 func (c *grpcConsumer) receive() ([][]byte, error) {
 	most, visibility := int32(c.batch), float64(daemonVisibility.Milliseconds())
 	response, err := c.client.Recv(c.authorized(), &mailboxv1.RecvRequest{
-		Topic: daemonTopic, MaxMessages: &most, VisibilityMs: &visibility, WaitMs: float64(daemonWait.Milliseconds()),
+		Topic: daemonQueue, MaxMessages: &most, VisibilityMs: &visibility, WaitMs: float64(daemonWait.Milliseconds()),
 	})
 	if err != nil {
 		return nil, err
@@ -80,7 +80,7 @@ func (c *grpcConsumer) receive() ([][]byte, error) {
 }
 
 func (c *grpcConsumer) ack() error {
-	request := &mailboxv1.AckRequest{Topic: daemonTopic}
+	request := &mailboxv1.AckRequest{Topic: daemonQueue}
 	for _, delivery := range c.got {
 		request.Deliveries = append(request.Deliveries, &mailboxv1.DeliveryRef{Receipt: delivery.GetReceipt()})
 	}

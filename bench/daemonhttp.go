@@ -34,7 +34,7 @@ func overHTTP(door daemonDoor, batch int, stand *daemonStand) error {
 }
 
 type httpMessage struct {
-	Topic     string `json:"topic,omitempty"`
+	Queue     string `json:"topic,omitempty"`
 	IdemKey   string `json:"idem_key,omitempty"`
 	Payload   []byte `json:"payload_b64"`
 	MessageID string `json:"msg_id,omitempty"`
@@ -47,7 +47,7 @@ type httpResults struct {
 	} `json:"results"`
 }
 
-// check fails unless all of n positions worked.
+// check fails unless all of n positions succeeded.
 func (r *httpResults) check(n int) error {
 	if len(r.Results) != n {
 		return fmt.Errorf("%d results for %d messages", len(r.Results), n)
@@ -94,15 +94,15 @@ func (p *httpPoster) send(messages []httpMessage) error {
 	if len(messages) > 1 {
 		var results httpResults
 		request := struct {
-			Topic    string        `json:"topic"`
+			Queue    string        `json:"topic"`
 			Messages []httpMessage `json:"messages"`
-		}{daemonTopic, messages}
+		}{daemonQueue, messages}
 		if err := p.post("/v1/send/batch", request, &results); err != nil {
 			return err
 		}
 		return results.check(len(messages))
 	}
-	messages[0].Topic = daemonTopic
+	messages[0].Queue = daemonQueue
 	var sent struct {
 		MessageID string `json:"msg_id"`
 		Duplicate bool   `json:"duplicate"`
@@ -124,11 +124,11 @@ type httpConsumer struct {
 
 func (c *httpConsumer) receive() ([][]byte, error) {
 	request := struct {
-		Topic        string `json:"topic"`
+		Queue        string `json:"topic"`
 		MaxMessages  int    `json:"max_messages"`
 		VisibilityMS int64  `json:"visibility_ms"`
 		WaitMS       int64  `json:"wait_ms"`
-	}{daemonTopic, c.batch, daemonVisibility.Milliseconds(), daemonWait.Milliseconds()}
+	}{daemonQueue, c.batch, daemonVisibility.Milliseconds(), daemonWait.Milliseconds()}
 	var answer struct {
 		Messages []httpMessage `json:"messages"`
 	}
@@ -144,9 +144,9 @@ func (c *httpConsumer) receive() ([][]byte, error) {
 func (c *httpConsumer) ack() error {
 	if len(c.got) > 1 {
 		request := struct {
-			Topic    string   `json:"topic"`
+			Queue    string   `json:"topic"`
 			Receipts []string `json:"receipts"`
-		}{Topic: daemonTopic}
+		}{Queue: daemonQueue}
 		for i := range c.got {
 			request.Receipts = append(request.Receipts, c.got[i].Receipt)
 		}
@@ -157,9 +157,9 @@ func (c *httpConsumer) ack() error {
 		return results.check(len(c.got))
 	}
 	request := struct {
-		Topic   string `json:"topic"`
+		Queue   string `json:"topic"`
 		Receipt string `json:"receipt"`
-	}{daemonTopic, c.got[0].Receipt}
+	}{daemonQueue, c.got[0].Receipt}
 	var answer struct {
 		OK bool `json:"ok"`
 	}

@@ -17,7 +17,7 @@ type daemonStand struct {
 	// producers send bodies and return when the server has confirmed all of them.
 	producers []func(bodies [][]byte) error
 	consumers []daemonConsumer
-	// disconnect ends what the workers have open.
+	// disconnect closes the connections of the workers.
 	disconnect func() error
 	runs       uint64
 }
@@ -39,7 +39,7 @@ func (s *daemonStand) close() error {
 	return errors.Join(err, s.process.stop())
 }
 
-// daemonPace is how fast a server was, and what one message cost.
+// A daemonPace is the rate of a server and the cost of one message.
 type daemonPace struct {
 	rate            float64 // messages a second
 	server, clients float64 // processor time, in microseconds
@@ -65,12 +65,12 @@ type daemonRun struct {
 	took []time.Duration
 }
 
-// daemonWindow is how many batches may be under way between producers and
-// consumers. It is what keeps either side from running away from the other.
+// daemonWindow bounds the batches between producers and consumers, so that neither
+// side runs ahead of the other.
 const daemonWindow = 64
 
-// daemonPatience is how long nothing may come before messages count as lost. It is
-// shorter than the visibility, so that none is delivered again by then.
+// daemonPatience is how long no message may arrive before messages count as lost. It is
+// shorter than the visibility, so that none is delivered again before.
 const daemonPatience = daemonVisibility / 2
 
 func (s *daemonStand) newRun(batch int) *daemonRun {
@@ -99,8 +99,7 @@ func (r *daemonRun) stamp(body []byte) {
 	binary.BigEndian.PutUint64(body[16:], uint64(time.Since(r.start)))
 }
 
-// flood lets the producers send as fast as they can for a while, and the
-// consumers take everything.
+// flood sends as fast as possible for a while, and consumes everything.
 func (s *daemonStand) flood(batch int, during time.Duration) (daemonPace, error) {
 	server, clients := s.process.processor(), processorTime()
 	r := s.newRun(batch)
@@ -126,8 +125,8 @@ func (s *daemonStand) flood(batch int, during time.Duration) (daemonPace, error)
 	}, nil
 }
 
-// trickle sends single messages at a steady rate, each at its own time however
-// long the others take, and returns how long they took to be received.
+// trickle sends single messages at a steady rate, each at its own time, and returns how
+// long each took to be received.
 func (s *daemonStand) trickle(rate int, during time.Duration) ([]time.Duration, error) {
 	r := s.newRun(rate)
 	var producing, consuming sync.WaitGroup
@@ -190,7 +189,7 @@ func (r *daemonRun) enter() bool {
 	}
 }
 
-// missing reports whether messages are under way and none has come for too long.
+// missing reports whether messages are under way and none has arrived for too long.
 func (r *daemonRun) missing() bool {
 	return r.settle.Load() < r.last.Load() && time.Since(r.start)-time.Duration(r.ended.Load()) > daemonPatience
 }
@@ -239,13 +238,12 @@ func (r *daemonRun) acked(n int) {
 	for range n {
 		select {
 		case <-r.window:
-		default: // while latencies are taken nobody enters
+		default: // trickle does not use the window
 		}
 	}
 }
 
-// check holds what was received and acked against what was sent: each message
-// exactly once.
+// check compares the messages received and acked with those sent: each exactly once.
 func (r *daemonRun) check() error {
 	if err := errors.Join(r.errs...); err != nil {
 		return err

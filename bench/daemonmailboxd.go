@@ -12,21 +12,21 @@ import (
 	"github.com/mailboxmq/mailbox/remotebox"
 )
 
-// What the workers of all servers do alike.
+// Settings that the workers of all servers share.
 const (
-	daemonTopic      = "bench"
+	daemonQueue      = "bench"
 	daemonVisibility = time.Minute
 	daemonWait       = 200 * time.Millisecond
 )
 
-// daemonDoor is where a mailboxd can be reached, and with which token.
+// A daemonDoor is the address of a mailboxd and a token.
 type daemonDoor struct {
 	oap, http string
 	token     string
 }
 
-// mailboxdStand starts mailboxd with nothing set but where it listens and where it
-// keeps messages. dial connects the workers.
+// mailboxdStand starts mailboxd with default settings except for its addresses and its
+// directory. dial connects the workers.
 func mailboxdStand(binary string, durable bool, dial func(daemonDoor, int, *daemonStand) error) func(string, int) (*daemonStand, error) {
 	return func(dir string, batch int) (*daemonStand, error) {
 		var door daemonDoor
@@ -60,7 +60,7 @@ func mailboxdStand(binary string, durable bool, dial func(daemonDoor, int, *daem
 }
 
 // overOAP lets all workers share one remotebox, as the goroutines of a program do.
-// Consumers ask for what they receive.
+// Consumers pull.
 func overOAP(door daemonDoor, batch int, stand *daemonStand) error {
 	queue, err := dialOAP(door, stand)
 	if err != nil {
@@ -80,7 +80,7 @@ func dialOAP(door daemonDoor, stand *daemonStand) (driver.Queue, error) {
 		return nil, err
 	}
 	stand.disconnect = backend.Close
-	queue, err := backend.OpenQueue(ctx, daemonTopic)
+	queue, err := backend.OpenQueue(ctx, daemonQueue)
 	if err != nil {
 		return nil, err
 	}
@@ -116,8 +116,8 @@ func (c *oapConsumer) receive() ([][]byte, error) {
 
 func (c *oapConsumer) ack() error { return c.queue.Ack(context.Background(), c.receipts) }
 
-// overSubscription lets the daemon send messages to the consumers as they come,
-// so far ahead as NATS does.
+// overSubscription lets the daemon push messages to the consumers, as far ahead as NATS
+// does.
 func overSubscription(door daemonDoor, batch int, stand *daemonStand) error {
 	queue, err := dialOAP(door, stand)
 	if err != nil {
@@ -137,8 +137,8 @@ func overSubscription(door daemonDoor, batch int, stand *daemonStand) error {
 	return nil
 }
 
-// daemonAhead is how many messages a server may send to a consumer before it has
-// looked at the first, for each that it handles at a time.
+// daemonAhead is how many messages a server may send ahead to a consumer, for each
+// message of a batch.
 const daemonAhead = 8
 
 type subscribedConsumer struct {

@@ -61,7 +61,7 @@ func dialNATS(address string, durable bool, batch int, stand *daemonStand) error
 		storage = jetstream.FileStorage
 	}
 	if _, err = stream.CreateStream(ctx, jetstream.StreamConfig{
-		Name: daemonTopic, Subjects: []string{daemonTopic}, Retention: jetstream.WorkQueuePolicy, Storage: storage,
+		Name: daemonQueue, Subjects: []string{daemonQueue}, Retention: jetstream.WorkQueuePolicy, Storage: storage,
 	}); err != nil {
 		return err
 	}
@@ -85,13 +85,13 @@ func natsProducer(stream jetstream.JetStream) func([][]byte) error {
 	ctx := context.Background()
 	return func(bodies [][]byte) error {
 		if len(bodies) == 1 {
-			_, err := stream.Publish(ctx, daemonTopic, bodies[0])
+			_, err := stream.Publish(ctx, daemonQueue, bodies[0])
 			return err
 		}
 		confirmations := make([]jetstream.PubAckFuture, len(bodies))
 		for i, body := range bodies {
 			var err error
-			if confirmations[i], err = stream.PublishAsync(daemonTopic, body); err != nil {
+			if confirmations[i], err = stream.PublishAsync(daemonQueue, body); err != nil {
 				return err
 			}
 		}
@@ -112,8 +112,8 @@ func natsConsumers(connection *nats.Conn, batch int, stand *daemonStand) error {
 	if err != nil {
 		return err
 	}
-	consumer, err := stream.CreateConsumer(ctx, daemonTopic, jetstream.ConsumerConfig{
-		Durable: daemonTopic, AckPolicy: jetstream.AckExplicitPolicy, AckWait: daemonVisibility,
+	consumer, err := stream.CreateConsumer(ctx, daemonQueue, jetstream.ConsumerConfig{
+		Durable: daemonQueue, AckPolicy: jetstream.AckExplicitPolicy, AckWait: daemonVisibility,
 	})
 	if err != nil {
 		return err

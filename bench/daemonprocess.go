@@ -33,14 +33,14 @@ func buildDaemons(dir string) (mailboxd, nats string, err error) {
 	return mailboxd, nats, nil
 }
 
-// daemonProcess is a server in a process of its own. It dies with this one.
+// A daemonProcess is a server in a process of its own. It ends with this process.
 type daemonProcess struct {
 	command *exec.Cmd
 	log     *os.File
 }
 
-// startDaemon starts a server with its output in dir, which is made, and returns
-// when somebody listens on all the addresses.
+// startDaemon starts a server with its output in dir, which it creates, and returns when
+// the server listens on all addresses.
 func startDaemon(dir string, addresses []string, binary string, arguments ...string) (*daemonProcess, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
@@ -82,19 +82,19 @@ func freeAddress() (string, error) {
 
 func (p *daemonProcess) stop() error {
 	_ = p.command.Process.Kill()
-	_ = p.command.Wait() // it was killed, and says so
+	_ = p.command.Wait() // it was killed
 	return p.log.Close()
 }
 
-// processor is the processor time that the server has used. Linux counts it in
-// hundredths of a second.
+// processor returns the processor time of the server. Linux counts it in hundredths of
+// a second.
 func (p *daemonProcess) processor() time.Duration {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.command.Process.Pid))
 	if err != nil {
 		return 0
 	}
-	// The name of the program, in brackets, may have blanks in it. The fields
-	// after it are counted from the third.
+	// The name of the program, in brackets, may contain blanks. The fields after it are
+	// counted from the third.
 	_, rest, _ := strings.Cut(string(text), ") ")
 	fields := strings.Fields(rest)
 	const user, system = 14 - 3, 15 - 3
@@ -103,13 +103,13 @@ func (p *daemonProcess) processor() time.Duration {
 	}
 	ticks := 0
 	for _, field := range []string{fields[user], fields[system]} {
-		n, _ := strconv.Atoi(field) // 0 if it is none
+		n, _ := strconv.Atoi(field) // 0 if it is not a number
 		ticks += n
 	}
 	return time.Duration(ticks) * 10 * time.Millisecond
 }
 
-// resident is the memory that the server has, in MiB.
+// resident returns the resident memory of the server in MiB.
 func (p *daemonProcess) resident() float64 {
 	return float64(field(fmt.Sprintf("/proc/%d/status", p.command.Process.Pid), "VmRSS:")) / 1024
 }

@@ -12,10 +12,9 @@ import (
 )
 
 // redisStand starts Redis, with a log that is synced at each write or with no file
-// at all. Messages wait in one list and are moved to one of their consumer's while
-// it has them, which is the least that does not lose any. All workers share a
-// client, which sends what they ask for at the same time in one piece; commands
-// that wait have connections of their own.
+// at all. Messages wait in one list and move to a list of their consumer while it has
+// them, which is the least that loses none. All workers share a client, which pipelines
+// concurrent commands; blocking commands have connections of their own.
 func redisStand(durable bool) func(string, int) (*daemonStand, error) {
 	return func(dir string, batch int) (*daemonStand, error) {
 		binary, err := exec.LookPath("redis-server")
@@ -46,13 +45,13 @@ func redisStand(durable bool) func(string, int) (*daemonStand, error) {
 		}
 		for i := range daemonWorkers {
 			stand.producers = append(stand.producers, func(bodies [][]byte) error {
-				push := client.B().Lpush().Key(daemonTopic).Element()
+				push := client.B().Lpush().Key(daemonQueue).Element()
 				for _, body := range bodies {
 					push = push.Element(rueidis.BinaryString(body))
 				}
 				return client.Do(context.Background(), push.Build()).Error()
 			})
-			stand.consumers = append(stand.consumers, &redisConsumer{client: client, batch: batch, own: daemonTopic + strconv.Itoa(i)})
+			stand.consumers = append(stand.consumers, &redisConsumer{client: client, batch: batch, own: daemonQueue + strconv.Itoa(i)})
 		}
 		return stand, nil
 	}
@@ -61,7 +60,7 @@ func redisStand(durable bool) func(string, int) (*daemonStand, error) {
 type redisConsumer struct {
 	client rueidis.Client
 	batch  int
-	own    string // the list of what the consumer has
+	own    string // the list of the consumer's messages
 	texts  []string
 }
 
@@ -71,7 +70,7 @@ func (c *redisConsumer) receive() ([][]byte, error) {
 	if c.batch > 1 {
 		moves := make(rueidis.Commands, c.batch)
 		for i := range moves {
-			moves[i] = c.client.B().Lmove().Source(daemonTopic).Destination(c.own).Right().Left().Build()
+			moves[i] = c.client.B().Lmove().Source(daemonQueue).Destination(c.own).Right().Left().Build()
 		}
 		for _, result := range c.client.DoMulti(ctx, moves...) {
 			if err := c.take(result); err != nil {
@@ -80,7 +79,7 @@ func (c *redisConsumer) receive() ([][]byte, error) {
 		}
 	}
 	if len(c.texts) == 0 {
-		move := c.client.B().Blmove().Source(daemonTopic).Destination(c.own).Right().Left().Timeout(daemonWait.Seconds()).Build()
+		move := c.client.B().Blmove().Source(daemonQueue).Destination(c.own).Right().Left().Timeout(daemonWait.Seconds()).Build()
 		if err := c.take(c.client.Do(ctx, move)); err != nil {
 			return nil, err
 		}

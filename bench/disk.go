@@ -19,8 +19,8 @@ import (
 // keyBytes is what a record has besides the body: a key, an id, a checksum.
 const keyBytes = 40
 
-// diskSuite compares durable messages with what the disk allows, and looks at
-// what a backlog costs.
+// diskSuite compares durable messages with the limits of the disk, and measures the cost
+// of a backlog.
 func diskSuite(r *report) {
 	warnOfMemoryDisk(r.dir)
 	if err := errors.Join(r.backlogs(), r.durable()); err != nil {
@@ -29,7 +29,7 @@ func diskSuite(r *report) {
 	}
 }
 
-// warnOfMemoryDisk says so if dir is no disk at all.
+// warnOfMemoryDisk prints a warning if dir is not on a disk.
 func warnOfMemoryDisk(dir string) {
 	const tmpfs = 0x01021994
 	var info syscall.Statfs_t
@@ -68,12 +68,11 @@ func (r *report) durable() error {
 	return nil
 }
 
-// showWaits judges how often one message waits for the disk on its way through
-// a queue: twice was promised, for the send and for the ack. A caller who is
-// alone shares a sync with nobody, and the engine writes once for each sync, so
-// both its time and its writes tell. Neither tells exactly, because receiving
-// takes time too and the runtime writes to wake itself, but a third wait would
-// show as three.
+// showWaits checks how often one message waits for the disk on its way through a queue:
+// the target is twice, for the send and for the ack. A lone caller shares no sync, and
+// the engine writes once for each sync, so both its time and its writes show it. Neither
+// is exact, because receiving takes time too and the runtime writes to wake itself, but
+// a third wait would show as three.
 func showWaits(sends, cycles []pace) {
 	const most = 2.5
 	ratios := make([]float64, len(sends))
@@ -87,7 +86,7 @@ func showWaits(sends, cycles []pace) {
 	}
 }
 
-// bareLog appends records of whole batches and does nothing else.
+// bareLog only appends records of whole batches.
 func bareLog(batch int) func(string) (*target, error) {
 	return func(path string) (*target, error) {
 		l, err := openGroupLog(path)
@@ -102,8 +101,7 @@ func bareLog(batch int) func(string) (*target, error) {
 	}
 }
 
-// bareEngine sets keys in the engine under diskbox, with memory for as much as
-// there.
+// bareEngine sets keys in the storage engine of diskbox, with the same memory settings.
 func bareEngine(batch int) func(string) (*target, error) {
 	return func(path string) (*target, error) {
 		db, err := pebble.Open(path, &pebble.Options{
@@ -136,7 +134,7 @@ func bareEngine(batch int) func(string) (*target, error) {
 	}
 }
 
-// silence is a logger that has nothing to say.
+// silence is a logger that logs nothing.
 type silence struct{}
 
 func (silence) Infof(string, ...any)  {}
@@ -203,9 +201,8 @@ func takeCaller(q driver.Queue, batch int) func() error {
 	}
 }
 
-// cycleCaller sends batches, and receives and acks as many messages. Whoever
-// has sent and not yet received has left a message there for everybody who
-// comes to receive, so that nobody finds the queue empty.
+// cycleCaller sends batches, and receives and acks as many messages. Each caller sends
+// before it receives, so no caller finds the queue empty.
 func cycleCaller(q driver.Queue, batch int) func() error {
 	send, take := sendCaller(q, batch), takeCaller(q, batch)
 	return func() error {

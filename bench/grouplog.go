@@ -5,22 +5,22 @@ import (
 	"syscall"
 )
 
-// groupLog is what the disk allows and no more: one goroutine appends what is
-// waiting to a file, syncs it, and answers everybody. There is no checksum, no
-// index and no way to read it back.
+// groupLog measures the limit of the disk: one goroutine appends all waiting records to
+// a file, syncs it, and answers all callers. There is no checksum, no index and no way
+// to read it back.
 type groupLog struct {
 	file    *os.File
 	waiting chan *appending
 	ended   chan struct{}
 }
 
-// appending is one record on its way.
+// An appending is one record to append.
 type appending struct {
 	record []byte
 	answer chan error
 }
 
-// deepest is how many records wait at most for the log to take them along.
+// deepest bounds the records that wait for the log.
 const deepest = 4096
 
 func openGroupLog(path string) (*groupLog, error) {
@@ -39,7 +39,7 @@ func (l *groupLog) run() {
 	var buf []byte
 	for first := range l.waiting {
 		group = append(group[:0], first)
-		for range len(l.waiting) { // nobody else takes from it
+		for range len(l.waiting) { // no other goroutine receives from it
 			group = append(group, <-l.waiting)
 		}
 		buf = buf[:0]
@@ -56,8 +56,7 @@ func (l *groupLog) run() {
 	}
 }
 
-// newCaller returns a function that appends one record and waits until it is
-// on the disk.
+// newCaller returns a function that appends one record and waits until it is synced.
 func (l *groupLog) newCaller(record []byte) func() error {
 	a := &appending{record: record, answer: make(chan error, 1)}
 	return func() error {

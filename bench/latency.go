@@ -11,13 +11,12 @@ import (
 	"time"
 )
 
-// promise is how many times longer than the yardstick a load may take, in the
-// middle and at its slowest.
+// A promise is how many times longer than the yardstick a load may take, at the median
+// and at the 99th percentile.
 type promise struct{ middle, slow float64 }
 
-// latencies lets one caller do what each load says, in turns, takes the time of
-// each, and prints the middle one and the slowest of a hundred beside those of the
-// yardstick, the first load. What was promised is named by the load.
+// latencies runs each load with one caller, in turns, and prints the median and the 99th
+// percentile beside those of the yardstick, the first load, and the load's promise.
 func (r *report) latencies(title string, loads []load, promises map[string]promise) (err error) {
 	dir, err := os.MkdirTemp(r.dir, "mailbox-bench-")
 	if err != nil {
@@ -64,7 +63,7 @@ func (r *report) latencies(title string, loads []load, promises map[string]promi
 
 func percentile(sorted []time.Duration, p int) time.Duration { return sorted[(len(sorted)-1)*p/100] }
 
-// of is how many times longer ours takes than theirs.
+// of returns how many times longer ours takes than theirs.
 func of(ours, theirs []time.Duration, p int) float64 {
 	return float64(percentile(ours, p)) / float64(percentile(theirs, p))
 }

@@ -13,24 +13,24 @@ import (
 	"time"
 )
 
-// load is something that many callers do to a disk at the same time.
+// A load is an operation that many callers run on a disk at the same time.
 type load struct {
 	name string
-	// atLeast is the part of the yardstick's rate that was promised; 0 if
-	// nothing was. The yardstick is the first load.
+	// atLeast is the target as a part of the yardstick's rate; 0 for none. The
+	// yardstick is the first load.
 	atLeast float64
-	// open makes what the callers work on, at a path where there is nothing.
+	// open creates the target at an empty path.
 	open func(path string) (*target, error)
 }
 
 // target is what callers work on.
 type target struct {
-	// newCaller returns what one goroutine then does over and over.
+	// newCaller returns the operation that one goroutine repeats.
 	newCaller func() func() error
 	close     func() error
 }
 
-// pace is how fast a load went, and what one message cost.
+// A pace is the rate of a load and the cost of one message.
 type pace struct {
 	rate          float64 // messages a second
 	allocs, bytes float64
@@ -42,13 +42,12 @@ func rateOf(p pace) float64      { return p.rate }
 func processorOf(p pace) float64 { return p.processor }
 func writesOf(p pace) float64    { return p.writes }
 
-// cuts is into how many parts a round is cut. Spells in which a disk is slow
-// last longer than such a part, and so hit all loads alike.
+// cuts is the number of parts of a round. Slow spells of a disk last longer than such a
+// part, and so hit all loads alike.
 const cuts = 6
 
-// race runs the loads in turns. Each round has stores of its own, so that
-// nobody pays for what was left behind. It returns the paces of each load,
-// cut by cut.
+// race runs the loads in turns. Each round has new stores, so that no load pays for the
+// leftovers of another. It returns the paces of each load, cut by cut.
 func (r *report) race(loads []load, callers, batch int) ([][]pace, error) {
 	paces := make([][]pace, len(loads))
 	for range r.rounds {
@@ -87,8 +86,7 @@ func (r *report) round(loads []load, callers, batch int, paces [][]pace) (err er
 	return nil
 }
 
-// run lets callers do what the load says for a while. Each time they do it,
-// batch messages are done.
+// run runs the load with callers for a while. Each operation handles batch messages.
 func (t *target) run(callers, batch int, during time.Duration) (pace, error) {
 	before, start := spent(), time.Now()
 	times, err := t.repeat(callers, during)
@@ -106,8 +104,7 @@ func (t *target) run(callers, batch int, during time.Duration) (pace, error) {
 	}, nil
 }
 
-// repeat lets so many callers work until the time is up, and returns how often
-// they did what they do.
+// repeat runs callers until the time is up, and returns the number of operations.
 func (t *target) repeat(callers int, during time.Duration) (times int, err error) {
 	var up atomic.Bool
 	timer := time.AfterFunc(during, func() { up.Store(true) })
@@ -156,7 +153,7 @@ func (r *report) show(title string, loads []load, paces [][]pace) {
 	_ = table.Flush()
 }
 
-// shareOf is the rate of ours as a part of theirs.
+// shareOf returns the rate of ours as a part of theirs.
 func shareOf(ours, theirs []pace) float64 {
 	shares := make([]float64, len(ours))
 	for i := range ours {
@@ -165,7 +162,7 @@ func shareOf(ours, theirs []pace) float64 {
 	return median(shares)
 }
 
-// perWrite is how many messages share a write, where writes are counted.
+// perWrite returns how many messages share a write, where writes are counted.
 func perWrite(writes float64) string {
 	if writes == 0 {
 		return "?"

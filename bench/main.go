@@ -1,11 +1,10 @@
 // Command bench runs Mailbox side by side with its peers and with the limits of
 // the machine, in one process and one run, and prints ratios. Figures from two
-// runs, or two machines, say little; ratios within a run say enough.
+// runs, or two machines, mean little; ratios within a run mean more.
 //
 //	go run . [-suite memory] [-rounds 3] [-time 300ms] [-dir /mnt/disk] [-backlog 10000000]
 //
-// It is a module of its own so that nobody who uses Mailbox downloads its
-// peers.
+// It is a module of its own, so that users of Mailbox do not download its peers.
 package main
 
 import (
@@ -53,7 +52,7 @@ func main() {
 	}
 }
 
-// report runs cases and prints what they took.
+// report runs cases and prints their times.
 type report struct {
 	rounds  int
 	each    time.Duration
@@ -61,11 +60,11 @@ type report struct {
 	backlog int
 }
 
-// contender is one thing to measure in a case.
+// A contender is one candidate of a case.
 type contender struct {
 	name string
-	// limit is the most that the yardstick, the first contender, may be faster
-	// by; 0 if nothing was promised.
+	// limit is the largest allowed lead of the yardstick, the first contender; 0 for
+	// none.
 	limit float64
 	// atLeast is how many times slower than ours this contender must be.
 	atLeast float64

@@ -21,8 +21,8 @@ import (
 
 const bodyBytes = 256
 
-// memorySuite compares full cycles (send, receive, ack) in memory, and looks at
-// what waiting messages cost.
+// memorySuite compares full cycles (send, receive, ack) in memory, and measures the cost
+// of waiting messages.
 func memorySuite(r *report) {
 	for _, goroutines := range []int{1, 4, 16} {
 		r.compare(fmt.Sprintf("full cycle of a %d-byte message, %d goroutines", bodyBytes, goroutines), []contender{
@@ -53,8 +53,8 @@ func memorySuite(r *report) {
 	printMemoryPerMessage()
 }
 
-// A cycler prepares one thing to measure; the function it returns runs one full
-// cycle and is called by one goroutine.
+// A cycler prepares a candidate; the function it returns runs one full cycle and is
+// called by one goroutine.
 type cycler func(b *testing.B) (newWorker func() func())
 
 // cycles spreads b.N cycles over goroutines.
@@ -187,16 +187,16 @@ func gochannelCycle(b *testing.B) func() func() {
 
 func mempubsubCycle(b *testing.B) func() func() {
 	ctx := context.Background()
-	topic := mempubsub.NewTopic()
-	sub := mempubsub.NewSubscription(topic, time.Minute)
+	sender := mempubsub.NewTopic()
+	sub := mempubsub.NewSubscription(sender, time.Minute)
 	b.Cleanup(func() {
 		_ = sub.Shutdown(ctx)
-		_ = topic.Shutdown(ctx)
+		_ = sender.Shutdown(ctx)
 	})
 	body := make([]byte, bodyBytes)
 	return func() func() {
 		return func() {
-			if err := topic.Send(ctx, &pubsub.Message{Body: body}); err != nil {
+			if err := sender.Send(ctx, &pubsub.Message{Body: body}); err != nil {
 				b.Error(err)
 				return
 			}
@@ -259,7 +259,7 @@ func openBacklog(b *testing.B, waiting, groups int) driver.Queue {
 	return q
 }
 
-// printMemoryPerMessage fills a queue and divides.
+// printMemoryPerMessage fills a queue and prints the memory of one message.
 func printMemoryPerMessage() {
 	const n = 1_000_000
 	before := heap()

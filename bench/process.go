@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// effort is what this process has spent so far.
+// An effort is what this process has used so far.
 type effort struct {
 	allocs, bytes uint64
-	writes        uint64 // system calls that write; 0 where nobody counts them
+	writes        uint64 // system calls that write; 0 where they are not counted
 	processor     time.Duration
 }
 
@@ -26,9 +26,8 @@ func spent() effort {
 	}
 }
 
-// footprint is the memory that this process holds, garbage not included: what
-// the Go heap has, and what the operating system has given in all. The store
-// keeps its tables in memory outside the heap.
+// A footprint is the memory of this process without garbage: that of the Go heap, and
+// the total of the operating system. The store keeps its tables outside the heap.
 type footprint struct{ heap, resident uint64 }
 
 func held() footprint {
@@ -37,8 +36,7 @@ func held() footprint {
 	return footprint{heap: heap, resident: 1024 * field("/proc/self/status", "VmRSS:")}
 }
 
-// field reads a number from one of the files in which Linux tells about a
-// process.
+// field reads a number from a file in /proc.
 func field(file, name string) uint64 {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -47,15 +45,15 @@ func field(file, name string) uint64 {
 	for line := range strings.Lines(string(text)) {
 		words := strings.Fields(line)
 		if len(words) > 1 && words[0] == name {
-			value, _ := strconv.ParseUint(words[1], 10, 64) // 0 if it is none
+			value, _ := strconv.ParseUint(words[1], 10, 64) // 0 if it is not a number
 			return value
 		}
 	}
 	return 0
 }
 
-// settle waits until this process has next to nothing to do, as when a store
-// has tidied up behind a flood of messages, and for half a minute at most.
+// settle waits until this process is nearly idle, for example until a store has compacted,
+// for at most half a minute.
 func settle() {
 	const look = 250 * time.Millisecond
 	for range 120 {

@@ -16,18 +16,17 @@ import (
 const (
 	redisWorkers = 8 // producers, and as many consumers
 	redisBatch   = 100
-	// redisBacklog is how many messages may wait or be under way: as many as keep
-	// everybody busy.
+	// redisBacklog bounds the messages that wait or are under way: enough to keep all
+	// workers busy.
 	redisBacklog = 10_000
-	// redisPatience is how long a load may take to begin. asynq sleeps for a second
-	// when it finds nothing.
+	// redisPatience is how long a load may take to start. asynq sleeps for a second when
+	// it finds nothing.
 	redisPatience = 10 * time.Second
 )
 
 // redisSuite compares queues in one and the same Redis server: bare commands,
-// another library, and ours. How much of what is written is on disk when a call
-// returns is the server's business, and so it is three servers, one after the
-// other.
+// another library, and ours. The server's settings decide how much is on disk when a
+// call returns, so there are three servers, one after the other.
 func redisSuite(r *report) {
 	for _, files := range []struct {
 		title    string
@@ -51,8 +50,8 @@ func redisSuite(r *report) {
 // redisLoad is a way to have a queue in Redis.
 type redisLoad struct {
 	name string
-	// atLeast is the multiple of the yardstick's rate that was promised; 0 if
-	// nothing was. The yardstick is the first load.
+	// atLeast is the target as a multiple of the yardstick's rate; 0 for none. The
+	// yardstick is the first load.
 	atLeast float64
 	// rival is the load that must be so many times slower.
 	rival   string
@@ -62,20 +61,20 @@ type redisLoad struct {
 
 // redisQueue is a queue in Redis, as producers and consumers see it.
 type redisQueue struct {
-	// newProducer returns what one producer then does over and over: sending batch
+	// newProducer returns the operation that one producer repeats: sending batch
 	// messages, 1 by default.
 	newProducer func() func() error
 	batch       int
-	// newConsumer returns what one consumer then does over and over: taking
-	// messages, if there are any, and confirming them. It returns how many.
+	// newConsumer returns the operation that one consumer repeats: receiving messages,
+	// if there are any, and confirming them. It returns how many.
 	newConsumer func() func() (int, error)
-	// consume, where there is no newConsumer, has messages consumed from now on, and
-	// calls done for each.
+	// consume, where there is no newConsumer, starts to consume messages and calls done
+	// for each.
 	consume func(done func()) error
 	close   func() error
 }
 
-// redisPace is how fast a load went, and what a message cost.
+// A redisPace is the rate of a load and the cost of a message.
 type redisPace struct {
 	rate            float64
 	commands, reads float64
@@ -130,8 +129,8 @@ func (r *report) redisTurn(server *redisServer, load redisLoad) (pace redisPace,
 	return (&redisMeasurement{queue: queue, server: server, during: 3 * r.each}).run()
 }
 
-// redisMeasurement lets producers and consumers work, and measures from the
-// first message confirmed until the time is up.
+// A redisMeasurement runs producers and consumers, and measures from the first confirmed
+// message until the time is up.
 type redisMeasurement struct {
 	queue  *redisQueue
 	server *redisServer
@@ -140,7 +139,7 @@ type redisMeasurement struct {
 	waiting  chan struct{} // has an element for each message that waits, more or less
 	produced atomic.Int64
 	consumed atomic.Int64
-	stopping chan struct{} // closed when producers are to stop
+	stopping chan struct{} // closed when producers must stop
 	stopOnce sync.Once
 	stopped  atomic.Bool // they have
 
@@ -183,7 +182,7 @@ func (m *redisMeasurement) fail(err error) {
 
 func (m *redisMeasurement) stop() { m.stopOnce.Do(func() { close(m.stopping) }) }
 
-// done says that messages were consumed.
+// done counts consumed messages.
 func (m *redisMeasurement) done(n int) {
 	m.consumed.Add(int64(n))
 	for range n {

@@ -16,8 +16,8 @@ import (
 	"github.com/mailboxmq/mailbox/reply"
 )
 
-// redisCalls compares a request and its answer over Redis with the least that
-// takes: a list for requests, and one for the answers to each caller.
+// redisCalls compares a request and its answer over Redis with the minimum: a list for
+// requests, and one for the answers to each caller.
 func (r *report) redisCalls() (err error) {
 	server, err := startRedis(r.dir)
 	if err != nil {
@@ -50,7 +50,7 @@ func bareCalls(addr string) (*target, error) {
 				return
 			}
 			key, body := got[1][:answerKeyBytes], got[1][answerKeyBytes:]
-			_ = client.Do(ctx, client.B().Lpush().Key(key).Element(body).Build()).Error() // who asked would wait in vain
+			_ = client.Do(ctx, client.B().Lpush().Key(key).Element(body).Build()).Error() // the caller would wait in vain
 		}
 	})
 	var last atomic.Int64
@@ -107,7 +107,7 @@ func redisboxCalls(addr string) (*target, error) {
 	group.Go(func() {
 		for message, err := range worker.requests.Messages(ctx) {
 			if err == nil {
-				_ = handle(ctx, message) // who asked would be told, or wait in vain
+				_ = handle(ctx, message) // the caller would get an error, or wait in vain
 			}
 		}
 	})
@@ -128,7 +128,7 @@ func redisboxCalls(addr string) (*target, error) {
 	}, nil
 }
 
-// desk is a mailbox for requests and a reply store in Redis.
+// A desk is a mailbox for requests and a reply store in Redis.
 type desk struct {
 	client   rueidis.Client
 	backend  *redisbox.Backend

@@ -16,8 +16,8 @@ import (
 	"github.com/mailboxmq/mailbox/redisbox"
 )
 
-// bodies returns bodies that are all different, because a bare list tells
-// messages apart by their bytes.
+// bodies returns different bodies, because a bare list identifies messages by their
+// bytes.
 func bodies() (next func() string) {
 	var last atomic.Uint64
 	return func() string {
@@ -33,9 +33,8 @@ type commander interface {
 	B() rueidis.Builder
 }
 
-// connections gives every worker a connection of its own, as most clients do, or
-// lets all of them share one, which then carries what comes at the same time
-// together.
+// connections gives every worker a connection of its own, as most clients do, or lets all
+// of them share one, which pipelines concurrent commands.
 type connections struct {
 	client rueidis.Client
 	shared bool
@@ -64,8 +63,8 @@ func (c *connections) close() error {
 	return nil
 }
 
-// openList is the queue everybody writes first: a list, and another for what is
-// being worked on. What a consumer held when it died stays there.
+// openList is the simplest queue: a list, and another for messages in flight. Messages of
+// a crashed consumer stay there.
 func openList(shared bool) func(addr string) (*redisQueue, error) {
 	return func(addr string) (*redisQueue, error) {
 		connections, err := connect(addr, shared)
@@ -132,8 +131,8 @@ func openStream(addr string) (*redisQueue, error) {
 					return 0, err
 				}
 				id := got["stream"][0].ID
-				// An entry stays in the stream when it is confirmed, and has to be
-				// deleted like a message that is acked.
+				// A confirmed message stays in the stream, and must be deleted like an acked
+				// one.
 				if err := c.Do(ctx, c.B().Xack().Key("stream").Group("group").Id(id).Build()).Error(); err != nil {
 					return 0, err
 				}
@@ -173,7 +172,7 @@ func openAsynq(addr string) (*redisQueue, error) {
 	}, nil
 }
 
-// mute is a logger of asynq's that says nothing.
+// mute is an asynq logger that logs nothing.
 type mute struct{}
 
 func (mute) Debug(...any) {}
@@ -184,7 +183,7 @@ func (mute) Fatal(args ...any) {
 	panic(fmt.Sprint(args...)) // asynq does not expect it to return
 }
 
-// openRedisbox is a queue of ours, with calls for so many messages at a time.
+// openRedisbox is a queue of ours with batches of the given size.
 func openRedisbox(batch int) func(addr string) (*redisQueue, error) {
 	return func(addr string) (*redisQueue, error) {
 		client, err := newRueidis(addr)

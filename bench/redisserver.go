@@ -15,8 +15,8 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// redisServer is a Redis process of our own on a free port, with a directory of
-// its own. It dies with this process.
+// A redisServer is a Redis process on a free port, with a directory of its own. It ends
+// with this process.
 type redisServer struct {
 	addr    string
 	dir     string
@@ -77,7 +77,7 @@ func (s *redisServer) close() error {
 		s.client.Close()
 	}
 	_ = s.command.Process.Kill()
-	_ = s.command.Wait() // it was killed, and says so
+	_ = s.command.Wait() // it was killed
 	return os.RemoveAll(s.dir)
 }
 
@@ -89,9 +89,8 @@ func newRueidis(addr string) (rueidis.Client, error) {
 	return rueidis.NewClient(option)
 }
 
-// traffic is what a server has done so far: commands, those inside of scripts
-// included, and how often it read from a connection. What a client sends
-// together is read together, so that is a round trip.
+// A traffic is what a server has done so far: commands, including those in scripts, and
+// reads from connections. A pipelined batch is one read, so that counts round trips.
 type traffic struct{ commands, reads uint64 }
 
 func (s *redisServer) traffic() (t traffic, err error) {
@@ -101,7 +100,7 @@ func (s *redisServer) traffic() (t traffic, err error) {
 	}
 	for line := range strings.Lines(text) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
-		number, _ := strconv.ParseUint(value, 10, 64) // 0 for what is no number, and not asked for
+		number, _ := strconv.ParseUint(value, 10, 64) // 0 for values that are not numbers, which are not used
 		switch name {
 		case "total_commands_processed":
 			t.commands = number

@@ -20,7 +20,7 @@ import (
 
 // replySuite compares requests with answers, in memory and on disk, with the
 // least they could cost: the same goroutines, and a channel each way. It also
-// looks at what it costs to find a mailbox, and to tell of an event.
+// measures the cost of finding a mailbox, and of publishing an event.
 func replySuite(r *report) {
 	if err := errors.Join(r.calls(), r.callLatencies()); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -30,8 +30,8 @@ func replySuite(r *report) {
 	r.dispatching()
 }
 
-// callShare is the part of the rate of two channels that was promised for a
-// call in memory: a tenth.
+// callShare is the target for a call in memory as a part of the rate of two channels: a
+// tenth.
 const callShare = 0.1
 
 func (r *report) calls() error {
@@ -131,7 +131,7 @@ func callsOn[T any](backend driver.Opener, shut func() error, workers int, codec
 		group.Go(func() {
 			for message, err := range requests.Messages(ctx) {
 				if err == nil {
-					_ = handle(ctx, message) // who asked would be told, or wait in vain
+					_ = handle(ctx, message) // the caller would get an error, or wait in vain
 				}
 			}
 		})
@@ -155,7 +155,7 @@ func callsOn[T any](backend driver.Opener, shut func() error, workers int, codec
 	}, nil
 }
 
-// resolving looks at what it costs to find a mailbox by its name.
+// resolving measures the cost of finding a mailbox by its name.
 func (r *report) resolving() {
 	ctx := context.Background()
 	const cacheMax = 1024
@@ -205,7 +205,7 @@ func (r *report) resolving() {
 	})
 }
 
-// dispatching looks at what it costs to tell of an event.
+// dispatching measures the cost of publishing an event.
 func (r *report) dispatching() {
 	type event struct{ at time.Time }
 	publish := func(subscribers int) func(*testing.B) {
@@ -238,7 +238,7 @@ func (r *report) dispatching() {
 				}
 			}
 		}},
-		{name: "nobody listens", ours: true, run: publish(0)},
+		{name: "no subscriber", ours: true, run: publish(0)},
 		{name: "1 subscriber", run: publish(1)},
 		{name: "8 subscribers", run: publish(8)},
 	})

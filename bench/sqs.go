@@ -12,8 +12,8 @@ import (
 // sqsRow is one server that speaks the protocol of SQS.
 type sqsRow struct {
 	name string
-	// atLeast is how many times as fast as the emulator it was promised to be; 0 for
-	// the emulator itself, which comes last.
+	// atLeast is the target as a multiple of the emulator's rate; 0 for the emulator
+	// itself, which comes last.
 	atLeast float64
 	open    func(dir string, batch int) (*daemonStand, error)
 }

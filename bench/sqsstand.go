@@ -44,8 +44,8 @@ func sqsServers(dir string) (mailboxd, fauxqs string, err error) {
 	return mailboxd, fauxqs, nil
 }
 
-// sqsMailboxd starts mailboxd with nothing set but where it listens and where it keeps
-// messages. Signatures are verified.
+// sqsMailboxd starts mailboxd with default settings except for its address and its
+// directory. Signatures are verified.
 func sqsMailboxd(binary string, durable bool) func(string, int) (*daemonStand, error) {
 	return func(dir string, batch int) (*daemonStand, error) {
 		address, err := freeAddress()
@@ -92,7 +92,7 @@ func sqsFauxqs(installed string) func(string, int) (*daemonStand, error) {
 		if err != nil {
 			return nil, err
 		}
-		// With -e the script is no argument, so "fauxqs" stands in its place.
+		// With -e the script is not an argument, so "fauxqs" takes its position.
 		process, err := startDaemon(dir, []string{address}, "node", "-e", fauxqsScript, "fauxqs", installed, port)
 		if err != nil {
 			return nil, err
@@ -101,7 +101,7 @@ func sqsFauxqs(installed string) func(string, int) (*daemonStand, error) {
 	}
 }
 
-// dialSQS makes the queue, and connects the workers, who share one client.
+// dialSQS creates the queue and connects the workers, which share one client.
 func (s *daemonStand) dialSQS(address string, batch int, key, secret, session string) (*daemonStand, error) {
 	transport := &http.Transport{MaxIdleConnsPerHost: 4 * daemonWorkers}
 	client := sqs.New(sqs.Options{
@@ -113,7 +113,7 @@ func (s *daemonStand) dialSQS(address string, batch int, key, secret, session st
 		return nil
 	}
 	out, err := client.CreateQueue(context.Background(), &sqs.CreateQueueInput{
-		QueueName: aws.String(daemonTopic), Attributes: map[string]string{"VisibilityTimeout": strconv.Itoa(int(daemonVisibility.Seconds()))},
+		QueueName: aws.String(daemonQueue), Attributes: map[string]string{"VisibilityTimeout": strconv.Itoa(int(daemonVisibility.Seconds()))},
 	})
 	if err != nil {
 		return nil, errors.Join(err, s.close())

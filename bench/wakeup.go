@@ -22,11 +22,11 @@ const (
 	idleFor      = 5 * time.Second
 )
 
-// A sleeper is something that can be woken by a message.
+// A sleeper is a receiver that a message wakes.
 type sleeper struct {
 	name string
 	send func(ctx context.Context, body []byte) error
-	// wait returns the next message, as soon as there is one.
+	// wait returns the next message as soon as it arrives.
 	wait  func(ctx context.Context) (body []byte, err error)
 	close func()
 
@@ -118,8 +118,8 @@ func newBareSleeper(addr string) (*sleeper, error) {
 }
 
 // newRedisboxSleeper is a queue of ours and a long poll. Sender and receiver are
-// like two processes: they share nothing but the server. What is received is acked
-// while the receiver waits for the next.
+// like two processes: they share only the server. Messages are acked while the receiver
+// waits for the next.
 func newRedisboxSleeper(addr string) (*sleeper, error) {
 	var closers []func()
 	done := func() {
@@ -149,7 +149,7 @@ func newRedisboxSleeper(addr string) (*sleeper, error) {
 	go func() {
 		defer close(acked)
 		for receipt := range acks {
-			_ = here.Ack(context.Background(), []driver.Receipt{receipt}) // it is not what is measured
+			_ = here.Ack(context.Background(), []driver.Receipt{receipt}) // not part of the measurement
 		}
 	}()
 	return &sleeper{
@@ -196,12 +196,12 @@ func showWakeups(bare, ours *sleeper) {
 	fmt.Printf("  p99 is %v behind %s; promised at most %v: %s\n", late.Round(time.Microsecond), bare.name, mostBehind, kept(late <= mostBehind))
 }
 
-// at is a quantile of delays that are sorted.
+// at returns a quantile of sorted delays.
 func at(delays []time.Duration, quantile float64) time.Duration {
 	return delays[int(quantile*float64(len(delays)-1))]
 }
 
-// showIdle counts what a receiver that waits in vain asks the server.
+// showIdle counts the commands of a receiver that waits without messages.
 func showIdle(server *redisServer) error {
 	client, err := newRueidis(server.addr)
 	if err != nil {

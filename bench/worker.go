@@ -16,9 +16,9 @@ import (
 )
 
 // workerSuite compares worker runtimes: how many messages a second go through a handler
-// that does nothing. What is measured is a queue that is full being worked off, with the same
-// number of handlers, from the first message that is handled: to the last that is handled for
-// others, and for us until the last is settled too and the loop has ended.
+// that does nothing. It measures draining a full queue, with the same number of handlers,
+// from the first message that is handled: to the last that is handled for others, and for
+// us until the last is settled too and the loop has ended.
 func workerSuite(r *report) {
 	err := errors.Join(r.workersInMemory(), r.workersOnRedis(), r.workersOnDisk())
 	if err != nil {
@@ -27,26 +27,27 @@ func workerSuite(r *report) {
 	}
 }
 
-// A workerTask is a way to have messages handled.
+// A workerTask is one runtime to measure.
 type workerTask struct {
 	name string
-	// atLeast is the multiple of the yardstick's rate that was promised; 0 if nothing
-	// was. The yardstick is the first.
+	// atLeast is the target as a multiple of the yardstick's rate; 0 for none. The
+	// yardstick is the first.
 	atLeast float64
-	// fill puts so many messages into an empty queue and returns what works them off.
+	// fill sends messages to an empty queue and returns the workload that handles them.
 	fill func(messages, handlers int) (*workload, error)
 }
 
-// A workload is a queue that is full.
+// A workload is a full queue.
 type workload struct {
-	// work calls handled for each message, from so many handlers, until stop is closed.
+	// work calls handled for each message, from the given number of handlers, until
+	// stop is closed.
 	work func(handled func(), stop <-chan struct{}) error
 	// ours: work has to end too for the clock to stop.
 	ours  bool
 	close func() error
 }
 
-// A progress notes when messages are handled.
+// A progress records when messages are handled.
 type progress struct {
 	messages    int64
 	handled     atomic.Int64
@@ -64,10 +65,10 @@ func (p *progress) handle() {
 	}
 }
 
-// workerPatience is how long a queue may take to be worked off.
+// workerPatience is how long draining a queue may take.
 const workerPatience = 2 * time.Minute
 
-// rate works a workload off and returns messages per second.
+// rate runs a workload and returns messages per second.
 func (w *workload) rate(messages int) (float64, error) {
 	p := &progress{messages: int64(messages), done: make(chan struct{})}
 	stop, ended := make(chan struct{}), make(chan error, 1)
@@ -91,7 +92,7 @@ func (w *workload) rate(messages int) (float64, error) {
 	return float64(messages-1) / p.last.Sub(p.first).Seconds(), nil
 }
 
-// workers runs the tasks in turns and prints how they went.
+// workers runs the tasks in turns and prints their rates.
 func (r *report) workers(title string, messages, handlers int, tasks []workerTask) error {
 	rates := make([][]pace, len(tasks))
 	for range r.rounds {
@@ -141,7 +142,7 @@ func fillMailbox(ctx context.Context, backend driver.Opener, messages int) (*mai
 	return orders, nil
 }
 
-// loopOver works a mailbox off with a Loop.
+// loopOver drains a mailbox with a Loop.
 func loopOver(orders *mailbox.Mailbox[[]byte], handlers, prefetch int) func(handled func(), stop <-chan struct{}) error {
 	return func(handled func(), stop <-chan struct{}) error {
 		loop := worker.New(orders, func(context.Context, *mailbox.Message[[]byte]) error {
@@ -156,8 +157,8 @@ func loopOver(orders *mailbox.Mailbox[[]byte], handlers, prefetch int) func(hand
 	}
 }
 
-// cycleOver works a mailbox off with the cycle that a program would write: a goroutine for
-// each handler, which receives and acks one message at a time.
+// cycleOver drains a mailbox with the loop that a program would write: a goroutine for each
+// handler, which receives and acks one message at a time.
 func cycleOver(orders *mailbox.Mailbox[[]byte], handlers int) func(handled func(), stop <-chan struct{}) error {
 	return func(handled func(), stop <-chan struct{}) error {
 		ctx, cancel := context.WithCancel(context.Background())

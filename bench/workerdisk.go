@@ -20,7 +20,7 @@ import (
 const diskMessages = 10_000
 
 // workersOnDisk compares a Loop on the disk backend with River on a PostgreSQL on the same
-// disk. Both make the same promise: what is confirmed is synced to the disk.
+// disk. Both promise the same: confirmed work is synced to the disk.
 func (r *report) workersOnDisk() (err error) {
 	server, err := startPostgres(r.dir)
 	if err != nil {
@@ -69,8 +69,8 @@ type riverArgs struct {
 // Kind implements river.JobArgs.
 func (riverArgs) Kind() string { return "bench" }
 
-// riverLoad fills River's table and works it off. It looks for jobs as often as it can be
-// told to, because by default it fetches ten times a second.
+// riverLoad fills River's table and drains it. It polls as often as River allows, because
+// by default it fetches ten times a second.
 func riverLoad(server *postgresServer, messages, handlers int) (*workload, error) {
 	ctx := context.Background()
 	config, err := pgxpool.ParseConfig(server.url)

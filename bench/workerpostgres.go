@@ -17,9 +17,9 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// postgresServer is a PostgreSQL of our own, with a directory of its own, that listens on a
-// socket in it and on no port. It dies with this process. Its settings are those it comes
-// with: every commit is synced.
+// A postgresServer is a PostgreSQL process with a directory of its own, that listens on a
+// socket in it and on no port. It ends with this process. It has default settings: every
+// commit is synced.
 type postgresServer struct {
 	url     string
 	dir     string
@@ -42,8 +42,8 @@ func postgresBinary(name string) (string, error) {
 	return slices.Max(found), nil
 }
 
-// asPostgres is who runs the server: this user or, because PostgreSQL refuses root, the one
-// that its package made.
+// asPostgres sets the user of the server: this user or, because PostgreSQL refuses root,
+// the user of its package.
 func asPostgres() (*syscall.Credential, error) {
 	if os.Geteuid() != 0 {
 		return nil, nil
@@ -94,7 +94,7 @@ func startPostgres(dir string) (*postgresServer, error) {
 	s.url = "host=" + s.dir + " user=bench dbname=postgres"
 	s.command = exec.Command(binary, "-D", data, "-k", s.dir, "-c", "listen_addresses=")
 	s.command.Dir, s.command.Stderr = s.dir, &s.log
-	// A clean end, because it has children of its own.
+	// An orderly stop, because it has child processes.
 	s.command.SysProcAttr = &syscall.SysProcAttr{Credential: owner, Pdeathsig: syscall.SIGINT}
 	if err := s.command.Start(); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(s.dir))
@@ -105,7 +105,7 @@ func startPostgres(dir string) (*postgresServer, error) {
 	return s, nil
 }
 
-// answers waits until the server does.
+// answers waits until the server answers.
 func (s *postgresServer) answers() (err error) {
 	ctx := context.Background()
 	for range 500 {
@@ -118,9 +118,9 @@ func (s *postgresServer) answers() (err error) {
 	return err
 }
 
-// close ends the server without waiting for clients.
+// close stops the server without waiting for clients.
 func (s *postgresServer) close() error {
 	_ = s.command.Process.Signal(syscall.SIGINT)
-	_ = s.command.Wait() // it was told to end
+	_ = s.command.Wait() // it was told to stop
 	return os.RemoveAll(s.dir)
 }

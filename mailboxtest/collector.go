@@ -12,8 +12,8 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// A Collector is a backend that remembers every message that was sent through
-// it, in order. Make one with NewCollector. It is safe for concurrent use.
+// A Collector is a backend that remembers every message that is sent through it, in
+// order. Make one with NewCollector. It is safe for concurrent use.
 type Collector struct {
 	backend driver.Opener
 
@@ -24,19 +24,18 @@ type Collector struct {
 
 // Collected is a message that was sent, with copies of its body and attributes.
 type Collected struct {
-	// Queue is the name of the queue it was sent to, and ID what Send returned.
+	// Queue is the name of the queue, and ID the id that Send returned.
 	Queue string
 	ID    string
-	// Duplicate says that the backend took it for a repeat of an earlier send.
+	// Duplicate says that the backend recognised a repeat of an earlier send.
 	Duplicate bool
 	driver.Outgoing
 }
 
 var _ driver.Opener = (*Collector)(nil)
 
-// NewCollector returns a collector in front of backend, to which it passes
-// everything on. Nil means Null: messages are collected and never delivered.
-// With membox.New(nil) they are delivered as well.
+// NewCollector returns a collector that forwards to backend. Nil means Null: messages
+// are collected and never delivered. With membox.New(nil) they are delivered as well.
 func NewCollector(backend driver.Opener) *Collector {
 	if backend == nil {
 		backend = Null{}
@@ -53,8 +52,8 @@ func (c *Collector) OpenQueue(ctx context.Context, name string) (driver.Queue, e
 	return &collectingQueue{Queue: queue, name: name, collector: c}, nil
 }
 
-// Sent returns the messages that were sent to the named queues, or to any if
-// none is named, oldest first. Sends that failed are not among them.
+// Sent returns the messages that were sent to the named queues, or to any if none is
+// named, oldest first. Failed sends are not included.
 func (c *Collector) Sent(queues ...string) []Collected {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -73,7 +72,7 @@ func (c *Collector) sentLocked(queues []string) []Collected {
 
 // Wait blocks until at least n messages were sent to the named queues, or to
 // any if none is named, and returns them as Sent does. When ctx ends first it
-// returns those there are, and the context's error.
+// returns the messages so far, and the context's error.
 func (c *Collector) Wait(ctx context.Context, n int, queues ...string) ([]Collected, error) {
 	for {
 		c.mu.Lock()
@@ -111,7 +110,7 @@ func Bodies[T any](codec mailbox.Codec[T], messages []Collected) ([]T, error) {
 	return bodies, nil
 }
 
-// collectingQueue passes everything on and tells the collector about sends.
+// collectingQueue forwards to the backend and adds sends to the collector.
 type collectingQueue struct {
 	driver.Queue
 	name      string

@@ -13,83 +13,83 @@ import (
 	"github.com/mailboxmq/mailbox/membox"
 )
 
-func TestCollectorRemembersWhatWasSentAndWhere(t *testing.T) {
+func TestCollectorRemembersSentMessages(t *testing.T) {
 	collector := mailboxtest.NewCollector(nil)
 	orders := open(t, collector)
 	bills, err := mailbox.Open(t.Context(), collector, "bills", &mailbox.Options[int]{})
-	wantError(t, err, nil)
+	expectError(t, err, nil)
 	defer bills.Close()
 
 	mustSend(t, orders, "tea")
 	bill, err := bills.Send(t.Context(), 350, mailbox.WithAttribute("k", "v"), mailbox.WithDelay(time.Minute))
-	wantError(t, err, nil)
+	expectError(t, err, nil)
 	mustSend(t, orders, "milk")
 
 	sent := collector.Sent()
-	wantEqual(t, "number of messages", len(sent), 3)
-	wantSame(t, "second message", sent[1], mailboxtest.Collected{
+	expectEqual(t, "number of messages", len(sent), 3)
+	expectSame(t, "second message", sent[1], mailboxtest.Collected{
 		Queue: "bills", ID: bill.ID, Outgoing: driver.Outgoing{
 			Body: []byte("350"), Attributes: map[string]string{"k": "v"}, Delay: time.Minute,
 		},
 	})
 	bodies, err := mailboxtest.Bodies(mailbox.JSON[string](), collector.Sent("orders"))
-	wantError(t, err, nil)
-	wantSame(t, "orders", bodies, []string{"tea", "milk"})
+	expectError(t, err, nil)
+	expectSame(t, "orders", bodies, []string{"tea", "milk"})
 	if _, err := mailboxtest.Bodies(mailbox.JSON[string](), sent); err == nil {
 		t.Error("a number was decoded as text")
 	}
-	wantEqual(t, "messages to other queues", len(collector.Sent("elsewhere")), 0)
+	expectEqual(t, "messages to other queues", len(collector.Sent("elsewhere")), 0)
 	collector.Reset()
-	wantEqual(t, "messages after a reset", len(collector.Sent()), 0)
+	expectEqual(t, "messages after a reset", len(collector.Sent()), 0)
 }
 
-func TestCollectorPassesOverSendsThatFailed(t *testing.T) {
+func TestCollectorSkipsFailedSends(t *testing.T) {
 	backend := membox.New(&membox.Options{Defaults: driver.Config{MaxMessages: 2}})
 	collector := mailboxtest.NewCollector(backend)
 	m := open(t, collector)
 	_, err := m.SendAll(t.Context(), []string{"a", "b", "c"})
-	wantError(t, mailbox.ErrorAt(err, 2), mailbox.ErrFull)
-	wantEqual(t, "messages", len(collector.Sent()), 2)
+	expectError(t, mailbox.ErrorAt(err, 2), mailbox.ErrFull)
+	expectEqual(t, "messages", len(collector.Sent()), 2)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err = m.Send(ctx, "d")
-	wantError(t, err, context.Canceled)
-	wantEqual(t, "messages", len(collector.Sent()), 2)
+	expectError(t, err, context.Canceled)
+	expectEqual(t, "messages", len(collector.Sent()), 2)
 }
 
 func TestCollectorKeepsCopies(t *testing.T) {
 	collector := mailboxtest.NewCollector(nil)
 	m, err := mailbox.Open(t.Context(), collector, "orders", &mailbox.Options[[]byte]{Codec: mailbox.Bytes()})
-	wantError(t, err, nil)
+	expectError(t, err, nil)
 	body, attributes := []byte("tea"), map[string]string{"k": "v"}
 	_, err = m.Send(t.Context(), body, mailbox.WithAttributes(attributes))
-	wantError(t, err, nil)
+	expectError(t, err, nil)
 	copy(body, "XXX")
 	attributes["k"] = "changed"
 	sent := collector.Sent()[0]
-	wantEqual(t, "body", string(sent.Body), "tea")
-	wantEqual(t, "attribute", sent.Attributes["k"], "v")
+	expectEqual(t, "body", string(sent.Body), "tea")
+	expectEqual(t, "attribute", sent.Attributes["k"], "v")
 }
 
-func TestCollectorInFrontOfABackendKeepsItsAbilities(t *testing.T) {
+func TestCollectorKeepsAbilitiesOfBackend(t *testing.T) {
 	backend := membox.New(nil)
 	collector := mailboxtest.NewCollector(backend)
 	m := open(t, collector)
 	first, err := m.Send(t.Context(), "tea", mailbox.WithDedupKey("k"))
-	wantError(t, err, nil)
+	expectError(t, err, nil)
 	_, err = m.Send(t.Context(), "tea", mailbox.WithDedupKey("k"))
-	wantError(t, err, nil)
+	expectError(t, err, nil)
 	sent := collector.Sent()
-	wantEqual(t, "duplicate", sent[1].Duplicate && sent[1].ID == first.ID && !sent[0].Duplicate, true)
+	expectEqual(t, "duplicate", sent[1].Duplicate && sent[1].ID == first.ID && !sent[0].Duplicate, true)
 
-	wantError(t, mustReceive(t, m).DeadLetter(t.Context(), mailbox.ReasonFatal, nil), nil)
+	expectError(t, mustReceive(t, m).DeadLetter(t.Context(), mailbox.ReasonFatal, nil), nil)
 	for peeked, err := range m.Peek(t.Context(), mailbox.Query{}) {
-		wantError(t, err, nil)
-		wantEqual(t, "state", peeked.State, mailbox.StateDead)
+		expectError(t, err, nil)
+		expectEqual(t, "state", peeked.State, mailbox.StateDead)
 	}
-	wantError(t, backend.Close(), nil)
+	expectError(t, backend.Close(), nil)
 	_, err = mailbox.Open[string](t.Context(), collector, "orders", nil)
-	wantError(t, err, mailbox.ErrClosed)
+	expectError(t, err, mailbox.ErrClosed)
 }
 
 func TestDoublesPassEveryMethodOn(t *testing.T) {
@@ -106,14 +106,14 @@ func TestCollectorWaitsForMessages(t *testing.T) {
 			time.AfterFunc(at, func() { mustSend(t, m, at.String()) })
 		}
 		sent, err := collector.Wait(t.Context(), 2, "orders")
-		wantError(t, err, nil)
-		wantEqual(t, "messages", len(sent), 2)
-		wantEqual(t, "time waited", time.Since(start), time.Minute)
+		expectError(t, err, nil)
+		expectEqual(t, "messages", len(sent), 2)
+		expectEqual(t, "time waited", time.Since(start), time.Minute)
 
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
 		sent, err = collector.Wait(ctx, 3)
-		wantEqual(t, "error", err, context.DeadlineExceeded)
-		wantEqual(t, "messages", len(sent), 2)
+		expectEqual(t, "error", err, context.DeadlineExceeded)
+		expectEqual(t, "messages", len(sent), 2)
 	})
 }

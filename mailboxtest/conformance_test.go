@@ -19,8 +19,7 @@ type administered struct {
 
 func (a administered) Close() error { return a.behind.Close() }
 
-// TestConformance shows that doubles with nothing to do break no promise of the
-// backend behind them.
+// TestConformance runs the conformance suite on doubles without faults.
 func TestConformance(t *testing.T) {
 	for name, double := range map[string]func(driver.Opener) driver.Opener{
 		"faults":    func(behind driver.Opener) driver.Opener { return mailboxtest.NewFaults(behind) },

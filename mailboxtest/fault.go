@@ -7,19 +7,19 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// An Op is an operation of a backend in which something can go wrong.
+// An Op is an operation of a backend that can fail.
 type Op string
 
 // The operations; those after OpStats are of queues that have the ability.
 const (
-	// OpAny stands for all of them.
+	// OpAny means all operations.
 	OpAny     Op = ""
 	OpOpen    Op = "open"
 	OpSend    Op = "send"
 	OpReceive Op = "receive"
 	OpAck     Op = "ack"
 	OpNack    Op = "nack"
-	// OpExtend is Extend, and Release too.
+	// OpExtend is Extend and Release.
 	OpExtend Op = "extend"
 	OpPurge  Op = "purge"
 	OpStats  Op = "stats"
@@ -37,32 +37,30 @@ const (
 	OpUsage       Op = "usage"
 )
 
-// A Fault is something that goes wrong with calls of the backend.
+// A Fault makes calls of the backend fail or take longer.
 type Fault struct {
-	// Op and Queue say which calls it concerns. The zero values mean all
-	// operations and all queues.
+	// Op and Queue select the calls. The zero values mean all operations and all
+	// queues.
 	Op    Op
 	Queue string
-	// Err is what such a call returns. A bare code, such as
-	// mailbox.ErrUnavailable, is made into a *mailbox.Error with the operation
-	// and the queue. Nil means that the call does not fail, and is only
-	// delayed.
+	// Err is the error of such a call. A bare code, such as mailbox.ErrUnavailable,
+	// becomes a *mailbox.Error with the operation and the queue. Nil means that the
+	// call succeeds and is only delayed.
 	Err error
-	// Late lets the backend do what it was asked to before the call fails: the
-	// answer is lost, not the question. What a late receive leased stays
-	// leased until its visibility ends.
+	// Late lets the call reach the backend before it fails: the answer is lost, not
+	// the request. Messages of a late receive stay in flight until their visibility
+	// ends.
 	Late bool
-	// Delay is how long such a call takes longer; it ends with the context.
+	// Delay is added to such a call; it ends with the context.
 	Delay time.Duration
-	// Every hits only every n-th of these calls: the n-th, the 2n-th, …. 0 and
-	// 1 mean each of them.
+	// Every hits every n-th of these calls: the n-th, the 2n-th, …. 0 and 1 mean
+	// each.
 	Every int
-	// Times is how often the fault hits before it is over. 0 means until it is
-	// removed.
+	// Times bounds how often the fault hits. 0 means until it is removed.
 	Times int
 }
 
-// activeFault is a fault that was added, and how often it was met.
+// An activeFault is a fault that was added, and its counts.
 type activeFault struct {
 	Fault
 	calls, hits int
@@ -72,7 +70,7 @@ func (f *activeFault) concerns(op Op, queue string) bool {
 	return (f.Op == OpAny || f.Op == op) && (f.Queue == "" || f.Queue == queue)
 }
 
-// hit counts a call that the fault concerns and reports whether it is hit.
+// hit counts a call that the fault selects and reports whether the fault hits it.
 func (f *activeFault) hit() bool {
 	f.calls++
 	if f.Every > 1 && f.calls%f.Every != 0 || f.Times > 0 && f.hits >= f.Times {
@@ -82,13 +80,13 @@ func (f *activeFault) hit() bool {
 	return true
 }
 
-// failure is the error of a fault as a backend would return it.
+// failure returns the error of a fault as a backend would return it.
 func failure(err error, op Op, queue string) error {
-	if code, ok := err.(driver.Code); ok { //nolint:errorlint // only a bare code is dressed up
+	if code, ok := err.(driver.Code); ok { //nolint:errorlint // only a bare code becomes an Error
 		return &driver.Error{Code: code, Op: string(op), Queue: queue, Err: errInjected}
 	}
 	return err
 }
 
-// errInjected tells the reader of a failed test where an error came from.
+// errInjected marks an error as one of a Fault, for the reader of a failed test.
 var errInjected = errors.New("injected by mailboxtest.Faults")

@@ -8,15 +8,15 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// faultQueue is a queue in which things go wrong. An operation that it does not know
-// goes to the backend as it is.
+// faultQueue is a queue with faults. Operations without a fault go to the backend
+// unchanged.
 type faultQueue struct {
 	driver.Queue
 	faults *Faults
 	name   string
 }
 
-// call lets do meet the faults of op.
+// call runs do with the faults of op.
 func call[R any](ctx context.Context, q *faultQueue, op Op, do func() (R, error)) (R, error) {
 	var none R
 	q.faults.count(op)
@@ -31,7 +31,7 @@ func call[R any](ctx context.Context, q *faultQueue, op Op, do func() (R, error)
 	return result, err
 }
 
-// settle is call for what returns nothing but an error.
+// settle runs do with the faults of op, for operations that return only an error.
 func settle(ctx context.Context, q *faultQueue, op Op, do func() error) error {
 	_, err := call(ctx, q, op, func() (struct{}, error) { return struct{}{}, do() })
 	return err
@@ -61,13 +61,12 @@ func (q *faultQueue) Stats(ctx context.Context) (driver.Stats, error) {
 	return call(ctx, q, OpStats, func() (driver.Stats, error) { return q.Queue.Stats(ctx) })
 }
 
-// Receive starts again, with the rest of its wait, whenever a fault is added that
-// concerns it.
+// Receive restarts, with the rest of its wait, whenever a fault for it is added.
 func (q *faultQueue) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
 	q.faults.count(OpReceive)
 	end := time.Now().Add(req.Wait)
 	for {
-		// Registered before the faults are met: one added in between is not
+		// Registered before the faults are applied, so that one added in between is not
 		// missed.
 		waiting, wait := q.faults.startWait(ctx, q.name)
 		late, err := q.faults.meet(ctx, OpReceive, q.name)
@@ -81,7 +80,7 @@ func (q *faultQueue) Receive(ctx context.Context, req driver.ReceiveRequest) ([]
 			return nil, late
 		}
 		if interrupted && len(deliveries) == 0 && ctx.Err() == nil {
-			if req.Wait > 0 { // a negative one is for the backend to refuse
+			if req.Wait > 0 { // the backend refuses a negative one
 				req.Wait = max(0, time.Until(end))
 			}
 			continue
@@ -161,8 +160,8 @@ func (q *faultQueue) Usage(ctx context.Context) (driver.Usage, error) {
 	return call(ctx, q, OpUsage, func() (driver.Usage, error) { return q.Queue.Usage(ctx) })
 }
 
-// list is call for sequences: a fault comes before the first element, or if it
-// is late after the last. message returns the message of an element.
+// list runs a sequence with the faults of op: a fault comes before the first element
+// or, if it is late, after the last. message returns the message of an element.
 func list[E any](ctx context.Context, q *faultQueue, op Op, elements iter.Seq2[E, error], message func(*E) *driver.Message) iter.Seq2[E, error] {
 	return func(yield func(E, error) bool) {
 		var none E

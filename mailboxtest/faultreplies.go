@@ -7,8 +7,8 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// The operations of reply stores, for the faults of Faults.Replies. The queue of
-// such a fault is the id of the slot.
+// The operations of reply stores, for faults of Faults.Replies. Fault.Queue is then
+// the id of the slot.
 const (
 	OpReplyCreate  Op = "create slot"
 	OpReplyResolve Op = "resolve"
@@ -21,20 +21,19 @@ const (
 	OpReplyExpired Op = "expired"
 )
 
-// Replies returns a reply store in front of store in which things go wrong as
-// the faults say, and which otherwise works like it. A wait meets the faults
-// when it begins.
+// Replies returns a reply store that forwards to store and applies the faults. Faults
+// apply to a wait when it begins.
 func (f *Faults) Replies(store driver.ReplyStore) driver.ReplyStore {
 	return &faultReplies{faults: f, store: store}
 }
 
-// faultReplies is a reply store in which things go wrong.
+// faultReplies is a reply store with faults.
 type faultReplies struct {
 	faults *Faults
 	store  driver.ReplyStore
 }
 
-// callStore lets do meet the faults of op.
+// callStore runs do with the faults of op.
 func callStore[R any](ctx context.Context, s *faultReplies, op Op, id string, do func() (R, error)) (R, error) {
 	var none R
 	s.faults.count(op)
@@ -49,7 +48,7 @@ func callStore[R any](ctx context.Context, s *faultReplies, op Op, id string, do
 	return result, err
 }
 
-// write is callStore for what returns nothing but an error.
+// write runs do with the faults of op, for operations that return only an error.
 func (s *faultReplies) write(ctx context.Context, op Op, id string, do func() error) error {
 	_, err := callStore(ctx, s, op, id, func() (struct{}, error) { return struct{}{}, do() })
 	return err

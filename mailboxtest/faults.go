@@ -10,9 +10,8 @@ import (
 	"github.com/mailboxmq/mailbox/membox"
 )
 
-// Faults is a backend in which things go wrong on command, and which otherwise
-// works like the one behind it. Make one with NewFaults. It is safe for
-// concurrent use.
+// Faults is a backend that forwards to another one and fails on command. Make one with
+// NewFaults. It is safe for concurrent use.
 type Faults struct {
 	backend driver.Opener
 	own     *membox.Backend // closed by Close; nil if backend was given
@@ -25,7 +24,7 @@ type Faults struct {
 	pasts pasts
 }
 
-// receiveWait is a receive that waits in the backend, and can be interrupted.
+// A receiveWait is a receive that waits in the backend and can be interrupted.
 type receiveWait struct {
 	queue       string
 	cancel      context.CancelFunc
@@ -34,8 +33,8 @@ type receiveWait struct {
 
 var _ driver.Opener = (*Faults)(nil)
 
-// NewFaults returns a backend in front of backend. Nil means a memory backend
-// of its own, which Close closes.
+// NewFaults returns a backend that forwards to backend. Nil means a memory backend of
+// its own, which Close closes.
 func NewFaults(backend driver.Opener) *Faults {
 	f := &Faults{
 		backend: backend,
@@ -57,8 +56,8 @@ func (f *Faults) Close() error {
 	return f.own.Close()
 }
 
-// Add makes fault happen from now on. A receive that already waits meets it at
-// once, as when a connection is cut. The function that it returns ends it.
+// Add adds a fault and returns a function that removes it. The fault hits a receive
+// that already waits at once, as when a connection is cut.
 func (f *Faults) Add(fault Fault) (remove func()) {
 	active := &activeFault{Fault: fault}
 	f.mu.Lock()
@@ -77,23 +76,23 @@ func (f *Faults) Add(fault Fault) (remove func()) {
 	}
 }
 
-// Clear ends all faults.
+// Clear removes all faults.
 func (f *Faults) Clear() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.faults = nil
 }
 
-// Calls returns how often op was called, on any queue, whether or not it went
-// wrong. OpAny counts all of them.
+// Calls returns how often op was called, on any queue, with or without a fault. OpAny
+// counts all operations.
 func (f *Faults) Calls(op Op) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.calls[op]
 }
 
-// OpenQueue opens a queue of the backend. It blocks, and fails, as that does,
-// and as the faults of OpOpen say.
+// OpenQueue opens a queue of the backend. It blocks, and fails, as the backend does, and
+// applies the faults of OpOpen.
 func (f *Faults) OpenQueue(ctx context.Context, name string) (driver.Queue, error) {
 	f.count(OpOpen)
 	late, err := f.meet(ctx, OpOpen, name)
@@ -110,8 +109,8 @@ func (f *Faults) OpenQueue(ctx context.Context, name string) (driver.Queue, erro
 	return &faultQueue{queue, f, name}, nil
 }
 
-// Expire ends a delivery as if its visibility had just passed: its receipt is
-// not valid any more, and the message is ready again at its place.
+// Expire ends a delivery as if its visibility had just ended: its receipt is not valid
+// any more, and the message is ready again at its place.
 //
 //	faults.Expire(ctx, orders.Name(), message.Receipt)
 //
@@ -123,7 +122,7 @@ func (f *Faults) Expire(ctx context.Context, queue string, receipt driver.Receip
 	})
 }
 
-// behind opens a queue of the backend for the length of do.
+// behind runs do with a queue of the backend.
 func (f *Faults) behind(ctx context.Context, name string, do func(driver.Queue) error) error {
 	queue, err := f.backend.OpenQueue(ctx, name)
 	if err != nil {
@@ -148,9 +147,9 @@ func (f *Faults) count(op Op) {
 	f.calls[OpAny]++
 }
 
-// meet lets a call meet the faults that concern it. It takes as long as they
-// say, and returns the error that the call must fail with at once, or the one
-// that it must fail with when the backend has answered.
+// meet applies the faults to a call. It waits for their delays, and returns the error
+// that the call must fail with at once, or the one that it must fail with after the
+// backend has answered.
 func (f *Faults) meet(ctx context.Context, op Op, queue string) (late, err error) {
 	var delay time.Duration
 	f.mu.Lock()

@@ -21,7 +21,7 @@ func newFaults(t *testing.T) (*mailboxtest.Faults, *mailbox.Mailbox[string]) {
 	return faults, open(t, faults)
 }
 
-// calls makes a call of each operation of a queue that works.
+// calls returns a call of each operation.
 func calls(t *testing.T, m *mailbox.Mailbox[string]) map[mailboxtest.Op]func() error {
 	queue := m.Queue()
 	ctx := t.Context()
@@ -55,7 +55,7 @@ func calls(t *testing.T, m *mailbox.Mailbox[string]) map[mailboxtest.Op]func() e
 	}
 }
 
-func TestFaultHitsItsOperationAndNoOther(t *testing.T) {
+func TestFaultHitsOnlyItsOperation(t *testing.T) {
 	faults, m := newFaults(t)
 	all := calls(t, m)
 	for op := range all {
@@ -63,22 +63,22 @@ func TestFaultHitsItsOperationAndNoOther(t *testing.T) {
 			remove := faults.Add(mailboxtest.Fault{Op: op, Err: io.ErrUnexpectedEOF, Late: late})
 			for other, call := range all {
 				if other == op {
-					wantEqual(t, string(op), call(), io.ErrUnexpectedEOF)
+					expectEqual(t, string(op), call(), io.ErrUnexpectedEOF)
 					continue
 				}
-				wantError(t, call(), nil)
+				expectError(t, call(), nil)
 			}
 			remove()
-			wantError(t, all[op](), nil)
+			expectError(t, all[op](), nil)
 		}
 	}
 	for op := range all {
-		wantEqual(t, "calls of "+string(op), faults.Calls(op), 2*len(all)+2)
+		expectEqual(t, "calls of "+string(op), faults.Calls(op), 2*len(all)+2)
 	}
-	wantEqual(t, "calls", faults.Calls(mailboxtest.OpAny), 1+len(all)*(2*len(all)+2))
+	expectEqual(t, "calls", faults.Calls(mailboxtest.OpAny), 1+len(all)*(2*len(all)+2))
 }
 
-func TestFaultWithoutAnOperationHitsAllUntilItIsCleared(t *testing.T) {
+func TestFaultWithoutOperationHitsAll(t *testing.T) {
 	faults, m := newFaults(t)
 	faults.Add(mailboxtest.Fault{Err: mailbox.ErrUnavailable})
 	for op, call := range calls(t, m) {
@@ -88,27 +88,27 @@ func TestFaultWithoutAnOperationHitsAllUntilItIsCleared(t *testing.T) {
 		}
 	}
 	_, err := mailbox.Open[string](t.Context(), faults, "orders", nil)
-	wantError(t, err, mailbox.ErrUnavailable)
+	expectError(t, err, mailbox.ErrUnavailable)
 	faults.Clear()
 	for _, call := range calls(t, m) {
-		wantError(t, call(), nil)
+		expectError(t, call(), nil)
 	}
-	wantError(t, m.Close(), nil)
+	expectError(t, m.Close(), nil)
 }
 
-func TestFaultOfOneQueueLeavesOthersAlone(t *testing.T) {
+func TestFaultHitsOnlyItsQueue(t *testing.T) {
 	faults, orders := newFaults(t)
 	bills, err := mailbox.Open[string](t.Context(), faults, "bills", nil)
-	wantError(t, err, nil)
+	expectError(t, err, nil)
 	defer bills.Close()
 	faults.Add(mailboxtest.Fault{Queue: "bills", Err: mailbox.ErrUnavailable})
 	_, err = orders.Send(t.Context(), "tea")
-	wantError(t, err, nil)
+	expectError(t, err, nil)
 	_, err = bills.Send(t.Context(), "tea")
-	wantError(t, err, mailbox.ErrUnavailable)
+	expectError(t, err, mailbox.ErrUnavailable)
 }
 
-func TestFaultHitsEveryNthCallSoManyTimes(t *testing.T) {
+func TestFaultHitsEveryNthCall(t *testing.T) {
 	faults, m := newFaults(t)
 	faults.Add(mailboxtest.Fault{Op: mailboxtest.OpSend, Err: mailbox.ErrFull, Every: 3, Times: 2})
 	var failed []int
@@ -117,11 +117,11 @@ func TestFaultHitsEveryNthCallSoManyTimes(t *testing.T) {
 			failed = append(failed, i+1)
 		}
 	}
-	wantSame(t, "calls that failed", failed, []int{3, 6})
+	expectSame(t, "calls that failed", failed, []int{3, 6})
 	wantStats(t, m, mailbox.Stats{Ready: 10})
 }
 
-func TestLateFaultLosesTheAnswerAndNotTheQuestion(t *testing.T) {
+func TestLateFaultLosesOnlyTheAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		faults, m := newFaults(t)
 		late := func(op mailboxtest.Op) {
@@ -130,50 +130,50 @@ func TestLateFaultLosesTheAnswerAndNotTheQuestion(t *testing.T) {
 		}
 		late(mailboxtest.OpSend)
 		_, err := m.Send(t.Context(), "tea")
-		wantError(t, err, mailbox.ErrUnavailable)
+		expectError(t, err, mailbox.ErrUnavailable)
 		wantStats(t, m, mailbox.Stats{Ready: 1})
 
 		late(mailboxtest.OpReceive)
 		_, err = m.Receive(t.Context(), mailbox.WithVisibility(time.Minute))
-		wantError(t, err, mailbox.ErrUnavailable)
+		expectError(t, err, mailbox.ErrUnavailable)
 		wantStats(t, m, mailbox.Stats{InFlight: 1})
 		faults.Clear()
 		time.Sleep(time.Minute)
 		message := mustReceive(t, m)
 
 		late(mailboxtest.OpAck)
-		wantError(t, message.Ack(t.Context()), mailbox.ErrUnavailable)
+		expectError(t, message.Ack(t.Context()), mailbox.ErrUnavailable)
 		wantStats(t, m, mailbox.Stats{})
 		faults.Clear()
-		wantError(t, message.Ack(t.Context()), mailbox.ErrReceiptExpired)
+		expectError(t, message.Ack(t.Context()), mailbox.ErrReceiptExpired)
 
 		late(mailboxtest.OpOpen)
 		_, err = mailbox.Open[string](t.Context(), faults, "orders", nil)
-		wantError(t, err, mailbox.ErrUnavailable)
+		expectError(t, err, mailbox.ErrUnavailable)
 	})
 }
 
-func TestDelayHoldsUpCallsUntilTheContextEnds(t *testing.T) {
+func TestDelayEndsWithContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		faults, m := newFaults(t)
 		faults.Add(mailboxtest.Fault{Op: mailboxtest.OpSend, Delay: time.Second})
 		faults.Add(mailboxtest.Fault{Delay: 2 * time.Second})
 		start := time.Now()
 		mustSend(t, m, "tea")
-		wantEqual(t, "time of a send", time.Since(start), 3*time.Second)
+		expectEqual(t, "time of a send", time.Since(start), 3*time.Second)
 		start = time.Now()
 		wantStats(t, m, mailbox.Stats{Ready: 1})
-		wantEqual(t, "time of others", time.Since(start), 2*time.Second)
+		expectEqual(t, "time of others", time.Since(start), 2*time.Second)
 
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		_, err := m.Send(ctx, "milk")
-		wantEqual(t, "error", err, context.DeadlineExceeded)
+		expectEqual(t, "error", err, context.DeadlineExceeded)
 		wantStats(t, m, mailbox.Stats{Ready: 1})
 	})
 }
 
-func TestWaitingReceiveMeetsANewFaultAtOnce(t *testing.T) {
+func TestNewFaultHitsWaitingReceive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		faults, m := newFaults(t)
 		start := time.Now()
@@ -185,12 +185,12 @@ func TestWaitingReceiveMeetsANewFaultAtOnce(t *testing.T) {
 			faults.Add(mailboxtest.Fault{Op: mailboxtest.OpReceive, Err: mailbox.ErrUnavailable})
 		})
 		_, err := m.Receive(t.Context(), mailbox.WithWait(time.Hour))
-		wantError(t, err, mailbox.ErrUnavailable)
-		wantEqual(t, "time of the error", time.Since(start), time.Minute)
+		expectError(t, err, mailbox.ErrUnavailable)
+		expectEqual(t, "time of the error", time.Since(start), time.Minute)
 	})
 }
 
-func TestWaitingReceiveThatIsNotHitWaitsOn(t *testing.T) {
+func TestOtherFaultLeavesReceiveWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		faults, m := newFaults(t)
 		start := time.Now()
@@ -198,15 +198,15 @@ func TestWaitingReceiveThatIsNotHitWaitsOn(t *testing.T) {
 			faults.Add(mailboxtest.Fault{Op: mailboxtest.OpReceive, Err: mailbox.ErrUnavailable, Every: 2})
 		})
 		messages, err := m.Receive(t.Context(), mailbox.WithWait(time.Hour))
-		wantError(t, err, nil)
-		wantEqual(t, "messages", len(messages), 0)
-		wantEqual(t, "time waited", time.Since(start), time.Hour)
+		expectError(t, err, nil)
+		expectEqual(t, "messages", len(messages), 0)
+		expectEqual(t, "time waited", time.Since(start), time.Hour)
 
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		faults.Clear()
 		_, err = m.Receive(ctx, mailbox.WithWait(time.Hour))
-		wantEqual(t, "error", err, context.DeadlineExceeded)
+		expectEqual(t, "error", err, context.DeadlineExceeded)
 	})
 }
 
@@ -214,17 +214,17 @@ func TestExpireEndsADelivery(t *testing.T) {
 	faults, m := newFaults(t)
 	mustSend(t, m, "first", "second")
 	message := mustReceive(t, m)
-	wantError(t, faults.Expire(t.Context(), m.Name(), message.Receipt), nil)
-	wantError(t, message.Ack(t.Context()), mailbox.ErrReceiptExpired)
-	wantError(t, faults.Expire(t.Context(), m.Name(), message.Receipt), mailbox.ErrReceiptExpired)
+	expectError(t, faults.Expire(t.Context(), m.Name(), message.Receipt), nil)
+	expectError(t, message.Ack(t.Context()), mailbox.ErrReceiptExpired)
+	expectError(t, faults.Expire(t.Context(), m.Name(), message.Receipt), mailbox.ErrReceiptExpired)
 	again := mustReceive(t, m)
-	wantEqual(t, "body, at its old place", again.Body, "first")
-	wantEqual(t, "deliveries", again.Deliveries, 2)
-	wantError(t, again.Ack(t.Context()), nil)
-	wantError(t, faults.Expire(t.Context(), "", message.Receipt), mailbox.ErrInvalid)
+	expectEqual(t, "body, at its old place", again.Body, "first")
+	expectEqual(t, "deliveries", again.Deliveries, 2)
+	expectError(t, again.Ack(t.Context()), nil)
+	expectError(t, faults.Expire(t.Context(), "", message.Receipt), mailbox.ErrInvalid)
 }
 
-func TestInjectedMessageHasAPast(t *testing.T) {
+func TestInjectedMessageHasEarlierDeliveries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		faults, m := newFaults(t)
 		mustSend(t, m, "before")
@@ -233,55 +233,55 @@ func TestInjectedMessageHasAPast(t *testing.T) {
 			Outgoing:   driver.Outgoing{Body: []byte(`"old"`), ReplyTo: "answers"},
 			Deliveries: 5, LastError: "no milk", FirstReceivedAt: long,
 		})
-		wantError(t, err, nil)
-		wantEqual(t, "first body", mustReceive(t, m, mailbox.WithVisibility(time.Hour)).Body, "before")
+		expectError(t, err, nil)
+		expectEqual(t, "first body", mustReceive(t, m, mailbox.WithVisibility(time.Hour)).Body, "before")
 
 		old := mustReceive(t, m)
-		wantSame(t, "message", []any{old.ID, old.Body, old.ReplyTo, old.Deliveries, old.LastError, old.FirstReceivedAt},
+		expectSame(t, "message", []any{old.ID, old.Body, old.ReplyTo, old.Deliveries, old.LastError, old.FirstReceivedAt},
 			[]any{id, "old", "answers", 5, "no milk", long})
-		wantError(t, old.Nack(t.Context(), 0, errors.New("no sugar")), nil)
+		expectError(t, old.Nack(t.Context(), 0, errors.New("no sugar")), nil)
 		again := mustReceive(t, m)
-		wantEqual(t, "deliveries", again.Deliveries, 6)
-		wantEqual(t, "last error", again.LastError, "no sugar")
+		expectEqual(t, "deliveries", again.Deliveries, 6)
+		expectEqual(t, "last error", again.LastError, "no sugar")
 		time.Sleep(mailbox.DefaultVisibility)
-		wantError(t, again.Ack(t.Context()), mailbox.ErrReceiptExpired)
+		expectError(t, again.Ack(t.Context()), mailbox.ErrReceiptExpired)
 		last := mustReceive(t, m)
-		wantEqual(t, "deliveries", last.Deliveries, 7)
-		wantError(t, last.Ack(t.Context()), nil)
+		expectEqual(t, "deliveries", last.Deliveries, 7)
+		expectError(t, last.Ack(t.Context()), nil)
 		wantStats(t, m, mailbox.Stats{InFlight: 1})
 	})
 }
 
-func TestInjectedMessageKeepsItsPastUntilItIsRedriven(t *testing.T) {
+func TestRedriveRemovesInjectedDeliveries(t *testing.T) {
 	faults, m := newFaults(t)
 	for _, body := range []string{`"a"`, `"b"`} {
 		_, err := faults.Inject(t.Context(), m.Name(), mailboxtest.Injection{Outgoing: driver.Outgoing{Body: []byte(body)}, Deliveries: 9})
-		wantError(t, err, nil)
+		expectError(t, err, nil)
 		message := mustReceive(t, m)
-		wantError(t, message.DeadLetter(t.Context(), mailbox.ReasonFatal, nil), nil)
+		expectError(t, message.DeadLetter(t.Context(), mailbox.ReasonFatal, nil), nil)
 	}
 	for letter, err := range m.DeadLetters(t.Context()) {
-		wantError(t, err, nil)
-		wantEqual(t, "deliveries of a dead letter", letter.Deliveries, 9)
+		expectError(t, err, nil)
+		expectEqual(t, "deliveries of a dead letter", letter.Deliveries, 9)
 	}
 	moved, err := m.RedriveAll(t.Context(), 1)
-	wantError(t, err, nil)
-	wantEqual(t, "moved", moved, 1)
-	wantEqual(t, "deliveries after the redrive", mustReceive(t, m).Deliveries, 1)
+	expectError(t, err, nil)
+	expectEqual(t, "moved", moved, 1)
+	expectEqual(t, "deliveries after the redrive", mustReceive(t, m).Deliveries, 1)
 	for peeked, err := range m.Peek(t.Context(), mailbox.Query{States: []mailbox.State{mailbox.StateDead}}) {
-		wantError(t, err, nil)
-		wantEqual(t, "deliveries of the other", peeked.Deliveries, 9)
+		expectError(t, err, nil)
+		expectEqual(t, "deliveries of the other", peeked.Deliveries, 9)
 	}
 }
 
 func TestInjectRefusesWhatSendRefuses(t *testing.T) {
 	faults, m := newFaults(t)
 	_, err := faults.Inject(t.Context(), m.Name(), mailboxtest.Injection{Outgoing: driver.Outgoing{Delay: -1}})
-	wantError(t, err, mailbox.ErrInvalid)
+	expectError(t, err, mailbox.ErrInvalid)
 	_, err = faults.Inject(t.Context(), m.Name(), mailboxtest.Injection{Deliveries: -1})
-	wantError(t, err, mailbox.ErrInvalid)
+	expectError(t, err, mailbox.ErrInvalid)
 	_, err = faults.Inject(t.Context(), "", mailboxtest.Injection{})
-	wantError(t, err, mailbox.ErrInvalid)
+	expectError(t, err, mailbox.ErrInvalid)
 	wantStats(t, m, mailbox.Stats{})
 }
 
@@ -289,11 +289,11 @@ func TestFaultsClosesOnlyItsOwnBackend(t *testing.T) {
 	backend := membox.New(nil)
 	defer backend.Close()
 	faults := mailboxtest.NewFaults(backend)
-	wantError(t, faults.Close(), nil)
+	expectError(t, faults.Close(), nil)
 	mustSend(t, open(t, faults), "tea")
 
 	own := mailboxtest.NewFaults(nil)
-	wantError(t, own.Close(), nil)
+	expectError(t, own.Close(), nil)
 	_, err := mailbox.Open[string](t.Context(), own, "orders", nil)
-	wantError(t, err, mailbox.ErrClosed)
+	expectError(t, err, mailbox.ErrClosed)
 }

@@ -10,25 +10,24 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// An Injection is a message with a past.
+// An Injection is a message with earlier deliveries.
 type Injection struct {
 	driver.Outgoing
-	// Deliveries is the delivery count that its next delivery has; 0 means 1.
-	// Later ones count on from there.
+	// Deliveries is the delivery count of its next delivery; 0 means 1. Later ones
+	// count on from it.
 	Deliveries int
-	// LastError is what its past nack gave as the cause.
+	// LastError is the cause of its earlier nack.
 	LastError string
-	// FirstReceivedAt is when it was delivered first. Zero means that the
-	// backend's word counts.
+	// FirstReceivedAt is when it was delivered first. Zero means the value of the
+	// backend.
 	FirstReceivedAt time.Time
 }
 
-// Inject sends a message to queue and gives it a past, which is added to what
-// the backend says whenever the message is delivered or looked at. It takes its
-// place at the tail like any other, and settling, expiry and dead letters work
-// as usual. Only the backend itself knows nothing of that past: a limit on
-// deliveries configured there counts the real ones. Redriving a message ends
-// its past. The faults do not concern Inject itself. Codes: those of Send.
+// Inject sends a message with earlier deliveries to queue. They are added to the
+// backend's values whenever the message is delivered or peeked. The message goes to the
+// tail like any other, and settling, expiry and dead letters work as usual. The backend
+// does not know about the earlier deliveries: its own delivery limit counts the real
+// ones. A redrive removes them. Faults do not apply to Inject. Codes: those of Send.
 func (f *Faults) Inject(ctx context.Context, queue string, message Injection) (id string, err error) {
 	if message.Deliveries < 0 {
 		return "", &driver.Error{
@@ -50,10 +49,10 @@ func (f *Faults) Inject(ctx context.Context, queue string, message Injection) (i
 	return id, err
 }
 
-// pasts are what injected messages have lived through.
+// pasts has the earlier deliveries of injected messages.
 type pasts struct {
-	// mu guards the field below. It is held while a message is injected, so
-	// that no receiver sees the message without its past.
+	// mu guards the field below. It is held during Inject, so that no receiver gets
+	// the message without its past.
 	mu       sync.Mutex
 	injected map[messageKey]Injection
 }
@@ -67,7 +66,7 @@ func (p *pasts) addLocked(queue, id string, message Injection) {
 	p.injected[messageKey{queue, id}] = message
 }
 
-// addTo adds its past to what the backend says about a message.
+// addTo adds the earlier deliveries to the backend's values of a message.
 func (p *pasts) addTo(queue string, message *driver.Message) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -84,7 +83,7 @@ func (p *pasts) addTo(queue string, message *driver.Message) {
 	}
 }
 
-// addToAll is addTo for deliveries, in a slice that is not the backend's.
+// addToAll adds the earlier deliveries to all of deliveries, in a new slice.
 func (p *pasts) addToAll(queue string, deliveries []driver.Delivery) []driver.Delivery {
 	deliveries = slices.Clone(deliveries)
 	for i := range deliveries {
@@ -93,7 +92,7 @@ func (p *pasts) addToAll(queue string, deliveries []driver.Delivery) []driver.De
 	return deliveries
 }
 
-// end forgets the past of a message.
+// end removes the earlier deliveries of a message.
 func (p *pasts) end(queue, id string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -10,10 +10,10 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// Null is a backend whose queues drop what is sent and deliver nothing. Sends
-// are held against the usual limits and get ids; receives wait as long as they
-// are asked to and find nothing; counts are zero; no receipt is valid. It
-// remembers nothing, so it does not notice a dedup key that comes again.
+// Null is a backend whose queues drop messages and deliver nothing. Sends are checked
+// against the usual limits and get ids; receives wait for their whole wait and return
+// nothing; counts are zero; no receipt is valid. It remembers nothing, so it does not
+// recognise a repeated dedup key.
 //
 // The zero Null is ready to use, and safe for concurrent use.
 type Null struct{}
@@ -120,7 +120,7 @@ func (q *nullQueue) isClosed(op string) error {
 	return &driver.Error{Code: driver.ErrClosed, Op: op, Queue: q.name}
 }
 
-// expired refuses n receipts, none of which this queue can have handed out.
+// expired returns ErrReceiptExpired for n receipts: this queue never delivers.
 func (q *nullQueue) expired(ctx context.Context, op string, n int) error {
 	if err := q.ready(ctx, op); err != nil {
 		return err

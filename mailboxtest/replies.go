@@ -9,10 +9,9 @@ import (
 	"github.com/mailboxmq/mailbox/reply"
 )
 
-// ImmediateReply is a reply store in which every request is answered as soon as
-// it is made, for tests of clients: no worker is needed, and the requests may
-// go to Null. Make one with NewImmediateReply or NewImmediateFailure. It is
-// safe for concurrent use.
+// ImmediateReply is a reply store that answers every request at once, for tests of
+// clients: no worker is needed, and the requests may go to Null. Make one with
+// NewImmediateReply or NewImmediateFailure. It is safe for concurrent use.
 type ImmediateReply struct {
 	*reply.Memory
 	answer driver.Answer
@@ -56,9 +55,8 @@ func (s *ImmediateReply) Create(ctx context.Context, id string, ttl time.Duratio
 	return s.Memory.Resolve(ctx, id, s.answer)
 }
 
-// NeverReply is a reply store that drops every answer, so that requests are
-// never answered, for tests of clients that have to give up: their slots stay
-// pending until they are cancelled or their time is over. Make one with
+// NeverReply is a reply store that drops every answer, for tests of clients that must
+// give up: their slots stay pending until they are cancelled or expire. Make one with
 // NewNeverReply. It is safe for concurrent use.
 type NeverReply struct{ *reply.Memory }
 
@@ -67,8 +65,8 @@ var _ driver.ReplyStore = (*NeverReply)(nil)
 // NewNeverReply returns a store without slots.
 func NewNeverReply() *NeverReply { return &NeverReply{reply.NewMemory(nil)} }
 
-// Resolve drops the answer. It does not block. Codes: as that of reply.Memory,
-// except that a slot without an answer does not notice a second one.
+// Resolve drops the answer. It does not block. Codes: those of reply.Memory, except
+// that a second answer is not an error.
 func (s *NeverReply) Resolve(ctx context.Context, id string, _ driver.Answer) error {
 	slot, err := s.Get(ctx, id)
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/mailboxmq/mailbox/reply"
 )
 
-// A worker is tested without any reply mailbox: the resolver makes one of each
-// address, and keeps what is sent there.
+// A test of a worker without a reply mailbox: the resolver collects what is sent to any
+// address.
 func ExampleResolver() {
 	ctx := context.Background()
 	backend := membox.New(nil)
@@ -39,7 +39,7 @@ func ExampleResolver() {
 	// ["client-7"] "yes"
 }
 
-// A client is tested without any worker.
+// A test of a client without a worker.
 func ExampleNewImmediateReply() {
 	ctx := context.Background()
 	questions, err := mailbox.Open[string](ctx, mailboxtest.Null{}, "questions", nil)

@@ -10,9 +10,8 @@ import (
 )
 
 // A Resolver is a mailbox.Resolver for tests of code that replies: it records the
-// identifiers it was asked for, fails on command, and opens a mailbox that collects
-// for every identifier that is not registered. Make one with NewResolver. It is
-// safe for concurrent use.
+// identifiers it resolves, fails on command, and resolves every unregistered identifier
+// to a mailbox that collects. Make one with NewResolver. It is safe for concurrent use.
 type Resolver struct {
 	collector *Collector
 	registry  *mailbox.Registry
@@ -24,7 +23,7 @@ type Resolver struct {
 
 var _ mailbox.Resolver = (*Resolver)(nil)
 
-// NewResolver returns a resolver without registered identifiers.
+// NewResolver returns a resolver without registered queues.
 func NewResolver() *Resolver {
 	collector := NewCollector(anyName{})
 	return &Resolver{
@@ -34,21 +33,21 @@ func NewResolver() *Resolver {
 	}
 }
 
-// anyName is Null for identifiers, which may look like no name of a queue.
+// anyName is Null for identifiers, which need not be valid queue names.
 type anyName struct{}
 
 func (anyName) OpenQueue(ctx context.Context, name string) (driver.Queue, error) {
 	return &nullQueue{name: name, closed: make(chan struct{})}, ctx.Err()
 }
 
-// Register makes id lead to queue, which stays the caller's, instead of being
-// collected. Codes: those of mailbox.Registry.Register.
+// Register resolves id to queue instead of collecting its messages. The caller closes
+// the queue. Codes: those of mailbox.Registry.Register.
 func (r *Resolver) Register(id string, queue driver.Queue) error {
 	return r.registry.Register(id, queue)
 }
 
 // FailOn makes resolving id fail with err, from now on; nil means
-// mailbox.ErrUnresolved, and a bare code is made into a *mailbox.Error.
+// mailbox.ErrUnresolved, and a bare code becomes a *mailbox.Error.
 func (r *Resolver) FailOn(id string, err error) {
 	if err == nil {
 		err = mailbox.ErrUnresolved
@@ -70,21 +69,19 @@ func (r *Resolver) Resolve(ctx context.Context, id string) (driver.Queue, error)
 	return r.registry.Resolve(ctx, id)
 }
 
-// Log returns the identifiers that were asked for, in order, whatever came of
-// it.
+// Log returns the identifiers of all Resolve calls, in order.
 func (r *Resolver) Log() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.log)
 }
 
-// Sent returns what was sent to these identifiers, or to any if none is named,
-// oldest first; but not what was sent to registered ones.
+// Sent returns the messages sent to these identifiers, or to any if none is named,
+// oldest first, except those sent to registered ones.
 func (r *Resolver) Sent(ids ...string) []Collected { return r.collector.Sent(ids...) }
 
-// Wait blocks until at least n messages were sent, and returns them as Sent
-// does. When ctx ends first it returns those there are, and the context's
-// error.
+// Wait blocks until at least n messages were sent, and returns them as Sent does. When
+// ctx ends first it returns the messages so far, and the context's error.
 func (r *Resolver) Wait(ctx context.Context, n int, ids ...string) ([]Collected, error) {
 	return r.collector.Wait(ctx, n, ids...)
 }

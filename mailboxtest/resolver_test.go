@@ -22,10 +22,10 @@ func ask(t *testing.T, resolver mailbox.Resolver, address string) *mailbox.Messa
 	t.Helper()
 	backend := membox.New(nil)
 	requests, err := mailbox.Open(t.Context(), backend, "requests", &mailbox.Options[string]{Resolver: resolver})
-	wantError(t, err, nil)
+	expectError(t, err, nil)
 	t.Cleanup(func() { requests.Close(); backend.Close() })
 	_, err = requests.Send(t.Context(), "tea?", mailbox.WithReplyTo(address))
-	wantError(t, err, nil)
+	expectError(t, err, nil)
 	return mustReceive(t, requests)
 }
 
@@ -33,37 +33,37 @@ func TestResolverLogsCollectsAndFails(t *testing.T) {
 	resolver := mailboxtest.NewResolver()
 	const odd = "redis://host/an{odd}name"
 	for _, address := range []string{"replies", odd, "replies"} {
-		wantError(t, mailbox.Reply(t.Context(), ask(t, resolver, address), "to "+address), nil)
+		expectError(t, mailbox.Reply(t.Context(), ask(t, resolver, address), "to "+address), nil)
 	}
 	resolver.FailOn("nowhere", nil)
 	resolver.FailOn("down", mailbox.ErrUnavailable)
 	resolver.FailOn("odd", io.EOF)
-	wantError(t, mailbox.Reply(t.Context(), ask(t, resolver, "nowhere"), 1), mailbox.ErrNoReplyTo)
-	wantError(t, mailbox.Reply(t.Context(), ask(t, resolver, "down"), 1), mailbox.ErrUnavailable)
-	wantError(t, mailbox.Reply(t.Context(), ask(t, resolver, "odd"), 1), io.EOF)
-	wantSame(t, "log", resolver.Log(), []string{"replies", odd, "replies", "nowhere", "down", "odd"})
+	expectError(t, mailbox.Reply(t.Context(), ask(t, resolver, "nowhere"), 1), mailbox.ErrNoReplyTo)
+	expectError(t, mailbox.Reply(t.Context(), ask(t, resolver, "down"), 1), mailbox.ErrUnavailable)
+	expectError(t, mailbox.Reply(t.Context(), ask(t, resolver, "odd"), 1), io.EOF)
+	expectSame(t, "log", resolver.Log(), []string{"replies", odd, "replies", "nowhere", "down", "odd"})
 
 	texts, err := mailboxtest.Bodies(mailbox.JSON[string](), resolver.Sent("replies"))
-	wantError(t, err, nil)
-	wantSame(t, "sent to replies", texts, []string{"to replies", "to replies"})
-	wantEqual(t, "sent in all", len(resolver.Sent()), 3)
+	expectError(t, err, nil)
+	expectSame(t, "sent to replies", texts, []string{"to replies", "to replies"})
+	expectEqual(t, "sent in all", len(resolver.Sent()), 3)
 	sent, err := resolver.Wait(t.Context(), 3)
-	wantError(t, err, nil)
-	wantEqual(t, "waited for", len(sent), 3)
+	expectError(t, err, nil)
+	expectEqual(t, "waited for", len(sent), 3)
 }
 
-func TestResolverLeadsToWhatIsRegistered(t *testing.T) {
+func TestResolverReturnsRegisteredQueues(t *testing.T) {
 	resolver := mailboxtest.NewResolver()
 	backend := membox.New(nil)
 	defer backend.Close()
 	replies := open(t, backend)
-	wantError(t, resolver.Register("replies", replies.Queue()), nil)
-	wantError(t, resolver.Register("replies", replies.Queue()), mailbox.ErrConflict)
+	expectError(t, resolver.Register("replies", replies.Queue()), nil)
+	expectError(t, resolver.Register("replies", replies.Queue()), mailbox.ErrConflict)
 	for range 2 { // replying does not close it
-		wantError(t, mailbox.Reply(t.Context(), ask(t, resolver, "replies"), "yes"), nil)
+		expectError(t, mailbox.Reply(t.Context(), ask(t, resolver, "replies"), "yes"), nil)
 	}
 	wantStats(t, replies, mailbox.Stats{Ready: 2})
-	wantEqual(t, "collected", len(resolver.Sent()), 0)
+	expectEqual(t, "collected", len(resolver.Sent()), 0)
 }
 
 func TestImmediateReplyAnswersEverything(t *testing.T) {
@@ -71,21 +71,21 @@ func TestImmediateReplyAnswersEverything(t *testing.T) {
 	client := reply.NewClient[string, int](requests, mailboxtest.NewImmediateReply(nil, 42), nil)
 	for range 2 {
 		answer, err := client.Call(t.Context(), "what?")
-		wantError(t, err, nil)
-		wantEqual(t, "answer", answer, 42)
+		expectError(t, err, nil)
+		expectEqual(t, "answer", answer, 42)
 	}
 	text := reply.NewClient(requests, mailboxtest.NewImmediateReply(mailbox.String(), "x"), &reply.Options[string]{Codec: mailbox.String()})
 	answer, err := text.Call(t.Context(), "what?")
-	wantError(t, err, nil)
-	wantEqual(t, "answer", answer, "x")
+	expectError(t, err, nil)
+	expectEqual(t, "answer", answer, "x")
 
 	const kind mailbox.FailureKind = "sold out"
 	failing := reply.NewClient[string, int](requests, mailboxtest.NewImmediateFailure(kind), nil)
 	_, err = failing.Call(t.Context(), "what?")
-	wantError(t, err, kind)
+	expectError(t, err, kind)
 	broken := reply.NewClient[string, func()](requests, mailboxtest.NewImmediateReply[func()](nil, func() {}), nil)
 	_, err = broken.Call(t.Context(), "what?")
-	wantError(t, err, mailbox.ErrEncoding)
+	expectError(t, err, mailbox.ErrEncoding)
 }
 
 func TestNeverReplyTimesOutAndCanBeCancelled(t *testing.T) {
@@ -94,23 +94,22 @@ func TestNeverReplyTimesOutAndCanBeCancelled(t *testing.T) {
 		store := mailboxtest.NewNeverReply()
 		client := reply.NewClient(requests, store, &reply.Options[int]{TTL: time.Minute})
 		future, err := client.Send(t.Context(), "what?")
-		wantError(t, err, nil)
-		wantError(t, store.Resolve(t.Context(), future.ID(), driver.Answer{Body: []byte("1")}), nil)
+		expectError(t, err, nil)
+		expectError(t, store.Resolve(t.Context(), future.ID(), driver.Answer{Body: []byte("1")}), nil)
 		start := time.Now()
 		_, err = future.Wait(t.Context())
-		wantError(t, err, mailbox.ErrTimeout)
-		wantEqual(t, "waited for", time.Since(start), time.Minute)
+		expectError(t, err, mailbox.ErrTimeout)
+		expectEqual(t, "waited for", time.Since(start), time.Minute)
 
 		future, err = client.Send(t.Context(), "what?")
-		wantError(t, err, nil)
-		wantError(t, future.Cancel(t.Context()), nil)
-		wantError(t, store.Resolve(t.Context(), future.ID(), driver.Answer{}), mailbox.ErrReplyCancelled)
-		wantError(t, store.Resolve(t.Context(), "unknown", driver.Answer{}), mailbox.ErrNotFound)
+		expectError(t, err, nil)
+		expectError(t, future.Cancel(t.Context()), nil)
+		expectError(t, store.Resolve(t.Context(), future.ID(), driver.Answer{}), mailbox.ErrReplyCancelled)
+		expectError(t, store.Resolve(t.Context(), "unknown", driver.Answer{}), mailbox.ErrNotFound)
 	})
 }
 
-// TestStoreConformance shows that a store with no faults breaks no promise of
-// the one behind it.
+// TestStoreConformance runs the conformance suite on a store without faults.
 func TestStoreConformance(t *testing.T) {
 	drivertest.RunReplyStore(t, drivertest.ReplyStore{
 		Virtual: true,
@@ -118,22 +117,22 @@ func TestStoreConformance(t *testing.T) {
 	})
 }
 
-func TestFaultsOfAReplyStoreHitWhatTheyConcern(t *testing.T) {
+func TestReplyStoreFaultsHitTheirOperation(t *testing.T) {
 	faults := mailboxtest.NewFaults(nil)
 	defer faults.Close()
 	memory := reply.NewMemory(nil)
 	store := faults.Replies(memory)
 	faults.Add(mailboxtest.Fault{Op: mailboxtest.OpReplyCreate, Err: mailbox.ErrUnavailable, Every: 2})
 	faults.Add(mailboxtest.Fault{Op: mailboxtest.OpReplyResolve, Queue: "a", Err: mailbox.ErrUnavailable, Late: true})
-	wantError(t, store.Create(t.Context(), "a", time.Hour), nil)
-	wantError(t, store.Create(t.Context(), "b", time.Hour), mailbox.ErrUnavailable)
-	wantError(t, store.Create(t.Context(), "b", time.Hour), nil)
-	wantError(t, store.Resolve(t.Context(), "a", driver.Answer{}), mailbox.ErrUnavailable)
-	wantError(t, store.Resolve(t.Context(), "b", driver.Answer{}), nil)
+	expectError(t, store.Create(t.Context(), "a", time.Hour), nil)
+	expectError(t, store.Create(t.Context(), "b", time.Hour), mailbox.ErrUnavailable)
+	expectError(t, store.Create(t.Context(), "b", time.Hour), nil)
+	expectError(t, store.Resolve(t.Context(), "a", driver.Answer{}), mailbox.ErrUnavailable)
+	expectError(t, store.Resolve(t.Context(), "b", driver.Answer{}), nil)
 	slot, err := store.Get(t.Context(), "a")
-	wantError(t, err, nil)
-	wantEqual(t, "state after a late fault", slot.State, driver.SlotResolved)
-	wantEqual(t, "creates", faults.Calls(mailboxtest.OpReplyCreate), 3)
+	expectError(t, err, nil)
+	expectEqual(t, "state after a late fault", slot.State, driver.SlotResolved)
+	expectEqual(t, "creates", faults.Calls(mailboxtest.OpReplyCreate), 3)
 
 	ctx, cancel := context.WithCancel(t.Context())
 	faults.Add(mailboxtest.Fault{Op: mailboxtest.OpReplyWait, Delay: time.Hour})

@@ -1,10 +1,10 @@
-// Eval measures an agent: it tries the samples of a dataset in two experiments,
-// against a model server, and reports.
+// Eval evaluates an agent: it runs the samples of a dataset in two experiments against
+// a model server, and reports.
 //
 //	go run ./examples/eval -html report.html
 //
-// Without -server it starts a stand-in for a model server, which can add and knows
-// some capitals.
+// Without -server it starts a stand-in for a model server, which can add numbers and
+// knows some capitals.
 package main
 
 import (
@@ -52,7 +52,7 @@ func main() {
 	}
 }
 
-// write writes the report as text, and as a page if that is wanted.
+// write writes the report as text, and as a page with -html.
 func write(report *evalloop.Report, text io.Writer, page string) error {
 	if err := report.WriteText(text); err != nil || page == "" {
 		return err
@@ -64,8 +64,8 @@ func write(report *evalloop.Report, text io.Writer, page string) error {
 	return os.WriteFile(page, html.Bytes(), 0o600)
 }
 
-// evaluate runs everything in one process. In earnest, loops and whoever submits
-// are different programs, and the mailboxes are on disk or on a server.
+// evaluate runs everything in one process. In production the loops and the program that
+// submits are separate, and the mailboxes are on disk or on a server.
 func evaluate(ctx context.Context, server, model string, progress io.Writer) (report *evalloop.Report, err error) {
 	if server == "" {
 		standIn, err := startStandIn(ctx)
@@ -113,7 +113,7 @@ func evaluate(ctx context.Context, server, model string, progress io.Writer) (re
 	return evalloop.Collect(ctx, results, sent, &evalloop.CollectOptions{Timeout: time.Minute, Progress: evalloop.Bar(progress)})
 }
 
-// newAgent is what is measured: a question, and how to answer it.
+// newAgent returns the agent under test.
 func newAgent(model mainloop.Adapter) *mainloop.MainLoop[string, string] {
 	return mainloop.New(nil, model, func(_ context.Context, run *mainloop.Run[string]) (*mainloop.Prompt, error) {
 		manners := "Answer in a polite sentence."
@@ -127,7 +127,7 @@ func newAgent(model mainloop.Adapter) *mainloop.MainLoop[string, string] {
 	}, (*mainloop.Options[string, string])(nil))
 }
 
-// evaluator wants the right answer, and not too many tokens for it.
+// evaluator expects the right answer with few tokens.
 func evaluator() evalloop.Evaluator[string, string] {
 	return evalloop.All(evalloop.Contains(), evalloop.TokensUnder[string, string](40))
 }

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// standIn is a model server that speaks the protocol and knows very little.
+// standIn is a small model server that speaks the protocol.
 type standIn struct {
 	url    string
 	server *http.Server
@@ -61,13 +61,13 @@ func complete(w http.ResponseWriter, r *http.Request) {
 	}
 	usage := map[string]int{"prompt_tokens": len(strings.Fields(manners + " " + question)), "completion_tokens": len(strings.Fields(answer))}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(map[string]any{ // a client that is gone has nobody to tell
+	_ = json.NewEncoder(w).Encode(map[string]any{ // the client may be gone
 		"id": "answer", "model": "stand-in", "usage": usage,
 		"choices": []any{map[string]any{"message": map[string]string{"role": "assistant", "content": answer}, "finish_reason": "stop"}},
 	})
 }
 
-// know is all that the model knows.
+// know returns the model's answer to a question.
 func know(question string) string {
 	var a, b int
 	if _, err := fmt.Sscanf(question, "%d + %d", &a, &b); err == nil {

@@ -1,11 +1,11 @@
-// Request asks for the prime factors of a number, and finds them for others who
-// ask: two processes that know nothing of each other but a Redis server.
+// Request sends and serves requests for the prime factors of a number: two processes
+// that share only a Redis server.
 //
 //	go run ./examples/request -serve
 //	go run ./examples/request 600851475143
 //
-// Who asks is told the id of the request first. If it dies before the answer is
-// there, another process gets the answer by that id:
+// The client prints the id of the request first. If it crashes before the answer
+// arrives, another process gets the answer by that id:
 //
 //	go run ./examples/request -id 01KA…
 package main
@@ -28,10 +28,10 @@ import (
 	"github.com/mailboxmq/mailbox/reply"
 )
 
-// answersLast is how long a request may take, and its answer is kept.
+// answersLast is the time for a request and for reading its answer.
 const answersLast = 10 * time.Minute
 
-// settings are what the command line says.
+// settings are the flags.
 type settings struct {
 	redis  string
 	serve  bool
@@ -62,7 +62,7 @@ func main() {
 	}
 }
 
-// run connects to the server, and asks or serves there.
+// run connects to the server, and sends or serves requests.
 func run(ctx context.Context, s settings, out io.Writer) (err error) {
 	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{s.redis}})
 	if err != nil {
@@ -82,8 +82,8 @@ func run(ctx context.Context, s settings, out io.Writer) (err error) {
 	if s.serve {
 		return serve(ctx, requests, out)
 	}
-	// Keep leaves the answer where it is, for a process that dies before it has
-	// told anybody.
+	// Keep leaves the answer in the store, for a process that crashes before it has
+	// printed it.
 	return ask(ctx, reply.NewClient(requests, store, &reply.Options[[]uint64]{TTL: answersLast, Keep: true}), s, out)
 }
 
@@ -95,7 +95,7 @@ func serve(ctx context.Context, requests *mailbox.Mailbox[uint64], out io.Writer
 	}, nil)
 	for request, err := range requests.Messages(ctx, mailbox.WithVisibility(time.Minute)) {
 		if err == nil {
-			err = handle(ctx, request) // answers, then acks; what fails comes back after a minute
+			err = handle(ctx, request) // answers, then acks; a failed request comes back after a minute
 		}
 		if err != nil && ctx.Err() == nil {
 			return err
@@ -104,7 +104,7 @@ func serve(ctx context.Context, requests *mailbox.Mailbox[uint64], out io.Writer
 	return nil // interrupted
 }
 
-// ask sends a request, or finds one that was sent, and waits for the answer.
+// ask sends a request, or finds an earlier one, and waits for the answer.
 func ask(ctx context.Context, client *reply.Client[uint64, []uint64], s settings, out io.Writer) error {
 	future := client.Future(s.id)
 	if s.id == "" {

@@ -13,7 +13,7 @@ import (
 	"github.com/mailboxmq/mailbox/internal/redistest"
 )
 
-// childVariable makes this test binary the program.
+// childVariable makes this test binary run the program.
 const childVariable = "MAILBOX_REQUEST_TEST_CHILD"
 
 func TestMain(m *testing.M) {
@@ -49,7 +49,7 @@ func start(t *testing.T, server *redistest.Server, args ...string) *program {
 	return p
 }
 
-// says returns what follows the word that the program begins its next line with.
+// says returns the rest of the next line, which must begin with word.
 func (p *program) says(word string) string {
 	p.t.Helper()
 	line, err := p.out.ReadString('\n')
@@ -60,7 +60,7 @@ func (p *program) says(word string) string {
 	return strings.TrimSpace(rest)
 }
 
-// ends waits until the program has ended well.
+// ends waits until the program exits with status 0.
 func (p *program) ends() {
 	p.t.Helper()
 	if rest, err := io.ReadAll(p.out); err != nil || len(rest) > 0 {
@@ -98,14 +98,14 @@ func TestTwoProcessesAskAndAnswer(t *testing.T) {
 	worker.ends()
 }
 
-// TestTheAnswerOfAClientThatDiedIsFoundByItsID: whoever knows the id gets the
-// answer, whether the client died before it was there or after, as often as he asks.
-func TestTheAnswerOfAClientThatDiedIsFoundByItsID(t *testing.T) {
+// TestAnswerOfCrashedClientIsFoundByID: the id gets the answer any number of times,
+// whether the client crashed before or after it arrived.
+func TestAnswerOfCrashedClientIsFoundByID(t *testing.T) {
 	server := redistest.Standalone(t)
 	client := start(t, server, "91")
-	id := client.says("request") // nobody serves, so it waits
+	id := client.says("request") // no worker runs, so it waits
 	client.signal(os.Kill)
-	_ = client.command.Wait() // it was killed, and says so
+	_ = client.command.Wait() // it was killed
 
 	waits := start(t, server, "-id", id)
 	worker := start(t, server, "-serve")
@@ -120,7 +120,7 @@ func TestTheAnswerOfAClientThatDiedIsFoundByItsID(t *testing.T) {
 		next.ends()
 	}
 	worker.signal(os.Interrupt)
-	worker.ends() // it was asked once
+	worker.ends() // it served once
 }
 
 func TestFactors(t *testing.T) {

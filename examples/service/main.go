@@ -1,5 +1,5 @@
-// Service is a worker as one would deploy it: a loop that makes drinks, with
-// retries, dead letters, health checks and metrics, on queues that are on disk.
+// Service is a worker ready to deploy: a loop that makes drinks, with retries, dead
+// letters, health checks and metrics, on queues on disk.
 //
 //	go run ./examples/service -dir cafe -orders 20
 //	curl 127.0.0.1:8080/readyz
@@ -34,7 +34,7 @@ type Order struct {
 	Table int    `json:"table"`
 }
 
-// settings are what the command line says.
+// settings are the flags.
 type settings struct {
 	dir     string
 	health  string
@@ -86,13 +86,13 @@ func run(ctx context.Context, s settings, logger *slog.Logger) (err error) {
 	return worker.NewGroup(&worker.GroupOptions{HealthAddr: s.health, Stuck: metrics.Stuck, Logger: logger}, members...).Run(ctx)
 }
 
-// The two kinds of bad news: one passes, the other does not.
+// The two kinds of failures: one is temporary, the other is not.
 var (
 	errMachine = errors.New("the machine is cold")
-	errNoDrink = errors.New("that is no drink")
+	errNoDrink = errors.New("not a drink")
 )
 
-// brew makes a drink. Machines are cold at first, and mud is no drink.
+// brew makes a drink. Machines are cold at first, and mud is not a drink.
 func brew(ctx context.Context, order *mailbox.Message[Order]) error {
 	switch {
 	case order.Body.Drink == "mud":
@@ -103,13 +103,12 @@ func brew(ctx context.Context, order *mailbox.Message[Order]) error {
 	select {
 	case <-time.After(100 * time.Millisecond):
 		return nil
-	case <-ctx.Done(): // the service has to stop, or the order is somebody else's by now
+	case <-ctx.Done(): // the service stops, or the lease was lost
 		return context.Cause(ctx)
 	}
 }
 
-// newService puts together what serves orders: the loop, and what looks after its
-// dead letters.
+// newService returns the group: the loop, and the consumer of its dead letters.
 func newService(orders *mailbox.Mailbox[Order], metrics *mailboxprom.Metrics, logger *slog.Logger) []worker.Member {
 	hooks := metrics.WorkerHooks(worker.Hooks{Settled: func(_ context.Context, event worker.SettledEvent) {
 		logger.Info("order", slog.String("id", event.MessageID), slog.String("result", string(event.Result)))
@@ -128,7 +127,7 @@ func newService(orders *mailbox.Mailbox[Order], metrics *mailboxprom.Metrics, lo
 		Logger:      logger,
 	})
 	alert := func(_ context.Context, letter deadletter.Message[Order]) (deadletter.Action, error) {
-		logger.Warn("somebody should talk to table "+fmt.Sprint(letter.Body.Table),
+		logger.Warn("please talk to table "+fmt.Sprint(letter.Body.Table),
 			slog.String("drink", letter.Body.Drink), slog.String("err", letter.LastError))
 		return deadletter.Keep, nil // for a person to redrive or discard
 	}

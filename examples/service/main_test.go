@@ -28,7 +28,7 @@ import (
 	"github.com/mailboxmq/mailbox/worker"
 )
 
-// childVariable makes this test binary the service.
+// childVariable makes this test binary run the service.
 const childVariable = "MAILBOX_SERVICE_TEST_DIR"
 
 func TestMain(m *testing.M) {
@@ -91,8 +91,8 @@ func TestServiceServesWhatItCanAndKeepsTheRest(t *testing.T) {
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}
-		if !strings.Contains(log.String(), "somebody should talk to table 7") {
-			t.Errorf("nobody was alerted: %s", log.String())
+		if !strings.Contains(log.String(), "please talk to table 7") {
+			t.Errorf("no alert: %s", log.String())
 		}
 		measured := `
 # HELP mailbox_worker_settled_total What became of the messages of a loop.

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// A page serves one page. It is a member of the group like any other: it begins with the
-// rest, is told to stop with the rest, and the group ends if it cannot be served.
+// A page serves one page. It is a member of the group: it starts and stops with the
+// others, and the group ends if the page cannot be served.
 type page struct {
 	addr    string
 	handler http.Handler

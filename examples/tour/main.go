@@ -1,6 +1,5 @@
-// Tour shows messages live and die, on the memory backend, in a few
-// seconds: sending, receiving, a worker that crashes, retries with backoff,
-// dead letters and their second chance.
+// Tour shows the life of messages on the memory backend in a few seconds: sending,
+// receiving, a worker that crashes, retries with backoff, dead letters and redriving.
 //
 // It is meant to be read as much as to be run: each chapter is a function that
 // uses the mailbox the way a program would.
@@ -25,8 +24,7 @@ type Order struct {
 	Table int    `json:"table"`
 }
 
-// visibility is how long a worker may take. Real ones are longer; nobody wants
-// to wait for them here.
+// visibility is how long a worker may take. Real programs use longer ones.
 const visibility = time.Second
 
 func main() {
@@ -41,7 +39,7 @@ func main() {
 func tour(ctx context.Context, n *narrator) error {
 	backend := membox.New(nil)
 	defer backend.Close()
-	// Three deliveries without an ack, and a message is set aside.
+	// After three deliveries without an ack, a message is dead-lettered.
 	if err := backend.ConfigureQueue(ctx, "orders", driver.Config{MaxDeliveries: 3}); err != nil {
 		return err
 	}

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// A narrator writes down who does what, and when.
+// A narrator prints what happens, and when.
 type narrator struct {
 	start  time.Time
 	colour bool
@@ -17,8 +17,7 @@ type narrator struct {
 	out io.Writer
 }
 
-// narrate tells the story to out, in colour if that is a terminal and nobody
-// objects.
+// narrate prints to out, in colour if that is a terminal and NO_COLOR is not set.
 func narrate(out *os.File) *narrator {
 	info, err := out.Stat()
 	terminal := err == nil && info.Mode()&os.ModeCharDevice != 0
@@ -44,7 +43,7 @@ func (n *narrator) say(who, format string, args ...any) {
 func (n *narrator) write(format string, args ...any) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	// A story nobody can hear is no reason to stop.
+	// The tour continues if out cannot be written.
 	_, _ = fmt.Fprintf(n.out, format, args...)
 }
 

@@ -40,29 +40,29 @@ func mustReceive(t *testing.T, m *mailbox.Mailbox[string], options ...mailbox.Re
 	return messages[0]
 }
 
-func wantError(t *testing.T, err, target error) {
+func expectError(t *testing.T, err, target error) {
 	t.Helper()
 	if !errors.Is(err, target) {
 		t.Errorf("error is %v, want %v", err, target)
 	}
 }
 
-func wantEqual[V comparable](t *testing.T, what string, got, want V) {
+func expectEqual[V comparable](t *testing.T, what string, got, want V) {
 	t.Helper()
 	if got != want {
 		t.Errorf("%s is %v, want %v", what, got, want)
 	}
 }
 
-// wantSame compares what does not compare, by how it prints.
-func wantSame(t *testing.T, what string, got, want any) {
+// expectSame compares values by how they print.
+func expectSame(t *testing.T, what string, got, want any) {
 	t.Helper()
-	wantEqual(t, what, fmt.Sprintf("%q", got), fmt.Sprintf("%q", want))
+	expectEqual(t, what, fmt.Sprintf("%q", got), fmt.Sprintf("%q", want))
 }
 
 func wantStats(t *testing.T, m *mailbox.Mailbox[string], want mailbox.Stats) {
 	t.Helper()
 	got, err := m.Stats(t.Context())
-	wantError(t, err, nil)
-	wantEqual(t, "stats", got, want)
+	expectError(t, err, nil)
+	expectEqual(t, "stats", got, want)
 }
