@@ -18,21 +18,21 @@ import (
 // the next call of a script.
 type cutting struct {
 	*handle
-	verdict redistest.Action
-	armed   atomic.Pointer[string]
-	cuts    atomic.Int32
+	action redistest.Action
+	armed  atomic.Pointer[string]
+	cuts   atomic.Int32
 }
 
-func newCutting(t *testing.T, verdict redistest.Action, config driver.Config) *cutting {
+func newCutting(t *testing.T, action redistest.Action, config driver.Config) *cutting {
 	server := redistest.SharedServer(t)
 	proxy := redistest.NewProxy(t, server.Addr())
 	b := open(t, connect(t, through(server, proxy)), &Options{Prefix: redistest.Prefix(t)})
-	c := &cutting{handle: configured(t, b, config), verdict: verdict}
+	c := &cutting{handle: configured(t, b, config), action: action}
 	proxy.OnRequest(func(args []string) redistest.Action {
 		if sha := c.armed.Load(); sha != nil && len(args) > 1 && args[1] == *sha {
 			c.armed.Store(nil)
 			c.cuts.Add(1)
-			return verdict
+			return action
 		}
 		return redistest.Pass
 	})
@@ -53,7 +53,7 @@ func (c *cutting) check(t *testing.T) {
 // TestRepeatedCallTakesEffectOnce: whenever the connection is lost, the repeated call takes
 // effect exactly once, and returns the result.
 func TestRepeatedCallTakesEffectOnce(t *testing.T) {
-	for name, verdict := range map[string]redistest.Action{
+	for name, action := range map[string]redistest.Action{
 		"before the request": redistest.CutBefore, "inside the request": redistest.CutInside, "before the answer": redistest.CutAfter,
 	} {
 		for op, try := range map[string]func(t *testing.T, c *cutting){
@@ -62,7 +62,7 @@ func TestRepeatedCallTakesEffectOnce(t *testing.T) {
 			"dead-letter": tryDeadLetter, "redrive": tryRedrive, "discard": tryDiscard, "purge": tryPurge, "stats": tryStats,
 		} {
 			t.Run(op+" cut "+name, func(t *testing.T) {
-				c := newCutting(t, verdict, driver.Config{})
+				c := newCutting(t, action, driver.Config{})
 				for range 3 { // a session continues after a repeated turn
 					try(t, c)
 					c.check(t)

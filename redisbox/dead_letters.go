@@ -110,20 +110,20 @@ func (h *handle) findDead(ctx context.Context, ids []string) ([]foundDeadLetter,
 	all := ids == nil
 	ids = slices.Compact(slices.Sorted(slices.Values(ids)))
 	parts, err := onShards(h.queue, func(s *shard) (found []foundDeadLetter, err error) {
-		add := func(items []storedMessage) error {
-			for _, item := range items {
-				e, _ := readEntry(item.entry)
-				found = append(found, foundDeadLetter{id: item.id, deadAt: e.deadAt, death: item.score, shard: s})
+		add := func(stored []storedMessage) error {
+			for _, m := range stored {
+				e, _ := readEntry(m.entry)
+				found = append(found, foundDeadLetter{id: m.id, deadAt: e.deadAt, death: m.score, shard: s})
 			}
 			return nil
 		}
 		if !all {
 			for chunk := range slices.Chunk(ids, deadLettersPage) {
-				items, err := s.show(ctx, "dead", true, chunk)
+				stored, err := s.show(ctx, "dead", true, chunk)
 				if err != nil {
 					return nil, err
 				}
-				_ = add(items)
+				_ = add(stored)
 			}
 			return found, nil
 		}

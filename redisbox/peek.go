@@ -177,11 +177,11 @@ func (s *shard) peekState(ctx context.Context, state driver.State, id string) it
 			if id == "" {
 				return pages(visit)
 			}
-			items, err := s.show(ctx, which, false, []string{id})
+			stored, err := s.show(ctx, which, false, []string{id})
 			if err != nil {
 				return err
 			}
-			return visit(items)
+			return visit(stored)
 		})
 	}
 	switch {
@@ -205,9 +205,9 @@ func (s *shard) peekState(ctx context.Context, state driver.State, id string) it
 func (s *shard) walk(state driver.State, pages func(visit func([]storedMessage) error) error) iter.Seq2[peekedMessage, error] {
 	return func(yield func(peekedMessage, error) bool) {
 		stopped := false
-		err := pages(func(items []storedMessage) error {
-			for i := range items {
-				if stopped = !yield(s.readPeeked(state, &items[i]), nil); stopped {
+		err := pages(func(stored []storedMessage) error {
+			for i := range stored {
+				if stopped = !yield(s.readPeeked(state, &stored[i]), nil); stopped {
 					return errStopped
 				}
 			}
@@ -267,21 +267,21 @@ func (s *shard) pages(ctx context.Context, which string, brief bool, visit func(
 	from, limit, skip := "-inf", peekPage, 0
 	seen := make(map[string]bool) // ids with the last score
 	for {
-		items, err := s.peek(ctx, which, from, skip, limit, brief, nil)
-		if err != nil || len(items) == 0 {
+		stored, err := s.peek(ctx, which, from, skip, limit, brief, nil)
+		if err != nil || len(stored) == 0 {
 			return err
 		}
-		shown := len(items)
-		items = slices.DeleteFunc(items, func(i storedMessage) bool { return seen[i.id] })
-		if len(items) == 0 { // the size limit cut the page before it had a new message
+		shown := len(stored)
+		stored = slices.DeleteFunc(stored, func(i storedMessage) bool { return seen[i.id] })
+		if len(stored) == 0 { // the size limit cut the page before it had a new message
 			skip += shown
 			continue
 		}
 		skip = 0
-		if err := visit(items); err != nil {
+		if err := visit(stored); err != nil {
 			return err
 		}
-		last := items[len(items)-1].score
+		last := stored[len(stored)-1].score
 		if which == "dead" || which == "outbox" {
 			from = "(" + decimal(last) // scores of dead letters are unique
 			continue
@@ -290,7 +290,7 @@ func (s *shard) pages(ctx context.Context, which string, brief bool, visit func(
 			from = next
 			clear(seen)
 		}
-		for _, i := range items {
+		for _, i := range stored {
 			if i.score == last {
 				seen[i.id] = true
 			}
@@ -303,15 +303,15 @@ func (s *shard) pages(ctx context.Context, which string, brief bool, visit func(
 func (s *shard) listed(ctx context.Context, visit func([]storedMessage) error) error {
 	from, position := "", 0
 	for {
-		items, err := s.peek(ctx, "pending", from, position, peekPage, false, nil)
-		if err != nil || len(items) == 0 {
+		stored, err := s.peek(ctx, "pending", from, position, peekPage, false, nil)
+		if err != nil || len(stored) == 0 {
 			return err
 		}
-		from, position = items[len(items)-1].id, position+len(items)
-		for i := range items {
-			items[i].id = items[i].id[:ident.TextLen] // the id in the locator
+		from, position = stored[len(stored)-1].id, position+len(stored)
+		for i := range stored {
+			stored[i].id = stored[i].id[:ident.TextLen] // the id in the locator
 		}
-		if err := visit(items); err != nil {
+		if err := visit(stored); err != nil {
 			return err
 		}
 	}
@@ -340,11 +340,11 @@ func (s *shard) grouped(ctx context.Context, visit func([]storedMessage) error) 
 		for i := range page {
 			ids[i] = page[i].id
 		}
-		items, err := s.show(ctx, "groups", false, ids)
+		stored, err := s.show(ctx, "groups", false, ids)
 		if err != nil {
 			return err
 		}
-		if err := visit(items); err != nil {
+		if err := visit(stored); err != nil {
 			return err
 		}
 	}
@@ -359,16 +359,16 @@ const memberID = 32
 func (s *shard) show(ctx context.Context, which string, brief bool, ids []string) ([]storedMessage, error) {
 	var found []storedMessage
 	for len(ids) > 0 {
-		items, err := s.peek(ctx, which, "", 0, 0, brief, ids)
+		stored, err := s.peek(ctx, which, "", 0, 0, brief, ids)
 		if err != nil {
 			return nil, err
 		}
-		found = append(found, items...)
-		if len(items) == 0 {
+		found = append(found, stored...)
+		if len(stored) == 0 {
 			break
 		}
 		// The answer may have been cut after any of them.
-		last := slices.Index(ids, items[len(items)-1].id)
+		last := slices.Index(ids, stored[len(stored)-1].id)
 		ids = ids[last+1:]
 	}
 	return found, nil
@@ -381,15 +381,15 @@ func (s *shard) peek(ctx context.Context, which, from string, skip, limit int, b
 	if err != nil {
 		return nil, err
 	}
-	items := make([]storedMessage, len(a.rest)/4)
-	for i := range items {
+	stored := make([]storedMessage, len(a.rest)/4)
+	for i := range stored {
 		texts := [4]string{}
 		for k := range texts {
 			if texts[k], err = a.rest[4*i+k].ToString(); err != nil {
 				return nil, unreadableAnswer(err)
 			}
 		}
-		items[i] = storedMessage{id: texts[0], score: number(texts[1]), entry: texts[2], sent: texts[3]}
+		stored[i] = storedMessage{id: texts[0], score: number(texts[1]), entry: texts[2], sent: texts[3]}
 	}
-	return items, nil
+	return stored, nil
 }

@@ -30,13 +30,13 @@ func TestReceiverMayDieAnywhere(t *testing.T) {
 		}
 		mu.Lock()
 		defer mu.Unlock()
-		verdict, there := deaths[args[3]]
+		action, there := deaths[args[3]]
 		if !there {
 			return redistest.Pass
 		}
 		delete(deaths, args[3])
 		died++
-		return verdict
+		return action
 	})
 
 	b := open(t, connect(t, server.ClientOption()), &Options{Prefix: redistest.Prefix(t)})

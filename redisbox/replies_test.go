@@ -45,7 +45,7 @@ func TestRepeatedSlotCallTakesEffectOnce(t *testing.T) {
 	proxy := redistest.NewProxy(t, server.Addr())
 	r := open(t, connect(t, through(server, proxy)), &Options{Prefix: redistest.Prefix(t)}).Replies(0)
 	ctx := t.Context()
-	for name, verdict := range map[string]redistest.Action{
+	for name, action := range map[string]redistest.Action{
 		"before the request": redistest.CutBefore, "inside the request": redistest.CutInside, "before the answer": redistest.CutAfter,
 	} {
 		cuts := 0
@@ -55,7 +55,7 @@ func TestRepeatedSlotCallTakesEffectOnce(t *testing.T) {
 				if armed && (args[0] == "EVALSHA" || args[0] == "EVAL") {
 					armed = false
 					cuts++
-					return verdict
+					return action
 				}
 				return redistest.Pass
 			})

@@ -43,7 +43,7 @@ func TestEveryCallerGetsRedisAnswerErrorOrTimeout(t *testing.T) {
 	}
 	t.Logf("%d callers: %v; %d restarts", load.Callers, load.Run(t), restarts)
 	if restarts == 0 {
-		t.Error("the server was not restarted: this was no storm")
+		t.Error("the server was not restarted: the test shows nothing")
 	}
 }
 

@@ -29,7 +29,7 @@ func deadLetterRules() []rule {
 		{"DLQ-3", []ruleCase{
 			{"dead letter, reply, ack, in this order", deadLetterReplyAck},
 			{"a dead letter that cannot be written is a nack, and no reply", deadLetterFails},
-			{"a crash after the dead letter was written makes no second one", func(s *env) { crashAfter(s, "letter") }},
+			{"a crash after the dead letter was written makes no second one", func(s *env) { crashAfter(s, "dead letter") }},
 			{"a crash after the reply loses nothing", func(s *env) { crashAfter(s, "reply") }},
 		}},
 		{"DLQ-4", []ruleCase{
@@ -130,7 +130,7 @@ func deadLetterReplyAck(s *env) {
 		Settled: func(_ context.Context, event mailbox.SettledEvent) { steps.Add(string(event.Outcome)) },
 	})
 	dead := open(s, "dead", deadletter.Codec[string](nil), &mailbox.Hooks{
-		Sent: func(context.Context, mailbox.SentEvent) { steps.Add("letter") },
+		Sent: func(context.Context, mailbox.SentEvent) { steps.Add("dead letter") },
 	})
 	future := s.ask(requests, "tea")
 	s.run(worker.New(requests, fails(errMilk, ruletest.NewRecorder()), s.options(options{DeadLetters: &policy{MaxDeliveries: 1, Mailbox: dead}})))
@@ -138,7 +138,7 @@ func deadLetterReplyAck(s *env) {
 		s.Error("the request has an answer without an error")
 	}
 	s.expectCount(steps, 3)
-	if got := steps.List(); !slices.Equal(got, []string{"letter", "reply", "ack"}) {
+	if got := steps.List(); !slices.Equal(got, []string{"dead letter", "reply", "ack"}) {
 		s.Errorf("the steps were %v", got)
 	}
 	s.expectStats(requests, mailbox.Stats{})
@@ -180,7 +180,7 @@ func crashAfter(s *env, step string) {
 		Replied: func(_ context.Context, event mailbox.RepliedEvent) { did("reply", event.Err) },
 	})
 	p := &policy{MaxDeliveries: 1, Mailbox: open(s, "dead", deadletter.Codec[string](nil), &mailbox.Hooks{
-		Sent: func(_ context.Context, event mailbox.SentEvent) { did("letter", event.Err) },
+		Sent: func(_ context.Context, event mailbox.SentEvent) { did("dead letter", event.Err) },
 	})}
 	future := s.ask(requests, "tea")
 	dying := s.options(options{DeadLetters: p, Visibility: 4 * short, Drain: -1})
@@ -217,7 +217,7 @@ func deadLetterHasDetails(s *env, p *policy) {
 	}
 }
 
-func deadLettersWait(s *env, in *mailbox.Mailbox[letter]) {
+func deadLettersWait(s *env, in *mailbox.Mailbox[deadLetter]) {
 	orders := s.open("orders")
 	dead := deadletter.NewQueue(orders, in)
 	s.deadLetterAll(orders, dead, "a", "b", "c", "d")
@@ -233,7 +233,7 @@ func deadLettersWait(s *env, in *mailbox.Mailbox[letter]) {
 	moved, err := dead.Redrive(s.Context(), deadletter.Filter[string]{IDs: []string{ids["c"]}}, nil)
 	s.Must(err)
 	ruletest.Equal(s, "moved by id", moved.Moved, 1)
-	moved, err = dead.Redrive(s.Context(), deadletter.Filter[string]{Match: func(l letter) bool { return l.Body != "a" }, Limit: 1}, nil)
+	moved, err = dead.Redrive(s.Context(), deadletter.Filter[string]{Match: func(l deadLetter) bool { return l.Body != "a" }, Limit: 1}, nil)
 	s.Must(err)
 	ruletest.Equal(s, "moved by a predicate, with a limit", moved.Moved, 1)
 	removed, err := dead.Discard(s.Context(), deadletter.Filter[string]{IDs: []string{ids["d"]}})
@@ -301,7 +301,7 @@ func deadLettersAreForwarded(s *env) {
 			}
 			return errMilk
 		}, s.options(options{})),
-		deadletter.NewConsumer(deadletter.NewQueue(orders, s.openDeadLetters("dead")), func(_ context.Context, l letter) (deadletter.Action, error) {
+		deadletter.NewConsumer(deadletter.NewQueue(orders, s.openDeadLetters("dead")), func(_ context.Context, l deadLetter) (deadletter.Action, error) {
 			if l.Body != "tea" || l.Source != "orders" || l.LastError != "no milk" || l.Deliveries != 1 {
 				s.Errorf("the dead letter is %+v", l)
 			}

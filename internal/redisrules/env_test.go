@@ -24,11 +24,11 @@ func TestMain(m *testing.M) { redistest.Main(m) }
 
 // Short names for the types of the cases.
 type (
-	box     = mailbox.Mailbox[string]
-	message = mailbox.Message[string]
-	options = worker.Options[string]
-	letter  = deadletter.Message[string]
-	policy  = deadletter.Policy[string]
+	box        = mailbox.Mailbox[string]
+	message    = mailbox.Message[string]
+	options    = worker.Options[string]
+	deadLetter = deadletter.Message[string]
+	policy     = deadletter.Policy[string]
 )
 
 var errMilk = errors.New("no milk")
@@ -111,7 +111,7 @@ func (s *env) openTraced(name string, trace *mailbox.Hooks) *box {
 }
 
 // openDeadLetters opens a queue of dead letters.
-func (s *env) openDeadLetters(name string) *mailbox.Mailbox[letter] {
+func (s *env) openDeadLetters(name string) *mailbox.Mailbox[deadLetter] {
 	return open(s, name, deadletter.Codec[string](nil), nil)
 }
 
@@ -197,12 +197,12 @@ func (s *env) expectStats(m countable, want mailbox.Stats) {
 }
 
 // listDead returns the dead letters of a queue.
-func (s *env) listDead(from *deadletter.Queue[string]) []letter {
+func (s *env) listDead(from *deadletter.Queue[string]) []deadLetter {
 	s.Helper()
-	var all []letter
-	for letter, err := range from.List(s.Context()) {
+	var all []deadLetter
+	for dead, err := range from.List(s.Context()) {
 		s.Must(err)
-		all = append(all, letter)
+		all = append(all, dead)
 	}
 	return all
 }

@@ -237,7 +237,7 @@ func groupRuns(s *env) {
 	p := &policy{MaxDeliveries: 1}
 	g := worker.NewGroup(&worker.GroupOptions{NoSignals: true, HealthAddr: "127.0.0.1:0", DeadLetterThreshold: 1, Logger: s.Logs.Logger()},
 		worker.New(orders, fails(errMilk, ruletest.NewRecorder()), s.options(options{DeadLetters: p})),
-		deadletter.NewConsumer(p.Queue(orders), func(_ context.Context, l letter) (deadletter.Action, error) {
+		deadletter.NewConsumer(p.Queue(orders), func(_ context.Context, l deadLetter) (deadletter.Action, error) {
 			seen.Add(l.Body)
 			return deadletter.Keep, nil
 		}, &deadletter.ConsumerOptions{Poll: 20 * time.Millisecond}))
@@ -302,7 +302,7 @@ func failingConsumerTriesAgain(s *env) {
 	orders, seen := s.open("orders"), ruletest.NewRecorder()
 	dead := deadletter.NewQueue(orders, s.openDeadLetters("dead"))
 	s.deadLetterAll(orders, dead, "tea", "milk")
-	s.run(deadletter.NewConsumer(dead, func(_ context.Context, l letter) (deadletter.Action, error) {
+	s.run(deadletter.NewConsumer(dead, func(_ context.Context, l deadLetter) (deadletter.Action, error) {
 		seen.Add(l.Body)
 		if seen.Count() == 1 {
 			return deadletter.Done, errMilk
@@ -324,7 +324,7 @@ func consumerRedrivesOnce(s *env) {
 	dead := deadletter.NewQueue(orders, nil)
 	s.deadLetterAll(orders, dead, "tea")
 	redrive := func() (stop func() error) {
-		return s.run(deadletter.NewConsumer(dead, func(context.Context, letter) (deadletter.Action, error) {
+		return s.run(deadletter.NewConsumer(dead, func(context.Context, deadLetter) (deadletter.Action, error) {
 			return deadletter.Redrive, nil
 		}, &deadletter.ConsumerOptions{Poll: 20 * time.Millisecond, Dedup: dedup, Hooks: deadletter.Hooks{
 			Duplicate: func(_, id string) { repeats.Add(id) },
