@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/diskbox"
 	"github.com/mailboxmq/mailbox/driver"
 )
@@ -217,6 +218,11 @@ func backupFailure(err error, target string, keys bool) error {
 		return err
 	case e.Code == driver.ErrIntegrity:
 		return &failure{exit: exitFailed, code: "integrity", cause: err, sentence: fmt.Sprintf("there is no backup: %s", because(e)), advice: "look at the log of the daemon, and try again"}
+	case e.Code == driver.ErrForbidden && capability.ReasonOf(err) == capability.ReasonTenant:
+		return &failure{
+			exit: exitToken, code: "forbidden", cause: err, sentence: "a backup holds the messages of all tenants, and the token is of one",
+			advice: "use the operator's token, or another of no tenant that names the operation backup",
+		}
 	case e.Code == driver.ErrForbidden:
 		return &failure{
 			exit: exitToken, code: "forbidden", cause: err, sentence: "the token does not allow " + needs,
