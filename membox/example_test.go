@@ -55,5 +55,5 @@ func ExampleBackend_ConfigureQueue() {
 	_, err = queue.Send(ctx, []driver.Outgoing{{Body: []byte("tea")}, {Body: []byte("cake")}})
 	fmt.Println(err)
 	// Output:
-	// mailbox: 1 of 2 failed, first: mailbox: send orders: full: the queue is full (retry after 1s)
+	// mailbox: 1 of 2 failed, first: mailbox: send orders: full: MaxMessages: queue is full (MaxMessages 1) (retry after 1s)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/base64"
+	"fmt"
 	"net"
 	"strings"
 	"time"
@@ -75,7 +76,7 @@ func (o *Options) check(address string) error {
 	}
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
-		return invalid("is not host:port or unix:/path")
+		return invalid(fmt.Sprintf("invalid value %.80q; want host:port (9411 by default) or unix:/path", address))
 	}
 	if o.TLS != nil || o.AllowPlaintext || host == "localhost" {
 		return nil

@@ -97,7 +97,7 @@ func (s *shell) endpoint() (*endpoint, error) {
 	}
 	parsed, err := parseAddress(a.http)
 	if err != nil {
-		return nil, wrongUse("%s is not the address of a daemon; write host:port, https://host:port or unix:/path", a.source)
+		return nil, wrongAddress(a.source, a.http, "host:port, https://host:port or unix:/path")
 	}
 	e.base, e.host = parsed.Scheme+"://"+parsed.Host+strings.TrimSuffix(parsed.Path, "/"), parsed.Host
 	e.shown = e.host
@@ -110,6 +110,14 @@ func (s *shell) endpoint() (*endpoint, error) {
 		return nil, wrongUse("%s is on another machine, and over http:// everybody on the way can read the token: write https://%s, or say --allow-plaintext", e.host, e.host)
 	}
 	return e, nil
+}
+
+// wrongAddress is an error about an address. One that may hold a password is not repeated.
+func wrongAddress(source, text, want string) error {
+	if strings.Contains(text, "@") {
+		return wrongUse("%s: invalid value; want %s", source, want)
+	}
+	return wrongUse("%s: invalid value %.80q; want %s", source, text, want)
 }
 
 // parseAddress reads an address, and fills in its port: that of the daemon, or that of

@@ -72,7 +72,7 @@ func (s *shell) awsPlace(region string) ([]string, error) {
 	}
 	parsed, err := parseAddress(a.http)
 	if err != nil {
-		return nil, wrongUse("%s is not the address of a daemon; write host:port or https://host:port", a.source)
+		return nil, wrongAddress(a.source, a.http, "host:port or https://host:port")
 	}
 	return append(lines, "export AWS_ENDPOINT_URL_SQS="+shellQuoted(strings.TrimSuffix(parsed.String(), "/"))), nil
 }

@@ -82,13 +82,16 @@ func backupFile(target string, now time.Time) (string, error) {
 	if info, err := os.Stat(target); err == nil && info.IsDir() {
 		target = filepath.Join(target, now.UTC().Format("mailbox-20060102T150405Z.tar"))
 	}
+	if dir := filepath.Dir(target + "x"); !isDirectory(dir) { // that of DIR/ is DIR itself
+		return "", wrongUse("the directory %s does not exist; make it first", dir)
+	}
 	return target, vacantFile(target)
 }
 
 // vacantFile returns nil if there is nothing at path.
 func vacantFile(path string) error {
 	if _, err := os.Lstat(path); err == nil {
-		return &failure{exit: exitConflict, code: "conflict", sentence: fmt.Sprintf("%s exists already", path), advice: "name another file"}
+		return &failure{exit: exitConflict, code: "conflict", sentence: fmt.Sprintf("%s exists already", path), advice: "name another file, or wait a second where the name is the time"}
 	}
 	return nil
 }

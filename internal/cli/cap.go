@@ -193,6 +193,15 @@ func (s *shell) capAttenuate() *cobra.Command {
 		if err != nil {
 			return wrongUse("the token cannot be narrowed further: %s", rootCause(err))
 		}
+		before, after := token.Inspect(), narrowed.Inspect()
+		for _, c := range []struct {
+			what      string
+			had, left int
+		}{{"operation", len(before.Operations), len(after.Operations)}, {"queue", len(before.Queues), len(after.Queues)}} {
+			if c.had > 0 && c.left == 0 {
+				return wrongUse("the result would allow nothing: the token and the new conditions have no %s in common; mailbox cap inspect shows what it allows", c.what)
+			}
+		}
 		return s.handOut(narrowed, out)
 	})
 	return c

@@ -123,7 +123,7 @@ func TestTokensStayOnThisMachineInPlaintext(t *testing.T) {
 	}
 	for _, address := range []string{"ftp://x", "://", "http://user:secret@localhost:1", "http://", "http://localhost:1/?a=b"} {
 		r := mailbox(t, nil, "stats", "--addr", address)
-		r.wantCode(t, 2, "--addr is not the address of a daemon")
+		r.wantCode(t, 2, "--addr: invalid value", "want host:port")
 		if strings.Contains(r.stderr, "secret") {
 			t.Error("the password was printed")
 		}

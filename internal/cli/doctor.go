@@ -246,7 +246,12 @@ func (d *doctor) checkAccepted(ctx context.Context) {
 			break
 		}
 	}
-	if f := explain(orNil(err)); err != nil && f.code != "forbidden" {
+	f := explain(orNil(err))
+	if err != nil && f.advice == adviceUnknown { // it says to run this command
+		d.add("access", statusFail, "look at readiness above, and at the log of the daemon", "it cannot be checked: %s", f.sentence)
+		return
+	}
+	if err != nil && f.code != "forbidden" {
 		d.addError("access", err)
 		return
 	}

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -167,10 +168,13 @@ func explainDriver(e *driver.Error) *failure {
 	case driver.ErrIntegrity:
 		return &failure{exit: exitFailed, code: "integrity", sentence: "what is stored is not what was sent: " + because(e), advice: "look at the disk of the daemon, and for the message in mailbox dlq ls"}
 	case driver.ErrUnavailable, driver.ErrClosed, driver.ErrTimeout:
-		return &failure{exit: exitUnreachable, code: "unavailable", sentence: "the daemon did not do it, or it is not known whether it did: " + because(e), advice: "see what is wrong with mailbox doctor"}
+		return &failure{exit: exitUnreachable, code: "unavailable", sentence: "the daemon did not do it, or it is not known whether it did: " + because(e), advice: adviceUnknown}
 	}
 	return &failure{exit: exitFailed, code: codeName(e.Code), sentence: because(e)}
 }
+
+// adviceUnknown is for an outcome that is not known.
+const adviceUnknown = "see what is wrong with mailbox doctor; a send with --key can be repeated safely, and a command that only reads has changed nothing"
 
 // forbidden says what the token does not allow, as the daemon said it; an earlier
 // daemon says only the reason.
@@ -219,8 +223,27 @@ func notFound(e *driver.Error, queue string) *failure {
 	return f
 }
 
+// detailDisk begins the detail of an error that a daemon without free space on its disk
+// answers.
+const detailDisk = "the disk is full: "
+
 func full(e *driver.Error, queue string) *failure {
-	f := &failure{exit: exitFull, code: "full", sentence: queue + " takes no more for now: " + because(e), advice: "try again later, receive what waits, or raise a bound with mailbox queues configure"}
+	f := &failure{exit: exitFull, code: "full", sentence: queue + " takes no more for now: " + because(e), advice: "try again later"}
+	configure := func(flag string) string {
+		return fmt.Sprintf("or raise the limit with mailbox queues configure %s %s N", cmp.Or(e.Queue, "QUEUE"), flag)
+	}
+	flag := fields[e.Field]
+	limit := strings.Replace(e.Detail, "("+e.Field+" ", "("+flag+" ", 1)
+	switch {
+	case flag == "--max-in-flight":
+		f.sentence, f.advice = queue+": "+limit, "ack what is in flight, "+configure(flag)
+	case flag == "--max-messages", flag == "--max-bytes":
+		f.sentence, f.advice = queue+" takes no more: "+limit, "receive and ack what waits, "+configure(flag)
+	case strings.Contains(e.Detail, "dead letters are full"):
+		f.sentence, f.advice = queue+": the dead letters are full", "redrive or discard some, "+configure("--max-dead")
+	case strings.HasPrefix(e.Detail, detailDisk):
+		f.sentence, f.advice, _ = strings.Cut("the daemon's"+strings.TrimPrefix(e.Detail, "the"), "; ")
+	}
 	// Frames do not tell the reason; no other bound is one of authorization.
 	if errors.Is(e, capability.ReasonQuota) || e.Op == "authorize" {
 		f.sentence, f.advice = "the rate that the token allows is used up", "go slower, or ask for a token with a higher rate"
@@ -262,7 +285,7 @@ var fields = map[string]string{
 	"payload_b64": "the body has", "idem_key": "the key", "delay_ms": "--delay", "group": "--group", "reply_to": "--reply-to",
 	"correlation_id": "--correlation-id", "attrs": "the attributes:", "visibility_ms": "--visibility", "wait_ms": "--wait",
 	"name": "the name of the queue", "topic": "the name of the queue", "MaxDeliveries": "--max-attempts",
-	"max_attempts": "--max-attempts", "max_messages": "--max-messages", "max_bytes": "--max-bytes", "max_in_flight": "--max-in-flight",
+	"MaxMessages": "--max-messages", "MaxBytes": "--max-bytes", "MaxInFlight": "--max-in-flight", "max_attempts": "--max-attempts", "max_messages": "--max-messages", "max_bytes": "--max-bytes", "max_in_flight": "--max-in-flight",
 	"max_dead": "--max-dead", "dedup_window_ms": "--dedup-window", "dedup_max": "--dedup-max", "max_hold": "--max-hold",
 	"retain_ready_ms": "--retain-ready", "retain_ready_count": "--retain-ready-count",
 	"retain_dead_ms": "--retain-dead", "retain_dead_count": "--retain-dead-count",

@@ -197,7 +197,11 @@ func (s *shell) rotate(ctx context.Context, r *rotation) error {
 	if !v.Reloaded {
 		next = "The daemon uses it after a SIGHUP: kill -HUP $(pidof mailboxd)"
 	}
-	return s.line("The new key %s is in %s. %s", v.Keys[0].KeyID, path, next)
+	retired := ""
+	if r.retire {
+		retired = fmt.Sprintf("Every earlier key is retired; a new operator's token is in %s. ", v.OperatorFile)
+	}
+	return s.line("The new key %s is in %s. %s%s", v.Keys[0].KeyID, path, retired, next)
 }
 
 // operatorLife is how long an operator's token is good, as with the daemon.

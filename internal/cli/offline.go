@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -48,6 +51,10 @@ func offline(err error) error {
 		named.Field += ":"
 	}
 	f := &failure{exit: exitFailed, code: codeName(e.Code), cause: err, sentence: because(&named)}
+	if e.Field != "" && e.Detail == "" && errors.Is(err, fs.ErrNotExist) {
+		f.exit, f.sentence = exitUsage, e.Field+" cannot be read (no such file or directory)"
+		return f
+	}
 	switch e.Code {
 	case driver.ErrInvalid, driver.ErrUnsupported:
 		f.exit = exitUsage
@@ -204,8 +211,10 @@ func (s *shell) dumpCommand() *cobra.Command {
 		Example: "mailbox dump backup.tar | jq -r .id\nmailbox dump /var/lib/mailboxd --queue orders --bodies",
 		Args:    wants(1, 1),
 		RunE: s.run(func(ctx context.Context, args []string) error {
-			return offline(diskbox.List(ctx, storeIn(args[0]), nil, func(l *diskbox.Listed) error {
+			found := make(map[string]bool)
+			err := offline(diskbox.List(ctx, storeIn(args[0]), nil, func(l *diskbox.Listed) error {
 				v := viewOfListed(l, time.Now())
+				found[v.Queue] = true
 				if queue != "" && v.Queue != queue {
 					return nil
 				}
@@ -214,11 +223,27 @@ func (s *shell) dumpCommand() *cobra.Command {
 				}
 				return s.object(v)
 			}))
+			if err == nil && queue != "" && !found[queue] {
+				return &failure{exit: exitNotFound, code: "not_found", sentence: fmt.Sprintf("%s has no message of a queue %s", args[0], queue), advice: queuesIn(found)}
+			}
+			return err
 		}),
 	}
 	c.Flags().BoolVar(&bodies, "bodies", false, "write bodies too")
 	c.Flags().StringVar(&queue, "queue", "", "write the messages of this queue only")
 	return c
+}
+
+// queuesIn says which queues a dump has messages of.
+func queuesIn(found map[string]bool) string {
+	if len(found) == 0 {
+		return "it has no messages at all"
+	}
+	names := slices.Sorted(maps.Keys(found))
+	if len(names) > 10 {
+		names = append(names[:10], "…")
+	}
+	return "it has messages of " + strings.Join(names, ", ")
 }
 
 func viewOfListed(l *diskbox.Listed, now time.Time) dumpedView {

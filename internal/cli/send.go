@@ -34,9 +34,14 @@ func (s *shell) sendCommand() *cobra.Command {
 			"mailbox send orders --file order.json --attr source=shop --delay 30s\n" +
 			"generate | mailbox send orders --lines",
 		Args: wants(1, 2), ValidArgsFunction: s.completeQueue,
-		RunE: s.run(func(ctx context.Context, args []string) error { return s.send(ctx, &f, args) }),
 	}
 	flags := c.Flags()
+	c.RunE = s.run(func(ctx context.Context, args []string) error {
+		if flags.Changed("key") && f.key == "" { // a script whose variable is not set
+			return wrongUse("--key: is empty; leave it out to send without a dedup key, or name one")
+		}
+		return s.send(ctx, &f, args)
+	})
 	flags.StringVarP(&f.file, "file", "f", "", "file with the body, or with the lines; - means standard input")
 	flags.BoolVar(&f.lines, "lines", false, "send each line as a message")
 	flags.IntVar(&f.skip, "skip", 0, "leave out so many lines, to go on where an earlier send stopped")

@@ -120,7 +120,7 @@ func (h *handle) redriveAll(letters []foundLetter, named bool) (moved int, err e
 		}
 		err := h.redrive(&run, letter)
 		if errors.Is(err, driver.ErrFull) {
-			refused = h.full("the queue is full", retryAfter)
+			refused = h.noRoomLocked(found.shard)
 			break
 		}
 		if named && errors.Is(err, driver.ErrIntegrity) {

@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -92,6 +93,19 @@ func (h *handle) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sen
 		}
 	}
 	return sending.sent, sending.failures.err()
+}
+
+// noRoomLocked returns the error for a message that does not fit in the shard, and names the
+// limit that it meets.
+func (q *queue) noRoomLocked(sh *shard) error {
+	config := &q.settings.Load().config
+	field, limit := "MaxBytes", config.MaxBytes
+	if !sh.engine.Fits(0) {
+		field, limit = "MaxMessages", config.MaxMessages
+	}
+	return &driver.Error{
+		Code: driver.ErrFull, Queue: q.name, Field: field, Detail: fmt.Sprintf("queue is full (%s %d)", field, limit), RetryAfter: retryAfter,
+	}
 }
 
 func (q *queue) full(detail string, wait time.Duration) error {
@@ -235,7 +249,7 @@ func (q *queue) ceiling(blocked bool) error {
 	}
 	return &driver.Error{
 		Code: driver.ErrFull, Op: "receive", Queue: q.name, Field: "MaxInFlight",
-		Detail: "as many messages are in flight as may be", RetryAfter: wait,
+		Detail: fmt.Sprintf("in-flight limit reached (MaxInFlight %d)", q.settings.Load().config.MaxInFlight), RetryAfter: wait,
 	}
 }
 

@@ -75,7 +75,7 @@ func (s *sending) one(parcel parcel) (driver.Sent, error) {
 	now := s.queue.now()
 	e, err := s.shard.stageLocked(now, parcel)
 	if err != nil {
-		return driver.Sent{}, s.queue.full("the queue is full", retryAfter)
+		return driver.Sent{}, s.queue.noRoomLocked(s.shard)
 	}
 	sent := driver.Sent{ID: e.ID}
 	s.publish(now, e)
@@ -105,7 +105,7 @@ func (s *sending) once(msg *driver.Outgoing, parcel parcel) (driver.Sent, error)
 	}
 	e, err := s.shard.stageLocked(now, parcel)
 	if err != nil {
-		return driver.Sent{}, q.full("the queue is full", retryAfter)
+		return driver.Sent{}, q.noRoomLocked(s.shard)
 	}
 	sent := driver.Sent{ID: e.ID}
 	id, _ := ident.Parse(e.ID) // cannot fail: it was made a line ago

@@ -135,8 +135,17 @@ func (s *space) admit(now time.Time) error {
 	}
 	return &driver.Error{
 		Code: driver.ErrFull, Op: "store", Field: s.dir, RetryAfter: spaceRetry,
-		Detail: fmt.Sprintf("the volume has %d bytes free, and a reserve of %d is kept for settling messages; free some space, or set a smaller reserve", usage.AvailBytes, s.reserve(usage.TotalBytes)),
+		Detail: fmt.Sprintf("the disk is full: %s free, and %s are reserved for settling messages; free some space on the volume, or set a smaller reserve",
+			sizeText(usage.AvailBytes), sizeText(s.reserve(usage.TotalBytes))),
 	}
+}
+
+// sizeText writes a number of bytes for people.
+func sizeText(n uint64) string {
+	if n < 1<<20 {
+		return fmt.Sprintf("%d bytes", n)
+	}
+	return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
 }
 
 // reclaimDeleted calls flush if deleted data should be reclaimed now: new data is refused,

@@ -158,9 +158,10 @@ func Of(err error) Error {
 			e.Detail = "the request was cancelled or timed out"
 		}
 	}
+	field := fieldName(e.Field)
 	w := Error{
 		Code: CodeUnavailable, Kind: "unavailable", Reason: string(capability.ReasonOf(err)), Op: e.Op, Queue: e.Queue,
-		MessageID: e.MessageID, Field: fieldName(e.Field), Detail: e.Detail, RetryAfter: e.RetryAfter,
+		MessageID: e.MessageID, Field: field, Detail: strings.Replace(e.Detail, "("+e.Field+" ", "("+field+" ", 1), RetryAfter: e.RetryAfter,
 	}
 	for _, k := range kinds {
 		if k.code == e.Code {
