@@ -17,14 +17,16 @@ type daemon struct {
 	*server.Server
 	t      *testing.T
 	client *http.Client
+	stop   context.CancelFunc // begins the drain
 }
 
-func startDaemon(t *testing.T) *daemon {
+// startDaemon starts a daemon with a configuration whose addresses and directory are
+// filled in.
+func startDaemon(t *testing.T, config server.Config) *daemon {
 	t.Helper()
-	s, err := server.New(server.Config{
-		DataDir: t.TempDir(), Listen: "127.0.0.1:0", ListenOAP: "127.0.0.1:0", ListenMetrics: "127.0.0.1:0",
-		ListenSQS: "127.0.0.1:0", SQS: server.SQSConfig{Unsigned: true},
-	}, &server.Options{Logger: slog.New(slog.DiscardHandler)})
+	config.DataDir, config.Listen, config.ListenOAP, config.ListenMetrics = t.TempDir(), "127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0"
+	config.ListenSQS, config.SQS = "127.0.0.1:0", server.SQSConfig{Unsigned: true}
+	s, err := server.New(config, &server.Options{Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,7 +39,7 @@ func startDaemon(t *testing.T) *daemon {
 		cancel()
 		t.Fatalf("the daemon did not start: %v", err)
 	}
-	d := &daemon{Server: s, t: t, client: &http.Client{Transport: &http.Transport{}}}
+	d := &daemon{Server: s, t: t, client: &http.Client{Transport: &http.Transport{}}, stop: cancel}
 	t.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil {

@@ -27,7 +27,10 @@ const (
 	workerJob = "workers"
 )
 
-// A prom is a Prometheus that scrapes a daemon and a worker.
+// A target is what Prometheus scrapes.
+type target struct{ job, address, path string }
+
+// A prom is a Prometheus that scrapes daemons and workers.
 type prom struct {
 	t       *testing.T
 	base    string
@@ -35,16 +38,14 @@ type prom struct {
 	at      time.Time // of which queries are asked; see loaded
 }
 
-func startPrometheus(t *testing.T, d *daemon, w *workshop) *prom {
+func startPrometheus(t *testing.T, targets ...target) *prom {
 	t.Helper()
 	dir := t.TempDir()
 	config := filepath.Join(dir, "prometheus.yml")
-	text := fmt.Sprintf(`
-global: {scrape_interval: 1s, scrape_timeout: 1s}
-scrape_configs:
-  - {job_name: %s, static_configs: [{targets: [%q]}]}
-  - {job_name: %s, metrics_path: /, static_configs: [{targets: [%q]}]}
-`, daemonJob, d.Address(server.Metrics), workerJob, strings.TrimPrefix(w.endpoint.URL, "http://"))
+	text := "global: {scrape_interval: 1s, scrape_timeout: 1s}\nscrape_configs:\n"
+	for _, target := range targets {
+		text += fmt.Sprintf("  - {job_name: %s, metrics_path: %s, static_configs: [{targets: [%q]}]}\n", target.job, target.path, target.address)
+	}
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -153,9 +154,9 @@ func (p *prom) loaded(d *daemon, w *workshop) {
 
 func TestDashboardsAndAlertsFitTheScrape(t *testing.T) {
 	t.Parallel()
-	d := startDaemon(t)
+	d := startDaemon(t, server.Config{})
 	w := startWorkshop(t, d)
-	p := startPrometheus(t, d, w)
+	p := startPrometheus(t, target{daemonJob, d.Address(server.Metrics), "/metrics"}, target{workerJob, strings.TrimPrefix(w.endpoint.URL, "http://"), "/"})
 	p.loaded(d, w)
 	exported := map[string]map[string]map[string]bool{daemonJob: p.series(daemonJob), workerJob: p.series(workerJob)}
 	for job, file := range dashboards {

@@ -171,3 +171,28 @@ func TestTheDepthOfReorderingIsMeasured(t *testing.T) {
 		})
 	}
 }
+
+func TestUnavailableBackendIsCountedForQueuesNotOpen(t *testing.T) {
+	backend := membox.New(nil)
+	b := newBench(t, backend, broker.Limits{})
+	if err := backend.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got := b.figure("mailbox_rejected_total", "reason=degraded"); got != 0 {
+		t.Fatalf("%v refusals before there were any", got)
+	}
+	_, err := b.as("").Send(t.Context(), "orders", say("a"))
+	expectCode(t, err, driver.ErrClosed, "a send")
+	if got := b.figure("mailbox_rejected_total", "reason=degraded"); got != 1 {
+		t.Errorf("%v refusals are counted, want 1", got)
+	}
+	families, err := b.Metrics().Registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, family := range families {
+		if family.GetName() == "mailbox_rejected_total" && len(family.GetMetric()) < 2 {
+			t.Error("a reason that alerts ask for is missing before its first refusal")
+		}
+	}
+}

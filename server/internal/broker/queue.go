@@ -147,6 +147,9 @@ func (c *Caller) useAny(ctx context.Context, op, name string, create bool) (*que
 	}
 	opened, err := c.open(ctx, op, backend, name, create)
 	if err != nil {
+		if rejection(err) == metricDegraded && ctx.Err() == nil && (op == "send" || op == "receive") {
+			b.metrics.Rejected(metricDegraded) // those of a queue that is open are counted where they fail
+		}
 		return nil, named(err, backend, name)
 	}
 	opened.tenant, opened.name = c.tenant, name

@@ -68,6 +68,9 @@ func New() *Set {
 	s.CapCacheLimit = gauge("mailbox_token_cache_entries_limit", "How many verified tokens can be remembered.")
 	s.State = gauge("mailbox_state", "0 serving, 1 serving and about to drain, 2 reads only, 3 settling only, 4 stopped.")
 	s.rejected = reasons("mailbox_rejected_total", "Requests and messages that were refused, by reason.")
+	for _, reason := range []string{"saturated", "degraded"} { // a rate sees the first only after a 0
+		s.rejected.WithLabelValues(reason)
+	}
 	s.refused = reasons("mailbox_auth_failures_total", "Tokens that were refused, by reason.")
 	s.queues.init(s.Registry)
 	s.order.init(s.Registry)
