@@ -81,8 +81,7 @@ func (m *Mailbox[T]) receiveUntil(ctx context.Context, request driver.ReceiveReq
 		if len(messages) > 0 {
 			return messages, nil
 		}
-		// A full in-flight ceiling is no reason to cut the wait short: the next
-		// ack may make room.
+		// The in-flight limit does not end the wait: the next ack may make room.
 		if err != nil && !errors.Is(err, ErrFull) {
 			return nil, err
 		}

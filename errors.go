@@ -60,7 +60,7 @@ const (
 	ErrReplyAlreadySent = driver.ErrReplyAlreadySent
 	// ErrReplyExpected: a request cannot be acked before it is answered.
 	ErrReplyExpected = driver.ErrReplyExpected
-	// ErrReplyCancelled: nobody waits for this reply any more.
+	// ErrReplyCancelled: the client cancelled the request.
 	ErrReplyCancelled = driver.ErrReplyCancelled
 	// ErrReplyExpired: the reply slot's time is over.
 	ErrReplyExpired = driver.ErrReplyExpired

@@ -64,8 +64,8 @@ func ExampleMailbox_Send() {
 	first, err := orders.Send(ctx, tea, mailbox.WithDedupKey("order 7"))
 	fmt.Println(first.Duplicate, err)
 
-	// Sending it again, because nobody knows whether the first arrived, does no
-	// harm. Another order under the same key is refused.
+	// Sending it again, because the first result is unknown, is safe. Another order
+	// with the same key is refused.
 	again, err := orders.Send(ctx, tea, mailbox.WithDedupKey("order 7"))
 	fmt.Println(again.Duplicate, again.ID == first.ID, err)
 	_, err = orders.Send(ctx, Order{Item: "milk"}, mailbox.WithDedupKey("order 7"))
@@ -196,7 +196,7 @@ func ExampleOptions_poison() {
 	orders, err := mailbox.Open(ctx, backend, "orders", &mailbox.Options[Order]{
 		Poison: func(_ context.Context, d driver.Delivery, err error) mailbox.Disposition {
 			fmt.Printf("cannot read %q\n", d.Body)
-			return mailbox.Disposition{Action: mailbox.PoisonBury}
+			return mailbox.Disposition{Action: mailbox.PoisonDeadLetter}
 		},
 	})
 	if err != nil {

@@ -7,12 +7,11 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// Hooks are functions that are told what a mailbox does, for
-// metrics, logs and spans; this package depends on none of those. Any of them
-// may be nil and then costs nothing. They are called synchronously, from many
-// goroutines at once, and must not keep the slices and pointers they are given.
-// What is refused before the backend is asked is not traced: the caller has
-// the error.
+// Hooks are called for what a mailbox does, for metrics, logs and spans; this package
+// depends on none of those. Any of them may be nil and then costs nothing. They are
+// called synchronously, from many goroutines at once, and must not keep the slices and
+// pointers they are given. Calls that are refused before they reach the backend cause no
+// hook: the caller has the error.
 type Hooks struct {
 	// Sending is called before messages are handed to the backend, once for
 	// each send or batch. It may add to the messages' Attributes, which are
@@ -125,8 +124,8 @@ type RepliedEvent struct {
 	Err      error
 }
 
-// startIf returns the time if somebody wants to know it, because reading the
-// clock costs more than everything else a mailbox adds to a call.
+// startIf returns the time if a hook needs it, because reading the clock costs more
+// than everything else a mailbox adds to a call.
 func startIf(wanted bool) time.Time {
 	if !wanted {
 		return time.Time{}

@@ -34,8 +34,8 @@ func identifierProblem(id string) string {
 	return ""
 }
 
-// printable is an identifier as it may appear in errors and logs: it comes from
-// whoever sent a message, and may have a password in it.
+// printable returns an identifier for errors and logs: it comes from the sender of a
+// message, and may contain a password.
 func printable(id string) string {
 	const longest = 256
 	id = withoutPassword(id)
@@ -59,7 +59,7 @@ func withoutPassword(id string) string {
 	address, err := url.Parse(id)
 	switch {
 	case err != nil:
-		return scheme + "://…" // nobody knows what would be the password
+		return scheme + "://…" // any part of it may be the password
 	case address.User != nil:
 		return address.Redacted()
 	}

@@ -51,7 +51,7 @@ const (
 // messages are taken at once. Those not yet yielded when the loop is left, by
 // break, return or panic or by the end of ctx, are released, to be ready again
 // at once at their own place. Those whose visibility ended while the loop was
-// busy with earlier ones are not yielded: somebody else has them by now.
+// busy with earlier ones are not yielded: another receiver may have them.
 //
 // A message that was yielded is the loop's to settle. The sequence may be
 // ranged over several times, also at once.
@@ -110,7 +110,7 @@ func (m *Mailbox[T]) yieldAll(ctx context.Context, messages []*Message[T], visib
 	return true
 }
 
-// giveBack releases messages that nobody has seen, also when ctx has ended.
+// giveBack releases messages that were not yielded, also when ctx has ended.
 func (m *Mailbox[T]) giveBack(ctx context.Context, messages []*Message[T]) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBackWithin)
 	defer cancel()

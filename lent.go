@@ -127,8 +127,7 @@ func (h *lent) Stats(ctx context.Context) (driver.Stats, error) {
 	return call(ctx, h, opStats, func(q driver.Queue) (driver.Stats, error) { return q.Stats(ctx) })
 }
 
-// Traits asks the queue if it is open, because it may have been configured
-// anew.
+// Traits asks the queue if it is open, because its configuration may have changed.
 func (h *lent) Traits() driver.Traits {
 	if queue := h.registry.peek(h.id); queue != nil {
 		return queue.Traits()

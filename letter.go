@@ -120,7 +120,7 @@ func (m *Mailbox[T]) DeadLetters(ctx context.Context) iter.Seq2[DeadLetter[T], e
 	}
 }
 
-// look decodes the body of a message that nobody receives.
+// look decodes the body of a message that was listed, not received.
 func (m *Mailbox[T]) look(op string, message *driver.Message) (body T, err error) {
 	body, err = m.decode(message)
 	if err != nil {

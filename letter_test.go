@@ -11,8 +11,8 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// bury sends bodies and makes dead letters of them, and returns their ids.
-func bury(t *testing.T, m *mailbox.Mailbox[string], bodies ...string) []string {
+// deadLetter sends bodies, dead-letters them, and returns their ids.
+func deadLetter(t *testing.T, m *mailbox.Mailbox[string], bodies ...string) []string {
 	t.Helper()
 	mustSend(t, m, bodies...)
 	var ids []string
@@ -25,7 +25,7 @@ func bury(t *testing.T, m *mailbox.Mailbox[string], bodies ...string) []string {
 
 func TestRedriveMovesTheNamedLettersAndNoOthers(t *testing.T) {
 	m, _ := onMemory(t, nil)
-	ids := bury(t, m, "a", "b", "c")
+	ids := deadLetter(t, m, "a", "b", "c")
 	moved, err := m.Redrive(t.Context(), []string{ids[1], "unknown"})
 	wantError(t, err, nil)
 	wantEqual(t, "moved", moved, 1)
@@ -37,7 +37,7 @@ func TestRedriveMovesTheNamedLettersAndNoOthers(t *testing.T) {
 
 func TestNoIDsRedriveAndDiscardNothing(t *testing.T) {
 	m, _ := onMemory(t, nil)
-	bury(t, m, "a", "b")
+	deadLetter(t, m, "a", "b")
 	for _, ids := range [][]string{nil, {}} {
 		moved, err := m.Redrive(t.Context(), ids)
 		wantError(t, err, nil)
@@ -50,7 +50,7 @@ func TestNoIDsRedriveAndDiscardNothing(t *testing.T) {
 
 func TestRedriveAllMovesTheOldestFirst(t *testing.T) {
 	m, _ := onMemory(t, nil)
-	bury(t, m, "a", "b", "c")
+	deadLetter(t, m, "a", "b", "c")
 	moved, err := m.RedriveAll(t.Context(), 2)
 	wantError(t, err, nil)
 	wantEqual(t, "moved", moved, 2)
@@ -64,7 +64,7 @@ func TestRedriveAllMovesTheOldestFirst(t *testing.T) {
 
 func TestDiscardAndPurgeDeadRemoveLetters(t *testing.T) {
 	m, _ := onMemory(t, nil)
-	ids := bury(t, m, "a", "b", "c")
+	ids := deadLetter(t, m, "a", "b", "c")
 	removed, err := m.Discard(t.Context(), ids[:1])
 	wantError(t, err, nil)
 	wantEqual(t, "removed", removed, 1)
@@ -102,7 +102,7 @@ func TestDeadLettersAreDecodedWhereTheyCanBe(t *testing.T) {
 
 func TestPeekShowsMessagesWithoutTakingThem(t *testing.T) {
 	m, _ := onMemory(t, nil)
-	bury(t, m, "dead")
+	deadLetter(t, m, "dead")
 	mustSend(t, m, "in flight")
 	mustReceive(t, m, 1)
 	if _, err := m.Send(t.Context(), "delayed", mailbox.WithDelay(time.Minute)); err != nil {

@@ -56,10 +56,10 @@ type Options[T any] struct {
 	// cannot be answered, nor, if it is a slot, acked but by AckUnanswered.
 	Resolver Resolver
 	Replies  driver.ReplyStore
-	// Hooks are told what the mailbox does. Nil means nobody is.
+	// Hooks are called for what the mailbox does. Nil means none.
 	Hooks *Hooks
-	// Logger gets what nobody would learn about otherwise: poison, and
-	// messages that could not be given back. Nil means to discard it.
+	// Logger logs what no caller gets as an error: undecodable messages, and
+	// messages that could not be released. Nil means no log.
 	Logger *slog.Logger
 }
 

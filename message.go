@@ -138,7 +138,7 @@ func (m *Message[T]) DeadLetter(ctx context.Context, reason Reason, cause error)
 // earlier than it was. It may be called any number of times while the message
 // is held, also from another goroutine than the one that settles it: what it
 // loses to a settlement is ErrSettled, and ErrReceiptExpired always means that
-// the message was lost to somebody else. A queue that bounds how long a message
+// the lease was lost. A queue that bounds how long a message
 // can be held may cut the extension: see Granted. Codes: ErrInvalid (the
 // visibility), ErrSettled, ErrReceiptExpired.
 func (m *Message[T]) Extend(ctx context.Context, visibility time.Duration) error {
@@ -171,8 +171,8 @@ func (m *Message[T]) perform(ctx context.Context, a action) error {
 }
 
 // begin returns why a cannot be tried on this message. If it returns nil, end
-// must be called; until then nobody else can settle the message, except that
-// extending it keeps nobody out.
+// must be called; until then no other call can settle the message. An extension does
+// not block others.
 func (m *Message[T]) begin(ctx context.Context, a action) error {
 	op := string(a.kind)
 	switch {
@@ -203,8 +203,7 @@ func (m *Message[T]) begin(ctx context.Context, a action) error {
 	}
 }
 
-// end takes down what the backend answered and returns what the caller is to
-// be told.
+// end records the backend's answer and returns the error for the caller.
 func (m *Message[T]) end(ctx context.Context, a action, start time.Time, err error) error {
 	expired := err != nil && errors.Is(err, ErrReceiptExpired)
 	if a.kind == extension {

@@ -79,7 +79,7 @@ func WithMax(n int) ReceiveOption { return maxOption(n) }
 // is always allowed. 0 means no bound.
 func WithMaxBytes(n int) ReceiveOption { return maxBytesOption(n) }
 
-// WithVisibility sets how long nobody else gets the messages, at most
+// WithVisibility sets how long other receivers do not get the messages, at most
 // Traits.MaxVisibility. With 0 they are ready again at once. Without it, it is
 // DefaultVisibility.
 func WithVisibility(d time.Duration) ReceiveOption { return visibilityOption(d) }
@@ -121,7 +121,7 @@ func (o visibilityOption) String() string {
 func (o waitOption) String() string { return fmt.Sprintf("WithWait(%v)", time.Duration(o)) }
 
 // applySend is a type switch, not a method of the options, because a call
-// through the interface would make every option that is no constant escape to
+// through the interface would make every option that is not constant escape to
 // the heap. A nil option is passed over.
 func applySend(msg *driver.Outgoing, options []SendOption) {
 	shared := false // whether msg.Attributes is a map of the caller's

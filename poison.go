@@ -11,7 +11,7 @@ import (
 )
 
 // A Disposition says what becomes of a delivery whose body cannot be decoded.
-// The zero Disposition is to bury it.
+// The zero Disposition dead-letters it.
 type Disposition struct {
 	Action PoisonAction
 	// Delay is for PoisonNack, and is cut to what the backend allows.
@@ -23,15 +23,13 @@ type PoisonAction string
 
 // The actions.
 const (
-	// PoisonBury moves it to the dead letters with reason parse. Where the
-	// backend keeps none, or they are full, it is nacked with the longest
-	// delay: PoisonDelay, or Traits.MaxVisibility where that is shorter.
-	PoisonBury PoisonAction = ""
-	// PoisonNack gives it back after Disposition.Delay, for a receiver that
-	// can read it.
+	// PoisonDeadLetter dead-letters it with reason parse. Where the backend keeps
+	// no dead letters, or they are full, it is nacked with the longest delay: PoisonDelay, or Traits.MaxVisibility where that is shorter.
+	PoisonDeadLetter PoisonAction = ""
+	// PoisonNack nacks it with Disposition.Delay, for a receiver that can decode
+	// it.
 	PoisonNack PoisonAction = "nack"
-	// PoisonAck removes it for ever, for a Poison function that has put it
-	// somewhere else.
+	// PoisonAck acks it, for a Poison function that has stored it elsewhere.
 	PoisonAck PoisonAction = "ack"
 )
 
@@ -39,11 +37,11 @@ const (
 // dead letters for it.
 const PoisonDelay = 15 * time.Minute
 
-// String returns "bury", "nack after 1m0s" or "ack".
+// String returns "dead-letter", "nack after 1m0s" or "ack".
 func (d Disposition) String() string {
 	switch d.Action {
-	case PoisonBury:
-		return "bury"
+	case PoisonDeadLetter:
+		return "dead-letter"
 	case PoisonNack:
 		return "nack after " + d.Delay.String()
 	}
@@ -76,10 +74,10 @@ func (m *Mailbox[T]) dispose(ctx context.Context, poisoned []poisonedDelivery) p
 		p.err = m.encodingError(opReceive, p.delivery.ID, p.cause)
 		p.disposition = m.dispositionOf(ctx, p).within(&traits)
 	}
-	m.carryOut(ctx, poisoned, PoisonBury)
+	m.carryOut(ctx, poisoned, PoisonDeadLetter)
 	for i := range poisoned {
 		// A full dead-letter store leaves the message in flight.
-		if p := &poisoned[i]; p.disposition.Action == PoisonBury && errors.Is(p.failure, ErrFull) {
+		if p := &poisoned[i]; p.disposition.Action == PoisonDeadLetter && errors.Is(p.failure, ErrFull) {
 			p.disposition, p.failure = longestNack(&traits), nil
 		}
 	}
@@ -98,8 +96,7 @@ func (m *Mailbox[T]) dispose(ctx context.Context, poisoned []poisonedDelivery) p
 	return result
 }
 
-// dispositionOf asks Options.Poison. If that panics, nobody has chosen: the message
-// is buried.
+// dispositionOf calls Options.Poison. If that panics, the message is dead-lettered.
 func (m *Mailbox[T]) dispositionOf(ctx context.Context, p *poisonedDelivery) (chosen Disposition) {
 	if m.poison == nil {
 		return Disposition{}
@@ -145,7 +142,7 @@ func (m *Mailbox[T]) carryOut(ctx context.Context, poisoned []poisonedDelivery, 
 			continue
 		}
 		switch kind {
-		case PoisonBury:
+		case PoisonDeadLetter:
 			last = action{kind: OutcomeDeadLetter, reason: driver.ReasonParse, cause: p.cause}
 		case PoisonNack:
 			last = action{kind: OutcomeNack, duration: p.disposition.Delay, cause: p.cause}

@@ -84,7 +84,7 @@ func TestPoisonIsPutOffWhenTheDeadLettersAreFull(t *testing.T) {
 		wantError(t, err, nil)
 		wantSame(t, "bodies", bodies(got), []int{3})
 		wantStats(t, numbers, mailbox.Stats{InFlight: 1, Delayed: 1, Dead: 1})
-		wantEqual(t, "first disposition", events[0].Disposition.String(), "bury")
+		wantEqual(t, "first disposition", events[0].Disposition.String(), "dead-letter")
 		wantEqual(t, "second disposition", events[1].Disposition.String(), "nack after 15m0s")
 		for _, event := range events {
 			wantError(t, event.Err, nil)
@@ -110,7 +110,7 @@ func TestPoisonFunctionDecides(t *testing.T) {
 			return mailbox.Disposition{}
 		}
 		numbers, text := numbersAndText(t, driver.Config{}, &mailbox.Options[int]{Poison: decide})
-		mustSend(t, text, "later", "gone", "buried", "much later")
+		mustSend(t, text, "later", "gone", "dead", "much later")
 		_, err := numbers.Receive(t.Context(), mailbox.WithMax(10))
 		wantError(t, err, nil)
 		wantStats(t, numbers, mailbox.Stats{Delayed: 2, Dead: 1})
@@ -201,7 +201,7 @@ func TestPoisonIsLoggedWithoutItsBody(t *testing.T) {
 	mustSend(t, text, "secret poison")
 	_, err := numbers.Receive(t.Context())
 	wantError(t, err, nil)
-	for _, want := range []string{"level=WARN", "queue=orders", "disposition=bury", "application/json"} {
+	for _, want := range []string{"level=WARN", "queue=orders", "disposition=dead-letter", "application/json"} {
 		if !strings.Contains(log.String(), want) {
 			t.Errorf("log has no %q: %s", want, &log)
 		}
@@ -261,7 +261,7 @@ func TestCodecThatPanicsMakesPoisonAndEndsNothing(t *testing.T) {
 	}
 }
 
-func TestPoisonFunctionThatPanicsBuriesThePoison(t *testing.T) {
+func TestPanickingPoisonFunctionDeadLettersMessage(t *testing.T) {
 	numbers, text := numbersAndText(t, driver.Config{}, &mailbox.Options[int]{
 		Poison: func(context.Context, driver.Delivery, error) mailbox.Disposition { panic("what is that") },
 	})

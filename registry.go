@@ -38,7 +38,7 @@ type RegistryOptions struct {
 	// CacheTTL is how long an unused one is kept. It is looked at when the
 	// registry is used. 0 means DefaultCacheTTL.
 	CacheTTL time.Duration
-	// Hooks are told what the registry does. Nil means nobody is.
+	// Hooks are called for what the registry does. Nil means none.
 	Hooks *RegistryHooks
 }
 
@@ -50,8 +50,7 @@ type RegistryOptions struct {
 //
 // What it returns are handles that hold nothing open. Each of their calls
 // borrows the queue from the registry, which keeps it in a bounded cache,
-// closes it only while nobody borrows it, and opens it again when it is needed
-// again. So handles need not be closed, and a thousand of them cost no more
+// closes it only while no call borrows it, and opens it again when it is needed. So handles need not be closed, and a thousand of them cost no more
 // connections than the cache allows. The registry itself runs no goroutine.
 //
 // Make one with NewRegistry. It is safe for concurrent use.
@@ -83,15 +82,15 @@ type entry struct {
 	queue      driver.Queue
 	registered bool // then it is not ours to close
 	users      int
-	evicted    EvictReason // why it is to be closed when nobody uses it; empty if it is not
+	evicted    EvictReason // why it is closed when its last user is done; empty if it stays
 	usedAt     time.Time
 }
 
 // An opening is an attempt to open a queue, which others wait for.
 type opening struct {
 	done chan struct{}
-	// err, and abandoned if whoever tried has given up and says nothing about
-	// the queue, are set before done is closed.
+	// err is set before done is closed, and so is abandoned, if the caller that
+	// tried gave up, which says nothing about the queue.
 	err       error
 	abandoned bool
 }
@@ -334,7 +333,7 @@ func (r *Registry) giveBack(e *entry, result error) {
 	r.closeEvicted(leaving)
 }
 
-// evictIdleLocked takes what nobody has used for too long out of the cache.
+// evictIdleLocked removes the queues that were idle for too long from the cache.
 // Uses are in order, so it looks at nothing that stays, but one.
 func (r *Registry) evictIdleLocked(now time.Time) (leaving []*entry) {
 	for element := r.recent.Back(); element != nil; element = r.recent.Back() {
@@ -369,7 +368,7 @@ func (r *Registry) evictLocked(element *list.Element, reason EvictReason, leavin
 // for the errors. The hooks get them.
 func (r *Registry) closeEvicted(leaving []*entry) { _ = r.closeAll(leaving) }
 
-// closeAll closes entries that nobody can reach any more.
+// closeAll closes entries that no caller can reach any more.
 func (r *Registry) closeAll(leaving []*entry) (err error) {
 	for _, e := range leaving {
 		closeErr := e.queue.Close()
@@ -383,8 +382,8 @@ func (r *Registry) closeAll(leaving []*entry) (err error) {
 
 // Evict takes the queue that was opened for id out of the cache and closes it,
 // at once or, if calls are under way, after the last of them. It may block as
-// closing a queue does. An id that is not in the cache, registered ones
-// included, is no error.
+// closing a queue does. An id that is not in the cache, or that is
+// registered, is not an error.
 func (r *Registry) Evict(id string) error {
 	var leaving []*entry
 	r.mu.Lock()
@@ -396,7 +395,7 @@ func (r *Registry) Evict(id string) error {
 }
 
 // Check asks every queue in the cache for its Stats, and evicts those that do not answer, so that they are opened
-// anew when they are needed. It returns what was wrong with them. It blocks for
+// again when they are needed. It returns what was wrong with them. It blocks for
 // as long as they take, a few seconds each at most; when ctx ends it stops, evicts
 // nothing more, and returns the context's error. Registered queues are not looked
 // at.

@@ -91,8 +91,7 @@ func (k kettle) boil(ctx context.Context) error {
 	return err
 }
 
-// Tools get the resolver like anything else they need: whoever makes them hands
-// it to them.
+// Tools get the resolver from the code that makes them.
 func ExampleResolver() {
 	ctx := context.Background()
 	backend := membox.New(nil)

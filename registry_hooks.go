@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// RegistryHooks are functions that are told what a Registry does, for
+// RegistryHooks are called for what a Registry does, for
 // metrics and logs. Any of them may be nil and then costs nothing. They are
 // called synchronously, from many goroutines at once. Passwords in identifiers
 // are left out.
@@ -61,12 +61,12 @@ type EvictReason string
 const (
 	// EvictedForRoom: it was the least recently used of too many.
 	EvictedForRoom EvictReason = "room"
-	// EvictedAsIdle: nobody had used it for the cache's TTL.
+	// EvictedAsIdle: it was not used for the cache's TTL.
 	EvictedAsIdle EvictReason = "idle"
 	// EvictedAsBroken: a call or a health check said that it is closed, gone
 	// or out of reach.
 	EvictedAsBroken EvictReason = "broken"
-	// EvictedOnRequest: somebody called Evict.
+	// EvictedOnRequest: the program called Evict.
 	EvictedOnRequest EvictReason = "request"
 	// EvictedByClose: the registry was closed.
 	EvictedByClose EvictReason = "close"

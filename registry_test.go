@@ -165,7 +165,7 @@ func TestRES1UnknownIdentifierIsInTheError(t *testing.T) {
 	} {
 		id := map[string]string{"no slots": "reply:x", "no such scheme": "gopher://x", "refused by names": "a{b}"}[name]
 		if id == "" {
-			id = "nobody"
+			id = "unknown"
 		}
 		_, err := registry.Resolve(t.Context(), id)
 		wantError(t, err, mailbox.ErrUnresolved)
@@ -302,7 +302,7 @@ func TestRES2QueueIsOpenedOnceHoweverManyAsk(t *testing.T) {
 	})
 }
 
-func TestRES2WhoGivesUpOpeningCostsNobodyElse(t *testing.T) {
+func TestRES2CancelledOpenDoesNotFailOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		backend := membox.New(nil)
 		defer backend.Close()
@@ -466,7 +466,7 @@ func TestRES4HealthCheckEvictsWhatDoesNotAnswer(t *testing.T) {
 	}
 	wantEqual(t, "evicted", len(evicted), 1)
 	wantEqual(t, "reason", evicted[0].Reason, mailbox.EvictedAsBroken)
-	sendTo(t, bad, "tea") // opened anew
+	sendTo(t, bad, "tea") // opened again
 	sendTo(t, good, "tea")
 	wantEqual(t, "opens", opener.opens.Load(), 3)
 	wantError(t, registry.Check(t.Context()), nil)
@@ -477,7 +477,7 @@ func TestRES4HealthCheckEvictsWhatDoesNotAnswer(t *testing.T) {
 	wantEqual(t, "cached", registry.Stats().Cached, 2)
 }
 
-func TestRES4QueueThatWasDeletedIsOpenedAnew(t *testing.T) {
+func TestRES4DeletedQueueIsOpenedAgain(t *testing.T) {
 	backend := membox.New(nil)
 	defer backend.Close()
 	registry := mailbox.NewRegistry(&mailbox.RegistryOptions{Fallback: backend})

@@ -14,7 +14,7 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-func TestRES2FallbackThatPanicsHoldsNobodyUp(t *testing.T) {
+func TestRES2PanickingFallbackBlocksNoCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		counted := newCounting(t)
 		opening := make(chan struct{})

@@ -53,9 +53,8 @@ func ReplyError[T any](ctx context.Context, message *Message[T], cause error) er
 	return message.respond(ctx, &driver.Outgoing{Attributes: NewFailure(cause).attributes()})
 }
 
-// AckUnanswered is Ack for a request that nobody will answer although its reply
-// slot waits: one that was dead-lettered, for example, and whose error reply
-// could not be stored. Codes: ErrSettled, ErrReceiptExpired.
+// AckUnanswered acks a request without an answer although its reply slot is open: for
+// example one that was dead-lettered, and whose error reply could not be stored. Codes: ErrSettled, ErrReceiptExpired.
 func (m *Message[T]) AckUnanswered(ctx context.Context) error {
 	return m.perform(ctx, action{kind: OutcomeAck, unanswered: true})
 }
@@ -255,7 +254,7 @@ func (m *Message[T]) wantsAnswer(ctx context.Context, slotID string) (bool, erro
 	if err != nil && !errors.Is(err, ErrNotFound) {
 		return false, err
 	}
-	if err != nil { // nobody waits any more, see slotQueue
+	if err != nil { // the client does not wait any more, see slotQueue
 		found.State = driver.SlotExpired
 	}
 	m.noteSlot(found.State.WriteError(opReply, slotID))
@@ -302,7 +301,7 @@ func (m *Message[T]) correlation() string {
 }
 
 // replyQueue is a mailbox that the replies to one message go to. It keeps the
-// rules that tie them to the message, whoever sends.
+// rules that tie them to the message, for every sender.
 type replyQueue[T any] struct {
 	driver.Queue
 	message *Message[T]

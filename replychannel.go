@@ -7,9 +7,8 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// A ReplyChannel takes one reply to one message, from whoever it is handed to,
-// and does not settle the message: the worker acks when it is done. Make one
-// with NewReplyChannel. It is safe for concurrent use; of several replies one
+// A ReplyChannel takes one reply to one message and does not settle the message: the
+// worker acks when it is done. Make one with NewReplyChannel. It is safe for concurrent use; of several replies one
 // is sent, and the others are ErrReplyAlreadySent.
 type ReplyChannel[R any] struct {
 	request request
@@ -23,8 +22,8 @@ type request interface {
 	open(ctx context.Context) (bool, error)
 }
 
-// A channel is open until somebody sends, and again if that fails in a way that
-// can be repeated.
+// A channel is open until the first send, and again if the send fails and can be
+// repeated.
 const (
 	channelOpen uint32 = iota
 	channelSending

@@ -18,8 +18,8 @@ type Resolver interface {
 	Resolve(ctx context.Context, id string) (driver.Queue, error)
 }
 
-// ResolveOptional is Resolve for who can do without: an identifier that names
-// nothing is no error, and found is false then. Any other error is returned.
+// ResolveOptional is Resolve for optional queues: for an identifier that names nothing,
+// found is false and there is no error. Any other error is returned.
 func ResolveOptional(ctx context.Context, resolver Resolver, id string) (queue driver.Queue, found bool, err error) {
 	if resolver == nil {
 		return nil, false, &Error{Code: ErrInvalid, Op: opResolve, Field: "resolver", Detail: "is nil"}

@@ -61,7 +61,7 @@ func TestRES3UnknownSchemesAndPlainNames(t *testing.T) {
 		wantError(t, err, nil)
 	}
 	if _, err := schemes.OpenQueue(t.Context(), "gopher://x"); !errors.Is(err, mailbox.ErrUnresolved) {
-		t.Errorf("a scheme that nobody handles went to the default: %v", err)
+		t.Errorf("an unknown scheme went to the default: %v", err)
 	}
 }
 
@@ -182,7 +182,7 @@ func TestRES3DirectoriesAreSharedAndClosedWithTheirLastQueue(t *testing.T) {
 	}
 	wantError(t, registry.Close(), nil)
 
-	// Nobody has it open now, so that it can be opened by its own.
+	// It is closed now, so it can be opened directly.
 	own, err := diskbox.Open(t.Context(), filepath.Join(base, "shop"), nil)
 	wantError(t, err, nil)
 	_, err = schemesOf(dirs).OpenQueue(t.Context(), address+"orders")

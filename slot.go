@@ -9,8 +9,8 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// slotQueue presents a reply slot as a queue that takes one message. Whoever
-// answers need not know the difference to a mailbox.
+// slotQueue presents a reply slot as a queue that takes one message, so that workers
+// need not distinguish it from a mailbox.
 type slotQueue struct {
 	driver.Unsupported
 	store driver.ReplyStore
@@ -54,7 +54,7 @@ func (q *slotQueue) resolve(ctx context.Context, msg *driver.Outgoing) error {
 	err = q.store.Resolve(ctx, q.id, answer)
 	if errors.Is(err, ErrNotFound) {
 		// It was answered and read, or its time is over and it was swept.
-		// Either way nobody waits any more.
+		// Either way the client does not wait any more.
 		return &Error{Code: ErrReplyExpired, Op: "reply", Queue: driver.SlotAddress(q.id), Err: err}
 	}
 	return err

@@ -122,9 +122,9 @@ func (d *Dispatcher) settled(ctx context.Context, event mailbox.SettledEvent) {
 
 // outcomes maps what was done with an undecodable message to an outcome.
 var outcomes = map[mailbox.PoisonAction]mailbox.Outcome{
-	mailbox.PoisonBury: mailbox.OutcomeDeadLetter,
-	mailbox.PoisonNack: mailbox.OutcomeNack,
-	mailbox.PoisonAck:  mailbox.OutcomeAck,
+	mailbox.PoisonDeadLetter: mailbox.OutcomeDeadLetter,
+	mailbox.PoisonNack:       mailbox.OutcomeNack,
+	mailbox.PoisonAck:        mailbox.OutcomeAck,
 }
 
 func (d *Dispatcher) poisoned(ctx context.Context, event mailbox.PoisonedEvent) {
@@ -133,7 +133,7 @@ func (d *Dispatcher) poisoned(ctx context.Context, event mailbox.PoisonedEvent) 
 		Queue: event.Queue, MessageID: delivery.ID, Deliveries: delivery.Deliveries,
 		Outcome: outcomes[action], Err: event.Err,
 	})
-	if action == mailbox.PoisonBury && event.Err == nil {
+	if action == mailbox.PoisonDeadLetter && event.Err == nil {
 		publish(ctx, d, DeadLettered{
 			Queue: event.Queue, MessageID: delivery.ID, Deliveries: delivery.Deliveries,
 			Reason: mailbox.ReasonParse, Cause: event.Cause,

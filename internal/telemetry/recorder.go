@@ -98,7 +98,7 @@ func (r *Recorder) received(ctx context.Context, queue string, delivery *driver.
 func (r *Recorder) poisoned(ctx context.Context, event mailbox.PoisonedEvent) {
 	queue := r.Queue(event.Queue)
 	r.count(ctx, Poisoned, 1, queue)
-	if event.Err == nil && event.Disposition.Action == mailbox.PoisonBury {
+	if event.Err == nil && event.Disposition.Action == mailbox.PoisonDeadLetter {
 		r.count(ctx, DeadLettered, 1, queue, string(mailbox.ReasonParse))
 	}
 }
