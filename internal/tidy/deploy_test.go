@@ -97,3 +97,19 @@ func TestShellBlocksOfDocumentsParse(t *testing.T) {
 		t.Errorf("found %d blocks", blocks)
 	}
 }
+
+// TestWorkerDocumentShowsTheExample: the program in docs/workers.md is one that compiles.
+func TestWorkerDocumentShowsTheExample(t *testing.T) {
+	program, err := os.ReadFile("../../examples/worker/main.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	document, err := os.ReadFile("../../docs/workers.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, code, _ := strings.Cut(string(program), "\npackage main")
+	if !strings.Contains(string(document), "```go\npackage main"+code+"```") {
+		t.Error("docs/workers.md does not show examples/worker/main.go as it is")
+	}
+}
