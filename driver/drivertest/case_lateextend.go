@@ -17,6 +17,7 @@ var lateExtendCases = []testCase{
 		config: always(driver.Config{MaxInFlight: 2}), needs: []need{needLateAck, needAdmin}, run: lateExtendAtCeiling,
 	},
 	{id: "VIS-7", title: "a message of a strict group is not leased again", config: strict, needs: lateAckNeeds, run: lateExtendInStrictGroup},
+	{id: "VIS-7", title: "a message that a full target refused is leased again", needs: []need{needLateAck, needMove, needAdmin}, run: lateExtendAfterRefusedMove},
 	{id: "VIS-7", title: "a message of a fair group is leased again", config: fair, needs: append([]need{needLateAck}, fairNeeds...), run: lateExtendInFairGroup},
 }
 
@@ -97,6 +98,19 @@ func lateExtendOfSettled(s *session, q driver.Queue) {
 	s.nack(q, again, s.hold, "later")
 	s.expectNotLeasedAgain(q, again, "the receipt of a message nacked with a delay")
 	s.expectStats(q, driver.Stats{Delayed: 1})
+}
+
+func lateExtendAfterRefusedMove(s *session, q driver.Queue) {
+	shelter := s.configure(shelterQueue, driver.Config{MaxMessages: 1})
+	s.send(shelter, "in the way")
+	s.send(q, "a")
+	held := s.receive(q, 1)[0]
+	s.expire(q, held)
+	s.expectMoveStops(q, shelterQueue, 0)
+	s.lateExtend(q, held)
+	s.expectStats(q, driver.Stats{InFlight: 1})
+	s.ack(q, held)
+	s.expectEmpty(q)
 }
 
 func lateExtendOfDead(s *session, q driver.Queue) {

@@ -18,7 +18,7 @@ for i = 6, #ARGV, 3 do
   if moving then
     call('ZREM', shard.arrivals, '>' .. e.id) -- it may have stalled
     engine.unlease(e)
-    e.reason, e.kind, e.nonce, e.hold = '', '', 0, 0
+    e.reason, e.kind, e.nonce, e.hold, e.deadAt = '', '', 0, math.min(e.deadAt, 0), 0
     if what == 'm' then
       engine.remove(e)
     elseif what == 'd' then

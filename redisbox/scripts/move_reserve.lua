@@ -39,8 +39,10 @@ if repeated then
   return engine.finish(repeated, format('%.0f', shard.last), 1, unpack(answers))
 end
 
--- out reserves a message that is in no order any more.
+-- out reserves a message that is in no order any more. The mark of its latest delivery,
+-- see leaseAgain in settle.lua, is in deadAt meanwhile: the message may stay here.
 local function out(e, sent)
+  e.deadAt = math.min(e.hold, 0)
   e.nonce, e.hold, e.reason, e.kind, e.kept = nonce + #ids, hold, 'moving', target, true
   shard.entries[e.id], shard.changed[e.id] = e, e
   call('ZADD', shard.invisible, shard.now + hold, e.id)
