@@ -10,10 +10,9 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// Purge removes all ready, delayed and in-flight messages of a queue and returns
-// how many there were. It needs a token for purging, and blocks until the backend
-// has done it. Codes: ErrNotFound, ErrUnavailable, ErrFull (too soon after the
-// last one).
+// Purge removes all ready, delayed and in-flight messages of a queue and returns how
+// many it removed. It needs a token for purge, and blocks until the backend is done.
+// Codes: ErrNotFound, ErrUnavailable, ErrFull (too soon after the last purge).
 func (c Caller) Purge(ctx context.Context, queue string) (removed int, err error) {
 	if _, err := c.authorize(ctx, capability.OpPurge, queue); err != nil {
 		return 0, err
@@ -44,10 +43,9 @@ func (c Caller) PurgeAndForget(ctx context.Context, queue string) (removed int, 
 }
 
 // Configure creates a queue or changes its configuration; messages are kept.
-// What the configuration leaves unset is kept, and of a new queue the backend's
-// default. It needs a token for administration of the queue,
-// and of the one that dead letters are sent to. It blocks until the backend has
-// it. Codes: ErrInvalid, ErrUnsupported, ErrFull (it does not exist, and the caller's
+// Settings that are unset in config are kept; in a new queue they are the backend's
+// default. It needs a token for admin on the queue and on the target of its dead
+// letters. It blocks until the backend is done. Codes: ErrInvalid, ErrUnsupported, ErrFull (it does not exist, and the caller's
 // share of queues is used up).
 func (c Caller) Configure(ctx context.Context, queue string, config driver.Config) (err error) {
 	b := c.broker
@@ -106,7 +104,7 @@ func (c Caller) Config(ctx context.Context, queue string) (driver.Config, error)
 }
 
 // Queues lists the queues of the caller's tenant, in order. It needs a token for
-// administration that is for any queue; an error ends the sequence. Codes:
+// admin on any queue; an error ends the sequence. Codes:
 // ErrUnsupported, ErrUnavailable.
 func (c Caller) Queues(ctx context.Context) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
@@ -128,8 +126,8 @@ func (c Caller) Queues(ctx context.Context) iter.Seq2[string, error] {
 }
 
 // Delete removes a queue with everything in it. Receives that wait get
-// ErrNotFound. It needs a token for administration, and blocks until the backend
-// has done it. Codes: ErrNotFound, ErrUnsupported.
+// ErrNotFound. It needs a token for admin, and blocks until the backend is done.
+// Codes: ErrNotFound, ErrUnsupported.
 func (c Caller) Delete(ctx context.Context, queue string) (err error) {
 	if _, err := c.administer(ctx, "delete", queue, lastForWrites); err != nil {
 		return err
@@ -159,8 +157,8 @@ func (c Caller) Delete(ctx context.Context, queue string) (err error) {
 	return nil
 }
 
-// Ping reports whether the backend would answer right now. It is for health
-// checks, and needs no token.
+// Ping reports whether the backend answers. It is for health checks, and needs no
+// token.
 func (b *Broker) Ping(ctx context.Context) error {
 	if pinger, ok := b.opener.(driver.Pinger); ok {
 		return pinger.Ping(ctx)
@@ -174,10 +172,10 @@ func (c *Caller) administer(ctx context.Context, op, queue string, last State) (
 		err = c.broker.admit(op, queue, last)
 	}
 	if err == nil && c.broker.admin == nil {
-		err = &driver.Error{Code: driver.ErrUnsupported, Op: op, Queue: queue, Detail: "the backend's queues cannot be managed"}
+		err = &driver.Error{Code: driver.ErrUnsupported, Op: op, Queue: queue, Detail: "backend does not support managing queues"}
 	}
 	return grant, err
 }
 
-// ClockBehind is how far the wall clock was turned back since the daemon started.
+// ClockBehind returns how far the wall clock was set back since the daemon started.
 func (b *Broker) ClockBehind() time.Duration { return b.verifier.Stats().ClockBehind }

@@ -55,7 +55,7 @@ func (c Caller) Audit(ctx context.Context) (records []audit.Record, damaged int,
 
 // record puts a change into the audit log, before it is answered. err is that of the
 // change: one that changed nothing is not recorded, so that requests which fail cannot
-// push out what happened.
+// displace records of changes.
 func (c *Caller) record(operation, queue, subject string, count int, err error) {
 	result, changed := resultOf(err, count)
 	if !changed {

@@ -31,7 +31,7 @@ func auditOf(t *testing.T, c broker.Caller) []audit.Record {
 	return records
 }
 
-func TestEveryChangeIsInTheAudit(t *testing.T) {
+func TestAuditRecordsEveryChange(t *testing.T) {
 	b := memory(t, broker.Limits{})
 	c := b.auditor(t, "")
 	must := func(what string, err error) {
@@ -79,7 +79,7 @@ func TestEveryChangeIsInTheAudit(t *testing.T) {
 	}
 }
 
-func TestAuditIsForTokensThatNameIt(t *testing.T) {
+func TestAuditNeedsTokenThatNamesIt(t *testing.T) {
 	b := memory(t, broker.Limits{})
 	for _, tenant := range []string{"", "acme", "other"} {
 		if err := b.as(tenant).Configure(t.Context(), "orders", driver.Config{}); err != nil {

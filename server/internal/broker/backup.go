@@ -26,8 +26,8 @@ type BackupFigures struct {
 }
 
 // Backup writes a backup of all tenants' queues to w. It needs a token of no tenant that
-// names the operation, and with keys one for administration too: who has the keys can
-// mint any token. It blocks for as long as writing takes. Codes: ErrUnsupported (the
+// names the operation, and with keys one for admin too: the keys can mint any token.
+// It blocks for as long as writing takes. Codes: ErrUnsupported (the
 // backend has its own tool), ErrConflict (another backup is under way), ErrFull,
 // ErrUnavailable.
 func (c Caller) Backup(ctx context.Context, w io.Writer, keys bool) error {

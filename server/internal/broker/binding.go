@@ -8,16 +8,16 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// A Binding is which queue a client's handle is on, among those that have the queue's name
-// one after the other. It is bound for good by the first operation that succeeds. The zero
-// Binding is not bound.
+// A Binding ties a client's handle to one queue, among queues that have the same name one
+// after the other. The first operation that succeeds binds it for good. The zero Binding is
+// not bound.
 type Binding struct {
 	identity atomic.Pointer[string]
-	// Bound is called once, when an operation binds. Nil is not.
+	// Bound, if set, is called once, when an operation binds.
 	Bound func(identity string)
 }
 
-// NewBinding returns one that is bound to a queue, or to none if identity is empty.
+// NewBinding returns a binding to a queue; it is not bound if identity is empty.
 func NewBinding(identity string) *Binding {
 	b := new(Binding)
 	if identity != "" {
@@ -26,7 +26,7 @@ func NewBinding(identity string) *Binding {
 	return b
 }
 
-// Identity names the queue, and is empty if the binding is not bound.
+// Identity returns the identity of the queue; empty if the binding is not bound.
 func (b *Binding) Identity() string {
 	if b == nil {
 		return ""
@@ -53,15 +53,15 @@ func (b *Binding) bind(q *queue) {
 	}
 }
 
-// On returns the same caller, for whom a queue is there only while it is the queue that the
-// binding is bound to.
+// On returns the same caller with a binding: a queue other than the bound one is
+// ErrNotFound.
 func (c Caller) On(binding *Binding) Caller {
 	c.binding = binding
 	return c
 }
 
-// Identity reports whether a queue is there, and tells it from others of its name if the
-// backend can. It is authorised like Traits, and may block on I/O.
+// Identity reports whether a queue exists, and returns its identity if the backend has
+// one. It is authorised like Traits, and may block on I/O.
 // Codes: ErrInvalid, ErrUnavailable.
 func (c Caller) Identity(ctx context.Context, queue string) (identity string, exists bool, err error) {
 	if err := c.authorizeUse(ctx, queue); err != nil {
@@ -89,8 +89,8 @@ func (c Caller) Identity(ctx context.Context, queue string) (identity string, ex
 	return "", false, nil
 }
 
-// alive reports whether the queue of an open queue still exists: another process may have
-// deleted it. If not, the queue is dropped.
+// alive reports whether an open queue still exists in the backend: another process may
+// have deleted it. If not, alive forgets it.
 func (c *Caller) alive(ctx context.Context, q *queue) (bool, error) {
 	_, err := q.handle.Stats(ctx)
 	if c.broker.gone(q, err) {
@@ -99,7 +99,7 @@ func (c *Caller) alive(ctx context.Context, q *queue) (bool, error) {
 	return err == nil, localised(err, q)
 }
 
-// used notes how an operation on a queue ended, and reports whether its queue was deleted.
+// used binds the caller after a success, and reports whether the queue was deleted.
 func (c *Caller) used(q *queue, err error) (gone bool) {
 	if err == nil {
 		c.binding.bind(q)
@@ -107,8 +107,8 @@ func (c *Caller) used(q *queue, err error) (gone bool) {
 	return c.broker.gone(q, err)
 }
 
-// use returns the caller's queue, which the caller releases. With create it is made if it
-// is not there. Codes: ErrInvalid (the name), ErrNotFound, ErrFull (the caller's share of
+// use returns an open queue, which the caller releases. With create it creates a missing
+// queue. Codes: ErrInvalid (the name), ErrNotFound, ErrFull (the caller's share of
 // queues is used up), and those of the backend.
 func (c *Caller) use(ctx context.Context, op, name string, create bool) (*queue, error) {
 	create = create && !c.existing && c.binding.Identity() == ""
@@ -116,7 +116,7 @@ func (c *Caller) use(ctx context.Context, op, name string, create bool) (*queue,
 	if err != nil || c.binding.covers(q) {
 		return q, err
 	}
-	// One of the two is deleted: the queue of the binding, or the one that is open here.
+	// Either the queue of the binding or the open one was deleted.
 	alive, err := c.alive(ctx, q)
 	q.release(c.broker.now())
 	if err != nil {

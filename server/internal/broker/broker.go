@@ -13,19 +13,18 @@ import (
 	"github.com/mailboxmq/mailbox/server/internal/metrics"
 )
 
-// Options are what a Broker is made of.
+// Options configure a Broker.
 type Options struct {
-	// Opener is the backend. The broker does not close it. It counts deaths if the
-	// backend is a driver.Observable.
+	// Opener is the backend. The broker does not close it. The broker counts dead
+	// letters if the backend is a driver.Observable.
 	Opener driver.Opener
-	// Ring holds the keys that receipts are sealed with, and Verifier decides
-	// about tokens of the same ring.
+	// Ring holds the keys that seal receipts. Verifier verifies tokens of the same
+	// ring.
 	Ring     *capability.KeyRing
 	Verifier *capability.Verifier
-	// Revocations are those that the verifier asks, for who may revoke tokens
-	// here; nil means that nobody may.
+	// Revocations are those that the verifier consults; nil refuses to revoke.
 	Revocations Revoker
-	// Keeper changes the keys of Ring, for who may; nil means that nobody may.
+	// Keeper changes the keys of Ring; nil refuses to change them.
 	Keeper KeyKeeper
 	// Audit keeps what is changed; nil keeps it in memory. The broker does not close it.
 	Audit *audit.Log
@@ -34,19 +33,18 @@ type Options struct {
 	// Backups backs the daemon up; nil refuses backups.
 	Backups Backups
 	Limits  Limits
-	// Metrics count; nil counts for nobody.
+	// Metrics are the counters; nil counts in a set that is not exported.
 	Metrics *metrics.Set
-	// Logger gets what happens to messages that nobody asked for, and refusals.
-	// Nil logs nothing.
+	// Logger gets refusals, and what happens to messages without a request, such as
+	// dead-lettering. Nil logs nothing.
 	Logger *slog.Logger
 }
 
-// A Broker does everything that a daemon can be asked for. It is safe for
-// concurrent use, and has no goroutine of its own: when nothing is asked, it
-// does nothing.
+// A Broker executes the operations of a daemon. It is safe for concurrent use and has
+// no goroutines: it works only while a method runs.
 type Broker struct {
 	opener      driver.Opener
-	admin       driver.Admin // nil if the backend is none
+	admin       driver.Admin // nil if the backend has no driver.Admin
 	verifier    *capability.Verifier
 	ring        *capability.KeyRing
 	revocations Revoker
@@ -58,33 +56,33 @@ type Broker struct {
 	metrics     *metrics.Set
 	log         *slog.Logger
 
-	start    time.Time // of the clock of leases
+	start    time.Time // zero of the clock that leases use
 	queues   queueTable
 	census   census
 	receipts sealer
 	traces   traceTable
 	state    atomic.Int32 // a State
 	waiting  waitTable
-	// inFlight divides the leases that are out, and those that receives may bring,
-	// and waits the receives that wait.
+	// inFlight divides leases among callers: those held, and those that running
+	// receives may add. waits divides the receives that wait.
 	inFlight, waits *share.Pool
 	dedup           dedupKeys
-	// work lets callers use the backend in turns, and memory bounds what requests
-	// and answers take.
+	// work bounds the operations on the backend, in turns, and memory the bytes of
+	// requests and answers.
 	work, memory *share.Gate
-	// sweptAt is when leases that ended were last looked for, and sweepPause how
-	// long that is not repeated.
+	// sweptAt is when expired leases were last removed, and sweepPause the time until
+	// the next sweep.
 	sweptAt, sweepPause atomic.Int64
 
 	messageLines  logLimiter
 	keylessLines  logLimiter
 	stopObserving func()
-	// forgedLines and refusedLines bound what is logged about refused tokens.
+	// forgedLines and refusedLines bound the log lines about refused tokens.
 	forgedLines, refusedLines logLimiter
 
-	measuring  sync.Mutex // held while the figures of queues are taken
+	measuring  sync.Mutex // held while the queues are measured
 	measuredAt atomic.Int64
-	deadFull   atomic.Int64 // queues whose dead letters are full
+	deadFull   atomic.Int64 // queues at MaxDead
 }
 
 // New returns a broker. It does no I/O. It returns ErrInvalid if an option is
@@ -136,7 +134,7 @@ func New(options Options) (*Broker, error) {
 	return b, nil
 }
 
-// Shares returns the figures of what is divided among tenants and tokens here, for
+// Shares returns the figures of the resources that tenants and tokens share, for
 // metrics.
 func (b *Broker) Shares() []share.Stats {
 	verifier := b.verifier.Stats()
@@ -147,14 +145,15 @@ func (b *Broker) Shares() []share.Stats {
 	return []share.Stats{quotas, b.inFlight.Stats(), b.census.pool.Stats(), b.waits.Stats(), b.dedup.stats(b.now()), b.work.Stats(), b.memory.Stats()}
 }
 
-// now is the time of leases: monotonic, since the broker was made.
+// now returns the time of leases: monotonic, since New.
 func (b *Broker) now() time.Duration { return time.Since(b.start) }
 
-// Metrics returns the counts, for surfaces that count what never gets here.
+// Metrics returns the counters, for surfaces that refuse requests before the broker
+// sees them.
 func (b *Broker) Metrics() *metrics.Set { return b.metrics }
 
-// Close forgets the open queues. Call it when no surface serves any more; the
-// backend is closed by who opened it. Closing twice is fine.
+// Close closes the open queues. Call it when no surface serves any more. It does not
+// close the backend. Closing twice is fine.
 func (b *Broker) Close() error {
 	b.SetState(StateStopped)
 	b.stopObserving()

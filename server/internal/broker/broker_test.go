@@ -149,7 +149,7 @@ func drain(messages iter.Seq2[broker.Peeked, error]) error {
 	return nil
 }
 
-func TestCallersAreHeldToTheirNetworkAndCertificate(t *testing.T) {
+func TestCallerNeedsNetworkAndCertificateOfToken(t *testing.T) {
 	b := memory(t, broker.Limits{})
 	token := mint(t, b.ring, "", capability.Networks(netip.MustParsePrefix("10.0.0.0/8")), capability.Peers("spiffe://example.org/w"))
 	good := broker.Origin{Client: netip.MustParseAddr("10.1.2.3"), Peer: "spiffe://example.org/w"}
@@ -202,7 +202,7 @@ func TestRevocationDrill(t *testing.T) {
 	})
 }
 
-func TestTheLifeOfAMessageIsOneAnswer(t *testing.T) {
+func TestTraceShowsWholeLifeOfMessage(t *testing.T) {
 	b := memory(t, broker.Limits{})
 	c := b.as("")
 	id := b.send(c, "orders", "a")
@@ -218,7 +218,7 @@ func TestTheLifeOfAMessageIsOneAnswer(t *testing.T) {
 	}
 	traces, err := c.Trace(t.Context(), "orders", id)
 	if err != nil || traces.Message == nil || traces.Message.State != driver.StateDead {
-		t.Fatalf("life: %+v, %v", traces, err)
+		t.Fatalf("trace: %+v, %v", traces, err)
 	}
 	if _, err := c.Redrive(t.Context(), "orders", []string{id}, 0); err != nil {
 		t.Fatal(err)
@@ -227,7 +227,7 @@ func TestTheLifeOfAMessageIsOneAnswer(t *testing.T) {
 		t.Fatal(err)
 	}
 	if traces, err = c.Trace(t.Context(), "orders", id); err != nil || traces.Message != nil {
-		t.Fatalf("life: %+v, %v", traces, err)
+		t.Fatalf("trace: %+v, %v", traces, err)
 	}
 	var kinds []string
 	for _, e := range traces.Events {

@@ -2,22 +2,25 @@ package broker
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"log/slog"
+	"net"
+	"net/netip"
 	"strings"
 
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// A Caller is somebody with a token. It is a small value: surfaces make one for
-// each request, or one for a connection.
+// A Caller executes operations on behalf of a token. It is a small value: surfaces
+// make one for each request, or one for a connection.
 //
-// All methods authorise before they do anything else. The errors of that are
-// ErrUnauthenticated, ErrForbidden, or ErrFull (a quota; with RetryAfter), and
-// wrap a capability.Reason; ErrUnavailable is a daemon that does not do this kind
-// of work now. These codes are not repeated for each method. Errors name queues
-// as the caller does.
+// All methods authorise before they do anything else. A refusal is
+// ErrUnauthenticated, ErrForbidden, or ErrFull (a quota; with RetryAfter), and wraps
+// a capability.Reason. ErrUnavailable means that the daemon drains and does not do
+// this kind of work any more. These codes are not repeated for each method. Errors
+// name queues as the caller does.
 type Caller struct {
 	broker   *Broker
 	token    capability.Token
@@ -27,12 +30,12 @@ type Caller struct {
 	existing bool
 	returns  bool
 	rules    Rules
-	binding  *Binding // nil: queues are their names
-	answers  *Answers // nil: nothing counts once it was returned
+	binding  *Binding // nil: queues are found by name alone
+	answers  *Answers // nil: an answer uses no memory once it is returned
 }
 
-// Caller returns who has this token. It does not verify it: that happens with
-// each operation, because what is true now may not be later.
+// Caller returns a caller with this token. It does not verify the token: each
+// operation does, because the token may expire or be revoked in between.
 func (b *Broker) Caller(token capability.Token, origin Origin) Caller {
 	return Caller{
 		broker: b, token: token, holder: holder{token.ID(), token.Fingerprint()}, tenant: token.Tenant(), origin: origin,
@@ -45,32 +48,32 @@ func (c Caller) CorrelatedBy(id string) Caller {
 	return c
 }
 
-// Existing returns the same caller, who does not make queues by using them: what
-// is not there is ErrNotFound.
+// Existing returns the same caller, which does not create queues: a queue that does
+// not exist is ErrNotFound.
 func (c Caller) Existing() Caller {
 	c.existing = true
 	return c
 }
 
-// Returning returns the same caller, who may settle what it has received whatever its
-// token is for, and whether that is still good. It is for surfaces that give back
-// what they could not hand over, and for nothing that a client asks for.
+// Returning returns the same caller, which may settle deliveries whatever its token
+// allows, and after the token has expired. It is for surfaces that return deliveries
+// they could not hand over, never for a request of a client.
 func (c Caller) Returning() Caller {
 	c.returns = true
 	return c
 }
 
-// TokenID names the token. It is proven when an operation was authorised, or
-// Genuine has returned nil.
+// TokenID returns the id of the token. It is unverified until an operation was
+// authorised or Genuine returned nil.
 func (c Caller) TokenID() capability.TokenID { return c.holder.token }
 
-// Tenant is the one that the token says it was minted for.
+// Tenant returns the tenant that the token names.
 func (c Caller) Tenant() string { return c.tenant }
 
 // Genuine returns ErrUnauthenticated if the caller's token was not made with the
-// daemon's keys, has expired, or is for later, whatever it is for. Surfaces call it
-// to refuse a request before they read it. A token that was revoked passes: it may
-// be shown for the ack of what it has taken before.
+// daemon's keys, has expired, or is not valid yet. It does not look at operations and
+// queues. Surfaces call it to refuse a request before they read it. A revoked token
+// passes: it may still ack deliveries that it took before.
 func (c Caller) Genuine(ctx context.Context) error {
 	err := c.broker.verifier.Timely(ctx, c.token)
 	if err != nil {
@@ -81,8 +84,8 @@ func (c Caller) Genuine(ctx context.Context) error {
 	return err
 }
 
-// Ping reports whether the backend would answer right now, to who has a token that
-// is good for anything. It may block on I/O. Codes: ErrUnavailable.
+// Ping reports whether the backend answers. It needs any valid token, and may block on
+// I/O. Codes: ErrUnavailable.
 func (c Caller) Ping(ctx context.Context) error {
 	if err := c.broker.verifier.Valid(ctx, c.token); err != nil {
 		c.refused(ctx, c.request(0, ""), err)
@@ -109,7 +112,7 @@ func (c *Caller) authorizeRequest(ctx context.Context, request capability.Reques
 	return grant, err
 }
 
-// The reasons of rejections that are not those of a capability.
+// The reasons of rejections other than those of package capability.
 const (
 	metricSaturated = "saturated"
 	metricDegraded  = "degraded"
@@ -127,7 +130,7 @@ func (c *Caller) refused(ctx context.Context, request capability.Request, err er
 	}
 	c.broker.metrics.Refused(string(reason))
 	if reason == capability.ReasonQuota {
-		return // ordinary life of a busy client
+		return // normal for a busy client
 	}
 	// Forged tokens do not use up the lines of genuine ones.
 	pace := &c.broker.refusedLines
@@ -136,7 +139,7 @@ func (c *Caller) refused(ctx context.Context, request capability.Request, err er
 	}
 	suppressed, ok := pace.take(c.broker.now(), refusalLines, refusalEvery)
 	if !ok {
-		return // it is counted
+		return // the metric counts it
 	}
 	attrs := c.attrs(request.Topic, attrReason(string(reason)), attrOperation(request.Operation))
 	if suppressed > 0 {
@@ -145,7 +148,7 @@ func (c *Caller) refused(ctx context.Context, request capability.Request, err er
 	c.broker.log.LogAttrs(ctx, levelRefusal, "auth.denied", attrs...)
 }
 
-// localised returns err with the queue's own name instead of the backend's.
+// localised returns err with the name that the caller uses for the queue.
 func localised(err error, q *queue) error { return named(err, q.backend, q.name) }
 
 func named(err error, backend, name string) error {
@@ -162,13 +165,13 @@ func named(err error, backend, name string) error {
 	if e, ok := err.(*driver.Error); ok && e.Queue == backend { //nolint:errorlint // only the outermost names the queue
 		renamed := *e
 		renamed.Queue = name
-		renamed.Detail = strings.ReplaceAll(e.Detail, strings.TrimSuffix(backend, name), "") // other topics of the tenant
+		renamed.Detail = strings.ReplaceAll(e.Detail, strings.TrimSuffix(backend, name), "") // other queues of the tenant
 		return &renamed
 	}
 	return err
 }
 
-// rejection is the label of an error in the count of rejections.
+// rejection returns the label that an error has in the metric of rejections.
 func rejection(err error) string {
 	e, _ := errors.AsType[*driver.Error](err)
 	if e == nil {
@@ -187,4 +190,100 @@ func rejection(err error) string {
 		return metricDegraded
 	}
 	return metricSchema
+}
+
+// A holder identifies the token of a caller. Tokens narrowed from the same token share
+// its id, and are revoked by it; the fingerprint tells them apart. Without a receipt,
+// a token can settle only deliveries that exactly this token took.
+type holder struct {
+	token capability.TokenID
+	exact capability.Fingerprint
+}
+
+// Fingerprint identifies the caller's token exactly, also among tokens narrowed from
+// it. It is not secret.
+func (c Caller) Fingerprint() capability.Fingerprint { return c.holder.exact }
+
+// Signed returns the token whose AWS credentials signed a request; see
+// capability.Verifier.TokenSigned for signed. The errors are those of authorisation.
+// It blocks only where the revocations do.
+func (b *Broker) Signed(ctx context.Context, accessKeyID, sessionToken string, signed func(secret capability.Secret) bool, origin Origin) (capability.Token, error) {
+	token, err := b.verifier.TokenSigned(ctx, accessKeyID, sessionToken, signed)
+	if err != nil {
+		unknown := Caller{broker: b, origin: origin}
+		unknown.refused(ctx, capability.Request{}, err)
+	}
+	return token, err
+}
+
+// Uses returns nil if the caller's token allows any operation on a queue, which need
+// not exist. Surfaces call it before they reveal anything about the queue. It does not
+// count against quotas.
+func (c Caller) Uses(ctx context.Context, queue string) error { return c.authorizeUse(ctx, queue) }
+
+// May returns nil if the token allows an operation on a queue, for requests of a
+// surface that consist of several operations. It counts as one message in quotas.
+func (c Caller) May(ctx context.Context, operation capability.Operation, queue string) error {
+	request := c.request(operation, queue)
+	request.Load = capability.Load{Messages: 1}
+	_, err := c.authorizeRequest(ctx, request)
+	return err
+}
+
+// An Origin is where a request comes from.
+type Origin struct {
+	// Client is the address of the client; the zero Addr if it has none, as on a
+	// unix socket.
+	Client netip.Addr
+	// Peer is the SPIFFE id of the client's certificate, if that was verified.
+	Peer string
+	// CorrelationID is logged with the request and stored in the messages that it
+	// sends. If it is empty, each message gets its own.
+	CorrelationID string
+}
+
+// ClientAt returns the address in the host:port of a remote; the zero Addr if there is
+// none, as on a unix socket. It ignores headers of proxies. It drops the zone of a
+// link-local address, because a token cannot name an interface of this machine.
+func ClientAt(remote string) netip.Addr {
+	address, err := netip.ParseAddrPort(remote)
+	if err != nil {
+		return netip.Addr{}
+	}
+	return address.Addr().Unmap().WithZone("")
+}
+
+// PeerOf returns the SPIFFE id of the client's verified certificate, or "". state is
+// nil without TLS.
+func PeerOf(state *tls.ConnectionState) string {
+	if state == nil || len(state.VerifiedChains) == 0 {
+		return ""
+	}
+	for _, uri := range state.VerifiedChains[0][0].URIs {
+		if uri.Scheme == "spiffe" {
+			return uri.String()
+		}
+	}
+	return ""
+}
+
+// OriginOf returns the origin of a connection. Call it after the first byte arrived,
+// when a TLS handshake is complete.
+func OriginOf(c net.Conn) Origin {
+	origin := Origin{Client: ClientAt(c.RemoteAddr().String())}
+	if secure, ok := c.(*tls.Conn); ok {
+		state := secure.ConnectionState()
+		origin.Peer = PeerOf(&state)
+	}
+	return origin
+}
+
+// An Arrival is a connection; Shown is called when a genuine token arrives on it.
+type Arrival interface{ Shown() }
+
+type arrivalKey struct{}
+
+// WithArrival returns a context for the requests of a connection.
+func WithArrival(ctx context.Context, a Arrival) context.Context {
+	return context.WithValue(ctx, arrivalKey{}, a)
 }

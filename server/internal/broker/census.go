@@ -11,10 +11,9 @@ import (
 	"github.com/mailboxmq/mailbox/internal/share"
 )
 
-// A census knows the queues of the backend, so that they can be bounded however
-// they come and go: a queue that exists costs memory and disk whether or not it is
-// open. Queues of daemons on the same backend are found when they are opened here,
-// or at the next count.
+// A census counts the queues of the backend, because an existing queue costs memory
+// and disk whether or not it is open. Queues that other daemons create on the same
+// backend are counted when they are opened here, or at the next count.
 type census struct {
 	pool *share.Pool
 
@@ -22,25 +21,25 @@ type census struct {
 	countedAt time.Duration
 
 	mu sync.Mutex // guards the fields below
-	// madeBy has the token that made a queue, by the backend's name; zero if the
-	// queue was there before.
+	// madeBy maps the backend's name of a queue to the token that created it; zero if
+	// the queue existed before.
 	madeBy map[string]capability.TokenID
 }
 
 const (
-	// retryQueues is when to try again for room for a queue.
+	// retryQueues is the RetryAfter of the limit of queues.
 	retryQueues = 5 * time.Second
-	// recountEvery bounds how often the backend lists its queues because a queue
-	// was refused: others may have deleted some.
+	// recountEvery bounds how often a refused queue makes the backend list its queues:
+	// another daemon may have deleted some.
 	recountEvery = 10 * time.Second
 )
 
-// owner is the share that a queue counts against.
+// owner returns the share that a queue counts against.
 func (s *census) owner(backend string, by capability.TokenID) [2]share.Key {
 	return ownerOf(tenantQueueOf(backend).Tenant, by)
 }
 
-// add counts a queue that exists.
+// add counts an existing queue.
 func (s *census) add(backend string, by capability.TokenID) {
 	if isReserved(backend) {
 		return
@@ -55,7 +54,7 @@ func (s *census) add(backend string, by capability.TokenID) {
 	s.pool.Charge(owner[:], 1)
 }
 
-// remove counts a queue no more.
+// remove stops counting a queue.
 func (s *census) remove(backend string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -74,12 +73,12 @@ func (s *census) knows(backend string) bool {
 	return known
 }
 
-// claim takes room for a queue from the share of the token that will make it.
+// claim takes room for a queue from the share of the token that creates it.
 func (s *census) claim(backend string, by capability.TokenID) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, known := s.madeBy[backend]; known {
-		return nil // another caller makes it at the same time
+		return nil // another caller is creating it
 	}
 	owner := s.owner(backend, by)
 	if err := s.pool.Take(owner[:], 1); err != nil {
@@ -89,7 +88,7 @@ func (s *census) claim(backend string, by capability.TokenID) error {
 	return nil
 }
 
-// count lists the queues of the backend if that was not done since.
+// count lists the queues of the backend, unless that was done after since.
 func (b *Broker) count(ctx context.Context, since time.Duration) error {
 	s := &b.census
 	s.counting.Lock()
@@ -99,7 +98,7 @@ func (b *Broker) count(ctx context.Context, since time.Duration) error {
 	}
 	now := b.now()
 	s.mu.Lock()
-	missing := make(map[string]struct{}, len(s.madeBy)) // of those that were there before
+	missing := make(map[string]struct{}, len(s.madeBy)) // known before, and not in the list
 	for name := range s.madeBy {
 		missing[name] = struct{}{}
 	}
@@ -120,9 +119,9 @@ func (b *Broker) count(ctx context.Context, since time.Duration) error {
 	return nil
 }
 
-// claimQueue takes room for a queue that the caller is about to make; it costs
-// nothing if the queue exists. unclaim gives the room back, and is called if the
-// queue was not made. Codes: ErrFull, and those of the backend.
+// claimQueue takes room for a queue that the caller is about to create, unless it
+// exists. The caller calls unclaim to return the room if the queue was not created.
+// Codes: ErrFull, and those of the backend.
 func (c *Caller) claimQueue(ctx context.Context, op, backend, queue string) (unclaim func(), err error) {
 	b := c.broker
 	nothing := func() {}

@@ -9,9 +9,9 @@ import (
 	"github.com/mailboxmq/mailbox/server/internal/broker"
 )
 
-// TestAMessageThatClaimsWhereItDiedDoesNotMoveThere sends with the attribute that a
+// TestClaimedDeadSourceIsNotMoveTarget sends with the attribute that a
 // backend gives a dead letter, and has the message moved home.
-func TestAMessageThatClaimsWhereItDiedDoesNotMoveThere(t *testing.T) {
+func TestClaimedDeadSourceIsNotMoveTarget(t *testing.T) {
 	backend := membox.New(nil)
 	t.Cleanup(func() { _ = backend.Close() })
 	b := newBench(t, backend, broker.Limits{})
@@ -26,14 +26,14 @@ func TestAMessageThatClaimsWhereItDiedDoesNotMoveThere(t *testing.T) {
 		c := b.as(tenant)
 		for _, home := range append(homes, "{sent}orders", "no such queue") {
 			message := driver.Outgoing{Body: []byte(home), Attributes: map[string]string{driver.AttributeDeadSource: home}}
-			if _, err := c.Send(t.Context(), "graves", []broker.Outgoing{{Outgoing: message}}); err != nil {
+			if _, err := c.Send(t.Context(), "orders.dead", []broker.Outgoing{{Outgoing: message}}); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if moved, err := c.Move(t.Context(), "graves", "", 0); err != nil || moved != 0 {
+		if moved, err := c.Move(t.Context(), "orders.dead", "", 0); err != nil || moved != 0 {
 			t.Errorf("tenant %q: %d messages went where they claim to come from, %v", tenant, moved, err)
 		}
-		got, err := c.Receive(t.Context(), "graves", driver.ReceiveRequest{Max: 10, Visibility: time.Minute})
+		got, err := c.Receive(t.Context(), "orders.dead", driver.ReceiveRequest{Max: 10, Visibility: time.Minute})
 		if err != nil || len(got) != len(homes)+2 {
 			t.Errorf("tenant %q: %d messages are left, %v", tenant, len(got), err)
 		}
@@ -45,15 +45,15 @@ func TestAMessageThatClaimsWhereItDiedDoesNotMoveThere(t *testing.T) {
 	}
 }
 
-// TestADeadLetterMovesHomeWhateverItsSenderClaimed lets a message die that claims to
+// TestDeadLetterMovesHomeDespiteClaimedSource lets a message die that claims to
 // have died elsewhere.
-func TestADeadLetterMovesHomeWhateverItsSenderClaimed(t *testing.T) {
+func TestDeadLetterMovesHomeDespiteClaimedSource(t *testing.T) {
 	b := memory(t, broker.Limits{})
 	c := b.as("acme")
-	if err := c.Configure(t.Context(), "graves", driver.Config{}); err != nil {
+	if err := c.Configure(t.Context(), "orders.dead", driver.Config{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Configure(t.Context(), "orders", driver.Config{MaxDeliveries: 1, DeadLetterTo: "graves"}); err != nil {
+	if err := c.Configure(t.Context(), "orders", driver.Config{MaxDeliveries: 1, DeadLetterTo: "orders.dead"}); err != nil {
 		t.Fatal(err)
 	}
 	message := driver.Outgoing{Body: []byte("x"), Attributes: map[string]string{driver.AttributeDeadSource: "elsewhere"}}
@@ -64,7 +64,7 @@ func TestADeadLetterMovesHomeWhateverItsSenderClaimed(t *testing.T) {
 	if err := c.Nack(t.Context(), "orders", []broker.Nack{{Receipt: got[0].Receipt}}); err != nil {
 		t.Fatal(err)
 	}
-	if moved, err := c.Move(t.Context(), "graves", "", 0); err != nil || moved != 1 {
+	if moved, err := c.Move(t.Context(), "orders.dead", "", 0); err != nil || moved != 1 {
 		t.Fatalf("%d messages moved, %v", moved, err)
 	}
 	if got := b.receive(c, "orders", 1); len(got) != 1 || string(got[0].Body) != "x" {

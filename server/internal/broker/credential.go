@@ -11,14 +11,14 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// A Revoker keeps revocations. Those of package capability are.
+// A Revoker keeps revocations. Those of package capability implement it.
 type Revoker interface {
 	Revoke(ctx context.Context, r capability.Revocation) error
 }
 
-// Mint makes a token. It needs one for administration of any queue, and makes no
-// token that may do more, outlives it, is good when it is revoked, or, if it is a
-// tenant's, is for another tenant. It does not block. Codes: ErrInvalid, ErrTooLarge.
+// Mint makes a token. It needs a token for admin on any queue. The new token cannot
+// allow more than the caller's, outlive it, or survive its revocation; a tenant's token
+// mints only for its tenant. It does not block. Codes: ErrInvalid, ErrTooLarge.
 func (c Caller) Mint(ctx context.Context, tenant string, caveats []capability.Caveat) (capability.Token, error) {
 	if _, err := c.authorize(ctx, capability.OpAdmin, ""); err != nil {
 		return capability.Token{}, err
@@ -29,12 +29,12 @@ func (c Caller) Mint(ctx context.Context, tenant string, caveats []capability.Ca
 	if c.tenant != "" && tenant != c.tenant {
 		return capability.Token{}, otherTenant("mint")
 	}
-	// What holds for the token that mints holds for what it mints: nobody widens,
-	// and nobody escapes a revocation.
+	// The new token inherits the caveats of the caller's token: a token cannot mint a
+	// wider one, or one that survives its own revocation.
 	inherited := c.token.Inspect().Caveats
 	if c.tenant != "" {
-		// It falls with the tenant's tokens, even if it is minted where that they fell
-		// is not known yet.
+		// Revoking the tenant revokes the new token too, even if this daemon has not
+		// heard of the revocation yet.
 		inherited = append(inherited, capability.Tenant(c.tenant))
 	}
 	caveats = append(append(inherited, capability.MintedBy(c.token.ID())), caveats...)
@@ -52,12 +52,12 @@ func (c Caller) Mint(ctx context.Context, tenant string, caveats []capability.Ca
 	return token, err
 }
 
-// RevokeToken makes a token, with everything narrowed from it and everything that
-// it has minted, good for nothing but the acks of what they have taken. It needs a
-// token for administration of any queue; a tenant's can revoke tokens of its own
-// tenant, which is why it has to show them: an id alone does not prove whose it
-// is. The entry is forgotten when all that it concerns has expired, and counts
-// against the tenant's share of revocations. It blocks until the revocation is
+// RevokeToken revokes a token, all tokens narrowed from it and all that it minted. They
+// can only ack deliveries that they took before. It needs a
+// token for admin on any queue. A tenant's token can revoke tokens of its tenant, and
+// must present them, because an id does not prove the tenant. The revocation is
+// forgotten when all tokens that it concerns have expired, and counts against the
+// tenant's share of revocations. It blocks until the revocation is
 // durable. Codes: ErrInvalid (no token of this daemon's keys), ErrFull,
 // ErrUnavailable, ErrUnsupported (this daemon keeps no revocations).
 func (c Caller) RevokeToken(ctx context.Context, token capability.Token) error {
@@ -77,7 +77,7 @@ func (c *Caller) revokeShown(ctx context.Context, token capability.Token, alone 
 	}
 	if err := c.broker.verifier.Genuine(ctx, token); err != nil {
 		if errors.Is(err, driver.ErrUnauthenticated) || errors.Is(err, driver.ErrForbidden) {
-			return &driver.Error{Code: driver.ErrInvalid, Op: "revoke", Field: "token", Detail: "was not made with the keys of this daemon, or is good for nothing anyway"}
+			return &driver.Error{Code: driver.ErrInvalid, Op: "revoke", Field: "token", Detail: "unknown signing key, or token already expired"}
 		}
 		return err
 	}
@@ -94,8 +94,8 @@ func (c *Caller) revokeShown(ctx context.Context, token capability.Token, alone 
 
 // Revoke adds a revocation: of a token by its minted or narrowed id, with everything narrowed from it
 // and everything that it has minted, or of all tokens of a tenant that were minted
-// so far. It needs a token for administration of any queue; a tenant's can revoke
-// its own tenant, and single tokens only with RevokeToken. It blocks until the
+// so far. It needs a token for admin on any queue; a tenant's token can revoke its own
+// tenant, and single tokens only with RevokeToken. It blocks until the
 // revocation is durable. Codes: ErrInvalid, ErrFull, ErrUnavailable,
 // ErrUnsupported (this daemon keeps no revocations).
 func (c Caller) Revoke(ctx context.Context, r capability.Revocation) error {
@@ -119,7 +119,7 @@ func otherTenant(op string) error {
 	return &driver.Error{Code: driver.ErrForbidden, Op: op, Field: "tenant", Detail: "the token is for another tenant", Err: capability.ReasonTenant}
 }
 
-// revoke is Revoke for who is authorised.
+// revoke is Revoke without authorisation.
 func (c *Caller) revoke(ctx context.Context, r capability.Revocation) error {
 	if c.broker.revocations == nil {
 		return &driver.Error{Code: driver.ErrUnsupported, Op: "revoke", Detail: "this daemon keeps no revocations"}
@@ -128,7 +128,7 @@ func (c *Caller) revoke(ctx context.Context, r capability.Revocation) error {
 		r.At = time.Now()
 	}
 	if !r.Until.IsZero() && r.Until.Before(r.At) {
-		r.Until = r.At // it has expired by itself
+		r.Until = r.At // it has expired already
 	}
 	err := c.broker.revocations.Revoke(ctx, r)
 	subject := "tenant " + r.Tenant

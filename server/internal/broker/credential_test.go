@@ -11,7 +11,7 @@ import (
 	"github.com/mailboxmq/mailbox/server/internal/broker"
 )
 
-func TestATenantRevokesItsOwnTokensAlone(t *testing.T) {
+func TestTenantRevokesOnlyItsOwnTokens(t *testing.T) {
 	b := memory(t, broker.Limits{})
 	acme := b.as("acme")
 	operator, other, own := mint(t, b.ring, ""), mint(t, b.ring, "other"), mint(t, b.ring, "acme")
@@ -49,7 +49,7 @@ func TestATenantRevokesItsOwnTokensAlone(t *testing.T) {
 	}
 }
 
-func TestWhatARevokedTokenHasMintedIsRevokedWithIt(t *testing.T) {
+func TestRevokingTokenRevokesTokensItMinted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := memory(t, broker.Limits{})
 		operator := b.as("")
@@ -82,7 +82,7 @@ func TestWhatARevokedTokenHasMintedIsRevokedWithIt(t *testing.T) {
 	})
 }
 
-func TestATenantCannotFillTheRevocations(t *testing.T) {
+func TestTenantCannotFillTheRevocations(t *testing.T) {
 	b := memory(t, broker.Limits{})
 	acme := b.as("acme")
 	for range capability.MaxShareRevocations {
@@ -99,9 +99,9 @@ func TestATenantCannotFillTheRevocations(t *testing.T) {
 	}
 }
 
-// TestATokenThatATenantMintsAfterItsRevocationIsRevokedToo has a daemon hear late of
+// TestTokenMintedAfterTenantRevocationIsRevoked has a daemon hear late of
 // a revocation that another one was told.
-func TestATokenThatATenantMintsAfterItsRevocationIsRevokedToo(t *testing.T) {
+func TestTokenMintedAfterTenantRevocationIsRevoked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := memory(t, broker.Limits{})
 		thief := b.as("acme")

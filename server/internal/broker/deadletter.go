@@ -10,8 +10,8 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// The methods of this file need a token for dead letters. Those that change
-// something may block until the backend has done it.
+// The methods of this file need a token for dlq. Methods that change something block
+// until the backend is done.
 
 // DeadLetters lists the dead letters of a queue, oldest death first, without
 // changing any. An error ends the sequence. Codes: ErrNotFound, ErrUnsupported
@@ -70,7 +70,7 @@ func (c Caller) Redrive(ctx context.Context, queue string, ids []string, limit i
 // maxIDsLogged bounds the ids in one line.
 const maxIDsLogged = 20
 
-// logRedriven logs a redrive, with the ids if it moved all that were named.
+// logRedriven logs a redrive, with the ids if it moved all of them.
 func (c *Caller) logRedriven(q *queueUse, ids []string, moved int) {
 	if moved == 0 {
 		return
@@ -84,7 +84,7 @@ func (c *Caller) logRedriven(q *queueUse, ids []string, moved int) {
 	c.broker.logMessage("message.redriven", q.queueKey, attrs...)
 }
 
-// Discard removes dead letters for ever. Unknown ids are passed over. Codes:
+// Discard removes dead letters. It ignores unknown ids. Codes:
 // ErrNotFound (the queue), ErrUnsupported.
 func (c Caller) Discard(ctx context.Context, queue string, ids []string) (removed int, err error) {
 	return c.amongDead(ctx, "discard", queue, func(q *queueUse) (int, error) {
@@ -116,8 +116,8 @@ func (c *Caller) amongDead(ctx context.Context, op, queue string, do func(*queue
 	})
 }
 
-// noteAll writes down what happened to messages that were named, if it happened
-// to all of them: which ones it was is not known otherwise.
+// noteAll traces an event for the named messages, if it happened to all of them:
+// otherwise the backend does not tell which.
 func (u *queueUse) noteAll(ids []string, happened int, kind EventKind) {
 	if happened != len(ids) {
 		return

@@ -23,7 +23,7 @@ type dedupKeys struct {
 	swept  int64 // seconds up to this one are not in ending
 }
 
-// retryDedup is when to try again for room for a dedup key.
+// retryDedup is the RetryAfter of the limit of dedup keys.
 const retryDedup = 5 * time.Second
 
 func (k *dedupKeys) init() {
@@ -37,8 +37,7 @@ func (k *dedupKeys) take(owner [2]share.Key, n int64, now time.Duration) error {
 	return k.pool.Take(owner[:], n)
 }
 
-// settle keeps count of the keys that were remembered, of those that were taken, and
-// gives the others back.
+// settle counts the remembered ones of the taken keys, and gives the others back.
 func (k *dedupKeys) settle(owner [2]share.Key, taken, remembered int64, ends time.Duration) {
 	k.pool.Give(owner[:], taken-remembered)
 	if remembered == 0 {
@@ -101,8 +100,8 @@ func (c *Caller) sendCounted(ctx context.Context, q *queue, messages []driver.Ou
 	return sent, err
 }
 
-// mayRemember reports whether the backend has, or may have, a new key for a message. A
-// caller that cancels its sends must not get keys for nothing.
+// mayRemember reports whether the backend remembers, or may remember, a new key for a
+// message. Keys of cancelled sends count too.
 func mayRemember(sent []driver.Sent, err error, i int) bool {
 	failure := at(err, i)
 	if failure == nil {

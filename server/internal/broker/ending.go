@@ -8,8 +8,8 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// heard counts and logs a message that died or that retention removed. The
-// backend calls it when it happens, see driver.Observable.
+// observe counts and logs a message that was dead-lettered or that retention removed.
+// The backend calls it, see driver.Observable.
 func (b *Broker) observe(e driver.Ending) {
 	key, ok := keyOf(e.Queue)
 	if !ok {
@@ -21,7 +21,7 @@ func (b *Broker) observe(e driver.Ending) {
 	case driver.EndingDied:
 		line = "message.dead"
 		meter.Died(string(e.Reason), e.Count)
-		if e.ID != "" && decidedByBackend(e.Reason) { // other deaths are noted with the token that asked for them
+		if e.ID != "" && decidedByBackend(e.Reason) { // other dead letters are traced with the token that asked for them
 			b.traces.note(&key, e.ID, holder{}, EventDeadLettered, e.Deliveries, string(e.Reason), time.Now())
 		}
 	case driver.EndingRemoved:
@@ -40,13 +40,13 @@ func (b *Broker) observe(e driver.Ending) {
 	b.logMessage(line, key, attrs...)
 }
 
-// decidedByBackend reports whether a backend finds this reason without being told.
+// decidedByBackend reports whether a backend dead-letters for this reason without a
+// request.
 func decidedByBackend(reason driver.Reason) bool {
 	return reason == driver.ReasonMaxDeliveries || reason == driver.ReasonExpired
 }
 
-// logMessage logs what happened to a message, or to several, unless too much is
-// logged already. Bodies, attributes, tokens and the text of an error, which may
+// logMessage logs an event of one or several messages, at a bounded rate. Bodies, attributes, tokens and the text of an error, which may
 // quote a body, are never logged; the trace and the dead letter have the error.
 // Each of attrs is a slog.Attr.
 func (b *Broker) logMessage(line string, key queueKey, attrs ...any) {
@@ -70,7 +70,7 @@ func (k queueKey) attrs() []any {
 	return attrs
 }
 
-// shortened bounds a text that a client wrote, for traces.
+// shortened bounds the length of a client's text, for traces.
 func shortened(text string) string {
 	if len(text) > maxNoteBytes {
 		text = text[:maxNoteBytes]
@@ -79,8 +79,8 @@ func shortened(text string) string {
 }
 
 const (
-	// linesBurst and linesEvery bound the lines about single messages: so many at
-	// once, and then one in this time.
+	// linesBurst and linesEvery bound the lines about single messages: a burst, then one
+	// per linesEvery.
 	linesBurst = 100
 	linesEvery = 50 * time.Millisecond
 )

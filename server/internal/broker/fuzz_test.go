@@ -13,7 +13,7 @@ func FuzzSeal(f *testing.F) {
 	plain := storedSeal{sentAt: 1, key: "key", queue: "orders"}
 	full := storedSeal{sentAt: 1 << 40, corr: "0190a5a0-0000-7000-8000-000000000000", key: "key", queue: "orders"}
 	full.chain[0], full.signature[63] = 1, 1
-	text := storedSeal{corr: "somebody's own"}
+	text := storedSeal{corr: "a text of its own"}
 	for _, s := range []storedSeal{plain, full, text} {
 		f.Add(s.encode(), "orders")
 	}
@@ -30,7 +30,7 @@ func FuzzSeal(f *testing.F) {
 	})
 }
 
-// FuzzReceipt shows receipts that nobody has sealed: none is opened but those that were,
+// FuzzReceipt opens receipts that the daemon did not seal: only sealed ones are opened,
 // for their queue.
 func FuzzReceipt(f *testing.F) {
 	seals := &sealer{ring: capability.NewKeyRing(capability.NewKey())}

@@ -11,29 +11,29 @@ import (
 )
 
 const (
-	// gaugeEvery keeps many scrapers from asking the backend more often than one.
+	// gaugeEvery bounds how often scrapers measure the backend.
 	gaugeEvery = time.Second
-	// gaugeBudget is how long the backend may take for all queues; what it does
-	// not answer in time keeps its old figures.
+	// gaugeBudget bounds the time for measuring all queues; queues that are not measured
+	// in time keep their old figures.
 	gaugeBudget = 2 * time.Second
 )
 
-// MayMeasure returns nil if the caller may see the figures of the daemon, which
-// name the queues of everybody: it needs a token of no tenant for counting any
+// MayMeasure returns nil if the caller may see the figures of the daemon, which name
+// the queues of all tenants: it needs a token of no tenant that allows stats on any
 // queue.
 func (c Caller) MayMeasure(ctx context.Context) error {
 	if _, err := c.authorize(ctx, capability.OpStats, ""); err != nil {
 		return err
 	}
 	if c.tenant != "" {
-		return &driver.Error{Code: driver.ErrForbidden, Op: "measure", Field: "tenant", Detail: "the figures are of all tenants", Err: capability.ReasonTenant}
+		return &driver.Error{Code: driver.ErrForbidden, Op: "measure", Field: "tenant", Detail: "figures name the queues of all tenants; want a token without a tenant", Err: capability.ReasonTenant}
 	}
 	return nil
 }
 
-// Measure brings the figures of queues up to date: how many messages are in which
-// state, and how full they are. Surfaces call it before they show metrics. It blocks
-// on the backend, for a bounded time.
+// Measure updates the figures of the open queues: messages by state, and use of
+// limits. Surfaces call it before they export metrics. It blocks on the backend for at
+// most gaugeBudget.
 func (b *Broker) Measure(ctx context.Context) {
 	now := b.now()
 	last := b.measuredAt.Load()
@@ -41,7 +41,7 @@ func (b *Broker) Measure(ctx context.Context) {
 		return
 	}
 	if !b.measuring.TryLock() {
-		return // somebody is still at it
+		return // another scrape is measuring
 	}
 	defer b.measuring.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, gaugeBudget)
@@ -77,7 +77,7 @@ func (b *Broker) measure(ctx context.Context, q *queue) (metrics.Level, error) {
 	if q = b.queues.shard(key).acquire(key); q == nil {
 		return metrics.Level{}, driver.ErrNotFound
 	}
-	defer q.release(time.Duration(q.lastUsed.Load())) // looking is not using
+	defer q.release(time.Duration(q.lastUsed.Load())) // measuring does not count as use
 	usage, err := usageOf(ctx, q.handle)
 	if err != nil {
 		return metrics.Level{}, err
@@ -111,7 +111,7 @@ func (b *Broker) measure(ctx context.Context, q *queue) (metrics.Level, error) {
 	return level, nil
 }
 
-// usageOf measures a queue. One that cannot say more than its counts has one shard.
+// usageOf measures a queue. A backend without Usage has one shard.
 func usageOf(ctx context.Context, handle driver.Queue) (driver.Usage, error) {
 	if handle.Traits().Usage {
 		return handle.Usage(ctx)
@@ -120,7 +120,7 @@ func usageOf(ctx context.Context, handle driver.Queue) (driver.Usage, error) {
 	return driver.Usage{Shards: []driver.ShardUsage{{Stats: stats}}}, err
 }
 
-// shardPart is the part of a bound that falls to shard i of n, as backends split it.
+// shardPart returns the part of a limit for shard i of n, as backends split it.
 func shardPart(bound, n, i int) int {
 	part := bound / n
 	if i < bound%n {
@@ -129,6 +129,6 @@ func shardPart(bound, n, i int) int {
 	return part
 }
 
-// DeadLettersFull returns how many queues had no room for another dead letter when
-// they were last measured: what ought to die in them stays, and is tried again.
+// DeadLettersFull returns how many queues were at MaxDead when they were last measured:
+// their messages cannot be dead-lettered and are delivered again.
 func (b *Broker) DeadLettersFull() int { return int(b.deadFull.Load()) }

@@ -37,9 +37,9 @@ func (b *bench) figure(name string, labels ...string) float64 {
 	return 0
 }
 
-// TestDeathsAreCountedHoweverManyThereAre compares every count with what was done,
+// TestAllDeadLettersAreCounted compares every count with what was done,
 // by reason, while dead letters come and go.
-func TestDeathsAreCountedHoweverManyThereAre(t *testing.T) {
+func TestAllDeadLettersAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := memory(t, broker.Limits{})
 		c := b.as("")
@@ -95,7 +95,7 @@ func TestDeathsAreCountedHoweverManyThereAre(t *testing.T) {
 			t.Fatal(err)
 		}
 		expect("after a purge")
-		got := b.receive(c, "orders", 70) // they die by the clock alone, with nobody asking
+		got := b.receive(c, "orders", 70) // their leases expire without a request
 		want[driver.ReasonMaxDeliveries] += float64(len(got))
 		time.Sleep(time.Hour)
 		expect("after leases ended")
@@ -132,7 +132,7 @@ func (q *shuffledQueue) Receive(ctx context.Context, req driver.ReceiveRequest) 
 	return []driver.Delivery{next}, nil
 }
 
-func TestTheDepthOfReorderingIsMeasured(t *testing.T) {
+func TestReorderDepthIsMeasured(t *testing.T) {
 	for name, test := range map[string]struct {
 		order []int
 		want  float64

@@ -20,7 +20,7 @@ import (
 
 // The tests in this file are about callers that mean no good, or have bad luck.
 
-func TestANackWithALongCauseThatIsNoTextDoesNotPanic(t *testing.T) {
+func TestNackWithLongBinaryCauseDoesNotPanic(t *testing.T) {
 	b := memory(t, broker.Limits{})
 	c := b.as("")
 	b.send(c, "orders", "x")
@@ -31,7 +31,7 @@ func TestANackWithALongCauseThatIsNoTextDoesNotPanic(t *testing.T) {
 	}
 }
 
-func TestAMintedTokenIsNoWiderThanTheOneThatMinted(t *testing.T) {
+func TestMintedTokenIsNotWiderThanMinter(t *testing.T) {
 	b := memory(t, broker.Limits{})
 	narrow := mint(t, b.ring, "", capability.Operations(capability.OpAdmin), capability.Networks(netip.MustParsePrefix("10.0.0.0/8")))
 	inside := b.Caller(narrow, broker.Origin{Client: netip.MustParseAddr("10.1.2.3")})
@@ -48,7 +48,7 @@ func TestAMintedTokenIsNoWiderThanTheOneThatMinted(t *testing.T) {
 	}
 }
 
-func TestAMessageWithFullAttributesAndADeadSourceIsDelivered(t *testing.T) {
+func TestFullAttributesWithDeadSourceAreDelivered(t *testing.T) {
 	b := memory(t, broker.Limits{})
 	c := b.as("")
 	attributes := map[string]string{driver.AttributeDeadSource: "elsewhere"}
@@ -87,7 +87,7 @@ func (q *slowQueue) Receive(ctx context.Context, req driver.ReceiveRequest) ([]d
 	return got, err
 }
 
-func TestDeletingAQueueWhileAReceiveReturnsLeavesNoLeaseCounted(t *testing.T) {
+func TestDeletingQueueDuringReceiveLeavesNoLease(t *testing.T) {
 	o := &slowOpener{membox.New(nil), make(chan struct{}), make(chan struct{})}
 	defer o.Backend.Close()
 	b := newBench(t, o, broker.Limits{MaxInFlight: 1})
@@ -107,11 +107,11 @@ func TestDeletingAQueueWhileAReceiveReturnsLeavesNoLeaseCounted(t *testing.T) {
 		t.Log(err)
 	}
 	if n := b.InFlight(); n != 0 {
-		t.Errorf("%d messages are counted as out, for ever", n)
+		t.Errorf("%d messages are still counted as in flight", n)
 	}
 }
 
-func TestAQuotaCountsWhatLifeShows(t *testing.T) {
+func TestQuotaCountsTracedMessages(t *testing.T) {
 	b := memory(t, broker.Limits{})
 	id := b.send(b.as(""), "orders", "x")
 	c := b.as("", capability.MessagesPerSecond(1))
@@ -125,7 +125,7 @@ func TestAQuotaCountsWhatLifeShows(t *testing.T) {
 	t.Error("a token for 1 message per second read 200 payloads at once")
 }
 
-func TestWithoutAReceiptOnlyTheCapabilityThatTookItSettles(t *testing.T) {
+func TestOnlyTakingTokenSettlesWithoutReceipt(t *testing.T) {
 	b := memory(t, broker.Limits{})
 	root := mint(t, b.ring, "")
 	as := func(address string) broker.Caller {
@@ -145,15 +145,15 @@ func TestWithoutAReceiptOnlyTheCapabilityThatTookItSettles(t *testing.T) {
 	_, err := b.Caller(root, broker.Origin{}).ExtendOne(t.Context(), target, time.Minute)
 	expectCode(t, err, driver.ErrNotFound, "an extension by the token that both were narrowed from")
 	if err := one.AckOne(t.Context(), target); err != nil {
-		t.Errorf("an ack by who took it: %v", err)
+		t.Errorf("an ack by the token that took it: %v", err)
 	}
 	if err := one.AckOne(t.Context(), target); err != nil {
 		t.Errorf("the same again: %v", err)
 	}
-	expectCode(t, two.AckOne(t.Context(), target), driver.ErrNotFound, "the same again by somebody else")
+	expectCode(t, two.AckOne(t.Context(), target), driver.ErrNotFound, "the same again by another token")
 }
 
-func TestAnExpiredTokenOpensNoDoor(t *testing.T) {
+func TestExpiredTokenIsRefusedEverywhere(t *testing.T) {
 	b := memory(t, broker.Limits{})
 	expired := b.as("", capability.ExpiresAt(time.Now().Add(-time.Hour)))
 	early := b.as("", capability.NotBefore(time.Now().Add(time.Hour)))
@@ -174,7 +174,7 @@ func TestAnExpiredTokenOpensNoDoor(t *testing.T) {
 	}
 }
 
-func TestBatchesAreBoundedBeforeTheyCostMuch(t *testing.T) {
+func TestTooLongBatchIsRefusedEarly(t *testing.T) {
 	b := memory(t, broker.Limits{})
 	c := b.as("")
 	b.send(c, "orders", "x")
@@ -199,7 +199,7 @@ func TestBatchesAreBoundedBeforeTheyCostMuch(t *testing.T) {
 	expectCode(t, c.Nack(t.Context(), "orders", make([]broker.Nack, n)), driver.ErrTooLarge, "a nack of one too many")
 	_, err = c.Extend(t.Context(), "orders", make([]broker.Extension, n))
 	expectCode(t, err, driver.ErrTooLarge, "an extension of one too many")
-	expectCode(t, c.DeadLetter(t.Context(), "orders", make([]broker.DeadLetterRequest, n)), driver.ErrTooLarge, "a burial of one too many")
+	expectCode(t, c.DeadLetter(t.Context(), "orders", make([]broker.DeadLetterRequest, n)), driver.ErrTooLarge, "one dead-letter request too many")
 	if stats, err := c.Stats(t.Context(), "orders"); err != nil || stats.Ready != 1 {
 		t.Errorf("%+v, %v; want nothing sent", stats, err)
 	}
@@ -209,14 +209,14 @@ func TestBatchesAreBoundedBeforeTheyCostMuch(t *testing.T) {
 	}
 }
 
-func TestATokenForCountingMakesNoQueues(t *testing.T) {
+func TestStatsTokenCreatesNoQueues(t *testing.T) {
 	b := memory(t, broker.Limits{})
 	for _, operation := range []capability.Operation{capability.OpStats, capability.OpPeek, capability.OpAck, capability.OpDLQ} {
 		_, err := b.as("", capability.Operations(operation)).Traits(t.Context(), "made-by-a-counter")
 		expectCode(t, err, driver.ErrNotFound, "traits of a missing queue, for "+operation.String())
 	}
 	for queue := range b.as("").Queues(t.Context()) {
-		t.Errorf("somebody who may not even send made %s", queue)
+		t.Errorf("a token that may not send created %s", queue)
 	}
 	for _, operation := range []capability.Operation{capability.OpSend, capability.OpRecv, capability.OpAdmin} {
 		if _, err := b.as("", capability.Operations(operation)).Traits(t.Context(), "made-for-"+operation.String()); err != nil {
@@ -254,7 +254,7 @@ func TestMessageIDRevealsNoQueueOutsideScope(t *testing.T) {
 			return c.DeadLetterOne(t.Context(), target, broker.DeadLetterRequest{Reason: driver.ReasonFatal})
 		},
 	}
-	for who, caller := range map[string]broker.Caller{
+	for name, caller := range map[string]broker.Caller{
 		"a token for another queue":     b.as("acme", capability.AllOperations(), capability.Topics(capability.Topic("lunch"))),
 		"a token that only receives":    b.as("acme", capability.Operations(capability.OpRecv), capability.Topics(capability.Topic("lunch"))),
 		"a token that was revoked":      gone,
@@ -264,7 +264,7 @@ func TestMessageIDRevealsNoQueueOutsideScope(t *testing.T) {
 			for _, receipt := range []string{"", held.Receipt, "garbage"} {
 				found, unknown := settle(caller, broker.Target{ID: id, Receipt: receipt}), settle(caller, broker.Target{ID: nothing, Receipt: receipt})
 				if found == nil || unknown == nil || strings.ReplaceAll(found.Error(), id, nothing) != unknown.Error() || strings.Contains(found.Error(), "layoffs") {
-					t.Errorf("%s, %s with receipt %.10q:\n got %v\nwant %v", who, what, receipt, found, unknown)
+					t.Errorf("%s, %s with receipt %.10q:\n got %v\nwant %v", name, what, receipt, found, unknown)
 				}
 			}
 		}
@@ -274,9 +274,9 @@ func TestMessageIDRevealsNoQueueOutsideScope(t *testing.T) {
 	}
 }
 
-// TestRevokedTokenLearnsNotWhichQueuesExist settles with garbage, in a queue that
+// TestRevokedTokenCannotProbeForQueues settles with garbage, in a queue that
 // exists and in one that does not.
-func TestRevokedTokenLearnsNotWhichQueuesExist(t *testing.T) {
+func TestRevokedTokenCannotProbeForQueues(t *testing.T) {
 	b := memory(t, broker.Limits{})
 	b.send(b.as(""), "there", "x")
 	gone := b.as("")
@@ -308,8 +308,8 @@ func TestRevokedTokenLearnsNotWhichQueuesExist(t *testing.T) {
 	}
 }
 
-// TestForgedTokensFillNoLog shows a thousand forged tokens in ten seconds.
-func TestForgedTokensFillNoLog(t *testing.T) {
+// TestForgedTokensDoNotFillTheLog shows a thousand forged tokens in ten seconds.
+func TestForgedTokensDoNotFillTheLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := memory(t, broker.Limits{})
 		forged := b.Caller(mint(t, capability.NewKeyRing(capability.NewKey()), ""), broker.Origin{})

@@ -20,7 +20,7 @@ type KeyKeeper interface {
 	RetireKey(ctx context.Context, id capability.KeyID, at time.Time) error
 }
 
-// A KeyState is what can be said of a key. Nothing in it is secret.
+// A KeyState describes a key. Nothing in it is secret.
 type KeyState struct {
 	ID capability.KeyID
 	// Current says that it mints.
@@ -48,7 +48,7 @@ func (c *Caller) keys() []KeyState {
 
 // RotateKeys makes a new key, which tokens are minted with from now on; those of
 // other keys stay good. Other daemons with the same file of keys use it when they
-// have read that anew. It blocks until the key is durable. Codes: ErrFull (too many
+// have read it again. It blocks until the key is durable. Codes: ErrFull (too many
 // keys), ErrUnavailable, ErrUnsupported (the keys of this daemon cannot be changed).
 func (c Caller) RotateKeys(ctx context.Context) ([]KeyState, error) {
 	if err := c.mayChangeKeys(ctx, "rotate keys"); err != nil {
@@ -63,8 +63,8 @@ func (c Caller) RotateKeys(ctx context.Context) ([]KeyState, error) {
 }
 
 // RetireKey refuses the tokens of a key from now on, but for acks of what they have
-// taken. It does not retire the key of the caller's own token, who could do nothing
-// any more then. It blocks until that is durable. Codes: ErrNotFound, ErrConflict
+// taken. It does not retire the key of the caller's own token, which would lock the
+// caller out. It blocks until the change is durable. Codes: ErrNotFound, ErrConflict
 // (the current key, or the caller's own), ErrUnavailable, ErrUnsupported.
 func (c Caller) RetireKey(ctx context.Context, id capability.KeyID) ([]KeyState, error) {
 	if err := c.mayChangeKeys(ctx, "retire a key"); err != nil {
@@ -73,7 +73,7 @@ func (c Caller) RetireKey(ctx context.Context, id capability.KeyID) ([]KeyState,
 	if c.token.Inspect().Key == id {
 		return nil, &driver.Error{
 			Code: driver.ErrConflict, Op: "retire a key", Field: "key_id",
-			Detail: "is the key of the token that asks; ask with one of another key",
+			Detail: "is the key of the caller's token; use a token of another key",
 		}
 	}
 	if err := c.broker.keeper.RetireKey(ctx, id, time.Now()); err != nil {
@@ -89,7 +89,7 @@ func (c *Caller) mayListKeys(ctx context.Context, op string) error {
 		return err
 	}
 	if c.tenant != "" {
-		return &driver.Error{Code: driver.ErrForbidden, Op: op, Field: "tenant", Detail: "the keys are those of all tenants", Err: capability.ReasonTenant}
+		return &driver.Error{Code: driver.ErrForbidden, Op: op, Field: "tenant", Detail: "keys belong to all tenants; want a token without a tenant", Err: capability.ReasonTenant}
 	}
 	return nil
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/mailboxmq/mailbox/internal/share"
 )
 
-// A lease is a delivery that is out. The backend knows it best; the broker keeps
+// A lease is a delivery in flight. The backend decides about it; the broker keeps
 // enough to settle it for its holder without a receipt, and to count.
 type lease struct {
 	receipt  driver.Receipt
@@ -19,19 +19,19 @@ type lease struct {
 	attempt  int
 }
 
-// A leaseTable has the leases of a queue by message id. A queue that rests has no
-// leases, and keeps no room for any.
+// A leaseTable holds the leases of a queue by message id. An idle queue has no leases
+// and uses no memory for them.
 type leaseTable struct {
-	pool   *share.Pool // that the leases are units of
+	pool   *share.Pool // each lease is a unit of it
 	tenant string
 
 	mu   sync.Mutex       // guards the fields below
 	byID map[string]lease // nil while there are none
-	most int              // that byID had at once since it was taken
+	most int              // most leases that byID had at once
 }
 
-// spareLeases are maps without leases, for the queues that take some next. Only
-// those are kept that never had more than maxSpareLeases.
+// spareLeases are empty maps for reuse. Maps that had more than maxSpareLeases are not
+// kept.
 var spareLeases sync.Pool
 
 const maxSpareLeases = 256
@@ -46,7 +46,7 @@ func takeLeases(n int) map[string]lease {
 	return make(map[string]lease, n)
 }
 
-// rest gives the map away if nothing is in it. The table is locked.
+// rest gives the map away if it is empty. The table is locked.
 func (t *leaseTable) rest() {
 	if t.byID == nil || len(t.byID) > 0 {
 		return
@@ -57,15 +57,14 @@ func (t *leaseTable) rest() {
 	t.byID, t.most = nil, 0
 }
 
-// give returns the unit of a lease that ended to the share of the token that took
-// it.
+// give returns the unit of an ended lease to the share of the token that took it.
 func (t *leaseTable) give(l *lease) {
 	owner := ownerOf(t.tenant, l.holder.token)
 	t.pool.Give(owner[:], 1)
 }
 
-// add records deliveries, for which the holder has taken units. A message that was
-// out before, and whose lease ended, counts for its holder before no more.
+// add records deliveries, for which the holder has taken units. An earlier lease of the
+// same message has ended, and its unit is given back.
 func (t *leaseTable) add(deliveries []driver.Delivery, by holder, takenAt time.Time, deadline time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -90,7 +89,7 @@ func (t *leaseTable) find(id string, now time.Duration) (lease, bool) {
 	return l, ok && now < l.deadline
 }
 
-// attempt returns which delivery a receipt is of; 1 if this is not known.
+// attempt returns the delivery count of a receipt; 1 if it is unknown.
 func (t *leaseTable) attempt(id string, r driver.Receipt) int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -121,7 +120,7 @@ func (t *leaseTable) extend(id string, r driver.Receipt, deadline time.Duration)
 	}
 }
 
-// expire removes what has ended and returns how many are left.
+// expire removes expired leases and returns how many are left.
 func (t *leaseTable) expire(now time.Duration) (left int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -136,7 +135,7 @@ func (t *leaseTable) expire(now time.Duration) (left int) {
 	return left
 }
 
-// clear removes all.
+// clear removes all leases.
 func (t *leaseTable) clear() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -146,24 +145,23 @@ func (t *leaseTable) clear() {
 	t.byID, t.most = nil, 0
 }
 
-// ownerOf is the share that a token of a tenant counts against.
+// ownerOf returns the share that a token of a tenant counts against.
 func ownerOf(tenant string, token capability.TokenID) [2]share.Key {
 	return [2]share.Key{{Name: tenant}, {ID: token}}
 }
 
-// Owner is the share that the caller counts against, for surfaces that divide
-// something themselves.
+// Owner returns the share that the caller counts against, for surfaces with shared
+// resources of their own.
 func (c Caller) Owner() [2]share.Key { return c.owner() }
 
 // owner is Owner.
 func (c *Caller) owner() [2]share.Key { return ownerOf(c.tenant, c.holder.token) }
 
 const (
-	// sweepEvery bounds how often the leases of all queues are looked through,
-	// however many receives are refused.
+	// sweepEvery bounds how often refused receives sweep the leases of all queues.
 	sweepEvery = 20 * time.Millisecond
-	// sweepRest is how many times as long as it took a sweep is not repeated: a
-	// caller that has used up its share must not keep a processor busy with it.
+	// sweepRest times the duration of a sweep is the pause after it: a caller that has
+	// used up its share must not keep a processor busy.
 	sweepRest = 50
 )
 
@@ -184,8 +182,8 @@ func (c *Caller) reserve(most int, waits bool) (room int, err error) {
 	return int(n), err
 }
 
-// sweep removes the leases that have ended in all queues. It reports false if
-// that was done a moment ago.
+// sweep removes the expired leases of all queues. It reports false if the last sweep
+// was a moment ago.
 func (b *Broker) sweep() bool {
 	now := b.now()
 	last := b.sweptAt.Load()
@@ -200,9 +198,9 @@ func (b *Broker) sweep() bool {
 	return true
 }
 
-// InFlight is how many messages are out, as far as they were received through
-// this broker, for a metric beside Limits.MaxInFlight. Leases that ended a
-// moment ago may still be counted.
+// InFlight returns how many messages that were received through this broker are in
+// flight, for a metric beside Limits.MaxInFlight. Leases that expired a moment ago may
+// still be counted.
 func (b *Broker) InFlight() int {
 	b.sweep()
 	return int(b.inFlight.Stats().Used)

@@ -11,7 +11,7 @@ import (
 )
 
 // A queue whose leases have ended keeps no room for them, however they ended.
-func TestAQueueWithoutLeasesKeepsNoRoomForThem(t *testing.T) {
+func TestQueueWithoutLeasesKeepsNoLeaseMap(t *testing.T) {
 	for _, n := range []int{1, 7, maxSpareLeases, 5 * maxSpareLeases} {
 		held := make([]driver.Delivery, n)
 		for i := range held {

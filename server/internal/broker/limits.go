@@ -6,47 +6,47 @@ import (
 	"math"
 	"time"
 
+	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// Limits bound what callers can ask for, whatever their tokens allow. All of
-// them can be changed while the broker works, but for TraceEvents.
+// Limits bound the requests of callers, whatever their tokens allow. All but
+// TraceEvents can be changed while the broker works.
 type Limits struct {
-	// MaxPayloadBytes bounds a message's payload, below the bound of the
-	// backend. 0 means DefaultMaxPayloadBytes.
+	// MaxPayloadBytes bounds the body of a message, below the limit of the backend.
+	// 0 means DefaultMaxPayloadBytes.
 	MaxPayloadBytes int
-	// MinVisibility is the shortest that a receive may ask for.
+	// MinVisibility is the shortest visibility of a receive.
 	MinVisibility time.Duration
 	// MaxWait bounds how long a receive can wait; 0 means no bound.
 	MaxWait time.Duration
-	// MaxInFlight bounds the messages that are out over all queues, as far as
-	// they were received through this broker. 0 means no bound.
+	// MaxInFlight bounds the messages in flight over all queues that were received
+	// through this broker. 0 means no bound.
 	MaxInFlight int
-	// MaxDedupKeys bounds the dedup keys that are remembered over all queues, as far
-	// as they were sent through this broker. 0 means no bound.
+	// MaxDedupKeys bounds the remembered dedup keys over all queues that were sent
+	// through this broker. 0 means no bound.
 	MaxDedupKeys int
 	// MaxWaiting bounds the receives that wait at once. 0 means DefaultMaxWaiting.
 	MaxWaiting int
-	// MaxQueues bounds the queues that exist, as far as they are made here. Those
-	// that exist already can always be used. 0 means DefaultMaxQueues.
+	// MaxQueues bounds how many queues exist: no queue is created beyond it. Existing
+	// queues can always be used. 0 means DefaultMaxQueues.
 	MaxQueues int
-	// BackoffBase and BackoffMax are those of nacks that do not say how long to
-	// wait: at random up to BackoffBase·2^attempt, and BackoffMax at most. 0
-	// means 200 ms and 60 s.
+	// BackoffBase and BackoffMax bound the delay of nacks that name none: at random up
+	// to BackoffBase·2^attempt, at most BackoffMax. 0 means 200 ms and 60 s.
 	BackoffBase, BackoffMax time.Duration
-	// TraceEvents is how much of the lives of messages is remembered. 0 means
-	// DefaultTraceEvents, less means nothing is.
+	// TraceEvents is how many events of traces are remembered. 0 means
+	// DefaultTraceEvents; a negative value turns traces off.
 	TraceEvents int
 }
 
 const (
-	// DefaultMaxPayloadBytes leaves a message room in a frame of 1 MiB on every
-	// surface, those that write bytes as base64 included: what one of them
-	// accepts all of them can deliver.
+	// DefaultMaxPayloadBytes makes a message fit into a frame of 1 MiB on every
+	// surface, also as base64: a message that one surface accepts can be delivered on
+	// all of them.
 	DefaultMaxPayloadBytes = 704 << 10
-	// DefaultMaxQueues is how many queues there may be.
+	// DefaultMaxQueues is how many queues may exist.
 	DefaultMaxQueues = 100_000
-	// DefaultMaxWaiting is how many receives wait at a time: each costs about as
+	// DefaultMaxWaiting is how many receives may wait at once: each costs about as
 	// much memory as a connection.
 	DefaultMaxWaiting = 32 << 10
 	// DefaultTraceEvents is about 6 MiB of memory.
@@ -56,7 +56,7 @@ const (
 	defaultBackoffMax  = time.Minute
 )
 
-// withDefaults fills in what is zero and stands for a default.
+// withDefaults replaces zero values by their defaults.
 func (l Limits) withDefaults() Limits {
 	if l.MaxPayloadBytes == 0 {
 		l.MaxPayloadBytes = DefaultMaxPayloadBytes
@@ -85,7 +85,7 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
-// validate returns ErrInvalid for what makes no sense.
+// validate returns ErrInvalid for negative limits.
 func (l Limits) validate() error {
 	for _, bound := range []struct {
 		field string
@@ -111,8 +111,8 @@ func (l Limits) validate() error {
 // Limits returns the limits in force.
 func (b *Broker) Limits() Limits { return *b.limits.Load() }
 
-// SetLimits changes the limits for what is asked from now on. The error is
-// ErrInvalid, and nothing is changed then.
+// SetLimits changes the limits of later operations. The error is ErrInvalid, and
+// changes nothing.
 func (b *Broker) SetLimits(l Limits) error {
 	if err := l.validate(); err != nil {
 		return err
@@ -128,31 +128,31 @@ func (b *Broker) SetLimits(l Limits) error {
 	return nil
 }
 
-// A State is how much of its work a broker does.
+// A State says which kinds of work a broker does.
 type State int32
 
-// The states, in the order in which a daemon that stops goes through them.
+// The states, in the order of a drain.
 const (
 	// StateServing does everything.
 	StateServing State = iota
-	// StateStopping does everything too, and says that it will not for long: health
-	// checks fail, so that load balancers send their clients elsewhere.
+	// StateStopping does everything too, but health checks fail, so that load balancers
+	// choose other daemons.
 	StateStopping
-	// StateReadOnly refuses what adds or changes messages and queues. Receives
-	// and looks go on.
+	// StateReadOnly refuses to add or change messages and queues. Receives and peeks
+	// work.
 	StateReadOnly
-	// StateSettling refuses receives too, and ends those that wait. What is out
+	// StateSettling refuses receives too, and ends those that wait. Messages in flight
 	// can be acked, nacked and extended.
 	StateSettling
 	// StateStopped refuses everything.
 	StateStopped
 )
 
-// retryWhenClosed is when a caller should try again that came while the daemon
-// was going down or could not write: it, or another one, will be up by then.
+// retryWhenClosed is the RetryAfter while the daemon drains or cannot write: this
+// daemon, or another one, will be up by then.
 const retryWhenClosed = 2 * time.Second
 
-// SetState opens or closes the broker for kinds of work, at once.
+// SetState changes which kinds of work the broker does, at once.
 func (b *Broker) SetState(s State) {
 	b.state.Store(int32(s))
 	b.metrics.State.Set(float64(s))
@@ -161,11 +161,11 @@ func (b *Broker) SetState(s State) {
 	}
 }
 
-// State returns how much the broker does now.
+// State returns the current state.
 func (b *Broker) State() State { return State(b.state.Load()) }
 
-// admit returns ErrUnavailable if the broker does not do work of this kind now.
-// last is the last state in which it does.
+// admit returns ErrUnavailable in states after last, the last state in which the
+// broker does this kind of work.
 func (b *Broker) admit(op, queue string, last State) error {
 	if b.State() <= last {
 		return nil
@@ -173,14 +173,14 @@ func (b *Broker) admit(op, queue string, last State) error {
 	b.metrics.Rejected(metricDegraded)
 	return &driver.Error{
 		Code: driver.ErrUnavailable, Op: op, Queue: queue, RetryAfter: retryWhenClosed,
-		Detail: "the daemon is going down, or its backend takes no writes", Err: errNotDone,
+		Detail: "the daemon is draining, or its backend takes no writes", Err: errNotDone,
 	}
 }
 
 var errNotDone = errors.New("it was not done")
 
-// NotDone reports whether err says that the broker does not do this kind of work any
-// more, and has done nothing: another daemon may.
+// NotDone reports whether err is a refusal because the broker drains: it has done
+// nothing, and another daemon may.
 func NotDone(err error) bool { return errors.Is(err, errNotDone) }
 
 // The last states in which kinds of work are done.
@@ -189,3 +189,55 @@ const (
 	lastForReads    = StateReadOnly
 	lastForSettling = StateSettling
 )
+
+// Rules replace limits for a surface whose protocol promises other limits than the
+// native ones.
+type Rules struct {
+	// MaxPayloadBytes replaces Limits.MaxPayloadBytes, within the limit of the backend;
+	// 0 does not.
+	MaxPayloadBytes int
+	// AnyVisibility turns Limits.MinVisibility off.
+	AnyVisibility bool
+	// AnyWait shortens a wait that is too long, instead of refusing it.
+	AnyWait bool
+}
+
+// Under returns the same caller with these rules.
+func (c Caller) Under(rules Rules) Caller {
+	c.rules = rules
+	return c
+}
+
+// limits returns the limits for the caller.
+func (c *Caller) limits() *Limits {
+	limits := c.broker.limits.Load()
+	if c.rules == (Rules{}) {
+		return limits
+	}
+	own := *limits
+	if c.rules.MaxPayloadBytes > 0 {
+		own.MaxPayloadBytes = c.rules.MaxPayloadBytes
+	}
+	if c.rules.AnyVisibility {
+		own.MinVisibility = 0
+	}
+	return &own
+}
+
+// daemonTokenTTL is how long the token of a [Broker.Daemon] is valid: long enough for
+// one task, and for a clock that is set a little.
+const daemonTokenTTL = 15 * time.Minute
+
+// Daemon returns a caller that acts as the daemon in a tenant, for work that goes on
+// after its client has gone away, and for what a surface must know before it can
+// decide. It may do everything for daemonTokenTTL; make a new one for each task.
+// Authorise the client before the daemon acts for it. Codes: those of
+// capability.KeyRing.Mint.
+func (b *Broker) Daemon(tenant string) (Caller, error) {
+	token, err := b.ring.Mint(tenant, capability.AllOperations(), capability.Topics(capability.AnyTopic()),
+		capability.ExpiresAt(time.Now().Add(daemonTokenTTL)))
+	if err != nil {
+		return Caller{}, err
+	}
+	return b.Caller(token, Origin{}), nil
+}

@@ -8,15 +8,15 @@ import (
 	"github.com/mailboxmq/mailbox/capability"
 )
 
-// levelRefusal is that of refused tokens: worth a look, and no fault of ours.
+// levelRefusal is the level of refused tokens.
 const levelRefusal = slog.LevelWarn
 
 func attrReason(reason string) slog.Attr { return slog.String("reason", reason) }
 
 func attrOperation(o capability.Operation) slog.Attr { return slog.String("op", o.String()) }
 
-// attrs are those of every line: who, from where, on behalf of what. Tokens are
-// named by their ids and never shown; payloads and attributes are not logged.
+// attrs returns the attributes of every line of a caller. Tokens appear as ids only;
+// bodies and attributes of messages are never logged.
 func (c *Caller) attrs(queue string, more ...slog.Attr) []slog.Attr {
 	attrs := make([]slog.Attr, 0, 6+len(more))
 	attrs = append(attrs, slog.String("corr_id", c.origin.CorrelationID), slog.String("token", c.token.ID().String()))
@@ -46,7 +46,7 @@ type logLimiter struct {
 	suppressed int           // since the last line that was logged
 }
 
-// take reports whether a line may be logged, and how many were suppressed before it.
+// take reports whether a line may be logged, and how many were suppressed before.
 func (p *logLimiter) take(now time.Duration, burst int, every time.Duration) (suppressed int, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -68,8 +68,8 @@ func (p *logLimiter) rest() int {
 	return suppressed
 }
 
-// logSuppressed mentions what no later line has mentioned: when figures are taken, and
-// at the end.
+// logSuppressed logs how many lines were suppressed since the last one. Measure and
+// Close call it.
 func (b *Broker) logSuppressed() {
 	if n := b.forgedLines.rest() + b.refusedLines.rest(); n > 0 {
 		b.log.Warn("auth.denied", slog.Int("suppressed", n))

@@ -30,7 +30,7 @@ func (c Caller) Move(ctx context.Context, queue, to string, limit int) (moved in
 	}
 	defer func() { c.record("move", queue, to, moved, err) }()
 	return inQueue(ctx, &c, "move", queue, lastForWrites, func(q *queueUse) (int, error) {
-		if err := q.lacks(q.handle.Traits().Move, "move", "the backend cannot move messages"); err != nil {
+		if err := q.lacks(q.handle.Traits().Move, "move", "backend does not support moving messages"); err != nil {
 			return 0, err
 		}
 		moved, err := q.handle.Move(ctx, target, limit)
@@ -61,7 +61,7 @@ func (c Caller) CanMove(ctx context.Context, queue string) (bool, error) {
 	})
 }
 
-// Places lists the queues of all tenants, for work of the daemon itself. It may
+// AllQueues lists the queues of all tenants, for work of the daemon itself. It may
 // block on I/O; an error ends the sequence. It lists nothing if the backend's
 // queues cannot be listed.
 func (b *Broker) AllQueues(ctx context.Context) iter.Seq2[TenantQueue, error] {
@@ -84,7 +84,7 @@ func (b *Broker) AllQueues(ctx context.Context) iter.Seq2[TenantQueue, error] {
 	}
 }
 
-// tenantQueueOf is the reverse of backendName for any tenant.
+// tenantQueueOf reverses backendName for any tenant.
 func tenantQueueOf(name string) TenantQueue {
 	if rest, marked := strings.CutPrefix(name, tenantMark); marked {
 		if tenant, queue, ok := strings.Cut(rest, tenantMark); ok {

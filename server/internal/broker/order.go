@@ -7,18 +7,17 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// orderWindow is how many deliveries back a message is compared with: several times
+// orderWindow is how many earlier deliveries a message is compared with: several times
 // what a failover may reorder.
 const orderWindow = 256
 
-// An orderMeter measures how far a queue is from first in, first out: by how many
-// messages that were sent before it, and delivered after it, a message was
-// overtaken too early. Only first deliveries count, of messages that nobody asked
-// to be late: not those that were sent with a delay, came back, or were redriven.
-// And a delivery is compared with those that had been handed out when its receive
-// began, because receives at the same time are in no order.
+// An orderMeter measures how far a queue is from first in, first out: for a message,
+// the number of messages that were sent before it and delivered after it. Only first
+// deliveries count, and only of messages that are not late on purpose: not those sent
+// with a delay, returned, or redriven. A delivery is compared with those that were made
+// before its receive began, because concurrent receives have no order.
 //
-// Each shard has an order of its own; those beyond a bound are not measured.
+// Each shard is measured separately, up to maxOrders.
 type orderMeter struct {
 	mu     sync.Mutex    // guards the field below
 	shards []*shardOrder // grows when a shard delivers
@@ -29,8 +28,8 @@ const maxOrders = 16
 
 // shardOrder is the order of one shard.
 type shardOrder struct {
-	entries []handed // grows to the window: most queues are quiet
-	count   uint64   // of deliveries so far; the next one has place count modulo the window
+	entries []handed // grows to orderWindow: most queues are quiet
+	count   uint64   // deliveries so far; the next index is count modulo the window
 	latest  int64
 	depth   int
 }
@@ -41,7 +40,7 @@ type orderMark [maxOrders]uint64
 // handed is a delivery that was made.
 type handed struct {
 	sentAt    int64 // Unix nanoseconds
-	overtaken int   // messages that were sent earlier and came later
+	overtaken int   // messages sent earlier and delivered later
 }
 
 // began returns a mark for deliveries of a receive that begins now.
@@ -86,7 +85,7 @@ func (o *shardOrder) deliver(mark uint64, at int64) {
 	o.count++
 }
 
-// deepest is the most that was measured in a shard so far.
+// deepest returns the maximum depth measured in a shard so far.
 func (o *orderMeter) deepest(shard int) int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -96,8 +95,8 @@ func (o *orderMeter) deepest(shard int) int {
 	return o.shards[shard].depth
 }
 
-// ordered reports whether a delivery says something about the order of the queue.
-// began is when its receive did.
+// ordered reports whether a delivery counts for the order of the queue. began is when
+// its receive began.
 func ordered(m *driver.Message, s *Seal, began time.Time) bool {
 	return m.Deliveries == 1 && s.Timely && !m.FirstReceivedAt.Before(began.Add(-time.Second))
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// Looked is a message that was looked at without being taken. A message that is
-// not what was sent has no body here: Damaged says so.
+// Peeked is a message that was read without a lease. If the message was changed,
+// Damaged is true and there is no body.
 type Peeked struct {
 	driver.Peeked
 	Queue   string
@@ -18,7 +18,7 @@ type Peeked struct {
 	Damaged bool
 }
 
-// Stats counts the messages of a queue. It needs a token for counting, and may
+// Stats counts the messages of a queue. It needs a token for stats, and may
 // block on I/O. Codes: ErrNotFound, ErrUnavailable.
 func (c Caller) Stats(ctx context.Context, queue string) (driver.Stats, error) {
 	if _, err := c.authorize(ctx, capability.OpStats, queue); err != nil {
@@ -31,11 +31,11 @@ func (c Caller) Stats(ctx context.Context, queue string) (driver.Stats, error) {
 type forecaster interface{ DefaultTraits() driver.Traits }
 
 // Traits says what a queue promises and where its limits are, those of the
-// daemon included. It is for everyone who may do anything with the queue. For a
-// queue that is not there it says what it would promise, to callers that may send
-// to it, receive from it or administer it and are not [Caller.Existing]; to others
-// it is ErrNotFound. It makes nothing, unless the backend cannot tell otherwise. It
-// may block on I/O. Codes: ErrInvalid, ErrNotFound, ErrFull, ErrUnavailable.
+// daemon included. It needs a token for any operation on the queue. For a queue that
+// does not exist it returns the traits that a new queue would have, to callers that
+// may send, receive or administer and are not [Caller.Existing]; to others it is
+// ErrNotFound. It creates the queue only if the backend has no DefaultTraits. It may
+// block on I/O. Codes: ErrInvalid, ErrNotFound, ErrFull, ErrUnavailable.
 func (c Caller) Traits(ctx context.Context, name string) (traits driver.Traits, err error) {
 	grant, err := c.grantUse(ctx, name)
 	if err != nil {
@@ -70,7 +70,7 @@ func (c *Caller) authorizeUse(ctx context.Context, queue string) error {
 	return err
 }
 
-// grantUse authorises whoever may do anything with a queue.
+// grantUse authorises a token that allows any operation on a queue.
 func (c *Caller) grantUse(ctx context.Context, queue string) (*capability.Grant, error) {
 	request := c.request(0, queue)
 	grant, err := c.broker.verifier.AuthorizeUse(ctx, c.token, request)
@@ -80,7 +80,7 @@ func (c *Caller) grantUse(ctx context.Context, queue string) (*capability.Grant,
 	return grant, err
 }
 
-// inQueue does something with a queue that is there.
+// inQueue calls do with an existing queue.
 func inQueue[R any](ctx context.Context, c *Caller, op, name string, last State, do func(*queueUse) (R, error)) (R, error) {
 	var none R
 	b := c.broker
@@ -102,9 +102,9 @@ func inQueue[R any](ctx context.Context, c *Caller, op, name string, last State,
 }
 
 // Peek yields the messages of a queue that match a query, as driver.Queue does.
-// It needs a token for peeking, whose quotas count what is yielded. An error ends
-// the sequence. Codes: ErrInvalid, ErrNotFound, ErrUnsupported (the backend cannot
-// be looked into), ErrUnavailable.
+// It needs a token for peek, whose quotas count the yielded messages. An error ends
+// the sequence. Codes: ErrInvalid, ErrNotFound, ErrUnsupported (the backend does not
+// support peek), ErrUnavailable.
 func (c Caller) Peek(ctx context.Context, queue string, query driver.Query) iter.Seq2[Peeked, error] {
 	return func(yield func(Peeked, error) bool) {
 		grant, err := c.authorize(ctx, capability.OpPeek, queue)
@@ -126,7 +126,7 @@ func (c Caller) Peek(ctx context.Context, queue string, query driver.Query) iter
 	}
 }
 
-// look is Peek for who is authorised.
+// look is Peek without authorisation.
 func (c *Caller) look(ctx context.Context, name string, query driver.Query) iter.Seq2[Peeked, error] {
 	return func(yield func(Peeked, error) bool) {
 		q, err := c.use(ctx, "peek", name, false)
@@ -135,7 +135,7 @@ func (c *Caller) look(ctx context.Context, name string, query driver.Query) iter
 			return
 		}
 		defer func() { q.release(c.broker.now()) }()
-		if err := q.lacks(q.handle.Traits().Peek, "peek", "the backend cannot be looked into"); err != nil {
+		if err := q.lacks(q.handle.Traits().Peek, "peek", "backend does not support peek"); err != nil {
 			yield(Peeked{}, err)
 			return
 		}
@@ -157,7 +157,7 @@ func (c *Caller) look(ctx context.Context, name string, query driver.Query) iter
 	}
 }
 
-// looked makes a message fit to be shown.
+// peeked verifies a message of the backend and names its queues as the tenant does.
 func (q *queue) peeked(p driver.Peeked) Peeked {
 	seal, err := q.unseal(&p.Message)
 	if err != nil {

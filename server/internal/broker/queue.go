@@ -3,7 +3,9 @@ package broker
 import (
 	"context"
 	"errors"
+	"fmt"
 	"hash/maphash"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,12 +15,12 @@ import (
 	"github.com/mailboxmq/mailbox/server/internal/metrics"
 )
 
-// A queue is an open queue of the backend, with what the broker knows of it.
+// A queue is an open queue of the backend, with its leases and figures.
 type queue struct {
 	queueKey
-	backend string // the name of the queue
+	backend string // its name in the backend
 	handle  driver.Queue
-	// identity is that of the queue; empty if the backend does not tell.
+	// identity is empty if the backend has none.
 	identity string
 	leases   leaseTable
 	order    orderMeter
@@ -26,10 +28,10 @@ type queue struct {
 
 	users    atomic.Int32 // calls that use the handle now
 	lastUsed atomic.Int64 // on the broker's clock
-	gone     atomic.Bool  // it is in no table any more
+	gone     atomic.Bool  // it was removed from the table
 }
 
-// traits are those of the queue, within the limits of the broker.
+// traits returns the traits of the queue, within the limits of the broker.
 func (q *queue) traits(l *Limits) driver.Traits { return bounded(q.handle.Traits(), l) }
 
 // bounded returns traits within the limits of the broker.
@@ -62,8 +64,8 @@ type queueKey struct{ tenant, name string }
 
 const queueShards = 16
 
-// A queueTable holds the open queues. Handles cost little, so a queue stays open
-// until room is needed for another one and nobody uses it or holds a lease.
+// A queueTable holds the open queues. Handles cost little, so a queue stays open until
+// another one needs the room; queues in use and queues with leases are never evicted.
 type queueTable struct {
 	seed   maphash.Seed
 	open   atomic.Int64
@@ -86,7 +88,7 @@ func (t *queueTable) shard(key queueKey) *queueShard {
 	return &t.shards[maphash.String(t.seed, key.name)%queueShards]
 }
 
-// acquire returns an open queue that is not closed before release.
+// acquire returns an open queue, which stays open until release, or nil.
 func (s *queueShard) acquire(key queueKey) *queue {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -100,11 +102,11 @@ func (s *queueShard) acquire(key queueKey) *queue {
 func (q *queue) release(now time.Duration) {
 	q.lastUsed.Store(int64(now))
 	if q.users.Add(-1) == 0 && q.gone.Load() {
-		_ = q.handle.Close() // the last one who used it is done
+		_ = q.handle.Close() // this was the last user
 	}
 }
 
-// all returns the queues that are open.
+// all returns the open queues.
 func (t *queueTable) all() []*queue {
 	var queues []*queue
 	for i := range t.shards {
@@ -133,7 +135,7 @@ func (t *queueTable) closeAll() error {
 	return errors.Join(errs...)
 }
 
-// useAny is use, whatever the caller is bound to.
+// useAny is use without the check of the binding.
 func (c *Caller) useAny(ctx context.Context, op, name string, create bool) (*queue, error) {
 	b := c.broker
 	key := queueKey{c.tenant, name}
@@ -182,7 +184,8 @@ func (c *Caller) open(ctx context.Context, op, backend, name string, create bool
 	return &queue{backend: backend, handle: handle, identity: handle.Identity()}, nil
 }
 
-// enter adds a queue that was opened. If somebody was faster, theirs is used.
+// enter adds an opened queue. If another caller has added it meanwhile, enter closes
+// this one and returns the other.
 func (b *Broker) enter(key queueKey, opened *queue) (*queue, error) {
 	shard := b.queues.shard(key)
 	shard.mu.Lock()
@@ -200,9 +203,8 @@ func (b *Broker) enter(key queueKey, opened *queue) (*queue, error) {
 	return opened, nil
 }
 
-// roomForQueue closes a queue that rests if as many are open as there may be. Where
-// none rests, one more is open: what exists can always be used, and what exists is
-// bounded.
+// roomForQueue closes an idle queue if MaxQueues are open. If none is idle, one more
+// is open: a queue that exists can always be used, and existing queues are bounded.
 func (b *Broker) roomForQueue() {
 	if b.queues.open.Load() < int64(b.limits.Load().MaxQueues) {
 		return
@@ -216,7 +218,7 @@ func (b *Broker) roomForQueue() {
 	}
 }
 
-// evict closes the queue that rested longest, and reports whether there is one.
+// evict closes the queue that was idle for longest, and reports whether there is one.
 func (s *queueShard) evict(now time.Duration) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -233,12 +235,12 @@ func (s *queueShard) evict(now time.Duration) bool {
 		return false
 	}
 	delete(s.queues, queueKey{victim.tenant, victim.name})
-	_ = victim.handle.Close() // it is not in use, and nothing can be done about it
+	_ = victim.handle.Close() // it is unused; the error changes nothing
 	return true
 }
 
-// forget drops a queue whose queue is gone. The caller uses it; the handle is
-// closed when everybody has released it.
+// forget removes a queue that was deleted in the backend. The caller holds it; the last
+// release closes its handle.
 func (b *Broker) forget(q *queue) {
 	key := queueKey{q.tenant, q.name}
 	shard := b.queues.shard(key)
@@ -251,13 +253,12 @@ func (b *Broker) forget(q *queue) {
 	shard.mu.Unlock()
 	b.census.remove(q.backend)
 	if known {
-		q.gone.Store(true) // before: who adds leases later sees it, and clears them
+		q.gone.Store(true) // before clear: a receive that adds leases later sees it and clears them
 		q.leases.clear()
 	}
 }
 
-// gone reports whether err says that the queue behind a handle was deleted, and
-// drops the handle then.
+// gone reports whether err says that the queue was deleted, and forgets it then.
 func (b *Broker) gone(q *queue, err error) bool {
 	if err == nil || !errors.Is(err, driver.ErrNotFound) {
 		return false
@@ -265,3 +266,74 @@ func (b *Broker) gone(q *queue, err error) bool {
 	b.forget(q)
 	return true
 }
+
+// Strict reports whether a queue has strict groups, so that one receive must not be
+// divided among several receivers. It is true for a queue that is not open. It does
+// not authorise, because it reveals nothing to a client, and does no I/O.
+func (c Caller) Strict(name string) bool {
+	key := queueKey{c.tenant, name}
+	q := c.broker.queues.shard(key).acquire(key)
+	if q == nil {
+		return true
+	}
+	defer q.release(c.broker.now())
+	return q.handle.Traits().StrictGroups
+}
+
+// tenantMark stands before and after the tenant in the backend's name of a queue.
+// Names of tenants cannot contain it.
+const tenantMark = "~"
+
+// backendName returns the name of a queue in the backend: "~tenant~queue". A queue of
+// no tenant keeps its name, unless the name begins with a tilde: then the tenant is
+// empty, as in "~~~queue". So no two queues share a name, and no tenant can name a
+// queue of another.
+func backendName(tenant, queue string) (string, error) {
+	if err := driver.CheckName(queue); err != nil {
+		return "", err
+	}
+	if tenant == "" && !strings.HasPrefix(queue, tenantMark) {
+		return queue, nil
+	}
+	name := tenantMark + tenant + tenantMark + queue
+	if len(name) > driver.MaxNameBytes {
+		limit := driver.MaxNameBytes - len(name) + len(queue)
+		return "", &driver.Error{
+			Code: driver.ErrInvalid, Op: "open", Field: "name",
+			Detail: fmt.Sprintf("has %d bytes, at most %d are allowed beside the name of the tenant", len(queue), limit),
+		}
+	}
+	return name, nil
+}
+
+// queueName reverses backendName. ok is false for queues of other tenants.
+func queueName(tenant, name string) (queue string, ok bool) {
+	if tenant == "" && !strings.HasPrefix(name, tenantMark) {
+		return name, true
+	}
+	return strings.CutPrefix(name, tenantMark+tenant+tenantMark)
+}
+
+// keyOf reverses backendName for any tenant. ok is false for the reserved queues of the
+// daemon.
+func keyOf(name string) (key queueKey, ok bool) {
+	rest, marked := strings.CutPrefix(name, tenantMark)
+	if !marked {
+		return queueKey{name: name}, true
+	}
+	tenant, queue, ok := strings.Cut(rest, tenantMark)
+	return queueKey{tenant, queue}, ok
+}
+
+// Reserved returns the backend's name for a queue of the daemon itself. No queue of a
+// tenant can have it: those names have a second tilde. what must not contain one.
+func Reserved(what string) string { return tenantMark + what }
+
+func isReserved(name string) bool {
+	rest, marked := strings.CutPrefix(name, tenantMark)
+	return marked && !strings.Contains(rest, tenantMark)
+}
+
+// BackendName returns the name of a queue in the backend, for programs that use the
+// backend directly. The error is ErrInvalid for an invalid name.
+func (b *Broker) BackendName(tenant, queue string) (string, error) { return backendName(tenant, queue) }

@@ -18,7 +18,7 @@ import (
 // A sealed receipt is the base64 of
 //
 //	1      version
-//	key    4 bytes: whose MAC it is
+//	key    4 bytes: id of the key of the MAC
 //	token  16 bytes: the token that took the delivery
 //	taken  7 bytes: when, in Unix microseconds
 //	place  8 bytes
@@ -51,7 +51,7 @@ type sealer struct {
 	keys sync.Map // capability.KeyID to *[32]byte
 }
 
-// A taking says who took a delivery, and when.
+// A receiptOwner is the token that took a delivery, and when.
 type receiptOwner struct {
 	token capability.TokenID
 	at    time.Time
@@ -91,7 +91,7 @@ func (s *sealer) derive(key capability.Key) *[32]byte {
 	return known.(*[32]byte)
 }
 
-// append appends the sealed form of a receipt.
+// append appends the sealed form of r to b.
 func (s *sealer) append(b []byte, id capability.KeyID, key *[32]byte, queue string, r driver.Receipt, by receiptOwner) []byte {
 	var head [receiptHeadSize]byte
 	head[0] = receiptVersion
@@ -129,8 +129,8 @@ func malformedReceipt(op, queue string) error {
 	}
 }
 
-// open returns what was sealed; ok is false for text that was not sealed for this queue
-// with a key of the ring.
+// open returns the receipt in text; ok is false if it was not sealed for this queue with
+// a key of the ring.
 func (s *sealer) open(text, queue string) (r driver.Receipt, by receiptOwner, ok bool) {
 	head, handle, ok := readReceipt(text)
 	if !ok {
@@ -155,9 +155,8 @@ func (s *sealer) open(text, queue string) (r driver.Receipt, by receiptOwner, ok
 	return r, by, true
 }
 
-// receiptMAC is BLAKE3 over the key and what it protects. BLAKE3 is no hash that
-// can be continued, so a key in front is as good as one in its keyed mode, which
-// would allocate.
+// receiptMAC returns BLAKE3 over the key and the receipt. BLAKE3 does not allow length
+// extension, so a key in front is as safe as its keyed mode, which would allocate.
 func receiptMAC(key *[32]byte, head []byte, queue, handle string) [16]byte {
 	var buffer [512]byte
 	b := append(buffer[:0], receiptKeyInfo...)

@@ -9,7 +9,7 @@ import (
 	"github.com/mailboxmq/mailbox/server/internal/broker"
 )
 
-func TestReceiptsOfOneDaemonWorkAtAnotherWithTheSameKeys(t *testing.T) {
+func TestReceiptWorksAtDaemonWithSameKeys(t *testing.T) {
 	backend := membox.New(nil)
 	defer backend.Close()
 	first := newBench(t, backend, broker.Limits{})
@@ -26,14 +26,14 @@ func TestReceiptsOfOneDaemonWorkAtAnotherWithTheSameKeys(t *testing.T) {
 	if err := second.Caller(token, broker.Origin{}).Ack(t.Context(), "orders", []string{held[0].Receipt}); err != nil {
 		t.Errorf("ack at the other daemon: %v", err)
 	}
-	// A daemon with other keys knows nobody's receipts.
+	// A daemon with other keys accepts none of these receipts.
 	third := newBench(t, backend, broker.Limits{})
 	third.send(third.as(""), "orders", "b")
 	held = third.receive(third.as(""), "orders", 1)
 	expectCode(t, first.Caller(token, broker.Origin{}).Ack(t.Context(), "orders", []string{held[0].Receipt}), driver.ErrReceiptExpired, "ack with a receipt under another key")
 }
 
-func TestReceiptsOutliveTheRotationOfKeys(t *testing.T) {
+func TestReceiptsSurviveKeyRotation(t *testing.T) {
 	b := memory(t, broker.Limits{})
 	c := b.as("")
 	b.send(c, "orders", "a")
@@ -46,7 +46,7 @@ func TestReceiptsOutliveTheRotationOfKeys(t *testing.T) {
 	}
 }
 
-func TestAnyChangedReceiptIsWorthNothing(t *testing.T) {
+func TestChangedReceiptIsRefused(t *testing.T) {
 	b := memory(t, broker.Limits{})
 	c := b.as("")
 	b.send(c, "orders", "a")
@@ -67,7 +67,7 @@ func TestAnyChangedReceiptIsWorthNothing(t *testing.T) {
 	}
 }
 
-func TestATokenForOneReceiptSettlesThatDeliveryAlone(t *testing.T) {
+func TestTokenForReceiptSettlesOnlyThatDelivery(t *testing.T) {
 	b := memory(t, broker.Limits{})
 	b.send(b.as(""), "orders", "a")
 	b.send(b.as(""), "orders", "b")
@@ -80,7 +80,7 @@ func TestATokenForOneReceiptSettlesThatDeliveryAlone(t *testing.T) {
 	}
 }
 
-func TestSettlingByIDIsForWhoTookTheDelivery(t *testing.T) {
+func TestSettlingByIDNeedsTakingToken(t *testing.T) {
 	b := memory(t, broker.Limits{})
 	taker, other := b.as(""), b.as("")
 	id := b.send(taker, "orders", "a")
@@ -94,6 +94,6 @@ func TestSettlingByIDIsForWhoTookTheDelivery(t *testing.T) {
 			t.Errorf("ack, and ack again: %v", err)
 		}
 	}
-	expectCode(t, other.AckOne(t.Context(), broker.Target{ID: id}), driver.ErrNotFound, "repeated ack by somebody else")
+	expectCode(t, other.AckOne(t.Context(), broker.Target{ID: id}), driver.ErrNotFound, "repeated ack by another token")
 	expectCode(t, taker.AckOne(t.Context(), broker.Target{ID: "01ARZ3NDEKTSV4RRFFQ69G5FAV"}), driver.ErrNotFound, "ack of nothing")
 }

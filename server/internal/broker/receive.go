@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/mailboxmq/mailbox/capability"
@@ -12,9 +13,8 @@ import (
 	"github.com/mailboxmq/mailbox/envelope"
 )
 
-// A Delivery is a message handed to a caller for a while. Its attributes are
-// those that were sent, and those that a backend adds to a dead letter that it
-// forwards.
+// A Delivery is a leased message. Its attributes are those that were sent, and those
+// that a backend adds to a forwarded dead letter.
 type Delivery struct {
 	driver.Message
 	Queue string
@@ -25,7 +25,7 @@ type Delivery struct {
 	Seal  Seal
 }
 
-// Envelope returns what travels around the payload.
+// Envelope returns the envelope of the delivery, without the body.
 func (d *Delivery) Envelope() envelope.Envelope {
 	return envelope.Envelope{
 		ID: d.ID, Topic: d.Queue, SentAt: d.Seal.SentAt, IdemKey: d.Seal.IdemKey, PayloadHash: d.Seal.PayloadHash,
@@ -35,17 +35,17 @@ func (d *Delivery) Envelope() envelope.Envelope {
 }
 
 // Receive leases messages, as driver.Queue.Receive does and with the same codes.
-// A queue that is not there is ErrNotFound at once, and is not made.
+// A queue that does not exist is ErrNotFound at once, and is not created.
 //
-// It blocks for up to req.Wait; cancelling ctx, or a daemon that stops, wakes it
-// at once, the latter with no messages and no error. ErrFull is the queue's
-// ceiling of leases, after the wait, or that of the daemon, at once. Messages
-// that are not what was sent go to the dead letters; if there was nothing else,
-// the error is ErrIntegrity, and the next call gets what follows.
+// It blocks for up to req.Wait. Cancelling ctx wakes it at once; so does a draining
+// daemon, with no messages and no error. ErrFull is the in-flight limit of the queue,
+// after the wait, or of the daemon, at once. Messages that were changed are
+// dead-lettered; if there were no others, the error is ErrIntegrity, and the next call
+// gets the messages behind them.
 func (c Caller) Receive(ctx context.Context, queue string, req driver.ReceiveRequest) ([]Delivery, error) {
 	b := c.broker
 	if req.Wait > 0 {
-		c.resume(ctx) // thousands may begin at once, as they may end
+		c.resume(ctx) // thousands of receives may begin at once
 	}
 	grant, err := c.authorize(ctx, capability.OpRecv, queue)
 	if err != nil {
@@ -112,7 +112,7 @@ func (c *Caller) receiveFrom(ctx context.Context, q *queue, grant *capability.Gr
 	c.answered(taken, held)
 	owner := c.owner()
 	b.inFlight.Give(owner[:], int64(room))
-	if q.gone.Load() { // nothing would look for these leases any more
+	if q.gone.Load() { // no sweep sees these leases any more
 		q.leases.clear()
 	}
 	if err != nil {
@@ -123,7 +123,7 @@ func (c *Caller) receiveFrom(ctx context.Context, q *queue, grant *capability.Gr
 	}
 	b.metrics.Dequeue.Observe(time.Since(began).Seconds())
 	deliveries, err := c.hand(ctx, q, grant, held)
-	if !traits.StrictGroups && !traits.FairGroups { // which have orders of their own
+	if !traits.StrictGroups && !traits.FairGroups { // groups have their own order
 		for i := range deliveries {
 			if d := &deliveries[i]; ordered(&d.Message, &d.Seal, began) {
 				q.order.deliver(mark, d.Shard, d.EnqueuedAt)
@@ -133,10 +133,11 @@ func (c *Caller) receiveFrom(ctx context.Context, q *queue, grant *capability.Gr
 	return deliveries, err
 }
 
-// retryInFlight is when a receiver will have settled something.
+// retryInFlight is the RetryAfter of the in-flight limit: a receiver will have settled
+// something by then.
 const retryInFlight = 200 * time.Millisecond
 
-// refusedShare says in a refusal of a pool what was refused.
+// refusedShare adds the operation and the queue to the refusal of a pool.
 func refusedShare(err error, op, queue string) error {
 	e, ok := errors.AsType[*driver.Error](err)
 	if !ok {
@@ -147,8 +148,8 @@ func refusedShare(err error, op, queue string) error {
 	return &refusal
 }
 
-// receiveWaiting is Queue.Receive, and ends with nothing when the daemon stops. A
-// receive that waits is a unit of the caller's share. Codes besides: ErrFull.
+// receiveWaiting calls Queue.Receive, and returns nothing when the daemon drains. A
+// receive that waits takes a unit of the caller's share. Codes besides: ErrFull.
 func (c *Caller) receiveWaiting(ctx context.Context, q *queue, req driver.ReceiveRequest) ([]driver.Delivery, error) {
 	b := c.broker
 	if req.Wait == 0 {
@@ -173,11 +174,10 @@ func (c *Caller) receiveWaiting(ctx context.Context, q *queue, req driver.Receiv
 	return held, err
 }
 
-// stillGood returns what was received, unless the caller's token was revoked or has
-// expired while the call waited, which may be for long: then the messages go back to
-// their places.
+// stillGood returns the deliveries, unless the caller's token was revoked or has
+// expired while the call waited: then it returns the messages to their places.
 func (c *Caller) stillGood(ctx context.Context, q *queue, held []driver.Delivery) ([]driver.Delivery, error) {
-	ctx = context.WithoutCancel(ctx) // who has cancelled gets what is there, or it goes back
+	ctx = context.WithoutCancel(ctx) // a cancelled caller still gets the messages, or they go back
 	refusal := c.broker.verifier.Valid(ctx, c.token)
 	if refusal == nil {
 		return held, nil
@@ -193,7 +193,7 @@ func (c *Caller) stillGood(ctx context.Context, q *queue, held []driver.Delivery
 	return nil, refusal
 }
 
-// hand verifies what came from the backend and makes it fit to be handed out.
+// hand verifies messages from the backend and makes deliveries of them.
 func (c *Caller) hand(ctx context.Context, q *queue, grant *capability.Grant, held []driver.Delivery) ([]Delivery, error) {
 	if len(held) == 0 {
 		return nil, nil
@@ -203,10 +203,10 @@ func (c *Caller) hand(ctx context.Context, q *queue, grant *capability.Grant, he
 	by := receiptOwner{grant.ID(), now}
 	keyID, key := b.receipts.current()
 	if key == nil {
-		return nil, &driver.Error{Code: driver.ErrUnavailable, Op: "receive", Queue: q.name, Detail: "there is no key to seal receipts with"}
+		return nil, &driver.Error{Code: driver.ErrUnavailable, Op: "receive", Queue: q.name, Detail: "no key to seal receipts with; the key ring is empty"}
 	}
 	deliveries := make([]Delivery, 0, len(held))
-	var text []byte // all receipts, so that they are one piece of memory
+	var text []byte // all receipts in one allocation
 	ends := make([]int, 0, len(held))
 	var bytes int64
 	var damage error
@@ -240,9 +240,8 @@ func (c *Caller) hand(ctx context.Context, q *queue, grant *capability.Grant, he
 	return deliveries, nil
 }
 
-// deadLetterDamaged moves a message that is not what was sent to the dead letters. Where
-// that is not possible it is kept from being delivered for a while, again and
-// again, rather than be handed out.
+// deadLetterDamaged dead-letters a message that was changed. If that fails it nacks the
+// message with a delay, each time it is received, rather than deliver it.
 func (c *Caller) deadLetterDamaged(ctx context.Context, q *queue, d *driver.Delivery, damage error) {
 	b := c.broker
 	b.metrics.Rejected(metricIntegrity)
@@ -260,4 +259,50 @@ func (c *Caller) deadLetterDamaged(ctx context.Context, q *queue, d *driver.Deli
 		attrs = append(attrs, slog.String("error", err.Error()))
 	}
 	b.log.LogAttrs(ctx, slog.LevelError, "integrity.fail", attrs...)
+}
+
+// retryWaits is the RetryAfter of the limit of waiting receives: long polls end within
+// seconds.
+const retryWaits = time.Second
+
+// A waitTable holds the receives that wait, to end them when the daemon drains.
+type waitTable struct {
+	mu    sync.Mutex
+	next  uint64
+	ends  map[uint64]context.CancelFunc
+	ended bool
+}
+
+func (w *waitTable) init() { w.ends = make(map[uint64]context.CancelFunc) }
+
+// enter returns a context that ends with ctx, or with endAll. The caller calls leave
+// with the number.
+func (w *waitTable) enter(ctx context.Context) (context.Context, uint64) {
+	ctx, cancel := context.WithCancel(ctx)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.ended {
+		cancel()
+	}
+	w.next++
+	w.ends[w.next] = cancel
+	return ctx, w.next
+}
+
+func (w *waitTable) leave(number uint64) {
+	w.mu.Lock()
+	cancel := w.ends[number]
+	delete(w.ends, number)
+	w.mu.Unlock()
+	cancel()
+}
+
+// endAll ends all waiting receives, and those that enter later.
+func (w *waitTable) endAll() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.ended = true
+	for _, cancel := range w.ends {
+		cancel()
+	}
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/mailboxmq/mailbox/server/internal/broker"
 )
 
-func TestWhatIsReceivedCarriesTheEnvelopeThatWasSealed(t *testing.T) {
+func TestReceivedMessageHasItsSealedEnvelope(t *testing.T) {
 	b := memory(t, broker.Limits{})
 	c := b.as("acme")
 	message := broker.Outgoing{Outgoing: driver.Outgoing{Body: []byte("payload"), DedupKey: "key", Attributes: map[string]string{"k": "v", driver.AttributeReplyError: "failed"}}}
@@ -32,7 +32,7 @@ func TestWhatIsReceivedCarriesTheEnvelopeThatWasSealed(t *testing.T) {
 	}
 }
 
-func TestTheSealCannotBeSentFromOutside(t *testing.T) {
+func TestClientCannotSendSeal(t *testing.T) {
 	b := memory(t, broker.Limits{})
 	forged := broker.Outgoing{Outgoing: driver.Outgoing{Attributes: map[string]string{broker.AttributeSeal: "x"}}}
 	_, err := b.as("").Send(t.Context(), "orders", []broker.Outgoing{forged, {}})
@@ -42,7 +42,7 @@ func TestTheSealCannotBeSentFromOutside(t *testing.T) {
 	}
 }
 
-func TestSignaturesArriveAsTheyWereSent(t *testing.T) {
+func TestSignatureIsDeliveredUnchanged(t *testing.T) {
 	b := memory(t, broker.Limits{})
 	sent := time.UnixMilli(1767323045678).UTC()
 	signature := envelope.Signature{1, 2, 3}
@@ -85,10 +85,10 @@ func (q *flippedQueue) Receive(ctx context.Context, req driver.ReceiveRequest) (
 	return got, err
 }
 
-// TestAFlippedBitIsNeverDelivered is gate G-7: every single bit of a payload, an
+// TestMessageWithFlippedBitIsNeverDelivered is gate G-7: every single bit of a payload, an
 // attribute and the seal is flipped, and each time the message becomes a dead
 // letter with reason integrity.
-func TestAFlippedBitIsNeverDelivered(t *testing.T) {
+func TestMessageWithFlippedBitIsNeverDelivered(t *testing.T) {
 	flipIn := func(key string, bit int) func(*driver.Message) {
 		return func(m *driver.Message) {
 			value := []byte(m.Attributes[key])
@@ -137,7 +137,7 @@ func TestAFlippedBitIsNeverDelivered(t *testing.T) {
 	}
 }
 
-func TestDamageCostsNothingElseOfTheBatch(t *testing.T) {
+func TestDamagedMessageLeavesRestOfBatch(t *testing.T) {
 	backend := membox.New(nil)
 	defer backend.Close()
 	b := newBench(t, &flipper{Opener: backend, flip: func(m *driver.Message) {
@@ -158,7 +158,7 @@ func TestDamageCostsNothingElseOfTheBatch(t *testing.T) {
 	}
 }
 
-func TestMessagesFromOutsideTheDaemonAreSealedWhenHandedOut(t *testing.T) {
+func TestUnsealedMessageIsSealedAtDelivery(t *testing.T) {
 	backend := membox.New(nil)
 	defer backend.Close()
 	q, err := backend.OpenQueue(t.Context(), "orders")
@@ -175,7 +175,7 @@ func TestMessagesFromOutsideTheDaemonAreSealedWhenHandedOut(t *testing.T) {
 	}
 }
 
-func TestForwardedDeadLettersStayWhole(t *testing.T) {
+func TestForwardedDeadLetterVerifies(t *testing.T) {
 	b := memory(t, broker.Limits{})
 	c := b.as("acme")
 	if err := c.Configure(t.Context(), "orders", driver.Config{DeadLetterTo: "dead"}); err != nil {

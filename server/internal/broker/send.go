@@ -14,20 +14,19 @@ import (
 // Outgoing is a message to be sent. DedupKey is what the wire calls idem_key.
 type Outgoing struct {
 	driver.Outgoing
-	// SentAt and Signature are those of a sender who seals messages itself: the
-	// signature is over the hash chain with this time. Zero means that the
-	// daemon's clock counts, and no signature.
+	// SentAt and Signature are set by a sender that seals messages itself: the
+	// signature is over the hash chain with this time. Zero means the time of the
+	// daemon, and no signature.
 	SentAt    time.Time
 	Signature envelope.Signature
 }
 
 // Send enqueues messages in order and returns one result for each, as
 // driver.Queue.Send does, with the same codes: some positions may fail while
-// others do not. It makes the queue if it is not there.
+// others do not. It creates the queue if it does not exist.
 //
 // It blocks until the messages are as durable as the backend promises.
-// Cancelling ctx may leave them sent. What is passed in belongs to the caller
-// again when it returns.
+// Cancelling ctx may leave them sent. Send keeps no reference to messages.
 func (c Caller) Send(ctx context.Context, queue string, messages []Outgoing) ([]driver.Sent, error) {
 	b := c.broker
 	request := c.request(capability.OpSend, queue)
@@ -58,9 +57,8 @@ func (c Caller) Send(ctx context.Context, queue string, messages []Outgoing) ([]
 	}
 }
 
-// SentKeyless notes that a client of a surface that asks for dedup keys has sent
-// messages without. They are counted, and logged at a bounded rate with the token, so
-// that it does not go unnoticed.
+// SentKeyless counts messages that a client sent without a dedup key on a surface that
+// wants one. It logs the token at a bounded rate, so that operators notice.
 func (c Caller) SentKeyless(ctx context.Context, queue string, n int) {
 	b := c.broker
 	b.metrics.Queue(c.tenant, queue).Keyless(n)
@@ -75,14 +73,14 @@ func (c Caller) SentKeyless(ctx context.Context, queue string, n int) {
 	b.log.LogAttrs(ctx, slog.LevelWarn, "send.keyless", attrs...)
 }
 
-// keylessLines and keylessEvery bound the lines about sends without dedup keys: a
-// client that does so does it with every send.
+// keylessLines and keylessEvery bound the lines about sends without dedup keys: such a
+// client usually omits the key in every send.
 const (
 	keylessLines = 3
 	keylessEvery = time.Minute
 )
 
-// loadOf is never unknown: sending nothing carries nothing.
+// loadOf returns the load of a send for quotas. An empty send counts as one message.
 func loadOf(messages []Outgoing) capability.Load {
 	l := capability.Load{Messages: max(1, len(messages))}
 	for i := range messages {
@@ -100,7 +98,7 @@ func (c *Caller) sendTo(ctx context.Context, q *queue, messages []Outgoing) ([]d
 	if err := c.checkBatch("send", q, &traits, len(messages)); err != nil {
 		return nil, err
 	}
-	var failed []error // nil while nothing has
+	var failed []error // nil while no position has failed
 	stamped := make([]driver.Outgoing, 0, len(messages))
 	for i := range messages {
 		m := &messages[i]
@@ -133,7 +131,7 @@ func (c *Caller) sendTo(ctx context.Context, q *queue, messages []Outgoing) ([]d
 }
 
 // checkBatch returns ErrTooLarge for a batch that is longer than the queue allows,
-// before it costs more than having been read.
+// before the batch costs anything else.
 func (c *Caller) checkBatch(op string, q *queue, traits *driver.Traits, elements int) error {
 	if elements <= traits.MaxBatch {
 		return nil
@@ -145,8 +143,8 @@ func (c *Caller) checkBatch(op string, q *queue, traits *driver.Traits, elements
 	}
 }
 
-// spread puts the results of the messages that were tried back to their
-// positions, between those that had failed before.
+// spread moves the results of the messages that were sent to their positions in the
+// batch, between those that failed before.
 func spread(sent []driver.Sent, err error, failed []error) ([]driver.Sent, error) {
 	all := make([]driver.Sent, len(failed))
 	next := 0

@@ -16,8 +16,8 @@ import (
 type Nack struct {
 	Receipt string
 	// Delay is how long to wait before the next delivery. With Backoff it is
-	// ignored, and the broker chooses: at random, within a bound that doubles
-	// with each attempt.
+	// ignored, and the broker chooses: at random, within a bound that doubles with
+	// each attempt.
 	Delay   time.Duration
 	Backoff bool
 	Cause   string
@@ -29,7 +29,7 @@ type Extension struct {
 	Visibility time.Duration
 }
 
-// A Burial sends a delivery to the dead letters.
+// A DeadLetterRequest dead-letters a delivery.
 type DeadLetterRequest struct {
 	Receipt   string
 	Reason    driver.Reason
@@ -37,10 +37,10 @@ type DeadLetterRequest struct {
 	ErrorType string
 }
 
-// Ack removes messages for ever, as driver.Queue.Ack does: positions that fail
-// are ErrReceiptExpired. Deliveries that were taken with the caller's token
-// before that was revoked can still be acked, until the token expires. It blocks
-// on the backend; repeating it is safe.
+// Ack removes messages, as driver.Queue.Ack does: positions that fail are
+// ErrReceiptExpired. Deliveries that the caller's token took before it was revoked can
+// still be acked, until the token expires. It blocks on the backend; repeating it is
+// safe.
 func (c Caller) Ack(ctx context.Context, queue string, receipts []string) error {
 	return settle(ctx, &c, queue, receipts, &settleCall[string, driver.Receipt]{
 		operation: capability.OpAck,
@@ -76,7 +76,7 @@ func (c Caller) Nack(ctx context.Context, queue string, nacks []Nack) error {
 	})
 }
 
-// logNacked logs a delivery that was given back, at the level of debugging.
+// logNacked logs a nacked delivery at debug level.
 func (c *Caller) logNacked(ctx context.Context, u *queueUse, r driver.Receipt) {
 	if !c.broker.log.Enabled(ctx, slog.LevelDebug) {
 		return
@@ -90,7 +90,7 @@ func (c *Caller) logNacked(ctx context.Context, u *queueUse, r driver.Receipt) {
 // granted. Codes per position: ErrReceiptExpired, ErrInvalid (visibility).
 func (c Caller) Extend(ctx context.Context, queue string, extensions []Extension) ([]time.Duration, error) {
 	granted := make([]time.Duration, len(extensions))
-	var called []time.Duration // of the positions that the backend was asked for
+	var called []time.Duration // of the positions that went to the backend
 	err := settle(ctx, &c, queue, extensions, &settleCall[Extension, driver.Extension]{
 		operation: capability.OpExtend,
 		op:        "extend",
@@ -117,9 +117,8 @@ func (c Caller) Extend(ctx context.Context, queue string, extensions []Extension
 	return granted, err
 }
 
-// Bury sends deliveries to the dead letters, as driver.Queue.DeadLetter
-// does. Like a nack it needs a token for nacking: it gives the delivery back for
-// good. Codes per position: ErrReceiptExpired, ErrInvalid (reason), ErrFull; for
+// DeadLetter dead-letters deliveries, as driver.Queue.DeadLetter does. Like Nack it
+// needs a token for nack. Codes per position: ErrReceiptExpired, ErrInvalid (reason), ErrFull; for
 // the call: ErrUnsupported (the backend keeps no dead letters).
 func (c Caller) DeadLetter(ctx context.Context, queue string, requests []DeadLetterRequest) error {
 	return settle(ctx, &c, queue, requests, &settleCall[DeadLetterRequest, driver.DeadLetterRequest]{
@@ -137,7 +136,7 @@ func (c Caller) DeadLetter(ctx context.Context, queue string, requests []DeadLet
 		},
 		done: func(u *queueUse, _ position, b *DeadLetterRequest, r driver.Receipt) {
 			if decidedByBackend(b.Reason) {
-				u.leases.remove(r.Handle, r) // the death was noted when it happened
+				u.leases.remove(r.Handle, r) // observe has traced it
 			} else {
 				u.ended(r, EventDeadLettered, string(b.Reason))
 			}
@@ -145,27 +144,27 @@ func (c Caller) DeadLetter(ctx context.Context, queue string, requests []DeadLet
 	})
 }
 
-// text makes what a worker says about a failure fit for every wire: some carry
-// UTF-8 only, and a message must not become one that they cannot deliver.
+// text makes the error text of a worker valid UTF-8: some wires carry nothing else, and
+// every message must be deliverable on each of them.
 func text(said string) string { return strings.ToValidUTF8(said, "\ufffd") }
 
-// A settling is how deliveries are settled in one of the ways: from E, as
-// callers say it, to D, as the backend wants it.
+// A settleCall is one way to settle deliveries, such as ack or nack. E is its type in
+// the broker, D in the backend.
 type settleCall[E, D any] struct {
 	operation capability.Operation
 	op        string
 	receipt   func(*E) string
 	convert   func(*queueUse, *E, driver.Receipt) D
 	call      func(context.Context, *queueUse, []D) error
-	// done is called for each position that worked.
+	// done is called for each position that succeeded.
 	done func(*queueUse, position, *E, driver.Receipt)
 }
 
-// A position is that of an element among all of a call, and among those that the
-// backend was asked for.
+// A position is the index of an element in the call, and among the elements that went
+// to the backend.
 type position struct{ element, called int }
 
-// A queueUse is a queue while a caller settles deliveries of it.
+// A queueUse is a queue during one operation of a caller.
 type queueUse struct {
 	*queue
 	broker *Broker
@@ -173,7 +172,7 @@ type queueUse struct {
 	now    time.Time
 }
 
-// ended notes that a delivery is out no more.
+// ended removes the lease of a delivery and traces why it ended.
 func (u *queueUse) ended(r driver.Receipt, kind EventKind, note string) {
 	u.leases.remove(r.Handle, r)
 	u.broker.traces.note(&u.queueKey, r.Handle, u.by, kind, 0, note, u.now)
@@ -188,8 +187,8 @@ func (u *queueUse) extended(r driver.Receipt, visibility time.Duration) {
 	u.broker.traces.note(&u.queueKey, r.Handle, u.by, EventExtended, 0, visibility.String(), u.now)
 }
 
-// settle unseals receipts, authorises, calls the backend with those that are
-// good, and puts the results back to their positions.
+// settle authorises, unseals receipts, calls the backend with the positions that are
+// allowed, and returns the results at their positions.
 func settle[E, D any](ctx context.Context, c *Caller, name string, elements []E, how *settleCall[E, D]) error {
 	b := c.broker
 	began := time.Now()
@@ -202,7 +201,7 @@ func settle[E, D any](ctx context.Context, c *Caller, name string, elements []E,
 	}
 	var failed []error
 	if !whole {
-		// Before the queue is looked for: a void token does not learn whether it exists.
+		// Before the queue is opened: an invalid token does not learn whether it exists.
 		var any bool
 		if failed, any = authorizeEach(ctx, c, name, elements, how); !any {
 			return wholeError(failed)
@@ -242,8 +241,8 @@ func settle[E, D any](ctx context.Context, c *Caller, name string, elements []E,
 	return localised(err, q)
 }
 
-// authorizeEach authorises each position for itself. It returns why positions are
-// refused, nil if none is, and whether any is not.
+// authorizeEach authorises each position on its own. It returns the refusals by
+// position, nil if there are none, and whether any position is allowed.
 func authorizeEach[E, D any](ctx context.Context, c *Caller, name string, elements []E, how *settleCall[E, D]) (failed []error, any bool) {
 	backend, err := backendName(c.tenant, name)
 	for i := range elements {
@@ -267,7 +266,7 @@ func authorizeEach[E, D any](ctx context.Context, c *Caller, name string, elemen
 	return failed, any
 }
 
-// unsealAll returns what the backend is asked for, with the receipts: all positions
+// unsealAll returns the elements for the backend and their receipts, for all positions
 // that have not failed.
 func unsealAll[E, D any](use *queueUse, elements []E, failed []error, how *settleCall[E, D]) (good []D, receipts []driver.Receipt) {
 	good = make([]D, 0, len(elements))
@@ -278,8 +277,7 @@ func unsealAll[E, D any](use *queueUse, elements []E, failed []error, how *settl
 		}
 		receipt, _, ok := use.broker.receipts.open(how.receipt(&elements[i]), use.backend)
 		if !ok {
-			// The backend knows no delivery without a receipt, and says so after it has
-			// looked at everything else.
+			// The backend refuses an empty receipt, after it has checked everything else.
 			receipt = driver.Receipt{}
 		}
 		good = append(good, how.convert(use, &elements[i], receipt))
@@ -288,7 +286,7 @@ func unsealAll[E, D any](use *queueUse, elements []E, failed []error, how *settl
 	return good, receipts
 }
 
-// finish notes the positions that worked, and says of which the receipt is malformed.
+// finish calls done for the positions that succeeded, and names malformed receipts.
 func finish[E, D any](use *queueUse, elements []E, receipts []driver.Receipt, failed []error, err error, how *settleCall[E, D]) {
 	next, worked := 0, 0
 	for i := range elements {
@@ -317,10 +315,9 @@ func setAt(err error, i int, with error) {
 	}
 }
 
-// authorizeSettling authorises a whole batch at once where that is possible:
-// whole is false where each position has to be asked for by itself, because the
-// token is for one receipt, or is not good any more but may have been when the
-// delivery was taken.
+// authorizeSettling authorises a whole batch at once if possible. whole is false if
+// each position must be authorised on its own: the token is for one receipt, or is not
+// valid any more but may have been when the delivery was taken.
 func (c *Caller) authorizeSettling(ctx context.Context, operation capability.Operation, queue string, elements int) (whole bool, err error) {
 	if c.returns {
 		return true, nil
@@ -338,8 +335,8 @@ func (c *Caller) authorizeSettling(ctx context.Context, operation capability.Ope
 	return err == nil, err
 }
 
-// wholeError returns what is true of every position as an error of the call, if
-// the token is to blame for all of them, and the positions otherwise.
+// wholeError returns an error of the whole call if the token was refused at every
+// position, and the errors by position otherwise.
 func wholeError(errs []error) error {
 	for _, err := range errs {
 		if !errors.Is(err, driver.ErrUnauthenticated) && !errors.Is(err, driver.ErrForbidden) {
@@ -353,8 +350,8 @@ func expired(op, queue string) error {
 	return &driver.Error{Code: driver.ErrReceiptExpired, Op: op, Queue: queue}
 }
 
-// backoff is how long a message is left alone after a failed attempt: at random,
-// so that what failed together does not come back together.
+// backoff returns the delay after a failed attempt: at random, so that messages that
+// failed together do not return together.
 func (b *Broker) backoff(attempt int) time.Duration {
 	limits := b.limits.Load()
 	bound := limits.BackoffMax

@@ -10,9 +10,9 @@ import (
 	"github.com/mailboxmq/mailbox/server/internal/broker"
 )
 
-// TestFiguresAndEnvelopesNameTheShard sends groups to a queue with several shards,
+// TestFiguresAndEnvelopesNameShard sends groups to a queue with several shards,
 // and compares what deliveries say with the figures.
-func TestFiguresAndEnvelopesNameTheShard(t *testing.T) {
+func TestFiguresAndEnvelopesNameShard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := memory(t, broker.Limits{})
 		c := b.as("")
@@ -57,7 +57,7 @@ func TestFiguresAndEnvelopesNameTheShard(t *testing.T) {
 	})
 }
 
-func TestLabelsOfShardsAreBounded(t *testing.T) {
+func TestShardLabelsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := memory(t, broker.Limits{})
 		c := b.as("")
@@ -85,7 +85,7 @@ func numbers(n int) (texts []string) {
 	return texts
 }
 
-func TestFullDeadLettersAreSeen(t *testing.T) {
+func TestFullDeadLettersAreReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := memory(t, broker.Limits{})
 		c := b.as("")

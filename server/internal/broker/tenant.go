@@ -8,10 +8,9 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// InTenant returns the same caller, who looks into the queues of a tenant. It is for
-// operators: it needs a token of no tenant for administration of any queue, besides what
-// each look needs. Surfaces use it for looking, and for nothing that changes a queue.
-// Codes: ErrInvalid (no name of a tenant).
+// InTenant returns the same caller, which reads the queues of a tenant. It is for
+// operators: it needs a token of no tenant for admin on any queue, besides what each
+// operation needs. Surfaces use it only to read. Codes: ErrInvalid (the tenant's name).
 func (c Caller) InTenant(ctx context.Context, tenant string) (Caller, error) {
 	if err := c.mayLookIntoTenants(ctx); err != nil {
 		return c, err
@@ -31,10 +30,10 @@ func (c *Caller) mayLookIntoTenants(ctx context.Context) error {
 	return err
 }
 
-// A TenantQueue is a queue and its tenant, which is empty for queues of none.
+// A TenantQueue names a queue and its tenant; Tenant is empty for queues of no tenant.
 type TenantQueue struct{ Tenant, Queue string }
 
-// AllQueues lists the queues of all tenants in the order of the backend. It is authorised
+// AllQueues lists the queues of all tenants, in the order of the backend. It is authorised
 // like InTenant; an error ends the sequence. Codes: ErrUnsupported, ErrUnavailable.
 func (c Caller) AllQueues(ctx context.Context) iter.Seq2[TenantQueue, error] {
 	return func(yield func(TenantQueue, error) bool) {
@@ -43,7 +42,7 @@ func (c Caller) AllQueues(ctx context.Context) iter.Seq2[TenantQueue, error] {
 			err = c.broker.admit("list", "", lastForReads)
 		}
 		if err == nil && c.broker.admin == nil {
-			err = &driver.Error{Code: driver.ErrUnsupported, Op: "list", Detail: "the backend's queues cannot be managed"}
+			err = &driver.Error{Code: driver.ErrUnsupported, Op: "list", Detail: "backend does not support managing queues"}
 		}
 		if err != nil {
 			yield(TenantQueue{}, err)

@@ -10,12 +10,12 @@ import (
 	"github.com/mailboxmq/mailbox/server/internal/broker"
 )
 
-func TestTenantsCannotNameTheirWayOut(t *testing.T) {
+func TestTenantCannotNameQueueOfAnother(t *testing.T) {
 	b := memory(t, broker.Limits{})
-	acme, other, nobody := b.as("acme"), b.as("other"), b.as("")
+	acme, other, untenanted := b.as("acme"), b.as("other"), b.as("")
 	b.send(acme, "orders", "of acme")
 	for _, spelled := range []string{"orders", "~acme~orders", "acme/orders", "~~acme~orders", "~other~~acme~orders", "../acme/orders"} {
-		for name, c := range map[string]broker.Caller{"another tenant": other, "no tenant": nobody} {
+		for name, c := range map[string]broker.Caller{"another tenant": other, "no tenant": untenanted} {
 			b.make(c, spelled)
 			if got := b.receive(c, spelled, 1); len(got) > 0 {
 				t.Errorf("%s got a message of acme from %q", name, spelled)
@@ -55,7 +55,7 @@ func TestTenantsErrorsNameTheirOwnQueues(t *testing.T) {
 	}
 }
 
-func TestATenantCaveatDoesNotOpenTheTenantsQueues(t *testing.T) {
+func TestTenantCaveatDoesNotOpenItsQueues(t *testing.T) {
 	b := memory(t, broker.Limits{})
 	b.send(b.as("acme"), "orders", "of acme")
 	narrowed, err := mint(t, b.ring, "").Attenuate(capability.Tenant("acme"))
@@ -66,7 +66,7 @@ func TestATenantCaveatDoesNotOpenTheTenantsQueues(t *testing.T) {
 	expectCode(t, err, driver.ErrForbidden, "receive with a token of no tenant that was narrowed to one")
 }
 
-func TestOperatorLooksIntoTenantsAndTenantsDoNot(t *testing.T) {
+func TestOnlyOperatorReadsOtherTenants(t *testing.T) {
 	b := memory(t, broker.Limits{})
 	operator, acme := b.as(""), b.as("acme")
 	b.send(acme, "orders", "of acme")

@@ -12,23 +12,23 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// An Event is one thing that happened to a message.
+// An Event is one event in the trace of a message.
 type Event struct {
 	At   time.Time
 	Kind EventKind
-	// By is the token on whose behalf it happened; zero if the broker did it.
+	// By is the token that caused the event; zero if the broker did.
 	By capability.TokenID
-	// Attempt is the delivery that it concerns; 0 if none, or if not known.
+	// Attempt is the number of the delivery; 0 if there is none or it is unknown.
 	Attempt int
-	// Note is the cause of a nack, the reason of a death, how long an extension
-	// is, and so on.
+	// Note is the cause of a nack, the reason of a dead letter, the visibility of an
+	// extension, and so on.
 	Note string
 }
 
 // An EventKind says what happened.
 type EventKind string
 
-// What can happen to a message.
+// The kinds of events.
 const (
 	EventSent         EventKind = "sent"
 	EventDelivered    EventKind = "delivered"
@@ -40,17 +40,16 @@ const (
 	EventAcked        EventKind = "acked"
 )
 
-// A Life is what is known of one message.
+// A Trace is the recorded life of one message.
 type Trace struct {
-	// Message is as it lies in the queue now; nil if it is not there any more.
+	// Message is the message as it is now; nil if it is not in the queue any more.
 	Message *Peeked
-	// Events are what happened through this broker, oldest first, as far as it
-	// is remembered.
+	// Events are the remembered events of this broker, oldest first.
 	Events []Event
 }
 
 // messageID is a ULID in 16 bytes. Messages of backends with other ids have no
-// remembered lives.
+// traces.
 type messageID [16]byte
 
 func parseMessageID(text string) (id messageID, ok bool) {
@@ -61,11 +60,11 @@ func parseMessageID(text string) (id messageID, ok bool) {
 	return messageID(parsed), err == nil
 }
 
-// An entry is an event in the book.
+// A tracedEvent is an event as the table keeps it.
 type tracedEvent struct {
 	message messageID
 	queue   *queueKey
-	at      int64 // Unix nanoseconds; 0 is an empty place
+	at      int64 // Unix nanoseconds; 0 means empty
 	by      holder
 	kind    EventKind
 	attempt int32
@@ -74,12 +73,12 @@ type tracedEvent struct {
 
 const (
 	traceShards = 16
-	// maxNoteBytes keeps causes from filling the memory.
+	// maxNoteBytes bounds the memory of notes.
 	maxNoteBytes = 200
 )
 
-// A traceTable remembers the latest events, in rings by message, so that looking
-// up a message looks through one of them.
+// A traceTable remembers the latest events, in rings by message id, so that a lookup
+// reads one ring.
 type traceTable struct{ rings [traceShards]traceRing }
 
 type traceRing struct {
@@ -94,10 +93,11 @@ func (l *traceTable) init(events int) {
 	}
 }
 
-// ring of a message: the last byte of a ULID is random or counts.
+// ring returns the ring of a message, by the last byte of its ULID, which is random or
+// counts.
 func (l *traceTable) ring(id messageID) *traceRing { return &l.rings[id[15]%traceShards] }
 
-// note writes an event down.
+// note records an event.
 func (l *traceTable) note(t *queueKey, id string, by holder, kind EventKind, attempt int, note string, at time.Time) {
 	message, ok := parseMessageID(id)
 	if !ok {
@@ -135,7 +135,7 @@ func (l *traceTable) events(t queueKey, id string) []Event {
 	return events
 }
 
-// acked reports whether exactly this token acked a message not long ago.
+// acked reports whether the table remembers that exactly this token acked a message.
 func (l *traceTable) acked(t queueKey, id string, by holder) bool {
 	message, ok := parseMessageID(id)
 	if !ok {
@@ -149,9 +149,9 @@ func (l *traceTable) acked(t queueKey, id string, by holder) bool {
 	})
 }
 
-// Life tells what happened to a message: what is remembered of it, and where it
-// is now. It needs a token for peeking, and may block on I/O. Codes: ErrNotFound
-// if nothing is known of it.
+// Trace returns the remembered events of a message, and the message itself if it still
+// exists. It needs a token for peek, and may block on I/O. Codes: ErrNotFound if
+// nothing is known of the message.
 func (c Caller) Trace(ctx context.Context, queue, id string) (Trace, error) {
 	grant, err := c.authorize(ctx, capability.OpPeek, queue)
 	if err != nil {
@@ -160,19 +160,19 @@ func (c Caller) Trace(ctx context.Context, queue, id string) (Trace, error) {
 	if err := c.broker.admit("look", queue, lastForReads); err != nil {
 		return Trace{}, err
 	}
-	traces := Trace{Events: c.broker.traces.events(queueKey{c.tenant, queue}, id)}
+	trace := Trace{Events: c.broker.traces.events(queueKey{c.tenant, queue}, id)}
 	for peeked, err := range c.look(ctx, queue, driver.Query{ID: id, Limit: 1}) {
 		if err != nil {
-			if len(traces.Events) > 0 {
+			if len(trace.Events) > 0 {
 				break
 			}
 			return Trace{}, err
 		}
 		grant.Charge(1, int64(len(peeked.Body)))
-		traces.Message = &peeked
+		trace.Message = &peeked
 	}
-	if traces.Message == nil && len(traces.Events) == 0 {
-		return Trace{}, &driver.Error{Code: driver.ErrNotFound, Op: "look", Queue: queue, MessageID: id, Detail: "nothing is known of it"}
+	if trace.Message == nil && len(trace.Events) == 0 {
+		return Trace{}, &driver.Error{Code: driver.ErrNotFound, Op: "look", Queue: queue, MessageID: id, Detail: "no trace of the message, and it is not in the queue"}
 	}
-	return traces, nil
+	return trace, nil
 }

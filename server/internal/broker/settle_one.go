@@ -9,10 +9,9 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// A Target names one delivery the way people do: by the id of the message.
+// A Target names one delivery by the id of its message.
 type Target struct {
-	// Queue may be empty if the message was received through this broker and not
-	// long ago.
+	// Queue may be empty if the message was received through this broker recently.
 	Queue string
 	ID    string
 	// Receipt may be empty if the caller's token took the delivery through this
@@ -20,10 +19,9 @@ type Target struct {
 	Receipt string
 }
 
-// AckOne acks one delivery forgivingly: without a receipt it acts on the current
-// lease, if exactly the same token took it, and an ack repeated for a message that the
-// token acked not long ago works again. Otherwise it is like Ack. Codes:
-// ErrNotFound (there is no such lease of the caller's), ErrReceiptExpired.
+// AckOne acks one delivery. Without a receipt it acts on the current lease, if exactly
+// the same token took it. Repeating a recent ack of the token succeeds. Otherwise it is
+// like Ack. Codes: ErrNotFound (the caller has no such lease), ErrReceiptExpired.
 func (c Caller) AckOne(ctx context.Context, target Target) error {
 	queue, receipt, err := c.find(ctx, capability.OpAck, target)
 	if err == nil {
@@ -36,8 +34,8 @@ func (c Caller) AckOne(ctx context.Context, target Target) error {
 	return err
 }
 
-// mayStillAck authorises a repeated ack. The first one was taken before the
-// token became void, or it would not have worked.
+// mayStillAck authorises a repeated ack. The token was valid at the first one, or that
+// would have failed.
 func (c *Caller) mayStillAck(ctx context.Context, queue string, target Target) error {
 	request := c.request(capability.OpAck, queue)
 	request.Receipt = target.Receipt
@@ -46,8 +44,7 @@ func (c *Caller) mayStillAck(ctx context.Context, queue string, target Target) e
 	return err
 }
 
-// NackOne nacks one delivery, finding it as AckOne does. nack.Receipt is not
-// looked at.
+// NackOne nacks one delivery, which it finds as AckOne does. It ignores nack.Receipt.
 func (c Caller) NackOne(ctx context.Context, target Target, nack Nack) error {
 	queue, receipt, err := c.find(ctx, capability.OpNack, target)
 	if err != nil {
@@ -57,8 +54,8 @@ func (c Caller) NackOne(ctx context.Context, target Target, nack Nack) error {
 	return driver.At(c.Nack(ctx, queue, []Nack{nack}), 0)
 }
 
-// ExtendOne extends one delivery, finding it as AckOne does, and returns what was
-// granted.
+// ExtendOne extends one delivery, which it finds as AckOne does, and returns the granted
+// visibility.
 func (c Caller) ExtendOne(ctx context.Context, target Target, visibility time.Duration) (time.Duration, error) {
 	queue, receipt, err := c.find(ctx, capability.OpExtend, target)
 	if err != nil {
@@ -71,7 +68,7 @@ func (c Caller) ExtendOne(ctx context.Context, target Target, visibility time.Du
 	return granted[0], nil
 }
 
-// DeadLetterOne sends one delivery to the dead letters, finding it as AckOne does.
+// DeadLetterOne dead-letters one delivery, which it finds as AckOne does.
 func (c Caller) DeadLetterOne(ctx context.Context, target Target, request DeadLetterRequest) error {
 	queue, receipt, err := c.find(ctx, capability.OpNack, target)
 	if err != nil {
@@ -81,8 +78,7 @@ func (c Caller) DeadLetterOne(ctx context.Context, target Target, request DeadLe
 	return driver.At(c.DeadLetter(ctx, queue, []DeadLetterRequest{request}), 0)
 }
 
-// find completes a target. The queue is returned with an error too, if it is
-// known.
+// find completes a target. With an error it still returns the queue, if it is known.
 func (c *Caller) find(ctx context.Context, operation capability.Operation, target Target) (queue, receipt string, err error) {
 	b := c.broker
 	queue = target.Queue
@@ -106,7 +102,7 @@ func (c *Caller) find(ctx context.Context, operation capability.Operation, targe
 	}
 	id, sealKey := b.receipts.current()
 	if sealKey == nil {
-		return queue, "", &driver.Error{Code: driver.ErrUnavailable, Op: operation.String(), Queue: queue, Detail: "there is no key to seal receipts with"}
+		return queue, "", &driver.Error{Code: driver.ErrUnavailable, Op: operation.String(), Queue: queue, Detail: "no key to seal receipts with; the key ring is empty"}
 	}
 	return queue, string(b.receipts.append(nil, id, sealKey, q.backend, held.receipt, receiptOwner{held.holder.token, held.takenAt})), nil
 }
@@ -125,8 +121,7 @@ func (c *Caller) mayLearn(ctx context.Context, operation capability.Operation, q
 	return false
 }
 
-// hasTaken reports whether the delivery was taken with the caller's token, or acked
-// with it not long ago.
+// hasTaken reports whether the caller's token took the delivery, or acked it recently.
 func (c *Caller) hasTaken(queue string, target Target) bool {
 	b, key := c.broker, queueKey{c.tenant, queue}
 	if b.traces.acked(key, target.ID, c.holder) {
@@ -146,21 +141,20 @@ func (c *Caller) hasTaken(queue string, target Target) bool {
 	return ok && held.holder == c.holder
 }
 
-// checkReceiptFor refuses a receipt that is of another message than it is shown
-// for.
+// checkReceiptFor refuses a receipt of another message than the target.
 func (c *Caller) checkReceiptFor(queue string, target Target) error {
 	backend, err := backendName(c.tenant, queue)
 	if err != nil {
 		return err
 	}
 	if r, _, ok := c.broker.receipts.open(target.Receipt, backend); ok && target.ID != "" && r.Handle != target.ID {
-		return &driver.Error{Code: driver.ErrInvalid, Op: "settle", Queue: queue, MessageID: target.ID, Field: "receipt", Detail: "is that of another message"}
+		return &driver.Error{Code: driver.ErrInvalid, Op: "settle", Queue: queue, MessageID: target.ID, Field: "receipt", Detail: "belongs to another message"}
 	}
 	return nil
 }
 
-// unknown is the error for a lease that is not there. Who has no token for it
-// learns no more than that.
+// unknown returns the error for a missing lease. A caller without a token for the queue
+// learns nothing more.
 func (c *Caller) unknown(ctx context.Context, operation capability.Operation, target Target) error {
 	_, err := c.broker.verifier.Authorize(ctx, c.token, c.request(operation, target.Queue))
 	hidden := target.Queue == "" && errors.Is(err, driver.ErrForbidden)
@@ -171,11 +165,11 @@ func (c *Caller) unknown(ctx context.Context, operation capability.Operation, ta
 	}
 	return &driver.Error{
 		Code: driver.ErrNotFound, Op: operation.String(), Queue: target.Queue, MessageID: target.ID,
-		Detail: "no lease of it was taken with this token through this daemon; show the receipt",
+		Detail: "this token has no lease of the message at this daemon; pass the receipt",
 	}
 }
 
-// findQueueOf returns the queue of a tenant in which a message is known to be.
+// findQueueOf returns the queue of a tenant that is known to hold a message.
 func (b *Broker) findQueueOf(tenant, id string) string {
 	if name := b.traces.queueOf(tenant, id); name != "" {
 		return name

@@ -8,7 +8,7 @@ import (
 	"github.com/mailboxmq/mailbox/server/internal/broker"
 )
 
-func TestClientsAreKnownByTheirAddressAlone(t *testing.T) {
+func TestClientIsIdentifiedByAddressAlone(t *testing.T) {
 	for remote, want := range map[string]string{
 		"10.1.2.3:4": "10.1.2.3", "[::ffff:10.1.2.3]:4": "10.1.2.3", "[fe80::1%eth0]:4": "fe80::1", "[2001:db8::1]:4": "2001:db8::1",
 	} {
@@ -23,7 +23,7 @@ func TestClientsAreKnownByTheirAddressAlone(t *testing.T) {
 	}
 }
 
-func TestALinkLocalClientIsInItsNetwork(t *testing.T) {
+func TestLinkLocalClientMatchesItsNetwork(t *testing.T) {
 	b := memory(t, broker.Limits{})
 	token := mint(t, b.ring, "", capability.Networks(netip.MustParsePrefix("fe80::/10")))
 	for _, client := range []string{"[fe80::1%eth0]:4", "[fe80::1]:4"} {

@@ -10,9 +10,9 @@ import (
 	"github.com/mailboxmq/mailbox/server/internal/broker"
 )
 
-// TestAReceiveThatWaitsBringsNothingToATokenThatHasEndedMeanwhile has a token revoked,
+// TestWaitingReceiveReturnsNothingToEndedToken has a token revoked,
 // and another one expire, while it waits for a message.
-func TestAReceiveThatWaitsBringsNothingToATokenThatHasEndedMeanwhile(t *testing.T) {
+func TestWaitingReceiveReturnsNothingToEndedToken(t *testing.T) {
 	for name, sentAfter := range map[string]time.Duration{"revoked": time.Second, "expired": 2 * time.Minute} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -47,9 +47,9 @@ func TestAReceiveThatWaitsBringsNothingToATokenThatHasEndedMeanwhile(t *testing.
 	}
 }
 
-// TestWhatCouldNotBeHandedOverGoesBackWhateverTheTokenIsFor gives back with a token
+// TestReturningCallerSettlesWithAnyToken gives back with a token
 // that is for receiving alone, and was revoked.
-func TestWhatCouldNotBeHandedOverGoesBackWhateverTheTokenIsFor(t *testing.T) {
+func TestReturningCallerSettlesWithAnyToken(t *testing.T) {
 	b := memory(t, broker.Limits{})
 	c, other := b.as("", capability.Operations(capability.OpRecv)), b.as("")
 	b.send(other, "orders", "x")

@@ -24,7 +24,7 @@ func (c Caller) AckLate(ctx context.Context, queue string, receipts []string) er
 			return q.handle.AckLate(ctx, rs)
 		},
 		done: func(u *queueUse, _ position, _ *string, r driver.Receipt) {
-			// The message is gone, whoever has it now.
+			// The message is gone, also for another token that holds it now.
 			u.leases.drop(r.Handle)
 			u.ended(r, EventAcked, "")
 		},
@@ -97,16 +97,16 @@ func (t *leaseTable) drop(id string) {
 	}
 }
 
-// Taken says which delivery a receipt is of.
+// Taken identifies the delivery of a receipt.
 type Taken struct {
-	// Message is what the backend calls the message: its id, or a handle.
+	// Message is the id of the message, or another handle of the backend.
 	Message string
 	At      time.Time
 }
 
-// Taken reads a receipt. ok is false if nobody with the daemon's keys sealed it for
-// this queue. It says nothing about whether the receipt still works, does no I/O,
-// and needs no token: who has the receipt took the delivery.
+// Taken reads a receipt. ok is false if it was not sealed for this queue with a key of
+// the daemon. The receipt may have expired. Taken does no I/O and does not authorise:
+// the receipt proves that its bearer took the delivery.
 func (c Caller) Taken(queue, receipt string) (taken Taken, ok bool) {
 	backend, err := backendName(c.tenant, queue)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 
 const (
 	// maxOperations bounds how many operations the backend is asked for at once:
-	// enough for writes to be gathered, and few enough that one more does not wait
+	// enough for group commits, and few enough that one more does not wait
 	// for long. Tenants take turns. A send counts once more for each operationBytes
 	// and each operationMessages, and maxOperationUnits times at most.
 	maxOperations     = 64
@@ -46,7 +46,7 @@ func (b *Broker) initTurns() {
 	b.memory = share.NewGate(share.New("request memory", "max_request_memory", maxRequestMemory, retryInFlight), turnPatience)
 }
 
-// turn waits until the caller may use the backend, for so many units. The caller of
+// turn waits until the caller may use the backend, for a number of units. The caller of
 // turn calls done. Codes: ErrFull.
 func (c *Caller) turn(ctx context.Context, op, queue string, units int64) (err error) {
 	owner := c.owner()
@@ -57,7 +57,7 @@ func (c *Caller) turn(ctx context.Context, op, queue string, units int64) (err e
 	return nil
 }
 
-// done ends a turn of so many units.
+// done ends a turn.
 func (c *Caller) done(units int64) {
 	owner := c.owner()
 	c.broker.work.Leave(owner[:], units)
@@ -73,13 +73,13 @@ func (c *Caller) resume(ctx context.Context) {
 	}
 }
 
-// unitsOf is what a send of so many messages and bytes counts.
+// unitsOf returns the units of a send with this many messages and bytes.
 func unitsOf(messages int, bytes int64) int64 {
 	return min(1+bytes/operationBytes+int64(messages)/operationMessages, maxOperationUnits)
 }
 
-// Hold waits until there is memory for a request with so many bytes of the caller's
-// share, and returns what gives it back. Surfaces call it before they read a body.
+// Hold waits until the caller's share has memory for a request of this size, and returns
+// a function that gives it back. Surfaces call it before they read a body.
 // Codes: ErrFull.
 func (c Caller) Hold(ctx context.Context, bytes int64) (release func(), err error) {
 	b, owner := c.broker, c.owner()
@@ -91,8 +91,8 @@ func (c Caller) Hold(ctx context.Context, bytes int64) (release func(), err erro
 	return func() { b.memory.Leave(owner[:], n) }, nil
 }
 
-// Answers are what a client was brought and has not read yet. The zero value is
-// ready for use, by one caller.
+// Answers counts the bytes that a client was sent and has not read yet. The zero value
+// is ready for use, by one caller.
 type Answers struct {
 	gate  *share.Gate
 	owner [2]share.Key
@@ -107,7 +107,7 @@ func (c Caller) Answering(a *Answers) Caller {
 	return c
 }
 
-// Done says that everything so far was written.
+// Done gives the memory of all answers so far back: they were written.
 func (a *Answers) Done() {
 	if n := a.bytes.Swap(0); n > 0 {
 		a.gate.Leave(a.owner[:], n)
