@@ -46,7 +46,7 @@ func (d *listing) queue(q *host.RestoredQueue) {
 
 func (d *listing) shard(n int, shard *host.RestoredShard) {
 	d.printf("  shard %d: %d messages of %d bytes, %d in flight, %d delayed; %d dead letters\n",
-		n, shard.Totals.Messages, shard.Totals.Bytes, len(shard.Out), shard.Totals.Delayed, shard.Totals.Dead)
+		n, shard.Totals.Messages, shard.Totals.Bytes, len(shard.InFlight), shard.Totals.Delayed, shard.Totals.Dead)
 }
 
 // A Listed message is one that List found.
@@ -160,7 +160,7 @@ func (d *dumper) queue(id uint32, q *host.RestoredQueue) {
 		shard := &q.Shards[n]
 		d.beginShard(n, shard)
 		out := make(map[uint64]*engine.Entry)
-		for _, e := range shard.Out {
+		for _, e := range shard.InFlight {
 			out[e.Seq] = e
 		}
 		reader := &backlog{store: d.store, shard: host.ShardID{Queue: id, Shard: uint16(n)}}

@@ -177,7 +177,7 @@ func (r *recovery) readLeases() error {
 		e := readMessage(message, body)
 		readState(e, key, value)
 		if !e.Is(unreadable) { // else it waits, until it is read
-			shard.Out = append(shard.Out, e)
+			shard.InFlight = append(shard.InFlight, e)
 		}
 		return nil
 	})
@@ -225,7 +225,7 @@ func (r *recovery) readKeys() error {
 			return damagedError("the record of a dedup key")
 		}
 		restored := host.RestoredKey{Key: digest, Ends: ends}
-		copy(restored.Payload[:], value)
+		copy(restored.Content[:], value)
 		copy(restored.ID[:], value[16:])
 		q.Keys = append(q.Keys, restored)
 		return nil

@@ -22,7 +22,7 @@ type Backend struct {
 	options  Options
 	clock    clock
 	groupKey uint64 // from Secret
-	// latestTraits are those of the queue that was configured last.
+	// latestTraits are the traits of the queue that was configured last.
 	latestTraits atomic.Pointer[driver.Traits]
 
 	observers    endings.Observers
@@ -30,37 +30,36 @@ type Backend struct {
 	spareWaiters sync.Pool // of *waiter
 	hashers      sync.Pool // of *blake3.Hasher, keyed with Secret
 
-	// setup keeps apart who makes, configures and deletes queues. It is locked
-	// before mu, and held while the journal is waited for.
+	// setup serialises creating, configuring and deleting queues, and Move. It is
+	// locked before mu, and held while waiting for the journal.
 	setup   sync.Mutex
 	nextID  uint32              // guarded by setup
-	sources map[string][]*queue // by the name of where their dead letters go; guarded by setup
+	sources map[string][]*queue // by their DeadLetterTo; guarded by setup
 
-	mu     sync.Mutex // guards the fields below; nobody who holds it waits
+	mu     sync.Mutex // guards the fields below; not held while blocking
 	queues map[string]*queue
 	closed bool
 }
 
 // Options configure a Backend.
 type Options struct {
-	// Defaults is the configuration of queues that are opened without having
-	// been configured, and the default of what a new queue's configuration
-	// leaves unset. An invalid one is reported when a queue is opened.
+	// Defaults is the configuration of queues that are opened without having been
+	// configured, and provides the unset fields of a new queue's configuration.
+	// Invalid defaults are reported when a queue is opened.
 	Defaults driver.Config
-	// MaxBodyBytes bounds bodies; 0 means driver.DefaultMaxBodyBytes. A negative one
-	// is reported when a queue is opened.
+	// MaxBodyBytes bounds bodies; 0 means driver.DefaultMaxBodyBytes. A negative
+	// value is reported when a queue is opened.
 	MaxBodyBytes int
 	// Durability is what the queues promise.
 	Durability driver.Durability
-	// Journal is told what happens; nil means that nobody is.
+	// Journal records operations; nil means that messages are only in memory.
 	Journal Journal
-	// Secret keys the hashes of dedup keys. A journal needs the same one for as
-	// long as it lives; all zeros mean a random one.
+	// Secret keys the hashes of dedup keys. It must stay the same over the life of a
+	// journal; all zeros mean a random secret.
 	Secret [32]byte
-	// Hold says how much of what waits is held in memory if there is a journal.
+	// Hold bounds the messages in memory if there is a journal.
 	Hold engine.Limits
-	// Now is the start of the time axis, later than everything a journal has
-	// told of.
+	// Now is the start of the time axis, after all times in the journal.
 	Now engine.Instant
 }
 
@@ -81,9 +80,9 @@ func New(options Options) *Backend {
 	return b
 }
 
-// groupHash spreads groups over shards. It stays the same for as long as a
-// journal lives, and nobody outside can find groups that meet in one shard: it
-// is FNV-1a from a secret start, mixed at the end.
+// groupHash spreads groups over shards. It is the same over the life of a journal,
+// and clients cannot predict which groups share a shard: it is FNV-1a from a secret
+// start, mixed at the end.
 func (b *Backend) groupHash(group string) uint64 {
 	hash := b.groupKey
 	for i := range len(group) {
@@ -94,14 +93,14 @@ func (b *Backend) groupHash(group string) uint64 {
 	return hash ^ hash>>29
 }
 
-// receiptSeal is what a shard seals its receipts with. It stays the same for as
-// long as a journal lives, and no two shards have the same.
+// receiptSeal returns the secret in the receipts of a shard. It is the same over the
+// life of a journal, and differs between shards.
 func (b *Backend) receiptSeal(shard ShardID) uint64 {
 	return (b.groupKey ^ uint64(shard.Queue)<<16 ^ uint64(shard.Shard)) * 0x9e3779b97f4a7c15
 }
 
-// OpenQueue returns a handle on the queue called name, which is created if it
-// is not there. It does not block, unless it has to be created while others are
+// OpenQueue returns a handle on the queue called name, and creates the queue if it
+// does not exist. It does not block, unless it creates the queue while others are
 // being configured. Codes: ErrInvalid, ErrClosed.
 func (b *Backend) OpenQueue(ctx context.Context, name string) (driver.Queue, error) {
 	if err := ctx.Err(); err != nil {
@@ -114,7 +113,7 @@ func (b *Backend) OpenQueue(ctx context.Context, name string) (driver.Queue, err
 	if err == nil && q == nil {
 		b.setup.Lock()
 		defer b.setup.Unlock()
-		if q, err = b.find(name, "open"); err == nil && q == nil { // nobody has made it meanwhile
+		if q, err = b.find(name, "open"); err == nil && q == nil { // it was not created meanwhile
 			q, err = b.createLocked(name, b.defaultsLocked(name), false)
 		}
 	}
@@ -124,7 +123,7 @@ func (b *Backend) OpenQueue(ctx context.Context, name string) (driver.Queue, err
 	return newHandle(q), nil
 }
 
-// find returns the queue called name, or nil if it is not there.
+// find returns the queue called name, or nil if it does not exist.
 func (b *Backend) find(name, op string) (*queue, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -134,8 +133,8 @@ func (b *Backend) find(name, op string) (*queue, error) {
 	return b.queues[name], nil
 }
 
-// link notes where the dead letters of a queue go, and unlink that they do not
-// any more. Setup is locked.
+// link adds q to the sources of target, the queue that its dead letters are forwarded
+// to; unlink removes it. Setup is locked.
 func (b *Backend) link(q *queue, target string) {
 	if target != "" {
 		b.sources[target] = append(b.sources[target], q)
@@ -152,9 +151,9 @@ func (b *Backend) unlink(q *queue) {
 	b.sources[target] = left
 }
 
-// defaultsLocked returns the configuration of a queue that nobody configured.
-// The defaults may say where dead letters go; a queue that they go to does not
-// inherit that.
+// defaultsLocked returns the configuration of a queue that was not configured. It is
+// Defaults, but a queue that dead letters are forwarded to does not inherit
+// DeadLetterTo.
 func (b *Backend) defaultsLocked(name string) driver.Config {
 	defaults := b.options.Defaults
 	if defaults.DeadLetterTo == name {
@@ -166,8 +165,8 @@ func (b *Backend) defaultsLocked(name string) driver.Config {
 	return defaults
 }
 
-// createLocked makes a new queue. It is durable when durable is set, and else
-// with the first message in it, which is when it starts to matter. Setup is
+// createLocked creates a queue. If durable is set it waits until the queue is
+// durable; otherwise the queue becomes durable with its first message. Setup is
 // locked.
 func (b *Backend) createLocked(name string, asked driver.Config, durable bool) (*queue, error) {
 	config, err := b.resolve(name, asked, nil)
@@ -183,7 +182,7 @@ func (b *Backend) createLocked(name string, asked driver.Config, durable bool) (
 	if err := b.writeConfigLocked(q, config, durable); err != nil {
 		return nil, err
 	}
-	if target == q { // before its first message can die
+	if target == q { // before a message can die
 		mark([]*queue{q}, true)
 	}
 	q.configure(config, target)
@@ -197,10 +196,10 @@ func (b *Backend) createLocked(name string, asked driver.Config, durable bool) (
 		q.end(driver.ErrClosed)
 		return nil, &driver.Error{Code: driver.ErrClosed, Op: "configure", Queue: name}
 	}
-	q.tellEndings()
+	q.recordEndings()
 	b.link(q, config.DeadLetterTo)
 	mark(b.circle(q, target), true)
-	for _, source := range b.sources[name] { // they kept their dead letters while it was not there
+	for _, source := range b.sources[name] { // they kept their dead letters while it did not exist
 		source.configure(source.settings.Load().config, q)
 	}
 	return q, nil
@@ -264,8 +263,8 @@ func (b *Backend) ConfigureQueue(ctx context.Context, name string, config driver
 	return nil
 }
 
-// targetLocked returns the queue that config.DeadLetterTo names, created if
-// need be, and nil if it names none.
+// targetLocked returns the queue config.DeadLetterTo, and creates it if it does not
+// exist. It returns nil if the field is empty.
 func (b *Backend) targetLocked(q *queue, config driver.Config) (*queue, error) {
 	switch config.DeadLetterTo {
 	case "":
@@ -282,8 +281,8 @@ func (b *Backend) targetLocked(q *queue, config driver.Config) (*queue, error) {
 	return target, err
 }
 
-// resolve returns the configuration that a queue gets when config is asked for, as
-// it is stored. existing is that in force, or nil.
+// resolve completes config as it is stored. existing is the configuration in force,
+// or nil.
 func (b *Backend) resolve(name string, config driver.Config, existing *driver.Config) (driver.Config, error) {
 	if err := driver.CheckOption("MaxBodyBytes", int64(b.options.MaxBodyBytes)); err != nil {
 		return config, err
@@ -297,7 +296,7 @@ func (b *Backend) resolve(name string, config driver.Config, existing *driver.Co
 	return config, checkConfig(name, config)
 }
 
-// checkConfig refuses what no queue of this name can honour.
+// checkConfig refuses limits that cannot be split over the shards.
 func checkConfig(name string, config driver.Config) error {
 	shards := max(config.Shards, 1)
 	for _, bound := range []struct {
@@ -354,7 +353,7 @@ func (b *Backend) Queues(ctx context.Context) iter.Seq2[string, error] {
 	}
 }
 
-// DeleteQueue removes a queue with everything in it. Codes: ErrNotFound.
+// DeleteQueue removes a queue with all its messages. Codes: ErrNotFound.
 func (b *Backend) DeleteQueue(ctx context.Context, name string) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -382,7 +381,7 @@ func (b *Backend) DeleteQueue(ctx context.Context, name string) error {
 	return q.named(q.delete(), "delete")
 }
 
-// Durability says what messages survive.
+// Durability returns what messages survive.
 func (b *Backend) Durability() driver.Durability { return b.options.Durability }
 
 // Ping returns nil until the backend is closed.
@@ -398,8 +397,8 @@ func (b *Backend) Ping(ctx context.Context) error {
 	return nil
 }
 
-// Close ends all queues and forgets their messages. Receives that wait return
-// ErrClosed, and so does everything called later. Closing twice is fine.
+// Close ends all queues and releases their messages. Waiting receives return
+// ErrClosed, and so do all later calls. Closing twice is fine.
 func (b *Backend) Close() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -7,22 +7,21 @@ import (
 	"github.com/mailboxmq/mailbox/internal/engine"
 )
 
-// shelf is the journal as the engine of a shard reads it.
+// backlog is the engine.Backlog of a shard: its messages in the journal.
 type backlog struct {
 	engine.Reader
 	shard *shard
 }
 
-// CatchUp writes down what happened of itself. The shard is locked: the engine
-// calls it from inside.
+// CatchUp records effects. The shard is locked, because its engine calls it.
 func (s *backlog) CatchUp(effects []engine.Effect) {
 	for _, effect := range effects {
 		s.shard.recordEffect(effect)
 	}
 }
 
-// broken returns why a journal cannot be read, or nil. What was read before is
-// fine, and so is writing.
+// broken returns why the journal cannot be read, or nil. Messages that were read
+// before stay valid, and writing is not affected.
 func (q *queue) broken(op string) error {
 	if q.journal == nil {
 		return nil

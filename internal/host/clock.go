@@ -7,15 +7,15 @@ import (
 	"github.com/mailboxmq/mailbox/internal/engine"
 )
 
-// clock gives moments. Reading the monotonic clock costs half of reading both,
-// and every operation needs one, so the wall clock is read anew only now and
-// then: it is for people, and follows steps of the system's clock within
-// wallEvery.
+// clock returns the current Moment. Reading only the monotonic clock costs half of
+// reading both clocks, and every operation needs the time, so the wall clock is read
+// at most once per wallEvery. Wall times are only shown; they follow steps of the
+// system's clock within wallEvery.
 type clock struct {
-	start  time.Time      // when the axis began to run
-	zero   engine.Instant // where on the axis that was
+	start  time.Time      // when the clock was started
+	zero   engine.Instant // the time on the axis at start
 	offset atomic.Int64   // wall time of the zero of the axis, in Unix nanoseconds
-	read   atomic.Int64   // monotonic time of the latest look at the wall clock
+	read   atomic.Int64   // monotonic time of the latest read of the wall clock
 }
 
 const wallEvery = time.Second
@@ -26,7 +26,7 @@ func (c *clock) init(zero engine.Instant) {
 	c.read.Store(int64(zero))
 }
 
-// Now is the present on the axis of the queues' deadlines.
+// Now returns the current time on the axis of the deadlines.
 func (b *Backend) Now() engine.Instant { return b.clock.now().At }
 
 func (c *clock) now() engine.Moment {

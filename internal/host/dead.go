@@ -12,27 +12,27 @@ import (
 	"github.com/mailboxmq/mailbox/internal/engine"
 )
 
-func (h *handle) DeadLetter(ctx context.Context, burials []driver.DeadLetterRequest) error {
+func (h *handle) DeadLetter(ctx context.Context, requests []driver.DeadLetterRequest) error {
 	if err := h.check(ctx, "dead-letter"); err != nil {
 		return err
 	}
-	settling := settling{run: run{queue: h.queue}, op: "dead-letter", length: len(burials)}
-	for i, burial := range burials {
-		if !burial.Reason.Valid() {
-			settling.fail(i, &driver.Error{
+	batch := settleBatch{run: run{queue: h.queue}, op: "dead-letter", length: len(requests)}
+	for i, request := range requests {
+		if !request.Reason.Valid() {
+			batch.fail(i, &driver.Error{
 				Code: driver.ErrInvalid, Op: "dead-letter", Queue: h.name, Field: "Reason",
-				Detail: fmt.Sprintf("%q is not a reason; want max_attempts, fatal, parse, integrity, expired or operator", burial.Reason),
+				Detail: fmt.Sprintf("%q is not a reason; want max_attempts, fatal, parse, integrity, expired or operator", request.Reason),
 			})
 			continue
 		}
-		if delivery, ok := settling.locate(i, burial.Receipt); ok {
+		if delivery, ok := batch.locate(i, request.Receipt); ok {
 			now := h.now()
-			e, err := settling.shard.engine.StageDeadLetter(now, delivery, burial.Reason,
-				driver.TrimCause(burial.Error), driver.TrimCause(burial.ErrorType))
-			settling.staged(i, now, e, err, burial.Receipt)
+			e, err := batch.shard.engine.StageDeadLetter(now, delivery, request.Reason,
+				driver.TrimCause(request.Error), driver.TrimCause(request.ErrorType))
+			batch.staged(i, now, e, err, request.Receipt)
 		}
 	}
-	return settling.finish(h.frees())
+	return batch.finish(h.frees())
 }
 
 func (h *handle) DeadLetters(ctx context.Context) iter.Seq2[driver.DeadLetter, error] {
@@ -76,11 +76,11 @@ func (h *handle) Redrive(ctx context.Context, ids []string, limit int) (moved in
 		if limit > 0 {
 			round = min(round, limit-moved)
 		}
-		letters := collect(found, round)
-		if len(letters) == 0 {
+		next := collect(found, round)
+		if len(next) == 0 {
 			break
 		}
-		n, err := h.redriveAll(letters, ids != nil)
+		n, err := h.redriveAll(next, ids != nil)
 		moved += n
 		if err != nil {
 			return moved, h.named(err, "redrive")
@@ -90,10 +90,10 @@ func (h *handle) Redrive(ctx context.Context, ids []string, limit int) (moved in
 	return moved, h.broken("redrive")
 }
 
-// redriveRound is how many letters are redriven with one wait for a journal.
+// redriveRound is how many dead letters are redriven with one wait for the journal.
 const redriveRound = 256
 
-// collect takes up to n from a sequence.
+// collect takes up to n elements from a sequence.
 func collect[T any](next func() (T, bool), n int) []T {
 	var taken []T
 	for len(taken) < n {
@@ -106,25 +106,25 @@ func collect[T any](next func() (T, bool), n int) []T {
 	return taken
 }
 
-// redriveAll redrives letters until one does not fit. One that is damaged is
-// passed over, unless it was asked for by name.
-func (h *handle) redriveAll(letters []foundLetter, named bool) (moved int, err error) {
-	oneByOne := h.journal != nil && makesRoomByItself(&h.settings.Load().config)
+// redriveAll redrives dead letters until one does not fit. A damaged one is skipped,
+// unless it was requested by id.
+func (h *handle) redriveAll(found []foundDeadLetter, named bool) (moved int, err error) {
+	oneByOne := h.journal != nil && retentionMakesRoom(&h.settings.Load().config)
 	run := run{queue: h.queue}
 	var refused error
-	for _, found := range letters {
-		run.use(found.shard)
-		letter := found.shard.engine.FindDead(found.id)
-		if letter == nil {
+	for _, one := range found {
+		run.use(one.shard)
+		dead := one.shard.engine.FindDead(one.id)
+		if dead == nil {
 			continue
 		}
-		err := h.redrive(&run, letter)
+		err := h.redrive(&run, dead)
 		if errors.Is(err, driver.ErrFull) {
-			refused = h.noRoomLocked(found.shard)
+			refused = h.noRoomLocked(one.shard)
 			break
 		}
 		if named && errors.Is(err, driver.ErrIntegrity) {
-			refused = &driver.Error{Code: driver.ErrIntegrity, MessageID: found.id, Detail: "is damaged; it can only be discarded"}
+			refused = &driver.Error{Code: driver.ErrIntegrity, MessageID: one.id, Detail: "is damaged; it can only be discarded"}
 			break
 		}
 		if err == nil {
@@ -142,14 +142,14 @@ func (h *handle) redriveAll(letters []foundLetter, named bool) (moved int, err e
 	return moved, refused
 }
 
-// redrive sends a dead letter of the shard in use back to the queue.
-func (q *queue) redrive(r *run, letter *engine.Entry) error {
+// redrive makes a dead letter of the shard in use ready again.
+func (q *queue) redrive(r *run, dead *engine.Entry) error {
 	now := q.now()
-	gone := *letter
+	gone := *dead
 	if q.journal == nil {
-		return r.shard.engine.Redrive(now, letter)
+		return r.shard.engine.Redrive(now, dead)
 	}
-	e, err := r.shard.engine.StageRedrive(now, letter)
+	e, err := r.shard.engine.StageRedrive(now, dead)
 	if err != nil {
 		return err
 	}
@@ -169,8 +169,8 @@ func (h *handle) Discard(ctx context.Context, ids []string) (removed int, err er
 		for _, sh := range h.shards {
 			sh.lock()
 			sh.engine.Advance(h.now())
-			if letter := sh.engine.FindDead(id); letter != nil {
-				sh.engine.Discard(h.now(), letter)
+			if dead := sh.engine.FindDead(id); dead != nil {
+				sh.engine.Discard(h.now(), dead)
 				removed++
 			}
 			sh.unlock()
@@ -186,59 +186,59 @@ func (h *handle) PurgeDead(ctx context.Context) (removed int, err error) {
 	return h.clear(ctx, "purge dead letters", (*engine.Shard).PurgeDead, Journal.DeadPurged)
 }
 
-// foundLetter says where a dead letter is.
-type foundLetter struct {
+// foundDeadLetter is the location of a dead letter.
+type foundDeadLetter struct {
 	id     string
 	deadAt int64
-	death  uint64 // orders those of one shard that died at the same time
+	death  uint64 // orders dead letters of one shard that died at the same time
 	shard  *shard
 }
 
-func (l *foundLetter) before(other *foundLetter) bool {
+func (l *foundDeadLetter) before(other *foundDeadLetter) bool {
 	return cmp.Or(cmp.Compare(l.deadAt, other.deadAt), cmp.Compare(l.shard.id.Shard, other.shard.id.Shard),
 		cmp.Compare(l.death, other.death)) < 0
 }
 
-// findDead yields the dead letters with these ids, or all that there are by now
-// if ids is nil, in the order in which they died. No shard is locked between
-// one and the next, and none may be while it looks.
-func (q *queue) findDead(ids []string) iter.Seq[foundLetter] {
+// findDead yields the dead letters with these ids, or all present ones if ids is nil,
+// in the order in which they died. It locks shards one after the other while it
+// searches, and none while it yields.
+func (q *queue) findDead(ids []string) iter.Seq[foundDeadLetter] {
 	if ids != nil {
 		return slices.Values(q.findDeadIDs(ids))
 	}
-	var shards []*pages[foundLetter]
+	var shards []*pages[foundDeadLetter]
 	for _, sh := range q.shards {
 		sh.lock()
 		sh.engine.Advance(q.now())
 		until := sh.engine.Deaths()
 		sh.unlock()
-		shards = append(shards, &pages[foundLetter]{
+		shards = append(shards, &pages[foundDeadLetter]{
 			shard: sh, state: engine.Dead,
-			show: func(e *engine.Entry, _ engine.Moment) (foundLetter, bool) {
+			show: func(e *engine.Entry, _ engine.Moment) (foundDeadLetter, bool) {
 				return sh.found(e), e.Place <= until
 			},
 		})
 	}
-	return merge(shards, (*foundLetter).before)
+	return merge(shards, (*foundDeadLetter).before)
 }
 
-func (sh *shard) found(e *engine.Entry) foundLetter {
-	return foundLetter{id: e.ID, deadAt: e.Extra.DeadAt, death: e.Place, shard: sh}
+func (sh *shard) found(e *engine.Entry) foundDeadLetter {
+	return foundDeadLetter{id: e.ID, deadAt: e.Extra.DeadAt, death: e.Place, shard: sh}
 }
 
-func (q *queue) findDeadIDs(ids []string) []foundLetter {
-	var found []foundLetter
+func (q *queue) findDeadIDs(ids []string) []foundDeadLetter {
+	var found []foundDeadLetter
 	for _, sh := range q.shards {
 		sh.lock()
 		sh.engine.Advance(q.now())
 		for _, id := range ids {
-			if letter := sh.engine.FindDead(id); letter != nil {
-				found = append(found, sh.found(letter))
+			if dead := sh.engine.FindDead(id); dead != nil {
+				found = append(found, sh.found(dead))
 			}
 		}
 		sh.unlock()
 	}
-	slices.SortFunc(found, func(a, b foundLetter) int {
+	slices.SortFunc(found, func(a, b foundDeadLetter) int {
 		switch {
 		case a.before(&b):
 			return -1

@@ -12,14 +12,14 @@ import (
 	"github.com/mailboxmq/mailbox/internal/engine"
 )
 
-// dedup is the dedup table of a queue. Whoever sends with a key holds it until
-// the message is in its shard, so that a key and its message come together.
+// dedup is the dedup table of a queue. A send with a key locks it until the message is
+// in its shard, so that a key and its message are stored together.
 type dedup struct {
 	mu    sync.Mutex    // guards the field below; taken before a shard's
-	table *engine.Dedup // nil until there is a key: most queues have none
+	table *engine.Dedup // nil until the first key: most queues have none
 }
 
-// configure follows the settings of the queue.
+// configure applies new settings of the queue.
 func (d *dedup) configure(s *settings) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -28,7 +28,7 @@ func (d *dedup) configure(s *settings) {
 	}
 }
 
-// tableLocked returns the table, made for the settings of the queue if need be.
+// tableLocked returns the table, and creates it if it is nil.
 func (d *dedup) tableLocked(s *settings) *engine.Dedup {
 	if d.table == nil {
 		d.table = engine.NewDedup(s.dedup())
@@ -36,14 +36,14 @@ func (d *dedup) tableLocked(s *settings) *engine.Dedup {
 	return d.table
 }
 
-// ForgetDedup empties the table, and waits until that is durable.
+// ForgetDedup forgets all dedup keys, and waits until that is durable.
 func (h *handle) ForgetDedup(ctx context.Context) error {
 	if err := h.check(ctx, "forget dedup keys"); err != nil {
 		return err
 	}
 	h.dedup.mu.Lock()
 	h.dedup.table = nil
-	if h.journal != nil { // in the order in which keys are remembered
+	if h.journal != nil { // under the same lock as Remembered, to keep the order
 		h.journal.Lock()
 		h.journal.DedupForgotten(h.id)
 		h.journal.Unlock()
@@ -52,7 +52,7 @@ func (h *handle) ForgetDedup(ctx context.Context) error {
 	return h.named(h.backend.barrier(), "forget dedup keys")
 }
 
-// keys is how many keys are remembered.
+// keys returns the number of remembered keys.
 func (d *dedup) keys(now engine.Moment) int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -62,8 +62,8 @@ func (d *dedup) keys(now engine.Moment) int {
 	return d.table.Remembered(now.At)
 }
 
-// dedup returns for how long keys are remembered, and how many: at some 62 bytes
-// an entry, driver.DefaultDedupMax keys are 62 MB.
+// dedup returns the dedup window, and the maximum number of keys: at about 62 bytes a
+// key, driver.DefaultDedupMax keys take 62 MB.
 func (s *settings) dedup() (window time.Duration, most int) {
 	most = s.config.Effective().DedupMax
 	if most == driver.Off {
@@ -72,10 +72,9 @@ func (s *settings) dedup() (window time.Duration, most int) {
 	return s.traits.DedupWindow, most
 }
 
-// digests hashes a dedup key and a body with the secret, so that nobody can
-// construct two keys that share a digest. Queues share the hashers: they are
-// large, and few are used at a time.
-func (b *Backend) digests(key string, body []byte) (keyDigest, payload engine.Digest) {
+// digests hashes a dedup key and a body with the secret, so that a client cannot
+// construct two keys with the same digest. Queues share the hashers, which are large.
+func (b *Backend) digests(key string, body []byte) (keyDigest, content engine.Digest) {
 	hasher, ok := b.hashers.Get().(*blake3.Hasher)
 	if !ok {
 		hasher, _ = blake3.NewKeyed(b.options.Secret[:]) // fails only for another length
@@ -85,9 +84,9 @@ func (b *Backend) digests(key string, body []byte) (keyDigest, payload engine.Di
 	keyDigest = digest(hasher)
 	hasher.Reset()
 	_, _ = hasher.Write(body)
-	payload = digest(hasher)
+	content = digest(hasher)
 	b.hashers.Put(hasher)
-	return keyDigest, payload
+	return keyDigest, content
 }
 
 func digest(hasher *blake3.Hasher) (digest engine.Digest) {

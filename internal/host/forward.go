@@ -10,21 +10,21 @@ import (
 	"github.com/mailboxmq/mailbox/internal/engine"
 )
 
-// A dead letter moves to the target queue in one step, under the locks of both shards.
-// Queues may send their dead letters to each other in a circle, or to themselves, so
-// shards are locked in one order for all: by the number of the queue, then by that of
-// the shard. A goroutine that holds the later one tries the earlier one, and if that is
-// taken it lets go of its own and locks both in order. Meanwhile its letters are dead
-// letters of their source like any other, and retention leaves them alone.
+// A dead letter is forwarded to the target queue in one step, under the locks of both
+// shards. Queues may forward to each other in a circle, or to themselves, so shards are
+// locked in a global order: by the number of the queue, then by that of the shard. A
+// goroutine that holds the later one tries to lock the earlier one; if it is locked, the
+// goroutine unlocks its own and locks both in order. In between, the dead letters are
+// ordinary dead letters of their source, which retention does not remove.
 
-// before reports whether a shard is locked before another, if both are locked.
+// before reports whether sh is locked before other if both are locked.
 func (sh *shard) before(other *shard) bool {
 	return cmp.Or(cmp.Compare(sh.id.Queue, other.id.Queue), cmp.Compare(sh.id.Shard, other.id.Shard)) < 0
 }
 
-// lockTargetLocked locks all shards of the target queue if letters are leaving for it,
-// and returns the queue; nil means that nothing was locked. The shard may have been
-// unlocked meanwhile.
+// lockTargetLocked locks all shards of the target queue if there are dead letters to
+// forward, and returns the queue; nil means that nothing was locked. The shard may be
+// unlocked in between.
 func (sh *shard) lockTargetLocked() *queue {
 	for sh.target != nil && sh.target != sh.queue && sh.engine.HasLeaving() {
 		target := sh.target
@@ -47,7 +47,7 @@ func (sh *shard) unlockTargetLocked(target *queue) {
 	target.unlockShards()
 }
 
-// tryLockShards locks all shards of a queue, or none. It waits for them only if it may.
+// tryLockShards locks all shards of a queue, or none. It blocks only if wait is set.
 func (q *queue) tryLockShards(wait bool) bool {
 	for i, sh := range q.shards {
 		if wait {
@@ -64,24 +64,25 @@ func (q *queue) tryLockShards(wait bool) bool {
 	return true
 }
 
-// unlockShards does not act on effects: the caller holds another shard.
+// unlockShards unlocks all shards without handling their effects, because the caller
+// holds another shard.
 func (q *queue) unlockShards() {
 	for _, sh := range q.shards {
 		sh.mu.Unlock()
 	}
 }
 
-// forwarding moves letters from one shard to its target. Both are locked.
+// forwarding forwards dead letters from one shard to its target. Both are locked.
 type forwarding struct {
 	from    *shard
-	own     []*engine.Entry // staged in the same shard, which its own letters go back to
-	reached []*shard        // that letters were to go to, of other queues
+	own     []*engine.Entry // staged in from itself, if the queue is its own target
+	reached []*shard        // shards of the target that dead letters were meant for
 }
 
-// sendOff decides about a letter that is leaving: it goes to the target queue, or
-// stays here if there is none any more, it does not fit, or nothing is left of it. It
-// reports whether the letter has gone.
-func (f *forwarding) sendOff(death engine.Effect) bool {
+// forwardOrKeep forwards a dead letter to the target queue, or keeps it here if there is
+// no target any more, the target is full, or the dead letter is damaged. It reports
+// whether it was forwarded.
+func (f *forwarding) forwardOrKeep(death engine.Effect) bool {
 	sh := f.from
 	if sh.target != nil && !death.Entry.Is(engine.Damaged) && f.forward(death) {
 		return true
@@ -96,11 +97,11 @@ func (f *forwarding) sendOff(death engine.Effect) bool {
 }
 
 // forward sends a message that has just died to the target queue. It returns false if
-// it does not fit. A message that goes back to its own queue stays in its shard and
-// always fits: it was counted there before.
+// the target is full. A message that is forwarded to its own queue stays in its shard
+// and always fits, because it was counted there before.
 func (f *forwarding) forward(death engine.Effect) bool {
-	sh, letter := f.from, death.Entry
-	extra := forwardedExtra(sh.queue.name, letter)
+	sh, dead := f.from, death.Entry
+	extra := forwardedExtra(sh.queue.name, dead)
 	to := sh
 	now := sh.engine.Present(sh.queue.now())
 	if sh.target != sh.queue {
@@ -109,22 +110,22 @@ func (f *forwarding) forward(death engine.Effect) bool {
 			f.reached = append(f.reached, to)
 		}
 		now = to.queue.now()
-		if to.engine.Room(now, len(letter.Body)) != nil {
+		if to.engine.Room(now, len(dead.Body)) != nil {
 			return false
 		}
 	}
-	e := to.engine.StageSend(now, letter.ID, letter.Body, extra, 0)
+	e := to.engine.StageSend(now, dead.ID, dead.Body, extra, 0)
 	if journal := sh.queue.journal; journal != nil {
 		journal.Lock()
 		if !death.Recorded {
-			journal.Died(sh.id, letter) // takes the message out of the queue
+			journal.Died(sh.id, dead) // removes the message from the queue
 		}
-		journal.Discarded(sh.id, letter)
+		journal.Discarded(sh.id, dead)
 		journal.Sent(to.id, e)
 		journal.Unlock()
 		journal.Ride()
 	}
-	sh.engine.RemoveForwarded(letter)
+	sh.engine.RemoveForwarded(dead)
 	if to == sh {
 		f.own = append(f.own, e)
 		return true
@@ -134,9 +135,9 @@ func (f *forwarding) forward(death engine.Effect) bool {
 	return true
 }
 
-// fulfil makes letters visible that went back to their own queue. It follows when
-// nothing that Effects returned is in use any more.
-func (f *forwarding) fulfil() {
+// publishOwn publishes messages that were forwarded to their own queue. It is called
+// after the last use of the entries that Effects returned.
+func (f *forwarding) publishOwn() {
 	for _, e := range f.own {
 		f.from.engine.PublishNow(f.from.engine.Present(f.from.queue.now()), e)
 		f.from.queue.waiters.wake(1)
@@ -144,10 +145,10 @@ func (f *forwarding) fulfil() {
 	f.own = nil
 }
 
-// forwardedExtra is the extra of a message that died in source and goes on in
-// another queue. Its deliveries begin again there; those before are in an attribute.
-func forwardedExtra(source string, letter *engine.Entry) *engine.Extra {
-	extra := *letter.Extra
+// forwardedExtra returns the extra of a message that died in source and is forwarded.
+// Its deliveries start again in the target; an attribute has the earlier ones.
+func forwardedExtra(source string, dead *engine.Entry) *engine.Extra {
+	extra := *dead.Extra
 	earlier := driver.EarlierDeliveries(extra.Attributes)
 	extra.Attributes = maps.Clone(extra.Attributes)
 	if extra.Attributes == nil {
@@ -155,7 +156,7 @@ func forwardedExtra(source string, letter *engine.Entry) *engine.Extra {
 	}
 	extra.Attributes[driver.AttributeDeadReason] = string(extra.Reason)
 	extra.Attributes[driver.AttributeDeadSource] = source
-	extra.Attributes[driver.AttributeDeadDeliveries] = strconv.Itoa(earlier + int(letter.Deliveries))
+	extra.Attributes[driver.AttributeDeadDeliveries] = strconv.Itoa(earlier + int(dead.Deliveries))
 	delete(extra.Attributes, driver.AttributeDeadError)
 	if extra.LastError != "" {
 		extra.Attributes[driver.AttributeDeadError] = extra.LastError
@@ -164,9 +165,9 @@ func forwardedExtra(source string, letter *engine.Entry) *engine.Extra {
 	return &extra
 }
 
-// circle returns the queues that a dead letter of q passes through before it comes back
-// to q, beginning with q, if its dead letters go to target. It returns nil if they do
-// not come back. Setup is locked.
+// circle returns the queues that a dead letter of q passes through until it is back in q,
+// starting with q, if q forwards to target. It returns nil if it never returns. Setup is
+// locked.
 func (b *Backend) circle(q, target *queue) []*queue {
 	way := []*queue{q}
 	for next := target; next != nil && !slices.Contains(way[1:], next); next = b.targetOf(next) {
@@ -178,14 +179,14 @@ func (b *Backend) circle(q, target *queue) []*queue {
 	return nil
 }
 
-// targetOf returns the queue that dead letters of q go to, or nil.
+// targetOf returns the queue that q forwards dead letters to, or nil.
 func (b *Backend) targetOf(q *queue) *queue {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.queues[q.settings.Load().config.DeadLetterTo]
 }
 
-// mark tells queues whether their dead letters can come back to them. Setup is locked.
+// mark sets whether dead letters of the queues can return to them. Setup is locked.
 func mark(circle []*queue, circular bool) {
 	for _, q := range circle {
 		if q.circular == circular {

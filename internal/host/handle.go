@@ -15,7 +15,7 @@ import (
 	"github.com/mailboxmq/mailbox/internal/engine"
 )
 
-// handle is one opening of a queue.
+// handle is an open queue of a caller.
 type handle struct {
 	*queue
 	isClosed atomic.Bool
@@ -23,8 +23,8 @@ type handle struct {
 
 var _ driver.Queue = (*handle)(nil)
 
-// Identity is made of the number of the queue, which no other gets for as long as the
-// journal lives, and of the secret, which tells journals apart.
+// Identity is derived from the number of the queue, which is unique over the life of a
+// journal, and from the secret, which differs between journals.
 func (h *handle) Identity() string {
 	text := binary.BigEndian.AppendUint32([]byte("identity of a queue"), h.id)
 	sum := sha256.Sum256(append(text, h.backend.options.Secret[:]...))
@@ -53,8 +53,7 @@ func (q *queue) failure(code driver.Code, op string) error {
 	return &driver.Error{Code: code, Op: op, Queue: q.name}
 }
 
-// named adds the queue and the operation to an error that may belong to
-// others.
+// named returns a copy of err with the queue and the operation.
 func (q *queue) named(err error, op string) error {
 	e, ok := errors.AsType[*driver.Error](err)
 	if !ok {
@@ -65,8 +64,8 @@ func (q *queue) named(err error, op string) error {
 	return &named
 }
 
-// retryAfter is the hint that goes with a full queue: nobody knows when a
-// consumer will ack, so it is only a pace.
+// retryAfter is the RetryAfter of a full queue. It is a pace and not a prediction: when
+// a consumer will ack is unknown.
 const retryAfter = time.Second
 
 func (h *handle) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sent, error) {
@@ -81,18 +80,18 @@ func (h *handle) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sen
 			return nil, h.named(err, "send")
 		}
 	}
-	sending := sending{run: run{queue: h.queue}, sent: make([]driver.Sent, len(msgs))}
-	sending.all(msgs)
-	if err := sending.finish(); err != nil {
+	batch := sendBatch{run: run{queue: h.queue}, sent: make([]driver.Sent, len(msgs))}
+	batch.all(msgs)
+	if err := batch.finish(); err != nil {
 		return nil, h.named(err, "send")
 	}
-	if h.journal == nil { // with one, publishing wakes
-		h.waiters.wake(sending.ready)
-		if sending.delayed || h.waiters.elsewhere.Load() {
+	if h.journal == nil { // otherwise publishing wakes receivers
+		h.waiters.wake(batch.ready)
+		if batch.delayed || h.waiters.elsewhere.Load() {
 			h.refresh()
 		}
 	}
-	return sending.sent, sending.failures.err()
+	return batch.sent, batch.failures.err()
 }
 
 // noRoomLocked returns the error for a message that does not fit in the shard, and names the
@@ -122,20 +121,20 @@ func (h *handle) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driv
 	}
 	taken := h.take(ctx, req)
 	if len(taken.deliveries) > 0 {
-		return h.handOut(taken)
+		return h.deliverTaken(taken)
 	}
 	if err := h.broken("receive"); err != nil {
 		return nil, err
 	}
 	if req.Wait == 0 {
-		return nil, h.ceiling(taken.blocked)
+		return nil, h.inFlightFull(taken.blocked)
 	}
 	return h.await(ctx, req)
 }
 
-// handOut ends a receive that has taken something.
-func (h *handle) handOut(t taken) ([]driver.Delivery, error) {
-	h.refresh() // others may wait for these deadlines
+// deliverTaken ends a receive that has leased messages.
+func (h *handle) deliverTaken(t taken) ([]driver.Delivery, error) {
+	h.refresh() // waiting receivers may depend on the new deadlines
 	if t.survivors {
 		if err := h.backend.barrier(); err != nil {
 			return nil, h.named(err, "receive")
@@ -144,35 +143,35 @@ func (h *handle) handOut(t taken) ([]driver.Delivery, error) {
 	return t.deliveries, nil
 }
 
-// await takes messages when there are some, for as long as the request says.
+// await waits for messages for as long as the request says.
 func (h *handle) await(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
 	w := h.waiters.join(h, req.Wait)
 	expired, woken := false, false
 	for {
 		if err := h.check(ctx, "receive"); err != nil {
 			h.waiters.leave(w, true)
-			if woken { // for something that it does not look for any more
+			if woken { // pass the wake-up on
 				h.waiters.wake(1)
 			}
 			return nil, err
 		}
 		taken := h.take(ctx, req)
 		if len(taken.deliveries) > 0 {
-			h.waiters.leave(w, false) // first: nobody needs to be woken for one who has something
-			return h.handOut(taken)
+			h.waiters.leave(w, false) // first, so that it is not woken although it has messages
+			return h.deliverTaken(taken)
 		}
 		if err := h.broken("receive"); err != nil || expired {
 			h.waiters.leave(w, true)
-			return nil, cmp.Or(err, h.ceiling(taken.blocked))
+			return nil, cmp.Or(err, h.inFlightFull(taken.blocked))
 		}
 		h.refresh()
 		woken = false
 		select {
-		case <-w.signal: // closing the handle, or the end of the queue, is one too
+		case <-w.signal: // also sent when the handle or the queue is closed
 			h.waiters.rest(w)
 			woken = true
 		case <-w.patience.C:
-			expired = true // one last look: what was in the way may be gone
+			expired = true // try once more
 		case <-ctx.Done():
 			h.waiters.leave(w, true)
 			return nil, ctx.Err()
@@ -180,18 +179,18 @@ func (h *handle) await(ctx context.Context, req driver.ReceiveRequest) ([]driver
 	}
 }
 
-// taken is what a receive has leased.
+// taken is the result of leasing messages for a receive.
 type taken struct {
 	deliveries []driver.Delivery
-	// blocked: only the in-flight ceiling kept it from taking anything.
+	// blocked: messages were ready, but MaxInFlight is reached.
 	blocked bool
-	// survivors: some of it was there when an earlier process ended without
-	// closing, and may be what ended it. That it was delivered must not be
-	// forgotten if that happens again: nobody gets it before the disk has its lease.
+	// survivors: some of the messages existed when an earlier process ended without
+	// closing, and may have crashed it. Their leases must be durable before they are
+	// delivered, so that the deliveries count even if the process crashes again.
 	survivors bool
 }
 
-// take leases what is ready.
+// take leases ready messages.
 func (q *queue) take(ctx context.Context, req driver.ReceiveRequest) (t taken) {
 	first := uint64(0)
 	if len(q.shards) > 1 {
@@ -210,9 +209,8 @@ func (q *queue) take(ctx context.Context, req driver.ReceiveRequest) (t taken) {
 	return t
 }
 
-// take leases what is ready in one shard. searching says that it found nothing in
-// what it looked at, and there is more: it lets others have the shard before it is
-// called again.
+// take leases ready messages of one shard. searching reports that it has not looked at
+// all messages: it unlocks the shard for others, and has to be called again.
 func (sh *shard) take(req driver.ReceiveRequest, t *taken) (searching bool) {
 	sh.lock()
 	defer sh.unlock()
@@ -234,8 +232,8 @@ func (sh *shard) take(req driver.ReceiveRequest, t *taken) (searching bool) {
 	return searching
 }
 
-// ceiling is the error for a receive that found the in-flight ceiling reached.
-func (q *queue) ceiling(blocked bool) error {
+// inFlightFull returns the error of a receive that was blocked by MaxInFlight, or nil.
+func (q *queue) inFlightFull(blocked bool) error {
 	if !blocked {
 		return nil
 	}
@@ -257,28 +255,28 @@ func (h *handle) Purge(ctx context.Context) (removed int, err error) {
 	return h.clear(ctx, "purge", (*engine.Shard).Purge, Journal.Purged)
 }
 
-// clear empties every shard with purge, and writes that down.
+// clear empties every shard with purge, and records it.
 func (h *handle) clear(ctx context.Context, op string, purge func(*engine.Shard, engine.Moment) int, record func(Journal, ShardID)) (removed int, err error) {
 	if err := h.check(ctx, op); err != nil {
 		return 0, err
 	}
 	for _, sh := range h.shards {
-		if err := sh.lockSettled(); err != nil {
+		if err := sh.lockUnstaged(); err != nil {
 			return removed, h.named(err, op)
 		}
 		now := h.now()
 		sh.engine.Advance(now)
 		var reached []*shard
 		if sh.target != nil || h.journal != nil {
-			reached = sh.actLocked() // what happened before must be written before
+			reached = sh.actLocked() // records the earlier effects first
 		}
-		if h.journal != nil { // and what comes of the room it makes, after
+		if h.journal != nil { // before the effects of the purge
 			h.journal.Lock()
 			record(h.journal, sh.id)
 			h.journal.Unlock()
 		}
 		removed += purge(sh.engine, now)
-		sh.settled()
+		sh.allowStaging()
 		sh.unlock()
 		for _, to := range reached {
 			to.lock()
@@ -288,18 +286,18 @@ func (h *handle) clear(ctx context.Context, op string, purge func(*engine.Shard,
 	return removed, h.named(h.backend.barrier(), op)
 }
 
-// lockSettled locks the shard at a moment at which nothing is staged in it, and
-// keeps others from staging anything until then, or it might never come. If it
-// succeeds, settled must follow.
-func (sh *shard) lockSettled() error {
+// lockUnstaged locks the shard when no operation is staged in it. It blocks new staging
+// meanwhile, because a busy shard might always have staged operations. If it succeeds,
+// the caller must call allowStaging.
+func (sh *shard) lockUnstaged() error {
 	sh.lock()
-	sh.settlers++
+	sh.stagingBlocks++
 	for sh.staged > 0 {
 		sh.unlock()
 		err := sh.queue.backend.barrier()
 		sh.lock()
 		if err != nil {
-			sh.settled()
+			sh.allowStaging()
 			sh.unlock()
 			return err
 		}
@@ -307,12 +305,12 @@ func (sh *shard) lockSettled() error {
 	return nil
 }
 
-// settled lets others stage again. The shard is locked.
-func (sh *shard) settled() {
-	sh.settlers--
-	if sh.settlers == 0 && sh.calm != nil {
-		close(sh.calm)
-		sh.calm = nil
+// allowStaging ends the effect of lockUnstaged. The shard is locked.
+func (sh *shard) allowStaging() {
+	sh.stagingBlocks--
+	if sh.stagingBlocks == 0 && sh.stagingAllowed != nil {
+		close(sh.stagingAllowed)
+		sh.stagingAllowed = nil
 	}
 }
 
@@ -323,7 +321,7 @@ func (h *handle) Usage(ctx context.Context) (driver.Usage, error) {
 	usage := driver.Usage{Shards: make([]driver.ShardUsage, len(h.shards)), DedupKeys: h.dedup.keys(h.now())}
 	for i, sh := range h.shards {
 		sh.lock()
-		if sh.target != nil { // what died just now is about to leave
+		if sh.target != nil { // messages that have just died may be forwarded
 			sh.engine.Advance(h.now())
 			sh.actLocked()
 		}
@@ -341,7 +339,7 @@ func (h *handle) Stats(ctx context.Context) (driver.Stats, error) {
 	for _, sh := range h.shards {
 		sh.lock()
 		part := sh.engine.Stats(h.now())
-		if sh.target != nil { // what died just now is about to leave
+		if sh.target != nil { // messages that have just died may be forwarded
 			sh.actLocked()
 			part = sh.engine.Stats(h.now())
 		}

@@ -7,69 +7,68 @@ import (
 	"github.com/mailboxmq/mailbox/internal/engine"
 )
 
-// A Journal writes down what happens, in the order in which it happens, so that
-// it can be told again after a crash. The host records while it holds the shard
-// in question, between Lock and Unlock; what is recorded in between becomes
-// durable all together or not at all. Entries are read during the call and not
-// kept.
+// A Journal records operations in the order in which they happen, so that the queues can
+// be restored after a crash. The host records between Lock and Unlock, while it holds the
+// lock of the shard; operations recorded between the two become durable together or not
+// at all. Entries are read during the call and not kept.
 type Journal interface {
 	sync.Locker
 
-	// Failed returns why nothing that is recorded can become durable any more,
-	// and nil while it can. Nothing is answered then.
+	// Failed returns why operations can no longer become durable, or nil. After that
+	// no operation succeeds.
 	Failed() error
-	// Admit returns why nothing new may be sent, such as ErrFull for a disk
-	// that is nearly full, and nil if it may.
+	// Admit returns why no message may be sent, such as ErrFull for a disk that is
+	// nearly full, or nil.
 	Admit() error
 
 	// Sent records a message that is new to its shard.
 	Sent(shard ShardID, e *engine.Entry)
-	// Leased records that a message was delivered, or its lease moved.
+	// Leased records that a message was delivered, or its lease extended.
 	Leased(shard ShardID, e *engine.Entry)
-	// Waits records that a message waits again, at a place and from a time on.
-	// What was due before now has happened in the shard.
+	// Waits records that a message waits again, with its place and due time. The shard
+	// has handled all events before now.
 	Waits(shard ShardID, e *engine.Entry, now engine.Instant)
-	// Removed records that a message that was in flight is gone, and Withdrawn
-	// one that waited, or had come back.
+	// Removed records the removal of a message in flight, and Withdrawn that of a
+	// message that waited, or had returned.
 	Removed(shard ShardID, e *engine.Entry)
 	Withdrawn(shard ShardID, e *engine.Entry)
-	// Died records that a message is a dead letter now. If it is Leaving, it is
-	// told again after a crash, in RestoredShard.Leaving, until it was discarded
-	// or kept.
+	// Died records that a message became a dead letter. If it is Leaving, it is in
+	// RestoredShard.Leaving after a crash, until Discarded or Kept is recorded.
 	Died(shard ShardID, e *engine.Entry)
-	// Kept records that a dead letter that was Leaving stays.
-	Kept(shard ShardID, letter *engine.Entry)
-	// Discarded records that a dead letter is gone.
-	Discarded(shard ShardID, letter *engine.Entry)
-	// Purged and DeadPurged record that everything is gone.
+	// Kept records that a dead letter that was Leaving is kept.
+	Kept(shard ShardID, dead *engine.Entry)
+	// Discarded records the removal of a dead letter.
+	Discarded(shard ShardID, dead *engine.Entry)
+	// Purged records the removal of all messages that are not dead, and DeadPurged that
+	// of all dead letters.
 	Purged(shard ShardID)
 	DeadPurged(shard ShardID)
 	// Remembered records a dedup key.
-	Remembered(queue uint32, key, payload engine.Digest, id [16]byte, ends engine.Instant)
-	// DedupForgotten records that a queue remembers no dedup keys any more.
+	Remembered(queue uint32, key, content engine.Digest, id [16]byte, ends engine.Instant)
+	// DedupForgotten records that a queue has forgotten all dedup keys.
 	DedupForgotten(queue uint32)
-	// Configured records a queue and its configuration, and Deleted its end.
+	// Configured records a queue and its configuration, and Deleted its removal.
 	Configured(queue uint32, name string, config driver.Config)
 	Deleted(queue uint32)
 
-	// Reader reads back what was recorded about a shard, durable or not.
+	// Reader returns a reader of the recorded messages of a shard, durable or not.
 	Reader(shard ShardID) engine.Reader
 
-	// Await makes the journal publish p when all that was recorded so far is
-	// durable, see PublishAll. The journal is locked, and so is p's shard;
-	// pendings are published in the order of Await. Wait must follow, for one
-	// after the other in that order, before the caller waits for anything else
-	// of the journal: others may depend on it to lead.
+	// Await makes the journal publish p, with PublishAll, when all operations recorded
+	// so far are durable. The journal and p's shard are locked. Pendings are published
+	// in the order of Await. The caller must call Wait for them in that order before
+	// it waits for the journal in another way, because other goroutines may depend on
+	// it to lead a commit.
 	Await(p *Pending)
-	// Wait blocks until p was published. It returns ErrUnavailable if that
-	// will never happen; the outcome is unknown then.
+	// Wait blocks until p is published. It returns ErrUnavailable if that will never
+	// happen; the outcome is unknown then.
 	Wait(p *Pending) error
-	// Ride makes sure that what was recorded is written soon, without anybody
-	// waiting for it. The journal is not locked.
+	// Ride schedules the recorded operations to be written soon, without waiting for
+	// it. The journal is not locked.
 	Ride()
 }
 
-// ShardID names a shard in a journal.
+// ShardID identifies a shard in a journal.
 type ShardID struct {
 	Queue uint32
 	Shard uint16
@@ -77,31 +76,31 @@ type ShardID struct {
 
 // Pending is a group of staged operations that wait for the journal.
 type Pending struct {
-	shard  *shard // nil: nothing to publish, only to wait for
+	shard  *shard // nil: there is nothing to publish
 	staged []*engine.Entry
 
-	// What follows belongs to the journal: whether who waits has to lead from
-	// the start, a signal, which may tell to lead, and how it went.
+	// The fields below belong to the journal: whether the waiting goroutine leads a
+	// commit from the start, the channel that wakes it, and the result.
 	Leads  bool
 	Signal chan Signal
 	Err    error
 }
 
-// A Signal is what one who waits for a journal is told.
+// A Signal wakes a goroutine that waits for a journal.
 type Signal uint8
 
 // The signals.
 const (
-	// Lead: commit what was recorded, for all who wait.
+	// Lead: the goroutine must commit the recorded operations, for all that wait.
 	Lead Signal = iota + 1
-	// Done: it is published, or never will be.
+	// Done: the pending is published, or never will be.
 	Done
 )
 
-// NewPending returns a pending with nothing to publish, only to wait for.
+// NewPending returns a Pending with nothing to publish, to wait for a commit.
 func NewPending() *Pending { return &Pending{Signal: make(chan Signal, 1)} }
 
-// newPending returns a pending for a shard, used before if there is one.
+// newPending returns a Pending for a shard, reused if possible.
 func (b *Backend) newPending(sh *shard) *Pending {
 	p, ok := b.pendings.Get().(*Pending)
 	if !ok {
@@ -111,15 +110,15 @@ func (b *Backend) newPending(sh *shard) *Pending {
 	return p
 }
 
-// free keeps a pending that was waited for, for reuse.
+// free keeps a Pending for reuse after Wait.
 func (b *Backend) free(p *Pending) {
 	clear(p.staged)
 	p.shard, p.staged, p.Err = nil, p.staged[:0], nil
 	b.pendings.Put(p)
 }
 
-// PublishAll makes operations visible, in this order. The journal calls it when
-// they are durable, holding no lock.
+// PublishAll publishes operations, in this order. The journal calls it when they are
+// durable, without holding a lock.
 func PublishAll(all []*Pending) {
 	for len(all) > 0 {
 		sh, n := all[0].shard, 1
@@ -146,7 +145,7 @@ func (sh *shard) publish(all []*Pending) {
 	sh.queue.refresh()
 }
 
-// record writes down what was staged.
+// record records a staged operation.
 func (sh *shard) record(journal Journal, e *engine.Entry) {
 	journal.Lock()
 	defer journal.Unlock()
@@ -162,8 +161,8 @@ func (sh *shard) record(journal Journal, e *engine.Entry) {
 	}
 }
 
-// barrier waits until all that was recorded before is durable: an answer that
-// rests on what somebody else has just staged must not be given earlier.
+// barrier waits until all operations recorded so far are durable. An answer that depends
+// on an operation of another caller must not be given earlier.
 func (b *Backend) barrier() error {
 	if b.options.Journal == nil {
 		return nil
@@ -171,8 +170,8 @@ func (b *Backend) barrier() error {
 	return b.durably(func(Journal) {})
 }
 
-// durably records something and waits until it is durable. Without a journal
-// it does nothing.
+// durably calls record and waits until the record is durable. Without a journal it does
+// nothing.
 func (b *Backend) durably(record func(Journal)) error {
 	journal := b.options.Journal
 	if journal == nil {

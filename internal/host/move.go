@@ -9,14 +9,13 @@ import (
 	"github.com/mailboxmq/mailbox/internal/engine"
 )
 
-// Move holds setup for a page of messages at a time. So moves are kept apart from
-// each other, no queue comes, goes or is configured anew meanwhile, and two shards
-// can be locked together: see lockBoth.
+// Move holds setup while it transfers a page of messages. So transfers do not overlap,
+// no queue is created, deleted or configured meanwhile, and two shards can be locked
+// together: see lockBoth.
 //
-// A message moves in one step, under both locks, and with a journal in one piece.
-// Like a dead letter that is forwarded, it can be seen in its new queue before that
-// is durable; what is done to it there is written down later, and so cannot be
-// durable without the move.
+// A message is transferred in one step, under both locks, and recorded in one piece. Like
+// a forwarded dead letter, it is visible in its new queue before that is durable; later
+// operations on it are recorded after the transfer, and so cannot be durable without it.
 func (h *handle) Move(ctx context.Context, to string, limit int) (moved int, err error) {
 	if err := h.check(ctx, "move"); err != nil {
 		return 0, err
@@ -31,44 +30,44 @@ func (h *handle) Move(ctx context.Context, to string, limit int) (moved int, err
 			return 0, h.named(err, "move")
 		}
 	}
-	moving := moving{handle: h, to: to, limit: limit}
+	transfer := transfer{handle: h, to: to, limit: limit}
 	for _, sh := range h.shards {
-		if err := moving.shard(ctx, sh); err != nil {
-			return moving.moved, err
+		if err := transfer.shard(ctx, sh); err != nil {
+			return transfer.moved, err
 		}
 	}
-	return moving.moved, h.broken("move")
+	return transfer.moved, h.broken("move")
 }
 
 func (h *handle) badMove(field, detail string) error {
 	return &driver.Error{Code: driver.ErrInvalid, Op: "move", Queue: h.name, Field: field, Detail: detail}
 }
 
-// movePage is how many messages move while setup is locked, and with one wait for a
-// journal.
+// movePage is how many messages are transferred while setup is locked, and with one wait
+// for the journal.
 const movePage = 256
 
-// moving is one call of Move on its way.
-type moving struct {
+// transfer is the state of one call of Move.
+type transfer struct {
 	*handle
 	to    string
 	limit int
 	moved int
 
-	from, into *shard // locked together; nil: none are
+	from, into *shard // locked together; nil: none is locked
 }
 
-// mover is a message that is to move, and where to.
-type mover struct {
+// candidate is a message to transfer, and its target.
+type candidate struct {
 	mark  engine.Mark
 	size  int
 	group string
 	to    *queue
 }
 
-// shard moves what was in a shard when it began. What comes later may come from
-// where the others go, and would keep it busy for ever.
-func (m *moving) shard(ctx context.Context, from *shard) error {
+// shard transfers the messages that are in a shard when it starts. Later messages may
+// come from the target of the others, and following them might never end.
+func (m *transfer) shard(ctx context.Context, from *shard) error {
 	from.lock()
 	until := from.engine.Tail()
 	from.unlock()
@@ -86,7 +85,7 @@ func (m *moving) shard(ctx context.Context, from *shard) error {
 		last = looked
 		if m.moved > before {
 			if err := m.backend.barrier(); err != nil {
-				m.moved = before // nobody knows
+				m.moved = before // the outcome is unknown
 				return m.named(err, "move")
 			}
 		}
@@ -97,26 +96,26 @@ func (m *moving) shard(ctx context.Context, from *shard) error {
 	return nil
 }
 
-// left is how many may still move, -1 if any number may.
-func (m *moving) left() int {
+// left returns how many more messages may be transferred, or -1 without a limit.
+func (m *transfer) left() int {
 	if m.limit == 0 {
 		return -1
 	}
 	return m.limit - m.moved
 }
 
-// page moves the next messages, and returns up to which place it has looked.
-func (m *moving) page(from *shard, last, until uint64) (looked uint64, err error) {
+// page transfers the next messages, and returns the place up to which it has looked.
+func (m *transfer) page(from *shard, last, until uint64) (looked uint64, err error) {
 	m.backend.setup.Lock()
 	defer m.backend.setup.Unlock()
 	if m.isEnded.Load() {
 		return last, m.failure(m.code, "move")
 	}
-	movers, looked, err := m.choose(from, last, until)
+	candidates, looked, err := m.choose(from, last, until)
 	touched := make(map[*queue]bool)
-	for i := range movers {
-		touched[movers[i].to] = true
-		if err = m.one(from, &movers[i]); err != nil {
+	for i := range candidates {
+		touched[candidates[i].to] = true
+		if err = m.one(from, &candidates[i]); err != nil {
 			break
 		}
 	}
@@ -130,8 +129,8 @@ func (m *moving) page(from *shard, last, until uint64) (looked uint64, err error
 	return looked, err
 }
 
-// choose looks for messages to move, and says where to. Setup is locked.
-func (m *moving) choose(from *shard, last, until uint64) (movers []mover, looked uint64, err error) {
+// choose returns messages to transfer with their targets. Setup is locked.
+func (m *transfer) choose(from *shard, last, until uint64) (candidates []candidate, looked uint64, err error) {
 	target, err := m.target(m.to)
 	if err != nil {
 		return nil, last, err
@@ -148,35 +147,35 @@ func (m *moving) choose(from *shard, last, until uint64) (movers []mover, looked
 			home = m.home(e)
 		}
 		if home != nil {
-			movers = append(movers, moverOf(e, home))
+			candidates = append(candidates, candidateOf(e, home))
 		}
 		return home != nil
 	})
-	return movers, looked, nil
+	return candidates, looked, nil
 }
 
-func moverOf(e *engine.Entry, to *queue) mover {
+func candidateOf(e *engine.Entry, to *queue) candidate {
 	group := ""
 	if e.Extra != nil {
 		group = e.Extra.Group
 	}
-	return mover{mark: engine.MarkOf(e), size: int(e.Size), group: group, to: to}
+	return candidate{mark: engine.MarkOf(e), size: int(e.Size), group: group, to: to}
 }
 
-// target returns the queue called name, nil for no name.
-func (m *moving) target(name string) (*queue, error) {
+// target returns the queue called name, or nil if name is empty.
+func (m *transfer) target(name string) (*queue, error) {
 	if name == "" {
 		return nil, nil
 	}
 	target, err := m.backend.find(name, "move")
 	if err == nil && target == nil {
-		err = &driver.Error{Code: driver.ErrNotFound, Op: "move", Queue: m.name, Field: "to", Detail: "there is no queue of that name"}
+		err = &driver.Error{Code: driver.ErrNotFound, Op: "move", Queue: m.name, Field: "to", Detail: fmt.Sprintf("there is no queue %q", name)}
 	}
 	return target, err
 }
 
-// home returns the queue that a message died in before it came here, or nil.
-func (m *moving) home(e *engine.Entry) *queue {
+// home returns the queue in which a message died before it was forwarded here, or nil.
+func (m *transfer) home(e *engine.Entry) *queue {
 	if e.Extra == nil {
 		return nil
 	}
@@ -191,26 +190,26 @@ func (m *moving) home(e *engine.Entry) *queue {
 	return home
 }
 
-// one moves one message, if it is still there. A message without a group goes to
-// the next shard that has room.
-func (m *moving) one(from *shard, mover *mover) error {
-	takesTurns := mover.to.takesTurns(mover.group)
-	for range mover.to.shards {
-		to := mover.to.groupShard(mover.group)
+// one transfers one message, if it is still there. A message without a group goes to the
+// next shard that has room.
+func (m *transfer) one(from *shard, candidate *candidate) error {
+	takesTurns := candidate.to.takesTurns(candidate.group)
+	for range candidate.to.shards {
+		to := candidate.to.groupShard(candidate.group)
 		if takesTurns {
-			to = mover.to.shards[(mover.to.nextSend.Load()+1)%uint64(len(mover.to.shards))]
+			to = candidate.to.shards[(candidate.to.nextSend.Load()+1)%uint64(len(candidate.to.shards))]
 		}
 		m.hold(from, to)
 		now := m.now()
-		fits := to.engine.Room(now, mover.size) == nil
+		fits := to.engine.Room(now, candidate.size) == nil
 		switch {
-		case fits && from.handOver(now, mover.mark, to):
+		case fits && from.handOver(now, candidate.mark, to):
 			m.moved++
-		case fits || !from.engine.CanGo(now, mover.mark):
-			return nil // and it took no turn
+		case fits || !from.engine.CanGo(now, candidate.mark):
+			return nil // it did not use up the turn
 		}
 		if takesTurns {
-			mover.to.nextSend.Add(1)
+			candidate.to.nextSend.Add(1)
 		}
 		if fits {
 			return nil
@@ -219,11 +218,11 @@ func (m *moving) one(from *shard, mover *mover) error {
 			break
 		}
 	}
-	return mover.to.full("the queue to move to is full", retryAfter)
+	return candidate.to.full("the target queue is full", retryAfter)
 }
 
-// hold makes sure that two shards are locked, and no others; nil means none.
-func (m *moving) hold(from, to *shard) {
+// hold locks two shards, and unlocks the previous ones; nil means none.
+func (m *transfer) hold(from, to *shard) {
 	if m.from == from && m.into == to {
 		return
 	}
@@ -236,8 +235,8 @@ func (m *moving) hold(from, to *shard) {
 	}
 }
 
-// handOver moves one message, if it is still there. Both shards are locked, and
-// there is room.
+// handOver transfers one message, if it is still there. Both shards are locked, and there
+// is room.
 func (sh *shard) handOver(now engine.Moment, mark engine.Mark, to *shard) bool {
 	gone := sh.engine.Withdraw(now, mark)
 	if gone == nil {
@@ -256,13 +255,13 @@ func (sh *shard) handOver(now engine.Moment, mark engine.Mark, to *shard) bool {
 	return true
 }
 
-// movedExtra is extra without what a message gets when it dies and is forwarded.
+// movedExtra returns extra without the attributes that forwarding adds.
 func movedExtra(extra *engine.Extra) *engine.Extra {
 	if extra == nil {
 		return nil
 	}
 	moved := *extra
-	if len(moved.Attributes) > 0 { // others may be reading the map
+	if len(moved.Attributes) > 0 { // receivers may be reading the map
 		moved.Attributes = maps.Clone(moved.Attributes)
 		for _, key := range []string{
 			driver.AttributeDeadReason, driver.AttributeDeadSource, driver.AttributeDeadDeliveries, driver.AttributeDeadError,
@@ -276,7 +275,7 @@ func movedExtra(extra *engine.Extra) *engine.Extra {
 	return &moved
 }
 
-// lockBoth locks two shards of different queues, in the order for all.
+// lockBoth locks two shards of different queues in the global order.
 func lockBoth(a, b *shard) {
 	if b.before(a) {
 		a, b = b, a
@@ -286,7 +285,7 @@ func lockBoth(a, b *shard) {
 	a.alongside, b.alongside = b, a
 }
 
-// unlockBoth unlocks two shards, and then does what the effects in each ask for.
+// unlockBoth unlocks two shards, and then handles the effects of each.
 func unlockBoth(a, b *shard) {
 	a.alongside, b.alongside = nil, nil
 	b.mu.Unlock()

@@ -5,15 +5,15 @@ import "github.com/mailboxmq/mailbox/driver"
 // Observe calls f for every ending until stop is called; see driver.Observable.
 func (b *Backend) Observe(f func(driver.Ending)) (stop func()) {
 	remove := b.observers.Add(f)
-	b.tellEndings()
+	b.recordEndings()
 	return func() {
 		remove()
-		b.tellEndings()
+		b.recordEndings()
 	}
 }
 
-// tellEndings makes all shards keep endings if there are observers.
-func (b *Backend) tellEndings() {
+// recordEndings makes all shards record endings if there are observers.
+func (b *Backend) recordEndings() {
 	b.mu.Lock()
 	queues := make([]*queue, 0, len(b.queues))
 	for _, q := range b.queues {
@@ -21,11 +21,11 @@ func (b *Backend) tellEndings() {
 	}
 	b.mu.Unlock()
 	for _, q := range queues {
-		q.tellEndings()
+		q.recordEndings()
 	}
 }
 
-func (q *queue) tellEndings() {
+func (q *queue) recordEndings() {
 	for _, sh := range q.shards {
 		sh.lock()
 		sh.engine.RecordEndings(q.backend.observers.Any())
@@ -33,8 +33,8 @@ func (q *queue) tellEndings() {
 	}
 }
 
-// endingsLocked returns what observers have to hear. Without observers, endings
-// of Restore stay for the first one.
+// endingsLocked returns the endings to pass to observers. Without observers, endings of
+// Restore are kept for the first one.
 func (sh *shard) endingsLocked() []driver.Ending {
 	if !sh.queue.backend.observers.Any() {
 		return nil
@@ -42,8 +42,8 @@ func (sh *shard) endingsLocked() []driver.Ending {
 	return sh.engine.Endings()
 }
 
-// tell tells observers of endings.
-func (q *queue) tell(endings []driver.Ending) {
+// notify passes endings to the observers.
+func (q *queue) notify(endings []driver.Ending) {
 	for i := range endings {
 		endings[i].Queue = q.name
 		q.backend.observers.Tell(endings[i])

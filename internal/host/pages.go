@@ -6,15 +6,14 @@ import (
 	"github.com/mailboxmq/mailbox/internal/engine"
 )
 
-// pages reads the messages of a shard in one state a page at a time, so that
-// neither the memory nor the lock that it takes depend on how many there are.
-// Without a journal all of them are in memory anyway, and one page.
+// pages reads the messages of a shard in one state page by page, so that neither its
+// memory nor the time it holds the lock depends on their number. Without a journal all
+// messages are in memory anyway, and in one page.
 type pages[T any] struct {
 	shard *shard
 	state engine.State
 	limit int // 0: none
-	// show makes what the reader wants to see of a message; ok is false if that
-	// is nothing.
+	// show converts a message for the caller; ok is false if it is not wanted.
 	show func(e *engine.Entry, now engine.Moment) (shown T, ok bool)
 
 	page []T
@@ -23,7 +22,7 @@ type pages[T any] struct {
 }
 
 const (
-	// pageLen is how many messages a page has.
+	// pageLen is how many messages a page has at most.
 	pageLen = 64
 	// pageLook is how many are looked at for a page. The lock of the shard is held
 	// meanwhile, and a commit waits for it if it has something of this shard: also
@@ -37,7 +36,7 @@ const (
 // first returns the next message, or nil if there is none.
 func (p *pages[T]) first() *T {
 	for len(p.page) == 0 && !p.done {
-		p.turn()
+		p.readPage()
 	}
 	if len(p.page) == 0 {
 		return nil
@@ -52,15 +51,15 @@ func (p *pages[T]) take() T {
 	return taken
 }
 
-// turn reads the next page.
-func (p *pages[T]) turn() {
+// readPage reads the next page.
+func (p *pages[T]) readPage() {
 	sh := p.shard
 	sh.lock()
 	defer sh.unlock()
 	now := sh.queue.now()
 	sh.engine.Advance(now)
 	if sh.queue.journal != nil && p.state != engine.InFlight {
-		p.turnJournaled(now)
+		p.readBacklogPage(now)
 		return
 	}
 	for e := range sh.engine.InState(p.state) {
@@ -71,8 +70,8 @@ func (p *pages[T]) turn() {
 	p.done = true
 }
 
-// turnJournaled reads the next page from the journal.
-func (p *pages[T]) turnJournaled(now engine.Moment) {
+// readBacklogPage reads the next page from the backlog.
+func (p *pages[T]) readBacklogPage(now engine.Moment) {
 	looked, bytes := 0, 0
 	for e, found := range p.shard.engine.After(p.state, p.last) {
 		if looked == pageLook || len(p.page) == pageLen || bytes >= pageBytes {
@@ -88,8 +87,8 @@ func (p *pages[T]) turnJournaled(now engine.Moment) {
 	p.done = true
 }
 
-// add adds a message to the page if it is wanted, and reports whether it was the
-// last that is.
+// add adds a message to the page if it is wanted, and reports whether the limit is
+// reached.
 func (p *pages[T]) add(e *engine.Entry, now engine.Moment) (last bool) {
 	shown, ok := p.show(e, now)
 	if ok {
@@ -98,8 +97,8 @@ func (p *pages[T]) add(e *engine.Entry, now engine.Moment) (last bool) {
 	return ok && p.limit > 0 && len(p.page) == p.limit
 }
 
-// merge yields what is in all shards, the first by before at each time, and of
-// several that of the first shard.
+// merge yields the messages of all shards in the order of before; of equal ones, that of
+// the first shard comes first.
 func merge[T any](shards []*pages[T], before func(a, b *T) bool) iter.Seq[T] {
 	return func(yield func(T) bool) {
 		for {

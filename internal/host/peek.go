@@ -68,7 +68,7 @@ var engineStates = map[driver.State]engine.State{
 // stateOrder is the order in which Peek shows the states.
 var stateOrder = []driver.State{driver.StateReady, driver.StateDelayed, driver.StateInFlight, driver.StateDead}
 
-// look yields what matches a valid query.
+// look yields the messages that match a valid query.
 func (q *queue) look(query driver.Query) iter.Seq[driver.Peeked] {
 	return func(yield func(driver.Peeked) bool) {
 		left := query.Limit
@@ -91,9 +91,8 @@ func (q *queue) look(query driver.Query) iter.Seq[driver.Peeked] {
 	}
 }
 
-// lookAt yields the matches in one state: ready ones shard by shard, the others
-// by when they fall due or died. At most limit are looked for in each shard (0:
-// all).
+// lookAt yields the matches in one state: ready ones shard by shard, the others by due
+// time or time of death. At most limit are searched in each shard (0: all).
 func (q *queue) lookAt(state driver.State, query driver.Query, limit int) iter.Seq[driver.Peeked] {
 	var shards []*pages[driver.Peeked]
 	for _, sh := range q.shards {

@@ -10,7 +10,7 @@ import (
 	"github.com/mailboxmq/mailbox/internal/ident"
 )
 
-// queue is what all handles of one name share.
+// queue is the state that all handles of one queue share.
 type queue struct {
 	backend *Backend
 	journal Journal // nil: in memory only
@@ -24,17 +24,17 @@ type queue struct {
 	nextSend atomic.Uint64 // spreads messages without a group over the shards
 	nextTake atomic.Uint64 // spreads receives over the shards
 
-	// circular: dead letters of this queue can come back to it. Setup guards it.
+	// circular: dead letters of this queue can be forwarded back to it. Guarded by setup.
 	circular bool
 
-	// isEnded: the queue was deleted or its backend closed; code says which and
-	// is written before.
+	// isEnded: the queue was deleted or its backend closed. code says which; it is
+	// written before.
 	isEnded atomic.Bool
 	endOnce sync.Once
 	code    driver.Code
 }
 
-// settings is what a configuration comes down to.
+// settings is a configuration and the traits that follow from it.
 type settings struct {
 	config driver.Config  // as driver.Config.Stored returns it
 	traits *driver.Traits // shared with other queues
@@ -54,7 +54,7 @@ func newQueue(b *Backend, id uint32, name string, config driver.Config) *queue {
 		if q.journal != nil {
 			sh.reader = q.journal.Reader(sh.id)
 			sh.engine.SetBacklog(&backlog{Reader: sh.reader, shard: sh}, b.options.Hold)
-			sh.setTarget(nil) // others may forward to it before it is configured
+			sh.setTarget(nil) // queues may forward to it before it is configured
 		}
 		q.shards = append(q.shards, sh)
 	}
@@ -62,7 +62,7 @@ func newQueue(b *Backend, id uint32, name string, config driver.Config) *queue {
 	return q
 }
 
-// checkChange refuses changes that would need messages to move.
+// checkChange refuses changes that would move messages to other shards or orders.
 func (q *queue) checkChange(config driver.Config) error {
 	old := q.settings.Load().config
 	fixed := func(field string, from, to any) error {
@@ -83,8 +83,7 @@ func (q *queue) checkChange(config driver.Config) error {
 	return nil
 }
 
-// configure puts a valid configuration into force; target is the queue called
-// DeadLetterTo.
+// configure applies a valid configuration; target is the queue DeadLetterTo, or nil.
 func (q *queue) configure(config driver.Config, target *queue) {
 	traits := q.backend.traitsOf(config, len(q.shards))
 	settings := &settings{config: config, traits: q.backend.sharedTraits(traits)}
@@ -128,13 +127,13 @@ func (b *Backend) traitsOf(config driver.Config, shards int) driver.Traits {
 	return traits
 }
 
-// DefaultTraits returns what a queue promises that is made by opening it.
+// DefaultTraits returns the traits of a queue that is created by opening it.
 func (b *Backend) DefaultTraits() driver.Traits {
 	return b.traitsOf(b.options.Defaults, max(b.options.Defaults.Shards, 1))
 }
 
-// sharedTraits returns traits that are the same, and that other queues may have:
-// most queues of a backend have the same ones.
+// sharedTraits returns a pointer to equal traits that queues may share: most queues of a
+// backend have the same.
 func (b *Backend) sharedTraits(traits driver.Traits) *driver.Traits {
 	if latest := b.latestTraits.Load(); latest != nil && *latest == traits {
 		return latest
@@ -143,8 +142,8 @@ func (b *Backend) sharedTraits(traits driver.Traits) *driver.Traits {
 	return &traits
 }
 
-// splitConfig returns the part of the bounds that falls to shard i of n. The
-// parts add up to the whole.
+// splitConfig returns the share of shard i of n in the limits. The shares add up to the
+// limits of the queue.
 func splitConfig(config driver.Config, n, i int) driver.Config {
 	for _, bound := range []*int{
 		&config.MaxMessages, &config.MaxBytes, &config.MaxInFlight, &config.MaxDead,
@@ -159,8 +158,8 @@ func splitConfig(config driver.Config, n, i int) driver.Config {
 	return config
 }
 
-// setTarget makes dead letters go to target, or stay if it is nil. The shard is
-// locked, or not in use yet.
+// setTarget makes the shard forward dead letters to target, or keep them if it is nil.
+// The shard is locked, or not in use yet.
 func (sh *shard) setTarget(target *queue) {
 	sh.target = target
 	sh.engine.RecordEffects(target != nil || sh.queue.journal != nil)
@@ -171,9 +170,9 @@ func (sh *shard) setTarget(target *queue) {
 	sh.engine.ForwardDead(sh.targetHasRoom)
 }
 
-// targetHasRoom reports whether a small message would fit in the target. It is asked
-// from within the engine of a shard that is locked, so it does not wait for others: a
-// shard of the target that is in use counts as full, and is asked again later.
+// targetHasRoom reports whether a small message would fit in the target. The engine of a
+// locked shard calls it, so it does not block: a locked shard of the target counts as
+// full, and the engine asks again later.
 func (sh *shard) targetHasRoom() bool {
 	if sh.target == sh.queue {
 		return true
@@ -196,7 +195,7 @@ func (sh *shard) targetHasRoom() bool {
 	return false
 }
 
-// forgetTarget keeps dead letters here from now on if they went to target.
+// forgetTarget stops forwarding dead letters to target.
 func (q *queue) forgetTarget(target *queue) {
 	for _, sh := range q.shards {
 		sh.lock()
@@ -208,7 +207,7 @@ func (q *queue) forgetTarget(target *queue) {
 	}
 }
 
-// end makes every handle answer code from now on.
+// end makes all later calls on all handles return code.
 func (q *queue) end(code driver.Code) {
 	q.endOnce.Do(func() {
 		q.code = code
@@ -218,31 +217,31 @@ func (q *queue) end(code driver.Code) {
 	})
 }
 
-// delete writes down that an ended queue is gone, when nothing is on its way into
-// it any more. A journal takes no notice of what is recorded about it later.
+// delete records the removal of an ended queue once no operation is staged in it. A
+// journal ignores later records of the queue.
 func (q *queue) delete() error {
 	if q.journal == nil {
 		return nil
 	}
 	for _, sh := range q.shards {
-		if err := sh.lockSettled(); err != nil {
+		if err := sh.lockUnstaged(); err != nil {
 			return err
 		}
 		sh.unlock()
 		defer func() {
 			sh.lock()
-			sh.settled()
+			sh.allowStaging()
 			sh.unlock()
 		}()
 	}
 	return q.backend.durably(func(journal Journal) { journal.Deleted(q.id) })
 }
 
-// now is the current time on the engines' axis. Callers hold the shard they
-// use it for, so that time does not run backwards in it.
+// now returns the current time. Callers hold the lock of the shard they use it for, so
+// that time does not run backwards in the shard.
 func (q *queue) now() engine.Moment { return q.backend.clock.now() }
 
-// shardFor picks the shard of a message: that of its group, or the next.
+// shardFor returns the shard for a message: that of its group, or the next in turn.
 func (q *queue) shardFor(msg *driver.Outgoing) *shard {
 	if !q.takesTurns(msg.Group) {
 		return q.groupShard(msg.Group)
@@ -250,8 +249,8 @@ func (q *queue) shardFor(msg *driver.Outgoing) *shard {
 	return q.shards[q.nextSend.Add(1)%uint64(len(q.shards))]
 }
 
-// takesTurns reports whether messages of a group, or of none, go to one shard
-// after the other, and not all to its groupShard.
+// takesTurns reports whether messages of a group, which may be empty, are spread over the
+// shards in turn, and not all in its groupShard.
 func (q *queue) takesTurns(group string) bool {
 	return len(q.shards) > 1 && group == "" && !q.settings.Load().config.StrictGroups
 }

@@ -5,7 +5,7 @@ import (
 	"github.com/mailboxmq/mailbox/internal/engine"
 )
 
-// RestoredQueue is a queue as a journal has told of it.
+// RestoredQueue is a queue read from a journal.
 type RestoredQueue struct {
 	ID     uint32
 	Name   string
@@ -15,25 +15,26 @@ type RestoredQueue struct {
 	Keys []RestoredKey
 }
 
-// RestoredShard is a shard as a journal has told of it: what it can count, and
-// the messages in flight. The others are read when they are wanted.
+// RestoredShard is a shard read from a journal: its counts, and the messages in flight
+// with their leases. Other messages are read from the backlog when they are needed.
 type RestoredShard struct {
 	Totals engine.Totals
-	Out    []*engine.Entry
-	// Leaving are the deaths of letters that were on their way to another queue.
+	// InFlight are the messages whose leases survive.
+	InFlight []*engine.Entry
+	// Leaving are the places of dead letters that were about to be forwarded.
 	Leaving []uint64
 }
 
-// RestoredKey is a dedup key as a journal has told of it.
+// RestoredKey is a dedup key read from a journal.
 type RestoredKey struct {
-	Key, Payload engine.Digest
+	Key, Content engine.Digest
 	ID           [16]byte
 	Ends         engine.Instant
 }
 
-// Restore puts queues back. It is called once, before anything else; lastID is
-// the highest queue id that was ever given, and crashed says that whoever had the
-// journal before did not close it.
+// Restore restores queues after a restart, with the leases of their messages in flight.
+// It must be the first call. lastID is the highest queue id ever used, and crashed says
+// that the journal was not closed by its last process.
 func (b *Backend) Restore(queues []RestoredQueue, lastID uint32, crashed bool) {
 	b.setup.Lock()
 	defer b.setup.Unlock()
@@ -46,14 +47,14 @@ func (b *Backend) Restore(queues []RestoredQueue, lastID uint32, crashed bool) {
 		b.mu.Unlock()
 		b.link(q, restored.Config.DeadLetterTo)
 		for n, shard := range restored.Shards {
-			q.shards[n].engine.Restore(b.options.Now, shard.Totals, shard.Out)
+			q.shards[n].engine.Restore(b.options.Now, shard.Totals, shard.InFlight)
 			q.shards[n].engine.RecordEndings(true) // for the first observer
 			if crashed {
 				q.shards[n].survivors = shard.Totals.NextSeq
 			}
 		}
-		for _, key := range restored.Keys { // nobody else has the table yet
-			q.dedup.tableLocked(q.settings.Load()).Restore(0, key.Key, key.Payload, key.ID, key.Ends)
+		for _, key := range restored.Keys { // no lock: the table is not shared yet
+			q.dedup.tableLocked(q.settings.Load()).Restore(0, key.Key, key.Content, key.ID, key.Ends)
 		}
 	}
 	for i := range queues {
@@ -61,22 +62,22 @@ func (b *Backend) Restore(queues []RestoredQueue, lastID uint32, crashed bool) {
 			mark(b.circle(q, b.targetOf(q)), true)
 		}
 	}
-	for i := range queues { // before anything else happens to what is leaving
+	for i := range queues { // before other events can change them
 		q := b.queues[queues[i].Name]
 		for n, shard := range queues[i].Shards {
-			q.shards[n].sendOff(shard.Leaving, b.queues[queues[i].Config.DeadLetterTo])
+			q.shards[n].resumeForwarding(shard.Leaving, b.queues[queues[i].Config.DeadLetterTo])
 		}
 	}
 	for i := range queues {
 		config := queues[i].Config
 		q := b.queues[queues[i].Name]
 		q.configure(config, b.queues[config.DeadLetterTo])
-		q.tellEndings()
+		q.recordEndings()
 	}
 }
 
-// sendOff goes on with dead letters that were on their way to target.
-func (sh *shard) sendOff(leaving []uint64, target *queue) {
+// resumeForwarding forwards dead letters that were about to be forwarded to target.
+func (sh *shard) resumeForwarding(leaving []uint64, target *queue) {
 	if len(leaving) == 0 {
 		return
 	}
@@ -84,24 +85,24 @@ func (sh *shard) sendOff(leaving []uint64, target *queue) {
 	defer sh.unlock()
 	sh.setTarget(target)
 	if target != nil && target != sh.queue {
-		target.tryLockShards(true) // there is no other goroutine to wait for
+		target.tryLockShards(true) // no other goroutine holds them
 		defer target.unlockShards()
 	}
 	out := forwarding{from: sh}
-	defer out.fulfil()
+	defer out.publishOwn()
 	for _, death := range leaving {
-		letter := sh.deadAt(death)
-		if letter == nil { // it has gone, and only the note is left
-			letter = &engine.Entry{Place: death, Marks: engine.Damaged}
+		dead := sh.deadAt(death)
+		if dead == nil { // only the record that it is leaving is left
+			dead = &engine.Entry{Place: death, Marks: engine.Damaged}
 		}
-		out.sendOff(engine.Effect{Kind: engine.Died, Entry: letter, Recorded: true})
+		out.forwardOrKeep(engine.Effect{Kind: engine.Died, Entry: dead, Recorded: true})
 		sh.queue.journal.Lock()
-		sh.queue.journal.Kept(sh.id, &engine.Entry{Place: death}) // the note, whatever it says
+		sh.queue.journal.Kept(sh.id, &engine.Entry{Place: death}) // removes the record that it is leaving
 		sh.queue.journal.Unlock()
 	}
 }
 
-// deadAt returns the dead letter of a death, or nil.
+// deadAt returns the dead letter with this place, or nil.
 func (sh *shard) deadAt(death uint64) *engine.Entry {
 	for e := range sh.reader.Dead(death) {
 		if e.Place == death {

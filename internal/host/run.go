@@ -2,39 +2,38 @@ package host
 
 import "github.com/mailboxmq/mailbox/internal/engine"
 
-// run carries a batch of operations through the shards they belong to. Elements
-// that follow each other in one shard share its lock and, with a journal, one
-// wait for the disk.
+// run applies a batch of operations to their shards. Consecutive operations in one shard
+// share its lock and, with a journal, one wait for the disk.
 type run struct {
 	queue   *queue
 	shard   *shard // locked; nil between shards
 	pending *Pending
 	waiting []*Pending
-	failure error // of those that were waited for
+	failure error // of the commits that were waited for
 }
 
-// use makes sh the shard that the next element belongs to, and locks it.
+// use locks sh for the next operation, and leaves the previous shard.
 func (r *run) use(sh *shard) {
 	if r.shard == sh {
 		return
 	}
 	r.leave()
 	sh.lock()
-	for sh.settlers > 0 {
-		if sh.calm == nil {
-			sh.calm = make(chan struct{})
+	for sh.stagingBlocks > 0 {
+		if sh.stagingAllowed == nil {
+			sh.stagingAllowed = make(chan struct{})
 		}
-		calm := sh.calm
+		stagingAllowed := sh.stagingAllowed
 		sh.unlock()
-		r.settle() // somebody may depend on us to lead
-		<-calm
+		r.settle() // another goroutine may depend on this one to lead
+		<-stagingAllowed
 		sh.lock()
 	}
 	r.shard = sh
 }
 
-// publish makes a staged operation visible: at once without a journal, and
-// otherwise when it is durable.
+// publish publishes a staged operation: at once without a journal, and otherwise when it
+// is durable.
 func (r *run) publish(now engine.Moment, e *engine.Entry) {
 	journal := r.queue.backend.options.Journal
 	if journal == nil {
@@ -45,7 +44,7 @@ func (r *run) publish(now engine.Moment, e *engine.Entry) {
 	r.hold(e)
 }
 
-// hold keeps an operation that was recorded until it is durable.
+// hold adds a recorded operation to those that are published when they are durable.
 func (r *run) hold(e *engine.Entry) {
 	if r.pending == nil {
 		r.pending = r.queue.backend.newPending(r.shard)
@@ -72,8 +71,8 @@ func (r *run) leave() {
 	r.shard = nil
 }
 
-// finish ends the run and waits until all of it is visible. The error concerns
-// the whole batch, whose outcome is unknown then.
+// finish ends the run and waits until all of it is published. An error concerns the whole
+// batch, whose outcome is unknown then.
 func (r *run) finish() error {
 	r.leave()
 	r.settle()
@@ -82,7 +81,7 @@ func (r *run) finish() error {
 	return failure
 }
 
-// settle waits for what was staged in shards that were left.
+// settle waits for the operations in shards that were left.
 func (r *run) settle() {
 	for _, p := range r.waiting {
 		if err := r.queue.backend.options.Journal.Wait(p); err != nil && r.failure == nil {

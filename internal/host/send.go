@@ -8,27 +8,27 @@ import (
 	"github.com/mailboxmq/mailbox/internal/ident"
 )
 
-// sending is one call of Send on its way.
-type sending struct {
+// sendBatch is the state of one call of Send.
+type sendBatch struct {
 	run
 	sent     []driver.Sent
 	failures failures
 	ready    int  // messages that can be received at once
-	delayed  bool // there are others
-	repeated bool // an answer rests on an earlier send, perhaps not durable yet
+	delayed  bool // some messages are delayed
+	repeated bool // an answer depends on an earlier send, perhaps not durable yet
 	failure  error
 }
 
 // all stages the messages, in order.
-func (s *sending) all(msgs []driver.Outgoing) {
+func (s *sendBatch) all(msgs []driver.Outgoing) {
 	settings := s.queue.settings.Load()
 	traits := settings.traits
-	oneByOne := s.queue.journal != nil && makesRoomByItself(&settings.config)
+	oneByOne := s.queue.journal != nil && retentionMakesRoom(&settings.config)
 	keyed := false
 	for i := range msgs {
 		keyed = keyed || msgs[i].DedupKey != ""
 	}
-	if keyed { // keys and their messages come together, so nobody may come between
+	if keyed { // keys and their messages are stored together
 		s.queue.dedup.mu.Lock()
 		defer s.queue.dedup.mu.Unlock()
 	}
@@ -36,12 +36,12 @@ func (s *sending) all(msgs []driver.Outgoing) {
 		msg := &msgs[i]
 		err := msg.Check(traits)
 		if err == nil {
-			parcel := pack(msg)
+			packed := packMessage(msg)
 			s.use(s.queue.shardFor(msg))
 			if msg.DedupKey == "" {
-				s.sent[i], err = s.one(parcel)
+				s.sent[i], err = s.one(packed)
 			} else {
-				s.sent[i], err = s.once(msg, parcel)
+				s.sent[i], err = s.once(msg, packed)
 			}
 		}
 		switch {
@@ -63,17 +63,17 @@ func (s *sending) all(msgs []driver.Outgoing) {
 	s.leave()
 }
 
-// makesRoomByItself reports whether a message that becomes visible can push out
-// an older one and so make room for the next of its batch. Then one has to be
-// visible before the next can be judged.
-func makesRoomByItself(config *driver.Config) bool {
+// retentionMakesRoom reports whether publishing a message can expire an older one and so
+// make room for the next of its batch. Then one message has to be published before the
+// next is staged.
+func retentionMakesRoom(config *driver.Config) bool {
 	return config.RetainReady.Count > 0 && (config.MaxMessages > 0 || config.MaxBytes > 0)
 }
 
-// one sends a message that was checked to the shard in use.
-func (s *sending) one(parcel parcel) (driver.Sent, error) {
+// one sends a valid message to the shard in use.
+func (s *sendBatch) one(packed packed) (driver.Sent, error) {
 	now := s.queue.now()
-	e, err := s.shard.stageLocked(now, parcel)
+	e, err := s.shard.stageLocked(now, packed)
 	if err != nil {
 		return driver.Sent{}, s.queue.noRoomLocked(s.shard)
 	}
@@ -84,12 +84,12 @@ func (s *sending) one(parcel parcel) (driver.Sent, error) {
 
 // once sends a message unless its dedup key was used before. The dedup table is
 // locked.
-func (s *sending) once(msg *driver.Outgoing, parcel parcel) (driver.Sent, error) {
+func (s *sendBatch) once(msg *driver.Outgoing, packed packed) (driver.Sent, error) {
 	q := s.queue
-	key, payload := q.backend.digests(msg.DedupKey, msg.Body)
+	key, content := q.backend.digests(msg.DedupKey, msg.Body)
 	table := q.dedup.tableLocked(q.settings.Load())
 	now := q.now()
-	verdict, first, wait := table.Lookup(now.At, key, payload)
+	verdict, first, wait := table.Lookup(now.At, key, content)
 	switch verdict {
 	case engine.Repeated:
 		s.repeated = true
@@ -103,27 +103,27 @@ func (s *sending) once(msg *driver.Outgoing, parcel parcel) (driver.Sent, error)
 		return driver.Sent{}, q.full("the dedup table is full", wait)
 	case engine.Fresh:
 	}
-	e, err := s.shard.stageLocked(now, parcel)
+	e, err := s.shard.stageLocked(now, packed)
 	if err != nil {
 		return driver.Sent{}, q.noRoomLocked(s.shard)
 	}
 	sent := driver.Sent{ID: e.ID}
-	id, _ := ident.Parse(e.ID) // cannot fail: it was made a line ago
-	ends := table.Remember(now.At, key, payload, id)
+	id, _ := ident.Parse(e.ID) // cannot fail: stageLocked has just made it
+	ends := table.Remember(now.At, key, content, id)
 	if q.journal == nil {
 		s.publish(now, e)
 		return sent, nil
 	}
 	q.journal.Lock()
 	q.journal.Sent(s.shard.id, e)
-	q.journal.Remembered(q.id, key, payload, id, ends)
+	q.journal.Remembered(q.id, key, content, id, ends)
 	q.journal.Unlock()
 	s.hold(e)
 	return sent, nil
 }
 
-// finish waits until everything that was answered is durable.
-func (s *sending) finish() error {
+// finish waits until all operations that the answer depends on are durable.
+func (s *sendBatch) finish() error {
 	err := cmp.Or(s.failure, s.run.finish())
 	if err == nil && s.repeated {
 		err = s.queue.backend.barrier()

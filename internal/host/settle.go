@@ -16,39 +16,38 @@ func (h *handle) Ack(ctx context.Context, receipts []driver.Receipt) error {
 	if err := h.check(ctx, "ack"); err != nil {
 		return err
 	}
-	settling := settling{run: run{queue: h.queue}, op: "ack", length: len(receipts)}
+	batch := settleBatch{run: run{queue: h.queue}, op: "ack", length: len(receipts)}
 	for i, receipt := range receipts {
-		if delivery, ok := settling.locate(i, receipt); ok {
+		if delivery, ok := batch.locate(i, receipt); ok {
 			now := h.now()
-			e, err := settling.shard.engine.StageAck(now, delivery)
-			settling.staged(i, now, e, err, receipt)
+			e, err := batch.shard.engine.StageAck(now, delivery)
+			batch.staged(i, now, e, err, receipt)
 		}
 	}
-	return settling.finish(h.frees())
+	return batch.finish(h.frees())
 }
 
-// AckLate finds a message that waits by the number in its receipt; no index of
-// ids is kept for it.
+// AckLate finds a waiting message by the number in its receipt, without an index of ids.
 func (h *handle) AckLate(ctx context.Context, receipts []driver.Receipt) error {
 	if err := h.check(ctx, "ack"); err != nil {
 		return err
 	}
-	settling := settling{run: run{queue: h.queue}, op: "ack", length: len(receipts)}
+	batch := settleBatch{run: run{queue: h.queue}, op: "ack", length: len(receipts)}
 	withdrawn := false
 	for i, receipt := range receipts {
-		delivery, ok := settling.locate(i, receipt)
+		delivery, ok := batch.locate(i, receipt)
 		if !ok {
 			continue
 		}
 		now := h.now()
-		e, err := settling.shard.engine.StageLateAck(now, delivery)
+		e, err := batch.shard.engine.StageLateAck(now, delivery)
 		if e == nil && err == nil {
 			withdrawn = true
 			continue
 		}
-		settling.staged(i, now, e, err, receipt)
+		batch.staged(i, now, e, err, receipt)
 	}
-	err := settling.finish(true)
+	err := batch.finish(true)
 	if withdrawn {
 		if failed := h.backend.barrier(); failed != nil {
 			return h.named(failed, "ack")
@@ -62,23 +61,23 @@ func (h *handle) Nack(ctx context.Context, nacks []driver.Nack) error {
 		return err
 	}
 	traits := h.settings.Load().traits
-	settling := settling{run: run{queue: h.queue}, op: "nack", length: len(nacks)}
+	batch := settleBatch{run: run{queue: h.queue}, op: "nack", length: len(nacks)}
 	for i, nack := range nacks {
 		if err := driver.CheckVisibility("nack", "Delay", nack.Delay, traits); err != nil {
-			settling.fail(i, h.named(err, "nack"))
+			batch.fail(i, h.named(err, "nack"))
 			continue
 		}
-		if delivery, ok := settling.locate(i, nack.Receipt); ok {
+		if delivery, ok := batch.locate(i, nack.Receipt); ok {
 			now := h.now()
-			e, err := settling.shard.engine.StageNack(now, delivery, nack.Delay, driver.TrimCause(nack.Cause))
-			settling.staged(i, now, e, err, nack.Receipt)
+			e, err := batch.shard.engine.StageNack(now, delivery, nack.Delay, driver.TrimCause(nack.Cause))
+			batch.staged(i, now, e, err, nack.Receipt)
 		}
 	}
-	return settling.finish(true)
+	return batch.finish(true)
 }
 
-// Extend does not wait for a journal: a lease that is lost in a crash means an
-// early redelivery, which at-least-once allows.
+// Extend does not wait for the journal: a lease that is lost in a crash means an early
+// redelivery, which at-least-once allows.
 func (h *handle) Extend(ctx context.Context, extensions []driver.Extension) ([]time.Duration, error) {
 	return h.extend(ctx, extensions, (*engine.Shard).Extend)
 }
@@ -97,28 +96,28 @@ func (h *handle) extend(
 	}
 	granted := make([]time.Duration, len(extensions))
 	traits := h.settings.Load().traits
-	settling := settling{run: run{queue: h.queue}, op: "extend", length: len(extensions)}
+	batch := settleBatch{run: run{queue: h.queue}, op: "extend", length: len(extensions)}
 	for i, extension := range extensions {
 		if err := driver.CheckVisibility("extend", "Visibility", extension.Visibility, traits); err != nil {
-			settling.fail(i, h.named(err, "extend"))
+			batch.fail(i, h.named(err, "extend"))
 			continue
 		}
-		if delivery, ok := settling.locate(i, extension.Receipt); ok {
+		if delivery, ok := batch.locate(i, extension.Receipt); ok {
 			var err error
-			if granted[i], err = extend(settling.shard.engine, h.now(), delivery, extension.Visibility); err != nil {
-				settling.fail(i, h.expired("extend", extension.Receipt))
+			if granted[i], err = extend(batch.shard.engine, h.now(), delivery, extension.Visibility); err != nil {
+				batch.fail(i, h.expired("extend", extension.Receipt))
 			}
 		}
 	}
-	err := settling.finish(true)
+	err := batch.finish(true)
 	if _, ok := errors.AsType[*driver.BatchError](err); err != nil && !ok {
 		return nil, err
 	}
 	return granted, err
 }
 
-// settling is one call of Ack, Nack, Extend or DeadLetter on its way.
-type settling struct {
+// settleBatch is the state of one call of Ack, Nack, Extend or DeadLetter.
+type settleBatch struct {
 	run
 	op       string
 	length   int
@@ -126,11 +125,10 @@ type settling struct {
 	failure  error // of the whole call
 }
 
-func (s *settling) fail(i int, err error) { s.failures.add(s.length, i, err) }
+func (s *settleBatch) fail(i int, err error) { s.failures.add(s.length, i, err) }
 
-// locate uses the shard that a receipt points to; without one, the receipt has
-// expired.
-func (s *settling) locate(i int, receipt driver.Receipt) (engine.Delivery, bool) {
+// locate locks the shard of a receipt. A receipt of an unknown shard has expired.
+func (s *settleBatch) locate(i int, receipt driver.Receipt) (engine.Delivery, bool) {
 	number := receipt.Place >> placeBits
 	if number >= uint64(len(s.queue.shards)) {
 		s.fail(i, s.queue.expired(s.op, receipt))
@@ -144,13 +142,13 @@ func (s *settling) locate(i int, receipt driver.Receipt) (engine.Delivery, bool)
 	}, true
 }
 
-// staged publishes what was staged, or notes why it could not be.
-func (s *settling) staged(i int, now engine.Moment, e *engine.Entry, err error, receipt driver.Receipt) {
+// staged publishes a staged operation, or records why staging failed.
+func (s *settleBatch) staged(i int, now engine.Moment, e *engine.Entry, err error, receipt driver.Receipt) {
 	switch {
 	case err == nil:
 		s.publish(now, e)
-		// A message that comes back can push out another, and both may be of
-		// this batch: then one has to be visible before the next is judged.
+		// A message that returns can make another one expire, and both may be of this
+		// batch: then one has to be published before the next is staged.
 		if s.queue.journal != nil && s.queue.settings.Load().config.RetainReady.Count > 0 {
 			s.failure = cmp.Or(s.failure, s.run.finish())
 		}
@@ -161,8 +159,8 @@ func (s *settling) staged(i int, now engine.Moment, e *engine.Entry, err error, 
 	}
 }
 
-// finish ends the call. frees says that others may have become deliverable.
-func (s *settling) finish(frees bool) error {
+// finish ends the call. frees says that other messages may have become deliverable.
+func (s *settleBatch) finish(frees bool) error {
 	if err := cmp.Or(s.failure, s.run.finish()); err != nil {
 		return s.queue.named(err, s.op)
 	}
@@ -184,8 +182,8 @@ func (q *queue) expired(op string, receipt driver.Receipt) error {
 
 func idText(id ulid.ULID) string { return id.String() }
 
-// failures collects the errors of a batch, at their positions. Nothing is
-// allocated while there are none.
+// failures collects the errors of a batch at their positions. It allocates only when
+// there is one.
 type failures []error
 
 func (f *failures) add(length, i int, err error) {

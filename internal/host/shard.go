@@ -18,28 +18,28 @@ type shard struct {
 
 	mu     sync.Mutex // guards the fields below
 	engine *engine.Shard
-	reader engine.Reader // of the journal; nil: there is none
+	reader engine.Reader // of the journal; nil without a journal
 	ids    ident.Source
 	batch  []*engine.Entry // reused by take
-	target *queue          // where dead letters go; nil: they stay
+	target *queue          // where dead letters are forwarded; nil: they are kept
 	staged int             // operations that wait for the journal
-	// alongside is another shard that is locked together with this one, or nil, and
-	// holdsTarget says that all shards of the target are.
+	// alongside is another shard that is locked together with this one, or nil;
+	// holdsTarget says that all shards of the target are locked.
 	alongside   *shard
 	holdsTarget bool
-	// survivors are the messages with lower numbers: they were there when an
-	// earlier process ended without closing.
+	// survivors: messages with a lower Seq existed when an earlier process ended
+	// without closing.
 	survivors uint64
-	// settlers is how many wait for a moment at which none does, and calm, if
-	// it is not nil, is closed when they have had it.
-	settlers int
-	calm     chan struct{}
+	// stagingBlocks counts the calls of lockUnstaged that block staging;
+	// stagingAllowed, if it is not nil, is closed when there are none.
+	stagingBlocks  int
+	stagingAllowed chan struct{}
 }
 
 func (sh *shard) lock() { sh.mu.Lock() }
 
-// unlock first does what effects ask for, so that nobody sees it half done. The caller
-// holds no other shard.
+// unlock first handles the effects, so that no other goroutine sees a change half done.
+// The caller holds no other shard.
 func (sh *shard) unlock() {
 	var reached []*shard
 	if sh.target != nil || sh.queue.journal != nil {
@@ -47,18 +47,17 @@ func (sh *shard) unlock() {
 	}
 	endings := sh.endingsLocked()
 	sh.mu.Unlock()
-	sh.queue.tell(endings)
-	for _, to := range reached { // what arrived there may have consequences
+	sh.queue.notify(endings)
+	for _, to := range reached { // handles the effects of the arrivals
 		to.lock()
 		to.unlock()
 	}
 }
 
-// actLocked moves what died to the target queue, and writes down what happened
-// without being asked for: leases, and what came of time alone. It may unlock the
-// shard for a moment to lock it together with the target. It returns the shards of
-// the target that letters were to go to; the caller locks and unlocks them when it holds no
-// other.
+// actLocked handles effects: it forwards dead letters to the target queue, and records
+// leases and the events of time. It may unlock the shard for a moment to lock it together
+// with the target. It returns the shards of the target that dead letters were meant for;
+// the caller locks and unlocks them when it holds no other shard.
 func (sh *shard) actLocked() (reached []*shard) {
 	target := sh.lockTargetLocked()
 	out := forwarding{from: sh}
@@ -68,15 +67,15 @@ func (sh *shard) actLocked() (reached []*shard) {
 		for _, effect := range effects {
 			leaving := effect.Kind == engine.Died && effect.Entry.State == engine.Dead && effect.Entry.Is(engine.Leaving)
 			decided = decided || leaving
-			if leaving && out.sendOff(effect) {
+			if leaving && out.forwardOrKeep(effect) {
 				continue
 			}
 			if sh.queue.journal != nil && sh.recordEffect(effect) {
 				recorded = true
 			}
 		}
-		out.fulfil()
-		if decided { // retention has waited for that
+		out.publishOwn()
+		if decided { // retention waits for the decision
 			sh.engine.Advance(sh.queue.now())
 		}
 	}
@@ -89,7 +88,7 @@ func (sh *shard) actLocked() (reached []*shard) {
 	return out.reached
 }
 
-// recordEffect writes down an effect, unless it was written down before.
+// recordEffect records an effect, unless it is recorded already.
 func (sh *shard) recordEffect(effect engine.Effect) bool {
 	if effect.Recorded {
 		return false
@@ -120,18 +119,17 @@ const placeBits = 48
 
 func (sh *shard) place(seq uint64) uint64 { return uint64(sh.id.Shard)<<placeBits | seq }
 
-// parcel is a message on its way into a shard: what can be made ready before
-// the shard is locked. It holds the id, when there is one, and the body in one
-// allocation. The text is never written again; the body that is handed out has
-// no capacity to reach it.
-type parcel struct {
+// packed is a message that was prepared before its shard is locked. The id, once it is
+// assigned, and the body share one allocation. The id is never written again, and the
+// body that receivers get has no capacity to reach it.
+type packed struct {
 	buf   []byte
 	extra *engine.Extra
 	delay time.Duration
 }
 
-func pack(msg *driver.Outgoing) parcel {
-	p := parcel{buf: make([]byte, ident.TextLen+len(msg.Body)), delay: msg.Delay}
+func packMessage(msg *driver.Outgoing) packed {
+	p := packed{buf: make([]byte, ident.TextLen+len(msg.Body)), delay: msg.Delay}
 	copy(p.buf[ident.TextLen:], msg.Body)
 	if len(msg.Attributes) > 0 || msg.Group != "" || msg.ReplyTo != "" || msg.CorrelationID != "" {
 		p.extra = &engine.Extra{
@@ -144,20 +142,19 @@ func pack(msg *driver.Outgoing) parcel {
 	return p
 }
 
-// stageLocked prepares a message that was checked. It returns ErrFull if there
-// is no room.
-func (sh *shard) stageLocked(now engine.Moment, p parcel) (*engine.Entry, error) {
+// stageLocked stages a valid message. It returns ErrFull if there is no room.
+func (sh *shard) stageLocked(now engine.Moment, p packed) (*engine.Entry, error) {
 	text, body := p.buf[:ident.TextLen], p.buf[ident.TextLen:len(p.buf):len(p.buf)]
 	if err := sh.engine.Room(now, len(body)); err != nil {
 		return nil, err
 	}
 	sh.ids.Next(now.Wall, text)
-	id := unsafe.String(unsafe.SliceData(text), len(text)) //nolint:gosec // see parcel
+	id := unsafe.String(unsafe.SliceData(text), len(text)) //nolint:gosec // see packed
 	return sh.engine.StageSend(now, id, body, p.extra, p.delay), nil
 }
 
-// deliver shows an entry in flight to its receiver. It fills d in place: a
-// delivery is large, and this is the hot path.
+// deliver fills d with an entry in flight. It writes in place because a delivery is large
+// and this is the hot path.
 func (sh *shard) deliver(d *driver.Delivery, e *engine.Entry) {
 	fill(&d.Message, e)
 	d.Receipt = driver.Receipt{Handle: e.ID, Place: sh.place(e.Seq), Nonce: e.Nonce}
@@ -184,13 +181,13 @@ func fill(m *driver.Message, e *engine.Entry) {
 func wallTime(nanoseconds int64) time.Time { return time.Unix(0, nanoseconds).UTC() }
 
 func deadLetter(source string, e *engine.Entry) driver.DeadLetter {
-	letter := driver.DeadLetter{
+	dead := driver.DeadLetter{
 		Source:    source,
 		Reason:    e.Extra.Reason,
 		ErrorType: e.Extra.ErrorType,
 		DeadAt:    wallTime(e.Extra.DeadAt),
 		Redrives:  e.Extra.Redrives,
 	}
-	fill(&letter.Message, e)
-	return letter
+	fill(&dead.Message, e)
+	return dead
 }
