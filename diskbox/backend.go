@@ -99,7 +99,7 @@ func assemble(s *store.Store, o Options, durability driver.Durability) (*Backend
 			return nil, err
 		}
 	}
-	recovered.orphans.tell(o.Logger)
+	recovered.orphans.log(o.Logger)
 	h := host.New(host.Options{
 		Defaults: o.Defaults, MaxBodyBytes: o.MaxBodyBytes, Durability: durability,
 		Journal: j, Secret: j.secret, Now: now, Hold: o.hold(),

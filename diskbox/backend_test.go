@@ -101,7 +101,7 @@ func TestDamagedRecordsAreNoticed(t *testing.T) {
 		flipped := append([]byte(nil), record...)
 		flipped[bit/8] ^= 1 << (bit % 8)
 		if r := open(key, flipped); !r.damaged {
-			t.Fatalf("bit %d was flipped and nobody noticed", bit)
+			t.Fatalf("flipped bit %d was not noticed", bit)
 		}
 	}
 	if r := open([]byte("other"), record); !r.damaged {

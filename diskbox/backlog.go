@@ -13,78 +13,78 @@ import (
 	"github.com/mailboxmq/mailbox/internal/store"
 )
 
-// shelf reads the messages of one shard from the store. Whoever uses it holds
+// backlog reads the messages of one shard from the store. The caller holds the lock of
 // the shard.
 type backlog struct {
-	journal *journal // nil: the store is only read
+	journal *journal // nil: the store is read-only
 	store   *store.Store
 	shard   host.ShardID
 	key     []byte // reused
-	err     error  // why it cannot be read any more
+	err     error  // the first error; all later reads end early
 }
 
-// Reader returns a reader of what was recorded about a shard.
+// Reader returns a reader of the recorded messages of a shard.
 func (j *journal) Reader(shard host.ShardID) engine.Reader {
 	return &backlog{journal: j, store: j.store, shard: shard}
 }
 
-func (s *backlog) Err() error { return s.err }
+func (b *backlog) Err() error { return b.err }
 
-// fail remembers the first error. That something is not there is none.
-func (s *backlog) fail(err error) bool {
+// fail remembers the first error, and reports whether err is one. ErrNotFound is not.
+func (b *backlog) fail(err error) bool {
 	if err == nil || errors.Is(err, driver.ErrNotFound) {
 		return false
 	}
-	if s.err == nil {
-		s.err = err
+	if b.err == nil {
+		b.err = err
 	}
 	return true
 }
 
-// upToDate makes everything that was recorded readable. It returns false if
-// that, or anything before it, has failed.
-func (s *backlog) upToDate() bool {
-	return s.err == nil && (s.journal == nil || !s.fail(s.journal.writeThrough()))
+// upToDate makes all recorded operations readable. It returns false if that, or an
+// earlier read, has failed.
+func (b *backlog) upToDate() bool {
+	return b.err == nil && (b.journal == nil || !b.fail(b.journal.writeThrough()))
 }
 
-// each yields the keys and values of a kind, from one that begins with the
-// kind and the shard on.
-func (s *backlog) each(from []byte, prefixLen int) iter.Seq2[[]byte, []byte] {
+// each yields the keys and values from the key from on that share its first prefixLen
+// bytes.
+func (b *backlog) each(from []byte, prefixLen int) iter.Seq2[[]byte, []byte] {
 	return func(yield func(key, value []byte) bool) {
-		if !s.upToDate() {
+		if !b.upToDate() {
 			return
 		}
-		it := s.store.Iterate(from, successor(from[:prefixLen]))
+		it := b.store.Iterate(from, successor(from[:prefixLen]))
 		for it.Next() {
 			if !yield(it.Key(), it.Value()) {
 				break
 			}
 		}
-		s.fail(it.Close())
+		b.fail(it.Close())
 	}
 }
 
-func (s *backlog) number(kind byte, number uint64) []byte {
-	return appendNumberKey(nil, kind, s.shard, number)
+func (b *backlog) number(kind byte, number uint64) []byte {
+	return appendNumberKey(nil, kind, b.shard, number)
 }
 
-// Waiting walks over the messages, of which most are at the place they were
-// sent to, and beside them over those that were given another.
-func (s *backlog) Waiting(from uint64) iter.Seq[*engine.Entry] {
+// Waiting merges the messages by number, most of which are at their original place, with
+// the messages that have another place.
+func (b *backlog) Waiting(from uint64) iter.Seq[*engine.Entry] {
 	return func(yield func(*engine.Entry) bool) {
-		var told []uint64 // of those whose place is not known
-		next, stop := iter.Pull(s.moved(from, &told))
+		var seen []uint64 // numbers of unreadable messages that were yielded
+		next, stop := iter.Pull(b.moved(from, &seen))
 		defer stop()
 		moved, more := next()
-		for e := range s.Aged(from) {
-			if slices.Contains(told, e.Seq) || (e.Place != e.Seq && (e.Place < from || s.isAt(e))) {
-				continue // it is among those that were moved
+		for e := range b.Aged(from) {
+			if slices.Contains(seen, e.Seq) || (e.Place != e.Seq && (e.Place < from || b.isAt(e))) {
+				continue // moved yields it
 			}
-			if e.Place != e.Seq { // nobody would find it there
+			if e.Place != e.Seq { // the record of its place is missing
 				e.Place, e.Marks = e.Seq, e.Marks|engine.Misplaced
 			}
 			if e.Is(unreadable) {
-				told = append(told, e.Seq)
+				seen = append(seen, e.Seq)
 			}
 			for ; more && moved.Place < e.Place; moved, more = next() {
 				if !yield(moved) {
@@ -95,7 +95,7 @@ func (s *backlog) Waiting(from uint64) iter.Seq[*engine.Entry] {
 				return
 			}
 		}
-		for ; more && s.err == nil; moved, more = next() {
+		for ; more && b.err == nil; moved, more = next() {
 			if !yield(moved) {
 				return
 			}
@@ -103,19 +103,18 @@ func (s *backlog) Waiting(from uint64) iter.Seq[*engine.Entry] {
 	}
 }
 
-// moved yields the messages that wait at another place than they were sent to.
-// Those whose place is not known, because they are damaged, it yields here unless
-// they were told already.
-func (s *backlog) moved(from uint64, told *[]uint64) iter.Seq[*engine.Entry] {
+// moved yields the messages whose place is not their number. Unreadable messages, whose
+// place is unknown, it yields at the place of the index record, unless they are in seen.
+func (b *backlog) moved(from uint64, seen *[]uint64) iter.Seq[*engine.Entry] {
 	return func(yield func(*engine.Entry) bool) {
-		for key, value := range s.each(s.number(placeKind, from), shardKeyLen) {
+		for key, value := range b.each(b.number(placeKind, from), shardKeyLen) {
 			if len(value) != 8 {
 				continue
 			}
-			e := s.load(binary.BigEndian.Uint64(value))
-			if e != nil && e.Is(unreadable) && !slices.Contains(*told, e.Seq) {
+			e := b.load(binary.BigEndian.Uint64(value))
+			if e != nil && e.Is(unreadable) && !slices.Contains(*seen, e.Seq) {
 				e.Place = lastNumber(key)
-				*told = append(*told, e.Seq)
+				*seen = append(*seen, e.Seq)
 			}
 			if e != nil && e.Place == lastNumber(key) && !yield(e) {
 				return
@@ -124,22 +123,22 @@ func (s *backlog) moved(from uint64, told *[]uint64) iter.Seq[*engine.Entry] {
 	}
 }
 
-// isAt reports whether a message that was moved is found at its place.
-func (s *backlog) isAt(e *engine.Entry) bool {
-	value, err := s.store.Get(s.number(placeKind, e.Place), nil)
-	if s.fail(err) {
+// isAt reports whether the index record of a message's place exists.
+func (b *backlog) isAt(e *engine.Entry) bool {
+	value, err := b.store.Get(b.number(placeKind, e.Place), nil)
+	if b.fail(err) {
 		return true
 	}
 	return err == nil && len(value) == 8 && binary.BigEndian.Uint64(value) == e.Seq
 }
 
-// Aged walks over the messages and, side by side, over what has become of them.
-func (s *backlog) Aged(from uint64) iter.Seq[*engine.Entry] {
+// Aged merges the messages by number with their states.
+func (b *backlog) Aged(from uint64) iter.Seq[*engine.Entry] {
 	return func(yield func(*engine.Entry) bool) {
-		next, stop := iter.Pull2(s.each(s.number(stateKind, from), shardKeyLen))
+		next, stop := iter.Pull2(b.each(b.number(stateKind, from), shardKeyLen))
 		defer stop()
 		state, value, more := next()
-		for key, message := range s.each(s.number(messageKind, from), shardKeyLen) {
+		for key, message := range b.each(b.number(messageKind, from), shardKeyLen) {
 			seq := lastNumber(key)
 			e := readMessage(key, message)
 			for more && lastNumber(state) < seq {
@@ -148,7 +147,7 @@ func (s *backlog) Aged(from uint64) iter.Seq[*engine.Entry] {
 			if more && lastNumber(state) == seq {
 				readState(e, state, value)
 			}
-			s.findDue(e)
+			b.findDue(e)
 			if !yield(e) {
 				return
 			}
@@ -156,51 +155,51 @@ func (s *backlog) Aged(from uint64) iter.Seq[*engine.Entry] {
 	}
 }
 
-// load returns a message that is not dead, or nil if it is not there.
-func (s *backlog) load(seq uint64) *engine.Entry {
-	s.key = appendNumberKey(s.key[:0], messageKind, s.shard, seq)
-	value, err := s.store.Get(s.key, nil)
+// load returns a message that is not dead, or nil if it does not exist.
+func (b *backlog) load(seq uint64) *engine.Entry {
+	b.key = appendNumberKey(b.key[:0], messageKind, b.shard, seq)
+	value, err := b.store.Get(b.key, nil)
 	if err != nil {
-		s.fail(err)
+		b.fail(err)
 		return nil
 	}
-	e := readMessage(s.key, value)
-	s.key = appendNumberKey(s.key[:0], stateKind, s.shard, seq)
-	value, err = s.store.Get(s.key, nil)
+	e := readMessage(b.key, value)
+	b.key = appendNumberKey(b.key[:0], stateKind, b.shard, seq)
+	value, err = b.store.Get(b.key, nil)
 	if err == nil {
-		readState(e, s.key, value)
-	} else if s.fail(err) {
+		readState(e, b.key, value)
+	} else if b.fail(err) {
 		return nil
 	}
-	s.findDue(e)
+	b.findDue(e)
 	return e
 }
 
-// findDue sets when a message that cannot be read was due last, as the notes of
-// that say. It reads them all, which is bearable for something so rare.
-func (s *backlog) findDue(e *engine.Entry) {
+// findDue sets Due of an unreadable message from the index by due time. It reads the whole
+// index, which is acceptable because damage is rare.
+func (b *backlog) findDue(e *engine.Entry) {
 	if !e.Is(unreadable) {
 		return
 	}
-	from := appendShardKey(nil, dueKind, s.shard)
-	it := s.store.Iterate(from, successor(from))
+	from := appendShardKey(nil, dueKind, b.shard)
+	it := b.store.Iterate(from, successor(from))
 	for it.Next() {
 		if key := it.Key(); len(key) == dueKeyLen && lastNumber(key) == e.Seq {
 			e.Due = parseInstant(key[shardKeyLen:])
 			e.Marks |= engine.Timed
 		}
 	}
-	s.fail(it.Close())
+	b.fail(it.Close())
 }
 
-func (s *backlog) Delayed(from engine.DuePoint) iter.Seq[*engine.Entry] {
+func (b *backlog) Delayed(from engine.DuePoint) iter.Seq[*engine.Entry] {
 	return func(yield func(*engine.Entry) bool) {
-		for key := range s.each(appendDueKey(nil, s.shard, from.Due, from.Seq), shardKeyLen) {
+		for key := range b.each(appendDueKey(nil, b.shard, from.Due, from.Seq), shardKeyLen) {
 			if len(key) != dueKeyLen {
 				continue
 			}
 			due := parseInstant(key[shardKeyLen:])
-			e := s.load(lastNumber(key))
+			e := b.load(lastNumber(key))
 			if e != nil && e.Due == due && !yield(e) {
 				return
 			}
@@ -208,12 +207,12 @@ func (s *backlog) Delayed(from engine.DuePoint) iter.Seq[*engine.Entry] {
 	}
 }
 
-func (s *backlog) Dead(from uint64) iter.Seq[*engine.Entry] {
+func (b *backlog) Dead(from uint64) iter.Seq[*engine.Entry] {
 	return func(yield func(*engine.Entry) bool) {
-		for key, value := range s.each(s.number(deadKind, from), shardKeyLen) {
+		for key, value := range b.each(b.number(deadKind, from), shardKeyLen) {
 			e := readDead(key, value)
 			if e.Is(engine.Damaged) && e.ID == "" {
-				e.ID = s.idOfDeath(e.Place)
+				e.ID = b.idOfDeath(e.Place)
 			}
 			if !yield(e) {
 				return
@@ -222,23 +221,23 @@ func (s *backlog) Dead(from uint64) iter.Seq[*engine.Entry] {
 	}
 }
 
-func (s *backlog) FindDead(id string) *engine.Entry {
-	if !s.upToDate() {
+func (b *backlog) FindDead(id string) *engine.Entry {
+	if !b.upToDate() {
 		return nil
 	}
-	number, ok := s.deathOf(id)
+	number, ok := b.deathOf(id)
 	if !ok {
-		death, err := s.store.Get(appendDeadIDKey(nil, s.shard, id), nil)
+		death, err := b.store.Get(appendDeadIDKey(nil, b.shard, id), nil)
 		if err != nil || len(death) != 8 {
-			s.fail(err)
+			b.fail(err)
 			return nil
 		}
 		number = binary.BigEndian.Uint64(death)
 	}
-	key := s.number(deadKind, number)
-	value, err := s.store.Get(key, nil)
+	key := b.number(deadKind, number)
+	value, err := b.store.Get(key, nil)
 	if err != nil {
-		s.fail(err)
+		b.fail(err)
 		return nil
 	}
 	e := readDead(key, value)
@@ -246,36 +245,36 @@ func (s *backlog) FindDead(id string) *engine.Entry {
 	return e
 }
 
-// idOfDeath returns the id of a dead letter that cannot be read, from the notes
-// by which letters are found.
-func (s *backlog) idOfDeath(death uint64) string {
-	from := appendShardKey(nil, deadIDKind, s.shard)
-	it := s.store.Iterate(from, successor(from))
+// idOfDeath returns the id of an unreadable dead letter from the index by id, or an id
+// made of its shard and place.
+func (b *backlog) idOfDeath(death uint64) string {
+	from := appendShardKey(nil, deadIDKind, b.shard)
+	it := b.store.Iterate(from, successor(from))
 	id := ""
 	for id == "" && it.Next() {
 		if value := it.Value(); len(value) == 8 && binary.BigEndian.Uint64(value) == death {
 			id = string(it.Key()[shardKeyLen:])
 		}
 	}
-	s.fail(it.Close())
+	b.fail(it.Close())
 	if id == "" {
-		id = fmt.Sprintf("%s%d-%d", damagedLetter, s.shard.Shard, death)
+		id = fmt.Sprintf("%s%d-%d", damagedLetter, b.shard.Shard, death)
 	}
 	return id
 }
 
-// damagedLetter begins the id of a dead letter that has lost its own. Its shard
-// and its death follow.
+// damagedLetter is the prefix of the id of a dead letter that has lost its own. The shard
+// and the place follow.
 const damagedLetter = "damaged-letter-"
 
-// deathOf returns the death that an id names, as idOfDeath has made it.
-func (s *backlog) deathOf(id string) (death uint64, ok bool) {
+// deathOf parses an id that idOfDeath has made.
+func (b *backlog) deathOf(id string) (death uint64, ok bool) {
 	var shard uint16
 	n, err := fmt.Sscanf(id, damagedLetter+"%d-%d", &shard, &death)
-	return death, n == 2 && err == nil && shard == s.shard.Shard
+	return death, n == 2 && err == nil && shard == b.shard.Shard
 }
 
-// readMessage makes an entry of a message as it was sent.
+// readMessage decodes the record of a message as it was sent.
 func readMessage(key, value []byte) *engine.Entry {
 	seq := lastNumber(key)
 	e := &engine.Entry{Seq: seq, Place: seq}
@@ -287,18 +286,18 @@ func readMessage(key, value []byte) *engine.Entry {
 	return e
 }
 
-// unreadable are the marks of messages of which not everything is known.
+// unreadable are the marks of messages that cannot be read completely.
 const unreadable = engine.Damaged | engine.Misplaced
 
-// damaged is what is left of a message whose record cannot be trusted: a number,
-// of which an id is made, so that it can be discarded.
+// damaged returns an entry for a message whose record is damaged. Its id is made of its
+// number, so that it can be discarded.
 func damaged(key []byte) *engine.Entry {
 	shard, _ := parseShardKey(key)
 	seq := lastNumber(key)
 	return &engine.Entry{Seq: seq, Place: seq, ID: fmt.Sprintf("damaged-%d-%d", shard.Shard, seq), Marks: engine.Damaged}
 }
 
-// readState adds what has become of it.
+// readState applies the state record of a message.
 func readState(e *engine.Entry, key, value []byte) {
 	if e.Is(engine.Damaged) {
 		return

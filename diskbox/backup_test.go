@@ -21,8 +21,8 @@ func TestBackupFileListsAndRestoresEveryState(t *testing.T) {
 	send(t, q, driver.Outgoing{Body: []byte("leased")})
 	send(t, q, driver.Outgoing{Body: []byte("bad")})
 	got := receive(t, q, 2)
-	burial := driver.DeadLetterRequest{Receipt: got[1].Receipt, Reason: driver.ReasonFatal, Error: "boom"}
-	if err := q.DeadLetter(t.Context(), []driver.DeadLetterRequest{burial}); err != nil {
+	request := driver.DeadLetterRequest{Receipt: got[1].Receipt, Reason: driver.ReasonFatal, Error: "boom"}
+	if err := q.DeadLetter(t.Context(), []driver.DeadLetterRequest{request}); err != nil {
 		t.Fatal(err)
 	}
 	send(t, q, driver.Outgoing{Body: []byte("waiting"), Attributes: map[string]string{"colour": "blue"}})

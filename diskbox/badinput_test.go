@@ -326,13 +326,13 @@ func TestADirectoryThatAnotherProcessUsesIsRefused(t *testing.T) {
 	}
 }
 
-// nobody is the user id of nobody in particular.
-const nobody = 65534
+// unprivileged is a user id without rights.
+const unprivileged = 65534
 
-// playAsNobody opens the directory without being allowed to.
-func playAsNobody(dir string) error {
+// runUnprivileged opens the directory without being allowed to.
+func runUnprivileged(dir string) error {
 	if os.Getuid() == 0 {
-		if err := errors.Join(syscall.Setgroups(nil), syscall.Setgid(nobody), syscall.Setuid(nobody)); err != nil {
+		if err := errors.Join(syscall.Setgroups(nil), syscall.Setgid(unprivileged), syscall.Setuid(unprivileged)); err != nil {
 			return err
 		}
 	}
@@ -370,7 +370,7 @@ func TestADirectoryWithoutPermissionIsRefused(t *testing.T) {
 			if dir == locked {
 				before = snapshot(t, dir)
 			}
-			out, err := other(t.Context(), "as nobody", dir).Output()
+			out, err := other(t.Context(), "unprivileged", dir).Output()
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -28,7 +28,7 @@ func BenchmarkSend(b *testing.B) {
 	})
 }
 
-// BenchmarkCycle sends, receives and acks. Whoever has sent and not yet
+// BenchmarkCycle sends, receives and acks. A client that has sent and not yet
 // received has left a message for everybody who comes to receive.
 func BenchmarkCycle(b *testing.B) {
 	benchCallers(b, func(q driver.Queue, batch int) func() error {

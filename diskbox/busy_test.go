@@ -109,7 +109,7 @@ func (c *countedContext) Err() error {
 	return nil
 }
 
-// A shard that has more in flight than it may have by now keeps nobody asleep who
+// A shard that has more in flight than the lowered limit keeps no receiver asleep that
 // waits for what is in others.
 func TestLoweredCeilingMissesNoWakeUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

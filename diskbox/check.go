@@ -12,26 +12,26 @@ import (
 	"github.com/mailboxmq/mailbox/internal/store"
 )
 
-// Report is what Check has found.
+// Report is the result of Check.
 type Report struct {
 	Queues   int
-	Messages int // that are not dead
+	Messages int // not dead
 	Dead     int
 	Keys     int // dedup keys
-	Orphans  int // records of queues that are not there; they are left alone
+	Orphans  int // records of queues that do not exist; they are left alone
 	Damaged  int // messages and dead letters whose content is lost
-	// Problems are sentences, each about one record. There are none in a sound
-	// directory. The list ends at MaxProblems.
+	// Problems are sentences, each about one record; an intact directory has none.
+	// There are at most MaxProblems.
 	Problems []string
 }
 
 // MaxProblems bounds the list of problems in a Report.
 const MaxProblems = 100
 
-// Check reads everything in dir, a directory that no process may have open or a backup
-// in one file, and verifies it: the sums of files and records, that every index fits the messages, and that
-// the counts are right. It changes nothing, and blocks for as long as it takes
-// or until ctx ends. An error means that it could not be read to the end.
+// Check reads all of dir, a directory that no process may have open or a backup in one
+// file, and verifies it: the checksums of files and records, that the indexes match the
+// messages, and that the counts are right. It changes nothing, and blocks until it is done
+// or ctx ends. An error means that it could not read to the end.
 // Codes: ErrNotFound, ErrConflict (open in another process), ErrIntegrity,
 // ErrUnavailable.
 func Check(ctx context.Context, dir string, options *Options) (*Report, error) {
@@ -70,8 +70,8 @@ type checker struct {
 	recovered *recovery
 	counted   ledger
 	read      int
-	// sizeless are the shards in which a message was damaged. It was counted
-	// with a size that nobody knows any more, and is until the shard is empty.
+	// sizeless are the shards with a damaged message, whose size is unknown. The
+	// recorded count of bytes includes it until the shard is empty.
 	sizeless map[host.ShardID]bool
 }
 
@@ -115,7 +115,7 @@ func (c *checker) each(kind byte, check func(shard host.ShardID, key, value []by
 		if c.read++; c.read%1024 == 0 && c.ctx.Err() != nil {
 			return c.ctx.Err()
 		}
-		if c.recovered.find(key) != nil { // else it is an orphan
+		if c.recovered.find(key) != nil { // otherwise it is an orphan
 			shard, _ := parseShardKey(key)
 			check(shard, key, value)
 		}
@@ -138,26 +138,26 @@ func (c *checker) message(shard host.ShardID, key, value []byte) {
 	}
 	c.counted.change(shard).arrived(e)
 	if e.Is(engine.Timed) && e.Due < e.Born {
-		c.problem("message %d of %s waits for a time before it was sent", e.Seq, c.name(shard))
+		c.problem("message %d of %s is delayed until before it was sent", e.Seq, c.name(shard))
 	}
 	c.inGroup(shard, e)
 }
 
-// inGroup checks whether a message is found by its group, where that is asked for.
+// inGroup checks that a message is in the index by group, if the queue has one.
 func (c *checker) inGroup(shard host.ShardID, e *engine.Entry) {
 	groups := groupsOf(c.recovered.queues[shard.Queue].Config)
 	if e.Is(engine.Damaged) || !groups.index(e) {
 		return
 	}
 	place := e.Seq
-	if groups.fair { // it may have been given another
+	if groups.fair { // a nack may have changed its place
 		if e = (&backlog{store: c.store, shard: shard}).load(e.Seq); e == nil || e.Is(unreadable) {
 			return
 		}
 		place = e.Place
 	}
 	if !c.has(appendGroupKey(nil, shard, groupOf(e), place)) {
-		c.problem("message %d of %s is not found by its group", e.Seq, c.name(shard))
+		c.problem("message %d of %s is not in the index of its group", e.Seq, c.name(shard))
 	}
 }
 
@@ -193,24 +193,25 @@ func (c *checker) place(shard host.ShardID, key, value []byte) {
 	seq := binary.BigEndian.Uint64(value)
 	e := (&backlog{store: c.store, shard: shard}).load(seq)
 	if e == nil || (e.Place != lastNumber(key) && !e.Is(engine.Damaged|engine.Misplaced)) {
-		c.problem("place %d of %s is said to be that of message %d, which is not there", lastNumber(key), c.name(shard), seq)
+		c.problem("place %d of %s belongs to message %d, which does not exist", lastNumber(key), c.name(shard), seq)
 	}
 }
 
-// due notes may be old, but one that is to come must be right: see sweep.
+// due checks the keys of the index by due time. Old records of it are harmless; see
+// trimLocked.
 func (c *checker) due(_ host.ShardID, key, _ []byte) {
 	if len(key) != dueKeyLen {
-		c.problem("the key %x is not one of ours", key)
+		c.problem("the key %x has the wrong length", key)
 	}
 }
 
 func (c *checker) group(shard host.ShardID, key, _ []byte) {
 	if len(key) != groupKeyLen {
-		c.problem("the key %x is not one of ours", key)
+		c.problem("the key %x has the wrong length", key)
 		return
 	}
-	if (&backlog{store: c.store, shard: shard}).standing(lastNumber(key)) == nil {
-		c.problem("the record %x of %s belongs to a message that is not there", key, c.name(shard))
+	if (&backlog{store: c.store, shard: shard}).atPlace(lastNumber(key)) == nil {
+		c.problem("the record %x of %s belongs to a message that does not exist", key, c.name(shard))
 	}
 }
 
@@ -232,17 +233,17 @@ func (c *checker) dead(shard host.ShardID, key, value []byte) {
 
 func (c *checker) deadID(shard host.ShardID, key, value []byte) {
 	if len(value) != 8 || !c.has(appendNumberKey(nil, deadKind, shard, binary.BigEndian.Uint64(value))) {
-		c.problem("the id %q of %s is said to be that of a dead letter, which is not there", key[shardKeyLen:], c.name(shard))
+		c.problem("the id %q of %s belongs to a dead letter that does not exist", key[shardKeyLen:], c.name(shard))
 	}
 }
 
 func (c *checker) leaving(shard host.ShardID, key, value []byte) {
 	if !c.has(appendDeadIDKey(nil, shard, string(value))) {
-		c.problem("dead letter %d of %s is said to be leaving, and is not there", lastNumber(key), c.name(shard))
+		c.problem("dead letter %d of %s is recorded as leaving, but does not exist", lastNumber(key), c.name(shard))
 	}
 }
 
-// counts compares what was found with what the ledger says.
+// counts compares the records with the counts of the ledger.
 func (c *checker) counts() {
 	for id, q := range c.recovered.queues {
 		for n := range q.Shards {
@@ -252,23 +253,22 @@ func (c *checker) counts() {
 				said.Bytes = found.Bytes
 			}
 			if said.Messages != found.Messages || said.Dead != found.Dead || said.Bytes != found.Bytes {
-				c.problem("%s is said to hold %d messages of %d bytes and %d dead letters, and holds %d of %d and %d",
+				c.problem("%s should have %d messages of %d bytes and %d dead letters, but has %d of %d and %d",
 					c.name(shard), said.Messages, said.Bytes, said.Dead, found.Messages, found.Bytes, found.Dead)
 			}
 			if said.NextSeq < found.NextSeq || said.Deaths < found.Deaths {
-				c.problem("%s would give numbers again that are in use", c.name(shard))
+				c.problem("%s would assign numbers that are in use", c.name(shard))
 			}
 		}
 	}
 }
 
-// load returns the message that a record belongs to, and notes a problem if it
-// is not there.
+// load returns the message of a record, and adds a problem if it does not exist.
 func (c *checker) load(shard host.ShardID, key []byte, seq uint64) *engine.Entry {
 	message := appendNumberKey(nil, messageKind, shard, seq)
 	value, err := c.store.Get(message, nil)
 	if err != nil {
-		c.problem("the record %x of %s belongs to a message that is not there", key, c.name(shard))
+		c.problem("the record %x of %s belongs to a message that does not exist", key, c.name(shard))
 		return nil
 	}
 	return readMessage(message, value)

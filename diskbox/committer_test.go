@@ -176,19 +176,19 @@ func TestTheLargestBodiesFit(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer b.Close()
-	if err := b.ConfigureQueue(t.Context(), "orders", driver.Config{MaxDeliveries: 1, DeadLetterTo: "graves"}); err != nil {
+	if err := b.ConfigureQueue(t.Context(), "orders", driver.Config{MaxDeliveries: 1, DeadLetterTo: "dead-letters"}); err != nil {
 		t.Fatal(err)
 	}
-	q, graves := openQueue(t, b, "orders"), openQueue(t, b, "graves")
+	q, deadLetters := openQueue(t, b, "orders"), openQueue(t, b, "dead-letters")
 	send(t, q, driver.Outgoing{Body: make([]byte, MaxBodyLimit)})
 	if got, err := q.Receive(t.Context(), driver.ReceiveRequest{Max: 1, Visibility: time.Millisecond}); err != nil || len(got) != 1 {
 		t.Fatalf("received %d: %v", len(got), err)
 	}
-	got, err := graves.Receive(t.Context(), driver.ReceiveRequest{Max: 1, Visibility: time.Hour, Wait: time.Minute})
+	got, err := deadLetters.Receive(t.Context(), driver.ReceiveRequest{Max: 1, Visibility: time.Hour, Wait: time.Minute})
 	if err != nil || len(got) != 1 || len(got[0].Body) != MaxBodyLimit {
 		t.Fatalf("received %d: %v", len(got), err)
 	}
-	if err := graves.Ack(t.Context(), []driver.Receipt{got[0].Receipt}); err != nil {
+	if err := deadLetters.Ack(t.Context(), []driver.Receipt{got[0].Receipt}); err != nil {
 		t.Error(err)
 	}
 }

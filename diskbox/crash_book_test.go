@@ -92,15 +92,15 @@ type crashItem struct {
 	changed int64 // tick of the latest deed that ended
 	goneAt  int64
 
-	place     crashSpan // of what gave it its place
-	arrived   crashSpan // of what gave it its age
-	sentAt    [2]time.Time
-	born      time.Time // retention counts from here, or later
-	notBefore time.Time // it is not ready earlier
-	buried    bool      // somebody has begun to bury it
-	died      [2]time.Time
-	lastError string
-	redrives  int
+	place        crashSpan // of what gave it its place
+	arrived      crashSpan // of what gave it its age
+	sentAt       [2]time.Time
+	born         time.Time // retention counts from here, or later
+	notBefore    time.Time // it is not ready earlier
+	deadLettered bool      // a client has begun to dead-letter it
+	died         [2]time.Time
+	lastError    string
+	redrives     int
 	// deliveries is the most that it can count, and settledAt the least: a
 	// crash may forget deliveries, but not before a settlement.
 	deliveries, settledAt int
@@ -153,7 +153,7 @@ func (l *crashLedger) beginLocked(b *crashBook, kind deedKind, tokens []int) *cr
 		i.pending[kind]++
 		switch {
 		case kind == deedBury:
-			i.buried = true
+			i.deadLettered = true
 		case kind == deedSend && i.place.from == 0:
 			i.place = crashSpan{from: d.began, to: notYet, position: -1}
 			i.arrived = i.place
@@ -181,9 +181,9 @@ func (b *crashBook) addLocked(out driver.Outgoing) (token int) {
 }
 
 // becomes enters that a deed, which has just ended, made of a message what
-// result says. Where another deed ended meanwhile, nobody knows who was first;
+// result says. Where another deed ended meanwhile, it is unknown which was first;
 // and where there are several results, another deed is still under way, of which
-// nobody knows what it did before this one.
+// it is unknown what it did before this one.
 func (l *crashLedger) becomes(i *crashItem, d *crashDeed, result stateSet) {
 	if i.gone {
 		return
@@ -204,7 +204,7 @@ func (l *crashLedger) becomes(i *crashItem, d *crashDeed, result stateSet) {
 // sent enters the answers to a send. It returns what is wrong with them.
 func (l *crashLedger) sent(d *crashDeed, sent []driver.Sent, err error) (wrong string) {
 	if errors.Is(err, driver.ErrUnavailable) {
-		return "" // it stays pending: nobody knows what became of it
+		return "" // it stays pending: its outcome is unknown
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -257,7 +257,7 @@ func (l *crashLedger) delivered(d *crashDeed, tokens []int, got []driver.Deliver
 	return wrong
 }
 
-// settled enters the answer to an ack, a nack or a burial.
+// settled enters the answer to an ack, a nack or a dead-letter.
 func (l *crashLedger) settled(d *crashDeed, held []driver.Delivery, delay time.Duration, err error) {
 	if errors.Is(err, driver.ErrUnavailable) {
 		return
@@ -307,7 +307,7 @@ func (l *crashLedger) moved(d *crashDeed, count int) {
 			result = isAbsent
 		}
 		some := count < len(d.tokens)
-		if some { // nobody knows which
+		if some { // it is unknown which
 			result |= d.book.reachable(i, time.Now())
 		}
 		l.becomes(i, d, result)
@@ -317,7 +317,7 @@ func (l *crashLedger) moved(d *crashDeed, count int) {
 	}
 }
 
-// redriven starts the life of a message anew, for certain or perhaps.
+// redriven starts the life of a message again, for certain or perhaps.
 func (i *crashItem) redriven(d *crashDeed, tick int64, certain bool) {
 	i.redrives++
 	i.settledAt, i.died = 0, [2]time.Time{}

@@ -74,22 +74,22 @@ func (k *bookkeeper) send(n int) (tokens []int) {
 	return tokens
 }
 
-// bury receives as many messages as there are tokens and buries them.
-func (k *bookkeeper) bury(tokens []int) {
+// deadLetter receives as many messages as there are tokens and dead-letters them.
+func (k *bookkeeper) deadLetter(tokens []int) {
 	k.t.Helper()
 	deed := k.ledger.begin(k.book, deedReceive, nil)
 	got := receive(k.t, k.queue, len(tokens))
 	if wrong := k.ledger.delivered(deed, tokens, got); wrong != "" {
 		k.t.Fatal(wrong)
 	}
-	var burials []driver.DeadLetterRequest
+	var requests []driver.DeadLetterRequest
 	for n, token := range tokens {
-		burials = append(burials, driver.DeadLetterRequest{
+		requests = append(requests, driver.DeadLetterRequest{
 			Receipt: got[n].Receipt, Reason: crashReason(token), Error: crashError(token), ErrorType: crashErrorType,
 		})
 	}
 	deed = k.ledger.begin(k.book, deedBury, tokens)
-	err := k.queue.DeadLetter(k.ctx, burials)
+	err := k.queue.DeadLetter(k.ctx, requests)
 	k.must(err)
 	k.ledger.settled(deed, got, 0, err)
 }
@@ -140,7 +140,7 @@ const retainingKind = 5
 func TestBooksForgetWhenALetterDiedThatWasPerhapsRedriven(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newBookkeeper(t, retainingKind)
-		k.bury(k.send(1))
+		k.deadLetter(k.send(1))
 		elapse(time.Second)
 		k.redriveUnheard()
 		elapse(crashQueues[retainingKind].config.RetainReady.Age + time.Second) // it dies of old age
@@ -158,7 +158,7 @@ func TestBooksForgetTheAgeOfALetterThatWasPerhapsRedriven(t *testing.T) {
 		if kept := crashQueues[retainingKind].config.RetainReady.Count; kept != 2*half {
 			t.Fatalf("%d messages are kept", kept)
 		}
-		k.bury(k.send(half))
+		k.deadLetter(k.send(half))
 		k.send(half)
 		k.redriveUnheard()
 		k.send(1) // one too many: the first of the second half expires
@@ -167,7 +167,7 @@ func TestBooksForgetTheAgeOfALetterThatWasPerhapsRedriven(t *testing.T) {
 }
 
 // When all dead letters are redriven and purged at the same time, a letter that is
-// there afterwards was redriven, whoever is heard first.
+// there afterwards was redriven, whichever answer comes first.
 func TestBooksKnowThatALetterThatWasNotPurgedWasPerhapsRedriven(t *testing.T) {
 	overlaps := map[string]func(k *bookkeeper, letters []int){
 		"all are purged": func(k *bookkeeper, _ []int) {
@@ -192,7 +192,7 @@ func TestBooksKnowThatALetterThatWasNotPurgedWasPerhapsRedriven(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				k := newBookkeeper(t, 0)
 				letters := k.send(1)
-				k.bury(letters)
+				k.deadLetter(letters)
 				k.send(1)
 				overlap(k, letters)
 				k.judge()

@@ -59,11 +59,11 @@ func (c *crashContent) look(ctx context.Context, b *Backend, book *crashBook) er
 	if book.config.DeadLetterTo == "" {
 		return nil
 	}
-	graves, err := b.OpenQueue(ctx, book.config.DeadLetterTo)
+	deadLetters, err := b.OpenQueue(ctx, book.config.DeadLetterTo)
 	if err != nil {
 		return err
 	}
-	forwarded, stats, err := peekAll(ctx, graves)
+	forwarded, stats, err := peekAll(ctx, deadLetters)
 	if err != nil {
 		return err
 	}

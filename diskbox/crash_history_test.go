@@ -17,7 +17,7 @@ import (
 )
 
 // power fails at some operation on the disk after a while, or when it is cut. The
-// machine goes on in a world of its own, but nobody hears its answers any more:
+// machine goes on in a world of its own, but its answers no longer count:
 // who has got one got it before.
 type power struct {
 	disk *storetest.Disk
@@ -29,7 +29,7 @@ type power struct {
 	image  *vfs.MemFS // not nil: the power is off
 }
 
-// cut pulls the plug, if nobody has. inUse says that somebody has.
+// cut cuts the power, once. inUse says that it was cut.
 func (p *power) cut() (image *vfs.MemFS, inUse bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -151,7 +151,7 @@ type secondCut struct {
 	images []crashImage
 }
 
-// secondCut decides whether there is to be one.
+// secondCut decides whether there is one.
 func (l *crashLife) secondCut(image *crashImage, rng *rand.Rand) *secondCut {
 	if image.depth >= 3 || rng.IntN(l.nests) != 0 {
 		return nil

@@ -30,7 +30,7 @@ var crashQueues = []struct {
 		RetainReady: driver.Retention{Age: 40 * time.Second, Count: 8},
 		RetainDead:  driver.Retention{Age: 90 * time.Second, Count: 5},
 	}},
-	{name: "forwarding", config: driver.Config{DedupWindow: time.Hour, MaxDeliveries: 2, DeadLetterTo: crashGraves}},
+	{name: "forwarding", config: driver.Config{DedupWindow: time.Hour, MaxDeliveries: 2, DeadLetterTo: crashDeadLetters}},
 	{name: "dropping", config: driver.Config{
 		DedupWindow: time.Hour, DropExpired: true,
 		RetainReady: driver.Retention{Age: 40 * time.Second, Count: 8},
@@ -41,8 +41,8 @@ var crashQueues = []struct {
 	{name: "moving fair groups", config: driver.Config{DedupWindow: time.Hour, FairGroups: true, MaxDeliveries: 3}, moves: true},
 }
 
-// crashGraves is where dead letters of forwarding queues go.
-const crashGraves = "graves"
+// crashDeadLetters is where dead letters of forwarding queues go.
+const crashDeadLetters = "dead-letters"
 
 // crashGroups is how many groups messages are in, where groups matter.
 const crashGroups = 4
@@ -191,7 +191,7 @@ func (c *crashClient) outgoing(token int) driver.Outgoing {
 	}
 	if c.chance(8) {
 		out.Attributes = map[string]string{"colour": "red", "token": strconv.Itoa(token)}
-		out.ReplyTo = "somebody"
+		out.ReplyTo = "replies"
 	}
 	out.Group = fmt.Sprintf("group %d", c.rng.IntN(crashGroups))
 	if c.chance(2) && out.CorrelationID == "" {
@@ -200,7 +200,7 @@ func (c *crashClient) outgoing(token int) driver.Outgoing {
 	return out
 }
 
-// tokenOf is the token of a message, or false for one that nobody can have
+// tokenOf is the token of a message, or false for one that no client can have
 // sent.
 func tokenOf(m *driver.Message, b *crashBook) (int, bool) {
 	text := m.CorrelationID
@@ -217,7 +217,7 @@ func (c *crashClient) tokenOf(m *driver.Message, b *crashBook) (int, bool) {
 	return tokenOf(m, b)
 }
 
-// crashCause and crashError are what messages are nacked and buried with.
+// crashCause and crashError are the causes of nacks and dead letters.
 func crashCause(token int) string { return fmt.Sprintf("cause %d", token) }
 func crashError(token int) string { return fmt.Sprintf("error %d", token) }
 
@@ -248,7 +248,7 @@ func (c *crashClient) receive(q crashQueue) error {
 	return err
 }
 
-// settle acks, nacks, buries or extends some of what this client holds, in one
+// settle acks, nacks, dead-letters or extends some of what this client holds, in one
 // call. Leases that are over answer that they are.
 func (c *crashClient) settle(q crashQueue) error {
 	held := c.held[q.book]
@@ -296,20 +296,20 @@ func (c *crashClient) settle(q crashQueue) error {
 		deed = ledger.begin(q.book, deedNack, tokens)
 		err = q.queue.Nack(c.ctx, nacks)
 	default:
-		burials := make([]driver.DeadLetterRequest, count)
-		for n := range burials {
-			burials[n] = driver.DeadLetterRequest{
+		requests := make([]driver.DeadLetterRequest, count)
+		for n := range requests {
+			requests[n] = driver.DeadLetterRequest{
 				Receipt: deliveries[n].Receipt, Reason: crashReason(tokens[n]), Error: crashError(tokens[n]), ErrorType: crashErrorType,
 			}
 		}
 		deed = ledger.begin(q.book, deedBury, tokens)
-		err = q.queue.DeadLetter(c.ctx, burials)
+		err = q.queue.DeadLetter(c.ctx, requests)
 	}
 	ledger.settled(deed, deliveries, delay, err)
 	return unexpired(err)
 }
 
-// unexpired leaves out what is no surprise.
+// unexpired leaves out what is expected.
 func unexpired(err error) error {
 	batch, ok := errors.AsType[*driver.BatchError](err)
 	if !ok {

@@ -44,7 +44,7 @@ func (c *crashClient) move(q crashQueue) error {
 	return err
 }
 
-// shuffled enters the answer to a move: nobody knows which messages it moved, if it
+// shuffled enters the answer to a move: it is unknown which messages it moved, if it
 // moved some.
 func (l *crashLedger) shuffled(d *crashDeed, moved int) {
 	l.mu.Lock()

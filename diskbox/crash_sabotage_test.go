@@ -243,7 +243,7 @@ func TestEveryTamperingIsNoticed(t *testing.T) {
 	for _, test := range tampers {
 		t.Logf("%s: %s", test.name, noticed[test.name])
 		if noticed[test.name] == "" {
-			t.Errorf("nobody noticed that %s", test.name)
+			t.Errorf("the books did not notice that %s", test.name)
 		}
 	}
 }

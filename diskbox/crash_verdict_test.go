@@ -117,7 +117,7 @@ func (v *crashVerdict) judgeMessage(book *crashBook, token int, p *driver.Peeked
 		wrong("enqueued at %v, not in %v…%v", p.EnqueuedAt, i.sentAt[0], i.sentAt[1])
 	}
 	if p.State == driver.StateInFlight && i.deliveries+book.pending[deedReceive] == 0 {
-		wrong("nobody received it")
+		wrong("it was not received")
 	}
 	if i.fuzzy || book.pending[deedMove] > 0 {
 		return
@@ -149,7 +149,7 @@ func (v *crashVerdict) judgeDeath(book *crashBook, token int, p *driver.Peeked, 
 	possible := false
 	switch p.Reason {
 	case crashReason(token):
-		possible = i.buried && p.LastError == crashError(token) && p.ErrorType == crashErrorType
+		possible = i.deadLettered && p.LastError == crashError(token) && p.ErrorType == crashErrorType
 	case driver.ReasonMaxDeliveries:
 		possible = book.canExhaust(i) && p.Deliveries >= book.config.MaxDeliveries
 	case driver.ReasonExpired:

@@ -39,7 +39,7 @@ func lettersOf(t *testing.T, q driver.Queue) (all []driver.DeadLetter) {
 	return all
 }
 
-// Nobody can make use of a letter of which nothing is left. It can be looked at,
+// A dead letter without content is useless to a receiver. It can be looked at,
 // under an id of its own, and discarded.
 func TestDamagedLettersCanOnlyBeDiscarded(t *testing.T) {
 	m := start(t, storetest.NewDisk())
@@ -49,7 +49,6 @@ func TestDamagedLettersCanOnlyBeDiscarded(t *testing.T) {
 	}
 	m = damageWhileClosed(t, m, messageKind, 2, 5)
 	q = openQueue(t, m, "orders")
-	graves := q
 	for range 4 {
 		if err := q.Ack(t.Context(), []driver.Receipt{lease(t, q, 1, time.Hour)[0].Receipt}); err != nil {
 			t.Fatal(err)
@@ -61,13 +60,13 @@ func TestDamagedLettersCanOnlyBeDiscarded(t *testing.T) {
 	if letters[0].ID == "" || letters[0].ID == letters[1].ID {
 		t.Errorf("the ids of damaged letters are %q and %q", letters[0].ID, letters[1].ID)
 	}
-	if n, err := graves.Redrive(t.Context(), nil, 0); n != 0 || err != nil {
+	if n, err := q.Redrive(t.Context(), nil, 0); n != 0 || err != nil {
 		t.Errorf("redrove %d damaged letters, %v", n, err)
 	}
-	if n, err := graves.Redrive(t.Context(), []string{letters[0].ID}, 0); n != 0 || !errors.Is(err, driver.ErrIntegrity) {
+	if n, err := q.Redrive(t.Context(), []string{letters[0].ID}, 0); n != 0 || !errors.Is(err, driver.ErrIntegrity) {
 		t.Errorf("redrove %d damaged letters that were asked for, %v", n, err)
 	}
-	if n, err := graves.Discard(t.Context(), []string{letters[0].ID}); n != 1 || err != nil {
+	if n, err := q.Discard(t.Context(), []string{letters[0].ID}); n != 1 || err != nil {
 		t.Errorf("discarded %d, %v", n, err)
 	}
 	expectStats(t, q, driver.Stats{Dead: 1})
@@ -159,7 +158,7 @@ func TestDamagedNackedMessageLeaves(t *testing.T) {
 			}
 			spoil(t, m.store, appendNumberKey(nil, kind, host.ShardID{Queue: 1}, 1), "damaged")
 			lease(t, q, 10, time.Hour)
-			// Virtual time passes only if nobody is busy.
+			// Virtual time passes only while all goroutines are blocked.
 			got, err := q.Receive(t.Context(), driver.ReceiveRequest{Max: 1, Visibility: time.Hour, Wait: time.Second})
 			if len(got) > 0 || err != nil {
 				t.Errorf("received %v, %v", got, err)

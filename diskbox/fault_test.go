@@ -124,7 +124,7 @@ func (r *faultRun) judge(failure error, mustTell bool) error {
 	case r.opened && failure != nil && !errors.Is(failure, driver.ErrUnavailable):
 		return fmt.Errorf("not ErrUnavailable: %w", failure)
 	case mustTell && r.injured.Load() && failure == nil:
-		return errors.New("nobody was told")
+		return errors.New("OnFail was not called")
 	case r.opened && failure != nil && r.fails.Load() != 1, failure == nil && r.fails.Load() != 0:
 		return fmt.Errorf("OnFail was called %d times for %w", r.fails.Load(), failure)
 	}
@@ -273,7 +273,7 @@ func TestANearlyFullDiskTakesNothingNewAndSettlesOn(t *testing.T) {
 		if err := b.Ping(t.Context()); !errors.Is(err, driver.ErrFull) {
 			t.Errorf("ping: %v", err)
 		}
-		for range 30 { // receive, ack, nack, extend, bury
+		for range 30 { // receive, ack, nack, extend, dead-letter
 			u.do("settle", u.settle(u.crashQueue))
 			u.do("tend the dead", u.tendTheDead(u.crashQueue))
 		}
@@ -309,7 +309,7 @@ func TestHangingDiskFailsPingUntilItReturns(t *testing.T) {
 	})
 }
 
-// A disk that is full all the same, because of somebody else, cannot take
+// A disk that is full all the same, because of another process, cannot take
 // tables. They wait, and everything goes on when there is space.
 func TestAFullDiskWaitsForSpaceAndLosesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -391,7 +391,7 @@ func TestASlowDiskIsReportedAndLosesNothing(t *testing.T) {
 		go func() { answered <- u.fill(1) }()
 		time.Sleep(5 * time.Second)
 		if !log.mentions("slow disk", ".log", "sync") {
-			t.Errorf("after five seconds nobody was warned: %q", log.texts)
+			t.Errorf("after five seconds there is no warning: %q", log.texts)
 		}
 		// What is durable already can be had meanwhile.
 		deed := u.life.ledger.begin(u.book, deedReceive, nil)

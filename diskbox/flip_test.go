@@ -26,7 +26,7 @@ type rottenDisk struct {
 }
 
 // rottenAge is for how long a disk lies in a drawer: everything on it is due, and
-// nothing is leased. Nobody can wait for that in virtual time, which stands still
+// nothing is leased. A test cannot wait for that in virtual time, which stands still
 // while the engine tries to read a damaged table, again and again.
 const rottenAge = 10 * time.Minute
 

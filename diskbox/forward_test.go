@@ -188,7 +188,7 @@ func TestKeptLettersDoNotStopForwarding(t *testing.T) {
 		m := start(t, storetest.NewDisk())
 		b := configure(t, m, "b", driver.Config{MaxMessages: 1})
 		q := configure(t, m, "a", driver.Config{DeadLetterTo: "b", MaxDead: 2})
-		bury := func(n int) error {
+		deadLetter := func(n int) error {
 			send(t, q, make([]driver.Outgoing, n)...)
 			for _, d := range lease(t, q, n, time.Minute) {
 				if err := q.DeadLetter(t.Context(), []driver.DeadLetterRequest{{Receipt: d.Receipt, Reason: driver.ReasonFatal}}); err != nil {
@@ -197,13 +197,13 @@ func TestKeptLettersDoNotStopForwarding(t *testing.T) {
 			}
 			return nil
 		}
-		if err := bury(3); err != nil { // one goes, two stay
+		if err := deadLetter(3); err != nil { // one goes, two stay
 			t.Fatal(err)
 		}
 		if _, err := b.Purge(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if err := bury(1); err != nil {
+		if err := deadLetter(1); err != nil {
 			t.Errorf("the target is empty: %v", err)
 		}
 	})
@@ -219,11 +219,11 @@ func TestLettersThatLeaveAreNotCountedAsKept(t *testing.T) {
 				b := open(t)
 				q := configure(t, b, "a", driver.Config{DeadLetterTo: "b", MaxDead: 2, MaxDeliveries: 1})
 				send(t, q, make([]driver.Outgoing, 10)...)
-				var burials []driver.DeadLetterRequest
+				var requests []driver.DeadLetterRequest
 				for _, d := range lease(t, q, 5, time.Minute) {
-					burials = append(burials, driver.DeadLetterRequest{Receipt: d.Receipt, Reason: driver.ReasonFatal})
+					requests = append(requests, driver.DeadLetterRequest{Receipt: d.Receipt, Reason: driver.ReasonFatal})
 				}
-				if err := q.DeadLetter(t.Context(), burials); err != nil {
+				if err := q.DeadLetter(t.Context(), requests); err != nil {
 					t.Error(err)
 				}
 				lease(t, q, 5, time.Second)

@@ -9,17 +9,17 @@ import (
 	"github.com/mailboxmq/mailbox/internal/host"
 )
 
-// groupNotes say which messages of a queue are found by their group.
+// groupNotes says which messages of a queue are indexed by group.
 type groupNotes struct {
-	strict bool // all of them
-	fair   bool // those that have one
+	strict bool // all messages
+	fair   bool // messages with a group
 }
 
 func groupsOf(config driver.Config) groupNotes {
 	return groupNotes{strict: config.StrictGroups, fair: config.FairGroups}
 }
 
-// index reports whether a message is found by its group.
+// index reports whether a message is indexed by group.
 func (n groupNotes) index(e *engine.Entry) bool {
 	return n.strict || (n.fair && groupOf(e) != "")
 }
@@ -31,7 +31,7 @@ func groupOf(e *engine.Entry) string {
 	return e.Extra.Group
 }
 
-// indexGroup lets a message be found by its group, at its place.
+// indexGroup adds an index record of a message by group and place.
 func (j *journal) indexGroup(shard host.ShardID, e *engine.Entry) {
 	if !j.queues[shard.Queue].groups.index(e) {
 		return
@@ -40,7 +40,7 @@ func (j *journal) indexGroup(shard host.ShardID, e *engine.Entry) {
 	j.batch.Set(j.key, nil)
 }
 
-// forgetGroup undoes that for a message that was at a place.
+// forgetGroup removes the index record of a message at a place.
 func (j *journal) forgetGroup(shard host.ShardID, e *engine.Entry, place uint64) {
 	if j.queues[shard.Queue].groups.index(e) {
 		j.key = appendGroupKey(j.key[:0], shard, groupOf(e), place)
@@ -48,17 +48,17 @@ func (j *journal) forgetGroup(shard host.ShardID, e *engine.Entry, place uint64)
 	}
 }
 
-// standing returns the message that waits at a place, or nil: the one that was sent
-// to it, or one that was moved there.
-func (s *backlog) standing(place uint64) *engine.Entry {
-	e := s.load(place)
+// atPlace returns the message that waits at a place, or nil: the one that was sent there,
+// or one that was given this place later.
+func (b *backlog) atPlace(place uint64) *engine.Entry {
+	e := b.load(place)
 	if e == nil {
-		s.key = appendNumberKey(s.key[:0], placeKind, s.shard, place)
-		value, err := s.store.Get(s.key, nil)
-		if s.fail(err) || err != nil || len(value) != 8 {
+		b.key = appendNumberKey(b.key[:0], placeKind, b.shard, place)
+		value, err := b.store.Get(b.key, nil)
+		if b.fail(err) || err != nil || len(value) != 8 {
 			return nil
 		}
-		e = s.load(binary.BigEndian.Uint64(value))
+		e = b.load(binary.BigEndian.Uint64(value))
 	}
 	if e != nil && e.Is(unreadable) {
 		e.Place = place
@@ -69,15 +69,15 @@ func (s *backlog) standing(place uint64) *engine.Entry {
 	return e
 }
 
-func (s *backlog) Group(name string, from uint64) iter.Seq[*engine.Entry] {
+func (b *backlog) Group(name string, from uint64) iter.Seq[*engine.Entry] {
 	return func(yield func(*engine.Entry) bool) {
-		if s.journal != nil { // what is below is gone, and need not be read over
-			s.journal.mu.Lock()
-			from = max(from, s.journal.ledger.at(s.shard).trimmed)
-			s.journal.mu.Unlock()
+		if b.journal != nil { // messages below are removed; skip their deleted records
+			b.journal.mu.Lock()
+			from = max(from, b.journal.ledger.at(b.shard).trimmed)
+			b.journal.mu.Unlock()
 		}
-		for key := range s.each(appendGroupKey(nil, s.shard, name, from), groupKeyLen-8) {
-			if e := s.standing(lastNumber(key)); e != nil && !yield(e) {
+		for key := range b.each(appendGroupKey(nil, b.shard, name, from), groupKeyLen-8) {
+			if e := b.atPlace(lastNumber(key)); e != nil && !yield(e) {
 				return
 			}
 		}

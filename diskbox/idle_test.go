@@ -28,8 +28,8 @@ const (
 
 // TestIdleQueuesNeedNoGoroutinesAndWakeNobody lets a day go by on a backend
 // with many queues. In some of them a message waits, one is delayed and one is
-// leased. Delays and leases end meanwhile, but nobody waits for that, so nothing
-// may happen: what is due is found by whoever comes next.
+// leased. Delays and leases end meanwhile, but no receiver waits for that, so nothing
+// may happen: the next call handles the due events.
 func TestIdleQueuesNeedNoGoroutinesAndWakeNobody(t *testing.T) {
 	one := idle(t, 1)
 	many := idle(t, manyQueues)

@@ -12,20 +12,19 @@ import (
 	"github.com/mailboxmq/mailbox/internal/store"
 )
 
-// journal writes what a host tells it to a store.
+// journal records the operations of a host in a store.
 //
-// Whoever waits for the disk first leads: it takes everything that was recorded
-// up to then, commits it with one sync, publishes it, and wakes the others.
-// What is recorded meanwhile waits for the next leader, so the busier it is the
-// more operations share a sync, and alone an operation waits for its own sync
-// and for nothing else.
+// The first goroutine that waits for the disk leads: it commits all operations recorded
+// so far with one sync, publishes them, and wakes the others. Operations recorded during
+// a commit go into the next batch. So under load many operations share a sync, and a
+// single operation waits only for its own sync. See committer.go.
 type journal struct {
 	store *store.Store
 	axis  *axis
 
-	// applying holds one token: whoever has it may take the batch, and gives it
-	// back when what was in the batch can be read. So batches reach the store
-	// in the order in which they were filled.
+	// applying holds one token. The goroutine that has it may take the batch, and
+	// returns the token when the batch can be read from the store. So batches reach
+	// the store in the order in which they were filled.
 	applying chan struct{}
 
 	mu       sync.Mutex // guards the fields below
@@ -33,9 +32,9 @@ type journal struct {
 	filled   []*store.Batch // to be committed before batch
 	spare    []*store.Batch
 	pendings []*host.Pending
-	// published is what pendings were before, to be used again.
+	// published is an earlier slice of pendings, for reuse.
 	published []*host.Pending
-	leading   bool // somebody has the lead, or is about to take it
+	leading   bool // a goroutine leads, or is about to
 	riding    *time.Timer
 	rides     bool // riding is set
 	lastID    uint32
@@ -55,19 +54,19 @@ func newJournal(s *store.Store, a *axis) *journal {
 	}
 }
 
-// queueNotes is what the journal has to know about a queue.
+// queueNotes is what the journal keeps about a queue.
 type queueNotes struct {
 	groups groupNotes
-	now    engine.Instant // the latest that was heard from it
-	keys   int            // dedup keys recorded since the old ones were swept
+	now    engine.Instant // the latest time recorded for it
+	keys   int            // dedup keys recorded since the last sweep
 }
 
-// knows reports whether a queue is there. Calls that were on their way when it was
-// deleted, and timers, may tell of one that is not, for a while. Nothing is
-// recorded then, or it would stay for ever.
+// knows reports whether a queue exists. Calls and timers that overlap with the deletion
+// of a queue may still record operations on it; they are ignored, because their records
+// would never be removed.
 func (j *journal) knows(queue uint32) bool { return j.queues[queue] != nil }
 
-// adopt goes on from what was recovered.
+// adopt initialises the journal from recovered state.
 func (j *journal) adopt(r *recovery) {
 	j.lastID, j.secret = r.lastID, r.secret
 	for id, q := range r.queues {
@@ -79,14 +78,14 @@ func (j *journal) adopt(r *recovery) {
 	}
 }
 
-// Admit refuses new messages while the disk is nearly full; what settles
-// messages goes on.
+// Admit refuses new messages while the disk is nearly full. Settling messages is still
+// allowed.
 func (j *journal) Admit() error { return j.store.Admit() }
 
-// Failed returns why nothing can become durable any more.
+// Failed returns why operations can no longer become durable, or nil.
 func (j *journal) Failed() error { return j.store.Failed() }
 
-// begin begins a record under j.key, and end adds it.
+// begin starts a record with the key j.key, and end adds it to the batch.
 func (j *journal) begin() *writer {
 	j.w.begin(j.key)
 	return &j.w
@@ -94,7 +93,7 @@ func (j *journal) begin() *writer {
 
 func (j *journal) end() { j.batch.Set(j.key, j.w.end()) }
 
-// number makes j.key one that ends with a number.
+// number sets j.key to a key that ends with a number.
 func (j *journal) number(kind byte, shard host.ShardID, number uint64) {
 	j.key = appendNumberKey(j.key[:0], kind, shard, number)
 }
@@ -115,15 +114,15 @@ func (j *journal) Sent(shard host.ShardID, e *engine.Entry) {
 	j.indexGroup(shard, e)
 	a := j.ledger.change(shard)
 	a.arrived(e)
-	if !e.Is(engine.Late) { // which is born in the future
+	if !e.Is(engine.Late) { // a delayed message has Born in the future
 		q := j.queues[shard.Queue]
 		q.now = max(q.now, e.Born)
 		a.now = max(a.now, e.Born)
 	}
 }
 
-// indexDue notes when a delayed message is due. The note stays until that time
-// is past, see sweep, unless the message leaves before.
+// indexDue adds an index record of when a delayed message is due. The record stays until
+// that time is past, see trimLocked, unless the message is removed before.
 func (j *journal) indexDue(shard host.ShardID, e *engine.Entry) {
 	if e.Is(engine.Timed) {
 		j.key = appendDueKey(j.key[:0], shard, e.Due, e.Seq)
@@ -169,8 +168,7 @@ func (j *journal) Waits(shard host.ShardID, e *engine.Entry, now engine.Instant)
 	a.now = max(a.now, now)
 }
 
-// erase removes the records of a message that is not dead; place is where it
-// waited last.
+// erase removes the records of a message that is not dead; place is its last place.
 func (j *journal) erase(shard host.ShardID, e *engine.Entry, place uint64) {
 	j.remove(messageKind, shard, e.Seq)
 	j.endLease(shard, e)
@@ -185,7 +183,7 @@ func (j *journal) Removed(shard host.ShardID, e *engine.Entry) {
 		return
 	}
 	j.erase(shard, e, e.Place)
-	if e.Deliveries > 1 || e.Is(engine.LeasedAgain) { // else it has never come back
+	if e.Deliveries > 1 || e.Is(engine.LeasedAgain) { // otherwise it has never returned
 		j.remove(stateKind, shard, e.Seq)
 	}
 	j.ledger.change(shard).left(e)
@@ -196,14 +194,14 @@ func (j *journal) Withdrawn(shard host.ShardID, e *engine.Entry) {
 		return
 	}
 	j.erase(shard, e, e.Place)
-	if e.Deliveries > 0 { // it may have come back
+	if e.Deliveries > 0 { // it may have returned
 		j.remove(stateKind, shard, e.Seq)
 	}
 	j.forgetDue(shard, e)
 	j.ledger.change(shard).left(e)
 }
 
-// forgetDue removes the note of when a delayed message is due.
+// forgetDue removes the index record of indexDue.
 func (j *journal) forgetDue(shard host.ShardID, e *engine.Entry) {
 	if e.Is(engine.Timed) {
 		j.key = appendDueKey(j.key[:0], shard, e.Due, e.Seq)
@@ -274,31 +272,14 @@ func (j *journal) DeadPurged(shard host.ShardID) {
 
 func (j *journal) removeAll(prefix []byte) { j.batch.DeleteRange(prefix, successor(prefix)) }
 
-func (j *journal) Remembered(queue uint32, key, payload engine.Digest, id [16]byte, ends engine.Instant) {
-	if !j.knows(queue) {
-		return
-	}
-	j.key = appendDedupKey(j.key[:0], queue, ends, key)
-	w := j.begin()
-	w.buf = append(append(w.buf, payload[:]...), id[:]...)
-	j.end()
-	j.sweepKeys(queue)
-}
-
-func (j *journal) DedupForgotten(queue uint32) {
-	if j.knows(queue) {
-		j.removeAll(appendQueueKey(nil, dedupKind, queue))
-	}
-}
-
-// queueRecord is a queue in the store.
+// queueRecord is the record of a queue in the store.
 type queueRecord struct {
 	Name   string
 	Config driver.Config
 }
 
 func (j *journal) Configured(queue uint32, name string, config driver.Config) {
-	record, _ := json.Marshal(queueRecord{Name: name, Config: config}) // has no part that can fail
+	record, _ := json.Marshal(queueRecord{Name: name, Config: config}) // cannot fail for these types
 	j.key = appendQueueKey(j.key[:0], queueKind, queue)
 	w := j.begin()
 	w.buf = append(w.buf, record...)
@@ -312,8 +293,7 @@ func (j *journal) Configured(queue uint32, name string, config driver.Config) {
 	}
 }
 
-// closed records that the store was closed in order, and opened that it no longer
-// is.
+// closed records that the store was closed in order, and opened removes that record.
 func (j *journal) closed() {
 	j.Lock()
 	defer j.Unlock()
@@ -346,7 +326,7 @@ func (j *journal) Deleted(queue uint32) {
 	delete(j.queues, queue)
 }
 
-// drop removes everything that belongs to a queue that is gone.
+// drop removes all records of a queue but its own.
 func (j *journal) drop(queue uint32) {
 	for _, kind := range ownedKinds {
 		j.removeAll(appendQueueKey(nil, kind, queue))

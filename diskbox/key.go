@@ -25,8 +25,8 @@ const (
 	dedupKind   = 'k'
 )
 
-// liveKinds are the kinds of records of messages that are not dead, and
-// deadKinds of those that are.
+// liveKinds are the kinds of records of messages that are not dead, and deadKinds of dead
+// letters.
 var (
 	liveKinds = []byte{messageKind, stateKind, leaseKind, placeKind, dueKind, groupKind}
 	deadKinds = []byte{deadKind, deadIDKind, leavingKind}
@@ -35,7 +35,7 @@ var (
 var (
 	clockKey = []byte("T")
 	metaKey  = []byte("X")
-	// closedKey is there while a store is closed in order.
+	// closedKey exists while a store is closed in order.
 	closedKey = []byte("Z")
 )
 
@@ -53,7 +53,7 @@ func appendQueueKey(dst []byte, kind byte, queue uint32) []byte {
 	return binary.BigEndian.AppendUint32(append(dst, kind), queue)
 }
 
-// appendShardKey appends what all keys of a kind in a shard begin with.
+// appendShardKey appends the prefix of all keys of a kind in a shard.
 func appendShardKey(dst []byte, kind byte, shard host.ShardID) []byte {
 	dst = appendQueueKey(dst, kind, shard.Queue)
 	return binary.BigEndian.AppendUint16(dst, shard.Shard)
@@ -65,7 +65,7 @@ func appendNumberKey(dst []byte, kind byte, shard host.ShardID, number uint64) [
 	return binary.BigEndian.AppendUint64(appendShardKey(dst, kind, shard), number)
 }
 
-// parseShardKey returns the shard that a key is of.
+// parseShardKey returns the shard of a key.
 func parseShardKey(key []byte) (shard host.ShardID, ok bool) {
 	if len(key) < shardKeyLen {
 		return shard, false
@@ -75,21 +75,20 @@ func parseShardKey(key []byte) (shard host.ShardID, ok bool) {
 	return shard, true
 }
 
-// lastNumber returns the number that a key ends with.
+// lastNumber returns the number at the end of a key.
 func lastNumber(key []byte) uint64 { return binary.BigEndian.Uint64(key[len(key)-8:]) }
 
-// appendDueKey appends the key of a message that waits for its due time.
+// appendDueKey appends the key of a delayed message.
 func appendDueKey(dst []byte, shard host.ShardID, due engine.Instant, seq uint64) []byte {
 	return binary.BigEndian.AppendUint64(appendDuePrefix(dst, shard, due), seq)
 }
 
-// appendDuePrefix appends what the keys of all that are due at one time begin
-// with.
+// appendDuePrefix appends the prefix of the keys of all messages due at one time.
 func appendDuePrefix(dst []byte, shard host.ShardID, due engine.Instant) []byte {
 	return appendInstant(appendShardKey(dst, dueKind, shard), due)
 }
 
-// appendInstant appends a time so that earlier ones come first.
+// appendInstant appends a time so that keys sort by time.
 func appendInstant(dst []byte, at engine.Instant) []byte {
 	return binary.BigEndian.AppendUint64(dst, uint64(at)^1<<63)
 }
@@ -98,8 +97,8 @@ func parseInstant(key []byte) engine.Instant {
 	return engine.Instant(binary.BigEndian.Uint64(key) ^ 1<<63)
 }
 
-// appendGroupKey appends the key of a message in a group, by a hash of
-// the group's name: names have any length.
+// appendGroupKey appends the key of a message in a group. It has a hash of the group's
+// name, because names have any length.
 func appendGroupKey(dst []byte, shard host.ShardID, group string, place uint64) []byte {
 	dst = appendShardKey(dst, groupKind, shard)
 	hash := blake3.Sum256([]byte(group))
@@ -112,8 +111,8 @@ func appendDeadIDKey(dst []byte, shard host.ShardID, id string) []byte {
 	return append(appendShardKey(dst, deadIDKind, shard), id...)
 }
 
-// appendDedupKey appends the key of a dedup record; records of a queue are in
-// the order in which they end.
+// appendDedupKey appends the key of a dedup record; the records of a queue sort by the end
+// of their window.
 func appendDedupKey(dst []byte, queue uint32, ends engine.Instant, key engine.Digest) []byte {
 	return append(appendInstant(appendQueueKey(dst, dedupKind, queue), ends), key[:]...)
 }
@@ -126,7 +125,7 @@ func parseDedupKey(key []byte) (queue uint32, ends engine.Instant, digest engine
 	return binary.BigEndian.Uint32(key[1:]), parseInstant(key[queueKeyLen:]), digest, true
 }
 
-// successor is the first key that does not begin with prefix.
+// successor returns the first key after all keys with this prefix.
 func successor(prefix []byte) []byte {
 	end := append([]byte(nil), prefix...)
 	for i := len(end) - 1; i >= 0; i-- {

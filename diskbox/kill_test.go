@@ -30,11 +30,11 @@ const (
 
 // parts are what other processes do, in a directory.
 var parts = map[string]func(dir string) error{
-	"load":       playLoad,
-	"moves":      playMoves,
-	"hold":       playHold,
-	"as nobody":  playAsNobody,
-	"small disk": playSmallDisk,
+	"load":         playLoad,
+	"moves":        playMoves,
+	"hold":         playHold,
+	"unprivileged": runUnprivileged,
+	"small disk":   playSmallDisk,
 }
 
 func init() {

@@ -7,10 +7,10 @@ import (
 	"github.com/mailboxmq/mailbox/internal/host"
 )
 
-// leases are those that are in no batch yet. They are added when a batch is ended:
-// a message that is settled before, as most are where much is going on, has a lease
-// that is never written. Nobody reads leases but whoever opens the store, so it does
-// not matter where in a batch they are.
+// leases are the leases that are not in a batch yet. They are added at the end of a batch,
+// so that the lease of a message that is settled before, as most are under load, is never
+// written. Leases are read only when a store is opened, see readLeases in recover.go, so
+// their position in a batch does not matter.
 type leases map[leaseID]heldLease
 
 type leaseID struct {
@@ -18,8 +18,8 @@ type leaseID struct {
 	seq   uint64
 }
 
-// A heldLease is what is recorded about a message in flight. The entry that says it is
-// not ours to keep.
+// A heldLease is what is recorded about a message in flight. It is a copy, because entries
+// must not be kept.
 type heldLease struct {
 	place, nonce    uint64
 	due, holdUntil  engine.Instant
@@ -40,12 +40,12 @@ func (l leases) add(shard host.ShardID, e *engine.Entry) {
 	l[leaseID{shard, e.Seq}] = added
 }
 
-// forget drops the leases of messages that are gone.
+// forget drops the leases of removed messages.
 func (l leases) forget(gone func(leaseID) bool) {
 	maps.DeleteFunc(l, func(id leaseID, _ heldLease) bool { return gone(id) })
 }
 
-// writeLeases adds them to the batch that is about to end.
+// writeLeases adds the leases to the batch that is about to end.
 func (j *journal) writeLeases() {
 	for id, l := range j.leases {
 		e := l.entry()
@@ -59,10 +59,10 @@ func (j *journal) writeLeases() {
 	clear(j.leases)
 }
 
-// maxSpareLeases bounds for how many the memory is kept.
+// maxSpareLeases bounds the memory of the map that is kept for reuse.
 const maxSpareLeases = 16 << 10
 
-// entry is the entry that the lease was made of, as far as it is recorded.
+// entry returns an entry with the recorded fields.
 func (l *heldLease) entry() engine.Entry {
 	e := engine.Entry{
 		Place: l.place, Nonce: l.nonce, Due: l.due, HoldUntil: l.holdUntil,

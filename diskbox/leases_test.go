@@ -26,7 +26,7 @@ func TestALeaseThatIsOverInTimeIsNeverWritten(t *testing.T) {
 	for name, settle := range map[string]func(driver.Queue, driver.Receipt) error{
 		"ack":  func(q driver.Queue, r driver.Receipt) error { return q.Ack(t.Context(), []driver.Receipt{r}) },
 		"nack": func(q driver.Queue, r driver.Receipt) error { return q.Nack(t.Context(), []driver.Nack{{Receipt: r}}) },
-		"bury": func(q driver.Queue, r driver.Receipt) error {
+		"dead-letter": func(q driver.Queue, r driver.Receipt) error {
 			return q.DeadLetter(t.Context(), []driver.DeadLetterRequest{{Receipt: r, Reason: driver.ReasonFatal}})
 		},
 	} {

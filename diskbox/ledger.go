@@ -5,30 +5,29 @@ import (
 	"github.com/mailboxmq/mailbox/internal/host"
 )
 
-// ledger counts what is in each shard, so that opening a store need not. What
-// changed is written with the very batch that changed it.
+// ledger keeps the counts of each shard, so that opening a store does not have to count.
+// A changed count is written in the batch that changes it.
 type ledger struct {
 	shards  map[host.ShardID]*account
 	changed []host.ShardID
 }
 
-// account is one shard in the ledger.
+// account has the counts of one shard.
 type account struct {
 	// Totals without Delayed, which depends on the time.
 	engine.Totals
 	changed bool
-	written uint64         // all messages with a lower Seq were handed to the store
+	written uint64         // all messages with a lower Seq are in the store
 	removed int            // messages removed since the head was last trimmed
 	freed   int            // their bytes
-	trimmed uint64         // there is nothing below this Seq
-	timed   int            // notes of due times since they were last swept
-	now     engine.Instant // what was due in the shard before has happened
+	trimmed uint64         // no messages have a lower Seq
+	timed   int            // due-time records written since the last sweep
+	now     engine.Instant // the shard has handled all events before
 }
 
 func newLedger() ledger { return ledger{shards: make(map[host.ShardID]*account)} }
 
-// at returns the account of a shard to be looked at. Where there is none it is
-// blank, and nobody keeps it.
+// at returns the account of a shard for reading, or an empty one that is not stored.
 func (l *ledger) at(shard host.ShardID) *account {
 	if a := l.shards[shard]; a != nil {
 		return a
@@ -36,7 +35,7 @@ func (l *ledger) at(shard host.ShardID) *account {
 	return &account{}
 }
 
-// change returns the account of a shard to be changed. It is made if need be.
+// change returns the account of a shard for changing, and creates it if necessary.
 func (l *ledger) change(shard host.ShardID) *account {
 	a := l.at(shard)
 	l.shards[shard] = a
@@ -57,13 +56,13 @@ func (a *account) left(e *engine.Entry) {
 	a.Messages--
 	a.Bytes -= int(e.Size)
 	if a.Messages == 0 {
-		a.Bytes = 0 // whatever damaged messages were once counted with
+		a.Bytes = 0 // damaged messages may have been counted wrong
 	}
 	a.removed++
 	a.freed += int(e.Size)
 }
 
-// used makes sure that no number of e is given again.
+// used makes sure that the numbers of e are not assigned again.
 func (a *account) used(e *engine.Entry) {
 	a.NextSeq = max(a.NextSeq, e.Seq+1, e.Place+1)
 }
@@ -74,7 +73,7 @@ func (a *account) died(e *engine.Entry) {
 	a.Deaths = max(a.Deaths, e.Place)
 }
 
-// forget drops the accounts of a queue that is gone.
+// forget drops the accounts of a deleted queue.
 func (l *ledger) forget(queue uint32) {
 	for shard := range l.shards {
 		if shard.Queue == queue {

@@ -9,16 +9,15 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// ownedKinds are the kinds of records that belong to a queue, beside the one that
-// says that it is there.
+// ownedKinds are the kinds of records that belong to a queue, besides the record of the
+// queue itself.
 var ownedKinds = slices.Concat(liveKinds, deadKinds, []byte{countKind, dedupKind})
 
-// orphans are records of queues that are not there, counted by queue.
+// orphans are records of queues that do not exist, counted by queue.
 //
-// The record of a queue is written before, or together with, the first record
-// that belongs to it, and goes together with the last, so a crash leaves none. If
-// there are some all the same, something is wrong with the store, or with a version
-// that wrote it.
+// The record of a queue is written before, or together with, the first record that
+// belongs to it, and removed together with the last, so a crash leaves no orphans. If
+// there are some, the store or a version that wrote it is faulty.
 type orphans map[uint32]int
 
 func (o orphans) records() (sum int) {
@@ -28,8 +27,8 @@ func (o orphans) records() (sum int) {
 	return sum
 }
 
-// findOrphans notes the records of queues that are not there. It steps over those
-// of queues that are.
+// findOrphans counts the records of queues that do not exist. It skips the records of
+// existing queues.
 func (r *recovery) findOrphans() error {
 	r.orphans = make(orphans)
 	for _, kind := range ownedKinds {
@@ -55,18 +54,18 @@ func (r *recovery) findOrphans() error {
 		if queue > r.lastID {
 			return &driver.Error{
 				Code: driver.ErrIntegrity, Op: "open",
-				Detail: fmt.Sprintf("there are records of queue %d, and the last that was made is %d; restore a backup", queue, r.lastID),
+				Detail: fmt.Sprintf("found records of queue %d, but the last queue number is %d; restore a backup", queue, r.lastID),
 			}
 		}
 	}
 	return nil
 }
 
-// tell says that there are some. They are left alone: they do no harm, and if it
-// is the queue's own record that was lost, they are all that is left of it.
-func (o orphans) tell(logger *slog.Logger) {
+// log logs the orphans. They are left alone: they do no harm, and if the record of the
+// queue itself was lost, they are all that remains of it.
+func (o orphans) log(logger *slog.Logger) {
 	if len(o) > 0 && logger != nil {
-		logger.Warn("there are records of queues that are not there; Check counts them",
+		logger.Warn("found records of queues that do not exist; Check counts them",
 			"records", o.records(), "queues", len(o))
 	}
 }

@@ -13,9 +13,8 @@ import (
 	"github.com/mailboxmq/mailbox/internal/engine"
 )
 
-// A record is fields one after the other: numbers as varints, texts and bytes
-// with their length in front, and at the end 16 bytes of BLAKE3 over the key
-// and all of that.
+// A record is a sequence of fields: numbers as varints, strings and bytes with their
+// length in front, and at the end 16 bytes of BLAKE3 over the key and all fields.
 //
 //	message:  version id enqueued born due timed first extra body
 //	state:    version place due timed hold nonce deliveries first last-error
@@ -27,20 +26,20 @@ const sumLen = 16
 
 var errDamaged = errors.New("the record is damaged")
 
-// writer writes one record at a time. What it writes follows the key, so that
-// the hash is over bytes that lie together.
+// writer writes one record at a time. The key is in the same buffer before the record, so
+// that the hash is over contiguous bytes.
 type writer struct {
 	buf    []byte
 	keyLen int
 }
 
-// begin begins the record of a key.
+// begin starts the record of a key.
 func (w *writer) begin(key []byte) {
 	w.buf = append(w.buf[:0], key...)
 	w.keyLen = len(key)
 }
 
-// end adds the hash, and returns the record. It is valid until the next begins.
+// end adds the hash, and returns the record, which is valid until the next begin.
 func (w *writer) end() []byte {
 	hash := blake3.Sum256(w.buf)
 	w.buf = append(w.buf, hash[:sumLen]...)
@@ -52,11 +51,11 @@ func (w *writer) signed(n int64)  { w.buf = binary.AppendVarint(w.buf, n) }
 func (w *writer) text(s string)   { w.number(uint64(len(s))); w.buf = append(w.buf, s...) }
 func (w *writer) bytes(b []byte)  { w.number(uint64(len(b))); w.buf = append(w.buf, b...) }
 
-// hashed are buffers in which a key and a record lie together.
+// hashed are buffers for a key and its record.
 var hashed = sync.Pool{New: func() any { return new([]byte) }}
 
-// sealed returns what a record says, without its hash; ok is false if the hash
-// does not fit.
+// sealed returns the content of a record without its hash; ok is false if the hash does
+// not match.
 func sealed(key, record []byte) (content []byte, ok bool) {
 	if len(record) < sumLen {
 		return nil, false
@@ -69,13 +68,13 @@ func sealed(key, record []byte) (content []byte, ok bool) {
 	return content, string(hash[:sumLen]) == string(record[len(content):])
 }
 
-// reader reads what writer wrote; after the first mistake it reads zeros.
+// reader reads records of writer. After the first error it reads zeros.
 type reader struct {
 	buf     []byte
 	damaged bool
 }
 
-// open checks the hash of a record and returns a reader of what is before it.
+// open checks the hash of a record and returns a reader of its content.
 func open(key, record []byte) reader {
 	content, ok := sealed(key, record)
 	if !ok {
@@ -121,7 +120,7 @@ func (r *reader) take() []byte {
 
 func (r *reader) text() string { return string(r.take()) }
 
-// message writes what never changes while a message lives in the queue.
+// message writes the fields that do not change while a message is in the queue.
 func (w *writer) message(e *engine.Entry) {
 	w.number(recordVersion)
 	w.text(e.ID)
@@ -179,7 +178,7 @@ func (r *reader) extra() *engine.Extra {
 	return x
 }
 
-// state writes what has become of a message.
+// state writes the fields that a delivery changes.
 func (w *writer) state(e *engine.Entry) {
 	w.number(recordVersion)
 	w.number(e.Place)
@@ -210,11 +209,10 @@ func (r *reader) state(e *engine.Entry) {
 	}
 }
 
-// lasting are the marks that are written down.
+// lasting are the marks that are stored.
 const lasting = engine.Timed | engine.Damaged | engine.Leaving | engine.Late | engine.LeasedAgain
 
-// due writes when a message is due, and its marks: whether it has to wait for
-// that, and for a dead letter, whether it is damaged or leaving.
+// due writes when a message is due, and its marks.
 func (w *writer) due(e *engine.Entry) {
 	w.signed(int64(e.Due))
 	w.number(uint64(e.Marks & lasting))
@@ -225,7 +223,7 @@ func (r *reader) due(e *engine.Entry) {
 	e.Marks = engine.Marks(r.number()) & lasting
 }
 
-// totals writes what is in a shard.
+// totals writes the counts of a shard.
 func (w *writer) totals(t *engine.Totals) {
 	w.number(recordVersion)
 	w.number(uint64(t.Messages))

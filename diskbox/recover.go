@@ -11,21 +11,21 @@ import (
 	"github.com/mailboxmq/mailbox/internal/store"
 )
 
-// recovery reads what has to be in memory from a store: queues, counts, messages
-// in flight, and dedup keys.
+// recovery reads from a store what has to be in memory: queues, counts, messages in
+// flight with their leases, and dedup keys.
 type recovery struct {
 	store  *store.Store
 	now    engine.Instant
 	queues map[uint32]*host.RestoredQueue
 	lastID uint32
 	secret [32]byte
-	// closed: who had the store before closed it; crashed: he did not. A new one
-	// is neither.
+	// closed: the last process closed the store; crashed: it did not. A new store is
+	// neither.
 	closed, crashed bool
 	orphans
 }
 
-// recoverAll returns what was journaled. now is the present on the axis.
+// recoverAll reads all of it. now is the current time on the axis.
 func recoverAll(s *store.Store, now engine.Instant) (*recovery, error) {
 	r := &recovery{
 		store: s, now: now,
@@ -42,7 +42,7 @@ func recoverAll(s *store.Store, now engine.Instant) (*recovery, error) {
 // each calls do for every record of a kind.
 func (r *recovery) each(kind byte, do func(key, value []byte) error) error {
 	it := r.store.Iterate([]byte{kind}, []byte{kind + 1})
-	defer func() { _ = it.Close() }() // what went wrong is in Err
+	defer func() { _ = it.Close() }() // Err has the error
 	for it.Next() {
 		if err := do(it.Key(), it.Value()); err != nil {
 			return err
@@ -99,7 +99,7 @@ func damagedError(what string) error {
 	}
 }
 
-// readTotals reads what the ledger said.
+// readTotals reads the counts of the ledger.
 func (r *recovery) readTotals() error {
 	for _, q := range r.queues {
 		q.Shards = make([]host.RestoredShard, max(q.Config.Shards, 1))
@@ -113,7 +113,7 @@ func (r *recovery) readTotals() error {
 		rd := open(key, value)
 		shard.Totals = rd.totals()
 		if rd.damaged {
-			return damagedError("the record of how much is in a queue")
+			return damagedError("the record of the counts of a queue")
 		}
 		id, _ := parseShardKey(key)
 		counted[id] = true
@@ -130,8 +130,7 @@ func (r *recovery) readTotals() error {
 	})
 }
 
-// expectEmpty returns an error if there are messages in a shard, of which no
-// record says how many.
+// expectEmpty returns an error if a shard without a record of its counts has messages.
 func (r *recovery) expectEmpty(shard host.ShardID) error {
 	for _, kind := range []byte{messageKind, deadKind} {
 		from := appendShardKey(nil, kind, shard)
@@ -141,7 +140,7 @@ func (r *recovery) expectEmpty(shard host.ShardID) error {
 			return err
 		}
 		if found {
-			return damagedError("the record of how much is in a queue")
+			return damagedError("the record of the counts of a queue")
 		}
 	}
 	return nil
@@ -159,7 +158,8 @@ func (r *recovery) eachShard(do func(id host.ShardID, shard *host.RestoredShard)
 	return nil
 }
 
-// readLeases reads the messages that were in flight.
+// readLeases reads the messages in flight with their leases, so that leases survive a
+// restart. host.Backend.Restore puts them back.
 func (r *recovery) readLeases() error {
 	return r.each(leaseKind, func(key, value []byte) error {
 		shard := r.find(key)
@@ -176,14 +176,14 @@ func (r *recovery) readLeases() error {
 		}
 		e := readMessage(message, body)
 		readState(e, key, value)
-		if !e.Is(unreadable) { // else it waits, until it is read
+		if !e.Is(unreadable) { // otherwise it waits, and is dead-lettered when it is read
 			shard.InFlight = append(shard.InFlight, e)
 		}
 		return nil
 	})
 }
 
-// readLeaving reads which dead letters were on their way to another queue.
+// readLeaving reads which dead letters were about to be forwarded.
 func (r *recovery) readLeaving() error {
 	return r.each(leavingKind, func(key, _ []byte) error {
 		if shard := r.find(key); shard != nil {
@@ -193,7 +193,7 @@ func (r *recovery) readLeaving() error {
 	})
 }
 
-// countDelayed counts what is still to fall due.
+// countDelayed counts the messages whose delay has not ended.
 func (r *recovery) countDelayed() error {
 	return r.eachShard(func(id host.ShardID, shard *host.RestoredShard) error {
 		it := r.store.Iterate(appendDuePrefix(nil, id, r.now+1), successor(appendShardKey(nil, dueKind, id)))
@@ -204,7 +204,7 @@ func (r *recovery) countDelayed() error {
 	})
 }
 
-// find returns the shard that a key is of, or nil if it is not there.
+// find returns the shard of a key, or nil if it does not exist.
 func (r *recovery) find(key []byte) *host.RestoredShard {
 	shard, ok := parseShardKey(key)
 	q := r.queues[shard.Queue]
@@ -214,6 +214,7 @@ func (r *recovery) find(key []byte) *host.RestoredShard {
 	return &q.Shards[shard.Shard]
 }
 
+// readKeys reads the dedup keys whose window is not over.
 func (r *recovery) readKeys() error {
 	return r.each(dedupKind, func(key, value []byte) error {
 		queue, ends, digest, ours := parseDedupKey(key)

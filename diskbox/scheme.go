@@ -14,14 +14,13 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// MaxDirectories is how many directories a Directories has open at once. Each
-// is a store with memory and goroutines of its own, and addresses are somebody
-// else's word.
+// MaxDirectories is how many directories a Directories has open at once. Each is a store
+// with memory and goroutines of its own, and addresses may come from a client.
 const MaxDirectories = 16
 
 // Directories opens queues by address, like disk:///var/lib/shop?queue=orders:
-// its method OpenURI is a mailbox.Scheme. Addresses come from whoever sends a
-// request, so only directories within those it was made with are opened.
+// its method OpenURI is a mailbox.Scheme. Addresses may come from a client, so only
+// directories within those given to NewDirectories are opened.
 //
 // A directory is opened with the first of its queues, shared by all of them,
 // and closed with the last. Make one with NewDirectories. It is safe for

@@ -27,7 +27,7 @@ func TestNothingIsAnsweredAfterAFailedWrite(t *testing.T) {
 	}
 	held := lease(t, q, 2, time.Hour)
 	disk.Before(func(storetest.Operation) error { return errors.New("the disk is gone") })
-	graves, peeker, ctx := q, q, t.Context()
+	ctx := t.Context()
 	for _, do := range []struct {
 		name string
 		do   func() error
@@ -46,10 +46,10 @@ func TestNothingIsAnsweredAfterAFailedWrite(t *testing.T) {
 		{"move", func() error { _, err := q.Move(ctx, "", 0); return err }},
 		{"nack", func() error { return q.Nack(ctx, []driver.Nack{{Receipt: held[0].Receipt}}) }},
 		{"dead-letter", func() error {
-			return graves.DeadLetter(ctx, []driver.DeadLetterRequest{{Receipt: held[0].Receipt, Reason: driver.ReasonFatal}})
+			return q.DeadLetter(ctx, []driver.DeadLetterRequest{{Receipt: held[0].Receipt, Reason: driver.ReasonFatal}})
 		}},
 		{"peek", func() error {
-			for _, err := range peeker.Peek(ctx, driver.Query{}) {
+			for _, err := range q.Peek(ctx, driver.Query{}) {
 				if err != nil {
 					return err
 				}
@@ -57,17 +57,17 @@ func TestNothingIsAnsweredAfterAFailedWrite(t *testing.T) {
 			return nil
 		}},
 		{"dead letters", func() error {
-			for _, err := range graves.DeadLetters(ctx) {
+			for _, err := range q.DeadLetters(ctx) {
 				if err != nil {
 					return err
 				}
 			}
 			return nil
 		}},
-		{"redrive", func() error { _, err := graves.Redrive(ctx, nil, 0); return err }},
-		{"discard", func() error { _, err := graves.Discard(ctx, []string{"x"}); return err }},
+		{"redrive", func() error { _, err := q.Redrive(ctx, nil, 0); return err }},
+		{"discard", func() error { _, err := q.Discard(ctx, []string{"x"}); return err }},
 		{"purge", func() error { _, err := q.Purge(ctx); return err }},
-		{"purge the dead", func() error { _, err := graves.PurgeDead(ctx); return err }},
+		{"purge the dead", func() error { _, err := q.PurgeDead(ctx); return err }},
 		{"stats", func() error { _, err := q.Stats(ctx); return err }},
 		{"ping", func() error { return b.Ping(ctx) }},
 	} {

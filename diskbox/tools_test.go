@@ -124,7 +124,7 @@ func TestCheckFindsEveryMissingRecord(t *testing.T) {
 			meddle(t, copied, func(s *store.Store) { spoil(t, s, key, how) })
 			report, err := Check(t.Context(), "queues", offline(copied))
 			if err == nil && len(report.Problems) == 0 {
-				t.Errorf("record %q was %s, and nobody noticed", key, how)
+				t.Errorf("record %q was %s, and Check did not notice", key, how)
 			}
 		}
 	}

@@ -6,26 +6,25 @@ import (
 	"github.com/mailboxmq/mailbox/internal/host"
 )
 
-// What was deleted one by one costs whoever reads over it until it is compacted
-// away, so now and then one deletion of a range takes the place of many.
+// Records that were deleted one by one slow down reads until they are compacted away, so
+// from time to time one deletion of a range replaces many.
 
 const (
-	// trimEvery and trimBytes are after how many removals, or how many bytes of
-	// them, the head of a shard is trimmed. Tables below the head are then removed
-	// whole, without room for a compaction, which a full disk does not have.
+	// The head of a shard is trimmed after trimEvery removed messages, or trimBytes
+	// of them. Tables below the head are then removed as a whole, without a
+	// compaction, for which a full disk has no room.
 	trimEvery = 10_000
 	trimBytes = 4 << 20
-	// sweepEvery is after how many notes the old ones are swept.
+	// After sweepEvery new due-time records or dedup keys, the old ones are removed.
 	sweepEvery = 4096
-	// sweepMargin is for how long notes are kept when their time is past. The
-	// clocks that tell the time to shards and to the journal may be apart a
-	// little.
+	// sweepMargin is how long due-time records and dedup keys are kept after their
+	// time is past. The clocks of shards and of the journal may differ a little.
 	sweepMargin = time.Minute
 )
 
-// trimLocked trims the shards of which much was removed. The caller has the
-// token, so the store knows of everything but what is not committed yet. That
-// must be the current batch alone: what is added to it now comes after the rest.
+// trimLocked trims the shards from which many messages were removed. The caller has the
+// token, so the store has all operations but those that are not committed yet. They must
+// all be in the current batch, so that the deletions added here come after them.
 func (j *journal) trimLocked() {
 	if len(j.filled) > 0 {
 		return
@@ -46,8 +45,8 @@ func (j *journal) trimLocked() {
 	}
 }
 
-// trimHead deletes the range before the first message there is. Messages that
-// are not in the store yet have higher numbers than those that are.
+// trimHead deletes the range before the first message of a shard. Messages that are not in
+// the store yet have higher numbers than those that are.
 func (j *journal) trimHead(shard host.ShardID, a *account) {
 	first := a.written
 	it := j.store.Iterate(appendNumberKey(nil, messageKind, shard, a.trimmed), successor(appendShardKey(nil, messageKind, shard)))
@@ -61,15 +60,4 @@ func (j *journal) trimHead(shard host.ShardID, a *account) {
 		j.batch.DeleteRange(appendNumberKey(nil, kind, shard, a.trimmed), appendNumberKey(nil, kind, shard, first))
 	}
 	a.trimmed = first
-}
-
-// sweepKeys removes the dedup keys of a queue that are past their time.
-func (j *journal) sweepKeys(queue uint32) {
-	q := j.queues[queue]
-	if q.keys++; q.keys < sweepEvery {
-		return
-	}
-	q.keys = 0
-	first := appendQueueKey(nil, dedupKind, queue)
-	j.batch.DeleteRange(first, appendInstant(append([]byte(nil), first...), q.now.Add(-sweepMargin)))
 }
