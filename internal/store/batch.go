@@ -102,7 +102,7 @@ func (b *Batch) keep(err error) {
 }
 
 // watermark returns how far the log is durable, to be put into the log next to the
-// operations, or nil if that is there already, or nothing is to be synced.
+// operations, or nil if that is there already, or there is nothing to sync.
 func (b *Batch) watermark(s *Store) []byte {
 	if s.options.Sync.mode != syncEach || s.options.forgetWatermarks {
 		return nil

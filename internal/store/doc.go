@@ -17,7 +17,7 @@
 //     of the very last sync looks like commits that the crash prevented; and if
 //     the end of the last log is cut off, so do all that were in it.
 //   - After the first write or sync that fails, nothing is confirmed any more
-//     ([ErrFailed]), nothing more is written, and nobody hangs.
+//     ([ErrFailed]), nothing more is written, and no caller hangs.
 //   - A store that has nothing to do does nothing: no timer runs.
 //
 // The tests cut the power before every operation that matters, flip bits in
@@ -43,7 +43,7 @@
 //
 // The engine has a directory of its own so that it can be made under another
 // name and appear with one rename, even where <dir> is the root of a mounted
-// volume or its parent belongs to somebody else.
+// volume or its parent belongs to another user.
 //
 // MAILBOX_FORMAT and the seals are text. They hold the same lines twice, each
 // copy with its checksum, so that a flipped bit in them costs nothing.
@@ -82,11 +82,11 @@
 //	H8  A full disk is a failed write. Here new data is refused while there is
 //	    still room (Admit), and a ballast is given up when there is none.
 //	    The ballast comes back when the store is opened again.
-//	H9  Deleted keys at the head of a queue cost whoever scans over them: 53 ms
+//	H9  Deleted keys at the head of a queue cost the caller that scans over them: 53 ms
 //	    for 200,000, against 4 µs from a cursor behind them. See Iterator.
 //	H10 SingleDelete brings back deleted data when used wrongly. It is not
 //	    offered. What the engine suspects to be misuse fails the tests.
-//	H11 ApplyNoSyncWait is experimental. It is not used. What is to be readable
+//	H11 ApplyNoSyncWait is experimental. It is not used. What must be readable
 //	    before it is durable is applied without waiting, and a record that follows
 //	    it is synced (CommitThen).
 //	H12 A disk that hangs is reported (Health, OnSlowDisk), without the engine's

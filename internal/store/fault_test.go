@@ -79,7 +79,7 @@ func (r *faultRun) judge(t *testing.T, err error, mustTell bool) error {
 	case r.opened && err != nil && !errors.Is(err, ErrFailed):
 		return fmt.Errorf("not ErrFailed: %w", err)
 	case mustTell && r.injured.Load() && err == nil:
-		return errors.New("nobody was told")
+		return errors.New("OnFail was not called")
 	}
 	if r.opened && errors.Is(err, ErrFailed) {
 		<-r.done

@@ -22,7 +22,7 @@ const formatVersion = 1
 const formatTitle = "mailbox disk format "
 
 // A storeID names one store. It is random and not public: watermarks in the
-// log carry it, and whoever cannot know it cannot put something that looks
+// log carry it, and a client that cannot know it cannot put something that looks
 // like a watermark into a message body.
 type storeID [16]byte
 
@@ -53,7 +53,7 @@ func readFormat(fs vfs.FS, dir string) (storeID, error) {
 			"the file is damaged; nothing was changed; restore the directory from a backup", err)
 	case isNotExist(err):
 		return storeID{}, fileError(driver.ErrIntegrity, "open", path,
-			"the file is missing; this is no store, then choose another directory, or a damaged one, then restore it from a backup; nothing was changed", err)
+			"the file is missing: if this is not a store, choose another directory; if it is a damaged one, restore a backup; nothing was changed", err)
 	case err != nil:
 		return storeID{}, ioError("open", path, err)
 	}

@@ -19,7 +19,7 @@ type fuse struct {
 	log    *slog.Logger
 	onFail func(error)
 	// armed is set when Open has returned: before that a failure is Open's
-	// result, and nobody needs to be told twice.
+	// result, and no caller needs to be told twice.
 	armed atomic.Bool
 	state atomic.Pointer[blownFuse]
 }
@@ -38,7 +38,7 @@ func (f *fuse) blown() error {
 	return nil
 }
 
-// blownAtOpen returns the same as an error of Open: nobody has been promised
+// blownAtOpen returns the same as an error of Open: no caller has been promised
 // anything yet, so the plain error says more.
 func (f *fuse) blownAtOpen(op string) error {
 	if state := f.state.Load(); state != nil {
@@ -57,7 +57,7 @@ func (f *fuse) blow(file, what string, cause error) {
 	f.log.Error("store failed", "file", file, "operation", what, "error", cause)
 	if f.onFail == nil {
 		fmt.Fprintln(os.Stderr, failure)
-		os.Exit(ExitCode) // what is in memory is worth nothing any more, and nobody asked to be told
+		os.Exit(ExitCode) // the messages in memory are worthless now, and OnFail is nil
 	}
 	// In a goroutine of its own, because the caller may hold locks that the
 	// callback needs: it is allowed to close the store.

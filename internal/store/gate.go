@@ -34,7 +34,7 @@ func (g *gate) leave() {
 
 func (g *gate) isShut() bool { return g.calls.Load() >= gateShut }
 
-// shut closes the gate and waits until nobody is inside. It must be called
+// shut closes the gate and waits until no call is inside. It must be called
 // once.
 func (g *gate) shut() {
 	if g.calls.Add(gateShut) == gateShut {

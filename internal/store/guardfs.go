@@ -22,7 +22,7 @@ import (
 // full is a failed flush or compaction, which loses nothing, and the engine
 // tries again by itself.
 //
-// What is written outside of dir, a backup, concerns whoever asked for it.
+// What is written outside of dir, a backup, concerns the caller that asked for it.
 type guardFS struct {
 	vfs.FS
 	plain  vfs.FS // the same without vfs.OnDiskFull, for what is outside

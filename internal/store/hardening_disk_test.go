@@ -267,7 +267,7 @@ func TestH10AWrongSizeIsSuspectedAndDoesNoHarm(t *testing.T) {
 
 // Pipelining with ApplyNoSyncWait is marked experimental by the engine. This
 // package does not need it: commits that wait at the same time share syncs, and
-// what is to be readable before it is durable is synced by a second record.
+// what must be readable before it is durable is synced by a second record.
 func TestH11ConcurrentCommitsShareSyncs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		disk := storetest.NewDisk()
@@ -354,7 +354,7 @@ func TestH11ReadableIsBeforeDurableAndReturningAfter(t *testing.T) {
 	})
 }
 
-// A commit that was refused is readable for nobody, and its caller is not told that
+// A refused commit cannot be read, and its caller is not told that
 // it is.
 func TestH11ARefusedCommitIsNotReadable(t *testing.T) {
 	s := mustOpen(t, testDir, memOptions(vfs.NewMem()))

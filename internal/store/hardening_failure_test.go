@@ -58,7 +58,7 @@ func TestH5ACrashWhileCreatingLeavesAnOpenableDirectory(t *testing.T) {
 }
 
 // A durable commit returns after the sync, and what it wrote can be read by
-// others before that. So whoever answers from the store must wait for Commit.
+// others before that. So a caller that answers from the store must wait for Commit.
 func TestH6ADurableCommitReturnsAfterItsSync(t *testing.T) {
 	disk := storetest.NewDisk()
 	s := mustOpen(t, testDir, memOptions(disk.FS()))
@@ -161,7 +161,7 @@ func TestH7AFailedSyncIsTheEnd(t *testing.T) {
 	wantMissing(t, again, "lost")
 }
 
-// Whoever waits for the disk when it fails gets the error, and nobody hangs.
+// A caller that waits for the disk when it fails gets the error, and none hangs.
 func TestH7NobodyHangsWhenTheDiskFails(t *testing.T) {
 	disk := storetest.NewDisk()
 	o := memOptions(disk.FS())

@@ -12,7 +12,7 @@ import (
 
 // logTracker knows how far the log that is being written is durable.
 type logTracker struct {
-	// lazy logs are synced when they are closed and while somebody forces it;
+	// lazy logs are synced when they are closed and while a caller forces it;
 	// the engine's other syncs end in the operating system's memory.
 	lazy   bool
 	forced atomic.Int32

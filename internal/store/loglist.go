@@ -28,7 +28,7 @@ import (
 type logList struct {
 	fs  vfs.FS
 	dir string
-	// turn is held by whoever changes the list. It is a channel because that
+	// turn is held by the goroutine that changes the list. It is a channel because that
 	// takes I/O: who waits for a lock holds up virtual time in tests.
 	turn chan struct{}
 	logs map[uint64]watermark // with a length of 0: not complete
@@ -121,7 +121,7 @@ func readLogList(fs vfs.FS, dir string) (map[uint64]watermark, error) {
 	return logs, nil
 }
 
-// listLogs makes the list for a directory that a backup has filled. Nobody writes
+// listLogs makes the list for a directory that a backup has filled. No process writes
 // to its logs any more.
 func listLogs(fs vfs.FS, dir string) error {
 	names, err := fs.List(dir)

@@ -82,7 +82,7 @@ func TestAMissingLogIsNoticedAndNamed(t *testing.T) {
 	}
 }
 
-// TestAShortenedLogIsNoticed: after a crash the last log may be torn, and nobody
+// TestAShortenedLogIsNoticed: after a crash the last log may be torn, and no reader
 // can tell. All others, and after an orderly end all of them, are known by length
 // and checksum.
 func TestAShortenedLogIsNoticed(t *testing.T) {
@@ -130,7 +130,7 @@ func TestALogMissingFromABackupIsNoticed(t *testing.T) {
 		}
 		damage(mem, path.Join("/backup", engineDir, names[0]))
 		if _, err = Open(t.Context(), "/backup", memOptions(mem)); err == nil {
-			t.Fatalf("a log of a backup was %s, and nobody noticed", what)
+			t.Fatalf("a log of a backup was %s, and Open did not notice", what)
 		}
 		wantError(t, err, driver.ErrIntegrity, names[0], "restore")
 	}

@@ -25,7 +25,7 @@ import (
 // is looked at between the steps.
 //
 // Files are for their owner alone (0600), and so is dir (0700): one that exists and is
-// open to others is tightened, unless it belongs to somebody else.
+// open to others is tightened, unless it belongs to another user.
 //
 // Errors name the file and say what to do. Nothing is ever deleted, except what
 // a crash left of the store's own making. Codes: ErrInvalid (dir is not a
@@ -142,7 +142,7 @@ func makeDir(fs vfs.FS, dir string) error {
 }
 
 // settleNames makes the entries of dir durable, and its own in the directory
-// above. Whoever may not open that one did not make dir either.
+// above. A process that may not open that one did not make dir either.
 func settleNames(files vfs.FS, dir string) error {
 	if err := syncDir(files, dir); err != nil {
 		return err

@@ -55,7 +55,7 @@ func TestWholeWatermarksAreFound(t *testing.T) {
 	add(watermark{log: 7, length: 10}, id)
 	add(watermark{log: 7, length: 500, crc: 5}, id)
 	add(watermark{log: 6, length: 900}, id)    // from an earlier use of the file
-	add(watermark{log: 7, length: 900}, other) // somebody's message
+	add(watermark{log: 7, length: 900}, other) // part of a message
 	add(watermark{log: 7, length: 800}, id)
 	log[len(log)-1] ^= 1 // damaged
 	add(watermark{log: 7, length: 400}, id)
@@ -180,7 +180,7 @@ func TestABackupSeesOnlyTheStablePartOfALog(t *testing.T) {
 		t.Fatal(err)
 	}
 	write(second, 10)
-	want("/000005.log", 150) // complete: nobody writes it any more
+	want("/000005.log", 150) // complete: it is not written any more
 	want("/000006.log", 0)
 	if err := second.Close(); err != nil {
 		t.Fatal(err)

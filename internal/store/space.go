@@ -193,7 +193,7 @@ func (s *space) diskFull() {
 }
 
 // ensureBallast writes the ballast if it is not there and there is room for it.
-// Failing to is no reason not to open the store.
+// The store is opened even if that fails.
 func (s *space) ensureBallast() error {
 	if s.ballast <= 0 {
 		return nil

@@ -243,7 +243,7 @@ func (s *Store) logData(op string, record []byte) error {
 
 // takeTurn lets writes to the log go one by one while tables cannot be written.
 // In that time the engine takes writes until its memory is full and then makes
-// one wait, holding a lock, for a table that may take until somebody has cleaned
+// one wait, holding a lock, for a table that may take until an operator has cleaned
 // up the disk. The others wait here instead of at that lock: on a channel, which
 // shows what it is in a stack trace, and lets virtual time go on in tests.
 func (s *Store) takeTurn() (alone bool) {

@@ -172,7 +172,7 @@ func TestCloseWaitsForCallsAndIterators(t *testing.T) {
 		if !it.Next() || string(it.Key()) != "a" {
 			t.Errorf("the iterator does not work any more: %v", it.Err())
 		}
-		// Others are turned away, so that whoever holds the iterator cannot
+		// Others are turned away, so that the owner of the iterator cannot
 		// wait for Close while Close waits for them.
 		if _, err := s.Get([]byte("a"), nil); !errors.Is(err, driver.ErrClosed) {
 			t.Errorf("Get: %v", err)

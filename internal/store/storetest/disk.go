@@ -58,7 +58,7 @@ func (d *Disk) FS() vfs.FS { return &diskFS{FS: d.mem, disk: d} }
 func (d *Disk) Mem() *vfs.MemFS { return d.mem }
 
 // Before sets what is called before each operation. If it returns an error the
-// operation fails with it, and is not done. It is called by whoever does the
+// operation fails with it, and is not done. It is called by the goroutine that does the
 // operation, so it may take an Image, and blocks them for as long as it takes.
 func (d *Disk) Before(hook func(Operation) error) { d.hook.Store(&hook) }
 

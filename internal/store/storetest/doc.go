@@ -10,5 +10,5 @@
 // All of it works in a testing/synctest bubble, with one exception: a hook that
 // sleeps, to play a slow disk, while several goroutines commit at once. The
 // engine sometimes syncs with a lock held, and virtual time does not go on while
-// somebody waits for a lock. Let one goroutine commit in such a test.
+// a goroutine waits for a lock. Let one goroutine commit in such a test.
 package storetest
