@@ -152,7 +152,7 @@ func sampleIsComplete(ctx context.Context, b *Backend) error {
 	}
 }
 
-func TestWhatIsNotADirectoryIsRefused(t *testing.T) {
+func TestOpenRefusesNonDirectory(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "thesis.txt")
 	if err := os.WriteFile(file, []byte("precious"), 0o600); err != nil {
@@ -164,7 +164,7 @@ func TestWhatIsNotADirectoryIsRefused(t *testing.T) {
 	expectUntouched(t, dir, before)
 }
 
-func TestANewerFormatIsRefused(t *testing.T) {
+func TestOpenRefusesNewerFormat(t *testing.T) {
 	dir := sampleDir(t)
 	file := filepath.Join(dir, "db", "MAILBOX_FORMAT")
 	content, err := os.ReadFile(file)
@@ -207,7 +207,7 @@ var damages = map[string]func(path string) error{
 // A damaged file is refused, and nothing is changed; or it did not matter. The
 // newest log is left out: what becomes of its end cannot be told from what a
 // power cut leaves. See TestNoFlippedBitLosesOrChangesAMessage for the rest of it.
-func TestDamagedFilesAreRefusedOrDoNotMatter(t *testing.T) {
+func TestDamagedFilesAreRefusedOrHarmless(t *testing.T) {
 	sample := sampleDir(t)
 	logs, err := filepath.Glob(filepath.Join(sample, "db", "*.log"))
 	if err != nil || len(logs) == 0 {
@@ -284,7 +284,7 @@ func playHold(dir string) error {
 	return b.Close()
 }
 
-func TestADirectoryThatAnotherProcessUsesIsRefused(t *testing.T) {
+func TestOpenRefusesDirectoryInUse(t *testing.T) {
 	dir := sampleDir(t)
 	holder := other(t.Context(), "hold", dir)
 	stdin, err := holder.StdinPipe()
@@ -341,7 +341,7 @@ func runUnprivileged(dir string) error {
 	return nil
 }
 
-func TestADirectoryWithoutPermissionIsRefused(t *testing.T) {
+func TestOpenRefusesDirectoryWithoutPermission(t *testing.T) {
 	base := t.TempDir()
 	for dir := base; strings.HasPrefix(dir, filepath.Join(os.TempDir(), "Test")); dir = filepath.Dir(dir) {
 		if err := os.Chmod(dir, 0o755); err != nil { // anybody may come this far
@@ -454,7 +454,7 @@ func useSmallDisk(ctx context.Context, b *Backend, size func(flags uintptr, size
 	return errors.Join(size(syscall.MS_REMOUNT, "3g"), send(func(err error) bool { return err == nil }))
 }
 
-func TestAFullDiskIsToldAndRecoversWhenThereIsSpace(t *testing.T) {
+func TestFullDiskIsReportedAndRecovers(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	cmd := other(ctx, "small disk", t.TempDir())

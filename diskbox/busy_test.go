@@ -15,7 +15,7 @@ import (
 
 // Purging needs a moment at which nothing is on its way. It must come, however
 // busy the queue is.
-func TestPurgeComesToItsTurn(t *testing.T) {
+func TestPurgeOfBusyQueueEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		disk := storetest.NewDisk()
 		m := start(t, disk)
@@ -59,7 +59,7 @@ func TestPurgeComesToItsTurn(t *testing.T) {
 	})
 }
 
-func TestReceiveFindsWhatIsBehindAHeldGroup(t *testing.T) {
+func TestReceiveFindsMessagesBehindBlockedGroup(t *testing.T) {
 	m := start(t, storetest.NewDisk())
 	q := configure(t, m, "orders", driver.Config{StrictGroups: true})
 	for range 8 {

@@ -59,9 +59,9 @@ func (d *stalledDisk) stall() { wait := make(chan struct{}); d.stalled.Store(&wa
 
 func (d *stalledDisk) goOn() { close(*d.stalled.Swap(nil)) }
 
-// TestACommitErrorReachesEverybodyWhoWaits lets a reader, which waits for
+// TestCommitErrorReachesAllWaitingCallers lets a reader, which waits for
 // nothing to be durable, be the one whose commit is refused.
-func TestACommitErrorReachesEverybodyWhoWaits(t *testing.T) {
+func TestCommitErrorReachesAllWaitingCallers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		disk := newStalledDisk()
 		b, failures := failing(t, disk.Disk)
@@ -103,9 +103,9 @@ func TestACommitErrorReachesEverybodyWhoWaits(t *testing.T) {
 	})
 }
 
-// TestNothingIsStoredAfterACommitThatWasRefused has two batches to commit, of
+// TestNothingIsStoredAfterRefusedCommit has two batches to commit, of
 // which the first is bad: the second builds on it.
-func TestNothingIsStoredAfterACommitThatWasRefused(t *testing.T) {
+func TestNothingIsStoredAfterRefusedCommit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		disk := storetest.NewDisk()
 		b, _ := failing(t, disk)

@@ -51,7 +51,7 @@ const (
 	deedReceive
 	deedAck
 	deedNack
-	deedBury
+	deedDeadLetter
 	deedRedrive
 	deedDiscard
 	deedPurge
@@ -152,7 +152,7 @@ func (l *crashLedger) beginLocked(b *crashBook, kind deedKind, tokens []int) *cr
 		i := &b.items[token]
 		i.pending[kind]++
 		switch {
-		case kind == deedBury:
+		case kind == deedDeadLetter:
 			i.deadLettered = true
 		case kind == deedSend && i.place.from == 0:
 			i.place = crashSpan{from: d.began, to: notYet, position: -1}
@@ -286,7 +286,7 @@ func (l *crashLedger) settled(d *crashDeed, held []driver.Delivery, delay time.D
 			if !d.book.config.StrictGroups {
 				i.place = crashSpan{from: d.began, to: l.tick, position: n}
 			}
-		case deedBury:
+		case deedDeadLetter:
 			i.lastError = crashError(token)
 			l.becomes(i, d, isDead)
 			i.died = [2]time.Time{d.at, time.Now()}
@@ -373,7 +373,7 @@ func (b *crashBook) reachable(i *crashItem, now time.Time) stateSet {
 		if states&isWaiting != 0 && (pending(deedAck) || pending(deedPurge) || b.config.DropExpired && b.canExpire(i, now)) {
 			states |= isAbsent
 		}
-		if states&isWaiting != 0 && (pending(deedBury) || b.canDie(i, now)) {
+		if states&isWaiting != 0 && (pending(deedDeadLetter) || b.canDie(i, now)) {
 			states |= isDead
 		}
 		if states&isDead != 0 && (pending(deedRedrive) || b.goingHome()) {

@@ -88,7 +88,7 @@ func (k *bookkeeper) deadLetter(tokens []int) {
 			Receipt: got[n].Receipt, Reason: crashReason(token), Error: crashError(token), ErrorType: crashErrorType,
 		})
 	}
-	deed = k.ledger.begin(k.book, deedBury, tokens)
+	deed = k.ledger.begin(k.book, deedDeadLetter, tokens)
 	err := k.queue.DeadLetter(k.ctx, requests)
 	k.must(err)
 	k.ledger.settled(deed, got, 0, err)
@@ -137,7 +137,7 @@ const retainingKind = 5
 
 // A letter that was perhaps redriven may be alive, and if it is found dead later it
 // has perhaps died again, at another time.
-func TestBooksForgetWhenALetterDiedThatWasPerhapsRedriven(t *testing.T) {
+func TestBooksForgetDeathAfterUnknownRedrive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newBookkeeper(t, retainingKind)
 		k.deadLetter(k.send(1))
@@ -151,7 +151,7 @@ func TestBooksForgetWhenALetterDiedThatWasPerhapsRedriven(t *testing.T) {
 
 // A letter that was perhaps redriven is perhaps younger than others, which then
 // expire before it where only some are kept.
-func TestBooksForgetTheAgeOfALetterThatWasPerhapsRedriven(t *testing.T) {
+func TestBooksForgetAgeAfterUnknownRedrive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newBookkeeper(t, retainingKind)
 		const half = 4
@@ -168,7 +168,7 @@ func TestBooksForgetTheAgeOfALetterThatWasPerhapsRedriven(t *testing.T) {
 
 // When all dead letters are redriven and purged at the same time, a letter that is
 // there afterwards was redriven, whichever answer comes first.
-func TestBooksKnowThatALetterThatWasNotPurgedWasPerhapsRedriven(t *testing.T) {
+func TestBooksAllowRedriveOfUnpurgedDeadLetter(t *testing.T) {
 	overlaps := map[string]func(k *bookkeeper, letters []int){
 		"all are purged": func(k *bookkeeper, _ []int) {
 			purge := k.ledger.begin(k.book, deedPurgeDead, nil)

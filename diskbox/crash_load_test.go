@@ -302,7 +302,7 @@ func (c *crashClient) settle(q crashQueue) error {
 				Receipt: deliveries[n].Receipt, Reason: crashReason(tokens[n]), Error: crashError(tokens[n]), ErrorType: crashErrorType,
 			}
 		}
-		deed = ledger.begin(q.book, deedBury, tokens)
+		deed = ledger.begin(q.book, deedDeadLetter, tokens)
 		err = q.queue.DeadLetter(c.ctx, requests)
 	}
 	ledger.settled(deed, deliveries, delay, err)

@@ -134,7 +134,7 @@ func (v *crashVerdict) judgeMessage(book *crashBook, token int, p *driver.Peeked
 	}
 	errorAllowed := p.LastError == i.lastError ||
 		i.pending[deedNack] > 0 && p.LastError == crashCause(token) ||
-		i.pending[deedBury] > 0 && p.LastError == crashError(token)
+		i.pending[deedDeadLetter] > 0 && p.LastError == crashError(token)
 	if !errorAllowed {
 		wrong("its last error is %q, not %q", p.LastError, i.lastError)
 	}

@@ -27,7 +27,7 @@ func flush(t *testing.T, m *machine) {
 }
 
 // A letter that was on its way when the power failed, and is damaged now, stays.
-func TestDamagedLetterIsNotForwarded(t *testing.T) {
+func TestDamagedDeadLetterIsNotForwarded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := start(t, storetest.NewDisk())
 		a := openQueue(t, m, "a")
@@ -231,7 +231,7 @@ func TestDamagedIndexesAreNotSilent(t *testing.T) {
 	}
 }
 
-func TestDamagedLetterIsKeptForItsTime(t *testing.T) {
+func TestDamagedDeadLetterIsRetained(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := start(t, storetest.NewDisk())
 		time.Sleep(3 * time.Hour)
@@ -270,7 +270,7 @@ func TestDamagedMessagesOfTwoShardsDiffer(t *testing.T) {
 }
 
 // Not even the notes by which letters are found are left.
-func TestDamagedLettersWithoutIDsDiffer(t *testing.T) {
+func TestDamagedDeadLettersWithoutIDsDiffer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := start(t, storetest.NewDisk())
 		q := openQueue(t, m, "a")
@@ -301,7 +301,7 @@ func TestDamagedLettersWithoutIDsDiffer(t *testing.T) {
 }
 
 // Where the letter goes is decided by its number; what the note says is for people.
-func TestDamagedNoteOfALeavingLetterDoesNotMatter(t *testing.T) {
+func TestDamagedLeavingRecordIsHarmless(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := start(t, storetest.NewDisk())
 		a := openQueue(t, m, "a")

@@ -41,7 +41,7 @@ func lettersOf(t *testing.T, q driver.Queue) (all []driver.DeadLetter) {
 
 // A dead letter without content is useless to a receiver. It can be looked at,
 // under an id of its own, and discarded.
-func TestDamagedLettersCanOnlyBeDiscarded(t *testing.T) {
+func TestDamagedDeadLettersCanOnlyBeDiscarded(t *testing.T) {
 	m := start(t, storetest.NewDisk())
 	q := openQueue(t, m, "orders")
 	for i := range 6 {
@@ -169,7 +169,7 @@ func TestDamagedNackedMessageLeaves(t *testing.T) {
 	}
 }
 
-func TestDamagedDelayedMessageIsCountedAsThat(t *testing.T) {
+func TestDamagedDelayedMessageCountsAsDelayed(t *testing.T) {
 	for _, readFirst := range []time.Duration{0, 11 * time.Minute} { // before and when it is due
 		synctest.Test(t, func(t *testing.T) {
 			m := start(t, storetest.NewDisk())
@@ -201,7 +201,7 @@ func TestDamagedDelayedMessageIsCountedAsThat(t *testing.T) {
 }
 
 // How large a damaged message was is not known. An empty queue has room again.
-func TestDamagedMessageDoesNotTakeRoomForEver(t *testing.T) {
+func TestDamagedMessageFreesItsRoom(t *testing.T) {
 	m := start(t, storetest.NewDisk())
 	q := configure(t, m, "orders", driver.Config{MaxBytes: 100})
 	send(t, q, driver.Outgoing{Body: make([]byte, 60)}, driver.Outgoing{Body: make([]byte, 40)})

@@ -165,10 +165,10 @@ func litter(t *testing.T, s *store.Store, queue uint32) (records int) {
 	return records
 }
 
-// TestRecordsOfQueuesThatAreGoneAreLeftAlone finds them between those of queues
+// TestRecordsOfMissingQueuesAreLeftAlone finds them between those of queues
 // that are there. It may be that only the record of the queue was lost, and then
 // they are all that is left of it.
-func TestRecordsOfQueuesThatAreGoneAreLeftAlone(t *testing.T) {
+func TestRecordsOfMissingQueuesAreLeftAlone(t *testing.T) {
 	disk := furnish(t) // queues 1 and 2
 	m := start(t, disk)
 	for _, name := range []string{"third", "fourth", "fifth"} { // 3, 4, 5
@@ -201,7 +201,7 @@ func TestRecordsOfQueuesThatAreGoneAreLeftAlone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !log.mentions("not there", fmt.Sprint("records=", records), "queues=3") {
+	if !log.mentions("do not exist", fmt.Sprint("records=", records), "queues=3") {
 		t.Errorf("the log says %q", log.texts)
 	}
 	if err := b.Close(); err != nil {
@@ -217,8 +217,8 @@ func TestRecordsOfQueuesThatAreGoneAreLeftAlone(t *testing.T) {
 	})
 }
 
-// TestOpenRefusesRecordsOfAQueueThatWasNeverMade: no deletion explains them.
-func TestOpenRefusesRecordsOfAQueueThatWasNeverMade(t *testing.T) {
+// TestOpenRefusesRecordsOfUnknownQueue: no deletion explains them.
+func TestOpenRefusesRecordsOfUnknownQueue(t *testing.T) {
 	disk := furnish(t)
 	meddle(t, disk, func(s *store.Store) { litter(t, s, 3) })
 	_, err := Open(t.Context(), "queues", offline(disk))
@@ -232,9 +232,9 @@ func TestOpenRefusesRecordsOfAQueueThatWasNeverMade(t *testing.T) {
 	})
 }
 
-// TestOpenRefusesQueuesWithoutTheRecordOfTheLastNumber: it would give numbers
+// TestOpenRefusesMissingLastQueueNumber: it would give numbers
 // again.
-func TestOpenRefusesQueuesWithoutTheRecordOfTheLastNumber(t *testing.T) {
+func TestOpenRefusesMissingLastQueueNumber(t *testing.T) {
 	disk := furnish(t)
 	meddle(t, disk, func(s *store.Store) {
 		batch := s.NewBatch()

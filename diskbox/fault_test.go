@@ -145,7 +145,7 @@ func (r *faultRun) judge(failure error, mustTell bool) error {
 	return nil
 }
 
-func TestAnyFailedOperationIsToldAndLosesNothing(t *testing.T) {
+func TestFailedDiskOperationIsReportedAndLosesNothing(t *testing.T) {
 	stride := 1
 	if raceDetector {
 		stride = 29
@@ -262,7 +262,7 @@ func (u *diskUser) expectFull(err error) {
 	}
 }
 
-func TestANearlyFullDiskTakesNothingNewAndSettlesOn(t *testing.T) {
+func TestNearlyFullDiskRefusesSendsAndSettles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u, b := newDiskUser(t, &Options{OnFail: func(err error) { t.Errorf("it failed: %v", err) }})
 		defer b.Close()
@@ -311,7 +311,7 @@ func TestHangingDiskFailsPingUntilItReturns(t *testing.T) {
 
 // A disk that is full all the same, because of another process, cannot take
 // tables. They wait, and everything goes on when there is space.
-func TestAFullDiskWaitsForSpaceAndLosesNothing(t *testing.T) {
+func TestFullDiskWaitsForSpaceAndLosesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u, b := newDiskUser(t, &Options{OnFail: func(err error) { t.Errorf("it failed: %v", err) }})
 		defer b.Close()
@@ -372,7 +372,7 @@ func (w *warnings) mentions(parts ...string) bool {
 	})
 }
 
-func TestASlowDiskIsReportedAndLosesNothing(t *testing.T) {
+func TestSlowDiskIsReportedAndLosesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &warnings{Handler: slog.DiscardHandler}
 		u, b := newDiskUser(t, &Options{Logger: slog.New(log), OnFail: func(err error) { t.Errorf("it failed: %v", err) }})

@@ -94,7 +94,7 @@ func TestDeathsWhileClosedMoveOnce(t *testing.T) {
 	})
 }
 
-func TestRetentionOfTheDeadLosesNothingThatDiedWhileClosed(t *testing.T) {
+func TestRetentionKeepsDeadLettersOfClosedTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := start(t, storetest.NewDisk())
 		a := configure(t, m, "a", driver.Config{
@@ -157,7 +157,7 @@ func TestDeathsMoveOnceWhileTimePasses(t *testing.T) {
 
 // A letter that does not fit stays, and stays after a restart, when there may be
 // room: it was decided when it died.
-func TestLetterThatDidNotFitStays(t *testing.T) {
+func TestDeadLetterThatDoesNotFitStays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := start(t, storetest.NewDisk())
 		a := configure(t, m, "a", driver.Config{DeadLetterTo: "b"})
@@ -183,7 +183,7 @@ func TestLetterThatDidNotFitStays(t *testing.T) {
 
 // Letters that had to stay fill what is kept of the dead. While there is room at
 // the target that does not matter.
-func TestKeptLettersDoNotStopForwarding(t *testing.T) {
+func TestKeptDeadLettersDoNotStopForwarding(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := start(t, storetest.NewDisk())
 		b := configure(t, m, "b", driver.Config{MaxMessages: 1})
@@ -209,7 +209,7 @@ func TestKeptLettersDoNotStopForwarding(t *testing.T) {
 	})
 }
 
-func TestLettersThatLeaveAreNotCountedAsKept(t *testing.T) {
+func TestForwardedDeadLettersAreNotCountedAsKept(t *testing.T) {
 	for name, open := range map[string]func(t *testing.T) backend{
 		"disk":   func(t *testing.T) backend { return start(t, storetest.NewDisk()) },
 		"memory": func(*testing.T) backend { return membox.New(nil) },

@@ -62,7 +62,7 @@ func groupKeys(t *testing.T, disk *storetest.Disk) (keys [][]byte) {
 	return keys
 }
 
-func TestMessagesOfFairGroupsAreFoundByThem(t *testing.T) {
+func TestFairGroupIndexFindsMessages(t *testing.T) {
 	disk := fairDisk(t)
 	report, err := Check(t.Context(), "queues", offline(disk))
 	if err != nil || len(report.Problems) > 0 {
@@ -97,7 +97,7 @@ func first(sh *backlog, group string, from uint64) *engine.Entry {
 	return nil
 }
 
-func TestCheckFindsWhatIsWrongWithFairGroups(t *testing.T) {
+func TestCheckFindsDamagedFairGroupIndex(t *testing.T) {
 	disk := fairDisk(t)
 	keys := groupKeys(t, disk)
 	stray := appendGroupKey(nil, host.ShardID{Queue: 1}, "g0", 77)
@@ -122,7 +122,7 @@ func TestCheckFindsWhatIsWrongWithFairGroups(t *testing.T) {
 }
 
 // A store tells a number of groups apart, which a small one has few of.
-func TestMoreGroupsThanAreToldApartAreAllServed(t *testing.T) {
+func TestGroupsBeyondLimitAreServed(t *testing.T) {
 	m := start(t, storetest.NewDisk())
 	q := configure(t, m, "fair", driver.Config{FairGroups: true})
 	const groups, each = 1200, 2 // a small store tells 1000 apart

@@ -26,11 +26,11 @@ const (
 	mostGoroutines = 40
 )
 
-// TestIdleQueuesNeedNoGoroutinesAndWakeNobody lets a day go by on a backend
+// TestIdleQueuesUseNoGoroutinesOrTimers lets a day go by on a backend
 // with many queues. In some of them a message waits, one is delayed and one is
 // leased. Delays and leases end meanwhile, but no receiver waits for that, so nothing
 // may happen: the next call handles the due events.
-func TestIdleQueuesNeedNoGoroutinesAndWakeNobody(t *testing.T) {
+func TestIdleQueuesUseNoGoroutinesOrTimers(t *testing.T) {
 	one := idle(t, 1)
 	many := idle(t, manyQueues)
 	t.Logf("with one queue: %+v; with %d: %+v", one, manyQueues, many)

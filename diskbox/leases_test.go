@@ -20,9 +20,9 @@ func pendingLeases(m *machine) int {
 	return len(m.journal.leases)
 }
 
-// TestALeaseThatIsOverInTimeIsNeverWritten settles messages, in every way, before
+// TestLeaseSettledInTimeIsNeverWritten settles messages, in every way, before
 // anybody has waited for the disk, and looks at what is in the log.
-func TestALeaseThatIsOverInTimeIsNeverWritten(t *testing.T) {
+func TestLeaseSettledInTimeIsNeverWritten(t *testing.T) {
 	for name, settle := range map[string]func(driver.Queue, driver.Receipt) error{
 		"ack":  func(q driver.Queue, r driver.Receipt) error { return q.Ack(t.Context(), []driver.Receipt{r}) },
 		"nack": func(q driver.Queue, r driver.Receipt) error { return q.Nack(t.Context(), []driver.Nack{{Receipt: r}}) },
@@ -67,9 +67,9 @@ func logHolds(t *testing.T, disk *storetest.Disk, text string) (times int) {
 	return times
 }
 
-// TestALeaseIsWrittenSoon waits for nothing but the time in which a lease rides
+// TestLeaseIsWrittenSoon waits for nothing but the time in which a lease rides
 // along, and cuts the power.
-func TestALeaseIsWrittenSoon(t *testing.T) {
+func TestLeaseIsWrittenSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := start(t, storetest.NewDisk())
 		q := openQueue(t, m.Backend, "orders")
@@ -86,8 +86,8 @@ func TestALeaseIsWrittenSoon(t *testing.T) {
 	})
 }
 
-// TestWhatRemovesMessagesForgetsTheirLeases: a lease without its message is damage.
-func TestWhatRemovesMessagesForgetsTheirLeases(t *testing.T) {
+// TestRemovingMessagesForgetsTheirLeases: a lease without its message is damage.
+func TestRemovingMessagesForgetsTheirLeases(t *testing.T) {
 	for name, remove := range map[string]func(*machine, driver.Queue) error{
 		"purge":  func(_ *machine, q driver.Queue) error { _, err := q.Purge(t.Context()); return err },
 		"delete": func(m *machine, _ driver.Queue) error { return m.DeleteQueue(t.Context(), "orders") },

@@ -11,9 +11,9 @@ import (
 	"github.com/mailboxmq/mailbox/internal/store/storetest"
 )
 
-// TestAMoveThatTheDiskRefusesIsNotCounted, and every message is in one of the two
+// TestMoveRefusedByDiskIsNotCounted, and every message is in one of the two
 // queues afterwards, whatever the disk has kept.
-func TestAMoveThatTheDiskRefusesIsNotCounted(t *testing.T) {
+func TestMoveRefusedByDiskIsNotCounted(t *testing.T) {
 	const messages = 20
 	for _, late := range []int{0, 1} {
 		disk := storetest.NewDisk()

@@ -10,9 +10,9 @@ import (
 	"github.com/mailboxmq/mailbox/internal/store/storetest"
 )
 
-// TestDeathDuringOpenIsTold has a lease end while the machine is down, so that the
+// TestDeathDuringOpenIsObserved has a lease end while the machine is down, so that the
 // message dies in Open, before there can be an observer.
-func TestDeathDuringOpenIsTold(t *testing.T) {
+func TestDeathDuringOpenIsObserved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := start(t, storetest.NewDisk())
 		if err := b.ConfigureQueue(t.Context(), "orders", driver.Config{MaxDeliveries: 1}); err != nil {

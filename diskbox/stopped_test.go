@@ -148,7 +148,7 @@ func TestLongPollEndsWithAFailedWrite(t *testing.T) {
 }
 
 // While a disk stalls, those who do not need it are answered.
-func TestStalledDiskKeepsOnlyThoseWhoNeedIt(t *testing.T) {
+func TestStalledDiskBlocksOnlyDurableCalls(t *testing.T) {
 	for name, stalled := range map[string]func(m *machine) error{
 		"configure": func(m *machine) error { return m.ConfigureQueue(t.Context(), "a", driver.Config{MaxMessages: 5}) },
 		"delete":    func(m *machine) error { return m.DeleteQueue(t.Context(), "a") },

@@ -14,7 +14,7 @@ import (
 // A message that ends the process at once, before anything was written about its
 // delivery, is counted all the same from its second time on, and becomes a dead
 // letter.
-func TestAMessageThatKillsItsProcessAtOnceDiesInTheEnd(t *testing.T) {
+func TestMessageThatKillsItsProcessIsDeadLettered(t *testing.T) {
 	for _, how := range []drivertest.Crash{drivertest.CrashKill, drivertest.CrashPower} {
 		t.Run(how.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -48,7 +48,7 @@ func TestAMessageThatKillsItsProcessAtOnceDiesInTheEnd(t *testing.T) {
 
 // What was there when a store was closed in order is handed out without waiting
 // for the disk.
-func TestReceivingAfterACleanRestartDoesNotWaitForTheDisk(t *testing.T) {
+func TestReceiveAfterCleanRestartSkipsDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := start(t, storetest.NewDisk())
 		send(t, openQueue(t, m.Backend, "orders"), driver.Outgoing{Body: []byte("tea")})

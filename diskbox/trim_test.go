@@ -26,9 +26,9 @@ func countRecords(t *testing.T, m *machine, kind byte) (n int) {
 	return n
 }
 
-// TestDueNotesDoNotPileUp has a queue to which nothing is sent any more. One
+// TestDueRecordsDoNotPileUp has a queue to which nothing is sent any more. One
 // message is in it, which comes back with a delay over and over.
-func TestDueNotesDoNotPileUp(t *testing.T) {
+func TestDueRecordsDoNotPileUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := start(t, storetest.NewDisk())
 		q := configure(t, m.Backend, "orders", driver.Config{MaxDeliveries: driver.Off})
@@ -48,9 +48,9 @@ func TestDueNotesDoNotPileUp(t *testing.T) {
 	})
 }
 
-// TestSweepingKeepsWhatIsStillToComeDue: notes are swept up to where the shard has
+// TestSweepKeepsFutureDueRecords: notes are swept up to where the shard has
 // got, while most of what is delayed is only on disk.
-func TestSweepingKeepsWhatIsStillToComeDue(t *testing.T) {
+func TestSweepKeepsFutureDueRecords(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := start(t, storetest.NewDisk())
 		q := configure(t, m.Backend, "orders", driver.Config{MaxDeliveries: driver.Off})

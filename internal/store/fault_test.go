@@ -109,7 +109,7 @@ func (r *faultRun) judge(t *testing.T, err error, mustTell bool) error {
 	return nil
 }
 
-func TestAnyFailedOperationIsToldAndLosesNothing(t *testing.T) {
+func TestFailedDiskOperationIsReportedAndLosesNothing(t *testing.T) {
 	for _, kind := range []storetest.Kind{storetest.Sync, storetest.SyncDir, storetest.Write, storetest.Create, storetest.Rename, storetest.Reuse, storetest.Remove} {
 		commits := 40
 		if kind == storetest.Sync && stride() == 1 {

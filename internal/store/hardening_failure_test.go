@@ -162,7 +162,7 @@ func TestH7AFailedSyncIsTheEnd(t *testing.T) {
 }
 
 // A caller that waits for the disk when it fails gets the error, and none hangs.
-func TestH7NobodyHangsWhenTheDiskFails(t *testing.T) {
+func TestH7NoCallerHangsWhenTheDiskFails(t *testing.T) {
 	disk := storetest.NewDisk()
 	o := memOptions(disk.FS())
 	closed := make(chan error, 1)

@@ -55,7 +55,7 @@ func wantUntouched(t *testing.T, dir string, before map[string]string) {
 	}
 }
 
-func TestWhatIsNotADirectoryIsRefused(t *testing.T) {
+func TestOpenRefusesNonDirectory(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, []byte("content"), 0o644); err != nil {
 		t.Fatal(err)
