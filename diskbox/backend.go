@@ -33,9 +33,8 @@ var (
 	_ driver.Observable = (*Backend)(nil)
 )
 
-// Open opens the queues in dir, which is created if it is not there, and brings
-// them to the state they were left in. It blocks for as long as that takes;
-// cancelling ctx abandons it. Codes: ErrInvalid (an option that is not allowed,
+// Open opens the queues in dir, and creates dir if it does not exist. It restores the
+// queues as they were left, and blocks until that is done; cancelling ctx abandons it. Codes: ErrInvalid (an option that is not allowed,
 // or not a directory), ErrConflict (open in another process, or not ours),
 // ErrIntegrity (damaged files; nothing is changed), ErrUnavailable.
 func Open(ctx context.Context, dir string, options *Options) (*Backend, error) {
@@ -53,7 +52,7 @@ func Open(ctx context.Context, dir string, options *Options) (*Backend, error) {
 	if tell := o.OnFail; tell != nil {
 		o.OnFail = func(err error) {
 			if b := opened.Load(); b != nil {
-				b.host.WakeAll() // who waits will find out
+				b.host.WakeAll() // waiting receivers return the error
 			}
 			tell(err)
 		}
@@ -115,19 +114,19 @@ func assemble(s *store.Store, o Options, durability driver.Durability) (*Backend
 	return &Backend{host: h, store: s, journal: j}, nil
 }
 
-// OpenQueue returns a handle on the queue called name, which is created if it
-// is not there. It does not block. Codes: ErrInvalid, ErrClosed.
+// OpenQueue returns a handle on the queue called name, and creates the queue if it does
+// not exist. It does not block. Codes: ErrInvalid, ErrClosed.
 func (b *Backend) OpenQueue(ctx context.Context, name string) (driver.Queue, error) {
 	return b.host.OpenQueue(ctx, name)
 }
 
-// DefaultTraits returns what a queue promises that is made by opening it. It does
-// no I/O, and makes nothing.
+// DefaultTraits returns the traits of a queue that is created by opening it. It does no
+// I/O, and creates nothing.
 func (b *Backend) DefaultTraits() driver.Traits { return b.host.DefaultTraits() }
 
 // ConfigureQueue creates the queue or changes its configuration. Shards,
 // StrictGroups and FairGroups are fixed when the queue is created. It blocks until
-// the disk has it. Codes: ErrInvalid, ErrUnsupported, ErrUnavailable, ErrClosed.
+// the change is durable. Codes: ErrInvalid, ErrUnsupported, ErrUnavailable, ErrClosed.
 func (b *Backend) ConfigureQueue(ctx context.Context, name string, config driver.Config) error {
 	return b.host.ConfigureQueue(ctx, name, config)
 }
@@ -141,8 +140,8 @@ func (b *Backend) QueueConfig(ctx context.Context, name string) (driver.Config, 
 // Queues lists the names of all queues, in order.
 func (b *Backend) Queues(ctx context.Context) iter.Seq2[string, error] { return b.host.Queues(ctx) }
 
-// DeleteQueue removes a queue with everything in it. It blocks until the disk
-// has it. Codes: ErrNotFound, ErrUnavailable.
+// DeleteQueue removes a queue with all its messages. It blocks until that is durable.
+// Codes: ErrNotFound, ErrUnavailable.
 func (b *Backend) DeleteQueue(ctx context.Context, name string) error {
 	return b.host.DeleteQueue(ctx, name)
 }
@@ -163,8 +162,8 @@ func (b *Backend) Ping(ctx context.Context) error {
 	return b.store.Admit()
 }
 
-// Space is the free space of the volume that a backend is on. All of it is 0 where
-// the file system does not tell.
+// Space is the free space of the volume of a backend. All fields are 0 if the file system
+// does not report it.
 type Space struct {
 	VolumeBytes, FreeBytes, ReserveBytes uint64
 	// SendsRefused says that less than the reserve is free, or was until now.
@@ -177,14 +176,14 @@ func (b *Backend) Space() Space {
 	return Space{h.TotalBytes, h.FreeBytes, h.ReserveBytes, h.WritesRefused}
 }
 
-// Durability says what messages survive; see driver.Traits.
+// Durability returns what messages survive; see driver.Traits.
 func (b *Backend) Durability() driver.Durability { return b.host.Durability() }
 
 // Observe calls f for every ending until stop is called; see driver.Observable.
 func (b *Backend) Observe(f func(driver.Ending)) (stop func()) { return b.host.Observe(f) }
 
-// Close ends all queues and leaves them on disk. Receives that wait return
-// ErrClosed, and so does everything called later. Closing twice is fine.
+// Close ends all queues and leaves them on disk. Waiting receives return ErrClosed, and so
+// do all later calls. Closing twice is fine.
 func (b *Backend) Close() error {
 	b.closeOnce.Do(func() {
 		_ = b.host.Close()

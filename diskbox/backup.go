@@ -11,10 +11,9 @@ import (
 )
 
 // Backup writes a complete copy of all queues to dir, which must not exist or
-// be empty, while they go on being used. The copy holds everything that was
-// answered when Backup was called, and each operation answered meanwhile
-// entirely or not at all. It is a directory like any other: Check checks it,
-// Open opens it, and Restore makes another of it.
+// be empty, while they stay in use. The copy has every operation that was answered before
+// Backup was called, and each operation answered meanwhile entirely or not at all. It is
+// an ordinary directory: Check checks it, Open opens it, and Restore copies it.
 //
 // On the same file system most of it is linked, not copied. Cancelling ctx, like
 // every error, leaves nothing behind. Codes: ErrConflict, ErrInvalid, ErrFull,
@@ -31,8 +30,8 @@ type BackupInfo = store.ArchiveInfo
 
 // WriteBackup writes the copy that Backup makes to w, as one file whose end proves that
 // it is complete: Check checks it, Dump and List list it, and Restore makes a directory
-// of it. beside is called when the copy was made, and returns what else belongs into the
-// file; it may be nil. One backup is written at a time.
+// of it. beside is called after the copy is made, and returns further files for the
+// backup; it may be nil. One backup is written at a time.
 //
 // On the disk of the queues it needs room for the logs, and tables that are deleted
 // meanwhile stay until it ends. Cancelling ctx, like every error, ends it; what w has
@@ -42,10 +41,10 @@ func (b *Backend) WriteBackup(ctx context.Context, w io.Writer, beside func() ([
 	return b.store.WriteArchive(ctx, w, beside)
 }
 
-// Restore makes a working directory out of a backup, a directory or a file, which stays
-// as good as it was: it checks all of it first, and copies it to dir, which must not
-// exist or be empty. No process may have the backup open. Messages that were in flight
-// when the backup was made come back when their leases end. Codes: ErrIntegrity (the
+// Restore makes a working directory out of a backup, which is a directory or a file and is
+// not changed. It checks the whole backup first, and copies it to dir, which must not exist
+// or be empty. No process may have the backup open. Messages that were in flight
+// when the backup was made are ready again when their leases end. Codes: ErrIntegrity (the
 // backup is damaged; nothing was written), ErrNotFound, ErrConflict, ErrInvalid,
 // ErrFull, ErrUnavailable.
 func Restore(ctx context.Context, backup, dir string, options *Options) error {

@@ -10,31 +10,30 @@ import (
 	"github.com/mailboxmq/mailbox/internal/store"
 )
 
-// A bootClock tells one run of the machine from another, and how long it has
-// been up. It goes on while the machine sleeps.
+// A bootClock identifies the current boot of the machine, and returns the time since. It
+// includes the time that the machine sleeps.
 type bootClock interface {
 	boot() string
 	uptime() time.Duration
 }
 
-// kernelClock reads what the kernel says. Where it says nothing, every start is
-// a new boot: deadlines come late then.
+// kernelClock asks the kernel. Where the kernel does not tell, every start counts as a new
+// boot, and deadlines come late.
 type kernelClock struct{}
 
-// axis maps the time since boot to the axis on which deadlines run.
+// axis maps the time since boot to the time axis of deadlines.
 type axis struct {
 	clock  bootClock
 	bootID string
 	offset time.Duration // what to add to the time since boot
-	// running, once it is set, is the present on the axis. It may fall behind
-	// the time since boot, because it stands still while the machine sleeps, and
-	// what is written down must fit the deadlines that were set by it.
+	// running, once it is set, returns the current time on the axis. It may fall
+	// behind the time since boot, because it stops while the machine sleeps, and the
+	// clock record must match the deadlines that were computed with it.
 	running func() engine.Instant
 }
 
-// newAxis goes on from the clock record of the last commit. In the same boot
-// the axis goes on as if nothing had happened; in another one it goes on where
-// it was left.
+// newAxis continues from the clock record of the last commit. In the same boot the axis
+// follows the time since boot; in another boot it continues from the time of the record.
 func newAxis(clock bootClock, record []byte) *axis {
 	a := &axis{clock: clock, bootID: clock.boot()}
 	if len(record) < 16 {
@@ -51,11 +50,11 @@ func newAxis(clock bootClock, record []byte) *axis {
 	return a
 }
 
-// readAxis is newAxis with the record that is in a store.
+// readAxis is newAxis with the clock record of a store.
 func readAxis(clock bootClock, s *store.Store) (*axis, error) {
 	value, err := s.Get(clockKey, nil)
 	if errors.Is(err, driver.ErrNotFound) {
-		if _, err := s.Get(metaKey, nil); err == nil { // it was written together with that
+		if _, err := s.Get(metaKey, nil); err == nil { // both records are written together
 			return nil, damagedError("the record of the clock")
 		}
 		return newAxis(clock, nil), nil
@@ -77,7 +76,7 @@ func (a *axis) now() engine.Instant {
 	return engine.Instant(a.offset + a.clock.uptime())
 }
 
-// appendRecord appends the clock record of this moment.
+// appendRecord appends a clock record of the current time.
 func (a *axis) appendRecord(dst []byte) []byte {
 	now := a.now()
 	dst = binary.BigEndian.AppendUint64(dst, uint64(time.Duration(now)-a.clock.uptime()))

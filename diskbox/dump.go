@@ -16,10 +16,10 @@ import (
 	"github.com/mailboxmq/mailbox/internal/store"
 )
 
-// Dump writes a listing of everything in dir, a directory that no process may have open
-// or a backup in one file, for people to read: queues, messages in the order in which they would go, and
-// dead letters. Bodies are cut short. It changes nothing, and blocks for as long
-// as it takes or until ctx ends. Codes: those of Check, and whatever w returns.
+// Dump writes a readable listing of dir, a directory that no process may have open or a
+// backup in one file: queues, messages in the order of delivery, and dead letters. Bodies
+// are cut short. It changes nothing, and blocks until it is done or ctx ends. Codes: those
+// of Check, and errors of w.
 func Dump(ctx context.Context, w io.Writer, dir string, options *Options) error {
 	return walk(ctx, dir, options, func(d *dumper) {
 		t := &listing{dumper: d, w: w}
@@ -27,7 +27,7 @@ func Dump(ctx context.Context, w io.Writer, dir string, options *Options) error 
 	})
 }
 
-// A listing is what Dump writes.
+// A listing writes the output of Dump.
 type listing struct {
 	*dumper
 	w io.Writer
@@ -40,7 +40,7 @@ func (d *listing) printf(format string, args ...any) {
 }
 
 func (d *listing) queue(q *host.RestoredQueue) {
-	config, _ := json.Marshal(q.Config) // has no part that can fail
+	config, _ := json.Marshal(q.Config) // cannot fail for this type
 	d.printf("queue %q, configured %s\n", q.Name, config)
 }
 
@@ -58,7 +58,7 @@ type Listed struct {
 	ID         string
 	EnqueuedAt time.Time
 	Deliveries int
-	// DueIn is when a message that is delayed or in flight is ready.
+	// DueIn is how long until a delayed or in-flight message is ready.
 	DueIn                                    time.Duration
 	Reason                                   driver.Reason // of a dead letter
 	LastError, Group, ReplyTo, CorrelationID string
@@ -68,9 +68,9 @@ type Listed struct {
 }
 
 // List calls yield for every message in dir, a directory that no process may have open
-// or a backup in one file: by queue and shard, messages in the order in which they would
-// go, then dead letters. It changes nothing, and blocks for as long as it takes or until
-// ctx ends. Codes: those of Check, and whatever yield returns.
+// or a backup in one file: by queue and shard, messages in the order of delivery, then dead
+// letters. It changes nothing, and blocks until it is done or ctx ends. Codes: those of
+// Check, and errors of yield.
 func List(ctx context.Context, dir string, options *Options, yield func(*Listed) error) error {
 	return walk(ctx, dir, options, func(d *dumper) {
 		var queue string
@@ -111,7 +111,7 @@ const (
 	stateDamaged  = "damaged"
 )
 
-// A dumper goes through everything in a store.
+// A dumper reads all messages of a store.
 type dumper struct {
 	ctx   context.Context //nolint:containedctx // lives as long as one call
 	store *store.Store
@@ -123,7 +123,7 @@ type dumper struct {
 	message    func(state string, e *engine.Entry)
 }
 
-// walk goes through a directory or backup with a dumper that prepare completes.
+// walk reads a directory or backup with a dumper that prepare completes.
 func walk(ctx context.Context, dir string, options *Options, prepare func(*dumper)) error {
 	s, err := openForReading(ctx, dir, options)
 	if err != nil {

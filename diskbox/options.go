@@ -14,9 +14,8 @@ import (
 
 // Options configure a Backend. The zero value, and nil, mean the defaults.
 type Options struct {
-	// Defaults is the configuration of queues that are opened without having
-	// been configured, and the default of what a new queue's configuration
-	// leaves unset.
+	// Defaults is the configuration of queues that are opened without having been
+	// configured, and provides the unset fields of a new queue's configuration.
 	Defaults driver.Config
 	// MaxBodyBytes bounds bodies; 0 means driver.DefaultMaxBodyBytes. It is at
 	// most MaxBodyLimit.
@@ -26,40 +25,39 @@ type Options struct {
 	// SyncEvery is the longest time between syncs with SyncInterval; 0 means
 	// one second.
 	SyncEvery time.Duration
-	// ReserveBytes is how much of the volume stays free: below it sends are refused
-	// with ErrFull, and settling, which makes room, goes on. 0 means 5 % of the
+	// ReserveBytes is how much of the volume stays free. Below it sends are refused
+	// with ErrFull; settling, which makes room, is still allowed. 0 means 5 % of the
 	// volume, at least 16 MiB and at most 1 GiB; driver.Off means no reserve.
 	ReserveBytes int64
-	// Logger gets what is worth knowing about the store. Nil means silence.
+	// Logger gets events of the store. Nil means that nothing is logged.
 	Logger *slog.Logger
-	// OnFail is called once when a write or a sync has failed. Nothing is
-	// answered with success from then on. Nil means that the process prints one
-	// line and exits with code 74: what it holds in memory is worth nothing any
-	// more.
+	// OnFail is called once when a write or a sync has failed. No operation succeeds
+	// from then on. Nil means that the process prints one line and exits with code 74,
+	// because its state in memory is no longer valid.
 	OnFail func(error)
 
 	// For tests.
 	fs    vfs.FS
 	boot  bootClock
 	small bool // open stores that need little memory, and hold few messages
-	// secret is that of a new directory, where two of them must spread groups
-	// over shards alike.
+	// secret is the secret of a new directory, for tests in which two directories must
+	// spread groups over shards alike.
 	secret [32]byte
 }
 
-// MaxBodyLimit is the most that Options.MaxBodyBytes can be: 64 MiB. What belongs
-// together has to fit into one batch of the store.
+// MaxBodyLimit is the maximum of Options.MaxBodyBytes: 64 MiB. Records that are written
+// together have to fit into one batch of the store.
 const MaxBodyLimit = 64 << 20
 
-// A batch ends when it is large, and what is recorded last is never more than one
-// message that dies and goes to another queue: twice its body, and what else there
-// is to say about it. If this does not compile, that may be too much.
+// A batch ends when it is large, and the last operation in it has at most one message that
+// dies and is forwarded: twice its body, and its other fields. If this does not compile,
+// that may not fit.
 const (
 	mostBesideBody = 1 << 20
 	_              = uint(store.MaxBatchBytes - largeBatch - 2*(MaxBodyLimit+mostBesideBody))
 )
 
-// check refuses what no backend can honour.
+// check refuses invalid options.
 func (o *Options) check() error {
 	for field, value := range map[string]int64{"MaxBodyBytes": int64(o.MaxBodyBytes), "SyncEvery": int64(o.SyncEvery)} {
 		if err := driver.CheckOption(field, value); err != nil {
@@ -90,7 +88,7 @@ func (o *Options) check() error {
 	return nil
 }
 
-// hold is how much of what waits is held in memory for each shard.
+// hold returns the limits of the messages in memory for each shard.
 func (o *Options) hold() engine.Limits {
 	if o.small {
 		return engine.Limits{Messages: 3, Bytes: 64, Look: 64, Groups: 1000}
@@ -98,7 +96,7 @@ func (o *Options) hold() engine.Limits {
 	return engine.Limits{Messages: 512, Bytes: 256 << 10, Look: 1024, Groups: 10_000}
 }
 
-// storeOptions are the options of the store that these options ask for.
+// storeOptions returns the options of the store.
 func (o *Options) storeOptions(policy store.SyncPolicy) *store.Options {
 	options := &store.Options{FS: o.fs, Sync: policy, ReserveBytes: o.ReserveBytes, Logger: o.Logger, OnFail: o.OnFail}
 	if o.small {

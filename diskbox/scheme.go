@@ -37,7 +37,7 @@ type Directories struct {
 	closed bool
 }
 
-// A directory is one that is open.
+// A directory is an open directory.
 type directory struct {
 	backend *Backend
 	queues  int
@@ -54,8 +54,8 @@ func NewDirectories(within []string, options *Options) *Directories {
 	}
 }
 
-// Share makes addresses of dir lead to backend, which has it open already: a
-// directory can be open only once. The backend stays the caller's to close.
+// Share makes addresses of dir use backend, which has it open already: a directory can be
+// open only once. The backend stays the caller's to close.
 // Codes: ErrInvalid (dir is not within), ErrConflict (it is open).
 func (d *Directories) Share(dir string, backend *Backend) error {
 	dir, err := d.allowed(dir)
@@ -71,8 +71,8 @@ func (d *Directories) Share(dir string, backend *Backend) error {
 	return nil
 }
 
-// OpenURI opens the queue that an address like disk:///dir?queue=name names. It
-// blocks while its directory is opened, which cancelling ctx abandons. An
+// OpenURI opens the queue of an address such as disk:///dir?queue=name. It blocks while
+// its directory is opened; cancelling ctx abandons it. An
 // address that names a host, a user, or a parameter other than queue is
 // refused. Codes: ErrInvalid, ErrForbidden (the directory is not within those
 // allowed), ErrFull (too many directories are open), ErrClosed, and those of
@@ -109,9 +109,8 @@ func (d *Directories) OpenURI(ctx context.Context, address *url.URL) (driver.Que
 	return &queueOfDirectory{Queue: queue, leave: func() error { return d.leave(dir) }}, nil
 }
 
-// Close closes all directories that are open, and so all their queues, except
-// those that are shared. Nothing can be opened from then on. It blocks until
-// that is done. Closing twice is fine.
+// Close closes all open directories and their queues, except shared ones. Later calls of
+// OpenURI return ErrClosed. It blocks until that is done. Closing twice is fine.
 func (d *Directories) Close() error {
 	d.turn <- struct{}{}
 	defer d.endTurn()
@@ -128,7 +127,7 @@ func (d *Directories) Close() error {
 
 func (d *Directories) endTurn() { <-d.turn }
 
-// enterInTurn begins the use of a directory by one queue.
+// enterInTurn opens a directory for one queue, or uses the open one.
 func (d *Directories) enterInTurn(ctx context.Context, dir string) (*directory, error) {
 	opened := d.open[dir]
 	if opened == nil {
@@ -149,7 +148,7 @@ func (d *Directories) enterInTurn(ctx context.Context, dir string) (*directory, 
 	return opened, nil
 }
 
-// leave ends the use of a directory by one queue.
+// leave releases a directory for one queue, and closes it after the last.
 func (d *Directories) leave(dir string) error {
 	d.turn <- struct{}{}
 	defer d.endTurn()
@@ -169,8 +168,8 @@ func (d *Directories) leaveInTurn(dir string) error {
 	return opened.backend.Close()
 }
 
-// queueOf reads the name of the queue from an address, and refuses what an
-// address of this scheme cannot have.
+// queueOf returns the name of the queue in an address, and refuses parts that an address
+// of this scheme cannot have.
 func queueOf(address *url.URL) (string, error) {
 	invalid := func(field, detail string) (string, error) {
 		return "", &driver.Error{Code: driver.ErrInvalid, Op: "open", Field: field, Detail: detail}
@@ -194,8 +193,8 @@ func queueOf(address *url.URL) (string, error) {
 	return names[0], nil
 }
 
-// allowed returns the directory as it is found after all symbolic links, and
-// refuses one that is not within those allowed.
+// allowed resolves all symbolic links of dir, and refuses a directory that is not within
+// those allowed.
 func (d *Directories) allowed(dir string) (string, error) {
 	if !filepath.IsAbs(dir) || dir != filepath.Clean(dir) || strings.ContainsRune(dir, 0) {
 		return "", &driver.Error{Code: driver.ErrInvalid, Op: "open", Field: "dir", Detail: "is not a plain absolute path"}
@@ -207,7 +206,7 @@ func (d *Directories) allowed(dir string) (string, error) {
 	for _, base := range d.within {
 		base, err := followLinks(filepath.Clean(base))
 		if err != nil {
-			continue // what cannot be found holds nothing
+			continue // a directory that does not exist contains nothing
 		}
 		if inside, err := filepath.Rel(base, where); err == nil && filepath.IsLocal(inside) {
 			return where, nil
@@ -233,7 +232,7 @@ func followLinks(path string) (string, error) {
 	}
 }
 
-// queueOfDirectory is a queue whose directory is closed with the last of them.
+// queueOfDirectory is a queue that closes its directory with the last queue.
 type queueOfDirectory struct {
 	driver.Queue
 	leave func() error
