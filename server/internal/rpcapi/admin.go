@@ -19,7 +19,7 @@ func (s *service) Redrive(ctx context.Context, r *mailboxv1.RedriveRequest) (*ma
 	case r.GetAll():
 		ids = nil
 	case ids == nil:
-		ids = []string{} // none of them, where nil would be all
+		ids = []string{} // no ids; nil would mean all
 	}
 	c := callOf(ctx)
 	moved, err := c.caller.Redrive(ctx, r.GetTopic(), ids, int(r.GetLimit()))
@@ -47,7 +47,7 @@ func (s *service) Purge(ctx context.Context, r *mailboxv1.PurgeRequest) (*mailbo
 	return &mailboxv1.PurgeResponse{Removed: int64(removed)}, err
 }
 
-// Traits says what a topic promises.
+// Traits returns the traits of a queue.
 func (s *service) Traits(ctx context.Context, r *mailboxv1.TraitsRequest) (*mailboxv1.TraitsResponse, error) {
 	promised, err := callOf(ctx).caller.Traits(ctx, r.GetTopic())
 	if err != nil {
@@ -56,7 +56,7 @@ func (s *service) Traits(ctx context.Context, r *mailboxv1.TraitsRequest) (*mail
 	return traits(&promised), nil
 }
 
-// Topics lists the topics.
+// Topics lists the queues.
 func (s *service) Topics(ctx context.Context, _ *mailboxv1.TopicsRequest, stream *connect.ServerStream[mailboxv1.TopicsResponse]) error {
 	var chunk []string
 	size := 0
@@ -78,32 +78,32 @@ func (s *service) Topics(ctx context.Context, _ *mailboxv1.TopicsRequest, stream
 	return stream.Send(&mailboxv1.TopicsResponse{Topics: chunk})
 }
 
-// Describe returns the configuration of a topic.
+// Describe returns the configuration of a queue.
 func (s *service) Describe(ctx context.Context, r *mailboxv1.DescribeRequest) (*mailboxv1.DescribeResponse, error) {
 	found, err := callOf(ctx).caller.Config(ctx, r.GetTopic())
 	return &mailboxv1.DescribeResponse{Config: wireConfig(found)}, err
 }
 
-// Configure makes a topic or changes its configuration.
+// Configure creates a queue or changes its configuration.
 func (s *service) Configure(ctx context.Context, r *mailboxv1.ConfigureRequest) (*mailboxv1.ConfigureResponse, error) {
 	wanted, err := config(r.GetConfig())
 	if err != nil {
 		return nil, err
 	}
 	caller := callOf(ctx).caller
-	// What this protocol does not carry stays as it is.
+	// Settings that this protocol does not carry are kept.
 	if now, err := caller.Config(ctx, r.GetTopic()); err == nil {
 		wanted.FairGroups, wanted.DropExpired, wanted.Annotation = now.FairGroups, now.DropExpired, now.Annotation
 	}
 	return &mailboxv1.ConfigureResponse{}, caller.Configure(ctx, r.GetTopic(), wanted)
 }
 
-// Delete removes a topic.
+// Delete removes a queue.
 func (s *service) Delete(ctx context.Context, r *mailboxv1.DeleteRequest) (*mailboxv1.DeleteResponse, error) {
 	return &mailboxv1.DeleteResponse{}, callOf(ctx).caller.Delete(ctx, r.GetTopic())
 }
 
-// Ping asks the backend whether it would answer.
+// Ping reports whether the backend answers.
 func (s *service) Ping(ctx context.Context, _ *mailboxv1.PingRequest) (*mailboxv1.PingResponse, error) {
 	err := callOf(ctx).caller.Ping(ctx)
 	if _, ours := errors.AsType[*driver.Error](err); err != nil && ctx.Err() == nil && !ours {

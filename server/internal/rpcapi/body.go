@@ -19,9 +19,8 @@ const (
 	maxBodyBytes = MaxFrameBytes + frameHead
 )
 
-// bounded returns the body of a request with the bounds of the surface. The
-// library would bound messages too, and read those that are too long to their
-// end all the same, to see how long they are.
+// bounded limits the body of a request. The library limits messages too, but reads one
+// that is too long to its end.
 func (c *call) bounded(r *http.Request) io.ReadCloser {
 	kind := r.Header.Get("Content-Type")
 	framed := strings.HasPrefix(kind, "application/grpc") || strings.HasPrefix(kind, "application/connect+")
@@ -31,8 +30,8 @@ func (c *call) bounded(r *http.Request) io.ReadCloser {
 	return &plainBody{body: r.Body, call: c, left: MaxFrameBytes}
 }
 
-// readError makes an error that the client understands of one of reading. The
-// library passes errors on that are the surface's own.
+// readError returns a wire error for a failed read. The library passes a connect.Error
+// on unchanged.
 func (c *call) readError(err error) error {
 	if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() {
 		return c.fault(&driver.Error{Code: driver.ErrTimeout, Op: "read", Detail: "the request took too long to arrive"})
@@ -40,7 +39,7 @@ func (c *call) readError(err error) error {
 	return err
 }
 
-// plainBody is the body of a unary call of Connect: one message, as it is.
+// plainBody is the body of a unary Connect call: one message without a frame.
 type plainBody struct {
 	body io.ReadCloser
 	call *call
@@ -52,7 +51,7 @@ func (b *plainBody) Read(p []byte) (int, error) {
 	if b.end != nil {
 		return 0, b.end
 	}
-	if len(p) > b.left+1 { // one more, to see whether there is more
+	if len(p) > b.left+1 { // one byte more, to notice a body that is too long
 		p = p[:b.left+1]
 	}
 	n, err := b.body.Read(p)
@@ -66,8 +65,8 @@ func (b *plainBody) Read(p []byte) (int, error) {
 
 func (b *plainBody) Close() error { return b.body.Close() }
 
-// framedBody is a body of frames. It looks at the heads as they pass, and ends
-// with an error at one that announces too much.
+// framedBody is a body of frames. It reads the head of each frame, and fails at a head
+// that announces too many bytes.
 type framedBody struct {
 	body io.ReadCloser
 	call *call
@@ -96,7 +95,7 @@ func (b *framedBody) Read(p []byte) (int, error) {
 		}
 		length := binary.BigEndian.Uint32(b.head[1:])
 		if length > MaxFrameBytes {
-			// The last byte of the head is kept back, so that the frame is never begun.
+			// The library never gets the last byte of the head, so it does not begin the frame.
 			b.end = b.call.fault(b.call.tooLarge())
 			return n - len(rest) + step - 1, b.end
 		}

@@ -16,7 +16,7 @@ import (
 // Metadata, in the spelling of HTTP.
 const (
 	headerCorrelation = "X-Corr-Id"
-	// headerExisting keeps a call from making the topic that it names.
+	// headerExisting keeps a call from creating the queue that it names.
 	headerExisting = "X-Mailbox-Existing"
 )
 
@@ -35,31 +35,28 @@ func newCall(h *Handler, w http.ResponseWriter, r *http.Request) *call {
 
 type callKey struct{}
 
-// callOf returns the call that a context is of. Handlers are only reached
-// through ServeHTTP, which puts it there.
+// callOf returns the call in a context. ServeHTTP puts it there for all handlers.
 func callOf(ctx context.Context) *call {
 	c, _ := ctx.Value(callKey{}).(*call)
 	return c
 }
 
-// arrived says that the request is complete: from here on the client may be
-// silent for as long as it likes.
+// arrived ends the read deadline: the request is complete.
 func (c *call) arrived() { _ = c.control.SetReadDeadline(time.Time{}) }
 
-// allowWrite gives the client time to read what comes next.
+// allowWrite sets the deadline for the client to read the next part.
 func (c *call) allowWrite() {
 	_ = c.control.SetWriteDeadline(time.Now().Add(c.handler.options.WriteTimeout))
 }
 
-// written ends that time: the deadline of a stream ends it even if nothing is
-// being written.
+// written removes the write deadline, which would end a stream even between writes.
 func (c *call) written() { _ = c.control.SetWriteDeadline(time.Time{}) }
 
-// maxCorrelationBytes bounds what a client may have repeated to it.
+// maxCorrelationBytes bounds the correlation id of a client.
 const maxCorrelationBytes = 128
 
-// correlationID returns the client's id if it is fit to stand in headers and
-// logs, and a new one otherwise.
+// correlationID returns the client's id if it is safe in headers and logs, and a new one
+// otherwise.
 func correlationID(given string) string {
 	odd := func(r rune) bool { return r <= ' ' || r >= 0x7f || r == '"' || r == '\\' }
 	if given != "" && len(given) <= maxCorrelationBytes && strings.IndexFunc(given, odd) < 0 {
@@ -77,7 +74,7 @@ func bearer(r *http.Request) (capability.Token, error) {
 	scheme, text, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if !strings.EqualFold(scheme, "Bearer") || text == "" {
 		return capability.Token{}, &driver.Error{
-			Code: driver.ErrUnauthenticated, Op: "authorize", Err: capability.ReasonMissing, Detail: "there is no token; send it in the header Authorization: Bearer TOKEN",
+			Code: driver.ErrUnauthenticated, Op: "authorize", Err: capability.ReasonMissing, Detail: "no token; send it in the header Authorization: Bearer TOKEN",
 		}
 	}
 	return capability.Parse(text)

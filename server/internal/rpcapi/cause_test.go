@@ -14,8 +14,8 @@ import (
 )
 
 // A worker that speaks OAP, or uses the backend directly, nacks with the text of
-// an error that has a byte which is no UTF-8. Nothing refuses that.
-func TestAMessageThatFailedWithABinaryCauseCanBeReceived(t *testing.T) {
+// an error text that is not valid UTF-8, which is allowed.
+func TestMessageWithBinaryCauseCanBeReceived(t *testing.T) {
 	d := newDaemon(t, membox.New(nil), broker.Limits{})
 	token := d.mint(t, "")
 	c := d.broker.Caller(token, broker.Origin{})
@@ -34,13 +34,13 @@ func TestAMessageThatFailedWithABinaryCauseCanBeReceived(t *testing.T) {
 	answer, err := d.rpc(token, connect.WithGRPC()).Recv(t.Context(), &mailboxv1.RecvRequest{Topic: "orders"})
 	stats, _ := c.Stats(t.Context(), "orders")
 	if err != nil {
-		t.Errorf("recv: %v; %d messages are leased to nobody", err, stats.InFlight)
+		t.Errorf("recv: %v; %d messages stay leased", err, stats.InFlight)
 	} else if len(answer.GetMessages()) != 3 {
 		t.Error(len(answer.GetMessages()))
 	}
 }
 
-func TestTheLifeOfAMessageWithALongCauseCanBeFollowed(t *testing.T) {
+func TestTraceOfMessageWithLongCauseIsReturned(t *testing.T) {
 	d := newDaemon(t, membox.New(nil), broker.Limits{})
 	token := d.mint(t, "")
 	c := d.broker.Caller(token, broker.Origin{})

@@ -22,10 +22,9 @@ const (
 	codecJSONCharset = "json; charset=utf-8"
 )
 
-// The codecs read strictly. When a request cannot be read they do not fail, since
-// the library would answer with an error of its own that lacks the details that
-// clients are promised: they leave an empty request with a flaw, which the
-// interceptor finds.
+// The codecs read strictly. They do not fail for an invalid request, because the
+// library would answer with an error without the documented details. They return an
+// empty request with a flaw, which the interceptor refuses.
 
 // binaryCodec is binary Protobuf.
 type binaryCodec struct{}
@@ -52,7 +51,7 @@ func (binaryCodec) Unmarshal(data []byte, message any) error {
 	return nil
 }
 
-// jsonCodec is Protobuf in JSON, with the names that the proto files have.
+// jsonCodec is Protobuf in JSON, with the field names of the proto files.
 type jsonCodec struct{ name string }
 
 func (c jsonCodec) Name() string { return c.name }
@@ -105,15 +104,15 @@ func fieldNames(m protoreflect.MessageDescriptor) []string {
 	return names
 }
 
-// plain is the text of an error of the library, without what it puts in front.
-// The space after the colon may be one that does not break.
+// plain returns the text of an error of the library without its prefix. The space after
+// the colon may be a no-break space.
 func plain(err error) string {
 	text := strings.ReplaceAll(err.Error(), "\u00a0", " ")
 	return strings.TrimPrefix(text, "proto: ")
 }
 
-// unknownField returns the number of a field that the message, or one inside it,
-// should not have.
+// unknownField returns the number of an unknown field of the message or of a message
+// inside it.
 func unknownField(m protoreflect.Message) (number string, found bool) {
 	if unknown := m.GetUnknown(); len(unknown) > 0 {
 		n, _, _ := protowire.ConsumeTag(unknown)
@@ -121,7 +120,7 @@ func unknownField(m protoreflect.Message) (number string, found bool) {
 	}
 	m.Range(func(field protoreflect.FieldDescriptor, value protoreflect.Value) bool {
 		switch {
-		case field.Message() == nil || field.IsMap(): // maps here hold texts only
+		case field.Message() == nil || field.IsMap(): // all maps hold texts
 		case field.IsList():
 			list := value.List()
 			for i := 0; i < list.Len() && !found; i++ {
@@ -139,19 +138,18 @@ func fieldNumber(n protowire.Number, m protoreflect.Message) string {
 	return strconv.Itoa(int(n)) + " in " + string(m.Descriptor().Name())
 }
 
-// flawField is where a flaw stands in a request that could not be read. No
-// message of the surface has such a field, and the codecs let none with unknown
-// fields pass, so nobody else can write there.
+// flawField is the unknown field that holds the flaw of an invalid request. No message
+// has such a field, and the codecs refuse unknown fields, so a client cannot set it.
 const flawField = protowire.MaxValidNumber
 
-// spoil empties a request and writes down why.
+// spoil empties a request and stores the flaw in it.
 func spoil(m proto.Message, flaw string) {
 	proto.Reset(m)
 	unknown := protowire.AppendTag(nil, flawField, protowire.BytesType)
 	m.ProtoReflect().SetUnknown(protowire.AppendString(unknown, strings.ToValidUTF8(flaw, "?")))
 }
 
-// flawOf returns ErrInvalid for a request that was spoiled, and nil for others.
+// flawOf returns ErrInvalid for a spoiled request, and nil for others.
 func flawOf(message any) error {
 	m, ok := message.(proto.Message)
 	if !ok {

@@ -8,8 +8,8 @@ import (
 	mailboxv1 "github.com/mailboxmq/mailbox/gen/mailbox/v1"
 )
 
-// config reads a configuration: what is absent is unset, and 0 is off. The error is
-// ErrInvalid, and names the field.
+// config reads a configuration: an absent field is unset, and 0 turns a limit off. The
+// error is ErrInvalid and names the field.
 func config(c *mailboxv1.TopicConfig) (driver.Config, error) {
 	if c == nil {
 		return driver.Config{}, nil
@@ -83,7 +83,7 @@ func wireConfig(c driver.Config) *mailboxv1.TopicConfig {
 	}
 }
 
-// wireNumber is 0 for what is off.
+// wireNumber returns 0 for a limit that is off.
 func wireNumber[N int32 | int64](n int) *N {
 	value := N(max(n, 0))
 	return &value

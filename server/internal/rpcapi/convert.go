@@ -13,8 +13,8 @@ import (
 	"github.com/mailboxmq/mailbox/server/internal/broker"
 )
 
-// duration makes one of a number in a request. What no duration can hold becomes
-// the longest or the shortest one, and what is no number is refused as the latter.
+// duration converts the milliseconds of a request. Values out of range become the
+// longest or the shortest duration; NaN becomes the shortest, which every limit refuses.
 func duration(ms float64) time.Duration {
 	switch ns := math.Round(ms * float64(time.Millisecond)); {
 	case ns >= math.MaxInt64:
@@ -25,11 +25,11 @@ func duration(ms float64) time.Duration {
 	return math.MinInt64
 }
 
-// milliseconds is the reverse of duration: what came from there comes back, up to
-// three weeks to the nanosecond.
+// milliseconds reverses duration, exactly to the nanosecond up to three weeks.
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// number is n as an int, and one that every limit refuses if it is none.
+// number returns n as an int; a value that does not fit becomes one that every limit
+// refuses.
 func number(n int64) int {
 	switch {
 	case n > math.MaxInt:
@@ -40,7 +40,7 @@ func number(n int64) int {
 	return int(n)
 }
 
-// timestamp is nil for the zero time.
+// timestamp returns nil for the zero time.
 func timestamp(t time.Time) *timestamppb.Timestamp {
 	if t.IsZero() {
 		return nil
@@ -74,12 +74,12 @@ func delivery(d *broker.Delivery) *mailboxv1.Delivery {
 	}
 }
 
-func sealedEnvelope(topic string, m *driver.Message, seal *broker.Seal) *mailboxv1.Envelope {
+func sealedEnvelope(queue string, m *driver.Message, seal *broker.Seal) *mailboxv1.Envelope {
 	e := &mailboxv1.Envelope{
-		MsgId: m.ID, Topic: topic, IdemKey: seal.IdemKey, Attrs: m.Attributes, CorrId: seal.CorrelationID,
+		MsgId: m.ID, Topic: queue, IdemKey: seal.IdemKey, Attrs: m.Attributes, CorrId: seal.CorrelationID,
 		Attempt: int32(m.Deliveries), Group: m.Group, ReplyTo: m.ReplyTo, CorrelationId: m.CorrelationID,
 	}
-	if !seal.SentAt.IsZero() { // it is if the message is damaged
+	if !seal.SentAt.IsZero() { // zero if the message is damaged
 		e.TsMs = seal.SentAt.UnixMilli()
 		e.PayloadHash, e.HashChain = seal.PayloadHash.String(), seal.HashChain.String()
 	}
@@ -115,7 +115,7 @@ var wireStates = map[driver.State]mailboxv1.MessageState{
 	driver.StateDead:     mailboxv1.MessageState_MESSAGE_STATE_DEAD,
 }
 
-// query reads what to look for.
+// query reads a query.
 func query(r *mailboxv1.PeekRequest) (driver.Query, error) {
 	q := driver.Query{
 		ID: r.GetMsgId(), Attributes: r.GetAttrs(), OlderThan: duration(r.GetOlderThanMs()),
@@ -129,7 +129,7 @@ func query(r *mailboxv1.PeekRequest) (driver.Query, error) {
 			}
 		}
 		if !known {
-			return q, schemaError("states", "has one that does not exist")
+			return q, schemaError("states", "has an unknown state")
 		}
 	}
 	return q, nil

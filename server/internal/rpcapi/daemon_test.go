@@ -188,8 +188,8 @@ type pipeAddr struct{}
 func (pipeAddr) Network() string { return "pipe" }
 func (pipeAddr) String() string  { return "pipe" }
 
-// figure returns the counter of a topic.
-func (d *daemon) figure(t *testing.T, name, topic string) float64 {
+// figure returns the counter of a queue.
+func (d *daemon) figure(t *testing.T, name, queue string) float64 {
 	t.Helper()
 	families, err := d.broker.Metrics().Registry.Gather()
 	if err != nil {
@@ -197,7 +197,7 @@ func (d *daemon) figure(t *testing.T, name, topic string) float64 {
 	}
 	for _, family := range families {
 		for _, metric := range family.GetMetric() {
-			if family.GetName() == name && metric.GetLabel()[0].GetValue() == topic {
+			if family.GetName() == name && metric.GetLabel()[0].GetValue() == queue {
 				return metric.GetCounter().GetValue()
 			}
 		}

@@ -113,6 +113,6 @@ func TestDurationsSurviveTheWire(t *testing.T) {
 		}
 	}
 	if got := duration(math.NaN()); got != math.MinInt64 {
-		t.Errorf("what is no number became %v", got)
+		t.Errorf("NaN became %v", got)
 	}
 }

@@ -6,24 +6,20 @@
 //
 // A request with a field that the daemon does not know is refused, in JSON and in
 // binary. Protobuf would let it pass, so that old servers can talk to new
-// clients; but a client that asks for something that does not happen has lost
-// more than one that is told so. What binary Protobuf allows beyond that stays
-// allowed, because its encoders rely on it: a field that comes twice has the
-// value that comes last.
+// clients; but a refused client is better off than one whose setting is ignored.
+// Repeating a field stays allowed in binary, because Protobuf encoders rely on it: the
+// last value counts.
 //
 // # Bounds
 //
 // A frame of more than 1 MiB is refused when its length is known, which is before
 // it is read. Requests must arrive, and answers must be read, within a time.
-// Answers are not compressed: payloads are opaque, and who wants them small sends
-// them small.
+// Answers are not compressed, because bodies are opaque.
 //
 // # Streams
 //
-// Lists are streamed in chunks of about 64 KiB, and the client's reading holds
-// them up. Receiving as a stream goes both ways, because the credit must come
-// from who knows when it is due. The alternative, a stream of the server's alone
-// with a bound on what is in flight, would have the server guess from the acks
-// when a delivery is done with; it does not see those that go to another daemon
-// or come on another surface.
+// Lists are streamed in chunks of about 64 KiB, at the pace of the client. RecvStream
+// is bidirectional, because only the client knows when it wants more and sends credit.
+// With a server stream and a limit of messages in flight, the server would have to
+// derive the credit from acks; it does not see acks at another daemon or surface.
 package rpcapi

@@ -25,10 +25,10 @@ const (
 	headerPushback   = "Grpc-Retry-Pushback-Ms"
 )
 
-// fault returns err as it travels. It is an *connect.Error, with one ErrorDetail.
+// fault returns the wire form of err: a *connect.Error with one ErrorDetail.
 func (c *call) fault(err error) error { return c.faultAfter(err, 0) }
 
-// faultAfter is fault for what was done in part.
+// faultAfter is fault for an operation that was done in part.
 func (c *call) faultAfter(err error, done int) error {
 	if already, ok := errors.AsType[*connect.Error](err); ok {
 		return already
@@ -46,8 +46,8 @@ func (c *call) faultAfter(err error, done int) error {
 	return e
 }
 
-// failed is what a handler returns for err: the context's end is told as such,
-// and failures of ours are logged.
+// failed returns the error of a handler for err. It passes the end of the context on, and
+// logs failures of the daemon.
 func (c *call) failed(ctx context.Context, err error) error {
 	switch {
 	case err == nil:
@@ -67,8 +67,8 @@ func attach(e *connect.Error, message proto.Message) {
 	}
 }
 
-// errorDetail is without the correlation id, which a call has and a position of
-// a batch has not.
+// errorDetail returns the detail without a correlation id, which a position of a batch
+// does not have.
 func errorDetail(w wireerr.Error) *mailboxv1.ErrorDetail {
 	return &mailboxv1.ErrorDetail{
 		Code: w.Code, Message: w.Message(), RetryAfterMs: milliseconds(w.RetryAfter), Field: w.Field, Detail: w.Detail,
@@ -77,14 +77,14 @@ func errorDetail(w wireerr.Error) *mailboxv1.ErrorDetail {
 }
 
 // retryInfo is a google.rpc.RetryInfo. It is written by hand because its package
-// brings a dozen other messages that nobody here sends.
+// has a dozen other messages that are not used here.
 func retryInfo(after time.Duration) *anypb.Any {
 	delay, _ := proto.Marshal(durationpb.New(after)) // a duration always encodes
 	value := protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), delay)
 	return &anypb.Any{TypeUrl: "type.googleapis.com/google.rpc.RetryInfo", Value: value}
 }
 
-// positionError is the error of one position of a batch, nil if there is none.
+// positionError returns the error of one position of a batch, or nil.
 func positionError(err error) *mailboxv1.ErrorDetail {
 	if err == nil {
 		return nil

@@ -37,7 +37,7 @@ func compressed(t *testing.T, content []byte) []byte {
 	return b.Bytes()
 }
 
-func TestGzipBombIsLeftWhenItExceedsTheLimit(t *testing.T) {
+func TestGzipBombFailsAtTheLimit(t *testing.T) {
 	var part bytes.Buffer // after a flush it can be repeated
 	w, err := flate.NewWriter(&part, flate.BestCompression)
 	if err != nil {
@@ -61,7 +61,7 @@ func TestGzipBombIsLeftWhenItExceedsTheLimit(t *testing.T) {
 	}
 }
 
-func TestHollowGzipIsLeftEarly(t *testing.T) {
+func TestHollowGzipFailsEarly(t *testing.T) {
 	var blocks bytes.Buffer
 	blocks.Write([]byte{0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0xff})
 	for blocks.Len() < bomb {

@@ -25,7 +25,7 @@ const MaxFrameBytes = 1 << 20
 type Options struct {
 	// Broker does the work. It must be set.
 	Broker *broker.Broker
-	// Logger gets a line for each call that failed for a reason of ours. Nil logs
+	// Logger gets a line for each call that failed because of the daemon. Nil logs
 	// nothing.
 	Logger *slog.Logger
 	// ReadTimeout bounds how long a request may take to arrive, and WriteTimeout
@@ -33,8 +33,8 @@ type Options struct {
 	// streamed. 0 means the defaults.
 	ReadTimeout  time.Duration
 	WriteTimeout time.Duration
-	// MaxMessages, MaxBytes and Visibility are those of receives that do not say;
-	// 0 means 32, 512 KiB and 5 s.
+	// MaxMessages, MaxBytes and Visibility are the defaults of receives; 0 means
+	// 32, 512 KiB and 5 s.
 	MaxMessages int
 	MaxBytes    int
 	Visibility  time.Duration
@@ -127,8 +127,8 @@ func Paths() []string {
 	}
 }
 
-// reflectionPath begins the procedures of both versions of gRPC reflection. What
-// they tell is in proto/, for everybody to read, so they need no token.
+// reflectionPath begins the procedures of both versions of gRPC reflection. They need
+// no token, because proto/ is public.
 const reflectionPath = "/grpc.reflection."
 
 // Protocols are those that a server of this handler must speak: HTTP/2 with and
@@ -173,11 +173,11 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.rpc.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callKey{}, c)))
 }
 
-// unknownBytes is what a call is taken to have whose length is not announced, as
-// those of gRPC: a batch of small messages.
+// unknownBytes is the assumed length of a call without Content-Length, as in gRPC: a
+// batch of small messages.
 const unknownBytes = 16 << 10
 
-// refuse answers with an error. What the client goes on to send is not read.
+// refuse answers with an error, and does not read the rest of the request.
 func (c *call) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	if r.ProtoMajor == 1 {
 		w.Header().Set("Connection", "close")
@@ -187,7 +187,7 @@ func (c *call) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	_ = c.handler.errors.Write(w, r, c.fault(err)) // the client may be gone
 }
 
-// admit authenticates, and refuses what is said to be too long.
+// admit authenticates, and refuses a request whose announced length is too long.
 func (c *call) admit(r *http.Request) error {
 	token, err := bearer(r)
 	if err != nil {
@@ -210,5 +210,5 @@ func (c *call) admit(r *http.Request) error {
 
 func (c *call) tooLarge() error {
 	c.handler.broker.Metrics().Rejected("oversize")
-	return &driver.Error{Code: driver.ErrTooLarge, Op: "read", Field: "body", Detail: "a frame has at most 1048576 bytes"}
+	return &driver.Error{Code: driver.ErrTooLarge, Op: "read", Field: "body", Detail: "has too many bytes; a frame has at most 1048576"}
 }

@@ -12,9 +12,9 @@ import (
 	"github.com/mailboxmq/mailbox/server/internal/broker"
 )
 
-// healthService is the one that load balancers and probes of gRPC ask. It needs no
-// token and says what GET /readyz says in one word. Watch is not implemented, which
-// its clients take for healthy: nobody without a token can hold a stream open.
+// healthService is the gRPC health service for load balancers and probes. It needs no
+// token and returns the result of GET /readyz. Watch is not implemented, which clients
+// take for healthy: a client without a token must not hold a stream open.
 const healthService = "grpc.health.v1.Health"
 
 const healthCheck = "/" + healthService + "/Check"
@@ -38,7 +38,7 @@ func newHealth(b *broker.Broker, bounds connect.HandlerOption) http.Handler {
 			switch r.Msg.service {
 			case "", mailboxv1connect.MailboxName:
 			default:
-				return nil, connect.NewError(connect.CodeNotFound, fmt.Errorf("there is no such service"))
+				return nil, connect.NewError(connect.CodeNotFound, fmt.Errorf("unknown service"))
 			}
 			status := uint64(healthServing)
 			if b.State() != broker.StateServing {
@@ -64,7 +64,7 @@ func (healthCodec) Marshal(message any) ([]byte, error) {
 	return protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.VarintType), response.status), nil
 }
 
-// Unmarshal reads a request. Fields of later versions are passed over.
+// Unmarshal reads a request. It ignores fields of later versions.
 func (healthCodec) Unmarshal(b []byte, message any) error {
 	request, ok := message.(*healthRequest)
 	if !ok {

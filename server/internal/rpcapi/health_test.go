@@ -44,7 +44,7 @@ func checkHealth(t *testing.T, d *daemon, method, service string) (answer, statu
 	return string(text), status
 }
 
-func TestProbesOfGRPCAreAnsweredWithoutAToken(t *testing.T) {
+func TestHealthCheckNeedsNoToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDaemon(t, membox.New(nil), broker.Limits{})
 		defer d.stop()
@@ -54,7 +54,7 @@ func TestProbesOfGRPCAreAnsweredWithoutAToken(t *testing.T) {
 			}
 		}
 		if _, status := checkHealth(t, d, "Check", "other"); status != "5" {
-			t.Errorf("a service that nobody knows: status %s, want not found", status)
+			t.Errorf("an unknown service: status %s, want not found", status)
 		}
 		if _, status := checkHealth(t, d, "Watch", ""); status == "0" || status == "" {
 			t.Errorf("a stream without a token: status %s", status)

@@ -9,8 +9,8 @@ import (
 	"connectrpc.com/connect"
 )
 
-// interceptor stands between the library and the handlers: it refuses requests
-// that could not be read, and keeps the time of the client.
+// interceptor runs between the library and the handlers: it refuses invalid requests,
+// and sets the deadlines of the client.
 type interceptor struct{}
 
 // WrapUnary is for calls with one request and one answer.
@@ -37,7 +37,7 @@ func (c *call) unary(ctx context.Context, request connect.AnyRequest, next conne
 	return response, nil
 }
 
-// counted counts a call that is over.
+// counted counts a finished call.
 func (c *call) counted(spec connect.Spec, began time.Time, err error) {
 	code := "ok"
 	switch {
@@ -51,7 +51,7 @@ func (c *call) counted(spec connect.Spec, began time.Time, err error) {
 	c.handler.broker.Metrics().RPC(path.Base(spec.Procedure), code, time.Since(began))
 }
 
-// WrapStreamingClient is for clients, which there are none of here.
+// WrapStreamingClient is unused: the daemon has no clients.
 func (interceptor) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
 	return next
 }
@@ -69,7 +69,7 @@ func (interceptor) WrapStreamingHandler(next connect.StreamingHandlerFunc) conne
 	}
 }
 
-// checked returns the error of a request that could not be read.
+// checked returns the error of an invalid request.
 func (c *call) checked(request any) error {
 	err := flawOf(request)
 	if err == nil {

@@ -11,10 +11,10 @@ import (
 	"github.com/mailboxmq/mailbox/server/internal/broker"
 )
 
-// chunkBytes is about how much of a list travels at a time.
+// chunkBytes is the approximate size of a chunk of a list.
 const chunkBytes = 64 << 10
 
-// Stats counts the messages of a topic.
+// Stats counts the messages of a queue.
 func (s *service) Stats(ctx context.Context, r *mailboxv1.StatsRequest) (*mailboxv1.StatsResponse, error) {
 	stats, err := callOf(ctx).caller.Stats(ctx, r.GetTopic())
 	return &mailboxv1.StatsResponse{
@@ -33,7 +33,7 @@ func (s *service) Peek(ctx context.Context, r *mailboxv1.PeekRequest, stream *co
 	})
 }
 
-// DeadLetters lists the dead letters of a topic.
+// DeadLetters lists the dead letters of a queue.
 func (s *service) DeadLetters(ctx context.Context, r *mailboxv1.DeadLettersRequest, stream *connect.ServerStream[mailboxv1.DeadLettersResponse]) error {
 	if r.GetLimit() < 0 {
 		return schemaError("limit", "is negative; 0 means no bound")
@@ -43,8 +43,8 @@ func (s *service) DeadLetters(ctx context.Context, r *mailboxv1.DeadLettersReque
 	})
 }
 
-// inChunks sends what a sequence yields, limit of it at most if that is not 0, a
-// chunk at a time.
+// inChunks sends the elements of a sequence in chunks, at most limit of them unless that
+// is 0.
 func inChunks[E any, M proto.Message](all iter.Seq2[E, error], limit int, convert func(*E) M, send func([]M) error) error {
 	var chunk []M
 	size, total := 0, 0
@@ -71,18 +71,18 @@ func inChunks[E any, M proto.Message](all iter.Seq2[E, error], limit int, conver
 	return send(chunk)
 }
 
-// Life tells what happened to a message.
+// Life returns the trace of a message.
 func (s *service) Life(ctx context.Context, r *mailboxv1.LifeRequest) (*mailboxv1.LifeResponse, error) {
-	life, err := callOf(ctx).caller.Trace(ctx, r.GetTopic(), r.GetMsgId())
+	trace, err := callOf(ctx).caller.Trace(ctx, r.GetTopic(), r.GetMsgId())
 	if err != nil {
 		return nil, err
 	}
 	response := &mailboxv1.LifeResponse{}
-	if life.Message != nil {
-		response.Message = peeked(life.Message)
+	if trace.Message != nil {
+		response.Message = peeked(trace.Message)
 	}
-	for i := range life.Events {
-		response.Events = append(response.Events, lifeEvent(&life.Events[i]))
+	for i := range trace.Events {
+		response.Events = append(response.Events, lifeEvent(&trace.Events[i]))
 	}
 	return response, nil
 }

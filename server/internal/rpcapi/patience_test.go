@@ -16,7 +16,7 @@ import (
 // The tests in this file are about clients that are silent for longer than a
 // request may take to arrive. They have said what they had to say.
 
-func TestAReceiveMayWaitForLongerThanARequestMayTake(t *testing.T) {
+func TestReceiveMayWaitLongerThanReadTimeout(t *testing.T) {
 	for _, protocol := range []struct {
 		name string
 		set  func(*http.Protocols)
@@ -46,7 +46,7 @@ func TestAReceiveMayWaitForLongerThanARequestMayTake(t *testing.T) {
 	}
 }
 
-func TestAStreamHearsAClientThatWasSilentForLong(t *testing.T) {
+func TestStreamReadsClientAfterLongSilence(t *testing.T) {
 	withDaemon(t, func(t *testing.T, d *daemon) {
 		rpc := d.rpc(d.mint(t, ""), connect.WithGRPC())
 		send(t, rpc, 2)

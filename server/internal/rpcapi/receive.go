@@ -12,10 +12,9 @@ import (
 )
 
 const (
-	// maxReceiveBytes bounds the payloads of one answer.
+	// maxReceiveBytes bounds the bodies of one answer.
 	maxReceiveBytes = 1 << 20
-	// maxAnswerBytes bounds an answer with everything that is in it, attributes
-	// above all. Clients of gRPC accept 4 MiB by default.
+	// maxAnswerBytes bounds a whole answer, with attributes. Clients of gRPC accept 4 MiB by default.
 	maxAnswerBytes = 3 << 20
 )
 
@@ -39,7 +38,7 @@ func (s *service) Recv(ctx context.Context, r *mailboxv1.RecvRequest) (*mailboxv
 	if err != nil {
 		return nil, err
 	}
-	if ctx.Err() != nil { // nobody is there to take them any more
+	if ctx.Err() != nil { // the client is gone
 		c.giveBack(ctx, r.GetTopic(), got)
 		return nil, ctx.Err()
 	}
@@ -56,13 +55,13 @@ func (s *service) Recv(ctx context.Context, r *mailboxv1.RecvRequest) (*mailboxv
 	return response, nil
 }
 
-// giveBackTimeout bounds how long a call goes on after its client has left.
+// giveBackTimeout bounds how long a call goes on after its client is gone.
 const giveBackTimeout = 5 * time.Second
 
-// giveBack ends the leases of deliveries that are not handed over, so that others
-// get them at once and in their old order. What cannot be given back becomes
-// ready again when its visibility is over.
-func (c *call) giveBack(ctx context.Context, topic string, deliveries []broker.Delivery) {
+// giveBack ends the leases of deliveries that were not handed over, so that other
+// receivers get them at once and in their old order. If that fails, the messages become
+// ready again when their leases expire.
+func (c *call) giveBack(ctx context.Context, queue string, deliveries []broker.Delivery) {
 	if len(deliveries) == 0 {
 		return
 	}
@@ -72,5 +71,5 @@ func (c *call) giveBack(ctx context.Context, topic string, deliveries []broker.D
 	for i := range deliveries {
 		extensions[i].Receipt = deliveries[i].Receipt
 	}
-	_, _ = c.caller.Returning().Extend(ctx, topic, extensions)
+	_, _ = c.caller.Returning().Extend(ctx, queue, extensions)
 }

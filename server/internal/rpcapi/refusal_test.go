@@ -52,7 +52,7 @@ func TestErrorsHaveTheirDetails(t *testing.T) {
 				_, err := client(d.mint(t, "", capability.Operations(capability.OpStats))).Purge(ctx, &mailboxv1.PurgeRequest{Topic: "orders"})
 				return err
 			}},
-			{"no such topic", "E_NOT_FOUND", connect.CodeNotFound, func(ctx context.Context) error {
+			{"no such queue", "E_NOT_FOUND", connect.CodeNotFound, func(ctx context.Context) error {
 				_, err := all.Stats(ctx, &mailboxv1.StatsRequest{Topic: "nothing"})
 				return err
 			}},
@@ -122,7 +122,7 @@ func retryInfo(e *connect.Error) (seconds uint64) {
 	return seconds
 }
 
-func TestWhatIsNotUnderstoodIsRefused(t *testing.T) {
+func TestInvalidRequestIsRefused(t *testing.T) {
 	unknown := protowire.AppendVarint(protowire.AppendTag(nil, 99, protowire.VarintType), 1)
 	inside := protowire.AppendBytes(protowire.AppendTag(nil, 2, protowire.BytesType), unknown)
 	for name, test := range map[string]struct{ contentType, body string }{
@@ -147,7 +147,7 @@ func TestWhatIsNotUnderstoodIsRefused(t *testing.T) {
 					t.Errorf("got %d %s", status, answer)
 				}
 				if _, err := d.backend.(driver.Admin).QueueConfig(t.Context(), "unmade"); !errors.Is(err, driver.ErrNotFound) {
-					t.Errorf("the call made the topic all the same: %v", err)
+					t.Errorf("the call created the queue all the same: %v", err)
 				}
 			})
 		})
@@ -203,7 +203,7 @@ func (e *endless) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-func TestAnOversizedFrameIsRefusedBeforeItIsRead(t *testing.T) {
+func TestOversizedFrameIsRefusedBeforeReading(t *testing.T) {
 	announced := binary.BigEndian.AppendUint32([]byte{0}, 1<<31)
 	for name, test := range map[string]struct {
 		procedure, contentType string
@@ -235,7 +235,7 @@ func TestAnOversizedFrameIsRefusedBeforeItIsRead(t *testing.T) {
 	}
 }
 
-func TestAClientThatDoesNotFinishItsRequestIsGivenUp(t *testing.T) {
+func TestUnfinishedRequestTimesOut(t *testing.T) {
 	withDaemon(t, func(t *testing.T, d *daemon) {
 		reader, writer := io.Pipe()
 		defer writer.Close()
@@ -247,13 +247,13 @@ func TestAClientThatDoesNotFinishItsRequestIsGivenUp(t *testing.T) {
 	})
 }
 
-// brokenBackend is one that does not answer, for a reason that is nobody's
+// brokenBackend is one that does not answer, for a reason that is not a client's
 // business.
 type brokenBackend struct{ *membox.Backend }
 
 func (brokenBackend) Ping(context.Context) error { return errors.New("dial 10.0.0.7: secret") }
 
-func TestWhatIsBehindTheDaemonStaysThere(t *testing.T) {
+func TestErrorsHideTheBackend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDaemon(t, brokenBackend{membox.New(nil)}, broker.Limits{})
 		_, err := d.rpc(d.mint(t, ""), connect.WithGRPC()).Ping(t.Context(), &mailboxv1.PingRequest{})

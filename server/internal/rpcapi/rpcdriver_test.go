@@ -22,7 +22,7 @@ import (
 // can be run through the wire.
 type rpcOpener struct {
 	daemon *daemon
-	// maker makes the topics that it names, user does not.
+	// maker creates the queues that it names, user does not.
 	maker, user mailboxv1connect.MailboxClient
 
 	mu     sync.Mutex

@@ -17,7 +17,7 @@ import (
 	"github.com/mailboxmq/mailbox/gen/mailbox/v1/mailboxv1connect"
 )
 
-// rpcQueue is a handle on a topic; one that was closed wakes its receives.
+// rpcQueue is a handle of a queue; closing it ends its receives.
 type rpcQueue struct {
 	driver.Unsupported
 	opener  *rpcOpener
@@ -258,12 +258,12 @@ func (q *rpcQueue) Extend(ctx context.Context, extensions []driver.Extension) ([
 	return granted, err
 }
 
-func (q *rpcQueue) DeadLetter(ctx context.Context, burials []driver.DeadLetterRequest) error {
+func (q *rpcQueue) DeadLetter(ctx context.Context, requests []driver.DeadLetterRequest) error {
 	if err := q.check("dead-letter"); err != nil {
 		return err
 	}
 	r := &mailboxv1.BuryRequest{Topic: q.name}
-	for _, b := range burials {
+	for _, b := range requests {
 		r.Entries = append(r.Entries, &mailboxv1.BuryEntry{
 			Delivery: ref(b.Receipt), Reason: string(b.Reason), Error: driver.TrimCause(b.Error), ErrorType: b.ErrorType,
 		})

@@ -8,9 +8,8 @@ import (
 	"github.com/mailboxmq/mailbox/server/internal/broker"
 )
 
-// A service is the handlers, one method for each call of the proto file, where
-// they are described. Errors that they return are the broker's; the interceptor
-// makes those of the wire of them.
+// A service has one handler for each call of the proto file, which describes them. The
+// handlers return errors of the broker; the interceptor converts them to wire errors.
 type service struct{ handler *Handler }
 
 // Send enqueues messages.
@@ -54,8 +53,8 @@ func (s *service) Send(ctx context.Context, r *mailboxv1.SendRequest) (*mailboxv
 	return response, nil
 }
 
-// spread puts the results of the messages that were tried back to their
-// positions, between those that had failed before.
+// spread moves the results of the messages that were sent to their positions in the
+// batch, between those that failed before.
 func spread(sent []driver.Sent, err error, failed []error) []driver.Sent {
 	all := make([]driver.Sent, len(failed))
 	next := 0

@@ -11,7 +11,7 @@ import (
 // Ack removes messages.
 func (s *service) Ack(ctx context.Context, r *mailboxv1.AckRequest) (*mailboxv1.AckResponse, error) {
 	caller := callOf(ctx).caller
-	results, err := settle(r.GetTopic(), r.GetDeliveries(), settling[*mailboxv1.DeliveryRef, string]{
+	results, err := settle(r.GetTopic(), r.GetDeliveries(), settleRequest[*mailboxv1.DeliveryRef, string]{
 		delivery: func(d *mailboxv1.DeliveryRef) *mailboxv1.DeliveryRef { return d },
 		convert:  func(d *mailboxv1.DeliveryRef) string { return d.GetReceipt() },
 		all: func(receipts []string, _ []*mailboxv1.SettleResult) error {
@@ -22,10 +22,10 @@ func (s *service) Ack(ctx context.Context, r *mailboxv1.AckRequest) (*mailboxv1.
 	return &mailboxv1.AckResponse{Results: results}, err
 }
 
-// Nack gives messages back.
+// Nack returns messages to the queue.
 func (s *service) Nack(ctx context.Context, r *mailboxv1.NackRequest) (*mailboxv1.NackResponse, error) {
 	caller := callOf(ctx).caller
-	results, err := settle(r.GetTopic(), r.GetEntries(), settling[*mailboxv1.NackEntry, broker.Nack]{
+	results, err := settle(r.GetTopic(), r.GetEntries(), settleRequest[*mailboxv1.NackEntry, broker.Nack]{
 		delivery: (*mailboxv1.NackEntry).GetDelivery,
 		convert: func(e *mailboxv1.NackEntry) broker.Nack {
 			return broker.Nack{
@@ -45,7 +45,7 @@ func (s *service) Nack(ctx context.Context, r *mailboxv1.NackRequest) (*mailboxv
 // Extend moves deadlines.
 func (s *service) Extend(ctx context.Context, r *mailboxv1.ExtendRequest) (*mailboxv1.ExtendResponse, error) {
 	caller := callOf(ctx).caller
-	results, err := settle(r.GetTopic(), r.GetEntries(), settling[*mailboxv1.ExtendEntry, broker.Extension]{
+	results, err := settle(r.GetTopic(), r.GetEntries(), settleRequest[*mailboxv1.ExtendEntry, broker.Extension]{
 		delivery: (*mailboxv1.ExtendEntry).GetDelivery,
 		convert: func(e *mailboxv1.ExtendEntry) broker.Extension {
 			return broker.Extension{Receipt: e.GetDelivery().GetReceipt(), Visibility: duration(e.GetVisibilityMs())}
@@ -70,10 +70,10 @@ func (s *service) Extend(ctx context.Context, r *mailboxv1.ExtendRequest) (*mail
 	return &mailboxv1.ExtendResponse{Results: results}, err
 }
 
-// Bury sends deliveries to the dead letters.
+// Bury dead-letters deliveries.
 func (s *service) Bury(ctx context.Context, r *mailboxv1.BuryRequest) (*mailboxv1.BuryResponse, error) {
 	caller := callOf(ctx).caller
-	results, err := settle(r.GetTopic(), r.GetEntries(), settling[*mailboxv1.BuryEntry, broker.DeadLetterRequest]{
+	results, err := settle(r.GetTopic(), r.GetEntries(), settleRequest[*mailboxv1.BuryEntry, broker.DeadLetterRequest]{
 		delivery: (*mailboxv1.BuryEntry).GetDelivery,
 		convert: func(e *mailboxv1.BuryEntry) broker.DeadLetterRequest {
 			return broker.DeadLetterRequest{
@@ -90,20 +90,19 @@ func (s *service) Bury(ctx context.Context, r *mailboxv1.BuryRequest) (*mailboxv
 	return &mailboxv1.BuryResponse{Results: results}, err
 }
 
-// A settling is how deliveries are settled in one of the ways: from E, an entry
-// of a request, to B, as the broker wants it.
-type settling[E, B any] struct {
+// A settleRequest is one way to settle deliveries, such as ack or nack. E is an entry of
+// the request, B its type in the broker.
+type settleRequest[E, B any] struct {
 	delivery func(E) *mailboxv1.DeliveryRef
 	convert  func(E) B
-	// all settles those that are known by their receipts, in one call of the
-	// broker, and one settles one that is known by its id. They may add to the
-	// results.
+	// all settles the entries with receipts in one call of the broker, and one settles
+	// an entry without a receipt by its id. They may add to the results.
 	all func([]B, []*mailboxv1.SettleResult) error
 	one func(broker.Target, B, *mailboxv1.SettleResult) error
 }
 
-// settle settles the entries of a request. The error is that of the whole.
-func settle[E, B any](topic string, entries []E, how settling[E, B]) ([]*mailboxv1.SettleResult, error) {
+// settle settles the entries of a request. The error is one of the whole request.
+func settle[E, B any](queue string, entries []E, how settleRequest[E, B]) ([]*mailboxv1.SettleResult, error) {
 	results := make([]*mailboxv1.SettleResult, len(entries))
 	var batch []B
 	var batchResults []*mailboxv1.SettleResult
@@ -112,7 +111,7 @@ func settle[E, B any](topic string, entries []E, how settling[E, B]) ([]*mailbox
 		ref, element := how.delivery(entry), how.convert(entry)
 		switch {
 		case ref.GetMsgId() != "":
-			target := broker.Target{Queue: topic, ID: ref.GetMsgId(), Receipt: ref.GetReceipt()}
+			target := broker.Target{Queue: queue, ID: ref.GetMsgId(), Receipt: ref.GetReceipt()}
 			results[i].Error = positionError(how.one(target, element, results[i]))
 		case ref.GetReceipt() == "":
 			results[i].Error = positionError(schemaError("delivery", "has neither a receipt nor a msg_id"))

@@ -17,13 +17,13 @@ import (
 )
 
 const (
-	// maxCredit bounds what a client can have open.
+	// maxCredit bounds the open credit of a client.
 	maxCredit = 1 << 16
-	// longestWait is how long a stream waits before it asks again whether its
-	// token is still good.
+	// longestWait is how long a stream waits before it verifies its token again.
 	longestWait = 20 * time.Second
-	// retryElsewhere is when another daemon, or this one, will be up again.
-	retryElsewhere = 2 * time.Second
+	// retryDrained is the RetryAfter while the daemon drains: this daemon, or another one,
+	// will be up by then.
+	retryDrained = 2 * time.Second
 )
 
 type receiveStream = connect.BidiStream[mailboxv1.RecvStreamRequest, mailboxv1.RecvStreamResponse]
@@ -41,7 +41,7 @@ func (s *service) RecvStream(ctx context.Context, stream *receiveStream) error {
 	if err != nil {
 		return err
 	}
-	// The context of the receives ends when the client wants no more.
+	// The context of the receives ends when the client stops.
 	wanted, cancel := context.WithCancel(ctx)
 	listening := make(chan struct{})
 	go func() {
@@ -58,11 +58,11 @@ func (s *service) RecvStream(ctx context.Context, stream *receiveStream) error {
 	return err
 }
 
-// A push is a stream that hands out messages.
+// A push is a stream of deliveries to a client.
 type push struct {
 	call    *call
 	stream  *receiveStream
-	topic   string
+	queue   string
 	request driver.ReceiveRequest
 	idle    time.Duration
 	slice   time.Duration
@@ -70,7 +70,7 @@ type push struct {
 
 	mu     sync.Mutex // guards the fields below
 	credit int
-	// last says that no more credit comes, and flaw why that is an error.
+	// last says that no more credit will come; flaw is set if that is an error.
 	last bool
 	flaw error
 	// changed is closed, and replaced, when one of them changes.
@@ -80,7 +80,7 @@ type push struct {
 func (s *service) newPush(ctx context.Context, stream *receiveStream, first *mailboxv1.RecvStreamRequest) (*push, error) {
 	c := callOf(ctx)
 	p := &push{
-		call: c, stream: stream, topic: first.GetTopic(), idle: duration(first.GetIdleMs()), slice: longestWait,
+		call: c, stream: stream, queue: first.GetTopic(), idle: duration(first.GetIdleMs()), slice: longestWait,
 		request: driver.ReceiveRequest{MaxBytes: maxReceiveBytes, Visibility: s.handler.options.Visibility},
 		once:    first.GetOnce(), changed: make(chan struct{}),
 	}
@@ -96,7 +96,7 @@ func (s *service) newPush(ctx context.Context, stream *receiveStream, first *mai
 	if err := p.add(first, false); err != nil {
 		return nil, err
 	}
-	traits, err := c.caller.Traits(ctx, p.topic)
+	traits, err := c.caller.Traits(ctx, p.queue)
 	if err != nil {
 		return nil, err
 	}
@@ -106,8 +106,7 @@ func (s *service) newPush(ctx context.Context, stream *receiveStream, first *mai
 	return p, nil
 }
 
-// listen reads what the client says until it has no more to say. stop ends the
-// receives.
+// listen reads the requests of the client until their end. stop ends the receives.
 func (p *push) listen(stop context.CancelFunc) {
 	for {
 		r, err := p.stream.Receive()
@@ -137,11 +136,11 @@ func (p *push) change(f func()) {
 	p.changed = make(chan struct{})
 }
 
-// add does what a request says about credit, which is all that later ones can.
+// add adds the credit of a later request, which can carry nothing else.
 func (p *push) add(r *mailboxv1.RecvStreamRequest, later bool) error {
 	switch {
 	case later && (r.GetTopic() != "" || r.VisibilityMs != nil || r.GetIdleMs() != 0 || r.GetMaxBytes() != 0 || r.GetOnce()):
-		return p.call.fault(schemaError("topic", "and what else is wanted stand in the first request only"))
+		return p.call.fault(schemaError("topic", "and all other fields but credit are allowed in the first request only"))
 	case r.GetCredit() < 0:
 		return p.call.fault(schemaError("credit", "is negative"))
 	}
@@ -159,7 +158,7 @@ func (p *push) add(r *mailboxv1.RecvStreamRequest, later bool) error {
 	return err
 }
 
-// open returns the credit, once there is some, and 0 when no more will come.
+// open waits for credit and returns it; 0 means that no more will come.
 func (p *push) open(ctx context.Context) (int, error) {
 	for {
 		p.mu.Lock()
@@ -172,7 +171,7 @@ func (p *push) open(ctx context.Context) (int, error) {
 		case <-changed:
 		case <-p.call.handler.drain.Begun():
 			return 0, &driver.Error{
-				Code: driver.ErrUnavailable, Op: "receive", Queue: p.topic, RetryAfter: retryElsewhere, Detail: "the daemon is going down",
+				Code: driver.ErrUnavailable, Op: "receive", Queue: p.queue, RetryAfter: retryDrained, Detail: "the daemon is draining",
 			}
 		case <-ctx.Done():
 			return 0, ctx.Err()
@@ -180,11 +179,10 @@ func (p *push) open(ctx context.Context) (int, error) {
 	}
 }
 
-// run hands out messages until the credit is used up and no more comes, or
-// nothing has come for too long. ctx is that of the call, and wanted ends when
-// the client stops.
+// run delivers messages until the credit is used up and no more comes, or the stream was
+// idle for too long. ctx is the context of the call; wanted ends when the client stops.
 func (p *push) run(ctx, wanted context.Context) error {
-	var quiet time.Duration // for how long nothing has come
+	var quiet time.Duration // time without messages
 	for {
 		credit, err := p.open(ctx)
 		if credit == 0 || err != nil {
@@ -196,7 +194,7 @@ func (p *push) run(ctx, wanted context.Context) error {
 			request.Wait = min(p.slice, p.idle-quiet)
 		}
 		began := time.Now()
-		got, err := p.call.caller.Receive(wanted, p.topic, request)
+		got, err := p.call.caller.Receive(wanted, p.queue, request)
 		if len(got) > 0 {
 			quiet = 0
 			if err := p.hand(ctx, got); err != nil || p.once {
@@ -208,9 +206,9 @@ func (p *push) run(ctx, wanted context.Context) error {
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case wanted.Err() != nil: // the client has stopped, or has said something wrong
+		case wanted.Err() != nil: // the client has stopped, or sent an invalid request
 			continue
-		case errors.Is(err, driver.ErrIntegrity): // it was set aside, and others follow
+		case errors.Is(err, driver.ErrIntegrity): // it was dead-lettered, and others follow
 			continue
 		case err != nil && !full:
 			return err
@@ -219,7 +217,7 @@ func (p *push) run(ctx, wanted context.Context) error {
 		if p.idle > 0 && quiet >= p.idle {
 			return err
 		}
-		if full { // until somebody settles something
+		if full { // until a receiver settles something
 			rest := driver.RetryAfter(err)
 			if p.idle > 0 {
 				rest = min(rest, p.idle-quiet)
@@ -230,8 +228,8 @@ func (p *push) run(ctx, wanted context.Context) error {
 	}
 }
 
-// hand sends deliveries in chunks. When the client is gone it gives back what it
-// could not send.
+// hand sends deliveries in chunks. When the client is gone it gives back those it could
+// not send.
 func (p *push) hand(ctx context.Context, got []broker.Delivery) error {
 	for rest := got; len(rest) > 0; {
 		response := &mailboxv1.RecvStreamResponse{}
@@ -245,7 +243,7 @@ func (p *push) hand(ctx context.Context, got []broker.Delivery) error {
 			err = p.stream.Send(response)
 		}
 		if err != nil {
-			p.call.giveBack(ctx, p.topic, rest)
+			p.call.giveBack(ctx, p.queue, rest)
 			return err
 		}
 		rest = rest[len(response.Messages):]

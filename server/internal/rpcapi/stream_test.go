@@ -38,7 +38,7 @@ func memoryDaemon(t *testing.T) *daemon {
 
 type stream = connect.BidiStreamForClientSimple[mailboxv1.RecvStreamRequest, mailboxv1.RecvStreamResponse]
 
-// openStream opens a stream on the topic "orders".
+// openStream opens a stream on the queue "orders".
 func openStream(ctx context.Context, t *testing.T, rpc mailboxv1connect.MailboxClient, first *mailboxv1.RecvStreamRequest) *stream {
 	t.Helper()
 	s, err := rpc.RecvStream(ctx)
@@ -97,7 +97,7 @@ func stats(t *testing.T, rpc mailboxv1connect.MailboxClient) driver.Stats {
 	return driver.Stats{Ready: int(r.GetReady()), Delayed: int(r.GetDelayed()), InFlight: int(r.GetInFlight()), Dead: int(r.GetDead())}
 }
 
-func TestAStreamNeverSendsMoreThanItsCredit(t *testing.T) {
+func TestStreamNeverExceedsItsCredit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := memoryDaemon(t)
 		rpc := d.rpc(d.mint(t, ""), connect.WithGRPC())
@@ -124,7 +124,7 @@ func TestAStreamNeverSendsMoreThanItsCredit(t *testing.T) {
 	})
 }
 
-func TestAHalfClosedStreamUsesUpItsCreditAndEnds(t *testing.T) {
+func TestHalfClosedStreamEndsAfterItsCredit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := memoryDaemon(t)
 		rpc := d.rpc(d.mint(t, ""), connect.WithGRPC())
@@ -141,7 +141,7 @@ func TestAHalfClosedStreamUsesUpItsCreditAndEnds(t *testing.T) {
 	})
 }
 
-func TestAnIdleStreamEndsInTime(t *testing.T) {
+func TestIdleStreamEndsInTime(t *testing.T) {
 	withDaemon(t, func(t *testing.T, d *daemon) {
 		rpc := d.rpc(d.mint(t, ""), connect.WithGRPC())
 		began := time.Now()
@@ -152,7 +152,7 @@ func TestAnIdleStreamEndsInTime(t *testing.T) {
 	})
 }
 
-func TestACancelledStreamGivesBackWhatItDidNotHandOver(t *testing.T) {
+func TestCancelledStreamReturnsUndeliveredMessages(t *testing.T) {
 	withDaemon(t, func(t *testing.T, d *daemon) {
 		rpc := d.rpc(d.mint(t, ""), connect.WithGRPC())
 		big := &mailboxv1.SendRequest{Topic: "orders", Keyless: true}
@@ -178,7 +178,7 @@ func TestACancelledStreamGivesBackWhatItDidNotHandOver(t *testing.T) {
 	})
 }
 
-func TestAStreamThatIsNotReadEndsAndGivesBack(t *testing.T) {
+func TestUnreadStreamEndsAndReturnsMessages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := memoryDaemon(t)
 		rpc := d.rpc(d.mint(t, ""), connect.WithGRPC())
@@ -198,7 +198,7 @@ func TestAStreamThatIsNotReadEndsAndGivesBack(t *testing.T) {
 	})
 }
 
-func TestAnExpiredTokenEndsItsStream(t *testing.T) {
+func TestExpiredTokenEndsItsStream(t *testing.T) {
 	withDaemon(t, func(t *testing.T, d *daemon) {
 		token, err := d.ring.Mint("", capability.AllOperations(), capability.Topics(capability.AnyTopic()), capability.ExpiresAt(time.Now().Add(time.Minute)))
 		if err != nil {
@@ -235,7 +235,7 @@ func TestDrainingEndsStreams(t *testing.T) {
 	})
 }
 
-func TestWrongRequestsEndStreams(t *testing.T) {
+func TestInvalidRequestEndsStream(t *testing.T) {
 	for name, requests := range map[string][]*mailboxv1.RecvStreamRequest{
 		"credit":        {{Credit: -1}},
 		"idle_ms":       {{IdleMs: -1}},

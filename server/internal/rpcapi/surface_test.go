@@ -35,7 +35,7 @@ func eachProtocol(t *testing.T, test func(t *testing.T, d *daemon, protocol conn
 	}
 }
 
-func TestAMessageGoesThroughEveryProtocol(t *testing.T) {
+func TestMessagePassesThroughEveryProtocol(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, d *daemon, protocol connect.ClientOption) {
 		rpc := d.rpc(d.mint(t, ""), protocol)
 		payload := []byte{0, 1, 0xff}
@@ -112,7 +112,7 @@ func TestCurlWorks(t *testing.T) {
 	})
 }
 
-func TestALongPollOutlastsTheTimeToSendARequest(t *testing.T) {
+func TestLongPollOutlastsReadTimeout(t *testing.T) {
 	for name, set := range map[string]func(*http.Protocols){
 		"HTTP/1.1": func(p *http.Protocols) { p.SetHTTP1(true) }, "HTTP/2": func(p *http.Protocols) { p.SetUnencryptedHTTP2(true) },
 	} {
@@ -130,7 +130,7 @@ func TestALongPollOutlastsTheTimeToSendARequest(t *testing.T) {
 	}
 }
 
-func TestAnAckCanBeRepeatedByMessageID(t *testing.T) {
+func TestAckByMessageIDIsRepeatable(t *testing.T) {
 	withDaemon(t, func(t *testing.T, d *daemon) {
 		rpc := d.rpc(d.mint(t, ""), connect.WithGRPC())
 		send(t, rpc, 2)
@@ -159,7 +159,7 @@ func TestAnAckCanBeRepeatedByMessageID(t *testing.T) {
 	})
 }
 
-func TestANackWithoutADelayBacksOff(t *testing.T) {
+func TestNackWithoutDelayBacksOff(t *testing.T) {
 	withDaemon(t, func(t *testing.T, d *daemon) {
 		rpc := d.rpc(d.mint(t, ""), connect.WithGRPC())
 		send(t, rpc, 20)
@@ -180,9 +180,9 @@ func TestANackWithoutADelayBacksOff(t *testing.T) {
 	})
 }
 
-// TestALargeAnswerIsCutAndNothingIsLost has attributes that make an answer larger
+// TestLargeAnswerIsCutWithoutLoss has attributes that make an answer larger
 // than clients accept.
-func TestALargeAnswerIsCutAndNothingIsLost(t *testing.T) {
+func TestLargeAnswerIsCutWithoutLoss(t *testing.T) {
 	withDaemon(t, func(t *testing.T, d *daemon) {
 		rpc := d.rpc(d.mint(t, ""), connect.WithGRPC())
 		for range 80 {
@@ -243,7 +243,7 @@ func TestListsComeInChunks(t *testing.T) {
 	})
 }
 
-func TestAMessageWithoutAKeyMustBeMeant(t *testing.T) {
+func TestSendWithoutKeyNeedsKeyless(t *testing.T) {
 	withDaemon(t, func(t *testing.T, d *daemon) {
 		rpc := d.rpc(d.mint(t, ""), connect.WithGRPC())
 		r := &mailboxv1.SendRequest{Topic: "orders", Messages: []*mailboxv1.Outgoing{{IdemKey: "1"}, {}, {IdemKey: "2"}}}
@@ -269,7 +269,7 @@ func TestAMessageWithoutAKeyMustBeMeant(t *testing.T) {
 	})
 }
 
-func TestTheLifeOfAMessageCanBeFollowed(t *testing.T) {
+func TestLifeReturnsTraceOfMessage(t *testing.T) {
 	withDaemon(t, func(t *testing.T, d *daemon) {
 		rpc := d.rpc(d.mint(t, ""), connect.WithGRPC())
 		send(t, rpc, 1)
@@ -278,16 +278,16 @@ func TestTheLifeOfAMessageCanBeFollowed(t *testing.T) {
 			t.Fatal(err)
 		}
 		id := got.GetMessages()[0].GetEnvelope().GetMsgId()
-		life, err := rpc.Life(t.Context(), &mailboxv1.LifeRequest{Topic: "orders", MsgId: id})
+		trace, err := rpc.Life(t.Context(), &mailboxv1.LifeRequest{Topic: "orders", MsgId: id})
 		if err != nil {
 			t.Fatal(err)
 		}
 		var kinds []string
-		for _, e := range life.GetEvents() {
+		for _, e := range trace.GetEvents() {
 			kinds = append(kinds, e.GetKind())
 		}
-		if fmt.Sprint(kinds) != "[sent delivered]" || life.GetMessage().GetState() != mailboxv1.MessageState_MESSAGE_STATE_IN_FLIGHT {
-			t.Errorf("got %v, %v", kinds, life.GetMessage())
+		if fmt.Sprint(kinds) != "[sent delivered]" || trace.GetMessage().GetState() != mailboxv1.MessageState_MESSAGE_STATE_IN_FLIGHT {
+			t.Errorf("got %v, %v", kinds, trace.GetMessage())
 		}
 	})
 }
