@@ -20,7 +20,7 @@ type errorBody struct {
 	Kind       string   `json:"kind,omitempty"`
 	Reason     string   `json:"reason,omitempty"`
 	Op         string   `json:"op,omitempty"`
-	Topic      string   `json:"topic,omitempty"`
+	Queue      string   `json:"topic,omitempty"`
 	MessageID  string   `json:"msg_id,omitempty"`
 	Field      string   `json:"field,omitempty"`
 	Detail     string   `json:"detail,omitempty"`
@@ -35,7 +35,7 @@ func (c *call) errorBody(err error) (errorBody, wireerr.Error) {
 		w.Field = "payload_b64" // as JSON has it
 	}
 	return errorBody{
-		Code: w.Code, Message: w.Message(), CorrID: c.corr, Kind: w.Kind, Reason: w.Reason, Op: w.Op, Topic: w.Queue,
+		Code: w.Code, Message: w.Message(), CorrID: c.corr, Kind: w.Kind, Reason: w.Reason, Op: w.Op, Queue: w.Queue,
 		MessageID: w.MessageID, Field: w.Field, Detail: w.Detail, RetryAfter: duration(w.RetryAfter),
 	}, w
 }
@@ -55,8 +55,8 @@ func (c *call) failAfter(err error, done int) {
 	}
 	header := c.writer.Header()
 	if c.unread {
-		// Nobody waits for the rest of what is refused, and so what follows on the
-		// connection cannot be understood.
+		// The rest of a refused request is not read, so the connection cannot be used
+		// for another one.
 		header.Set("Connection", "close")
 		_ = c.control.SetReadDeadline(time.Now())
 	}
@@ -198,6 +198,6 @@ func (l *lines) end(err error) error {
 			Error errorBody `json:"error"`
 		}{body})
 	}
-	_ = l.flush() // whoever is gone does not need it
+	_ = l.flush() // the client may be gone
 	return nil
 }

@@ -64,7 +64,7 @@ type wireError struct {
 	Kind         string  `json:"kind"`
 	Reason       string  `json:"reason"`
 	Op           string  `json:"op"`
-	Topic        string  `json:"topic"`
+	Queue        string  `json:"topic"`
 	MessageID    string  `json:"msg_id"`
 	Field        string  `json:"field"`
 	Detail       string  `json:"detail"`
@@ -74,7 +74,7 @@ type wireError struct {
 
 func (e *wireError) driver() error {
 	return wireerr.Error{
-		Code: e.Code, Kind: e.Kind, Reason: e.Reason, Op: e.Op, Queue: e.Topic, MessageID: e.MessageID,
+		Code: e.Code, Kind: e.Kind, Reason: e.Reason, Op: e.Op, Queue: e.Queue, MessageID: e.MessageID,
 		Field: e.Field, Detail: e.Detail, RetryAfter: time.Duration(math.Round(e.RetryAfterMS * float64(time.Millisecond))),
 	}.Driver()
 }
@@ -344,8 +344,10 @@ func (c *client) Queues(ctx context.Context) iter.Seq2[string, error] {
 			yield("", err)
 			return
 		}
-		for line, err := range lines[struct{ Topic string }](ctx, c, "/v1/queues/list", object{}) {
-			if !yield(line.Topic, err) {
+		for line, err := range lines[struct {
+			Queue string `json:"topic"`
+		}](ctx, c, "/v1/queues/list", object{}) {
+			if !yield(line.Queue, err) {
 				return
 			}
 		}

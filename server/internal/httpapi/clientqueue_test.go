@@ -265,11 +265,11 @@ func (q *clientQueue) Extend(ctx context.Context, extensions []driver.Extension)
 	return granted, err
 }
 
-func (q *clientQueue) DeadLetter(ctx context.Context, burials []driver.DeadLetterRequest) error {
+func (q *clientQueue) DeadLetter(ctx context.Context, requests []driver.DeadLetterRequest) error {
 	if err := q.check("dead-letter"); err != nil {
 		return err
 	}
-	_, err := batch(ctx, q, "/v1/bury", "burials", burials, func(b driver.DeadLetterRequest) (any, error) {
+	_, err := batch(ctx, q, "/v1/bury", "burials", requests, func(b driver.DeadLetterRequest) (any, error) {
 		return object{"receipt": sealed(b.Receipt), "reason": b.Reason, "error": driver.TrimCause(b.Error), "error_type": b.ErrorType}, nil
 	})
 	return err

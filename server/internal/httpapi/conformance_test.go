@@ -22,8 +22,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// pipeListener is a network within the process: it works in virtual time, because
-// whoever waits on a pipe waits for somebody inside the test.
+// pipeListener is a network within the process: it works in virtual time, because both
+// ends of a pipe are inside the test.
 type pipeListener struct {
 	conns  chan net.Conn
 	closed chan struct{}

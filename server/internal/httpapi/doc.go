@@ -3,7 +3,7 @@
 // describes both sides.
 //
 // All requests are POST with a JSON object, but for those that check health.
-// Topics stand in the body and never in the path, because a topic may have any
+// Queues stand in the body and never in the path, because a queue may have any
 // character. The token is in the Authorization header, "Bearer" and the text form
 // of package capability.
 //

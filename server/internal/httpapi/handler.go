@@ -26,7 +26,7 @@ const MaxRequestBytes = 1 << 20
 const (
 	headerCorrelation = "X-Corr-Id"
 	headerIdempotency = "X-Idempotency-Mode"
-	// headerExisting keeps a request from making the topic that it names.
+	// headerExisting keeps a request from making the queue that it names.
 	headerExisting = "X-Mailbox-Existing"
 	// headerTenant names the tenant whose queues an operator looks into.
 	headerTenant = "X-Mailbox-Tenant"
@@ -137,11 +137,11 @@ func init() {
 		{Method: "POST", Path: "/v1/ack/{msg_id}", serve: (*Handler).ackOne},
 		{Method: "POST", Path: "/v1/nack/{msg_id}", serve: (*Handler).nackOne},
 		{Method: "POST", Path: "/v1/extend/{msg_id}", serve: (*Handler).extendOne},
-		{Method: "POST", Path: "/v1/bury/{msg_id}", serve: (*Handler).buryOne},
+		{Method: "POST", Path: "/v1/bury/{msg_id}", serve: (*Handler).deadLetterOne},
 		{Method: "POST", Path: "/v1/ack", serve: (*Handler).ackBatch},
 		{Method: "POST", Path: "/v1/nack", serve: (*Handler).nackBatch},
 		{Method: "POST", Path: "/v1/extend", serve: (*Handler).extendBatch},
-		{Method: "POST", Path: "/v1/bury", serve: (*Handler).buryBatch},
+		{Method: "POST", Path: "/v1/bury", serve: (*Handler).deadLetterBatch},
 		{Method: "POST", Path: "/v1/dlq/list", looks: true, serve: (*Handler).deadLetters},
 		{Method: "POST", Path: "/v1/dlq/reprocess", serve: (*Handler).redrive},
 		{Method: "POST", Path: "/v1/dlq/discard", serve: (*Handler).discard},
@@ -151,7 +151,7 @@ func init() {
 		{Method: "POST", Path: "/v1/stats", looks: true, serve: (*Handler).stats},
 		{Method: "POST", Path: "/v1/purge", serve: (*Handler).purge},
 		{Method: "POST", Path: "/v1/traits", serve: (*Handler).traits},
-		{Method: "POST", Path: "/v1/queues/list", looks: true, serve: (*Handler).topics},
+		{Method: "POST", Path: "/v1/queues/list", looks: true, serve: (*Handler).queues},
 		{Method: "POST", Path: "/v1/queues/configure", serve: (*Handler).configure},
 		{Method: "POST", Path: "/v1/queues/get", looks: true, serve: (*Handler).config},
 		{Method: "POST", Path: "/v1/queues/delete", serve: (*Handler).remove},
@@ -253,7 +253,7 @@ func correlationID(given string) string {
 	return id.String()
 }
 
-// prepare authenticates, and reads the body of who may be somebody.
+// prepare authenticates the request and, if the token is genuine, reads the body.
 func (c *call) prepare(route Route) error {
 	switch hosts := &c.handler.options.Hosts; {
 	case route.alone:

@@ -69,7 +69,7 @@ func (h *Handler) ready(c *call) error {
 }
 
 // metrics is GET /metrics, in the form of Prometheus, for who may count
-// everything: the figures name topics.
+// everything: the figures name queues.
 func (h *Handler) metrics(c *call) error {
 	if err := c.caller.MayMeasure(c.ctx()); err != nil {
 		return err

@@ -35,9 +35,9 @@ func TestAReceiveIsCancelledByTheTokenThatStartedItAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := open(t, broker.Limits{}, driver.Config{})
 		// Both have the id of the token that they were narrowed from.
-		narrowed := func(topic string) string {
+		narrowed := func(queue string) string {
 			t.Helper()
-			pattern, err := capability.ParsePattern(topic)
+			pattern, err := capability.ParsePattern(queue)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -60,7 +60,7 @@ func TestAReceiveIsCancelledByTheTokenThatStartedItAlone(t *testing.T) {
 		}
 		for who, token := range map[string]string{"another token of the same id": other, "the token that both are of": d.token.Reveal()} {
 			if n := cancel(token); n != float64(0) {
-				t.Errorf("%s cancelled %v receives of somebody else", who, n)
+				t.Errorf("%s cancelled %v receives of another client", who, n)
 			}
 		}
 		if n := cancel(mine); n != float64(1) {
@@ -124,7 +124,7 @@ func TestFiguresAreForWhoMayCountEverything(t *testing.T) {
 			token string
 			want  int
 		}{
-			"somebody without a token": {"", 401}, "a tenant": {d.mint(t, "acme").Reveal(), 403},
+			"no token": {"", 401}, "a tenant": {d.mint(t, "acme").Reveal(), 403},
 			"who may only send": {sender.Reveal(), 403}, "who may count one topic": {one.Reveal(), 403},
 		} {
 			if status, text := get(try.token); status != try.want || strings.Contains(text, "layoffs") {
@@ -161,12 +161,12 @@ func TestTenantHeaderIsForLookingOnly(t *testing.T) {
 			_ = response.Body.Close()
 			return response.StatusCode
 		}
-		const topic = `{"topic":"t"}`
-		if got := post(operator.Reveal(), "acme", "/v1/stats", topic); got != 200 {
+		const queue = `{"topic":"t"}`
+		if got := post(operator.Reveal(), "acme", "/v1/stats", queue); got != 200 {
 			t.Errorf("the operator counts with status %d", got)
 		}
 		for _, token := range []string{acme.Reveal(), other.Reveal()} {
-			if got := post(token, "acme", "/v1/stats", topic); got != 403 {
+			if got := post(token, "acme", "/v1/stats", queue); got != 403 {
 				t.Errorf("a tenant counts with status %d", got)
 			}
 			if got := post(token, "*", "/v1/queues/list", `{}`); got != 403 {
@@ -174,7 +174,7 @@ func TestTenantHeaderIsForLookingOnly(t *testing.T) {
 			}
 		}
 		for _, path := range []string{"/v1/purge", "/v1/queues/delete", "/v1/dlq/purge", "/v1/recv", "/v1/caps/mint"} {
-			if got := post(operator.Reveal(), "acme", path, topic); got != 400 {
+			if got := post(operator.Reveal(), "acme", path, queue); got != 400 {
 				t.Errorf("%s in a tenant has status %d, want 400", path, got)
 			}
 		}

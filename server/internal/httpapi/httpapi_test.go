@@ -21,15 +21,14 @@ import (
 	"github.com/mailboxmq/mailbox/server/internal/httpapi"
 )
 
-// desk is somebody with a token at a daemon.
+// desk is a client with a token of a daemon.
 type desk struct {
 	*service
 	t     testing.TB
 	token capability.Token
 }
 
-// open returns somebody at a daemon in front of memory, for a test in virtual
-// time.
+// open returns a client of a daemon over memory, for a test in virtual time.
 func open(t *testing.T, limits broker.Limits, config driver.Config) *desk {
 	backend := membox.New(&membox.Options{Defaults: config})
 	s := newService(t, backend, limits)
@@ -534,7 +533,7 @@ func FuzzRequests(f *testing.F) {
 		for path := range httpapi.RequestTypes {
 			target := httpapi.NewRequest(path)
 			if httpapi.DecodeStrictly(data, target) == nil && !json.Valid(data) {
-				t.Errorf("%s reads what is no JSON: %q", path, data)
+				t.Errorf("%s reads a body that is not JSON: %q", path, data)
 			}
 		}
 	})

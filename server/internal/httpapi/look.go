@@ -11,7 +11,7 @@ import (
 // lookedLine is a message that was looked at.
 type lookedLine struct {
 	MessageID       string            `json:"msg_id"`
-	Topic           string            `json:"topic"`
+	Queue           string            `json:"topic"`
 	State           string            `json:"state"`
 	SentAt          string            `json:"ts,omitempty"`
 	IdemKey         string            `json:"idem_key"`
@@ -38,7 +38,7 @@ type lookedLine struct {
 
 func lineOf(l *broker.Peeked) lookedLine {
 	line := lookedLine{
-		MessageID: l.ID, Topic: l.Queue, State: string(l.State), IdemKey: l.Seal.IdemKey, CorrID: l.Seal.CorrelationID,
+		MessageID: l.ID, Queue: l.Queue, State: string(l.State), IdemKey: l.Seal.IdemKey, CorrID: l.Seal.CorrelationID,
 		Attributes: l.Attributes, Payload: l.Body, Damaged: l.Damaged, Attempt: l.Deliveries, Group: l.Group,
 		ReplyTo: l.ReplyTo, CorrelationID: l.CorrelationID, EnqueuedAt: timeText(l.EnqueuedAt),
 		FirstReceivedAt: timeText(l.FirstReceivedAt), LastError: l.LastError, DueAt: timeText(l.DueAt), Source: l.Source,
@@ -76,7 +76,7 @@ func (c *call) list(messages iter.Seq2[broker.Peeked, error], limit int) error {
 }
 
 type deadLettersRequest struct {
-	Topic string `json:"topic"`
+	Queue string `json:"topic"`
 	Limit int    `json:"limit"`
 }
 
@@ -87,16 +87,16 @@ func (h *Handler) deadLetters(c *call) error {
 		return err
 	}
 	switch {
-	case r.Topic == "":
+	case r.Queue == "":
 		return required("topic")
 	case r.Limit < 0:
 		return schemaError("limit", "is negative; 0 means no bound")
 	}
-	return c.list(c.caller.DeadLetters(c.ctx(), r.Topic), r.Limit)
+	return c.list(c.caller.DeadLetters(c.ctx(), r.Queue), r.Limit)
 }
 
 type peekRequest struct {
-	Topic       string            `json:"topic"`
+	Queue       string            `json:"topic"`
 	States      []string          `json:"states"`
 	MessageID   string            `json:"msg_id"`
 	Attributes  map[string]string `json:"attrs"`
@@ -111,7 +111,7 @@ func (h *Handler) peek(c *call) error {
 	if err := c.decode(&r); err != nil {
 		return err
 	}
-	if r.Topic == "" {
+	if r.Queue == "" {
 		return required("topic")
 	}
 	return h.peekFor(c, &r)
@@ -124,11 +124,11 @@ func (h *Handler) peekFor(c *call, r *peekRequest) error {
 	for _, state := range r.States {
 		query.States = append(query.States, driver.State(state))
 	}
-	return c.list(c.caller.Peek(c.ctx(), r.Topic, query), 0)
+	return c.list(c.caller.Peek(c.ctx(), r.Queue, query), 0)
 }
 
 type redriveRequest struct {
-	Topic string    `json:"topic"`
+	Queue string    `json:"topic"`
 	IDs   *[]string `json:"msg_ids"`
 	Limit int       `json:"limit"`
 }
@@ -139,14 +139,14 @@ func (h *Handler) redrive(c *call) error {
 	if err := c.decode(&r); err != nil {
 		return err
 	}
-	if r.Topic == "" {
+	if r.Queue == "" {
 		return required("topic")
 	}
 	var ids []string
 	if r.IDs != nil {
 		ids = *r.IDs
 	}
-	moved, err := c.caller.Redrive(c.ctx(), r.Topic, ids, r.Limit)
+	moved, err := c.caller.Redrive(c.ctx(), r.Queue, ids, r.Limit)
 	if err != nil {
 		c.failAfter(err, moved)
 		return nil
@@ -157,7 +157,7 @@ func (h *Handler) redrive(c *call) error {
 }
 
 type discardRequest struct {
-	Topic string    `json:"topic"`
+	Queue string    `json:"topic"`
 	IDs   *[]string `json:"msg_ids"` // nil if missing
 }
 
@@ -171,13 +171,13 @@ func (h *Handler) discard(c *call) error {
 	if err := c.decode(&r); err != nil {
 		return err
 	}
-	if r.Topic == "" {
+	if r.Queue == "" {
 		return required("topic")
 	}
 	if r.IDs == nil {
 		return required("msg_ids")
 	}
-	return c.answerRemoved(c.caller.Discard(c.ctx(), r.Topic, *r.IDs))
+	return c.answerRemoved(c.caller.Discard(c.ctx(), r.Queue, *r.IDs))
 }
 
 func (c *call) answerRemoved(removed int, err error) error {
@@ -188,7 +188,7 @@ func (c *call) answerRemoved(removed int, err error) error {
 }
 
 type lifeRequest struct {
-	Topic     string `json:"topic"`
+	Queue     string `json:"topic"`
 	MessageID string `json:"msg_id"`
 }
 
@@ -212,12 +212,12 @@ func (h *Handler) life(c *call) error {
 		return err
 	}
 	switch {
-	case r.Topic == "":
+	case r.Queue == "":
 		return required("topic")
 	case r.MessageID == "":
 		return required("msg_id")
 	}
-	life, err := c.caller.Trace(c.ctx(), r.Topic, r.MessageID)
+	life, err := c.caller.Trace(c.ctx(), r.Queue, r.MessageID)
 	if err != nil {
 		return err
 	}

@@ -69,7 +69,7 @@ func TestTheDescriptionAndTheHandlersAgreeOnPaths(t *testing.T) {
 		delete(described, name)
 	}
 	for name := range described {
-		t.Errorf("%s is described, and nobody serves it", name)
+		t.Errorf("%s is described and not served", name)
 	}
 }
 
@@ -121,7 +121,7 @@ func TestTheDescriptionAndTheHandlersAgreeOnQueries(t *testing.T) {
 func compareObject(t *testing.T, document tree, where string, schema tree, read reflect.Type) {
 	t.Helper()
 	if schema["type"] != "object" || schema["additionalProperties"] != false {
-		t.Errorf("%s is to be an object without further fields", where)
+		t.Errorf("%s must be an object without further fields", where)
 	}
 	properties, _ := schema["properties"].(tree)
 	names := make(map[string]reflect.Type)

@@ -101,7 +101,7 @@ type sendBodyQuery struct {
 	CorrelationID string   `json:"correlation_id"`
 }
 
-// sendBody is POST /v1/queues/{topic}/messages: the body of the request is that of
+// sendBody is POST /v1/queues/{queue}/messages: the body of the request is that of
 // the message, whatever its type.
 func (h *Handler) sendBody(c *call) error {
 	var query sendBodyQuery
@@ -130,7 +130,7 @@ type peekQuery struct {
 	Limit       int      `json:"limit"`
 }
 
-// peekPage is GET /v1/queues/{topic}/messages: it looks, and takes nothing.
+// peekPage is GET /v1/queues/{queue}/messages: it looks, and takes nothing.
 func (h *Handler) peekPage(c *call) error {
 	query := peekQuery{Limit: peekPageLimit}
 	if err := c.decodeQuery(&query); err != nil {
@@ -141,12 +141,12 @@ func (h *Handler) peekPage(c *call) error {
 	}
 	c.caller = c.caller.Existing()
 	return h.peekFor(c, &peekRequest{
-		Topic: c.request.PathValue("topic"), States: query.States, MessageID: query.MessageID,
+		Queue: c.request.PathValue("topic"), States: query.States, MessageID: query.MessageID,
 		OlderThanMS: query.OlderThanMS, Reason: query.Reason, Limit: query.Limit,
 	})
 }
 
-// statsPage is GET /v1/queues/{topic}/stats.
+// statsPage is GET /v1/queues/{queue}/stats.
 func (h *Handler) statsPage(c *call) error {
 	if err := c.decodeQuery(&struct{}{}); err != nil {
 		return err

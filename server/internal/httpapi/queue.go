@@ -6,20 +6,20 @@ import (
 	"github.com/mailboxmq/mailbox/capability"
 )
 
-type topicRequest struct {
-	Topic string `json:"topic"`
+type queueRequest struct {
+	Queue string `json:"topic"`
 }
 
-// readTopic reads a request that names a topic and nothing else.
-func (c *call) readTopic() (string, error) {
-	var r topicRequest
+// readQueue reads a request that names only a queue.
+func (c *call) readQueue() (string, error) {
+	var r queueRequest
 	if err := c.decode(&r); err != nil {
 		return "", err
 	}
-	if r.Topic == "" {
+	if r.Queue == "" {
 		return "", required("topic")
 	}
-	return r.Topic, nil
+	return r.Queue, nil
 }
 
 type statsResponse struct {
@@ -31,15 +31,15 @@ type statsResponse struct {
 
 // stats is POST /v1/stats.
 func (h *Handler) stats(c *call) error {
-	topic, err := c.readTopic()
+	queue, err := c.readQueue()
 	if err != nil {
 		return err
 	}
-	return h.statsFor(c, topic)
+	return h.statsFor(c, queue)
 }
 
-func (h *Handler) statsFor(c *call, topic string) error {
-	stats, err := c.caller.Stats(c.ctx(), topic)
+func (h *Handler) statsFor(c *call, queue string) error {
+	stats, err := c.caller.Stats(c.ctx(), queue)
 	if err != nil {
 		return err
 	}
@@ -48,20 +48,20 @@ func (h *Handler) statsFor(c *call, topic string) error {
 
 // purge is POST /v1/purge.
 func (h *Handler) purge(c *call) error {
-	topic, err := c.readTopic()
+	queue, err := c.readQueue()
 	if err != nil {
 		return err
 	}
-	return c.answerRemoved(c.caller.Purge(c.ctx(), topic))
+	return c.answerRemoved(c.caller.Purge(c.ctx(), queue))
 }
 
 // purgeDead is POST /v1/dlq/purge.
 func (h *Handler) purgeDead(c *call) error {
-	topic, err := c.readTopic()
+	queue, err := c.readQueue()
 	if err != nil {
 		return err
 	}
-	return c.answerRemoved(c.caller.PurgeDead(c.ctx(), topic))
+	return c.answerRemoved(c.caller.PurgeDead(c.ctx(), queue))
 }
 
 type traitsResponse struct {
@@ -84,14 +84,14 @@ type traitsResponse struct {
 	PurgeCooldownMS duration `json:"purge_cooldown_ms"`
 }
 
-// traits is POST /v1/traits. It makes the topic if it is not there, unless the
+// traits is POST /v1/traits. It makes the queue if it is not there, unless the
 // request says otherwise.
 func (h *Handler) traits(c *call) error {
-	topic, err := c.readTopic()
+	queue, err := c.readQueue()
 	if err != nil {
 		return err
 	}
-	t, err := c.caller.Traits(c.ctx(), topic)
+	t, err := c.caller.Traits(c.ctx(), queue)
 	if err != nil {
 		return err
 	}
@@ -106,7 +106,7 @@ func (h *Handler) traits(c *call) error {
 }
 
 type configureRequest struct {
-	Topic  string     `json:"topic"`
+	Queue  string     `json:"topic"`
 	Config configBody `json:"config"`
 }
 
@@ -120,46 +120,46 @@ func (h *Handler) configure(c *call) error {
 	if err != nil {
 		return err
 	}
-	return c.okUnless(c.caller.Configure(c.ctx(), r.Topic, config))
+	return c.okUnless(c.caller.Configure(c.ctx(), r.Queue, config))
 }
 
 // config is POST /v1/queues/get.
 func (h *Handler) config(c *call) error {
-	topic, err := c.readTopic()
+	queue, err := c.readQueue()
 	if err != nil {
 		return err
 	}
-	config, err := c.caller.Config(c.ctx(), topic)
+	config, err := c.caller.Config(c.ctx(), queue)
 	if err != nil {
 		return err
 	}
 	return c.ok(struct {
-		Topic  string     `json:"topic"`
+		Queue  string     `json:"topic"`
 		Config configBody `json:"config"`
-	}{topic, configBodyOf(&config)})
+	}{queue, configBodyOf(&config)})
 }
 
 // remove is POST /v1/queues/delete.
 func (h *Handler) remove(c *call) error {
-	topic, err := c.readTopic()
+	queue, err := c.readQueue()
 	if err != nil {
 		return err
 	}
-	return c.okUnless(c.caller.Delete(c.ctx(), topic))
+	return c.okUnless(c.caller.Delete(c.ctx(), queue))
 }
 
-// topics is POST /v1/queues/list.
-func (h *Handler) topics(c *call) error {
+// queues is POST /v1/queues/list.
+func (h *Handler) queues(c *call) error {
 	if err := c.decodeOptional(&struct{}{}); err != nil {
 		return err
 	}
 	if c.everyTenant {
-		return c.allTopics()
+		return c.allQueues()
 	}
 	out := &lines{call: c}
-	for topic, err := range c.caller.Queues(c.ctx()) {
+	for queue, err := range c.caller.Queues(c.ctx()) {
 		if err == nil {
-			err = out.addValue(topicRequest{topic})
+			err = out.addValue(queueRequest{queue})
 		}
 		if err != nil {
 			return out.end(err)
@@ -245,7 +245,7 @@ func (h *Handler) revoke(c *call) error {
 	}
 	if r.Until != "" {
 		if revocation.Until, err = time.Parse(time.RFC3339, r.Until); err != nil {
-			return schemaError("until", "is no time like 2026-01-02T03:04:05Z")
+			return schemaError("until", "is not a time; want one like 2026-01-02T03:04:05Z")
 		}
 	}
 	return c.okUnless(c.caller.Revoke(c.ctx(), revocation))

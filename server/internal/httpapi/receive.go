@@ -12,7 +12,7 @@ import (
 )
 
 type receiveRequest struct {
-	Topic        string    `json:"topic"`
+	Queue        string    `json:"topic"`
 	VisibilityMS *duration `json:"visibility_ms"`
 	MaxMessages  *int      `json:"max_messages"`
 	MaxBytes     *int      `json:"max_bytes"`
@@ -25,7 +25,7 @@ func (h *Handler) readReceive(c *call) (request receiveRequest, req driver.Recei
 	if err := c.decode(&request); err != nil {
 		return request, req, err
 	}
-	if request.Topic == "" {
+	if request.Queue == "" {
 		return request, req, required("topic")
 	}
 	req = driver.ReceiveRequest{
@@ -87,10 +87,10 @@ func (h *Handler) receive(c *call) error {
 	}
 	ctx, leave := h.waiting.enter(c)
 	defer leave()
-	deliveries, err := c.caller.Receive(ctx, request.Topic, req)
+	deliveries, err := c.caller.Receive(ctx, request.Queue, req)
 	switch {
 	case c.ctx().Err() != nil:
-		c.giveBack(request.Topic, deliveries)
+		c.giveBack(request.Queue, deliveries)
 		return c.ctx().Err()
 	case err != nil && ctx.Err() == nil:
 		return err
@@ -101,13 +101,13 @@ func (h *Handler) receive(c *call) error {
 			b = append(b, ',')
 		}
 		if b, err = appendDelivery(b, &deliveries[i], request.Details); err != nil {
-			c.giveBack(request.Topic, deliveries)
+			c.giveBack(request.Queue, deliveries)
 			return err
 		}
 	}
 	c.begin(http.StatusOK, "application/json")
 	if _, err = c.writer.Write(append(b, "]}\n"...)); err != nil { //nolint:gosec // JSON, said to be JSON, and not to be sniffed
-		c.giveBack(request.Topic, deliveries)
+		c.giveBack(request.Queue, deliveries)
 	}
 	return nil
 }
@@ -121,9 +121,8 @@ func sizeOf(deliveries []broker.Delivery) int {
 	return size
 }
 
-// giveBack makes messages ready again, at their places, that nobody is there any
-// more to take.
-func (c *call) giveBack(topic string, deliveries []broker.Delivery) {
+// giveBack makes deliveries of a client that is gone ready again, at their places.
+func (c *call) giveBack(queue string, deliveries []broker.Delivery) {
 	if len(deliveries) == 0 {
 		return
 	}
@@ -131,7 +130,7 @@ func (c *call) giveBack(topic string, deliveries []broker.Delivery) {
 	for i := range deliveries {
 		back[i].Receipt = deliveries[i].Receipt
 	}
-	_, _ = c.caller.Returning().Extend(context.WithoutCancel(c.ctx()), topic, back) // else they come back when their leases end
+	_, _ = c.caller.Returning().Extend(context.WithoutCancel(c.ctx()), queue, back) // else they come back when their leases end
 }
 
 // streamBatch is how many messages a stream takes at a time: few, because all of
@@ -158,7 +157,7 @@ func (h *Handler) receiveStream(c *call) error {
 		if left > 0 {
 			req.Max = min(left, streamBatch)
 		}
-		deliveries, err := c.caller.Receive(c.ctx(), request.Topic, req)
+		deliveries, err := c.caller.Receive(c.ctx(), request.Queue, req)
 		if err != nil || len(deliveries) == 0 {
 			return out.end(err)
 		}
@@ -166,7 +165,7 @@ func (h *Handler) receiveStream(c *call) error {
 			left -= len(deliveries)
 		}
 		if handed, err := c.writeAll(out, deliveries, request.Details); err != nil {
-			c.giveBack(request.Topic, deliveries[handed:])
+			c.giveBack(request.Queue, deliveries[handed:])
 			return nil // the client is gone
 		}
 		c.answers.Done()

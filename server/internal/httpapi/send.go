@@ -29,7 +29,7 @@ type messageRequest struct {
 }
 
 type sendRequest struct {
-	Topic         string            `json:"topic"`
+	Queue         string            `json:"topic"`
 	IdemKey       string            `json:"idem_key"`
 	Payload       *[]byte           `json:"payload_b64"`
 	Attributes    map[string]string `json:"attrs"`
@@ -64,7 +64,7 @@ func (m *messageRequest) outgoing() (broker.Outgoing, error) {
 	}
 	var err error
 	if out.SentAt, err = time.Parse(timeLayout, m.SentAt); err != nil {
-		return out, schemaError("ts", "is no time like 2026-01-02T03:04:05.678Z")
+		return out, schemaError("ts", "is not a time; want one like 2026-01-02T03:04:05.678Z")
 	}
 	out.Signature, err = envelope.ParseSignature(m.Signature)
 	return out, err
@@ -96,7 +96,7 @@ func (h *Handler) send(c *call) error {
 		return err
 	}
 	switch {
-	case request.Topic == "":
+	case request.Queue == "":
 		return required("topic")
 	case request.IdemKey == "":
 		return schemaError("idem_key", "is missing; /v1/send/batch and /v1/queues/{topic}/messages do without")
@@ -106,7 +106,7 @@ func (h *Handler) send(c *call) error {
 	if err != nil {
 		return err
 	}
-	sent, err := c.caller.Send(c.ctx(), request.Topic, []broker.Outgoing{out})
+	sent, err := c.caller.Send(c.ctx(), request.Queue, []broker.Outgoing{out})
 	if err = driver.At(err, 0); err != nil {
 		return err
 	}
@@ -119,7 +119,7 @@ func (h *Handler) send(c *call) error {
 }
 
 type sendBatchRequest struct {
-	Topic    string           `json:"topic"`
+	Queue    string           `json:"topic"`
 	Messages []messageRequest `json:"messages"`
 }
 
@@ -129,7 +129,7 @@ func (h *Handler) sendBatch(c *call) error {
 	if err := c.decode(&request); err != nil {
 		return err
 	}
-	if request.Topic == "" {
+	if request.Queue == "" {
 		return required("topic")
 	}
 	messages := make([]broker.Outgoing, len(request.Messages))
@@ -139,6 +139,6 @@ func (h *Handler) sendBatch(c *call) error {
 			return err
 		}
 	}
-	sent, err := c.caller.Send(c.ctx(), request.Topic, messages)
+	sent, err := c.caller.Send(c.ctx(), request.Queue, messages)
 	return c.answerPositions(len(messages), err, sent)
 }

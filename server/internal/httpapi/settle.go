@@ -12,33 +12,33 @@ type okResponse struct {
 }
 
 type ackOneRequest struct {
-	Topic   string `json:"topic"`
+	Queue   string `json:"topic"`
 	Receipt string `json:"receipt"`
 }
 
 type nackOneRequest struct {
-	Topic   string    `json:"topic"`
+	Queue   string    `json:"topic"`
 	Receipt string    `json:"receipt"`
 	Reason  string    `json:"reason"`
 	DelayMS *duration `json:"delay_ms"`
 }
 
 type extendOneRequest struct {
-	Topic        string    `json:"topic"`
+	Queue        string    `json:"topic"`
 	Receipt      string    `json:"receipt"`
 	VisibilityMS *duration `json:"visibility_ms"`
 }
 
-type buryOneRequest struct {
-	Topic     string `json:"topic"`
+type deadLetterOneRequest struct {
+	Queue     string `json:"topic"`
 	Receipt   string `json:"receipt"`
 	Reason    string `json:"reason"`
 	Error     string `json:"error"`
 	ErrorType string `json:"error_type"`
 }
 
-func (c *call) target(topic, receipt string) broker.Target {
-	return broker.Target{Queue: topic, ID: c.request.PathValue("msg_id"), Receipt: receipt}
+func (c *call) target(queue, receipt string) broker.Target {
+	return broker.Target{Queue: queue, ID: c.request.PathValue("msg_id"), Receipt: receipt}
 }
 
 func (c *call) okUnless(err error) error {
@@ -54,7 +54,7 @@ func (h *Handler) ackOne(c *call) error {
 	if err := c.decodeOptional(&r); err != nil {
 		return err
 	}
-	return c.okUnless(c.caller.AckOne(c.ctx(), c.target(r.Topic, r.Receipt)))
+	return c.okUnless(c.caller.AckOne(c.ctx(), c.target(r.Queue, r.Receipt)))
 }
 
 // nackOne is POST /v1/nack/{msg_id}. Without delay_ms the daemon chooses one.
@@ -63,7 +63,7 @@ func (h *Handler) nackOne(c *call) error {
 	if err := c.decodeOptional(&r); err != nil {
 		return err
 	}
-	return c.okUnless(c.caller.NackOne(c.ctx(), c.target(r.Topic, r.Receipt), nackOf("", r.DelayMS, r.Reason)))
+	return c.okUnless(c.caller.NackOne(c.ctx(), c.target(r.Queue, r.Receipt), nackOf("", r.DelayMS, r.Reason)))
 }
 
 func nackOf(receipt string, delayMS *duration, reason string) broker.Nack {
@@ -89,25 +89,25 @@ func (h *Handler) extendOne(c *call) error {
 	if r.VisibilityMS == nil {
 		return required("visibility_ms")
 	}
-	granted, err := c.caller.ExtendOne(c.ctx(), c.target(r.Topic, r.Receipt), time.Duration(*r.VisibilityMS))
+	granted, err := c.caller.ExtendOne(c.ctx(), c.target(r.Queue, r.Receipt), time.Duration(*r.VisibilityMS))
 	if err != nil {
 		return err
 	}
 	return c.ok(extendOneResponse{true, duration(granted)})
 }
 
-// buryOne is POST /v1/bury/{msg_id}.
-func (h *Handler) buryOne(c *call) error {
-	var r buryOneRequest
+// deadLetterOne is POST /v1/bury/{msg_id}.
+func (h *Handler) deadLetterOne(c *call) error {
+	var r deadLetterOneRequest
 	if err := c.decode(&r); err != nil {
 		return err
 	}
-	burial := broker.DeadLetterRequest{Reason: driver.Reason(r.Reason), Error: r.Error, ErrorType: r.ErrorType}
-	return c.okUnless(c.caller.DeadLetterOne(c.ctx(), c.target(r.Topic, r.Receipt), burial))
+	request := broker.DeadLetterRequest{Reason: driver.Reason(r.Reason), Error: r.Error, ErrorType: r.ErrorType}
+	return c.okUnless(c.caller.DeadLetterOne(c.ctx(), c.target(r.Queue, r.Receipt), request))
 }
 
 type ackBatchRequest struct {
-	Topic    string   `json:"topic"`
+	Queue    string   `json:"topic"`
 	Receipts []string `json:"receipts"`
 }
 
@@ -117,10 +117,10 @@ func (h *Handler) ackBatch(c *call) error {
 	if err := c.decode(&r); err != nil {
 		return err
 	}
-	if r.Topic == "" {
+	if r.Queue == "" {
 		return required("topic")
 	}
-	return c.answerPositions(len(r.Receipts), c.caller.Ack(c.ctx(), r.Topic, r.Receipts), nil)
+	return c.answerPositions(len(r.Receipts), c.caller.Ack(c.ctx(), r.Queue, r.Receipts), nil)
 }
 
 type nackElement struct {
@@ -130,7 +130,7 @@ type nackElement struct {
 }
 
 type nackBatchRequest struct {
-	Topic string        `json:"topic"`
+	Queue string        `json:"topic"`
 	Nacks []nackElement `json:"nacks"`
 }
 
@@ -140,14 +140,14 @@ func (h *Handler) nackBatch(c *call) error {
 	if err := c.decode(&r); err != nil {
 		return err
 	}
-	if r.Topic == "" {
+	if r.Queue == "" {
 		return required("topic")
 	}
 	nacks := make([]broker.Nack, len(r.Nacks))
 	for i, n := range r.Nacks {
 		nacks[i] = nackOf(n.Receipt, n.DelayMS, n.Reason)
 	}
-	return c.answerPositions(len(nacks), c.caller.Nack(c.ctx(), r.Topic, nacks), nil)
+	return c.answerPositions(len(nacks), c.caller.Nack(c.ctx(), r.Queue, nacks), nil)
 }
 
 type extensionElement struct {
@@ -156,7 +156,7 @@ type extensionElement struct {
 }
 
 type extendBatchRequest struct {
-	Topic      string             `json:"topic"`
+	Queue      string             `json:"topic"`
 	Extensions []extensionElement `json:"extensions"`
 }
 
@@ -166,7 +166,7 @@ func (h *Handler) extendBatch(c *call) error {
 	if err := c.decode(&r); err != nil {
 		return err
 	}
-	if r.Topic == "" {
+	if r.Queue == "" {
 		return required("topic")
 	}
 	extensions := make([]broker.Extension, len(r.Extensions))
@@ -176,37 +176,37 @@ func (h *Handler) extendBatch(c *call) error {
 		}
 		extensions[i] = broker.Extension{Receipt: e.Receipt, Visibility: time.Duration(*e.VisibilityMS)}
 	}
-	granted, err := c.caller.Extend(c.ctx(), r.Topic, extensions)
+	granted, err := c.caller.Extend(c.ctx(), r.Queue, extensions)
 	return c.answerBatch(len(extensions), err, func(i int, p *position) {
 		visibility := duration(granted[i])
 		p.VisibilityMS = &visibility
 	})
 }
 
-type burialElement struct {
+type deadLetterElement struct {
 	Receipt   string `json:"receipt"`
 	Reason    string `json:"reason"`
 	Error     string `json:"error"`
 	ErrorType string `json:"error_type"`
 }
 
-type buryBatchRequest struct {
-	Topic   string          `json:"topic"`
-	Burials []burialElement `json:"burials"`
+type deadLetterBatchRequest struct {
+	Queue    string              `json:"topic"`
+	Requests []deadLetterElement `json:"burials"`
 }
 
-// buryBatch is POST /v1/bury.
-func (h *Handler) buryBatch(c *call) error {
-	var r buryBatchRequest
+// deadLetterBatch is POST /v1/bury.
+func (h *Handler) deadLetterBatch(c *call) error {
+	var r deadLetterBatchRequest
 	if err := c.decode(&r); err != nil {
 		return err
 	}
-	if r.Topic == "" {
+	if r.Queue == "" {
 		return required("topic")
 	}
-	burials := make([]broker.DeadLetterRequest, len(r.Burials))
-	for i, b := range r.Burials {
-		burials[i] = broker.DeadLetterRequest{Receipt: b.Receipt, Reason: driver.Reason(b.Reason), Error: b.Error, ErrorType: b.ErrorType}
+	requests := make([]broker.DeadLetterRequest, len(r.Requests))
+	for i, b := range r.Requests {
+		requests[i] = broker.DeadLetterRequest{Receipt: b.Receipt, Reason: driver.Reason(b.Reason), Error: b.Error, ErrorType: b.ErrorType}
 	}
-	return c.answerPositions(len(burials), c.caller.DeadLetter(c.ctx(), r.Topic, burials), nil)
+	return c.answerPositions(len(requests), c.caller.DeadLetter(c.ctx(), r.Queue, requests), nil)
 }

@@ -19,18 +19,18 @@ func (c *call) lookIntoTenant(route Route) (err error) {
 	return err
 }
 
-// tenantTopicLine is a queue in a list of those of all tenants.
-type tenantTopicLine struct {
+// tenantQueueLine is a line in the list of the queues of all tenants.
+type tenantQueueLine struct {
 	Tenant string `json:"tenant"`
-	Topic  string `json:"topic"`
+	Queue  string `json:"topic"`
 }
 
-// allTopics lists the queues of all tenants.
-func (c *call) allTopics() error {
+// allQueues lists the queues of all tenants.
+func (c *call) allQueues() error {
 	out := &lines{call: c}
-	for topic, err := range c.caller.AllQueues(c.ctx()) {
+	for queue, err := range c.caller.AllQueues(c.ctx()) {
 		if err == nil {
-			err = out.addValue(tenantTopicLine{topic.Tenant, topic.Queue})
+			err = out.addValue(tenantQueueLine{queue.Tenant, queue.Queue})
 		}
 		if err != nil {
 			return out.end(err)
