@@ -36,7 +36,7 @@ func TestDeadLettersSurviveExactlyWhereItIsSaid(t *testing.T) {
 			if info := fmt.Sprintf(`dlq_profile=%q`, test.profile); !strings.Contains(r.get("/metrics"), info) {
 				t.Errorf("the metrics lack %s", info)
 			}
-			for _, warning := range []string{"may not survive a restart", "the Redis server is not safe"} {
+			for _, warning := range []string{"may not survive a restart", "unsafe Redis server"} {
 				if warned := strings.Contains(r.log.String(), warning); warned != (test.profile == "ephemeral") {
 					t.Errorf("the log warns that %q: %v", warning, warned)
 				}
