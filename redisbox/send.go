@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"math"
+	"slices"
 	"strconv"
 	"time"
 
@@ -79,13 +80,31 @@ func (d *sendCall) part(ctx context.Context, s *shard) *sendOp {
 	return part
 }
 
-// flush submits the parts and waits for all of them.
+// flush sends the parts and waits for all of them. Calls of one shard may overtake each
+// other, so the next part for a shard is submitted when the one before is answered.
 func (d *sendCall) flush(ctx context.Context) error {
-	for _, part := range d.parts {
-		part.shard.sends.submit(ctx, part)
+	for len(d.parts) > 0 {
+		round, rest := d.parts[:0], []*sendOp(nil) // first for their shard, and later ones
+		for _, part := range d.parts {
+			if slices.ContainsFunc(round, func(earlier *sendOp) bool { return earlier.shard == part.shard }) {
+				rest = append(rest, part)
+			} else {
+				round = append(round, part)
+				part.shard.sends.submit(ctx, part)
+			}
+		}
+		d.parts = rest
+		if err := d.finish(ctx, round); err != nil {
+			return err
+		}
 	}
+	return nil
+}
+
+// finish waits for parts that were submitted, and records their results.
+func (d *sendCall) finish(ctx context.Context, parts []*sendOp) error {
 	var failure error
-	for _, part := range d.parts {
+	for _, part := range parts {
 		select {
 		case <-part.done:
 		case <-ctx.Done(): // operations that were submitted are completed
@@ -102,7 +121,6 @@ func (d *sendCall) flush(ctx context.Context) error {
 			d.collect(part)
 		}
 	}
-	d.parts = nil
 	return failure
 }
 
