@@ -44,7 +44,7 @@ REPEATED := $(SURFACES)|/server/internal/broker$$|/diskbox$$|/membox$$|/driver/d
 
 # One goroutine that damages a disk bit by bit or fills it to a bound, thousands of
 # messages where a hundred are the same code, saboteurs of rules that need no goroutines.
-SKIPPED := FlippedBit|^Test(DamagedFilesAreRefused|CheckFindsEvery|HeadOfALongQueue|DueNotesDoNot|SweepingKeeps|HistoriesShowEvery)
+SKIPPED := FlippedBit|^Test(DamagedFilesAreRefused|CheckFindsEvery|HeadOfALongQueue|DueRecordsDoNot|SweepKeeps|HistoriesShowEvery)
 SKIPPED := $(SKIPPED)|^TestConformance$$/./^(64_goroutines|thousands_of_messages|many_keys_come|many_messages_move)
 SKIPPED := $(SKIPPED)|^TestEverySaboteurIsCaught$$/\((ACK|CNT|DLQ|DUP|ORD|RET|SND|SVC)-
 

@@ -17,9 +17,9 @@ import (
 	"github.com/mailboxmq/mailbox/reply"
 )
 
-// TestEachCallerGetsOwnAnswerErrorOrTimeout lets 1,000 callers ask 8
+// TestEveryCallerGetsOwnAnswerErrorOrTimeout lets 1,000 callers ask 8
 // workers while everything fails now and then.
-func TestEachCallerGetsOwnAnswerErrorOrTimeout(t *testing.T) {
+func TestEveryCallerGetsOwnAnswerErrorOrTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		backend, store := membox.New(nil), reply.NewMemory(nil)
 		defer backend.Close()
