@@ -2,6 +2,8 @@ package rpcapi
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 	"math"
 	"net/http"
@@ -10,9 +12,12 @@ import (
 
 	"connectrpc.com/connect"
 	"connectrpc.com/grpcreflect"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/mailboxmq/mailbox/driver"
+	mailboxv1 "github.com/mailboxmq/mailbox/gen/mailbox/v1"
 	"github.com/mailboxmq/mailbox/gen/mailbox/v1/mailboxv1connect"
+	"github.com/mailboxmq/mailbox/internal/spelling"
 	"github.com/mailboxmq/mailbox/server/internal/broker"
 	"github.com/mailboxmq/mailbox/server/internal/guard"
 )
@@ -162,6 +167,9 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		c.refuse(w, r, err)
 		return
 	}
+	if c.misdirected(w, r) {
+		return
+	}
 	release, err := c.caller.Hold(r.Context(), max(r.ContentLength, unknownBytes))
 	if err != nil {
 		c.refuse(w, r, err)
@@ -176,6 +184,33 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // unknownBytes is the assumed length of a call without Content-Length, as in gRPC: a
 // batch of small messages.
 const unknownBytes = 16 << 10
+
+// misdirected answers a call of a method that does not exist, or of a content type that no
+// protocol has, and reports whether it did.
+func (c *call) misdirected(w http.ResponseWriter, r *http.Request) bool {
+	methods := mailboxv1.File_mailbox_v1_mailbox_proto.Services().ByName("Mailbox").Methods()
+	name := strings.TrimPrefix(r.URL.Path, "/"+mailboxv1connect.MailboxName+"/")
+	if methods.ByName(protoreflect.Name(name)) == nil {
+		var known []string
+		for i := range methods.Len() {
+			known = append(known, string(methods.Get(i).Name()))
+		}
+		text := fmt.Sprintf("no method %q", name)
+		if near := spelling.Nearest(name, known); near != "" {
+			text += fmt.Sprintf("; did you mean %s?", near)
+		}
+		c.allowWrite()
+		_ = c.handler.errors.Write(w, r, connect.NewError(connect.CodeUnimplemented, errors.New(text)))
+		return true
+	}
+	if r.Method == http.MethodPost && !c.handler.errors.IsSupported(r) {
+		c.allowWrite()
+		http.Error(w, fmt.Sprintf("Content-Type %q is not supported; use application/json or application/proto (Connect), application/grpc, or application/grpc-web",
+			r.Header.Get("Content-Type")), http.StatusUnsupportedMediaType)
+		return true
+	}
+	return false
+}
 
 // refuse answers with an error, and does not read the rest of the request.
 func (c *call) refuse(w http.ResponseWriter, r *http.Request, err error) {

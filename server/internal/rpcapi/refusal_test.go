@@ -169,6 +169,24 @@ func TestUnknownFieldInJSONIsSuggested(t *testing.T) {
 	})
 }
 
+func TestUnknownMethodIsSuggested(t *testing.T) {
+	withDaemon(t, func(t *testing.T, d *daemon) {
+		status, answer, _ := d.post(t, d.client, "Sned", "application/json", strings.NewReader("{}"))
+		if status != http.StatusNotImplemented || !strings.Contains(string(answer), `no method \"Sned\"; did you mean Send?`) {
+			t.Errorf("got %d: %s", status, answer)
+		}
+	})
+}
+
+func TestUnsupportedContentTypeIsNamed(t *testing.T) {
+	withDaemon(t, func(t *testing.T, d *daemon) {
+		status, answer, _ := d.post(t, d.client, "Send", "text/html", strings.NewReader("{}"))
+		if status != http.StatusUnsupportedMediaType || !strings.Contains(string(answer), `"text/html" is not supported; use application/json`) {
+			t.Errorf("got %d: %s", status, answer)
+		}
+	})
+}
+
 // hasCode reports whether an error of Connect in JSON has an ErrorDetail with a
 // code.
 func hasCode(t *testing.T, answer []byte, code string) bool {
