@@ -31,7 +31,7 @@ const (
 	sumDigits = 8
 )
 
-// A Record is one change.
+// A Record is one change, in the log, on the wire and in the output of mailbox audit.
 type Record struct {
 	At time.Time `json:"at"`
 	// Operation is what was done: "configure", "purge", "revoke", …
@@ -52,7 +52,7 @@ type Record struct {
 	Result string `json:"result"`
 }
 
-// A Log keeps records in memory or in a file. A full log drops the older half: see trim.
+// A Log keeps records in memory or in a file. A full log is cut to half, by owner: see trim.
 // It is safe for concurrent use.
 type Log struct {
 	path  string // empty: in memory

@@ -5,21 +5,9 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-)
 
-// auditView is a record of the audit log, here and on the wire.
-type auditView struct {
-	At        time.Time `json:"at"`
-	Operation string    `json:"operation"`
-	Queue     string    `json:"queue,omitempty"`
-	Tenant    string    `json:"tenant,omitempty"`
-	TokenID   string    `json:"token_id,omitempty"`
-	Client    string    `json:"client,omitempty"`
-	CorrID    string    `json:"corr_id,omitempty"`
-	Subject   string    `json:"subject,omitempty"`
-	Count     int       `json:"count,omitempty"`
-	Result    string    `json:"result"`
-}
+	"github.com/mailboxmq/mailbox/internal/audit"
+)
 
 func (s *shell) auditCommand() *cobra.Command {
 	var since, queue string
@@ -63,7 +51,7 @@ func parsePast(text string, now time.Time) (time.Time, error) {
 
 func (s *shell) printAudit(ctx context.Context, a *api, body any) error {
 	type line struct {
-		auditView
+		audit.Record
 		Damaged int `json:"damaged"`
 	}
 	t := table{header: []string{"AT", "OPERATION", "QUEUE", "COUNT", "SUBJECT", "TENANT", "TOKEN", "RESULT"}}
@@ -74,7 +62,7 @@ func (s *shell) printAudit(ctx context.Context, a *api, body any) error {
 		case v.Damaged > 0:
 			s.tell("mailbox: %d records of the audit log are damaged and left out\n", v.Damaged)
 		case s.global.json:
-			if err := s.object(v.auditView); err != nil {
+			if err := s.object(v.Record); err != nil {
 				return err
 			}
 		default:
