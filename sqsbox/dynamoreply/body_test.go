@@ -12,26 +12,26 @@ import (
 	"github.com/mailboxmq/mailbox/sqsbox/dynamoreply"
 )
 
-// A keeper keeps the requests that a client sends.
-type keeper struct {
+// A requestRecorder keeps the requests that a client sends.
+type requestRecorder struct {
 	dynamodb.HTTPClient
 	mu   sync.Mutex // guards kept
 	kept []*http.Request
 }
 
-func (k *keeper) Do(r *http.Request) (*http.Response, error) {
+func (k *requestRecorder) Do(r *http.Request) (*http.Response, error) {
 	k.mu.Lock()
 	k.kept = append(k.kept, r)
 	k.mu.Unlock()
 	return k.HTTPClient.Do(r)
 }
 
-// The transport looks at a body once more when all of it is sent, which may be when the
-// answer is here. If the SDK had closed the body, the transport would close the connection
-// then, and a consumed reply would be in the part of the answer that nobody reads.
-func TestBodiesAreGoodAfterTheAnswer(t *testing.T) {
+// The transport reads a body once more when all of it is sent, possibly after the response
+// has begun. If the SDK had closed the body by then, the transport would close the
+// connection, and lose the rest of the response with a consumed reply in it.
+func TestBodiesStayReadableAfterTheResponse(t *testing.T) {
 	server := dynamotest.Shared(t)
-	requests := &keeper{HTTPClient: server.Outside()}
+	requests := &requestRecorder{HTTPClient: server.Outside()}
 	client := server.Client(func(o *dynamodb.Options) { o.HTTPClient = requests })
 	store, err := dynamoreply.Open(t.Context(), client, dynamotest.Table(), &dynamoreply.Options{CreateTable: true})
 	if err != nil {
@@ -46,7 +46,7 @@ func TestBodiesAreGoodAfterTheAnswer(t *testing.T) {
 	}
 	for _, r := range requests.kept {
 		if _, err := io.Copy(io.Discard, r.Body); err != nil {
-			t.Errorf("%s: the end of the body is %v", r.Header.Get("X-Amz-Target"), err)
+			t.Errorf("%s: reading past the end of the body: %v", r.Header.Get("X-Amz-Target"), err)
 		}
 	}
 }

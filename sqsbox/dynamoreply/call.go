@@ -14,26 +14,25 @@ import (
 	"github.com/mailboxmq/mailbox/sqsbox/internal/owned"
 )
 
-// Pauses between attempts double from retryMin to retryMax. A random part of
-// each is taken, so that those who were turned away together do not come back
-// together.
+// Pauses between attempts double from retryMin to retryMax. Each lasts a random
+// part of that, so that clients that were throttled together do not retry together.
 const (
 	retryMin = 50 * time.Millisecond
 	retryMax = time.Second
 )
 
-// A request says what is asked of DynamoDB, and for what.
+// A request names the operation, and the slot it is for, in errors.
 type request struct {
 	op, id string
-	// once: repeating it after an attempt of which nobody knows whether it was
-	// done would do harm.
+	// once: an attempt without a response must not be repeated, because it may
+	// have been carried out.
 	once bool
 }
 
-// call sends a request until it is answered, or answered in a way that repeating
-// it does not change, or was sent often enough. A condition that did not hold is
-// returned as the client's own error, the end of ctx as the context's own; all
-// other errors are a *driver.Error.
+// call sends a request, and repeats it up to Options.Attempts times while a
+// repetition may help. A condition that did not hold is returned as the client's
+// own error, the end of ctx as the context's own; all other errors are a
+// *driver.Error.
 func call[In, Out any](
 	ctx context.Context, s *Store, r request,
 	do func(context.Context, *In, ...func(*dynamodb.Options)) (*Out, error), in *In,
@@ -49,13 +48,13 @@ func call[In, Out any](
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
-		trouble := troubleOf(err)
-		if trouble == conditionFailed {
+		kind := classify(err)
+		if kind == conditionFailed {
 			return nil, err
 		}
-		again := trouble == busy || trouble == unanswered && !r.once
+		again := kind == throttled || kind == unanswered && !r.once
 		if !again || attempt >= s.attempts {
-			return nil, s.failure(r, trouble, err)
+			return nil, s.newError(r, kind, err)
 		}
 		if err := pause(ctx, rand.N(min(retryMin<<(attempt-1), retryMax))); err != nil {
 			return nil, err
@@ -84,8 +83,9 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// prepareCall makes a request of the client leave repeating to us, keep its body until
-// the answer is read, and tell the clock what time it is at DynamoDB.
+// prepareCall configures one request: no retries by the SDK, a body that stays
+// readable until the response is read, and a step that tells the clock
+// DynamoDB's time.
 func (s *Store) prepareCall(o *dynamodb.Options) {
 	o.Retryer = aws.NopRetryer{}
 	o.HTTPClient = owned.Bodies(o.HTTPClient)
@@ -94,13 +94,13 @@ func (s *Store) prepareCall(o *dynamodb.Options) {
 	})
 }
 
-// timekeeper shows the clock the Date of every answer, of refusals too.
+// timekeeper passes the Date of every response, refusals included, to the clock.
 type timekeeper struct{ clock *clock }
 
 // ID is the name of this step in the client's stack.
 func (timekeeper) ID() string { return "mailbox.Timekeeper" }
 
-// HandleDeserialize is the step that is closest to the wire.
+// HandleDeserialize runs the request and observes the Date of its response.
 func (t timekeeper) HandleDeserialize(ctx context.Context, in middleware.DeserializeInput, next middleware.DeserializeHandler) (middleware.DeserializeOutput, middleware.Metadata, error) {
 	sent := time.Now()
 	out, metadata, err := next.HandleDeserialize(ctx, in)

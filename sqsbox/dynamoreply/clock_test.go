@@ -9,17 +9,17 @@ import (
 	"github.com/mailboxmq/mailbox/internal/dynamotest"
 )
 
-// The clock of a bubble shows the year 2000. Against a server with another idea
-// of the time, that is a client whose clock is off by decades.
+// The clock of a synctest bubble starts in the year 2000. To a server on the real
+// clock, that is a client whose clock is off by decades.
 func TestClientsWhoseClocksAreDecadesApartAgree(t *testing.T) {
 	server := dynamotest.Shared(t)
 	table := dynamotest.Table()
 	today := newWire(server).open(t, server, table, nil)
 	create(t, today, "asked today")
 	synctest.Test(t, func(t *testing.T) {
-		long := newWire(server).open(t, server, table, nil) // which leaves the server's time as it is
+		long := newWire(server).open(t, server, table, nil) // keeps the Date that the server sends
 		if off := time.Until(long.Now()); off < 20*365*24*time.Hour {
-			t.Fatalf("this is no test: the clocks are only %v apart", off)
+			t.Fatalf("the clocks are only %v apart: the test shows nothing", off)
 		}
 		wantError(t, long.Resolve(t.Context(), "asked today", tea("yes")), nil)
 		create(t, long, "asked long ago")
@@ -39,16 +39,16 @@ func TestClientsWhoseClocksAreDecadesApartAgree(t *testing.T) {
 	wantError(t, today.Resolve(t.Context(), "short", tea("yes")), nil)
 }
 
-// A clock that is about right is left alone, so that expiry is exact between
-// clients that keep their clocks.
-func TestClockThatIsAboutRightIsLeftAlone(t *testing.T) {
+// A clock that is about right is not corrected, so that expiry is exact between
+// clients whose clocks are synchronized.
+func TestClockWithinTwoSecondsIsNotCorrected(t *testing.T) {
 	for offset, corrected := range map[time.Duration]bool{
 		0: false, 1500 * time.Millisecond: false, -1500 * time.Millisecond: false,
 		time.Minute: true, -time.Minute: true, 5 * time.Second: true, -5 * time.Second: true,
 	} {
 		server := dynamotest.Shared(t)
 		synctest.Test(t, func(t *testing.T) {
-			d := newDesk(t, server, nil)
+			d := newEnv(t, server, nil)
 			d.ahead = offset
 			for range 10 {
 				_, _ = d.store.Get(t.Context(), "a")
@@ -64,25 +64,25 @@ func TestClockThatIsAboutRightIsLeftAlone(t *testing.T) {
 	}
 }
 
-// A program that has not heard of DynamoDB for a while asks before it writes a
-// time, because its clock may have been set, or have stood still.
-func TestClockIsComparedBeforeTimesAreWritten(t *testing.T) {
+// A program that has had no response for a while compares clocks before it writes
+// a time, because its clock may have been set or the machine suspended.
+func TestStaleClockIsComparedBeforeWrite(t *testing.T) {
 	server := dynamotest.Shared(t)
 	synctest.Test(t, func(t *testing.T) {
-		d := newDesk(t, server, nil)
+		d := newEnv(t, server, nil)
 		create(t, d.store, "a")
 		d.ahead = time.Hour // from now on
 		create(t, d.store, "b")
 		time.Sleep(2 * time.Minute)
 		reads := d.count("GetItem")
 		create(t, d.store, "c")
-		wantEqual(t, "times it asked", d.count("GetItem")-reads, 1)
+		wantEqual(t, "probes", d.count("GetItem")-reads, 1)
 		slot, err := d.store.Get(t.Context(), "c")
 		wantError(t, err, nil)
 		wantBetween(t, "how far the slot's time is off", slot.CreatedAt.Sub(time.Now().Add(time.Hour)), -3*time.Second, 3*time.Second)
 		reads = d.count("GetItem")
 		create(t, d.store, "d")
-		wantEqual(t, "times it asked again", d.count("GetItem")-reads, 0)
+		wantEqual(t, "further probes", d.count("GetItem")-reads, 0)
 
 		time.Sleep(2 * time.Minute)
 		d.add(fault{action: "GetItem", code: "AccessDeniedException"})
@@ -90,10 +90,10 @@ func TestClockIsComparedBeforeTimesAreWritten(t *testing.T) {
 	})
 }
 
-func TestStoreWithoutDatesKeepsToItsOwnClock(t *testing.T) {
+func TestResponsesWithoutDateLeaveClockUncorrected(t *testing.T) {
 	server := dynamotest.Shared(t)
 	synctest.Test(t, func(t *testing.T) {
-		d := newDesk(t, server, nil)
+		d := newEnv(t, server, nil)
 		d.undated = true
 		time.Sleep(time.Hour)
 		create(t, d.store, "a")

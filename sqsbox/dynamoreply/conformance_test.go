@@ -10,8 +10,8 @@ import (
 	"github.com/mailboxmq/mailbox/sqsbox/dynamoreply"
 )
 
-// suite opens stores on dynalite, and a second client of each as another process
-// would have it: it is not told what the first one writes.
+// suite opens stores on dynalite, and a second client of each that acts as another
+// process: the writes of the first do not wake its waits.
 func suite(t *testing.T, virtual bool) drivertest.ReplyStore {
 	server := dynamotest.Shared(t)
 	tables := make(map[driver.ReplyStore]string)
@@ -38,7 +38,7 @@ func TestDynamoIsAReplyStore(t *testing.T) {
 	drivertest.RunReplyStore(t, suite(t, true))
 }
 
-// On the real clock dynalite is itself: it does not show what it finds when a
+// On the real clock dynalite is used unchanged: it does not return the item when a
 // condition does not hold.
 func TestDynamoIsAReplyStoreOnTheRealClock(t *testing.T) {
 	t.Parallel()

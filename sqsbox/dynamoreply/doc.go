@@ -12,36 +12,42 @@
 // # The table
 //
 // Each slot is an item. The table has one key, the string "id", and no index.
-// Whoever makes it by other means than CreateTable should turn on time to live
-// for the attribute "ttl": DynamoDB then removes, at no cost, what nobody has
-// read, within days of its end. Nothing depends on that. A slot is over when its
-// time is, and an item that is still there says so to whoever asks.
+// If you create the table without Options.CreateTable, turn on time to live for
+// the attribute "ttl": DynamoDB then removes unread slots at no cost, within days
+// of their expiry. Correctness does not depend on that. A slot expires at its own
+// time, and reading an item that is still in the table reports the expiry.
 //
 // A program needs the permissions GetItem, BatchGetItem, PutItem, UpdateItem and
 // DeleteItem; Scan for [Store.Expired] and [Store.Sweep]; and for CreateTable also
-// CreateTable, DescribeTable, DescribeTimeToLive and UpdateTimeToLive. Of a global
-// table all programs must use the same region: conditions are checked in one
-// region only.
+// CreateTable, DescribeTable, DescribeTimeToLive and UpdateTimeToLive. All programs
+// that share a global table must use the same region: DynamoDB checks conditions
+// in one region only.
+//
+// # Write-once
+//
+// [Store.Resolve] and [Store.Cancel] update an item on the condition that its state
+// is pending and that it has not expired, so exactly one write wins. A mark in the
+// item tells a call whose response was lost that its own write won. Both are in
+// slot.go, in Store.write.
 //
 // # Waiting
 //
-// DynamoDB wakes nobody, so [Store.Wait] looks again: after a few milliseconds
-// at first, then less and less often, down to once in Options.PollMax. All who
-// wait for one slot share each look, and slots are looked at together, up to 100
-// in one request. When an answer comes, all the others are looked at soon,
-// because workers are at work. Answers that are written through the same Store
-// are seen at once. Options.ReadsPerSecond bounds what all of this may cost.
+// DynamoDB does not notify clients, so [Store.Wait] polls: after a few milliseconds
+// at first, then less and less often, down to once per Options.PollMax. All waits
+// for one slot share each read, and one request reads up to 100 slots. When an
+// answer arrives, the other slots are read soon, because workers are evidently
+// active. Answers written through the same Store are seen at once.
+// Options.ReadsPerSecond bounds the cost of all polling.
 //
 // # Clocks
 //
-// DynamoDB has no clock that conditions could use, so the times of a slot come
-// from the clocks of the programs. They are kept together by what DynamoDB does
-// tell: each of its answers carries the second in which it was given. A program
-// whose clock is within two seconds of that is believed. One whose clock is not
-// is corrected, from the first request on and when it has not heard from DynamoDB
-// for a minute before it writes. So however wrong clocks are, two programs
-// disagree about the time by a few seconds at most, and for that long they may
-// disagree about whether a slot has expired: a worker may store an answer that
-// its caller has just given up. That a slot is written once does not depend on
-// any clock.
+// Conditions in DynamoDB cannot use a server clock, so the times of a slot come
+// from the clocks of the programs. The Date header of DynamoDB's responses keeps
+// them together: a clock within two seconds of it is used as it is, any other is
+// corrected. The correction starts with the first request, and is checked again
+// before a write if the last response is more than a minute old. However wrong
+// their clocks are, two programs thus disagree about the time by a few seconds at
+// most, and for that long they may disagree about whether a slot has expired: a
+// worker may store an answer that its caller has just given up. Write-once does
+// not depend on any clock.
 package dynamoreply

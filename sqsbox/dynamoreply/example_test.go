@@ -12,8 +12,7 @@ import (
 	"github.com/mailboxmq/mailbox/sqsbox/dynamoreply"
 )
 
-// Answers go through DynamoDB. The requests go through whatever backend there
-// is; usually that is SQS.
+// Answers go through DynamoDB. The requests go through any backend, usually SQS.
 func Example() {
 	ctx, stop := context.WithCancel(context.Background())
 	check := func(err error) {
@@ -21,7 +20,7 @@ func Example() {
 			panic(err)
 		}
 	}
-	server, err := dynamotest.Launch(ctx) // a program has its client from dynamodb.NewFromConfig
+	server, err := dynamotest.Launch(ctx) // a real program uses dynamodb.NewFromConfig
 	check(err)
 	defer server.Close()
 

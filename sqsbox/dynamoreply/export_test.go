@@ -2,5 +2,5 @@ package dynamoreply
 
 import "time"
 
-// Now returns the time that the store believes it is at DynamoDB.
+// Now returns the store's time, corrected by DynamoDB's clock.
 func (s *Store) Now() time.Time { return s.clock.now() }

@@ -14,8 +14,8 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// The attributes of an item. Times are nanoseconds since 1970, because they are
-// compared; ttl is in seconds, because DynamoDB wants that.
+// The attributes of an item. Times are nanoseconds since 1970, because conditions
+// compare them; ttl is in seconds, because DynamoDB requires that.
 const (
 	attributeID       = "id"
 	attributeState    = "state" // pending, resolved or cancelled; never expired
@@ -26,14 +26,14 @@ const (
 	attributeFailure  = "failure"
 	attributeKind     = "kind"
 	attributeTTL      = "ttl"
-	// Marks tell whether what is found was written by an earlier attempt of the
-	// same call, whose answer got lost.
+	// The marks of the calls that created and wrote the slot. With them a call
+	// recognizes the write of an earlier attempt whose response was lost.
 	attributeMaker  = "maker"
 	attributeWriter = "writer"
 )
 
-// lingerExpired is for how long an expired slot stays at least, so that whoever
-// asks is told that it expired.
+// lingerExpired is how long an expired slot stays at least, so that readers get
+// ErrReplyExpired instead of ErrNotFound.
 const lingerExpired = time.Minute
 
 type item = map[string]types.AttributeValue
@@ -53,7 +53,7 @@ func number(value int64) types.AttributeValue {
 
 func keyOf(id string) item { return item{attributeID: text(id)} }
 
-// newMark returns a text that no other call has.
+// newMark returns a random text that identifies one call.
 func newMark() string {
 	var mark [12]byte
 	for i := range mark {
@@ -62,7 +62,7 @@ func newMark() string {
 	return hex.EncodeToString(mark[:])
 }
 
-// newItem is a pending slot.
+// newItem returns the item of a pending slot.
 func newItem(id, maker string, now time.Time, ttl time.Duration) item {
 	expires := now.Add(ttl)
 	gone := expires.Add(lingerExpired + time.Second - 1) // rounded up
@@ -73,8 +73,8 @@ func newItem(id, maker string, now time.Time, ttl time.Duration) item {
 	}
 }
 
-// readItem reads an item as it is at a time. It is not ok if nobody of us has
-// written it.
+// readItem decodes an item as of a time. It is not ok if the item was not written
+// by this package.
 func readItem(found item, at time.Time) (r record, ok bool) {
 	read := reader{found: found, ok: true}
 	r.slot.ID = read.text(attributeID, true)
@@ -95,8 +95,8 @@ func readItem(found item, at time.Time) (r record, ok bool) {
 	return r.at(at), read.ok
 }
 
-// at is the record as it is at a time: a slot whose time is over is expired,
-// whatever it was before.
+// at returns the record as of a time: past its end a slot is expired, whatever its
+// state was before.
 func (r record) at(now time.Time) record {
 	if !now.Before(r.slot.ExpiresAt) {
 		r.slot.State, r.slot.Answer, r.slot.ResolvedAt = driver.SlotExpired, driver.Answer{}, time.Time{}
@@ -104,7 +104,7 @@ func (r record) at(now time.Time) record {
 	return r
 }
 
-// A reader reads attributes until one is wrong.
+// A reader decodes attributes; ok turns false at the first one that is wrong.
 type reader struct {
 	found item
 	ok    bool
@@ -155,8 +155,7 @@ func (s *Store) fetch(ctx context.Context, op, id string) (record, error) {
 	return s.read(op, id, out.Item, s.clock.now())
 }
 
-// read reads what was found of a slot, as it is at a time. Codes: ErrNotFound,
-// ErrIntegrity.
+// read decodes the item of a slot, as of a time. Codes: ErrNotFound, ErrIntegrity.
 func (s *Store) read(op, id string, found item, at time.Time) (record, error) {
 	if len(found) == 0 {
 		return record{}, driver.SlotError(op, id, driver.ErrNotFound)
@@ -164,7 +163,7 @@ func (s *Store) read(op, id string, found item, at time.Time) (record, error) {
 	r, ok := readItem(found, at)
 	if !ok {
 		damaged := driver.SlotError(op, id, driver.ErrIntegrity)
-		damaged.Detail = "the item in table " + s.table + " is no reply slot"
+		damaged.Detail = "the item in table " + s.table + " is not a reply slot"
 		return record{}, damaged
 	}
 	return r, nil

@@ -12,8 +12,8 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// names stand for attributes in expressions, where some of them are reserved
-// words.
+// names returns placeholders for attributes in expressions, where some attribute
+// names are reserved words.
 func names(attributes ...string) map[string]string {
 	byName := make(map[string]string, len(attributes))
 	for _, attribute := range attributes {
@@ -22,16 +22,16 @@ func names(attributes ...string) map[string]string {
 	return byName
 }
 
-// whileLooking makes DynamoDB show the item if a condition does not hold. Those
-// that do not know this are asked in a second request.
-const whileLooking = types.ReturnValuesOnConditionCheckFailureAllOld
+// returnFound makes DynamoDB return the item if a condition does not hold. Servers
+// that do not support this get a second request.
+const returnFound = types.ReturnValuesOnConditionCheckFailureAllOld
 
-// conditionError returns the error of a condition that did not hold.
+// conditionError reports whether err says that a condition did not hold.
 func conditionError(err error) (*types.ConditionalCheckFailedException, bool) {
 	return errors.AsType[*types.ConditionalCheckFailedException](err)
 }
 
-// current returns the slot that did not meet a condition.
+// current returns the slot that did not meet a condition, as DynamoDB has it.
 func (s *Store) current(ctx context.Context, op, id string, failed *types.ConditionalCheckFailedException) (record, error) {
 	if len(failed.Item) > 0 {
 		return s.read(op, id, failed.Item, s.clock.now())
@@ -53,7 +53,7 @@ func (s *Store) Create(ctx context.Context, id string, ttl time.Duration) error 
 	_, err = call(ctx, s, request{op: opCreate, id: id}, s.client.PutItem, &dynamodb.PutItemInput{
 		TableName: &s.table, Item: newItem(id, maker, now, ttl),
 		ConditionExpression: new("attribute_not_exists(#id)"), ExpressionAttributeNames: names(attributeID),
-		ReturnValuesOnConditionCheckFailure: whileLooking,
+		ReturnValuesOnConditionCheckFailure: returnFound,
 	})
 	failed, taken := conditionError(err)
 	if !taken {
@@ -61,19 +61,19 @@ func (s *Store) Create(ctx context.Context, id string, ttl time.Duration) error 
 	}
 	found, err := s.current(ctx, opCreate, id, failed)
 	switch {
-	case errors.Is(err, driver.ErrNotFound): // and removed just now
+	case errors.Is(err, driver.ErrNotFound): // it existed, and was removed since
 	case err != nil:
 		return err
-	case found.maker == maker: // by an attempt whose answer got lost
+	case found.maker == maker: // created by our own attempt whose response was lost
 		return nil
 	}
 	return driver.SlotError(opCreate, id, driver.ErrConflict)
 }
 
-// Resolve stores the answer. Those who wait in this process are woken, and
-// others see it when they look. It blocks on I/O. Codes: ErrReplyAlreadySent,
-// ErrReplyCancelled, ErrReplyExpired, ErrNotFound, ErrTooLarge, and those of
-// Store.
+// Resolve stores the answer, once: only a pending slot can be resolved. Waits in
+// this process return at once, others at their next read. It blocks on I/O. Codes:
+// ErrReplyAlreadySent, ErrReplyCancelled, ErrReplyExpired, ErrNotFound,
+// ErrTooLarge, and those of Store.
 func (s *Store) Resolve(ctx context.Context, id string, answer driver.Answer) error {
 	if size := len(answer.Body) + len(answer.Failure) + len(answer.FailureKind); size > MaxAnswerBytes {
 		large := driver.SlotError(opResolve, id, driver.ErrTooLarge)
@@ -85,7 +85,8 @@ func (s *Store) Resolve(ctx context.Context, id string, answer driver.Answer) er
 		":state": text(string(driver.SlotResolved)), ":writer": text(writer),
 	}
 	written := names(attributeState, attributeResolved, attributeWriter, attributeExpires)
-	// Empty values are left out: they mean the same, and not every table takes them.
+	// Empty values are left out: a missing attribute means the same, and not every
+	// server accepts empty ones.
 	for _, part := range []struct {
 		attribute string
 		value     types.AttributeValue
@@ -105,8 +106,8 @@ func (s *Store) Resolve(ctx context.Context, id string, answer driver.Answer) er
 	}, opResolve, func(found record) bool { return found.writer == writer })
 }
 
-// Cancel says that nobody waits any more. Those who do in this process are
-// woken, and others see it when they look. It blocks on I/O. Codes:
+// Cancel gives up a pending slot: no answer can be stored any more. Waits in this
+// process return at once, others at their next read. It blocks on I/O. Codes:
 // ErrReplyAlreadySent, ErrReplyExpired, ErrNotFound, and those of Store.
 func (s *Store) Cancel(ctx context.Context, id string) error {
 	return s.write(ctx, id, &dynamodb.UpdateItemInput{
@@ -116,16 +117,17 @@ func (s *Store) Cancel(ctx context.Context, id string) error {
 	}, opCancel, func(found record) bool { return found.slot.State == driver.SlotCancelled })
 }
 
-// maxWrites bounds how often a write is begun anew because the slot was another
-// one when it was looked at.
+// maxWrites bounds how often a write starts again because the slot had been
+// replaced when it was read.
 const maxWrites = 5
 
-// write changes a pending slot. Done tells whether a slot that is not pending is
-// as it was to become.
+// write makes a slot write-once: it updates the item on the condition that the slot
+// is pending and has not expired. done reports whether a slot that is not pending
+// was written by this very call, in an attempt whose response was lost.
 func (s *Store) write(ctx context.Context, id string, update *dynamodb.UpdateItemInput, op string, done func(record) bool) error {
 	update.TableName, update.Key = &s.table, keyOf(id)
 	update.ConditionExpression = new("#state = :pending AND #expires > :now")
-	update.ReturnValuesOnConditionCheckFailure = whileLooking
+	update.ReturnValuesOnConditionCheckFailure = returnFound
 	update.ExpressionAttributeValues[":pending"] = text(string(driver.SlotPending))
 	for range maxWrites {
 		now, err := s.now(ctx, op, id)
@@ -150,14 +152,14 @@ func (s *Store) write(ctx context.Context, id string, update *dynamodb.UpdateIte
 		if found.slot.State != driver.SlotPending {
 			return found.slot.State.WriteError(op, id)
 		}
-		// It was removed and made anew in between, or the clock was set right.
+		// It was removed and created again in between, or the clock was corrected.
 	}
-	restless := driver.SlotError(op, id, driver.ErrUnavailable)
-	restless.Detail = "the slot was made anew again and again"
-	return restless
+	unstable := driver.SlotError(op, id, driver.ErrUnavailable)
+	unstable.Detail = fmt.Sprintf("the slot was removed and created again during each of %d attempts", maxWrites)
+	return unstable
 }
 
-// Get returns the slot as it is. It blocks on I/O. Codes: ErrNotFound,
+// Get returns the current slot. It blocks on I/O. Codes: ErrNotFound,
 // ErrIntegrity, and those of Store.
 func (s *Store) Get(ctx context.Context, id string) (driver.Slot, error) {
 	found, err := s.fetch(ctx, opGet, id)
@@ -165,8 +167,8 @@ func (s *Store) Get(ctx context.Context, id string) (driver.Slot, error) {
 }
 
 // Consume returns a slot that is not pending and removes it. It blocks on I/O.
-// It is sent only once if nobody knows whether it was done, because repeating it
-// would find nothing, and say that somebody else has the answer. Codes: as Get.
+// A request without a response is not repeated: it may have removed the slot, and
+// the repetition would report that another caller took the answer. Codes: as Get.
 func (s *Store) Consume(ctx context.Context, id string) (driver.Slot, error) {
 	for range maxWrites {
 		now, err := s.now(ctx, opConsume, id)
@@ -180,11 +182,11 @@ func (s *Store) Consume(ctx context.Context, id string) (driver.Slot, error) {
 			ExpressionAttributeValues: item{
 				":pending": text(string(driver.SlotPending)), ":now": number(now.UnixNano()),
 			},
-			ReturnValuesOnConditionCheckFailure: whileLooking,
+			ReturnValuesOnConditionCheckFailure: returnFound,
 		})
 		if err == nil {
 			s.watcher.nudge(id)
-			found, err := s.read(opConsume, id, out.Attributes, now) // as it was then
+			found, err := s.read(opConsume, id, out.Attributes, now) // as it was when removed
 			return found.slot, err
 		}
 		failed, refused := conditionError(err)
@@ -195,11 +197,11 @@ func (s *Store) Consume(ctx context.Context, id string) (driver.Slot, error) {
 		if err != nil || found.slot.State == driver.SlotPending {
 			return found.slot, err
 		}
-		// It is pending no more, since a moment ago.
+		// It was decided after the condition was checked.
 	}
-	restless := driver.SlotError(opConsume, id, driver.ErrUnavailable)
-	restless.Detail = "the slot changed again and again"
-	return driver.Slot{}, restless
+	unstable := driver.SlotError(opConsume, id, driver.ErrUnavailable)
+	unstable.Detail = fmt.Sprintf("the slot changed during each of %d attempts", maxWrites)
+	return driver.Slot{}, unstable
 }
 
 // Delete removes the slot. It blocks on I/O. Codes: those of Store.

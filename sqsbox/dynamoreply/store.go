@@ -11,7 +11,7 @@ import (
 )
 
 // MaxAnswerBytes bounds an answer: its body, or the text and the kind of its
-// failure. DynamoDB holds 400 KiB for each item, of which a slot itself needs
+// failure. A DynamoDB item holds 400 KiB; the other attributes of a slot need
 // less than one.
 const MaxAnswerBytes = 399 << 10
 
@@ -42,32 +42,32 @@ var _ Client = (*dynamodb.Client)(nil)
 
 // Options configure a Store. The zero Options, and nil, are the defaults.
 type Options struct {
-	// CreateTable makes Open create the table if it is not there, with capacity
-	// on demand, and turn on its time to live if that is off.
+	// CreateTable makes Open create the table if it does not exist, with
+	// on-demand capacity, and turn on its time to live if that is off.
 	CreateTable bool
-	// PollMin and PollMax are how long a wait pauses between two looks at a
-	// slot, at first and in the long run. 0 means DefaultPollMin and
+	// PollMin and PollMax are the pauses between two reads of a slot during a
+	// wait, at first and in the long run. 0 means DefaultPollMin and
 	// DefaultPollMax.
 	PollMin, PollMax time.Duration
-	// ReadsPerSecond bounds at how many slots the waits of this store look in a
-	// second, all together. 0 means DefaultReadsPerSecond.
+	// ReadsPerSecond bounds how many slots all waits of this store together
+	// read in a second. 0 means DefaultReadsPerSecond.
 	ReadsPerSecond int
 	// Timeout bounds one request to DynamoDB. 0 means DefaultTimeout.
 	Timeout time.Duration
-	// Attempts is how often a request is sent, with growing pauses, if DynamoDB
-	// is too busy or does not answer. 0 means DefaultAttempts. The client's own
-	// retries are not used.
+	// Attempts is how often a request is sent, with growing pauses, while
+	// DynamoDB throttles it or does not respond. 0 means DefaultAttempts. The
+	// client's own retries are not used.
 	Attempts int
 }
 
 // Store is a reply store in a table of DynamoDB. Make one with Open. It is safe
-// for concurrent use, holds nothing open, and runs a goroutine only while
-// somebody waits.
+// for concurrent use, needs no closing, and runs a goroutine only while a caller
+// waits.
 //
-// Beside the codes of driver.ReplyStore, every method returns ErrForbidden and
+// Besides the codes of driver.ReplyStore, every method returns ErrForbidden and
 // ErrUnauthenticated when DynamoDB refuses the program or its credentials, and
-// ErrUnavailable when the table is not there, when DynamoDB is too busy
-// (Error.RetryAfter is set then) or does not answer, after Options.Attempts.
+// ErrUnavailable when the table does not exist, or when DynamoDB throttles
+// (Error.RetryAfter is then set) or does not respond after Options.Attempts.
 type Store struct {
 	client   Client
 	table    string
@@ -94,10 +94,10 @@ const (
 	opSweep   = "sweep slots"
 )
 
-// Open returns the store in a table, after it has found that it can read it. It
-// blocks on I/O, for as long as creating the table takes if it is asked to, and
-// ends with ctx. The client stays the caller's. Codes: ErrNotFound (there is no
-// such table), ErrInvalid (no client, or a table with another key),
+// Open returns the store in a table, after a read that shows that the table is
+// usable. It blocks on I/O, with Options.CreateTable for as long as the creation
+// takes, and ends with ctx. The caller keeps the client. Codes: ErrNotFound (there
+// is no such table), ErrInvalid (no client, or a table with another key),
 // ErrForbidden, ErrUnauthenticated, ErrUnavailable.
 func Open(ctx context.Context, client Client, table string, options *Options) (*Store, error) {
 	var o Options
@@ -142,18 +142,17 @@ func orDefault[N int | time.Duration](value, otherwise N) N {
 	return otherwise
 }
 
-// probeID is the id of a slot that nobody can create, because of its braces.
+// probeID is the id of a slot that no caller can create, because of its braces.
 const probeID = "{probe}"
 
-// probe makes DynamoDB answer something, to learn its time and whether the table
-// can be read.
+// probe sends a read, to learn DynamoDB's time and whether the table is readable.
 func (s *Store) probe(ctx context.Context, op, id string) error {
 	_, err := call(ctx, s, request{op: op, id: id}, s.client.GetItem, &dynamodb.GetItemInput{TableName: &s.table, Key: keyOf(probeID)})
 	return err
 }
 
-// now returns the time for something that is about to be written. If the clock
-// has not been compared for a while, it is before.
+// now returns the time to use in a write. If the clock has not been compared with
+// DynamoDB's for a while, it compares it first.
 func (s *Store) now(ctx context.Context, op, id string) (time.Time, error) {
 	if s.clock.stale() {
 		if err := s.probe(ctx, op, id); err != nil {

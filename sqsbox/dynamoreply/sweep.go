@@ -9,13 +9,13 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 )
 
-// sweepers is how many slots are removed at the same time.
-const sweepers = 8
+// sweepConcurrency is how many slots Sweep removes at the same time.
+const sweepConcurrency = 8
 
-// Expired lists up to limit ids of slots whose time is over. It blocks on I/O,
-// and reads the table from its beginning until it has found enough: there is no
-// index, because every request would pay for it, and DynamoDB sweeps by itself.
-// Codes: ErrInvalid, and those of Store.
+// Expired lists up to limit ids of expired slots. It blocks on I/O, and scans the
+// table from its beginning until it has found enough: an index would make every
+// write dearer, and DynamoDB removes expired items anyway. Codes: ErrInvalid, and
+// those of Store.
 func (s *Store) Expired(ctx context.Context, limit int) ([]string, error) {
 	if err := checkLimit(opExpired, limit); err != nil {
 		return nil, err
@@ -31,16 +31,16 @@ func (s *Store) Expired(ctx context.Context, limit int) ([]string, error) {
 	return ids[:min(len(ids), limit)], nil
 }
 
-// Sweep removes up to limit slots whose time is over, and finds them as Expired
-// does. It blocks on I/O. With an error it has removed as many as it says.
-// Codes: ErrInvalid, and those of Store.
+// Sweep removes up to limit expired slots, and finds them as Expired does. It
+// blocks on I/O. removed is right even if there is an error. Codes: ErrInvalid,
+// and those of Store.
 func (s *Store) Sweep(ctx context.Context, limit int) (removed int, err error) {
 	if err := checkLimit(opSweep, limit); err != nil {
 		return 0, err
 	}
 	err = s.scanExpired(ctx, opSweep, func(found []string) (bool, error) {
 		for len(found) > 0 && removed < limit {
-			n := min(len(found), limit-removed, sweepers)
+			n := min(len(found), limit-removed, sweepConcurrency)
 			gone, err := s.removeExpired(ctx, found[:n])
 			removed += gone
 			if err != nil {
@@ -53,8 +53,8 @@ func (s *Store) Sweep(ctx context.Context, limit int) (removed int, err error) {
 	return removed, err
 }
 
-// scanExpired shows take the ids of expired slots, page by page, for as long as
-// it wants more.
+// scanExpired calls take with the ids of expired slots, page by page, until take
+// returns false.
 func (s *Store) scanExpired(ctx context.Context, op string, take func(ids []string) (more bool, err error)) error {
 	now, err := s.now(ctx, op, "")
 	if err != nil {
@@ -87,8 +87,9 @@ func (s *Store) scanExpired(ctx context.Context, op string, take func(ids []stri
 	}
 }
 
-// removeExpired removes slots at the same time, and returns how many it removed:
-// not those that somebody else has removed, and maybe made anew, in the meantime.
+// removeExpired removes slots concurrently, and returns how many it removed. It
+// does not count slots that another caller has removed, and maybe created again,
+// in the meantime.
 func (s *Store) removeExpired(ctx context.Context, ids []string) (removed int, err error) {
 	now := s.clock.now()
 	var group sync.WaitGroup

@@ -14,11 +14,11 @@ import (
 	"github.com/mailboxmq/mailbox/sqsbox/dynamoreply"
 )
 
-// DynamoDB shows a table in pages of one megabyte.
+// DynamoDB returns a scan in pages of one megabyte.
 func TestExpiredSlotsAreFoundOnEveryPage(t *testing.T) {
 	server := dynamotest.Shared(t)
 	synctest.Test(t, func(t *testing.T) {
-		d := newDesk(t, server, nil)
+		d := newEnv(t, server, nil)
 		const slots = 6
 		large := driver.Answer{Body: bytes.Repeat([]byte{7}, dynamoreply.MaxAnswerBytes)}
 		for i := range slots {
@@ -37,10 +37,10 @@ func TestExpiredSlotsAreFoundOnEveryPage(t *testing.T) {
 	})
 }
 
-func TestSlotsAreSweptOnceHoweverManySweep(t *testing.T) {
+func TestConcurrentSweepsRemoveEachSlotOnce(t *testing.T) {
 	server := dynamotest.Shared(t)
 	synctest.Test(t, func(t *testing.T) {
-		d := newDesk(t, server, nil)
+		d := newEnv(t, server, nil)
 		const slots = 30
 		for i := range slots {
 			wantError(t, d.store.Create(t.Context(), fmt.Sprint(i), time.Minute), nil)
@@ -60,10 +60,10 @@ func TestSlotsAreSweptOnceHoweverManySweep(t *testing.T) {
 	})
 }
 
-func TestSlotThatIsMadeAnewWhileSweepingStays(t *testing.T) {
+func TestSlotRecreatedDuringSweepStays(t *testing.T) {
 	server := dynamotest.Shared(t)
 	synctest.Test(t, func(t *testing.T) {
-		d := newDesk(t, server, nil)
+		d := newEnv(t, server, nil)
 		other := d.another(t)
 		wantError(t, d.store.Create(t.Context(), "a", time.Minute), nil)
 		time.Sleep(time.Minute)
@@ -82,10 +82,10 @@ func TestSlotThatIsMadeAnewWhileSweepingStays(t *testing.T) {
 	})
 }
 
-func TestSweepSaysWhatItDidBeforeItFailed(t *testing.T) {
+func TestFailedSweepReportsWhatItRemoved(t *testing.T) {
 	server := dynamotest.Shared(t)
 	synctest.Test(t, func(t *testing.T) {
-		d := newDesk(t, server, nil)
+		d := newEnv(t, server, nil)
 		const slots = 20
 		for i := range slots {
 			wantError(t, d.store.Create(t.Context(), fmt.Sprint(i), time.Minute), nil)

@@ -16,34 +16,34 @@ import (
 )
 
 const (
-	// tableWithin bounds how long creating a table may take. It takes seconds.
-	tableWithin = 2 * time.Minute
-	tablePause  = 200 * time.Millisecond
+	// createTimeout bounds how long creating a table may take. It usually takes seconds.
+	createTimeout = 2 * time.Minute
+	createPoll    = 200 * time.Millisecond
 )
 
-// createTable creates the table if it is not there, waits until it can be used,
-// and sees to its time to live. Others may do the same at the same time.
+// createTable creates the table if it does not exist, waits until it is usable,
+// and turns on its time to live. Other processes may do the same concurrently.
 func (s *Store) createTable(ctx context.Context) error {
 	creating := request{op: opOpen}
-	patience, cancel := context.WithTimeout(ctx, tableWithin)
+	bounded, cancel := context.WithTimeout(ctx, createTimeout)
 	defer cancel()
 	for {
-		table, err := call(patience, s, creating, s.client.DescribeTable, &dynamodb.DescribeTableInput{TableName: &s.table})
+		table, err := call(bounded, s, creating, s.client.DescribeTable, &dynamodb.DescribeTableInput{TableName: &s.table})
 		switch {
 		case err == nil && usable(table.Table.TableStatus):
 			return s.enableTTL(ctx)
 		case errors.Is(err, driver.ErrNotFound):
-			err = s.makeTable(patience)
+			err = s.requestTable(bounded)
 		}
 		if err == nil {
-			err = pause(patience, tablePause)
+			err = pause(bounded, createPoll)
 		}
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case patience.Err() != nil:
-			late := s.failure(creating, broken, patience.Err())
-			return fmt.Errorf("table %s is still not there after %v: %w", s.table, tableWithin, late)
+		case bounded.Err() != nil:
+			late := s.newError(creating, failed, bounded.Err())
+			return fmt.Errorf("table %s is not usable %v after its creation: %w", s.table, createTimeout, late)
 		case err != nil:
 			return err
 		}
@@ -54,21 +54,21 @@ func usable(status types.TableStatus) bool {
 	return status == types.TableStatusActive || status == types.TableStatusUpdating
 }
 
-func (s *Store) makeTable(ctx context.Context) error {
+func (s *Store) requestTable(ctx context.Context) error {
 	_, err := call(ctx, s, request{op: opOpen}, s.client.CreateTable, &dynamodb.CreateTableInput{
 		TableName:            &s.table,
 		BillingMode:          types.BillingModePayPerRequest,
 		AttributeDefinitions: []types.AttributeDefinition{{AttributeName: aws.String(attributeID), AttributeType: types.ScalarAttributeTypeS}},
 		KeySchema:            []types.KeySchemaElement{{AttributeName: aws.String(attributeID), KeyType: types.KeyTypeHash}},
 	})
-	if _, taken := errors.AsType[*types.ResourceInUseException](err); taken {
-		return nil // somebody else is faster
+	if _, exists := errors.AsType[*types.ResourceInUseException](err); exists {
+		return nil // another process was faster
 	}
 	return err
 }
 
-// enableTTL lets DynamoDB remove what has expired. A table that does so already
-// is left alone: its settings can be changed only now and then.
+// enableTTL makes DynamoDB remove expired slots. A table that does so already is
+// left alone: DynamoDB limits how often the setting may change.
 func (s *Store) enableTTL(ctx context.Context) error {
 	now, err := call(ctx, s, request{op: opOpen}, s.client.DescribeTimeToLive, &dynamodb.DescribeTimeToLiveInput{TableName: &s.table})
 	if err != nil {
@@ -80,7 +80,7 @@ func (s *Store) enableTTL(ctx context.Context) error {
 		}
 		return &driver.Error{
 			Code: driver.ErrConflict, Op: opOpen, Queue: s.table,
-			Detail: fmt.Sprintf("its time to live is that of the attribute %q, and not of %q", aws.ToString(d.AttributeName), attributeTTL),
+			Detail: fmt.Sprintf("time to live of the table uses the attribute %q; want %q", aws.ToString(d.AttributeName), attributeTTL),
 		}
 	}
 	_, err = call(ctx, s, request{op: opOpen}, s.client.UpdateTimeToLive, &dynamodb.UpdateTimeToLiveInput{
@@ -90,13 +90,13 @@ func (s *Store) enableTTL(ctx context.Context) error {
 		},
 	})
 	if refusal, ok := errors.AsType[smithy.APIError](err); ok && strings.Contains(refusal.ErrorMessage(), "already enabled") {
-		return nil // somebody else is faster
+		return nil // another process was faster
 	}
 	return noTTL(err)
 }
 
-// noTTL forgives servers that speak for DynamoDB in tests and have no time to
-// live. DynamoDB itself always knows what that is.
+// noTTL ignores the error of test servers that have no time to live. DynamoDB
+// itself always has it.
 func noTTL(err error) error {
 	if refusal, ok := errors.AsType[smithy.APIError](err); ok && refusal.ErrorCode() == "UnknownOperationException" {
 		return nil

@@ -17,7 +17,7 @@ import (
 	"github.com/mailboxmq/mailbox/sqsbox/dynamoreply"
 )
 
-func TestOpenSaysWhenThereIsNoTable(t *testing.T) {
+func TestOpenOfMissingTableIsNotFound(t *testing.T) {
 	server := dynamotest.Shared(t)
 	_, err := dynamoreply.Open(t.Context(), server.Client(), "nowhere", nil)
 	wantError(t, err, driver.ErrNotFound)
@@ -53,7 +53,7 @@ func TestOpenRefusesATableWithAnotherKey(t *testing.T) {
 	}
 }
 
-func TestTableIsCreatedOnceHoweverManyAsk(t *testing.T) {
+func TestConcurrentOpensCreateTableOnce(t *testing.T) {
 	server := dynamotest.Shared(t)
 	table := dynamotest.Table()
 	var group sync.WaitGroup
@@ -72,7 +72,7 @@ func TestTableIsCreatedOnceHoweverManyAsk(t *testing.T) {
 	wantError(t, err, nil)
 }
 
-// dynalite has no time to live, so DynamoDB's part is played here.
+// dynalite has no time to live, so the test supplies the responses of DynamoDB.
 func TestTimeToLiveIsTurnedOnIfItIsOff(t *testing.T) {
 	server := dynamotest.Shared(t)
 	describe := func(status, attribute string) fault {
@@ -107,11 +107,11 @@ func TestTimeToLiveIsTurnedOnIfItIsOff(t *testing.T) {
 	}
 }
 
-// What DynamoDB removes by itself has been over for a minute.
-func TestTimeToLiveIsAMinuteAfterTheEnd(t *testing.T) {
+// DynamoDB removes slots no sooner than a minute after their expiry.
+func TestTimeToLiveIsOneMinuteAfterExpiry(t *testing.T) {
 	server := dynamotest.Shared(t)
 	synctest.Test(t, func(t *testing.T) {
-		d := newDesk(t, server, nil)
+		d := newEnv(t, server, nil)
 		time.Sleep(123 * time.Millisecond)
 		for _, ttl := range []time.Duration{time.Nanosecond, time.Second, time.Hour + 1, driver.MaxSlotTTL} {
 			id := ttl.String()
@@ -123,12 +123,12 @@ func TestTimeToLiveIsAMinuteAfterTheEnd(t *testing.T) {
 			wantError(t, err, nil)
 			seconds, err := strconv.ParseInt(out.Item["ttl"].(*types.AttributeValueMemberN).Value, 10, 64)
 			wantError(t, err, nil)
-			wantBetween(t, id+": time from the end until it may be removed", time.Unix(seconds, 0).Sub(ends), time.Minute, time.Minute+time.Second)
+			wantBetween(t, id+": time from expiry until removal is allowed", time.Unix(seconds, 0).Sub(ends), time.Minute, time.Minute+time.Second)
 		}
 	})
 }
 
-func TestTableThatIsNeverReadyIsGivenUp(t *testing.T) {
+func TestTableThatNeverGetsReadyTimesOut(t *testing.T) {
 	server := dynamotest.Shared(t)
 	synctest.Test(t, func(t *testing.T) {
 		w := newWire(server)

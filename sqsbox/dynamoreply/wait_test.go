@@ -13,15 +13,15 @@ import (
 	"github.com/mailboxmq/mailbox/sqsbox/dynamoreply"
 )
 
-// An ending is what a wait in the background came to, and when.
+// An ending is the result of a wait in the background, and its time.
 type ending struct {
 	slot driver.Slot
 	err  error
 	at   time.Time
 }
 
-// wait waits for a slot in the background.
-func (d *desk) wait(ctx context.Context, id string, wait time.Duration) <-chan ending {
+// wait starts a wait for a slot in the background.
+func (d *env) wait(ctx context.Context, id string, wait time.Duration) <-chan ending {
 	ended := make(chan ending, 1)
 	go func() {
 		slot, err := d.store.Wait(ctx, id, wait)
@@ -30,10 +30,10 @@ func (d *desk) wait(ctx context.Context, id string, wait time.Duration) <-chan e
 	return ended
 }
 
-func TestLooksGrowRarerDownToTheirBound(t *testing.T) {
+func TestPollingSlowsDownToItsBound(t *testing.T) {
 	server := dynamotest.Shared(t)
 	synctest.Test(t, func(t *testing.T) {
-		d := newDesk(t, server, nil)
+		d := newEnv(t, server, nil)
 		create(t, d.store, "a")
 		before := d.looked()
 		waiting := d.wait(t.Context(), "a", time.Hour/2)
@@ -53,10 +53,10 @@ func TestLooksGrowRarerDownToTheirBound(t *testing.T) {
 	})
 }
 
-func TestAllWhoWaitForASlotShareEachLook(t *testing.T) {
+func TestWaitsForOneSlotShareReads(t *testing.T) {
 	server := dynamotest.Shared(t)
 	synctest.Test(t, func(t *testing.T) {
-		d := newDesk(t, server, nil)
+		d := newEnv(t, server, nil)
 		const waiters = 50
 		create(t, d.store, "a")
 		before := d.looked()
@@ -65,7 +65,7 @@ func TestAllWhoWaitForASlotShareEachLook(t *testing.T) {
 			ended = append(ended, d.wait(t.Context(), "a", time.Hour))
 		}
 		time.Sleep(time.Minute)
-		// Each looks once when it begins, and then they look together.
+		// Each wait reads once when it begins, and then they share the reads.
 		wantBetween(t, "looks in a minute", d.looked()-before, waiters+55, waiters+75)
 		wantError(t, d.another(t).store.Resolve(t.Context(), "a", tea("yes")), nil)
 		for _, waiting := range ended {
@@ -76,18 +76,18 @@ func TestAllWhoWaitForASlotShareEachLook(t *testing.T) {
 	})
 }
 
-func TestSlotsAreLookedAtTogether(t *testing.T) {
+func TestManySlotsAreReadInBatches(t *testing.T) {
 	server := dynamotest.Shared(t)
 	synctest.Test(t, func(t *testing.T) {
-		d := newDesk(t, server, nil)
-		const slots = 120 // more than fit into one batch
+		d := newEnv(t, server, nil)
+		const slots = 120 // more than one batch holds
 		other := d.another(t)
 		ended := make(map[string]<-chan ending)
 		for i := range slots {
 			id := fmt.Sprint("slot ", i)
 			create(t, d.store, id)
 			ended[id] = d.wait(t.Context(), id, time.Hour)
-			time.Sleep(time.Millisecond) // they do not all come at once
+			time.Sleep(time.Millisecond) // the waits start one after the other
 		}
 		time.Sleep(10 * time.Second)
 		batches, single := d.count("BatchGetItem"), d.count("GetItem")
@@ -108,12 +108,12 @@ func TestSlotsAreLookedAtTogether(t *testing.T) {
 	})
 }
 
-// Slots that are due at about the same time are looked at together, and from then
-// on stay together.
-func TestSlotsThatAreDueSoonAreLookedAtTogether(t *testing.T) {
+// Slots that are due at about the same time are read together, and stay together
+// from then on.
+func TestSlotsDueSoonAreReadTogether(t *testing.T) {
 	server := dynamotest.Shared(t)
 	synctest.Test(t, func(t *testing.T) {
-		d := newDesk(t, server, nil)
+		d := newEnv(t, server, nil)
 		const slots = 10
 		var ended []<-chan ending
 		for i := range slots {
@@ -137,7 +137,7 @@ func TestSlotsThatAreDueSoonAreLookedAtTogether(t *testing.T) {
 func TestReadsOfWaitsAreBounded(t *testing.T) {
 	server := dynamotest.Shared(t)
 	synctest.Test(t, func(t *testing.T) {
-		d := newDesk(t, server, &dynamoreply.Options{ReadsPerSecond: 50})
+		d := newEnv(t, server, &dynamoreply.Options{ReadsPerSecond: 50})
 		const slots = 100
 		other := d.another(t)
 		var ended []<-chan ending
@@ -150,7 +150,7 @@ func TestReadsOfWaitsAreBounded(t *testing.T) {
 		before := d.looked()
 		time.Sleep(20 * time.Second)
 		wantBetween(t, "looks in 20s at 50 a second", d.looked()-before, 800, 1100)
-		for i := range slots { // and nobody is forgotten
+		for i := range slots { // and every wait gets its answer
 			wantError(t, other.store.Resolve(t.Context(), fmt.Sprint("slot ", i), tea("yes")), nil)
 		}
 		start := time.Now()
@@ -161,10 +161,10 @@ func TestReadsOfWaitsAreBounded(t *testing.T) {
 	})
 }
 
-func TestAnswerMakesTheOthersLookSoon(t *testing.T) {
+func TestAnswerMakesOtherSlotsDueSoon(t *testing.T) {
 	server := dynamotest.Shared(t)
 	synctest.Test(t, func(t *testing.T) {
-		d := newDesk(t, server, nil)
+		d := newEnv(t, server, nil)
 		other := d.another(t)
 		create(t, d.store, "a")
 		create(t, d.store, "b")
@@ -181,10 +181,10 @@ func TestAnswerMakesTheOthersLookSoon(t *testing.T) {
 	})
 }
 
-func TestWhatIsWrittenInThisProcessIsSeenAtOnce(t *testing.T) {
+func TestWritesOfThisProcessWakeItsWaits(t *testing.T) {
 	server := dynamotest.Shared(t)
 	synctest.Test(t, func(t *testing.T) {
-		d := newDesk(t, server, nil)
+		d := newEnv(t, server, nil)
 		for name, write := range map[string]func(id string) error{
 			"answer": func(id string) error { return d.store.Resolve(t.Context(), id, tea("yes")) },
 			"cancel": func(id string) error { return d.store.Cancel(t.Context(), id) },
@@ -201,12 +201,12 @@ func TestWhatIsWrittenInThisProcessIsSeenAtOnce(t *testing.T) {
 	})
 }
 
-func TestAnswerShortlyBeforeTheEndIsSeen(t *testing.T) {
+func TestAnswerShortlyBeforeExpiryIsSeen(t *testing.T) {
 	server := dynamotest.Shared(t)
 	synctest.Test(t, func(t *testing.T) {
-		d := newDesk(t, server, nil)
+		d := newEnv(t, server, nil)
 		other := d.another(t)
-		for i := range 5 { // wherever the end falls between two looks
+		for i := range 5 { // wherever the expiry falls between two reads
 			id := fmt.Sprint(i)
 			ttl := time.Minute + time.Duration(i)*197*time.Millisecond
 			wantError(t, d.store.Create(t.Context(), id, ttl), nil)
@@ -220,10 +220,10 @@ func TestAnswerShortlyBeforeTheEndIsSeen(t *testing.T) {
 	})
 }
 
-func TestWaitForASlotThatIsMadeAnewEnds(t *testing.T) {
+func TestWaitEndsWhenSlotIsRecreated(t *testing.T) {
 	server := dynamotest.Shared(t)
 	synctest.Test(t, func(t *testing.T) {
-		d := newDesk(t, server, nil)
+		d := newEnv(t, server, nil)
 		other := d.another(t)
 		again := func() {
 			wantError(t, other.store.Delete(t.Context(), "a"), nil)
@@ -233,7 +233,7 @@ func TestWaitForASlotThatIsMadeAnewEnds(t *testing.T) {
 		first := d.wait(t.Context(), "a", time.Hour)
 		synctest.Wait()
 		again()
-		second := d.wait(t.Context(), "a", time.Hour) // finds the new one, before anybody has looked
+		second := d.wait(t.Context(), "a", time.Hour) // finds the new slot before the watcher reads it
 		wantError(t, (<-first).err, driver.ErrNotFound)
 		time.Sleep(time.Minute)
 		again()
@@ -241,10 +241,10 @@ func TestWaitForASlotThatIsMadeAnewEnds(t *testing.T) {
 	})
 }
 
-func TestNothingIsAskedWhenNobodyWaits(t *testing.T) {
+func TestPollingStopsWithTheLastWait(t *testing.T) {
 	server := dynamotest.Shared(t)
 	synctest.Test(t, func(t *testing.T) {
-		d := newDesk(t, server, nil)
+		d := newEnv(t, server, nil)
 		create(t, d.store, "a")
 		ctx, cancel := context.WithCancel(t.Context())
 		var ended []<-chan ending
@@ -261,14 +261,14 @@ func TestNothingIsAskedWhenNobodyWaits(t *testing.T) {
 		synctest.Wait()
 		before := d.looked()
 		time.Sleep(10 * time.Minute)
-		wantEqual(t, "looks while nobody waits", d.looked()-before, 0)
+		wantEqual(t, "reads without a wait", d.looked()-before, 0)
 	})
 }
 
-func TestWaitThatPassesLooksOnceMore(t *testing.T) {
+func TestWaitReadsOnceMoreWhenItTimesOut(t *testing.T) {
 	server := dynamotest.Shared(t)
 	synctest.Test(t, func(t *testing.T) {
-		d := newDesk(t, server, &dynamoreply.Options{PollMin: time.Minute, PollMax: time.Minute})
+		d := newEnv(t, server, &dynamoreply.Options{PollMin: time.Minute, PollMax: time.Minute})
 		create(t, d.store, "a")
 		waiting := d.wait(t.Context(), "a", 10*time.Second)
 		synctest.Wait()
@@ -279,12 +279,12 @@ func TestWaitThatPassesLooksOnceMore(t *testing.T) {
 	})
 }
 
-func TestWaitersAreToldWhenDynamoDoesNotAnswer(t *testing.T) {
+func TestWaitsFailWhenDynamoDoesNotRespond(t *testing.T) {
 	for name, slots := range map[string]int{"one slot": 1, "many slots": 5} {
 		t.Run(name, func(t *testing.T) {
 			server := dynamotest.Shared(t)
 			synctest.Test(t, func(t *testing.T) {
-				d := newDesk(t, server, nil)
+				d := newEnv(t, server, nil)
 				var ended []<-chan ending
 				for i := range slots {
 					create(t, d.store, fmt.Sprint(i))
@@ -296,7 +296,7 @@ func TestWaitersAreToldWhenDynamoDoesNotAnswer(t *testing.T) {
 				for _, waiting := range ended {
 					got := <-waiting
 					wantError(t, got.err, driver.ErrUnavailable)
-					wantBetween(t, "time until they are told", got.at.Sub(start), 0, 10*time.Second)
+					wantBetween(t, "time until the waits fail", got.at.Sub(start), 0, 10*time.Second)
 				}
 				d.clear()
 				wantError(t, d.store.Resolve(t.Context(), "0", tea("yes")), nil)
@@ -307,10 +307,10 @@ func TestWaitersAreToldWhenDynamoDoesNotAnswer(t *testing.T) {
 	}
 }
 
-func TestWaitsOutliveAShortOutage(t *testing.T) {
+func TestWaitsSurviveShortOutage(t *testing.T) {
 	server := dynamotest.Shared(t)
 	synctest.Test(t, func(t *testing.T) {
-		d := newDesk(t, server, nil)
+		d := newEnv(t, server, nil)
 		create(t, d.store, "a")
 		waiting := d.wait(t.Context(), "a", time.Hour)
 		time.Sleep(time.Minute)
@@ -324,10 +324,10 @@ func TestWaitsOutliveAShortOutage(t *testing.T) {
 	})
 }
 
-func TestSlotsThatDynamoHadNoTimeForAreLookedAtAgain(t *testing.T) {
+func TestUnprocessedKeysAreReadAgain(t *testing.T) {
 	server := dynamotest.Shared(t)
 	synctest.Test(t, func(t *testing.T) {
-		d := newDesk(t, server, nil)
+		d := newEnv(t, server, nil)
 		var ended []<-chan ending
 		for _, id := range []string{"a", "b"} {
 			create(t, d.store, id)
@@ -353,10 +353,10 @@ func TestSlotsThatDynamoHadNoTimeForAreLookedAtAgain(t *testing.T) {
 	})
 }
 
-func TestManyCanWaitAndWriteAtTheSameTime(t *testing.T) {
+func TestConcurrentWaitsAndWrites(t *testing.T) {
 	server := dynamotest.Shared(t)
 	synctest.Test(t, func(t *testing.T) {
-		d := newDesk(t, server, nil)
+		d := newEnv(t, server, nil)
 		other := d.another(t)
 		var group sync.WaitGroup
 		for i := range 40 {

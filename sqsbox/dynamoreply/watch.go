@@ -15,24 +15,24 @@ import (
 )
 
 const (
-	// batchMax is how many slots DynamoDB shows in one answer.
+	// batchMax is how many slots one BatchGetItem reads.
 	batchMax = 100
-	// lastLook is how long before a slot's end it is looked at once more, so
-	// that an answer that came late is not missed.
-	lastLook = 100 * time.Millisecond
+	// lastRead is how long before its expiry a slot is read once more, so that
+	// a late answer is not missed.
+	lastRead = 100 * time.Millisecond
 )
 
-// Wait returns the slot when it is pending no more, or as it is when wait has
-// passed. It looks again and again, together with all who wait in this process;
-// see the package for how often. Codes: as Get.
+// Wait returns the slot as soon as it is not pending, or as it is when wait has
+// passed. It polls, and shares its reads with the other waits of this process; the
+// package comment says how often. Codes: as Get.
 func (s *Store) Wait(ctx context.Context, id string, wait time.Duration) (driver.Slot, error) {
 	start := time.Now()
 	found, err := s.fetch(ctx, opWait, id)
 	if err != nil || found.slot.State != driver.SlotPending || wait <= 0 {
 		return found.slot, err
 	}
-	patience := time.NewTimer(wait - time.Since(start))
-	defer patience.Stop()
+	timeout := time.NewTimer(wait - time.Since(start))
+	defer timeout.Stop()
 	w := s.watcher.join(ctx, found)
 	defer s.watcher.leave(w)
 	select {
@@ -40,18 +40,18 @@ func (s *Store) Wait(ctx context.Context, id string, wait time.Duration) (driver
 		return w.slot, w.err
 	case <-ctx.Done():
 		return driver.Slot{}, ctx.Err()
-	case <-patience.C:
+	case <-timeout.C:
 	}
 	found, err = s.fetch(ctx, opWait, id)
 	return found.slot, err
 }
 
-// A watcher looks at the slots that somebody waits for. While there are any, it
-// runs a goroutine.
+// A watcher polls the slots that callers wait for. It runs a goroutine while there
+// are any.
 type watcher struct {
 	store              *Store
 	pauseMin, pauseMax time.Duration
-	pace               time.Duration // of looking at one slot
+	pace               time.Duration // least time per slot read
 	nudged             chan struct{} // holds one wake-up for the goroutine
 
 	mu      sync.Mutex // guards the fields below, and the watches
@@ -59,29 +59,28 @@ type watcher struct {
 	stop    context.CancelFunc // ends the goroutine; nil if there is none
 }
 
-// A watch is kept on one slot, by all who wait for it.
+// A watch polls one slot for all callers that wait for it.
 type watch struct {
 	id      string
-	seen    record // when it was last looked at; it was pending then
-	waiting int
+	seen    record // as last read; it was pending then
+	waiting int    // callers
 	pause   time.Duration
-	due     time.Time // for the next look
+	due     time.Time // for the next read
 
-	// What became of the slot. It is written before decided is closed, and not
-	// after.
+	// The result. It is written before decided is closed, and not after.
 	decided chan struct{}
 	slot    driver.Slot
 	err     error
 }
 
-// join adds one who waits for a slot, which was pending a moment ago.
+// join adds a caller that waits for a slot, which was just read as pending.
 func (r *watcher) join(ctx context.Context, found record) *watch {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	id := found.slot.ID
 	w := r.watches[id]
 	if w != nil && w.seen.maker != found.maker {
-		r.decideLocked(w, driver.Slot{}, gone(id)) // this is another one
+		r.decideLocked(w, driver.Slot{}, gone(id)) // the slot was created again
 		w = nil
 	}
 	if w == nil {
@@ -93,7 +92,7 @@ func (r *watcher) join(ctx context.Context, found record) *watch {
 	w.pause = r.pauseMin
 	w.due = earlier(w.due, time.Now().Add(w.pause))
 	if r.stop == nil {
-		// It looks for others too, and so outlives who starts it.
+		// The goroutine polls for other callers too, so it outlives this one's ctx.
 		running, stop := context.WithCancel(context.WithoutCancel(ctx))
 		r.stop = stop
 		go r.run(running)
@@ -104,7 +103,7 @@ func (r *watcher) join(ctx context.Context, found record) *watch {
 
 func gone(id string) error { return driver.SlotError(opWait, id, driver.ErrNotFound) }
 
-// earlier returns the earlier of two times, where a zero a is no time.
+// earlier returns the earlier of two times, and b if a is zero.
 func earlier(a, b time.Time) time.Time {
 	if a.IsZero() || b.Before(a) {
 		return b
@@ -112,7 +111,7 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// leave removes one who waits no more.
+// leave removes a caller that has stopped waiting.
 func (r *watcher) leave(w *watch) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -121,7 +120,7 @@ func (r *watcher) leave(w *watch) {
 	}
 }
 
-// nudge has a slot looked at as soon as may be, because it was changed.
+// nudge makes the goroutine read a slot at once, because this process changed it.
 func (r *watcher) nudge(id string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -134,11 +133,11 @@ func (r *watcher) nudge(id string) {
 func (r *watcher) wake() {
 	select {
 	case r.nudged <- struct{}{}:
-	default: // somebody has done so
+	default: // a wake-up is already waiting
 	}
 }
 
-// removeLocked ends a watch, and with the last one the goroutine.
+// removeLocked ends a watch, and the goroutine with the last one.
 func (r *watcher) removeLocked(w *watch) {
 	delete(r.watches, w.id)
 	if len(r.watches) == 0 && r.stop != nil {
@@ -147,14 +146,14 @@ func (r *watcher) removeLocked(w *watch) {
 	}
 }
 
-// decideLocked tells everybody who waits for a slot what became of it.
+// decideLocked ends a watch and gives its result to all callers that wait.
 func (r *watcher) decideLocked(w *watch, slot driver.Slot, err error) {
 	r.removeLocked(w)
 	w.slot, w.err = slot, err
 	close(w.decided)
 }
 
-// run looks at slots when they are due, until nobody waits.
+// run reads slots when they are due, until no caller waits.
 func (r *watcher) run(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -177,14 +176,14 @@ func (r *watcher) run(ctx context.Context) {
 	}
 }
 
-// due ends the watches on slots whose time is over, and returns those that are
-// due for a look, the first first and at most a batch, and when there will be
-// something to do if there is nothing now. It takes some that are due soon too:
-// slots that are looked at together stay together.
+// due ends the watches on expired slots, and returns those that are due for a
+// read, earliest first and at most a batch, and the time of the next event if there
+// are none. If any slot is due, those that are due soon come along: slots that are
+// read together stay together.
 func (r *watcher) due(ctx context.Context) (due []*watch, next time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if ctx.Err() != nil { // another goroutine may run since
+	if ctx.Err() != nil { // another goroutine may have taken over
 		return nil, next
 	}
 	now, slotTime := time.Now(), r.store.clock.now()
@@ -196,7 +195,7 @@ func (r *watcher) due(ctx context.Context) (due []*watch, next time.Time) {
 			continue
 		}
 		ends := now.Add(seen.slot.ExpiresAt.Sub(slotTime))
-		if last := ends.Add(-lastLook); w.due.After(last) && last.After(now) {
+		if last := ends.Add(-lastRead); w.due.After(last) && last.After(now) {
 			w.due = last
 		}
 		next = earlier(next, earlier(w.due, ends))
@@ -212,7 +211,7 @@ func (r *watcher) due(ctx context.Context) (due []*watch, next time.Time) {
 	return due[:min(len(due), batchMax)], next
 }
 
-// look looks at slots, and tells those who wait what it has found.
+// look reads slots, and ends the watches on those that are decided.
 func (r *watcher) look(ctx context.Context, watches []*watch) {
 	found, err := r.read(ctx, watches)
 	r.mu.Lock()
@@ -224,7 +223,7 @@ func (r *watcher) look(ctx context.Context, watches []*watch) {
 	now := time.Now()
 	for _, w := range watches {
 		if r.watches[w.id] != w {
-			continue // nobody waits any more
+			continue // no caller waits any more
 		}
 		shown, looked := found[w.id]
 		switch {
@@ -232,7 +231,7 @@ func (r *watcher) look(ctx context.Context, watches []*watch) {
 			r.decideLocked(w, driver.Slot{}, err)
 			continue
 		case looked:
-			answered = r.judgeLocked(w, shown) || answered
+			answered = r.updateLocked(w, shown) || answered
 		}
 		w.pause = min(w.pause+w.pause/2, r.pauseMax)
 		w.due = now.Add(w.pause)
@@ -242,9 +241,9 @@ func (r *watcher) look(ctx context.Context, watches []*watch) {
 	}
 }
 
-// judgeLocked takes note of what a look has shown, and reports whether it was an
-// answer.
-func (r *watcher) judgeLocked(w *watch, shown item) (answered bool) {
+// updateLocked applies an item that was read to its watch, and reports whether the
+// item holds an answer.
+func (r *watcher) updateLocked(w *watch, shown item) (answered bool) {
 	seen, err := r.store.read(opWait, w.id, shown, r.store.clock.now())
 	switch {
 	case err != nil:
@@ -258,7 +257,7 @@ func (r *watcher) judgeLocked(w *watch, shown item) (answered bool) {
 	return false
 }
 
-// hurryLocked has everything looked at soon.
+// hurryLocked makes every slot due soon.
 func (r *watcher) hurryLocked(now time.Time) {
 	for _, w := range r.watches {
 		w.pause = r.pauseMin
@@ -266,8 +265,8 @@ func (r *watcher) hurryLocked(now time.Time) {
 	}
 }
 
-// read reads the items of slots. One that is not there is nil, and one that
-// DynamoDB was too busy for is missing.
+// read reads the items of slots. An item that does not exist is nil in the result,
+// one that DynamoDB left unprocessed is missing from it.
 func (r *watcher) read(ctx context.Context, watches []*watch) (map[string]item, error) {
 	s := r.store
 	found := make(map[string]item, len(watches))

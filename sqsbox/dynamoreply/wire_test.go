@@ -20,42 +20,42 @@ import (
 
 func TestMain(m *testing.M) { dynamotest.Main(m) }
 
-// A wire is what a client sends its requests through to dynalite. It counts
-// them, and things can go wrong on it.
+// A wire is the HTTP client between the SDK and dynalite. It counts requests and
+// injects faults.
 type wire struct {
 	inner *dynamotest.Outside
-	// virtual: the bubble's clock is DynamoDB's, so answers bear its time; or
-	// it is ahead, or not told.
+	// virtual: responses have the time of the bubble's clock as their Date;
+	// shifted by ahead, or without a Date.
 	virtual bool
 	ahead   time.Duration
 	undated bool
-	// after is called when a request was answered; nil means that nobody cares.
+	// after is called after each response; may be nil.
 	after func(action string)
-	// shows: the item is shown when a condition does not hold, as DynamoDB does
-	// and dynalite does not.
+	// shows: the item is returned when a condition does not hold, as DynamoDB
+	// does and dynalite does not.
 	shows bool
 
 	mu     sync.Mutex // guards the fields below
 	counts map[string]int
-	looks  int // at items, by GetItem and BatchGetItem
-	stale  int // reads that may not show what was just written
+	looks  int // items read by GetItem and BatchGetItem
+	stale  int // reads that are not strongly consistent
 	faults []fault
 }
 
-// A fault is what happens instead of an answer.
+// A fault replaces a response.
 type fault struct {
-	action string // of which request; "" means any
-	every  int    // 0 and 1 mean each
-	times  int    // how often; 0 means for ever
-	// code is the error that DynamoDB answers with, and status goes with it.
-	// Without a code the connection breaks: before the request was done, or
-	// late, after it.
+	action string // the action it applies to; "" means any
+	every  int    // every n-th request; 0 and 1 mean each
+	times  int    // how often; 0 means without end
+	// code is the error code of the response, with its status. Without a code
+	// the connection breaks: before the request is carried out or, if late,
+	// after.
 	code, message string
 	status        int
 	late          bool
-	// hangs: nothing is answered until the request is given up.
+	// hangs: there is no response until the request is cancelled.
 	hangs bool
-	// answer is what DynamoDB answers, instead of an error.
+	// answer is the body of a successful response, instead of an error.
 	answer string
 
 	met int
@@ -97,14 +97,14 @@ func (w *wire) total() (n int) {
 	return n
 }
 
-// looked returns at how many items somebody has looked.
+// looked returns how many items were read.
 func (w *wire) looked() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.looks
 }
 
-// meet counts a request and returns what is to go wrong with it.
+// meet counts a request and returns the fault for it, if there is one.
 func (w *wire) meet(action string) (fault, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -154,7 +154,7 @@ func (w *wire) Do(request *http.Request) (*http.Response, error) {
 	return response, err
 }
 
-// date writes the time of an answer.
+// date sets the Date of a response.
 func (w *wire) date(header http.Header) {
 	switch {
 	case w.undated:
@@ -176,13 +176,13 @@ func (w *wire) countLooks(action string, body []byte) {
 	default:
 		return
 	}
-	// The probe reads nothing, and so need not read the newest.
+	// The probe reads an item that cannot exist, so it need not be consistent.
 	if !bytes.Contains(body, []byte(`"ConsistentRead":true`)) && !bytes.Contains(body, []byte("{probe}")) {
 		w.stale++
 	}
 }
 
-// show adds the item to the error about a condition that did not hold.
+// show adds the item to the error of a condition that did not hold.
 func (w *wire) show(request *http.Request, body []byte, response *http.Response) error {
 	var asked struct {
 		TableName, ReturnValuesOnConditionCheckFailure string
@@ -223,7 +223,7 @@ func (w *wire) show(request *http.Request, body []byte, response *http.Response)
 			return err
 		}
 	}
-	response.Header.Del("X-Amz-Crc32") // of what was said at first
+	response.Header.Del("X-Amz-Crc32") // it is that of the original body
 	response.Body, response.ContentLength = io.NopCloser(bytes.NewReader(said)), int64(len(said))
 	return nil
 }

@@ -1,11 +1,11 @@
 // Package owned keeps the AWS SDK from breaking its own connections.
 //
-// The SDK closes the body of a request as soon as the answer begins, and a closed body
-// answers io.EOF to whoever copies from it. The transport of net/http copies once more
-// after the last byte of an HTTP/1.1 request, to see that nothing follows. Where the
-// answer was quicker than that, it takes the io.EOF for a failure and closes the
-// connection, with the rest of the answer. The server has done what it was asked by then,
-// and can do nothing about it: for it the request was complete before it answered.
+// The SDK closes the body of a request as soon as the response begins, and a closed body
+// returns io.EOF to a copy. The transport of net/http reads once more after the last byte
+// of an HTTP/1.1 request, to see that nothing follows. If the response came before that
+// read, the transport treats the io.EOF as a failure and closes the connection, and the
+// rest of the response is lost. The server has carried out the request by then and cannot
+// help: it received a complete request.
 package owned
 
 import (
@@ -14,12 +14,12 @@ import (
 	"net/http"
 )
 
-// A Doer sends requests. HTTP clients of the SDK are ones.
+// A Doer sends requests. The HTTP clients of the SDK are Doers.
 type Doer interface {
 	Do(r *http.Request) (*http.Response, error)
 }
 
-// Bodies returns a Doer whose requests have bodies that the SDK cannot take back.
+// Bodies returns a Doer that sends copies of request bodies, which the SDK cannot close.
 func Bodies(d Doer) Doer {
 	if _, owned := d.(bodies); owned || d == nil {
 		return d
@@ -29,8 +29,8 @@ func Bodies(d Doer) Doer {
 
 type bodies struct{ next Doer }
 
-// Do sends a copy of a request, with the whole body in memory, which the transport sends
-// in one piece with the header.
+// Do sends a copy of a request with the whole body in memory, which the transport writes
+// together with the header.
 func (b bodies) Do(r *http.Request) (*http.Response, error) {
 	if r.Body == nil || r.Body == http.NoBody {
 		return b.next.Do(r)

@@ -15,13 +15,13 @@ import (
 	"github.com/mailboxmq/mailbox/membox"
 )
 
-// TestEveryCallerOfDynamoGetsItsOwnAnswerAnErrorOrItsTimeout is the storm over
-// DynamoDB, which is often too busy, and whose answers get lost.
+// TestEveryCallerOfDynamoGetsItsOwnAnswerAnErrorOrItsTimeout runs the reply load
+// over a DynamoDB that often throttles, and whose responses get lost.
 func TestEveryCallerOfDynamoGetsItsOwnAnswerAnErrorOrItsTimeout(t *testing.T) {
 	t.Parallel()
 	server := dynamotest.Shared(t)
 	synctest.Test(t, func(t *testing.T) {
-		d := newDesk(t, server, nil)
+		d := newEnv(t, server, nil)
 		d.add(fault{code: "ProvisionedThroughputExceededException", every: 11})
 		d.add(fault{late: true, every: 17})
 		d.add(fault{every: 23})
@@ -37,7 +37,7 @@ func TestEveryCallerOfDynamoGetsItsOwnAnswerAnErrorOrItsTimeout(t *testing.T) {
 }
 
 // slots counts the items in the table.
-func (d *desk) slots(ctx context.Context) (n int, err error) {
+func (d *env) slots(ctx context.Context) (n int, err error) {
 	d.clear()
 	scan := &dynamodb.ScanInput{TableName: &d.table, Select: types.SelectCount, ConsistentRead: aws.Bool(true)}
 	for {

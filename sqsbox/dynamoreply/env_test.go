@@ -10,33 +10,33 @@ import (
 	"github.com/mailboxmq/mailbox/sqsbox/dynamoreply"
 )
 
-// A desk is a store in a table of its own, and the wire to it.
-type desk struct {
+// An env is a store in a table of its own, and the wire to it.
+type env struct {
 	*wire
 	server *dynamotest.Server
 	table  string
 	store  *dynamoreply.Store
 }
 
-// newDesk opens a store for a test in virtual time. The server comes from
-// outside, because it cannot be started in a bubble.
-func newDesk(t *testing.T, server *dynamotest.Server, options *dynamoreply.Options) *desk {
+// newEnv opens a store for a test in virtual time. The server is started by the
+// caller, because it cannot be started in a bubble.
+func newEnv(t *testing.T, server *dynamotest.Server, options *dynamoreply.Options) *env {
 	t.Helper()
-	d := &desk{wire: newWire(server), server: server, table: dynamotest.Table()}
+	d := &env{wire: newWire(server), server: server, table: dynamotest.Table()}
 	d.virtual = true
 	d.store = d.open(t, server, d.table, options)
 	t.Cleanup(func() {
 		d.mu.Lock()
 		defer d.mu.Unlock()
-		wantEqual(t, "reads that may be old", d.stale, 0)
+		wantEqual(t, "reads that are not consistent", d.stale, 0)
 	})
 	return d
 }
 
-// another returns the same table as another process sees it.
-func (d *desk) another(t *testing.T) *desk {
+// another opens the same table as another process would.
+func (d *env) another(t *testing.T) *env {
 	t.Helper()
-	other := &desk{wire: newWire(d.server), server: d.server, table: d.table}
+	other := &env{wire: newWire(d.server), server: d.server, table: d.table}
 	other.virtual, other.shows = d.virtual, d.shows
 	other.store = other.open(t, d.server, d.table, nil)
 	return other
@@ -56,7 +56,7 @@ func wantEqual[V comparable](t *testing.T, what string, got, want V) {
 	}
 }
 
-// wantBetween checks a figure that need not be exact.
+// wantBetween checks a number that need not be exact.
 func wantBetween[N int | time.Duration](t *testing.T, what string, got, least, most N) {
 	t.Helper()
 	if got < least || got > most {

@@ -13,17 +13,17 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// A trouble is why DynamoDB did not do what it was asked.
-type trouble int
+// A failureKind is why a request to DynamoDB failed.
+type failureKind int
 
 const (
-	// broken: the request cannot be sent, or is wrong; repeating it is pointless.
-	broken trouble = iota
-	// conditionFailed: it was understood, and the slot is not as it must be.
+	// failed: the request cannot be sent, or is invalid; repeating it is pointless.
+	failed failureKind = iota
+	// conditionFailed: the slot does not meet the condition of the request.
 	conditionFailed
-	// busy: it was turned away, and surely not done.
-	busy
-	// unanswered: nobody knows whether it was done.
+	// throttled: DynamoDB refused the request for now, and did not carry it out.
+	throttled
+	// unanswered: DynamoDB may or may not have carried out the request.
 	unanswered
 	noTable
 	tooLarge
@@ -31,15 +31,15 @@ const (
 	unauthenticated
 )
 
-// troubles are the error codes of DynamoDB that say more than that it failed.
-var troubles = map[string]trouble{
+// kindByCode maps the error codes of DynamoDB; other codes mean failed.
+var kindByCode = map[string]failureKind{
 	"ConditionalCheckFailedException": conditionFailed,
 
-	"ProvisionedThroughputExceededException": busy,
-	"RequestLimitExceeded":                   busy,
-	"ThrottlingException":                    busy,
-	"Throttling":                             busy,
-	"ReplicatedWriteConflictException":       busy,
+	"ProvisionedThroughputExceededException": throttled,
+	"RequestLimitExceeded":                   throttled,
+	"ThrottlingException":                    throttled,
+	"Throttling":                             throttled,
+	"ReplicatedWriteConflictException":       throttled,
 
 	"InternalServerError": unanswered,
 	"InternalFailure":     unanswered,
@@ -58,11 +58,11 @@ var troubles = map[string]trouble{
 	"UnrecognizedClientException":         unauthenticated,
 }
 
-// troubleOf tells what went wrong.
-func troubleOf(err error) trouble {
+// classify returns why a request failed.
+func classify(err error) failureKind {
 	if refusal, ok := errors.AsType[smithy.APIError](err); ok {
-		if t, known := troubles[refusal.ErrorCode()]; known {
-			return t
+		if kind, known := kindByCode[refusal.ErrorCode()]; known {
+			return kind
 		}
 		if text := refusal.ErrorMessage(); isValidation(refusal) && strings.HasPrefix(text, "Item size") && strings.Contains(text, "exceeded") {
 			return tooLarge
@@ -81,28 +81,28 @@ func troubleOf(err error) trouble {
 		return unanswered
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
-		return unanswered // the attempt's own time was over
+		return unanswered // the timeout of this attempt passed
 	}
-	return broken
+	return failed
 }
 
 func isValidation(refusal smithy.APIError) bool { return refusal.ErrorCode() == "ValidationException" }
 
-// failure is the error of a request that cannot be done.
-func (s *Store) failure(r request, t trouble, cause error) error {
+// newError returns the error of a request that failed for good.
+func (s *Store) newError(r request, kind failureKind, cause error) error {
 	e := &driver.Error{Code: driver.ErrUnavailable, Op: r.op, Queue: s.table, Err: cause}
 	if r.id != "" {
 		e.Queue = driver.SlotAddress(r.id)
 	}
-	switch t {
-	case busy:
-		e.Detail = fmt.Sprintf("DynamoDB turned the request away %d times: table %s has too little capacity for what is asked of it", s.attempts, s.table)
+	switch kind {
+	case throttled:
+		e.Detail = fmt.Sprintf("DynamoDB throttled the request %d times: table %s has too little capacity for this load", s.attempts, s.table)
 		e.RetryAfter = time.Second
 	case noTable:
 		e.Detail = fmt.Sprintf("there is no table %s in this account and region: create it, or open the store with CreateTable", s.table)
 		if r.op == opOpen {
-			// Later it must not be taken for a slot that is not there: a worker
-			// would ack a request that nobody has answered.
+			// Only Open says so: a later ErrNotFound would mean that the slot is
+			// gone, and a worker would ack a request that it has not answered.
 			e.Code = driver.ErrNotFound
 		}
 	case tooLarge:
@@ -113,7 +113,7 @@ func (s *Store) failure(r request, t trouble, cause error) error {
 		e.Code, e.Detail = driver.ErrUnauthenticated, "table "+s.table
 	default:
 		if refusal, ok := errors.AsType[smithy.APIError](cause); ok && isValidation(refusal) {
-			e.Code, e.Detail = driver.ErrInvalid, fmt.Sprintf("DynamoDB does not understand the request; table %s must have the one key %q, a string", s.table, attributeID)
+			e.Code, e.Detail = driver.ErrInvalid, fmt.Sprintf("DynamoDB rejected the request as invalid; table %s must have the single key %q, a string", s.table, attributeID)
 		}
 	}
 	return e

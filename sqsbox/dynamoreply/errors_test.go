@@ -19,8 +19,7 @@ import (
 	"github.com/mailboxmq/mailbox/sqsbox/dynamoreply"
 )
 
-// operations are all that can be asked of a store, each with an answered slot
-// called "a" at hand.
+// operations are all operations of a store, for the slots that prepare creates.
 var operations = map[string]func(ctx context.Context, store driver.ReplyStore) error{
 	"create":  func(ctx context.Context, s driver.ReplyStore) error { return s.Create(ctx, "new", time.Hour) },
 	"resolve": func(ctx context.Context, s driver.ReplyStore) error { return s.Resolve(ctx, "open", tea("yes")) },
@@ -36,8 +35,8 @@ var operations = map[string]func(ctx context.Context, store driver.ReplyStore) e
 	"sweep":   func(ctx context.Context, s driver.ReplyStore) error { _, err := s.Sweep(ctx, 1); return err },
 }
 
-// prepare makes the slots that operations are about.
-func prepare(t *testing.T, d *desk) {
+// prepare creates the slots that operations use: "a" is answered, "open" is pending.
+func prepare(t *testing.T, d *env) {
 	t.Helper()
 	create(t, d.store, "a")
 	create(t, d.store, "open")
@@ -65,7 +64,7 @@ func TestErrorsOfDynamoHaveCodes(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			server := dynamotest.Shared(t)
 			synctest.Test(t, func(t *testing.T) {
-				d := newDesk(t, server, nil)
+				d := newEnv(t, server, nil)
 				prepare(t, d)
 				for name, operation := range operations {
 					d.add(test.fault)
@@ -74,13 +73,13 @@ func TestErrorsOfDynamoHaveCodes(t *testing.T) {
 					wantError(t, err, test.want)
 					e, ok := errors.AsType[*driver.Error](err)
 					if !ok || !strings.Contains(err.Error(), test.tells) || e.Op == "" || e.Err == nil {
-						t.Errorf("%s: the error does not tell that %q: %v", name, test.tells, err)
+						t.Errorf("%s: the error does not say %q: %v", name, test.tells, err)
 					}
 					if errors.Is(err, driver.ErrNotFound) {
-						t.Errorf("%s: it looks as if the slot were gone: %v", name, err)
+						t.Errorf("%s: the error means that the slot is gone: %v", name, err)
 					}
 					if busy := test.sent > 1; busy != (driver.RetryAfter(err) > 0) {
-						t.Errorf("%s: the hint when to try again is %v", name, driver.RetryAfter(err))
+						t.Errorf("%s: RetryAfter is %v", name, driver.RetryAfter(err))
 					}
 					wantEqual(t, name+": requests", d.total()-sent, test.sent)
 					wantBetween(t, name+": time it took", time.Since(start), 0, 5*time.Second)
@@ -91,10 +90,10 @@ func TestErrorsOfDynamoHaveCodes(t *testing.T) {
 	}
 }
 
-func TestRequestsAreRepeatedWhileDynamoIsBusy(t *testing.T) {
+func TestThrottledRequestsAreRepeated(t *testing.T) {
 	server := dynamotest.Shared(t)
 	synctest.Test(t, func(t *testing.T) {
-		d := newDesk(t, server, nil)
+		d := newEnv(t, server, nil)
 		for name, operation := range operations {
 			prepare(t, d)
 			d.add(fault{code: "ProvisionedThroughputExceededException", times: dynamoreply.DefaultAttempts - 1})
@@ -109,21 +108,21 @@ func TestRequestsAreRepeatedWhileDynamoIsBusy(t *testing.T) {
 	})
 }
 
-// A request whose answer gets lost may have been done, and finds its own traces
-// when it is repeated.
-func TestLostAnswersAreNotMistakenForSomebodyElses(t *testing.T) {
+// A request whose response gets lost may have been carried out. Its repetition
+// must recognize its own write.
+func TestRepeatedWriteRecognizesItsOwnFirstAttempt(t *testing.T) {
 	for _, shows := range []bool{true, false} {
-		t.Run(fmt.Sprintf("item is shown %v", shows), func(t *testing.T) {
+		t.Run(fmt.Sprintf("item is returned %v", shows), func(t *testing.T) {
 			server := dynamotest.Shared(t)
 			synctest.Test(t, func(t *testing.T) {
-				d := newDesk(t, server, nil)
+				d := newEnv(t, server, nil)
 				d.shows = shows
 				for _, lost := range []fault{{times: 1, late: true}, {times: 1, late: true, code: "InternalServerError", status: 500}} {
 					prepare(t, d)
 					for _, name := range []string{"create", "resolve", "delete"} {
 						d.add(lost)
 						if err := operations[name](t.Context(), d.store); err != nil {
-							t.Errorf("%s whose answer got lost: %v", name, err)
+							t.Errorf("%s whose response got lost: %v", name, err)
 						}
 						d.clear()
 					}
@@ -144,10 +143,10 @@ func TestLostAnswersAreNotMistakenForSomebodyElses(t *testing.T) {
 	}
 }
 
-func TestConsumeThatGotLostIsNotRepeated(t *testing.T) {
+func TestConsumeWithoutResponseIsNotRepeated(t *testing.T) {
 	server := dynamotest.Shared(t)
 	synctest.Test(t, func(t *testing.T) {
-		d := newDesk(t, server, nil)
+		d := newEnv(t, server, nil)
 		prepare(t, d)
 		d.add(fault{action: "DeleteItem", late: true})
 		sent := d.count("DeleteItem")
@@ -157,10 +156,10 @@ func TestConsumeThatGotLostIsNotRepeated(t *testing.T) {
 	})
 }
 
-func TestRequestsThatAreCutAreRepeated(t *testing.T) {
+func TestRequestsOnBrokenConnectionsAreRepeated(t *testing.T) {
 	server := dynamotest.Shared(t)
 	synctest.Test(t, func(t *testing.T) {
-		d := newDesk(t, server, nil)
+		d := newEnv(t, server, nil)
 		prepare(t, d)
 		d.add(fault{times: dynamoreply.DefaultAttempts - 1})
 		slot, err := d.store.Get(t.Context(), "a")
@@ -176,7 +175,7 @@ func TestRequestsThatAreCutAreRepeated(t *testing.T) {
 func TestPausesEndWithTheContext(t *testing.T) {
 	server := dynamotest.Shared(t)
 	synctest.Test(t, func(t *testing.T) {
-		d := newDesk(t, server, &dynamoreply.Options{Attempts: 1000})
+		d := newEnv(t, server, &dynamoreply.Options{Attempts: 1000})
 		d.add(fault{code: "ThrottlingException"})
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
@@ -192,7 +191,7 @@ func TestPausesEndWithTheContext(t *testing.T) {
 func TestServerThatHangsIsUnavailable(t *testing.T) {
 	server := dynamotest.Shared(t)
 	synctest.Test(t, func(t *testing.T) {
-		d := newDesk(t, server, nil)
+		d := newEnv(t, server, nil)
 		prepare(t, d)
 		d.add(fault{hangs: true})
 		for name, operation := range operations {
@@ -220,7 +219,7 @@ func TestServerThatHangsIsUnavailable(t *testing.T) {
 func TestAnswersAreBounded(t *testing.T) {
 	server := dynamotest.Shared(t)
 	synctest.Test(t, func(t *testing.T) {
-		d := newDesk(t, server, nil)
+		d := newEnv(t, server, nil)
 		id := strings.Repeat("x", driver.MaxNameBytes)
 		create(t, d.store, id)
 		large := bytes.Repeat([]byte{7}, dynamoreply.MaxAnswerBytes)
@@ -245,10 +244,10 @@ func TestAnswersAreBounded(t *testing.T) {
 	})
 }
 
-func TestForeignItemsAreNoSlots(t *testing.T) {
+func TestForeignItemsAreIntegrityErrors(t *testing.T) {
 	server := dynamotest.Shared(t)
 	synctest.Test(t, func(t *testing.T) {
-		d := newDesk(t, server, nil)
+		d := newEnv(t, server, nil)
 		s := func(value string) types.AttributeValue { return &types.AttributeValueMemberS{Value: value} }
 		n := func(value string) types.AttributeValue { return &types.AttributeValueMemberN{Value: value} }
 		const late = "4000000000000000000"
