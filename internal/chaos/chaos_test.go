@@ -20,13 +20,13 @@ import (
 const (
 	redisProcesses = 4
 	diskProcesses  = 2 // a folder for each: a store belongs to one process at a time
-	// calmWithin is how long what is left when the storm is over may take. Nothing is
-	// held for longer than a visibility, or waits for longer than the backoff.
-	calmWithin = 30 * time.Second
+	// drainWithin bounds the time to drain a queue after the disturbances. No lease is longer
+	// than a visibility, no delay longer than the backoff.
+	drainWithin = 30 * time.Second
 )
 
-// stormTime is a minute, or what the environment says.
-func stormTime(t *testing.T) time.Duration {
+// testDuration returns a minute, or the number of seconds in MAILBOX_CHAOS_SECONDS.
+func testDuration(t *testing.T) time.Duration {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("it takes more than a minute: run without -short")
@@ -37,238 +37,239 @@ func stormTime(t *testing.T) time.Duration {
 	}
 	seconds, err := strconv.Atoi(text)
 	if err != nil || seconds < 1 {
-		t.Fatalf("MAILBOX_CHAOS_SECONDS is %q, not a number of seconds", text)
+		t.Fatalf("MAILBOX_CHAOS_SECONDS: invalid value %q; want a number of seconds", text)
 	}
 	return time.Duration(seconds) * time.Second
 }
 
-// A place is a backend with its queue and the processes that work there.
-type place struct {
+// An env is one backend with its queue, and the processes that work on it.
+type env struct {
 	t       *testing.T
 	name    string
 	where   string
-	part    string // that its processes play in the storm
-	account *account
+	role    string // of its processes while they are disturbed
+	records *records
 	// crashes records when the backend was down.
 	crashes *drivertest.Recorder
-	// embedded: the backend lives in the process, and goes down with it.
-	embedded bool
-	crew     []*process // each position is one goroutine's in the storm
+	// embedded: the backend is part of the process, and ends with it.
+	embedded  bool
+	processes []*process // each position belongs to one goroutine of disturb
 
-	mu    sync.Mutex // guards the fields below
-	hired int
-	tally map[string]int
+	mu      sync.Mutex // guards the fields below
+	started int
+	tally   map[string]int
 }
 
-// newPlace starts processes at a place, and ends them when the test does.
-func newPlace(t *testing.T, name, where, part string, processes int) *place {
-	p := &place{
-		t: t, name: name, where: where, part: part, account: newAccount(),
+// newEnv starts processes on a backend, and kills them when the test ends.
+func newEnv(t *testing.T, name, where, role string, processes int) *env {
+	e := &env{
+		t: t, name: name, where: where, role: role, records: newRecords(),
 		crashes:  drivertest.NewRecorder(name + " crashes"),
 		embedded: strings.HasPrefix(where, "disk"), tally: make(map[string]int),
 	}
 	for range processes {
-		p.crew = append(p.crew, p.hire(part))
+		e.processes = append(e.processes, e.startProcess(role))
 	}
 	t.Cleanup(func() {
-		for _, process := range p.crew {
+		for _, process := range e.processes {
 			_ = process.command.Process.Kill()
 			<-process.ended
 		}
 	})
-	return p
+	return e
 }
 
-func (p *place) hire(part string) *process {
-	p.mu.Lock()
-	p.hired++
-	name := fmt.Sprintf("%s %d", p.name, p.hired)
-	p.mu.Unlock()
-	return start(p.t, name, p.where, part, p.account)
+func (e *env) startProcess(role string) *process {
+	e.mu.Lock()
+	e.started++
+	name := fmt.Sprintf("%s %d", e.name, e.started)
+	e.mu.Unlock()
+	return start(e.t, name, e.where, role, e.records)
 }
 
-func (p *place) count(what string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.tally[what]++
+func (e *env) count(what string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.tally[what]++
 }
 
-// summary says what was done to the place.
-func (p *place) summary() string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+// summary counts what was done to the backend and its processes.
+func (e *env) summary() string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	var tally []string
-	for _, what := range slices.Sorted(maps.Keys(p.tally)) {
-		tally = append(tally, fmt.Sprintf("%s %d", what, p.tally[what]))
+	for _, what := range slices.Sorted(maps.Keys(e.tally)) {
+		tally = append(tally, fmt.Sprintf("%s %d", what, e.tally[what]))
 	}
 	return strings.Join(tally, ", ")
 }
 
-// lifetime is how long a process may live at most in the storm, once it is awake.
+// lifetime bounds the time from the start of a process to its end.
 const lifetime = 3 * time.Second
 
-// churn ends the process at position i again and again, and starts others, until ctx ends.
-func (p *place) churn(ctx context.Context, i int) {
+// churn ends and replaces the process at position i until ctx ends.
+func (e *env) churn(ctx context.Context, i int) {
 	for ctx.Err() == nil {
-		old := p.crew[i]
+		old := e.processes[i]
 		select {
 		case <-old.awake:
 		case <-old.ended:
 		}
 		select {
-		case <-old.ended: // of a message
-			p.count("bombed")
+		case <-old.ended: // killed by a message
+			e.count("killed by a message")
 			if !old.killed() {
-				p.t.Errorf("a process of %s ended by itself: %v: %s", p.name, old.err, old.stderr.String())
+				e.t.Errorf("a process of %s ended without a signal: %v: %s", e.name, old.err, old.stderr.String())
 			}
-			p.replace(i, func() {})
+			e.replace(i, func() {})
 		case <-time.After(rand.N(lifetime)):
-			p.end(i)
+			e.end(i)
 		case <-ctx.Done():
 		}
 	}
 }
 
 // end kills the process at position i, or tells it to stop, and starts another.
-func (p *place) end(i int) {
-	old := p.crew[i]
+func (e *env) end(i int) {
+	old := e.processes[i]
 	if rand.IntN(3) > 0 {
-		p.count("killed")
-		p.replace(i, func() {
+		e.count("killed")
+		e.replace(i, func() {
 			_ = old.command.Process.Kill() // it may be gone already
 			<-old.ended
 		})
 		return
 	}
-	p.replace(i, func() {
+	e.replace(i, func() {
 		old.stop()
-		p.awaitEnd(old)
+		e.awaitEnd(old)
 	})
 	if old.killed() {
-		p.count("bombed")
+		e.count("killed by a message")
 		return
 	}
-	p.count("told to stop")
+	e.count("told to stop")
 	if err := old.failed(); err != nil {
-		p.t.Errorf("a process of %s that was told to stop: %v", p.name, err)
+		e.t.Errorf("a process of %s that was told to stop: %v", e.name, err)
 	}
 }
 
-// replace starts another process at position i, when this one has ended.
-func (p *place) replace(i int, end func()) {
+// replace calls end, which ends the process at position i, and starts another.
+func (e *env) replace(i int, end func()) {
 	swap := func() {
 		end()
-		p.crew[i] = p.hire(p.part)
+		e.processes[i] = e.startProcess(e.role)
 	}
-	if p.embedded {
-		p.crashes.Crash(swap)
+	if e.embedded {
+		e.crashes.Crash(swap)
 	} else {
 		swap()
 	}
 }
 
-// awaitEnd waits for a process. One that does not end is stuck.
-func (p *place) awaitEnd(old *process) {
-	p.t.Helper()
+// awaitEnd waits for a process to end. It kills a process that does not end in time, and fails
+// the test.
+func (e *env) awaitEnd(old *process) {
+	e.t.Helper()
 	select {
 	case <-old.ended:
-	case <-time.After(calmWithin):
+	case <-time.After(drainWithin):
 		_ = old.command.Process.Kill()
 		<-old.ended
-		p.t.Errorf("a process of %s does not end: %s", p.name, old.stderr.String())
+		e.t.Errorf("a process of %s does not end: %s", e.name, old.stderr.String())
 	}
 }
 
-// calm ends the storm: a process that only works takes over, until nothing is left.
-func (p *place) calm() {
-	p.t.Helper()
-	for _, old := range p.crew {
+// drain stops all processes and starts one that only works, until no message waits.
+func (e *env) drain() {
+	e.t.Helper()
+	for _, old := range e.processes {
 		old.stop()
 	}
-	for _, old := range p.crew {
-		p.awaitEnd(old)
+	for _, old := range e.processes {
+		e.awaitEnd(old)
 	}
-	for limit := time.Now().Add(calmWithin); ; {
-		last := p.hire(partCalm)
-		p.awaitEnd(last)
+	for limit := time.Now().Add(drainWithin); ; {
+		last := e.startProcess(roleDrain)
+		e.awaitEnd(last)
 		if !last.killed() {
 			if err := last.failed(); err != nil {
-				p.t.Errorf("a process of %s that worked until the end: %v", p.name, err)
+				e.t.Errorf("a process of %s that drained the queue: %v", e.name, err)
 			}
 			return
 		}
-		// A message that kills its process does so again and again, until it is dead.
-		p.crashes.Crash(func() {})
-		p.count("bombed")
+		// A message that kills its process does so on every delivery, until it is dead.
+		e.crashes.Crash(func() {})
+		e.count("killed by a message")
 		if time.Now().After(limit) {
-			p.t.Errorf("%s has not been worked off after %v", p.name, calmWithin)
+			e.t.Errorf("%s is not drained after %v", e.name, drainWithin)
 			return
 		}
 	}
 }
 
 func TestNothingIsLostInChaos(t *testing.T) {
-	duration := stormTime(t)
+	duration := testDuration(t)
 	server := redistest.Standalone(t, redistest.AppendOnly(redistest.FsyncAlways))
-	places := []*place{newPlace(t, "redis", "redis "+server.Addr(), partStorm, redisProcesses)}
+	envs := []*env{newEnv(t, "redis", "redis "+server.Addr(), roleSendAndWork, redisProcesses)}
 	for i := range diskProcesses {
-		places = append(places, newPlace(t, fmt.Sprint("disk ", i+1), "disk "+t.TempDir(), partStorm, 1))
+		envs = append(envs, newEnv(t, fmt.Sprint("disk ", i+1), "disk "+t.TempDir(), roleSendAndWork, 1))
 	}
-	storm(t.Context(), duration, places, server)
-	var calming sync.WaitGroup
-	for _, p := range places {
-		calming.Go(p.calm)
+	disturb(t.Context(), duration, envs, server)
+	var draining sync.WaitGroup
+	for _, e := range envs {
+		draining.Go(e.drain)
 	}
-	calming.Wait()
-	for _, p := range places {
-		j := &judge{place: p}
-		j.deliver(t)
-		for _, sentence := range j.wrong {
+	draining.Wait()
+	for _, e := range envs {
+		v := &verifier{env: e}
+		v.verify(t)
+		for _, sentence := range v.wrong {
 			t.Error(sentence)
 		}
-		t.Logf("%s: %s; %s", p.name, p.summary(), j.summary)
+		t.Logf("%s: %s; %s", e.name, e.summary(), v.summary)
 	}
 }
 
-// The judge has to notice workers that ack before they work.
+// The verifier must detect workers that ack before they work.
 func TestWorkersThatAckFirstAreCaught(t *testing.T) {
-	stormTime(t)
-	p := newPlace(t, "disk", "disk "+t.TempDir(), partAckFirst, 1)
-	for look := time.NewTicker(10 * time.Millisecond); p.account.worked() < 50; {
+	testDuration(t)
+	e := newEnv(t, "disk", "disk "+t.TempDir(), roleAckFirst, 1)
+	for look := time.NewTicker(10 * time.Millisecond); e.records.worked() < 50; {
 		select {
 		case <-look.C:
-		case <-p.crew[0].ended: // of a message, which may be the first
-			p.crew[0] = p.hire(p.part)
+		case <-e.processes[0].ended: // killed by a message
+			e.processes[0] = e.startProcess(e.role)
 		}
 	}
-	p.calm()
-	j := &judge{place: p}
-	j.deliver(t)
-	if !strings.Contains(strings.Join(j.wrong, "\n"), "was never done") {
-		t.Errorf("nothing was lost, says the judge: %q", j.wrong)
+	e.drain()
+	v := &verifier{env: e}
+	v.verify(t)
+	if !strings.Contains(strings.Join(v.wrong, "\n"), "was never done") {
+		t.Errorf("the verifier found no lost message: %q", v.wrong)
 	}
 }
 
-// storm does harm for a while.
-func storm(ctx context.Context, duration time.Duration, places []*place, server *redistest.Server) {
+// disturb ends processes and restarts the server for a while.
+func disturb(ctx context.Context, duration time.Duration, envs []*env, server *redistest.Server) {
 	ctx, cancel := context.WithTimeout(ctx, duration)
 	defer cancel()
 	var harm sync.WaitGroup
-	for _, p := range places {
-		for i := range p.crew {
-			harm.Go(func() { p.churn(ctx, i) })
+	for _, e := range envs {
+		for i := range e.processes {
+			harm.Go(func() { e.churn(ctx, i) })
 		}
 	}
 	harm.Go(func() {
 		for wait(ctx, 3*time.Second+rand.N(4*time.Second)) == nil {
-			restart(ctx, server, places[0])
+			restart(ctx, server, envs[0])
 		}
 	})
 	harm.Wait()
 }
 
-// restart takes the server down, or makes it hang for a while.
-func restart(ctx context.Context, server *redistest.Server, redis *place) {
+// restart kills and restarts the server, or stops it for a while.
+func restart(ctx context.Context, server *redistest.Server, redis *env) {
 	if rand.IntN(3) == 0 {
 		redis.count("hangs of the server")
 		server.Stop()

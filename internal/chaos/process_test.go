@@ -23,24 +23,25 @@ import (
 	"github.com/mailboxmq/mailbox"
 	"github.com/mailboxmq/mailbox/diskbox"
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/proctest"
 	"github.com/mailboxmq/mailbox/internal/redistest"
 	"github.com/mailboxmq/mailbox/redisbox"
 	"github.com/mailboxmq/mailbox/worker"
 )
 
-// The test runs itself in further processes, told by their environment who they are.
+// The test runs its own binary in further processes. These variables configure them.
 const (
-	nameVariable  = "MAILBOX_CHAOS_PROCESS"
-	placeVariable = "MAILBOX_CHAOS_PLACE" // "redis" and an address, or "disk" and a folder
-	partVariable  = "MAILBOX_CHAOS_PART"
+	nameVariable    = "MAILBOX_CHAOS_PROCESS"
+	backendVariable = "MAILBOX_CHAOS_BACKEND" // "redis" and an address, or "disk" and a folder
+	roleVariable    = "MAILBOX_CHAOS_ROLE"
 )
 
-// The parts that a process plays.
+// The roles of a process.
 const (
-	partStorm = "send and work"
-	partCalm  = "work until nothing is left"
-	// partAckFirst is what no worker should do.
-	partAckFirst = "send, ack and work then"
+	roleSendAndWork = "send and work"
+	roleDrain       = "work until nothing is left"
+	// roleAckFirst acks before it works, which loses messages.
+	roleAckFirst = "send, ack, then work"
 )
 
 func TestMain(m *testing.M) {
@@ -48,25 +49,25 @@ func TestMain(m *testing.M) {
 		redistest.Main(m)
 		return
 	}
-	if err := beProcess(context.Background()); err != nil {
+	if err := runProcess(context.Background()); err != nil {
 		fmt.Fprintln(os.Stderr, os.Getenv(nameVariable), err)
 		os.Exit(1) // a TestMain has nothing to return to
 	}
 }
 
-// queueName is that of the queue in every place.
+// queueName is the name of the queue on every backend.
 const queueName = "orders"
 
-// A backend is one that the places here have.
+// A backend is what the envs need of one.
 type backend interface {
 	driver.Opener
 	driver.Admin
 	io.Closer
 }
 
-// openPlace opens the backend of a place.
-func openPlace(ctx context.Context, place string) (backend, error) {
-	kind, where, _ := strings.Cut(place, " ")
+// openBackend opens the backend at an address such as "disk /tmp/x".
+func openBackend(ctx context.Context, address string) (backend, error) {
+	kind, where, _ := strings.Cut(address, " ")
 	if kind == "disk" {
 		return diskbox.Open(ctx, where, nil)
 	}
@@ -79,25 +80,25 @@ func openPlace(ctx context.Context, place string) (backend, error) {
 		client.Close()
 		return nil, err
 	}
-	return &redisPlace{b, client}, nil
+	return &redisBackend{b, client}, nil
 }
 
-// redisPlace closes its client too.
-type redisPlace struct {
+// redisBackend also closes its client.
+type redisBackend struct {
 	*redisbox.Backend
 	client rueidis.Client
 }
 
-func (r *redisPlace) Close() error {
+func (r *redisBackend) Close() error {
 	err := r.Backend.Close()
 	r.client.Close()
 	return err
 }
 
-// openPatiently opens a place and its queue, also if the server is just down.
-func openPatiently(ctx context.Context, place string) (b backend, q driver.Queue, err error) {
+// openWithRetry opens a backend and its queue. It retries while the server is down.
+func openWithRetry(ctx context.Context, address string) (b backend, q driver.Queue, err error) {
 	for range 600 {
-		if b, err = openPlace(ctx, place); err == nil {
+		if b, err = openBackend(ctx, address); err == nil {
 			if err = b.ConfigureQueue(ctx, queueName, queueConfig); err == nil {
 				if q, err = b.OpenQueue(ctx, queueName); err == nil {
 					return b, q, nil
@@ -115,33 +116,33 @@ func openPatiently(ctx context.Context, place string) (b backend, q driver.Queue
 // pace is the mean time between sends of a process.
 const pace = 50 * time.Millisecond
 
-// beProcess is the whole life of a process: it works until it is killed or told to stop.
-func beProcess(ctx context.Context) error {
-	name, part := os.Getenv(nameVariable), os.Getenv(partVariable)
-	mouth := &mouth{to: os.NewFile(3, "mouth")}
+// runProcess is the main function of a process: it works until it is killed or told to stop.
+func runProcess(ctx context.Context) error {
+	name, role := os.Getenv(nameVariable), os.Getenv(roleVariable)
+	reporter := &reporter{to: os.NewFile(3, "reporter")}
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, syscall.SIGTERM)
-	mouth.say(statement{Awake: true})
-	b, q, err := openPatiently(ctx, os.Getenv(placeVariable))
+	reporter.write(report{Awake: true})
+	b, q, err := openWithRetry(ctx, os.Getenv(backendVariable))
 	if err != nil {
 		return err
 	}
 	defer b.Close()
-	watched := &witness{q, name, new(atomic.Uint64), mouth}
+	recorded := &recordingQueue{q, name, new(atomic.Uint64), reporter}
 	logger := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError + 1}))
-	orders := mailbox.New(queueName, watched, &mailbox.Options[job]{Logger: logger})
+	orders := mailbox.New(queueName, recorded, &mailbox.Options[job]{Logger: logger})
 	handler := worker.Handler[job](work)
-	if part == partAckFirst {
+	if role == roleAckFirst {
 		handler = func(ctx context.Context, m *mailbox.Message[job]) error { return errors.Join(m.Ack(ctx), work(ctx, m)) }
 	}
-	loop := newLoop(orders, handler, func(id string) { mouth.say(statement{Done: id}) })
+	loop := newLoop(orders, handler, func(id string) { reporter.write(report{Done: id}) })
 	group := worker.NewGroup(&worker.GroupOptions{Signals: signals, Watchdog: -1, DeadLetterThreshold: -1, Logger: logger}, loop)
 	stop := make(chan struct{})
 	var sending sync.WaitGroup
-	if part == partCalm {
+	if role == roleDrain {
 		sending.Go(func() { stopWhenEmpty(ctx, q, group) })
 	} else {
-		sending.Go(func() { produce(ctx, watched, name, pace, stop) })
+		sending.Go(func() { produce(ctx, recorded, name, pace, stop) })
 	}
 	err = group.Run(ctx)
 	close(stop)
@@ -149,7 +150,7 @@ func beProcess(ctx context.Context) error {
 	return err
 }
 
-// stopWhenEmpty ends a group when its queue has been worked off.
+// stopWhenEmpty stops a group when no message waits in its queue.
 func stopWhenEmpty(ctx context.Context, q driver.Queue, group *worker.Group) {
 	defer group.Stop()
 	for wait(ctx, 20*time.Millisecond) == nil {
@@ -159,27 +160,27 @@ func stopWhenEmpty(ctx context.Context, q driver.Queue, group *worker.Group) {
 	}
 }
 
-// A process is one that this one has started.
+// A process is a child process of the test.
 type process struct {
 	command *exec.Cmd
-	awake   chan struct{} // closed when it hears signals
-	ended   chan struct{} // closed when it is gone and has said its last word
+	awake   chan struct{} // closed when it handles signals
+	ended   chan struct{} // closed when it is gone and all its reports are read
 	err     error         // what it ended with; set before ended is closed
 	stderr  strings.Builder
 }
 
-// start starts a process at a place, whose words go to the account. One that cannot be
-// started is an error of the test, and has ended.
-func start(t *testing.T, name, place, part string, to *account) *process {
+// start starts a process on a backend and adds its reports to records. If it cannot be started,
+// the test fails and the process counts as ended.
+func start(t *testing.T, name, address, role string, to *records) *process {
 	t.Helper()
 	p := &process{command: exec.Command(os.Args[0]), awake: make(chan struct{}), ended: make(chan struct{})}
-	p.command.Env = append(os.Environ(), nameVariable+"="+name, placeVariable+"="+place, partVariable+"="+part)
+	p.command.Env = append(os.Environ(), nameVariable+"="+name, backendVariable+"="+address, roleVariable+"="+role)
 	p.command.Stderr = &p.stderr
-	p.command.SysProcAttr = dieWithParent()
-	words, mouth, err := os.Pipe()
+	p.command.SysProcAttr = proctest.DieWithParent()
+	words, reporter, err := os.Pipe()
 	if err == nil {
-		p.command.ExtraFiles = []*os.File{mouth}
-		err = errors.Join(p.command.Start(), mouth.Close())
+		p.command.ExtraFiles = []*os.File{reporter}
+		err = errors.Join(p.command.Start(), reporter.Close())
 	}
 	if err != nil {
 		t.Error(err)
@@ -195,28 +196,28 @@ func start(t *testing.T, name, place, part string, to *account) *process {
 	return p
 }
 
-// listen takes down what a process says, until it is gone. A line that it could not finish
-// was about a call that it did not make, or of which it did not hear the end.
-func (p *process) listen(t *testing.T, words io.ReadCloser, to *account) {
+// listen adds the reports of a process to records until the process is gone. It drops an
+// incomplete last line: its call was not made, or its end was not seen.
+func (p *process) listen(t *testing.T, words io.ReadCloser, to *records) {
 	defer words.Close()
 	for lines := bufio.NewReader(words); ; {
 		line, err := lines.ReadBytes('\n')
 		if err != nil {
 			return
 		}
-		var s statement
+		var s report
 		if err := json.Unmarshal(line, &s); err != nil {
-			t.Errorf("unreadable statement %q: %v", line, err)
+			t.Errorf("unreadable report %q: %v", line, err)
 			return
 		}
 		if s.Awake {
 			close(p.awake)
 		}
-		to.hear(s)
+		to.add(s)
 	}
 }
 
-// stop tells the process to stop, once it can hear that.
+// stop tells the process to stop, once it handles signals.
 func (p *process) stop() {
 	select {
 	case <-p.awake:
@@ -225,8 +226,8 @@ func (p *process) stop() {
 	_ = p.command.Process.Signal(syscall.SIGTERM) // it may have been killed by a message
 }
 
-// failed returns what is wrong with how a process ended that was not killed. A handler that
-// does not listen keeps it from ending well, and that is said.
+// failed returns the error of a process that was not killed. A handler that ignores its context
+// makes the process end with ErrStuck; that is expected.
 func (p *process) failed() error {
 	if p.err == nil || strings.Contains(p.stderr.String(), string(worker.ErrStuck)) {
 		return nil
@@ -234,7 +235,7 @@ func (p *process) failed() error {
 	return fmt.Errorf("%w: %s", p.err, p.stderr.String())
 }
 
-// killed reports whether a signal that cannot be caught has ended the process.
+// killed reports whether SIGKILL ended the process.
 func (p *process) killed() bool {
 	failed, ok := errors.AsType[*exec.ExitError](p.err)
 	if !ok {

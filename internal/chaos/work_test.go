@@ -16,23 +16,24 @@ import (
 	"github.com/mailboxmq/mailbox/worker"
 )
 
-// A kind is what the body of a message says about its work.
+// A kind is part of a message's body and determines how its handler behaves.
 type kind string
 
 // The kinds, and how many of a thousand messages are of each.
 const (
 	fine       kind = "fine"
 	flaky      kind = "flaky"      // fails twice
-	panics     kind = "panics"     // once
+	panics     kind = "panics"     // on the first delivery
 	slow       kind = "slow"       // longer than a lease, within the timeout
-	hangs      kind = "hangs"      // until its context ends, always
-	deaf       kind = "deaf"       // does not notice that its context has ended, and succeeds
+	hangs      kind = "hangs"      // on every delivery, until its context ends
+	deaf       kind = "deaf"       // ignores the end of its context, and succeeds
 	poison     kind = "poison"     // always fails
-	hopeless   kind = "hopeless"   // says that trying again cannot help
-	unreadable kind = "unreadable" // is no JSON
-	bomb       kind = "bomb"       // kills its process, always
+	hopeless   kind = "hopeless"   // fails with a permanent error
+	unreadable kind = "unreadable" // is not JSON
+	bomb       kind = "bomb"       // kills its process on every delivery
 )
 
+// shares are the messages of each kind in a thousand; the rest are fine.
 var shares = []struct {
 	kind  kind
 	share int
@@ -40,7 +41,7 @@ var shares = []struct {
 	{flaky, 100}, {panics, 60}, {slow, 30}, {hangs, 15}, {deaf, 10}, {poison, 40}, {hopeless, 40}, {unreadable, 20}, {bomb, 2},
 }
 
-// randomKind is fine unless chance has it otherwise.
+// randomKind returns a kind with the probability in shares.
 func randomKind() kind {
 	n := rand.IntN(1000)
 	for _, s := range shares {
@@ -51,19 +52,18 @@ func randomKind() kind {
 	return fine
 }
 
-// A job is the body of a message. Bodies are all different, so that histories can tell
-// them apart.
+// A job is the body of a message. All bodies differ, so that histories can distinguish them.
 type job struct {
 	Kind kind   `json:"kind"`
 	Name string `json:"name"`
 }
 
-// Leases and timeouts are short, so that there are many of them in a minute.
+// Leases and timeouts are short, so that many of them end in a minute.
 const (
 	visibility    = 500 * time.Millisecond
 	timeout       = 900 * time.Millisecond
-	slowness      = 700 * time.Millisecond
-	deafness      = 1500 * time.Millisecond
+	slowTime      = 700 * time.Millisecond
+	deafTime      = 1500 * time.Millisecond
 	drain         = 300 * time.Millisecond
 	maxDeliveries = 6 // by the policy of the loop
 	// The limit of the queue is the higher one, so that the policy decides.
@@ -86,24 +86,24 @@ func work(ctx context.Context, m *mailbox.Message[job]) error {
 			panic("spilled")
 		}
 	case slow:
-		return wait(ctx, slowness)
+		return wait(ctx, slowTime)
 	case hangs:
 		<-ctx.Done()
 		return context.Cause(ctx)
 	case deaf:
-		<-time.After(deafness)
+		<-time.After(deafTime)
 	case poison:
 		return errChance
 	case hopeless:
 		return worker.Permanent(errChance)
 	case bomb:
 		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
-		select {} // until the kernel gets to it
+		select {} // until the kernel has killed it
 	}
 	return wait(ctx, rand.N(5*time.Millisecond))
 }
 
-// wait waits, unless ctx ends before.
+// wait waits for d, or until ctx ends.
 func wait(ctx context.Context, d time.Duration) error {
 	select {
 	case <-time.After(d):
@@ -113,7 +113,8 @@ func wait(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// newLoop is the loop of all processes. Done is told of messages whose work was done.
+// newLoop returns the loop of all processes. It calls done for each message whose work was
+// done.
 func newLoop(orders *mailbox.Mailbox[job], handler worker.Handler[job], done func(id string)) *worker.Loop[job] {
 	return worker.New(orders, func(ctx context.Context, m *mailbox.Message[job]) error {
 		if err := handler(ctx, m); err != nil {
@@ -128,8 +129,8 @@ func newLoop(orders *mailbox.Mailbox[job], handler worker.Handler[job], done fun
 	})
 }
 
-// reasonFits reports whether a message of a kind may be dead for a reason. Any message can
-// be delivered too often when its processes are killed.
+// reasonFits reports whether a message of kind k may be dead for reason. Any message can reach
+// the delivery limit when its processes are killed.
 func reasonFits(k kind, reason mailbox.Reason) bool {
 	switch k {
 	case hopeless:
@@ -140,20 +141,20 @@ func reasonFits(k kind, reason mailbox.Reason) bool {
 	return reason == mailbox.ReasonMaxDeliveries
 }
 
-// mustDie reports whether work of a kind can only end in the dead letters.
+// mustDie reports whether every message of kind k ends as a dead letter.
 func mustDie(k kind) bool {
 	return k == hangs || k == poison || k == hopeless || k == unreadable || k == bomb
 }
 
-// produce sends until stop is closed. A send whose outcome is not known is repeated with
-// the same key, so that it adds nothing if it was done after all.
+// produce sends messages until stop is closed. It repeats a send whose outcome is unknown with
+// the same dedup keys, so that the repetition adds nothing if the first send took effect.
 func produce(ctx context.Context, queue driver.Queue, process string, pace time.Duration, stop <-chan struct{}) {
 	for n := 0; ; {
 		var batch []driver.Outgoing
 		for range 1 + rand.IntN(4) {
 			j := job{Kind: randomKind(), Name: fmt.Sprintf("%s %d", process, n)}
 			n++
-			body, _ := json.Marshal(j) // of two strings, it cannot fail
+			body, _ := json.Marshal(j) // two strings: it cannot fail
 			if j.Kind == unreadable {
 				body = append([]byte("?"), body...)
 			}
@@ -163,7 +164,7 @@ func produce(ctx context.Context, queue driver.Queue, process string, pace time.
 			if _, err := queue.Send(ctx, batch); err == nil || ctx.Err() != nil {
 				break
 			}
-			_ = wait(ctx, 20*time.Millisecond) // it ends the loop above too
+			_ = wait(ctx, 20*time.Millisecond) // an ended ctx also ends the loops
 		}
 		select {
 		case <-stop:
