@@ -73,7 +73,7 @@ func restart(t testing.TB, old driver.Opener, _ drivertest.Crash) driver.Opener 
 // begin lets a case run beside others, unless it cannot pass.
 func begin(t testing.TB, more ...map[string]string) {
 	t.Helper()
-	sqstest.SkipListed(t, append(more, sqstest.Beyond, sqstest.BeyondAWS, fauxqsFails)...)
+	sqstest.SkipListed(t, append(more, sqstest.Unsupported, sqstest.UnsupportedByAWS, fauxqsFails)...)
 	if t, ok := t.(*testing.T); ok {
 		t.Parallel()
 	}
@@ -92,7 +92,7 @@ func TestConformance(t *testing.T) {
 
 func TestWhatIsSkippedExists(t *testing.T) {
 	cases := drivertest.Cases()
-	for _, list := range []map[string]string{sqstest.Beyond, sqstest.BeyondAWS, fauxqsFails, fifoFails} {
+	for _, list := range []map[string]string{sqstest.Unsupported, sqstest.UnsupportedByAWS, fauxqsFails, fifoFails} {
 		for title := range list {
 			if !slices.ContainsFunc(cases, func(c drivertest.CaseInfo) bool { return c.ID+"/"+c.Title == title }) {
 				t.Errorf("there is no case %q to skip", title)

@@ -30,7 +30,7 @@ var deadLetterToCases = []testCase{
 		}, run: ageMovesElsewhere,
 	},
 	{id: "DLQ-8", title: "the move wakes a receiver that waits at the other queue", config: buriedElsewhere, run: moveWakesReceiver},
-	{id: "DLQ-8", title: "the move happens by the clock alone, with nobody at the first queue", config: buriedElsewhere, run: moveNeedsNoTouch},
+	{id: "DLQ-8", title: "the move happens by the clock alone, without a receiver at the first queue", config: buriedElsewhere, run: moveNeedsNoTouch},
 	{id: "DLQ-8", title: "where the dead go can be changed on a live queue", config: buriedElsewhere, needs: []need{needDeadLetters}, run: moveCanBeRedirected},
 	{
 		id: "DLQ-8", title: "deleting the other queue loses no message that dies later",

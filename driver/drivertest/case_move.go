@@ -34,7 +34,7 @@ var moveCases = []testCase{
 	{id: "DLQ-9", title: "a move that cannot be is refused and changes nothing", needs: moveNeeds, run: badMoveIsRefused},
 	{id: "DLQ-9", title: "a closed handle moves nothing", needs: moveNeeds, run: closedHandleDoesNotMove},
 	{id: "DLQ-9", title: "without a target the dead go back to where they died", config: buriedElsewhere, needs: moveNeeds, run: exiledGoHome},
-	{id: "DLQ-9", title: "those that have no home stay, and hold up nobody", config: buriedElsewhere, needs: []need{needMove, needAdmin}, run: homelessStay},
+	{id: "DLQ-9", title: "messages without a source queue stay, and hold up no others", config: buriedElsewhere, needs: []need{needMove, needAdmin}, run: homelessStay},
 	{id: "DLQ-9", title: "what a message got when it died goes wherever it moves", config: buriedElsewhere, needs: moveNeeds, run: moveTakesDeadAttributes},
 	{
 		id: "DLQ-9", title: "the dead go home to a queue whose dead letters are full",

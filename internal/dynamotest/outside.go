@@ -9,30 +9,30 @@ import (
 	"sync"
 )
 
-// couriers is how many requests can be under way at the same time.
-const couriers = 64
+// senders bounds the requests that are under way at the same time.
+const senders = 64
 
-// Outside sends HTTP requests from goroutines that belong to no synctest bubble.
-// A connection that was made inside a bubble would keep its time from passing,
-// because somebody always waits for what it may bring. Who waits for a courier
-// does not count as idle either, but only until the answer is there.
+// Outside sends HTTP requests from goroutines that belong to no synctest bubble. A connection
+// made inside a bubble would keep its time from passing, because its reader never counts as
+// idle. A goroutine that waits for a sender does not count as idle either, but only until the
+// response is there.
 type Outside struct {
 	client *http.Client
-	free   chan *courier
+	free   chan *sender
 	ended  context.CancelFunc
 	group  sync.WaitGroup
 }
 
-// A courier is a goroutine that carries one request at a time. Its channels are
-// made outside of any bubble, and so can be used from all.
-type courier struct {
-	errands chan errand
-	stop    chan struct{} // holds one order to give up
-	answers chan answer
+// A sender is a goroutine that sends one request at a time. Its channels are made outside of
+// any bubble, so goroutines of all bubbles can use them.
+type sender struct {
+	requests chan outsideRequest
+	stop     chan struct{} // has room for one request to give up
+	answers  chan answer
 }
 
-// An errand is a request without what belongs to a bubble.
-type errand struct {
+// An outsideRequest is a request without the parts that belong to a bubble.
+type outsideRequest struct {
 	method, url, host string
 	header            http.Header
 	body              []byte
@@ -46,11 +46,11 @@ type answer struct {
 func newOutside(ctx context.Context) *Outside {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	o := &Outside{
-		client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: couriers}},
-		free:   make(chan *courier, couriers), ended: cancel,
+		client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: senders}},
+		free:   make(chan *sender, senders), ended: cancel,
 	}
-	for range couriers {
-		c := &courier{errands: make(chan errand), stop: make(chan struct{}, 1), answers: make(chan answer)}
+	for range senders {
+		c := &sender{requests: make(chan outsideRequest), stop: make(chan struct{}, 1), answers: make(chan answer)}
 		o.group.Go(func() { o.run(ctx, c) })
 		o.free <- c
 	}
@@ -63,20 +63,20 @@ func (o *Outside) close() {
 	o.client.CloseIdleConnections()
 }
 
-// Do sends a request and returns the answer, read to its end. When the context
-// of the request ends, the request is given up.
+// Do sends a request and returns the response with its body read. When the context of the
+// request ends, Do gives up.
 func (o *Outside) Do(request *http.Request) (*http.Response, error) {
-	e := errand{method: request.Method, url: request.URL.String(), host: request.Host, header: request.Header.Clone()}
+	e := outsideRequest{method: request.Method, url: request.URL.String(), host: request.Host, header: request.Header.Clone()}
 	if request.Body != nil {
 		var err error
 		if e.body, err = io.ReadAll(request.Body); err != nil {
 			return nil, err
 		}
-		_ = request.Body.Close() // it was read
+		_ = request.Body.Close() // already read
 	}
 	c := <-o.free
 	defer func() { o.free <- c }()
-	c.errands <- e
+	c.requests <- e
 	select {
 	case got := <-c.answers:
 		return got.response, got.err
@@ -87,14 +87,14 @@ func (o *Outside) Do(request *http.Request) (*http.Response, error) {
 	}
 }
 
-func (o *Outside) run(ctx context.Context, c *courier) {
+func (o *Outside) run(ctx context.Context, c *sender) {
 	for {
 		select {
-		case e := <-c.errands:
-			got := o.carry(ctx, c, e)
+		case e := <-c.requests:
+			got := o.sendUntilStopped(ctx, c, e)
 			c.answers <- got
 			select {
-			case <-c.stop: // it came too late
+			case <-c.stop: // too late: the response is there
 			default:
 			}
 		case <-ctx.Done():
@@ -103,8 +103,8 @@ func (o *Outside) run(ctx context.Context, c *courier) {
 	}
 }
 
-// carry sends a request, and gives up when it is told to.
-func (o *Outside) carry(ctx context.Context, c *courier, e errand) answer {
+// sendUntilStopped sends a request, and gives up when c.stop says so.
+func (o *Outside) sendUntilStopped(ctx context.Context, c *sender, e outsideRequest) answer {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan answer, 1)
 	go func() { done <- o.send(ctx, e) }()
@@ -118,7 +118,7 @@ func (o *Outside) carry(ctx context.Context, c *courier, e errand) answer {
 	}
 }
 
-func (o *Outside) send(ctx context.Context, e errand) answer {
+func (o *Outside) send(ctx context.Context, e outsideRequest) answer {
 	request, err := http.NewRequestWithContext(ctx, e.method, e.url, bytes.NewReader(e.body))
 	if err != nil {
 		return answer{err: err}
@@ -129,9 +129,9 @@ func (o *Outside) send(ctx context.Context, e errand) answer {
 		return answer{err: err}
 	}
 	body, err := io.ReadAll(response.Body)
-	_ = response.Body.Close() // it was read, as far as it goes
+	_ = response.Body.Close() // already read, or failed
 	if err != nil {
-		return answer{err: fmt.Errorf("read the answer: %w", err)}
+		return answer{err: fmt.Errorf("read the response: %w", err)}
 	}
 	response.Body = io.NopCloser(bytes.NewReader(body))
 	return answer{response: response}

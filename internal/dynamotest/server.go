@@ -22,8 +22,7 @@ type Server struct {
 	outside *Outside
 }
 
-// Start starts a server and returns when it answers. It is closed when the test
-// ends.
+// Start starts a server, which is closed when the test ends, and returns when it answers.
 func Start(t testing.TB) *Server {
 	t.Helper()
 	server, err := Launch(t.Context())
@@ -34,8 +33,7 @@ func Start(t testing.TB) *Server {
 	return server
 }
 
-// Launch is Start for who has no test, and closes the server by itself. The
-// server outlives ctx.
+// Launch is Start without a test: the caller closes the server, which outlives ctx.
 func Launch(ctx context.Context) (*Server, error) {
 	process, err := dynalite.Serve()
 	if err != nil {
@@ -44,11 +42,11 @@ func Launch(ctx context.Context) (*Server, error) {
 	return &Server{process, newOutside(ctx)}, nil
 }
 
-// Endpoint is the address of the server as a URL.
+// Endpoint returns the URL of the server.
 func (s *Server) Endpoint() string { return "http://" + s.Address }
 
-// Client returns a client of the server, which works inside a synctest bubble
-// and outside of it. Options come last, and win.
+// Client returns a client of the server that works inside and outside of synctest bubbles.
+// Options are applied last.
 func (s *Server) Client(options ...func(*dynamodb.Options)) *dynamodb.Client {
 	return dynamodb.New(dynamodb.Options{
 		Region: "us-east-1", BaseEndpoint: aws.String(s.Endpoint()), HTTPClient: s.outside,
@@ -58,7 +56,7 @@ func (s *Server) Client(options ...func(*dynamodb.Options)) *dynamodb.Client {
 	}, options...)
 }
 
-// Outside returns what Client sends requests with, for wrapping.
+// Outside returns the HTTP client that Client uses, for wrapping.
 func (s *Server) Outside() *Outside { return s.outside }
 
 // Close kills the server. Closing twice is fine.

@@ -31,11 +31,11 @@ func TestServerAnswersUntilItIsClosed(t *testing.T) {
 	address := strings.TrimPrefix(server.Endpoint(), "http://")
 	if conn, err := net.Dial("tcp", address); err == nil {
 		conn.Close()
-		t.Errorf("somebody listens at %s, and it was closed", address)
+		t.Errorf("%s still accepts connections after Close", address)
 	}
 }
 
-func TestTimePassesInsideABubbleButNotDuringARequest(t *testing.T) {
+func TestBubbleTimeStandsStillDuringRequest(t *testing.T) {
 	client := dynamotest.Shared(t).Client()
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
@@ -55,7 +55,7 @@ func TestTimePassesInsideABubbleButNotDuringARequest(t *testing.T) {
 	})
 }
 
-func TestRequestThatIsNotAnsweredEndsWithItsContext(t *testing.T) {
+func TestUnansweredRequestEndsWithContext(t *testing.T) {
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -67,9 +67,9 @@ func TestRequestThatIsNotAnsweredEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	if err := list(ctx, client); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("got %v from a server that says nothing", err)
+		t.Errorf("got %v from a server that does not answer", err)
 	}
 	if err := list(t.Context(), dynamotest.Shared(t).Client()); err != nil {
-		t.Errorf("got %v after a request that was given up", err)
+		t.Errorf("got %v after a cancelled request", err)
 	}
 }

@@ -10,18 +10,18 @@ import (
 
 var shared = proctest.Shared[*Server]{Launch: func(t testing.TB) (*Server, error) { return Launch(t.Context()) }}
 
-// Shared returns a server for tests that do it no harm. It is started for the
-// first of them, and stopped by Main. It cannot be started from inside a bubble.
+// Shared returns a server for all tests that leave it as it was. The first of them starts it,
+// outside of a bubble, and Main stops it.
 func Shared(t testing.TB) *Server {
 	t.Helper()
 	return shared.Get(t)
 }
 
-// Table returns a name that no other test's table has.
+// Table returns a table name that no other test uses.
 func Table() string { return fmt.Sprintf("test-%016x", rand.Uint64()) }
 
-// Main runs the tests, stops what they shared, and ends the process: with a
-// failure if tests failed, or if they left goroutines behind.
+// Main runs the tests, stops the shared server, and ends the process, with a failure if tests
+// failed or left goroutines behind.
 //
 //	func TestMain(m *testing.M) { dynamotest.Main(m) }
 func Main(m *testing.M) { shared.Main(m) }

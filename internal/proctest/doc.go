@@ -1,4 +1,4 @@
-// Package proctest runs other programs for tests: those of this module, as they are
-// shipped, and servers that npm installs. They end with the test, and also when the test
+// Package proctest runs programs for tests: the commands of this module, built as they are
+// shipped, and servers that npm installs. The processes end with the test, even if the test
 // process is killed.
 package proctest

@@ -12,30 +12,30 @@ import (
 	"time"
 )
 
-// A Package is one of npm that serves something. It is installed in the cache under its
-// own name.
+// A Package is an npm package that runs a server. It is installed in the cache under its own
+// name.
 type Package struct {
 	Name string
-	// Script serves what is in the directory given as argument: it prints the port, and
-	// ends when its standard input does.
+	// Script serves the package in the directory given as argument. It prints the port, and
+	// ends when its standard input is closed.
 	Script string
-	// Install says how to install it, as in "use make test".
+	// Install tells the reader how to install it, as in "use make test".
 	Install string
 }
 
-// A Server is a process that serves a Package on a port of the loopback interface.
+// A Server is a process that serves a Package on a loopback port.
 type Server struct {
 	// Address is its host:port.
 	Address string
 	process *Process
-	stdin   io.Closer // while it is open, the process lives
+	stdin   io.Closer // the process runs while it is open
 	closing sync.Once
 }
 
-// startPatience is how long a server may take to start.
-const startPatience = 30 * time.Second
+// startTimeout bounds the start of a server.
+const startTimeout = 30 * time.Second
 
-// Serve starts a server and returns when it has a port, or says why it has none. The caller closes it.
+// Serve starts a server and returns when it listens. The caller closes it.
 func (p *Package) Serve() (*Server, error) {
 	dir, err := Cache(p.Name)
 	if err == nil {
@@ -44,7 +44,7 @@ func (p *Package) Serve() (*Server, error) {
 	if err != nil {
 		return nil, p.missing(err)
 	}
-	command := exec.Command("node", "-e", p.Script, p.Name, dir) // with -e the script is no argument, so the name stands in its place
+	command := exec.Command("node", "-e", p.Script, p.Name, dir) // with -e, the first argument is in the place of the script's name
 	stdin, err := command.StdinPipe()
 	if err != nil {
 		return nil, err
@@ -56,29 +56,29 @@ func (p *Package) Serve() (*Server, error) {
 	s := &Server{process: process, stdin: stdin}
 	if err := s.await(); err != nil {
 		s.Close()
-		return nil, fmt.Errorf("%s does not start: %w; it says:\n%s", p.Name, err, process.Stderr.String())
+		return nil, fmt.Errorf("start %s: %w; stderr:\n%s", p.Name, err, process.Stderr.String())
 	}
 	return s, nil
 }
 
-// await reads the port.
+// await reads the port from the output.
 func (s *Server) await() error {
-	for until := time.Now().Add(startPatience); time.Now().Before(until); {
+	for until := time.Now().Add(startTimeout); time.Now().Before(until); {
 		if port, _, whole := strings.Cut(s.process.Stdout.String(), "\n"); whole {
 			s.Address = net.JoinHostPort("127.0.0.1", port)
 			return nil
 		}
 		select {
 		case <-s.process.Ended():
-			return fmt.Errorf("it has ended: %w", s.process.Err())
+			return fmt.Errorf("process ended: %w", s.process.Err())
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
-	return fmt.Errorf("it prints no port within %v", startPatience)
+	return fmt.Errorf("no port printed within %v", startTimeout)
 }
 
 func (p *Package) missing(err error) error {
-	return fmt.Errorf("%s is needed for these tests: %s, which installs it (%w)", p.Name, p.Install, err)
+	return fmt.Errorf("these tests need %s: %s to install it (%w)", p.Name, p.Install, err)
 }
 
 // Close kills the server. Closing twice is fine.

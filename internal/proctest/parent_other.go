@@ -4,6 +4,5 @@ package proctest
 
 import "syscall"
 
-// DieWithParent cannot be had here: the children of a test that is killed have to be ended
-// by hand.
+// DieWithParent does nothing on this system: if a test is killed, its children keep running.
 func DieWithParent() *syscall.SysProcAttr { return new(syscall.SysProcAttr) }

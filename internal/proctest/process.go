@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// An Output is what a process has written so far. It is safe for concurrent use.
+// An Output collects what a process writes. It is safe for concurrent use.
 type Output struct {
 	mu   sync.Mutex // guards text
 	text bytes.Buffer
@@ -25,14 +25,14 @@ func (o *Output) Write(p []byte) (int, error) {
 	return o.text.Write(p)
 }
 
-// String returns all that was written.
+// String returns everything written so far.
 func (o *Output) String() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.text.String()
 }
 
-// Log returns the lines that are JSON objects, as logs have them.
+// Log returns the lines that are JSON objects, as in a log.
 func (o *Output) Log() []map[string]any {
 	var lines []map[string]any
 	for text := range strings.Lines(o.String()) {
@@ -44,16 +44,16 @@ func (o *Output) Log() []map[string]any {
 	return lines
 }
 
-// A Process is a program that runs.
+// A Process is a running program.
 type Process struct {
 	Stdout, Stderr Output
 	command        *exec.Cmd
 	ended          chan struct{}
-	err            error // what it ended with; set before ended is closed
+	err            error // of its end; set before ended is closed
 }
 
-// Start starts a program, which is killed when the test ends. Its output goes to
-// Stdout and Stderr.
+// Start starts a program, which is killed when the test ends. Its output goes to Stdout and
+// Stderr.
 func Start(t testing.TB, command *exec.Cmd) *Process {
 	t.Helper()
 	p, err := launch(command)
@@ -64,15 +64,15 @@ func Start(t testing.TB, command *exec.Cmd) *Process {
 	return p
 }
 
-// launch is Start for who has no test.
+// launch is Start without a test.
 func launch(command *exec.Cmd) (*Process, error) {
 	p := &Process{command: command, ended: make(chan struct{})}
 	command.Stdout, command.Stderr = &p.Stdout, &p.Stderr
 	command.SysProcAttr = DieWithParent()
 	started := make(chan error)
 	go func() {
-		// The kernel ties the child to the thread that made it, not to the process, so
-		// that thread has to live until the child is gone.
+		// The kernel ties the child to the thread that created it, not to the process, so the
+		// thread must live until the child is gone.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		err := command.Start()
@@ -85,13 +85,13 @@ func launch(command *exec.Cmd) (*Process, error) {
 	return p, <-started
 }
 
-// PID is the number of the process.
+// PID returns the process id.
 func (p *Process) PID() int { return p.command.Process.Pid }
 
-// Args are its name and arguments.
+// Args returns the name and the arguments of the program.
 func (p *Process) Args() []string { return p.command.Args }
 
-// Signal sends a signal to a process that is to be there.
+// Signal sends a signal to the process. The test fails if the process is gone.
 func (p *Process) Signal(t testing.TB, signal syscall.Signal) {
 	t.Helper()
 	if err := p.command.Process.Signal(signal); err != nil {
@@ -99,19 +99,20 @@ func (p *Process) Signal(t testing.TB, signal syscall.Signal) {
 	}
 }
 
-// Ended is closed when the process is gone.
+// Ended returns a channel that is closed when the process is gone.
 func (p *Process) Ended() <-chan struct{} { return p.ended }
 
-// Err is what it ended with, once Ended is closed.
+// Err returns how the process ended, once Ended is closed.
 func (p *Process) Err() error { return p.err }
 
-// Kill is kill -9, and waits until the process is gone. It may be gone already.
+// Kill sends SIGKILL and waits until the process is gone. A process that is already gone is
+// fine.
 func (p *Process) Kill() {
-	_ = p.command.Process.Kill() // which fails if it is gone
+	_ = p.command.Process.Kill() // fails if it is gone
 	<-p.ended
 }
 
-// Stop tells the process to stop, waits until it has, and fails the test if it ends with
+// Stop sends SIGTERM and waits until the process is gone. The test fails if the process returns
 // an error.
 func (p *Process) Stop(t testing.TB) {
 	t.Helper()
@@ -122,18 +123,18 @@ func (p *Process) Stop(t testing.TB) {
 		t.Fatalf("%s does not stop\n%s", p.command.Path, p.Stderr.String())
 	}
 	if p.err != nil {
-		t.Errorf("an orderly stop: %v\n%s", p.err, p.Stderr.String())
+		t.Errorf("process failed after SIGTERM: %v\n%s", p.err, p.Stderr.String())
 	}
 }
 
-// AwaitLog waits for a line of the log on Stderr with a message, and returns it: nil if
-// the process ends without having written it.
+// AwaitLog waits for a log line on Stderr with the given message and returns it, or nil if the
+// process ends without writing it.
 func (p *Process) AwaitLog(t testing.TB, message string) (found map[string]any) {
 	t.Helper()
 	Eventually(t, time.Minute, message, func() bool {
 		over := false
 		select {
-		case <-p.ended: // whatever it wrote is there
+		case <-p.ended: // its output is complete
 			over = true
 		default:
 		}

@@ -14,8 +14,8 @@ import (
 // module is the path of this module.
 const module = "github.com/mailboxmq/mailbox"
 
-// Cache is a directory, below the root of the module, for what is made or installed
-// once. It may not be there.
+// Cache returns a directory, below the root of the module, for files that are built or
+// installed once. It may not exist.
 func Cache(name string) (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
@@ -27,15 +27,15 @@ func Cache(name string) (string, error) {
 		}
 		above := filepath.Dir(dir)
 		if above == dir {
-			return "", errors.New("proctest: there is no go.mod above this directory")
+			return "", errors.New("proctest: no go.mod in a parent directory")
 		}
 		dir = above
 	}
 }
 
-// Build builds programs of this module as they are shipped, without the race detector,
-// and returns the directory that they are in. They are kept in the cache under a name,
-// which is to be one of the package's own, and built again when they are out of date.
+// Build builds programs of this module as they are shipped, without the race detector, and
+// returns their directory. They are kept in the cache under name, which must belong to the
+// calling package only, and are rebuilt when they are out of date.
 func Build(name string, programs ...string) (dir string, err error) {
 	if dir, err = Cache(name); err != nil {
 		return "", err
@@ -48,33 +48,32 @@ func Build(name string, programs ...string) (dir string, err error) {
 		args = append(args, module+"/cmd/"+program)
 	}
 	if text, err := exec.Command("go", args...).CombinedOutput(); err != nil {
-		return "", fmt.Errorf("proctest: %v cannot be built: %w\n%s", programs, err, text)
+		return "", fmt.Errorf("proctest: build %v: %w\n%s", programs, err, text)
 	}
 	return dir, nil
 }
 
-// Number is what a variable of the environment says, or else a number that is fit for
-// every day.
-func Number(t testing.TB, variable string, everyday int) int {
+// Number returns the value of an environment variable, or usual if it is not set.
+func Number(t testing.TB, variable string, usual int) int {
 	t.Helper()
 	text := os.Getenv(variable)
 	if text == "" {
-		return everyday
+		return usual
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 1 {
-		t.Fatalf("%s is to be a number, and is %q", variable, text)
+		t.Fatalf("%s: invalid value %q; want a positive number", variable, text)
 	}
 	return n
 }
 
-// Eventually fails the test if something does not come true in time. Processes have no
-// virtual time, so it asks again and again.
-func Eventually(t testing.TB, patience time.Duration, what string, holds func() bool) {
+// Eventually fails the test if holds does not return true in time. Processes have no virtual
+// time, so it polls.
+func Eventually(t testing.TB, timeout time.Duration, what string, holds func() bool) {
 	t.Helper()
-	for until := time.Now().Add(patience); !holds(); <-time.After(20 * time.Millisecond) {
+	for until := time.Now().Add(timeout); !holds(); <-time.After(20 * time.Millisecond) {
 		if time.Now().After(until) {
-			t.Fatalf("within %v: not %s", patience, what)
+			t.Fatalf("not within %v: %s", timeout, what)
 		}
 	}
 }

@@ -9,10 +9,10 @@ import (
 	"go.uber.org/goleak"
 )
 
-// Shared is a server for tests that do it no harm. It is started for the first of them,
-// and stopped by Main.
+// Shared is a server for all tests that leave it as it was. The first of them starts it, and
+// Main stops it.
 type Shared[S interface{ Close() }] struct {
-	// Launch starts it for the test that is the first.
+	// Launch starts the server for the first test.
 	Launch func(t testing.TB) (S, error)
 
 	mainRuns bool // set before any test runs
@@ -27,7 +27,7 @@ type Shared[S interface{ Close() }] struct {
 func (s *Shared[S]) Get(t testing.TB) S {
 	t.Helper()
 	if !s.mainRuns {
-		t.Fatal("nobody would stop what tests share: let TestMain call Main")
+		t.Fatal("the shared server needs TestMain to call Main, which stops it")
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -41,8 +41,8 @@ func (s *Shared[S]) Get(t testing.TB) S {
 	return s.server
 }
 
-// Main runs the tests, stops what they shared, and ends the process: with a failure if
-// tests failed, or if they left goroutines behind.
+// Main runs the tests, stops the shared server, and ends the process, with a failure if tests
+// failed or left goroutines behind.
 func (s *Shared[S]) Main(m *testing.M) {
 	s.mainRuns = true
 	code := m.Run()
@@ -55,5 +55,5 @@ func (s *Shared[S]) Main(m *testing.M) {
 			code = 1
 		}
 	}
-	os.Exit(code) // a TestMain has nothing to return to
+	os.Exit(code) // TestMain has no result
 }

@@ -63,7 +63,7 @@ func conform(t *testing.T, args ...string) {
 	shared := start(t, args...)
 	drivertest.Run(t, drivertest.Backend{
 		Open: func(t testing.TB) driver.Opener {
-			sqstest.SkipListed(t, sqstest.Beyond, realClock)
+			sqstest.SkipListed(t, sqstest.Unsupported, realClock)
 			t.(*testing.T).Parallel()
 			if strings.Contains(t.Name(), "/after_") {
 				return openSite(t, start(t, args...), sqstest.Prefix())

@@ -23,8 +23,7 @@ type Server struct {
 	transport *http.Transport
 }
 
-// Start starts a server and returns when it answers. It is closed when the test
-// ends.
+// Start starts a server, which is closed when the test ends, and returns when it answers.
 func Start(t testing.TB) *Server {
 	t.Helper()
 	server, err := Launch()
@@ -35,7 +34,7 @@ func Start(t testing.TB) *Server {
 	return server
 }
 
-// Launch is Start for who has no test, and closes the server by itself.
+// Launch is Start without a test: the caller closes the server.
 func Launch() (*Server, error) {
 	process, err := fauxqs.Serve()
 	if err != nil {
@@ -44,10 +43,10 @@ func Launch() (*Server, error) {
 	return &Server{process, &http.Transport{MaxIdleConnsPerHost: 256}}, nil
 }
 
-// Endpoint is the address of the server as a URL.
+// Endpoint returns the URL of the server.
 func (s *Server) Endpoint() string { return "http://" + s.Address }
 
-// Client returns a client of the server. Options come last, and win.
+// Client returns a client of the server. Options are applied last.
 func (s *Server) Client(options ...func(*sqs.Options)) *sqs.Client {
 	return sqs.New(sqs.Options{
 		Region: "us-east-1", BaseEndpoint: aws.String(s.Endpoint()),

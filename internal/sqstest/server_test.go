@@ -9,7 +9,7 @@ import (
 
 func TestMain(m *testing.M) { Main(m) }
 
-func TestAServerAnswersAndForgetsWithItsEnd(t *testing.T) {
+func TestRestartedServerHasNoQueues(t *testing.T) {
 	for range 2 {
 		server := Start(t)
 		client := server.Client()

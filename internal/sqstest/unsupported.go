@@ -5,11 +5,11 @@ import (
 	"testing"
 )
 
-// Conformance cases, as "ID/title", that the backend for SQS cannot pass, each with the
-// reason. What Traits can tell is not among them: there the suite checks the refusal.
+// Conformance cases, as "ID/title", that the backend for SQS cannot pass, each with the reason.
+// Cases that depend on Traits are not listed: there the suite checks the refusal.
 var (
-	// Beyond: no server that speaks the protocol of SQS lets a client pass.
-	Beyond = map[string]string{
+	// Unsupported lists the cases that no server with the protocol of SQS lets a client pass.
+	Unsupported = map[string]string{
 		"ORD-4/a send delay does not hold a group":                               noFIFODelay,
 		"ORD-4/a message joins its group when its send delay is over":            noFIFODelay,
 		"DLQ-9/a full target stops the move, and nothing is lost":                noBounds,
@@ -24,39 +24,39 @@ var (
 		"ACK-1/after a clean restart: what was acked stays gone":           onlyTheProcess,
 	}
 
-	// BeyondAWS: SQS as AWS runs it does not let a client pass; mailboxd does.
-	BeyondAWS = map[string]string{
+	// UnsupportedByAWS lists the cases that fail against AWS but pass against mailboxd.
+	UnsupportedByAWS = map[string]string{
 		"VIS-6/of many acks and many expiries, each message goes to exactly one":     lateYes,
 		"VIS-6/of an ack and a receiver that waits for the expiry, exactly one wins": lateYes,
 
-		"DLQ-8/the move wakes a receiver that waits at the other queue":             diesLater,
-		"DLQ-8/the move happens by the clock alone, with nobody at the first queue": diesLater,
-		"DLQ-8/a message goes to the tail of its own queue":                         diesLater,
-		"DLQ-8/a message goes back to its own queue by the clock alone":             diesLater,
-		"DLQ-8/the other queue, deleted and made again, gets the dead again":        diesLater,
-		"DLQ-9/what a message got when it died goes wherever it moves":              diesLater,
-		"DLQ-9/those that have no home stay, and hold up nobody":                    diesLater,
+		"DLQ-8/the move wakes a receiver that waits at the other queue":                    diesLater,
+		"DLQ-8/the move happens by the clock alone, without a receiver at the first queue": diesLater,
+		"DLQ-8/a message goes to the tail of its own queue":                                diesLater,
+		"DLQ-8/a message goes back to its own queue by the clock alone":                    diesLater,
+		"DLQ-8/the other queue, deleted and made again, gets the dead again":               diesLater,
+		"DLQ-9/what a message got when it died goes wherever it moves":                     diesLater,
+		"DLQ-9/messages without a source queue stay, and hold up no others":                diesLater,
 
-		"DLQ-9/a message can move there and back": "the case tells which of two messages moves first, and a standard queue of SQS has no order",
+		"DLQ-9/a message can move there and back": "the case expects messages to move in order, and a standard queue of SQS has no order",
 	}
 )
 
 const (
-	noFIFODelay = "FIFO queues of SQS take no delay for single messages, and Traits.MaxDelay says so"
-	noBounds    = "the case needs a target with a bound, and queues of SQS have none"
-	noCause     = "of a message that died SQS tells where, and not after how many deliveries, nor of which cause"
+	noFIFODelay = "FIFO queues of SQS do not support a delay for single messages, as Traits.MaxDelay shows"
+	noBounds    = "the case needs a target with a bound, and queues of SQS have no bounds"
+	noCause     = "SQS reports the source queue of a dead letter, but not its deliveries or its reason"
 
-	countsOn = "SQS shows one count, which goes on after a message has moved, and not the one that is limited"
+	countsOn = "SQS has one delivery count, which continues after a message has moved"
 
 	onlyTheProcess = "a standard queue of SQS honours receipts that were used or superseded; " +
-		"only the process that received the message knows better, and it is gone"
-	lateYes = "a standard queue of SQS says yes to an ack that comes too late, whether it has removed the message or not; " +
-		"the backend answers ErrUnavailable then, and the case, which knows only yes and ErrReceiptExpired, waits for what may be gone"
-	diesLater = "SQS moves a message that was delivered too often when next it would be delivered, " +
-		"and not when it is given back"
+		"only the process that received the message can refuse them, and it is gone"
+	lateYes = "a standard queue of SQS accepts an ack that comes too late, whether or not it removes the message; " +
+		"the backend then returns ErrUnavailable, but the case expects success or ErrReceiptExpired"
+	diesLater = "SQS moves a message that was delivered too often when it would be delivered next, " +
+		"not when it is nacked"
 )
 
-// SkipListed skips a case of the suite that is in one of the lists.
+// SkipListed skips a conformance case that is in one of the lists.
 func SkipListed(t testing.TB, lists ...map[string]string) {
 	t.Helper()
 	_, name, _ := strings.Cut(t.Name(), "/")

@@ -53,7 +53,7 @@ func restartClient(t testing.TB, old driver.Opener, _ drivertest.Crash) driver.O
 func TestConformance(t *testing.T) {
 	drivertest.Run(t, drivertest.Backend{
 		Open: func(t testing.TB) driver.Opener {
-			sqstest.SkipListed(t, sqstest.Beyond, inSeconds)
+			sqstest.SkipListed(t, sqstest.Unsupported, inSeconds)
 			backend := membox.New(nil)
 			t.Cleanup(func() { _ = backend.Close() })
 			return openPair(t, serve(t, setup{opener: backend}))
@@ -78,7 +78,7 @@ func TestConformanceOnDisk(t *testing.T) {
 	}
 	drivertest.Run(t, drivertest.Backend{
 		Open: func(t testing.TB) driver.Opener {
-			sqstest.SkipListed(t, sqstest.Beyond, inSeconds)
+			sqstest.SkipListed(t, sqstest.Unsupported, inSeconds)
 			backend, err := diskbox.Open(t.Context(), t.TempDir(), &diskbox.Options{MaxBodyBytes: sqsapi.MaxPayloadBytes})
 			if err != nil {
 				t.Fatal(err)

@@ -29,7 +29,7 @@ func TestConformanceOnRedis(t *testing.T) {
 	server := redistest.Standalone(t)
 	drivertest.Run(t, drivertest.Backend{
 		Open: func(t testing.TB) driver.Opener {
-			sqstest.SkipListed(t, sqstest.Beyond, inRealTime)
+			sqstest.SkipListed(t, sqstest.Unsupported, inRealTime)
 			if t, ok := t.(*testing.T); ok {
 				t.Parallel() // nearly all that a case does is wait
 			}
