@@ -87,6 +87,20 @@ func TestWordsAllowsNamesOfTheWire(t *testing.T) {
 	expect(t, tidy.Words(tree.tree(t)), "is not a folder", `"grave" is not needed`)
 }
 
+func TestWordsFindsTopicNextToUnderscoreInNames(t *testing.T) {
+	tree := files{
+		"p/a.go":     "package p\n\nfunc open_topic() {}\n\ntype t struct{ topic_name, old_topics int }\n\nvar key = \"topic_bytes\"\n",
+		"p/test.go":  "package p\n\nfunc Test_topic_waits() {}\n",
+		"p/a.lua":    "local topic_name = KEYS[1] -- of old_topic\n",
+		"docs/a.md":  "# A\n\nThe metric mailbox_topic_bytes.\n",
+		"p/wire.lua": "call('HGET', meta, 'topic')\n",
+	}
+	expect(t, tidy.Words(tree.tree(t)),
+		`p/a.go:3 says "topic"`, `p/a.go:5 says "topic"`, `p/a.go:5 says "topics"`,
+		`p/a.lua:1 says "topic"`, `p/a.lua:1 says "topic"`,
+		`p/test.go:3 says "topic"`)
+}
+
 func TestWordsFollowsTheCounts(t *testing.T) {
 	const list = "internal/tidy/words.txt"
 	tree := files{"p/a.go": "package p\n\n// Nobody, somebody.\n", "q/a.go": "package q\n"}

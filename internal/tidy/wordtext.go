@@ -17,6 +17,8 @@ type word struct {
 	// around is the text that the word stands in, and from its offset there.
 	around string
 	from   int
+	// declared: the word is part of a name that Go code declares.
+	declared bool
 }
 
 func (w word) isTopic() bool {
@@ -45,7 +47,7 @@ func (t *Tree) words(name string) iter.Seq[word] {
 			}
 			for _, declared := range declaredNames(f.Syntax) {
 				for _, w := range splitWords(declared.Name) {
-					w.line = f.line(declared.Pos())
+					w.line, w.declared = f.line(declared.Pos()), true
 					if !yield(w) {
 						return
 					}
@@ -210,7 +212,8 @@ func goProse(f *GoFile, text string) string {
 
 // onWire reports whether the word topic names the field of the wire contract
 // there: in the contract itself, in code that a document shows, or spelled as a
-// field, a path or a caveat ("topic", {topic}, mbx:topic=).
+// field, a path or a caveat ("topic", {topic}, mbx:topic=). A name that Go or
+// Lua declares is never on the wire, however its words are joined.
 func (t *Tree) onWire(name, prose string, w word) bool {
 	if strings.HasPrefix(name, "api/") {
 		return true
@@ -220,7 +223,13 @@ func (t *Tree) onWire(name, prose string, w word) bool {
 			return true
 		}
 	}
-	const marks = "\"'`{}<>:=_$\\/"
+	if w.declared {
+		return false
+	}
+	marks := "\"'`{}<>:=_$\\/"
+	if strings.HasSuffix(name, ".lua") {
+		marks = strings.ReplaceAll(marks, "_", "")
+	}
 	end := w.from + len(w.text)
 	return w.from > 0 && strings.IndexByte(marks, w.around[w.from-1]) >= 0 ||
 		end < len(w.around) && strings.IndexByte(marks, w.around[end]) >= 0
