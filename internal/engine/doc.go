@@ -25,7 +25,7 @@
 // # Stage and publish
 //
 // Sending and settling happen in two steps, so that an owner with a disk can write
-// between them; see stage.go.
+// between them; see settle.go.
 //
 // # Memory
 //

@@ -32,7 +32,7 @@ func (m Moment) earlier(at Instant) Moment {
 type State uint8
 
 // The states. A Gone entry was removed, but an order may still hold a pointer to it
-// and skips it later. A Staged entry is between two states; see stage.go.
+// and skips it later. A Staged entry is between two states; see settle.go.
 const (
 	Gone State = iota
 	Ready

@@ -123,25 +123,6 @@ func (s *Shard) HasLeaving() bool { return s.unseen > 0 }
 // use for adding a message without calling Advance first.
 func (s *Shard) Present(now Moment) Moment { return now.earlier(min(now.At, s.clock)) }
 
-// Room returns nil if one more message with a body of this size fits, and
-// ErrFull if it does not.
-func (s *Shard) Room(now Moment, size int) error {
-	s.Advance(now)
-	if !s.Fits(size) {
-		return driver.ErrFull
-	}
-	return nil
-}
-
-// Fits reports whether one more message with a body of this size fits, as of the
-// last Advance.
-func (s *Shard) Fits(size int) bool {
-	if s.config.MaxMessages > 0 && s.stats.Waiting()+s.arriving >= s.config.MaxMessages {
-		return false
-	}
-	return s.config.MaxBytes == 0 || s.bytes+s.arrivingBytes+size <= s.config.MaxBytes
-}
-
 // wait makes e ready, or delayed until it is due, and records the effect how. Every
 // message that is in no order enters one through it.
 func (s *Shard) wait(e *Entry, how EffectKind) {

@@ -37,43 +37,6 @@ type Delivery struct {
 	ID    string
 }
 
-// StageSend prepares a new message. The caller has called Room with the same now.
-// Body and extra belong to the shard from now on.
-func (s *Shard) StageSend(now Moment, id string, body []byte, extra *Extra, delay time.Duration) *Entry {
-	e := s.newEntry()
-	e.ID, e.Body, e.Extra = id, body, extra
-	e.Size = uint32(len(body))
-	e.EnqueuedAt = now.Wall
-	e.Due = now.At.Add(delay)
-	s.arrive(now, e)
-	return e
-}
-
-// arrive gives e a place at the tail and reserves its room.
-func (s *Shard) arrive(now Moment, e *Entry) {
-	e.Seq = s.nextSeq
-	e.Marks = 0
-	s.moveToTail(e)
-	e.Left = 0
-	e.Born = max(now.At, e.Due)
-	e.timerIndex = -1
-	e.set(Timed|Late, e.Due > now.At)
-	e.State, e.Outcome = Staged, Arrives
-	s.arriving++
-	s.arrivingBytes += int(e.Size)
-}
-
-// moveToTail gives e the next place.
-func (s *Shard) moveToTail(e *Entry) {
-	e.Left = e.Place
-	e.Place = s.nextSeq
-	s.nextSeq++
-	if s.window != nil {
-		s.window.unpublished = append(s.window.unpublished, e.Place)
-		e.set(placed, true)
-	}
-}
-
 // StageAck prepares to remove a message. It returns ErrReceiptExpired if the lease
 // is over or d is not the latest delivery.
 func (s *Shard) StageAck(now Moment, d Delivery) (*Entry, error) {
@@ -275,13 +238,6 @@ func (s *Shard) leave(e *Entry) {
 	if s.stats.Waiting() == 0 {
 		s.bytes = 0
 	}
-}
-
-// Send adds a message; see StageSend.
-func (s *Shard) Send(now Moment, id string, body []byte, extra *Extra, delay time.Duration) *Entry {
-	e := s.StageSend(now, id, body, extra, delay)
-	s.PublishNow(now, e)
-	return e
 }
 
 // Ack removes a message; see StageAck.

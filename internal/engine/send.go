@@ -1,0 +1,72 @@
+package engine
+
+import (
+	"time"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+// Sending happens in two steps, like settling: see settle.go.
+
+// Room returns nil if one more message with a body of this size fits, and
+// ErrFull if it does not.
+func (s *Shard) Room(now Moment, size int) error {
+	s.Advance(now)
+	if !s.Fits(size) {
+		return driver.ErrFull
+	}
+	return nil
+}
+
+// Fits reports whether one more message with a body of this size fits, as of the
+// last Advance.
+func (s *Shard) Fits(size int) bool {
+	if s.config.MaxMessages > 0 && s.stats.Waiting()+s.arriving >= s.config.MaxMessages {
+		return false
+	}
+	return s.config.MaxBytes == 0 || s.bytes+s.arrivingBytes+size <= s.config.MaxBytes
+}
+
+// StageSend prepares a new message. The caller has called Room with the same now.
+// Body and extra belong to the shard from now on.
+func (s *Shard) StageSend(now Moment, id string, body []byte, extra *Extra, delay time.Duration) *Entry {
+	e := s.newEntry()
+	e.ID, e.Body, e.Extra = id, body, extra
+	e.Size = uint32(len(body))
+	e.EnqueuedAt = now.Wall
+	e.Due = now.At.Add(delay)
+	s.arrive(now, e)
+	return e
+}
+
+// arrive gives e a place at the tail and reserves its room.
+func (s *Shard) arrive(now Moment, e *Entry) {
+	e.Seq = s.nextSeq
+	e.Marks = 0
+	s.moveToTail(e)
+	e.Left = 0
+	e.Born = max(now.At, e.Due)
+	e.timerIndex = -1
+	e.set(Timed|Late, e.Due > now.At)
+	e.State, e.Outcome = Staged, Arrives
+	s.arriving++
+	s.arrivingBytes += int(e.Size)
+}
+
+// moveToTail gives e the next place.
+func (s *Shard) moveToTail(e *Entry) {
+	e.Left = e.Place
+	e.Place = s.nextSeq
+	s.nextSeq++
+	if s.window != nil {
+		s.window.unpublished = append(s.window.unpublished, e.Place)
+		e.set(placed, true)
+	}
+}
+
+// Send adds a message; see StageSend.
+func (s *Shard) Send(now Moment, id string, body []byte, extra *Extra, delay time.Duration) *Entry {
+	e := s.StageSend(now, id, body, extra, delay)
+	s.PublishNow(now, e)
+	return e
+}
