@@ -1,8 +1,6 @@
 package redisbox
 
 import (
-	"bytes"
-	"crypto/rand"
 	"fmt"
 	"strings"
 	"testing"
@@ -110,73 +108,6 @@ func TestDamagedMessageWaitsForDeadLetterRoom(t *testing.T) {
 	}
 	wantNothing(t, q)
 	wantStats(t, q, driver.Stats{Delayed: 2, InFlight: 1, Dead: 1})
-}
-
-func TestBodiesOfAnySizeSurvive(t *testing.T) {
-	q := openQueue(t, open(t, connect(t, redistest.SharedServer(t).ClientOption()), &Options{Prefix: redistest.Prefix(t)}))
-	for _, size := range []int{0, 1, 100, 511, 512, 513, 65_536, 1 << 20} {
-		body := make([]byte, size)
-		_, _ = rand.Read(body)
-		send(t, q, string(body))
-		got := receive(t, q, 1, hold)[0]
-		if !bytes.Equal(got.Body, body) {
-			t.Errorf("a body of %d bytes came back as another of %d", size, len(got.Body))
-		}
-		if err := q.Ack(t.Context(), []driver.Receipt{got.Receipt}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	_, err := q.Send(t.Context(), []driver.Outgoing{{Body: make([]byte, 1<<20+1)}})
-	wantCode(t, err, driver.ErrTooLarge)
-}
-
-// TestBatchLargerThanOneCallArrivesWhole: batches that need more than one call, both ways,
-// arrive whole and in order.
-func TestBatchLargerThanOneCallArrivesWhole(t *testing.T) {
-	t.Parallel()
-	q := openQueue(t, open(t, connect(t, redistest.SharedServer(t).ClientOption()), &Options{Prefix: redistest.Prefix(t)}))
-	const n = 40
-	large := make([]driver.Outgoing, n)
-	for i := range large {
-		large[i].Body = bytes.Repeat([]byte{byte(i)}, 1<<20)
-	}
-	if _, err := q.Send(t.Context(), large); err != nil {
-		t.Fatal(err)
-	}
-	for next := 0; next < n; {
-		got, err := q.Receive(t.Context(), driver.ReceiveRequest{Max: n, Visibility: hold})
-		if err != nil || len(got) == 0 {
-			t.Fatalf("after %d messages: got %d, error %v", next, len(got), err)
-		}
-		for _, d := range got {
-			if len(d.Body) != 1<<20 || d.Body[0] != byte(next) {
-				t.Fatalf("message %d: got %d bytes of %d", next, len(d.Body), d.Body[0])
-			}
-			next++
-		}
-	}
-}
-
-func TestBraceInPrefixIsRefused(t *testing.T) {
-	_, err := Open(t.Context(), connect(t, redistest.SharedServer(t).ClientOption()), &Options{Prefix: "a{b"})
-	wantCode(t, err, driver.ErrInvalid)
-	if !strings.Contains(err.Error(), "Prefix") {
-		t.Errorf("got %v, want the field to be named", err)
-	}
-}
-
-func TestNoTwoShardsShareKeys(t *testing.T) {
-	seen := make(map[string]string)
-	for _, name := range []string{"a", "a:1", "1:a", "queue:a", "queue.1:a", ".1:a", "1"} {
-		for shard := range 3 {
-			for _, key := range shardKeys("", name, shard) {
-				if other, taken := seen[key]; taken {
-					t.Errorf("%q and %q share the key %s", name, other, key)
-				}
-				seen[key] = name
-			}
-		}
-	}
 }
 
 // RED-2: a message whose entry is missing or damaged is delivered or becomes a dead

@@ -9,6 +9,8 @@ import (
 	"github.com/mailboxmq/mailbox/internal/ident"
 )
 
+// The dedup table, and the eviction of keys whose window has ended, are in dedup.lua.
+//
 // In a queue of several shards a dedup key belongs to one shard and a group to another.
 // A message that has both is sent in steps, see dedup_claim.lua: the key is claimed in
 // its shard, the message is sent to the shard of its group, and the claim is confirmed.

@@ -7,10 +7,11 @@
 // any process wakes waiting receivers, which send no commands while they wait.
 //
 // Where to look: batcher.go and batch.go put operations into calls, call.go makes and
-// repeats them, wait.go waits for replicas; long_poll.go and shard_watcher.go wake
+// repeats them, wait.go waits for replicas (WAIT); long_poll.go and shard_watcher.go wake
 // waiting receivers; forward.go, move.go and move_transfer.go bring messages to other
-// queues; reply_waiters.go waits for reply slots. The scripts of a shard are in scripts,
-// named after the files of internal/engine.
+// queues; reply_waiters.go waits for reply slots. What happens to messages is decided by
+// the scripts in scripts: settle.lua (nack, late ack, dead-letter), retention.lua,
+// dedup.lua, reply_slot.lua and so on, with the names of the files of internal/engine.
 //
 // # Keys
 //

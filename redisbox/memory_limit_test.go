@@ -161,3 +161,40 @@ func TestMoveWithoutMemoryMovesNothing(t *testing.T) {
 		}
 	}
 }
+
+func TestServerWithoutMemoryRefusesMessages(t *testing.T) {
+	server := redistest.Standalone(t)
+	q := openQueue(t, open(t, connect(t, server.ClientOption()), nil))
+	send(t, q, "a", "b", "c")
+	if _, err := server.Do(t.Context(), "CONFIG", "SET", "maxmemory", "1"); err != nil {
+		t.Fatal(err)
+	}
+	_, err := q.Send(t.Context(), []driver.Outgoing{{Body: []byte("d")}})
+	wantCode(t, err, driver.ErrFull)
+	if driver.RetryAfter(err) <= 0 {
+		t.Error("there is no hint when to try again")
+	}
+	wantStats(t, q, driver.Stats{Ready: 3})
+	got := receive(t, q, 3, hold)
+	if err := q.Ack(t.Context(), []driver.Receipt{got[0].Receipt}); err != nil {
+		t.Fatal(err)
+	}
+	if err := q.Nack(t.Context(), []driver.Nack{{Receipt: got[1].Receipt}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := q.DeadLetter(t.Context(), []driver.DeadLetterRequest{{Receipt: got[2].Receipt, Reason: driver.ReasonFatal}}); err != nil {
+		t.Fatal(err)
+	}
+	wantStats(t, q, driver.Stats{Ready: 1, Dead: 1})
+	// Of a batch that sends and settles, the settles succeed.
+	settling := newSettleOp(t.Context(), q.shards[0])
+	settling.add(0, "a", receive(t, q, 1, hold)[0].Receipt, "")
+	part := newSendOp(t.Context(), q.shards[0])
+	part.add(0, q.shards[0].newID(), &driver.Outgoing{Body: []byte("e")}, extra{})
+	q.shards[0].perform(t.Context(), &session{}, []operation{settling, part})
+	if settling.err != nil || settling.codes != "" {
+		t.Errorf("ack: got codes %q, error %v", settling.codes, settling.err)
+	}
+	wantCode(t, part.err, driver.ErrFull)
+	wantStats(t, q, driver.Stats{Dead: 1})
+}

@@ -3,6 +3,7 @@ package redisbox
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -342,26 +343,6 @@ func TestMoveTakesFourCallsPerPage(t *testing.T) {
 	}
 }
 
-func TestLateAckIsOneCallPerBatch(t *testing.T) {
-	w := newWiretapped(t, driver.Config{})
-	send(t, w, make([]string, 200)...)
-	var receipts []driver.Receipt
-	for _, d := range receive(t, w, 200, hold) {
-		receipts = append(receipts, d.Receipt)
-		if len(receipts)%2 == 0 { // the others are in time
-			if _, err := w.Extend(t.Context(), []driver.Extension{{Receipt: d.Receipt}}); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	w.heard()
-	if err := w.AckLate(t.Context(), receipts); err != nil {
-		t.Fatal(err)
-	}
-	w.wantRequests(t, "late ack", 1)
-	wantStats(t, w, driver.Stats{})
-}
-
 // TestMoveToSourcesLooksBehindHeldGroups: a limit counts messages that move, not those
 // that cannot.
 func TestMoveToSourcesLooksBehindHeldGroups(t *testing.T) {
@@ -391,4 +372,41 @@ func TestMoveToSourcesLooksBehindHeldGroups(t *testing.T) {
 		t.Errorf("moved %d, error %v; want none", n, err)
 	}
 	wantStats(t, dlq, driver.Stats{Ready: 3, InFlight: 1})
+}
+
+// TestOldArrivalsAreForgottenGradually: the server runs one script at a time, and one move
+// can bring a million messages.
+func TestOldArrivalsAreForgottenGradually(t *testing.T) {
+	t.Parallel()
+	b := open(t, connect(t, redistest.SharedServer(t).ClientOption()), &Options{Prefix: redistest.Prefix(t), Defaults: driver.Config{MaxDeliveries: driver.Off}})
+	q, shelter := openQueue(t, b), openNamed(t, b, "shelter")
+	const old = 5000
+	key, client := keyOf(shelter, "arrivals"), b.client
+	add := client.B().Zadd().Key(key).ScoreMember().ScoreMember(1, "0")
+	for i := 1; i < old; i++ {
+		add = add.ScoreMember(1, strconv.Itoa(i))
+	}
+	if err := client.Do(t.Context(), add.Build()).Error(); err != nil {
+		t.Fatal(err)
+	}
+	left := func() int64 {
+		n, err := client.Do(t.Context(), client.B().Zcount().Key(key).Min("1").Max("1").Build()).AsInt64()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	send(t, q, "a")
+	if n, err := q.Move(t.Context(), "shelter", 0); n != 1 || err != nil {
+		t.Fatalf("moved %d, error %v", n, err)
+	}
+	if n := left(); n == old || n < old-3000 {
+		t.Errorf("%d of %d are left after one message, want a few less", n, old)
+	}
+	for range 10 { // leases that end
+		receive(t, shelter, 1, 0)
+	}
+	if n := left(); n > 0 {
+		t.Errorf("%d of %d are left in the end", n, old)
+	}
 }

@@ -65,109 +65,6 @@ func (w *wiretapped) wantRequests(t *testing.T, what string, n int) {
 	}
 }
 
-func TestBatchIsOneRoundTrip(t *testing.T) {
-	const n = 200
-	w := newWiretapped(t, driver.Config{})
-	send(t, w, make([]string, n)...)
-	w.wantRequests(t, "send", 1)
-	got := receive(t, w, n, hold)
-	w.wantRequests(t, "receive", 1)
-	receipts := make([]driver.Receipt, n)
-	for i, d := range got {
-		receipts[i] = d.Receipt
-	}
-	if err := w.Ack(t.Context(), receipts); err != nil {
-		t.Fatal(err)
-	}
-	w.wantRequests(t, "ack", 1)
-}
-
-// TestManyCallersShareCalls: operations that come while a call is under way go together
-// in the next one.
-func TestManyCallersShareCalls(t *testing.T) {
-	const callers, each = 64, 20
-	w := newWiretapped(t, driver.Config{})
-	var group sync.WaitGroup
-	for range callers {
-		group.Go(func() {
-			for range each {
-				if _, err := w.Send(t.Context(), []driver.Outgoing{{Body: []byte("x")}}); err != nil {
-					t.Error(err)
-				}
-			}
-		})
-	}
-	group.Wait()
-	if calls := len(w.heard()); calls > callers*each/4 {
-		t.Errorf("%d calls for %d sends by %d callers", calls, callers*each, callers)
-	}
-	wantStats(t, w, driver.Stats{Ready: callers * each})
-}
-
-// TestDurableCallsWaitOnTheirOwnConnection: WAIT waits for the writes of the connection it
-// is sent on, and says nothing about others.
-func TestDurableCallsWaitOnTheirOwnConnection(t *testing.T) {
-	group := redistest.Sentinel(t, redistest.Replicas(1))
-	primary, err := group.Primary(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	b := open(t, connect(t, primary.ClientOption()), &Options{Replicas: 1, ReplicaTimeout: 5 * time.Second})
-	q := openQueue(t, b)
-	if _, err := primary.Do(t.Context(), "SCRIPT", "FLUSH"); err != nil { // so that it is loaded again here too
-		t.Fatal(err)
-	}
-	var lines []string
-	stop, err := primary.Monitor(t.Context(), func(line string) { lines = append(lines, line) })
-	if err != nil {
-		t.Fatal(err)
-	}
-	send(t, q, "a", "b", "c")
-	got := receive(t, q, 3, hold)
-	if err := q.Ack(t.Context(), []driver.Receipt{got[0].Receipt}); err != nil {
-		t.Fatal(err)
-	}
-	if err := q.Nack(t.Context(), []driver.Nack{{Receipt: got[1].Receipt}}); err != nil {
-		t.Fatal(err)
-	}
-	if err := q.DeadLetter(t.Context(), []driver.DeadLetterRequest{{Receipt: got[2].Receipt, Reason: driver.ReasonFatal}}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := q.Redrive(t.Context(), nil, 0); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := q.Purge(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := stop(); err != nil {
-		t.Fatal(err)
-	}
-	checkWaits(t, lines)
-}
-
-// checkWaits checks that there is a WAIT for each of six calls, directly behind a script
-// on the same connection.
-func checkWaits(t *testing.T, lines []string) {
-	t.Helper()
-	latest, waits := make(map[string]string), 0
-	for _, line := range lines {
-		who, command := heardCommand(line)
-		if who == "lua" || len(command) == 0 {
-			continue
-		}
-		if command[0] == "WAIT" {
-			waits++
-			if command[1] != "1" || (latest[who] != "EVALSHA" && latest[who] != "EVAL") {
-				t.Errorf("%s waits for %s replicas after %q", who, command[1], latest[who])
-			}
-		}
-		latest[who] = command[0]
-	}
-	if waits < 6 { // the receive waits for no replica
-		t.Errorf("%d waits for send, ack, nack, dead letter, redrive and purge", waits)
-	}
-}
-
 var quoted = regexp.MustCompile(`"(?:[^"\\]|\\.)*"`)
 
 // heardCommand reads a line of MONITOR: the client, "lua" for a script, and the words of
@@ -256,22 +153,6 @@ func keysOf(command []string) []string {
 		return command[1:]
 	}
 	return command[1:2]
-}
-
-func TestKeysHaveDocumentedNames(t *testing.T) {
-	server := redistest.Standalone(t)
-	q := openQueue(t, open(t, connect(t, server.ClientOption()), &Options{Prefix: "shop:"}))
-	send(t, q, "a", "b")
-	receive(t, q, 1, hold)
-	for key, kind := range map[string]string{
-		"shop:{queue:orders}:meta": "hash", "shop:{queue:orders}:data": "hash",
-		"shop:{queue:orders}:pending": "list", "shop:{queue:orders}:invisible": "zset",
-		"shop:queues": "set",
-	} {
-		if got, err := server.Do(t.Context(), "TYPE", key); err != nil || got != kind {
-			t.Errorf("%s is a %v, error %v; want a %s", key, got, err, kind)
-		}
-	}
 }
 
 // TestNoQueueKeyExpires: a queue that is not used for years still exists.

@@ -40,7 +40,7 @@ function engine.splitBundle(name)
   return n
 end
 
--- splitAll splits all bundleCount, and reports whether it could within the budget.
+-- splitAllBundles splits all bundles, and reports whether the budget sufficed.
 function engine.splitAllBundles()
   while shard.bundleCount > 0 do
     if shard.budget <= 0 then

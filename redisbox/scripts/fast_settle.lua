@@ -9,7 +9,7 @@ if simple and PLAIN > SETTLE then
     end
   end
   for i, packed in ipairs(call('HMGET', bundles, unpack(names))) do
-    found[names[i]] = packed and { packed = packed, size = (#packed - BUNDLE_HEAD) / BUNDLE_CELL, crossed = {}, count = 0 }
+    found[names[i]] = packed and { packed = packed, size = (#packed - BUNDLE_HEAD) / BUNDLE_CELL, acked = {}, count = 0 }
   end
 
   local acked, alone, aged, codes, all = {}, {}, {}, {}, true -- codes: a number is a place in ARGV
@@ -20,8 +20,8 @@ if simple and PLAIN > SETTLE then
       local numbers = BUNDLE_HEAD + (LOCATOR + 4) * bundle.size
       local at = string.find(bundle.packed, sub(how, 11), numbers + 1, true)
       local from = at and BUNDLE_HEAD + LOCATOR * (at - numbers - 1)
-      if from and not bundle.crossed[from] and sub(bundle.packed, from + 1, from + ID) == id then
-        bundle.crossed[from], bundle.count = true, bundle.count + 1
+      if from and not bundle.acked[from] and sub(bundle.packed, from + 1, from + ID) == id then
+        bundle.acked[from], bundle.count = true, bundle.count + 1
         acked[#acked + 1] = id
         codes[#codes + 1] = 's'
       else
@@ -70,7 +70,7 @@ if simple and PLAIN > SETTLE then
       local locators, sizes, numbers, total = {}, {}, {}, 0
       for i = 0, bundle.size - 1 do
         local from = BUNDLE_HEAD + LOCATOR * i
-        if not bundle.crossed[from] then
+        if not bundle.acked[from] then
           local n = #locators + 1
           locators[n] = sub(bundle.packed, from + 1, from + LOCATOR)
           from = BUNDLE_HEAD + LOCATOR * bundle.size + 4 * i

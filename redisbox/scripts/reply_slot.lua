@@ -80,7 +80,7 @@ if what == 'r' or what == 'a' then
   if what == 'a' and state == 'c' then
     return finish('s')
   elseif state ~= 'p' then
-    return finish(state)
+    return finish(state) -- a slot is written once
   end
   state = what == 'r' and 'r' or 'c'
   if what == 'r' then

@@ -43,7 +43,7 @@ local function act(what, e, detail)
     engine.deadLetter(e, reason)
   elseif what == 'n' then
     if not shard.strict and not engine.exhausted(e) then
-      e.place = engine.tail()
+      e.place = engine.tail() -- a nacked message goes to the tail of the queue
     end
     engine.requeue(e, delay)
   else
@@ -60,12 +60,12 @@ local function act(what, e, detail)
   return 's'
 end
 
--- late acks a message whose delivery is over, if it has the same place: it waits there,
+-- lateAck acks a message whose delivery is over, if it has the same place: it waits there,
 -- or another receiver has it. A message that was delivered has an entry. It returns the
 -- code.
 local PLACES = 1099511627776 -- receipts contain places modulo this, see shard.go
 
-local function late(id, place)
+local function lateAck(id, place)
   engine.flush()
   local e = call('HEXISTS', shard.state, id) == 1 and engine.get(id)
   if not e or e.damaged or e.deliveries == 0 or e.reason == 'moving' or e.place % PLACES ~= place then
@@ -99,7 +99,7 @@ end
 
 -- settle settles the deliveries in these arguments, in order. advance has ended expired
 -- leases by now, so a receipt is valid exactly if it has the nonce of the latest
--- delivery.
+-- delivery: an ack after the deadline is refused, unless it is a late ack.
 function engine.settle(from, to)
   local codes, grants = {}, {}
   for i = from, to, 2 do
@@ -116,7 +116,7 @@ function engine.settle(from, to)
     elseif what == 'g' then
       codes[#codes + 1] = leaseAgain(ARGV[i], nonce, (parse('<d', detail)))
     else
-      codes[#codes + 1] = what == 'l' and late(ARGV[i], parse('<d', detail)) or 'x'
+      codes[#codes + 1] = what == 'l' and lateAck(ARGV[i], parse('<d', detail)) or 'x'
     end
   end
   codes = concat(codes)
