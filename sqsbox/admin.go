@@ -16,9 +16,10 @@ import (
 // ConfigureQueue creates the queue, or changes its attributes: StrictGroups makes a
 // FIFO queue, which is called name.fifo at SQS and can be opened by either name;
 // MaxDeliveries and DeadLetterTo, which go together, become its RedrivePolicy, and
-// the queue they lead to is created if it is not there; RetainReady.Age, together
-// with DropExpired, is its retention. All else is refused. What SQS bounds in all
-// queues can be Off and is as SQS has it: RetainReady.Age is the longest then.
+// the dead-letter queue is created if it does not exist; RetainReady.Age, together
+// with DropExpired, is its retention. Other settings are refused. A setting that SQS
+// always bounds can be Off, which means the bound of SQS: with RetainReady.Age the
+// longest retention.
 //
 // It blocks for a few requests; repeating it is safe. SQS may take a minute until
 // new attributes are in force. Codes: ErrInvalid, ErrUnsupported (the field),
@@ -45,7 +46,7 @@ func (b *Backend) configure(ctx context.Context, name string, config driver.Conf
 	}
 	fifo := strings.HasSuffix(at.physical, fifoSuffix)
 	if config.StrictGroups && !fifo {
-		return configError(driver.ErrUnsupported, "StrictGroups", "a standard queue cannot be made a FIFO queue")
+		return configError(driver.ErrUnsupported, "StrictGroups", "a standard queue cannot become a FIFO queue")
 	}
 	if config.DeadLetterTo != "" && config.MaxDeliveries == 0 && !isNew {
 		current, err := b.attributes(ctx, at.url)
@@ -55,9 +56,9 @@ func (b *Backend) configure(ctx context.Context, name string, config driver.Conf
 		config.MaxDeliveries = readSettings(b, at.physical, current).config.MaxDeliveries
 	}
 	if config.DeadLetterTo != "" && config.MaxDeliveries <= 0 {
-		return configError(driver.ErrUnsupported, "DeadLetterTo", "SQS moves messages only by the number of deliveries: set MaxDeliveries")
+		return configError(driver.ErrUnsupported, "DeadLetterTo", "SQS dead-letters only by the number of deliveries: set MaxDeliveries")
 	}
-	if isNew && config.DeadLetterTo == name { // it must be there before it can be named
+	if isNew && config.DeadLetterTo == name { // it must exist before a policy can name it
 		if at, err = b.create(ctx, name, config.StrictGroups, nil); err != nil {
 			return err
 		}
@@ -74,7 +75,7 @@ func (b *Backend) configure(ctx context.Context, name string, config driver.Conf
 		at, err = b.create(ctx, name, config.StrictGroups, attributes)
 	} else {
 		_, err = b.client.SetQueueAttributes(ctx, &sqs.SetQueueAttributesInput{QueueUrl: aws.String(at.url), Attributes: attributes}, OwnBodies)
-		err = trouble(ctx, err)
+		err = driverError(ctx, err)
 	}
 	if err != nil {
 		return err
@@ -82,11 +83,11 @@ func (b *Backend) configure(ctx context.Context, name string, config driver.Conf
 	return b.refresh(ctx, at)
 }
 
-// wanted are the attributes that say what config says.
+// wanted returns the attributes for config.
 func (b *Backend) wanted(ctx context.Context, config driver.Config, fifo bool) (map[string]string, error) {
 	attributes := map[string]string{"RedrivePolicy": ""}
 	switch age := config.RetainReady.Age; age {
-	case 0: // a new queue has the longest, and another keeps what it has
+	case 0: // a new queue has the longest, an existing one keeps its own
 	case driver.Off:
 		attributes["MessageRetentionPeriod"] = seconds(longestRetention)
 	default:
@@ -104,8 +105,8 @@ func (b *Backend) wanted(ctx context.Context, config driver.Config, fifo bool) (
 	return attributes, err
 }
 
-// target returns the ARN of a queue for dead letters, which is of the same kind as
-// those it serves. It is made if it is not there.
+// target returns the ARN of a dead-letter queue, which must be of the same kind as the
+// queues it serves. It is created if it does not exist.
 func (b *Backend) target(ctx context.Context, name string, fifo bool) (arn string, err error) {
 	at, err := b.find(ctx, name)
 	if isCode(err, driver.ErrNotFound) {
@@ -115,14 +116,14 @@ func (b *Backend) target(ctx context.Context, name string, fifo bool) (arn strin
 		return "", err
 	}
 	if strings.HasSuffix(at.physical, fifoSuffix) != fifo {
-		return "", configError(driver.ErrUnsupported, "DeadLetterTo", "the dead of FIFO queues go to FIFO queues, and those of standard queues to standard queues")
+		return "", configError(driver.ErrUnsupported, "DeadLetterTo", "must be a FIFO queue for a FIFO queue, and a standard queue for a standard queue")
 	}
 	attributes, err := b.attributes(ctx, at.url)
 	return attributes["QueueArn"], err
 }
 
-// refresh lets open handles know what has changed.
-func (b *Backend) refresh(ctx context.Context, at place) error {
+// refresh updates the settings of open handles.
+func (b *Backend) refresh(ctx context.Context, at location) error {
 	open := b.known(at.physical)
 	if len(open) == 0 {
 		return nil
@@ -137,9 +138,9 @@ func (b *Backend) refresh(ctx context.Context, at place) error {
 	return nil
 }
 
-// QueueConfig reads the attributes of a queue. What SQS has for all queues alike is
-// in it too. It blocks for a few requests. Codes: ErrInvalid, ErrNotFound, ErrClosed,
-// ErrForbidden, ErrUnauthenticated, ErrUnavailable.
+// QueueConfig reads the attributes of a queue. The result includes the limits that SQS
+// has for all queues. It blocks for a few requests. Codes: ErrInvalid, ErrNotFound,
+// ErrClosed, ErrForbidden, ErrUnauthenticated, ErrUnavailable.
 func (b *Backend) QueueConfig(ctx context.Context, name string) (driver.Config, error) {
 	fail := func(err error) (driver.Config, error) { return driver.Config{}, named(err, name, "read configuration") }
 	if err := b.check(ctx, name); err != nil {
@@ -157,9 +158,8 @@ func (b *Backend) QueueConfig(ctx context.Context, name string) (driver.Config, 
 }
 
 // Queues lists the queues whose names begin with Options.Prefix, without it, in
-// order. FIFO queues are listed with .fifo at the end. Names that SQS would not take
-// need a request each. Codes: ErrClosed, ErrForbidden, ErrUnauthenticated,
-// ErrUnavailable.
+// order. FIFO queues are listed with .fifo at the end. Names that were cut need a
+// request each. Codes: ErrClosed, ErrForbidden, ErrUnauthenticated, ErrUnavailable.
 func (b *Backend) Queues(ctx context.Context) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		names, err := b.list(ctx)
@@ -179,14 +179,14 @@ func (b *Backend) list(ctx context.Context) (names []string, err error) {
 	if err := b.check(ctx, "list"); err != nil {
 		return nil, err
 	}
-	input := &sqs.ListQueuesInput{MaxResults: aws.Int32(1000)} // without a number there is no next page
+	input := &sqs.ListQueuesInput{MaxResults: aws.Int32(1000)} // without MaxResults there is no next page
 	if b.options.Prefix != "" {
 		input.QueueNamePrefix = aws.String(b.options.Prefix)
 	}
 	for {
 		output, err := b.client.ListQueues(ctx, input, OwnBodies)
 		if err != nil {
-			return nil, trouble(ctx, err)
+			return nil, driverError(ctx, err)
 		}
 		for _, url := range output.QueueUrls {
 			name, ok, err := b.nameAt(ctx, url)
@@ -205,7 +205,7 @@ func (b *Backend) list(ctx context.Context) (names []string, err error) {
 	}
 }
 
-// nameAt is the name of the queue at a URL. A name that was cut is in its tags.
+// nameAt returns the name of the queue at a URL. It reads a cut name from the tags.
 func (b *Backend) nameAt(ctx context.Context, url string) (name string, ok bool, err error) {
 	physical := url[strings.LastIndexByte(url, '/')+1:]
 	if !isCut(physical) {
@@ -214,7 +214,7 @@ func (b *Backend) nameAt(ctx context.Context, url string) (name string, ok bool,
 	}
 	output, err := b.client.ListQueueTags(ctx, &sqs.ListQueueTagsInput{QueueUrl: aws.String(url)}, OwnBodies)
 	if err != nil {
-		if err = trouble(ctx, err); isCode(err, driver.ErrNotFound) {
+		if err = driverError(ctx, err); isCode(err, driver.ErrNotFound) {
 			return "", false, nil // deleted in the meantime
 		}
 		return "", false, err
@@ -240,12 +240,12 @@ func (b *Backend) remove(ctx context.Context, name string) error {
 		return err
 	}
 	if _, err := b.client.DeleteQueue(ctx, &sqs.DeleteQueueInput{QueueUrl: aws.String(at.url)}, OwnBodies); err != nil {
-		return trouble(ctx, err)
+		return driverError(ctx, err)
 	}
 	for _, q := range b.known(at.physical) {
 		b.end(q, driver.ErrNotFound)
 	}
 	b.leases.forget(at.physical)
-	b.recall.forget(at.physical)
+	b.local.forget(at.physical)
 	return nil
 }

@@ -6,10 +6,10 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 )
 
-// API is what the backend needs of SQS. *sqs.Client implements it; how it finds
-// region, credentials and endpoint, and how it retries, is the caller's to
-// configure. What the backend does not use needs no permission: CreateQueue, for
-// one, is called only where a queue is to be made.
+// API is the part of the SQS client that the backend uses. *sqs.Client implements it;
+// the caller configures its region, credentials, endpoint and retries. Methods that
+// are not called need no permission: CreateQueue, for one, is called only to create a
+// queue.
 type API interface {
 	SendMessageBatch(context.Context, *sqs.SendMessageBatchInput, ...func(*sqs.Options)) (*sqs.SendMessageBatchOutput, error)
 	ReceiveMessage(context.Context, *sqs.ReceiveMessageInput, ...func(*sqs.Options)) (*sqs.ReceiveMessageOutput, error)

@@ -18,19 +18,19 @@ import (
 type Backend struct {
 	client   API
 	options  Options
-	identity uint64 // of this backend, in receipts
+	identity uint64 // identifies this backend in receipts
 	leases   *leases
-	recall   *recall
+	local    *localState
 
 	mu       sync.Mutex // guards the fields below
 	queues   map[string]*queue
 	requests map[*request]struct{} // under way
-	idle     *sync.Cond            // there are none, or one fewer
+	idle     *sync.Cond            // signalled when a request ends
 	closed   bool
-	drained  bool // Close has waited for all requests, and there are to be no more
+	drained  bool // Close has waited for all requests; no more may start
 }
 
-// A request is one that outlives the call that made it.
+// A request to SQS that outlives the call that made it.
 type request struct{ cancel context.CancelFunc }
 
 var (
@@ -39,13 +39,13 @@ var (
 	_ driver.Pinger = (*Backend)(nil)
 )
 
-// New returns the queues that are, or will be, where client leads to: AWS, or
-// whatever else speaks its protocol. It does no I/O. The client stays the caller's.
+// New returns a backend for the queues that client reaches: at AWS, or at another
+// server that speaks the protocol. It does no I/O. The caller keeps the client.
 // Codes: ErrInvalid (an option).
 func New(client API, options *Options) (*Backend, error) {
 	b := &Backend{
 		client: client, options: options.withDefaults(), identity: newIdentity(),
-		leases: newLeases(), recall: newRecall(),
+		leases: newLeases(), local: newLocalState(),
 		queues: make(map[string]*queue), requests: make(map[*request]struct{}),
 	}
 	b.idle = sync.NewCond(&b.mu)
@@ -56,22 +56,23 @@ func New(client API, options *Options) (*Backend, error) {
 }
 
 // OpenQueue returns a handle on the queue called name. A name that ends in .fifo is
-// that of a FIFO queue; any other is looked for as it is, and then with .fifo after
-// it. With Options.Create a queue that is not there is made.
+// that of a FIFO queue; any other is looked up unchanged, and then with .fifo
+// appended. With Options.Create a queue that does not exist is created.
 //
 // It blocks for one to four requests, unless the queue is open already. Codes:
 // ErrInvalid, ErrNotFound, ErrClosed, ErrForbidden, ErrUnauthenticated,
 // ErrUnavailable.
 func (b *Backend) OpenQueue(ctx context.Context, name string) (driver.Queue, error) {
-	q, err := b.enter(ctx, name)
+	q, err := b.acquire(ctx, name)
 	if err != nil {
 		return nil, named(err, name, "open")
 	}
 	return newHandle(q), nil
 }
 
-// enter opens a queue, or joins those who have it open in this process.
-func (b *Backend) enter(ctx context.Context, name string) (*queue, error) {
+// acquire returns the queue if it is open in this process, and opens it otherwise.
+// Each call needs one release.
+func (b *Backend) acquire(ctx context.Context, name string) (*queue, error) {
 	if err := b.check(ctx, name); err != nil {
 		return nil, err
 	}
@@ -87,8 +88,8 @@ func (b *Backend) enter(ctx context.Context, name string) (*queue, error) {
 		return nil, err
 	}
 	attributes, err := b.attributes(ctx, at.url)
-	for limit := time.Now().Add(birth); isNew && isCode(err, driver.ErrNotFound) && time.Now().Before(limit); {
-		if err = pause(ctx, birth/20); err == nil {
+	for limit := time.Now().Add(createPropagation); isNew && isCode(err, driver.ErrNotFound) && time.Now().Before(limit); {
+		if err = pause(ctx, createPropagation/20); err == nil {
 			attributes, err = b.attributes(ctx, at.url)
 		}
 	}
@@ -98,10 +99,10 @@ func (b *Backend) enter(ctx context.Context, name string) (*queue, error) {
 	return b.admit(newQueue(b, name, at, attributes))
 }
 
-// birth is how long SQS may not know a queue that it has made.
-const birth = 5 * time.Second
+// createPropagation is how long SQS may report a new queue as missing.
+const createPropagation = 5 * time.Second
 
-// pause waits, and returns the error of ctx if that ends before.
+// pause waits for d, and returns the error of ctx if that ends first.
 func pause(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -113,7 +114,7 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// check returns why nothing can be done with a queue of this name.
+// check returns an error if the name is invalid, the backend closed or ctx over.
 func (b *Backend) check(ctx context.Context, name string) error {
 	if err := driver.CheckName(name); err != nil {
 		return err
@@ -126,7 +127,7 @@ func (b *Backend) check(ctx context.Context, name string) error {
 	return ctx.Err()
 }
 
-// join returns the queue if it is open.
+// join returns the queue and counts a handle on it, if it is open.
 func (b *Backend) join(name string) *queue {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -137,7 +138,8 @@ func (b *Backend) join(name string) *queue {
 	return q
 }
 
-// admit adds a queue that was opened, unless somebody was faster.
+// admit adds a queue that was opened, or returns the one that another goroutine
+// added first.
 func (b *Backend) admit(q *queue) (*queue, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -153,8 +155,8 @@ func (b *Backend) admit(q *queue) (*queue, error) {
 	return q, nil
 }
 
-// leave is called once by each handle.
-func (b *Backend) leave(q *queue) {
+// release is called once for each handle, and forgets the queue with the last one.
+func (b *Backend) release(q *queue) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	q.handles--
@@ -163,7 +165,7 @@ func (b *Backend) leave(q *queue) {
 	}
 }
 
-// end makes every handle on a queue answer with a code from now on.
+// end makes every operation on the queue fail with code from now on.
 func (b *Backend) end(q *queue, code driver.Code) {
 	b.mu.Lock()
 	if b.queues[q.name] == q {
@@ -173,7 +175,8 @@ func (b *Backend) end(q *queue, code driver.Code) {
 	q.end(code)
 }
 
-// known returns the queue if it is open, under one name or two.
+// known returns the open queues with a name at SQS: a FIFO queue can be open with and
+// without its suffix.
 func (b *Backend) known(physical string) (found []*queue) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -185,14 +188,14 @@ func (b *Backend) known(physical string) (found []*queue) {
 	return found
 }
 
-// A place is where a queue is.
-type place struct {
+// A location is where SQS has a queue.
+type location struct {
 	url      string
-	physical string
+	physical string // its name at SQS
 }
 
-// find looks for a queue under the names it may have at SQS. Codes: ErrNotFound.
-func (b *Backend) find(ctx context.Context, name string) (place, error) {
+// find looks up a queue by the names it may have at SQS. Codes: ErrNotFound.
+func (b *Backend) find(ctx context.Context, name string) (location, error) {
 	err := error(&driver.Error{Code: driver.ErrNotFound})
 	tried := ""
 	for _, fifo := range []bool{false, true} {
@@ -204,17 +207,17 @@ func (b *Backend) find(ctx context.Context, name string) (place, error) {
 		var output *sqs.GetQueueUrlOutput
 		output, err = b.client.GetQueueUrl(ctx, &sqs.GetQueueUrlInput{QueueName: aws.String(physical)}, OwnBodies)
 		if err == nil {
-			return place{url: deref(output.QueueUrl), physical: physical}, nil
+			return location{url: deref(output.QueueUrl), physical: physical}, nil
 		}
-		if err = trouble(ctx, err); !isCode(err, driver.ErrNotFound) {
-			return place{}, err
+		if err = driverError(ctx, err); !isCode(err, driver.ErrNotFound) {
+			return location{}, err
 		}
 	}
-	return place{}, err
+	return location{}, err
 }
 
-// create makes a queue, with attributes beyond those that every queue has.
-func (b *Backend) create(ctx context.Context, name string, fifo bool, attributes map[string]string) (place, error) {
+// create creates a queue, with attributes besides those that every queue gets.
+func (b *Backend) create(ctx context.Context, name string, fifo bool, attributes map[string]string) (location, error) {
 	physical := physicalName(b.options.Prefix, name, fifo)
 	input := &sqs.CreateQueueInput{QueueName: aws.String(physical), Attributes: newQueueAttributes(physical, attributes)}
 	if isCut(physical) {
@@ -222,12 +225,12 @@ func (b *Backend) create(ctx context.Context, name string, fifo bool, attributes
 	}
 	output, err := b.client.CreateQueue(ctx, input, OwnBodies)
 	if err == nil {
-		return place{url: deref(output.QueueUrl), physical: physical}, nil
+		return location{url: deref(output.QueueUrl), physical: physical}, nil
 	}
-	if err = trouble(ctx, err); isCode(err, driver.ErrConflict) {
-		return b.find(ctx, name) // somebody was faster, and has other attributes in mind
+	if err = driverError(ctx, err); isCode(err, driver.ErrConflict) {
+		return b.find(ctx, name) // created concurrently, with other attributes
 	}
-	return place{}, err
+	return location{}, err
 }
 
 // attributes returns all attributes of a queue.
@@ -236,24 +239,23 @@ func (b *Backend) attributes(ctx context.Context, url string) (map[string]string
 		QueueUrl: aws.String(url), AttributeNames: []types.QueueAttributeName{types.QueueAttributeNameAll},
 	}, OwnBodies)
 	if err != nil {
-		return nil, trouble(ctx, err)
+		return nil, driverError(ctx, err)
 	}
 	return output.Attributes, nil
 }
 
-// Ping asks SQS for the names of queues, one at most, and so needs the permission to
-// list them. Codes: ErrClosed, ErrForbidden, ErrUnauthenticated, ErrUnavailable.
+// Ping lists one queue at most, and so needs the permission ListQueues. Codes:
+// ErrClosed, ErrForbidden, ErrUnauthenticated, ErrUnavailable.
 func (b *Backend) Ping(ctx context.Context) error {
 	if err := b.check(ctx, "ping"); err != nil {
 		return named(err, "", "ping")
 	}
 	_, err := b.client.ListQueues(ctx, &sqs.ListQueuesInput{MaxResults: aws.Int32(1)}, OwnBodies)
-	return named(trouble(ctx, err), "", "ping")
+	return named(driverError(ctx, err), "", "ping")
 }
 
-// start does something in the background that must go on when the caller of ctx has
-// left: its context ends only when Close has waited long enough. It reports false
-// when that is so already.
+// start runs do in the background, with a context that outlives ctx and ends only when
+// Close has waited for Options.Linger. It reports false, and does nothing, after Close.
 func (b *Backend) start(ctx context.Context, do func(context.Context)) bool {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	r := &request{cancel: cancel}
@@ -275,9 +277,9 @@ func (b *Backend) start(ctx context.Context, do func(context.Context)) bool {
 	return true
 }
 
-// Close closes all handles, so that receives that wait return at once, and waits for
-// the requests that are under way, so that messages they bring can be given back:
-// for Options.Linger at most. Messages are not touched. Closing twice is fine.
+// Close closes all handles, so that waiting receives return at once, and waits up to
+// Options.Linger for the requests under way, so that messages they return can be given
+// back. Messages are not touched. Closing twice is safe.
 func (b *Backend) Close() error {
 	b.mu.Lock()
 	queues := b.queues

@@ -17,7 +17,7 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// slowSend takes so long for each request, and notes how many entries it had.
+// slowSend takes this long for each request, and records how many entries it had.
 func slowSend(took time.Duration, sizes *[]int) func(context.Context, int, *sqs.SendMessageBatchInput) (*sqs.SendMessageBatchOutput, error) {
 	var mu sync.Mutex
 	return func(_ context.Context, _ int, in *sqs.SendMessageBatchInput) (*sqs.SendMessageBatchOutput, error) {
@@ -29,7 +29,7 @@ func slowSend(took time.Duration, sizes *[]int) func(context.Context, int, *sqs.
 	}
 }
 
-func TestALoneSendLeavesAtOnce(t *testing.T) {
+func TestLoneSendIsSentAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var sizes []int
 		_, queue := openStub(t, &stub{send: slowSend(7*time.Millisecond, &sizes)}, "orders")
@@ -62,20 +62,20 @@ func TestManySendsShareRequests(t *testing.T) {
 			total += n
 		}
 		if total != 35 || len(sizes) != 5 {
-			t.Errorf("35 sends at once went in requests of %v; want the first alone, full ones, and the rest", sizes)
+			t.Errorf("35 concurrent sends took requests of %v; want the first alone, full ones, and the rest", sizes)
 		}
 		if took := time.Since(start); took != 20*time.Millisecond {
-			t.Errorf("35 sends at once took %v, want two requests' time, 20ms", took)
+			t.Errorf("35 concurrent sends took %v, want two requests' time, 20ms", took)
 		}
 	})
 }
 
-func TestAFIFOQueueSendsOneRequestAfterTheOther(t *testing.T) {
+func TestFIFOQueueSendsOneRequestAfterTheOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		out, bodies := 0, ""
 		_, queue := openStub(t, &stub{send: func(_ context.Context, _ int, in *sqs.SendMessageBatchInput) (*sqs.SendMessageBatchOutput, error) {
 			if out++; out > 1 {
-				t.Error("two requests are out at once")
+				t.Error("two requests are under way at once")
 			}
 			time.Sleep(time.Millisecond)
 			for _, e := range in.Entries {
@@ -94,7 +94,7 @@ func TestAFIFOQueueSendsOneRequestAfterTheOther(t *testing.T) {
 	})
 }
 
-func TestARequestIsNotOverItsSize(t *testing.T) {
+func TestRequestsStayWithinSizeLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var sizes []int
 		_, queue := openStub(t, &stub{send: slowSend(time.Millisecond, &sizes)}, "orders")
@@ -108,7 +108,7 @@ func TestARequestIsNotOverItsSize(t *testing.T) {
 	})
 }
 
-func TestAHangingRequestHoldsUpNobodyForLong(t *testing.T) {
+func TestHangingRequestDelaysOthersOnlyBriefly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, queue := openStub(t, &stub{send: func(_ context.Context, n int, in *sqs.SendMessageBatchInput) (*sqs.SendMessageBatchOutput, error) {
 			if n == 0 {
@@ -130,7 +130,7 @@ func TestAHangingRequestHoldsUpNobodyForLong(t *testing.T) {
 	})
 }
 
-func TestWhatSQSRefusesKeepsItsPosition(t *testing.T) {
+func TestRefusedEntriesKeepTheirPositions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, queue := openStub(t, &stub{send: func(_ context.Context, _ int, in *sqs.SendMessageBatchInput) (*sqs.SendMessageBatchOutput, error) {
 			out := takeAll(in)
@@ -159,14 +159,14 @@ func TestWhatSQSRefusesKeepsItsPosition(t *testing.T) {
 	})
 }
 
-func TestARequestThatFailsIsAnErrorOfTheCall(t *testing.T) {
+func TestFailedRequestFailsTheWholeCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, queue := openStub(t, &stub{send: func(context.Context, int, *sqs.SendMessageBatchInput) (*sqs.SendMessageBatchOutput, error) {
 			return nil, fault("ThrottlingException", "Rate exceeded")
 		}}, "orders")
 		_, err := queue.Send(t.Context(), outgoing("a", "b"))
 		if _, isBatch := errors.AsType[*driver.BatchError](err); isBatch || !errors.Is(err, driver.ErrFull) || driver.RetryAfter(err) <= 0 {
-			t.Errorf("a throttled send: got %v, want a plain ErrFull that says when to come back", err)
+			t.Errorf("a throttled send: got %v, want a plain ErrFull with RetryAfter", err)
 		}
 		if e, _ := errors.AsType[*driver.Error](err); e.Queue != "orders" || e.Op != "send" {
 			t.Errorf("the error does not say what failed: %v", err)
@@ -174,12 +174,12 @@ func TestARequestThatFailsIsAnErrorOfTheCall(t *testing.T) {
 	})
 }
 
-func TestACancelledSendThatDidNotLeaveIsNotSent(t *testing.T) {
+func TestSendCancelledBeforeItsRequestIsNotSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := &stub{send: func(_ context.Context, _ int, in *sqs.SendMessageBatchInput) (*sqs.SendMessageBatchOutput, error) {
 			for _, e := range in.Entries {
 				if *e.MessageBody == "cancelled" {
-					t.Error("a send that was cancelled before it left was sent")
+					t.Error("a send that was cancelled before its request was sent anyway")
 				}
 			}
 			time.Sleep(10 * time.Millisecond)
@@ -209,7 +209,7 @@ func TestACancelledSendThatDidNotLeaveIsNotSent(t *testing.T) {
 	})
 }
 
-func TestOneCallersCancelIsNotAnothers(t *testing.T) {
+func TestCancelDoesNotAffectOtherCallers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, queue := openStub(t, &stub{send: func(ctx context.Context, _ int, in *sqs.SendMessageBatchInput) (*sqs.SendMessageBatchOutput, error) {
 			select {
@@ -231,7 +231,7 @@ func TestOneCallersCancelIsNotAnothers(t *testing.T) {
 			}
 		})
 		synctest.Wait()
-		time.Sleep(15 * time.Millisecond) // the second request is out
+		time.Sleep(15 * time.Millisecond) // the second request is under way
 		cancel()
 		group.Wait()
 	})

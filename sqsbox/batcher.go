@@ -9,59 +9,61 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// gathering is how long a call waits at most for the answer to an earlier request. It
-// is more than a request to SQS takes, unless something is wrong with it.
-const gathering = 20 * time.Millisecond
+// maxBatchWait is how long a call waits at most for the response to an earlier request.
+// A request to SQS takes less, unless something is wrong with it.
+const maxBatchWait = 20 * time.Millisecond
 
-// A batcher makes few requests of many calls. A call that finds nobody else goes out
-// at once, alone. What comes while a request is out waits for its answer and goes out
-// together, but no longer than gathering, and not if it fills a request: a full one
-// leaves at once. At most so many are out at a time.
+// A batcher combines the entries of many calls into few requests. A call that finds no
+// request under way is sent at once. Entries that arrive during a request wait for its
+// response and are sent together, at the latest after maxBatchWait. A full request is
+// sent at once. At most parallel requests are under way.
 type batcher[E, R any] struct {
 	backend  *Backend
 	parallel int
-	// size is what an entry counts towards maxBatchBytes.
+	// size returns how many bytes an entry counts towards maxBatchBytes.
 	size func(E) int
-	// forgiving: SQS says yes to what comes too late, and may not do it.
-	forgiving bool
+	// confirmsLate: SQS confirms entries that arrive after the deadline of their
+	// delivery, and may not carry them out.
+	confirmsLate bool
 	// ask sends one request and returns an answer for each entry, in order. An error
-	// is that of the whole request.
+	// applies to the whole request.
 	ask func(ctx context.Context, entries []E) ([]answer[R], error)
 
-	mu      sync.Mutex // guards the fields below
-	waiting []*errand[E, R]
-	out     int  // requests under way
-	timed   bool // somebody will look when gathering is over
-	overdue bool // it is over
+	mu       sync.Mutex // guards the fields below
+	waiting  []*queuedEntry[E, R]
+	underway int  // requests
+	timed    bool // a timer of maxBatchWait is running
+	overdue  bool // it has fired
 }
 
-// An answer is what SQS said to one entry.
+// An answer is the result of one entry.
 type answer[R any] struct {
 	result R
 	err    error
-	// whole says that err is that of the request, and not of this entry.
+	// whole: err is that of the whole request, not of this entry.
 	whole bool
 }
 
-// An errand is one entry on its way. Its answer is handed to done, exactly once, by
-// whoever carried it, unless its caller has taken it back before.
-type errand[E, R any] struct {
-	ctx   context.Context // lends its values to the request that carries it
+// A queuedEntry is one entry that waits for a request, or is in one. done is called
+// exactly once, with the answer or with the error of its cancelled context.
+type queuedEntry[E, R any] struct {
+	ctx   context.Context // the request uses the values of its first entry's
 	entry E
-	until time.Time // it is pointless from then on; zero: never
+	until time.Time // it must not be sent later; zero: no limit
 	done  func(answer[R])
 }
 
-// isLate reports whether it makes no sense any more.
-func (e *errand[E, R]) isLate() bool { return !e.until.IsZero() && !time.Now().Before(e.until) }
+// isLate reports whether until has passed.
+func (e *queuedEntry[E, R]) isLate() bool { return !e.until.IsZero() && !time.Now().Before(e.until) }
 
-// do sends entries and returns their answers. When ctx ends it returns its error;
-// what was not under way by then is not done, and what was may be. Each answer is
-// also handed to settle as soon as it is there, whether or not the caller waits.
+// do sends entries and returns their answers. When ctx ends it returns the error of ctx:
+// entries that were not in a request by then are not sent, others may have been carried
+// out. settle gets each answer as soon as it arrives, even if the caller has stopped
+// waiting.
 //
-// An entry whose time, if there is one for it in until, is over before its request
-// leaves is not sent: that is ErrReceiptExpired. Where SQS is forgiving, a yes that
-// comes after that time is ErrUnavailable: nobody knows what it is worth.
+// An entry whose time in until, if it has one, passes before its request is sent is not
+// sent: that is ErrReceiptExpired. If SQS confirms late entries, a confirmation after
+// that time is ErrUnavailable: the entry may not have been carried out.
 func (b *batcher[E, R]) do(ctx context.Context, entries []E, until []time.Time, settle func(i int, a *answer[R])) ([]answer[R], error) {
 	if len(entries) == 0 {
 		return nil, nil
@@ -70,9 +72,9 @@ func (b *batcher[E, R]) do(ctx context.Context, entries []E, until []time.Time, 
 	var missing atomic.Int64
 	missing.Store(int64(len(entries)))
 	all := make(chan struct{})
-	errands := make([]*errand[E, R], len(entries))
+	queued := make([]*queuedEntry[E, R], len(entries))
 	for i, entry := range entries {
-		errands[i] = &errand[E, R]{ctx: ctx, entry: entry, done: func(a answer[R]) {
+		queued[i] = &queuedEntry[E, R]{ctx: ctx, entry: entry, done: func(a answer[R]) {
 			settle(i, &a)
 			answers[i] = a
 			if missing.Add(-1) == 0 {
@@ -80,30 +82,31 @@ func (b *batcher[E, R]) do(ctx context.Context, entries []E, until []time.Time, 
 			}
 		}}
 		if until != nil {
-			errands[i].until = until[i]
+			queued[i].until = until[i]
 		}
 	}
 	b.mu.Lock()
-	b.waiting = append(b.waiting, errands...)
-	b.depart()
+	b.waiting = append(b.waiting, queued...)
+	b.sendLocked()
 	b.mu.Unlock()
 
 	select {
 	case <-all:
 		return answers, nil
 	case <-ctx.Done():
-		b.takeBack(errands, ctx.Err())
+		b.takeBack(queued, ctx.Err())
 		return nil, ctx.Err()
 	}
 }
 
-// takeBack ends errands that are not under way.
-func (b *batcher[E, R]) takeBack(errands []*errand[E, R], err error) {
-	mine := make(map[*errand[E, R]]bool, len(errands))
-	for _, e := range errands {
+// takeBack removes those of the entries that are not in a request yet, and ends them
+// with err.
+func (b *batcher[E, R]) takeBack(queued []*queuedEntry[E, R], err error) {
+	mine := make(map[*queuedEntry[E, R]]bool, len(queued))
+	for _, e := range queued {
 		mine[e] = true
 	}
-	var taken []*errand[E, R]
+	var taken []*queuedEntry[E, R]
 	b.mu.Lock()
 	kept := b.waiting[:0]
 	for _, e := range b.waiting {
@@ -121,42 +124,41 @@ func (b *batcher[E, R]) takeBack(errands []*errand[E, R], err error) {
 	}
 }
 
-// depart sends what may go. It is called with the lock held.
-func (b *batcher[E, R]) depart() {
-	for len(b.waiting) > 0 && b.out < b.parallel {
-		n, full := b.load()
-		if b.out > 0 && !full && !b.overdue {
-			b.gather()
+// sendLocked makes the requests that may be made now.
+func (b *batcher[E, R]) sendLocked() {
+	for len(b.waiting) > 0 && b.underway < b.parallel {
+		n, full := b.nextBatchLocked()
+		if b.underway > 0 && !full && !b.overdue {
+			b.startTimerLocked()
 			return
 		}
 		b.overdue = false
 		load := b.waiting[:n:n]
 		b.waiting = b.waiting[n:]
-		b.out++
-		if !b.backend.start(load[0].ctx, func(ctx context.Context) { b.carry(ctx, load) }) {
+		b.underway++
+		if !b.backend.start(load[0].ctx, func(ctx context.Context) { b.request(ctx, load) }) {
 			go b.finish(load, nil, &driver.Error{Code: driver.ErrClosed})
 		}
 	}
 }
 
-// gather lets those that wait go when they have waited long enough, if they do by
-// then. It is called with the lock held.
-func (b *batcher[E, R]) gather() {
+// startTimerLocked makes the entries that still wait after maxBatchWait go out.
+func (b *batcher[E, R]) startTimerLocked() {
 	if b.timed {
 		return
 	}
 	b.timed = true
-	time.AfterFunc(gathering, func() {
+	time.AfterFunc(maxBatchWait, func() {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		b.timed, b.overdue = false, len(b.waiting) > 0
-		b.depart()
+		b.sendLocked()
 	})
 }
 
-// load returns how many of those that wait go into the next request, and whether
-// that is full. It is called with the lock held.
-func (b *batcher[E, R]) load() (n int, full bool) {
+// nextBatchLocked returns how many of the waiting entries go into the next request, and
+// whether that request is full.
+func (b *batcher[E, R]) nextBatchLocked() (n int, full bool) {
 	bytes := 0
 	for _, e := range b.waiting {
 		bytes += b.size(e.entry)
@@ -168,10 +170,10 @@ func (b *batcher[E, R]) load() (n int, full bool) {
 	return n, n == maxEntries
 }
 
-// carry makes one request and hands out the answers.
-func (b *batcher[E, R]) carry(ctx context.Context, load []*errand[E, R]) {
+// request makes one request and hands out the answers.
+func (b *batcher[E, R]) request(ctx context.Context, load []*queuedEntry[E, R]) {
 	var entries []E
-	var late, sent []*errand[E, R]
+	var late, sent []*queuedEntry[E, R]
 	for _, e := range load {
 		if e.isLate() {
 			late = append(late, e)
@@ -190,19 +192,19 @@ func (b *batcher[E, R]) carry(ctx context.Context, load []*errand[E, R]) {
 	b.finish(sent, answers, err)
 }
 
-// finish hands out the answers of a request, and sends what has waited for it.
-func (b *batcher[E, R]) finish(load []*errand[E, R], answers []answer[R], err error) {
+// finish hands out the answers of a request, and sends the entries that waited for it.
+func (b *batcher[E, R]) finish(load []*queuedEntry[E, R], answers []answer[R], err error) {
 	b.mu.Lock()
-	b.out--
-	b.depart()
+	b.underway--
+	b.sendLocked()
 	b.mu.Unlock()
 	for i, e := range load {
 		switch {
 		case err != nil:
 			e.done(answer[R]{err: err, whole: true})
-		case b.forgiving && answers[i].err == nil && e.isLate():
+		case b.confirmsLate && answers[i].err == nil && e.isLate():
 			e.done(answer[R]{err: &driver.Error{
-				Code: driver.ErrUnavailable, Detail: "SQS answered after the time of the delivery was over, and may not have done it",
+				Code: driver.ErrUnavailable, Detail: "SQS confirmed after the deadline of the delivery, and may not have carried it out",
 			}})
 		default:
 			e.done(answers[i])
@@ -210,8 +212,8 @@ func (b *batcher[E, R]) finish(load []*errand[E, R], answers []answer[R], err er
 	}
 }
 
-// failuresOf is the error of a call whose entries, at these positions of a batch of
-// n, got these answers; bad has the errors of the others.
+// failuresOf returns the error of a call whose entries, at these positions of its batch,
+// got these answers; bad has the errors of the other positions.
 func failuresOf[R any](bad []error, positions []int, answers []answer[R]) error {
 	whole := len(answers) > 0 && len(answers) == len(bad)
 	for i, a := range answers {

@@ -20,18 +20,18 @@ import (
 	"github.com/mailboxmq/mailbox/sqsbox"
 )
 
-// A quickServer is one of plain net/http that reads requests to their end and answers.
-// In its network senders learn that a request is out when the answer is being read, which
+// A quickServer reads requests to their end and responds, with plain net/http. On its
+// network a write of a request returns only while the response is being read, which
 // happens now and then on a busy machine, and here always. It works in virtual time.
 type quickServer struct {
 	conns  chan net.Conn
 	once   sync.Once
-	begun  chan struct{} // has a token when an answer is being read
-	answer string        // to requests for messages
+	begun  chan struct{} // has a token while a response is being read
+	answer string        // response to requests for messages
 }
 
 func (s *quickServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	_, _ = io.Copy(io.Discard, r.Body) // what breaks off here is missed by the client
+	_, _ = io.Copy(io.Discard, r.Body) // the client reports an error here
 	answer := s.answer
 	switch _, action, _ := strings.Cut(r.Header.Get("X-Amz-Target"), "."); action {
 	case "GetQueueUrl":
@@ -71,7 +71,7 @@ func (c slowSender) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// A beginning is an answer whose reader lets the sender go on first.
+// A beginning is a response body; reading it first lets the sender go on.
 type beginning struct {
 	io.ReadCloser
 	begin func()
@@ -86,7 +86,7 @@ type doFunc func(*http.Request) (*http.Response, error)
 
 func (f doFunc) Do(r *http.Request) (*http.Response, error) { return f(r) }
 
-const longBody = 64 << 10 // what is not read from the connection in one piece
+const longBody = 64 << 10 // more than one read of the connection returns
 
 // serveQuickly returns a client of a quick server that has one message for everybody.
 func serveQuickly(t *testing.T, options ...func(*sqs.Options)) *sqs.Client {
@@ -115,7 +115,7 @@ func serveQuickly(t *testing.T, options ...func(*sqs.Options)) *sqs.Client {
 			if err == nil {
 				response.Body = beginning{response.Body, sync.OnceFunc(func() {
 					s.begun <- struct{}{}
-					synctest.Wait() // the sender has come to its end
+					synctest.Wait() // the sender has finished
 				})}
 			}
 			return response, err
@@ -123,20 +123,20 @@ func serveQuickly(t *testing.T, options ...func(*sqs.Options)) *sqs.Client {
 	}, options...)
 }
 
-// This is what OwnBodies is for. When it fails because the SDK has become better,
-// OwnBodies is not needed any more.
-func TestTheSDKAloneBreaksAnswersThatAreQuick(t *testing.T) {
+// This is the defect that OwnBodies works around. When the test fails because the SDK has
+// fixed it, OwnBodies is not needed any more.
+func TestSDKAloneLosesQuickResponses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, err := serveQuickly(t).ReceiveMessage(t.Context(), &sqs.ReceiveMessageInput{QueueUrl: aws.String("http://sqs.example/1/orders")})
-		if !errors.Is(err, io.ErrClosedPipe) { // of a pipe; of a socket it is net.ErrClosed
+		if !errors.Is(err, io.ErrClosedPipe) { // on a socket it would be net.ErrClosed
 			t.Errorf("got %v", err)
 		}
 	})
 }
 
-func TestOwnedBodiesBreakNoAnswer(t *testing.T) {
+func TestOwnBodiesKeepsQuickResponses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client := serveQuickly(t, sqsbox.OwnBodies, sqsbox.OwnBodies) // twice is once
+		client := serveQuickly(t, sqsbox.OwnBodies, sqsbox.OwnBodies) // applying it twice is safe
 		for range 3 {
 			got, err := client.ReceiveMessage(t.Context(), &sqs.ReceiveMessageInput{QueueUrl: aws.String("http://sqs.example/1/orders")})
 			if err != nil || len(got.Messages) != 1 || len(*got.Messages[0].Body) != longBody {
@@ -146,7 +146,7 @@ func TestOwnedBodiesBreakNoAnswer(t *testing.T) {
 	})
 }
 
-func TestABackendOwnsTheBodiesOfAnyClient(t *testing.T) {
+func TestBackendAppliesOwnBodiesToAnyClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		backend, err := sqsbox.New(serveQuickly(t), nil)
 		if err != nil {

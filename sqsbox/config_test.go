@@ -35,7 +35,7 @@ func TestAConfigurationBecomesAttributes(t *testing.T) {
 	client, prefix := sqstest.Shared(t).Client(), sqstest.Prefix()
 	backend := openSite(t, prefix)
 	config := driver.Config{
-		StrictGroups: true, MaxDeliveries: 3, DeadLetterTo: "graves",
+		StrictGroups: true, MaxDeliveries: 3, DeadLetterTo: "dead",
 		RetainReady: driver.Retention{Age: time.Hour}, DropExpired: true,
 	}
 	if err := backend.ConfigureQueue(t.Context(), "orders", config); err != nil {
@@ -51,14 +51,14 @@ func TestAConfigurationBecomesAttributes(t *testing.T) {
 	}
 	for name, want := range map[string]string{
 		"FifoQueue": "true", "MessageRetentionPeriod": "3600",
-		"RedrivePolicy": `{"deadLetterTargetArn":"arn:aws:sqs:us-east-1:000000000000:` + prefix + `graves.fifo","maxReceiveCount":3}`,
+		"RedrivePolicy": `{"deadLetterTargetArn":"arn:aws:sqs:us-east-1:000000000000:` + prefix + `dead.fifo","maxReceiveCount":3}`,
 	} {
 		if got.Attributes[name] != want {
 			t.Errorf("%s: got %q, want %q", name, got.Attributes[name], want)
 		}
 	}
 	read, err := backend.QueueConfig(t.Context(), "orders")
-	config.DeadLetterTo, config.DedupWindow, config.DedupMax, config.MaxInFlight = "graves.fifo", 5*time.Minute, driver.Off, 120_000
+	config.DeadLetterTo, config.DedupWindow, config.DedupMax, config.MaxInFlight = "dead.fifo", 5*time.Minute, driver.Off, 120_000
 	config = config.Effective()
 	if err != nil || read != config {
 		t.Errorf("got %+v, %v; want %+v", read, err, config)
@@ -80,7 +80,7 @@ func TestAConfigurationBecomesAttributes(t *testing.T) {
 	}
 }
 
-func TestWhatSQSCannotDoIsRefusedByName(t *testing.T) {
+func TestUnsupportedSettingsAreRefusedByName(t *testing.T) {
 	backend := newBackend(t, &stub{})
 	for field, config := range map[string]driver.Config{
 		"Shards":            {Shards: 2},
@@ -96,7 +96,7 @@ func TestWhatSQSCannotDoIsRefusedByName(t *testing.T) {
 		"MaxHold":           {MaxHold: time.Hour},
 		"Annotation":        {Annotation: "x"},
 		"MaxDeliveries":     {MaxDeliveries: 1},
-		"DeadLetterTo":      {DeadLetterTo: "graves"},
+		"DeadLetterTo":      {DeadLetterTo: "dead"},
 		"StrictGroups":      {StrictGroups: true}, // there is a standard queue of this name
 	} {
 		err := backend.ConfigureQueue(t.Context(), "orders", config)
@@ -106,7 +106,7 @@ func TestWhatSQSCannotDoIsRefusedByName(t *testing.T) {
 	}
 	for _, config := range []driver.Config{
 		{StrictGroups: true, DedupWindow: time.Hour},
-		{MaxDeliveries: 1001, DeadLetterTo: "graves"},
+		{MaxDeliveries: 1001, DeadLetterTo: "dead"},
 		{DropExpired: true, RetainReady: driver.Retention{Age: time.Second}},
 		{DropExpired: true, RetainReady: driver.Retention{Age: 15 * 24 * time.Hour}},
 		{DropExpired: true, RetainReady: driver.Retention{Age: time.Hour + 1}},
@@ -117,7 +117,7 @@ func TestWhatSQSCannotDoIsRefusedByName(t *testing.T) {
 	}
 }
 
-func TestAMissingQueueIsMadeOnRequestOnly(t *testing.T) {
+func TestOpenCreatesMissingQueueOnlyOnRequest(t *testing.T) {
 	t.Parallel()
 	prefix := sqstest.Prefix()
 	backend, err := sqsbox.New(sqstest.Shared(t).Client(), &sqsbox.Options{Prefix: prefix})

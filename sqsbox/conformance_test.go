@@ -12,19 +12,19 @@ import (
 	"github.com/mailboxmq/mailbox/sqsbox"
 )
 
-// TestMain lets many tests run at a time: nearly all they do is wait, because SQS
-// counts in seconds.
+// TestMain runs many tests concurrently: they mostly wait, because SQS counts in
+// seconds.
 func TestMain(m *testing.M) {
 	flag.Parse()
 	if err := flag.Set("test.parallel", "12"); err != nil {
-		panic(err) // the testing package has no such flag any more
+		panic(err) // the testing package no longer has this flag
 	}
 	sqstest.Main(m)
 }
 
 const (
-	oneOfAGroup = "fauxqs hands out one message of a group in a batch; SQS as many as there are, in order"
-	noSource    = "fauxqs does not say where a dead letter comes from; SQS does, in DeadLetterQueueSourceArn"
+	oneOfAGroup = "fauxqs delivers one message of a group in a batch; SQS as many as there are, in order"
+	noSource    = "fauxqs does not report the source of a dead letter; SQS does, in DeadLetterQueueSourceArn"
 )
 
 // fauxqsFails are cases that fauxqs fails, and SQS would pass.
@@ -43,7 +43,7 @@ var fauxqsFails = map[string]string{
 	"DLQ-9/without a target the dead go back to where they died":                       noSource,
 }
 
-// A site is a backend under test, and where it has its queues.
+// A site is a backend under test, with the prefix of its queues.
 type site struct {
 	*sqsbox.Backend
 	prefix string
@@ -59,8 +59,8 @@ func openSite(t testing.TB, prefix string) *site {
 	return &site{Backend: backend, prefix: prefix}
 }
 
-// restart is a new client. Whoever restarts one finds everything there: that is the
-// whole proof of durability that a client can give.
+// restart opens a new client, which must find all messages: a client cannot prove more
+// about durability.
 func restart(t testing.TB, old driver.Opener, _ drivertest.Crash) driver.Opener {
 	t.Helper()
 	was := old.(*site)
@@ -70,7 +70,7 @@ func restart(t testing.TB, old driver.Opener, _ drivertest.Crash) driver.Opener 
 	return openSite(t, was.prefix)
 }
 
-// begin lets a case run beside others, unless it cannot pass.
+// begin runs a case concurrently with others, and skips it if it cannot pass.
 func begin(t testing.TB, more ...map[string]string) {
 	t.Helper()
 	sqstest.SkipListed(t, append(more, sqstest.Unsupported, sqstest.UnsupportedByAWS, fauxqsFails)...)
@@ -90,7 +90,7 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-func TestWhatIsSkippedExists(t *testing.T) {
+func TestSkippedCasesExist(t *testing.T) {
 	cases := drivertest.Cases()
 	for _, list := range []map[string]string{sqstest.Unsupported, sqstest.UnsupportedByAWS, fauxqsFails, fifoFails} {
 		for title := range list {

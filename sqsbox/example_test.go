@@ -11,7 +11,7 @@ import (
 	"github.com/mailboxmq/mailbox/sqsbox"
 )
 
-// A queue that is made if it is not there. Programs usually have their client from
+// A queue that is created if it does not exist. Programs usually get their client from
 // sqs.NewFromConfig and the configuration that package config of the SDK loads.
 func Example() {
 	ctx := context.Background()
@@ -66,5 +66,5 @@ func ExampleRegions() {
 	schemes := mailbox.Schemes{ByScheme: map[string]mailbox.Scheme{"sqs": regions.OpenURI}}
 	_, err = schemes.OpenQueue(context.Background(), "sqs://us-east-1/orders")
 	fmt.Println(err)
-	// Output: mailbox: open sqs://us-east-1/orders: forbidden: host: is not one of the regions that may be used
+	// Output: mailbox: open sqs://us-east-1/orders: forbidden: host: is not one of the regions that were added
 }

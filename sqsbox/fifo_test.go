@@ -15,7 +15,7 @@ import (
 	"github.com/mailboxmq/mailbox/internal/sqstest"
 )
 
-// A fifoSite has FIFO queues only: it calls each queue name.fifo.
+// A fifoSite has only FIFO queues: it appends .fifo to each name.
 type fifoSite struct{ *site }
 
 const fifo = ".fifo"
@@ -62,12 +62,12 @@ func (s fifoSite) Queues(ctx context.Context) iter.Seq2[string, error] {
 }
 
 const (
-	noDelay   = "FIFO queues of SQS take no delay for single messages, and Traits.MaxDelay says so"
+	noDelay   = "FIFO queues of SQS do not delay single messages, and Traits.MaxDelay says so"
 	notSolo   = "the case is about groups, and the queue under test hides its own"
-	otherOnes = "SQS does not say of a message that it is a duplicate; only the process that sent the first one knows"
+	otherOnes = "SQS does not report duplicates; only the process that sent the first message knows"
 )
 
-// fifoFails are cases that FIFO queues fail beside those that all queues do.
+// fifoFails are cases that FIFO queues fail, besides those that all queues fail.
 var fifoFails = map[string]string{
 	"SND-1/the traits are complete":                                               noDelay,
 	"SND-2/a delayed message is counted and cannot be received":                   noDelay,
@@ -93,11 +93,11 @@ var fifoFails = map[string]string{
 	"ORD-4/a plain queue delivers a group's next message while another is out": notSolo,
 	"ORD-4/messages without a group are one group":                             notSolo,
 	"SVC-1/a change that a live queue cannot make is refused, not ignored":     notSolo,
-	"SND-1/odd but good queue names work":                                      "with .fifo at the end the longest of the names is too long",
+	"SND-1/odd but good queue names work":                                      "with .fifo appended the longest of the names is too long",
 	"DUP-3/after a clean restart: dedup keys are remembered":                   otherOnes,
 }
 
-// A soloQueue is a FIFO queue in which each message without a group has one of its
+// A soloQueue is a FIFO queue in which each message without a group gets a group of its
 // own, so that none waits for another: a queue without order, but with dedup keys.
 type soloQueue struct{ driver.Queue }
 

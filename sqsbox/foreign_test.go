@@ -13,7 +13,7 @@ import (
 	"github.com/mailboxmq/mailbox/internal/sqstest"
 )
 
-// openBeside opens a queue, and returns what another client needs to use it too.
+// openBeside opens a queue, and returns another client and the URL to use it with.
 func openBeside(t *testing.T, name string) (queue driver.Queue, client *sqs.Client, url *string) {
 	t.Helper()
 	prefix := sqstest.Prefix()
@@ -45,9 +45,9 @@ func TestOtherClientsReadWhatWeSend(t *testing.T) {
 	if *m.Body != `{"order":1}` || *m.MessageAttributes["kind"].StringValue != "order" || len(m.MessageAttributes) != 2 {
 		t.Errorf("another client got %q with %v", *m.Body, m.MessageAttributes)
 	}
-	const slip = `{"reply_to":"answers","attributes":{"größe":"L"}}`
-	if *m.MessageAttributes["mailbox"].StringValue != slip {
-		t.Errorf("got the slip %s, want %s", *m.MessageAttributes["mailbox"].StringValue, slip)
+	const metadata = `{"reply_to":"answers","attributes":{"größe":"L"}}`
+	if *m.MessageAttributes["mailbox"].StringValue != metadata {
+		t.Errorf("got the metadata %s, want %s", *m.MessageAttributes["mailbox"].StringValue, metadata)
 	}
 }
 
@@ -82,11 +82,11 @@ func TestWeReadWhatOtherClientsSend(t *testing.T) {
 	}
 }
 
-func TestAKeyThatAnotherProcessUsedGivesItsMessage(t *testing.T) {
+func TestDedupKeyOfAnotherProcessReturnsItsMessage(t *testing.T) {
 	t.Parallel()
 	prefix := sqstest.Prefix()
 	var ids []string
-	for range 2 { // each has its own memory
+	for range 2 { // each backend has its own local state
 		queue, err := openSite(t, prefix).OpenQueue(t.Context(), "orders.fifo")
 		if err != nil {
 			t.Fatal(err)
@@ -97,7 +97,7 @@ func TestAKeyThatAnotherProcessUsedGivesItsMessage(t *testing.T) {
 		}
 		ids = append(ids, sent[0].ID)
 		if sent[0].Duplicate {
-			t.Error("nobody can know that it is a duplicate")
+			t.Error("a process cannot know that another one sent the first message")
 		}
 	}
 	if ids[0] != ids[1] {

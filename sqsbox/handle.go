@@ -12,7 +12,7 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// handle is one opening of a queue.
+// handle is one open handle on a queue.
 type handle struct {
 	driver.Unsupported
 	*queue
@@ -24,7 +24,7 @@ var _ driver.Queue = (*handle)(nil)
 
 func newHandle(q *queue) *handle { return &handle{queue: q, closed: make(chan struct{})} }
 
-// check returns why an operation cannot start, or nil.
+// check returns an error if the handle or the queue is closed, or ctx over.
 func (h *handle) check(ctx context.Context, op string) error {
 	select {
 	case <-h.closed:
@@ -42,7 +42,7 @@ func (h *handle) Traits() driver.Traits { return h.settings.Load().traits }
 func (h *handle) Close() error {
 	h.closing.Do(func() {
 		close(h.closed)
-		h.backend.leave(h.queue)
+		h.backend.release(h.queue)
 	})
 	return nil
 }
@@ -55,7 +55,7 @@ func (h *handle) Stats(ctx context.Context) (driver.Stats, error) {
 	return stats, named(err, h.name, "stats")
 }
 
-// count asks SQS for its estimates. Dead letters are in another queue.
+// count returns the estimates of SQS. Dead letters are in another queue.
 func (q *queue) count(ctx context.Context) (driver.Stats, error) {
 	output, err := q.backend.client.GetQueueAttributes(ctx, &sqs.GetQueueAttributesInput{
 		QueueUrl: aws.String(q.url),
@@ -66,7 +66,7 @@ func (q *queue) count(ctx context.Context) (driver.Stats, error) {
 		},
 	}, OwnBodies)
 	if err != nil {
-		return driver.Stats{}, q.trouble(ctx, err)
+		return driver.Stats{}, q.requestError(ctx, err)
 	}
 	number := func(name types.QueueAttributeName) int { return readNumber(output.Attributes[string(name)], 0) }
 	return driver.Stats{
@@ -76,13 +76,13 @@ func (q *queue) count(ctx context.Context) (driver.Stats, error) {
 	}, nil
 }
 
-// purges keeps to the rule of SQS that a queue is purged once a minute.
+// purges enforces the limit of SQS: one purge of a queue per minute.
 type purges struct {
 	mu   sync.Mutex // guards last
 	last time.Time
 }
 
-// begin returns how long there is to wait, and 0 when a purge may go ahead.
+// begin returns how long to wait before the next purge; 0 means that it may start.
 func (p *purges) begin() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -99,7 +99,7 @@ func (p *purges) failed() {
 	p.last = time.Time{}
 }
 
-// Purge returns the estimate that SQS gave just before.
+// Purge returns the estimate of SQS just before the purge.
 func (h *handle) Purge(ctx context.Context) (removed int, err error) {
 	if err := h.check(ctx, "purge"); err != nil {
 		return 0, err
@@ -107,13 +107,13 @@ func (h *handle) Purge(ctx context.Context) (removed int, err error) {
 	if wait := h.purges.begin(); wait > 0 {
 		return 0, &driver.Error{
 			Code: driver.ErrFull, Op: "purge", Queue: h.name, RetryAfter: wait,
-			Detail: "SQS purges a queue once in " + purgeCooldown.String(),
+			Detail: "SQS allows one purge of a queue in " + purgeCooldown.String(),
 		}
 	}
 	stats, err := h.count(ctx)
 	if err == nil {
 		_, err = h.backend.client.PurgeQueue(ctx, &sqs.PurgeQueueInput{QueueUrl: aws.String(h.url)}, OwnBodies)
-		err = h.trouble(ctx, err)
+		err = h.requestError(ctx, err)
 	}
 	if err != nil {
 		h.purges.failed()
@@ -123,5 +123,5 @@ func (h *handle) Purge(ctx context.Context) (removed int, err error) {
 	return stats.Waiting(), nil
 }
 
-// asBatch is the error of a batch with these errors at its positions.
+// asBatch returns the error of a batch with these errors at its positions.
 func asBatch(errs []error) error { return driver.NewBatchError(errs) }

@@ -15,7 +15,7 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// lend opens a queue that has one message, and receives that.
+// lend opens a queue with one message, and receives it.
 func lend(t *testing.T, api *stub, name string, visibility time.Duration) (driver.Queue, driver.Delivery) {
 	t.Helper()
 	api.receive = func(context.Context, int, *sqs.ReceiveMessageInput) (*sqs.ReceiveMessageOutput, error) {
@@ -43,7 +43,7 @@ func TestAckAfterTheDeadlineDoesNotReachSQS(t *testing.T) {
 	})
 }
 
-func TestAnAckThatWaitedTooLongIsNotSent(t *testing.T) {
+func TestAckThatWaitedPastDeadlineIsNotSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := &stub{remove: func(_ context.Context, _ int, in *sqs.DeleteMessageBatchInput) (*sqs.DeleteMessageBatchOutput, error) {
 			<-time.After(10 * time.Millisecond)
@@ -68,8 +68,8 @@ func TestAnAckThatWaitedTooLongIsNotSent(t *testing.T) {
 	})
 }
 
-// SQS would say yes to a delete with an expired receipt, and might not delete.
-func TestAYesThatComesTooLateIsNotBelieved(t *testing.T) {
+// SQS confirms a delete with an expired receipt, and may not delete.
+func TestConfirmationAfterDeadlineIsUnavailable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for name, want := range map[string]error{"orders": driver.ErrUnavailable, "orders.fifo": nil} {
 			api := &stub{remove: func(_ context.Context, _ int, in *sqs.DeleteMessageBatchInput) (*sqs.DeleteMessageBatchOutput, error) {
@@ -84,7 +84,7 @@ func TestAYesThatComesTooLateIsNotBelieved(t *testing.T) {
 	})
 }
 
-func TestAReceiptIsGoodForTheFractionOfASecondThatWasAsked(t *testing.T) {
+func TestReceiptExpiresAtRequestedFractionOfSecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		queue, held := lend(t, &stub{}, "invoices", 1500*time.Millisecond)
 		time.Sleep(1500 * time.Millisecond)
@@ -103,7 +103,7 @@ func TestAReceiptIsGoodForTheFractionOfASecondThatWasAsked(t *testing.T) {
 	})
 }
 
-func TestAnAckThatFailsCanBeRepeated(t *testing.T) {
+func TestFailedAckCanBeRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := &stub{remove: func(_ context.Context, n int, in *sqs.DeleteMessageBatchInput) (*sqs.DeleteMessageBatchOutput, error) {
 			if n == 0 {
@@ -121,7 +121,7 @@ func TestAnAckThatFailsCanBeRepeated(t *testing.T) {
 	})
 }
 
-func TestReceiptsOfAnotherProcessAreForSQSToJudge(t *testing.T) {
+func TestReceiptsOfAnotherProcessGoToSQS(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := &stub{}
 		_, held := lend(t, api, "orders.fifo", time.Minute)
@@ -141,7 +141,7 @@ func TestReceiptsOfAnotherProcessAreForSQSToJudge(t *testing.T) {
 	})
 }
 
-func TestAnExtensionStaysWithinTwelveHoursInAll(t *testing.T) {
+func TestExtensionsStayWithinTwelveHours(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked []int32
 		api := &stub{change: func(_ context.Context, _ int, in *sqs.ChangeMessageVisibilityBatchInput) (*sqs.ChangeMessageVisibilityBatchOutput, error) {
@@ -165,11 +165,11 @@ func TestAnExtensionStaysWithinTwelveHoursInAll(t *testing.T) {
 	})
 }
 
-func TestANackAtTheLimitIsNotDelayed(t *testing.T) {
+func TestNackOfLastDeliveryIsNotDelayed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked []int32
 		api := &stub{attributes: map[string]string{
-			"RedrivePolicy": `{"deadLetterTargetArn":"arn:aws:sqs:eu-central-1:1:graves","maxReceiveCount":"1"}`,
+			"RedrivePolicy": `{"deadLetterTargetArn":"arn:aws:sqs:eu-central-1:1:dead","maxReceiveCount":"1"}`,
 		}}
 		api.change = func(_ context.Context, _ int, in *sqs.ChangeMessageVisibilityBatchInput) (*sqs.ChangeMessageVisibilityBatchOutput, error) {
 			asked = append(asked, in.Entries[0].VisibilityTimeout)

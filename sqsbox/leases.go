@@ -7,14 +7,13 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// leases are the deliveries that this backend has handed out and that are not
-// settled. A standard queue of SQS honours a receipt whose time is over, and one that
-// was used before; a driver must not, and so the backend keeps the time itself. A
-// lease that is not here is over.
+// leases are the unsettled deliveries of this backend. A standard queue of SQS accepts
+// a receipt that has expired, and one that was used before; a driver must not, so the
+// backend tracks the deadlines itself. A lease that is not in the map is over.
 type leases struct {
 	mu      sync.Mutex // guards the fields below
 	byKey   map[leaseKey]*lease
-	sweepAt int // when so many are here, those that are over are thrown out
+	sweepAt int // number of leases at which expired ones are removed
 }
 
 type leaseKey struct{ queue, handle string }
@@ -23,9 +22,9 @@ type leaseKey struct{ queue, handle string }
 type lease struct {
 	id         string // of the message
 	deliveries int
-	taken      time.Time // when SQS handed it out, at the earliest
+	taken      time.Time // earliest time at which SQS may have delivered it
 	deadline   time.Time
-	settling   bool // somebody has asked SQS to settle it
+	settling   bool // a request to settle it is under way
 }
 
 const fewLeases = 1024
@@ -49,12 +48,12 @@ func (l *leases) add(key leaseKey, fresh lease) {
 	l.byKey[key] = &fresh
 }
 
-// claim begins the settlement of a lease, and reports false if there is none: it is
-// settled, being settled, or past its time.
+// claim begins the settlement of a lease. It reports false if the lease is settled,
+// being settled, or expired.
 func (l *leases) claim(key leaseKey) (lease, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	found := l.alive(key)
+	found := l.aliveLocked(key)
 	if found == nil {
 		return lease{}, false
 	}
@@ -62,19 +61,19 @@ func (l *leases) claim(key leaseKey) (lease, bool) {
 	return *found, true
 }
 
-// look returns a lease that is not over.
+// look returns a lease that is neither expired nor being settled.
 func (l *leases) look(key leaseKey) (lease, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	found := l.alive(key)
+	found := l.aliveLocked(key)
 	if found == nil {
 		return lease{}, false
 	}
 	return *found, true
 }
 
-// alive is called with the lock held.
-func (l *leases) alive(key leaseKey) *lease {
+// aliveLocked returns a lease that is neither expired nor being settled, or nil.
+func (l *leases) aliveLocked(key leaseKey) *lease {
 	found := l.byKey[key]
 	if found == nil || found.settling || !time.Now().Before(found.deadline) {
 		return nil
@@ -82,7 +81,8 @@ func (l *leases) alive(key leaseKey) *lease {
 	return found
 }
 
-// settled ends a claim. What SQS may not have done can be tried again.
+// settled ends a claim. After an error other than ErrReceiptExpired the lease can be
+// claimed again, because SQS may not have settled it.
 func (l *leases) settled(key leaseKey, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -93,7 +93,7 @@ func (l *leases) settled(key leaseKey, err error) {
 	delete(l.byKey, key)
 }
 
-// extended notes what SQS made of an extension.
+// extended records the result of an extension.
 func (l *leases) extended(key leaseKey, deadline time.Time, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 	"github.com/mailboxmq/mailbox/internal/sqstest"
 )
 
-// FIFO queues are not under load here: they take no delays, and the load has some.
+// FIFO queues are left out: they do not support delays, which the load contains.
 func TestKeepsItsPromisesUnderLoad(t *testing.T) {
 	t.Parallel()
 	drivertest.RunConcurrent(t, drivertest.Backend{

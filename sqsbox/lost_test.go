@@ -16,7 +16,7 @@ import (
 	"github.com/mailboxmq/mailbox/sqsbox"
 )
 
-// A loser loses the answers to the first requests for one action.
+// A loser drops the responses to the first requests for one action.
 type loser struct {
 	action string
 	left   atomic.Int64
@@ -32,9 +32,9 @@ func (l *loser) Do(request *http.Request) (*http.Response, error) {
 	return response, err
 }
 
-// The SDK asks again when an answer is lost; the backend gives every message of a FIFO
-// queue a dedup id, so that SQS knows it.
-func TestALostAnswerDoublesNothingInAFIFOQueue(t *testing.T) {
+// The SDK repeats a request whose response is lost. The backend gives every message of a
+// FIFO queue a dedup id, so that SQS recognizes the repetition.
+func TestLostResponseDuplicatesNothingInFIFOQueue(t *testing.T) {
 	t.Parallel()
 	lost := &loser{action: "SendMessageBatch"}
 	lost.left.Store(2)
@@ -53,7 +53,7 @@ func TestALostAnswerDoublesNothingInAFIFOQueue(t *testing.T) {
 		t.Fatal(err)
 	}
 	if lost.left.Load() >= 0 {
-		t.Fatal("no answer was lost")
+		t.Fatal("no response was lost")
 	}
 	stats, err := queue.Stats(t.Context())
 	if err != nil || stats.Ready != 2 {

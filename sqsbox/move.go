@@ -13,18 +13,18 @@ import (
 )
 
 const (
-	// moveVisibility hides messages while they are moved by hand.
+	// moveVisibility hides messages while moveByHand moves them.
 	moveVisibility = 2 * time.Minute
-	// movePace is how often a move task is asked how far it is.
-	movePace = time.Second
+	// taskPoll is the pause between two requests for the state of a move task.
+	taskPoll = time.Second
 )
 
 // Move moves messages to another queue: all of a dead-letter queue by a move task of
 // SQS, which gives them new ids, and otherwise by hand, receiving, sending and
-// deleting them ten at a time, which keeps their ids. By hand a process that ends in
-// between leaves copies in both queues, unless the other one is a FIFO queue.
+// deleting up to ten at once, which keeps their ids. A process that ends between send
+// and delete leaves copies in both queues, unless the target is a FIFO queue.
 //
-// Cancelling ctx stops a task that was started, as far as SQS lets it.
+// Cancelling ctx cancels a task that was started; SQS may still complete it.
 func (h *handle) Move(ctx context.Context, to string, limit int) (moved int, err error) {
 	if err := h.check(ctx, "move"); err != nil {
 		return 0, err
@@ -68,9 +68,9 @@ func moveError(field, detail string) error {
 	return &driver.Error{Code: driver.ErrInvalid, Field: field, Detail: detail}
 }
 
-// moveByTask lets SQS move everything. It reports false if SQS does not, or not all: it
-// moves only what is in a dead-letter queue, and its task fails at a message of which it
-// does not know where it came from, although others behind it could go home.
+// moveByTask moves everything by a move task of SQS. done is false if messages remain
+// that may be moved by hand: SQS moves only from dead-letter queues, and a task without
+// a target fails at the first message whose source it does not know.
 func (h *handle) moveByTask(ctx context.Context, target string) (moved int, done bool, err error) {
 	input := &sqs.StartMessageMoveTaskInput{SourceArn: aws.String(h.arn)}
 	if target != "" {
@@ -78,7 +78,7 @@ func (h *handle) moveByTask(ctx context.Context, target string) (moved int, done
 	}
 	task, err := h.backend.client.StartMessageMoveTask(ctx, input, OwnBodies)
 	if err != nil {
-		switch err = trouble(ctx, err); {
+		switch err = driverError(ctx, err); {
 		case isCode(err, driver.ErrUnsupported), isCode(err, driver.ErrInvalid), isCode(err, driver.ErrForbidden):
 			return 0, false, nil
 		}
@@ -86,7 +86,7 @@ func (h *handle) moveByTask(ctx context.Context, target string) (moved int, done
 	}
 	for {
 		select {
-		case <-time.After(movePace):
+		case <-time.After(taskPoll):
 		case <-ctx.Done():
 			h.cancelTask(ctx, task.TaskHandle)
 			return moved, true, ctx.Err()
@@ -105,24 +105,24 @@ func (h *handle) moveByTask(ctx context.Context, target string) (moved int, done
 	}
 }
 
-// cancelTask stops a task whose caller has left.
+// cancelTask cancels the task of a cancelled call.
 func (h *handle) cancelTask(ctx context.Context, task *string) {
 	_, err := h.backend.client.CancelMessageMoveTask(context.WithoutCancel(ctx), &sqs.CancelMessageMoveTaskInput{TaskHandle: task}, OwnBodies)
 	if err != nil {
-		h.backend.options.Logger.WarnContext(ctx, "sqsbox: a move of messages goes on although nobody waits for it",
+		h.backend.options.Logger.WarnContext(ctx, "sqsbox: cancelling a move task failed; the task goes on",
 			"queue", h.name, "error", err)
 	}
 }
 
-// taskState asks how far a task is. SQS tells the handle of a task only while it
-// runs; one that is over is the latest.
+// taskState returns the progress of a task. SQS reports the handle of a task only while
+// it runs, so it looks at the latest task of the queue.
 func (h *handle) taskState(ctx context.Context, task *string) (moved int, running bool, err error) {
 	output, err := h.backend.client.ListMessageMoveTasks(ctx, &sqs.ListMessageMoveTasksInput{SourceArn: aws.String(h.arn), MaxResults: aws.Int32(1)}, OwnBodies)
 	if err != nil {
-		return 0, false, trouble(ctx, err)
+		return 0, false, driverError(ctx, err)
 	}
 	if len(output.Results) == 0 {
-		return 0, false, &driver.Error{Code: driver.ErrUnavailable, Detail: "SQS has forgotten the move task " + deref(task)}
+		return 0, false, &driver.Error{Code: driver.ErrUnavailable, Detail: "SQS does not list the move task " + deref(task)}
 	}
 	latest := output.Results[0]
 	moved = int(latest.ApproximateNumberOfMessagesMoved)
@@ -145,7 +145,7 @@ func (h *handle) taskState(ctx context.Context, task *string) (moved int, runnin
 // errTaskFailed tells a move task that failed from one that was cancelled.
 var errTaskFailed = errors.New("move task failed")
 
-// moveByHand receives, sends and deletes.
+// moveByHand moves messages by receiving, sending and deleting them.
 func (h *handle) moveByHand(ctx context.Context, to string, limit int) (moved int, err error) {
 	m := &mover{handle: h, to: to, targets: make(map[string]*queue)}
 	defer m.end(ctx)
@@ -160,7 +160,7 @@ func (h *handle) moveByHand(ctx context.Context, to string, limit int) (moved in
 			MessageAttributeNames: allAttributes, MessageSystemAttributeNames: systemAttributes,
 		}, OwnBodies)
 		if err != nil {
-			return moved, h.trouble(ctx, err)
+			return moved, h.requestError(ctx, err)
 		}
 		if len(output.Messages) == 0 {
 			return moved, nil

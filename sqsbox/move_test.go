@@ -14,10 +14,10 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// A movingStub is an SQS that moves messages by tasks of three steps.
+// A movingStub is an SQS whose move tasks take three steps.
 type movingStub struct {
 	stub
-	refused   error // of starting a task
+	refused   error // returned when a task is started
 	ends      string
 	target    *string
 	steps     int
@@ -49,7 +49,7 @@ func (s *movingStub) CancelMessageMoveTask(context.Context, *sqs.CancelMessageMo
 func openMoving(t *testing.T, api *movingStub) driver.Queue {
 	t.Helper()
 	backend := newBackend(t, api)
-	queue, err := backend.OpenQueue(t.Context(), "graves")
+	queue, err := backend.OpenQueue(t.Context(), "dead")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +71,7 @@ func TestAllOfADeadLetterQueueMovesByATask(t *testing.T) {
 	})
 }
 
-func TestAMoveTaskThatFailsSaysHowFarItCame(t *testing.T) {
+func TestFailedMoveTaskReportsItsProgress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		moved, err := openMoving(t, &movingStub{ends: "FAILED"}).Move(t.Context(), "orders", 0)
 		if moved != 300 || !errors.Is(err, driver.ErrUnavailable) {
@@ -108,7 +108,7 @@ func TestCancellingAMoveStopsItsTask(t *testing.T) {
 	})
 }
 
-func TestATaskThatIsThereAlreadyIsNotJoinedByHand(t *testing.T) {
+func TestRunningTaskIsNotJoinedByHand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := &movingStub{refused: &types.RequestThrottled{}}
 		if _, err := openMoving(t, api).Move(t.Context(), "", 0); !errors.Is(err, driver.ErrFull) {
@@ -120,8 +120,8 @@ func TestATaskThatIsThereAlreadyIsNotJoinedByHand(t *testing.T) {
 	})
 }
 
-// Attributes of other producers keep their types on the way.
-func TestWhatIsMovedByHandIsTheSameMessage(t *testing.T) {
+// Attributes of other producers keep their types.
+func TestMessageMovedByHandStaysTheSame(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := &movingStub{refused: fault("AWS.SimpleQueueService.UnsupportedOperation", "Source queue must be configured as a Dead Letter Queue.")}
 		m := message(7, "body")
@@ -152,12 +152,12 @@ func TestWhatIsMovedByHandIsTheSameMessage(t *testing.T) {
 			string(attributes["image"].BinaryValue) != "\x01" || attributes["mailbox.dead.source"].DataType != nil {
 			t.Errorf("sent %+v", sent)
 		}
-		const slip = `{"id":"00000000000000000000000007","enqueued":1700000000000,"attributes":{"mailbox":"2"}}`
-		if got := aws.ToString(attributes["mailbox"].StringValue); got != slip {
-			t.Errorf("got the slip %s, want %s", got, slip)
+		const metadata = `{"id":"00000000000000000000000007","enqueued":1700000000000,"attributes":{"mailbox":"2"}}`
+		if got := aws.ToString(attributes["mailbox"].StringValue); got != metadata {
+			t.Errorf("got the metadata %s, want %s", got, metadata)
 		}
 		if *sent.MessageDeduplicationId != "mailbox.moved."+*m.MessageId {
-			t.Errorf("a move that is repeated would double the message: %s", *sent.MessageDeduplicationId)
+			t.Errorf("a repeated move would duplicate the message: %s", *sent.MessageDeduplicationId)
 		}
 	})
 }

@@ -11,13 +11,13 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// A mover moves messages by hand.
+// A mover moves messages by receiving, sending and deleting them.
 type mover struct {
 	*handle
-	to      string            // where to; empty: each to where it died
-	targets map[string]*queue // those that are open, by name; nil: there is none
-	// staying are messages that could not be moved. They are kept hidden until the
-	// end, so that they do not come again, and then given back.
+	to      string            // the target; empty: each message goes to its source
+	targets map[string]*queue // open queues by name; nil: there is no such queue
+	// staying are messages that could not be moved. They stay hidden until the end,
+	// so that they are not received again, and are then given back.
 	staying []types.Message
 }
 
@@ -28,12 +28,12 @@ func (m *mover) end(ctx context.Context) {
 	}
 	for _, target := range m.targets {
 		if target != nil {
-			m.backend.leave(target)
+			m.backend.release(target)
 		}
 	}
 }
 
-// forward sends messages on, and deletes those that have arrived.
+// forward sends messages to their targets, and deletes those that SQS accepted.
 func (m *mover) forward(ctx context.Context, messages []types.Message) (moved int, err error) {
 	arrived := make([]bool, len(messages))
 	defer func() {
@@ -51,12 +51,12 @@ func (m *mover) forward(ctx context.Context, messages []types.Message) (moved in
 		next := from + 1
 		for next < len(messages) {
 			if other, err := m.targetOf(ctx, &messages[next]); err != nil || other != target {
-				break // a failure comes again when it is its turn
+				break // a failure occurs again in the next round
 			}
 			next++
 		}
 		if target != nil {
-			n, err := m.ship(ctx, target, messages[from:next], arrived[from:next])
+			n, err := m.forwardTo(ctx, target, messages[from:next], arrived[from:next])
 			moved += n
 			if err != nil {
 				return moved, err
@@ -67,7 +67,7 @@ func (m *mover) forward(ctx context.Context, messages []types.Message) (moved in
 	return moved, nil
 }
 
-// targetOf is the queue that a message is to go to; nil: it stays.
+// targetOf returns the queue that a message goes to; nil means that it stays.
 func (m *mover) targetOf(ctx context.Context, message *types.Message) (*queue, error) {
 	to := m.to
 	if to == "" {
@@ -87,18 +87,19 @@ func (m *mover) targetOf(ctx context.Context, message *types.Message) (*queue, e
 	if err != nil {
 		return nil, err
 	}
-	target, err := m.backend.enter(ctx, to)
+	target, err := m.backend.acquire(ctx, to)
 	if err == nil {
 		m.targets[to] = target
 	}
 	return target, err
 }
 
-// ship sends messages to one queue, deletes those that SQS took, and notes them.
-func (m *mover) ship(ctx context.Context, target *queue, messages []types.Message, arrived []bool) (moved int, err error) {
+// forwardTo sends messages to one queue, deletes those that SQS accepted, and marks
+// them in arrived.
+func (m *mover) forwardTo(ctx context.Context, target *queue, messages []types.Message, arrived []bool) (moved int, err error) {
 	entries := make([]sendEntry, len(messages))
 	for i := range messages {
-		if entries[i], err = m.readdress(target, &messages[i]); err != nil {
+		if entries[i], err = m.entryFor(target, &messages[i]); err != nil {
 			return 0, err
 		}
 	}
@@ -114,12 +115,12 @@ func (m *mover) ship(ctx context.Context, target *queue, messages []types.Messag
 		}
 		arrived[i] = true
 		removals = append(removals, deleteEntry{ReceiptHandle: messages[i].ReceiptHandle})
-		m.backend.recall.moved(m.physical, target.physical, m.delivery(&messages[i]).ID)
+		m.backend.local.moved(m.physical, target.physical, m.delivery(&messages[i]).ID)
 	}
 	removed, failure := m.acks.do(ctx, removals, nil, func(int, *answer[struct{}]) {})
 	for _, a := range removed {
 		if a.err != nil {
-			failure = a.err // it is in both queues, and the copy here comes back
+			failure = a.err // the message is in both queues, and becomes visible here again
 			continue
 		}
 		moved++
@@ -130,22 +131,22 @@ func (m *mover) ship(ctx context.Context, target *queue, messages []types.Messag
 	return moved, err
 }
 
-// readdress makes an entry for another queue of a message, with all that it has of
-// other producers.
-func (m *mover) readdress(target *queue, message *types.Message) (sendEntry, error) {
+// entryFor returns the entry of a received message for another queue, with all
+// attributes of other producers.
+func (m *mover) entryFor(target *queue, message *types.Message) (sendEntry, error) {
 	d := m.delivery(message)
-	_, _, s := open(message)
+	_, _, s := decode(message)
 	s.ID, s.Enqueued = d.ID, d.EnqueuedAt.UnixMilli()
-	if d.Deliveries > 1 { // else this is the first time that somebody sees it
+	if d.Deliveries > 1 { // otherwise this is its first delivery
 		s.FirstReceived = d.FirstReceivedAt.UnixMilli()
 	}
-	p := parcel{body: deref(message.Body), attributes: make(map[string]types.MessageAttributeValue)}
+	p := wireMessage{body: deref(message.Body), attributes: make(map[string]types.MessageAttributeValue)}
 	for name, value := range message.MessageAttributes {
-		_, _, isSlip := readSlip(value, p.body)
+		_, _, isMetadata := readMetadata(value, p.body)
 		switch {
-		case isDeath(name), name == slipName && isSlip:
-		case name == slipName:
-			s.put(name, valueText(value)) // somebody else's attribute of that name
+		case isDeath(name), name == metadataName && isMetadata:
+		case name == metadataName:
+			s.put(name, valueText(value)) // another producer's attribute of that name
 		default:
 			p.attributes[name] = value
 		}

@@ -10,17 +10,16 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// A queue of SQS has a name of 80 letters, digits, - and _ at most, and one of
-// Mailbox 255 bytes of almost anything. Names that SQS allows are the same on both
-// sides. Other characters are written "-_" and two hexadecimal digits for each
-// byte. What is too long then is cut, and ends in "-_H" and a hash; the queue
-// carries its whole name in tags.
+// The name of a queue has at most 80 letters, digits, - and _ at SQS, and 255 bytes of
+// almost anything in Mailbox. Names that SQS allows are used unchanged. In others each
+// byte that SQS does not allow is escaped as "-_" and two hexadecimal digits. A result
+// that is too long is cut, and ends in "-_H" and a hash; tags hold the whole name.
 const (
 	maxName    = 80
 	maxPrefix  = 32
 	fifoSuffix = ".fifo"
 	escape     = "-_"
-	hashMark   = escape + "H" // no escape: H is no hexadecimal digit
+	hashMark   = escape + "H" // cannot be an escape: H is not a hexadecimal digit
 	hashDigits = 32
 
 	nameTag      = "mailbox-name-"
@@ -34,12 +33,12 @@ func nameByte(c byte) bool {
 
 func upperHex(c byte) bool { return '0' <= c && c <= '9' || 'A' <= c && c <= 'F' }
 
-// escaped reports whether s begins with an escape, or with what reads like one.
+// escaped reports whether s begins with an escape, or with text that looks like one.
 func escaped(s string) bool {
 	return len(s) >= 4 && s[:2] == escape && upperHex(s[2]) && upperHex(s[3])
 }
 
-// physicalName is what SQS calls a queue, standard or FIFO.
+// physicalName returns the name of a queue at SQS, standard or FIFO.
 func physicalName(prefix, name string, fifo bool) string {
 	base, isFIFO := strings.CutSuffix(name, fifoSuffix)
 	if base == "" {
@@ -102,7 +101,7 @@ func isCut(physical string) bool {
 	return at >= 0 && strings.HasPrefix(physical[at:], hashMark)
 }
 
-// tagsOf are the tags that carry a name that is cut.
+// tagsOf returns the tags that hold a name that is cut.
 func tagsOf(name string) map[string]string {
 	text := base64.RawURLEncoding.EncodeToString([]byte(name))
 	tags := make(map[string]string)
@@ -123,7 +122,7 @@ func nameOfTags(tags map[string]string) (name string, ok bool) {
 	return string(whole), err == nil && len(whole) > 0
 }
 
-// checkPrefix returns ErrInvalid for a prefix that names at SQS cannot have.
+// checkPrefix returns ErrInvalid for a prefix that SQS does not allow in names.
 func checkPrefix(prefix string) error {
 	detail := ""
 	if len(prefix) > maxPrefix {
@@ -140,7 +139,7 @@ func checkPrefix(prefix string) error {
 	return &driver.Error{Code: driver.ErrInvalid, Op: "open", Field: "Options.Prefix", Detail: detail}
 }
 
-// nameInARN is the last part of arn:aws:sqs:region:account:name.
+// nameInARN returns the last part of arn:aws:sqs:region:account:name.
 func nameInARN(arn string) string {
 	if parts := strings.Split(arn, ":"); len(parts) == 6 {
 		return parts[5]

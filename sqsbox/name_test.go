@@ -12,7 +12,7 @@ import (
 
 var legalName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,80}$`)
 
-func TestNamesOfSQSStayAsTheyAre(t *testing.T) {
+func TestNamesThatSQSAllowsAreUnchanged(t *testing.T) {
 	for _, name := range []string{"orders", "Orders_2-b", "a--b", "-_", "-_zz", "x.fifo", strings.Repeat("n", 80)} {
 		if got := physicalName("", name, false); got != name {
 			t.Errorf("%q became %q", name, got)
@@ -20,7 +20,7 @@ func TestNamesOfSQSStayAsTheyAre(t *testing.T) {
 	}
 }
 
-func TestEveryNameHasALegalOneOfItsOwn(t *testing.T) {
+func TestEveryNameHasUniqueLegalPhysicalName(t *testing.T) {
 	seen := make(map[string]string)
 	rapid.Check(t, func(t *rapid.T) {
 		name := rapid.OneOf(rapid.StringN(1, 60, driver.MaxNameBytes), rapid.StringMatching(`[-_0-9A-FHa.]{1,80}`)).Draw(t, "name")
@@ -39,7 +39,7 @@ func TestEveryNameHasALegalOneOfItsOwn(t *testing.T) {
 			t.Fatalf("%q became %q and then %q", want, physical, got)
 		}
 		if !ok && !isCut(physical) {
-			t.Fatalf("%q became %q, which nobody can read", name, physical)
+			t.Fatalf("%q became %q, which logicalName cannot read", name, physical)
 		}
 		if other, taken := seen[physical]; taken && other != strings.TrimSuffix(want, fifoSuffix) && prefix == "" {
 			t.Fatalf("%q and %q are both %q", other, want, physical)
@@ -50,7 +50,7 @@ func TestEveryNameHasALegalOneOfItsOwn(t *testing.T) {
 	})
 }
 
-func TestALongNameIsInTheTags(t *testing.T) {
+func TestLongNameIsInTags(t *testing.T) {
 	for _, name := range []string{strings.Repeat("n", driver.MaxNameBytes), strings.Repeat("漢", 85), strings.Repeat("?", 40)} {
 		physical := physicalName("tenant-", name, true)
 		if !isCut(physical) {
@@ -68,7 +68,7 @@ func TestALongNameIsInTheTags(t *testing.T) {
 	}
 }
 
-func TestAFIFOQueueCalledOnlySo(t *testing.T) {
+func TestQueueCalledDotFIFO(t *testing.T) {
 	if got := physicalName("", fifoSuffix, false); got != "-_2Efifo" {
 		t.Errorf("the name %q became %q", fifoSuffix, got)
 	}

@@ -14,44 +14,44 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// travel is how long an answer may have been on its way: a lease of SQS may be so
+// maxTransit is how long a response may take from SQS to here: a lease may be that
 // much older than its arrival.
-const travel = 50 * time.Millisecond
+const maxTransit = 50 * time.Millisecond
 
-// unaskable is asked for, in seconds, where a receiver wants no visibility at all,
-// which the SDK cannot say. What comes is made visible again at once.
-const unaskable = 10
+// zeroVisibility is requested, in seconds, for a receiver that wants a visibility of 0,
+// which the SDK cannot express. The messages are made visible again at once.
+const zeroVisibility = 10
 
-// A poll is one request for messages. It is not cancelled when its receiver leaves,
-// because SQS may just then be handing out a message to it, which would stay hidden
-// until its visibility ends, and belong to nobody. The next receiver takes the poll
-// over; what comes back when there is none is given back.
+// A poll is one request for messages. It is not cancelled when its receiver stops
+// waiting: SQS may just then deliver a message to it, which would stay hidden until
+// its visibility ends although no receiver has it. The next receiver takes the poll
+// over. If there is none, the messages are given back.
 type poll struct {
 	shape shape
-	ends  time.Time     // when it comes back, at the latest
-	back  chan struct{} // closed when it has come back to a receiver
+	ends  time.Time     // latest time of its response
+	back  chan struct{} // closed when a receiver has the response
 
-	// What it brought; readable when back is closed.
+	// The response; readable when back is closed.
 	messages []types.Message
 	arrived  time.Time
-	taken    time.Time // when SQS handed them out, at the earliest
+	taken    time.Time // earliest time at which SQS may have delivered them
 	err      error
 }
 
-// shape is what a receiver must ask for to take a poll over.
+// shape is the part of a request that must fit for a receiver to take a poll over.
 type shape struct {
 	max        int32
 	visibility int32 // in seconds
 }
 
-// polls are those under way for a queue.
+// polls are the requests under way for a queue.
 type polls struct {
-	mu       sync.Mutex // guards the fields below, and who gets what a poll brings
-	deserted []*poll    // those whose receivers have left, oldest first
+	mu        sync.Mutex // guards the fields below, and which receiver gets a response
+	abandoned []*poll    // polls without a receiver, oldest first
 }
 
-// poll takes over a request, or makes one, that waits for so long at most, or for
-// Options.Poll.
+// poll takes over an abandoned request, or makes one that waits for wait, and for
+// Options.Poll at most.
 func (q *queue) poll(ctx context.Context, req driver.ReceiveRequest, wait time.Duration) *poll {
 	want := shape{max: int32(req.Max), visibility: int32(wholeSeconds(req.Visibility))}
 	if wait > 0 {
@@ -61,7 +61,7 @@ func (q *queue) poll(ctx context.Context, req driver.ReceiveRequest, wait time.D
 	}
 	wholeWait := wholeSeconds(min(wait, q.backend.options.Poll))
 	if wholeWait == 0 && q.settings.Load().waits {
-		wholeWait = 1 // the SDK cannot ask for none, and the queue's own would be longer
+		wholeWait = 1 // the SDK cannot send 0, and the queue's own wait may be longer
 	}
 	p := &poll{shape: want, ends: time.Now().Add(time.Duration(wholeWait) * time.Second), back: make(chan struct{})}
 	if !q.backend.start(ctx, func(ctx context.Context) { q.fetch(ctx, p, int32(wholeWait)) }) {
@@ -71,26 +71,27 @@ func (q *queue) poll(ctx context.Context, req driver.ReceiveRequest, wait time.D
 	return p
 }
 
-// adopt returns a deserted poll that asks for no more than wanted, and for the same
-// visibility.
+// adopt returns an abandoned poll that asks for no more messages than wanted, and for
+// the same visibility.
 func (s *polls) adopt(want shape) *poll {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for i, p := range s.deserted {
+	for i, p := range s.abandoned {
 		if p.shape.visibility == want.visibility && p.shape.max <= want.max {
-			s.deserted = slices.Delete(s.deserted, i, i+1)
+			s.abandoned = slices.Delete(s.abandoned, i, i+1)
 			return p
 		}
 	}
 	return nil
 }
 
-// fetch makes the request, and gives what it brings to its receiver or back.
+// fetch makes the request. Its messages go to the receiver, or back to SQS if there is
+// none.
 func (q *queue) fetch(ctx context.Context, p *poll, wait int32) {
 	start := time.Now()
 	visibility := p.shape.visibility
 	if visibility == 0 {
-		visibility = unaskable
+		visibility = zeroVisibility
 	}
 	input := &sqs.ReceiveMessageInput{
 		QueueUrl: aws.String(q.url), MaxNumberOfMessages: p.shape.max,
@@ -98,16 +99,16 @@ func (q *queue) fetch(ctx context.Context, p *poll, wait int32) {
 		MessageAttributeNames: allAttributes, MessageSystemAttributeNames: systemAttributes,
 	}
 	if q.settings.Load().traits.StrictGroups {
-		// When the answer is lost and the SDK asks again, it gets the same messages.
+		// If the response is lost, the SDK's repetition gets the same messages.
 		input.ReceiveRequestAttemptId = aws.String(ulid.Make().String())
 	}
 	output, err := q.backend.client.ReceiveMessage(ctx, input, OwnBodies)
 	p.arrived = time.Now()
-	if p.taken = p.arrived.Add(-travel); p.taken.Before(start) {
+	if p.taken = p.arrived.Add(-maxTransit); p.taken.Before(start) {
 		p.taken = start
 	}
 	if err != nil {
-		p.err = q.abandoned(ctx, err)
+		p.err = q.backgroundError(ctx, err)
 	} else {
 		p.messages = output.Messages
 	}
@@ -117,29 +118,29 @@ func (q *queue) fetch(ctx context.Context, p *poll, wait int32) {
 	}
 }
 
-// deliver hands a poll that has come back to its receiver, and reports false if there
-// is none.
+// deliver hands the response of a poll to its receiver, and reports false if there is
+// none.
 func (s *polls) deliver(p *poll) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if i := slices.Index(s.deserted, p); i >= 0 {
-		s.deserted = slices.Delete(s.deserted, i, i+1)
+	if i := slices.Index(s.abandoned, p); i >= 0 {
+		s.abandoned = slices.Delete(s.abandoned, i, i+1)
 		return false
 	}
 	close(p.back)
 	return true
 }
 
-// leave is called once by the receiver of a poll, and returns what it brought if it
-// is back.
-func (q *queue) leave(p *poll) (messages []types.Message, finished bool, err error) {
+// leavePoll is called once by the receiver of a poll. It returns the response if that
+// has arrived, and abandons the poll otherwise.
+func (q *queue) leavePoll(p *poll) (messages []types.Message, finished bool, err error) {
 	q.polls.mu.Lock()
 	defer q.polls.mu.Unlock()
 	select {
 	case <-p.back:
 		return p.messages, true, p.err
 	default:
-		q.polls.deserted = append(q.polls.deserted, p)
+		q.polls.abandoned = append(q.polls.abandoned, p)
 		return nil, false, nil
 	}
 }

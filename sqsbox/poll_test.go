@@ -15,8 +15,8 @@ import (
 	"github.com/mailboxmq/mailbox/sqsbox"
 )
 
-// arrival is a queue in which one message arrives after a while. It does not notice
-// that somebody hangs up.
+// arrival is a queue in which one message arrives after a while. It ignores that a
+// request is cancelled.
 func arrival(after time.Duration) func(context.Context, int, *sqs.ReceiveMessageInput) (*sqs.ReceiveMessageOutput, error) {
 	due := time.Now().Add(after)
 	arrived := false
@@ -53,7 +53,7 @@ func TestALongWaitIsSliced(t *testing.T) {
 	})
 }
 
-func TestAWaitOfAFractionOfASecondEndsInTime(t *testing.T) {
+func TestWaitOfFractionOfSecondEndsInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, queue := openStub(t, &stub{receive: arrival(time.Hour)}, "orders")
 		start := time.Now()
@@ -98,12 +98,12 @@ func TestWhatArrivesAfterACancelIsGivenBackUncounted(t *testing.T) {
 		}
 		got, err := queue.Receive(t.Context(), driver.ReceiveRequest{Max: 1, Visibility: time.Hour})
 		if err != nil || len(got) != 1 || got[0].Deliveries != 1 {
-			t.Errorf("got %+v, %v; want one message in its first delivery that anybody sees", got, err)
+			t.Errorf("got %+v, %v; want one message in the first delivery that a receiver gets", got, err)
 		}
 	})
 }
 
-func TestTheNextReceiverTakesOverADesertedPoll(t *testing.T) {
+func TestNextReceiverTakesOverAbandonedPoll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := &stub{receive: arrival(5 * time.Second)}
 		_, queue := openStub(t, api, "orders")
@@ -123,7 +123,7 @@ func TestTheNextReceiverTakesOverADesertedPoll(t *testing.T) {
 	})
 }
 
-func TestCloseWaitsForAPollAndGivesBackWhatItBrings(t *testing.T) {
+func TestCloseWaitsForPollAndGivesMessagesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := &stub{receive: arrival(3 * time.Second)}
 		backend, queue := openStub(t, api, "orders")
@@ -148,7 +148,7 @@ func TestCloseWaitsForAPollAndGivesBackWhatItBrings(t *testing.T) {
 	})
 }
 
-func TestCloseDoesNotWaitForEver(t *testing.T) {
+func TestCloseGivesUpAfterLinger(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := &stub{receive: func(ctx context.Context, _ int, _ *sqs.ReceiveMessageInput) (*sqs.ReceiveMessageOutput, error) {
 			<-ctx.Done()
@@ -176,7 +176,7 @@ func TestCloseDoesNotWaitForEver(t *testing.T) {
 	})
 }
 
-func TestAServerThatDoesNotWaitIsNotOverrun(t *testing.T) {
+func TestServerThatDoesNotWaitIsNotFlooded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := &stub{}
 		_, queue := openStub(t, api, "orders")
@@ -189,7 +189,7 @@ func TestAServerThatDoesNotWaitIsNotOverrun(t *testing.T) {
 	})
 }
 
-func TestAQueueWithAWaitOfItsOwnDoesNotHoldUpReceivesWithout(t *testing.T) {
+func TestQueuesOwnWaitDoesNotDelayReceives(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked int32
 		_, queue := openStub(t, &stub{
@@ -203,7 +203,7 @@ func TestAQueueWithAWaitOfItsOwnDoesNotHoldUpReceivesWithout(t *testing.T) {
 			t.Fatal(err)
 		}
 		if asked != 1 {
-			t.Errorf("asked SQS to wait %ds, want 1: 0 cannot be said, and means 20", asked)
+			t.Errorf("asked SQS to wait %ds, want 1: the SDK cannot send 0, and the queue's own wait is 20", asked)
 		}
 	})
 }
@@ -225,7 +225,7 @@ func TestDeletedByOthersIsNotFoundForAllHandles(t *testing.T) {
 			}
 		}
 		if n := api.called("receive"); n != 1 {
-			t.Errorf("%d requests, want 1: the other handle knows", n)
+			t.Errorf("%d requests, want 1: the other handle must not make one", n)
 		}
 	})
 }

@@ -13,11 +13,11 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// queue is what all handles on a queue share.
+// queue is the state that all handles on a queue share.
 type queue struct {
 	backend *Backend
 	name    string
-	place
+	location
 	arn      string
 	handles  int // guarded by backend.mu
 	settings atomic.Pointer[settings]
@@ -30,31 +30,31 @@ type queue struct {
 
 	ending sync.Once
 	ended  chan struct{} // closed when the queue is gone, or the backend closed
-	code   driver.Code   // why; readable when ended is closed
+	code   driver.Code   // the reason; readable when ended is closed
 }
 
-func newQueue(b *Backend, name string, at place, attributes map[string]string) *queue {
-	q := &queue{backend: b, name: name, place: at, arn: attributes["QueueArn"], ended: make(chan struct{})}
+func newQueue(b *Backend, name string, at location, attributes map[string]string) *queue {
+	q := &queue{backend: b, name: name, location: at, arn: attributes["QueueArn"], ended: make(chan struct{})}
 	current := readSettings(b, at.physical, attributes)
 	q.settings.Store(current)
 
 	q.sends.backend, q.sends.parallel = b, b.options.Parallel
 	if current.traits.StrictGroups {
-		q.sends.parallel = 1 // two requests could overtake each other
+		q.sends.parallel = 1 // one request could overtake another
 	}
 	q.sends.size = func(e types.SendMessageBatchRequestEntry) int {
-		p := parcel{body: deref(e.MessageBody), attributes: e.MessageAttributes}
+		p := wireMessage{body: deref(e.MessageBody), attributes: e.MessageAttributes}
 		return p.size()
 	}
 	q.sends.ask = q.askSend
 	q.acks.backend, q.acks.parallel = b, b.options.Parallel
 	q.acks.size = func(types.DeleteMessageBatchRequestEntry) int { return 0 }
 	q.acks.ask = q.askDelete
-	q.acks.forgiving = !current.traits.StrictGroups
+	q.acks.confirmsLate = !current.traits.StrictGroups
 	q.changes.backend, q.changes.parallel = b, b.options.Parallel
 	q.changes.size = func(types.ChangeMessageVisibilityBatchRequestEntry) int { return 0 }
 	q.changes.ask = q.askChange
-	q.changes.forgiving = !current.traits.StrictGroups
+	q.changes.confirmsLate = !current.traits.StrictGroups
 	return q
 }
 
@@ -78,35 +78,35 @@ func (q *queue) failure(code driver.Code, op string) error {
 	return &driver.Error{Code: code, Op: op, Queue: q.name}
 }
 
-// trouble is the error of a request. A queue that SQS does not know any more is gone
-// for every handle.
-func (q *queue) trouble(ctx context.Context, err error) error {
-	err = trouble(ctx, err)
+// requestError translates the error of a request. If SQS does not know the queue any
+// more, all its handles end.
+func (q *queue) requestError(ctx context.Context, err error) error {
+	err = driverError(ctx, err)
 	if isCode(err, driver.ErrNotFound) {
 		q.backend.end(q, driver.ErrNotFound)
 	}
 	return err
 }
 
-// abandoned is the error of a request in the background: that of its context says that
-// Close has waited for it long enough.
-func (q *queue) abandoned(ctx context.Context, err error) error {
+// backgroundError translates the error of a request in the background, whose context
+// ends only when Close has waited for Options.Linger.
+func (q *queue) backgroundError(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
-		return &driver.Error{Code: driver.ErrUnavailable, Detail: "the backend was closed before SQS answered", Err: err}
+		return &driver.Error{Code: driver.ErrUnavailable, Detail: "the backend was closed before SQS responded", Err: err}
 	}
-	return q.trouble(ctx, err)
+	return q.requestError(ctx, err)
 }
 
-// askSend, askDelete and askChange are the three requests for batches. Ids of
-// entries are given here: they count from zero in every request.
+// askSend, askDelete and askChange make the three batch requests. They number the
+// entries of each request from zero.
 
 func (q *queue) askSend(ctx context.Context, entries []types.SendMessageBatchRequestEntry) ([]answer[types.SendMessageBatchResultEntry], error) {
 	ids := number(len(entries), func(i int, id *string) { entries[i].Id = id })
 	output, err := q.backend.client.SendMessageBatch(ctx, &sqs.SendMessageBatchInput{QueueUrl: aws.String(q.url), Entries: entries}, OwnBodies)
 	if err != nil {
-		return nil, q.abandoned(ctx, err)
+		return nil, q.backgroundError(ctx, err)
 	}
-	answers := sort[types.SendMessageBatchResultEntry](ids, output.Failed, false)
+	answers := refusals[types.SendMessageBatchResultEntry](ids, output.Failed, false)
 	for _, done := range output.Successful {
 		if i, ok := ids[deref(done.Id)]; ok {
 			answers[i] = answer[types.SendMessageBatchResultEntry]{result: done}
@@ -119,9 +119,9 @@ func (q *queue) askDelete(ctx context.Context, entries []types.DeleteMessageBatc
 	ids := number(len(entries), func(i int, id *string) { entries[i].Id = id })
 	output, err := q.backend.client.DeleteMessageBatch(ctx, &sqs.DeleteMessageBatchInput{QueueUrl: aws.String(q.url), Entries: entries}, OwnBodies)
 	if err != nil {
-		return nil, q.abandoned(ctx, err)
+		return nil, q.backgroundError(ctx, err)
 	}
-	answers := sort[struct{}](ids, output.Failed, true)
+	answers := refusals[struct{}](ids, output.Failed, true)
 	for _, done := range output.Successful {
 		if i, ok := ids[deref(done.Id)]; ok {
 			answers[i] = answer[struct{}]{}
@@ -134,9 +134,9 @@ func (q *queue) askChange(ctx context.Context, entries []types.ChangeMessageVisi
 	ids := number(len(entries), func(i int, id *string) { entries[i].Id = id })
 	output, err := q.backend.client.ChangeMessageVisibilityBatch(ctx, &sqs.ChangeMessageVisibilityBatchInput{QueueUrl: aws.String(q.url), Entries: entries}, OwnBodies)
 	if err != nil {
-		return nil, q.abandoned(ctx, err)
+		return nil, q.backgroundError(ctx, err)
 	}
-	answers := sort[struct{}](ids, output.Failed, true)
+	answers := refusals[struct{}](ids, output.Failed, true)
 	for _, done := range output.Successful {
 		if i, ok := ids[deref(done.Id)]; ok {
 			answers[i] = answer[struct{}]{}
@@ -159,12 +159,12 @@ func number(n int, set func(i int, id *string)) map[string]int {
 	return ids
 }
 
-// sort puts refusals at their positions. What SQS says nothing about has an unknown
-// outcome.
-func sort[R any](ids map[string]int, failed []types.BatchResultErrorEntry, aboutReceipts bool) []answer[R] {
+// refusals puts the failed entries at their positions. The outcome of an entry that SQS
+// does not mention is unknown.
+func refusals[R any](ids map[string]int, failed []types.BatchResultErrorEntry, aboutReceipts bool) []answer[R] {
 	answers := make([]answer[R], len(ids))
 	for i := range answers {
-		answers[i].err = &driver.Error{Code: driver.ErrUnavailable, Detail: "SQS did not say what became of it"}
+		answers[i].err = &driver.Error{Code: driver.ErrUnavailable, Detail: "the response of SQS has no result for this entry"}
 	}
 	for _, f := range failed {
 		if i, ok := ids[deref(f.Id)]; ok {

@@ -11,9 +11,9 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// almost is how much later than it was asked to a request may come back before it is
-// worth leaving it.
-const almost = 100 * time.Millisecond
+// pollSlack is how much later than requested a response may arrive before the receiver
+// abandons the poll.
+const pollSlack = 100 * time.Millisecond
 
 func (h *handle) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
 	if err := h.check(ctx, "receive"); err != nil {
@@ -27,8 +27,8 @@ func (h *handle) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driv
 	early := 0
 	for until := time.Now().Add(req.Wait); ; {
 		p := h.poll(ctx, req, max(time.Until(until), 0))
-		reason := h.attend(ctx, p, until, req.Wait > 0)
-		got, finished, err := h.leave(p)
+		reason := h.awaitPoll(ctx, p, until, req.Wait > 0)
+		got, finished, err := h.leavePoll(p)
 		switch {
 		case len(got) > 0:
 			return h.handOut(ctx, p, got, req), nil
@@ -39,21 +39,21 @@ func (h *handle) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driv
 		case time.Until(until) <= 0:
 			return nil, nil
 		}
-		early = h.calm(ctx, p, early)
+		early = h.backOff(ctx, p, early)
 		if err := h.check(ctx, "receive"); err != nil {
 			return nil, err
 		}
 	}
 }
 
-// calm waits a little when empty answers have come sooner than they were asked to,
-// the longer the more of them there were, and returns how many. SQS gives such
-// answers now and then; a server that gives nothing else is not to be overrun.
-func (h *handle) calm(ctx context.Context, p *poll, early int) int {
-	if time.Until(p.ends) < almost {
+// backOff pauses after an empty response that came sooner than requested, longer the
+// more of them there were in a row, and returns how many. SQS sends such responses now
+// and then; a server that sends no others must not be flooded with requests.
+func (h *handle) backOff(ctx context.Context, p *poll, early int) int {
+	if time.Until(p.ends) < pollSlack {
 		return 0
 	}
-	timer := time.NewTimer(min(time.Millisecond<<min(early, 10), 2*almost))
+	timer := time.NewTimer(min(time.Millisecond<<min(early, 10), 2*pollSlack))
 	defer timer.Stop()
 	select {
 	case <-timer.C:
@@ -64,11 +64,11 @@ func (h *handle) calm(ctx context.Context, p *poll, early int) int {
 	return early + 1
 }
 
-// attend waits until a poll has come back, and returns why it does not wait any
-// longer: nil when the time is over.
-func (h *handle) attend(ctx context.Context, p *poll, until time.Time, waits bool) error {
+// awaitPoll waits for the response of a poll. It returns nil when the response has
+// arrived or until has passed, and otherwise why it stopped waiting.
+func (h *handle) awaitPoll(ctx context.Context, p *poll, until time.Time, waits bool) error {
 	var over <-chan time.Time
-	if waits && p.ends.Sub(until) > almost {
+	if waits && p.ends.Sub(until) > pollSlack {
 		timer := time.NewTimer(time.Until(until))
 		defer timer.Stop()
 		over = timer.C
@@ -87,9 +87,9 @@ func (h *handle) attend(ctx context.Context, p *poll, until time.Time, waits boo
 	}
 }
 
-// handOut makes deliveries of messages, and gives back those that are too many.
+// handOut turns messages into deliveries, and gives back those beyond MaxBytes.
 func (h *handle) handOut(ctx context.Context, p *poll, messages []types.Message, req driver.ReceiveRequest) []driver.Delivery {
-	// SQS hides a message for whole seconds; a receipt is good for what was asked.
+	// SQS hides a message for whole seconds; a receipt is valid for what was requested.
 	deadline := p.taken.Add(time.Duration(p.shape.visibility) * time.Second)
 	if asked := p.arrived.Add(req.Visibility); asked.Before(deadline) {
 		deadline = asked
@@ -105,7 +105,7 @@ func (h *handle) handOut(ctx context.Context, p *poll, messages []types.Message,
 			messages = messages[:i]
 			break
 		}
-		if p.shape.visibility > 0 { // else it is over already
+		if p.shape.visibility > 0 { // otherwise the lease is over already
 			h.backend.leases.add(leaseKey{h.physical, d.Receipt.Handle}, lease{
 				id: d.ID, deliveries: d.Deliveries, taken: p.taken, deadline: deadline,
 			})
@@ -118,19 +118,19 @@ func (h *handle) handOut(ctx context.Context, p *poll, messages []types.Message,
 	return deliveries
 }
 
-// unseen notes deliveries that SQS counts and nobody gets.
+// unseen records deliveries that SQS counts but no receiver gets.
 func (q *queue) unseen(messages []types.Message) {
 	for i := range messages {
-		q.backend.recall.unseen(q.physical, q.delivery(&messages[i]).ID)
+		q.backend.local.unseen(q.physical, q.delivery(&messages[i]).ID)
 	}
 }
 
-// delivery reads a message of SQS.
+// delivery turns a message of SQS into a delivery.
 func (q *queue) delivery(m *types.Message) driver.Delivery {
-	body, attributes, s := open(m)
+	body, attributes, s := decode(m)
 	d := driver.Delivery{Receipt: sealed(q.physical, deref(m.ReceiptHandle), q.backend.identity)}
 	d.ID = cmp.Or(s.ID, messageID(deref(m.MessageId)))
-	known := q.backend.recall.message(q.physical, d.ID)
+	known := q.backend.local.message(q.physical, d.ID)
 	d.Body, d.ReplyTo, d.CorrelationID, d.LastError = body, s.ReplyTo, s.CorrelationID, known.lastError
 	d.Group = m.Attributes[string(types.MessageSystemAttributeNameMessageGroupId)]
 	if s.Group != nil {
@@ -149,13 +149,13 @@ func (q *queue) delivery(m *types.Message) driver.Delivery {
 	d.Deliveries = max(count-known.unseen, 1)
 	d.EnqueuedAt = instant(cmp.Or(s.Enqueued, number(types.MessageSystemAttributeNameSentTimestamp)))
 	d.FirstReceivedAt = instant(cmp.Or(s.FirstReceived, number(types.MessageSystemAttributeNameApproximateFirstReceiveTimestamp)))
-	d.Attributes = q.withDeath(attributes, m)
+	d.Attributes = q.withDeadSource(attributes, m)
 	return d
 }
 
-// withDeath adds where a message comes from that SQS has moved here for having been
-// delivered too often, under the names that other backends use.
-func (q *queue) withDeath(attributes map[string]string, m *types.Message) map[string]string {
+// withDeadSource adds the source and the reason of a dead letter that SQS has moved
+// here, under the attribute names that other backends use.
+func (q *queue) withDeadSource(attributes map[string]string, m *types.Message) map[string]string {
 	source := nameInARN(m.Attributes[string(types.MessageSystemAttributeNameDeadLetterQueueSourceArn)])
 	if source == "" || attributes[driver.AttributeDeadSource] != "" {
 		return attributes
@@ -168,7 +168,7 @@ func (q *queue) withDeath(attributes map[string]string, m *types.Message) map[st
 	return attributes
 }
 
-// instant is a time that SQS gives in milliseconds; 0 is none.
+// instant returns a time that SQS gives in milliseconds; 0 means none.
 func instant(ms int64) time.Time {
 	if ms == 0 {
 		return time.Time{}
@@ -176,7 +176,7 @@ func instant(ms int64) time.Time {
 	return time.UnixMilli(ms).UTC()
 }
 
-// giveBack makes messages visible again. It blocks for a request.
+// giveBack makes messages visible again. It blocks for one request.
 func (q *queue) giveBack(ctx context.Context, messages []types.Message) {
 	entries := make([]changeEntry, len(messages))
 	for i := range messages {
@@ -189,13 +189,13 @@ func (q *queue) giveBack(ctx context.Context, messages []types.Message) {
 		}
 	}
 	if err != nil {
-		q.backend.options.Logger.WarnContext(ctx, "sqsbox: messages that could not be given back stay hidden until their visibility ends",
+		q.backend.options.Logger.WarnContext(ctx, "sqsbox: giving messages back failed; they stay hidden until their visibility ends",
 			"queue", q.name, "messages", len(messages), "error", err)
 	}
 }
 
-// systemAttributes are what a delivery tells.
+// systemAttributes requests all system attributes, which a delivery is made from.
 var systemAttributes = []types.MessageSystemAttributeName{types.MessageSystemAttributeNameAll}
 
-// allAttributes asks for the attributes of messages, whatever they are called.
+// allAttributes requests all message attributes.
 var allAttributes = []string{"All"}

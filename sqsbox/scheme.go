@@ -10,9 +10,9 @@ import (
 )
 
 // Regions opens queues by address, like sqs://eu-central-1/orders: its method OpenURI
-// is a mailbox.Scheme. Addresses come from whoever sends a request, so they lead only
-// to regions that were added, through backends that are open, with the credentials of
-// their clients. The zero value has no regions. It is safe for concurrent use.
+// is a mailbox.Scheme. Addresses come from the senders of requests, so only regions that
+// were added can be opened, through open backends and with the credentials of their
+// clients. The zero value has no regions. It is safe for concurrent use.
 type Regions struct {
 	mu       sync.Mutex // guards backends
 	backends map[string]*Backend
@@ -20,9 +20,9 @@ type Regions struct {
 
 const scheme = "sqs"
 
-// Add makes addresses that name region, like eu-central-1, lead to backend, which
-// stays the caller's to close. It does no I/O. Codes: ErrInvalid, ErrConflict (it
-// leads somewhere already).
+// Add makes addresses that name region, like eu-central-1, open queues of backend, which
+// the caller closes. It does no I/O. Codes: ErrInvalid, ErrConflict (the region was
+// added before).
 func (r *Regions) Add(region string, backend *Backend) error {
 	region = strings.ToLower(region)
 	if host := (&url.URL{Host: region}).Hostname(); region == "" || host != region || strings.ContainsAny(region, "/?#@ ") {
@@ -31,7 +31,7 @@ func (r *Regions) Add(region string, backend *Backend) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.backends[region] != nil {
-		return &driver.Error{Code: driver.ErrConflict, Op: "add", Field: "region", Detail: region + " leads somewhere already"}
+		return &driver.Error{Code: driver.ErrConflict, Op: "add", Field: "region", Detail: region + " was added before"}
 	}
 	if r.backends == nil {
 		r.backends = make(map[string]*Backend)
@@ -52,7 +52,7 @@ func (r *Regions) OpenURI(ctx context.Context, address *url.URL) (driver.Queue, 
 	backend := r.backends[region]
 	r.mu.Unlock()
 	if backend == nil {
-		return nil, &driver.Error{Code: driver.ErrForbidden, Op: "open", Field: "host", Detail: "is not one of the regions that may be used"}
+		return nil, &driver.Error{Code: driver.ErrForbidden, Op: "open", Field: "host", Detail: "is not one of the regions that were added"}
 	}
 	return backend.OpenQueue(ctx, name)
 }
@@ -69,13 +69,13 @@ func readAddress(address *url.URL) (region, name string, err error) {
 	case address.Opaque != "" || address.Hostname() == "":
 		err = addressError("host", "is missing: sqs://region/queue")
 	case address.Port() != "":
-		err = addressError("host", "a region has no port: where it is, its client knows")
+		err = addressError("host", "has a port; want sqs://region/queue")
 	case address.User != nil:
-		err = addressError("user", "does not belong in an address: the region's client has credentials")
+		err = addressError("user", "is not allowed in an address: the client of the region has the credentials")
 	case address.RawQuery != "" || address.ForceQuery:
-		err = addressError("query", "an address has no parameters; a question mark in a name is written %3F")
+		err = addressError("query", "is not allowed in an address; write a question mark in a name as %3F")
 	case address.Fragment != "":
-		err = addressError("fragment", "an address has none; a # in a name is written %23")
+		err = addressError("fragment", "is not allowed in an address; write a # in a name as %23")
 	}
 	if err != nil {
 		return "", "", err

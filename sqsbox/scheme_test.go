@@ -10,7 +10,7 @@ import (
 	"github.com/mailboxmq/mailbox/sqsbox"
 )
 
-func TestAnAddressOpensAQueueInItsRegion(t *testing.T) {
+func TestAddressOpensQueueInItsRegion(t *testing.T) {
 	backend, err := sqsbox.New(&stub{queues: []string{"orders", "tenant-_2Fa"}}, nil)
 	if err != nil {
 		t.Fatal(err)

@@ -29,9 +29,9 @@ func (h *handle) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sen
 	start := time.Now()
 	bad := make([]error, len(msgs))
 	entries, positions := make([]sendEntry, 0, len(msgs)), make([]int, 0, len(msgs))
-	uses := make([]keyUse, len(msgs)) // the caller may change a message when we are gone
+	uses := make([]keyUse, len(msgs)) // copied: the caller may change a message after a cancelled call
 	for i := range msgs {
-		entry, err := h.address(&msgs[i])
+		entry, err := h.entry(&msgs[i])
 		if err != nil {
 			bad[i] = named(err, h.name, "send")
 			continue
@@ -58,20 +58,20 @@ func (h *handle) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sen
 	return sent, err
 }
 
-// keyUse is what a dedup key is used for.
+// keyUse is a dedup key and the hash of the body it is used for.
 type keyUse struct {
 	key  string
 	body [sha256.Size]byte
 }
 
-// sent is the result of a message that SQS took, or had taken before. Another body
-// under the same key SQS has dropped without a word.
+// sent returns the result of a message that SQS accepted, now or earlier under the same
+// dedup key. SQS silently drops another body under the same key.
 func (q *queue) sent(uuid string, use keyUse, start time.Time) (driver.Sent, error) {
 	result := driver.Sent{ID: messageID(uuid)}
 	if use.key == "" {
 		return result, nil
 	}
-	duplicate, conflict := q.backend.recall.sent(q.physical, use.key, use.body, result.ID, start)
+	duplicate, conflict := q.backend.local.sent(q.physical, use.key, use.body, result.ID, start)
 	if conflict {
 		return driver.Sent{}, conflictWith(result.ID)
 	}
@@ -83,24 +83,24 @@ func conflictWith(first string) error {
 	return &driver.Error{Code: driver.ErrConflict, Field: "DedupKey", MessageID: first, Detail: "was used for another body"}
 }
 
-// address makes an entry of a message, or says why SQS could not take it.
-func (q *queue) address(msg *driver.Outgoing) (sendEntry, error) {
+// entry returns the batch entry of a message, or an error if SQS would refuse it.
+func (q *queue) entry(msg *driver.Outgoing) (sendEntry, error) {
 	current := q.settings.Load()
 	limits := current.traits
 	if len(msg.Body) > limits.MaxBodyBytes && isText(string(msg.Body)) {
-		limits.MaxBodyBytes = len(msg.Body) // text goes as it is, and may be as long as it fits
+		limits.MaxBodyBytes = len(msg.Body) // text is not encoded, so only the size below counts
 	}
 	if err := msg.Check(&limits); err != nil {
 		return sendEntry{}, err
 	}
 	group, same := token(msg.Group)
-	p, err := pack(msg, msg.Group != "" && !(same && current.traits.StrictGroups))
+	p, err := encode(msg, msg.Group != "" && !(same && current.traits.StrictGroups))
 	if err != nil {
 		return sendEntry{}, &driver.Error{Code: driver.ErrEncoding, Field: "Attributes", Err: err}
 	}
 	if size := p.size(); size > current.maxMessage {
 		return sendEntry{}, &driver.Error{Code: driver.ErrTooLarge, Field: "Body", Detail: fmt.Sprintf(
-			"%d bytes with attributes, as SQS counts, at most %d are allowed", size, current.maxMessage)}
+			"%d bytes with attributes, as SQS counts; at most %d are allowed", size, current.maxMessage)}
 	}
 	entry := sendEntry{MessageBody: aws.String(p.body)}
 	if len(p.attributes) > 0 {
@@ -110,17 +110,17 @@ func (q *queue) address(msg *driver.Outgoing) (sendEntry, error) {
 		entry.DelaySeconds = int32(wholeSeconds(msg.Delay))
 	}
 	if msg.Group != "" {
-		entry.MessageGroupId = aws.String(group) // on a standard queue: who shares it fairly
+		entry.MessageGroupId = aws.String(group) // on a standard queue: for fair sharing
 	}
 	if current.traits.StrictGroups {
-		return entry, q.line(&entry, msg)
+		return entry, q.addFIFO(&entry, msg)
 	}
 	return entry, nil
 }
 
-// line adds what messages of a FIFO queue must have: a group, and a dedup id. One
-// that was not asked for is made up, so that the SDK can repeat a request.
-func (q *queue) line(entry *sendEntry, msg *driver.Outgoing) error {
+// addFIFO adds what messages of a FIFO queue must have: a group and a dedup id. Without
+// a dedup key the id is random, so that the SDK can repeat a request safely.
+func (q *queue) addFIFO(entry *sendEntry, msg *driver.Outgoing) error {
 	if msg.Group == "" {
 		entry.MessageGroupId = aws.String(noGroup)
 	}
@@ -130,7 +130,7 @@ func (q *queue) line(entry *sendEntry, msg *driver.Outgoing) error {
 	}
 	key, _ := token(msg.DedupKey)
 	entry.MessageDeduplicationId = aws.String(key)
-	if first, conflict := q.backend.recall.conflicts(q.physical, msg.DedupKey, msg.Body); conflict {
+	if first, conflict := q.backend.local.conflicts(q.physical, msg.DedupKey, msg.Body); conflict {
 		return conflictWith(first)
 	}
 	return nil

@@ -11,21 +11,21 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// settings are what the backend needs to know of a queue, as it was when the queue
-// was opened or configured here.
+// settings are the attributes of a queue that the backend uses, as of when it was opened
+// or configured here.
 type settings struct {
 	traits driver.Traits
 	config driver.Config
 	// maxMessage is the queue's own limit on body and attributes.
 	maxMessage int
-	// waits: receives that do not say how long they wait do wait.
+	// waits: the queue has a ReceiveMessageWaitTimeSeconds of its own.
 	waits bool
 }
 
-// slipRoom is kept free for what goes with a body that is not text.
-const slipRoom = 256
+// metadataRoom is kept free for the metadata of a body that is not text.
+const metadataRoom = 256
 
-// readSettings makes settings of the attributes of a queue.
+// readSettings reads settings from the attributes of a queue.
 func readSettings(b *Backend, physical string, attributes map[string]string) *settings {
 	fifo := strings.HasSuffix(physical, fifoSuffix)
 	s := &settings{maxMessage: readNumber(attributes["MaximumMessageSize"], maxBatchBytes)}
@@ -37,7 +37,7 @@ func readSettings(b *Backend, physical string, attributes map[string]string) *se
 	s.traits = driver.Traits{
 		Ordering: driver.OrderingNone, Durability: driver.DurabilityReplicated,
 		Groups: true, StrictGroups: fifo, Move: true,
-		MaxBodyBytes:  (s.maxMessage - slipRoom) / 4 * 3, // what fits even as base64
+		MaxBodyBytes:  (s.maxMessage - metadataRoom) / 4 * 3, // fits even as base64
 		MaxAttributes: driver.MaxAttributes, MaxAttributeBytes: driver.MaxAttributeBytes,
 		MaxBatch: maxEntries, MaxDelay: driver.DefaultMaxDelay, MaxVisibility: driver.DefaultMaxVisibility,
 		PurgeCooldown: purgeCooldown,
@@ -54,7 +54,7 @@ func readSettings(b *Backend, physical string, attributes map[string]string) *se
 	s.config.DedupMax = driver.Off
 	s.config = s.config.Effective()
 	if window == 0 {
-		s.config.DedupWindow = driver.Off // a standard queue takes no keys
+		s.config.DedupWindow = driver.Off // a standard queue has no dedup keys
 	}
 	return s
 }
@@ -67,8 +67,8 @@ func readNumber(text string, otherwise int) int {
 	return n
 }
 
-// nameOf is what a queue that SQS calls so is called here. A name that was cut stays
-// as it is: it opens the same queue only if nobody made it longer.
+// nameOf returns the name of a queue from its name at SQS. A name that was cut is
+// returned as SQS has it, because its tags are not read here.
 func (b *Backend) nameOf(physical string) string {
 	if name, ok := logicalName(b.options.Prefix, physical); ok {
 		return name
@@ -76,8 +76,8 @@ func (b *Backend) nameOf(physical string) string {
 	return physical
 }
 
-// A redrivePolicy is the attribute RedrivePolicy. SQS takes the number as a number
-// and as a text.
+// A redrivePolicy is the attribute RedrivePolicy. SQS accepts maxReceiveCount as a number
+// and as text.
 type redrivePolicy struct {
 	Target      string `json:"deadLetterTargetArn"`
 	MaxReceives any    `json:"maxReceiveCount"`
@@ -101,8 +101,8 @@ func readRedrive(text string) (policy redrivePolicy, ok bool) {
 	return policy, err == nil && policy.Target != "" && policy.most() > 0
 }
 
-// newQueueAttributes are those a queue is made with: it keeps messages as long as
-// SQS can, unless it is told otherwise.
+// newQueueAttributes returns the attributes of a new queue: it keeps messages as long as
+// SQS allows, unless more says otherwise.
 func newQueueAttributes(physical string, more map[string]string) map[string]string {
 	attributes := map[string]string{"MessageRetentionPeriod": seconds(longestRetention)}
 	if strings.HasSuffix(physical, fifoSuffix) {
@@ -114,11 +114,11 @@ func newQueueAttributes(physical string, more map[string]string) map[string]stri
 
 func seconds(d time.Duration) string { return strconv.Itoa(wholeSeconds(d)) }
 
-// wholeSeconds is what SQS counts in. It rounds up: nothing ends early.
+// wholeSeconds returns d in seconds, rounded up so that nothing ends early.
 func wholeSeconds(d time.Duration) int { return int((d + time.Second - 1) / time.Second) }
 
-// checkConfig returns ErrInvalid for what no backend can honour, and ErrUnsupported,
-// naming the field, for what SQS cannot.
+// checkConfig returns ErrInvalid for a config that is invalid on every backend, and
+// ErrUnsupported, with the field, for one that SQS does not support.
 func checkConfig(name string, config driver.Config) error {
 	if err := config.Validate(); err != nil {
 		return err
@@ -129,22 +129,22 @@ func checkConfig(name string, config driver.Config) error {
 		asked  bool
 		reason string
 	}{
-		{"Shards", config.Shards > 1, "SQS does not let queues be split"},
-		{"FairGroups", config.FairGroups, "standard queues of SQS have them without asking, and do not promise which message is next"},
-		{"MaxMessages", config.MaxMessages > 0, "queues of SQS have no bound"},
-		{"MaxBytes", config.MaxBytes > 0, "queues of SQS have no bound"},
-		{"MaxInFlight", config.MaxInFlight > 0 && config.MaxInFlight != maxInFlight, fmt.Sprintf("it is %d in all queues of SQS", maxInFlight)},
-		{"MaxDead", config.MaxDead > 0, "SQS keeps dead letters in another queue, which has no bound"},
-		{"DedupWindow", config.DedupWindow > 0 && !fifo, "standard queues of SQS have none"},
-		{"DedupWindow", config.DedupWindow == driver.Off && fifo, fmt.Sprintf("it is %v in all FIFO queues of SQS", dedupWindow)},
-		{"DedupWindow", config.DedupWindow > 0 && config.DedupWindow != dedupWindow, fmt.Sprintf("it is %v in all FIFO queues of SQS", dedupWindow)},
-		{"DedupMax", config.DedupMax > 0, "SQS remembers any number of keys"},
-		{"RetainReady.Count", config.RetainReady.Count > 0, "SQS keeps any number of messages"},
-		{"RetainReady.Age", config.RetainReady.Age > 0 && !config.DropExpired, "SQS removes what is too old without a trace, which DropExpired must allow"},
-		{"RetainDead", config.RetainDead.Age > 0 || config.RetainDead.Count > 0, "SQS keeps dead letters in another queue, which has a retention of its own"},
-		{"MaxHold", config.MaxHold > 0, fmt.Sprintf("SQS bounds the time of a delivery by %v in all", driver.DefaultMaxVisibility)},
-		{"Annotation", config.Annotation != "", "queues of SQS have no room for one"},
-		{"MaxDeliveries", config.MaxDeliveries > 0 && config.DeadLetterTo == "", "SQS needs another queue to move messages to: set DeadLetterTo"},
+		{"Shards", config.Shards > 1, "SQS does not support shards"},
+		{"FairGroups", config.FairGroups, "standard queues of SQS are always fair, without a promise which message is next"},
+		{"MaxMessages", config.MaxMessages > 0, "SQS does not limit the size of queues"},
+		{"MaxBytes", config.MaxBytes > 0, "SQS does not limit the size of queues"},
+		{"MaxInFlight", config.MaxInFlight > 0 && config.MaxInFlight != maxInFlight, fmt.Sprintf("must be %d on SQS", maxInFlight)},
+		{"MaxDead", config.MaxDead > 0, "SQS keeps dead letters in another queue, and does not limit its size"},
+		{"DedupWindow", config.DedupWindow > 0 && !fifo, "standard queues of SQS have no dedup window"},
+		{"DedupWindow", config.DedupWindow == driver.Off && fifo, fmt.Sprintf("must be %v in FIFO queues of SQS", dedupWindow)},
+		{"DedupWindow", config.DedupWindow > 0 && config.DedupWindow != dedupWindow, fmt.Sprintf("must be %v in FIFO queues of SQS", dedupWindow)},
+		{"DedupMax", config.DedupMax > 0, "SQS does not limit the number of dedup keys"},
+		{"RetainReady.Count", config.RetainReady.Count > 0, "SQS does not limit the number of messages"},
+		{"RetainReady.Age", config.RetainReady.Age > 0 && !config.DropExpired, "SQS drops expired messages: set DropExpired"},
+		{"RetainDead", config.RetainDead.Age > 0 || config.RetainDead.Count > 0, "SQS keeps dead letters in another queue: set its retention"},
+		{"MaxHold", config.MaxHold > 0, fmt.Sprintf("SQS limits every delivery to %v in all", driver.DefaultMaxVisibility)},
+		{"Annotation", config.Annotation != "", "SQS does not store annotations"},
+		{"MaxDeliveries", config.MaxDeliveries > 0 && config.DeadLetterTo == "", "SQS dead-letters into another queue: set DeadLetterTo"},
 	} {
 		if setting.asked {
 			return configError(driver.ErrUnsupported, setting.field, setting.reason)
@@ -153,13 +153,13 @@ func checkConfig(name string, config driver.Config) error {
 	return checkRanges(config)
 }
 
-// checkRanges returns ErrUnsupported for numbers that are good, and beyond SQS.
+// checkRanges returns ErrUnsupported for valid numbers that are out of range at SQS.
 func checkRanges(config driver.Config) error {
 	if config.MaxDeliveries > maxReceives {
-		return configError(driver.ErrUnsupported, "MaxDeliveries", fmt.Sprintf("%d is outside 1…%d", config.MaxDeliveries, maxReceives))
+		return configError(driver.ErrUnsupported, "MaxDeliveries", fmt.Sprintf("%d is out of range; SQS allows 1 to %d", config.MaxDeliveries, maxReceives))
 	}
-	if age := config.RetainReady.Age; age > 0 && (age < shortestKeeping || age > longestRetention || age%time.Second != 0) {
-		return configError(driver.ErrUnsupported, "RetainReady.Age", fmt.Sprintf("%v is not a whole number of seconds in %v…%v", age, shortestKeeping, longestRetention))
+	if age := config.RetainReady.Age; age > 0 && (age < shortestRetention || age > longestRetention || age%time.Second != 0) {
+		return configError(driver.ErrUnsupported, "RetainReady.Age", fmt.Sprintf("%v is out of range; SQS allows whole seconds from %v to %v", age, shortestRetention, longestRetention))
 	}
 	return nil
 }

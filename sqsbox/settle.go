@@ -15,8 +15,8 @@ type (
 	changeEntry = types.ChangeMessageVisibilityBatchRequestEntry
 )
 
-// key is the lease that a receipt names, if it is one of this backend. Receipts of
-// another process are for SQS to judge.
+// key returns the lease of a receipt, and whether it is one of this backend. For
+// receipts of another process, SQS decides.
 func (q *queue) key(r driver.Receipt) (key leaseKey, own bool) {
 	return leaseKey{q.physical, r.Handle}, r.Place == q.backend.identity
 }
@@ -60,11 +60,11 @@ func (h *handle) Ack(ctx context.Context, receipts []driver.Receipt) error {
 		entries = append(entries, deleteEntry{ReceiptHandle: aws.String(r.Handle)})
 		positions, until, ids = append(positions, i), append(until, found.deadline), append(ids, found.id)
 	}
-	ours := append([]driver.Receipt(nil), receipts...) // the answer may come when the caller is gone
+	ours := append([]driver.Receipt(nil), receipts...) // the answer may come after the call has returned
 	answers, err := h.acks.do(ctx, entries, until, func(n int, a *answer[struct{}]) {
 		h.settled(ours[positions[n]], a.err)
 		if a.err == nil {
-			h.backend.recall.gone(h.physical, ids[n])
+			h.backend.local.gone(h.physical, ids[n])
 		}
 		a.err = named(a.err, h.name, "ack")
 	})
@@ -74,8 +74,8 @@ func (h *handle) Ack(ctx context.Context, receipts []driver.Receipt) error {
 	return failuresOf(bad, positions, answers)
 }
 
-// Nack makes a message visible again after its delay. One that was delivered as often
-// as it may be is not delayed: SQS moves it when next it would be delivered.
+// Nack makes a message visible again after its delay. After its last allowed delivery it
+// is not delayed: SQS dead-letters it when it would next be delivered.
 func (h *handle) Nack(ctx context.Context, nacks []driver.Nack) error {
 	if err := h.check(ctx, "nack"); err != nil {
 		return err
@@ -100,7 +100,7 @@ func (h *handle) Nack(ctx context.Context, nacks []driver.Nack) error {
 		c.add(i, n.Receipt, held.deadline, h.within(delay, held), func(err error) {
 			h.settled(n.Receipt, err)
 			if err == nil && held.id != "" {
-				h.backend.recall.nacked(h.physical, held.id, cause)
+				h.backend.local.nacked(h.physical, held.id, cause)
 			}
 		})
 	}
@@ -111,7 +111,7 @@ func (h *handle) Extend(ctx context.Context, extensions []driver.Extension) ([]t
 	if err := h.check(ctx, "extend"); err != nil {
 		return nil, err
 	}
-	asked := append([]driver.Extension(nil), extensions...) // as far as SQS allows it
+	asked := append([]driver.Extension(nil), extensions...) // cut to what SQS allows
 	current := h.settings.Load()
 	c := h.newChanges("extend", len(extensions))
 	for i, e := range extensions {
@@ -136,15 +136,15 @@ func (h *handle) Extend(ctx context.Context, extensions []driver.Extension) ([]t
 		}
 		visibility := h.within(e.Visibility, held)
 		asked[i].Visibility = min(e.Visibility, time.Duration(visibility)*time.Second)
-		deadline := time.Now().Add(asked[i].Visibility) // that of SQS is later
+		deadline := time.Now().Add(asked[i].Visibility) // earlier than that of SQS
 		c.add(i, e.Receipt, held.deadline, visibility, func(err error) { h.backend.leases.extended(key, deadline, err) })
 	}
 	err := c.send(ctx)
 	return driver.GrantedAsAsked(asked, err), err
 }
 
-// within is a visibility in seconds that keeps the delivery within the time that SQS
-// allows for it in all, if it is known when it began.
+// within returns a visibility in seconds, cut so that the delivery stays within the time
+// that SQS allows for it in all, if its beginning is known.
 func (h *handle) within(visibility time.Duration, held lease) int32 {
 	asked := wholeSeconds(visibility)
 	if !held.taken.IsZero() {
@@ -154,7 +154,7 @@ func (h *handle) within(visibility time.Duration, held lease) int32 {
 	return int32(asked)
 }
 
-// changes is a batch of new visibilities.
+// changes is a batch of visibility changes.
 type changes struct {
 	queue     *queue
 	op        string
@@ -169,8 +169,8 @@ func (h *handle) newChanges(op string, n int) *changes {
 	return &changes{queue: h.queue, op: op, bad: make([]error, n)}
 }
 
-// add notes a change of a lease that ends at until; done learns what came of it, even
-// when the caller is gone.
+// add adds a change of a lease that ends at until; done gets the result, even if the
+// call has returned.
 func (c *changes) add(position int, r driver.Receipt, until time.Time, visibility int32, done func(error)) {
 	c.entries = append(c.entries, changeEntry{ReceiptHandle: aws.String(r.Handle), VisibilityTimeout: visibility})
 	c.positions, c.until = append(c.positions, position), append(c.until, until)

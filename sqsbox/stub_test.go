@@ -15,10 +15,10 @@ import (
 	"github.com/mailboxmq/mailbox/sqsbox"
 )
 
-// A stub is an SQS that does what a test says, and otherwise takes everything and has
-// nothing. It works in virtual time.
+// A stub is an SQS with the responses of a test. By default it accepts everything and
+// has no messages. It works in virtual time.
 type stub struct {
-	sqsbox.API // what a test does not expect to be called panics
+	sqsbox.API // nil: methods that are not overridden panic
 
 	send    func(ctx context.Context, n int, in *sqs.SendMessageBatchInput) (*sqs.SendMessageBatchOutput, error)
 	receive func(ctx context.Context, n int, in *sqs.ReceiveMessageInput) (*sqs.ReceiveMessageOutput, error)
@@ -26,13 +26,13 @@ type stub struct {
 	remove  func(ctx context.Context, n int, in *sqs.DeleteMessageBatchInput) (*sqs.DeleteMessageBatchOutput, error)
 
 	attributes map[string]string // of all queues
-	queues     []string          // those there are; nil: all
+	queues     []string          // that exist; nil: all
 
 	mu    sync.Mutex // guards calls
 	calls map[string]int
 }
 
-// count returns how often something was called before.
+// count counts a call, and returns how many there were before.
 func (s *stub) count(name string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -49,12 +49,12 @@ func (s *stub) called(name string) int {
 	return s.calls[name]
 }
 
-// fault is an error as SQS gives it.
+// fault returns an error of SQS.
 func fault(code, message string) error {
 	return &smithy.GenericAPIError{Code: code, Message: message, Fault: smithy.FaultClient}
 }
 
-//nolint:staticcheck // the SDK calls it so
+//nolint:staticcheck // the name in the SDK
 func (s *stub) GetQueueUrl(_ context.Context, in *sqs.GetQueueUrlInput, _ ...func(*sqs.Options)) (*sqs.GetQueueUrlOutput, error) {
 	for _, name := range s.queues {
 		if name == *in.QueueName {
@@ -82,7 +82,7 @@ func (s *stub) SendMessageBatch(ctx context.Context, in *sqs.SendMessageBatchInp
 	return takeAll(in), nil
 }
 
-// takeAll is the answer to a send that works.
+// takeAll returns the response to a send that succeeds.
 func takeAll(in *sqs.SendMessageBatchInput) *sqs.SendMessageBatchOutput {
 	out := &sqs.SendMessageBatchOutput{}
 	for _, e := range in.Entries {
@@ -125,7 +125,7 @@ func deleteAll(in *sqs.DeleteMessageBatchInput) *sqs.DeleteMessageBatchOutput {
 	return out
 }
 
-// message is one that SQS hands out.
+// message returns a message as SQS delivers it.
 func message(number int, body string) types.Message {
 	return types.Message{
 		MessageId: aws.String(fmt.Sprintf("%032x", number)), ReceiptHandle: aws.String(fmt.Sprint("handle-", number)),
@@ -148,7 +148,7 @@ func openStub(t *testing.T, s *stub, name string) (*sqsbox.Backend, driver.Queue
 	return backend, queue
 }
 
-// outgoing are messages with these bodies.
+// outgoing returns messages with these bodies.
 func outgoing(bodies ...string) []driver.Outgoing {
 	msgs := make([]driver.Outgoing, len(bodies))
 	for i, body := range bodies {

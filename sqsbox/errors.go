@@ -12,14 +12,14 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// queryPrefix is what codes of the older protocol begin with. SQS names them to
-// clients of the newer one too.
+// queryPrefix begins error codes of the older query protocol. SQS sends them to
+// clients of the newer JSON protocol too.
 const queryPrefix = "AWS.SimpleQueueService."
 
-// later is when to come back after having been turned away.
-const later = time.Second
+// throttleRetryAfter is the RetryAfter hint for throttled requests.
+const throttleRetryAfter = time.Second
 
-// codes are those of SQS that say more than that something is wrong.
+// codes maps the error codes of SQS that have a meaning of their own.
 var codes = map[string]driver.Code{
 	"QueueDoesNotExist":         driver.ErrNotFound,
 	"NonExistentQueue":          driver.ErrNotFound,
@@ -72,20 +72,20 @@ var codes = map[string]driver.Code{
 	"UnrecognizedClientException":         driver.ErrUnauthenticated,
 }
 
-// waits are how long what SQS refuses for a while is refused.
+// waits is how long SQS keeps refusing, for codes where that is known.
 var waits = map[string]time.Duration{
 	"PurgeQueueInProgress": purgeCooldown,
 	"QueueDeletedRecently": time.Minute,
 }
 
-// classify says what a code of SQS, with its message, means to a driver. Codes that
-// nobody has heard of are the caller's fault or SQS's.
+// classify translates an error code of SQS, with its message. Unknown codes are
+// ErrInvalid if SQS blames the sender, and ErrUnavailable otherwise.
 func classify(code, message string, sendersFault bool) (driver.Code, time.Duration) {
 	code = strings.TrimPrefix(code, queryPrefix)
 	meaning, known := codes[code]
 	switch {
 	case known && meaning == driver.ErrFull:
-		return meaning, max(waits[code], later)
+		return meaning, max(waits[code], throttleRetryAfter)
 	case known:
 		return meaning, waits[code]
 	case strings.Contains(message, "shorter than"):
@@ -96,9 +96,9 @@ func classify(code, message string, sendersFault bool) (driver.Code, time.Durati
 	return driver.ErrUnavailable, 0
 }
 
-// trouble turns an error of the SDK into one of package driver: the context's own
-// where it has ended, and otherwise one with a code.
-func trouble(ctx context.Context, err error) error {
+// driverError translates an error of the SDK: the context's own error if ctx has
+// ended, and otherwise a *driver.Error.
+func driverError(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -115,8 +115,8 @@ func trouble(ctx context.Context, err error) error {
 	return failure
 }
 
-// refusal is the error of one entry of a request. About a receipt SQS says
-// "invalid parameter" when it has expired.
+// refusal returns the error of one entry of a batch. SQS reports an expired receipt
+// as an invalid parameter.
 func refusal(entry types.BatchResultErrorEntry, aboutReceipt bool) *driver.Error {
 	code, message := deref(entry.Code), deref(entry.Message)
 	failure := &driver.Error{Err: errors.New(code + ": " + message)}
@@ -127,8 +127,8 @@ func refusal(entry types.BatchResultErrorEntry, aboutReceipt bool) *driver.Error
 	return failure
 }
 
-// named adds a queue and an operation to an error that may belong to others. The
-// error of a context stays as it is.
+// named returns a copy of a *driver.Error with the queue and the operation. The error
+// of a context stays bare.
 func named(err error, queue, op string) error {
 	e, ok := errors.AsType[*driver.Error](err)
 	if !ok {
@@ -139,7 +139,7 @@ func named(err error, queue, op string) error {
 	return &full
 }
 
-// isCode reports whether err has a code.
+// isCode reports whether err has the code.
 func isCode(err error, code driver.Code) bool { return errors.Is(err, code) }
 
 func deref[T any](p *T) (value T) {

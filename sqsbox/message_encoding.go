@@ -14,27 +14,28 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// slipName is the attribute that carries what SQS has no place for. Messages that
-// need no slip have none, and any message without one is taken as it is.
-const slipName = "mailbox"
+// metadataName is the attribute that holds the metadata for which SQS has no field.
+// Messages that need no metadata do not have it, and a message without it is received
+// unchanged.
+const metadataName = "mailbox"
 
 const stringType = "String"
 
-// How a body that SQS would not take is written.
+// Encodings of bodies that SQS would refuse.
 const (
 	bodyBase64 = "base64"
-	bodyEmpty  = "empty" // SQS wants at least one character
+	bodyEmpty  = "empty" // SQS requires at least one character
 )
 
-// emptyBody stands for a body without bytes.
+// emptyBody replaces a body without bytes.
 const emptyBody = "(empty)"
 
-// A slip is the value of the attribute slipName, as JSON.
-type slip struct {
-	// Body says how the body is written; empty: as it is.
+// metadata is the value of the attribute metadataName, as JSON.
+type metadata struct {
+	// Body is the encoding of the body; empty means unchanged.
 	Body string `json:"body,omitempty"`
 	// ID and the two times are those of a message that was moved here, and keeps
-	// them; times are in milliseconds.
+	// them; times are in milliseconds since 1970.
 	ID            string            `json:"id,omitempty"`
 	Enqueued      int64             `json:"enqueued,omitempty"`
 	FirstReceived int64             `json:"first_received,omitempty"`
@@ -44,33 +45,34 @@ type slip struct {
 	Attributes    map[string]string `json:"attributes,omitempty"`
 }
 
-func (s *slip) isEmpty() bool {
+func (s *metadata) isEmpty() bool {
 	return s.Body == "" && s.ID == "" && s.Group == nil && s.ReplyTo == "" && s.CorrelationID == "" && len(s.Attributes) == 0
 }
 
-// unlucky are the two characters that JSON leaves as they are and SQS refuses.
-var unlucky = strings.NewReplacer("\ufffe", `\ufffe`, "\uffff", `\uffff`)
+// escapeNoncharacters escapes the two characters that JSON allows and SQS refuses.
+var escapeNoncharacters = strings.NewReplacer("\ufffe", `\ufffe`, "\uffff", `\uffff`)
 
-func (s *slip) write() (types.MessageAttributeValue, error) {
+func (s *metadata) write() (types.MessageAttributeValue, error) {
 	text, err := json.Marshal(s)
 	if err != nil {
 		return types.MessageAttributeValue{}, err
 	}
-	return stringValue(unlucky.Replace(string(text))), nil
+	return stringValue(escapeNoncharacters.Replace(string(text))), nil
 }
 
 func stringValue(text string) types.MessageAttributeValue {
 	return types.MessageAttributeValue{DataType: aws.String(stringType), StringValue: aws.String(text)}
 }
 
-// A parcel is a message as SQS takes and gives it.
-type parcel struct {
+// A wireMessage is a message as SQS transports it.
+type wireMessage struct {
 	body       string
 	attributes map[string]types.MessageAttributeValue
 }
 
-// size is what SQS counts: the body, and of each attribute name, type and value.
-func (p *parcel) size() int {
+// size returns the bytes that SQS counts: the body, and the name, type and value of
+// each attribute.
+func (p *wireMessage) size() int {
 	total := len(p.body)
 	for name, value := range p.attributes {
 		total += len(name) + len(deref(value.DataType)) + len(deref(value.StringValue)) + len(value.BinaryValue)
@@ -78,13 +80,13 @@ func (p *parcel) size() int {
 	return total
 }
 
-// pack writes a message. What SQS can carry goes as it is, so that any client can
-// read it; the rest goes on the slip.
-func pack(msg *driver.Outgoing, groupOnSlip bool) (parcel, error) {
-	s := slip{ReplyTo: msg.ReplyTo, CorrelationID: msg.CorrelationID}
-	var p parcel
+// encode encodes a message. Everything that SQS can transport is left unchanged, so
+// that any client can read it; the rest goes into the metadata.
+func encode(msg *driver.Outgoing, groupInMetadata bool) (wireMessage, error) {
+	s := metadata{ReplyTo: msg.ReplyTo, CorrelationID: msg.CorrelationID}
+	var p wireMessage
 	p.body, s.Body = writeBody(msg.Body)
-	if groupOnSlip {
+	if groupInMetadata {
 		s.Group = aws.String(msg.Group)
 	}
 	p.attributes = make(map[string]types.MessageAttributeValue)
@@ -98,16 +100,16 @@ func pack(msg *driver.Outgoing, groupOnSlip bool) (parcel, error) {
 	return p, p.attach(&s)
 }
 
-func (s *slip) put(name, value string) {
+func (s *metadata) put(name, value string) {
 	if s.Attributes == nil {
 		s.Attributes = make(map[string]string)
 	}
 	s.Attributes[name] = value
 }
 
-// attach adds the slip where there is something on it, and puts on it what would be
-// one attribute too many.
-func (p *parcel) attach(s *slip) error {
+// attach adds the metadata if there is any, and moves attributes into it while there
+// are more than SQS allows.
+func (p *wireMessage) attach(s *metadata) error {
 	for _, name := range slices.Backward(slices.Sorted(maps.Keys(p.attributes))) {
 		room := maxAttributes
 		if !s.isEmpty() {
@@ -117,7 +119,7 @@ func (p *parcel) attach(s *slip) error {
 			break
 		}
 		value := p.attributes[name]
-		if deref(value.DataType) == stringType { // other types are somebody else's, and cannot be told on the slip
+		if deref(value.DataType) == stringType { // other producers' types would be lost in the metadata
 			s.put(name, deref(value.StringValue))
 			delete(p.attributes, name)
 		}
@@ -126,11 +128,11 @@ func (p *parcel) attach(s *slip) error {
 		return nil
 	}
 	value, err := s.write()
-	p.attributes[slipName] = value
+	p.attributes[metadataName] = value
 	return err
 }
 
-// writeBody returns a body as text, and how it is written.
+// writeBody returns a body as text, and its encoding.
 func writeBody(body []byte) (text, how string) {
 	switch text := string(body); {
 	case text == "":
@@ -141,7 +143,8 @@ func writeBody(body []byte) (text, how string) {
 	return base64.StdEncoding.EncodeToString(body), bodyBase64
 }
 
-// isText reports whether SQS takes a text as it is: UTF-8 without what XML forbids.
+// isText reports whether SQS accepts the text: UTF-8 without characters that XML
+// forbids.
 func isText(text string) bool {
 	for i, c := range text {
 		switch {
@@ -156,9 +159,9 @@ func isText(text string) bool {
 	return true
 }
 
-// carries reports whether an attribute of SQS can have this name and value.
+// carries reports whether SQS allows an attribute with this name and value.
 func carries(name, value string) bool {
-	if value == "" || !isText(value) || name == slipName || len(name) > 256 {
+	if value == "" || !isText(value) || name == metadataName || len(name) > 256 {
 		return false
 	}
 	for i := range len(name) {
@@ -171,19 +174,19 @@ func carries(name, value string) bool {
 		!strings.HasPrefix(name, ".") && !strings.HasSuffix(name, ".") && !strings.Contains(name, "..")
 }
 
-// open takes a message apart. What is no slip of ours, although it is called so, is
-// an attribute like any other.
-func open(m *types.Message) (body []byte, attributes map[string]string, s slip) {
+// decode decodes a message. An attribute called metadataName that does not hold
+// metadata is an attribute like any other.
+func decode(m *types.Message) (body []byte, attributes map[string]string, s metadata) {
 	text := deref(m.Body)
 	body = []byte(text)
-	value, hasSlip := m.MessageAttributes[slipName]
-	if hasSlip {
-		if s, body, hasSlip = readSlip(value, text); !hasSlip {
+	value, hasMetadata := m.MessageAttributes[metadataName]
+	if hasMetadata {
+		if s, body, hasMetadata = readMetadata(value, text); !hasMetadata {
 			body = []byte(text)
 		}
 	}
 	for name, value := range m.MessageAttributes {
-		if name == slipName && hasSlip {
+		if name == metadataName && hasMetadata {
 			continue
 		}
 		if attributes == nil {
@@ -198,10 +201,10 @@ func open(m *types.Message) (body []byte, attributes map[string]string, s slip) 
 	return body, attributes, s
 }
 
-// readSlip returns the slip and the body it speaks of.
-func readSlip(value types.MessageAttributeValue, text string) (s slip, body []byte, ok bool) {
+// readMetadata returns the metadata in an attribute, and the body decoded with it.
+func readMetadata(value types.MessageAttributeValue, text string) (s metadata, body []byte, ok bool) {
 	if deref(value.DataType) != stringType || json.Unmarshal([]byte(deref(value.StringValue)), &s) != nil {
-		return slip{}, nil, false
+		return metadata{}, nil, false
 	}
 	switch s.Body {
 	case "":
@@ -213,11 +216,11 @@ func readSlip(value types.MessageAttributeValue, text string) (s slip, body []by
 			return s, body, true
 		}
 	}
-	return slip{}, nil, false
+	return metadata{}, nil, false
 }
 
-// valueText is an attribute's value as text: that of a number its digits, that of
-// bytes their base64.
+// valueText returns the value of an attribute as text: a number as its digits, bytes as
+// base64.
 func valueText(value types.MessageAttributeValue) string {
 	if strings.HasPrefix(deref(value.DataType), "Binary") {
 		return base64.StdEncoding.EncodeToString(value.BinaryValue)

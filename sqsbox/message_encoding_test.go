@@ -13,8 +13,8 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// checkParcel fails for what SQS would refuse.
-func checkParcel(t interface{ Fatalf(string, ...any) }, p parcel) {
+// checkWireMessage fails the test if SQS would refuse the message.
+func checkWireMessage(t interface{ Fatalf(string, ...any) }, p wireMessage) {
 	if p.body == "" || !isText(p.body) {
 		t.Fatalf("SQS would refuse the body %q", p.body)
 	}
@@ -22,13 +22,13 @@ func checkParcel(t interface{ Fatalf(string, ...any) }, p parcel) {
 		t.Fatalf("%d attributes", len(p.attributes))
 	}
 	for name, value := range p.attributes {
-		if text := deref(value.StringValue); text == "" || !isText(text) || name != slipName && !carries(name, text) {
+		if text := deref(value.StringValue); text == "" || !isText(text) || name != metadataName && !carries(name, text) {
 			t.Fatalf("SQS would refuse the attribute %q: %q", name, text)
 		}
 	}
 }
 
-func TestWhatIsPackedIsWhatIsOpened(t *testing.T) {
+func TestDecodeReversesEncode(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		msg := driver.Outgoing{
 			Body:          rapid.SliceOf(rapid.Byte()).Draw(t, "body"),
@@ -40,12 +40,12 @@ func TestWhatIsPackedIsWhatIsOpened(t *testing.T) {
 		if rapid.Bool().Draw(t, "text") {
 			msg.Body = []byte(rapid.String().Draw(t, "text body"))
 		}
-		p, err := pack(&msg, true)
+		p, err := encode(&msg, true)
 		if err != nil {
 			t.Fatal(err)
 		}
-		checkParcel(t, p)
-		body, attributes, s := open(&types.Message{Body: aws.String(p.body), MessageAttributes: p.attributes})
+		checkWireMessage(t, p)
+		body, attributes, s := decode(&types.Message{Body: aws.String(p.body), MessageAttributes: p.attributes})
 		if !bytes.Equal(body, msg.Body) || !maps.Equal(attributes, msg.Attributes) ||
 			s.ReplyTo != msg.ReplyTo || s.CorrelationID != msg.CorrelationID || *s.Group != msg.Group {
 			t.Fatalf("packed %+v, opened %q, %q, %+v", msg, body, attributes, s)
@@ -54,7 +54,7 @@ func TestWhatIsPackedIsWhatIsOpened(t *testing.T) {
 }
 
 func TestTextIsReadableByAnyClient(t *testing.T) {
-	p, err := pack(&driver.Outgoing{Body: []byte(`{"order":"größe ✓ \U0001F4EC"}`), Attributes: map[string]string{"kind": "order", "a.b-c_d": "1"}}, false)
+	p, err := encode(&driver.Outgoing{Body: []byte(`{"order":"größe ✓ \U0001F4EC"}`), Attributes: map[string]string{"kind": "order", "a.b-c_d": "1"}}, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,24 +63,24 @@ func TestTextIsReadableByAnyClient(t *testing.T) {
 	}
 }
 
-func TestElevenAttributesNeedASlip(t *testing.T) {
+func TestElevenAttributesNeedMetadata(t *testing.T) {
 	attributes := make(map[string]string)
 	for i := range 10 {
 		attributes[fmt.Sprint("name", i)] = "value"
 	}
-	p, err := pack(&driver.Outgoing{Body: []byte("x"), Attributes: attributes}, false)
-	if err != nil || len(p.attributes) != 10 || p.attributes[slipName].StringValue != nil {
+	p, err := encode(&driver.Outgoing{Body: []byte("x"), Attributes: attributes}, false)
+	if err != nil || len(p.attributes) != 10 || p.attributes[metadataName].StringValue != nil {
 		t.Errorf("ten attributes: got %v, %v; want them as they are", p.attributes, err)
 	}
 	attributes["name10"] = "value"
-	p, err = pack(&driver.Outgoing{Body: []byte("x"), Attributes: attributes}, false)
-	if err != nil || len(p.attributes) != 10 || p.attributes[slipName].StringValue == nil {
-		t.Errorf("eleven attributes: got %v, %v; want nine and a slip", p.attributes, err)
+	p, err = encode(&driver.Outgoing{Body: []byte("x"), Attributes: attributes}, false)
+	if err != nil || len(p.attributes) != 10 || p.attributes[metadataName].StringValue == nil {
+		t.Errorf("eleven attributes: got %v, %v; want nine and metadata", p.attributes, err)
 	}
 }
 
 func TestAttributesOfOtherTypesAreCarried(t *testing.T) {
-	body, attributes, _ := open(&types.Message{Body: aws.String("x"), MessageAttributes: map[string]types.MessageAttributeValue{
+	body, attributes, _ := decode(&types.Message{Body: aws.String("x"), MessageAttributes: map[string]types.MessageAttributeValue{
 		"price":  {DataType: aws.String("Number"), StringValue: aws.String("12.50")},
 		"weight": {DataType: aws.String("Number.kg"), StringValue: aws.String("3")},
 		"image":  {DataType: aws.String("Binary.png"), BinaryValue: []byte{0xff, 0x00}},
@@ -91,20 +91,20 @@ func TestAttributesOfOtherTypesAreCarried(t *testing.T) {
 	}
 }
 
-// Somebody else's message may have an attribute called like the slip.
-func TestWhatIsNoSlipIsAnAttribute(t *testing.T) {
+// A message of another producer may have an attribute with the name of the metadata.
+func TestForeignAttributeNamedLikeMetadataIsKept(t *testing.T) {
 	for _, value := range []string{"letters", `{"body":"rot13"}`, `{"body":"base64"}`, "[]"} {
-		body, attributes, s := open(&types.Message{Body: aws.String("not base64!"), MessageAttributes: map[string]types.MessageAttributeValue{
-			slipName: stringValue(value),
+		body, attributes, s := decode(&types.Message{Body: aws.String("not base64!"), MessageAttributes: map[string]types.MessageAttributeValue{
+			metadataName: stringValue(value),
 		}})
-		if string(body) != "not base64!" || attributes[slipName] != value || !s.isEmpty() {
-			t.Errorf("an attribute %q: got body %q, attributes %q, slip %+v", value, body, attributes, s)
+		if string(body) != "not base64!" || attributes[metadataName] != value || !s.isEmpty() {
+			t.Errorf("an attribute %q: got body %q, attributes %q, metadata %+v", value, body, attributes, s)
 		}
 	}
 }
 
 func TestSizeIsWhatSQSCounts(t *testing.T) {
-	p := parcel{body: "größe", attributes: map[string]types.MessageAttributeValue{
+	p := wireMessage{body: "größe", attributes: map[string]types.MessageAttributeValue{
 		"a": stringValue("bc"), "image": {DataType: aws.String("Binary"), BinaryValue: make([]byte, 10)},
 	}}
 	if want := 7 + (1 + 6 + 2) + (5 + 6 + 10); p.size() != want {
@@ -112,19 +112,19 @@ func TestSizeIsWhatSQSCounts(t *testing.T) {
 	}
 }
 
-func FuzzOpen(f *testing.F) {
+func FuzzDecode(f *testing.F) {
 	f.Add("body", `{"body":"base64","attributes":{"a":"b"}}`)
 	f.Add("(empty)", `{"body":"empty","group":null}`)
 	f.Fuzz(func(t *testing.T, body, value string) {
-		m := types.Message{Body: aws.String(body), MessageAttributes: map[string]types.MessageAttributeValue{slipName: stringValue(value)}}
-		got, attributes, _ := open(&m)
-		if _, _, isSlip := readSlip(stringValue(value), body); !isSlip && (string(got) != body || attributes[slipName] != value) {
-			t.Errorf("%q is no slip, and yet %q became %q with %q", value, body, got, attributes)
+		m := types.Message{Body: aws.String(body), MessageAttributes: map[string]types.MessageAttributeValue{metadataName: stringValue(value)}}
+		got, attributes, _ := decode(&m)
+		if _, _, isMetadata := readMetadata(stringValue(value), body); !isMetadata && (string(got) != body || attributes[metadataName] != value) {
+			t.Errorf("%q is not metadata, and yet %q became %q with %q", value, body, got, attributes)
 		}
 	})
 }
 
-func TestOnlyWhatSQSTakesIsText(t *testing.T) {
+func TestOnlyTextThatSQSAcceptsIsText(t *testing.T) {
 	for text, want := range map[string]bool{
 		"plain": true, "\t\n\r": true, "größe \u007f": true, "\ud7ff\ue000\ufffd": true, "\U0001F4EC\U0010FFFF": true,
 		"\x00": false, "\x0b": false, "\x1f": false, "\xff": false, "a\xc3": false, "\ufffe": false, "\uffff": false,
@@ -133,9 +133,9 @@ func TestOnlyWhatSQSTakesIsText(t *testing.T) {
 			t.Errorf("%q: got %v, want %v", text, !want, want)
 		}
 	}
-	slip := slip{ReplyTo: "\ufffe\uffff\x00"}
-	value, err := slip.write()
+	data := metadata{ReplyTo: "\ufffe\uffff\x00"}
+	value, err := data.write()
 	if err != nil || !isText(*value.StringValue) {
-		t.Errorf("SQS would refuse the slip %q, %v", *value.StringValue, err)
+		t.Errorf("SQS would refuse the metadata %q, %v", *value.StringValue, err)
 	}
 }

@@ -38,7 +38,7 @@ func TestErrorsOfSQSHaveCodes(t *testing.T) {
 		{&smithy.GenericAPIError{Code: "SomethingNew", Fault: smithy.FaultServer}, driver.ErrUnavailable, 0},
 		{errors.New("connection refused"), driver.ErrUnavailable, 0},
 	} {
-		err := trouble(t.Context(), test.err)
+		err := driverError(t.Context(), test.err)
 		if !errors.Is(err, test.want) || driver.RetryAfter(err) != test.retryAfter {
 			t.Errorf("%v: got %v, retry after %v; want %v, %v", test.err, err, driver.RetryAfter(err), test.want, test.retryAfter)
 		}
@@ -48,10 +48,10 @@ func TestErrorsOfSQSHaveCodes(t *testing.T) {
 	}
 }
 
-func TestTheErrorOfAContextStaysBare(t *testing.T) {
+func TestErrorOfContextStaysBare(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	err := trouble(ctx, errors.New("operation error SQS: canceled"))
+	err := driverError(ctx, errors.New("operation error SQS: canceled"))
 	if err != context.Canceled { //nolint:errorlint // unwrapped is the promise
 		t.Errorf("got %v", err)
 	}
@@ -60,8 +60,8 @@ func TestTheErrorOfAContextStaysBare(t *testing.T) {
 	}
 }
 
-func TestTheMemoryIsBounded(t *testing.T) {
-	m := newMemory[int, int](3)
+func TestBoundedMapDropsOldest(t *testing.T) {
+	m := newBoundedMap[int, int](3)
 	for i := range 10 {
 		m.put(i, i+100)
 	}
@@ -79,12 +79,12 @@ func TestTheMemoryIsBounded(t *testing.T) {
 	}
 }
 
-func TestLeasesThatAreOverAreThrownOut(t *testing.T) {
+func TestExpiredLeasesAreRemoved(t *testing.T) {
 	l := newLeases()
 	for i := range 5 * fewLeases {
 		l.add(leaseKey{"orders", messageID(time.Duration(i).String())}, lease{deadline: time.Now()})
 	}
 	if n := len(l.byKey); n > 2*fewLeases {
-		t.Errorf("%d leases that are over take room", n)
+		t.Errorf("%d expired leases are kept", n)
 	}
 }
