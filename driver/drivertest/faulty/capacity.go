@@ -9,11 +9,11 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-var capacities = []Saboteur{
+var capacityFaults = []Saboteur{
 	{
 		Name: "overshoots-by-one", Breaks: "SND-5",
 		What: "The bound on messages lets one too many in.",
-		Wrap: misreads(func(config *driver.Config) {
+		Wrap: changesConfig(func(config *driver.Config) {
 			if config.MaxMessages > 0 {
 				config.MaxMessages++
 			}
@@ -21,87 +21,87 @@ var capacities = []Saboteur{
 	},
 	{
 		Name: "overshoots-in-parallel", Breaks: "SND-5",
-		What: "Room is looked for and taken in two steps, so that sends at once can let one too many in.",
-		Wrap: perQueue(func(q passing, race *roomRace) handle { return overshoots{q, race} }),
+		What: "Room is checked and taken in two steps, so that concurrent sends can let one too many in.",
+		Wrap: perQueue(func(q passThrough, race *roomRace) driver.Queue { return overshoots{q, race} }),
 	},
 	{
 		Name: "ignores-the-bound-on-bytes", Breaks: "SND-5",
 		What: "MaxBytes does not bound anything.",
-		Wrap: misreads(func(config *driver.Config) { config.MaxBytes = 0 }),
+		Wrap: changesConfig(func(config *driver.Config) { config.MaxBytes = 0 }),
 	},
 	{
 		Name: "gives-no-hint-when-full", Breaks: "SND-5",
-		What: "A full queue does not say when to try again.",
-		Wrap: perHandle(func(q passing) handle { return givesNoHint{q} }),
+		What: "A full queue returns no RetryAfter.",
+		Wrap: perHandle(func(q passThrough) driver.Queue { return givesNoHint{q} }),
 	},
 	{
 		Name: "lets-the-delayed-in-free", Breaks: "SND-5",
 		What: "Delayed messages take no room.",
-		Wrap: perHandle(func(q passing) handle {
+		Wrap: perHandle(func(q passThrough) driver.Queue {
 			return adjustsRoom{q, func(stats driver.Stats) int { return stats.Delayed }}
 		}),
 	},
 	{
 		Name: "lets-the-leased-in-free", Breaks: "SND-5",
 		What: "Messages in flight take no room.",
-		Wrap: perHandle(func(q passing) handle {
+		Wrap: perHandle(func(q passThrough) driver.Queue {
 			return adjustsRoom{q, func(stats driver.Stats) int { return stats.InFlight }}
 		}),
 	},
 	{
 		Name: "counts-the-dead-as-waiting", Breaks: "SND-5",
 		What: "Dead letters take room.",
-		Wrap: perHandle(func(q passing) handle {
+		Wrap: perHandle(func(q passThrough) driver.Queue {
 			return adjustsRoom{q, func(stats driver.Stats) int { return -stats.Dead }}
 		}),
 	},
 	{
 		Name: "counts-attributes-as-bytes", Breaks: "SND-5",
 		What: "The bound on bytes counts attributes too, not only bodies.",
-		Wrap: perHandle(func(q passing) handle { return weighsAttributes{q} }),
+		Wrap: perHandle(func(q passThrough) driver.Queue { return weighsAttributes{q} }),
 	},
 	{
 		Name: "refuses-a-batch-that-does-not-fit", Breaks: "SND-5",
-		What: "A batch of which a part fits is refused as a whole.",
-		Wrap: perHandle(func(q passing) handle { return refusesWholeBatch{q} }),
+		What: "A batch that fits only in part is refused as a whole.",
+		Wrap: perHandle(func(q passThrough) driver.Queue { return refusesWholeBatch{q} }),
 	},
 
 	{
 		Name: "leaves-a-failed-send", Breaks: "SND-6",
 		What: "A message that is refused for its fields is enqueued without them.",
-		Wrap: perHandle(func(q passing) handle { return leavesFailedSend{q} }),
+		Wrap: perHandle(func(q passThrough) driver.Queue { return leavesFailedSend{q} }),
 	},
 	{
 		Name: "uses-up-the-key-of-a-failed-send", Breaks: "SND-6",
-		What: "A keyed message that found no room counts as sent when it comes again.",
-		Wrap: perQueue(func(q passing, failed *table[string, driver.Sent]) handle {
+		What: "A keyed message that found no room counts as sent when it is sent again.",
+		Wrap: perQueue(func(q passThrough, failed *table[string, driver.Sent]) driver.Queue {
 			return usesUpKey{q, failed, driver.ErrFull}
 		}),
 	},
 	{
 		Name: "uses-up-the-key-of-an-invalid-send", Breaks: "SND-6",
-		What: "A keyed message that was refused for its delay counts as sent when it comes again.",
-		Wrap: perQueue(func(q passing, failed *table[string, driver.Sent]) handle {
+		What: "A keyed message that was refused for its delay counts as sent when it is sent again.",
+		Wrap: perQueue(func(q passThrough, failed *table[string, driver.Sent]) driver.Queue {
 			return usesUpKey{q, failed, driver.ErrInvalid}
 		}),
 	},
 }
 
-// A roomRace is lost by the queue.
+// A roomRace makes concurrent sends overshoot.
 type roomRace struct {
 	sending atomic.Int32
 	over    atomic.Bool
 }
 
 type overshoots struct {
-	passing
+	passThrough
 	*roomRace
 }
 
 func (q overshoots) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sent, error) {
 	q.sending.Add(1)
 	defer q.sending.Add(-1)
-	letOthersIn()
+	yieldToOthers()
 	sent, err := q.Queue.Send(ctx, msgs)
 	if !errors.Is(err, driver.ErrFull) || q.config().MaxMessages == 0 || len(msgs) > 1 || q.sending.Load() < 2 || q.over.Swap(true) {
 		return sent, err
@@ -112,7 +112,7 @@ func (q overshoots) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.
 	return q.Queue.Send(ctx, msgs)
 }
 
-type givesNoHint struct{ passing }
+type givesNoHint struct{ passThrough }
 
 func (q givesNoHint) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sent, error) {
 	return sendEach(msgs, func(msg driver.Outgoing) (driver.Sent, error) {
@@ -128,7 +128,7 @@ func (q givesNoHint) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver
 
 // adjustsRoom gives the queue more or less room than it should have.
 type adjustsRoom struct {
-	passing
+	passThrough
 	extra func(driver.Stats) int
 }
 
@@ -147,12 +147,12 @@ func (q adjustsRoom) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver
 	return q.Queue.Send(ctx, msgs)
 }
 
-// full is the error of a message for which there is no room.
-func (q passing) full() error {
+// full is the error of a message that finds no room.
+func (q passThrough) full() error {
 	return &driver.Error{Code: driver.ErrFull, Op: "send", Queue: q.name, RetryAfter: time.Second}
 }
 
-type weighsAttributes struct{ passing }
+type weighsAttributes struct{ passThrough }
 
 func (q weighsAttributes) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sent, error) {
 	return sendEach(msgs, func(msg driver.Outgoing) (driver.Sent, error) {
@@ -167,7 +167,7 @@ func (q weighsAttributes) Send(ctx context.Context, msgs []driver.Outgoing) ([]d
 	})
 }
 
-type refusesWholeBatch struct{ passing }
+type refusesWholeBatch struct{ passThrough }
 
 func (q refusesWholeBatch) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sent, error) {
 	stats, err := q.Queue.Stats(ctx)
@@ -177,7 +177,7 @@ func (q refusesWholeBatch) Send(ctx context.Context, msgs []driver.Outgoing) ([]
 	return make([]driver.Sent, len(msgs)), each(msgs, func(driver.Outgoing) error { return q.full() })
 }
 
-type leavesFailedSend struct{ passing }
+type leavesFailedSend struct{ passThrough }
 
 func (q leavesFailedSend) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sent, error) {
 	return sendEach(msgs, func(msg driver.Outgoing) (driver.Sent, error) {
@@ -190,9 +190,9 @@ func (q leavesFailedSend) Send(ctx context.Context, msgs []driver.Outgoing) ([]d
 }
 
 type usesUpKey struct {
-	passing
+	passThrough
 	failed *table[string, driver.Sent]
-	code   driver.Code // of a send that uses its key up
+	code   driver.Code // of a failed send that uses up its key
 }
 
 func (q usesUpKey) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sent, error) {

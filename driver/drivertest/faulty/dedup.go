@@ -14,18 +14,18 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-var dedupers = []Saboteur{
+var dedupFaults = []Saboteur{
 	{
 		Name: "forgets-no-dedup-keys", Breaks: "DUP-3",
-		What: "Dedup keys that were to be forgotten are remembered.",
-		Wrap: perHandle(func(q passing) handle {
+		What: "ForgetDedup does nothing.",
+		Wrap: perHandle(func(q passThrough) driver.Queue {
 			return forgets{q, func(context.Context) error { return nil }}
 		}),
 	},
 	{
 		Name: "purges-when-it-forgets-dedup-keys", Breaks: "DUP-3",
-		What: "Forgetting dedup keys removes the messages too.",
-		Wrap: perHandle(func(q passing) handle {
+		What: "ForgetDedup purges the queue.",
+		Wrap: perHandle(func(q passThrough) driver.Queue {
 			return forgets{q, func(ctx context.Context) error {
 				_, err := q.Queue.Purge(ctx)
 				return errors.Join(err, q.Queue.ForgetDedup(ctx))
@@ -35,40 +35,40 @@ var dedupers = []Saboteur{
 	{
 		Name: "hides-duplicates", Breaks: "DUP-1",
 		What: "A duplicate is not marked as one.",
-		Wrap: perHandle(func(q passing) handle { return hidesDuplicates{q} }),
+		Wrap: perHandle(func(q passThrough) driver.Queue { return hidesDuplicates{q} }),
 	},
 	{
 		Name: "compares-attributes-too", Breaks: "DUP-1",
 		What: "The same key and body with other attributes is another message.",
-		Wrap: perHandle(func(q passing) handle {
+		Wrap: perHandle(func(q passThrough) driver.Queue {
 			return renamesKeys{q, func(msg driver.Outgoing) string { return fmt.Sprint(msg.DedupKey, msg.Attributes) }}
 		}),
 	},
 	{
 		Name: "keeps-keys-by-group", Breaks: "DUP-1", Rare: true,
 		What: "The same key and body in another group is another message, as with a table per shard.",
-		Wrap: perHandle(func(q passing) handle {
+		Wrap: perHandle(func(q passThrough) driver.Queue {
 			return renamesKeys{q, func(msg driver.Outgoing) string { return msg.Group + "\x00" + msg.DedupKey }}
 		}),
 	},
 	{
 		Name: "cuts-keys", Breaks: "DUP-1",
 		What: "Only the first 64 bytes of a key count.",
-		Wrap: perHandle(func(q passing) handle {
+		Wrap: perHandle(func(q passThrough) driver.Queue {
 			return renamesKeys{q, func(msg driver.Outgoing) string { return msg.DedupKey[:min(len(msg.DedupKey), 64)] }}
 		}),
 	},
 	{
 		Name: "folds-keys", Breaks: "DUP-1",
 		What: "Keys that differ only in case are one key.",
-		Wrap: perHandle(func(q passing) handle {
+		Wrap: perHandle(func(q passThrough) driver.Queue {
 			return renamesKeys{q, func(msg driver.Outgoing) string { return strings.ToLower(msg.DedupKey) }}
 		}),
 	},
 	{
 		Name: "keeps-keys-by-shard", Breaks: "DUP-1",
 		What: "In a queue of several shards each shard has keys of its own.",
-		Wrap: perHandle(func(q passing) handle {
+		Wrap: perHandle(func(q passThrough) driver.Queue {
 			return renamesKeys{q, func(msg driver.Outgoing) string {
 				if q.config().Shards > 1 {
 					return msg.Group + "\x00" + msg.DedupKey
@@ -80,95 +80,95 @@ var dedupers = []Saboteur{
 	{
 		Name: "shares-keys-between-queues", Breaks: "DUP-1",
 		What: "A key used in one queue is used in all.",
-		Wrap: perHandle(func(q passing) handle { return sharesKeys{q, memoryOf[table[string, keyUse]](q.box, "")} }),
+		Wrap: perHandle(func(q passThrough) driver.Queue { return sharesKeys{q, stateOf[table[string, keyUse]](q.wrapper, "")} }),
 	},
 	{
 		Name: "races-on-a-key", Breaks: "DUP-1",
-		What: "A key is looked up and noted in two steps, so that sends at once can all be first.",
-		Wrap: perQueue(func(q passing, race *keyRace) handle { return racesOnKey{q, race} }),
+		What: "A key is looked up and recorded in two steps, so that concurrent sends can all be first.",
+		Wrap: perQueue(func(q passThrough, race *keyRace) driver.Queue { return racesOnKey{q, race} }),
 	},
 	{
 		Name: "wants-room-for-duplicates", Breaks: "DUP-1",
 		What: "A duplicate is refused when the queue is full.",
-		Wrap: perHandle(func(q passing) handle { return wantsRoom{q} }),
+		Wrap: perHandle(func(q passThrough) driver.Queue { return wantsRoom{q} }),
 	},
 
 	{
 		Name: "ignores-another-body", Breaks: "DUP-2",
-		What: "A used key with another body is taken for a duplicate.",
-		Wrap: perQueue(func(q passing, used *table[string, keyUse]) handle { return ignoresBody{q, used} }),
+		What: "A used key with another body counts as a duplicate.",
+		Wrap: perQueue(func(q passThrough, used *table[string, keyUse]) driver.Queue { return ignoresBody{q, used} }),
 	},
 	{
 		Name: "forgets-conflicts-on-ack", Breaks: "DUP-2",
 		What: "Once the message is acked, its key can be used for another body.",
-		Wrap: perQueue(func(q passing, used *usedKeys) handle { return forgetsConflicts{freesKeys{q, used}} }),
+		Wrap: perQueue(func(q passThrough, used *usedKeys) driver.Queue { return forgetsConflicts{freesKeys{q, used}} }),
 	},
 
 	{
 		Name: "ends-the-window-early", Breaks: "DUP-3",
 		What: "A key is free when nine tenths of the window have passed.",
-		Wrap: misreadsAndHides(func(config *driver.Config) { config.DedupWindow = config.DedupWindow * 9 / 10 },
-			func(q passing) handle { return hidesWindow{q} }),
+		Wrap: changesConfigAndHides(func(config *driver.Config) { config.DedupWindow = config.DedupWindow * 9 / 10 },
+			func(q passThrough) driver.Queue { return hidesWindow{q} }),
 	},
 	{
 		Name: "ends-the-window-late", Breaks: "DUP-3",
 		What: "A key is free when eleven tenths of the window have passed.",
-		Wrap: misreadsAndHides(func(config *driver.Config) { config.DedupWindow = config.DedupWindow * 11 / 10 },
-			func(q passing) handle { return hidesWindow{q} }),
+		Wrap: changesConfigAndHides(func(config *driver.Config) { config.DedupWindow = config.DedupWindow * 11 / 10 },
+			func(q passThrough) driver.Queue { return hidesWindow{q} }),
 	},
 	{
 		Name: "extends-the-window-on-repeats", Breaks: "DUP-3",
-		What: "The window of a key starts anew with each duplicate.",
-		Wrap: perQueue(func(q passing, used *table[string, keyUse]) handle { return extendsWindow{q, used} }),
+		What: "Each duplicate restarts the window of its key.",
+		Wrap: perQueue(func(q passThrough, used *table[string, keyUse]) driver.Queue { return extendsWindow{q, used} }),
 	},
 	{
 		Name: "evicts-the-oldest-key", Breaks: "DUP-3",
-		What: "A full table forgets its oldest key to take a new one.",
+		What: "A full dedup table evicts its oldest key to store a new one.",
 		Wrap: func(inner driver.Opener) driver.Opener {
-			b := newBox(inner)
+			b := newWrapper(inner)
 			b.rewrite = func(config driver.Config) driver.Config { config.DedupMax = 0; return config }
-			b.spoil = func(q passing) handle { return evictsOldest{freesKeys{q, memoryOf[usedKeys](b, q.name)}} }
-			return exposed(b, inner)
+			b.spoil = func(q passThrough) driver.Queue { return evictsOldest{freesKeys{q, stateOf[usedKeys](b, q.name)}} }
+			return withAbilitiesOf(b, inner)
 		},
 	},
 	{
 		Name: "lets-keys-through-a-full-table", Breaks: "DUP-3",
-		What: "When the table is full, keyed messages are sent as if they had no key.",
-		Wrap: perHandle(func(q passing) handle { return letsKeysThrough{q} }),
+		What: "When the dedup table is full, keyed messages are sent as if they had no key.",
+		Wrap: perHandle(func(q passThrough) driver.Queue { return letsKeysThrough{q} }),
 	},
 	{
 		Name: "never-frees-places-in-the-table", Breaks: "DUP-3",
-		What: "A key whose window is over goes on taking its place in the table.",
-		Wrap: perQueue(func(q passing, used *table[string, keyUse]) handle { return neverFrees{q, used} }),
+		What: "A key whose window is over still takes room in the dedup table.",
+		Wrap: perQueue(func(q passThrough, used *table[string, keyUse]) driver.Queue { return neverFrees{q, used} }),
 	},
 	{
 		Name: "hints-at-the-newest-key", Breaks: "DUP-3",
-		What: "A full table says to come back after a whole window, not when its oldest entry ends.",
-		Wrap: perHandle(func(q passing) handle { return hintsTooLate{q} }),
+		What: "RetryAfter of a full dedup table is a whole window, not the rest of its oldest key's.",
+		Wrap: perHandle(func(q passThrough) driver.Queue { return hintsTooLate{q} }),
 	},
 	{
 		Name: "forgets-keys-on-ack", Breaks: "DUP-3",
 		What: "An ack frees the key of its message.",
-		Wrap: perQueue(func(q passing, used *usedKeys) handle { return forgetsOnAck{freesKeys{q, used}} }),
+		Wrap: perQueue(func(q passThrough, used *usedKeys) driver.Queue { return forgetsOnAck{freesKeys{q, used}} }),
 	},
 	{
 		Name: "forgets-keys-on-purge", Breaks: "DUP-3",
 		What: "A purge frees all keys.",
-		Wrap: perQueue(func(q passing, used *usedKeys) handle { return forgetsOnPurge{freesKeys{q, used}} }),
+		Wrap: perQueue(func(q passThrough, used *usedKeys) driver.Queue { return forgetsOnPurge{freesKeys{q, used}} }),
 	},
 	{
 		Name: "forgets-keys-on-death", Breaks: "DUP-3",
 		What: "A key is free once its message was dead-lettered.",
-		Wrap: perQueue(func(q passing, used *usedKeys) handle { return forgetsOnDeath{freesKeys{q, used}} }),
+		Wrap: perQueue(func(q passThrough, used *usedKeys) driver.Queue { return forgetsOnDeath{freesKeys{q, used}} }),
 	},
 	{
-		Name: "remembers-bodies-for-ever", Breaks: "DUP-3", Rare: true,
-		What: "After the window a key is free for its old body, and still in conflict with any other.",
-		Wrap: perQueue(func(q passing, used *table[string, keyUse]) handle { return remembersBodies{q, used} }),
+		Name: "remembers-bodies-forever", Breaks: "DUP-3", Rare: true,
+		What: "After the window a key can be used for its old body only.",
+		Wrap: perQueue(func(q passThrough, used *table[string, keyUse]) driver.Queue { return remembersBodies{q, used} }),
 	},
 }
 
-// A keyUse is what a table of keys remembers.
+// A keyUse is a recorded dedup key.
 type keyUse struct {
 	queue string
 	id    string
@@ -176,9 +176,9 @@ type keyUse struct {
 	at    time.Time
 }
 
-// renamesKeys makes other keys of the keys it is given.
+// renamesKeys replaces the dedup keys of messages.
 type renamesKeys struct {
-	passing
+	passThrough
 	rename func(driver.Outgoing) string
 }
 
@@ -200,7 +200,7 @@ func shortKey(key string) string {
 	return fmt.Sprintf("%x", sha256.Sum256([]byte(key)))
 }
 
-type hidesDuplicates struct{ passing }
+type hidesDuplicates struct{ passThrough }
 
 func (q hidesDuplicates) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sent, error) {
 	sent, err := q.Queue.Send(ctx, msgs)
@@ -211,7 +211,7 @@ func (q hidesDuplicates) Send(ctx context.Context, msgs []driver.Outgoing) ([]dr
 }
 
 type sharesKeys struct {
-	passing
+	passThrough
 	used *table[string, keyUse]
 }
 
@@ -228,14 +228,14 @@ func (q sharesKeys) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.
 	})
 }
 
-// A keyRace is lost by the queue.
+// A keyRace makes concurrent sends with one key all succeed.
 type keyRace struct {
 	mu      sync.Mutex // guards the fields below
 	sending map[string]int
 	salt    int
 }
 
-// enter returns the key to use: one of its own while others use the same.
+// enter returns the key to use: a unique one while other sends use the same.
 func (r *keyRace) enter(key string) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -257,7 +257,7 @@ func (r *keyRace) leave(key string) {
 }
 
 type racesOnKey struct {
-	passing
+	passThrough
 	*keyRace
 }
 
@@ -266,13 +266,13 @@ func (q racesOnKey) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.
 		if key := msg.DedupKey; key != "" && len(key) <= driver.MaxDedupKeyBytes {
 			msg.DedupKey = q.enter(key)
 			defer q.leave(key)
-			letOthersIn()
+			yieldToOthers()
 		}
 		return q.sendOne(ctx, msg)
 	})
 }
 
-type wantsRoom struct{ passing }
+type wantsRoom struct{ passThrough }
 
 func (q wantsRoom) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sent, error) {
 	return sendEach(msgs, func(msg driver.Outgoing) (driver.Sent, error) {
@@ -285,7 +285,7 @@ func (q wantsRoom) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.S
 }
 
 type ignoresBody struct {
-	passing
+	passThrough
 	used *table[string, keyUse]
 }
 
@@ -302,7 +302,7 @@ func (q ignoresBody) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver
 	})
 }
 
-type hidesWindow struct{ passing }
+type hidesWindow struct{ passThrough }
 
 func (q hidesWindow) Traits() driver.Traits {
 	traits := q.Queue.Traits()
@@ -313,7 +313,7 @@ func (q hidesWindow) Traits() driver.Traits {
 }
 
 type extendsWindow struct {
-	passing
+	passThrough
 	used *table[string, keyUse]
 }
 
@@ -336,7 +336,7 @@ func (q extendsWindow) Send(ctx context.Context, msgs []driver.Outgoing) ([]driv
 	})
 }
 
-type letsKeysThrough struct{ passing }
+type letsKeysThrough struct{ passThrough }
 
 func (q letsKeysThrough) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sent, error) {
 	return sendEach(msgs, func(msg driver.Outgoing) (driver.Sent, error) {
@@ -349,7 +349,7 @@ func (q letsKeysThrough) Send(ctx context.Context, msgs []driver.Outgoing) ([]dr
 	})
 }
 
-type hintsTooLate struct{ passing }
+type hintsTooLate struct{ passThrough }
 
 func (q hintsTooLate) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sent, error) {
 	return sendEach(msgs, func(msg driver.Outgoing) (driver.Sent, error) {
@@ -364,7 +364,7 @@ func (q hintsTooLate) Send(ctx context.Context, msgs []driver.Outgoing) ([]drive
 }
 
 type remembersBodies struct {
-	passing
+	passThrough
 	used *table[string, keyUse]
 }
 
@@ -382,7 +382,7 @@ func (q remembersBodies) Send(ctx context.Context, msgs []driver.Outgoing) ([]dr
 }
 
 type neverFrees struct {
-	passing
+	passThrough
 	used *table[string, keyUse]
 }
 
@@ -400,9 +400,9 @@ func (q neverFrees) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.
 	})
 }
 
-// forgets spoils the forgetting of dedup keys.
+// forgets replaces ForgetDedup.
 type forgets struct {
-	passing
+	passThrough
 	forget func(context.Context) error
 }
 

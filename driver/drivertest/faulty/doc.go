@@ -1,10 +1,10 @@
-// Package faulty holds saboteurs: drivers that keep every promise but one.
+// Package faulty holds saboteurs: drivers that break exactly one rule.
 //
-// A conformance suite that nothing fails proves nothing. Each [Saboteur] wraps
-// a good backend and breaks one rule of docs/semantics.md, as a plausible
-// mistake would: it drops the last message of a batch, accepts a receipt that
-// is stale, wakes a waiting receiver late. The suite of package drivertest has
-// to notice, by a case of that rule; the tests of this package see to it.
+// A conformance suite that never fails proves nothing. Each [Saboteur] wraps a
+// correct backend and breaks one rule of docs/semantics.md, as a plausible bug
+// would: it drops the last message of a batch, accepts a stale receipt, or wakes
+// a waiting receiver late. A case of package drivertest for that rule must fail;
+// the tests of this package check that.
 //
 // A new case of the suite deserves a saboteur that only it catches:
 //
@@ -13,7 +13,7 @@
 //		…
 //	}
 //
-// Saboteurs work on any backend that can do what they spoil. They reach it
-// through package driver only, so that some have to take odd ways: one that
-// sends what is nacked to the tail of a strict group buries and redrives it.
+// Saboteurs work on any backend that supports the broken operation. They use
+// package driver only, so some take detours: the one that sends nacked messages
+// to the tail of a strict group dead-letters and redrives them.
 package faulty

@@ -21,36 +21,36 @@ func TestEveryRuleHasASaboteur(t *testing.T) {
 	rules := make(map[string]bool)
 	for _, c := range drivertest.Cases() {
 		if broken[c.ID] == 0 && !rules[c.ID] {
-			t.Errorf("the suite has cases for %s, and no saboteur shows that they can fail", c.ID)
+			t.Errorf("no saboteur breaks %s, for which the suite has cases", c.ID)
 		}
 		rules[c.ID] = true
 	}
 	for rule := range broken {
 		if !rules[rule] {
-			t.Errorf("a saboteur breaks %s, for which the suite has no case", rule)
+			t.Errorf("a saboteur breaks %s, for which the suite has no cases", rule)
 		}
 	}
 	t.Logf("%d saboteurs for %d rules", len(faulty.All()), len(rules))
 }
 
-func TestSaboteursSayWhatTheyDo(t *testing.T) {
+func TestSaboteursHaveUniqueNamesAndSentences(t *testing.T) {
 	plainName := regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)
 	seen := make(map[string]bool)
 	for _, saboteur := range faulty.All() {
 		if !plainName.MatchString(saboteur.Name) || seen[saboteur.Name] {
-			t.Errorf("%q is no name for a test, or is taken", saboteur.Name)
+			t.Errorf("%q is used twice, or cannot name a test", saboteur.Name)
 		}
 		seen[saboteur.Name] = true
 		if !strings.HasSuffix(saboteur.What, ".") {
-			t.Errorf("%s: %q is no sentence", saboteur.Name, saboteur.What)
+			t.Errorf("%s: %q is not a sentence", saboteur.Name, saboteur.What)
 		}
 	}
 }
 
-// bareOpener can do what a backend must be able to do, and nothing else.
+// bareOpener has none of the optional interfaces of an opener.
 type bareOpener struct{ driver.Opener }
 
-func TestWrappingAddsNoAbility(t *testing.T) {
+func TestWrapperAddsNoAbility(t *testing.T) {
 	opener := faulty.PassThrough(bareOpener{membox.New(nil)})
 	if _, ok := opener.(driver.Admin); ok {
 		t.Error("a wrapped opener without Admin has it")
@@ -65,7 +65,7 @@ func TestWrappingAddsNoAbility(t *testing.T) {
 
 func TestPassThroughPassesEveryMethodOn(t *testing.T) { drivertest.RunWrapper(t, faulty.PassThrough) }
 
-func TestWrappingTakesNoAbility(t *testing.T) {
+func TestWrapperKeepsAbilities(t *testing.T) {
 	for _, saboteur := range faulty.All() {
 		opener := saboteur.Wrap(membox.New(nil))
 		for ability, ok := range map[string]bool{
@@ -74,7 +74,7 @@ func TestWrappingTakesNoAbility(t *testing.T) {
 			"Close":  is[interface{ Close() error }](opener),
 		} {
 			if !ok {
-				t.Errorf("%s: the opener has lost %s", saboteur.Name, ability)
+				t.Errorf("%s: the wrapped opener lacks %s", saboteur.Name, ability)
 			}
 		}
 	}
@@ -82,8 +82,7 @@ func TestWrappingTakesNoAbility(t *testing.T) {
 
 func is[T any](value any) bool { _, ok := value.(T); return ok }
 
-// A saboteur is used like the backend it wraps. This one answers for five
-// messages and keeps four.
+// A saboteur is used like the backend it wraps. This one accepts five messages and keeps four.
 func ExampleSaboteur() {
 	saboteur := faulty.All()[0]
 	fmt.Println(saboteur.What)

@@ -12,28 +12,27 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// racers do harm so seldom that it takes many operations, or many at once, to
-// see it.
-var racers = []Saboteur{
+// rareFaults show only in many operations, or in many concurrent ones.
+var rareFaults = []Saboteur{
 	{
 		Name: "loses-one-in-500", Breaks: "SND-1", Rare: true,
 		What: "One message in 500 is answered with an id and never enqueued.",
-		Wrap: perQueue(func(q passing, sent *atomic.Int64) handle { return dropsEvery{q, 500, sent} }),
+		Wrap: perQueue(func(q passThrough, sent *atomic.Int64) driver.Queue { return dropsEvery{q, 500, sent} }),
 	},
 	{
 		Name: "doubles-one-in-1000", Breaks: "VIS-1", Also: []string{"SND-1", "VIS-2", "RCV-3"}, Rare: true,
-		What: "One delivery in 1000 goes to the next receiver too.",
-		Wrap: perQueue(func(q passing, copies *copied) handle { return doublesDeliveries{q, copies} }),
+		What: "One delivery in 1000 also goes to the next receiver.",
+		Wrap: perQueue(func(q passThrough, copies *copied) driver.Queue { return doublesDeliveries{q, copies} }),
 	},
 	{
 		Name: "forgets-one-ack-in-300", Breaks: "ACK-1", Also: []string{"SND-1"}, Rare: true,
-		What: "One ack in 300 is answered and not done.",
-		Wrap: perQueue(func(q passing, acks *atomic.Int64) handle { return forgetsAcks{q, acks} }),
+		What: "One ack in 300 succeeds without an effect.",
+		Wrap: perQueue(func(q passThrough, acks *atomic.Int64) driver.Queue { return forgetsAcks{q, acks} }),
 	},
 	{
 		Name: "miscounts-one-in-400", Breaks: "RCV-3", Also: []string{"SND-1"}, Rare: true,
 		What: "One delivery in 400 has the count of the one before.",
-		Wrap: perQueue(func(q passing, n *atomic.Int64) handle {
+		Wrap: perQueue(func(q passThrough, n *atomic.Int64) driver.Queue {
 			return changesDelivered{q, func(d *driver.Delivery) {
 				if n.Add(1)%400 == 0 {
 					d.Deliveries--
@@ -44,7 +43,7 @@ var racers = []Saboteur{
 	{
 		Name: "flips-a-bit-in-1000", Breaks: "SND-3", Rare: true,
 		What: "One body in 1000 has a wrong bit on delivery.",
-		Wrap: perQueue(func(q passing, n *atomic.Int64) handle {
+		Wrap: perQueue(func(q passThrough, n *atomic.Int64) driver.Queue {
 			return changesDelivered{q, func(d *driver.Delivery) {
 				if len(d.Body) > 0 && n.Add(1)%1000 == 0 {
 					d.Body = bytes.Clone(d.Body)
@@ -56,17 +55,17 @@ var racers = []Saboteur{
 	{
 		Name: "swaps-neighbours-now-and-then", Breaks: "ORD-1", Rare: true,
 		What: "One receive in 50 returns its first two messages in reverse.",
-		Wrap: perQueue(func(q passing, n *atomic.Int64) handle { return swapsNeighbours{q, n} }),
+		Wrap: perQueue(func(q passThrough, n *atomic.Int64) driver.Queue { return swapsNeighbours{q, n} }),
 	},
 	{
 		Name: "misses-one-wake-in-50", Breaks: "RCV-2", Rare: true,
-		What: "One waiting receiver in 50 is not woken and finds its message a second late.",
-		Wrap: perQueue(func(q passing, n *atomic.Int64) handle { return missesWakes{q, n} }),
+		What: "One waiting receiver in 50 is not woken and gets its message a second late.",
+		Wrap: perQueue(func(q passThrough, n *atomic.Int64) driver.Queue { return missesWakes{q, n} }),
 	},
 	{
 		Name: "miscounts-stats-one-in-40", Breaks: "CNT-1", Also: []string{"DLQ-1"}, Rare: true,
-		What: "Once in 40 times Stats counts a message in flight as ready.",
-		Wrap: perQueue(func(q passing, n *atomic.Int64) handle {
+		What: "One Stats in 40 counts a message in flight as ready.",
+		Wrap: perQueue(func(q passThrough, n *atomic.Int64) driver.Queue {
 			return changesStats{q, func(stats *driver.Stats) {
 				if stats.InFlight > 0 && n.Add(1)%40 == 0 {
 					stats.InFlight--
@@ -77,18 +76,18 @@ var racers = []Saboteur{
 	},
 	{
 		Name: "sends-one-in-200-twice", Breaks: "SND-6", Also: []string{"SND-1", "CNT-1"}, Rare: true,
-		What: "One message in 200 is enqueued a second time under an id that nobody was given.",
-		Wrap: perQueue(func(q passing, n *atomic.Int64) handle { return sendsGhosts{q, n} }),
+		What: "One message in 200 is enqueued a second time under an id that was not returned.",
+		Wrap: perQueue(func(q passThrough, n *atomic.Int64) driver.Queue { return sendsGhosts{q, n} }),
 	},
 	{
 		Name: "reuses-one-id-in-300", Breaks: "SND-1", Rare: true,
 		What: "One send in 300 is answered with an id that no message has.",
-		Wrap: perQueue(func(q passing, n *atomic.Int64) handle { return answersWrongID{q, n} }),
+		Wrap: perQueue(func(q passThrough, n *atomic.Int64) driver.Queue { return answersWrongID{q, n} }),
 	},
 	{
 		Name: "hurries-one-delayed-in-50", Breaks: "SND-2", Rare: true,
 		What: "One delayed message in 50 is ready at once.",
-		Wrap: perQueue(func(q passing, n *atomic.Int64) handle {
+		Wrap: perQueue(func(q passThrough, n *atomic.Int64) driver.Queue {
 			return changesSent{q, func(msg *driver.Outgoing) {
 				if msg.Delay > 0 && q.losable(*msg) && n.Add(1)%50 == 0 {
 					msg.Delay = 0
@@ -99,7 +98,7 @@ var racers = []Saboteur{
 	{
 		Name: "hurries-one-nacked-in-20", Breaks: "ACK-1", Rare: true,
 		What: "One message in 20 that is nacked with a delay is ready at once.",
-		Wrap: perQueue(func(q passing, n *atomic.Int64) handle {
+		Wrap: perQueue(func(q passThrough, n *atomic.Int64) driver.Queue {
 			return changesNacks{q, func(nack *driver.Nack) {
 				if nack.Delay > 0 && nack.Delay <= q.Traits().MaxVisibility && n.Add(1)%20 == 0 {
 					nack.Delay = 0
@@ -109,14 +108,14 @@ var racers = []Saboteur{
 	},
 }
 
-// copied is the delivery to be handed out once more.
+// copied is the delivery to return once more.
 type copied struct {
 	lastDelivery
 	n atomic.Int64
 }
 
 type doublesDeliveries struct {
-	passing
+	passThrough
 	*copied
 }
 
@@ -135,13 +134,13 @@ func (q doublesDeliveries) Receive(ctx context.Context, req driver.ReceiveReques
 }
 
 type forgetsAcks struct {
-	passing
+	passThrough
 	n *atomic.Int64
 }
 
 func (q forgetsAcks) Ack(ctx context.Context, acked []driver.Receipt) error {
 	return each(acked, func(receipt driver.Receipt) error {
-		if q.n.Add(1)%300 == 0 { // check the receipt, and keep the lease for a while
+		if q.n.Add(1)%300 == 0 { // checks the receipt and keeps the lease for a while
 			return renamed(extended(q.Queue.Extend(ctx, []driver.Extension{{Receipt: receipt, Visibility: time.Second}})), "ack")
 		}
 		return q.Queue.Ack(ctx, []driver.Receipt{receipt})
@@ -149,7 +148,7 @@ func (q forgetsAcks) Ack(ctx context.Context, acked []driver.Receipt) error {
 }
 
 type swapsNeighbours struct {
-	passing
+	passThrough
 	n *atomic.Int64
 }
 
@@ -162,19 +161,19 @@ func (q swapsNeighbours) Receive(ctx context.Context, req driver.ReceiveRequest)
 }
 
 type missesWakes struct {
-	passing
+	passThrough
 	n *atomic.Int64
 }
 
 func (q missesWakes) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
 	if req.Wait > 0 && q.n.Add(1)%50 == 0 {
-		return polls{q.passing, time.Second}.Receive(ctx, req)
+		return polls{q.passThrough, time.Second}.Receive(ctx, req)
 	}
 	return q.Queue.Receive(ctx, req)
 }
 
 type sendsGhosts struct {
-	passing
+	passThrough
 	n *atomic.Int64
 }
 
@@ -188,7 +187,7 @@ func (q sendsGhosts) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver
 }
 
 type answersWrongID struct {
-	passing
+	passThrough
 	n *atomic.Int64
 }
 
@@ -202,23 +201,23 @@ func (q answersWrongID) Send(ctx context.Context, msgs []driver.Outgoing) ([]dri
 	return sent, err
 }
 
-// oddities are harmless but for one odd sequence of operations, which only
-// random programs come upon.
-var oddities = []Saboteur{
+// sequenceFaults show only after one unusual sequence of operations, which only random programs
+// find.
+var sequenceFaults = []Saboteur{
 	{
 		Name: "loses-the-error-with-a-causeless-nack", Breaks: "RCV-3", Also: []string{"ACK-1"}, Rare: true,
-		What: "A nack without a cause wipes out the last error.",
-		Wrap: perQueue(func(q passing, books *wipedErrors) handle { return wipesErrors{q, books} }),
+		What: "A nack without a cause clears the last error.",
+		Wrap: perQueue(func(q passThrough, books *wipedErrors) driver.Queue { return wipesErrors{q, books} }),
 	},
 	{
 		Name: "does-not-count-a-glance-at-the-nacked", Breaks: "RCV-3", Rare: true,
 		What: "A delivery with visibility zero does not count once the message was nacked.",
-		Wrap: perQueue(func(q passing, uncounted *table[string, int]) handle { return skipsGlances{q, uncounted} }),
+		Wrap: perQueue(func(q passThrough, uncounted *table[string, int]) driver.Queue { return skipsGlances{q, uncounted} }),
 	},
 	{
 		Name: "loses-attributes-of-the-nacked", Breaks: "SND-3", Rare: true,
-		What: "A message that was nacked twice has lost its attributes.",
-		Wrap: perHandle(func(q passing) handle {
+		What: "A message that was nacked twice loses its attributes.",
+		Wrap: perHandle(func(q passThrough) driver.Queue {
 			return changesDelivered{q, func(d *driver.Delivery) {
 				if d.Deliveries > 2 && d.LastError != "" {
 					d.Attributes = nil
@@ -228,24 +227,24 @@ var oddities = []Saboteur{
 	},
 	{
 		Name: "peeks-past-the-third-ready", Breaks: "CNT-2", Rare: true,
-		What: "A peek at ready messages passes over the third.",
-		Wrap: perHandle(func(q passing) handle { return skipsThird{q} }),
+		What: "A peek at ready messages skips the third.",
+		Wrap: perHandle(func(q passThrough) driver.Queue { return skipsThird{q} }),
 	},
 	{
 		Name: "loses-the-group-on-redrive", Breaks: "DLQ-5", Rare: true, Also: []string{"RCV-3"},
-		What: "A message that was redriven twice says nothing of its group.",
-		Wrap: perQueue(func(q passing, times *table[string, int]) handle { return losesOnRedrive{q, times} }),
+		What: "A message that was redriven twice has no group.",
+		Wrap: perQueue(func(q passThrough, times *table[string, int]) driver.Queue { return losesOnRedrive{q, times} }),
 	},
 }
 
-// wipedErrors are of messages whose latest nack had no cause.
+// wipedErrors are the messages whose latest nack had no cause.
 type wipedErrors struct {
 	messages table[driver.Receipt, string]
 	wiped    table[string, bool]
 }
 
 type wipesErrors struct {
-	passing
+	passThrough
 	*wipedErrors
 }
 
@@ -271,7 +270,7 @@ func (q wipesErrors) Nack(ctx context.Context, nacks []driver.Nack) error {
 }
 
 type skipsGlances struct {
-	passing
+	passThrough
 	uncounted *table[string, int]
 }
 
@@ -289,7 +288,7 @@ func (q skipsGlances) Receive(ctx context.Context, req driver.ReceiveRequest) ([
 }
 
 type losesOnRedrive struct {
-	passing
+	passThrough
 	times *table[string, int]
 }
 
@@ -311,7 +310,7 @@ func (q losesOnRedrive) Receive(ctx context.Context, req driver.ReceiveRequest) 
 	return got, err
 }
 
-type skipsThird struct{ passing }
+type skipsThird struct{ passThrough }
 
 func (q skipsThird) Peek(ctx context.Context, query driver.Query) iter.Seq2[driver.Peeked, error] {
 	return func(yield func(driver.Peeked, error) bool) {

@@ -8,9 +8,9 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// A ReplyStoreSaboteur breaks one promise of the reply stores it wraps.
+// A ReplyStoreSaboteur breaks one rule in the reply stores it wraps.
 type ReplyStoreSaboteur struct {
-	// Name says what it does, in a form that can name a test.
+	// Name describes the fault, in a form that can name a test.
 	Name string
 	// Breaks is the rule it breaks, as in docs/semantics.md.
 	Breaks string
@@ -20,26 +20,25 @@ type ReplyStoreSaboteur struct {
 	Wrap func(driver.ReplyStore) driver.ReplyStore
 }
 
-// ReplyStores returns the saboteurs of reply stores, in the order of what they
-// spoil. The suite that has to notice is drivertest.RunReplyStore.
+// ReplyStores returns the saboteurs of reply stores. drivertest.RunReplyStore must catch all of
+// them.
 func ReplyStores() []ReplyStoreSaboteur {
-	return slices.Concat(slotMakers, slotWriters, slotTellers, slotTimers, slotWaiters, slotConsumers, slotSweepers)
+	return slices.Concat(slotCreateFaults, slotWriteFaults, slotReadFaults, slotExpiryFaults, slotWaitFaults, slotConsumeFaults, slotSweepFaults)
 }
 
-// A store is a reply store that passes everything on. A saboteur embeds it and
-// overrides the method it spoils.
+// A store is a reply store that passes every call on. A saboteur embeds it and overrides one
+// method.
 type store struct{ driver.ReplyStore }
 
-// PassReplyStore wraps a store as saboteurs do, and spoils nothing. What a test
-// holds against a saboteur has to hold for it too.
+// PassReplyStore wraps a store as saboteurs do, without a fault. The suite must pass on it.
 func PassReplyStore(inner driver.ReplyStore) driver.ReplyStore { return store{inner} }
 
-// sabotaged makes a Wrap of a function that spoils a store.
+// sabotaged returns a Wrap that replaces a store.
 func sabotaged[S driver.ReplyStore](spoil func(store) S) func(driver.ReplyStore) driver.ReplyStore {
 	return func(inner driver.ReplyStore) driver.ReplyStore { return spoil(store{inner}) }
 }
 
-// state is that of a slot, and empty if there is none.
+// state returns the state of a slot, or "" if there is none.
 func (s store) state(ctx context.Context, id string) driver.SlotState {
 	slot, err := s.ReplyStore.Get(ctx, id)
 	if err != nil {
@@ -48,8 +47,8 @@ func (s store) state(ctx context.Context, id string) driver.SlotState {
 	return slot.State
 }
 
-// doze waits for d, or until ctx ends and then returns its error.
-func doze(ctx context.Context, d time.Duration) error {
+// sleep waits for d. If ctx ends first, it returns its error.
+func sleep(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
@@ -60,7 +59,7 @@ func doze(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// reads passes everything that returns a slot through see.
+// reads passes every slot that is read through see.
 type reads struct {
 	store
 	see func(ctx context.Context, slot driver.Slot, err error) (driver.Slot, error)
@@ -81,7 +80,7 @@ func (s reads) Consume(ctx context.Context, id string) (driver.Slot, error) {
 	return s.see(ctx, slot, err)
 }
 
-// misreadsSlots spoils every slot that is read.
+// misreadsSlots changes every slot that is read.
 func misreadsSlots(change func(*driver.Slot)) func(driver.ReplyStore) driver.ReplyStore {
 	return sabotaged(func(s store) reads {
 		return reads{s, func(_ context.Context, slot driver.Slot, err error) (driver.Slot, error) {

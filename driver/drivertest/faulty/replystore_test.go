@@ -39,42 +39,42 @@ func TestEveryReplyRuleHasASaboteur(t *testing.T) {
 	rules := make(map[string]bool)
 	for _, c := range drivertest.ReplyStoreCases() {
 		if broken[c.ID] == 0 && !rules[c.ID] {
-			t.Errorf("the suite has cases for %s, and no saboteur shows that they can fail", c.ID)
+			t.Errorf("no saboteur breaks %s, for which the suite has cases", c.ID)
 		}
 		rules[c.ID] = true
 	}
 	for rule := range broken {
 		if !rules[rule] {
-			t.Errorf("a saboteur breaks %s, for which the suite has no case", rule)
+			t.Errorf("a saboteur breaks %s, for which the suite has no cases", rule)
 		}
 	}
 	t.Logf("%d saboteurs for %d rules", len(faulty.ReplyStores()), len(rules))
 }
 
-func TestReplyStoreSaboteursSayWhatTheyDo(t *testing.T) {
+func TestReplyStoreSaboteursHaveUniqueNamesAndSentences(t *testing.T) {
 	plainName := regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)
 	seen := make(map[string]bool)
 	for _, saboteur := range faulty.ReplyStores() {
 		if !plainName.MatchString(saboteur.Name) || seen[saboteur.Name] {
-			t.Errorf("%q is no name for a test, or is taken", saboteur.Name)
+			t.Errorf("%q is used twice, or cannot name a test", saboteur.Name)
 		}
 		seen[saboteur.Name] = true
 		if !strings.HasSuffix(saboteur.What, ".") {
-			t.Errorf("%s: %q is no sentence", saboteur.Name, saboteur.What)
+			t.Errorf("%s: %q is not a sentence", saboteur.Name, saboteur.What)
 		}
 	}
 }
 
-// TestSabotagedReplyStore is meant to fail, in a child process.
+// TestSabotagedReplyStore fails, as it must, in a child process.
 func TestSabotagedReplyStore(t *testing.T) {
 	name := os.Getenv(storeVariable)
 	if name == "" {
-		t.Skipf("it is run by TestEveryReplyStoreSaboteurIsCaught; to see one saboteur fail, set %s to its name", storeVariable)
+		t.Skipf("run by TestEveryReplyStoreSaboteurIsCaught; to see one saboteur fail, set %s to its name", storeVariable)
 	}
 	all := faulty.ReplyStores()
 	i := slices.IndexFunc(all, func(s faulty.ReplyStoreSaboteur) bool { return s.Name == name })
 	if i < 0 {
-		t.Fatalf("there is no saboteur called %q", name)
+		t.Fatalf("unknown saboteur %q", name)
 	}
 	drivertest.RunReplyStore(t, storeOf(all[i].Wrap))
 }
@@ -103,7 +103,7 @@ func TestEveryReplyStoreSaboteurIsCaught(t *testing.T) {
 			case ctx.Err() != nil:
 				t.Errorf("%s\nthe suite hung:\n%s", saboteur.What, text)
 			case strings.Contains(text, "WARNING: DATA RACE"), strings.Contains(text, "\npanic: "):
-				t.Errorf("%s\nthe saboteur, or the suite, does not fail but panics or has a data race:\n%s", saboteur.What, text)
+				t.Errorf("%s\nthe saboteur, or the suite, panics or has a data race:\n%s", saboteur.What, text)
 			case err == nil || len(by) == 0:
 				t.Errorf("%s\nnothing of %s caught it", saboteur.What, saboteur.Breaks)
 			default:

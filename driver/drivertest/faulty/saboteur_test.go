@@ -21,15 +21,15 @@ import (
 	"github.com/mailboxmq/mailbox/membox"
 )
 
-// The cases of the rules that a saboteur breaks are enough to catch it, and
-// that all cases let good backends pass is shown by TestPassThroughPasses.
+// The cases of the rules that a saboteur breaks are enough to catch it. TestPassThroughPasses
+// shows that all cases pass on correct backends.
 var whole = flag.Bool("whole", false, "run all cases against each saboteur, which takes minutes")
 
 // nameVariable tells a child process which saboteur to test.
 const nameVariable = "MAILBOX_SABOTEUR"
 
-// backendOf is a memory backend with a wrapper, which stands in for a durable
-// one: a restart wraps the same backend again.
+// backendOf returns a memory backend in a wrapper. It stands in for a durable one: a restart
+// wraps the same backend again.
 func backendOf(wrap func(driver.Opener) driver.Opener) drivertest.Backend {
 	var mu sync.Mutex
 	wrapped := make(map[driver.Opener]driver.Opener)
@@ -53,8 +53,7 @@ func backendOf(wrap func(driver.Opener) driver.Opener) drivertest.Backend {
 	}
 }
 
-// judges are all that can find a backend out, in the order in which they are
-// tried.
+// judges are the test runs that can catch a saboteur, in the order in which they are tried.
 var judges = []struct {
 	name string
 	try  func(t *testing.T, backend drivertest.Backend)
@@ -72,21 +71,21 @@ func TestPassThroughPasses(t *testing.T) {
 	}
 }
 
-// TestSabotagedBackend is meant to fail, in a child process.
+// TestSabotagedBackend fails, as it must, in a child process.
 func TestSabotagedBackend(t *testing.T) {
 	name := os.Getenv(nameVariable)
 	if name == "" {
-		t.Skipf("it is run by TestEverySaboteurIsCaught; to see one saboteur fail, set %s to its name", nameVariable)
+		t.Skipf("run by TestEverySaboteurIsCaught; to see one saboteur fail, set %s to its name", nameVariable)
 	}
 	all := faulty.All()
 	i := slices.IndexFunc(all, func(s faulty.Saboteur) bool { return s.Name == name })
 	if i < 0 {
-		t.Fatalf("there is no saboteur called %q", name)
+		t.Fatalf("unknown saboteur %q", name)
 	}
 	for _, judge := range judges {
 		t.Run(judge.name, func(t *testing.T) { judge.try(t, backendOf(all[i].Wrap)) })
 		if t.Failed() && !*whole || !all[i].Rare {
-			return // others could only say the same
+			return // one failure is enough
 		}
 	}
 }
@@ -102,7 +101,7 @@ func TestEverySaboteurIsCaught(t *testing.T) {
 			case verdict.hung && !saboteur.Hangs:
 				t.Errorf("%s\nthe suite hung in %s", saboteur.What, verdict.running)
 			case verdict.panic != "":
-				t.Errorf("%s\nthe suite does not fail but panics in %s: %s", saboteur.What, verdict.running, verdict.panic)
+				t.Errorf("%s\nthe suite panics instead of failing in %s: %s", saboteur.What, verdict.running, verdict.panic)
 			case len(by) > 0:
 				t.Logf("caught by %s", strings.Join(by, "\n          "))
 			case len(verdict.failed) > 0:
@@ -114,21 +113,21 @@ func TestEverySaboteurIsCaught(t *testing.T) {
 	}
 }
 
-// A verdict is what the tests said about a saboteur.
+// A verdict is the result of the tests of one saboteur.
 type verdict struct {
-	// failed are the cases that failed, "VIS-2/title", and what else did:
-	// "random", "concurrent: VIS-2".
+	// failed are the failed cases, such as "VIS-2/title", and other failures: "random",
+	// "concurrent: VIS-2".
 	failed []string
-	// running is the case that was running when the time was over.
+	// running is the case that was running when the time ran out.
 	running string
 	hung    bool
-	// panic is what the child panicked with, if it did. It ends the suite, and
-	// hides what the cases after it would have said.
+	// panic is the value that the child panicked with, if it did. It ends the suite, so later
+	// cases have no result.
 	panic string
 }
 
-// convictions are those failures that are about one of these rules. Random
-// programs do not say what rule is broken, and count for any.
+// convictions returns the failures that concern one of the rules. A failed random program does
+// not name a rule, and counts for any.
 func (v verdict) convictions(rules []string) (by []string) {
 	failed := v.failed
 	if v.hung {
@@ -150,8 +149,8 @@ var (
 	violationLine = regexp.MustCompile(`^\s*([A-Z]+-\d+): message `)
 )
 
-// run lets a child process judge a saboteur by the cases of these rules. It has
-// to be another process because a failing test fails the test it is part of.
+// run tests a saboteur in a child process with the cases of the given rules. It must be another
+// process because a failing subtest fails its parent.
 func run(t *testing.T, saboteur faulty.Saboteur, rules []string) (v verdict) {
 	t.Helper()
 	limit := time.Minute
@@ -180,7 +179,7 @@ func run(t *testing.T, saboteur faulty.Saboteur, rules []string) (v verdict) {
 	}
 	v.read(string(output))
 	if (err == nil) != (len(v.failed) == 0) && !v.hung {
-		t.Fatalf("the child ended with %v, and these failures were read: %q\n%s", err, v.failed, output)
+		t.Fatalf("child: %v; failures read: %q\n%s", err, v.failed, output)
 	}
 	if bytes.Contains(output, []byte("WARNING: DATA RACE")) {
 		t.Errorf("the saboteur, or the suite, has a data race:\n%s", output)
@@ -188,10 +187,10 @@ func run(t *testing.T, saboteur faulty.Saboteur, rules []string) (v verdict) {
 	return v
 }
 
-// read takes a verdict from what a child has written.
+// read parses the output of a child.
 func (v *verdict) read(output string) {
 	for line := range strings.Lines(output) {
-		line = strings.TrimPrefix(line, "\x16") // test2json's mark
+		line = strings.TrimPrefix(line, "\x16") // the marker of test2json
 		if match := startLine.FindStringSubmatch(line); match != nil {
 			v.running = readable(match[1])
 		}
@@ -209,5 +208,5 @@ func (v *verdict) read(output string) {
 	}
 }
 
-// readable undoes what package testing does to names.
+// readable undoes the escaping of package testing.
 func readable(name string) string { return strings.ReplaceAll(name, "_", " ") }

@@ -2,7 +2,7 @@ package faulty
 
 import "sync"
 
-// A table is a map for many goroutines. The zero table is empty.
+// A table is a map that is safe for concurrent use. The zero table is empty.
 type table[K comparable, V any] struct {
 	mu      sync.Mutex // guards entries
 	entries map[K]V

@@ -8,26 +8,26 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-var leasers = []Saboteur{
+var leaseFaults = []Saboteur{
 	{
 		Name: "delivers-to-two", Breaks: "VIS-1",
-		What: "A receiver that finds nothing is handed what the one before it holds.",
-		Wrap: perQueue(func(q passing, last *lastDelivery) handle { return deliversToTwo{q, last} }),
+		What: "A receiver that finds nothing gets the messages that the one before it holds.",
+		Wrap: perQueue(func(q passThrough, last *lastDelivery) driver.Queue { return deliversToTwo{q, last} }),
 	},
 	{
 		Name: "hides-too-long", Breaks: "VIS-1",
-		What: "A message comes back a tenth of a second after its visibility has ended.",
-		Wrap: perHandle(func(q passing) handle { return shiftsVisibility{q, 100 * time.Millisecond} }),
+		What: "A message is ready a tenth of a second after its visibility has ended.",
+		Wrap: perHandle(func(q passThrough) driver.Queue { return shiftsVisibility{q, 100 * time.Millisecond} }),
 	},
 	{
 		Name: "comes-back-early", Breaks: "VIS-1",
-		What: "A message comes back a millisecond before its visibility has ended.",
-		Wrap: perHandle(func(q passing) handle { return shiftsVisibility{q, -time.Millisecond} }),
+		What: "A message is ready a millisecond before its visibility has ended.",
+		Wrap: perHandle(func(q passThrough) driver.Queue { return shiftsVisibility{q, -time.Millisecond} }),
 	},
 	{
 		Name: "takes-visibility-zero-for-default", Breaks: "VIS-1",
-		What: "Visibility zero is taken for half a minute.",
-		Wrap: perHandle(func(q passing) handle {
+		What: "Visibility zero becomes half a minute.",
+		Wrap: perHandle(func(q passThrough) driver.Queue {
 			return changesRequest{q, func(req *driver.ReceiveRequest) {
 				if req.Visibility == 0 {
 					req.Visibility = 30 * time.Second
@@ -38,7 +38,7 @@ var leasers = []Saboteur{
 	{
 		Name: "rounds-visibility", Breaks: "VIS-1",
 		What: "A visibility is rounded up to whole seconds.",
-		Wrap: perHandle(func(q passing) handle {
+		Wrap: perHandle(func(q passThrough) driver.Queue {
 			return changesRequest{q, func(req *driver.ReceiveRequest) {
 				if req.Visibility > 0 && req.Visibility <= q.Traits().MaxVisibility {
 					req.Visibility = wholeSeconds(req.Visibility)
@@ -49,12 +49,12 @@ var leasers = []Saboteur{
 	{
 		Name: "delivers-twice-in-one-batch", Breaks: "VIS-1",
 		What: "A receive with visibility zero returns a message twice.",
-		Wrap: perHandle(func(q passing) handle { return doublesGlances{q} }),
+		Wrap: perHandle(func(q passThrough) driver.Queue { return doublesGlances{q} }),
 	},
 	{
 		Name: "clamps-visibility", Breaks: "VIS-1",
-		What: "A visibility outside its limits is taken for the nearest one inside.",
-		Wrap: perHandle(func(q passing) handle {
+		What: "A visibility outside its limits is clamped instead of refused.",
+		Wrap: perHandle(func(q passThrough) driver.Queue {
 			return changesRequest{q, func(req *driver.ReceiveRequest) {
 				req.Visibility = min(max(req.Visibility, 0), q.Traits().MaxVisibility)
 			}}
@@ -63,7 +63,7 @@ var leasers = []Saboteur{
 	{
 		Name: "leases-a-batch-as-one", Breaks: "VIS-1",
 		What: "Extending one message extends all that were delivered with it.",
-		Wrap: perQueue(func(q passing, batches *table[driver.Receipt, []driver.Delivery]) handle {
+		Wrap: perQueue(func(q passThrough, batches *table[driver.Receipt, []driver.Delivery]) driver.Queue {
 			return leasesAsOne{q, batches}
 		}),
 	},
@@ -71,28 +71,28 @@ var leasers = []Saboteur{
 	{
 		Name: "extends-from-the-deadline", Breaks: "VIS-3",
 		What: "An extension counts from the old deadline, not from now.",
-		Wrap: perQueue(func(q passing, leases *deadlines) handle {
+		Wrap: perQueue(func(q passThrough, leases *deadlines) driver.Queue {
 			return misextends{q, leases, func(rest, asked time.Duration) time.Duration { return rest + asked }}
 		}),
 	},
 	{
 		Name: "does-not-extend", Breaks: "VIS-3",
-		What: "An extension works and changes nothing.",
-		Wrap: perQueue(func(q passing, leases *deadlines) handle {
+		What: "An extension succeeds without an effect.",
+		Wrap: perQueue(func(q passThrough, leases *deadlines) driver.Queue {
 			return misextends{q, leases, func(rest, _ time.Duration) time.Duration { return rest }}
 		}),
 	},
 	{
 		Name: "never-shortens", Breaks: "VIS-3",
 		What: "An extension cannot make a lease shorter.",
-		Wrap: perQueue(func(q passing, leases *deadlines) handle {
+		Wrap: perQueue(func(q passThrough, leases *deadlines) driver.Queue {
 			return misextends{q, leases, func(rest, asked time.Duration) time.Duration { return max(rest, asked) }}
 		}),
 	},
 	{
 		Name: "takes-extend-to-zero-for-nothing", Breaks: "VIS-3",
 		What: "An extension to zero leaves the lease as it is.",
-		Wrap: perQueue(func(q passing, leases *deadlines) handle {
+		Wrap: perQueue(func(q passThrough, leases *deadlines) driver.Queue {
 			return misextends{q, leases, func(rest, asked time.Duration) time.Duration {
 				if asked == 0 {
 					return rest
@@ -104,64 +104,64 @@ var leasers = []Saboteur{
 	{
 		Name: "rounds-extensions", Breaks: "VIS-3",
 		What: "An extension is rounded up to whole seconds.",
-		Wrap: perQueue(func(q passing, leases *deadlines) handle {
+		Wrap: perQueue(func(q passThrough, leases *deadlines) driver.Queue {
 			return misextends{q, leases, func(_, asked time.Duration) time.Duration { return wholeSeconds(asked) }}
 		}),
 	},
 	{
 		Name: "counts-an-extension-as-a-delivery", Breaks: "VIS-3",
 		What: "An extension adds to the delivery count.",
-		Wrap: perQueue(func(q passing, books *nackBooks) handle { return countsExtensions{q, books} }),
+		Wrap: perQueue(func(q passThrough, books *nackCounts) driver.Queue { return countsExtensions{q, books} }),
 	},
 	{
 		Name: "clamps-extensions", Breaks: "VIS-3",
-		What: "An extension outside its limits is taken for the nearest one inside.",
-		Wrap: perHandle(func(q passing) handle { return clampsExtensions{q} }),
+		What: "An extension outside its limits is clamped instead of refused.",
+		Wrap: perHandle(func(q passThrough) driver.Queue { return clampsExtensions{q} }),
 	},
 
 	{
 		Name: "ignores-max-hold", Breaks: "VIS-5",
-		What: "A message can be held for ever.",
-		Wrap: misreads(func(config *driver.Config) { config.MaxHold = driver.Off }),
+		What: "A message can be held without limit.",
+		Wrap: changesConfig(func(config *driver.Config) { config.MaxHold = driver.Off }),
 	},
 	{
-		Name: "starts-max-hold-anew", Breaks: "VIS-5",
-		What: "The time a message may be held starts anew with each extension.",
-		Wrap: misreadsAndHides(func(config *driver.Config) { config.MaxHold = driver.Off }, func(q passing) handle {
-			return holdsAnew{q, memoryOf[table[driver.Receipt, time.Duration]](q.box, q.name)}
+		Name: "restarts-max-hold", Breaks: "VIS-5",
+		What: "Each extension restarts the time that a message may be held.",
+		Wrap: changesConfigAndHides(func(config *driver.Config) { config.MaxHold = driver.Off }, func(q passThrough) driver.Queue {
+			return restartsHold{q, stateOf[table[driver.Receipt, time.Duration]](q.wrapper, q.name)}
 		}),
 	},
 	{
 		Name: "cuts-below-ten-visibilities", Breaks: "VIS-5",
 		What: "A small MaxHold cuts extensions below ten times the visibility.",
-		Wrap: misreadsAndHides(func(config *driver.Config) { config.MaxHold = driver.Off }, func(q passing) handle {
-			return holdsWithoutFloor{q, memoryOf[table[driver.Receipt, time.Time]](q.box, q.name)}
+		Wrap: changesConfigAndHides(func(config *driver.Config) { config.MaxHold = driver.Off }, func(q passThrough) driver.Queue {
+			return holdsWithoutFloor{q, stateOf[table[driver.Receipt, time.Time]](q.wrapper, q.name)}
 		}),
 	},
 	{
 		Name: "hides-cut-extensions", Breaks: "VIS-5",
-		What: "An extension that is cut answers as if it had not been.",
-		Wrap: perHandle(func(q passing) handle { return hidesCuts{q} }),
+		What: "An extension that is cut returns the requested duration.",
+		Wrap: perHandle(func(q passThrough) driver.Queue { return hidesCuts{q} }),
 	},
 	{
 		Name: "counts-max-hold-over-deliveries", Breaks: "VIS-5",
-		What: "The time a message may be held is counted over all its deliveries.",
-		Wrap: perQueue(func(q passing, firsts *heldSince) handle { return holdsOverall{q, firsts} }),
+		What: "The time a message may be held counts over all its deliveries.",
+		Wrap: perQueue(func(q passThrough, firsts *heldSince) driver.Queue { return holdsOverall{q, firsts} }),
 	},
 
 	{
 		Name: "is-late-by-a-nanosecond", Breaks: "VIS-6",
 		What: "At its deadline a lease still holds.",
-		Wrap: perHandle(func(q passing) handle { return shiftsVisibility{q, 1} }),
+		Wrap: perHandle(func(q passThrough) driver.Queue { return shiftsVisibility{q, 1} }),
 	},
 	{
 		Name: "lets-a-late-ack-win-too", Breaks: "VIS-6", Also: []string{"VIS-2"},
-		What: "An ack up to a second after the deadline works, and the message comes back all the same.",
-		Wrap: perQueue(func(q passing, leases *deadlines) handle { return letsBothWin{q, leases} }),
+		What: "An ack up to a second after the deadline succeeds, and the message is delivered again.",
+		Wrap: perQueue(func(q passThrough, leases *deadlines) driver.Queue { return letsBothWin{q, leases} }),
 	},
 }
 
-// lastDelivery is the latest one.
+// lastDelivery is the latest delivery.
 type lastDelivery struct {
 	mu sync.Mutex // guards d
 	d  driver.Delivery
@@ -180,7 +180,7 @@ func (l *lastDelivery) set(d driver.Delivery) {
 }
 
 type deliversToTwo struct {
-	passing
+	passThrough
 	last *lastDelivery
 }
 
@@ -209,7 +209,7 @@ func (q deliversToTwo) Ack(ctx context.Context, acked []driver.Receipt) error {
 
 // shiftsVisibility moves the end of each lease.
 type shiftsVisibility struct {
-	passing
+	passThrough
 	by time.Duration
 }
 
@@ -234,7 +234,7 @@ func (q shiftsVisibility) Extend(ctx context.Context, extensions []driver.Extens
 }
 
 type leasesAsOne struct {
-	passing
+	passThrough
 	batches *table[driver.Receipt, []driver.Delivery]
 }
 
@@ -258,7 +258,7 @@ func (q leasesAsOne) Extend(ctx context.Context, extensions []driver.Extension) 
 	return q.Queue.Extend(ctx, extensions)
 }
 
-// deadlines are the ends of all leases, over or not.
+// deadlines are the ends of all leases, past ones included.
 type deadlines struct {
 	table[driver.Receipt, time.Time]
 }
@@ -269,9 +269,9 @@ func (l *deadlines) lease(got []driver.Delivery, visibility time.Duration) {
 	}
 }
 
-// misextends extends by something else than was asked for.
+// misextends grants another extension than requested.
 type misextends struct {
-	passing
+	passThrough
 	*deadlines
 	instead func(rest, asked time.Duration) time.Duration
 }
@@ -297,7 +297,7 @@ func (q misextends) Extend(ctx context.Context, extensions []driver.Extension) (
 	})
 }
 
-type doublesGlances struct{ passing }
+type doublesGlances struct{ passThrough }
 
 func (q doublesGlances) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
 	got, err := q.Queue.Receive(ctx, req)
@@ -309,8 +309,8 @@ func (q doublesGlances) Receive(ctx context.Context, req driver.ReceiveRequest) 
 }
 
 type countsExtensions struct {
-	passing
-	*nackBooks
+	passThrough
+	*nackCounts
 }
 
 func (q countsExtensions) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
@@ -333,7 +333,7 @@ func (q countsExtensions) Extend(ctx context.Context, extensions []driver.Extens
 	return granted, err
 }
 
-type clampsExtensions struct{ passing }
+type clampsExtensions struct{ passThrough }
 
 func (q clampsExtensions) Extend(ctx context.Context, extensions []driver.Extension) ([]time.Duration, error) {
 	clamped := append([]driver.Extension(nil), extensions...)
@@ -343,12 +343,12 @@ func (q clampsExtensions) Extend(ctx context.Context, extensions []driver.Extens
 	return q.Queue.Extend(ctx, clamped)
 }
 
-type holdsAnew struct {
-	passing
+type restartsHold struct {
+	passThrough
 	asked *table[driver.Receipt, time.Duration]
 }
 
-func (q holdsAnew) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
+func (q restartsHold) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
 	got, err := q.Queue.Receive(ctx, req)
 	for _, d := range got {
 		q.asked.put(d.Receipt, req.Visibility)
@@ -356,7 +356,7 @@ func (q holdsAnew) Receive(ctx context.Context, req driver.ReceiveRequest) ([]dr
 	return got, err
 }
 
-func (q holdsAnew) Extend(ctx context.Context, extensions []driver.Extension) ([]time.Duration, error) {
+func (q restartsHold) Extend(ctx context.Context, extensions []driver.Extension) ([]time.Duration, error) {
 	capped := append([]driver.Extension(nil), extensions...)
 	for i := range capped {
 		asked, ok := q.asked.get(capped[i].Receipt)
@@ -367,7 +367,7 @@ func (q holdsAnew) Extend(ctx context.Context, extensions []driver.Extension) ([
 	return q.Queue.Extend(ctx, capped)
 }
 
-type hidesCuts struct{ passing }
+type hidesCuts struct{ passThrough }
 
 func (q hidesCuts) Extend(ctx context.Context, extensions []driver.Extension) ([]time.Duration, error) {
 	_, err := q.Queue.Extend(ctx, extensions)
@@ -375,7 +375,7 @@ func (q hidesCuts) Extend(ctx context.Context, extensions []driver.Extension) ([
 }
 
 type holdsWithoutFloor struct {
-	passing
+	passThrough
 	delivered *table[driver.Receipt, time.Time]
 }
 
@@ -398,7 +398,7 @@ func (q holdsWithoutFloor) Extend(ctx context.Context, extensions []driver.Exten
 	return q.Queue.Extend(ctx, capped)
 }
 
-// heldSince says when messages were first delivered.
+// heldSince are the times of the first deliveries.
 type heldSince struct {
 	first  table[string, time.Time]
 	leases table[driver.Receipt, driver.Delivery]
@@ -406,7 +406,7 @@ type heldSince struct {
 }
 
 type holdsOverall struct {
-	passing
+	passThrough
 	*heldSince
 }
 
@@ -436,7 +436,7 @@ func (q holdsOverall) Extend(ctx context.Context, extensions []driver.Extension)
 }
 
 type letsBothWin struct {
-	passing
+	passThrough
 	*deadlines
 }
 

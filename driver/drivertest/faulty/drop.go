@@ -8,26 +8,26 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-var droppers = []Saboteur{
+var dropFaults = []Saboteur{
 	{
 		Name: "keeps-the-dropped-as-dead", Breaks: "RET-2",
-		What: "A message that waited too long becomes a dead letter, whatever the queue says.",
-		Wrap: misreads(func(config *driver.Config) { config.DropExpired = false }),
+		What: "A message that waited too long becomes a dead letter, although the queue drops expired messages.",
+		Wrap: changesConfig(func(config *driver.Config) { config.DropExpired = false }),
 	},
 	{
 		Name: "sends-the-dropped-where-the-dead-go", Breaks: "RET-2",
-		What: "A message that waited too long goes to the queue for the dead, if there is one.",
-		Wrap: misreads(func(config *driver.Config) { config.DropExpired = config.DropExpired && config.DeadLetterTo == "" }),
+		What: "A message that waited too long goes to the dead-letter queue, if there is one.",
+		Wrap: changesConfig(func(config *driver.Config) { config.DropExpired = config.DropExpired && config.DeadLetterTo == "" }),
 	},
 	{
 		Name: "drops-nothing-while-the-dead-are-full", Breaks: "RET-2",
-		What: "Where dead letters are bounded, a message that waited too long becomes one, or waits for room.",
-		Wrap: misreads(func(config *driver.Config) { config.DropExpired = config.DropExpired && config.MaxDead == 0 }),
+		What: "If dead letters are bounded, a message that waited too long becomes one, or waits for room.",
+		Wrap: changesConfig(func(config *driver.Config) { config.DropExpired = config.DropExpired && config.MaxDead == 0 }),
 	},
 	{
 		Name: "drops-late", Breaks: "RET-2",
 		What: "A message is dropped a tenth of a second late.",
-		Wrap: misreads(func(config *driver.Config) {
+		Wrap: changesConfig(func(config *driver.Config) {
 			if config.DropExpired && config.RetainReady.Age > 0 {
 				config.RetainReady.Age += 100 * time.Millisecond
 			}
@@ -35,8 +35,8 @@ var droppers = []Saboteur{
 	},
 	{
 		Name: "drops-too-few", Breaks: "RET-2",
-		What: "One message more than asked for is kept where others are dropped.",
-		Wrap: misreads(func(config *driver.Config) {
+		What: "A queue that drops messages keeps one more than configured.",
+		Wrap: changesConfig(func(config *driver.Config) {
 			if config.DropExpired && config.RetainReady.Count > 0 {
 				config.RetainReady.Count++
 			}
@@ -44,12 +44,12 @@ var droppers = []Saboteur{
 	},
 	{
 		Name: "drops-the-worn-out", Breaks: "RET-2",
-		What: "Where old messages are dropped, those that were delivered too often are dropped as well.",
-		Wrap: perHandle(func(q passing) handle { return dropsWornOut{q} }),
+		What: "A queue that drops old messages also drops those that reached the delivery limit.",
+		Wrap: perHandle(func(q passThrough) driver.Queue { return dropsWornOut{q} }),
 	},
 }
 
-type dropsWornOut struct{ passing }
+type dropsWornOut struct{ passThrough }
 
 func (q dropsWornOut) drop(ctx context.Context) {
 	if !q.config().DropExpired {

@@ -11,11 +11,11 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-var undertakers = []Saboteur{
+var deadLetterFaults = []Saboteur{
 	{
 		Name: "delivers-once-too-often", Breaks: "DLQ-1",
 		What: "A message is delivered once more than MaxDeliveries allows.",
-		Wrap: misreads(func(config *driver.Config) {
+		Wrap: changesConfig(func(config *driver.Config) {
 			if config.MaxDeliveries > 0 {
 				config.MaxDeliveries++
 			}
@@ -24,7 +24,7 @@ var undertakers = []Saboteur{
 	{
 		Name: "kills-once-too-early", Breaks: "DLQ-1",
 		What: "A message dies one delivery before MaxDeliveries.",
-		Wrap: misreads(func(config *driver.Config) {
+		Wrap: changesConfig(func(config *driver.Config) {
 			if config.MaxDeliveries > 1 {
 				config.MaxDeliveries--
 			}
@@ -32,86 +32,90 @@ var undertakers = []Saboteur{
 	},
 	{
 		Name: "loses-the-reason", Breaks: "DLQ-1", Also: []string{"DLQ-4"},
-		What: "Whatever the reason given, the dead letter says fatal.",
-		Wrap: perHandle(func(q passing) handle {
-			return changesBurials{q, func(burial *driver.DeadLetterRequest) {
-				if burial.Reason.Valid() {
-					burial.Reason = driver.ReasonFatal
+		What: "A dead letter has the reason fatal, whatever reason was given.",
+		Wrap: perHandle(func(q passThrough) driver.Queue {
+			return changesDeadLetterRequests{q, func(request *driver.DeadLetterRequest) {
+				if request.Reason.Valid() {
+					request.Reason = driver.ReasonFatal
 				}
 			}}
 		}),
 	},
 	{
 		Name: "takes-any-reason", Breaks: "DLQ-1",
-		What: "A reason that does not exist is taken for fatal.",
-		Wrap: perHandle(func(q passing) handle {
-			return changesBurials{q, func(burial *driver.DeadLetterRequest) {
-				if !burial.Reason.Valid() {
-					burial.Reason = driver.ReasonFatal
+		What: "An unknown reason becomes fatal.",
+		Wrap: perHandle(func(q passThrough) driver.Queue {
+			return changesDeadLetterRequests{q, func(request *driver.DeadLetterRequest) {
+				if !request.Reason.Valid() {
+					request.Reason = driver.ReasonFatal
 				}
 			}}
 		}),
 	},
 	{
-		Name: "shifts-burial-errors", Breaks: "DLQ-1",
-		What: "The errors of a batch of dead letters stand one position too late.",
-		Wrap: perHandle(func(q passing) handle { return shiftsBurialErrors{q} }),
+		Name: "shifts-dead-letter-errors", Breaks: "DLQ-1",
+		What: "The errors of a batch of dead letters are one position too late.",
+		Wrap: perHandle(func(q passThrough) driver.Queue { return shiftsDeadLetterErrors{q} }),
 	},
 	{
 		Name: "moves-in-two-steps", Breaks: "DLQ-1",
-		What: "While a message is dead-lettered it is for a moment nowhere.",
-		Wrap: perQueue(func(q passing, moving *atomic.Int64) handle { return movesInSteps{q, moving} }),
+		What: "While a message is dead-lettered, it is for a moment in no state.",
+		Wrap: perQueue(func(q passThrough, moving *atomic.Int64) driver.Queue { return movesInSteps{q, moving} }),
 	},
 	{
 		Name: "spares-the-extended-to-zero", Breaks: "DLQ-1",
-		What: "A lease at the delivery limit that is ended by an extend to zero makes no dead letter.",
-		Wrap: perQueue(func(q passing, delivered *deliveries) handle { return sparesGivenUp{remembering{q, delivered}} }),
+		What: "A lease at the delivery limit that is ended by an extend to zero does not dead-letter the message.",
+		Wrap: perQueue(func(q passThrough, delivered *deliveries) driver.Queue {
+			return sparesExtendedToZero{remembersDeliveries{q, delivered}}
+		}),
 	},
 	{
 		Name: "drops-what-should-die", Breaks: "DLQ-1",
-		What: "A message that dies of a nack is removed, and no dead letter kept.",
-		Wrap: perQueue(func(q passing, delivered *deliveries) handle { return dropsTheDying{remembering{q, delivered}} }),
+		What: "A message that a nack should dead-letter is removed.",
+		Wrap: perQueue(func(q passThrough, delivered *deliveries) driver.Queue {
+			return dropsTheDying{remembersDeliveries{q, delivered}}
+		}),
 	},
 
 	{
 		Name: "loses-the-last-error-of-the-dead", Breaks: "DLQ-4",
-		What: "A dead letter does not tell the last error.",
-		Wrap: perHandle(func(q passing) handle {
+		What: "A dead letter has no last error.",
+		Wrap: perHandle(func(q passThrough) driver.Queue {
 			return changesDead{q, func(letter *driver.DeadLetter) { letter.LastError = "" }}
 		}),
 	},
 	{
 		Name: "loses-the-error-type-of-the-dead", Breaks: "DLQ-4",
-		What: "A dead letter does not tell the type of the error.",
-		Wrap: perHandle(func(q passing) handle {
+		What: "A dead letter has no error type.",
+		Wrap: perHandle(func(q passThrough) driver.Queue {
 			return changesDead{q, func(letter *driver.DeadLetter) { letter.ErrorType = "" }}
 		}),
 	},
 	{
 		Name: "dates-first-delivery-by-death", Breaks: "DLQ-4",
-		What: "A dead letter gives the time of its death for that of its first delivery.",
-		Wrap: perHandle(func(q passing) handle {
+		What: "A dead letter has the time of its death as that of its first delivery.",
+		Wrap: perHandle(func(q passThrough) driver.Queue {
 			return changesDead{q, func(letter *driver.DeadLetter) { letter.FirstReceivedAt = letter.DeadAt }}
 		}),
 	},
 	{
 		Name: "dates-death-by-listing", Breaks: "DLQ-4", Also: []string{"DLQ-5"},
-		What: "A dead letter died whenever it is looked at.",
-		Wrap: perHandle(func(q passing) handle {
+		What: "A dead letter has the time of the listing as that of its death.",
+		Wrap: perHandle(func(q passThrough) driver.Queue {
 			return changesDead{q, func(letter *driver.DeadLetter) { letter.DeadAt = time.Now().UTC() }}
 		}),
 	},
 	{
 		Name: "loses-the-source", Breaks: "DLQ-4",
-		What: "A dead letter does not say where it died.",
-		Wrap: perHandle(func(q passing) handle {
+		What: "A dead letter has no source queue.",
+		Wrap: perHandle(func(q passThrough) driver.Queue {
 			return changesDead{q, func(letter *driver.DeadLetter) { letter.Source = "" }}
 		}),
 	},
 	{
 		Name: "loses-attributes-of-the-dead", Breaks: "DLQ-4",
-		What: "A dead letter has lost an attribute.",
-		Wrap: perHandle(func(q passing) handle {
+		What: "A dead letter lacks an attribute.",
+		Wrap: perHandle(func(q passThrough) driver.Queue {
 			return changesDead{q, func(letter *driver.DeadLetter) {
 				letter.Attributes = maps.Clone(letter.Attributes)
 				delete(letter.Attributes, "k")
@@ -120,50 +124,50 @@ var undertakers = []Saboteur{
 	},
 	{
 		Name: "counts-no-deliveries-of-the-dead", Breaks: "DLQ-4",
-		What: "A dead letter does not tell how often it was delivered.",
-		Wrap: perHandle(func(q passing) handle {
+		What: "A dead letter has no delivery count.",
+		Wrap: perHandle(func(q passThrough) driver.Queue {
 			return changesDead{q, func(letter *driver.DeadLetter) { letter.Deliveries = 0 }}
 		}),
 	},
 	{
 		Name: "cuts-errors-inside-a-character", Breaks: "DLQ-4",
-		What: "The error of a dead letter that is too long is cut by bytes, be it inside a character.",
-		Wrap: perHandle(func(q passing) handle {
-			return changesBurials{q, func(burial *driver.DeadLetterRequest) {
-				burial.Error = burial.Error[:min(len(burial.Error), driver.MaxCauseBytes)]
+		What: "A long error of a dead letter is cut inside a character.",
+		Wrap: perHandle(func(q passThrough) driver.Queue {
+			return changesDeadLetterRequests{q, func(request *driver.DeadLetterRequest) {
+				request.Error = request.Error[:min(len(request.Error), driver.MaxCauseBytes)]
 			}}
 		}),
 	},
 	{
 		Name: "refuses-long-errors", Breaks: "DLQ-4",
 		What: "Dead-lettering with an error that is too long is refused.",
-		Wrap: perHandle(func(q passing) handle {
-			return changesBurials{q, func(burial *driver.DeadLetterRequest) {
-				if len(burial.Error) > driver.MaxCauseBytes {
-					burial.Reason = ""
+		Wrap: perHandle(func(q passThrough) driver.Queue {
+			return changesDeadLetterRequests{q, func(request *driver.DeadLetterRequest) {
+				if len(request.Error) > driver.MaxCauseBytes {
+					request.Reason = ""
 				}
 			}}
 		}),
 	},
 }
 
-// changesBurials changes each burial on its way in.
-type changesBurials struct {
-	passing
+// changesDeadLetterRequests changes each request before the backend gets it.
+type changesDeadLetterRequests struct {
+	passThrough
 	change func(*driver.DeadLetterRequest)
 }
 
-func (q changesBurials) DeadLetter(ctx context.Context, burials []driver.DeadLetterRequest) error {
-	changed := append([]driver.DeadLetterRequest(nil), burials...)
+func (q changesDeadLetterRequests) DeadLetter(ctx context.Context, requests []driver.DeadLetterRequest) error {
+	changed := append([]driver.DeadLetterRequest(nil), requests...)
 	for i := range changed {
 		q.change(&changed[i])
 	}
 	return q.Queue.DeadLetter(ctx, changed)
 }
 
-// changesDead changes dead letters on their way out.
+// changesDead changes each dead letter as it is listed.
 type changesDead struct {
-	passing
+	passThrough
 	change func(*driver.DeadLetter)
 }
 
@@ -178,21 +182,21 @@ func (q changesDead) DeadLetters(ctx context.Context) iter.Seq2[driver.DeadLette
 	}
 }
 
-type shiftsBurialErrors struct{ passing }
+type shiftsDeadLetterErrors struct{ passThrough }
 
-func (q shiftsBurialErrors) DeadLetter(ctx context.Context, burials []driver.DeadLetterRequest) error {
-	return shifted(q.Queue.DeadLetter(ctx, burials), len(burials))
+func (q shiftsDeadLetterErrors) DeadLetter(ctx context.Context, requests []driver.DeadLetterRequest) error {
+	return shifted(q.Queue.DeadLetter(ctx, requests), len(requests))
 }
 
 type movesInSteps struct {
-	passing
+	passThrough
 	moving *atomic.Int64
 }
 
-func (q movesInSteps) DeadLetter(ctx context.Context, burials []driver.DeadLetterRequest) error {
+func (q movesInSteps) DeadLetter(ctx context.Context, requests []driver.DeadLetterRequest) error {
 	q.moving.Add(1)
-	runtime.Gosched() // so that others can look
-	err := q.Queue.DeadLetter(ctx, burials)
+	runtime.Gosched() // so that others can read Stats
+	err := q.Queue.DeadLetter(ctx, requests)
 	q.moving.Add(-1)
 	return err
 }
@@ -203,9 +207,9 @@ func (q movesInSteps) Stats(ctx context.Context) (driver.Stats, error) {
 	return stats, err
 }
 
-type sparesGivenUp struct{ remembering }
+type sparesExtendedToZero struct{ remembersDeliveries }
 
-func (q sparesGivenUp) Extend(ctx context.Context, extensions []driver.Extension) ([]time.Duration, error) {
+func (q sparesExtendedToZero) Extend(ctx context.Context, extensions []driver.Extension) ([]time.Duration, error) {
 	return eachExtension(extensions, func(extension driver.Extension) ([]time.Duration, error) {
 		d, ok := q.delivered.get(extension.Receipt)
 		if limit := q.config().MaxDeliveries; !ok || limit == 0 || extension.Visibility > 0 || d.Deliveries < limit {
@@ -219,7 +223,7 @@ func (q sparesGivenUp) Extend(ctx context.Context, extensions []driver.Extension
 	})
 }
 
-type dropsTheDying struct{ remembering }
+type dropsTheDying struct{ remembersDeliveries }
 
 func (q dropsTheDying) Nack(ctx context.Context, nacks []driver.Nack) error {
 	return each(nacks, func(nack driver.Nack) error {

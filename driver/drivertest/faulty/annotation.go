@@ -6,10 +6,10 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-var annotators = []Saboteur{
+var annotationFaults = []Saboteur{
 	{
 		Name: "cuts-annotations", Breaks: "SVC-1",
-		What: "Of an annotation only the first four kilobytes are kept.",
+		What: "Only the first four kilobytes of an annotation are kept.",
 		Wrap: changesAnnotation(func(_ int, annotation string) string { return annotation[:min(len(annotation), 4096)] }),
 	},
 	{
@@ -24,19 +24,19 @@ var annotators = []Saboteur{
 	},
 	{
 		Name: "keeps-the-first-annotation", Breaks: "SVC-1",
-		What: "An annotation cannot be taken away.",
-		Wrap: perOpener(func(b *box) backend { return &keepsAnnotation{box: b} }),
+		What: "An annotation cannot be removed.",
+		Wrap: perOpener(func(b *wrapper) backend { return &keepsAnnotation{wrapper: b} }),
 	},
 	{
 		Name: "takes-any-annotation", Breaks: "SVC-1",
-		What: "A configuration with an annotation that is too long is taken, and changes nothing.",
-		Wrap: perOpener(func(b *box) backend { return takesAnyAnnotation{b} }),
+		What: "A configuration with an annotation that is too long is accepted and ignored.",
+		Wrap: perOpener(func(b *wrapper) backend { return takesAnyAnnotation{b} }),
 	},
 	{
 		Name: "forgets-the-annotation-on-restart", Breaks: "SVC-1",
 		What: "After a restart a queue has no annotation.",
-		Wrap: afterRestart(func(ctx context.Context, q passing) error {
-			admin := q.box.inner.(driver.Admin)
+		Wrap: afterRestart(func(ctx context.Context, q passThrough) error {
+			admin := q.wrapper.inner.(driver.Admin)
 			config, err := admin.QueueConfig(ctx, q.name)
 			if err != nil || config.Annotation == "" {
 				return err
@@ -47,20 +47,20 @@ var annotators = []Saboteur{
 	},
 }
 
-// changesAnnotation changes annotations as they are read back. times is how often
-// the queue was configured.
+// changesAnnotation changes annotations as they are read back. It gets how often the queue was
+// configured.
 func changesAnnotation(change func(times int, annotation string) string) func(driver.Opener) driver.Opener {
-	return perOpener(func(b *box) backend { return &annotationChanger{box: b, change: change} })
+	return perOpener(func(b *wrapper) backend { return &annotationChanger{wrapper: b, change: change} })
 }
 
 type annotationChanger struct {
-	*box
+	*wrapper
 	times  table[string, int]
 	change func(times int, annotation string) string
 }
 
 func (b *annotationChanger) ConfigureQueue(ctx context.Context, name string, config driver.Config) error {
-	err := b.box.ConfigureQueue(ctx, name, config)
+	err := b.wrapper.ConfigureQueue(ctx, name, config)
 	if err == nil {
 		add(&b.times, name, 1)
 	}
@@ -68,18 +68,18 @@ func (b *annotationChanger) ConfigureQueue(ctx context.Context, name string, con
 }
 
 func (b *annotationChanger) QueueConfig(ctx context.Context, name string) (driver.Config, error) {
-	config, err := b.box.QueueConfig(ctx, name)
+	config, err := b.wrapper.QueueConfig(ctx, name)
 	config.Annotation = b.change(add(&b.times, name, 0), config.Annotation)
 	return config, err
 }
 
 type keepsAnnotation struct {
-	*box
+	*wrapper
 	first table[string, string]
 }
 
 func (b *keepsAnnotation) ConfigureQueue(ctx context.Context, name string, config driver.Config) error {
-	err := b.box.ConfigureQueue(ctx, name, config)
+	err := b.wrapper.ConfigureQueue(ctx, name, config)
 	if err == nil && config.Annotation != "" {
 		b.first.put(name, config.Annotation)
 	}
@@ -87,18 +87,18 @@ func (b *keepsAnnotation) ConfigureQueue(ctx context.Context, name string, confi
 }
 
 func (b *keepsAnnotation) QueueConfig(ctx context.Context, name string) (driver.Config, error) {
-	config, err := b.box.QueueConfig(ctx, name)
+	config, err := b.wrapper.QueueConfig(ctx, name)
 	if kept, ok := b.first.get(name); ok && config.Annotation == "" {
 		config.Annotation = kept
 	}
 	return config, err
 }
 
-type takesAnyAnnotation struct{ *box }
+type takesAnyAnnotation struct{ *wrapper }
 
 func (b takesAnyAnnotation) ConfigureQueue(ctx context.Context, name string, config driver.Config) error {
 	if len(config.Annotation) > driver.MaxAnnotationBytes {
 		return nil
 	}
-	return b.box.ConfigureQueue(ctx, name, config)
+	return b.wrapper.ConfigureQueue(ctx, name, config)
 }

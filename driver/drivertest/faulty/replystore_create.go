@@ -10,7 +10,7 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-var slotMakers = []ReplyStoreSaboteur{
+var slotCreateFaults = []ReplyStoreSaboteur{
 	{
 		Name: "creates-over-what-is-there", Breaks: "RPL-5",
 		What: "Creating a slot whose id is taken replaces it.",
@@ -25,12 +25,12 @@ var slotMakers = []ReplyStoreSaboteur{
 	},
 	{
 		Name: "creates-twice-in-a-race", Breaks: "RPL-5",
-		What: "Looking for an id and taking it are two steps, so that several can take it.",
+		What: "Checking an id and taking it are two steps, so that several creates succeed.",
 		Wrap: sabotaged(func(s store) createsTwice { return createsTwice{s} }),
 	},
 	{
 		Name: "never-frees-an-id", Breaks: "RPL-5",
-		What: "The id of a slot that was removed is taken for ever.",
+		What: "The id of a removed slot stays in use.",
 		Wrap: sabotaged(func(s store) *neverFreesIDs { return &neverFreesIDs{store: s} }),
 	},
 	{
@@ -46,7 +46,7 @@ var slotMakers = []ReplyStoreSaboteur{
 	},
 	{
 		Name: "cuts-long-times", Breaks: "RPL-5",
-		What: "A slot that is to live too long gets the longest time, without a word.",
+		What: "A time to live that is too long is clamped instead of refused.",
 		Wrap: sabotaged(func(s store) acceptsBadSlots {
 			return acceptsBadSlots{s, func(_ *string, ttl *time.Duration) { *ttl = min(*ttl, driver.MaxSlotTTL) }}
 		}),
@@ -81,7 +81,7 @@ var slotMakers = []ReplyStoreSaboteur{
 	},
 	{
 		Name: "invents-slots", Breaks: "RPL-5",
-		What: "A slot that is not there reads as one in no state.",
+		What: "A missing slot reads as a slot without a state.",
 		Wrap: sabotaged(func(s store) reads {
 			return reads{s, func(_ context.Context, slot driver.Slot, err error) (driver.Slot, error) {
 				if errors.Is(err, driver.ErrNotFound) {
@@ -93,19 +93,19 @@ var slotMakers = []ReplyStoreSaboteur{
 	},
 	{
 		Name: "says-expired-for-missing", Breaks: "RPL-5",
-		What: "Writing to a slot that is not there is ErrReplyExpired.",
+		What: "Writing to a missing slot returns ErrReplyExpired.",
 		Wrap: sabotaged(func(s store) mistakesCodes {
 			return mistakesCodes{s, map[driver.Code]driver.Code{driver.ErrNotFound: driver.ErrReplyExpired}}
 		}),
 	},
 	{
 		Name: "acts-after-the-end-of-the-context", Breaks: "RPL-5",
-		What: "A context that has ended does not keep the store from acting.",
+		What: "The store acts although the context has ended.",
 		Wrap: sabotaged(func(s store) ignoresContexts { return ignoresContexts{s} }),
 	},
 	{
 		Name: "wraps-the-contexts-error", Breaks: "RPL-5",
-		What: "The error of a context that has ended comes wrapped.",
+		What: "The error of a context that has ended is wrapped.",
 		Wrap: sabotaged(func(s store) wrapsContextErrors { return wrapsContextErrors{s} }),
 	},
 	{
@@ -133,7 +133,7 @@ type createsTwice struct{ store }
 
 func (s createsTwice) Create(ctx context.Context, id string, ttl time.Duration) error {
 	free := s.state(ctx, id) == ""
-	letOthersIn()
+	yieldToOthers()
 	err := s.ReplyStore.Create(ctx, id, ttl)
 	if free && errors.Is(err, driver.ErrConflict) {
 		return nil
@@ -167,7 +167,7 @@ func (s acceptsBadSlots) Create(ctx context.Context, id string, ttl time.Duratio
 	return s.ReplyStore.Create(ctx, id, ttl)
 }
 
-// renames sees other ids than it is told.
+// renames replaces the ids it gets.
 type renames struct {
 	store
 	rename func(string) string
@@ -176,7 +176,7 @@ type renames struct {
 func (s renames) Create(ctx context.Context, id string, ttl time.Duration) error {
 	err := s.ReplyStore.Create(ctx, s.rename(id), ttl)
 	if errors.Is(err, driver.ErrConflict) {
-		return nil // what a store does that writes without looking
+		return nil // like a store that writes without a check
 	}
 	return err
 }
@@ -197,7 +197,7 @@ func (s renames) Get(ctx context.Context, id string) (driver.Slot, error) {
 	return slot, err
 }
 
-// mistakesCodes says one thing for another when it is written to.
+// mistakesCodes returns another code when a slot is written.
 type mistakesCodes struct {
 	store
 	codes map[driver.Code]driver.Code

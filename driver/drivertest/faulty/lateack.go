@@ -8,68 +8,76 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-var forgivers = []Saboteur{
+var lateAckFaults = []Saboteur{
 	{
 		Name: "forgives-no-late-ack", Breaks: "VIS-7",
-		What: "A late ack is refused like any other ack that is late.",
-		Wrap: perHandle(func(q passing) handle { return forgivesNothing{q} }),
+		What: "A late ack is refused, although the queue accepts late acks.",
+		Wrap: perHandle(func(q passThrough) driver.Queue { return forgivesNothing{q} }),
 	},
 	{
 		Name: "leases-nothing-again", Breaks: "VIS-7",
-		What: "A late extension is answered like a good one, and the message stays ready.",
-		Wrap: perHandle(func(q passing) handle { return ignoresLateExtensions{q} }),
+		What: "A late extension succeeds, and the message stays ready.",
+		Wrap: perHandle(func(q passThrough) driver.Queue { return ignoresLateExtensions{q} }),
 	},
 	{
 		Name: "counts-leasing-again", Breaks: "VIS-7",
-		What: "A message that was leased again by a late extension counts one delivery more.",
-		Wrap: perQueue(func(q passing, late *table[string, bool]) handle { return countsLateExtensions{q, late} }),
+		What: "A message that was leased again by a late extension counts another delivery.",
+		Wrap: perQueue(func(q passThrough, late *table[string, bool]) driver.Queue { return countsLateExtensions{q, late} }),
 	},
 	{
 		Name: "ignores-late-acks", Breaks: "VIS-7",
-		What: "A late ack is answered like a good one, and the message stays.",
-		Wrap: perQueue(func(q passing, latest *latestReceipts) handle { return ignoresLate{remembersReceipts{q, latest}} }),
+		What: "A late ack succeeds, and the message stays.",
+		Wrap: perQueue(func(q passThrough, latest *latestReceipts) driver.Queue {
+			return ignoresLate{remembersReceipts{q, latest}}
+		}),
 	},
 	{
 		Name: "forgives-only-the-latest", Breaks: "VIS-7",
 		What: "A late ack with the receipt of an earlier delivery is refused.",
-		Wrap: perQueue(func(q passing, latest *latestReceipts) handle { return forgivesLatest{remembersReceipts{q, latest}} }),
+		Wrap: perQueue(func(q passThrough, latest *latestReceipts) driver.Queue {
+			return forgivesLatest{remembersReceipts{q, latest}}
+		}),
 	},
 	{
 		Name: "forgives-only-until-the-next-delivery", Breaks: "VIS-7",
 		What: "While a message is in flight again, only its holder can ack it.",
-		Wrap: perQueue(func(q passing, latest *latestReceipts) handle {
+		Wrap: perQueue(func(q passThrough, latest *latestReceipts) driver.Queue {
 			return forgivesNoneInFlight{remembersReceipts{q, latest}}
 		}),
 	},
 	{
 		Name: "acks-late-what-was-nacked", Breaks: "VIS-7",
 		What: "A late ack removes a message that was nacked since.",
-		Wrap: perQueue(func(q passing, latest *latestReceipts) handle { return acksNackedLate{remembersReceipts{q, latest}} }),
+		Wrap: perQueue(func(q passThrough, latest *latestReceipts) driver.Queue {
+			return acksNackedLate{remembersReceipts{q, latest}}
+		}),
 	},
 	{
 		Name: "acks-late-whatever-the-nonce", Breaks: "VIS-7",
-		What: "A late ack removes a message that the receipt names, whatever its nonce.",
-		Wrap: perQueue(func(q passing, latest *latestReceipts) handle { return acksAnyNonce{remembersReceipts{q, latest}} }),
+		What: "A late ack does not check the nonce of the receipt.",
+		Wrap: perQueue(func(q passThrough, latest *latestReceipts) driver.Queue {
+			return acksAnyNonce{remembersReceipts{q, latest}}
+		}),
 	},
 	{
 		Name: "leaves-receipts-alive-after-a-late-ack", Breaks: "VIS-7",
-		What: "When a message was acked late, its later receipt is acked as well.",
-		Wrap: perQueue(func(q passing, gone *table[string, bool]) handle { return acksGone{q, gone} }),
+		What: "When a message was acked late, an ack with its later receipt succeeds too.",
+		Wrap: perQueue(func(q passThrough, gone *table[string, bool]) driver.Queue { return acksGone{q, gone} }),
 	},
 	{
 		Name: "brings-back-what-was-acked-late-on-restart", Breaks: "VIS-7",
-		What: "After a restart messages that were acked late are there again.",
-		Wrap: restarts(amnesia{restart: bringsBackRecorded, before: func(q passing, diary *diary) handle {
-			return recordsLate{remembering{q, new(deliveries)}, diary}
+		What: "After a restart messages that were acked late are back.",
+		Wrap: restarts(restartFault{restart: bringsBackRecorded, before: func(q passThrough, log *restartLog) driver.Queue {
+			return recordsLate{remembersDeliveries{q, new(deliveries)}, log}
 		}}),
 	},
 }
 
-func expired(q passing) error {
+func expired(q passThrough) error {
 	return &driver.Error{Code: driver.ErrReceiptExpired, Op: "ack", Queue: q.name}
 }
 
-type forgivesNothing struct{ passing }
+type forgivesNothing struct{ passThrough }
 
 func (q forgivesNothing) AckLate(ctx context.Context, receipts []driver.Receipt) error {
 	return q.Queue.Ack(ctx, receipts)
@@ -92,7 +100,7 @@ type forgivesLatest struct{ remembersReceipts }
 func (q forgivesLatest) AckLate(ctx context.Context, receipts []driver.Receipt) error {
 	return each(receipts, func(receipt driver.Receipt) error {
 		if q.current(receipt) != receipt {
-			return expired(q.passing)
+			return expired(q.passThrough)
 		}
 		return q.Queue.AckLate(ctx, []driver.Receipt{receipt})
 	})
@@ -104,14 +112,14 @@ func (q forgivesNoneInFlight) AckLate(ctx context.Context, receipts []driver.Rec
 	return each(receipts, func(receipt driver.Receipt) error {
 		for _, seen := range q.peeked(ctx, driver.StateInFlight) {
 			if seen.ID == receipt.Handle && q.current(receipt) != receipt {
-				return expired(q.passing)
+				return expired(q.passThrough)
 			}
 		}
 		return q.Queue.AckLate(ctx, []driver.Receipt{receipt})
 	})
 }
 
-// acksNackedLate fetches the message and acks it, if it waits.
+// acksNackedLate receives the nacked message and acks it.
 type acksNackedLate struct{ remembersReceipts }
 
 func (q acksNackedLate) AckLate(ctx context.Context, receipts []driver.Receipt) error {
@@ -147,7 +155,7 @@ func (q acksAnyNonce) AckLate(ctx context.Context, receipts []driver.Receipt) er
 }
 
 type acksGone struct {
-	passing
+	passThrough
 	gone *table[string, bool]
 }
 
@@ -172,22 +180,22 @@ func (q acksGone) Ack(ctx context.Context, receipts []driver.Receipt) error {
 }
 
 type recordsLate struct {
-	remembering
-	diary *diary
+	remembersDeliveries
+	log *restartLog
 }
 
 func (q recordsLate) AckLate(ctx context.Context, receipts []driver.Receipt) error {
 	err := q.Queue.AckLate(ctx, receipts)
 	for i, receipt := range receipts {
 		if d, ok := q.delivered.get(receipt); ok && driver.At(err, i) == nil {
-			before, _ := q.diary.get(q.name)
-			q.diary.put(q.name, append(before, d.Message))
+			before, _ := q.log.get(q.name)
+			q.log.put(q.name, append(before, d.Message))
 		}
 	}
 	return err
 }
 
-type ignoresLateExtensions struct{ passing }
+type ignoresLateExtensions struct{ passThrough }
 
 func (q ignoresLateExtensions) ExtendLate(ctx context.Context, extensions []driver.Extension) error {
 	if _, err := q.Queue.Extend(ctx, extensions); err != nil && !errors.Is(err, driver.ErrReceiptExpired) {
@@ -197,7 +205,7 @@ func (q ignoresLateExtensions) ExtendLate(ctx context.Context, extensions []driv
 }
 
 type countsLateExtensions struct {
-	passing
+	passThrough
 	late *table[string, bool]
 }
 

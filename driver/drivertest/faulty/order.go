@@ -10,48 +10,50 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-var orderers = []Saboteur{
+var orderFaults = []Saboteur{
 	{
 		Name: "sends-a-batch-backwards", Breaks: "ORD-1",
-		What: "The messages of a batch get their places in reverse.",
-		Wrap: perHandle(func(q passing) handle { return sendsBackwards{q} }),
+		What: "The messages of a batch are enqueued in reverse.",
+		Wrap: perHandle(func(q passThrough) driver.Queue { return sendsBackwards{q} }),
 	},
 	{
 		Name: "returns-a-batch-backwards", Breaks: "ORD-1",
-		What: "The messages of a receive stand in reverse.",
-		Wrap: perHandle(func(q passing) handle { return receivesBackwards{q} }),
+		What: "The messages of a receive are in reverse.",
+		Wrap: perHandle(func(q passThrough) driver.Queue { return receivesBackwards{q} }),
 	},
 	{
 		Name: "claims-shards-by-default", Breaks: "ORD-1",
-		What: "A queue that nobody configured has two shards.",
-		Wrap: perOpener(func(b *box) backend { return shardsByDefault{b} }),
+		What: "A queue without a configuration has two shards.",
+		Wrap: perOpener(func(b *wrapper) backend { return shardsByDefault{b} }),
 	},
 
 	{
 		Name: "puts-the-expired-at-the-tail", Breaks: "ORD-2",
 		What: "A message whose lease runs out goes to the tail.",
-		Wrap: perQueue(func(q passing, held *table[driver.Receipt, lease]) handle { return expiresToTail{q, held} }),
+		Wrap: perQueue(func(q passThrough, held *table[driver.Receipt, lease]) driver.Queue { return expiresToTail{q, held} }),
 	},
 	{
 		Name: "puts-the-given-up-at-the-tail", Breaks: "ORD-2",
 		What: "A message whose lease is ended by an extend to zero goes to the tail.",
-		Wrap: perQueue(func(q passing, delivered *deliveries) handle { return givesUpToTail{remembering{q, delivered}} }),
+		Wrap: perQueue(func(q passThrough, delivered *deliveries) driver.Queue {
+			return givesUpToTail{remembersDeliveries{q, delivered}}
+		}),
 	},
 	{
 		Name: "puts-the-nacked-at-the-head", Breaks: "ORD-2",
 		What: "A nacked message keeps its place.",
-		Wrap: perQueue(func(q passing, causes *nackCauses) handle { return nacksToHead{q, causes} }),
+		Wrap: perQueue(func(q passThrough, causes *nackCauses) driver.Queue { return nacksToHead{q, causes} }),
 	},
 	{
 		Name: "places-the-nacked-when-due", Breaks: "ORD-2",
-		What: "A message that was nacked with a delay gets its place when the delay is over.",
-		Wrap: perHandle(func(q passing) handle { return placesWhenDue{q} }),
+		What: "A message that was nacked with a delay goes to the tail when the delay is over.",
+		Wrap: perHandle(func(q passThrough) driver.Queue { return placesWhenDue{q} }),
 	},
 
 	{
 		Name: "spreads-a-group", Breaks: "ORD-3",
-		What: "The messages of a group go to all shards in turn.",
-		Wrap: perQueue(func(q passing, groups *trueGroups) handle {
+		What: "The messages of a group are spread over all shards.",
+		Wrap: perQueue(func(q passThrough, groups *trueGroups) driver.Queue {
 			return regroups{q, groups, func(msg driver.Outgoing) string {
 				if q.config().Shards < 2 || msg.Group == "" {
 					return msg.Group
@@ -62,33 +64,33 @@ var orderers = []Saboteur{
 	},
 	{
 		Name: "bounds-each-shard", Breaks: "ORD-3",
-		What: "The bound on messages holds for each shard, not for all together.",
-		Wrap: misreads(func(config *driver.Config) { config.MaxMessages *= max(config.Shards, 1) }),
+		What: "The bound on messages holds for each shard, not for the queue.",
+		Wrap: changesConfig(func(config *driver.Config) { config.MaxMessages *= max(config.Shards, 1) }),
 	},
 	{
 		Name: "bounds-the-leased-of-each-shard", Breaks: "ORD-3", Also: []string{"RCV-1"},
-		What: "The in-flight ceiling holds for each shard, not for all together.",
-		Wrap: misreads(func(config *driver.Config) { config.MaxInFlight *= max(config.Shards, 1) }),
+		What: "The in-flight ceiling holds for each shard, not for the queue.",
+		Wrap: changesConfig(func(config *driver.Config) { config.MaxInFlight *= max(config.Shards, 1) }),
 	},
 	{
 		Name: "bounds-the-bytes-of-each-shard", Breaks: "ORD-3", Also: []string{"SND-5"},
-		What: "The bound on bytes holds for each shard, not for all together.",
-		Wrap: misreads(func(config *driver.Config) { config.MaxBytes *= max(config.Shards, 1) }),
+		What: "The bound on bytes holds for each shard, not for the queue.",
+		Wrap: changesConfig(func(config *driver.Config) { config.MaxBytes *= max(config.Shards, 1) }),
 	},
 	{
 		Name: "bounds-the-dead-of-each-shard", Breaks: "ORD-3", Also: []string{"DLQ-5"},
-		What: "The bound on dead letters holds for each shard, not for all together.",
-		Wrap: misreads(func(config *driver.Config) { config.MaxDead *= max(config.Shards, 1) }),
+		What: "The bound on dead letters holds for each shard, not for the queue.",
+		Wrap: changesConfig(func(config *driver.Config) { config.MaxDead *= max(config.Shards, 1) }),
 	},
 	{
 		Name: "purges-one-shard", Breaks: "ORD-3", Also: []string{"CNT-3"},
-		What: "A purge of a queue with several shards leaves half of it.",
-		Wrap: perHandle(func(q passing) handle { return purgesHalf{q} }),
+		What: "A purge of a queue with several shards removes only half of it.",
+		Wrap: perHandle(func(q passThrough) driver.Queue { return purgesHalf{q} }),
 	},
 	{
 		Name: "lists-the-dead-by-shard", Breaks: "ORD-3", Also: []string{"DLQ-5"},
-		What: "Dead letters of a queue with several shards are not listed by death.",
-		Wrap: perHandle(func(q passing) handle {
+		What: "Dead letters of a queue with several shards are not listed by time of death.",
+		Wrap: perHandle(func(q passThrough) driver.Queue {
 			if q.Traits().Ordering == driver.OrderingPerShard {
 				return listsYoungest{q}
 			}
@@ -98,23 +100,23 @@ var orderers = []Saboteur{
 	{
 		Name: "limits-a-redrive-by-shard", Breaks: "ORD-3", Also: []string{"DLQ-5"},
 		What: "The limit of a redrive holds for each shard.",
-		Wrap: perHandle(func(q passing) handle {
+		Wrap: perHandle(func(q passThrough) driver.Queue {
 			return changesRedrive{q, func(ids []string, limit int) ([]string, int) { return ids, limit * max(q.config().Shards, 1) }}
 		}),
 	},
 	{
 		Name: "claims-order-over-shards", Breaks: "ORD-3",
-		What: "A queue of several shards says that it is FIFO.",
-		Wrap: perHandle(func(q passing) handle { return claimsOrder{q} }),
+		What: "A queue of several shards claims to be FIFO.",
+		Wrap: perHandle(func(q passThrough) driver.Queue { return claimsOrder{q} }),
 	},
 	{
 		Name: "wakes-for-one-shard", Breaks: "ORD-3",
-		What: "Of a queue with several shards, waiting receivers look at what comes to one of them; the rest they find a second later.",
-		Wrap: perHandle(func(q passing) handle { return wakesForOneShard{q} }),
+		What: "In a queue with several shards only one shard wakes waiting receivers; messages of the others are found a second later.",
+		Wrap: perHandle(func(q passThrough) driver.Queue { return wakesForOneShard{q} }),
 	},
 }
 
-type sendsBackwards struct{ passing }
+type sendsBackwards struct{ passThrough }
 
 func (q sendsBackwards) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sent, error) {
 	backwards := slices.Clone(msgs)
@@ -131,7 +133,7 @@ func (q sendsBackwards) Send(ctx context.Context, msgs []driver.Outgoing) ([]dri
 	return sent, err
 }
 
-type receivesBackwards struct{ passing }
+type receivesBackwards struct{ passThrough }
 
 func (q receivesBackwards) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
 	got, err := q.Queue.Receive(ctx, req)
@@ -139,7 +141,7 @@ func (q receivesBackwards) Receive(ctx context.Context, req driver.ReceiveReques
 	return got, err
 }
 
-type shardsByDefault struct{ *box }
+type shardsByDefault struct{ *wrapper }
 
 func (b shardsByDefault) OpenQueue(ctx context.Context, name string) (driver.Queue, error) {
 	if _, err := b.QueueConfig(ctx, name); err != nil && driver.CheckName(name) == nil {
@@ -147,10 +149,10 @@ func (b shardsByDefault) OpenQueue(ctx context.Context, name string) (driver.Que
 			return nil, err
 		}
 	}
-	return b.box.OpenQueue(ctx, name)
+	return b.wrapper.OpenQueue(ctx, name)
 }
 
-// leased notes deliveries with their deadlines.
+// leased records deliveries with their deadlines.
 func leased(held *table[driver.Receipt, lease], got []driver.Delivery, visibility time.Duration) {
 	for _, d := range got {
 		held.put(d.Receipt, lease{d, time.Now().Add(visibility)})
@@ -158,7 +160,7 @@ func leased(held *table[driver.Receipt, lease], got []driver.Delivery, visibilit
 }
 
 type expiresToTail struct {
-	passing
+	passThrough
 	held *table[driver.Receipt, lease]
 }
 
@@ -182,18 +184,17 @@ func (q expiresToTail) Extend(ctx context.Context, extensions []driver.Extension
 	return granted, err
 }
 
-// nackAtEnd nacks a message just before its lease runs out, unless the lease
-// was extended meanwhile.
+// nackAtEnd nacks a message just before its lease ends, unless the lease was extended.
 func (q expiresToTail) nackAtEnd(ctx context.Context, receipt driver.Receipt, visibility time.Duration) {
 	ctx = context.WithoutCancel(ctx)
 	time.AfterFunc(visibility-1, func() {
 		if held, ok := q.held.get(receipt); ok && time.Until(held.until) <= 1 {
-			_ = q.Queue.Nack(ctx, []driver.Nack{{Receipt: receipt, Cause: held.LastError}}) // it may be settled
+			_ = q.Queue.Nack(ctx, []driver.Nack{{Receipt: receipt, Cause: held.LastError}}) // fails if it is settled
 		}
 	})
 }
 
-type givesUpToTail struct{ remembering }
+type givesUpToTail struct{ remembersDeliveries }
 
 func (q givesUpToTail) Extend(ctx context.Context, extensions []driver.Extension) ([]time.Duration, error) {
 	return eachExtension(extensions, func(extension driver.Extension) ([]time.Duration, error) {
@@ -204,14 +205,14 @@ func (q givesUpToTail) Extend(ctx context.Context, extensions []driver.Extension
 	})
 }
 
-// nackCauses remembers what the queue behind is not told.
+// nackCauses are causes that the wrapped queue is not told.
 type nackCauses struct {
 	messages table[driver.Receipt, string]
 	causes   table[string, string]
 }
 
 type nacksToHead struct {
-	passing
+	passThrough
 	*nackCauses
 }
 
@@ -240,14 +241,14 @@ func (q nacksToHead) Nack(ctx context.Context, nacks []driver.Nack) error {
 	})
 }
 
-type placesWhenDue struct{ passing }
+type placesWhenDue struct{ passThrough }
 
 func (q placesWhenDue) Nack(ctx context.Context, nacks []driver.Nack) error {
 	return each(nacks, func(nack driver.Nack) error {
 		if nack.Delay < time.Second || nack.Delay > q.Traits().MaxVisibility {
 			return q.Queue.Nack(ctx, []driver.Nack{nack})
 		}
-		// The message stays leased until the delay is over, and is nacked then.
+		// The message stays leased until the delay is over, and is then nacked.
 		_, err := q.Queue.Extend(ctx, []driver.Extension{{Receipt: nack.Receipt, Visibility: nack.Delay}})
 		late := context.WithoutCancel(ctx)
 		time.AfterFunc(nack.Delay-1, func() {
@@ -257,15 +258,15 @@ func (q placesWhenDue) Nack(ctx context.Context, nacks []driver.Nack) error {
 	})
 }
 
-// trueGroups are those that messages were sent to.
+// trueGroups are the groups that the messages were sent to.
 type trueGroups struct {
 	groups table[string, string]
 	turn   atomic.Int64
 }
 
-// regroups sends messages to other groups than it says.
+// regroups sends messages to other groups than requested.
 type regroups struct {
-	passing
+	passThrough
 	*trueGroups
 	instead func(driver.Outgoing) string
 }
@@ -303,7 +304,7 @@ func (q regroups) Receive(ctx context.Context, req driver.ReceiveRequest) ([]dri
 	return got, err
 }
 
-type purgesHalf struct{ passing }
+type purgesHalf struct{ passThrough }
 
 func (q purgesHalf) Purge(ctx context.Context) (int, error) {
 	ready := q.peeked(ctx, driver.StateReady)
@@ -318,7 +319,7 @@ func (q purgesHalf) Purge(ctx context.Context) (int, error) {
 	return removed - len(left), nil
 }
 
-type claimsOrder struct{ passing }
+type claimsOrder struct{ passThrough }
 
 func (q claimsOrder) Traits() driver.Traits {
 	traits := q.Queue.Traits()
@@ -326,11 +327,11 @@ func (q claimsOrder) Traits() driver.Traits {
 	return traits
 }
 
-type wakesForOneShard struct{ passing }
+type wakesForOneShard struct{ passThrough }
 
 func (q wakesForOneShard) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
 	if q.config().Shards > 1 {
-		return polls{q.passing, time.Second}.Receive(ctx, req)
+		return polls{q.passThrough, time.Second}.Receive(ctx, req)
 	}
 	return q.Queue.Receive(ctx, req)
 }

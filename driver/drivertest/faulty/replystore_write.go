@@ -9,7 +9,7 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-var slotWriters = []ReplyStoreSaboteur{
+var slotWriteFaults = []ReplyStoreSaboteur{
 	{
 		Name: "resolves-twice", Breaks: "RPL-2",
 		What: "A second answer replaces the first.",
@@ -32,46 +32,46 @@ var slotWriters = []ReplyStoreSaboteur{
 	},
 	{
 		Name: "resolves-what-is-not-there", Breaks: "RPL-5",
-		What: "A slot that is not there accepts an answer.",
+		What: "A missing slot accepts an answer.",
 		Wrap: sabotaged(func(s store) accepts { return accepts{s, driver.ErrNotFound} }),
 	},
 	{
 		Name: "says-expired-for-cancelled", Breaks: "RPL-2",
-		What: "Who answers a cancelled request is told that it has expired.",
+		What: "An answer to a cancelled request fails as expired.",
 		Wrap: sabotaged(func(s store) mistakesCodes {
 			return mistakesCodes{s, map[driver.Code]driver.Code{driver.ErrReplyCancelled: driver.ErrReplyExpired}}
 		}),
 	},
 	{
 		Name: "says-missing-for-expired", Breaks: "RPL-2",
-		What: "Who answers an expired request is told that it never was, before anything was swept.",
+		What: "An answer to an expired request fails as not found before the slot is swept.",
 		Wrap: sabotaged(func(s store) mistakesCodes {
 			return mistakesCodes{s, map[driver.Code]driver.Code{driver.ErrReplyExpired: driver.ErrNotFound}}
 		}),
 	},
 	{
 		Name: "cancels-the-answered", Breaks: "RPL-4",
-		What: "Cancelling a request that was answered succeeds, and the answer is gone.",
+		What: "Cancelling a request that was answered succeeds and removes the answer.",
 		Wrap: sabotaged(func(s store) *cancelsTheAnswered { return &cancelsTheAnswered{store: s} }),
 	},
 	{
 		Name: "cancels-once", Breaks: "RPL-4",
-		What: "Cancelling a second time is an error.",
+		What: "Cancelling a second time returns an error.",
 		Wrap: sabotaged(func(s store) cancelsOnce { return cancelsOnce{s} }),
 	},
 	{
 		Name: "writes-twice-in-a-race", Breaks: "RPL-5",
-		What: "Looking at a slot and writing it are two steps, so that several answers are accepted.",
+		What: "Checking a slot and writing it are two steps, so that several answers are accepted.",
 		Wrap: sabotaged(func(s store) writesTwice { return writesTwice{s} }),
 	},
 	{
 		Name: "cancels-and-resolves-in-a-race", Breaks: "RPL-5",
-		What: "A cancel that meets an answer succeeds as well.",
+		What: "A cancel and a concurrent answer both succeed.",
 		Wrap: sabotaged(func(s store) cancelsInRace { return cancelsInRace{s} }),
 	},
 	{
 		Name: "keeps-the-senders-bytes", Breaks: "RPL-5",
-		What: "The body of an answer is not copied, and changes when its sender uses the bytes again.",
+		What: "The body of an answer is not copied, and changes when the caller reuses the bytes.",
 		Wrap: sabotaged(func(s store) *sharesBodies { return &sharesBodies{store: s} }),
 	},
 	{
@@ -83,7 +83,7 @@ var slotWriters = []ReplyStoreSaboteur{
 	},
 	{
 		Name: "cuts-long-bodies", Breaks: "RPL-5",
-		What: "Of a long body only the beginning is kept.",
+		What: "Only the beginning of a long body is kept.",
 		Wrap: sabotaged(func(s store) rewritesAnswers {
 			return rewritesAnswers{s, func(answer *driver.Answer) { answer.Body = answer.Body[:min(len(answer.Body), 4096)] }}
 		}),
@@ -130,7 +130,7 @@ func (s *resolvesTwice) Get(ctx context.Context, id string) (driver.Slot, error)
 	return slot, err
 }
 
-// accepts answers that it cannot store.
+// accepts answers without storing them.
 type accepts struct {
 	store
 	code driver.Code
@@ -179,7 +179,7 @@ type writesTwice struct{ store }
 
 func (s writesTwice) Resolve(ctx context.Context, id string, answer driver.Answer) error {
 	pending := s.state(ctx, id) == driver.SlotPending
-	letOthersIn()
+	yieldToOthers()
 	err := s.ReplyStore.Resolve(ctx, id, answer)
 	if pending && errors.Is(err, driver.ErrReplyAlreadySent) {
 		return nil
@@ -191,7 +191,7 @@ type cancelsInRace struct{ store }
 
 func (s cancelsInRace) Cancel(ctx context.Context, id string) error {
 	pending := s.state(ctx, id) == driver.SlotPending
-	letOthersIn()
+	yieldToOthers()
 	err := s.ReplyStore.Cancel(ctx, id)
 	if pending && errors.Is(err, driver.ErrReplyAlreadySent) {
 		return nil
@@ -230,8 +230,8 @@ func (s rewritesAnswers) Resolve(ctx context.Context, id string, answer driver.A
 	return s.ReplyStore.Resolve(ctx, id, answer)
 }
 
-// slotTellers read slots wrong.
-var slotTellers = []ReplyStoreSaboteur{
+// slotReadFaults return wrong slots.
+var slotReadFaults = []ReplyStoreSaboteur{
 	{
 		Name: "tells-local-times", Breaks: "RPL-5",
 		What: "The times of a slot are not in UTC.",
@@ -242,12 +242,12 @@ var slotTellers = []ReplyStoreSaboteur{
 	},
 	{
 		Name: "tells-no-end", Breaks: "RPL-5",
-		What: "A slot does not say when it expires.",
+		What: "A slot has no expiry time.",
 		Wrap: misreadsSlots(func(slot *driver.Slot) { slot.ExpiresAt = slot.CreatedAt }),
 	},
 	{
 		Name: "forgets-when-it-was-answered", Breaks: "RPL-5",
-		What: "A resolved slot does not say since when.",
+		What: "A resolved slot has no time of resolution.",
 		Wrap: misreadsSlots(func(slot *driver.Slot) { slot.ResolvedAt = time.Time{} }),
 	},
 	{
@@ -257,7 +257,7 @@ var slotTellers = []ReplyStoreSaboteur{
 	},
 	{
 		Name: "reads-once", Breaks: "RPL-5",
-		What: "Looking at an answer removes it.",
+		What: "Reading an answer removes it.",
 		Wrap: sabotaged(func(s store) readsOnce { return readsOnce{s} }),
 	},
 }

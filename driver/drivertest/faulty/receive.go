@@ -8,16 +8,16 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-var receivers = []Saboteur{
+var receiveFaults = []Saboteur{
 	{
 		Name: "does-not-clamp-max", Breaks: "RCV-1",
 		What: "A receive returns more messages than the largest batch.",
-		Wrap: perHandle(func(q passing) handle { return doesNotClamp{q} }),
+		Wrap: perHandle(func(q passThrough) driver.Queue { return doesNotClamp{q} }),
 	},
 	{
 		Name: "takes-max-plus-one", Breaks: "RCV-1",
 		What: "A receive with a Max of several returns one more.",
-		Wrap: perHandle(func(q passing) handle {
+		Wrap: perHandle(func(q passThrough) driver.Queue {
 			return changesRequest{q, func(req *driver.ReceiveRequest) {
 				if req.Max > 1 {
 					req.Max++
@@ -28,7 +28,7 @@ var receivers = []Saboteur{
 	{
 		Name: "refuses-large-max", Breaks: "RCV-1",
 		What: "A Max above the largest batch is refused, not clamped.",
-		Wrap: perHandle(func(q passing) handle {
+		Wrap: perHandle(func(q passThrough) driver.Queue {
 			return changesRequest{q, func(req *driver.ReceiveRequest) {
 				if req.Max > q.Traits().MaxBatch {
 					req.Max = 0
@@ -38,27 +38,27 @@ var receivers = []Saboteur{
 	},
 	{
 		Name: "takes-max-zero-for-one", Breaks: "RCV-1",
-		What: "A receive of no messages at all is taken for one of one.",
-		Wrap: perHandle(func(q passing) handle {
+		What: "A receive with Max 0 returns one message.",
+		Wrap: perHandle(func(q passThrough) driver.Queue {
 			return changesRequest{q, func(req *driver.ReceiveRequest) { req.Max = max(req.Max, 1) }}
 		}),
 	},
 	{
 		Name: "ignores-max-bytes", Breaks: "RCV-1",
 		What: "MaxBytes does not bound a receive.",
-		Wrap: perHandle(func(q passing) handle {
+		Wrap: perHandle(func(q passThrough) driver.Queue {
 			return changesRequest{q, func(req *driver.ReceiveRequest) { req.MaxBytes = min(req.MaxBytes, 0) }}
 		}),
 	},
 	{
 		Name: "never-delivers-over-max-bytes", Breaks: "RCV-1",
 		What: "A message over MaxBytes is not delivered even alone.",
-		Wrap: perHandle(func(q passing) handle { return starvesLarge{q} }),
+		Wrap: perHandle(func(q passThrough) driver.Queue { return starvesLarge{q} }),
 	},
 	{
 		Name: "lets-one-more-in-flight", Breaks: "RCV-1",
-		What: "One message more than MaxInFlight is out at once.",
-		Wrap: misreads(func(config *driver.Config) {
+		What: "One message more than MaxInFlight can be in flight.",
+		Wrap: changesConfig(func(config *driver.Config) {
 			if config.MaxInFlight > 0 {
 				config.MaxInFlight++
 			}
@@ -66,24 +66,24 @@ var receivers = []Saboteur{
 	},
 	{
 		Name: "lets-more-in-flight-in-parallel", Breaks: "RCV-1",
-		What: "The ceiling is read and used in two steps, so that receives at once can exceed it by one.",
-		Wrap: perQueue(func(q passing, race *roomRace) handle { return exceedsCeiling{q, race} }),
+		What: "The ceiling is checked and used in two steps, so that concurrent receives can exceed it by one.",
+		Wrap: perQueue(func(q passThrough, race *roomRace) driver.Queue { return exceedsCeiling{q, race} }),
 	},
 	{
 		Name: "hides-the-ceiling", Breaks: "RCV-1",
-		What: "A receive that only the in-flight ceiling keeps from a message is empty, not refused.",
-		Wrap: perHandle(func(q passing) handle { return hidesCeiling{q} }),
+		What: "A receive at the in-flight ceiling is empty instead of refused.",
+		Wrap: perHandle(func(q passThrough) driver.Queue { return hidesCeiling{q} }),
 	},
 	{
 		Name: "refuses-at-the-ceiling-at-once", Breaks: "RCV-1",
 		What: "A receive at the in-flight ceiling does not wait for a lease to end.",
-		Wrap: perHandle(func(q passing) handle { return refusesAtOnce{q} }),
+		Wrap: perHandle(func(q passThrough) driver.Queue { return refusesAtOnce{q} }),
 	},
 }
 
-// changesRequest changes each request on its way in.
+// changesRequest changes each request before the backend gets it.
 type changesRequest struct {
-	passing
+	passThrough
 	change func(*driver.ReceiveRequest)
 }
 
@@ -92,7 +92,7 @@ func (q changesRequest) Receive(ctx context.Context, req driver.ReceiveRequest) 
 	return q.Queue.Receive(ctx, req)
 }
 
-type doesNotClamp struct{ passing }
+type doesNotClamp struct{ passThrough }
 
 func (q doesNotClamp) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
 	got, err := q.Queue.Receive(ctx, req)
@@ -108,7 +108,7 @@ func (q doesNotClamp) Receive(ctx context.Context, req driver.ReceiveRequest) ([
 	return got, err
 }
 
-type starvesLarge struct{ passing }
+type starvesLarge struct{ passThrough }
 
 func (q starvesLarge) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
 	got, err := q.Queue.Receive(ctx, req)
@@ -119,14 +119,14 @@ func (q starvesLarge) Receive(ctx context.Context, req driver.ReceiveRequest) ([
 }
 
 type exceedsCeiling struct {
-	passing
+	passThrough
 	*roomRace
 }
 
 func (q exceedsCeiling) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
 	q.sending.Add(1)
 	defer q.sending.Add(-1)
-	letOthersIn()
+	yieldToOthers()
 	got, err := q.Queue.Receive(ctx, req)
 	if !errors.Is(err, driver.ErrFull) || q.sending.Load() < 2 || q.over.Swap(true) {
 		return got, err
@@ -137,7 +137,7 @@ func (q exceedsCeiling) Receive(ctx context.Context, req driver.ReceiveRequest) 
 	return q.Queue.Receive(ctx, req)
 }
 
-type hidesCeiling struct{ passing }
+type hidesCeiling struct{ passThrough }
 
 func (q hidesCeiling) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
 	got, err := q.Queue.Receive(ctx, req)
@@ -147,7 +147,7 @@ func (q hidesCeiling) Receive(ctx context.Context, req driver.ReceiveRequest) ([
 	return got, err
 }
 
-type refusesAtOnce struct{ passing }
+type refusesAtOnce struct{ passThrough }
 
 func (q refusesAtOnce) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
 	at := req
@@ -158,44 +158,44 @@ func (q refusesAtOnce) Receive(ctx context.Context, req driver.ReceiveRequest) (
 	return q.Queue.Receive(ctx, req)
 }
 
-var describers = []Saboteur{
+var messageFaults = []Saboteur{
 	{
 		Name: "counts-every-delivery-as-first", Breaks: "RCV-3",
 		What: "The delivery count is always one.",
-		Wrap: perHandle(func(q passing) handle {
+		Wrap: perHandle(func(q passThrough) driver.Queue {
 			return changesDelivered{q, func(d *driver.Delivery) { d.Deliveries = 1 }}
 		}),
 	},
 	{
 		Name: "counts-from-zero", Breaks: "RCV-3",
 		What: "The first delivery is number zero.",
-		Wrap: perHandle(func(q passing) handle {
+		Wrap: perHandle(func(q passThrough) driver.Queue {
 			return changesDelivered{q, func(d *driver.Delivery) { d.Deliveries-- }}
 		}),
 	},
 	{
-		Name: "counts-anew-after-a-nack", Breaks: "RCV-3",
-		What: "A nack sets the delivery count back.",
-		Wrap: perQueue(func(q passing, books *nackBooks) handle { return countsAnew{q, books} }),
+		Name: "restarts-the-count-after-a-nack", Breaks: "RCV-3",
+		What: "A nack resets the delivery count.",
+		Wrap: perQueue(func(q passThrough, books *nackCounts) driver.Queue { return restartsCount{q, books} }),
 	},
 	{
 		Name: "dates-first-delivery-by-the-latest", Breaks: "RCV-3",
 		What: "The time of the first delivery is that of the latest.",
-		Wrap: perHandle(func(q passing) handle {
+		Wrap: perHandle(func(q passThrough) driver.Queue {
 			return changesDelivered{q, func(d *driver.Delivery) { d.FirstReceivedAt = time.Now().UTC() }}
 		}),
 	},
 	{
 		Name: "dates-the-send-by-the-delivery", Breaks: "RCV-3",
 		What: "The time of the send is that of the first delivery.",
-		Wrap: perHandle(func(q passing) handle {
+		Wrap: perHandle(func(q passThrough) driver.Queue {
 			return changesDelivered{q, func(d *driver.Delivery) { d.EnqueuedAt = d.FirstReceivedAt }}
 		}),
 	},
 	{
 		Name: "gives-local-times", Breaks: "RCV-3",
 		What: "Times are in the zone of the machine, not in UTC.",
-		Wrap: perHandle(func(q passing) handle {
+		Wrap: perHandle(func(q passThrough) driver.Queue {
 			return changesDelivered{q, func(d *driver.Delivery) {
 				d.EnqueuedAt = d.EnqueuedAt.In(time.FixedZone("elsewhere", 3600))
 			}}
@@ -204,7 +204,7 @@ var describers = []Saboteur{
 	{
 		Name: "loses-the-correlation-id", Breaks: "RCV-3",
 		What: "A message that is delivered again has no correlation id.",
-		Wrap: perHandle(func(q passing) handle {
+		Wrap: perHandle(func(q passThrough) driver.Queue {
 			return changesDelivered{q, func(d *driver.Delivery) {
 				if d.Deliveries > 1 {
 					d.CorrelationID = ""
@@ -214,15 +214,15 @@ var describers = []Saboteur{
 	},
 	{
 		Name: "loses-the-reply-address", Breaks: "RCV-3",
-		What: "A message says nowhere to reply.",
-		Wrap: perHandle(func(q passing) handle {
+		What: "A message has no reply address.",
+		Wrap: perHandle(func(q passThrough) driver.Queue {
 			return changesDelivered{q, func(d *driver.Delivery) { d.ReplyTo = "" }}
 		}),
 	},
 	{
 		Name: "keeps-the-first-error", Breaks: "RCV-3",
 		What: "The last error is the cause of the first nack, not of the latest.",
-		Wrap: perQueue(func(q passing, first *table[string, string]) handle {
+		Wrap: perQueue(func(q passThrough, first *table[string, string]) driver.Queue {
 			return changesDelivered{q, func(d *driver.Delivery) {
 				if cause, ok := first.get(d.ID); ok {
 					d.LastError = cause
@@ -234,23 +234,23 @@ var describers = []Saboteur{
 	},
 	{
 		Name: "dates-a-delayed-send-by-its-due-time", Breaks: "RCV-3", Rare: true,
-		What: "The time of the send of a delayed message is when it came due.",
-		Wrap: perQueue(func(q passing, delays *table[string, time.Duration]) handle { return datesByDue{q, delays} }),
+		What: "The time of the send of a delayed message is the time when it became due.",
+		Wrap: perQueue(func(q passThrough, delays *table[string, time.Duration]) driver.Queue { return datesByDue{q, delays} }),
 	},
 }
 
-// nackBooks remembers how often a message was delivered before its last nack.
-type nackBooks struct {
+// nackCounts are the deliveries of messages before their last nack.
+type nackCounts struct {
 	delivered deliveries
 	before    table[string, int]
 }
 
-type countsAnew struct {
-	passing
-	*nackBooks
+type restartsCount struct {
+	passThrough
+	*nackCounts
 }
 
-func (q countsAnew) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
+func (q restartsCount) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
 	got, err := q.Queue.Receive(ctx, req)
 	for i := range got {
 		q.delivered.put(got[i].Receipt, got[i])
@@ -260,7 +260,7 @@ func (q countsAnew) Receive(ctx context.Context, req driver.ReceiveRequest) ([]d
 	return got, err
 }
 
-func (q countsAnew) Nack(ctx context.Context, nacks []driver.Nack) error {
+func (q restartsCount) Nack(ctx context.Context, nacks []driver.Nack) error {
 	err := q.Queue.Nack(ctx, nacks)
 	for i, nack := range nacks {
 		if d, ok := q.delivered.get(nack.Receipt); ok && driver.At(err, i) == nil {
@@ -271,7 +271,7 @@ func (q countsAnew) Nack(ctx context.Context, nacks []driver.Nack) error {
 }
 
 type datesByDue struct {
-	passing
+	passThrough
 	delays *table[string, time.Duration]
 }
 

@@ -6,52 +6,52 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-var defaulters = []Saboteur{
+var defaultFaults = []Saboteur{
 	{
 		Name: "has-no-default-limit", Breaks: "DLQ-1",
-		What: "A queue that is made without a delivery limit has none.",
-		Wrap: perOpener(func(b *box) backend {
+		What: "A queue created without a delivery limit has none.",
+		Wrap: perOpener(func(b *wrapper) backend {
 			return &changesNew{b, func(config *driver.Config) { orElse(&config.MaxDeliveries, driver.Off) }}
 		}),
 	},
 	{
 		Name: "has-another-default-limit", Breaks: "DLQ-1",
-		What: "A queue that is made without a delivery limit has one of 10.",
-		Wrap: perOpener(func(b *box) backend {
+		What: "A queue created without a delivery limit has a limit of 10.",
+		Wrap: perOpener(func(b *wrapper) backend {
 			return &changesNew{b, func(config *driver.Config) { orElse(&config.MaxDeliveries, 10) }}
 		}),
 	},
 	{
 		Name: "has-no-default-limit-when-opened", Breaks: "DLQ-1",
-		What: "A queue that is made by opening it has no delivery limit.",
-		Wrap: perOpener(func(b *box) backend { return opensWithoutLimit{b} }),
+		What: "A queue created by opening it has no delivery limit.",
+		Wrap: perOpener(func(b *wrapper) backend { return opensWithoutLimit{b} }),
 	},
 	{
 		Name: "does-not-bound-dead-letters", Breaks: "DLQ-1",
-		What: "Dead letters of a queue that is made without a bound have none.",
-		Wrap: perOpener(func(b *box) backend {
+		What: "A queue created without a bound on dead letters has none.",
+		Wrap: perOpener(func(b *wrapper) backend {
 			return &changesNew{b, func(config *driver.Config) { orElse(&config.MaxDead, driver.Off) }}
 		}),
 	},
 	{
 		Name: "takes-off-for-unset", Breaks: "DLQ-1",
 		What: "A setting that is turned off gets its default.",
-		Wrap: perOpener(func(b *box) backend { return takesOffForUnset{b} }),
+		Wrap: perOpener(func(b *wrapper) backend { return takesOffForUnset{b} }),
 	},
 	{
 		Name: "resets-what-is-unset", Breaks: "DLQ-1",
-		What: "What a configuration leaves unset goes back to its default.",
-		Wrap: perOpener(func(b *box) backend { return resetsUnset{b} }),
+		What: "Settings that a configuration leaves unset go back to their defaults.",
+		Wrap: perOpener(func(b *wrapper) backend { return resetsUnset{b} }),
 	},
 	{
 		Name: "reads-off-as-unset", Breaks: "DLQ-1",
-		What: "A setting that is off is read back as one that is unset.",
-		Wrap: perOpener(func(b *box) backend { return readsOffAsUnset{b} }),
+		What: "A setting that is off is read back as unset.",
+		Wrap: perOpener(func(b *wrapper) backend { return readsOffAsUnset{b} }),
 	},
 	{
 		Name: "ignores-that-the-window-is-off", Breaks: "DUP-1",
 		What: "A dedup window that is off is the default one.",
-		Wrap: perOpener(func(b *box) backend { return ignoresWindowOff{b} }),
+		Wrap: perOpener(func(b *wrapper) backend { return ignoresWindowOff{b} }),
 	},
 }
 
@@ -61,9 +61,9 @@ func orElse(value *int, otherwise int) {
 	}
 }
 
-// changesNew changes the configurations of queues that are not there yet.
+// changesNew changes the configurations of new queues.
 type changesNew struct {
-	*box
+	*wrapper
 	change func(*driver.Config)
 }
 
@@ -71,47 +71,47 @@ func (b *changesNew) ConfigureQueue(ctx context.Context, name string, config dri
 	if b.inForce(ctx, name) == nil {
 		b.change(&config)
 	}
-	return b.box.ConfigureQueue(ctx, name, config)
+	return b.wrapper.ConfigureQueue(ctx, name, config)
 }
 
-type opensWithoutLimit struct{ *box }
+type opensWithoutLimit struct{ *wrapper }
 
 func (b opensWithoutLimit) OpenQueue(ctx context.Context, name string) (driver.Queue, error) {
 	if b.inForce(ctx, name) == nil && driver.CheckName(name) == nil {
-		if err := b.box.ConfigureQueue(ctx, name, driver.Config{MaxDeliveries: driver.Off}); err != nil {
+		if err := b.wrapper.ConfigureQueue(ctx, name, driver.Config{MaxDeliveries: driver.Off}); err != nil {
 			return nil, err
 		}
 	}
-	return b.box.OpenQueue(ctx, name)
+	return b.wrapper.OpenQueue(ctx, name)
 }
 
-type takesOffForUnset struct{ *box }
+type takesOffForUnset struct{ *wrapper }
 
 func (b takesOffForUnset) ConfigureQueue(ctx context.Context, name string, config driver.Config) error {
-	return b.box.ConfigureQueue(ctx, name, config.Stored())
+	return b.wrapper.ConfigureQueue(ctx, name, config.Stored())
 }
 
-type resetsUnset struct{ *box }
+type resetsUnset struct{ *wrapper }
 
 func (b resetsUnset) ConfigureQueue(ctx context.Context, name string, config driver.Config) error {
 	if config.Validate() == nil {
 		config = config.Resolve(nil, driver.Config{})
 	}
-	return b.box.ConfigureQueue(ctx, name, config)
+	return b.wrapper.ConfigureQueue(ctx, name, config)
 }
 
-type readsOffAsUnset struct{ *box }
+type readsOffAsUnset struct{ *wrapper }
 
 func (b readsOffAsUnset) QueueConfig(ctx context.Context, name string) (driver.Config, error) {
-	config, err := b.box.QueueConfig(ctx, name)
+	config, err := b.wrapper.QueueConfig(ctx, name)
 	return config.Stored(), err
 }
 
-type ignoresWindowOff struct{ *box }
+type ignoresWindowOff struct{ *wrapper }
 
 func (b ignoresWindowOff) ConfigureQueue(ctx context.Context, name string, config driver.Config) error {
 	if config.DedupWindow == driver.Off {
 		config.DedupWindow = driver.DefaultDedupWindow
 	}
-	return b.box.ConfigureQueue(ctx, name, config)
+	return b.wrapper.ConfigureQueue(ctx, name, config)
 }

@@ -9,21 +9,21 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-var retainers = []Saboteur{
+var retentionFaults = []Saboteur{
 	{
 		Name: "drops-the-expired", Breaks: "RET-1",
 		What: "A message that waited too long disappears and leaves no dead letter.",
-		Wrap: perHandle(func(q passing) handle { return dropsExpired{q} }),
+		Wrap: perHandle(func(q passThrough) driver.Queue { return dropsExpired{q} }),
 	},
 	{
 		Name: "keeps-the-old", Breaks: "RET-1",
-		What: "A message can wait for ever.",
-		Wrap: misreads(func(config *driver.Config) { config.RetainReady.Age = 0 }),
+		What: "A message can wait without limit.",
+		Wrap: changesConfig(func(config *driver.Config) { config.RetainReady.Age = 0 }),
 	},
 	{
 		Name: "expires-late", Breaks: "RET-1",
 		What: "A message that waited too long dies a tenth of a second late.",
-		Wrap: misreads(func(config *driver.Config) {
+		Wrap: changesConfig(func(config *driver.Config) {
 			if config.RetainReady.Age > 0 {
 				config.RetainReady.Age += 100 * time.Millisecond
 			}
@@ -32,32 +32,32 @@ var retainers = []Saboteur{
 	{
 		Name: "counts-the-age-from-the-send", Breaks: "RET-1",
 		What: "A message that was delayed for longer than messages are kept is dead when it is due.",
-		Wrap: perHandle(func(q passing) handle { return agesFromSend{q} }),
+		Wrap: perHandle(func(q passThrough) driver.Queue { return agesFromSend{q} }),
 	},
 	{
 		Name: "counts-the-delayed-as-kept", Breaks: "RET-1",
-		What: "A delayed message takes the place of one that is kept.",
-		Wrap: perHandle(func(q passing) handle { return countsDelayed{q} }),
+		What: "A delayed message counts as one that is kept.",
+		Wrap: perHandle(func(q passThrough) driver.Queue { return countsDelayed{q} }),
 	},
 	{
 		Name: "keeps-too-many", Breaks: "RET-1",
 		What: "Any number of messages can wait.",
-		Wrap: misreads(func(config *driver.Config) { config.RetainReady.Count = 0 }),
+		Wrap: changesConfig(func(config *driver.Config) { config.RetainReady.Count = 0 }),
 	},
 	{
 		Name: "keeps-the-old-dead", Breaks: "RET-1",
-		What: "Dead letters are kept for ever.",
-		Wrap: misreads(func(config *driver.Config) { config.RetainDead.Age = 0 }),
+		What: "Dead letters are kept without limit.",
+		Wrap: changesConfig(func(config *driver.Config) { config.RetainDead.Age = 0 }),
 	},
 	{
 		Name: "keeps-too-many-dead", Breaks: "RET-1",
 		What: "Any number of dead letters is kept.",
-		Wrap: misreads(func(config *driver.Config) { config.RetainDead.Count = 0 }),
+		Wrap: changesConfig(func(config *driver.Config) { config.RetainDead.Count = 0 }),
 	},
 	{
 		Name: "calls-the-expired-worn-out", Breaks: "RET-1",
-		What: "A message that waited too long is said to have been delivered too often.",
-		Wrap: perHandle(func(q passing) handle {
+		What: "A message that waited too long has the reason max deliveries.",
+		Wrap: perHandle(func(q passThrough) driver.Queue {
 			return changesDead{q, func(letter *driver.DeadLetter) {
 				if letter.Reason == driver.ReasonExpired && q.config().RetainReady != (driver.Retention{}) {
 					letter.Reason = driver.ReasonMaxDeliveries
@@ -67,22 +67,24 @@ var retainers = []Saboteur{
 	},
 	{
 		Name: "makes-young-by-a-nack", Breaks: "RET-1",
-		What: "The age of a message starts anew with a nack.",
-		Wrap: perQueue(func(q passing, books *nackBooks) handle { return rejuvenates{q, books} }),
+		What: "A nack resets the age of a message.",
+		Wrap: perQueue(func(q passThrough, books *nackCounts) driver.Queue { return resetsAge{q, books} }),
 	},
 	{
 		Name: "does-not-make-young-by-a-redrive", Breaks: "RET-1",
 		What: "A message that is too old cannot be redriven.",
-		Wrap: perHandle(func(q passing) handle { return redrivesNoOld{q} }),
+		Wrap: perHandle(func(q passThrough) driver.Queue { return redrivesNoOld{q} }),
 	},
 	{
 		Name: "takes-the-old-from-their-holders", Breaks: "RET-1",
 		What: "A message that is too old dies in flight, when its lease is extended.",
-		Wrap: perQueue(func(q passing, delivered *deliveries) handle { return takesFromHolder{remembering{q, delivered}} }),
+		Wrap: perQueue(func(q passThrough, delivered *deliveries) driver.Queue {
+			return takesFromHolder{remembersDeliveries{q, delivered}}
+		}),
 	},
 }
 
-type dropsExpired struct{ passing }
+type dropsExpired struct{ passThrough }
 
 func (q dropsExpired) drop(ctx context.Context) {
 	if q.config().RetainReady == (driver.Retention{}) {
@@ -106,27 +108,27 @@ func (q dropsExpired) DeadLetters(ctx context.Context) iter.Seq2[driver.DeadLett
 	return q.Queue.DeadLetters(ctx)
 }
 
-// rejuvenates buries what is nacked and redrives it, because a redrive is all
-// that makes a message young.
-type rejuvenates struct {
-	passing
-	*nackBooks
+// resetsAge dead-letters and redrives nacked messages, because only a redrive resets the age of
+// a message.
+type resetsAge struct {
+	passThrough
+	*nackCounts
 }
 
-func (q rejuvenates) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
+func (q resetsAge) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
 	return nacksToGroupTail(q).Receive(ctx, req)
 }
 
-func (q rejuvenates) Nack(ctx context.Context, nacks []driver.Nack) error {
+func (q resetsAge) Nack(ctx context.Context, nacks []driver.Nack) error {
 	return each(nacks, func(nack driver.Nack) error {
 		if q.config().RetainReady.Age == 0 || nack.Delay != 0 {
 			return q.Queue.Nack(ctx, []driver.Nack{nack})
 		}
-		return nacksToGroupTail(q).buryAndRedrive(ctx, nack)
+		return nacksToGroupTail(q).deadLetterAndRedrive(ctx, nack)
 	})
 }
 
-type redrivesNoOld struct{ passing }
+type redrivesNoOld struct{ passThrough }
 
 func (q redrivesNoOld) Redrive(ctx context.Context, ids []string, limit int) (int, error) {
 	letters, err := q.letters(ctx)
@@ -148,20 +150,20 @@ func (q redrivesNoOld) Redrive(ctx context.Context, ids []string, limit int) (in
 	return moved + old, err
 }
 
-type takesFromHolder struct{ remembering }
+type takesFromHolder struct{ remembersDeliveries }
 
 func (q takesFromHolder) Extend(ctx context.Context, extensions []driver.Extension) ([]time.Duration, error) {
 	for _, extension := range extensions {
 		d, ok := q.delivered.get(extension.Receipt)
 		if age := q.config().RetainReady.Age; ok && age > 0 && time.Since(d.EnqueuedAt) >= age {
-			burial := driver.DeadLetterRequest{Receipt: extension.Receipt, Reason: driver.ReasonExpired}
-			_ = q.Queue.DeadLetter(ctx, []driver.DeadLetterRequest{burial}) // it may be settled
+			request := driver.DeadLetterRequest{Receipt: extension.Receipt, Reason: driver.ReasonExpired}
+			_ = q.Queue.DeadLetter(ctx, []driver.DeadLetterRequest{request}) // it may be settled
 		}
 	}
 	return q.Queue.Extend(ctx, extensions)
 }
 
-type agesFromSend struct{ passing }
+type agesFromSend struct{ passThrough }
 
 func (q agesFromSend) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
 	got, err := q.Queue.Receive(ctx, req)
@@ -175,7 +177,7 @@ func (q agesFromSend) Receive(ctx context.Context, req driver.ReceiveRequest) ([
 	}), err
 }
 
-type countsDelayed struct{ passing }
+type countsDelayed struct{ passThrough }
 
 func (q countsDelayed) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sent, error) {
 	for _, msg := range msgs {

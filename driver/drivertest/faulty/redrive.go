@@ -11,33 +11,33 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-var redrivers = []Saboteur{
+var redriveFaults = []Saboteur{
 	{
 		Name: "changes-the-id-on-redrive", Breaks: "DLQ-5",
 		What: "A redriven message has a new id.",
-		Wrap: perQueue(func(q passing, ids *table[string, string]) handle { return changesID{q, ids} }),
+		Wrap: perQueue(func(q passThrough, ids *table[string, string]) driver.Queue { return changesID{q, ids} }),
 	},
 	{
 		Name: "keeps-the-count-on-redrive", Breaks: "DLQ-5",
-		What: "A redriven message goes on counting its deliveries.",
-		Wrap: perQueue(func(q passing, before *table[string, int]) handle { return keepsCount{q, before} }),
+		What: "A redriven message keeps its delivery count.",
+		Wrap: perQueue(func(q passThrough, before *table[string, int]) driver.Queue { return keepsCount{q, before} }),
 	},
 	{
 		Name: "consults-dedup-on-redrive", Breaks: "DLQ-5", Also: []string{"DUP-3"},
 		What: "A dead letter whose key is in use counts as a duplicate and is dropped by its redrive.",
-		Wrap: perQueue(func(q passing, keys *table[string, bool]) handle { return consultsDedup{q, keys} }),
+		Wrap: perQueue(func(q passThrough, keys *table[string, bool]) driver.Queue { return consultsDedup{q, keys} }),
 	},
 	{
 		Name: "forgets-redrives", Breaks: "DLQ-5",
 		What: "The redrives of a message are not counted.",
-		Wrap: perHandle(func(q passing) handle {
+		Wrap: perHandle(func(q passThrough) driver.Queue {
 			return changesDead{q, func(letter *driver.DeadLetter) { letter.Redrives = 0 }}
 		}),
 	},
 	{
 		Name: "forgets-the-first-delivery-on-redrive", Breaks: "DLQ-5",
 		What: "The first delivery after a redrive counts as the first of all.",
-		Wrap: perHandle(func(q passing) handle {
+		Wrap: perHandle(func(q passThrough) driver.Queue {
 			return changesDelivered{q, func(d *driver.Delivery) {
 				if d.Deliveries == 1 {
 					d.FirstReceivedAt = time.Now().UTC()
@@ -48,12 +48,12 @@ var redrivers = []Saboteur{
 	{
 		Name: "copies-on-redrive", Breaks: "DLQ-5",
 		What: "A redriven message stays among the dead letters.",
-		Wrap: perHandle(func(q passing) handle { return copiesOnRedrive{q} }),
+		Wrap: perHandle(func(q passThrough) driver.Queue { return copiesOnRedrive{q} }),
 	},
 	{
 		Name: "takes-no-ids-for-all", Breaks: "DLQ-5",
 		What: "A redrive of an empty list of ids redrives everything.",
-		Wrap: perHandle(func(q passing) handle {
+		Wrap: perHandle(func(q passThrough) driver.Queue {
 			return changesRedrive{q, func(ids []string, limit int) ([]string, int) {
 				if len(ids) == 0 {
 					ids = nil
@@ -64,65 +64,65 @@ var redrivers = []Saboteur{
 	},
 	{
 		Name: "ignores-the-limit-of-a-redrive", Breaks: "DLQ-5",
-		What: "A redrive moves all letters, whatever its limit.",
-		Wrap: perHandle(func(q passing) handle {
+		What: "A redrive ignores its limit.",
+		Wrap: perHandle(func(q passThrough) driver.Queue {
 			return changesRedrive{q, func(ids []string, _ int) ([]string, int) { return ids, 0 }}
 		}),
 	},
 	{
 		Name: "redrives-the-youngest-first", Breaks: "DLQ-5",
 		What: "A redrive with a limit moves the latest deaths.",
-		Wrap: perHandle(func(q passing) handle { return redrivesYoungest{q} }),
+		Wrap: perHandle(func(q passThrough) driver.Queue { return redrivesYoungest{q} }),
 	},
 	{
 		Name: "lists-the-youngest-first", Breaks: "DLQ-5",
 		What: "Dead letters are listed latest death first.",
-		Wrap: perHandle(func(q passing) handle { return listsYoungest{q} }),
+		Wrap: perHandle(func(q passThrough) driver.Queue { return listsYoungest{q} }),
 	},
 	{
 		Name: "redrives-beyond-capacity", Breaks: "DLQ-5",
-		What: "A redrive does not ask whether there is room.",
-		Wrap: perHandle(func(q passing) handle {
+		What: "A redrive ignores the bound on messages.",
+		Wrap: perHandle(func(q passThrough) driver.Queue {
 			return redrivesBeyond{q, func(config *driver.Config) { config.MaxMessages = 0 }}
 		}),
 	},
 	{
 		Name: "redrives-beyond-the-bound-on-bytes", Breaks: "DLQ-5",
-		What: "A redrive does not ask whether there is room for the bytes.",
-		Wrap: perHandle(func(q passing) handle {
+		What: "A redrive ignores the bound on bytes.",
+		Wrap: perHandle(func(q passThrough) driver.Queue {
 			return redrivesBeyond{q, func(config *driver.Config) { config.MaxBytes = 0 }}
 		}),
 	},
 	{
 		Name: "counts-a-redrive-in-two-steps", Breaks: "DLQ-5",
-		What: "A redrive counts first and moves then, so that redrives at once count letters twice.",
-		Wrap: perHandle(func(q passing) handle { return countsThenRedrives{q} }),
+		What: "A redrive counts first and moves later, so that concurrent redrives count dead letters twice.",
+		Wrap: perHandle(func(q passThrough) driver.Queue { return countsThenRedrives{q} }),
 	},
 	{
 		Name: "redrives-to-the-head", Breaks: "DLQ-5",
-		What: "A redriven message is delivered before those that wait.",
-		Wrap: perQueue(func(q passing, first *table[string, bool]) handle { return redrivesToHead{q, first} }),
+		What: "A redriven message is delivered before the waiting messages.",
+		Wrap: perQueue(func(q passThrough, first *table[string, bool]) driver.Queue { return redrivesToHead{q, first} }),
 	},
 	{
 		Name: "counts-unknown-ids-as-discarded", Breaks: "DLQ-5",
-		What: "A discard says that it removed as many letters as it was given ids.",
-		Wrap: perHandle(func(q passing) handle { return countsUnknown{q} }),
+		What: "A discard returns the number of ids instead of the number of removed dead letters.",
+		Wrap: perHandle(func(q passThrough) driver.Queue { return countsUnknown{q} }),
 	},
 	{
 		Name: "purges-all-with-the-dead", Breaks: "DLQ-5",
 		What: "Purging the dead letters purges the queue.",
-		Wrap: perHandle(func(q passing) handle { return purgesAllWithDead{q} }),
+		Wrap: perHandle(func(q passThrough) driver.Queue { return purgesAllWithDead{q} }),
 	},
 	{
 		Name: "ends-a-listing-early", Breaks: "DLQ-5",
-		What: "A listing of dead letters ends when one of them is discarded meanwhile.",
-		Wrap: perHandle(func(q passing) handle { return endsListing{q} }),
+		What: "A listing of dead letters ends when one of them is discarded during the listing.",
+		Wrap: perHandle(func(q passThrough) driver.Queue { return endsListing{q} }),
 	},
 
 	{
 		Name: "makes-room-among-the-dead", Breaks: "DLQ-5",
-		What: "When the dead letters are full, the oldest makes room.",
-		Wrap: misreads(func(config *driver.Config) {
+		What: "When the dead letters are full, the oldest is removed.",
+		Wrap: changesConfig(func(config *driver.Config) {
 			if config.MaxDead > 0 {
 				config.RetainDead.Count, config.MaxDead = config.MaxDead, 0
 			}
@@ -131,17 +131,17 @@ var redrivers = []Saboteur{
 	{
 		Name: "lets-the-dead-overflow", Breaks: "DLQ-5",
 		What: "MaxDead does not bound the dead letters.",
-		Wrap: misreads(func(config *driver.Config) { config.MaxDead = 0 }),
+		Wrap: changesConfig(func(config *driver.Config) { config.MaxDead = 0 }),
 	},
 	{
 		Name: "loses-the-lease-when-the-dead-are-full", Breaks: "DLQ-5",
 		What: "Dead-lettering into a full store ends the lease.",
-		Wrap: perHandle(func(q passing) handle { return losesLeaseWhenFull{q} }),
+		Wrap: perHandle(func(q passThrough) driver.Queue { return losesLeaseWhenFull{q} }),
 	},
 }
 
 // letters returns the dead letters, oldest death first.
-func (q passing) letters(ctx context.Context) (letters []driver.DeadLetter, err error) {
+func (q passThrough) letters(ctx context.Context) (letters []driver.DeadLetter, err error) {
 	for letter, err := range q.Queue.DeadLetters(ctx) {
 		if err != nil {
 			return nil, err
@@ -152,7 +152,7 @@ func (q passing) letters(ctx context.Context) (letters []driver.DeadLetter, err 
 }
 
 type changesID struct {
-	passing
+	passThrough
 	ids *table[string, string]
 }
 
@@ -178,7 +178,7 @@ func (q changesID) Receive(ctx context.Context, req driver.ReceiveRequest) ([]dr
 }
 
 type keepsCount struct {
-	passing
+	passThrough
 	before *table[string, int]
 }
 
@@ -203,7 +203,7 @@ func (q keepsCount) Receive(ctx context.Context, req driver.ReceiveRequest) ([]d
 }
 
 type consultsDedup struct {
-	passing
+	passThrough
 	keyed *table[string, bool] // message ids
 }
 
@@ -233,7 +233,7 @@ func (q consultsDedup) Redrive(ctx context.Context, ids []string, limit int) (in
 	return moved + dropped, err
 }
 
-type copiesOnRedrive struct{ passing }
+type copiesOnRedrive struct{ passThrough }
 
 func (q copiesOnRedrive) Redrive(ctx context.Context, ids []string, limit int) (int, error) {
 	letters, err := q.letters(ctx)
@@ -252,9 +252,9 @@ func (q copiesOnRedrive) Redrive(ctx context.Context, ids []string, limit int) (
 	return moved, nil
 }
 
-// changesRedrive changes what a redrive is asked for.
+// changesRedrive changes redrive requests.
 type changesRedrive struct {
-	passing
+	passThrough
 	change func(ids []string, limit int) ([]string, int)
 }
 
@@ -263,7 +263,7 @@ func (q changesRedrive) Redrive(ctx context.Context, ids []string, limit int) (i
 	return q.Queue.Redrive(ctx, ids, limit)
 }
 
-type redrivesYoungest struct{ passing }
+type redrivesYoungest struct{ passThrough }
 
 func (q redrivesYoungest) Redrive(ctx context.Context, ids []string, limit int) (int, error) {
 	letters, err := q.letters(ctx)
@@ -282,7 +282,7 @@ func (q redrivesYoungest) Redrive(ctx context.Context, ids []string, limit int) 
 	return q.Queue.Redrive(ctx, youngest, limit)
 }
 
-type listsYoungest struct{ passing }
+type listsYoungest struct{ passThrough }
 
 func (q listsYoungest) DeadLetters(ctx context.Context) iter.Seq2[driver.DeadLetter, error] {
 	return func(yield func(driver.DeadLetter, error) bool) {
@@ -300,7 +300,7 @@ func (q listsYoungest) DeadLetters(ctx context.Context) iter.Seq2[driver.DeadLet
 }
 
 type redrivesBeyond struct {
-	passing
+	passThrough
 	unbound func(*driver.Config)
 }
 
@@ -318,7 +318,7 @@ func (q redrivesBeyond) Redrive(ctx context.Context, ids []string, limit int) (i
 	return moved, err
 }
 
-type countsThenRedrives struct{ passing }
+type countsThenRedrives struct{ passThrough }
 
 func (q countsThenRedrives) Redrive(ctx context.Context, ids []string, limit int) (int, error) {
 	if ids != nil || limit > 0 {
@@ -328,7 +328,7 @@ func (q countsThenRedrives) Redrive(ctx context.Context, ids []string, limit int
 	if err != nil {
 		return 0, err
 	}
-	letOthersIn()
+	yieldToOthers()
 	moved, err := q.Queue.Redrive(ctx, ids, limit)
 	if err != nil {
 		return moved, err
@@ -336,9 +336,9 @@ func (q countsThenRedrives) Redrive(ctx context.Context, ids []string, limit int
 	return len(letters), nil
 }
 
-// redrivesToHead sorts what it redrove to the front of each batch.
+// redrivesToHead sorts redriven messages to the front of each batch.
 type redrivesToHead struct {
-	passing
+	passThrough
 	redriven *table[string, bool]
 }
 
@@ -369,14 +369,14 @@ func (q redrivesToHead) Receive(ctx context.Context, req driver.ReceiveRequest) 
 	return got, err
 }
 
-type countsUnknown struct{ passing }
+type countsUnknown struct{ passThrough }
 
 func (q countsUnknown) Discard(ctx context.Context, ids []string) (int, error) {
 	_, err := q.Queue.Discard(ctx, ids)
 	return len(ids), err
 }
 
-type purgesAllWithDead struct{ passing }
+type purgesAllWithDead struct{ passThrough }
 
 func (q purgesAllWithDead) PurgeDead(ctx context.Context) (int, error) {
 	if _, err := q.Queue.Purge(ctx); err != nil {
@@ -385,7 +385,7 @@ func (q purgesAllWithDead) PurgeDead(ctx context.Context) (int, error) {
 	return q.Queue.PurgeDead(ctx)
 }
 
-type endsListing struct{ passing }
+type endsListing struct{ passThrough }
 
 func (q endsListing) DeadLetters(ctx context.Context) iter.Seq2[driver.DeadLetter, error] {
 	return func(yield func(driver.DeadLetter, error) bool) {
@@ -399,13 +399,13 @@ func (q endsListing) DeadLetters(ctx context.Context) iter.Seq2[driver.DeadLette
 	}
 }
 
-type losesLeaseWhenFull struct{ passing }
+type losesLeaseWhenFull struct{ passThrough }
 
-func (q losesLeaseWhenFull) DeadLetter(ctx context.Context, burials []driver.DeadLetterRequest) error {
-	return each(burials, func(burial driver.DeadLetterRequest) error {
-		err := q.Queue.DeadLetter(ctx, []driver.DeadLetterRequest{burial})
+func (q losesLeaseWhenFull) DeadLetter(ctx context.Context, requests []driver.DeadLetterRequest) error {
+	return each(requests, func(request driver.DeadLetterRequest) error {
+		err := q.Queue.DeadLetter(ctx, []driver.DeadLetterRequest{request})
 		if ofBatch(err) && driver.RetryAfter(err) > 0 {
-			_ = q.Queue.Nack(ctx, []driver.Nack{{Receipt: burial.Receipt}})
+			_ = q.Queue.Nack(ctx, []driver.Nack{{Receipt: request.Receipt}})
 		}
 		return err
 	})

@@ -10,69 +10,69 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-var peekers = []Saboteur{
+var peekFaults = []Saboteur{
 	{
 		Name: "counts-looking-as-a-delivery", Breaks: "CNT-2",
 		What: "A peek adds to the delivery count of the next message.",
-		Wrap: perHandle(func(q passing) handle { return countsLooking{q} }),
+		Wrap: perHandle(func(q passThrough) driver.Queue { return countsLooking{q} }),
 	},
 	{
 		Name: "leases-what-is-looked-at", Breaks: "CNT-2",
-		What: "A message that was looked at is in flight for a second.",
-		Wrap: perHandle(func(q passing) handle { return leasesSeen{q} }),
+		What: "A peeked message is in flight for a second.",
+		Wrap: perHandle(func(q passThrough) driver.Queue { return leasesSeen{q} }),
 	},
 	{
 		Name: "does-not-show-the-leased", Breaks: "CNT-2",
-		What: "A peek passes over messages in flight.",
-		Wrap: perHandle(func(q passing) handle {
+		What: "A peek skips messages in flight.",
+		Wrap: perHandle(func(q passThrough) driver.Queue {
 			return changesSeen{q, nil, func(seen *driver.Peeked) bool { return seen.State != driver.StateInFlight }}
 		}),
 	},
 	{
 		Name: "limits-before-it-selects", Breaks: "CNT-2",
 		What: "The limit of a peek counts messages that do not match.",
-		Wrap: perHandle(func(q passing) handle { return limitsFirst{q} }),
+		Wrap: perHandle(func(q passThrough) driver.Queue { return limitsFirst{q} }),
 	},
 	{
 		Name: "ignores-the-limit-of-a-peek", Breaks: "CNT-2",
-		What: "A peek yields all that matches, whatever its limit.",
-		Wrap: perHandle(func(q passing) handle {
+		What: "A peek ignores its limit.",
+		Wrap: perHandle(func(q passThrough) driver.Queue {
 			return changesSeen{q, func(query *driver.Query) { query.Limit = min(query.Limit, 0) }, nil}
 		}),
 	},
 	{
 		Name: "ignores-age", Breaks: "CNT-2",
 		What: "A peek for old messages shows young ones too.",
-		Wrap: perHandle(func(q passing) handle {
+		Wrap: perHandle(func(q passThrough) driver.Queue {
 			return changesSeen{q, func(query *driver.Query) { query.OlderThan = min(query.OlderThan, 0) }, nil}
 		}),
 	},
 	{
 		Name: "matches-any-attribute", Breaks: "CNT-2",
 		What: "A peek for several attributes shows messages that have one of them.",
-		Wrap: perHandle(func(q passing) handle { return matchesAny{q} }),
+		Wrap: perHandle(func(q passThrough) driver.Queue { return matchesAny{q} }),
 	},
 	{
 		Name: "shows-the-living-by-reason", Breaks: "CNT-2",
-		What: "A peek for a reason of death shows messages that live.",
-		Wrap: perHandle(func(q passing) handle { return showsLiving{q} }),
+		What: "A peek for a dead-letter reason shows messages that are not dead.",
+		Wrap: perHandle(func(q passThrough) driver.Queue { return showsLiving{q} }),
 	},
 	{
 		Name: "shows-the-ready-backwards", Breaks: "CNT-2",
 		What: "A peek shows ready messages newest first.",
-		Wrap: perHandle(func(q passing) handle { return showsBackwards{q} }),
+		Wrap: perHandle(func(q passThrough) driver.Queue { return showsBackwards{q} }),
 	},
 	{
 		Name: "shows-no-due-time", Breaks: "CNT-2",
-		What: "A peek does not tell when a message in flight becomes ready.",
-		Wrap: perHandle(func(q passing) handle {
+		What: "A peek does not show when a message in flight becomes ready.",
+		Wrap: perHandle(func(q passThrough) driver.Queue {
 			return changesSeen{q, nil, func(seen *driver.Peeked) bool { seen.DueAt = time.Time{}; return true }}
 		}),
 	},
 	{
 		Name: "takes-any-query", Breaks: "CNT-2",
-		What: "A query for a state that does not exist finds nothing, and is not refused.",
-		Wrap: perHandle(func(q passing) handle {
+		What: "A query for an unknown state finds nothing instead of being refused.",
+		Wrap: perHandle(func(q passThrough) driver.Queue {
 			return changesSeen{q, func(query *driver.Query) {
 				query.States = slices.DeleteFunc(slices.Clone(query.States), func(state driver.State) bool { return state == "limbo" })
 			}, nil}
@@ -80,26 +80,26 @@ var peekers = []Saboteur{
 	},
 	{
 		Name: "holds-its-lock-while-looking", Breaks: "CNT-2", Hangs: true,
-		What: "Nobody can receive while somebody looks.",
-		Wrap: perQueue(func(q passing, lock *sync.Mutex) handle { return locksWhileLooking{q, lock} }),
+		What: "Receives block during a peek.",
+		Wrap: perQueue(func(q passThrough, lock *sync.Mutex) driver.Queue { return locksWhileLooking{q, lock} }),
 	},
 	{
 		Name: "shows-no-error-type", Breaks: "CNT-2", Also: []string{"DLQ-4"}, Rare: true,
-		What: "A peek at a dead letter does not tell the type of its error.",
-		Wrap: perHandle(func(q passing) handle {
+		What: "A peek at a dead letter does not show its error type.",
+		Wrap: perHandle(func(q passThrough) driver.Queue {
 			return changesSeen{q, nil, func(seen *driver.Peeked) bool { seen.ErrorType = ""; return true }}
 		}),
 	},
 }
 
-type countsLooking struct{ passing }
+type countsLooking struct{ passThrough }
 
 func (q countsLooking) Peek(ctx context.Context, query driver.Query) iter.Seq2[driver.Peeked, error] {
 	_, _ = q.Queue.Receive(ctx, driver.ReceiveRequest{Max: 1})
 	return q.Queue.Peek(ctx, query)
 }
 
-type leasesSeen struct{ passing }
+type leasesSeen struct{ passThrough }
 
 func (q leasesSeen) Peek(ctx context.Context, query driver.Query) iter.Seq2[driver.Peeked, error] {
 	return func(yield func(driver.Peeked, error) bool) {
@@ -121,7 +121,7 @@ func (q leasesSeen) Peek(ctx context.Context, query driver.Query) iter.Seq2[driv
 }
 
 type locksWhileLooking struct {
-	passing
+	passThrough
 	lock *sync.Mutex
 }
 
@@ -135,13 +135,13 @@ func (q locksWhileLooking) Peek(ctx context.Context, query driver.Query) iter.Se
 
 func (q locksWhileLooking) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
 	q.lock.Lock()
-	q.lock.Unlock() //nolint:staticcheck // to pass the lock is all it takes
+	q.lock.Unlock() //nolint:staticcheck // it only waits for the lock
 	return q.Queue.Receive(ctx, req)
 }
 
-// changesSeen changes queries, and what they find: keep says whether to show it.
+// changesSeen changes queries and their results; keep reports whether to show a message.
 type changesSeen struct {
-	passing
+	passThrough
 	change func(*driver.Query)
 	keep   func(*driver.Peeked) bool
 }
@@ -162,7 +162,7 @@ func (q changesSeen) Peek(ctx context.Context, query driver.Query) iter.Seq2[dri
 	}
 }
 
-type limitsFirst struct{ passing }
+type limitsFirst struct{ passThrough }
 
 func (q limitsFirst) Peek(ctx context.Context, query driver.Query) iter.Seq2[driver.Peeked, error] {
 	limit := query.Limit
@@ -190,7 +190,7 @@ func hasAll(attributes, wanted map[string]string) bool {
 	return true
 }
 
-type matchesAny struct{ passing }
+type matchesAny struct{ passThrough }
 
 func (q matchesAny) Peek(ctx context.Context, query driver.Query) iter.Seq2[driver.Peeked, error] {
 	wanted := query.Attributes
@@ -211,7 +211,7 @@ func (q matchesAny) Peek(ctx context.Context, query driver.Query) iter.Seq2[driv
 	}
 }
 
-type showsLiving struct{ passing }
+type showsLiving struct{ passThrough }
 
 func (q showsLiving) Peek(ctx context.Context, query driver.Query) iter.Seq2[driver.Peeked, error] {
 	return func(yield func(driver.Peeked, error) bool) {
@@ -226,7 +226,7 @@ func (q showsLiving) Peek(ctx context.Context, query driver.Query) iter.Seq2[dri
 	}
 }
 
-type showsBackwards struct{ passing }
+type showsBackwards struct{ passThrough }
 
 func (q showsBackwards) Peek(ctx context.Context, query driver.Query) iter.Seq2[driver.Peeked, error] {
 	return func(yield func(driver.Peeked, error) bool) {

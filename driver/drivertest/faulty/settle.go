@@ -8,26 +8,26 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-var settlers = []Saboteur{
+var settleFaults = []Saboteur{
 	{
 		Name: "accepts-a-second-ack", Breaks: "ACK-1", Also: []string{"VIS-2"},
-		What: "Acking what is acked works again.",
-		Wrap: perQueue(func(q passing, acked *table[driver.Receipt, bool]) handle { return acksTwice{q, acked} }),
+		What: "A second ack of a message succeeds.",
+		Wrap: perQueue(func(q passThrough, acked *table[driver.Receipt, bool]) driver.Queue { return acksTwice{q, acked} }),
 	},
 	{
 		Name: "accepts-acks-in-parallel", Breaks: "ACK-1",
-		What: "A receipt is checked and used in two steps, so that of acks at once several work.",
-		Wrap: perQueue(func(q passing, busy *table[driver.Receipt, int]) handle { return acksInParallel{q, busy} }),
+		What: "A receipt is checked and used in two steps, so that several concurrent acks succeed.",
+		Wrap: perQueue(func(q passThrough, busy *table[driver.Receipt, int]) driver.Queue { return acksInParallel{q, busy} }),
 	},
 	{
 		Name: "brings-the-acked-back", Breaks: "ACK-1",
-		What: "An acked message is there again when its lease would have ended.",
-		Wrap: perQueue(func(q passing, held *table[driver.Receipt, lease]) handle { return bringsBack{q, held} }),
+		What: "An acked message is back when its lease would have ended.",
+		Wrap: perQueue(func(q passThrough, held *table[driver.Receipt, lease]) driver.Queue { return bringsBack{q, held} }),
 	},
 	{
 		Name: "forgets-the-delay-of-a-nack", Breaks: "ACK-1",
 		What: "A nacked message is ready at once, whatever delay was asked for.",
-		Wrap: perHandle(func(q passing) handle {
+		Wrap: perHandle(func(q passThrough) driver.Queue {
 			return changesNacks{q, func(nack *driver.Nack) {
 				if nack.Delay > 0 && nack.Delay <= q.Traits().MaxVisibility {
 					nack.Delay = 0
@@ -38,7 +38,7 @@ var settlers = []Saboteur{
 	{
 		Name: "loses-the-cause-of-a-nack", Breaks: "ACK-1", Also: []string{"RCV-3"},
 		What: "A nack with a delay does not keep its cause.",
-		Wrap: perHandle(func(q passing) handle {
+		Wrap: perHandle(func(q passThrough) driver.Queue {
 			return changesNacks{q, func(nack *driver.Nack) {
 				if nack.Delay > 0 {
 					nack.Cause = ""
@@ -48,15 +48,15 @@ var settlers = []Saboteur{
 	},
 	{
 		Name: "clamps-the-delay-of-a-nack", Breaks: "ACK-1",
-		What: "A nack delay outside its limits is taken for the nearest one inside.",
-		Wrap: perHandle(func(q passing) handle {
+		What: "A nack delay outside its limits is clamped instead of refused.",
+		Wrap: perHandle(func(q passThrough) driver.Queue {
 			return changesNacks{q, func(nack *driver.Nack) { nack.Delay = min(max(nack.Delay, 0), q.Traits().MaxVisibility) }}
 		}),
 	},
 	{
 		Name: "limits-nack-delays-like-send-delays", Breaks: "ACK-1",
 		What: "A nack delay above the longest delay of a send is shortened to that.",
-		Wrap: perHandle(func(q passing) handle {
+		Wrap: perHandle(func(q passThrough) driver.Queue {
 			return changesNacks{q, func(nack *driver.Nack) {
 				if nack.Delay <= q.Traits().MaxVisibility {
 					nack.Delay = min(nack.Delay, q.Traits().MaxDelay)
@@ -67,7 +67,7 @@ var settlers = []Saboteur{
 	{
 		Name: "rounds-nack-delays", Breaks: "ACK-1",
 		What: "The delay of a nack is rounded up to whole seconds.",
-		Wrap: perHandle(func(q passing) handle {
+		Wrap: perHandle(func(q passThrough) driver.Queue {
 			return changesNacks{q, func(nack *driver.Nack) {
 				if nack.Delay > 0 && nack.Delay <= q.Traits().MaxVisibility {
 					nack.Delay = wholeSeconds(nack.Delay)
@@ -77,15 +77,15 @@ var settlers = []Saboteur{
 	},
 	{
 		Name: "cuts-causes-inside-a-character", Breaks: "ACK-1",
-		What: "A cause that is too long is cut by bytes, be it inside a character.",
-		Wrap: perHandle(func(q passing) handle {
+		What: "A long cause is cut inside a character.",
+		Wrap: perHandle(func(q passThrough) driver.Queue {
 			return changesNacks{q, func(nack *driver.Nack) { nack.Cause = nack.Cause[:min(len(nack.Cause), driver.MaxCauseBytes)] }}
 		}),
 	},
 	{
 		Name: "refuses-long-causes", Breaks: "ACK-1",
 		What: "A nack with a cause that is too long is refused.",
-		Wrap: perHandle(func(q passing) handle {
+		Wrap: perHandle(func(q passThrough) driver.Queue {
 			return changesNacks{q, func(nack *driver.Nack) {
 				if len(nack.Cause) > driver.MaxCauseBytes {
 					nack.Delay = -1
@@ -96,49 +96,49 @@ var settlers = []Saboteur{
 
 	{
 		Name: "forgets-the-last-ack-of-a-batch", Breaks: "ACK-2",
-		What: "The last ack of a batch of several is answered and not done.",
-		Wrap: perHandle(func(q passing) handle { return forgetsLastAck{q} }),
+		What: "The last ack of a batch of several succeeds without an effect.",
+		Wrap: perHandle(func(q passThrough) driver.Queue { return forgetsLastAck{q} }),
 	},
 	{
 		Name: "stops-at-the-first-failure", Breaks: "ACK-2",
-		What: "What stands behind a failed ack in its batch is answered and not done.",
-		Wrap: perHandle(func(q passing) handle { return stopsAtFailure{q} }),
+		What: "The acks after a failed one in its batch succeed without an effect.",
+		Wrap: perHandle(func(q passThrough) driver.Queue { return stopsAtFailure{q} }),
 	},
 	{
 		Name: "shifts-ack-errors", Breaks: "ACK-2",
-		What: "The errors of a batch ack stand one position too late.",
-		Wrap: perHandle(func(q passing) handle { return shiftsSettleErrors{passing: q, ack: true} }),
+		What: "The errors of a batch ack are one position too late.",
+		Wrap: perHandle(func(q passThrough) driver.Queue { return shiftsSettleErrors{passThrough: q, ack: true} }),
 	},
 	{
 		Name: "shifts-nack-errors", Breaks: "ACK-2",
-		What: "The errors of a batch nack stand one position too late.",
-		Wrap: perHandle(func(q passing) handle { return shiftsSettleErrors{passing: q, nack: true} }),
+		What: "The errors of a batch nack are one position too late.",
+		Wrap: perHandle(func(q passThrough) driver.Queue { return shiftsSettleErrors{passThrough: q, nack: true} }),
 	},
 	{
 		Name: "shifts-extend-errors", Breaks: "ACK-2",
-		What: "The errors of a batch extend stand one position too late.",
-		Wrap: perHandle(func(q passing) handle { return shiftsSettleErrors{passing: q, extend: true} }),
+		What: "The errors of a batch extend are one position too late.",
+		Wrap: perHandle(func(q passThrough) driver.Queue { return shiftsSettleErrors{passThrough: q, extend: true} }),
 	},
 	{
 		Name: "nacks-a-batch-alike", Breaks: "ACK-2",
 		What: "All nacks of a batch get the delay and the cause of the first good one.",
-		Wrap: perHandle(func(q passing) handle { return nacksAlike{q} }),
+		Wrap: perHandle(func(q passThrough) driver.Queue { return nacksAlike{q} }),
 	},
 
 	{
 		Name: "names-no-operation", Breaks: "ACK-3",
-		What: "The error of a failed settlement does not say which operation failed.",
-		Wrap: perHandle(func(q passing) handle { return namesNoOperation{q} }),
+		What: "The error of a failed settlement does not name the operation.",
+		Wrap: perHandle(func(q passThrough) driver.Queue { return namesNoOperation{q} }),
 	},
 	{
 		Name: "fails-with-a-bare-code", Breaks: "ACK-3", Also: []string{"ACK-2"},
 		What: "The error of a failed nack is its code and nothing else.",
-		Wrap: perHandle(func(q passing) handle { return failsBare{q} }),
+		Wrap: perHandle(func(q passThrough) driver.Queue { return failsBare{q} }),
 	},
 }
 
 type acksTwice struct {
-	passing
+	passThrough
 	acked *table[driver.Receipt, bool]
 }
 
@@ -156,7 +156,7 @@ func (q acksTwice) Ack(ctx context.Context, acked []driver.Receipt) error {
 }
 
 type acksInParallel struct {
-	passing
+	passThrough
 	busy *table[driver.Receipt, int]
 }
 
@@ -164,7 +164,7 @@ func (q acksInParallel) Ack(ctx context.Context, acked []driver.Receipt) error {
 	return each(acked, func(receipt driver.Receipt) error {
 		before := add(q.busy, receipt, 1)
 		defer add(q.busy, receipt, -1)
-		letOthersIn()
+		yieldToOthers()
 		err := q.Queue.Ack(ctx, []driver.Receipt{receipt})
 		if now, _ := q.busy.get(receipt); ofBatch(err) && max(before, now) > 1 {
 			return nil
@@ -180,7 +180,7 @@ type lease struct {
 }
 
 type bringsBack struct {
-	passing
+	passThrough
 	held *table[driver.Receipt, lease]
 }
 
@@ -204,9 +204,9 @@ func (q bringsBack) Ack(ctx context.Context, acked []driver.Receipt) error {
 	return nil
 }
 
-// changesNacks changes each nack on its way in.
+// changesNacks changes each nack before the backend gets it.
 type changesNacks struct {
-	passing
+	passThrough
 	change func(*driver.Nack)
 }
 
@@ -218,7 +218,7 @@ func (q changesNacks) Nack(ctx context.Context, nacks []driver.Nack) error {
 	return q.Queue.Nack(ctx, changed)
 }
 
-type forgetsLastAck struct{ passing }
+type forgetsLastAck struct{ passThrough }
 
 func (q forgetsLastAck) Ack(ctx context.Context, acked []driver.Receipt) error {
 	if len(acked) > 1 {
@@ -227,7 +227,7 @@ func (q forgetsLastAck) Ack(ctx context.Context, acked []driver.Receipt) error {
 	return q.Queue.Ack(ctx, acked)
 }
 
-type stopsAtFailure struct{ passing }
+type stopsAtFailure struct{ passThrough }
 
 func (q stopsAtFailure) Ack(ctx context.Context, acked []driver.Receipt) error {
 	failed := false
@@ -242,7 +242,7 @@ func (q stopsAtFailure) Ack(ctx context.Context, acked []driver.Receipt) error {
 }
 
 type shiftsSettleErrors struct {
-	passing
+	passThrough
 	ack, nack, extend bool
 }
 
@@ -270,7 +270,7 @@ func (q shiftsSettleErrors) Extend(ctx context.Context, extensions []driver.Exte
 	return granted, err
 }
 
-type nacksAlike struct{ passing }
+type nacksAlike struct{ passThrough }
 
 func (q nacksAlike) Nack(ctx context.Context, nacks []driver.Nack) error {
 	alike := append([]driver.Nack(nil), nacks...)
@@ -286,7 +286,7 @@ func (q nacksAlike) Nack(ctx context.Context, nacks []driver.Nack) error {
 	return q.Queue.Nack(ctx, alike)
 }
 
-type namesNoOperation struct{ passing }
+type namesNoOperation struct{ passThrough }
 
 func (q namesNoOperation) Ack(ctx context.Context, acked []driver.Receipt) error {
 	return each(acked, func(receipt driver.Receipt) error {
@@ -300,7 +300,7 @@ func (q namesNoOperation) Ack(ctx context.Context, acked []driver.Receipt) error
 	})
 }
 
-type failsBare struct{ passing }
+type failsBare struct{ passThrough }
 
 func (q failsBare) Nack(ctx context.Context, nacks []driver.Nack) error {
 	err := q.Queue.Nack(ctx, nacks)

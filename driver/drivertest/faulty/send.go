@@ -13,64 +13,64 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-var senders = []Saboteur{
+var sendFaults = []Saboteur{
 	{
 		Name: "drops-every-fifth", Breaks: "SND-1",
 		What: "Every fifth message is answered with an id and never enqueued.",
-		Wrap: perQueue(func(q passing, sent *atomic.Int64) handle { return dropsEvery{q, 5, sent} }),
+		Wrap: perQueue(func(q passThrough, sent *atomic.Int64) driver.Queue { return dropsEvery{q, 5, sent} }),
 	},
 	{
 		Name: "drops-last-of-batch", Breaks: "SND-1",
 		What: "The last message of a batch of several is answered with an id and never enqueued.",
-		Wrap: perHandle(func(q passing) handle { return dropsLast{q} }),
+		Wrap: perHandle(func(q passThrough) driver.Queue { return dropsLast{q} }),
 	},
 	{
 		Name: "enqueues-twice", Breaks: "SND-1",
 		What: "The first message of a batch is enqueued twice, under two ids.",
-		Wrap: perHandle(func(q passing) handle { return enqueuesTwice{q} }),
+		Wrap: perHandle(func(q passThrough) driver.Queue { return enqueuesTwice{q} }),
 	},
 	{
 		Name: "gives-a-batch-one-id", Breaks: "SND-1", Also: []string{"SND-4"},
 		What: "All messages of a batch are answered with the id of the first.",
-		Wrap: perHandle(func(q passing) handle { return oneIDPerBatch{q} }),
+		Wrap: perHandle(func(q passThrough) driver.Queue { return oneIDPerBatch{q} }),
 	},
 	{
 		Name: "gives-ids-that-are-not-ulids", Breaks: "SND-1",
 		What: "Ids are in lower case, wherever they are seen.",
-		Wrap: perHandle(func(q passing) handle { return lowerCaseIDs{q} }),
+		Wrap: perHandle(func(q passThrough) driver.Queue { return lowerCaseIDs{q} }),
 	},
 	{
 		Name: "folds-names", Breaks: "SND-1",
 		What: "Names that differ only in case name one queue.",
-		Wrap: perOpener(func(b *box) backend { return foldsNames{b} }),
+		Wrap: perOpener(func(b *wrapper) backend { return foldsNames{b} }),
 	},
 	{
 		Name: "trims-names", Breaks: "SND-1",
 		What: "Names that differ only in the spaces around them name one queue.",
-		Wrap: perOpener(func(b *box) backend { return trimsNames{b} }),
+		Wrap: perOpener(func(b *wrapper) backend { return trimsNames{b} }),
 	},
 	{
 		Name: "binds-receipts-to-handles", Breaks: "SND-1",
 		What: "A receipt works only at the handle that it came from.",
-		Wrap: perHandle(func(q passing) handle { return bindsReceipts{remembering{q, new(deliveries)}} }),
+		Wrap: perHandle(func(q passThrough) driver.Queue { return bindsReceipts{remembersDeliveries{q, new(deliveries)}} }),
 	},
 	{
 		Name: "takes-any-name", Breaks: "SND-1",
-		What: "A name that is no name opens a queue all the same.",
-		Wrap: perOpener(func(b *box) backend { return takesAnyName{b} }),
+		What: "An invalid name opens a queue.",
+		Wrap: perOpener(func(b *wrapper) backend { return takesAnyName{b} }),
 	},
 
 	{
 		Name: "forgets-delay", Breaks: "SND-2",
 		What: "A delayed message is ready at once.",
-		Wrap: perHandle(func(q passing) handle {
+		Wrap: perHandle(func(q passThrough) driver.Queue {
 			return changesSent{q, func(msg *driver.Outgoing) { msg.Delay = min(msg.Delay, 0) }}
 		}),
 	},
 	{
 		Name: "delivers-delayed-early", Breaks: "SND-2",
 		What: "A delayed message is ready a millisecond before its time.",
-		Wrap: perHandle(func(q passing) handle {
+		Wrap: perHandle(func(q passThrough) driver.Queue {
 			return changesSent{q, func(msg *driver.Outgoing) {
 				if msg.Delay > time.Millisecond && msg.Delay <= q.Traits().MaxDelay {
 					msg.Delay -= time.Millisecond
@@ -81,7 +81,7 @@ var senders = []Saboteur{
 	{
 		Name: "delivers-delayed-late", Breaks: "SND-2",
 		What: "A delayed message is ready a tenth of a second after its time.",
-		Wrap: perHandle(func(q passing) handle {
+		Wrap: perHandle(func(q passThrough) driver.Queue {
 			return changesSent{q, func(msg *driver.Outgoing) {
 				if limit := q.Traits().MaxDelay; msg.Delay > 0 && msg.Delay < limit {
 					msg.Delay = min(msg.Delay+100*time.Millisecond, limit)
@@ -91,15 +91,15 @@ var senders = []Saboteur{
 	},
 	{
 		Name: "clamps-delay", Breaks: "SND-2",
-		What: "A delay outside its limits is taken for the nearest one inside.",
-		Wrap: perHandle(func(q passing) handle {
+		What: "A delay outside its limits is clamped instead of refused.",
+		Wrap: perHandle(func(q passThrough) driver.Queue {
 			return changesSent{q, func(msg *driver.Outgoing) { msg.Delay = min(max(msg.Delay, 0), q.Traits().MaxDelay) }}
 		}),
 	},
 	{
 		Name: "rounds-delays", Breaks: "SND-2",
 		What: "A delay is rounded up to whole seconds.",
-		Wrap: perHandle(func(q passing) handle {
+		Wrap: perHandle(func(q passThrough) driver.Queue {
 			return changesSent{q, func(msg *driver.Outgoing) {
 				if msg.Delay > 0 && msg.Delay <= q.Traits().MaxDelay {
 					msg.Delay = wholeSeconds(msg.Delay)
@@ -109,14 +109,14 @@ var senders = []Saboteur{
 	},
 	{
 		Name: "delays-the-whole-queue", Breaks: "SND-2",
-		What: "While a message is delayed, those sent after it wait as long.",
-		Wrap: perQueue(func(q passing, until *atomic.Int64) handle { return delaysAll{q, until} }),
+		What: "While a message is delayed, the messages sent after it wait as well.",
+		Wrap: perQueue(func(q passThrough, until *atomic.Int64) driver.Queue { return delaysAll{q, until} }),
 	},
 
 	{
 		Name: "drops-empty-attributes", Breaks: "SND-3",
 		What: "An attribute without a value is lost.",
-		Wrap: perHandle(func(q passing) handle {
+		Wrap: perHandle(func(q passThrough) driver.Queue {
 			return changesSent{q, func(msg *driver.Outgoing) {
 				msg.Attributes = maps.Clone(msg.Attributes)
 				maps.DeleteFunc(msg.Attributes, func(key, value string) bool { return key != "" && value == "" })
@@ -126,7 +126,7 @@ var senders = []Saboteur{
 	{
 		Name: "flips-a-bit", Breaks: "SND-3",
 		What: "In a body of 200 bytes or more one bit is wrong on delivery.",
-		Wrap: perHandle(func(q passing) handle {
+		Wrap: perHandle(func(q passThrough) driver.Queue {
 			return changesDelivered{q, func(d *driver.Delivery) {
 				if len(d.Body) >= 200 {
 					d.Body = append([]byte(nil), d.Body...)
@@ -137,62 +137,62 @@ var senders = []Saboteur{
 	},
 	{
 		Name: "keeps-the-callers-body", Breaks: "SND-3",
-		What: "The body delivered is the caller's slice, whatever has become of it since the send.",
-		Wrap: perQueue(func(q passing, sent *table[string, driver.Outgoing]) handle {
+		What: "The body delivered is the caller's slice, with all later changes.",
+		Wrap: perQueue(func(q passThrough, sent *table[string, driver.Outgoing]) driver.Queue {
 			return sharesMemory{q, sent, func(d *driver.Delivery, msg driver.Outgoing) { d.Body = msg.Body }}
 		}),
 	},
 	{
 		Name: "keeps-the-callers-attributes", Breaks: "SND-3",
-		What: "The attributes delivered are the caller's map, whatever has become of it since the send.",
-		Wrap: perQueue(func(q passing, sent *table[string, driver.Outgoing]) handle {
+		What: "The attributes delivered are the caller's map, with all later changes.",
+		Wrap: perQueue(func(q passThrough, sent *table[string, driver.Outgoing]) driver.Queue {
 			return sharesMemory{q, sent, func(d *driver.Delivery, msg driver.Outgoing) { d.Attributes = msg.Attributes }}
 		}),
 	},
 	{
 		Name: "cuts-large-bodies", Breaks: "SND-3",
 		What: "A body over the limit is cut, not refused.",
-		Wrap: perHandle(func(q passing) handle {
+		Wrap: perHandle(func(q passThrough) driver.Queue {
 			return changesSent{q, func(msg *driver.Outgoing) { msg.Body = msg.Body[:min(len(msg.Body), q.Traits().MaxBodyBytes)] }}
 		}),
 	},
 	{
 		Name: "promises-an-ability-that-it-refuses", Breaks: "SND-1", Also: []string{"CNT-2"},
-		What: "Traits say that messages can be peeked at, and Peek is not supported.",
-		Wrap: perHandle(func(q passing) handle { return refusesPeek{q} }),
+		What: "Traits promise Peek, and Peek is not supported.",
+		Wrap: perHandle(func(q passThrough) driver.Queue { return refusesPeek{q} }),
 	},
 	{
 		Name: "has-an-ability-without-its-trait", Breaks: "SND-1",
-		What: "Traits do not say that messages can be peeked at, and Peek works.",
-		Wrap: perHandle(func(q passing) handle {
+		What: "Traits do not promise Peek, and Peek works.",
+		Wrap: perHandle(func(q passThrough) driver.Queue {
 			return changesTraits{q, func(t *driver.Traits) { t.Peek = false }}
 		}),
 	},
 	{
 		Name: "promises-more-attributes-than-it-takes", Breaks: "SND-3",
 		What: "Traits allow one attribute more than a message can have.",
-		Wrap: perHandle(func(q passing) handle {
+		Wrap: perHandle(func(q passThrough) driver.Queue {
 			return changesTraits{q, func(t *driver.Traits) { t.MaxAttributes++ }}
 		}),
 	},
 	{
 		Name: "promises-more-attribute-bytes-than-it-takes", Breaks: "SND-3",
 		What: "Traits allow one byte of attributes more than a message can have.",
-		Wrap: perHandle(func(q passing) handle {
+		Wrap: perHandle(func(q passThrough) driver.Queue {
 			return changesTraits{q, func(t *driver.Traits) { t.MaxAttributeBytes++ }}
 		}),
 	},
 	{
 		Name: "takes-more-attributes-than-it-promises", Breaks: "SND-3",
 		What: "A message can have one attribute more than Traits allow.",
-		Wrap: perHandle(func(q passing) handle {
+		Wrap: perHandle(func(q passThrough) driver.Queue {
 			return changesTraits{q, func(t *driver.Traits) { t.MaxAttributes-- }}
 		}),
 	},
 	{
 		Name: "trims-texts", Breaks: "SND-3", Also: []string{"RCV-3"},
-		What: "Reply address and correlation id lose the spaces around them.",
-		Wrap: perHandle(func(q passing) handle {
+		What: "Reply address and correlation id are trimmed.",
+		Wrap: perHandle(func(q passThrough) driver.Queue {
 			return changesSent{q, func(msg *driver.Outgoing) {
 				msg.ReplyTo, msg.CorrelationID = strings.TrimSpace(msg.ReplyTo), strings.TrimSpace(msg.CorrelationID)
 			}}
@@ -200,8 +200,8 @@ var senders = []Saboteur{
 	},
 	{
 		Name: "mends-attributes", Breaks: "SND-3",
-		What: "An attribute that is not UTF-8 is mended, not refused.",
-		Wrap: perHandle(func(q passing) handle {
+		What: "An attribute that is not UTF-8 is repaired, not refused.",
+		Wrap: perHandle(func(q passThrough) driver.Queue {
 			return changesSent{q, func(msg *driver.Outgoing) {
 				msg.Attributes = maps.Clone(msg.Attributes)
 				for key, value := range msg.Attributes {
@@ -213,29 +213,29 @@ var senders = []Saboteur{
 
 	{
 		Name: "shifts-send-errors", Breaks: "SND-4",
-		What: "The errors of a batch send stand one position too late.",
-		Wrap: perHandle(func(q passing) handle { return shiftsSendErrors{q} }),
+		What: "The errors of a batch send are one position too late.",
+		Wrap: perHandle(func(q passThrough) driver.Queue { return shiftsSendErrors{q} }),
 	},
 	{
 		Name: "sends-all-or-nothing", Breaks: "SND-4",
 		What: "One bad message keeps the others of its batch from being sent.",
-		Wrap: perHandle(func(q passing) handle { return allOrNothing{q} }),
+		Wrap: perHandle(func(q passThrough) driver.Queue { return allOrNothing{q} }),
 	},
 	{
 		Name: "answers-only-for-the-sent", Breaks: "SND-4",
-		What: "A batch with bad messages has results for the good ones only, so that positions are lost.",
-		Wrap: perHandle(func(q passing) handle { return skipsResults{q} }),
+		What: "A batch with bad messages has results for the good ones only, so that the positions are wrong.",
+		Wrap: perHandle(func(q passThrough) driver.Queue { return skipsResults{q} }),
 	},
 	{
 		Name: "delays-a-batch-alike", Breaks: "SND-4", Also: []string{"SND-2"}, Rare: true,
 		What: "All messages of a batch get the delay of the first.",
-		Wrap: perHandle(func(q passing) handle { return delaysAlike{q} }),
+		Wrap: perHandle(func(q passThrough) driver.Queue { return delaysAlike{q} }),
 	},
 }
 
-// changesSent changes each message on its way in.
+// changesSent changes each message before the backend gets it.
 type changesSent struct {
-	passing
+	passThrough
 	change func(*driver.Outgoing)
 }
 
@@ -247,9 +247,9 @@ func (q changesSent) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver
 	return q.Queue.Send(ctx, changed)
 }
 
-// changesDelivered changes each delivery on its way out.
+// changesDelivered changes each delivery that is returned.
 type changesDelivered struct {
-	passing
+	passThrough
 	change func(*driver.Delivery)
 }
 
@@ -261,15 +261,15 @@ func (q changesDelivered) Receive(ctx context.Context, req driver.ReceiveRequest
 	return got, err
 }
 
-// losable reports whether a message can be dropped in silence: sending it
-// would work, and nobody will ask for it by its key.
-func (q passing) losable(msg driver.Outgoing) bool {
+// losable reports whether a message can be dropped unnoticed: the send would succeed, and the
+// message has no dedup key.
+func (q passThrough) losable(msg driver.Outgoing) bool {
 	traits := q.Traits()
 	return msg.Check(&traits) == nil && msg.DedupKey == ""
 }
 
 type dropsEvery struct {
-	passing
+	passThrough
 	nth  int64
 	sent *atomic.Int64
 }
@@ -283,7 +283,7 @@ func (q dropsEvery) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.
 	})
 }
 
-type dropsLast struct{ passing }
+type dropsLast struct{ passThrough }
 
 func (q dropsLast) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sent, error) {
 	last := len(msgs) - 1
@@ -297,7 +297,7 @@ func (q dropsLast) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.S
 	return append(sent, driver.Sent{ID: ulid.Make().String()}), nil
 }
 
-type enqueuesTwice struct{ passing }
+type enqueuesTwice struct{ passThrough }
 
 func (q enqueuesTwice) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sent, error) {
 	sent, err := q.Queue.Send(ctx, msgs)
@@ -307,7 +307,7 @@ func (q enqueuesTwice) Send(ctx context.Context, msgs []driver.Outgoing) ([]driv
 	return sent, err
 }
 
-type oneIDPerBatch struct{ passing }
+type oneIDPerBatch struct{ passThrough }
 
 func (q oneIDPerBatch) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sent, error) {
 	sent, err := q.Queue.Send(ctx, msgs)
@@ -317,7 +317,7 @@ func (q oneIDPerBatch) Send(ctx context.Context, msgs []driver.Outgoing) ([]driv
 	return sent, err
 }
 
-type lowerCaseIDs struct{ passing }
+type lowerCaseIDs struct{ passThrough }
 
 func (q lowerCaseIDs) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sent, error) {
 	sent, err := q.Queue.Send(ctx, msgs)
@@ -335,31 +335,31 @@ func (q lowerCaseIDs) Receive(ctx context.Context, req driver.ReceiveRequest) ([
 	return got, err
 }
 
-type foldsNames struct{ *box }
+type foldsNames struct{ *wrapper }
 
 func (b foldsNames) OpenQueue(ctx context.Context, name string) (driver.Queue, error) {
-	return b.box.OpenQueue(ctx, strings.ToLower(name))
+	return b.wrapper.OpenQueue(ctx, strings.ToLower(name))
 }
 
-type takesAnyName struct{ *box }
+type takesAnyName struct{ *wrapper }
 
 func (b takesAnyName) OpenQueue(ctx context.Context, name string) (driver.Queue, error) {
 	if driver.CheckName(name) != nil {
 		name = "nameless"
 	}
-	return b.box.OpenQueue(ctx, name)
+	return b.wrapper.OpenQueue(ctx, name)
 }
 
-type trimsNames struct{ *box }
+type trimsNames struct{ *wrapper }
 
 func (b trimsNames) OpenQueue(ctx context.Context, name string) (driver.Queue, error) {
 	if trimmed := strings.TrimSpace(name); driver.CheckName(name) == nil && trimmed != "" {
 		name = trimmed
 	}
-	return b.box.OpenQueue(ctx, name)
+	return b.wrapper.OpenQueue(ctx, name)
 }
 
-type bindsReceipts struct{ remembering }
+type bindsReceipts struct{ remembersDeliveries }
 
 func (q bindsReceipts) Ack(ctx context.Context, acked []driver.Receipt) error {
 	return each(acked, func(receipt driver.Receipt) error {
@@ -370,11 +370,11 @@ func (q bindsReceipts) Ack(ctx context.Context, acked []driver.Receipt) error {
 	})
 }
 
-// wholeSeconds rounds up.
+// wholeSeconds rounds up to whole seconds.
 func wholeSeconds(d time.Duration) time.Duration { return (d + time.Second - 1).Truncate(time.Second) }
 
 type delaysAll struct {
-	passing
+	passThrough
 	until *atomic.Int64 // Unix nanoseconds
 }
 
@@ -393,7 +393,7 @@ func (q delaysAll) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.S
 }
 
 type sharesMemory struct {
-	passing
+	passThrough
 	sent  *table[string, driver.Outgoing]
 	share func(*driver.Delivery, driver.Outgoing)
 }
@@ -418,7 +418,7 @@ func (q sharesMemory) Receive(ctx context.Context, req driver.ReceiveRequest) ([
 	return got, err
 }
 
-// shifted moves the errors of a batch one position on.
+// shifted moves the errors of a batch one position up.
 func shifted(err error, n int) error {
 	if !ofBatch(err) || n < 2 {
 		return err
@@ -430,14 +430,14 @@ func shifted(err error, n int) error {
 	return driver.NewBatchError(errs)
 }
 
-type shiftsSendErrors struct{ passing }
+type shiftsSendErrors struct{ passThrough }
 
 func (q shiftsSendErrors) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sent, error) {
 	sent, err := q.Queue.Send(ctx, msgs)
 	return sent, shifted(err, len(msgs))
 }
 
-type allOrNothing struct{ passing }
+type allOrNothing struct{ passThrough }
 
 func (q allOrNothing) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sent, error) {
 	traits := q.Traits()
@@ -448,7 +448,7 @@ func (q allOrNothing) Send(ctx context.Context, msgs []driver.Outgoing) ([]drive
 	return q.Queue.Send(ctx, msgs)
 }
 
-type skipsResults struct{ passing }
+type skipsResults struct{ passThrough }
 
 func (q skipsResults) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sent, error) {
 	sent, err := q.Queue.Send(ctx, msgs)
@@ -461,7 +461,7 @@ func (q skipsResults) Send(ctx context.Context, msgs []driver.Outgoing) ([]drive
 	return good, err
 }
 
-type delaysAlike struct{ passing }
+type delaysAlike struct{ passThrough }
 
 func (q delaysAlike) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sent, error) {
 	alike := append([]driver.Outgoing(nil), msgs...)
@@ -473,19 +473,19 @@ func (q delaysAlike) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver
 	return q.Queue.Send(ctx, alike)
 }
 
-type refusesPeek struct{ passing }
+type refusesPeek struct{ passThrough }
 
 func (refusesPeek) Peek(ctx context.Context, query driver.Query) iter.Seq2[driver.Peeked, error] {
 	return driver.Unsupported{}.Peek(ctx, query)
 }
 
 type changesTraits struct {
-	passing
+	passThrough
 	change func(*driver.Traits)
 }
 
 func (q changesTraits) Traits() driver.Traits {
-	traits := q.passing.Traits()
+	traits := q.passThrough.Traits()
 	q.change(&traits)
 	return traits
 }

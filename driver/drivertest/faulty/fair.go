@@ -12,27 +12,27 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-var fairies = []Saboteur{
+var fairFaults = []Saboteur{
 	{
 		Name: "is-not-fair", Breaks: "FAIR-1",
-		What: "A queue with fair groups delivers in the order of places.",
-		Wrap: misreadsAndHides(func(config *driver.Config) { config.FairGroups = false },
-			func(q passing) handle { return claimsFair{q} }),
+		What: "A queue with fair groups delivers in the order of sending.",
+		Wrap: changesConfigAndHides(func(config *driver.Config) { config.FairGroups = false },
+			func(q passThrough) driver.Queue { return claimsFair{q} }),
 	},
 	{
 		Name: "does-not-say-fair", Breaks: "FAIR-1",
-		What: "A queue with fair groups does not say so.",
-		Wrap: perHandle(func(q passing) handle { return deniesFair{q} }),
+		What: "A queue with fair groups does not report it.",
+		Wrap: perHandle(func(q passThrough) driver.Queue { return deniesFair{q} }),
 	},
 	{
 		Name: "is-fair-and-strict", Breaks: "FAIR-1",
-		What: "Groups that are to be fair and strict are fair.",
-		Wrap: perOpener(func(b *box) backend { return takesBoth{b} }),
+		What: "A queue configured with fair and strict groups is accepted, and is fair.",
+		Wrap: perOpener(func(b *wrapper) backend { return takesBoth{b} }),
 	},
 	{
 		Name: "is-fair-to-messages", Breaks: "FAIR-1",
-		What: "Each message of a fair group is taken for a group of its own.",
-		Wrap: perQueue(func(q passing, groups *trueGroups) handle {
+		What: "Each message of a fair group counts as a group of its own.",
+		Wrap: perQueue(func(q passThrough, groups *trueGroups) driver.Queue {
 			return regroups{q, groups, func(msg driver.Outgoing) string {
 				if msg.Group == "" || !q.Traits().FairGroups {
 					return msg.Group
@@ -43,8 +43,8 @@ var fairies = []Saboteur{
 	},
 	{
 		Name: "takes-no-group-for-a-noisy-one", Breaks: "FAIR-1",
-		What: "Messages without a group are one fair group together.",
-		Wrap: perQueue(func(q passing, groups *trueGroups) handle {
+		What: "Messages without a group form one fair group.",
+		Wrap: perQueue(func(q passThrough, groups *trueGroups) driver.Queue {
 			return regroups{q, groups, func(msg driver.Outgoing) string {
 				if msg.Group == "" && q.Traits().FairGroups {
 					return "none"
@@ -55,8 +55,8 @@ var fairies = []Saboteur{
 	},
 	{
 		Name: "folds-fair-groups", Breaks: "FAIR-1",
-		What: "Fair groups that differ only in case share their turns.",
-		Wrap: perQueue(func(q passing, groups *trueGroups) handle {
+		What: "Fair groups that differ only in case share one turn.",
+		Wrap: perQueue(func(q passThrough, groups *trueGroups) driver.Queue {
 			return regroups{q, groups, func(msg driver.Outgoing) string {
 				if q.Traits().FairGroups {
 					return strings.ToLower(msg.Group)
@@ -67,8 +67,8 @@ var fairies = []Saboteur{
 	},
 	{
 		Name: "ungroups-on-restart", Breaks: "FAIR-1",
-		What: "After a restart what waits in a fair group is in none.",
-		Wrap: afterRestart(func(ctx context.Context, q passing) error {
+		What: "After a restart waiting messages of fair groups have no group.",
+		Wrap: afterRestart(func(ctx context.Context, q passThrough) error {
 			if !q.Traits().FairGroups {
 				return nil
 			}
@@ -82,8 +82,8 @@ var fairies = []Saboteur{
 
 	{
 		Name: "gives-a-group-two-turns", Breaks: "FAIR-2",
-		What: "A fair group comes to its turn twice as often as another.",
-		Wrap: perQueue(func(q passing, groups *trueGroups) handle {
+		What: "A fair group gets twice as many turns as another.",
+		Wrap: perQueue(func(q passThrough, groups *trueGroups) driver.Queue {
 			return regroups{q, groups, func(msg driver.Outgoing) string {
 				if msg.Group == "" || !q.Traits().FairGroups {
 					return msg.Group
@@ -94,27 +94,27 @@ var fairies = []Saboteur{
 	},
 	{
 		Name: "starves-a-backlog", Breaks: "FAIR-2",
-		What: "A group that was served before is not served while there are others.",
-		Wrap: perQueue(func(q passing, served *table[string, bool]) handle { return prefersNewcomers{q, served} }),
+		What: "A group that was served before waits until all new groups are served.",
+		Wrap: perQueue(func(q passThrough, served *table[string, bool]) driver.Queue { return prefersNewcomers{q, served} }),
 	},
 
 	{
 		Name: "takes-fair-for-strict", Breaks: "FAIR-3",
-		What: "Of a fair group nothing is delivered while another message of it is out.",
-		Wrap: misreadsAndHides(func(config *driver.Config) {
+		What: "A fair group is blocked while one of its messages is in flight.",
+		Wrap: changesConfigAndHides(func(config *driver.Config) {
 			config.StrictGroups = config.StrictGroups || config.FairGroups
 			config.FairGroups = false
-		}, func(q passing) handle { return claimsFair{q} }),
+		}, func(q passThrough) driver.Queue { return claimsFair{q} }),
 	},
 	{
 		Name: "returns-a-fair-group-backwards", Breaks: "FAIR-3",
-		What: "What a receive of a queue with fair groups takes stands in reverse.",
-		Wrap: perHandle(func(q passing) handle { return reversesGroups{q} }),
+		What: "A receive from a queue with fair groups returns its messages in reverse.",
+		Wrap: perHandle(func(q passThrough) driver.Queue { return reversesGroups{q} }),
 	},
 	{
 		Name: "does-not-count-the-noisy", Breaks: "FAIR-3", Also: []string{"CNT-1"},
-		What: "What waits in a fair group of which something is out is not counted as ready.",
-		Wrap: perHandle(func(q passing) handle {
+		What: "Messages of a fair group with a message in flight are not counted as ready.",
+		Wrap: perHandle(func(q passThrough) driver.Queue {
 			if q.Traits().FairGroups {
 				return hidesBlocked{q}
 			}
@@ -123,17 +123,17 @@ var fairies = []Saboteur{
 	},
 	{
 		Name: "shows-fair-groups-one-by-one", Breaks: "FAIR-3",
-		What: "Looking at a queue with fair groups shows one group after the other.",
-		Wrap: perHandle(func(q passing) handle { return looksByGroup{q} }),
+		What: "A peek at a queue with fair groups shows one group after the other.",
+		Wrap: perHandle(func(q passThrough) driver.Queue { return looksByGroup{q} }),
 	},
 	{
 		Name: "loses-some-of-many-groups", Breaks: "FAIR-3",
-		What: "Of a queue with fair groups every hundredth delivery is lost.",
-		Wrap: perQueue(func(q passing, taken *atomic.Int64) handle { return losesHundredth{q, taken} }),
+		What: "Every hundredth delivery of a queue with fair groups is lost.",
+		Wrap: perQueue(func(q passThrough, taken *atomic.Int64) driver.Queue { return losesHundredth{q, taken} }),
 	},
 }
 
-type claimsFair struct{ passing }
+type claimsFair struct{ passThrough }
 
 func (q claimsFair) Traits() driver.Traits {
 	traits, config := q.Queue.Traits(), q.config()
@@ -141,7 +141,7 @@ func (q claimsFair) Traits() driver.Traits {
 	return traits
 }
 
-type deniesFair struct{ passing }
+type deniesFair struct{ passThrough }
 
 func (q deniesFair) Traits() driver.Traits {
 	traits := q.Queue.Traits()
@@ -149,19 +149,19 @@ func (q deniesFair) Traits() driver.Traits {
 	return traits
 }
 
-type takesBoth struct{ *box }
+type takesBoth struct{ *wrapper }
 
 func (b takesBoth) ConfigureQueue(ctx context.Context, name string, config driver.Config) error {
 	if config.FairGroups {
 		config.StrictGroups = false
 	}
-	return b.box.ConfigureQueue(ctx, name, config)
+	return b.wrapper.ConfigureQueue(ctx, name, config)
 }
 
-// prefersNewcomers looks at what else there is before it delivers a message of a
-// group that was served before.
+// prefersNewcomers peeks at the other ready messages before it delivers one of a group that was
+// served before.
 type prefersNewcomers struct {
-	passing
+	passThrough
 	served *table[string, bool]
 }
 
@@ -187,7 +187,7 @@ func (q prefersNewcomers) Receive(ctx context.Context, req driver.ReceiveRequest
 	return []driver.Delivery{got[chosen]}, err
 }
 
-type reversesGroups struct{ passing }
+type reversesGroups struct{ passThrough }
 
 func (q reversesGroups) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
 	got, err := q.Queue.Receive(ctx, req)
@@ -197,7 +197,7 @@ func (q reversesGroups) Receive(ctx context.Context, req driver.ReceiveRequest) 
 	return got, err
 }
 
-type looksByGroup struct{ passing }
+type looksByGroup struct{ passThrough }
 
 func (q looksByGroup) Peek(ctx context.Context, query driver.Query) iter.Seq2[driver.Peeked, error] {
 	if !q.Traits().FairGroups {
@@ -222,7 +222,7 @@ func (q looksByGroup) Peek(ctx context.Context, query driver.Query) iter.Seq2[dr
 }
 
 type losesHundredth struct {
-	passing
+	passThrough
 	taken *atomic.Int64
 }
 

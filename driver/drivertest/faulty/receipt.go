@@ -8,56 +8,64 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-var forgers = []Saboteur{
+var receiptFaults = []Saboteur{
 	{
 		Name: "accepts-a-stale-receipt", Breaks: "VIS-2",
 		What: "An ack with the receipt of an earlier delivery acks the message.",
-		Wrap: perQueue(func(q passing, latest *latestReceipts) handle { return acceptsStaleAck{remembersReceipts{q, latest}} }),
+		Wrap: perQueue(func(q passThrough, latest *latestReceipts) driver.Queue {
+			return acceptsStaleAck{remembersReceipts{q, latest}}
+		}),
 	},
 	{
 		Name: "lets-a-stale-extend-take-over", Breaks: "VIS-2",
 		What: "An extension with the receipt of an earlier delivery moves the new holder's deadline.",
-		Wrap: perQueue(func(q passing, latest *latestReceipts) handle {
+		Wrap: perQueue(func(q passThrough, latest *latestReceipts) driver.Queue {
 			return acceptsStaleExtend{remembersReceipts{q, latest}}
 		}),
 	},
 	{
 		Name: "lets-a-stale-nack-take-away", Breaks: "VIS-2",
 		What: "A nack with the receipt of an earlier delivery takes the message from its new holder.",
-		Wrap: perQueue(func(q passing, latest *latestReceipts) handle { return acceptsStaleNack{remembersReceipts{q, latest}} }),
+		Wrap: perQueue(func(q passThrough, latest *latestReceipts) driver.Queue {
+			return acceptsStaleNack{remembersReceipts{q, latest}}
+		}),
 	},
 	{
-		Name: "lets-a-stale-burial-take-away", Breaks: "VIS-2",
+		Name: "lets-a-stale-dead-letter-take-away", Breaks: "VIS-2",
 		What: "Dead-lettering with the receipt of an earlier delivery takes the message from its new holder.",
-		Wrap: perQueue(func(q passing, latest *latestReceipts) handle {
-			return acceptsStaleBurial{remembersReceipts{q, latest}}
+		Wrap: perQueue(func(q passThrough, latest *latestReceipts) driver.Queue {
+			return acceptsStaleDeadLetter{remembersReceipts{q, latest}}
 		}),
 	},
 	{
 		Name: "accepts-an-ack-after-the-deadline", Breaks: "VIS-2", Also: []string{"VIS-6"},
-		What: "Until somebody else gets the message, an ack after the deadline works.",
-		Wrap: perQueue(func(q passing, late *lateAcks) handle { return acksLate{q, late} }),
+		What: "An ack after the deadline succeeds until the message is delivered again.",
+		Wrap: perQueue(func(q passThrough, late *lateAcks) driver.Queue { return acksLate{q, late} }),
 	},
 	{
 		Name: "gives-one-receipt-for-all-deliveries", Breaks: "VIS-2",
 		What: "The receipt is the message's id.",
-		Wrap: perQueue(func(q passing, latest *latestReceipts) handle { return receiptIsID{passing: q, latest: latest} }),
+		Wrap: perQueue(func(q passThrough, latest *latestReceipts) driver.Queue {
+			return receiptIsID{passThrough: q, latest: latest}
+		}),
 	},
 	{
 		Name: "ignores-the-nonce", Breaks: "VIS-2",
-		What: "A receipt works whatever its nonce.",
-		Wrap: perQueue(func(q passing, latest *latestReceipts) handle { return ignoresNonce{remembersReceipts{q, latest}} }),
+		What: "The nonce of a receipt is not checked.",
+		Wrap: perQueue(func(q passThrough, latest *latestReceipts) driver.Queue {
+			return ignoresNonce{remembersReceipts{q, latest}}
+		}),
 	},
 	{
 		Name: "takes-receipts-of-other-queues", Breaks: "VIS-2",
 		What: "A receipt works at any queue.",
-		Wrap: perHandle(func(q passing) handle {
-			return acceptsForeign{q, memoryOf[table[driver.Receipt, driver.Queue]](q.box, "")}
+		Wrap: perHandle(func(q passThrough) driver.Queue {
+			return acceptsForeign{q, stateOf[table[driver.Receipt, driver.Queue]](q.wrapper, "")}
 		}),
 	},
 }
 
-// latestReceipts tells the latest delivery of a message from the others.
+// latestReceipts are the latest receipts of messages.
 type latestReceipts struct {
 	messages table[driver.Receipt, string]
 	latest   table[string, driver.Receipt]
@@ -70,7 +78,7 @@ func (l *latestReceipts) note(got []driver.Delivery) {
 	}
 }
 
-// current returns the receipt that works in place of an older one.
+// current returns the valid receipt of a message, given an older one.
 func (l *latestReceipts) current(old driver.Receipt) driver.Receipt {
 	if id, ok := l.messages.get(old); ok {
 		latest, _ := l.latest.get(id)
@@ -79,9 +87,9 @@ func (l *latestReceipts) current(old driver.Receipt) driver.Receipt {
 	return old
 }
 
-// remembersReceipts keeps the books for those who mistake receipts.
+// remembersReceipts records receipts for saboteurs that confuse them.
 type remembersReceipts struct {
-	passing
+	passThrough
 	*latestReceipts
 }
 
@@ -121,24 +129,24 @@ func (q acceptsStaleNack) Nack(ctx context.Context, nacks []driver.Nack) error {
 	return q.Queue.Nack(ctx, current)
 }
 
-type acceptsStaleBurial struct{ remembersReceipts }
+type acceptsStaleDeadLetter struct{ remembersReceipts }
 
-func (q acceptsStaleBurial) DeadLetter(ctx context.Context, burials []driver.DeadLetterRequest) error {
-	current := append([]driver.DeadLetterRequest(nil), burials...)
+func (q acceptsStaleDeadLetter) DeadLetter(ctx context.Context, requests []driver.DeadLetterRequest) error {
+	current := append([]driver.DeadLetterRequest(nil), requests...)
 	for i := range current {
 		current[i].Receipt = q.current(current[i].Receipt)
 	}
 	return q.Queue.DeadLetter(ctx, current)
 }
 
-// lateAcks are of messages that are to be gone when they are delivered next.
+// lateAcks are messages that must be gone at their next delivery.
 type lateAcks struct {
 	latestReceipts
 	gone table[string, bool]
 }
 
 type acksLate struct {
-	passing
+	passThrough
 	*lateAcks
 }
 
@@ -186,7 +194,7 @@ func (q ignoresNonce) Ack(ctx context.Context, acked []driver.Receipt) error {
 }
 
 type receiptIsID struct {
-	passing
+	passThrough
 	latest *latestReceipts
 }
 
@@ -224,15 +232,15 @@ func (q receiptIsID) Extend(ctx context.Context, extensions []driver.Extension) 
 	})
 }
 
-func (q receiptIsID) DeadLetter(ctx context.Context, burials []driver.DeadLetterRequest) error {
-	return each(burials, func(burial driver.DeadLetterRequest) error {
-		burial.Receipt = q.real(burial.Receipt)
-		return q.Queue.DeadLetter(ctx, []driver.DeadLetterRequest{burial})
+func (q receiptIsID) DeadLetter(ctx context.Context, requests []driver.DeadLetterRequest) error {
+	return each(requests, func(request driver.DeadLetterRequest) error {
+		request.Receipt = q.real(request.Receipt)
+		return q.Queue.DeadLetter(ctx, []driver.DeadLetterRequest{request})
 	})
 }
 
 type acceptsForeign struct {
-	passing
+	passThrough
 	origin *table[driver.Receipt, driver.Queue]
 }
 

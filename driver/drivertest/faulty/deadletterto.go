@@ -10,21 +10,21 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-var exiles = []Saboteur{
+var deadLetterToFaults = []Saboteur{
 	{
 		Name: "ignores-dead-letter-to", Breaks: "DLQ-8",
-		What: "Dead letters stay with their queue, wherever they should go.",
-		Wrap: misreads(func(config *driver.Config) { config.DeadLetterTo = "" }),
+		What: "Dead letters stay in their queue, whatever DeadLetterTo says.",
+		Wrap: changesConfig(func(config *driver.Config) { config.DeadLetterTo = "" }),
 	},
 	{
 		Name: "sends-the-dead-twice", Breaks: "DLQ-8",
-		What: "A message that dies arrives twice in the queue for the dead.",
-		Wrap: perQueue(func(q passing, seen *table[string, bool]) handle { return sendsDeadTwice{q, seen} }),
+		What: "A message that dies arrives twice in the dead-letter queue.",
+		Wrap: perQueue(func(q passThrough, seen *table[string, bool]) driver.Queue { return sendsDeadTwice{q, seen} }),
 	},
 	{
 		Name: "does-not-say-why-it-sends-the-dead", Breaks: "DLQ-8",
-		What: "A message in the queue for the dead does not say why it died.",
-		Wrap: perHandle(func(q passing) handle {
+		What: "A message in the dead-letter queue has no reason.",
+		Wrap: perHandle(func(q passThrough) driver.Queue {
 			return changesDelivered{q, func(d *driver.Delivery) {
 				d.Attributes = maps.Clone(d.Attributes)
 				delete(d.Attributes, driver.AttributeDeadReason)
@@ -33,8 +33,8 @@ var exiles = []Saboteur{
 	},
 	{
 		Name: "counts-on-in-the-queue-for-the-dead", Breaks: "DLQ-8",
-		What: "A message in the queue for the dead goes on counting its deliveries.",
-		Wrap: perHandle(func(q passing) handle {
+		What: "A message in the dead-letter queue keeps its delivery count.",
+		Wrap: perHandle(func(q passThrough) driver.Queue {
 			return changesDelivered{q, func(d *driver.Delivery) {
 				if d.Attributes[driver.AttributeDeadSource] != "" {
 					d.Deliveries += 2
@@ -43,9 +43,9 @@ var exiles = []Saboteur{
 		}),
 	},
 	{
-		Name: "renames-the-exiled", Breaks: "DLQ-8",
-		What: "A message gets a new id when it moves to the queue for the dead.",
-		Wrap: perHandle(func(q passing) handle {
+		Name: "changes-the-id-of-the-forwarded", Breaks: "DLQ-8",
+		What: "A message gets a new id when it moves to the dead-letter queue.",
+		Wrap: perHandle(func(q passThrough) driver.Queue {
 			return changesDelivered{q, func(d *driver.Delivery) {
 				if d.Attributes[driver.AttributeDeadSource] != "" {
 					d.ID = ulid.Make().String()
@@ -54,19 +54,19 @@ var exiles = []Saboteur{
 		}),
 	},
 	{
-		Name: "does-not-wake-for-the-exiled", Breaks: "DLQ-8",
-		What: "Who waits at a queue learns of a message that died elsewhere a second late.",
-		Wrap: perHandle(func(q passing) handle { return missesExiled{q} }),
+		Name: "does-not-wake-for-the-forwarded", Breaks: "DLQ-8",
+		What: "A receiver that waits at the dead-letter queue is woken a second late.",
+		Wrap: perHandle(func(q passThrough) driver.Queue { return missesExiled{q} }),
 	},
 	{
-		Name: "keeps-as-few-exiled-as-dead", Breaks: "DLQ-8",
-		What: "Of the messages that die and go elsewhere, only as many arrive as would be kept here.",
-		Wrap: perQueue(func(q passing, seen *table[string, bool]) handle { return losesExiled{q, seen} }),
+		Name: "forwards-only-as-many-as-it-keeps", Breaks: "DLQ-8",
+		What: "No more messages arrive in the dead-letter queue than the source would keep.",
+		Wrap: perQueue(func(q passThrough, seen *table[string, bool]) driver.Queue { return losesDeadLettersOnTheWay{q, seen} }),
 	},
 	{
 		Name: "counts-only-the-latest-death", Breaks: "DLQ-8",
-		What: "A message that died more than once says only how often it was delivered before its latest death.",
-		Wrap: perHandle(func(q passing) handle {
+		What: "A message that died more than once has only the deliveries before its latest death.",
+		Wrap: perHandle(func(q passThrough) driver.Queue {
 			return changesDelivered{q, func(d *driver.Delivery) {
 				if driver.EarlierDeliveries(d.Attributes) > 2 {
 					d.Attributes = maps.Clone(d.Attributes)
@@ -77,13 +77,13 @@ var exiles = []Saboteur{
 	},
 	{
 		Name: "refuses-circles-of-targets", Breaks: "DLQ-8",
-		What: "A queue cannot be the target of dead letters and have a target itself.",
-		Wrap: perOpener(func(b *box) backend { return refusesCircles{b} }),
+		What: "A queue cannot be the target of dead letters and have a target of its own.",
+		Wrap: perOpener(func(b *wrapper) backend { return refusesCircles{b} }),
 	},
 	{
 		Name: "limits-deliveries-over-all-queues", Breaks: "DLQ-8",
-		What: "Deliveries do not begin again when a message goes back to its own queue.",
-		Wrap: perHandle(func(q passing) handle {
+		What: "The delivery count does not restart when a message goes back to its own queue.",
+		Wrap: perHandle(func(q passThrough) driver.Queue {
 			return changesDelivered{q, func(d *driver.Delivery) {
 				if d.Attributes[driver.AttributeDeadSource] == q.name {
 					d.Deliveries = d.TotalDeliveries()
@@ -94,21 +94,20 @@ var exiles = []Saboteur{
 	{
 		Name: "drops-what-expires-in-a-circle", Breaks: "DLQ-8",
 		What: "A message that expires in a queue that is its own target is gone.",
-		Wrap: misreads(func(config *driver.Config) { config.DropExpired = config.DropExpired || config.DeadLetterTo != "" }),
+		Wrap: changesConfig(func(config *driver.Config) { config.DropExpired = config.DropExpired || config.DeadLetterTo != "" }),
 	},
 	{
 		Name: "forgets-where-the-dead-go", Breaks: "DLQ-8",
-		What: "When the queue for the dead is deleted, dead letters stay with their queue for good.",
-		Wrap: perOpener(func(b *box) backend { return forgetsTarget{b} }),
+		What: "When the dead-letter queue is deleted, later dead letters stay in their queue, even after it is created again.",
+		Wrap: perOpener(func(b *wrapper) backend { return forgetsTarget{b} }),
 	},
 }
 
-// forgetsTarget takes the deletion of a queue for a change of the configuration
-// of those that send their dead letters there.
-type forgetsTarget struct{ *box }
+// forgetsTarget clears DeadLetterTo in all queues whose target is deleted.
+type forgetsTarget struct{ *wrapper }
 
 func (b forgetsTarget) DeleteQueue(ctx context.Context, name string) error {
-	if err := b.box.DeleteQueue(ctx, name); err != nil {
+	if err := b.wrapper.DeleteQueue(ctx, name); err != nil {
 		return err
 	}
 	admin := b.inner.(driver.Admin)
@@ -130,8 +129,8 @@ func (b forgetsTarget) DeleteQueue(ctx context.Context, name string) error {
 	return nil
 }
 
-// refusesCircles allows no queue to be both a target and a source.
-type refusesCircles struct{ *box }
+// refusesCircles refuses a queue that is both a target and a source.
+type refusesCircles struct{ *wrapper }
 
 func (b refusesCircles) ConfigureQueue(ctx context.Context, name string, config driver.Config) error {
 	b.mu.Lock()
@@ -140,23 +139,23 @@ func (b refusesCircles) ConfigureQueue(ctx context.Context, name string, config 
 	if refused {
 		return &driver.Error{Code: driver.ErrInvalid, Op: "configure", Queue: name, Field: "DeadLetterTo"}
 	}
-	return b.box.ConfigureQueue(ctx, name, config)
+	return b.wrapper.ConfigureQueue(ctx, name, config)
 }
 
-// losesExiled drops those that come to the queue for the dead when as many have
-// come as their own queue keeps dead letters.
-type losesExiled struct {
-	passing
+// losesDeadLettersOnTheWay drops messages for the dead-letter queue once as many have arrived
+// as the source keeps dead letters.
+type losesDeadLettersOnTheWay struct {
+	passThrough
 	seen *table[string, bool]
 }
 
-func (q losesExiled) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
+func (q losesDeadLettersOnTheWay) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
 	got, err := q.Queue.Receive(ctx, req)
 	var kept []driver.Delivery
 	for _, d := range got {
-		q.box.mu.Lock()
-		most := q.box.asked[d.Attributes[driver.AttributeDeadSource]].RetainDead.Count
-		q.box.mu.Unlock()
+		q.wrapper.mu.Lock()
+		most := q.wrapper.asked[d.Attributes[driver.AttributeDeadSource]].RetainDead.Count
+		q.wrapper.mu.Unlock()
 		if before, _ := q.seen.get(d.ID); most > 0 && !before && len(q.seen.keys()) >= most {
 			if err := q.Queue.Ack(ctx, []driver.Receipt{d.Receipt}); err != nil {
 				return kept, err
@@ -170,7 +169,7 @@ func (q losesExiled) Receive(ctx context.Context, req driver.ReceiveRequest) ([]
 }
 
 type sendsDeadTwice struct {
-	passing
+	passThrough
 	seen *table[string, bool]
 }
 
@@ -190,17 +189,17 @@ func (q sendsDeadTwice) Receive(ctx context.Context, req driver.ReceiveRequest) 
 	return got, err
 }
 
-type missesExiled struct{ passing }
+type missesExiled struct{ passThrough }
 
 func (q missesExiled) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
-	q.box.mu.Lock()
+	q.wrapper.mu.Lock()
 	target := false
-	for _, config := range q.box.asked {
+	for _, config := range q.wrapper.asked {
 		target = target || config.DeadLetterTo == q.name
 	}
-	q.box.mu.Unlock()
+	q.wrapper.mu.Unlock()
 	if target {
-		return polls{q.passing, time.Second}.Receive(ctx, req)
+		return polls{q.passThrough, time.Second}.Receive(ctx, req)
 	}
 	return q.Queue.Receive(ctx, req)
 }

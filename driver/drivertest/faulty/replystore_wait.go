@@ -9,8 +9,8 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// slotTimers get the time of slots wrong.
-var slotTimers = []ReplyStoreSaboteur{
+// slotExpiryFaults let slots expire at the wrong time.
+var slotExpiryFaults = []ReplyStoreSaboteur{
 	{
 		Name: "forgets-the-time-of-a-slot", Breaks: "RPL-5",
 		What: "Slots never expire.",
@@ -42,8 +42,8 @@ var slotTimers = []ReplyStoreSaboteur{
 		}),
 	},
 	{
-		Name: "keeps-answers-for-ever", Breaks: "RPL-5",
-		What: "What was answered does not expire.",
+		Name: "keeps-answers-forever", Breaks: "RPL-5",
+		What: "Answered slots do not expire.",
 		Wrap: sabotaged(func(s store) *keepsAnswers { return &keepsAnswers{store: s} }),
 	},
 }
@@ -79,42 +79,42 @@ func (s *keepsAnswers) Get(ctx context.Context, id string) (driver.Slot, error) 
 	return slot, nil
 }
 
-// slotWaiters wake those who wait too late, too early, or not at all.
-var slotWaiters = []ReplyStoreSaboteur{
+// slotWaitFaults wake waiters too late, too early, or not at all.
+var slotWaitFaults = []ReplyStoreSaboteur{
 	{
 		Name: "loses-a-waiter", Breaks: "RPL-4",
-		What: "Of those who wait for one slot only the first is woken.",
+		What: "Only the first of several waiters of a slot is woken.",
 		Wrap: sabotaged(func(s store) *losesWaiter { return &losesWaiter{store: s} }),
 	},
 	{
 		Name: "looks-again-instead-of-waking", Breaks: "RPL-4",
-		What: "Who waits looks again every second, and is not woken.",
+		What: "A waiter polls every second, and is not woken.",
 		Wrap: sabotaged(func(s store) looksAgain { return looksAgain{s} }),
 	},
 	{
 		Name: "sleeps-through-the-cancel", Breaks: "RPL-4",
-		What: "A cancel wakes nobody.",
+		What: "A cancel does not wake waiters.",
 		Wrap: sabotaged(func(s store) sleepsThrough {
 			return sleepsThrough{s, func(slot driver.Slot, _ error) bool { return slot.State == driver.SlotCancelled }}
 		}),
 	},
 	{
 		Name: "sleeps-through-the-answer", Breaks: "RPL-4",
-		What: "An answer wakes nobody.",
+		What: "An answer does not wake waiters.",
 		Wrap: sabotaged(func(s store) sleepsThrough {
 			return sleepsThrough{s, func(slot driver.Slot, _ error) bool { return slot.State == driver.SlotResolved }}
 		}),
 	},
 	{
 		Name: "sleeps-through-the-end", Breaks: "RPL-4",
-		What: "The end of a slot's time wakes nobody.",
+		What: "Expiry of a slot does not wake waiters.",
 		Wrap: sabotaged(func(s store) sleepsThrough {
 			return sleepsThrough{s, func(slot driver.Slot, _ error) bool { return slot.State == driver.SlotExpired }}
 		}),
 	},
 	{
 		Name: "sleeps-through-the-removal", Breaks: "RPL-4",
-		What: "Removing a slot does not wake who waits for it.",
+		What: "Removing a slot does not wake waiters.",
 		Wrap: sabotaged(func(s store) sleepsThrough {
 			return sleepsThrough{s, func(_ driver.Slot, err error) bool { return errors.Is(err, driver.ErrNotFound) }}
 		}),
@@ -125,8 +125,8 @@ var slotWaiters = []ReplyStoreSaboteur{
 		Wrap: sabotaged(func(s store) waitsOn { return waitsOn{s} }),
 	},
 	{
-		Name: "starts-the-clock-anew", Breaks: "RPL-4",
-		What: "A wake-up for nothing starts the wait from the beginning.",
+		Name: "restarts-the-wait", Breaks: "RPL-4",
+		What: "A spurious wake-up restarts the wait.",
 		Wrap: sabotaged(func(s store) restartsClock { return restartsClock{s} }),
 	},
 	{
@@ -136,22 +136,22 @@ var slotWaiters = []ReplyStoreSaboteur{
 	},
 	{
 		Name: "waits-when-asked-to-look", Breaks: "RPL-4",
-		What: "A wait of nothing takes a second.",
+		What: "A wait of zero takes a second.",
 		Wrap: sabotaged(func(s store) waitsToLook { return waitsToLook{s} }),
 	},
 	{
 		Name: "wakes-for-others", Breaks: "RPL-4",
-		What: "A change of any slot ends the waits for all.",
+		What: "A change of any slot ends the waits for all slots.",
 		Wrap: sabotaged(func(s store) *wakesForOthers { return &wakesForOthers{store: s, changed: make(chan struct{})} }),
 	},
 	{
 		Name: "misses-what-comes-meanwhile", Breaks: "RPL-4",
-		What: "An answer that comes between the look and the wait is not noticed.",
+		What: "An answer that comes between the check and the wait is missed.",
 		Wrap: sabotaged(func(s store) missesAnswer { return missesAnswer{s} }),
 	},
 	{
 		Name: "never-moves-its-timer-forward", Breaks: "RPL-4",
-		What: "While somebody waits for a slot, others that expire before it do not wake anybody.",
+		What: "While a slot has a waiter, slots that expire before it do not wake theirs.",
 		Wrap: sabotaged(func(s store) *oneTimer { return &oneTimer{store: s} }),
 	},
 }
@@ -164,7 +164,7 @@ type losesWaiter struct {
 func (s *losesWaiter) Wait(ctx context.Context, id string, wait time.Duration) (driver.Slot, error) {
 	defer add(&s.waiting, id, -1)
 	if add(&s.waiting, id, 1) > 1 && s.state(ctx, id) == driver.SlotPending {
-		if err := doze(ctx, wait); err != nil {
+		if err := sleep(ctx, wait); err != nil {
 			return driver.Slot{}, err
 		}
 	}
@@ -180,13 +180,13 @@ func (s looksAgain) Wait(ctx context.Context, id string, wait time.Duration) (dr
 		if err != nil || slot.State != driver.SlotPending || left <= 0 {
 			return slot, err
 		}
-		if err := doze(ctx, min(left, time.Second)); err != nil {
+		if err := sleep(ctx, min(left, time.Second)); err != nil {
 			return driver.Slot{}, err
 		}
 	}
 }
 
-// sleepsThrough what it sees after it has begun to wait.
+// sleepsThrough misses changes of a state after the wait has begun.
 type sleepsThrough struct {
 	store
 	through func(driver.Slot, error) bool
@@ -196,7 +196,7 @@ func (s sleepsThrough) Wait(ctx context.Context, id string, wait time.Duration) 
 	end, waited := time.Now().Add(wait), s.state(ctx, id) == driver.SlotPending
 	slot, err := s.ReplyStore.Wait(ctx, id, wait)
 	if waited && s.through(slot, err) {
-		if err := doze(ctx, time.Until(end)); err != nil {
+		if err := sleep(ctx, time.Until(end)); err != nil {
 			return driver.Slot{}, err
 		}
 	}
@@ -277,9 +277,9 @@ type missesAnswer struct{ store }
 
 func (s missesAnswer) Wait(ctx context.Context, id string, wait time.Duration) (driver.Slot, error) {
 	if s.state(ctx, id) == driver.SlotPending {
-		letOthersIn()
+		yieldToOthers()
 		if s.state(ctx, id) == driver.SlotResolved {
-			if err := doze(ctx, wait); err != nil {
+			if err := sleep(ctx, wait); err != nil {
 				return driver.Slot{}, err
 			}
 		}
@@ -308,7 +308,7 @@ func (s *oneTimer) Wait(ctx context.Context, id string, wait time.Duration) (dri
 		s.mu.Lock()
 		late := time.Until(s.set)
 		s.mu.Unlock()
-		if err := doze(ctx, max(late, 0)); err != nil {
+		if err := sleep(ctx, max(late, 0)); err != nil {
 			return driver.Slot{}, err
 		}
 	}

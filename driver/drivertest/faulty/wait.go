@@ -10,33 +10,33 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-var sleepers = []Saboteur{
+var waitFaults = []Saboteur{
 	{
 		Name: "waits-for-a-full-batch", Breaks: "RCV-2",
-		What: "A receive that waits goes on waiting until its batch is full.",
-		Wrap: perHandle(func(q passing) handle { return waitsForMore{q} }),
+		What: "A waiting receive returns only when its batch is full.",
+		Wrap: perHandle(func(q passThrough) driver.Queue { return waitsForMore{q} }),
 	},
 	{
 		Name: "polls", Breaks: "RCV-2",
-		What: "A receive that waits looks once a second, and nothing wakes it.",
-		Wrap: perHandle(func(q passing) handle { return polls{q, time.Second} }),
+		What: "A waiting receive polls once a second, and is not woken.",
+		Wrap: perHandle(func(q passThrough) driver.Queue { return polls{q, time.Second} }),
 	},
 	{
 		Name: "notices-at-the-end-of-the-wait", Breaks: "RCV-2",
-		What: "A receive that waits sees what came meanwhile only when its wait is over.",
-		Wrap: perHandle(func(q passing) handle { return polls{q, 1 << 62} }),
+		What: "A waiting receive returns new messages only at the end of its wait.",
+		Wrap: perHandle(func(q passThrough) driver.Queue { return polls{q, 1 << 62} }),
 	},
 	{
 		Name: "does-not-wait", Breaks: "RCV-2",
 		What: "A receive on an empty queue returns at once, whatever its wait.",
-		Wrap: perHandle(func(q passing) handle {
+		Wrap: perHandle(func(q passThrough) driver.Queue {
 			return changesRequest{q, func(req *driver.ReceiveRequest) { req.Wait = min(req.Wait, 0) }}
 		}),
 	},
 	{
 		Name: "waits-for-whole-seconds", Breaks: "RCV-2",
 		What: "A wait is cut to whole seconds.",
-		Wrap: perHandle(func(q passing) handle {
+		Wrap: perHandle(func(q passThrough) driver.Queue {
 			return changesRequest{q, func(req *driver.ReceiveRequest) {
 				if req.Wait > time.Second {
 					req.Wait = req.Wait.Truncate(time.Second)
@@ -46,71 +46,73 @@ var sleepers = []Saboteur{
 	},
 	{
 		Name: "fails-when-empty", Breaks: "RCV-2",
-		What: "A receive whose wait ends without a message is an error.",
-		Wrap: perHandle(func(q passing) handle { return failsWhenEmpty{q} }),
+		What: "A receive whose wait ends without a message returns an error.",
+		Wrap: perHandle(func(q passThrough) driver.Queue { return failsWhenEmpty{q} }),
 	},
 	{
 		Name: "wakes-one-of-many", Breaks: "RCV-2",
-		What: "A batch wakes one waiting receiver; the others find theirs a second later.",
-		Wrap: perQueue(func(q passing, turn *sync.Mutex) handle { return wakesOne{q, turn} }),
+		What: "A batch wakes one waiting receiver; the others get theirs a second later.",
+		Wrap: perQueue(func(q passThrough, turn *sync.Mutex) driver.Queue { return wakesOne{q, turn} }),
 	},
 
 	{
 		Name: "ignores-cancel", Breaks: "RCV-2",
-		What: "A receive that waits does not see its context end.",
-		Wrap: perHandle(func(q passing) handle { return ignoresCancel{q} }),
+		What: "A waiting receive ignores the end of its context.",
+		Wrap: perHandle(func(q passThrough) driver.Queue { return ignoresCancel{q} }),
 	},
 	{
 		Name: "strands-on-cancel", Breaks: "RCV-2",
-		What: "A cancelled receive goes on waiting behind its caller's back, and leases a message for nobody.",
-		Wrap: perHandle(func(q passing) handle { return strandsOnCancel{q} }),
+		What: "A cancelled receive keeps waiting in the background, and leases a message that is never returned.",
+		Wrap: perHandle(func(q passThrough) driver.Queue { return strandsOnCancel{q} }),
 	},
 	{
 		Name: "wraps-the-contexts-error", Breaks: "RCV-2",
-		What: "A cancelled receive returns the context's error inside another.",
-		Wrap: perHandle(func(q passing) handle { return wrapsContextError{q} }),
+		What: "A cancelled receive wraps the context's error.",
+		Wrap: perHandle(func(q passThrough) driver.Queue { return wrapsContextError{q} }),
 	},
 	{
 		Name: "ignores-close", Breaks: "RCV-2",
-		What: "A closed handle works on.",
-		Wrap: perHandle(func(q passing) handle { return ignoresClose{q} }),
+		What: "A closed handle still works.",
+		Wrap: perHandle(func(q passThrough) driver.Queue { return ignoresClose{q} }),
 	},
 	{
 		Name: "counts-for-a-closed-handle", Breaks: "RCV-2",
 		What: "A closed handle still counts messages.",
-		Wrap: perQueue(func(q passing, old *oldStats) handle { return countsClosed{q, old} }),
+		Wrap: perQueue(func(q passThrough, old *oldStats) driver.Queue { return countsClosed{q, old} }),
 	},
 	{
 		Name: "ignores-the-close-of-the-opener", Breaks: "RCV-2",
-		What: "Handles of a closed opener work on.",
-		Wrap: perOpener(func(b *box) backend { return keepsOpen{b} }),
+		What: "Handles of a closed opener still work.",
+		Wrap: perOpener(func(b *wrapper) backend { return keepsOpen{b} }),
 	},
 	{
-		Name: "closes-everybody", Breaks: "RCV-2",
-		What: "Closing a handle closes the others on the queue.",
-		Wrap: perQueue(func(q passing, open *table[driver.Queue, bool]) handle {
+		Name: "closes-all-handles", Breaks: "RCV-2",
+		What: "Closing a handle closes all handles of the queue.",
+		Wrap: perQueue(func(q passThrough, open *table[driver.Queue, bool]) driver.Queue {
 			open.put(q.Queue, true)
-			return closesEverybody{q, open}
+			return closesAllHandles{q, open}
 		}),
 	},
 	{
 		Name: "releases-leases-on-close", Breaks: "RCV-2",
 		What: "Closing a handle ends the leases that were taken through it.",
-		Wrap: perHandle(func(q passing) handle { return releasesOnClose{q, new(table[driver.Receipt, context.Context])} }),
+		Wrap: perHandle(func(q passThrough) driver.Queue {
+			return releasesOnClose{q, new(table[driver.Receipt, context.Context])}
+		}),
 	},
 	{
 		Name: "calls-closed-a-batch-error", Breaks: "RCV-2",
-		What: "A settlement on a closed handle fails position by position, not as a call.",
-		Wrap: perHandle(func(q passing) handle { return failsByPosition{q} }),
+		What: "A settlement on a closed handle fails with a batch error, not as a call.",
+		Wrap: perHandle(func(q passThrough) driver.Queue { return failsByPosition{q} }),
 	},
 	{
 		Name: "wraps-the-contexts-error-of-a-nack", Breaks: "RCV-2", Also: []string{"ACK-3"},
-		What: "A nack whose context has ended returns the context's error inside another.",
-		Wrap: perHandle(func(q passing) handle { return wrapsNackError{q} }),
+		What: "A nack whose context has ended wraps the context's error.",
+		Wrap: perHandle(func(q passThrough) driver.Queue { return wrapsNackError{q} }),
 	},
 }
 
-type waitsForMore struct{ passing }
+type waitsForMore struct{ passThrough }
 
 func (q waitsForMore) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
 	end := time.Now().Add(req.Wait)
@@ -131,7 +133,7 @@ func (q waitsForMore) Receive(ctx context.Context, req driver.ReceiveRequest) ([
 }
 
 type polls struct {
-	passing
+	passThrough
 	every time.Duration
 }
 
@@ -152,7 +154,7 @@ func (q polls) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver
 	}
 }
 
-type failsWhenEmpty struct{ passing }
+type failsWhenEmpty struct{ passThrough }
 
 func (q failsWhenEmpty) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
 	got, err := q.Queue.Receive(ctx, req)
@@ -163,7 +165,7 @@ func (q failsWhenEmpty) Receive(ctx context.Context, req driver.ReceiveRequest) 
 }
 
 type wakesOne struct {
-	passing
+	passThrough
 	turn *sync.Mutex
 }
 
@@ -172,16 +174,16 @@ func (q wakesOne) Receive(ctx context.Context, req driver.ReceiveRequest) ([]dri
 		defer q.turn.Unlock()
 		return q.Queue.Receive(ctx, req)
 	}
-	return polls{q.passing, time.Second}.Receive(ctx, req)
+	return polls{q.passThrough, time.Second}.Receive(ctx, req)
 }
 
-type ignoresCancel struct{ passing }
+type ignoresCancel struct{ passThrough }
 
 func (q ignoresCancel) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
 	return q.Queue.Receive(context.WithoutCancel(ctx), req)
 }
 
-type strandsOnCancel struct{ passing }
+type strandsOnCancel struct{ passThrough }
 
 func (q strandsOnCancel) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
 	type result struct {
@@ -201,7 +203,7 @@ func (q strandsOnCancel) Receive(ctx context.Context, req driver.ReceiveRequest)
 	}
 }
 
-type wrapsContextError struct{ passing }
+type wrapsContextError struct{ passThrough }
 
 func (q wrapsContextError) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
 	got, err := q.Queue.Receive(ctx, req)
@@ -211,7 +213,7 @@ func (q wrapsContextError) Receive(ctx context.Context, req driver.ReceiveReques
 	return got, err
 }
 
-type wrapsNackError struct{ passing }
+type wrapsNackError struct{ passThrough }
 
 func (q wrapsNackError) Nack(ctx context.Context, nacks []driver.Nack) error {
 	err := q.Queue.Nack(ctx, nacks)
@@ -221,12 +223,12 @@ func (q wrapsNackError) Nack(ctx context.Context, nacks []driver.Nack) error {
 	return err
 }
 
-type ignoresClose struct{ passing }
+type ignoresClose struct{ passThrough }
 
 func (q ignoresClose) Close() error { return nil }
 
 type countsClosed struct {
-	passing
+	passThrough
 	*oldStats
 }
 
@@ -241,16 +243,16 @@ func (q countsClosed) Stats(ctx context.Context) (driver.Stats, error) {
 	return stats, err
 }
 
-type keepsOpen struct{ *box }
+type keepsOpen struct{ *wrapper }
 
 func (keepsOpen) Close() error { return nil }
 
-type closesEverybody struct {
-	passing
+type closesAllHandles struct {
+	passThrough
 	open *table[driver.Queue, bool]
 }
 
-func (q closesEverybody) Close() error {
+func (q closesAllHandles) Close() error {
 	var errs []error
 	for _, other := range q.open.keys() {
 		errs = append(errs, other.Close())
@@ -259,8 +261,8 @@ func (q closesEverybody) Close() error {
 }
 
 type releasesOnClose struct {
-	passing
-	held *table[driver.Receipt, context.Context] // that lets Close do without one
+	passThrough
+	held *table[driver.Receipt, context.Context] // Close has no context
 }
 
 func (q releasesOnClose) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
@@ -281,12 +283,12 @@ func (q releasesOnClose) Ack(ctx context.Context, acked []driver.Receipt) error 
 func (q releasesOnClose) Close() error {
 	for _, receipt := range q.held.keys() {
 		ctx, _ := q.held.get(receipt)
-		_, _ = q.Queue.Extend(ctx, []driver.Extension{{Receipt: receipt}}) // it may have ended by itself
+		_, _ = q.Queue.Extend(ctx, []driver.Extension{{Receipt: receipt}}) // fails if the lease has ended
 	}
 	return q.Queue.Close()
 }
 
-type failsByPosition struct{ passing }
+type failsByPosition struct{ passThrough }
 
 func (q failsByPosition) Ack(ctx context.Context, acked []driver.Receipt) error {
 	err := q.Queue.Ack(ctx, acked)

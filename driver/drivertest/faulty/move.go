@@ -9,40 +9,40 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-var movers = []Saboteur{
+var moveFaults = []Saboteur{
 	{
 		Name: "loses-on-move", Breaks: "DLQ-9",
-		What: "Of three or more messages that move together, one is lost.",
-		Wrap: perHandle(func(q passing) handle { return losesOnMove{q} }),
+		What: "A move of three or more messages loses one.",
+		Wrap: perHandle(func(q passThrough) driver.Queue { return losesOnMove{q} }),
 	},
 	{
 		Name: "doubles-on-move", Breaks: "DLQ-9",
-		What: "The first of the messages that move stays where it was as well.",
-		Wrap: perHandle(func(q passing) handle { return doublesOnMove{q} }),
+		What: "A move leaves a copy of the first message in the source.",
+		Wrap: perHandle(func(q passThrough) driver.Queue { return doublesOnMove{q} }),
 	},
 	{
 		Name: "moves-out-of-order", Breaks: "DLQ-9",
-		What: "The first of the messages to move goes last.",
-		Wrap: perHandle(func(q passing) handle { return movesOutOfOrder{q} }),
+		What: "A move puts the first message last.",
+		Wrap: perHandle(func(q passThrough) driver.Queue { return movesOutOfOrder{q} }),
 	},
 	{
 		Name: "moves-without-limit", Breaks: "DLQ-9",
 		What: "A move moves everything, whatever the limit.",
-		Wrap: perHandle(func(q passing) handle { return movesWithoutLimit{q} }),
+		Wrap: perHandle(func(q passThrough) driver.Queue { return movesWithoutLimit{q} }),
 	},
 	{
 		Name: "moves-into-a-full-queue", Breaks: "DLQ-9",
-		What: "A move does not ask whether there is room.",
-		Wrap: perHandle(func(q passing) handle { return movesIntoFull{q} }),
+		What: "A move ignores the bounds of the target.",
+		Wrap: perHandle(func(q passThrough) driver.Queue { return movesIntoFull{q} }),
 	},
 	{
 		Name: "makes-queues-by-moving", Breaks: "DLQ-9",
-		What: "A move to a queue that is not there makes it.",
-		Wrap: perHandle(func(q passing) handle { return makesByMoving{q} }),
+		What: "A move creates a missing target.",
+		Wrap: perHandle(func(q passThrough) driver.Queue { return makesByMoving{q} }),
 	},
 	{
 		Name: "keeps-dead-attributes-on-move", Breaks: "DLQ-9",
-		What: "A message that moves keeps what it got when it died.",
+		What: "A message that moves keeps its dead-letter attributes.",
 		Wrap: changesMoved(func(d *driver.Delivery, before driver.Message) { d.Attributes = before.Attributes }),
 	},
 	{
@@ -52,47 +52,47 @@ var movers = []Saboteur{
 	},
 	{
 		Name: "counts-on-after-a-move", Breaks: "DLQ-9",
-		What: "A message that moved goes on counting its deliveries.",
+		What: "A message that moved keeps its delivery count.",
 		Wrap: changesMoved(func(d *driver.Delivery, before driver.Message) { d.Deliveries += before.Deliveries }),
 	},
 	{
-		Name: "sends-anew-on-move", Breaks: "DLQ-9",
-		What: "A message that moved says that it was sent when it moved.",
+		Name: "dates-the-send-by-the-move", Breaks: "DLQ-9",
+		What: "A message that moved has the time of the move as that of its send.",
 		Wrap: changesMoved(func(d *driver.Delivery, _ driver.Message) { d.EnqueuedAt = d.EnqueuedAt.Add(time.Second) }),
 	},
 	{
-		Name: "drops-the-homeless", Breaks: "DLQ-9",
-		What: "When the dead go home, those that have no home are lost.",
-		Wrap: perHandle(func(q passing) handle { return dropsHomeless{q} }),
+		Name: "drops-dead-letters-without-a-source", Breaks: "DLQ-9",
+		What: "A move back to the sources loses dead letters without a source.",
+		Wrap: perHandle(func(q passThrough) driver.Queue { return dropsHomeless{q} }),
 	},
 	{
 		Name: "does-not-wake-for-the-moved", Breaks: "DLQ-9",
-		What: "Who waits at a queue learns of a message that moved there a second late.",
-		Wrap: perHandle(func(q passing) handle { return polls{q, time.Second} }),
+		What: "A receiver that waits at the target is woken a second late.",
+		Wrap: perHandle(func(q passThrough) driver.Queue { return polls{q, time.Second} }),
 	},
 	{
 		Name: "undoes-moves-on-restart", Breaks: "DLQ-9",
-		What: "After a restart messages that moved are where they were as well.",
-		Wrap: restarts(amnesia{restart: bringsBackRecorded, before: func(q passing, diary *diary) handle { return recordsMoved{q, diary} }}),
+		What: "After a restart messages that moved are back in their source as well.",
+		Wrap: restarts(restartFault{restart: bringsBackRecorded, before: func(q passThrough, log *restartLog) driver.Queue { return recordsMoved{q, log} }}),
 	},
 }
 
-// ready returns the messages that are ready.
-func (q passing) ready(ctx context.Context) (messages []driver.Message) {
+// ready returns the ready messages.
+func (q passThrough) ready(ctx context.Context) (messages []driver.Message) {
 	for _, seen := range q.peeked(ctx, driver.StateReady) {
 		messages = append(messages, seen.Message)
 	}
 	return messages
 }
 
-type losesOnMove struct{ passing }
+type losesOnMove struct{ passThrough }
 
 func (q losesOnMove) Move(ctx context.Context, to string, limit int) (int, error) {
 	moved, err := q.Queue.Move(ctx, to, limit)
 	if moved < 3 || to == "" {
 		return moved, err
 	}
-	target, openErr := q.box.inner.OpenQueue(ctx, to)
+	target, openErr := q.wrapper.inner.OpenQueue(ctx, to)
 	if openErr != nil {
 		return moved, openErr
 	}
@@ -103,18 +103,18 @@ func (q losesOnMove) Move(ctx context.Context, to string, limit int) (int, error
 	return moved, errors.Join(err, lostErr, target.Close())
 }
 
-type doublesOnMove struct{ passing }
+type doublesOnMove struct{ passThrough }
 
 func (q doublesOnMove) Move(ctx context.Context, to string, limit int) (int, error) {
 	before := q.ready(ctx)
 	moved, err := q.Queue.Move(ctx, to, limit)
 	if moved > 0 && len(before) > 0 {
-		_, _ = q.sendOne(ctx, again(before[0])) // there is room: it was just made
+		_, _ = q.sendOne(ctx, again(before[0])) // the move made room
 	}
 	return moved, err
 }
 
-type movesOutOfOrder struct{ passing }
+type movesOutOfOrder struct{ passThrough }
 
 func (q movesOutOfOrder) Move(ctx context.Context, to string, limit int) (int, error) {
 	got, err := q.Queue.Receive(ctx, driver.ReceiveRequest{Max: 1, Visibility: time.Minute})
@@ -124,17 +124,17 @@ func (q movesOutOfOrder) Move(ctx context.Context, to string, limit int) (int, e
 	return q.Queue.Move(ctx, to, limit)
 }
 
-type movesWithoutLimit struct{ passing }
+type movesWithoutLimit struct{ passThrough }
 
 func (q movesWithoutLimit) Move(ctx context.Context, to string, limit int) (int, error) {
 	return q.Queue.Move(ctx, to, min(limit, 0))
 }
 
-// movesIntoFull takes the bounds away for as long as the move takes.
-type movesIntoFull struct{ passing }
+// movesIntoFull removes the bounds of the target during the move.
+type movesIntoFull struct{ passThrough }
 
 func (q movesIntoFull) Move(ctx context.Context, to string, limit int) (int, error) {
-	admin := q.box.inner.(driver.Admin)
+	admin := q.wrapper.inner.(driver.Admin)
 	config, err := admin.QueueConfig(ctx, to)
 	if err != nil {
 		return q.Queue.Move(ctx, to, limit)
@@ -148,27 +148,27 @@ func (q movesIntoFull) Move(ctx context.Context, to string, limit int) (int, err
 	return moved, errors.Join(err, admin.ConfigureQueue(ctx, to, config))
 }
 
-type makesByMoving struct{ passing }
+type makesByMoving struct{ passThrough }
 
 func (q makesByMoving) Move(ctx context.Context, to string, limit int) (int, error) {
 	if to != "" {
-		if target, err := q.box.inner.OpenQueue(ctx, to); err == nil {
+		if target, err := q.wrapper.inner.OpenQueue(ctx, to); err == nil {
 			defer func() { _ = target.Close() }()
 		}
 	}
 	return q.Queue.Move(ctx, to, limit)
 }
 
-// changesMoved changes deliveries of messages that have moved; before is what
-// they were when they did.
+// changesMoved changes deliveries of messages that have moved. It gets the message as it was
+// before the move.
 func changesMoved(change func(d *driver.Delivery, before driver.Message)) func(driver.Opener) driver.Opener {
-	return perHandle(func(q passing) handle {
-		return remembersMoved{q, memoryOf[table[string, driver.Message]](q.box, ""), change}
+	return perHandle(func(q passThrough) driver.Queue {
+		return remembersMoved{q, stateOf[table[string, driver.Message]](q.wrapper, ""), change}
 	})
 }
 
 type remembersMoved struct {
-	passing
+	passThrough
 	moved  *table[string, driver.Message]
 	change func(d *driver.Delivery, before driver.Message)
 }
@@ -176,7 +176,7 @@ type remembersMoved struct {
 func (q remembersMoved) Move(ctx context.Context, to string, limit int) (int, error) {
 	before := q.ready(ctx)
 	moved, err := q.Queue.Move(ctx, to, limit)
-	if moved == len(before) { // else it is not known which
+	if moved == len(before) { // otherwise it is unknown which
 		for _, m := range before {
 			m.Attributes = maps.Clone(m.Attributes)
 			q.moved.put(m.ID, m)
@@ -195,7 +195,7 @@ func (q remembersMoved) Receive(ctx context.Context, req driver.ReceiveRequest) 
 	return got, err
 }
 
-type dropsHomeless struct{ passing }
+type dropsHomeless struct{ passThrough }
 
 func (q dropsHomeless) Move(ctx context.Context, to string, limit int) (int, error) {
 	moved, err := q.Queue.Move(ctx, to, limit)
@@ -207,15 +207,15 @@ func (q dropsHomeless) Move(ctx context.Context, to string, limit int) (int, err
 }
 
 type recordsMoved struct {
-	passing
-	diary *diary
+	passThrough
+	log *restartLog
 }
 
 func (q recordsMoved) Move(ctx context.Context, to string, limit int) (int, error) {
 	before := q.ready(ctx)
 	moved, err := q.Queue.Move(ctx, to, limit)
 	if moved > 0 && moved <= len(before) {
-		q.diary.put(q.name, before[:moved])
+		q.log.put(q.name, before[:moved])
 	}
 	return moved, err
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// slotConsumers take slots away wrongly.
-var slotConsumers = []ReplyStoreSaboteur{
+// slotConsumeFaults remove slots wrongly.
+var slotConsumeFaults = []ReplyStoreSaboteur{
 	{
 		Name: "consumes-twice", Breaks: "RPL-5",
 		What: "Consuming does not remove the slot.",
@@ -17,7 +17,7 @@ var slotConsumers = []ReplyStoreSaboteur{
 	},
 	{
 		Name: "consumes-twice-in-a-race", Breaks: "RPL-5",
-		What: "Reading a slot and removing it are two steps, so that several get the answer.",
+		What: "Reading a slot and removing it are two steps, so that several callers get the answer.",
 		Wrap: sabotaged(func(s store) consumesInRace { return consumesInRace{s} }),
 	},
 	{
@@ -27,22 +27,22 @@ var slotConsumers = []ReplyStoreSaboteur{
 	},
 	{
 		Name: "leaves-the-cancelled", Breaks: "RPL-5",
-		What: "Consuming removes only what was answered.",
+		What: "Consuming removes only answered slots.",
 		Wrap: sabotaged(func(s store) leavesCancelled { return leavesCancelled{s} }),
 	},
 	{
 		Name: "consumes-without-the-failure", Breaks: "RPL-5",
-		What: "A failure that is consumed is an empty answer.",
+		What: "A consumed failure is an empty answer.",
 		Wrap: sabotaged(func(s store) losesFailure { return losesFailure{s} }),
 	},
 	{
 		Name: "deletes-only-the-pending", Breaks: "RPL-5",
-		What: "Deleting leaves what was written.",
+		What: "Deleting leaves written slots.",
 		Wrap: sabotaged(func(s store) deletesPending { return deletesPending{s} }),
 	},
 	{
 		Name: "complains-about-nothing-to-delete", Breaks: "RPL-5",
-		What: "Deleting what is not there is an error.",
+		What: "Deleting a missing slot returns an error.",
 		Wrap: sabotaged(func(s store) complains { return complains{s} }),
 	},
 }
@@ -60,7 +60,7 @@ func (s consumesInRace) Consume(ctx context.Context, id string) (driver.Slot, er
 	if err != nil || slot.State == driver.SlotPending {
 		return slot, err
 	}
-	letOthersIn()
+	yieldToOthers()
 	return slot, s.ReplyStore.Delete(ctx, id)
 }
 
@@ -109,11 +109,11 @@ func (s complains) Delete(ctx context.Context, id string) error {
 	return s.ReplyStore.Delete(ctx, id)
 }
 
-// slotSweepers find the wrong slots when they look for expired ones.
-var slotSweepers = []ReplyStoreSaboteur{
+// slotSweepFaults list or sweep the wrong slots.
+var slotSweepFaults = []ReplyStoreSaboteur{
 	{
 		Name: "sweeps-the-living", Breaks: "RPL-5",
-		What: "Sweeping removes slots that are pending.",
+		What: "Sweeping removes pending slots.",
 		Wrap: sabotaged(func(s store) *remembers {
 			return &remembers{store: s, sweep: func(slot driver.Slot) bool { return slot.State == driver.SlotPending }}
 		}),
@@ -127,7 +127,7 @@ var slotSweepers = []ReplyStoreSaboteur{
 	},
 	{
 		Name: "lists-the-answered", Breaks: "RPL-5",
-		What: "Answers are listed among the expired.",
+		What: "Listing expired slots returns answers.",
 		Wrap: sabotaged(func(s store) *remembers {
 			return &remembers{store: s, list: func(slot driver.Slot) bool { return slot.State == driver.SlotResolved }}
 		}),
@@ -141,7 +141,7 @@ var slotSweepers = []ReplyStoreSaboteur{
 	},
 	{
 		Name: "miscounts-what-it-sweeps", Breaks: "RPL-5",
-		What: "Sweeping says that it removed as many as it was allowed to.",
+		What: "Sweeping returns its limit as the number of removed slots.",
 		Wrap: sabotaged(func(s store) sweeps {
 			return sweeps{s, func(ctx context.Context, s store, limit int) (int, error) {
 				_, err := s.ReplyStore.Sweep(ctx, limit)
@@ -151,7 +151,7 @@ var slotSweepers = []ReplyStoreSaboteur{
 	},
 	{
 		Name: "sweeps-nothing", Breaks: "RPL-6",
-		What: "Sweeping counts what has expired, and leaves it.",
+		What: "Sweeping counts expired slots without removing them.",
 		Wrap: sabotaged(func(s store) sweeps {
 			return sweeps{s, func(ctx context.Context, s store, limit int) (int, error) {
 				ids, err := s.ReplyStore.Expired(ctx, limit)
@@ -161,7 +161,7 @@ var slotSweepers = []ReplyStoreSaboteur{
 	},
 	{
 		Name: "sweeps-without-a-limit", Breaks: "RPL-5",
-		What: "A limit of nothing means one.",
+		What: "A limit of zero means one.",
 		Wrap: sabotaged(func(s store) sweeps {
 			return sweeps{s, func(ctx context.Context, s store, limit int) (int, error) {
 				return s.ReplyStore.Sweep(ctx, max(limit, 1))
@@ -170,7 +170,7 @@ var slotSweepers = []ReplyStoreSaboteur{
 	},
 	{
 		Name: "never-sweeps-the-answered", Breaks: "RPL-5",
-		What: "Answers that nobody read are never swept.",
+		What: "Unread answers are never swept.",
 		Wrap: sabotaged(func(s store) *neverSweeps { return &neverSweeps{store: s} }),
 	},
 	{
@@ -184,7 +184,7 @@ var slotSweepers = []ReplyStoreSaboteur{
 	},
 	{
 		Name: "sweeps-when-asked-to-list", Breaks: "RPL-5",
-		What: "Listing the expired removes them.",
+		What: "Listing expired slots removes them.",
 		Wrap: sabotaged(func(s store) lists {
 			return lists{s, func(ctx context.Context, s store, limit int) ([]string, error) {
 				ids, err := s.ReplyStore.Expired(ctx, limit)
@@ -197,7 +197,7 @@ var slotSweepers = []ReplyStoreSaboteur{
 	},
 }
 
-// remembers knows which slots were made, and sweeps or lists some of them.
+// remembers records which slots were created, to sweep or list some of them.
 type remembers struct {
 	store
 	sweep, list func(driver.Slot) bool
@@ -222,7 +222,7 @@ func (s *remembers) note(id string) {
 	s.ids = append(s.ids, id)
 }
 
-// matching returns the slots that are there and match.
+// matching returns the existing slots that match.
 func (s *remembers) matching(ctx context.Context, match func(driver.Slot) bool) (ids []string) {
 	if match == nil {
 		return nil

@@ -11,27 +11,27 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-var groupers = []Saboteur{
+var groupFaults = []Saboteur{
 	{
 		Name: "delivers-a-group-to-two", Breaks: "ORD-4",
-		What: "A group's next message is delivered while an earlier one is out.",
-		Wrap: misreadsAndHides(func(config *driver.Config) { config.StrictGroups = false },
-			func(q passing) handle { return claimsStrict{q} }),
+		What: "A group's next message is delivered while an earlier one is in flight.",
+		Wrap: changesConfigAndHides(func(config *driver.Config) { config.StrictGroups = false },
+			func(q passThrough) driver.Queue { return claimsStrict{q} }),
 	},
 	{
 		Name: "puts-the-nacked-at-the-tail-of-its-group", Breaks: "ORD-4",
 		What: "A nacked message goes to the tail of its group.",
-		Wrap: perQueue(func(q passing, books *nackBooks) handle { return nacksToGroupTail{q, books} }),
+		Wrap: perQueue(func(q passThrough, books *nackCounts) driver.Queue { return nacksToGroupTail{q, books} }),
 	},
 	{
 		Name: "lets-a-group-block-others", Breaks: "ORD-4",
-		What: "While one group is out, no other is delivered.",
-		Wrap: perHandle(func(q passing) handle { return blocksOthers{q} }),
+		What: "While a message of one group is in flight, no other group is delivered.",
+		Wrap: perHandle(func(q passThrough) driver.Queue { return blocksOthers{q} }),
 	},
 	{
 		Name: "holds-a-released-head", Breaks: "ORD-4",
-		What: "Of a group nothing is delivered while a later message of it is in flight.",
-		Wrap: perQueue(func(q passing, books *refusals) handle {
+		What: "A later message in flight blocks the earlier ones of its group.",
+		Wrap: perQueue(func(q passThrough, books *refusals) driver.Queue {
 			return refuses{q, books, func(d driver.Delivery, before []driver.Peeked) bool {
 				return slices.ContainsFunc(before, func(other driver.Peeked) bool {
 					return other.State == driver.StateInFlight && other.Group == d.Group
@@ -42,12 +42,12 @@ var groupers = []Saboteur{
 	{
 		Name: "lets-a-nack-delay-be-passed", Breaks: "ORD-4",
 		What: "A message that was nacked with a delay does not block its group.",
-		Wrap: perQueue(func(q passing, books *nackBooks) handle { return nacksAside{q, books} }),
+		Wrap: perQueue(func(q passThrough, books *nackCounts) driver.Queue { return nacksAside{q, books} }),
 	},
 	{
 		Name: "lets-a-nack-delay-hold-earlier-messages", Breaks: "ORD-4",
 		What: "A message that was nacked with a delay blocks earlier ones of its group too.",
-		Wrap: perQueue(func(q passing, books *refusals) handle {
+		Wrap: perQueue(func(q passThrough, books *refusals) driver.Queue {
 			return refuses{q, books, func(d driver.Delivery, before []driver.Peeked) bool {
 				return slices.ContainsFunc(before, func(other driver.Peeked) bool {
 					return other.State == driver.StateDelayed && other.Deliveries > 0 && other.Group == d.Group
@@ -58,7 +58,7 @@ var groupers = []Saboteur{
 	{
 		Name: "lets-a-send-delay-hold-its-group", Breaks: "ORD-4",
 		What: "A message that was sent with a delay blocks its group until it is due.",
-		Wrap: perQueue(func(q passing, books *refusals) handle {
+		Wrap: perQueue(func(q passThrough, books *refusals) driver.Queue {
 			return refuses{q, books, func(d driver.Delivery, before []driver.Peeked) bool {
 				return slices.ContainsFunc(before, func(other driver.Peeked) bool {
 					return other.State == driver.StateDelayed && other.Deliveries == 0 && other.Group == d.Group
@@ -68,8 +68,8 @@ var groupers = []Saboteur{
 	},
 	{
 		Name: "lets-a-delayed-message-join-at-the-tail", Breaks: "ORD-4",
-		What: "A message whose send delay is over waits for all of its group that blocks.",
-		Wrap: perQueue(func(q passing, books *refusals) handle {
+		What: "A message whose send delay is over waits for all blocking messages of its group.",
+		Wrap: perQueue(func(q passThrough, books *refusals) driver.Queue {
 			return refuses{q, books, func(d driver.Delivery, before []driver.Peeked) bool {
 				wasDelayed, _ := books.delayed.get(d.ID)
 				return wasDelayed && slices.ContainsFunc(before, func(other driver.Peeked) bool {
@@ -80,18 +80,18 @@ var groupers = []Saboteur{
 	},
 	{
 		Name: "interleaves-groups-in-a-batch", Breaks: "ORD-4",
-		What: "A batch has one message of each group before it has the second of any.",
-		Wrap: perHandle(func(q passing) handle { return interleaves{q} }),
+		What: "A batch has a message of every group before a second one of any group.",
+		Wrap: perHandle(func(q passThrough) driver.Queue { return interleaves{q} }),
 	},
 	{
 		Name: "serves-the-same-group-again", Breaks: "ORD-4",
-		What: "A group that was received from goes before the others.",
-		Wrap: perQueue(func(q passing, books *refusals) handle { return servesAgain{q, books} }),
+		What: "A group that was received from is served before the others.",
+		Wrap: perQueue(func(q passThrough, books *refusals) driver.Queue { return servesAgain{q, books} }),
 	},
 	{
 		Name: "takes-no-group-for-many", Breaks: "ORD-4",
 		What: "Messages without a group do not wait for each other.",
-		Wrap: perQueue(func(q passing, groups *trueGroups) handle {
+		Wrap: perQueue(func(q passThrough, groups *trueGroups) driver.Queue {
 			return regroups{q, groups, func(msg driver.Outgoing) string {
 				if msg.Group != "" || !q.Traits().StrictGroups {
 					return msg.Group
@@ -103,33 +103,33 @@ var groupers = []Saboteur{
 	{
 		Name: "folds-groups", Breaks: "ORD-4",
 		What: "Groups that differ only in case wait for each other.",
-		Wrap: perQueue(func(q passing, groups *trueGroups) handle {
+		Wrap: perQueue(func(q passThrough, groups *trueGroups) driver.Queue {
 			return regroups{q, groups, func(msg driver.Outgoing) string { return strings.ToLower(msg.Group) }}
 		}),
 	},
 	{
 		Name: "takes-one-of-a-group-per-batch", Breaks: "ORD-4",
-		What: "A batch holds only one message of a group.",
-		Wrap: perHandle(func(q passing) handle { return oneOfGroup{q} }),
+		What: "A batch has only one message of each group.",
+		Wrap: perHandle(func(q passThrough) driver.Queue { return oneOfGroup{q} }),
 	},
 	{
 		Name: "does-not-say-strict", Breaks: "ORD-4",
-		What: "A queue with strict groups does not say so.",
-		Wrap: perHandle(func(q passing) handle { return deniesStrict{q} }),
+		What: "A queue with strict groups does not report it.",
+		Wrap: perHandle(func(q passThrough) driver.Queue { return deniesStrict{q} }),
 	},
 	{
 		Name: "does-not-count-the-blocked", Breaks: "ORD-4", Also: []string{"CNT-1"},
-		What: "Messages behind a group that is out are not counted as ready.",
-		Wrap: perHandle(func(q passing) handle { return hidesBlocked{q} }),
+		What: "Messages of a blocked group are not counted as ready.",
+		Wrap: perHandle(func(q passThrough) driver.Queue { return hidesBlocked{q} }),
 	},
 	{
 		Name: "does-not-wake-for-a-freed-group", Breaks: "ORD-4",
-		What: "Who waits for a group that is out finds its next message a second late.",
-		Wrap: perHandle(func(q passing) handle { return missesFreedGroups{q} }),
+		What: "A receiver that waits for a blocked group is woken a second late.",
+		Wrap: perHandle(func(q passThrough) driver.Queue { return missesFreedGroups{q} }),
 	},
 }
 
-type claimsStrict struct{ passing }
+type claimsStrict struct{ passThrough }
 
 func (q claimsStrict) Traits() driver.Traits {
 	traits := q.Queue.Traits()
@@ -137,11 +137,11 @@ func (q claimsStrict) Traits() driver.Traits {
 	return traits
 }
 
-// nacksToGroupTail buries what is nacked and redrives it, because a redrive is
-// all that gives a message of a strict group a new place.
+// nacksToGroupTail dead-letters and redrives nacked messages, because only a redrive gives a
+// message of a strict group a new place.
 type nacksToGroupTail struct {
-	passing
-	*nackBooks
+	passThrough
+	*nackCounts
 }
 
 func (q nacksToGroupTail) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
@@ -159,17 +159,17 @@ func (q nacksToGroupTail) Nack(ctx context.Context, nacks []driver.Nack) error {
 		if nack.Delay != 0 || !q.Traits().StrictGroups || q.config().MaxDeliveries > 0 {
 			return q.Queue.Nack(ctx, []driver.Nack{nack})
 		}
-		return q.buryAndRedrive(ctx, nack)
+		return q.deadLetterAndRedrive(ctx, nack)
 	})
 }
 
-func (q nacksToGroupTail) buryAndRedrive(ctx context.Context, nack driver.Nack) error {
+func (q nacksToGroupTail) deadLetterAndRedrive(ctx context.Context, nack driver.Nack) error {
 	d, ok := q.delivered.get(nack.Receipt)
 	if !ok {
 		return q.Queue.Nack(ctx, []driver.Nack{nack})
 	}
-	burial := driver.DeadLetterRequest{Receipt: nack.Receipt, Reason: driver.ReasonOperator, Error: nack.Cause}
-	if err := q.Queue.DeadLetter(ctx, []driver.DeadLetterRequest{burial}); err != nil {
+	request := driver.DeadLetterRequest{Receipt: nack.Receipt, Reason: driver.ReasonOperator, Error: nack.Cause}
+	if err := q.Queue.DeadLetter(ctx, []driver.DeadLetterRequest{request}); err != nil {
 		return renamed(err, "nack")
 	}
 	q.before.put(d.ID, d.Deliveries)
@@ -177,7 +177,7 @@ func (q nacksToGroupTail) buryAndRedrive(ctx context.Context, nack driver.Nack) 
 	return err
 }
 
-// renamed is the error of a batch of one, as another operation would return it.
+// renamed returns the error of a batch of one under the name of another operation.
 func renamed(err error, op string) error {
 	detail, ok := errors.AsType[*driver.Error](err)
 	if !ok || !ofBatch(err) {
@@ -188,10 +188,10 @@ func renamed(err error, op string) error {
 	return driver.NewBatchError([]error{&other})
 }
 
-// nacksAside acks what is nacked with a delay, and sends a copy of it with that delay.
+// nacksAside acks a message nacked with a delay and sends a copy with that delay.
 type nacksAside struct {
-	passing
-	*nackBooks
+	passThrough
+	*nackCounts
 }
 
 func (q nacksAside) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
@@ -216,18 +216,17 @@ func (q nacksAside) Nack(ctx context.Context, nacks []driver.Nack) error {
 	})
 }
 
-// refusals are messages that were sent with a delay, and how often each was given
-// back although the backend had delivered it.
+// refusals are messages sent with a delay, and how often refuses gave each of them back.
 type refusals struct {
 	delayed table[string, bool]
 	uncount table[string, int]
-	latest  table[string, string] // the group that was served last, under ""
+	latest  table[string, string] // "" to the group that was served last
 }
 
-// refuses gives back, at once and uncounted, what it should deliver and does not want
-// to. It decides by what was in the queue before.
+// refuses gives back some messages without counting the delivery. It decides by the content of
+// the queue before the receive.
 type refuses struct {
-	passing
+	passThrough
 	*refusals
 	refuse func(d driver.Delivery, before []driver.Peeked) bool
 }
@@ -246,7 +245,7 @@ func (q refuses) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driv
 	if !q.Traits().StrictGroups {
 		return q.Queue.Receive(ctx, req)
 	}
-	before, err := peekAll(ctx, q.passing)
+	before, err := peekAll(ctx, q.passThrough)
 	if err != nil {
 		return nil, err
 	}
@@ -254,7 +253,7 @@ func (q refuses) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driv
 	var mine []driver.Delivery
 	for _, d := range got {
 		if q.refuse(d, before) {
-			q.giveBack(ctx, q.passing, d)
+			q.giveBack(ctx, q.passThrough, d)
 		} else {
 			mine = append(mine, q.counted(d))
 		}
@@ -262,8 +261,8 @@ func (q refuses) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driv
 	return mine, err
 }
 
-// giveBack ends a delivery that does not count.
-func (r *refusals) giveBack(ctx context.Context, q passing, d driver.Delivery) {
+// giveBack ends a delivery without counting it.
+func (r *refusals) giveBack(ctx context.Context, q passThrough, d driver.Delivery) {
 	times, _ := r.uncount.get(d.ID)
 	r.uncount.put(d.ID, times+1)
 	_, _ = q.Queue.Extend(ctx, []driver.Extension{{Receipt: d.Receipt}})
@@ -275,7 +274,7 @@ func (r *refusals) counted(d driver.Delivery) driver.Delivery {
 	return d
 }
 
-func peekAll(ctx context.Context, q passing) (all []driver.Peeked, err error) {
+func peekAll(ctx context.Context, q passThrough) (all []driver.Peeked, err error) {
 	for seen, err := range q.Peek(ctx, driver.Query{States: []driver.State{
 		driver.StateReady, driver.StateDelayed, driver.StateInFlight,
 	}}) {
@@ -287,7 +286,7 @@ func peekAll(ctx context.Context, q passing) (all []driver.Peeked, err error) {
 	return all, nil
 }
 
-type interleaves struct{ passing }
+type interleaves struct{ passThrough }
 
 func (q interleaves) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
 	got, err := q.Queue.Receive(ctx, req)
@@ -305,12 +304,12 @@ func (q interleaves) Receive(ctx context.Context, req driver.ReceiveRequest) ([]
 }
 
 type servesAgain struct {
-	passing
+	passThrough
 	*refusals
 }
 
-// Receive gives back what it gets until it is of the group that was served last, if
-// anything of that one is ready.
+// Receive gives back messages until it gets one of the group that was served last, if one is
+// ready.
 func (q servesAgain) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
 	latest, ok := q.latest.get("")
 	for range 5 {
@@ -318,7 +317,7 @@ func (q servesAgain) Receive(ctx context.Context, req driver.ReceiveRequest) ([]
 		if !q.Traits().StrictGroups || len(got) == 0 {
 			return got, err
 		}
-		before, err := peekAll(ctx, q.passing)
+		before, err := peekAll(ctx, q.passThrough)
 		if err != nil {
 			return nil, err
 		}
@@ -332,12 +331,12 @@ func (q servesAgain) Receive(ctx context.Context, req driver.ReceiveRequest) ([]
 			}
 			return got, nil
 		}
-		q.giveBack(ctx, q.passing, got[0])
+		q.giveBack(ctx, q.passThrough, got[0])
 	}
 	return nil, nil
 }
 
-type blocksOthers struct{ passing }
+type blocksOthers struct{ passThrough }
 
 func (q blocksOthers) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
 	if !q.Traits().StrictGroups {
@@ -364,7 +363,7 @@ func (q blocksOthers) Receive(ctx context.Context, req driver.ReceiveRequest) ([
 	}
 }
 
-type oneOfGroup struct{ passing }
+type oneOfGroup struct{ passThrough }
 
 func (q oneOfGroup) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
 	got, err := q.Queue.Receive(ctx, req)
@@ -384,7 +383,7 @@ func (q oneOfGroup) Receive(ctx context.Context, req driver.ReceiveRequest) ([]d
 	return mine, err
 }
 
-type deniesStrict struct{ passing }
+type deniesStrict struct{ passThrough }
 
 func (q deniesStrict) Traits() driver.Traits {
 	traits := q.Queue.Traits()
@@ -392,7 +391,7 @@ func (q deniesStrict) Traits() driver.Traits {
 	return traits
 }
 
-type hidesBlocked struct{ passing }
+type hidesBlocked struct{ passThrough }
 
 func (q hidesBlocked) Stats(ctx context.Context) (driver.Stats, error) {
 	stats, err := q.Queue.Stats(ctx)
@@ -417,12 +416,12 @@ func (q hidesBlocked) Stats(ctx context.Context) (driver.Stats, error) {
 	return stats, nil
 }
 
-type missesFreedGroups struct{ passing }
+type missesFreedGroups struct{ passThrough }
 
 func (q missesFreedGroups) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
 	stats, _ := q.Queue.Stats(ctx)
 	if q.Traits().StrictGroups && stats.InFlight > 0 {
-		return polls{q.passing, time.Second}.Receive(ctx, req)
+		return polls{q.passThrough, time.Second}.Receive(ctx, req)
 	}
 	return q.Queue.Receive(ctx, req)
 }

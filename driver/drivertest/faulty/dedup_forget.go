@@ -10,8 +10,7 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// usedKeys can make the queue behind forget a key, by using another in its
-// place from then on.
+// usedKeys can make the wrapped queue forget a key, by replacing it with another from then on.
 type usedKeys struct {
 	mu       sync.Mutex // guards the fields below
 	instead  map[string]string
@@ -40,7 +39,7 @@ func (u *usedKeys) note(key, id string) {
 	u.inOrder = append(u.inOrder, key)
 }
 
-// forget frees keys; all of them if none is named.
+// forget frees the given keys, or all keys if none is given.
 func (u *usedKeys) forget(keys ...string) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -53,7 +52,7 @@ func (u *usedKeys) forget(keys ...string) {
 	}
 }
 
-// forgetDelivered frees the key of a message that was delivered, if it has one.
+// forgetDelivered frees the dedup key of a delivered message, if it has one.
 func (u *usedKeys) forgetDelivered(receipt driver.Receipt) {
 	id, _ := u.delivered.get(receipt)
 	u.mu.Lock()
@@ -64,9 +63,9 @@ func (u *usedKeys) forgetDelivered(receipt driver.Receipt) {
 	}
 }
 
-// freesKeys keeps the books for saboteurs that free keys too early.
+// freesKeys records keys for saboteurs that free them too early.
 type freesKeys struct {
-	passing
+	passThrough
 	used *usedKeys
 }
 
@@ -146,11 +145,11 @@ func (q forgetsOnPurge) Purge(ctx context.Context) (int, error) {
 
 type forgetsOnDeath struct{ freesKeys }
 
-func (q forgetsOnDeath) DeadLetter(ctx context.Context, burials []driver.DeadLetterRequest) error {
-	err := q.freesKeys.DeadLetter(ctx, burials)
-	for i, burial := range burials {
+func (q forgetsOnDeath) DeadLetter(ctx context.Context, requests []driver.DeadLetterRequest) error {
+	err := q.freesKeys.DeadLetter(ctx, requests)
+	for i, request := range requests {
 		if driver.At(err, i) == nil {
-			q.used.forgetDelivered(burial.Receipt)
+			q.used.forgetDelivered(request.Receipt)
 		}
 	}
 	return err

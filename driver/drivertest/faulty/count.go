@@ -8,25 +8,25 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-var counters = []Saboteur{
+var countFaults = []Saboteur{
 	{
 		Name: "counts-delayed-as-ready", Breaks: "CNT-1",
 		What: "Stats counts delayed messages as ready.",
-		Wrap: perHandle(func(q passing) handle {
+		Wrap: perHandle(func(q passThrough) driver.Queue {
 			return changesStats{q, func(stats *driver.Stats) { stats.Ready, stats.Delayed = stats.Ready+stats.Delayed, 0 }}
 		}),
 	},
 	{
 		Name: "does-not-count-the-leased", Breaks: "CNT-1",
 		What: "Stats does not count messages in flight.",
-		Wrap: perHandle(func(q passing) handle {
+		Wrap: perHandle(func(q passThrough) driver.Queue {
 			return changesStats{q, func(stats *driver.Stats) { stats.InFlight = 0 }}
 		}),
 	},
 	{
 		Name: "loses-a-count", Breaks: "CNT-1",
 		What: "Stats is one short when more than two messages are ready.",
-		Wrap: perHandle(func(q passing) handle {
+		Wrap: perHandle(func(q passThrough) driver.Queue {
 			return changesStats{q, func(stats *driver.Stats) {
 				if stats.Ready > 2 {
 					stats.Ready--
@@ -37,64 +37,64 @@ var counters = []Saboteur{
 	{
 		Name: "counts-only-now-and-then", Breaks: "CNT-1",
 		What: "Stats is up to a second old.",
-		Wrap: perQueue(func(q passing, old *oldStats) handle { return countsLate{q, old} }),
+		Wrap: perQueue(func(q passThrough, old *oldStats) driver.Queue { return countsLate{q, old} }),
 	},
 	{
 		Name: "needs-a-sweep-to-count", Breaks: "CNT-1",
-		What: "Stats counts what has come due as delayed or in flight until something else touches the queue.",
-		Wrap: perQueue(func(q passing, frozen *oldStats) handle { return countsUnswept{q, frozen} }),
+		What: "Stats counts due messages as delayed or in flight until another operation runs on the queue.",
+		Wrap: perQueue(func(q passThrough, frozen *oldStats) driver.Queue { return countsUnswept{q, frozen} }),
 	},
 	{
 		Name: "does-not-count-the-dead", Breaks: "CNT-1", Also: []string{"DLQ-1"},
 		What: "Stats does not count dead letters.",
-		Wrap: perHandle(func(q passing) handle { return changesStats{q, func(stats *driver.Stats) { stats.Dead = 0 }} }),
+		Wrap: perHandle(func(q passThrough) driver.Queue { return changesStats{q, func(stats *driver.Stats) { stats.Dead = 0 }} }),
 	},
 
 	{
 		Name: "spares-the-leased-in-a-purge", Breaks: "CNT-3",
 		What: "A purge leaves the messages in flight.",
-		Wrap: perHandle(func(q passing) handle { return sparesLeased{q} }),
+		Wrap: perHandle(func(q passThrough) driver.Queue { return sparesLeased{q} }),
 	},
 	{
 		Name: "spares-the-delayed-in-a-purge", Breaks: "CNT-3",
 		What: "A purge leaves the delayed messages.",
-		Wrap: perHandle(func(q passing) handle { return sparesDelayed{q} }),
+		Wrap: perHandle(func(q passThrough) driver.Queue { return sparesDelayed{q} }),
 	},
 	{
 		Name: "keeps-receipts-after-a-purge", Breaks: "CNT-3",
 		What: "Receipts of purged messages can be acked.",
-		Wrap: perQueue(func(q passing, held *purgedReceipts) handle { return keepsReceipts{q, held} }),
+		Wrap: perQueue(func(q passThrough, held *purgedReceipts) driver.Queue { return keepsReceipts{q, held} }),
 	},
 	{
 		Name: "purges-the-dead-too", Breaks: "CNT-3",
 		What: "A purge removes the dead letters.",
-		Wrap: perHandle(func(q passing) handle { return purgesDead{q} }),
+		Wrap: perHandle(func(q passThrough) driver.Queue { return purgesDead{q} }),
 	},
 	{
 		Name: "reports-only-the-ready-purged", Breaks: "CNT-3",
-		What: "A purge says how many ready messages there were, not how many it removed.",
-		Wrap: perHandle(func(q passing) handle { return reportsReady{q} }),
+		What: "A purge returns the number of ready messages, not of removed ones.",
+		Wrap: perHandle(func(q passThrough) driver.Queue { return reportsReady{q} }),
 	},
 	{
 		Name: "purges-every-queue", Breaks: "CNT-3",
-		What: "A purge of one queue purges all of the backend.",
-		Wrap: perHandle(func(q passing) handle { return purgesAll{q} }),
+		What: "A purge of one queue purges all queues of the backend.",
+		Wrap: perHandle(func(q passThrough) driver.Queue { return purgesAll{q} }),
 	},
 	{
 		Name: "counts-a-purge-in-two-steps", Breaks: "CNT-3",
-		What: "A purge counts first and removes then, so that purges at once count messages twice.",
-		Wrap: perHandle(func(q passing) handle { return countsThenPurges{q} }),
+		What: "A purge counts first and removes later, so that concurrent purges count messages twice.",
+		Wrap: perHandle(func(q passThrough) driver.Queue { return countsThenPurges{q} }),
 	},
 	{
 		Name: "forgets-that-a-purge-makes-room", Breaks: "CNT-3", Also: []string{"SND-5"}, Rare: true,
-		What: "The bytes of purged messages go on taking room.",
-		Wrap: perQueue(func(q passing, lost *table[string, int]) handle { return leaksBytes{q, lost} }),
+		What: "The bytes of purged messages still take room.",
+		Wrap: perQueue(func(q passThrough, lost *table[string, int]) driver.Queue { return leaksBytes{q, lost} }),
 	},
 }
 
-// changesStats changes the counts on their way out.
+// changesStats changes the returned counts.
 type changesStats struct {
-	passing
+	passThrough
 	change func(*driver.Stats)
 }
 
@@ -104,7 +104,7 @@ func (q changesStats) Stats(ctx context.Context) (driver.Stats, error) {
 	return stats, err
 }
 
-// oldStats are counts from before.
+// oldStats are earlier counts.
 type oldStats struct {
 	mu    sync.Mutex // guards the fields below
 	stats driver.Stats
@@ -112,7 +112,7 @@ type oldStats struct {
 }
 
 type countsLate struct {
-	passing
+	passThrough
 	*oldStats
 }
 
@@ -129,9 +129,9 @@ func (q countsLate) Stats(ctx context.Context) (driver.Stats, error) {
 	return stats, err
 }
 
-// countsUnswept keeps the counts as they were after the last operation.
+// countsUnswept returns the counts as they were after the last operation.
 type countsUnswept struct {
-	passing
+	passThrough
 	*oldStats
 }
 
@@ -169,8 +169,8 @@ func (q countsUnswept) Stats(ctx context.Context) (driver.Stats, error) {
 	return stats, err
 }
 
-// peeked returns what is in a state.
-func (q passing) peeked(ctx context.Context, state driver.State) (found []driver.Peeked) {
+// peeked returns the messages in a state.
+func (q passThrough) peeked(ctx context.Context, state driver.State) (found []driver.Peeked) {
 	for seen, err := range q.Peek(ctx, driver.Query{States: []driver.State{state}}) {
 		if err == nil {
 			found = append(found, seen)
@@ -179,12 +179,12 @@ func (q passing) peeked(ctx context.Context, state driver.State) (found []driver
 	return found
 }
 
-// again is a message to be sent that is like another.
+// again returns a message to send that equals m.
 func again(m driver.Message) driver.Outgoing {
 	return driver.Outgoing{Body: m.Body, Attributes: m.Attributes, Group: m.Group, ReplyTo: m.ReplyTo, CorrelationID: m.CorrelationID}
 }
 
-type sparesLeased struct{ passing }
+type sparesLeased struct{ passThrough }
 
 func (q sparesLeased) Purge(ctx context.Context) (int, error) {
 	spared := q.peeked(ctx, driver.StateInFlight)
@@ -196,7 +196,7 @@ func (q sparesLeased) Purge(ctx context.Context) (int, error) {
 	return max(removed, 0), err
 }
 
-type sparesDelayed struct{ passing }
+type sparesDelayed struct{ passThrough }
 
 func (q sparesDelayed) Purge(ctx context.Context) (int, error) {
 	spared := q.peeked(ctx, driver.StateDelayed)
@@ -210,14 +210,14 @@ func (q sparesDelayed) Purge(ctx context.Context) (int, error) {
 	return max(removed, 0), err
 }
 
-// purgedReceipts are those that a purge should have expired.
+// purgedReceipts are the receipts that a purge should have expired.
 type purgedReceipts struct {
 	held   table[driver.Receipt, bool]
 	purged table[driver.Receipt, bool]
 }
 
 type keepsReceipts struct {
-	passing
+	passThrough
 	*purgedReceipts
 }
 
@@ -248,7 +248,7 @@ func (q keepsReceipts) Ack(ctx context.Context, acked []driver.Receipt) error {
 	})
 }
 
-type purgesDead struct{ passing }
+type purgesDead struct{ passThrough }
 
 func (q purgesDead) Purge(ctx context.Context) (int, error) {
 	if _, err := q.PurgeDead(ctx); err != nil {
@@ -257,7 +257,7 @@ func (q purgesDead) Purge(ctx context.Context) (int, error) {
 	return q.Queue.Purge(ctx)
 }
 
-type reportsReady struct{ passing }
+type reportsReady struct{ passThrough }
 
 func (q reportsReady) Purge(ctx context.Context) (int, error) {
 	stats, err := q.Queue.Stats(ctx)
@@ -268,14 +268,14 @@ func (q reportsReady) Purge(ctx context.Context) (int, error) {
 	return stats.Ready, err
 }
 
-type purgesAll struct{ passing }
+type purgesAll struct{ passThrough }
 
 func (q purgesAll) Purge(ctx context.Context) (int, error) {
-	for name, err := range q.box.Queues(ctx) {
+	for name, err := range q.wrapper.Queues(ctx) {
 		if err != nil {
 			return 0, err
 		}
-		other, err := q.box.inner.OpenQueue(ctx, name)
+		other, err := q.wrapper.inner.OpenQueue(ctx, name)
 		if err != nil || name == q.name {
 			continue
 		}
@@ -286,20 +286,20 @@ func (q purgesAll) Purge(ctx context.Context) (int, error) {
 	return q.Queue.Purge(ctx)
 }
 
-type countsThenPurges struct{ passing }
+type countsThenPurges struct{ passThrough }
 
 func (q countsThenPurges) Purge(ctx context.Context) (int, error) {
 	stats, err := q.Queue.Stats(ctx)
 	if err != nil {
 		return 0, err
 	}
-	letOthersIn()
+	yieldToOthers()
 	_, err = q.Queue.Purge(ctx)
 	return stats.Waiting(), err
 }
 
 type leaksBytes struct {
-	passing
+	passThrough
 	lost *table[string, int]
 }
 
