@@ -8,9 +8,8 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// A FailureKind tells failed requests apart, across processes. Declare the
-// kinds that a service has as constants, which are errors to return from a
-// worker and sentinels to test for in a client:
+// A FailureKind is the kind of a failed request, across processes. Declare the kinds of
+// a service as constants: workers return them as errors, and clients test for them:
 //
 //	const ErrSoldOut mailbox.FailureKind = "sold out"
 //
@@ -22,10 +21,9 @@ type FailureKind string
 // Error makes a FailureKind an error.
 func (k FailureKind) Error() string { return string(k) }
 
-// A Failure is the error of a request that was answered with one. It has the
-// kind and the text of the worker's error, and nothing else of it: the codes of
-// this package that the worker met are kinds here, so that a worker that found
-// some queue full is not mistaken for a queue of the client's being full.
+// A Failure is the error of a request that was answered with an error. It has only the
+// kind and the text of the worker's error. A Code of this package becomes a kind, so that
+// a full queue of the worker is not taken for a full queue of the client.
 type Failure struct {
 	Kind FailureKind
 	Text string
@@ -37,10 +35,9 @@ func (f *Failure) Error() string { return f.Text }
 // Is reports whether target is this failure's kind.
 func (f *Failure) Is(target error) bool { return target == error(f.Kind) }
 
-// NewFailure returns cause, which must not be nil, as the client will see it.
-// Its kind is the FailureKind that cause is or wraps, or that of a *Failure,
-// when a worker passes on what another has answered; otherwise the text of its
-// code if it has one; and otherwise the name of its type.
+// NewFailure returns the Failure that the client gets for cause, which must not be nil.
+// Its kind is the first that cause has of: a FailureKind that it is or wraps; the kind of
+// a *Failure, which another worker has answered; its Code; the name of its type.
 func NewFailure(cause error) *Failure {
 	failure := &Failure{Kind: kindOf(cause), Text: causeText(cause)}
 	failure.Text = strings.ToValidUTF8(failure.Text, "\uFFFD")
@@ -66,7 +63,7 @@ func kindOf(cause error) FailureKind {
 	return FailureKind(fmt.Sprintf("%T", significant(cause)))
 }
 
-// attributes mark a reply to a mailbox as this failure.
+// attributes returns the attributes of a reply to a mailbox that is this failure.
 func (f *Failure) attributes() map[string]string {
 	return map[string]string{
 		driver.AttributeReplyError: f.Text,
@@ -74,9 +71,8 @@ func (f *Failure) attributes() map[string]string {
 	}
 }
 
-// FailureOf returns the failure that a message, sent as a reply to a mailbox,
-// carries instead of an answer, and nil if it carries none. Readers of reply
-// mailboxes need not call it: package reply does.
+// FailureOf returns the failure in the attributes of a reply to a mailbox, or nil if the
+// reply is an answer. Package reply calls it for its users.
 func FailureOf(attributes map[string]string) *Failure {
 	text, failed := attributes[driver.AttributeReplyError]
 	if !failed {

@@ -7,45 +7,42 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// Hooks are called for what a mailbox does, for metrics, logs and spans; this package
-// depends on none of those. Any of them may be nil and then costs nothing. They are
-// called synchronously, from many goroutines at once, and must not keep the slices and
-// pointers they are given. Calls that are refused before they reach the backend cause no
-// hook: the caller has the error.
+// Hooks are functions that a mailbox calls, for metrics, logs and spans. A nil hook costs
+// nothing. Hooks are called synchronously, from many goroutines at once, and must not
+// keep the slices and pointers that they are given. They are not called for operations
+// that are refused before they reach the backend.
 type Hooks struct {
-	// Sending is called before messages are handed to the backend, once for
-	// each send or batch. It may add to the messages' Attributes, which are
-	// never nil here, so this is the place to carry a trace context along. The
-	// context it returns is used for the rest of the call. Where a message has
-	// no room for what it adds, and for a reply slot, the message goes without.
+	// Sending is called before messages are passed to the backend, once for each send
+	// or batch. It may add to the Attributes of the messages, which are never nil here,
+	// such as a trace context. The context it returns is used for the rest of the call.
+	// Added attributes that would exceed the limits of a message, and those of a
+	// message for a reply slot, are left out.
 	Sending func(ctx context.Context, queue string, messages []driver.Outgoing) context.Context
-	// Sent is called when that send has ended, well or not, with the context
-	// that Sending returned.
+	// Sent is called after the send, successful or not, with the context that Sending
+	// returned.
 	Sent func(ctx context.Context, event SentEvent)
-	// Polled is called when the backend has answered a receive, with messages
-	// or without.
+	// Polled is called when the backend has answered a receive, with or without
+	// messages.
 	Polled func(ctx context.Context, event PolledEvent)
 	// Received is called for each delivery, before its body is decoded.
 	Received func(ctx context.Context, queue string, delivery *driver.Delivery)
-	// Poisoned is called for each delivery whose body could not be decoded,
-	// when it has been disposed of.
+	// Poisoned is called for each delivery whose body could not be decoded, after its
+	// disposition was carried out.
 	Poisoned func(ctx context.Context, event PoisonedEvent)
-	// Settled is called for each message that was acked, nacked, released or
-	// dead-lettered, and for each attempt at it that failed.
+	// Settled is called for each attempt to ack, nack, release or dead-letter a message,
+	// successful or not.
 	Settled func(ctx context.Context, event SettledEvent)
-	// Extended is called for each message whose visibility was extended, and
-	// for each attempt at it that failed.
+	// Extended is called for each attempt to extend a lease, successful or not.
 	Extended func(ctx context.Context, event ExtendedEvent)
-	// Replied is called for each reply that was sent to where a message asked
-	// for it, and for each attempt at it that failed.
+	// Replied is called for each attempt to reply to a message, successful or not.
 	Replied func(ctx context.Context, event RepliedEvent)
 }
 
-// SentEvent is a send that has ended.
+// SentEvent is one send or batch.
 type SentEvent struct {
 	Queue string
-	// Messages are those that Sending saw, and Results[i] is the result for
-	// Messages[i]: empty if that one failed.
+	// Messages are those that were passed to the backend, and Results[i] is the result
+	// for Messages[i]: empty if that one failed.
 	Messages []driver.Outgoing
 	Results  []Sent
 	// Duration is how long the backend took.
@@ -58,7 +55,7 @@ type SentEvent struct {
 type PolledEvent struct {
 	Queue   string
 	Request driver.ReceiveRequest
-	// Deliveries is how many messages came, undecodable ones included.
+	// Deliveries is the number of messages, including undecodable ones.
 	Deliveries int
 	// Duration includes the time spent waiting.
 	Duration time.Duration
@@ -69,12 +66,12 @@ type PolledEvent struct {
 type PoisonedEvent struct {
 	Queue    string
 	Delivery *driver.Delivery
-	// Cause is why it could not be decoded.
+	// Cause is the error of the codec.
 	Cause error
-	// Disposition is what became of it.
+	// Disposition is what was done with it.
 	Disposition Disposition
-	// Err is set if it could not be disposed of; the message then comes back
-	// when its visibility ends.
+	// Err is set if that failed; the message is then delivered again when its
+	// visibility ends.
 	Err error
 }
 
@@ -84,10 +81,10 @@ type SettledEvent struct {
 	MessageID  string
 	Deliveries int
 	Outcome    Outcome
-	// Delay is that of a nack, and Reason that of a dead letter.
+	// Delay is set for a nack, and Reason for a dead letter.
 	Delay  time.Duration
 	Reason Reason
-	// Cause is that of a nack or dead letter; it may be nil.
+	// Cause may be set for a nack or a dead letter.
 	Cause error
 	// Held is the time since the message was received.
 	Held time.Duration
@@ -103,7 +100,7 @@ type ExtendedEvent struct {
 	Queue      string
 	MessageID  string
 	Visibility time.Duration
-	// Granted is how long the message is leased from now on, if Err is nil; see
+	// Granted is how long the message is leased now, if Err is nil; see
 	// Message.Granted.
 	Granted  time.Duration
 	Duration time.Duration
@@ -114,8 +111,7 @@ type ExtendedEvent struct {
 type RepliedEvent struct {
 	Queue     string
 	MessageID string
-	// ReplyTo is the address: of a slot, which is then resolved, or of a
-	// mailbox.
+	// ReplyTo is the address: a reply slot or a mailbox.
 	ReplyTo string
 	// Failure is set if the reply was an error.
 	Failure *Failure
@@ -124,8 +120,8 @@ type RepliedEvent struct {
 	Err      error
 }
 
-// startIf returns the time if a hook needs it, because reading the clock costs more
-// than everything else a mailbox adds to a call.
+// startIf returns the time if a hook needs it. Reading the clock costs more than all
+// else that a mailbox adds to a call.
 func startIf(wanted bool) time.Time {
 	if !wanted {
 		return time.Time{}
@@ -133,15 +129,15 @@ func startIf(wanted bool) time.Time {
 	return time.Now()
 }
 
-// sending calls the hook of that name with attributes it may write to. A message
-// that had no room for what it wrote, and would be refused for that, goes without.
+// sending calls Hooks.Sending with attributes that it may write to. It undoes additions
+// with which a message would be refused.
 func (m *Mailbox[T]) sending(ctx context.Context, messages []driver.Outgoing) context.Context {
 	if m.hooks.Sending == nil {
 		return ctx
 	}
 	own := make([]map[string]string, len(messages))
 	for i := range messages {
-		// The map may be the caller's, or shared by the whole batch.
+		// The caller may own the map, or the messages of a batch share it.
 		own[i] = messages[i].Attributes
 		messages[i].Attributes = writable(own[i], true)
 	}

@@ -12,25 +12,24 @@ import (
 )
 
 const (
-	// pollWait is how long one receive of Messages waits unless the caller
-	// says otherwise. It only bounds a single call of the backend; 20 s is
-	// what SQS allows.
+	// pollWait is how long one receive of Messages waits by default. It only bounds
+	// single calls of the backend; 20 s is the limit of SQS.
 	pollWait = 20 * time.Second
-	// pollWaitMin is the shortest: an iterator on an empty queue has nothing
-	// to do but wait, and with a wait of zero it would spin.
+	// pollWaitMin is the shortest wait: with a wait of zero an iterator on an empty
+	// queue would spin.
 	pollWaitMin = time.Second
-	// errorPauseMin and errorPauseMax bound the pause after an error, which
-	// doubles from one error to the next.
+	// errorPauseMin and errorPauseMax bound the pause after an error, which doubles
+	// with each consecutive error.
 	errorPauseMin = 50 * time.Millisecond
 	errorPauseMax = 5 * time.Second
-	// hintMax bounds how far a backend's RetryAfter is followed.
+	// hintMax bounds the RetryAfter hint of a backend.
 	hintMax = 30 * time.Second
-	// giveBackWithin bounds how long the end of an iteration can take, whose
-	// context may have ended.
+	// giveBackWithin bounds how long releasing messages at the end of an iteration can
+	// take.
 	giveBackWithin = 5 * time.Second
 )
 
-// Messages receives messages for ever and yields them one by one:
+// Messages receives messages until ctx ends and yields them one by one:
 //
 //	for message, err := range orders.Messages(ctx) {
 //		if err != nil {
@@ -41,20 +40,20 @@ const (
 //		err = message.Ack(ctx)
 //	}
 //
-// It ends, silently, when ctx ends, and with a last error when the mailbox is
-// closed (ErrClosed) or an option is wrong (ErrInvalid). Any other
-// error, ErrNotFound for a queue that does not exist included, is yielded, with a nil message, and the iteration goes on if the loop
-// does, after a short pause that grows with each error in a row.
+// When ctx ends, it ends without an error. It yields a last error when the mailbox is
+// closed (ErrClosed) or an option is invalid (ErrInvalid). It yields any other error,
+// including ErrNotFound for a queue that does not exist, with a nil message; if the loop
+// continues, it tries again after a pause that grows with each consecutive error.
 //
-// The options are those of Receive, except that WithWait, which says how long
-// one call of the backend waits, is at least a second. With WithMax several
-// messages are taken at once. Those not yet yielded when the loop is left, by
-// break, return or panic or by the end of ctx, are released, to be ready again
-// at once at their own place. Those whose visibility ended while the loop was
-// busy with earlier ones are not yielded: another receiver may have them.
+// The options are those of Receive, except that WithWait, which applies to single calls
+// of the backend, is at least a second. With WithMax it receives several messages at
+// once. When the loop ends, by break, return or panic or because ctx has ended, messages
+// that were not yielded are released: they are ready again at once, at their places.
+// Messages whose visibility ended while the loop processed earlier ones are not yielded,
+// because another receiver may have them.
 //
-// A message that was yielded is the loop's to settle. The sequence may be
-// ranged over several times, also at once.
+// The loop settles the messages that it gets. The sequence may be used several times,
+// also concurrently.
 func (m *Mailbox[T]) Messages(ctx context.Context, options ...ReceiveOption) iter.Seq2[*Message[T], error] {
 	return func(yield func(*Message[T], error) bool) {
 		defaults := driver.ReceiveRequest{Visibility: min(DefaultVisibility, m.Traits().MaxVisibility)}
@@ -75,14 +74,14 @@ func (m *Mailbox[T]) Messages(ctx context.Context, options ...ReceiveOption) ite
 				return
 			}
 			failures++
-			// Whatever ends the pause early is seen by the next turn.
+			// The next turn finds out what ended the pause early.
 			_ = m.pause(ctx, errorPause(failures, err))
 		}
 	}
 }
 
-// yieldAll yields messages and reports whether to go on. However it is left,
-// it gives back what it did not yield and still holds.
+// yieldAll yields messages and reports whether to continue. When it returns or panics it
+// releases the messages that it has not yielded and whose lease has not ended.
 func (m *Mailbox[T]) yieldAll(ctx context.Context, messages []*Message[T], visibility time.Duration, yield func(*Message[T], error) bool) bool {
 	receivedAt := time.Now()
 	lost := func() bool { return time.Since(receivedAt) >= visibility }
@@ -96,8 +95,7 @@ func (m *Mailbox[T]) yieldAll(ctx context.Context, messages []*Message[T], visib
 		if ctx.Err() != nil {
 			return false
 		}
-		// With a visibility of zero the receiver never had them to itself, and
-		// does not expect to.
+		// With a visibility of zero there never was a lease.
 		if next > 0 && visibility > 0 && lost() {
 			break
 		}
@@ -115,19 +113,18 @@ func (m *Mailbox[T]) giveBack(ctx context.Context, messages []*Message[T]) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBackWithin)
 	defer cancel()
 	if err := ReleaseAll(ctx, messages...); err != nil {
-		m.logger.LogAttrs(ctx, slog.LevelWarn, "mailbox: messages come back only when their visibility ends",
+		m.logger.LogAttrs(ctx, slog.LevelWarn, "mailbox: cannot release messages; they are delivered again when their visibility ends",
 			slog.String("queue", m.name), slog.Int("messages", len(messages)), slog.Any("err", err))
 	}
 }
 
-// endsIteration reports whether trying again cannot help.
+// endsIteration reports whether a retry cannot succeed.
 func endsIteration(err error) bool {
 	return errors.Is(err, ErrClosed) || errors.Is(err, ErrInvalid)
 }
 
-// errorPause is how long to wait after the n-th error in a row. Half of it is
-// random, so that consumers that lost a backend together do not come back to
-// it together.
+// errorPause returns the pause after the n-th consecutive error. Half of it is random,
+// so that consumers that lose a backend at the same time do not return at the same time.
 func errorPause(n int, err error) time.Duration {
 	full := errorPauseMax
 	if doublings := n - 1; doublings < 10 {

@@ -2,6 +2,7 @@ package mailbox
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -10,7 +11,7 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// The names that operations have in errors.
+// The names of operations in errors.
 const (
 	opOpen        = "open"
 	opSend        = "send"
@@ -31,12 +32,12 @@ const (
 
 // Records of package driver that are the same for every type of body.
 type (
-	// Sent is the result of sending one message: its id, and whether it is the
-	// one of an earlier send with the same dedup key.
+	// Sent is the result of sending one message: its id, and whether an earlier send
+	// with the same dedup key made it.
 	Sent = driver.Sent
 	// Stats counts the messages of a queue by state.
 	Stats = driver.Stats
-	// Traits says what a queue promises and where its limits are.
+	// Traits are the guarantees and limits of a queue.
 	Traits = driver.Traits
 )
 
@@ -44,32 +45,32 @@ type (
 type Options[T any] struct {
 	// Codec turns bodies into bytes and back. Nil means JSON.
 	Codec Codec[T]
-	// Poison decides what becomes of a delivery whose body cannot be decoded;
-	// err says why. It is called before Receive returns, from many goroutines
-	// at once, and must not change the delivery. Nil means the zero
-	// Disposition: the dead letters where the backend has them, and otherwise
-	// a nack with the longest delay.
+	// Poison decides what happens to a delivery whose body cannot be decoded; err
+	// says why. It is called before Receive returns, from many goroutines at once,
+	// and must not change the delivery. Nil means the zero Disposition: dead-letter
+	// it, or nack it with the longest delay if the backend keeps no dead letters.
 	Poison func(ctx context.Context, delivery driver.Delivery, err error) Disposition
-	// Resolver finds the mailboxes that requests name as their reply address,
-	// and Replies keeps the slots that others name. Messages are bound to both
-	// when they are received. Nil means that requests with such an address
-	// cannot be answered, nor, if it is a slot, acked but by AckUnanswered.
+	// Resolver finds the mailboxes that requests name as their reply address, and
+	// Replies stores the answers of requests that name a reply slot. Messages use
+	// both as they were when the message was received. Nil means that requests with
+	// such an address cannot be answered; one that names a slot can then only be
+	// acked with AckUnanswered.
 	Resolver Resolver
 	Replies  driver.ReplyStore
-	// Hooks are called for what the mailbox does. Nil means none.
+	// Hooks are called when the mailbox sends, receives and settles. Nil means none.
 	Hooks *Hooks
-	// Logger logs what no caller gets as an error: undecodable messages, and
+	// Logger gets events that no caller gets as an error: undecodable messages, and
 	// messages that could not be released. Nil means no log.
 	Logger *slog.Logger
 }
 
-// A Mailbox sends and receives values of type T through one queue. Make one
-// with Open or New. Its methods may be called from many goroutines at once.
+// A Mailbox sends and receives values of type T through one queue. Make one with Open
+// or New. It is safe for concurrent use.
 //
-// Every method that takes a context can block for as long as the backend takes
-// and returns early, with the context's own error, when the context ends. Every
-// method can return ErrClosed after Close, ErrUnavailable when the backend does
-// not answer, and ErrInvalid; the codes named at each method come on top.
+// Every method that takes a context can block for as long as the backend takes, and
+// returns early, with the error of the context, when the context ends. Every method can
+// return ErrClosed after Close, ErrUnavailable when the backend does not answer, and
+// ErrInvalid, in addition to the codes that it names.
 type Mailbox[T any] struct {
 	name     string
 	queue    atomic.Pointer[driver.Queue]
@@ -84,21 +85,20 @@ type Mailbox[T any] struct {
 
 	closeOnce sync.Once
 	closed    chan struct{} // closed by Close, to end pauses
-	closeErr  error         // what the queue's Close returned; set by closeOnce
+	closeErr  error         // the error of the queue's Close; set by closeOnce
 
-	// reopen opens the next queue of the name; nil if the mailbox cannot.
+	// reopen opens the queue again after it was deleted; nil if that is not possible.
 	reopen func(ctx context.Context) (driver.Queue, error)
 	mu     sync.Mutex // held while queue changes
 }
 
-// Open opens the queue called name and returns a mailbox on it, which the
-// caller closes. It may block on I/O. Codes: those of the backend's OpenQueue,
-// such as ErrInvalid for the name and ErrNotFound where queues are not created
-// on use.
+// Open opens the queue called name and returns a mailbox on it, which the caller
+// closes. It may block on I/O. Codes: those of the backend's OpenQueue, such as
+// ErrInvalid for the name and ErrNotFound if opening does not create queues.
 //
-// When the queue is deleted and created again, the mailbox receives from the new one:
-// a worker goes on. Everything else fails with ErrNotFound until a receive has found
-// the new queue.
+// When the queue is deleted and created again, the mailbox receives from the new one,
+// so that a worker continues. All other methods return ErrNotFound until a receive has
+// found the new queue.
 func Open[T any](ctx context.Context, backend driver.Opener, name string, options *Options[T]) (*Mailbox[T], error) {
 	switch {
 	case ctx == nil:
@@ -115,9 +115,8 @@ func Open[T any](ctx context.Context, backend driver.Opener, name string, option
 	return m, nil
 }
 
-// New returns a mailbox on a queue that is open already, and which it owns
-// from then on: Close closes it. New does no I/O. With a nil queue every
-// method of the mailbox returns ErrInvalid.
+// New returns a mailbox on an open queue and takes ownership of it: Close closes it.
+// New does no I/O. With a nil queue every method of the mailbox returns ErrInvalid.
 func New[T any](name string, queue driver.Queue, options *Options[T]) *Mailbox[T] {
 	m := &Mailbox[T]{name: withoutPassword(name), closed: make(chan struct{})}
 	m.queue.Store(&queue)
@@ -139,12 +138,12 @@ func New[T any](name string, queue driver.Queue, options *Options[T]) *Mailbox[T
 	return m
 }
 
-// Name returns the name the mailbox was made with, without the password if that is
-// an address with one: it is told to logs and metrics.
+// Name returns the name that the mailbox was made with. If that is an address with a
+// password, the password is left out, because logs and metrics contain the name.
 func (m *Mailbox[T]) Name() string { return m.name }
 
-// Queue returns the queue beneath, for what this package does not offer. It is
-// the mailbox's: do not close it. It is nil if New was given nil.
+// Queue returns the queue of the backend, for operations that this package does not
+// offer. The mailbox owns it: do not close it. It is nil if New was given nil.
 func (m *Mailbox[T]) Queue() driver.Queue {
 	if queue := m.queue.Load(); queue != nil {
 		return *queue
@@ -152,8 +151,7 @@ func (m *Mailbox[T]) Queue() driver.Queue {
 	return nil
 }
 
-// Traits says what the queue promises and where its limits are. It does no
-// I/O.
+// Traits returns the guarantees and limits of the queue. It does no I/O.
 func (m *Mailbox[T]) Traits() Traits {
 	if m.Queue() == nil {
 		return Traits{}
@@ -161,7 +159,7 @@ func (m *Mailbox[T]) Traits() Traits {
 	return m.Queue().Traits()
 }
 
-// Stats counts the messages in each state, exactly where Traits says so.
+// Stats counts the messages in each state. Traits says whether the counts are exact.
 // Repeating it is safe.
 func (m *Mailbox[T]) Stats(ctx context.Context) (Stats, error) {
 	if err := m.ready(ctx, opStats); err != nil {
@@ -170,10 +168,10 @@ func (m *Mailbox[T]) Stats(ctx context.Context) (Stats, error) {
 	return m.Queue().Stats(ctx)
 }
 
-// Purge removes all ready, delayed and in-flight messages for ever and returns
-// how many there were; messages that are being worked on cannot be settled any
-// more. Dead letters stay: see PurgeDead. Repeating it is safe. Codes: ErrFull
-// if Traits.PurgeCooldown has not passed since the last one.
+// Purge removes all ready, delayed and in-flight messages permanently and returns how
+// many there were. Receivers cannot settle them any more. Dead letters stay: see
+// PurgeDead. Repeating it is safe. Codes: ErrFull if Traits.PurgeCooldown has not passed
+// since the last purge.
 func (m *Mailbox[T]) Purge(ctx context.Context) (removed int, err error) {
 	if err := m.ready(ctx, opPurge); err != nil {
 		return 0, err
@@ -181,11 +179,10 @@ func (m *Mailbox[T]) Purge(ctx context.Context) (removed int, err error) {
 	return m.Queue().Purge(ctx)
 }
 
-// Close closes the mailbox and its queue handle: receives that wait return
-// ErrClosed at once, and so does everything called later, without asking the
-// backend. Messages that were received and not settled come back when their
-// visibility ends. The queue itself, and other mailboxes on it, are not
-// touched. Closing twice is fine and gives the same answer.
+// Close closes the mailbox and its queue handle: waiting receives return ErrClosed at
+// once, and so do all later calls, without a call of the backend. Messages that were
+// received and not settled are delivered again when their visibility ends. The queue
+// and other mailboxes on it are not affected. Closing again returns the same error.
 func (m *Mailbox[T]) Close() error {
 	if m.Queue() == nil {
 		return m.nilQueue(opClose)
@@ -199,7 +196,7 @@ func (m *Mailbox[T]) Close() error {
 	return m.closeErr
 }
 
-// ready returns why op cannot be asked of the backend, and nil if it can.
+// ready returns an error if op cannot be asked of the backend.
 func (m *Mailbox[T]) ready(ctx context.Context, op string) error {
 	switch {
 	case m.Queue() == nil:
@@ -219,8 +216,8 @@ func (m *Mailbox[T]) nilQueue(op string) error {
 	return m.fail(op, ErrInvalid, "queue", "is nil")
 }
 
-// pause blocks for d, or until the context ends or the mailbox is closed, and
-// then returns why.
+// pause blocks for d. It returns an error if the context ends or the mailbox is closed
+// before.
 func (m *Mailbox[T]) pause(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -232,4 +229,39 @@ func (m *Mailbox[T]) pause(ctx context.Context, d time.Duration) error {
 	case <-m.closed:
 		return m.fail(opReceive, ErrClosed, "", "")
 	}
+}
+
+// reopener returns a function that opens the queue called name if it exists, or nil if
+// the backend cannot tell without creating it.
+func reopener(backend driver.Opener, name string) func(context.Context) (driver.Queue, error) {
+	admin, ok := backend.(driver.Admin)
+	if !ok {
+		return nil
+	}
+	return func(ctx context.Context) (driver.Queue, error) {
+		// ErrForbidden comes from a daemon, where opening does not create a queue.
+		if _, err := admin.QueueConfig(ctx, name); err != nil && !errors.Is(err, ErrForbidden) {
+			return nil, err
+		}
+		return backend.OpenQueue(ctx, name)
+	}
+}
+
+// follow replaces a deleted queue with the one that now has its name, if there is one.
+// Without it, a loop would wait on the handle of a deleted queue indefinitely.
+func (m *Mailbox[T]) follow(ctx context.Context, deleted *driver.Queue) {
+	if m.reopen == nil {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.queue.Load() != deleted || m.ready(ctx, opReceive) != nil {
+		return
+	}
+	next, err := m.reopen(ctx)
+	if err != nil {
+		return // the next receive tries again
+	}
+	m.queue.Store(&next)
+	_ = (*deleted).Close() // the queue does not exist
 }

@@ -10,29 +10,27 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// A Receipt names one delivery of one message.
+// A Receipt identifies one delivery of a message.
 type Receipt = driver.Receipt
 
-// A Message is a message that was received and is held until it is settled or
-// its visibility ends. Its fields are the receiver's own to read and change;
-// changing them changes nothing elsewhere.
+// A Message is a received message, leased until it is settled or its visibility ends.
+// The receiver owns its fields: changing them has no effect elsewhere.
 //
-// A message is settled once: by Ack, Nack, Release or DeadLetter, whichever
-// first succeeds or learns that the delivery is over (ErrReceiptExpired). From
-// then on, and while another call is at it, settling and extending return
-// ErrSettled without asking the backend. A call that fails in any other way,
-// with ErrUnavailable or a context's error for example, leaves the message
-// unsettled, so that it can be repeated. If a repeat then says
-// ErrReceiptExpired, the first attempt may have worked after all.
+// A message is settled once, by the first of Ack, Nack, Release and DeadLetter that
+// succeeds or finds that the lease is over (ErrReceiptExpired). After that, and while
+// another call is settling it, settling and extending return ErrSettled without a call
+// of the backend. Any other error, such as ErrUnavailable or an error of the context,
+// leaves the message unsettled, and the call can be repeated. If the repeated call
+// returns ErrReceiptExpired, the first one may have succeeded.
 //
-// The methods may be called from many goroutines at once.
+// The methods are safe for concurrent use.
 type Message[T any] struct {
 	ID   string
 	Body T
-	// Receipt names this delivery to the backend.
+	// Receipt identifies this delivery.
 	Receipt Receipt
-	// Deliveries counts how often the message was handed out, this time
-	// included: on its first delivery it is 1.
+	// Deliveries counts the deliveries of the message, including this one: it is 1 on
+	// the first delivery.
 	Deliveries int
 	// EnqueuedAt is when the message was sent, and FirstReceivedAt when it was
 	// delivered for the first time; both in UTC.
@@ -42,19 +40,18 @@ type Message[T any] struct {
 	Group           string
 	ReplyTo         string
 	CorrelationID   string
-	// LastError is the cause of the latest nack that gave one; empty if there
-	// was none.
+	// LastError is the cause of the latest nack with a cause; empty if there was none.
 	LastError string
 
 	mailbox    *Mailbox[T]
-	receivedAt time.Time // zero unless a hook is told about settling
+	receivedAt time.Time // zero unless Hooks.Settled is set
 	granted    atomic.Int64
 	phase      atomic.Uint32
-	slot       atomic.Uint32 // what is known of the reply slot it names, if any
+	slot       atomic.Uint32 // the known state of its reply slot, if it has one
 }
 
-// A message is held until a settlement is under way, which ends it or, having
-// failed, leaves it held. The phases from acked on are final.
+// The phases of a message. A settling call that fails returns it to held. The phases
+// from acked on are final.
 const (
 	phaseHeld uint32 = iota
 	phaseSettling
@@ -65,7 +62,7 @@ const (
 	phaseExpired
 )
 
-// phaseNames say in an ErrSettled what happened before.
+// phaseNames are the details of ErrSettled.
 var phaseNames = [...]string{
 	phaseHeld:     "held",
 	phaseSettling: "another call is settling it",
@@ -76,7 +73,7 @@ var phaseNames = [...]string{
 	phaseExpired:  "its receipt had expired",
 }
 
-// load makes m the message of a delivery, with the body that was decoded.
+// load fills m from a delivery and its decoded body.
 func (m *Message[T]) load(mailbox *Mailbox[T], delivery *driver.Delivery, body T, receivedAt time.Time) {
 	m.ID = delivery.ID
 	m.Body = body
@@ -93,7 +90,7 @@ func (m *Message[T]) load(mailbox *Mailbox[T], delivery *driver.Delivery, body T
 	m.receivedAt = receivedAt
 }
 
-// ownAttributes copies attributes, because what a backend hands out is shared.
+// ownAttributes copies attributes, because those of a backend are shared.
 func ownAttributes(shared map[string]string) map[string]string {
 	if len(shared) == 0 {
 		return nil
@@ -101,60 +98,58 @@ func ownAttributes(shared map[string]string) map[string]string {
 	return maps.Clone(shared)
 }
 
-// Ack removes the message for ever, as durably as the backend promises. A
-// request that names a reply slot has to be answered first: see Reply. Codes:
-// ErrReplyExpected, ErrSettled, ErrReceiptExpired.
+// Ack removes the message permanently, as durably as Traits says. A request that names
+// a reply slot must be answered first: see Reply. Codes: ErrReplyExpected, ErrSettled,
+// ErrReceiptExpired.
 func (m *Message[T]) Ack(ctx context.Context) error {
 	return m.perform(ctx, action{kind: OutcomeAck})
 }
 
-// Nack gives the message back: it is ready again after delay, at the tail of
-// the queue, or in a strict group at its own place. The text of cause, which
-// may be nil, is kept as the message's last error. A message that has been
-// delivered as often as the queue allows becomes a dead letter instead. Codes:
-// ErrInvalid (the delay), ErrSettled, ErrReceiptExpired.
+// Nack returns the message to the tail of the queue, or in a strict group to its place.
+// It is ready again after delay. The text of cause, which may be nil, is stored as the
+// message's last error. A message that has been delivered as often as the queue allows
+// is dead-lettered instead. Codes: ErrInvalid (the delay), ErrSettled,
+// ErrReceiptExpired.
 func (m *Message[T]) Nack(ctx context.Context, delay time.Duration, cause error) error {
 	return m.perform(ctx, action{kind: OutcomeNack, duration: delay, cause: cause})
 }
 
-// Release gives the message back as if its visibility had just ended: it is
-// ready at once, at its own place. Use it for messages that were not tried;
-// the delivery has been counted all the same. Codes: ErrSettled,
+// Release ends the lease: the message is ready at once, at its place. Use it for
+// messages that were not processed; the delivery still counts. Codes: ErrSettled,
 // ErrReceiptExpired.
 func (m *Message[T]) Release(ctx context.Context) error {
 	return m.perform(ctx, action{kind: OutcomeRelease})
 }
 
-// DeadLetter sets the message aside as a dead letter, with the reason and the
-// text and type of cause, which may be nil. Who waits for an answer can be told
-// so afterwards, with ReplyError. Codes: ErrUnsupported where the
-// backend keeps no dead letters, ErrInvalid (the reason), ErrFull when there
-// are too many dead letters (nack it then), ErrSettled, ErrReceiptExpired.
+// DeadLetter dead-letters the message, with the reason and the text and type of cause,
+// which may be nil. A waiting client can be answered afterwards, with ReplyError. Codes:
+// ErrUnsupported if the backend keeps no dead letters, ErrInvalid (the reason), ErrFull
+// if there are too many dead letters (nack the message then), ErrSettled,
+// ErrReceiptExpired.
 func (m *Message[T]) DeadLetter(ctx context.Context, reason Reason, cause error) error {
 	return m.perform(ctx, action{kind: OutcomeDeadLetter, reason: reason, cause: cause})
 }
 
-// Extend moves the end of the visibility to visibility from now, which may be
-// earlier than it was. It may be called any number of times while the message
-// is held, also from another goroutine than the one that settles it: what it
-// loses to a settlement is ErrSettled, and ErrReceiptExpired always means that
-// the lease was lost. A queue that bounds how long a message
-// can be held may cut the extension: see Granted. Codes: ErrInvalid (the
+// Extend moves the end of the lease to visibility from now, which may be earlier than
+// before. It may be called any number of times before the message is settled, also from
+// another goroutine: if a settling call is first, Extend returns ErrSettled, so
+// ErrReceiptExpired always means that the lease was lost. A queue that limits how long a
+// message can be leased may cut the extension: see Granted. Codes: ErrInvalid (the
 // visibility), ErrSettled, ErrReceiptExpired.
 func (m *Message[T]) Extend(ctx context.Context, visibility time.Duration) error {
 	return m.perform(ctx, action{kind: extension, duration: visibility})
 }
 
-// Granted returns how long the latest extension that succeeded leased the message
-// for, counted from that extension. It is less than was asked for where the queue
-// bounds how long a message can be held, and 0 before the first extension.
+// Granted returns how long the latest successful extension leased the message, counted
+// from that extension. It is less than requested if the queue limits how long a message
+// can be leased, and 0 before the first extension.
 func (m *Message[T]) Granted() time.Duration { return time.Duration(m.granted.Load()) }
 
-// Settled reports whether the message is settled, or its receipt turned out to
-// be expired when that was tried.
+// Settled reports whether the message was settled, or a call has returned
+// ErrReceiptExpired.
 func (m *Message[T]) Settled() bool { return m.phase.Load() > phaseSettling }
 
-// perform carries a out on this message alone.
+// perform performs an action on this message alone.
 func (m *Message[T]) perform(ctx context.Context, a action) error {
 	if err := m.begin(ctx, a); err != nil {
 		return err
@@ -170,9 +165,9 @@ func (m *Message[T]) perform(ctx context.Context, a action) error {
 	return m.end(ctx, a.with(granted, 0), start, err)
 }
 
-// begin returns why a cannot be tried on this message. If it returns nil, end
-// must be called; until then no other call can settle the message. An extension does
-// not block others.
+// begin returns an error if the action is not possible. If it returns nil, the caller
+// must call end; until then no other call can settle the message. An extension does not
+// block other calls.
 func (m *Message[T]) begin(ctx context.Context, a action) error {
 	op := string(a.kind)
 	switch {
@@ -203,7 +198,7 @@ func (m *Message[T]) begin(ctx context.Context, a action) error {
 	}
 }
 
-// end records the backend's answer and returns the error for the caller.
+// end records the result of the backend and returns the error for the caller.
 func (m *Message[T]) end(ctx context.Context, a action, start time.Time, err error) error {
 	expired := err != nil && errors.Is(err, ErrReceiptExpired)
 	if a.kind == extension {
@@ -259,7 +254,7 @@ func (m *Message[T]) settledBefore(op string, phase uint32) error {
 	}
 }
 
-// located adds queue and id to an error that a check just made.
+// located adds the queue and the id to an error of a check.
 func (m *Message[T]) located(err error) error {
 	if e, ok := errors.AsType[*Error](err); ok {
 		e.MessageID = m.ID

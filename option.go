@@ -8,16 +8,15 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// A SendOption changes one send. Options are small values that print
-// themselves; where two set the same thing the later one wins, except that
-// attributes add up.
+// A SendOption changes one send. If two options set the same field, the later one wins;
+// attributes add up. Options print as the call that made them.
 type SendOption interface {
 	fmt.Stringer
 	sendOption()
 }
 
-// A ReceiveOption changes one receive. Options are small values that print
-// themselves; where two set the same thing the later one wins.
+// A ReceiveOption changes one receive. If two options set the same field, the later one
+// wins. Options print as the call that made them.
 type ReceiveOption interface {
 	fmt.Stringer
 	receiveOption()
@@ -30,7 +29,7 @@ type (
 	groupOption         string
 	correlationIDOption string
 	attributesOption    struct {
-		one        bool // just key and value, not many
+		one        bool // key and value, not many
 		key, value string
 		many       map[string]string
 	}
@@ -41,12 +40,11 @@ type (
 	waitOption       time.Duration
 )
 
-// WithDelay keeps the message from being delivered before d has passed, at
-// most Traits.MaxDelay. It does not cost the message its place in the order.
+// WithDelay delays delivery of the message by d, at most Traits.MaxDelay. The message
+// keeps its place in the order.
 func WithDelay(d time.Duration) SendOption { return delayOption(d) }
 
-// WithReplyTo says where an answer is expected: the name of a mailbox or a
-// reply slot.
+// WithReplyTo sets the address for the answer: the name of a mailbox, or a reply slot.
 func WithReplyTo(id string) SendOption { return replyToOption(id) }
 
 // WithDedupKey makes it safe to repeat the send: within the queue's dedup
@@ -54,11 +52,11 @@ func WithReplyTo(id string) SendOption { return replyToOption(id) }
 // Duplicate. The same key with another body is ErrConflict. Empty means none.
 func WithDedupKey(key string) SendOption { return dedupKeyOption(key) }
 
-// WithGroup pins the message to a shard of the queue and, in a queue with
-// strict groups, puts it in order with the others of its group.
+// WithGroup sets the group of the message. Messages of a group share a shard of the
+// queue and, in a queue with strict groups, are delivered in order.
 func WithGroup(key string) SendOption { return groupOption(key) }
 
-// WithCorrelationID carries an id that ties messages together.
+// WithCorrelationID sets an id that relates messages to each other.
 func WithCorrelationID(id string) SendOption { return correlationIDOption(id) }
 
 // WithAttributes adds attributes. The map is read during the call only.
@@ -71,21 +69,20 @@ func WithAttribute(key, value string) SendOption {
 	return attributesOption{one: true, key: key, value: value}
 }
 
-// WithMax asks for up to n messages; more than Traits.MaxBatch are never
-// returned at once. Without it, Receive asks for one.
+// WithMax sets how many messages to receive at most. More than Traits.MaxBatch are never
+// returned at once. The default is 1.
 func WithMax(n int) ReceiveOption { return maxOption(n) }
 
-// WithMaxBytes bounds the sum of the encoded bodies, except that one message
-// is always allowed. 0 means no bound.
+// WithMaxBytes limits the total size of the encoded bodies; a single message is always
+// allowed. 0 means no limit.
 func WithMaxBytes(n int) ReceiveOption { return maxBytesOption(n) }
 
-// WithVisibility sets how long other receivers do not get the messages, at most
-// Traits.MaxVisibility. With 0 they are ready again at once. Without it, it is
-// DefaultVisibility.
+// WithVisibility sets how long the messages are leased, at most Traits.MaxVisibility.
+// With 0 they are ready again at once. The default is DefaultVisibility.
 func WithVisibility(d time.Duration) ReceiveOption { return visibilityOption(d) }
 
-// WithWait sets how long to block while nothing is ready; there is no limit.
-// Without it, Receive does not block.
+// WithWait sets how long to block while no message is ready, without a limit. The
+// default is not to block.
 func WithWait(d time.Duration) ReceiveOption { return waitOption(d) }
 
 func (delayOption) sendOption()         {}
@@ -120,11 +117,11 @@ func (o visibilityOption) String() string {
 }
 func (o waitOption) String() string { return fmt.Sprintf("WithWait(%v)", time.Duration(o)) }
 
-// applySend is a type switch, not a method of the options, because a call
-// through the interface would make every option that is not constant escape to
-// the heap. A nil option is passed over.
+// applySend applies options. It is a type switch, because a method call through the
+// interface would make every option that is not constant escape to the heap. It skips
+// nil options.
 func applySend(msg *driver.Outgoing, options []SendOption) {
-	shared := false // whether msg.Attributes is a map of the caller's
+	shared := false // whether the caller owns msg.Attributes
 	for _, option := range options {
 		switch o := option.(type) {
 		case delayOption:
@@ -152,7 +149,7 @@ func applySend(msg *driver.Outgoing, options []SendOption) {
 	}
 }
 
-// writable returns attributes in a map that is not the caller's.
+// writable returns attributes in a map that the caller does not own.
 func writable(attributes map[string]string, shared bool) map[string]string {
 	switch {
 	case attributes == nil:
@@ -163,7 +160,7 @@ func writable(attributes map[string]string, shared bool) map[string]string {
 	return attributes
 }
 
-// applyReceive is a type switch for the same reason as applySend.
+// applyReceive applies options; see applySend.
 func applyReceive(request driver.ReceiveRequest, options []ReceiveOption) driver.ReceiveRequest {
 	for _, option := range options {
 		switch o := option.(type) {

@@ -10,11 +10,11 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// A Disposition says what becomes of a delivery whose body cannot be decoded.
+// A Disposition says what happens to a delivery whose body cannot be decoded.
 // The zero Disposition dead-letters it.
 type Disposition struct {
 	Action PoisonAction
-	// Delay is for PoisonNack, and is cut to what the backend allows.
+	// Delay is the delay of PoisonNack, cut to what the backend allows.
 	Delay time.Duration
 }
 
@@ -23,8 +23,9 @@ type PoisonAction string
 
 // The actions.
 const (
-	// PoisonDeadLetter dead-letters it with reason parse. Where the backend keeps
-	// no dead letters, or they are full, it is nacked with the longest delay: PoisonDelay, or Traits.MaxVisibility where that is shorter.
+	// PoisonDeadLetter dead-letters it with reason parse. If the backend keeps no dead
+	// letters, or they are full, it is nacked with PoisonDelay, or with
+	// Traits.MaxVisibility if that is shorter.
 	PoisonDeadLetter PoisonAction = ""
 	// PoisonNack nacks it with Disposition.Delay, for a receiver that can decode
 	// it.
@@ -33,8 +34,7 @@ const (
 	PoisonAck PoisonAction = "ack"
 )
 
-// PoisonDelay is how long an undecodable message is put off where there are no
-// dead letters for it.
+// PoisonDelay is the delay of an undecodable message that cannot be dead-lettered.
 const PoisonDelay = 15 * time.Minute
 
 // String returns "dead-letter", "nack after 1m0s" or "ack".
@@ -48,25 +48,25 @@ func (d Disposition) String() string {
 	return string(d.Action)
 }
 
-// poisonedDelivery is a delivery that could not be decoded, and why.
+// poisonedDelivery is a delivery that could not be decoded, and the reason.
 type poisonedDelivery struct {
 	delivery    *driver.Delivery
-	cause       error // the codec's own
-	err         error // the same as an Error
+	cause       error // of the codec
+	err         error // cause as an *Error
 	disposition Disposition
 	failure     error // why it could not be disposed of
 }
 
-// poisonFound tells a receive what it met.
+// poisonFound says whether a receive found undecodable messages.
 type poisonFound struct {
 	found bool
-	// returns says that some of it may be delivered again at once, so that
-	// looking again without a pause would be a busy loop.
+	// returns: some of them may be delivered again at once, so receiving again without
+	// a pause would be a busy loop.
 	returns bool
 }
 
-// dispose asks for the disposition of each poisoned delivery and carries it
-// out, with one call of the backend for each kind.
+// dispose decides the disposition of each undecodable delivery and carries it out, with
+// one call of the backend for each kind.
 func (m *Mailbox[T]) dispose(ctx context.Context, poisoned []poisonedDelivery) poisonFound {
 	traits := m.Queue().Traits()
 	for i := range poisoned {
@@ -76,7 +76,7 @@ func (m *Mailbox[T]) dispose(ctx context.Context, poisoned []poisonedDelivery) p
 	}
 	m.carryOut(ctx, poisoned, PoisonDeadLetter)
 	for i := range poisoned {
-		// A full dead-letter store leaves the message in flight.
+		// While the dead letters are full, the message is still in flight.
 		if p := &poisoned[i]; p.disposition.Action == PoisonDeadLetter && errors.Is(p.failure, ErrFull) {
 			p.disposition, p.failure = longestNack(&traits), nil
 		}
@@ -128,9 +128,8 @@ func longestNack(traits *driver.Traits) Disposition {
 	return Disposition{Action: PoisonNack, Delay: min(PoisonDelay, traits.MaxVisibility)}
 }
 
-// carryOut makes one call of the backend for the deliveries that have kind as
-// their disposition, and notes for each how it went. Deliveries came in one
-// batch, so they are not too many for one.
+// carryOut makes one call of the backend for the deliveries whose disposition is kind,
+// and records the error of each. They were received in one batch, so they fit into one.
 func (m *Mailbox[T]) carryOut(ctx context.Context, poisoned []poisonedDelivery, kind PoisonAction) {
 	batch := actionBatches.get()
 	defer batch.free()
@@ -161,8 +160,8 @@ func (m *Mailbox[T]) carryOut(ctx context.Context, poisoned []poisonedDelivery, 
 	}
 }
 
-// report tells the log and the hooks about one poisoned delivery. The body is
-// left out: it may hold secrets, and it is kept where the disposition put it.
+// report logs an undecodable delivery and calls the hook. It leaves out the body, which
+// may contain secrets.
 func (m *Mailbox[T]) report(ctx context.Context, p *poisonedDelivery) {
 	level, text := slog.LevelWarn, "mailbox: body cannot be decoded"
 	if p.failure != nil {

@@ -8,38 +8,35 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// A Prefix is an opener that puts a prefix before every name, so that who opens
-// queues through it, a tenant, can reach those that begin with it and no
-// others. Make one with NewPrefix, and hand it out in place of the backend, or
-// as the fallback of a Registry that is the tenant's own.
+// A Prefix is an opener that puts a prefix before every name, so that a tenant can open
+// only queues whose names begin with it. Make one with NewPrefix, and pass it to the
+// tenant instead of the backend, or as the fallback of a Registry for the tenant.
 //
-// Names are narrow here: segments of ASCII letters and digits, "-", "_" and ".",
-// joined by ":", but not "." and ".." alone, and not those of reply slots. So there
-// is nothing in them that a path, a URI, or a normalisation of look-alike characters
-// somewhere below could make something else of. The backend's name has "~" for each
-// ":" of a name, so every prefix ends with a character that nothing behind it has,
-// and two different prefixes never lead to the same queue: "a:" with "b:c" is
-// "a:b~c", and "a:b:" with "c" is "a:b:c".
+// Names are restricted: segments of ASCII letters and digits, "-", "_" and ".", joined by
+// ":", but not "." and ".." alone, and not those of reply slots. So no path, URI or
+// Unicode normalisation in a backend can change their meaning. In the backend, each ":" of
+// a name is a "~". The last character of a prefix therefore never occurs after it, and
+// two different prefixes never lead to the same queue: "a:" with "b:c" is "a:b~c", and
+// "a:b:" with "c" is "a:b:c".
 type Prefix struct {
 	opener  driver.Opener
 	prefix  string
-	problem string // why the prefix cannot be one
+	problem string // why the prefix is invalid
 }
 
 var _ driver.Opener = (*Prefix)(nil)
 
 const (
-	// prefixSeparators are what a prefix ends with, and what nothing behind it has.
+	// prefixSeparators are the last characters of prefixes; names do not contain them.
 	prefixSeparators = ":/"
-	// segmentSeparator joins the segments of a name, and segmentMark stands for it
-	// behind a prefix.
+	// segmentSeparator joins the segments of a name, and segmentMark replaces it in the
+	// backend.
 	segmentSeparator, segmentMark = ":", "~"
 )
 
-// NewPrefix returns an opener of the queues of backend whose names begin with
-// prefix, which ends with ":" or "/", and otherwise has the characters that
-// names have, and these. It does no I/O. A prefix that cannot be one is
-// reported whenever a queue is opened.
+// NewPrefix returns an opener of the queues of backend whose names begin with prefix. The
+// prefix ends with ":" or "/", and consists of the characters of names and these two. It
+// does no I/O. OpenQueue returns an error if the prefix is invalid.
 func NewPrefix(backend driver.Opener, prefix string) *Prefix {
 	return &Prefix{opener: backend, prefix: prefix, problem: prefixProblem(backend, prefix)}
 }
@@ -61,7 +58,7 @@ func (p *Prefix) OpenQueue(ctx context.Context, name string) (driver.Queue, erro
 	return &prefixQueue{Queue: queue, prefix: p, name: name}, nil
 }
 
-// backendName returns what the backend calls the queue called name.
+// backendName returns the name in the backend of the queue called name.
 func (p *Prefix) backendName(name string) string {
 	return p.prefix + strings.ReplaceAll(name, segmentSeparator, segmentMark)
 }
@@ -73,8 +70,8 @@ type prefixQueue struct {
 	name   string
 }
 
-// Move takes the name of a queue within the prefix. It refuses an empty one: which
-// queue a message goes back to is an attribute, and a sender can write any name there.
+// Move takes the name of a queue within the prefix. It refuses an empty name: the queue
+// that a message would return to is in an attribute, which a sender can set to any name.
 func (q *prefixQueue) Move(ctx context.Context, to string, limit int) (moved int, err error) {
 	if problem := q.prefix.nameProblem(to); problem != "" {
 		return 0, &Error{Code: ErrInvalid, Op: opMove, Queue: printable(q.name), Field: "to", Detail: problem}
@@ -85,7 +82,7 @@ func (q *prefixQueue) Move(ctx context.Context, to string, limit int) (moved int
 func prefixProblem(backend driver.Opener, prefix string) string {
 	switch {
 	case backend == nil:
-		return "has no backend behind it"
+		return "has no backend"
 	case len(prefix) < 2 || len(prefix) >= driver.MaxNameBytes:
 		return fmt.Sprintf("has %d bytes, and needs 2…%d", len(prefix), driver.MaxNameBytes-1)
 	case !strings.Contains(prefixSeparators, prefix[len(prefix)-1:]):
@@ -110,7 +107,7 @@ func (p *Prefix) nameProblem(name string) string {
 		return "is a step in a path"
 	}
 	if _, isSlot := driver.SlotID(name); isSlot {
-		return "is that of a reply slot"
+		return "is the address of a reply slot"
 	}
 	for segment := range strings.SplitSeq(name, segmentSeparator) {
 		if segment == "" {

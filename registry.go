@@ -183,7 +183,7 @@ func (r *Registry) resolve(ctx context.Context, id string) (driver.Queue, Source
 	if err != nil {
 		return nil, source, err
 	}
-	queue := newLent(r, e)
+	queue := newRegistryHandle(r, e)
 	r.giveBack(e, nil)
 	return queue, source, nil
 }

@@ -5,24 +5,23 @@ import (
 	"time"
 )
 
-// RegistryHooks are called for what a Registry does, for
-// metrics and logs. Any of them may be nil and then costs nothing. They are
-// called synchronously, from many goroutines at once. Passwords in identifiers
-// are left out.
+// RegistryHooks are functions that a Registry calls, for metrics and logs. A nil hook
+// costs nothing. They are called synchronously, from many goroutines at once. Identifiers
+// are without passwords.
 type RegistryHooks struct {
-	// Resolved is called when an identifier was resolved, or could not be. The
-	// share of events whose source is the cache is the hit rate.
+	// Resolved is called for each attempt to resolve an identifier. The share of events
+	// with SourceCached is the hit rate.
 	Resolved func(ctx context.Context, event ResolvedEvent)
-	// Opened is called when the fallback was asked to open a queue.
+	// Opened is called for each attempt of the fallback to open a queue.
 	Opened func(ctx context.Context, event OpenedEvent)
-	// Evicted is called when a queue that left the cache was closed.
+	// Evicted is called after a queue was evicted from the cache and closed.
 	Evicted func(event EvictedEvent)
 }
 
 // ResolvedEvent is one resolution.
 type ResolvedEvent struct {
 	ID string
-	// Source says where the queue was found. It is empty if it was not.
+	// Source says where the queue was found; empty if it was not.
 	Source   Source
 	Duration time.Duration
 	Err      error
@@ -35,15 +34,15 @@ type OpenedEvent struct {
 	Err      error
 }
 
-// EvictedEvent is a queue that left the cache.
+// EvictedEvent is the eviction of a queue from the cache.
 type EvictedEvent struct {
 	ID     string
 	Reason EvictReason
-	// Err is what closing it returned.
+	// Err is the error of closing it.
 	Err error
 }
 
-// A Source says where an identifier led.
+// A Source says where a registry found a queue.
 type Source string
 
 // The sources.
@@ -54,17 +53,16 @@ const (
 	SourceSlot       Source = "slot"
 )
 
-// An EvictReason says why a queue left the cache.
+// An EvictReason says why a queue was evicted.
 type EvictReason string
 
 // The reasons.
 const (
-	// EvictedForRoom: it was the least recently used of too many.
+	// EvictedForRoom: the cache was full, and it was the least recently used.
 	EvictedForRoom EvictReason = "room"
 	// EvictedAsIdle: it was not used for the cache's TTL.
 	EvictedAsIdle EvictReason = "idle"
-	// EvictedAsBroken: a call or a health check said that it is closed, gone
-	// or out of reach.
+	// EvictedAsBroken: a call or a health check found it closed, deleted or unavailable.
 	EvictedAsBroken EvictReason = "broken"
 	// EvictedOnRequest: the program called Evict.
 	EvictedOnRequest EvictReason = "request"
@@ -72,12 +70,11 @@ const (
 	EvictedByClose EvictReason = "close"
 )
 
-// RegistryStats count what a Registry holds.
+// RegistryStats count the queues of a Registry.
 type RegistryStats struct {
 	Registered int
 	// Cached are the queues in the cache.
 	Cached int
-	// InUse are those with calls under way, registered and evicted ones
-	// included.
+	// InUse are the queues with calls under way, including registered and evicted ones.
 	InUse int
 }

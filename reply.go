@@ -11,26 +11,23 @@ import (
 
 const opReply = "reply"
 
-// ExpectsReply reports whether the message says where to answer.
+// ExpectsReply reports whether the message has a reply address.
 func (m *Message[T]) ExpectsReply() bool { return m.ReplyTo != "" }
 
-// Reply sends value, encoded as JSON, to where the message asks for it.
+// Reply sends value, encoded as JSON, to the reply address of the message.
 //
-// If that is a mailbox, the reply carries the message's correlation id, or its
-// id if it has none, and the message is not settled: any number of replies can
-// follow until it is.
+// If the address is a mailbox, the reply has the message's correlation id, or its id if
+// it has none. The message is not settled; more replies can be sent until it is.
 //
-// If it is a reply slot, the message is acked as well, after the reply is
-// stored: a worker that dies in between has answered, and the next one that
-// gets the message acks it. When the slot wants no answer any more, because it
-// has one (ErrReplyAlreadySent), was cancelled (ErrReplyCancelled) or its time
-// is over (ErrReplyExpired), the message is acked too and the error says which
-// it was. After any other error the message is still held, and comes back
-// unless the call is repeated. A slot takes one body and no options.
+// If the address is a reply slot, the message is acked after the reply is stored. If the
+// worker stops in between, the next worker that receives the message acks it. If the
+// slot accepts no answer any more, because it has one (ErrReplyAlreadySent), was
+// cancelled (ErrReplyCancelled) or has expired (ErrReplyExpired), the message is acked
+// too, and the error is returned. After any other error the message is not settled, and
+// is delivered again unless the call is repeated. A slot takes one body and no options.
 //
-// It blocks as a send does. Codes beside those: ErrNoReplyTo if there is no
-// address, or none that can be found; ErrSettled; those of Mailbox.Send and,
-// for a slot, of Message.Ack.
+// It blocks as a send does. Further codes: ErrNoReplyTo if there is no address, or none
+// that can be found; ErrSettled; those of Mailbox.Send and, for a slot, of Message.Ack.
 func Reply[R, T any](ctx context.Context, message *Message[T], value R, options ...SendOption) error {
 	return ReplyWith(ctx, message, JSON[R](), value, options...)
 }
@@ -44,8 +41,8 @@ func ReplyWith[R, T any](ctx context.Context, message *Message[T], codec Codec[R
 	return message.respond(ctx, &reply)
 }
 
-// ReplyError is Reply with an error, which must not be nil: who waits gets a
-// *Failure with its text and its kind.
+// ReplyError replies with an error, which must not be nil: the client gets a *Failure
+// with its text and its kind.
 func ReplyError[T any](ctx context.Context, message *Message[T], cause error) error {
 	if cause == nil {
 		return &Error{Code: ErrInvalid, Op: opReply, Field: "cause", Detail: "is nil"}
@@ -53,22 +50,21 @@ func ReplyError[T any](ctx context.Context, message *Message[T], cause error) er
 	return message.respond(ctx, &driver.Outgoing{Attributes: NewFailure(cause).attributes()})
 }
 
-// AckUnanswered acks a request without an answer although its reply slot is open: for
-// example one that was dead-lettered, and whose error reply could not be stored. Codes: ErrSettled, ErrReceiptExpired.
+// AckUnanswered acks a request without an answer although its reply slot is open, for
+// example after the error reply to a dead-lettered request could not be stored. Codes:
+// ErrSettled, ErrReceiptExpired.
 func (m *Message[T]) AckUnanswered(ctx context.Context) error {
 	return m.perform(ctx, action{kind: OutcomeAck, unanswered: true})
 }
 
-// ReplyMailbox returns the mailbox that the message names as its reply address,
-// to send any number of replies of type R until the message is settled. They
-// carry the message's correlation id, or its id, unless they have one of their
-// own. A reply slot is a mailbox that takes one message. Replying this way
-// never settles the message.
+// ReplyMailbox returns the mailbox that is the reply address of the message, to send any
+// number of replies of type R until the message is settled. Replies without a correlation
+// id get that of the message, or its id. A reply slot is a mailbox that takes one
+// message. Sending to the mailbox never settles the message.
 //
-// The mailbox may be closed, and need not be: what is open behind it belongs to
-// the resolver. It blocks if the resolver has to open something. Codes:
-// ErrNoReplyTo if there is no address, or none that can be found; those of the
-// resolver.
+// The mailbox may be closed, and need not be: the resolver owns the open queue. It blocks
+// if the resolver has to open a queue. Codes: ErrNoReplyTo if there is no address, or
+// none that can be found; those of the resolver.
 func ReplyMailbox[R, T any](ctx context.Context, message *Message[T], options *Options[R]) (*Mailbox[R], error) {
 	slot, isSlot, err := message.replySlot(ctx)
 	if err != nil {
@@ -76,7 +72,7 @@ func ReplyMailbox[R, T any](ctx context.Context, message *Message[T], options *O
 	}
 	if isSlot {
 		box := New[R](message.ReplyTo, &replySlotQueue[T]{slot, message}, options)
-		box.hooks.Sending = nil // a slot has no place for what it would add
+		box.hooks.Sending = nil // a slot cannot store attributes
 		return box, nil
 	}
 	queue, err := message.replyMailbox(ctx)
@@ -100,7 +96,7 @@ func encodeReply[R any](codec Codec[R], value R, options []SendOption) (reply dr
 	return reply, nil
 }
 
-// respond sends one reply and acks the message if that was all there is to do.
+// respond sends one reply, and acks the message if its slot accepts no more.
 func (m *Message[T]) respond(ctx context.Context, reply *driver.Outgoing) error {
 	err := m.answer(ctx, reply)
 	if m == nil || m.slot.Load() == slotWaits {
@@ -116,7 +112,7 @@ func (m *Message[T]) respond(ctx context.Context, reply *driver.Outgoing) error 
 	return errors.Join(err, ackErr)
 }
 
-// answer sends one reply and leaves the message as it is.
+// answer sends one reply and does not settle the message.
 func (m *Message[T]) answer(ctx context.Context, reply *driver.Outgoing) error {
 	slot, isSlot, err := m.replySlot(ctx)
 	if err != nil {
@@ -134,7 +130,7 @@ func (m *Message[T]) answer(ctx context.Context, reply *driver.Outgoing) error {
 		return m.located(err)
 	}
 	_, err = queue.Send(ctx, []driver.Outgoing{*reply})
-	_ = queue.Close() // the reply is sent or not, whatever it says
+	_ = queue.Close() // the result of Send counts
 	if err != nil {
 		err = driver.At(err, 0)
 	}
@@ -157,8 +153,8 @@ func (m *Message[T]) answerSlot(ctx context.Context, slot slotQueue, reply *driv
 	return err
 }
 
-// checkUnsettled returns why there can be no more replies to the message. One
-// that was dead-lettered can still be answered: with what it died of.
+// checkUnsettled returns an error if the message cannot be replied to any more. A
+// dead-lettered message can still be answered, with the error.
 func (m *Message[T]) checkUnsettled() error {
 	if known := m.slot.Load(); known != slotWaits {
 		return &Error{Code: slotCodes[known], Op: opReply, Queue: m.mailbox.name, MessageID: m.ID}
@@ -169,8 +165,8 @@ func (m *Message[T]) checkUnsettled() error {
 	return nil
 }
 
-// replySlot returns the slot that replies go to, if they go to one, or why there
-// can be no reply.
+// replySlot returns the reply slot, if the address is one, or an error if no reply is
+// possible.
 func (m *Message[T]) replySlot(ctx context.Context) (slot slotQueue, isSlot bool, err error) {
 	switch {
 	case m == nil:
@@ -192,7 +188,7 @@ func (m *Message[T]) replySlot(ctx context.Context) (slot slotQueue, isSlot bool
 	return slot, isSlot, nil
 }
 
-// replyMailbox returns the queue that replies go to.
+// replyMailbox returns the queue of the reply address.
 func (m *Message[T]) replyMailbox(ctx context.Context) (*replyQueue[T], error) {
 	if m.mailbox.resolver == nil {
 		return nil, m.noReplyTo("it names a mailbox, and this one has no Options.Resolver", ErrInvalid)
@@ -207,11 +203,10 @@ func (m *Message[T]) replyMailbox(ctx context.Context) (*replyQueue[T], error) {
 	return &replyQueue[T]{Queue: queue, message: m}, nil
 }
 
-// Unanswerable reports whether err, the error of a reply, says that this
-// mailbox can never send a reply to the address: the mailbox has no resolver or
-// no reply store, the address is malformed or has a scheme that the resolver
-// does not handle, or the address is outside what the sender may use. An
-// address that is well formed and names nothing now is not unanswerable.
+// Unanswerable reports whether err, the error of a reply, means that this mailbox can
+// never reply to the address: the mailbox has no resolver or no reply store, the address
+// is malformed or has a scheme that the resolver does not handle, or the sender may not
+// use it. A well-formed address that names no queue at the moment is not unanswerable.
 func Unanswerable(err error) bool {
 	if errors.Is(err, ErrForbidden) {
 		return true
@@ -223,9 +218,8 @@ func (m *Message[T]) noReplyTo(detail string, cause error) error {
 	return &Error{Code: ErrNoReplyTo, Op: opReply, Queue: m.mailbox.name, MessageID: m.ID, Detail: detail, Err: cause}
 }
 
-// checkAnswered returns ErrReplyExpected if the message names a reply slot that
-// waits for an answer. Another delivery may have answered, so the store is
-// asked unless this one has.
+// checkAnswered returns ErrReplyExpected if the reply slot of the message waits for an
+// answer. It asks the store, because an earlier delivery may have been answered.
 func (m *Message[T]) checkAnswered(ctx context.Context) error {
 	id, isSlot := driver.SlotID(m.ReplyTo)
 	if !isSlot {
@@ -241,8 +235,8 @@ func (m *Message[T]) checkAnswered(ctx context.Context) error {
 	return nil
 }
 
-// wantsAnswer reports whether the slot waits for an answer. A mailbox without a
-// store cannot know, and takes it that it does.
+// wantsAnswer reports whether the slot waits for an answer. A mailbox without a store
+// cannot know, and assumes that it does.
 func (m *Message[T]) wantsAnswer(ctx context.Context, slotID string) (bool, error) {
 	if m.slot.Load() != slotWaits {
 		return false, nil
@@ -261,7 +255,7 @@ func (m *Message[T]) wantsAnswer(ctx context.Context, slotID string) (bool, erro
 	return m.slot.Load() == slotWaits, nil
 }
 
-// What is known of the reply slot of a message.
+// The known states of the reply slot of a message.
 const (
 	slotWaits uint32 = iota
 	slotAnswered
@@ -269,18 +263,17 @@ const (
 	slotExpired
 )
 
-// slotCodes are what a further reply is told.
+// slotCodes are the codes of further replies.
 var slotCodes = [...]Code{
 	slotAnswered: ErrReplyAlreadySent, slotCancelled: ErrReplyCancelled, slotExpired: ErrReplyExpired,
 }
 
-// isFinal reports whether err says that a slot wants no answer any more.
+// isFinal reports whether err means that a slot accepts no answer any more.
 func isFinal(err error) bool {
 	return errors.Is(err, ErrReplyAlreadySent) || errors.Is(err, ErrReplyCancelled) || errors.Is(err, ErrReplyExpired)
 }
 
-// noteSlot takes down what writing to the slot, with this result, says about
-// it.
+// noteSlot records the state of the slot that follows from the error of a write.
 func (m *Message[T]) noteSlot(err error) {
 	if err == nil {
 		return
@@ -292,7 +285,7 @@ func (m *Message[T]) noteSlot(err error) {
 	}
 }
 
-// correlation is what ties replies to the message.
+// correlation returns the correlation id of replies to the message.
 func (m *Message[T]) correlation() string {
 	if m.CorrelationID != "" {
 		return m.CorrelationID
@@ -300,8 +293,8 @@ func (m *Message[T]) correlation() string {
 	return m.ID
 }
 
-// replyQueue is a mailbox that the replies to one message go to. It keeps the
-// rules that tie them to the message, for every sender.
+// replyQueue is the queue that the replies to one message go to. It refuses replies to a
+// settled message and sets the correlation id.
 type replyQueue[T any] struct {
 	driver.Queue
 	message *Message[T]
@@ -312,7 +305,7 @@ func (q *replyQueue[T]) Send(ctx context.Context, msgs []driver.Outgoing) ([]dri
 	if err := m.checkUnsettled(); err != nil {
 		return nil, err
 	}
-	msgs = slices.Clone(msgs) // the slice is the caller's
+	msgs = slices.Clone(msgs) // the caller owns the slice
 	for i := range msgs {
 		if msgs[i].CorrelationID == "" {
 			msgs[i].CorrelationID = m.correlation()
@@ -326,7 +319,7 @@ func (q *replyQueue[T]) Send(ctx context.Context, msgs []driver.Outgoing) ([]dri
 	return sent, err
 }
 
-// replySlotQueue is the same for a slot.
+// replySlotQueue is replyQueue for a slot.
 type replySlotQueue[T any] struct {
 	slotQueue
 	message *Message[T]

@@ -3,22 +3,27 @@ package mailbox
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// A Resolver finds mailboxes by identifier: a name, or a URI. It deals in
-// queues and not in mailboxes, so that one resolver serves every type of body.
-// It must be safe for concurrent use. [Registry] is one.
+// A Resolver finds the queues of mailboxes by identifier: a name or a URI. It returns
+// queues, so that one resolver serves every type of body. It must be safe for concurrent
+// use. [Registry] is a Resolver.
 type Resolver interface {
-	// Resolve returns a handle on the queue that id names. The caller may
-	// close it, which touches neither the queue nor other handles. It may
-	// block on I/O and ends with ctx. Codes: ErrUnresolved if id names
-	// nothing; those of a backend's OpenQueue otherwise.
+	// Resolve returns a handle on the queue that id names. The caller may close it,
+	// which affects neither the queue nor other handles. It may block on I/O and ends
+	// with ctx. Codes: ErrUnresolved if id names no queue, and those of the backend's
+	// OpenQueue.
 	Resolve(ctx context.Context, id string) (driver.Queue, error)
 }
 
-// ResolveOptional is Resolve for optional queues: for an identifier that names nothing,
+// ResolveOptional resolves the identifier of an optional queue: if it names no queue,
 // found is false and there is no error. Any other error is returned.
 func ResolveOptional(ctx context.Context, resolver Resolver, id string) (queue driver.Queue, found bool, err error) {
 	if resolver == nil {
@@ -32,4 +37,62 @@ func ResolveOptional(ctx context.Context, resolver Resolver, id string) (queue d
 		return nil, false, err
 	}
 	return queue, true, nil
+}
+
+// unresolved returns the error for an identifier that names no queue.
+func unresolved(id, detail string, cause error) error {
+	e := &Error{Code: ErrUnresolved, Op: opResolve, Queue: printable(id), Detail: detail, Err: cause}
+	if inner, ok := errors.AsType[*Error](cause); ok {
+		e.Field = inner.Field
+	}
+	return e
+}
+
+// identifierProblem returns why id is not a valid identifier, or "".
+func identifierProblem(id string) string {
+	switch {
+	case id == "":
+		return "is empty"
+	case len(id) > driver.MaxReplyToBytes:
+		return fmt.Sprintf("has %d bytes, at most %d are allowed", len(id), driver.MaxReplyToBytes)
+	case !utf8.ValidString(id):
+		return "is not valid UTF-8"
+	}
+	return ""
+}
+
+// printable returns an identifier as errors and logs contain it: shortened, without
+// control characters, and without its password.
+func printable(id string) string {
+	const longest = 256
+	id = withoutPassword(id)
+	if len(id) > longest {
+		id = strings.ToValidUTF8(id[:longest], "") + "…"
+	}
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return unicode.ReplacementChar
+	}, id)
+}
+
+// withoutPassword returns an identifier without its password.
+func withoutPassword(id string) string {
+	scheme, _, isURI := strings.Cut(id, "://")
+	if !isURI {
+		return id
+	}
+	address, err := url.Parse(id)
+	switch {
+	case err != nil:
+		return scheme + "://…" // any part may be the password
+	case address.User != nil:
+		return address.Redacted()
+	}
+	return id
+}
+
+func isContextError(err error) bool {
+	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }

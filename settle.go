@@ -8,10 +8,10 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// An Outcome is what a message was settled with.
+// An Outcome is how a message was settled.
 type Outcome string
 
-// The outcomes. They are also the names these operations have in errors.
+// The outcomes. They are also the names of the operations in errors.
 const (
 	OutcomeAck        Outcome = "ack"
 	OutcomeNack       Outcome = "nack"
@@ -19,20 +19,18 @@ const (
 	OutcomeDeadLetter Outcome = "dead-letter"
 )
 
-// extension is the action that is like the outcomes in all but settling.
+// extension is the kind of an action that does not settle.
 const extension = "extend"
 
-// AckAll acks messages, which may come from several mailboxes, with as few
-// calls of the backends as possible. If any of them fails the error is a
-// *BatchError in which position i belongs to messages[i]; see ErrorAt. For each
-// position the codes, and what is known after a failure, are those of
-// Message.Ack.
+// AckAll acks messages, which may come from several mailboxes, with as few calls of the
+// backends as possible. If any fails, the error is a *BatchError in which position i
+// belongs to messages[i]; see ErrorAt. Codes of a position are those of Message.Ack,
+// and mean the same.
 func AckAll[T any](ctx context.Context, messages ...*Message[T]) error {
 	return performAll(ctx, action{kind: OutcomeAck}, messages)
 }
 
-// NackAll nacks messages as AckAll acks them. The delay and the cause are the
-// same for all.
+// NackAll nacks messages as AckAll acks them, all with the same delay and cause.
 func NackAll[T any](ctx context.Context, delay time.Duration, cause error, messages ...*Message[T]) error {
 	return performAll(ctx, action{kind: OutcomeNack, duration: delay, cause: cause}, messages)
 }
@@ -47,7 +45,7 @@ func ExtendAll[T any](ctx context.Context, visibility time.Duration, messages ..
 	return performAll(ctx, action{kind: extension, duration: visibility}, messages)
 }
 
-// performAll carries a out on messages, mailbox by mailbox.
+// performAll performs an action on messages, mailbox by mailbox.
 func performAll[T any](ctx context.Context, a action, messages []*Message[T]) error {
 	errs := make([]error, len(messages))
 	var groups []mailboxGroup[T]
@@ -68,7 +66,8 @@ type mailboxGroup[T any] struct {
 	positions []int
 }
 
-// addToGroup searches the groups one by one: there is hardly ever a second.
+// addToGroup adds a position to the group of its mailbox. It searches the groups one by
+// one, because there is hardly ever more than one.
 func addToGroup[T any](groups []mailboxGroup[T], mailbox *Mailbox[T], position int) []mailboxGroup[T] {
 	for i := range groups {
 		if groups[i].mailbox == mailbox {
@@ -79,8 +78,8 @@ func addToGroup[T any](groups []mailboxGroup[T], mailbox *Mailbox[T], position i
 	return append(groups, mailboxGroup[T]{mailbox, []int{position}})
 }
 
-// perform goes in steps of at most Traits.MaxBatch. A step that fails as a
-// whole ends it: the backend is away, and the rest would only wait for it too.
+// perform makes calls of at most Traits.MaxBatch messages. After a call that fails as a
+// whole it makes no more: the backend is unavailable, and they would only wait for it.
 func (g *mailboxGroup[T]) perform(ctx context.Context, a action, messages []*Message[T], errs []error) {
 	maxBatch := g.mailbox.Queue().Traits().MaxBatch
 	if maxBatch <= 0 {
@@ -110,7 +109,7 @@ func (g *mailboxGroup[T]) perform(ctx context.Context, a action, messages []*Mes
 	}
 }
 
-// observes reports whether a hook is told about a.
+// observes reports whether there is a hook for an action.
 func (m *Mailbox[T]) observes(a action) bool {
 	if a.kind == extension {
 		return m.hooks.Extended != nil
@@ -118,19 +117,19 @@ func (m *Mailbox[T]) observes(a action) bool {
 	return m.hooks.Settled != nil
 }
 
-// An action is something done to messages that are held.
+// An action settles or extends leased messages.
 type action struct {
 	kind     Outcome       // an outcome, or extension
 	duration time.Duration // the delay of a nack, the visibility of an extension
-	granted  time.Duration // what an extension got
+	granted  time.Duration // how long an extension leased the message
 	reason   Reason        // of a dead letter
 	cause    error         // of a nack or dead letter
 	// unanswered acks a request although its reply slot waits for an answer.
 	unanswered bool
 }
 
-// with returns a with what position i was granted, which is what was asked for
-// where the backend does not say.
+// with returns a with the duration granted to position i: the requested one if the
+// backend returned none.
 func (a action) with(granted []time.Duration, i int) action {
 	a.granted = a.duration
 	if i < len(granted) {
@@ -139,7 +138,7 @@ func (a action) with(granted []time.Duration, i int) action {
 	return a
 }
 
-// check returns why queue cannot do a. The error is fresh.
+// check returns a new error if the queue cannot perform the action.
 func (a action) check(queue driver.Queue) error {
 	switch a.kind {
 	case OutcomeNack:
@@ -152,7 +151,7 @@ func (a action) check(queue driver.Queue) error {
 		if !a.reason.Valid() {
 			return &Error{
 				Code: ErrInvalid, Op: string(a.kind), Field: "Reason",
-				Detail: fmt.Sprintf("%q is none of the reasons", string(a.reason)),
+				Detail: fmt.Sprintf("%q is not a reason; want max_attempts, fatal, parse, integrity, expired or operator", string(a.reason)),
 			}
 		}
 		return checkDeadLetters(queue, string(a.kind))
@@ -160,7 +159,7 @@ func (a action) check(queue driver.Queue) error {
 	return nil
 }
 
-// phase is the phase a message is in when a has succeeded.
+// phase returns the phase of a message after the action has succeeded.
 func (a action) phase() uint32 {
 	switch a.kind {
 	case OutcomeAck:
@@ -174,10 +173,9 @@ func (a action) phase() uint32 {
 	}
 }
 
-// actionBatch holds the arguments of one call of a backend. It is pooled
-// because it would otherwise be an allocation of every Ack, and can be because
-// backends give slices back when they return. Only the slice that the action
-// needs is used.
+// actionBatch holds the arguments of one call of a backend, in the slice that the action
+// needs. It is pooled, because it would otherwise be an allocation in every Ack. That is
+// safe because backends do not keep the slices that they are given.
 type actionBatch struct {
 	receipts    []driver.Receipt
 	nacks       []driver.Nack
@@ -187,7 +185,7 @@ type actionBatch struct {
 
 var actionBatches pool[actionBatch]
 
-// clear empties the batch and lets go of what it pointed to.
+// clear empties the batch and drops its references.
 func (b *actionBatch) clear() {
 	clear(b.receipts)
 	clear(b.nacks)
@@ -219,8 +217,7 @@ func (b *actionBatch) add(receipt driver.Receipt, a action) {
 	}
 }
 
-// send makes the one call of the backend that the action needs. granted is that of
-// driver.Queue.Extend.
+// send calls the backend once. granted is the result of driver.Queue.Extend.
 func (b *actionBatch) send(ctx context.Context, queue driver.Queue, a action) (granted []time.Duration, err error) {
 	switch a.kind {
 	case OutcomeAck:

@@ -3,13 +3,14 @@ package mailbox
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// Outgoing is a message for SendMessages, with settings of its own. All but
-// Body may be left out; each has the meaning of the option of that name.
+// Outgoing is a message for SendMessages. All fields but Body are optional; each has
+// the meaning of the SendOption of that name.
 type Outgoing[T any] struct {
 	Body          T
 	Attributes    map[string]string
@@ -23,11 +24,11 @@ type Outgoing[T any] struct {
 // Send enqueues body and returns the message's id. When it returns, the
 // message is as durable as Traits says.
 //
-// It does not wait for room in a full queue. A send that failed leaves nothing
-// behind, except that after ErrUnavailable or a context's error the message may
-// have been sent: repeating is then safe only with WithDedupKey. Codes:
-// ErrEncoding, ErrTooLarge, ErrFull, ErrConflict (the dedup key), and
-// ErrUnsupported for an option that the backend does not have.
+// It does not wait for room in a full queue. After an error the message was not
+// sent, except that after ErrUnavailable or an error of the context it may have been:
+// repeating is then safe only with WithDedupKey. Codes: ErrEncoding, ErrTooLarge,
+// ErrFull, ErrConflict (the dedup key), and ErrUnsupported for an option that the
+// backend does not support.
 func (m *Mailbox[T]) Send(ctx context.Context, body T, options ...SendOption) (Sent, error) {
 	if err := m.ready(ctx, opSend); err != nil {
 		return Sent{}, err
@@ -52,9 +53,9 @@ func (m *Mailbox[T]) Send(ctx context.Context, body T, options ...SendOption) (S
 	return results[0], nil
 }
 
-// singleSend is the batch of one that a Send hands to the backend. It is
-// pooled because it would otherwise be an allocation of every Send, and can be
-// because backends give slices back when they return.
+// singleSend is the batch of one message that Send passes to the backend. It is pooled,
+// because it would otherwise be an allocation in every Send. That is safe because
+// backends do not keep the slices that they are given.
 type singleSend struct{ messages [1]driver.Outgoing }
 
 var singleSends pool[singleSend]
@@ -67,13 +68,12 @@ func (s *singleSend) release() {
 // SendAll enqueues bodies in order, each with the same options, and returns
 // one result for each.
 //
-// Bodies that fail do not keep the others from being sent. If any fails the
-// error is a *BatchError in which position i belongs to bodies[i], and the
-// results of those that failed are empty; see ErrorAt. Any other error means
-// that nothing was sent. More than Traits.MaxBatch bodies go in several steps,
-// and stop at the first that fails as a whole. For each position the codes, and
-// what is known after a failure, are those of Send. For messages with dedup
-// keys, which must differ, there is SendMessages.
+// Each body succeeds or fails on its own. If any fails, the error is a *BatchError in
+// which position i belongs to bodies[i], and the result at that position is empty; see
+// ErrorAt. Any other error means that no message was sent. More than Traits.MaxBatch
+// bodies are sent in several calls of the backend, up to the first that fails as a
+// whole. Codes of a position are those of Send, and mean the same. Messages with dedup
+// keys, which must differ, take SendMessages.
 func (m *Mailbox[T]) SendAll(ctx context.Context, bodies []T, options ...SendOption) ([]Sent, error) {
 	return m.sendBatch(ctx, len(bodies), func(i int, msg *driver.Outgoing) T {
 		applySend(msg, options)
@@ -81,7 +81,7 @@ func (m *Mailbox[T]) SendAll(ctx context.Context, bodies []T, options ...SendOpt
 	})
 }
 
-// SendMessages is SendAll for messages that each have settings of their own.
+// SendMessages is SendAll for messages with different settings.
 func (m *Mailbox[T]) SendMessages(ctx context.Context, messages []Outgoing[T]) ([]Sent, error) {
 	return m.sendBatch(ctx, len(messages), func(i int, msg *driver.Outgoing) T {
 		from := &messages[i]
@@ -97,8 +97,8 @@ func (m *Mailbox[T]) SendMessages(ctx context.Context, messages []Outgoing[T]) (
 	})
 }
 
-// sendBatch sends n messages. fill sets everything of message i but its body,
-// which it returns.
+// sendBatch sends n messages. fill sets all fields of message i but its body, and
+// returns the body.
 func (m *Mailbox[T]) sendBatch(ctx context.Context, n int, fill func(i int, msg *driver.Outgoing) T) ([]Sent, error) {
 	if err := m.ready(ctx, opSend); err != nil {
 		return nil, err
@@ -134,7 +134,7 @@ func (m *Mailbox[T]) sendBatch(ctx context.Context, n int, fill func(i int, msg 
 	return results, driver.NewBatchError(errs)
 }
 
-// prepare encodes a body and holds the message against the queue's limits.
+// prepare encodes a body and checks the message against the limits of the queue.
 func (m *Mailbox[T]) prepare(msg *driver.Outgoing, body T, traits *driver.Traits) error {
 	encoded, err := m.codec.Encode(body)
 	if err != nil {
@@ -147,8 +147,8 @@ func (m *Mailbox[T]) prepare(msg *driver.Outgoing, body T, traits *driver.Traits
 	return nil
 }
 
-// dispatch hands messages to the backend, in steps of at most maxBatch. It
-// returns a result for each message unless the error concerns them all.
+// dispatch passes messages to the backend, at most maxBatch in a call. It returns a
+// result for each message, unless the error is not a *BatchError.
 func (m *Mailbox[T]) dispatch(ctx context.Context, messages []driver.Outgoing, maxBatch int) ([]Sent, error) {
 	ctx = m.sending(ctx, messages)
 	start := startIf(m.hooks.Sent != nil)
@@ -191,9 +191,8 @@ func (m *Mailbox[T]) dispatchSteps(ctx context.Context, messages []driver.Outgoi
 	return results, driver.NewBatchError(errs)
 }
 
-// complete holds a backend to its word that there is a result for each message
-// that was sent, so that a faulty one makes an error and not an index out of
-// range.
+// complete checks that a backend has returned a result for each message that was
+// sent, so that a faulty backend causes an error and not a panic.
 func (m *Mailbox[T]) complete(results []Sent, err error, n int) ([]Sent, error) {
 	if len(results) >= n || (err != nil && !isBatch(err)) {
 		return results, err
@@ -201,8 +200,20 @@ func (m *Mailbox[T]) complete(results []Sent, err error, n int) ([]Sent, error) 
 	for i := len(results); i < n; i++ {
 		if ErrorAt(err, i) == nil {
 			return nil, m.fail(opSend, ErrUnavailable, "",
-				fmt.Sprintf("the backend gave %d results for %d messages", len(results), n))
+				fmt.Sprintf("the backend returned %d results for %d messages", len(results), n))
 		}
 	}
 	return append(results, make([]Sent, n-len(results))...), err
 }
+
+// A pool is a sync.Pool of values of type T.
+type pool[T any] struct{ free sync.Pool }
+
+func (p *pool[T]) get() *T {
+	if value, ok := p.free.Get().(*T); ok {
+		return value
+	}
+	return new(T)
+}
+
+func (p *pool[T]) put(value *T) { p.free.Put(value) }

@@ -8,15 +8,15 @@ import (
 )
 
 // A ReplyChannel takes one reply to one message and does not settle the message: the
-// worker acks when it is done. Make one with NewReplyChannel. It is safe for concurrent use; of several replies one
-// is sent, and the others are ErrReplyAlreadySent.
+// worker acks when it is done. Make one with NewReplyChannel. It is safe for concurrent
+// use: of several replies one is sent, and the others return ErrReplyAlreadySent.
 type ReplyChannel[R any] struct {
 	request request
 	codec   Codec[R]
 	state   atomic.Uint32
 }
 
-// request is what a channel needs of a message of any type.
+// request is the part of Message that a channel needs, without its type parameter.
 type request interface {
 	answer(ctx context.Context, reply *driver.Outgoing) error
 	open(ctx context.Context) (bool, error)
@@ -30,9 +30,9 @@ const (
 	channelClosed
 )
 
-// NewReplyChannel returns the channel for the one reply to message, encoded
-// with codec; nil means JSON. It does no I/O. If the message does not say where
-// to answer, sending is ErrNoReplyTo.
+// NewReplyChannel returns the channel for the one reply to message, encoded with codec;
+// nil means JSON. It does no I/O. If the message has no reply address, Send returns
+// ErrNoReplyTo.
 func NewReplyChannel[R, T any](message *Message[T], codec Codec[R]) *ReplyChannel[R] {
 	return &ReplyChannel[R]{request: message, codec: codec}
 }
@@ -48,8 +48,7 @@ func (c *ReplyChannel[R]) Send(ctx context.Context, value R) error {
 	return c.send(ctx, &reply)
 }
 
-// Fail is Send with an error, which must not be nil, as ReplyError is Reply
-// with one.
+// Fail sends an error, which must not be nil, as the reply; see ReplyError.
 func (c *ReplyChannel[R]) Fail(ctx context.Context, cause error) error {
 	if cause == nil {
 		return &Error{Code: ErrInvalid, Op: opReply, Field: "cause", Detail: "is nil"}

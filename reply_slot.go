@@ -19,7 +19,7 @@ type slotQueue struct {
 
 var _ driver.Queue = (*slotQueue)(nil)
 
-// slotTraits say what a slot takes: one body, now.
+// slotTraits allow one body without a delay.
 var slotTraits = driver.Traits{
 	Ordering: driver.OrderingFIFO, Durability: driver.DurabilityNone,
 	MaxBodyBytes: driver.DefaultMaxBodyBytes, MaxAttributes: driver.MaxAttributes, MaxAttributeBytes: driver.MaxAttributeBytes, MaxBatch: 1,
@@ -32,7 +32,7 @@ func (q *slotQueue) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.
 	return q.sendEach(msgs, func(msg *driver.Outgoing) error { return q.resolve(ctx, msg) })
 }
 
-// sendEach sends a batch message by message. The first that works is the last.
+// sendEach sends a batch message by message. Only the first that succeeds is stored.
 func (q *slotQueue) sendEach(msgs []driver.Outgoing, send func(*driver.Outgoing) error) ([]driver.Sent, error) {
 	sent, errs := make([]driver.Sent, len(msgs)), make([]error, len(msgs))
 	for i := range msgs {
@@ -53,15 +53,15 @@ func (q *slotQueue) resolve(ctx context.Context, msg *driver.Outgoing) error {
 	}
 	err = q.store.Resolve(ctx, q.id, answer)
 	if errors.Is(err, ErrNotFound) {
-		// It was answered and read, or its time is over and it was swept.
-		// Either way the client does not wait any more.
+		// It was answered and read, or it has expired and was swept. Either way the
+		// client does not wait any more.
 		return &Error{Code: ErrReplyExpired, Op: "reply", Queue: driver.SlotAddress(q.id), Err: err}
 	}
 	return err
 }
 
-// answer is the message as a slot keeps it. What a slot has no place for is
-// refused, not dropped.
+// answer returns the message as a slot stores it. It refuses fields that a slot cannot
+// store.
 func (q *slotQueue) answer(msg *driver.Outgoing) (driver.Answer, error) {
 	field := ""
 	switch {
@@ -99,7 +99,7 @@ func (q *slotQueue) Extend(context.Context, []driver.Extension) ([]time.Duration
 	return nil, q.refuse("extend")
 }
 
-// Purge is refused: a slot is deleted by who waits for it.
+// Purge is refused: the waiting client deletes the slot.
 func (q *slotQueue) Purge(context.Context) (int, error) { return 0, q.refuse("purge") }
 
 // Stats is refused: a slot has a state, and no messages to count.
@@ -107,7 +107,7 @@ func (q *slotQueue) Stats(context.Context) (driver.Stats, error) {
 	return driver.Stats{}, q.refuse("stats")
 }
 
-// Close does nothing: the store is not the slot's.
+// Close does nothing: the slot does not own the store.
 func (q *slotQueue) Close() error { return nil }
 
 func (q *slotQueue) refuse(op string) error {

@@ -9,13 +9,13 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// lent is a handle on a queue of a Registry. It holds nothing open: each call
-// borrows the queue, so that the registry knows when it is in use, and opens it
-// again if it was closed in between.
-type lent struct {
+// registryHandle is a handle on a queue of a Registry. Each call borrows the queue from
+// the registry, which so knows whether the queue is in use, and opens it again if it was
+// closed meanwhile.
+type registryHandle struct {
 	registry *Registry
 	id       string
-	traits   driver.Traits // as they were when it was resolved
+	traits   driver.Traits // when it was resolved
 	identity string
 	closed   atomic.Bool
 	waiting  atomic.Int32 // receives that Close has to wake
@@ -23,17 +23,17 @@ type lent struct {
 
 // A wait is a receive that can be woken.
 type wait struct {
-	handle *lent
+	handle *registryHandle
 	cancel context.CancelFunc
 }
 
-// newLent returns a handle on the queue in e, which is borrowed.
-func newLent(registry *Registry, e *entry) driver.Queue {
-	return &lent{registry: registry, id: e.id, traits: e.queue.Traits(), identity: e.queue.Identity()}
+// newRegistryHandle returns a handle on the queue in e, which is borrowed.
+func newRegistryHandle(registry *Registry, e *entry) driver.Queue {
+	return &registryHandle{registry: registry, id: e.id, traits: e.queue.Traits(), identity: e.queue.Identity()}
 }
 
-// call borrows the queue for the length of do.
-func call[R any](ctx context.Context, h *lent, op string, do func(driver.Queue) (R, error)) (result R, err error) {
+// call borrows the queue while do runs.
+func call[R any](ctx context.Context, h *registryHandle, op string, do func(driver.Queue) (R, error)) (result R, err error) {
 	if h.closed.Load() {
 		return result, h.isClosed(op)
 	}
@@ -45,22 +45,22 @@ func call[R any](ctx context.Context, h *lent, op string, do func(driver.Queue) 
 	return do(e.queue)
 }
 
-// settle is call for what returns nothing but an error.
-func settle(ctx context.Context, h *lent, op string, do func(driver.Queue) error) error {
+// settle is call for operations that return only an error.
+func settle(ctx context.Context, h *registryHandle, op string, do func(driver.Queue) error) error {
 	_, err := call(ctx, h, op, func(q driver.Queue) (struct{}, error) { return struct{}{}, do(q) })
 	return err
 }
 
-func (h *lent) isClosed(op string) error {
+func (h *registryHandle) isClosed(op string) error {
 	return &Error{Code: ErrClosed, Op: op, Queue: printable(h.id)}
 }
 
-func (h *lent) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sent, error) {
+func (h *registryHandle) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sent, error) {
 	return call(ctx, h, opSend, func(q driver.Queue) ([]driver.Sent, error) { return q.Send(ctx, msgs) })
 }
 
-func (h *lent) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
-	woken := false // by the end of this handle or of the registry, which says nothing about the queue
+func (h *registryHandle) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
+	woken := false // by closing this handle or the registry, which does not concern the queue
 	deliveries, err := call(ctx, h, opReceive, func(q driver.Queue) ([]driver.Delivery, error) {
 		if req.Wait <= 0 {
 			return q.Receive(ctx, req)
@@ -86,9 +86,9 @@ func (h *lent) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver
 	return deliveries, err
 }
 
-// startWait makes a receive known to who may have to wake it. It returns false
-// if that has happened already.
-func (h *lent) startWait(w *wait) bool {
+// startWait registers a waiting receive, so that Close can wake it. It reports false if
+// the handle or the registry is closed already.
+func (h *registryHandle) startWait(w *wait) bool {
 	h.waiting.Add(1)
 	h.registry.mu.Lock()
 	defer h.registry.mu.Unlock()
@@ -100,35 +100,35 @@ func (h *lent) startWait(w *wait) bool {
 	return true
 }
 
-func (h *lent) endWait(w *wait) {
+func (h *registryHandle) endWait(w *wait) {
 	h.registry.mu.Lock()
 	defer h.registry.mu.Unlock()
 	delete(h.registry.waits, w)
 	h.waiting.Add(-1)
 }
 
-func (h *lent) Ack(ctx context.Context, receipts []driver.Receipt) error {
+func (h *registryHandle) Ack(ctx context.Context, receipts []driver.Receipt) error {
 	return settle(ctx, h, string(OutcomeAck), func(q driver.Queue) error { return q.Ack(ctx, receipts) })
 }
 
-func (h *lent) Nack(ctx context.Context, nacks []driver.Nack) error {
+func (h *registryHandle) Nack(ctx context.Context, nacks []driver.Nack) error {
 	return settle(ctx, h, string(OutcomeNack), func(q driver.Queue) error { return q.Nack(ctx, nacks) })
 }
 
-func (h *lent) Extend(ctx context.Context, extensions []driver.Extension) ([]time.Duration, error) {
+func (h *registryHandle) Extend(ctx context.Context, extensions []driver.Extension) ([]time.Duration, error) {
 	return call(ctx, h, opExtend, func(q driver.Queue) ([]time.Duration, error) { return q.Extend(ctx, extensions) })
 }
 
-func (h *lent) Purge(ctx context.Context) (int, error) {
+func (h *registryHandle) Purge(ctx context.Context) (int, error) {
 	return call(ctx, h, opPurge, func(q driver.Queue) (int, error) { return q.Purge(ctx) })
 }
 
-func (h *lent) Stats(ctx context.Context) (driver.Stats, error) {
+func (h *registryHandle) Stats(ctx context.Context) (driver.Stats, error) {
 	return call(ctx, h, opStats, func(q driver.Queue) (driver.Stats, error) { return q.Stats(ctx) })
 }
 
 // Traits asks the queue if it is open, because its configuration may have changed.
-func (h *lent) Traits() driver.Traits {
+func (h *registryHandle) Traits() driver.Traits {
 	if queue := h.registry.peek(h.id); queue != nil {
 		return queue.Traits()
 	}
@@ -136,7 +136,7 @@ func (h *lent) Traits() driver.Traits {
 }
 
 // Close ends this handle. The queue is the registry's.
-func (h *lent) Close() error {
+func (h *registryHandle) Close() error {
 	h.closed.Store(true)
 	if h.waiting.Load() == 0 {
 		return nil
@@ -164,61 +164,61 @@ func (r *Registry) peek(id string) driver.Queue {
 	return nil
 }
 
-func (h *lent) DeadLetter(ctx context.Context, requests []driver.DeadLetterRequest) error {
+func (h *registryHandle) DeadLetter(ctx context.Context, requests []driver.DeadLetterRequest) error {
 	return settle(ctx, h, string(OutcomeDeadLetter), func(q driver.Queue) error { return q.DeadLetter(ctx, requests) })
 }
 
-func (h *lent) DeadLetters(ctx context.Context) iter.Seq2[driver.DeadLetter, error] {
+func (h *registryHandle) DeadLetters(ctx context.Context) iter.Seq2[driver.DeadLetter, error] {
 	return lendSequence(ctx, h, opListDead, func(q driver.Queue) iter.Seq2[driver.DeadLetter, error] { return q.DeadLetters(ctx) })
 }
 
-func (h *lent) Redrive(ctx context.Context, ids []string, limit int) (int, error) {
+func (h *registryHandle) Redrive(ctx context.Context, ids []string, limit int) (int, error) {
 	return call(ctx, h, opRedrive, func(q driver.Queue) (int, error) { return q.Redrive(ctx, ids, limit) })
 }
 
-func (h *lent) Discard(ctx context.Context, ids []string) (int, error) {
+func (h *registryHandle) Discard(ctx context.Context, ids []string) (int, error) {
 	return call(ctx, h, opDiscard, func(q driver.Queue) (int, error) { return q.Discard(ctx, ids) })
 }
 
-func (h *lent) PurgeDead(ctx context.Context) (int, error) {
+func (h *registryHandle) PurgeDead(ctx context.Context) (int, error) {
 	return call(ctx, h, opPurgeDead, func(q driver.Queue) (int, error) { return q.PurgeDead(ctx) })
 }
 
-func (h *lent) Peek(ctx context.Context, query driver.Query) iter.Seq2[driver.Peeked, error] {
+func (h *registryHandle) Peek(ctx context.Context, query driver.Query) iter.Seq2[driver.Peeked, error] {
 	return lendSequence(ctx, h, opPeek, func(q driver.Queue) iter.Seq2[driver.Peeked, error] { return q.Peek(ctx, query) })
 }
 
-func (h *lent) Move(ctx context.Context, to string, limit int) (int, error) {
+func (h *registryHandle) Move(ctx context.Context, to string, limit int) (int, error) {
 	return call(ctx, h, opMove, func(q driver.Queue) (int, error) { return q.Move(ctx, to, limit) })
 }
 
-func (h *lent) AckLate(ctx context.Context, receipts []driver.Receipt) error {
+func (h *registryHandle) AckLate(ctx context.Context, receipts []driver.Receipt) error {
 	return settle(ctx, h, string(OutcomeAck), func(q driver.Queue) error { return q.AckLate(ctx, receipts) })
 }
 
-func (h *lent) ExtendLate(ctx context.Context, extensions []driver.Extension) error {
+func (h *registryHandle) ExtendLate(ctx context.Context, extensions []driver.Extension) error {
 	return settle(ctx, h, opExtend, func(q driver.Queue) error { return q.ExtendLate(ctx, extensions) })
 }
 
-func (h *lent) ForgetDedup(ctx context.Context) error {
+func (h *registryHandle) ForgetDedup(ctx context.Context) error {
 	return settle(ctx, h, opForgetDedup, func(q driver.Queue) error { return q.ForgetDedup(ctx) })
 }
 
-func (h *lent) Usage(ctx context.Context) (driver.Usage, error) {
+func (h *registryHandle) Usage(ctx context.Context) (driver.Usage, error) {
 	return call(ctx, h, opUsage, func(q driver.Queue) (driver.Usage, error) { return q.Usage(ctx) })
 }
 
-// Identity asks the queue if it is open, because one of the same name may have taken
-// the place of the one that was resolved.
-func (h *lent) Identity() string {
+// Identity asks the queue if it is open: the one that was resolved may have been replaced
+// by another of the same name.
+func (h *registryHandle) Identity() string {
 	if queue := h.registry.peek(h.id); queue != nil {
 		return queue.Identity()
 	}
 	return h.identity
 }
 
-// lendSequence borrows the queue for the length of an iteration.
-func lendSequence[E any](ctx context.Context, h *lent, op string, list func(driver.Queue) iter.Seq2[E, error]) iter.Seq2[E, error] {
+// lendSequence borrows the queue for an iteration.
+func lendSequence[E any](ctx context.Context, h *registryHandle, op string, list func(driver.Queue) iter.Seq2[E, error]) iter.Seq2[E, error] {
 	return func(yield func(E, error) bool) {
 		stopped := false
 		err := settle(ctx, h, op, func(q driver.Queue) error {

@@ -8,34 +8,32 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// DefaultVisibility is the visibility of a receive without WithVisibility, or
-// Traits.MaxVisibility where that is shorter.
+// DefaultVisibility is the visibility of a receive without WithVisibility, unless
+// Traits.MaxVisibility is shorter.
 const DefaultVisibility = 30 * time.Second
 
-// A backend that answers "nothing" before its time, or a poisonous message
-// that comes straight back, must not make a receive spin. It pauses for
-// idlePauseMin, doubling up to idlePauseMax.
+// A backend that returns no messages before the wait is over, or an undecodable message
+// that is redelivered at once, must not make a receive spin: it pauses for idlePauseMin,
+// doubling up to idlePauseMax.
 const (
 	idlePauseMin = 10 * time.Millisecond
 	idlePauseMax = time.Second
 )
 
-// Receive takes up to WithMax messages that are ready, in order, and holds
-// them for WithVisibility. It returns as soon as it has one, and never waits
-// to fill a batch. With nothing ready it blocks for up to WithWait, in several
-// steps if that is longer than Traits.MaxWait, and then returns no messages
-// and no error.
+// Receive leases up to WithMax ready messages, in order, for WithVisibility. It returns
+// as soon as it has one, and never waits to fill a batch. While no message is ready it
+// blocks for up to WithWait, in several calls of the backend if that is longer than
+// Traits.MaxWait, and then returns no messages and no error.
 //
-// Messages whose body cannot be decoded are disposed of (see Options.Poison)
-// and not returned; if there were no others, Receive looks on. Cancelling ctx
-// or closing the mailbox wakes it at once, and messages that it had taken by
-// then are returned rather than stranded. Repeating it is safe. Codes: ErrFull
-// when too many messages are in flight.
+// Messages whose body cannot be decoded go where Options.Poison says and are not
+// returned; if there were no others, Receive continues. Cancelling ctx or closing the
+// mailbox wakes it at once; it still returns messages that it has leased by then.
+// Repeating it is safe. Codes: ErrFull when too many messages are in flight.
 func (m *Mailbox[T]) Receive(ctx context.Context, options ...ReceiveOption) ([]*Message[T], error) {
 	return m.receive(ctx, 0, 0, options)
 }
 
-// receive is Receive with another default for the wait, and a least one.
+// receive is Receive with a default and a minimum for the wait.
 func (m *Mailbox[T]) receive(ctx context.Context, defaultWait, leastWait time.Duration, options []ReceiveOption) ([]*Message[T], error) {
 	if err := m.ready(ctx, opReceive); err != nil {
 		return nil, err
@@ -48,7 +46,7 @@ func (m *Mailbox[T]) receive(ctx context.Context, defaultWait, leastWait time.Du
 		Max: 1, Visibility: min(DefaultVisibility, traits.MaxVisibility), Wait: defaultWait,
 	}, options)
 	wait := request.Wait
-	if wait >= 0 { // a negative one is refused below
+	if wait >= 0 { // Check refuses a negative one
 		wait = max(wait, leastWait)
 	}
 	request.Wait = longestStep(wait, &traits)
@@ -62,7 +60,7 @@ func (m *Mailbox[T]) receive(ctx context.Context, defaultWait, leastWait time.Du
 	return m.receiveUntil(ctx, request, time.Now().Add(wait), &traits)
 }
 
-// longestStep is how much of a wait the backend takes at a time.
+// longestStep returns how much of a wait one call of the backend can take.
 func longestStep(wait time.Duration, traits *driver.Traits) time.Duration {
 	if traits.MaxWait > 0 {
 		return min(wait, traits.MaxWait)
@@ -70,8 +68,8 @@ func longestStep(wait time.Duration, traits *driver.Traits) time.Duration {
 	return wait
 }
 
-// receiveUntil polls until it has a message to return or the deadline has
-// passed; the zero deadline has passed already.
+// receiveUntil polls until it has a message to return or the deadline has passed. With
+// the zero deadline it does not wait.
 func (m *Mailbox[T]) receiveUntil(ctx context.Context, request driver.ReceiveRequest, deadline time.Time, traits *driver.Traits) ([]*Message[T], error) {
 	idle := idlePauseMin
 	for {
@@ -104,7 +102,7 @@ func (m *Mailbox[T]) receiveUntil(ctx context.Context, request driver.ReceiveReq
 	}
 }
 
-// poll asks the backend once.
+// poll makes one call of the backend.
 func (m *Mailbox[T]) poll(ctx context.Context, request driver.ReceiveRequest) ([]driver.Delivery, error) {
 	start := startIf(m.hooks.Polled != nil)
 	queue := m.queue.Load()
@@ -113,7 +111,7 @@ func (m *Mailbox[T]) poll(ctx context.Context, request driver.ReceiveRequest) ([
 	case errors.Is(err, ErrNotFound):
 		m.follow(ctx, queue)
 	case errors.Is(err, ErrClosed) && m.queue.Load() != queue:
-		err = nil // another receive has found the next queue of the name
+		err = nil // another receive has opened the queue again
 	}
 	if m.hooks.Polled != nil {
 		m.hooks.Polled(ctx, PolledEvent{
@@ -124,7 +122,7 @@ func (m *Mailbox[T]) poll(ctx context.Context, request driver.ReceiveRequest) ([
 	return deliveries, err
 }
 
-// open decodes deliveries into messages and disposes of those that cannot be.
+// open decodes deliveries into messages, and disposes of those that it cannot decode.
 func (m *Mailbox[T]) open(ctx context.Context, deliveries []driver.Delivery) ([]*Message[T], poisonFound) {
 	if len(deliveries) == 0 {
 		return nil, poisonFound{}
@@ -151,10 +149,10 @@ func (m *Mailbox[T]) open(ctx context.Context, deliveries []driver.Delivery) ([]
 	return messages, m.dispose(ctx, poisoned)
 }
 
-// newMessage appends a new message to messages, of which there will be at most
-// n. A single message, the usual case, is one allocation together with its
-// slice. Those of a batch are not one block, because a receiver that holds on
-// to one of them would then hold on to the bodies of all.
+// newMessage appends a new message to messages, which will have at most n. A single
+// message, the usual case, is one allocation together with its slice. Messages of a
+// batch are allocated one by one, because a receiver that keeps one of them would
+// otherwise keep the bodies of all.
 func newMessage[T any](messages *[]*Message[T], n int) *Message[T] {
 	if n == 1 {
 		single := new(struct {
