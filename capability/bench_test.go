@@ -3,12 +3,14 @@ package capability
 import (
 	"net/netip"
 	"testing"
+
+	"github.com/mailboxmq/mailbox/internal/volume"
 )
 
-// benchToken has six caveats, as a token of a worker would have.
+// benchToken returns a token with six caveats, as a worker would have.
 func benchToken(b testing.TB, ring *KeyRing) Token {
 	return mustNarrow(b,
-		mustMint(b, ring, "acme", Operations(OpSend, OpRecv, OpAck), Topics(TopicsUnder("user:42:"), Topic("orders")), inAnHour()),
+		mustMint(b, ring, "acme", Operations(OpSend, OpRecv, OpAck), Queues(QueuesUnder("user:42:"), Queue("orders")), inAnHour()),
 		Operations(OpSend), Networks(netip.MustParsePrefix("10.0.0.0/8")), MaxBodyBytes(1<<16))
 }
 
@@ -59,8 +61,8 @@ func BenchmarkAuthorizeCold(b *testing.B) {
 	}
 }
 
-// BenchmarkOracleVerify is what the other implementation takes to verify the
-// same token, without understanding its caveats.
+// BenchmarkOracleVerify measures how long the other implementation takes to verify the
+// same token, without parsing its caveats.
 func BenchmarkOracleVerify(b *testing.B) {
 	key := NewKey()
 	m := inOracle(b, benchToken(b, NewKeyRing(key)))
@@ -95,7 +97,7 @@ func BenchmarkParse(b *testing.B) {
 
 func BenchmarkMint(b *testing.B) {
 	ring := NewKeyRing(NewKey())
-	caveats := []Caveat{Operations(OpSend), Topics(Topic("orders")), inAnHour()}
+	caveats := []Caveat{Operations(OpSend), Queues(Queue("orders")), inAnHour()}
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, err := ring.Mint("acme", caveats...); err != nil {
@@ -104,18 +106,18 @@ func BenchmarkMint(b *testing.B) {
 	}
 }
 
-func BenchmarkAttenuate(b *testing.B) {
+func BenchmarkNarrow(b *testing.B) {
 	token, caveat := benchToken(b, NewKeyRing(NewKey())), Operations(OpSend)
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := token.Attenuate(caveat); err != nil {
+		if _, err := token.Narrow(caveat); err != nil {
 			b.Fatal(err)
 		}
 	}
 }
 
-func TestAuthorizingFromTheCacheDoesNotAllocate(t *testing.T) {
-	if raceDetector {
+func TestAuthorizeFromCacheDoesNotAllocate(t *testing.T) {
+	if volume.RaceDetector {
 		t.Skip("the race detector allocates too; run without -race")
 	}
 	ring := NewKeyRing(NewKey())

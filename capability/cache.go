@@ -8,20 +8,20 @@ import (
 
 const (
 	cacheShards = 16
-	// cacheUnit is how long a token is that counts as one entry: what is known of a
-	// token costs memory as its caveats do.
+	// cacheUnit is the token size that counts as one entry: the memory of a verdict
+	// grows with the caveats of its token.
 	cacheUnit = 512
 )
 
-// A cache remembers which tokens are genuine and what they allow, not what was
-// allowed: times, topics and quotas are looked at for every request. It knows
-// tokens by their hash and does not keep them.
+// A cache remembers which tokens are genuine and what they allow. It does not
+// remember decisions: times, queues and quotas are checked for every request. It
+// identifies tokens by their hash and does not keep them.
 //
-// It is bounded by two generations: when the young one is full it becomes the
-// old one, and the old one is forgotten. What is used moves back to the young
-// one, so that what is used often stays.
+// It is bounded by two generations: when the young one is full it replaces the
+// old one, whose entries are dropped. An entry that is used moves back to the
+// young generation, so that frequently used entries stay.
 type cache struct {
-	half   int // of the entries of a shard
+	half   int // the size of one generation of a shard
 	shards [cacheShards]cacheShard
 }
 
@@ -80,7 +80,7 @@ func (s *cacheShard) putLocked(key *cacheKey, v *verdict, half int) {
 	s.young[*key] = v
 }
 
-// purge forgets everything.
+// purge drops all entries.
 func (c *cache) purge() {
 	for i := range c.shards {
 		shard := &c.shards[i]

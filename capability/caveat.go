@@ -11,18 +11,18 @@ import (
 )
 
 // A Caveat is a condition on the use of a token. Make one with the functions of
-// this package or with ParseCaveat; the zero Caveat is bad. Its text, which
-// stands in the token, is "mbx:name=value".
+// this package or with ParseCaveat; the zero Caveat is invalid. Its text, as the
+// token contains it, is "mbx:name=value".
 type Caveat struct {
 	text string
-	err  error // what was wrong with the arguments
+	err  error // set if the arguments were invalid
 }
 
 // The names of the caveats. They are part of the format.
 const (
 	caveatPrefix    = "mbx:"
 	caveatOperation = "op"
-	caveatTopic     = "topic"
+	caveatQueue     = "topic"
 	caveatTenant    = "tenant"
 	caveatExpiry    = "exp"
 	caveatNotBefore = "nbf"
@@ -32,7 +32,7 @@ const (
 	caveatPeer      = "peer"
 	caveatAudience  = "aud"
 	caveatReceipt   = "receipt"
-	caveatMaker     = "by"
+	caveatMintedBy  = "by"
 )
 
 // Operations allows only these operations.
@@ -44,17 +44,19 @@ func Operations(operations ...Operation) Caveat {
 	return caveat(caveatOperation, strings.Join(words, listSeparator))
 }
 
-// AllOperations allows every operation but [OpBackup] and [OpAudit], which have to be named.
+// AllOperations allows every operation except [OpBackup] and [OpAudit], which a
+// token must name.
 func AllOperations() Caveat { return caveat(caveatOperation, wildcard) }
 
-// EveryOperation allows every operation by its name, [OpBackup] and [OpAudit] included. A service of
-// a version that does not know one of the names refuses the token.
+// EveryOperation names every operation, [OpBackup] and [OpAudit] included. An older
+// service that does not know one of the names refuses the token.
 func EveryOperation() Caveat {
 	return caveat(caveatOperation, strings.Join(operationNames[1:], listSeparator))
 }
 
-// Topics allows only topics that match one of the patterns.
-func Topics(patterns ...Pattern) Caveat {
+// Queues allows only queues that match one of the patterns. In the token it is
+// "mbx:topic=".
+func Queues(patterns ...Pattern) Caveat {
 	texts := make([]string, len(patterns))
 	for i, p := range patterns {
 		if !p.valid() {
@@ -62,14 +64,14 @@ func Topics(patterns ...Pattern) Caveat {
 		}
 		texts[i] = p.String()
 	}
-	return caveat(caveatTopic, strings.Join(texts, listSeparator))
+	return caveat(caveatQueue, strings.Join(texts, listSeparator))
 }
 
 // Tenant allows only requests for this tenant.
 func Tenant(name string) Caveat { return caveat(caveatTenant, name) }
 
-// ExpiresAt ends the token at t, cut to the second. From t on it is refused;
-// there is no grace.
+// ExpiresAt ends the token at t, rounded down to the second. From then on it is
+// refused, without a grace period.
 func ExpiresAt(t time.Time) Caveat {
 	return caveat(caveatExpiry, t.UTC().Truncate(time.Second).Format(timeLayout))
 }
@@ -80,19 +82,19 @@ func NotBefore(t time.Time) Caveat {
 	return caveat(caveatNotBefore, t.UTC().Add(time.Second-1).Truncate(time.Second).Format(timeLayout))
 }
 
-// MessagesPerSecond allows so many messages per second, sent and received
-// together, for this token and everything narrowed from it.
+// MessagesPerSecond allows n messages per second, sent and received together, for
+// this token and all tokens narrowed from it.
 func MessagesPerSecond(n int64) Caveat {
 	return caveat(caveatQuota, quotaMessages+":"+strconv.FormatInt(n, 10))
 }
 
-// BytesPerSecond allows so many bytes of bodies per second, sent and received
-// together, for this token and everything narrowed from it.
+// BytesPerSecond allows n bytes of bodies per second, sent and received together,
+// for this token and all tokens narrowed from it.
 func BytesPerSecond(n int64) Caveat {
 	return caveat(caveatQuota, quotaBytes+":"+strconv.FormatInt(n, 10))
 }
 
-// MaxBodyBytes allows sending bodies of at most so many bytes.
+// MaxBodyBytes allows sending bodies of at most n bytes.
 func MaxBodyBytes(n int64) Caveat { return caveat(caveatMaxBody, strconv.FormatInt(n, 10)) }
 
 // Networks allows only clients in one of these networks.
@@ -114,8 +116,8 @@ func Audience(names ...string) Caveat {
 	return caveat(caveatAudience, strings.Join(names, listSeparator))
 }
 
-// ForReceipt allows only to settle or extend the delivery with this receipt, for
-// whoever does the work in somebody's place.
+// ForReceipt allows only settling or extending the delivery with this receipt, for
+// a receiver that delegates the work.
 func ForReceipt(receipt string) Caveat {
 	if receipt == "" {
 		return Caveat{err: invalid("receipt", "is empty")}
@@ -124,15 +126,15 @@ func ForReceipt(receipt string) Caveat {
 	return caveat(caveatReceipt, hex.EncodeToString(sum[:]))
 }
 
-// MintedBy makes the token end when another one is revoked: the one that it was
-// minted with, so that whoever had it keeps nothing. With a Tenant caveat before it,
-// the token ends with the tenant's tokens of that one's time too.
-func MintedBy(token TokenID) Caveat { return caveat(caveatMaker, token.String()) }
+// MintedBy names the token that this one was minted with; revoking that token
+// revokes this one too. With a Tenant caveat before it, revoking the tenant revokes
+// this token if the named one was minted by then.
+func MintedBy(token TokenID) Caveat { return caveat(caveatMintedBy, token.String()) }
 
-// caveat makes a caveat whose value may be bad.
+// caveat makes a caveat whose value may be invalid.
 func caveat(name, value string) Caveat { return Caveat{text: caveatPrefix + name + "=" + value} }
 
-// ParseCaveat reads what String wrote. The error is ErrInvalid, for unknown
+// ParseCaveat reads what String returned. The error is ErrInvalid, for unknown
 // names too.
 func ParseCaveat(text string) (Caveat, error) {
 	c := Caveat{text: text}
@@ -142,11 +144,11 @@ func ParseCaveat(text string) (Caveat, error) {
 	return c, nil
 }
 
-// String returns the text that stands in the token. It is not secret.
+// String returns the text as the token contains it. It is not secret.
 func (c Caveat) String() string { return c.text }
 
-// Check returns ErrInvalid if the caveat was made of bad arguments, or is one
-// that this version does not know. A token with such a caveat is always refused.
+// Check returns ErrInvalid if the caveat was made with invalid arguments, or if
+// this version does not know it. A token with such a caveat is always refused.
 func (c Caveat) Check() error { return c.check() }
 
 func (c Caveat) check() error {
@@ -164,10 +166,10 @@ func (c Caveat) check() error {
 	return invalid(name, "want "+caveatForms[name])
 }
 
-// caveatForms says what values look like, for errors.
+// caveatForms describes the valid values, for errors.
 var caveatForms = map[string]string{
 	caveatOperation: "one or more of " + strings.Join(operationNames[1:], ", ") + ", or all",
-	caveatTopic:     `one or more names of queues, or prefixes that end in one of ":/.", or all`,
+	caveatQueue:     `one or more names of queues, or prefixes that end in one of ":/.", or all`,
 	caveatTenant:    "1…64 letters, digits, dots, underscores and hyphens",
 	caveatExpiry:    `a time of the years 1970 to 9999, "2026-01-02T03:04:05Z"`,
 	caveatNotBefore: `a time of the years 1970 to 9999, "2026-01-02T03:04:05Z"`,
@@ -177,7 +179,7 @@ var caveatForms = map[string]string{
 	caveatPeer:      "one or more SPIFFE ids such as spiffe://example.org/worker",
 	caveatAudience:  "one or more names of letters, digits, dots, underscores and hyphens",
 	caveatReceipt:   "64 hex digits",
-	caveatMaker:     "the 26 characters of the id of a token",
+	caveatMintedBy:  "the 26 characters of the id of a token",
 }
 
 // cutCaveat splits "mbx:name=value".

@@ -19,8 +19,8 @@ func TestCaveatsAreWrittenAsDocumented(t *testing.T) {
 		"mbx:op=send,recv": Operations(OpSend, OpRecv),
 		"mbx:op=ack,nack,extend,stats,peek,purge,dlq,admin": Operations(OpAck, OpNack, OpExtend, OpStats, OpPeek, OpPurge, OpDLQ, OpAdmin),
 		"mbx:op=*":                               AllOperations(),
-		"mbx:topic=orders,user:42:*,a/b/*,a.*,*": Topics(Topic("orders"), TopicsUnder("user:42:"), TopicsUnder("a/b/"), TopicsUnder("a."), AnyTopic()),
-		"mbx:topic=100%25 %2A%2C,a:%2A:*":        Topics(Topic("100% *,"), TopicsUnder("a:*:")),
+		"mbx:topic=orders,user:42:*,a/b/*,a.*,*": Queues(Queue("orders"), QueuesUnder("user:42:"), QueuesUnder("a/b/"), QueuesUnder("a."), AnyQueue()),
+		"mbx:topic=100%25 %2A%2C,a:%2A:*":        Queues(Queue("100% *,"), QueuesUnder("a:*:")),
 		"mbx:tenant=acme":                        Tenant("acme"),
 		"mbx:exp=2026-01-02T02:04:05Z":           ExpiresAt(at), // earlier
 		"mbx:nbf=2026-01-02T02:04:06Z":           NotBefore(at), // later
@@ -45,9 +45,9 @@ func TestCaveatsAreWrittenAsDocumented(t *testing.T) {
 func TestBadCaveatsAreRefused(t *testing.T) {
 	for _, c := range []Caveat{
 		{},
-		Operations(), Operations(0), Operations(OpSend, 200), Topics(), Topics(Pattern{}), Topics(Topic("")), Topics(Topic("a{")),
-		Topics(TopicsUnder("user")), Topics(TopicsUnder(":")), Topics(TopicsUnder("")), Topics(TopicsUnder("a::")), Topics(TopicsUnder("a/../")),
-		Topics(TopicsUnder("/a/")), Topics(Topic(strings.Repeat("a", 256))), Tenant(""), Tenant("a b"), MessagesPerSecond(0), BytesPerSecond(-1),
+		Operations(), Operations(0), Operations(OpSend, 200), Queues(), Queues(Pattern{}), Queues(Queue("")), Queues(Queue("a{")),
+		Queues(QueuesUnder("user")), Queues(QueuesUnder(":")), Queues(QueuesUnder("")), Queues(QueuesUnder("a::")), Queues(QueuesUnder("a/../")),
+		Queues(QueuesUnder("/a/")), Queues(Queue(strings.Repeat("a", 256))), Tenant(""), Tenant("a b"), MessagesPerSecond(0), BytesPerSecond(-1),
 		MaxBodyBytes(-1), Networks(), Networks(netip.Prefix{}), Networks(netip.MustParsePrefix("::ffff:10.0.0.0/104")),
 		Peers(), Peers("worker"), Peers("spiffe://"), Peers("spiffe://a/../b"), Peers("spiffe://a,b"), Audience(), Audience("a b"), Audience(""),
 		ForReceipt(""), ExpiresAt(time.Time{}), ExpiresAt(time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)), NotBefore(time.Time{}),
@@ -94,9 +94,9 @@ func TestOperationsHaveNames(t *testing.T) {
 	}
 }
 
-// TestTopicPrefixesEndAtSegments is the table of tricks with names.
-func TestTopicPrefixesEndAtSegments(t *testing.T) {
-	for pattern, topics := range map[string]struct{ yes, no []string }{
+// TestQueuePrefixesEndAtSegments tries names that a careless comparison would accept.
+func TestQueuePrefixesEndAtSegments(t *testing.T) {
+	for pattern, names := range map[string]struct{ yes, no []string }{
 		"orders": {
 			yes: []string{"orders"},
 			no:  []string{"", "order", "orders2", "orders-x", "orders ", " orders", "Orders", "ORDERS", "orders:eu", "ordеrs" /* a Cyrillic e */, "orders\u200b", "o\u0308rders"},
@@ -115,14 +115,14 @@ func TestTopicPrefixesEndAtSegments(t *testing.T) {
 		if err != nil || p.String() != pattern {
 			t.Fatalf("ParsePattern(%q) = %v, %v", pattern, p, err)
 		}
-		for _, topic := range topics.yes {
-			if !p.matches(topic) {
-				t.Errorf("%q does not match %q", pattern, topic)
+		for _, name := range names.yes {
+			if !p.matches(name) {
+				t.Errorf("%q does not match %q", pattern, name)
 			}
 		}
-		for _, topic := range topics.no {
-			if p.matches(topic) {
-				t.Errorf("%q matches %q", pattern, topic)
+		for _, name := range names.no {
+			if p.matches(name) {
+				t.Errorf("%q matches %q", pattern, name)
 			}
 		}
 	}
@@ -134,14 +134,14 @@ func TestTopicPrefixesEndAtSegments(t *testing.T) {
 	}
 }
 
-// TestPatternsSurviveTheirText: whatever a queue can be called can be put into a
-// token and means the same there.
-func TestPatternsSurviveTheirText(t *testing.T) {
+// TestPatternsRoundTripThroughText checks that every valid name of a queue can be
+// written into a token and read back.
+func TestPatternsRoundTripThroughText(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		name := rapid.StringMatching(`[a-c%,*:/. é]{1,12}`).Draw(t, "name")
-		p := Topic(name)
+		p := Queue(name)
 		if rapid.Bool().Draw(t, "prefix") {
-			p = TopicsUnder(name)
+			p = QueuesUnder(name)
 		}
 		back, err := ParsePattern(p.String())
 		if (err == nil) != p.valid() {
@@ -156,8 +156,8 @@ func TestPatternsSurviveTheirText(t *testing.T) {
 	})
 }
 
-// TestEachCaveatHolds gives a token each caveat in turn and checks a request
-// that meets it, requests that do not, and one that does not say.
+// TestEachCaveatHolds adds each caveat to a token and checks a request
+// that meets it, requests that do not, and one that does not state the fact.
 func TestEachCaveatHolds(t *testing.T) {
 	ring := NewKeyRing(NewKey())
 	v := NewVerifier(ring, &VerifierOptions{Audience: []string{"eu1", "mailboxd"}})
@@ -178,9 +178,9 @@ func TestEachCaveatHolds(t *testing.T) {
 			change(func(r *Request) { r.Operation = OpRecv }), change(func(r *Request) { r.Operation = OpPeek }),
 			change(func(r *Request) { r.Operation = OpAdmin }), change(func(r *Request) { r.Operation = 0 }), change(func(r *Request) { r.Operation = 99 }),
 		}, ReasonOperation},
-		{"topic", Topics(Topic("orders"), Topic("bills")), []Request{sendToOrders()}, []Request{
-			change(func(r *Request) { r.Topic = "bills" }), change(func(r *Request) { r.Topic = "" }), change(func(r *Request) { r.Topic = "orders2" }),
-		}, ReasonTopic},
+		{"queue", Queues(Queue("orders"), Queue("bills")), []Request{sendToOrders()}, []Request{
+			change(func(r *Request) { r.Queue = "bills" }), change(func(r *Request) { r.Queue = "" }), change(func(r *Request) { r.Queue = "orders2" }),
+		}, ReasonQueue},
 		{"tenant", Tenant("acme"), []Request{sendToOrders()}, []Request{
 			change(func(r *Request) { r.Tenant = "other" }), change(func(r *Request) { r.Tenant = "" }), change(func(r *Request) { r.Tenant = "Acme" }),
 		}, ReasonTenant},
@@ -223,14 +223,14 @@ func TestEachCaveatHolds(t *testing.T) {
 			for _, r := range test.no {
 				wantRefused(t, v, token, r, test.reason)
 			}
-			// It holds no less if it was added later, and behind a wider one of
-			// its kind.
-			narrowed := mustNarrow(t, ordersToken(t, ring, AllOperations(), Topics(AnyTopic()), MaxBodyBytes(1<<40), Audience("us1", "eu1", "mailboxd")), test.caveat)
+			// It holds as well if a holder added it, after a wider caveat of the
+			// same name.
+			narrowed := mustNarrow(t, ordersToken(t, ring, AllOperations(), Queues(AnyQueue()), MaxBodyBytes(1<<40), Audience("us1", "eu1", "mailboxd")), test.caveat)
 			for _, r := range test.no {
 				wantRefused(t, v, narrowed, r, test.reason)
 			}
-			// And it holds no less if something wider follows it.
-			widened := mustNarrow(t, token, AllOperations(), Topics(AnyTopic()), MaxBodyBytes(1<<40), Audience("us1", "eu1", "mailboxd"), ExpiresAt(time.Now().Add(100*time.Hour)))
+			// It holds as well if a wider caveat follows it.
+			widened := mustNarrow(t, token, AllOperations(), Queues(AnyQueue()), MaxBodyBytes(1<<40), Audience("us1", "eu1", "mailboxd"), ExpiresAt(time.Now().Add(100*time.Hour)))
 			for _, r := range test.no {
 				wantRefused(t, v, widened, r, test.reason)
 			}
@@ -238,42 +238,42 @@ func TestEachCaveatHolds(t *testing.T) {
 	}
 }
 
-func TestConditionsAddUp(t *testing.T) {
+func TestCaveatsAddUp(t *testing.T) {
 	ring := NewKeyRing(NewKey())
 	v := NewVerifier(ring, nil)
 	base := func(caveats ...Caveat) Token {
-		return mustMint(t, ring, "", append([]Caveat{AllOperations(), Topics(AnyTopic()), inAnHour()}, caveats...)...)
+		return mustMint(t, ring, "", append([]Caveat{AllOperations(), Queues(AnyQueue()), inAnHour()}, caveats...)...)
 	}
-	both := base(Topics(TopicsUnder("user:")), Topics(Topic("user:1"), Topic("orders")))
-	wantAllowed(t, v, both, Request{Operation: OpRecv, Topic: "user:1"})
-	wantRefused(t, v, both, Request{Operation: OpRecv, Topic: "user:2"}, ReasonTopic)
-	wantRefused(t, v, both, Request{Operation: OpRecv, Topic: "orders"}, ReasonTopic)
+	both := base(Queues(QueuesUnder("user:")), Queues(Queue("user:1"), Queue("orders")))
+	wantAllowed(t, v, both, Request{Operation: OpRecv, Queue: "user:1"})
+	wantRefused(t, v, both, Request{Operation: OpRecv, Queue: "user:2"}, ReasonQueue)
+	wantRefused(t, v, both, Request{Operation: OpRecv, Queue: "orders"}, ReasonQueue)
 	nothing := base(Operations(OpSend), Operations(OpRecv))
-	wantRefused(t, v, nothing, Request{Operation: OpSend, Topic: "a"}, ReasonOperation)
-	wantRefused(t, v, nothing, Request{Operation: OpRecv, Topic: "a"}, ReasonOperation)
-	wantRefused(t, v, base(Tenant("a"), Tenant("b")), Request{Operation: OpRecv, Topic: "a", Tenant: "a"}, ReasonTenant)
-	wantRefused(t, v, base(ForReceipt("a"), ForReceipt("b")), Request{Operation: OpAck, Topic: "a", Receipt: "a"}, ReasonReceipt)
+	wantRefused(t, v, nothing, Request{Operation: OpSend, Queue: "a"}, ReasonOperation)
+	wantRefused(t, v, nothing, Request{Operation: OpRecv, Queue: "a"}, ReasonOperation)
+	wantRefused(t, v, base(Tenant("a"), Tenant("b")), Request{Operation: OpRecv, Queue: "a", Tenant: "a"}, ReasonTenant)
+	wantRefused(t, v, base(ForReceipt("a"), ForReceipt("b")), Request{Operation: OpAck, Queue: "a", Receipt: "a"}, ReasonReceipt)
 	wantRefused(t, v, base(Networks(netip.MustParsePrefix("10.0.0.0/8")), Networks(netip.MustParsePrefix("11.0.0.0/8"))),
-		Request{Operation: OpRecv, Topic: "a", Client: netip.MustParseAddr("10.0.0.1")}, ReasonNetwork)
+		Request{Operation: OpRecv, Queue: "a", Client: netip.MustParseAddr("10.0.0.1")}, ReasonNetwork)
 }
 
-func TestWholeNodeNeedsAnyTopic(t *testing.T) {
+func TestWholeNodeNeedsAnyQueue(t *testing.T) {
 	ring := NewKeyRing(NewKey())
 	v := NewVerifier(ring, nil)
 	list := Request{Operation: OpAdmin}
-	wantAllowed(t, v, mustMint(t, ring, "", AllOperations(), Topics(AnyTopic()), inAnHour()), list)
-	wantRefused(t, v, mustMint(t, ring, "", AllOperations(), Topics(TopicsUnder("a:")), inAnHour()), list, ReasonTopic)
-	grant := wantAllowed(t, v, mustMint(t, ring, "", AllOperations(), Topics(TopicsUnder("a:")), inAnHour()), Request{Operation: OpStats, Topic: "a:b"})
-	if !grant.AllowsTopic("a:c") || grant.AllowsTopic("b:c") {
-		t.Error("a grant shows other topics than it allows")
+	wantAllowed(t, v, mustMint(t, ring, "", AllOperations(), Queues(AnyQueue()), inAnHour()), list)
+	wantRefused(t, v, mustMint(t, ring, "", AllOperations(), Queues(QueuesUnder("a:")), inAnHour()), list, ReasonQueue)
+	grant := wantAllowed(t, v, mustMint(t, ring, "", AllOperations(), Queues(QueuesUnder("a:")), inAnHour()), Request{Operation: OpStats, Queue: "a:b"})
+	if !grant.AllowsQueue("a:c") || grant.AllowsQueue("b:c") {
+		t.Error("a grant shows other queues than it allows")
 	}
 }
 
-func TestTenantsAreApart(t *testing.T) {
+func TestTokenOfTenantIsRefusedForAnother(t *testing.T) {
 	ring := NewKeyRing(NewKey())
 	v := NewVerifier(ring, nil)
-	acme := mustMint(t, ring, "acme", AllOperations(), Topics(AnyTopic()), inAnHour())
-	r := Request{Operation: OpSend, Topic: "orders", Tenant: "acme"}
+	acme := mustMint(t, ring, "acme", AllOperations(), Queues(AnyQueue()), inAnHour())
+	r := Request{Operation: OpSend, Queue: "orders", Tenant: "acme"}
 	if grant := wantAllowed(t, v, acme, r); grant.Tenant() != "acme" {
 		t.Errorf("granted for tenant %q", grant.Tenant())
 	}
@@ -281,8 +281,8 @@ func TestTenantsAreApart(t *testing.T) {
 		r.Tenant = tenant
 		wantRefused(t, v, acme, r, ReasonTenant)
 	}
-	// A token of no tenant is for all of them, until it is narrowed.
-	operator := mustMint(t, ring, "", AllOperations(), Topics(AnyTopic()), inAnHour())
+	// A token without a tenant is for all of them, until it is narrowed.
+	operator := mustMint(t, ring, "", AllOperations(), Queues(AnyQueue()), inAnHour())
 	r.Tenant = "anybody"
 	if grant := wantAllowed(t, v, operator, r); grant.Tenant() != "" {
 		t.Errorf("granted for tenant %q", grant.Tenant())
@@ -325,7 +325,7 @@ func TestTimesFarAwayDoNotOverflow(t *testing.T) {
 	ring := NewKeyRing(NewKey())
 	v := NewVerifier(ring, nil)
 	end := time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
-	forEver := mustMint(t, ring, "", AllOperations(), Topics(AnyTopic()), ExpiresAt(end))
+	forEver := mustMint(t, ring, "", AllOperations(), Queues(AnyQueue()), ExpiresAt(end))
 	wantAllowed(t, v, forEver, sendToOrders())
 	wantRefused(t, v, mustNarrow(t, forEver, NotBefore(end)), sendToOrders(), ReasonNotYetValid)
 	wantRefused(t, v, mustNarrow(t, forEver, ExpiresAt(time.Unix(0, 0))), sendToOrders(), ReasonExpired)

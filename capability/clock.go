@@ -5,17 +5,17 @@ import (
 	"time"
 )
 
-// A clock tells the time of day, which tokens name, so that it never goes back,
-// and the time that has passed, which caches live by.
+// A clock returns a wall time that never goes back, for the times in tokens, and
+// the monotonic time, for caches.
 //
-// An expired token must not become good again because somebody turned the wall
-// clock back. So the wall clock is only ever believed when it is later than
-// expected; otherwise time goes on from where it was.
+// An expired token must not become valid again because the wall clock was set
+// back. So the clock follows the wall clock only when that is later than expected;
+// otherwise its time advances with the monotonic clock.
 type clock struct {
 	start time.Time
-	// offset is the latest wall time seen, less the time passed by then.
+	// offset is the latest wall time seen, minus the monotonic time at that moment.
 	offset atomic.Int64
-	// turned is how far tests have turned the wall clock.
+	// turned is by how much tests have set the wall clock forward or back.
 	turned atomic.Int64
 }
 
@@ -25,7 +25,7 @@ func newClock() *clock {
 	return c
 }
 
-// monotonic is the time since the clock was made.
+// monotonic returns the time since the clock was made.
 func (c *clock) monotonic() time.Duration { return time.Since(c.start) }
 
 // now returns the wall time in Unix nanoseconds, and the time since the clock
@@ -44,13 +44,13 @@ func (c *clock) now() (wall int64, passed time.Duration) {
 	}
 }
 
-// read looks at both clocks at once.
+// read returns both clocks at the same moment.
 func (c *clock) read() (wall int64, passed time.Duration) {
 	now := time.Now()
 	return now.UnixNano() + c.turned.Load(), now.Sub(c.start)
 }
 
-// behind is how far the wall clock is behind what is believed.
+// behind returns how far the wall clock is behind the time that now returns.
 func (c *clock) behind() time.Duration {
 	wall, passed := c.read()
 	return max(0, time.Duration(c.offset.Load()+int64(passed)-wall))

@@ -15,14 +15,14 @@ var (
 	errDisk  = errors.New("the disk failed")
 )
 
-// A crashDisk is a directory in memory that knows what would survive if the
-// power failed, and fails it, or an operation, when told to.
+// A crashDisk is a directory in memory that tracks what would survive a power
+// failure. Tests let the power, or one operation, fail at a given step.
 type crashDisk struct {
 	names   map[string]*crashFile // as programs see them
 	durable map[string]*crashFile // as of the last sync of the directory
 	steps   int                   // operations so far
-	powerAt int                   // at this one the power fails, for good
-	failAt  int                   // this one fails, half done
+	powerAt int                   // at this step the power fails, and all later ones fail
+	failAt  int                   // this step fails, half done
 }
 
 type crashFile struct {
@@ -35,7 +35,7 @@ func newCrashDisk() *crashDisk {
 	return &crashDisk{names: make(map[string]*crashFile), durable: make(map[string]*crashFile), powerAt: -1, failAt: -1}
 }
 
-// put makes a file that is on the disk.
+// put adds a durable file.
 func (d *crashDisk) put(name string, content []byte) {
 	f := &crashFile{disk: d, content: slices.Clone(content), synced: slices.Clone(content)}
 	d.names[name], d.durable[name] = f, f
@@ -141,8 +141,8 @@ func (f *crashFile) Sync() error {
 
 func (f *crashFile) Close() error { return nil }
 
-// survivals are the disks that there may be after the power is back: names as of
-// the last sync or later, and of each file what was synced and any part of the
+// survivals returns the possible states of the disk after a power failure: names as of
+// the last sync or later, and of each file the synced part and any part of the
 // rest, as data or as zeros.
 func (d *crashDisk) survivals() []*crashDisk {
 	var all []*crashDisk
@@ -198,8 +198,8 @@ func wantRevoked(t testing.TB, what string, at int, d *crashDisk, tokens []Token
 	}
 }
 
-// TestConfirmedRevocationsSurviveEveryCrash fails the power before each single
-// operation on the disk, and looks at everything that may be left.
+// TestConfirmedRevocationsSurviveEveryCrash cuts the power before each
+// operation on the disk, and checks every state that may be left.
 func TestConfirmedRevocationsSurviveEveryCrash(t *testing.T) {
 	const revoked, more = 85, 4
 	whole := newCrashDisk()
@@ -214,7 +214,7 @@ func TestConfirmedRevocationsSurviveEveryCrash(t *testing.T) {
 		for _, survived := range d.survivals() {
 			disks++
 			wantRevoked(t, "power cut", at, survived, confirmed)
-			// And the file goes on to work.
+			// The file can be used again.
 			after := revokeAll(t, survived, more)
 			if len(after) != more {
 				t.Fatalf("power cut at step %d: afterwards %d of %d confirmed", at, len(after), more)
@@ -225,10 +225,10 @@ func TestConfirmedRevocationsSurviveEveryCrash(t *testing.T) {
 	t.Logf("%d moments, %d disks", whole.steps+1, disks)
 }
 
-// TestOneFailureOfTheDiskIsOvercome fails each single operation, half done. The
-// caller is told, the token is refused all the same, and the next revocation
+// TestRevocationsSurviveOneDiskFailure lets each operation fail, half done. The
+// caller gets an error, the token is refused nevertheless, and the next revocation
 // makes everything durable.
-func TestOneFailureOfTheDiskIsOvercome(t *testing.T) {
+func TestRevocationsSurviveOneDiskFailure(t *testing.T) {
 	whole := newCrashDisk()
 	revokeAll(t, whole, 85)
 	told := 0
@@ -264,6 +264,6 @@ func TestOneFailureOfTheDiskIsOvercome(t *testing.T) {
 		}
 	}
 	if told == 0 {
-		t.Error("no failure was told")
+		t.Error("no failure was reported")
 	}
 }

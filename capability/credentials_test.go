@@ -12,8 +12,8 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// signV4 derives the key of AWS signatures, version 4, and signs with it: what a
-// client does with its secret, and what a service compares with.
+// signV4 derives the key of AWS signatures, version 4, and signs with it, as a
+// client does, and as a service does to compare.
 func signV4(secret Secret, date, region, text string) string {
 	mac := func(key []byte, message string) []byte {
 		h := hmac.New(sha256.New, key)
@@ -33,7 +33,7 @@ func signedWith(signature string) func(Secret) bool {
 	}
 }
 
-func TestClientsOfAWSSignWithAToken(t *testing.T) {
+func TestAWSClientSignsWithToken(t *testing.T) {
 	ring := NewKeyRing(NewKey())
 	v := NewVerifier(ring, nil)
 	token := ordersToken(t, ring)
@@ -46,8 +46,8 @@ func TestClientsOfAWSSignWithAToken(t *testing.T) {
 	if err != nil || grant.ID() != token.ID() {
 		t.Fatalf("refused: %v", err)
 	}
-	// The conditions are those of the token, and the holder can add some.
-	grant, err = v.AuthorizeSigned(t.Context(), c.AccessKeyID, c.SessionToken, signedWith(signature), Request{Operation: OpPurge, Topic: "orders"})
+	// The caveats are those of the token, and the holder can add some.
+	grant, err = v.AuthorizeSigned(t.Context(), c.AccessKeyID, c.SessionToken, signedWith(signature), Request{Operation: OpPurge, Queue: "orders"})
 	checkRefusal(t, grant, err, ReasonOperation)
 	narrow := mustNarrow(t, token, Operations(OpRecv)).Credentials()
 	signature = signV4(narrow.SecretAccessKey, "20260102", "eu-central-1", "what is signed")
@@ -56,10 +56,10 @@ func TestClientsOfAWSSignWithAToken(t *testing.T) {
 	}
 	grant, err = v.AuthorizeSigned(t.Context(), narrow.AccessKeyID, narrow.SessionToken, signedWith(signature), sendToOrders())
 	checkRefusal(t, grant, err, ReasonOperation)
-	if _, err = v.AuthorizeSigned(t.Context(), narrow.AccessKeyID, narrow.SessionToken, signedWith(signature), Request{Operation: OpRecv, Topic: "orders"}); err != nil {
+	if _, err = v.AuthorizeSigned(t.Context(), narrow.AccessKeyID, narrow.SessionToken, signedWith(signature), Request{Operation: OpRecv, Queue: "orders"}); err != nil {
 		t.Errorf("refused: %v", err)
 	}
-	// The narrowed secret is not good for the wider session token.
+	// The narrowed secret does not sign for the wider session token.
 	grant, err = v.AuthorizeSigned(t.Context(), c.AccessKeyID, c.SessionToken, signedWith(signature), sendToOrders())
 	checkRefusal(t, grant, err, ReasonNotGenuine)
 	if empty := (Token{}).Credentials(); empty.AccessKeyID != "" || empty.SecretAccessKey.Reveal() != "" {
@@ -67,9 +67,9 @@ func TestClientsOfAWSSignWithAToken(t *testing.T) {
 	}
 }
 
-// TestSessionTokenAloneIsGoodForNothing: whoever sees requests sees everything
+// TestSessionTokenWithoutSignatureIsRefused: an eavesdropper sees everything
 // but the secret.
-func TestSessionTokenAloneIsGoodForNothing(t *testing.T) {
+func TestSessionTokenWithoutSignatureIsRefused(t *testing.T) {
 	ring := NewKeyRing(NewKey())
 	v := NewVerifier(ring, nil)
 	token := ordersToken(t, ring)
@@ -92,7 +92,7 @@ func TestSessionTokenAloneIsGoodForNothing(t *testing.T) {
 		"a line break":             {c.AccessKeyID, c.SessionToken[:8] + "\n" + c.SessionToken[8:], always, ReasonMalformed},
 		"a cut session token":      {c.AccessKeyID, c.SessionToken[:len(c.SessionToken)-4], always, ReasonMalformed},
 		"an enormous one":          {c.AccessKeyID, string(make([]byte, 1<<16)), always, ReasonMalformed},
-		"signed by somebody else":  {c.AccessKeyID, c.SessionToken, signedWith(signV4(other.SecretAccessKey, "20260102", "eu-central-1", "what is signed")), ReasonNotGenuine},
+		"signed by another token":  {c.AccessKeyID, c.SessionToken, signedWith(signV4(other.SecretAccessKey, "20260102", "eu-central-1", "what is signed")), ReasonNotGenuine},
 		"signed something else":    {c.AccessKeyID, c.SessionToken, signedWith(signV4(c.SecretAccessKey, "20260102", "eu-central-1", "something else")), ReasonNotGenuine},
 		"signed with its own text": {c.AccessKeyID, c.SessionToken, signedWith(signV4(NewSecret(c.SessionToken), "20260102", "eu-central-1", "what is signed")), ReasonNotGenuine},
 	} {
@@ -108,7 +108,7 @@ func TestSessionTokenAloneIsGoodForNothing(t *testing.T) {
 func TestSignedRequestsExpireAndAreRevoked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ring := NewKeyRing(NewKey())
-		far := new(farRevocations)
+		far := new(remoteRevocations)
 		v := NewVerifier(ring, &VerifierOptions{Revocations: far})
 		token := ordersToken(t, ring)
 		c := token.Credentials()
@@ -132,4 +132,34 @@ func TestSignedRequestsExpireAndAreRevoked(t *testing.T) {
 		grant, err = ask()
 		checkRefusal(t, grant, err, ReasonExpired)
 	})
+}
+
+func TestTokenSignedReturnsTokenOfSecret(t *testing.T) {
+	ring := NewKeyRing(NewKey())
+	v := NewVerifier(ring, nil)
+	token := mustNarrow(t, ordersToken(t, ring), Operations(OpSend))
+	c := token.Credentials()
+	shown, err := v.TokenSigned(t.Context(), c.AccessKeyID, c.SessionToken, func(s Secret) bool { return s.Equal(c.SecretAccessKey) })
+	if err != nil || !shown.Equal(token) {
+		t.Errorf("got %v, %v", shown, err)
+	}
+	if _, err := v.Authorize(t.Context(), shown, sendToOrders()); err != nil {
+		t.Errorf("the token is refused: %v", err)
+	}
+	stranger := ordersToken(t, NewKeyRing(NewKey())).Credentials()
+	for name, test := range map[string]struct {
+		accessKeyID, sessionToken string
+		signed                    bool
+		reason                    Reason
+	}{
+		"not signed":        {c.AccessKeyID, c.SessionToken, false, ReasonNotGenuine},
+		"no session token":  {c.AccessKeyID, "", true, ReasonMissing},
+		"another service's": {stranger.AccessKeyID, stranger.SessionToken, true, ReasonNotGenuine},
+		"a mixture":         {stranger.AccessKeyID, c.SessionToken, true, ReasonMalformed},
+	} {
+		shown, err := v.TokenSigned(t.Context(), test.accessKeyID, test.sessionToken, func(Secret) bool { return test.signed })
+		if !shown.IsZero() || ReasonOf(err) != test.reason {
+			t.Errorf("%s: got %v, %v", name, shown, err)
+		}
+	}
 }

@@ -11,18 +11,18 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// A disk is what this package asks of a directory. Tests have one that loses
-// power.
+// A disk has the operations on a directory that this package needs. Tests
+// implement it with one that loses power.
 type disk interface {
 	readFile(name string) ([]byte, error)
-	// create makes an empty file, in place of another.
+	// create makes an empty file, replacing an existing one.
 	create(name string) (diskFile, error)
-	// appendTo opens a file to write at its end.
+	// appendTo opens a file for appending.
 	appendTo(name string) (diskFile, error)
 	truncate(name string, size int64) error
 	rename(from, to string) error
 	remove(name string) error
-	// sync makes names durable.
+	// sync makes the names in the directory durable.
 	sync() error
 }
 
@@ -32,8 +32,8 @@ type diskFile interface {
 	Close() error
 }
 
-// writeWhole makes name a file with this content: after a crash there is the old
-// file or the new one, and after success there is the new one.
+// writeWhole replaces the file atomically: after a crash the directory has either
+// the old content or the new one, and after success the new one.
 func writeWhole(d disk, name string, content []byte) error {
 	temporary := name + temporarySuffix
 	f, err := d.create(temporary)
@@ -65,7 +65,7 @@ func ignoreMissing(err error) error {
 	return err
 }
 
-// A directory is the disk that there is. Its files are for their owner only.
+// A directory is a disk in the file system. Only their owner can read its files.
 type directory string
 
 const ownerOnly = 0o600
@@ -100,7 +100,7 @@ func (d directory) remove(name string) error { return os.Remove(d.path(name)) }
 
 func (d directory) sync() error {
 	if runtime.GOOS == "windows" {
-		return nil // there a directory cannot be synced, and need not be
+		return nil // Windows cannot sync a directory, and does not need it
 	}
 	f, err := os.Open(string(d))
 	if err != nil {
@@ -109,8 +109,8 @@ func (d directory) sync() error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-// readPrivate reads a file that only its owner may be able to read. kind names
-// it in errors, which never contain what is in it.
+// readPrivate reads a file, and refuses it if users other than its owner can read
+// it. kind names the file in errors, which never contain its content.
 func readPrivate(path, kind string, maxBytes int64) (string, error) {
 	info, err := os.Stat(path)
 	switch {
@@ -121,7 +121,7 @@ func readPrivate(path, kind string, maxBytes int64) (string, error) {
 	case runtime.GOOS != "windows" && info.Mode().Perm()&0o077 != 0:
 		return "", fileError(driver.ErrForbidden, kind, fmt.Sprintf("can be read by others (mode %04o); chmod 600", info.Mode().Perm()), nil)
 	case info.Size() > maxBytes:
-		return "", fileError(driver.ErrIntegrity, kind, fmt.Sprintf("has %d bytes, at most %d are expected", info.Size(), maxBytes), nil)
+		return "", fileError(driver.ErrIntegrity, kind, fmt.Sprintf("has %d bytes, at most %d are allowed", info.Size(), maxBytes), nil)
 	}
 	text, err := os.ReadFile(path)
 	if err != nil {

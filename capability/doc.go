@@ -1,23 +1,24 @@
-// Package capability makes and verifies the tokens without which the daemon does
-// nothing: who shows a token may do what it says, and nobody may do anything
-// because of where they are or who they are.
+// Package capability makes and verifies the tokens that the daemon demands for
+// every operation. A request is allowed because of the token that it carries,
+// never because of the address or the user that it comes from.
 //
 // A service has a [KeyRing] that mints tokens:
 //
 //	token, err := ring.Mint("",
 //		capability.Operations(capability.OpSend, capability.OpRecv),
-//		capability.Topics(capability.Topic("orders"), capability.TopicsUnder("user:42:")),
+//		capability.Queues(capability.Queue("orders"), capability.QueuesUnder("user:42:")),
 //		capability.ExpiresAt(time.Now().Add(24*time.Hour)))
 //
-// Whoever has a token can narrow it without asking anybody ([Token.Attenuate]),
-// and look at it ([Token.Inspect]). A [Verifier] decides:
+// The holder of a token can narrow it without a key and without a server
+// ([Token.Narrow], which macaroons call attenuation), and can read what it
+// allows ([Token.Inspect]). A [Verifier] decides:
 //
 //	grant, err := verifier.Authorize(ctx, token, capability.Request{
-//		Operation: capability.OpSend, Topic: "orders", Load: capability.LoadOf(body),
+//		Operation: capability.OpSend, Queue: "orders", Load: capability.LoadOf(body),
 //	})
 //
-// Refusals wrap a [Reason]. Everything fails closed: a condition that is unknown,
-// that cannot be read, or about which the request says nothing is not met.
+// Refusals wrap a [Reason]. Everything fails closed: a caveat that is unknown or
+// malformed, or that needs a fact that the request does not state, is not met.
 //
 // # The token
 //
@@ -26,20 +27,20 @@
 // without padding. In bytes:
 //
 //	2                       version
-//	2 length identifier 0   what the token is
-//	2 length caveat 0       a condition, 0…64 times
+//	2 length identifier 0   key, id and tenant of the token
+//	2 length caveat 0       a caveat, 0…64 times
 //	0
 //	6 32 signature          32 bytes
 //
 // Lengths are varints in their shortest form. There is no location and there
-// are no third-party caveats. A token has at most 4096 bytes. There is one way
-// to write it, and every bit counts.
+// are no third-party caveats. A token has at most 4096 bytes. Each token has
+// exactly one encoding, and every bit of it is significant.
 //
 // The identifier is
 //
 //	1       version of the identifier
-//	key     4 bytes, big endian: which key made it
-//	id      16 bytes, a ULID: which token it is, and when it was minted
+//	key     4 bytes, big endian: id of the key that signed the token
+//	id      16 bytes, a ULID: id of the token, with the time it was minted
 //	tenant  0…64 letters, digits, ".", "_" and "-"
 //
 // The signature is a chain of HMAC-SHA256:
@@ -48,20 +49,21 @@
 //	signature = HMAC(HMAC("macaroons-key-generator", root), identifier)
 //	signature = HMAC(signature, caveat), for each caveat
 //
-// To add a caveat one needs the signature, which one has. To remove one, one
-// would need the signature before it, which was replaced.
+// Adding a caveat needs only the current signature, which the holder has.
+// Removing one needs the signature before it, which the token no longer
+// contains.
 //
 // # Caveats
 //
-// A caveat is the text mbx:name=value. All must be met, those that were added
-// later too; there is no way for a caveat to lift another.
+// A caveat is the text mbx:name=value. All caveats must be met, whether added by
+// the minter or by a holder; no caveat can lift another.
 //
 //	op=send,recv                 operations: send recv ack nack extend stats peek
 //	                             purge dlq admin backup audit; or * for
 //	                             all but backup and audit
-//	topic=orders,user:42:*       names, or prefixes that end in ":", "/" or "."
-//	                             with "*" behind, or * for all; in a name "%", ","
-//	                             and "*" are %25, %2C and %2A
+//	topic=orders,user:42:*       names of queues, or prefixes that end in ":", "/"
+//	                             or "." followed by "*", or * for all; in a name
+//	                             "%", "," and "*" are %25, %2C and %2A
 //	tenant=acme                  requests for this tenant
 //	exp=2026-01-02T03:04:05Z     refused from then on, to the second
 //	nbf=2026-01-02T03:04:05Z     refused before, with two minutes of grace
@@ -73,44 +75,45 @@
 //	aud=eu1,eu2                  the name of the service
 //	receipt=(64 hex digits)      SHA-256 of the receipt of the one delivery that
 //	                             may be settled or extended
-//	by=(26 characters)           the id of the token that it was minted with: when
-//	                             that one is revoked, so is this
+//	by=(26 characters)           id of the token that this one was minted with:
+//	                             revoking that token revokes this one
 //
-// Lists are of alternatives. A token without op, topic or exp is refused: it must
-// say for what, where and until when it is good. Any other caveat is refused.
+// A list means "one of these". Every token must name its operations, its queues and
+// its expiry; without these caveats it is refused. So is a token with a caveat of any
+// other name.
 //
-// Topics are compared byte by byte. A prefix ends at a segment, so "user:4:*" is
-// not for "user:42:inbox", and behind it no segment is empty, so "a/*" is not for
-// "a/../b", "a//b" or "a/".
+// Names of queues are compared byte by byte. A prefix ends at a segment, so
+// "user:4:*" does not match "user:42:inbox". No segment after the prefix may be
+// empty, so "a/*" does not match "a/../b", "a//b" or "a/".
 //
-// Quotas belong to the token that they were added to and to everything narrowed
-// from it, together: narrowing a token into many gives no more. A second's worth
-// can be used at once, and a batch is let through whole if anything is left;
-// what it takes too much is taken from what follows. Settling and extending is
-// never held up. Each verifier counts for itself: behind three processes a token
-// has three times its quota.
+// A quota belongs to the token that it was added to, together with every token
+// narrowed from that one: narrowing a token into many does not multiply its
+// quota. One second's worth can be used at once. A batch is allowed whole if any
+// of the quota is left, and its excess delays the requests after it. Settling and
+// extending are never delayed. Each verifier counts on its own: behind three
+// processes a token has three times its quota.
 //
 // # Time
 //
-// Expiry is strict. A verifier never goes back in time: if the wall clock is
-// turned back, it goes on from the latest time that it has seen. Verified tokens
-// are remembered for 30 seconds (5 to 120) of a clock that nobody can turn; how
-// long they are good is looked at for every request.
+// Expiry is strict. A verifier's time never goes back: if the wall clock is set
+// back, the verifier continues from the latest time that it has seen. It
+// remembers verified tokens for 30 seconds (5 to 120) of monotonic time, and
+// checks expiry on every request.
 //
 // # Revocation
 //
-// A token is revoked by its id, with all that was narrowed from it and all that
-// says it was minted with it (by). A narrowed token has an id of its own too
-// ([Token.NarrowedID]), by which it is revoked without the token that it was narrowed
-// from: the first 16 bytes, the first of them set to 0xff, of the SHA-256 of
-// "mailbox narrowed token 1", the minted id, and for each caveat its length as a
-// varint and its text. Also revoked are all tokens of
-// a tenant minted so far; or all tokens of a key, by retiring it. What this
-// process knows counts at once, what others know within the time that tokens are
-// remembered. The ack of a delivery that was taken before is honoured until the
-// token expires by itself ([Request.Lease]).
+// Revoking a token by its id also revokes all tokens narrowed from it and all
+// tokens that name it as the one they were minted with (by). A narrowed token has
+// an id of its own too ([Token.NarrowedID]), by which it is revoked without the
+// token that it was narrowed from: the first 16 bytes, the first of them set to
+// 0xff, of the SHA-256 of "mailbox narrowed token 1", the minted id, and for each
+// caveat its length as a varint and its text. One revocation can also cover all
+// tokens of a tenant minted so far; retiring a key ends all tokens of that key.
+// Revocations made in this process take effect at once, those of other processes
+// within the time that tokens are remembered. The ack of a delivery received
+// before the revocation is honoured until the token expires ([Request.Lease]).
 //
-// [FileRevocations] keeps them in a file of lines of 128 bytes:
+// [FileRevocations] keeps revocations in a file of lines of 128 bytes:
 //
 //	checksum text spaces newline
 //
@@ -120,29 +123,29 @@
 //	token id at until [share]
 //	tenant name at until
 //
-// with times in Unix milliseconds, until 0 for entries that are kept for ever, and
-// the share in 16 hex digits for entries that count against one.
-// Lines are appended and synced. A part of a line at the end, or zeros instead of
-// it, is what a crash leaves; any other damage makes the file unreadable, because
-// a token must not become good again by accident. The file is written anew, and
-// renamed into place, when most of it is of no use any more: because what was
-// revoked has expired, or because all keys of that time have been retired
-// ([KeyRing.AcceptsSince]), each a day ago.
+// with times in Unix milliseconds. An until of 0 means that the revocation never
+// expires; the share, in 16 hex digits, is present if the revocation counts
+// against one. Lines are appended and synced. An incomplete line at the end, or
+// zeros instead of it, is what a crash leaves; any other damage makes the file
+// unreadable, because a revoked token must not become valid by accident. The file
+// is rewritten, and renamed into place, when most of it is obsolete: because the
+// revoked tokens have expired, or because all keys of that time have been retired
+// ([KeyRing.AcceptsSince]), each at least a day ago.
 //
 // # Keys
 //
 // [KeyRing.WriteFile] writes a file for its owner only: "mailbox keys 1", a line
 // for each key (id, secret in hex, when it was retired in Unix milliseconds or
 // 0, when it was made if that is known), the current key first, and CRC-32C of all
-// that in 8 hex digits. [ChangeKeyFile] changes it while no other process does.
-// [Token.WriteFile] does the same for a token: its text and a newline.
+// that in 8 hex digits. [ChangeKeyFile] edits it under a lock that excludes other
+// processes. [Token.WriteFile] does the same for a token: its text and a newline.
 //
 // # Secrets
 //
 // [Token], [Key], [KeyRing] and [Secret] print and encode as a name in brackets,
-// whatever the verb, logger or encoder, and when a program panics with them. What
-// is secret leaves by methods called Reveal, and by WriteFile. Comparisons of
-// secrets take constant time.
+// whatever the verb, logger or encoder, and when a program panics with them.
+// Secret bytes leave the package only through methods called Reveal and through
+// WriteFile. Secrets are compared in constant time.
 //
 // # AWS
 //

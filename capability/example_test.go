@@ -12,15 +12,15 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// check ends an example that has nobody to return an error to.
+// check ends an example on an error.
 func check(err error) {
 	if err != nil {
 		panic(err)
 	}
 }
 
-// A service mints a token, its holder narrows it for somebody else, and the
-// service verifies what that one shows.
+// A service mints a token, its holder narrows it for another client, and the
+// service verifies the narrowed token.
 func Example() {
 	ctx := context.Background()
 	ring := capability.NewKeyRing(capability.NewKey())
@@ -28,23 +28,23 @@ func Example() {
 
 	token, err := ring.Mint("",
 		capability.Operations(capability.OpSend, capability.OpRecv, capability.OpAck),
-		capability.Topics(capability.TopicsUnder("user:42:")),
+		capability.Queues(capability.QueuesUnder("user:42:")),
 		capability.ExpiresAt(time.Now().Add(24*time.Hour)))
 	check(err)
 
-	// No key is needed to narrow it.
-	sendOnly, err := token.Attenuate(
+	// Narrowing needs no key.
+	sendOnly, err := token.Narrow(
 		capability.Operations(capability.OpSend),
 		capability.ExpiresAt(time.Now().Add(10*time.Minute)))
 	check(err)
 
 	for _, request := range []capability.Request{
-		{Operation: capability.OpSend, Topic: "user:42:inbox"},
-		{Operation: capability.OpRecv, Topic: "user:42:inbox"},
-		{Operation: capability.OpSend, Topic: "user:43:inbox"},
+		{Operation: capability.OpSend, Queue: "user:42:inbox"},
+		{Operation: capability.OpRecv, Queue: "user:42:inbox"},
+		{Operation: capability.OpSend, Queue: "user:43:inbox"},
 	} {
 		_, err := verifier.Authorize(ctx, sendOnly, request)
-		fmt.Printf("%s %s: %q\n", request.Operation, request.Topic, capability.ReasonOf(err))
+		fmt.Printf("%s %s: %q\n", request.Operation, request.Queue, capability.ReasonOf(err))
 	}
 	// Output:
 	// send user:42:inbox: ""
@@ -55,7 +55,7 @@ func Example() {
 // Tokens travel as text, and do not print themselves.
 func ExampleToken_Reveal() {
 	ring := capability.NewKeyRing(capability.NewKey())
-	token, err := ring.Mint("", capability.AllOperations(), capability.Topics(capability.AnyTopic()),
+	token, err := ring.Mint("", capability.AllOperations(), capability.Queues(capability.AnyQueue()),
 		capability.ExpiresAt(time.Now().Add(time.Hour)))
 	check(err)
 
@@ -70,12 +70,12 @@ func ExampleToken_Reveal() {
 	// true
 }
 
-// Anybody can look at what a token allows.
+// The holder of a token can read what it allows.
 func ExampleToken_Inspect() {
 	ring := capability.NewKeyRing(capability.NewKey())
 	token, err := ring.Mint("acme",
 		capability.Operations(capability.OpSend),
-		capability.Topics(capability.Topic("orders"), capability.TopicsUnder("user:42:")),
+		capability.Queues(capability.Queue("orders"), capability.QueuesUnder("user:42:")),
 		capability.ExpiresAt(time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)),
 		capability.MessagesPerSecond(100))
 	check(err)
@@ -85,21 +85,21 @@ func ExampleToken_Inspect() {
 	// Output:
 	// for tenant acme
 	// may send
-	// on topics orders,user:42:*
+	// on queues orders,user:42:*
 	// until 2030-01-02T03:04:05Z
 	// at most 100 messages per second
 }
 
-// Keys rotate while tokens of the previous one are still good.
+// Keys rotate while tokens of the previous key are still valid.
 func ExampleKeyRing_Rotate() {
 	ctx := context.Background()
 	ring := capability.NewKeyRing(capability.NewKey())
 	verifier := capability.NewVerifier(ring, nil)
-	token, err := ring.Mint("", capability.AllOperations(), capability.Topics(capability.AnyTopic()),
+	token, err := ring.Mint("", capability.AllOperations(), capability.Queues(capability.AnyQueue()),
 		capability.ExpiresAt(time.Now().Add(time.Hour)))
 	check(err)
 	old := ring.Current().ID()
-	request := capability.Request{Operation: capability.OpStats, Topic: "orders"}
+	request := capability.Request{Operation: capability.OpStats, Queue: "orders"}
 
 	check(ring.Rotate(capability.NewKey()))
 	_, err = verifier.Authorize(ctx, token, request)
@@ -113,7 +113,7 @@ func ExampleKeyRing_Rotate() {
 	// retired: true key_retired
 }
 
-// Revocations are kept in a file, and hold at once.
+// Revocations are kept in a file, and take effect at once.
 func ExampleFileRevocations() {
 	ctx := context.Background()
 	dir, err := os.MkdirTemp("", "capability")
@@ -125,10 +125,10 @@ func ExampleFileRevocations() {
 
 	ring := capability.NewKeyRing(capability.NewKey())
 	verifier := capability.NewVerifier(ring, &capability.VerifierOptions{Revocations: revocations})
-	token, err := ring.Mint("", capability.AllOperations(), capability.Topics(capability.AnyTopic()),
+	token, err := ring.Mint("", capability.AllOperations(), capability.Queues(capability.AnyQueue()),
 		capability.ExpiresAt(time.Now().Add(time.Hour)))
 	check(err)
-	request := capability.Request{Operation: capability.OpStats, Topic: "orders"}
+	request := capability.Request{Operation: capability.OpStats, Queue: "orders"}
 	_, err = verifier.Authorize(ctx, token, request)
 	fmt.Println(err)
 
@@ -140,23 +140,23 @@ func ExampleFileRevocations() {
 	// revoked
 }
 
-// A client of AWS signs with a secret that the service can compute and need not
-// keep.
+// A client of AWS signs with a secret that the service computes and does not
+// store.
 func ExampleVerifier_AuthorizeSigned() {
 	ring := capability.NewKeyRing(capability.NewKey())
 	verifier := capability.NewVerifier(ring, nil)
-	token, err := ring.Mint("", capability.AllOperations(), capability.Topics(capability.AnyTopic()),
+	token, err := ring.Mint("", capability.AllOperations(), capability.Queues(capability.AnyQueue()),
 		capability.ExpiresAt(time.Now().Add(time.Hour)))
 	check(err)
 	client := token.Credentials() // AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN
 
 	signed := func(secret capability.Secret) bool {
-		// A real one derives the signing key from the secret and compares the
+		// A real service derives the signing key from the secret and compares the
 		// signature of the request.
 		return secret.Equal(client.SecretAccessKey)
 	}
 	_, err = verifier.AuthorizeSigned(context.Background(), client.AccessKeyID, client.SessionToken, signed,
-		capability.Request{Operation: capability.OpRecv, Topic: "orders"})
+		capability.Request{Operation: capability.OpRecv, Queue: "orders"})
 	fmt.Println(err)
 	// Output:
 	// <nil>

@@ -16,108 +16,108 @@ import (
 	"time"
 )
 
-// A gate decides about a token in its binary form and a request at a time.
-type gate func(binary []byte, r Request, at time.Time) bool
+// A decider reports whether it accepts a token, in its binary form, for a request.
+type decider func(binary []byte, r Request, at time.Time) bool
 
-// An exhibit is a genuine token with a request that it allows.
-type exhibit struct {
+// A sample is a genuine token with a request that it allows.
+type sample struct {
 	name    string
 	binary  []byte
 	request Request
 }
 
-// A crime is something that must not be let through.
-type crime struct {
+// An attempt is a token and a request that must be refused.
+type attempt struct {
 	kind    string
 	binary  []byte
 	request Request
 	at      time.Time
 }
 
-// A court has genuine tokens, the keys that made them, and forgers.
-type court struct {
+// A forgeryEnv has genuine tokens and the keys that signed them, and makes forgeries.
+type forgeryEnv struct {
 	ring     *KeyRing
-	genuine  []exhibit
+	genuine  []sample
 	now      time.Time
 	outsider Key // not in the ring
 }
 
-func newCourt(t testing.TB) *court {
-	c := &court{ring: NewKeyRing(fixedKey(t, 1), fixedKey(t, 2)), now: time.Now().Truncate(time.Second), outsider: fixedKey(t, 3)}
+func newForgeryEnv(t testing.TB) *forgeryEnv {
+	c := &forgeryEnv{ring: NewKeyRing(fixedKey(t, 1), fixedKey(t, 2)), now: time.Now().Truncate(time.Second), outsider: fixedKey(t, 3)}
 	exp := ExpiresAt(c.now.Add(time.Hour))
 	add := func(name string, token Token, edit func(*Request)) {
 		r := sendToOrders()
 		edit(&r)
-		c.genuine = append(c.genuine, exhibit{name, token.RevealBinary(nil), r})
+		c.genuine = append(c.genuine, sample{name, token.RevealBinary(nil), r})
 	}
-	plain := mustMint(t, c.ring, "", Operations(OpSend), Topics(Topic("orders")), exp)
+	plain := mustMint(t, c.ring, "", Operations(OpSend), Queues(Queue("orders")), exp)
 	add("plain", plain, func(*Request) {})
 	add("narrowed", mustNarrow(t,
-		mustMint(t, c.ring, "", AllOperations(), Topics(AnyTopic()), ExpiresAt(c.now.Add(100*time.Hour))),
-		Operations(OpSend, OpRecv, OpAck), exp, Topics(Topic("orders"), TopicsUnder("user:4:")), MaxBodyBytes(1000), Audience("eu1"),
+		mustMint(t, c.ring, "", AllOperations(), Queues(AnyQueue()), ExpiresAt(c.now.Add(100*time.Hour))),
+		Operations(OpSend, OpRecv, OpAck), exp, Queues(Queue("orders"), QueuesUnder("user:4:")), MaxBodyBytes(1000), Audience("eu1"),
 		Networks(netip.MustParsePrefix("10.0.0.0/8")), NotBefore(c.now), Tenant("acme")), func(*Request) {})
-	add("tenant", mustMint(t, c.ring, "acme", Operations(OpRecv), Topics(TopicsUnder("user:4:")), exp), func(r *Request) { r.Operation, r.Topic = OpRecv, "user:4:inbox" })
-	previous, err := mint(fixedKey(t, 2), identifier{key: 2, token: newTokenID(c.now)}, []Caveat{Operations(OpSend), Topics(Topic("orders")), exp})
+	add("tenant", mustMint(t, c.ring, "acme", Operations(OpRecv), Queues(QueuesUnder("user:4:")), exp), func(r *Request) { r.Operation, r.Queue = OpRecv, "user:4:inbox" })
+	previous, err := mint(fixedKey(t, 2), identifier{key: 2, token: newTokenID(c.now)}, []Caveat{Operations(OpSend), Queues(Queue("orders")), exp})
 	if err != nil {
 		t.Fatal(err)
 	}
 	add("previous key", previous, func(*Request) {})
-	add("one delivery", mustMint(t, c.ring, "", Operations(OpAck), Topics(Topic("orders")), exp, ForReceipt("r1")), func(r *Request) { r.Operation = OpAck })
+	add("one delivery", mustMint(t, c.ring, "", Operations(OpAck), Queues(Queue("orders")), exp, ForReceipt("r1")), func(r *Request) { r.Operation = OpAck })
 	add("two of a kind", mustNarrow(t, plain, Operations(OpSend, OpRecv)), func(*Request) {})
 	return c
 }
 
-// trespasses are genuine tokens used for what they do not allow.
-func (c *court) trespasses(t testing.TB) iter.Seq[crime] {
-	return func(yield func(crime) bool) {
-		try := func(kind string, e exhibit, edit func(*crime)) bool {
-			trespass := crime{kind, e.binary, e.request, c.now}
-			edit(&trespass)
-			return yield(trespass)
+// misuses yields genuine tokens with requests that they do not allow.
+func (c *forgeryEnv) misuses(t testing.TB) iter.Seq[attempt] {
+	return func(yield func(attempt) bool) {
+		try := func(kind string, e sample, edit func(*attempt)) bool {
+			misuse := attempt{kind, e.binary, e.request, c.now}
+			edit(&misuse)
+			return yield(misuse)
 		}
 		for _, e := range c.genuine {
-			for _, topic := range []string{
+			for _, queue := range []string{
 				"", "order", "orders2", "orders-x", "orders/", "orders/..", "orders:eu", "ORDERS", "ordеrs", "*", "orders,bills",
 				"user:4", "user:4:", "user:42:inbox", "user:4::inbox", "user:4:..", "user:4:../user:5:inbox", "user:5:inbox", "user:4:.",
 			} {
-				if !try("topic "+topic, e, func(k *crime) { k.request.Topic = topic }) {
+				if !try("queue "+queue, e, func(k *attempt) { k.request.Queue = queue }) {
 					return
 				}
 			}
 			for _, o := range []Operation{0, OpPeek, OpPurge, OpDLQ, OpAdmin, OpAdmin + 1} {
-				if !try("operation "+o.String(), e, func(k *crime) { k.request.Operation = o }) {
+				if !try("operation "+o.String(), e, func(k *attempt) { k.request.Operation = o }) {
 					return
 				}
 			}
 			for _, late := range []time.Duration{0, time.Second, 90 * time.Second, time.Hour} {
-				if !try("time", e, func(k *crime) { k.at = c.now.Add(time.Hour + late) }) {
+				if !try("time", e, func(k *attempt) { k.at = c.now.Add(time.Hour + late) }) {
 					return
 				}
 			}
 		}
 		narrowed, tenant, delivery, twice := c.genuine[1], c.genuine[2], c.genuine[4], c.genuine[5]
-		ok := try("tenant", narrowed, func(k *crime) { k.request.Tenant = "other" }) &&
-			try("tenant of the token", tenant, func(k *crime) { k.request.Tenant = "other" }) &&
-			try("network", narrowed, func(k *crime) { k.request.Client = netip.MustParseAddr("11.0.0.1") }) &&
-			try("body", narrowed, func(k *crime) { k.request.Load = Load{1, 1001, 1001} }) &&
-			try("unmeasured body", narrowed, func(k *crime) { k.request.Load = Load{} }) &&
-			try("too early", narrowed, func(k *crime) { k.at = c.now.Add(-3 * time.Minute) }) &&
-			try("receipt", delivery, func(k *crime) { k.request.Receipt = "r2" }) &&
-			try("operation that a later caveat names", twice, func(k *crime) { k.request.Operation = OpRecv })
+		ok := try("tenant", narrowed, func(k *attempt) { k.request.Tenant = "other" }) &&
+			try("tenant of the token", tenant, func(k *attempt) { k.request.Tenant = "other" }) &&
+			try("network", narrowed, func(k *attempt) { k.request.Client = netip.MustParseAddr("11.0.0.1") }) &&
+			try("body", narrowed, func(k *attempt) { k.request.Load = Load{1, 1001, 1001} }) &&
+			try("unmeasured body", narrowed, func(k *attempt) { k.request.Load = Load{} }) &&
+			try("too early", narrowed, func(k *attempt) { k.at = c.now.Add(-3 * time.Minute) }) &&
+			try("receipt", delivery, func(k *attempt) { k.request.Receipt = "r2" }) &&
+			try("operation that a later caveat names", twice, func(k *attempt) { k.request.Operation = OpRecv })
 		if !ok {
 			return
 		}
-		// Genuine tokens with a caveat that nobody knows, or that makes no sense.
+		// Genuine tokens with an unknown or malformed caveat.
 		for _, caveat := range []string{"account = 1", "mbx:colour=red", "", "mbx:op=", "mbx:exp=soon", "mbx:topic=*,", "mbx:max_body=x", "mbx:net=here", "MBX:op=*"} {
 			m := oracleMints(t, fixedKey(t, 1), "", "mbx:op=*", "mbx:topic=*", ExpiresAt(c.now.Add(time.Hour)).String(), caveat)
-			if !yield(crime{"caveat " + caveat, fromOracle(t, m).RevealBinary(nil), sendToOrders(), c.now}) {
+			if !yield(attempt{"caveat " + caveat, fromOracle(t, m).RevealBinary(nil), sendToOrders(), c.now}) {
 				return
 			}
 		}
 	}
 }
 
-// parts are a token taken apart, to be put together differently.
+// parts are the fields of a token, to be changed and assembled again.
 type parts struct {
 	identifier []byte
 	caveats    [][]byte
@@ -145,10 +145,10 @@ func (p parts) assemble() []byte {
 	return append(b, p.signature...)
 }
 
-// forgeries are tokens that nobody minted: first all that can be listed, then
-// random ones, n in all.
-func (c *court) forgeries(n int) iter.Seq[crime] {
-	return func(yield func(crime) bool) {
+// forgeries yields n tokens that were never minted: first every simple change, then
+// random changes.
+func (c *forgeryEnv) forgeries(n int) iter.Seq[attempt] {
+	return func(yield func(attempt) bool) {
 		made := 0
 		genuine := make(map[string]bool)
 		for _, e := range c.genuine {
@@ -156,10 +156,10 @@ func (c *court) forgeries(n int) iter.Seq[crime] {
 		}
 		emit := func(kind string, binary []byte, r Request) bool {
 			if genuine[string(binary)] {
-				return true // changed twice and back
+				return true // the changes cancelled each other
 			}
 			made++
-			return made <= n && yield(crime{kind, binary, r, c.now})
+			return made <= n && yield(attempt{kind, binary, r, c.now})
 		}
 		for _, e := range c.genuine {
 			if !c.listed(e, emit) {
@@ -177,7 +177,7 @@ func (c *court) forgeries(n int) iter.Seq[crime] {
 }
 
 // listed makes every simple change of one token.
-func (c *court) listed(e exhibit, emit func(kind string, binary []byte, r Request) bool) bool {
+func (c *forgeryEnv) listed(e sample, emit func(kind string, binary []byte, r Request) bool) bool {
 	for bit := range 8 * len(e.binary) {
 		b := slices.Clone(e.binary)
 		b[bit/8] ^= 1 << (bit % 8)
@@ -200,8 +200,8 @@ func (c *court) listed(e exhibit, emit func(kind string, binary []byte, r Reques
 	return true
 }
 
-// structural makes changes that understand what a token is.
-func (c *court) structural(e exhibit) iter.Seq2[string, []byte] {
+// structural changes the fields of a token.
+func (c *forgeryEnv) structural(e sample) iter.Seq2[string, []byte] {
 	return func(yield func(string, []byte) bool) {
 		change := func(kind string, edit func(*parts)) bool {
 			p := takeApart(e.binary)
@@ -239,8 +239,8 @@ func (c *court) structural(e exhibit) iter.Seq2[string, []byte] {
 	}
 }
 
-// identifierChanges pretend that the token is another.
-func (c *court) identifierChanges(original parts, change func(string, func(*parts)) bool) bool {
+// identifierChanges changes key, id and tenant of a token.
+func (c *forgeryEnv) identifierChanges(original parts, change func(string, func(*parts)) bool) bool {
 	id, _ := parseIdentifier(original.identifier)
 	for _, key := range []KeyID{0, 1, 2, 3, 99} {
 		if !change("other key", func(p *parts) { id := id; id.key = key; p.identifier = id.append(nil) }) {
@@ -257,8 +257,8 @@ func (c *court) identifierChanges(original parts, change func(string, func(*part
 		change("no identifier", func(p *parts) { p.identifier = nil })
 }
 
-// signatureChanges try signatures that a forger can compute.
-func (c *court) signatureChanges(original parts, change func(string, func(*parts)) bool) bool {
+// signatureChanges tries signatures that a forger can compute.
+func (c *forgeryEnv) signatureChanges(original parts, change func(string, func(*parts)) bool) bool {
 	mac := func(key, message []byte) []byte {
 		h := hmac.New(sha256.New, key)
 		h.Write(message)
@@ -307,7 +307,7 @@ func (c *court) signatureChanges(original parts, change func(string, func(*parts
 		change("long signature", func(p *parts) { p.signature = append(p.signature, 0) })
 }
 
-// encodingChanges write the same token differently.
+// encodingChanges encodes the same token differently.
 func encodingChanges(binary []byte, yield func(string, []byte) bool) bool {
 	original := takeApart(binary)
 	location := append([]byte{macaroonVersion, 1, 4, 'h', 'e', 'r', 'e'}, binary[1:]...)
@@ -332,7 +332,7 @@ func encodingChanges(binary []byte, yield func(string, []byte) bool) bool {
 }
 
 // mutate makes several random changes.
-func (c *court) mutate(random *rand.Rand, e exhibit) []byte {
+func (c *forgeryEnv) mutate(random *rand.Rand, e sample) []byte {
 	b := slices.Clone(e.binary)
 	for range 1 + random.IntN(4) {
 		switch random.IntN(6) {
@@ -363,46 +363,46 @@ func (c *court) mutate(random *rand.Rand, e exhibit) []byte {
 	return b
 }
 
-// A record says what a gate should have decided differently, of how much.
-type record struct {
+// An outcome lists the wrong decisions of a decider.
+type outcome struct {
 	refused  []string // although genuine
-	accepted []string // although a crime
+	accepted []string // although forged or misused
 	tried    int
 }
 
-// try lets a gate decide about every genuine token, every trespass and n
-// forgeries. It can stop at the first crime that is accepted.
-func (c *court) try(t testing.TB, open gate, n int, stop bool) (found record) {
+// try calls decide with every genuine token, every misuse and n
+// forgeries. It can stop at the first one that is accepted.
+func (c *forgeryEnv) try(t testing.TB, decide decider, n int, stop bool) (found outcome) {
 	for _, e := range c.genuine {
-		if !open(e.binary, e.request, c.now) {
+		if !decide(e.binary, e.request, c.now) {
 			found.refused = append(found.refused, e.name)
 		}
 	}
-	judge := func(k crime) {
+	count := func(k attempt) {
 		found.tried++
-		if open(k.binary, k.request, k.at) {
+		if decide(k.binary, k.request, k.at) {
 			found.accepted = append(found.accepted, fmt.Sprintf("%s: %x", k.kind, k.binary))
 		}
 	}
-	for k := range c.trespasses(t) {
-		if judge(k); stop && len(found.accepted) > 0 {
+	for k := range c.misuses(t) {
+		if count(k); stop && len(found.accepted) > 0 {
 			return found
 		}
 	}
 	for k := range c.forgeries(n) {
-		if judge(k); stop && len(found.accepted) > 0 {
+		if count(k); stop && len(found.accepted) > 0 {
 			return found
 		}
-		if found.tried%1000 == 0 { // with genuine tokens in the cache
+		if found.tried%1000 == 0 { // keep the genuine tokens in the cache
 			for _, e := range c.genuine {
-				open(e.binary, e.request, c.now)
+				decide(e.binary, e.request, c.now)
 			}
 		}
 	}
 	return found
 }
 
-// forgeryCount is how many forgeries to try: MAILBOX_FORGERIES, or 50,000.
+// forgeryCount returns how many forgeries to try: MAILBOX_FORGERIES, or 50,000.
 func forgeryCount(t testing.TB) int {
 	text := os.Getenv("MAILBOX_FORGERIES")
 	if text == "" {
@@ -415,9 +415,9 @@ func forgeryCount(t testing.TB) int {
 	return n
 }
 
-// verifierGate asks the real thing. Each time is a verifier of its own, because
-// verifiers do not go back in time.
-func verifierGate(t testing.TB, c *court) gate {
+// verifierDecider uses a Verifier, another one for each time, because the time of a
+// verifier never goes back.
+func verifierDecider(t testing.TB, c *forgeryEnv) decider {
 	verifiers := make(map[time.Time]*Verifier)
 	return func(binary []byte, r Request, at time.Time) bool {
 		v := verifiers[at]
@@ -443,24 +443,24 @@ func verifierGate(t testing.TB, c *court) gate {
 }
 
 func TestNoForgeryIsAccepted(t *testing.T) {
-	c := newCourt(t)
+	c := newForgeryEnv(t)
 	n := forgeryCount(t)
-	found := c.try(t, verifierGate(t, c), n, false)
+	found := c.try(t, verifierDecider(t, c), n, false)
 	for _, name := range found.refused {
 		t.Errorf("a genuine token was refused: %s", name)
 	}
 	for _, forgery := range found.accepted[:min(len(found.accepted), 20)] {
 		t.Errorf("accepted: %s", forgery)
 	}
-	t.Logf("%d forgeries and trespasses, %d accepted", found.tried, len(found.accepted))
+	t.Logf("%d forgeries and misuses, %d accepted", found.tried, len(found.accepted))
 	if found.tried < n {
 		t.Errorf("only %d of %d were tried", found.tried, n)
 	}
 }
 
-// TestFlippedBitsOfTheTextAreRefused does the same to the text form.
-func TestFlippedBitsOfTheTextAreRefused(t *testing.T) {
-	c := newCourt(t)
+// TestFlippedBitsInTokenTextAreRefused does the same to the text form.
+func TestFlippedBitsInTokenTextAreRefused(t *testing.T) {
+	c := newForgeryEnv(t)
 	v := NewVerifier(c.ring, &VerifierOptions{Audience: []string{"eu1"}})
 	for _, e := range c.genuine {
 		text := []byte(tokenEncoding.EncodeToString(e.binary))
@@ -472,7 +472,7 @@ func TestFlippedBitsOfTheTextAreRefused(t *testing.T) {
 				continue
 			}
 			if _, err := v.Authorize(t.Context(), token, e.request); err == nil {
-				t.Errorf("%s: bit %d of the text does not count", e.name, bit)
+				t.Errorf("%s: bit %d of the text is not significant", e.name, bit)
 			}
 		}
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-func TestRevocationsOfKeysThatAreNoLongerAcceptedAreForgotten(t *testing.T) {
+func TestRevocationsOfRetiredKeysAreDropped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ring := NewKeyRing(NewKey())
 		old := ring.Current().ID()
@@ -36,11 +36,11 @@ func TestRevocationsOfKeysThatAreNoLongerAcceptedAreForgotten(t *testing.T) {
 		if err := ring.Retire(old, time.Now()); err != nil {
 			t.Fatal(err)
 		}
-		forget("it was retired just now", 102)
+		forget("the old key was retired just now", 102)
 		time.Sleep(25 * time.Hour)
-		forget("it was retired a day ago", 1)
+		forget("the old key was retired a day ago", 1)
 		if _, revoked, _ := f.Revoked(t.Context(), numbered(1000), ""); !revoked {
-			t.Error("what was revoked later is good again")
+			t.Error("a token revoked later is valid again")
 		}
 		if info, err := os.Stat(path); err != nil || info.Size() != 2*recordBytes {
 			t.Errorf("the file has %d bytes, %v", info.Size(), err)
@@ -55,9 +55,9 @@ func TestRevocationsOfKeysThatAreNoLongerAcceptedAreForgotten(t *testing.T) {
 	})
 }
 
-// TestWhatARevokedTokenMintedWithALaterKeyStaysRevoked has the key of the token
-// retired, and not that of what it minted.
-func TestWhatARevokedTokenMintedWithALaterKeyStaysRevoked(t *testing.T) {
+// TestTokenMintedByRevokedTokenStaysRevoked retires the key of the revoked token,
+// but not the later key of the token minted with it.
+func TestTokenMintedByRevokedTokenStaysRevoked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ring, revoked := NewKeyRing(NewKey()), new(MemoryRevocations)
 		v := NewVerifier(ring, &VerifierOptions{Revocations: revoked})
@@ -67,7 +67,7 @@ func TestWhatARevokedTokenMintedWithALaterKeyStaysRevoked(t *testing.T) {
 		if err := ring.Rotate(NewKey()); err != nil {
 			t.Fatal(err)
 		}
-		child, err := ring.Mint("", AllOperations(), Topics(AnyTopic()), ExpiresAt(time.Now().Add(1000*time.Hour)), MintedBy(maker.ID()))
+		child, err := ring.Mint("", AllOperations(), Queues(AnyQueue()), ExpiresAt(time.Now().Add(1000*time.Hour)), MintedBy(maker.ID()))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -82,9 +82,9 @@ func TestWhatARevokedTokenMintedWithALaterKeyStaysRevoked(t *testing.T) {
 	})
 }
 
-// TestForgettingSurvivesEveryCrash fails the power before each operation on the disk
+// TestDroppingRevocationsSurvivesEveryCrash cuts the power before each operation on the disk
 // while revocations are dropped.
-func TestForgettingSurvivesEveryCrash(t *testing.T) {
+func TestDroppingRevocationsSurvivesEveryCrash(t *testing.T) {
 	lasting := []TokenID{numbered(500), numbered(501)}
 	run := func(d *crashDisk) {
 		f, err := openRevocations(d, "revoked")

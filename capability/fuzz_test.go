@@ -28,8 +28,8 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// FuzzParseBinary reads tokens as the oracle does: whatever is read here reads
-// the same there and is written the same by both, and nothing that was not
+// FuzzParseBinary compares the parser with the oracle: a token that is accepted here
+// parses the same there and is encoded the same by both, and no token that was not
 // minted is ever genuine.
 func FuzzParseBinary(f *testing.F) {
 	key := fixedKey(f, 1)
@@ -67,7 +67,7 @@ func FuzzParseBinary(f *testing.F) {
 		if err == nil && !genuine || errors.Is(err, ReasonNotGenuine) && genuine && d.Key == key.id {
 			t.Fatalf("verdict %v, and the oracle says %t", err, genuine)
 		}
-		if narrowed, err := token.Attenuate(inAnHour()); err == nil && len(narrowed.Inspect().Caveats) != len(d.Caveats)+1 {
+		if narrowed, err := token.Narrow(inAnHour()); err == nil && len(narrowed.Inspect().Caveats) != len(d.Caveats)+1 {
 			t.Fatal("narrowing added something else")
 		}
 		c := token.Credentials()
@@ -96,16 +96,16 @@ func FuzzParseCaveat(f *testing.F) {
 		if c.String() != text || c.Words() == "" {
 			t.Fatalf("%q became %q", text, c)
 		}
-		// Whatever it is, it does not widen: a request that is refused without it
+		// No caveat widens a token: a request that is refused without it
 		// is refused with it.
 		var narrow, narrower scope
 		for _, s := range []*scope{&narrow, &narrower} {
-			for _, c := range []Caveat{Operations(OpRecv), Topics(Topic("a")), ExpiresAt(time.Unix(1000, 0)), Tenant("x")} {
+			for _, c := range []Caveat{Operations(OpRecv), Queues(Queue("a")), ExpiresAt(time.Unix(1000, 0)), Tenant("x")} {
 				_ = s.add(c.String())
 			}
 		}
 		_ = narrower.add(text)
-		for _, r := range []Request{{Operation: OpSend, Topic: "a", Tenant: "x"}, {Operation: OpRecv, Topic: "b", Tenant: "x"}, {Operation: OpRecv, Topic: "a"}} {
+		for _, r := range []Request{{Operation: OpSend, Queue: "a", Tenant: "x"}, {Operation: OpRecv, Queue: "b", Tenant: "x"}, {Operation: OpRecv, Queue: "a"}} {
 			if narrow.check(&r, nil) != "" && narrower.check(&r, nil) == "" {
 				t.Fatalf("%q widens to %+v", text, r)
 			}
@@ -120,7 +120,7 @@ func FuzzParsePattern(f *testing.F) {
 	for _, text := range []string{"orders", "user:4:*", "*", "a%2Cb", "a/b.c:*", "%25*"} {
 		f.Add(text, "user:4:inbox")
 	}
-	f.Fuzz(func(t *testing.T, text, topic string) {
+	f.Fuzz(func(t *testing.T, text, queue string) {
 		p, err := ParsePattern(text)
 		if err != nil {
 			return
@@ -128,11 +128,11 @@ func FuzzParsePattern(f *testing.F) {
 		if p.String() != text {
 			t.Fatalf("%q became %q", text, p)
 		}
-		if p.kind == patternPrefix && p.matches(topic) {
+		if p.kind == patternPrefix && p.matches(queue) {
 			last := p.text[len(p.text)-1]
-			rest := topic[len(p.text):]
-			if topic[len(p.text)-1] != last || !isSeparator(last) || rest == "" || isSeparator(rest[0]) || isSeparator(rest[len(rest)-1]) {
-				t.Fatalf("%q matches %q", text, topic)
+			rest := queue[len(p.text):]
+			if queue[len(p.text)-1] != last || !isSeparator(last) || rest == "" || isSeparator(rest[0]) || isSeparator(rest[len(rest)-1]) {
+				t.Fatalf("%q matches %q", text, queue)
 			}
 		}
 	})
@@ -158,7 +158,7 @@ func FuzzParseTokenID(f *testing.F) {
 	})
 }
 
-// FuzzSessionToken shows session tokens that nobody can sign for.
+// FuzzSessionToken presents session tokens without a valid signature.
 func FuzzSessionToken(f *testing.F) {
 	ring := NewKeyRing(fixedKey(f, 1))
 	verifier := NewVerifier(ring, nil)

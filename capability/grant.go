@@ -2,46 +2,46 @@ package capability
 
 import "time"
 
-// A Grant is what a verified token allows. It is good for the request that it
-// was given for; ask the [Verifier] again for the next one.
+// A Grant is what a verified token allows. It is valid for one request; call the
+// [Verifier] again for the next one.
 type Grant struct {
 	identifier identifier
 	scope      scope
 	meter      *meter
 }
 
-// ID names the token, and everything narrowed from the same one.
+// ID returns the id of the token, which all tokens narrowed from it share.
 func (g *Grant) ID() TokenID { return g.identifier.token }
 
-// Key names the key that made the token.
+// Key returns the id of the key that signed the token.
 func (g *Grant) Key() KeyID { return g.identifier.key }
 
-// Tenant is the one that the token is bound to; empty if it is bound to none.
+// Tenant returns the tenant that the token is bound to; empty if there is none.
 func (g *Grant) Tenant() string {
 	if len(g.scope.tenants) > 0 {
-		return g.scope.tenants[0] // there may be more only if they are equal
+		return g.scope.tenants[0] // if there are several, they are equal
 	}
 	return ""
 }
 
-// ExpiresAt is when the token ends by itself.
+// ExpiresAt returns when the token expires.
 func (g *Grant) ExpiresAt() time.Time { return time.Unix(g.scope.expires, 0).UTC() }
 
-// AllowsTopic reports whether the token is for this topic, for lists that show
-// only what their reader may see.
-func (g *Grant) AllowsTopic(topic string) bool { return g.scope.allowsTopic(topic) }
+// AllowsQueue reports whether the token allows this queue, for lists that show
+// only the queues that their reader may see.
+func (g *Grant) AllowsQueue(queue string) bool { return g.scope.allowsQueue(queue) }
 
-// AllowsOperation reports whether the token is for this operation, somewhere.
+// AllowsOperation reports whether the token allows this operation on any queue.
 func (g *Grant) AllowsOperation(o Operation) bool { return g.scope.operations.has(o) }
 
-// Charge counts messages and bytes that were handed out under the token against
-// its quotas. What a receive brings is known only afterwards, so it may exceed a
-// quota; then the next request has to wait for longer.
+// Charge counts messages and bytes that were delivered under the token against
+// its quotas. The size of a receive is known only afterwards, so it may exceed a
+// quota; then the next request waits longer.
 func (g *Grant) Charge(messages int, bytes int64) {
 	if len(g.scope.quotas) > 0 {
 		g.meter.charge(g, messages, bytes)
 	}
 }
 
-// String names the token.
+// String returns a name that does not reveal the token.
 func (g *Grant) String() string { return g.identifier.String() }

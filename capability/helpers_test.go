@@ -14,7 +14,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// fixedKey is a key that is the same in every run.
+// fixedKey returns a key that is the same in every run.
 func fixedKey(t testing.TB, id KeyID) Key {
 	t.Helper()
 	key, err := KeyFrom(id, bytes.Repeat([]byte{byte(id)}, KeyBytes))
@@ -35,29 +35,29 @@ func mustMint(t testing.TB, ring *KeyRing, tenant string, caveats ...Caveat) Tok
 
 func mustNarrow(t testing.TB, token Token, caveats ...Caveat) Token {
 	t.Helper()
-	narrowed, err := token.Attenuate(caveats...)
+	narrowed, err := token.Narrow(caveats...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return narrowed
 }
 
-// inAnHour is a token's life in most tests.
+// inAnHour is the expiry of tokens in most tests.
 func inAnHour() Caveat { return ExpiresAt(time.Now().Add(time.Hour)) }
 
-// ordersToken may send to and receive from orders for an hour, and whatever the
-// further caveats leave of that.
+// ordersToken allows sending to and receiving from orders for an hour, as far as the
+// further caveats allow it.
 func ordersToken(t testing.TB, ring *KeyRing, caveats ...Caveat) Token {
 	t.Helper()
 	return mustMint(t, ring, "", append([]Caveat{
-		Operations(OpSend, OpRecv, OpAck, OpNack, OpExtend), Topics(Topic("orders")), inAnHour(),
+		Operations(OpSend, OpRecv, OpAck, OpNack, OpExtend), Queues(Queue("orders")), inAnHour(),
 	}, caveats...)...)
 }
 
-// sendToOrders is a request that says everything there is to say.
+// sendToOrders is a request with all fields set.
 func sendToOrders() Request {
 	return Request{
-		Operation: OpSend, Topic: "orders", Tenant: "acme", Load: Load{Messages: 1, Bytes: 100, LargestBody: 100},
+		Operation: OpSend, Queue: "orders", Tenant: "acme", Load: Load{Messages: 1, Bytes: 100, LargestBody: 100},
 		Client: netip.MustParseAddr("10.1.2.3"), Peer: "spiffe://example.org/worker", Receipt: "r1",
 	}
 }

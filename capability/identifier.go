@@ -11,8 +11,8 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// A TokenID names a token and everything that was narrowed from it. It is a
-// ULID, so it tells when the token was minted, and it is not secret.
+// A TokenID names a token and all tokens narrowed from it. It is a ULID, so it
+// contains the time when the token was minted. It is not secret.
 type TokenID [16]byte
 
 // String returns the 26 characters of the ULID.
@@ -21,7 +21,7 @@ func (id TokenID) String() string { return ulid.ULID(id).String() }
 // IsZero reports whether id names no token.
 func (id TokenID) IsZero() bool { return id == TokenID{} }
 
-// MintedAt is when the token was minted, by the clock of who minted it.
+// MintedAt returns when the token was minted, by the clock of the minter.
 func (id TokenID) MintedAt() time.Time { return ulid.ULID(id).Timestamp().UTC() }
 
 // MarshalText returns what String returns.
@@ -40,15 +40,15 @@ func (id *TokenID) UnmarshalText(text []byte) error {
 // ParseTokenID reads the 26 characters of a ULID. The error is ErrInvalid.
 func ParseTokenID(text string) (TokenID, error) {
 	id, err := ulid.ParseStrict(text)
-	// ULIDs can also be written in lower case, and the first character can be
-	// too large: only what would be written in the same way is read.
+	// The ULID package also accepts lower case and a first character that is too
+	// large. Only the text that String would return is accepted here.
 	if err != nil || id.String() != text {
 		return TokenID{}, invalid("token id", "want the 26 characters of a ULID")
 	}
 	return TokenID(id), nil
 }
 
-// newTokenID makes an id for now.
+// newTokenID returns a random id with the given time.
 func newTokenID(now time.Time) TokenID {
 	var id ulid.ULID
 	_, _ = rand.Read(id[6:])                        // never fails, see crypto/rand
@@ -88,12 +88,12 @@ func plainName(name string, maxBytes int) bool {
 	return true
 }
 
-// An identifier is what a token says about itself, and what its key is chosen
-// by: version 1, the key, the token, the tenant.
+// An identifier is the first field of a token: the ids of its key and of the
+// token, and its tenant. The key is looked up with it.
 type identifier struct {
 	key    KeyID
 	token  TokenID
-	tenant string // empty: of no tenant in particular
+	tenant string // empty if the token is bound to none
 }
 
 const (

@@ -21,11 +21,11 @@ const (
 	rotations = 24                    // of each process
 )
 
-// TestRotatingProcess is one of the processes of the test below: it says that it is
-// there, waits until its input ends, and rotates.
+// TestRotatingProcess is one of the processes of the test below: it reports that it is
+// ready, waits until its input ends, and rotates.
 func TestRotatingProcess(t *testing.T) {
 	if os.Getenv(rotating) == "" {
-		t.Skip("it is no test but a process of TestNoKeyIsLostWhenProcessesRotateAtOnce, which starts it")
+		t.Skip("a helper process of TestConcurrentRotationsLoseNoKey, which starts it")
 	}
 	_, _ = os.Stdout.WriteString("ready\n")
 	_, _ = io.Copy(io.Discard, os.Stdin)
@@ -36,7 +36,7 @@ func TestRotatingProcess(t *testing.T) {
 	}
 }
 
-func TestNoKeyIsLostWhenProcessesRotateAtOnce(t *testing.T) {
+func TestConcurrentRotationsLoseNoKey(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "keys")
 	if err := NewKeyRing(fixedKey(t, 1)).WriteFile(path); err != nil {
@@ -82,7 +82,7 @@ func TestNoKeyIsLostWhenProcessesRotateAtOnce(t *testing.T) {
 	}
 }
 
-func TestALockThatIsKeptIsNotWaitedForForever(t *testing.T) {
+func TestWaitForKeyLockIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "keys")
 		if err := NewKeyRing(fixedKey(t, 1)).WriteFile(path); err != nil {
@@ -110,7 +110,7 @@ func TestALockThatIsKeptIsNotWaitedForForever(t *testing.T) {
 	})
 }
 
-func TestAChangeOfKeysThatFailsLeavesTheFileAlone(t *testing.T) {
+func TestFailedKeyChangeLeavesFileUnchanged(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "keys")
 	if _, err := ChangeKeyFile(t.Context(), path, func(*KeyRing) error { return nil }); !errors.Is(err, driver.ErrNotFound) {
 		t.Errorf("no file: %v", err)
@@ -130,7 +130,7 @@ func TestAChangeOfKeysThatFailsLeavesTheFileAlone(t *testing.T) {
 	}
 }
 
-func TestARingAdoptsTheKeysOfAnother(t *testing.T) {
+func TestRingAdoptsKeysOfAnother(t *testing.T) {
 	ring, other := NewKeyRing(NewKey()), NewKeyRing(NewKey())
 	token := ordersToken(t, ring)
 	v := NewVerifier(ring, nil)
@@ -142,7 +142,7 @@ func TestARingAdoptsTheKeysOfAnother(t *testing.T) {
 	wantAllowed(t, v, ordersToken(t, other), sendToOrders())
 }
 
-func TestRingKnowsSinceWhenItAccepts(t *testing.T) {
+func TestAcceptsSinceIsOldestAcceptedKey(t *testing.T) {
 	now := time.Now()
 	key := func(id KeyID, made, retired time.Time) Key {
 		k := fixedKey(t, id)

@@ -15,16 +15,16 @@ import (
 
 const (
 	keyFile = "key file" // in errors
-	// keyFileHead is the first line of a file of keys.
+	// keyFileHead is the first line of a key file.
 	keyFileHead = "mailbox keys 1"
-	// maxKeyFileBytes is more than MaxKeys lines take.
+	// maxKeyFileBytes is more than the size of MaxKeys lines.
 	maxKeyFileBytes = 16 << 10
 )
 
 // ReadKeyFile reads a key ring from a file that WriteFile wrote. It refuses a
-// file that others than its owner can read. It blocks on I/O. Codes: ErrNotFound
-// (no such file), ErrForbidden (its mode), ErrIntegrity (damaged),
-// ErrUnavailable. Errors do not repeat what is in the file.
+// file that users other than its owner can read. It blocks on I/O. Codes:
+// ErrNotFound (no such file), ErrForbidden (its mode), ErrIntegrity (damaged),
+// ErrUnavailable. Errors do not repeat the content of the file.
 func ReadKeyFile(path string) (*KeyRing, error) {
 	text, err := readPrivate(path, keyFile, maxKeyFileBytes)
 	if err != nil {
@@ -32,7 +32,7 @@ func ReadKeyFile(path string) (*KeyRing, error) {
 	}
 	list, ok := parseKeys(text)
 	if !ok {
-		return nil, fileError(driver.ErrIntegrity, keyFile, "is damaged or no file of keys; restore it from a backup", nil)
+		return nil, fileError(driver.ErrIntegrity, keyFile, "is damaged, or is not a key file; restore it from a backup", nil)
 	}
 	return NewKeyRing(list[0], list[1:]...), nil
 }
@@ -43,19 +43,19 @@ func ReadKeyFile(path string) (*KeyRing, error) {
 func (r *KeyRing) WriteFile(path string) error {
 	list := r.Keys()
 	if len(list) == 0 {
-		return fileError(driver.ErrNotFound, keyFile, "is not written: the ring is empty", nil)
+		return fileError(driver.ErrNotFound, keyFile, "not written: the key ring is empty", nil)
 	}
 	return writePrivate(path, keyFile, formatKeys(list))
 }
 
-// ChangeKeyFile reads the ring in a file, changes it with edit, and writes it back,
-// while no other process that does so can come in between: of two that rotate at
-// once neither loses the other's key. It returns the ring that is in the file then.
-// If edit fails nothing is written, and its error is returned.
+// ChangeKeyFile reads the key ring from a file, calls edit with it, and writes it
+// back, under a lock that excludes other processes: when two processes rotate at the
+// same time, neither loses the other's key. It returns the ring as written. If edit
+// fails, nothing is written and its error is returned.
 //
-// It blocks on I/O, and on the lock of the file, path with ".lock" behind, for a few
-// seconds at most; cancelling ctx ends that. Codes: those of ReadKeyFile and
-// WriteFile, and ErrUnavailable (somebody else keeps the lock).
+// It blocks on I/O, and for at most ten seconds on the lock file, which is path with
+// ".lock" appended; cancelling ctx ends the wait. Codes: those of ReadKeyFile and
+// WriteFile, and ErrUnavailable (another process holds the lock).
 func ChangeKeyFile(ctx context.Context, path string, edit func(*KeyRing) error) (*KeyRing, error) {
 	return lockedKeys(ctx, path, func() (*KeyRing, error) {
 		ring, err := ReadKeyFile(path)
@@ -69,9 +69,10 @@ func ChangeKeyFile(ctx context.Context, path string, edit func(*KeyRing) error) 
 	})
 }
 
-// ReadOrMakeKeyFile reads the ring in a file; if there is no file it makes one with a
-// new key, and says so. Of processes that do so at once one makes the file, and all
-// have its keys. It blocks, and fails, like ChangeKeyFile.
+// ReadOrMakeKeyFile reads the key ring from a file; if the file does not exist, it
+// writes one with a new key and reports made. If several processes call it at the
+// same time, one of them makes the file and all get its keys. It blocks and fails
+// like ChangeKeyFile.
 func ReadOrMakeKeyFile(ctx context.Context, path string) (ring *KeyRing, made bool, err error) {
 	if ring, err = ReadKeyFile(path); !errors.Is(err, driver.ErrNotFound) {
 		return ring, false, err
@@ -87,14 +88,14 @@ func ReadOrMakeKeyFile(ctx context.Context, path string) (ring *KeyRing, made bo
 	return ring, made, err
 }
 
-// How long the lock of a file of keys is waited for. It is held for as long as it
-// takes to write a small file; who keeps it longer has been stopped.
+// How long to wait for the lock of a key file, and how often to try. A process
+// holds the lock while it writes a small file; one that holds it longer hangs.
 const (
 	keyLockPatience = 10 * time.Second
 	keyLockPause    = 5 * time.Millisecond
 )
 
-// lockedKeys calls use while it holds the lock of the file of keys at path.
+// lockedKeys calls use while it holds the lock of the key file at path.
 func lockedKeys(ctx context.Context, path string, use func() (*KeyRing, error)) (*KeyRing, error) {
 	patience := time.NewTimer(keyLockPatience)
 	defer patience.Stop()
@@ -104,7 +105,7 @@ func lockedKeys(ctx context.Context, path string, use func() (*KeyRing, error)) 
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		case <-patience.C:
-			return nil, fileError(driver.ErrUnavailable, keyFile, "another process is changing it, and does not come to an end", err)
+			return nil, fileError(driver.ErrUnavailable, keyFile, "another process holds its lock; gave up after "+keyLockPatience.String(), err)
 		case <-time.After(keyLockPause):
 			unlock, err = lockFile(path + ".lock")
 		}
@@ -123,8 +124,8 @@ func lockedKeys(ctx context.Context, path string, use func() (*KeyRing, error)) 
 }
 
 // formatKeys writes one line for each key, the current one first: id, secret in
-// hex, when it was retired in Unix milliseconds, 0 for not, and when it was made,
-// if that is known. The last line is a checksum of those before.
+// hex, when it was retired in Unix milliseconds or 0, and when it was made, if that
+// is known. The last line is a checksum of the lines before.
 func formatKeys(list []Key) []byte {
 	b := []byte(keyFileHead + "\n")
 	for _, key := range list {
@@ -141,7 +142,7 @@ func formatKeys(list []Key) []byte {
 	return fmt.Appendf(b, "%08x\n", crc32.Checksum(b, castagnoli))
 }
 
-// parseKeys reads what formatKeys wrote, and only that.
+// parseKeys reads exactly what formatKeys writes.
 func parseKeys(text string) ([]Key, bool) {
 	lines := strings.Split(text, "\n")
 	if len(lines) < 4 || len(lines) > MaxKeys+3 {

@@ -10,7 +10,7 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-func TestKeyRingSurvivesItsFile(t *testing.T) {
+func TestKeyRingRoundTripsThroughFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "keys")
 	ring := NewKeyRing(fixedKey(t, 3), fixedKey(t, 2), fixedKey(t, 1))
 	if err := ring.Retire(1, revokedAt); err != nil {
@@ -95,7 +95,7 @@ func TestKeyFileIsReadStrictly(t *testing.T) {
 	wantCode(t, "a directory", err, driver.ErrForbidden)
 }
 
-func TestTokenSurvivesItsFile(t *testing.T) {
+func TestTokenRoundTripsThroughFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "token")
 	token := ordersToken(t, NewKeyRing(NewKey()))
 	if err := token.WriteFile(path); err != nil {

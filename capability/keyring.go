@@ -17,25 +17,25 @@ import (
 const MaxKeys = 64
 
 // A KeyRing holds the keys of a service: one that mints, and earlier ones whose
-// tokens are still accepted. To rotate, [KeyRing.Rotate] in a new key; when the
-// tokens of the old one have expired, or at once if it leaked, [KeyRing.Retire]
-// it; and when nothing that was received with its tokens is out any more,
-// [KeyRing.Remove] it.
+// tokens are still accepted. To rotate, call [KeyRing.Rotate] with a new key. When
+// the tokens of the old key have expired, or at once if it leaked, call
+// [KeyRing.Retire] for it. When no delivery received with its tokens is in flight
+// any more, call [KeyRing.Remove].
 //
-// It is safe for concurrent use. It prints nothing but the ids of its keys.
+// It is safe for concurrent use. It prints only the ids of its keys.
 type KeyRing struct {
-	mu    sync.Mutex // held by who changes keys
+	mu    sync.Mutex // held while keys is replaced
 	keys  atomic.Pointer[keys]
-	dummy Key // what unknown keys are compared with, so that they take as long
+	dummy Key // verifies tokens of unknown keys, so that refusing them takes as long
 }
 
-// keys are those of a ring at one time. They are replaced and never changed, so
-// whoever has verified something can tell whether the ring is still the same.
+// keys is the immutable list of the keys of a ring. A change replaces it, so
+// comparing pointers tells a verifier whether the ring has changed.
 type keys struct{ list []Key } // the first is the current one
 
-// NewKeyRing returns a ring that mints with current and accepts tokens of
-// previous too. Keys without a secret are left out, and so are repeated ids; a
-// ring without current can neither mint nor verify.
+// NewKeyRing returns a ring that mints with current and also accepts tokens of
+// previous. Zero keys and repeated ids are left out; a ring without current can
+// neither mint nor verify.
 func NewKeyRing(current Key, previous ...Key) *KeyRing {
 	r := &KeyRing{dummy: NewKey()}
 	state := new(keys)
@@ -66,26 +66,26 @@ func (r *KeyRing) Current() Key {
 func (r *KeyRing) Keys() []Key { return slices.Clone(r.keys.Load().list) }
 
 // Rotate makes key the current one. The others stay, and their tokens remain
-// good. Codes: ErrInvalid (no key), ErrConflict (the id is taken), ErrFull
-// (MaxKeys; remove one first).
+// valid. Codes: ErrInvalid (the zero Key), ErrConflict (the ring has a key with
+// this id), ErrFull (MaxKeys; remove one first).
 func (r *KeyRing) Rotate(key Key) error {
 	return r.change(func(list []Key) ([]Key, error) {
 		switch {
 		case key.IsZero():
-			return nil, invalid("key", "there is none")
+			return nil, invalid("key", "is empty")
 		case slices.ContainsFunc(list, func(k Key) bool { return k.id == key.id }):
 			return nil, keyError(driver.ErrConflict, key.id, "is in the ring already")
 		case len(list) >= MaxKeys:
-			return nil, keyError(driver.ErrFull, key.id, fmt.Sprintf("the ring has %d keys, the most that are allowed; remove one first", MaxKeys))
+			return nil, keyError(driver.ErrFull, key.id, fmt.Sprintf("the ring has %d keys, which is the limit; remove one first", MaxKeys))
 		}
 		return slices.Insert(list, 0, key), nil
 	})
 }
 
-// Retire makes tokens of a key be refused from then on. Acks of deliveries that
-// were taken before stay good until the tokens expire by themselves, which is
-// why the key stays in the ring. The current key cannot be retired; rotate
-// first. Codes: ErrNotFound, ErrConflict.
+// Retire refuses the tokens of a key from the given time on. Acks of deliveries
+// received before that are accepted until the tokens expire, which is why the key
+// stays in the ring. The current key cannot be retired; rotate first. Codes:
+// ErrNotFound, ErrConflict.
 func (r *KeyRing) Retire(id KeyID, at time.Time) error {
 	return r.change(func(list []Key) ([]Key, error) {
 		i, err := previousKey(list, id)
@@ -96,8 +96,8 @@ func (r *KeyRing) Retire(id KeyID, at time.Time) error {
 	})
 }
 
-// Remove forgets a key: its tokens are no longer genuine, and acks with them
-// fail too. The current key cannot be removed. Codes: ErrNotFound, ErrConflict.
+// Remove removes a key: its tokens are no longer genuine, and acks with them fail
+// too. The current key cannot be removed. Codes: ErrNotFound, ErrConflict.
 func (r *KeyRing) Remove(id KeyID) error {
 	return r.change(func(list []Key) ([]Key, error) {
 		i, err := previousKey(list, id)
@@ -108,8 +108,8 @@ func (r *KeyRing) Remove(id KeyID) error {
 	})
 }
 
-// Adopt makes the keys those of another ring, which another process has changed
-// perhaps. A ring without keys is not adopted.
+// Adopt replaces the keys by those of another ring, for example one read from a
+// file that another process has changed. It ignores a ring without keys.
 func (r *KeyRing) Adopt(other *KeyRing) {
 	next := other.keys.Load()
 	if len(next.list) == 0 {
@@ -120,9 +120,10 @@ func (r *KeyRing) Adopt(other *KeyRing) {
 	r.keys.Store(next)
 }
 
-// AcceptsSince is when the oldest key was made whose tokens are accepted, or were
-// until a day ago, for the sake of clocks. A token that was minted earlier is not
-// good any more. It is zero if that is not known of one of the keys.
+// AcceptsSince returns when the oldest accepted key was made. A key counts as
+// accepted for a day after it was retired, because clocks differ. Tokens minted
+// before the returned time are no longer valid. It is zero if the time of one of
+// the keys is not known.
 func (r *KeyRing) AcceptsSince(now time.Time) time.Time {
 	var since time.Time
 	for _, key := range r.keys.Load().list {
@@ -154,7 +155,7 @@ func keyError(code driver.Code, id KeyID, detail string) error {
 	return &driver.Error{Code: code, Op: "capability", Field: "key " + id.String(), Detail: detail}
 }
 
-// change replaces the keys by what edit makes of a copy.
+// change replaces the keys by the result of edit, which gets a copy of them.
 func (r *KeyRing) change(edit func(list []Key) ([]Key, error)) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -166,14 +167,13 @@ func (r *KeyRing) change(edit func(list []Key) ([]Key, error)) error {
 	return nil
 }
 
-// Mint makes a token with the current key. A tenant binds it to that tenant for
-// good; the empty one leaves it to the caveats. Every token must say for which
-// operations, on which topics and until when it is good: give at least one
-// caveat of [Operations] or [AllOperations], one of [Topics], and one of
-// [ExpiresAt].
+// Mint makes a token with the current key. A tenant binds the token to that tenant
+// for its whole life; with an empty one only the caveats do. Every token must name
+// its operations, its queues and its expiry: pass at least one caveat of
+// [Operations] or [AllOperations], one of [Queues], and one of [ExpiresAt].
 //
-// It does not block. Codes: ErrInvalid (tenant, a caveat, or one that is
-// missing), ErrTooLarge, ErrNotFound (the ring has no key).
+// It does not block. Codes: ErrInvalid (the tenant, or an invalid or missing
+// caveat), ErrTooLarge, ErrNotFound (the ring has no key).
 func (r *KeyRing) Mint(tenant string, caveats ...Caveat) (Token, error) {
 	key := r.Current()
 	if key.IsZero() {
@@ -189,15 +189,15 @@ func (r *KeyRing) Mint(tenant string, caveats ...Caveat) (Token, error) {
 		if err := caveat.check(); err != nil {
 			return Token{}, err
 		}
-		_ = s.add(caveat.text) // it was checked
+		_ = s.add(caveat.text) // cannot fail: check has parsed it
 	}
 	if !s.complete() {
-		return Token{}, invalid("caveats", "want Operations or AllOperations, Topics, and ExpiresAt: a token says for what, where and until when it is good")
+		return Token{}, invalid("caveats", "want Operations or AllOperations, Queues, and ExpiresAt: every token names its operations, its queues and its expiry")
 	}
 	return mint(key, identifier{key: key.id, token: newTokenID(time.Now()), tenant: tenant}, caveats)
 }
 
-// mint makes a token with a given identifier.
+// mint makes a token with the given identifier.
 func mint(key Key, id identifier, caveats []Caveat) (Token, error) {
 	text := id.append(nil)
 	var c chain
@@ -206,7 +206,7 @@ func mint(key Key, id identifier, caveats []Caveat) (Token, error) {
 	return extend(body, 0, &c, caveats)
 }
 
-// String lists the ids of the keys, the current one first.
+// String returns the ids of the keys, the current one first.
 func (r *KeyRing) String() string {
 	var b strings.Builder
 	b.WriteString("[key ring")
@@ -224,9 +224,8 @@ func (r *KeyRing) GoString() string { return r.String() }
 // Format prints what String returns, for every verb.
 func (r *KeyRing) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, r.String()) }
 
-// LogValue is what String returns.
+// LogValue returns what String returns.
 func (r *KeyRing) LogValue() slog.Value { return slog.StringValue(r.String()) }
 
-// MarshalText returns what String returns: keys leave only by WriteFile and
-// Key.Reveal.
+// MarshalText returns what String returns: only WriteFile and Key.Reveal show keys.
 func (r *KeyRing) MarshalText() ([]byte, error) { return []byte(r.String()), nil }

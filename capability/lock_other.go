@@ -2,8 +2,8 @@
 
 package capability
 
-// lockFile does nothing where files cannot be locked in a way that ends with the
-// process: there it is up to the operator to start one process only.
+// lockFile does nothing on systems without locks that end with their process. The
+// operator must not start more than one process there.
 func lockFile(string) (unlock func() error, err error) {
 	return func() error { return nil }, nil
 }

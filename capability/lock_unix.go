@@ -8,9 +8,9 @@ import (
 	"syscall"
 )
 
-// lockFile locks path against other processes, and against another use in this
-// one, until unlock is called. The system unlocks it when the process ends,
-// however it ends.
+// lockFile locks path against other processes, and against a second call in this
+// process, until unlock is called. The kernel releases the lock when the process
+// ends, even if it is killed.
 func lockFile(path string) (unlock func() error, err error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, ownerOnly)
 	if err != nil {
@@ -22,5 +22,5 @@ func lockFile(path string) (unlock func() error, err error) {
 	return f.Close, nil
 }
 
-// isLocked reports whether lockFile failed because somebody else has the lock.
+// isLocked reports whether lockFile failed because the lock is already held.
 func isLocked(err error) bool { return errors.Is(err, syscall.EWOULDBLOCK) }

@@ -10,14 +10,13 @@ import (
 const (
 	// MaxTokenBytes bounds the binary form of a token.
 	MaxTokenBytes = 4 << 10
-	// MaxCaveats bounds its conditions.
+	// MaxCaveats bounds the number of its caveats.
 	MaxCaveats = 64
 )
 
 // The fields of the binary form, version 2, of libmacaroons. The form also has
-// locations and third-party caveats, which tokens of ours never have: locations
-// are not covered by the signature, and so would be a place to change a token
-// without anybody noticing.
+// locations and third-party caveats, which this package refuses: the signature
+// does not cover locations, so a token could be changed there unnoticed.
 const (
 	macaroonVersion = 2
 	fieldEnd        = 0
@@ -28,7 +27,7 @@ const (
 	signatureBytes = sha256.Size
 )
 
-// A macaroon is a token taken apart. Its slices are parts of the token.
+// A macaroon is a parsed token. Its slices are parts of the token.
 type macaroon struct {
 	body       []byte // the token without its signature
 	identifier []byte
@@ -37,14 +36,13 @@ type macaroon struct {
 	signature  []byte
 }
 
-// A span is a stretch of a token; tokens are short.
+// A span is a range of bytes in a token; 16 bits are enough for MaxTokenBytes.
 type span struct{ start, end uint16 }
 
 func (m *macaroon) caveat(i int) []byte { return m.body[m.caveats[i].start:m.caveats[i].end] }
 
-// parse takes a token apart. It is strict: there is one way to write a token, so
-// that each of its bits is either covered by the signature or has one legal
-// value.
+// parse parses a token. It is strict: a token has one encoding, so each of its
+// bits is either covered by the signature or has one legal value.
 func (m *macaroon) parse(token []byte) bool {
 	if len(token) > MaxTokenBytes || len(token) < 2+signatureBytes {
 		return false
@@ -57,9 +55,9 @@ func (m *macaroon) parse(token []byte) bool {
 	return true
 }
 
-// withoutLocation takes an empty location out of a token. Some libraries write one
-// where there is none; it says nothing, and without it there is one way again to
-// write the token.
+// withoutLocation removes an empty location from a token. Some libraries write one
+// where there is none. It carries no information, and without it the token has its
+// one encoding again.
 func withoutLocation(token []byte) []byte {
 	if len(token) < 3 || token[0] != macaroonVersion || token[1] != fieldLocation || token[2] != 0 {
 		return token
@@ -67,7 +65,7 @@ func withoutLocation(token []byte) []byte {
 	return append(token[:1], token[3:]...)
 }
 
-// parseBody takes a token without its signature apart.
+// parseBody parses a token without its signature.
 func (m *macaroon) parseBody(body []byte) bool {
 	m.body = body
 	if len(body) == 0 || len(body) > MaxTokenBytes || body[0] != macaroonVersion {
@@ -113,7 +111,7 @@ func parseSection(b []byte, at int) (content span, next int, ok bool) {
 	return span{uint16(at), uint16(end)}, end + 1, true
 }
 
-// lengthBytes is how many bytes a length up to MaxTokenBytes takes.
+// lengthBytes returns the size of the varint of a length up to MaxTokenBytes.
 func lengthBytes(length int) int {
 	if length < 0x80 {
 		return 1
@@ -133,19 +131,19 @@ func appendSignature(b []byte, signature *[signatureBytes]byte) []byte {
 	return append(b, signature[:]...)
 }
 
-// A chain is the signature of a token while it grows: each caveat makes a new
-// one of the old, which cannot be undone. Whoever has the last can go on and
-// cannot go back.
+// A chain is the signature of a token during its computation: each caveat hashes
+// the previous signature into a new one. The last signature is enough to add
+// caveats, and not to remove any.
 type chain [signatureBytes]byte
 
-// start begins the chain of a token with this root key.
+// start sets the chain to the signature of a token without caveats.
 func (c *chain) start(rootKey, identifier []byte) {
-	// libmacaroons takes keys of any length, and makes 32 bytes of them so.
+	// libmacaroons accepts keys of any length and hashes them to 32 bytes like this.
 	c.step([]byte("macaroons-key-generator"), rootKey)
 	c.step(c[:], identifier)
 }
 
-// add makes the chain that of the token with one more caveat.
+// add extends the chain by one caveat.
 func (c *chain) add(caveat []byte) { c.step(c[:], caveat) }
 
 func (c *chain) step(key, message []byte) {

@@ -8,35 +8,36 @@ import (
 )
 
 const (
-	// meterBurst is how much of a rate can be used at once.
+	// meterBurst is the part of a rate that can be used at once: a second's worth.
 	meterBurst = time.Second
-	// meterDebt bounds how long a rate can be used up in advance.
+	// meterDebt bounds how far in advance a rate can be used up.
 	meterDebt = 10 * 365 * 24 * time.Hour
-	// meterDepth is how many of a token's caveats shares of the meter are divided
-	// by: what was minted, and a few steps of narrowing.
+	// meterDepth is how many caveats of a token divide the meter further: those it
+	// was minted with, and a few steps of narrowing.
 	meterDepth = 8
-	// meterSweep is how many times as long as it took a sweep is not repeated.
+	// meterSweep is the least time between two sweeps, in multiples of the duration
+	// of the last one.
 	meterSweep = 50
 )
 
 // A meter keeps the state of quotas: for each, until when it is used up. It is
-// bounded; only what carries no information is forgotten, namely quotas that are
-// not used up at all.
+// bounded; it drops only quotas that are completely free, which carry no
+// information.
 //
-// Its room is divided by tenant, then by minted token, and then by each caveat that
-// tokens were narrowed with: whoever narrows a token in a thousand ways uses up the
-// share of the token that it holds, and not that of the token's siblings.
+// Its capacity is divided by tenant, then by minted token, and then by each caveat
+// that tokens were narrowed with: a holder that narrows a token in a thousand ways
+// uses up the share of that token, and not the share of the token's siblings.
 type meter struct {
 	clock *clock
 	pool  *share.Pool // a unit is a quota
 
-	mu sync.Mutex // guards the fields below
-	// quotas is by token and by quota.
+	mu      sync.Mutex // guards the fields below
 	quotas  map[TokenID]map[bucketID]bucket
-	sweepAt time.Duration // not before that
+	sweepAt time.Duration // the next sweep happens no earlier
 }
 
-// A bucket is the state of a quota: until when it is used up, and whose it is.
+// A bucket is the state of a quota: until when it is used up, and the share that it
+// counts against.
 type bucket struct {
 	until time.Duration
 	owner share.Path
@@ -46,8 +47,8 @@ func newMeter(clock *clock, quotas int) *meter {
 	return &meter{clock: clock, pool: share.New("quota meters", "QuotaTokens", int64(quotas), meterBurst)}
 }
 
-// take charges a request to all quotas of a grant, or to none and says when to
-// come back.
+// take charges a request to all quotas of a grant. If one of them is used up, it
+// charges none and returns when to try again.
 func (m *meter) take(g *Grant, r *Request) (retryAfter time.Duration, ok bool) {
 	now := m.clock.monotonic()
 	m.mu.Lock()
@@ -57,9 +58,9 @@ func (m *meter) take(g *Grant, r *Request) (retryAfter time.Duration, ok bool) {
 		return meterBurst, false
 	}
 	for i := range g.scope.quotas {
-		// Something is left as long as less than the burst is used up. The rest
-		// of a batch may then go beyond: otherwise a batch that is larger than a
-		// second's worth could never be sent.
+		// A request is allowed while less than the burst is used up, and may then
+		// exceed it: otherwise a batch larger than a second's worth could never be
+		// sent.
 		if wait := buckets[g.scope.quotas[i].bucket].until - now - meterBurst; wait >= 0 {
 			retryAfter = max(retryAfter, wait+time.Millisecond)
 		}
@@ -73,7 +74,7 @@ func (m *meter) take(g *Grant, r *Request) (retryAfter time.Duration, ok bool) {
 	return 0, true
 }
 
-// charge charges what was handed out.
+// charge charges delivered messages to all quotas of a grant.
 func (m *meter) charge(g *Grant, messages int, bytes int64) {
 	now := m.clock.monotonic()
 	m.mu.Lock()
@@ -97,8 +98,8 @@ func useLocked(buckets map[bucketID]bucket, g *Grant, now time.Duration, message
 	}
 }
 
-// bucketsLocked returns the state of a token's quotas, which are all there; ok is
-// false if there is no room for them.
+// bucketsLocked returns the state of a token's quotas and creates what is missing;
+// ok is false if there is no room for them.
 func (m *meter) bucketsLocked(g *Grant, now time.Duration) (buckets map[bucketID]bucket, ok bool) {
 	token := g.identifier.token
 	for i := range g.scope.quotas {
@@ -108,7 +109,7 @@ func (m *meter) bucketsLocked(g *Grant, now time.Duration) (buckets map[bucketID
 		}
 		owner := g.scope.owner[:q.depth]
 		if m.pool.Take(owner, 1) != nil && !(m.makeRoomLocked(token, now) && m.pool.Take(owner, 1) == nil) {
-			return nil, false // what was taken before is forgotten when it is free
+			return nil, false // units taken in this loop return when their quotas are free
 		}
 		if m.quotas == nil {
 			m.quotas = make(map[TokenID]map[bucketID]bucket)
@@ -121,9 +122,8 @@ func (m *meter) bucketsLocked(g *Grant, now time.Duration) (buckets map[bucketID
 	return m.quotas[token], true
 }
 
-// makeRoomLocked forgets quotas that are free: those of the token, and those of all
-// tokens now and then, because it looks at all of them. It reports whether there were
-// any.
+// makeRoomLocked drops quotas that are free: those of the token, and from time to
+// time those of all tokens, which is a full scan. It reports whether there were any.
 func (m *meter) makeRoomLocked(token TokenID, now time.Duration) bool {
 	forgot := m.forgetLocked(token, now)
 	if now < m.sweepAt {
@@ -136,7 +136,7 @@ func (m *meter) makeRoomLocked(token TokenID, now time.Duration) bool {
 	return forgot
 }
 
-// forgetLocked forgets a token's quotas that are free, and reports whether there were
+// forgetLocked drops a token's quotas that are free, and reports whether there were
 // any.
 func (m *meter) forgetLocked(token TokenID, now time.Duration) (forgot bool) {
 	buckets := m.quotas[token]

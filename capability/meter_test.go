@@ -17,8 +17,8 @@ func send(messages int, size int64) Request {
 	return r
 }
 
-// sendsIn asks as fast as RetryAfter allows for this long, and returns how many
-// requests were let through.
+// sendsIn sends as fast as RetryAfter allows for the duration d, and returns how many
+// requests were allowed.
 func sendsIn(t *testing.T, v *Verifier, token Token, r Request, d time.Duration) (allowed int) {
 	t.Helper()
 	for end := time.Now().Add(d); time.Now().Before(end); {
@@ -69,9 +69,9 @@ func TestStricterQuotaWins(t *testing.T) {
 	})
 }
 
-// TestNarrowingDoesNotMultiplyAQuota: a token of ten messages per second that is
-// narrowed into many is still one of ten messages per second.
-func TestNarrowingDoesNotMultiplyAQuota(t *testing.T) {
+// TestNarrowingDoesNotMultiplyQuota narrows a token of ten messages per second into
+// many, which together still have ten messages per second.
+func TestNarrowingDoesNotMultiplyQuota(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ring := NewKeyRing(NewKey())
 		v := NewVerifier(ring, nil)
@@ -95,30 +95,30 @@ func TestNarrowingDoesNotMultiplyAQuota(t *testing.T) {
 		if total > 111 || total < 90 {
 			t.Errorf("%d messages in ten seconds, want about 100", total)
 		}
-		// Children with quotas of their own have both.
+		// A narrowed token with a quota of its own is subject to both quotas.
 		slow := mustNarrow(t, parent, MessagesPerSecond(1))
 		if got := sendsIn(t, v, slow, send(1, 1), 10*time.Second); got > 12 || got < 9 {
 			t.Errorf("%d messages of the narrowed token, want about 11", got)
 		}
-		// Another token is another quota.
+		// Another token has its own quota.
 		wantAllowed(t, v, ordersToken(t, ring, MessagesPerSecond(10)), send(1, 1))
 	})
 }
 
-func TestReceivedMessagesCountAfterwards(t *testing.T) {
+func TestReceivedMessagesAreChargedAfterwards(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ring := NewKeyRing(NewKey())
 		v := NewVerifier(ring, nil)
 		token := ordersToken(t, ring, MessagesPerSecond(10))
-		receive := Request{Operation: OpRecv, Topic: "orders"}
+		receive := Request{Operation: OpRecv, Queue: "orders"}
 		grant := wantAllowed(t, v, token, receive)
-		wantAllowed(t, v, token, receive) // asking alone costs nothing
+		wantAllowed(t, v, token, receive) // an empty receive is not charged
 		grant.Charge(30, 1000)            // three seconds' worth
 		wantRefused(t, v, token, receive, ReasonQuota)
 		wantRefused(t, v, token, send(1, 1), ReasonQuota)
-		// What was received can always be settled.
+		// Deliveries can always be settled.
 		for _, o := range []Operation{OpAck, OpNack, OpExtend} {
-			wantAllowed(t, v, token, Request{Operation: o, Topic: "orders"})
+			wantAllowed(t, v, token, Request{Operation: o, Queue: "orders"})
 		}
 		time.Sleep(2 * time.Second)
 		wantRefused(t, v, token, receive, ReasonQuota)
@@ -170,10 +170,10 @@ func TestMeterIsBounded(t *testing.T) {
 			}
 		}
 		if n := count(); n > tokens || full == 0 {
-			t.Fatalf("%d tokens are metered, %d were turned away", n, full)
+			t.Fatalf("%d tokens are metered, %d were refused", n, full)
 		}
-		// Others are let in when those are idle; and it is never forgotten that
-		// a quota is used up.
+		// Other tokens are allowed when those are idle, and the meter never drops
+		// a quota that is used up.
 		busy := ordersToken(t, ring, MessagesPerSecond(1))
 		time.Sleep(10 * time.Second)
 		wantAllowed(t, v, busy, send(100, 1))
@@ -192,7 +192,7 @@ func TestOneTokenCannotFillTheMeter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ring := NewKeyRing(NewKey())
 		v := NewVerifier(ring, &VerifierOptions{QuotaTokens: 1000})
-		parent := mustMint(t, ring, "", AllOperations(), Topics(AnyTopic()), ExpiresAt(time.Now().Add(1000*time.Hour)))
+		parent := mustMint(t, ring, "", AllOperations(), Queues(AnyQueue()), ExpiresAt(time.Now().Add(1000*time.Hour)))
 		refused := 0
 		for i := range 1000 {
 			_, err := v.Authorize(t.Context(), mustNarrow(t, parent, MessagesPerSecond(int64(1+i))), send(5000, 1))
@@ -204,18 +204,18 @@ func TestOneTokenCannotFillTheMeter(t *testing.T) {
 			t.Errorf("one token has %d quotas in use, of %d", 1000-refused, v.Stats().MaxQuotas)
 		}
 		wantAllowed(t, v, ordersToken(t, ring, MessagesPerSecond(1)), send(1, 1))
-		time.Sleep(2 * time.Hour) // and it is not locked out for ever
+		time.Sleep(2 * time.Hour) // the token is not locked out permanently
 		wantAllowed(t, v, mustNarrow(t, parent, MessagesPerSecond(5000)), send(1, 1))
 	})
 }
 
-// TestSiblingsOfNarrowedTokenAreMeteredBesideIt has the holder of a narrowed token
-// narrow it in as many ways as it can, with quotas that stay used up, at every depth.
-func TestSiblingsOfNarrowedTokenAreMeteredBesideIt(t *testing.T) {
+// TestNarrowedTokenCannotUseShareOfSiblings narrows a narrowed token
+// in as many ways as possible, with quotas that stay used up, at every depth.
+func TestNarrowedTokenCannotUseShareOfSiblings(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ring := NewKeyRing(NewKey())
 		v := NewVerifier(ring, &VerifierOptions{QuotaTokens: 640})
-		root := mustMint(t, ring, "acme", AllOperations(), Topics(AnyTopic()), ExpiresAt(time.Now().Add(1000*time.Hour)))
+		root := mustMint(t, ring, "acme", AllOperations(), Queues(AnyQueue()), ExpiresAt(time.Now().Add(1000*time.Hour)))
 		hostile := mustNarrow(t, root, MaxBodyBytes(1000))
 		use := func(token Token) error {
 			request := send(5000, 1)
@@ -239,7 +239,7 @@ func TestSiblingsOfNarrowedTokenAreMeteredBesideIt(t *testing.T) {
 				t.Errorf("sibling %d is not metered: %v", i, err)
 			}
 		}
-		other := mustMint(t, ring, "other", AllOperations(), Topics(AnyTopic()), ExpiresAt(time.Now().Add(1000*time.Hour)), MessagesPerSecond(1))
+		other := mustMint(t, ring, "other", AllOperations(), Queues(AnyQueue()), ExpiresAt(time.Now().Add(1000*time.Hour)), MessagesPerSecond(1))
 		request := send(1, 1)
 		request.Tenant = "other"
 		if _, err := v.Authorize(t.Context(), other, request); err != nil {

@@ -6,8 +6,7 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// An Operation is what a request wants to do. The zero Operation is none, and
-// no token allows it.
+// An Operation is what a request asks for. No token allows the zero Operation.
 type Operation uint8
 
 // The operations.
@@ -16,15 +15,15 @@ const (
 	OpSend Operation = iota + 1
 	// OpRecv: receive messages.
 	OpRecv
-	// OpAck: settle a delivery for good.
+	// OpAck: acknowledge a delivery.
 	OpAck
-	// OpNack: give a delivery back.
+	// OpNack: return a delivery to its queue.
 	OpNack
-	// OpExtend: keep a delivery for longer.
+	// OpExtend: extend the lease of a delivery.
 	OpExtend
-	// OpStats: count messages, without seeing any.
+	// OpStats: read counts of messages, without their bodies.
 	OpStats
-	// OpPeek: look at messages without taking them.
+	// OpPeek: read messages without receiving them.
 	OpPeek
 	// OpPurge: remove all messages of a queue.
 	OpPurge
@@ -32,11 +31,11 @@ const (
 	OpDLQ
 	// OpAdmin: create, configure, delete and list queues; mint and revoke tokens.
 	OpAdmin
-	// OpBackup: read everything that the service keeps. A token has it only if it
-	// names it: AllOperations does not allow it.
+	// OpBackup: read everything that the service stores. A token must name it:
+	// AllOperations does not include it.
 	OpBackup
-	// OpAudit: read what was changed through the service, and by which token. It has to
-	// be named too.
+	// OpAudit: read the audit log: changes made through the service, and by which
+	// token. A token must name it too.
 	OpAudit
 )
 
@@ -46,7 +45,7 @@ var operationNames = [...]string{
 	OpBackup: "backup", OpAudit: "audit",
 }
 
-// String returns the word that stands in tokens: "send", "recv", …
+// String returns the word used in tokens: "send", "recv", …
 func (o Operation) String() string {
 	if !o.valid() {
 		return "no operation"
@@ -56,7 +55,7 @@ func (o Operation) String() string {
 
 func (o Operation) valid() bool { return o > 0 && int(o) < len(operationNames) }
 
-// ParseOperation reads what String wrote. The error is ErrInvalid.
+// ParseOperation reads what String returned. The error is ErrInvalid.
 func ParseOperation(word string) (Operation, error) {
 	for o, name := range operationNames {
 		if name == word && word != "" {
@@ -69,7 +68,8 @@ func ParseOperation(word string) (Operation, error) {
 // An operationSet has a bit for each operation.
 type operationSet uint32
 
-// first returns an operation of the set, the zero Operation if there is none.
+// first returns the first operation of the set, or the zero Operation if the set is
+// empty.
 func (s operationSet) first() Operation {
 	for o := range Operation(len(operationNames)) {
 		if s.has(o) {
@@ -79,8 +79,9 @@ func (s operationSet) first() Operation {
 	return 0
 }
 
-// allOperations are those that "*" stands for: all that existed when the first tokens
-// were minted. Later ones have to be named, so that no token gains an operation.
+// allOperations are the operations that "*" allows: those that existed when the first
+// tokens were minted. Later ones must be named, so that no existing token gains an
+// operation.
 const allOperations = operationSet(1)<<(OpAdmin+1) - operationSet(1)<<OpSend
 
 func (s operationSet) has(o Operation) bool { return o.valid() && s&(1<<o) != 0 }
@@ -101,10 +102,9 @@ func parseOperations(value string) (operationSet, bool) {
 	return set, true
 }
 
-// settling are the operations on one delivery.
-const settling operationSet = 1<<OpAck | 1<<OpNack | 1<<OpExtend
+// settleOperations are the operations on one delivery.
+const settleOperations operationSet = 1<<OpAck | 1<<OpNack | 1<<OpExtend
 
-// metered are the operations that a quota counts: those that carry messages.
-// Settling is not among them, because what was delivered must never be kept
-// from being settled.
-const metered operationSet = 1<<OpSend | 1<<OpRecv | 1<<OpPeek | 1<<OpDLQ
+// meteredOperations are the operations that a quota counts: those that carry
+// messages. A quota never delays settling, so that a delivery can always be settled.
+const meteredOperations operationSet = 1<<OpSend | 1<<OpRecv | 1<<OpPeek | 1<<OpDLQ

@@ -2,11 +2,11 @@ package capability
 
 import "testing"
 
-func TestStarDoesNotStandForBackupAndAudit(t *testing.T) {
+func TestWildcardExcludesBackupAndAudit(t *testing.T) {
 	ring := NewKeyRing(NewKey())
 	v := NewVerifier(ring, nil)
-	star := mustMint(t, ring, "", AllOperations(), Topics(AnyTopic()), inAnHour())
-	every := mustMint(t, ring, "", EveryOperation(), Topics(AnyTopic()), inAnHour())
+	star := mustMint(t, ring, "", AllOperations(), Queues(AnyQueue()), inAnHour())
+	every := mustMint(t, ring, "", EveryOperation(), Queues(AnyQueue()), inAnHour())
 	for _, o := range []Operation{OpBackup, OpAudit} {
 		wantRefused(t, v, star, Request{Operation: o}, ReasonOperation)
 		wantRefused(t, v, mustNarrow(t, star, Operations(o)), Request{Operation: o}, ReasonOperation)
@@ -15,7 +15,7 @@ func TestStarDoesNotStandForBackupAndAudit(t *testing.T) {
 	}
 	for o := OpSend; o <= OpAdmin; o++ {
 		for _, token := range []Token{star, every} {
-			request := Request{Operation: o, Topic: "orders"}
+			request := Request{Operation: o, Queue: "orders"}
 			if o == OpSend {
 				request.Load = Load{Messages: 1, Bytes: 1, LargestBody: 1}
 			}

@@ -14,7 +14,7 @@ import (
 // fataler is what *testing.T and *rapid.T have in common here.
 type fataler interface{ Fatalf(string, ...any) }
 
-// inOracle reads a token with another implementation of macaroons.
+// inOracle parses a token with another implementation of macaroons.
 func inOracle(t fataler, token Token) *oracle.Macaroon {
 	m := new(oracle.Macaroon)
 	if err := m.UnmarshalBinary(token.RevealBinary(nil)); err != nil {
@@ -23,7 +23,7 @@ func inOracle(t fataler, token Token) *oracle.Macaroon {
 	return m
 }
 
-// fromOracle reads what the other implementation wrote.
+// fromOracle parses a token of the other implementation.
 func fromOracle(t fataler, m *oracle.Macaroon) Token {
 	binary, err := m.MarshalBinary()
 	if err != nil {
@@ -36,8 +36,8 @@ func fromOracle(t fataler, m *oracle.Macaroon) Token {
 	return token
 }
 
-// oracleMints makes a token with the other implementation, with caveats of any
-// text.
+// oracleMints mints a token with the other implementation, with arbitrary
+// caveats.
 func oracleMints(t fataler, key Key, tenant string, caveats ...string) *oracle.Macaroon {
 	id := identifier{key: key.id, token: newTokenID(time.Now()), tenant: tenant}
 	m, err := oracle.New(key.rootKey(tenant), id.append(nil), "", oracle.V2)
@@ -52,7 +52,7 @@ func oracleMints(t fataler, key Key, tenant string, caveats ...string) *oracle.M
 	return m
 }
 
-// oracleAccepts reports whether the other implementation thinks that a token is
+// oracleAccepts reports whether the other implementation accepts a token as
 // genuine, and which caveats it saw.
 func oracleAccepts(m *oracle.Macaroon, key Key, tenant string) (caveats []string, genuine bool) {
 	err := m.Verify(key.rootKey(tenant), func(caveat string) error {
@@ -62,12 +62,12 @@ func oracleAccepts(m *oracle.Macaroon, key Key, tenant string) (caveats []string
 	return caveats, err == nil
 }
 
-// someCaveats draws good caveats.
+// someCaveats draws valid caveats.
 func someCaveats() *rapid.Generator[[]Caveat] {
 	name := rapid.StringMatching(`[a-zA-Z%,*:/é ]{1,40}`)
 	one := rapid.OneOf(
 		rapid.Custom(func(t *rapid.T) Caveat { return Operations(Operation(rapid.IntRange(1, 10).Draw(t, "op"))) }),
-		rapid.Custom(func(t *rapid.T) Caveat { return Topics(Topic(name.Draw(t, "topic")), AnyTopic()) }),
+		rapid.Custom(func(t *rapid.T) Caveat { return Queues(Queue(name.Draw(t, "queue")), AnyQueue()) }),
 		rapid.Custom(func(t *rapid.T) Caveat { return ExpiresAt(time.Unix(rapid.Int64Range(0, 1<<33).Draw(t, "exp"), 0)) }),
 		rapid.Custom(func(t *rapid.T) Caveat { return BytesPerSecond(rapid.Int64Range(1, 1<<62).Draw(t, "rate")) }),
 		rapid.Custom(func(t *rapid.T) Caveat { return ForReceipt(rapid.StringN(1, 9, -1).Draw(t, "receipt")) }),
@@ -78,13 +78,13 @@ func someCaveats() *rapid.Generator[[]Caveat] {
 func TestOracleAcceptsOurTokens(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		key, tenant := NewKey(), rapid.SampledFrom([]string{"", "acme"}).Draw(t, "tenant")
-		caveats := append(someCaveats().Draw(t, "minted"), AllOperations(), Topics(AnyTopic()), inAnHour())
+		caveats := append(someCaveats().Draw(t, "minted"), AllOperations(), Queues(AnyQueue()), inAnHour())
 		token, err := NewKeyRing(key).Mint(tenant, caveats...)
 		if err != nil {
 			t.Fatal(err)
 		}
 		more := someCaveats().Draw(t, "added")
-		token, err = token.Attenuate(more...)
+		token, err = token.Narrow(more...)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -105,7 +105,7 @@ func TestOracleAcceptsOurTokens(t *testing.T) {
 	})
 }
 
-func TestTokensOfTheOracleAreAccepted(t *testing.T) {
+func TestOracleTokensAreAccepted(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		key, tenant := NewKey(), rapid.SampledFrom([]string{"", "acme"}).Draw(t, "tenant")
 		texts := []string{"mbx:op=*", "mbx:topic=*", inAnHour().String()}
@@ -122,7 +122,7 @@ func TestTokensOfTheOracleAreAccepted(t *testing.T) {
 			if err := m.AddFirstPartyCaveat([]byte(c.String())); err != nil {
 				t.Fatal(err)
 			}
-			narrowed, err := ours.Attenuate(c)
+			narrowed, err := ours.Narrow(c)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -138,9 +138,9 @@ func TestTokensOfTheOracleAreAccepted(t *testing.T) {
 	})
 }
 
-// TestUnknownCaveatsOfTheOracleAreRefused: genuine tokens with conditions that
-// somebody else made up.
-func TestUnknownCaveatsOfTheOracleAreRefused(t *testing.T) {
+// TestUnknownCaveatsAreRefused verifies genuine tokens with caveats that this package
+// does not define.
+func TestUnknownCaveatsAreRefused(t *testing.T) {
 	key := NewKey()
 	ring := NewKeyRing(key)
 	v := NewVerifier(ring, nil)
@@ -176,10 +176,10 @@ func TestUnknownCaveatsOfTheOracleAreRefused(t *testing.T) {
 	}
 }
 
-// TestAnEmptyLocationIsNone: other libraries write one where there is none. Such a
-// token is the same as without, and no other way to write it appears.
-func TestAnEmptyLocationIsNone(t *testing.T) {
-	token, err := NewKeyRing(NewKey()).Mint("", AllOperations(), Topics(AnyTopic()), ExpiresAt(time.Now().Add(time.Hour)))
+// TestEmptyLocationIsIgnored: other libraries write an empty location. Such a
+// token equals the one without it, and no other encoding is accepted.
+func TestEmptyLocationIsIgnored(t *testing.T) {
+	token, err := NewKeyRing(NewKey()).Mint("", AllOperations(), Queues(AnyQueue()), ExpiresAt(time.Now().Add(time.Hour)))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,8 +6,8 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// A Pattern says which topics a token is for. Make one with [Topic],
-// [TopicsUnder] or [AnyTopic].
+// A Pattern matches names of queues. Make one with [Queue], [QueuesUnder] or
+// [AnyQueue].
 type Pattern struct {
 	kind patternKind
 	text string // the name, or the prefix with its separator
@@ -22,7 +22,7 @@ const (
 	patternAny
 )
 
-// separators end a segment of a topic's name: "user:42", "orders/eu" and
+// separators end a segment of a queue's name: "user:42", "orders/eu" and
 // "orders.eu" have two segments each.
 const separators = ":/."
 
@@ -31,22 +31,22 @@ const (
 	listSeparator = ","
 )
 
-// Topic matches the one topic of this name. Names are compared byte by byte;
-// nothing is normalised.
-func Topic(name string) Pattern { return Pattern{kind: patternExact, text: name} }
+// Queue matches the queue with this name. Names are compared byte by byte, without
+// normalisation.
+func Queue(name string) Pattern { return Pattern{kind: patternExact, text: name} }
 
-// TopicsUnder matches the topics below a prefix that ends in a separator (":",
-// "/" or "."): "user:4:" is the start of "user:4:inbox" and not of "user:42". It
-// does not match the prefix alone, nor anything with an empty segment behind it,
-// such as "a//b" or "a/../b".
-func TopicsUnder(prefix string) Pattern { return Pattern{kind: patternPrefix, text: prefix} }
+// QueuesUnder matches the queues under a prefix that ends in a separator (":", "/"
+// or "."): "user:4:" matches "user:4:inbox" and not "user:42". It matches neither
+// the prefix alone nor a name with an empty segment after the prefix, such as
+// "a//b" or "a/../b".
+func QueuesUnder(prefix string) Pattern { return Pattern{kind: patternPrefix, text: prefix} }
 
-// AnyTopic matches every topic, and operations on the node as a whole.
-func AnyTopic() Pattern { return Pattern{kind: patternAny} }
+// AnyQueue matches every queue, and operations on the node as a whole.
+func AnyQueue() Pattern { return Pattern{kind: patternAny} }
 
-// ParsePattern reads the form that stands in tokens: a name, a prefix with "*"
-// behind its separator, or "*" alone. In a name "%", "," and "*" are written
-// %25, %2C and %2A. The error is ErrInvalid.
+// ParsePattern reads the form used in tokens: a name, a prefix with "*" after its
+// separator, or "*" alone. In a name "%", "," and "*" are written %25, %2C and %2A.
+// The error is ErrInvalid.
 func ParsePattern(text string) (Pattern, error) {
 	p, ok := parsePattern(text)
 	if !ok {
@@ -57,23 +57,23 @@ func ParsePattern(text string) (Pattern, error) {
 
 func patternError() error {
 	return &driver.Error{
-		Code: driver.ErrInvalid, Op: "parse", Field: "topic",
+		Code: driver.ErrInvalid, Op: "parse", Field: "queue",
 		Detail: `want a name of a queue, a prefix that ends in one of ":/." and has no empty segment, or all`,
 	}
 }
 
 func parsePattern(text string) (Pattern, bool) {
 	if text == wildcard {
-		return AnyTopic(), true
+		return AnyQueue(), true
 	}
 	prefix, isPrefix := strings.CutSuffix(text, wildcard)
-	name, ok := unescapeTopic(prefix)
+	name, ok := unescapeQueue(prefix)
 	if !ok {
 		return Pattern{}, false
 	}
-	p := Topic(name)
+	p := Queue(name)
 	if isPrefix {
-		p = TopicsUnder(name)
+		p = QueuesUnder(name)
 	}
 	return p, p.valid()
 }
@@ -97,29 +97,29 @@ func (p Pattern) String() string {
 	case patternAny:
 		return wildcard
 	case patternExact:
-		return topicEscaper.Replace(p.text)
+		return queueEscaper.Replace(p.text)
 	case patternPrefix:
-		return topicEscaper.Replace(p.text) + wildcard
+		return queueEscaper.Replace(p.text) + wildcard
 	}
 	return ""
 }
 
-func (p Pattern) matches(topic string) bool {
+func (p Pattern) matches(queue string) bool {
 	switch p.kind {
 	case patternAny:
 		return true
 	case patternExact:
-		return topic == p.text && topic != ""
+		return queue == p.text && queue != ""
 	case patternPrefix:
-		rest, ok := strings.CutPrefix(topic, p.text)
+		rest, ok := strings.CutPrefix(queue, p.text)
 		return ok && segmented(rest)
 	}
 	return false
 }
 
-// segmented reports whether text is made of segments none of which is empty.
-// Since the dot separates too, "." and ".." are no segments: a topic cannot name
-// its way out, whatever a store makes of its name.
+// segmented reports whether text consists of segments that are not empty. Since
+// the dot is a separator too, "." and ".." are not segments: a name cannot escape
+// its prefix, even if a store treats it as a path.
 func segmented(text string) bool {
 	inside := false // a segment
 	for i := range len(text) {
@@ -137,10 +137,11 @@ func segmented(text string) bool {
 
 func isSeparator(c byte) bool { return strings.IndexByte(separators, c) >= 0 }
 
-var topicEscaper = strings.NewReplacer("%", "%25", ",", "%2C", "*", "%2A")
+var queueEscaper = strings.NewReplacer("%", "%25", ",", "%2C", "*", "%2A")
 
-// unescapeTopic undoes topicEscaper, and only that: a name has one form.
-func unescapeTopic(text string) (name string, ok bool) {
+// unescapeQueue reverses queueEscaper, and accepts no other escapes, so that a name
+// has one form.
+func unescapeQueue(text string) (name string, ok bool) {
 	if strings.ContainsAny(text, wildcard+listSeparator) {
 		return "", false
 	}

@@ -6,78 +6,77 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// A Reason says why a token, or what was asked with it, was refused. It is an
-// error, and the one to test for:
+// A Reason says why a token or a request was refused. It is an error, to be tested
+// with errors.Is:
 //
 //	if errors.Is(err, capability.ReasonExpired) { … }
 //
-// Reasons are few and fixed, so that they can label a metric.
+// There are few reasons and their texts are stable, so they can label a metric.
 type Reason string
 
 // Error makes a Reason an error.
 func (r Reason) Error() string { return string(r) }
 
-// The reasons for which a token is not accepted at all. Their code is
-// driver.ErrUnauthenticated.
+// The reasons for refusing a token. Their code is driver.ErrUnauthenticated.
 const (
-	// ReasonMissing: there was no token.
+	// ReasonMissing: the request has no token.
 	ReasonMissing Reason = "missing"
-	// ReasonMalformed: it is not a token of ours.
+	// ReasonMalformed: the text or bytes are not a token.
 	ReasonMalformed Reason = "malformed"
-	// ReasonNotGenuine: nobody who has the key made it, or it was changed. A key
-	// that nobody knows is no other reason, because whoever guesses must not
-	// learn which keys exist.
+	// ReasonNotGenuine: the token was not signed with a known key, or was changed.
+	// An unknown key has the same reason as a bad signature, so that an attacker
+	// does not learn which keys exist.
 	ReasonNotGenuine Reason = "not_genuine"
-	// ReasonExpired: its time is over.
+	// ReasonExpired: the token has expired.
 	ReasonExpired Reason = "expired"
-	// ReasonNotYetValid: its time has not come.
+	// ReasonNotYetValid: the token is valid only later.
 	ReasonNotYetValid Reason = "not_yet_valid"
-	// ReasonRevoked: it, or all tokens of its tenant, were revoked.
+	// ReasonRevoked: the token, or all tokens of its tenant, were revoked.
 	ReasonRevoked Reason = "revoked"
-	// ReasonKeyRetired: the key that made it was retired.
+	// ReasonKeyRetired: the key that signed the token was retired.
 	ReasonKeyRetired Reason = "key_retired"
 )
 
-// The reasons for which a genuine token does not cover a request. Their code is
+// The reasons for refusing a request with a genuine token. Their code is
 // driver.ErrForbidden.
 const (
-	// ReasonUnknownCaveat: it has a condition that this version does not know,
-	// and cannot know to be met.
+	// ReasonUnknownCaveat: the token has a caveat that this version does not know,
+	// and so cannot check.
 	ReasonUnknownCaveat Reason = "unknown_caveat"
-	// ReasonMalformedCaveat: it has a condition that cannot be read.
+	// ReasonMalformedCaveat: the token has a caveat that cannot be parsed.
 	ReasonMalformedCaveat Reason = "malformed_caveat"
-	// ReasonUnscoped: it does not say for which operations, on which topics and
-	// until when it is good.
+	// ReasonUnscoped: the token does not name operations, queues and an expiry.
 	ReasonUnscoped Reason = "unscoped"
-	// ReasonOperation: it is not for this operation.
+	// ReasonOperation: the token does not allow this operation.
 	ReasonOperation Reason = "operation"
-	// ReasonTopic: it is not for this topic.
-	ReasonTopic Reason = "topic"
-	// ReasonTenant: it is for another tenant.
+	// ReasonQueue: the token does not allow this queue. Its text is "topic".
+	ReasonQueue Reason = "topic"
+	// ReasonTenant: the token is for another tenant.
 	ReasonTenant Reason = "tenant"
-	// ReasonAudience: it is for another service.
+	// ReasonAudience: the token is for another service.
 	ReasonAudience Reason = "audience"
-	// ReasonNetwork: the client is not in the network that it is for.
+	// ReasonNetwork: the client is not in a network that the token allows.
 	ReasonNetwork Reason = "network"
-	// ReasonPeer: the client has not shown the certificate that it is for.
+	// ReasonPeer: the client has not presented the certificate that the token
+	// demands.
 	ReasonPeer Reason = "peer"
-	// ReasonReceipt: it is for another delivery.
+	// ReasonReceipt: the token is for another delivery.
 	ReasonReceipt Reason = "receipt"
-	// ReasonBodyTooLarge: a body is larger than it allows.
+	// ReasonBodyTooLarge: a body is larger than the token allows.
 	ReasonBodyTooLarge Reason = "body_too_large"
-	// ReasonUnmeasured: it has a limit, and the request does not say how much it
-	// asks for. This is a mistake in the program that asks.
+	// ReasonUnmeasured: the token has a limit, and the request does not state its
+	// size. This is a mistake in the calling program.
 	ReasonUnmeasured Reason = "unmeasured"
 )
 
-// The reason for which a request has to wait. Its code is driver.ErrFull, and the
-// error says when to try again.
+// The reason for delaying a request. Its code is driver.ErrFull, and the error has
+// a RetryAfter.
 const (
 	// ReasonQuota: the token's rate is used up for now.
 	ReasonQuota Reason = "quota"
 )
 
-// Code returns the code of package driver that goes with the reason:
+// Code returns the code of package driver for the reason:
 // ErrUnauthenticated (401), ErrForbidden (403) or ErrFull (429).
 func (r Reason) Code() driver.Code {
 	switch r {

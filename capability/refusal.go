@@ -10,12 +10,12 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// refusal makes an error of a reason. Its detail says what is wrong and what to do,
-// in words that repeat nothing but the request and the token, which the bearer has.
-// s is nil if the token is not known to be genuine: what it says is not repeated then.
+// refusal makes the error of a reason. Its detail says what is wrong and what to do,
+// and repeats only the request and the token, which the bearer has. s is nil if the
+// token is not known to be genuine; then the detail repeats nothing of the token.
 func refusal(reason Reason, request *Request, s *scope, retryAfter time.Duration) error {
 	return &driver.Error{
-		Code: reason.Code(), Op: "authorize", Queue: request.Topic, Detail: explain(reason, request, s), RetryAfter: retryAfter, Err: reason,
+		Code: reason.Code(), Op: "authorize", Queue: request.Queue, Detail: explain(reason, request, s), RetryAfter: retryAfter, Err: reason,
 	}
 }
 
@@ -26,9 +26,9 @@ func explain(reason Reason, request *Request, s *scope) string {
 	at := func(seconds int64) string { return time.Unix(seconds, 0).UTC().Format(timeLayout) }
 	switch reason {
 	case ReasonMissing:
-		return "there is no token; show one, as mailbox cap mint makes them"
+		return "there is no token; mint one with mailbox cap mint"
 	case ReasonMalformed:
-		return "what was shown is not a token; copy all of it, as mailbox cap mint printed it"
+		return "not a token; copy all of it, as mailbox cap mint printed it"
 	case ReasonNotGenuine:
 		return "token was not made with the keys of this daemon, or was changed; use a token of this daemon"
 	case ReasonExpired:
@@ -38,19 +38,20 @@ func explain(reason Reason, request *Request, s *scope) string {
 	case ReasonRevoked:
 		return "token was revoked; ask for a new one"
 	case ReasonKeyRetired:
-		return "the key that the token was made with was retired; ask for a new token"
-	case ReasonOperation, ReasonTopic:
+		return "the key that signed the token was retired; ask for a new token"
+	case ReasonOperation, ReasonQueue:
 		return s.notAllowed(request)
 	case ReasonQuota:
 		return "the token's quota is used up: " + s.quotaWords()
 	}
-	return s.explainCondition(reason, request)
+	return s.explainCaveat(reason, request)
 }
 
-// notAllowed says that the operation on the queue is not allowed, and what is.
+// notAllowed says that the token does not allow the operation on the queue, and what
+// it allows.
 func (s *scope) notAllowed(request *Request) string {
-	where := fmt.Sprintf("on queue %q", request.Topic)
-	if request.Topic == "" {
+	where := fmt.Sprintf("on queue %q", request.Queue)
+	if request.Queue == "" {
 		where = "on the daemon as a whole"
 	}
 	what := "anything"
@@ -60,15 +61,15 @@ func (s *scope) notAllowed(request *Request) string {
 	return fmt.Sprintf("token does not allow %s %s; it allows %s", what, where, s.words())
 }
 
-// explainCondition says which further condition is not met.
-func (s *scope) explainCondition(reason Reason, request *Request) string {
+// explainCaveat says which caveat is not met.
+func (s *scope) explainCaveat(reason Reason, request *Request) string {
 	switch reason {
 	case ReasonUnknownCaveat:
-		return "token has a condition that this version does not know"
+		return "token has a caveat that this version does not know"
 	case ReasonMalformedCaveat:
-		return "token has a condition that cannot be read"
+		return "token has a caveat that cannot be parsed"
 	case ReasonUnscoped:
-		return "token does not say for which operations, on which queues and until when it is valid; give it all three"
+		return "token must name operations, queues and an expiry; mint one that names all three"
 	case ReasonTenant:
 		return "token is for another tenant"
 	case ReasonAudience:
@@ -82,12 +83,12 @@ func (s *scope) explainCondition(reason Reason, request *Request) string {
 	case ReasonBodyTooLarge:
 		return fmt.Sprintf("token allows bodies of at most %d bytes, and one has %d", s.maxBody, request.Load.LargestBody)
 	case ReasonUnmeasured:
-		return "token has a limit on sizes, and the request does not say how much it sends"
+		return "token has a limit on sizes, and the request does not state its size"
 	}
 	return "token does not allow this"
 }
 
-// words says which operations are allowed on which queues.
+// words returns in English which operations the token allows on which queues.
 func (s *scope) words() string {
 	var names []string
 	for o := OpSend; o.valid(); o++ {
@@ -104,14 +105,14 @@ func (s *scope) words() string {
 	case s.operations == allOperations:
 		operations = "everything but " + OpBackup.String() + " and " + OpAudit.String()
 	}
-	narrower := slices.DeleteFunc(slices.Clone(s.topics), func(patterns []Pattern) bool { return slices.Contains(patterns, AnyTopic()) })
+	narrower := slices.DeleteFunc(slices.Clone(s.queues), func(patterns []Pattern) bool { return slices.Contains(patterns, AnyQueue()) })
 	if len(narrower) == 0 {
 		return operations + " on all queues"
 	}
 	return operations + " on " + alternatives(narrower)
 }
 
-// quotaWords says how much is allowed.
+// quotaWords returns the quotas in English.
 func (s *scope) quotaWords() string {
 	limits := make([]string, len(s.quotas))
 	for i, q := range s.quotas {
@@ -123,7 +124,8 @@ func (s *scope) quotaWords() string {
 	return shortened(strings.Join(limits, ", "))
 }
 
-// alternatives lists what each of several conditions allows.
+// alternatives joins the lists of several caveats of one kind, of which each must be
+// met by one of its elements.
 func alternatives[E any](lists [][]E) string {
 	texts := make([]string, len(lists))
 	for i, list := range lists {
@@ -136,7 +138,7 @@ func alternatives[E any](lists [][]E) string {
 	return shortened(strings.Join(texts, ", and of these only "))
 }
 
-// maxWordsBytes bounds what an error repeats of a token.
+// maxWordsBytes bounds how much of a token an error repeats.
 const maxWordsBytes = 200
 
 func shortened(text string) string {

@@ -5,40 +5,40 @@ import (
 	"time"
 )
 
-// A Request is what somebody wants to do with a token. What a request does not
-// say cannot meet a condition: a token for one network is refused if the client
-// is not known, and one with a limit on bodies if the size is not.
+// A Request is an operation to authorize with a token. A fact that the request does
+// not state cannot meet a caveat: a token for one network is refused if Client is
+// not set, and one with a limit on bodies if Load is not.
 type Request struct {
 	Operation Operation
-	// Topic is the queue. It is empty for operations on the node as a whole,
-	// such as listing queues, which only tokens for any topic allow.
-	Topic string
-	// Tenant is the one that the request is for; empty if there are none.
+	// Queue is the name of the queue. It is empty for operations on the node as a
+	// whole, such as listing queues, which only tokens with AnyQueue allow.
+	Queue string
+	// Tenant is the tenant that the request is for; empty if there is none.
 	Tenant string
-	// Load is what a send carries.
+	// Load is the size of a send.
 	Load Load
-	// Client is the address that the request comes from.
+	// Client is the address of the client.
 	Client netip.Addr
 	// Peer is the SPIFFE id in the client's certificate, if that was verified.
 	Peer string
-	// Receipt is that of the delivery to settle or extend.
+	// Receipt is the receipt of the delivery to settle or extend.
 	Receipt string
-	// Lease says how that delivery was taken, if this is known for sure. It lets
-	// an ack through after the token was revoked.
+	// Lease says with which token and when that delivery was received, if this is
+	// proven. It allows an ack after the token was revoked.
 	Lease Lease
 }
 
-// A Load is how much a send carries. The zero Load is not known.
+// A Load is the size of a send. The zero Load means that the size is not known.
 type Load struct {
-	// Messages is how many there are.
+	// Messages is the number of messages.
 	Messages int
-	// Bytes are those of all bodies.
+	// Bytes is the size of all bodies together.
 	Bytes int64
-	// LargestBody has so many bytes.
+	// LargestBody is the size of the largest body in bytes.
 	LargestBody int64
 }
 
-// LoadOf adds up bodies.
+// LoadOf returns the load of a send with these bodies.
 func LoadOf(bodies ...[]byte) Load {
 	var l Load
 	for _, body := range bodies {
@@ -51,8 +51,8 @@ func LoadOf(bodies ...[]byte) Load {
 
 func (l Load) known() bool { return l.Messages > 0 && l.Bytes >= l.LargestBody && l.LargestBody >= 0 }
 
-// A Lease is a delivery that was taken with a token. Whoever fills it in must
-// know it from something that cannot be forged, such as a receipt with a MAC.
+// A Lease says with which token and when a delivery was received. The caller must
+// take it from a source that cannot be forged, such as a receipt with a MAC.
 type Lease struct {
 	Token   TokenID
 	TakenAt time.Time

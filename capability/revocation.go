@@ -19,44 +19,43 @@ import (
 
 // Revocations tells a [Verifier] which tokens were revoked. [MemoryRevocations]
 // and [FileRevocations] implement it; a service of several processes implements
-// it on what they share.
+// it on the storage that they share.
 type Revocations interface {
 	// Revoked reports whether a token, or all tokens of its tenant, were
-	// revoked, and since when. It is asked for the minted id of a token with its
-	// tenant, and for narrowed ids without one. It may block on I/O, and is asked again after
-	// the verifier's CacheTTL at the latest. An error means that this cannot be
-	// known, and the token is not accepted.
+	// revoked, and since when. The verifier calls it with the minted id of a token
+	// and its tenant, and with narrowed ids without a tenant. It may block on I/O.
+	// The verifier calls it again after CacheTTL at the latest. An error means that
+	// the answer is not known, and the token is refused.
 	Revoked(ctx context.Context, token TokenID, tenant string) (since time.Time, revoked bool, err error)
 
-	// Generation changes whenever an answer may have changed, as far as this
-	// process knows. It does no I/O; it is asked for every request.
+	// Generation changes whenever a result of Revoked may have changed, as far as
+	// this process knows. It does no I/O; the verifier calls it for every request.
 	Generation() uint64
 }
 
-// A Revocation is an entry: of one token, or of the tokens of a tenant. Exactly
-// one of Token and Tenant is set.
+// A Revocation revokes one token, or the tokens of a tenant. Exactly one of Token
+// and Tenant is set.
 type Revocation struct {
-	// Token is revoked together with everything narrowed from it, and everything
+	// Token is revoked together with all tokens narrowed from it and all tokens
 	// minted with it. It is the id of a minted token, or that of a narrowed one
 	// ([Token.NarrowedID]).
 	Token TokenID
-	// Tenant's tokens that were minted up to At are revoked, by the clock of
-	// who minted them. A token of another tenant that was narrowed to this one
-	// is not one of them.
+	// Tenant's tokens that were minted up to At, by the clock of their minter, are
+	// revoked. This does not include a token of another tenant that was narrowed
+	// to this one.
 	Tenant string
-	// At is when it was revoked: acks of deliveries taken before are honoured.
+	// At is when it was revoked: acks of deliveries received before are honoured.
 	At time.Time
-	// Until is when the entry can be forgotten, because all tokens that it
-	// concerns have expired; zero means never. It is forgotten a day later, for
-	// the sake of clocks.
+	// Until is when all tokens that it concerns have expired; zero means never.
+	// The revocation is dropped a day later, because clocks differ.
 	Until time.Time
-	// Share says in whose share of MaxRevocations an entry of a token is counted;
-	// see ShareOf.
+	// Share is the share of MaxRevocations that the revocation of a token counts
+	// against; see ShareOf.
 	Share uint64
 }
 
-// forgetAfter is added to Revocation.Until: a clock that goes ahead by less must
-// not make a revoked token good.
+// forgetAfter is added to Revocation.Until: a clock that is ahead by less must not
+// make a revoked token valid.
 const forgetAfter = 24 * time.Hour
 
 func (r *Revocation) check() error {
@@ -68,9 +67,9 @@ func (r *Revocation) check() error {
 	case !validMillis(r.At):
 		return invalid("At", "want a time of the years 1970 to 9999")
 	case !r.Until.IsZero() && (!validMillis(r.Until) || r.Until.Before(r.At)):
-		return invalid("Until", "want a time after At, or none")
+		return invalid("Until", "want a time after At, or the zero time")
 	case r.Share != 0 && r.Tenant != "":
-		return invalid("Share", "is for entries of tokens")
+		return invalid("Share", "want 0 for the revocation of a tenant")
 	}
 	return nil
 }
@@ -80,26 +79,26 @@ func validMillis(t time.Time) bool {
 	return year >= 1970 && year <= 9999
 }
 
-// Forgettable reports whether the entry is of no use any more, by more than any
-// clock is wrong: everything that it concerns has expired, or was minted with keys
-// that are not accepted any more. acceptsSince is [KeyRing.AcceptsSince]; zero means
-// that it is not known. What was minted with a revoked token was minted before it
-// was revoked, perhaps with a later key than the token, which is why At is compared.
+// Forgettable reports whether the revocation is obsolete, with a margin of a day for
+// clocks: all tokens that it concerns have expired, or were minted with keys that
+// are no longer accepted. acceptsSince is [KeyRing.AcceptsSince]; zero means that it
+// is not known. It is compared with At, and not with the time of the token: tokens
+// minted with the revoked one were minted before At, perhaps with a later key.
 func (r Revocation) Forgettable(now, acceptsSince time.Time) bool {
 	expired := !r.Until.IsZero() && now.After(r.Until.Add(forgetAfter))
 	return expired || acceptsSince.After(r.At.Add(forgetAfter))
 }
 
-// MaxRevocations bounds how many revocations are kept.
+// MaxRevocations bounds the number of revocations.
 const MaxRevocations = 1 << 18
 
-// MaxShareRevocations bounds how many of them can have the same Share, so that
-// no tenant leaves others without room. Who has more to revoke revokes all tokens
-// of the tenant.
+// MaxShareRevocations bounds how many of them can have the same Share, so that one
+// tenant cannot use up the room of the others. A tenant that reaches it can revoke
+// all its tokens with one revocation.
 const MaxShareRevocations = 1 << 12
 
-// ShareOf returns the share of a tenant; that of the empty one, and so of who
-// runs the service, is 0, which has no bound of its own.
+// ShareOf returns the share of a tenant. That of the empty tenant, which the
+// operator of the service uses, is 0 and has no bound of its own.
 func ShareOf(tenant string) uint64 {
 	if tenant == "" {
 		return 0
@@ -108,26 +107,26 @@ func ShareOf(tenant string) uint64 {
 	return binary.BigEndian.Uint64(sum[:])
 }
 
-// MemoryRevocations keep revocations for as long as the process lives, for
-// services that keep nothing else either. The zero value is empty and ready. It
-// is safe for concurrent use.
+// MemoryRevocations keeps revocations for the life of the process, for services
+// without storage. The zero value is empty and ready to use. It is safe for
+// concurrent use.
 type MemoryRevocations struct {
 	generation atomic.Uint64
 
 	mu          sync.RWMutex // guards the fields below
 	tokens      map[TokenID]Revocation
 	tenants     map[string]Revocation
-	shares      map[uint64]int // how many entries of tokens have each share but 0
-	narrowed    int            // entries of narrowed tokens
-	sinceForget int            // entries added since the last look for what to forget
-	since       time.Time      // what was revoked a day before is of no use; see ForgetBefore
-	limit       int            // MaxRevocations if 0; tests have less patience
+	shares      map[uint64]int // number of revocations of tokens by share, except share 0
+	narrowed    int            // number of revocations of narrowed tokens
+	sinceForget int            // revocations added since forgetLocked ran
+	since       time.Time      // see ForgetBefore
+	limit       int            // MaxRevocations if 0; tests set less
 }
 
-// Revoke adds an entry. One for a token that was revoked before changes nothing
-// but Until, and one for a tenant that was revoked before extends it to tokens
-// minted since; the later Until counts. It does not block. Codes: ErrInvalid,
-// ErrFull (MaxRevocations, MaxShareRevocations).
+// Revoke adds a revocation. If the token was revoked before, only Until changes; if
+// the tenant was, the revocation extends to tokens minted since. The later Until
+// counts. It does not block. Codes: ErrInvalid, ErrFull (MaxRevocations,
+// MaxShareRevocations).
 func (m *MemoryRevocations) Revoke(_ context.Context, r Revocation) error {
 	if err := r.check(); err != nil {
 		return err
@@ -144,13 +143,13 @@ func (m *MemoryRevocations) Revoke(_ context.Context, r Revocation) error {
 func revocationsFull(limit int, advice string) error {
 	return &driver.Error{
 		Code: driver.ErrFull, Op: "revoke",
-		Detail: fmt.Sprintf("there are %d revocations, the most that are kept; %s", limit, advice),
+		Detail: fmt.Sprintf("revocation limit reached (%d); %s", limit, advice),
 	}
 }
 
-// roomLocked returns ErrFull if r cannot be added. Now and then, and if there is no
-// room, it forgets what can be forgotten; so rarely that looking at everything
-// costs next to nothing for each entry.
+// roomLocked returns ErrFull if r cannot be added. If there is no room, and after
+// enough additions, it drops obsolete revocations; seldom enough that the scan costs
+// next to nothing per addition.
 func (m *MemoryRevocations) roomLocked(r *Revocation) error {
 	const atLeast = 64
 	limit := orDefault(m.limit, MaxRevocations)
@@ -209,7 +208,8 @@ func (m *MemoryRevocations) addLocked(r Revocation) {
 	m.generation.Add(1)
 }
 
-// countTokenLocked counts an entry of a token that is added, or removed if by is -1.
+// countTokenLocked counts the revocation of a token as added (by is 1) or dropped
+// (by is -1).
 func (m *MemoryRevocations) countTokenLocked(r *Revocation, by int) {
 	if r.Token.IsNarrowed() {
 		m.narrowed += by
@@ -225,7 +225,7 @@ func (m *MemoryRevocations) countTokenLocked(r *Revocation, by int) {
 	}
 }
 
-// laterUntil is the later of two ends, of which zero is never.
+// laterUntil returns the later of two times, of which zero means never.
 func laterUntil(a, b time.Time) time.Time {
 	if a.IsZero() || b.IsZero() {
 		return time.Time{}
@@ -236,7 +236,7 @@ func laterUntil(a, b time.Time) time.Time {
 	return a
 }
 
-// forgetLocked drops entries whose tokens are all good for nothing by themselves.
+// forgetLocked drops obsolete revocations.
 func (m *MemoryRevocations) forgetLocked(now time.Time) {
 	m.sinceForget = 0
 	maps.DeleteFunc(m.tokens, func(_ TokenID, r Revocation) bool {
@@ -249,8 +249,8 @@ func (m *MemoryRevocations) forgetLocked(now time.Time) {
 	maps.DeleteFunc(m.tenants, func(_ string, r Revocation) bool { return r.Forgettable(now, m.since) })
 }
 
-// ForgetBefore drops what is of no use, now and from now on, because all keys that
-// are accepted were made later: since is [KeyRing.AcceptsSince], and the zero time
+// ForgetBefore drops, now and from now on, revocations that are obsolete because all
+// accepted keys were made later: since is [KeyRing.AcceptsSince], and the zero time
 // means that this is not known. It does not block.
 func (m *MemoryRevocations) ForgetBefore(since time.Time) {
 	m.mu.Lock()
@@ -275,8 +275,8 @@ func (m *MemoryRevocations) Revoked(_ context.Context, token TokenID, tenant str
 	return since, revoked, nil
 }
 
-// RevokesNarrowed reports whether there is an entry of a narrowed token. A [Verifier] asks
-// for the narrowed ids of a token only then.
+// RevokesNarrowed reports whether a narrowed token is revoked. A [Verifier] computes
+// the narrowed ids of a token only then.
 func (m *MemoryRevocations) RevokesNarrowed() bool {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -309,7 +309,7 @@ func (m *MemoryRevocations) listLocked() []Revocation {
 	return list
 }
 
-// Len is how many revocations there are, for a metric beside MaxRevocations.
+// Len returns the number of revocations, for a metric beside MaxRevocations.
 func (m *MemoryRevocations) Len() int {
 	m.mu.RLock()
 	defer m.mu.RUnlock()

@@ -9,7 +9,7 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// numbered is a token id that is the same in every run.
+// numbered returns a token id that is the same in every run.
 func numbered(n int) TokenID {
 	id := newTokenID(time.Unix(1_700_000_000, 0))
 	copy(id[6:], []byte{0, 0, 0, 0, 0, 0, 0, 0, byte(n >> 8), byte(n)})
@@ -34,7 +34,7 @@ func TestBadRevocationsAreRefused(t *testing.T) {
 	}
 }
 
-func TestRevokingAgainKeepsTheFirstTimeAndTheLastEnd(t *testing.T) {
+func TestRepeatedRevocationKeepsEarliestAtAndLatestUntil(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	revocations := new(MemoryRevocations)
 	revoke := func(r Revocation) {
@@ -59,7 +59,7 @@ func TestRevokingAgainKeepsTheFirstTimeAndTheLastEnd(t *testing.T) {
 	}
 }
 
-func TestRevocationsAreForgottenADayAfterTheirEnd(t *testing.T) {
+func TestRevocationsAreDroppedDayAfterUntil(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		revocations := new(MemoryRevocations)
 		end := time.Now().Add(time.Hour)
@@ -90,7 +90,7 @@ func TestRevocationsAreForgottenADayAfterTheirEnd(t *testing.T) {
 			t.Errorf("%d revocations after the day, want 601", n)
 		}
 		if _, revoked, _ := revocations.Revoked(t.Context(), numbered(0), ""); !revoked {
-			t.Error("a revocation without end was forgotten")
+			t.Error("a revocation without Until was dropped")
 		}
 	})
 }
@@ -105,25 +105,25 @@ func TestRevocationsAreBounded(t *testing.T) {
 	}
 	wantCode(t, "one too many", revocations.Revoke(t.Context(), Revocation{Token: numbered(limit), At: revokedAt}), driver.ErrFull)
 	if _, revoked, _ := revocations.Revoked(t.Context(), numbered(limit), ""); revoked || revocations.Len() != limit {
-		t.Error("what was turned away is there")
+		t.Error("a refused revocation was stored")
 	}
 	if err := revocations.Revoke(t.Context(), Revocation{Token: numbered(0), At: revokedAt}); err != nil {
 		t.Errorf("again: %v", err)
 	}
 }
 
-// TestARevocationByAClockThatIsAheadHoldsAtOnce is told by another process.
-func TestARevocationByAClockThatIsAheadHoldsAtOnce(t *testing.T) {
+// TestRevocationWithFastClockHoldsAtOnce uses a revocation of another process.
+func TestRevocationWithFastClockHoldsAtOnce(t *testing.T) {
 	for name, r := range map[string]Revocation{"token": {}, "tenant": {Tenant: "acme"}} {
 		t.Run(name, func(t *testing.T) {
 			ring := NewKeyRing(NewKey())
 			revoked := new(MemoryRevocations)
 			v := NewVerifier(ring, &VerifierOptions{Revocations: revoked})
-			token, err := ring.Mint("acme", AllOperations(), Topics(AnyTopic()), ExpiresAt(time.Now().Add(time.Hour)))
+			token, err := ring.Mint("acme", AllOperations(), Queues(AnyQueue()), ExpiresAt(time.Now().Add(time.Hour)))
 			if err != nil {
 				t.Fatal(err)
 			}
-			request := Request{Operation: OpSend, Topic: "orders", Tenant: "acme", Load: Load{Messages: 1}}
+			request := Request{Operation: OpSend, Queue: "orders", Tenant: "acme", Load: Load{Messages: 1}}
 			wantAllowed(t, v, token, request)
 			if r.At = time.Now().Add(10 * time.Minute); r.Tenant == "" {
 				r.Token = token.ID()

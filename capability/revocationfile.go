@@ -15,11 +15,11 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// FileRevocations keep revocations in a file, and answer from memory. Each
-// revocation is on the disk before Revoke returns, and survives a crash at any
-// moment. See the package documentation for the form of the file.
+// FileRevocations keeps revocations in a file, and answers from memory. Each
+// revocation is on disk before Revoke returns, and survives a crash at any moment.
+// See the package documentation for the format of the file.
 //
-// It is safe for concurrent use. One process can have the file open at a time.
+// It is safe for concurrent use. Only one process at a time can have the file open.
 type FileRevocations struct {
 	memory MemoryRevocations
 	disk   disk
@@ -32,12 +32,12 @@ type FileRevocations struct {
 	closed  bool
 }
 
-// OpenFileRevocations opens the file at path, and makes it if there is none. It
-// blocks on I/O; ctx is looked at before that only.
+// OpenFileRevocations opens the file at path, and creates it if it does not exist.
+// It blocks on I/O; ctx is checked only before that.
 //
-// What a crash left half written was never confirmed, and is removed. Any other
-// damage is ErrIntegrity: a file that lost revocations must not be taken for one
-// that has none. Other codes: ErrConflict (another process has it open),
+// It removes an incomplete record that a crash left, which was never confirmed. Any
+// other damage is ErrIntegrity: a file that lost revocations must not pass for an
+// empty one. Other codes: ErrConflict (another process has it open),
 // ErrUnavailable.
 func OpenFileRevocations(ctx context.Context, path string) (*FileRevocations, error) {
 	if err := ctx.Err(); err != nil {
@@ -97,19 +97,19 @@ func (f *FileRevocations) rewritten() (*FileRevocations, error) {
 	return f, nil
 }
 
-// load reads the file into memory and returns how much of it is whole.
+// load reads the file into memory and returns the size of its complete records.
 func (f *FileRevocations) load(content []byte) (whole int, err error) {
 	for at := 0; at < len(content); at += recordBytes {
 		rest := content[at:]
 		if len(rest) < recordBytes && at > 0 {
-			return at, nil // cut off by a crash
+			return at, nil // a crash left an incomplete record
 		}
 		r, ok := parseRecord(rest, at == 0)
 		if !ok {
 			if at > 0 && neverWritten(rest) {
 				return at, nil
 			}
-			return 0, revocationsError(driver.ErrIntegrity, "open", fmt.Sprintf("record %d is damaged; restore the file, or remove it and retire the keys of all tokens", at/recordBytes), nil)
+			return 0, revocationsError(driver.ErrIntegrity, "open", fmt.Sprintf("record %d is damaged; restore the file, or remove it and retire all keys", at/recordBytes), nil)
 		}
 		if at > 0 {
 			f.memory.addLocked(r)
@@ -117,23 +117,24 @@ func (f *FileRevocations) load(content []byte) (whole int, err error) {
 		}
 	}
 	if len(content) == 0 {
-		return 0, revocationsError(driver.ErrIntegrity, "open", "the file is empty, which it never is; restore it, or remove it and retire the keys of all tokens", nil)
+		return 0, revocationsError(driver.ErrIntegrity, "open", "the file is empty and has lost its header; restore it, or remove it and retire all keys", nil)
 	}
 	return len(content), nil
 }
 
-// neverWritten reports whether rest ends in zeros from somewhere in its first
-// record on: the file grew, and power failed before the data was there. Records
-// do not contain zeros and end in a newline, so no flipped bit looks like that.
+// neverWritten reports whether rest consists of zeros from somewhere in its first
+// record on: the file grew, and the power failed before the data was written.
+// Records do not contain zeros and end in a newline, so a flipped bit does not look
+// like that.
 func neverWritten(rest []byte) bool {
 	written := bytes.TrimRight(rest, "\x00")
 	return len(written) < len(rest) && len(written) < recordBytes && bytes.IndexByte(written, 0) < 0
 }
 
-// Revoke adds an entry and makes it durable before it returns. It blocks on I/O;
-// ctx is looked at before that only. Repeating it is safe. Codes: ErrInvalid,
-// ErrFull (MaxRevocations), ErrClosed, and ErrUnavailable: the token is revoked
-// in this process then, but may not be after a restart.
+// Revoke adds a revocation and makes it durable before it returns. It blocks on I/O;
+// ctx is checked only before that. Repeating it is safe. Codes: ErrInvalid, ErrFull
+// (MaxRevocations), ErrClosed, and ErrUnavailable: then the token is revoked in this
+// process, but perhaps not after a restart.
 func (f *FileRevocations) Revoke(ctx context.Context, r Revocation) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -150,11 +151,11 @@ func (f *FileRevocations) Revoke(ctx context.Context, r Revocation) error {
 		return f.rewriteLocked()
 	}
 	if err := f.appendLocked(&r); err != nil {
-		// What is on the disk is not known any more. The next revocation writes
-		// a new file.
+		// The content of the file is not known any more. The next revocation
+		// writes a new file.
 		_ = f.file.Close()
 		f.file = nil
-		return revocationsError(driver.ErrUnavailable, "revoke", "revoked until the next restart only", err)
+		return revocationsError(driver.ErrUnavailable, "revoke", notDurable, err)
 	}
 	f.records++
 	return nil
@@ -167,16 +168,19 @@ func (f *FileRevocations) appendLocked(r *Revocation) error {
 	return f.file.Sync()
 }
 
-// wastefulLocked reports whether most of the file is repetitions and what can be
-// forgotten.
+// notDurable is the detail of an error of Revoke after which the revocation holds in
+// memory.
+const notDurable = "not written to disk; revoked only until the next restart"
+
+// wastefulLocked reports whether most records of the file are repeated or obsolete.
 func (f *FileRevocations) wastefulLocked() bool {
 	const worthIt = 64
 	return f.records > worthIt && f.records > 2*f.memory.Len()
 }
 
-// Compact writes the file anew without repetitions and without what can be
-// forgotten. It happens by itself when that is most of the file. It blocks on
-// I/O. Codes: ErrUnavailable, ErrClosed.
+// Compact rewrites the file without repeated and obsolete records. It happens
+// automatically when these are most of the file. It blocks on I/O. Codes:
+// ErrUnavailable, ErrClosed.
 func (f *FileRevocations) Compact(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -192,10 +196,10 @@ func (f *FileRevocations) Compact(ctx context.Context) error {
 	return f.rewriteLocked()
 }
 
-// ForgetBefore drops what is of no use, now and from now on, because all keys that
-// are accepted were made later: since is [KeyRing.AcceptsSince], and the zero time
-// means that this is not known. The file is written anew when most of it is of no
-// use. It blocks on I/O. Codes: ErrUnavailable, ErrClosed.
+// ForgetBefore drops, now and from now on, revocations that are obsolete because all
+// accepted keys were made later: since is [KeyRing.AcceptsSince], and the zero time
+// means that this is not known. It rewrites the file when most of it is obsolete. It
+// blocks on I/O. Codes: ErrUnavailable, ErrClosed.
 func (f *FileRevocations) ForgetBefore(since time.Time) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -209,10 +213,10 @@ func (f *FileRevocations) ForgetBefore(since time.Time) error {
 	return f.rewriteLocked()
 }
 
-// rewriteLocked makes a new file of what is in memory.
+// rewriteLocked writes a new file with the revocations in memory.
 func (f *FileRevocations) rewriteLocked() error {
 	if f.file != nil {
-		_ = f.file.Close() // everything in it is in memory, and on the disk
+		_ = f.file.Close() // memory has all its records
 		f.file = nil
 	}
 	content := EncodeRevocations(f.memory.All())
@@ -221,15 +225,15 @@ func (f *FileRevocations) rewriteLocked() error {
 		f.file, err = f.disk.appendTo(f.name)
 	}
 	if err != nil {
-		return revocationsError(driver.ErrUnavailable, "revoke", "revoked until the next restart only", err)
+		return revocationsError(driver.ErrUnavailable, "revoke", notDurable, err)
 	}
 	f.records = len(content)/recordBytes - 1
 	return nil
 }
 
-// ReadRevocationFile returns the revocations in a file, which may be in use. It changes
-// nothing; what a crash left half written is passed over. Codes: ErrNotFound,
-// ErrIntegrity, ErrUnavailable.
+// ReadRevocationFile returns the revocations in a file, which another process may
+// have open. It does not change the file, and ignores an incomplete record that a
+// crash left. Codes: ErrNotFound, ErrIntegrity, ErrUnavailable.
 func ReadRevocationFile(path string) ([]Revocation, error) {
 	content, err := directory(filepath.Dir(path)).readFile(filepath.Base(path))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -245,7 +249,7 @@ func ReadRevocationFile(path string) ([]Revocation, error) {
 	return slices.Collect(f.memory.All()), nil
 }
 
-// EncodeRevocations returns the content of a file of revocations, for a backup.
+// EncodeRevocations returns the content of a revocation file, for a backup.
 func EncodeRevocations(all iter.Seq[Revocation]) []byte {
 	content := appendHead(nil)
 	for r := range all {
@@ -260,7 +264,7 @@ func (f *FileRevocations) Revoked(ctx context.Context, token TokenID, tenant str
 	return f.memory.Revoked(ctx, token, tenant)
 }
 
-// RevokesNarrowed reports whether there is an entry of a narrowed token.
+// RevokesNarrowed reports whether a narrowed token is revoked.
 func (f *FileRevocations) RevokesNarrowed() bool { return f.memory.RevokesNarrowed() }
 
 // Generation implements [Revocations].
@@ -270,11 +274,11 @@ func (f *FileRevocations) Generation() uint64 { return f.memory.Generation() }
 // id, then those of tenants by name.
 func (f *FileRevocations) All() iter.Seq[Revocation] { return f.memory.All() }
 
-// Len is how many revocations there are, for a metric beside MaxRevocations.
+// Len returns the number of revocations, for a metric beside MaxRevocations.
 func (f *FileRevocations) Len() int { return f.memory.Len() }
 
-// Close closes the file. What was revoked stays so for who still asks. Closing
-// twice is fine.
+// Close closes the file. Revoked continues to answer from memory. Closing again has
+// no effect.
 func (f *FileRevocations) Close() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -38,7 +38,7 @@ var (
 	revokedEnd = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
 )
 
-func TestFileOfRevocationsSurvivesARestart(t *testing.T) {
+func TestRevocationFileSurvivesRestart(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "revoked")
 	f := openFile(t, path)
 	want := []Revocation{
@@ -83,7 +83,7 @@ func TestFileOfRevocationsSurvivesARestart(t *testing.T) {
 	wantCode(t, "a bad revocation", again.Revoke(t.Context(), Revocation{}), driver.ErrInvalid)
 }
 
-func TestFileOfRevocationsIsAsDocumented(t *testing.T) {
+func TestRevocationFileHasDocumentedFormat(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "revoked")
 	f := openFile(t, path)
 	mustRevoke(t, f, Revocation{Token: TokenID{}, Tenant: "acme", At: revokedAt})
@@ -111,7 +111,7 @@ func TestFileOfRevocationsIsAsDocumented(t *testing.T) {
 	}
 }
 
-func TestFileOfRevocationsIsCompacted(t *testing.T) {
+func TestRevocationFileIsCompacted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "revoked")
 		f := openFile(t, path)
@@ -164,7 +164,7 @@ func TestWastefulFileIsCompactedWhenOpened(t *testing.T) {
 	}
 }
 
-// fileOfThree is the content of a file with three revocations.
+// fileOfThree returns the content of a file with three revocations.
 func fileOfThree() []byte {
 	content := appendHead(nil)
 	for i := range 3 {
@@ -213,7 +213,7 @@ func TestEveryFlippedBitInTheFileIsFound(t *testing.T) {
 	}
 }
 
-func TestWhatACrashLeavesIsRemoved(t *testing.T) {
+func TestIncompleteRecordsAreRemovedOnOpen(t *testing.T) {
 	content := fileOfThree()
 	for cut := recordBytes; cut <= len(content); cut++ {
 		whole := cut/recordBytes - 1

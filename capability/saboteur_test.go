@@ -10,7 +10,7 @@ import (
 	oracle "gopkg.in/macaroon.v2"
 )
 
-// A flaw is a mistake that somebody could make in a verifier.
+// A flaw is a possible mistake in a verifier.
 type flaw string
 
 const (
@@ -22,12 +22,12 @@ const (
 	acceptsBadCaveats      flaw = "accepts caveats that it cannot read"
 	believesTheLastOfAKind flaw = "lets a later caveat of a kind replace an earlier one"
 	matchesAnyPrefix       flaw = "matches prefixes across segments"
-	foldsCase              flaw = "ignores case in topics"
+	foldsCase              flaw = "ignores case in queue names"
 	graceOnExpiry          flaw = "gives two minutes of grace on expiry"
 	expiresTooLate         flaw = "accepts a token in the second that it expires"
-	readsLeniently         flaw = "reads whatever macaroons can be written as"
-	ignoresTheTenant       flaw = "does not look at the tenant of the token"
-	trustsAnUnknownSize    flaw = "takes a body of unknown size for an empty one"
+	readsLeniently         flaw = "accepts every encoding of a macaroon"
+	ignoresTheTenant       flaw = "ignores the tenant of the token"
+	trustsAnUnknownSize    flaw = "treats a body of unknown size as empty"
 	fallsBackToAnEmptyKey  flaw = "verifies tokens of unknown keys with an empty key"
 )
 
@@ -36,8 +36,8 @@ var flaws = []flaw{
 	matchesAnyPrefix, foldsCase, graceOnExpiry, expiresTooLate, readsLeniently, ignoresTheTenant, trustsAnUnknownSize, fallsBackToAnEmptyKey,
 }
 
-// saboteur is a verifier with a flaw.
-func saboteur(c *court, f flaw) gate {
+// saboteur returns a verifier with a flaw.
+func saboteur(c *forgeryEnv, f flaw) decider {
 	return func(binary []byte, r Request, at time.Time) bool {
 		p, ok := read(binary, f)
 		if !ok {
@@ -47,7 +47,7 @@ func saboteur(c *court, f flaw) gate {
 		if !ok || !signed(c, f, id, p) {
 			return false
 		}
-		s, ok := understand(p, f, r.Topic)
+		s, ok := understand(p, f, r.Queue)
 		if !ok || !s.complete() {
 			return false
 		}
@@ -86,7 +86,7 @@ func read(binary []byte, f flaw) (parts, bool) {
 	return takeApart(binary), true
 }
 
-func signed(c *court, f flaw, id identifier, p parts) bool {
+func signed(c *forgeryEnv, f flaw, id identifier, p parts) bool {
 	known := c.ring.keys.Load()
 	var root []byte
 	if i := known.index(id.key); i >= 0 {
@@ -113,7 +113,7 @@ func signed(c *court, f flaw, id identifier, p parts) bool {
 	return hmac.Equal(all[:], p.signature) || hmac.Equal(some[:], p.signature)
 }
 
-func understand(p parts, f flaw, topic string) (scope, bool) {
+func understand(p parts, f flaw, queue string) (scope, bool) {
 	var s scope
 	caveats := slices.Clone(p.caveats)
 	if f == ignoresTheLastCaveat && len(caveats) > 3 { // it must stay complete
@@ -130,29 +130,29 @@ func understand(p parts, f flaw, topic string) (scope, bool) {
 		case reason == "":
 		case reason == ReasonUnknownCaveat && f == acceptsUnknownCaveats:
 		case reason == ReasonMalformedCaveat && f == acceptsBadCaveats:
-			// Reading it may have changed the scope: begin again without it.
-			return understand(parts{caveats: slices.Delete(caveats, i, i+1)}, f, topic)
+			// Parsing it may have changed the scope: start again without it.
+			return understand(parts{caveats: slices.Delete(caveats, i, i+1)}, f, queue)
 		default:
 			return s, false
 		}
 	}
-	for i := range s.topics {
-		for j, pattern := range s.topics[i] {
+	for i := range s.queues {
+		for j, pattern := range s.queues[i] {
 			switch {
-			case f == matchesAnyPrefix && strings.HasPrefix(topic, strings.TrimRight(pattern.text, separators)):
-				s.topics[i][j] = Topic(topic)
+			case f == matchesAnyPrefix && strings.HasPrefix(queue, strings.TrimRight(pattern.text, separators)):
+				s.queues[i][j] = Queue(queue)
 			case f == foldsCase && pattern.kind == patternExact:
-				s.topics[i] = append(s.topics[i], Topic(strings.ToUpper(pattern.text)))
+				s.queues[i] = append(s.queues[i], Queue(strings.ToUpper(pattern.text)))
 			}
 		}
 	}
 	return s, true
 }
 
-// TestEveryFlawedVerifierIsCaught: a court that finds nothing wrong with a flawed
-// verifier would find nothing wrong with ours.
+// TestEveryFlawedVerifierIsCaught proves that TestNoForgeryIsAccepted can fail: a flaw
+// that it does not detect could be in the Verifier too.
 func TestEveryFlawedVerifierIsCaught(t *testing.T) {
-	c := newCourt(t)
+	c := newForgeryEnv(t)
 	const forgeries = 20_000
 	if found := c.try(t, saboteur(c, flawless), forgeries, false); len(found.accepted)+len(found.refused) > 0 {
 		t.Fatalf("a verifier without a flaw: accepted %q, refused %q", found.accepted, found.refused)
@@ -161,7 +161,7 @@ func TestEveryFlawedVerifierIsCaught(t *testing.T) {
 		t.Run(strings.ReplaceAll(string(f), " ", "_"), func(t *testing.T) {
 			found := c.try(t, saboteur(c, f), forgeries, true)
 			if len(found.accepted) == 0 || len(found.refused) > 0 {
-				t.Errorf("one that %s was not caught in %d attempts, or is no verifier at all (%q)", f, found.tried, found.refused)
+				t.Errorf("a verifier that %s was not caught in %d attempts, or refuses genuine tokens (%q)", f, found.tried, found.refused)
 				return
 			}
 			t.Logf("caught in %d attempts: %.100s", found.tried, found.accepted[0])

@@ -15,9 +15,9 @@ import (
 )
 
 const (
-	// timeLayout is the one form of a time in a token.
+	// timeLayout is the only form of a time in a token.
 	timeLayout = "2006-01-02T15:04:05Z"
-	// notBeforeGrace is how much earlier than it says a token is accepted.
+	// notBeforeGrace is how long before its nbf caveat a token is accepted.
 	notBeforeGrace = 2 * time.Minute
 )
 
@@ -29,12 +29,12 @@ const (
 
 var quotaWords = map[string]string{quotaMessages: "messages", quotaBytes: "bytes"}
 
-// A scope is what the caveats of a token add up to. All of them hold: sets are
-// intersected, limits are the least, and what comes in alternatives is kept as
-// one list for each caveat, of which one must match.
+// A scope is what all caveats of a token together allow. Sets are intersected, and
+// the least of several limits counts. Caveats that list alternatives keep one list
+// each, of which one element must match.
 type scope struct {
 	operations operationSet
-	topics     [][]Pattern
+	queues     [][]Pattern
 	tenants    []string
 	expires    int64 // Unix seconds
 	notBefore  int64
@@ -43,42 +43,44 @@ type scope struct {
 	peers      [][]string
 	audiences  [][]string
 	receipts   [][sha256.Size]byte
-	makers     []maker
+	minters    []minter
 	quotas     []quota
-	// owner is whose share of the meter the quotas count against; nil without quotas.
+	// owner is the share of the meter that the quotas count against; nil without quotas.
 	owner share.Path
 
 	hasOperations, hasExpiry, hasNotBefore, hasMaxBody, hasTenant bool
 }
 
-// A maker is a token that the token was minted with, directly or not. It ends with
-// its tenant if a tenant caveat stands before it: minters of no tenant have none.
-type maker struct {
+// A minter is a token that this one was minted with, directly or indirectly. It is
+// revoked with its tenant if a tenant caveat precedes it: a minter without a tenant
+// has no such caveat.
+type minter struct {
 	token    TokenID
 	ofTenant bool
-	caveats  int // how many stand before it: those of the maker, and its tenant
+	caveats  int // how many precede it: those of the minter, and its tenant
 }
 
-// A quota is one limit on a rate. Tokens that were narrowed from the same one
-// share its quotas, so they are told apart by the part of the token that ends
-// with them, which all of these have in common.
+// A quota is a limit on a rate. Tokens narrowed from the same token share its
+// quotas. So a quota is identified by the part of the token up to and including it,
+// which these tokens have in common.
 type quota struct {
 	bucket bucketID
-	depth  int // how much of scope.owner is its owner
+	depth  int // the length of its owner, a prefix of scope.owner
 	kind   string
 	limit  int64 // per second
 }
 
 type bucketID [16]byte
 
-// conditions reads values into a scope. What is not here is unknown.
-var conditions map[string]func(s *scope, value string) bool
+// caveatParsers has, by the name of the caveat, the function that adds its value to
+// a scope. All other names are unknown.
+var caveatParsers map[string]func(s *scope, value string) bool
 
-// The map refers to functions that refer to it, which Go wants broken up.
+// The functions refer to the map, so init breaks the initialization cycle.
 func init() {
-	conditions = map[string]func(s *scope, value string) bool{
+	caveatParsers = map[string]func(s *scope, value string) bool{
 		caveatOperation: (*scope).addOperations,
-		caveatTopic:     (*scope).addTopics,
+		caveatQueue:     (*scope).addQueues,
 		caveatTenant:    (*scope).addTenant,
 		caveatExpiry:    (*scope).addExpiry,
 		caveatNotBefore: (*scope).addNotBefore,
@@ -88,22 +90,22 @@ func init() {
 		caveatPeer:      (*scope).addPeers,
 		caveatAudience:  (*scope).addAudiences,
 		caveatReceipt:   (*scope).addReceipt,
-		caveatMaker:     (*scope).addMaker,
+		caveatMintedBy:  (*scope).addMinter,
 	}
 }
 
-// add narrows the scope by one caveat. It returns "" or why the token is
-// refused because of it.
+// add narrows the scope by one caveat. It returns "", or the reason for refusing a
+// token with this caveat.
 func (s *scope) add(text string) Reason {
 	name, value, ok := cutCaveat(text)
 	if !ok {
 		return ReasonUnknownCaveat
 	}
-	condition, known := conditions[name]
+	parse, known := caveatParsers[name]
 	switch {
 	case !known:
 		return ReasonUnknownCaveat
-	case !condition(s, value):
+	case !parse(s, value):
 		return ReasonMalformedCaveat
 	}
 	return ""
@@ -118,7 +120,7 @@ func (s *scope) addOperations(value string) bool {
 	return ok
 }
 
-func (s *scope) addTopics(value string) bool {
+func (s *scope) addQueues(value string) bool {
 	var patterns []Pattern
 	for text := range strings.SplitSeq(value, listSeparator) {
 		p, ok := parsePattern(text)
@@ -127,7 +129,7 @@ func (s *scope) addTopics(value string) bool {
 		}
 		patterns = append(patterns, p)
 	}
-	s.topics = append(s.topics, patterns)
+	s.queues = append(s.queues, patterns)
 	return true
 }
 
@@ -154,8 +156,8 @@ func (s *scope) addNotBefore(value string) bool {
 	return ok
 }
 
-// parseTime returns Unix seconds. Package time reads more forms than it writes;
-// only what would be written in the same way is read.
+// parseTime returns Unix seconds. Package time parses more forms than it formats;
+// only the form that it would write is accepted.
 func parseTime(value string) (seconds int64, ok bool) {
 	at, err := time.Parse(timeLayout, value)
 	if err != nil || at.Format(timeLayout) != value || at.Year() < 1970 {
@@ -173,7 +175,7 @@ func (s *scope) addMaxBody(value string) bool {
 	return ok
 }
 
-// parseCount reads digits without sign and leading zeros.
+// parseCount reads digits without a sign and without leading zeros.
 func parseCount(value string) (int64, bool) {
 	n, err := strconv.ParseInt(value, 10, 64)
 	return n, err == nil && n >= 0 && strconv.FormatInt(n, 10) == value
@@ -196,8 +198,8 @@ func (s *scope) addNetworks(value string) bool {
 	var networks []netip.Prefix
 	for text := range strings.SplitSeq(value, listSeparator) {
 		network, err := netip.ParsePrefix(text)
-		// Bits behind the mask, and IPv4 written as IPv6, would be other ways to
-		// write the same network.
+		// Bits outside the mask, and IPv4 written as IPv6, would give a network more
+		// than one form.
 		if err != nil || network.Masked().String() != text || network.Addr().Is4In6() {
 			return false
 		}
@@ -218,7 +220,8 @@ func (s *scope) addPeers(value string) bool {
 	})
 }
 
-// segmentsOfPlainNames reports whether text is names with slashes between them.
+// segmentsOfPlainNames reports whether text consists of plain names separated by
+// slashes.
 func segmentsOfPlainNames(text string) bool {
 	for segment := range strings.SplitSeq(text, "/") {
 		if !plainName(segment, maxPeerBytes) || segment == "." || segment == ".." {
@@ -244,17 +247,17 @@ func (s *scope) addReceipt(value string) bool {
 	return err == nil
 }
 
-func (s *scope) addMaker(value string) bool {
+func (s *scope) addMinter(value string) bool {
 	id, err := ParseTokenID(value)
-	s.makers = append(s.makers, maker{token: id, ofTenant: s.hasTenant})
+	s.minters = append(s.minters, minter{token: id, ofTenant: s.hasTenant})
 	return err == nil && !id.IsZero()
 }
 
-// complete reports whether the scope says for what, where and until when.
-func (s *scope) complete() bool { return s.hasOperations && len(s.topics) > 0 && s.hasExpiry }
+// complete reports whether the token names operations, queues and an expiry.
+func (s *scope) complete() bool { return s.hasOperations && len(s.queues) > 0 && s.hasExpiry }
 
-// checkTime returns "" or why the token is not good at this moment, in Unix
-// nanoseconds. Expiry is strict: at its second it is over.
+// checkTime returns "", or why the token is not valid at now, in Unix nanoseconds.
+// Expiry is strict: in the second of its expiry a token is already refused.
 func (s *scope) checkTime(now int64) Reason {
 	switch {
 	case now >= nanoseconds(s.expires):
@@ -273,23 +276,23 @@ func nanoseconds(seconds int64) int64 {
 	return seconds * int64(time.Second)
 }
 
-// check returns "" or why the request is not covered. audience are the names of
-// the service that asks.
+// check returns "", or why the token does not allow the request. audience are the
+// names of this service.
 func (s *scope) check(r *Request, audience []string) Reason {
 	switch {
 	case !s.operations.has(r.Operation):
 		return ReasonOperation
 	case slices.ContainsFunc(s.tenants, func(name string) bool { return name != r.Tenant }):
 		return ReasonTenant
-	case !s.allowsTopic(r.Topic):
-		return ReasonTopic
+	case !s.allowsQueue(r.Queue):
+		return ReasonQueue
 	case !oneOfEach(s.audiences, func(name string) bool { return slices.Contains(audience, name) }):
 		return ReasonAudience
 	case !s.allowsClient(r.Client):
 		return ReasonNetwork
 	case !oneOfEach(s.peers, func(id string) bool { return id == r.Peer }):
 		return ReasonPeer
-	case len(s.receipts) > 0 && !(settling.has(r.Operation) && s.allowsReceipt(r.Receipt)):
+	case len(s.receipts) > 0 && !(settleOperations.has(r.Operation) && s.allowsReceipt(r.Receipt)):
 		return ReasonReceipt
 	case r.Operation == OpSend && (s.hasMaxBody || len(s.quotas) > 0) && !r.Load.known():
 		return ReasonUnmeasured
@@ -299,7 +302,7 @@ func (s *scope) check(r *Request, audience []string) Reason {
 	return ""
 }
 
-// oneOfEach reports whether each of the lists has an element that holds.
+// oneOfEach reports whether holds is true for an element of each list.
 func oneOfEach[E any](lists [][]E, holds func(E) bool) bool {
 	for _, list := range lists {
 		if !slices.ContainsFunc(list, holds) {
@@ -309,12 +312,12 @@ func oneOfEach[E any](lists [][]E, holds func(E) bool) bool {
 	return true
 }
 
-func (s *scope) allowsTopic(topic string) bool {
-	return oneOfEach(s.topics, func(p Pattern) bool { return p.matches(topic) })
+func (s *scope) allowsQueue(queue string) bool {
+	return oneOfEach(s.queues, func(p Pattern) bool { return p.matches(queue) })
 }
 
 func (s *scope) allowsClient(client netip.Addr) bool {
-	client = client.Unmap() // an IPv4 client of an IPv6 socket
+	client = client.Unmap() // an IPv4 client on an IPv6 socket
 	return oneOfEach(s.networks, func(network netip.Prefix) bool { return network.Contains(client) })
 }
 

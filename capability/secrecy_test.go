@@ -20,7 +20,7 @@ import (
 	"testing"
 )
 
-// canaries are secrets, and everything that holds them.
+// canaries are secrets, and the values that contain them.
 type canaries struct {
 	token    Token
 	key      Key
@@ -41,8 +41,8 @@ func newCanaries(t testing.TB) *canaries {
 	return c
 }
 
-// forms are the ways in which secret bytes could be printed. Windows of them are
-// enough: half a secret is bad enough.
+// forms returns the ways in which secret bytes could be printed. It uses windows of
+// them, because half a secret is bad enough.
 func (c *canaries) forms() []string {
 	token := c.token.RevealBinary(nil)
 	var forms []string
@@ -84,7 +84,7 @@ type hidden struct {
 	any    any
 }
 
-// values are all holders of secrets, in all the ways that values get printed.
+// values returns all values that contain secrets, in all the ways they get printed.
 func (c *canaries) values() map[string]any {
 	h := hidden{token: c.token, key: c.key, ring: c.ring, secret: c.secret, table: map[string]Token{"t": c.token}, any: c.token}
 	h.inner.tokens = []Token{c.token}
@@ -162,8 +162,8 @@ func TestSecretsAreNotEncoded(t *testing.T) {
 	}
 }
 
-// TestCanariesWouldBeSeen: secrets in the open are found, whatever prints them.
-func TestCanariesWouldBeSeen(t *testing.T) {
+// TestUnprotectedSecretsAreDetected proves that forms finds a secret that is printed.
+func TestUnprotectedSecretsAreDetected(t *testing.T) {
 	c := newCanaries(t)
 	forms := c.forms()
 	naive := struct {
@@ -180,7 +180,7 @@ func TestCanariesWouldBeSeen(t *testing.T) {
 		fmt.Sprintf("%x", naive), fmt.Sprintf("%X", naive), fmt.Sprintf("%d", naive.token), string(encoded), c.token.Reveal(), fmt.Sprintf("%v", c.key.Reveal()),
 	} {
 		if !slices.ContainsFunc(forms, func(form string) bool { return strings.Contains(out, form) }) {
-			t.Errorf("nobody would see the secret in %.200s", out)
+			t.Errorf("the secret was not found in %.200s", out)
 		}
 	}
 }
@@ -194,7 +194,7 @@ func TestPanicsShowNoSecret(t *testing.T) {
 		if err := os.WriteFile(os.Getenv("MAILBOX_PANIC_FORMS"), hex.AppendEncode(nil, []byte(strings.Join(c.forms(), separator))), 0o600); err != nil {
 			os.Exit(3)
 		}
-		go panicWith(c.values()[name], c.token, c.key, c.secret) // beyond the reach of the test's own recovery
+		go panicWith(c.values()[name], c.token, c.key, c.secret) // in a goroutine, because the test recovers its own panics
 		select {}
 	}
 	for _, name := range []string{"token", "pointer", "key", "ring", "secret", "credentials", "hidden", "hidden pointer", "wrapped", "slice"} {
@@ -218,7 +218,7 @@ func TestPanicsShowNoSecret(t *testing.T) {
 	}
 }
 
-// panicWith has secrets as arguments, for the stack trace.
+// panicWith takes secrets as arguments, so that the stack trace could show them.
 //
 //go:noinline
 func panicWith(value any, token Token, key Key, secret Secret) {
@@ -233,9 +233,9 @@ func TestSecretsCompareAndReveal(t *testing.T) {
 	key := fixedKey(t, 9)
 	key.Reveal()[0]++
 	if !bytes.Equal(key.Reveal(), bytes.Repeat([]byte{9}, KeyBytes)) {
-		t.Error("what is revealed can be changed")
+		t.Error("Reveal returns the bytes themselves, not a copy")
 	}
 	if key.String() != "[key 00000009]" || (Token{}).String() != "[no capability]" || key.IsZero() || !(Key{}).IsZero() || !key.RetiredAt().IsZero() {
-		t.Error("names")
+		t.Error("a zero value or a key has the wrong name")
 	}
 }

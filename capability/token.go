@@ -6,29 +6,28 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"strconv"
-	"time"
+	"strings"
 
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// A Token is a capability: who shows it may do what its conditions allow. It is
-// a secret. No verb of package fmt, no logger and no encoder shows more of it
-// than its id; only Reveal does.
+// A Token is a capability: its bearer may do what its caveats allow. It is a
+// secret. No verb of package fmt, no logger and no encoder shows more of it than
+// its id; only Reveal does.
 //
-// The zero Token is none. Tokens are immutable and may be copied.
+// The zero Token means "no token". Tokens are immutable and may be copied.
 type Token struct{ binary sealed }
 
-// Parse reads the text form of a token, what Reveal returned. It checks the
-// form and nothing else: whether a token is good only a [Verifier] can tell.
+// Parse reads the text form of a token, as Reveal returns it. It checks only the
+// form; a [Verifier] decides whether the token is valid.
 // The error has code driver.ErrUnauthenticated and reason ReasonMalformed, and
 // does not repeat the text.
 func Parse(text string) (Token, error) {
 	if len(text) > tokenEncoding.EncodedLen(MaxTokenBytes) {
 		return Token{}, malformed()
 	}
-	// Decoding skips line breaks, which would make more than one text of a
-	// token; the length gives them away.
+	// Decoding skips line breaks, which would give a token more than one text.
+	// The comparison of lengths rejects them.
 	binary, err := tokenEncoding.DecodeString(text)
 	if err != nil || tokenEncoding.EncodedLen(len(binary)) != len(text) {
 		return Token{}, malformed()
@@ -37,7 +36,7 @@ func Parse(text string) (Token, error) {
 }
 
 // ParseBinary is Parse for the binary form of a macaroon, version 2. It keeps a
-// copy of the bytes. No bytes at all are ReasonMissing.
+// copy of the bytes. An empty slice is ReasonMissing.
 func ParseBinary(binary []byte) (Token, error) {
 	if len(binary) == 0 {
 		return Token{}, refusal(ReasonMissing, &Request{}, nil, 0)
@@ -48,7 +47,7 @@ func ParseBinary(binary []byte) (Token, error) {
 	return adopt(append([]byte(nil), binary...))
 }
 
-// adopt makes a token of bytes that nobody else has.
+// adopt makes a token of binary, which the caller must not use afterwards.
 func adopt(binary []byte) (Token, error) {
 	binary = withoutLocation(binary)
 	var m macaroon
@@ -63,11 +62,11 @@ func adopt(binary []byte) (Token, error) {
 
 func malformed() error { return refusal(ReasonMalformed, &Request{}, nil, 0) }
 
-// IsZero reports whether t is no token.
+// IsZero reports whether t is the zero Token.
 func (t Token) IsZero() bool { return len(t.binary.bytes()) == 0 }
 
-// Reveal returns the token as text, to be sent to who is to have it. Keep it out
-// of logs.
+// Reveal returns the token as text, for handing it to its bearer. Keep it out of
+// logs.
 func (t Token) Reveal() string { return tokenEncoding.EncodeToString(t.binary.bytes()) }
 
 // RevealBinary appends the binary form to b.
@@ -78,17 +77,18 @@ func (t Token) Equal(other Token) bool {
 	return subtle.ConstantTimeCompare(t.binary.bytes(), other.binary.bytes()) == 1
 }
 
-// A Fingerprint names one token exactly: unlike a TokenID it is not that of the
-// tokens narrowed from it. It is not secret, and the token cannot be had from it.
+// A Fingerprint names one token exactly: tokens narrowed from it have the same
+// TokenID but different fingerprints. It is not secret, and the token cannot be
+// derived from it.
 type Fingerprint [16]byte
 
-// Fingerprint returns that of the token. It costs a hash.
+// Fingerprint returns the fingerprint of the token. It computes a hash.
 func (t Token) Fingerprint() Fingerprint {
 	sum := sha256.Sum256(t.binary.bytes())
 	return Fingerprint(sum[:16])
 }
 
-// ID names the token and everything that was narrowed from it.
+// ID returns the id that the token shares with all tokens narrowed from it.
 func (t Token) ID() TokenID { return t.identifier().token }
 
 func (t Token) identifier() identifier {
@@ -100,47 +100,7 @@ func (t Token) identifier() identifier {
 	return id
 }
 
-// Attenuate returns a token with further conditions. It needs no key and asks
-// nobody. All conditions of a token must be met, so each can only narrow what it
-// allows; there is no way back to the wider token.
-//
-// The error is ErrInvalid for a bad caveat or the zero Token, and ErrTooLarge if
-// the token would have more than MaxTokenBytes or MaxCaveats.
-func (t Token) Attenuate(caveats ...Caveat) (Token, error) {
-	var m macaroon
-	if !m.parse(t.binary.bytes()) {
-		return Token{}, invalid("token", "there is none")
-	}
-	c := chain(m.signature)
-	return extend(m.body, m.count, &c, caveats)
-}
-
-// extend makes a token of the body of one with count caveats, its chain, and
-// further caveats.
-func extend(body []byte, count int, c *chain, caveats []Caveat) (Token, error) {
-	size := len(body) + 2 + signatureBytes
-	for _, caveat := range caveats {
-		if err := caveat.check(); err != nil {
-			return Token{}, err
-		}
-		size += 1 + lengthBytes(len(caveat.text)) + len(caveat.text) + 1
-	}
-	if count+len(caveats) > MaxCaveats || size > MaxTokenBytes {
-		return Token{}, &driver.Error{
-			Code: driver.ErrTooLarge, Op: "capability", Field: "token",
-			Detail: fmt.Sprintf("%d caveats and %d bytes, at most %d and %d are allowed", count+len(caveats), size, MaxCaveats, MaxTokenBytes),
-		}
-	}
-	binary := append(make([]byte, 0, size), body[:len(body)-1]...) // without the end of the caveats
-	for _, caveat := range caveats {
-		binary = appendSection(binary, []byte(caveat.text))
-		c.add([]byte(caveat.text))
-	}
-	binary = append(binary, fieldEnd)
-	return Token{seal(appendSignature(binary, (*[signatureBytes]byte)(c)))}, nil
-}
-
-// String names the token without giving it away: "[capability key/id]".
+// String returns a name that does not reveal the token: "[capability key/id]".
 func (t Token) String() string {
 	if t.IsZero() {
 		return "[no capability]"
@@ -158,13 +118,13 @@ func (t Token) GoString() string { return t.String() }
 // Format prints what String returns, for every verb.
 func (t Token) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, t.String()) }
 
-// LogValue is what String returns.
+// LogValue returns what String returns.
 func (t Token) LogValue() slog.Value { return slog.StringValue(t.String()) }
 
-// MarshalText returns what String returns: a token leaves only by Reveal.
+// MarshalText returns what String returns: only Reveal shows the token.
 func (t Token) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
 
-// UnmarshalText is Parse, so that a token can stand in a file of settings.
+// UnmarshalText is Parse, so that a configuration file can contain a token.
 func (t *Token) UnmarshalText(text []byte) error {
 	parsed, err := Parse(string(text))
 	if err != nil {
@@ -174,107 +134,34 @@ func (t *Token) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// A Description is what can be said of a token without a key. Nothing in it is
-// secret, and nothing in it is proven: anybody can write a token that describes
-// itself so.
-type Description struct {
-	ID  TokenID
-	Key KeyID
-	// Tenant is empty if the token is of no tenant in particular.
-	Tenant   string
-	MintedAt time.Time
-	// ExpiresAt is the earliest end that the token names; zero if it names none
-	// and so is good for nothing.
-	ExpiresAt time.Time
-	// Ends is when everything that was narrowed from the same token has expired
-	// at the latest, this one included; zero as ExpiresAt.
-	Ends    time.Time
-	Caveats []Caveat
-	// Operations and Queues are what all caveats together leave; both are empty for a
-	// token that allows nothing. Limits are the further conditions in words.
-	Operations []Operation
-	Queues     []Pattern
-	Limits     []string
-}
-
-// Inspect describes the token. It needs no key.
-func (t Token) Inspect() Description {
-	var m macaroon
-	if !m.parse(t.binary.bytes()) {
-		return Description{}
-	}
-	id, _ := parseIdentifier(m.identifier)
-	d := Description{ID: id.token, Key: id.key, Tenant: id.tenant, MintedAt: id.token.MintedAt()}
-	var s scope
-	if id.tenant != "" {
-		s.tenants = append(s.tenants, id.tenant)
-	}
-	readable := true
-	for i := range m.count {
-		caveat := Caveat{text: string(m.caveat(i))}
-		readable = s.add(caveat.text) == "" && readable // what is unknown says so itself
-		if s.hasExpiry && d.Ends.IsZero() {
-			d.Ends = time.Unix(s.expires, 0).UTC() // minted tokens have one, so it is not of who narrowed it
-		}
-		d.Caveats = append(d.Caveats, caveat)
-	}
-	if s.hasExpiry {
-		d.ExpiresAt = time.Unix(s.expires, 0).UTC()
-	}
-	if readable && s.complete() {
-		d.Operations, d.Queues, d.Limits = s.operationList(), s.queues(), s.limits()
-	}
-	return d
-}
-
-// Words says what the token allows, one line for each condition.
-func (d Description) Words() []string {
-	words := []string{"minted " + d.MintedAt.Format(time.RFC3339) + " with key " + d.Key.String()}
-	if d.Tenant != "" {
-		words = append(words, "for tenant "+d.Tenant)
-	}
-	for _, caveat := range d.Caveats {
-		words = append(words, caveat.Words())
-	}
-	return words
-}
-
-// Words says in English what the condition demands. What it does not know it
-// quotes.
-func (c Caveat) Words() string {
-	name, value, ok := cutCaveat(c.text)
-	if !ok || c.Check() != nil {
-		return "refused, because of an unknown condition: " + strconv.Quote(c.text)
-	}
-	switch name {
-	case caveatOperation:
-		return "may " + value
-	case caveatTopic:
-		return "on topics " + value
-	case caveatTenant:
-		return "for tenant " + value
-	case caveatExpiry:
-		return "until " + value
-	case caveatNotBefore:
-		return "from " + value
-	case caveatQuota:
-		kind, limit, _ := cutQuota(value)
-		return "at most " + limit + " " + quotaWords[kind] + " per second"
-	case caveatMaxBody:
-		return "bodies of at most " + value + " bytes"
-	case caveatNetwork:
-		return "from network " + value
-	case caveatPeer:
-		return "as " + value
-	case caveatAudience:
-		return "at " + value
-	case caveatMaker:
-		return "while " + value + ", which it was minted with, is not revoked"
-	}
-	return "for one delivery only"
-}
-
-// Tenant is the one that the token was minted for; empty if it is of none in
-// particular. Like all that a token says of itself it is proven only when a
-// Verifier has accepted the token.
+// Tenant returns the tenant that the token was minted for; empty if it is bound
+// to none. It is unproven until a Verifier has accepted the token.
 func (t Token) Tenant() string { return t.identifier().tenant }
+
+const tokenFile = "token file" // in errors
+
+// WriteFile writes the token, as text with a newline, to a file that only its
+// owner can read: after a crash there is the old file or the new one. It blocks
+// on I/O. Codes: ErrInvalid (the zero Token), ErrUnavailable.
+func (t Token) WriteFile(path string) error {
+	if t.IsZero() {
+		return fileError(driver.ErrInvalid, tokenFile, "not written: the token is empty", nil)
+	}
+	return writePrivate(path, tokenFile, []byte(t.Reveal()+"\n"))
+}
+
+// ReadTokenFile reads a token from a file that WriteFile wrote. It refuses a file
+// that users other than its owner can read. It blocks on I/O. Codes: ErrNotFound
+// (no such file), ErrForbidden (its mode), ErrIntegrity (no token),
+// ErrUnavailable. Errors do not repeat the content of the file.
+func ReadTokenFile(path string) (Token, error) {
+	text, err := readPrivate(path, tokenFile, 2*MaxTokenBytes)
+	if err != nil {
+		return Token{}, err
+	}
+	token, err := Parse(strings.TrimSuffix(text, "\n"))
+	if err != nil {
+		return Token{}, fileError(driver.ErrIntegrity, tokenFile, "does not contain a token", err)
+	}
+	return token, nil
+}

@@ -11,7 +11,7 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-func TestTokenSurvivesItsText(t *testing.T) {
+func TestTokenRoundTripsThroughText(t *testing.T) {
 	ring := NewKeyRing(NewKey())
 	token := ordersToken(t, ring)
 	fromText, err := Parse(token.Reveal())
@@ -30,7 +30,7 @@ func TestTokenSurvivesItsText(t *testing.T) {
 		t.Error("two tokens are the same")
 	}
 	if token.IsZero() || !(Token{}).IsZero() || (Token{}).Reveal() != "" || !(Token{}).ID().IsZero() {
-		t.Error("the zero token is not none")
+		t.Error("the zero token is not reported as zero")
 	}
 }
 
@@ -57,23 +57,23 @@ func TestTokenTextIsReadStrictly(t *testing.T) {
 	}
 }
 
-func TestMintingNeedsAScopeAndAnEnd(t *testing.T) {
+func TestMintRequiresOperationsQueuesAndExpiry(t *testing.T) {
 	ring := NewKeyRing(NewKey())
-	op, topic, exp := AllOperations(), Topics(AnyTopic()), inAnHour()
-	if _, err := ring.Mint("", op, topic, exp); err != nil {
+	op, queue, exp := AllOperations(), Queues(AnyQueue()), inAnHour()
+	if _, err := ring.Mint("", op, queue, exp); err != nil {
 		t.Errorf("all three: %v", err)
 	}
-	for _, caveats := range [][]Caveat{nil, {op, topic}, {op, exp}, {topic, exp}, {op, topic, NotBefore(time.Now())}} {
+	for _, caveats := range [][]Caveat{nil, {op, queue}, {op, exp}, {queue, exp}, {op, queue, NotBefore(time.Now())}} {
 		_, err := ring.Mint("", caveats...)
 		wantCode(t, "without one of them", err, driver.ErrInvalid)
 	}
-	_, err := ring.Mint("", op, topic, exp, Operations())
+	_, err := ring.Mint("", op, queue, exp, Operations())
 	wantCode(t, "a bad caveat", err, driver.ErrInvalid)
 	for _, tenant := range []string{"a b", "a/b", strings.Repeat("a", MaxTenantBytes+1), "é"} {
-		_, err := ring.Mint(tenant, op, topic, exp)
+		_, err := ring.Mint(tenant, op, queue, exp)
 		wantCode(t, "tenant "+tenant, err, driver.ErrInvalid)
 	}
-	_, err = NewKeyRing(Key{}).Mint("", op, topic, exp)
+	_, err = NewKeyRing(Key{}).Mint("", op, queue, exp)
 	wantCode(t, "no key", err, driver.ErrNotFound)
 }
 
@@ -83,47 +83,47 @@ func TestTokensHaveLimits(t *testing.T) {
 	have := len(token.Inspect().Caveats)
 	full := mustNarrow(t, token, slices.Repeat([]Caveat{inAnHour()}, MaxCaveats-have)...)
 	wantAllowed(t, NewVerifier(ring, nil), full, sendToOrders())
-	_, err := full.Attenuate(inAnHour())
+	_, err := full.Narrow(inAnHour())
 	wantCode(t, "one caveat too many", err, driver.ErrTooLarge)
 
 	// As large as can be, to the byte.
 	room := MaxTokenBytes - len(token.RevealBinary(nil)) - len("mbx:topic=") - len("orders,") - 4
 	long := func(n int) Caveat {
-		patterns := []Pattern{Topic("orders")}
+		patterns := []Pattern{Queue("orders")}
 		for n > 0 {
 			size := min(n, driver.MaxNameBytes)
 			if rest := n - size; rest == 1 { // no room for a comma and a name
 				size--
 			}
-			patterns = append(patterns, Topic(strings.Repeat("x", size)))
+			patterns = append(patterns, Queue(strings.Repeat("x", size)))
 			n -= size + 1
 		}
-		return Topics(patterns...)
+		return Queues(patterns...)
 	}
 	largest := mustNarrow(t, token, long(room))
 	if n := len(largest.RevealBinary(nil)); n != MaxTokenBytes {
 		t.Fatalf("meant to make %d bytes, made %d", MaxTokenBytes, n)
 	}
 	wantAllowed(t, NewVerifier(ring, nil), largest, sendToOrders())
-	_, err = token.Attenuate(long(room + 1))
+	_, err = token.Narrow(long(room + 1))
 	wantCode(t, "a byte too many", err, driver.ErrTooLarge)
 	if _, err := ParseBinary(make([]byte, MaxTokenBytes+1)); !errors.Is(err, ReasonMalformed) {
 		t.Errorf("longer binary: %v", err)
 	}
 }
 
-func TestAttenuatingNothingFails(t *testing.T) {
-	_, err := Token{}.Attenuate(inAnHour())
+func TestNarrowingZeroTokenFails(t *testing.T) {
+	_, err := Token{}.Narrow(inAnHour())
 	wantCode(t, "zero token", err, driver.ErrInvalid)
-	_, err = ordersToken(t, NewKeyRing(NewKey())).Attenuate(Caveat{})
+	_, err = ordersToken(t, NewKeyRing(NewKey())).Narrow(Caveat{})
 	wantCode(t, "zero caveat", err, driver.ErrInvalid)
 }
 
-func TestInspectSaysWhatATokenAllows(t *testing.T) {
+func TestInspectDescribesCaveats(t *testing.T) {
 	key := fixedKey(t, 7)
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	token, err := mint(key, identifier{key: 7, token: newTokenID(at), tenant: "acme"}, []Caveat{
-		Operations(OpSend, OpAck), Topics(Topic("a,b"), TopicsUnder("user:42:")), ExpiresAt(at.Add(2 * time.Hour)),
+		Operations(OpSend, OpAck), Queues(Queue("a,b"), QueuesUnder("user:42:")), ExpiresAt(at.Add(2 * time.Hour)),
 		ExpiresAt(at.Add(time.Hour)), NotBefore(at), MessagesPerSecond(10), BytesPerSecond(2000), MaxBodyBytes(99),
 		Audience("eu1"), Peers("spiffe://example.org/worker"), Tenant("acme"), ForReceipt("r1"),
 	})
@@ -136,7 +136,7 @@ func TestInspectSaysWhatATokenAllows(t *testing.T) {
 	}
 	want := []string{
 		"minted 2026-01-02T03:04:05Z with key 00000007", "for tenant acme",
-		"may send,ack", "on topics a%2Cb,user:42:*", "until 2026-01-02T05:04:05Z", "until 2026-01-02T04:04:05Z",
+		"may send,ack", "on queues a%2Cb,user:42:*", "until 2026-01-02T05:04:05Z", "until 2026-01-02T04:04:05Z",
 		"from 2026-01-02T03:04:05Z", "at most 10 messages per second", "at most 2000 bytes per second",
 		"bodies of at most 99 bytes", "at eu1", "as spiffe://example.org/worker", "for tenant acme", "for one delivery only",
 	}

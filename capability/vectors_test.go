@@ -14,9 +14,9 @@ import (
 	"time"
 )
 
-// With -rewrite the vectors are written anew. A change of them is a change of
-// the format, and makes all tokens that are out there useless.
-var rewrite = flag.Bool("rewrite", false, "write testdata/tokens.json anew")
+// With -rewrite the vectors are written again. A change of them is a change of
+// the format, and invalidates all existing tokens.
+var rewrite = flag.Bool("rewrite", false, "rewrite testdata/tokens.json")
 
 const vectorsFile = "testdata/tokens.json"
 
@@ -46,10 +46,10 @@ func computeVectors(t *testing.T) []vector {
 		caveats      []Caveat
 	}{
 		{"no caveats (refused: unscoped)", "", nil},
-		{"plain", "", []Caveat{Operations(OpSend, OpRecv), Topics(Topic("orders"), TopicsUnder("user:42:")), exp}},
-		{"tenant", "acme", []Caveat{AllOperations(), Topics(AnyTopic()), exp}},
+		{"plain", "", []Caveat{Operations(OpSend, OpRecv), Queues(Queue("orders"), QueuesUnder("user:42:")), exp}},
+		{"tenant", "acme", []Caveat{AllOperations(), Queues(AnyQueue()), exp}},
 		{"everything", "acme", []Caveat{
-			Operations(OpSend), Topics(Topic("100% *,"), TopicsUnder("é/")), exp, NotBefore(time.Unix(0, 0)), MessagesPerSecond(100), BytesPerSecond(65536),
+			Operations(OpSend), Queues(Queue("100% *,"), QueuesUnder("é/")), exp, NotBefore(time.Unix(0, 0)), MessagesPerSecond(100), BytesPerSecond(65536),
 			MaxBodyBytes(1024), Peers("spiffe://example.org/worker"), Audience("eu1", "eu2"), Tenant("acme"), ForReceipt("r1"),
 		}},
 	} {
@@ -74,7 +74,7 @@ func computeVectors(t *testing.T) []vector {
 	return vectors
 }
 
-func TestVectorsAreWhatIsPublished(t *testing.T) {
+func TestVectorsMatchPublishedFile(t *testing.T) {
 	var want bytes.Buffer
 	encoder := json.NewEncoder(&want)
 	encoder.SetEscapeHTML(false)
@@ -92,7 +92,7 @@ func TestVectorsAreWhatIsPublished(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(published, want.Bytes()) {
-		t.Errorf("%s is not what this package computes: either the format was changed by mistake, or run this test with -rewrite", vectorsFile)
+		t.Errorf("%s differs from what this package computes: the format was changed by mistake, or run this test with -rewrite", vectorsFile)
 	}
 }
 

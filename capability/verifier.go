@@ -11,8 +11,8 @@ import (
 	"github.com/mailboxmq/mailbox/internal/share"
 )
 
-// How long a verifier may trust what it knows. The lower bound keeps a cache
-// worth having, the upper one is how late a revocation may be at most.
+// How long a verifier may use a cached verdict. The lower bound keeps the cache
+// useful; the upper one bounds how late a revocation takes effect.
 const (
 	DefaultCacheTTL = 30 * time.Second
 	MinCacheTTL     = 5 * time.Second
@@ -23,7 +23,7 @@ const (
 	defaultCacheEntries = 16 << 10
 	defaultQuotaTokens  = 32 << 10
 	defaultBurst        = 100
-	// burstWindow is how long refusals are counted together.
+	// burstWindow is the time over which refusals are counted together.
 	burstWindow = 10 * time.Second
 )
 
@@ -32,21 +32,20 @@ const (
 type VerifierOptions struct {
 	// Audience are the names of this service, for tokens with an audience.
 	Audience []string
-	// Revocations says which tokens were revoked. Nil means none are.
+	// Revocations tells which tokens were revoked. Nil means none are.
 	Revocations Revocations
-	// CacheTTL is how long a verified token is not verified again. What is
-	// outside MinCacheTTL…MaxCacheTTL is moved to the bound; 0 means
-	// DefaultCacheTTL.
+	// CacheTTL is how long a verified token is cached. It is limited to
+	// MinCacheTTL…MaxCacheTTL; 0 means DefaultCacheTTL.
 	CacheTTL time.Duration
-	// CacheEntries bounds how many tokens are remembered; 0 means 16,384.
+	// CacheEntries bounds how many tokens are cached; 0 means 16,384.
 	CacheEntries int
 	// QuotaTokens bounds how many quotas can be in use at once; 0 means 32,768. They
-	// are divided among tenants, tokens, and what these were narrowed to, so that
-	// none can use up the others'. Beyond its share a token is refused, with
-	// ReasonQuota, until its other quotas are free.
+	// are divided among tenants, minted tokens and narrowed tokens, so that none can
+	// use up the share of another. A token that exceeds its share is refused, with
+	// ReasonQuota, until one of its quotas is free.
 	QuotaTokens int
 	// RefusalBurst is how many refusals within ten seconds make the verifier
-	// forget what it knows; 0 means 100.
+	// purge its cache; 0 means 100.
 	RefusalBurst int
 }
 
@@ -68,7 +67,7 @@ type Verifier struct {
 	}
 }
 
-// NewVerifier returns a verifier of the tokens of a ring.
+// NewVerifier returns a verifier for the tokens of a ring.
 func NewVerifier(ring *KeyRing, options *VerifierOptions) *Verifier {
 	v := &Verifier{ring: ring, clock: newClock()}
 	if options != nil {
@@ -94,28 +93,27 @@ func orDefault(n, otherwise int) int {
 	return n
 }
 
-// A verdict is what is known of a genuine token.
+// A verdict is the result of verifying a genuine token.
 type verdict struct {
 	grant *Grant
 	// voidAt is when the token was revoked or its key retired, in Unix
-	// nanoseconds, and void is which; "" if neither.
+	// nanoseconds, and void is which of them; "" if neither.
 	voidAt int64
 	void   Reason
-	// The verdict is good until then, and as long as these are the same.
+	// The verdict holds until freshUntil, while keys and generation are unchanged.
 	freshUntil time.Duration
 	keys       *keys
 	generation uint64
-	weight     int // of how many small tokens it costs the memory
+	weight     int // its memory, in units of a small token
 }
 
-// Authorize decides whether token allows request, and returns what else it
-// allows. It blocks only where the revocations do; cancelling ctx returns the
-// context's error.
+// Authorize decides whether token allows request, and returns a [Grant] if it does.
+// It blocks only where the revocations do; cancelling ctx returns the context's
+// error.
 //
-// A refusal is an *driver.Error that wraps a [Reason] and has its code:
-// ErrUnauthenticated, ErrForbidden, or ErrFull with RetryAfter. Besides, it is
-// ErrUnavailable if the revocations cannot be read: what may be revoked is not
-// accepted.
+// A refusal is a *driver.Error that wraps a [Reason] and has its code:
+// ErrUnauthenticated, ErrForbidden, or ErrFull with RetryAfter. If the revocations
+// cannot be read, the token is refused with ErrUnavailable and without a reason.
 func (v *Verifier) Authorize(ctx context.Context, token Token, request Request) (*Grant, error) {
 	known, wall, err := v.verify(ctx, token, &request)
 	if err != nil {
@@ -124,8 +122,8 @@ func (v *Verifier) Authorize(ctx context.Context, token Token, request Request) 
 	return v.admit(known, &request, wall)
 }
 
-// AuthorizeUse is [Verifier.Authorize] for a request that concerns a topic as
-// such, like asking for its limits: it is for whoever may do anything there.
+// AuthorizeUse is [Verifier.Authorize] for a request about the queue as such, like
+// reading its limits: a token with any operation on the queue allows it.
 // Request.Operation is ignored, and no quota is charged.
 func (v *Verifier) AuthorizeUse(ctx context.Context, token Token, request Request) (*Grant, error) {
 	known, wall, err := v.verify(ctx, token, &request)
@@ -133,32 +131,31 @@ func (v *Verifier) AuthorizeUse(ctx context.Context, token Token, request Reques
 		return nil, err
 	}
 	request.Operation, request.Load = known.grant.scope.operations.first(), Load{Messages: 1}
-	if reason := v.judgeRequest(known, &request, wall); reason != "" {
+	if reason := v.checkRequest(known, &request, wall); reason != "" {
 		request.Operation = 0
 		return nil, v.refuse(reason, &request, known)
 	}
 	return known.grant, nil
 }
 
-// Genuine reports whether a token was made with a key of the ring, and looks at
-// nothing else: not even at whether it has expired. It is for who wants to know
-// whether what a token says of itself is true. It blocks and fails like Authorize.
+// Genuine checks that a token was signed with a key of the ring, and nothing else,
+// not even its expiry. It tells whether the id and the tenant of the token are
+// authentic. It blocks and fails like Authorize.
 func (v *Verifier) Genuine(ctx context.Context, token Token) error {
 	_, _, err := v.verify(ctx, token, &Request{})
 	return err
 }
 
-// Timely is Genuine, and refuses tokens that have expired or whose time has not
-// come. What it accepts may have been revoked, and is good for acks of what was
-// taken before even then. It is for who wants to refuse what is good for nothing
-// at all before reading what comes with it.
+// Timely is Genuine, and also refuses tokens that have expired or are not yet valid.
+// It accepts revoked tokens, which still allow acks of deliveries received before.
+// It is for refusing a useless token before the body of its request is read.
 func (v *Verifier) Timely(ctx context.Context, token Token) error {
 	_, _, err := v.timely(ctx, token)
 	return err
 }
 
-// Valid is Timely, and refuses what was revoked or is of a retired key too: the
-// token is good for something that is asked now.
+// Valid is Timely, and also refuses tokens that were revoked or whose key was
+// retired: the token allows at least one request now.
 func (v *Verifier) Valid(ctx context.Context, token Token) error {
 	known, wall, err := v.timely(ctx, token)
 	if err == nil && known.isVoid(wall) {
@@ -177,7 +174,7 @@ func (v *Verifier) timely(ctx context.Context, token Token) (*verdict, int64, er
 	return known, wall, err
 }
 
-// verify returns what is known of a genuine token, and the time.
+// verify returns the verdict on a genuine token, and the wall time.
 func (v *Verifier) verify(ctx context.Context, token Token, request *Request) (*verdict, int64, error) {
 	binary := token.binary.bytes()
 	if len(binary) == 0 {
@@ -203,7 +200,7 @@ func (v *Verifier) verify(ctx context.Context, token Token, request *Request) (*
 	return known, wall, nil
 }
 
-// current reports whether nothing has changed since the verdict was made.
+// current reports whether keys and revocations are unchanged since the verdict.
 func (v *Verifier) current(known *verdict) bool {
 	return known.keys == v.ring.keys.Load() && known.generation == v.generation()
 }
@@ -215,20 +212,20 @@ func (v *Verifier) generation() uint64 {
 	return v.options.Revocations.Generation()
 }
 
-// examine verifies a token from scratch.
+// examine verifies a token without the cache.
 func (v *Verifier) examine(ctx context.Context, binary []byte, passed time.Duration) (*verdict, Reason, error) {
 	var m macaroon
 	if !m.parse(binary) {
 		return nil, ReasonMalformed, nil
 	}
-	return v.judge(ctx, &m, passed, func(computed *chain) bool { return computed.equals(m.signature) })
+	return v.examineMacaroon(ctx, &m, passed, func(computed *chain) bool { return computed.equals(m.signature) })
 }
 
-// judge computes the signature that a token must have, asks genuine whether it
-// has it, and looks at everything else afterwards.
-func (v *Verifier) judge(ctx context.Context, m *macaroon, passed time.Duration, genuine func(computed *chain) bool) (*verdict, Reason, error) {
-	// Both are read before what they may change, so that a change in between
-	// makes the verdict old and not wrong.
+// examineMacaroon computes the signature that a token must have, calls genuine to
+// compare it, and checks everything else only after that.
+func (v *Verifier) examineMacaroon(ctx context.Context, m *macaroon, passed time.Duration, genuine func(computed *chain) bool) (*verdict, Reason, error) {
+	// Keys and generation are read first, so that a change during the verification
+	// makes the verdict outdated and not wrong.
 	known := &verdict{freshUntil: passed + v.options.CacheTTL, keys: v.ring.keys.Load(), generation: v.generation()}
 	id, ok := parseIdentifier(m.identifier)
 	if !ok {
@@ -258,13 +255,13 @@ func (v *Verifier) askRevocations(ctx context.Context, known *verdict, m *macaro
 		return nil
 	}
 	err := v.askRevocation(ctx, known, known.grant.ID(), known.grant.identifier.tenant)
-	for _, maker := range known.grant.scope.makers {
+	for _, minter := range known.grant.scope.minters {
 		tenant := ""
-		if maker.ofTenant {
+		if minter.ofTenant {
 			tenant = known.grant.identifier.tenant
 		}
 		if err == nil {
-			err = v.askRevocation(ctx, known, maker.token, tenant)
+			err = v.askRevocation(ctx, known, minter.token, tenant)
 		}
 	}
 	if err == nil {
@@ -279,7 +276,7 @@ func (v *Verifier) askRevocations(ctx context.Context, known *verdict, m *macaro
 	return nil
 }
 
-// askRevocation makes the verdict void if a token was revoked.
+// askRevocation makes the verdict void if the token with this id was revoked.
 func (v *Verifier) askRevocation(ctx context.Context, known *verdict, token TokenID, tenant string) error {
 	since, revoked, err := v.options.Revocations.Revoked(ctx, token, tenant)
 	if err == nil && revoked && (known.void == "" || since.UnixNano() < known.voidAt) {
@@ -288,8 +285,8 @@ func (v *Verifier) askRevocation(ctx context.Context, known *verdict, token Toke
 	return err
 }
 
-// ownerOf names the share that a token's quotas count against: tenant, minted token,
-// and the parts of the token that end with each of its first caveats.
+// ownerOf returns the share that a token's quotas count against: its tenant, the
+// minted token, and the parts of the token up to each of its first caveats.
 func ownerOf(m *macaroon, id *identifier) share.Path {
 	depth := min(m.count, meterDepth)
 	owner := make(share.Path, 0, 2+depth)
@@ -301,19 +298,19 @@ func ownerOf(m *macaroon, id *identifier) share.Path {
 	return owner
 }
 
-// of makes the scope that of a token. It returns "" or why the token is good for
-// nothing.
+// of sets the scope to that of a token. It returns "", or why the token is always
+// refused.
 func (s *scope) of(m *macaroon, id *identifier) Reason {
 	if id.tenant != "" {
 		s.tenants = append(s.tenants, id.tenant)
 	}
 	for i := range m.count {
-		quotas, makers := len(s.quotas), len(s.makers)
+		quotas, minters := len(s.quotas), len(s.minters)
 		if reason := s.add(string(m.caveat(i))); reason != "" {
 			return reason
 		}
-		if len(s.makers) > makers {
-			s.makers[makers].caveats = i
+		if len(s.minters) > minters {
+			s.minters[minters].caveats = i
 		}
 		if len(s.quotas) > quotas {
 			sum := sha256.Sum256(m.body[:m.caveats[i].end])
@@ -330,13 +327,13 @@ func (s *scope) of(m *macaroon, id *identifier) Reason {
 	return ""
 }
 
-// admit decides about a request with a genuine token, at this wall time.
+// admit decides about a request with a genuine token at the given wall time.
 func (v *Verifier) admit(known *verdict, request *Request, wall int64) (*Grant, error) {
 	g := known.grant
-	if reason := v.judgeRequest(known, request, wall); reason != "" {
+	if reason := v.checkRequest(known, request, wall); reason != "" {
 		return nil, v.refuse(reason, request, known)
 	}
-	if len(g.scope.quotas) > 0 && metered.has(request.Operation) {
+	if len(g.scope.quotas) > 0 && meteredOperations.has(request.Operation) {
 		if retryAfter, ok := v.meter.take(g, request); !ok {
 			return nil, refusal(ReasonQuota, request, &g.scope, retryAfter)
 		}
@@ -344,8 +341,8 @@ func (v *Verifier) admit(known *verdict, request *Request, wall int64) (*Grant, 
 	return g, nil
 }
 
-// judgeRequest returns "" or why a genuine token does not cover a request now.
-func (v *Verifier) judgeRequest(known *verdict, request *Request, wall int64) Reason {
+// checkRequest returns "", or why a genuine token does not allow the request now.
+func (v *Verifier) checkRequest(known *verdict, request *Request, wall int64) Reason {
 	if reason := known.grant.scope.checkTime(wall); reason != "" {
 		return reason
 	}
@@ -355,21 +352,22 @@ func (v *Verifier) judgeRequest(known *verdict, request *Request, wall int64) Re
 	return known.grant.scope.check(request, v.options.Audience)
 }
 
-// isVoid reports whether the token is void at this wall time. A key can be retired
-// in advance. A revocation has happened, even if the clock of who made it is ahead.
+// isVoid reports whether the token is void at the given wall time. A key can be
+// retired in advance. A revocation counts at once, even if the clock of the process
+// that made it is ahead.
 func (k *verdict) isVoid(wall int64) bool {
 	return k.void == ReasonRevoked || k.void != "" && wall >= k.voidAt
 }
 
-// settlesEarlierLease reports whether the request acks a delivery that was taken
-// with the token before it became void. Such an ack is honoured, or work that
-// was begun in good faith would be done twice.
+// settlesEarlierLease reports whether the request acks a delivery that was received
+// with the token before it became void. Such an ack is honoured; otherwise the work
+// would be done twice.
 func (k *verdict) settlesEarlierLease(r *Request) bool {
 	return r.Operation == OpAck && r.Lease.Token == k.grant.ID() && !r.Lease.TakenAt.IsZero() && r.Lease.TakenAt.UnixNano() < k.voidAt
 }
 
-// refuse makes the error and counts it. Many refusals at once may mean that
-// something has changed that the cache does not know of, so it is forgotten.
+// refuse makes the error of a refusal and counts it. Many refusals at once may mean
+// that the cache is outdated, so a burst purges it.
 func (v *Verifier) refuse(reason Reason, request *Request, known *verdict) error {
 	v.refusals.Add(1)
 	if v.burstEnds(v.clock.monotonic()) {
@@ -382,9 +380,9 @@ func (v *Verifier) refuse(reason Reason, request *Request, known *verdict) error
 	return refusal(reason, request, s, 0)
 }
 
-// burstEnds counts a refusal and reports whether it is the one too many of its
-// window. There is one such in a window, however many refusals follow, so that a
-// flood of bad tokens does not keep good ones from being remembered.
+// burstEnds counts a refusal and reports whether it reaches RefusalBurst. That
+// happens at most once in a window, so that a flood of bad tokens cannot keep the
+// cache empty.
 func (v *Verifier) burstEnds(now time.Duration) bool {
 	b := &v.burst
 	b.Lock()
@@ -396,30 +394,30 @@ func (v *Verifier) burstEnds(now time.Duration) bool {
 	return b.count == v.options.RefusalBurst
 }
 
-// Purge forgets all verified tokens, so that each is verified again at its next
-// use. Changes of the key ring and of local revocations are noticed without it.
+// Purge empties the cache, so that each token is verified again at its next use.
+// Changes of the key ring and of local revocations take effect without it.
 func (v *Verifier) Purge() {
 	v.purges.Add(1)
 	v.cache.purge()
 }
 
-// VerifierStats are counts of what a verifier did, and its fill.
+// VerifierStats are counters and sizes of a verifier.
 type VerifierStats struct {
-	// Hits and Misses are tokens that were and were not remembered.
+	// Hits and Misses count tokens that were and were not in the cache.
 	Hits, Misses uint64
-	// Refusals are those for every reason but ReasonQuota.
+	// Refusals counts refusals for every reason except ReasonQuota.
 	Refusals uint64
-	// Purges is how often everything was forgotten.
+	// Purges counts how often the cache was emptied.
 	Purges uint64
-	// Entries is how many tokens are remembered, of MaxEntries at most.
+	// Entries is how many tokens are cached, at most MaxEntries.
 	Entries, MaxEntries int
 	// ClockBehind is how far the wall clock is behind the latest time that the
-	// verifier has seen. More than a moment means that somebody turned it back;
-	// until it has caught up, or the process is started anew, tokens expire
-	// earlier by as much.
+	// verifier has seen. More than a moment means that the clock was set back;
+	// until it has caught up, or the process restarts, tokens expire earlier by
+	// that much.
 	ClockBehind time.Duration
-	// Quotas is how many quotas are in use, of MaxQuotas at most, by QuotaTenants;
-	// QuotaRefusals were refused because a share was used up.
+	// Quotas is how many quotas are in use, at most MaxQuotas, by QuotaTenants
+	// tenants. QuotaRefusals counts refusals because a share was used up.
 	Quotas, MaxQuotas, QuotaTenants int
 	QuotaRefusals                   uint64
 }

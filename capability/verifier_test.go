@@ -27,8 +27,8 @@ func TestOnlyTheRightKeyMakesGenuineTokens(t *testing.T) {
 	}
 	wantRefused(t, v, ordersToken(t, NewKeyRing(sameID)), sendToOrders(), ReasonNotGenuine)
 	wantRefused(t, NewVerifier(NewKeyRing(Key{}), nil), token, sendToOrders(), ReasonNotGenuine)
-	// A token that was made with what unknown keys are compared with.
-	dummy, err := mint(ring.dummy, identifier{key: 77, token: newTokenID(time.Now())}, []Caveat{AllOperations(), Topics(AnyTopic()), inAnHour()})
+	// A token signed with the dummy key, which verifies tokens of unknown keys.
+	dummy, err := mint(ring.dummy, identifier{key: 77, token: newTokenID(time.Now())}, []Caveat{AllOperations(), Queues(AnyQueue()), inAnHour()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,8 +44,8 @@ func TestReasonsAreFoundInErrors(t *testing.T) {
 func TestUnscopedTokensAreRefused(t *testing.T) {
 	key := NewKey()
 	v := NewVerifier(NewKeyRing(key), nil)
-	op, topic, exp := AllOperations(), Topics(AnyTopic()), inAnHour()
-	for _, caveats := range [][]Caveat{nil, {op}, {op, topic}, {op, exp}, {topic, exp}} {
+	op, queue, exp := AllOperations(), Queues(AnyQueue()), inAnHour()
+	for _, caveats := range [][]Caveat{nil, {op}, {op, queue}, {op, exp}, {queue, exp}} {
 		token, err := mint(key, identifier{key: key.id, token: newTokenID(time.Now())}, caveats)
 		if err != nil {
 			t.Fatal(err)
@@ -54,7 +54,7 @@ func TestUnscopedTokensAreRefused(t *testing.T) {
 	}
 }
 
-func TestVerifiedTokensAreRememberedForAWhile(t *testing.T) {
+func TestVerifiedTokensAreCachedForTTL(t *testing.T) {
 	for asked, want := range map[time.Duration]time.Duration{
 		0: 30 * time.Second, time.Second: 5 * time.Second, 60 * time.Second: 60 * time.Second, time.Hour: 120 * time.Second, -1: 5 * time.Second,
 	} {
@@ -95,9 +95,9 @@ func TestCacheIsBounded(t *testing.T) {
 		}
 	}
 	if hits := v.Stats().Hits; hits != 999 {
-		t.Errorf("what is used often was forgotten: %d hits of 999", hits)
+		t.Errorf("a frequently used token was dropped: %d hits of 999", hits)
 	}
-	// What is refused is not remembered.
+	// Refused tokens are not cached.
 	entries := v.Stats().Entries
 	other := NewKeyRing(NewKey())
 	for range 400 {
@@ -108,14 +108,14 @@ func TestCacheIsBounded(t *testing.T) {
 	}
 }
 
-func TestManyRefusalsPurgeTheCacheOnce(t *testing.T) {
+func TestRefusalBurstPurgesCacheOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ring := NewKeyRing(NewKey())
 		v := NewVerifier(ring, &VerifierOptions{RefusalBurst: 20})
 		token := ordersToken(t, ring)
 		refuse := func(n int) {
 			for range n {
-				wantRefused(t, v, token, Request{Operation: OpPurge, Topic: "orders"}, ReasonOperation)
+				wantRefused(t, v, token, Request{Operation: OpPurge, Queue: "orders"}, ReasonOperation)
 			}
 		}
 		refuse(19)
@@ -163,7 +163,7 @@ func TestTenantsCanBeRevoked(t *testing.T) {
 		revocations := new(MemoryRevocations)
 		v := NewVerifier(ring, &VerifierOptions{Revocations: revocations})
 		of := func(tenant string) Token {
-			return mustMint(t, ring, tenant, AllOperations(), Topics(AnyTopic()), inAnHour())
+			return mustMint(t, ring, tenant, AllOperations(), Queues(AnyQueue()), inAnHour())
 		}
 		acme, other, operator := of("acme"), of("other"), of("")
 		time.Sleep(time.Second)
@@ -171,32 +171,32 @@ func TestTenantsCanBeRevoked(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second)
-		wantRefused(t, v, acme, Request{Operation: OpSend, Topic: "a", Tenant: "acme"}, ReasonRevoked)
-		wantAllowed(t, v, other, Request{Operation: OpSend, Topic: "a", Tenant: "other"})
-		wantAllowed(t, v, operator, Request{Operation: OpSend, Topic: "a", Tenant: "acme"})
-		wantAllowed(t, v, of("acme"), Request{Operation: OpSend, Topic: "a", Tenant: "acme"}) // minted since
+		wantRefused(t, v, acme, Request{Operation: OpSend, Queue: "a", Tenant: "acme"}, ReasonRevoked)
+		wantAllowed(t, v, other, Request{Operation: OpSend, Queue: "a", Tenant: "other"})
+		wantAllowed(t, v, operator, Request{Operation: OpSend, Queue: "a", Tenant: "acme"})
+		wantAllowed(t, v, of("acme"), Request{Operation: OpSend, Queue: "a", Tenant: "acme"}) // minted since
 	})
 }
 
-// farRevocations are those of another process: nobody tells when they change.
-type farRevocations struct {
+// remoteRevocations are those of another process: their generation never changes.
+type remoteRevocations struct {
 	near MemoryRevocations
 	fail atomic.Pointer[error]
 }
 
-func (f *farRevocations) Generation() uint64 { return 0 }
+func (f *remoteRevocations) Generation() uint64 { return 0 }
 
-func (f *farRevocations) Revoked(ctx context.Context, token TokenID, tenant string) (time.Time, bool, error) {
+func (f *remoteRevocations) Revoked(ctx context.Context, token TokenID, tenant string) (time.Time, bool, error) {
 	if err := f.fail.Load(); err != nil {
 		return time.Time{}, false, *err
 	}
 	return f.near.Revoked(ctx, token, tenant)
 }
 
-func TestFarRevocationsHoldWithinTheCacheTTL(t *testing.T) {
+func TestRemoteRevocationsHoldWithinCacheTTL(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ring := NewKeyRing(NewKey())
-		far := new(farRevocations)
+		far := new(remoteRevocations)
 		v := NewVerifier(ring, &VerifierOptions{Revocations: far})
 		token := ordersToken(t, ring)
 		wantAllowed(t, v, token, sendToOrders())
@@ -204,16 +204,16 @@ func TestFarRevocationsHoldWithinTheCacheTTL(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(DefaultCacheTTL - 1)
-		wantAllowed(t, v, token, sendToOrders()) // known from before
+		wantAllowed(t, v, token, sendToOrders()) // from the cache
 		time.Sleep(time.Nanosecond)
 		wantRefused(t, v, token, sendToOrders(), ReasonRevoked)
 	})
 }
 
-func TestBurstOfRefusalsLooksAtFarRevocationsAgain(t *testing.T) {
+func TestRefusalBurstRechecksRemoteRevocations(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ring := NewKeyRing(NewKey())
-		far := new(farRevocations)
+		far := new(remoteRevocations)
 		v := NewVerifier(ring, &VerifierOptions{Revocations: far, RefusalBurst: 10})
 		token := ordersToken(t, ring)
 		wantAllowed(t, v, token, sendToOrders())
@@ -229,7 +229,7 @@ func TestBurstOfRefusalsLooksAtFarRevocationsAgain(t *testing.T) {
 
 func TestUnreadableRevocationsRefuse(t *testing.T) {
 	ring := NewKeyRing(NewKey())
-	far := new(farRevocations)
+	far := new(remoteRevocations)
 	v := NewVerifier(ring, &VerifierOptions{Revocations: far})
 	broken := errors.New("connection lost")
 	far.fail.Store(&broken)
@@ -247,9 +247,9 @@ func TestUnreadableRevocationsRefuse(t *testing.T) {
 	wantAllowed(t, v, token, sendToOrders())
 }
 
-// TestAckOfAnEarlierLeaseIsHonoured: a token that was revoked, or whose key was
-// retired, still acks what was taken with it before, and nothing else.
-func TestAckOfAnEarlierLeaseIsHonoured(t *testing.T) {
+// TestAckOfEarlierLeaseIsHonoured: a token that was revoked, or whose key was
+// retired, still acks deliveries received with it before, and allows nothing else.
+func TestAckOfEarlierLeaseIsHonoured(t *testing.T) {
 	for name, void := range map[string]func(*KeyRing, *MemoryRevocations, Token) error{
 		"revoked": func(_ *KeyRing, r *MemoryRevocations, token Token) error {
 			return r.Revoke(context.Background(), Revocation{Token: token.ID(), At: time.Now()})
@@ -265,7 +265,7 @@ func TestAckOfAnEarlierLeaseIsHonoured(t *testing.T) {
 			revocations := new(MemoryRevocations)
 			v := NewVerifier(ring, &VerifierOptions{Revocations: revocations})
 			token := ordersToken(t, ring)
-			ack := Request{Operation: OpAck, Topic: "orders", Lease: Lease{Token: token.ID(), TakenAt: time.Now()}}
+			ack := Request{Operation: OpAck, Queue: "orders", Lease: Lease{Token: token.ID(), TakenAt: time.Now()}}
 			time.Sleep(time.Minute)
 			if err := void(ring, revocations, token); err != nil {
 				t.Fatal(err)
@@ -288,8 +288,8 @@ func TestAckOfAnEarlierLeaseIsHonoured(t *testing.T) {
 					wantRefused(t, v, token, r, reason)
 				}
 				other := ack
-				other.Topic = "bills"
-				wantRefused(t, v, token, other, ReasonTopic) // the scope holds as ever
+				other.Queue = "bills"
+				wantRefused(t, v, token, other, ReasonQueue) // the scope still applies
 			}
 			time.Sleep(time.Hour)
 			wantRefused(t, v, token, ack, ReasonExpired)
@@ -343,12 +343,12 @@ func TestKeysRotateAndRetire(t *testing.T) {
 	})
 }
 
-// TestTurningTheClockBackHelpsNobody turns the wall clock back by hours: what
-// has expired stays so, and the cache does not live longer.
-func TestTurningTheClockBackHelpsNobody(t *testing.T) {
+// TestSettingClockBackRevivesNoToken sets the wall clock back by hours: expired
+// tokens stay refused, and the cache does not last longer.
+func TestSettingClockBackRevivesNoToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ring := NewKeyRing(NewKey())
-		far := new(farRevocations)
+		far := new(remoteRevocations)
 		v := NewVerifier(ring, &VerifierOptions{Revocations: far})
 		short := ordersToken(t, ring, ExpiresAt(time.Now().Add(time.Minute)))
 		long := ordersToken(t, ring)
@@ -363,7 +363,7 @@ func TestTurningTheClockBackHelpsNobody(t *testing.T) {
 			t.Errorf("the clock is %v behind, want 10h", behind)
 		}
 		wantRefused(t, v, short, sendToOrders(), ReasonExpired)
-		wantAllowed(t, v, later, sendToOrders()) // what was valid stays so
+		wantAllowed(t, v, later, sendToOrders()) // valid tokens stay valid
 		if err := far.near.Revoke(t.Context(), Revocation{Token: long.ID(), At: time.Now()}); err != nil {
 			t.Fatal(err)
 		}
@@ -371,20 +371,20 @@ func TestTurningTheClockBackHelpsNobody(t *testing.T) {
 		wantRefused(t, v, long, sendToOrders(), ReasonRevoked)
 		fresh := ordersToken(t, ring, ExpiresAt(time.Now().Add(time.Minute)))
 		wantAllowed(t, v, fresh, sendToOrders())
-		time.Sleep(time.Minute) // time goes on although the clock is behind
+		time.Sleep(time.Minute) // time advances although the clock is behind
 		wantRefused(t, v, fresh, sendToOrders(), ReasonExpired)
 
-		// Ahead is believed at once.
+		// A clock that is ahead counts at once.
 		v.clock.turned.Store(int64(2 * time.Hour))
 		wantRefused(t, v, ordersToken(t, ring), sendToOrders(), ReasonExpired)
 	})
 }
 
-// TestRevocationUnderLoad rotates and revokes while many ask: once Revoke has
-// returned, nobody is let in who began to ask after that, new tokens work at
+// TestRevocationUnderLoad rotates and revokes during many requests: once Revoke has
+// returned, every later request is refused, new tokens work at
 // once, and acks of earlier leases are honoured (G-10).
 func TestRevocationUnderLoad(t *testing.T) {
-	const askers, rounds = 8, 30
+	const callers, rounds = 8, 30
 	ring := NewKeyRing(NewKey())
 	revocations := new(MemoryRevocations)
 	v := NewVerifier(ring, &VerifierOptions{Revocations: revocations})
@@ -394,14 +394,14 @@ func TestRevocationUnderLoad(t *testing.T) {
 		revoked atomic.Bool
 	}
 	var current atomic.Pointer[issue]
-	issued := func() *issue { // times of revocations have milliseconds, and the lease is to be older
+	issued := func() *issue { // revocations have milliseconds, and the lease must be older
 		return &issue{token: ordersToken(t, ring), taken: time.Now().Add(-time.Second)}
 	}
 	current.Store(issued())
 	var stop atomic.Bool
 	var allowed, refused, acked atomic.Int64
 	var wg sync.WaitGroup
-	for range askers {
+	for range callers {
 		wg.Go(func() {
 			for !stop.Load() {
 				now := current.Load()
@@ -409,15 +409,15 @@ func TestRevocationUnderLoad(t *testing.T) {
 				_, err := v.Authorize(t.Context(), now.token, sendToOrders())
 				switch {
 				case err == nil && revokedBefore:
-					t.Error("a revoked token was let in")
+					t.Error("a revoked token was accepted")
 				case err == nil:
 					allowed.Add(1)
 				case !now.revoked.Load() && current.Load() == now && ReasonOf(err) != ReasonRevoked:
-					t.Errorf("a good token was refused: %v", err)
+					t.Errorf("a valid token was refused: %v", err)
 				default:
 					refused.Add(1)
 				}
-				ack := Request{Operation: OpAck, Topic: "orders", Lease: Lease{Token: now.token.ID(), TakenAt: now.taken}}
+				ack := Request{Operation: OpAck, Queue: "orders", Lease: Lease{Token: now.token.ID(), TakenAt: now.taken}}
 				if _, err := v.Authorize(t.Context(), now.token, ack); err != nil {
 					t.Errorf("an ack of an earlier lease was refused: %v", err)
 				}

@@ -90,7 +90,7 @@ func computeVectors(t *testing.T) []vector {
 	return vectors
 }
 
-func TestVectorsAreWhatIsPublished(t *testing.T) {
+func TestVectorsMatchPublishedFile(t *testing.T) {
 	var want bytes.Buffer
 	encoder := json.NewEncoder(&want)
 	encoder.SetEscapeHTML(false)

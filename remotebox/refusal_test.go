@@ -23,13 +23,13 @@ func TestRefusedTokenIsToldWhy(t *testing.T) {
 		}
 	}()
 	narrowed := func(caveats ...capability.Caveat) string {
-		token, err := daemon.OperatorToken().Attenuate(caveats...)
+		token, err := daemon.OperatorToken().Narrow(caveats...)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return token.Reveal()
 	}
-	foreign, err := capability.NewKeyRing(capability.NewKey()).Mint("", capability.AllOperations(), capability.Topics(capability.AnyTopic()), capability.ExpiresAt(time.Now().Add(time.Hour)))
+	foreign, err := capability.NewKeyRing(capability.NewKey()).Mint("", capability.AllOperations(), capability.Queues(capability.AnyQueue()), capability.ExpiresAt(time.Now().Add(time.Hour)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,8 +41,8 @@ func TestRefusedTokenIsToldWhy(t *testing.T) {
 		"operation": {narrowed(capability.Operations(capability.OpSend)), driver.ErrForbidden, `token does not allow "recv" on queue "jobs"; it allows send on all queues`},
 		"expired":   {narrowed(capability.ExpiresAt(time.Unix(1e9, 0))), driver.ErrUnauthenticated, "token expired at 2001-09-09T01:46:40Z; ask for a new one"},
 		"foreign":   {foreign.Reveal(), driver.ErrUnauthenticated, "token was not made with the keys of this daemon, or was changed; use a token of this daemon"},
-		"empty":     {"", driver.ErrUnauthenticated, "there is no token; show one"},
-		"garbage":   {"garbage", driver.ErrUnauthenticated, "is not a token; copy all of it"},
+		"empty":     {"", driver.ErrUnauthenticated, "there is no token; mint one"},
+		"garbage":   {"garbage", driver.ErrUnauthenticated, "not a token; copy all of it"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			backend := remotebox.New([]string{daemon.Address(server.OAP)}, test.token, nil)

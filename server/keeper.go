@@ -178,7 +178,7 @@ func mintOperator(ring *capability.KeyRing, backups bool) (capability.Token, err
 	if backups {
 		operations = capability.EveryOperation()
 	}
-	return ring.Mint("", operations, capability.Topics(capability.AnyTopic()),
+	return ring.Mint("", operations, capability.Queues(capability.AnyQueue()),
 		capability.ExpiresAt(time.Now().Add(operatorLife)))
 }
 

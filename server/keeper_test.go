@@ -80,7 +80,7 @@ func TestOperatorTokenWithoutBackupIsRenewedOnDisk(t *testing.T) {
 // TestRefusedOperatorTokenIsReplaced: a restart must not leave an operator without a token.
 func TestRefusedOperatorTokenIsReplaced(t *testing.T) {
 	mint := func(k *keeper, life time.Duration) capability.Token {
-		token, err := k.ring.Mint("", capability.AllOperations(), capability.Topics(capability.AnyTopic()), capability.ExpiresAt(time.Now().Add(life)))
+		token, err := k.ring.Mint("", capability.AllOperations(), capability.Queues(capability.AnyQueue()), capability.ExpiresAt(time.Now().Add(life)))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -81,7 +81,7 @@ func TestTLSIsVersion13AndReloadsItsCertificate(t *testing.T) {
 		return nil
 	}}
 	r.client = &http.Client{Transport: &http.Transport{TLSClientConfig: secure, DisableKeepAlives: true}}
-	bound, err := r.OperatorToken().Attenuate(capability.Peers(worker.String()))
+	bound, err := r.OperatorToken().Narrow(capability.Peers(worker.String()))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,7 +23,7 @@ func TestATokenForACertificateWorksWithItOverFrames(t *testing.T) {
 	}
 	send := func(peer string) error {
 		t.Helper()
-		token, err := r.OperatorToken().Attenuate(capability.Peers(peer))
+		token, err := r.OperatorToken().Narrow(capability.Peers(peer))
 		if err != nil {
 			t.Fatal(err)
 		}

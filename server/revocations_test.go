@@ -55,7 +55,7 @@ func isRevoked(t *testing.T, s *sharedRevocations, token capability.Token) bool 
 func mintToken(t *testing.T, tenant string) capability.Token {
 	t.Helper()
 	token, err := capability.NewKeyRing(capability.NewKey()).Mint(tenant, capability.AllOperations(),
-		capability.Topics(capability.AnyTopic()), capability.ExpiresAt(time.Now().Add(time.Hour)))
+		capability.Queues(capability.AnyQueue()), capability.ExpiresAt(time.Now().Add(time.Hour)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -211,7 +211,7 @@ func TestNarrowedRevocationHoldsAtEveryDaemon(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		narrowed, err := parent.Attenuate(capability.Topics(capability.Topic("orders")))
+		narrowed, err := parent.Narrow(capability.Queues(capability.Queue("orders")))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -338,7 +338,7 @@ func TestNoSecretReachesLogOrMetrics(t *testing.T) {
 	r.receive("orders")
 	r.post(r.OperatorToken(), "/v1/nack/"+id, `{"reason":"canary-reason"}`)
 	r.post(r.OperatorToken(), "/v1/send", `{"canary-field":1}`)
-	narrowed, err := r.OperatorToken().Attenuate(capability.Operations(capability.OpStats))
+	narrowed, err := r.OperatorToken().Narrow(capability.Operations(capability.OpStats))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -389,7 +389,7 @@ func TestReloadChangesWhatCanChange(t *testing.T) {
 	if err := ring.WriteFile(filepath.Join(dir, "keys")); err != nil {
 		t.Fatal(err)
 	}
-	token, err := ring.Mint("", capability.AllOperations(), capability.Topics(capability.AnyTopic()), capability.ExpiresAt(time.Now().Add(time.Hour)))
+	token, err := ring.Mint("", capability.AllOperations(), capability.Queues(capability.AnyQueue()), capability.ExpiresAt(time.Now().Add(time.Hour)))
 	if err != nil {
 		t.Fatal(err)
 	}

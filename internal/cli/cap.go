@@ -189,7 +189,7 @@ func (s *shell) capAttenuate() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		narrowed, err := token.Attenuate(caveats...)
+		narrowed, err := token.Narrow(caveats...)
 		if err != nil {
 			return wrongUse("the token cannot be narrowed further: %s", rootCause(err))
 		}

@@ -82,7 +82,7 @@ func (f *caveatFlags) scope(*pflag.FlagSet, time.Time) (caveats []capability.Cav
 				return nil, wrongUse("--queue: invalid value %.60q; want a name, or a prefix that ends in \":\", \"/\" or \".\" with * behind it, or * alone", text)
 			}
 		}
-		caveats = append(caveats, capability.Topics(patterns...))
+		caveats = append(caveats, capability.Queues(patterns...))
 	}
 	return caveats, nil
 }

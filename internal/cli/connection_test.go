@@ -80,7 +80,7 @@ func TestATokenThatIsNoneIsExplained(t *testing.T) {
 		t.Fatal(err)
 	}
 	stranger := filepath.Join(dir, "stranger")
-	token, err := capability.NewKeyRing(capability.NewKey()).Mint("", capability.AllOperations(), capability.Topics(capability.AnyTopic()), capability.ExpiresAt(time.Now().Add(time.Hour)))
+	token, err := capability.NewKeyRing(capability.NewKey()).Mint("", capability.AllOperations(), capability.Queues(capability.AnyQueue()), capability.ExpiresAt(time.Now().Add(time.Hour)))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -68,7 +68,7 @@ func TestDoctorSaysThatMemoryForgets(t *testing.T) {
 
 func TestDoctorFindsWhatIsWrong(t *testing.T) {
 	d := start(t, inMemory())
-	narrowed, err := d.OperatorToken().Attenuate(capability.ExpiresAt(time.Now().Add(-time.Minute)))
+	narrowed, err := d.OperatorToken().Narrow(capability.ExpiresAt(time.Now().Add(-time.Minute)))
 	if err != nil {
 		t.Fatal(err)
 	}

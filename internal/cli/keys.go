@@ -216,7 +216,7 @@ func (s *shell) renewOperator(ring *capability.KeyRing, dir string, now time.Tim
 	if isDirectory(filepath.Join(dir, queuesDir)) { // only there can a daemon be backed up
 		operations = capability.EveryOperation()
 	}
-	token, err := ring.Mint("", operations, capability.Topics(capability.AnyTopic()), capability.ExpiresAt(now.Add(operatorLife)))
+	token, err := ring.Mint("", operations, capability.Queues(capability.AnyQueue()), capability.ExpiresAt(now.Add(operatorLife)))
 	if err != nil {
 		return "", err
 	}

@@ -226,7 +226,7 @@ func (a *attacker) narrow(ctx context.Context, n int) error {
 	for range mathrand.IntN(20) {
 		caveats = append(caveats, capability.MaxBodyBytes(1<<20+int64(mathrand.IntN(1<<20))))
 	}
-	narrowed, err := token.Attenuate(caveats...)
+	narrowed, err := token.Narrow(caveats...)
 	if err != nil {
 		return err
 	}

@@ -60,7 +60,7 @@ func TestMacaroonsOfAnotherLanguageAreUnderstood(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if ours, err = ours.Attenuate(capability.Operations(capability.OpSend)); err != nil {
+	if ours, err = ours.Narrow(capability.Operations(capability.OpSend)); err != nil {
 		t.Fatal(err)
 	}
 	text := narrow(d.token, "add", "mbx:op=send")

@@ -62,7 +62,7 @@ func (c Caller) Configure(ctx context.Context, queue string, config driver.Confi
 		return err
 	}
 	if config.DeadLetterTo != "" {
-		if !grant.AllowsTopic(config.DeadLetterTo) {
+		if !grant.AllowsQueue(config.DeadLetterTo) {
 			_, err := c.authorize(ctx, capability.OpAdmin, config.DeadLetterTo)
 			return err
 		}

@@ -15,7 +15,7 @@ import (
 // auditor returns a caller whose token names the operation.
 func (b *bench) auditor(t *testing.T, tenant string) broker.Caller {
 	t.Helper()
-	token, err := b.ring.Mint(tenant, capability.EveryOperation(), capability.Topics(capability.AnyTopic()), capability.ExpiresAt(time.Now().Add(time.Hour)))
+	token, err := b.ring.Mint(tenant, capability.EveryOperation(), capability.Queues(capability.AnyQueue()), capability.ExpiresAt(time.Now().Add(time.Hour)))
 	if err != nil {
 		t.Fatal(err)
 	}

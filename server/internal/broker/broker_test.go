@@ -125,7 +125,7 @@ func TestEveryOperationNeedsItsCapability(t *testing.T) {
 		capability.OpAdmin: func(c broker.Caller) error { _, err := c.Config(ctx, "orders"); return err },
 	}
 	for allowed := range operations {
-		token, err := b.ring.Mint("", capability.Operations(allowed), capability.Topics(capability.AnyTopic()), capability.ExpiresAt(time.Now().Add(time.Hour)))
+		token, err := b.ring.Mint("", capability.Operations(allowed), capability.Queues(capability.AnyQueue()), capability.ExpiresAt(time.Now().Add(time.Hour)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -254,13 +254,13 @@ func TestNoSecretReachesTheLog(t *testing.T) {
 	}
 	_, err := c.Receive(t.Context(), "orders", driver.ReceiveRequest{Max: 1, Visibility: time.Minute})
 	expectCode(t, err, driver.ErrIntegrity, "receive of a damaged message")
-	narrowed, err := token.Attenuate(capability.Operations(capability.OpStats))
+	narrowed, err := token.Narrow(capability.Operations(capability.OpStats))
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, err = b.Caller(narrowed, broker.Origin{}).Send(t.Context(), "orders", []broker.Outgoing{message})
 	expectCode(t, err, driver.ErrForbidden, "send with a narrowed token")
-	if _, err := c.Mint(t.Context(), "", []capability.Caveat{capability.AllOperations(), capability.Topics(capability.AnyTopic())}); err != nil {
+	if _, err := c.Mint(t.Context(), "", []capability.Caveat{capability.AllOperations(), capability.Queues(capability.AnyQueue())}); err != nil {
 		t.Fatal(err)
 	}
 	log := b.log.String()

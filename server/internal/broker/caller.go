@@ -96,7 +96,7 @@ func (c Caller) Ping(ctx context.Context) error {
 
 func (c *Caller) request(operation capability.Operation, queue string) capability.Request {
 	return capability.Request{
-		Operation: operation, Topic: queue, Tenant: c.tenant, Client: c.origin.Client, Peer: c.origin.Peer,
+		Operation: operation, Queue: queue, Tenant: c.tenant, Client: c.origin.Client, Peer: c.origin.Peer,
 	}
 }
 
@@ -141,7 +141,7 @@ func (c *Caller) refused(ctx context.Context, request capability.Request, err er
 	if !ok {
 		return // the metric counts it
 	}
-	attrs := c.attrs(request.Topic, attrReason(string(reason)), attrOperation(request.Operation))
+	attrs := c.attrs(request.Queue, attrReason(string(reason)), attrOperation(request.Operation))
 	if suppressed > 0 {
 		attrs = append(attrs, slog.Int("suppressed", suppressed))
 	}

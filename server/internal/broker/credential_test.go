@@ -25,7 +25,7 @@ func TestTenantRevokesOnlyItsOwnTokens(t *testing.T) {
 	}
 	expectCode(t, acme.RevokeToken(t.Context(), foreign), driver.ErrInvalid, "a token that was made elsewhere")
 	expectCode(t, acme.Revoke(t.Context(), capability.Revocation{Token: own.ID()}), driver.ErrForbidden, "its own token by its id, which proves nothing")
-	narrowed, err := own.Attenuate(capability.ExpiresAt(time.Now().Add(time.Minute)))
+	narrowed, err := own.Narrow(capability.ExpiresAt(time.Now().Add(time.Minute)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,7 +138,7 @@ func TestTenantRevokesNarrowedTokenAndKeepsItsParent(t *testing.T) {
 	b := memory(t, broker.Limits{})
 	narrow := func(token capability.Token) capability.Token {
 		t.Helper()
-		narrowed, err := token.Attenuate(capability.ExpiresAt(time.Now().Add(time.Minute)))
+		narrowed, err := token.Narrow(capability.ExpiresAt(time.Now().Add(time.Minute)))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -44,7 +44,7 @@ func newDirect(t testing.TB, backend driver.Opener, tenant string) *direct {
 // mint returns a token for everything.
 func mint(t testing.TB, ring *capability.KeyRing, tenant string, caveats ...capability.Caveat) capability.Token {
 	t.Helper()
-	caveats = append(caveats, capability.AllOperations(), capability.Topics(capability.AnyTopic()), capability.ExpiresAt(time.Now().Add(10000*time.Hour)))
+	caveats = append(caveats, capability.AllOperations(), capability.Queues(capability.AnyQueue()), capability.ExpiresAt(time.Now().Add(10000*time.Hour)))
 	token, err := ring.Mint(tenant, caveats...)
 	if err != nil {
 		t.Fatal(err)

@@ -38,7 +38,7 @@ func TestMintedTokenIsNotWiderThanMinter(t *testing.T) {
 	if _, err := inside.Send(t.Context(), "orders", say("x")); !errors.Is(err, driver.ErrForbidden) {
 		t.Fatalf("setup: the narrow token can send: %v", err)
 	}
-	made, err := inside.Mint(t.Context(), "", []capability.Caveat{capability.AllOperations(), capability.Topics(capability.AnyTopic())})
+	made, err := inside.Mint(t.Context(), "", []capability.Caveat{capability.AllOperations(), capability.Queues(capability.AnyQueue())})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +131,7 @@ func TestOnlyTakingTokenSettlesWithoutReceipt(t *testing.T) {
 	as := func(address string) broker.Caller {
 		t.Helper()
 		client := netip.MustParseAddr(address)
-		narrowed, err := root.Attenuate(capability.Networks(netip.PrefixFrom(client, client.BitLen())))
+		narrowed, err := root.Narrow(capability.Networks(netip.PrefixFrom(client, client.BitLen())))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -255,10 +255,10 @@ func TestMessageIDRevealsNoQueueOutsideScope(t *testing.T) {
 		},
 	}
 	for name, caller := range map[string]broker.Caller{
-		"a token for another queue":     b.as("acme", capability.AllOperations(), capability.Topics(capability.Topic("lunch"))),
-		"a token that only receives":    b.as("acme", capability.Operations(capability.OpRecv), capability.Topics(capability.Topic("lunch"))),
+		"a token for another queue":     b.as("acme", capability.AllOperations(), capability.Queues(capability.Queue("lunch"))),
+		"a token that only receives":    b.as("acme", capability.Operations(capability.OpRecv), capability.Queues(capability.Queue("lunch"))),
 		"a token that was revoked":      gone,
-		"a token of an unknown receipt": b.as("acme", capability.AllOperations(), capability.Topics(capability.Topic("lunch")), capability.ForReceipt("x")),
+		"a token of an unknown receipt": b.as("acme", capability.AllOperations(), capability.Queues(capability.Queue("lunch")), capability.ForReceipt("x")),
 	} {
 		for what, settle := range settlements {
 			for _, receipt := range []string{"", held.Receipt, "garbage"} {
@@ -322,7 +322,7 @@ func TestForgedTokensDoNotFillTheLog(t *testing.T) {
 			t.Errorf("%d lines for 1000 forged tokens, want a burst of 20 and one in 2 s", lines)
 		}
 		// A genuine token is logged all the same.
-		_, err := b.as("", capability.Operations(capability.OpRecv), capability.Topics(capability.AnyTopic())).Send(t.Context(), "orders", say("x"))
+		_, err := b.as("", capability.Operations(capability.OpRecv), capability.Queues(capability.AnyQueue())).Send(t.Context(), "orders", say("x"))
 		expectCode(t, err, driver.ErrForbidden, "a token that may not send")
 		if now := strings.Count(b.log.String(), "auth.denied"); now != lines+1 {
 			t.Errorf("%d lines for the refusal of a genuine token, want 1", now-lines)

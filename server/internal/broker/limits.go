@@ -234,7 +234,7 @@ const daemonTokenTTL = 15 * time.Minute
 // Authorise the client before the daemon acts for it. Codes: those of
 // capability.KeyRing.Mint.
 func (b *Broker) Daemon(tenant string) (Caller, error) {
-	token, err := b.ring.Mint(tenant, capability.AllOperations(), capability.Topics(capability.AnyTopic()),
+	token, err := b.ring.Mint(tenant, capability.AllOperations(), capability.Queues(capability.AnyQueue()),
 		capability.ExpiresAt(time.Now().Add(daemonTokenTTL)))
 	if err != nil {
 		return Caller{}, err

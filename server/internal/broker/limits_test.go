@@ -227,7 +227,7 @@ func TestMoveNeedsTokenForBothQueues(t *testing.T) {
 	}
 	b.send(root, "orders", "x")
 	only := func(queue string, operation capability.Operation) broker.Caller {
-		return b.as("acme", capability.Operations(operation), capability.Topics(capability.Topic(queue)))
+		return b.as("acme", capability.Operations(operation), capability.Queues(capability.Queue(queue)))
 	}
 	for what, c := range map[string]broker.Caller{
 		"a token that may only send": only("orders", capability.OpSend), "a token that may not send": only("dead", capability.OpDLQ),

@@ -58,7 +58,7 @@ func TestTenantsErrorsNameTheirOwnQueues(t *testing.T) {
 func TestTenantCaveatDoesNotOpenItsQueues(t *testing.T) {
 	b := memory(t, broker.Limits{})
 	b.send(b.as("acme"), "orders", "of acme")
-	narrowed, err := mint(t, b.ring, "").Attenuate(capability.Tenant("acme"))
+	narrowed, err := mint(t, b.ring, "").Narrow(capability.Tenant("acme"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +97,7 @@ func TestOnlyOperatorReadsOtherTenants(t *testing.T) {
 	if len(all) != 2 || !all[broker.TenantQueue{Tenant: "acme", Queue: "orders"}] || !all[broker.TenantQueue{Queue: "own"}] {
 		t.Errorf("all queues are %v", all)
 	}
-	narrowed := b.as("", capability.Topics(capability.Topic("orders")))
+	narrowed := b.as("", capability.Queues(capability.Queue("orders")))
 	withoutAdmin := b.as("", capability.Operations(capability.OpStats, capability.OpPeek))
 	ofAcme := b.as("", capability.Tenant("acme"))
 	for name, c := range map[string]broker.Caller{

@@ -111,7 +111,7 @@ func (s *service) mint(t testing.TB, tenant string, caveats ...capability.Caveat
 	t.Helper()
 	caveats = append(caveats, capability.ExpiresAt(time.Now().Add(10000*time.Hour)))
 	if len(caveats) == 1 {
-		caveats = append(caveats, capability.AllOperations(), capability.Topics(capability.AnyTopic()))
+		caveats = append(caveats, capability.AllOperations(), capability.Queues(capability.AnyQueue()))
 	}
 	token, err := s.ring.Mint(tenant, caveats...)
 	if err != nil {

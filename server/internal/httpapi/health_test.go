@@ -25,7 +25,7 @@ func TestHealthHidesVersionFromStrangers(t *testing.T) {
 	}
 	defer b.Close()
 	mint := func(ring *capability.KeyRing) string {
-		token, err := ring.Mint("", capability.AllOperations(), capability.Topics(capability.AnyTopic()), capability.ExpiresAt(time.Now().Add(time.Hour)))
+		token, err := ring.Mint("", capability.AllOperations(), capability.Queues(capability.AnyQueue()), capability.ExpiresAt(time.Now().Add(time.Hour)))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -18,7 +18,7 @@ import (
 func TestAnExpiredTokenIsRefusedWhateverItAsks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := open(t, broker.Limits{}, driver.Config{})
-		expired, err := d.token.Attenuate(capability.ExpiresAt(time.Now().Add(-time.Second)))
+		expired, err := d.token.Narrow(capability.ExpiresAt(time.Now().Add(-time.Second)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -41,7 +41,7 @@ func TestAReceiveIsCancelledByTheTokenThatStartedItAlone(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			token, err := d.token.Attenuate(capability.Topics(pattern))
+			token, err := d.token.Narrow(capability.Queues(pattern))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -112,11 +112,11 @@ func TestFiguresAreForWhoMayCountEverything(t *testing.T) {
 			}
 			return response.StatusCode, string(text)
 		}
-		sender, err := d.token.Attenuate(capability.Operations(capability.OpSend))
+		sender, err := d.token.Narrow(capability.Operations(capability.OpSend))
 		if err != nil {
 			t.Fatal(err)
 		}
-		one, err := d.token.Attenuate(capability.Topics(capability.Topic("orders")))
+		one, err := d.token.Narrow(capability.Queues(capability.Queue("orders")))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -131,7 +131,7 @@ func TestFiguresAreForWhoMayCountEverything(t *testing.T) {
 				t.Errorf("%s got %d, want %d: %.200s", who, status, try.want, text)
 			}
 		}
-		counter, err := d.token.Attenuate(capability.Operations(capability.OpStats))
+		counter, err := d.token.Narrow(capability.Operations(capability.OpStats))
 		if err != nil {
 			t.Fatal(err)
 		}

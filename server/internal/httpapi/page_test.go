@@ -167,7 +167,7 @@ func TestRefusalNamesOperationAndQueueOverHTTP(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := open(t, broker.Limits{}, driver.Config{})
 		d.expect(d.post("/v1/queues/jobs/messages", "x"), 200, "")
-		sender, err := d.token.Attenuate(capability.Operations(capability.OpSend))
+		sender, err := d.token.Narrow(capability.Operations(capability.OpSend))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -176,7 +176,7 @@ func TestRefusalNamesOperationAndQueueOverHTTP(t *testing.T) {
 		if want := `token does not allow "recv" on queue "jobs"; it allows send on all queues`; got.fields["detail"] != want {
 			t.Errorf("got %s", got.body)
 		}
-		for token, want := range map[string]string{"": "send it in the header Authorization: Bearer TOKEN", "garbage": "what was shown is not a token"} {
+		for token, want := range map[string]string{"": "send it in the header Authorization: Bearer TOKEN", "garbage": "not a token; copy all of it"} {
 			if got := d.do(t.Context(), token, "/v1/recv", strings.NewReader(`{"topic":"jobs"}`)); !strings.Contains(got.body, want) {
 				t.Errorf("token %q: got %s", token, got.body)
 			}

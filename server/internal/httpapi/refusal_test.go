@@ -20,7 +20,7 @@ func TestRequestsWithoutACapabilityAreRefusedBeforeTheyAreRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := open(t, broker.Limits{}, driver.Config{})
 		other := capability.NewKeyRing(capability.NewKey())
-		foreign, err := other.Mint("", capability.AllOperations(), capability.Topics(capability.AnyTopic()), capability.ExpiresAt(time.Now().Add(time.Hour)))
+		foreign, err := other.Mint("", capability.AllOperations(), capability.Queues(capability.AnyQueue()), capability.ExpiresAt(time.Now().Add(time.Hour)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -42,7 +42,7 @@ func TestRequestsWithoutACapabilityAreRefusedBeforeTheyAreRead(t *testing.T) {
 func TestRefusalsOfCapabilitiesSayWhy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := open(t, broker.Limits{}, driver.Config{})
-		narrow, err := d.token.Attenuate(capability.Topics(capability.TopicsUnder("user:4:")), capability.Operations(capability.OpSend))
+		narrow, err := d.token.Narrow(capability.Queues(capability.QueuesUnder("user:4:")), capability.Operations(capability.OpSend))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -201,7 +201,7 @@ func TestSaturationIs429AndDraining503(t *testing.T) {
 		d.expect(d.post("/v1/send", hello), 429, "E_SATURATED")
 		d.expect(d.post("/v1/recv", `{"topic":"t"}`), 200, "")
 		d.expect(d.post("/v1/recv", `{"topic":"t"}`), 429, "E_SATURATED")
-		limited, err := d.token.Attenuate(capability.MessagesPerSecond(1))
+		limited, err := d.token.Narrow(capability.MessagesPerSecond(1))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -34,7 +34,7 @@ func newDaemon(t testing.TB, backend driver.Opener, options oapapi.Options) *dae
 
 func mint(t testing.TB, ring *capability.KeyRing, caveats ...capability.Caveat) string {
 	t.Helper()
-	caveats = append(caveats, capability.AllOperations(), capability.Topics(capability.AnyTopic()),
+	caveats = append(caveats, capability.AllOperations(), capability.Queues(capability.AnyQueue()),
 		capability.ExpiresAt(time.Now().Add(10_000*time.Hour)))
 	token, err := ring.Mint("", caveats...)
 	if err != nil {

@@ -51,7 +51,7 @@ func FuzzUnary(f *testing.F) {
 		f.Fatal(err)
 	}
 	handler := rpcapi.New(rpcapi.Options{Broker: b})
-	token, err := ring.Mint("", capability.AllOperations(), capability.Topics(capability.AnyTopic()), capability.ExpiresAt(time.Now().Add(time.Hour)))
+	token, err := ring.Mint("", capability.AllOperations(), capability.Queues(capability.AnyQueue()), capability.ExpiresAt(time.Now().Add(time.Hour)))
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -200,7 +200,7 @@ func TestUnreadStreamEndsAndReturnsMessages(t *testing.T) {
 
 func TestExpiredTokenEndsItsStream(t *testing.T) {
 	withDaemon(t, func(t *testing.T, d *daemon) {
-		token, err := d.ring.Mint("", capability.AllOperations(), capability.Topics(capability.AnyTopic()), capability.ExpiresAt(time.Now().Add(time.Minute)))
+		token, err := d.ring.Mint("", capability.AllOperations(), capability.Queues(capability.AnyQueue()), capability.ExpiresAt(time.Now().Add(time.Minute)))
 		if err != nil {
 			t.Fatal(err)
 		}

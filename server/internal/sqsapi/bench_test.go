@@ -39,7 +39,7 @@ func BenchmarkLife(b *testing.B) {
 			if signed {
 				handler = service.Signed()
 			}
-			token, err := ring.Mint("", capability.AllOperations(), capability.Topics(capability.AnyTopic()), capability.ExpiresAt(time.Now().Add(time.Hour)))
+			token, err := ring.Mint("", capability.AllOperations(), capability.Queues(capability.AnyQueue()), capability.ExpiresAt(time.Now().Add(time.Hour)))
 			if err != nil {
 				b.Fatal(err)
 			}

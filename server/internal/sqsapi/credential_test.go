@@ -32,7 +32,7 @@ func TestACapabilityAllowsWhatItSaysAndNoMore(t *testing.T) {
 		root := d.client("")
 		queue, other := root.create("orders"), root.create("invoices")
 		root.send(queue, "x")
-		orders := capability.Topics(capability.Topic("orders"))
+		orders := capability.Queues(capability.Queue("orders"))
 		sender := d.client("", capability.Operations(capability.OpSend), orders)
 		worker := d.client("", capability.Operations(capability.OpRecv, capability.OpAck, capability.OpExtend), orders)
 		sender.send(queue, "y")
@@ -85,11 +85,11 @@ func TestNobodyComesInWithoutGoodCredentials(t *testing.T) {
 		d := serve(t, setup{})
 		queue := d.client("").create("orders")
 		good := d.mint("").Credentials()
-		stranger, err := capability.NewKeyRing(capability.NewKey()).Mint("", capability.AllOperations(), capability.Topics(capability.AnyTopic()), capability.ExpiresAt(time.Now().Add(time.Hour)))
+		stranger, err := capability.NewKeyRing(capability.NewKey()).Mint("", capability.AllOperations(), capability.Queues(capability.AnyQueue()), capability.ExpiresAt(time.Now().Add(time.Hour)))
 		if err != nil {
 			t.Fatal(err)
 		}
-		short, err := d.ring.Mint("", capability.AllOperations(), capability.Topics(capability.AnyTopic()), capability.ExpiresAt(time.Now().Add(time.Minute)))
+		short, err := d.ring.Mint("", capability.AllOperations(), capability.Queues(capability.AnyQueue()), capability.ExpiresAt(time.Now().Add(time.Minute)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -132,7 +132,7 @@ func TestANarrowedTokenSignsAsItIs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := serve(t, setup{})
 		queue := d.client("").create("orders")
-		narrow, err := d.mint("").Attenuate(capability.Operations(capability.OpSend)) // by its holder, who asks nobody
+		narrow, err := d.mint("").Narrow(capability.Operations(capability.OpSend)) // by its holder, who asks nobody
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -184,7 +184,7 @@ func TestTenantsDoNotSeeEachOther(t *testing.T) {
 
 func TestFilesOfCredentialsStandForCapabilities(t *testing.T) {
 	ring := capability.NewKeyRing(capability.NewKey())
-	token, err := ring.Mint("", capability.Operations(capability.OpSend, capability.OpAdmin), capability.Topics(capability.AnyTopic()), capability.ExpiresAt(time.Now().Add(time.Hour)))
+	token, err := ring.Mint("", capability.Operations(capability.OpSend, capability.OpAdmin), capability.Queues(capability.AnyQueue()), capability.ExpiresAt(time.Now().Add(time.Hour)))
 	if err != nil {
 		t.Fatal(err)
 	}

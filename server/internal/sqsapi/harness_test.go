@@ -164,7 +164,7 @@ func (d *daemon) client(tenant string, caveats ...capability.Caveat) *client {
 func (d *daemon) mint(tenant string, caveats ...capability.Caveat) capability.Token {
 	d.t.Helper()
 	if len(caveats) == 0 {
-		caveats = append(caveats, capability.AllOperations(), capability.Topics(capability.AnyTopic()))
+		caveats = append(caveats, capability.AllOperations(), capability.Queues(capability.AnyQueue()))
 	}
 	caveats = append(caveats, capability.ExpiresAt(time.Now().Add(10_000*time.Hour)))
 	token, err := d.ring.Mint(tenant, caveats...)

@@ -80,7 +80,7 @@ func TestPoliciesTellNothingAboutOtherQueues(t *testing.T) {
 		mine := c.create("mine")
 		c.create("there")
 		c.createFIFO("there.fifo")
-		narrow := c.d.client("", capability.AllOperations(), capability.Topics(capability.Topic("mine"), capability.Topic("new")))
+		narrow := c.d.client("", capability.AllOperations(), capability.Queues(capability.Queue("mine"), capability.Queue("new")))
 		for _, name := range []string{"there", "there.fifo", "missing"} {
 			policy := `{"deadLetterTargetArn":"arn:aws:sqs:x:000000000000:` + name + `","maxReceiveCount":1}`
 			refused(t, "set "+name, narrow.set(mine, "RedrivePolicy", policy), "AccessDenied")

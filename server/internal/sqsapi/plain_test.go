@@ -51,7 +51,7 @@ func TestACapabilityEndsInTheMiddleOfAConnection(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				d := serve(t, setup{plain: plain})
 				queue := d.client("").create("orders")
-				token, err := d.ring.Mint("", capability.AllOperations(), capability.Topics(capability.AnyTopic()), capability.ExpiresAt(time.Now().Add(time.Minute)))
+				token, err := d.ring.Mint("", capability.AllOperations(), capability.Queues(capability.AnyQueue()), capability.ExpiresAt(time.Now().Add(time.Minute)))
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -114,8 +114,8 @@ func TestCausesInsideTheBackendAreHidden(t *testing.T) {
 }
 
 func TestReasonOfRefusalSurvivesTheWire(t *testing.T) {
-	refusal := &driver.Error{Code: driver.ErrForbidden, Err: capability.ReasonTopic}
-	if back := wireerr.Of(refusal).Driver(); capability.ReasonOf(back) != capability.ReasonTopic {
+	refusal := &driver.Error{Code: driver.ErrForbidden, Err: capability.ReasonQueue}
+	if back := wireerr.Of(refusal).Driver(); capability.ReasonOf(back) != capability.ReasonQueue {
 		t.Errorf("the reason became %q", capability.ReasonOf(back))
 	}
 }

@@ -7,18 +7,18 @@ import (
 	"time"
 )
 
-func TestInspectTellsWhatCaveatsTogetherAllow(t *testing.T) {
+func TestInspectShowsCombinedCaveats(t *testing.T) {
 	ring := NewKeyRing(NewKey())
-	minted := mustMint(t, ring, "acme", AllOperations(), Topics(AnyTopic()), ExpiresAt(time.Now().Add(time.Hour)))
+	minted := mustMint(t, ring, "acme", AllOperations(), Queues(AnyQueue()), ExpiresAt(time.Now().Add(time.Hour)))
 	for _, test := range []struct {
 		caveats []Caveat
 		want    string
 	}{
 		{[]Caveat{Operations(OpSend, OpRecv), Operations(OpRecv, OpAck)}, "recv * [for tenant acme]"},
 		{[]Caveat{Operations(OpSend), Operations(OpRecv)}, " * [for tenant acme]"},
-		{[]Caveat{Operations(OpSend), Topics(TopicsUnder("a:"), Topic("b")), Topics(Topic("a:x"), Topic("b"), Topic("c"))}, "send a:x,b [for tenant acme]"},
-		{[]Caveat{Operations(OpSend), Topics(TopicsUnder("a:b:"), Topic("a:")), Topics(TopicsUnder("a:"))}, "send a:b:* [for tenant acme]"},
-		{[]Caveat{Operations(OpSend), Topics(Topic("a")), Topics(Topic("b"))}, "send  [for tenant acme]"},
+		{[]Caveat{Operations(OpSend), Queues(QueuesUnder("a:"), Queue("b")), Queues(Queue("a:x"), Queue("b"), Queue("c"))}, "send a:x,b [for tenant acme]"},
+		{[]Caveat{Operations(OpSend), Queues(QueuesUnder("a:b:"), Queue("a:")), Queues(QueuesUnder("a:"))}, "send a:b:* [for tenant acme]"},
+		{[]Caveat{Operations(OpSend), Queues(Queue("a")), Queues(Queue("b"))}, "send  [for tenant acme]"},
 		{
 			[]Caveat{Operations(OpSend), MessagesPerSecond(10), MessagesPerSecond(3), MessagesPerSecond(20), MaxBodyBytes(9), MaxBodyBytes(20), Tenant("acme")},
 			"send * [for tenant acme; at most 3 messages per second; bodies of at most 9 bytes]",

@@ -11,9 +11,8 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// Records of the file of revocations all have the same length, so that a flipped
-// bit cannot move where the next one begins, and never lie across two sectors of
-// a disk.
+// All records of a revocation file have the same length, so that a flipped bit
+// cannot move the start of the next record, and no record crosses a disk sector.
 const (
 	recordBytes = 128
 	sumDigits   = 8
@@ -48,8 +47,8 @@ func appendRecord(b []byte, r *Revocation) []byte {
 	return frame(b, text)
 }
 
-// MarshalText returns the line that stands for the revocation in a file, for who
-// keeps revocations elsewhere. The error is ErrInvalid.
+// MarshalText returns the line of a revocation file, for storing revocations
+// elsewhere. The error is ErrInvalid.
 func (r Revocation) MarshalText() ([]byte, error) {
 	if err := r.check(); err != nil {
 		return nil, err
@@ -57,19 +56,18 @@ func (r Revocation) MarshalText() ([]byte, error) {
 	return appendRecord(nil, &r), nil
 }
 
-// UnmarshalText reads what MarshalText returned, and only that. The error is
-// ErrIntegrity.
+// UnmarshalText reads exactly what MarshalText returns. The error is ErrIntegrity.
 func (r *Revocation) UnmarshalText(text []byte) error {
 	parsed, ok := parseRecord(text, false)
 	if !ok || len(text) != recordBytes {
-		return &driver.Error{Code: driver.ErrIntegrity, Op: "capability", Field: "revocation", Detail: "cannot be read"}
+		return &driver.Error{Code: driver.ErrIntegrity, Op: "capability", Field: "revocation", Detail: "record is damaged"}
 	}
 	*r = parsed
 	return nil
 }
 
-// parseRecord reads the record that b begins with, or the head. What would be
-// written differently is not a record.
+// parseRecord reads the record, or the head, at the start of b. It accepts only the
+// bytes that appendRecord writes.
 func parseRecord(b []byte, head bool) (Revocation, bool) {
 	if len(b) < recordBytes {
 		return Revocation{}, false

@@ -8,14 +8,14 @@ import (
 	"log/slog"
 )
 
-// sealed holds bytes where no printer finds them. Package fmt does not call the
-// methods of a field that is not exported, and would print the bytes of one; but
-// behind a function there is nothing to follow.
+// sealed hides bytes from printers. Package fmt prints unexported fields without
+// calling their methods, so a field with the bytes would be shown; a function value
+// is printed as an address only.
 type sealed struct{ open func() []byte }
 
 func seal(b []byte) sealed { return sealed{open: func() []byte { return b }} }
 
-// bytes returns what was sealed, nil if nothing was. Nobody may change it.
+// bytes returns the sealed bytes, or nil. The caller must not change them.
 func (s sealed) bytes() []byte {
 	if s.open == nil {
 		return nil
@@ -23,11 +23,11 @@ func (s sealed) bytes() []byte {
 	return s.open()
 }
 
-// redacted is what is printed instead of a secret without a name.
+// redacted is printed instead of a secret that has no name.
 const redacted = "[redacted]"
 
-// A Secret is a text that does not print itself: no verb of package fmt, no
-// logger and no encoder shows it. Its zero value is empty.
+// A Secret is a text that no verb of package fmt, no logger and no encoder shows.
+// Its zero value is empty.
 type Secret struct{ text sealed }
 
 // NewSecret returns text as a Secret.
@@ -36,7 +36,7 @@ func NewSecret(text string) Secret { return Secret{seal([]byte(text))} }
 // Reveal returns the text. Keep it out of logs.
 func (s Secret) Reveal() string { return string(s.text.bytes()) }
 
-// Equal compares in constant time.
+// Equal reports whether both are the same text, in constant time.
 func (s Secret) Equal(other Secret) bool {
 	return subtle.ConstantTimeCompare(s.text.bytes(), other.text.bytes()) == 1
 }
@@ -50,10 +50,10 @@ func (s Secret) GoString() string { return redacted }
 // Format prints "[redacted]", for every verb.
 func (s Secret) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, redacted) }
 
-// LogValue is "[redacted]".
+// LogValue returns "[redacted]".
 func (s Secret) LogValue() slog.Value { return slog.StringValue(redacted) }
 
-// MarshalText returns "[redacted]": a secret leaves only by Reveal.
+// MarshalText returns "[redacted]": only Reveal shows the secret.
 func (s Secret) MarshalText() ([]byte, error) { return []byte(redacted), nil }
 
 // tokenEncoding is base64 for URLs without padding, the usual text form of

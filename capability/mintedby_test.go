@@ -9,7 +9,7 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-func TestATokenEndsWithTheOneThatItWasMintedWith(t *testing.T) {
+func TestRevokingMinterRevokesMintedTokens(t *testing.T) {
 	ring := NewKeyRing(NewKey())
 	revoked := new(MemoryRevocations)
 	v := NewVerifier(ring, &VerifierOptions{Revocations: revoked})
@@ -34,7 +34,7 @@ func TestATokenEndsWithTheOneThatItWasMintedWith(t *testing.T) {
 	}
 }
 
-func TestWhenEverythingNarrowedFromATokenHasEnded(t *testing.T) {
+func TestEndsIsExpiryOfMintedToken(t *testing.T) {
 	token := ordersToken(t, NewKeyRing(NewKey()))
 	narrowed := mustNarrow(t, token, ExpiresAt(time.Now().Add(time.Minute)))
 	if d := narrowed.Inspect(); !d.Ends.Equal(token.Inspect().ExpiresAt) || !d.ExpiresAt.Before(d.Ends) {
@@ -42,7 +42,7 @@ func TestWhenEverythingNarrowedFromATokenHasEnded(t *testing.T) {
 	}
 }
 
-func TestSharesOfRevocationsAreKeptAndFreed(t *testing.T) {
+func TestRevocationShareIsBoundedAndFreed(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "revoked")
 	f := openFile(t, path)
 	share := ShareOf("acme")
@@ -51,7 +51,7 @@ func TestSharesOfRevocationsAreKeptAndFreed(t *testing.T) {
 	}
 	ended := time.Now().Add(-2 * forgetAfter)
 	f.memory.mu.Lock()
-	for i := range MaxShareRevocations - 1 { // without a thousand writes to a disk
+	for i := range MaxShareRevocations - 1 { // in memory, without thousands of writes
 		f.memory.addLocked(Revocation{Token: numbered(i), At: ended, Until: ended, Share: share})
 	}
 	f.memory.mu.Unlock()
@@ -65,7 +65,7 @@ func TestSharesOfRevocationsAreKeptAndFreed(t *testing.T) {
 			t.Errorf("after a restart the share is %x", r.Share)
 		}
 	}
-	// The others are of tokens that expired long ago, and make room.
+	// The other revocations are of tokens that expired long ago, and make room.
 	mustRevoke(t, f, Revocation{Token: numbered(MaxShareRevocations + 1), At: time.Now(), Share: share})
 	full := new(MemoryRevocations)
 	for i := range MaxShareRevocations {
@@ -82,15 +82,15 @@ func TestSharesOfRevocationsAreKeptAndFreed(t *testing.T) {
 	}
 }
 
-// TestATokenEndsWithTheTenantOfItsMaker has a tenant revoked before its token mints,
-// as seen by a process that hears of it late.
-func TestATokenEndsWithTheTenantOfItsMaker(t *testing.T) {
+// TestRevokedTenantOfMinterRevokesToken revokes a tenant before its token mints,
+// as seen by a process that learns of it late.
+func TestRevokedTenantOfMinterRevokesToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ring := NewKeyRing(NewKey())
 		revoked := new(MemoryRevocations)
 		v := NewVerifier(ring, &VerifierOptions{Revocations: revoked})
-		request := Request{Operation: OpSend, Topic: "orders", Tenant: "acme", Load: Load{Messages: 1}}
-		scoped := []Caveat{AllOperations(), Topics(AnyTopic()), ExpiresAt(time.Now().Add(time.Hour))}
+		request := Request{Operation: OpSend, Queue: "orders", Tenant: "acme", Load: Load{Messages: 1}}
+		scoped := []Caveat{AllOperations(), Queues(AnyQueue()), ExpiresAt(time.Now().Add(time.Hour))}
 		ofTenant, err := ring.Mint("acme", scoped...)
 		if err != nil {
 			t.Fatal(err)

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// family returns a minted token, two narrowed from it in the same order of kinds, and one
+// family returns a minted token, two tokens narrowed from it alike, and one
 // narrowed further from the first.
 func family(t *testing.T, ring *KeyRing) (minted, left, right, below Token) {
 	t.Helper()
@@ -45,11 +45,11 @@ func TestNarrowedTokenIsRevokedWithoutItsParent(t *testing.T) {
 	wantRefused(t, v, minted, sendToOrders(), ReasonRevoked)
 }
 
-func TestRevokedNarrowedTokenEndsWhatItMinted(t *testing.T) {
+func TestRevokingNarrowedMinterRevokesMintedTokens(t *testing.T) {
 	ring, revoked := NewKeyRing(NewKey()), new(MemoryRevocations)
 	v := NewVerifier(ring, &VerifierOptions{Revocations: revoked})
 	minted, left, right, below := family(t, ring)
-	// A daemon mints with the caveats of the maker, its tenant if it has one, and its id.
+	// A daemon mints with the caveats of the minter, its tenant if it has one, and its id.
 	mintWith := func(maker Token, tenant ...Caveat) Token {
 		caveats := append(maker.Inspect().Caveats, tenant...)
 		return mustMint(t, ring, "acme", append(caveats, MintedBy(maker.ID()), MaxBodyBytes(400))...)
@@ -139,14 +139,14 @@ func TestNarrowedRevocationSurvivesRestartAndIsForgotten(t *testing.T) {
 	f.memory.forgetLocked(time.Now().Add(2 * forgetAfter))
 	f.memory.mu.Unlock()
 	if f.RevokesNarrowed() {
-		t.Error("a forgotten entry is still counted")
+		t.Error("a dropped revocation is still counted")
 	}
 }
 
-// unsure are revocations of a service that does not tell whether any are of narrowed tokens.
+// unsure are revocations without RevokesNarrowed.
 type unsure struct{ Revocations }
 
-func TestNarrowedIDsAreAskedOfOtherRevocations(t *testing.T) {
+func TestNarrowedIDsAreCheckedWithForeignRevocations(t *testing.T) {
 	ring, revoked := NewKeyRing(NewKey()), new(MemoryRevocations)
 	v := NewVerifier(ring, &VerifierOptions{Revocations: unsure{revoked}})
 	minted, left, _, _ := family(t, ring)
