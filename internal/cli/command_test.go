@@ -124,7 +124,7 @@ func TestDamagedKeysAreNotReplaced(t *testing.T) {
 	r.wantCode(t, 1, "cannot be read")
 }
 
-func TestAttenuatingAsksNobody(t *testing.T) {
+func TestNarrowingNeedsNoDaemon(t *testing.T) {
 	d := start(t, inMemory())
 	environ := d.environ()
 	d.stop()
@@ -133,7 +133,7 @@ func TestAttenuatingAsksNobody(t *testing.T) {
 	narrowed.wantCode(t, 0)
 	inspected := begin(t, environ, strings.NewReader(narrowed.stdout), "cap", "inspect", "-").wait()
 	inspected.wantCode(t, 0)
-	for _, words := range []string{"may send", "on topics orders", "10.0.0.0/8", "spiffe://example.org/w", "mailboxd", "acme"} {
+	for _, words := range []string{"may send", "on queues orders", "10.0.0.0/8", "spiffe://example.org/w", "mailboxd", "acme"} {
 		if !strings.Contains(inspected.stdout, words) {
 			t.Errorf("it does not say %q:\n%s", words, inspected.stdout)
 		}
