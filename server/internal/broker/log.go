@@ -21,7 +21,7 @@ func (c *Caller) attrs(queue string, more ...slog.Attr) []slog.Attr {
 	attrs := make([]slog.Attr, 0, 6+len(more))
 	attrs = append(attrs, slog.String("corr_id", c.origin.CorrelationID), slog.String("token", c.token.ID().String()))
 	if queue != "" {
-		attrs = append(attrs, slog.String("topic", queue))
+		attrs = append(attrs, slog.String("queue", queue))
 	}
 	if c.tenant != "" {
 		attrs = append(attrs, slog.String("tenant", c.tenant))

@@ -56,7 +56,7 @@ func (c *call) failed(ctx context.Context, err error) error {
 		return err // the library knows the codes of both
 	}
 	if w := wireerr.Of(err); w.Code == wireerr.CodeUnavailable && ctx.Err() == nil {
-		c.handler.options.Logger.ErrorContext(ctx, "call failed", "corr_id", c.corr, "op", w.Op, "topic", w.Queue, "error", err)
+		c.handler.options.Logger.ErrorContext(ctx, "call failed", "corr_id", c.corr, "op", w.Op, "queue", w.Queue, "error", err)
 	}
 	return c.fault(err)
 }
