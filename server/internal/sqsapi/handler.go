@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/mailboxmq/mailbox/server/internal/broker"
-	"github.com/mailboxmq/mailbox/server/internal/sqsapi/lane"
+	"github.com/mailboxmq/mailbox/server/internal/sqsapi/keepalive"
 	"github.com/mailboxmq/mailbox/server/internal/sqsapi/sigv4"
 	"github.com/mailboxmq/mailbox/server/internal/sqsapi/sqswire"
 )
@@ -77,15 +77,15 @@ func (h *handler) readInTime(e *exchange, control *http.ResponseController, r *h
 
 // takeOver takes the connection of a client who speaks as clients of SQS do, and who
 // was believed. It returns nil if that cannot be.
-func (h *handler) takeOver(w http.ResponseWriter, r *http.Request, e *exchange) *lane.Conn {
-	if h.service.lanes == nil || e.err != nil || !wantsNext(r) {
+func (h *handler) takeOver(w http.ResponseWriter, r *http.Request, e *exchange) *keepalive.Conn {
+	if h.service.connections == nil || e.err != nil || !wantsNext(r) {
 		return nil
 	}
-	return h.service.lanes.Take(w, r)
+	return h.service.connections.Take(w, r)
 }
 
 // serveNext answers one of the requests that follow on a connection.
-func (h *handler) serveNext(c *lane.Conn, r *http.Request) {
+func (h *handler) serveNext(c *keepalive.Conn, r *http.Request) {
 	e := exchange{began: time.Now()}
 	h.read(&e, r)
 	if e.call.Action == sqswire.ReceiveMessage {

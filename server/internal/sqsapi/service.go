@@ -10,7 +10,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/server/internal/broker"
 	"github.com/mailboxmq/mailbox/server/internal/guard"
-	"github.com/mailboxmq/mailbox/server/internal/sqsapi/lane"
+	"github.com/mailboxmq/mailbox/server/internal/sqsapi/keepalive"
 	"github.com/mailboxmq/mailbox/server/internal/sqsapi/sqswire"
 )
 
@@ -60,17 +60,17 @@ type Options struct {
 // A Service does what the actions say. It is safe for concurrent use. Its only
 // goroutines are those of move tasks.
 type Service struct {
-	options  Options
-	broker   *broker.Broker
-	log      *slog.Logger
-	queues   queueTable
-	daemons  daemonTable
-	sessions sessionTable
-	attempts attemptTable
-	minute   minuteTable
-	tasks    taskTable
-	lanes    *lane.Lanes // nil if no connections are taken over
-	drain    *guard.Drain
+	options     Options
+	broker      *broker.Broker
+	log         *slog.Logger
+	queues      queueTable
+	daemons     daemonTable
+	sessions    sessionTable
+	attempts    attemptTable
+	minute      minuteTable
+	tasks       taskTable
+	connections *keepalive.Server // nil if no connections are taken over
+	drain       *guard.Drain
 
 	credentials atomic.Pointer[Credentials]
 }
@@ -95,7 +95,7 @@ func New(options Options) *Service {
 	s.minute.init()
 	s.tasks.init()
 	if options.TakeOver {
-		s.lanes = lane.New(lane.Options{ReadTimeout: options.ReadTimeout, WriteTimeout: options.WriteTimeout, Wants: wantsNext})
+		s.connections = keepalive.New(keepalive.Options{ReadTimeout: options.ReadTimeout, WriteTimeout: options.WriteTimeout, Wants: wantsNext})
 	}
 	return s
 }
@@ -112,10 +112,10 @@ func (s *Service) Close() {
 // it was asked. It blocks until all are closed; when ctx ends it cuts them off, and
 // returns its error. It is to be called once.
 func (s *Service) Shutdown(ctx context.Context) error {
-	if s.lanes == nil {
+	if s.connections == nil {
 		return nil
 	}
-	return s.lanes.Shutdown(ctx)
+	return s.connections.Shutdown(ctx)
 }
 
 // SetCredentials takes other credentials, from now on; nil means none.

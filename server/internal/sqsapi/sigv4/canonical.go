@@ -11,8 +11,8 @@ import (
 // A pair is one parameter of a query, decoded.
 type pair struct{ name, value string }
 
-// parseQuery reads a query. Unlike url.ParseQuery it refuses nothing but what
-// cannot be decoded, because everything that is there was signed.
+// parseQuery reads a query. Unlike url.ParseQuery it refuses only what cannot be
+// decoded, because all parameters were signed.
 func parseQuery(raw string) ([]pair, error) {
 	if raw == "" {
 		return nil, nil
@@ -33,8 +33,8 @@ func parseQuery(raw string) ([]pair, error) {
 	return pairs, nil
 }
 
-// appendCanonical writes down what was signed with this path, all but the hash of
-// the payload. The path is encoded once more than in the URL.
+// appendCanonical appends the canonical request for this path, without the hash of the
+// payload. The path is encoded once more than in the URL.
 func (s *Signed) appendCanonical(b []byte, path string) []byte {
 	b = append(append(b, s.request.Method...), '\n')
 	if path == "" {
@@ -55,7 +55,7 @@ func mayResolve(path string) bool {
 	return strings.Contains(path, "//") || strings.Contains(path, "/.") || path != "" && path[0] != '/'
 }
 
-// resolve takes empty parts, single and double dots out of a path.
+// resolve removes empty parts, single and double dots from a path.
 func resolve(path string) string {
 	var parts []string
 	for part := range strings.SplitSeq(path, "/") {
@@ -74,8 +74,8 @@ func resolve(path string) string {
 	return resolved
 }
 
-// appendQuery writes the parameters in the order of their encoded names and
-// values, all but the signature itself.
+// appendQuery appends the parameters in the order of their encoded names and values,
+// without the signature itself.
 func appendQuery(b []byte, query []pair) []byte {
 	if len(query) == 0 {
 		return b
@@ -102,8 +102,7 @@ func appendQuery(b []byte, query []pair) []byte {
 	return b
 }
 
-// appendHeader writes the line of one header: its values without the space that
-// means nothing.
+// appendHeader appends the line of one header: its values without redundant space.
 func appendHeader(b []byte, r *http.Request, name string) []byte {
 	b = append(append(b, name...), ':')
 	switch name {
@@ -136,8 +135,8 @@ func headerValues(r *http.Request, name string) []string {
 	return values
 }
 
-// canonicalNames are those that package http has for the headers which clients
-// sign. Making them would cost memory for each.
+// canonicalNames has the names of package http for headers that clients sign, so that
+// looking one up does not allocate.
 var canonicalNames = func() map[string]string {
 	names := make(map[string]string)
 	for _, name := range []string{
@@ -149,7 +148,7 @@ var canonicalNames = func() map[string]string {
 	return names
 }()
 
-// appendCollapsed trims a value and makes one space of several.
+// appendCollapsed appends a value, trimmed and with single spaces.
 func appendCollapsed(b []byte, value string) []byte {
 	value = strings.Trim(value, " \t")
 	if !strings.Contains(value, "  ") {
@@ -173,7 +172,7 @@ func escape(text string) string {
 	return text
 }
 
-// appendEscaped is escape, and leaves one byte more as it is, unless it is 0.
+// appendEscaped is escape, and leaves one more byte unescaped, unless it is 0.
 func appendEscaped(b []byte, text string, stays byte) []byte {
 	const hexDigits = "0123456789ABCDEF"
 	for i := range len(text) {

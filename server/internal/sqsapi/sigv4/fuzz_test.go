@@ -18,8 +18,8 @@ import (
 	"github.com/mailboxmq/mailbox/server/internal/sqsapi/sqswire"
 )
 
-// FuzzParse: whatever a request looks like, it is parsed or refused with a code,
-// and nothing that was not signed with a secret is verified by it.
+// FuzzParse checks that any request is parsed or refused with a code, and that a secret
+// does not verify a request that was not signed with it.
 func FuzzParse(f *testing.F) {
 	f.Add("AWS4-HMAC-SHA256 Credential=K/20150830/r/sqs/aws4_request, SignedHeaders=host;x-amz-date, Signature="+strings.Repeat("a", 64), "20150830T123600Z", "a=b")
 	f.Add("", "", "X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Date=20150830T123600Z&X-Amz-Credential=K/20150830/r/sqs/aws4_request&X-Amz-SignedHeaders=host&X-Amz-Signature="+strings.Repeat("b", 64))
@@ -36,15 +36,14 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		_ = signed.CheckTime(time.Unix(1e9, 0))
-		if signed.VerifiedBy(secretOf("a secret that nobody knows"), sha256.Sum256(nil)) {
+		if signed.VerifiedBy(secretOf("a secret that was never used"), sha256.Sum256(nil)) {
 			t.Fatal("verified")
 		}
 	})
 }
 
-// plainQuery reports whether the names of a query are plain and there once.
-// Others the SDK sorts as they are decoded, while AWS sorts them as they are
-// encoded.
+// plainQuery reports whether the names of a query are plain and unique. The SDK sorts
+// other names in their decoded form, while AWS sorts them in their encoded form.
 func plainQuery(query string) bool {
 	values, err := url.ParseQuery(query)
 	for name, several := range values {
@@ -55,11 +54,11 @@ func plainQuery(query string) bool {
 	return err == nil && !strings.ContainsAny(query, " #\r\n\t")
 }
 
-// notInHeaders reports whether a character is changed on its way, or is space
-// for the SDK and not for HTTP.
+// notInHeaders reports whether a character is changed in transit, or is space for the
+// SDK and not for HTTP.
 func notInHeaders(r rune) bool { return r != '\t' && (r < ' ' || r >= 0x7F) }
 
-// FuzzSigned: what the SDK signs is verified as it arrives.
+// FuzzSigned checks that a request that the SDK has signed is verified on arrival.
 func FuzzSigned(f *testing.F) {
 	f.Add("/", "a=b&c=d", " v  w ", "{}")
 	f.Add("/000000000000/queue.fifo", "", "", "")

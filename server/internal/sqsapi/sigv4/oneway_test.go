@@ -8,10 +8,9 @@ import (
 	"github.com/mailboxmq/mailbox/server/internal/sqsapi/sigv4"
 )
 
-// TestAPresignedURLDoesNotOutliveItselfAsAHeader writes the signature of a presigned URL
-// into the header Authorization. Both are over the same text, and in a header nothing
-// would say when it ends.
-func TestAPresignedURLDoesNotOutliveItselfAsAHeader(t *testing.T) {
+// TestPresignedSignatureIsRefusedInHeader copies the signature of a presigned URL into
+// the header Authorization. Both cover the same text, and a header would have no expiry.
+func TestPresignedSignatureIsRefusedInHeader(t *testing.T) {
 	r := presign(t, "http://localhost/?Action=ReceiveMessage&QueueUrl=q", emptyHash, "60")
 	query := r.URL.Query()
 	r.Header.Set("Authorization", fmt.Sprintf("AWS4-HMAC-SHA256 Credential=%s, SignedHeaders=%s, Signature=%s",
@@ -26,7 +25,7 @@ func TestAPresignedURLDoesNotOutliveItselfAsAHeader(t *testing.T) {
 			err = signed.CheckTime(testTime.Add(2 * time.Minute))
 		}
 		if err == nil {
-			t.Errorf("without %q: it is good after its time", without)
+			t.Errorf("without %q: it is accepted after its expiry", without)
 		}
 	}
 }

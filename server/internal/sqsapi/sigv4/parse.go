@@ -19,8 +19,7 @@ const (
 	maxSignedHeaders = 100
 )
 
-// Present reports whether the request carries anything that is meant as a
-// signature in the way of AWS, whether or not it is a good one.
+// Present reports whether the request has an AWS signature, valid or not.
 func Present(r *http.Request) bool {
 	authorization := r.Header.Get("Authorization")
 	return strings.HasPrefix(authorization, "AWS4-") || strings.HasPrefix(authorization, "AWS ") ||
@@ -37,7 +36,7 @@ func Parse(r *http.Request) (*Signed, error) {
 	if authorization := r.Header.Get("Authorization"); authorization != "" {
 		err = claim.fromHeader(r, authorization)
 		if err == nil && isPresigned(query) {
-			// Its signature would be good here too, whenever it says that it ends.
+			// Its signature would be valid in the header too, without its expiry.
 			err = incomplete("Only one way to sign a request is allowed: the Authorization header, or query-string parameters.")
 		}
 	} else {
@@ -69,7 +68,7 @@ func isPresigned(query []pair) bool {
 	})
 }
 
-// A claim is what a request says about its signature, as it is written there.
+// A claim is the unparsed signature of a request.
 type claim struct {
 	presigned  bool
 	credential string
@@ -192,8 +191,7 @@ func (c *claim) signed() (*Signed, error) {
 	return s, nil
 }
 
-// parseTime reads a time in timeFormat, and nothing that is merely like it: what
-// was written is what was signed.
+// parseTime reads a time that is exactly in timeFormat, because the text was signed.
 func parseTime(text string) (time.Time, bool) {
 	if len(text) != len(timeFormat) {
 		return time.Time{}, false
@@ -217,7 +215,7 @@ func parseTime(text string) (time.Time, bool) {
 	two := func(i int) int { return 10*numbers[i] + numbers[i+1] }
 	year, month, day, hour, minute, second := 100*two(0)+two(2), time.Month(two(4)), two(6), two(8), two(10), two(12)
 	t := time.Date(year, month, day, hour, minute, second, 0, time.UTC)
-	// What the calendar or the clock does not have came out as something else.
+	// time.Date normalizes values that are out of range.
 	return t, t.Month() == month && t.Day() == day && hour < 24 && minute < 60 && second < 60
 }
 
@@ -250,8 +248,8 @@ func (s *Signed) readCredential(credential string) error {
 	return nil
 }
 
-// readExpires reads how long a presigned request is good; as long as others
-// where it does not say.
+// readExpires reads how long a presigned request is valid; without a parameter as long
+// as other requests.
 func (s *Signed) readExpires(text string) error {
 	if text == "" {
 		s.Expires = skew
@@ -265,7 +263,7 @@ func (s *Signed) readExpires(text string) error {
 	return nil
 }
 
-// checkCovered checks that the signature covers what decides about the meaning
+// checkCovered checks that the signature covers the headers that determine the meaning
 // of the request.
 func checkCovered(r *http.Request, headers string) error {
 	if strings.Count(headers, ";") >= maxSignedHeaders {

@@ -17,7 +17,7 @@ import (
 	"github.com/mailboxmq/mailbox/server/internal/sqsapi/sqswire"
 )
 
-// guard answers requests that are signed with the right secret.
+// guard accepts requests that are signed with the right secret.
 func guard(w http.ResponseWriter, r *http.Request) {
 	call, err := sqswire.Read(r, sqswire.RequestLimit)
 	if err == nil {
@@ -50,8 +50,7 @@ func authenticate(r *http.Request, call *sqswire.Call) error {
 	return nil
 }
 
-// client returns a client of AWS with a secret, for a server with another or
-// with the same.
+// client returns an AWS client with a secret, which may not be that of the server.
 func client(t *testing.T, secret string, header http.Header) *sqs.Client {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(guard))
@@ -78,7 +77,7 @@ func (c withHeader) Do(r *http.Request) (*http.Response, error) {
 	return c.Client.Do(r)
 }
 
-func TestTheClientOfAWSIsLetInWithItsSecretAlone(t *testing.T) {
+func TestSDKIsAcceptedOnlyWithTheRightSecret(t *testing.T) {
 	for name, c := range map[string]struct {
 		secret string
 		header http.Header
@@ -101,7 +100,7 @@ func TestTheClientOfAWSIsLetInWithItsSecretAlone(t *testing.T) {
 	}
 }
 
-func TestHeadersThatHTTPKeepsElsewhereAreCovered(t *testing.T) {
+func TestContentLengthIsCoveredBySignature(t *testing.T) {
 	const body = "{}"
 	r := sign(t, newRequest(t, "http://localhost/", body), body, "sqs")
 	if !strings.Contains(r.Header.Get("Authorization"), "content-length;") {

@@ -11,9 +11,9 @@ import (
 	"github.com/mailboxmq/mailbox/capability"
 )
 
-// A Secret is a secret access key that verifies signatures. It remembers the key
-// that it made for the scope of the last one: a client signs all of its requests of
-// a day with the same. It is safe for concurrent use, and prints as [redacted].
+// A Secret is a secret access key that verifies signatures. It caches the key for the
+// scope of the last signature: a client signs all requests of a day with the same key.
+// It is safe for concurrent use, and prints as [redacted].
 type Secret struct {
 	capability.Secret
 	last atomic.Pointer[scopedKey]
@@ -31,17 +31,17 @@ func (s *Secret) key(of *Signed) *scopedKey {
 	key = mac(key, of.Region)
 	key = mac(key, of.Service)
 	key = mac(key, terminator)
-	// They are parts of a request, which would be kept with them.
+	// Cloned, because the strings are parts of the request and would keep all of it.
 	scoped := &scopedKey{day: strings.Clone(of.day), region: strings.Clone(of.Region), service: strings.Clone(of.Service)}
 	scoped.macs.New = func() any { return hmac.New(sha256.New, key) }
 	s.last.Store(scoped)
 	return scoped
 }
 
-// A scopedKey is the key that a secret is within a scope.
+// A scopedKey is the signing key that is derived from a secret for a scope.
 type scopedKey struct {
 	day, region, service string
-	// macs holds a hash.Hash for each that compute at once.
+	// macs pools instances of hash.Hash.
 	macs sync.Pool
 }
 

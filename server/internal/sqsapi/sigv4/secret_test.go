@@ -16,7 +16,7 @@ import (
 	"github.com/mailboxmq/mailbox/server/internal/sqsapi/sigv4"
 )
 
-// scoped is a request that was signed for a region, a service and a time.
+// scoped returns a request that is signed for a region, a service and a time.
 func scoped(t testing.TB, region, service string, at time.Time) *http.Request {
 	t.Helper()
 	r := newRequest(t, "http://localhost:9324/", "x")
@@ -28,7 +28,7 @@ func scoped(t testing.TB, region, service string, at time.Time) *http.Request {
 	return r
 }
 
-func TestASecretVerifiesOneScopeAfterTheOther(t *testing.T) {
+func TestSecretVerifiesChangingScopes(t *testing.T) {
 	requests := []*http.Request{
 		scoped(t, "eu-north-1", "sqs", testTime), scoped(t, "eu-north-1", "sqs", testTime.Add(time.Minute)),
 		scoped(t, "eu-north-1", "sqs", testTime.Add(24*time.Hour)), scoped(t, "eu-north-1", "sqs", testTime),
@@ -53,7 +53,7 @@ func TestASecretVerifiesOneScopeAfterTheOther(t *testing.T) {
 	together.Wait()
 }
 
-func TestASignatureForOneScopeIsNoneForAnother(t *testing.T) {
+func TestSignatureIsInvalidInAnotherScope(t *testing.T) {
 	hash := sha256.Sum256([]byte("x"))
 	for _, change := range [][2]string{{"/eu-north-1/", "/eu-west-1/"}, {"/sqs/", "/sns/"}} {
 		secret := secretOf(testSecret)
@@ -72,7 +72,7 @@ func TestASignatureForOneScopeIsNoneForAnother(t *testing.T) {
 	}
 }
 
-func TestASecretIsNotPrinted(t *testing.T) {
+func TestSecretIsNotPrinted(t *testing.T) {
 	secret := secretOf(testSecret)
 	signed, err := sigv4.Parse(scoped(t, "eu-north-1", "sqs", testTime))
 	if err != nil || !signed.VerifiedBy(secret, sha256.Sum256([]byte("x"))) {
@@ -92,15 +92,15 @@ func TestVerifyingCostsLittleMemory(t *testing.T) {
 			t.Fatal("not verified")
 		}
 	})
-	// Two is usual; what is kept for reuse may be taken by the garbage collector, and is
-	// by the race detector. Making the key for the scope anew takes more than fifty.
+	// Two are typical; the garbage collector and the race detector may empty the pools.
+	// Deriving the key for the scope again takes more than fifty.
 	if allocated > 20 {
 		t.Errorf("%.0f allocations", allocated)
 	}
 }
 
-// FuzzTime: the times that are accepted are those that time.Parse knows in exactly
-// this form.
+// FuzzTime checks that a time is accepted if and only if time.Parse reads it in exactly
+// this format.
 func FuzzTime(f *testing.F) {
 	for _, text := range []string{
 		"20150830T123600Z", "20160229T000000Z", "20150229T000000Z", "20151301T000000Z", "20150100T000000Z", "20150830T240000Z",

@@ -19,23 +19,23 @@ const (
 
 	// skew is how far the clocks of client and service may be apart.
 	skew = 15 * time.Minute
-	// maxExpires is how long a presigned URL may be good.
+	// maxExpires is how long a presigned URL may be valid.
 	maxExpires = 7 * 24 * time.Hour
 )
 
-// A Signed is the signature of a request, and what it was made over. It looks at
-// the request again when it is verified, which must not have changed by then.
+// A Signed is the signature of a request, and what it covers. Verifying it reads the
+// request again, which must not have changed by then.
 type Signed struct {
-	// AccessKeyID says whose secret the request is signed with.
+	// AccessKeyID identifies the secret that the request is signed with.
 	AccessKeyID string
 	// SessionToken is empty for credentials that need none.
 	SessionToken string
-	// Region and Service are the scope that the client gave its signature.
+	// Region and Service are the scope of the signature.
 	Region  string
 	Service string
 	// Time is when the request was signed.
 	Time time.Time
-	// Expires is how long a presigned request is good, from Time on, and 0
+	// Expires is how long a presigned request is valid, from Time on, and 0
 	// for others.
 	Expires time.Duration
 
@@ -44,14 +44,14 @@ type Signed struct {
 	signature [sha256.Size]byte
 	request   *http.Request
 	query     []pair
-	// headers are the names of those that are covered, with semicolons between.
+	// headers are the names of the covered headers, separated by semicolons.
 	headers string
-	// mayLack says that the payload may be left out of the signature.
+	// mayLack: the signature may leave out the payload.
 	mayLack bool
 }
 
-// CheckTime checks that the request was signed not more than 15 minutes from
-// now, or that the time of a presigned one is not over.
+// CheckTime checks that the request was signed within 15 minutes of now, or that a
+// presigned one has not expired.
 func (s *Signed) CheckTime(now time.Time) error {
 	format := func(t time.Time) string { return t.UTC().Format(timeFormat) }
 	if earliest := now.Add(skew); s.Time.After(earliest) {
@@ -86,32 +86,30 @@ var emptySHA256 = sha256.Sum256(nil)
 // signed with the secret. It compares in constant time.
 func (s *Signed) VerifiedBy(secret *Secret, bodySHA256 [sha256.Size]byte) bool {
 	key := secret.key(s)
-	at, _ := desks.Get().(*desk)
-	defer desks.Put(at)
+	at, _ := verifiers.Get().(*verifier)
+	defer verifiers.Put(at)
 	if at.verify(s, key, bodySHA256[:], false) {
 		return true
 	}
 	return s.mayLack && bodySHA256 == emptySHA256 && at.verify(s, key, nil, false)
 }
 
-// A desk is memory to write down what was signed.
-type desk struct {
+// A verifier has the buffers for verifying one signature.
+type verifier struct {
 	text []byte
 	hash [sha256.Size]byte
 	mac  [sha256.Size]byte
 }
 
-// desks keeps them for reuse.
-var desks = sync.Pool{New: func() any { return &desk{text: make([]byte, 0, usualRequest)} }}
+// verifiers pools them.
+var verifiers = sync.Pool{New: func() any { return &verifier{text: make([]byte, 0, typicalBytes)} }}
 
-// usualRequest is how long most requests are, written down, with the token of a
-// session.
-const usualRequest = 2 << 10
+// typicalBytes is the length of most canonical requests with a session token.
+const typicalBytes = 2 << 10
 
-// verify compares the signature with the one that key makes, for each of the ways
-// to write the path that clients know. Without the hash of a body it is that of a
-// payload that was left out.
-func (d *desk) verify(s *Signed, key *scopedKey, body []byte, resolved bool) bool {
+// verify compares the signature with the one that key makes, with the path resolved or
+// not. Without the hash of a body it assumes that the payload was left out.
+func (d *verifier) verify(s *Signed, key *scopedKey, body []byte, resolved bool) bool {
 	path := s.request.URL.EscapedPath()
 	if resolved {
 		path = resolve(path)

@@ -59,7 +59,7 @@ func receive(t testing.TB, wire string) *http.Request {
 	return r
 }
 
-// newRequest is a request of SQS's JSON protocol.
+// newRequest returns a request of the JSON protocol of SQS.
 func newRequest(t testing.TB, target, body string) *http.Request {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, target, strings.NewReader(body))
@@ -75,7 +75,7 @@ func newRequest(t testing.TB, target, body string) *http.Request {
 
 func secretOf(text string) *sigv4.Secret { return sigv4.NewSecret(capability.NewSecret(text)) }
 
-// verified reports whether the request as it is passes with the secret.
+// verified reports whether the secret verifies the request.
 func verified(t testing.TB, r *http.Request, secret string) bool {
 	t.Helper()
 	signed, err := sigv4.Parse(r)
@@ -182,7 +182,7 @@ func TestEveryChangeOfASignedRequestIsRefused(t *testing.T) {
 	}
 }
 
-func TestWhatIsNotCoveredMayChange(t *testing.T) {
+func TestUncoveredHeadersMayChange(t *testing.T) {
 	const body = `{}`
 	r := sign(t, newRequest(t, "http://localhost:9324/", body), body, "sqs")
 	r.Header.Set("User-Agent", "another")
@@ -349,7 +349,7 @@ func TestPublishedVectors(t *testing.T) {
 	}
 }
 
-func TestDateIsTakenFromTheHeaderDateToo(t *testing.T) {
+func TestDateHeaderIsAcceptedForXAmzDate(t *testing.T) {
 	for _, date := range []string{"Sun, 30 Aug 2015 12:36:00 GMT", "20150830T123600Z"} {
 		r := receive(t, "GET / HTTP/1.1\r\nHost: a\r\nDate: "+date+"\r\nAuthorization: AWS4-HMAC-SHA256 Credential=K/20150830/r/sqs/aws4_request,SignedHeaders=date;host,Signature="+strings.Repeat("a", 64)+"\r\n\r\n")
 		signed, err := sigv4.Parse(r)
@@ -362,7 +362,7 @@ func TestDateIsTakenFromTheHeaderDateToo(t *testing.T) {
 	}
 }
 
-func TestBrokenSignaturesAreNamed(t *testing.T) {
+func TestBrokenSignaturesGetTheirCodes(t *testing.T) {
 	const good = "AWS4-HMAC-SHA256 Credential=K/20150830/r/sqs/aws4_request, SignedHeaders=host;x-amz-date, Signature="
 	signature := strings.Repeat("a", 64)
 	for name, c := range map[string]struct {
@@ -392,8 +392,8 @@ func TestBrokenSignaturesAreNamed(t *testing.T) {
 		"half a presigned URL": {query: "X-Amz-Signature=" + signature, want: sqswire.IncompleteSignature},
 		"presigned, no date":   {query: "X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential=K/20150830/r/sqs/aws4_request&X-Amz-SignedHeaders=host&X-Amz-Signature=" + signature, want: sqswire.IncompleteSignature},
 		"presigned, two dates": {query: "X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Date=20150830T123600Z&X-Amz-Date=20150830T123601Z&X-Amz-Credential=K/20150830/r/sqs/aws4_request&X-Amz-SignedHeaders=host&X-Amz-Signature=" + signature, want: sqswire.IncompleteSignature},
-		"presigned for ever":   {query: "X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Date=20150830T123600Z&X-Amz-Expires=604801&X-Amz-Credential=K/20150830/r/sqs/aws4_request&X-Amz-SignedHeaders=host&X-Amz-Signature=" + signature, want: sqswire.IncompleteSignature},
-		"presigned for no time": {
+		"presigned too long":   {query: "X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Date=20150830T123600Z&X-Amz-Expires=604801&X-Amz-Credential=K/20150830/r/sqs/aws4_request&X-Amz-SignedHeaders=host&X-Amz-Signature=" + signature, want: sqswire.IncompleteSignature},
+		"presigned for 0 s": {
 			query: "X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Date=20150830T123600Z&X-Amz-Expires=0&X-Amz-Credential=K/20150830/r/sqs/aws4_request&X-Amz-SignedHeaders=host&X-Amz-Signature=" + signature,
 			want:  sqswire.IncompleteSignature,
 		},
@@ -431,7 +431,7 @@ func TestSignaturesEndAfterFifteenMinutes(t *testing.T) {
 	}
 }
 
-func TestPresignedRequestsEndWhenTheySay(t *testing.T) {
+func TestPresignedRequestsExpire(t *testing.T) {
 	for expires, cases := range map[string]map[time.Duration]error{
 		"60": {
 			0: nil, 59 * time.Second: nil, time.Minute: sqswire.RequestExpired,
@@ -465,7 +465,7 @@ func TestSignaturesForOtherServicesAreRefused(t *testing.T) {
 	}
 }
 
-func TestPresenceIsSeenInTheHead(t *testing.T) {
+func TestPresentReadsOnlyTheHead(t *testing.T) {
 	for want, requests := range map[bool][]string{
 		true: {
 			"GET / HTTP/1.1\r\nHost: a\r\nAuthorization: AWS4-HMAC-SHA256 x\r\n\r\n",

@@ -8,46 +8,46 @@ import (
 	"time"
 )
 
-// buffers keeps the memory of answers for reuse. What grew beyond keptBuffer is
-// left to the garbage collector.
+// buffers pools the memory of answers. Buffers larger than keptBuffer are not kept.
 var buffers = sync.Pool{New: func() any { return new([]byte) }}
 
 const keptBuffer = 64 << 10
 
-// keep gives a buffer back.
+// keep returns a buffer to the pool.
 func keep(buffer *[]byte) {
 	if cap(*buffer) <= keptBuffer {
 		buffers.Put(buffer)
 	}
 }
 
-// An Answer is what a client gets, as it goes over the wire.
+// An Answer is the response to a client, as it goes over the wire.
 type Answer struct {
 	Status      int
 	ContentType string
 	RequestID   string
 	// QueryError is the header X-Amzn-Query-Error; empty for none.
 	QueryError string
-	// Body is good until the answer is written.
+	// Body is valid until the answer is written.
 	Body []byte
 }
 
-// An Answerer writes an answer. It blocks as long as the client does not read; its
-// error is that of writing.
+// An Answerer writes an answer. It blocks while the client does not read; its error is
+// that of writing.
 type Answerer interface{ WriteAnswer(a *Answer) error }
 
-// slowest is how many bytes a second a client may be expected to send and to read at
-// least. Ten messages of 1 MiB need more time than most requests.
-const slowest = 64 << 10
+// minBytesPerSecond is the rate at which a client must send and read at least. Ten
+// messages of 1 MiB need more time than most requests.
+const minBytesPerSecond = 64 << 10
 
-// TransferTime is how long a client may take for so many bytes, beyond what any
-// request may take.
+// TransferTime returns how much longer than usual a client may take for a request or an
+// answer of this many bytes.
 func TransferTime(bytes int64) time.Duration {
-	return time.Duration(max(bytes, 0)) * time.Second / slowest
+	return time.Duration(max(bytes, 0)) * time.Second / minBytesPerSecond
 }
 
-// OverHTTP returns an Answerer for who has a connection of package http. An answer that
-// the client does not read in time, and TransferTime, is cut off; 0 is for ever.
+// OverHTTP returns an Answerer for a connection of package http. An answer that the
+// client does not read within the timeout and TransferTime is cut off; a timeout of 0
+// means no limit.
 func OverHTTP(w http.ResponseWriter, timeout time.Duration) Answerer {
 	return responseWriter{w, timeout}
 }
@@ -75,8 +75,8 @@ func (w responseWriter) WriteAnswer(a *Answer) error {
 	return err
 }
 
-// Answer writes the answer to a request that was done. It blocks as long as the
-// client does not read; its error is that of writing.
+// Answer writes the answer to a request that succeeded. It blocks while the client does
+// not read; its error is that of writing.
 func (c *Call) Answer(w http.ResponseWriter, out Output) error {
 	return c.AnswerTo(responseWriter{w, 0}, out)
 }
@@ -89,9 +89,9 @@ func (c *Call) AnswerTo(w Answerer, out Output) error {
 	return c.write(w, buffer)
 }
 
-// Fail writes the answer to a request that failed. Errors that are no *Error,
-// and wrap none, are told as an internal failure, without their text. It blocks
-// as long as the client does not read; its error is that of writing.
+// Fail writes the answer to a request that failed. An error that does not wrap an
+// *Error is answered as an internal failure, without its text. It blocks while the
+// client does not read; its error is that of writing.
 func (c *Call) Fail(w http.ResponseWriter, err error) error {
 	return c.FailTo(responseWriter{w, 0}, err)
 }
@@ -104,7 +104,7 @@ func (c *Call) FailTo(w Answerer, err error) error {
 	}
 	c.answer = Answer{Status: failure.Code.Status()}
 	if c.Protocol == JSON {
-		// Clients that used to speak Query go on with its codes.
+		// Clients that were written for Query still use its codes.
 		c.answer.QueryError = failure.Code.Query() + ";" + failure.fault()
 	}
 	buffer, _ := buffers.Get().(*[]byte)
@@ -120,7 +120,7 @@ func (c *Call) FailTo(w Answerer, err error) error {
 	return c.write(w, buffer)
 }
 
-// write writes the answer with a body from buffers, which it gives back.
+// write writes the answer with a body from buffers, and returns that to the pool.
 func (c *Call) write(w Answerer, buffer *[]byte) error {
 	defer keep(buffer)
 	c.answer.RequestID, c.answer.ContentType, c.answer.Body = c.RequestID, c.contentType(), *buffer

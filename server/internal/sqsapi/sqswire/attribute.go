@@ -27,7 +27,7 @@ func (v *MessageAttributeValue) Kind() string {
 	return kind
 }
 
-// What AWS calls the attributes of senders and its own.
+// How AWS calls message attributes and system attributes in errors.
 const (
 	userAttribute   = "(user)"
 	systemAttribute = "system"
@@ -51,7 +51,7 @@ func CheckAttributes(attributes map[string]MessageAttributeValue) error {
 	return nil
 }
 
-// CheckSystemAttributes checks the system attributes of a message to be sent.
+// CheckSystemAttributes checks the system attributes of a message that is sent.
 // Errors are an *Error.
 func CheckSystemAttributes(attributes map[string]MessageSystemAttributeValue) error {
 	for _, name := range sortedKeys(nil, attributes) {
@@ -94,8 +94,9 @@ func checkAttributeName(name string) *Error {
 	}
 }
 
-// notInAttributeName reports whether names of attributes cannot have a character. AWS
-// takes letters beyond ASCII, although its documentation does not say so.
+// notInAttributeName reports whether a character is not allowed in the name of an
+// attribute. AWS accepts letters beyond ASCII, although its documentation does not say
+// so.
 func notInAttributeName(r rune) bool {
 	return notInAttributeType(r) && !unicode.IsLetter(r)
 }
@@ -139,7 +140,7 @@ func invalidType(what, name string) *Error {
 	return InvalidParameterValue.Withf("The type of message %s attribute '%s' is invalid. You must use only the following supported type prefixes: Binary, Number, String.", what, name)
 }
 
-// emptyValue says that there is no value in the field that belongs to the type.
+// emptyValue returns the error for a missing value in the field that the type requires.
 func emptyValue(what, name string, value *MessageAttributeValue, field string) *Error {
 	if value.StringValue != nil && *value.StringValue != "" || len(value.BinaryValue) > 0 {
 		return InvalidParameterValue.Withf("Message %s attribute '%s' with type '%s' must use field '%s'.", what, name, value.DataType, field)
@@ -176,14 +177,14 @@ func isNumber(text string) bool {
 		return false
 	}
 	digits := strings.TrimLeft(whole+fraction, "0")
-	// magnitude is the exponent of the first digit that counts.
+	// magnitude is the exponent of the first significant digit.
 	magnitude := exponent - len(fraction) + len(digits) - 1
 	significant := strings.TrimRight(digits, "0")
 	return significant == "" || len(significant) <= 38 && -128 <= magnitude && magnitude <= 126
 }
 
-// splitExponent splits 12e-3 into 12 and -3. Exponents of more than four digits
-// are of no number that is allowed.
+// splitExponent splits 12e-3 into 12 and -3. Numbers with exponents of more than four
+// digits are not allowed.
 func splitExponent(text string) (mantissa string, exponent int, ok bool) {
 	i := strings.IndexAny(text, "eE")
 	if i < 0 {

@@ -17,7 +17,7 @@ type SendMessageBatchRequestEntry struct {
 	MessageDeduplicationID  *string
 }
 
-// A SendMessageBatchOutput says for each entry how it ended.
+// A SendMessageBatchOutput has the result of each entry.
 type SendMessageBatchOutput struct {
 	Successful []SendMessageBatchResultEntry
 	Failed     []BatchResultErrorEntry
@@ -41,7 +41,7 @@ type BatchResultErrorEntry struct {
 	Message     string
 }
 
-// A DeleteMessageBatchInput says that up to ten messages were dealt with.
+// A DeleteMessageBatchInput asks to delete up to ten messages.
 type DeleteMessageBatchInput struct {
 	QueueURL string
 	Entries  []DeleteMessageBatchRequestEntry
@@ -53,13 +53,13 @@ type DeleteMessageBatchRequestEntry struct {
 	ReceiptHandle string
 }
 
-// A DeleteMessageBatchOutput says for each entry how it ended.
+// A DeleteMessageBatchOutput has the result of each entry.
 type DeleteMessageBatchOutput struct {
 	Successful []DeleteMessageBatchResultEntry
 	Failed     []BatchResultErrorEntry
 }
 
-// A DeleteMessageBatchResultEntry is an entry that was done.
+// A DeleteMessageBatchResultEntry is an entry that succeeded.
 type DeleteMessageBatchResultEntry struct{ ID string }
 
 // A ChangeMessageVisibilityBatchInput asks for more or less time for up to ten
@@ -77,13 +77,13 @@ type ChangeMessageVisibilityBatchRequestEntry struct {
 	VisibilityTimeout *int
 }
 
-// A ChangeMessageVisibilityBatchOutput says for each entry how it ended.
+// A ChangeMessageVisibilityBatchOutput has the result of each entry.
 type ChangeMessageVisibilityBatchOutput struct {
 	Successful []ChangeMessageVisibilityBatchResultEntry
 	Failed     []BatchResultErrorEntry
 }
 
-// A ChangeMessageVisibilityBatchResultEntry is an entry that was done.
+// A ChangeMessageVisibilityBatchResultEntry is an entry that succeeded.
 type ChangeMessageVisibilityBatchResultEntry struct{ ID string }
 
 func (in *SendMessageBatchInput) members(m *members) {

@@ -9,17 +9,17 @@ import (
 	"github.com/mailboxmq/mailbox/server/internal/sqsapi/sqswire"
 )
 
-// payload is a body of a usual size.
+// payload is a message body of typical size.
 var payload = `{"order":1234567,"customer":"` + strings.Repeat("x", 450) + `","note":"a \"quoted\" word"}`
 
-// nowhere is a ResponseWriter that keeps nothing.
+// nowhere is a ResponseWriter that discards everything.
 type nowhere struct{ header http.Header }
 
 func (n nowhere) Header() http.Header         { return n.header }
 func (n nowhere) Write(b []byte) (int, error) { return len(b), nil }
 func (n nowhere) WriteHeader(int)             {}
 
-// body is a request body that can be read again and again.
+// body is a request body that can be read repeatedly.
 type body struct{ strings.Reader }
 
 func (*body) Close() error { return nil }

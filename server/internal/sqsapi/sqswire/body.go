@@ -2,14 +2,14 @@ package sqswire
 
 import "io"
 
-// A Body is the body of a request that is there as a whole. [Read] uses it as it is,
-// without a copy, so it must not change until the call was answered.
+// A Body is the complete body of a request in memory. [Read] uses it without a copy, so
+// it must not change until the call is answered.
 type Body struct{ rest []byte }
 
-// Reset makes it another body.
+// Reset replaces the content.
 func (b *Body) Reset(data []byte) { b.rest = data }
 
-// Read reads some of what is left.
+// Read reads from the unread part.
 func (b *Body) Read(p []byte) (int, error) {
 	if len(b.rest) == 0 {
 		return 0, io.EOF
@@ -22,7 +22,7 @@ func (b *Body) Read(p []byte) (int, error) {
 // Close does nothing.
 func (*Body) Close() error { return nil }
 
-// take returns what is left.
+// take returns the unread part.
 func (b *Body) take() []byte {
 	rest := b.rest
 	b.rest = nil

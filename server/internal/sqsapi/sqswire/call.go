@@ -14,7 +14,7 @@ import (
 	"strings"
 )
 
-// A Protocol is one of the ways in which a client speaks.
+// A Protocol is one of the wire protocols of SQS.
 type Protocol uint8
 
 // The protocols.
@@ -32,15 +32,14 @@ const (
 	targetPrefix    = "AmazonSQS."
 )
 
-// A Call is one request of a client, and the way to answer it.
+// A Call is one request of a client. It knows how to answer it.
 type Call struct {
-	// Action is what the client asks for, as it was written; it may be
-	// something that does not exist.
+	// Action is the action that the client named; it may not exist.
 	Action Action
-	// Input is what Decode made of the request: a pointer to one of the Input
-	// structures, nil before that.
+	// Input is the decoded request: a pointer to one of the Input structures,
+	// nil before Decode.
 	Input Input
-	// Protocol is how the client speaks and is answered.
+	// Protocol is that of the request and of the answer.
 	Protocol Protocol
 	// RequestID names the request in the answer and in logs.
 	RequestID string
@@ -52,14 +51,13 @@ type Call struct {
 	answer Answer
 }
 
-// Read reads a request of at most limit bytes of body; see [RequestLimit]. The
-// Call is never nil: where Read fails, it is there for [Call.Fail]. Errors are
-// an *Error, or, where the client did not send all of its request, that of
-// reading it.
+// Read reads a request with a body of at most limit bytes; see [RequestLimit]. The
+// Call is never nil: if Read fails, use it for [Call.Fail]. Errors are an *Error or,
+// if the client did not send its whole request, the error of reading it.
 //
-// Nothing but protocol and action is known after that, so that callers can check
-// who asks before they work on what is asked. An action that does not exist is
-// an error of Decode.
+// Read determines only protocol and action, so that callers can authenticate a
+// request before they decode it. Decode returns the error for an action that does
+// not exist.
 func Read(r *http.Request, limit int64) (*Call, error) {
 	c := &Call{RequestID: newRequestID(), Path: r.URL.Path, Protocol: protocolOf(r)}
 	if target := r.Header.Get("X-Amz-Target"); c.Protocol == JSON {
@@ -71,7 +69,7 @@ func Read(r *http.Request, limit int64) (*Call, error) {
 		return c, err
 	}
 	if r.Method != http.MethodPost && r.Method != http.MethodGet {
-		// A HEAD would do something and tell nobody.
+		// A HEAD would run the action without returning its result.
 		c.Action = ""
 		return c, UnknownOperation.Default()
 	}
@@ -92,8 +90,8 @@ func Read(r *http.Request, limit int64) (*Call, error) {
 	return c, nil
 }
 
-// Decode reads the rest of the request into c.Input and checks that everything
-// is there that must be. Errors are an *Error.
+// Decode decodes the request into c.Input and checks that all required members are
+// present. Errors are an *Error.
 func (c *Call) Decode() error {
 	in := c.Action.newInput()
 	if in == nil || c.misplaced() {
@@ -125,10 +123,10 @@ func Decode(r *http.Request, limit int64) (*Call, error) {
 	return c, c.Decode()
 }
 
-// BodySHA256 is the hash of the request's body that its signature covers.
+// BodySHA256 returns the hash of the request's body, which its signature covers.
 func (c *Call) BodySHA256() [sha256.Size]byte { return sha256.Sum256(c.body) }
 
-// unknown is the error for an action that does not exist.
+// unknown returns the error for an action that does not exist.
 func (c *Call) unknown() *Error {
 	if c.Protocol == JSON || c.Action == "" {
 		return UnknownOperation.Default()
@@ -137,7 +135,7 @@ func (c *Call) unknown() *Error {
 }
 
 // misplaced reports whether a Query request goes to the URL of a queue with an action
-// that AWS takes at the root only. JSON clients may use any path.
+// that AWS accepts only at the root. JSON clients may use any path.
 func (c *Call) misplaced() bool {
 	if c.Protocol == JSON || c.Action != CreateQueue && c.Action != ListQueues {
 		return false
@@ -155,7 +153,7 @@ func (c *Call) completeURL(in Input) {
 	}
 }
 
-// protocolOf says how the client of a request speaks.
+// protocolOf returns the protocol of a request.
 func protocolOf(r *http.Request) Protocol {
 	mediaType, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";")
 	switch {
@@ -168,7 +166,7 @@ func protocolOf(r *http.Request) Protocol {
 	}
 }
 
-// acceptsJSON reports whether the client would rather have JSON than XML.
+// acceptsJSON reports whether the client prefers JSON to XML.
 func acceptsJSON(r *http.Request) bool {
 	for _, accept := range r.Header.Values("Accept") {
 		for accepted := range strings.SplitSeq(accept, ",") {
@@ -184,8 +182,7 @@ func acceptsJSON(r *http.Request) bool {
 	return false
 }
 
-// isForm reports whether the body holds parameters. Clients that say nothing
-// about their body mean that.
+// isForm reports whether the body holds parameters. A body without a Content-Type does.
 func isForm(r *http.Request) bool {
 	contentType := r.Header.Get("Content-Type")
 	if contentType == "" {
@@ -210,10 +207,10 @@ func readBody(r *http.Request, limit int64) ([]byte, error) {
 		}
 		return body, nil
 	}
-	// A client may announce much and send nothing: what is announced is only
-	// believed as far as it costs little.
-	const believed = 64 << 10
-	body := make([]byte, 0, min(max(r.ContentLength, 0), believed)+1)
+	// A client may announce a long body and send nothing, so only a small buffer is
+	// allocated in advance.
+	const firstBuffer = 64 << 10
+	body := make([]byte, 0, min(max(r.ContentLength, 0), firstBuffer)+1)
 	for {
 		n, err := r.Body.Read(body[len(body):cap(body)])
 		body = body[:len(body)+n]
@@ -225,7 +222,7 @@ func readBody(r *http.Request, limit int64) ([]byte, error) {
 		case err != nil:
 			return nil, fmt.Errorf("sqs: reading a request: %w", err)
 		case len(body) == cap(body):
-			// What comes is believed a little more each time.
+			// The buffer grows with what has arrived.
 			body = slices.Grow(body, int(min(max(r.ContentLength-int64(len(body)), 0), 3*int64(len(body))))+1)
 		}
 	}

@@ -12,8 +12,8 @@ const (
 	oddText = "a<b>&\"c'\\d/é\u2028😀\t\r\n="
 )
 
-// A wireCase is an action with the input that its requests in testdata carry and
-// an output to answer with.
+// A wireCase is an action with the input of its requests in testdata, and an output to
+// answer with.
 type wireCase struct {
 	action sqswire.Action
 	input  sqswire.Input

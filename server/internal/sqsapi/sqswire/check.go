@@ -23,17 +23,16 @@ const (
 	maxToken     = 128
 )
 
-// RequestLimit is the largest body that a request within all limits can have:
-// 1 MiB of which each byte is escaped with six characters, as JSON may do it,
-// and room for the rest.
+// RequestLimit is the largest body of a request that is within all limits: 1 MiB of
+// which JSON escapes each byte with six characters, and room for the rest.
 const RequestLimit = 6*MaxMessageBytes + 1<<20
 
-// FIFOSuffix is how the names of FIFO queues end.
+// FIFOSuffix ends the names of FIFO queues.
 const FIFOSuffix = ".fifo"
 
 // QueueName returns the last part of the path of a queue's URL, which is the
 // queue's name, and the account before it, if there is one. A path alone and a
-// bare name are accepted in place of a URL; the host means nothing.
+// bare name are accepted in place of a URL; the host is ignored.
 func QueueName(url string) (account, name string) {
 	path := url
 	if _, behind, ok := strings.Cut(url, "://"); ok {
@@ -48,8 +47,7 @@ func QueueName(url string) (account, name string) {
 	return "", path
 }
 
-// CheckQueueName checks the name of a queue that is to be made. Errors are an
-// *Error.
+// CheckQueueName checks the name of a new queue. Errors are an *Error.
 func CheckQueueName(name string, fifo bool) error {
 	bare, suffixed := strings.CutSuffix(name, FIFOSuffix)
 	if fifo {
@@ -126,8 +124,8 @@ func CheckMessageSize(body string, attributes map[string]MessageAttributeValue, 
 	return nil
 }
 
-// MessageSize is what counts against the limit of a message's size: its body,
-// and names, types and values of its attributes. System attributes are free.
+// MessageSize returns the bytes that count against the size limit of a message: its
+// body, and names, types and values of its attributes. System attributes do not count.
 func MessageSize(body string, attributes map[string]MessageAttributeValue) int {
 	size := len(body)
 	for name, value := range attributes {
@@ -201,7 +199,7 @@ func allowedText(text string) bool {
 }
 
 // allowedCharacter reports whether messages may contain the character, which is
-// size bytes long; utf8.RuneError of one byte stands for what is no character.
+// size bytes long; utf8.RuneError of one byte means invalid UTF-8.
 func allowedCharacter(r rune, size int) bool {
 	switch {
 	case r == utf8.RuneError:

@@ -30,7 +30,7 @@ func TestQueueNamesAreTheLastPartOfURLs(t *testing.T) {
 	}
 }
 
-// refused is a shorthand for what most checks answer.
+// refused reports whether err is InvalidParameterValue, the error of most checks.
 func refused(err error) bool { return errors.Is(err, sqswire.InvalidParameterValue) }
 
 func TestQueueNamesAreChecked(t *testing.T) {
@@ -144,7 +144,7 @@ func TestBodiesMayHoldWhatXMLCanHold(t *testing.T) {
 	}
 }
 
-func TestIdsOfGroupsAndTheLikeArePrintable(t *testing.T) {
+func TestGroupAndDedupIDsMustBePrintable(t *testing.T) {
 	for name, check := range map[string]func(string) error{
 		"MessageGroupId": sqswire.CheckGroupID, "MessageDeduplicationId": sqswire.CheckDeduplicationID, "ReceiveRequestAttemptId": sqswire.CheckAttemptID,
 	} {
@@ -259,7 +259,7 @@ func TestOnlyTheTraceHeaderIsASystemAttribute(t *testing.T) {
 	}
 }
 
-// What the filters choose was seen on AWS.
+// The expected results were observed on AWS.
 func TestFiltersChooseAttributes(t *testing.T) {
 	all := []string{"General", "Hello", "Help.Me"}
 	for _, c := range []struct{ names, want []string }{
@@ -292,7 +292,7 @@ func TestFiltersChooseAttributes(t *testing.T) {
 	}
 }
 
-// The checksums are those that AWS answered.
+// The checksums were returned by AWS.
 func TestChecksumsAreThoseOfAWS(t *testing.T) {
 	for body, want := range map[string]string{
 		"msg": "6e2baaf3b97dbeef01c0043275f9a0e7", "a": "0cc175b9c0f1b6a831c399e269772661", "": "d41d8cd98f00b204e9800998ecf8427e",

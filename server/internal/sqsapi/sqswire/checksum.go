@@ -6,7 +6,7 @@ import (
 	"encoding/hex"
 )
 
-// MD5OfBody is the checksum of a message's body, in hexadecimal digits.
+// MD5OfBody returns the checksum of a message's body, in hexadecimal digits.
 func MD5OfBody(body string) string {
 	buffer, _ := buffers.Get().(*[]byte)
 	*buffer = append((*buffer)[:0], body...)
@@ -21,21 +21,21 @@ func hexDigits(sum *[md5.Size]byte) string {
 	return string(digits[:])
 }
 
-// How a value is carried, in the checksum of attributes.
+// The types of values in the checksum of attributes.
 const (
 	carriedAsText  = 1
 	carriedAsBytes = 2
 )
 
-// MD5OfAttributes is the checksum of message attributes or of system
-// attributes, and empty if there are none. It is that of names, types and
-// values in the order of names, each with its length before it.
+// MD5OfAttributes returns the checksum of message attributes or of system
+// attributes, empty if there are none. It covers names, types and values in the order
+// of names, each preceded by its length.
 func MD5OfAttributes(attributes map[string]MessageAttributeValue) string {
 	if len(attributes) == 0 {
 		return ""
 	}
 	b := make([]byte, 0, 256)
-	var room [usualKeys]string
+	var room [typicalKeys]string
 	for _, name := range sortedKeys(room[:0], attributes) {
 		value := attributes[name]
 		b = appendCounted(b, name)

@@ -28,7 +28,7 @@ func formRequest(t testing.TB, path, form string) *http.Request {
 	return r
 }
 
-// decodeOne decodes a request that has to be good and returns its input.
+// decodeOne decodes a valid request and returns its input.
 func decodeOne[I any](t *testing.T, r *http.Request) *I {
 	t.Helper()
 	call, err := sqswire.Decode(r, sqswire.RequestLimit)
@@ -134,7 +134,7 @@ func TestUnknownActionsAreRefused(t *testing.T) {
 	}
 }
 
-func TestALookAtAQueueURLIsNotFound(t *testing.T) {
+func TestGETOfQueueURLIsNotFound(t *testing.T) {
 	for accept, want := range map[string]string{"": "<UnknownOperationException/>\n", "application/json": "UnknownOperationException"} {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/000000000000/orders", nil)
 		r.Header.Set("Accept", accept)
@@ -165,7 +165,7 @@ func TestQueueURLMayStandInThePath(t *testing.T) {
 	}
 }
 
-func TestRequiredParametersAreMissed(t *testing.T) {
+func TestMissingParametersAreRefused(t *testing.T) {
 	missing := "The request must contain the parameter "
 	for _, c := range []struct {
 		action  sqswire.Action
@@ -217,7 +217,7 @@ func TestQueryListsAreReadInEverySpelling(t *testing.T) {
 	}
 }
 
-// Old clients name a list without elements, and give it no value.
+// Old clients send the name of an empty list with an empty value.
 func TestQueryListsWithoutElementsAreEmpty(t *testing.T) {
 	in := decodeOne[sqswire.SendMessageBatchInput](t, formRequest(t, "/", "Action=SendMessageBatch&QueueUrl=q&SendMessageBatchRequestEntry="))
 	if err := in.CheckEntries(); len(in.Entries) != 0 || !errors.Is(err, sqswire.EmptyBatchRequest) {
@@ -283,7 +283,7 @@ func TestWrongFormsAreRefused(t *testing.T) {
 	}
 }
 
-func TestTheClientsAcceptDecidesTheFormOfAnswers(t *testing.T) {
+func TestAcceptHeaderDecidesFormOfAnswers(t *testing.T) {
 	for accept, want := range map[string]sqswire.Protocol{
 		"":                                  sqswire.Query,
 		"*/*":                               sqswire.Query,
@@ -301,7 +301,7 @@ func TestTheClientsAcceptDecidesTheFormOfAnswers(t *testing.T) {
 	}
 }
 
-func TestTheLargestMessageFitsAndOneByteMoreThanTheLimitDoesNot(t *testing.T) {
+func TestLargestMessageFitsRequestLimit(t *testing.T) {
 	escaped := strings.Repeat(`\u0061`, sqswire.MaxMessageBytes)
 	in := decodeOne[sqswire.SendMessageInput](t, jsonRequest(t, sqswire.SendMessage, "/", `{"QueueUrl":"q","MessageBody":"`+escaped+`"}`))
 	if len(in.MessageBody) != sqswire.MaxMessageBytes {
@@ -337,7 +337,7 @@ func TestTooLargeRequestsAreNotRead(t *testing.T) {
 	}
 }
 
-func TestTheHashIsThatOfTheBody(t *testing.T) {
+func TestBodySHA256IsHashOfBody(t *testing.T) {
 	call, err := sqswire.Read(jsonRequest(t, sqswire.PurgeQueue, "/", "{}"), 10)
 	if err != nil || call.BodySHA256() != sha256.Sum256([]byte("{}")) {
 		t.Errorf("%x, %v", call.BodySHA256(), err)

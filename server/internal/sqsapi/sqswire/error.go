@@ -3,13 +3,13 @@ package sqswire
 import "fmt"
 
 // A Code is a kind of error, by its name in the JSON protocol, and the sentinel
-// to test for with errors.Is. What else belongs to it stands in one table.
+// to test for with errors.Is. The table kinds has its other properties.
 type Code string
 
 // Error makes a Code an error.
 func (c Code) Error() string { return string(c) }
 
-// Default is an error of this kind in AWS's usual words.
+// Default returns an error of this kind with the usual message of AWS.
 func (c Code) Default() *Error {
 	e := &Error{Code: c, Message: kinds[c].message}
 	if c == QueueDoesNotExist {
@@ -18,12 +18,12 @@ func (c Code) Default() *Error {
 	return e
 }
 
-// Withf is an error of this kind that says what exactly was wrong.
+// Withf returns an error of this kind with a message of its own.
 func (c Code) Withf(format string, args ...any) *Error {
 	return &Error{Code: c, Message: fmt.Sprintf(format, args...)}
 }
 
-// Query is the code in the Query protocol, in the header x-amzn-query-error and
+// Query returns the code in the Query protocol, in the header x-amzn-query-error and
 // in the entries of batches.
 func (c Code) Query() string {
 	if kind, ok := kinds[c]; ok && kind.query != "" {
@@ -32,7 +32,7 @@ func (c Code) Query() string {
 	return string(c)
 }
 
-// Status is the HTTP status of answers with this code.
+// Status returns the HTTP status of answers with this code.
 func (c Code) Status() int {
 	if kind, ok := kinds[c]; ok {
 		return kind.status
@@ -43,7 +43,7 @@ func (c Code) Status() int {
 // Receiver reports whether the service, not the sender, is to blame.
 func (c Code) Receiver() bool { return c.Status() >= 500 }
 
-// shape is the code with its namespace: that of SQS, or that of the framework
+// shape returns the code with its namespace: that of SQS, or that of the framework
 // which all services of AWS are built on.
 func (c Code) shape() string {
 	if kind, ok := kinds[c]; ok && !kind.shared {
@@ -52,7 +52,7 @@ func (c Code) shape() string {
 	return "com.amazon.coral.service#" + string(c)
 }
 
-// An Error is an answer that says that the request failed.
+// An Error is the answer to a request that failed.
 type Error struct {
 	Code    Code
 	Message string
@@ -83,7 +83,7 @@ func (e *Error) fault() string {
 // Is reports whether target is this error's code.
 func (e *Error) Is(target error) bool { return target == error(e.Code) }
 
-// Entry is the error as the failure of one entry of a batch.
+// Entry returns the error as the failure of one entry of a batch.
 func (e *Error) Entry(id string) BatchResultErrorEntry {
 	message := e.Message
 	if e.EntryMessage != "" {
@@ -137,12 +137,12 @@ const (
 	Throttling                 Code = "ThrottlingException"
 )
 
-// A kind is what belongs to a code.
+// A kind has the properties of a code.
 type kind struct {
-	// query is the code in Query, if it is another one.
+	// query is the code in the Query protocol, if it differs.
 	query  string
 	status int
-	// shared says that the code is not one of SQS.
+	// shared: the code is not specific to SQS.
 	shared  bool
 	message string
 }

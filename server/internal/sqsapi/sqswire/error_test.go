@@ -11,7 +11,7 @@ import (
 	"github.com/mailboxmq/mailbox/server/internal/sqsapi/sqswire"
 )
 
-// errorFacts is what AWS answers.
+// errorFacts are the errors as AWS answers them.
 var errorFacts = []struct {
 	code   sqswire.Code
 	query  string
@@ -116,7 +116,7 @@ func TestOnlyQueryMentionsTheVersion(t *testing.T) {
 	}
 }
 
-func TestForeignErrorsAreNotTold(t *testing.T) {
+func TestForeignErrorsAreNotDisclosed(t *testing.T) {
 	w := httptest.NewRecorder()
 	call := &sqswire.Call{Action: sqswire.SendMessage}
 	if err := call.Fail(w, errors.New("disk /dev/sda is on fire")); err != nil {

@@ -20,8 +20,8 @@ import (
 	"github.com/mailboxmq/mailbox/server/internal/sqsapi/sqswire"
 )
 
-// FuzzJSON: what is read is JSON and says what encoding/json reads in it; all
-// else is refused with a code.
+// FuzzJSON checks that an accepted document is JSON and means the same to
+// encoding/json, and that any other is refused with a code.
 func FuzzJSON(f *testing.F) {
 	for _, c := range cases() {
 		f.Add(string(c.action), readSeed(f, string(c.action)+".json.txt"))
@@ -38,7 +38,7 @@ func FuzzJSON(f *testing.F) {
 		}
 		var document map[string]any
 		if err := json.Unmarshal([]byte(body), &document); err != nil && strings.TrimSpace(body) != "" {
-			t.Fatalf("%q was read, and is no JSON: %v", body, err)
+			t.Fatalf("%q was read, and is not JSON: %v", body, err)
 		}
 		if in, ok := call.Input.(*sqswire.SendMessageInput); ok {
 			if text, ok := document["MessageBody"].(string); ok && text != in.MessageBody {
@@ -48,8 +48,8 @@ func FuzzJSON(f *testing.F) {
 	})
 }
 
-// FuzzQuery: what is read of a form is what net/url reads; all else is refused
-// with a code.
+// FuzzQuery checks that an accepted form means the same to net/url, and that any other
+// is refused with a code.
 func FuzzQuery(f *testing.F) {
 	for _, c := range cases() {
 		f.Add("/", "", readSeed(f, string(c.action)+".query.txt"))
@@ -74,7 +74,7 @@ func FuzzQuery(f *testing.F) {
 	})
 }
 
-// mustBeTold checks that an error can be told the client in its protocol.
+// mustBeTold checks that an error can be encoded in the protocol of the client.
 func mustBeTold(t *testing.T, call *sqswire.Call, err error) {
 	t.Helper()
 	if failure, ok := errors.AsType[*sqswire.Error](err); !ok || failure.Message == "" {
@@ -87,7 +87,7 @@ func mustBeTold(t *testing.T, call *sqswire.Call, err error) {
 	if call.Protocol == sqswire.Query {
 		mustBeXML(t, w.Body.String())
 	} else if !json.Valid(w.Body.Bytes()) {
-		t.Fatalf("the answer is no JSON: %q", w.Body)
+		t.Fatalf("the answer is not JSON: %q", w.Body)
 	}
 }
 
@@ -95,7 +95,7 @@ func mustBeXML(t *testing.T, text string) {
 	t.Helper()
 	var ignored struct{}
 	if err := xml.Unmarshal([]byte(text), &ignored); err != nil {
-		t.Fatalf("the answer is no XML: %v: %q", err, text)
+		t.Fatalf("the answer is not XML: %v: %q", err, text)
 	}
 }
 
@@ -110,7 +110,7 @@ func readSeed(f *testing.F, name string) string {
 	return body
 }
 
-// direct lets a client of AWS talk to a handler without a network.
+// direct connects an AWS client to a handler without a network.
 type direct struct{ http.Handler }
 
 func (d direct) Do(r *http.Request) (*http.Response, error) {
@@ -119,8 +119,7 @@ func (d direct) Do(r *http.Request) (*http.Response, error) {
 	return w.Result(), nil
 }
 
-// FuzzSDK: what the client of AWS sends arrives, and what is answered arrives
-// there, whatever the texts are.
+// FuzzSDK checks that texts survive the way from the AWS client to the server and back.
 func FuzzSDK(f *testing.F) {
 	f.Add("body", "name", "value", []byte{1, 2}, int32(5))
 	f.Add(oddText, "ä.b\x00", "\u2028\"\\", []byte{}, int32(-1))
@@ -133,7 +132,7 @@ func FuzzSDK(f *testing.F) {
 	})
 	f.Fuzz(func(t *testing.T, body, name, value string, blob []byte, seconds int32) {
 		if !utf8.ValidString(body) || !utf8.ValidString(name) || !utf8.ValidString(value) || body == "" || seconds == 0 || len(blob) == 0 {
-			t.Skip("JSON cannot carry it, or the client leaves it out")
+			t.Skip("JSON cannot express it, or the client omits it")
 		}
 		sent := map[string]types.MessageAttributeValue{
 			name: {DataType: &value, StringValue: &value, BinaryValue: blob, StringListValues: []string{value}, BinaryListValues: [][]byte{blob}},
@@ -167,7 +166,7 @@ func FuzzSDK(f *testing.F) {
 	})
 }
 
-// FuzzXML: every text that a message may hold is read from XML as it was.
+// FuzzXML checks that every text that a message may contain survives XML.
 func FuzzXML(f *testing.F) {
 	f.Add("a<b>&\"c'\r\n\t]]>")
 	f.Add("\x00\xff\uFFFE")

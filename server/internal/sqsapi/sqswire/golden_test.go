@@ -17,9 +17,9 @@ import (
 	"github.com/mailboxmq/mailbox/server/internal/sqsapi/sqswire"
 )
 
-var update = flag.Bool("update", false, "write the answers in testdata anew")
+var update = flag.Bool("update", false, "rewrite the answers in testdata")
 
-// marks are the lines in front of the answers of a transcript.
+// The lines before the answers in a transcript.
 const (
 	answerMark     = "--- answer ---\n"
 	jsonAnswerMark = "--- answer to Accept: application/json ---\n"
@@ -73,7 +73,7 @@ func (s *transcript) check(t *testing.T, answers string) {
 	}
 }
 
-// written is an answer as text.
+// written returns an answer as text.
 func written(t *testing.T, write func(w http.ResponseWriter) error) string {
 	t.Helper()
 	w := httptest.NewRecorder()
@@ -113,7 +113,7 @@ func TestTranscriptsOfAllActionsInQuery(t *testing.T) {
 	}
 }
 
-// decoded decodes a request and checks what came of it.
+// decoded decodes a request and checks the result.
 func decoded(t *testing.T, c wireCase, r *http.Request, protocol sqswire.Protocol) *sqswire.Call {
 	t.Helper()
 	call, err := sqswire.Decode(r, sqswire.RequestLimit)
@@ -130,7 +130,7 @@ func decoded(t *testing.T, c wireCase, r *http.Request, protocol sqswire.Protoco
 	return call
 }
 
-// Empty results leave their fields out; SDKs tell nil from empty.
+// Empty results are omitted; SDKs distinguish nil from empty.
 func TestEmptyFieldsAreLeftOut(t *testing.T) {
 	for _, c := range []struct {
 		action    sqswire.Action
@@ -177,8 +177,8 @@ func resultElement(action, inside string) string {
 	return "<" + action + "Result>" + inside + "</" + action + "Result>"
 }
 
-// Messages of other protocols may hold what no client of SQS can have sent.
-func TestForeignTextsAreWrittenAsWellAsCanBe(t *testing.T) {
+// Messages of other surfaces may contain text that SQS clients cannot send.
+func TestInvalidCharactersAreReplacedInAnswers(t *testing.T) {
 	const text = "\x00\x1f\x7f\xff\uFFFE\v"
 	for protocol, want := range map[sqswire.Protocol]string{
 		sqswire.JSON:      "\"Body\":\"\\u0000\\u001f\x7f\uFFFD\uFFFE\\u000b\"",

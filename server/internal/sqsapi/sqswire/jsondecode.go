@@ -1,6 +1,6 @@
 package sqswire
 
-// structure reads an object into s. What the API does not know is skipped.
+// structure reads an object into s. Unknown members are skipped.
 func (r *jsonReader) structure(s structure) {
 	if r.null() {
 		return
@@ -19,13 +19,12 @@ func (r *jsonReader) structure(s structure) {
 }
 
 // isMember reports whether key names the member. The tags of CreateQueue are
-// the only member that begins in lower case, and few notice.
+// the only member that begins in lower case; many clients write it in upper case.
 func isMember(m *member, key []byte) bool {
 	return string(key) == m.name || m.name == "tags" && string(key) == "Tags"
 }
 
-// member reads the value of a member. No input has large numbers or truth
-// values.
+// member reads the value of a member. No input has 64-bit numbers or booleans.
 func (r *jsonReader) member(m *member) {
 	if r.null() {
 		return

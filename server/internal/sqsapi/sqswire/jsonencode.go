@@ -37,7 +37,7 @@ func appendJSONValue(b []byte, m *member) []byte {
 		return appendTextMap(b, *value.of)
 	case *map[string]MessageAttributeValue:
 		b = append(b, '{')
-		var room [usualKeys]string
+		var room [typicalKeys]string
 		var attribute MessageAttributeValue
 		for i, name := range sortedKeys(room[:0], *value) {
 			if i > 0 {
@@ -62,8 +62,8 @@ func appendJSONValue(b []byte, m *member) []byte {
 	}
 }
 
-// appendPlain appends a value that is no structure and no map, which has the
-// same form in both kinds of JSON.
+// appendPlain appends a value that is neither a structure nor a map. It has the same
+// form in both kinds of JSON.
 func appendPlain(b []byte, value any) []byte {
 	switch value := value.(type) {
 	case *string:
@@ -105,7 +105,7 @@ func appendPlain(b []byte, value any) []byte {
 
 func appendTextMap(b []byte, texts map[string]string) []byte {
 	b = append(b, '{')
-	var room [usualKeys]string
+	var room [typicalKeys]string
 	for i, name := range sortedKeys(room[:0], texts) {
 		if i > 0 {
 			b = append(b, ',')
@@ -116,8 +116,8 @@ func appendTextMap(b []byte, texts map[string]string) []byte {
 	return append(b, '}')
 }
 
-// usualKeys is how many keys most maps have at most.
-const usualKeys = 16
+// typicalKeys is at least the number of keys of most maps.
+const typicalKeys = 16
 
 // sortedKeys appends the keys of a map to room in order, so that the same answer
 // is always the same bytes.
@@ -137,7 +137,7 @@ func appendBlob(b, blob []byte) []byte {
 
 func appendKey(b []byte, name string) []byte { return append(appendQuoted(b, name), ':') }
 
-// appendQuoted appends a string of JSON. What is not UTF-8 becomes U+FFFD.
+// appendQuoted appends a JSON string. Invalid UTF-8 becomes U+FFFD.
 func appendQuoted(b []byte, text string) []byte {
 	b = append(b, '"')
 	start := 0

@@ -9,16 +9,15 @@ import (
 )
 
 const (
-	// maxDepth is how deep a document may be nested. What the API knows
-	// needs 5.
+	// maxDepth is how deep a document may be nested. The API needs 5.
 	maxDepth = 64
 	// maxElements is how many elements one list or map may have. Without a
-	// limit a few bytes of request would take many of memory each.
+	// limit, elements of a few bytes would take much more memory each.
 	maxElements = 4096
 )
 
 // A jsonReader reads one JSON document. It stops at the first error and keeps
-// it; what it returns after that means nothing.
+// it; results after that are meaningless.
 type jsonReader struct {
 	data []byte
 	at   int
@@ -34,7 +33,7 @@ func readJSON(data []byte, s structure) *Error {
 	}
 	r := jsonReader{data: data}
 	if r.peek() == 0 && r.at == len(data) {
-		return nil // clients leave out the body where nothing is to be said
+		return nil // clients omit the body if there are no parameters
 	}
 	r.structure(s)
 	if r.err == nil && (r.peek() != 0 || r.at < len(data)) {
@@ -54,7 +53,7 @@ func (r *jsonReader) malformed() {
 	r.fail(Serialization.Withf("The request is not valid JSON at offset %d.", r.at))
 }
 
-// mistyped says that there is a value of another type than the API has there.
+// mistyped records that a value does not have the type of the API.
 func (r *jsonReader) mistyped(want string) {
 	var have string
 	switch c := r.peek(); {
@@ -79,7 +78,7 @@ func (r *jsonReader) mistyped(want string) {
 	r.fail(Serialization.Withf("%s can not be converted to %s", have, want))
 }
 
-// peek skips space and returns the next byte without taking it, 0 at the end.
+// peek skips space and returns the next byte without consuming it, 0 at the end.
 func (r *jsonReader) peek() byte {
 	for ; r.at < len(r.data); r.at++ {
 		switch c := r.data[r.at]; c {
@@ -91,7 +90,7 @@ func (r *jsonReader) peek() byte {
 	return 0
 }
 
-// take takes the next byte if it is c.
+// take consumes the next byte if it is c.
 func (r *jsonReader) take(c byte) bool {
 	if r.peek() != c || r.at >= len(r.data) {
 		return false
@@ -100,7 +99,7 @@ func (r *jsonReader) take(c byte) bool {
 	return true
 }
 
-// word takes the next bytes if they are the given word.
+// word consumes the next bytes if they are the given word.
 func (r *jsonReader) word(w string) bool {
 	r.peek()
 	if len(r.data)-r.at < len(w) || string(r.data[r.at:r.at+len(w)]) != w {
@@ -110,7 +109,7 @@ func (r *jsonReader) word(w string) bool {
 	return true
 }
 
-// null takes null, which is the same as nothing.
+// null consumes null, which means the same as a missing value.
 func (r *jsonReader) null() bool { return r.peek() == 'n' && r.word("null") }
 
 // object calls value for each key of an object, with the reader before the
@@ -180,7 +179,7 @@ func (r *jsonReader) open(c byte, want string) bool {
 
 func (r *jsonReader) close() { r.deep-- }
 
-// few reports whether to go on with the next element of an object or an array.
+// few reports whether an object or an array may have one more element.
 func (r *jsonReader) few(n int) bool {
 	if n >= maxElements {
 		r.fail(Serialization.Withf("A list or map of the request has more than %d elements.", maxElements))
@@ -188,7 +187,7 @@ func (r *jsonReader) few(n int) bool {
 	return r.err == nil
 }
 
-// skip skips a value that the API does not know.
+// skip skips the value of an unknown member.
 func (r *jsonReader) skip() {
 	switch c := r.peek(); {
 	case c == '"':
@@ -229,8 +228,8 @@ func (r *jsonReader) blob() []byte {
 	return blob[:n]
 }
 
-// bytes reads a string at its opening quote. What it returns is part of the
-// document where nothing is escaped.
+// bytes reads a string at its opening quote. Without escapes the result is part of
+// the document.
 func (r *jsonReader) bytes() []byte {
 	r.at++
 	run := r.run()
@@ -241,7 +240,8 @@ func (r *jsonReader) bytes() []byte {
 	return r.escaped(append(make([]byte, 0, len(run)+64), run...))
 }
 
-// run takes the characters of a string up to one that is not itself.
+// run consumes the characters of a string up to the next one that is not in
+// plainInJSON.
 func (r *jsonReader) run() []byte {
 	start, at := r.at, r.at
 	for at < len(r.data) && plainInJSON[r.data[at]] {
@@ -251,7 +251,7 @@ func (r *jsonReader) run() []byte {
 	return r.data[start:at]
 }
 
-// plainInJSON says which bytes stand for themselves in a string: all but quotes,
+// plainInJSON has the bytes that stand for themselves in a string: all but quotes,
 // backslashes and control characters.
 var plainInJSON = func() (plain [256]bool) {
 	for c := ' '; c < 256; c++ {
@@ -309,8 +309,8 @@ func (r *jsonReader) escape(text []byte) []byte {
 	}
 }
 
-// codePoint reads the digits of \u, and those of its other half. Half a pair is
-// no character, and no message may contain it.
+// codePoint reads the digits of \u, and those of the second surrogate. Half a surrogate
+// pair is not a character, and messages must not contain it.
 func (r *jsonReader) codePoint() rune {
 	c := r.hex4()
 	if r.err != nil || !utf16.IsSurrogate(c) {
@@ -340,7 +340,7 @@ func (r *jsonReader) hex4() rune {
 	return rune(c)
 }
 
-// numeral takes a number and returns how it is written.
+// numeral consumes a number and returns its text.
 func (r *jsonReader) numeral() []byte {
 	start := r.at
 	digits := func() {

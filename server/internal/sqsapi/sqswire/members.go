@@ -5,21 +5,21 @@ import "sync"
 // A structure is an input, an output or a part of one: it lists its members.
 type structure interface{ members(m *members) }
 
-// An Input is what a client asks for: a pointer to one of the Input structures.
+// An Input is a decoded request: a pointer to one of the Input structures.
 type Input interface{ structure }
 
-// An Output is what it gets: a pointer to one of the Output structures.
+// An Output is a result: a pointer to one of the Output structures.
 type Output interface{ structure }
 
-// maxMembers is how many members the largest structure has, and a little more.
+// maxMembers is at least the number of members of the largest structure.
 const maxMembers = 10
 
 // members is the list of a structure's members. It is an array so that listing
-// them costs no memory of its own.
+// them does not allocate.
 type members struct {
 	list  [maxMembers]member
 	count int
-	// next holds what always and required say about the member listed next.
+	// next holds the flags that always and required set for the next member.
 	next member
 	// url is where the queue's URL goes, if the structure has one.
 	url *string
@@ -33,14 +33,14 @@ type member struct {
 	// element is the name in Query and XML. It differs for lists and maps,
 	// which are named after one of their elements there.
 	element string
-	// written says that the member is written though it is empty.
+	// written: the member is written even if it is empty.
 	written bool
-	// required says that requests without the member are refused.
+	// required: requests without the member are refused.
 	required bool
 	value    any
 }
 
-// The kinds that a pointer to a plain type does not tell apart.
+// The kinds that need a type of their own, because the plain type is ambiguous.
 type (
 	attributeMap struct{ of *map[string]string }
 	tagMap       struct{ of *map[string]string }
@@ -50,10 +50,10 @@ type (
 type structureList interface {
 	length() int
 	at(i int) structure
-	// grow adds an empty element and returns it. It is good until the next
-	// call.
+	// grow adds an empty element and returns it. The element is valid until
+	// the next call.
 	grow() structure
-	// empty makes the list one that was given and has no elements.
+	// empty makes the list present but without elements.
 	empty()
 }
 
@@ -87,8 +87,8 @@ func (m *members) add(name, element string, value any) {
 	m.next = member{}
 }
 
-// lists keeps lists for reuse: a request needs one for each of its structures,
-// and they are larger than most of what they describe.
+// lists pools member lists: a request needs one for each of its structures, and they
+// are larger than most structures.
 var lists = sync.Pool{New: func() any { return new(members) }}
 
 // membersOf lists the members of s. Release m when done with the list.
@@ -103,13 +103,13 @@ func (m *members) release() {
 	lists.Put(m)
 }
 
-// always makes the member that is listed next one that is written though empty.
+// always makes the next member one that is written even if it is empty.
 func (m *members) always() *members {
 	m.next.written = true
 	return m
 }
 
-// required makes the member that is listed next one that requests must have.
+// required makes the next member one that requests must have.
 func (m *members) required() *members {
 	m.next.required = true
 	return m
@@ -146,7 +146,7 @@ func (m *members) failed(value *[]BatchResultErrorEntry) {
 	m.structures("Failed", "BatchResultErrorEntry", listOf[BatchResultErrorEntry](value))
 }
 
-// queueURL is the member that may stand in the path instead.
+// queueURL lists the member QueueUrl, which may be in the path instead.
 func (m *members) queueURL(value *string) {
 	m.url = value
 	m.required().text("QueueUrl", value)

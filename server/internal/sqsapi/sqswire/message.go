@@ -2,21 +2,21 @@ package sqswire
 
 // A MessageAttributeValue is a typed attribute of a message.
 type MessageAttributeValue struct {
-	// DataType is String, Number or Binary, perhaps with a label of the
-	// sender's own behind a dot.
+	// DataType is String, Number or Binary, optionally followed by a dot and
+	// a label of the sender.
 	DataType string
-	// StringValue is nil if the request has none; an empty one is something
-	// else, and refused in another way.
+	// StringValue is nil if the request has none; an empty one is refused
+	// with a different error.
 	StringValue *string
 	// BinaryValue is nil if the request has none.
 	BinaryValue []byte
-	// The lists are part of the API, and no service of AWS accepts them.
+	// The lists are part of the API, but no service of AWS accepts them.
 	StringListValues []string
 	BinaryListValues [][]byte
 }
 
-// A MessageSystemAttributeValue is the value of an attribute that AWS, not the
-// sender, gives a meaning; only AWSTraceHeader can be sent.
+// A MessageSystemAttributeValue is the value of an attribute that AWS defines; only
+// AWSTraceHeader can be sent.
 type MessageSystemAttributeValue = MessageAttributeValue
 
 // A SendMessageInput asks to send one message.
@@ -33,7 +33,7 @@ type SendMessageInput struct {
 	MessageDeduplicationID *string
 }
 
-// A SendMessageOutput says under which id the message was accepted.
+// A SendMessageOutput has the id of the accepted message.
 type SendMessageOutput struct {
 	MessageID                    string
 	MD5OfMessageBody             string
@@ -42,8 +42,7 @@ type SendMessageOutput struct {
 	SequenceNumber               string
 }
 
-// A ReceiveMessageInput asks for messages. Pointers are nil where the request
-// says nothing.
+// A ReceiveMessageInput asks for messages. Pointers are nil for missing parameters.
 type ReceiveMessageInput struct {
 	QueueURL            string
 	MaxNumberOfMessages *int
@@ -57,22 +56,22 @@ type ReceiveMessageInput struct {
 	ReceiveRequestAttemptID     *string
 }
 
-// A ReceiveMessageOutput holds what there was.
+// A ReceiveMessageOutput has the received messages.
 type ReceiveMessageOutput struct{ Messages []Message }
 
-// A Message is a message as it is handed out.
+// A Message is a delivered message.
 type Message struct {
 	MessageID     string
 	ReceiptHandle string
 	MD5OfBody     string
-	// Body is written even where it is empty.
+	// Body is written even if it is empty.
 	Body                   string
 	Attributes             map[string]string
 	MD5OfMessageAttributes string
 	MessageAttributes      map[string]MessageAttributeValue
 }
 
-// A DeleteMessageInput says that a message was dealt with.
+// A DeleteMessageInput asks to delete a received message.
 type DeleteMessageInput struct {
 	QueueURL      string
 	ReceiptHandle string
@@ -81,11 +80,11 @@ type DeleteMessageInput struct {
 // A DeleteMessageOutput is empty.
 type DeleteMessageOutput struct{}
 
-// A ChangeMessageVisibilityInput asks for more time, or for less.
+// A ChangeMessageVisibilityInput asks for more or less time for a message.
 type ChangeMessageVisibilityInput struct {
 	QueueURL      string
 	ReceiptHandle string
-	// VisibilityTimeout has to be given.
+	// VisibilityTimeout is required.
 	VisibilityTimeout *int
 }
 

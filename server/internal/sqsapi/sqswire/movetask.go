@@ -2,7 +2,7 @@ package sqswire
 
 // A StartMessageMoveTaskInput asks to move the messages of a dead-letter queue.
 type StartMessageMoveTaskInput struct {
-	// SourceARN is nil if the request has none; an empty one is refused in other words.
+	// SourceARN is nil if the request has none; an empty one is refused with a different error.
 	SourceARN *string
 	// DestinationARN is nil if each message goes back where it came from.
 	DestinationARN               *string
@@ -15,12 +15,12 @@ type StartMessageMoveTaskOutput struct{ TaskHandle string }
 // A CancelMessageMoveTaskInput asks to stop a task.
 type CancelMessageMoveTaskInput struct{ TaskHandle string }
 
-// A CancelMessageMoveTaskOutput says how far the task came.
+// A CancelMessageMoveTaskOutput has the progress of the task.
 type CancelMessageMoveTaskOutput struct{ ApproximateNumberOfMessagesMoved int64 }
 
 // A ListMessageMoveTasksInput asks for the newest tasks of a source.
 type ListMessageMoveTasksInput struct {
-	// SourceARN is nil if the request has none; an empty one is refused in other words.
+	// SourceARN is nil if the request has none; an empty one is refused with a different error.
 	SourceARN  *string
 	MaxResults *int
 }
@@ -32,7 +32,7 @@ type ListMessageMoveTasksOutput struct {
 
 // A ListMessageMoveTasksResultEntry is one task.
 type ListMessageMoveTasksResultEntry struct {
-	// TaskHandle is given for tasks that run, because only those can be
+	// TaskHandle is set for running tasks, because only those can be
 	// cancelled.
 	TaskHandle                        string
 	Status                            string

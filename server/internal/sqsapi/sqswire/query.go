@@ -17,11 +17,11 @@ const maxParameters = 4096
 type parameter struct{ name, value string }
 
 // A form is the parameters of a request, sorted by name, so that those of one
-// list or structure stand together.
+// list or structure are together.
 type form []parameter
 
-// parseForm reads the parameters of a form and of a URL's query. Where both have
-// one of the same name, that of the form counts.
+// parseForm reads the parameters of a form and of a URL's query. If both have a
+// parameter of the same name, that of the form counts.
 func parseForm(body, query string) (form, *Error) {
 	count := strings.Count(body, "&") + strings.Count(query, "&") + 2
 	if count > maxParameters {
@@ -58,8 +58,8 @@ func (f form) get(name string) (string, bool) {
 	return f[i].value, true
 }
 
-// under returns the parameters whose names begin with prefix and a dot, without
-// that.
+// under returns the parameters whose names begin with prefix and a dot, with that
+// part removed.
 func (f form) under(prefix string) form {
 	start, _ := slices.BinarySearchFunc(f, prefix, func(p parameter, prefix string) int {
 		return compareBelow(p.name, prefix)
@@ -98,9 +98,9 @@ type item struct {
 }
 
 // items returns the elements of a list in the order of their numbers, which may
-// have gaps. The list goes by the name of its elements or by its own, and the
-// numbers may stand behind another word (Attribute.1, Attributes.entry.1). One
-// element alone needs no number.
+// have gaps. Clients use the name of the elements or that of the list, and may have
+// another word before the number (Attribute.1, Attributes.entry.1). A single element
+// needs no number.
 func (f form) items(m *member) []item {
 	for _, name := range []string{m.element, m.name} {
 		inner := f.under(name)
@@ -113,7 +113,7 @@ func (f form) items(m *member) []item {
 			return inner.numbered()
 		}
 		if value, ok := f.get(name); ok {
-			if value == "" { // how some clients write a list without elements
+			if value == "" { // some clients send an empty list like this
 				return []item{}
 			}
 			return []item{{of: form{{value: value}}}}
@@ -158,7 +158,7 @@ func (f form) numbered() []item {
 	return items
 }
 
-// first returns the first of the names that is there.
+// first returns the first of the names that is present.
 func (f form) first(names ...string) (string, bool) {
 	for _, name := range names {
 		if value, ok := f.get(name); ok {
@@ -168,8 +168,7 @@ func (f form) first(names ...string) (string, bool) {
 	return "", false
 }
 
-// structure reads parameters into s. Those that the API does not know mean
-// nothing.
+// structure reads parameters into s. Unknown parameters are ignored.
 func (f form) structure(s structure) *Error {
 	m, list := membersOf(s)
 	defer m.release()
@@ -181,7 +180,7 @@ func (f form) structure(s structure) *Error {
 	return nil
 }
 
-// member reads one member. Nothing is changed if it is not there.
+// member reads one member, and leaves it unchanged if the parameter is missing.
 func (f form) member(m *member) *Error {
 	switch value := m.value.(type) {
 	case *[]string:
@@ -222,8 +221,8 @@ func (f form) member(m *member) *Error {
 	return nil
 }
 
-// scalar reads a member that is a single parameter. No input has large numbers
-// or truth values.
+// scalar reads a member that is a single parameter. No input has 64-bit numbers or
+// booleans.
 func scalar(m *member, text string) *Error {
 	var err *Error
 	switch value := m.value.(type) {

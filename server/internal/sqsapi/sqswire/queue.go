@@ -1,15 +1,14 @@
 package sqswire
 
-// A CreateQueueInput asks for a queue; one of the same name with the same
-// attributes is no error.
+// A CreateQueueInput asks to create a queue, unless it exists with the same attributes.
 type CreateQueueInput struct {
-	// QueueName is nil if the request has none; an empty one is refused in other words.
+	// QueueName is nil if the request has none; an empty one is refused with a different error.
 	QueueName  *string
 	Attributes map[string]string
 	Tags       map[string]string
 }
 
-// A CreateQueueOutput names the queue that was made or found.
+// A CreateQueueOutput has the URL of the queue that was created or found.
 type CreateQueueOutput struct{ QueueURL string }
 
 // A DeleteQueueInput asks to delete a queue with all of its messages.
@@ -18,16 +17,16 @@ type DeleteQueueInput struct{ QueueURL string }
 // A DeleteQueueOutput is empty.
 type DeleteQueueOutput struct{}
 
-// A GetQueueURLInput asks for the URL of a queue of which the name is known.
+// A GetQueueURLInput asks for the URL of a queue by its name.
 type GetQueueURLInput struct {
 	QueueName              string
 	QueueOwnerAWSAccountID string
 }
 
-// A GetQueueURLOutput is the answer to that.
+// A GetQueueURLOutput has the URL.
 type GetQueueURLOutput struct{ QueueURL string }
 
-// A ListQueuesInput asks for the queues of an account, a page at a time.
+// A ListQueuesInput asks for a page of the queues of an account.
 type ListQueuesInput struct {
 	QueueNamePrefix string
 	MaxResults      *int
@@ -90,7 +89,7 @@ type TagQueueOutput struct{}
 // An UntagQueueInput asks to take tags off a queue.
 type UntagQueueInput struct {
 	QueueURL string
-	// TagKeys is nil if the request has none; an empty list is refused in other words.
+	// TagKeys is nil if the request has none; an empty list is refused with a different error.
 	TagKeys []string
 }
 
@@ -104,7 +103,7 @@ type ListQueueTagsInput struct{ QueueURL string }
 type ListQueueTagsOutput struct{ Tags map[string]string }
 
 // An AddPermissionInput asks to let other accounts use a queue. The lists are nil if
-// the request has none; empty ones are refused in other words.
+// the request has none; empty ones are refused with a different error.
 type AddPermissionInput struct {
 	QueueURL      string
 	Label         string
@@ -115,7 +114,7 @@ type AddPermissionInput struct {
 // An AddPermissionOutput is empty.
 type AddPermissionOutput struct{}
 
-// A RemovePermissionInput asks to take back what AddPermission gave.
+// A RemovePermissionInput asks to remove a permission that AddPermission added.
 type RemovePermissionInput struct {
 	QueueURL string
 	Label    string
@@ -180,7 +179,7 @@ func (in *ListDeadLetterSourceQueuesInput) members(m *members) {
 	m.text("NextToken", &in.NextToken)
 }
 
-// The lower case q is AWS's.
+// The lower case q is that of AWS.
 func (out *ListDeadLetterSourceQueuesOutput) members(m *members) {
 	m.texts("queueUrls", "QueueUrl", &out.QueueURLs)
 	m.text("NextToken", &out.NextToken)

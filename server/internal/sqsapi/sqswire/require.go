@@ -2,9 +2,8 @@ package sqswire
 
 import "strconv"
 
-// requireMembers checks that a request has what it must have. The members of
-// entries go by the name that they have in Query, as AWS has it in both
-// protocols.
+// requireMembers checks that a request has all required members. As on AWS, errors in
+// both protocols use the Query names for members of entries.
 func requireMembers(s structure, path string) *Error {
 	m, list := membersOf(s)
 	defer m.release()
@@ -26,7 +25,7 @@ func requireMembers(s structure, path string) *Error {
 	return nil
 }
 
-// missing is how AWS says that a member is not there: not the same way for all.
+// missing returns the error of AWS for a missing member; it differs between members.
 func missing(path, name string) *Error {
 	switch name {
 	case "QueueUrl":
@@ -64,6 +63,6 @@ func isEmpty(m *member) bool {
 	case structureList:
 		return value.length() == 0
 	default:
-		return false // numbers and truth values are never missing
+		return false // numbers and booleans are never missing
 	}
 }

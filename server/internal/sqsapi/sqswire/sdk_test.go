@@ -17,8 +17,8 @@ import (
 	"github.com/mailboxmq/mailbox/server/internal/sqsapi/sqswire"
 )
 
-// A stub is a server of this package for the client of AWS: it keeps what comes
-// and answers what it is told to.
+// A stub is a server for the AWS client: it records the request and sends a given
+// answer.
 type stub struct {
 	call   *sqswire.Call
 	err    error
@@ -34,7 +34,7 @@ func (s *stub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// newSDK returns a client of AWS and the server that it talks to.
+// newSDK returns an AWS client and its server.
 func newSDK(t testing.TB) (*sqs.Client, *stub) {
 	t.Helper()
 	s := new(stub)
@@ -51,13 +51,13 @@ func newSDK(t testing.TB) (*sqs.Client, *stub) {
 	}), s
 }
 
-func TestTheSDKIsUnderstoodAndUnderstands(t *testing.T) {
+func TestSDKRoundTripOfEveryAction(t *testing.T) {
 	client, server := newSDK(t)
 	exchanges := sdkExchanges()
 	for _, c := range cases() {
 		exchange, ok := exchanges[c.action]
 		if !ok {
-			t.Errorf("%s is not tried", c.action)
+			t.Errorf("%s is not tested", c.action)
 			continue
 		}
 		fixChecksums(c)
@@ -78,7 +78,7 @@ func TestTheSDKIsUnderstoodAndUnderstands(t *testing.T) {
 	}
 }
 
-// fixChecksums puts the true checksums into outputs, which the SDK checks.
+// fixChecksums sets the correct checksums in outputs, which the SDK verifies.
 func fixChecksums(c wireCase) {
 	switch out := c.output.(type) {
 	case *sqswire.SendMessageOutput:
@@ -95,7 +95,7 @@ func TestTheSDKRefusesAWrongChecksum(t *testing.T) {
 	}
 	_, err := client.SendMessage(t.Context(), &sqs.SendMessageInput{QueueUrl: aws.String(queueURL), MessageBody: aws.String("one")})
 	if err == nil {
-		t.Error("the checksum of the SDK is not checked, so the test above shows nothing about it")
+		t.Error("the SDK does not verify the checksum, so the test above shows nothing about it")
 	}
 }
 
@@ -132,7 +132,7 @@ func TestTheSDKRecognizesErrors(t *testing.T) {
 		}
 		_, err := client.PurgeQueue(t.Context(), &sqs.PurgeQueueInput{QueueUrl: aws.String(queueURL)})
 		failure, ok := errors.AsType[smithy.APIError](err)
-		// Two errors have no message in the SDK.
+		// The SDK drops the message of two errors.
 		silent := code == sqswire.InvalidIDFormat || code == sqswire.MessageNotInflight
 		if !ok || failure.ErrorCode() != code.Query() || failure.ErrorMessage() != "said" && !silent {
 			t.Errorf("%s arrives as %v", code, err)

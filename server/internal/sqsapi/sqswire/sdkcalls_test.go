@@ -11,14 +11,14 @@ import (
 	"github.com/mailboxmq/mailbox/server/internal/sqsapi/sqswire"
 )
 
-// An exchange is an action as the client of AWS sees it: the call with the input
-// of the action's wireCase, and what comes of its output.
+// An exchange is an action from the view of the AWS client: a call with the input of
+// the action's wireCase, and the result that the client returns.
 type exchange struct {
 	call   func(ctx context.Context, c *sqs.Client) (any, error)
 	output any
 }
 
-// try makes an exchange of a method of the client.
+// try returns an exchange for a method of the client.
 func try[I, O any](call func(*sqs.Client, context.Context, *I, ...func(*sqs.Options)) (*O, error), in *I, out *O) exchange {
 	return exchange{func(ctx context.Context, c *sqs.Client) (any, error) { return call(c, ctx, in) }, out}
 }

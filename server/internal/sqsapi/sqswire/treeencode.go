@@ -1,8 +1,8 @@
 package sqswire
 
-// Clients of Query that accept JSON get the answer that AWS gave before there
-// was a JSON protocol: all members, null where there is nothing, maps as lists
-// of names and values, and two lists in lower case.
+// Query clients that accept JSON get the answers of AWS from before the JSON
+// protocol: all members, null for missing ones, maps as lists of names and values, and
+// two lists in lower case.
 
 // appendTree appends s as such an object.
 func appendTree(b []byte, s structure) []byte {

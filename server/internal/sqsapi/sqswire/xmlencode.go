@@ -12,7 +12,7 @@ const (
 )
 
 // appendXML appends the members of s that are not empty. Lists and maps are
-// flattened: each element stands on its own under the name of elements.
+// flattened: each element has the name of elements, without a list around them.
 func appendXML(b []byte, s structure) []byte {
 	m, list := membersOf(s)
 	defer m.release()
@@ -54,7 +54,7 @@ func appendXMLMember(b []byte, m *member) []byte {
 	case tagMap:
 		return appendPairElements(b, m.element, "Key", *value.of)
 	case *map[string]MessageAttributeValue:
-		var room [usualKeys]string
+		var room [typicalKeys]string
 		var attribute MessageAttributeValue
 		for _, name := range sortedKeys(room[:0], *value) {
 			b = appendElement(appendOpen(b, m.element), "Name", name)
@@ -72,7 +72,7 @@ func appendXMLMember(b []byte, m *member) []byte {
 }
 
 func appendPairElements(b []byte, element, key string, texts map[string]string) []byte {
-	var room [usualKeys]string
+	var room [typicalKeys]string
 	for _, name := range sortedKeys(room[:0], texts) {
 		b = appendElement(appendOpen(b, element), key, name)
 		b = appendElement(b, "Value", texts[name])
@@ -97,8 +97,8 @@ func appendBlobElement(b []byte, element string, blob []byte) []byte {
 	return appendClose(base64.StdEncoding.AppendEncode(appendOpen(b, element), blob), element)
 }
 
-// plainInXML says which bytes stand for themselves in text: all of ASCII but
-// what means something else and control characters.
+// plainInXML has the bytes that stand for themselves in text: ASCII without markup and
+// control characters.
 var plainInXML = func() (plain [256]bool) {
 	for c := ' '; c < utf8.RuneSelf; c++ {
 		plain[c] = c != '&' && c != '<' && c != '>' && c != '"'
@@ -106,9 +106,9 @@ var plainInXML = func() (plain [256]bool) {
 	return plain
 }()
 
-// appendXMLText appends text. A carriage return has to be escaped, because
-// parsers turn one that is not into a line feed. What XML cannot express becomes
-// U+FFFD; no client of SQS can have sent it.
+// appendXMLText appends text. A carriage return must be escaped, because parsers turn a
+// bare one into a line feed. Characters that XML cannot express become U+FFFD; SQS
+// clients cannot have sent them.
 func appendXMLText(b []byte, text string) []byte {
 	start := 0
 	for i := 0; i < len(text); {

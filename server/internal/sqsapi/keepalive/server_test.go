@@ -1,4 +1,4 @@
-package lane_test
+package keepalive_test
 
 import (
 	"bufio"
@@ -17,25 +17,26 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/mailboxmq/mailbox/server/internal/sqsapi/lane"
+	"github.com/mailboxmq/mailbox/server/internal/sqsapi/keepalive"
 	"github.com/mailboxmq/mailbox/server/internal/sqsapi/sqswire"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// echo answers with the body of each request, and says who has read it: package http
-// or a lane. It wants requests to / and no others.
+// echo responds with the body of each request, and tells in the request id which package
+// has read it: "http" or "keepalive". It accepts requests to / and no others.
 type echo struct {
-	lanes *lane.Lanes
-	// during is called, if it is there, before a request on a lane is answered.
-	during func(c *lane.Conn, r *http.Request)
+	server *keepalive.Server
+	// during is called before the response on a connection that was taken over; may be
+	// nil.
+	during func(c *keepalive.Conn, r *http.Request)
 	taken  atomic.Int64
 	failed atomic.Int64
 	left   atomic.Int64
 }
 
 func newEcho() *echo {
-	return &echo{lanes: lane.New(lane.Options{
+	return &echo{server: keepalive.New(keepalive.Options{
 		ReadTimeout: 5 * time.Second, WriteTimeout: 5 * time.Second, Wants: func(r *http.Request) bool { return r.URL.Path == "/" },
 	})}
 }
@@ -50,9 +51,9 @@ func answerTo(r *http.Request, by string) *sqswire.Answer {
 
 func (e *echo) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	answer := answerTo(r, "http")
-	var c *lane.Conn
+	var c *keepalive.Conn
 	if r.URL.Path == "/" {
-		c = e.lanes.Take(w, r)
+		c = e.server.Take(w, r)
 	}
 	if c == nil {
 		w.Header().Set("X-Amzn-Requestid", "http")
@@ -69,7 +70,7 @@ func (e *echo) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			e.left.Add(1)
 			return
 		}
-		if err := c.WriteAnswer(answerTo(r, "lane")); err != nil {
+		if err := c.WriteAnswer(answerTo(r, "keepalive")); err != nil {
 			e.failed.Add(1)
 		}
 	})
@@ -98,7 +99,7 @@ func (p *pipes) Close() error {
 
 func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipe", Net: "pipe"} }
 
-// client is somebody who writes requests by hand.
+// client writes requests to a connection.
 type client struct {
 	net.Conn
 	t *testing.T
@@ -118,7 +119,7 @@ func dial(t *testing.T, e *echo) *client {
 	return connect(t, e, network, <-dialed)
 }
 
-// dialTCP is dial over loopback, where a lane can look ahead.
+// dialTCP is dial over loopback, where peeking is supported.
 func dialTCP(t *testing.T, e *echo) *client {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -156,16 +157,16 @@ func (c *client) write(text string) {
 	}
 }
 
-// send is write for another goroutine: a pipe has no room for what nobody reads.
+// send is write for another goroutine: a write to a pipe blocks until it is read.
 func (c *client) send(text string) { _, _ = io.WriteString(c, text) }
 
-// answered reads an answer and checks who read the request, and its body. It returns
-// the headers, and whether the connection ends.
+// answered reads a response and checks which package read the request, and the body. It
+// returns the headers, and whether the connection ends.
 func (c *client) answered(by, body string) (header http.Header, last bool) {
 	c.t.Helper()
 	response, err := http.ReadResponse(c.r, nil)
 	if err != nil {
-		c.t.Fatalf("no answer: %v", err)
+		c.t.Fatalf("no response: %v", err)
 	}
 	defer func() { _ = response.Body.Close() }()
 	got, err := io.ReadAll(response.Body)
@@ -175,14 +176,14 @@ func (c *client) answered(by, body string) (header http.Header, last bool) {
 	return response.Header, response.Close
 }
 
-// ask sends a request and reads the answer.
+// ask sends a request and reads the response.
 func (c *client) ask(by, body string) {
 	c.t.Helper()
 	c.write(fmt.Sprintf(plain, len(body), body))
 	c.answered(by, body)
 }
 
-// over checks that the connection was closed.
+// over checks that the connection is closed.
 func (c *client) over() {
 	c.t.Helper()
 	if b, err := c.r.ReadByte(); err == nil {
@@ -190,16 +191,16 @@ func (c *client) over() {
 	}
 }
 
-func TestRequestsAfterTheFirstAreReadHere(t *testing.T) {
+func TestRequestsAfterFirstAreReadHere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEcho()
 		c := dial(t, e)
 		c.ask("http", "first")
 		for i := range 10 {
-			c.ask("lane", strings.Repeat("x", i*1000))
+			c.ask("keepalive", strings.Repeat("x", i*1000))
 		}
 		c.write(fmt.Sprintf(plain, 1, "x"))
-		header, _ := c.answered("lane", "x")
+		header, _ := c.answered("keepalive", "x")
 		if date, err := http.ParseTime(header.Get("Date")); err != nil || time.Since(date) > 2*time.Second {
 			t.Errorf("the date is %v, %v", date, err)
 		}
@@ -208,7 +209,7 @@ func TestRequestsAfterTheFirstAreReadHere(t *testing.T) {
 		}
 		c.Close()
 		synctest.Wait()
-		if err := e.lanes.Shutdown(t.Context()); err != nil {
+		if err := e.server.Shutdown(t.Context()); err != nil {
 			t.Error(err)
 		}
 	})
@@ -223,16 +224,16 @@ func TestRequestsMayComeInPiecesOrTogether(t *testing.T) {
 			c.write(request[:at])
 			synctest.Wait()
 			c.write(request[at:])
-			c.answered("lane", "hello")
+			c.answered("keepalive", "hello")
 		}
 		go c.send(strings.Repeat(request, 20))
 		for range 20 {
-			c.answered("lane", "hello")
+			c.answered("keepalive", "hello")
 		}
 	})
 }
 
-func TestWhatALaneDoesNotReadGoesBackAsAWhole(t *testing.T) {
+func TestOddRequestsGoBackToPackageHTTP(t *testing.T) {
 	large := strings.Repeat("x", 100<<10)
 	for name, odd := range map[string]struct{ request, body string }{
 		"chunked":     {"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n", "hello"},
@@ -246,15 +247,15 @@ func TestWhatALaneDoesNotReadGoesBackAsAWhole(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				e := newEcho()
 				c := dial(t, e)
-				for range 3 { // and is taken again afterwards
+				for range 3 { // and is taken over again afterwards
 					c.ask("http", "first")
-					c.ask("lane", "second")
+					c.ask("keepalive", "second")
 					next := fmt.Sprintf(plain, 4, "last")
 					go c.send(odd.request + next)
 					c.answered("http", odd.body)
-					c.answered(map[bool]string{true: "http", false: "lane"}[name == "other path"], "last")
+					c.answered(map[bool]string{true: "http", false: "keepalive"}[name == "other path"], "last")
 					if name == "other path" {
-						c.ask("lane", "more")
+						c.ask("keepalive", "more")
 					}
 					c.write("POST /other HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n")
 					c.answered("http", "")
@@ -279,7 +280,7 @@ func TestSlowRequestsAreCutOff(t *testing.T) {
 		c := dial(t, newEcho())
 		c.ask("http", "first")
 		time.Sleep(50 * time.Second) // shorter than the idle timeout
-		c.ask("lane", "second")
+		c.ask("keepalive", "second")
 		c.write("POST / HT")
 		time.Sleep(4 * time.Second)
 		c.write("TP/1.1\r\n")
@@ -297,7 +298,7 @@ func TestIdleConnectionsEnd(t *testing.T) {
 		c.ask("http", "first")
 		for range 5 {
 			time.Sleep(59 * time.Second)
-			c.ask("lane", "more")
+			c.ask("keepalive", "more")
 		}
 		began := time.Now()
 		c.over()
@@ -311,24 +312,24 @@ func TestClientsThatDoNotReadAreCutOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEcho()
 		c := dial(t, e)
-		for _, by := range []string{"http", "lane", "lane"} {
+		for _, by := range []string{"http", "keepalive", "keepalive"} {
 			c.ask(by, "x")
 			time.Sleep(30 * time.Second)
 		}
 		c.write(fmt.Sprintf(plain, 1, "x"))
-		time.Sleep(11 * time.Second) // nobody reads the answer
+		time.Sleep(11 * time.Second) // the response is not read
 		if e.failed.Load() != 1 {
-			t.Error("the answer is still being written")
+			t.Error("the response is still being written")
 		}
 	})
 }
 
-func TestWatchedRequestsEndWhenTheClientLeaves(t *testing.T) {
+func TestWatchedRequestEndsWhenClientDisconnects(t *testing.T) {
 	for name, dial := range map[string]func(*testing.T, *echo) *client{"pipe": dial, "TCP": dialTCP} {
 		t.Run(name, func(t *testing.T) {
 			e := newEcho()
 			ended := make(chan error, 1)
-			e.during = func(c *lane.Conn, r *http.Request) {
+			e.during = func(c *keepalive.Conn, r *http.Request) {
 				c.Watch()
 				<-r.Context().Done()
 				ended <- r.Context().Err()
@@ -340,17 +341,17 @@ func TestWatchedRequestsEndWhenTheClientLeaves(t *testing.T) {
 			if err := <-ended; !errors.Is(err, context.Canceled) {
 				t.Error(err)
 			}
-			if err := e.lanes.Shutdown(t.Context()); err != nil || e.left.Load() != 1 {
+			if err := e.server.Shutdown(t.Context()); err != nil || e.left.Load() != 1 {
 				t.Errorf("%v, and %d left", err, e.left.Load())
 			}
 		})
 	}
 }
 
-func TestWatchingLosesNothingThatIsSentMeanwhile(t *testing.T) {
+func TestWatchLosesNoBytes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEcho()
-		e.during = func(c *lane.Conn, r *http.Request) {
+		e.during = func(c *keepalive.Conn, r *http.Request) {
 			c.Watch()
 			time.Sleep(time.Second)
 		}
@@ -361,16 +362,16 @@ func TestWatchingLosesNothingThatIsSentMeanwhile(t *testing.T) {
 		for range 5 {
 			synctest.Wait() // now it is watched
 			go c.send(request)
-			c.answered("lane", "hello")
+			c.answered("keepalive", "hello")
 		}
-		c.answered("lane", "hello")
+		c.answered("keepalive", "hello")
 	})
 }
 
-func TestAClientThatLeftIsNotTold(t *testing.T) {
+func TestDisconnectedClientGetsNoResponse(t *testing.T) {
 	e := newEcho()
 	working, leave := make(chan struct{}), make(chan struct{})
-	e.during = func(*lane.Conn, *http.Request) { // without a watch
+	e.during = func(*keepalive.Conn, *http.Request) { // without a watch
 		close(working)
 		<-leave
 	}
@@ -378,34 +379,34 @@ func TestAClientThatLeftIsNotTold(t *testing.T) {
 	c.ask("http", "first")
 	c.write(fmt.Sprintf(plain, 0, ""))
 	<-working
-	// The end of the connection arrives before Close returns: it is this machine's own.
+	// On loopback the end of the connection arrives before Close returns.
 	c.Close()
 	close(leave)
-	if err := e.lanes.Shutdown(t.Context()); err != nil {
+	if err := e.server.Shutdown(t.Context()); err != nil {
 		t.Error(err)
 	}
 	if e.left.Load() != 1 {
-		t.Error("somebody was told who had left")
+		t.Error("a response was written although the client had disconnected")
 	}
 }
 
-func TestShutdownFinishesWhatWasBegun(t *testing.T) {
+func TestShutdownFinishesRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEcho()
-		e.during = func(*lane.Conn, *http.Request) { time.Sleep(10 * time.Second) }
+		e.during = func(*keepalive.Conn, *http.Request) { time.Sleep(10 * time.Second) }
 		busy, idle := dial(t, e), dial(t, e)
 		busy.ask("http", "first")
 		idle.ask("http", "first")
-		busy.write(strings.Repeat(fmt.Sprintf(plain, 5, "hello"), 2)) // the second is too late
+		busy.write(strings.Repeat(fmt.Sprintf(plain, 5, "hello"), 2)) // the second comes too late
 		synctest.Wait()
 		began := time.Now()
 		down := make(chan error, 1)
-		go func() { down <- e.lanes.Shutdown(t.Context()) }()
+		go func() { down <- e.server.Shutdown(t.Context()) }()
 		idle.over()
 		if took := time.Since(began); took != 0 {
 			t.Errorf("the idle connection ended after %v", took)
 		}
-		if _, last := busy.answered("lane", "hello"); !last {
+		if _, last := busy.answered("keepalive", "hello"); !last {
 			t.Error("the client was not told that the connection ends")
 		}
 		busy.over()
@@ -414,14 +415,14 @@ func TestShutdownFinishesWhatWasBegun(t *testing.T) {
 		}
 		late := dial(t, e)
 		late.ask("http", "first")
-		late.ask("http", "second") // nothing is taken over any more
+		late.ask("http", "second") // no connection is taken over any more
 	})
 }
 
-func TestShutdownCutsOffWhatDoesNotEnd(t *testing.T) {
+func TestShutdownClosesRemainingConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEcho()
-		e.during = func(c *lane.Conn, r *http.Request) {
+		e.during = func(c *keepalive.Conn, r *http.Request) {
 			c.Watch()
 			<-r.Context().Done()
 		}
@@ -430,22 +431,22 @@ func TestShutdownCutsOffWhatDoesNotEnd(t *testing.T) {
 		c.write(fmt.Sprintf(plain, 0, ""))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if err := e.lanes.Shutdown(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		if err := e.server.Shutdown(ctx); !errors.Is(err, context.DeadlineExceeded) {
 			t.Error(err)
 		}
 		c.over()
 	})
 }
 
-func TestAHandlerThatPanicsTakesItsConnectionWithIt(t *testing.T) {
+func TestPanicInHandlerClosesConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEcho()
-		e.during = func(*lane.Conn, *http.Request) { panic(http.ErrAbortHandler) }
+		e.during = func(*keepalive.Conn, *http.Request) { panic(http.ErrAbortHandler) }
 		c := dial(t, e)
 		c.ask("http", "first")
 		c.write(fmt.Sprintf(plain, 0, ""))
 		c.over()
-		if err := e.lanes.Shutdown(t.Context()); err != nil {
+		if err := e.server.Shutdown(t.Context()); err != nil {
 			t.Error(err)
 		}
 	})

@@ -1,4 +1,4 @@
-package lane
+package keepalive
 
 import (
 	"bufio"
@@ -16,7 +16,7 @@ const usualHead = "POST / HTTP/1.1\r\nHost: 127.0.0.1:4566\r\nUser-Agent: aws-sd
 	"Amz-Sdk-Invocation-Id: 5f4a\r\nAmz-Sdk-Request: attempt=1; max=3\r\nAuthorization: AWS4-HMAC-SHA256 Credential=K/20150830/r/sqs/aws4_request\r\n" +
 	"Content-Type: application/x-amz-json-1.0\r\nX-Amz-Date: 20150830T123600Z\r\nX-Amz-Target: AmazonSQS.SendMessage\r\nAccept-Encoding: gzip\r\n\r\n"
 
-// agree fails the test if the head was taken and package http reads it otherwise.
+// agree fails the test if the head is accepted and package http reads it differently.
 func agree(t *testing.T, h *head, text string) {
 	t.Helper()
 	if headEnd([]byte(text)) != len(text) || !h.parse(text) {
@@ -30,7 +30,7 @@ func agree(t *testing.T, h *head, text string) {
 	reader := bufio.NewReader(strings.NewReader(text + body + "GET"))
 	r, err := http.ReadRequest(reader)
 	if err != nil {
-		t.Fatalf("%q was taken, and package http says %v", text, err)
+		t.Fatalf("%q was accepted, and package http says %v", text, err)
 	}
 	if r.Method != h.method || r.Host != h.host || r.RequestURI != h.target || !reflect.DeepEqual(r.URL, u) || r.ContentLength != int64(h.length) {
 		t.Fatalf("%q was read as %s %s %v of %s with %d bytes, and by package http as %s %s %v of %s with %d",
@@ -40,9 +40,9 @@ func agree(t *testing.T, h *head, text string) {
 		t.Fatalf("%q has the headers %v, and in package http %v", text, h.header, r.Header)
 	}
 	if r.Close || r.TransferEncoding != nil || r.Trailer != nil || r.ProtoMajor != 1 || r.ProtoMinor != 1 {
-		t.Fatalf("%q was taken, and means more to package http: %+v", text, r)
+		t.Fatalf("%q was accepted, and means more to package http: %+v", text, r)
 	}
-	// What follows the request is the same to both.
+	// Both must read the same body and the same bytes after it.
 	if read, err := io.ReadAll(r.Body); err != nil || string(read) != body {
 		t.Fatalf("%q has the body %q, and in package http %q, %v", text, body, read, err)
 	}
@@ -51,7 +51,7 @@ func agree(t *testing.T, h *head, text string) {
 	}
 }
 
-// FuzzHead: whatever comes on a connection, after whatever came before, is read as
+// FuzzHead checks that any head, after any other head on the same connection, is read as
 // package http reads it, or left to package http.
 func FuzzHead(f *testing.F) {
 	for _, second := range append(oddHeads(), usualHead) {
@@ -69,7 +69,7 @@ func withHeader(line string) string {
 	return strings.Replace(usualHead, "\r\nAccept-Encoding: gzip", "\r\n"+line, 1)
 }
 
-// oddHeads are those that have to be left to package http.
+// oddHeads are heads that must be left to package http.
 func oddHeads() []string {
 	return []string{
 		withHeader("Transfer-Encoding: chunked"), withHeader("transfer-encoding: identity"), withHeader("Content-Length: 2"), withHeader("Content-Length: 3"),
@@ -96,7 +96,7 @@ func oddHeads() []string {
 	}
 }
 
-func TestWhatIsNotPlainIsLeftToPackageHTTP(t *testing.T) {
+func TestOddHeadsAreLeftToPackageHTTP(t *testing.T) {
 	for _, text := range oddHeads() {
 		var h head
 		taken := h.parse(text)
@@ -109,7 +109,7 @@ func TestWhatIsNotPlainIsLeftToPackageHTTP(t *testing.T) {
 	}
 }
 
-func TestWhatIsPlainIsReadAsPackageHTTPDoes(t *testing.T) {
+func TestSimpleHeadsAreReadAsByPackageHTTP(t *testing.T) {
 	var h head // the same for all, as on a connection
 	for _, text := range []string{
 		usualHead, usualHead, strings.Replace(usualHead, "Accept-Encoding: gzip\r\n", "", 1), usualHead, withHeader("Connection: keep-alive"), withHeader("connection: Keep-Alive"), withHeader("X-Twice: a\r\nX-Twice: b"),
@@ -129,7 +129,7 @@ func TestWhatIsPlainIsReadAsPackageHTTPDoes(t *testing.T) {
 	}
 }
 
-func TestAHeadWithTheSameHeadersAsTheLastCostsNothingButItsText(t *testing.T) {
+func TestHeadWithSameHeadersAllocatesOnlyItsText(t *testing.T) {
 	var h head
 	if !h.parse(usualHead) {
 		t.Fatal("not taken")
@@ -162,4 +162,59 @@ func BenchmarkHeadOfPackageHTTP(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
+}
+
+// FuzzRequest checks that a request that is accepted here is read as package http reads
+// the same bytes, including body and rest.
+func FuzzRequest(f *testing.F) {
+	for _, text := range []string{
+		"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\nX-Amz-Target: AmazonSQS.SendMessage\r\n\r\n{}",
+		"GET /000000000000/q?Action=x&a=%41 HTTP/1.1\r\nHost: [::1]:80\r\naccept:\ta \r\nAccept: b\r\n\r\n",
+		"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 02\r\nContent-Length: 2\r\n\r\n{}",
+		"POST //evil/ HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+		"POST /%2f/..%00 HTTP/1.1\r\nHost: h\r\nConnection: Keep-Alive\r\nCookie: a; b\r\n\r\n",
+		"POST / HTTP/1.1\r\nHost: h\r\nA: b\r\n c\r\n\r\n",
+		"POST / HTTP/1.1\r\nHost: h\r\nContent-Length : 2\r\n\r\n{}",
+		"POST /?# HTTP/1.1\r\nhOST: h\r\nx_amz: \x0b\r\n\r\n",
+		"\r\nPOST / HTTP/1.1\r\nHost: h\r\n\r\n",
+	} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		var h head
+		end := headEnd([]byte(text))
+		if end == 0 || end > maxHead || !h.parse(text[:end]) || h.length > maxBody || len(text) < end+h.length {
+			return
+		}
+		target, ok := h.url()
+		if !ok {
+			return
+		}
+		reader := bufio.NewReader(strings.NewReader(text))
+		want, err := http.ReadRequest(reader)
+		if err != nil {
+			t.Fatalf("package http refuses %q: %v", text, err)
+		}
+		header := h.header.Clone()
+		for name, values := range want.Header { // package http adds no headers, and omits a length of 0
+			if !reflect.DeepEqual(header[name], values) {
+				t.Errorf("%q: header %s is %q, want %q", text, name, header[name], values)
+			}
+			delete(header, name)
+		}
+		delete(header, "Content-Length")
+		if len(header) > 0 {
+			t.Errorf("%q: package http does not have the headers %q", text, header)
+		}
+		if h.method != want.Method || h.host != want.Host || int64(h.length) != want.ContentLength || want.Close || len(want.TransferEncoding) > 0 || !reflect.DeepEqual(target, want.URL) {
+			t.Errorf("%q: got %s %v %q %d, want %s %v %q %d", text, h.method, target, h.host, h.length, want.Method, want.URL, want.Host, want.ContentLength)
+		}
+		body, err := io.ReadAll(want.Body)
+		if err != nil || string(body) != text[end:end+h.length] {
+			t.Errorf("%q: the body is %q, want %q (%v)", text, text[end:end+h.length], body, err)
+		}
+		if rest, _ := io.ReadAll(reader); string(rest) != text[end+h.length:] {
+			t.Errorf("%q: %q follows, want %q", text, text[end+h.length:], rest)
+		}
+	})
 }

@@ -1,10 +1,10 @@
 //go:build !unix
 
-package lane
+package keepalive
 
 import "syscall"
 
 func left(syscall.RawConn) bool { return false }
 
-// canPeek says that left is to be trusted.
+// canPeek tells that left is implemented.
 const canPeek = false

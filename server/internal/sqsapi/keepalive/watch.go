@@ -1,4 +1,4 @@
-package lane
+package keepalive
 
 import (
 	"errors"
@@ -6,23 +6,23 @@ import (
 	"time"
 )
 
-// watchAfter is how long a request may take before its client is watched.
+// watchAfter is how long a request may take before a watch starts.
 const watchAfter = 10 * time.Millisecond
 
-// A watch waits for the client to leave while a request is worked on.
+// A watch detects that the client disconnects while a request is handled.
 type watch struct {
 	conn  *Conn
 	timer *time.Timer
 	begun bool // between begin and end
 	ended chan struct{}
 	over  bool    // guarded by conn.mu: stop watching
-	early [1]byte // what the client sent meanwhile
+	early [1]byte // what the client sent during the watch
 	read  int
 }
 
 func (w *watch) init(c *Conn) { w.conn, w.ended = c, make(chan struct{}, 1) }
 
-// begin begins to watch, after a while.
+// begin starts the watch after a pause.
 func (w *watch) begin(after time.Duration) {
 	if w.begun {
 		return
@@ -38,8 +38,8 @@ func (w *watch) begin(after time.Duration) {
 	}
 }
 
-// run watches, in a goroutine of its own, until the client leaves, sends something,
-// or the watch is ended.
+// run watches, in a goroutine of its own, until the client disconnects or sends
+// something, or until the watch is ended.
 func (w *watch) run() {
 	defer func() { w.ended <- struct{}{} }()
 	c := w.conn
@@ -58,8 +58,7 @@ func (w *watch) run() {
 	}
 }
 
-// end ends the watch. What the client has sent meanwhile is the beginning of its next
-// request.
+// end ends the watch. A byte that the client has sent during it begins its next request.
 func (w *watch) end() {
 	if !w.begun {
 		return

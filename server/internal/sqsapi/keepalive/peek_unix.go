@@ -1,6 +1,6 @@
 //go:build unix
 
-package lane
+package keepalive
 
 import (
 	"errors"
@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// left reports whether the client has closed the connection, as far as is known here
-// now. It takes nothing off the connection and does not block.
+// left reports whether the client is known to have closed the connection. It consumes
+// nothing and does not block.
 func left(raw syscall.RawConn) bool {
 	gone := false
 	err := raw.Read(func(fd uintptr) bool {
@@ -21,5 +21,5 @@ func left(raw syscall.RawConn) bool {
 	return gone || err != nil && !errors.Is(err, os.ErrDeadlineExceeded)
 }
 
-// canPeek says that left is to be trusted.
+// canPeek tells that left is implemented.
 const canPeek = true

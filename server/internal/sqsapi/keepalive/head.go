@@ -1,4 +1,4 @@
-package lane
+package keepalive
 
 import (
 	"bytes"
@@ -9,20 +9,19 @@ import (
 )
 
 const (
-	// maxHead is how long the head of a request may be here.
+	// maxHead bounds the head of a request. Longer ones go to package http.
 	maxHead = 16 << 10
-	// maxBody is how long a body may be here. It is what anybody can make the
-	// daemon keep in memory without having signed anything.
+	// maxBody bounds a body. Any client can make the daemon keep this much in
+	// memory before its signature is verified. Longer ones go to package http.
 	maxBody = 64 << 10
-	// maxHeaders is how many headers a request may have here.
+	// maxHeaders bounds the headers of a request. More go to package http.
 	maxHeaders = 32
 	// maxLengthDigits bounds a Content-Length, far above maxBody.
 	maxLengthDigits = 9
 )
 
-// A head is the first part of a request. It is used again for the next one: clients
-// send the same headers with each request, so that most of what is known of one is
-// true of the next.
+// A head is the request line and the headers of a request. It is reused for the next
+// request: clients send the same headers each time, so most of it stays valid.
 type head struct {
 	method string
 	target string
@@ -30,16 +29,16 @@ type head struct {
 	length int
 	// header has the values below, by name.
 	header http.Header
-	// names are those that header was made for, as they came, and known is how many
-	// they are; 0 if it has to be made anew.
+	// names are the names that header was built from, as received, and known is how
+	// many there are; 0 if header must be built again.
 	names  [maxHeaders]string
 	known  int
 	values [maxHeaders]string
-	// These say where the headers are that mean something here; -1 for none.
+	// The positions of the headers that this package interprets; -1 for none.
 	hostAt, lengthAt, connectionAt int
 }
 
-// headEnd returns where the body begins, 0 if the head is not there as a whole.
+// headEnd returns where the body begins, 0 if the head is incomplete.
 func headEnd(data []byte) int {
 	const end = "\r\n\r\n"
 	if i := bytes.Index(data, []byte(end)); i >= 0 {
@@ -48,7 +47,7 @@ func headEnd(data []byte) int {
 	return 0
 }
 
-// parse reads a head. It reports false for what package http has to look at.
+// parse reads a head. It reports false for one that package http must read.
 func (h *head) parse(text string) bool {
 	line, rest, ok := strings.Cut(text, "\r\n")
 	if !ok || !h.parseRequestLine(line) {
@@ -78,15 +77,15 @@ func (h *head) parse(text string) bool {
 			return false
 		}
 	}
-	if rest != "" || !(same && count == h.known) && !h.arrange(count) {
+	if rest != "" || !(same && count == h.known) && !h.build(count) {
 		return false
 	}
-	return h.understand()
+	return h.interpret()
 }
 
-// arrange makes header for the first of names and values. It reports false if there
-// is one that package http has to look at.
-func (h *head) arrange(count int) bool {
+// build builds header from the first count names and values. It reports false if there
+// is one that package http must read.
+func (h *head) build(count int) bool {
 	if h.header == nil {
 		h.header = make(http.Header, maxHeaders)
 	}
@@ -104,7 +103,7 @@ func (h *head) arrange(count int) bool {
 		case "Connection":
 			at = &h.connectionAt
 		case "Transfer-Encoding", "Trailer", "Te", "Upgrade", "Expect", "Pragma", "Keep-Alive", "Proxy-Connection", "Http2-Settings":
-			return false // they are about the connection, or mean something to package http
+			return false // they concern the connection, or package http interprets them
 		}
 		switch {
 		case at != nil && *at >= 0:
@@ -113,19 +112,19 @@ func (h *head) arrange(count int) bool {
 			*at = i
 		case twice:
 			h.header[name] = append(earlier, h.values[i])
-			h.known = 0 // what was appended is a copy
+			h.known = 0 // the values were copied
 			continue
 		}
-		if name != "Host" { // package http keeps it elsewhere, too
+		if name != "Host" { // package http does not keep it in Header either
 			h.header[name] = h.values[i : i+1 : i+1]
 		}
 	}
 	return true
 }
 
-// understand reads the headers that mean something here. It reports false for those
-// that package http has to look at.
-func (h *head) understand() bool {
+// interpret reads the headers that this package interprets. It reports false for a head
+// that package http must read.
+func (h *head) interpret() bool {
 	if h.hostAt < 0 || !validHost(h.values[h.hostAt]) {
 		return false
 	}
@@ -162,7 +161,7 @@ func (h *head) parseRequestLine(line string) bool {
 	return true
 }
 
-// validName reports whether a header may have this name.
+// validName reports whether the name of a header is valid.
 func validName(name string) bool {
 	for i := range len(name) {
 		if !inNames[name[i]] {
@@ -172,8 +171,8 @@ func validName(name string) bool {
 	return name != ""
 }
 
-// trimValue returns the value of a header without the space around it. It reports
-// false for one with anything but plain characters.
+// trimValue returns the value of a header without surrounding space. It reports false
+// for a value with characters other than printable ASCII and tabs.
 func trimValue(value string) (string, bool) {
 	for value != "" && (value[0] == ' ' || value[0] == '\t') {
 		value = value[1:]
@@ -189,7 +188,7 @@ func trimValue(value string) (string, bool) {
 	return value, true
 }
 
-// url reads the target. It reports false for what is none.
+// url parses the target. It reports false for an invalid one.
 func (h *head) url() (*url.URL, bool) {
 	if h.target == "/" { // most are
 		return &url.URL{Path: "/"}, true
@@ -209,7 +208,7 @@ func validHost(host string) bool {
 	return host != ""
 }
 
-// inNames says which bytes the name of a header may have.
+// inNames are the bytes that are allowed in the name of a header.
 var inNames = func() (allowed [256]bool) {
 	for _, c := range "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ" {
 		allowed[c] = true
@@ -225,8 +224,8 @@ func canonical(name string) string {
 	return http.CanonicalHeaderKey(name)
 }
 
-// canonicalNames are those of the headers that clients send, in the forms in which
-// they send them. Making them would cost memory for each.
+// canonicalNames has the headers that clients send, in the forms in which they send
+// them, so that canonical does not allocate for them.
 var canonicalNames = func() map[string]string {
 	names := make(map[string]string)
 	for _, name := range []string{

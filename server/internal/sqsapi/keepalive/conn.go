@@ -1,10 +1,11 @@
-package lane
+package keepalive
 
 import (
 	"context"
 	"net"
 	"net/http"
 	"slices"
+	"strconv"
 	"sync"
 	"syscall"
 	"time"
@@ -12,40 +13,40 @@ import (
 	"github.com/mailboxmq/mailbox/server/internal/sqsapi/sqswire"
 )
 
-// usualRequest is how much memory a connection has to read into. Most requests fit.
-const usualRequest = 4 << 10
+// bufferBytes is the read buffer of a connection. Most requests fit.
+const bufferBytes = 4 << 10
 
-// A Conn is a connection that was taken over, and one request at a time on it. Its
-// methods are for the goroutine that took it.
+// A Conn is a connection that was taken over, with one request at a time. Only the
+// goroutine that took it may call its methods.
 type Conn struct {
-	lanes  *Lanes
+	owner  *Server
 	server *http.Server
 	conn   net.Conn
-	raw    syscall.RawConn // nil if nobody can look ahead on the connection
+	raw    syscall.RawConn // nil if the connection does not support peeking
 	ctx    context.Context //nolint:containedctx // that of the connection
 	cancel context.CancelFunc
-	// idle is how long a client may take between two requests; 0 is for ever.
+	// idle is how long a client may take between two requests; 0 means no limit.
 	idle time.Duration
 
-	in      []byte  // what was read: a request, and then perhaps what follows it
-	usual   []byte  // the memory of in, unless that is large
-	large   *[]byte // the memory of in, if it is one of larges
+	in      []byte  // bytes read: a request, and possibly the beginning of the next
+	usual   []byte  // the memory of in, unless the request is large
+	large   *[]byte // the memory of in if it is from larges
 	head    head
 	request *http.Request
 	body    sqswire.Body
 	date    date
 	watch   watch
-	broken  bool // nothing can be written any more
-	// answered is when the last request was. idleFrom is when the deadline for the next
-	// one was set; zero if another deadline is. writeBy is the deadline for writing.
+	broken  bool // the connection cannot be written to any more
+	// answered is the time of the last response. idleFrom is when the idle deadline was
+	// set; zero if another read deadline is set. writeBy is the write deadline.
 	answered, idleFrom, writeBy time.Time
 
-	mu      sync.Mutex // guards the fields below, and the deadline for reading
+	mu      sync.Mutex // guards the fields below, and the read deadline
 	waiting bool       // for a request
 	ending  bool
 }
 
-// init makes a connection ready. Some bytes may have been read before.
+// init prepares a connection. early are bytes that package http has read already.
 func (c *Conn) init(r *http.Request, early []byte) {
 	c.ctx, c.cancel = context.WithCancel(r.Context())
 	if c.idle = c.server.IdleTimeout; c.idle == 0 {
@@ -54,7 +55,7 @@ func (c *Conn) init(r *http.Request, early []byte) {
 	if system, ok := c.conn.(syscall.Conn); ok && canPeek {
 		c.raw, _ = system.SyscallConn() // nil if it fails
 	}
-	c.usual = make([]byte, 0, usualRequest)
+	c.usual = make([]byte, 0, bufferBytes)
 	c.in = append(c.usual, early...) //nolint:gocritic // they share their memory
 	c.request = (&http.Request{
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, RemoteAddr: r.RemoteAddr, Body: &c.body,
@@ -62,10 +63,9 @@ func (c *Conn) init(r *http.Request, early []byte) {
 	c.watch.init(c)
 }
 
-// Serve reads requests and has each answered by calling answer, until the client is
-// gone, or the connection ends or goes back to package http. answer may keep nothing
-// of the request: the next one is read into the same memory. It must answer with
-// WriteAnswer.
+// Serve reads requests and calls answer with each, until the client disconnects, the
+// connection ends or it goes back to package http. answer must respond with WriteAnswer.
+// It must not keep any part of the request: the next one is read into the same memory.
 func (c *Conn) Serve(answer func(r *http.Request)) {
 	back := false
 	defer func() {
@@ -74,7 +74,7 @@ func (c *Conn) Serve(answer func(r *http.Request)) {
 			_ = c.conn.Close()
 		}
 		c.shrink()
-		c.lanes.leave(c)
+		c.owner.remove(c)
 	}()
 	for !c.broken && c.ctx.Err() == nil {
 		size, ok := c.next()
@@ -83,7 +83,7 @@ func (c *Conn) Serve(answer func(r *http.Request)) {
 		}
 		if size == 0 {
 			back = true
-			c.lanes.giveBack(c.server, c.conn, slices.Clone(c.in))
+			c.owner.giveBack(c.server, c.conn, slices.Clone(c.in))
 			return
 		}
 		answer(c.request)
@@ -92,8 +92,8 @@ func (c *Conn) Serve(answer func(r *http.Request)) {
 	}
 }
 
-// next reads the next request and returns how long it is, 0 for one that package http
-// has to read. It reports false when there is none.
+// next reads the next request and returns its length, 0 for one that package http must
+// read. It reports false when there is none.
 func (c *Conn) next() (size int, ok bool) {
 	if len(c.in) == 0 && !c.await() {
 		return 0, false
@@ -109,7 +109,7 @@ func (c *Conn) next() (size int, ok bool) {
 		}
 		if began.IsZero() {
 			began = time.Now()
-			c.allow(began.Add(c.lanes.options.ReadTimeout))
+			c.allow(began.Add(c.owner.options.ReadTimeout))
 		}
 		c.grow(size)
 		if !c.read() {
@@ -118,8 +118,8 @@ func (c *Conn) next() (size int, ok bool) {
 	}
 }
 
-// look says how long the request is that c.in begins with, as far as that is known, 0
-// if package http has to read it, and whether all of it is there.
+// look returns the length of the request that c.in begins with, as far as it is known,
+// or 0 if package http must read it, and whether all of it is there.
 func (c *Conn) look() (size int, complete bool) {
 	end := headEnd(c.in)
 	if end == 0 {
@@ -131,7 +131,7 @@ func (c *Conn) look() (size int, complete bool) {
 	if end > maxHead {
 		return 0, false
 	}
-	// The head is parsed again if the body was not there with it, which is seldom.
+	// The head is parsed again if the body did not arrive with it, which is rare.
 	if !c.head.parse(string(c.in[:end])) || c.head.length > maxBody {
 		return 0, false
 	}
@@ -146,13 +146,13 @@ func (c *Conn) look() (size int, complete bool) {
 	c.body.Reset(c.in[end:size])
 	r := c.request
 	r.Method, r.URL, r.RequestURI, r.Host, r.Header, r.ContentLength = c.head.method, target, c.head.target, c.head.host, c.head.header, int64(c.head.length)
-	if !c.lanes.options.Wants(r) {
+	if !c.owner.options.Wants(r) {
 		return 0, false
 	}
 	return size, true
 }
 
-// grow makes room for size bytes, and for one more than there are.
+// grow makes room for size bytes, and for at least one more than c.in has.
 func (c *Conn) grow(size int) {
 	if size = max(size, len(c.in)+1); size <= cap(c.in) {
 		return
@@ -166,7 +166,7 @@ func (c *Conn) grow(size int) {
 	c.in, c.large = *larger, larger
 }
 
-// shrink gives the memory of a large request to others.
+// shrink returns the memory of a large request to the pool.
 func (c *Conn) shrink() {
 	if c.large != nil {
 		larges.Put(c.large)
@@ -174,12 +174,11 @@ func (c *Conn) shrink() {
 	}
 }
 
-// larges keeps the memory of requests that are larger than usual, for reuse by
-// whichever connection is next: one of them is no reason for a connection to keep
-// much.
+// larges pools the memory of large requests, so that one large request does not make
+// its connection keep much memory.
 var larges = sync.Pool{New: func() any { return new([]byte) }}
 
-// consume forgets a request that was answered.
+// consume removes a request of size bytes from c.in.
 func (c *Conn) consume(size int) {
 	rest := c.in[size:]
 	if c.large == nil || len(rest) > cap(c.usual) {
@@ -190,8 +189,8 @@ func (c *Conn) consume(size int) {
 	c.shrink()
 }
 
-// await waits for the first bytes of a request. It reports false when none comes, or
-// the connection is to end.
+// await waits for the first bytes of a request. It reports false if none come, or if
+// the connection must end.
 func (c *Conn) await() bool {
 	c.mu.Lock()
 	if c.ending {
@@ -200,7 +199,7 @@ func (c *Conn) await() bool {
 	}
 	c.waiting = true
 	if c.idle > 0 {
-		// A deadline that is a little late spares setting one for each request.
+		// The deadline is set a little late, so that it need not be set for each request.
 		if now := c.answered; c.idleFrom.IsZero() || now.Sub(c.idleFrom) > c.idle/8 {
 			c.idleFrom = now
 			_ = c.conn.SetReadDeadline(now.Add(c.idle + c.idle/8))
@@ -214,15 +213,14 @@ func (c *Conn) await() bool {
 	return ok
 }
 
-// read reads what comes into c.in, which has room. It reports false when nothing
-// more comes.
+// read appends to c.in, which must have room. It reports false when nothing more comes.
 func (c *Conn) read() bool {
 	n, err := c.conn.Read(c.in[len(c.in):cap(c.in)])
 	c.in = c.in[:len(c.in)+n]
 	return n > 0 || err == nil
 }
 
-// allow sets another deadline for reading than the one between requests.
+// allow sets a read deadline other than the idle one.
 func (c *Conn) allow(deadline time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -230,7 +228,7 @@ func (c *Conn) allow(deadline time.Time) {
 	_ = c.conn.SetReadDeadline(deadline)
 }
 
-// end makes the connection end as soon as no request is worked on.
+// end makes the connection end as soon as it has no request.
 func (c *Conn) end() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -240,11 +238,11 @@ func (c *Conn) end() {
 	}
 }
 
-// past is a deadline that is over.
+// past is a deadline that has passed.
 var past = time.Unix(1, 0)
 
-// Left reports whether the client has closed the connection, as far as is known. Ask
-// before you tell a client what nobody else can be told for a while.
+// Left reports whether the client is known to have closed the connection. Call it before
+// a response with leased messages, which no other client can get until the leases end.
 func (c *Conn) Left() bool {
 	c.watch.end()
 	if c.raw != nil && c.ctx.Err() == nil && left(c.raw) {
@@ -253,9 +251,9 @@ func (c *Conn) Left() bool {
 	return c.ctx.Err() != nil
 }
 
-// Watch makes the context of the request end if the client leaves before it is
-// answered. Where nobody can look ahead on the connection that is from now on, and
-// else from a moment later on: most requests are answered by then.
+// Watch makes the context of the request end if the client disconnects before the
+// response. On connections that support peeking it starts after watchAfter, because
+// most requests have their response by then; on others it starts at once.
 func (c *Conn) Watch() {
 	if c.raw == nil {
 		c.watch.begin(0)
@@ -264,10 +262,10 @@ func (c *Conn) Watch() {
 	}
 }
 
-// allowWrite sets the deadline for writing so much, if the one that is set is too
-// early, or much too late because what was written last is longer.
+// allowWrite sets the deadline for writing size bytes, unless the current one is late
+// enough and not much too late.
 func (c *Conn) allowWrite(now time.Time, size int) {
-	timeout := c.lanes.options.WriteTimeout
+	timeout := c.owner.options.WriteTimeout
 	if timeout <= 0 {
 		return
 	}
@@ -278,14 +276,13 @@ func (c *Conn) allowWrite(now time.Time, size int) {
 	}
 }
 
-// outs keeps the memory of answers for reuse, by whichever connection is next. What
-// grew beyond keptOut is left to the garbage collector.
+// outs pools the memory of responses. Buffers larger than keptOut are not kept.
 var outs = sync.Pool{New: func() any { return new([]byte) }}
 
 const keptOut = 64 << 10
 
-// WriteAnswer answers the request. It blocks as long as the client does not read; its
-// error is that of writing.
+// WriteAnswer writes the response. It blocks while the client does not read; its error
+// is that of writing.
 func (c *Conn) WriteAnswer(a *sqswire.Answer) error {
 	c.watch.end()
 	now := time.Now()
@@ -302,4 +299,34 @@ func (c *Conn) WriteAnswer(a *sqswire.Answer) error {
 	}
 	c.broken = c.broken || ending || err != nil
 	return err
+}
+
+// appendHead appends the status line and the headers of a response.
+func appendHead(b []byte, a *sqswire.Answer, date string, last bool) []byte {
+	b = append(b, "HTTP/1.1 "...)
+	b = strconv.AppendInt(b, int64(a.Status), 10)
+	b = append(append(append(b, ' '), http.StatusText(a.Status)...), "\r\nX-Amzn-Requestid: "...)
+	b = append(append(b, a.RequestID...), "\r\nContent-Type: "...)
+	b = append(append(b, a.ContentType...), "\r\nContent-Length: "...)
+	b = strconv.AppendInt(b, int64(len(a.Body)), 10)
+	if a.QueryError != "" {
+		b = append(append(b, "\r\nX-Amzn-Query-Error: "...), a.QueryError...)
+	}
+	if last {
+		b = append(b, "\r\nConnection: close"...)
+	}
+	return append(append(append(b, "\r\nDate: "...), date...), "\r\n\r\n"...)
+}
+
+// A date caches the current second in the form of the Date header.
+type date struct {
+	second int64
+	text   string
+}
+
+func (d *date) at(now time.Time) string {
+	if second := now.Unix(); d.text == "" || second != d.second {
+		d.second, d.text = second, now.UTC().Format(http.TimeFormat)
+	}
+	return d.text
 }
