@@ -40,7 +40,7 @@ var fauxqsFails = map[string]string{
 	"ORD-4/a group that was received from goes behind the others":                      oneOfAGroup,
 	"ORD-4/of the groups that may go, the one that was served longest ago goes first":  oneOfAGroup,
 	"DLQ-9/a strict group moves in order, and not past what keeps it back":             oneOfAGroup,
-	"DLQ-9/without a target the dead go back to where they died":                       noSource,
+	"DLQ-9/without a target dead letters move back to their source":                    noSource,
 }
 
 // A site is a backend under test, with the prefix of its queues.

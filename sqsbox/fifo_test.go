@@ -88,13 +88,13 @@ var fifoFails = map[string]string{
 	"DLQ-9/a message that comes due, or back, can move":                           noDelay,
 	"DLQ-9/delayed messages and those in flight stay":                             noDelay,
 
-	"ORD-3/messages of a group stay in order with one shard":                   notSolo,
-	"ORD-4/a queue with strict groups says so":                                 notSolo,
-	"ORD-4/a plain queue delivers a group's next message while another is out": notSolo,
-	"ORD-4/messages without a group are one group":                             notSolo,
-	"SVC-1/a change that a live queue cannot make is refused, not ignored":     notSolo,
-	"SND-1/odd but good queue names work":                                      "with .fifo appended the longest of the names is too long",
-	"DUP-3/after a clean restart: dedup keys are remembered":                   otherOnes,
+	"ORD-3/messages of a group stay in order with one shard":                         notSolo,
+	"ORD-4/a queue with strict groups says so":                                       notSolo,
+	"ORD-4/a plain queue delivers a group's next message while another is in flight": notSolo,
+	"ORD-4/messages without a group are one group":                                   notSolo,
+	"SVC-1/a change that a live queue cannot make is refused, not ignored":           notSolo,
+	"SND-1/odd but good queue names work":                                            "with .fifo appended the longest of the names is too long",
+	"DUP-3/after a clean restart: dedup keys are remembered":                         otherOnes,
 }
 
 // A soloQueue is a FIFO queue in which each message without a group gets a group of its

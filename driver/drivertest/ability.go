@@ -4,26 +4,26 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// A queueAbility is one that driver.Traits tells of.
+// A queueAbility is an optional part of driver.Queue that driver.Traits reports.
 type queueAbility struct {
 	has func(driver.Traits) bool
 	// calls calls each method of the ability, with arguments that change nothing.
-	calls func(s *session, q driver.Queue) map[string]error
+	calls func(e *env, q driver.Queue) map[string]error
 }
 
-// abilities are all of them.
+// abilities are all optional parts.
 var abilities = []*queueAbility{
 	&abilityDeadLetters, &abilityPeek, &abilityMove, &abilityLateAck, &abilityForgetDedup, &abilityUsage,
 }
 
 var abilityDeadLetters = queueAbility{
 	has: func(t driver.Traits) bool { return t.DeadLetters },
-	calls: func(s *session, q driver.Queue) map[string]error {
-		_, redrive := q.Redrive(s.ctx(), []string{}, 0)
-		_, discard := q.Discard(s.ctx(), nil)
-		_, purge := q.PurgeDead(s.ctx())
+	calls: func(e *env, q driver.Queue) map[string]error {
+		_, redrive := q.Redrive(e.ctx(), []string{}, 0)
+		_, discard := q.Discard(e.ctx(), nil)
+		_, purge := q.PurgeDead(e.ctx())
 		return map[string]error{
-			"dead-letter": q.DeadLetter(s.ctx(), nil), "list dead letters": firstError(q.DeadLetters(s.ctx())),
+			"dead-letter": q.DeadLetter(e.ctx(), nil), "list dead letters": firstError(q.DeadLetters(e.ctx())),
 			"redrive": redrive, "discard": discard, "purge dead letters": purge,
 		}
 	},
@@ -31,52 +31,52 @@ var abilityDeadLetters = queueAbility{
 
 var abilityPeek = queueAbility{
 	has: func(t driver.Traits) bool { return t.Peek },
-	calls: func(s *session, q driver.Queue) map[string]error {
-		return map[string]error{"peek": firstError(q.Peek(s.ctx(), driver.Query{}))}
+	calls: func(e *env, q driver.Queue) map[string]error {
+		return map[string]error{"peek": firstError(q.Peek(e.ctx(), driver.Query{}))}
 	},
 }
 
 var abilityMove = queueAbility{
 	has: func(t driver.Traits) bool { return t.Move },
-	calls: func(s *session, q driver.Queue) map[string]error {
-		_, err := q.Move(s.ctx(), "", 1)
+	calls: func(e *env, q driver.Queue) map[string]error {
+		_, err := q.Move(e.ctx(), "", 1)
 		return map[string]error{"move": err}
 	},
 }
 
 var abilityLateAck = queueAbility{
 	has: func(t driver.Traits) bool { return t.LateAck },
-	calls: func(s *session, q driver.Queue) map[string]error {
-		return map[string]error{"late ack": q.AckLate(s.ctx(), nil), "late extend": q.ExtendLate(s.ctx(), nil)}
+	calls: func(e *env, q driver.Queue) map[string]error {
+		return map[string]error{"late ack": q.AckLate(e.ctx(), nil), "late extend": q.ExtendLate(e.ctx(), nil)}
 	},
 }
 
 var abilityForgetDedup = queueAbility{
 	has: func(t driver.Traits) bool { return t.ForgetDedup },
-	calls: func(s *session, q driver.Queue) map[string]error {
-		return map[string]error{"forget dedup keys": q.ForgetDedup(s.ctx())}
+	calls: func(e *env, q driver.Queue) map[string]error {
+		return map[string]error{"forget dedup keys": q.ForgetDedup(e.ctx())}
 	},
 }
 
 var abilityUsage = queueAbility{
 	has: func(t driver.Traits) bool { return t.Usage },
-	calls: func(s *session, q driver.Queue) map[string]error {
-		_, err := q.Usage(s.ctx())
+	calls: func(e *env, q driver.Queue) map[string]error {
+		_, err := q.Usage(e.ctx())
 		return map[string]error{"usage": err}
 	},
 }
 
-// expectRefused checks that a queue without the ability says so.
-func (a *queueAbility) expectRefused(s *session, q driver.Queue) {
-	s.t.Helper()
-	for call, err := range a.calls(s, q) {
-		s.expectCode(err, driver.ErrUnsupported, "%s, which Traits does not promise", call)
+// expectRefused checks that all calls of an unsupported ability fail.
+func (a *queueAbility) expectRefused(e *env, q driver.Queue) {
+	e.t.Helper()
+	for call, err := range a.calls(e, q) {
+		e.expectCode(err, driver.ErrUnsupported, "%s, which Traits does not promise", call)
 	}
 }
 
 func (a *queueAbility) need() need {
 	return need{
-		met:     func(_ *session, q driver.Queue) bool { return a.has(q.Traits()) },
-		refused: func(s *session, q driver.Queue) { a.expectRefused(s, q) },
+		met:     func(_ *env, q driver.Queue) bool { return a.has(q.Traits()) },
+		refused: func(e *env, q driver.Queue) { a.expectRefused(e, q) },
 	}
 }

@@ -61,8 +61,8 @@ func openForBenchmark(b *testing.B, bk Backend) driver.Queue {
 	return q
 }
 
-// A cycler moves messages through a queue. It allocates nothing per cycle, so
-// that what is reported is the backend's.
+// A cycler moves messages through a queue. It allocates nothing per cycle, so that only
+// allocations of the backend are reported.
 type cycler struct {
 	queue    driver.Queue
 	messages []driver.Outgoing
@@ -77,9 +77,9 @@ func newCycler(q driver.Queue, size int) *cycler {
 	return w
 }
 
-// cycle sends the messages, then receives and acks as many. With several
-// goroutines they may be somebody else's; there are always enough, because
-// everybody sends before receiving.
+// cycle sends the messages, then receives and acks as many. With several goroutines it may get
+// messages of another; there are always enough, because every goroutine sends before it
+// receives.
 func (w *cycler) cycle(b *testing.B) {
 	ctx := b.Context()
 	if _, err := w.queue.Send(ctx, w.messages); err != nil {
@@ -104,7 +104,7 @@ func (w *cycler) cycle(b *testing.B) {
 	}
 }
 
-// reportMessages adds the numbers that people compare.
+// reportMessages adds the metrics that readers compare.
 func reportMessages(b *testing.B, perCycle int) {
 	b.SetBytes(int64(benchmarkBody * perCycle))
 	b.ReportMetric(float64(b.N*perCycle)/b.Elapsed().Seconds(), "msg/s")

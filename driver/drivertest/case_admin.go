@@ -20,12 +20,12 @@ var adminCases = []testCase{
 	{id: "SVC-1", title: "a deleted queue is gone with all that was in it", needs: []need{needAdmin}, run: deletedQueueIsGone},
 	{id: "SVC-1", title: "a handle on a deleted queue does not work on the next of that name", needs: []need{needAdmin}, run: deletedHandleStaysDeleted},
 	{id: "SVC-1", title: "deleting a queue wakes its waiting receivers", needs: []need{needAdmin}, run: deletingWakes},
-	{id: "SVC-1", title: "what is not there cannot be read or deleted", needs: []need{needAdmin}, run: unknownQueueIsNotFound},
+	{id: "SVC-1", title: "a missing queue cannot be read or deleted", needs: []need{needAdmin}, run: unknownQueueIsNotFound},
 	{id: "SVC-1", title: "a backend that can be pinged answers", run: pingAnswers},
 }
 
-func configIsReadBack(s *session, _ driver.Queue) {
-	admin := s.opener.(driver.Admin)
+func configIsReadBack(e *env, _ driver.Queue) {
+	admin := e.opener.(driver.Admin)
 	for field, config := range map[string]driver.Config{
 		"MaxDeliveries": {MaxDeliveries: 7},
 		"MaxMessages":   {MaxMessages: 1000},
@@ -37,22 +37,22 @@ func configIsReadBack(s *session, _ driver.Queue) {
 		"RetainDead":    {RetainDead: driver.Retention{Age: time.Hour, Count: 10}},
 		"MaxHold":       {MaxHold: 10 * time.Minute},
 	} {
-		err := admin.ConfigureQueue(s.ctx(), field, config)
+		err := admin.ConfigureQueue(e.ctx(), field, config)
 		if errors.Is(err, driver.ErrUnsupported) {
-			s.t.Logf("refused: %v", err)
+			e.t.Logf("refused: %v", err)
 			continue
 		}
-		s.ok(err, "configure %s", field)
-		got, err := admin.QueueConfig(s.ctx(), field)
-		s.ok(err, "read the configuration back")
+		e.ok(err, "configure %s", field)
+		got, err := admin.QueueConfig(e.ctx(), field)
+		e.ok(err, "read the configuration back")
 		if !configCovers(got, config) {
-			s.failf("configuration with %s: got %+v, want %+v", field, got, config)
+			e.failf("configuration with %s: got %+v, want %+v", field, got, config)
 		}
 	}
 }
 
-// configCovers reports whether got has the settings that want sets. What want
-// leaves open may have become the backend's default.
+// configCovers reports whether got has the settings that want sets. Settings that want leaves
+// unset may have become the backend's default.
 func configCovers(got, want driver.Config) bool {
 	covers := func(got, want int) bool { return want <= 0 || got == want }
 	return covers(got.MaxDeliveries, want.MaxDeliveries) && covers(got.MaxMessages, want.MaxMessages) &&
@@ -63,53 +63,53 @@ func configCovers(got, want driver.Config) bool {
 		covers(int(got.MaxHold), int(want.MaxHold))
 }
 
-func configuringKeepsMessages(s *session, q driver.Queue) {
-	s.send(q, "a", "b")
-	s.sendLater(q, s.hold, "c")
-	held := s.expectNext(q, "a")
-	if !s.reconfigure(driver.Config{MaxMessages: 100}) {
+func configuringKeepsMessages(e *env, q driver.Queue) {
+	e.send(q, "a", "b")
+	e.sendLater(q, e.hold, "c")
+	held := e.expectNext(q, "a")
+	if !e.reconfigure(driver.Config{MaxMessages: 100}) {
 		return
 	}
-	s.expectStats(q, driver.Stats{Ready: 1, Delayed: 1, InFlight: 1})
-	s.ack(q, held...)
-	s.expectNext(q, "b")
+	e.expectStats(q, driver.Stats{Ready: 1, Delayed: 1, InFlight: 1})
+	e.ack(q, held...)
+	e.expectNext(q, "b")
 }
 
-// reconfigure changes the queue under test, and reports whether the backend
-// can. What config leaves unset is off.
-func (s *session) reconfigure(config driver.Config) bool {
-	s.t.Helper()
+// reconfigure changes the queue under test, and reports whether the backend can. Settings that
+// config leaves unset are off.
+func (e *env) reconfigure(config driver.Config) bool {
+	e.t.Helper()
 	config = complete(config)
-	err := s.opener.(driver.Admin).ConfigureQueue(s.ctx(), queueName, config)
+	err := e.opener.(driver.Admin).ConfigureQueue(e.ctx(), queueName, config)
 	if errors.Is(err, driver.ErrUnsupported) {
-		s.t.Logf("refused on a live queue: %v", err)
+		e.t.Logf("refused on a live queue: %v", err)
 		return false
 	}
-	s.ok(err, "configure a live queue with %+v", config)
+	e.ok(err, "configure a live queue with %+v", config)
 	return true
 }
 
-func configHoldsForOpenHandles(s *session, q driver.Queue) {
-	other := s.open(queueName)
-	s.send(q, "a", "b")
-	if !s.reconfigure(driver.Config{MaxMessages: 2, DedupWindow: 42 * time.Minute}) {
+func configHoldsForOpenHandles(e *env, q driver.Queue) {
+	other := e.open(queueName)
+	e.send(q, "a", "b")
+	if !e.reconfigure(driver.Config{MaxMessages: 2, DedupWindow: 42 * time.Minute}) {
 		return
 	}
 	for _, handle := range []driver.Queue{q, other} {
-		s.expectFull(trySend(s, handle, "c"), "send on a handle opened before the bound was set")
+		e.expectFull(trySend(e, handle, "c"), "send on a handle opened before the bound was set")
 		if window := handle.Traits().DedupWindow; window != 42*time.Minute {
-			s.failf("traits of a handle opened before: got a dedup window of %v, want the new one of %v", window, 42*time.Minute)
+			e.failf("traits of a handle opened before: got a dedup window of %v, want the new one of %v", window, 42*time.Minute)
 		}
 	}
-	if s.reconfigure(driver.Config{MaxMessages: 3}) {
-		s.send(q, "c")
-		s.expectFull(trySend(s, q, "d"), "send over the new bound")
+	if e.reconfigure(driver.Config{MaxMessages: 3}) {
+		e.send(q, "c")
+		e.expectFull(trySend(e, q, "d"), "send over the new bound")
 	}
 }
 
-func changeIsMadeOrRefused(s *session, q driver.Queue) {
-	s.send(q, "a")
-	admin := s.opener.(driver.Admin)
+func changeIsMadeOrRefused(e *env, q driver.Queue) {
+	e.send(q, "a")
+	admin := e.opener.(driver.Admin)
 	for field, change := range map[string]struct {
 		config driver.Config
 		made   func(config driver.Config, traits driver.Traits) bool
@@ -124,22 +124,22 @@ func changeIsMadeOrRefused(s *session, q driver.Queue) {
 			return config.FairGroups && traits.FairGroups
 		}},
 	} {
-		asked := s.reconfigure(change.config)
-		config, err := admin.QueueConfig(s.ctx(), queueName)
-		s.ok(err, "read the configuration")
+		asked := e.reconfigure(change.config)
+		config, err := admin.QueueConfig(e.ctx(), queueName)
+		e.ok(err, "read the configuration")
 		if made := change.made(config, q.Traits()); made != asked {
-			s.failf("a change of %s on a live queue was refused: %v; but it was made: %v", field, !asked, made)
+			e.failf("a change of %s on a live queue was refused: %v; but it was made: %v", field, !asked, made)
 		}
 	}
-	s.expectStats(q, driver.Stats{Ready: 1})
-	s.expectNext(q, "a")
+	e.expectStats(q, driver.Stats{Ready: 1})
+	e.expectNext(q, "a")
 }
 
-func badConfigIsRefused(s *session, q driver.Queue) {
-	admin := s.opener.(driver.Admin)
-	before, err := admin.QueueConfig(s.ctx(), queueName)
-	s.ok(err, "read the configuration")
-	s.send(q, "a")
+func badConfigIsRefused(e *env, q driver.Queue) {
+	admin := e.opener.(driver.Admin)
+	before, err := admin.QueueConfig(e.ctx(), queueName)
+	e.ok(err, "read the configuration")
+	e.send(q, "a")
 	for _, bad := range []struct {
 		config driver.Config
 		limit  any
@@ -160,123 +160,123 @@ func badConfigIsRefused(s *session, q driver.Queue) {
 		{driver.Config{MaxHold: -2}, 0},
 		{driver.Config{RetainReady: driver.Retention{Age: driver.MaxRetention + time.Second}}, driver.MaxRetention},
 		{driver.Config{RetainDead: driver.Retention{Age: driver.MaxRetention + time.Second}}, driver.MaxRetention},
-		{driver.Config{MaxHold: 10}, 0}, // a multiple, as it was before
+		{driver.Config{MaxHold: 10}, 0}, // a plain number, the old unit of MaxHold
 		{driver.Config{DeadLetterTo: "{bad}"}, ""},
 	} {
-		err := admin.ConfigureQueue(s.ctx(), queueName, bad.config)
-		s.expectInvalid(err, driver.ErrInvalid, fmt.Sprint(bad.limit), fmt.Sprintf("configure %+v", bad.config))
-		after, err := admin.QueueConfig(s.ctx(), queueName)
-		s.ok(err, "read the configuration")
+		err := admin.ConfigureQueue(e.ctx(), queueName, bad.config)
+		e.expectInvalid(err, driver.ErrInvalid, fmt.Sprint(bad.limit), fmt.Sprintf("configure %+v", bad.config))
+		after, err := admin.QueueConfig(e.ctx(), queueName)
+		e.ok(err, "read the configuration")
 		if after != before {
-			s.failf("a refused configuration changed the queue's from %+v to %+v", before, after)
+			e.failf("a refused configuration changed the queue's from %+v to %+v", before, after)
 		}
 	}
-	s.expectStats(q, driver.Stats{Ready: 1})
-	s.expectNext(q, "a")
+	e.expectStats(q, driver.Stats{Ready: 1})
+	e.expectNext(q, "a")
 }
 
 // queues lists the names of all queues.
-func (s *session) queues() []string {
-	s.t.Helper()
+func (e *env) queues() []string {
+	e.t.Helper()
 	var names []string
-	for name, err := range s.opener.(driver.Admin).Queues(s.ctx()) {
-		s.ok(err, "list queues")
+	for name, err := range e.opener.(driver.Admin).Queues(e.ctx()) {
+		e.ok(err, "list queues")
 		names = append(names, name)
 	}
 	return names
 }
 
-func queuesAreListed(s *session, _ driver.Queue) {
-	s.open("zebra")
-	s.configure("apple", driver.Config{})
-	s.open("mango")
-	s.open("mango")
+func queuesAreListed(e *env, _ driver.Queue) {
+	e.open("zebra")
+	e.configure("apple", driver.Config{})
+	e.open("mango")
+	e.open("mango")
 	want := []string{"apple", "mango", queueName, "zebra"}
-	if got := s.queues(); !slices.Equal(got, want) {
-		s.failf("list queues: got %q, want %q", got, want)
+	if got := e.queues(); !slices.Equal(got, want) {
+		e.failf("list queues: got %q, want %q", got, want)
 	}
-	for range s.opener.(driver.Admin).Queues(s.ctx()) {
+	for range e.opener.(driver.Admin).Queues(e.ctx()) {
 		break
 	}
 }
 
-func deletedQueueIsGone(s *session, q driver.Queue) {
-	s.send(q, "a", "b")
-	held := s.receive(q, 1)[0]
+func deletedQueueIsGone(e *env, q driver.Queue) {
+	e.send(q, "a", "b")
+	held := e.receive(q, 1)[0]
 	if q.Traits().DeadLetters {
-		s.kill(s.open("invoices"), "dead")
+		e.kill(e.open("invoices"), "dead")
 	}
 	if q.Traits().DedupWindow > 0 {
-		s.sendOne(q, keyed("key", "body"))
+		e.sendOne(q, keyed("key", "body"))
 	}
-	admin := s.opener.(driver.Admin)
+	admin := e.opener.(driver.Admin)
 	for _, name := range []string{queueName, "invoices"} {
-		s.open(name)
-		s.ok(admin.DeleteQueue(s.ctx(), name), "delete %q", name)
+		e.open(name)
+		e.ok(admin.DeleteQueue(e.ctx(), name), "delete %q", name)
 	}
-	if got := s.queues(); len(got) != 0 {
-		s.failf("list queues after deleting them: got %q", got)
+	if got := e.queues(); len(got) != 0 {
+		e.failf("list queues after deleting them: got %q", got)
 	}
-	_, err := q.Stats(s.ctx())
-	s.expectCode(err, driver.ErrNotFound, "stats on a handle of a deleted queue")
-	s.expectCode(trySend(s, q, "c"), driver.ErrNotFound, "send on a handle of a deleted queue")
-	_, err = q.Receive(s.ctx(), driver.ReceiveRequest{Max: 1, Visibility: s.hold})
-	s.expectCode(err, driver.ErrNotFound, "receive on a handle of a deleted queue")
-	s.expectCode(tryAck(s, q, held), driver.ErrNotFound, "ack on a handle of a deleted queue")
-	s.ok(q.Close(), "close a handle of a deleted queue")
+	_, err := q.Stats(e.ctx())
+	e.expectCode(err, driver.ErrNotFound, "stats on a handle of a deleted queue")
+	e.expectCode(trySend(e, q, "c"), driver.ErrNotFound, "send on a handle of a deleted queue")
+	_, err = q.Receive(e.ctx(), driver.ReceiveRequest{Max: 1, Visibility: e.hold})
+	e.expectCode(err, driver.ErrNotFound, "receive on a handle of a deleted queue")
+	e.expectCode(tryAck(e, q, held), driver.ErrNotFound, "ack on a handle of a deleted queue")
+	e.ok(q.Close(), "close a handle of a deleted queue")
 
 	for _, name := range []string{queueName, "invoices"} {
-		s.expectEmpty(s.configure(name, driver.Config{}))
+		e.expectEmpty(e.configure(name, driver.Config{}))
 	}
-	again := s.open(queueName)
-	s.expectCode(tryAck(s, again, held), driver.ErrReceiptExpired, "ack in a new queue with a receipt of the deleted one")
+	again := e.open(queueName)
+	e.expectCode(tryAck(e, again, held), driver.ErrReceiptExpired, "ack in a new queue with a receipt of the deleted one")
 	if again.Traits().DedupWindow > 0 {
-		s.expectFresh(again, keyed("key", "body"), "in a new queue, that was used in the deleted one")
+		e.expectFresh(again, keyed("key", "body"), "in a new queue, that was used in the deleted one")
 	}
 }
 
-func deletedHandleStaysDeleted(s *session, q driver.Queue) {
-	s.send(q, "a", "b")
-	held := s.receive(q, 1)[0]
-	unused := s.open(queueName)
-	s.ok(s.opener.(driver.Admin).DeleteQueue(s.ctx(), queueName), "delete")
-	next := s.configure(queueName, driver.Config{})
-	s.send(next, "new")
-	if s.backend.ByName {
-		s.expectNext(q, "new")
+func deletedHandleStaysDeleted(e *env, q driver.Queue) {
+	e.send(q, "a", "b")
+	held := e.receive(q, 1)[0]
+	unused := e.open(queueName)
+	e.ok(e.opener.(driver.Admin).DeleteQueue(e.ctx(), queueName), "delete")
+	next := e.configure(queueName, driver.Config{})
+	e.send(next, "new")
+	if e.backend.ByName {
+		e.expectNext(q, "new")
 		return
 	}
 	for what, handle := range map[string]driver.Queue{"used": q, "unused": unused} {
-		for op, err := range useHandle(s, handle, held) {
-			s.expectCode(err, driver.ErrNotFound, fmt.Sprintf("%s on a handle (%s before) whose queue was deleted and created again", op, what))
+		for op, err := range useHandle(e, handle, held) {
+			e.expectCode(err, driver.ErrNotFound, fmt.Sprintf("%s on a handle (%s before) whose queue was deleted and created again", op, what))
 		}
-		s.ok(handle.Close(), "close a handle of a deleted queue")
+		e.ok(handle.Close(), "close a handle of a deleted queue")
 	}
-	s.expectStats(next, driver.Stats{Ready: 1})
-	s.expectNext(next, "new")
-	s.expectNext(s.open(queueName))
+	e.expectStats(next, driver.Stats{Ready: 1})
+	e.expectNext(next, "new")
+	e.expectNext(e.open(queueName))
 }
 
-// useHandle returns the outcome of each operation that a handle has. None of them changes
-// a queue that held is not of, except a send.
-func useHandle(s *session, q driver.Queue, held driver.Delivery) map[string]error {
+// useHandle returns the outcome of each operation of a handle. Unless held is a delivery of
+// that queue, only the send changes it.
+func useHandle(e *env, q driver.Queue, held driver.Delivery) map[string]error {
 	errs := map[string]error{
-		"ack":    tryAck(s, q, held),
-		"nack":   tryNack(s, q, held, 0, "cause"),
-		"extend": tryExtend(s, q, held, s.hold),
-		"send":   trySend(s, q, "c"),
+		"ack":    tryAck(e, q, held),
+		"nack":   tryNack(e, q, held, 0, "cause"),
+		"extend": tryExtend(e, q, held, e.hold),
+		"send":   trySend(e, q, "c"),
 	}
-	_, errs["stats"] = q.Stats(s.ctx())
-	_, errs["receive"] = q.Receive(s.ctx(), driver.ReceiveRequest{Max: 1, Visibility: s.hold})
-	_, errs["waiting receive"] = q.Receive(s.ctx(), driver.ReceiveRequest{Max: 1, Visibility: s.hold, Wait: s.hold})
-	_, errs["purge"] = q.Purge(s.ctx())
+	_, errs["stats"] = q.Stats(e.ctx())
+	_, errs["receive"] = q.Receive(e.ctx(), driver.ReceiveRequest{Max: 1, Visibility: e.hold})
+	_, errs["waiting receive"] = q.Receive(e.ctx(), driver.ReceiveRequest{Max: 1, Visibility: e.hold, Wait: e.hold})
+	_, errs["purge"] = q.Purge(e.ctx())
 	if q.Traits().DeadLetters {
-		_, errs["redrive"] = q.Redrive(s.ctx(), nil, 0)
-		_, errs["purge of dead letters"] = q.PurgeDead(s.ctx())
-		errs["list of dead letters"] = firstError(q.DeadLetters(s.ctx()))
+		_, errs["redrive"] = q.Redrive(e.ctx(), nil, 0)
+		_, errs["purge of dead letters"] = q.PurgeDead(e.ctx())
+		errs["list of dead letters"] = firstError(q.DeadLetters(e.ctx()))
 	}
 	if q.Traits().Peek {
-		errs["peek"] = firstError(q.Peek(s.ctx(), driver.Query{}))
+		errs["peek"] = firstError(q.Peek(e.ctx(), driver.Query{}))
 	}
 	return errs
 }
@@ -290,31 +290,31 @@ func firstError[T any](elements iter.Seq2[T, error]) error {
 	return nil
 }
 
-func deletingWakes(s *session, q driver.Queue) {
-	waiting := s.receiveInBackground(s.ctx(), q, 1)
-	s.ok(s.opener.(driver.Admin).DeleteQueue(s.ctx(), queueName), "delete")
-	s.expectCode(s.await(waiting, "delete").err, driver.ErrNotFound, "a receive whose queue is deleted")
+func deletingWakes(e *env, q driver.Queue) {
+	waiting := e.receiveInBackground(e.ctx(), q, 1)
+	e.ok(e.opener.(driver.Admin).DeleteQueue(e.ctx(), queueName), "delete")
+	e.expectCode(e.await(waiting, "delete").err, driver.ErrNotFound, "a receive whose queue is deleted")
 }
 
-func unknownQueueIsNotFound(s *session, _ driver.Queue) {
-	admin := s.opener.(driver.Admin)
-	_, err := admin.QueueConfig(s.ctx(), "nowhere")
-	s.expectCode(err, driver.ErrNotFound, "read the configuration of an unknown queue")
-	s.expectCode(admin.DeleteQueue(s.ctx(), "nowhere"), driver.ErrNotFound, "delete an unknown queue")
-	if got := s.queues(); slices.Contains(got, "nowhere") {
-		s.failf("asking for an unknown queue has made it: %q", got)
+func unknownQueueIsNotFound(e *env, _ driver.Queue) {
+	admin := e.opener.(driver.Admin)
+	_, err := admin.QueueConfig(e.ctx(), "nowhere")
+	e.expectCode(err, driver.ErrNotFound, "read the configuration of an unknown queue")
+	e.expectCode(admin.DeleteQueue(e.ctx(), "nowhere"), driver.ErrNotFound, "delete an unknown queue")
+	if got := e.queues(); slices.Contains(got, "nowhere") {
+		e.failf("asking for an unknown queue has made it: %q", got)
 	}
 }
 
-func pingAnswers(s *session, _ driver.Queue) {
-	pinger, ok := s.opener.(driver.Pinger)
+func pingAnswers(e *env, _ driver.Queue) {
+	pinger, ok := e.opener.(driver.Pinger)
 	if !ok {
-		s.t.Log("the opener does not implement Pinger")
+		e.t.Log("the opener does not implement Pinger")
 		return
 	}
-	s.ok(pinger.Ping(s.ctx()), "ping")
-	if opener, ok := s.opener.(closer); ok {
-		s.ok(opener.Close(), "close the opener")
-		s.expectCode(pinger.Ping(s.ctx()), driver.ErrClosed, "ping a closed opener")
+	e.ok(pinger.Ping(e.ctx()), "ping")
+	if opener, ok := e.opener.(closer); ok {
+		e.ok(opener.Close(), "close the opener")
+		e.expectCode(pinger.Ping(e.ctx()), driver.ErrClosed, "ping a closed opener")
 	}
 }

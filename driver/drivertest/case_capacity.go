@@ -7,119 +7,119 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// trySend sends one body and returns what the backend said.
-func trySend(s *session, q driver.Queue, body string) error {
-	_, err := q.Send(s.ctx(), []driver.Outgoing{{Body: []byte(body)}})
+// trySend sends one body and returns the error.
+func trySend(e *env, q driver.Queue, body string) error {
+	_, err := q.Send(e.ctx(), []driver.Outgoing{{Body: []byte(body)}})
 	return err
 }
 
-func capacityByCount(s *session, q driver.Queue) {
-	s.send(q, "a", "b")
-	err := trySend(s, q, "c")
-	s.expectFull(err, "send of a third message to a queue bounded at two")
-	s.expectPositions(err, "send of a third message to a queue bounded at two", driver.ErrFull)
-	s.expectStats(q, driver.Stats{Ready: 2})
-	s.ack(q, s.receive(q, 1)...)
-	s.send(q, "d")
-	s.expectFull(trySend(s, q, "e"), "send to a queue that is full again")
+func capacityByCount(e *env, q driver.Queue) {
+	e.send(q, "a", "b")
+	err := trySend(e, q, "c")
+	e.expectFull(err, "send of a third message to a queue bounded at two")
+	e.expectPositions(err, "send of a third message to a queue bounded at two", driver.ErrFull)
+	e.expectStats(q, driver.Stats{Ready: 2})
+	e.ack(q, e.receive(q, 1)...)
+	e.send(q, "d")
+	e.expectFull(trySend(e, q, "e"), "send to a queue that is full again")
 }
 
-func capacityByBytes(s *session, q driver.Queue) {
-	s.send(q, "12345", "6789")
-	s.expectFull(trySend(s, q, "ab"), "send of 2 bytes to a queue with room for 1")
-	s.expectStats(q, driver.Stats{Ready: 2})
-	s.send(q, "a", "") // exactly full, and a message without a body needs no room
-	s.expectFull(trySend(s, q, "b"), "send of 1 byte to a queue with room for none")
-	s.expectStats(q, driver.Stats{Ready: 4})
+func capacityByBytes(e *env, q driver.Queue) {
+	e.send(q, "12345", "6789")
+	e.expectFull(trySend(e, q, "ab"), "send of 2 bytes to a queue with room for 1")
+	e.expectStats(q, driver.Stats{Ready: 2})
+	e.send(q, "a", "") // exactly full, and a message without a body needs no room
+	e.expectFull(trySend(e, q, "b"), "send of 1 byte to a queue with room for none")
+	e.expectStats(q, driver.Stats{Ready: 4})
 
-	got := s.receive(q, 4)
-	s.expectFull(trySend(s, q, "b"), "send to a queue whose bytes are all in flight")
+	got := e.receive(q, 4)
+	e.expectFull(trySend(e, q, "b"), "send to a queue whose bytes are all in flight")
 	for _, d := range got {
 		if string(d.Body) == "12345" {
-			s.ack(q, d)
+			e.ack(q, d)
 		}
 	}
-	s.send(q, "abcde")
-	s.expectFull(trySend(s, q, "f"), "send to a queue that is full again")
+	e.send(q, "abcde")
+	e.expectFull(trySend(e, q, "f"), "send to a queue that is full again")
 }
 
-func capacityCountsAllThatWaits(s *session, q driver.Queue) {
-	s.send(q, "in flight")
-	held := s.receive(q, 1)
-	s.sendLater(q, s.hold, "delayed")
-	s.send(q, "ready")
-	s.expectStats(q, driver.Stats{Ready: 1, Delayed: 1, InFlight: 1})
-	s.expectFull(trySend(s, q, "too many"), "send to a queue full of one ready, one delayed, one in flight")
+func capacityCountsAllThatWaits(e *env, q driver.Queue) {
+	e.send(q, "in flight")
+	held := e.receive(q, 1)
+	e.sendLater(q, e.hold, "delayed")
+	e.send(q, "ready")
+	e.expectStats(q, driver.Stats{Ready: 1, Delayed: 1, InFlight: 1})
+	e.expectFull(trySend(e, q, "too many"), "send to a queue full of one ready, one delayed, one in flight")
 
-	s.nack(q, held[0], 0, "")
-	s.expectFull(trySend(s, q, "too many"), "send to a queue after a nack, which makes no room")
-	s.ack(q, s.receive(q, 1)...)
-	s.send(q, "fits")
-	if _, err := q.Purge(s.ctx()); err != nil {
-		s.failf("purge: %v", err)
+	e.nack(q, held[0], 0, "")
+	e.expectFull(trySend(e, q, "too many"), "send to a queue after a nack, which makes no room")
+	e.ack(q, e.receive(q, 1)...)
+	e.send(q, "fits")
+	if _, err := q.Purge(e.ctx()); err != nil {
+		e.failf("purge: %v", err)
 	}
-	s.send(q, "a", "b", "c")
+	e.send(q, "a", "b", "c")
 }
 
-func deadLettersTakeNoRoom(s *session, q driver.Queue) {
-	s.send(q, "a")
-	s.bury(q, s.receive(q, 1)[0], driver.ReasonFatal)
-	s.send(q, "b")
-	s.expectStats(q, driver.Stats{Ready: 1, Dead: 1})
+func deadLettersTakeNoRoom(e *env, q driver.Queue) {
+	e.send(q, "a")
+	e.deadLetter(q, e.receive(q, 1)[0], driver.ReasonFatal)
+	e.send(q, "b")
+	e.expectStats(q, driver.Stats{Ready: 1, Dead: 1})
 }
 
-func deathByTheClockMakesRoom(s *session, q driver.Queue) {
-	s.send(q, "a")
-	s.receiveFor(q, 1, s.tick)
-	s.sleep(s.tick)
-	s.send(q, "b") // and nobody has looked at a meanwhile
-	s.expectStats(q, driver.Stats{Ready: 1, Dead: 1})
+func deathByTheClockMakesRoom(e *env, q driver.Queue) {
+	e.send(q, "a")
+	e.receiveFor(q, 1, e.tick)
+	e.sleep(e.tick)
+	e.send(q, "b") // no call has touched a meanwhile
+	e.expectStats(q, driver.Stats{Ready: 1, Dead: 1})
 }
 
-func purgeAndDeathFreeBytes(s *session, q driver.Queue) {
-	s.send(q, "1234567890")
-	s.purge(q, 1)
-	s.send(q, "1234567890")
-	s.bury(q, s.receive(q, 1)[0], driver.ReasonFatal)
-	s.send(q, "12345")
-	s.expectFull(trySend(s, q, "123456"), "send of 6 bytes to a queue with room for 5")
-	_, err := q.Redrive(s.ctx(), nil, 0)
-	s.expectCode(err, driver.ErrFull, "redrive of 10 bytes into room for 5")
-	s.ack(q, s.expectNext(q, "12345")...)
-	s.redrive(q, nil, 0, 1)
-	s.expectFull(trySend(s, q, "1"), "send to a queue that a redrive has filled")
+func purgeAndDeathFreeBytes(e *env, q driver.Queue) {
+	e.send(q, "1234567890")
+	e.purge(q, 1)
+	e.send(q, "1234567890")
+	e.deadLetter(q, e.receive(q, 1)[0], driver.ReasonFatal)
+	e.send(q, "12345")
+	e.expectFull(trySend(e, q, "123456"), "send of 6 bytes to a queue with room for 5")
+	_, err := q.Redrive(e.ctx(), nil, 0)
+	e.expectCode(err, driver.ErrFull, "redrive of 10 bytes into room for 5")
+	e.ack(q, e.expectNext(q, "12345")...)
+	e.redrive(q, nil, 0, 1)
+	e.expectFull(trySend(e, q, "1"), "send to a queue that a redrive has filled")
 }
 
-func loweredCapacityKeeps(s *session, q driver.Queue) {
-	s.send(q, "a", "b", "c")
-	if !s.reconfigure(driver.Config{MaxMessages: 2}) {
+func loweredCapacityKeeps(e *env, q driver.Queue) {
+	e.send(q, "a", "b", "c")
+	if !e.reconfigure(driver.Config{MaxMessages: 2}) {
 		return
 	}
-	s.expectStats(q, driver.Stats{Ready: 3})
-	s.expectFull(trySend(s, q, "d"), "send to a queue that holds more than its new bound")
-	s.ack(q, s.expectNext(q, "a")...)
-	s.expectFull(trySend(s, q, "d"), "send to a queue that is at its new bound")
-	s.ack(q, s.expectNext(q, "b")...)
-	s.send(q, "d")
+	e.expectStats(q, driver.Stats{Ready: 3})
+	e.expectFull(trySend(e, q, "d"), "send to a queue that holds more than its new bound")
+	e.ack(q, e.expectNext(q, "a")...)
+	e.expectFull(trySend(e, q, "d"), "send to a queue that is at its new bound")
+	e.ack(q, e.expectNext(q, "b")...)
+	e.send(q, "d")
 }
 
-func batchOverCapacityIsSplit(s *session, q driver.Queue) {
-	s.send(q, "a")
-	_, err := q.Send(s.ctx(), []driver.Outgoing{{Body: []byte("b")}, {Body: []byte("c")}, {Body: []byte("d")}})
-	s.expectPositions(err, "send of three messages to a queue with room for one", fine, driver.ErrFull, driver.ErrFull)
-	s.expectFull(err, "send of three messages to a queue with room for one")
-	s.expectStats(q, driver.Stats{Ready: 2})
-	s.expectNext(q, "a", "b")
+func batchOverCapacityIsSplit(e *env, q driver.Queue) {
+	e.send(q, "a")
+	_, err := q.Send(e.ctx(), []driver.Outgoing{{Body: []byte("b")}, {Body: []byte("c")}, {Body: []byte("d")}})
+	e.expectPositions(err, "send of three messages to a queue with room for one", fine, driver.ErrFull, driver.ErrFull)
+	e.expectFull(err, "send of three messages to a queue with room for one")
+	e.expectStats(q, driver.Stats{Ready: 2})
+	e.expectNext(q, "a", "b")
 }
 
-func batchOverBytesIsSplit(s *session, q driver.Queue) {
-	s.send(q, "123456")
-	_, err := q.Send(s.ctx(), []driver.Outgoing{{Body: []byte("large")}, {Body: []byte("ok")}, {Body: []byte("no!")}, {Body: []byte("OK")}})
-	s.expectPositions(err, "send to a queue with room for 4 bytes", driver.ErrFull, fine, driver.ErrFull, fine)
-	s.expectNext(q, "123456", "ok", "OK")
+func batchOverBytesIsSplit(e *env, q driver.Queue) {
+	e.send(q, "123456")
+	_, err := q.Send(e.ctx(), []driver.Outgoing{{Body: []byte("large")}, {Body: []byte("ok")}, {Body: []byte("no!")}, {Body: []byte("OK")}})
+	e.expectPositions(err, "send to a queue with room for 4 bytes", driver.ErrFull, fine, driver.ErrFull, fine)
+	e.expectNext(q, "123456", "ok", "OK")
 }
 
-func failedSendLeavesNothing(s *session, q driver.Queue) {
+func failedSendLeavesNothing(e *env, q driver.Queue) {
 	traits := q.Traits()
 	for _, bad := range []driver.Outgoing{
 		{Body: []byte("bad"), Delay: -1},
@@ -128,23 +128,23 @@ func failedSendLeavesNothing(s *session, q driver.Queue) {
 		{Body: []byte("bad"), Attributes: map[string]string{"": "v"}},
 		{Body: make([]byte, traits.MaxBodyBytes+1)},
 	} {
-		if _, err := q.Send(s.ctx(), []driver.Outgoing{bad}); err == nil {
-			s.failf("send of a bad message: got nil, want an error")
+		if _, err := q.Send(e.ctx(), []driver.Outgoing{bad}); err == nil {
+			e.failf("send of a bad message: got nil, want an error")
 		}
-		s.expectEmpty(q)
+		e.expectEmpty(q)
 	}
-	s.send(q, "good")
-	s.expectNext(q, "good")
+	e.send(q, "good")
+	e.expectNext(q, "good")
 }
 
-func failedSendKeepsDedupKeyFree(s *session, q driver.Queue) {
-	s.send(q, "fills the queue")
+func failedSendKeepsDedupKeyFree(e *env, q driver.Queue) {
+	e.send(q, "fills the queue")
 	keyed := driver.Outgoing{Body: []byte("keyed"), DedupKey: "key"}
-	_, err := q.Send(s.ctx(), []driver.Outgoing{keyed})
-	s.expectFull(err, "send to a full queue")
-	s.ack(q, s.receive(q, 1)...)
-	if sent := s.sendOne(q, keyed); sent.Duplicate {
-		s.failf("send again after ErrFull: got Duplicate, but the first send failed")
+	_, err := q.Send(e.ctx(), []driver.Outgoing{keyed})
+	e.expectFull(err, "send to a full queue")
+	e.ack(q, e.receive(q, 1)...)
+	if sent := e.sendOne(q, keyed); sent.Duplicate {
+		e.failf("send again after ErrFull: got Duplicate, but the first send failed")
 	}
-	s.expectNext(q, "keyed")
+	e.expectNext(q, "keyed")
 }

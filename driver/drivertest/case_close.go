@@ -8,7 +8,7 @@ import (
 
 var closeCases = []testCase{
 	{id: "RCV-2", title: "closing a handle wakes its waiting receivers with ErrClosed", run: closeWakes},
-	{id: "RCV-2", title: "closing a handle does not disturb receivers of another handle", run: closeDisturbsNobodyElse},
+	{id: "RCV-2", title: "closing a handle does not disturb receivers of another handle", run: closeDisturbsNoOtherHandle},
 	{id: "RCV-2", title: "a closed handle refuses everything, and closing it again is fine", run: closedHandleRefuses},
 	{id: "RCV-2", title: "closing a handle touches no message and no lease", run: closeTouchesNoMessage},
 	{id: "RCV-2", title: "a receive that is closed while a message comes in strands nothing", run: closeStrandsNothing},
@@ -16,118 +16,118 @@ var closeCases = []testCase{
 	{id: "RCV-2", title: "opening with a context that has ended opens or returns the context's error", run: openWithEndedContext},
 }
 
-func closeWakes(s *session, q driver.Queue) {
-	first := s.receiveInBackground(s.ctx(), q, 1)
-	second := s.receiveInBackground(s.ctx(), q, 1)
-	s.ok(q.Close(), "close")
-	s.expectClosed(s.await(first, "close").err, "a receive whose handle is closed")
-	s.expectClosed(s.await(second, "close").err, "a second receive whose handle is closed")
+func closeWakes(e *env, q driver.Queue) {
+	first := e.receiveInBackground(e.ctx(), q, 1)
+	second := e.receiveInBackground(e.ctx(), q, 1)
+	e.ok(q.Close(), "close")
+	e.expectClosed(e.await(first, "close").err, "a receive whose handle is closed")
+	e.expectClosed(e.await(second, "close").err, "a second receive whose handle is closed")
 }
 
-func closeDisturbsNobodyElse(s *session, q driver.Queue) {
-	other := s.open(queueName)
-	waiting := s.receiveInBackground(s.ctx(), other, 1)
-	s.ok(q.Close(), "close")
-	s.settle()
-	s.send(other, "a")
-	s.expectHandedTo(waiting, "a", "send after another handle was closed")
+func closeDisturbsNoOtherHandle(e *env, q driver.Queue) {
+	other := e.open(queueName)
+	waiting := e.receiveInBackground(e.ctx(), other, 1)
+	e.ok(q.Close(), "close")
+	e.settle()
+	e.send(other, "a")
+	e.expectHandedTo(waiting, "a", "send after another handle was closed")
 }
 
-func closedHandleRefuses(s *session, q driver.Queue) {
-	s.send(q, "a")
-	held := s.receive(q, 1)[0]
-	s.ok(q.Close(), "close")
-	s.ok(q.Close(), "close a second time")
+func closedHandleRefuses(e *env, q driver.Queue) {
+	e.send(q, "a")
+	held := e.receive(q, 1)[0]
+	e.ok(q.Close(), "close")
+	e.ok(q.Close(), "close a second time")
 
-	_, err := q.Send(s.ctx(), []driver.Outgoing{{Body: []byte("b")}})
-	s.expectClosed(err, "send on a closed handle")
-	_, err = q.Receive(s.ctx(), driver.ReceiveRequest{Max: 1, Visibility: s.hold})
-	s.expectClosed(err, "receive on a closed handle")
-	s.expectClosed(tryAck(s, q, held), "ack on a closed handle")
-	s.expectClosed(tryNack(s, q, held, 0, ""), "nack on a closed handle")
-	s.expectClosed(tryExtend(s, q, held, s.hold), "extend on a closed handle")
-	_, err = q.Purge(s.ctx())
-	s.expectClosed(err, "purge on a closed handle")
-	_, err = q.Stats(s.ctx())
-	s.expectClosed(err, "stats on a closed handle")
+	_, err := q.Send(e.ctx(), []driver.Outgoing{{Body: []byte("b")}})
+	e.expectClosed(err, "send on a closed handle")
+	_, err = q.Receive(e.ctx(), driver.ReceiveRequest{Max: 1, Visibility: e.hold})
+	e.expectClosed(err, "receive on a closed handle")
+	e.expectClosed(tryAck(e, q, held), "ack on a closed handle")
+	e.expectClosed(tryNack(e, q, held, 0, ""), "nack on a closed handle")
+	e.expectClosed(tryExtend(e, q, held, e.hold), "extend on a closed handle")
+	_, err = q.Purge(e.ctx())
+	e.expectClosed(err, "purge on a closed handle")
+	_, err = q.Stats(e.ctx())
+	e.expectClosed(err, "stats on a closed handle")
 
 	if q.Traits().DeadLetters {
-		s.expectClosed(q.DeadLetter(s.ctx(), []driver.DeadLetterRequest{{Receipt: held.Receipt, Reason: driver.ReasonFatal}}),
+		e.expectClosed(q.DeadLetter(e.ctx(), []driver.DeadLetterRequest{{Receipt: held.Receipt, Reason: driver.ReasonFatal}}),
 			"dead-letter on a closed handle")
-		s.expectClosed(sequenceError(q.DeadLetters(s.ctx())), "list dead letters on a closed handle")
-		_, err := q.Redrive(s.ctx(), nil, 0)
-		s.expectClosed(err, "redrive on a closed handle")
-		_, err = q.Discard(s.ctx(), []string{held.ID})
-		s.expectClosed(err, "discard on a closed handle")
-		_, err = q.PurgeDead(s.ctx())
-		s.expectClosed(err, "purge dead letters on a closed handle")
+		e.expectClosed(sequenceError(q.DeadLetters(e.ctx())), "list dead letters on a closed handle")
+		_, err := q.Redrive(e.ctx(), nil, 0)
+		e.expectClosed(err, "redrive on a closed handle")
+		_, err = q.Discard(e.ctx(), []string{held.ID})
+		e.expectClosed(err, "discard on a closed handle")
+		_, err = q.PurgeDead(e.ctx())
+		e.expectClosed(err, "purge dead letters on a closed handle")
 	}
 	if q.Traits().Peek {
-		s.expectClosed(sequenceError(q.Peek(s.ctx(), driver.Query{})), "peek on a closed handle")
+		e.expectClosed(sequenceError(q.Peek(e.ctx(), driver.Query{})), "peek on a closed handle")
 	}
 	if traits := q.Traits(); traits.MaxBatch == 0 {
-		s.failf("traits of a closed handle: got %+v, want what they were", traits)
+		e.failf("traits of a closed handle: got %+v, want what they were", traits)
 	}
-	s.expectStats(s.open(queueName), driver.Stats{InFlight: 1})
+	e.expectStats(e.open(queueName), driver.Stats{InFlight: 1})
 }
 
-func closeTouchesNoMessage(s *session, q driver.Queue) {
-	s.send(q, "held", "waiting")
-	held := s.expectBodies(q, s.receive(q, 2), "held", "waiting")
-	s.expire(q, held[1])
-	s.sendLater(q, s.hold, "later")
-	s.ok(q.Close(), "close")
+func closeTouchesNoMessage(e *env, q driver.Queue) {
+	e.send(q, "held", "waiting")
+	held := e.expectBodies(q, e.receive(q, 2), "held", "waiting")
+	e.expire(q, held[1])
+	e.sendLater(q, e.hold, "later")
+	e.ok(q.Close(), "close")
 
-	again := s.open(queueName)
-	s.expectStats(again, driver.Stats{Ready: 1, Delayed: 1, InFlight: 1})
-	s.ack(again, held[0])
-	s.expectNext(again, "waiting")
+	again := e.open(queueName)
+	e.expectStats(again, driver.Stats{Ready: 1, Delayed: 1, InFlight: 1})
+	e.ack(again, held[0])
+	e.expectNext(again, "waiting")
 }
 
-func closeStrandsNothing(s *session, q driver.Queue) {
-	for range s.rounds(200, 20) {
-		handle := s.open(queueName)
-		waiting := s.receiveInBackground(s.ctx(), handle, 1)
-		s.parallel(2, func(i int) error {
+func closeStrandsNothing(e *env, q driver.Queue) {
+	for range e.rounds(200, 20) {
+		handle := e.open(queueName)
+		waiting := e.receiveInBackground(e.ctx(), handle, 1)
+		e.parallel(2, func(i int) error {
 			if i == 0 {
 				return handle.Close()
 			}
-			_, err := q.Send(s.ctx(), []driver.Outgoing{{Body: []byte("a")}})
+			_, err := q.Send(e.ctx(), []driver.Outgoing{{Body: []byte("a")}})
 			return err
 		})
-		got := s.await(waiting, "close and send at once")
+		got := e.await(waiting, "close and send at once")
 		if got.err != nil {
-			s.expectClosed(got.err, "a receive whose handle is closed")
+			e.expectClosed(got.err, "a receive whose handle is closed")
 		}
 		if len(got.deliveries) == 0 {
-			got.deliveries = s.receive(q, 1)
+			got.deliveries = e.receive(q, 1)
 		}
-		s.ack(q, s.expectBodies(q, got.deliveries, "a")...)
+		e.ack(q, e.expectBodies(q, got.deliveries, "a")...)
 	}
-	s.expectEmpty(q)
+	e.expectEmpty(q)
 }
 
-func closingOpenerClosesHandles(s *session, q driver.Queue) {
-	other := s.open("invoices")
-	waiting := s.receiveInBackground(s.ctx(), q, 1)
-	s.ok(s.opener.(closer).Close(), "close the opener")
-	s.expectClosed(s.await(waiting, "close of the opener").err, "a receive whose backend is closed")
-	_, err := other.Stats(s.ctx())
-	s.expectClosed(err, "stats after the opener was closed")
-	s.expectClosed(trySend(s, other, "a"), "send after the opener was closed")
-	_, err = s.opener.OpenQueue(s.ctx(), queueName)
-	s.expectClosed(err, "open a queue after the opener was closed")
-	s.ok(s.opener.(closer).Close(), "close the opener a second time")
-	s.ok(q.Close(), "close a handle after the opener")
+func closingOpenerClosesHandles(e *env, q driver.Queue) {
+	other := e.open("invoices")
+	waiting := e.receiveInBackground(e.ctx(), q, 1)
+	e.ok(e.opener.(closer).Close(), "close the opener")
+	e.expectClosed(e.await(waiting, "close of the opener").err, "a receive whose backend is closed")
+	_, err := other.Stats(e.ctx())
+	e.expectClosed(err, "stats after the opener was closed")
+	e.expectClosed(trySend(e, other, "a"), "send after the opener was closed")
+	_, err = e.opener.OpenQueue(e.ctx(), queueName)
+	e.expectClosed(err, "open a queue after the opener was closed")
+	e.ok(e.opener.(closer).Close(), "close the opener a second time")
+	e.ok(q.Close(), "close a handle after the opener")
 }
 
-func openWithEndedContext(s *session, _ driver.Queue) {
-	ctx, cancel := s.cancellable()
+func openWithEndedContext(e *env, _ driver.Queue) {
+	ctx, cancel := e.cancellable()
 	cancel()
-	q, err := s.opener.OpenQueue(ctx, "invoices")
+	q, err := e.opener.OpenQueue(ctx, "invoices")
 	if err != nil {
-		s.expectContextError(err, context.Canceled, "open with a cancelled context")
+		e.expectContextError(err, context.Canceled, "open with a cancelled context")
 		return
 	}
-	s.expectEmpty(q)
+	e.expectEmpty(q)
 }

@@ -34,7 +34,7 @@ var concurrencyCases = []testCase{
 	{id: "DLQ-5", title: "parallel redrives move each dead letter once", needs: []need{needDeadLetters}, run: parallelRedrives},
 }
 
-// A ledger keeps the books of many goroutines at one queue.
+// A ledger records the deliveries of many goroutines on one queue.
 type ledger struct {
 	mu    sync.Mutex
 	sent  map[string]string // body by id
@@ -43,7 +43,7 @@ type ledger struct {
 	last  map[string]int // deliveries by id
 }
 
-// take notes a delivery, and returns what is wrong with it.
+// take records a delivery, and returns an error if it breaks a rule.
 func (c *ledger) take(d driver.Delivery) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -60,8 +60,8 @@ func (c *ledger) take(d driver.Delivery) error {
 	return nil
 }
 
-// release notes that a delivery is about to be settled. It comes before the
-// settlement, because a nacked message may be out again before that returns.
+// release records that a delivery is about to be settled. It comes before the settlement,
+// because a nacked message may be in flight again before that returns.
 func (c *ledger) release(id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -74,30 +74,30 @@ func (c *ledger) note(change func()) {
 	change()
 }
 
-// crowdLosesNothing lets everybody send and receive, and now and then nack.
-func crowdLosesNothing(s *session, q driver.Queue) {
+// crowdLosesNothing lets all goroutines send and receive, and now and then nack.
+func crowdLosesNothing(e *env, q driver.Queue) {
 	const goroutines, each = 64, 20
 	books := &ledger{sent: map[string]string{}, held: map[string]bool{}, acked: map[string]int{}, last: map[string]int{}}
 	var left atomic.Int64
 	left.Store(goroutines * each)
-	deadline := time.Now().Add(8 * s.patience)
+	deadline := time.Now().Add(8 * e.patience)
 
-	s.parallel(goroutines, func(i int) error {
+	e.parallel(goroutines, func(i int) error {
 		for n := 0; left.Load() > 0; n++ {
 			if n < each {
-				if err := books.send(s, q, fmt.Sprintf("%d:%d", i, n)); err != nil {
+				if err := books.send(e, q, fmt.Sprintf("%d:%d", i, n)); err != nil {
 					return err
 				}
 			}
 			if time.Now().After(deadline) {
 				return errors.New("messages are missing: the crowd waits in vain")
 			}
-			got, err := s.poll(q, driver.ReceiveRequest{Max: 1 + n%3, Visibility: s.hold, Wait: books.wait(s, n < each)})
+			got, err := e.poll(q, driver.ReceiveRequest{Max: 1 + n%3, Visibility: e.hold, Wait: books.wait(e, n < each)})
 			if err != nil {
 				return err
 			}
 			for _, d := range got {
-				acked, err := books.settle(s, q, d, (i+n)%4 == 0 && d.Deliveries < 3)
+				acked, err := books.settle(e, q, d, (i+n)%4 == 0 && d.Deliveries < 3)
 				if err != nil {
 					return err
 				}
@@ -110,18 +110,18 @@ func crowdLosesNothing(s *session, q driver.Queue) {
 	})
 
 	if len(books.sent) != goroutines*each || len(books.acked) != goroutines*each {
-		s.failf("%d messages sent under %d ids, %d acked", goroutines*each, len(books.sent), len(books.acked))
+		e.failf("%d messages sent under %d ids, %d acked", goroutines*each, len(books.sent), len(books.acked))
 	}
 	for id := range books.acked {
 		if _, ok := books.sent[id]; !ok {
-			s.failf("message %s was delivered but never sent", id)
+			e.failf("message %s was delivered but never sent", id)
 		}
 	}
-	s.expectEmpty(q)
+	e.expectEmpty(q)
 }
 
-func (c *ledger) send(s *session, q driver.Queue, body string) error {
-	sent, err := q.Send(s.ctx(), []driver.Outgoing{{Body: []byte(body)}})
+func (c *ledger) send(e *env, q driver.Queue, body string) error {
+	sent, err := q.Send(e.ctx(), []driver.Outgoing{{Body: []byte(body)}})
 	if err != nil {
 		return fmt.Errorf("send: %w", err)
 	}
@@ -132,37 +132,37 @@ func (c *ledger) send(s *session, q driver.Queue, body string) error {
 	return nil
 }
 
-// wait is none for those who still have something to send.
-func (c *ledger) wait(s *session, sending bool) time.Duration {
+// wait returns 0 for goroutines that still have messages to send.
+func (c *ledger) wait(e *env, sending bool) time.Duration {
 	if sending {
 		return 0
 	}
-	return s.tick / 4
+	return e.tick / 4
 }
 
-func (c *ledger) settle(s *session, q driver.Queue, d driver.Delivery, nack bool) (acked bool, err error) {
+func (c *ledger) settle(e *env, q driver.Queue, d driver.Delivery, nack bool) (acked bool, err error) {
 	if err := c.take(d); err != nil {
 		return false, err
 	}
 	c.release(d.ID)
 	if nack {
-		if err := tryNack(s, q, d, 0, "again"); err != nil {
+		if err := tryNack(e, q, d, 0, "again"); err != nil {
 			return false, fmt.Errorf("nack of a message that is held: %w", err)
 		}
 		return false, nil
 	}
-	if err := tryAck(s, q, d); err != nil {
+	if err := tryAck(e, q, d); err != nil {
 		return false, fmt.Errorf("ack of a message that is held: %w", err)
 	}
 	c.note(func() { c.acked[d.ID]++ })
 	return true, nil
 }
 
-func parallelSendsStayInBounds(s *session, q driver.Queue) {
+func parallelSendsStayInBounds(e *env, q driver.Queue) {
 	var accepted atomic.Int64
-	s.parallel(64, func(int) error {
+	e.parallel(64, func(int) error {
 		for range 5 {
-			switch err := trySend(s, q, "x"); {
+			switch err := trySend(e, q, "x"); {
 			case err == nil:
 				accepted.Add(1)
 			case !errors.Is(err, driver.ErrFull):
@@ -172,20 +172,20 @@ func parallelSendsStayInBounds(s *session, q driver.Queue) {
 		return nil
 	})
 	if n := accepted.Load(); n != 50 {
-		s.failf("320 parallel sends to a queue bounded at 50: %d were accepted, want 50", n)
+		e.failf("320 parallel sends to a queue bounded at 50: %d were accepted, want 50", n)
 	}
-	s.expectStats(q, driver.Stats{Ready: 50})
+	e.expectStats(q, driver.Stats{Ready: 50})
 }
 
-func parallelBatchesStayInBounds(s *session, q driver.Queue) {
+func parallelBatchesStayInBounds(e *env, q driver.Queue) {
 	const size, batch = 7, 5
 	msgs := make([]driver.Outgoing, batch)
 	for i := range msgs {
 		msgs[i].Body = make([]byte, size)
 	}
 	var accepted atomic.Int64
-	s.parallel(32, func(int) error {
-		_, err := q.Send(s.ctx(), msgs)
+	e.parallel(32, func(int) error {
+		_, err := q.Send(e.ctx(), msgs)
 		for i := range msgs {
 			switch at := driver.At(err, i); {
 			case at == nil:
@@ -197,16 +197,16 @@ func parallelBatchesStayInBounds(s *session, q driver.Queue) {
 		return nil
 	})
 	if n, want := accepted.Load(), int64(500/size); n != want {
-		s.failf("%d parallel messages of %d bytes to a queue bounded at 500: %d were accepted, want %d", 32*batch, size, n, want)
+		e.failf("%d parallel messages of %d bytes to a queue bounded at 500: %d were accepted, want %d", 32*batch, size, n, want)
 	}
-	s.expectStats(q, driver.Stats{Ready: 500 / size})
+	e.expectStats(q, driver.Stats{Ready: 500 / size})
 }
 
-func parallelReceivesStayInBounds(s *session, q driver.Queue) {
-	s.send(q, numbered("m", 100)...)
+func parallelReceivesStayInBounds(e *env, q driver.Queue) {
+	e.send(q, numbered("m", 100)...)
 	var taken atomic.Int64
-	s.parallel(32, func(int) error {
-		got, err := q.Receive(s.ctx(), driver.ReceiveRequest{Max: 3, Visibility: s.hold})
+	e.parallel(32, func(int) error {
+		got, err := q.Receive(e.ctx(), driver.ReceiveRequest{Max: 3, Visibility: e.hold})
 		if err != nil && !errors.Is(err, driver.ErrFull) {
 			return fmt.Errorf("receive: %w", err)
 		}
@@ -214,19 +214,19 @@ func parallelReceivesStayInBounds(s *session, q driver.Queue) {
 		return nil
 	})
 	if n := taken.Load(); n != 10 {
-		s.failf("32 parallel receives of up to 3 with MaxInFlight 10: %d messages are out, want 10", n)
+		e.failf("32 parallel receives of up to 3 with MaxInFlight 10: %d messages are in flight, want 10", n)
 	}
-	s.expectStats(q, driver.Stats{Ready: 90, InFlight: 10})
+	e.expectStats(q, driver.Stats{Ready: 90, InFlight: 10})
 }
 
-func parallelReceivesShareNothing(s *session, q driver.Queue) {
+func parallelReceivesShareNothing(e *env, q driver.Queue) {
 	const messages = 200
-	s.send(q, numbered("m", messages)...)
+	e.send(q, numbered("m", messages)...)
 	var mu sync.Mutex
 	holders := make(map[string]int)
-	s.parallel(32, func(int) error {
+	e.parallel(32, func(int) error {
 		for range messages {
-			got, err := s.poll(q, driver.ReceiveRequest{Max: 4, Visibility: s.hold})
+			got, err := e.poll(q, driver.ReceiveRequest{Max: 4, Visibility: e.hold})
 			if err != nil || len(got) == 0 {
 				return err
 			}
@@ -240,20 +240,20 @@ func parallelReceivesShareNothing(s *session, q driver.Queue) {
 	})
 	for body, n := range holders {
 		if n > 1 {
-			s.failf("message %q was delivered to %d receivers at once", body, n)
+			e.failf("message %q was delivered to %d receivers at once", body, n)
 		}
 	}
 	if len(holders) != messages {
-		s.failf("%d of %d messages were delivered", len(holders), messages)
+		e.failf("%d of %d messages were delivered", len(holders), messages)
 	}
 }
 
-func parallelAcks(s *session, q driver.Queue) {
-	s.send(q, "a", "b")
-	held := s.receive(q, 1)[0]
+func parallelAcks(e *env, q driver.Queue) {
+	e.send(q, "a", "b")
+	held := e.receive(q, 1)[0]
 	var won atomic.Int64
-	s.parallel(32, func(int) error {
-		switch err := tryAck(s, q, held); {
+	e.parallel(32, func(int) error {
+		switch err := tryAck(e, q, held); {
 		case err == nil:
 			won.Add(1)
 		case !errors.Is(err, driver.ErrReceiptExpired):
@@ -262,42 +262,42 @@ func parallelAcks(s *session, q driver.Queue) {
 		return nil
 	})
 	if n := won.Load(); n != 1 {
-		s.failf("32 acks at once with one receipt: %d worked, want 1", n)
+		e.failf("32 acks at once with one receipt: %d worked, want 1", n)
 	}
-	s.expectStats(q, driver.Stats{Ready: 1})
+	e.expectStats(q, driver.Stats{Ready: 1})
 }
 
-func parallelPurges(s *session, q driver.Queue) {
+func parallelPurges(e *env, q driver.Queue) {
 	if q.Traits().PurgeCooldown > 0 || !q.Traits().ExactStats {
-		s.t.Log("the backend does not purge at any time, or does not count exactly")
+		e.t.Log("the backend does not purge at any time, or does not count exactly")
 		return
 	}
-	s.send(q, numbered("m", 100)...)
+	e.send(q, numbered("m", 100)...)
 	var removed atomic.Int64
-	s.parallel(16, func(int) error {
-		n, err := q.Purge(s.ctx())
+	e.parallel(16, func(int) error {
+		n, err := q.Purge(e.ctx())
 		removed.Add(int64(n))
 		return err
 	})
 	if n := removed.Load(); n != 100 {
-		s.failf("16 purges at once of 100 messages: they removed %d, want 100", n)
+		e.failf("16 purges at once of 100 messages: they removed %d, want 100", n)
 	}
-	s.expectEmpty(q)
+	e.expectEmpty(q)
 }
 
-func parallelRedrives(s *session, q driver.Queue) {
-	s.send(q, numbered("m", 50)...)
-	for _, d := range s.receive(q, 50) {
-		s.bury(q, d, driver.ReasonFatal)
+func parallelRedrives(e *env, q driver.Queue) {
+	e.send(q, numbered("m", 50)...)
+	for _, d := range e.receive(q, 50) {
+		e.deadLetter(q, d, driver.ReasonFatal)
 	}
 	var moved atomic.Int64
-	s.parallel(16, func(int) error {
-		n, err := q.Redrive(s.ctx(), nil, 0)
+	e.parallel(16, func(int) error {
+		n, err := q.Redrive(e.ctx(), nil, 0)
 		moved.Add(int64(n))
 		return err
 	})
 	if n := moved.Load(); n != 50 {
-		s.failf("16 redrives at once of 50 dead letters: they moved %d, want 50", n)
+		e.failf("16 redrives at once of 50 dead letters: they moved %d, want 50", n)
 	}
-	s.expectStats(q, driver.Stats{Ready: 50})
+	e.expectStats(q, driver.Stats{Ready: 50})
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// mortal is a queue whose messages die of a second failed delivery.
+// mortal is a queue whose messages die after a second failed delivery.
 var mortal = always(driver.Config{MaxDeliveries: 2})
 
 var deadLetterCases = []testCase{
@@ -49,14 +49,14 @@ var deadLetterCases = []testCase{
 	},
 	{id: "DLQ-1", title: "a message can be dead-lettered for each reason", needs: []need{needDeadLetters}, run: everyReasonIsKept},
 	{id: "DLQ-1", title: "an unknown reason is refused and the message stays in flight", needs: []need{needDeadLetters}, run: unknownReasonIsRefused},
-	{id: "DLQ-1", title: "dead-lettering a batch keeps the positions of what failed", needs: []need{needDeadLetters}, run: burialKeepsPositions},
+	{id: "DLQ-1", title: "dead-lettering a batch keeps the positions of what failed", needs: []need{needDeadLetters}, run: deadLetteringKeepsPositions},
 	{id: "DLQ-1", title: "a dead letter is not delivered, and its receipt fails", needs: []need{needDeadLetters}, run: deadIsNotDelivered},
 	{
 		id: "DLQ-1", title: "the move is one step: nothing is in two places or in none",
 		needs: []need{needDeadLetters, needExactStats}, run: moveIsOneStep,
 	},
 
-	{id: "DLQ-4", title: "the record of a message that was dead-lettered is complete", needs: []need{needDeadLetters}, run: recordOfBurial},
+	{id: "DLQ-4", title: "the record of a message that was dead-lettered is complete", needs: []need{needDeadLetters}, run: recordOfDeadLettering},
 	{
 		id: "DLQ-4", title: "the record of a message that died of a nack is complete",
 		config: mortal, needs: []need{needDeadLetters}, run: recordOfNack,
@@ -65,45 +65,44 @@ var deadLetterCases = []testCase{
 		id: "DLQ-4", title: "the record of a message that died of an expired lease is complete",
 		config: mortal, needs: []need{needDeadLetters}, run: recordOfExpiry,
 	},
-	{id: "DLQ-4", title: "an error that is too long is cut, not refused", needs: []need{needDeadLetters}, run: longBurialErrorIsCut},
+	{id: "DLQ-4", title: "an error that is too long is cut, not refused", needs: []need{needDeadLetters}, run: longDeadLetterErrorIsCut},
 }
 
-// bury dead-letters a delivery.
-func (s *session) bury(q driver.Queue, d driver.Delivery, reason driver.Reason) {
-	s.t.Helper()
-	err := q.DeadLetter(s.ctx(), []driver.DeadLetterRequest{{Receipt: d.Receipt, Reason: reason}})
-	s.ok(err, "dead-letter %q with reason %q", brief(d.Body), reason)
+// deadLetter dead-letters a delivery.
+func (e *env) deadLetter(q driver.Queue, d driver.Delivery, reason driver.Reason) {
+	e.t.Helper()
+	err := q.DeadLetter(e.ctx(), []driver.DeadLetterRequest{{Receipt: d.Receipt, Reason: reason}})
+	e.ok(err, "dead-letter %q with reason %q", brief(d.Body), reason)
 }
 
 // dead lists the dead letters.
-func (s *session) dead(q driver.Queue) []driver.DeadLetter {
-	s.t.Helper()
+func (e *env) dead(q driver.Queue) []driver.DeadLetter {
+	e.t.Helper()
 	var letters []driver.DeadLetter
-	for letter, err := range q.DeadLetters(s.ctx()) {
-		s.ok(err, "list dead letters")
+	for letter, err := range q.DeadLetters(e.ctx()) {
+		e.ok(err, "list dead letters")
 		letters = append(letters, letter)
 	}
 	return letters
 }
 
-// onlyDead returns the dead letter, of which there must be one.
-func (s *session) onlyDead(q driver.Queue) driver.DeadLetter {
-	s.t.Helper()
-	letters := s.dead(q)
+// onlyDead returns the one dead letter.
+func (e *env) onlyDead(q driver.Queue) driver.DeadLetter {
+	e.t.Helper()
+	letters := e.dead(q)
 	if len(letters) != 1 {
-		s.failf("got %d dead letters, want 1", len(letters))
+		e.failf("got %d dead letters, want 1", len(letters))
 	}
 	return letters[0]
 }
 
-// expectDead checks the dead letters: that they have these bodies, and are
-// listed oldest death first. Those that died at the same instant may be listed
-// in any order.
-func (s *session) expectDead(q driver.Queue, want ...string) []driver.DeadLetter {
-	s.t.Helper()
-	letters := s.dead(q)
+// expectDead checks that the dead letters have these bodies and are listed oldest death first.
+// Letters that died at the same instant may be listed in any order.
+func (e *env) expectDead(q driver.Queue, want ...string) []driver.DeadLetter {
+	e.t.Helper()
+	letters := e.dead(q)
 	if !slices.IsSortedFunc(letters, func(a, b driver.DeadLetter) int { return a.DeadAt.Compare(b.DeadAt) }) {
-		s.failf("dead letters are not listed oldest death first: %+v", letters)
+		e.failf("dead letters are not listed oldest death first: %+v", letters)
 	}
 	slices.SortStableFunc(letters, func(a, b driver.DeadLetter) int {
 		return cmp.Or(a.DeadAt.Compare(b.DeadAt), slices.Index(want, string(a.Body))-slices.Index(want, string(b.Body)))
@@ -113,108 +112,108 @@ func (s *session) expectDead(q driver.Queue, want ...string) []driver.DeadLetter
 		got[i] = brief(letter.Body)
 	}
 	if !slices.Equal(got, want) {
-		s.failf("dead letters: got %q, want %q", got, want)
+		e.failf("dead letters: got %q, want %q", got, want)
 	}
 	return letters
 }
 
 // secondDelivery sends a message and returns its second delivery, which is the
 // last one in a mortal queue.
-func (s *session) secondDelivery(q driver.Queue, body string) driver.Delivery {
-	s.t.Helper()
-	s.send(q, body)
-	s.nack(q, s.expectNext(q, body)[0], 0, "first failure")
-	got := s.expectNext(q, body)[0]
+func (e *env) secondDelivery(q driver.Queue, body string) driver.Delivery {
+	e.t.Helper()
+	e.send(q, body)
+	e.nack(q, e.expectNext(q, body)[0], 0, "first failure")
+	got := e.expectNext(q, body)[0]
 	if got.Deliveries != 2 {
-		s.failf("delivery after a nack: got Deliveries %d, want 2", got.Deliveries)
+		e.failf("delivery after a nack: got Deliveries %d, want 2", got.Deliveries)
 	}
 	return got
 }
 
-func nackAtLimitKills(s *session, q driver.Queue) {
-	s.nack(q, s.secondDelivery(q, "a"), 0, "second failure")
-	s.expectStats(q, driver.Stats{Dead: 1})
-	s.expectNothing(q)
-	letter := s.expectDead(q, "a")[0]
+func nackAtLimitKills(e *env, q driver.Queue) {
+	e.nack(q, e.secondDelivery(q, "a"), 0, "second failure")
+	e.expectStats(q, driver.Stats{Dead: 1})
+	e.expectNothing(q)
+	letter := e.expectDead(q, "a")[0]
 	if letter.Reason != driver.ReasonMaxDeliveries || letter.LastError != "second failure" {
-		s.failf("dead letter: got reason %q, last error %q; want %q and the cause of the last nack",
+		e.failf("dead letter: got reason %q, last error %q; want %q and the cause of the last nack",
 			letter.Reason, letter.LastError, driver.ReasonMaxDeliveries)
 	}
 }
 
-func delayedNackAtLimitKills(s *session, q driver.Queue) {
-	s.nack(q, s.secondDelivery(q, "a"), s.hold, "second failure")
-	s.expectStats(q, driver.Stats{Dead: 1})
-	s.expectDead(q, "a")
+func delayedNackAtLimitKills(e *env, q driver.Queue) {
+	e.nack(q, e.secondDelivery(q, "a"), e.hold, "second failure")
+	e.expectStats(q, driver.Stats{Dead: 1})
+	e.expectDead(q, "a")
 }
 
-func expiryAtLimitKills(s *session, q driver.Queue) {
-	last := s.secondDelivery(q, "a")
+func expiryAtLimitKills(e *env, q driver.Queue) {
+	last := e.secondDelivery(q, "a")
 	start := time.Now()
-	s.extend(q, last, s.tick)
+	e.extend(q, last, e.tick)
 	if q.Traits().ExactStats {
-		s.expectStatsAt(q, start.Add(s.tick), driver.Stats{Dead: 1}, "the death of a message whose last lease ran out")
+		e.expectStatsAt(q, start.Add(e.tick), driver.Stats{Dead: 1}, "the death of a message whose last lease ran out")
 	} else {
-		s.sleep(s.tick)
+		e.sleep(e.tick)
 	}
-	s.expectNothing(q)
-	if letter := s.expectDead(q, "a")[0]; letter.Reason != driver.ReasonMaxDeliveries {
-		s.failf("dead letter: got reason %q, want %q", letter.Reason, driver.ReasonMaxDeliveries)
+	e.expectNothing(q)
+	if letter := e.expectDead(q, "a")[0]; letter.Reason != driver.ReasonMaxDeliveries {
+		e.failf("dead letter: got reason %q, want %q", letter.Reason, driver.ReasonMaxDeliveries)
 	}
 }
 
-func extendToZeroAtLimitKills(s *session, q driver.Queue) {
-	s.expire(q, s.secondDelivery(q, "a"))
-	s.expectStats(q, driver.Stats{Dead: 1})
-	s.expectNothing(q)
-	s.expectDead(q, "a")
+func extendToZeroAtLimitKills(e *env, q driver.Queue) {
+	e.expire(q, e.secondDelivery(q, "a"))
+	e.expectStats(q, driver.Stats{Dead: 1})
+	e.expectNothing(q)
+	e.expectDead(q, "a")
 }
 
-func visibilityZeroAtLimitKills(s *session, q driver.Queue) {
-	s.send(q, "a")
+func visibilityZeroAtLimitKills(e *env, q driver.Queue) {
+	e.send(q, "a")
 	for delivery := 1; delivery <= 2; delivery++ {
-		got := s.receiveOnce(q, driver.ReceiveRequest{Max: 1})
+		got := e.receiveOnce(q, driver.ReceiveRequest{Max: 1})
 		if len(got) != 1 || got[0].Deliveries != delivery {
-			s.failf("receive %d with visibility 0 and a limit of two: got %d messages", delivery, len(got))
+			e.failf("receive %d with visibility 0 and a limit of two: got %d messages", delivery, len(got))
 		}
 	}
-	s.expectNothing(q)
-	s.expectStats(q, driver.Stats{Dead: 1})
+	e.expectNothing(q)
+	e.expectStats(q, driver.Stats{Dead: 1})
 }
 
-func ackAtLimitIsAnAck(s *session, q driver.Queue) {
-	s.ack(q, s.secondDelivery(q, "a"))
-	s.expectEmpty(q)
-	s.expectDead(q)
+func ackAtLimitIsAnAck(e *env, q driver.Queue) {
+	e.ack(q, e.secondDelivery(q, "a"))
+	e.expectEmpty(q)
+	e.expectDead(q)
 }
 
-func noLimitNoDeath(s *session, q driver.Queue) {
-	s.send(q, "a")
+func noLimitNoDeath(e *env, q driver.Queue) {
+	e.send(q, "a")
 	for delivery := 1; delivery <= 12; delivery++ {
-		got := s.expectNext(q, "a")[0]
+		got := e.expectNext(q, "a")[0]
 		if got.Deliveries != delivery {
-			s.failf("delivery %d: got Deliveries %d", delivery, got.Deliveries)
+			e.failf("delivery %d: got Deliveries %d", delivery, got.Deliveries)
 		}
 		if delivery%2 == 0 {
-			s.nack(q, got, 0, "")
+			e.nack(q, got, 0, "")
 		} else {
-			s.expire(q, got)
+			e.expire(q, got)
 		}
 	}
-	s.expectStats(q, driver.Stats{Ready: 1})
+	e.expectStats(q, driver.Stats{Ready: 1})
 }
 
-func loweredLimitMoves(s *session, q driver.Queue) {
-	s.send(q, "a", "b")
+func loweredLimitMoves(e *env, q driver.Queue) {
+	e.send(q, "a", "b")
 	for range 2 {
-		s.expire(q, s.expectNext(q, "a")[0])
+		e.expire(q, e.expectNext(q, "a")[0])
 	}
-	s.configure(queueName, driver.Config{MaxDeliveries: 2})
-	s.expectNext(q, "b")
-	s.expectNothing(q)
-	s.expectStats(q, driver.Stats{InFlight: 1, Dead: 1})
-	if letter := s.expectDead(q, "a")[0]; letter.Reason != driver.ReasonMaxDeliveries || letter.Deliveries != 2 {
-		s.failf("dead letter: got reason %q, %d deliveries; want %q and 2", letter.Reason, letter.Deliveries, driver.ReasonMaxDeliveries)
+	e.configure(queueName, driver.Config{MaxDeliveries: 2})
+	e.expectNext(q, "b")
+	e.expectNothing(q)
+	e.expectStats(q, driver.Stats{InFlight: 1, Dead: 1})
+	if letter := e.expectDead(q, "a")[0]; letter.Reason != driver.ReasonMaxDeliveries || letter.Deliveries != 2 {
+		e.failf("dead letter: got reason %q, %d deliveries; want %q and 2", letter.Reason, letter.Deliveries, driver.ReasonMaxDeliveries)
 	}
 }
 
@@ -223,62 +222,62 @@ var reasons = []driver.Reason{
 	driver.ReasonIntegrity, driver.ReasonExpired, driver.ReasonOperator,
 }
 
-func everyReasonIsKept(s *session, q driver.Queue) {
+func everyReasonIsKept(e *env, q driver.Queue) {
 	for _, reason := range reasons {
-		s.send(q, string(reason))
-		s.bury(q, s.receive(q, 1)[0], reason)
+		e.send(q, string(reason))
+		e.deadLetter(q, e.receive(q, 1)[0], reason)
 	}
-	s.expectStats(q, driver.Stats{Dead: len(reasons)})
-	for _, letter := range s.dead(q) {
+	e.expectStats(q, driver.Stats{Dead: len(reasons)})
+	for _, letter := range e.dead(q) {
 		if string(letter.Reason) != string(letter.Body) {
-			s.failf("dead letter %q: got reason %q", letter.Body, letter.Reason)
+			e.failf("dead letter %q: got reason %q", letter.Body, letter.Reason)
 		}
 	}
 }
 
-func unknownReasonIsRefused(s *session, q driver.Queue) {
-	s.send(q, "a")
-	held := s.receive(q, 1)[0]
+func unknownReasonIsRefused(e *env, q driver.Queue) {
+	e.send(q, "a")
+	held := e.receive(q, 1)[0]
 	for _, reason := range []driver.Reason{"", "boredom"} {
-		err := q.DeadLetter(s.ctx(), []driver.DeadLetterRequest{{Receipt: held.Receipt, Reason: reason}})
-		s.expectPositions(err, fmt.Sprintf("dead-letter with reason %q", reason), driver.ErrInvalid)
+		err := q.DeadLetter(e.ctx(), []driver.DeadLetterRequest{{Receipt: held.Receipt, Reason: reason}})
+		e.expectPositions(err, fmt.Sprintf("dead-letter with reason %q", reason), driver.ErrInvalid)
 	}
-	s.expectStats(q, driver.Stats{InFlight: 1})
-	s.ack(q, held)
+	e.expectStats(q, driver.Stats{InFlight: 1})
+	e.ack(q, held)
 }
 
-func burialKeepsPositions(s *session, q driver.Queue) {
-	held := s.someExpired(q)
-	burials := make([]driver.DeadLetterRequest, len(held))
+func deadLetteringKeepsPositions(e *env, q driver.Queue) {
+	held := e.someExpired(q)
+	requests := make([]driver.DeadLetterRequest, len(held))
 	for i, d := range held {
-		burials[i] = driver.DeadLetterRequest{Receipt: d.Receipt, Reason: driver.ReasonFatal}
+		requests[i] = driver.DeadLetterRequest{Receipt: d.Receipt, Reason: driver.ReasonFatal}
 	}
-	burials[0].Reason = "boredom"
-	err := q.DeadLetter(s.ctx(), burials)
-	s.expectPositions(err, "dead-letter of five receipts, two of them expired and one with a bad reason",
+	requests[0].Reason = "boredom"
+	err := q.DeadLetter(e.ctx(), requests)
+	e.expectPositions(err, "dead-letter of five receipts, two of them expired and one with a bad reason",
 		driver.ErrInvalid, driver.ErrReceiptExpired, fine, driver.ErrReceiptExpired, fine)
-	s.expectStats(q, driver.Stats{Ready: 2, InFlight: 1, Dead: 2})
-	s.expectDead(q, "c", "e")
+	e.expectStats(q, driver.Stats{Ready: 2, InFlight: 1, Dead: 2})
+	e.expectDead(q, "c", "e")
 }
 
-func deadIsNotDelivered(s *session, q driver.Queue) {
-	s.send(q, "a")
-	held := s.receive(q, 1)[0]
-	s.bury(q, held, driver.ReasonFatal)
-	s.expectExpired(q, held, "the receipt of a dead letter")
-	s.expectNothing(q)
-	if s.backend.Virtual {
-		s.sleep(30 * 24 * time.Hour) // nothing reprocesses itself
-		s.expectNothing(q)
+func deadIsNotDelivered(e *env, q driver.Queue) {
+	e.send(q, "a")
+	held := e.receive(q, 1)[0]
+	e.deadLetter(q, held, driver.ReasonFatal)
+	e.expectExpired(q, held, "the receipt of a dead letter")
+	e.expectNothing(q)
+	if e.backend.Virtual {
+		e.sleep(30 * 24 * time.Hour) // no message is redriven without a call
+		e.expectNothing(q)
 	}
-	s.expectStats(q, driver.Stats{Dead: 1})
-	s.expectDead(q, "a")
+	e.expectStats(q, driver.Stats{Dead: 1})
+	e.expectDead(q, "a")
 }
 
-func moveIsOneStep(s *session, q driver.Queue) {
+func moveIsOneStep(e *env, q driver.Queue) {
 	const messages = 100
-	s.send(q, numbered("m", messages)...)
-	held := s.receive(q, messages)
+	e.send(q, numbered("m", messages)...)
+	held := e.receive(q, messages)
 	var watching sync.WaitGroup
 	stop, problem := make(chan struct{}), make(chan string, 1)
 	watching.Go(func() {
@@ -288,7 +287,7 @@ func moveIsOneStep(s *session, q driver.Queue) {
 				return
 			default:
 			}
-			got, err := q.Stats(s.ctx())
+			got, err := q.Stats(e.ctx())
 			if err != nil || got.InFlight+got.Dead != messages || got.Ready+got.Delayed != 0 {
 				problem <- fmt.Sprintf("while %d messages in flight are dead-lettered: got %+v, error %v", messages, got, err)
 				return
@@ -296,16 +295,16 @@ func moveIsOneStep(s *session, q driver.Queue) {
 		}
 	})
 	for _, d := range held {
-		s.bury(q, d, driver.ReasonFatal)
+		e.deadLetter(q, d, driver.ReasonFatal)
 	}
 	close(stop)
 	watching.Wait()
 	select {
 	case text := <-problem:
-		s.failf("%s", text)
+		e.failf("%s", text)
 	default:
 	}
-	s.expectStats(q, driver.Stats{Dead: messages})
+	e.expectStats(q, driver.Stats{Dead: messages})
 }
 
 // doomed is a message with everything a record must keep.
@@ -322,83 +321,83 @@ func doomed(q driver.Queue) driver.Outgoing {
 	return msg
 }
 
-// expectRecord checks what the only dead letter says about its life. First is
-// its first delivery, and diedAt the time around which it died.
-func (s *session) expectRecord(q driver.Queue, sent driver.Outgoing, first driver.Delivery, want driver.DeadLetter, diedAt time.Time) {
-	s.t.Helper()
-	s.sleep(s.tick) // the record is of the death, not of the reading
-	letter := s.onlyDead(q)
-	s.expectMessage(letter.Message, sent, first.ID, want.Deliveries)
+// expectRecord checks the record of the only dead letter. First is its first delivery, and
+// diedAt the approximate time of its death.
+func (e *env) expectRecord(q driver.Queue, sent driver.Outgoing, first driver.Delivery, want driver.DeadLetter, diedAt time.Time) {
+	e.t.Helper()
+	e.sleep(e.tick) // the record has the time of the death, not of the listing
+	letter := e.onlyDead(q)
+	e.expectMessage(letter.Message, sent, first.ID, want.Deliveries)
 	if letter.Reason != want.Reason || letter.LastError != want.LastError || letter.ErrorType != want.ErrorType ||
 		letter.Source != queueName || letter.Redrives != want.Redrives {
-		s.failf("dead letter: got reason %q, error %q, type %q, source %q, %d redrives; want %q, %q, %q, %q, %d",
+		e.failf("dead letter: got reason %q, error %q, type %q, source %q, %d redrives; want %q, %q, %q, %q, %d",
 			letter.Reason, letter.LastError, letter.ErrorType, letter.Source, letter.Redrives,
 			want.Reason, want.LastError, want.ErrorType, queueName, want.Redrives)
 	}
 	if !letter.EnqueuedAt.Equal(first.EnqueuedAt) || !letter.FirstReceivedAt.Equal(first.FirstReceivedAt) {
-		s.failf("dead letter: got enqueued %v, first received %v; the first delivery said %v and %v",
+		e.failf("dead letter: got enqueued %v, first received %v; the first delivery said %v and %v",
 			letter.EnqueuedAt, letter.FirstReceivedAt, first.EnqueuedAt, first.FirstReceivedAt)
 	}
-	tolerance := 2 * time.Minute // between two machines' clocks
-	if s.backend.Virtual {
+	tolerance := 2 * time.Minute // the clocks of two machines may differ
+	if e.backend.Virtual {
 		tolerance = promptness
 	}
 	if off := letter.DeadAt.Sub(diedAt).Abs(); off > tolerance {
-		s.failf("dead letter: got DeadAt %v, %v off", letter.DeadAt, off)
+		e.failf("dead letter: got DeadAt %v, %v off", letter.DeadAt, off)
 	}
 	if _, offset := letter.DeadAt.Zone(); offset != 0 {
-		s.failf("times are UTC: got DeadAt %v", letter.DeadAt)
+		e.failf("times are UTC: got DeadAt %v", letter.DeadAt)
 	}
 }
 
-func recordOfBurial(s *session, q driver.Queue) {
+func recordOfDeadLettering(e *env, q driver.Queue) {
 	msg := doomed(q)
-	s.sendOne(q, msg)
-	first := s.receive(q, 1)[0]
-	s.nack(q, first, 0, "first failure")
-	s.sleep(s.tick)
-	err := q.DeadLetter(s.ctx(), []driver.DeadLetterRequest{{
-		Receipt: s.receive(q, 1)[0].Receipt, Reason: driver.ReasonParse,
+	e.sendOne(q, msg)
+	first := e.receive(q, 1)[0]
+	e.nack(q, first, 0, "first failure")
+	e.sleep(e.tick)
+	err := q.DeadLetter(e.ctx(), []driver.DeadLetterRequest{{
+		Receipt: e.receive(q, 1)[0].Receipt, Reason: driver.ReasonParse,
 		Error: "unexpected end of JSON input", ErrorType: "*json.SyntaxError",
 	}})
-	s.ok(err, "dead-letter")
+	e.ok(err, "dead-letter")
 	want := driver.DeadLetter{Reason: driver.ReasonParse, ErrorType: "*json.SyntaxError"}
 	want.Deliveries, want.LastError = 2, "unexpected end of JSON input"
-	s.expectRecord(q, msg, first, want, time.Now())
+	e.expectRecord(q, msg, first, want, time.Now())
 }
 
-func recordOfNack(s *session, q driver.Queue) {
+func recordOfNack(e *env, q driver.Queue) {
 	msg := doomed(q)
-	s.sendOne(q, msg)
-	first := s.receive(q, 1)[0]
-	s.nack(q, first, 0, "first failure")
-	s.sleep(s.tick)
-	s.nack(q, s.receive(q, 1)[0], 0, "second failure")
+	e.sendOne(q, msg)
+	first := e.receive(q, 1)[0]
+	e.nack(q, first, 0, "first failure")
+	e.sleep(e.tick)
+	e.nack(q, e.receive(q, 1)[0], 0, "second failure")
 	want := driver.DeadLetter{Reason: driver.ReasonMaxDeliveries}
 	want.Deliveries, want.LastError = 2, "second failure"
-	s.expectRecord(q, msg, first, want, time.Now())
+	e.expectRecord(q, msg, first, want, time.Now())
 }
 
-func recordOfExpiry(s *session, q driver.Queue) {
+func recordOfExpiry(e *env, q driver.Queue) {
 	msg := doomed(q)
-	s.sendOne(q, msg)
-	first := s.receive(q, 1)[0]
-	s.nack(q, first, 0, "the only failure with a cause")
-	s.receiveFor(q, 1, s.tick)
-	s.sleep(s.tick)
+	e.sendOne(q, msg)
+	first := e.receive(q, 1)[0]
+	e.nack(q, first, 0, "the only failure with a cause")
+	e.receiveFor(q, 1, e.tick)
+	e.sleep(e.tick)
 	died := time.Now()
-	s.expectNothing(q)
+	e.expectNothing(q)
 	want := driver.DeadLetter{Reason: driver.ReasonMaxDeliveries}
 	want.Deliveries, want.LastError = 2, "the only failure with a cause"
-	s.expectRecord(q, msg, first, want, died)
+	e.expectRecord(q, msg, first, want, died)
 }
 
-func longBurialErrorIsCut(s *session, q driver.Queue) {
-	s.send(q, "a")
+func longDeadLetterErrorIsCut(e *env, q driver.Queue) {
+	e.send(q, "a")
 	text := strings.Repeat("漢", driver.MaxCauseBytes)
-	err := q.DeadLetter(s.ctx(), []driver.DeadLetterRequest{{Receipt: s.receive(q, 1)[0].Receipt, Reason: driver.ReasonFatal, Error: text}})
-	s.ok(err, "dead-letter with an error of %d bytes", len(text))
-	if got := s.onlyDead(q).LastError; got != driver.TrimCause(text) {
-		s.failf("dead letter with an error of %d bytes: got %d bytes, want its first %d", len(text), len(got), driver.MaxCauseBytes)
+	err := q.DeadLetter(e.ctx(), []driver.DeadLetterRequest{{Receipt: e.receive(q, 1)[0].Receipt, Reason: driver.ReasonFatal, Error: text}})
+	e.ok(err, "dead-letter with an error of %d bytes", len(text))
+	if got := e.onlyDead(q).LastError; got != driver.TrimCause(text) {
+		e.failf("dead letter with an error of %d bytes: got %d bytes, want its first %d", len(text), len(got), driver.MaxCauseBytes)
 	}
 }

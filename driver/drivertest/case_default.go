@@ -38,73 +38,72 @@ var defaultCases = []testCase{
 	},
 }
 
-// expectLimit expects that the next message of q dies of its limit-th failure.
-func (s *session) expectLimit(q driver.Queue, limit int) {
-	s.t.Helper()
-	s.send(q, "a")
+// expectLimit checks that the next message of q dies after limit failed deliveries.
+func (e *env) expectLimit(q driver.Queue, limit int) {
+	e.t.Helper()
+	e.send(q, "a")
 	for delivery := 1; delivery <= limit; delivery++ {
-		s.expectStats(q, driver.Stats{Ready: 1})
-		s.nack(q, s.expectNext(q, "a")[0], 0, "failed")
+		e.expectStats(q, driver.Stats{Ready: 1})
+		e.nack(q, e.expectNext(q, "a")[0], 0, "failed")
 	}
-	s.expectStats(q, driver.Stats{Dead: 1})
-	if letter := s.expectDead(q, "a")[0]; letter.Reason != driver.ReasonMaxDeliveries {
-		s.failf("dead letter: got reason %q, want %q", letter.Reason, driver.ReasonMaxDeliveries)
+	e.expectStats(q, driver.Stats{Dead: 1})
+	if letter := e.expectDead(q, "a")[0]; letter.Reason != driver.ReasonMaxDeliveries {
+		e.failf("dead letter: got reason %q, want %q", letter.Reason, driver.ReasonMaxDeliveries)
 	}
 }
 
-func openedQueueHasDefaultLimit(s *session, q driver.Queue) {
-	s.expectLimit(q, driver.DefaultMaxDeliveries)
+func openedQueueHasDefaultLimit(e *env, q driver.Queue) {
+	e.expectLimit(q, driver.DefaultMaxDeliveries)
 }
 
-// configureAsIs configures a queue with exactly what config says.
-func (s *session) configureAsIs(name string, config driver.Config) driver.Queue {
-	s.t.Helper()
-	s.ok(s.opener.(driver.Admin).ConfigureQueue(s.ctx(), name, config), "configure queue %q with %+v", name, config)
-	return s.open(name)
+// configureAsIs configures a queue without filling in unset settings.
+func (e *env) configureAsIs(name string, config driver.Config) driver.Queue {
+	e.t.Helper()
+	e.ok(e.opener.(driver.Admin).ConfigureQueue(e.ctx(), name, config), "configure queue %q with %+v", name, config)
+	return e.open(name)
 }
 
 // configOf reads the configuration of a queue.
-func (s *session) configOf(name string) driver.Config {
-	s.t.Helper()
-	config, err := s.opener.(driver.Admin).QueueConfig(s.ctx(), name)
-	s.ok(err, "read the configuration of queue %q", name)
+func (e *env) configOf(name string) driver.Config {
+	e.t.Helper()
+	config, err := e.opener.(driver.Admin).QueueConfig(e.ctx(), name)
+	e.ok(err, "read the configuration of queue %q", name)
 	return config
 }
 
-func configuredQueueHasDefaultLimit(s *session, _ driver.Queue) {
-	q := s.configureAsIs("invoices", driver.Config{MaxMessages: 100})
-	if got := s.configOf("invoices").MaxDeliveries; got != driver.DefaultMaxDeliveries {
-		s.failf("delivery limit of a queue that was made without one: got %d, want %d", got, driver.DefaultMaxDeliveries)
+func configuredQueueHasDefaultLimit(e *env, _ driver.Queue) {
+	q := e.configureAsIs("invoices", driver.Config{MaxMessages: 100})
+	if got := e.configOf("invoices").MaxDeliveries; got != driver.DefaultMaxDeliveries {
+		e.failf("delivery limit of a queue that was made without one: got %d, want %d", got, driver.DefaultMaxDeliveries)
 	}
-	s.expectLimit(q, driver.DefaultMaxDeliveries)
+	e.expectLimit(q, driver.DefaultMaxDeliveries)
 }
 
-func offStaysOff(s *session, _ driver.Queue) {
-	s.configureAsIs("invoices", driver.Config{MaxDeliveries: driver.Off})
-	q := s.configureAsIs("invoices", driver.Config{MaxMessages: 100})
-	if got := s.configOf("invoices").MaxDeliveries; got != driver.Off {
-		s.failf("delivery limit that is off: got %d, want Off (%d)", got, driver.Off)
+func offStaysOff(e *env, _ driver.Queue) {
+	e.configureAsIs("invoices", driver.Config{MaxDeliveries: driver.Off})
+	q := e.configureAsIs("invoices", driver.Config{MaxMessages: 100})
+	if got := e.configOf("invoices").MaxDeliveries; got != driver.Off {
+		e.failf("delivery limit that is off: got %d, want Off (%d)", got, driver.Off)
 	}
-	noLimitNoDeath(s, q)
+	noLimitNoDeath(e, q)
 }
 
-func newQueueBoundsDead(s *session, q driver.Queue) {
-	s.send(q, "a") // which makes the queue, if opening did not
-	s.configureAsIs("invoices", driver.Config{})
+func newQueueBoundsDead(e *env, q driver.Queue) {
+	e.send(q, "a") // creates the queue, if opening did not
+	e.configureAsIs("invoices", driver.Config{})
 	for _, name := range []string{queueName, "invoices"} {
-		config := s.configOf(name)
+		config := e.configOf(name)
 		if config.MaxDead <= 0 && config.RetainDead.Age <= 0 && config.RetainDead.Count <= 0 {
-			s.failf("dead letters of queue %q have no bound: %+v", name, config)
+			e.failf("dead letters of queue %q have no bound: %+v", name, config)
 		}
 	}
-	s.configureAsIs("receipts", driver.Config{RetainDead: driver.Retention{Count: 7}})
-	if got := s.configOf("receipts").RetainDead.Count; got != 7 {
-		s.failf("RetainDead.Count: got %d, want 7", got)
+	e.configureAsIs("receipts", driver.Config{RetainDead: driver.Retention{Count: 7}})
+	if got := e.configOf("receipts").RetainDead.Count; got != 7 {
+		e.failf("RetainDead.Count: got %d, want 7", got)
 	}
 }
 
-// settings are configurations with one setting each, some of which a backend may
-// refuse.
+// settings are configurations with one setting each. A backend may refuse some of them.
 func settings() map[string]driver.Config {
 	return map[string]driver.Config{
 		"MaxDeliveries":     {MaxDeliveries: 7},
@@ -124,62 +123,62 @@ func settings() map[string]driver.Config {
 	}
 }
 
-// configureIfAble configures a queue, and reports whether the backend can.
-func (s *session) configureIfAble(name string, config driver.Config) bool {
-	s.t.Helper()
-	err := s.opener.(driver.Admin).ConfigureQueue(s.ctx(), name, config)
+// configureIfAble configures a queue, and reports whether the backend supports it.
+func (e *env) configureIfAble(name string, config driver.Config) bool {
+	e.t.Helper()
+	err := e.opener.(driver.Admin).ConfigureQueue(e.ctx(), name, config)
 	if errors.Is(err, driver.ErrUnsupported) {
-		s.t.Logf("refused: %v", err)
+		e.t.Logf("refused: %v", err)
 		return false
 	}
-	s.ok(err, "configure queue %q with %+v", name, config)
+	e.ok(err, "configure queue %q with %+v", name, config)
 	return true
 }
 
-func unsetIsKept(s *session, _ driver.Queue) {
+func unsetIsKept(e *env, _ driver.Queue) {
 	for name, config := range settings() {
-		if !s.configureIfAble(name, config) {
+		if !e.configureIfAble(name, config) {
 			continue
 		}
-		before := s.configOf(name)
+		before := e.configOf(name)
 		if !configCovers(before, config) {
-			s.failf("configuration with %s: got %+v, want %+v", name, before, config)
+			e.failf("configuration with %s: got %+v, want %+v", name, before, config)
 		}
-		s.configureAsIs(name, driver.Config{})
-		if after := s.configOf(name); after != before {
-			s.failf("configuration with %s after one with nothing set: got %+v, want %+v", name, after, before)
+		e.configureAsIs(name, driver.Config{})
+		if after := e.configOf(name); after != before {
+			e.failf("configuration with %s after one with nothing set: got %+v, want %+v", name, after, before)
 		}
 	}
 }
 
-func readConfigCanBeGivenBack(s *session, _ driver.Queue) {
+func readConfigCanBeGivenBack(e *env, _ driver.Queue) {
 	for name, config := range settings() {
-		if !s.configureIfAble(name, config) {
+		if !e.configureIfAble(name, config) {
 			continue
 		}
-		before := s.configOf(name)
+		before := e.configOf(name)
 		if effective := before.Effective(); before != effective {
-			s.failf("configuration with %s: got %+v, which leaves something unset; want %+v", name, before, effective)
+			e.failf("configuration with %s: got %+v, which leaves something unset; want %+v", name, before, effective)
 		}
-		s.configureAsIs(name, before)
-		if after := s.configOf(name); after != before {
-			s.failf("configuration with %s that was given back: got %+v, want %+v", name, after, before)
+		e.configureAsIs(name, before)
+		if after := e.configOf(name); after != before {
+			e.failf("configuration with %s that was given back: got %+v, want %+v", name, after, before)
 		}
 	}
 }
 
-func windowOffRefusesKeys(s *session, _ driver.Queue) {
-	if !s.configureIfAble("invoices", driver.Config{DedupWindow: driver.Off}) {
+func windowOffRefusesKeys(e *env, _ driver.Queue) {
+	if !e.configureIfAble("invoices", driver.Config{DedupWindow: driver.Off}) {
 		return
 	}
-	q := s.open("invoices")
+	q := e.open("invoices")
 	if window := q.Traits().DedupWindow; window != 0 {
-		s.failf("Traits.DedupWindow with the window off: got %v, want 0", window)
+		e.failf("Traits.DedupWindow with the window off: got %v, want 0", window)
 	}
-	_, err := q.Send(s.ctx(), []driver.Outgoing{keyed("key", "a")})
-	s.expectInvalid(err, driver.ErrUnsupported, "", "send with a dedup key to a queue whose window is off")
-	s.expectEmpty(q)
-	s.send(q, "a")
-	s.configureAsIs("invoices", driver.Config{DedupWindow: time.Hour})
-	s.expectFresh(q, keyed("key", "b"), "after the window was turned on")
+	_, err := q.Send(e.ctx(), []driver.Outgoing{keyed("key", "a")})
+	e.expectInvalid(err, driver.ErrUnsupported, "", "send with a dedup key to a queue whose window is off")
+	e.expectEmpty(q)
+	e.send(q, "a")
+	e.configureAsIs("invoices", driver.Config{DedupWindow: time.Hour})
+	e.expectFresh(q, keyed("key", "b"), "after the window was turned on")
 }

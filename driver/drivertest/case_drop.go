@@ -6,23 +6,22 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// dropping is a queue whose messages may wait for two ticks, and then leave no
-// trace.
-func dropping(s *session) driver.Config {
-	config := aging(s)
+// dropping is a queue whose messages may wait for two ticks, and are then dropped.
+func dropping(e *env) driver.Config {
+	config := aging(e)
 	config.DropExpired = true
 	return config
 }
 
-// droppingFew is a queue that keeps so many messages, and no trace of others.
-func droppingFew(count int) func(*session) driver.Config {
+// droppingFew is a queue that keeps count messages and drops the others.
+func droppingFew(count int) func(*env) driver.Config {
 	return always(driver.Config{RetainReady: driver.Retention{Count: count}, DropExpired: true})
 }
 
-// alsoDropping is dropping with more settings.
-func alsoDropping(change func(*driver.Config)) func(*session) driver.Config {
-	return func(s *session) driver.Config {
-		config := dropping(s)
+// alsoDropping is dropping with further settings.
+func alsoDropping(change func(*driver.Config)) func(*env) driver.Config {
+	return func(e *env) driver.Config {
+		config := dropping(e)
 		change(&config)
 		return config
 	}
@@ -37,16 +36,16 @@ var dropCases = []testCase{
 	{id: "RET-2", title: "a nacked message that is too old is gone", config: dropping, needs: dropNeeds, run: oldNackedIsDropped},
 	{id: "RET-2", title: "of too many ready messages the oldest are gone", config: droppingFew(3), needs: dropNeeds, run: tooManyAreDropped},
 	{
-		id: "RET-2", title: "what is dropped does not go where the dead go",
-		config: alsoDropping(func(c *driver.Config) { c.DeadLetterTo = graveQueue }), needs: dropNeeds, run: droppedGoesNowhere,
+		id: "RET-2", title: "a dropped message does not go to the dead-letter queue",
+		config: alsoDropping(func(c *driver.Config) { c.DeadLetterTo = deadLetterQueue }), needs: dropNeeds, run: droppedGoesNowhere,
 	},
 	{
-		id: "RET-2", title: "a message that is out of deliveries becomes a dead letter all the same",
+		id: "RET-2", title: "a message at its delivery limit still becomes a dead letter",
 		config: alsoDropping(func(c *driver.Config) { c.MaxDeliveries = 1 }), needs: []need{needDropExpired, needDeadLetters}, run: exhaustedIsNotDropped,
 	},
 	{
 		id: "RET-2", title: "full dead letters hold nothing up",
-		config: alsoDropping(func(c *driver.Config) { c.MaxDead = 1 }), needs: []need{needDropExpired, needDeadLetters}, run: fullGraveyardDoesNotMatter,
+		config: alsoDropping(func(c *driver.Config) { c.MaxDead = 1 }), needs: []need{needDropExpired, needDeadLetters}, run: fullDeadLettersDoNotMatter,
 	},
 	{
 		id: "RET-2", title: "what is dropped makes room",
@@ -64,157 +63,157 @@ var dropCases = []testCase{
 	},
 }
 
-// expectNoTrace checks that nothing is left in a queue.
-func (s *session) expectNoTrace(q driver.Queue) {
-	s.t.Helper()
-	s.expectEmpty(q)
+// expectNoTrace checks that a queue is empty.
+func (e *env) expectNoTrace(q driver.Queue) {
+	e.t.Helper()
+	e.expectEmpty(q)
 	if q.Traits().DeadLetters {
-		s.expectDead(q)
+		e.expectDead(q)
 	}
 }
 
-func oldReadyIsDropped(s *session, q driver.Queue) {
+func oldReadyIsDropped(e *env, q driver.Queue) {
 	sent := time.Now()
-	s.send(q, "a", "b")
-	s.expectStatsAt(q, sent.Add(2*s.tick), driver.Stats{}, "the end of messages that are too old")
-	s.expectNoTrace(q)
-	s.send(q, "c")
-	s.expectNext(q, "c")
+	e.send(q, "a", "b")
+	e.expectStatsAt(q, sent.Add(2*e.tick), driver.Stats{}, "the end of messages that are too old")
+	e.expectNoTrace(q)
+	e.send(q, "c")
+	e.expectNext(q, "c")
 }
 
-func oldDelayedIsDropped(s *session, q driver.Queue) {
+func oldDelayedIsDropped(e *env, q driver.Queue) {
 	sent := time.Now()
-	s.sendLater(q, 3*s.tick, "a")
-	s.expectStatsAt(q, sent.Add(3*s.tick), driver.Stats{Ready: 1}, "the end of a delay that is longer than messages are kept")
-	s.expectStatsAt(q, sent.Add(5*s.tick), driver.Stats{}, "the end of a message that was due for too long")
-	s.expectNoTrace(q)
+	e.sendLater(q, 3*e.tick, "a")
+	e.expectStatsAt(q, sent.Add(3*e.tick), driver.Stats{Ready: 1}, "the end of a delay that is longer than messages are kept")
+	e.expectStatsAt(q, sent.Add(5*e.tick), driver.Stats{}, "the end of a message that was due for too long")
+	e.expectNoTrace(q)
 }
 
-func oldInFlightIsDroppedOnReturn(s *session, q driver.Queue) {
+func oldInFlightIsDroppedOnReturn(e *env, q driver.Queue) {
 	sent := time.Now()
-	s.send(q, "a")
-	held := s.takeBeforeOld(q, sent)
-	s.sleep(3 * s.tick)
-	s.expectStats(q, driver.Stats{InFlight: 1})
-	s.extend(q, held, s.hold)
-	s.expire(q, held)
-	s.expectNoTrace(q)
-	s.expectExpired(q, held, "the receipt of a message that was dropped")
+	e.send(q, "a")
+	held := e.takeBeforeOld(q, sent)
+	e.sleep(3 * e.tick)
+	e.expectStats(q, driver.Stats{InFlight: 1})
+	e.extend(q, held, e.hold)
+	e.expire(q, held)
+	e.expectNoTrace(q)
+	e.expectExpired(q, held, "the receipt of a message that was dropped")
 }
 
-func oldNackedIsDropped(s *session, q driver.Queue) {
+func oldNackedIsDropped(e *env, q driver.Queue) {
 	sent := time.Now()
-	s.send(q, "a")
-	held := s.takeBeforeOld(q, sent)
-	s.sleep(2 * s.tick)
-	s.nack(q, held, 0, "failure")
-	s.expectNoTrace(q)
-	s.expectExpired(q, held, "the receipt of a message that was dropped")
+	e.send(q, "a")
+	held := e.takeBeforeOld(q, sent)
+	e.sleep(2 * e.tick)
+	e.nack(q, held, 0, "failure")
+	e.expectNoTrace(q)
+	e.expectExpired(q, held, "the receipt of a message that was dropped")
 }
 
-func tooManyAreDropped(s *session, q driver.Queue) {
-	s.send(q, "a")
-	held := s.receive(q, 1)
-	s.send(q, "b", "c", "d")
-	s.expectStats(q, driver.Stats{Ready: 3, InFlight: 1})
-	s.send(q, "e") // b is the oldest that is ready
-	s.expectStats(q, driver.Stats{Ready: 3, InFlight: 1})
-	s.expire(q, held...) // and now a is
-	s.expectStats(q, driver.Stats{Ready: 3})
-	s.nack(q, s.expectNext(q, "c")[0], 0, "") // at the tail, and yet the oldest
-	s.send(q, "f")
-	s.expectStats(q, driver.Stats{Ready: 3})
-	s.ack(q, s.expectNext(q, "d", "e", "f")...)
-	s.expectNoTrace(q)
+func tooManyAreDropped(e *env, q driver.Queue) {
+	e.send(q, "a")
+	held := e.receive(q, 1)
+	e.send(q, "b", "c", "d")
+	e.expectStats(q, driver.Stats{Ready: 3, InFlight: 1})
+	e.send(q, "e") // b is the oldest ready message
+	e.expectStats(q, driver.Stats{Ready: 3, InFlight: 1})
+	e.expire(q, held...) // now a is the oldest
+	e.expectStats(q, driver.Stats{Ready: 3})
+	e.nack(q, e.expectNext(q, "c")[0], 0, "") // at the tail, but still the oldest
+	e.send(q, "f")
+	e.expectStats(q, driver.Stats{Ready: 3})
+	e.ack(q, e.expectNext(q, "d", "e", "f")...)
+	e.expectNoTrace(q)
 }
 
-func droppedGoesNowhere(s *session, q driver.Queue) {
+func droppedGoesNowhere(e *env, q driver.Queue) {
 	sent := time.Now()
-	s.send(q, "a")
-	s.expectStatsAt(q, sent.Add(2*s.tick), driver.Stats{}, "the end of a message that is too old")
-	s.expectEmpty(s.open(graveQueue))
+	e.send(q, "a")
+	e.expectStatsAt(q, sent.Add(2*e.tick), driver.Stats{}, "the end of a message that is too old")
+	e.expectEmpty(e.open(deadLetterQueue))
 }
 
-func exhaustedIsNotDropped(s *session, q driver.Queue) {
+func exhaustedIsNotDropped(e *env, q driver.Queue) {
 	sent := time.Now()
-	s.send(q, "a")
-	held := s.takeBeforeOld(q, sent)
-	s.sleep(3 * s.tick)
-	s.expire(q, held)
-	s.expectStats(q, driver.Stats{Dead: 1})
-	s.expectExpiredLetter(q, "a", driver.ReasonMaxDeliveries)
+	e.send(q, "a")
+	held := e.takeBeforeOld(q, sent)
+	e.sleep(3 * e.tick)
+	e.expire(q, held)
+	e.expectStats(q, driver.Stats{Dead: 1})
+	e.expectExpiredLetter(q, "a", driver.ReasonMaxDeliveries)
 }
 
-func fullGraveyardDoesNotMatter(s *session, q driver.Queue) {
+func fullDeadLettersDoNotMatter(e *env, q driver.Queue) {
 	sent := time.Now()
-	s.send(q, "dead")
-	s.bury(q, s.takeBeforeOld(q, sent), driver.ReasonFatal)
+	e.send(q, "dead")
+	e.deadLetter(q, e.takeBeforeOld(q, sent), driver.ReasonFatal)
 	sent = time.Now()
-	s.send(q, "a")
-	s.expectStatsAt(q, sent.Add(2*s.tick), driver.Stats{Dead: 1}, "the end of a message while the dead letters are full")
-	s.expectNothing(q)
-	s.expectDead(q, "dead")
+	e.send(q, "a")
+	e.expectStatsAt(q, sent.Add(2*e.tick), driver.Stats{Dead: 1}, "the end of a message while the dead letters are full")
+	e.expectNothing(q)
+	e.expectDead(q, "dead")
 }
 
-func droppedMakesRoom(s *session, q driver.Queue) {
+func droppedMakesRoom(e *env, q driver.Queue) {
 	sent := time.Now()
-	s.send(q, "abc", "def")
-	s.expectStatsAt(q, sent.Add(2*s.tick), driver.Stats{}, "the end of messages that are too old")
-	s.send(q, "ghi", "jkl")
-	s.expectFull(trySend(s, q, "m"), "send to a full queue")
+	e.send(q, "abc", "def")
+	e.expectStatsAt(q, sent.Add(2*e.tick), driver.Stats{}, "the end of messages that are too old")
+	e.send(q, "ghi", "jkl")
+	e.expectFull(trySend(e, q, "m"), "send to a full queue")
 }
 
-func droppedHeadFreesGroup(s *session, q driver.Queue) {
-	s.sendTo(q, "g", "g1", "g2", "g3") // g1 is the oldest of three
-	s.ack(q, s.expectAlone(q, "g2"))
-	s.ack(q, s.expectAlone(q, "g3"))
-	s.expectNoTrace(q)
+func droppedHeadFreesGroup(e *env, q driver.Queue) {
+	e.sendTo(q, "g", "g1", "g2", "g3") // g1 is the oldest of three
+	e.ack(q, e.expectAlone(q, "g2"))
+	e.ack(q, e.expectAlone(q, "g3"))
+	e.expectNoTrace(q)
 }
 
-func droppedKeyIsRemembered(s *session, q driver.Queue) {
+func droppedKeyIsRemembered(e *env, q driver.Queue) {
 	sent := time.Now()
-	id := s.expectFresh(q, keyed("key", "body"), "for the first time")
-	s.expectStatsAt(q, sent.Add(2*s.tick), driver.Stats{}, "the end of a message that is too old")
-	s.expectDuplicate(q, keyed("key", "body"), id, "after its message was dropped")
-	s.expectNoTrace(q)
+	id := e.expectFresh(q, keyed("key", "body"), "for the first time")
+	e.expectStatsAt(q, sent.Add(2*e.tick), driver.Stats{}, "the end of a message that is too old")
+	e.expectDuplicate(q, keyed("key", "body"), id, "after its message was dropped")
+	e.expectNoTrace(q)
 }
 
-func droppingIsSwitched(s *session, q driver.Queue) {
+func droppingIsSwitched(e *env, q driver.Queue) {
 	few := driver.Retention{Count: 2}
-	s.send(q, "a", "b", "c")
-	s.expectStats(q, driver.Stats{Ready: 2})
-	if !s.reconfigure(driver.Config{RetainReady: few}) {
+	e.send(q, "a", "b", "c")
+	e.expectStats(q, driver.Stats{Ready: 2})
+	if !e.reconfigure(driver.Config{RetainReady: few}) {
 		return
 	}
-	s.send(q, "d")
-	s.expectStats(q, driver.Stats{Ready: 2, Dead: 1})
-	s.reconfigure(driver.Config{RetainReady: few, DropExpired: true})
-	s.send(q, "e")
-	s.expectStats(q, driver.Stats{Ready: 2, Dead: 1})
-	s.expectDead(q, "b")
-	s.reconfigure(driver.Config{RetainReady: driver.Retention{Count: 1}, DropExpired: true})
-	s.expectStats(q, driver.Stats{Ready: 1, Dead: 1})
-	s.expectNext(q, "e")
+	e.send(q, "d")
+	e.expectStats(q, driver.Stats{Ready: 2, Dead: 1})
+	e.reconfigure(driver.Config{RetainReady: few, DropExpired: true})
+	e.send(q, "e")
+	e.expectStats(q, driver.Stats{Ready: 2, Dead: 1})
+	e.expectDead(q, "b")
+	e.reconfigure(driver.Config{RetainReady: driver.Retention{Count: 1}, DropExpired: true})
+	e.expectStats(q, driver.Stats{Ready: 1, Dead: 1})
+	e.expectNext(q, "e")
 }
 
-func droppedStaysGone(s *session, q driver.Queue, how Crash) {
+func droppedStaysGone(e *env, q driver.Queue, how Crash) {
 	sent := time.Now()
-	s.send(q, "a", "b")
-	s.expectStatsAt(q, sent.Add(2*s.tick), driver.Stats{}, "the end of messages that are too old")
-	s.send(q, "c")
-	q = s.restart(how)
-	s.sleep(4 * s.tick) // a clock that was lost is read late rather than early
-	s.expectNoTrace(q)
-	s.send(q, "d")
-	s.expectNext(q, "d")
+	e.send(q, "a", "b")
+	e.expectStatsAt(q, sent.Add(2*e.tick), driver.Stats{}, "the end of messages that are too old")
+	e.send(q, "c")
+	q = e.restart(how)
+	e.sleep(4 * e.tick) // after a lost clock, messages are late rather than early
+	e.expectNoTrace(q)
+	e.send(q, "d")
+	e.expectNext(q, "d")
 }
 
-func tooManyStayGone(s *session, q driver.Queue, how Crash) {
-	s.send(q, "a", "b", "c", "d")
-	q = s.restart(how)
-	s.expectStats(q, driver.Stats{Ready: 2})
-	s.send(q, "e")
-	s.expectStats(q, driver.Stats{Ready: 2})
-	s.ack(q, s.expectNext(q, "d", "e")...)
-	s.expectNoTrace(q)
+func tooManyStayGone(e *env, q driver.Queue, how Crash) {
+	e.send(q, "a", "b", "c", "d")
+	q = e.restart(how)
+	e.expectStats(q, driver.Stats{Ready: 2})
+	e.send(q, "e")
+	e.expectStats(q, driver.Stats{Ready: 2})
+	e.ack(q, e.expectNext(q, "d", "e")...)
+	e.expectNoTrace(q)
 }

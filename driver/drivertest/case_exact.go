@@ -6,8 +6,7 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// Texts, sizes and durations are taken as they are: not trimmed, not folded,
-// not rounded.
+// Texts, sizes and durations are used as they are: not trimmed, not folded,
 var exactCases = []testCase{
 	{id: "SND-3", title: "texts are kept with their spaces", run: spacesAreKept},
 	{
@@ -27,111 +26,111 @@ var exactCases = []testCase{
 	{id: "SVC-1", title: "configuring a queue keeps its dead letters", needs: []need{needAdmin, needDeadLetters}, run: configuringKeepsDead},
 }
 
-func spacesAreKept(s *session, q driver.Queue) {
+func spacesAreKept(e *env, q driver.Queue) {
 	msg := driver.Outgoing{
 		Body: []byte(" body\n"), ReplyTo: " answers ", CorrelationID: "\tcorrelation ",
 		Attributes: map[string]string{" key ": " value "},
 	}
-	id := s.sendOne(q, msg).ID
-	s.expectMessage(s.receive(q, 1)[0].Message, msg, id, 1)
+	id := e.sendOne(q, msg).ID
+	e.expectMessage(e.receive(q, 1)[0].Message, msg, id, 1)
 }
 
-func onlyBodiesAreCounted(s *session, q driver.Queue) {
-	s.sendOne(q, driver.Outgoing{
+func onlyBodiesAreCounted(e *env, q driver.Queue) {
+	e.sendOne(q, driver.Outgoing{
 		Body: make([]byte, 10), ReplyTo: "answers", CorrelationID: "correlation",
-		Attributes: map[string]string{"attribute": "of many bytes, which nobody counts"},
+		Attributes: map[string]string{"attribute": "of many bytes, which are not counted"},
 	})
-	_, err := q.Send(s.ctx(), []driver.Outgoing{{Body: make([]byte, 1)}})
-	s.expectFull(err, "send a byte more than the bound")
+	_, err := q.Send(e.ctx(), []driver.Outgoing{{Body: make([]byte, 1)}})
+	e.expectFull(err, "send a byte more than the bound")
 }
 
-func invalidSendLeavesKeyFree(s *session, q driver.Queue) {
+func invalidSendLeavesKeyFree(e *env, q driver.Queue) {
 	bad := keyed("key", "bad")
 	bad.Delay = -1
-	_, err := q.Send(s.ctx(), []driver.Outgoing{bad})
-	s.expectCode(driver.At(err, 0), driver.ErrInvalid, "send with a negative delay")
-	s.expectFresh(q, keyed("key", "good"), "after an invalid send used it")
-	s.expectNext(q, "good")
+	_, err := q.Send(e.ctx(), []driver.Outgoing{bad})
+	e.expectCode(driver.At(err, 0), driver.ErrInvalid, "send with a negative delay")
+	e.expectFresh(q, keyed("key", "good"), "after an invalid send used it")
+	e.expectNext(q, "good")
 }
 
-// fraction is a duration that is no whole number of seconds; ok is false where
-// the clock is real and the difference would not show.
-func (s *session) fraction() (d time.Duration, ok bool) {
-	if !s.backend.Virtual {
-		s.t.Log("to the fraction of a second, and so checked in virtual time only")
+// fraction returns a duration that is not a whole number of seconds; ok is false where the
+// clock is real and the difference would not show.
+func (e *env) fraction() (d time.Duration, ok bool) {
+	if !e.backend.Virtual {
+		e.t.Log("to the fraction of a second, and so checked in virtual time only")
 	}
-	return 2345678 * time.Microsecond, s.backend.Virtual
+	return 2345678 * time.Microsecond, e.backend.Virtual
 }
 
-func waitIsNotRounded(s *session, q driver.Queue) {
-	wait, ok := s.fraction()
+func waitIsNotRounded(e *env, q driver.Queue) {
+	wait, ok := e.fraction()
 	if !ok {
 		return
 	}
 	start := time.Now()
-	if got := s.receiveOnce(q, driver.ReceiveRequest{Max: 1, Visibility: s.hold, Wait: wait}); len(got) > 0 {
-		s.failf("an empty queue handed out %d messages", len(got))
+	if got := e.receiveOnce(q, driver.ReceiveRequest{Max: 1, Visibility: e.hold, Wait: wait}); len(got) > 0 {
+		e.failf("an empty queue handed out %d messages", len(got))
 	}
-	s.expectTime(time.Now(), start.Add(wait), "the end of a wait")
+	e.expectTime(time.Now(), start.Add(wait), "the end of a wait")
 }
 
-func visibilityIsNotRounded(s *session, q driver.Queue) {
-	visibility, ok := s.fraction()
+func visibilityIsNotRounded(e *env, q driver.Queue) {
+	visibility, ok := e.fraction()
 	if !ok {
 		return
 	}
-	s.send(q, "a")
+	e.send(q, "a")
 	start := time.Now()
-	s.receiveFor(q, 1, visibility)
-	s.expectArrival(q, start.Add(visibility), "a")
+	e.receiveFor(q, 1, visibility)
+	e.expectArrival(q, start.Add(visibility), "a")
 }
 
-func extensionIsNotRounded(s *session, q driver.Queue) {
-	visibility, ok := s.fraction()
+func extensionIsNotRounded(e *env, q driver.Queue) {
+	visibility, ok := e.fraction()
 	if !ok {
 		return
 	}
-	s.send(q, "a")
-	held := s.receive(q, 1)[0]
+	e.send(q, "a")
+	held := e.receive(q, 1)[0]
 	start := time.Now()
-	s.extend(q, held, visibility)
-	s.expectArrival(q, start.Add(visibility), "a")
+	e.extend(q, held, visibility)
+	e.expectArrival(q, start.Add(visibility), "a")
 }
 
-func nackDelayIsNotRounded(s *session, q driver.Queue) {
-	delay, ok := s.fraction()
+func nackDelayIsNotRounded(e *env, q driver.Queue) {
+	delay, ok := e.fraction()
 	if !ok {
 		return
 	}
-	s.send(q, "a")
-	held := s.receive(q, 1)[0]
+	e.send(q, "a")
+	held := e.receive(q, 1)[0]
 	start := time.Now()
-	s.nack(q, held, delay, "")
-	s.expectArrival(q, start.Add(delay), "a")
+	e.nack(q, held, delay, "")
+	e.expectArrival(q, start.Add(delay), "a")
 }
 
-func groupsAreNotFolded(s *session, q driver.Queue) {
-	s.sendTo(q, "g", "small")
-	s.sendTo(q, "G", "large")
-	s.sendTo(q, " g", "spaced")
-	s.expectAlone(q, "small")
-	s.expectAlone(q, "large")
-	s.expectAlone(q, "spaced")
+func groupsAreNotFolded(e *env, q driver.Queue) {
+	e.sendTo(q, "g", "small")
+	e.sendTo(q, "G", "large")
+	e.sendTo(q, " g", "spaced")
+	e.expectAlone(q, "small")
+	e.expectAlone(q, "large")
+	e.expectAlone(q, "spaced")
 }
 
-func redriveRespectsBytes(s *session, q driver.Queue) {
-	s.kill(q, "123456", "654321")
-	moved, err := q.Redrive(s.ctx(), nil, 0)
-	s.expectCode(err, driver.ErrFull, "redrive 12 bytes into a queue of 10")
+func redriveRespectsBytes(e *env, q driver.Queue) {
+	e.kill(q, "123456", "654321")
+	moved, err := q.Redrive(e.ctx(), nil, 0)
+	e.expectCode(err, driver.ErrFull, "redrive 12 bytes into a queue of 10")
 	if moved != 1 {
-		s.failf("redrive of two letters of 6 bytes into a queue of 10: got %d moved, want 1", moved)
+		e.failf("redrive of two letters of 6 bytes into a queue of 10: got %d moved, want 1", moved)
 	}
-	s.expectDead(q, "654321")
+	e.expectDead(q, "654321")
 }
 
-func configuringKeepsDead(s *session, q driver.Queue) {
-	s.kill(q, "a")
-	if s.reconfigure(driver.Config{MaxMessages: 100}) {
-		s.expectDead(q, "a")
+func configuringKeepsDead(e *env, q driver.Queue) {
+	e.kill(q, "a")
+	if e.reconfigure(driver.Config{MaxMessages: 100}) {
+		e.expectDead(q, "a")
 	}
 }

@@ -16,7 +16,7 @@ var strict = always(driver.Config{StrictGroups: true})
 var groupCases = []testCase{
 	{id: "ORD-4", title: "a queue with strict groups says so", config: strict, run: strictQueueSaysSo},
 	{
-		id: "ORD-4", title: "a plain queue delivers a group's next message while another is out",
+		id: "ORD-4", title: "a plain queue delivers a group's next message while another is in flight",
 		needs: []need{needGroups}, run: plainQueueDoesNotBlockGroups,
 	},
 	{id: "ORD-4", title: "nothing of a group is delivered while an earlier message is in flight", config: strict, run: groupWaitsForItsHead},
@@ -49,353 +49,353 @@ var groupCases = []testCase{
 	{id: "ORD-4", title: "many workers never hold one group twice, and see it in order", config: strict, run: workersSeeGroupsInOrder},
 }
 
-// expectAlone receives one message with its own call, so that no batch lets a
-// group's next message out.
-func (s *session) expectAlone(q driver.Queue, want string) driver.Delivery {
-	s.t.Helper()
-	return s.expectBodies(q, s.receive(q, 1), want)[0]
+// expectAlone receives one message in a call of its own, so that a batch cannot bring the
+// group's next message.
+func (e *env) expectAlone(q driver.Queue, want string) driver.Delivery {
+	e.t.Helper()
+	return e.expectBodies(q, e.receive(q, 1), want)[0]
 }
 
-func strictQueueSaysSo(s *session, q driver.Queue) {
+func strictQueueSaysSo(e *env, q driver.Queue) {
 	if traits := q.Traits(); !traits.StrictGroups || !traits.Groups {
-		s.failf("traits of a queue with strict groups: got Groups %v, StrictGroups %v", traits.Groups, traits.StrictGroups)
+		e.failf("traits of a queue with strict groups: got Groups %v, StrictGroups %v", traits.Groups, traits.StrictGroups)
 	}
-	if s.open("plain").Traits().StrictGroups {
-		s.failf("a queue nobody configured claims strict groups")
+	if e.open("plain").Traits().StrictGroups {
+		e.failf("a queue without a configuration claims strict groups")
 	}
 }
 
-func plainQueueDoesNotBlockGroups(s *session, q driver.Queue) {
+func plainQueueDoesNotBlockGroups(e *env, q driver.Queue) {
 	if q.Traits().StrictGroups {
-		s.t.Log("this backend's queues have strict groups by default")
+		e.t.Log("this backend's queues have strict groups by default")
 		return
 	}
-	s.sendTo(q, "g", "g1", "g2")
-	s.expectAlone(q, "g1")
-	s.expectAlone(q, "g2")
+	e.sendTo(q, "g", "g1", "g2")
+	e.expectAlone(q, "g1")
+	e.expectAlone(q, "g2")
 }
 
-func groupWaitsForItsHead(s *session, q driver.Queue) {
-	s.sendTo(q, "g", "g1", "g2", "g3")
+func groupWaitsForItsHead(e *env, q driver.Queue) {
+	e.sendTo(q, "g", "g1", "g2", "g3")
 	for _, want := range []string{"g1", "g2", "g3"} {
-		held := s.expectAlone(q, want)
-		s.expectNothing(q)
-		s.ack(q, held)
+		held := e.expectAlone(q, want)
+		e.expectNothing(q)
+		e.ack(q, held)
 	}
-	s.expectEmpty(q)
+	e.expectEmpty(q)
 }
 
-func otherGroupsGoOn(s *session, q driver.Queue) {
-	s.sendTo(q, "g", "g1", "g2")
-	s.sendTo(q, "h", "h1", "h2")
-	s.send(q, "none")
-	g1 := s.expectAlone(q, "g1")
-	h1 := s.expectAlone(q, "h1")
-	s.expectAlone(q, "none")
-	s.expectNothing(q)
-	s.ack(q, h1)
-	s.expectAlone(q, "h2")
-	s.expectNothing(q)
-	s.ack(q, g1)
-	s.expectAlone(q, "g2")
+func otherGroupsGoOn(e *env, q driver.Queue) {
+	e.sendTo(q, "g", "g1", "g2")
+	e.sendTo(q, "h", "h1", "h2")
+	e.send(q, "none")
+	g1 := e.expectAlone(q, "g1")
+	h1 := e.expectAlone(q, "h1")
+	e.expectAlone(q, "none")
+	e.expectNothing(q)
+	e.ack(q, h1)
+	e.expectAlone(q, "h2")
+	e.expectNothing(q)
+	e.ack(q, g1)
+	e.expectAlone(q, "g2")
 }
 
-func batchHoldsSeveral(s *session, q driver.Queue) {
-	s.sendTo(q, "g", "g1", "g2", "g3", "g4")
-	got := s.receiveOnce(q, driver.ReceiveRequest{Max: 3, Visibility: s.hold})
-	s.expectBodies(q, got, "g1", "g2", "g3")
-	s.expectNothing(q)
+func batchHoldsSeveral(e *env, q driver.Queue) {
+	e.sendTo(q, "g", "g1", "g2", "g3", "g4")
+	got := e.receiveOnce(q, driver.ReceiveRequest{Max: 3, Visibility: e.hold})
+	e.expectBodies(q, got, "g1", "g2", "g3")
+	e.expectNothing(q)
 }
 
-func groupGoesOnWhenAllIsSettled(s *session, q driver.Queue) {
-	s.sendTo(q, "g", "g1", "g2", "g3")
-	held := s.expectBodies(q, s.receive(q, 2), "g1", "g2")
-	s.ack(q, held[0])
-	s.expectNothing(q)
-	s.ack(q, held[1])
-	s.expectAlone(q, "g3")
+func groupGoesOnWhenAllIsSettled(e *env, q driver.Queue) {
+	e.sendTo(q, "g", "g1", "g2", "g3")
+	held := e.expectBodies(q, e.receive(q, 2), "g1", "g2")
+	e.ack(q, held[0])
+	e.expectNothing(q)
+	e.ack(q, held[1])
+	e.expectAlone(q, "g3")
 }
 
-func releasedHeadComesBack(s *session, q driver.Queue) {
-	s.sendTo(q, "g", "g1", "g2", "g3", "g4")
-	held := s.expectBodies(q, s.receive(q, 3), "g1", "g2", "g3")
-	s.nack(q, held[0], 0, "")
-	again := s.expectAlone(q, "g1")
-	s.expectNothing(q) // g2 and g3 are in flight, and g4 is behind them
-	s.ack(q, again, held[1], held[2])
-	s.expectAlone(q, "g4")
+func releasedHeadComesBack(e *env, q driver.Queue) {
+	e.sendTo(q, "g", "g1", "g2", "g3", "g4")
+	held := e.expectBodies(q, e.receive(q, 3), "g1", "g2", "g3")
+	e.nack(q, held[0], 0, "")
+	again := e.expectAlone(q, "g1")
+	e.expectNothing(q) // g2 and g3 are in flight, and g4 is behind them
+	e.ack(q, again, held[1], held[2])
+	e.expectAlone(q, "g4")
 
-	s.sendTo(q, "h", "h1", "h2", "h3")
-	held = s.expectBodies(q, s.receive(q, 3), "h1", "h2", "h3")
-	s.nack(q, held[0], 0, "")
-	s.nack(q, held[1], 0, "")
-	got := s.receiveOnce(q, driver.ReceiveRequest{Max: 10, Visibility: s.hold})
-	s.expectBodies(q, got, "h1", "h2")
+	e.sendTo(q, "h", "h1", "h2", "h3")
+	held = e.expectBodies(q, e.receive(q, 3), "h1", "h2", "h3")
+	e.nack(q, held[0], 0, "")
+	e.nack(q, held[1], 0, "")
+	got := e.receiveOnce(q, driver.ReceiveRequest{Max: 10, Visibility: e.hold})
+	e.expectBodies(q, got, "h1", "h2")
 }
 
-func expiredHeadComesBack(s *session, q driver.Queue) {
-	s.sendTo(q, "g", "g1", "g2", "g3")
+func expiredHeadComesBack(e *env, q driver.Queue) {
+	e.sendTo(q, "g", "g1", "g2", "g3")
 	start := time.Now()
-	held := s.expectBodies(q, s.receiveFor(q, 2, s.tick), "g1", "g2")
-	s.ok(extended(q.Extend(s.ctx(), []driver.Extension{{Receipt: held[1].Receipt, Visibility: s.hold}})), "extend")
-	again := s.expectArrival(q, start.Add(s.tick), "g1")
-	s.expectNothing(q)
-	s.ack(q, again[0])
-	s.expectNothing(q)
-	s.ack(q, held[1])
-	s.expectAlone(q, "g3")
+	held := e.expectBodies(q, e.receiveFor(q, 2, e.tick), "g1", "g2")
+	e.ok(extended(q.Extend(e.ctx(), []driver.Extension{{Receipt: held[1].Receipt, Visibility: e.hold}})), "extend")
+	again := e.expectArrival(q, start.Add(e.tick), "g1")
+	e.expectNothing(q)
+	e.ack(q, again[0])
+	e.expectNothing(q)
+	e.ack(q, held[1])
+	e.expectAlone(q, "g3")
 }
 
-func nackedKeepsItsPlace(s *session, q driver.Queue) {
-	s.sendTo(q, "g", "g1", "g2")
-	s.nack(q, s.expectAlone(q, "g1"), 0, "again")
-	again := s.expectAlone(q, "g1")
+func nackedKeepsItsPlace(e *env, q driver.Queue) {
+	e.sendTo(q, "g", "g1", "g2")
+	e.nack(q, e.expectAlone(q, "g1"), 0, "again")
+	again := e.expectAlone(q, "g1")
 	if again.Deliveries != 2 || again.LastError != "again" {
-		s.failf("a nacked message of a group: got Deliveries %d, LastError %q", again.Deliveries, again.LastError)
+		e.failf("a nacked message of a group: got Deliveries %d, LastError %q", again.Deliveries, again.LastError)
 	}
-	s.ack(q, again)
-	s.expectAlone(q, "g2")
+	e.ack(q, again)
+	e.expectAlone(q, "g2")
 }
 
-func nackedOutOfBatch(s *session, q driver.Queue) {
-	s.sendTo(q, "g", "g1", "g2", "g3", "g4")
-	held := s.expectBodies(q, s.receive(q, 3), "g1", "g2", "g3")
-	s.nack(q, held[1], 0, "")
-	s.expectNothing(q) // g1 is in flight
-	s.ack(q, held[2])
-	s.expectNothing(q)
-	s.ack(q, held[0])
-	again := s.expectAlone(q, "g2")
-	s.expectNothing(q)
-	s.ack(q, again)
-	s.expectAlone(q, "g4")
+func nackedOutOfBatch(e *env, q driver.Queue) {
+	e.sendTo(q, "g", "g1", "g2", "g3", "g4")
+	held := e.expectBodies(q, e.receive(q, 3), "g1", "g2", "g3")
+	e.nack(q, held[1], 0, "")
+	e.expectNothing(q) // g1 is in flight
+	e.ack(q, held[2])
+	e.expectNothing(q)
+	e.ack(q, held[0])
+	again := e.expectAlone(q, "g2")
+	e.expectNothing(q)
+	e.ack(q, again)
+	e.expectAlone(q, "g4")
 }
 
-func expiredKeepsItsPlace(s *session, q driver.Queue) {
-	s.sendTo(q, "g", "g1", "g2", "g3")
+func expiredKeepsItsPlace(e *env, q driver.Queue) {
+	e.sendTo(q, "g", "g1", "g2", "g3")
 	start := time.Now()
-	s.receiveFor(q, 2, s.tick)
-	s.expectArrival(q, start.Add(s.tick), "g1", "g2")
+	e.receiveFor(q, 2, e.tick)
+	e.expectArrival(q, start.Add(e.tick), "g1", "g2")
 }
 
-func delayedNackBlocksLater(s *session, q driver.Queue) {
-	s.sendTo(q, "g", "g1", "g2")
-	s.sendTo(q, "h", "h1")
-	s.nack(q, s.expectAlone(q, "g1"), s.hold, "")
-	s.expectAlone(q, "h1")
-	s.expectNothing(q)
+func delayedNackBlocksLater(e *env, q driver.Queue) {
+	e.sendTo(q, "g", "g1", "g2")
+	e.sendTo(q, "h", "h1")
+	e.nack(q, e.expectAlone(q, "g1"), e.hold, "")
+	e.expectAlone(q, "h1")
+	e.expectNothing(q)
 
-	s.sendTo(q, "i", "i1", "i2")
-	i1 := s.expectAlone(q, "i1")
+	e.sendTo(q, "i", "i1", "i2")
+	i1 := e.expectAlone(q, "i1")
 	start := time.Now()
-	s.nack(q, i1, s.tick, "")
-	s.expectArrival(q, start.Add(s.tick), "i1")
-	s.expectNothing(q)
+	e.nack(q, i1, e.tick, "")
+	e.expectArrival(q, start.Add(e.tick), "i1")
+	e.expectNothing(q)
 }
 
-func delayedNackLetsEarlierGo(s *session, q driver.Queue) {
-	s.sendTo(q, "g", "g1", "g2", "g3", "g4")
-	held := s.expectBodies(q, s.receive(q, 3), "g1", "g2", "g3")
-	s.nack(q, held[1], s.hold, "")
-	s.nack(q, held[0], 0, "")
-	s.ack(q, held[2])
-	again := s.expectAlone(q, "g1")
-	s.expectNothing(q)
-	s.ack(q, again)
-	s.expectNothing(q) // g2 waits for its delay, and g4 for g2
+func delayedNackLetsEarlierGo(e *env, q driver.Queue) {
+	e.sendTo(q, "g", "g1", "g2", "g3", "g4")
+	held := e.expectBodies(q, e.receive(q, 3), "g1", "g2", "g3")
+	e.nack(q, held[1], e.hold, "")
+	e.nack(q, held[0], 0, "")
+	e.ack(q, held[2])
+	again := e.expectAlone(q, "g1")
+	e.expectNothing(q)
+	e.ack(q, again)
+	e.expectNothing(q) // g2 waits for its delay, and g4 for g2
 }
 
-func sendDelayHoldsNothing(s *session, q driver.Queue) {
-	s.sendOne(q, driver.Outgoing{Body: []byte("g1"), Group: "g", Delay: s.hold})
-	s.sendTo(q, "g", "g2", "g3")
-	held := s.expectAlone(q, "g2")
-	s.expectNothing(q)
-	s.ack(q, held)
-	s.expectAlone(q, "g3")
+func sendDelayHoldsNothing(e *env, q driver.Queue) {
+	e.sendOne(q, driver.Outgoing{Body: []byte("g1"), Group: "g", Delay: e.hold})
+	e.sendTo(q, "g", "g2", "g3")
+	held := e.expectAlone(q, "g2")
+	e.expectNothing(q)
+	e.ack(q, held)
+	e.expectAlone(q, "g3")
 
-	s.sendTo(q, "i", "i1")
-	s.sendOne(q, driver.Outgoing{Body: []byte("i2"), Group: "i", Delay: s.hold})
-	s.sendTo(q, "i", "i3")
-	got := s.receiveOnce(q, driver.ReceiveRequest{Max: 10, Visibility: s.hold})
-	s.expectBodies(q, got, "i1", "i3")
+	e.sendTo(q, "i", "i1")
+	e.sendOne(q, driver.Outgoing{Body: []byte("i2"), Group: "i", Delay: e.hold})
+	e.sendTo(q, "i", "i3")
+	got := e.receiveOnce(q, driver.ReceiveRequest{Max: 10, Visibility: e.hold})
+	e.expectBodies(q, got, "i1", "i3")
 }
 
-func delayedJoinsWhenDue(s *session, q driver.Queue) {
+func delayedJoinsWhenDue(e *env, q driver.Queue) {
 	start := time.Now()
-	s.sendOne(q, driver.Outgoing{Body: []byte("g1"), Group: "g", Delay: s.tick})
-	s.sendTo(q, "g", "g2", "g3")
-	g2 := s.expectAlone(q, "g2")
-	s.nack(q, g2, s.hold, "")
-	g1 := s.expectArrival(q, start.Add(s.tick), "g1") // its place is before g2
-	s.expectNothing(q)
-	s.ack(q, g1[0])
-	s.expectNothing(q)
+	e.sendOne(q, driver.Outgoing{Body: []byte("g1"), Group: "g", Delay: e.tick})
+	e.sendTo(q, "g", "g2", "g3")
+	g2 := e.expectAlone(q, "g2")
+	e.nack(q, g2, e.hold, "")
+	g1 := e.expectArrival(q, start.Add(e.tick), "g1") // its place is ahead of g2
+	e.expectNothing(q)
+	e.ack(q, g1[0])
+	e.expectNothing(q)
 
-	s.sendTo(q, "h", "h1")
-	s.sendOne(q, driver.Outgoing{Body: []byte("h2"), Group: "h", Delay: s.tick})
-	start = time.Now() // h2 is due a tick later at the latest
-	s.sendTo(q, "h", "h3", "h4")
-	held := s.expectBodies(q, s.receiveOnce(q, driver.ReceiveRequest{Max: 2, Visibility: s.hold}), "h1", "h3")
-	s.ack(q, held[1])
-	s.sleep(time.Until(start.Add(s.tick)))
-	s.expectNothing(q) // h1 is in flight
-	s.ack(q, held[0])
-	got := s.receiveOnce(q, driver.ReceiveRequest{Max: 10, Visibility: s.hold})
-	s.expectBodies(q, got, "h2", "h4")
+	e.sendTo(q, "h", "h1")
+	e.sendOne(q, driver.Outgoing{Body: []byte("h2"), Group: "h", Delay: e.tick})
+	start = time.Now() // h2 is due at most a tick later
+	e.sendTo(q, "h", "h3", "h4")
+	held := e.expectBodies(q, e.receiveOnce(q, driver.ReceiveRequest{Max: 2, Visibility: e.hold}), "h1", "h3")
+	e.ack(q, held[1])
+	e.sleep(time.Until(start.Add(e.tick)))
+	e.expectNothing(q) // h1 is in flight
+	e.ack(q, held[0])
+	got := e.receiveOnce(q, driver.ReceiveRequest{Max: 10, Visibility: e.hold})
+	e.expectBodies(q, got, "h2", "h4")
 }
 
-func batchGoesGroupByGroup(s *session, q driver.Queue) {
+func batchGoesGroupByGroup(e *env, q driver.Queue) {
 	for i := range 3 {
 		for _, group := range []string{"g", "h", "i"} {
-			s.sendTo(q, group, fmt.Sprint(group, i+1))
+			e.sendTo(q, group, fmt.Sprint(group, i+1))
 		}
 	}
-	got := s.receiveOnce(q, driver.ReceiveRequest{Max: 2, Visibility: s.hold})
-	s.expectBodies(q, got, "g1", "g2")
-	got = s.receiveOnce(q, driver.ReceiveRequest{Max: 5, Visibility: s.hold})
-	s.expectBodies(q, got, "h1", "h2", "h3", "i1", "i2")
-	s.expectNothing(q)
+	got := e.receiveOnce(q, driver.ReceiveRequest{Max: 2, Visibility: e.hold})
+	e.expectBodies(q, got, "g1", "g2")
+	got = e.receiveOnce(q, driver.ReceiveRequest{Max: 5, Visibility: e.hold})
+	e.expectBodies(q, got, "h1", "h2", "h3", "i1", "i2")
+	e.expectNothing(q)
 }
 
-func servedGroupGoesBehind(s *session, q driver.Queue) {
+func servedGroupGoesBehind(e *env, q driver.Queue) {
 	for _, group := range []string{"g", "h", "i"} {
-		s.sendTo(q, group, group+"1", group+"2", group+"3")
+		e.sendTo(q, group, group+"1", group+"2", group+"3")
 	}
 	for _, want := range []string{"g1", "h1", "i1", "g2"} {
-		s.ack(q, s.expectAlone(q, want))
+		e.ack(q, e.expectAlone(q, want))
 	}
-	s.sendTo(q, "j", "j1")
-	s.nack(q, s.expectAlone(q, "h2"), 0, "")
+	e.sendTo(q, "j", "j1")
+	e.nack(q, e.expectAlone(q, "h2"), 0, "")
 	for _, want := range []string{"i2", "g3", "j1", "h2", "i3", "h3"} {
-		s.ack(q, s.expectAlone(q, want))
+		e.ack(q, e.expectAlone(q, want))
 	}
-	s.expectEmpty(q)
+	e.expectEmpty(q)
 }
 
-func emptyGroupIsOneGroup(s *session, q driver.Queue) {
-	s.send(q, "1", "2")
-	first := s.expectAlone(q, "1")
-	s.expectNothing(q)
-	s.ack(q, first)
-	s.expectAlone(q, "2")
+func emptyGroupIsOneGroup(e *env, q driver.Queue) {
+	e.send(q, "1", "2")
+	first := e.expectAlone(q, "1")
+	e.expectNothing(q)
+	e.ack(q, first)
+	e.expectAlone(q, "2")
 }
 
-func deadLetterFreesGroup(s *session, q driver.Queue) {
-	s.sendTo(q, "g", "g1", "g2")
-	s.bury(q, s.expectAlone(q, "g1"), driver.ReasonFatal)
-	s.expectAlone(q, "g2")
+func deadLetterFreesGroup(e *env, q driver.Queue) {
+	e.sendTo(q, "g", "g1", "g2")
+	e.deadLetter(q, e.expectAlone(q, "g1"), driver.ReasonFatal)
+	e.expectAlone(q, "g2")
 }
 
-func purgeFreesGroups(s *session, q driver.Queue) {
-	s.sendTo(q, "g", "g1", "g2")
-	s.expectAlone(q, "g1")
-	_, err := q.Purge(s.ctx())
-	s.ok(err, "purge")
-	s.sendTo(q, "g", "g3")
-	s.expectAlone(q, "g3")
+func purgeFreesGroups(e *env, q driver.Queue) {
+	e.sendTo(q, "g", "g1", "g2")
+	e.expectAlone(q, "g1")
+	_, err := q.Purge(e.ctx())
+	e.ok(err, "purge")
+	e.sendTo(q, "g", "g3")
+	e.expectAlone(q, "g3")
 }
 
-func blockedCountAsReady(s *session, q driver.Queue) {
-	s.sendTo(q, "g", "g1", "g2", "g3")
-	held := s.expectAlone(q, "g1")
-	s.expectStats(q, driver.Stats{Ready: 2, InFlight: 1})
-	s.nack(q, held, s.hold, "")
-	s.expectStats(q, driver.Stats{Ready: 2, Delayed: 1})
+func blockedCountAsReady(e *env, q driver.Queue) {
+	e.sendTo(q, "g", "g1", "g2", "g3")
+	held := e.expectAlone(q, "g1")
+	e.expectStats(q, driver.Stats{Ready: 2, InFlight: 1})
+	e.nack(q, held, e.hold, "")
+	e.expectStats(q, driver.Stats{Ready: 2, Delayed: 1})
 }
 
-func settlingWakesGroup(s *session, q driver.Queue) {
+func settlingWakesGroup(e *env, q driver.Queue) {
 	for how, settle := range map[string]func(d driver.Delivery){
-		"ack":    func(d driver.Delivery) { s.ack(q, d) },
-		"nack":   func(d driver.Delivery) { s.nack(q, d, 0, "") },
-		"expiry": func(d driver.Delivery) { s.expire(q, d) },
+		"ack":    func(d driver.Delivery) { e.ack(q, d) },
+		"nack":   func(d driver.Delivery) { e.nack(q, d, 0, "") },
+		"expiry": func(d driver.Delivery) { e.expire(q, d) },
 		"death": func(d driver.Delivery) {
 			if q.Traits().DeadLetters {
-				s.bury(q, d, driver.ReasonFatal)
+				e.deadLetter(q, d, driver.ReasonFatal)
 			} else {
-				s.ack(q, d)
+				e.ack(q, d)
 			}
 		},
 	} {
-		s.sendTo(q, how, "1", "2")
-		held := s.expectAlone(q, "1")
-		waiting := s.receiveInBackground(s.ctx(), q, 1)
+		e.sendTo(q, how, "1", "2")
+		held := e.expectAlone(q, "1")
+		waiting := e.receiveInBackground(e.ctx(), q, 1)
 		settle(held)
 		want := "1"
 		if how == "ack" || how == "death" {
 			want = "2"
 		}
-		s.expectHandedTo(waiting, want, how+" of the group's head")
+		e.expectHandedTo(waiting, want, how+" of the group's head")
 	}
 }
 
-func staleReceiptFreesNoGroup(s *session, q driver.Queue) {
-	s.sendTo(q, "g", "g1", "g2")
-	stale := s.expectAlone(q, "g1")
-	s.expire(q, stale)
-	fresh := s.expectAlone(q, "g1")
-	s.expectExpired(q, stale, "a receipt from an earlier delivery")
-	s.expectNothing(q)
-	s.ack(q, fresh)
-	s.expectExpired(q, fresh, "the receipt of an acked message")
-	s.expectAlone(q, "g2")
-	s.expectExpired(q, fresh, "the receipt of an acked message")
-	s.expectNothing(q)
+func staleReceiptFreesNoGroup(e *env, q driver.Queue) {
+	e.sendTo(q, "g", "g1", "g2")
+	stale := e.expectAlone(q, "g1")
+	e.expire(q, stale)
+	fresh := e.expectAlone(q, "g1")
+	e.expectExpired(q, stale, "a receipt from an earlier delivery")
+	e.expectNothing(q)
+	e.ack(q, fresh)
+	e.expectExpired(q, fresh, "the receipt of an acked message")
+	e.expectAlone(q, "g2")
+	e.expectExpired(q, fresh, "the receipt of an acked message")
+	e.expectNothing(q)
 }
 
-func manyGroupsAreServed(s *session, q driver.Queue) {
+func manyGroupsAreServed(e *env, q driver.Queue) {
 	const groups, each = 50, 3
 	for i := range each {
 		for g := range groups {
-			s.sendTo(q, fmt.Sprint("group-", g), fmt.Sprint(i))
+			e.sendTo(q, fmt.Sprint("group-", g), fmt.Sprint(i))
 		}
 	}
 	next := make(map[string]int)
 	for range groups * each {
-		d := s.receive(q, 1)[0]
+		d := e.receive(q, 1)[0]
 		if want := fmt.Sprint(next[d.Group]); string(d.Body) != want {
-			s.failf("%s: got message %s, want %s", d.Group, d.Body, want)
+			e.failf("%s: got message %s, want %s", d.Group, d.Body, want)
 		}
 		next[d.Group]++
-		s.ack(q, d)
+		e.ack(q, d)
 	}
-	s.expectEmpty(q)
+	e.expectEmpty(q)
 }
 
-func strictGroupsTakeTurns(s *session, q driver.Queue) {
+func strictGroupsTakeTurns(e *env, q driver.Queue) {
 	const groups = 40
 	name := func(round, g int) string { return fmt.Sprintf("%d of group %d", round, g) }
 	for round := range 3 {
 		for g := range groups {
-			s.sendTo(q, fmt.Sprint("group-", g), name(round, g))
+			e.sendTo(q, fmt.Sprint("group-", g), name(round, g))
 		}
 	}
 	heads := func(round int) []driver.Delivery {
 		var held []driver.Delivery
 		for g := range groups {
-			held = append(held, s.expectAlone(q, name(round, g)))
+			held = append(held, e.expectAlone(q, name(round, g)))
 		}
-		s.expectNothing(q)
+		e.expectNothing(q)
 		rand.Shuffle(groups, func(i, j int) { held[i], held[j] = held[j], held[i] })
 		return held
 	}
-	for i, d := range heads(0) { // given back in any order, they take the turns they had
+	for i, d := range heads(0) { // released in any order, they keep their turns
 		if i%2 == 0 {
-			s.nack(q, d, 0, "")
+			e.nack(q, d, 0, "")
 		} else {
-			s.expire(q, d)
+			e.expire(q, d)
 		}
 	}
-	s.ack(q, heads(0)...)
-	s.ack(q, heads(1)...)
-	s.ack(q, heads(2)...)
-	s.expectEmpty(q)
+	e.ack(q, heads(0)...)
+	e.ack(q, heads(1)...)
+	e.ack(q, heads(2)...)
+	e.expectEmpty(q)
 }
 
-func workersSeeGroupsInOrder(s *session, q driver.Queue) {
+func workersSeeGroupsInOrder(e *env, q driver.Queue) {
 	const groups, each, workers = 10, 20, 16
 	for i := range each {
 		for g := range groups {
-			s.sendTo(q, fmt.Sprint("group-", g), fmt.Sprint(i))
+			e.sendTo(q, fmt.Sprint("group-", g), fmt.Sprint(i))
 		}
 	}
 	var mu sync.Mutex
@@ -424,13 +424,13 @@ func workersSeeGroupsInOrder(s *session, q driver.Queue) {
 	}
 	remaining := func() int { mu.Lock(); defer mu.Unlock(); return left }
 
-	deadline := time.Now().Add(4 * s.patience)
-	s.parallel(workers, func(worker int) error {
+	deadline := time.Now().Add(4 * e.patience)
+	e.parallel(workers, func(worker int) error {
 		for turn := worker; remaining() > 0; turn++ {
 			if time.Now().After(deadline) {
 				return errors.New("the workers are stuck")
 			}
-			got, err := s.poll(q, driver.ReceiveRequest{Max: 1, Visibility: s.hold, Wait: s.tick})
+			got, err := e.poll(q, driver.ReceiveRequest{Max: 1, Visibility: e.hold, Wait: e.tick})
 			if err != nil {
 				return err
 			}
@@ -439,11 +439,11 @@ func workersSeeGroupsInOrder(s *session, q driver.Queue) {
 					return err
 				}
 				nacked := turn%5 == 0
-				end(d, !nacked) // before settling: afterwards the next may be out already
+				end(d, !nacked) // before settling: afterwards the next may already be in flight
 				if nacked {
-					err = tryNack(s, q, d, 0, "again")
+					err = tryNack(e, q, d, 0, "again")
 				} else {
-					err = tryAck(s, q, d)
+					err = tryAck(e, q, d)
 				}
 				if err != nil {
 					return err
@@ -452,5 +452,5 @@ func workersSeeGroupsInOrder(s *session, q driver.Queue) {
 		}
 		return nil
 	})
-	s.expectEmpty(q)
+	e.expectEmpty(q)
 }

@@ -21,136 +21,136 @@ var lateExtendCases = []testCase{
 	{id: "VIS-7", title: "a message of a fair group is leased again", config: fair, needs: append([]need{needLateAck}, fairNeeds...), run: lateExtendInFairGroup},
 }
 
-func tryLateExtend(s *session, q driver.Queue, d driver.Delivery) error {
-	return q.ExtendLate(s.ctx(), []driver.Extension{{Receipt: d.Receipt, Visibility: s.hold}})
+func tryLateExtend(e *env, q driver.Queue, d driver.Delivery) error {
+	return q.ExtendLate(e.ctx(), []driver.Extension{{Receipt: d.Receipt, Visibility: e.hold}})
 }
 
-func (s *session) lateExtend(q driver.Queue, d driver.Delivery) {
-	s.t.Helper()
-	s.ok(tryLateExtend(s, q, d), "late extension of %q", brief(d.Body))
+func (e *env) lateExtend(q driver.Queue, d driver.Delivery) {
+	e.t.Helper()
+	e.ok(tryLateExtend(e, q, d), "late extension of %q", brief(d.Body))
 }
 
-func (s *session) expectNotLeasedAgain(q driver.Queue, d driver.Delivery, which string) {
-	s.t.Helper()
-	s.expectCode(tryLateExtend(s, q, d), driver.ErrReceiptExpired, "late extension with %s", which)
+func (e *env) expectNotLeasedAgain(q driver.Queue, d driver.Delivery, which string) {
+	e.t.Helper()
+	e.expectCode(tryLateExtend(e, q, d), driver.ErrReceiptExpired, "late extension with %s", which)
 }
 
-func lateExtendInTime(s *session, q driver.Queue) {
-	s.send(q, "a")
-	held := s.receiveFor(q, 1, s.tick)[0]
-	s.lateExtend(q, held)
-	s.sleep(s.tick)
-	s.expectStats(q, driver.Stats{InFlight: 1})
-	s.ack(q, held)
-	s.expectEmpty(q)
+func lateExtendInTime(e *env, q driver.Queue) {
+	e.send(q, "a")
+	held := e.receiveFor(q, 1, e.tick)[0]
+	e.lateExtend(q, held)
+	e.sleep(e.tick)
+	e.expectStats(q, driver.Stats{InFlight: 1})
+	e.ack(q, held)
+	e.expectEmpty(q)
 }
 
-func lateExtendOfExpired(s *session, q driver.Queue) {
-	s.send(q, "a", "b")
-	held := s.expectBodies(q, s.receiveFor(q, 2, s.tick), "a", "b")
-	s.sleep(s.tick) // and nothing is called meanwhile
-	s.lateExtend(q, held[0])
-	s.expectStats(q, driver.Stats{Ready: 1, InFlight: 1})
-	s.expectNext(q, "b")
-	s.expectNothing(q)
-	s.expire(q, held[0])
-	again := s.receive(q, 1)[0]
+func lateExtendOfExpired(e *env, q driver.Queue) {
+	e.send(q, "a", "b")
+	held := e.expectBodies(q, e.receiveFor(q, 2, e.tick), "a", "b")
+	e.sleep(e.tick) // without any call
+	e.lateExtend(q, held[0])
+	e.expectStats(q, driver.Stats{Ready: 1, InFlight: 1})
+	e.expectNext(q, "b")
+	e.expectNothing(q)
+	e.expire(q, held[0])
+	again := e.receive(q, 1)[0]
 	if string(again.Body) != "a" || again.Deliveries != 2 {
-		s.failf("got %q, delivery %d; want %q, delivery 2: leasing it again is not a delivery", again.Body, again.Deliveries, "a")
+		e.failf("got %q, delivery %d; want %q, delivery 2: leasing it again is not a delivery", again.Body, again.Deliveries, "a")
 	}
-	s.ack(q, again)
+	e.ack(q, again)
 }
 
-func lateExtendKeepsPlace(s *session, q driver.Queue) {
-	s.send(q, "a", "b", "c")
-	held := s.expectNext(q, "a")[0]
-	s.expire(q, held)
-	s.lateExtend(q, held)
-	s.expire(q, held)
-	s.expectNext(q, "a", "b", "c")
+func lateExtendKeepsPlace(e *env, q driver.Queue) {
+	e.send(q, "a", "b", "c")
+	held := e.expectNext(q, "a")[0]
+	e.expire(q, held)
+	e.lateExtend(q, held)
+	e.expire(q, held)
+	e.expectNext(q, "a", "b", "c")
 }
 
-func lateExtendOfSuperseded(s *session, q driver.Queue) {
-	s.send(q, "a")
-	first := s.receive(q, 1)[0]
-	s.expire(q, first)
-	second := s.receiveFor(q, 1, s.tick)[0]
-	s.expectNotLeasedAgain(q, first, "a receipt while another delivery is out")
-	s.expectStats(q, driver.Stats{InFlight: 1})
-	s.sleep(s.tick)
-	s.expectNotLeasedAgain(q, first, "a receipt that was superseded")
-	s.expectStats(q, driver.Stats{Ready: 1})
-	s.lateExtend(q, second)
-	s.ack(q, second)
-	s.expectNotLeasedAgain(q, second, "the receipt of an acked message")
-	s.expectEmpty(q)
+func lateExtendOfSuperseded(e *env, q driver.Queue) {
+	e.send(q, "a")
+	first := e.receive(q, 1)[0]
+	e.expire(q, first)
+	second := e.receiveFor(q, 1, e.tick)[0]
+	e.expectNotLeasedAgain(q, first, "a receipt while another delivery is in flight")
+	e.expectStats(q, driver.Stats{InFlight: 1})
+	e.sleep(e.tick)
+	e.expectNotLeasedAgain(q, first, "a receipt that was superseded")
+	e.expectStats(q, driver.Stats{Ready: 1})
+	e.lateExtend(q, second)
+	e.ack(q, second)
+	e.expectNotLeasedAgain(q, second, "the receipt of an acked message")
+	e.expectEmpty(q)
 }
 
-func lateExtendOfSettled(s *session, q driver.Queue) {
-	s.send(q, "a", "b")
-	held := s.expectBodies(q, s.receive(q, 2), "a", "b")
-	s.ack(q, held[0])
-	s.expectNotLeasedAgain(q, held[0], "the receipt of an acked message")
-	s.nack(q, held[1], 0, "no")
-	s.expectNotLeasedAgain(q, held[1], "the receipt of a nacked message")
-	s.expectStats(q, driver.Stats{Ready: 1})
-	again := s.receive(q, 1)[0]
-	s.nack(q, again, s.hold, "later")
-	s.expectNotLeasedAgain(q, again, "the receipt of a message nacked with a delay")
-	s.expectStats(q, driver.Stats{Delayed: 1})
+func lateExtendOfSettled(e *env, q driver.Queue) {
+	e.send(q, "a", "b")
+	held := e.expectBodies(q, e.receive(q, 2), "a", "b")
+	e.ack(q, held[0])
+	e.expectNotLeasedAgain(q, held[0], "the receipt of an acked message")
+	e.nack(q, held[1], 0, "no")
+	e.expectNotLeasedAgain(q, held[1], "the receipt of a nacked message")
+	e.expectStats(q, driver.Stats{Ready: 1})
+	again := e.receive(q, 1)[0]
+	e.nack(q, again, e.hold, "later")
+	e.expectNotLeasedAgain(q, again, "the receipt of a message nacked with a delay")
+	e.expectStats(q, driver.Stats{Delayed: 1})
 }
 
-func lateExtendAfterRefusedMove(s *session, q driver.Queue) {
-	shelter := s.configure(shelterQueue, driver.Config{MaxMessages: 1})
-	s.send(shelter, "in the way")
-	s.send(q, "a")
-	held := s.receive(q, 1)[0]
-	s.expire(q, held)
-	s.expectMoveStops(q, shelterQueue, 0)
-	s.lateExtend(q, held)
-	s.expectStats(q, driver.Stats{InFlight: 1})
-	s.ack(q, held)
-	s.expectEmpty(q)
+func lateExtendAfterRefusedMove(e *env, q driver.Queue) {
+	target := e.configure(targetQueue, driver.Config{MaxMessages: 1})
+	e.send(target, "in the way")
+	e.send(q, "a")
+	held := e.receive(q, 1)[0]
+	e.expire(q, held)
+	e.expectMoveStops(q, targetQueue, 0)
+	e.lateExtend(q, held)
+	e.expectStats(q, driver.Stats{InFlight: 1})
+	e.ack(q, held)
+	e.expectEmpty(q)
 }
 
-func lateExtendOfDead(s *session, q driver.Queue) {
-	s.send(q, "a")
-	held := s.receive(q, 1)[0]
-	s.expire(q, held)
-	s.expectNotLeasedAgain(q, held, "the receipt of a dead letter")
-	s.redrive(q, nil, 0, 1)
-	s.expectNotLeasedAgain(q, held, "the receipt of a redriven message")
-	s.expectStats(q, driver.Stats{Ready: 1})
+func lateExtendOfDead(e *env, q driver.Queue) {
+	e.send(q, "a")
+	held := e.receive(q, 1)[0]
+	e.expire(q, held)
+	e.expectNotLeasedAgain(q, held, "the receipt of a dead letter")
+	e.redrive(q, nil, 0, 1)
+	e.expectNotLeasedAgain(q, held, "the receipt of a redriven message")
+	e.expectStats(q, driver.Stats{Ready: 1})
 }
 
-func lateExtendAtCeiling(s *session, q driver.Queue) {
-	s.send(q, "a", "b")
-	held := s.expectBodies(q, s.receive(q, 2), "a", "b")
-	s.expire(q, held[0])
-	if !s.reconfigure(driver.Config{MaxInFlight: 1}) {
+func lateExtendAtCeiling(e *env, q driver.Queue) {
+	e.send(q, "a", "b")
+	held := e.expectBodies(q, e.receive(q, 2), "a", "b")
+	e.expire(q, held[0])
+	if !e.reconfigure(driver.Config{MaxInFlight: 1}) {
 		return
 	}
-	s.expectNotLeasedAgain(q, held[0], "a receipt beyond the in-flight ceiling")
-	s.ack(q, held[1])
-	s.lateExtend(q, held[0])
-	s.expectStats(q, driver.Stats{InFlight: 1})
+	e.expectNotLeasedAgain(q, held[0], "a receipt beyond the in-flight ceiling")
+	e.ack(q, held[1])
+	e.lateExtend(q, held[0])
+	e.expectStats(q, driver.Stats{InFlight: 1})
 }
 
-func lateExtendInStrictGroup(s *session, q driver.Queue) {
-	s.sendTo(q, "g", "a", "b")
-	held := s.receive(q, 1)[0]
-	s.expire(q, held)
-	s.expectNotLeasedAgain(q, held, "a receipt of a strict group")
-	s.expectNext(q, "a", "b")
+func lateExtendInStrictGroup(e *env, q driver.Queue) {
+	e.sendTo(q, "g", "a", "b")
+	held := e.receive(q, 1)[0]
+	e.expire(q, held)
+	e.expectNotLeasedAgain(q, held, "a receipt of a strict group")
+	e.expectNext(q, "a", "b")
 }
 
-func lateExtendInFairGroup(s *session, q driver.Queue) {
-	s.sendTo(q, "g", "a", "b")
-	held := s.receive(q, 1)[0]
-	s.expire(q, held)
-	s.lateExtend(q, held)
-	s.sendTo(q, "h", "c")
-	s.expectNext(q, "c", "b") // g has one out
-	s.ack(q, held)
-	s.expectStats(q, driver.Stats{InFlight: 2})
+func lateExtendInFairGroup(e *env, q driver.Queue) {
+	e.sendTo(q, "g", "a", "b")
+	held := e.receive(q, 1)[0]
+	e.expire(q, held)
+	e.lateExtend(q, held)
+	e.sendTo(q, "h", "c")
+	e.expectNext(q, "c", "b") // g has one in flight
+	e.ack(q, held)
+	e.expectStats(q, driver.Stats{InFlight: 2})
 }

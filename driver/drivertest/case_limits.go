@@ -26,20 +26,20 @@ var limitCases = []testCase{
 
 const noUTF8 = "\xff\xfe"
 
-// expectBadSend checks that a message is refused and leaves nothing behind.
-func (s *session) expectBadSend(q driver.Queue, msg driver.Outgoing, code driver.Code, limit any, what string) {
-	s.t.Helper()
-	before, err := q.Stats(s.ctx())
-	s.ok(err, "stats")
+// expectBadSend checks that a message is refused and has no effect.
+func (e *env) expectBadSend(q driver.Queue, msg driver.Outgoing, code driver.Code, limit any, what string) {
+	e.t.Helper()
+	before, err := q.Stats(e.ctx())
+	e.ok(err, "stats")
 	if msg.Body == nil {
 		msg.Body = []byte("bad")
 	}
-	_, err = q.Send(s.ctx(), []driver.Outgoing{msg})
-	s.expectInvalid(err, code, fmt.Sprint(limit), "send with "+what)
-	s.expectStats(q, before)
+	_, err = q.Send(e.ctx(), []driver.Outgoing{msg})
+	e.expectInvalid(err, code, fmt.Sprint(limit), "send with "+what)
+	e.expectStats(q, before)
 }
 
-func badNamesAreRefused(s *session, _ driver.Queue) {
+func badNamesAreRefused(e *env, _ driver.Queue) {
 	for what, name := range map[string]string{
 		"an empty name":                  "",
 		"a name that is too long":        strings.Repeat("n", driver.MaxNameBytes+1),
@@ -54,50 +54,50 @@ func badNamesAreRefused(s *session, _ driver.Queue) {
 		if len(name) > driver.MaxNameBytes {
 			limit = fmt.Sprint(driver.MaxNameBytes)
 		}
-		_, err := s.opener.OpenQueue(s.ctx(), name)
-		s.expectInvalid(err, driver.ErrInvalid, limit, "open with "+what)
-		if admin, ok := s.opener.(driver.Admin); ok {
-			err := admin.ConfigureQueue(s.ctx(), name, driver.Config{})
-			s.expectInvalid(err, driver.ErrInvalid, limit, "configure with "+what)
+		_, err := e.opener.OpenQueue(e.ctx(), name)
+		e.expectInvalid(err, driver.ErrInvalid, limit, "open with "+what)
+		if admin, ok := e.opener.(driver.Admin); ok {
+			err := admin.ConfigureQueue(e.ctx(), name, driver.Config{})
+			e.expectInvalid(err, driver.ErrInvalid, limit, "configure with "+what)
 		}
 	}
 }
 
-func oddNamesWork(s *session, _ driver.Queue) {
+func oddNamesWork(e *env, _ driver.Queue) {
 	names := []string{
 		"a", "A", " a", "a ", "with space", "tenant/user:42", "dots.and-dashes_", "größe ✓ 漢字", "%2F..%00", "../up", "*", "?x=y#z",
 		strings.Repeat("n", driver.MaxNameBytes),
 	}
 	for _, name := range names {
-		s.send(s.open(name), name)
+		e.send(e.open(name), name)
 	}
 	for _, name := range names {
-		q := s.open(name)
-		s.expectNext(q, brief([]byte(name)))
-		s.expectStats(q, driver.Stats{InFlight: 1})
+		q := e.open(name)
+		e.expectNext(q, brief([]byte(name)))
+		e.expectStats(q, driver.Stats{InFlight: 1})
 	}
 }
 
-func badDelaysAreRefused(s *session, q driver.Queue) {
+func badDelaysAreRefused(e *env, q driver.Queue) {
 	longest := q.Traits().MaxDelay
 	for _, delay := range []time.Duration{-1, -time.Second, longest + 1, longest + time.Minute, 1<<63 - 1} {
-		s.expectBadSend(q, driver.Outgoing{Delay: delay}, driver.ErrInvalid, longest, fmt.Sprintf("a delay of %v", delay))
+		e.expectBadSend(q, driver.Outgoing{Delay: delay}, driver.ErrInvalid, longest, fmt.Sprintf("a delay of %v", delay))
 	}
-	s.expectNothing(q)
+	e.expectNothing(q)
 }
 
-func largeBodyIsRefused(s *session, q driver.Queue) {
+func largeBodyIsRefused(e *env, q driver.Queue) {
 	const sane = 64 << 20
 	largest := q.Traits().MaxBodyBytes
 	if largest > sane {
-		s.t.Logf("not tried with a body over %d bytes", largest)
+		e.t.Logf("not tried with a body over %d bytes", largest)
 		return
 	}
-	s.expectBadSend(q, driver.Outgoing{Body: make([]byte, largest+1)}, driver.ErrTooLarge, largest, "a body of one byte too many")
-	s.expectEmpty(q)
+	e.expectBadSend(q, driver.Outgoing{Body: make([]byte, largest+1)}, driver.ErrTooLarge, largest, "a body of one byte too many")
+	e.expectEmpty(q)
 }
 
-func badAttributesAreRefused(s *session, q driver.Queue) {
+func badAttributesAreRefused(e *env, q driver.Queue) {
 	traits := q.Traits()
 	tooMany := make(map[string]string)
 	for i := range traits.MaxAttributes + 1 {
@@ -116,31 +116,31 @@ func badAttributesAreRefused(s *session, q driver.Queue) {
 		{"an attribute key that is not UTF-8", map[string]string{noUTF8: "v"}, ""},
 		{"an attribute value that is not UTF-8", map[string]string{"k": noUTF8}, ""},
 	} {
-		s.expectBadSend(q, driver.Outgoing{Attributes: bad.attributes}, driver.ErrInvalid, bad.limit, bad.what)
+		e.expectBadSend(q, driver.Outgoing{Attributes: bad.attributes}, driver.ErrInvalid, bad.limit, bad.what)
 	}
-	s.expectEmpty(q)
+	e.expectEmpty(q)
 }
 
-func badTextsAreRefused(s *session, q driver.Queue) {
-	s.expectBadSend(q, driver.Outgoing{ReplyTo: strings.Repeat("r", driver.MaxReplyToBytes+1)},
+func badTextsAreRefused(e *env, q driver.Queue) {
+	e.expectBadSend(q, driver.Outgoing{ReplyTo: strings.Repeat("r", driver.MaxReplyToBytes+1)},
 		driver.ErrInvalid, driver.MaxReplyToBytes, "a reply address that is too long")
-	s.expectBadSend(q, driver.Outgoing{CorrelationID: strings.Repeat("c", driver.MaxCorrelationIDBytes+1)},
+	e.expectBadSend(q, driver.Outgoing{CorrelationID: strings.Repeat("c", driver.MaxCorrelationIDBytes+1)},
 		driver.ErrInvalid, driver.MaxCorrelationIDBytes, "a correlation id that is too long")
-	s.expectBadSend(q, driver.Outgoing{ReplyTo: noUTF8}, driver.ErrInvalid, "", "a reply address that is not UTF-8")
-	s.expectBadSend(q, driver.Outgoing{CorrelationID: noUTF8}, driver.ErrInvalid, "", "a correlation id that is not UTF-8")
-	s.expectEmpty(q)
+	e.expectBadSend(q, driver.Outgoing{ReplyTo: noUTF8}, driver.ErrInvalid, "", "a reply address that is not UTF-8")
+	e.expectBadSend(q, driver.Outgoing{CorrelationID: noUTF8}, driver.ErrInvalid, "", "a correlation id that is not UTF-8")
+	e.expectEmpty(q)
 }
 
-func textsAtTheLimitAreKept(s *session, q driver.Queue) {
+func textsAtTheLimitAreKept(e *env, q driver.Queue) {
 	traits := q.Traits()
 	msg := longestTexts(&traits, nil)
 	msg.Body = []byte("body")
-	id := s.sendOne(q, msg).ID
-	s.expectMessage(s.receive(q, 1)[0].Message, msg, id, 1)
+	id := e.sendOne(q, msg).ID
+	e.expectMessage(e.receive(q, 1)[0].Message, msg, id, 1)
 }
 
-// longestTexts is a message with these attributes and all texts that the queue takes,
-// each as long as allowed.
+// longestTexts is a message with these attributes and every text that the queue supports, each
+// as long as allowed.
 func longestTexts(traits *driver.Traits, attributes map[string]string) driver.Outgoing {
 	msg := driver.Outgoing{
 		Attributes:    attributes,
@@ -156,71 +156,71 @@ func longestTexts(traits *driver.Traits, attributes map[string]string) driver.Ou
 	return msg
 }
 
-func badDedupKeysAreRefused(s *session, q driver.Queue) {
-	s.expectBadSend(q, driver.Outgoing{DedupKey: strings.Repeat("d", driver.MaxDedupKeyBytes+1)},
+func badDedupKeysAreRefused(e *env, q driver.Queue) {
+	e.expectBadSend(q, driver.Outgoing{DedupKey: strings.Repeat("d", driver.MaxDedupKeyBytes+1)},
 		driver.ErrInvalid, driver.MaxDedupKeyBytes, "a dedup key that is too long")
-	s.expectBadSend(q, driver.Outgoing{DedupKey: noUTF8}, driver.ErrInvalid, "", "a dedup key that is not UTF-8")
-	s.expectEmpty(q)
+	e.expectBadSend(q, driver.Outgoing{DedupKey: noUTF8}, driver.ErrInvalid, "", "a dedup key that is not UTF-8")
+	e.expectEmpty(q)
 }
 
-func badGroupsAreRefused(s *session, q driver.Queue) {
-	s.expectBadSend(q, driver.Outgoing{Group: strings.Repeat("g", driver.MaxGroupBytes+1)},
+func badGroupsAreRefused(e *env, q driver.Queue) {
+	e.expectBadSend(q, driver.Outgoing{Group: strings.Repeat("g", driver.MaxGroupBytes+1)},
 		driver.ErrInvalid, driver.MaxGroupBytes, "a group that is too long")
-	s.expectBadSend(q, driver.Outgoing{Group: noUTF8}, driver.ErrInvalid, "", "a group that is not UTF-8")
-	s.expectEmpty(q)
+	e.expectBadSend(q, driver.Outgoing{Group: noUTF8}, driver.ErrInvalid, "", "a group that is not UTF-8")
+	e.expectEmpty(q)
 }
 
 // expectBadReceive checks that a request is refused at once and leases nothing.
-func (s *session) expectBadReceive(q driver.Queue, req driver.ReceiveRequest, limit any, what string) {
-	s.t.Helper()
+func (e *env) expectBadReceive(q driver.Queue, req driver.ReceiveRequest, limit any, what string) {
+	e.t.Helper()
 	start := time.Now()
-	_, err := q.Receive(s.ctx(), req)
-	s.expectInvalid(err, driver.ErrInvalid, fmt.Sprint(limit), "receive with "+what)
-	s.expectPrompt(start, "the refusal of a receive with "+what)
-	s.expectStats(q, driver.Stats{Ready: 1})
+	_, err := q.Receive(e.ctx(), req)
+	e.expectInvalid(err, driver.ErrInvalid, fmt.Sprint(limit), "receive with "+what)
+	e.expectPrompt(start, "the refusal of a receive with "+what)
+	e.expectStats(q, driver.Stats{Ready: 1})
 }
 
-func badReceivesAreRefused(s *session, q driver.Queue) {
-	s.send(q, "a")
-	s.expectBadReceive(q, driver.ReceiveRequest{Max: 0, Visibility: s.hold}, 1, "Max 0")
-	s.expectBadReceive(q, driver.ReceiveRequest{Max: -1, Visibility: s.hold}, 1, "Max -1")
-	s.expectBadReceive(q, driver.ReceiveRequest{Max: 1, MaxBytes: -1, Visibility: s.hold}, 0, "MaxBytes -1")
-	s.expectBadReceive(q, driver.ReceiveRequest{Max: 1, Wait: -1, Visibility: s.hold}, "", "a negative wait")
+func badReceivesAreRefused(e *env, q driver.Queue) {
+	e.send(q, "a")
+	e.expectBadReceive(q, driver.ReceiveRequest{Max: 0, Visibility: e.hold}, 1, "Max 0")
+	e.expectBadReceive(q, driver.ReceiveRequest{Max: -1, Visibility: e.hold}, 1, "Max -1")
+	e.expectBadReceive(q, driver.ReceiveRequest{Max: 1, MaxBytes: -1, Visibility: e.hold}, 0, "MaxBytes -1")
+	e.expectBadReceive(q, driver.ReceiveRequest{Max: 1, Wait: -1, Visibility: e.hold}, "", "a negative wait")
 	if longest := q.Traits().MaxWait; longest > 0 {
-		s.expectBadReceive(q, driver.ReceiveRequest{Max: 1, Wait: longest + 1, Visibility: s.hold}, longest, "a wait that is too long")
+		e.expectBadReceive(q, driver.ReceiveRequest{Max: 1, Wait: longest + 1, Visibility: e.hold}, longest, "a wait that is too long")
 	}
-	s.expectNext(q, "a")
+	e.expectNext(q, "a")
 }
 
-func badVisibilitiesAreRefused(s *session, q driver.Queue) {
+func badVisibilitiesAreRefused(e *env, q driver.Queue) {
 	longest := q.Traits().MaxVisibility
-	s.send(q, "a")
+	e.send(q, "a")
 	for _, visibility := range []time.Duration{-1, -time.Hour, longest + 1, 1<<63 - 1} {
-		s.expectBadReceive(q, driver.ReceiveRequest{Max: 1, Visibility: visibility}, longest, fmt.Sprintf("a visibility of %v", visibility))
+		e.expectBadReceive(q, driver.ReceiveRequest{Max: 1, Visibility: visibility}, longest, fmt.Sprintf("a visibility of %v", visibility))
 	}
-	s.expectNext(q, "a")
+	e.expectNext(q, "a")
 }
 
-func badExtensionsAreRefused(s *session, q driver.Queue) {
+func badExtensionsAreRefused(e *env, q driver.Queue) {
 	longest := q.Traits().MaxVisibility
-	s.send(q, "a")
-	held := s.receive(q, 1)[0]
+	e.send(q, "a")
+	held := e.receive(q, 1)[0]
 	for _, visibility := range []time.Duration{-1, longest + 1, 1<<63 - 1} {
-		err := tryExtend(s, q, held, visibility)
-		s.expectInvalid(err, driver.ErrInvalid, fmt.Sprint(longest), fmt.Sprintf("extend by %v", visibility))
+		err := tryExtend(e, q, held, visibility)
+		e.expectInvalid(err, driver.ErrInvalid, fmt.Sprint(longest), fmt.Sprintf("extend by %v", visibility))
 	}
-	s.expectStats(q, driver.Stats{InFlight: 1})
-	s.ack(q, held)
+	e.expectStats(q, driver.Stats{InFlight: 1})
+	e.ack(q, held)
 }
 
-func badNackDelaysAreRefused(s *session, q driver.Queue) {
+func badNackDelaysAreRefused(e *env, q driver.Queue) {
 	longest := q.Traits().MaxVisibility
-	s.send(q, "a")
-	held := s.receive(q, 1)[0]
+	e.send(q, "a")
+	held := e.receive(q, 1)[0]
 	for _, delay := range []time.Duration{-1, longest + 1, 1<<63 - 1} {
-		err := tryNack(s, q, held, delay, "bad")
-		s.expectInvalid(err, driver.ErrInvalid, fmt.Sprint(longest), fmt.Sprintf("nack with a delay of %v", delay))
+		err := tryNack(e, q, held, delay, "bad")
+		e.expectInvalid(err, driver.ErrInvalid, fmt.Sprint(longest), fmt.Sprintf("nack with a delay of %v", delay))
 	}
-	s.expectStats(q, driver.Stats{InFlight: 1})
-	s.ack(q, held)
+	e.expectStats(q, driver.Stats{InFlight: 1})
+	e.ack(q, held)
 }

@@ -9,10 +9,10 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// shelterQueue is where messages move to.
-const shelterQueue = "shelter"
+// targetQueue is the target of the moves.
+const targetQueue = "target"
 
-// moveNeeds is what every case about moving needs.
+// moveNeeds are the needs of every case about moving.
 var moveNeeds = []need{needMove}
 
 var moveCases = []testCase{
@@ -26,22 +26,22 @@ var moveCases = []testCase{
 	{id: "DLQ-9", title: "a target with no room for the bytes stops the move", needs: []need{needMove, needAdmin}, run: heavyMoveStops},
 	{id: "DLQ-9", title: "a move makes room where it takes from", config: always(driver.Config{MaxMessages: 2}), needs: moveNeeds, run: moveMakesRoom},
 	{id: "DLQ-9", title: "the deliveries of a message that moved count from nothing", needs: []need{needMove, needAdmin, needDeadLetters}, run: movedHasAllDeliveries},
-	{id: "DLQ-9", title: "the age of a message that moved begins anew", needs: []need{needMove, needAdmin, needDeadLetters}, run: movedIsYoung},
+	{id: "DLQ-9", title: "the age of a message that moved starts again", needs: []need{needMove, needAdmin, needDeadLetters}, run: movedIsYoung},
 	{id: "DLQ-9", title: "a move asks no dedup window, and leaves both as they are", needs: []need{needMove, needDedup}, run: moveLeavesKeys},
 	{id: "DLQ-9", title: "a move wakes a receiver that waits at the target", needs: moveNeeds, run: moveWakesTarget},
-	{id: "DLQ-9", title: "receipts of a message that moved are worth nothing", needs: moveNeeds, run: movedReceiptsExpire},
+	{id: "DLQ-9", title: "receipts of a message that moved fail", needs: moveNeeds, run: movedReceiptsExpire},
 	{id: "DLQ-9", title: "a message can move there and back", needs: moveNeeds, run: movesThereAndBack},
-	{id: "DLQ-9", title: "a move that cannot be is refused and changes nothing", needs: moveNeeds, run: badMoveIsRefused},
+	{id: "DLQ-9", title: "an impossible move is refused and changes nothing", needs: moveNeeds, run: badMoveIsRefused},
 	{id: "DLQ-9", title: "a closed handle moves nothing", needs: moveNeeds, run: closedHandleDoesNotMove},
-	{id: "DLQ-9", title: "without a target the dead go back to where they died", config: buriedElsewhere, needs: moveNeeds, run: exiledGoHome},
-	{id: "DLQ-9", title: "messages without a source queue stay, and hold up no others", config: buriedElsewhere, needs: []need{needMove, needAdmin}, run: homelessStay},
-	{id: "DLQ-9", title: "what a message got when it died goes wherever it moves", config: buriedElsewhere, needs: moveNeeds, run: moveTakesDeadAttributes},
+	{id: "DLQ-9", title: "without a target dead letters move back to their source", config: withDeadLetterTo, needs: moveNeeds, run: exiledGoHome},
+	{id: "DLQ-9", title: "messages without a source queue stay, and hold up no others", config: withDeadLetterTo, needs: []need{needMove, needAdmin}, run: homelessStay},
+	{id: "DLQ-9", title: "dead-letter attributes move with their message", config: withDeadLetterTo, needs: moveNeeds, run: moveTakesDeadAttributes},
 	{
-		id: "DLQ-9", title: "the dead go home to a queue whose dead letters are full",
-		config: func(s *session) driver.Config {
-			return driver.Config{MaxDeliveries: 1, MaxDead: 1, DeadLetterTo: graveQueue, RetainReady: driver.Retention{Age: s.hold}}
+		id: "DLQ-9", title: "dead letters move back to a source whose dead letters are full",
+		config: func(e *env) driver.Config {
+			return driver.Config{MaxDeliveries: 1, MaxDead: 1, DeadLetterTo: deadLetterQueue, RetainReady: driver.Retention{Age: e.hold}}
 		},
-		needs: []need{needMove, needAdmin, needDeadLetters}, run: exiledGoHomeToFullGraveyard,
+		needs: []need{needMove, needAdmin, needDeadLetters}, run: moveToSourceWithFullDeadLetters,
 	},
 	{id: "DLQ-9", title: "a strict group moves in order, and not past what keeps it back", config: strict, needs: []need{needMove, needAdmin}, run: strictGroupsMoveInOrder},
 	{id: "DLQ-9", title: "a move lets no group overtake in a strict target", needs: []need{needMove, needAdmin, needGroups}, run: moveToStrictGroups},
@@ -50,222 +50,222 @@ var moveCases = []testCase{
 		config: always(driver.Config{Shards: 3}), needs: []need{needMove, needGroups}, run: shardedMove,
 	},
 	{id: "DLQ-9", title: "moves in both directions at once lose, double and block nothing", needs: moveNeeds, run: movesCross},
-	{id: "DLQ-9", title: "moves cross those of messages that die", config: buriedElsewhere, needs: moveNeeds, run: movesCrossDeaths},
+	{id: "DLQ-9", title: "moves cross those of messages that die", config: withDeadLetterTo, needs: moveNeeds, run: movesCrossDeaths},
 	{id: "DLQ-9", title: "a message is delivered here or moved, and never both", needs: moveNeeds, run: movedOrDelivered},
 }
 
-// move moves messages, and checks how many.
-func (s *session) move(q driver.Queue, to string, limit, want int) {
-	s.t.Helper()
-	moved, err := q.Move(s.ctx(), to, limit)
-	s.ok(err, "move to %q", to)
+// move moves messages and checks how many.
+func (e *env) move(q driver.Queue, to string, limit, want int) {
+	e.t.Helper()
+	moved, err := q.Move(e.ctx(), to, limit)
+	e.ok(err, "move to %q", to)
 	if moved != want {
-		s.failf("move to %q, limit %d: %d moved, want %d", to, limit, moved, want)
+		e.failf("move to %q, limit %d: %d moved, want %d", to, limit, moved, want)
 	}
 }
 
-func movesInOrder(s *session, q driver.Queue) {
-	shelter := s.open(shelterQueue)
-	s.send(shelter, "x")
-	s.send(q, "a", "b", "c")
-	s.nack(q, s.expectNext(q, "a")[0], 0, "to the tail")
-	s.move(q, shelterQueue, 0, 3)
-	s.expectEmpty(q)
-	s.expectStats(shelter, driver.Stats{Ready: 4})
-	s.send(shelter, "y")
-	s.expectNext(shelter, "x", "b", "c", "a", "y")
+func movesInOrder(e *env, q driver.Queue) {
+	target := e.open(targetQueue)
+	e.send(target, "x")
+	e.send(q, "a", "b", "c")
+	e.nack(q, e.expectNext(q, "a")[0], 0, "to the tail")
+	e.move(q, targetQueue, 0, 3)
+	e.expectEmpty(q)
+	e.expectStats(target, driver.Stats{Ready: 4})
+	e.send(target, "y")
+	e.expectNext(target, "x", "b", "c", "a", "y")
 }
 
-func movedIsTheSame(s *session, q driver.Queue) {
+func movedIsTheSame(e *env, q driver.Queue) {
 	msg := doomed(q)
-	id := s.sendOne(q, msg).ID
-	first := s.receive(q, 1)[0]
-	s.nack(q, first, 0, "a cause")
-	shelter := s.open(shelterQueue)
-	s.sleep(s.tick) // so that it shows if a time is that of the move
-	s.move(q, shelterQueue, 0, 1)
-	s.sleep(s.tick)
-	got := s.receive(shelter, 1)[0]
-	s.expectMessage(got.Message, msg, id, 1)
+	id := e.sendOne(q, msg).ID
+	first := e.receive(q, 1)[0]
+	e.nack(q, first, 0, "a cause")
+	target := e.open(targetQueue)
+	e.sleep(e.tick) // so that times of the move differ
+	e.move(q, targetQueue, 0, 1)
+	e.sleep(e.tick)
+	got := e.receive(target, 1)[0]
+	e.expectMessage(got.Message, msg, id, 1)
 	if got.LastError != "a cause" {
-		s.failf("a message that moved: got LastError %q, want %q", got.LastError, "a cause")
+		e.failf("a message that moved: got LastError %q, want %q", got.LastError, "a cause")
 	}
 	if !got.EnqueuedAt.Equal(first.EnqueuedAt) || !got.FirstReceivedAt.Equal(first.FirstReceivedAt) {
-		s.failf("a message that moved: got EnqueuedAt %v, FirstReceivedAt %v; want %v and %v as before",
+		e.failf("a message that moved: got EnqueuedAt %v, FirstReceivedAt %v; want %v and %v as before",
 			got.EnqueuedAt, got.FirstReceivedAt, first.EnqueuedAt, first.FirstReceivedAt)
 	}
-	s.ack(shelter, got)
-	s.expectEmpty(shelter)
+	e.ack(target, got)
+	e.expectEmpty(target)
 }
 
-func onlyReadyMoves(s *session, q driver.Queue) {
-	shelter := s.open(shelterQueue)
-	s.send(q, "a")
-	held := s.expectNext(q, "a")
-	s.sendLater(q, s.hold, "b")
-	s.send(q, "c")
-	s.move(q, shelterQueue, 0, 1)
-	s.expectStats(q, driver.Stats{Delayed: 1, InFlight: 1})
-	s.expectNext(shelter, "c")
-	s.move(q, shelterQueue, 0, 0)
-	s.ack(q, held...)
-	s.expectStats(q, driver.Stats{Delayed: 1})
+func onlyReadyMoves(e *env, q driver.Queue) {
+	target := e.open(targetQueue)
+	e.send(q, "a")
+	held := e.expectNext(q, "a")
+	e.sendLater(q, e.hold, "b")
+	e.send(q, "c")
+	e.move(q, targetQueue, 0, 1)
+	e.expectStats(q, driver.Stats{Delayed: 1, InFlight: 1})
+	e.expectNext(target, "c")
+	e.move(q, targetQueue, 0, 0)
+	e.ack(q, held...)
+	e.expectStats(q, driver.Stats{Delayed: 1})
 }
 
-func returnedMoves(s *session, q driver.Queue) {
-	shelter := s.open(shelterQueue)
-	s.send(q, "a")
-	s.sendLater(q, s.tick, "b")
-	s.receiveFor(q, 1, s.tick)
-	s.sleep(s.tick)
-	s.move(q, shelterQueue, 0, 2)
-	s.expectEmpty(q)
-	s.expectNext(shelter, "a", "b")
+func returnedMoves(e *env, q driver.Queue) {
+	target := e.open(targetQueue)
+	e.send(q, "a")
+	e.sendLater(q, e.tick, "b")
+	e.receiveFor(q, 1, e.tick)
+	e.sleep(e.tick)
+	e.move(q, targetQueue, 0, 2)
+	e.expectEmpty(q)
+	e.expectNext(target, "a", "b")
 }
 
-func moveKeepsLimit(s *session, q driver.Queue) {
-	shelter := s.open(shelterQueue)
-	s.send(q, "a", "b", "c", "d", "e")
-	s.move(q, shelterQueue, 2, 2)
-	s.expectStats(q, driver.Stats{Ready: 3})
-	s.move(q, shelterQueue, 1, 1)
-	s.expectNext(shelter, "a", "b", "c")
-	s.move(q, shelterQueue, 10, 2)
-	s.expectNext(shelter, "d", "e")
-	s.expectEmpty(q)
+func moveKeepsLimit(e *env, q driver.Queue) {
+	target := e.open(targetQueue)
+	e.send(q, "a", "b", "c", "d", "e")
+	e.move(q, targetQueue, 2, 2)
+	e.expectStats(q, driver.Stats{Ready: 3})
+	e.move(q, targetQueue, 1, 1)
+	e.expectNext(target, "a", "b", "c")
+	e.move(q, targetQueue, 10, 2)
+	e.expectNext(target, "d", "e")
+	e.expectEmpty(q)
 }
 
-func manyMove(s *session, q driver.Queue) {
-	want := numbered("m", s.rounds(3000, 600))
-	shelter := s.open(shelterQueue)
-	s.send(q, want...)
-	s.move(q, shelterQueue, len(want)-10, len(want)-10)
-	s.expectStats(q, driver.Stats{Ready: 10})
-	s.move(q, shelterQueue, 0, 10)
-	s.expectEmpty(q)
-	s.expectStats(shelter, driver.Stats{Ready: len(want)})
-	s.expectNext(shelter, want...)
+func manyMove(e *env, q driver.Queue) {
+	want := numbered("m", e.rounds(3000, 600))
+	target := e.open(targetQueue)
+	e.send(q, want...)
+	e.move(q, targetQueue, len(want)-10, len(want)-10)
+	e.expectStats(q, driver.Stats{Ready: 10})
+	e.move(q, targetQueue, 0, 10)
+	e.expectEmpty(q)
+	e.expectStats(target, driver.Stats{Ready: len(want)})
+	e.expectNext(target, want...)
 }
 
 // expectMoveStops checks a move that stops because a target is full.
-func (s *session) expectMoveStops(q driver.Queue, to string, want int) {
-	s.t.Helper()
-	moved, err := q.Move(s.ctx(), to, 0)
-	s.expectFull(err, "move to a full queue")
+func (e *env) expectMoveStops(q driver.Queue, to string, want int) {
+	e.t.Helper()
+	moved, err := q.Move(e.ctx(), to, 0)
+	e.expectFull(err, "move to a full queue")
 	if moved != want {
-		s.failf("move to a queue that has room for %d: got %d", want, moved)
+		e.failf("move to a queue that has room for %d: got %d", want, moved)
 	}
 }
 
-func fullTargetStopsMove(s *session, q driver.Queue) {
-	shelter := s.configure(shelterQueue, driver.Config{MaxMessages: 2})
-	s.send(q, "a", "b", "c", "d")
-	s.expectMoveStops(q, shelterQueue, 2)
-	s.expectStats(q, driver.Stats{Ready: 2})
-	s.expectStats(shelter, driver.Stats{Ready: 2})
-	s.expectMoveStops(q, shelterQueue, 0)
-	s.ack(shelter, s.expectNext(shelter, "a")...)
-	s.expectMoveStops(q, shelterQueue, 1)
-	s.ack(shelter, s.expectNext(shelter, "b", "c")...)
-	s.move(q, shelterQueue, 0, 1) // it ends because nothing is left
-	s.expectNext(shelter, "d")
-	s.expectEmpty(q)
+func fullTargetStopsMove(e *env, q driver.Queue) {
+	target := e.configure(targetQueue, driver.Config{MaxMessages: 2})
+	e.send(q, "a", "b", "c", "d")
+	e.expectMoveStops(q, targetQueue, 2)
+	e.expectStats(q, driver.Stats{Ready: 2})
+	e.expectStats(target, driver.Stats{Ready: 2})
+	e.expectMoveStops(q, targetQueue, 0)
+	e.ack(target, e.expectNext(target, "a")...)
+	e.expectMoveStops(q, targetQueue, 1)
+	e.ack(target, e.expectNext(target, "b", "c")...)
+	e.move(q, targetQueue, 0, 1) // it ends because no message is left
+	e.expectNext(target, "d")
+	e.expectEmpty(q)
 }
 
-func heavyMoveStops(s *session, q driver.Queue) {
-	shelter := s.configure(shelterQueue, driver.Config{MaxBytes: 10})
-	s.send(q, strings.Repeat("a", 4), strings.Repeat("b", 7), "c")
-	s.expectMoveStops(q, shelterQueue, 1)
-	s.expectStats(q, driver.Stats{Ready: 2})
-	s.ack(shelter, s.expectNext(shelter, "aaaa")...)
-	s.move(q, shelterQueue, 0, 2)
-	s.expectNext(shelter, "bbbbbbb", "c")
+func heavyMoveStops(e *env, q driver.Queue) {
+	target := e.configure(targetQueue, driver.Config{MaxBytes: 10})
+	e.send(q, strings.Repeat("a", 4), strings.Repeat("b", 7), "c")
+	e.expectMoveStops(q, targetQueue, 1)
+	e.expectStats(q, driver.Stats{Ready: 2})
+	e.ack(target, e.expectNext(target, "aaaa")...)
+	e.move(q, targetQueue, 0, 2)
+	e.expectNext(target, "bbbbbbb", "c")
 }
 
-func moveMakesRoom(s *session, q driver.Queue) {
-	s.open(shelterQueue)
-	s.send(q, "a", "b")
-	s.expectFull(trySend(s, q, "c"), "send to a full queue")
-	s.move(q, shelterQueue, 1, 1)
-	s.send(q, "c")
-	s.expectFull(trySend(s, q, "d"), "send to a queue that is full again")
-	s.expectNext(q, "b", "c")
+func moveMakesRoom(e *env, q driver.Queue) {
+	e.open(targetQueue)
+	e.send(q, "a", "b")
+	e.expectFull(trySend(e, q, "c"), "send to a full queue")
+	e.move(q, targetQueue, 1, 1)
+	e.send(q, "c")
+	e.expectFull(trySend(e, q, "d"), "send to a queue that is full again")
+	e.expectNext(q, "b", "c")
 }
 
-func movedHasAllDeliveries(s *session, q driver.Queue) {
-	shelter := s.configure(shelterQueue, driver.Config{MaxDeliveries: 2})
-	s.send(q, "a")
+func movedHasAllDeliveries(e *env, q driver.Queue) {
+	target := e.configure(targetQueue, driver.Config{MaxDeliveries: 2})
+	e.send(q, "a")
 	for range 3 {
-		s.expire(q, s.receive(q, 1)...)
+		e.expire(q, e.receive(q, 1)...)
 	}
-	s.move(q, shelterQueue, 0, 1)
-	s.nack(shelter, s.expectNext(shelter, "a")[0], 0, "")
-	s.expectStats(shelter, driver.Stats{Ready: 1})
-	s.nack(shelter, s.expectNext(shelter, "a")[0], 0, "")
-	s.expectStats(shelter, driver.Stats{Dead: 1})
+	e.move(q, targetQueue, 0, 1)
+	e.nack(target, e.expectNext(target, "a")[0], 0, "")
+	e.expectStats(target, driver.Stats{Ready: 1})
+	e.nack(target, e.expectNext(target, "a")[0], 0, "")
+	e.expectStats(target, driver.Stats{Dead: 1})
 }
 
-func movedIsYoung(s *session, q driver.Queue) {
-	shelter := s.configure(shelterQueue, aging(s))
-	s.send(q, "a")
-	s.sleep(3 * s.tick)
+func movedIsYoung(e *env, q driver.Queue) {
+	target := e.configure(targetQueue, aging(e))
+	e.send(q, "a")
+	e.sleep(3 * e.tick)
 	moved := time.Now()
-	s.move(q, shelterQueue, 0, 1)
-	s.expectStatsAt(shelter, moved.Add(2*s.tick), driver.Stats{Dead: 1}, "the end of a message that moved and is too old")
+	e.move(q, targetQueue, 0, 1)
+	e.expectStatsAt(target, moved.Add(2*e.tick), driver.Stats{Dead: 1}, "the end of a message that moved and is too old")
 }
 
-func moveLeavesKeys(s *session, q driver.Queue) {
-	shelter := s.open(shelterQueue)
-	here := s.expectFresh(q, keyed("key", "body"), "for the first time")
-	there := s.expectFresh(shelter, keyed("key", "body"), "in another queue")
-	s.move(q, shelterQueue, 0, 1)
-	s.expectStats(shelter, driver.Stats{Ready: 2})
-	s.expectDuplicate(q, keyed("key", "body"), here, "after its message moved away")
-	s.expectDuplicate(shelter, keyed("key", "body"), there, "after a message with the same key moved here")
-	s.expectEmpty(q)
+func moveLeavesKeys(e *env, q driver.Queue) {
+	target := e.open(targetQueue)
+	here := e.expectFresh(q, keyed("key", "body"), "for the first time")
+	there := e.expectFresh(target, keyed("key", "body"), "in another queue")
+	e.move(q, targetQueue, 0, 1)
+	e.expectStats(target, driver.Stats{Ready: 2})
+	e.expectDuplicate(q, keyed("key", "body"), here, "after its message moved away")
+	e.expectDuplicate(target, keyed("key", "body"), there, "after a message with the same key moved here")
+	e.expectEmpty(q)
 }
 
-func moveWakesTarget(s *session, q driver.Queue) {
-	waiting := s.receiveInBackground(s.ctx(), s.open(shelterQueue), 1)
-	s.send(q, "a")
-	s.move(q, shelterQueue, 0, 1)
-	s.expectHandedTo(waiting, "a", "a move")
+func moveWakesTarget(e *env, q driver.Queue) {
+	waiting := e.receiveInBackground(e.ctx(), e.open(targetQueue), 1)
+	e.send(q, "a")
+	e.move(q, targetQueue, 0, 1)
+	e.expectHandedTo(waiting, "a", "a move")
 }
 
-func movedReceiptsExpire(s *session, q driver.Queue) {
-	shelter := s.open(shelterQueue)
-	s.send(q, "a")
-	held := s.receive(q, 1)[0]
-	s.expire(q, held)
-	s.move(q, shelterQueue, 0, 1)
-	s.expectExpired(q, held, "the receipt of a message that moved")
-	s.expectExpired(shelter, held, "a receipt of the queue it moved from")
-	s.expectTooLate(q, held, "the receipt of a message that moved")
-	s.expectTooLate(shelter, held, "a receipt of the queue it moved from")
-	s.expectStats(shelter, driver.Stats{Ready: 1})
-	again := s.receive(shelter, 1)[0]
-	s.expectTooLate(shelter, held, "a receipt of the queue it moved from")
-	s.ack(shelter, again)
-	s.expectEmpty(shelter)
+func movedReceiptsExpire(e *env, q driver.Queue) {
+	target := e.open(targetQueue)
+	e.send(q, "a")
+	held := e.receive(q, 1)[0]
+	e.expire(q, held)
+	e.move(q, targetQueue, 0, 1)
+	e.expectExpired(q, held, "the receipt of a message that moved")
+	e.expectExpired(target, held, "a receipt of the queue it moved from")
+	e.expectTooLate(q, held, "the receipt of a message that moved")
+	e.expectTooLate(target, held, "a receipt of the queue it moved from")
+	e.expectStats(target, driver.Stats{Ready: 1})
+	again := e.receive(target, 1)[0]
+	e.expectTooLate(target, held, "a receipt of the queue it moved from")
+	e.ack(target, again)
+	e.expectEmpty(target)
 }
 
-func movesThereAndBack(s *session, q driver.Queue) {
-	shelter := s.open(shelterQueue)
-	id := s.send(q, "a", "b")[0]
-	held := s.expectNext(q, "a")[0]
-	s.expire(q, held)
-	s.move(q, shelterQueue, 1, 1)
-	s.move(shelter, queueName, 0, 1)
-	s.expectTooLate(q, held, "a receipt from before its message moved away and came back")
-	s.expectStats(q, driver.Stats{Ready: 2})
-	if got := s.expectNext(q, "b", "a")[1]; got.ID != id || got.Deliveries != 1 {
-		s.failf("a message that moved away and came back: got id %s, Deliveries %d; want %s and 1", got.ID, got.Deliveries, id)
+func movesThereAndBack(e *env, q driver.Queue) {
+	target := e.open(targetQueue)
+	id := e.send(q, "a", "b")[0]
+	held := e.expectNext(q, "a")[0]
+	e.expire(q, held)
+	e.move(q, targetQueue, 1, 1)
+	e.move(target, queueName, 0, 1)
+	e.expectTooLate(q, held, "a receipt from before its message moved away and came back")
+	e.expectStats(q, driver.Stats{Ready: 2})
+	if got := e.expectNext(q, "b", "a")[1]; got.ID != id || got.Deliveries != 1 {
+		e.failf("a message that moved away and came back: got id %s, Deliveries %d; want %s and 1", got.ID, got.Deliveries, id)
 	}
 }
 
-func badMoveIsRefused(s *session, q driver.Queue) {
-	s.open(shelterQueue)
-	s.send(q, "a")
+func badMoveIsRefused(e *env, q driver.Queue) {
+	e.open(targetQueue)
+	e.send(q, "a")
 	mover := q
 	for _, bad := range []struct {
 		to    string
@@ -273,119 +273,119 @@ func badMoveIsRefused(s *session, q driver.Queue) {
 		want  driver.Code
 	}{
 		{queueName, 0, driver.ErrInvalid},
-		{shelterQueue, -1, driver.ErrInvalid},
+		{targetQueue, -1, driver.ErrInvalid},
 		{"", -1, driver.ErrInvalid},
 		{"nowhere", 0, driver.ErrNotFound},
 	} {
-		moved, err := mover.Move(s.ctx(), bad.to, bad.limit)
-		s.expectCode(err, bad.want, "move to %q with limit %d", bad.to, bad.limit)
+		moved, err := mover.Move(e.ctx(), bad.to, bad.limit)
+		e.expectCode(err, bad.want, "move to %q with limit %d", bad.to, bad.limit)
 		if moved != 0 {
-			s.failf("a refused move to %q: %d moved", bad.to, moved)
+			e.failf("a refused move to %q: %d moved", bad.to, moved)
 		}
 	}
-	if _, manages := s.opener.(driver.Admin); manages && slices.Contains(s.queues(), "nowhere") {
-		s.failf("a move to an unknown queue has made it")
+	if _, manages := e.opener.(driver.Admin); manages && slices.Contains(e.queues(), "nowhere") {
+		e.failf("a move to an unknown queue has made it")
 	}
-	s.move(q, "", 0, 0)
-	s.expectStats(q, driver.Stats{Ready: 1})
-	s.expectNext(q, "a")
+	e.move(q, "", 0, 0)
+	e.expectStats(q, driver.Stats{Ready: 1})
+	e.expectNext(q, "a")
 }
 
-func closedHandleDoesNotMove(s *session, q driver.Queue) {
-	s.open(shelterQueue)
-	s.send(q, "a")
-	closed := s.open(queueName)
-	s.ok(closed.Close(), "close")
-	_, err := closed.Move(s.ctx(), shelterQueue, 0)
-	s.expectClosed(err, "move on a closed handle")
-	s.expectStats(q, driver.Stats{Ready: 1})
+func closedHandleDoesNotMove(e *env, q driver.Queue) {
+	e.open(targetQueue)
+	e.send(q, "a")
+	closed := e.open(queueName)
+	e.ok(closed.Close(), "close")
+	_, err := closed.Move(e.ctx(), targetQueue, 0)
+	e.expectClosed(err, "move on a closed handle")
+	e.expectStats(q, driver.Stats{Ready: 1})
 }
 
-func exiledGoHome(s *session, q driver.Queue) {
+func exiledGoHome(e *env, q driver.Queue) {
 	msg := doomed(q)
-	id := s.sendOne(q, msg).ID
-	s.send(q, "b")
+	id := e.sendOne(q, msg).ID
+	e.send(q, "b")
 	for range 2 {
-		for _, d := range s.receive(q, 2) {
-			s.nack(q, d, 0, "failure")
+		for _, d := range e.receive(q, 2) {
+			e.nack(q, d, 0, "failure")
 		}
 	}
-	s.expectEmpty(q)
-	graves := s.open(graveQueue)
-	s.move(graves, "", 1, 1)
-	s.expectStats(graves, driver.Stats{Ready: 1})
-	got := s.receive(q, 1)[0]
+	e.expectEmpty(q)
+	letters := e.open(deadLetterQueue)
+	e.move(letters, "", 1, 1)
+	e.expectStats(letters, driver.Stats{Ready: 1})
+	got := e.receive(q, 1)[0]
 	if got.ID == id {
-		s.expectMessage(got.Message, msg, id, 1)
+		e.expectMessage(got.Message, msg, id, 1)
 	}
-	s.move(graves, "", 0, 1)
-	s.expectEmpty(graves)
-	other := s.receive(q, 1)[0]
+	e.move(letters, "", 0, 1)
+	e.expectEmpty(letters)
+	other := e.receive(q, 1)[0]
 	if other.ID == id {
-		s.expectMessage(other.Message, msg, id, 1)
+		e.expectMessage(other.Message, msg, id, 1)
 	}
 	if got.ID == other.ID {
-		s.failf("the same message came home twice")
+		e.failf("the same message came home twice")
 	}
-	s.ack(q, got, other)
-	s.expectEmpty(q)
+	e.ack(q, got, other)
+	e.expectEmpty(q)
 }
 
-// exiledGoHomeToFullGraveyard moves between two queues of which one has to ask the
-// other whether there is room for its dead.
-func exiledGoHomeToFullGraveyard(s *session, q driver.Queue) {
-	graves := s.configure(graveQueue, driver.Config{MaxMessages: 1})
-	for _, body := range []string{"a", "b", "c"} { // a moves, b has to stay, and c cannot even die
-		s.send(q, body)
-		s.nack(q, s.expectNext(q, body)[0], 0, "dead")
+// moveToSourceWithFullDeadLetters moves between two queues that bound each other: the source
+// has room for one dead letter, its target for one message.
+func moveToSourceWithFullDeadLetters(e *env, q driver.Queue) {
+	letters := e.configure(deadLetterQueue, driver.Config{MaxMessages: 1})
+	for _, body := range []string{"a", "b", "c"} { // a moves, b must stay, and c cannot die
+		e.send(q, body)
+		e.nack(q, e.expectNext(q, body)[0], 0, "dead")
 	}
-	s.expectUnblocked("move the dead home", func() error {
-		moved, err := graves.Move(s.ctx(), "", 0)
+	e.expectUnblocked("move the dead home", func() error {
+		moved, err := letters.Move(e.ctx(), "", 0)
 		if err == nil && moved != 1 {
 			err = fmt.Errorf("%d moved, want 1", moved)
 		}
 		return err
 	})
-	s.expectEmpty(graves)
-	s.expectUnblocked("move to where the dead go", func() error {
-		_, err := q.Move(s.ctx(), graveQueue, 0)
+	e.expectEmpty(letters)
+	e.expectUnblocked("move to where the dead go", func() error {
+		_, err := q.Move(e.ctx(), deadLetterQueue, 0)
 		return err
 	})
-	s.expectNext(graves, "a")
+	e.expectNext(letters, "a")
 }
 
-func homelessStay(s *session, q driver.Queue) {
-	other := s.configure("invoices", driver.Config{MaxDeliveries: 1, DeadLetterTo: graveQueue})
-	graves := s.open(graveQueue)
-	s.send(graves, "native")
-	s.send(other, "homeless")
-	s.nack(other, s.receive(other, 1)[0], 0, "dead")
-	s.ok(s.opener.(driver.Admin).DeleteQueue(s.ctx(), "invoices"), "delete a queue")
-	s.nack(q, s.secondDelivery(q, "a"), 0, "dead")
-	s.sendOne(graves, driver.Outgoing{
-		Body: []byte("lost"), Attributes: map[string]string{driver.AttributeDeadSource: graveQueue},
+func homelessStay(e *env, q driver.Queue) {
+	other := e.configure("invoices", driver.Config{MaxDeliveries: 1, DeadLetterTo: deadLetterQueue})
+	letters := e.open(deadLetterQueue)
+	e.send(letters, "native")
+	e.send(other, "homeless")
+	e.nack(other, e.receive(other, 1)[0], 0, "dead")
+	e.ok(e.opener.(driver.Admin).DeleteQueue(e.ctx(), "invoices"), "delete a queue")
+	e.nack(q, e.secondDelivery(q, "a"), 0, "dead")
+	e.sendOne(letters, driver.Outgoing{
+		Body: []byte("lost"), Attributes: map[string]string{driver.AttributeDeadSource: deadLetterQueue},
 	})
-	s.expectStats(graves, driver.Stats{Ready: 4})
+	e.expectStats(letters, driver.Stats{Ready: 4})
 
-	s.move(graves, "", 0, 1)
-	s.expectNext(q, "a")
-	s.expectNext(graves, "native", "homeless", "lost")
-	if slices.Contains(s.queues(), "invoices") {
-		s.failf("moving the dead home has made a queue that was deleted")
+	e.move(letters, "", 0, 1)
+	e.expectNext(q, "a")
+	e.expectNext(letters, "native", "homeless", "lost")
+	if slices.Contains(e.queues(), "invoices") {
+		e.failf("moving the dead home has made a queue that was deleted")
 	}
 }
 
-func moveTakesDeadAttributes(s *session, q driver.Queue) {
+func moveTakesDeadAttributes(e *env, q driver.Queue) {
 	msg := doomed(q)
-	id := s.sendOne(q, msg).ID
+	id := e.sendOne(q, msg).ID
 	for range 2 {
-		s.nack(q, s.receive(q, 1)[0], 0, "failure")
+		e.nack(q, e.receive(q, 1)[0], 0, "failure")
 	}
-	graves, shelter := s.open(graveQueue), s.open(shelterQueue)
-	s.move(graves, shelterQueue, 0, 1)
-	got := s.receive(shelter, 1)[0]
-	s.expectMessage(got.Message, msg, id, 1)
-	s.ack(shelter, got)
-	s.expectEmpty(graves)
-	s.expectEmpty(q)
+	letters, target := e.open(deadLetterQueue), e.open(targetQueue)
+	e.move(letters, targetQueue, 0, 1)
+	got := e.receive(target, 1)[0]
+	e.expectMessage(got.Message, msg, id, 1)
+	e.ack(target, got)
+	e.expectEmpty(letters)
+	e.expectEmpty(q)
 }

@@ -7,16 +7,16 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// A restartCase is a claim about what a crash leaves.
+// A restartCase is a claim about the state after a crash.
 type restartCase struct {
 	id     string
 	title  string
 	needs  []need
-	config func(*session) driver.Config
-	// cleanOnly: only an orderly end promises this. What a delivery changes
-	// need not be on disk before it is answered, so a crash may undo it.
+	config func(*env) driver.Config
+	// cleanOnly: only an orderly stop promises this. The effects of a delivery need not be on
+	// disk before its answer, so a crash may undo them.
 	cleanOnly bool
-	run       func(s *session, q driver.Queue, how Crash)
+	run       func(e *env, q driver.Queue, how Crash)
 }
 
 var restarts = []restartCase{
@@ -41,11 +41,11 @@ var restarts = []restartCase{
 	{id: "DLQ-5", title: "a redriven message is ready and not dead", needs: []need{needDeadLetters}, run: redriveSurvives},
 	{
 		id: "DLQ-8", title: "a message that moved to another queue is there, once",
-		config: buriedElsewhere, needs: []need{needDeadLetters}, run: moveSurvives,
+		config: withDeadLetterTo, needs: []need{needDeadLetters}, run: moveSurvives,
 	},
 	{id: "DLQ-9", title: "messages that were moved are there, complete and once", needs: moveNeeds, run: movedSurvives},
 	{id: "VIS-7", title: "what was acked late stays gone", needs: lateAckNeeds, run: lateAckSurvives},
-	{id: "VIS-7", title: "a late receipt is as good", needs: lateAckNeeds, cleanOnly: true, run: lateReceiptSurvives},
+	{id: "VIS-7", title: "a late receipt works", needs: lateAckNeeds, cleanOnly: true, run: lateReceiptSurvives},
 	{id: "RET-1", title: "a delayed message is not too old when it is due", config: aging, run: delayedAgeSurvives},
 	{id: "RET-2", title: "what was dropped stays gone, and what is too old is dropped", config: dropping, needs: dropNeeds, run: droppedStaysGone},
 	{id: "RET-2", title: "what was too many stays gone", config: droppingFew(2), needs: dropNeeds, run: tooManyStayGone},
@@ -53,16 +53,16 @@ var restarts = []restartCase{
 	{id: "SVC-1", title: "the configuration is in force", config: always(driver.Config{MaxMessages: 3, MaxDeliveries: 4}), run: configSurvives},
 }
 
-func forgettingSurvives(s *session, q driver.Queue, how Crash) {
-	s.expectFresh(q, keyed("forgotten", "body"), "for the first time")
-	s.forgetDedup(q)
-	kept := s.expectFresh(q, keyed("kept", "body"), "for the first time")
-	q = s.restart(how)
-	s.expectFresh(q, keyed("forgotten", "body"), "forgotten before "+how.String())
-	s.expectDuplicate(q, keyed("kept", "body"), kept, "sent after forgetting, before "+how.String())
+func forgettingSurvives(e *env, q driver.Queue, how Crash) {
+	e.expectFresh(q, keyed("forgotten", "body"), "for the first time")
+	e.forgetDedup(q)
+	kept := e.expectFresh(q, keyed("kept", "body"), "for the first time")
+	q = e.restart(how)
+	e.expectFresh(q, keyed("forgotten", "body"), "forgotten before "+how.String())
+	e.expectDuplicate(q, keyed("kept", "body"), kept, "sent after forgetting, before "+how.String())
 }
 
-// restartCases is every claim for every crash that it is about.
+// restartCases returns a case for every claim and every crash it is about.
 func restartCases() []testCase {
 	var cases []testCase
 	for _, how := range []Crash{CrashClean, CrashKill, CrashPower} {
@@ -75,263 +75,263 @@ func restartCases() []testCase {
 				title:  fmt.Sprintf("after %v: %s", how, c.title),
 				needs:  append([]need{needCrash(how)}, c.needs...),
 				config: c.config,
-				run:    func(s *session, q driver.Queue) { c.run(s, q, how) },
+				run:    func(e *env, q driver.Queue) { c.run(e, q, how) },
 			})
 		}
 	}
 	return cases
 }
 
-// expectEventually waits for messages that must not come before due. After a
-// crash they may be late: a clock that was lost is read late rather than early.
-func (s *session) expectEventually(q driver.Queue, due time.Time, late time.Duration, want ...string) []driver.Delivery {
-	s.t.Helper()
-	got := s.take(q, len(want), s.hold, due.Add(late+s.patience))
-	if early := time.Until(due); early > s.slack {
-		s.failf("delivery of %q after a restart: %v too early", bodies(got), early)
+// expectEventually waits for messages that must not come before due. After a crash they may be
+// late: if the clock was lost, messages are late rather than early.
+func (e *env) expectEventually(q driver.Queue, due time.Time, late time.Duration, want ...string) []driver.Delivery {
+	e.t.Helper()
+	got := e.take(q, len(want), e.hold, due.Add(late+e.patience))
+	if early := time.Until(due); early > e.slack {
+		e.failf("delivery of %q after a restart: %v too early", bodies(got), early)
 	}
-	return s.expectBodies(q, got, want...)
+	return e.expectBodies(q, got, want...)
 }
 
-func sentSurvives(s *session, q driver.Queue, how Crash) {
+func sentSurvives(e *env, q driver.Queue, how Crash) {
 	msg := doomed(q)
-	id := s.sendOne(q, msg).ID
+	id := e.sendOne(q, msg).ID
 	want := numbered("m", 20)
-	ids := s.send(q, want...)
-	q = s.restart(how)
-	s.expectStats(q, driver.Stats{Ready: 21})
-	for _, d := range s.receive(q, 21) {
+	ids := e.send(q, want...)
+	q = e.restart(how)
+	e.expectStats(q, driver.Stats{Ready: 21})
+	for _, d := range e.receive(q, 21) {
 		if d.ID == id {
-			s.expectMessage(d.Message, msg, id, 1)
+			e.expectMessage(d.Message, msg, id, 1)
 			continue
 		}
 		if q.Traits().Ordering == driver.OrderingNone {
 			continue
 		}
 		if string(d.Body) != want[0] || d.ID != ids[0] {
-			s.failf("after %v: got %q with id %s, want %q with id %s", how, d.Body, d.ID, want[0], ids[0])
+			e.failf("after %v: got %q with id %s, want %q with id %s", how, d.Body, d.ID, want[0], ids[0])
 		}
 		want, ids = want[1:], ids[1:]
 	}
-	s.expectNothing(q)
+	e.expectNothing(q)
 }
 
-func idsStayUnique(s *session, q driver.Queue, how Crash) {
+func idsStayUnique(e *env, q driver.Queue, how Crash) {
 	seen := make(map[string]bool)
 	for range 3 {
-		for _, id := range s.send(q, numbered("m", 20)...) {
+		for _, id := range e.send(q, numbered("m", 20)...) {
 			if seen[id] {
-				s.failf("after %v: id %s was given out again", how, id)
+				e.failf("after %v: id %s was given out again", how, id)
 			}
 			seen[id] = true
 		}
-		q = s.restart(how)
+		q = e.restart(how)
 	}
 	receipts := make(map[driver.Receipt]bool)
-	for _, d := range s.receive(q, 60) {
+	for _, d := range e.receive(q, 60) {
 		receipts[d.Receipt] = true
-		s.expire(q, d)
+		e.expire(q, d)
 	}
-	q = s.restart(how)
-	for _, d := range s.take(q, 60, s.hold, time.Now().Add(s.hold+s.patience)) {
+	q = e.restart(how)
+	for _, d := range e.take(q, 60, e.hold, time.Now().Add(e.hold+e.patience)) {
 		if receipts[d.Receipt] {
-			s.failf("after %v: the receipt of %q was given out again", how, d.Body)
+			e.failf("after %v: the receipt of %q was given out again", how, d.Body)
 		}
 	}
 }
 
-func delaySurvives(s *session, q driver.Queue, how Crash) {
+func delaySurvives(e *env, q driver.Queue, how Crash) {
 	sent := time.Now()
-	s.sendLater(q, 2*s.tick, "later")
-	q = s.restart(how)
-	s.expectEventually(q, sent.Add(2*s.tick), 2*s.tick, "later")
-	s.sendLater(q, s.hold, "much later")
-	q = s.restart(how)
-	s.expectNothing(q)
+	e.sendLater(q, 2*e.tick, "later")
+	q = e.restart(how)
+	e.expectEventually(q, sent.Add(2*e.tick), 2*e.tick, "later")
+	e.sendLater(q, e.hold, "much later")
+	q = e.restart(how)
+	e.expectNothing(q)
 }
 
-func delayedAgeSurvives(s *session, q driver.Queue, how Crash) {
+func delayedAgeSurvives(e *env, q driver.Queue, how Crash) {
 	sent := time.Now()
-	s.sendLater(q, 3*s.tick, "late")
-	q = s.restart(how)
-	s.expectEventually(q, sent.Add(3*s.tick), 2*s.tick, "late")
+	e.sendLater(q, 3*e.tick, "late")
+	q = e.restart(how)
+	e.expectEventually(q, sent.Add(3*e.tick), 2*e.tick, "late")
 }
 
-func capacitySurvives(s *session, q driver.Queue, how Crash) {
-	s.send(q, "a", "b")
-	q = s.restart(how)
-	s.expectFull(trySend(s, q, "c"), fmt.Sprintf("send to a full queue after %v", how))
-	s.ack(q, s.receive(q, 1)...)
-	s.send(q, "c")
+func capacitySurvives(e *env, q driver.Queue, how Crash) {
+	e.send(q, "a", "b")
+	q = e.restart(how)
+	e.expectFull(trySend(e, q, "c"), fmt.Sprintf("send to a full queue after %v", how))
+	e.ack(q, e.receive(q, 1)...)
+	e.send(q, "c")
 }
 
-func dedupSurvives(s *session, q driver.Queue, how Crash) {
-	waiting := s.expectFresh(q, keyed("waiting", "1"), "for the first time")
-	acked := s.expectFresh(q, keyed("acked", "2"), "for the first time")
-	held := s.expectBodies(q, s.receive(q, 2), "1", "2")
-	s.ack(q, held[1])
-	q = s.restart(how)
+func dedupSurvives(e *env, q driver.Queue, how Crash) {
+	waiting := e.expectFresh(q, keyed("waiting", "1"), "for the first time")
+	acked := e.expectFresh(q, keyed("acked", "2"), "for the first time")
+	held := e.expectBodies(q, e.receive(q, 2), "1", "2")
+	e.ack(q, held[1])
+	q = e.restart(how)
 	when := fmt.Sprintf("after %v", how)
-	s.expectDuplicate(q, keyed("waiting", "1"), waiting, when)
-	s.expectDuplicate(q, keyed("acked", "2"), acked, when)
-	_, err := q.Send(s.ctx(), []driver.Outgoing{keyed("acked", "other")})
-	s.expectCode(err, driver.ErrConflict, "send with a used key and another body %s", when)
+	e.expectDuplicate(q, keyed("waiting", "1"), waiting, when)
+	e.expectDuplicate(q, keyed("acked", "2"), acked, when)
+	_, err := q.Send(e.ctx(), []driver.Outgoing{keyed("acked", "other")})
+	e.expectCode(err, driver.ErrConflict, "send with a used key and another body %s", when)
 }
 
-func ackSurvives(s *session, q driver.Queue, how Crash) {
-	s.send(q, "a", "b", "c")
-	held := s.expectBodies(q, s.receive(q, 3), "a", "b", "c")
+func ackSurvives(e *env, q driver.Queue, how Crash) {
+	e.send(q, "a", "b", "c")
+	held := e.expectBodies(q, e.receive(q, 3), "a", "b", "c")
 	for _, d := range held {
-		s.extend(q, d, s.hold)
+		e.extend(q, d, e.hold)
 	}
-	s.ack(q, held...)
-	q = s.restart(how)
-	s.expectEmpty(q)
-	if s.backend.Virtual {
-		s.sleep(2 * s.hold)
-		s.expectEmpty(q)
+	e.ack(q, held...)
+	q = e.restart(how)
+	e.expectEmpty(q)
+	if e.backend.Virtual {
+		e.sleep(2 * e.hold)
+		e.expectEmpty(q)
 	}
-	s.expectExpired(q, held[0], fmt.Sprintf("the receipt of an acked message after %v", how))
+	e.expectExpired(q, held[0], fmt.Sprintf("the receipt of an acked message after %v", how))
 }
 
-func inFlightSurvives(s *session, q driver.Queue, how Crash) {
-	s.send(q, "a", "b")
+func inFlightSurvives(e *env, q driver.Queue, how Crash) {
+	e.send(q, "a", "b")
 	start := time.Now()
-	s.receiveFor(q, 2, s.tick)
-	q = s.restart(how)
-	earliest := start // a crash may forget the lease, and then the message is ready
+	e.receiveFor(q, 2, e.tick)
+	q = e.restart(how)
+	earliest := start // a crash may lose the lease, and then the message is ready
 	if how == CrashClean {
-		earliest = start.Add(s.tick)
+		earliest = start.Add(e.tick)
 	}
-	again := s.expectEventually(q, earliest, 2*s.tick, "a", "b")
-	s.ack(q, again...)
-	s.expectEmpty(q)
+	again := e.expectEventually(q, earliest, 2*e.tick, "a", "b")
+	e.ack(q, again...)
+	e.expectEmpty(q)
 }
 
-func leaseSurvives(s *session, q driver.Queue, how Crash) {
-	s.send(q, "a", "b", "c")
-	held := s.expectBodies(q, s.receive(q, 3), "a", "b", "c")
-	q = s.restart(how)
-	s.expectStats(q, driver.Stats{InFlight: 3})
-	s.expectNothing(q)
-	s.ack(q, held[0])
-	s.extend(q, held[1], s.hold)
-	s.nack(q, held[2], 0, "after a restart")
-	s.expectNext(q, "c")
-	s.expire(q, held[1])
-	s.expectNext(q, "b")
-	s.expectExpired(q, held[1], "a receipt from before the restart, of a message that was delivered again")
+func leaseSurvives(e *env, q driver.Queue, how Crash) {
+	e.send(q, "a", "b", "c")
+	held := e.expectBodies(q, e.receive(q, 3), "a", "b", "c")
+	q = e.restart(how)
+	e.expectStats(q, driver.Stats{InFlight: 3})
+	e.expectNothing(q)
+	e.ack(q, held[0])
+	e.extend(q, held[1], e.hold)
+	e.nack(q, held[2], 0, "after a restart")
+	e.expectNext(q, "c")
+	e.expire(q, held[1])
+	e.expectNext(q, "b")
+	e.expectExpired(q, held[1], "a receipt from before the restart, of a message that was delivered again")
 }
 
-func placeSurvives(s *session, q driver.Queue, how Crash) {
-	s.send(q, "a", "b", "c")
-	s.expectBodies(q, s.receiveFor(q, 1, s.tick), "a")
-	q = s.restart(how)
-	s.send(q, "d")
-	s.sleep(3 * s.tick)
-	s.expectNext(q, "a", "b", "c", "d")
+func placeSurvives(e *env, q driver.Queue, how Crash) {
+	e.send(q, "a", "b", "c")
+	e.expectBodies(q, e.receiveFor(q, 1, e.tick), "a")
+	q = e.restart(how)
+	e.send(q, "d")
+	e.sleep(3 * e.tick)
+	e.expectNext(q, "a", "b", "c", "d")
 }
 
-func nackSurvives(s *session, q driver.Queue, how Crash) {
-	s.send(q, "a", "b")
-	s.nack(q, s.expectNext(q, "a")[0], 0, "why")
-	q = s.restart(how)
-	s.send(q, "c")
-	got := s.expectNext(q, "b", "a", "c")[1]
+func nackSurvives(e *env, q driver.Queue, how Crash) {
+	e.send(q, "a", "b")
+	e.nack(q, e.expectNext(q, "a")[0], 0, "why")
+	q = e.restart(how)
+	e.send(q, "c")
+	got := e.expectNext(q, "b", "a", "c")[1]
 	if got.Deliveries != 2 || got.LastError != "why" {
-		s.failf("a nacked message after %v: got Deliveries %d, LastError %q; want 2 and its cause", how, got.Deliveries, got.LastError)
+		e.failf("a nacked message after %v: got Deliveries %d, LastError %q; want 2 and its cause", how, got.Deliveries, got.LastError)
 	}
 }
 
-func groupSurvives(s *session, q driver.Queue, how Crash) {
-	s.sendTo(q, "g", "g1", "g2", "g3")
-	s.ack(q, s.expectAlone(q, "g1"))
-	s.receiveFor(q, 1, s.tick)
-	q = s.restart(how)
-	s.sleep(3 * s.tick)
+func groupSurvives(e *env, q driver.Queue, how Crash) {
+	e.sendTo(q, "g", "g1", "g2", "g3")
+	e.ack(q, e.expectAlone(q, "g1"))
+	e.receiveFor(q, 1, e.tick)
+	q = e.restart(how)
+	e.sleep(3 * e.tick)
 	for _, want := range []string{"g2", "g3"} {
-		held := s.expectAlone(q, want)
-		s.expectNothing(q)
-		s.ack(q, held)
+		held := e.expectAlone(q, want)
+		e.expectNothing(q)
+		e.ack(q, held)
 	}
 }
 
-func statsSurvive(s *session, q driver.Queue, how Crash) {
-	s.send(q, "a", "b", "c")
-	s.receive(q, 1)
-	s.sendLater(q, s.hold, "d")
+func statsSurvive(e *env, q driver.Queue, how Crash) {
+	e.send(q, "a", "b", "c")
+	e.receive(q, 1)
+	e.sendLater(q, e.hold, "d")
 	want := driver.Stats{Ready: 2, Delayed: 1, InFlight: 1}
 	if q.Traits().DeadLetters {
-		s.bury(q, s.receive(q, 1)[0], driver.ReasonFatal)
+		e.deadLetter(q, e.receive(q, 1)[0], driver.ReasonFatal)
 		want.Ready, want.Dead = 1, 1
 	}
-	s.expectStats(q, want)
-	s.expectStats(s.restart(how), want)
+	e.expectStats(q, want)
+	e.expectStats(e.restart(how), want)
 }
 
-func purgeSurvives(s *session, q driver.Queue, how Crash) {
-	s.send(q, "a", "b")
-	s.receive(q, 1)
-	s.sendLater(q, s.hold, "c")
-	s.purge(q, 3)
-	q = s.restart(how)
-	s.expectEmpty(q)
-	s.send(q, "d")
-	s.expectNext(q, "d")
+func purgeSurvives(e *env, q driver.Queue, how Crash) {
+	e.send(q, "a", "b")
+	e.receive(q, 1)
+	e.sendLater(q, e.hold, "c")
+	e.purge(q, 3)
+	q = e.restart(how)
+	e.expectEmpty(q)
+	e.send(q, "d")
+	e.expectNext(q, "d")
 }
 
-func deadLetterSurvives(s *session, q driver.Queue, how Crash) {
+func deadLetterSurvives(e *env, q driver.Queue, how Crash) {
 	msg := doomed(q)
-	s.sendOne(q, msg)
-	first := s.receive(q, 1)[0]
-	err := q.DeadLetter(s.ctx(), []driver.DeadLetterRequest{{
+	e.sendOne(q, msg)
+	first := e.receive(q, 1)[0]
+	err := q.DeadLetter(e.ctx(), []driver.DeadLetterRequest{{
 		Receipt: first.Receipt, Reason: driver.ReasonFatal, Error: "why", ErrorType: "*app.Error",
 	}})
-	s.ok(err, "dead-letter")
+	e.ok(err, "dead-letter")
 	died := time.Now()
-	q = s.restart(how)
-	s.expectStats(q, driver.Stats{Dead: 1})
-	s.expectNothing(q)
+	q = e.restart(how)
+	e.expectStats(q, driver.Stats{Dead: 1})
+	e.expectNothing(q)
 	want := driver.DeadLetter{Reason: driver.ReasonFatal, ErrorType: "*app.Error"}
 	want.Deliveries, want.LastError = 1, "why"
-	s.expectRecord(q, msg, first, want, died)
+	e.expectRecord(q, msg, first, want, died)
 }
 
-func redriveSurvives(s *session, q driver.Queue, how Crash) {
-	s.kill(q, "a")
-	s.redrive(q, nil, 0, 1)
-	q = s.restart(how)
-	s.expectDead(q)
-	got := s.expectNext(q, "a")[0]
+func redriveSurvives(e *env, q driver.Queue, how Crash) {
+	e.kill(q, "a")
+	e.redrive(q, nil, 0, 1)
+	q = e.restart(how)
+	e.expectDead(q)
+	got := e.expectNext(q, "a")[0]
 	if got.Deliveries != 1 {
-		s.failf("a redriven message after %v: got Deliveries %d, want 1", how, got.Deliveries)
+		e.failf("a redriven message after %v: got Deliveries %d, want 1", how, got.Deliveries)
 	}
-	s.bury(q, got, driver.ReasonFatal)
-	if redrives := s.expectDead(q, "a")[0].Redrives; redrives != 1 {
-		s.failf("a redriven message after %v: got Redrives %d, want 1", how, redrives)
+	e.deadLetter(q, got, driver.ReasonFatal)
+	if redrives := e.expectDead(q, "a")[0].Redrives; redrives != 1 {
+		e.failf("a redriven message after %v: got Redrives %d, want 1", how, redrives)
 	}
 }
 
-func configSurvives(s *session, _ driver.Queue, how Crash) {
-	q := s.restart(how)
-	got, err := s.opener.(driver.Admin).QueueConfig(s.ctx(), queueName)
-	s.ok(err, "read the configuration after %v", how)
+func configSurvives(e *env, _ driver.Queue, how Crash) {
+	q := e.restart(how)
+	got, err := e.opener.(driver.Admin).QueueConfig(e.ctx(), queueName)
+	e.ok(err, "read the configuration after %v", how)
 	if got.MaxMessages != 3 || got.MaxDeliveries != 4 {
-		s.failf("configuration after %v: got %+v", how, got)
+		e.failf("configuration after %v: got %+v", how, got)
 	}
-	s.send(q, "a", "b", "c")
-	s.expectFull(trySend(s, q, "d"), "send over the bound that was configured before the restart")
+	e.send(q, "a", "b", "c")
+	e.expectFull(trySend(e, q, "d"), "send over the bound that was configured before the restart")
 }
 
-func moveSurvives(s *session, q driver.Queue, how Crash) {
-	s.send(q, "a", "b")
-	for _, d := range s.receive(q, 2) {
-		s.ok(q.DeadLetter(s.ctx(), []driver.DeadLetterRequest{{Receipt: d.Receipt, Reason: driver.ReasonFatal}}), "dead-letter")
+func moveSurvives(e *env, q driver.Queue, how Crash) {
+	e.send(q, "a", "b")
+	for _, d := range e.receive(q, 2) {
+		e.ok(q.DeadLetter(e.ctx(), []driver.DeadLetterRequest{{Receipt: d.Receipt, Reason: driver.ReasonFatal}}), "dead-letter")
 	}
-	q = s.restart(how)
-	s.expectStats(q, driver.Stats{})
-	graves := s.open(graveQueue)
-	s.expectStats(graves, driver.Stats{Ready: 2})
-	s.ack(graves, s.receive(graves, 2)...)
-	s.expectEmpty(graves)
+	q = e.restart(how)
+	e.expectStats(q, driver.Stats{})
+	letters := e.open(deadLetterQueue)
+	e.expectStats(letters, driver.Stats{Ready: 2})
+	e.ack(letters, e.receive(letters, 2)...)
+	e.expectEmpty(letters)
 }

@@ -7,8 +7,8 @@ import (
 )
 
 // aging is a queue whose messages may wait for two ticks.
-func aging(s *session) driver.Config {
-	return driver.Config{RetainReady: driver.Retention{Age: 2 * s.tick}}
+func aging(e *env) driver.Config {
+	return driver.Config{RetainReady: driver.Retention{Age: 2 * e.tick}}
 }
 
 var retentionCases = []testCase{
@@ -42,8 +42,8 @@ var retentionCases = []testCase{
 	},
 	{
 		id: "RET-1", title: "a message that is both old and out of deliveries died of the deliveries",
-		config: func(s *session) driver.Config {
-			config := aging(s)
+		config: func(e *env) driver.Config {
+			config := aging(e)
 			config.MaxDeliveries = 1
 			return config
 		}, needs: []need{needDeadLetters}, run: deliveriesBeforeAge,
@@ -61,13 +61,13 @@ var retentionCases = []testCase{
 		config: always(driver.Config{RetainReady: driver.Retention{Count: 2}}), needs: []need{needDeadLetters}, run: oldestIsByDue,
 	},
 	{
-		id: "RET-1", title: "the oldest is who was sent first, wherever it stands now",
+		id: "RET-1", title: "the oldest is the message sent first, wherever it is now",
 		config: always(driver.Config{RetainReady: driver.Retention{Count: 2}}), needs: []need{needDeadLetters}, run: oldestIsBySending,
 	},
 	{
 		id: "RET-1", title: "a message of a strict group expires twice and is then not delivered",
-		config: func(s *session) driver.Config {
-			config := aging(s)
+		config: func(e *env) driver.Config {
+			config := aging(e)
 			config.StrictGroups = true
 			return config
 		}, needs: []need{needDeadLetters}, run: expiresTwiceInGroup,
@@ -79,7 +79,7 @@ var retentionCases = []testCase{
 	},
 	{
 		id: "RET-1", title: "a dead letter that is too old is removed",
-		config: func(s *session) driver.Config { return driver.Config{RetainDead: driver.Retention{Age: s.tick}} },
+		config: func(e *env) driver.Config { return driver.Config{RetainDead: driver.Retention{Age: e.tick}} },
 		needs:  []need{needDeadLetters}, run: oldDeadIsRemoved,
 	},
 	{
@@ -90,234 +90,235 @@ var retentionCases = []testCase{
 	{id: "RET-1", title: "a queue without retention keeps what it has", needs: []need{needDeadLetters}, run: noRetentionKeepsAll},
 }
 
-// expectExpiredLetter checks the last of the dead letters.
-func (s *session) expectExpiredLetter(q driver.Queue, body string, reason driver.Reason) {
-	s.t.Helper()
-	letters := s.dead(q)
+// expectExpiredLetter checks the last dead letter.
+func (e *env) expectExpiredLetter(q driver.Queue, body string, reason driver.Reason) {
+	e.t.Helper()
+	letters := e.dead(q)
 	if len(letters) == 0 {
-		s.failf("no dead letter where %q was expected", body)
+		e.failf("no dead letter where %q was expected", body)
 	}
 	if last := letters[len(letters)-1]; string(last.Body) != body || last.Reason != reason {
-		s.failf("dead letter: got %q with reason %q, want %q with reason %q", last.Body, last.Reason, body, reason)
+		e.failf("dead letter: got %q with reason %q, want %q with reason %q", last.Body, last.Reason, body, reason)
 	}
 }
 
-func oldReadyExpires(s *session, q driver.Queue) {
+func oldReadyExpires(e *env, q driver.Queue) {
 	sent := time.Now()
-	s.send(q, "a")
-	s.expectStatsAt(q, sent.Add(2*s.tick), driver.Stats{Dead: 1}, "the end of a message that is too old")
-	s.expectNothing(q)
-	s.expectExpiredLetter(q, "a", driver.ReasonExpired)
+	e.send(q, "a")
+	e.expectStatsAt(q, sent.Add(2*e.tick), driver.Stats{Dead: 1}, "the end of a message that is too old")
+	e.expectNothing(q)
+	e.expectExpiredLetter(q, "a", driver.ReasonExpired)
 }
 
-func delayedAgesWhenDue(s *session, q driver.Queue) {
+func delayedAgesWhenDue(e *env, q driver.Queue) {
 	sent := time.Now()
-	s.sendLater(q, 3*s.tick, "a")
-	s.sendLater(q, 3*s.tick, "b")
-	s.expectStatsAt(q, sent.Add(3*s.tick), driver.Stats{Ready: 2}, "the end of a delay that is longer than messages are kept")
-	s.expectNext(q, "a")
-	s.expectStatsAt(q, sent.Add(5*s.tick), driver.Stats{InFlight: 1, Dead: 1}, "the end of a message that was due for too long")
-	s.expectExpiredLetter(q, "b", driver.ReasonExpired)
+	e.sendLater(q, 3*e.tick, "a")
+	e.sendLater(q, 3*e.tick, "b")
+	e.expectStatsAt(q, sent.Add(3*e.tick), driver.Stats{Ready: 2}, "the end of a delay that is longer than messages are kept")
+	e.expectNext(q, "a")
+	e.expectStatsAt(q, sent.Add(5*e.tick), driver.Stats{InFlight: 1, Dead: 1}, "the end of a message that was due for too long")
+	e.expectExpiredLetter(q, "b", driver.ReasonExpired)
 }
 
-// delayedHoldsUpNoAge sends a message that is older by its send and younger by its age.
-func delayedHoldsUpNoAge(s *session, q driver.Queue) {
+// delayedHoldsUpNoAge sends a message that was sent earlier but is younger, because of its
+// delay.
+func delayedHoldsUpNoAge(e *env, q driver.Queue) {
 	sent := time.Now()
-	s.sendLater(q, s.tick, "late")
-	s.send(q, "a")
-	s.expectStatsAt(q, sent.Add(2*s.tick), driver.Stats{Ready: 1, Dead: 1}, "the end of a message that was sent after a delayed one")
-	s.expectExpiredLetter(q, "a", driver.ReasonExpired)
-	s.expectStatsAt(q, sent.Add(3*s.tick), driver.Stats{Dead: 2}, "the end of a message that was delayed")
-	s.expectExpiredLetter(q, "late", driver.ReasonExpired)
+	e.sendLater(q, e.tick, "late")
+	e.send(q, "a")
+	e.expectStatsAt(q, sent.Add(2*e.tick), driver.Stats{Ready: 1, Dead: 1}, "the end of a message that was sent after a delayed one")
+	e.expectExpiredLetter(q, "a", driver.ReasonExpired)
+	e.expectStatsAt(q, sent.Add(3*e.tick), driver.Stats{Dead: 2}, "the end of a message that was delayed")
+	e.expectExpiredLetter(q, "late", driver.ReasonExpired)
 }
 
-func nackedIsJudgedWhenDue(s *session, q driver.Queue) {
+func nackedIsJudgedWhenDue(e *env, q driver.Queue) {
 	sent := time.Now()
-	s.send(q, "a")
-	held := s.takeBeforeOld(q, sent)
+	e.send(q, "a")
+	held := e.takeBeforeOld(q, sent)
 	nacked := time.Now()
-	s.nack(q, held, 4*s.tick, "later")
-	s.sleep(3 * s.tick)
-	s.expectStats(q, driver.Stats{Delayed: 1})
-	s.expectStatsAt(q, nacked.Add(4*s.tick), driver.Stats{Dead: 1}, "the end of a delay of a message that is too old")
-	s.expectExpiredLetter(q, "a", driver.ReasonExpired)
+	e.nack(q, held, 4*e.tick, "later")
+	e.sleep(3 * e.tick)
+	e.expectStats(q, driver.Stats{Delayed: 1})
+	e.expectStatsAt(q, nacked.Add(4*e.tick), driver.Stats{Dead: 1}, "the end of a delay of a message that is too old")
+	e.expectExpiredLetter(q, "a", driver.ReasonExpired)
 }
 
-// takeBeforeOld receives a message that must not be old yet, and gives the
-// case up where a slow machine let it grow old.
-func (s *session) takeBeforeOld(q driver.Queue, sent time.Time) driver.Delivery {
-	s.t.Helper()
-	got := s.receiveOnce(q, driver.ReceiveRequest{Max: 1, Visibility: s.hold})
+// takeBeforeOld receives a message that must not have expired. It skips the case if a slow
+// machine let the message expire.
+func (e *env) takeBeforeOld(q driver.Queue, sent time.Time) driver.Delivery {
+	e.t.Helper()
+	got := e.receiveOnce(q, driver.ReceiveRequest{Max: 1, Visibility: e.hold})
 	if len(got) == 0 {
-		if s.backend.Virtual || time.Since(sent) < 2*s.tick-s.slack {
-			s.failf("receive: got nothing %v after the send, want a message that may wait for %v", time.Since(sent), 2*s.tick)
+		if e.backend.Virtual || time.Since(sent) < 2*e.tick-e.slack {
+			e.failf("receive: got nothing %v after the send, want a message that may wait for %v", time.Since(sent), 2*e.tick)
 		}
-		s.t.Skip("the machine is too slow: the message was old before it could be received")
+		e.t.Skip("the machine is too slow: the message was old before it could be received")
 	}
 	return got[0]
 }
 
-func oldInFlightExpiresOnReturn(s *session, q driver.Queue) {
+func oldInFlightExpiresOnReturn(e *env, q driver.Queue) {
 	sent := time.Now()
-	s.send(q, "a")
-	held := s.takeBeforeOld(q, sent)
-	s.sleep(3 * s.tick)
-	s.expectStats(q, driver.Stats{InFlight: 1})
-	s.extend(q, held, s.hold)
-	s.expire(q, held)
-	s.expectStats(q, driver.Stats{Dead: 1})
-	s.expectNothing(q)
-	s.expectExpiredLetter(q, "a", driver.ReasonExpired)
+	e.send(q, "a")
+	held := e.takeBeforeOld(q, sent)
+	e.sleep(3 * e.tick)
+	e.expectStats(q, driver.Stats{InFlight: 1})
+	e.extend(q, held, e.hold)
+	e.expire(q, held)
+	e.expectStats(q, driver.Stats{Dead: 1})
+	e.expectNothing(q)
+	e.expectExpiredLetter(q, "a", driver.ReasonExpired)
 }
 
-func nackDoesNotRejuvenate(s *session, q driver.Queue) {
+func nackDoesNotRejuvenate(e *env, q driver.Queue) {
 	sent := time.Now()
-	s.send(q, "a")
-	held := s.takeBeforeOld(q, sent)
-	s.sleep(2 * s.tick)
-	s.nack(q, held, 0, "failure")
-	s.expectNothing(q)
-	s.expectStats(q, driver.Stats{Dead: 1})
-	s.expectExpiredLetter(q, "a", driver.ReasonExpired)
+	e.send(q, "a")
+	held := e.takeBeforeOld(q, sent)
+	e.sleep(2 * e.tick)
+	e.nack(q, held, 0, "failure")
+	e.expectNothing(q)
+	e.expectStats(q, driver.Stats{Dead: 1})
+	e.expectExpiredLetter(q, "a", driver.ReasonExpired)
 }
 
-func redriveRejuvenates(s *session, q driver.Queue) {
+func redriveRejuvenates(e *env, q driver.Queue) {
 	sent := time.Now()
-	s.send(q, "a")
-	s.bury(q, s.takeBeforeOld(q, sent), driver.ReasonFatal)
-	s.sleep(3 * s.tick)
+	e.send(q, "a")
+	e.deadLetter(q, e.takeBeforeOld(q, sent), driver.ReasonFatal)
+	e.sleep(3 * e.tick)
 	redriven := time.Now()
-	s.redrive(q, nil, 0, 1)
-	s.expectStatsAt(q, redriven.Add(2*s.tick), driver.Stats{Dead: 1}, "the end of a redriven message that is too old")
-	s.expectExpiredLetter(q, "a", driver.ReasonExpired)
+	e.redrive(q, nil, 0, 1)
+	e.expectStatsAt(q, redriven.Add(2*e.tick), driver.Stats{Dead: 1}, "the end of a redriven message that is too old")
+	e.expectExpiredLetter(q, "a", driver.ReasonExpired)
 }
 
-func expiresTwiceInGroup(s *session, q driver.Queue) {
-	nackedIsJudgedWhenDue(s, q)
-	s.sleep(s.tick)
+func expiresTwiceInGroup(e *env, q driver.Queue) {
+	nackedIsJudgedWhenDue(e, q)
+	e.sleep(e.tick)
 	redriven := time.Now()
-	s.redrive(q, nil, 0, 1)
-	s.expectStatsAt(q, redriven.Add(2*s.tick), driver.Stats{Dead: 1}, "the second end of a message that is too old")
-	if got := s.receiveOnce(q, driver.ReceiveRequest{Max: 1}); len(got) > 0 {
-		s.failf("received %q, which is a dead letter", got[0].Body)
+	e.redrive(q, nil, 0, 1)
+	e.expectStatsAt(q, redriven.Add(2*e.tick), driver.Stats{Dead: 1}, "the second end of a message that is too old")
+	if got := e.receiveOnce(q, driver.ReceiveRequest{Max: 1}); len(got) > 0 {
+		e.failf("received %q, which is a dead letter", got[0].Body)
 	}
-	s.expectStats(q, driver.Stats{Dead: 1})
+	e.expectStats(q, driver.Stats{Dead: 1})
 }
 
-func deliveriesBeforeAge(s *session, q driver.Queue) {
+func deliveriesBeforeAge(e *env, q driver.Queue) {
 	sent := time.Now()
-	s.send(q, "a")
-	held := s.takeBeforeOld(q, sent)
-	s.sleep(3 * s.tick)
-	s.expire(q, held)
-	s.expectExpiredLetter(q, "a", driver.ReasonMaxDeliveries)
+	e.send(q, "a")
+	held := e.takeBeforeOld(q, sent)
+	e.sleep(3 * e.tick)
+	e.expire(q, held)
+	e.expectExpiredLetter(q, "a", driver.ReasonMaxDeliveries)
 }
 
-func tooManyReadyExpire(s *session, q driver.Queue) {
-	s.send(q, "a", "b", "c")
-	s.expectStats(q, driver.Stats{Ready: 3})
-	s.send(q, "d", "e") // a and b expire
-	s.expectStats(q, driver.Stats{Ready: 3, Dead: 2})
-	for _, letter := range s.expectDead(q, "a", "b") {
+func tooManyReadyExpire(e *env, q driver.Queue) {
+	e.send(q, "a", "b", "c")
+	e.expectStats(q, driver.Stats{Ready: 3})
+	e.send(q, "d", "e") // a and b expire
+	e.expectStats(q, driver.Stats{Ready: 3, Dead: 2})
+	for _, letter := range e.expectDead(q, "a", "b") {
 		if letter.Reason != driver.ReasonExpired {
-			s.failf("dead letter %q: got reason %q, want %q", letter.Body, letter.Reason, driver.ReasonExpired)
+			e.failf("dead letter %q: got reason %q, want %q", letter.Body, letter.Reason, driver.ReasonExpired)
 		}
 	}
-	s.expectNext(q, "c", "d", "e")
+	e.expectNext(q, "c", "d", "e")
 }
 
-func retentionCountsReady(s *session, q driver.Queue) {
-	s.send(q, "a")
-	held := s.receive(q, 1)
-	s.sendLater(q, s.hold, "b")
-	s.send(q, "c", "d")
-	s.expectStats(q, driver.Stats{Ready: 2, Delayed: 1, InFlight: 1})
-	s.send(q, "e") // c is the oldest that is ready
-	s.expectStats(q, driver.Stats{Ready: 2, Delayed: 1, InFlight: 1, Dead: 1})
-	s.expectExpiredLetter(q, "c", driver.ReasonExpired)
-	s.sleep(time.Millisecond)
-	s.expire(q, held...) // and now a is
-	s.expectStats(q, driver.Stats{Ready: 2, Delayed: 1, Dead: 2})
-	s.expectExpiredLetter(q, "a", driver.ReasonExpired)
-	s.expectNext(q, "d", "e")
+func retentionCountsReady(e *env, q driver.Queue) {
+	e.send(q, "a")
+	held := e.receive(q, 1)
+	e.sendLater(q, e.hold, "b")
+	e.send(q, "c", "d")
+	e.expectStats(q, driver.Stats{Ready: 2, Delayed: 1, InFlight: 1})
+	e.send(q, "e") // c is the oldest ready message
+	e.expectStats(q, driver.Stats{Ready: 2, Delayed: 1, InFlight: 1, Dead: 1})
+	e.expectExpiredLetter(q, "c", driver.ReasonExpired)
+	e.sleep(time.Millisecond)
+	e.expire(q, held...) // now a is the oldest
+	e.expectStats(q, driver.Stats{Ready: 2, Delayed: 1, Dead: 2})
+	e.expectExpiredLetter(q, "a", driver.ReasonExpired)
+	e.expectNext(q, "d", "e")
 }
 
-func oldestIsByDue(s *session, q driver.Queue) {
+func oldestIsByDue(e *env, q driver.Queue) {
 	sent := time.Now()
-	s.sendLater(q, s.tick, "late")
-	s.send(q, "a", "b")
-	s.expectStats(q, driver.Stats{Ready: 2, Delayed: 1})
-	s.expectStatsAt(q, sent.Add(s.tick), driver.Stats{Ready: 2, Dead: 1}, "the end of the delay of a message that is one too many")
-	s.expectExpiredLetter(q, "a", driver.ReasonExpired)
-	s.send(q, "c")
-	s.expectExpiredLetter(q, "b", driver.ReasonExpired)
-	s.send(q, "d")
-	s.expectExpiredLetter(q, "late", driver.ReasonExpired)
+	e.sendLater(q, e.tick, "late")
+	e.send(q, "a", "b")
+	e.expectStats(q, driver.Stats{Ready: 2, Delayed: 1})
+	e.expectStatsAt(q, sent.Add(e.tick), driver.Stats{Ready: 2, Dead: 1}, "the end of the delay of a message that is one too many")
+	e.expectExpiredLetter(q, "a", driver.ReasonExpired)
+	e.send(q, "c")
+	e.expectExpiredLetter(q, "b", driver.ReasonExpired)
+	e.send(q, "d")
+	e.expectExpiredLetter(q, "late", driver.ReasonExpired)
 }
 
-func oldestIsBySending(s *session, q driver.Queue) {
-	s.send(q, "a", "b")
-	s.nack(q, s.expectNext(q, "a")[0], 0, "") // behind b, and yet older
-	s.send(q, "c")
-	s.expectStats(q, driver.Stats{Ready: 2, Dead: 1})
-	s.expectExpiredLetter(q, "a", driver.ReasonExpired)
-	s.expectNext(q, "b", "c")
+func oldestIsBySending(e *env, q driver.Queue) {
+	e.send(q, "a", "b")
+	e.nack(q, e.expectNext(q, "a")[0], 0, "") // behind b, but still older
+	e.send(q, "c")
+	e.expectStats(q, driver.Stats{Ready: 2, Dead: 1})
+	e.expectExpiredLetter(q, "a", driver.ReasonExpired)
+	e.expectNext(q, "b", "c")
 }
 
-func expiredHeadFreesGroup(s *session, q driver.Queue) {
-	s.sendTo(q, "g", "g1", "g2", "g3") // g1 is the oldest of three
-	s.expectExpiredLetter(q, "g1", driver.ReasonExpired)
-	s.ack(q, s.expectAlone(q, "g2"))
-	s.expectAlone(q, "g3")
+func expiredHeadFreesGroup(e *env, q driver.Queue) {
+	e.sendTo(q, "g", "g1", "g2", "g3") // g1 is the oldest of three
+	e.expectExpiredLetter(q, "g1", driver.ReasonExpired)
+	e.ack(q, e.expectAlone(q, "g2"))
+	e.expectAlone(q, "g3")
 }
 
-func oldDeadIsRemoved(s *session, q driver.Queue) {
-	s.send(q, "a")
-	s.sleep(2 * s.tick) // it is the time since death that counts
-	held := s.receive(q, 1)[0]
+func oldDeadIsRemoved(e *env, q driver.Queue) {
+	e.send(q, "a")
+	e.sleep(2 * e.tick) // the time since death counts
+	held := e.receive(q, 1)[0]
 	died := time.Now()
-	s.bury(q, held, driver.ReasonFatal)
-	s.expectStatsAt(q, died.Add(s.tick), driver.Stats{}, "the removal of a dead letter that is too old")
-	s.expectDead(q)
-	s.redrive(q, nil, 0, 0)
+	e.deadLetter(q, held, driver.ReasonFatal)
+	e.expectStatsAt(q, died.Add(e.tick), driver.Stats{}, "the removal of a dead letter that is too old")
+	e.expectDead(q)
+	e.redrive(q, nil, 0, 0)
 }
 
-func tooManyDeadAreRemoved(s *session, q driver.Queue) {
-	s.kill(q, "a", "b", "c", "d")
-	s.expectStats(q, driver.Stats{Dead: 2})
-	s.expectDead(q, "c", "d")
+func tooManyDeadAreRemoved(e *env, q driver.Queue) {
+	e.kill(q, "a", "b", "c", "d")
+	e.expectStats(q, driver.Stats{Dead: 2})
+	e.expectDead(q, "c", "d")
 }
 
-func laterRetentionHolds(s *session, q driver.Queue) {
-	s.kill(q, "dead 1", "dead 2")
-	s.send(q, "a", "b", "c")
-	s.expire(q, s.expectNext(q, "a")...)
-	if !s.reconfigure(driver.Config{RetainReady: driver.Retention{Count: 2}}) {
+func laterRetentionHolds(e *env, q driver.Queue) {
+	e.kill(q, "dead 1", "dead 2")
+	e.send(q, "a", "b", "c")
+	e.expire(q, e.expectNext(q, "a")...)
+	if !e.reconfigure(driver.Config{RetainReady: driver.Retention{Count: 2}}) {
 		return
 	}
-	s.expectStats(q, driver.Stats{Ready: 2, Dead: 3})
-	s.expectExpiredLetter(q, "a", driver.ReasonExpired)
+	e.expectStats(q, driver.Stats{Ready: 2, Dead: 3})
+	e.expectExpiredLetter(q, "a", driver.ReasonExpired)
 
-	s.sleep(s.tick)
-	s.reconfigure(driver.Config{RetainReady: driver.Retention{Age: s.tick}})
-	s.expectStats(q, driver.Stats{Dead: 5})
-	s.reconfigure(driver.Config{RetainDead: driver.Retention{Count: 4}})
-	s.expectStats(q, driver.Stats{Dead: 4})
-	s.sleep(s.tick)
-	s.reconfigure(driver.Config{RetainDead: driver.Retention{Age: s.tick}})
-	s.expectEmpty(q)
-	s.reconfigure(driver.Config{})
-	s.send(q, "d")
-	s.sleep(2 * s.tick)
-	s.expectNext(q, "d")
+	e.sleep(e.tick)
+	e.reconfigure(driver.Config{RetainReady: driver.Retention{Age: e.tick}})
+	e.expectStats(q, driver.Stats{Dead: 5})
+	e.reconfigure(driver.Config{RetainDead: driver.Retention{Count: 4}})
+	e.expectStats(q, driver.Stats{Dead: 4})
+	e.sleep(e.tick)
+	e.reconfigure(driver.Config{RetainDead: driver.Retention{Age: e.tick}})
+	e.expectEmpty(q)
+	e.reconfigure(driver.Config{})
+	e.send(q, "d")
+	e.sleep(2 * e.tick)
+	e.expectNext(q, "d")
 }
 
-func noRetentionKeepsAll(s *session, q driver.Queue) {
-	s.kill(q, "dead")
-	s.send(q, "ready")
-	if s.backend.Virtual {
-		s.sleep(365 * 24 * time.Hour)
+func noRetentionKeepsAll(e *env, q driver.Queue) {
+	e.kill(q, "dead")
+	e.send(q, "ready")
+	if e.backend.Virtual {
+		e.sleep(365 * 24 * time.Hour)
 	}
-	s.expectStats(q, driver.Stats{Ready: 1, Dead: 1})
-	s.expectNext(q, "ready")
+	e.expectStats(q, driver.Stats{Ready: 1, Dead: 1})
+	e.expectNext(q, "ready")
 }

@@ -12,7 +12,7 @@ import (
 )
 
 var settleCases = []testCase{
-	{id: "ACK-1", title: "ack removes a message for ever", run: ackIsForEver},
+	{id: "ACK-1", title: "ack removes a message permanently", run: ackIsForEver},
 	{id: "ACK-1", title: "ack of one message leaves the others", run: ackLeavesOthers},
 	{id: "ACK-1", title: "a nack makes a message ready again at once", run: nackMakesReady},
 	{id: "ACK-1", title: "a nack with a delay makes a message ready when the delay is over, not before", run: nackWithDelay},
@@ -31,80 +31,80 @@ var settleCases = []testCase{
 	{id: "ACK-3", title: "a failed settlement is an error with a code, a position and a text", run: failuresAreErrors},
 }
 
-func ackIsForEver(s *session, q driver.Queue) {
-	s.send(q, "a")
-	s.ack(q, s.receiveFor(q, 1, s.hold)...)
-	s.expectEmpty(q)
-	if s.backend.Virtual {
-		s.sleep(2 * s.hold) // longer than the lease would have been
-		s.expectEmpty(q)
+func ackIsForEver(e *env, q driver.Queue) {
+	e.send(q, "a")
+	e.ack(q, e.receiveFor(q, 1, e.hold)...)
+	e.expectEmpty(q)
+	if e.backend.Virtual {
+		e.sleep(2 * e.hold) // longer than the lease
+		e.expectEmpty(q)
 	}
 }
 
-func ackLeavesOthers(s *session, q driver.Queue) {
-	s.send(q, "a", "b", "c")
-	held := s.expectBodies(q, s.receive(q, 3), "a", "b", "c")
-	s.ack(q, held[1])
-	s.expectStats(q, driver.Stats{InFlight: 2})
-	s.expire(q, held[0], held[2])
-	s.expectNext(q, "a", "c")
+func ackLeavesOthers(e *env, q driver.Queue) {
+	e.send(q, "a", "b", "c")
+	held := e.expectBodies(q, e.receive(q, 3), "a", "b", "c")
+	e.ack(q, held[1])
+	e.expectStats(q, driver.Stats{InFlight: 2})
+	e.expire(q, held[0], held[2])
+	e.expectNext(q, "a", "c")
 }
 
-func nackMakesReady(s *session, q driver.Queue) {
-	id := s.send(q, "a")[0]
-	s.nack(q, s.receive(q, 1)[0], 0, "not today")
-	s.expectStats(q, driver.Stats{Ready: 1})
-	got := s.expectNext(q, "a")[0]
+func nackMakesReady(e *env, q driver.Queue) {
+	id := e.send(q, "a")[0]
+	e.nack(q, e.receive(q, 1)[0], 0, "not today")
+	e.expectStats(q, driver.Stats{Ready: 1})
+	got := e.expectNext(q, "a")[0]
 	if got.ID != id || got.Deliveries != 2 || got.LastError != "not today" {
-		s.failf("delivery after a nack: got id %s, Deliveries %d, LastError %q; want %s, 2 and the cause",
+		e.failf("delivery after a nack: got id %s, Deliveries %d, LastError %q; want %s, 2 and the cause",
 			got.ID, got.Deliveries, got.LastError, id)
 	}
 }
 
-func nackWithDelay(s *session, q driver.Queue) {
-	s.send(q, "a")
-	held := s.receive(q, 1)[0]
+func nackWithDelay(e *env, q driver.Queue) {
+	e.send(q, "a")
+	held := e.receive(q, 1)[0]
 	start := time.Now()
-	s.nack(q, held, s.tick, "later")
-	got := s.expectArrival(q, start.Add(s.tick), "a")[0]
+	e.nack(q, held, e.tick, "later")
+	got := e.expectArrival(q, start.Add(e.tick), "a")[0]
 	if got.Deliveries != 2 || got.LastError != "later" {
-		s.failf("delivery after a nack: got Deliveries %d, LastError %q; want 2 and the cause", got.Deliveries, got.LastError)
+		e.failf("delivery after a nack: got Deliveries %d, LastError %q; want 2 and the cause", got.Deliveries, got.LastError)
 	}
-	s.nack(q, got, s.hold, "much later")
-	s.expectStats(q, driver.Stats{Delayed: 1})
-	s.expectNothing(q)
+	e.nack(q, got, e.hold, "much later")
+	e.expectStats(q, driver.Stats{Delayed: 1})
+	e.expectNothing(q)
 }
 
-func longestNackDelay(s *session, q driver.Queue) {
+func longestNackDelay(e *env, q driver.Queue) {
 	longest := q.Traits().MaxVisibility
-	s.send(q, "a")
-	held := s.receive(q, 1)[0]
+	e.send(q, "a")
+	held := e.receive(q, 1)[0]
 	start := time.Now()
-	s.nack(q, held, longest, "")
-	s.expectNothing(q)
-	if s.backend.Virtual {
-		s.expectArrival(q, start.Add(longest), "a")
+	e.nack(q, held, longest, "")
+	e.expectNothing(q)
+	if e.backend.Virtual {
+		e.expectArrival(q, start.Add(longest), "a")
 	}
 }
 
-func longCauseIsCut(s *session, q driver.Queue) {
-	s.send(q, "a")
+func longCauseIsCut(e *env, q driver.Queue) {
+	e.send(q, "a")
 	cause := strings.Repeat("漢", driver.MaxCauseBytes) // too long, and the limit is inside a character
-	s.nack(q, s.receive(q, 1)[0], 0, cause)
-	got := s.receive(q, 1)[0].LastError
+	e.nack(q, e.receive(q, 1)[0], 0, cause)
+	got := e.receive(q, 1)[0].LastError
 	if got != driver.TrimCause(cause) {
-		s.failf("LastError of a cause of %d bytes: got %d bytes, valid UTF-8 %v; want its first %d",
+		e.failf("LastError of a cause of %d bytes: got %d bytes, valid UTF-8 %v; want its first %d",
 			len(cause), len(got), utf8.ValidString(got), driver.MaxCauseBytes)
 	}
 }
 
-func settlingTwiceFails(s *session, _ driver.Queue) {
+func settlingTwiceFails(e *env, _ driver.Queue) {
 	settle := map[string]func(q driver.Queue, d driver.Delivery) error{
-		"ack":               func(q driver.Queue, d driver.Delivery) error { return tryAck(s, q, d) },
-		"nack":              func(q driver.Queue, d driver.Delivery) error { return tryNack(s, q, d, 0, "") },
-		"nack with a delay": func(q driver.Queue, d driver.Delivery) error { return tryNack(s, q, d, s.hold, "") },
-		"extend to zero":    func(q driver.Queue, d driver.Delivery) error { return tryExtend(s, q, d, 0) },
-		"extend":            func(q driver.Queue, d driver.Delivery) error { return tryExtend(s, q, d, s.hold) },
+		"ack":               func(q driver.Queue, d driver.Delivery) error { return tryAck(e, q, d) },
+		"nack":              func(q driver.Queue, d driver.Delivery) error { return tryNack(e, q, d, 0, "") },
+		"nack with a delay": func(q driver.Queue, d driver.Delivery) error { return tryNack(e, q, d, e.hold, "") },
+		"extend to zero":    func(q driver.Queue, d driver.Delivery) error { return tryExtend(e, q, d, 0) },
+		"extend":            func(q driver.Queue, d driver.Delivery) error { return tryExtend(e, q, d, e.hold) },
 	}
 	for first, after := range map[string]driver.Stats{
 		"ack":               {},
@@ -113,151 +113,150 @@ func settlingTwiceFails(s *session, _ driver.Queue) {
 		"extend to zero":    {Ready: 1},
 	} {
 		for second := range settle {
-			q := s.open(second + " after " + first)
-			s.send(q, "a")
-			held := s.receive(q, 1)[0]
-			s.ok(settle[first](q, held), "%s", first)
-			s.expectCode(settle[second](q, held), driver.ErrReceiptExpired, "%s after %s", second, first)
-			s.expectStats(q, after)
+			q := e.open(second + " after " + first)
+			e.send(q, "a")
+			held := e.receive(q, 1)[0]
+			e.ok(settle[first](q, held), "%s", first)
+			e.expectCode(settle[second](q, held), driver.ErrReceiptExpired, "%s after %s", second, first)
+			e.expectStats(q, after)
 		}
 	}
 }
 
-func manySettleInAnyOrder(s *session, q driver.Queue) {
-	messages := s.rounds(5000, 500)
-	s.send(q, numbered("m", messages)...)
-	held := s.receive(q, messages)
+func manySettleInAnyOrder(e *env, q driver.Queue) {
+	messages := e.rounds(5000, 500)
+	e.send(q, numbered("m", messages)...)
+	held := e.receive(q, messages)
 	rand.Shuffle(len(held), func(i, j int) { held[i], held[j] = held[j], held[i] })
 	third := messages / 3
-	s.ack(q, held[:third]...)
+	e.ack(q, held[:third]...)
 	for _, d := range held[third : 2*third] {
-		s.expire(q, d)
+		e.expire(q, d)
 	}
-	s.expectStats(q, driver.Stats{Ready: third, InFlight: messages - 2*third})
-	s.ack(q, held[2*third:]...)
+	e.expectStats(q, driver.Stats{Ready: third, InFlight: messages - 2*third})
+	e.ack(q, held[2*third:]...)
 	back := held[third : 2*third]
 	slices.SortFunc(back, func(a, b driver.Delivery) int { return strings.Compare(string(a.Body), string(b.Body)) })
 	if q.Traits().Ordering == driver.OrderingFIFO {
-		s.expectNext(q, bodies(back)...)
+		e.expectNext(q, bodies(back)...)
 	} else {
-		s.receive(q, third)
+		e.receive(q, third)
 	}
-	s.expectStats(q, driver.Stats{InFlight: third})
+	e.expectStats(q, driver.Stats{InFlight: third})
 }
 
-// someExpired sends five messages, leases them, and lets the second and the
-// fourth slip away.
-func (s *session) someExpired(q driver.Queue) []driver.Delivery {
-	s.t.Helper()
-	s.send(q, "a", "b", "c", "d", "e")
-	held := s.expectBodies(q, s.receive(q, 5), "a", "b", "c", "d", "e")
-	s.expire(q, held[1], held[3])
+// someExpired sends five messages, leases them, and lets the second and the fourth expire.
+func (e *env) someExpired(q driver.Queue) []driver.Delivery {
+	e.t.Helper()
+	e.send(q, "a", "b", "c", "d", "e")
+	held := e.expectBodies(q, e.receive(q, 5), "a", "b", "c", "d", "e")
+	e.expire(q, held[1], held[3])
 	return held
 }
 
 var oddExpired = []driver.Code{fine, driver.ErrReceiptExpired, fine, driver.ErrReceiptExpired, fine}
 
-func ackKeepsPositions(s *session, q driver.Queue) {
-	held := s.someExpired(q)
-	err := q.Ack(s.ctx(), receipts(held))
-	s.expectPositions(err, "ack of five receipts, two of them expired", oddExpired...)
-	s.expectStats(q, driver.Stats{Ready: 2})
-	s.expectNext(q, "b", "d")
+func ackKeepsPositions(e *env, q driver.Queue) {
+	held := e.someExpired(q)
+	err := q.Ack(e.ctx(), receipts(held))
+	e.expectPositions(err, "ack of five receipts, two of them expired", oddExpired...)
+	e.expectStats(q, driver.Stats{Ready: 2})
+	e.expectNext(q, "b", "d")
 }
 
-func nackKeepsPositions(s *session, q driver.Queue) {
-	held := s.someExpired(q)
+func nackKeepsPositions(e *env, q driver.Queue) {
+	held := e.someExpired(q)
 	nacks := make([]driver.Nack, len(held))
 	for i, d := range held {
 		nacks[i] = driver.Nack{Receipt: d.Receipt, Cause: "nacked " + string(d.Body)}
 	}
 	nacks[0].Delay = -time.Second
-	nacks[4].Delay = s.hold
-	err := q.Nack(s.ctx(), nacks)
-	s.expectPositions(err, "nack of five receipts, two of them expired and one with a bad delay",
+	nacks[4].Delay = e.hold
+	err := q.Nack(e.ctx(), nacks)
+	e.expectPositions(err, "nack of five receipts, two of them expired and one with a bad delay",
 		driver.ErrInvalid, driver.ErrReceiptExpired, fine, driver.ErrReceiptExpired, fine)
-	s.expectStats(q, driver.Stats{Ready: 3, Delayed: 1, InFlight: 1})
-	for _, d := range s.expectNext(q, "b", "d", "c") {
+	e.expectStats(q, driver.Stats{Ready: 3, Delayed: 1, InFlight: 1})
+	for _, d := range e.expectNext(q, "b", "d", "c") {
 		if nacked := d.LastError != ""; nacked != (string(d.Body) == "c") {
-			s.failf("delivery of %q: got LastError %q, but only c was nacked", d.Body, d.LastError)
+			e.failf("delivery of %q: got LastError %q, but only c was nacked", d.Body, d.LastError)
 		}
 	}
-	s.ack(q, held[0]) // its nack was invalid, so it is still leased
+	e.ack(q, held[0]) // its nack was invalid, so it is still leased
 }
 
-func extendKeepsPositions(s *session, q driver.Queue) {
-	held := s.someExpired(q)
+func extendKeepsPositions(e *env, q driver.Queue) {
+	held := e.someExpired(q)
 	extensions := make([]driver.Extension, len(held))
 	for i, d := range held {
-		extensions[i] = driver.Extension{Receipt: d.Receipt, Visibility: s.hold}
+		extensions[i] = driver.Extension{Receipt: d.Receipt, Visibility: e.hold}
 	}
 	extensions[0].Visibility = q.Traits().MaxVisibility + 1
 	extensions[4].Visibility = 0
-	granted, err := q.Extend(s.ctx(), extensions)
-	s.expectPositions(err, "extend of five receipts, two of them expired and one with a bad visibility",
+	granted, err := q.Extend(e.ctx(), extensions)
+	e.expectPositions(err, "extend of five receipts, two of them expired and one with a bad visibility",
 		driver.ErrInvalid, driver.ErrReceiptExpired, fine, driver.ErrReceiptExpired, fine)
-	if want := []time.Duration{0, 0, s.hold, 0, 0}; !slices.Equal(granted, want) {
-		s.failf("extend of five receipts, two of them expired and one with a bad visibility: granted %v, want %v", granted, want)
+	if want := []time.Duration{0, 0, e.hold, 0, 0}; !slices.Equal(granted, want) {
+		e.failf("extend of five receipts, two of them expired and one with a bad visibility: granted %v, want %v", granted, want)
 	}
-	s.expectStats(q, driver.Stats{Ready: 3, InFlight: 2})
-	s.expectNext(q, "b", "d", "e")
-	s.ack(q, held[0], held[2])
+	e.expectStats(q, driver.Stats{Ready: 3, InFlight: 2})
+	e.expectNext(q, "b", "d", "e")
+	e.ack(q, held[0], held[2])
 }
 
-func receiptTwiceInBatch(s *session, q driver.Queue) {
-	s.send(q, "a", "b")
-	held := s.expectBodies(q, s.receive(q, 2), "a", "b")
-	err := q.Ack(s.ctx(), []driver.Receipt{held[0].Receipt, held[1].Receipt, held[0].Receipt})
-	s.expectPositions(err, "ack of one receipt twice", fine, fine, driver.ErrReceiptExpired)
-	s.expectEmpty(q)
+func receiptTwiceInBatch(e *env, q driver.Queue) {
+	e.send(q, "a", "b")
+	held := e.expectBodies(q, e.receive(q, 2), "a", "b")
+	err := q.Ack(e.ctx(), []driver.Receipt{held[0].Receipt, held[1].Receipt, held[0].Receipt})
+	e.expectPositions(err, "ack of one receipt twice", fine, fine, driver.ErrReceiptExpired)
+	e.expectEmpty(q)
 
-	s.send(q, "c")
-	held = s.receive(q, 1)
-	err = q.Nack(s.ctx(), []driver.Nack{{Receipt: held[0].Receipt, Cause: "first"}, {Receipt: held[0].Receipt, Cause: "second"}})
-	s.expectPositions(err, "nack of one receipt twice", fine, driver.ErrReceiptExpired)
-	if got := s.expectNext(q, "c")[0]; got.LastError != "first" {
-		s.failf("nack of one receipt twice: got LastError %q, want that of the first", got.LastError)
+	e.send(q, "c")
+	held = e.receive(q, 1)
+	err = q.Nack(e.ctx(), []driver.Nack{{Receipt: held[0].Receipt, Cause: "first"}, {Receipt: held[0].Receipt, Cause: "second"}})
+	e.expectPositions(err, "nack of one receipt twice", fine, driver.ErrReceiptExpired)
+	if got := e.expectNext(q, "c")[0]; got.LastError != "first" {
+		e.failf("nack of one receipt twice: got LastError %q, want that of the first", got.LastError)
 	}
 }
 
-func emptyBatchesDoNothing(s *session, q driver.Queue) {
-	s.send(q, "a")
-	s.receive(q, 1)
-	s.ok(q.Ack(s.ctx(), nil), "ack of nothing")
-	s.ok(q.Ack(s.ctx(), []driver.Receipt{}), "ack of nothing")
-	s.ok(q.Nack(s.ctx(), nil), "nack of nothing")
-	s.ok(extended(q.Extend(s.ctx(), nil)), "extend of nothing")
+func emptyBatchesDoNothing(e *env, q driver.Queue) {
+	e.send(q, "a")
+	e.receive(q, 1)
+	e.ok(q.Ack(e.ctx(), nil), "ack of nothing")
+	e.ok(q.Ack(e.ctx(), []driver.Receipt{}), "ack of nothing")
+	e.ok(q.Nack(e.ctx(), nil), "nack of nothing")
+	e.ok(extended(q.Extend(e.ctx(), nil)), "extend of nothing")
 	if q.Traits().DeadLetters {
-		s.ok(q.DeadLetter(s.ctx(), nil), "dead-letter of nothing")
+		e.ok(q.DeadLetter(e.ctx(), nil), "dead-letter of nothing")
 	}
-	s.expectStats(q, driver.Stats{InFlight: 1})
+	e.expectStats(q, driver.Stats{InFlight: 1})
 }
 
-func batchAcrossReceives(s *session, q driver.Queue) {
-	s.send(q, "a", "b", "c")
+func batchAcrossReceives(e *env, q driver.Queue) {
+	e.send(q, "a", "b", "c")
 	var held []driver.Delivery
 	for range 3 {
-		held = append(held, s.receive(q, 1)...)
+		held = append(held, e.receive(q, 1)...)
 	}
-	s.ok(q.Ack(s.ctx(), receipts(held)), "ack of three receives in one batch")
-	s.expectEmpty(q)
+	e.ok(q.Ack(e.ctx(), receipts(held)), "ack of three receives in one batch")
+	e.expectEmpty(q)
 }
 
-func failuresAreErrors(s *session, q driver.Queue) {
-	s.send(q, "a")
-	held := s.receive(q, 1)[0]
-	s.ack(q, held)
+func failuresAreErrors(e *env, q driver.Queue) {
+	e.send(q, "a")
+	held := e.receive(q, 1)[0]
+	e.ack(q, held)
 	for op, err := range map[string]error{
-		"ack":    tryAck(s, q, held),
-		"nack":   tryNack(s, q, held, 0, ""),
-		"extend": tryExtend(s, q, held, s.hold),
+		"ack":    tryAck(e, q, held),
+		"nack":   tryNack(e, q, held, 0, ""),
+		"extend": tryExtend(e, q, held, e.hold),
 	} {
-		s.expectPositions(err, op+" of one expired receipt", driver.ErrReceiptExpired)
+		e.expectPositions(err, op+" of one expired receipt", driver.ErrReceiptExpired)
 		if detail, _ := errors.AsType[*driver.Error](err); detail.Op != op {
-			s.failf("%s of an expired receipt: the error names operation %q: %v", op, detail.Op, err)
+			e.failf("%s of an expired receipt: the error names operation %q: %v", op, detail.Op, err)
 		}
 		if !strings.Contains(err.Error(), string(driver.ErrReceiptExpired)) {
-			s.failf("%s of an expired receipt: the error text does not say so: %v", op, err)
+			e.failf("%s of an expired receipt: the error text does not mention it: %v", op, err)
 		}
 	}
 }

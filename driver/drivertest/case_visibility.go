@@ -7,7 +7,7 @@ import (
 )
 
 var visibilityCases = []testCase{
-	{id: "VIS-1", title: "a message in flight is not delivered to anybody else", run: leasedMessageIsHidden},
+	{id: "VIS-1", title: "a message in flight is not delivered again", run: leasedMessageIsHidden},
 	{id: "VIS-1", title: "a message is delivered again when its visibility ends, not before", run: expiredMessageComesBack},
 	{id: "VIS-1", title: "every message of a batch comes back when the visibility ends", run: expiredBatchComesBack},
 	{id: "VIS-1", title: "each lease ends at its own time", run: leasesAreIndependent},
@@ -35,231 +35,230 @@ var visibilityCases = []testCase{
 	},
 	{
 		id: "VIS-5", title: "a new delivery has its full holding time",
-		config: holdFor(6), run: maxHoldStartsAnew,
+		config: holdFor(6), run: maxHoldRestarts,
 	},
 }
 
-func leasedMessageIsHidden(s *session, q driver.Queue) {
-	s.send(q, "a")
-	s.receive(q, 1)
-	s.expectNothing(q)
-	s.expectNothing(s.open(queueName))
-	s.expectStats(q, driver.Stats{InFlight: 1})
-	if s.backend.Virtual {
-		s.sleep(s.hold - time.Millisecond)
-		s.expectNothing(q)
-		s.expectStats(q, driver.Stats{InFlight: 1})
+func leasedMessageIsHidden(e *env, q driver.Queue) {
+	e.send(q, "a")
+	e.receive(q, 1)
+	e.expectNothing(q)
+	e.expectNothing(e.open(queueName))
+	e.expectStats(q, driver.Stats{InFlight: 1})
+	if e.backend.Virtual {
+		e.sleep(e.hold - time.Millisecond)
+		e.expectNothing(q)
+		e.expectStats(q, driver.Stats{InFlight: 1})
 	}
 }
 
-func expiredMessageComesBack(s *session, q driver.Queue) {
-	id := s.send(q, "a")[0]
+func expiredMessageComesBack(e *env, q driver.Queue) {
+	id := e.send(q, "a")[0]
 	start := time.Now()
-	first := s.receiveFor(q, 1, s.tick)[0]
-	second := s.expectArrival(q, start.Add(s.tick), "a")[0]
+	first := e.receiveFor(q, 1, e.tick)[0]
+	second := e.expectArrival(q, start.Add(e.tick), "a")[0]
 	if second.ID != id || second.Deliveries != 2 {
-		s.failf("second delivery: got id %s, Deliveries %d, want %s and 2", second.ID, second.Deliveries, id)
+		e.failf("second delivery: got id %s, Deliveries %d, want %s and 2", second.ID, second.Deliveries, id)
 	}
 	if second.Receipt == first.Receipt {
-		s.failf("second delivery: got the receipt of the first")
+		e.failf("second delivery: got the receipt of the first")
 	}
 }
 
-func expiredBatchComesBack(s *session, q driver.Queue) {
-	s.send(q, "a", "b", "c")
+func expiredBatchComesBack(e *env, q driver.Queue) {
+	e.send(q, "a", "b", "c")
 	start := time.Now()
-	s.receiveFor(q, 3, s.tick)
-	s.expectArrival(q, start.Add(s.tick), "a", "b", "c")
+	e.receiveFor(q, 3, e.tick)
+	e.expectArrival(q, start.Add(e.tick), "a", "b", "c")
 }
 
-func leasesAreIndependent(s *session, q driver.Queue) {
-	s.send(q, "long", "short")
+func leasesAreIndependent(e *env, q driver.Queue) {
+	e.send(q, "long", "short")
 	start := time.Now()
-	got := s.expectBodies(q, s.receive(q, 2), "long", "short")
-	s.extend(q, got[0], 3*s.tick)
-	s.extend(q, got[1], s.tick)
-	s.expectArrivals(q, map[string]time.Time{"short": start.Add(s.tick), "long": start.Add(3 * s.tick)})
+	got := e.expectBodies(q, e.receive(q, 2), "long", "short")
+	e.extend(q, got[0], 3*e.tick)
+	e.extend(q, got[1], e.tick)
+	e.expectArrivals(q, map[string]time.Time{"short": start.Add(e.tick), "long": start.Add(3 * e.tick)})
 }
 
-func visibilityZero(s *session, q driver.Queue) {
-	s.send(q, "a", "b")
-	got := s.receiveOnce(q, driver.ReceiveRequest{Max: 10})
-	s.expectBodies(q, got, "a", "b") // each once, although each is ready again
-	s.expectStats(q, driver.Stats{Ready: 2})
+func visibilityZero(e *env, q driver.Queue) {
+	e.send(q, "a", "b")
+	got := e.receiveOnce(q, driver.ReceiveRequest{Max: 10})
+	e.expectBodies(q, got, "a", "b") // each once, although each is ready again
+	e.expectStats(q, driver.Stats{Ready: 2})
 	for _, d := range got {
-		s.expectExpired(q, d, "the receipt of a delivery with visibility 0")
+		e.expectExpired(q, d, "the receipt of a delivery with visibility 0")
 	}
-	for _, d := range s.expectNext(q, "a", "b") {
+	for _, d := range e.expectNext(q, "a", "b") {
 		if d.Deliveries != 2 {
-			s.failf("delivery after one with visibility 0: got Deliveries %d, want 2", d.Deliveries)
+			e.failf("delivery after one with visibility 0: got Deliveries %d, want 2", d.Deliveries)
 		}
 	}
 }
 
-func longestVisibilityIsHonoured(s *session, q driver.Queue) {
+func longestVisibilityIsHonoured(e *env, q driver.Queue) {
 	longest := q.Traits().MaxVisibility
-	s.send(q, "a")
+	e.send(q, "a")
 	start := time.Now()
-	s.receiveFor(q, 1, longest)
-	s.expectNothing(q)
-	if s.backend.Virtual {
-		s.sleep(longest - time.Millisecond)
-		s.expectNothing(q)
-		s.expectArrival(q, start.Add(longest), "a")
+	e.receiveFor(q, 1, longest)
+	e.expectNothing(q)
+	if e.backend.Virtual {
+		e.sleep(longest - time.Millisecond)
+		e.expectNothing(q)
+		e.expectArrival(q, start.Add(longest), "a")
 	}
 }
 
-func extendMakesLater(s *session, q driver.Queue) {
-	s.send(q, "a")
-	first := s.tick
-	if !s.backend.Virtual {
-		first = 5 * s.tick // time enough to extend even on a busy machine
+func extendMakesLater(e *env, q driver.Queue) {
+	e.send(q, "a")
+	first := e.tick
+	if !e.backend.Virtual {
+		first = 5 * e.tick // enough time to extend on a busy machine
 	}
 	received := time.Now()
-	held := s.receiveFor(q, 1, first)[0]
+	held := e.receiveFor(q, 1, first)[0]
 	time.Sleep(first / 2)
 	extended := time.Now()
-	s.expectHeld(tryExtend(s, q, held, first), received, first)
-	s.expectArrival(q, extended.Add(first), "a")
+	e.expectHeld(tryExtend(e, q, held, first), received, first)
+	e.expectArrival(q, extended.Add(first), "a")
 }
 
-func extendMakesEarlier(s *session, q driver.Queue) {
-	s.send(q, "a")
-	held := s.receive(q, 1)[0]
+func extendMakesEarlier(e *env, q driver.Queue) {
+	e.send(q, "a")
+	held := e.receive(q, 1)[0]
 	start := time.Now()
-	s.extend(q, held, s.tick)
-	s.expectArrival(q, start.Add(s.tick), "a")
+	e.extend(q, held, e.tick)
+	e.expectArrival(q, start.Add(e.tick), "a")
 }
 
-func extensionsDoNotAddUp(s *session, q driver.Queue) {
-	s.send(q, "a")
-	held := s.receive(q, 1)[0]
+func extensionsDoNotAddUp(e *env, q driver.Queue) {
+	e.send(q, "a")
+	held := e.receive(q, 1)[0]
 	for range 5 {
-		s.extend(q, held, s.hold)
+		e.extend(q, held, e.hold)
 	}
 	start := time.Now()
-	s.extend(q, held, s.tick)
-	s.expectArrival(q, start.Add(s.tick), "a")
+	e.extend(q, held, e.tick)
+	e.expectArrival(q, start.Add(e.tick), "a")
 }
 
-func extendToZeroEndsLease(s *session, q driver.Queue) {
-	s.send(q, "a")
-	held := s.receive(q, 1)[0]
-	s.extend(q, held, 0)
-	s.expectStats(q, driver.Stats{Ready: 1})
-	s.expectExpired(q, held, "a receipt that was extended to zero")
-	if got := s.expectNext(q, "a")[0]; got.Deliveries != 2 {
-		s.failf("delivery after extend to zero: got Deliveries %d, want 2", got.Deliveries)
+func extendToZeroEndsLease(e *env, q driver.Queue) {
+	e.send(q, "a")
+	held := e.receive(q, 1)[0]
+	e.extend(q, held, 0)
+	e.expectStats(q, driver.Stats{Ready: 1})
+	e.expectExpired(q, held, "a receipt that was extended to zero")
+	if got := e.expectNext(q, "a")[0]; got.Deliveries != 2 {
+		e.failf("delivery after extend to zero: got Deliveries %d, want 2", got.Deliveries)
 	}
 }
 
-func extendKeepsReceipt(s *session, q driver.Queue) {
-	s.send(q, "a")
-	held := s.receive(q, 1)[0]
-	s.extend(q, held, s.hold)
-	s.extend(q, held, s.hold)
-	s.expectStats(q, driver.Stats{InFlight: 1})
-	s.nack(q, held, 0, "")
-	if got := s.expectNext(q, "a")[0]; got.Deliveries != 2 {
-		s.failf("delivery after extensions and a nack: got Deliveries %d, want 2", got.Deliveries)
+func extendKeepsReceipt(e *env, q driver.Queue) {
+	e.send(q, "a")
+	held := e.receive(q, 1)[0]
+	e.extend(q, held, e.hold)
+	e.extend(q, held, e.hold)
+	e.expectStats(q, driver.Stats{InFlight: 1})
+	e.nack(q, held, 0, "")
+	if got := e.expectNext(q, "a")[0]; got.Deliveries != 2 {
+		e.failf("delivery after extensions and a nack: got Deliveries %d, want 2", got.Deliveries)
 	}
 }
 
-func longestExtensionIsHonoured(s *session, q driver.Queue) {
+func longestExtensionIsHonoured(e *env, q driver.Queue) {
 	longest := q.Traits().MaxVisibility
-	s.send(q, "a")
-	held := s.receive(q, 1)[0]
+	e.send(q, "a")
+	held := e.receive(q, 1)[0]
 	start := time.Now()
-	s.extend(q, held, longest)
-	s.expectNothing(q)
-	if s.backend.Virtual {
-		s.expectArrival(q, start.Add(longest), "a")
+	e.extend(q, held, longest)
+	e.expectNothing(q)
+	if e.backend.Virtual {
+		e.expectArrival(q, start.Add(longest), "a")
 	}
 }
 
-// holdFor is a config with a MaxHold of so many ticks. The cases receive for half a
-// tick, so that MaxHold is the bound from 5 ticks on.
-func holdFor(ticks time.Duration) func(*session) driver.Config {
-	return func(s *session) driver.Config { return driver.Config{MaxHold: ticks * s.tick} }
+// holdFor is a config with a MaxHold in ticks. The cases receive for half a tick, so MaxHold is
+// the bound from 5 ticks on.
+func holdFor(ticks time.Duration) func(*env) driver.Config {
+	return func(e *env) driver.Config { return driver.Config{MaxHold: ticks * e.tick} }
 }
 
-func maxHoldCapsOneExtension(s *session, q driver.Queue) {
-	s.send(q, "a")
-	s.expectHoldBound(q, 6*s.tick)
+func maxHoldCapsOneExtension(e *env, q driver.Queue) {
+	e.send(q, "a")
+	e.expectHoldBound(q, 6*e.tick)
 }
 
-func maxHoldHasFloor(s *session, q driver.Queue) {
-	s.send(q, "a")
-	s.expectHoldBound(q, driver.MinHoldFactor*s.tick/2)
+func maxHoldHasFloor(e *env, q driver.Queue) {
+	e.send(q, "a")
+	e.expectHoldBound(q, driver.MinHoldFactor*e.tick/2)
 }
 
-// expectHoldBound expects that one extension holds the message that is ready for
-// bound and no longer, and says so.
-func (s *session) expectHoldBound(q driver.Queue, bound time.Duration) {
-	s.t.Helper()
+// expectHoldBound checks that an extension holds the ready message for bound and no longer, and
+// reports that.
+func (e *env) expectHoldBound(q driver.Queue, bound time.Duration) {
+	e.t.Helper()
 	start := time.Now()
-	held := s.receiveFor(q, 1, s.tick/2)[0]
+	held := e.receiveFor(q, 1, e.tick/2)[0]
 	asked := time.Now()
-	granted, err := q.Extend(s.ctx(), []driver.Extension{{Receipt: held.Receipt, Visibility: s.hold}})
-	s.expectHeld(err, start, s.tick/2)
-	s.expectGranted(granted, bound-time.Since(start)-s.slack, bound-asked.Sub(start)+s.slack)
-	s.expectArrival(q, start.Add(bound), "a")
-	s.expectExpired(q, held, "a receipt past MaxHold")
+	granted, err := q.Extend(e.ctx(), []driver.Extension{{Receipt: held.Receipt, Visibility: e.hold}})
+	e.expectHeld(err, start, e.tick/2)
+	e.expectGranted(granted, bound-time.Since(start)-e.slack, bound-asked.Sub(start)+e.slack)
+	e.expectArrival(q, start.Add(bound), "a")
+	e.expectExpired(q, held, "a receipt past MaxHold")
 }
 
-// expectGranted expects that an extension was granted something from least to most.
-// The backend noted the delivery and the extension while it was asked for them.
-func (s *session) expectGranted(granted []time.Duration, least, most time.Duration) {
-	s.t.Helper()
-	if s.backend.Virtual {
+// expectGranted checks that an extension was granted between least and most. The backend
+// records the delivery and the extension at some time during the calls.
+func (e *env) expectGranted(granted []time.Duration, least, most time.Duration) {
+	e.t.Helper()
+	if e.backend.Virtual {
 		most = least // no time passes
 	} else {
-		most += s.tick // the delivery may have taken long
+		most += e.tick // the delivery may have taken long
 	}
 	if len(granted) != 1 || granted[0] < least || granted[0] > most {
-		s.failf("extension that is cut: granted %v, want from %v to %v", granted, least, most)
+		e.failf("extension that is cut: granted %v, want from %v to %v", granted, least, most)
 	}
 }
 
-// expectHeld checks that extending a lease worked that was made or extended
-// at since. It gives the case up if a slow machine, and not the backend, let
-// the lease end.
-func (s *session) expectHeld(err error, since time.Time, visibility time.Duration) {
-	s.t.Helper()
+// expectHeld checks that a lease made or extended at since could be extended. It skips the case
+// if a slow machine, not the backend, let the lease end.
+func (e *env) expectHeld(err error, since time.Time, visibility time.Duration) {
+	e.t.Helper()
 	if err == nil {
 		return
 	}
-	if s.backend.Virtual || time.Since(since) < visibility {
-		s.failf("extend of a live lease: got %v, want no error", err)
+	if e.backend.Virtual || time.Since(since) < visibility {
+		e.failf("extend of a live lease: got %v, want no error", err)
 	}
-	s.t.Skipf("the machine is too slow: a lease of %v was over before it could be extended", visibility)
+	e.t.Skipf("the machine is too slow: a lease of %v was over before it could be extended", visibility)
 }
 
-func maxHoldCapsManyExtensions(s *session, q driver.Queue) {
-	s.send(q, "a")
+func maxHoldCapsManyExtensions(e *env, q driver.Queue) {
+	e.send(q, "a")
 	start := time.Now()
-	limit := start.Add(6 * s.tick)
-	held := s.receiveFor(q, 1, s.tick/2)[0]
+	limit := start.Add(6 * e.tick)
+	held := e.receiveFor(q, 1, e.tick/2)[0]
 	for extended := start; ; {
-		time.Sleep(s.tick / 4)
+		time.Sleep(e.tick / 4)
 		now := time.Now()
-		err := tryExtend(s, q, held, s.tick/2)
-		if err != nil && !time.Now().Before(limit) { // it may have arrived after the limit, if it left before
-			s.expectCode(err, driver.ErrReceiptExpired, "extend past MaxHold")
+		err := tryExtend(e, q, held, e.tick/2)
+		if err != nil && !time.Now().Before(limit) { // it may arrive after the limit, although it was sent before
+			e.expectCode(err, driver.ErrReceiptExpired, "extend past MaxHold")
 			break
 		}
-		s.expectHeld(err, extended, s.tick/2)
-		if now.After(limit.Add(s.patience)) {
-			s.failf("a message with MaxHold %v is held for %v", 6*s.tick, now.Sub(start))
+		e.expectHeld(err, extended, e.tick/2)
+		if now.After(limit.Add(e.patience)) {
+			e.failf("a message with MaxHold %v is held for %v", 6*e.tick, now.Sub(start))
 		}
 		extended = now
 	}
-	s.expectArrival(q, limit, "a")
+	e.expectArrival(q, limit, "a")
 }
 
-func maxHoldStartsAnew(s *session, q driver.Queue) {
-	s.send(q, "a")
-	s.expire(q, s.receive(q, 1)...)
-	s.sleep(s.tick)
-	s.expectHoldBound(q, 6*s.tick)
+func maxHoldRestarts(e *env, q driver.Queue) {
+	e.send(q, "a")
+	e.expire(q, e.receive(q, 1)...)
+	e.sleep(e.tick)
+	e.expectHoldBound(q, 6*e.tick)
 }

@@ -12,23 +12,23 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// Terms are the promises that a history is held against.
+// Terms are the promises that a history is checked against.
 type Terms struct {
 	// Traits and Config are the queue's, unchanged for the whole history. It
 	// had one shard unless Traits.Ordering says otherwise, and no DeadLetterTo.
 	Traits driver.Traits
 	Config driver.Config
-	// Tolerance is how far the clocks of the recording processes and of the
-	// backend may be apart. Within one process ticks give the order, so that a
-	// backend on the same clock needs none.
+	// Tolerance bounds the difference between the clocks of the recording processes and of the
+	// backend. Within one process ticks give the order, so a backend on the same clock needs
+	// none.
 	Tolerance time.Duration
 }
 
-// FinalState is what was left of the queue when nobody used it any more.
+// FinalState is the content of the queue after its last use.
 type FinalState struct {
 	Stats driver.Stats
-	// Present holds the state of each message that is there; nil if nobody
-	// could look, and then a lost message is noticed only by the counts.
+	// Present holds the state of each message; nil if the queue does not support Peek, and then
+	// only the counts show a lost message.
 	Present map[string]driver.State
 }
 
@@ -53,8 +53,8 @@ func Observe(ctx context.Context, q driver.Queue) (FinalState, error) {
 	return final, nil
 }
 
-// A Violation is a broken promise: the rule, the message, and the two events
-// that cannot both be right; the second may be missing.
+// A Violation is a broken promise: the rule, the message, and the two events that contradict
+// each other; the second may be missing.
 type Violation struct {
 	Rule      string
 	MessageID string
@@ -62,7 +62,7 @@ type Violation struct {
 	Events    []*Event
 }
 
-// String tells the violation, with its events on lines of their own.
+// String describes the violation, with its events on lines of their own.
 func (v Violation) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: message %s: %s", v.Rule, v.MessageID, v.Detail)
@@ -72,21 +72,20 @@ func (v Violation) String() string {
 	return b.String()
 }
 
-// A Report is the verdict on a history.
+// A Report is the result of Check.
 type Report struct {
 	Violations []Violation
-	// Messages and Deliveries count what was judged.
+	// Messages and Deliveries count what was checked.
 	Messages, Deliveries int
 	// Repeats counts deliveries of a message that was still leased when the
 	// backend crashed.
 	Repeats int
-	// ReorderDepth is the most messages that were sent before some message and
-	// delivered first after it. Receivers that overlap make it more than 0.
+	// ReorderDepth is the largest number of messages that were sent before a message and first
+	// delivered after it. Receivers that overlap make it more than 0.
 	ReorderDepth int
 }
 
-// Err returns nil if nothing was violated, and otherwise an error that tells
-// the first violations.
+// Err returns nil if no promise was broken, and otherwise an error with the first violations.
 func (r Report) Err() error {
 	const shown = 10
 	if len(r.Violations) == 0 {
@@ -99,13 +98,13 @@ func (r Report) Err() error {
 	return fmt.Errorf("%d violations:\n%w", len(r.Violations), errors.Join(errs...))
 }
 
-// Check judges a history by what its clients can know:
+// Check checks a history by what its clients can know:
 //
 //   - nothing sent is lost (SND-1), nothing arrives that was not sent, or
 //     changed (SND-3, SND-6)
 //   - one id per dedup key and window, conflicts only for another body (DUP)
-//   - nobody gets a message while another holds it (VIS-1), before its delay
-//     is over (SND-2, ACK-1), or after it is settled (ACK-1)
+//   - no message is delivered while another receiver holds it (VIS-1), before
+//     its delay is over (SND-2, ACK-1), or after it is settled (ACK-1)
 //   - a receipt works once and not after its time (VIS-2, VIS-6)
 //   - deliveries are counted one by one, up to the limit (RCV-3, DLQ-1)
 //   - first deliveries come in order (ORD-1), and nothing of a strict group while an
@@ -114,9 +113,9 @@ func (r Report) Err() error {
 //
 // An event takes effect at some point between its invocation and its return.
 // Check reports only what no choice of these points can explain, so it has no
-// false alarms, and is the sharper the shorter the calls. A crash (see
+// false alarms; the shorter the calls, the more it finds. A crash (see
 // Recorder.Crash) excuses a lease that ended early and a count that repeats,
-// and, in a queue that does not survive it, everything that was there.
+// and, in a queue that does not survive it, the loss of all messages.
 //
 // All messages must have been sent through recorders.
 func Check(h History, final FinalState, terms Terms) Report {
@@ -139,7 +138,7 @@ func Check(h History, final FinalState, terms Terms) Report {
 	return c.report
 }
 
-// A checker holds a history sorted for questions.
+// A checker holds a history, sorted for the checks.
 type checker struct {
 	terms  Terms
 	final  FinalState
@@ -153,10 +152,10 @@ type checker struct {
 	byOp       map[Op][]*Event
 	aims       map[aim][]*Event    // redrives, discards and purges that did not fail
 	unsure     map[string][]*Event // sends of unknown outcome by digest
-	blind      bool                // there are receives of unknown outcome
+	blind      bool                // some receives have an unknown outcome
 }
 
-// An aim is a message as the target of an operation; no id means all.
+// An aim is a message as the target of an operation; an empty id means all messages.
 type aim struct {
 	op Op
 	id string
@@ -166,14 +165,14 @@ type aim struct {
 type lifetime struct {
 	id         string
 	sends      []*Event // successful, duplicates too
-	origin     *Event   // the successful send that was no duplicate
+	origin     *Event   // the successful send that was not a duplicate
 	deliveries []*delivery
 	// counted: delivery counts give the order of deliveries. A redrive resets
 	// the count, and a crash may set it back.
 	counted bool
 }
 
-// A delivery is one with what was done with its receipt.
+// A delivery is a delivery with the settlements of its receipt.
 type delivery struct {
 	*Event
 	settlements []*Event // ack, nack, extend, dead letter; not failed
@@ -260,23 +259,21 @@ func (c *checker) addDelivery(e *Event) {
 	c.report.Deliveries++
 }
 
-// sortDeliveries puts deliveries in the order in which they happened, as far as
-// it is known.
+// sortDeliveries sorts deliveries by the order in which they happened, as far as it is known.
 func (c *checker) sortDeliveries(m *lifetime) {
 	m.counted = len(c.redrives(m.id)) == 0 && len(c.byOp[OpCrash]) == 0
-	if m.counted { // else they are in the order of their returns, like c.events
+	if m.counted { // otherwise they are in the order of their returns, like c.events
 		slices.SortStableFunc(m.deliveries, func(a, b *delivery) int { return cmp.Compare(a.Deliveries, b.Deliveries) })
 	}
 }
 
-// inOrder reports whether delivery a of a message surely was before b.
+// inOrder reports whether delivery a of a message certainly happened before b.
 func (c *checker) inOrder(m *lifetime, a, b *delivery) bool {
 	return c.precedes(a.Event, b.Event) || m.counted && a.Deliveries < b.Deliveries
 }
 
-// from and to are when an event began and ended, on an axis where events of
-// all processes compare: ticks if there is one process, else time, with the
-// tolerance added at the end.
+// from and to are the start and the end of an event, on an axis where events of all processes
+// compare: ticks if there is one process, otherwise time, with the tolerance added at the end.
 func (c *checker) from(e *Event) int64 {
 	if c.oneProcess {
 		return int64(e.Invoke.Tick)
@@ -291,14 +288,13 @@ func (c *checker) to(e *Event) int64 {
 	return e.Return.Time + int64(c.terms.Tolerance)
 }
 
-// precedes reports whether a was over before b began.
+// precedes reports whether a ended before b began.
 func (c *checker) precedes(a, b *Event) bool { return c.to(a) < c.from(b) }
 
 // between reports whether e can have happened after a and before b.
 func (c *checker) between(a, e, b *Event) bool { return !c.precedes(e, a) && !c.precedes(b, e) }
 
-// anyBetween reports whether one of events, not failed, can have happened
-// after a and before b.
+// anyBetween reports whether one of events can have happened after a and before b.
 func (c *checker) anyBetween(events []*Event, a, b *Event) bool {
 	return slices.ContainsFunc(events, func(e *Event) bool {
 		return e.Outcome != OutcomeFail && c.between(a, e, b)
@@ -308,7 +304,7 @@ func (c *checker) anyBetween(events []*Event, a, b *Event) bool {
 // redrives returns the redrives that may have moved a message.
 func (c *checker) redrives(id string) []*Event { return c.aimedAt(OpRedrive, id) }
 
-// aimedAt returns the operations that name id or all, and did not fail.
+// aimedAt returns the operations that name id or all messages, and did not fail.
 func (c *checker) aimedAt(op Op, id string) []*Event {
 	return slices.Concat(c.aims[aim{op, id}], c.aims[aim{op, ""}])
 }

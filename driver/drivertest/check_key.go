@@ -2,8 +2,8 @@ package drivertest
 
 import "github.com/mailboxmq/mailbox/driver"
 
-// checkKeys: within the dedup window a key stands for one message (DUP-1) with
-// one body (DUP-2), and after it for none (DUP-3).
+// checkKeys: within the dedup window a key stands for one message (DUP-1) with one body
+// (DUP-2), and after it for none (DUP-3).
 func (c *checker) checkKeys() {
 	byKey := make(map[string][]*Event)
 	for _, e := range c.byOp[OpSend] {
@@ -28,8 +28,8 @@ func (c *checker) checkKeys() {
 	}
 }
 
-// checkOrigins checks the sends of one key that made a message. They come in
-// the order of their returns, so neighbours are the closest.
+// checkOrigins checks the sends of one key that created a message. They are in the order of
+// their returns, so neighbours are the closest.
 func (c *checker) checkOrigins(origins []*Event) {
 	for i := 1; i < len(origins); i++ {
 		first, second := origins[i-1], origins[i]
@@ -44,7 +44,7 @@ func (c *checker) checkOrigins(origins []*Event) {
 	}
 }
 
-// checkDuplicate checks a send that was told that it is one.
+// checkDuplicate checks a send that was answered as a duplicate.
 func (c *checker) checkDuplicate(e *Event) {
 	m := c.byID[e.ID]
 	if m.origin == nil {
@@ -61,8 +61,7 @@ func (c *checker) checkDuplicate(e *Event) {
 	}
 }
 
-// checkConflict checks that a refused send had something to be in conflict
-// with.
+// checkConflict checks that a send refused as a conflict had an earlier send to conflict with.
 func (c *checker) checkConflict(e *Event, sends []*Event) {
 	for _, other := range sends {
 		if other.Outcome != OutcomeFail && other.Digest != e.Digest && !c.precedes(e, other) {

@@ -6,7 +6,7 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// leaseHistories are about who holds a message, and what receipts are good for.
+// leaseHistories are about leases and receipts.
 var leaseHistories = []historyTest{
 	{"two hold one message", "VIS-1", func(s *script) {
 		s.send("a")
@@ -212,7 +212,7 @@ var leaseHistories = []historyTest{
 		s.add(Event{Op: OpPurge, Count: 1})
 		s.settle(OpExtend, "a", 1).Duration = time.Second
 	}},
-	{"a receipt works that nobody got", "VIS-2", func(s *script) {
+	{"a receipt works that was never given out", "VIS-2", func(s *script) {
 		s.send("a")
 		s.settle(OpNack, "a", 1)
 		s.left("a", driver.StateReady)

@@ -9,13 +9,13 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// This file checks one message at a time: that it comes from somewhere, goes
-// nowhere else, and is held by one client at a time.
+// The checks of single messages: each was sent, has one end, and is held by one client at a
+// time.
 
-// checkOrigin: what is delivered is what was sent (SND-3), and after it was.
+// checkOrigin: a delivered message equals the sent one (SND-3), and was sent before.
 func (c *checker) checkOrigin(m *lifetime) {
 	if len(m.sends) == 0 {
-		return // checkPhantoms
+		return // see checkPhantoms
 	}
 	for _, e := range m.sends[1:] {
 		if e.Digest != m.sends[0].Digest {
@@ -32,7 +32,7 @@ func (c *checker) checkOrigin(m *lifetime) {
 	}
 }
 
-// canStemFrom reports whether one of sends can have come before e.
+// canStemFrom reports whether one of sends can have happened before e.
 func (c *checker) canStemFrom(e *Event, sends []*Event) bool {
 	for _, send := range sends {
 		if !c.precedes(e, send) {
@@ -42,8 +42,8 @@ func (c *checker) canStemFrom(e *Event, sends []*Event) bool {
 	return false
 }
 
-// checkLoss: what was sent is acked, there, or removed on purpose (SND-1); and
-// what is acked is not there (ACK-1).
+// checkLoss: a sent message is acked, present, or removed on purpose (SND-1); an acked message
+// is not present (ACK-1).
 func (c *checker) checkLoss(m *lifetime) {
 	if c.final.Present == nil || len(m.sends) == 0 {
 		return
@@ -66,12 +66,12 @@ func (c *checker) checkLoss(m *lifetime) {
 		c.violate("ACK-1", m, fmt.Sprintf("it was acked and is %s at the end", state), acked)
 	case present, acked != nil, maybeAcked != nil, c.mayBeRemoved(m):
 	default:
-		c.violate("SND-1", m, "it is lost: neither acked nor there, and nobody removed it", m.sends[0])
+		c.violate("SND-1", m, "it is lost: neither acked nor present nor removed", m.sends[0])
 	}
 }
 
-// mayBeRemoved reports whether something took, or can have taken, the message
-// away without an ack.
+// mayBeRemoved reports whether an operation removed, or can have removed, the message without
+// an ack.
 func (c *checker) mayBeRemoved(m *lifetime) bool {
 	if c.terms.Config.RetainDead.Age > 0 || c.terms.Config.RetainDead.Count > 0 {
 		return true
@@ -111,14 +111,14 @@ func (c *checker) checkAttempts(m *lifetime) {
 		}
 	}
 	if c.blind {
-		return // somebody may have got the missing ones without knowing
+		return // a receive of unknown outcome may have got the missing ones
 	}
 	if last := m.deliveries[len(m.deliveries)-1]; last.Deliveries > len(m.deliveries) {
 		c.violate("RCV-2", m, fmt.Sprintf("it counts %d deliveries, but receivers got %d: one is stranded", last.Deliveries, len(m.deliveries)), last.Event)
 	}
 }
 
-// checkLeases: nobody gets a message while another holds it (VIS-1).
+// checkLeases: no message is delivered while another receiver holds it (VIS-1).
 func (c *checker) checkLeases(m *lifetime) {
 	for i := 1; i < len(m.deliveries); i++ {
 		first, second := m.deliveries[i-1], m.deliveries[i]
@@ -133,9 +133,8 @@ func (c *checker) checkLeases(m *lifetime) {
 	}
 }
 
-// surelyHeld reports whether the lease of d lasted until e had returned,
-// however the points of effect are chosen. It says nothing about whether d
-// came before e.
+// surelyHeld reports whether the lease of d lasted until e had returned, for every choice of
+// the points of effect. It does not check whether d came before e.
 func (c *checker) surelyHeld(d *delivery, e *Event) bool {
 	end := d.Invoke.Time + int64(d.Duration)
 	var last *Event
@@ -146,8 +145,8 @@ func (c *checker) surelyHeld(d *delivery, e *Event) bool {
 		if s.Op != OpExtend {
 			return false
 		}
-		// An extension replaces the deadline if it surely was the last to do
-		// so before e; else it may or may not have.
+		// An extension replaces the deadline if it certainly was the last before e; otherwise
+		// it may or may not have.
 		extended := s.Invoke.Time + int64(s.Duration)
 		sure := s.Outcome == OutcomeOK && c.precedes(s, e) && (last == nil || c.precedes(last, s))
 		if sure {
@@ -166,8 +165,8 @@ func (c *checker) surelyHeld(d *delivery, e *Event) bool {
 	return e.Return.Time+int64(c.terms.Tolerance) < end
 }
 
-// checkFinality: nothing is delivered after it was acked (ACK-1), dead-lettered
-// (DLQ-1) or purged (CNT-3).
+// checkFinality: no message is delivered after it was acked (ACK-1), dead-lettered (DLQ-1) or
+// purged (CNT-3).
 func (c *checker) checkFinality(m *lifetime) {
 	redrives := c.redrives(m.id)
 	for _, d := range m.deliveries {
@@ -182,7 +181,7 @@ func (c *checker) checkFinality(m *lifetime) {
 				case s.Op == OpAck:
 					c.violate("ACK-1", m, "it was delivered after it was acked", s, later.Event)
 				case !c.anyBetween(redrives, s, later.Event):
-					c.violate("DLQ-1", m, "it was delivered after it was dead-lettered, and nobody redrove it", s, later.Event)
+					c.violate("DLQ-1", m, "it was delivered after it was dead-lettered, and was not redriven", s, later.Event)
 				}
 			}
 		}
@@ -203,7 +202,7 @@ func (c *checker) checkFinality(m *lifetime) {
 // and for one settlement (VIS-2, VIS-6).
 func (c *checker) checkReceipts(m *lifetime) {
 	for _, d := range m.deliveries {
-		var ended *Event // the settlement that used the receipt up
+		var ended *Event // the settlement that used up the receipt
 		for _, s := range d.settlements {
 			if s.Outcome != OutcomeOK {
 				continue
@@ -223,9 +222,9 @@ func (c *checker) checkReceipts(m *lifetime) {
 	}
 }
 
-// checkReceipt checks one settlement that succeeded.
+// checkReceipt checks one successful settlement.
 func (c *checker) checkReceipt(m *lifetime, d *delivery, s *Event) {
-	crashed := c.anyBetween(c.byOp[OpCrash], d.Event, s) // then it may end late
+	crashed := c.anyBetween(c.byOp[OpCrash], d.Event, s) // then the lease may end late
 	if !crashed && s.Invoke.Time >= c.latestEnd(d, s)+int64(c.terms.Tolerance) {
 		c.violate("VIS-2", m, "a receipt worked after its deadline", d.Event, s)
 	}
@@ -241,8 +240,8 @@ func (c *checker) checkReceipt(m *lifetime, d *delivery, s *Event) {
 	}
 }
 
-// latestEnd is the latest that the lease of d can have ended as far as s, one
-// of its settlements, is concerned.
+// latestEnd returns the latest possible end of the lease of d at the time of s, one of its
+// settlements.
 func (c *checker) latestEnd(d *delivery, s *Event) int64 {
 	end := d.Return.Time + int64(d.Duration)
 	for _, other := range d.settlements {
@@ -256,7 +255,7 @@ func (c *checker) latestEnd(d *delivery, s *Event) int64 {
 	return end
 }
 
-// checkTimes: nothing comes before its delay is over (SND-2, ACK-1).
+// checkTimes: no message is delivered before its delay is over (SND-2, ACK-1).
 func (c *checker) checkTimes(m *lifetime) {
 	if m.origin != nil && m.origin.Duration > 0 {
 		due := m.origin.Invoke.Time + int64(m.origin.Duration)
@@ -267,7 +266,7 @@ func (c *checker) checkTimes(m *lifetime) {
 		}
 	}
 	if !m.counted {
-		return // a redrive or a crash may have cut the delay of a nack short
+		return // a redrive or a crash may have ended the delay of a nack
 	}
 	for i, d := range m.deliveries {
 		for _, s := range d.settlements {
@@ -282,7 +281,7 @@ func (c *checker) checkTimes(m *lifetime) {
 	}
 }
 
-// early is how long before due the delivery e surely was.
+// early returns how long before due the delivery e certainly was.
 func (c *checker) early(e *Event, due int64) time.Duration {
 	return time.Duration(due - e.Return.Time - int64(c.terms.Tolerance))
 }
@@ -292,14 +291,14 @@ func (c *checker) checkForgeries() {
 	for _, op := range []Op{OpAck, OpNack, OpExtend, OpDeadLetter} {
 		for _, e := range c.byOp[op] {
 			if e.Outcome == OutcomeOK && !e.Receipt.IsZero() && c.byReceipt[e.Receipt] == nil {
-				c.violate("VIS-2", &lifetime{id: e.Receipt.Handle}, "a receipt worked that nobody was given", e)
+				c.violate("VIS-2", &lifetime{id: e.Receipt.Handle}, "a receipt worked that was never given out", e)
 			}
 		}
 	}
 }
 
-// checkPhantoms: a message that no successful send accounts for stems from one
-// whose outcome is unknown (SND-6), and each of these made at most one.
+// checkPhantoms: a message without a successful send must come from a send of unknown outcome
+// (SND-6), and each of these made at most one.
 func (c *checker) checkPhantoms() {
 	claims := make(map[string]int)
 	for _, m := range c.messages {
@@ -309,7 +308,7 @@ func (c *checker) checkPhantoms() {
 		first := m.deliveries[0]
 		claims[first.Digest]++
 		if claims[first.Digest] > len(c.unsure[first.Digest]) || !c.canStemFrom(first.Event, c.unsure[first.Digest]) {
-			c.violate("SND-6", m, "nobody sent it", first.Event)
+			c.violate("SND-6", m, "it was never sent", first.Event)
 		}
 	}
 	strangers, unsure := 0, 0
@@ -321,14 +320,14 @@ func (c *checker) checkPhantoms() {
 			continue
 		}
 		if strangers++; strangers > unsure {
-			c.violate("SND-6", &lifetime{id: id}, "it is there at the end, and nobody sent it")
+			c.violate("SND-6", &lifetime{id: id}, "it is present at the end and was never sent")
 		}
 	}
 }
 
-// checkCounts: what was sent is what was removed and what is left (CNT-1).
+// checkCounts: messages sent = messages removed + messages left (CNT-1).
 func (c *checker) checkCounts() {
-	sentLeast, sentMost := 0, 0 // between which the number of messages lies
+	sentLeast, sentMost := 0, 0 // bounds of the number of messages
 	for _, m := range c.messages {
 		if len(m.sends) > 0 {
 			sentLeast++

@@ -6,7 +6,7 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// originHistories are about where messages come from and go.
+// originHistories are about the start and the end of messages.
 var originHistories = []historyTest{
 	{"a message is lost", "SND-1", func(s *script) {
 		s.send("a")
@@ -104,7 +104,7 @@ var originHistories = []historyTest{
 	}},
 }
 
-// attemptHistories are about counts of deliveries, and delays.
+// attemptHistories are about delivery counts and delays.
 var attemptHistories = []historyTest{
 	{"a first delivery counts 0", "RCV-3", func(s *script) {
 		s.send("a")
@@ -125,7 +125,7 @@ var attemptHistories = []historyTest{
 		s.receive("a", 1)
 		s.left("a", driver.StateInFlight)
 	}},
-	{"a delivery went to nobody", "RCV-2", func(s *script) {
+	{"a delivery was lost", "RCV-2", func(s *script) {
 		s.send("a")
 		s.receive("a", 2)
 		s.left("a", driver.StateInFlight)

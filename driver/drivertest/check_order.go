@@ -8,8 +8,8 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// An arrival is a message with the send that gave it its place and the receive
-// that first delivered it; first is nil if it still waits for that.
+// An arrival is a message with the send that gave it its place and the receive that first
+// delivered it; first is nil if it still waits.
 type arrival struct {
 	*lifetime
 	first *Event
@@ -31,22 +31,21 @@ func (c *checker) checkOrder() {
 	}
 }
 
-// lines returns the messages that must keep in order with each other: those of
-// one shard, or of one group.
+// lines returns the messages that must stay in order: those of one shard, or of one group.
 func (c *checker) lines() map[string][]arrival {
 	strict := c.terms.Traits.StrictGroups
 	grouped := strict || c.terms.Traits.FairGroups || c.terms.Traits.Ordering == driver.OrderingPerShard
 	lines := make(map[string][]arrival)
 	for _, m := range c.messages {
 		if m.origin == nil || m.origin.Duration > 0 {
-			continue // when it got its place, or was ready, is not known
+			continue // its place, or the time when it was ready, is unknown
 		}
 		a := arrival{lifetime: m}
 		switch {
 		case len(m.deliveries) > 0:
 			a.first = m.deliveries[0].Event
 			if a.first.Deliveries != 1 {
-				continue // somebody had it before without knowing
+				continue // a receive of unknown outcome had it before
 			}
 		case c.final.Present[m.id] != driver.StateReady:
 			continue
@@ -56,7 +55,7 @@ func (c *checker) lines() map[string][]arrival {
 			line = m.origin.Group
 		}
 		if line == "" && !strict && c.terms.Traits.Ordering == driver.OrderingPerShard {
-			continue // no group, no shard that is known
+			continue // no group and no known shard
 		}
 		lines[line] = append(lines[line], a)
 	}
@@ -81,8 +80,8 @@ func (c *checker) overtaken(a, b arrival) {
 	c.violate(c.rule(), a.lifetime, "message "+b.id+" was sent after it and delivered before it", events...)
 }
 
-// checkOvertaking finds messages of which a later one was delivered by a
-// receive that was over before theirs began.
+// checkOvertaking finds messages that a later one has overtaken: its receive ended before
+// theirs began.
 func (c *checker) checkOvertaking(line []arrival) {
 	starts := func(a arrival) int64 {
 		if a.first == nil {
@@ -90,8 +89,8 @@ func (c *checker) checkOvertaking(line []arrival) {
 		}
 		return c.from(a.first)
 	}
-	// Going through b by the start of its send, slowest is the message that
-	// was delivered last of those sent before b.
+	// Going through b by the start of its send, slowest is the message that was delivered last
+	// of those sent before b.
 	sentBefore := slices.SortedFunc(slices.Values(line), func(a, b arrival) int { return cmp.Compare(c.to(a.origin), c.to(b.origin)) })
 	bySend := slices.SortedFunc(slices.Values(line), func(a, b arrival) int {
 		return cmp.Or(cmp.Compare(c.from(a.origin), c.from(b.origin)), cmp.Compare(a.origin.Process, b.origin.Process),
@@ -145,7 +144,7 @@ func (c *checker) checkBatches(line []arrival) {
 	}
 }
 
-// reorderDepth is the most messages of a line that were sent before one and
+// reorderDepth returns the largest number of messages of a line that were sent before one and
 // first delivered after it.
 func (c *checker) reorderDepth(line []arrival) int {
 	line = slices.DeleteFunc(slices.Clone(line), func(a arrival) bool { return a.first == nil })
@@ -178,8 +177,8 @@ func (c *checker) reorderDepth(line []arrival) int {
 	return depth
 }
 
-// checkGroups: of a strict group nothing is delivered while an earlier message of it
-// is in flight (ORD-4).
+// checkGroups: no message of a strict group is delivered while an earlier one is in flight
+// (ORD-4).
 func (c *checker) checkGroups() {
 	if !c.terms.Traits.StrictGroups {
 		return
@@ -196,7 +195,7 @@ func (c *checker) checkGroups() {
 	}
 	for _, members := range groups {
 		slices.SortFunc(members, func(a, b member) int { return cmp.Compare(c.from(a.Event), c.from(b.Event)) })
-		var out []member // whose lease may still last
+		var out []member // messages whose lease may still last
 		for _, next := range members {
 			for _, earlier := range out {
 				held := c.sentBefore(earlier.message, next.message) && c.precedes(earlier.Event, next.Event) && c.surelyHeld(earlier.delivery, next.Event)
@@ -210,7 +209,7 @@ func (c *checker) checkGroups() {
 	}
 }
 
-// sentBefore reports whether a surely got its place before b.
+// sentBefore reports whether a certainly got its place before b.
 func (c *checker) sentBefore(a, b *lifetime) bool {
 	if a.origin == nil || b.origin == nil || len(c.redrives(a.id)) > 0 {
 		return false

@@ -128,7 +128,7 @@ var orderHistories = []historyTest{
 		s.left("a", driver.StateInFlight)
 		s.left("b", driver.StateInFlight)
 	}},
-	{"a strict group is out twice", "ORD-4", func(s *script) {
+	{"a strict group is in flight twice", "ORD-4", func(s *script) {
 		s.terms.Traits.StrictGroups = true
 		s.send("a").Group = "x"
 		s.send("b").Group = "x"
@@ -137,7 +137,7 @@ var orderHistories = []historyTest{
 		s.left("a", driver.StateInFlight)
 		s.left("b", driver.StateInFlight)
 	}},
-	{"a strict group is out in one batch", "", func(s *script) {
+	{"a strict group is in flight in one batch", "", func(s *script) {
 		s.terms.Traits.StrictGroups = true
 		s.send("a").Group = "x"
 		s.send("b").Group = "x"
@@ -146,7 +146,7 @@ var orderHistories = []historyTest{
 		s.left("a", driver.StateInFlight)
 		s.left("b", driver.StateInFlight)
 	}},
-	{"a strict group's head is out again before the rest of its batch is settled", "", func(s *script) {
+	{"a strict group's head is in flight again before the rest of its batch is settled", "", func(s *script) {
 		s.terms.Traits.StrictGroups = true
 		s.send("a").Group = "x"
 		s.send("b").Group = "x"
@@ -157,7 +157,7 @@ var orderHistories = []historyTest{
 		s.left("a", driver.StateInFlight)
 		s.left("b", driver.StateInFlight)
 	}},
-	{"a strict group is out again", "", func(s *script) {
+	{"a strict group is in flight again", "", func(s *script) {
 		s.terms.Traits.StrictGroups = true
 		s.send("a").Group = "x"
 		s.send("b").Group = "x"
@@ -166,7 +166,7 @@ var orderHistories = []historyTest{
 		s.receive("b", 1).Group = "x"
 		s.left("b", driver.StateInFlight)
 	}},
-	{"two strict groups are out", "", func(s *script) {
+	{"two strict groups are in flight", "", func(s *script) {
 		s.terms.Traits.StrictGroups = true
 		s.send("a").Group = "x"
 		s.send("b").Group = "y"

@@ -11,8 +11,8 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// A script writes histories by hand. Each event follows the one before it,
-// unless overlap makes it begin earlier.
+// A script builds histories by hand. Each event follows the one before it, unless overlap makes
+// it begin earlier.
 type script struct {
 	events []Event
 	tick   uint64
@@ -89,11 +89,10 @@ func (s *script) left(id string, state driver.State) {
 
 func (s *script) check() Report { return Check(History{Events: s.events}, s.final, s.terms) }
 
-// A historyTest is a history that is wrong under a rule, or one that looks
-// alike and is right.
+// A historyTest is a history that breaks a rule, or a similar one that does not.
 type historyTest struct {
 	name  string
-	rule  string // empty if it is right
+	rule  string // empty if no rule is broken
 	write func(s *script)
 }
 
@@ -152,7 +151,7 @@ func TestViolationNamesRuleMessageAndEvents(t *testing.T) {
 	}
 	for _, want := range []string{"VIS-1", "message a", "receive #4 (delivery 1)", "receive #6 (delivery 2)"} {
 		if !strings.Contains(err.Error(), want) {
-			t.Errorf("the error does not say %q:\n%v", want, err)
+			t.Errorf("the error lacks %q:\n%v", want, err)
 		}
 	}
 }

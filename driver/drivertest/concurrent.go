@@ -16,28 +16,28 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// Load says how hard RunConcurrent works; zero fields mean the defaults.
+// Load configures RunConcurrent; zero fields mean the defaults.
 type Load struct {
 	// Producers and Consumers are 32 each by default.
 	Producers, Consumers int
-	// Messages is how many are sent in all, besides repeats. By default
-	// 10,000 in virtual time and 1,000 on the real clock.
+	// Messages is the number of messages sent, without repeats. The default is 10,000 in
+	// virtual time and 1,000 on the real clock.
 	Messages int
-	// Config is the queue's. It must let all messages through in the end.
+	// Config is the queue's. All messages must be deliverable in the end.
 	Config driver.Config
-	// Restarts is how often the backend goes down meanwhile; Backend.Restart
-	// must be set.
+	// Restarts is how often the backend is restarted during the run; Backend.Restart must be
+	// set.
 	Restarts int
-	// Seed fixes the random choices, though not who runs when. 0 takes one
-	// at random; it is logged.
+	// Seed fixes the random choices, but not the scheduling. 0 takes a random seed; it is
+	// logged.
 	Seed uint64
 }
 
-// RunConcurrent lets producers and consumers loose on one queue, misbehaving
-// all the way: they repeat sends under one dedup key, cancel, settle late,
-// twice and in races, give back, dead-letter and redrive. It records
-// everything and checks the history; see Check for what must hold. If
-// MAILBOX_HISTORY names a directory, the history is written there.
+// RunConcurrent runs producers and consumers on one queue. They misbehave: they
+// repeat sends under one dedup key, cancel, settle late, twice and in races,
+// give back, dead-letter and redrive. It records every call and checks the
+// history; see Check for the rules. If MAILBOX_HISTORY names a directory, the
+// history is written there.
 func RunConcurrent(t *testing.T, b Backend, load Load) {
 	t.Helper()
 	load = load.withDefaults(b)
@@ -95,7 +95,7 @@ func saveHistory(path string, h History) error {
 	return errors.Join(h.Write(file), file.Close())
 }
 
-// A crowd is producers and consumers on one queue.
+// A crowd is the producers and consumers of one queue.
 type crowd struct {
 	t        *testing.T
 	backend  Backend
@@ -115,8 +115,8 @@ type crowd struct {
 
 const crowdQueueName = "crowd"
 
-// hopeless reports, and then fails the test, that consumers have tried far too
-// often: messages do not come, or come back for ever.
+// hopeless reports that consumers have tried far too often, and then fails the test: messages
+// do not come, or come back without end.
 func (c *crowd) hopeless() bool {
 	limit := int64(100*c.load.Messages + 10_000)
 	tries := c.receives.Add(1)
@@ -154,14 +154,14 @@ func (c *crowd) reopen() {
 	c.queue = c.recorder.Queue(queue)
 }
 
-// handle returns the queue as it is open now.
+// handle returns the current handle of the queue.
 func (c *crowd) handle() driver.Queue {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	return c.queue
 }
 
-// run lets everybody go, and returns when everything sent has been settled.
+// run starts all goroutines and returns when every sent message has been settled.
 func (c *crowd) run() {
 	var producers, consumers, others sync.WaitGroup
 	done, stop := context.WithCancel(c.t.Context())
@@ -189,7 +189,7 @@ func (c *crowd) run() {
 	closeOpener(c.t, c.opener)
 }
 
-// crash restarts the backend now and then, under everybody's feet.
+// crash restarts the backend now and then while all goroutines run.
 func (c *crowd) crash(done context.Context) {
 	crashes := c.backend.Crashes
 	if crashes == nil {
@@ -208,7 +208,7 @@ func (c *crowd) crash(done context.Context) {
 	}
 }
 
-// pause waits, and returns the context's error if it ends first.
+// pause waits for d. If ctx ends first, it returns its error.
 func pause(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -220,7 +220,7 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// A member is one goroutine of a crowd, with random choices of its own.
+// A member is one goroutine of a crowd, with its own random choices.
 type member struct {
 	*crowd
 	rand *rand.Rand
@@ -233,8 +233,8 @@ func (c *crowd) newMember(number int) *member {
 // chance is true once in n times.
 func (m *member) chance(n int) bool { return m.rand.IntN(n) == 0 }
 
-// upTo returns a random duration up to most units, often a whole number of
-// them, so that many things fall due together.
+// upTo returns a random duration up to most units, often a whole number of them, so that many
+// leases and delays end together.
 func (m *member) upTo(most int) time.Duration {
 	if m.chance(2) {
 		return time.Duration(m.rand.IntN(most+1)) * m.unit
@@ -250,7 +250,7 @@ func (m *member) impatient() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(m.t.Context(), m.upTo(1))
 }
 
-// expected fails the test for errors that nothing done here explains.
+// expected fails the test for errors that the run cannot explain.
 func (m *member) expected(what string, err error) {
 	for _, code := range []driver.Code{
 		driver.ErrFull, driver.ErrConflict, driver.ErrReceiptExpired, driver.ErrUnavailable,
@@ -266,7 +266,7 @@ func (m *member) expected(what string, err error) {
 	}
 }
 
-// produce sends this producer's share.
+// produce sends the messages of one producer.
 func (m *member) produce(number int) {
 	share := m.load.Messages / m.load.Producers
 	for next := 0; next < share; {
@@ -276,7 +276,7 @@ func (m *member) produce(number int) {
 		}
 		next += len(batch)
 		m.send(batch)
-		if m.chance(8) { // a client that did not hear the answer
+		if m.chance(8) { // a client that did not get the answer
 			m.send(batch[:1+m.rand.IntN(len(batch))])
 		}
 		if m.chance(32) {
@@ -304,7 +304,7 @@ func (m *member) message(body string) driver.Outgoing {
 	return msg
 }
 
-// send sends a batch, and again those for which there was no room.
+// send sends a batch, and repeats the messages for which there was no room.
 func (m *member) send(batch []driver.Outgoing) {
 	for len(batch) > 0 {
 		ctx, cancel := m.impatient()

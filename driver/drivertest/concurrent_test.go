@@ -17,14 +17,14 @@ func TestModelKeepsItsPromisesUnderLoad(t *testing.T) {
 func TestModelKeepsItsPromisesThroughRestarts(t *testing.T) {
 	b := modelBackend(nil)
 	b.Restart = func(_ testing.TB, old driver.Opener, _ Crash) driver.Opener {
-		old.(*modelBox).restart()
+		old.(*modelOpener).restart()
 		return old
 	}
 	RunConcurrent(t, b, Load{Messages: 1_000, Restarts: 5})
 }
 
-// restart forgets all leases, as a backend may that does not store them.
-func (b *modelBox) restart() {
+// restart forgets all leases, as a backend that does not store them may.
+func (b *modelOpener) restart() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, q := range b.queues {
@@ -39,7 +39,7 @@ func (b *modelBox) restart() {
 	}
 }
 
-// saboteurs each break a promise that only a history can show broken.
+// saboteurs each break a promise that only a history can show.
 var saboteurs = []struct {
 	name   string
 	rule   string
@@ -61,7 +61,7 @@ var saboteurs = []struct {
 			nacks[i].Receipt = receipt
 		}
 		if at(q, func(time.Duration) bool { return q.model.nonce > 500 }) {
-			return q.Ack(context.Background(), receipts) // or there would be no end
+			return q.Ack(context.Background(), receipts) // otherwise the run would not end
 		}
 		return q.Nack(context.Background(), nacks)
 	}}},

@@ -8,10 +8,9 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// This file is what consumers of a crowd do with what they get, and what an
-// operator does with the dead letters.
+// The consumers of a crowd, and its operator of dead letters.
 
-// consume receives and settles until nothing is left.
+// consume receives and settles until no message is left.
 func (m *member) consume() {
 	for !m.hopeless() {
 		req := driver.ReceiveRequest{
@@ -40,8 +39,8 @@ func (m *member) drained() bool {
 	return err == nil && stats.Waiting() == 0
 }
 
-// settle does something with each delivery, often the wrong thing. A message
-// that was delivered a few times is acked, so that there is an end.
+// settle does something with each delivery, often something wrong. It acks a message that was
+// delivered a few times, so that the run ends.
 func (m *member) settle(deliveries []driver.Delivery, visibility time.Duration) {
 	q := m.handle()
 	if m.chance(4) {
@@ -74,7 +73,7 @@ func (m *member) settle(deliveries []driver.Delivery, visibility time.Duration) 
 		case 8:
 			m.race(q, d)
 		case 9:
-			m.bury(q, d)
+			m.deadLetter(q, d)
 		case 10: // a consumer that died
 		default:
 			m.ack(q, d)
@@ -101,7 +100,7 @@ func (m *member) extend(q driver.Queue, d driver.Delivery, visibility time.Durat
 	m.expected("extend", extended(q.Extend(m.t.Context(), []driver.Extension{{Receipt: d.Receipt, Visibility: visibility}})))
 }
 
-func (m *member) bury(q driver.Queue, d driver.Delivery) {
+func (m *member) deadLetter(q driver.Queue, d driver.Delivery) {
 	if !q.Traits().DeadLetters {
 		m.ack(q, d)
 		return
@@ -122,9 +121,8 @@ func (m *member) race(q driver.Queue, d driver.Delivery) {
 	wg.Wait()
 }
 
-// operate looks after the dead letters until done: some it sends back, some it
-// throws away. It names them, because a history in which everything may have
-// been redriven proves less.
+// operate redrives some dead letters and discards others, until done. It names them, because a
+// history in which any message may have been redriven proves less.
 func (m *member) operate(done context.Context) {
 	for pause(done, m.upTo(2)+m.unit/10) == nil {
 		q := m.handle()

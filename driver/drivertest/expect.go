@@ -12,245 +12,240 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// failf ends the case, saying which rule is broken. Only the goroutine of the
-// case may call it, and the functions below.
-func (s *session) failf(format string, args ...any) {
-	s.t.Helper()
-	s.t.Fatalf("%s: %s", s.rule, fmt.Sprintf(format, args...))
+// failf ends the case and names the broken rule. Only the goroutine of the case may call it,
+// and the functions below.
+func (e *env) failf(format string, args ...any) {
+	e.t.Helper()
+	e.t.Fatalf("%s: %s", e.rule, fmt.Sprintf(format, args...))
 }
 
-// ok checks that something worked.
-func (s *session) ok(err error, what string, args ...any) {
-	s.t.Helper()
+// ok checks that err is nil.
+func (e *env) ok(err error, what string, args ...any) {
+	e.t.Helper()
 	if err != nil {
-		s.failf("%s: got %v, want no error", fmt.Sprintf(what, args...), err)
+		e.failf("%s: got %v, want no error", fmt.Sprintf(what, args...), err)
 	}
 }
 
-// expectCode checks that err has a code, and that it is an *Error or a batch
-// of one.
-func (s *session) expectCode(err error, want driver.Code, what string, args ...any) {
-	s.t.Helper()
+// expectCode checks that err has a code, and is an *Error or a batch of one.
+func (e *env) expectCode(err error, want driver.Code, what string, args ...any) {
+	e.t.Helper()
 	what = fmt.Sprintf(what, args...)
 	if err == nil {
-		s.failf("%s: got nil, want %s", what, codeName(want))
+		e.failf("%s: got nil, want %s", what, codeName(want))
 	}
 	if !errors.Is(err, want) {
-		s.failf("%s: got %q, want %s", what, err, codeName(want))
+		e.failf("%s: got %q, want %s", what, err, codeName(want))
 	}
 	if _, ok := errors.AsType[*driver.Error](err); !ok {
-		s.failf("%s: got %s as a bare %T, want a *driver.Error", what, codeName(want), err)
+		e.failf("%s: got %s as a bare %T, want a *driver.Error", what, codeName(want), err)
 	}
 }
 
-// fine is the code of a position that worked.
+// fine is the code of a position that succeeded.
 const fine driver.Code = ""
 
-// expectPositions checks a batch's error position by position.
-func (s *session) expectPositions(err error, what string, want ...driver.Code) {
-	s.t.Helper()
+// expectPositions checks the error of a batch position by position.
+func (e *env) expectPositions(err error, what string, want ...driver.Code) {
+	e.t.Helper()
 	batch, ok := errors.AsType[*driver.BatchError](err)
 	if !ok {
-		s.failf("%s: got %v (%T), want a *driver.BatchError", what, err, err)
+		e.failf("%s: got %v (%T), want a *driver.BatchError", what, err, err)
 	}
 	if len(batch.Errs) != len(want) {
-		s.failf("%s: the batch error has %d positions, want %d", what, len(batch.Errs), len(want))
+		e.failf("%s: the batch error has %d positions, want %d", what, len(batch.Errs), len(want))
 	}
 	for i, code := range want {
 		at := fmt.Sprintf("%s: position %d", what, i)
 		if code == fine {
-			s.ok(batch.Errs[i], "%s", at)
+			e.ok(batch.Errs[i], "%s", at)
 		} else {
-			s.expectCode(batch.Errs[i], code, "%s", at)
+			e.expectCode(batch.Errs[i], code, "%s", at)
 		}
 	}
 }
 
-// expectInvalid checks an error about bad input: its code, that it names the
-// field, and that it tells the limit.
-func (s *session) expectInvalid(err error, code driver.Code, limit, what string) {
-	s.t.Helper()
-	s.expectCode(err, code, "%s", what)
+// expectInvalid checks an error about bad input: its code, the field it names, and the limit.
+func (e *env) expectInvalid(err error, code driver.Code, limit, what string) {
+	e.t.Helper()
+	e.expectCode(err, code, "%s", what)
 	detail, _ := errors.AsType[*driver.Error](err)
 	if detail.Field == "" {
-		s.failf("%s: the error does not say which field is wrong: %v", what, err)
+		e.failf("%s: the error does not name the field: %v", what, err)
 	}
 	if !strings.Contains(err.Error(), limit) {
-		s.failf("%s: the error does not name the limit %q: %v", what, limit, err)
+		e.failf("%s: the error does not name the limit %q: %v", what, limit, err)
 	}
 }
 
-// expectClosed checks the error of a call on something closed: it concerns the
-// whole call, not its positions.
-func (s *session) expectClosed(err error, what string) {
-	s.t.Helper()
-	s.expectCode(err, driver.ErrClosed, "%s", what)
+// expectClosed checks the error of a call on something closed: it concerns the whole call, not
+// its positions.
+func (e *env) expectClosed(err error, what string) {
+	e.t.Helper()
+	e.expectCode(err, driver.ErrClosed, "%s", what)
 	if _, ok := errors.AsType[*driver.BatchError](err); ok {
-		s.failf("%s: got ErrClosed as a *driver.BatchError, want a plain *driver.Error", what)
+		e.failf("%s: got ErrClosed as a *driver.BatchError, want a plain *driver.Error", what)
 	}
 }
 
-// expectFull checks an ErrFull, and that it hints when to try again.
-func (s *session) expectFull(err error, what string) {
-	s.t.Helper()
-	s.expectCode(err, driver.ErrFull, "%s", what)
+// expectFull checks that err is ErrFull with a RetryAfter.
+func (e *env) expectFull(err error, what string) {
+	e.t.Helper()
+	e.expectCode(err, driver.ErrFull, "%s", what)
 	if driver.RetryAfter(err) <= 0 {
-		s.failf("%s: ErrFull has no RetryAfter: %v", what, err)
+		e.failf("%s: ErrFull has no RetryAfter: %v", what, err)
 	}
 }
 
-// expectExpired checks that a receipt is worth nothing to ack, nack, extend
-// and, where the queue has it, DeadLetter.
-func (s *session) expectExpired(q driver.Queue, d driver.Delivery, which string) {
-	s.t.Helper()
-	s.expectCode(tryAck(s, q, d), driver.ErrReceiptExpired, "ack with %s", which)
-	s.expectCode(tryNack(s, q, d, 0, "stale"), driver.ErrReceiptExpired, "nack with %s", which)
-	s.expectCode(tryExtend(s, q, d, s.hold), driver.ErrReceiptExpired, "extend with %s", which)
+// expectExpired checks that a receipt fails in ack, nack, extend and, if the queue supports it,
+// DeadLetter.
+func (e *env) expectExpired(q driver.Queue, d driver.Delivery, which string) {
+	e.t.Helper()
+	e.expectCode(tryAck(e, q, d), driver.ErrReceiptExpired, "ack with %s", which)
+	e.expectCode(tryNack(e, q, d, 0, "stale"), driver.ErrReceiptExpired, "nack with %s", which)
+	e.expectCode(tryExtend(e, q, d, e.hold), driver.ErrReceiptExpired, "extend with %s", which)
 	if q.Traits().DeadLetters {
-		err := q.DeadLetter(s.ctx(), []driver.DeadLetterRequest{{Receipt: d.Receipt, Reason: driver.ReasonFatal}})
-		s.expectCode(err, driver.ErrReceiptExpired, "dead-letter with %s", which)
+		err := q.DeadLetter(e.ctx(), []driver.DeadLetterRequest{{Receipt: d.Receipt, Reason: driver.ReasonFatal}})
+		e.expectCode(err, driver.ErrReceiptExpired, "dead-letter with %s", which)
 	}
 }
 
-// expectNext receives the messages with these bodies, which must be next in
-// this order. In a queue without order they may come in any, and are returned
-// in this one.
-func (s *session) expectNext(q driver.Queue, want ...string) []driver.Delivery {
-	s.t.Helper()
-	return s.expectBodies(q, s.receive(q, len(want)), want...)
+// expectNext receives the messages with these bodies, which must be next in this order. In a
+// queue without order they may come in any order; they are returned in this one.
+func (e *env) expectNext(q driver.Queue, want ...string) []driver.Delivery {
+	e.t.Helper()
+	return e.expectBodies(q, e.receive(q, len(want)), want...)
 }
 
-// expectArrival waits for messages that must come when due, not before, and
-// then at once.
-func (s *session) expectArrival(q driver.Queue, due time.Time, want ...string) []driver.Delivery {
-	s.t.Helper()
-	got := s.take(q, len(want), s.hold, due.Add(s.patience))
+// expectArrival waits for messages that must come when due, not before, and then at once.
+func (e *env) expectArrival(q driver.Queue, due time.Time, want ...string) []driver.Delivery {
+	e.t.Helper()
+	got := e.take(q, len(want), e.hold, due.Add(e.patience))
 	now := time.Now()
-	got = s.expectBodies(q, got, want...)
-	s.expectTime(now, due, fmt.Sprintf("delivery of %q", want))
+	got = e.expectBodies(q, got, want...)
+	e.expectTime(now, due, fmt.Sprintf("delivery of %q", want))
 	return got
 }
 
-// expectArrivals waits for messages that are due each at its own time.
-func (s *session) expectArrivals(q driver.Queue, due map[string]time.Time) {
-	s.t.Helper()
+// expectArrivals waits for messages that each have their own due time.
+func (e *env) expectArrivals(q driver.Queue, due map[string]time.Time) {
+	e.t.Helper()
 	latest := slices.MaxFunc(slices.Collect(maps.Values(due)), time.Time.Compare)
 	seen := make(map[string]bool)
 	for range due {
-		got := s.take(q, 1, s.hold, latest.Add(s.patience))
+		got := e.take(q, 1, e.hold, latest.Add(e.patience))
 		now := time.Now()
 		if len(got) == 0 {
-			s.failf("receive: got only %d messages of %d", len(seen), len(due))
+			e.failf("receive: got only %d messages of %d", len(seen), len(due))
 		}
 		body := string(got[0].Body)
 		at, known := due[body]
 		if !known || seen[body] {
-			s.failf("receive: got %q, which is unknown or came before", body)
+			e.failf("receive: got %q, which is unknown or came before", body)
 		}
 		seen[body] = true
-		s.expectTime(now, at, fmt.Sprintf("delivery of %q", body))
+		e.expectTime(now, at, fmt.Sprintf("delivery of %q", body))
 	}
 }
 
 // expectTime checks that something happened when due: never before, and in
 // virtual time no later than promptness.
-func (s *session) expectTime(at, due time.Time, what string) {
-	s.t.Helper()
-	if early := due.Sub(at); early > s.slack {
-		s.failf("%s: %v too early", what, early)
+func (e *env) expectTime(at, due time.Time, what string) {
+	e.t.Helper()
+	if early := due.Sub(at); early > e.slack {
+		e.failf("%s: %v too early", what, early)
 	}
-	if late := at.Sub(due); s.backend.Virtual && late > promptness {
-		s.failf("%s: %v too late, at most %v are allowed", what, late, promptness)
+	if late := at.Sub(due); e.backend.Virtual && late > promptness {
+		e.failf("%s: %v too late, at most %v are allowed", what, late, promptness)
 	}
 }
 
 // expectBodies checks deliveries, and returns them in the order of want.
-func (s *session) expectBodies(q driver.Queue, got []driver.Delivery, want ...string) []driver.Delivery {
-	s.t.Helper()
+func (e *env) expectBodies(q driver.Queue, got []driver.Delivery, want ...string) []driver.Delivery {
+	e.t.Helper()
 	if q.Traits().Ordering == driver.OrderingNone {
 		got = slices.SortedStableFunc(slices.Values(got), func(a, b driver.Delivery) int {
 			return slices.Index(want, string(a.Body)) - slices.Index(want, string(b.Body))
 		})
 	}
 	if texts := bodies(got); !slices.Equal(texts, want) {
-		s.failf("receive: got %q, want %q", texts, want)
+		e.failf("receive: got %q, want %q", texts, want)
 	}
 	return got
 }
 
 // expectNothing checks that no message can be received now.
-func (s *session) expectNothing(q driver.Queue) {
-	s.t.Helper()
-	if got := s.receiveOnce(q, driver.ReceiveRequest{Max: 10, Visibility: s.hold}); len(got) > 0 {
-		s.failf("receive: got %q, want nothing", bodies(got))
+func (e *env) expectNothing(q driver.Queue) {
+	e.t.Helper()
+	if got := e.receiveOnce(q, driver.ReceiveRequest{Max: 10, Visibility: e.hold}); len(got) > 0 {
+		e.failf("receive: got %q, want nothing", bodies(got))
 	}
 }
 
 // expectStats checks the counts of a queue that counts exactly.
-func (s *session) expectStats(q driver.Queue, want driver.Stats) {
-	s.t.Helper()
-	got, err := q.Stats(s.ctx())
-	s.ok(err, "stats")
+func (e *env) expectStats(q driver.Queue, want driver.Stats) {
+	e.t.Helper()
+	got, err := q.Stats(e.ctx())
+	e.ok(err, "stats")
 	if q.Traits().ExactStats && got != want {
-		s.failf("stats: got %+v, want %+v", got, want)
+		e.failf("stats: got %+v, want %+v", got, want)
 	}
 }
 
-// expectStatsAt waits for counts that must come true when due, by the clock
-// alone, and not before.
-func (s *session) expectStatsAt(q driver.Queue, due time.Time, want driver.Stats, what string) {
-	s.t.Helper()
+// expectStatsAt waits for counts that must come when due, by the clock alone, and not before.
+func (e *env) expectStatsAt(q driver.Queue, due time.Time, want driver.Stats, what string) {
+	e.t.Helper()
 	for {
-		got, err := q.Stats(s.ctx())
+		got, err := q.Stats(e.ctx())
 		now := time.Now()
-		s.ok(err, "stats")
+		e.ok(err, "stats")
 		if got == want {
-			s.expectTime(now, due, what)
+			e.expectTime(now, due, what)
 			return
 		}
-		if now.After(due.Add(s.patience)) {
-			s.failf("%s: got %+v, want %+v", what, got, want)
+		if now.After(due.Add(e.patience)) {
+			e.failf("%s: got %+v, want %+v", what, got, want)
 		}
-		s.nap(due)
+		e.nap(due)
 	}
 }
 
 // expectEmpty checks that the queue holds nothing, dead letters included.
-func (s *session) expectEmpty(q driver.Queue) {
-	s.t.Helper()
-	s.expectStats(q, driver.Stats{})
-	s.expectNothing(q)
+func (e *env) expectEmpty(q driver.Queue) {
+	e.t.Helper()
+	e.expectStats(q, driver.Stats{})
+	e.expectNothing(q)
 }
 
-// expectPrompt checks that no time worth speaking of has passed since start.
-func (s *session) expectPrompt(start time.Time, what string) {
-	s.t.Helper()
-	allowed := s.patience
-	if s.backend.Virtual {
+// expectPrompt checks that no noticeable time has passed since start.
+func (e *env) expectPrompt(start time.Time, what string) {
+	e.t.Helper()
+	allowed := e.patience
+	if e.backend.Virtual {
 		allowed = promptness
 	}
 	if took := time.Since(start); took > allowed {
-		s.failf("%s: took %v, want at most %v", what, took, allowed)
+		e.failf("%s: took %v, want at most %v", what, took, allowed)
 	}
 }
 
 // expectHandedTo checks that a background receive ends now, with one message.
-func (s *session) expectHandedTo(waiting <-chan outcome, want, why string) driver.Delivery {
-	s.t.Helper()
-	return s.expectHanded(s.await(waiting, why), want, why)
+func (e *env) expectHandedTo(waiting <-chan outcome, want, why string) driver.Delivery {
+	e.t.Helper()
+	return e.expectHanded(e.await(waiting, why), want, why)
 }
 
 // expectHanded checks that a background receive ended with one message.
-func (s *session) expectHanded(got outcome, want, why string) driver.Delivery {
-	s.t.Helper()
-	s.ok(got.err, "%s: the waiting receive", why)
+func (e *env) expectHanded(got outcome, want, why string) driver.Delivery {
+	e.t.Helper()
+	e.ok(got.err, "%s: the waiting receive", why)
 	if texts := bodies(got.deliveries); !slices.Equal(texts, []string{want}) {
-		s.failf("%s: the waiting receiver got %q, want %q", why, texts, want)
+		e.failf("%s: the waiting receiver got %q, want %q", why, texts, want)
 	}
 	return got.deliveries[0]
 }
 
-// sequenceError is the error that ended a sequence, if one did.
+// sequenceError returns the error that ended a sequence, if any.
 func sequenceError[T any](sequence iter.Seq2[T, error]) error {
 	for _, err := range sequence {
 		if err != nil {
@@ -260,7 +255,7 @@ func sequenceError[T any](sequence iter.Seq2[T, error]) error {
 	return nil
 }
 
-// codeName is the name of a code's constant, as a reader would look for it.
+// codeName returns the name of a code's constant.
 func codeName(code driver.Code) string {
 	switch code {
 	case driver.ErrInvalid:

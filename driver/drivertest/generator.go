@@ -12,19 +12,17 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// A plan is a random program together with what the model says it must come
-// back with, operation by operation.
+// A plan is a random program together with the results of the model, operation by operation.
 type plan struct {
 	Program
 	want []result
 }
 
-// GoString keeps rapid's log of what it drew to one line; the program is part
-// of the failure's own text.
+// GoString keeps rapid's log of a drawn value to one line; the failure itself prints the
+// program.
 func (p *plan) GoString() string { return fmt.Sprintf("a program of %d operations", len(p.Operations)) }
 
-// An ability is what a backend can be asked to do, as far as random programs
-// differ by it.
+// An ability is what random programs can use of a backend.
 type ability struct {
 	traits   driver.Traits
 	admin    bool
@@ -35,19 +33,18 @@ type ability struct {
 	crashes  []Crash
 }
 
-// A planner draws programs. It runs each operation on a model as soon as it is
-// drawn, so that the next one can be chosen with an eye on what there is:
-// receipts that are good or have just gone stale, messages that are dead,
-// deadlines to land on exactly.
+// A planner draws programs. It runs each operation on a model as soon as it is drawn, so that
+// the next one can depend on the state: receipts that are valid or have just expired, messages
+// that are dead, deadlines to meet exactly.
 type planner struct {
 	ability
-	model  *Model
-	other  *Model // nil: messages do not move
-	player *player
-	now    time.Duration
-	config driver.Config
-	plan   *plan
-	stored bool // the last operation was a send that was accepted
+	model    *Model
+	other    *Model // nil if messages do not move
+	executor *executor
+	now      time.Duration
+	config   driver.Config
+	plan     *plan
+	stored   bool // the last operation was a successful send
 }
 
 // plans generates programs for backends with an ability.
@@ -65,7 +62,7 @@ func plans(a ability) *rapid.Generator[*plan] {
 
 const maxOperations = 200
 
-// modelStart is when models begin: like the clock of a synctest bubble.
+// modelStart is the start time of models, like that of a synctest bubble.
 var modelStart = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func newPlanner(t *rapid.T, a ability) *planner {
@@ -80,11 +77,11 @@ func newPlanner(t *rapid.T, a ability) *planner {
 		clock: func() time.Duration { return g.now },
 		pause: func(_ context.Context, d time.Duration) error { g.now += d; return nil },
 	}
-	g.player = newPlayer(randomQueueName, queue, modelStart)
-	g.player.untimed = a.untimed
-	g.player.clock = queue.clock
-	g.player.advance = func(d time.Duration) { g.now += d }
-	g.player.configure = queue.configure
+	g.executor = newExecutor(randomQueueName, queue, modelStart)
+	g.executor.untimed = a.untimed
+	g.executor.clock = queue.clock
+	g.executor.advance = func(d time.Duration) { g.now += d }
+	g.executor.configure = queue.configure
 	if a.traits.Move && a.admin {
 		g.addOther(t, queue)
 	}
@@ -105,23 +102,22 @@ func (g *planner) addOther(t *rapid.T, queue *modelQueue) {
 		return map[string]*modelQueue{randomQueueName: queue, otherName(randomQueueName): other}[name]
 	}
 	queue.find, other.find = find, find
-	g.player.other = other
+	g.executor.other = other
 }
 
-// step draws one more operation and runs it on the model; false ends the
-// program. Each step is a value of its own to rapid, so that it can take steps
-// out when it looks for a shorter program.
+// step draws one more operation and runs it on the model; false ends the program. Each step is
+// a value of its own to rapid, so that it can remove steps to shorten a program.
 func step(g *planner) *rapid.Generator[bool] {
 	return rapid.Custom(func(t *rapid.T) bool {
-		// One in 128. Coins, because rapid prefers small numbers, and all
-		// tails, because it makes bits zero to shorten a program.
+		// One in 128. Coins, because rapid prefers small numbers, and all tails, because it
+		// sets bits to zero to shorten a program.
 		if !coins(t, 7) {
 			return false
 		}
-		op, sent := g.draw(t), len(g.player.ids)
+		op, sent := g.draw(t), len(g.executor.ids)
 		g.plan.Operations = append(g.plan.Operations, op)
-		g.plan.want = append(g.plan.want, g.player.play(t.Context(), op))
-		g.stored = len(g.player.ids) > sent
+		g.plan.want = append(g.plan.want, g.executor.run(t.Context(), op))
+		g.stored = len(g.executor.ids) > sent
 		return true
 	})
 }
@@ -196,7 +192,7 @@ func (g *planner) draw(t *rapid.T) Operation {
 		choices = append(choices, g.advance, g.advance, g.advance, g.advance)
 	}
 	if g.traits.DeadLetters {
-		choices = append(choices, g.bury, g.bury, g.redrive, g.redrive, g.discard, g.listDead)
+		choices = append(choices, g.deadLetter, g.deadLetter, g.redrive, g.redrive, g.discard, g.listDead)
 	}
 	if g.traits.Peek {
 		choices = append(choices, g.look)
@@ -252,8 +248,8 @@ func (g *planner) message(t *rapid.T) driver.Outgoing {
 	return msg
 }
 
-// duration is a delay or a visibility. There are few of them, so that many
-// things fall due together.
+// duration returns a delay or a visibility. There are few of them, so that many events are due
+// together.
 func (g *planner) duration(t *rapid.T) time.Duration {
 	if g.untimed {
 		return pick(t, 0, 10*time.Minute)
@@ -269,12 +265,11 @@ func (g *planner) receive(t *rapid.T) Operation {
 	if rarely(t, 6) {
 		request.Max = 0
 	}
-	// At the in-flight ceiling, whether a receive that waits looks again at
-	// messages that can only die is nobody's business.
+	// At the in-flight ceiling a waiting receive may or may not check again for messages that
+	// can only die.
 	quiet := g.model.config.MaxInFlight == 0 || g.model.config.MaxDeliveries == 0
 	if !g.untimed && quiet && rarely(t, 2) {
-		// A wait must not end at the very moment something falls due: either
-		// order would be right.
+		// A wait must not end at the very moment of another event: either order would be right.
 		request.Wait = g.duration(t) + time.Microsecond
 		for slices.Contains(g.model.events(), g.now+request.Wait) {
 			request.Wait += time.Microsecond
@@ -283,22 +278,22 @@ func (g *planner) receive(t *rapid.T) Operation {
 	return receiveOperation{request}
 }
 
-// deliveries names receipts to use, most of them good.
+// deliveries returns receipts to use, most of them valid.
 func (g *planner) deliveries(t *rapid.T) []deliveryNumber {
 	var good []deliveryNumber
-	for i, receipt := range g.player.receipts {
+	for i, receipt := range g.executor.receipts {
 		if g.model.held(receipt) != nil {
 			good = append(good, deliveryNumber(i+1))
 		}
 	}
 	numbers := make([]deliveryNumber, upTo(t, 3))
 	for i := range numbers {
-		all := len(g.player.receipts)
+		all := len(g.executor.receipts)
 		switch {
 		case len(good) > 0 && coins(t, 3):
 			numbers[i] = pick(t, good...)
 		case all > 0 && coins(t, 3):
-			numbers[i] = deliveryNumber(all + 1 - upTo(t, all)) // rather a late one
+			numbers[i] = deliveryNumber(all + 1 - upTo(t, all)) // prefer recent deliveries
 		case all > 0:
 			numbers[i] = deliveryNumber(-upTo(t, all))
 		}
@@ -308,7 +303,7 @@ func (g *planner) deliveries(t *rapid.T) []deliveryNumber {
 
 func (g *planner) ack(t *rapid.T) Operation { return ackOperation{g.deliveries(t)} }
 
-// ackLate and extendLate use receipts of which most are late, and good for this.
+// ackLate and extendLate use receipts that are mostly late, and valid for these calls.
 func (g *planner) ackLate(t *rapid.T) Operation { return lateAckOperation{g.lateDeliveries(t)} }
 
 func (g *planner) extendLate(t *rapid.T) Operation {
@@ -318,7 +313,7 @@ func (g *planner) extendLate(t *rapid.T) Operation {
 func (g *planner) lateDeliveries(t *rapid.T) []deliveryNumber {
 	numbers := g.deliveries(t)
 	var late []deliveryNumber
-	for i, receipt := range g.player.receipts {
+	for i, receipt := range g.executor.receipts {
 		if g.model.held(receipt) == nil && g.model.delivered(receipt) != nil {
 			late = append(late, deliveryNumber(i+1))
 		}
@@ -333,7 +328,7 @@ func (g *planner) lateDeliveries(t *rapid.T) []deliveryNumber {
 
 func (g *planner) moveAway(t *rapid.T) Operation { return moveOperation{limit: upTo(t, 4) - 1} }
 
-// moveBack moves what there is to move, or else away.
+// moveBack moves messages back if there are any, and otherwise away.
 func (g *planner) moveBack(t *rapid.T) Operation {
 	return moveOperation{limit: upTo(t, 4) - 1, back: len(g.other.waiting) > 0}
 }
@@ -346,25 +341,25 @@ func (g *planner) extend(t *rapid.T) Operation {
 	return extendOperation{deliveries: g.deliveries(t), visibility: g.duration(t)}
 }
 
-func (g *planner) bury(t *rapid.T) Operation {
-	return buryOperation{deliveries: g.deliveries(t), burial: driver.DeadLetterRequest{
+func (g *planner) deadLetter(t *rapid.T) Operation {
+	return deadLetterOperation{deliveries: g.deliveries(t), request: driver.DeadLetterRequest{
 		Reason:    pick(t, driver.ReasonFatal, driver.ReasonParse, driver.ReasonOperator, driver.Reason("boredom")),
 		Error:     pick(t, "", "broken"),
 		ErrorType: pick(t, "", "*json.SyntaxError"),
 	}}
 }
 
-// letters names messages, most of them dead.
+// letters returns messages, most of them dead.
 func (g *planner) letters(t *rapid.T) []messageNumber {
 	numbers := make([]messageNumber, upTo(t, 3)-1)
 	for i := range numbers {
 		switch {
 		case len(g.model.dead) > 0 && coins(t, 2):
-			numbers[i] = g.player.number(pick(t, g.model.dead...).ID)
-		case len(g.player.ids) > 0 && coins(t, 2):
-			numbers[i] = messageNumber(upTo(t, len(g.player.ids)))
+			numbers[i] = g.executor.number(pick(t, g.model.dead...).ID)
+		case len(g.executor.ids) > 0 && coins(t, 2):
+			numbers[i] = messageNumber(upTo(t, len(g.executor.ids)))
 		default:
-			numbers[i] = nobody
+			numbers[i] = unknownMessage
 		}
 	}
 	return numbers
@@ -383,7 +378,7 @@ func (g *planner) discard(t *rapid.T) Operation { return discardOperation{g.lett
 func (g *planner) purge(t *rapid.T) Operation {
 	switch {
 	case !rarely(t, 2):
-		return g.receive(t) // purges would leave little to look at
+		return g.receive(t) // purges would leave few messages
 	case g.traits.DeadLetters && rarely(t, 1):
 		return purgeDeadOperation{}
 	}
@@ -395,7 +390,7 @@ func (g *planner) listDead(*rapid.T) Operation { return listDeadOperation{} }
 func (g *planner) look(t *rapid.T) Operation {
 	var op peekOperation
 	if rarely(t, 2) {
-		op.message = messageNumber(upTo(t, len(g.player.ids)+1))
+		op.message = messageNumber(upTo(t, len(g.executor.ids)+1))
 	}
 	if rarely(t, 1) {
 		op.query.States = []driver.State{pick(t, driver.StateReady, driver.StateDelayed, driver.StateInFlight, driver.StateDead)}
@@ -404,21 +399,21 @@ func (g *planner) look(t *rapid.T) Operation {
 		op.query.Attributes = map[string]string{"colour": pick(t, "red", "blue")}
 	}
 	if rarely(t, 2) && !g.untimed {
-		op.query.OlderThan = g.duration(t) + 500*time.Nanosecond // never exactly its age
+		op.query.OlderThan = g.duration(t) + 500*time.Nanosecond // never exactly the age of a message
 	}
 	if rarely(t, 2) && g.traits.DeadLetters {
 		op.query.Reason = pick(t, driver.ReasonMaxDeliveries, driver.ReasonExpired, driver.ReasonFatal)
 	}
 	ordered := len(op.query.States) > 0 && (op.query.States[0] == driver.StateReady || op.query.States[0] == driver.StateDead)
-	if rarely(t, 1) && ordered { // elsewhere a limit could cut through a tie
+	if rarely(t, 1) && ordered { // without an order a limit could split a tie
 		op.query.Limit = upTo(t, 3)
 	}
 	return op
 }
 
-// advance lets time pass, most often exactly up to the next event. What falls due while
-// a backend is down dies by its age when it is up again, and not in the order of time:
-// where that matters, the backend sees the time pass before it goes down.
+// advance lets time pass, most often exactly up to the next event. A backend that is down at
+// that time expires messages by their age when it is up again, not in the order of time: where
+// that matters, the time passes before the restart.
 func (g *planner) advance(t *rapid.T) Operation {
 	op := advanceOperation{unseen: rarely(t, 1)}
 	if len(g.crashes) > 0 && g.config.RetainReady.Age > 0 {
@@ -443,9 +438,9 @@ func (g *planner) configure(t *rapid.T) Operation {
 	return configureOperation{config}
 }
 
-// restart takes the backend down. Only what was stored must survive a crash
-// that is not clean, and leases need not be stored; but what came before a
-// message that is stored is stored too.
+// restart restarts the backend. After a crash that is not clean, only stored changes must
+// survive, and leases need not be stored; but all changes before a stored message are stored
+// too.
 func (g *planner) restart(t *rapid.T) Operation {
 	how := pick(t, g.crashes...)
 	if how != CrashClean && !g.stored {

@@ -13,8 +13,8 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// A History is what clients of one queue did and saw, in no particular order.
-// A Recorder makes one; Check judges it.
+// A History is the calls of the clients of one queue with their results, in no particular
+// order. A Recorder makes one; Check checks it.
 type History struct {
 	Events []Event
 }
@@ -34,11 +34,11 @@ const (
 	OpDiscard    Op = "discard"
 	OpPurge      Op = "purge"
 	OpPurgeDead  Op = "purge dead"
-	// OpCrash is the time from a backend's going down to its being back.
+	// OpCrash is the time in which a backend is down.
 	OpCrash Op = "crash"
 )
 
-// An Outcome says what is known about an event's effect.
+// An Outcome is what is known about the effect of an event.
 type Outcome string
 
 // The outcomes.
@@ -47,16 +47,15 @@ const (
 	OutcomeOK Outcome = "ok"
 	// OutcomeFail: it did not.
 	OutcomeFail Outcome = "fail"
-	// OutcomeUnknown: it did or did not, or will yet.
+	// OutcomeUnknown: it took effect or not, or still may.
 	OutcomeUnknown Outcome = "unknown"
 )
 
-// An Event is one element of one call: a batch of three is three events. A
-// call that has no elements, such as a receive that got nothing, is one event
-// without a message.
+// An Event is one element of one call: a batch of three is three events. A call without
+// elements, such as an empty receive, is one event without a message.
 type Event struct {
-	// Process names the recorder, and Call numbers its calls. Position is the
-	// element's in its batch.
+	// Process names the recorder, and Call numbers its calls. Position is the position in the
+	// batch.
 	Process  string `json:"process,omitempty"`
 	Call     uint64 `json:"call"`
 	Position int    `json:"position,omitempty"`
@@ -67,9 +66,8 @@ type Event struct {
 	Invoke  Stamp       `json:"invoke"`
 	Return  Stamp       `json:"return"`
 
-	// ID is set where the client knows it: for sends that succeeded,
-	// deliveries, and the ids given to redrive and discard, where an event
-	// without one means all.
+	// ID is set where the client knows it: for successful sends, deliveries, and the ids given
+	// to redrive and discard, where an event without an id means all.
 	ID        string         `json:"id,omitempty"`
 	Receipt   driver.Receipt `json:"receipt,omitzero"`
 	Digest    string         `json:"digest,omitempty"` // of the body sent or received
@@ -80,21 +78,20 @@ type Event struct {
 	// or extension.
 	Duration   time.Duration `json:"duration,omitempty"`
 	Deliveries int           `json:"deliveries,omitempty"`
-	// Count is how many messages a redrive, discard or purge reports.
+	// Count is the number of messages that a redrive, discard or purge returns.
 	Count int `json:"count,omitempty"`
 }
 
-// A Stamp is a point in time, twice. Tick orders the points of one process:
-// it comes from one counter, so it tells apart what happens at one moment of a
-// clock, as everything does in virtual time. Time is for durations, and
-// for order between processes. It is the process's wall clock at its first
-// stamp plus the monotonic time since then, in Unix nanoseconds.
+// A Stamp is a point in time. Tick orders the points of one process: it comes from one counter,
+// so it separates events at one moment of a clock, which are common in virtual time. Time is
+// for durations, and for the order between processes. It is the process's wall clock at its
+// first stamp plus the monotonic time since then, in Unix nanoseconds.
 type Stamp struct {
 	Tick uint64 `json:"tick"`
 	Time int64  `json:"time"`
 }
 
-// String tells an event in one line.
+// String describes an event in one line.
 func (e *Event) String() string {
 	text := fmt.Sprintf("%s #%d", e.Op, e.Call)
 	if e.Process != "" {
@@ -131,8 +128,8 @@ func (h History) Write(w io.Writer) error {
 	return buffered.Flush()
 }
 
-// ReadHistory reads what Write wrote, and merges what several processes wrote;
-// their names must differ.
+// ReadHistory reads histories written by Write and merges those of several processes; their
+// names must differ.
 func ReadHistory(readers ...io.Reader) (History, error) {
 	var h History
 	for _, r := range readers {

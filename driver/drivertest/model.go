@@ -8,10 +8,9 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// Model is a queue with one shard, written to be believed by reading it: two
-// slices, linear searches, no index, no lock, no clock and no cleverness. It
-// is the executable form of the semantics, and random programs hold backends
-// against it. Comments name the rule that a line states.
+// Model is a queue with one shard, written to be checked by reading: two slices, linear
+// searches, no index, no lock and no clock. It is the executable form of the semantics, and
+// random programs compare backends with it. Comments name the rule that a line implements.
 //
 // Every method takes the time since the model's start, which must not go
 // back, and otherwise takes and returns what the driver method of the same
@@ -31,44 +30,44 @@ type Model struct {
 	place   uint64          // last place given out
 	nonce   uint64          // last receipt given out
 
-	turns  map[string]modelTurn // of fair and strict groups
+	turns  map[string]modelTurn // turns of fair and strict groups
 	served int                  // how often a group was served
 }
 
 // modelMessage is one message. Which of the states ready, delayed and in
 // flight it is in follows from leased, due and the time.
 type modelMessage struct {
-	driver.DeadLetter // what there is to tell about it, dead or not
+	driver.DeadLetter // its record, dead or not
 
 	place   uint64
 	due     time.Duration // delayed until then
-	delayed bool          // and that has not ended yet
-	born    time.Duration // when it could first be delivered since it was sent or redriven
+	delayed bool          // the delay has not ended
+	born    time.Duration // when it became ready after it was sent or redriven
 	diedAt  time.Duration
 
 	leased    bool
 	nonce     uint64
 	given     []uint64      // nonces of all deliveries at this place
 	deadline  time.Duration // of the lease
-	holdUntil time.Duration // what extending cannot go beyond; 0 is no bound
+	holdUntil time.Duration // the bound of extensions; 0 means none
 }
 
-// modelKey is one entry of the dedup table.
+// modelKey is a dedup key in use.
 type modelKey struct {
 	key, body, id string
 	end           time.Duration
 }
 
-// NewModel returns an empty queue called name. Traits gives the limits that
-// arguments are checked against, and start is what its wall times count from.
+// NewModel returns an empty queue called name. Traits gives the limits of arguments, and start
+// is the wall time at 0.
 func NewModel(name string, traits driver.Traits, config driver.Config, start time.Time) *Model {
 	m := &Model{name: name, start: start, traits: traits, turns: make(map[string]modelTurn)}
 	m.setConfig(config)
 	return m
 }
 
-// Configure changes the configuration; messages are kept, and judged by the
-// new bounds at once.
+// Configure changes the configuration. It keeps the messages, and applies the new bounds at
+// once.
 func (m *Model) Configure(now time.Duration, config driver.Config) {
 	m.advance(now)
 	m.setConfig(config)
@@ -83,7 +82,7 @@ func (m *Model) setConfig(config driver.Config) {
 	}
 }
 
-// Traits says what the modelled queue promises.
+// Traits returns the traits of the modelled queue.
 func (m *Model) Traits() driver.Traits { return m.traits }
 
 // Send enqueues msgs in order (SND-1, SND-4).
@@ -144,7 +143,7 @@ func (m *Model) enqueue(msg *modelMessage) {
 	m.waiting = append(m.waiting, msg)
 }
 
-// Receive leases what is ready, in order of place (RCV-1, ORD-1).
+// Receive leases ready messages in order of place (RCV-1, ORD-1).
 func (m *Model) Receive(now time.Duration, req driver.ReceiveRequest) ([]driver.Delivery, error) {
 	req, err := req.Check(&m.traits)
 	if err != nil {
@@ -175,8 +174,8 @@ func (m *Model) Receive(now time.Duration, req driver.ReceiveRequest) ([]driver.
 	return deliveries, nil
 }
 
-// choose picks the messages that Receive will lease. atCeiling says that one
-// more was kept back by nothing but MaxInFlight.
+// choose picks the messages that Receive will lease. atCeiling reports that only MaxInFlight
+// holds back another.
 func (m *Model) choose(req driver.ReceiveRequest) (batch []*modelMessage, atCeiling bool) {
 	if m.config.FairGroups {
 		return m.chooseFairly(req)
@@ -205,7 +204,7 @@ func (m *Model) choose(req driver.ReceiveRequest) (batch []*modelMessage, atCeil
 	return batch, false
 }
 
-// Ack removes for ever (ACK-1).
+// Ack removes messages permanently (ACK-1).
 func (m *Model) Ack(now time.Duration, receipts []driver.Receipt) error {
 	m.advance(now)
 	return eachOf(receipts, func(receipt driver.Receipt) error {
@@ -218,8 +217,7 @@ func (m *Model) Ack(now time.Duration, receipts []driver.Receipt) error {
 	})
 }
 
-// AckLate removes with any receipt of a delivery at the place where the message
-// stands (VIS-7).
+// AckLate removes a message with any receipt of a delivery at its current place (VIS-7).
 func (m *Model) AckLate(now time.Duration, receipts []driver.Receipt) error {
 	m.advance(now)
 	return eachOf(receipts, func(receipt driver.Receipt) error {
@@ -232,8 +230,8 @@ func (m *Model) AckLate(now time.Duration, receipts []driver.Receipt) error {
 	})
 }
 
-// Nack gives back, at the tail (ACK-1, ORD-2), in a strict group at its own
-// place (ORD-4).
+// Nack makes messages ready at the tail (ACK-1, ORD-2), in a strict group at their own place
+// (ORD-4).
 func (m *Model) Nack(now time.Duration, nacks []driver.Nack) error {
 	m.advance(now)
 	return eachOf(nacks, func(nack driver.Nack) error {
@@ -289,8 +287,8 @@ func (m *Model) extend(msg *modelMessage, visibility time.Duration) (granted tim
 	return granted
 }
 
-// ExtendLate is Extend that leases a message again that is ready where it was delivered
-// last (VIS-7).
+// ExtendLate is Extend that also leases a message again that is ready at the place of its last
+// delivery (VIS-7).
 func (m *Model) ExtendLate(now time.Duration, extensions []driver.Extension) error {
 	m.advance(now)
 	return eachOf(extensions, func(extension driver.Extension) error {
@@ -316,25 +314,25 @@ func (m *Model) ExtendLate(now time.Duration, extensions []driver.Extension) err
 	})
 }
 
-// DeadLetter moves what is leased to the dead letters (DLQ-1, DLQ-4).
-func (m *Model) DeadLetter(now time.Duration, burials []driver.DeadLetterRequest) error {
+// DeadLetter moves leased messages to the dead letters (DLQ-1, DLQ-4).
+func (m *Model) DeadLetter(now time.Duration, requests []driver.DeadLetterRequest) error {
 	m.advance(now)
-	return eachOf(burials, func(burial driver.DeadLetterRequest) error {
-		if !burial.Reason.Valid() {
+	return eachOf(requests, func(request driver.DeadLetterRequest) error {
+		if !request.Reason.Valid() {
 			return m.fail("dead letter", driver.ErrInvalid, 0)
 		}
-		msg := m.held(burial.Receipt)
+		msg := m.held(request.Receipt)
 		switch {
 		case msg == nil:
 			return m.fail("dead letter", driver.ErrReceiptExpired, 0)
 		case m.deadFull():
 			return m.fail("dead letter", driver.ErrFull, 0)
 		}
-		if burial.Error != "" {
-			msg.LastError = driver.TrimCause(burial.Error)
+		if request.Error != "" {
+			msg.LastError = driver.TrimCause(request.Error)
 		}
-		msg.ErrorType = burial.ErrorType
-		m.die(msg, burial.Reason)
+		msg.ErrorType = request.ErrorType
+		m.die(msg, request.Reason)
 		m.settle()
 		return nil
 	})
@@ -350,7 +348,7 @@ func (m *Model) DeadLetters(now time.Duration) []driver.DeadLetter {
 	return letters
 }
 
-// Redrive sends dead letters back to the tail (DLQ-5).
+// Redrive moves dead letters to the tail (DLQ-5).
 func (m *Model) Redrive(now time.Duration, ids []string, limit int) (moved int, err error) {
 	m.advance(now)
 	for _, msg := range slices.Clone(m.dead) {
@@ -376,7 +374,7 @@ func (m *Model) Redrive(now time.Duration, ids []string, limit int) (moved int, 
 	return moved, nil
 }
 
-// Discard removes dead letters for ever, one after the other (DLQ-5).
+// Discard removes dead letters permanently, one after the other (DLQ-5).
 func (m *Model) Discard(now time.Duration, ids []string) (removed int) {
 	m.advance(now)
 	for _, id := range ids {
@@ -400,8 +398,7 @@ func (m *Model) PurgeDead(now time.Duration) (removed int) {
 	return removed
 }
 
-// Purge removes everything that is not dead (CNT-3). The dedup table stays
-// (DUP-3).
+// Purge removes all messages that are not dead (CNT-3). The dedup table stays (DUP-3).
 func (m *Model) Purge(now time.Duration) (removed int) {
 	m.advance(now)
 	removed = len(m.waiting)
@@ -435,7 +432,7 @@ func eachOf[E any](batch []E, do func(E) error) error {
 	return driver.NewBatchError(errs)
 }
 
-// someTime stands for a retry hint that must be there and can be any.
+// someTime stands for any retry hint; one must be present.
 const someTime = time.Nanosecond
 
 func (m *Model) fail(op string, code driver.Code, retryAfter time.Duration) error {

@@ -8,8 +8,8 @@ import (
 
 // A modelTurn is when a group was last served (FAIR-2, ORD-4).
 type modelTurn struct {
-	after  uint64 // the last place given out by then
-	served int    // how often groups had been served
+	after  uint64 // the last place given out at that time
+	served int    // number of turns of all groups at that time
 }
 
 // chooseFairly is choose for a queue with fair groups.
@@ -37,13 +37,13 @@ func (m *Model) chooseFairly(req driver.ReceiveRequest) (batch []*modelMessage, 
 	return batch, false
 }
 
-// serve notes that a group was served.
+// serve records that a group was served.
 func (m *Model) serve(group string) {
 	m.served++
 	m.turns[group] = modelTurn{after: m.place, served: m.served}
 }
 
-// quietest returns the message that goes next after a batch, or nil.
+// quietest returns the message to add to a batch next, or nil.
 func (m *Model) quietest(batch []*modelMessage) (quietest *modelMessage) {
 	for _, msg := range m.byPlace() {
 		ready := !msg.leased && msg.due <= m.now && !slices.Contains(batch, msg)
@@ -54,9 +54,9 @@ func (m *Model) quietest(batch []*modelMessage) (quietest *modelMessage) {
 	return quietest
 }
 
-// goesBefore reports whether a, which is at a higher place, goes before b: its
-// group has fewer messages out, or as many and stands before the other, or at the
-// same place and was served longer ago (FAIR-1, FAIR-2).
+// goesBefore reports whether a, which is at a higher place, goes before b: its group has fewer
+// messages in flight, or as many and stands before the other, or at the same place and was
+// served longer ago (FAIR-1, FAIR-2).
 func (m *Model) goesBefore(a, b *modelMessage, batch []*modelMessage) bool {
 	if outA, outB := m.outOf(a, batch), m.outOf(b, batch); outA != outB {
 		return outA < outB
@@ -64,8 +64,8 @@ func (m *Model) goesBefore(a, b *modelMessage, batch []*modelMessage) bool {
 	return m.standsBefore(a, b)
 }
 
-// standsBefore reports whether the group of a, whose first message that may go is a,
-// stands before that of b (FAIR-2, ORD-4).
+// standsBefore reports whether the group of a, whose first deliverable message is a, stands
+// before that of b (FAIR-2, ORD-4).
 func (m *Model) standsBefore(a, b *modelMessage) bool {
 	turnA, turnB := m.turns[a.Group], m.turns[b.Group]
 	if standsA, standsB := max(a.place, turnA.after), max(b.place, turnB.after); standsA != standsB {
@@ -74,8 +74,8 @@ func (m *Model) standsBefore(a, b *modelMessage) bool {
 	return turnA.served < turnB.served
 }
 
-// outOf counts the messages of a message's group that are out. One without a
-// group is a group of its own.
+// outOf counts the messages in flight of a message's group. A message without a group is a
+// group of its own.
 func (m *Model) outOf(msg *modelMessage, batch []*modelMessage) (out int) {
 	if msg.Group == "" {
 		return 0
@@ -98,8 +98,8 @@ func (m *Model) out(group *string) (out int) {
 	return out
 }
 
-// forgetTurns forgets when groups were served that have nothing ready, nothing out
-// and nothing that blocks them as an instant ends.
+// forgetTurns forgets the turns of groups that have no message that is ready, in flight or
+// blocking.
 func (m *Model) forgetTurns() {
 	busy := make(map[string]bool)
 	for _, msg := range m.waiting {

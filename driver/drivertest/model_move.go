@@ -6,8 +6,8 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// Move makes what is ready here, in order of place, ready at the tail of another
-// model (DLQ-9). Whoever has the models finds the other one.
+// Move moves ready messages, in order of place, to the tail of another model (DLQ-9). The
+// caller finds the other model.
 func (m *Model) Move(now time.Duration, to *Model, limit int) (moved int, err error) {
 	if limit < 0 || to == m {
 		return 0, m.fail("move", driver.ErrInvalid, 0)
@@ -30,8 +30,8 @@ func (m *Model) Move(now time.Duration, to *Model, limit int) (moved int, err er
 	return moved, nil
 }
 
-// movable returns what is ready and, in strict groups, not kept back by another
-// of its group (ORD-4).
+// movable returns the messages that are ready and, in strict groups, not blocked by another of
+// their group (ORD-4).
 func (m *Model) movable() (movable []*modelMessage) {
 	if m.config.StrictGroups {
 		return m.unblocked()

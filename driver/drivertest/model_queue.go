@@ -10,8 +10,8 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// modelQueue is a Model behind driver.Queue, on a clock
-// that its owner chooses. It can wait, and it may be used concurrently.
+// modelQueue is a Model behind driver.Queue, on a clock that its owner chooses. It can wait,
+// and is safe for concurrent use.
 type modelQueue struct {
 	driver.Unsupported
 	mu    sync.Mutex
@@ -61,8 +61,8 @@ func (q *modelQueue) Receive(ctx context.Context, req driver.ReceiveRequest) ([]
 	}
 }
 
-// tryReceive receives without waiting; wake is how long to wait, at most until
-// end, before trying again could help.
+// tryReceive receives without waiting; wake is how long to wait, at most until end, before the
+// next try.
 func (q *modelQueue) tryReceive(req driver.ReceiveRequest, end time.Duration) (deliveries []driver.Delivery, wake time.Duration, err error) {
 	err = at(q, func(now time.Duration) (err error) {
 		deliveries, err = q.model.Receive(now, req)
@@ -87,8 +87,7 @@ func (q *modelQueue) ExtendLate(_ context.Context, extensions []driver.Extension
 	return at(q, func(now time.Duration) error { return q.model.ExtendLate(now, extensions) })
 }
 
-// Move knows only targets that are named. Of two queues the one with the lesser
-// name is locked first.
+// Move supports only named targets. Of two queues the one with the lesser name is locked first.
 func (q *modelQueue) Move(_ context.Context, to string, limit int) (moved int, err error) {
 	target := q.find(to)
 	if target == nil {
@@ -133,8 +132,8 @@ func (q *modelQueue) Traits() driver.Traits {
 
 func (q *modelQueue) Close() error { return nil }
 
-func (q *modelQueue) DeadLetter(_ context.Context, burials []driver.DeadLetterRequest) error {
-	return at(q, func(now time.Duration) error { return q.model.DeadLetter(now, burials) })
+func (q *modelQueue) DeadLetter(_ context.Context, requests []driver.DeadLetterRequest) error {
+	return at(q, func(now time.Duration) error { return q.model.DeadLetter(now, requests) })
 }
 
 func (q *modelQueue) DeadLetters(context.Context) iter.Seq2[driver.DeadLetter, error] {

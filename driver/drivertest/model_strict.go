@@ -37,11 +37,10 @@ func (m *Model) chooseStrictly(req driver.ReceiveRequest) (batch []*modelMessage
 	return batch, false
 }
 
-// nextOfGroups returns the message that goes next after a batch, or nil: the first of
-// the group that the batch took from last, and otherwise that of the group which
-// stands first.
+// nextOfGroups returns the message to add to a batch next, or nil: the first of the group that
+// the batch took from last, and otherwise that of the group which stands first.
 func (m *Model) nextOfGroups(batch []*modelMessage) (next *modelMessage) {
-	var heads []*modelMessage // of each group the first that may go
+	var heads []*modelMessage // the first deliverable message of each group
 	for _, msg := range m.unblocked() {
 		isLater := slices.ContainsFunc(heads, func(head *modelMessage) bool { return head.Group == msg.Group })
 		if !isLater && !slices.Contains(batch, msg) {
@@ -59,8 +58,8 @@ func (m *Model) nextOfGroups(batch []*modelMessage) (next *modelMessage) {
 	return next
 }
 
-// unblocked returns what is ready and not behind a message of its group that blocks
-// it, in order of place.
+// unblocked returns the ready messages that no message of their group blocks, in order of
+// place.
 func (m *Model) unblocked() (ready []*modelMessage) {
 	blocked := make(map[string]bool)
 	for _, msg := range m.byPlace() {
@@ -74,8 +73,8 @@ func (m *Model) unblocked() (ready []*modelMessage) {
 	return ready
 }
 
-// blocks reports whether a message of a strict group was delivered and is delayed now:
-// that blocks later ones like a lease. A send delay does not.
+// blocks reports whether a message of a strict group was delivered and is now delayed: it
+// blocks later ones like a lease. A send delay does not.
 func (m *Model) blocks(msg *modelMessage) bool {
 	return m.config.StrictGroups && msg.Deliveries > 0 && msg.due > m.now
 }

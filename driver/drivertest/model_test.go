@@ -11,39 +11,38 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// A story drives a model in the words of the semantics. Messages are named by
-// their bodies.
-type story struct {
+// A modelEnv drives a model. Messages are named by their bodies.
+type modelEnv struct {
 	t     *testing.T
 	model *Model
 	now   time.Duration
 	held  map[string]driver.Receipt // the latest receipt of each message
 }
 
-func tell(t *testing.T, config driver.Config) *story {
-	return &story{
-		t: t, model: NewModel("story", modelTraits, config, modelStart),
+func tell(t *testing.T, config driver.Config) *modelEnv {
+	return &modelEnv{
+		t: t, model: NewModel("modelEnv", modelTraits, config, modelStart),
 		held: make(map[string]driver.Receipt),
 	}
 }
 
-func (s *story) send(bodies ...string) {
+func (s *modelEnv) send(bodies ...string) {
 	s.t.Helper()
 	for _, body := range bodies {
 		s.sendAs(driver.Outgoing{Body: []byte(body)}, "")
 	}
 }
 
-// sendAs sends one message, which must fail with a code if one is given.
-func (s *story) sendAs(msg driver.Outgoing, want driver.Code) driver.Sent {
+// sendAs sends one message, which must fail with want unless that is empty.
+func (s *modelEnv) sendAs(msg driver.Outgoing, want driver.Code) driver.Sent {
 	s.t.Helper()
 	sent, err := s.model.Send(s.now, []driver.Outgoing{msg})
 	s.want(fmt.Sprintf("send %q", msg.Body), driver.At(err, 0), want)
 	return sent[0]
 }
 
-// receive takes up to most messages for a while, and wants these.
-func (s *story) receive(most int, visibility time.Duration, want ...string) {
+// receive leases up to most messages, and expects these.
+func (s *modelEnv) receive(most int, visibility time.Duration, want ...string) {
 	s.t.Helper()
 	deliveries, err := s.model.Receive(s.now, driver.ReceiveRequest{Max: most, Visibility: visibility})
 	s.want("receive", err, "")
@@ -57,33 +56,33 @@ func (s *story) receive(most int, visibility time.Duration, want ...string) {
 	}
 }
 
-func (s *story) ack(body string, want driver.Code) {
+func (s *modelEnv) ack(body string, want driver.Code) {
 	s.t.Helper()
 	err := s.model.Ack(s.now, []driver.Receipt{s.held[body]})
 	s.want("ack "+body, driver.At(err, 0), want)
 }
 
-func (s *story) nack(body string, delay time.Duration) {
+func (s *modelEnv) nack(body string, delay time.Duration) {
 	s.t.Helper()
 	err := s.model.Nack(s.now, []driver.Nack{{Receipt: s.held[body], Delay: delay, Cause: "nacked"}})
 	s.want("nack "+body, driver.At(err, 0), "")
 }
 
-func (s *story) extend(body string, visibility time.Duration) {
+func (s *modelEnv) extend(body string, visibility time.Duration) {
 	s.t.Helper()
 	_, err := s.model.Extend(s.now, []driver.Extension{{Receipt: s.held[body], Visibility: visibility}})
 	s.want("extend "+body, driver.At(err, 0), "")
 }
 
-func (s *story) bury(body string, want driver.Code) {
+func (s *modelEnv) deadLetter(body string, want driver.Code) {
 	s.t.Helper()
 	err := s.model.DeadLetter(s.now, []driver.DeadLetterRequest{{Receipt: s.held[body], Reason: driver.ReasonFatal}})
 	s.want("dead-letter "+body, driver.At(err, 0), want)
 }
 
-func (s *story) pass(d time.Duration) { s.now += d }
+func (s *modelEnv) pass(d time.Duration) { s.now += d }
 
-func (s *story) counts(ready, delayed, inFlight, dead int) {
+func (s *modelEnv) counts(ready, delayed, inFlight, dead int) {
 	s.t.Helper()
 	want := driver.Stats{Ready: ready, Delayed: delayed, InFlight: inFlight, Dead: dead}
 	if got := s.model.Stats(s.now); got != want {
@@ -91,8 +90,8 @@ func (s *story) counts(ready, delayed, inFlight, dead int) {
 	}
 }
 
-// dead wants these dead letters, as "body reason".
-func (s *story) dead(want ...string) {
+// dead expects these dead letters, as "body reason".
+func (s *modelEnv) dead(want ...string) {
 	s.t.Helper()
 	var got []string
 	for _, letter := range s.model.DeadLetters(s.now) {
@@ -103,7 +102,7 @@ func (s *story) dead(want ...string) {
 	}
 }
 
-func (s *story) want(what string, err error, want driver.Code) {
+func (s *modelEnv) want(what string, err error, want driver.Code) {
 	s.t.Helper()
 	if want == "" && err != nil || want != "" && !errors.Is(err, want) {
 		s.t.Errorf("at %v: %s: got %v, want %q", s.now, what, err, string(want))
@@ -148,7 +147,7 @@ func TestModelNackGoesToTheTail(t *testing.T) {
 	s.nack("a", s5)
 	s.send("c")
 	s.pass(s5)
-	s.receive(3, s10, "b", "a", "c") // its place is that of the time of the nack
+	s.receive(3, s10, "b", "a", "c") // the time of the nack gives the place
 }
 
 func TestModelReceiptEndsAtTheDeadline(t *testing.T) {
@@ -218,14 +217,14 @@ func TestModelFullDeadLettersKeepTheMessage(t *testing.T) {
 	s := tell(t, driver.Config{MaxDeliveries: 1, MaxDead: 1})
 	s.send("a", "b")
 	s.receive(2, s5, "a", "b")
-	s.bury("a", "")
-	s.bury("b", driver.ErrFull)
+	s.deadLetter("a", "")
+	s.deadLetter("b", driver.ErrFull)
 	s.counts(0, 0, 1, 1)
 	s.nack("b", s1)
 	s.counts(0, 1, 0, 1)
 	s.pass(driver.DeadRetry)
 	s.counts(1, 0, 0, 1)
-	s.receive(1, s5) // tried again, and still no room
+	s.receive(1, s5) // still no room
 	s.counts(0, 1, 0, 1)
 	s.model.PurgeDead(s.now)
 	s.pass(driver.DeadRetry)
@@ -237,7 +236,7 @@ func TestModelRedriveStartsANewLife(t *testing.T) {
 	s := tell(t, driver.Config{})
 	s.send("a", "b")
 	s.receive(1, s5, "a")
-	s.bury("a", "")
+	s.deadLetter("a", "")
 	if moved, err := s.model.Redrive(s.now, nil, 0); moved != 1 || err != nil {
 		t.Errorf("moved %d, %v", moved, err)
 	}
@@ -251,7 +250,7 @@ func TestModelRedriveStopsWhenFull(t *testing.T) {
 	s := tell(t, driver.Config{MaxMessages: 1})
 	s.send("a")
 	s.receive(1, s5, "a")
-	s.bury("a", "")
+	s.deadLetter("a", "")
 	s.send("b")
 	moved, err := s.model.Redrive(s.now, nil, 0)
 	if moved != 0 || !errors.Is(err, driver.ErrFull) {
@@ -268,7 +267,7 @@ func TestModelRetentionByAge(t *testing.T) {
 	s.receive(1, time.Minute, "a")
 	s.pass(s10)
 	s.dead("b expired")
-	s.counts(0, 0, 1, 1) // a is judged when it comes back
+	s.counts(0, 0, 1, 1) // retention applies to a when its lease ends
 	s.nack("a", s1)
 	s.dead("b expired", "a expired")
 	s.pass(s5)
@@ -281,7 +280,7 @@ func TestModelRetentionByCount(t *testing.T) {
 	s.receive(1, s5, "a")
 	s.send("c", "d")
 	s.dead("b expired")
-	s.pass(s5) // a comes back, and is the oldest
+	s.pass(s5) // the lease of a ends, and a is the oldest
 	s.dead("a expired")
 	s.counts(2, 0, 0, 1)
 }
@@ -307,7 +306,7 @@ func TestModelCapacityCountsEverythingNotDead(t *testing.T) {
 	s.sendAs(driver.Outgoing{Body: []byte("cc")}, driver.ErrFull)
 	s.send("d")
 	s.sendAs(driver.Outgoing{}, driver.ErrFull)
-	s.bury("aa", "")
+	s.deadLetter("aa", "")
 	s.send("e")
 }
 
@@ -365,12 +364,12 @@ func TestModelStrictGroups(t *testing.T) {
 	}
 	s.receive(2, s10, "x1", "x2")
 	s.receive(1, s10, "y1")
-	s.receive(9, s10) // both groups are out
+	s.receive(9, s10) // both groups are blocked
 	s.counts(2, 0, 3, 0)
 	s.ack("x1", "")
-	s.receive(9, s10) // x2 still is
+	s.receive(9, s10) // x2 is still in flight
 	s.nack("x2", s1)
-	s.receive(9, s10) // and comes before x3, when it is due
+	s.receive(9, s10) // and comes before x3 when it is due
 	s.pass(s1)
 	s.receive(9, s10, "x2", "x3")
 	s.ack("y1", "")
@@ -382,7 +381,7 @@ func TestModelPurgeLeavesDeadLettersAndKeys(t *testing.T) {
 	s.sendAs(driver.Outgoing{Body: []byte("a"), DedupKey: "k"}, "")
 	s.send("b", "c")
 	s.receive(2, s5, "a", "b")
-	s.bury("a", "")
+	s.deadLetter("a", "")
 	if removed := s.model.Purge(s.now); removed != 2 {
 		t.Errorf("purged %d, want 2", removed)
 	}
@@ -397,7 +396,7 @@ func TestModelPeekOrdersByStateAndTime(t *testing.T) {
 	s := tell(t, driver.Config{})
 	s.send("flight", "dead", "ready")
 	s.receive(2, s10, "flight", "dead")
-	s.bury("dead", "")
+	s.deadLetter("dead", "")
 	s.sendAs(driver.Outgoing{Body: []byte("later"), Delay: s5}, "")
 	s.sendAs(driver.Outgoing{Body: []byte("soon"), Delay: s1}, "")
 	var got []string

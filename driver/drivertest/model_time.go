@@ -8,11 +8,11 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// This file is the part of a Model that nobody has to ask for: what happens as
-// time passes, how messages die, and how they are looked at.
+// The parts of a Model that run without a call: what happens as time passes, how messages die,
+// and how a peek shows them.
 
-// advance lets everything happen that falls due up to now, each at its own
-// time: what a queue looks like never depends on when somebody looked.
+// advance applies all events up to now, each at its own time: the state of a queue never
+// depends on when it was read.
 func (m *Model) advance(now time.Duration) {
 	for {
 		next, ok := m.NextEvent()
@@ -32,9 +32,8 @@ func (m *Model) passTo(now time.Duration) {
 	}
 }
 
-// NextEvent returns the next time at which a message becomes ready, dies or
-// disappears by itself, or a dedup key becomes free; ok is false if nothing of
-// that will happen.
+// NextEvent returns the next time at which a message becomes ready, dies or disappears without
+// a call, or a dedup key becomes free; ok is false if there is none.
 func (m *Model) NextEvent() (at time.Duration, ok bool) {
 	for _, t := range m.events() {
 		if t > m.now && (!ok || t < at) {
@@ -44,7 +43,7 @@ func (m *Model) NextEvent() (at time.Duration, ok bool) {
 	return at, ok
 }
 
-// events returns when things happen, and some times that are past.
+// events returns the times of coming events, and some that are past.
 func (m *Model) events() (times []time.Duration) {
 	for _, msg := range m.waiting {
 		switch {
@@ -67,13 +66,13 @@ func (m *Model) events() (times []time.Duration) {
 	return times
 }
 
-// settle applies the rules that hold at all times. Of what falls due at one
-// time, leases and delays end first, those of the message that was sent first, then
-// messages expire, then dead letters do.
+// settle applies the rules that hold at all times. Of the events at one time, leases and delays
+// end first, in the order in which their messages were sent, then messages expire, then dead
+// letters do.
 func (m *Model) settle() {
 	for _, msg := range slices.Clone(m.waiting) {
 		if msg.leased && msg.deadline <= m.now { // VIS-1: at its deadline a lease is over
-			msg.leased = false // and the message stands where it stood (ORD-2)
+			msg.leased = false // the message keeps its place (ORD-2)
 			m.comeBack(msg)
 		}
 		if msg.delayed && msg.due <= m.now { // SND-2
@@ -95,8 +94,8 @@ func (m *Model) settle() {
 	})
 }
 
-// comeBack judges a message whose lease is over: first by its deliveries, then
-// by its age, then by how many messages there are.
+// comeBack applies the rules to a message whose lease is over: first its deliveries, then its
+// age, then the number of messages.
 func (m *Model) comeBack(msg *modelMessage) {
 	switch {
 	case m.exhausted(msg):
@@ -107,8 +106,8 @@ func (m *Model) comeBack(msg *modelMessage) {
 	m.retainCount()
 }
 
-// lapse ends a message that is past its retention: it dies, if there is room for
-// that (RET-1), or leaves no trace (RET-2).
+// lapse ends a message that is past its retention: it dies, if there is room for a dead letter
+// (RET-1), or is dropped (RET-2).
 func (m *Model) lapse(msg *modelMessage) {
 	switch {
 	case m.config.DropExpired:
@@ -118,8 +117,8 @@ func (m *Model) lapse(msg *modelMessage) {
 	}
 }
 
-// retain ends messages that are ready past their retention (RET-1). If they are to be
-// dead letters, it waits for room; until then they stay what they are.
+// retain ends ready messages past their retention (RET-1). Those that become dead letters wait
+// for room, and stay ready until then.
 func (m *Model) retain() {
 	for _, msg := range m.byAge() {
 		if m.tooOld(msg) {
@@ -141,7 +140,7 @@ func (m *Model) retainCount() {
 	}
 }
 
-// byAge returns the messages that are ready, oldest first.
+// byAge returns the ready messages, oldest first.
 func (m *Model) byAge() (ready []*modelMessage) {
 	for _, msg := range m.waiting {
 		if !msg.leased && !msg.delayed {
@@ -156,7 +155,7 @@ func (m *Model) tooOld(msg *modelMessage) bool {
 	return m.config.RetainReady.Age > 0 && m.now >= msg.born+m.config.RetainReady.Age
 }
 
-// exhausted reports whether one more delivery would be one too many (DLQ-1).
+// exhausted reports whether a message has reached its delivery limit (DLQ-1).
 func (m *Model) exhausted(msg *modelMessage) bool {
 	return m.config.MaxDeliveries > 0 && msg.Deliveries >= m.config.MaxDeliveries
 }
@@ -174,8 +173,8 @@ func (m *Model) die(msg *modelMessage, reason driver.Reason) {
 	m.trimDead()
 }
 
-// dieOrWait lets an exhausted message die or, if the dead letters are full,
-// wait for at least DeadRetry without losing its place (DLQ-5).
+// dieOrWait lets an exhausted message die or, if the dead letters are full, wait for at least
+// DeadRetry at its place (DLQ-5).
 func (m *Model) dieOrWait(msg *modelMessage) {
 	if m.deadFull() {
 		msg.due = max(msg.due, m.now+driver.DeadRetry)
@@ -200,8 +199,8 @@ func (m *Model) removeDead(letter *modelMessage) {
 	m.dead = slices.DeleteFunc(m.dead, func(other *modelMessage) bool { return other == letter })
 }
 
-// held returns the message that a receipt is good for: the receipt is that of
-// the latest delivery, and the lease is not over (VIS-2).
+// held returns the message of a valid receipt: that of the latest delivery, before the end of
+// the lease (VIS-2).
 func (m *Model) held(receipt driver.Receipt) *modelMessage {
 	for _, msg := range m.waiting {
 		if msg.leased && msg.nonce == receipt.Nonce && msg.ID == receipt.Handle {
@@ -211,8 +210,8 @@ func (m *Model) held(receipt driver.Receipt) *modelMessage {
 	return nil
 }
 
-// delivered returns the message that was delivered with a receipt, if it still
-// stands where it stood then (VIS-7).
+// delivered returns the message that was delivered with a receipt, if it has kept its place
+// since (VIS-7).
 func (m *Model) delivered(receipt driver.Receipt) *modelMessage {
 	for _, msg := range m.waiting {
 		if msg.ID == receipt.Handle && slices.Contains(msg.given, receipt.Nonce) {

@@ -4,54 +4,54 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// A need is something a backend may lack. It knows both sides: how to tell
-// that it is there, and how a backend without it must behave.
+// A need is something a backend may lack. It knows how to detect it, and how a backend without
+// it must behave.
 type need struct {
-	met     func(s *session, q driver.Queue) bool
-	refused func(s *session, q driver.Queue)
+	met     func(e *env, q driver.Queue) bool
+	refused func(e *env, q driver.Queue)
 }
 
-// needFIFO: the queue delivers in the order of sending. Without it everything
-// must arrive all the same.
+// needFIFO: the queue delivers in the order of sending. Without it all messages must still
+// arrive.
 var needFIFO = need{
-	met: func(_ *session, q driver.Queue) bool { return q.Traits().Ordering == driver.OrderingFIFO },
-	refused: func(s *session, q driver.Queue) {
-		s.send(q, "a", "b", "c")
-		s.expectNext(q, "a", "b", "c")
+	met: func(_ *env, q driver.Queue) bool { return q.Traits().Ordering == driver.OrderingFIFO },
+	refused: func(e *env, q driver.Queue) {
+		e.send(q, "a", "b", "c")
+		e.expectNext(q, "a", "b", "c")
 	},
 }
 
-// needExactStats: Stats is a snapshot. Without it there is still an answer.
+// needExactStats: Stats is a snapshot. Without it Stats must still answer.
 var needExactStats = need{
-	met: func(_ *session, q driver.Queue) bool { return q.Traits().ExactStats },
-	refused: func(s *session, q driver.Queue) {
-		_, err := q.Stats(s.ctx())
-		s.ok(err, "stats")
+	met: func(_ *env, q driver.Queue) bool { return q.Traits().ExactStats },
+	refused: func(e *env, q driver.Queue) {
+		_, err := q.Stats(e.ctx())
+		e.ok(err, "stats")
 	},
 }
 
 // needDedup: dedup keys are honoured.
 var needDedup = need{
-	met: func(_ *session, q driver.Queue) bool { return q.Traits().DedupWindow > 0 },
-	refused: func(s *session, q driver.Queue) {
-		_, err := q.Send(s.ctx(), []driver.Outgoing{{Body: []byte("a"), DedupKey: "key"}})
-		s.expectInvalid(err, driver.ErrUnsupported, "", "send with a dedup key to a queue without a dedup window")
-		s.expectEmpty(q)
+	met: func(_ *env, q driver.Queue) bool { return q.Traits().DedupWindow > 0 },
+	refused: func(e *env, q driver.Queue) {
+		_, err := q.Send(e.ctx(), []driver.Outgoing{{Body: []byte("a"), DedupKey: "key"}})
+		e.expectInvalid(err, driver.ErrUnsupported, "", "send with a dedup key to a queue without a dedup window")
+		e.expectEmpty(q)
 	},
 }
 
 // needGroups: groups are accepted.
 var needGroups = need{
-	met: func(_ *session, q driver.Queue) bool { return q.Traits().Groups },
-	refused: func(s *session, q driver.Queue) {
-		_, err := q.Send(s.ctx(), []driver.Outgoing{{Body: []byte("a"), Group: "g"}})
-		s.expectInvalid(err, driver.ErrUnsupported, "", "send with a group to a queue without groups")
-		s.expectEmpty(q)
+	met: func(_ *env, q driver.Queue) bool { return q.Traits().Groups },
+	refused: func(e *env, q driver.Queue) {
+		_, err := q.Send(e.ctx(), []driver.Outgoing{{Body: []byte("a"), Group: "g"}})
+		e.expectInvalid(err, driver.ErrUnsupported, "", "send with a group to a queue without groups")
+		e.expectEmpty(q)
 	},
 }
 
-// needDeadLetters and the like: the queue has an ability. Without it, the methods of
-// the ability answer ErrUnsupported.
+// needDeadLetters and the like: the queue has an ability. Without it, the methods of the
+// ability return ErrUnsupported.
 var (
 	needDeadLetters = abilityDeadLetters.need()
 	needPeek        = abilityPeek.need()
@@ -61,9 +61,9 @@ var (
 	needUsage       = abilityUsage.need()
 )
 
-// needDropExpired and needAnnotation: the queue under test, which was configured
-// with it, has a setting. A backend that does not know it says so in QueueConfig,
-// which tells what is in force.
+// needDropExpired and needAnnotation: the queue under test, which was configured with it, has a
+// setting. A backend that does not support it leaves it out of QueueConfig, which returns the
+// configuration in force.
 var (
 	needDropExpired = needInForce("DropExpired", func(c driver.Config) bool { return c.DropExpired })
 	needAnnotation  = needInForce("Annotation", func(c driver.Config) bool { return c.Annotation != "" })
@@ -71,49 +71,49 @@ var (
 
 func needInForce(setting string, isSet func(driver.Config) bool) need {
 	return need{
-		met: func(s *session, _ driver.Queue) bool {
-			admin, ok := s.opener.(driver.Admin)
+		met: func(e *env, _ driver.Queue) bool {
+			admin, ok := e.opener.(driver.Admin)
 			if !ok {
 				return false
 			}
-			config, err := admin.QueueConfig(s.ctx(), queueName)
-			s.ok(err, "read the configuration")
+			config, err := admin.QueueConfig(e.ctx(), queueName)
+			e.ok(err, "read the configuration")
 			return isSet(config)
 		},
-		refused: func(s *session, _ driver.Queue) {
-			s.t.Logf("the backend does not have %s, and says so in its configuration", setting)
+		refused: func(e *env, _ driver.Queue) {
+			e.t.Logf("the backend does not support %s, as its configuration shows", setting)
 		},
 	}
 }
 
 // needAdmin: the opener manages queues.
 var needAdmin = need{
-	met: func(s *session, _ driver.Queue) bool { _, ok := s.opener.(driver.Admin); return ok },
-	refused: func(s *session, _ driver.Queue) {
-		s.t.Log("the opener does not implement Admin, and so says that its queues cannot be managed")
+	met: func(e *env, _ driver.Queue) bool { _, ok := e.opener.(driver.Admin); return ok },
+	refused: func(e *env, _ driver.Queue) {
+		e.t.Log("the opener does not implement Admin: its queues cannot be managed")
 	},
 }
 
 // needCloser: the opener can be closed.
 var needCloser = need{
-	met: func(s *session, _ driver.Queue) bool { _, ok := s.opener.(closer); return ok },
-	refused: func(s *session, _ driver.Queue) {
-		s.t.Log("the opener has no Close")
+	met: func(e *env, _ driver.Queue) bool { _, ok := e.opener.(closer); return ok },
+	refused: func(e *env, _ driver.Queue) {
+		e.t.Log("the opener has no Close")
 	},
 }
 
-// needCrash: the backend's tests can take it down this way. A backend whose
-// messages do not survive must say so in its traits, and one that claims to
-// survive must be able to show it at least for a clean restart.
+// needCrash: the backend's tests can crash it this way. A backend whose messages do not survive
+// must report that in its traits, and one that claims to survive must show it at least for a
+// clean restart.
 func needCrash(how Crash) need {
 	return need{
-		met: func(s *session, _ driver.Queue) bool { return s.backend.survives(how) },
-		refused: func(s *session, q driver.Queue) {
+		met: func(e *env, _ driver.Queue) bool { return e.backend.survives(how) },
+		refused: func(e *env, q driver.Queue) {
 			durability := q.Traits().Durability
-			if s.backend.Restart == nil && durability.Restarts() {
-				s.failf("Traits.Durability is %q, but Backend.Restart is nil and so nothing proves it", durability)
+			if e.backend.Restart == nil && durability.Restarts() {
+				e.failf("Traits.Durability is %q, but Backend.Restart is nil and so nothing proves it", durability)
 			}
-			s.t.Logf("the backend's tests do not offer %v; Traits.Durability is %q", how, durability)
+			e.t.Logf("the backend's tests do not offer %v; Traits.Durability is %q", how, durability)
 		},
 	}
 }

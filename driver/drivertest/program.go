@@ -10,29 +10,27 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// A Program is a sequence of operations on one queue. It names messages and
-// deliveries by number, in the order in which they first appeared (m1, m2, …
-// and d1, d2, …), so that one program runs on any backend and the results can
-// be compared.
+// A Program is a sequence of operations on one queue. It names messages and deliveries by
+// number, in the order in which they first appeared (m1, m2, … and d1, d2, …), so that one
+// program runs on any backend and the results can be compared.
 type Program struct {
 	// Config is the queue's; it is the zero Config where the opener has no
 	// Admin.
 	Config driver.Config
-	// Other is the configuration of another queue, which messages move to and
-	// from; nil if there is none.
+	// Other is the configuration of a second queue, which messages move to and from; nil if
+	// there is none.
 	Other *driver.Config
-	// Untimed programs do nothing whose outcome depends on how fast they run:
-	// what expires does so at once or not for an hour, and no time passes on
-	// purpose. Backends that cannot live in virtual time run these.
+	// Untimed programs have results that do not depend on how fast they run: leases and delays
+	// end at once or not for an hour, and no time passes on purpose. Backends that cannot run
+	// in virtual time run these.
 	Untimed    bool
 	Operations []Operation
 }
 
-// An Operation is one step of a Program. Its String is what a reader of a
-// failing program sees.
+// An Operation is one step of a Program. Its String is part of the printed program.
 type Operation interface {
 	fmt.Stringer
-	play(ctx context.Context, p *player) result
+	run(ctx context.Context, p *executor) result
 }
 
 // String lists the operations, one per line.
@@ -45,7 +43,7 @@ func (p Program) String() string {
 	return b.String()
 }
 
-// head says what there is before the first operation.
+// head describes the queues before the first operation.
 func (p Program) head() string {
 	text := fmt.Sprintf("  0. configure %s\n", describeConfig(p.Config))
 	if p.Other != nil {
@@ -70,9 +68,9 @@ type (
 		visibility time.Duration
 		late       bool
 	}
-	buryOperation struct {
+	deadLetterOperation struct {
 		deliveries []deliveryNumber
-		burial     driver.DeadLetterRequest
+		request    driver.DeadLetterRequest
 	}
 	redriveOperation struct {
 		messages []messageNumber // nil means all
@@ -92,29 +90,29 @@ type (
 	}
 	advanceOperation struct {
 		by time.Duration
-		// unseen: nobody counts afterwards, so that the next operation is the
-		// first to see what has fallen due.
+		// unseen: the stats are not read afterwards, so that the next operation is the first to
+		// see what has become due.
 		unseen bool
 	}
 	configureOperation struct{ config driver.Config }
 	restartOperation   struct{ how Crash }
 )
 
-// A messageNumber names the n-th message that was sent; nobody is an id that
-// no message has.
+// A messageNumber names the n-th message that was sent; unknownMessage is an id that no message
+// has.
 type messageNumber int
 
-const nobody messageNumber = -1
+const unknownMessage messageNumber = -1
 
 func (n messageNumber) String() string {
-	if n == nobody {
+	if n == unknownMessage {
 		return "m?"
 	}
 	return fmt.Sprintf("m%d", int(n))
 }
 
-// A deliveryNumber names the receipt of the n-th delivery, and -n the same
-// receipt with another nonce. 0 is a receipt that nobody gave out.
+// A deliveryNumber names the receipt of the n-th delivery, and -n the same receipt with another
+// nonce. 0 is a receipt that was never given out.
 type deliveryNumber int
 
 func (n deliveryNumber) String() string {
@@ -179,8 +177,8 @@ func (o extendOperation) String() string {
 	return fmt.Sprintf("%s %s to %v", what, join(o.deliveries), o.visibility)
 }
 
-func (o buryOperation) String() string {
-	return fmt.Sprintf("dead-letter %s, reason %s, error %q of type %q", join(o.deliveries), o.burial.Reason, o.burial.Error, o.burial.ErrorType)
+func (o deadLetterOperation) String() string {
+	return fmt.Sprintf("dead-letter %s, reason %s, error %q of type %q", join(o.deliveries), o.request.Reason, o.request.Error, o.request.ErrorType)
 }
 
 func (o redriveOperation) String() string {

@@ -16,23 +16,21 @@ import (
 // randomQueueName is the name of the queue that random programs run on.
 const randomQueueName = "random"
 
-// RunRandom runs random programs on b, about steps operations in all, and on a
-// Model, and fails if anything differs: results, order, counts, error codes,
-// retry hints, and after every operation the stats. A program that shows a
-// difference is made shorter before it is printed, together with the seed that
-// repeats it (-rapid.seed).
+// RunRandom runs random programs on b and on a Model, about steps operations in all, and fails
+// if anything differs: results, order, counts, error codes, retry hints, and after every
+// operation the stats. A program that shows a difference is shortened before it is printed,
+// together with the seed that repeats it (-rapid.seed).
 //
-// With b.Virtual each program has its own synctest bubble and plays with time;
-// otherwise it runs on the real clock and uses no time that matters. The
-// environment overrides steps: MAILBOX_RANDOM_STEPS gives another number, and
-// MAILBOX_RANDOM_FOR a duration to go on for.
+// With b.Virtual each program runs in its own synctest bubble and uses time; otherwise it runs
+// on the real clock and does not depend on time. The environment overrides steps:
+// MAILBOX_RANDOM_STEPS is another number, and MAILBOX_RANDOM_FOR a duration to run for.
 func RunRandom(t *testing.T, b Backend, steps int) {
 	t.Helper()
-	b.Restart = nil // it would not help to find out who is wrong
+	b.Restart = nil // the comparison needs no restarts
 	a := abilityOf(t, b)
-	stage := newStage(t, b)
+	runner := newProgramRunner(t, b)
 	runPrograms(t, t, a, steps, func(p *plan) error {
-		got, err := stage.run(p.Program)
+		got, err := runner.run(p.Program)
 		if err != nil {
 			return err
 		}
@@ -40,13 +38,13 @@ func RunRandom(t *testing.T, b Backend, steps int) {
 	})
 }
 
-// RunAgainst runs random programs, about steps operations in all, on two
-// backends and fails if anything that RunRandom looks at differs. If subject
-// has Restart, it is restarted between operations, which must not be seen: so
-// a durable backend is held against a volatile one, or against itself.
+// RunAgainst runs random programs, about steps operations in all, on two backends and fails if
+// anything that RunRandom compares differs. If subject has Restart, it is restarted between
+// operations, which must not show: so a durable backend is compared with a volatile one, or
+// with itself.
 //
-// Crashes that are not clean follow an accepted send; see Backend.Crashes. The
-// environment variables of RunRandom work here too.
+// Crashes that are not clean follow a successful send; see Backend.Crashes. The environment
+// variables of RunRandom work here too.
 func RunAgainst(t *testing.T, reference, subject Backend, steps int) {
 	t.Helper()
 	reference.Restart = nil
@@ -59,9 +57,9 @@ func RunAgainst(t *testing.T, reference, subject Backend, steps int) {
 	a.traits.Move = a.traits.Move && other.traits.Move
 	a.traits.LateAck = a.traits.LateAck && other.traits.LateAck
 	a.drop = a.drop && other.drop
-	a.fair = a.fair && other.fair && subject.Restart == nil // turns of groups are not kept
+	a.fair = a.fair && other.fair && subject.Restart == nil // turns of groups do not survive
 	a.oneGroup = subject.Restart != nil
-	left, right := newStage(t, reference), newStage(t, subject)
+	left, right := newProgramRunner(t, reference), newProgramRunner(t, subject)
 	runPrograms(t, t, a, steps, func(p *plan) error {
 		want, err := left.run(p.Program)
 		if err != nil {
@@ -75,8 +73,8 @@ func RunAgainst(t *testing.T, reference, subject Backend, steps int) {
 	})
 }
 
-// runPrograms draws programs until steps operations were checked. Failures go
-// to tb, which is t except where a test wants to see them.
+// runPrograms draws programs until steps operations were checked. Failures go to tb, which is t
+// except in tests of failures.
 func runPrograms(t *testing.T, tb rapid.TB, a ability, steps int, check func(*plan) error) {
 	t.Helper()
 	budget, err := newBudget(t, steps)
@@ -97,7 +95,7 @@ func runPrograms(t *testing.T, tb rapid.TB, a ability, steps int, check func(*pl
 			case errors.Is(err, errUnsupportedConfig):
 				skipped++
 			case err != nil:
-				failed = true // from now on rapid looks for a shorter program
+				failed = true // from now on rapid shortens the program
 				rt.Fatalf("%v", err)
 			}
 		})
@@ -111,7 +109,7 @@ func runPrograms(t *testing.T, tb rapid.TB, a ability, steps int, check func(*pl
 	}
 }
 
-// A budget says how long to go on.
+// A budget bounds a run.
 type budget struct {
 	steps int
 	done  int
@@ -153,20 +151,19 @@ func seedGiven() bool {
 	return seed != nil && seed.Value.String() != "0"
 }
 
-// compare returns an error that shows the program up to the first operation
-// whose results differ, or nil.
+// compare returns an error with the program up to the first operation whose results differ, or
+// nil.
 func compare(p Program, whose string, want, got []result, exactHints bool) error {
 	for i := range want {
 		if !want[i].agrees(got[i], exactHints) {
-			return fmt.Errorf("operation %d differs from %s\n\n%sgot:\n%s\n%s says:\n%s",
+			return fmt.Errorf("operation %d differs from %s\n\n%sgot:\n%s\n%s got:\n%s",
 				i+1, whose, listing(p, want[:i]), indent(got[i]), whose, indent(want[i]))
 		}
 	}
 	return nil
 }
 
-// listing prints the operations that went well with their results, and the
-// one after them.
+// listing prints the operations that agreed with their results, and the one after them.
 func listing(p Program, results []result) string {
 	var b strings.Builder
 	b.WriteString(p.head())

@@ -34,7 +34,7 @@ func TestModelAgreesWithAModelThatRestarts(t *testing.T) {
 	}
 }
 
-// failures is a rapid.TB that keeps failures to itself.
+// failures is a rapid.TB that collects failures.
 type failures struct {
 	testing.TB
 	failed bool
@@ -61,15 +61,15 @@ func setFlag(t *testing.T, name, value string) {
 	t.Cleanup(func() { _ = flag.Set(name, old) })
 }
 
-// provoke runs programs on a backend that is wrong, and returns the failure.
+// provoke runs programs on a faulty backend, and returns the failure.
 func provoke(t *testing.T, b Backend, steps int) string {
 	t.Helper()
 	setFlag(t, "rapid.nofailfile", "true")
 	f := &failures{TB: t}
 	a := abilityOf(t, b)
-	stage := newStage(t, b)
+	runner := newProgramRunner(t, b)
 	runPrograms(t, f, a, steps, func(p *plan) error {
-		got, err := stage.run(p.Program)
+		got, err := runner.run(p.Program)
 		if err != nil {
 			return err
 		}
@@ -78,21 +78,20 @@ func provoke(t *testing.T, b Backend, steps int) string {
 	return f.text.String()
 }
 
-// A mutant is a model with one defect. A method that is set replaces the
-// queue's own.
+// A mutant is a model with one defect. A method that is set replaces the queue's own.
 type mutant struct {
 	*modelQueue
-	send    func(q *modelQueue, msgs []driver.Outgoing) ([]driver.Sent, error)
-	receive func(q *modelQueue, req driver.ReceiveRequest) ([]driver.Delivery, error)
-	ack     func(q *modelQueue, receipts []driver.Receipt) error
-	nack    func(q *modelQueue, nacks []driver.Nack) error
-	extend  func(q *modelQueue, extensions []driver.Extension) ([]time.Duration, error)
-	bury    func(q *modelQueue, burials []driver.DeadLetterRequest) error
-	redrive func(q *modelQueue, ids []string, limit int) (int, error)
-	ackLate func(q *modelQueue, receipts []driver.Receipt) error
-	move    func(q *modelQueue, to string, limit int) (int, error)
-	purge   func(q *modelQueue) (int, error)
-	stats   func(q *modelQueue) (driver.Stats, error)
+	send       func(q *modelQueue, msgs []driver.Outgoing) ([]driver.Sent, error)
+	receive    func(q *modelQueue, req driver.ReceiveRequest) ([]driver.Delivery, error)
+	ack        func(q *modelQueue, receipts []driver.Receipt) error
+	nack       func(q *modelQueue, nacks []driver.Nack) error
+	extend     func(q *modelQueue, extensions []driver.Extension) ([]time.Duration, error)
+	deadLetter func(q *modelQueue, requests []driver.DeadLetterRequest) error
+	redrive    func(q *modelQueue, ids []string, limit int) (int, error)
+	ackLate    func(q *modelQueue, receipts []driver.Receipt) error
+	move       func(q *modelQueue, to string, limit int) (int, error)
+	purge      func(q *modelQueue) (int, error)
+	stats      func(q *modelQueue) (driver.Stats, error)
 }
 
 func (m *mutant) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sent, error) {
@@ -130,11 +129,11 @@ func (m *mutant) Extend(ctx context.Context, extensions []driver.Extension) ([]t
 	return m.modelQueue.Extend(ctx, extensions)
 }
 
-func (m *mutant) DeadLetter(ctx context.Context, burials []driver.DeadLetterRequest) error {
-	if m.bury != nil {
-		return m.bury(m.modelQueue, burials)
+func (m *mutant) DeadLetter(ctx context.Context, requests []driver.DeadLetterRequest) error {
+	if m.deadLetter != nil {
+		return m.deadLetter(m.modelQueue, requests)
 	}
-	return m.modelQueue.DeadLetter(ctx, burials)
+	return m.modelQueue.DeadLetter(ctx, requests)
 }
 
 func (m *mutant) AckLate(ctx context.Context, receipts []driver.Receipt) error {
@@ -172,7 +171,7 @@ func (m *mutant) Stats(ctx context.Context) (driver.Stats, error) {
 	return m.modelQueue.Stats(ctx)
 }
 
-// mutants each break one promise.
+// mutants each break one rule.
 var mutants = []struct {
 	name string
 	mutant
@@ -193,7 +192,7 @@ var mutants = []struct {
 		for _, msg := range q.model.waiting {
 			leased[msg] = msg.leased
 		}
-		_, _ = q.Stats(context.Background()) // lets leases end
+		_, _ = q.Stats(context.Background()) // ends expired leases
 		for _, msg := range q.model.waiting {
 			if leased[msg] && !msg.leased {
 				q.model.place++
@@ -286,16 +285,16 @@ var mutants = []struct {
 		}
 		return q.Extend(context.Background(), extensions)
 	}}},
-	{"a dead letter forgets its error", mutant{bury: func(q *modelQueue, burials []driver.DeadLetterRequest) error {
-		for i := range burials {
-			burials[i].Error = ""
+	{"a dead letter forgets its error", mutant{deadLetter: func(q *modelQueue, requests []driver.DeadLetterRequest) error {
+		for i := range requests {
+			requests[i].Error = ""
 		}
-		return q.DeadLetter(context.Background(), burials)
+		return q.DeadLetter(context.Background(), requests)
 	}}},
-	{"a dead letter needs no room", mutant{bury: func(q *modelQueue, burials []driver.DeadLetterRequest) error {
+	{"a dead letter needs no room", mutant{deadLetter: func(q *modelQueue, requests []driver.DeadLetterRequest) error {
 		most := q.model.config.MaxDead
 		q.model.config.MaxDead = 0
-		err := q.DeadLetter(context.Background(), burials)
+		err := q.DeadLetter(context.Background(), requests)
 		q.model.config.MaxDead = most
 		return err
 	}}},
@@ -379,7 +378,7 @@ var mutants = []struct {
 }
 
 func TestRandomProgramsFindEveryMutant(t *testing.T) {
-	setFlag(t, "rapid.shrinktime", "1ms") // finding them is enough here
+	setFlag(t, "rapid.shrinktime", "1ms") // shortening is not tested here
 	for _, test := range mutants {
 		t.Run(test.name, func(t *testing.T) {
 			spoil := func(q *modelQueue) driver.Queue {
@@ -395,15 +394,15 @@ func TestRandomProgramsFindEveryMutant(t *testing.T) {
 }
 
 func TestFailingProgramIsShortAndReadable(t *testing.T) {
-	setFlag(t, "rapid.seed", "6") // how far a program shrinks is partly luck; this is about what is printed
+	setFlag(t, "rapid.seed", "6") // how far a program shrinks depends on the seed; this tests the output
 	failure := provoke(t, modelBackend(func(q *modelQueue) driver.Queue {
 		m := mutants[0].mutant
 		m.modelQueue = q
 		return &m
 	}), 100_000)
-	for _, want := range []string{"send", "receive up to", "nack d1", "differs from the model", "the model says:", "-rapid.seed="} {
+	for _, want := range []string{"send", "receive up to", "nack d1", "differs from the model", "the model got:", "-rapid.seed="} {
 		if !strings.Contains(failure, want) {
-			t.Errorf("the failure does not say %q:\n%s", want, failure)
+			t.Errorf("the failure lacks %q:\n%s", want, failure)
 		}
 	}
 	if strings.Contains(failure, "  9. ") {
@@ -418,7 +417,7 @@ func TestPanicIsReportedWithItsProgram(t *testing.T) {
 	}), 100_000)
 	for _, want := range []string{"panics: out of paper", ". purge\n", "-rapid.seed="} {
 		if !strings.Contains(failure, want) {
-			t.Errorf("the failure does not say %q:\n%s", want, failure)
+			t.Errorf("the failure lacks %q:\n%s", want, failure)
 		}
 	}
 	if strings.Contains(failure, "flaky") {
@@ -433,11 +432,11 @@ func TestUnsupportedConfigurationsAreSkipped(t *testing.T) {
 }
 
 // onlyPlain supports no configuration with strict groups.
-type onlyPlain struct{ *modelBox }
+type onlyPlain struct{ *modelOpener }
 
 func (o onlyPlain) ConfigureQueue(ctx context.Context, name string, config driver.Config) error {
 	if config.StrictGroups {
 		return &driver.Error{Code: driver.ErrUnsupported, Op: "configure", Field: "StrictGroups"}
 	}
-	return o.modelBox.ConfigureQueue(ctx, name, config)
+	return o.modelOpener.ConfigureQueue(ctx, name, config)
 }

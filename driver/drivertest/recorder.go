@@ -13,14 +13,13 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// A Recorder writes down what is done through the queues it wraps. All of them
-// must be handles on one queue. It is safe for concurrent use, and costs a
-// call a counter, a lock and a hash of the body.
+// A Recorder records the calls of the queues it wraps. All of them must be handles on one
+// queue. It is safe for concurrent use, and costs a counter, a lock and a hash of the body for
+// each call.
 //
-// What a call means for the history follows from the contract of package
-// driver: ErrUnavailable leaves the outcome unknown, and so does the end of
-// the context, except for Receive, which returns what it has leased. Every
-// other error means that nothing happened.
+// The contract of package driver gives the outcome of a call: ErrUnavailable leaves it unknown,
+// and so does the end of the context, except for Receive, which returns what it has leased.
+// Every other error means that the call had no effect.
 type Recorder struct {
 	process string
 	start   time.Time
@@ -32,14 +31,14 @@ type Recorder struct {
 	pending map[*call]bool
 }
 
-// NewRecorder returns a recorder. Process names it in a history merged from
-// several; it may be empty.
+// NewRecorder returns a recorder. Process names it in a history merged from several; it may be
+// empty.
 func NewRecorder(process string) *Recorder {
 	return &Recorder{process: process, start: time.Now(), pending: make(map[*call]bool)}
 }
 
-// History returns what was recorded so far. Calls that have not returned are
-// in it with an unknown outcome.
+// History returns the events recorded so far. Calls that have not returned have an unknown
+// outcome.
 func (r *Recorder) History() History {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -54,8 +53,8 @@ func (r *Recorder) History() History {
 	return History{Events: events}
 }
 
-// Crash records that the backend goes down and comes back while restart runs.
-// Leases may end and counts repeat across a crash.
+// Crash records that the backend is down while restart runs. Leases may end and counts repeat
+// across a crash.
 func (r *Recorder) Crash(restart func()) {
 	c := r.begin(OpCrash, 1)
 	c.invoke()
@@ -63,15 +62,15 @@ func (r *Recorder) Crash(restart func()) {
 	c.end(nil, nil)
 }
 
-// Queue wraps q. A history has no events for Move, AckLate, ExtendLate, ForgetDedup and
-// Usage: these go to q unrecorded.
+// Queue wraps q. A history has no events for Move, AckLate, ExtendLate, ForgetDedup and Usage:
+// these go to q unrecorded.
 func (r *Recorder) Queue(q driver.Queue) driver.Queue { return &recordedQueue{Queue: q, recorder: r} }
 
 func (r *Recorder) stamp() Stamp {
 	return Stamp{Tick: r.ticks.Add(1), Time: r.start.UnixNano() + int64(time.Since(r.start))}
 }
 
-// A call is one that has begun.
+// A call is a recorded call.
 type call struct {
 	recorder *Recorder
 	events   []Event // its elements
@@ -87,7 +86,7 @@ func (r *Recorder) begin(op Op, n int) *call {
 	return c
 }
 
-// invoke is the last thing before the call.
+// invoke records the start of the call. The caller makes the call next.
 func (c *call) invoke() {
 	r := c.recorder
 	stamp := r.stamp()
@@ -99,8 +98,8 @@ func (c *call) invoke() {
 	r.pending[c] = true
 }
 
-// end is the first thing after the call. The error says for each element what
-// became of it; complete adds what else the call came back with.
+// end records the end of the call. The error gives the outcome of each element; complete adds
+// the other results.
 func (c *call) end(err error, complete func(events []Event) []Event) {
 	r := c.recorder
 	stamp := r.stamp()
@@ -119,8 +118,8 @@ func (c *call) end(err error, complete func(events []Event) []Event) {
 	r.events = append(r.events, events...)
 }
 
-// endCounted is end for a call that reports how many messages it touched, on
-// its first event. One that stopped half way has done something.
+// endCounted is end for a call that returns a number of messages, which goes to its first
+// event. A call that stopped half way had an effect.
 func (c *call) endCounted(n int, err error) {
 	c.end(err, func(events []Event) []Event {
 		events[0].Count = n
@@ -245,7 +244,7 @@ func (q *recordedQueue) Purge(ctx context.Context) (int, error) {
 	return q.recorder.counted(OpPurge, func() (int, error) { return q.Queue.Purge(ctx) })
 }
 
-// counted records a call that reports how many messages it touched.
+// counted records a call that returns a number of messages.
 func (r *Recorder) counted(op Op, do func() (int, error)) (int, error) {
 	c := r.begin(op, 1)
 	c.invoke()

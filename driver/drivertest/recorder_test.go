@@ -27,8 +27,8 @@ func TestRecorderWritesDownEveryElement(t *testing.T) {
 	_, _ = q.Send(ctx, []driver.Outgoing{{Body: []byte("a")}, {Body: []byte("b"), Delay: time.Minute, Group: "g"}, {Body: []byte("c")}})
 	deliveries, _ := q.Receive(ctx, driver.ReceiveRequest{Max: 5, Visibility: time.Minute})
 	_, _ = q.Extend(ctx, []driver.Extension{{Receipt: deliveries[0].Receipt, Visibility: time.Hour}})
-	_ = q.Ack(ctx, []driver.Receipt{deliveries[0].Receipt, {Handle: "nobody", Nonce: 9}})
-	_ = q.Ack(ctx, nil) // an empty batch is no event
+	_ = q.Ack(ctx, []driver.Receipt{deliveries[0].Receipt, {Handle: "unknown", Nonce: 9}})
+	_ = q.Ack(ctx, nil) // an empty batch has no event
 	_, _ = q.Purge(ctx)
 
 	events := recorder.History().Events
@@ -90,14 +90,14 @@ func TestRecorderRecordsDeadLetters(t *testing.T) {
 	if moved != 1 || err == nil {
 		t.Fatalf("redrive moved %d, %v; want 1 and ErrFull", moved, err)
 	}
-	_, _ = q.Discard(ctx, []string{"m2", "nobody"})
+	_, _ = q.Discard(ctx, []string{"m2", "unknown"})
 	_, _ = q.PurgeDead(ctx)
 	events := recorder.History().Events[6:]
 	// A redrive that stopped half way has moved something, so it is ok.
 	for i, want := range []Event{
 		{Op: OpRedrive, Outcome: OutcomeOK, Count: 1},
 		{Op: OpDiscard, Outcome: OutcomeOK, ID: "m2", Count: 1},
-		{Op: OpDiscard, Outcome: OutcomeOK, ID: "nobody"},
+		{Op: OpDiscard, Outcome: OutcomeOK, ID: "unknown"},
 		{Op: OpPurgeDead, Outcome: OutcomeOK},
 	} {
 		got := events[i]
@@ -127,7 +127,7 @@ func TestRecorderJudgesOutcomes(t *testing.T) {
 		{&driver.Error{Code: driver.ErrFull}, OutcomeFail, OutcomeFail},
 		{&driver.Error{Code: driver.ErrClosed}, OutcomeFail, OutcomeFail},
 		{&driver.Error{Code: driver.ErrUnavailable}, OutcomeUnknown, OutcomeUnknown},
-		{context.Canceled, OutcomeUnknown, OutcomeFail}, // a receive strands nothing
+		{context.Canceled, OutcomeUnknown, OutcomeFail}, // a receive returns what it leased
 		{context.DeadlineExceeded, OutcomeUnknown, OutcomeFail},
 	} {
 		recorder := NewRecorder("")
@@ -141,7 +141,7 @@ func TestRecorderJudgesOutcomes(t *testing.T) {
 	}
 }
 
-// stuck is a queue whose sends do not return before they are let go.
+// stuck is a queue whose sends block until released.
 type stuck struct {
 	driver.Queue
 	entered, letGo chan struct{}

@@ -12,11 +12,10 @@ import (
 )
 
 var slotModelCases = []slotCase{
-	{"RPL-5", "a reply store does what the model does, whatever is asked of it", storeAgreesWithModel},
+	{"RPL-5", "a reply store does what the model does", storeAgreesWithModel},
 }
 
-// slotModel is a reply store as the dullest possible Go: what it says is what a
-// store should.
+// slotModel is a reply store as simple as possible: the reference for other stores.
 type slotModel struct {
 	now   time.Duration
 	slots map[string]*modelSlot
@@ -80,46 +79,46 @@ func (m *slotModel) expired() (ids []string) {
 	return ids
 }
 
-// storeAgreesWithModel runs random operations on few slots, so that they meet.
-// On a real clock no slot expires: the model cannot know when exactly.
-func storeAgreesWithModel(s *slotSession) {
+// storeAgreesWithModel runs random operations on few slots, so that they interact. On a real
+// clock no slot expires: the model cannot know the exact time.
+func storeAgreesWithModel(e *slotEnv) {
 	const slots = 4
-	for seed := range s.rounds(40, 3) {
+	for seed := range e.rounds(40, 3) {
 		random := rand.New(rand.NewPCG(uint64(seed), 1))
 		model := &slotModel{slots: make(map[string]*modelSlot)}
 		var history []string
-		for step := range s.rounds(200, 60) {
+		for step := range e.rounds(200, 60) {
 			id := fmt.Sprintf("%d-%d", seed, random.IntN(slots))
-			done, got, want := s.step(model, random, id, fmt.Sprint("answer ", step))
+			done, got, want := e.step(model, random, id, fmt.Sprint("answer ", step))
 			history = append(history, fmt.Sprintf("%s: %s", done, got))
 			if got != want {
-				s.failf("with seed %d, got %s, want %s, after\n%s", seed, got, want, strings.Join(history, "\n"))
+				e.failf("with seed %d, got %s, want %s, after\n%s", seed, got, want, strings.Join(history, "\n"))
 			}
 		}
-		for i := range slots { // leave nothing for the next
-			s.ok(s.store.Delete(s.ctx(), fmt.Sprintf("%d-%d", seed, i)), "delete")
+		for i := range slots { // remove the slots for the next round
+			e.ok(e.store.Delete(e.ctx(), fmt.Sprintf("%d-%d", seed, i)), "delete")
 		}
 	}
 }
 
-// step does one random thing to the store and to the model, and returns what
-// it was, what came of it and what should have.
-func (s *slotSession) step(model *slotModel, random *rand.Rand, id, body string) (done, got, want string) {
-	ctx := s.ctx()
+// step runs a random operation on the store and on the model, and returns its description and
+// both results.
+func (e *slotEnv) step(model *slotModel, random *rand.Rand, id, body string) (done, got, want string) {
+	ctx := e.ctx()
 	switch random.IntN(10) {
 	case 0, 1:
-		ttl := s.hold
-		if s.backend.Virtual {
-			ttl = time.Duration(1+random.IntN(5)) * s.tick
+		ttl := e.hold
+		if e.backend.Virtual {
+			ttl = time.Duration(1+random.IntN(5)) * e.tick
 		}
-		return fmt.Sprintf("create %s for %v", id, ttl), outcomeOf(s.store.Create(ctx, id, ttl)), outcomeOf(errorOf(model.create(id, ttl)))
+		return fmt.Sprintf("create %s for %v", id, ttl), outcomeOf(e.store.Create(ctx, id, ttl)), outcomeOf(errorOf(model.create(id, ttl)))
 	case 2, 3:
-		return fmt.Sprintf("resolve %s with %s", id, body), outcomeOf(s.other.Resolve(ctx, id, driver.Answer{Body: []byte(body)})),
+		return fmt.Sprintf("resolve %s with %s", id, body), outcomeOf(e.other.Resolve(ctx, id, driver.Answer{Body: []byte(body)})),
 			outcomeOf(errorOf(model.write(id, driver.SlotResolved, body)))
 	case 4:
-		return "cancel " + id, outcomeOf(s.other.Cancel(ctx, id)), outcomeOf(errorOf(model.write(id, driver.SlotCancelled, "")))
+		return "cancel " + id, outcomeOf(e.other.Cancel(ctx, id)), outcomeOf(errorOf(model.write(id, driver.SlotCancelled, "")))
 	case 5:
-		slot, err := s.store.Consume(ctx, id)
+		slot, err := e.store.Consume(ctx, id)
 		state, answer, code := model.look(id)
 		if code == fine && state != driver.SlotPending {
 			delete(model.slots, id)
@@ -127,33 +126,32 @@ func (s *slotSession) step(model *slotModel, random *rand.Rand, id, body string)
 		return "consume " + id, foundOf(slot.State, string(slot.Answer.Body), err), foundOf(state, answer, errorOf(code))
 	case 6:
 		delete(model.slots, id)
-		return "delete " + id, outcomeOf(s.store.Delete(ctx, id)), outcomeOf(nil)
+		return "delete " + id, outcomeOf(e.store.Delete(ctx, id)), outcomeOf(nil)
 	case 7:
-		// What has expired is swept before: stores may forget it after a while.
-		if _, _, err := s.sweepBoth(model); err != nil {
+		// Expired slots are swept first: stores may forget them after a while.
+		if _, _, err := e.sweepBoth(model); err != nil {
 			return "sweep", outcomeOf(err), outcomeOf(nil)
 		}
-		if s.backend.Virtual {
-			pause := time.Duration(random.IntN(3)) * s.tick
+		if e.backend.Virtual {
+			pause := time.Duration(random.IntN(3)) * e.tick
 			time.Sleep(pause)
 			model.now += pause
 		}
-		ids, err := s.store.Expired(ctx, 100)
+		ids, err := e.store.Expired(ctx, 100)
 		slices.Sort(ids)
 		return "sweep, let time pass, list expired", foundOf("", strings.Join(ids, " "), err), foundOf("", strings.Join(model.expired(), " "), nil)
 	case 8:
-		removed, expired, err := s.sweepBoth(model)
+		removed, expired, err := e.sweepBoth(model)
 		return "sweep", foundOf("", fmt.Sprint(removed), err), foundOf("", fmt.Sprint(expired), nil)
 	}
-	slot, err := s.store.Get(ctx, id)
+	slot, err := e.store.Get(ctx, id)
 	state, answer, code := model.look(id)
 	return "get " + id, foundOf(slot.State, string(slot.Answer.Body), err), foundOf(state, answer, errorOf(code))
 }
 
-// sweepBoth sweeps the store and the model, and returns how many slots they say
-// that were.
-func (s *slotSession) sweepBoth(model *slotModel) (removed, expired int, err error) {
-	removed, err = s.store.Sweep(s.ctx(), 100)
+// sweepBoth sweeps the store and the model, and returns both counts.
+func (e *slotEnv) sweepBoth(model *slotModel) (removed, expired int, err error) {
+	removed, err = e.store.Sweep(e.ctx(), 100)
 	for _, id := range model.expired() {
 		delete(model.slots, id)
 		expired++
@@ -168,7 +166,7 @@ func errorOf(code driver.Code) error {
 	return code
 }
 
-// outcomeOf is an error reduced to its code.
+// outcomeOf reduces an error to its code.
 func outcomeOf(err error) string {
 	for _, code := range []driver.Code{
 		driver.ErrConflict, driver.ErrNotFound,

@@ -19,66 +19,66 @@ var slotRemoveCases = []slotCase{
 	{"RPL-5", "expired slots are listed, and no others", expiredAreListed},
 	{"RPL-5", "sweeping removes expired slots, and no others", sweepRemovesExpired},
 	{"RPL-5", "listing and sweeping keep to their limit", limitsAreKept},
-	{"RPL-5", "what was written and has expired is swept too", sweepRemovesWritten},
+	{"RPL-5", "written slots that have expired are swept too", sweepRemovesWritten},
 	{"RPL-6", "when everything is read, deleted or swept, nothing is left", nothingIsLeft},
 }
 
-func consumeRemoves(s *slotSession) {
-	s.create("a", "b")
-	s.resolve("a", "tea")
-	s.ok(s.other.Resolve(s.ctx(), "b", driver.Answer{Failure: "no milk", FailureKind: "sold out"}), "resolve")
-	got, err := s.store.Consume(s.ctx(), "a")
-	s.ok(err, "consume an answer")
-	s.expectSlot(got, "a", driver.SlotResolved)
+func consumeRemoves(e *slotEnv) {
+	e.create("a", "b")
+	e.resolve("a", "tea")
+	e.ok(e.other.Resolve(e.ctx(), "b", driver.Answer{Failure: "no milk", FailureKind: "sold out"}), "resolve")
+	got, err := e.store.Consume(e.ctx(), "a")
+	e.ok(err, "consume an answer")
+	e.expectSlot(got, "a", driver.SlotResolved)
 	if string(got.Answer.Body) != "tea" {
-		s.failf("consume: got the answer %q, want %q", brief(got.Answer.Body), "tea")
+		e.failf("consume: got the answer %q, want %q", brief(got.Answer.Body), "tea")
 	}
-	got, err = s.store.Consume(s.ctx(), "b")
-	s.ok(err, "consume a failure")
+	got, err = e.store.Consume(e.ctx(), "b")
+	e.ok(err, "consume a failure")
 	if got.Answer.Failure != "no milk" || got.Answer.FailureKind != "sold out" {
-		s.failf("consume a failure: got %+v", got.Answer)
+		e.failf("consume a failure: got %+v", got.Answer)
 	}
-	s.expectGone("a")
-	s.expectGone("b")
+	e.expectGone("a")
+	e.expectGone("b")
 }
 
-func consumeKeepsPending(s *slotSession) {
-	s.create("a")
+func consumeKeepsPending(e *slotEnv) {
+	e.create("a")
 	for range 2 {
-		got, err := s.store.Consume(s.ctx(), "a")
-		s.ok(err, "consume a pending slot")
-		s.expectSlot(got, "a", driver.SlotPending)
+		got, err := e.store.Consume(e.ctx(), "a")
+		e.ok(err, "consume a pending slot")
+		e.expectSlot(got, "a", driver.SlotPending)
 	}
-	s.resolve("a", "tea")
-	s.expectAnswer("a", "tea")
+	e.resolve("a", "tea")
+	e.expectAnswer("a", "tea")
 }
 
-func consumeRemovesOthers(s *slotSession) {
-	s.create("cancelled")
-	s.createFor("expired", s.tick)
+func consumeRemovesOthers(e *slotEnv) {
+	e.create("cancelled")
+	e.createFor("expired", e.tick)
 	created := time.Now()
-	s.cancel("cancelled")
-	s.untilExpired(created, s.tick)
+	e.cancel("cancelled")
+	e.untilExpired(created, e.tick)
 	for _, state := range []driver.SlotState{driver.SlotCancelled, driver.SlotExpired} {
-		got, err := s.store.Consume(s.ctx(), string(state))
-		s.ok(err, "consume a slot that is %s", state)
-		s.expectSlot(got, string(state), state)
-		s.expectGone(string(state))
+		got, err := e.store.Consume(e.ctx(), string(state))
+		e.ok(err, "consume a slot that is %s", state)
+		e.expectSlot(got, string(state), state)
+		e.expectGone(string(state))
 	}
 }
 
-func oneConsumes(s *slotSession) {
-	for round := range s.rounds(50, 5) {
+func oneConsumes(e *slotEnv) {
+	for round := range e.rounds(50, 5) {
 		id := fmt.Sprint("round ", round)
-		s.create(id)
-		s.resolve(id, "tea")
+		e.create(id)
+		e.resolve(id, "tea")
 		var got atomic.Int32
-		s.parallel(8, func(i int) error {
-			store := s.store
+		e.parallel(8, func(i int) error {
+			store := e.store
 			if i%2 == 1 {
-				store = s.other
+				store = e.other
 			}
-			slot, err := store.Consume(s.ctx(), id)
+			slot, err := store.Consume(e.ctx(), id)
 			switch {
 			case errors.Is(err, driver.ErrNotFound):
 				return nil
@@ -91,147 +91,147 @@ func oneConsumes(s *slotSession) {
 			return nil
 		})
 		if n := got.Load(); n != 1 {
-			s.failf("8 consumed one answer at once: %d got it, want 1", n)
+			e.failf("8 consumed one answer at once: %d got it, want 1", n)
 		}
-		s.expectGone(id)
+		e.expectGone(id)
 	}
 }
 
-func deleteRemoves(s *slotSession) {
-	s.create("pending", "resolved", "cancelled", "other")
-	s.createFor("expired", s.tick)
+func deleteRemoves(e *slotEnv) {
+	e.create("pending", "resolved", "cancelled", "other")
+	e.createFor("expired", e.tick)
 	created := time.Now()
-	s.resolve("resolved", "tea")
-	s.cancel("cancelled")
-	s.untilExpired(created, s.tick)
+	e.resolve("resolved", "tea")
+	e.cancel("cancelled")
+	e.untilExpired(created, e.tick)
 	for _, id := range []string{"pending", "resolved", "cancelled", "expired"} {
-		s.ok(s.store.Delete(s.ctx(), id), "delete a slot that is %s", id)
-		s.expectGone(id)
-		s.ok(s.store.Delete(s.ctx(), id), "delete it again")
+		e.ok(e.store.Delete(e.ctx(), id), "delete a slot that is %s", id)
+		e.expectGone(id)
+		e.ok(e.store.Delete(e.ctx(), id), "delete it again")
 	}
-	s.ok(s.store.Delete(s.ctx(), "never there"), "delete a slot that never was")
-	s.expect("other", driver.SlotPending)
-	s.expectExpired()
+	e.ok(e.store.Delete(e.ctx(), "never there"), "delete a slot that never was")
+	e.expect("other", driver.SlotPending)
+	e.expectExpired()
 }
 
-// expectExpired checks what is listed as expired, in any order.
-func (s *slotSession) expectExpired(want ...string) {
-	s.t.Helper()
-	got, err := s.store.Expired(s.ctx(), 100)
-	s.ok(err, "list expired slots")
+// expectExpired checks the list of expired slots, in any order.
+func (e *slotEnv) expectExpired(want ...string) {
+	e.t.Helper()
+	got, err := e.store.Expired(e.ctx(), 100)
+	e.ok(err, "list expired slots")
 	slices.Sort(got)
 	slices.Sort(want)
 	if !slices.Equal(got, want) {
-		s.failf("expired slots: got %q, want %q", got, want)
+		e.failf("expired slots: got %q, want %q", got, want)
 	}
 }
 
-func expiredAreListed(s *slotSession) {
-	s.create("living", "answered")
-	s.resolve("answered", "tea")
-	s.expectExpired()
-	s.createFor("a", s.tick)
-	s.createFor("b", s.tick)
+func expiredAreListed(e *slotEnv) {
+	e.create("living", "answered")
+	e.resolve("answered", "tea")
+	e.expectExpired()
+	e.createFor("a", e.tick)
+	e.createFor("b", e.tick)
 	created := time.Now()
-	s.untilExpired(created, s.tick)
-	for range 2 { // looking changes nothing
-		s.expectExpired("a", "b")
+	e.untilExpired(created, e.tick)
+	for range 2 { // listing changes nothing
+		e.expectExpired("a", "b")
 	}
-	s.expect("a", driver.SlotExpired)
-	_, err := s.store.Consume(s.ctx(), "a")
-	s.ok(err, "consume an expired slot")
-	s.expectExpired("b")
+	e.expect("a", driver.SlotExpired)
+	_, err := e.store.Consume(e.ctx(), "a")
+	e.ok(err, "consume an expired slot")
+	e.expectExpired("b")
 }
 
-func sweepRemovesExpired(s *slotSession) {
-	s.create("living", "answered", "cancelled")
-	s.resolve("answered", "tea")
-	s.cancel("cancelled")
-	s.expectSwept(100, 0)
-	s.createFor("a", s.tick)
-	s.createFor("b", s.tick)
+func sweepRemovesExpired(e *slotEnv) {
+	e.create("living", "answered", "cancelled")
+	e.resolve("answered", "tea")
+	e.cancel("cancelled")
+	e.expectSwept(100, 0)
+	e.createFor("a", e.tick)
+	e.createFor("b", e.tick)
 	created := time.Now()
-	s.untilExpired(created, s.tick)
-	s.expectSwept(100, 2)
-	s.expectGone("a")
-	s.expectGone("b")
-	s.expectExpired()
-	s.expectSwept(100, 0)
-	s.expect("living", driver.SlotPending)
-	s.expect("cancelled", driver.SlotCancelled)
-	s.expectAnswer("answered", "tea")
+	e.untilExpired(created, e.tick)
+	e.expectSwept(100, 2)
+	e.expectGone("a")
+	e.expectGone("b")
+	e.expectExpired()
+	e.expectSwept(100, 0)
+	e.expect("living", driver.SlotPending)
+	e.expect("cancelled", driver.SlotCancelled)
+	e.expectAnswer("answered", "tea")
 }
 
-// expectSwept sweeps, and checks how many slots that removed.
-func (s *slotSession) expectSwept(limit, want int) {
-	s.t.Helper()
-	removed, err := s.store.Sweep(s.ctx(), limit)
-	s.ok(err, "sweep")
+// expectSwept sweeps and checks the number of removed slots.
+func (e *slotEnv) expectSwept(limit, want int) {
+	e.t.Helper()
+	removed, err := e.store.Sweep(e.ctx(), limit)
+	e.ok(err, "sweep")
 	if removed != want {
-		s.failf("sweep of up to %d: removed %d, want %d", limit, removed, want)
+		e.failf("sweep of up to %d: removed %d, want %d", limit, removed, want)
 	}
 }
 
-func limitsAreKept(s *slotSession) {
+func limitsAreKept(e *slotEnv) {
 	for i := range 5 {
-		s.createFor(fmt.Sprint(i), s.tick)
+		e.createFor(fmt.Sprint(i), e.tick)
 	}
 	created := time.Now()
-	s.untilExpired(created, s.tick)
+	e.untilExpired(created, e.tick)
 	for _, limit := range []int{0, -1} {
-		_, err := s.store.Expired(s.ctx(), limit)
-		s.expectNamedField(err, fmt.Sprint("list with limit ", limit))
-		_, err = s.store.Sweep(s.ctx(), limit)
-		s.expectNamedField(err, fmt.Sprint("sweep with limit ", limit))
+		_, err := e.store.Expired(e.ctx(), limit)
+		e.expectNamedField(err, fmt.Sprint("list with limit ", limit))
+		_, err = e.store.Sweep(e.ctx(), limit)
+		e.expectNamedField(err, fmt.Sprint("sweep with limit ", limit))
 	}
-	ids, err := s.store.Expired(s.ctx(), 3)
-	s.ok(err, "list expired slots")
+	ids, err := e.store.Expired(e.ctx(), 3)
+	e.ok(err, "list expired slots")
 	slices.Sort(ids)
 	if len(slices.Compact(ids)) != 3 {
-		s.failf("list of up to 3 of 5 expired slots: got %q", ids)
+		e.failf("list of up to 3 of 5 expired slots: got %q", ids)
 	}
-	s.expectSwept(2, 2)
-	s.expectSwept(2, 2)
-	s.expectSwept(2, 1)
-	s.expectSwept(2, 0)
+	e.expectSwept(2, 2)
+	e.expectSwept(2, 2)
+	e.expectSwept(2, 1)
+	e.expectSwept(2, 0)
 }
 
-func sweepRemovesWritten(s *slotSession) {
-	s.createFor("answered", s.life())
-	s.createFor("cancelled", s.life())
+func sweepRemovesWritten(e *slotEnv) {
+	e.createFor("answered", e.life())
+	e.createFor("cancelled", e.life())
 	created := time.Now()
-	s.resolve("answered", "tea")
-	s.cancel("cancelled")
-	s.untilExpired(created, s.life())
-	s.expectExpired("answered", "cancelled")
-	s.expectSwept(100, 2)
-	s.expectGone("answered")
-	s.expectGone("cancelled")
+	e.resolve("answered", "tea")
+	e.cancel("cancelled")
+	e.untilExpired(created, e.life())
+	e.expectExpired("answered", "cancelled")
+	e.expectSwept(100, 2)
+	e.expectGone("answered")
+	e.expectGone("cancelled")
 }
 
-func nothingIsLeft(s *slotSession) {
+func nothingIsLeft(e *slotEnv) {
 	const n = 20
 	var ids []string
 	for i := range n {
 		ids = append(ids, fmt.Sprint("slot ", i))
-		s.createFor(ids[i], s.life())
+		e.createFor(ids[i], e.life())
 	}
 	created := time.Now()
 	for i, id := range ids {
 		switch i % 4 {
 		case 0:
-			s.resolve(id, "tea")
-			_, err := s.store.Consume(s.ctx(), id)
-			s.ok(err, "consume")
+			e.resolve(id, "tea")
+			_, err := e.store.Consume(e.ctx(), id)
+			e.ok(err, "consume")
 		case 1:
-			s.ok(s.store.Delete(s.ctx(), id), "delete")
+			e.ok(e.store.Delete(e.ctx(), id), "delete")
 		case 2:
-			s.resolve(id, "tea")
+			e.resolve(id, "tea")
 		}
 	}
-	s.untilExpired(created, s.life())
-	s.expectSwept(n, n/2)
+	e.untilExpired(created, e.life())
+	e.expectSwept(n, n/2)
 	for _, id := range ids {
-		s.expectGone(id)
+		e.expectGone(id)
 	}
 }

@@ -13,7 +13,7 @@ func TestReplyStoreCaseNamesAreDistinctAndCanBeSelected(t *testing.T) {
 		}
 		seen[c] = true
 		if !strings.HasPrefix(c.ID, "RPL-") {
-			t.Errorf("case %q belongs to %s, which is no rule for reply stores", c.Title, c.ID)
+			t.Errorf("case %q belongs to %s, which is not a rule for reply stores", c.Title, c.ID)
 		}
 		if c.Title == "" || strings.ContainsAny(c.Title, "/\"\t\n") {
 			t.Errorf("%s: title %q cannot be a part of a subtest's name", c.ID, c.Title)

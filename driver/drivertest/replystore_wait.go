@@ -15,68 +15,68 @@ var slotTimeCases = []slotCase{
 	{"RPL-5", "slots expire each at its own time", slotsExpireEachAtItsTime},
 }
 
-func slotExpires(s *slotSession) {
+func slotExpires(e *slotEnv) {
 	before := time.Now()
-	s.createFor("a", s.tick)
+	e.createFor("a", e.tick)
 	created := time.Now()
-	s.sleep(s.tick / 2)
-	if got := s.expectAny("a"); time.Since(before) < s.tick-s.slack {
-		s.expectSlot(got, "a", driver.SlotPending)
+	e.sleep(e.tick / 2)
+	if got := e.expectAny("a"); time.Since(before) < e.tick-e.slack {
+		e.expectSlot(got, "a", driver.SlotPending)
 	}
-	if s.backend.Virtual {
-		time.Sleep(s.tick/2 - 1)
-		s.expect("a", driver.SlotPending)
+	if e.backend.Virtual {
+		time.Sleep(e.tick/2 - 1)
+		e.expect("a", driver.SlotPending)
 	}
-	s.untilExpired(created, s.tick)
-	s.expect("a", driver.SlotExpired)
-	s.sleep(s.tick)
-	s.expect("a", driver.SlotExpired)
+	e.untilExpired(created, e.tick)
+	e.expect("a", driver.SlotExpired)
+	e.sleep(e.tick)
+	e.expect("a", driver.SlotExpired)
 }
 
-// expectAny looks at a slot in whatever state.
-func (s *slotSession) expectAny(id string) driver.Slot {
-	s.t.Helper()
-	got, err := s.store.Get(s.ctx(), id)
-	s.ok(err, "get slot %q", id)
+// expectAny reads a slot in any state.
+func (e *slotEnv) expectAny(id string) driver.Slot {
+	e.t.Helper()
+	got, err := e.store.Get(e.ctx(), id)
+	e.ok(err, "get slot %q", id)
 	return got
 }
 
-func answerExpires(s *slotSession) {
-	ttl := s.life()
+func answerExpires(e *slotEnv) {
+	ttl := e.life()
 	before := time.Now()
-	s.createFor("a", ttl)
+	e.createFor("a", ttl)
 	created := time.Now()
-	s.sleep(ttl / 10)
-	s.resolve("a", "tea")
-	s.sleep(ttl / 10)
-	if got := s.expectAny("a"); time.Since(before) < ttl-s.slack {
-		s.expectSlot(got, "a", driver.SlotResolved)
+	e.sleep(ttl / 10)
+	e.resolve("a", "tea")
+	e.sleep(ttl / 10)
+	if got := e.expectAny("a"); time.Since(before) < ttl-e.slack {
+		e.expectSlot(got, "a", driver.SlotResolved)
 	}
-	s.untilExpired(created, ttl)
-	s.expect("a", driver.SlotExpired)
-	s.expectCode(s.store.Resolve(s.ctx(), "a", driver.Answer{}), driver.ErrReplyExpired, "resolve a slot that was answered and has expired")
+	e.untilExpired(created, ttl)
+	e.expect("a", driver.SlotExpired)
+	e.expectCode(e.store.Resolve(e.ctx(), "a", driver.Answer{}), driver.ErrReplyExpired, "resolve a slot that was answered and has expired")
 }
 
-func cancelledExpires(s *slotSession) {
-	s.createFor("a", s.life())
+func cancelledExpires(e *slotEnv) {
+	e.createFor("a", e.life())
 	created := time.Now()
-	s.cancel("a")
-	s.untilExpired(created, s.life())
-	s.expect("a", driver.SlotExpired)
-	s.expectCode(s.store.Cancel(s.ctx(), "a"), driver.ErrReplyExpired, "cancel a slot that was cancelled and has expired")
+	e.cancel("a")
+	e.untilExpired(created, e.life())
+	e.expect("a", driver.SlotExpired)
+	e.expectCode(e.store.Cancel(e.ctx(), "a"), driver.ErrReplyExpired, "cancel a slot that was cancelled and has expired")
 }
 
-func slotsExpireEachAtItsTime(s *slotSession) {
+func slotsExpireEachAtItsTime(e *slotEnv) {
 	const n = 5
 	for i := range n {
-		s.createFor(fmt.Sprint(i), time.Duration(n-i)*s.tick) // the last expires first
+		e.createFor(fmt.Sprint(i), time.Duration(n-i)*e.tick) // the last expires first
 	}
 	created := time.Now()
 	for i := range n {
-		s.untilExpired(created, time.Duration(i+1)*s.tick)
-		s.expect(fmt.Sprint(n-1-i), driver.SlotExpired)
-		if next := n - 2 - i; next >= 0 && s.backend.Virtual {
-			s.expect(fmt.Sprint(next), driver.SlotPending)
+		e.untilExpired(created, time.Duration(i+1)*e.tick)
+		e.expect(fmt.Sprint(n-1-i), driver.SlotExpired)
+		if next := n - 2 - i; next >= 0 && e.backend.Virtual {
+			e.expect(fmt.Sprint(next), driver.SlotPending)
 		}
 	}
 }
@@ -85,152 +85,152 @@ var slotWaitCases = []slotCase{
 	{"RPL-4", "a wait is woken by the answer", answerWakes},
 	{"RPL-4", "a wait is woken by the cancel", slotCancelWakes},
 	{"RPL-4", "a wait is woken by the end of the slot's time", endOfTimeWakes},
-	{"RPL-4", "everybody who waits for a slot is woken", everybodyIsWoken},
-	{"RPL-4", "a wait for what is decided returns at once", waitForDecided},
+	{"RPL-4", "every waiter of a slot is woken", allWaitersAreWoken},
+	{"RPL-4", "a wait for a decided slot returns at once", waitForDecided},
 	{"RPL-4", "a wait ends when it has passed, with the slot still pending", waitPasses},
-	{"RPL-4", "a wait of nothing is a look", waitOfNothing},
+	{"RPL-4", "a wait of zero returns at once", waitOfNothing},
 	{"RPL-4", "a wait is not ended by what happens to other slots", othersDoNotWake},
 	{"RPL-4", "a wait ends with its context, at once", contextEndsWait},
 	{"RPL-4", "a wait for a slot that is removed is ErrNotFound", removalEndsWait},
-	{"RPL-4", "an answer that comes just as somebody begins to wait is not missed", answerMeetsWait},
-	{"RPL-4", "a slot that expires first wakes first, also if it was made last", laterSlotExpiresFirst},
+	{"RPL-4", "an answer that comes just as a wait begins is not missed", answerMeetsWait},
+	{"RPL-4", "a slot that expires first wakes first, even if created last", laterSlotExpiresFirst},
 }
 
-func answerWakes(s *slotSession) {
-	s.create("a")
-	waiting := s.waitFor(s.ctx(), "a", s.hold)
-	s.resolve("a", "tea")
-	got := s.wokenNow(waiting, "a", driver.SlotResolved, "answer")
+func answerWakes(e *slotEnv) {
+	e.create("a")
+	waiting := e.waitFor(e.ctx(), "a", e.hold)
+	e.resolve("a", "tea")
+	got := e.wokenNow(waiting, "a", driver.SlotResolved, "answer")
 	if string(got.Answer.Body) != "tea" {
-		s.failf("the wait returned the answer %q, want %q", brief(got.Answer.Body), "tea")
+		e.failf("the wait returned the answer %q, want %q", brief(got.Answer.Body), "tea")
 	}
 }
 
-func slotCancelWakes(s *slotSession) {
-	s.create("a")
-	waiting := s.waitFor(s.ctx(), "a", s.hold)
-	s.cancel("a")
-	s.wokenNow(waiting, "a", driver.SlotCancelled, "cancel")
+func slotCancelWakes(e *slotEnv) {
+	e.create("a")
+	waiting := e.waitFor(e.ctx(), "a", e.hold)
+	e.cancel("a")
+	e.wokenNow(waiting, "a", driver.SlotCancelled, "cancel")
 }
 
-func endOfTimeWakes(s *slotSession) {
+func endOfTimeWakes(e *slotEnv) {
 	before := time.Now()
-	s.createFor("a", s.tick)
-	got := s.wokenAt(s.waitFor(s.ctx(), "a", s.hold), before.Add(s.tick), "end of the slot's time")
-	s.ok(got.err, "wait for a slot that expires")
-	s.expectSlot(got.slot, "a", driver.SlotExpired)
+	e.createFor("a", e.tick)
+	got := e.wokenAt(e.waitFor(e.ctx(), "a", e.hold), before.Add(e.tick), "end of the slot's time")
+	e.ok(got.err, "wait for a slot that expires")
+	e.expectSlot(got.slot, "a", driver.SlotExpired)
 }
 
-func everybodyIsWoken(s *slotSession) {
+func allWaitersAreWoken(e *slotEnv) {
 	for name, wake := range map[string]func(id string) driver.SlotState{
-		"answer": func(id string) driver.SlotState { s.resolve(id, "tea"); return driver.SlotResolved },
-		"cancel": func(id string) driver.SlotState { s.cancel(id); return driver.SlotCancelled },
+		"answer": func(id string) driver.SlotState { e.resolve(id, "tea"); return driver.SlotResolved },
+		"cancel": func(id string) driver.SlotState { e.cancel(id); return driver.SlotCancelled },
 	} {
-		s.create(name)
+		e.create(name)
 		waiting := make([]<-chan slotOutcome, 5)
 		for i := range waiting {
-			waiting[i] = s.waitFor(s.ctx(), name, s.hold)
+			waiting[i] = e.waitFor(e.ctx(), name, e.hold)
 		}
 		state := wake(name)
 		for i := range waiting {
-			s.wokenNow(waiting[i], name, state, fmt.Sprintf("%s, waiter %d of %d", name, i+1, len(waiting)))
+			e.wokenNow(waiting[i], name, state, fmt.Sprintf("%s, waiter %d of %d", name, i+1, len(waiting)))
 		}
 	}
-	ends := time.Now().Add(s.tick)
-	s.createFor("end", s.tick)
-	first, second := s.waitFor(s.ctx(), "end", s.hold), s.waitFor(s.ctx(), "end", s.hold)
+	ends := time.Now().Add(e.tick)
+	e.createFor("end", e.tick)
+	first, second := e.waitFor(e.ctx(), "end", e.hold), e.waitFor(e.ctx(), "end", e.hold)
 	for _, waiting := range []<-chan slotOutcome{first, second} {
-		got := s.wokenAt(waiting, ends, "end of the slot's time")
-		s.ok(got.err, "wait for a slot that expires")
-		s.expectSlot(got.slot, "end", driver.SlotExpired)
+		got := e.wokenAt(waiting, ends, "end of the slot's time")
+		e.ok(got.err, "wait for a slot that expires")
+		e.expectSlot(got.slot, "end", driver.SlotExpired)
 	}
 }
 
-func waitForDecided(s *slotSession) {
-	s.create("resolved", "cancelled")
-	s.createFor("expired", s.tick)
+func waitForDecided(e *slotEnv) {
+	e.create("resolved", "cancelled")
+	e.createFor("expired", e.tick)
 	created := time.Now()
-	s.resolve("resolved", "tea")
-	s.cancel("cancelled")
-	s.untilExpired(created, s.tick)
+	e.resolve("resolved", "tea")
+	e.cancel("cancelled")
+	e.untilExpired(created, e.tick)
 	for _, state := range []driver.SlotState{driver.SlotResolved, driver.SlotCancelled, driver.SlotExpired} {
 		start := time.Now()
-		got, err := s.store.Wait(s.ctx(), string(state), s.hold)
-		s.ok(err, "wait for a slot that is %s", state)
-		s.expectSlot(got, string(state), state)
-		s.expectPrompt(start, "wait for a slot that is "+string(state))
+		got, err := e.store.Wait(e.ctx(), string(state), e.hold)
+		e.ok(err, "wait for a slot that is %s", state)
+		e.expectSlot(got, string(state), state)
+		e.expectPrompt(start, "wait for a slot that is "+string(state))
 	}
 }
 
-func waitPasses(s *slotSession) {
-	s.create("a")
+func waitPasses(e *slotEnv) {
+	e.create("a")
 	start := time.Now()
-	got := s.wokenAt(s.waitFor(s.ctx(), "a", s.tick), start.Add(s.tick), "a wait that passes")
-	s.ok(got.err, "a wait that passes")
-	s.expectSlot(got.slot, "a", driver.SlotPending)
-	s.resolve("a", "tea")
-	s.expectAnswer("a", "tea")
+	got := e.wokenAt(e.waitFor(e.ctx(), "a", e.tick), start.Add(e.tick), "a wait that passes")
+	e.ok(got.err, "a wait that passes")
+	e.expectSlot(got.slot, "a", driver.SlotPending)
+	e.resolve("a", "tea")
+	e.expectAnswer("a", "tea")
 }
 
-func waitOfNothing(s *slotSession) {
-	s.create("a")
+func waitOfNothing(e *slotEnv) {
+	e.create("a")
 	for _, wait := range []time.Duration{0, -time.Second} {
 		start := time.Now()
-		got, err := s.store.Wait(s.ctx(), "a", wait)
-		s.ok(err, "wait for %v", wait)
-		s.expectSlot(got, "a", driver.SlotPending)
-		s.expectPrompt(start, "wait for "+wait.String())
+		got, err := e.store.Wait(e.ctx(), "a", wait)
+		e.ok(err, "wait for %v", wait)
+		e.expectSlot(got, "a", driver.SlotPending)
+		e.expectPrompt(start, "wait for "+wait.String())
 	}
 }
 
-func othersDoNotWake(s *slotSession) {
-	s.create("a", "b", "c", "d")
-	s.createFor("e", s.tick/2)
+func othersDoNotWake(e *slotEnv) {
+	e.create("a", "b", "c", "d")
+	e.createFor("e", e.tick/2)
 	start := time.Now()
-	waiting := s.waitFor(s.ctx(), "a", s.tick)
-	s.resolve("b", "tea")
-	s.cancel("c")
-	s.ok(s.store.Delete(s.ctx(), "d"), "delete slot %q", "d")
-	got := s.wokenAt(waiting, start.Add(s.tick), "a wait while other slots change")
-	s.ok(got.err, "a wait while other slots change")
-	s.expectSlot(got.slot, "a", driver.SlotPending)
+	waiting := e.waitFor(e.ctx(), "a", e.tick)
+	e.resolve("b", "tea")
+	e.cancel("c")
+	e.ok(e.store.Delete(e.ctx(), "d"), "delete slot %q", "d")
+	got := e.wokenAt(waiting, start.Add(e.tick), "a wait while other slots change")
+	e.ok(got.err, "a wait while other slots change")
+	e.expectSlot(got.slot, "a", driver.SlotPending)
 }
 
-func contextEndsWait(s *slotSession) {
-	s.create("a")
-	ctx, cancel := s.cancellable()
-	waiting := s.waitFor(ctx, "a", s.hold)
+func contextEndsWait(e *slotEnv) {
+	e.create("a")
+	ctx, cancel := e.cancellable()
+	waiting := e.waitFor(ctx, "a", e.hold)
 	cancel()
-	got := s.woken(waiting, time.Now(), "cancel of the context")
-	s.expectContextError(got.err, context.Canceled, "a wait whose context is cancelled")
+	got := e.woken(waiting, time.Now(), "cancel of the context")
+	e.expectContextError(got.err, context.Canceled, "a wait whose context is cancelled")
 
 	start := time.Now()
-	ctx, stop := context.WithTimeout(s.ctx(), s.tick)
+	ctx, stop := context.WithTimeout(e.ctx(), e.tick)
 	defer stop()
-	got = s.wokenAt(s.waitFor(ctx, "a", s.hold), start.Add(s.tick), "end of the context's time")
-	s.expectContextError(got.err, context.DeadlineExceeded, "a wait whose context runs out")
-	s.expect("a", driver.SlotPending)
+	got = e.wokenAt(e.waitFor(ctx, "a", e.hold), start.Add(e.tick), "end of the context's time")
+	e.expectContextError(got.err, context.DeadlineExceeded, "a wait whose context runs out")
+	e.expect("a", driver.SlotPending)
 }
 
-func removalEndsWait(s *slotSession) {
-	s.create("a")
-	waiting := s.waitFor(s.ctx(), "a", s.hold)
-	s.ok(s.other.Delete(s.ctx(), "a"), "delete slot %q", "a")
-	got := s.woken(waiting, time.Now(), "delete")
-	s.expectCode(got.err, driver.ErrNotFound, "a wait for a slot that is deleted")
+func removalEndsWait(e *slotEnv) {
+	e.create("a")
+	waiting := e.waitFor(e.ctx(), "a", e.hold)
+	e.ok(e.other.Delete(e.ctx(), "a"), "delete slot %q", "a")
+	got := e.woken(waiting, time.Now(), "delete")
+	e.expectCode(got.err, driver.ErrNotFound, "a wait for a slot that is deleted")
 }
 
-func answerMeetsWait(s *slotSession) {
-	for round := range s.rounds(300, 20) {
+func answerMeetsWait(e *slotEnv) {
+	for round := range e.rounds(300, 20) {
 		id := fmt.Sprint("round ", round)
-		s.create(id)
-		s.parallel(2, func(i int) error {
+		e.create(id)
+		e.parallel(2, func(i int) error {
 			if i == 0 {
-				return s.other.Resolve(s.ctx(), id, driver.Answer{Body: []byte("tea")})
+				return e.other.Resolve(e.ctx(), id, driver.Answer{Body: []byte("tea")})
 			}
 			start := time.Now()
-			got, err := s.store.Wait(s.ctx(), id, s.patience)
-			if err == nil && (got.State != driver.SlotResolved || s.backend.Virtual && time.Since(start) > s.late) {
+			got, err := e.store.Wait(e.ctx(), id, e.patience)
+			if err == nil && (got.State != driver.SlotResolved || e.backend.Virtual && time.Since(start) > e.late) {
 				return fmt.Errorf("a wait that meets the answer: the slot is %s after %v", got.State, time.Since(start))
 			}
 			return err
@@ -238,17 +238,17 @@ func answerMeetsWait(s *slotSession) {
 	}
 }
 
-func laterSlotExpiresFirst(s *slotSession) {
-	slowEnds := time.Now().Add(3 * s.tick)
-	s.createFor("slow", 3*s.tick)
-	slow := s.waitFor(s.ctx(), "slow", s.hold)
-	fastEnds := time.Now().Add(s.tick)
-	s.createFor("fast", s.tick)
-	fast := s.waitFor(s.ctx(), "fast", s.hold)
-	got := s.wokenAt(fast, fastEnds, "the slot that was made last")
-	s.ok(got.err, "wait for the slot that was made last")
-	s.expectSlot(got.slot, "fast", driver.SlotExpired)
-	got = s.wokenAt(slow, slowEnds, "the slot that was made first")
-	s.ok(got.err, "wait for the slot that was made first")
-	s.expectSlot(got.slot, "slow", driver.SlotExpired)
+func laterSlotExpiresFirst(e *slotEnv) {
+	slowEnds := time.Now().Add(3 * e.tick)
+	e.createFor("slow", 3*e.tick)
+	slow := e.waitFor(e.ctx(), "slow", e.hold)
+	fastEnds := time.Now().Add(e.tick)
+	e.createFor("fast", e.tick)
+	fast := e.waitFor(e.ctx(), "fast", e.hold)
+	got := e.wokenAt(fast, fastEnds, "the slot that was made last")
+	e.ok(got.err, "wait for the slot that was made last")
+	e.expectSlot(got.slot, "fast", driver.SlotExpired)
+	got = e.wokenAt(slow, slowEnds, "the slot that was made first")
+	e.ok(got.err, "wait for the slot that was made first")
+	e.expectSlot(got.slot, "slow", driver.SlotExpired)
 }

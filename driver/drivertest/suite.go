@@ -9,17 +9,16 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// A Crash is a way to go down.
+// A Crash is a way to take a backend down.
 type Crash int
 
 // The crashes, mildest first.
 const (
 	// CrashClean closes the backend in order.
 	CrashClean Crash = iota
-	// CrashKill ends the process where it stands: what the operating system
-	// was given survives.
+	// CrashKill kills the process: data given to the operating system survives.
 	CrashKill
-	// CrashPower cuts the power: what was not synced may be gone.
+	// CrashPower cuts the power: data that was not synced may be lost.
 	CrashPower
 )
 
@@ -36,29 +35,29 @@ func (c Crash) String() string {
 	return "an unknown crash"
 }
 
-// A Backend tells the suite how to get at a backend.
+// A Backend describes a backend to the suite.
 type Backend struct {
-	// Open returns a fresh and empty backend. What it needs to clean up it
-	// registers with t.Cleanup. An opener with a method Close() error is
-	// closed by the suite; closing it a second time must be harmless.
+	// Open returns a fresh and empty backend. It registers its clean-up with t.Cleanup. The
+	// suite closes an opener with a method Close() error; closing it a second time must be
+	// harmless.
 	Open func(t testing.TB) driver.Opener
-	// Restart takes the backend down and brings it up again, and answers for
-	// whatever is left of old. Nil means that messages do not survive.
+	// Restart takes the backend down and brings it up again. It also cleans up old. Nil means
+	// that messages do not survive.
 	Restart func(t testing.TB, old driver.Opener, how Crash) driver.Opener
-	// Crashes are those that Restart can do; nil means only CrashClean.
+	// Crashes are the ones that Restart supports; nil means only CrashClean.
 	Crashes []Crash
-	// Virtual says that everything may run inside a synctest bubble: no
-	// sockets, no child processes, no goroutines that outlive the opener.
+	// Virtual reports that all cases can run inside a synctest bubble: no sockets, no child
+	// processes, no goroutines that outlive the opener.
 	Virtual bool
-	// ByName says that handles are names and nothing else, as over HTTP: a handle on a
-	// deleted queue works on the next queue of that name.
+	// ByName reports that handles are only names, as over HTTP: a handle on a deleted queue
+	// works on the next queue of that name.
 	ByName bool
-	// Tick is the suite's unit of time when not Virtual, for backends that
-	// count in coarser steps; 0 means 200 ms.
+	// Tick is the suite's unit of time when not Virtual, for backends that count in coarser
+	// steps; 0 means 200 ms.
 	Tick time.Duration
 }
 
-// survives reports whether Restart can do this crash.
+// survives reports whether Restart supports a crash.
 func (b Backend) survives(how Crash) bool {
 	if b.Restart == nil {
 		return false
@@ -84,7 +83,7 @@ func Run(t *testing.T, b Backend) {
 	}
 }
 
-// CaseInfo names a case: the rule it proves, and what it claims.
+// CaseInfo names a case: the rule it proves, and its claim.
 type CaseInfo struct {
 	ID    string
 	Title string
@@ -103,36 +102,35 @@ func Cases() []CaseInfo {
 type testCase struct {
 	id    string
 	title string
-	// needs are what the claim is about; where the backend lacks one, its
-	// refusal is checked instead of the claim.
+	// needs are the abilities that the claim depends on; if the backend lacks one, the case
+	// checks its refusal instead.
 	needs []need
-	// config makes the queue under test; nil takes the backend's default.
-	config func(s *session) driver.Config
-	run    func(s *session, q driver.Queue)
+	// config configures the queue under test; nil means the backend's default.
+	config func(e *env) driver.Config
+	run    func(e *env, q driver.Queue)
 }
 
-// always is the config of a case whose config does not depend on time.
-func always(config driver.Config) func(*session) driver.Config {
-	return func(*session) driver.Config { return config }
+// always returns a config that does not depend on time.
+func always(config driver.Config) func(*env) driver.Config {
+	return func(*env) driver.Config { return config }
 }
 
 func (c testCase) check(t *testing.T, b Backend) {
-	s := newSession(t, b, c.id)
-	q := s.prepare(c.config)
+	e := newEnv(t, b, c.id)
+	q := e.prepare(c.config)
 	if q == nil {
 		return
 	}
 	for _, need := range c.needs {
-		if !need.met(s, q) {
-			need.refused(s, q)
+		if !need.met(e, q) {
+			need.refused(e, q)
 			return
 		}
 	}
-	c.run(s, q)
+	c.run(e, q)
 }
 
-// allCases is a function and not a variable so that importing the package
-// costs nothing.
+// allCases is a function and not a variable, so that importing the package costs nothing.
 func allCases() []testCase {
 	return slices.Concat(
 		sendCases, dedupCases,

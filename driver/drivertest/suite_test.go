@@ -8,8 +8,8 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// backendRules are the rules that a backend keeps by itself. Those that are
-// not here belong to the layers above, or need more than one process.
+// backendRules are the rules that a backend keeps without the layers above. The others belong
+// to these layers, or need more than one process.
 var backendRules = []string{
 	"SND-1", "SND-2", "SND-3", "SND-4", "SND-5", "SND-6",
 	"DUP-1", "DUP-2", "DUP-3",
@@ -30,7 +30,7 @@ func TestEveryBackendRuleHasACase(t *testing.T) {
 	for _, c := range Cases() {
 		covered[c.ID] = true
 		if !slices.Contains(backendRules, c.ID) {
-			t.Errorf("case %q belongs to %s, which is no rule for backends", c.Title, c.ID)
+			t.Errorf("case %q belongs to %s, which is not a rule for backends", c.Title, c.ID)
 		}
 	}
 	for _, rule := range backendRules {

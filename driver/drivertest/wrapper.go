@@ -9,10 +9,10 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// RunWrapper checks a backend that wraps another: each method of driver.Queue that is
-// called on one of its queues reaches the queue behind it. So a wrapper cannot drop an
-// ability, not even one that is added to driver.Queue later. Close is not checked: a
-// wrapper may share the queue behind it.
+// RunWrapper checks a backend that wraps another: each method of driver.Queue that is called on
+// one of its queues must reach the wrapped queue. So a wrapper cannot drop an ability, not even
+// one that is added to driver.Queue later. Close is not checked: a wrapper may share the
+// wrapped queue.
 func RunWrapper(t *testing.T, wrap func(driver.Opener) driver.Opener) {
 	t.Helper()
 	behind := new(spyQueue)
@@ -23,14 +23,14 @@ func RunWrapper(t *testing.T, wrap func(driver.Opener) driver.Opener) {
 	methods := reflect.TypeFor[driver.Queue]()
 	for i := range methods.NumMethod() {
 		if name := methods.Method(i).Name; name != "Close" && !behind.isReached(t.Context(), queue, name) {
-			t.Errorf("%s of the wrapper does not call the queue behind it", name)
+			t.Errorf("%s of the wrapper does not call the wrapped queue", name)
 		}
 	}
 }
 
-// spyQueue is a backend with one queue. It has no methods behind most of those of
-// driver.Queue, so that a call of them panics, which is how it notices the call.
-// Traits and Identity work, because wrappers ask for them when they open a queue.
+// spyQueue is a backend with one queue. Most methods of driver.Queue are nil, so that a call of
+// them panics, which shows that the call arrived. Traits and Identity work, because wrappers
+// use them when they open a queue.
 type spyQueue struct {
 	driver.Queue
 	reached bool
@@ -48,8 +48,8 @@ func (s *spyQueue) Identity() string {
 	return "spy"
 }
 
-// isReached calls a method of queue with zero values, and reports whether that
-// reaches the spy.
+// isReached calls a method of queue with zero values, and reports whether the call reaches the
+// spy.
 func (s *spyQueue) isReached(ctx context.Context, queue driver.Queue, name string) (reached bool) {
 	method := reflect.ValueOf(queue).MethodByName(name)
 	var arguments []reflect.Value

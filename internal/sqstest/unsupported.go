@@ -33,8 +33,8 @@ var (
 		"DLQ-8/the move happens by the clock alone, without a receiver at the first queue": diesLater,
 		"DLQ-8/a message goes to the tail of its own queue":                                diesLater,
 		"DLQ-8/a message goes back to its own queue by the clock alone":                    diesLater,
-		"DLQ-8/the other queue, deleted and made again, gets the dead again":               diesLater,
-		"DLQ-9/what a message got when it died goes wherever it moves":                     diesLater,
+		"DLQ-8/the other queue, deleted and created again, gets dead letters again":        diesLater,
+		"DLQ-9/dead-letter attributes move with their message":                             diesLater,
 		"DLQ-9/messages without a source queue stay, and hold up no others":                diesLater,
 
 		"DLQ-9/a message can move there and back": "the case expects messages to move in order, and a standard queue of SQS has no order",

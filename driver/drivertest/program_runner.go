@@ -14,29 +14,30 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// errUnsupportedConfig: the backend refused a program's configuration, as it
-// may.
+// errUnsupportedConfig: the backend refused the configuration of a program, which is allowed.
 var errUnsupportedConfig = errors.New("the backend does not support this configuration")
 
-// A stage runs programs on one backend, each on a queue of its own. In virtual
-// time each program also has a backend of its own; elsewhere they share one,
-// because opening it may be slow.
-type stage struct {
+// A programRunner runs programs on one backend, each on a queue of its own. In virtual time
+// each program also has a backend of its own; on the real clock they share one, because opening
+// it may be slow.
+type programRunner struct {
 	t       *testing.T
 	backend Backend
 	shared  driver.Opener
 	queues  int
 }
 
-func newStage(t *testing.T, b Backend) *stage { return &stage{t: t, backend: b} }
+func newProgramRunner(t *testing.T, b Backend) *programRunner {
+	return &programRunner{t: t, backend: b}
+}
 
-// run returns the results of all operations.
-func (s *stage) run(p Program) (results []result, err error) {
+// run runs a program and returns the results of all operations.
+func (s *programRunner) run(p Program) (results []result, err error) {
 	if s.backend.Virtual {
 		synctest.Test(s.t, func(t *testing.T) {
 			opener := s.backend.Open(t)
-			results, opener, err = s.play(t, opener, randomQueueName, p)
-			if err == nil { // else it may be broken beyond closing
+			results, opener, err = s.runOn(t, opener, randomQueueName, p)
+			if err == nil { // otherwise closing it may fail too
 				closeOpener(t, opener)
 			}
 		})
@@ -47,7 +48,7 @@ func (s *stage) run(p Program) (results []result, err error) {
 	}
 	s.queues++
 	name := fmt.Sprintf("%s-%d", randomQueueName, s.queues)
-	results, s.shared, err = s.play(s.t, s.shared, name, p)
+	results, s.shared, err = s.runOn(s.t, s.shared, name, p)
 	if admin, ok := s.shared.(driver.Admin); ok && err == nil {
 		err = admin.DeleteQueue(s.t.Context(), name)
 		if p.Other != nil && err == nil {
@@ -57,9 +58,9 @@ func (s *stage) run(p Program) (results []result, err error) {
 	return results, err
 }
 
-// play runs a program on a new queue, and returns the opener that is in use
-// after its last restart.
-func (s *stage) play(t *testing.T, opener driver.Opener, name string, p Program) ([]result, driver.Opener, error) {
+// runOn runs a program on a new queue. It returns the opener that is in use after the last
+// restart.
+func (s *programRunner) runOn(t *testing.T, opener driver.Opener, name string, p Program) ([]result, driver.Opener, error) {
 	ctx := t.Context()
 	if err := configureQueues(ctx, opener, name, p); err != nil {
 		return nil, opener, err
@@ -68,31 +69,31 @@ func (s *stage) play(t *testing.T, opener driver.Opener, name string, p Program)
 	if err != nil {
 		return nil, opener, err
 	}
-	player := newPlayer(name, queue, time.Now())
-	player.other = other
-	player.untimed = p.Untimed
-	player.configure = func(ctx context.Context, config driver.Config) error {
+	executor := newExecutor(name, queue, time.Now())
+	executor.other = other
+	executor.untimed = p.Untimed
+	executor.configure = func(ctx context.Context, config driver.Config) error {
 		return opener.(driver.Admin).ConfigureQueue(ctx, name, complete(config))
 	}
 	if s.backend.Restart != nil {
-		player.restart = func(how Crash) (queue, other driver.Queue, err error) {
+		executor.restart = func(how Crash) (queue, other driver.Queue, err error) {
 			opener = s.backend.Restart(t, opener, how)
 			return openQueues(ctx, opener, name, p)
 		}
 	}
 	results := make([]result, len(p.Operations))
 	for i, op := range p.Operations {
-		if results[i], err = playSafely(ctx, player, op); err != nil {
+		if results[i], err = runSafely(ctx, executor, op); err != nil {
 			return nil, opener, fmt.Errorf("operation %d %w\n\n%s", i+1, err, listing(p, results[:i]))
 		}
 	}
-	if player.other != nil {
-		err = player.other.Close()
+	if executor.other != nil {
+		err = executor.other.Close()
 	}
-	return results, opener, errors.Join(err, player.queue.Close())
+	return results, opener, errors.Join(err, executor.queue.Close())
 }
 
-// configureQueues makes the queues of a program, where the opener can.
+// configureQueues creates the queues of a program, if the opener has Admin.
 func configureQueues(ctx context.Context, opener driver.Opener, name string, p Program) error {
 	admin, ok := opener.(driver.Admin)
 	if !ok {
@@ -123,19 +124,19 @@ func openQueues(ctx context.Context, opener driver.Opener, name string, p Progra
 	return queue, other, err
 }
 
-// playSafely turns a panic into an error, so that the program that leads to it
-// is made shorter and printed like any other.
-func playSafely(ctx context.Context, p *player, op Operation) (r result, err error) {
+// runSafely turns a panic into an error, so that its program is shortened and printed like any
+// other.
+func runSafely(ctx context.Context, p *executor, op Operation) (r result, err error) {
 	defer func() {
 		if reason := recover(); reason != nil {
 			err = fmt.Errorf("panics: %v\n%s", reason, callers())
 		}
 	}()
-	return p.play(ctx, op), nil
+	return p.run(ctx, op), nil
 }
 
-// callers lists who panicked and who called it. Unlike debug.Stack it says
-// nothing that differs from run to run, which rapid would call flaky.
+// callers lists the function that panicked and its callers. Unlike debug.Stack it prints
+// nothing that differs from run to run, which rapid would report as flaky.
 func callers() string {
 	var text strings.Builder
 	frames := runtime.CallersFrames(func() []uintptr {
@@ -145,14 +146,14 @@ func callers() string {
 	for {
 		frame, more := frames.Next()
 		fmt.Fprintf(&text, "\t%s (%s:%d)\n", frame.Function, filepath.Base(frame.File), frame.Line)
-		if !more || strings.HasSuffix(frame.Function, ".playSafely") {
+		if !more || strings.HasSuffix(frame.Function, ".runSafely") {
 			return text.String()
 		}
 	}
 }
 
-// abilityOf finds out what random programs can ask of a backend. It skips the
-// test if they could not be judged.
+// abilityOf returns what random programs can use of a backend. It skips the test if their
+// results could not be checked.
 func abilityOf(t *testing.T, b Backend) (a ability) {
 	t.Helper()
 	look := func(t *testing.T) {
@@ -188,7 +189,7 @@ func abilityOf(t *testing.T, b Backend) (a ability) {
 	return a
 }
 
-// dropsExpired finds out whether a backend has Config.DropExpired.
+// dropsExpired reports whether a backend supports Config.DropExpired.
 func dropsExpired(t *testing.T, admin driver.Admin) bool {
 	if err := admin.ConfigureQueue(t.Context(), randomQueueName, driver.Config{DropExpired: true}); err != nil {
 		return false
@@ -197,7 +198,7 @@ func dropsExpired(t *testing.T, admin driver.Admin) bool {
 	return err == nil && config.DropExpired
 }
 
-// groupsFairly finds out whether a backend has Config.FairGroups.
+// groupsFairly reports whether a backend supports Config.FairGroups.
 func groupsFairly(t *testing.T, admin driver.Admin) bool {
 	const name = randomQueueName + "-fair"
 	if err := admin.ConfigureQueue(t.Context(), name, driver.Config{FairGroups: true}); err != nil {

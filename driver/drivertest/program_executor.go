@@ -10,13 +10,13 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// A player runs the operations of a program on one queue and writes down what
-// came back in a form that does not depend on the backend: ids and receipts
-// as numbers, times since the start, errors as codes.
-type player struct {
+// An executor runs the operations of a program on one queue and records the results in a form
+// that does not depend on the backend: ids and receipts as numbers, times since the start,
+// errors as codes.
+type executor struct {
 	name      string // of the queue
 	queue     driver.Queue
-	other     driver.Queue // called otherName(name); nil: there is none
+	other     driver.Queue // called otherName(name); nil if there is none
 	start     time.Time
 	clock     func() time.Duration // since start
 	untimed   bool
@@ -30,9 +30,9 @@ type player struct {
 	given    map[driver.Receipt]bool
 }
 
-// newPlayer returns a player for a queue that was opened at start.
-func newPlayer(name string, queue driver.Queue, start time.Time) *player {
-	return &player{
+// newExecutor returns an executor for a queue that was opened at start.
+func newExecutor(name string, queue driver.Queue, start time.Time) *executor {
+	return &executor{
 		name:    name,
 		queue:   queue,
 		start:   start,
@@ -43,7 +43,7 @@ func newPlayer(name string, queue driver.Queue, start time.Time) *player {
 	}
 }
 
-// A result is what an operation came back with.
+// A result is the result of an operation.
 type result struct {
 	text string
 	// hints are the RetryAfter values of the operation's ErrFull errors.
@@ -52,8 +52,8 @@ type result struct {
 
 func (r *result) addf(format string, args ...any) { r.text += fmt.Sprintf(format, args...) + "\n" }
 
-// agrees reports whether got is what r asks for. A hint of someTime asks for
-// any; exactHints says that others must be met to the millisecond.
+// agrees reports whether got matches r. A hint of someTime matches any; with exactHints the
+// others must match to the millisecond.
 func (r result) agrees(got result, exactHints bool) bool {
 	return r.text == got.text && slices.EqualFunc(r.hints, got.hints, func(want, got time.Duration) bool {
 		if exactHints && want != someTime {
@@ -78,9 +78,9 @@ func (r result) String() string {
 	return text
 }
 
-// play runs one operation, and then counts.
-func (p *player) play(ctx context.Context, op Operation) result {
-	r := op.play(ctx, p)
+// run runs one operation, and then reads the stats.
+func (p *executor) run(ctx context.Context, op Operation) result {
+	r := op.run(ctx, p)
 	if pause, ok := op.(advanceOperation); ok && pause.unseen {
 		return r
 	}
@@ -93,7 +93,7 @@ func (p *player) play(ctx context.Context, op Operation) result {
 	return r
 }
 
-func (o sendOperation) play(ctx context.Context, p *player) (r result) {
+func (o sendOperation) run(ctx context.Context, p *executor) (r result) {
 	sent, err := p.queue.Send(ctx, o.messages)
 	for i := range o.messages {
 		switch failed := driver.At(err, i); {
@@ -114,7 +114,7 @@ func (o sendOperation) play(ctx context.Context, p *player) (r result) {
 	return r
 }
 
-func (o receiveOperation) play(ctx context.Context, p *player) (r result) {
+func (o receiveOperation) run(ctx context.Context, p *executor) (r result) {
 	before := p.clock()
 	deliveries, err := p.queue.Receive(ctx, o.request)
 	if err != nil {
@@ -139,7 +139,7 @@ func (o receiveOperation) play(ctx context.Context, p *player) (r result) {
 	return r
 }
 
-func (o ackOperation) play(ctx context.Context, p *player) result {
+func (o ackOperation) run(ctx context.Context, p *executor) result {
 	receipts := make([]driver.Receipt, len(o.deliveries))
 	for i, n := range o.deliveries {
 		receipts[i] = p.receipt(n)
@@ -147,7 +147,7 @@ func (o ackOperation) play(ctx context.Context, p *player) result {
 	return positions(len(receipts), p.queue.Ack(ctx, receipts))
 }
 
-func (o lateAckOperation) play(ctx context.Context, p *player) result {
+func (o lateAckOperation) run(ctx context.Context, p *executor) result {
 	receipts := make([]driver.Receipt, len(o.deliveries))
 	for i, n := range o.deliveries {
 		receipts[i] = p.receipt(n)
@@ -155,7 +155,7 @@ func (o lateAckOperation) play(ctx context.Context, p *player) result {
 	return positions(len(receipts), p.queue.AckLate(ctx, receipts))
 }
 
-func (o moveOperation) play(ctx context.Context, p *player) (r result) {
+func (o moveOperation) run(ctx context.Context, p *executor) (r result) {
 	from, to := p.queue, otherName(p.name)
 	if o.back {
 		from, to = p.other, p.name
@@ -174,10 +174,10 @@ func (o moveOperation) play(ctx context.Context, p *player) (r result) {
 	return r
 }
 
-// otherName is the name of the queue that messages of another move to.
+// otherName returns the name of the queue that messages of another move to.
 func otherName(name string) string { return name + "-other" }
 
-func (o nackOperation) play(ctx context.Context, p *player) result {
+func (o nackOperation) run(ctx context.Context, p *executor) result {
 	nacks := make([]driver.Nack, len(o.deliveries))
 	for i, n := range o.deliveries {
 		nacks[i] = driver.Nack{Receipt: p.receipt(n), Delay: o.delay, Cause: o.cause}
@@ -185,7 +185,7 @@ func (o nackOperation) play(ctx context.Context, p *player) result {
 	return positions(len(nacks), p.queue.Nack(ctx, nacks))
 }
 
-func (o extendOperation) play(ctx context.Context, p *player) result {
+func (o extendOperation) run(ctx context.Context, p *executor) result {
 	extensions := make([]driver.Extension, len(o.deliveries))
 	for i, n := range o.deliveries {
 		extensions[i] = driver.Extension{Receipt: p.receipt(n), Visibility: o.visibility}
@@ -199,40 +199,40 @@ func (o extendOperation) play(ctx context.Context, p *player) result {
 	return r
 }
 
-func (o buryOperation) play(ctx context.Context, p *player) result {
-	burials := make([]driver.DeadLetterRequest, len(o.deliveries))
+func (o deadLetterOperation) run(ctx context.Context, p *executor) result {
+	requests := make([]driver.DeadLetterRequest, len(o.deliveries))
 	for i, n := range o.deliveries {
-		burials[i] = o.burial
-		burials[i].Receipt = p.receipt(n)
+		requests[i] = o.request
+		requests[i].Receipt = p.receipt(n)
 	}
-	return positions(len(burials), p.queue.DeadLetter(ctx, burials))
+	return positions(len(requests), p.queue.DeadLetter(ctx, requests))
 }
 
-func (o redriveOperation) play(ctx context.Context, p *player) (r result) {
+func (o redriveOperation) run(ctx context.Context, p *executor) (r result) {
 	moved, err := p.queue.Redrive(ctx, p.idsOf(o.messages), o.limit)
 	r.addf("%d moved, %s", moved, verdict(err))
 	return r
 }
 
-func (o discardOperation) play(ctx context.Context, p *player) (r result) {
+func (o discardOperation) run(ctx context.Context, p *executor) (r result) {
 	removed, err := p.queue.Discard(ctx, p.idsOf(o.messages))
 	r.addf("%d removed, %s", removed, verdict(err))
 	return r
 }
 
-func (purgeDeadOperation) play(ctx context.Context, p *player) (r result) {
+func (purgeDeadOperation) run(ctx context.Context, p *executor) (r result) {
 	removed, err := p.queue.PurgeDead(ctx)
 	r.addf("%d removed, %s", removed, verdict(err))
 	return r
 }
 
-func (purgeOperation) play(ctx context.Context, p *player) (r result) {
+func (purgeOperation) run(ctx context.Context, p *executor) (r result) {
 	removed, err := p.queue.Purge(ctx)
 	r.addf("%d removed, %s", removed, verdict(err))
 	return r
 }
 
-func (listDeadOperation) play(ctx context.Context, p *player) (r result) {
+func (listDeadOperation) run(ctx context.Context, p *executor) (r result) {
 	for letter, err := range p.queue.DeadLetters(ctx) {
 		if err != nil {
 			r.addf("%s", verdict(err))
@@ -243,7 +243,7 @@ func (listDeadOperation) play(ctx context.Context, p *player) (r result) {
 	return r
 }
 
-func (o peekOperation) play(ctx context.Context, p *player) (r result) {
+func (o peekOperation) run(ctx context.Context, p *executor) (r result) {
 	query := o.query
 	if o.message != 0 {
 		query.ID = p.id(o.message)
@@ -263,17 +263,17 @@ func (o peekOperation) play(ctx context.Context, p *player) (r result) {
 	return r
 }
 
-func (o advanceOperation) play(_ context.Context, p *player) (r result) {
+func (o advanceOperation) run(_ context.Context, p *executor) (r result) {
 	p.advance(o.by)
 	return r
 }
 
-func (o configureOperation) play(ctx context.Context, p *player) (r result) {
+func (o configureOperation) run(ctx context.Context, p *executor) (r result) {
 	r.addf("%s", verdict(p.configure(ctx, o.config)))
 	return r
 }
 
-func (o restartOperation) play(_ context.Context, p *player) (r result) {
+func (o restartOperation) run(_ context.Context, p *executor) (r result) {
 	if p.restart == nil {
 		return r
 	}
@@ -286,7 +286,7 @@ func (o restartOperation) play(_ context.Context, p *player) (r result) {
 	return r
 }
 
-// positions is the result of a batch of n.
+// positions returns the result of a batch of n.
 func positions(n int, err error) (r result) {
 	for i := range n {
 		r.addf("%s", verdict(driver.At(err, i)))
@@ -295,14 +295,14 @@ func positions(n int, err error) (r result) {
 	return r
 }
 
-// addShape notes an error that does not keep positions.
+// addShape records an error that does not keep positions.
 func (r *result) addShape(err error) {
 	if _, ok := errors.AsType[*driver.BatchError](err); err != nil && !ok {
 		r.addf("the call failed as a whole: %v", err)
 	}
 }
 
-// verdict is the code of an error. Backends must give it in an *Error.
+// verdict returns the code of an error. Backends must return it in an *Error.
 func verdict(err error) string {
 	if err == nil {
 		return "ok"
@@ -313,8 +313,8 @@ func verdict(err error) string {
 	return fmt.Sprintf("%T: %v", err, err)
 }
 
-// meet numbers the id of a message that was sent just now.
-func (p *player) meet(id string) messageNumber {
+// meet numbers the id of a message that was just sent.
+func (p *executor) meet(id string) messageNumber {
 	if known, ok := p.numbers[id]; ok {
 		return known
 	}
@@ -323,22 +323,22 @@ func (p *player) meet(id string) messageNumber {
 	return p.numbers[id]
 }
 
-// number returns the number of an id, and nobody for one that was never sent.
-func (p *player) number(id string) messageNumber {
+// number returns the number of an id, or unknownMessage for one that was never sent.
+func (p *executor) number(id string) messageNumber {
 	if known, ok := p.numbers[id]; ok {
 		return known
 	}
-	return nobody
+	return unknownMessage
 }
 
-func (p *player) id(n messageNumber) string {
+func (p *executor) id(n messageNumber) string {
 	if n < 1 || int(n) > len(p.ids) {
-		return "00000000000000000000000000" // a ULID that no clock makes
+		return "00000000000000000000000000" // never a real ULID
 	}
 	return p.ids[n-1]
 }
 
-func (p *player) idsOf(numbers []messageNumber) []string {
+func (p *executor) idsOf(numbers []messageNumber) []string {
 	if numbers == nil {
 		return nil
 	}
@@ -349,7 +349,7 @@ func (p *player) idsOf(numbers []messageNumber) []string {
 	return ids
 }
 
-func (p *player) receipt(n deliveryNumber) driver.Receipt {
+func (p *executor) receipt(n deliveryNumber) driver.Receipt {
 	forged := n < 0
 	if forged {
 		n = -n
@@ -364,8 +364,8 @@ func (p *player) receipt(n deliveryNumber) driver.Receipt {
 	return receipt
 }
 
-// describe writes down everything about a message.
-func (p *player) describe(msg *driver.Message) string {
+// describe prints all fields of a message.
+func (p *executor) describe(msg *driver.Message) string {
 	text := fmt.Sprintf("%v %q delivery %d, enqueued %s, first received %s",
 		p.number(msg.ID), msg.Body, msg.Deliveries, p.time(msg.EnqueuedAt), p.time(msg.FirstReceivedAt))
 	if len(msg.Attributes) > 0 {
@@ -381,7 +381,7 @@ func (p *player) describe(msg *driver.Message) string {
 	return text
 }
 
-func (p *player) describeDead(letter *driver.DeadLetter) string {
+func (p *executor) describeDead(letter *driver.DeadLetter) string {
 	source := letter.Source
 	if source == p.name { // names differ from run to run
 		source = "here"
@@ -390,10 +390,9 @@ func (p *player) describeDead(letter *driver.DeadLetter) string {
 		p.describe(&letter.Message), source, letter.Reason, letter.ErrorType, p.time(letter.DeadAt), letter.Redrives)
 }
 
-// time writes a wall time as time since the start. It is cut to milliseconds:
-// wall time is for people, and stores may keep no more of it. Untimed programs
-// know only that there was one.
-func (p *player) time(t time.Time) string {
+// time prints a wall time as time since the start. It is cut to milliseconds, because stores
+// may keep no more of it. Untimed programs print only whether it is set.
+func (p *executor) time(t time.Time) string {
 	switch {
 	case t.IsZero():
 		return "never"
@@ -403,14 +402,14 @@ func (p *player) time(t time.Time) string {
 	return t.Sub(p.start).Truncate(time.Millisecond).String()
 }
 
-// A sighting is a message that was seen by Peek.
+// A sighting is a message found by Peek.
 type sighting struct {
 	text   string
 	tie    string // delayed and in-flight messages of one tie may come in any order
 	number messageNumber
 }
 
-func (p *player) sight(peeked *driver.Peeked) sighting {
+func (p *executor) sight(peeked *driver.Peeked) sighting {
 	s := sighting{number: p.number(peeked.ID)}
 	s.text = string(peeked.State) + " " + p.describeDead(&peeked.DeadLetter)
 	if peeked.State == driver.StateDelayed || peeked.State == driver.StateInFlight {
@@ -421,8 +420,7 @@ func (p *player) sight(peeked *driver.Peeked) sighting {
 	return s
 }
 
-// sortTies orders by number what has no order of its own: each run of
-// sightings with one tie.
+// sortTies orders by number what has no defined order: each run of sightings with one tie.
 func sortTies(found []sighting) {
 	for first := 0; first < len(found); {
 		after := first + 1

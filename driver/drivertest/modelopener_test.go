@@ -12,10 +12,9 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// modelBox is a backend made of models on the real clock, or that of a bubble.
-// It is what the machinery of this package is tested with; spoil, if set,
-// makes it a wrong one.
-type modelBox struct {
+// modelOpener is a backend made of models on the real clock, or that of a bubble. The tests of
+// this package use it; spoil, if set, makes it a faulty one.
+type modelOpener struct {
 	start time.Time
 	spoil func(*modelQueue) driver.Queue
 
@@ -23,13 +22,13 @@ type modelBox struct {
 	queues map[string]*modelQueue
 }
 
-var _ driver.Admin = (*modelBox)(nil)
+var _ driver.Admin = (*modelOpener)(nil)
 
-func newModelBox(spoil func(*modelQueue) driver.Queue) *modelBox {
-	return &modelBox{start: time.Now(), spoil: spoil, queues: make(map[string]*modelQueue)}
+func newModelBox(spoil func(*modelQueue) driver.Queue) *modelOpener {
+	return &modelOpener{start: time.Now(), spoil: spoil, queues: make(map[string]*modelQueue)}
 }
 
-// modelBackend is a Backend of model boxes.
+// modelBackend is a Backend of model openers.
 func modelBackend(spoil func(*modelQueue) driver.Queue) Backend {
 	return Backend{
 		Virtual: true,
@@ -53,7 +52,7 @@ var modelTraits = driver.Traits{
 	MaxVisibility: driver.DefaultMaxVisibility,
 }
 
-func (b *modelBox) queue(name string) *modelQueue {
+func (b *modelOpener) queue(name string) *modelQueue {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if q := b.queues[name]; q != nil {
@@ -69,13 +68,13 @@ func (b *modelBox) queue(name string) *modelQueue {
 	return q
 }
 
-func (b *modelBox) find(name string) *modelQueue {
+func (b *modelOpener) find(name string) *modelQueue {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.queues[name]
 }
 
-// pauseBriefly polls: nobody wakes a receiver of a model.
+// pauseBriefly polls: a model does not wake receivers.
 func pauseBriefly(ctx context.Context, d time.Duration) error {
 	select {
 	case <-ctx.Done():
@@ -85,7 +84,7 @@ func pauseBriefly(ctx context.Context, d time.Duration) error {
 	}
 }
 
-func (b *modelBox) OpenQueue(_ context.Context, name string) (driver.Queue, error) {
+func (b *modelOpener) OpenQueue(_ context.Context, name string) (driver.Queue, error) {
 	if err := driver.CheckName(name); err != nil {
 		return nil, err
 	}
@@ -95,22 +94,22 @@ func (b *modelBox) OpenQueue(_ context.Context, name string) (driver.Queue, erro
 	return b.queue(name), nil
 }
 
-func (b *modelBox) ConfigureQueue(ctx context.Context, name string, config driver.Config) error {
+func (b *modelOpener) ConfigureQueue(ctx context.Context, name string, config driver.Config) error {
 	q := b.queue(name)
 	return q.configure(ctx, config.Resolve(&q.model.config, driver.Config{}).Stored())
 }
 
-func (b *modelBox) QueueConfig(_ context.Context, name string) (driver.Config, error) {
+func (b *modelOpener) QueueConfig(_ context.Context, name string) (driver.Config, error) {
 	return b.queue(name).model.config.Effective(), nil
 }
 
-func (b *modelBox) Queues(context.Context) iter.Seq2[string, error] {
+func (b *modelOpener) Queues(context.Context) iter.Seq2[string, error] {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return withoutErrors(slices.Sorted(maps.Keys(b.queues)))
 }
 
-func (b *modelBox) DeleteQueue(_ context.Context, name string) error {
+func (b *modelOpener) DeleteQueue(_ context.Context, name string) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.queues, name)
